@@ -75,6 +75,8 @@ struct card_counts {
 	unsigned contexts, pds, mrs, mws, cqs, channels, srqs, qps, ids, cm_channels; /* live objects */
 	unsigned connects, posts, refused, made_qps;
 	unsigned completion_events;
+	unsigned receiver_waits; /* requests that found no receive, once for each attempt */
+	uint64_t locked;         /* bytes of live regions, without dma-bufs */
 	unsigned vectors; /* completion vectors in use at some time, a bit for each */
 	unsigned faults[CARD_FAULTS];
 };

@@ -21,6 +21,7 @@ static int wait_for(struct card_qp *qp, uint64_t pause)
 /* Pause that the responder asks for, by InfiniBand's encoding: 0 means 655 ms. */
 static int receiver_not_ready(struct card_qp *qp, const struct card_qp *peer)
 {
+	card_counts.receiver_waits++;
 	return wait_for(qp, peer->rnr_timer ? 640 * CARD_MICROSECOND : 655 * CARD_MILLISECOND);
 }
 

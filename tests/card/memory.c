@@ -135,6 +135,18 @@ const struct card_mr *card_region_of(uint32_t number)
 
 /* -- regions --------------------------------------------------------------------------------------- */
 
+/* True if STANDIN_LOCKED forbids the domain more bytes, as `ulimit -l` forbids them to a process. */
+static bool locks_too_much(const struct ibv_pd *pd, size_t length)
+{
+	const char *limit = getenv("STANDIN_LOCKED");
+	uint64_t bytes = length;
+
+	for (uint32_t i = 0; limit && i < keys.count; i++)
+		if (keys.list[i].mr && keys.list[i].mr->base.pd == pd && !keys.list[i].mr->map)
+			bytes += keys.list[i].mr->base.length;
+	return limit && bytes > strtoull(limit, NULL, 10);
+}
+
 static struct ibv_mr *region_add(struct ibv_pd *pd, struct card_mr made)
 {
 	struct card_mr *mr = malloc(sizeof(*mr));
@@ -146,7 +158,14 @@ static struct ibv_mr *region_add(struct ibv_pd *pd, struct card_mr made)
 	mr->base.context = pd->context;
 	mr->base.pd = pd;
 	pthread_mutex_lock(&card_lock);
+	if (!mr->map && locks_too_much(pd, mr->base.length)) {
+		pthread_mutex_unlock(&card_lock);
+		free(mr);
+		errno = ENOMEM;
+		return NULL;
+	}
 	card_counts.mrs++;
+	card_counts.locked += mr->map ? 0 : mr->base.length;
 	mr->base.lkey = mr->base.rkey = key_make(mr, NULL);
 	if (card_happens(CARD_SLOW))
 		pause = made.base.length / (1u << 20) * (SLOW_GIB >> 10) + CARD_MILLISECOND;
@@ -245,6 +264,7 @@ int ibv_dereg_mr(struct ibv_mr *base)
 	card_place_held(true);
 	key_find(base->lkey)->mr = NULL;
 	card_counts.mrs--;
+	card_counts.locked -= mr->map ? 0 : mr->base.length;
 	pthread_mutex_unlock(&card_lock);
 	if (mr->map)
 		munmap(mr->map, mr->map_length);
