@@ -12,8 +12,15 @@
 
 /* Completions of a queue: limits the requests that its queue pairs have posted together. */
 #define VERBS_COMPLETIONS 16384
-/* Receive buffers of a queue, and send buffers. */
+/* Work requests of a queue pair. */
+#define VERBS_SEND_DEPTH 128
+/* Receive buffers of a queue for its first rail. Each further rail adds as many as a peer may have SENDs under way. */
 #define VERBS_RECEIVES 256
+#define VERBS_RECEIVES_MAX 4096
+#define VERBS_RECEIVE_SLABS (1 + (VERBS_RECEIVES_MAX - VERBS_RECEIVES) / VERBS_SEND_DEPTH)
+/* Receive buffers that all queues of a context add together: 63 MB. */
+#define VERBS_RECEIVES_ADDED_MAX (2 * (VERBS_RECEIVES_MAX - VERBS_RECEIVES))
+/* Send buffers of a queue. */
 #define VERBS_SENDS 256
 /* Receive buffers of a queue pair, and completions of a queue, where the device has no shared receive queue. */
 #define VERBS_OWN_RECEIVES 128
@@ -99,7 +106,10 @@ struct verbs_cq {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_srq *srq; /* NULL: the device has none, and each queue pair has receives of its own */
-	struct verbs_buffer_pool receives, sends;
+	struct verbs_buffer_pool receives[VERBS_RECEIVE_SLABS];
+	unsigned receive_slabs;
+	unsigned receive_count, receives_max; /* receive buffers, and the room of the shared receive queue */
+	struct verbs_buffer_pool sends;
 	struct verbs_buffer_pool stages; /* empty until the first use */
 	struct pl_list rails[64];        /* rails with a queue pair, hashed by its number */
 	struct pl_list spent;            /* receive buffers to be posted again */
@@ -120,6 +130,7 @@ struct verbs_state {
 	struct pl_list devices, queues, local_addrs;
 	bool surveyed;    /* the local addresses are known */
 	bool iwarp;       /* the last address without a usable device belongs to an iWARP device */
+	atomic_uint receives_added; /* receive buffers of all queues beyond the first VERBS_RECEIVES of each */
 	unsigned tellers; /* threads that walk the queues without the lock; no queue is freed meanwhile */
 	struct pl_task tend_task;
 	struct pl_timer tend_timer;
@@ -182,6 +193,15 @@ static inline void verbs_buffer_put(struct verbs_buffer *buffer)
 	pl_list_prepend(&buffer->pool->free, &buffer->link);
 	buffer->pool->taken--;
 }
+
+/* srq.c; called under the lock of the queue's engine */
+/* Makes the shared receive queue, if the device has some, and its first buffers. Needs the completion queue. */
+int verbs_srq_open(struct verbs_cq *queue, struct verbs_failure *failure);
+/* A rail came to the queue: adds receive buffers, unless the queue has enough or there is no memory for more. */
+void verbs_srq_grow(struct verbs_cq *queue);
+/* Destroys the shared receive queue; its buffers stay allocated. */
+void verbs_srq_shut(struct verbs_cq *queue);
+void verbs_srq_close(struct verbs_cq *queue);
 
 /* async_event.c */
 /* Called under the lock of the queue's engine. */

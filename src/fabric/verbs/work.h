@@ -5,8 +5,6 @@
 
 #include "fabric/verbs/state.h"
 
-/* Work requests of a queue pair. */
-#define VERBS_SEND_DEPTH 128
 /* Requests in one call of the driver. */
 #define VERBS_LIST 64
 /* With this many requests posted, new ones wait for others to share a list, and small frames to share a SEND. */

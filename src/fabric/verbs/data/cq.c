@@ -88,6 +88,7 @@ int verbs_own_receives_post(struct verbs_rail *rail)
 
 _Static_assert(VERBS_OWN_RECEIVES % RECEIVES_TOGETHER == 0, "all buffers are posted at first");
 _Static_assert(VERBS_RECEIVES % RECEIVES_TOGETHER == 0, "all buffers are posted at first");
+_Static_assert(VERBS_SEND_DEPTH % RECEIVES_TOGETHER == 0, "all further buffers are posted, too");
 
 static bool numbered(const struct pl_frame *frame)
 {

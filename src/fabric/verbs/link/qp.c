@@ -72,6 +72,7 @@ int verbs_qp_make(struct verbs_rail *rail, const char **call)
 		return failure.code;
 	}
 	rail->queue->rail_count++;
+	verbs_srq_grow(rail->queue);
 	if (verbs_query_port(verbs_library_of(rail), rail->id->verbs, rail->id->port_num, &port) == 0)
 		verbs_pace_connect(&rail->pace, port.active_mtu);
 	/* Older kernels lack this option. */

@@ -181,16 +181,13 @@ void verbs_cq_shut(struct verbs_cq *queue)
 	verbs_loopback_close(queue);
 	if (queue->source.engine)
 		pl_source_remove(&queue->source);
-	if (queue->srq)
-		library->ibv_destroy_srq(queue->srq);
+	verbs_srq_shut(queue);
 	if (queue->cq)
 		library->ibv_destroy_cq(queue->cq);
 	if (queue->channel)
 		library->ibv_destroy_comp_channel(queue->channel);
-	queue->srq = NULL;
 	queue->cq = NULL;
 	queue->channel = NULL;
-	verbs_buffer_pool_shut(&queue->receives, queue->state);
 	verbs_buffer_pool_shut(&queue->sends, queue->state);
 	verbs_buffer_pool_shut(&queue->stages, queue->state);
 	queue->broken = queue->shut = true;
@@ -202,40 +199,10 @@ static void queue_free(struct verbs_cq *queue)
 	if (!queue->shut)
 		verbs_cq_shut(queue);
 	pl_engine_withdraw(queue->engine, &queue->events_task);
-	verbs_buffer_pool_close(&queue->receives, queue->state);
+	verbs_srq_close(queue);
 	verbs_buffer_pool_close(&queue->sends, queue->state);
 	verbs_buffer_pool_close(&queue->stages, queue->state);
 	pl_free(&queue->state->context->allocator, queue);
-}
-
-static int make_buffers(struct verbs_cq *queue, struct verbs_failure *failure)
-{
-	struct verbs_buffer *buffer;
-	int rc = verbs_buffer_pool_open(&queue->sends, queue->state, queue->device, VERBS_SENDS, VERBS_BUFFER);
-
-	failure->call = "ibv_reg_mr";
-	if (rc == 0 && queue->srq)
-		rc = verbs_buffer_pool_open(&queue->receives, queue->state, queue->device, VERBS_RECEIVES, VERBS_BUFFER);
-	if (rc < 0 || !queue->srq)
-		return rc;
-	failure->call = "ibv_post_srq_recv";
-	while (rc == 0 && (buffer = verbs_buffer_pool_take(&queue->receives)))
-		rc = verbs_receive_post(queue, NULL, buffer);
-	return rc;
-}
-
-/* Makes the shared receive queue. Some devices have none: E810, MANA, ionic, erdma. */
-static int make_srq(struct verbs_cq *queue, struct verbs_failure *failure)
-{
-	struct ibv_srq_init_attr attributes = { .attr = { .max_wr = VERBS_RECEIVES, .max_sge = 1 } };
-	int rc;
-
-	failure->call = "ibv_create_srq";
-	if (!queue->device->attributes.max_srq)
-		return 0;
-	queue->srq = queue->state->library->ibv_create_srq(queue->device->pd, &attributes);
-	rc = verbs_made(queue->srq);
-	return rc == -EOPNOTSUPP || rc == -ENOSYS ? 0 : rc;
 }
 
 /* Spreads the engines' interrupts over the device's completion vectors, and so over cores. */
@@ -274,13 +241,15 @@ static int queue_fill(struct verbs_cq *queue, struct verbs_failure *failure)
 	rc = verbs_async_open(queue);
 	if (rc == 0)
 		rc = make_cq(queue, failure);
-	if (rc == 0)
-		rc = make_srq(queue, failure);
-	if (rc == 0)
-		rc = make_buffers(queue, failure);
 	if (rc < 0)
 		return rc;
-	queue->room = (unsigned)queue->cq->cqe - VERBS_LOOPBACK_DEPTH - (queue->srq ? VERBS_RECEIVES : 0);
+	queue->room = (unsigned)queue->cq->cqe - VERBS_LOOPBACK_DEPTH;
+	failure->call = "ibv_reg_mr";
+	rc = verbs_buffer_pool_open(&queue->sends, queue->state, queue->device, VERBS_SENDS, VERBS_BUFFER);
+	if (rc == 0)
+		rc = verbs_srq_open(queue, failure);
+	if (rc < 0)
+		return rc;
 	queue->source.fd = queue->channel->fd;
 	queue->source.ready = verbs_cq_ready;
 	queue->source.idle = verbs_cq_idle;
