@@ -8,9 +8,8 @@
 /* Replaces what is known of a peer, or disconnects it. Home. */
 static void judge_peer_again(struct pl_peer *peer)
 {
-	const struct pl_candidate candidate = { .stream = &peer->channel.stream,
-						.address = (struct sockaddr *)&peer->address,
-						.server = peer->initiator ? peer->server_name : NULL };
+	struct pl_candidate candidate = { .stream = &peer->channel.stream,
+					  .address = (struct sockaddr *)&peer->address };
 	struct pl_admission *admission = NULL, *old = peer->admission;
 	const char *fact = "the other end has fewer rights now%.0s";
 	struct pl_error error, lost;
@@ -18,6 +17,8 @@ static void judge_peer_again(struct pl_peer *peer)
 
 	if (peer->dead || !peer->channel.open || !old || atomic_load(&peer->state) == PL_PEER_LOST)
 		return;
+	/* Only now: the program's thread sets the name of a peer that has no channel yet. */
+	candidate.server = peer->initiator ? peer->server_name : NULL;
 	rc = pl_trust_judge(peer->context, &candidate, &admission, &error);
 	if (rc == 0 && !(old->rights.access & ~admission->rights.access) && !pl_peer_change_rate(peer, admission)) {
 		fact = "the other end has a rate now, for which it must connect again%.0s";
