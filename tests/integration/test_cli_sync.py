@@ -98,6 +98,13 @@ def test_a_failure_of_the_directory_fails_the_put(tmp_path, inbox, source):
         assert '[SYNC-FAILED]' in run('put', server.address, source, expect=1).stderr
 
 
+def test_a_failure_of_the_directory_fails_all_small_files_in_it(tmp_path, inbox):
+    files = [write(tmp_path / name, b'bytes') for name in ('one', 'two')]
+    with serving('--upload', inbox, **recording(tmp_path / 'log', fail=3)) as server:
+        assert run('put', server.address, *files, expect=1).stderr.count('[SYNC-FAILED]') == 2
+    assert lines(tmp_path / 'log')[-1] == 'fsync inbox'
+
+
 def get(server, *options, expect=0, **changes):
     done = subprocess.run([PEERLANE, 'get', server.address, 'model.bin', *map(str, options)], capture_output=True,
                           text=True, timeout=60, env=environment(**changes))

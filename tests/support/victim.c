@@ -3,6 +3,12 @@
 
 void victim_open(struct victim *victim, const struct setting *setting)
 {
+	/* Some cases wait for the end of this time, so it is short. */
+	victim_open_for(victim, setting, 200 * MS * slowness());
+}
+
+void victim_open_for(struct victim *victim, const struct setting *setting, uint64_t connect_timeout)
+{
 	struct pl_grant_options first = PL_GRANT_OPTIONS_INIT, second = PL_GRANT_OPTIONS_INIT;
 	struct pl_options options = setting_options(setting);
 	uint8_t token[PL_TOKEN_MAX];
@@ -10,7 +16,7 @@ void victim_open(struct victim *victim, const struct setting *setting)
 	struct pl_error error;
 
 	*victim = (struct victim){ .setting = setting, .token_length = PL_TOKEN_MAX };
-	options.connect_timeout = 400 * MS;
+	options.connect_timeout = connect_timeout;
 	victim->context = context_open_with(&options);
 	victim->listener = listener_open(setting, victim->context, victim->address);
 	buffer_open(&victim->buffer, victim->context, 2 * VICTIM_SIZE, PL_ACCESS_ALL);

@@ -24,6 +24,8 @@ struct victim {
 };
 
 void victim_open(struct victim *victim, const struct setting *setting);
+/* The same, with the time in nanoseconds in which an attacker's connection must be complete. */
+void victim_open_for(struct victim *victim, const struct setting *setting, uint64_t connect_timeout);
 /* Checks that the honest client writes and reads back, and that a new client connects, within 2 s. */
 void victim_check(struct victim *victim);
 /* Checks that no descriptor of the attackers stays open, then closes the victim. */
