@@ -98,11 +98,11 @@ def test_a_failure_of_the_directory_fails_the_put(tmp_path, inbox, source):
         assert '[SYNC-FAILED]' in run('put', server.address, source, expect=1).stderr
 
 
-def test_a_failure_of_the_directory_fails_all_small_files_in_it(tmp_path, inbox):
+def test_a_failure_of_the_directory_fails_small_files(tmp_path, inbox):
+    """The first file is synchronised, its directory is not; the second file comes with the first, or after it."""
     files = [write(tmp_path / name, b'bytes') for name in ('one', 'two')]
-    with serving('--upload', inbox, **recording(tmp_path / 'log', fail=3)) as server:
+    with serving('--upload', inbox, **recording(tmp_path / 'log', fail=2)) as server:
         assert run('put', server.address, *files, expect=1).stderr.count('[SYNC-FAILED]') == 2
-    assert lines(tmp_path / 'log')[-1] == 'fsync inbox'
 
 
 def get(server, *options, expect=0, **changes):
