@@ -55,21 +55,15 @@ static unsigned count_strangers(struct rig *rig)
 	return count;
 }
 
-static void wait_for_strangers(struct rig *rig, unsigned count)
+/* Waits until there are that many, or until a time. Returns true if there are. */
+static bool wait_for_strangers_until(struct rig *rig, unsigned count, uint64_t end)
 {
-	uint64_t end = pl_now() + PATIENCE;
-
 	while (count_strangers(rig) != count) {
-		assert_true(pl_now() < end);
+		if (pl_now() >= end)
+			return false;
 		usleep(1000);
 	}
-}
-
-/* The same, or until a time. */
-static void wait_for_strangers_or(struct rig *rig, unsigned count, uint64_t end)
-{
-	while (count_strangers(rig) != count && pl_now() < end)
-		usleep(1000);
+	return true;
 }
 
 static bool is_closed(int fd, int milliseconds)
@@ -79,23 +73,30 @@ static bool is_closed(int fd, int milliseconds)
 	return poll(&poll_fd, 1, milliseconds) == 1;
 }
 
+/* Limits the descriptors of this process. Returns the old limit. */
+static struct rlimit limit_descriptors(rlim_t descriptors)
+{
+	struct rlimit old;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){ descriptors, old.rlim_max }) < 0)
+		skip();
+	return old;
+}
+
 /* One more than the descriptors allow costs the oldest its connection, when that is old enough. */
 static void strangers_at_most(rlim_t descriptors, unsigned most)
 {
-	struct rlimit old, limit;
+	const struct rlimit old = limit_descriptors(descriptors);
 	int fds[STRANGERS_MAX + 1];
 	struct rig rig;
 
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-	limit = (struct rlimit){ .rlim_cur = descriptors, .rlim_max = old.rlim_max };
-	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-		skip();
 	rig_open(&rig);
 	for (unsigned i = 0; i < most; i++) {
 		fds[i] = socket_connect(rig.address);
 		assert_true(fds[i] >= 0);
 	}
-	wait_for_strangers(&rig, most);
+	assert_true(wait_for_strangers_until(&rig, most, pl_now() + PATIENCE));
 	usleep(3100000);
 	fds[most] = socket_connect(rig.address);
 	assert_true(is_closed(fds[0], 20000));
@@ -125,21 +126,18 @@ static void test_burst(void **state)
 {
 	static int fds[4 * STRANGERS_MAX + 1];
 	const unsigned most = 4 * STRANGERS_MAX;
-	struct rlimit old;
+	const struct rlimit old = limit_descriptors(4096);
 	struct rig rig;
 	uint64_t began = pl_now();
 	bool young;
 
 	(void)state;
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-	if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 4096, old.rlim_max }) < 0)
-		skip();
 	rig_open(&rig);
 	for (unsigned i = 0; i <= most; i++) {
 		fds[i] = socket_connect(rig.address);
 		assert_true(fds[i] >= 0);
 		if (i == most - 1)
-			wait_for_strangers_or(&rig, most, began + 3 * PL_NS_PER_S);
+			wait_for_strangers_until(&rig, most, began + 3 * PL_NS_PER_S);
 	}
 	young = pl_now() - began < 3 * PL_NS_PER_S;
 	assert_true(is_closed(fds[0], 20000));
