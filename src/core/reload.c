@@ -10,14 +10,17 @@ static void judge_peer_again(struct pl_peer *peer)
 {
 	struct pl_candidate candidate = { .stream = &peer->channel.stream,
 					  .address = (struct sockaddr *)&peer->address };
-	struct pl_admission *admission = NULL, *old = peer->admission;
+	struct pl_admission *admission = NULL, *old;
 	const char *fact = "the other end has fewer rights now%.0s";
 	struct pl_error error, lost;
 	int rc;
 
-	if (peer->dead || !peer->channel.open || !old || atomic_load(&peer->state) == PL_PEER_LOST)
+	/* Other threads set the name and the admission of a peer that has no channel yet. */
+	if (peer->dead || !peer->channel.open || atomic_load(&peer->state) == PL_PEER_LOST)
 		return;
-	/* Only now: the program's thread sets the name of a peer that has no channel yet. */
+	old = peer->admission;
+	if (!old)
+		return;
 	candidate.server = peer->initiator ? peer->server_name : NULL;
 	rc = pl_trust_judge(peer->context, &candidate, &admission, &error);
 	if (rc == 0 && !(old->rights.access & ~admission->rights.access) && !pl_peer_change_rate(peer, admission)) {

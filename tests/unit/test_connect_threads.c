@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Threads that connect, transfer and close in the same contexts, which have several progress threads, while the key is
- * loaded anew. ThreadSanitizer reports an access without the lock of the state that connections share.
+ * loaded anew, and while a stranger guesses the numbers of peers. ThreadSanitizer reports an access without the lock of
+ * the state that connections share.
  */
 #include <pthread.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/context.h"
+#include "core/peer.h"
 #include "support/cases.h"
 #include "support/environment.h"
 
@@ -25,6 +28,16 @@ struct rig {
 	atomic_uint connectors; /* each writes into a part of its own */
 	atomic_bool done;
 };
+
+/*
+ * Replaces that of the C library. An engine that accepts a peer calls it between the moment at which other threads can
+ * find the peer and the moment at which the peer's own engine gets it. The pause gives a reload the time to find it.
+ */
+int getsockname(int fd, __SOCKADDR_ARG address, socklen_t *restrict length)
+{
+	usleep(500);
+	return (int)syscall(SYS_getsockname, fd, address.__sockaddr__, length);
+}
 
 static void *connect_and_write(void *argument)
 {
@@ -79,7 +92,22 @@ static void *reload(void *argument)
 	while (!atomic_load(&rig->done)) {
 		check_ok(pl_context_reload(rig->near, &credentials, &error), &error);
 		check_ok(pl_context_reload(rig->far, &credentials, &error), &error);
-		usleep(1000);
+	}
+	return NULL;
+}
+
+/* Looks for peers as a socket does that guesses their numbers. */
+static void *guess_peers(void *argument)
+{
+	struct rig *rig = argument;
+
+	for (uint64_t i = 0; !atomic_load(&rig->done); i++) {
+		struct pl_peer *peer = pl_peer_by_index(rig->far, i % (2 * CONNECTORS));
+
+		if (peer)
+			pl_peer_unpin(peer);
+		/* A thread that always has the lock would order the others, and hide their races. */
+		usleep(100);
 	}
 	return NULL;
 }
@@ -95,7 +123,7 @@ static void use_contexts_in_threads(void *argument)
 		.key = true,
 	};
 	struct pl_options options = setting_options(&setting);
-	pthread_t threads[2 * CONNECTORS], reloader;
+	pthread_t threads[2 * CONNECTORS], reloader, guesser;
 	struct rig rig = { .length = PL_TOKEN_MAX };
 	struct pl_error error;
 
@@ -107,12 +135,14 @@ static void use_contexts_in_threads(void *argument)
 	buffer_open(&rig.target, rig.far, CONNECTORS * SIZE, PL_ACCESS_ALL);
 	check_ok(pl_region_share(rig.target.region, NULL, rig.token, &rig.length, &error), &error);
 	check_number(pthread_create(&reloader, NULL, reload, &rig), 0);
+	check_number(pthread_create(&guesser, NULL, guess_peers, &rig), 0);
 	for (unsigned i = 0; i < 2 * CONNECTORS; i++)
 		check_number(pthread_create(&threads[i], NULL, i % 2 ? accept_and_close : connect_and_write, &rig), 0);
 	for (unsigned i = 0; i < 2 * CONNECTORS; i++)
 		check_number(pthread_join(threads[i], NULL), 0);
 	atomic_store(&rig.done, true);
 	check_number(pthread_join(reloader, NULL), 0);
+	check_number(pthread_join(guesser, NULL), 0);
 	buffer_close(&rig.source);
 	buffer_close(&rig.target);
 	pl_listener_close(rig.listener);
