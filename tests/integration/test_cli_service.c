@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,7 +25,7 @@ struct world {
 	struct pl_peer *peer;
 	struct pl_region *region;
 	uint32_t requests;
-	bool limited; /* --clients 1 --idle 0.4 */
+	bool limited; /* --clients 1 --idle 0.4 --rate 1G */
 	bool deleting; /* --allow-delete --quota 100000 */
 };
 
@@ -52,7 +53,7 @@ static void server_start(struct world *world)
 		      world->limited    ? "--clients=1"
 		      : world->deleting ? "--allow-delete"
 					: NULL,
-		      world->limited ? "--idle=0.4" : "--quota=100000", NULL);
+		      world->limited ? "--idle=0.4" : "--quota=100000", world->limited ? "--rate=1G" : NULL, NULL);
 		_exit(127);
 	}
 	close(output[1]);
@@ -164,6 +165,28 @@ static void idle_client(void *argument)
 		sleep_ms(1);
 	check_number(lost.kind, PL_KIND_LOST);
 	client_close(&other);
+	world_close(&world);
+}
+
+/* A server that did not run for a while disconnects an idle client and looks at the rates of all clients at once. */
+static void stopped_server(void *argument)
+{
+	struct world world = { .limited = true };
+	struct pl_completion lost;
+
+	(void)argument;
+	server_start(&world);
+	client_open(&world);
+	check_server_answers(&world);
+	check_number(kill(world.server, SIGSTOP), 0);
+	sleep_ms(1500);
+	check_number(kill(world.server, SIGCONT), 0);
+	while (pl_poll(world.context, &lost, 1) == 0)
+		sleep_ms(1);
+	check_number(lost.kind, PL_KIND_LOST);
+	client_close(&world);
+	client_open(&world);
+	check_server_answers(&world);
 	world_close(&world);
 }
 
@@ -738,6 +761,7 @@ static void disconnects_with_small_files(void *argument)
 static void sparse_requests(void *argument)
 {
 	struct service_message request = { .type = SERVICE_CREATE, .size = 1ull << 60, .length = 1ull << 60 }, answer;
+	struct statvfs space;
 	struct world world;
 	uint32_t handle;
 
@@ -748,6 +772,11 @@ static void sparse_requests(void *argument)
 	request.flags = SERVICE_SPARSE;
 	check_number(send_request(&world, &request, &answer), -ENOSPC);
 	request.length = UINT64_MAX;
+	check_number(send_request(&world, &request, &answer), -ENOSPC);
+	/* A length that file systems allow, with more data than fits. */
+	check_number(statvfs(world.folder, &space), 0);
+	request.length = space.f_bavail * space.f_frsize + (16ull << 30);
+	request.size = request.length + LARGE;
 	check_number(send_request(&world, &request, &answer), -ENOSPC);
 	/* A file cannot be larger than the file system allows, whatever its data is. */
 	request.size = INT64_MAX;
@@ -845,6 +874,7 @@ int main(void)
 		{ "names outside the folder are refused", names_outside_the_folder, NULL, 30 },
 		{ "a client can open at most 64 handles", too_many_handles, NULL, 30 },
 		{ "an idle client makes room for another", idle_client, NULL, 30 },
+		{ "a stopped server disconnects an idle client", stopped_server, NULL, 30 },
 		{ "a closed handle gives no access", a_closed_handle_gives_no_access, NULL, 30 },
 		{ "small files are stored together", small_files, NULL, 30 },
 		{ "small files outside the folder or area are refused", small_files_outside, NULL, 30 },
