@@ -98,16 +98,6 @@ static int bind_address(struct pl_context *context, const char *address, struct 
 	return fd;
 }
 
-static int start_listening(struct pl_listener *listener)
-{
-	int rc;
-
-	pl_engine_lock(listener->engine);
-	rc = pl_source_add(listener->engine, &listener->source, EPOLLIN);
-	pl_engine_unlock(listener->engine);
-	return rc;
-}
-
 int pl_listen(struct pl_context *context, const char *address, struct pl_listener **result, struct pl_error *error)
 {
 	int rc = pl_context_use_tls(context, error), fd;
@@ -182,8 +172,8 @@ int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct
 	pthread_mutex_init(&listener->lock, NULL);
 	atomic_init(&listener->references, 1);
 	getsockname(fd, (struct sockaddr *)&listener->address, &length);
-	/* The local fabric calls this under an engine's lock; the listener is complete by now. */
-	rc = lanes_only ? pl_source_add(listener->engine, &listener->source, EPOLLIN) : start_listening(listener);
+	/* The listener is complete: its engine may accept at once. */
+	rc = pl_source_add(listener->engine, &listener->source, EPOLLIN);
 	if (rc < 0) {
 		close(fd);
 		pl_listener_put(listener);

@@ -234,8 +234,9 @@ void pl_engine_forget_wake(struct pl_engine *engine);
 /* Reports that the poller has unfinished work (true), or has none (false). Under the lock. */
 void pl_engine_polling(struct pl_engine *engine, bool polling);
 
-/* Sources and timers: the caller holds the engine's lock. */
+/* Needs no lock: the engine learns of the source from the kernel, and may call it at once. */
 int pl_source_add(struct pl_engine *engine, struct pl_source *source, uint32_t events);
+/* Sources and timers: the caller holds the engine's lock. */
 int pl_source_watch(struct pl_source *source, uint32_t events);
 void pl_source_remove(struct pl_source *source);
 void pl_timer_set(struct pl_engine *engine, struct pl_timer *timer, uint64_t deadline);
