@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Threads that connect, transfer and close in the same contexts, which have several progress threads, while the key is
- * loaded anew, and while a stranger guesses the numbers of peers. ThreadSanitizer reports an access without the lock of
- * the state that connections share.
+ * Threads that connect, transfer and close in the same contexts, which have several progress threads. Other threads
+ * load the key anew, and guess the numbers of peers. ThreadSanitizer reports an access without the lock of the state
+ * that connections share.
  */
 #include <pthread.h>
 #include <sys/socket.h>
@@ -30,8 +30,8 @@ struct rig {
 };
 
 /*
- * Replaces that of the C library. An engine that accepts a peer calls it between the moment at which other threads can
- * find the peer and the moment at which the peer's own engine gets it. The pause gives a reload the time to find it.
+ * Replaces that of the C library. An engine that accepts a peer calls it when other threads can find the peer, and the
+ * peer's own engine does not know of it yet. The pause gives a reload the time to find such a peer.
  */
 int getsockname(int fd, __SOCKADDR_ARG address, socklen_t *restrict length)
 {

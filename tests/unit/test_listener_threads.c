@@ -145,7 +145,7 @@ static void rig_open(struct rig *rig)
 	for (unsigned i = 0; i < PEERS; i++) {
 		struct pl_peer *peer;
 
-		/* Nobody accepts yet, so the peers of the other end wait in the listener. */
+		/* The peers of the other end wait in the listener until a thread accepts them. */
 		check_ok(pl_connect(rig->near, rig->address, AMPLE_TIME, &peer, &error), &error);
 	}
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Threads that judge the ends of connections, as engines do for new connections, and ask for their identities, while
- * other threads load the files and the keys anew. ThreadSanitizer reports an access without the lock of these settings.
+ * Threads that judge the other ends of connections, as engines judge new ones, and that ask for identities. Other
+ * threads load the files and the keys anew. ThreadSanitizer reports an access without the lock of these settings.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -76,7 +76,7 @@ static void judge_client_end(struct rig *rig, struct pl_context *context, struct
 	judge(peer, NULL);
 }
 
-/* Judges a server whose name is new at first, so that it is added to the known hosts. */
+/* Judges a server. A name that is new is added to the known hosts. */
 static void judge_server_end(struct rig *rig, struct pl_context *context, struct pl_peer *peer)
 {
 	char name[PL_HOST_MAX];
@@ -165,7 +165,7 @@ static void rig_open(struct rig *rig)
 	options.workers = PEERS;
 	options.identity = "server.pem";
 	options.authorized = "list";
-	/* Any certificate serves as that of an authority, which certified nobody here. */
+	/* The certificate of an authority that certified no other end. */
 	options.authority = "server.pem";
 	rig->server = context_open_with(&options);
 	options.identity = "client.pem";
