@@ -19,9 +19,9 @@ struct pl_admission {
 /* True if the options decide by identities, so that control channels must use certificates. */
 bool pl_trust_wanted(const struct pl_options *options);
 /* Copies the options and reads the files. context->trust stays NULL unless pl_trust_wanted(). */
+int pl_trust_open(struct pl_context *context, const struct pl_options *options, struct pl_error *error);
 /* Reads the files again and replaces the keys (NULL: keeps them), all or nothing. One thread at a time. */
 int pl_trust_reload(struct pl_context *context, const struct pl_credentials *credentials, struct pl_error *error);
-int pl_trust_open(struct pl_context *context, const struct pl_options *options, struct pl_error *error);
 void pl_trust_close(struct pl_context *context);
 
 /* True if the context decides by identities about ends that connect (`passive`), or to which it connects. */
