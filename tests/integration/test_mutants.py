@@ -90,6 +90,13 @@ def test_orders_are_apart():
     ]
 
 
+def test_a_lock_that_is_taken_again_loses_one_pair():
+    text = ('void twice(void)\n{\n\tmy_lock(a);\n\tmy_unlock(a);\n\tmy_lock(a);\n\tif (b)\n\t\tmy_unlock(a);\n'
+            '\tmy_unlock(a);\n}\n')
+    left = [mutants.apply(text, mutant.edits).count('my_') for mutant in mutants.find_sites('sample.c', text, True)]
+    assert left == [3, 2]
+
+
 def test_literals_and_comments_are_masked():
     masked = sites.mask(SAMPLE)
     assert len(masked) == len(SAMPLE) and masked.count('\n') == SAMPLE.count('\n')

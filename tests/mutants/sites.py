@@ -130,8 +130,12 @@ def order_edits(masked, start, end):
     """Yields the mutants of a function's memory orders and locks."""
     for match in re.finditer(r'\bmemory_order_(?:acquire|release|acq_rel|seq_cst)\b', masked[start:end]):
         yield 'memory order', [(start + match.start(), start + match.end(), 'memory_order_relaxed')]
-    for match in re.finditer(r'\b(\w+_)lock(\([^;]*\));', masked[start:end]):
-        pair = [match] + list(re.finditer(re.escape(match[1] + 'unlock' + match[2]) + ';', masked[start:end]))
+    body = masked[start:end]
+    for match in re.finditer(r'\b(\w+_)lock(\([^;]*\));', body):
+        # Of a function that takes the same lock again, each mutant drops one of its pairs.
+        again = body.find(match[0], match.end())
+        unlocks = re.finditer(re.escape(match[1] + 'unlock' + match[2]) + ';', body[:again if again >= 0 else None])
+        pair = [match] + [one for one in unlocks if one.start() > match.start()]
         if len(pair) > 1:
             yield 'lock', [(start + one.start(), start + one.end(), ';') for one in pair]
 
