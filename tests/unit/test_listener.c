@@ -26,15 +26,21 @@ struct rig {
 	char address[64];
 };
 
-static void rig_open(struct rig *rig)
+static void rig_open_with(struct rig *rig, enum pl_progress progress)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
 
+	options.progress = progress;
 	options.connect_timeout = 60 * PL_NS_PER_S;
 	options.fabric = "tcp";
 	assert_int_equal(pl_open(&rig->context, &options, NULL), 0);
 	assert_int_equal(pl_listen(rig->context, "127.0.0.1:0", &rig->listener, NULL), 0);
 	assert_true(pl_listener_address(rig->listener, rig->address, sizeof(rig->address)) > 0);
+}
+
+static void rig_open(struct rig *rig)
+{
+	rig_open_with(rig, PL_PROGRESS_THREAD);
 }
 
 static void rig_close(struct rig *rig)
@@ -191,6 +197,29 @@ static void test_accept_after_close(void **state)
 	rig_close(&rig);
 }
 
+/*
+ * An accept whose task still waits is cancelled as well. The task waits for a thread that has unlocked the engine, and
+ * that looks for new tasks next.
+ */
+static void test_cancel_before_task(void **state)
+{
+	struct pl_completion completion;
+	struct pl_engine *engine;
+	struct rig rig;
+
+	(void)state;
+	rig_open_with(&rig, PL_PROGRESS_MANUAL);
+	engine = rig.listener->engine;
+	pl_engine_lock(engine);
+	assert_int_equal(pl_accept_start(rig.listener, 7, NULL, NULL), 0);
+	atomic_store(&engine->owner, 0);
+	pl_lock_release(&engine->lock);
+	assert_int_equal(pl_cancel_posted(rig.context, 7), 1);
+	assert_int_equal(pl_poll(rig.context, &completion, 1), 1);
+	assert_int_equal(completion.status, -ECANCELED);
+	rig_close(&rig);
+}
+
 /* -- sockets of the caller --------------------------------------------------------------------------- */
 
 static int open_socket(int family, int type, bool listening, in_addr_t host)
@@ -254,6 +283,7 @@ int main(void)
 		cmocka_unit_test(test_burst),
 		cmocka_unit_test(test_unknown_bytes),
 		cmocka_unit_test(test_accept_after_close),
+		cmocka_unit_test(test_cancel_before_task),
 		cmocka_unit_test(test_sockets),
 	};
 
