@@ -134,7 +134,7 @@ soak:
 card-soak:
 	@tools/setup build test
 	@tools/configure build
-	@ninja -C build tests/card/test_card_seeds tests/card/librdmacm.so.1
+	@ninja -C build tests/card/test_card_seeds tests/card/libibverbs.so.1
 	@LD_LIBRARY_PATH=build/tests/card build/tests/card/test_card_seeds --minutes $${MINUTES:-30}
 
 faults:

@@ -114,8 +114,8 @@ struct pl_options {
 		keep_host; /**< keeps those of host memory too: the program promises to call pl_memory_freed(); default off */
 	const char *routes; /**< verbs: file of `peerlane routes --save`; NULL: that of the machine; "": none */
 	/**
-	 * Eight bits, DSCP and ECN, as NCCL_IB_TC. Over verbs the value of the connecting end is used. Default 0: the
-	 * system's.
+	 * Eight bits, DSCP and ECN, as NCCL_IB_TC. Over verbs the value of the connecting end is used. Default 0: over tcp
+	 * the system's.
 	 */
 	unsigned traffic_class;
 	/** Most peers that connect to this context; further ones are refused with PEER-BUSY. Default 0: no limit. */

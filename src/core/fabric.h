@@ -77,8 +77,13 @@ struct pl_fabric_ops {
 	/* Acceptor: returns 0 if the fabric suits the initiator's advert; else the reason. Default: 0. */
 	int (*suits)(struct pl_peer *peer, const struct pl_fabric_advert *offer, struct pl_error *error);
 	/*
-	 * Initiator: checks the endpoint when a control message arrives before pl_peer_up() was called. Returns true if
-	 * this end is up. Default: false; the message is then a protocol error of the acceptor.
+	 * Handles a message about a rail, before and after pl_peer_up(). Returns 0, or -EPROTO. Default: such messages are a
+	 * protocol error.
+	 */
+	int (*rail)(struct pl_endpoint *endpoint, const struct pl_rail_message *message);
+	/*
+	 * Checks the endpoint when another control message arrives before pl_peer_up() was called. Returns true if this end
+	 * is up. Default: false; the message is then a protocol error of the other end.
 	 */
 	bool (*up)(struct pl_endpoint *endpoint);
 

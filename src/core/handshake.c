@@ -264,9 +264,18 @@ static void take_message(struct pl_peer *peer, const struct pl_control_message *
 	}
 }
 
+static void take_rail_message(struct pl_peer *peer, const struct pl_rail_message *message)
+{
+	if (!peer->ops->rail || peer->ops->rail(peer->endpoint, message) < 0)
+		fail_unexpected_message(peer);
+}
+
 static void control_running(struct pl_peer *peer, const struct pl_control *message)
 {
 	switch (message->type) {
+	case PL_CONTROL_RAIL:
+		take_rail_message(peer, &message->rail);
+		break;
 	case PL_CONTROL_IMPORT:
 		take_import(peer, &message->import);
 		break;
@@ -302,7 +311,9 @@ static void control_opening(struct pl_peer *peer, const struct pl_control *messa
 			answer_hello(peer, &message->hello);
 	} else if (message->type == PL_CONTROL_REJECT && peer->initiator) {
 		handle_reject(peer, &message->reject);
-	} else if (peer->initiator && peer->endpoint && peer->ops->up && peer->ops->up(peer->endpoint)) {
+	} else if (message->type == PL_CONTROL_RAIL && peer->endpoint) {
+		take_rail_message(peer, &message->rail);
+	} else if (peer->endpoint && peer->ops->up && peer->ops->up(peer->endpoint)) {
 		pl_peer_up(peer);
 		control_running(peer, message);
 	} else {

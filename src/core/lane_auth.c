@@ -13,7 +13,6 @@
 #define LABEL_INITIATOR "peerlane lane initiator"
 #define LABEL_ACCEPTOR_SENDS "peerlane lane acceptor sends"
 #define LABEL_INITIATOR_SENDS "peerlane lane initiator sends"
-#define LABEL_ANSWER "peerlane rail answer"
 #define LABEL_MAX 32
 
 /* In a lane hello, and in a challenge: bytes before the tag. */
@@ -21,7 +20,7 @@
 #define CHALLENGE_TAG (PL_LANE_CHALLENGE - PL_TAG)
 
 struct transcript {
-	uint8_t bytes[LABEL_MAX + PL_LANE_HELLO + PL_RAIL_HELLO + PL_LANE_CHALLENGE];
+	uint8_t bytes[LABEL_MAX + PL_LANE_HELLO + PL_LANE_CHALLENGE];
 	size_t length;
 };
 
@@ -165,20 +164,4 @@ bool pl_lane_auth_signed(const struct pl_peer *peer, const char *label, const ui
 
 	return sign_message(peer, label, message, length, mac) == 0 &&
 	       CRYPTO_memcmp(message + HELLO_NONCE, mac, PL_TAG) == 0;
-}
-
-int pl_lane_auth_answer(const struct pl_peer *peer, const uint8_t *message, size_t length, uint16_t answer,
-			uint8_t tag[PL_TAG])
-{
-	uint16_t value = htole16(answer);
-	struct transcript transcript;
-	uint8_t mac[PL_SECRET];
-
-	begin_transcript(&transcript, LABEL_ANSWER);
-	add_bytes(&transcript, message, length);
-	add_bytes(&transcript, &value, sizeof(value));
-	if (sign_transcript(peer, &transcript, mac) < 0)
-		return -EIO;
-	memcpy(tag, mac, PL_TAG);
-	return 0;
 }

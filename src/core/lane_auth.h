@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Proof that a socket, or a connection request of an RDMA device, comes from the other end of a peer.
+ * Proof that a socket comes from the other end of a peer.
  *
  * Both ends derive the peer's secret from the TLS stream of the control channel and from both hellos. The secret never
  * leaves a process: each end sends a tag, the beginning of an HMAC-SHA-256 over the messages so far. Nonces of both
@@ -15,7 +15,6 @@
 
 /* Labels of messages without a challenge. */
 #define PL_LABEL_FD_SOCKET "peerlane fd socket"
-#define PL_LABEL_RAIL "peerlane rail"
 
 /* Messages that open a lane. */
 struct pl_lane_auth {
@@ -47,8 +46,5 @@ int pl_lane_auth_seal(const struct pl_lane_auth *auth, const struct pl_peer *pee
 int pl_lane_auth_sign(const struct pl_peer *peer, const char *label, uint8_t *message, size_t length);
 /* Returns true if the tag is right. */
 bool pl_lane_auth_signed(const struct pl_peer *peer, const char *label, const uint8_t *message, size_t length);
-/* Computes the tag of an answer to such a message. Returns 0 or -EIO. */
-int pl_lane_auth_answer(const struct pl_peer *peer, const uint8_t *message, size_t length, uint16_t answer,
-			uint8_t tag[PL_TAG]);
 
 #endif

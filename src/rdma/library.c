@@ -5,8 +5,7 @@
 #include <pthread.h>
 
 #define IBVERBS "libibverbs.so.1"
-#define RDMACM "librdmacm.so.1"
-#define HINT_INSTALL "install rdma-core, on Debian and Ubuntu: libibverbs1, librdmacm1 and ibverbs-providers"
+#define HINT_INSTALL "install rdma-core, on Debian and Ubuntu: libibverbs1 and ibverbs-providers"
 #define HINT_UPDATE "update rdma-core: it is older than Peerlane can use"
 
 struct symbol {
@@ -17,23 +16,22 @@ struct symbol {
 
 #define NEEDED(function, version) { #function, version, offsetof(struct verbs_library, function), false },
 #define OPTIONAL(function, version) { #function, version, offsetof(struct verbs_library, function), true },
-static const struct symbol ibverbs_symbols[] = { VERBS_IBVERBS_FUNCTIONS(NEEDED, OPTIONAL) };
-static const struct symbol rdmacm_symbols[] = { VERBS_RDMACM_FUNCTIONS(NEEDED, OPTIONAL) };
+static const struct symbol symbols[] = { VERBS_IBVERBS_FUNCTIONS(NEEDED, OPTIONAL) };
 #undef NEEDED
 #undef OPTIONAL
 
-static int load_verbs(const char *file, const struct symbol *symbols, size_t count, struct verbs_library *library,
-		      struct pl_error *error)
+int verbs_library_open(const char *file, struct verbs_library *library, struct pl_error *error)
 {
 	void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	const char *reason;
 
+	memset(library, 0, sizeof(*library));
 	if (!handle) {
 		reason = dlerror();
 		return pl_fail(error, -ELIBACC, "RDMA-NO-LIBRARY", "dlopen", file, HINT_INSTALL, "%s",
 			       reason ? reason : "it cannot be loaded");
 	}
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < PL_ARRAY_SIZE(symbols); i++) {
 		void *function = dlvsym(handle, symbols[i].name, symbols[i].version);
 
 		if (!function && !symbols[i].optional) {
@@ -46,17 +44,6 @@ static int load_verbs(const char *file, const struct symbol *symbols, size_t cou
 	return 0;
 }
 
-int verbs_library_open(const char *ibverbs, const char *rdmacm, struct verbs_library *library, struct pl_error *error)
-{
-	int rc;
-
-	memset(library, 0, sizeof(*library));
-	rc = load_verbs(ibverbs, ibverbs_symbols, PL_ARRAY_SIZE(ibverbs_symbols), library, error);
-	if (rc < 0)
-		return rc;
-	return load_verbs(rdmacm, rdmacm_symbols, PL_ARRAY_SIZE(rdmacm_symbols), library, error);
-}
-
 /* Written once, by the first caller. */
 static struct {
 	pthread_once_t once;
@@ -67,7 +54,7 @@ static struct {
 
 static void load_for_process(void)
 {
-	process.rc = verbs_library_open(IBVERBS, RDMACM, &process.library, &process.error);
+	process.rc = verbs_library_open(IBVERBS, &process.library, &process.error);
 }
 
 const struct verbs_library *verbs_library_get(struct pl_error *error)

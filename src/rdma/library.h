@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * libibverbs and librdmacm, loaded on first use, so that one binary runs with and without them.
+ * libibverbs, loaded on first use, so that one binary runs with and without it.
  *
  * Calls go through the table, `library->ibv_alloc_pd(context)`, with the types of the headers. Inline functions of the
  * headers that call no function of libibverbs (ibv_post_send(), ibv_poll_cq(), ibv_req_notify_cq(), memory windows,
@@ -10,7 +10,6 @@
 #define PL_RDMA_LIBRARY_H
 
 #include <infiniband/verbs.h>
-#include <rdma/rdma_cma.h>
 
 #include "base/base.h"
 
@@ -44,46 +43,21 @@
 	NEEDED(ibv_get_async_event, "IBVERBS_1.1") \
 	NEEDED(ibv_ack_async_event, "IBVERBS_1.1") \
 	NEEDED(ibv_wc_status_str, "IBVERBS_1.1") \
+	NEEDED(ibv_get_device_list, "IBVERBS_1.1") \
+	NEEDED(ibv_free_device_list, "IBVERBS_1.1") \
+	NEEDED(ibv_open_device, "IBVERBS_1.1") \
+	NEEDED(ibv_close_device, "IBVERBS_1.1") \
+	NEEDED(ibv_create_qp, "IBVERBS_1.1") \
+	NEEDED(ibv_destroy_qp, "IBVERBS_1.1") \
+	NEEDED(ibv_query_gid, "IBVERBS_1.1") \
 	OPTIONAL(ibv_reg_mr_iova2, "IBVERBS_1.8") \
-	OPTIONAL(ibv_get_device_list, "IBVERBS_1.1") \
-	OPTIONAL(ibv_free_device_list, "IBVERBS_1.1") \
-	OPTIONAL(ibv_open_device, "IBVERBS_1.1") \
-	OPTIONAL(ibv_close_device, "IBVERBS_1.1") \
-	OPTIONAL(ibv_create_qp, "IBVERBS_1.1") \
-	OPTIONAL(ibv_destroy_qp, "IBVERBS_1.1") \
-	OPTIONAL(ibv_query_gid, "IBVERBS_1.1") \
 	OPTIONAL(_ibv_query_gid_ex, "IBVERBS_1.11") \
 	OPTIONAL(ibv_reg_dmabuf_mr, "IBVERBS_1.12")
-
-#define VERBS_RDMACM_FUNCTIONS(NEEDED, OPTIONAL) \
-	NEEDED(rdma_create_event_channel, "RDMACM_1.0") \
-	NEEDED(rdma_destroy_event_channel, "RDMACM_1.0") \
-	NEEDED(rdma_create_id, "RDMACM_1.0") \
-	NEEDED(rdma_destroy_id, "RDMACM_1.0") \
-	NEEDED(rdma_migrate_id, "RDMACM_1.0") \
-	NEEDED(rdma_bind_addr, "RDMACM_1.0") \
-	NEEDED(rdma_resolve_addr, "RDMACM_1.0") \
-	NEEDED(rdma_resolve_route, "RDMACM_1.0") \
-	NEEDED(rdma_connect, "RDMACM_1.0") \
-	NEEDED(rdma_listen, "RDMACM_1.0") \
-	NEEDED(rdma_accept, "RDMACM_1.0") \
-	NEEDED(rdma_reject, "RDMACM_1.0") \
-	NEEDED(rdma_disconnect, "RDMACM_1.0") \
-	NEEDED(rdma_get_cm_event, "RDMACM_1.0") \
-	NEEDED(rdma_ack_cm_event, "RDMACM_1.0") \
-	NEEDED(rdma_event_str, "RDMACM_1.0") \
-	NEEDED(rdma_create_qp, "RDMACM_1.0") \
-	NEEDED(rdma_destroy_qp, "RDMACM_1.0") \
-	NEEDED(rdma_get_src_port, "RDMACM_1.0") \
-	NEEDED(rdma_set_option, "RDMACM_1.0") \
-	OPTIONAL(rdma_get_devices, "RDMACM_1.0") \
-	OPTIONAL(rdma_free_devices, "RDMACM_1.0")
 
 /* Optional functions are NULL in a library without them. */
 struct verbs_library {
 #define VERBS_MEMBER(name, version) __typeof__(name) *name;
 	VERBS_IBVERBS_FUNCTIONS(VERBS_MEMBER, VERBS_MEMBER)
-	VERBS_RDMACM_FUNCTIONS(VERBS_MEMBER, VERBS_MEMBER)
 #undef VERBS_MEMBER
 };
 
@@ -91,16 +65,16 @@ struct verbs_library {
  * Returns the table of the process; or NULL with "RDMA-NO-LIBRARY" or "RDMA-LIBRARY-OLD". Thread-safe; the first call
  * decides for all others.
  *
- * The libraries are never unloaded: drivers that libibverbs loads may have threads and fork handlers, and other parts
- * of the program may use the same libraries.
+ * The library is never unloaded: drivers that it loads may have threads and fork handlers, and other parts of the
+ * program may use it, too.
  */
 const struct verbs_library *verbs_library_get(struct pl_error *error);
 
-/* Fills a table from two files, which dlopen(3) finds. Returns 0, -ELIBACC or -ELIBBAD. */
-int verbs_library_open(const char *ibverbs, const char *rdmacm, struct verbs_library *library, struct pl_error *error);
+/* Fills a table from a file, which dlopen(3) finds. Returns 0, -ELIBACC or -ELIBBAD. */
+int verbs_library_open(const char *file, struct verbs_library *library, struct pl_error *error);
 
 /*
- * The three error conventions of these libraries, converted to a negative errno.
+ * The three error conventions of the library, converted to a negative errno.
  *
  * Functions that return a pointer: NULL, and errno.
  */

@@ -11,6 +11,8 @@
  *   LANES     u32 count
  *   BYE       nothing
  *   MESSAGE   u64 tag, payload to the end
+ *   RAIL      u8 step, u8 index, u16 generation, u8 count, u8 ports[8], u16 renewals, u32 queue pair, u32 psn, u16 lid,
+ *             gid[16], u8 mtu, u8 reads, u8 global, u8 traffic class, u8 service level
  */
 #include "wire/wire.h"
 
@@ -65,6 +67,34 @@ static int check_imported(const struct pl_imported *imported)
 	return 0;
 }
 
+/* True if a part that describes a queue pair is not zero. */
+static bool has_queue_pair(const struct pl_rail_message *rail)
+{
+	static const uint8_t none[sizeof(rail->gid)];
+
+	return rail->renewals || rail->qp_number || rail->psn || rail->lid || memcmp(rail->gid, none, sizeof(none)) ||
+	       rail->mtu || rail->reads || rail->global || rail->traffic_class || rail->service_level;
+}
+
+/* Checks the parts of a queue pair, and that a DOWN has none. */
+static int check_rail(const struct pl_rail_message *rail)
+{
+	static const uint8_t none[PL_RAILS_MAX];
+	bool connect = rail->step == PL_RAIL_CONNECT;
+
+	if (rail->step < PL_RAIL_CONNECT || rail->step > PL_RAIL_DOWN || rail->index >= PL_RAILS_MAX)
+		return -EPROTO;
+	if (connect ? rail->count > PL_RAILS_MAX || rail->index >= rail->count
+		    : rail->count || memcmp(rail->ports, none, sizeof(none)))
+		return -EPROTO;
+	if (rail->step == PL_RAIL_DOWN)
+		return has_queue_pair(rail) ? -EPROTO : 0;
+	if (!rail->qp_number || rail->qp_number >> 24 || rail->psn >> 24 || rail->mtu < 1 || rail->mtu > 5 || !rail->reads ||
+	    rail->service_level > 15)
+		return -EPROTO;
+	return 0;
+}
+
 static int check(const struct pl_control *message)
 {
 	const struct pl_reject *reject = &message->reject;
@@ -85,6 +115,8 @@ static int check(const struct pl_control *message)
 		return message->lanes >= 1 && message->lanes <= LANES_MAX ? 0 : -EPROTO;
 	case PL_CONTROL_MESSAGE:
 		return message->message.length <= PL_FRAME_SMALL_MAX ? 0 : -EMSGSIZE;
+	case PL_CONTROL_RAIL:
+		return check_rail(&message->rail);
 	case PL_CONTROL_IMPORT:
 	case PL_CONTROL_BYE:
 		return 0;
@@ -171,6 +203,29 @@ static void get_imported(struct pl_reader *reader, struct pl_imported *imported)
 	imported->key_length = get_blob(reader, imported->key, sizeof(imported->key));
 }
 
+static void get_rail(struct pl_reader *reader, struct pl_rail_message *rail)
+{
+	uint8_t global;
+
+	rail->step = (enum pl_rail_step)pl_get_u8(reader);
+	rail->index = pl_get_u8(reader);
+	rail->generation = pl_get_u16(reader);
+	rail->count = pl_get_u8(reader);
+	pl_get_bytes(reader, rail->ports, sizeof(rail->ports));
+	rail->renewals = pl_get_u16(reader);
+	rail->qp_number = pl_get_u32(reader);
+	rail->psn = pl_get_u32(reader);
+	rail->lid = pl_get_u16(reader);
+	pl_get_bytes(reader, rail->gid, sizeof(rail->gid));
+	rail->mtu = pl_get_u8(reader);
+	rail->reads = pl_get_u8(reader);
+	global = pl_get_u8(reader);
+	rail->global = global;
+	reader->bad |= global > 1;
+	rail->traffic_class = pl_get_u8(reader);
+	rail->service_level = pl_get_u8(reader);
+}
+
 static void get_body(struct pl_reader *reader, struct pl_control *message)
 {
 	switch (message->type) {
@@ -200,6 +255,9 @@ static void get_body(struct pl_reader *reader, struct pl_control *message)
 		message->message.length = (uint16_t)(reader->end - reader->at);
 		reader->at = reader->end;
 		break;
+	case PL_CONTROL_RAIL:
+		get_rail(reader, &message->rail);
+		break;
 	case PL_CONTROL_BYE:
 		break;
 	}
@@ -226,7 +284,7 @@ int pl_control_decode(uint16_t type, const void *body, size_t length, struct pl_
 	struct pl_reader reader;
 	int rc;
 
-	if (type < PL_CONTROL_HELLO || type > PL_CONTROL_MESSAGE)
+	if (type < PL_CONTROL_HELLO || type > PL_CONTROL_RAIL)
 		return -ENOMSG;
 	if (length > PL_CONTROL_BODY_MAX)
 		return -EMSGSIZE;
@@ -283,6 +341,25 @@ static void put_imported(struct pl_writer *writer, const struct pl_imported *imp
 	put_blob(writer, imported->key, imported->key_length);
 }
 
+static void put_rail(struct pl_writer *writer, const struct pl_rail_message *rail)
+{
+	pl_put_u8(writer, (uint8_t)rail->step);
+	pl_put_u8(writer, rail->index);
+	pl_put_u16(writer, rail->generation);
+	pl_put_u8(writer, rail->count);
+	pl_put_bytes(writer, rail->ports, sizeof(rail->ports));
+	pl_put_u16(writer, rail->renewals);
+	pl_put_u32(writer, rail->qp_number);
+	pl_put_u32(writer, rail->psn);
+	pl_put_u16(writer, rail->lid);
+	pl_put_bytes(writer, rail->gid, sizeof(rail->gid));
+	pl_put_u8(writer, rail->mtu);
+	pl_put_u8(writer, rail->reads);
+	pl_put_u8(writer, rail->global);
+	pl_put_u8(writer, rail->traffic_class);
+	pl_put_u8(writer, rail->service_level);
+}
+
 static void put_body(struct pl_writer *writer, const struct pl_control *message)
 {
 	switch (message->type) {
@@ -311,6 +388,9 @@ static void put_body(struct pl_writer *writer, const struct pl_control *message)
 	case PL_CONTROL_MESSAGE:
 		pl_put_u64(writer, message->message.tag);
 		pl_put_bytes(writer, message->message.payload, message->message.length);
+		break;
+	case PL_CONTROL_RAIL:
+		put_rail(writer, &message->rail);
 		break;
 	case PL_CONTROL_BYE:
 		break;

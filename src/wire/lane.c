@@ -52,54 +52,6 @@ int pl_lane_challenge_decode(const uint8_t buffer[PL_LANE_CHALLENGE], struct pl_
 	return magic != PL_MAGIC_LANE ? -EPROTO : 0;
 }
 
-void pl_rail_hello_encode(const struct pl_rail_hello *hello, uint8_t buffer[PL_RAIL_HELLO])
-{
-	struct pl_writer writer;
-
-	pl_lane_hello_encode(&hello->lane, buffer);
-	pl_writer_init(&writer, buffer + PL_LANE_HELLO, PL_RAIL_HELLO - PL_LANE_HELLO);
-	pl_put_u8(&writer, hello->index);
-	pl_put_u8(&writer, hello->count);
-	pl_put_bytes(&writer, hello->addresses, PL_RAILS_MAX);
-	pl_put_u16(&writer, hello->renewals);
-}
-
-int pl_rail_hello_decode(const uint8_t *buffer, size_t length, struct pl_rail_hello *hello)
-{
-	struct pl_reader reader;
-
-	/* Networks append bytes to private data. */
-	if (length < PL_RAIL_HELLO || pl_lane_hello_decode(buffer, &hello->lane) < 0)
-		return -EPROTO;
-	pl_reader_init(&reader, buffer + PL_LANE_HELLO, PL_RAIL_HELLO - PL_LANE_HELLO);
-	hello->index = pl_get_u8(&reader);
-	hello->count = pl_get_u8(&reader);
-	pl_get_bytes(&reader, hello->addresses, PL_RAILS_MAX);
-	hello->renewals = pl_get_u16(&reader);
-	return hello->count > PL_RAILS_MAX || hello->index >= hello->count ? -EPROTO : 0;
-}
-
-void pl_rail_welcome_encode(const struct pl_rail_welcome *welcome, uint8_t buffer[PL_RAIL_WELCOME])
-{
-	struct pl_writer writer;
-
-	pl_writer_init(&writer, buffer, PL_RAIL_WELCOME);
-	pl_put_u16(&writer, welcome->renewals);
-	pl_put_bytes(&writer, welcome->tag, sizeof(welcome->tag));
-}
-
-int pl_rail_welcome_decode(const uint8_t *buffer, size_t length, struct pl_rail_welcome *welcome)
-{
-	struct pl_reader reader;
-
-	if (length < PL_RAIL_WELCOME)
-		return -EPROTO;
-	pl_reader_init(&reader, buffer, PL_RAIL_WELCOME);
-	welcome->renewals = pl_get_u16(&reader);
-	pl_get_bytes(&reader, welcome->tag, sizeof(welcome->tag));
-	return 0;
-}
-
 void pl_lane_welcome_encode(uint32_t status, uint8_t buffer[PL_LANE_WELCOME])
 {
 	struct pl_writer writer;

@@ -66,6 +66,7 @@ enum pl_control_type {
 	PL_CONTROL_LANES,     /* acceptor to initiator: open `count` lanes */
 	PL_CONTROL_BYE,       /* orderly end */
 	PL_CONTROL_MESSAGE,   /* a small message that must not travel in the clear */
+	PL_CONTROL_RAIL,      /* a connection of the verbs fabric begins or ends */
 };
 #define PL_CONTROL_OPTIONAL 0x8000 /* receivers ignore messages of types from here on that they do not know */
 
@@ -129,6 +130,29 @@ struct pl_control_message {
 	const uint8_t *payload; /* in the decoded body; or of the caller, for the encoder */
 };
 
+#define PL_RAILS_MAX 8
+
+/* CONNECT: of the initiator. ACCEPT: the acceptor's answer. DOWN: the sender uses the connection no more. */
+enum pl_rail_step { PL_RAIL_CONNECT = 1, PL_RAIL_ACCEPT, PL_RAIL_DOWN };
+
+/* One end's queue pair of a rail; in a DOWN only step, index and generation, and zero in all others. */
+struct pl_rail_message {
+	enum pl_rail_step step;
+	uint8_t index;               /* rail */
+	uint16_t generation;         /* number of the connection */
+	uint8_t count;               /* CONNECT: all rails; else 0 */
+	uint8_t ports[PL_RAILS_MAX]; /* CONNECT: for each rail, the number of the acceptor's port in its advert */
+	uint16_t renewals;           /* devices that the sender's end of the rail had before */
+	uint32_t qp_number;          /* 24 bits */
+	uint32_t psn;                /* first packet sequence number that the sender uses; 24 bits */
+	uint16_t lid;                /* 0: the port has none */
+	uint8_t gid[16];
+	uint8_t mtu;   /* enum ibv_mtu: 1 (256 bytes) to 5 (4096) */
+	uint8_t reads; /* reads and atomics that the sender's device serves at a time, and requests at a time */
+	bool global;   /* the sender's port needs a global route header */
+	uint8_t traffic_class, service_level; /* CONNECT: of both directions; ACCEPT: repeated */
+};
+
 struct pl_control {
 	enum pl_control_type type;
 	union {
@@ -139,6 +163,7 @@ struct pl_control {
 		struct pl_release release;
 		uint32_t lanes; /* 1 to 16 */
 		struct pl_control_message message;
+		struct pl_rail_message rail;
 	};
 };
 
@@ -193,29 +218,6 @@ int pl_lane_challenge_decode(const uint8_t buffer[PL_LANE_CHALLENGE],
 			     struct pl_lane_challenge *challenge); /* -EPROTO */
 void pl_lane_welcome_encode(uint32_t status, uint8_t buffer[PL_LANE_WELCOME]);
 int pl_lane_welcome_decode(const uint8_t buffer[PL_LANE_WELCOME], uint32_t *status); /* -EPROTO */
-
-/* Private data of a connection request of the verbs fabric. */
-#define PL_RAIL_HELLO 52   /* lane hello with a tag, u8 index, u8 count, u8 addresses[8], u16 renewals */
-#define PL_RAIL_WELCOME 18 /* u16 renewals, u8 tag[16]: private data of the answer */
-#define PL_RAILS_MAX 8
-
-struct pl_rail_hello {
-	struct pl_lane_hello lane; /* its lane number is the connection's generation */
-	uint8_t index, count;
-	uint8_t addresses[PL_RAILS_MAX]; /* index of each rail's address at the acceptor */
-	uint16_t renewals;               /* devices that the sender's end of the rail had before */
-};
-
-void pl_rail_hello_encode(const struct pl_rail_hello *hello, uint8_t buffer[PL_RAIL_HELLO]);
-int pl_rail_hello_decode(const uint8_t *buffer, size_t length, struct pl_rail_hello *hello); /* -EPROTO */
-
-struct pl_rail_welcome {
-	uint16_t renewals;
-	uint8_t tag[PL_TAG];
-};
-
-void pl_rail_welcome_encode(const struct pl_rail_welcome *welcome, uint8_t buffer[PL_RAIL_WELCOME]);
-int pl_rail_welcome_decode(const uint8_t *buffer, size_t length, struct pl_rail_welcome *welcome); /* -EPROTO */
 
 /* -- frames: the unit on a lane ----------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Stand-in card: libibverbs.so.1 and librdmacm.so.1 in user space, for tests without a card or kernel module.
+ * Stand-in card: libibverbs.so.1 in user space, for tests without a card or kernel module.
  * All queue pairs live in one process. One lock guards all state: a call that posts or polls orders memory, as a real
  * card does. A thread of the card does everything that takes time.
  */
@@ -10,7 +10,6 @@
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <rdma/rdma_cma.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,6 +25,7 @@
 #define CARD_PIECES 32
 #define CARD_INLINE 1024
 #define CARD_PORT 1
+#define CARD_LID 7
 
 /* Limits and abilities of a card, one row for each. */
 struct card_character {
@@ -33,7 +33,7 @@ struct card_character {
 	enum ibv_transport_type transport;
 	uint8_t link_layer;
 	bool grh;      /* the port requires a global route header */
-	bool rc;       /* reliable connections, and rdma_cm */
+	bool rc;       /* reliable connections */
 	bool srq;      /* shared receive queues */
 	bool atomics;  /* the provider posts atomics */
 	bool immediate;
@@ -55,9 +55,9 @@ enum card_fault {
 	CARD_LATE,         /* late completions */
 	CARD_CHANNEL,      /* the completion channel reports late */
 	CARD_SLOW,         /* slow registration */
-	CARD_CM_LATE,      /* late connection messages */
-	CARD_CM_LOST,      /* lost connection messages */
-	CARD_CM_DOUBLED,   /* doubled connection messages */
+	CARD_ROUTE_LATE,   /* the other end's address is found late */
+	CARD_ROUTE_LOST,   /* the other end's address is not found */
+	CARD_PATH_LOST,    /* a connection whose packets are lost */
 	CARD_LOST,         /* lost completions */
 	CARD_DOUBLED,      /* doubled completions */
 	CARD_STALE,        /* completions with a number of earlier work */
@@ -72,8 +72,9 @@ enum card_fault {
 
 /* What the card did; tests read it. */
 struct card_counts {
-	unsigned contexts, pds, mrs, mws, cqs, channels, srqs, qps, ids, cm_channels; /* live objects */
-	unsigned connects, posts, refused, made_qps;
+	unsigned contexts, pds, mrs, mws, cqs, channels, srqs, qps; /* live objects */
+	unsigned connects; /* pairs of connected queue pairs, made so far */
+	unsigned posts, refused, made_qps;
 	unsigned completion_events;
 	unsigned receiver_waits; /* requests that found no receive, once for each attempt */
 	uint64_t locked;         /* bytes of live regions, without dma-bufs */
@@ -83,6 +84,7 @@ struct card_counts {
 
 struct card_context {
 	struct verbs_context verbs;
+	struct card_context *next;
 	int events; /* write end of the pipe of asynchronous events */
 };
 
@@ -156,7 +158,9 @@ struct card_qp {
 	uint64_t head, tail, retired;
 	unsigned size, max_sge, max_inline;
 	struct card_receives receives;
+	uint32_t send_psn, receive_psn;
 	bool sq_sig_all, pumping, loopback;
+	bool mute; /* its packets are lost */
 	uint64_t wake; /* time until which it waits; 0: it does not */
 	uint8_t rnr_timer;
 	unsigned access;
@@ -181,15 +185,13 @@ void card_after(uint64_t delay, void (*call)(void *argument), void *argument);
 void card_forget(const void *argument);
 
 /* device.c */
-struct ibv_context *card_context(void);
+/* Reports an event to the context of its object, or to all contexts. */
 void card_event(struct ibv_async_event event);
 
 /* gid.c */
 unsigned card_gid_count(void);
 /* Returns 0, or -ENODATA for an empty entry. */
 int card_gid(unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable);
-/* Returns the GID of an address. */
-union ibv_gid card_gid_of(const struct sockaddr *address);
 
 /* memory.c */
 struct card_access {
@@ -227,8 +229,6 @@ int card_arm(struct ibv_cq *cq, int solicited_only);
 
 /* qp.c */
 struct card_qp *card_qp_find(uint32_t number);
-struct card_qp *card_qp_make(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes);
-void card_qp_free(struct card_qp *qp);
 /* Moves the queue pair into the error state: all its work is returned. */
 void card_qp_fail(struct card_qp *qp);
 int card_receives_open(struct card_receives *receives, unsigned count);

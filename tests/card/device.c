@@ -15,7 +15,8 @@
 
 struct card_counts card_counts;
 static struct ibv_device device = { .node_type = IBV_NODE_CA };
-static struct card_context *context;
+/* All open contexts; card_lock. */
+static struct card_context *contexts;
 static atomic_bool port_down;
 
 static int query_port_extended(struct ibv_context *of, uint8_t port, struct ibv_port_attr *attributes, size_t length)
@@ -28,7 +29,7 @@ static int query_port_extended(struct ibv_context *of, uint8_t port, struct ibv_
 		.gid_tbl_len = (int)card_gid_count(),
 		.max_msg_sz = character->max_message,
 		.pkey_tbl_len = 1,
-		.lid = character->link_layer == IBV_LINK_LAYER_INFINIBAND ? 7 : 0,
+		.lid = character->link_layer == IBV_LINK_LAYER_INFINIBAND ? CARD_LID : 0,
 		.link_layer = character->link_layer,
 		.flags = character->grh ? IBV_QPF_GRH_REQUIRED : 0,
 	};
@@ -40,17 +41,22 @@ static int query_port_extended(struct ibv_context *of, uint8_t port, struct ibv_
 	return 0;
 }
 
-static void context_make(void)
+static void device_fill(void)
 {
-	const struct card_character *character = card_character();
+	snprintf(device.name, sizeof(device.name), "%s", card_character()->device);
+	snprintf(device.dev_name, sizeof(device.dev_name), "uverbs0");
+	device.transport_type = card_character()->transport;
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static struct card_context *context_make(void)
+{
+	struct card_context *context = calloc(1, sizeof(*context));
 	int ends[2];
 
-	context = calloc(1, sizeof(*context));
 	if (!context || pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
 		abort();
-	snprintf(device.name, sizeof(device.name), "%s", character->device);
-	snprintf(device.dev_name, sizeof(device.dev_name), "uverbs0");
-	device.transport_type = character->transport;
 	context->events = ends[1];
 	context->verbs.sz = sizeof(context->verbs);
 	context->verbs.query_port = query_port_extended;
@@ -68,20 +74,32 @@ static void context_make(void)
 		.num_comp_vectors = 4,
 		.abi_compat = __VERBS_ABI_IS_EXTENDED,
 	};
+	return context;
 }
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-struct ibv_context *card_context(void)
+static const struct ibv_context *context_of(const struct ibv_async_event *event)
 {
-	pthread_once(&once, context_make);
-	return &context->verbs.context;
+	switch (event->event_type) {
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		return event->element.qp->context;
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return event->element.srq ? event->element.srq->context : NULL;
+	default:
+		return NULL;
+	}
 }
 
 void card_event(struct ibv_async_event event)
 {
-	if (write(context->events, &event, sizeof(event)) < 0)
-		return; /* full: the kernel drops events, too */
+	const struct ibv_context *one = context_of(&event);
+
+	/* A full pipe drops the event, as the kernel does. */
+	for (struct card_context *at = contexts; at; at = at->next)
+		if ((!one || one == &at->verbs.context) && write(at->events, &event, sizeof(event)) < 0)
+			continue;
 }
 
 static void port_return(void *argument)
@@ -143,7 +161,7 @@ struct ibv_device **ibv_get_device_list(int *count)
 
 	if (!list)
 		return NULL;
-	card_context();
+	pthread_once(&once, device_fill);
 	list[0] = &device;
 	if (count)
 		*count = 1;
@@ -160,25 +178,34 @@ const char *ibv_get_device_name(struct ibv_device *of)
 	return of->name;
 }
 
-/* All users share one context, as users of librdmacm do. */
 struct ibv_context *ibv_open_device(struct ibv_device *of)
 {
-	struct ibv_context *result = card_context();
+	struct card_context *context = context_make();
 
 	(void)of;
 	card_start();
 	pthread_mutex_lock(&card_lock);
+	context->next = contexts;
+	contexts = context;
 	card_counts.contexts++;
 	pthread_mutex_unlock(&card_lock);
-	return result;
+	return &context->verbs.context;
 }
 
 int ibv_close_device(struct ibv_context *of)
 {
-	(void)of;
+	struct card_context **at = &contexts, *context;
+
 	pthread_mutex_lock(&card_lock);
+	while (&(*at)->verbs.context != of)
+		at = &(*at)->next;
+	context = *at;
+	*at = context->next;
 	card_counts.contexts--;
 	pthread_mutex_unlock(&card_lock);
+	close(context->events);
+	close(of->async_fd);
+	free(context);
 	return 0;
 }
 
@@ -285,19 +312,11 @@ static void report_leaks(void)
 {
 	const struct card_counts left = standin_card_counts();
 
-	if (context) {
-		close(context->events);
-		close(context->verbs.context.async_fd);
-	}
-	free(context);
-	context = NULL;
-	if (!(left.contexts | left.pds | left.mrs | left.mws | left.cqs | left.channels | left.srqs | left.qps |
-	      left.ids | left.cm_channels))
+	if (!(left.contexts | left.pds | left.mrs | left.mws | left.cqs | left.channels | left.srqs | left.qps))
 		return;
 	fprintf(stderr,
 		"stand-in card: left at the end: %u contexts, %u domains, %u regions, %u windows, %u completion queues, "
-		"%u channels, %u receive queues, %u queue pairs, %u ids, %u event channels\n",
-		left.contexts, left.pds, left.mrs, left.mws, left.cqs, left.channels, left.srqs, left.qps, left.ids,
-		left.cm_channels);
+		"%u channels, %u receive queues, %u queue pairs\n",
+		left.contexts, left.pds, left.mrs, left.mws, left.cqs, left.channels, left.srqs, left.qps);
 	_exit(3);
 }

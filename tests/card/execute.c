@@ -211,9 +211,11 @@ static int execute_connected(struct card_qp *qp, struct card_qp *peer, struct ca
 	}
 }
 
-static bool answers(const struct card_qp *peer)
+/* True if the queue pair is connected to this one: packets of another connection do not fit its numbers. */
+static bool answers(const struct card_qp *peer, const struct card_qp *qp)
 {
-	return peer && (peer->base.state == IBV_QPS_RTR || peer->base.state == IBV_QPS_RTS);
+	return peer && (peer->base.state == IBV_QPS_RTR || peer->base.state == IBV_QPS_RTS) && !peer->mute && !qp->mute &&
+	       peer->peer == qp->base.qp_num && peer->receive_psn == qp->send_psn;
 }
 
 /* Returns a status, or WAIT. */
@@ -228,7 +230,7 @@ static int execute(struct card_qp *qp, struct card_request *request)
 		request->since = card_now();
 	if (request->wr.opcode == IBV_WR_BIND_MW)
 		return (int)card_bind(qp, &request->wr, request->pieces[0].lkey);
-	if (!answers(peer))
+	if (!answers(peer, qp))
 		return card_now() - request->since < CARD_RETRY_TIME ? wait_for(qp, RESEND) : IBV_WC_RETRY_EXC_ERR;
 	if (request->length > QUICK && card_now() - request->since < request->length / BYTES_PER_NS)
 		return wait_for(qp, request->length / BYTES_PER_NS);

@@ -20,20 +20,6 @@ static union ibv_gid gid_of_ipv4(uint32_t address)
 	return gid;
 }
 
-union ibv_gid card_gid_of(const struct sockaddr *address)
-{
-	union ibv_gid gid;
-
-	if (card_character()->link_layer == IBV_LINK_LAYER_INFINIBAND) {
-		card_gid(0, &gid, NULL, NULL);
-		return gid;
-	}
-	if (address->sa_family == AF_INET)
-		return gid_of_ipv4(((const struct sockaddr_in *)address)->sin_addr.s_addr);
-	memcpy(gid.raw, &((const struct sockaddr_in6 *)address)->sin6_addr, sizeof(gid.raw));
-	return gid;
-}
-
 unsigned card_gid_count(void)
 {
 	return (unsigned)strlen(card_character()->gids);

@@ -14,8 +14,8 @@
 static const char *const names[CARD_FAULTS] = {
 	[CARD_ORDER] = "order",           [CARD_RNR] = "rnr",
 	[CARD_LATE] = "late",             [CARD_CHANNEL] = "channel",
-	[CARD_SLOW] = "slow",             [CARD_CM_LATE] = "cm-late",
-	[CARD_CM_LOST] = "cm-lost",       [CARD_CM_DOUBLED] = "cm-doubled",
+	[CARD_SLOW] = "slow",             [CARD_ROUTE_LATE] = "route-late",
+	[CARD_ROUTE_LOST] = "route-lost", [CARD_PATH_LOST] = "path-lost",
 	[CARD_LOST] = "lost",             [CARD_DOUBLED] = "doubled",
 	[CARD_STALE] = "stale",           [CARD_WRONG_NUMBER] = "wrong-number",
 	[CARD_STATUS] = "status",         [CARD_REFUSE] = "refuse",

@@ -3,11 +3,15 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "card/card.h"
 
 #define HASH 1024u
 #define FIRST_NUMBER 17u
+/* Time until an address is found late, or not at all. The kernel needs up to a second. */
+#define RESOLVE_LATE (20 * CARD_MILLISECOND)
+#define RESOLVE_LIMIT (50 * CARD_MILLISECOND)
 
 static struct card_qp *table[HASH];
 static uint32_t next_number = FIRST_NUMBER;
@@ -179,7 +183,7 @@ static void qp_release(struct card_qp *qp)
 	free(qp);
 }
 
-struct card_qp *card_qp_make(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes)
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes)
 {
 	struct card_qp *qp = calloc(1, sizeof(*qp));
 	int rc = qp ? qp_fill(qp, attributes) : ENOMEM;
@@ -207,12 +211,12 @@ struct card_qp *card_qp_make(struct ibv_pd *pd, struct ibv_qp_init_attr *attribu
 	qp->next = table[qp->base.qp_num % HASH];
 	table[qp->base.qp_num % HASH] = qp;
 	pthread_mutex_unlock(&card_lock);
-	return qp;
+	return &qp->base;
 }
 
-void card_qp_free(struct card_qp *qp)
+int ibv_destroy_qp(struct ibv_qp *base)
 {
-	struct card_qp **at;
+	struct card_qp *qp = (struct card_qp *)base, **at;
 
 	pthread_mutex_lock(&card_lock);
 	at = &table[qp->base.qp_num % HASH];
@@ -228,6 +232,7 @@ void card_qp_free(struct card_qp *qp)
 	card_counts.qps--;
 	pthread_mutex_unlock(&card_lock);
 	qp_release(qp);
+	return 0;
 }
 
 void card_qp_fail(struct card_qp *qp)
@@ -246,36 +251,71 @@ void card_qp_fail(struct card_qp *qp)
 	}
 }
 
-struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes)
+/* True if a port of the machine has the address, of that version of RoCE. There is one card. */
+static bool has_gid(const union ibv_gid *wanted, enum ibv_gid_type type)
 {
-	struct card_qp *qp = card_qp_make(pd, attributes);
+	for (unsigned i = 0; i < card_gid_count(); i++) {
+		enum ibv_gid_type other;
+		union ibv_gid gid;
 
-	return qp ? &qp->base : NULL;
+		if (card_gid(i, &gid, &other, NULL) == 0 && other == type && !memcmp(&gid, wanted, sizeof(gid)))
+			return true;
+	}
+	return false;
 }
 
-int ibv_destroy_qp(struct ibv_qp *base)
-{
-	card_qp_free((struct card_qp *)base);
-	return 0;
-}
-
-/* Path of a queue pair that its owner connects itself. */
-static int qp_route(struct card_qp *qp, const struct ibv_qp_attr *attributes)
+/* Path to the other end. Returns an errno. */
+static int qp_route(const struct ibv_qp_attr *attributes)
 {
 	const struct card_character *character = card_character();
-	bool global = attributes->ah_attr.is_global, usable;
+	bool usable;
 	enum ibv_gid_type type;
 	union ibv_gid gid;
 
-	if (!global)
-		return character->link_layer == IBV_LINK_LAYER_ETHERNET || character->grh ? EINVAL : 0;
+	if (attributes->path_mtu > character->mtu || attributes->ah_attr.port_num != CARD_PORT)
+		return EINVAL;
+	if (!attributes->ah_attr.is_global)
+		return character->link_layer == IBV_LINK_LAYER_ETHERNET || character->grh ||
+				       attributes->ah_attr.dlid != CARD_LID
+			       ? EINVAL
+			       : 0;
 	if (card_gid(attributes->ah_attr.grh.sgid_index, &gid, &type, &usable) < 0)
 		return EINVAL;
 	/* The interface of the entry must be up. */
 	if (!usable)
 		return ENODEV;
-	qp->loopback = attributes->dest_qp_num == qp->base.qp_num;
-	return memcmp(&gid, &attributes->ah_attr.grh.dgid, sizeof(gid)) ? ENETUNREACH : 0;
+	return has_gid(&attributes->ah_attr.grh.dgid, type) ? 0 : ENETUNREACH;
+}
+
+/* Moves to RTR. */
+static int qp_connect(struct card_qp *qp, const struct ibv_qp_attr *attributes, int mask)
+{
+	const int needed = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+			   IBV_QP_MIN_RNR_TIMER;
+	const struct card_qp *peer = card_qp_find(attributes->dest_qp_num);
+	int rc = (mask & needed) == needed ? qp_route(attributes) : EINVAL;
+
+	if (rc)
+		return rc;
+	if (attributes->max_dest_rd_atomic > card_character()->max_reads)
+		return EINVAL;
+	qp->peer = attributes->dest_qp_num;
+	qp->receive_psn = attributes->rq_psn;
+	qp->loopback = qp->peer == qp->base.qp_num;
+	qp->mute = !qp->loopback && card_happens(CARD_PATH_LOST);
+	card_counts.connects += !qp->loopback && peer && peer->peer == qp->base.qp_num;
+	return 0;
+}
+
+/* Moves to RTS. */
+static int qp_begin_sending(struct card_qp *qp, const struct ibv_qp_attr *attributes, int mask)
+{
+	const int needed = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+
+	if ((mask & needed) != needed || attributes->max_rd_atomic > card_character()->max_reads)
+		return EINVAL;
+	qp->send_psn = attributes->sq_psn;
+	return 0;
 }
 
 static int qp_move(struct card_qp *qp, const struct ibv_qp_attr *attributes, int mask)
@@ -292,16 +332,30 @@ static int qp_move(struct card_qp *qp, const struct ibv_qp_attr *attributes, int
 		return EINVAL;
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		qp->access = attributes->qp_access_flags;
-	if (to == IBV_QPS_RTR) {
-		if ((mask & (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN)) !=
-		    (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN))
-			return EINVAL;
-		rc = qp_route(qp, attributes);
-		qp->peer = attributes->dest_qp_num;
-	}
+	if (to == IBV_QPS_RTR)
+		rc = qp_connect(qp, attributes, mask);
+	else if (to == IBV_QPS_RTS)
+		rc = qp_begin_sending(qp, attributes, mask);
 	if (rc == 0)
 		qp->base.state = to;
 	return rc;
+}
+
+/* The kernel asks the network for the other end's address, and waits. Returns an errno. */
+static int resolve_neighbour(void)
+{
+	uint64_t pause = 0;
+	bool lost;
+
+	pthread_mutex_lock(&card_lock);
+	lost = card_happens(CARD_ROUTE_LOST);
+	if (lost)
+		pause = RESOLVE_LIMIT;
+	else if (card_happens(CARD_ROUTE_LATE))
+		pause = card_random(RESOLVE_LATE);
+	pthread_mutex_unlock(&card_lock);
+	usleep((useconds_t)(pause / CARD_MICROSECOND));
+	return lost ? ETIMEDOUT : 0;
 }
 
 int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attributes, int mask)
@@ -309,6 +363,10 @@ int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attributes, int mask)
 	struct card_qp *qp = (struct card_qp *)base;
 	int rc = 0;
 
+	if (mask & IBV_QP_DEST_QPN && attributes->dest_qp_num != base->qp_num)
+		rc = resolve_neighbour();
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&card_lock);
 	if (mask & IBV_QP_MIN_RNR_TIMER)
 		qp->rnr_timer = attributes->min_rnr_timer;

@@ -204,22 +204,52 @@ static void receives_of_the_pair(void *argument)
 
 #define FIRST_CONNECTION (3 * SECOND + SLACK)
 
-/* A lost message of the connection manager costs a connection, and not the peer. */
-static void message_lost(void *argument)
+/* An address that is not found, or a path that loses all packets, costs an attempt, and not the peer. */
+static void attempt_lost(void *argument)
 {
+	const bool route = !strncmp(argument, "route", 5);
 	const uint64_t begin = clock_now();
 	struct pl_error error;
 	struct pair pair;
 
-	setenv("STANDIN_MOOD", "cm-lost:5000", 1);
+	setenv("STANDIN_MOOD", argument, 1);
 	setenv("STANDIN_FAULTS", "1", 1);
-	setenv("STANDIN_SEED", argument, 1);
 	pair_open(&pair, &setting, LENGTH);
 	check(clock_now() - begin < FIRST_CONNECTION);
-	check_number(card_counts_now().faults[CARD_CM_LOST], 1);
-	check_number(card_counts_now().connects, 2);
+	check_number(card_counts_now().faults[route ? CARD_ROUTE_LOST : CARD_PATH_LOST], 1);
+	check(card_counts_now().connects <= 2);
 	check_number(write_once(&pair, &error), 0);
 	pair_close(&pair);
+}
+
+/* A context closes, or gives up, while its card looks for the other end's address. */
+static void closed_while_connecting(void *argument)
+{
+	const bool cancel = !strcmp(argument, "cancel");
+	struct scenario_environment environment = { .setting = &setting };
+	struct pl_operation *connecting, *accepting;
+	struct pl_error error;
+
+	setenv("STANDIN_MOOD", "route-lost", 1);
+	for (unsigned i = 0; i < 8; i++) {
+		environment = (struct scenario_environment){ .setting = &setting };
+		environment.near = context_open(&setting);
+		environment.far = context_open(&setting);
+		drive(&environment, environment.near);
+		drive(&environment, environment.far);
+		environment.listener = listener_open(&setting, environment.far, environment.address);
+		check_ok(pl_accept_start(environment.listener, 0, &accepting, &error), &error);
+		check_ok(pl_connect_start(environment.near, environment.address, 0, 0, &connecting, &error), &error);
+		settle(&environment, 7 * i);
+		if (cancel) {
+			pl_cancel(connecting);
+			check_one_of(await(&environment, connecting, NULL, &error), -ECANCELED);
+		}
+		pl_close(environment.near);
+		drive_no_more(&environment, environment.near);
+		pl_listener_close(environment.listener);
+		pl_close(environment.far);
+	}
 }
 
 /* -- completions ---------------------------------------------------------------------------------- */
@@ -266,10 +296,12 @@ int main(void)
 		{ "posts-refused-2", posts_refused, "2" },
 		{ "request-always-fails", request_always_fails, NULL },
 		{ "queue-refused", queue_refused, NULL },
-		{ "message-lost-1", message_lost, "1" },
-		{ "message-lost-2", message_lost, "2" },
-		{ "message-lost-3", message_lost, "3" },
-		{ "message-lost-4", message_lost, "4" },
+		{ "route-lost", attempt_lost, "route-lost" },
+		{ "route-lost-5000", attempt_lost, "route-lost:5000" },
+		{ "path-lost", attempt_lost, "path-lost" },
+		{ "path-lost-5000", attempt_lost, "path-lost:5000" },
+		{ "closed-while-connecting", closed_while_connecting, "close" },
+		{ "canceled-while-connecting", closed_while_connecting, "cancel" },
 		{ "completion-doubled", completion_wrong, "doubled" },
 		{ "completion-stale", completion_wrong, "stale" },
 		{ "completion-wrong-number", completion_wrong, "wrong-number" },

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Input: the hello, challenge or welcome of a data socket or rail.  The length tells them apart. */
+/* Input: the hello, challenge or welcome of a data socket.  The length tells them apart. */
 #include "fuzz.h"
 
 #include "wire/wire.h"
@@ -28,29 +28,6 @@ static void lane_challenge_round_trip(const uint8_t *data)
 	REQUIRE(memcmp(again, data, sizeof(again)) == 0);
 }
 
-static void rail_welcome_round_trip(const uint8_t *data, size_t size)
-{
-	uint8_t again[PL_RAIL_WELCOME];
-	struct pl_rail_welcome decoded;
-
-	if (pl_rail_welcome_decode(data, size, &decoded) < 0)
-		return;
-	pl_rail_welcome_encode(&decoded, again);
-	REQUIRE(memcmp(again, data, sizeof(again)) == 0);
-}
-
-static void rail_hello_round_trip(const uint8_t *data, size_t size)
-{
-	uint8_t again[PL_RAIL_HELLO];
-	struct pl_rail_hello decoded;
-
-	if (pl_rail_hello_decode(data, size, &decoded) < 0)
-		return;
-	REQUIRE(decoded.index < decoded.count && decoded.count <= PL_RAILS_MAX);
-	pl_rail_hello_encode(&decoded, again);
-	REQUIRE(memcmp(again, data, sizeof(again)) == 0);
-}
-
 static void lane_welcome_round_trip(const uint8_t *data)
 {
 	uint8_t again[PL_LANE_WELCOME];
@@ -70,14 +47,10 @@ static void lane_welcome_round_trip(const uint8_t *data)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	if (size >= PL_RAIL_HELLO)
-		rail_hello_round_trip(data, size);
-	else if (size >= PL_LANE_CHALLENGE && size % 2)
+	if (size >= PL_LANE_CHALLENGE && size % 2)
 		lane_challenge_round_trip(data);
 	else if (size >= PL_LANE_HELLO)
 		lane_hello_round_trip(data);
-	else if (size >= PL_RAIL_WELCOME)
-		rail_welcome_round_trip(data, size);
 	else if (size >= PL_LANE_WELCOME)
 		lane_welcome_round_trip(data);
 	return 0;

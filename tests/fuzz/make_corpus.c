@@ -40,6 +40,34 @@ static void save_control(const char *name, const struct pl_control *message)
 	save("control", name, buffer, (size_t)length);
 }
 
+static void rail_messages(void)
+{
+	struct pl_control message = { .type = PL_CONTROL_RAIL };
+
+	message.rail = (struct pl_rail_message){
+		.step = PL_RAIL_CONNECT,
+		.index = 1,
+		.generation = 7,
+		.count = 2,
+		.ports = { 1, 0 },
+		.renewals = 1,
+		.qp_number = 0x123456,
+		.psn = 0xabcdef,
+		.lid = 3,
+		.gid = "identifier",
+		.mtu = 5,
+		.reads = 16,
+		.global = true,
+	};
+	save_control("rail-connect", &message);
+	message.rail.step = PL_RAIL_ACCEPT;
+	message.rail.count = 0;
+	memset(message.rail.ports, 0, sizeof(message.rail.ports));
+	save_control("rail-accept", &message);
+	message.rail = (struct pl_rail_message){ .step = PL_RAIL_DOWN, .index = 1, .generation = 7 };
+	save_control("rail-down", &message);
+}
+
 static void control(void)
 {
 	struct pl_control message = { .type = PL_CONTROL_HELLO };
@@ -81,6 +109,7 @@ static void control(void)
 	message = (struct pl_control){ .type = PL_CONTROL_MESSAGE };
 	message.message = (struct pl_control_message){ .tag = 0x53, .length = 4, .payload = (const uint8_t *)"text" };
 	save_control("message", &message);
+	rail_messages();
 }
 
 static void frames(void)
@@ -394,6 +423,7 @@ static void steps_of_attacker(void)
 		   { .op = STEP_ADVANCE, .kind = 2 }, { .op = STEP_ADVANCE, .kind = 3 }, CALL(QUERY));
 	SAVE_STEPS("bye", CONTROL(BYE), { .op = STEP_CLOSE, .channel = 0, .kind = 2 },
 		   { .op = STEP_CLOSE, .channel = 1, .kind = 3 });
+	SAVE_STEPS("rail", CONTROL(RAIL, .flags = 2));
 	SAVE_STEPS("flood-eager", REPEAT(400), FRAME(EAGER, .length = 8), REPEAT(1024), FRAME(EAGER));
 	SAVE_STEPS("flood-notify", REPEAT(1025), FRAME(NOTIFY, .length = 13));
 	SAVE_STEPS("flood-refused", REPEAT(1000), FRAME(WRITE, .key = 200), REPEAT(300),

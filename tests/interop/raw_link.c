@@ -2,9 +2,6 @@
 #include "raw_link.h"
 
 #include <arpa/inet.h>
-#include <endian.h>
-#include <openssl/hmac.h>
-#include <openssl/sha.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,7 +12,10 @@
 #include <unistd.h>
 
 #define LIMIT_MS 5000
-#define LANE_HELLO 40
+#define SILENCE_MS 300
+#define ADVERT_PORT 17 /* port in the server's blob: link layer, GID */
+#define FIRST_PSN 0xfffff0 /* wraps around soon */
+#define READS 1
 
 void fail(const char *format, ...)
 {
@@ -75,29 +75,94 @@ static void read_all(struct stranger *stranger, uint8_t *bytes, size_t length)
 	}
 }
 
-size_t hear(struct stranger *stranger, enum control type, uint8_t body[BODY_MAX])
+/* Receives a message of any type. */
+static enum control hear_any(struct stranger *stranger, uint8_t body[BODY_MAX], size_t *length)
 {
 	uint8_t header[12];
-	size_t length;
 
 	read_all(stranger, header, 12);
-	length = get(header + 8, 4);
-	if (memcmp(header, "PLC1", 4) || get(header + 4, 2) != type || get(header + 6, 2) || length > BODY_MAX)
-		fail("message of type %u, not %u", (unsigned)get(header + 4, 2), type);
-	read_all(stranger, body, length);
+	*length = get(header + 8, 4);
+	if (memcmp(header, "PLC1", 4) || get(header + 6, 2) || *length > BODY_MAX)
+		fail("a malformed message of type %u", (unsigned)get(header + 4, 2));
+	read_all(stranger, body, *length);
+	return (enum control)get(header + 4, 2);
+}
+
+/*
+ * True for the server's report that it uses an earlier connection no more. The server's queue pair may fail after this
+ * end has closed its own.
+ */
+static int is_late_down(const struct stranger *stranger, enum control type, const uint8_t *body, size_t length)
+{
+	if (type != RAIL || length != RAIL_BODY || body[0] != DOWN)
+		return 0;
+	for (size_t i = 4; i < RAIL_BODY; i++)
+		if (body[i])
+			fail("byte %zu of a DOWN is not zero", i);
+	if (body[1])
+		fail("a DOWN of rail %u", body[1]);
+	return !stranger->in_use || get(body + 2, 2) != stranger->generation;
+}
+
+size_t hear(struct stranger *stranger, enum control type, uint8_t body[BODY_MAX])
+{
+	enum control heard;
+	size_t length;
+
+	do
+		heard = hear_any(stranger, body, &length);
+	while (is_late_down(stranger, heard, body, length));
+	if (heard != type)
+		fail("message of type %u, not %u", heard, type);
 	return length;
+}
+
+void expect_silence(struct stranger *stranger)
+{
+	struct pollfd ready = { .fd = stranger->control, .events = POLLIN };
+	uint8_t body[BODY_MAX];
+	enum control type;
+	size_t length;
+
+	while (SSL_pending(stranger->ssl) || poll(&ready, 1, SILENCE_MS) == 1) {
+		type = hear_any(stranger, body, &length);
+		if (!is_late_down(stranger, type, body, length))
+			fail("an answer of type %u", type);
+	}
+}
+
+void expect_end(struct stranger *stranger)
+{
+	uint8_t byte;
+
+	if (SSL_read(stranger->ssl, &byte, 1) > 0)
+		fail("the server does not end the control channel");
+	if (SSL_get_error(stranger->ssl, 0) == SSL_ERROR_WANT_READ)
+		fail("the server does nothing");
+}
+
+static union ibv_gid mapped(const struct sockaddr_in *address)
+{
+	union ibv_gid gid = { .raw = { [10] = 0xff, [11] = 0xff } };
+
+	memcpy(gid.raw + 12, &address->sin_addr, 4);
+	return gid;
 }
 
 static void connect_control(struct stranger *stranger, const char *address, const char *port)
 {
+	struct sockaddr_in server = { .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)) }, local;
 	const struct timeval limit = { .tv_sec = LIMIT_MS / 1000 };
+	socklen_t length = sizeof(local);
 
-	stranger->server = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)) };
-	check(inet_pton(AF_INET, address, &stranger->server.sin_addr) == 1, address);
+	check(inet_pton(AF_INET, address, &server.sin_addr) == 1, address);
 	stranger->control = socket(AF_INET, SOCK_STREAM, 0);
 	setsockopt(stranger->control, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	setsockopt(stranger->control, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	check(!connect(stranger->control, (struct sockaddr *)&stranger->server, sizeof(stranger->server)), "connect");
+	check(!connect(stranger->control, (struct sockaddr *)&server, sizeof(server)), "connect");
+	check(!getsockname(stranger->control, (struct sockaddr *)&local, &length), "getsockname");
+	stranger->here = mapped(&local);
+	stranger->there = mapped(&server);
 	/* The server has no key: its certificate proves nothing. */
 	stranger->tls = SSL_CTX_new(TLS_client_method());
 	check(stranger->tls && SSL_CTX_set_min_proto_version(stranger->tls, TLS1_3_VERSION), "SSL_CTX_new");
@@ -106,42 +171,28 @@ static void connect_control(struct stranger *stranger, const char *address, cons
 	check(SSL_connect(stranger->ssl) == 1, "SSL_connect");
 }
 
-/* Derives the secret of both ends from the TLS connection and the bodies of the two hellos. */
-static void derive_secret(struct stranger *stranger, const uint8_t *ours, size_t our_length, const uint8_t *theirs,
-			  size_t their_length)
+/* Takes the server's ports: most rails, number of ports, link layer and GID of each. */
+static void read_advert(struct stranger *stranger, const uint8_t *blob, size_t length)
 {
-	static const char label[] = "EXPORTER-peerlane-lanes";
-	uint8_t digests[2][32], context[32];
+	if (length < 2 || !blob[0] || !blob[1] || length != 2 + (size_t)blob[1] * ADVERT_PORT)
+		fail("a description of the verbs fabric in %zu bytes", length);
+	stranger->most_rails = blob[0];
+	stranger->far_port_count = blob[1];
+	for (uint8_t i = 0; i < stranger->far_port_count; i++) {
+		const uint8_t *port = blob + 2 + i * ADVERT_PORT;
 
-	SHA256(ours, our_length, digests[0]);
-	SHA256(theirs, their_length, digests[1]);
-	SHA256(digests[0], sizeof(digests), context);
-	check(SSL_export_keying_material(stranger->ssl, stranger->secret, sizeof(stranger->secret), label,
-					 strlen(label), context, sizeof(context), 1) == 1,
-	      "SSL_export_keying_material");
+		if (port[0] != IBV_LINK_LAYER_INFINIBAND && port[0] != IBV_LINK_LAYER_ETHERNET)
+			fail("port %u has the link layer %u", i, port[0]);
+		if (!memcmp(port + 1, &stranger->there, sizeof(stranger->there)))
+			stranger->far_port = i;
+	}
 }
 
-/* Computes a tag: the first 16 bytes of an HMAC with SHA-256 over a label with its NUL, and a message. */
-static void make_tag(const struct stranger *stranger, const char *label, const uint8_t *message, size_t length,
-		     uint8_t tag[TAG])
-{
-	uint8_t bytes[128], mac[32];
-	size_t label_length = strlen(label) + 1;
-
-	memcpy(bytes, label, label_length);
-	memcpy(bytes + label_length, message, length);
-	check(HMAC(EVP_sha256(), stranger->secret, sizeof(stranger->secret), bytes, label_length + length, mac, NULL) !=
-		      NULL,
-	      "HMAC");
-	memcpy(tag, mac, TAG);
-}
-
-void greet(struct stranger *stranger, const char *address, const char *port)
+static void exchange_hellos(struct stranger *stranger)
 {
 	uint8_t hello[BODY_MAX], body[BODY_MAX], *at = put(put(hello, 2, 2), 2, 2);
 	size_t length, blob;
 
-	connect_control(stranger, address, port);
 	memset(at, 0, 16); /* no boot id */
 	memcpy(at + 16, "any 16 bytes id.", 16);
 	at = put(at + 32, 0, 8);
@@ -152,117 +203,246 @@ void greet(struct stranger *stranger, const char *address, const char *port)
 	say(stranger, HELLO, hello, (size_t)(at - hello));
 
 	length = hear(stranger, HELLO, body);
+	/* The only fabric: its name and its blob. */
 	blob = 62 + get(body + 60, 2) + 2 + 2 + 5 + 2;
-	/*
-	 * Offsets follow docs/protocol.md: peer index, number of rails, addresses.  The first address is the
-	 * server's.
-	 */
-	if (length < blob + WHO + 2 + PLACE || get(body + blob + WHO + 1, 1) < 1 || get(body + blob - 11, 2) != 1 ||
-	    memcmp(body + blob - 7, "verbs", 5))
+	if (length < blob || get(body + blob - 11, 2) != 1 || get(body + blob - 9, 2) != 5 ||
+	    memcmp(body + blob - 7, "verbs", 5) || length < blob + get(body + blob - 2, 2))
 		fail("the answer chooses no verbs fabric");
-	stranger->server.sin_port = htons((uint16_t)get(body + blob + WHO + 2 + 17, 2));
-	memcpy(stranger->who, body + blob, WHO);
-	derive_secret(stranger, hello, (size_t)(at - hello), body, length);
+	read_advert(stranger, body + blob, get(body + blob - 2, 2));
+}
+
+/* -- the device ------------------------------------------------------------------------------------ */
+
+/* Looks for this end's address at a port. Prefers version 2 of RoCE, which the library uses. */
+static int find_gid(struct stranger *stranger, struct ibv_context *device, uint8_t number)
+{
+	struct ibv_port_attr port;
+	struct ibv_gid_entry entry;
+	int found = 0;
+
+	check(!ibv_query_port(device, number, &port), "ibv_query_port");
+	for (int i = 0; i < port.gid_tbl_len; i++) {
+		if (ibv_query_gid_ex(device, number, (uint32_t)i, &entry, 0) ||
+		    memcmp(&entry.gid, &stranger->here, sizeof(entry.gid)))
+			continue;
+		if (!found || entry.gid_type == IBV_GID_TYPE_ROCE_V2)
+			stranger->gid_index = (uint8_t)i;
+		found = 1;
+	}
+	stranger->mtu = port.active_mtu;
+	stranger->port = number;
+	return found;
+}
+
+static int find_port(struct stranger *stranger, struct ibv_context *device)
+{
+	struct ibv_device_attr attributes;
+
+	check(!ibv_query_device(device, &attributes), "ibv_query_device");
+	for (uint8_t number = 1; number <= attributes.phys_port_cnt; number++)
+		if (find_gid(stranger, device, number))
+			return 1;
+	return 0;
+}
+
+static void open_device(struct stranger *stranger)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	check(list != NULL, "ibv_get_device_list");
+	for (struct ibv_device **at = list; *at && !stranger->device; at++) {
+		struct ibv_context *device = ibv_open_device(*at);
+
+		check(device != NULL, "ibv_open_device");
+		if (find_port(stranger, device))
+			stranger->device = device;
+		else
+			ibv_close_device(device);
+	}
+	ibv_free_device_list(list);
+	if (!stranger->device)
+		fail("no device has the address of the control channel");
+	stranger->pd = ibv_alloc_pd(stranger->device);
+	check(stranger->pd != NULL, "ibv_alloc_pd");
+	stranger->mr = ibv_reg_mr(stranger->pd, stranger, sizeof(*stranger), IBV_ACCESS_LOCAL_WRITE);
+	check(stranger->mr != NULL, "ibv_reg_mr");
+}
+
+struct stranger *greet(const char *address, const char *port)
+{
+	struct stranger *stranger = calloc(1, sizeof(*stranger));
+
+	check(stranger != NULL, "calloc");
+	connect_control(stranger, address, port);
+	exchange_hellos(stranger);
+	open_device(stranger);
+	return stranger;
+}
+
+void part(struct stranger *stranger)
+{
+	SSL_free(stranger->ssl);
+	SSL_CTX_free(stranger->tls);
+	close(stranger->control);
+	check(!ibv_dereg_mr(stranger->mr) && !ibv_dealloc_pd(stranger->pd), "ibv_dealloc_pd");
+	check(!ibv_close_device(stranger->device), "ibv_close_device");
+	free(stranger);
 }
 
 /* -- the queue pair -------------------------------------------------------------------------------- */
-
-static enum rdma_cm_event_type next_event(struct stranger *stranger)
-{
-	struct pollfd ready = { .fd = stranger->events->fd, .events = POLLIN };
-	enum rdma_cm_event_type type;
-	struct rdma_cm_event *event;
-
-	if (poll(&ready, 1, LIMIT_MS) != 1)
-		fail("no event of the connection manager");
-	check(!rdma_get_cm_event(stranger->events, &event), "rdma_get_cm_event");
-	type = event->event;
-	memset(stranger->answer, 0, sizeof(stranger->answer));
-	if (type == RDMA_CM_EVENT_ESTABLISHED && event->param.conn.private_data_len >= sizeof(stranger->answer))
-		memcpy(stranger->answer, event->param.conn.private_data, sizeof(stranger->answer));
-	rdma_ack_cm_event(event);
-	return type;
-}
-
-static void await_event(struct stranger *stranger, enum rdma_cm_event_type wanted)
-{
-	enum rdma_cm_event_type type = next_event(stranger);
-
-	if (type != wanted)
-		fail("%s in place of %s", rdma_event_str(type), rdma_event_str(wanted));
-}
 
 void post_receive(struct stranger *stranger, uint64_t number)
 {
 	struct ibv_sge element = { (uintptr_t)stranger->receives[number], FRAME_MAX, stranger->mr->lkey };
 	struct ibv_recv_wr request = { .wr_id = number, .sg_list = &element, .num_sge = 1 }, *bad;
 
-	check(!ibv_post_recv(stranger->id->qp, &request, &bad), "ibv_post_recv");
+	check(!ibv_post_recv(stranger->qp, &request, &bad), "ibv_post_recv");
 }
 
-static void make_queue_pair(struct stranger *stranger)
+void make_queue_pair(struct stranger *stranger)
 {
 	struct ibv_qp_init_attr attributes = {
 		.cap = { .max_send_wr = 4, .max_recv_wr = RECEIVES, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
 	};
+	/* The server accesses no memory of this end. */
+	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = stranger->port };
 
-	if (!stranger->pd) {
-		stranger->pd = ibv_alloc_pd(stranger->id->verbs);
-		check(stranger->pd != NULL, "ibv_alloc_pd");
-		stranger->mr = ibv_reg_mr(stranger->pd, stranger, sizeof(*stranger), IBV_ACCESS_LOCAL_WRITE);
-		check(stranger->mr != NULL, "ibv_reg_mr");
-	}
-	attributes.send_cq = stranger->send_cq = ibv_create_cq(stranger->id->verbs, 4, NULL, NULL, 0);
-	attributes.recv_cq = stranger->receive_cq = ibv_create_cq(stranger->id->verbs, RECEIVES, NULL, NULL, 0);
+	attributes.send_cq = stranger->send_cq = ibv_create_cq(stranger->device, 4, NULL, NULL, 0);
+	attributes.recv_cq = stranger->receive_cq = ibv_create_cq(stranger->device, RECEIVES, NULL, NULL, 0);
 	check(stranger->send_cq && stranger->receive_cq, "ibv_create_cq");
-	check(!rdma_create_qp(stranger->id, stranger->pd, &attributes), "rdma_create_qp");
-	/* The acceptor may send as soon as it is connected. */
+	stranger->qp = ibv_create_qp(stranger->pd, &attributes);
+	check(stranger->qp != NULL, "ibv_create_qp");
+	check(!ibv_modify_qp(stranger->qp, &init,
+			     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+	      "ibv_modify_qp to INIT");
+	/* The server may send as soon as it has the empty message. */
 	for (unsigned i = 0; i < RECEIVES; i++)
 		post_receive(stranger, i);
 }
 
-void close_link(struct stranger *stranger)
+void drop_queue_pair(struct stranger *stranger)
 {
-	rdma_disconnect(stranger->id);
-	rdma_destroy_qp(stranger->id);
+	check(!ibv_destroy_qp(stranger->qp), "ibv_destroy_qp");
 	check(!ibv_destroy_cq(stranger->send_cq) && !ibv_destroy_cq(stranger->receive_cq), "ibv_destroy_cq");
-	check(!rdma_destroy_id(stranger->id), "rdma_destroy_id");
-	stranger->id = NULL;
 }
 
-void open_link(struct stranger *stranger, uint16_t generation, enum rdma_cm_event_type wanted)
+void ask(struct stranger *stranger, uint16_t generation, unsigned rails, uint8_t far_port)
 {
-	uint8_t hello[LANE_HELLO + RAIL] = "PLL2", answer[LANE_HELLO + RAIL + 2], tag[TAG];
-	struct rdma_conn_param parameters = {
-		.private_data = hello,
-		.private_data_len = sizeof(hello),
-		.responder_resources = 1,
-		.initiator_depth = 1,
-		.retry_count = 6,
-		.rnr_retry_count = 6,
+	uint8_t body[RAIL_BODY] = { CONNECT, 0 }, *at = put(put(body + 2, generation, 2), rails, 1);
+
+	memset(at, far_port, rails);
+	at = put(at + 8, 0, 2); /* renewals */
+	at = put(put(put(at, stranger->qp->qp_num, 4), FIRST_PSN, 4), 0, 2);
+	at = mempcpy(at, stranger->here.raw, sizeof(stranger->here.raw));
+	put(put(put(at, stranger->mtu, 1), READS, 1), 0, 1);
+	say(stranger, RAIL, body, sizeof(body));
+}
+
+void say_down(struct stranger *stranger, uint16_t generation)
+{
+	uint8_t body[RAIL_BODY] = { DOWN, 0 };
+
+	put(body + 2, generation, 2);
+	say(stranger, RAIL, body, sizeof(body));
+}
+
+/* Connects the queue pair to the one that the server's ACCEPT describes. */
+static void move_queue_pair(struct stranger *stranger, const uint8_t *answer)
+{
+	uint8_t mtu = answer[41], reads = answer[42];
+	struct ibv_qp_attr receive = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = mtu < stranger->mtu ? (enum ibv_mtu)mtu : stranger->mtu,
+		.dest_qp_num = (uint32_t)get(answer + 15, 4),
+		.rq_psn = (uint32_t)get(answer + 19, 4),
+		.max_dest_rd_atomic = READS,
+		.min_rnr_timer = 12,
+		.ah_attr = {
+			.is_global = 1,
+			.port_num = stranger->port,
+			.dlid = (uint16_t)get(answer + 23, 2),
+			.grh = { .sgid_index = stranger->gid_index, .hop_limit = 64 },
+		},
+	};
+	struct ibv_qp_attr send = {
+		.qp_state = IBV_QPS_RTS,
+		.sq_psn = FIRST_PSN,
+		.timeout = 14,
+		.retry_cnt = 6,
+		.rnr_retry = 6,
+		.max_rd_atomic = reads < READS ? reads : READS,
 	};
 
-	memcpy(put(put(hello + 4, 2, 2), generation, 2), stranger->who, WHO);
-	put(hello + LANE_HELLO, 0x0100, 2); /* rail 0 of 1, to the first address */
-	/* Over the message with zeros in place of the tag. */
-	make_tag(stranger, "peerlane rail", hello, sizeof(hello), hello + 4 + 2 + 2 + WHO);
-	check(!rdma_create_id(stranger->events, &stranger->id, NULL, RDMA_PS_TCP), "rdma_create_id");
-	check(!rdma_resolve_addr(stranger->id, NULL, (struct sockaddr *)&stranger->server, LIMIT_MS),
-	      "rdma_resolve_addr");
-	await_event(stranger, RDMA_CM_EVENT_ADDR_RESOLVED);
-	check(!rdma_resolve_route(stranger->id, LIMIT_MS), "rdma_resolve_route");
-	await_event(stranger, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	memcpy(receive.ah_attr.grh.dgid.raw, answer + 25, sizeof(receive.ah_attr.grh.dgid.raw));
+	check(!ibv_modify_qp(stranger->qp, &receive,
+			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+	      "ibv_modify_qp to RTR");
+	check(!ibv_modify_qp(stranger->qp, &send,
+			     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				     IBV_QP_MAX_QP_RD_ATOMIC),
+	      "ibv_modify_qp to RTS");
+}
+
+/* Checks the server's queue pair. */
+static void check_accept(struct stranger *stranger, const uint8_t *body, size_t length)
+{
+	static const uint8_t none[1 + 8];
+
+	if (length != RAIL_BODY || body[0] != ACCEPT || body[1] || get(body + 2, 2) != stranger->generation)
+		fail("step %u of rail %u, generation %u, in %zu bytes", body[0], body[1], (unsigned)get(body + 2, 2),
+		     length);
+	if (memcmp(body + 4, none, sizeof(none)) || get(body + 13, 2))
+		fail("an ACCEPT with rails, ports or renewals");
+	if (memcmp(body + 25, &stranger->there, sizeof(stranger->there)))
+		fail("an ACCEPT from another address");
+	if (!get(body + 15, 4) || get(body + 15, 4) >> 24 || get(body + 19, 4) >> 24 || !body[42])
+		fail("an ACCEPT without a queue pair");
+}
+
+/* Sends the empty message that proves the path. */
+static void prove(struct stranger *stranger)
+{
+	struct ibv_send_wr proof = { .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_wc done;
+
+	check(!ibv_post_send(stranger->qp, &proof, &bad), "ibv_post_send");
+	done = completion(stranger->send_cq);
+	if (done.status != IBV_WC_SUCCESS)
+		fail("the empty message: %s", ibv_wc_status_str(done.status));
+}
+
+/* True for an answer to a CONNECT that this end gave up. */
+static int is_given_up(const struct stranger *stranger, const uint8_t *body, size_t length)
+{
+	uint16_t generation = (uint16_t)get(body + 2, 2);
+
+	return stranger->given_up && length == RAIL_BODY && body[0] == ACCEPT && generation >= stranger->given_up &&
+	       generation < stranger->generation;
+}
+
+void open_link(struct stranger *stranger, uint16_t generation)
+{
+	uint8_t answer[BODY_MAX];
+	size_t length;
+
 	make_queue_pair(stranger);
-	check(!rdma_connect(stranger->id, &parameters), "rdma_connect");
-	await_event(stranger, wanted);
-	if (wanted != RDMA_CM_EVENT_ESTABLISHED)
-		return;
-	memcpy(answer, hello, sizeof(hello));
-	memcpy(answer + sizeof(hello), stranger->answer, 2);
-	make_tag(stranger, "peerlane rail answer", answer, sizeof(answer), tag);
-	if (memcmp(tag, stranger->answer + 2, TAG))
-		fail("the server's answer does not prove the secret");
+	stranger->generation = generation;
+	stranger->in_use = 1;
+	ask(stranger, generation, 1, stranger->far_port);
+	do
+		length = hear(stranger, RAIL, answer);
+	while (is_given_up(stranger, answer, length));
+	check_accept(stranger, answer, length);
+	move_queue_pair(stranger, answer);
+	prove(stranger);
+}
+
+void close_link(struct stranger *stranger)
+{
+	stranger->in_use = 0;
+	drop_queue_pair(stranger);
 }
 
 struct ibv_wc completion(struct ibv_cq *cq)

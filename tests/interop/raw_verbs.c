@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Stranger: a client without the library, written from docs/protocol.md with sockets, libibverbs and librdmacm.  The
- * stranger imports the grant of raw_server and accesses the memory by plain work requests.  Afterwards the stranger
- * posts forbidden accesses, which the server's card must refuse.  raw_server then checks its memory.
+ * Stranger: a client without the library, written from docs/protocol.md with sockets and libibverbs. The stranger
+ * imports the grant of raw_server and accesses the memory by plain work requests. Afterwards the stranger posts
+ * forbidden accesses, which the server's card must refuse. raw_server then checks its memory.
  *
  * Usage: raw_verbs ADDRESS PORT
  */
@@ -43,7 +43,7 @@ static struct key import_token(struct stranger *stranger, const uint8_t *token, 
 /* -- frames ---------------------------------------------------------------------------------------- */
 
 /*
- * Waits for the next frame, which must have this type and the next number.  Returns the payload's length and leaves the
+ * Waits for the next frame, which must have this type and the next number. Returns the payload's length and leaves the
  * frame in place.
  */
 static size_t receive_frame(struct stranger *stranger, enum frame type)
@@ -63,7 +63,7 @@ static size_t receive_frame(struct stranger *stranger, enum frame type)
 	return done.byte_len - FRAME_HEADER;
 }
 
-/* Posts a work request with `length` bytes of scratch memory, or an atomic request.  Returns its completion status. */
+/* Posts a work request with `length` bytes of scratch memory, or an atomic request. Returns its completion status. */
 static enum ibv_wc_status run_work_request(struct stranger *stranger, struct ibv_send_wr request, size_t length)
 {
 	struct ibv_sge element = { (uintptr_t)stranger->scratch, (uint32_t)length, stranger->mr->lkey };
@@ -72,7 +72,7 @@ static enum ibv_wc_status run_work_request(struct stranger *stranger, struct ibv
 	request.sg_list = &element;
 	request.num_sge = 1;
 	request.send_flags = IBV_SEND_SIGNALED;
-	check(!ibv_post_send(stranger->id->qp, &request, &bad), "ibv_post_send");
+	check(!ibv_post_send(stranger->qp, &request, &bad), "ibv_post_send");
 	return completion(stranger->send_cq).status;
 }
 
@@ -169,20 +169,19 @@ static void write_forbidden(struct stranger *stranger, const struct key *key, in
 	close_link(stranger);
 }
 
-/* Sends a lane hello that the server must reject. */
-static void expect_rejection(struct stranger *stranger, uint16_t generation, const char *what)
+/* Sends a CONNECT that the server must ignore. */
+static void expect_ignored(struct stranger *stranger, uint16_t generation, const char *what)
 {
-	open_link(stranger, generation, RDMA_CM_EVENT_REJECTED);
-	close_link(stranger);
-	printf("%s: rejected\n", what);
+	ask(stranger, generation, 1, stranger->far_port);
+	expect_silence(stranger);
+	printf("%s: ignored\n", what);
 }
 
-/* Receives the server's first frames: a keepalive and two tokens. */
+/* Receives the server's first frame: two tokens. */
 static void take_tokens(struct stranger *stranger, struct key *all, struct key *read)
 {
 	uint8_t tokens[2 * PLAN_TOKEN];
 
-	receive_frame(stranger, CREDIT);
 	if (receive_frame(stranger, EAGER) != sizeof(tokens) || get(stranger->frame + 16, 8) != PLAN_TAG)
 		fail("the first message is not the tokens");
 	memcpy(tokens, stranger->frame + FRAME_HEADER, sizeof(tokens));
@@ -190,58 +189,97 @@ static void take_tokens(struct stranger *stranger, struct key *all, struct key *
 	*read = import_token(stranger, tokens + PLAN_TOKEN, 1);
 }
 
+/* Connects peers of their own, with requests that end the peer. */
+static void break_rules(const char *address, const char *port)
+{
+	struct stranger *stranger = greet(address, port);
+	uint8_t answer[BODY_MAX];
+
+	make_queue_pair(stranger);
+	ask(stranger, 1, 1, stranger->far_port_count);
+	expect_end(stranger);
+	printf("a port that there is not: the end\n");
+	drop_queue_pair(stranger);
+	part(stranger);
+
+	stranger = greet(address, port);
+	make_queue_pair(stranger);
+	stranger->generation = 1;
+	ask(stranger, 1, 1, stranger->far_port);
+	hear(stranger, RAIL, answer);
+	ask(stranger, 2, 2, stranger->far_port);
+	expect_end(stranger);
+	printf("another number of rails: the end\n");
+	drop_queue_pair(stranger);
+	part(stranger);
+}
+
+/* The first two connections: both ends repeat nothing, and a request or an end of another generation has no effect. */
+static void run_first_checks(struct stranger *stranger, struct key *all, struct key *read)
+{
+	open_link(stranger, 1);
+	take_tokens(stranger, all, read);
+	use_grant(stranger, all);
+	send_notification(stranger, 1, PLAN_FIRST);
+	write_forbidden(stranger, all, PLAN_LENGTH - 7, "one byte too far");
+	/* A generation may be skipped. */
+	open_link(stranger, 30000);
+	expect_ignored(stranger, 29999, "an old generation");
+	expect_ignored(stranger, 30000, "the same generation");
+	expect_ignored(stranger, (uint16_t)(30000 + 32768), "a generation that is too far ahead");
+	say_down(stranger, 1);
+	say_down(stranger, 30001);
+	expect_silence(stranger);
+	/* Repeats the notification, as a peer does that cannot know if it arrived. */
+	send_notification(stranger, 1, PLAN_FIRST);
+	send_notification(stranger, 2, PLAN_SECOND);
+	write_forbidden(stranger, all, -1, "one byte too early");
+	say_down(stranger, 30000);
+	expect_ignored(stranger, 29999, "an old generation, without a connection");
+}
+
 static void run_checks(struct stranger *stranger)
 {
 	struct key all, read;
 
-	stranger->secret[0] ^= 1;
-	expect_rejection(stranger, 1, "a wrong secret");
-	stranger->secret[0] ^= 1;
-	open_link(stranger, 1, RDMA_CM_EVENT_ESTABLISHED);
-	take_tokens(stranger, &all, &read);
-	use_grant(stranger, &all);
-	send_notification(stranger, 1, PLAN_FIRST);
-	write_forbidden(stranger, &all, PLAN_LENGTH - 7, "one byte too far");
-	/* A generation may be skipped. */
-	open_link(stranger, 30000, RDMA_CM_EVENT_ESTABLISHED);
-	/* Repeats the notification, as a peer does that cannot know if it arrived. */
-	send_notification(stranger, 1, PLAN_FIRST);
-	send_notification(stranger, 2, PLAN_SECOND);
-	write_forbidden(stranger, &all, -1, "one byte too early");
-	expect_rejection(stranger, 29999, "an old generation");
-	open_link(stranger, 60000, RDMA_CM_EVENT_ESTABLISHED);
+	run_first_checks(stranger, &all, &read);
+	/* The furthest that is allowed. */
+	open_link(stranger, 30000 + 32767);
 	write_forbidden(stranger, &read, 0, "for reading only");
 	/* Generation 0 follows 65535. */
-	open_link(stranger, 5000, RDMA_CM_EVENT_ESTABLISHED);
+	open_link(stranger, 5000);
 	send_notification(stranger, 3, PLAN_REVOKE);
 	receive_frame(stranger, NOTIFY);
 	write_forbidden(stranger, &all, 0, "revoked");
-	open_link(stranger, 5001, RDMA_CM_EVENT_ESTABLISHED);
+	/* An attempt that this end gives up. */
+	stranger->given_up = 5001;
+	make_queue_pair(stranger);
+	ask(stranger, 5001, 1, stranger->far_port);
+	say_down(stranger, 5001);
+	drop_queue_pair(stranger);
+	/* A request replaces the one before. */
+	make_queue_pair(stranger);
+	ask(stranger, 5002, 1, stranger->far_port);
+	drop_queue_pair(stranger);
+	open_link(stranger, 5003);
 	expect_wc_status(transfer_bytes(stranger, IBV_WR_RDMA_READ, &read, 0, PLAN_LENGTH), IBV_WC_SUCCESS,
 			 "read with the other key");
 	say(stranger, BYE, (const uint8_t *)"", 0);
-	SSL_free(stranger->ssl);
-	SSL_CTX_free(stranger->tls);
-	close(stranger->control);
 	close_link(stranger);
 }
 
 int main(int argc, char **argv)
 {
-	struct stranger *stranger = calloc(1, sizeof(*stranger));
+	struct stranger *stranger;
 
 	if (argc != 3) {
 		fprintf(stderr, "usage: raw_verbs ADDRESS PORT\n");
 		return 2;
 	}
-	check(stranger != NULL, "calloc");
-	stranger->events = rdma_create_event_channel();
-	check(stranger->events != NULL, "rdma_create_event_channel");
-	greet(stranger, argv[1], argv[2]);
+	break_rules(argv[1], argv[2]);
+	stranger = greet(argv[1], argv[2]);
 	run_checks(stranger);
-	check(!ibv_dereg_mr(stranger->mr) && !ibv_dealloc_pd(stranger->pd), "ibv_dealloc_pd");
-	rdma_destroy_event_channel(stranger->events);
-	free(stranger);
+	part(stranger);
 	printf("raw_verbs: all checks passed\n");
 	return 0;
 }

@@ -163,7 +163,7 @@ struct rig {
 	struct verbs_device device;
 	struct ibv_context verbs;
 	struct ibv_pd pd;
-	struct rdma_cm_id id;
+	struct verbs_port port;
 	struct ibv_qp pair;
 	struct verbs_cq queue;
 	struct pl_peer peer;
@@ -180,18 +180,19 @@ static void rig_open_rail(struct rig *rig)
 	struct verbs_rail *rail = &rig->endpoint.rails[0];
 
 	rig->pair.context = &rig->verbs;
-	rig->id.qp = &rig->pair;
+	rig->port.device = &rig->device;
+	rig->port.number = 1;
 	*rail = (struct verbs_rail){ .endpoint = &rig->endpoint,
 				     .device = &rig->device,
 				     .queue = &rig->queue,
-				     .id = &rig->id,
+				     .port = &rig->port,
+				     .qp = &rig->pair,
 				     .link = VERBS_UP,
 				     .generation = GENERATION };
 	verbs_pace_open(&rail->pace);
 	pl_list_init(&rail->starved_link);
 	pl_list_init(&rail->posted);
 	pl_list_init(&rail->held);
-	pl_list_init(&rail->asked);
 	rig->queue.room = 100;
 	pl_list_init(&rig->queue.starved);
 	rig->endpoint.base.peer = &rig->peer;
@@ -475,7 +476,7 @@ static void test_bound_key(void **state)
 	/* Of an earlier release: no numbers. */
 	for (size_t cut = 1; cut <= 3; cut++)
 		assert_int_equal(import_bound(rig, GENERATION, cut), 0);
-	rig->endpoint.rails[0].link = VERBS_CONNECTING;
+	rig->endpoint.rails[0].link = VERBS_ASKING;
 	assert_int_equal(import_bound(rig, GENERATION, 0), 0);
 	rig_free(rig);
 }

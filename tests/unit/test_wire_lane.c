@@ -78,61 +78,11 @@ static void test_lane_challenge(void **state)
 	}
 }
 
-static void test_rail_welcome(void **state)
-{
-	struct pl_rail_welcome decoded, welcome = { .renewals = 0x0203 };
-	uint8_t buffer[PL_RAIL_WELCOME + 3] = { 0 };
-
-	(void)state;
-	for (unsigned i = 0; i < PL_TAG; i++)
-		welcome.tag[i] = (uint8_t)(0x70 + i);
-	pl_rail_welcome_encode(&welcome, buffer);
-	for (size_t length = 0; length <= sizeof(buffer); length++)
-		assert_int_equal(pl_rail_welcome_decode(buffer, length, &decoded),
-				 length < PL_RAIL_WELCOME ? -EPROTO : 0);
-	assert_int_equal(decoded.renewals, 0x0203);
-	assert_memory_equal(decoded.tag, welcome.tag, sizeof(welcome.tag));
-	assert_int_equal(buffer[0], 3);
-	assert_int_equal(buffer[2], 0x70);
-}
-
-static void test_rail_hello(void **state)
-{
-	struct pl_rail_hello decoded, hello = { .lane = { .version = 2, .lane = 7, .peer_index = 9 },
-						.index = 1,
-						.count = 3,
-						.addresses = { 2, 0, 1 },
-						.renewals = 0x0203 };
-	uint8_t buffer[PL_RAIL_HELLO + 6] = { 0 };
-
-	(void)state;
-	pl_rail_hello_encode(&hello, buffer);
-	/* The connection manager delivers more bytes than were sent. */
-	for (size_t length = 0; length <= sizeof(buffer); length++)
-		assert_int_equal(pl_rail_hello_decode(buffer, length, &decoded), length < PL_RAIL_HELLO ? -EPROTO : 0);
-	assert_int_equal(decoded.renewals, 0x0203);
-	assert_int_equal(decoded.lane.lane, 7);
-	assert_int_equal(decoded.index, 1);
-	assert_int_equal(decoded.count, 3);
-	assert_memory_equal(decoded.addresses, hello.addresses, sizeof(hello.addresses));
-	for (unsigned index = 0; index < 256; index++) {
-		for (unsigned count = 0; count < 256; count++) {
-			bool good = count <= PL_RAILS_MAX && index < count;
-
-			buffer[PL_LANE_HELLO] = (uint8_t)index;
-			buffer[PL_LANE_HELLO + 1] = (uint8_t)count;
-			assert_int_equal(pl_rail_hello_decode(buffer, sizeof(buffer), &decoded), good ? 0 : -EPROTO);
-		}
-	}
-	buffer[0] ^= 1;
-	assert_int_equal(pl_rail_hello_decode(buffer, sizeof(buffer), &decoded), -EPROTO);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lane_hello),   cmocka_unit_test(test_lane_challenge),
-		cmocka_unit_test(test_rail_hello),   cmocka_unit_test(test_rail_welcome),
+		cmocka_unit_test(test_lane_hello),
+		cmocka_unit_test(test_lane_challenge),
 		cmocka_unit_test(test_lane_welcome),
 	};
 

@@ -47,7 +47,7 @@ static const struct argp_option shared_options[] = {
 	{ "device", OPTION_DEVICE, "NAME,...", 0, "Use only these RDMA devices, for example mlx5_0 or mlx5_1:1",
 	  GROUP_CONNECTION },
 	{ "traffic-class", OPTION_CLASS, "N", 0,
-	  "Set the traffic class of the packets, 1 to 255 (default: the system's setting)", GROUP_CONNECTION },
+	  "Set the traffic class of the packets, 1 to 255 (default: none)", GROUP_CONNECTION },
 	{ "narrow-grants", OPTION_NARROW, NULL, 0,
 	  "Let a peer use its grants only on its own RDMA queue pairs (memory windows; default)", GROUP_CONNECTION },
 	{ "no-narrow-grants", OPTION_WIDE, NULL, 0, "Give each grant an RDMA registration, which all peers share",

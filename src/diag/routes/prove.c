@@ -314,12 +314,6 @@ int pl_profile_prove(struct pl_profile *profile, const char *device, size_t leng
 	pl_profile_machine(profile->machine);
 	if (!library)
 		return -ELIBACC;
-	if (!library->ibv_get_device_list || !library->ibv_free_device_list || !library->ibv_open_device ||
-	    !library->ibv_close_device || !library->ibv_create_qp || !library->ibv_destroy_qp ||
-	    !library->ibv_query_gid)
-		return pl_fail(error, -ELIBBAD, "RDMA-LIBRARY-OLD", "dlvsym", "libibverbs.so.1",
-			       "update rdma-core: it is older than Peerlane can use",
-			       "the library lacks functions for queue pairs");
 	devices = library->ibv_get_device_list(NULL);
 	if (!devices)
 		return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "ibv_get_device_list", NULL,

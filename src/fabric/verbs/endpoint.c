@@ -6,7 +6,7 @@ static const char reason[] = "verbs: the network card reads and writes the regio
 
 static const char visibility[] = "verbs: the receiving device acknowledged them";
 
-#define HINT_NETWORKS "connect to the address of one of its devices, see: rdma link"
+#define HINT_NETWORKS "see the devices of both hosts with: rdma link; or use the fabric tcp"
 /* Time at the end for the last messages to arrive. */
 #define FAREWELL (500 * PL_NS_PER_MS)
 /* A queue pair in the error state returns its work without waiting for the peer. */
@@ -18,21 +18,19 @@ static void retry(struct pl_timer *timer)
 
 	switch (rail->link) {
 	case VERBS_DOWN:
-		if (!rail->endpoint->closing)
+		if (!verbs_finished(rail->endpoint))
 			verbs_dial(rail);
 		break;
-	case VERBS_RESOLVING:
-	case VERBS_CONNECTING:
-		/* The peer may have lost the request; the connection manager would repeat it only after seconds. */
-		verbs_fail(rail, "the connection attempt got no answer");
+	case VERBS_ASKING:
+	case VERBS_READYING:
+	case VERBS_PROVING:
+		/* The proof may be among completions that nobody polled yet. */
+		verbs_take_rest(rail);
+		if (rail->link != VERBS_UP)
+			verbs_fail(rail, "the connection attempt got no answer");
 		break;
 	case VERBS_DRAINING:
-		verbs_drained_run(&rail->drained_task);
-		break;
 	case VERBS_UP:
-		/* The acceptor lost the last message of the connection manager: it does not know that it is up. */
-		if (!rail->endpoint->opened)
-			verbs_fail(rail, "the other end did not come up");
 		break;
 	}
 }
@@ -50,8 +48,8 @@ static void init_rail(struct verbs_endpoint *endpoint, unsigned index)
 	pl_list_init(&rail->spent);
 	pl_list_init(&rail->posted);
 	pl_list_init(&rail->held);
-	pl_list_init(&rail->asked);
-	pl_task_init(&rail->join_task, verbs_join_run);
+	pl_list_init(&rail->ready.link);
+	pl_task_init(&rail->ready.done, verbs_ready_ended);
 	pl_task_init(&rail->drained_task, verbs_drained_run);
 	pl_task_init(&rail->fail_task, verbs_fail_run);
 	pl_timer_init(&rail->retry, retry);
@@ -78,7 +76,6 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 		return pl_fail_memory(error, "connect");
 	endpoint->base.peer = peer;
 	endpoint->state = state;
-	endpoint->cm = verbs_cm_of(state, peer->home);
 	pl_timer_init(&endpoint->patience, nothing_followed);
 	pl_list_init(&endpoint->waiting);
 	pl_list_init(&endpoint->again);
@@ -90,10 +87,10 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	for (unsigned i = 0; i < VERBS_RAILS; i++)
 		init_rail(endpoint, i);
 	if (!peer->initiator)
-		rc = verbs_listen_for_peer(endpoint);
+		rc = verbs_offer_ports(endpoint);
 	if (rc < 0) {
 		pl_free(&peer->context->allocator, endpoint);
-		return pl_fail_errno(error, rc, "RDMA-LISTEN", "rdma_listen", NULL);
+		return pl_fail_errno(error, rc, "RDMA-NO-DEVICE", "ibv_query_port", NULL);
 	}
 	*result = &endpoint->base;
 	return 0;
@@ -104,7 +101,6 @@ static int verbs_describe(struct pl_endpoint *base, uint8_t blob[PL_FABRIC_BLOB_
 	struct pl_writer writer;
 
 	pl_writer_init(&writer, blob, PL_FABRIC_BLOB_MAX);
-	pl_put_u64(&writer, base->peer->peer_index);
 	verbs_advert_write(verbs_endpoint_of(base), &writer);
 	return (int)(writer.at - writer.begin);
 }
@@ -116,27 +112,30 @@ static int verbs_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 	int rc;
 
 	pl_reader_init(&reader, blob, length);
-	endpoint->peer_index = pl_get_u64(&reader);
 	rc = verbs_advert_read(endpoint, &reader);
 	if (rc == -EPROTO)
 		return pl_fail(error, rc, "PROTOCOL", "hello", NULL, NULL,
 			       "the other end's description of the verbs fabric is malformed");
 	if (rc < 0)
 		return pl_fail(error, rc, "RDMA-CONNECT", "connect", NULL, HINT_NETWORKS,
-			       "no RDMA device of this host has an address in a network of the peer's devices");
+			       "no RDMA device of this host fits a device of the peer: InfiniBand or RoCE, IPv4 or IPv6");
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		verbs_dial(&endpoint->rails[i]);
 	return 0;
 }
 
-/* The acceptor's end is established later; this end may not have its event yet. */
+/* The other end knows that a connection is up, but this end may not have its completion yet. */
 static bool verbs_is_up(struct pl_endpoint *base)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
 
-	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		if (endpoint->rails[i].link == VERBS_UP || endpoint->rails[i].link == VERBS_CONNECTING)
-			endpoint->opened = true;
+	for (unsigned i = 0; i < endpoint->rail_count && !endpoint->opened; i++) {
+		if (endpoint->rails[i].link != VERBS_UP && endpoint->rails[i].link != VERBS_PROVING)
+			continue;
+		endpoint->opened = true;
+		/* The proof may still fail. */
+		endpoint->down_since = pl_now();
+	}
 	return endpoint->opened;
 }
 
@@ -266,10 +265,45 @@ static void end_link(struct verbs_rail *rail)
 		verbs_cq_poll(rail->queue);
 }
 
+/* True if a connector uses a rail. Takes back jobs that have not begun. */
+static bool is_connecting(struct verbs_endpoint *endpoint)
+{
+	bool busy = false;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+		struct verbs_ready_job *job = &endpoint->rails[i].ready;
+
+		if (job->busy && verbs_connector_withdraw(&endpoint->state->connector, job))
+			job->busy = false;
+		busy |= job->busy;
+	}
+	return busy;
+}
+
+/* Apart from connectors, the endpoint lives on the home engine only. */
 static void verbs_abandon(struct pl_endpoint *base, struct pl_task *task)
 {
-	/* The endpoint lives on the home engine only. */
-	pl_engine_post(base->peer->home, task);
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+
+	endpoint->closing = true;
+	if (is_connecting(endpoint))
+		endpoint->abandoned = task;
+	else
+		pl_engine_post(base->peer->home, task);
+}
+
+/* Waits for connectors, and returns with the home engine's lock. */
+static void end_connecting(struct verbs_endpoint *endpoint)
+{
+	struct pl_engine *home = endpoint->base.peer->home;
+
+	pl_engine_lock(home);
+	while (is_connecting(endpoint)) {
+		endpoint->closing = true;
+		pl_engine_unlock(home);
+		verbs_connector_wait(&endpoint->state->connector);
+		pl_engine_lock(home);
+	}
 }
 
 static void close_rail(struct verbs_rail *rail, struct pl_engine *home)
@@ -277,10 +311,8 @@ static void close_rail(struct verbs_rail *rail, struct pl_engine *home)
 	pl_timer_clear(home, &rail->retry);
 	pl_timer_clear(home, &rail->drain);
 	pl_timer_clear(home, &rail->watch);
-	pl_engine_withdraw(home, &rail->join_task);
 	pl_engine_withdraw(home, &rail->drained_task);
 	pl_engine_withdraw(home, &rail->fail_task);
-	verbs_joins_drop(rail);
 	verbs_link_drop(rail);
 	verbs_buffer_pool_close(&rail->receives, rail->endpoint->state);
 	verbs_unpack(&rail->posted);
@@ -303,8 +335,9 @@ static void verbs_close(struct pl_endpoint *base)
 	struct pl_engine *home = base->peer->home;
 	bool held = pl_engine_held(home);
 
+	/* A held lock means that abandon() has waited. */
 	if (!held)
-		pl_engine_lock(home);
+		end_connecting(endpoint);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		end_link(&endpoint->rails[i]);
 	pl_timer_clear(home, &endpoint->patience);
@@ -337,6 +370,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.create = verbs_create,
 	.describe = verbs_describe,
 	.connect = verbs_connect,
+	.rail = verbs_rail_message,
 	.up = verbs_is_up,
 	.join = verbs_join,
 	.widen = verbs_widen,

@@ -5,18 +5,14 @@
 
 #include "fabric/verbs/rail.h"
 
-/* Most local addresses advertised to a peer. */
-#define VERBS_LOCAL_ADDRS 8
-
 struct verbs_endpoint {
 	struct pl_endpoint base;
 	struct verbs_state *state;
-	struct verbs_cm *cm;
 	struct verbs_rail rails[VERBS_RAILS];
 	unsigned rail_count;       /* 0: unknown yet */
 	struct verbs_rail *framer; /* rail of the numbered frames; NULL: none so far */
 	struct verbs_rail *latest; /* rail of the last request */
-	bool opened;               /* the peer knows that this end is up */
+	bool opened;               /* a rail was up */
 	bool closing;              /* no more connections */
 	bool flushing;
 	bool listing;             /* PL_MORE: waiting work belongs to a list whose last operation is to come */
@@ -26,10 +22,11 @@ struct verbs_endpoint {
 	struct pl_list targets;   /* state->lock */
 	uint64_t down_since;      /* time since no rail is up; 0: one is, or none was so far */
 
-	struct verbs_local_addr *local_addrs[VERBS_LOCAL_ADDRS]; /* acceptor: advertised addresses */
-	unsigned local_addr_count;
-	/* initiator: this end's peer index at the acceptor */
-	uint64_t peer_index;
+	/* acceptor: advertised ports, and their addresses */
+	struct verbs_port *ports[VERBS_PORTS_MAX];
+	union ibv_gid gids[VERBS_PORTS_MAX];
+	unsigned port_count;
+	struct pl_task *abandoned; /* to be posted when no connector uses the rails any more */
 
 	struct pl_list waiting; /* waiting work */
 	unsigned waiting_count; /* waiting work added since the last flush */

@@ -8,10 +8,15 @@
 /* Without end: the receiver may be busy, and every operation has its own timeout. */
 #define VERBS_RECEIVER_RETRIES 7
 
-struct verbs_join;
+/*
+ * DOWN: no queue pair. ASKING: an initiator's queue pair waits for the acceptor's. READYING: the device gets the other
+ * end's address. PROVING: the initiator sends an empty message, and both ends are UP when it has arrived. DRAINING: the
+ * queue pair is being flushed.
+ */
+enum verbs_link { VERBS_DOWN, VERBS_ASKING, VERBS_READYING, VERBS_PROVING, VERBS_UP, VERBS_DRAINING };
 
-/* DOWN: no queue pair; an initiator connects when there is work. DRAINING: the queue pair is being flushed. */
-enum verbs_link { VERBS_DOWN, VERBS_RESOLVING, VERBS_CONNECTING, VERBS_UP, VERBS_DRAINING };
+/* wr_id of that empty message. */
+#define VERBS_PROOF 0u
 
 /* Limit of a rail's bytes under way; pace.c. */
 #define VERBS_UNLIMITED UINT32_MAX
@@ -31,21 +36,32 @@ struct verbs_rail {
 	uint16_t renewals;              /* devices that this end had before */
 	uint16_t far_renewals;          /* the same of the other end, as known */
 	uint16_t far_told;              /* and as it announced for the next connection */
-	uint8_t request[PL_RAIL_HELLO]; /* initiator: request of the current connection */
 	struct verbs_cq *queue;         /* of the current queue pair; NULL: none */
 	struct pl_list queue_link, starved_link;
-	struct rdma_cm_id *id;
+	struct verbs_port *port;
+	struct ibv_qp *qp; /* NULL: none */
+	union ibv_gid gid, far_gid; /* far_gid: initiator; of the acceptor's port */
+	uint8_t far_port;           /* initiator: number of the acceptor's port in its advert */
+	struct {
+		uint32_t psn;
+		uint16_t lid;
+		uint8_t gid_index, mtu;
+		uint8_t traffic_class, service_level; /* acceptor: as the initiator wants */
+		bool global;
+	} own; /* of the current queue pair */
+	struct verbs_ready_job ready;
+	struct {
+		int code;
+		const char *call;
+	} given_up; /* the attempt failed while `ready` was busy; 0: it did not */
+	bool proof_posted;
 	enum verbs_link link;
 	uint16_t generation; /* number of the queue pair */
 	uint8_t index;
-	struct pl_task join_task, drained_task, fail_task;
-	struct verbs_join *_Atomic joining; /* handed over by the listener's engine */
-	struct verbs_join *joined;          /* request to accept once the old queue pair is drained */
+	struct pl_task drained_task, fail_task;
+	struct pl_rail_message joined; /* acceptor: request to accept once the old queue pair is gone; step 0: none */
 	struct pl_timer retry, drain, watch;
-	unsigned attempts;                /* attempts to connect since the rail was up */
-	unsigned resolves;                /* attempts to resolve the address, in this connection attempt */
-	struct sockaddr_storage from, to; /* initiator */
-	uint8_t address_index;            /* initiator: index of the acceptor's address */
+	unsigned attempts; /* attempts to connect since the rail was up */
 
 	struct verbs_buffer_pool receives; /* empty with a shared receive queue */
 	struct pl_list spent;              /* receive buffers to be posted again */
@@ -54,7 +70,6 @@ struct verbs_rail {
 	uint64_t serial;       /* number of the last request; completions name these, which are never used again */
 	struct pl_list posted; /* in the order of their numbers */
 	struct pl_list held;      /* returned unfinished; must not be posted again yet */
-	struct pl_list asked;     /* questions of the peer that came before this end was up */
 	uint16_t held_generation; /* generation under which the held work was posted */
 	unsigned posted_count, unsignaled, inline_max;
 	unsigned frames; /* numbered frames among posted and held work */
@@ -96,8 +111,10 @@ struct verbs_early {
 /* qp.c */
 /* Returns 0, or a negative errno with the failed call. */
 int verbs_qp_make(struct verbs_rail *rail, const char **call);
-/* The queue pair is connected. */
-void verbs_qp_up(struct verbs_rail *rail);
+/* Fills the parts of a message that describe the new queue pair. */
+void verbs_qp_describe(const struct verbs_rail *rail, struct pl_rail_message *message);
+/* Fills the attributes that connect the queue pair to the other end's. */
+void verbs_qp_route(struct verbs_rail *rail, const struct pl_rail_message *far);
 void verbs_qp_drop(struct verbs_rail *rail);
 /* Returns the reads that a queue pair may have under way. */
 uint8_t verbs_qp_reads(const struct verbs_device *device);
@@ -106,24 +123,26 @@ uint8_t verbs_qp_reads(const struct verbs_device *device);
  * end was established.
  */
 void verbs_take_rest(struct verbs_rail *rail);
-/*
- * True if the port is down. A device may drop all requests then. soft-RoCE (Linux 6.1) never connects again if the
- * connection manager sends a message then, such as a disconnect.
- */
+/* True if the port is down. A device may drop all requests then. */
 bool verbs_port_is_down(const struct verbs_rail *rail);
 
-/* accept.c */
-/* Called on the listener's engine with untrusted data. */
-void verbs_requested(struct verbs_cm *cm, struct rdma_cm_id *id, const uint8_t *bytes, uint8_t length, uint8_t reads);
-void verbs_join_run(struct pl_task *task);
+/* rail_handshake.c: messages of both ends before a rail is up */
+/* Handles a message of the other end. Returns 0 or -EPROTO. */
+int verbs_rail_message(struct pl_endpoint *endpoint, const struct pl_rail_message *message);
+/* Initiator: begins a connection attempt. */
+void verbs_dial(struct verbs_rail *rail);
 /* The rail is down, and a request waits for it. */
 void verbs_accept_joined(struct verbs_rail *rail);
-/* Drops connections that will not be accepted, at the end. */
-void verbs_joins_drop(struct verbs_rail *rail);
+/* The device has the other end's address, or the attempt failed. */
+void verbs_ready_ended(struct pl_task *task);
+/* Initiator: the empty message arrived, or could not be sent. */
+void verbs_proof_done(struct verbs_rail *rail, const struct ibv_wc *completion);
+/* Tells the other end that this one does not use the connection, unless the network is down here. */
+void verbs_tell_down(struct verbs_rail *rail);
 
-/* cm.c */
-bool verbs_cm_ready(struct pl_source *source, uint32_t events);
-void verbs_dial(struct verbs_rail *rail);
+/* rail_link.c: a rail between two connections */
+/* Both ends can use the connection. */
+void verbs_established(struct verbs_rail *rail);
 /* The connection attempt failed: starts another one, or loses the peer. */
 void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call);
 /* Destroys the drained queue pair, at the end. */
@@ -143,7 +162,7 @@ void verbs_drain_expired(struct pl_timer *timer);
 
 /* rail_event.c: add an event to the peer's log. */
 void verbs_note_rail_up(struct verbs_rail *rail);
-/* The rail has still its device and its id. */
+/* The rail has still its device. */
 void verbs_note_rail_lost(struct verbs_rail *rail, const char *why);
 
 /* rail_fence.c */

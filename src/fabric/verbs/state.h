@@ -4,6 +4,7 @@
 #define PL_FABRIC_VERBS_STATE_H
 
 #include <netinet/in.h>
+#include <pthread.h>
 
 #include "core/fabric.h"
 #include "memory/registration_cache.h"
@@ -29,6 +30,9 @@
 /* Staging buffers for memory that cannot be registered; created on first use. */
 #define VERBS_STAGES 16
 #define VERBS_STAGE (256u << 10)
+/* Entries of a port's GID table that are kept; threads that connect queue pairs. */
+#define VERBS_GIDS 16
+#define VERBS_CONNECTORS 8
 
 struct verbs_endpoint;
 struct verbs_rail;
@@ -40,11 +44,13 @@ struct verbs_failure {
 	const char *call;
 };
 
-/* RDMA device; created for its first connection, kept until the context closes. */
+/* RDMA device that the program allows; opened when the fabric looks for devices, kept until the context closes. */
 struct verbs_device {
 	struct pl_list link;
+	struct verbs_state *state;
 	char name[IBV_SYSFS_NAME_MAX];
-	struct ibv_context *verbs; /* librdmacm's context; NULL: closed */
+	struct ibv_context *verbs; /* NULL: closed */
+	struct pl_source async;    /* asynchronous events; on the first engine */
 	struct ibv_pd *pd;
 	struct ibv_pd *loop_pd;            /* of loopback queue pairs; NULL: none */
 	struct pl_list loop_registrations; /* grant_lock */
@@ -57,23 +63,47 @@ struct verbs_device {
 	struct pl_registration_cache *shared; /* registrations for this end's own use */
 };
 
-/* Connection events of one engine. */
-struct verbs_cm {
-	struct pl_source source;
-	struct rdma_event_channel *channel;
-	struct verbs_state *state;
+/* Entry of a port's GID table. */
+struct verbs_gid {
+	union ibv_gid gid;
+	uint8_t index;
+	uint8_t prefix; /* bits of the network's part; 0: unknown */
+	uint8_t rank;   /* the higher, the better */
 };
 
-/* Local address of a device, for outgoing and incoming connections. */
-struct verbs_local_addr {
+/* Port of a device, for outgoing and incoming connections; kept until the context closes. state->lock */
+struct verbs_port {
 	struct pl_list link;
-	struct sockaddr_storage address; /* without a port */
-	unsigned prefix;                 /* prefix length in bits; 0: unknown */
-	struct verbs_device *device;
-	uint8_t port;
-	struct rdma_cm_id *listener; /* NULL: not needed yet, or the device is gone */
-	uint16_t listens;            /* port of the listener, as peers know it; 0: it never listened */
+	struct verbs_device *device; /* the successor of the same name, once the device was removed */
+	uint8_t number, link_layer;
+	bool active;
+	struct verbs_gid gids[VERBS_GIDS]; /* the best first */
+	unsigned gid_count;
 };
+
+/* Queue pair on its way to the state RTS; connector.c. */
+struct verbs_ready_job {
+	struct pl_list link;
+	struct ibv_qp *qp;
+	struct ibv_qp_attr receive, send; /* attributes of RTR and RTS */
+	int rc;
+	bool busy; /* written under the lock of the task's engine */
+	struct pl_engine *engine;
+	struct pl_task done; /* runs when the job has ended */
+};
+
+/* Threads for calls that wait for the network. */
+struct verbs_connector {
+	pthread_mutex_t lock;
+	pthread_cond_t work, ended;
+	struct pl_list jobs;
+	pthread_t threads[VERBS_CONNECTORS];
+	unsigned count, idle, pending; /* threads, those without a job, and jobs in the list */
+	bool stopping;
+};
+
+/* Reason that no port is usable. */
+enum verbs_obstacle { VERBS_NO_DEVICE, VERBS_IWARP, VERBS_NO_RC, VERBS_CLOSED, VERBS_INACTIVE };
 
 struct verbs_buffer {
 	struct pl_list link;
@@ -98,7 +128,7 @@ struct verbs_cq {
 	struct verbs_state *state;
 	struct verbs_device *device;
 	struct pl_engine *engine;
-	struct pl_source source, async;
+	struct pl_source source;
 	struct pl_task events_task; /* handles `events` */
 	atomic_uint events;
 	bool broken; /* accepts no more connections */
@@ -125,49 +155,75 @@ struct verbs_cq {
 struct verbs_state {
 	struct pl_context *context;
 	const struct verbs_library *library;
-	struct verbs_cm *cms; /* by engine */
 	pthread_mutex_t lock;
-	struct pl_list devices, queues, local_addrs;
-	bool surveyed;    /* the local addresses are known */
-	bool iwarp;       /* the last address without a usable device belongs to an iWARP device */
+	struct pl_list devices, queues, ports;
+	uint64_t looked;   /* time of the last look at the ports; 0: none */
+	atomic_bool stale; /* a device reported a change since */
+	struct {
+		enum verbs_obstacle kind;
+		int code;
+		char device[IBV_SYSFS_NAME_MAX];
+	} obstacle; /* found by the last look */
+	struct verbs_connector connector;
 	atomic_uint receives_added; /* receive buffers of all queues beyond the first VERBS_RECEIVES of each */
 	unsigned tellers; /* threads that walk the queues without the lock; no queue is freed meanwhile */
-	struct pl_task tend_task;
+	struct pl_task tend_task, watch_task;
+	struct pl_source uevents; /* the kernel's announcements of devices; on the first engine */
 	struct pl_timer tend_timer;
 };
 
 /* state.c: state of a context */
 struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error *error);
-/* The caller holds the lock. */
-struct verbs_device *verbs_device_get(struct verbs_state *state, struct ibv_context *verbs);
 /* Returns NULL with the failed call and its errno. */
 struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine,
 			      struct verbs_failure *failure);
-struct verbs_cm *verbs_cm_of(struct verbs_state *state, const struct pl_engine *engine);
 /* Destroys the device's objects of a queue. Called on its engine. */
 void verbs_cq_shut(struct verbs_cq *queue);
 void verbs_state_close(struct pl_context *context, void *state);
 
-/* local_addr.c: local addresses */
+/* device.c */
+/* Opens a device. The caller holds the lock. Returns NULL and sets *code. */
+struct verbs_device *verbs_device_open(struct verbs_state *state, struct ibv_device *of, int *code);
+/* Closes what is left of a device, and frees it. */
+void verbs_device_free(struct verbs_device *device);
+
+/* port.c: ports of the devices, and their addresses */
+/* Looks at devices and ports, if the last look is old. Any thread, no lock of the state. */
+void verbs_ports_look(struct verbs_state *state);
+/* The same for a caller that holds the lock, and always. Returns true if all ports have a device. */
+bool verbs_ports_look_held(struct verbs_state *state);
+/* Returns the port's GID of that address, else the best one of the same kind; NULL: none. The caller holds the lock. */
+const struct verbs_gid *verbs_port_gid(const struct verbs_port *port, const union ibv_gid *wanted);
+/* True for IPv4 addresses as GIDs. */
+bool verbs_gid_is_ipv4(const union ibv_gid *gid);
+union ibv_gid verbs_gid_of(const struct sockaddr_storage *address);
+/* Writes a GID as the address that it stands for. */
+void verbs_gid_format(const union ibv_gid *gid, char text[INET6_ADDRSTRLEN]);
+void verbs_ports_close(struct verbs_state *state);
+
+/* connector.c */
+void verbs_connector_open(struct verbs_connector *connector);
+void verbs_connector_close(struct verbs_connector *connector);
 /*
- * Returns the address with that port in the form of the connection manager, which does not know IPv4-mapped IPv6
- * addresses.
+ * Moves job->qp, in the state INIT, to RTS. In RTR a RoCE device waits for the neighbour's address, up to a second, so a
+ * thread does it. `done` runs under its engine's lock.
  */
-struct sockaddr_storage verbs_address(const struct sockaddr_storage *address, uint16_t port);
+void verbs_connector_start(struct verbs_state *state, struct verbs_ready_job *job);
+/* Moves it at once. */
+void verbs_connector_run(const struct verbs_library *library, struct verbs_ready_job *job);
+/* Takes back a job that has not begun. Returns true if so. */
+bool verbs_connector_withdraw(struct verbs_connector *connector, struct verbs_ready_job *job);
+/* Waits until a job ends, or for some milliseconds. */
+void verbs_connector_wait(struct verbs_connector *connector);
+
+/* rail_path.c: the choice of rails */
+#define VERBS_PORTS_MAX 12
 int verbs_serves(struct pl_peer *peer, struct pl_error *error);
-/*
- * Listens where the peer may connect, at the peer's own address first. Fills endpoint->local_addrs. Returns 0 or a negative
- * errno.
- */
-int verbs_listen_for_peer(struct verbs_endpoint *endpoint);
+/* Acceptor: fills endpoint->ports. Returns 0 or -ENODEV. */
+int verbs_offer_ports(struct verbs_endpoint *endpoint);
 void verbs_advert_write(const struct verbs_endpoint *endpoint, struct pl_writer *writer);
 /* Reads the peer's advert, and chooses rails. Returns 0, -EPROTO, or -ENODEV if no rail is possible. */
 int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader);
-void verbs_local_addrs_close(struct verbs_state *state);
-/* Stops listening at removed devices, and starts at their successors. Called on the first engine with the lock held. */
-void verbs_local_addrs_leave(struct verbs_state *state, const struct verbs_device *device);
-/* Returns true if all listeners are in place. */
-bool verbs_local_addrs_return(struct verbs_state *state);
 
 /* buffer_pool.c */
 int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_state *state,
@@ -204,9 +260,11 @@ void verbs_srq_shut(struct verbs_cq *queue);
 void verbs_srq_close(struct verbs_cq *queue);
 
 /* async_event.c */
-/* Called under the lock of the queue's engine. */
-int verbs_async_open(struct verbs_cq *queue);
-void verbs_async_close(struct verbs_cq *queue);
+/* Watches the events of new devices. Called on the first engine with the lock held. */
+void verbs_async_watch(struct verbs_state *state);
+void verbs_async_close(struct verbs_device *device);
+/* A task of a queue: handles its events. */
+void verbs_take_events(struct pl_task *task);
 
 /* Makes all queues of a device check its events. */
 void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, unsigned bits);
@@ -218,6 +276,12 @@ bool verbs_cq_poll(struct verbs_cq *queue);
 int verbs_receive_post(struct verbs_cq *queue, struct verbs_rail *rail, struct verbs_buffer *buffer);
 /* Posts the receives of a new queue pair, if it has its own. Returns 0 or a negative errno. */
 int verbs_own_receives_post(struct verbs_rail *rail);
+
+/* removal_watch.c: hears of removals that the driver does not report. Called on the first engine. */
+void verbs_uevents_open(struct verbs_state *state);
+void verbs_uevents_close(struct verbs_state *state);
+/* Handles a message of the kernel, whose fields end with a NUL, the last one after its length at the latest. */
+void verbs_uevent_take(struct verbs_state *state, const char *message, size_t length);
 
 /* device_removal.c */
 void verbs_removal_open(struct verbs_state *state);

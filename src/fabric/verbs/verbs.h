@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Verbs fabric: one-sided operations by an RDMA card over a reliable connection (RC), made with rdma_cm.
+ * Verbs fabric: one-sided operations by an RDMA card over a reliable connection (RC). Messages of the control channel
+ * make the connection (rail_handshake.c).
  *
  * An endpoint has one or more rails, each with one queue pair at a time, all on the peer's home engine. Posted work
  * stays in a rail's list until its completion. When a queue pair fails, or is failed to cancel work, the card flushes

@@ -196,6 +196,15 @@ static void fill_release(const struct intruder *intruder, const struct fuzz_step
 	pl_put_u64(&writer, choose_key(intruder, step));
 }
 
+static void fill_rail(const struct fuzz_step *step, struct pl_rail_message *rail)
+{
+	*rail = (struct pl_rail_message){ .step = PL_RAIL_CONNECT + step->flags % 3, .index = step->key % PL_RAILS_MAX };
+	if (rail->step == PL_RAIL_CONNECT)
+		rail->count = PL_RAILS_MAX;
+	if (rail->step != PL_RAIL_DOWN)
+		rail->qp_number = rail->mtu = rail->reads = 1;
+}
+
 static void step_control(struct intruder *intruder, const struct fuzz_step *step)
 {
 	static const uint8_t text[PL_SEND_COPY_MAX] = { FILL };
@@ -220,6 +229,8 @@ static void step_control(struct intruder *intruder, const struct fuzz_step *step
 		message.message = (struct pl_control_message){
 			step_value(step) % 4, (uint16_t)PL_MIN(choose_length(step), (uint32_t)PL_SEND_COPY_MAX), text
 		};
+	else if (message.type == PL_CONTROL_RAIL)
+		fill_rail(step, &message.rail);
 	length = pl_control_encode(&message, bytes, sizeof(bytes));
 	if (length <= 0)
 		return;

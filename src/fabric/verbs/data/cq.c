@@ -18,7 +18,7 @@ static struct verbs_rail *find_rail(struct verbs_cq *queue, uint32_t number)
 	pl_list_for_each(at, &queue->rails[number % PL_ARRAY_SIZE(queue->rails)]) {
 		struct verbs_rail *rail = pl_list_entry(at, struct verbs_rail, queue_link);
 
-		if (rail->id->qp->qp_num == number)
+		if (rail->qp->qp_num == number)
 			return rail;
 	}
 	return NULL;
@@ -49,7 +49,7 @@ static int post_spent(struct verbs_cq *queue, struct verbs_rail *rail)
 		if (++count == RECEIVES_TOGETHER)
 			break;
 	}
-	rc = rail ? ibv_post_recv(rail->id->qp, requests, &bad) : ibv_post_srq_recv(queue->srq, requests, &bad);
+	rc = rail ? ibv_post_recv(rail->qp, requests, &bad) : ibv_post_srq_recv(queue->srq, requests, &bad);
 	if (rc)
 		count = bad ? (unsigned)(bad - requests) : 0;
 	*(rail ? &rail->spent_count : &queue->spent_count) -= count;
@@ -110,10 +110,6 @@ static bool numbered(const struct pl_frame *frame)
 PL_ALWAYS_INLINE int next_frame(struct verbs_endpoint *endpoint, const struct pl_frame *frame, const uint8_t *payload)
 {
 	endpoint->received++;
-	if (!endpoint->opened) {
-		endpoint->opened = true;
-		pl_peer_up(endpoint->base.peer);
-	}
 	if (frame->type == PL_FRAME_FLUSH || frame->type == PL_FRAME_FLUSHED)
 		return verbs_flush_arrived(endpoint, frame);
 	return pl_message_arrived(endpoint->base.peer, frame, payload);
@@ -210,6 +206,9 @@ static int verbs_take_frames(struct verbs_rail *rail, const struct ibv_wc *compl
 
 	if (completion->opcode != IBV_WC_RECV)
 		return -EPROTO;
+	/* The empty message that proves the path. */
+	if (!(completion->wc_flags & IBV_WC_WITH_IMM) && !completion->byte_len)
+		return 0;
 	if (!(completion->wc_flags & IBV_WC_WITH_IMM))
 		return take_headed(rail, bytes, completion->byte_len);
 	rc = verbs_bare_decode(be32toh(completion->imm_data), rail->endpoint->received, completion->byte_len, &frame);
@@ -245,7 +244,7 @@ static void broke_protocol(struct verbs_endpoint *endpoint, int rc)
 /* True if the rail's queue pair, which has receives of its own, is the one of this completion. */
 static bool takes_again(const struct verbs_rail *rail, const struct ibv_wc *completion)
 {
-	return rail->id && rail->id->qp && rail->id->qp->qp_num == completion->qp_num &&
+	return rail->qp && rail->qp->qp_num == completion->qp_num &&
 	       completion->status == IBV_WC_SUCCESS;
 }
 
@@ -260,10 +259,13 @@ PL_ALWAYS_INLINE void received(struct verbs_cq *queue, const struct ibv_wc *comp
 	if ((!queue->srq && !rail) || !buffer->posted)
 		return;
 	buffer->posted = false;
-	if (endpoint && completion->status == IBV_WC_SUCCESS)
+	if (endpoint && completion->status == IBV_WC_SUCCESS) {
+		if (rail->link == VERBS_PROVING)
+			verbs_established(rail);
 		rc = completion->opcode == IBV_WC_RECV_RDMA_WITH_IMM
 			     ? take_notification(rail, be32toh(completion->imm_data))
 			     : verbs_take_frames(rail, completion, buffer->bytes);
+	}
 	if (queue->srq)
 		verbs_receive_post(queue, NULL, buffer);
 	else if (takes_again(rail, completion) && !buffer->posted)
@@ -351,8 +353,11 @@ PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *com
 	bool fine = completion->status == IBV_WC_SUCCESS, end;
 	uint64_t bytes;
 
-	if (!rail || !names_posted(rail, serial))
+	if (!rail || !names_posted(rail, serial)) {
+		if (rail && completion->wr_id == VERBS_PROOF)
+			verbs_proof_done(rail, completion);
 		return;
+	}
 	bytes = rail->posted_bytes;
 	/* Takes all unsignaled requests before the completed one. */
 	do {

@@ -243,7 +243,7 @@ static void read_by_all(struct verbs_endpoint *endpoint, struct pl_region *regio
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 
-		if (rail->queue && rail->id && !repeated(endpoint, i) && verbs_loopback_read(rail, region, flush) < 0)
+		if (rail->queue && rail->qp && !repeated(endpoint, i) && verbs_loopback_read(rail, region, flush) < 0)
 			flush->failed = true;
 	}
 	flush->failed |= flush->reads == before;

@@ -143,21 +143,21 @@ static void loop_free(struct verbs_cq *queue, struct verbs_loopback *loop)
 	pl_free(&queue->state->context->allocator, loop);
 }
 
-static int loop_get(struct verbs_cq *queue, const struct rdma_cm_id *id, struct verbs_loopback **result)
+static int loop_get(struct verbs_cq *queue, const struct verbs_rail *rail, struct verbs_loopback **result)
 {
 	const struct verbs_library *library = queue->state->library;
 	struct verbs_loopback *loop = queue->loop;
 	int rc = 0;
 
-	if (!queue->device->loop_pd || !library->ibv_create_qp || !library->ibv_destroy_qp || !library->ibv_query_gid)
+	if (!queue->device->loop_pd)
 		return -ENOTSUP;
 	if (!loop) {
 		loop = pl_zalloc(&queue->state->context->allocator, sizeof(*loop));
 		if (!loop)
 			return -ENOMEM;
 		loop->pd = queue->device->loop_pd;
-		loop->path.port = id->port_num;
-		loop->path.gid = id->route.addr.addr.ibaddr.sgid;
+		loop->path.port = rail->port->number;
+		loop->path.gid = rail->gid;
 		pl_list_init(&loop->reads);
 		pl_list_init(&loop->waiting);
 		rc = verbs_reg_mr(library, loop->pd, loop->scratch, sizeof(loop->scratch), IBV_ACCESS_LOCAL_WRITE,
@@ -221,7 +221,7 @@ int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struc
 	struct verbs_loopback *loop;
 	struct read *read;
 	struct ibv_mr *mr;
-	int rc = loop_get(queue, rail->id, &loop);
+	int rc = loop_get(queue, rail, &loop);
 
 	if (rc < 0)
 		return rc;

@@ -297,7 +297,7 @@ PL_ALWAYS_INLINE int verbs_post_list(struct verbs_rail *rail, struct ibv_send_wr
 	int rc;
 
 	*bad = NULL;
-	rc = ibv_post_send(rail->id->qp, list, bad);
+	rc = ibv_post_send(rail->qp, list, bad);
 	return rc < -1 ? rc : verbs_result(rc);
 }
 

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Asynchronous events of a device (ibv_get_async_event(3)): a port goes down, a queue pair or a queue fails, the device
- * fails. Each queue of the device watches for events, because each has an engine of its own; the queue that reads an
- * event tells all others.
+ * Asynchronous events of a device (ibv_get_async_event(3)): a port goes down, a queue pair or a queue fails, addresses
+ * change, the device fails. The first engine watches all devices, and tells each queue of the device.
  *
- * Events only bring early what completions and the connection manager bring late or never. The next connection attempt
- * notices a port that is up again; a changed address either breaks the connection or has no effect.
+ * Events only bring early what completions and timers bring late. The next connection attempt notices a port that is up
+ * again; a changed address either breaks the connection or has no effect.
  */
-#include <fcntl.h>
-
 #include "fabric/verbs/verbs.h"
 
 /* Bits of struct verbs_cq.events: one for each port that went down, and these. */
@@ -16,6 +13,21 @@
 #define QUEUE_PAIRS (1u << 24)
 #define QUEUE_BROKEN (1u << 25)
 #define DEVICE_LOST (1u << 26)
+
+/* True if the next look at the ports finds something new. */
+static bool changes_ports(const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_PORT_ACTIVE:
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_LID_CHANGE:
+	case IBV_EVENT_GID_CHANGE:
+	case IBV_EVENT_CLIENT_REREGISTER:
+		return true;
+	default:
+		return false;
+	}
+}
 
 static unsigned bits_of(const struct ibv_async_event *event)
 {
@@ -58,26 +70,49 @@ void verbs_async_tell(struct verbs_state *state, const struct verbs_device *devi
 
 static bool async_event_ready(struct pl_source *source, uint32_t events)
 {
-	struct verbs_cq *queue = pl_container_of(source, struct verbs_cq, async);
-	const struct verbs_library *library = queue->state->library;
+	struct verbs_device *device = pl_container_of(source, struct verbs_device, async);
+	struct verbs_state *state = device->state;
 	struct ibv_async_event event;
 	unsigned bits;
 
 	/* The device was removed: there are no more events. */
 	if (events & (EPOLLERR | EPOLLHUP)) {
 		pl_source_remove(source);
-		verbs_device_lost(queue->state, queue->device);
+		verbs_device_lost(state, device);
 		return true;
 	}
-	if (library->ibv_get_async_event(queue->device->verbs, &event))
+	if (state->library->ibv_get_async_event(device->verbs, &event))
 		return false;
 	bits = bits_of(&event);
-	library->ibv_ack_async_event(&event);
+	if (changes_ports(&event))
+		atomic_store(&state->stale, true);
+	state->library->ibv_ack_async_event(&event);
 	if (bits & DEVICE_LOST)
-		verbs_device_lost(queue->state, queue->device);
+		verbs_device_lost(state, device);
 	else if (bits)
-		verbs_async_tell(queue->state, queue->device, bits);
+		verbs_async_tell(state, device, bits);
 	return true;
+}
+
+void verbs_async_watch(struct verbs_state *state)
+{
+	verbs_uevents_open(state);
+	pl_list_for_each(at, &state->devices) {
+		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
+
+		if (!device->verbs || atomic_load(&device->gone) || device->async.fd >= 0)
+			continue;
+		device->async.fd = device->verbs->async_fd;
+		device->async.ready = async_event_ready;
+		/* Without it, failures show late. */
+		pl_source_add(state->context->engines[0], &device->async, EPOLLIN);
+	}
+}
+
+void verbs_async_close(struct verbs_device *device)
+{
+	if (device->async.engine)
+		pl_source_remove(&device->async);
 }
 
 /* -- events in each queue ------------------------------------------------------------------------- */
@@ -93,7 +128,7 @@ static bool in_error(const struct verbs_library *library, struct ibv_qp *pair)
 /* The card would keep trying, in case the port comes back. With another rail that wait is not needed. */
 static bool rail_is_replaceable(const struct verbs_rail *rail, unsigned ports)
 {
-	return ports & 1u << rail->id->port_num && verbs_rails_up(rail->endpoint) > 1;
+	return ports & 1u << rail->port->number && verbs_rails_up(rail->endpoint) > 1;
 }
 
 static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
@@ -111,12 +146,12 @@ static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
 		/* No completions will come for the posted requests. */
 		verbs_fail(rail, "the completion queue failed");
 		verbs_drain_expired(&rail->drain);
-	} else if (rail_is_replaceable(rail, bits & PORTS) || (bits & QUEUE_PAIRS && in_error(library, rail->id->qp))) {
+	} else if (rail_is_replaceable(rail, bits & PORTS) || (bits & QUEUE_PAIRS && in_error(library, rail->qp))) {
 		verbs_fail(rail, "the port failed, or the queue pair");
 	}
 }
 
-static void take_events(struct pl_task *task)
+void verbs_take_events(struct pl_task *task)
 {
 	struct verbs_cq *queue = pl_container_of(task, struct verbs_cq, events_task);
 	unsigned bits = atomic_exchange(&queue->events, 0);
@@ -130,23 +165,4 @@ static void take_events(struct pl_task *task)
 		pl_list_for_each_safe(at, next, &queue->rails[i])
 			handle_events_of_rail(pl_list_entry(at, struct verbs_rail, queue_link), bits);
 	verbs_cq_left(queue);
-}
-
-int verbs_async_open(struct verbs_cq *queue)
-{
-	int fd = queue->device->verbs->async_fd;
-
-	pl_task_init(&queue->events_task, take_events);
-	if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
-		return -errno;
-	queue->async.fd = fd;
-	queue->async.ready = async_event_ready;
-	return pl_source_add(queue->engine, &queue->async, EPOLLIN);
-}
-
-void verbs_async_close(struct verbs_cq *queue)
-{
-	if (queue->async.engine)
-		pl_source_remove(&queue->async);
-	pl_engine_withdraw(queue->engine, &queue->events_task);
 }

@@ -2,14 +2,14 @@
 /*
  * Removal of a device, which a driver's reset does, and its return as another device.
  *
- * Everything that uses the device ends in this order: queue pairs, queues, listeners and registrations, the context.
+ * Everything that uses the device ends in this order: queue pairs, queues, registrations, the context.
  * Some drivers, such as soft-RoCE's, wait for that. References to the device keep an empty object. Rails keep trying to
- * connect, and use the new device at the same address. Local keys are created on demand; the other end is told, and
+ * connect, and use the new device of the same name. Local keys are created on demand; the other end is told, and
  * asks for its keys again.
  */
 #include "fabric/verbs/data/flush.h"
 
-/* Pause between two checks for a new device to listen on. */
+/* Pause between two looks for a new device. */
 #define TEND_PAUSE (500 * PL_NS_PER_MS)
 
 static struct pl_engine *first_engine(const struct verbs_state *state)
@@ -20,44 +20,30 @@ static struct pl_engine *first_engine(const struct verbs_state *state)
 /* The caller holds the lock. */
 static void let_go(struct verbs_state *state, struct verbs_device *device)
 {
-	verbs_local_addrs_leave(state, device);
+	verbs_async_close(device);
 	pthread_mutex_lock(&state->context->grant_lock);
 	verbs_mrs_end(device);
 	verbs_loopbacks_end(state->library, device);
 	pthread_mutex_unlock(&state->context->grant_lock);
 	state->library->ibv_dealloc_pd(device->pd);
 	device->pd = NULL;
+	state->library->ibv_close_device(device->verbs);
 	device->verbs = NULL;
-}
-
-/* librdmacm closes the contexts of removed devices only when it is asked for its device list. */
-static void close_contexts(const struct verbs_library *library)
-{
-	struct ibv_context **devices;
-
-	if (!library->rdma_get_devices || !library->rdma_free_devices)
-		return;
-	devices = library->rdma_get_devices(NULL);
-	if (devices)
-		library->rdma_free_devices(devices);
 }
 
 static void tend(struct verbs_state *state)
 {
-	bool any = false, complete;
+	bool complete;
 
 	pthread_mutex_lock(&state->lock);
 	pl_list_for_each(at, &state->devices) {
 		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
 
-		if (!atomic_load(&device->gone) || !device->verbs || device->queues)
-			continue;
-		let_go(state, device);
-		any = true;
+		if (atomic_load(&device->gone) && device->verbs && !device->queues)
+			let_go(state, device);
 	}
-	if (any)
-		close_contexts(state->library);
-	complete = verbs_local_addrs_return(state);
+	complete = verbs_ports_look_held(state);
+	verbs_async_watch(state);
 	pthread_mutex_unlock(&state->lock);
 	if (!complete)
 		pl_timer_set(first_engine(state), &state->tend_timer, pl_now() + TEND_PAUSE);
@@ -73,16 +59,29 @@ static void tend_expired(struct pl_timer *timer)
 	tend(pl_container_of(timer, struct verbs_state, tend_timer));
 }
 
+static void run_watch(struct pl_task *task)
+{
+	struct verbs_state *state = pl_container_of(task, struct verbs_state, watch_task);
+
+	pthread_mutex_lock(&state->lock);
+	verbs_async_watch(state);
+	pthread_mutex_unlock(&state->lock);
+}
+
 void verbs_removal_open(struct verbs_state *state)
 {
+	pl_task_init(&state->watch_task, run_watch);
+	state->uevents.fd = -1;
 	pl_task_init(&state->tend_task, run_tend);
 	pl_timer_init(&state->tend_timer, tend_expired);
 }
 
 void verbs_removal_close(struct verbs_state *state)
 {
+	pl_engine_withdraw(first_engine(state), &state->watch_task);
 	pl_engine_withdraw(first_engine(state), &state->tend_task);
 	pl_timer_clear(first_engine(state), &state->tend_timer);
+	verbs_uevents_close(state);
 }
 
 void verbs_device_lost(struct verbs_state *state, struct verbs_device *device)
@@ -112,9 +111,9 @@ void verbs_rail_renew(struct verbs_rail *rail)
 	struct verbs_device *device;
 
 	pthread_mutex_lock(&state->lock);
-	device = rail->id->verbs ? verbs_device_get(state, rail->id->verbs) : NULL;
+	device = rail->port->device;
 	pthread_mutex_unlock(&state->lock);
-	if (!device || atomic_load(&device->gone))
+	if (atomic_load(&device->gone))
 		return;
 	rail->device = device;
 	rail->renewals++;

@@ -3,8 +3,12 @@
 #include "fabric/verbs/verbs.h"
 
 #define READS_MAX 128u
-/* 4.096 us times 2 to this power: 67 ms. The default of the connection manager is around 1 s. */
+/* 4.096 us times 2 to this power: 67 ms. */
 #define ACK_TIMEOUT 14
+/* soft-RoCE takes 7 as "without end". */
+#define RETRIES 6
+/* Routers that a packet may pass. */
+#define HOPS 64
 
 /* 0.64 ms in InfiniBand's encoding of the RNR timer. */
 #define RECEIVER_PAUSE 12
@@ -44,27 +48,77 @@ static int create_qp(struct verbs_rail *rail, const char **call)
 		attributes.cap.max_recv_wr = VERBS_OWN_RECEIVES;
 		attributes.cap.max_recv_sge = 1;
 	}
-	*call = "rdma_create_qp";
-	if (verbs_library_of(rail)->rdma_create_qp(rail->id, rail->device->pd, &attributes))
-		return -errno;
+	*call = "ibv_create_qp";
+	rail->qp = verbs_library_of(rail)->ibv_create_qp(rail->device->pd, &attributes);
 	rail->inline_max = attributes.cap.max_inline_data;
 	rail->unsignaled = 0;
+	return verbs_made(rail->qp);
+}
+
+/* Moves the queue pair to INIT, in which it takes receives. */
+static int init_qp(struct verbs_rail *rail, const char **call)
+{
+	const struct verbs_library *library = verbs_library_of(rail);
+	struct ibv_qp_attr attributes = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = rail->port->number,
+		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+	};
+	int rc;
+
+	/* Drivers without atomics may refuse the flag. */
+	if (rail->device->attributes.atomic_cap != IBV_ATOMIC_NONE)
+		attributes.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
+	*call = "ibv_modify_qp to INIT";
+	rc = verbs_result(library->ibv_modify_qp(
+		rail->qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	if (rc < 0)
+		return rc;
 	*call = "ibv_post_recv";
 	return verbs_own_receives_post(rail);
 }
 
+/* Asks the port for what the other end must know. Addresses and their places in the table change. */
+static int query_path(struct verbs_rail *rail, const char **call)
+{
+	struct verbs_state *state = rail->endpoint->state;
+	struct ibv_port_attr port;
+	const struct verbs_gid *gid;
+	int rc = verbs_query_port(state->library, rail->device->verbs, rail->port->number, &port);
+
+	*call = "ibv_query_port";
+	if (rc < 0)
+		return rc;
+	verbs_pace_connect(&rail->pace, port.active_mtu);
+	rail->own.mtu = (uint8_t)port.active_mtu;
+	rail->own.lid = port.lid;
+	rail->own.global = port.flags & IBV_QPF_GRH_REQUIRED;
+	*call = "ibv_query_gid";
+	pthread_mutex_lock(&state->lock);
+	gid = verbs_port_gid(rail->port, &rail->gid);
+	if (gid) {
+		rail->gid = gid->gid;
+		rail->own.gid_index = gid->index;
+	}
+	pthread_mutex_unlock(&state->lock);
+	if (!gid && rail->port->link_layer == IBV_LINK_LAYER_ETHERNET)
+		return -EADDRNOTAVAIL;
+	/* A late packet of an earlier queue pair with this number does not fit. */
+	*call = "getrandom";
+	rc = pl_random(&rail->own.psn, sizeof(rail->own.psn));
+	rail->own.psn &= 0xffffff;
+	return rc;
+}
+
 int verbs_qp_make(struct verbs_rail *rail, const char **call)
 {
-	uint8_t timeout = ACK_TIMEOUT;
 	struct verbs_failure failure;
-	struct ibv_port_attr port;
 	int rc;
 
-	*call = "rdma_create_qp";
+	*call = "ibv_open_device";
 	if (atomic_load(&rail->device->gone))
 		verbs_rail_renew(rail);
-	/* Keys were given out for the earlier device of this address. */
-	if (rail->id->verbs != rail->device->verbs)
+	if (atomic_load(&rail->device->gone))
 		return -ENODEV;
 	rail->queue = verbs_cq_get(rail->endpoint->state, rail->device, rail->endpoint->base.peer->home, &failure);
 	if (!rail->queue) {
@@ -73,27 +127,67 @@ int verbs_qp_make(struct verbs_rail *rail, const char **call)
 	}
 	rail->queue->rail_count++;
 	verbs_srq_grow(rail->queue);
-	if (verbs_query_port(verbs_library_of(rail), rail->id->verbs, rail->id->port_num, &port) == 0)
-		verbs_pace_connect(&rail->pace, port.active_mtu);
-	/* Older kernels lack this option. */
-	verbs_library_of(rail)->rdma_set_option(rail->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
-						sizeof(timeout));
-	rc = create_qp(rail, call);
+	rc = query_path(rail, call);
+	if (rc == 0)
+		rc = create_qp(rail, call);
 	if (rc < 0)
 		return rc;
-	pl_list_append(&rail->queue->rails[rail->id->qp->qp_num % PL_ARRAY_SIZE(rail->queue->rails)],
-		       &rail->queue_link);
-	return 0;
+	pl_list_append(&rail->queue->rails[rail->qp->qp_num % PL_ARRAY_SIZE(rail->queue->rails)], &rail->queue_link);
+	return init_qp(rail, call);
 }
 
-void verbs_qp_up(struct verbs_rail *rail)
+void verbs_qp_describe(const struct verbs_rail *rail, struct pl_rail_message *message)
 {
-	struct ibv_qp_attr attributes = { .min_rnr_timer = RECEIVER_PAUSE };
+	message->renewals = rail->renewals;
+	message->qp_number = rail->qp->qp_num;
+	message->psn = rail->own.psn;
+	message->lid = rail->own.lid;
+	memcpy(message->gid, rail->gid.raw, sizeof(message->gid));
+	message->mtu = rail->own.mtu;
+	message->reads = verbs_qp_reads(rail->device);
+	message->global = rail->own.global;
+	message->traffic_class = rail->own.traffic_class;
+	message->service_level = rail->own.service_level;
+}
 
-	/*
-	 * The connection manager leaves the RNR timer at 0, which means 655 ms: the pause of a peer without a receive.
-	 */
-	verbs_library_of(rail)->ibv_modify_qp(rail->id->qp, &attributes, IBV_QP_MIN_RNR_TIMER);
+/* True if packets need a global route header: on Ethernet, by a port's wish, or from one subnet to another. */
+static bool is_global(const struct verbs_rail *rail, const struct pl_rail_message *far)
+{
+	return rail->port->link_layer == IBV_LINK_LAYER_ETHERNET || rail->own.global || far->global || !far->lid ||
+	       memcmp(rail->gid.raw, far->gid, sizeof(rail->gid.global.subnet_prefix));
+}
+
+void verbs_qp_route(struct verbs_rail *rail, const struct pl_rail_message *far)
+{
+	uint8_t reads = verbs_qp_reads(rail->device);
+	struct verbs_ready_job *job = &rail->ready;
+
+	job->receive = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = (enum ibv_mtu)PL_MIN(rail->own.mtu, far->mtu),
+		.dest_qp_num = far->qp_number,
+		.rq_psn = far->psn,
+		.max_dest_rd_atomic = reads,
+		.min_rnr_timer = RECEIVER_PAUSE,
+		.ah_attr = { .dlid = far->lid, .sl = rail->own.service_level, .port_num = rail->port->number },
+	};
+	if (is_global(rail, far)) {
+		struct ibv_global_route *route = &job->receive.ah_attr.grh;
+
+		job->receive.ah_attr.is_global = 1;
+		memcpy(route->dgid.raw, far->gid, sizeof(route->dgid.raw));
+		route->sgid_index = rail->own.gid_index;
+		route->hop_limit = HOPS;
+		route->traffic_class = rail->own.traffic_class;
+	}
+	job->send = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTS,
+		.sq_psn = rail->own.psn,
+		.timeout = ACK_TIMEOUT,
+		.retry_cnt = RETRIES,
+		.rnr_retry = VERBS_RECEIVER_RETRIES,
+		.max_rd_atomic = PL_MIN(reads, far->reads),
+	};
 }
 
 uint8_t verbs_qp_reads(const struct verbs_device *device)
@@ -103,43 +197,31 @@ uint8_t verbs_qp_reads(const struct verbs_device *device)
 	return (uint8_t)PL_MIN((unsigned)PL_MAX(most, 1), READS_MAX);
 }
 
-/* The peer will ask again. */
-static void drop_asked(struct verbs_rail *rail)
-{
-	while (!pl_list_empty(&rail->asked)) {
-		struct verbs_work *work = pl_list_first(&rail->asked, struct verbs_work, link);
-
-		pl_list_remove(&work->link);
-		verbs_work_free(rail->endpoint, work);
-	}
-}
-
 void verbs_qp_drop(struct verbs_rail *rail)
 {
 	struct verbs_cq *queue = rail->queue;
 
-	if (!rail->id)
+	if (!queue)
 		return;
 	pl_list_remove(&rail->queue_link);
 	pl_list_remove(&rail->starved_link);
 	verbs_mw_drop_all(rail);
-	drop_asked(rail);
-	if (rail->id->qp)
-		verbs_library_of(rail)->rdma_destroy_qp(rail->id);
-	verbs_library_of(rail)->rdma_destroy_id(rail->id);
-	rail->id = NULL;
+	if (rail->qp)
+		verbs_library_of(rail)->ibv_destroy_qp(rail->qp);
+	rail->qp = NULL;
 	rail->queue = NULL;
-	if (queue)
-		queue->rail_count--;
-	if (queue && rail->own_receives)
+	queue->rail_count--;
+	queue->posted -= rail->proof_posted;
+	rail->proof_posted = false;
+	if (rail->own_receives)
 		queue->room += VERBS_OWN_RECEIVES;
 	rail->own_receives = false;
+	if (!atomic_load(&queue->device->gone))
+		return;
 	/* The device's protection domain goes; the buffers stay until the end. */
-	if (queue && atomic_load(&queue->device->gone))
-		verbs_buffer_pool_shut(&rail->receives, rail->endpoint->state);
+	verbs_buffer_pool_shut(&rail->receives, rail->endpoint->state);
 	/* Deferred: the caller may be walking the queue's completions. */
-	if (queue && atomic_load(&queue->device->gone))
-		pl_engine_post(queue->engine, &queue->events_task);
+	pl_engine_post(queue->engine, &queue->events_task);
 }
 
 void verbs_take_rest(struct verbs_rail *rail)
@@ -155,6 +237,6 @@ bool verbs_port_is_down(const struct verbs_rail *rail)
 	/* This device does not return; another one may. */
 	if (atomic_load(&rail->device->gone))
 		return false;
-	return verbs_query_port(verbs_library_of(rail), rail->id->verbs, rail->id->port_num, &port) == 0 &&
+	return verbs_query_port(verbs_library_of(rail), rail->device->verbs, rail->port->number, &port) == 0 &&
 	       (port.state == IBV_PORT_DOWN || port.state == IBV_PORT_INIT);
 }

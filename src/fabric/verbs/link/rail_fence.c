@@ -15,7 +15,7 @@ static struct pl_frame frame_of(enum pl_frame_type type, unsigned rail, uint16_t
 /* True if the queue pair was never made, is gone, or is in the error state and flushed. */
 static bool quiet(const struct verbs_rail *rail)
 {
-	return rail->link == VERBS_DOWN || rail->link == VERBS_RESOLVING ||
+	return rail->link == VERBS_DOWN || rail->link == VERBS_ASKING ||
 	       (rail->link == VERBS_DRAINING && pl_list_empty(&rail->posted));
 }
 

@@ -1,37 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* State of the fabric in a context: libraries, event channels, devices and their queues. */
+/* State of the fabric in a context: the library, and the queues of engines and devices. */
 #include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "fabric/verbs/data/flush.h"
 
-#define CM_DEVICE "/dev/infiniband/rdma_cm"
+/* The kernel has the module ib_uverbs. */
+#define UVERBS "/sys/class/infiniband_verbs/abi_version"
 #define HINT_DEVICE \
-	"load the card's driver and rdma_ucm, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
+	"load the card's driver and ib_uverbs, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
 	"see what there is with: rdma link"
 
-/* -- connection events --------------------------------------------------------------------------- */
-
-static int open_cm(struct verbs_state *state, unsigned index)
-{
-	struct pl_engine *engine = state->context->engines[index];
-	struct verbs_cm *cm = &state->cms[index];
-	int rc;
-
-	cm->state = state;
-	cm->channel = state->library->rdma_create_event_channel();
-	if (!cm->channel)
-		return -errno;
-	if (fcntl(cm->channel->fd, F_SETFL, O_NONBLOCK) < 0 || fcntl(cm->channel->fd, F_SETFD, FD_CLOEXEC) < 0)
-		return -errno;
-	cm->source.fd = cm->channel->fd;
-	cm->source.ready = verbs_cm_ready;
-	rc = pl_source_add(engine, &cm->source, EPOLLIN);
-	if (rc < 0)
-		cm->source.fd = -1;
-	return rc;
-}
+/* -- the state ------------------------------------------------------------------------------------ */
 
 static unsigned index_of(const struct verbs_state *state, const struct pl_engine *engine)
 {
@@ -42,56 +22,29 @@ static unsigned index_of(const struct verbs_state *state, const struct pl_engine
 	return index;
 }
 
-struct verbs_cm *verbs_cm_of(struct verbs_state *state, const struct pl_engine *engine)
-{
-	return &state->cms[index_of(state, engine)];
-}
-
-/* -- the state ------------------------------------------------------------------------------------ */
-
 static void state_free(struct verbs_state *state)
 {
-	const struct pl_allocator *allocator = &state->context->allocator;
-
+	verbs_connector_close(&state->connector);
 	verbs_removal_close(state);
-
-	for (unsigned i = 0; state->cms && i < state->context->engine_count; i++) {
-		if (!state->cms[i].channel)
-			continue;
-		if (state->cms[i].source.engine)
-			pl_source_remove(&state->cms[i].source);
-		state->library->rdma_destroy_event_channel(state->cms[i].channel);
-	}
 	pthread_mutex_destroy(&state->lock);
-	pl_free(allocator, state->cms);
-	pl_free(allocator, state);
+	pl_free(&state->context->allocator, state);
 }
 
-static int verbs_state_open(struct pl_context *context, const struct verbs_library *library,
-			    struct verbs_state **result)
+static struct verbs_state *state_new(struct pl_context *context, const struct verbs_library *library)
 {
 	struct verbs_state *state = pl_zalloc(&context->allocator, sizeof(*state));
-	int rc = 0;
 
 	if (!state)
-		return -ENOMEM;
+		return NULL;
 	state->context = context;
 	state->library = library;
 	pl_list_init(&state->devices);
 	pl_list_init(&state->queues);
-	pl_list_init(&state->local_addrs);
+	pl_list_init(&state->ports);
 	verbs_removal_open(state);
+	verbs_connector_open(&state->connector);
 	pthread_mutex_init(&state->lock, NULL);
-	state->cms = pl_zalloc(&context->allocator, context->engine_count * sizeof(*state->cms));
-	if (!state->cms)
-		rc = -ENOMEM;
-	for (unsigned i = 0; rc == 0 && i < context->engine_count; i++)
-		rc = open_cm(state, i);
-	if (rc < 0)
-		state_free(state);
-	else
-		*result = state;
-	return rc;
+	return state;
 }
 
 struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error *error)
@@ -99,76 +52,22 @@ struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error 
 	void **slot = pl_fabric_state(context, &pl_verbs_fabric);
 	const struct verbs_library *library;
 	struct verbs_state *state = NULL;
-	int rc;
 
 	pthread_mutex_lock(&context->fabric_lock);
 	state = *slot;
 	/* Most machines have no RDMA device and stop here. */
-	if (!state && access(CM_DEVICE, R_OK | W_OK) < 0) {
-		pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "access", CM_DEVICE, HINT_DEVICE,
-			errno == ENOENT ? "there is no RDMA device, or its modules are not loaded"
-					: "this process may not use the RDMA connection manager");
+	if (!state && access(UVERBS, R_OK) < 0) {
+		pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "access", UVERBS, HINT_DEVICE,
+			"there is no RDMA device, or its modules are not loaded");
 	} else if (!state) {
 		library = verbs_library_get(error);
-		rc = library ? verbs_state_open(context, library, &state) : 0;
-		if (rc < 0)
-			pl_fail_errno(error, rc, "RDMA-NO-DEVICE", "rdma_create_event_channel", CM_DEVICE);
+		state = library ? state_new(context, library) : NULL;
+		if (library && !state)
+			pl_fail_memory(error, "connect");
 		*slot = state;
 	}
 	pthread_mutex_unlock(&context->fabric_lock);
 	return state;
-}
-
-/* -- devices -------------------------------------------------------------------------------------- */
-
-static uint32_t message_max_of(const struct verbs_library *library, struct ibv_context *verbs,
-			       const struct ibv_device_attr *attributes)
-{
-	uint32_t least = UINT32_MAX;
-	struct ibv_port_attr port;
-
-	for (unsigned i = 1; i <= attributes->phys_port_cnt; i++)
-		if (!verbs_query_port(library, verbs, (uint8_t)i, &port) && port.max_msg_sz)
-			least = PL_MIN(least, port.max_msg_sz);
-	return least;
-}
-
-static struct verbs_device *device_new(struct verbs_state *state, struct ibv_context *verbs)
-{
-	struct verbs_device *device = pl_zalloc(&state->context->allocator, sizeof(*device));
-
-	if (!device)
-		return NULL;
-	device->verbs = verbs;
-	snprintf(device->name, sizeof(device->name), "%s", state->library->ibv_get_device_name(verbs->device));
-	device->pd = state->library->ibv_alloc_pd(verbs);
-	device->shared = verbs_mr_shared_open(state);
-	if (!device->pd || !device->shared || state->library->ibv_query_device(verbs, &device->attributes)) {
-		pl_registration_cache_close(device->shared);
-		if (device->pd)
-			state->library->ibv_dealloc_pd(device->pd);
-		pl_free(&state->context->allocator, device);
-		return NULL;
-	}
-	atomic_init(&device->windows, device->attributes.device_cap_flags &
-					      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B));
-	device->loop_pd = state->library->ibv_alloc_pd(verbs);
-	pl_list_init(&device->loop_registrations);
-	pl_list_init(&device->registrations);
-	device->message_max = message_max_of(state->library, verbs, &device->attributes);
-	pl_list_append(&state->devices, &device->link);
-	return device;
-}
-
-struct verbs_device *verbs_device_get(struct verbs_state *state, struct ibv_context *verbs)
-{
-	pl_list_for_each(at, &state->devices) {
-		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
-
-		if (device->verbs == verbs)
-			return device;
-	}
-	return device_new(state, verbs);
 }
 
 /* -- queues --------------------------------------------------------------------------------------- */
@@ -177,7 +76,7 @@ void verbs_cq_shut(struct verbs_cq *queue)
 {
 	const struct verbs_library *library = queue->state->library;
 
-	verbs_async_close(queue);
+	pl_engine_withdraw(queue->engine, &queue->events_task);
 	verbs_loopback_close(queue);
 	if (queue->source.engine)
 		pl_source_remove(&queue->source);
@@ -237,10 +136,7 @@ static int queue_fill(struct verbs_cq *queue, struct verbs_failure *failure)
 {
 	int rc;
 
-	failure->call = "ibv_get_async_event";
-	rc = verbs_async_open(queue);
-	if (rc == 0)
-		rc = make_cq(queue, failure);
+	rc = make_cq(queue, failure);
 	if (rc < 0)
 		return rc;
 	queue->room = (unsigned)queue->cq->cqe - VERBS_LOOPBACK_DEPTH;
@@ -271,6 +167,7 @@ static struct verbs_cq *queue_new(struct verbs_state *state, struct verbs_device
 	queue->state = state;
 	queue->device = device;
 	queue->engine = engine;
+	pl_task_init(&queue->events_task, verbs_take_events);
 	pl_list_init(&queue->spent);
 	pl_list_init(&queue->starved);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)
@@ -304,7 +201,7 @@ struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *de
 	struct verbs_cq *queue = NULL;
 	bool gone;
 
-	*failure = (struct verbs_failure){ .code = -ENOMEM, .call = "rdma_create_qp" };
+	*failure = (struct verbs_failure){ .code = -ENOMEM, .call = "ibv_create_cq" };
 	/* Queues of an engine are created under its lock, so other threads see only the list. */
 	pthread_mutex_lock(&state->lock);
 	sweep_queues(state, engine);
@@ -343,7 +240,8 @@ void verbs_state_close(struct pl_context *context, void *opaque)
 {
 	struct verbs_state *state = opaque;
 
-	verbs_local_addrs_close(state);
+	(void)context;
+	verbs_ports_close(state);
 	while (!pl_list_empty(&state->queues)) {
 		struct verbs_cq *queue = pl_list_first(&state->queues, struct verbs_cq, link);
 
@@ -353,13 +251,8 @@ void verbs_state_close(struct pl_context *context, void *opaque)
 	while (!pl_list_empty(&state->devices)) {
 		struct verbs_device *device = pl_list_first(&state->devices, struct verbs_device, link);
 
-		pl_list_remove(&device->link);
-		pl_registration_cache_close(device->shared);
-		if (device->loop_pd)
-			state->library->ibv_dealloc_pd(device->loop_pd);
-		if (device->pd)
-			state->library->ibv_dealloc_pd(device->pd);
-		pl_free(&context->allocator, device);
+		verbs_async_close(device);
+		verbs_device_free(device);
 	}
 	state_free(state);
 }

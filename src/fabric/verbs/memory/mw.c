@@ -159,7 +159,7 @@ static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct
 		.mw_access_flags = (key->rights & PL_ACCESS_READ ? IBV_ACCESS_REMOTE_READ : 0u) |
 				   (key->rights & PL_ACCESS_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0u),
 	};
-	return -ibv_post_send(rail->id->qp, &request, &bad);
+	return -ibv_post_send(rail->qp, &request, &bad);
 }
 
 /* Finds the key of a window over this rail. Returns true if `work` was posted to bind it. */
@@ -307,15 +307,15 @@ static int key_asked(struct verbs_rail *rail, uint64_t id)
 
 	if (endpoint->questions >= QUESTIONS_MAX)
 		return -EPROTO;
-	/* The other end may be established before this one. */
-	if (rail->link != VERBS_UP && rail->link != VERBS_CONNECTING)
+	/* The peer asks again over the next connection. */
+	if (rail->link != VERBS_UP)
 		return 0;
 	work = verbs_work_only(rail, VERBS_BIND);
 	if (!work)
 		return -ENOMEM;
 	endpoint->questions++;
 	work->frame.key = id;
-	pl_list_append(rail->link == VERBS_UP ? &endpoint->again : &rail->asked, &work->link);
+	pl_list_append(&endpoint->again, &work->link);
 	return 0;
 }
 
@@ -387,7 +387,6 @@ void verbs_mw_rail_up(struct verbs_rail *rail)
 	bool renewed = rail->far_renewals != rail->far_told && endpoint->base.peer->asks;
 
 	rail->far_renewals = rail->far_told;
-	pl_list_splice(&endpoint->again, &rail->asked);
 	pthread_mutex_lock(&endpoint->state->lock);
 	pl_list_for_each(at, &endpoint->targets) {
 		struct verbs_remote_key *target = pl_list_entry(at, struct verbs_remote_key, link);

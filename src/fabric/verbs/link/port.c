@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Ports of the devices that the program allows, and their GIDs. A GID is the address of a port: on Ethernet an IP
+ * address of its interface, on InfiniBand the subnet's prefix and the port's number.
+ *
+ * A look at the ports opens new devices, and refreshes what connections need to know. Devices tell of changes by
+ * asynchronous events, and a look at most a second old is taken for new otherwise.
+ */
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <limits.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "fabric/verbs/verbs.h"
+
+#define LOOK_PAUSE PL_NS_PER_S
+/* Entries of a GID table that are looked at. */
+#define TABLE_MAX 256
+#define SUBNET_PREFIX 64
+
+/* -- GIDs ----------------------------------------------------------------------------------------- */
+
+bool verbs_gid_is_ipv4(const union ibv_gid *gid)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return !memcmp(gid->raw, mapped, sizeof(mapped));
+}
+
+union ibv_gid verbs_gid_of(const struct sockaddr_storage *address)
+{
+	union ibv_gid gid = { .raw = { 0 } };
+
+	if (address->ss_family == AF_INET) {
+		gid.raw[10] = gid.raw[11] = 0xff;
+		memcpy(gid.raw + 12, &((const struct sockaddr_in *)address)->sin_addr, 4);
+	} else if (address->ss_family == AF_INET6) {
+		memcpy(gid.raw, &((const struct sockaddr_in6 *)address)->sin6_addr, sizeof(gid.raw));
+	}
+	return gid;
+}
+
+void verbs_gid_format(const union ibv_gid *gid, char text[INET6_ADDRSTRLEN])
+{
+	bool ipv4 = verbs_gid_is_ipv4(gid);
+
+	inet_ntop(ipv4 ? AF_INET : AF_INET6, gid->raw + (ipv4 ? 12 : 0), text, INET6_ADDRSTRLEN);
+}
+
+static bool is_same_gid(const union ibv_gid *a, const union ibv_gid *b)
+{
+	return !memcmp(a, b, sizeof(*a));
+}
+
+/* Returns the bits of the network's part of an interface's address, or -1: no interface that is up has the address. */
+static int prefix_of(const struct ifaddrs *interfaces, const union ibv_gid *gid)
+{
+	for (const struct ifaddrs *at = interfaces; at; at = at->ifa_next) {
+		struct sockaddr_storage address = { 0 }, mask = { 0 };
+		size_t length = at->ifa_addr && at->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+										   : sizeof(struct sockaddr_in6);
+		union ibv_gid bits;
+		int count = 0;
+
+		if (!at->ifa_addr || !at->ifa_netmask || !(at->ifa_flags & IFF_UP) ||
+		    (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6))
+			continue;
+		memcpy(&address, at->ifa_addr, length);
+		memcpy(&mask, at->ifa_netmask, length);
+		mask.ss_family = address.ss_family;
+		bits = verbs_gid_of(&address);
+		if (!is_same_gid(&bits, gid))
+			continue;
+		bits = verbs_gid_of(&mask);
+		for (size_t i = address.ss_family == AF_INET ? 12 : 0; i < sizeof(bits.raw); i++)
+			count += __builtin_popcount(bits.raw[i]);
+		return count + (address.ss_family == AF_INET ? 96 : 0);
+	}
+	return -1;
+}
+
+/* True if the kernel says that an entry is of RoCE v2; for libraries before rdma-core 34. */
+static bool is_second_version(const struct verbs_port *port, unsigned index)
+{
+	char path[PATH_MAX], type[32] = "";
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/gid_attrs/types/%u", port->device->name,
+		 port->number, index);
+	file = fopen(path, "re");
+	if (!file)
+		return false;
+	if (!fgets(type, sizeof(type), file))
+		type[0] = 0;
+	fclose(file);
+	return !strcmp(type, "RoCE v2\n");
+}
+
+/* Reads an entry of the table. Returns false if it is empty. */
+static bool read_gid(const struct verbs_library *library, const struct verbs_port *port, unsigned index,
+		     union ibv_gid *gid, bool *second_version)
+{
+	static const union ibv_gid none;
+	struct ibv_gid_entry entry;
+	int rc;
+
+	*second_version = false;
+	if (library->_ibv_query_gid_ex) {
+		rc = library->_ibv_query_gid_ex(port->device->verbs, port->number, index, &entry, 0, sizeof(entry));
+		*gid = entry.gid;
+		*second_version = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
+	} else {
+		rc = library->ibv_query_gid(port->device->verbs, port->number, (int)index, gid);
+		*second_version = rc == 0 && is_second_version(port, index);
+	}
+	return rc == 0 && !is_same_gid(gid, &none);
+}
+
+static bool is_link_local(const union ibv_gid *gid)
+{
+	return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
+}
+
+/*
+ * Ranks an entry of a RoCE port: its interface is up; version 2, which routers pass; an address that routers know; IPv4,
+ * which hosts have more often. All networks share the link-local prefix.
+ */
+static void judge_gid(const struct ifaddrs *interfaces, bool second_version, struct verbs_gid *gid)
+{
+	int prefix = prefix_of(interfaces, &gid->gid);
+
+	gid->rank = (uint8_t)(8 * (prefix >= 0) + 4 * second_version + 2 * !is_link_local(&gid->gid) +
+			      verbs_gid_is_ipv4(&gid->gid));
+	gid->prefix = prefix > 0 && !is_link_local(&gid->gid) ? (uint8_t)prefix : 0;
+}
+
+/* Keeps the best entries, the best first; of equals the first. */
+static void keep_gid(struct verbs_port *port, const struct verbs_gid *gid)
+{
+	unsigned at = port->gid_count;
+
+	for (unsigned i = 0; i < port->gid_count; i++)
+		if (is_same_gid(&port->gids[i].gid, &gid->gid) && port->gids[i].rank >= gid->rank)
+			return;
+	while (at && port->gids[at - 1].rank < gid->rank)
+		at--;
+	if (at == VERBS_GIDS)
+		return;
+	port->gid_count = PL_MIN(port->gid_count + 1, (unsigned)VERBS_GIDS);
+	memmove(&port->gids[at + 1], &port->gids[at], (port->gid_count - 1 - at) * sizeof(*gid));
+	port->gids[at] = *gid;
+}
+
+static void read_gids(const struct verbs_library *library, struct verbs_port *port, int table,
+		      const struct ifaddrs *interfaces)
+{
+	bool ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET, second_version;
+	/* Further entries of InfiniBand are aliases. */
+	unsigned count = ethernet ? (unsigned)PL_MIN(table, TABLE_MAX) : 1;
+
+	port->gid_count = 0;
+	for (unsigned i = 0; i < count; i++) {
+		struct verbs_gid gid = { .index = (uint8_t)i, .prefix = SUBNET_PREFIX };
+
+		if (!read_gid(library, port, i, &gid.gid, &second_version))
+			continue;
+		if (ethernet)
+			judge_gid(interfaces, second_version, &gid);
+		keep_gid(port, &gid);
+	}
+}
+
+const struct verbs_gid *verbs_port_gid(const struct verbs_port *port, const union ibv_gid *wanted)
+{
+	bool ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
+
+	for (unsigned i = 0; i < port->gid_count; i++)
+		if (is_same_gid(&port->gids[i].gid, wanted))
+			return &port->gids[i];
+	for (unsigned i = 0; i < port->gid_count; i++)
+		if (!ethernet || verbs_gid_is_ipv4(&port->gids[i].gid) == verbs_gid_is_ipv4(wanted))
+			return &port->gids[i];
+	return NULL;
+}
+
+/* -- ports ---------------------------------------------------------------------------------------- */
+
+/* True if the program allows a device's port (0: any): it named no devices, this device, or "device:port". */
+static bool is_allowed(const struct verbs_state *state, const char *device, unsigned port)
+{
+	const char *at = state->context->devices;
+	size_t length = strlen(device);
+
+	if (!at)
+		return true;
+	while (*at) {
+		size_t piece = strcspn(at, ",");
+
+		if (piece >= length && !strncmp(at, device, length) &&
+		    (piece == length ||
+		     (at[length] == ':' && (!port || strtoul(at + length + 1, NULL, 10) == port))))
+			return true;
+		at += piece + (at[piece] == ',');
+	}
+	return false;
+}
+
+/* "mlx5_2" before "mlx5_10", so that both ends have the same order. */
+static int compare_names(const char *a, const char *b)
+{
+	size_t first = strlen(a), second = strlen(b);
+
+	return first != second ? (first < second ? -1 : 1) : strcmp(a, b);
+}
+
+static int compare_ports(const struct verbs_port *a, const struct verbs_port *b)
+{
+	int order = compare_names(a->device->name, b->device->name);
+
+	return order ? order : a->number - b->number;
+}
+
+static void insert_port(struct verbs_state *state, struct verbs_port *port)
+{
+	pl_list_for_each(at, &state->ports) {
+		if (compare_ports(port, pl_list_entry(at, struct verbs_port, link)) < 0) {
+			pl_list_append(at, &port->link);
+			return;
+		}
+	}
+	pl_list_append(&state->ports, &port->link);
+}
+
+/* Finds the port, also that of an earlier device of the same name, or makes it. */
+static struct verbs_port *get_port(struct verbs_device *device, uint8_t number)
+{
+	struct verbs_port *port;
+
+	pl_list_for_each(at, &device->state->ports) {
+		port = pl_list_entry(at, struct verbs_port, link);
+		if (port->number == number && !strcmp(port->device->name, device->name)) {
+			port->device = device;
+			return port;
+		}
+	}
+	port = pl_zalloc(&device->state->context->allocator, sizeof(*port));
+	if (!port)
+		return NULL;
+	port->device = device;
+	port->number = number;
+	insert_port(device->state, port);
+	return port;
+}
+
+static void look_at_port(struct verbs_device *device, uint8_t number, const struct ifaddrs *interfaces)
+{
+	const struct verbs_library *library = device->state->library;
+	struct ibv_port_attr attributes;
+	struct verbs_port *port;
+
+	if (!is_allowed(device->state, device->name, number) ||
+	    verbs_query_port(library, device->verbs, number, &attributes) < 0)
+		return;
+	port = get_port(device, number);
+	if (!port)
+		return;
+	/* Connections read it without the lock. */
+	if (port->link_layer != attributes.link_layer)
+		port->link_layer = attributes.link_layer;
+	port->active = attributes.state == IBV_PORT_ACTIVE;
+	/* The table of a port that is down may be empty for a moment; rails keep what they have. */
+	read_gids(library, port, attributes.gid_tbl_len, interfaces);
+}
+
+/* -- devices -------------------------------------------------------------------------------------- */
+
+/* Finds the device's object that is in use, or one of a removed device that is not closed yet. */
+static struct verbs_device *find_device(const struct verbs_state *state, const char *name)
+{
+	pl_list_for_each(at, &state->devices) {
+		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
+
+		if (device->verbs && !strcmp(device->name, name))
+			return device;
+	}
+	return NULL;
+}
+
+static void meet_obstacle(struct verbs_state *state, enum verbs_obstacle kind, int code, const char *device)
+{
+	if (kind < state->obstacle.kind)
+		return;
+	state->obstacle.kind = kind;
+	state->obstacle.code = code;
+	snprintf(state->obstacle.device, sizeof(state->obstacle.device), "%s", device);
+}
+
+static void look_at_device(struct verbs_state *state, struct ibv_device *of, const struct ifaddrs *interfaces)
+{
+	const char *name = state->library->ibv_get_device_name(of);
+	struct verbs_device *device = find_device(state, name);
+	int code;
+
+	if (!is_allowed(state, name, 0))
+		return;
+	/* iWARP has neither immediate data nor atomics. */
+	if (of->transport_type != IBV_TRANSPORT_IB) {
+		meet_obstacle(state, of->transport_type == IBV_TRANSPORT_IWARP ? VERBS_IWARP : VERBS_NO_RC, 0, name);
+		return;
+	}
+	if (!device) {
+		device = verbs_device_open(state, of, &code);
+		if (!device)
+			meet_obstacle(state, VERBS_CLOSED, code, name);
+	}
+	if (!device || atomic_load(&device->gone))
+		return;
+	meet_obstacle(state, VERBS_INACTIVE, 0, name);
+	for (unsigned i = 1; i <= device->attributes.phys_port_cnt; i++)
+		look_at_port(device, (uint8_t)i, interfaces);
+}
+
+/* Ports of removed devices. Returns false if there are some. */
+static bool close_ports(struct verbs_state *state)
+{
+	bool complete = true;
+
+	pl_list_for_each(at, &state->ports) {
+		struct verbs_port *port = pl_list_entry(at, struct verbs_port, link);
+
+		if (!atomic_load(&port->device->gone))
+			continue;
+		port->active = complete = false;
+	}
+	return complete;
+}
+
+bool verbs_ports_look_held(struct verbs_state *state)
+{
+	struct ibv_device **devices = state->library->ibv_get_device_list(NULL);
+	struct ifaddrs *interfaces = NULL;
+
+	atomic_store(&state->stale, false);
+	state->looked = pl_now();
+	state->obstacle.kind = VERBS_NO_DEVICE;
+	if (getifaddrs(&interfaces))
+		interfaces = NULL;
+	for (unsigned i = 0; devices && devices[i]; i++)
+		look_at_device(state, devices[i], interfaces);
+	freeifaddrs(interfaces);
+	if (devices)
+		state->library->ibv_free_device_list(devices);
+	return close_ports(state);
+}
+
+void verbs_ports_look(struct verbs_state *state)
+{
+	bool looked = false;
+
+	pthread_mutex_lock(&state->lock);
+	if (!state->looked || atomic_load(&state->stale) || pl_now() - state->looked >= LOOK_PAUSE) {
+		verbs_ports_look_held(state);
+		looked = true;
+	}
+	pthread_mutex_unlock(&state->lock);
+	if (looked)
+		pl_engine_post(state->context->engines[0], &state->watch_task);
+}
+
+void verbs_ports_close(struct verbs_state *state)
+{
+	while (!pl_list_empty(&state->ports)) {
+		struct verbs_port *port = pl_list_first(&state->ports, struct verbs_port, link);
+
+		pl_list_remove(&port->link);
+		pl_free(&state->context->allocator, port);
+	}
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Connection of a rail. Both ends exchange the data of their queue pairs through the control channel, which is
+ * authenticated and encrypted; so InfiniBand needs no addresses of IPoIB, and RoCE no common subnet.
+ *
+ *     initiator                                   acceptor
+ *     queue pair INIT    -- CONNECT -->           waits until its old queue pair of the rail is gone
+ *                                                 queue pair INIT, RTR, RTS
+ *     RTR, RTS           <-- ACCEPT --
+ *     sends an empty message over the queue pair, which proves the path
+ *     up at its completion                        up at its arrival
+ *
+ * DOWN ends an attempt, or a connection, early. Each attempt has a number, the generation; messages of earlier ones are
+ * ignored.
+ */
+#include "fabric/verbs/verbs.h"
+
+/* Time of one attempt to reconnect; of a new peer's first attempt, and most of its later ones, which double. */
+#define ATTEMPT_LIMIT (2 * PL_NS_PER_S)
+#define FIRST_LIMIT PL_NS_PER_S
+#define FIRST_LIMIT_MAX (4 * PL_NS_PER_S)
+
+static struct pl_peer *peer_of(const struct verbs_rail *rail)
+{
+	return rail->endpoint->base.peer;
+}
+
+static int send_message(struct verbs_rail *rail, struct pl_rail_message *message)
+{
+	struct pl_control control = { .type = PL_CONTROL_RAIL };
+
+	message->index = rail->index;
+	message->generation = rail->generation;
+	control.rail = *message;
+	return pl_channel_send(&peer_of(rail)->channel, &control);
+}
+
+/* A message that the control connection's own link cannot carry would only delay later ones. */
+void verbs_tell_down(struct verbs_rail *rail)
+{
+	struct pl_rail_message message = { .step = PL_RAIL_DOWN };
+
+	/* The other end's next request replaces this connection, or the end of the control channel does. */
+	if (rail->joined.step || verbs_finished(rail->endpoint) || rail->broke.here || verbs_port_is_down(rail))
+		return;
+	send_message(rail, &message);
+}
+
+/* The first attempts are short: with the fabric "auto", tcp replaces verbs after a few seconds. */
+static uint64_t attempt_limit(const struct verbs_rail *rail)
+{
+	if (rail->endpoint->opened)
+		return ATTEMPT_LIMIT;
+	return PL_MIN(FIRST_LIMIT << PL_MIN(rail->attempts, 8u), FIRST_LIMIT_MAX);
+}
+
+/* -- both ends ------------------------------------------------------------------------------------ */
+
+/* The other end told its queue pair. */
+static void make_ready(struct verbs_rail *rail, const struct pl_rail_message *far)
+{
+	struct verbs_ready_job *job = &rail->ready;
+
+	rail->link = VERBS_READYING;
+	rail->far_told = far->renewals;
+	verbs_qp_route(rail, far);
+	job->qp = rail->qp;
+	job->engine = peer_of(rail)->home;
+	/* Only Ethernet has addresses that must be resolved. */
+	if (rail->port->link_layer == IBV_LINK_LAYER_ETHERNET) {
+		verbs_connector_start(rail->endpoint->state, job);
+	} else {
+		verbs_connector_run(verbs_library_of(rail), job);
+		verbs_ready_ended(&job->done);
+	}
+}
+
+/* Sends an empty message. Its completion takes a place in the queue, as those of all requests do. */
+static int post_proof(struct verbs_rail *rail)
+{
+	struct ibv_send_wr *bad, proof = { .wr_id = VERBS_PROOF, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
+	int rc;
+
+	if (rail->queue->posted == rail->queue->room)
+		return -ENOBUFS;
+	rc = verbs_result(ibv_post_send(rail->qp, &proof, &bad));
+	if (rc == 0) {
+		rail->queue->posted++;
+		rail->proof_posted = true;
+	}
+	return rc;
+}
+
+void verbs_proof_done(struct verbs_rail *rail, const struct ibv_wc *completion)
+{
+	if (!rail->proof_posted)
+		return;
+	rail->proof_posted = false;
+	rail->queue->posted--;
+	if (completion->status == IBV_WC_SUCCESS)
+		verbs_established(rail);
+	else
+		verbs_fail_soon(rail);
+}
+
+static int send_accept(struct verbs_rail *rail)
+{
+	struct pl_rail_message message = { .step = PL_RAIL_ACCEPT };
+
+	verbs_qp_describe(rail, &message);
+	return send_message(rail, &message);
+}
+
+/* A connector no longer uses the endpoint. */
+static void continue_abandoning(struct verbs_endpoint *endpoint)
+{
+	struct pl_task *task = endpoint->abandoned;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (endpoint->rails[i].ready.busy)
+			return;
+	endpoint->abandoned = NULL;
+	if (task)
+		pl_engine_post(endpoint->base.peer->home, task);
+}
+
+void verbs_ready_ended(struct pl_task *task)
+{
+	struct verbs_rail *rail = pl_container_of(task, struct verbs_rail, ready.done);
+	int rc = rail->ready.rc;
+
+	rail->ready.busy = false;
+	if (rail->endpoint->closing) {
+		continue_abandoning(rail->endpoint);
+		return;
+	}
+	if (rail->given_up.code) {
+		rc = rail->given_up.code;
+		rail->given_up.code = 0;
+		verbs_connect_failed(rail, rc, rail->given_up.call);
+		return;
+	}
+	if (rc < 0) {
+		verbs_connect_failed(rail, rc, "ibv_modify_qp");
+		return;
+	}
+	rail->link = VERBS_PROVING;
+	rc = peer_of(rail)->initiator ? post_proof(rail) : send_accept(rail);
+	if (rc < 0)
+		verbs_connect_failed(rail, rc, "ibv_post_send");
+}
+
+/* -- initiator ------------------------------------------------------------------------------------ */
+
+void verbs_dial(struct verbs_rail *rail)
+{
+	struct verbs_endpoint *endpoint = rail->endpoint;
+	struct pl_rail_message message = { .step = PL_RAIL_CONNECT, .count = (uint8_t)endpoint->rail_count };
+	const char *call;
+	int rc;
+
+	rail->generation++;
+	if (verbs_port_is_down(rail)) {
+		verbs_connect_failed(rail, -ENETDOWN, "ibv_query_port");
+		return;
+	}
+	rc = verbs_qp_make(rail, &call);
+	if (rc < 0) {
+		verbs_connect_failed(rail, rc, call);
+		return;
+	}
+	rail->link = VERBS_ASKING;
+	rail->own.traffic_class = (uint8_t)peer_of(rail)->context->options.traffic_class;
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		message.ports[i] = endpoint->rails[i].far_port;
+	verbs_qp_describe(rail, &message);
+	rc = send_message(rail, &message);
+	if (rc < 0)
+		verbs_connect_failed(rail, rc, "send");
+	else
+		pl_timer_set(peer_of(rail)->home, &rail->retry, pl_now() + attempt_limit(rail));
+}
+
+static int accepted(struct verbs_rail *rail, const struct pl_rail_message *message)
+{
+	if (message->generation == rail->generation && rail->link == VERBS_ASKING)
+		make_ready(rail, message);
+	return 0;
+}
+
+/* -- acceptor ------------------------------------------------------------------------------------- */
+
+void verbs_accept_joined(struct verbs_rail *rail)
+{
+	struct pl_rail_message message = rail->joined;
+	const char *call = NULL;
+	int rc;
+
+	rail->joined.step = 0;
+	if (verbs_finished(rail->endpoint))
+		return;
+	rail->generation = message.generation;
+	rail->own.traffic_class = message.traffic_class;
+	rail->own.service_level = message.service_level;
+	rc = verbs_qp_make(rail, &call);
+	if (rc < 0) {
+		verbs_tell_down(rail);
+		verbs_connect_failed(rail, rc, call);
+	} else {
+		make_ready(rail, &message);
+	}
+}
+
+/* The first request describes all rails; later ones must agree. -EPROTO */
+static int read_rails(struct verbs_endpoint *endpoint, const struct pl_rail_message *message)
+{
+	unsigned most = endpoint->state->context->options.rails;
+
+	if (most && message->count > most)
+		return -EPROTO;
+	for (unsigned i = 0; i < message->count; i++)
+		if (message->ports[i] >= endpoint->port_count)
+			return -EPROTO;
+	if (endpoint->rail_count) {
+		for (unsigned i = 0; i < message->count; i++)
+			if (endpoint->rails[i].port != endpoint->ports[message->ports[i]])
+				return -EPROTO;
+		return message->count == endpoint->rail_count ? 0 : -EPROTO;
+	}
+	pthread_mutex_lock(&endpoint->state->lock);
+	for (unsigned i = 0; i < message->count; i++) {
+		struct verbs_rail *rail = &endpoint->rails[i];
+
+		rail->port = endpoint->ports[message->ports[i]];
+		rail->gid = endpoint->gids[message->ports[i]];
+		rail->device = rail->port->device;
+	}
+	pthread_mutex_unlock(&endpoint->state->lock);
+	endpoint->rail_count = message->count;
+	return 0;
+}
+
+static int requested(struct verbs_endpoint *endpoint, const struct pl_rail_message *message)
+{
+	struct verbs_rail *rail = &endpoint->rails[message->index];
+	uint16_t latest = rail->joined.step ? rail->joined.generation : rail->generation;
+
+	if (read_rails(endpoint, message) < 0)
+		return -EPROTO;
+	/* Numbers wrap around. */
+	if (verbs_finished(endpoint) || (int16_t)(message->generation - latest) <= 0)
+		return 0;
+	rail->joined = *message;
+	if (rail->link == VERBS_DOWN)
+		verbs_accept_joined(rail);
+	else
+		verbs_fail(rail, "the other end connects again");
+	return 0;
+}
+
+/* -- messages ------------------------------------------------------------------------------------- */
+
+static int ended(struct verbs_rail *rail, const struct pl_rail_message *message)
+{
+	if (rail->joined.step && message->generation == rail->joined.generation)
+		rail->joined.step = 0;
+	if (message->generation != rail->generation || rail->link == VERBS_DOWN)
+		return 0;
+	if (rail->link == VERBS_UP)
+		verbs_fail(rail, "the other end disconnected");
+	else if (rail->link != VERBS_DRAINING)
+		verbs_connect_failed(rail, -ECONNREFUSED, "connect");
+	return 0;
+}
+
+int verbs_rail_message(struct pl_endpoint *base, const struct pl_rail_message *message)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+	bool initiator = base->peer->initiator;
+
+	if (endpoint->closing)
+		return 0;
+	if (message->step == PL_RAIL_CONNECT)
+		return initiator ? -EPROTO : requested(endpoint, message);
+	if (message->index >= endpoint->rail_count)
+		return -EPROTO;
+	if (message->step == PL_RAIL_DOWN)
+		return ended(&endpoint->rails[message->index], message);
+	return initiator ? accepted(&endpoint->rails[message->index], message) : -EPROTO;
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A rail between two connections: how one fails, is drained and dropped, and when the next one is tried. */
+#include <stdio.h>
+
+#include "fabric/verbs/verbs.h"
+
+#define HINT_CONNECT \
+	"see with ib_write_bw (perftest) whether RDMA works between these devices: routes, firewalls (UDP port 4791), " \
+	"partitions, cables"
+#define HINT_MEMORY "raise the limit of locked memory, ulimit -l"
+#define HINT_CARD "see the abilities of the card with: ibv_devinfo -v; or use the fabric tcp"
+/* Connection attempts of a new peer: the network may lose some. */
+#define FIRST_ATTEMPTS 5
+/* A queue pair in the error state returns all its work at once. */
+#define DRAIN_LIMIT PL_NS_PER_S
+/* Pause between two attempts to reconnect. */
+#define PAUSE_FIRST (2 * PL_NS_PER_MS)
+#define PAUSE_MAX (500 * PL_NS_PER_MS)
+/* Pause while another rail is up. */
+#define PAUSE_SPARE (5 * PL_NS_PER_S)
+/* Pause between two checks of a port that is down. */
+#define PORT_PAUSE (50 * PL_NS_PER_MS)
+
+static struct pl_engine *home_of(const struct verbs_rail *rail)
+{
+	return rail->endpoint->base.peer->home;
+}
+
+/* True if the rail cannot be connected any more. An acceptor waits for the initiator, as long as that has time. */
+static bool hopeless(const struct verbs_rail *rail)
+{
+	const struct verbs_endpoint *endpoint = rail->endpoint;
+	const struct pl_options *options = &endpoint->state->context->options;
+
+	if (!endpoint->base.peer->initiator)
+		return false;
+	if (!endpoint->opened)
+		return rail->attempts >= FIRST_ATTEMPTS;
+	return endpoint->down_since && pl_now() - endpoint->down_since >= options->connect_timeout;
+}
+
+static bool all_hopeless(const struct verbs_endpoint *endpoint)
+{
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (!hopeless(&endpoint->rails[i]))
+			return false;
+	return true;
+}
+
+/* Counts an attempt that failed, or a connection that broke. Returns the pause before the next attempt. */
+static uint64_t count_attempt(struct verbs_rail *rail, bool port_down)
+{
+	uint64_t pause = PAUSE_FIRST << PL_MIN(rail->attempts, 12u);
+	uint64_t most = verbs_rails_up(rail->endpoint) ? PAUSE_SPARE : PAUSE_MAX;
+
+	if (port_down && rail->endpoint->opened)
+		return PORT_PAUSE;
+	rail->attempts++;
+	return PL_MIN(pause, most);
+}
+
+static void dial_later(struct verbs_rail *rail, uint64_t pause)
+{
+	if (!verbs_finished(rail->endpoint) && rail->endpoint->base.peer->initiator)
+		pl_timer_set(home_of(rail), &rail->retry, pl_now() + pause);
+}
+
+/* Loses the peer, which no rail can reach. */
+static void lose_unreachable_peer(struct verbs_rail *rail, int code, const char *call)
+{
+	const struct verbs_library *library = verbs_library_of(rail);
+	const char *name = strerrorname_np(-code) ? strerrorname_np(-code) : "unknown error";
+	char object[INET6_ADDRSTRLEN];
+	struct pl_error error;
+
+	verbs_gid_format(&rail->far_gid, object);
+	if (rail->endpoint->opened && rail->broke.status != IBV_WC_SUCCESS)
+		pl_fail(&error, code, "RDMA-CONNECT", call, object, HINT_CONNECT,
+			"port %u of %s gave up: %s (vendor error 0x%x), and no connection could be made since (%s)",
+			rail->broke.port, rail->device->name, library->ibv_wc_status_str(rail->broke.status),
+			rail->broke.vendor_error, name);
+	else if (code == -ENETDOWN)
+		pl_fail(&error, code, "RDMA-CONNECT", call, rail->device->name, "see the port's cable and switch: rdma link",
+			"port %u of %s is down", rail->port->number, rail->device->name);
+	else if (!strcmp(call, "ibv_modify_qp"))
+		pl_fail(&error, code, "RDMA-CONNECT", call, object, HINT_CONNECT,
+			"%s:%u finds no way to the other end's device (%s)", rail->device->name, rail->port->number, name);
+	else if (!strncmp(call, "ibv_", 4) && strcmp(call, "ibv_poll_cq"))
+		pl_fail(&error, code, "RDMA-CONNECT", call, rail->device->name,
+			code == -ENOMEM ? HINT_MEMORY : HINT_CARD, "the card's driver refuses %s (%s)", call, name);
+	else
+		pl_fail(&error, code, "RDMA-CONNECT", call, object, HINT_CONNECT,
+			"the devices do not reach each other (%s)", name);
+	pl_peer_lose(rail->endpoint->base.peer, &error);
+}
+
+/* This connection attempt failed. */
+void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
+{
+	struct verbs_endpoint *endpoint = rail->endpoint;
+	uint64_t pause;
+
+	if (rail->ready.busy) {
+		rail->given_up.code = code;
+		rail->given_up.call = call;
+		return;
+	}
+	verbs_take_rest(rail);
+	/* The proof was among the rest, and work may have been posted since. */
+	if (rail->link == VERBS_UP) {
+		verbs_fail(rail, "the attempt to connect was given up");
+		return;
+	}
+	if (rail->link != VERBS_DOWN)
+		verbs_tell_down(rail);
+	verbs_qp_drop(rail);
+	rail->link = VERBS_DOWN;
+	verbs_fence_quiet(rail);
+	pause = count_attempt(rail, code == -ENETDOWN);
+	if (rail->joined.step)
+		verbs_accept_joined(rail);
+	else if (all_hopeless(endpoint))
+		lose_unreachable_peer(rail, code, call);
+	else
+		dial_later(rail, pause);
+}
+
+void verbs_established(struct verbs_rail *rail)
+{
+	struct verbs_endpoint *endpoint = rail->endpoint;
+
+	if (rail->link != VERBS_PROVING)
+		return;
+	rail->link = VERBS_UP;
+	pl_timer_clear(home_of(rail), &rail->retry);
+	verbs_note_rail_up(rail);
+	rail->attempts = 0;
+	rail->denied = NULL;
+	endpoint->down_since = 0;
+	/* The other end dropped its old queue pair before it made this connection. */
+	verbs_fence_release(rail);
+	verbs_mw_rail_up(rail);
+	if (!endpoint->opened) {
+		endpoint->opened = true;
+		pl_peer_up(endpoint->base.peer);
+	}
+	verbs_fence_ask(endpoint);
+	verbs_flush(endpoint);
+}
+
+void verbs_fail(struct verbs_rail *rail, const char *why)
+{
+	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
+
+	if (rail->link == VERBS_ASKING || rail->link == VERBS_READYING || rail->link == VERBS_PROVING) {
+		verbs_connect_failed(rail, -ETIMEDOUT, "connect");
+		return;
+	}
+	if (rail->link != VERBS_UP)
+		return;
+	verbs_note_rail_lost(rail, why);
+	rail->link = VERBS_DRAINING;
+	if (!verbs_rails_up(rail->endpoint))
+		rail->endpoint->down_since = pl_now();
+	pl_timer_set(home_of(rail), &rail->drain, pl_now() + DRAIN_LIMIT);
+	/* The card returns all work in this state. */
+	verbs_library_of(rail)->ibv_modify_qp(rail->qp, &attributes, IBV_QP_STATE);
+	verbs_tell_down(rail);
+	if (pl_list_empty(&rail->posted))
+		pl_engine_post(home_of(rail), &rail->drained_task);
+}
+
+void verbs_fail_soon(struct verbs_rail *rail)
+{
+	rail->fail_generation = rail->generation;
+	pl_engine_post(home_of(rail), &rail->fail_task);
+}
+
+void verbs_fail_run(struct pl_task *task)
+{
+	struct verbs_rail *rail = pl_container_of(task, struct verbs_rail, fail_task);
+
+	if (rail->generation == rail->fail_generation)
+		verbs_fail(rail, "the other end uses this connection no more");
+}
+
+void verbs_drained_run(struct pl_task *task)
+{
+	struct verbs_rail *rail = pl_container_of(task, struct verbs_rail, drained_task);
+	struct verbs_endpoint *endpoint = rail->endpoint;
+	/* Failed sends show a link that goes down before its port does. */
+	bool port_down = rail->broke.here;
+
+	if (rail->link != VERBS_DRAINING || !pl_list_empty(&rail->posted))
+		return;
+	verbs_take_rest(rail);
+	rail->broke.here = false;
+	rail->link = VERBS_DOWN;
+	pl_timer_clear(home_of(rail), &rail->drain);
+	verbs_qp_drop(rail);
+	verbs_fence_quiet(rail);
+	/* The control connection ended earlier; these were the remaining bytes. */
+	if (endpoint->base.peer->loss.code)
+		pl_peer_ending(endpoint->base.peer);
+	if (rail->joined.step)
+		verbs_accept_joined(rail);
+	else
+		dial_later(rail, count_attempt(rail, port_down));
+}
+
+/*
+ * soft-RoCE may forget a request that it could not send. Destroying the queue pair also ends all use of buffers
+ * (ibv_destroy_qp(3)).
+ */
+void verbs_drain_expired(struct pl_timer *timer)
+{
+	struct verbs_rail *rail = pl_container_of(timer, struct verbs_rail, drain);
+
+	if (rail->link != VERBS_DRAINING)
+		return;
+	verbs_take_rest(rail);
+	pl_list_remove(&rail->queue_link);
+	verbs_mw_drop_all(rail);
+	if (rail->qp)
+		verbs_library_of(rail)->ibv_destroy_qp(rail->qp);
+	rail->qp = NULL;
+	verbs_take_back(rail);
+	pl_engine_post(home_of(rail), &rail->drained_task);
+}
+
+void verbs_link_drop(struct verbs_rail *rail)
+{
+	if (rail->queue)
+		rail->queue->posted -= rail->posted_count;
+	verbs_qp_drop(rail);
+	rail->link = VERBS_DOWN;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Choice of rails: the acceptor advertises its ports, and the initiator pairs them with its own. The best pair is that
+ * of the control connection, then two ports of one network, and last ports with the same number: networks of some
+ * clusters route each port's packets, so that no two ports share a subnet. Whether a path works shows the first message
+ * over it (rail_handshake.c).
+ */
+#include "fabric/verbs/verbs.h"
+
+#define HINT_DEVICE \
+	"load the card's driver and ib_uverbs, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
+	"see what there is with: rdma link"
+#define HINT_DEVICES "see the names with: rdma link"
+#define HINT_PORT "see the port's cable, switch and interface with: rdma link"
+#define HINT_OPEN "give the process access to /dev/infiniband/uverbs*, and see: ulimit -l"
+#define HINT_IWARP "use a RoCE or InfiniBand device, or the fabric tcp"
+#define HINT_NO_RC "use the fabric tcp, or a program for libfabric"
+#define HINT_ENCRYPTION "do not demand it, and trust the network; or leave the fabric to be chosen"
+
+/* -- usable ports --------------------------------------------------------------------------------- */
+
+static int fail_without_port(const struct verbs_state *state, struct pl_error *error)
+{
+	const char *device = state->obstacle.device;
+	int code = state->obstacle.code;
+
+	switch (state->obstacle.kind) {
+	case VERBS_IWARP:
+		return pl_fail(error, -ENOTSUP, "RDMA-IWARP", "ibv_get_device_list", device, HINT_IWARP,
+			       "it is an iWARP device, which lacks immediate data and atomics");
+	case VERBS_NO_RC:
+		return pl_fail(error, -ENOTSUP, "RDMA-NO-RC", "ibv_get_device_list", device, HINT_NO_RC,
+			       "the device has no reliable connections (RC), and there is no other RDMA device");
+	case VERBS_CLOSED:
+		return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "ibv_open_device", device, HINT_OPEN,
+			       "the device cannot be opened (%s)",
+			       strerrorname_np(-code) ? strerrorname_np(-code) : "unknown error");
+	case VERBS_INACTIVE:
+		return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "ibv_query_port", device, HINT_PORT,
+			       "no port of the RDMA devices is active");
+	default:
+		if (state->context->devices)
+			return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "ibv_get_device_list", state->context->devices,
+				       HINT_DEVICES, "there is no RDMA device of the names given");
+		return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "ibv_get_device_list", NULL, HINT_DEVICE,
+			       "there is no RDMA device");
+	}
+}
+
+/* True if connections can begin at the port. */
+static bool is_usable(const struct verbs_port *port)
+{
+	return port->active && (port->gid_count || port->link_layer != IBV_LINK_LAYER_ETHERNET);
+}
+
+static bool any_usable(const struct verbs_state *state)
+{
+	pl_list_for_each(at, &state->ports)
+		if (is_usable(pl_list_entry(at, struct verbs_port, link)))
+			return true;
+	return false;
+}
+
+int verbs_serves(struct pl_peer *peer, struct pl_error *error)
+{
+	struct verbs_state *state;
+	int rc = 0;
+
+	if (peer->encrypt_demanded || peer->context->options.encrypt_data == PL_ON)
+		return pl_fail(error, -ENOTSUP, "RDMA-NO-ENCRYPTION", "connect", NULL, HINT_ENCRYPTION,
+			       "RDMA devices send data as it is, and encryption is demanded");
+	state = verbs_state_get(peer->context, error);
+	if (!state)
+		return -ENODEV;
+	verbs_ports_look(state);
+	pthread_mutex_lock(&state->lock);
+	if (!any_usable(state))
+		rc = fail_without_port(state, error);
+	pthread_mutex_unlock(&state->lock);
+	return rc;
+}
+
+/* -- acceptor ------------------------------------------------------------------------------------- */
+
+int verbs_offer_ports(struct verbs_endpoint *endpoint)
+{
+	struct verbs_state *state = endpoint->state;
+	union ibv_gid here = verbs_gid_of(&endpoint->base.peer->local_address);
+
+	pthread_mutex_lock(&state->lock);
+	pl_list_for_each(at, &state->ports) {
+		struct verbs_port *port = pl_list_entry(at, struct verbs_port, link);
+		const struct verbs_gid *gid = verbs_port_gid(port, &here);
+
+		if (!gid && port->gid_count)
+			gid = &port->gids[0];
+		if (!is_usable(port) || endpoint->port_count == VERBS_PORTS_MAX)
+			continue;
+		endpoint->ports[endpoint->port_count] = port;
+		if (gid)
+			endpoint->gids[endpoint->port_count] = gid->gid;
+		endpoint->port_count++;
+	}
+	pthread_mutex_unlock(&state->lock);
+	return endpoint->port_count ? 0 : -ENODEV;
+}
+
+void verbs_advert_write(const struct verbs_endpoint *endpoint, struct pl_writer *writer)
+{
+	unsigned rails = endpoint->state->context->options.rails;
+
+	pl_put_u8(writer, (uint8_t)(rails ? rails : VERBS_RAILS));
+	pl_put_u8(writer, (uint8_t)endpoint->port_count);
+	for (unsigned i = 0; i < endpoint->port_count; i++) {
+		pl_put_u8(writer, endpoint->ports[i]->link_layer);
+		pl_put_bytes(writer, endpoint->gids[i].raw, sizeof(endpoint->gids[i].raw));
+	}
+}
+
+/* -- initiator ------------------------------------------------------------------------------------ */
+
+/* Fitness of two ports for each other. */
+enum fit { FIT_NONE, FIT_NUMBER, FIT_NETWORK, FIT_NETWORK_AND_NUMBER, FIT_CONTROL, FIT_END };
+
+struct far_port {
+	uint8_t link_layer;
+	union ibv_gid gid;
+	bool used;
+};
+
+struct near_port {
+	struct verbs_port *port;
+	bool used;
+};
+
+struct pairing {
+	struct verbs_endpoint *endpoint;
+	union ibv_gid here, there; /* of the control connection */
+	struct far_port far[VERBS_PORTS_MAX];
+	struct near_port near[VERBS_PORTS_MAX];
+	unsigned far_count, near_count;
+	struct {
+		unsigned near, far;
+		union ibv_gid gid;
+	} pairs[VERBS_PORTS_MAX];
+	unsigned count;
+};
+
+static bool is_same(const union ibv_gid *a, const union ibv_gid *b)
+{
+	return !memcmp(a, b, sizeof(*a));
+}
+
+/* True if the first `bits` bits are equal. */
+static bool share(const union ibv_gid *a, const union ibv_gid *b, unsigned bits)
+{
+	return !memcmp(a->raw, b->raw, bits / 8) &&
+	       (bits % 8 == 0 || (a->raw[bits / 8] ^ b->raw[bits / 8]) >> (8 - bits % 8) == 0);
+}
+
+/* Returns the port's address in a network of the other end's, or NULL. */
+static const struct verbs_gid *find_network(const struct verbs_port *port, const union ibv_gid *far)
+{
+	for (unsigned i = 0; i < port->gid_count; i++)
+		if (port->gids[i].prefix && share(&port->gids[i].gid, far, port->gids[i].prefix))
+			return &port->gids[i];
+	return NULL;
+}
+
+static enum fit fit_of(const struct pairing *pairing, unsigned near, unsigned far, union ibv_gid *gid)
+{
+	const struct verbs_port *port = pairing->near[near].port;
+	const struct far_port *other = &pairing->far[far];
+	const struct verbs_gid *found = find_network(port, &other->gid);
+	const struct verbs_gid *any = verbs_port_gid(port, &other->gid);
+
+	if (port->link_layer != other->link_layer)
+		return FIT_NONE;
+	for (unsigned i = 0; i < port->gid_count; i++) {
+		if (is_same(&port->gids[i].gid, &pairing->here) && is_same(&other->gid, &pairing->there)) {
+			*gid = pairing->here;
+			return FIT_CONTROL;
+		}
+	}
+	if (found || any)
+		*gid = found ? found->gid : any->gid;
+	if (found)
+		return near == far ? FIT_NETWORK_AND_NUMBER : FIT_NETWORK;
+	/* On InfiniBand the port's number suffices. */
+	if (near == far && (any || port->link_layer != IBV_LINK_LAYER_ETHERNET))
+		return FIT_NUMBER;
+	return FIT_NONE;
+}
+
+/* Pairs the ports that fit so well, each once. */
+static void pair_ports(struct pairing *pairing, enum fit wanted)
+{
+	for (unsigned far = 0; far < pairing->far_count; far++) {
+		for (unsigned near = 0; near < pairing->near_count && !pairing->far[far].used; near++) {
+			union ibv_gid gid = { .raw = { 0 } };
+
+			if (pairing->near[near].used || fit_of(pairing, near, far, &gid) != wanted)
+				continue;
+			pairing->near[near].used = pairing->far[far].used = true;
+			pairing->pairs[pairing->count].near = near;
+			pairing->pairs[pairing->count].far = far;
+			pairing->pairs[pairing->count++].gid = gid;
+		}
+	}
+}
+
+/* Chooses one rail for each of two pairs, or as many rails as requested, over all pairs. */
+static void choose_rails(struct pairing *pairing, unsigned limit)
+{
+	struct verbs_endpoint *endpoint = pairing->endpoint;
+	unsigned rails = endpoint->state->context->options.rails;
+	unsigned count = rails ? rails : PL_MIN(pairing->count, VERBS_RAILS_DEFAULT);
+
+	endpoint->rail_count = PL_MIN(count, PL_MIN(limit, VERBS_RAILS));
+	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+		struct verbs_rail *rail = &endpoint->rails[i];
+		unsigned n = i % pairing->count;
+
+		rail->port = pairing->near[pairing->pairs[n].near].port;
+		rail->device = rail->port->device;
+		rail->gid = pairing->pairs[n].gid;
+		rail->far_port = (uint8_t)pairing->pairs[n].far;
+		rail->far_gid = pairing->far[pairing->pairs[n].far].gid;
+	}
+}
+
+static void find_near_ports(struct pairing *pairing)
+{
+	pl_list_for_each(at, &pairing->endpoint->state->ports) {
+		struct verbs_port *port = pl_list_entry(at, struct verbs_port, link);
+
+		if (is_usable(port) && pairing->near_count < VERBS_PORTS_MAX)
+			pairing->near[pairing->near_count++].port = port;
+	}
+}
+
+int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader)
+{
+	struct pl_peer *peer = endpoint->base.peer;
+	struct pairing pairing = {
+		.endpoint = endpoint,
+		.here = verbs_gid_of(&peer->local_address),
+		.there = verbs_gid_of(&peer->address),
+	};
+	unsigned limit = pl_get_u8(reader);
+
+	pairing.far_count = pl_get_u8(reader);
+	if (reader->bad || !limit || !pairing.far_count || pairing.far_count > VERBS_PORTS_MAX)
+		return -EPROTO;
+	for (unsigned i = 0; i < pairing.far_count; i++) {
+		pairing.far[i].link_layer = pl_get_u8(reader);
+		pl_get_bytes(reader, pairing.far[i].gid.raw, sizeof(pairing.far[i].gid.raw));
+	}
+	if (reader->bad || reader->at != reader->end)
+		return -EPROTO;
+	pthread_mutex_lock(&endpoint->state->lock);
+	find_near_ports(&pairing);
+	for (enum fit fit = FIT_END; fit-- > FIT_NUMBER;)
+		pair_ports(&pairing, fit);
+	if (pairing.count)
+		choose_rails(&pairing, limit);
+	pthread_mutex_unlock(&endpoint->state->lock);
+	return pairing.count ? 0 : -ENODEV;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Asynchronous events of a device, and what becomes of its rails. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/fault_rig.h"
+
+static void happen(struct fault_rig *rig, enum ibv_event_type event)
+{
+	int fd = eventfd(0, 0);
+
+	assert_true(fd >= 0);
+	rig->endpoint.flushing = true;
+	rig->verbs.async_fd = fd;
+	verbs_async_watch(&rig->state);
+	fault_card.event = event;
+	fault_card.happened = true;
+	assert_true(rig->device.async.ready(&rig->device.async, EPOLLIN));
+	assert_false(rig->device.async.ready(&rig->device.async, EPOLLIN));
+	/* As the engine would, if its lock were not held here. */
+	pl_engine_withdraw(rig->peer.home, &rig->queue.events_task);
+	rig->queue.events_task.run(&rig->queue.events_task);
+	verbs_async_close(&rig->device);
+	close(fd);
+}
+
+/* A port that is down is left to the other rail; the only one there is waits. */
+static void test_port(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+
+	(void)state;
+	happen(rig, IBV_EVENT_PORT_ERR);
+	fault_rig_expect_links(rig, VERBS_DRAINING, VERBS_UP);
+	fault_rig_free(rig);
+	rig = fault_rig_new();
+	rig->endpoint.rails[1].link = VERBS_DOWN;
+	happen(rig, IBV_EVENT_PORT_ERR);
+	fault_rig_expect_links(rig, VERBS_UP, VERBS_DOWN);
+	fault_rig_free(rig);
+}
+
+static void test_pair(void **state)
+{
+	static const enum ibv_event_type events[] = { IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
+						      IBV_EVENT_QP_ACCESS_ERR };
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(events); i++) {
+		struct fault_rig *rig = fault_rig_new();
+
+		fault_card.state = IBV_QPS_ERR;
+		happen(rig, events[i]);
+		fault_rig_expect_links(rig, VERBS_DRAINING, VERBS_DRAINING);
+		fault_rig_free(rig);
+		/* Another program's, or another peer's. */
+		rig = fault_rig_new();
+		fault_card.state = IBV_QPS_RTS;
+		happen(rig, events[i]);
+		fault_rig_expect_links(rig, VERBS_UP, VERBS_UP);
+		fault_rig_free(rig);
+	}
+}
+
+/* A queue that overran, say: nothing will be heard of what is posted, so it is taken back without. */
+static void test_queue(void **state)
+{
+	static const enum ibv_event_type events[] = { IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR };
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(events); i++) {
+		struct fault_rig *rig = fault_rig_new();
+
+		happen(rig, events[i]);
+		fault_rig_expect_links(rig, VERBS_DRAINING, VERBS_DRAINING);
+		assert_true(rig->queue.broken);
+		assert_false(rig->queue.shut);
+		assert_false(atomic_load(&rig->device.gone));
+		assert_int_equal(fault_card.destroyed, 2);
+		assert_int_equal(atomic_load(&rig->operation.status), 0);
+		assert_ptr_equal(rig->endpoint.rails[0].held.next, &rig->work->link);
+		fault_rig_free(rig);
+	}
+}
+
+static void test_device(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+
+	(void)state;
+	happen(rig, IBV_EVENT_DEVICE_FATAL);
+	fault_rig_expect_links(rig, VERBS_DRAINING, VERBS_DRAINING);
+	assert_true(atomic_load(&rig->device.gone));
+	assert_int_equal(fault_card.destroyed, 2);
+	assert_ptr_equal(rig->endpoint.rails[0].held.next, &rig->work->link);
+	fault_rig_free(rig);
+}
+
+/* Events that concern no rail. Some make the next look at the ports a fresh one. */
+static void test_others(void **state)
+{
+	static const enum ibv_event_type events[] = {
+		IBV_EVENT_PORT_ACTIVE, IBV_EVENT_LID_CHANGE, IBV_EVENT_GID_CHANGE, IBV_EVENT_CLIENT_REREGISTER,
+		IBV_EVENT_PKEY_CHANGE, IBV_EVENT_SM_CHANGE,  IBV_EVENT_COMM_EST
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(events); i++) {
+		struct fault_rig *rig = fault_rig_new();
+
+		happen(rig, events[i]);
+		fault_rig_expect_links(rig, VERBS_UP, VERBS_UP);
+		assert_int_equal(fault_card.failed, 0);
+		assert_int_equal(atomic_load(&rig->state.stale), i < 4);
+		fault_rig_free(rig);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_port),
+		cmocka_unit_test(test_pair),
+		cmocka_unit_test(test_queue),
+		cmocka_unit_test(test_device),
+		cmocka_unit_test(test_others),
+	};
+
+	return cmocka_run_group_tests_name("verbs events", tests, NULL, NULL);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Addresses of a port: which is the best, and which one a connection uses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "support/verbs_host.h"
+
+VERBS_HOST_GETIFADDRS
+
+struct ranking_case {
+	const char *name;
+	struct verbs_host_gid gids[6];
+	struct verbs_host_interface interfaces[4];
+	int order[7]; /* entries of the table, the best first; then -1 */
+	unsigned prefix; /* of the best */
+};
+
+static const struct ranking_case rankings[] = {
+	{ "version 2 first", { { "10.0.0.1", false }, { "10.0.0.1", true } }, { { "10.0.0.1", 24, true } }, { 1, 0, -1 }, 120 },
+	{ "version 2 of IPv6 before version 1 of IPv4", { { "10.0.0.1", false }, { "fd00::1", true } },
+	  { { "10.0.0.1", 24, true }, { "fd00::1", 64, true } }, { 1, 0, -1 }, 64 },
+	{ "IPv4 first", { { "fd00::1", true }, { "10.0.0.1", true } }, { { "10.0.0.1", 31, true }, { "fd00::1", 64, true } },
+	  { 1, 0, -1 }, 127 },
+	{ "interfaces that are up first", { { "10.0.0.1", true }, { "fd00::1", false } },
+	  { { "10.0.0.1", 24, false }, { "fd00::1", 48, true } }, { 1, 0, -1 }, 48 },
+	{ "addresses without an interface last", { { "10.0.0.1", true }, { "10.0.0.2", true } }, { { "10.0.0.2", 8, true } },
+	  { 1, 0, -1 }, 104 },
+	{ "link-local addresses last", { { "fe80::1", true }, { "febf::1", true }, { "fec0::1", true } },
+	  { { "fe80::1", 64, true }, { "febf::1", 64, true }, { "fec0::1", 64, true } }, { 2, 0, 1, -1 }, 64 },
+	{ "a link-local address tells no network", { { "fe80::1", true } }, { { "fe80::1", 64, true } }, { 0, -1 }, 0 },
+	{ "an unknown network", { { "10.0.0.1", true } }, { { "10.0.0.2", 24, true } }, { 0, -1 }, 0 },
+	{ "equals in the order of the table", { { "10.0.0.2", true }, { "10.0.0.1", true }, { "10.0.0.3", true } },
+	  { { "10.0.0.1", 24, true }, { "10.0.0.2", 24, true }, { "10.0.0.3", 24, true } }, { 0, 1, 2, -1 }, 120 },
+	{ "empty entries", { { NULL, false }, { NULL, false }, { "10.0.0.1", true } }, { { "10.0.0.1", 24, true } },
+	  { 2, -1 }, 120 },
+	{ "an address that comes again, and is no better", { { "10.0.0.1", true }, { "10.0.0.1", false }, { "10.0.0.1", true } },
+	  { { "10.0.0.1", 24, true } }, { 0, -1 }, 120 },
+};
+
+static void test_ranking(void **state)
+{
+	static const char *const names[] = { "card0" };
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(rankings); i++) {
+		const struct ranking_case *one = &rankings[i];
+		const struct verbs_port *port;
+		struct verbs_host_rig *rig;
+		unsigned count = 0;
+
+		print_message("%s\n", one->name);
+		verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+		verbs_host.gids = one->gids;
+		verbs_host.gid_count = PL_ARRAY_SIZE(one->gids);
+		while (count < PL_ARRAY_SIZE(one->interfaces) && one->interfaces[count].address)
+			count++;
+		verbs_host_interfaces(one->interfaces, count);
+		rig = verbs_host_open(NULL);
+		port = verbs_host_look(rig);
+		for (count = 0; one->order[count] >= 0; count++)
+			assert_int_equal(port->gids[count].index, one->order[count]);
+		assert_int_equal(port->gid_count, count);
+		assert_int_equal(port->gids[0].prefix, one->prefix);
+		verbs_host_close(rig);
+	}
+}
+
+/* More entries than are kept, the best last. */
+static void test_long_table(void **state)
+{
+	static const char *const names[] = { "card0" };
+	static struct verbs_host_gid gids[VERBS_HOST_TABLE];
+	char texts[VERBS_HOST_TABLE][16];
+	const struct verbs_port *port;
+	struct verbs_host_rig *rig;
+
+	(void)state;
+	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+	for (unsigned i = 0; i < VERBS_HOST_TABLE; i++) {
+		snprintf(texts[i], sizeof(texts[i]), "10.0.0.%u", i);
+		gids[i] = (struct verbs_host_gid){ texts[i], i == VERBS_HOST_TABLE - 1 };
+	}
+	verbs_host.gids = gids;
+	verbs_host.gid_count = VERBS_HOST_TABLE;
+	rig = verbs_host_open(NULL);
+	port = verbs_host_look(rig);
+	assert_int_equal(port->gid_count, VERBS_GIDS);
+	assert_int_equal(port->gids[0].index, VERBS_HOST_TABLE - 1);
+	for (unsigned i = 1; i < VERBS_GIDS; i++)
+		assert_int_equal(port->gids[i].index, i - 1);
+	/* Another look begins anew. */
+	verbs_host.gid_count = 1;
+	port = verbs_host_look(rig);
+	assert_int_equal(port->gid_count, 1);
+	verbs_host_close(rig);
+}
+
+/* Libraries that do not tell the version. */
+static void test_old_library(void **state)
+{
+	static const char *const names[] = { "card0" };
+	static const struct verbs_host_gid gids[] = { { "fd00::1", true }, { "10.0.0.1", false } };
+	const struct verbs_port *port;
+	struct verbs_host_rig *rig;
+
+	(void)state;
+	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+	verbs_host.gids = gids;
+	verbs_host.gid_count = 2;
+	rig = verbs_host_open(NULL);
+	rig->library._ibv_query_gid_ex = NULL;
+	port = verbs_host_look(rig);
+	assert_int_equal(port->gid_count, 2);
+	assert_int_equal(port->gids[0].index, 1);
+	verbs_host_close(rig);
+}
+
+/* InfiniBand: the first entry, which needs no interface. */
+static void test_infiniband(void **state)
+{
+	static const char *const names[] = { "card0" };
+	static const struct verbs_host_gid gids[] = { { "fe80::1", false }, { "fe80::2", false } };
+	const struct verbs_port *port;
+	struct verbs_host_rig *rig;
+
+	(void)state;
+	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_INFINIBAND);
+	verbs_host.gids = gids;
+	verbs_host.gid_count = 2;
+	rig = verbs_host_open(NULL);
+	port = verbs_host_look(rig);
+	assert_int_equal(port->gid_count, 1);
+	assert_int_equal(port->gids[0].index, 0);
+	assert_int_equal(port->gids[0].prefix, 64);
+	assert_int_equal(port->link_layer, IBV_LINK_LAYER_INFINIBAND);
+	verbs_host_close(rig);
+}
+
+/* Returns the place of the GID that a port uses for an address, or -1. */
+static int choice(const struct verbs_port *port, const char *wanted)
+{
+	struct sockaddr_storage address;
+	const struct verbs_gid *found;
+	union ibv_gid gid;
+
+	verbs_host_address(&address, wanted);
+	gid = verbs_gid_of(&address);
+	found = verbs_port_gid(port, &gid);
+	return found ? (int)(found - port->gids) : -1;
+}
+
+static void test_choice(void **state)
+{
+	static const char *const texts[] = { "10.0.0.1", "10.0.1.1", "fd00::1" };
+	struct verbs_port port = { .link_layer = IBV_LINK_LAYER_ETHERNET };
+	struct sockaddr_storage address;
+
+	(void)state;
+	assert_int_equal(choice(&port, "10.0.0.1"), -1);
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(texts); i++) {
+		verbs_host_address(&address, texts[i]);
+		port.gids[port.gid_count++].gid = verbs_gid_of(&address);
+	}
+	assert_int_equal(choice(&port, "10.0.1.1"), 1);
+	assert_int_equal(choice(&port, "10.0.2.1"), 0);
+	assert_int_equal(choice(&port, "fd00::2"), 2);
+	port.gid_count = 2;
+	assert_int_equal(choice(&port, "fd00::1"), -1);
+	port.link_layer = IBV_LINK_LAYER_INFINIBAND;
+	assert_int_equal(choice(&port, "fd00::1"), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ranking),
+		cmocka_unit_test(test_long_table),
+		cmocka_unit_test(test_old_library),
+		cmocka_unit_test(test_infiniband),
+		cmocka_unit_test(test_choice),
+	};
+
+	return cmocka_run_group_tests_name("verbs gids", tests, NULL, NULL);
+}

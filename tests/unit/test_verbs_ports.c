@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Devices and ports that the program allows, and the reasons that none is usable. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "support/verbs_host.h"
+
+VERBS_HOST_GETIFADDRS
+
+/* -- devices that the program names --------------------------------------------------------------- */
+
+/* Checks the ports that are found, as "device:port" separated by spaces. */
+static void expect_ports(char *allowed, const char *expected, unsigned opened)
+{
+	static const char *const names[] = { "mlx5_10", "mlx5_2", "mlx5_1", "irdma0" };
+	struct verbs_host_rig *rig;
+	char found[200] = "";
+
+	verbs_host_set(names, PL_ARRAY_SIZE(names), 2, IBV_LINK_LAYER_INFINIBAND);
+	rig = verbs_host_open(allowed);
+	verbs_host_look(rig);
+	verbs_host_look(rig);
+	pl_list_for_each(at, &rig->state.ports) {
+		const struct verbs_port *port = pl_list_entry(at, struct verbs_port, link);
+		size_t length = strlen(found);
+
+		assert_true(port->active);
+		snprintf(found + length, sizeof(found) - length, "%s%s:%u", length ? " " : "", port->device->name,
+			 port->number);
+	}
+	assert_string_equal(found, expected);
+	assert_int_equal(verbs_host.opened, opened);
+	verbs_host_close(rig);
+}
+
+/* Both ends number ports in the same order, whatever the order of the list. */
+static void test_device_lists(void **state)
+{
+	(void)state;
+	expect_ports(NULL, "irdma0:1 irdma0:2 mlx5_1:1 mlx5_1:2 mlx5_2:1 mlx5_2:2 mlx5_10:1 mlx5_10:2", 4);
+	expect_ports("mlx5_1", "mlx5_1:1 mlx5_1:2", 1);
+	expect_ports("mlx5_10,mlx5_2", "mlx5_2:1 mlx5_2:2 mlx5_10:1 mlx5_10:2", 2);
+	expect_ports("mlx5_1:1", "mlx5_1:1", 1);
+	expect_ports("mlx5_1:2", "mlx5_1:2", 1);
+	expect_ports("mlx5_1:2,mlx5_2:1", "mlx5_1:2 mlx5_2:1", 2);
+	expect_ports("mlx5_1:2,mlx5_1:1", "mlx5_1:1 mlx5_1:2", 1);
+	expect_ports("mlx5_1:12", "", 1);
+	expect_ports("mlx5_", "", 0);
+	expect_ports("mlx5_1x", "", 0);
+	expect_ports("mlx5_3,irdma0:2", "irdma0:2", 1);
+	expect_ports(",,mlx5_2,", "mlx5_2:1 mlx5_2:2", 1);
+}
+
+/* -- reasons that no port is usable --------------------------------------------------------------- */
+
+static void expect_reason(struct verbs_host_rig *rig, int code, const char *id, const char *object)
+{
+	struct pl_error error;
+
+	assert_int_equal(verbs_serves(&rig->peer, &error), code);
+	assert_string_equal(error.id, id);
+	assert_string_equal(error.object, object);
+	verbs_host_close(rig);
+}
+
+static void test_reasons(void **state)
+{
+	static const char *const names[] = { "siw0", "card0" };
+
+	(void)state;
+	verbs_host_set(names, 0, 1, IBV_LINK_LAYER_ETHERNET);
+	expect_reason(verbs_host_open(NULL), -ENODEV, "RDMA-NO-DEVICE", "");
+	expect_reason(verbs_host_open("card7"), -ENODEV, "RDMA-NO-DEVICE", "card7");
+	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+	verbs_host.devices[0].transport_type = IBV_TRANSPORT_IWARP;
+	expect_reason(verbs_host_open(NULL), -ENOTSUP, "RDMA-IWARP", "siw0");
+	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+	verbs_host.devices[0].transport_type = IBV_TRANSPORT_UNSPECIFIED;
+	expect_reason(verbs_host_open(NULL), -ENOTSUP, "RDMA-NO-RC", "siw0");
+	verbs_host_set(names, 2, 1, IBV_LINK_LAYER_ETHERNET);
+	verbs_host.no_open = EACCES;
+	expect_reason(verbs_host_open("card0"), -ENODEV, "RDMA-NO-DEVICE", "card0");
+	/* The obstacle nearest to a connection counts. */
+	verbs_host_set(names, 2, 1, IBV_LINK_LAYER_ETHERNET);
+	verbs_host.devices[1].transport_type = IBV_TRANSPORT_IWARP;
+	verbs_host.state = IBV_PORT_DOWN;
+	expect_reason(verbs_host_open(NULL), -ENODEV, "RDMA-NO-DEVICE", "siw0");
+	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+	verbs_host.gid_count = 0;
+	expect_reason(verbs_host_open(NULL), -ENODEV, "RDMA-NO-DEVICE", "siw0");
+}
+
+static void test_encryption(void **state)
+{
+	static const char *const names[] = { "card0" };
+	struct verbs_host_rig *rig;
+
+	(void)state;
+	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+	rig = verbs_host_open(NULL);
+	assert_int_equal(verbs_serves(&rig->peer, NULL), 0);
+	rig->peer.encrypt_demanded = true;
+	expect_reason(rig, -ENOTSUP, "RDMA-NO-ENCRYPTION", "");
+}
+
+/* -- looks ---------------------------------------------------------------------------------------- */
+
+/* A look is good for a second, unless a device reported a change. */
+static void test_looks(void **state)
+{
+	static const char *const names[] = { "card0", "card1" };
+	struct verbs_host_rig *rig;
+
+	(void)state;
+	verbs_host_set(names, 2, 1, IBV_LINK_LAYER_ETHERNET);
+	verbs_host.count = 1;
+	rig = verbs_host_open(NULL);
+	verbs_ports_look(&rig->state);
+	verbs_ports_look(&rig->state);
+	assert_int_equal(verbs_host.looks, 1);
+	atomic_store(&rig->state.stale, true);
+	verbs_host.count = 2;
+	verbs_ports_look(&rig->state);
+	verbs_ports_look(&rig->state);
+	assert_int_equal(verbs_host.looks, 2);
+	assert_int_equal(verbs_host.opened, 2);
+	rig->state.looked -= PL_NS_PER_S;
+	verbs_host.state = IBV_PORT_DOWN;
+	verbs_ports_look(&rig->state);
+	assert_int_equal(verbs_host.looks, 3);
+	assert_int_equal(verbs_host.opened, 2);
+	pl_list_for_each(at, &rig->state.ports)
+		assert_false(pl_list_entry(at, struct verbs_port, link)->active);
+	verbs_host_close(rig);
+}
+
+/* A device is removed, and another one comes under its name: the port stays the same object. */
+static void test_removal(void **state)
+{
+	static const char *const names[] = { "card0" };
+	struct verbs_device *first;
+	struct verbs_port *port;
+	struct verbs_host_rig *rig;
+
+	(void)state;
+	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+	rig = verbs_host_open(NULL);
+	port = verbs_host_look(rig);
+	first = port->device;
+	atomic_store(&first->gone, true);
+	/* Still open: it has users. */
+	assert_ptr_equal(verbs_host_look(rig), port);
+	assert_ptr_equal(port->device, first);
+	assert_false(port->active);
+	assert_int_equal(verbs_host.opened, 1);
+	assert_int_equal(verbs_serves(&rig->peer, NULL), -ENODEV);
+	rig->library.ibv_close_device(first->verbs);
+	first->verbs = NULL;
+	assert_ptr_equal(verbs_host_look(rig), port);
+	assert_ptr_not_equal(port->device, first);
+	assert_true(port->active);
+	assert_int_equal(verbs_host.opened, 2);
+	assert_int_equal(verbs_serves(&rig->peer, NULL), 0);
+	verbs_host_close(rig);
+}
+
+/* Takes a message of the kernel for the device file of the only device. Returns true if the device counts as removed. */
+static bool is_removed_by(const char *message, size_t length)
+{
+	static const char *const names[] = { "card0" };
+	struct verbs_host_rig *rig;
+	struct verbs_port *port;
+	char copy[128];
+	bool removed;
+
+	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+	strcpy(verbs_host.devices[0].dev_name, "uverbs0");
+	rig = verbs_host_open(NULL);
+	port = verbs_host_look(rig);
+	verbs_host.contexts[0].device = &verbs_host.devices[0];
+	memcpy(copy, message, length);
+	copy[length] = 0;
+	verbs_uevent_take(&rig->state, copy, length);
+	removed = atomic_load(&port->device->gone);
+	/* Any change of a device makes the next look new. */
+	assert_true(!removed || atomic_load(&rig->state.stale));
+	verbs_host_close(rig);
+	return removed;
+}
+
+/* The kernel announces the removal of a device file. */
+static void test_uevents(void **state)
+{
+	static const char removal[] = "remove@/devices/virtual/infiniband_verbs/uverbs0\0ACTION=remove\0"
+				      "SUBSYSTEM=infiniband_verbs\0DEVNAME=infiniband/uverbs0\0SEQNUM=7";
+	static const char addition[] = "add@/x\0ACTION=add\0SUBSYSTEM=infiniband_verbs\0DEVNAME=infiniband/uverbs0";
+	static const char other[] = "remove@/x\0ACTION=remove\0SUBSYSTEM=infiniband_verbs\0DEVNAME=infiniband/uverbs01";
+	static const char block[] = "remove@/x\0ACTION=remove\0SUBSYSTEM=block\0DEVNAME=infiniband/uverbs0";
+
+	(void)state;
+	assert_true(is_removed_by(removal, sizeof(removal) - 1));
+	assert_false(is_removed_by(addition, sizeof(addition) - 1));
+	assert_false(is_removed_by(other, sizeof(other) - 1));
+	assert_false(is_removed_by(block, sizeof(block) - 1));
+	/* A message that is cut has no name, or a part of it. */
+	for (size_t length = 0; length <= sizeof(removal) - sizeof("0.SEQNUM=7"); length++)
+		assert_false(is_removed_by(removal, length));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_device_lists),
+		cmocka_unit_test(test_reasons),
+		cmocka_unit_test(test_encryption),
+		cmocka_unit_test(test_looks),
+		cmocka_unit_test(test_removal),
+		cmocka_unit_test(test_uevents),
+	};
+
+	return cmocka_run_group_tests_name("verbs ports", tests, NULL, NULL);
+}
