@@ -51,7 +51,7 @@ static void probe_nodes(const struct pl_check_machine *machine, struct pl_check_
 		return;
 	if (library && strcmp(library, "ok")) {
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "libibverbs cannot be used: %s", library);
-		pl_check_remedy(result, "apt install libibverbs1 librdmacm1 ibverbs-providers");
+		pl_check_remedy(result, "apt install libibverbs1 ibverbs-providers");
 	} else if (state && strcmp(state, "done")) {
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "asking libibverbs %s%s",
 			      strcmp(state, "hangs") ? "failed: " : "", state);

@@ -139,15 +139,16 @@ static void probe_manager(const struct pl_check_machine *machine, struct pl_chec
 static void judge_address(const struct pl_check_machine *machine, const struct check_device *device,
 			  const struct pl_rdma_port *port, const char *name, struct pl_check_result *result)
 {
+	/* InfiniBand has LIDs as addresses; programs that connect by rdma_cm want IP addresses there, too. */
+	enum pl_check_status missing = is_infiniband(port) ? PL_CHECK_OK : PL_CHECK_WARN;
+	const char *rest = is_infiniband(port) ? "; only programs with rdma_cm, such as rping, need one" : "";
 	const char *ipv4, *ipv6;
 
 	/* EFA has addresses of its own. */
 	if (!port->active || (device->card && !strcmp(device->card->pci->driver, "efa")))
 		return;
 	if (!*port->netdev) {
-		pl_check_note(result, PL_CHECK_WARN, name, "there is no network device for it");
-		if (is_infiniband(port))
-			pl_check_remedy(result, "modprobe ib_ipoib, then: ip addr add ADDRESS/BITS dev ib0");
+		pl_check_note(result, missing, name, "there is no network device for it%s", rest);
 		return;
 	}
 	if (!pl_facts_get(machine->facts, "net.known")) {
@@ -160,10 +161,10 @@ static void judge_address(const struct pl_check_machine *machine, const struct c
 	if (ipv4)
 		pl_check_note(result, PL_CHECK_OK, name, "%s has %s", port->netdev, ipv4);
 	else if (ipv6)
-		pl_check_note(result, strncmp(ipv6, "fe80", 4) ? PL_CHECK_OK : PL_CHECK_WARN, name, "%s has only %s",
+		pl_check_note(result, strncmp(ipv6, "fe80", 4) ? PL_CHECK_OK : missing, name, "%s has only %s",
 			      port->netdev, ipv6);
 	else
-		pl_check_note(result, PL_CHECK_WARN, name, "%s has no address", port->netdev);
+		pl_check_note(result, missing, name, "%s has no address%s", port->netdev, rest);
 	pl_check_remedy(result, "ip addr add ADDRESS/BITS dev %s", port->netdev);
 }
 
@@ -256,10 +257,10 @@ const struct pl_check_row pl_check_rows_port[] = {
 		.id = "port-address",
 		.group = GROUP,
 		.title = "IP address for connecting",
-		.requirement = "The network device of the port has an IP address.",
+		.requirement = "The network device of a RoCE port has an IP address.",
 		.how = "ip addr show, of the network device in gid_attrs/ndevs",
-		.reason = "The connection manager finds devices by IP addresses: rdma_resolve_addr() fails with an "
-			  "address error.",
+		.reason = "A RoCE port gets its GIDs from these addresses, and routers know no others. On InfiniBand only "
+			  "programs that connect by rdma_cm need an address.",
 		.remedy = "ip addr add ADDRESS/BITS dev INTERFACE",
 		.rank = 26,
 		.probe = probe_address,
