@@ -42,8 +42,16 @@ static void set_mask(struct sockaddr_storage *mask, sa_family_t family, unsigned
 void verbs_host_interfaces(const struct verbs_host_interface *all, unsigned count)
 {
 	memset(verbs_host.interfaces, 0, sizeof(verbs_host.interfaces));
+	/* Interfaces without an address, and without a mask. */
+	set_mask(&verbs_host.masks[count], AF_INET, 24);
+	verbs_host.interfaces[0].ifa_netmask = (struct sockaddr *)&verbs_host.masks[count];
+	verbs_host.interfaces[1].ifa_addr = (struct sockaddr *)&verbs_host.addresses[0];
+	for (unsigned i = 0; i < 2; i++) {
+		verbs_host.interfaces[i].ifa_flags = IFF_UP;
+		verbs_host.interfaces[i].ifa_next = &verbs_host.interfaces[i + 1];
+	}
 	for (unsigned i = 0; i < count; i++) {
-		struct ifaddrs *one = &verbs_host.interfaces[i];
+		struct ifaddrs *one = &verbs_host.interfaces[i + 2];
 
 		verbs_host_address(&verbs_host.addresses[i], all[i].address);
 		set_mask(&verbs_host.masks[i], verbs_host.addresses[i].ss_family, all[i].bits);
@@ -53,7 +61,7 @@ void verbs_host_interfaces(const struct verbs_host_interface *all, unsigned coun
 		one->ifa_next = one + 1;
 	}
 	/* The last one has no address. */
-	verbs_host.interfaces[count].ifa_flags = IFF_UP;
+	verbs_host.interfaces[count + 2].ifa_flags = IFF_UP;
 }
 
 /* -- devices -------------------------------------------------------------------------------------- */
@@ -71,6 +79,7 @@ static struct ibv_device **get_device_list(int *count)
 static void free_device_list(struct ibv_device **list)
 {
 	assert_ptr_equal(list, verbs_host.list);
+	verbs_host.freed++;
 }
 
 static const char *get_device_name(struct ibv_device *device)
@@ -139,8 +148,13 @@ static int query_gid(struct ibv_context *context, uint8_t port, int index, union
 	(void)port;
 	assert_true(index < verbs_host.gid_count);
 	memset(gid, 0, sizeof(*gid));
+	/* Both mean an empty entry; a call that fails may leave anything. */
+	if (!verbs_host.gids[index].text && index % 2) {
+		memset(gid, 0xee, sizeof(*gid));
+		return -1;
+	}
 	if (!verbs_host.gids[index].text)
-		return index % 2 ? -1 : 0; /* both mean an empty entry */
+		return 0;
 	verbs_host_address(&address, verbs_host.gids[index].text);
 	*gid = verbs_gid_of(&address);
 	return 0;
@@ -208,6 +222,7 @@ void verbs_host_close(struct verbs_host_rig *rig)
 	}
 	assert_int_equal(verbs_host.opened, verbs_host.closed);
 	assert_int_equal(verbs_host.pd_count, 0);
+	assert_int_equal(verbs_host.looks, verbs_host.freed);
 	verbs_removal_close(&rig->state);
 	pl_engine_unlock(rig->context.engines[0]);
 	pl_engine_close(rig->context.engines[0]);

@@ -35,7 +35,7 @@ struct verbs_host {
 	struct ibv_pd pds[VERBS_HOST_DEVICES];
 	const char *names[VERBS_HOST_DEVICES];
 	struct ibv_device *list[VERBS_HOST_DEVICES + 1];
-	unsigned count, looks, opened, closed, pd_count;
+	unsigned count, looks, freed, opened, closed, pd_count;
 	uint8_t ports, link_layer; /* of each device */
 	enum ibv_port_state state;
 	int no_open; /* errno; 0: devices can be opened */

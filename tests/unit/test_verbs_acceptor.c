@@ -142,6 +142,10 @@ static void test_descriptions(void **state)
 	struct pl_rail_message request = verbs_rig_message(PL_RAIL_CONNECT, 0, 1), other;
 
 	(void)state;
+	/* More rails than this end advertised. */
+	rig->context.options.rails = 1;
+	expect_protocol_error(rig, &request);
+	rig->context.options.rails = 2;
 	request.ports[1] = 2;
 	expect_protocol_error(rig, &request);
 	assert_int_equal(rig->endpoint->rail_count, 0);
@@ -167,6 +171,47 @@ static void test_descriptions(void **state)
 	assert_int_equal(verbs_rig_deliver(rig, &request), 0);
 	verbs_rig_expect(rig, PL_RAIL_ACCEPT, 1, 1);
 	verbs_rig_free(rig);
+}
+
+/* A request that waits for the old queue pair ends by its own DOWN, and by no other. */
+static void test_waiting_request_ends(void **state)
+{
+	struct verbs_rig *rig = verbs_rig_new(false, false, 1);
+
+	(void)state;
+	verbs_rig_bring_up(rig, 0, 1);
+	verbs_rig_send(rig, PL_RAIL_CONNECT, 0, 2);
+	verbs_rig_send(rig, PL_RAIL_DOWN, 0, 2);
+	verbs_rig_settle(rig);
+	verbs_rig_expect_link(rig, 0, VERBS_DOWN, 0);
+	verbs_rig_expect_silence(rig);
+	verbs_rig_bring_up(rig, 0, 3);
+	verbs_rig_send(rig, PL_RAIL_CONNECT, 0, 4);
+	verbs_rig_send(rig, PL_RAIL_DOWN, 0, 3);
+	verbs_rig_settle(rig);
+	verbs_rig_expect(rig, PL_RAIL_ACCEPT, 0, 4);
+	/* Nothing waits any more. */
+	verbs_rig_send(rig, PL_RAIL_DOWN, 0, 0);
+	verbs_rig_expect_link(rig, 0, VERBS_PROVING, 1);
+	verbs_rig_free(rig);
+}
+
+/* No DOWN goes where the network is down here, or to a peer that leaves. */
+static void test_silent_failures(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		struct verbs_rig *rig = verbs_rig_new(false, false, 1);
+
+		verbs_rig_bring_up(rig, 0, 1);
+		rig->endpoint->rails[0].broke.here = i == 0;
+		rig->peer.leaving = i == 1;
+		verbs_fail(&rig->endpoint->rails[0], "a test");
+		verbs_rig_settle(rig);
+		verbs_rig_expect_link(rig, 0, VERBS_DOWN, 0);
+		verbs_rig_expect_silence(rig);
+		verbs_rig_free(rig);
+	}
 }
 
 /* Messages that an acceptor does not get. */
@@ -398,6 +443,8 @@ int main(void)
 		cmocka_unit_test(test_route),
 		cmocka_unit_test(test_generations),
 		cmocka_unit_test(test_descriptions),
+		cmocka_unit_test(test_waiting_request_ends),
+		cmocka_unit_test(test_silent_failures),
 		cmocka_unit_test(test_wrong_messages),
 		cmocka_unit_test(test_finished),
 		cmocka_unit_test(test_leaving),

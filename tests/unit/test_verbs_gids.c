@@ -32,6 +32,7 @@ static const struct ranking_case rankings[] = {
 	{ "link-local addresses last", { { "fe80::1", true }, { "febf::1", true }, { "fec0::1", true } },
 	  { { "fe80::1", 64, true }, { "febf::1", 64, true }, { "fec0::1", 64, true } }, { 2, 0, 1, -1 }, 64 },
 	{ "a link-local address tells no network", { { "fe80::1", true } }, { { "fe80::1", 64, true } }, { 0, -1 }, 0 },
+	{ "not all such addresses are link-local", { { "2080::1", true } }, { { "2080::1", 64, true } }, { 0, -1 }, 64 },
 	{ "an unknown network", { { "10.0.0.1", true } }, { { "10.0.0.2", 24, true } }, { 0, -1 }, 0 },
 	{ "equals in the order of the table", { { "10.0.0.2", true }, { "10.0.0.1", true }, { "10.0.0.3", true } },
 	  { { "10.0.0.1", 24, true }, { "10.0.0.2", 24, true }, { "10.0.0.3", 24, true } }, { 0, 1, 2, -1 }, 120 },

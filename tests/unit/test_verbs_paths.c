@@ -143,6 +143,8 @@ static const struct pairing_case pairings[] = {
 	  { { ETH, "10.0.8.1" }, { ETH, "10.0.7.1" } }, 0, 0, { { 0, 1, "10.0.4.1" } } },
 	{ "an address of an unknown network: by number", NULL, NULL, { { ETH, { { "fe80::1", 0 } } } },
 	  { { ETH, "fe80::2" } }, 0, 0, { { 0, 0, "fe80::1" } } },
+	{ "an unknown network is not the other end's", NULL, NULL, { { ETH, { { "fe80::1", 0 } } } }, { { ETH, "10.0.0.2" } }, 0, 0,
+	  { { 0 } } },
 	{ "InfiniBand without IP", "192.168.0.1", "192.168.0.2",
 	  { { IB, { { "fe80::11", 64 } } }, { IB, { { "fe80::12", 64 } } } }, { { IB, "fe80::21" }, { IB, "fe80::22" } }, 0, 0,
 	  { { 0, 0, "fe80::11" }, { 1, 1, "fe80::12" } } },

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Devices and ports that the program allows, and the reasons that none is usable. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -70,6 +71,8 @@ static void expect_reason(struct verbs_host_rig *rig, int code, const char *id, 
 static void test_reasons(void **state)
 {
 	static const char *const names[] = { "siw0", "card0" };
+	struct verbs_host_rig *rig;
+	struct pl_error error;
 
 	(void)state;
 	verbs_host_set(names, 0, 1, IBV_LINK_LAYER_ETHERNET);
@@ -83,7 +86,15 @@ static void test_reasons(void **state)
 	expect_reason(verbs_host_open(NULL), -ENOTSUP, "RDMA-NO-RC", "siw0");
 	verbs_host_set(names, 2, 1, IBV_LINK_LAYER_ETHERNET);
 	verbs_host.no_open = EACCES;
-	expect_reason(verbs_host_open("card0"), -ENODEV, "RDMA-NO-DEVICE", "card0");
+	rig = verbs_host_open("card0");
+	assert_int_equal(verbs_serves(&rig->peer, &error), -ENODEV);
+	assert_string_equal(error.call, "ibv_open_device");
+	assert_non_null(strstr(error.message, "EACCES"));
+	expect_reason(rig, -ENODEV, "RDMA-NO-DEVICE", "card0");
+	/* Of several devices the first. */
+	verbs_host_set(names, 2, 1, IBV_LINK_LAYER_ETHERNET);
+	verbs_host.state = IBV_PORT_DOWN;
+	expect_reason(verbs_host_open(NULL), -ENODEV, "RDMA-NO-DEVICE", "siw0");
 	/* The obstacle nearest to a connection counts. */
 	verbs_host_set(names, 2, 1, IBV_LINK_LAYER_ETHERNET);
 	verbs_host.devices[1].transport_type = IBV_TRANSPORT_IWARP;
@@ -103,6 +114,9 @@ static void test_encryption(void **state)
 	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
 	rig = verbs_host_open(NULL);
 	assert_int_equal(verbs_serves(&rig->peer, NULL), 0);
+	rig->context.options.encrypt_data = PL_ON;
+	assert_int_equal(verbs_serves(&rig->peer, NULL), -ENOTSUP);
+	rig->context.options.encrypt_data = PL_DEFAULT;
 	rig->peer.encrypt_demanded = true;
 	expect_reason(rig, -ENOTSUP, "RDMA-NO-ENCRYPTION", "");
 }
@@ -122,6 +136,8 @@ static void test_looks(void **state)
 	verbs_ports_look(&rig->state);
 	verbs_ports_look(&rig->state);
 	assert_int_equal(verbs_host.looks, 1);
+	/* The first engine will watch the new device. */
+	assert_true(atomic_load(&rig->state.watch_task.queued));
 	atomic_store(&rig->state.stale, true);
 	verbs_host.count = 2;
 	verbs_ports_look(&rig->state);
@@ -165,6 +181,63 @@ static void test_removal(void **state)
 	assert_true(port->active);
 	assert_int_equal(verbs_host.opened, 2);
 	assert_int_equal(verbs_serves(&rig->peer, NULL), 0);
+	verbs_host_close(rig);
+}
+
+/* More ports than an advert has room for. */
+static void test_many_ports(void **state)
+{
+	static const char *const names[] = { "c0", "c1", "c2", "c3", "c4", "c5" };
+	static struct verbs_endpoint endpoint;
+	struct verbs_host_rig *rig;
+	uint8_t bytes[PL_FABRIC_BLOB_MAX];
+	struct pl_writer writer;
+	struct pl_reader reader;
+
+	(void)state;
+	verbs_host_set(names, PL_ARRAY_SIZE(names), 3, IBV_LINK_LAYER_INFINIBAND);
+	rig = verbs_host_open(NULL);
+	verbs_host_look(rig);
+	endpoint.base.peer = &rig->peer;
+	endpoint.state = &rig->state;
+	assert_int_equal(verbs_offer_ports(&endpoint), 0);
+	assert_int_equal(endpoint.port_count, VERBS_PORTS_MAX);
+	pl_writer_init(&writer, bytes, sizeof(bytes));
+	verbs_advert_write(&endpoint, &writer);
+	assert_false(writer.full);
+	pl_reader_init(&reader, bytes, (size_t)(writer.at - bytes));
+	rig->context.options.rails = VERBS_RAILS;
+	assert_int_equal(verbs_advert_read(&endpoint, &reader), 0);
+	assert_int_equal(endpoint.rail_count, VERBS_RAILS);
+	for (unsigned i = 0; i < VERBS_RAILS; i++) {
+		assert_ptr_equal(endpoint.rails[i].port, endpoint.ports[i]);
+		assert_int_equal(endpoint.rails[i].far_port, i);
+	}
+	verbs_host_close(rig);
+}
+
+/* The socket of the kernel's messages is opened once, and closed. */
+static void test_uevent_socket(void **state)
+{
+	static const char *const names[] = { "card0" };
+	struct verbs_host_rig *rig;
+	int fd;
+
+	(void)state;
+	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+	rig = verbs_host_open(NULL);
+	verbs_uevents_open(&rig->state);
+	fd = rig->state.uevents.fd;
+	assert_true(fd >= 0);
+	assert_ptr_equal(rig->state.uevents.engine, rig->context.engines[0]);
+	verbs_uevents_open(&rig->state);
+	assert_int_equal(rig->state.uevents.fd, fd);
+	assert_false(rig->state.uevents.ready(&rig->state.uevents, EPOLLIN));
+	verbs_uevents_close(&rig->state);
+	assert_int_equal(rig->state.uevents.fd, -1);
+	assert_null(rig->state.uevents.engine);
+	assert_int_equal(fcntl(fd, F_GETFD), -1);
+	verbs_uevents_close(&rig->state);
 	verbs_host_close(rig);
 }
 
@@ -220,6 +293,8 @@ int main(void)
 		cmocka_unit_test(test_looks),
 		cmocka_unit_test(test_removal),
 		cmocka_unit_test(test_uevents),
+		cmocka_unit_test(test_uevent_socket),
+		cmocka_unit_test(test_many_ports),
 	};
 
 	return cmocka_run_group_tests_name("verbs ports", tests, NULL, NULL);

@@ -86,6 +86,8 @@ struct verbs_ready_job {
 	struct pl_list link;
 	struct ibv_qp *qp;
 	struct ibv_qp_attr receive, send; /* attributes of RTR and RTS */
+	bool asks;                        /* the neighbour may be unknown: asks for it before, from this address */
+	union ibv_gid from;
 	int rc;
 	bool busy; /* written under the lock of the task's engine */
 	struct pl_engine *engine;
@@ -197,6 +199,8 @@ const struct verbs_gid *verbs_port_gid(const struct verbs_port *port, const unio
 /* True for IPv4 addresses as GIDs. */
 bool verbs_gid_is_ipv4(const union ibv_gid *gid);
 union ibv_gid verbs_gid_of(const struct sockaddr_storage *address);
+/* The reverse, for RoCE. Returns the length of the address. */
+socklen_t verbs_gid_to_address(const union ibv_gid *gid, uint16_t port, struct sockaddr_storage *address);
 /* Writes a GID as the address that it stands for. */
 void verbs_gid_format(const union ibv_gid *gid, char text[INET6_ADDRSTRLEN]);
 void verbs_ports_close(struct verbs_state *state);

@@ -5,11 +5,38 @@
  * Threads start when a job finds none idle, and end with the context.
  */
 #include <signal.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "fabric/verbs/verbs.h"
 
 /* Longest wait of verbs_connector_wait(). */
 #define WAIT (50 * PL_NS_PER_MS)
+/* Time for the neighbour to answer. */
+#define NEIGHBOUR_PAUSE (10 * PL_NS_PER_MS)
+/* Port of datagrams that nobody reads (RFC 863). */
+#define DISCARD_PORT 9
+
+/*
+ * Sends an empty datagram to the other end, so that this host looks for its neighbour now. In RTR the kernel would notice
+ * an answer that comes at once only at its timeout, after a second (Linux, rdma_resolve_ip()).
+ */
+static void ask_for_neighbour(const struct verbs_ready_job *job)
+{
+	const struct timespec pause = { .tv_nsec = NEIGHBOUR_PAUSE };
+	const union ibv_gid *to = &job->receive.ah_attr.grh.dgid;
+	struct sockaddr_storage from, there;
+	socklen_t length = verbs_gid_to_address(&job->from, 0, &from);
+	int fd = socket(from.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	verbs_gid_to_address(to, DISCARD_PORT, &there);
+	if (fd >= 0 && from.ss_family == there.ss_family && bind(fd, (struct sockaddr *)&from, length) == 0 &&
+	    sendto(fd, "", 0, 0, (struct sockaddr *)&there, length) == 0)
+		nanosleep(&pause, NULL);
+	if (fd >= 0)
+		close(fd);
+}
 
 static int move_qp(const struct verbs_library *library, struct verbs_ready_job *job)
 {
@@ -27,6 +54,8 @@ static int move_qp(const struct verbs_library *library, struct verbs_ready_job *
 
 void verbs_connector_run(const struct verbs_library *library, struct verbs_ready_job *job)
 {
+	if (job->asks)
+		ask_for_neighbour(job);
 	job->rc = move_qp(library, job);
 }
 

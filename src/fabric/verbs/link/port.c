@@ -42,6 +42,24 @@ union ibv_gid verbs_gid_of(const struct sockaddr_storage *address)
 	return gid;
 }
 
+socklen_t verbs_gid_to_address(const union ibv_gid *gid, uint16_t port, struct sockaddr_storage *address)
+{
+	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
+	struct sockaddr_in *v4 = (struct sockaddr_in *)address;
+
+	memset(address, 0, sizeof(*address));
+	if (verbs_gid_is_ipv4(gid)) {
+		v4->sin_family = AF_INET;
+		v4->sin_port = htons(port);
+		memcpy(&v4->sin_addr, gid->raw + 12, sizeof(v4->sin_addr));
+		return sizeof(*v4);
+	}
+	v6->sin6_family = AF_INET6;
+	v6->sin6_port = htons(port);
+	memcpy(&v6->sin6_addr, gid->raw, sizeof(v6->sin6_addr));
+	return sizeof(*v6);
+}
+
 void verbs_gid_format(const union ibv_gid *gid, char text[INET6_ADDRSTRLEN])
 {
 	bool ipv4 = verbs_gid_is_ipv4(gid);
@@ -290,7 +308,8 @@ static struct verbs_device *find_device(const struct verbs_state *state, const c
 
 static void meet_obstacle(struct verbs_state *state, enum verbs_obstacle kind, int code, const char *device)
 {
-	if (kind < state->obstacle.kind)
+	/* The first device counts, of those with the same obstacle. */
+	if (kind <= state->obstacle.kind)
 		return;
 	state->obstacle.kind = kind;
 	state->obstacle.code = code;
