@@ -81,6 +81,29 @@ static void test_ethernet(void **state)
 	verbs_rig_free(rig);
 }
 
+/* A thread asks for a neighbour whose address is not the control connection's. */
+static void test_neighbour(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		struct verbs_rig *rig = verbs_rig_new(true, true, 1);
+		struct sockaddr_in *address = (struct sockaddr_in *)&rig->peer.address;
+		struct pl_rail_message answer;
+
+		verbs_rig_expect(rig, PL_RAIL_CONNECT, 0, 1);
+		address->sin_family = AF_INET;
+		address->sin_addr.s_addr = htonl(INADDR_LOOPBACK + i);
+		answer = verbs_rig_message(PL_RAIL_ACCEPT, 0, 1);
+		memcpy(answer.gid, (const uint8_t[16]){ [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1 }, sizeof(answer.gid));
+		assert_int_equal(verbs_rig_deliver(rig, &answer), 0);
+		assert_int_equal(rail_of(rig, 0)->ready.asks, i);
+		assert_memory_equal(&rail_of(rig, 0)->ready.from, &rail_of(rig, 0)->gid, sizeof(union ibv_gid));
+		verbs_rig_release(rig);
+		verbs_rig_expect_link(rig, 0, VERBS_PROVING, 1);
+		verbs_rig_free(rig);
+	}
+}
+
 /* -- messages that change nothing, or break the protocol ------------------------------------------ */
 
 static void test_answers(void **state)
@@ -370,6 +393,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_connection),
 		cmocka_unit_test(test_ethernet),
+		cmocka_unit_test(test_neighbour),
 		cmocka_unit_test(test_answers),
 		cmocka_unit_test(test_doubled_answers),
 		cmocka_unit_test(test_wrong_messages),

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Devices and ports that the program allows, and the reasons that none is usable. */
 #include <fcntl.h>
+#include <linux/netlink.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -216,16 +219,37 @@ static void test_many_ports(void **state)
 	verbs_host_close(rig);
 }
 
-/* The socket of the kernel's messages is opened once, and closed. */
+/* Sends the socket a message as another process can that may administer the network. Returns true if it went. */
+static bool send_foreign(int to, const char *message, size_t length)
+{
+	struct sockaddr_nl address;
+	socklen_t size = sizeof(address);
+	int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_KOBJECT_UEVENT);
+	bool went;
+
+	assert_true(fd >= 0);
+	assert_int_equal(getsockname(to, (struct sockaddr *)&address, &size), 0);
+	address.nl_groups = 0;
+	went = sendto(fd, message, length, 0, (struct sockaddr *)&address, sizeof(address)) == (ssize_t)length;
+	close(fd);
+	return went;
+}
+
+/* The socket of the kernel's messages is opened once, and closed. Messages of processes do not count. */
 static void test_uevent_socket(void **state)
 {
 	static const char *const names[] = { "card0" };
+	static const char removal[] = "ACTION=remove\0SUBSYSTEM=infiniband_verbs\0DEVNAME=infiniband/uverbs0";
 	struct verbs_host_rig *rig;
+	struct verbs_port *port;
 	int fd;
 
 	(void)state;
 	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+	strcpy(verbs_host.devices[0].dev_name, "uverbs0");
 	rig = verbs_host_open(NULL);
+	port = verbs_host_look(rig);
+	verbs_host.contexts[0].device = &verbs_host.devices[0];
 	verbs_uevents_open(&rig->state);
 	fd = rig->state.uevents.fd;
 	assert_true(fd >= 0);
@@ -233,6 +257,10 @@ static void test_uevent_socket(void **state)
 	verbs_uevents_open(&rig->state);
 	assert_int_equal(rig->state.uevents.fd, fd);
 	assert_false(rig->state.uevents.ready(&rig->state.uevents, EPOLLIN));
+	if (send_foreign(fd, removal, sizeof(removal))) {
+		assert_true(rig->state.uevents.ready(&rig->state.uevents, EPOLLIN));
+		assert_false(atomic_load(&port->device->gone));
+	}
 	verbs_uevents_close(&rig->state);
 	assert_int_equal(rig->state.uevents.fd, -1);
 	assert_null(rig->state.uevents.engine);
