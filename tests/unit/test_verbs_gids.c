@@ -70,6 +70,26 @@ static void test_ranking(void **state)
 	}
 }
 
+/* A GID stands for an address, and back. */
+static void test_addresses(void **state)
+{
+	static const char *const texts[] = { "10.0.0.1", "fd00::1", "127.0.0.1", "fe80::1" };
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(texts); i++) {
+		struct sockaddr_storage address, back;
+		union ibv_gid gid;
+
+		verbs_host_address(&address, texts[i]);
+		gid = verbs_gid_of(&address);
+		assert_int_equal(verbs_gid_to_address(&gid, 0, &back),
+				 strchr(texts[i], '.') ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+		assert_memory_equal(&back, &address, sizeof(back));
+		verbs_gid_to_address(&gid, 0x0102, &back);
+		assert_int_equal(((struct sockaddr_in *)&back)->sin_port, htons(0x0102));
+	}
+}
+
 /* More entries than are kept, the best last. */
 static void test_long_table(void **state)
 {
@@ -179,6 +199,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ranking),
+		cmocka_unit_test(test_addresses),
 		cmocka_unit_test(test_long_table),
 		cmocka_unit_test(test_old_library),
 		cmocka_unit_test(test_infiniband),

@@ -41,6 +41,8 @@ static void test_connection(void **state)
 	answer = verbs_rig_message(PL_RAIL_ACCEPT, 0, 1);
 	answer.renewals = 9;
 	assert_int_equal(verbs_rig_deliver(rig, &answer), 0);
+	/* InfiniBand has no neighbours. */
+	assert_false(rail->ready.asks);
 	verbs_rig_expect_link(rig, 0, VERBS_PROVING, 2);
 	assert_int_equal(rig->card.receive.dest_qp_num, 0x4321);
 	assert_int_equal(rig->card.receive.rq_psn, 0x654321);
