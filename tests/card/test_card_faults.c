@@ -145,22 +145,27 @@ static void request_always_fails(void *argument)
 
 /* -- queues ---------------------------------------------------------------------------------------- */
 
+/* Begins to connect both ends. */
+static void connect_begin(struct scenario_environment *environment, struct pl_operation **connecting,
+			  struct pl_operation **accepting)
+{
+	struct pl_error error;
+
+	environment_listen(environment, &setting);
+	check_ok(pl_accept_start(environment->listener, 0, accepting, &error), &error);
+	check_ok(pl_connect_start(environment->near, environment->address, 0, 0, connecting, &error), &error);
+}
+
 /* The user reads which call failed, and why. */
 static void queue_refused(void *argument)
 {
-	struct scenario_environment environment = { .setting = &setting };
+	struct scenario_environment environment;
 	struct pl_operation *connecting, *accepting;
 	struct pl_error error;
 
 	(void)argument;
 	setenv("STANDIN_MOOD", "no-srq", 1);
-	environment.near = context_open(&setting);
-	environment.far = context_open(&setting);
-	drive(&environment, environment.near);
-	drive(&environment, environment.far);
-	environment.listener = listener_open(&setting, environment.far, environment.address);
-	check_ok(pl_accept_start(environment.listener, 0, &accepting, &error), &error);
-	check_ok(pl_connect_start(environment.near, environment.address, 0, 0, &connecting, &error), &error);
+	connect_begin(&environment, &connecting, &accepting);
 	check_number(await(&environment, connecting, NULL, &error), -ENOMEM);
 	check_text(error.id, "RDMA-CONNECT");
 	check_text(error.call, "ibv_create_srq");
@@ -226,20 +231,13 @@ static void attempt_lost(void *argument)
 static void closed_while_connecting(void *argument)
 {
 	const bool cancel = !strcmp(argument, "cancel");
-	struct scenario_environment environment = { .setting = &setting };
+	struct scenario_environment environment;
 	struct pl_operation *connecting, *accepting;
 	struct pl_error error;
 
 	setenv("STANDIN_MOOD", "route-lost", 1);
 	for (unsigned i = 0; i < 8; i++) {
-		environment = (struct scenario_environment){ .setting = &setting };
-		environment.near = context_open(&setting);
-		environment.far = context_open(&setting);
-		drive(&environment, environment.near);
-		drive(&environment, environment.far);
-		environment.listener = listener_open(&setting, environment.far, environment.address);
-		check_ok(pl_accept_start(environment.listener, 0, &accepting, &error), &error);
-		check_ok(pl_connect_start(environment.near, environment.address, 0, 0, &connecting, &error), &error);
+		connect_begin(&environment, &connecting, &accepting);
 		settle(&environment, 7 * i);
 		if (cancel) {
 			pl_cancel(connecting);

@@ -149,12 +149,7 @@ static bool run_connect(struct run *run)
 	struct pl_error error;
 	int rc;
 
-	*environment = (struct scenario_environment){ .setting = &seed_setting };
-	environment->near = context_open(&seed_setting);
-	environment->far = context_open(&seed_setting);
-	drive(environment, environment->near);
-	drive(environment, environment->far);
-	environment->listener = listener_open(&seed_setting, environment->far, environment->address);
+	environment_listen(environment, &seed_setting);
 	check_ok(pl_accept_start(environment->listener, 0, &accepting, &error), &error);
 	check_ok(pl_connect_start(environment->near, environment->address, 0, 0, &connecting, &error), &error);
 	rc = await(environment, connecting, &near, &error);

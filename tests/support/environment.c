@@ -87,7 +87,7 @@ void connect_pair(struct scenario_environment *environment, struct pl_context *f
 	*to_peer = receipt.peer;
 }
 
-void environment_open(struct scenario_environment *environment, const struct setting *setting)
+void environment_listen(struct scenario_environment *environment, const struct setting *setting)
 {
 	*environment = (struct scenario_environment){ .setting = setting };
 	environment->near = context_open(setting);
@@ -95,6 +95,11 @@ void environment_open(struct scenario_environment *environment, const struct set
 	drive(environment, environment->near);
 	drive(environment, environment->far);
 	environment->listener = listener_open(setting, environment->far, environment->address);
+}
+
+void environment_open(struct scenario_environment *environment, const struct setting *setting)
+{
+	environment_listen(environment, setting);
 	connect_pair(environment, environment->near, environment->listener, &environment->near_peer,
 		     &environment->far_peer);
 }

@@ -50,6 +50,8 @@ struct scenario_environment {
 extern const char test_key[32];
 
 void environment_open(struct scenario_environment *environment, const struct setting *setting);
+/* Opens both contexts and the listener, without a connection. */
+void environment_listen(struct scenario_environment *environment, const struct setting *setting);
 void environment_close(struct scenario_environment *environment);
 bool environment_manual(const struct scenario_environment *environment);
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "wire/wire.h"
+#include "support/control_body.h"
 
 #define BUFFER_SIZE (PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX)
 #define SOFTWARE_AT 60 /* offset in the body of a HELLO */
@@ -77,20 +77,6 @@ static size_t encode(const struct pl_control *message, uint8_t *buffer)
 	return (size_t)length;
 }
 
-/* Decodes from a heap block of the exact length, so that a sanitizer sees any byte read beyond it. */
-static int decode_exact(uint16_t type, const uint8_t *body, size_t length, struct pl_control *message)
-{
-	uint8_t *exact = malloc(length ? length : 1);
-	int rc;
-
-	assert_non_null(exact);
-	if (length)
-		memcpy(exact, body, length);
-	rc = pl_control_decode(type, exact, length, message);
-	free(exact);
-	return rc;
-}
-
 /* Compares bytes, not structures, whose padding is undefined.  The golden bytes below tie both together. */
 static void assert_round_trip(const struct pl_control *message)
 {
@@ -103,7 +89,7 @@ static void assert_round_trip(const struct pl_control *message)
 	assert_int_equal(pl_control_header_decode(buffer, &type, &body_length), 0);
 	assert_int_equal(type, message->type);
 	assert_int_equal(body_length, length - PL_CONTROL_HEADER);
-	assert_int_equal(decode_exact(type, buffer + PL_CONTROL_HEADER, body_length, &decoded), 0);
+	assert_int_equal(control_decode_exact(type, buffer + PL_CONTROL_HEADER, body_length, &decoded), 0);
 	assert_int_equal(encode(&decoded, again), length);
 	assert_memory_equal(again, buffer, length);
 }
@@ -126,7 +112,7 @@ static void test_fields(void **state)
 
 	(void)state;
 	assert_int_equal(
-		decode_exact(PL_CONTROL_HELLO, buffer + PL_CONTROL_HEADER, length - PL_CONTROL_HEADER, &decoded), 0);
+		control_decode_exact(PL_CONTROL_HELLO, buffer + PL_CONTROL_HEADER, length - PL_CONTROL_HEADER, &decoded), 0);
 	assert_int_equal(decoded.type, PL_CONTROL_HELLO);
 	assert_int_equal(decoded.hello.version_min, 1);
 	assert_int_equal(decoded.hello.version_max, 2);
@@ -155,11 +141,11 @@ static void test_truncated_and_trailing(void **state)
 		size_t length = encode(&message, buffer), body = length - PL_CONTROL_HEADER;
 
 		for (size_t cut = 0; cut < body; cut++)
-			assert_int_equal(decode_exact((uint16_t)type, buffer + PL_CONTROL_HEADER, cut, &decoded),
+			assert_int_equal(control_decode_exact((uint16_t)type, buffer + PL_CONTROL_HEADER, cut, &decoded),
 					 -EPROTO);
 		for (size_t more = 1; more < 4; more++)
 			assert_int_equal(
-				decode_exact((uint16_t)type, buffer + PL_CONTROL_HEADER, body + more, &decoded),
+				control_decode_exact((uint16_t)type, buffer + PL_CONTROL_HEADER, body + more, &decoded),
 				-EPROTO);
 		for (size_t size = 0; size < length; size++)
 			assert_int_equal(pl_control_encode(&message, buffer, size), -ENOBUFS);
@@ -267,7 +253,7 @@ static void test_unknown_types(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PL_ARRAY_SIZE(types); i++) {
-		assert_int_equal(decode_exact(types[i], body, sizeof(body), &message), -ENOMSG);
+		assert_int_equal(control_decode_exact(types[i], body, sizeof(body), &message), -ENOMSG);
 		message = (struct pl_control){ .type = types[i] };
 		assert_int_equal(pl_control_encode(&message, buffer, sizeof(buffer)), -EINVAL);
 	}
@@ -281,11 +267,11 @@ static void test_body_too_long(void **state)
 	struct pl_control message;
 
 	(void)state;
-	assert_int_equal(decode_exact(PL_CONTROL_HELLO, body, PL_CONTROL_BODY_MAX + 1, &message), -EMSGSIZE);
-	assert_int_equal(decode_exact(PL_CONTROL_LANES, body, PL_CONTROL_BODY_MAX, &message), -EPROTO);
+	assert_int_equal(control_decode_exact(PL_CONTROL_HELLO, body, PL_CONTROL_BODY_MAX + 1, &message), -EMSGSIZE);
+	assert_int_equal(control_decode_exact(PL_CONTROL_LANES, body, PL_CONTROL_BODY_MAX, &message), -EPROTO);
 	/* An unknown type is named first. */
-	assert_int_equal(decode_exact(PL_CONTROL_HELLO - 1, body, PL_CONTROL_BODY_MAX + 1, &message), -ENOMSG);
-	assert_int_equal(decode_exact(PL_CONTROL_RAIL + 1, body, PL_CONTROL_BODY_MAX + 1, &message), -ENOMSG);
+	assert_int_equal(control_decode_exact(PL_CONTROL_HELLO - 1, body, PL_CONTROL_BODY_MAX + 1, &message), -ENOMSG);
+	assert_int_equal(control_decode_exact(PL_CONTROL_RAIL + 1, body, PL_CONTROL_BODY_MAX + 1, &message), -ENOMSG);
 }
 
 /* Checks that messages with all fields at their largest fit and survive a round trip. */
@@ -456,7 +442,7 @@ static void test_decoder_refuses(void **state)
 		size_t length = encode(&message, buffer);
 
 		buffer[PL_CONTROL_HEADER + cases[i].at] = cases[i].value;
-		if (decode_exact((uint16_t)cases[i].type, buffer + PL_CONTROL_HEADER, length - PL_CONTROL_HEADER,
+		if (control_decode_exact((uint16_t)cases[i].type, buffer + PL_CONTROL_HEADER, length - PL_CONTROL_HEADER,
 				 &decoded) != cases[i].expected)
 			fail_msg("case %zu", i);
 	}
@@ -477,7 +463,7 @@ static void test_blob_over_limit(void **state)
 	length_of_blob[0] = 1; /* 257 */
 	buffer[length] = 0;
 	assert_int_equal(
-		decode_exact(PL_CONTROL_HELLO, buffer + PL_CONTROL_HEADER, length + 1 - PL_CONTROL_HEADER, &decoded),
+		control_decode_exact(PL_CONTROL_HELLO, buffer + PL_CONTROL_HEADER, length + 1 - PL_CONTROL_HEADER, &decoded),
 		-EMSGSIZE);
 }
 
@@ -493,7 +479,7 @@ static void test_extensions_are_skipped(void **state)
 	for (size_t more = 0; more <= sizeof(extensions); more++) {
 		bool whole = more == 0 || more == 4 || more == sizeof(extensions);
 
-		assert_int_equal(decode_exact(PL_CONTROL_HELLO, body, length + more, &decoded), whole ? 0 : -EPROTO);
+		assert_int_equal(control_decode_exact(PL_CONTROL_HELLO, body, length + more, &decoded), whole ? 0 : -EPROTO);
 	}
 }
 
@@ -511,15 +497,15 @@ static void test_message(void **state)
 		message.message.length = (uint16_t)lengths[i];
 		assert_int_equal(encode(&message, buffer), PL_CONTROL_HEADER + 8 + lengths[i]);
 		assert_int_equal(body[0], 8);
-		assert_int_equal(decode_exact(PL_CONTROL_MESSAGE, body, 8 + lengths[i], &decoded), 0);
+		assert_int_equal(control_decode_exact(PL_CONTROL_MESSAGE, body, 8 + lengths[i], &decoded), 0);
 		assert_true(decoded.message.tag == message.message.tag);
 		assert_int_equal(decoded.message.length, lengths[i]);
 	}
-	/* decode_exact() frees the bytes that `payload` points to, so the last ones are compared here. */
+	/* control_decode_exact() frees the bytes that `payload` points to, so the last ones are compared here. */
 	assert_int_equal(pl_control_decode(PL_CONTROL_MESSAGE, body, 8 + PL_FRAME_SMALL_MAX, &decoded), 0);
 	assert_memory_equal(decoded.message.payload, payload, PL_FRAME_SMALL_MAX);
 	for (size_t length = 0; length < 8; length++)
-		assert_int_equal(decode_exact(PL_CONTROL_MESSAGE, body, length, &decoded), -EPROTO);
+		assert_int_equal(control_decode_exact(PL_CONTROL_MESSAGE, body, length, &decoded), -EPROTO);
 	assert_int_equal(pl_control_decode(PL_CONTROL_MESSAGE, body, 8 + PL_FRAME_SMALL_MAX + 1, &decoded), -EMSGSIZE);
 	message.message.length = PL_FRAME_SMALL_MAX + 1;
 	assert_refused(&message);
@@ -535,16 +521,16 @@ static void test_program_is_an_extension(void **state)
 	strcpy(message.hello.program, "some program");
 	length = encode(&message, buffer);
 	assert_int_equal(length, without + 4 + 12);
-	assert_int_equal(decode_exact(PL_CONTROL_HELLO, body, length - PL_CONTROL_HEADER, &decoded), 0);
+	assert_int_equal(control_decode_exact(PL_CONTROL_HELLO, body, length - PL_CONTROL_HEADER, &decoded), 0);
 	assert_string_equal(decoded.hello.program, "some program");
 	body[length - PL_CONTROL_HEADER - 1] = 0x1b;
-	assert_int_equal(decode_exact(PL_CONTROL_HELLO, body, length - PL_CONTROL_HEADER, &decoded), 0);
+	assert_int_equal(control_decode_exact(PL_CONTROL_HELLO, body, length - PL_CONTROL_HEADER, &decoded), 0);
 	assert_string_equal(decoded.hello.program, "some progra?");
 	/* 32 characters are too many, and a length beyond the message is refused. */
 	body[length - PL_CONTROL_HEADER - 14] = 32;
-	assert_int_equal(decode_exact(PL_CONTROL_HELLO, body, length - PL_CONTROL_HEADER + 20, &decoded), -EPROTO);
+	assert_int_equal(control_decode_exact(PL_CONTROL_HELLO, body, length - PL_CONTROL_HEADER + 20, &decoded), -EPROTO);
 	body[length - PL_CONTROL_HEADER - 14] = 13;
-	assert_int_equal(decode_exact(PL_CONTROL_HELLO, body, length - PL_CONTROL_HEADER, &decoded), -EPROTO);
+	assert_int_equal(control_decode_exact(PL_CONTROL_HELLO, body, length - PL_CONTROL_HEADER, &decoded), -EPROTO);
 	memset(message.hello.program, 'x', sizeof(message.hello.program));
 	assert_refused(&message);
 }
@@ -558,7 +544,7 @@ static void test_text_is_harmless(void **state)
 	(void)state;
 	strcpy(message.reject.message, "a\x1b[2Jb\xc2\x9b\n\x7f~");
 	length = encode(&message, buffer);
-	assert_int_equal(decode_exact(PL_CONTROL_REJECT, body, length - PL_CONTROL_HEADER, &decoded), 0);
+	assert_int_equal(control_decode_exact(PL_CONTROL_REJECT, body, length - PL_CONTROL_HEADER, &decoded), 0);
 	assert_string_equal(decoded.reject.message, "a?[2Jb????~");
 }
 

@@ -4,11 +4,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 #include <cmocka.h>
 
-#include "wire/wire.h"
+#include "support/control_body.h"
 
 #define BUFFER_SIZE (PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX)
 #define BODY_SIZE 46
@@ -48,18 +47,9 @@ static const uint8_t *encode_rail(const struct pl_control *message, uint8_t *buf
 	return buffer + PL_CONTROL_HEADER;
 }
 
-/* Decodes from a heap block of the exact length, so that a sanitizer sees any byte read beyond it. */
 static int decode_rail(const uint8_t *body, size_t length, struct pl_control *message)
 {
-	uint8_t *exact = malloc(length ? length : 1);
-	int rc;
-
-	assert_non_null(exact);
-	if (length)
-		memcpy(exact, body, length);
-	rc = pl_control_decode(PL_CONTROL_RAIL, exact, length, message);
-	free(exact);
-	return rc;
+	return control_decode_exact(PL_CONTROL_RAIL, body, length, message);
 }
 
 static void expect_round_trip(const struct pl_control *message)
