@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "rdma/loopback_qp.h"
 
+#include "rdma/gid.h"
+
 #define GIDS 256
 #define ACK_TIMEOUT 14
 #define TRIES 6 /* soft-RoCE takes 7 as "without end" */
@@ -29,35 +31,24 @@ static int find_port(struct self *self, struct ibv_port_attr *port)
 	return rc ? rc : -ENETDOWN;
 }
 
-static bool is_same_gid(const union ibv_gid *a, const union ibv_gid *b)
-{
-	return !memcmp(a, b, sizeof(*a));
-}
-
 /* Returns the use of an entry of the GID table: a connection of the port uses it, it is RoCE v2, it is an IPv4 address. */
-static unsigned rank_gid(const struct self *self, int index, const union ibv_gid *gid)
+static unsigned rank_gid(const struct self *self, const union ibv_gid *gid, bool second_version)
 {
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-	struct ibv_gid_entry entry;
-	bool second = self->library->_ibv_query_gid_ex &&
-		      !self->library->_ibv_query_gid_ex(self->qp->context, self->port, (uint32_t)index, &entry, 0,
-							sizeof(entry)) &&
-		      entry.gid_type == IBV_GID_TYPE_ROCE_V2;
-
-	return 1u + 4u * is_same_gid(gid, &self->gid) + 2u * second + !memcmp(gid->raw, mapped, sizeof(mapped));
+	return 1u + 4u * verbs_gid_same(gid, &self->gid) + 2u * second_version + verbs_gid_is_ipv4(gid);
 }
 
 /* Finds the best GID of the port. Returns its index, or -ENOENT. */
 static int find_gid(struct self *self, const struct ibv_port_attr *port, union ibv_gid *gid)
 {
-	union ibv_gid one, none = { 0 };
+	bool second_version;
+	union ibv_gid one;
 	unsigned rank, best = 0;
 	int found = -ENOENT;
 
 	for (int i = 0; i < PL_MIN(port->gid_tbl_len, GIDS); i++) {
-		if (self->library->ibv_query_gid(self->qp->context, self->port, i, &one) || is_same_gid(&one, &none))
+		if (!verbs_gid_read(self->library, self->qp->context, self->port, (unsigned)i, &one, &second_version))
 			continue;
-		rank = rank_gid(self, i, &one);
+		rank = rank_gid(self, &one, second_version);
 		if (rank <= best)
 			continue;
 		best = rank;

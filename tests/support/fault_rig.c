@@ -157,13 +157,7 @@ struct fault_rig *fault_rig_new(void)
 	rig->context.engine_count = 1;
 	assert_int_equal(pl_engine_open(&pl_system_allocator, false, 0, &rig->context.engines[0], NULL), 0);
 	pthread_mutex_init(&rig->context.grant_lock, NULL);
-	rig->state.context = &rig->context;
-	rig->state.library = &rig->library;
-	pthread_mutex_init(&rig->state.lock, NULL);
-	pl_list_init(&rig->state.devices);
-	pl_list_init(&rig->state.queues);
-	pl_list_init(&rig->state.ports);
-	verbs_removal_open(&rig->state);
+	verbs_state_init(&rig->state, &rig->context, &rig->library);
 	strcpy(rig->device.name, "card0");
 	rig->device.verbs = &rig->verbs;
 	rig->device.state = &rig->state;
@@ -171,15 +165,9 @@ struct fault_rig *fault_rig_new(void)
 	pl_list_append(&rig->state.devices, &rig->device.link);
 	rig->verbs.ops.poll_cq = poll_completions;
 	rig->cq.context = &rig->verbs;
-	rig->queue.state = &rig->state;
-	rig->queue.device = &rig->device;
-	rig->queue.engine = rig->context.engines[0];
+	verbs_cq_init(&rig->queue, &rig->state, &rig->device, rig->context.engines[0]);
 	rig->queue.cq = &rig->cq;
 	rig->queue.room = 100;
-	pl_list_init(&rig->queue.starved);
-	pl_task_init(&rig->queue.events_task, verbs_take_events);
-	for (size_t i = 0; i < PL_ARRAY_SIZE(rig->queue.rails); i++)
-		pl_list_init(&rig->queue.rails[i]);
 	pl_list_append(&rig->state.queues, &rig->queue.link);
 	rig->peer.context = &rig->context;
 	pl_event_log_init(&rig->peer.events, &pl_system_allocator);
@@ -232,6 +220,7 @@ void fault_rig_free(struct fault_rig *rig)
 	pl_free(&pl_system_allocator, rig->operation.error);
 	pl_free(&pl_system_allocator, rig->peer.channel.unsent);
 	pl_event_log_destroy(&rig->peer.events);
+	verbs_connector_close(&rig->state.connector);
 	verbs_removal_close(&rig->state);
 	pl_engine_unlock(rig->peer.home);
 	pl_engine_stop(rig->peer.home);

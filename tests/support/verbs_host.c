@@ -95,6 +95,7 @@ static struct ibv_context *open_device(struct ibv_device *device)
 		errno = verbs_host.no_open;
 		return NULL;
 	}
+	context->device = device;
 	context->async_fd = eventfd(0, 0);
 	verbs_host.opened++;
 	return context;
@@ -199,13 +200,7 @@ struct verbs_host_rig *verbs_host_open(char *allowed)
 	assert_int_equal(pl_engine_open(&pl_system_allocator, false, 0, &rig->context.engines[0], NULL), 0);
 	pl_engine_lock(rig->context.engines[0]);
 	pthread_mutex_init(&rig->context.fabric_lock, NULL);
-	rig->state.context = &rig->context;
-	rig->state.library = &rig->library;
-	pthread_mutex_init(&rig->state.lock, NULL);
-	pl_list_init(&rig->state.devices);
-	pl_list_init(&rig->state.queues);
-	pl_list_init(&rig->state.ports);
-	verbs_removal_open(&rig->state);
+	verbs_state_init(&rig->state, &rig->context, &rig->library);
 	rig->peer.context = &rig->context;
 	rig->peer.home = rig->context.engines[0];
 	return rig;
@@ -223,6 +218,7 @@ void verbs_host_close(struct verbs_host_rig *rig)
 	assert_int_equal(verbs_host.opened, verbs_host.closed);
 	assert_int_equal(verbs_host.pd_count, 0);
 	assert_int_equal(verbs_host.looks, verbs_host.freed);
+	verbs_connector_close(&rig->state.connector);
 	verbs_removal_close(&rig->state);
 	pl_engine_unlock(rig->context.engines[0]);
 	pl_engine_close(rig->context.engines[0]);

@@ -27,18 +27,11 @@ static void open_device(struct verbs_rig *rig)
 	device->attributes.max_qp_rd_atom = device->attributes.max_qp_init_rd_atom = 16;
 	pl_list_append(&rig->state.devices, &device->link);
 	rig->cq.context = &rig->verbs;
-	rig->queue.state = &rig->state;
-	rig->queue.device = device;
-	rig->queue.engine = rig->context.engines[0];
+	verbs_cq_init(&rig->queue, &rig->state, device, rig->context.engines[0]);
 	rig->queue.cq = &rig->cq;
 	rig->queue.srq = &rig->srq;
 	rig->queue.room = VERBS_RIG_ROOM;
 	rig->queue.receive_count = VERBS_RECEIVES_MAX;
-	pl_task_init(&rig->queue.events_task, verbs_take_events);
-	pl_list_init(&rig->queue.spent);
-	pl_list_init(&rig->queue.starved);
-	for (size_t i = 0; i < PL_ARRAY_SIZE(rig->queue.rails); i++)
-		pl_list_init(&rig->queue.rails[i]);
 	pl_list_append(&rig->state.queues, &rig->queue.link);
 }
 
@@ -85,14 +78,7 @@ static void open_context(struct verbs_rig *rig, unsigned rails)
 	assert_int_equal(pl_engine_open(&pl_system_allocator, false, 0, &context->engines[0], NULL), 0);
 	pthread_mutex_init(&context->fabric_lock, NULL);
 	pthread_mutex_init(&context->grant_lock, NULL);
-	rig->state.context = context;
-	rig->state.library = &rig->library;
-	pthread_mutex_init(&rig->state.lock, NULL);
-	pl_list_init(&rig->state.devices);
-	pl_list_init(&rig->state.queues);
-	pl_list_init(&rig->state.ports);
-	verbs_removal_open(&rig->state);
-	verbs_connector_open(&rig->state.connector);
+	verbs_state_init(&rig->state, context, &rig->library);
 }
 
 static void open_peer(struct verbs_rig *rig, bool initiator)

@@ -250,7 +250,6 @@ static void test_uevent_socket(void **state)
 	strcpy(verbs_host.devices[0].dev_name, "uverbs0");
 	rig = verbs_host_open(NULL);
 	port = verbs_host_look(rig);
-	verbs_host.contexts[0].device = &verbs_host.devices[0];
 	verbs_uevents_open(&rig->state);
 	fd = rig->state.uevents.fd;
 	assert_true(fd >= 0);
@@ -285,7 +284,6 @@ static bool is_removed_by(const char *message, size_t length)
 	strcpy(verbs_host.devices[0].dev_name, "uverbs0");
 	rig = verbs_host_open(NULL);
 	port = verbs_host_look(rig);
-	verbs_host.contexts[0].device = &verbs_host.devices[0];
 	memcpy(copy, message, length);
 	copy[length] = 0;
 	verbs_uevent_take(&rig->state, copy, length);

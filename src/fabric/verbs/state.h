@@ -3,13 +3,12 @@
 #ifndef PL_FABRIC_VERBS_STATE_H
 #define PL_FABRIC_VERBS_STATE_H
 
-#include <netinet/in.h>
 #include <pthread.h>
 
 #include "core/fabric.h"
 #include "memory/registration_cache.h"
 #include "rdma/device_memory.h"
-#include "rdma/library.h"
+#include "rdma/gid.h"
 
 /* Completions of a queue: limits the requests that its queue pairs have posted together. */
 #define VERBS_COMPLETIONS 16384
@@ -30,6 +29,9 @@
 /* Staging buffers for memory that cannot be registered; created on first use. */
 #define VERBS_STAGES 16
 #define VERBS_STAGE (256u << 10)
+#define VERBS_HINT_DEVICE \
+	"load the card's driver and ib_uverbs, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
+	"see what there is with: rdma link"
 /* Entries of a port's GID table that are kept; threads that connect queue pairs. */
 #define VERBS_GIDS 16
 #define VERBS_CONNECTORS 8
@@ -175,6 +177,10 @@ struct verbs_state {
 };
 
 /* state.c: state of a context */
+/* Fills a state, or a queue, of zeros. */
+void verbs_state_init(struct verbs_state *state, struct pl_context *context, const struct verbs_library *library);
+void verbs_cq_init(struct verbs_cq *queue, struct verbs_state *state, struct verbs_device *device,
+		   struct pl_engine *engine);
 struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error *error);
 /* Returns NULL with the failed call and its errno. */
 struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine,
@@ -196,13 +202,6 @@ void verbs_ports_look(struct verbs_state *state);
 bool verbs_ports_look_held(struct verbs_state *state);
 /* Returns the port's GID of that address, else the best one of the same kind; NULL: none. The caller holds the lock. */
 const struct verbs_gid *verbs_port_gid(const struct verbs_port *port, const union ibv_gid *wanted);
-/* True for IPv4 addresses as GIDs. */
-bool verbs_gid_is_ipv4(const union ibv_gid *gid);
-union ibv_gid verbs_gid_of(const struct sockaddr_storage *address);
-/* The reverse, for RoCE. Returns the length of the address. */
-socklen_t verbs_gid_to_address(const union ibv_gid *gid, uint16_t port, struct sockaddr_storage *address);
-/* Writes a GID as the address that it stands for. */
-void verbs_gid_format(const union ibv_gid *gid, char text[INET6_ADDRSTRLEN]);
 void verbs_ports_close(struct verbs_state *state);
 
 /* connector.c */

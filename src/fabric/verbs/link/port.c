@@ -3,12 +3,10 @@
  * Ports of the devices that the program allows, and their GIDs. A GID is the address of a port: on Ethernet an IP
  * address of its interface, on InfiniBand the subnet's prefix and the port's number.
  *
- * A look at the ports opens new devices, and refreshes what connections need to know. Devices tell of changes by
- * asynchronous events, and a look at most a second old is taken for new otherwise.
+ * A look at the ports opens new devices, and reads again what connections need to know. Asynchronous events tell of
+ * changes; without one, a look stays valid for a second.
  */
-#include <arpa/inet.h>
 #include <ifaddrs.h>
-#include <limits.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,56 +19,6 @@
 #define SUBNET_PREFIX 64
 
 /* -- GIDs ----------------------------------------------------------------------------------------- */
-
-bool verbs_gid_is_ipv4(const union ibv_gid *gid)
-{
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-
-	return !memcmp(gid->raw, mapped, sizeof(mapped));
-}
-
-union ibv_gid verbs_gid_of(const struct sockaddr_storage *address)
-{
-	union ibv_gid gid = { .raw = { 0 } };
-
-	if (address->ss_family == AF_INET) {
-		gid.raw[10] = gid.raw[11] = 0xff;
-		memcpy(gid.raw + 12, &((const struct sockaddr_in *)address)->sin_addr, 4);
-	} else if (address->ss_family == AF_INET6) {
-		memcpy(gid.raw, &((const struct sockaddr_in6 *)address)->sin6_addr, sizeof(gid.raw));
-	}
-	return gid;
-}
-
-socklen_t verbs_gid_to_address(const union ibv_gid *gid, uint16_t port, struct sockaddr_storage *address)
-{
-	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
-	struct sockaddr_in *v4 = (struct sockaddr_in *)address;
-
-	memset(address, 0, sizeof(*address));
-	if (verbs_gid_is_ipv4(gid)) {
-		v4->sin_family = AF_INET;
-		v4->sin_port = htons(port);
-		memcpy(&v4->sin_addr, gid->raw + 12, sizeof(v4->sin_addr));
-		return sizeof(*v4);
-	}
-	v6->sin6_family = AF_INET6;
-	v6->sin6_port = htons(port);
-	memcpy(&v6->sin6_addr, gid->raw, sizeof(v6->sin6_addr));
-	return sizeof(*v6);
-}
-
-void verbs_gid_format(const union ibv_gid *gid, char text[INET6_ADDRSTRLEN])
-{
-	bool ipv4 = verbs_gid_is_ipv4(gid);
-
-	inet_ntop(ipv4 ? AF_INET : AF_INET6, gid->raw + (ipv4 ? 12 : 0), text, INET6_ADDRSTRLEN);
-}
-
-static bool is_same_gid(const union ibv_gid *a, const union ibv_gid *b)
-{
-	return !memcmp(a, b, sizeof(*a));
-}
 
 /* Returns the bits of the network's part of an interface's address, or -1: no interface that is up has the address. */
 static int prefix_of(const struct ifaddrs *interfaces, const union ibv_gid *gid)
@@ -89,7 +37,7 @@ static int prefix_of(const struct ifaddrs *interfaces, const union ibv_gid *gid)
 		memcpy(&mask, at->ifa_netmask, length);
 		mask.ss_family = address.ss_family;
 		bits = verbs_gid_of(&address);
-		if (!is_same_gid(&bits, gid))
+		if (!verbs_gid_same(&bits, gid))
 			continue;
 		bits = verbs_gid_of(&mask);
 		for (size_t i = address.ss_family == AF_INET ? 12 : 0; i < sizeof(bits.raw); i++)
@@ -97,43 +45,6 @@ static int prefix_of(const struct ifaddrs *interfaces, const union ibv_gid *gid)
 		return count + (address.ss_family == AF_INET ? 96 : 0);
 	}
 	return -1;
-}
-
-/* True if the kernel says that an entry is of RoCE v2; for libraries before rdma-core 34. */
-static bool is_second_version(const struct verbs_port *port, unsigned index)
-{
-	char path[PATH_MAX], type[32] = "";
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/gid_attrs/types/%u", port->device->name,
-		 port->number, index);
-	file = fopen(path, "re");
-	if (!file)
-		return false;
-	if (!fgets(type, sizeof(type), file))
-		type[0] = 0;
-	fclose(file);
-	return !strcmp(type, "RoCE v2\n");
-}
-
-/* Reads an entry of the table. Returns false if it is empty. */
-static bool read_gid(const struct verbs_library *library, const struct verbs_port *port, unsigned index,
-		     union ibv_gid *gid, bool *second_version)
-{
-	static const union ibv_gid none;
-	struct ibv_gid_entry entry;
-	int rc;
-
-	*second_version = false;
-	if (library->_ibv_query_gid_ex) {
-		rc = library->_ibv_query_gid_ex(port->device->verbs, port->number, index, &entry, 0, sizeof(entry));
-		*gid = entry.gid;
-		*second_version = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
-	} else {
-		rc = library->ibv_query_gid(port->device->verbs, port->number, (int)index, gid);
-		*second_version = rc == 0 && is_second_version(port, index);
-	}
-	return rc == 0 && !is_same_gid(gid, &none);
 }
 
 static bool is_link_local(const union ibv_gid *gid)
@@ -160,7 +71,7 @@ static void keep_gid(struct verbs_port *port, const struct verbs_gid *gid)
 	unsigned at = port->gid_count;
 
 	for (unsigned i = 0; i < port->gid_count; i++)
-		if (is_same_gid(&port->gids[i].gid, &gid->gid) && port->gids[i].rank >= gid->rank)
+		if (verbs_gid_same(&port->gids[i].gid, &gid->gid) && port->gids[i].rank >= gid->rank)
 			return;
 	while (at && port->gids[at - 1].rank < gid->rank)
 		at--;
@@ -182,7 +93,7 @@ static void read_gids(const struct verbs_library *library, struct verbs_port *po
 	for (unsigned i = 0; i < count; i++) {
 		struct verbs_gid gid = { .index = (uint8_t)i, .prefix = SUBNET_PREFIX };
 
-		if (!read_gid(library, port, i, &gid.gid, &second_version))
+		if (!verbs_gid_read(library, port->device->verbs, port->number, i, &gid.gid, &second_version))
 			continue;
 		if (ethernet)
 			judge_gid(interfaces, second_version, &gid);
@@ -195,7 +106,7 @@ const struct verbs_gid *verbs_port_gid(const struct verbs_port *port, const unio
 	bool ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
 
 	for (unsigned i = 0; i < port->gid_count; i++)
-		if (is_same_gid(&port->gids[i].gid, wanted))
+		if (verbs_gid_same(&port->gids[i].gid, wanted))
 			return &port->gids[i];
 	for (unsigned i = 0; i < port->gid_count; i++)
 		if (!ethernet || verbs_gid_is_ipv4(&port->gids[i].gid) == verbs_gid_is_ipv4(wanted))
@@ -284,7 +195,7 @@ static void look_at_port(struct verbs_device *device, uint8_t number, const stru
 	port = get_port(device, number);
 	if (!port)
 		return;
-	/* Connections read it without the lock. */
+	/* Written only when it changes, because connections read it without the lock. */
 	if (port->link_layer != attributes.link_layer)
 		port->link_layer = attributes.link_layer;
 	port->active = attributes.state == IBV_PORT_ACTIVE;
@@ -308,7 +219,7 @@ static struct verbs_device *find_device(const struct verbs_state *state, const c
 
 static void meet_obstacle(struct verbs_state *state, enum verbs_obstacle kind, int code, const char *device)
 {
-	/* The first device counts, of those with the same obstacle. */
+	/* Of devices with the same obstacle, the first is reported. */
 	if (kind <= state->obstacle.kind)
 		return;
 	state->obstacle.kind = kind;

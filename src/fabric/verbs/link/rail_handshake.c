@@ -56,8 +56,8 @@ static uint64_t attempt_limit(const struct verbs_rail *rail)
 
 /* -- both ends ------------------------------------------------------------------------------------ */
 
-/* True if the host need not know the other end's neighbour yet: another address than the control connection's. */
-static bool is_new_way(const struct verbs_rail *rail, const struct pl_rail_message *far)
+/* True if this host may not know the neighbour yet: the control connection does not use the other end's address. */
+static bool may_lack_neighbour(const struct verbs_rail *rail, const struct pl_rail_message *far)
 {
 	const union ibv_gid known = verbs_gid_of(&peer_of(rail)->address);
 
@@ -73,7 +73,7 @@ static void make_ready(struct verbs_rail *rail, const struct pl_rail_message *fa
 	rail->far_told = far->renewals;
 	verbs_qp_route(rail, far);
 	job->qp = rail->qp;
-	job->asks = is_new_way(rail, far);
+	job->asks = may_lack_neighbour(rail, far);
 	job->from = rail->gid;
 	job->engine = peer_of(rail)->home;
 	/* Only Ethernet has addresses that must be resolved. */

@@ -7,9 +7,6 @@
  */
 #include "fabric/verbs/verbs.h"
 
-#define HINT_DEVICE \
-	"load the card's driver and ib_uverbs, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
-	"see what there is with: rdma link"
 #define HINT_DEVICES "see the names with: rdma link"
 #define HINT_PORT "see the port's cable, switch and interface with: rdma link"
 #define HINT_OPEN "give the process access to /dev/infiniband/uverbs*, and see: ulimit -l"
@@ -42,7 +39,7 @@ static int fail_without_port(const struct verbs_state *state, struct pl_error *e
 		if (state->context->devices)
 			return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "ibv_get_device_list", state->context->devices,
 				       HINT_DEVICES, "there is no RDMA device of the names given");
-		return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "ibv_get_device_list", NULL, HINT_DEVICE,
+		return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "ibv_get_device_list", NULL, VERBS_HINT_DEVICE,
 			       "there is no RDMA device");
 	}
 }
@@ -146,11 +143,6 @@ struct pairing {
 	unsigned count;
 };
 
-static bool is_same(const union ibv_gid *a, const union ibv_gid *b)
-{
-	return !memcmp(a, b, sizeof(*a));
-}
-
 /* True if the first `bits` bits are equal. */
 static bool share(const union ibv_gid *a, const union ibv_gid *b, unsigned bits)
 {
@@ -177,7 +169,7 @@ static enum fit fit_of(const struct pairing *pairing, unsigned near, unsigned fa
 	if (port->link_layer != other->link_layer)
 		return FIT_NONE;
 	for (unsigned i = 0; i < port->gid_count; i++) {
-		if (is_same(&port->gids[i].gid, &pairing->here) && is_same(&other->gid, &pairing->there)) {
+		if (verbs_gid_same(&port->gids[i].gid, &pairing->here) && verbs_gid_same(&other->gid, &pairing->there)) {
 			*gid = pairing->here;
 			return FIT_CONTROL;
 		}

@@ -7,9 +7,6 @@
 
 /* The kernel has the module ib_uverbs. */
 #define UVERBS "/sys/class/infiniband_verbs/abi_version"
-#define HINT_DEVICE \
-	"load the card's driver and ib_uverbs, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
-	"see what there is with: rdma link"
 
 /* -- the state ------------------------------------------------------------------------------------ */
 
@@ -30,12 +27,8 @@ static void state_free(struct verbs_state *state)
 	pl_free(&state->context->allocator, state);
 }
 
-static struct verbs_state *state_new(struct pl_context *context, const struct verbs_library *library)
+void verbs_state_init(struct verbs_state *state, struct pl_context *context, const struct verbs_library *library)
 {
-	struct verbs_state *state = pl_zalloc(&context->allocator, sizeof(*state));
-
-	if (!state)
-		return NULL;
 	state->context = context;
 	state->library = library;
 	pl_list_init(&state->devices);
@@ -44,6 +37,14 @@ static struct verbs_state *state_new(struct pl_context *context, const struct ve
 	verbs_removal_open(state);
 	verbs_connector_open(&state->connector);
 	pthread_mutex_init(&state->lock, NULL);
+}
+
+static struct verbs_state *state_new(struct pl_context *context, const struct verbs_library *library)
+{
+	struct verbs_state *state = pl_zalloc(&context->allocator, sizeof(*state));
+
+	if (state)
+		verbs_state_init(state, context, library);
 	return state;
 }
 
@@ -57,7 +58,7 @@ struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error 
 	state = *slot;
 	/* Most machines have no RDMA device and stop here. */
 	if (!state && access(UVERBS, R_OK) < 0) {
-		pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "access", UVERBS, HINT_DEVICE,
+		pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "access", UVERBS, VERBS_HINT_DEVICE,
 			"there is no RDMA device, or its modules are not loaded");
 	} else if (!state) {
 		library = verbs_library_get(error);
@@ -157,13 +158,9 @@ static int queue_fill(struct verbs_cq *queue, struct verbs_failure *failure)
 	return rc;
 }
 
-static struct verbs_cq *queue_new(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine,
-				  struct verbs_failure *failure)
+void verbs_cq_init(struct verbs_cq *queue, struct verbs_state *state, struct verbs_device *device,
+		   struct pl_engine *engine)
 {
-	struct verbs_cq *queue = pl_zalloc(&state->context->allocator, sizeof(*queue));
-
-	if (!queue)
-		return NULL;
 	queue->state = state;
 	queue->device = device;
 	queue->engine = engine;
@@ -172,6 +169,16 @@ static struct verbs_cq *queue_new(struct verbs_state *state, struct verbs_device
 	pl_list_init(&queue->starved);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails); i++)
 		pl_list_init(&queue->rails[i]);
+}
+
+static struct verbs_cq *queue_new(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine,
+				  struct verbs_failure *failure)
+{
+	struct verbs_cq *queue = pl_zalloc(&state->context->allocator, sizeof(*queue));
+
+	if (!queue)
+		return NULL;
+	verbs_cq_init(queue, state, device, engine);
 	failure->code = queue_fill(queue, failure);
 	if (failure->code < 0) {
 		queue_free(queue);

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* GIDs, the addresses of a port: on Ethernet an IP address, IPv4 as a mapped IPv6 address. */
+#ifndef PL_RDMA_GID_H
+#define PL_RDMA_GID_H
+
+#include <netinet/in.h>
+
+#include "rdma/library.h"
+
+static inline bool verbs_gid_same(const union ibv_gid *a, const union ibv_gid *b)
+{
+	return !memcmp(a, b, sizeof(*a));
+}
+
+/* True for IPv4 addresses. */
+bool verbs_gid_is_ipv4(const union ibv_gid *gid);
+/* Returns the GID of an address; zero for other families than IPv4 and IPv6. */
+union ibv_gid verbs_gid_of(const struct sockaddr_storage *address);
+/* The reverse. Returns the length of the address. */
+socklen_t verbs_gid_to_address(const union ibv_gid *gid, uint16_t port, struct sockaddr_storage *address);
+/* Writes a GID as the address that it stands for. */
+void verbs_gid_format(const union ibv_gid *gid, char text[INET6_ADDRSTRLEN]);
+/*
+ * Reads an entry of a port's GID table. second_version: true for RoCE v2. Returns false if the entry is empty, or cannot
+ * be read.
+ */
+bool verbs_gid_read(const struct verbs_library *library, struct ibv_context *context, uint8_t port, unsigned index,
+		    union ibv_gid *gid, bool *second_version);
+
+#endif
