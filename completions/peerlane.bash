@@ -32,7 +32,7 @@ _peerlane_names() {
 	local i address='' options=()
 	for ((i = 2; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--key | -k | --identity | --peer | --known-hosts | --ca | --authorized | --old-key | --output | -o | --memory | -m | --fabric | -F | --lanes | -S | --rails | --device | --traffic-class | --timeout | -t)
+		--key | -k | --identity | --peer | --known-hosts | --ca | --authorized | --old-key | --output | -o | --memory | -m | --fabric | -F | --lanes | -S | --rails | --device | --topology | --traffic-class | --timeout | -t)
 			[[ ${COMP_WORDS[i]} == --key || ${COMP_WORDS[i]} == -k ]] && options+=(--key "${COMP_WORDS[i + 1]}")
 			[[ ${COMP_WORDS[i]} == --@(identity|peer|known-hosts|ca) ]] && options+=("${COMP_WORDS[i]}" "${COMP_WORDS[i + 1]}")
 			((i++))
@@ -101,7 +101,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
 		;;
-	--key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --save | --resume | --replay)
+	--key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		return

@@ -104,7 +104,7 @@ struct pl_options {
 	uint64_t connect_timeout;             /**< of connection attempts; default 10 s */
 	uint64_t keepalive;                   /**< a silent host is declared lost after this time; default 15 s */
 	const struct pl_allocator *allocator; /**< copied; default malloc(3) */
-	unsigned rails;       /**< verbs: queue pairs for each peer, 1 to 8; default: one for each of two cards */
+	unsigned rails;       /**< verbs: queue pairs for each peer, 1 to 8; default: one for each pair of cards in use */
 	const char *devices;  /**< verbs: devices to use, such as "mlx5_0,mlx5_1:1"; NULL: all that fit */
 	size_t staging_bytes; /**< most host memory to lock for staging GPU data; default 128 MiB */
 	enum pl_choice
@@ -151,11 +151,16 @@ struct pl_options {
 	 * others.
 	 */
 	uint64_t poll_time;
+	/**
+	 * verbs: topology file of NCCL (XML), by which each region uses the cards near it; "": all cards are alike. Default
+	 * NULL: the kernel's view, or in virtual machines the file of NCCL_TOPO_FILE or /etc/nccl.conf.
+	 */
+	const char *topology;
 };
 /** Value of pl_options.poll_time: threads sleep at once. */
 #define PL_NO_POLLING UINT64_MAX
 /* clang-format off */
-#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, PL_DEFAULT, NULL, NULL, NULL, NULL, NULL, 0, 0, 0 }
+#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, PL_DEFAULT, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL }
 /* clang-format on */
 
 /**

@@ -209,7 +209,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	context->options.known_hosts = context->options.expected = NULL;
 	context->options.fabric = NULL;
 	context->options.devices = NULL;
-	context->options.routes = NULL;
+	context->options.routes = context->options.topology = NULL;
 	context->options.program = NULL;
 	snprintf(context->program, sizeof(context->program), "%s", options.program ? options.program : "");
 	init_lists(context);
@@ -222,6 +222,8 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 		rc = copy_devices(context, options.devices, error);
 	if (rc == 0)
 		rc = pl_routes_open(context, options.routes, error);
+	if (rc == 0)
+		rc = pl_machine_open(context, options.topology, error);
 	if (rc == 0 && pl_random(context->id, sizeof(context->id)) < 0)
 		rc = pl_fail_errno(error, -EIO, "SYSTEM", "getrandom", NULL);
 	if (rc == 0)
@@ -387,6 +389,7 @@ void pl_close(struct pl_context *context)
 	pl_error_log_destroy(&context->errors);
 	allocator = context->allocator;
 	pl_routes_close(context);
+	pl_machine_close(context);
 	pl_free(&allocator, context->devices);
 	pl_index_table_free(&allocator, &context->peer_table);
 	pl_free(&allocator, context);

@@ -22,6 +22,7 @@
 #include "wire/wire.h"
 
 struct pl_fabric_ops;
+struct pl_topology;
 struct pl_grant;
 struct pl_peer;
 
@@ -40,6 +41,8 @@ struct pl_context {
 	char program[32];          /* options.program; "": none */
 	struct pl_profile routes;  /* grant_lock, except in pl_routes_open() */
 	bool routes_known;
+	struct pl_topology *_Atomic machine; /* NULL: not needed so far, or not to be used */
+	bool machine_known;                  /* pl_machine_load() */
 	uint8_t id[16], boot_id[16];
 	struct pl_trust *trust;       /* NULL: no options about identities */
 	atomic_uint trust_generation; /* number of reloads */
@@ -114,5 +117,11 @@ int pl_routes_open(struct pl_context *context, const char *file, struct pl_error
 /* Returns NULL if there is no profile. The caller holds grant_lock. */
 const struct pl_profile *pl_routes_get(struct pl_context *context);
 void pl_routes_close(struct pl_context *context);
+
+/* machine.c: reads the topology that the program named. NULL: pl_machine_load() reads that of the kernel. */
+int pl_machine_open(struct pl_context *context, const char *file, struct pl_error *error);
+/* Fills context->machine on first use, which takes some milliseconds. One thread at a time. */
+void pl_machine_load(struct pl_context *context);
+void pl_machine_close(struct pl_context *context);
 
 #endif

@@ -81,6 +81,8 @@ struct pl_fabric_ops {
 	 * protocol error.
 	 */
 	int (*rail)(struct pl_endpoint *endpoint, const struct pl_rail_message *message);
+	/* Handles a question for rails, or its answer, after pl_peer_up(). The same results and default. */
+	int (*rails)(struct pl_endpoint *endpoint, const struct pl_rails_message *message);
 	/*
 	 * Checks the endpoint when another control message arrives before pl_peer_up() was called. Returns true if this end
 	 * is up. Default: false; the message is then a protocol error of the other end.

@@ -98,7 +98,7 @@ static void key_remove(struct pl_peer *peer, struct pl_key *key, struct leftover
 	pl_registrations_release(&key->registrations, &leftover->ended);
 	pl_index_table_remove(&peer->keys, (uint32_t)key->id);
 	pl_list_remove(&key->grant_link);
-	peer->imported -= key->import;
+	peer->imported -= key->grant != NULL;
 	atomic_store(&key->revoked, true);
 	key_unreference(peer->context, key, leftover);
 }
@@ -409,6 +409,7 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 	struct pl_key *key = NULL;
 	struct leftover leftover;
 	bool watch = false;
+	int length;
 
 	leftover_init(&leftover);
 	*answer = (struct pl_imported){ .request = import->request, .status = PL_WIRE_UNKNOWN_KEY };
@@ -426,11 +427,10 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 		answer->status = PL_WIRE_IMPORTS;
 	}
 	if (key) {
-		int length = peer->ops->export_key(peer->endpoint, grant, key, answer->key);
-
 		pl_list_append(&grant->keys, &key->grant_link);
-		key->import = true;
+		key->grant = grant;
 		peer->imported++;
+		length = peer->ops->export_key(peer->endpoint, grant, key, answer->key);
 		answer->length = key->length;
 		answer->rights = key->rights;
 		answer->key_length = (uint16_t)length;

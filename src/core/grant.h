@@ -26,12 +26,12 @@ struct pl_key {
 	uint64_t id; /* index in the peer's table, and random bits */
 	struct pl_peer *peer;
 	struct pl_list grant_link;
+	struct pl_grant *grant; /* imported, and counted in peer->imported; NULL: a large send */
 	struct pl_memory *memory;
 	size_t offset, length;
 	unsigned rights;
 	uint64_t expires;
 	atomic_bool revoked;
-	bool import;         /* of a grant; counted in peer->imported */
 	unsigned references; /* grant_lock */
 	/* large send: one of its pending counts ends with the last reference to the key */
 	struct pl_operation *operation;

@@ -270,11 +270,20 @@ static void take_rail_message(struct pl_peer *peer, const struct pl_rail_message
 		fail_unexpected_message(peer);
 }
 
+static void take_rails_message(struct pl_peer *peer, const struct pl_rails_message *message)
+{
+	if (!peer->ops->rails || peer->ops->rails(peer->endpoint, message) < 0)
+		fail_unexpected_message(peer);
+}
+
 static void control_running(struct pl_peer *peer, const struct pl_control *message)
 {
 	switch (message->type) {
 	case PL_CONTROL_RAIL:
 		take_rail_message(peer, &message->rail);
+		break;
+	case PL_CONTROL_RAILS:
+		take_rails_message(peer, &message->rails);
 		break;
 	case PL_CONTROL_IMPORT:
 		take_import(peer, &message->import);

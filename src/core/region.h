@@ -41,6 +41,8 @@ struct pl_region {
 	atomic_uint busy; /* operations of this end that use the region */
 	struct pl_list registrations;
 	struct pl_registration *_Atomic recent; /* one of the registrations, kept until the end, or NULL */
+	/* Of a fabric with cards: ports near the memory (0: not known yet), and ports whose peers got keys. */
+	atomic_uint near, exported;
 };
 
 void pl_region_destroy(struct pl_region *region);

@@ -41,6 +41,14 @@ static bool alike(const struct candidate *a, const struct candidate *b)
 	       a->rank.class == b->rank.class;
 }
 
+bool pl_card_rank_alike(const struct pl_topology *topology, const struct pl_card_rank *first,
+			const struct pl_card_rank *rank)
+{
+	return first->usable == rank->usable && first->class == rank->class &&
+	       topology->cards[first->card].software == topology->cards[rank->card].software &&
+	       (!rank->bandwidth || rank->bandwidth >= first->bandwidth / 2);
+}
+
 /* A path with less than half the rate of another one ranks behind it, even if it is shorter. Sorts the best first. */
 static void sort(struct candidate *candidates, size_t count)
 {

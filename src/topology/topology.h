@@ -250,5 +250,8 @@ struct pl_card_rank {
  */
 int pl_topology_rank_gpu(const struct pl_topology *topology, const char *address, struct pl_card_rank *ranks);
 int pl_topology_rank_numa(const struct pl_topology *topology, int numa, struct pl_card_rank *ranks);
+/* True if a card serves as well as the one with the first rank. */
+bool pl_card_rank_alike(const struct pl_topology *topology, const struct pl_card_rank *first,
+			const struct pl_card_rank *rank);
 
 #endif

@@ -117,6 +117,8 @@ static int check(const struct pl_control *message)
 		return message->message.length <= PL_FRAME_SMALL_MAX ? 0 : -EMSGSIZE;
 	case PL_CONTROL_RAIL:
 		return check_rail(&message->rail);
+	case PL_CONTROL_RAILS:
+		return (message->rails.acceptor | message->rails.initiator) >> PL_PORTS_MAX ? -EPROTO : 0;
 	case PL_CONTROL_IMPORT:
 	case PL_CONTROL_BYE:
 		return 0;
@@ -226,6 +228,13 @@ static void get_rail(struct pl_reader *reader, struct pl_rail_message *rail)
 	rail->service_level = pl_get_u8(reader);
 }
 
+static void get_rails(struct pl_reader *reader, struct pl_rails_message *rails)
+{
+	rails->acceptor = pl_get_u16(reader);
+	rails->initiator = pl_get_u16(reader);
+	rails->rails = pl_get_u8(reader);
+}
+
 static void get_body(struct pl_reader *reader, struct pl_control *message)
 {
 	switch (message->type) {
@@ -258,6 +267,9 @@ static void get_body(struct pl_reader *reader, struct pl_control *message)
 	case PL_CONTROL_RAIL:
 		get_rail(reader, &message->rail);
 		break;
+	case PL_CONTROL_RAILS:
+		get_rails(reader, &message->rails);
+		break;
 	case PL_CONTROL_BYE:
 		break;
 	}
@@ -284,7 +296,7 @@ int pl_control_decode(uint16_t type, const void *body, size_t length, struct pl_
 	struct pl_reader reader;
 	int rc;
 
-	if (type < PL_CONTROL_HELLO || type > PL_CONTROL_RAIL)
+	if (type < PL_CONTROL_HELLO || type > PL_CONTROL_RAILS)
 		return -ENOMSG;
 	if (length > PL_CONTROL_BODY_MAX)
 		return -EMSGSIZE;
@@ -391,6 +403,11 @@ static void put_body(struct pl_writer *writer, const struct pl_control *message)
 		break;
 	case PL_CONTROL_RAIL:
 		put_rail(writer, &message->rail);
+		break;
+	case PL_CONTROL_RAILS:
+		pl_put_u16(writer, message->rails.acceptor);
+		pl_put_u16(writer, message->rails.initiator);
+		pl_put_u8(writer, message->rails.rails);
 		break;
 	case PL_CONTROL_BYE:
 		break;

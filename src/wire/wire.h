@@ -67,6 +67,7 @@ enum pl_control_type {
 	PL_CONTROL_BYE,       /* orderly end */
 	PL_CONTROL_MESSAGE,   /* a small message that must not travel in the clear */
 	PL_CONTROL_RAIL,      /* a connection of the verbs fabric begins or ends */
+	PL_CONTROL_RAILS,     /* rails for memory near some ports: the acceptor's question, the initiator's answer */
 };
 #define PL_CONTROL_OPTIONAL 0x8000 /* receivers ignore messages of types from here on that they do not know */
 
@@ -131,6 +132,8 @@ struct pl_control_message {
 };
 
 #define PL_RAILS_MAX 8
+/* Ports of an end. */
+#define PL_PORTS_MAX 12
 
 /* CONNECT: of the initiator. ACCEPT: the acceptor's answer. DOWN: the sender uses the connection no more. */
 enum pl_rail_step { PL_RAIL_CONNECT = 1, PL_RAIL_ACCEPT, PL_RAIL_DOWN };
@@ -141,7 +144,8 @@ struct pl_rail_message {
 	uint8_t index;               /* rail */
 	uint16_t generation;         /* number of the connection */
 	uint8_t count;               /* CONNECT: all rails; else 0 */
-	uint8_t ports[PL_RAILS_MAX]; /* CONNECT: for each rail, the number of the acceptor's port in its advert */
+	/* CONNECT: for each rail, the numbers of its ports: low four bits in the acceptor's advert, others at the initiator */
+	uint8_t ports[PL_RAILS_MAX];
 	uint16_t renewals;           /* devices that the sender's end of the rail had before */
 	uint32_t qp_number;          /* 24 bits */
 	uint32_t psn;                /* first packet sequence number that the sender uses; 24 bits */
@@ -151,6 +155,12 @@ struct pl_rail_message {
 	uint8_t reads; /* reads and atomics that the sender's device serves at a time, and requests at a time */
 	bool global;   /* the sender's port needs a global route header */
 	uint8_t traffic_class, service_level; /* CONNECT: of both directions; ACCEPT: repeated */
+};
+
+/* Masks of ports, by the numbers in a CONNECT; 0: memory to which all ports of that end are alike. */
+struct pl_rails_message {
+	uint16_t acceptor, initiator;
+	uint8_t rails; /* answer: mask of the rails to use; question: 0 */
 };
 
 struct pl_control {
@@ -164,6 +174,7 @@ struct pl_control {
 		uint32_t lanes; /* 1 to 16 */
 		struct pl_control_message message;
 		struct pl_rail_message rail;
+		struct pl_rails_message rails;
 	};
 };
 

@@ -26,6 +26,7 @@
 #define CARD_INLINE 1024
 #define CARD_PORT 1
 #define CARD_LID 7
+#define CARD_DEVICES 8
 
 /* Limits and abilities of a card, one row for each. */
 struct card_character {
@@ -80,6 +81,9 @@ struct card_counts {
 	uint64_t locked;         /* bytes of live regions, without dma-bufs */
 	unsigned vectors; /* completion vectors in use at some time, a bit for each */
 	unsigned faults[CARD_FAULTS];
+	/* bytes that writes, reads and atomics moved between two devices, by the requester's and the other one */
+	uint64_t moved[CARD_DEVICES][CARD_DEVICES];
+	unsigned device_mrs[CARD_DEVICES]; /* regions registered so far */
 };
 
 struct card_context {
@@ -171,6 +175,8 @@ extern pthread_mutex_t card_lock;
 extern struct card_counts card_counts;
 /* counts.c: the counts, for programs that use the card */
 struct card_counts card_counts_now(void);
+/* A function of the card, for tests only. */
+void *card_function(const char *name);
 
 /* characters.c, mood.c */
 const struct card_character *card_character(void);
@@ -188,10 +194,13 @@ void card_forget(const void *argument);
 /* Reports an event to the context of its object, or to all contexts. */
 void card_event(struct ibv_async_event event);
 
-/* gid.c */
+/* Returns the number of a device, from 0. STANDIN_CARDS is the number of devices, 1 by default. */
+unsigned card_number(const struct ibv_context *of);
+
+/* gid.c: GIDs of a device, by its number */
 unsigned card_gid_count(void);
 /* Returns 0, or -ENODATA for an empty entry. */
-int card_gid(unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable);
+int card_gid(unsigned device, unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable);
 
 /* memory.c */
 struct card_access {

@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Counts of the stand-in card, which the program has loaded as libibverbs. */
+/* Counts and functions of the stand-in card, which the program has loaded as libibverbs. */
 #include <dlfcn.h>
 #include <string.h>
 
 #include "card/card.h"
 #include "support/check.h"
 
-struct card_counts card_counts_now(void)
+void *card_function(const char *name)
 {
 	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
-	void *found = library ? dlsym(library, "standin_card_counts") : NULL;
-	struct card_counts (*read)(void);
+	void *found = library ? dlsym(library, name) : NULL;
 
 	check(found);
-	memcpy(&read, &found, sizeof(read));
 	dlclose(library);
+	return found;
+}
+
+struct card_counts card_counts_now(void)
+{
+	void *found = card_function("standin_card_counts");
+	struct card_counts (*read)(void);
+
+	memcpy(&read, &found, sizeof(read));
 	return read();
 }

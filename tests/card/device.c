@@ -14,43 +14,57 @@
 #define PORT_PAUSE (3 * CARD_MILLISECOND)
 
 struct card_counts card_counts;
-static struct ibv_device device = { .node_type = IBV_NODE_CA };
+static struct ibv_device devices[CARD_DEVICES];
+static unsigned device_count;
 /* All open contexts; card_lock. */
 static struct card_context *contexts;
-static atomic_bool port_down;
+static atomic_bool port_down[CARD_DEVICES];
+
+unsigned card_number(const struct ibv_context *of)
+{
+	return (unsigned)(of->device - devices);
+}
 
 static int query_port_extended(struct ibv_context *of, uint8_t port, struct ibv_port_attr *attributes, size_t length)
 {
 	const struct card_character *character = card_character();
 	struct ibv_port_attr all = {
-		.state = port_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE,
+		.state = port_down[card_number(of)] ? IBV_PORT_DOWN : IBV_PORT_ACTIVE,
 		.max_mtu = IBV_MTU_4096,
 		.active_mtu = character->mtu,
 		.gid_tbl_len = (int)card_gid_count(),
 		.max_msg_sz = character->max_message,
 		.pkey_tbl_len = 1,
-		.lid = character->link_layer == IBV_LINK_LAYER_INFINIBAND ? CARD_LID : 0,
+		.lid = character->link_layer == IBV_LINK_LAYER_INFINIBAND ? (uint16_t)(CARD_LID + card_number(of)) : 0,
 		.link_layer = character->link_layer,
 		.flags = character->grh ? IBV_QPF_GRH_REQUIRED : 0,
 	};
 
-	(void)of;
 	if (port != CARD_PORT)
 		return EINVAL;
 	memcpy(attributes, &all, length < sizeof(all) ? length : sizeof(all));
 	return 0;
 }
 
+/* The character's name ends with a digit, which counts the devices. */
 static void device_fill(void)
 {
-	snprintf(device.name, sizeof(device.name), "%s", card_character()->device);
-	snprintf(device.dev_name, sizeof(device.dev_name), "uverbs0");
-	device.transport_type = card_character()->transport;
+	const char *name = card_character()->device, *count = getenv("STANDIN_CARDS");
+
+	device_count = count ? (unsigned)strtoul(count, NULL, 10) : 1;
+	if (device_count < 1 || device_count > CARD_DEVICES)
+		abort();
+	for (unsigned i = 0; i < device_count; i++) {
+		devices[i].node_type = IBV_NODE_CA;
+		devices[i].transport_type = card_character()->transport;
+		snprintf(devices[i].name, sizeof(devices[i].name), "%.*s%u", (int)strlen(name) - 1, name, i);
+		snprintf(devices[i].dev_name, sizeof(devices[i].dev_name), "uverbs%u", i);
+	}
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static struct card_context *context_make(void)
+static struct card_context *context_make(struct ibv_device *device)
 {
 	struct card_context *context = calloc(1, sizeof(*context));
 	int ends[2];
@@ -61,7 +75,7 @@ static struct card_context *context_make(void)
 	context->verbs.sz = sizeof(context->verbs);
 	context->verbs.query_port = query_port_extended;
 	context->verbs.context = (struct ibv_context){
-		.device = &device,
+		.device = device,
 		.ops = { .post_send = card_post,
 			 .poll_cq = card_poll,
 			 .req_notify_cq = card_arm,
@@ -102,11 +116,22 @@ void card_event(struct ibv_async_event event)
 			continue;
 }
 
+/* Events of a port go to the contexts of its device. */
+static void port_event(unsigned number, enum ibv_event_type type)
+{
+	const struct ibv_async_event event = { .element.port_num = CARD_PORT, .event_type = type };
+
+	for (struct card_context *at = contexts; at; at = at->next)
+		if (card_number(&at->verbs.context) == number && write(at->events, &event, sizeof(event)) < 0)
+			continue;
+}
+
 static void port_return(void *argument)
 {
-	(void)argument;
-	port_down = false;
-	card_event((struct ibv_async_event){ .element.port_num = CARD_PORT, .event_type = IBV_EVENT_PORT_ACTIVE });
+	unsigned number = (unsigned)((atomic_bool *)argument - port_down);
+
+	port_down[number] = false;
+	port_event(number, IBV_EVENT_PORT_ACTIVE);
 }
 
 void card_event_by_chance(struct card_qp *qp)
@@ -116,6 +141,7 @@ void card_event_by_chance(struct card_qp *qp)
 		IBV_EVENT_COMM_EST,   IBV_EVENT_SQ_DRAINED, IBV_EVENT_QP_LAST_WQE_REACHED,
 		IBV_EVENT_SRQ_LIMIT_REACHED, IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_QP_ACCESS_ERR,
 	};
+	unsigned number = card_number(qp->base.context);
 	struct ibv_async_event event;
 
 	if (!card_happens(CARD_EVENTS))
@@ -123,10 +149,10 @@ void card_event_by_chance(struct card_qp *qp)
 	event.event_type = kinds[card_random(sizeof(kinds) / sizeof(kinds[0]))];
 	switch (event.event_type) {
 	case IBV_EVENT_PORT_ERR:
-		if (!atomic_exchange(&port_down, true))
-			card_after(PORT_PAUSE, port_return, &port_down);
-		event.element.port_num = CARD_PORT;
-		break;
+		if (!atomic_exchange(&port_down[number], true))
+			card_after(PORT_PAUSE, port_return, &port_down[number]);
+		port_event(number, IBV_EVENT_PORT_ERR);
+		return;
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
 		event.element.srq = qp->base.srq;
 		break;
@@ -157,14 +183,15 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 
 struct ibv_device **ibv_get_device_list(int *count)
 {
-	struct ibv_device **list = calloc(2, sizeof(struct ibv_device *));
+	struct ibv_device **list = calloc(CARD_DEVICES + 1, sizeof(struct ibv_device *));
 
 	if (!list)
 		return NULL;
 	pthread_once(&once, device_fill);
-	list[0] = &device;
+	for (unsigned i = 0; i < device_count; i++)
+		list[i] = &devices[i];
 	if (count)
-		*count = 1;
+		*count = (int)device_count;
 	return list;
 }
 
@@ -180,9 +207,8 @@ const char *ibv_get_device_name(struct ibv_device *of)
 
 struct ibv_context *ibv_open_device(struct ibv_device *of)
 {
-	struct card_context *context = context_make();
+	struct card_context *context = context_make(of);
 
-	(void)of;
 	card_start();
 	pthread_mutex_lock(&card_lock);
 	context->next = contexts;
@@ -246,8 +272,7 @@ int ibv_query_port(struct ibv_context *of, uint8_t port, struct _compat_ibv_port
 
 int ibv_query_gid(struct ibv_context *of, uint8_t port, int index, union ibv_gid *gid)
 {
-	(void)of;
-	if (port != CARD_PORT || index < 0 || card_gid((unsigned)index, gid, NULL, NULL) == -EINVAL) {
+	if (port != CARD_PORT || index < 0 || card_gid(card_number(of), (unsigned)index, gid, NULL, NULL) == -EINVAL) {
 		errno = EINVAL;
 		return -1;
 	}
@@ -260,11 +285,10 @@ int _ibv_query_gid_ex(struct ibv_context *of, uint32_t port, uint32_t index, str
 	enum ibv_gid_type type;
 	int rc;
 
-	(void)of;
 	(void)flags;
 	if (size != sizeof(*entry))
 		return EINVAL;
-	rc = card_gid(index, &entry->gid, &type, NULL);
+	rc = card_gid(card_number(of), index, &entry->gid, &type, NULL);
 	entry->gid_index = index;
 	entry->port_num = port;
 	entry->gid_type = type;
@@ -303,6 +327,15 @@ struct card_counts standin_card_counts(void)
 	result = card_counts;
 	pthread_mutex_unlock(&card_lock);
 	return result;
+}
+
+/* For tests: takes a port down, or up again. */
+void standin_card_port(unsigned number, bool up)
+{
+	pthread_mutex_lock(&card_lock);
+	port_down[number] = !up;
+	port_event(number, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+	pthread_mutex_unlock(&card_lock);
 }
 
 /* An object that is left when the process ends fails the process. */

@@ -4,6 +4,7 @@
  *   i InfiniBand, m iWARP, n empty;
  *   l link-local address of RoCE v1, L of RoCE v2, 3 IPv4 address of RoCE v1, 4 of RoCE v2, 6 IPv6 address of RoCE v2;
  *   v IPv4 address of a VLAN, whose interface is down.
+ * Each further device has the next addresses.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,33 +26,34 @@ unsigned card_gid_count(void)
 	return (unsigned)strlen(card_character()->gids);
 }
 
-static union ibv_gid gid_by_letter(char letter)
+static union ibv_gid gid_by_letter(unsigned device, char letter)
 {
-	static const union ibv_gid link_local = { .raw = { 0xfe, 0x80, [8] = 0x02, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 5 } };
+	union ibv_gid link_local = { .raw = { 0xfe, 0x80, [8] = 0x02, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 5 } };
 
 	switch (letter) {
 	case '3':
 	case '4':
-		return gid_of_ipv4(htonl(INADDR_LOOPBACK));
+		return gid_of_ipv4(htonl(INADDR_LOOPBACK + device));
 	case '6':
-		return (union ibv_gid){ .raw = { [15] = 1 } };
+		return (union ibv_gid){ .raw = { [14] = (uint8_t)device, [15] = 1 } };
 	case 'v':
-		return gid_of_ipv4(htonl(0x0a090807));
+		return gid_of_ipv4(htonl(0x0a090807 + device));
 	case 'n':
 		return (union ibv_gid){ .raw = { 0 } };
 	default:
+		link_local.raw[14] = (uint8_t)device;
 		return link_local;
 	}
 }
 
-int card_gid(unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable)
+int card_gid(unsigned device, unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable)
 {
 	char letter;
 
 	if (index >= card_gid_count())
 		return -EINVAL;
 	letter = card_character()->gids[index];
-	*gid = gid_by_letter(letter);
+	*gid = gid_by_letter(device, letter);
 	if (type)
 		*type = strchr("i", letter) ? IBV_GID_TYPE_IB
 			: strchr("l3m", letter) ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;

@@ -165,6 +165,7 @@ static struct ibv_mr *region_add(struct ibv_pd *pd, struct card_mr made)
 		return NULL;
 	}
 	card_counts.mrs++;
+	card_counts.device_mrs[card_number(pd->context)]++;
 	card_counts.locked += mr->map ? 0 : mr->base.length;
 	mr->base.lkey = mr->base.rkey = key_make(mr, NULL);
 	if (card_happens(CARD_SLOW))

@@ -65,6 +65,19 @@ static void request_take(struct card_qp *qp, const struct ibv_send_wr *wr)
 	}
 }
 
+/* Counts the bytes of one-sided requests to other queue pairs. */
+static void count_bytes(const struct card_qp *qp, const struct ibv_send_wr *wr)
+{
+	const struct card_qp *peer = qp->loopback ? NULL : card_qp_find(qp->peer);
+	uint64_t *moved;
+
+	if (!peer || wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM || wr->opcode == IBV_WR_BIND_MW)
+		return;
+	moved = &card_counts.moved[card_number(qp->base.context)][card_number(peer->base.context)];
+	for (int i = 0; i < wr->num_sge; i++)
+		*moved += wr->sg_list[i].length;
+}
+
 int card_post(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct card_qp *qp = (struct card_qp *)base;
@@ -78,6 +91,7 @@ int card_post(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **
 			break;
 		request_take(qp, wr);
 		card_counts.posts++;
+		count_bytes(qp, wr);
 	}
 	if (rc) {
 		card_counts.refused++;

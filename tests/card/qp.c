@@ -251,22 +251,24 @@ void card_qp_fail(struct card_qp *qp)
 	}
 }
 
-/* True if a port of the machine has the address, of that version of RoCE. There is one card. */
-static bool has_gid(const union ibv_gid *wanted, enum ibv_gid_type type)
+/* True if the device has the address, of that version of RoCE. */
+static bool has_gid(unsigned device, const union ibv_gid *wanted, enum ibv_gid_type type)
 {
 	for (unsigned i = 0; i < card_gid_count(); i++) {
 		enum ibv_gid_type other;
 		union ibv_gid gid;
 
-		if (card_gid(i, &gid, &other, NULL) == 0 && other == type && !memcmp(&gid, wanted, sizeof(gid)))
+		if (card_gid(device, i, &gid, &other, NULL) == 0 && other == type && !memcmp(&gid, wanted, sizeof(gid)))
 			return true;
 	}
 	return false;
 }
 
 /* Path to the other end. Returns an errno. */
-static int qp_route(const struct ibv_qp_attr *attributes)
+static int qp_route(const struct card_qp *qp, const struct ibv_qp_attr *attributes)
 {
+	const struct card_qp *peer = card_qp_find(attributes->dest_qp_num);
+	unsigned far = peer ? card_number(peer->base.context) : 0;
 	const struct card_character *character = card_character();
 	bool usable;
 	enum ibv_gid_type type;
@@ -276,15 +278,24 @@ static int qp_route(const struct ibv_qp_attr *attributes)
 		return EINVAL;
 	if (!attributes->ah_attr.is_global)
 		return character->link_layer == IBV_LINK_LAYER_ETHERNET || character->grh ||
-				       attributes->ah_attr.dlid != CARD_LID
+				       attributes->ah_attr.dlid != CARD_LID + far
 			       ? EINVAL
 			       : 0;
-	if (card_gid(attributes->ah_attr.grh.sgid_index, &gid, &type, &usable) < 0)
+	if (card_gid(card_number(qp->base.context), attributes->ah_attr.grh.sgid_index, &gid, &type, &usable) < 0)
 		return EINVAL;
 	/* The interface of the entry must be up. */
 	if (!usable)
 		return ENODEV;
-	return has_gid(&attributes->ah_attr.grh.dgid, type) ? 0 : ENETUNREACH;
+	return has_gid(far, &attributes->ah_attr.grh.dgid, type) ? 0 : ENETUNREACH;
+}
+
+/* STANDIN_NETWORKS=apart: each device has a network of its own, and packets to other devices are lost. */
+static bool is_apart(const struct card_qp *qp, const struct card_qp *peer)
+{
+	const char *networks = getenv("STANDIN_NETWORKS");
+
+	return networks && !strcmp(networks, "apart") && peer &&
+	       card_number(qp->base.context) != card_number(peer->base.context);
 }
 
 /* Moves to RTR. */
@@ -293,7 +304,7 @@ static int qp_connect(struct card_qp *qp, const struct ibv_qp_attr *attributes, 
 	const int needed = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
 			   IBV_QP_MIN_RNR_TIMER;
 	const struct card_qp *peer = card_qp_find(attributes->dest_qp_num);
-	int rc = (mask & needed) == needed ? qp_route(attributes) : EINVAL;
+	int rc = (mask & needed) == needed ? qp_route(qp, attributes) : EINVAL;
 
 	if (rc)
 		return rc;
@@ -302,7 +313,7 @@ static int qp_connect(struct card_qp *qp, const struct ibv_qp_attr *attributes, 
 	qp->peer = attributes->dest_qp_num;
 	qp->receive_psn = attributes->rq_psn;
 	qp->loopback = qp->peer == qp->base.qp_num;
-	qp->mute = !qp->loopback && card_happens(CARD_PATH_LOST);
+	qp->mute = !qp->loopback && (is_apart(qp, peer) || card_happens(CARD_PATH_LOST));
 	card_counts.connects += !qp->loopback && peer && peer->peer == qp->base.qp_num;
 	return 0;
 }

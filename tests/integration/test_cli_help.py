@@ -120,7 +120,7 @@ def test_help_of_a_command_by_name(command):
 
 def test_page_of_shared_options():
     shown = run('help', 'options').stdout
-    assert {'--key', '--encrypt', '--no-encrypt', '--insecure', '--fabric', '--lanes', '--rails', '--device',
+    assert {'--key', '--encrypt', '--no-encrypt', '--insecure', '--fabric', '--lanes', '--rails', '--device', '--topology',
             '--traffic-class', '--narrow-grants', '--no-narrow-grants', '--timeout', '--identity', '--peer', '--known-hosts', '--trust-new',
             '--authorized', '--ca', '--old-key'} | OUTPUT_OPTIONS == set(OPTION.findall(shown))
     assert 'Mandatory or optional arguments' not in shown
@@ -147,7 +147,7 @@ def test_version():
 @pytest.mark.parametrize('command', COMMANDS)
 def test_commands_accept_the_shared_options(command, tmp_path):
     values = {'--key': tmp_path / 'key', '--fabric': 'tcp', '--lanes': '2', '--rails': '2', '--device': 'mlx5_0',
-              '--traffic-class': '104', '--timeout': '1', '--identity': 'id', '--peer': 'SHA256:x', '--known-hosts': 'hosts',
+              '--topology': '',              '--traffic-class': '104', '--timeout': '1', '--identity': 'id', '--peer': 'SHA256:x', '--known-hosts': 'hosts',
               '--authorized': 'list', '--ca': 'ca', '--old-key': 'old'}
     for option in shared_options(command) - {'--help', '--usage'}:
         run(command, option, *([values[option]] if option in values else []), '--help')

@@ -37,7 +37,7 @@ static struct key import_token(struct stranger *stranger, const uint8_t *token, 
 		fail("import: status %u, %zu bytes", (unsigned)get(body + 8, 4), length);
 	if (get(body + 12, 8) != PLAN_LENGTH || get(body + 20, 4) != rights)
 		fail("import: another grant than the token's");
-	return (struct key){ .rkey = (uint32_t)get(body + 43, 4), .address = get(body + 34, 8) };
+	return (struct key){ .rkey = (uint32_t)get(body + 46, 4), .address = get(body + 34, 8) };
 }
 
 /* -- frames ---------------------------------------------------------------------------------------- */

@@ -60,6 +60,7 @@ static void open_ports(struct verbs_rig *rig, bool ethernet, unsigned count)
 		port->active = true;
 		port->gids[0] = (struct verbs_gid){ .gid = gid_of(ethernet, port->number), .index = 3, .prefix = 64 };
 		port->gid_count = 1;
+		port->place = i;
 		pl_list_append(&rig->state.ports, &port->link);
 	}
 }
@@ -192,8 +193,8 @@ uint64_t verbs_rig_until(const struct pl_timer *timer)
 
 /* -- messages ------------------------------------------------------------------------------------- */
 
-struct pl_rail_message verbs_rig_expect(struct verbs_rig *rig, enum pl_rail_step step, unsigned index,
-					uint16_t generation)
+/* Reads the next message that was sent, which must be of this type. */
+static struct pl_control next_message(struct verbs_rig *rig, uint16_t expected)
 {
 	uint8_t header[PL_CONTROL_HEADER], body[PL_CONTROL_BODY_MAX];
 	struct pl_control control;
@@ -202,9 +203,26 @@ struct pl_rail_message verbs_rig_expect(struct verbs_rig *rig, enum pl_rail_step
 
 	assert_int_equal(read(rig->far, header, sizeof(header)), sizeof(header));
 	assert_int_equal(pl_control_header_decode(header, &type, &length), 0);
-	assert_int_equal(type, PL_CONTROL_RAIL);
+	assert_int_equal(type, expected);
 	assert_int_equal(read(rig->far, body, length), length);
 	assert_int_equal(pl_control_decode(type, body, length, &control), 0);
+	return control;
+}
+
+void verbs_rig_expect_rails(struct verbs_rig *rig, uint16_t acceptor, uint16_t initiator, uint8_t rails)
+{
+	struct pl_control control = next_message(rig, PL_CONTROL_RAILS);
+
+	assert_int_equal(control.rails.acceptor, acceptor);
+	assert_int_equal(control.rails.initiator, initiator);
+	assert_int_equal(control.rails.rails, rails);
+}
+
+struct pl_rail_message verbs_rig_expect(struct verbs_rig *rig, enum pl_rail_step step, unsigned index,
+					uint16_t generation)
+{
+	struct pl_control control = next_message(rig, PL_CONTROL_RAIL);
+
 	assert_int_equal(control.rail.step, step);
 	assert_int_equal(control.rail.index, index);
 	assert_int_equal(control.rail.generation, generation);

@@ -70,6 +70,8 @@ uint64_t verbs_rig_until(const struct pl_timer *timer);
 /* Returns the next message that was sent, which must be of this kind. */
 struct pl_rail_message verbs_rig_expect(struct verbs_rig *rig, enum pl_rail_step step, unsigned index,
 					uint16_t generation);
+/* Checks the next message that was sent, a question for rails or an answer. */
+void verbs_rig_expect_rails(struct verbs_rig *rig, uint16_t acceptor, uint16_t initiator, uint8_t rails);
 /* Checks that no message was sent. */
 void verbs_rig_expect_silence(struct verbs_rig *rig);
 

@@ -30,7 +30,7 @@ static void test_connection(void **state)
 	(void)state;
 	assert_int_equal(request.count, 2);
 	assert_int_equal(request.ports[0], 0);
-	assert_int_equal(request.ports[1], 1);
+	assert_int_equal(request.ports[1], 0x11);
 	assert_int_equal(request.qp_number, rail->qp->qp_num);
 	assert_int_equal(request.lid, 21);
 	assert_int_equal(request.traffic_class, 96);

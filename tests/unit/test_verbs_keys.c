@@ -50,7 +50,7 @@ static const struct verbs_remote_key *make_key(struct rig *rig, struct pl_remote
 /* A truncated key covers the rails whose keys it has; unknown rails and orderings count as the safe ones. */
 static void test_keys(void **state)
 {
-	const size_t first = 8 + 8 + 1, windows = first + 4 * RAILS, order = windows + 1, whole = order + 1;
+	const size_t first = 8 + 8 + 1 + 1 + 2, windows = first + 4 * RAILS, order = windows + 1, whole = order + 1;
 	struct rig *rig = rig_new();
 	struct pl_writer writer;
 	struct pl_remote remote;
@@ -61,6 +61,8 @@ static void test_keys(void **state)
 	pl_put_u64(&writer, 11);
 	pl_put_u64(&writer, 22);
 	pl_put_u8(&writer, 0xff);
+	pl_put_u8(&writer, RAILS);
+	pl_put_u16(&writer, 0xf005);
 	pl_put_u32(&writer, 33);
 	pl_put_u32(&writer, 44);
 	pl_put_u8(&writer, 0xfe);
@@ -72,6 +74,7 @@ static void test_keys(void **state)
 		assert_int_equal(key->windows, length > windows ? 2 : 0);
 		assert_int_equal(key->present, rails & (length > windows ? 1 : 3));
 		assert_int_equal(key->order, length > order ? PL_ORDER_READ : PL_ORDER_HOST);
+		assert_int_equal(key->near, length >= first ? 5 : 0);
 		assert_int_equal(key->rkeys[0], length >= first + 4 ? 33 : 0);
 		remote.forget(&remote);
 		assert_true(pl_list_empty(&rig->endpoint.targets));

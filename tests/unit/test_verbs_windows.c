@@ -452,6 +452,8 @@ static uint8_t import_bound(struct rig *rig, uint16_t generation, size_t cut)
 	pl_put_u64(&writer, 1);
 	pl_put_u64(&writer, 4096);
 	pl_put_u8(&writer, 1);
+	pl_put_u8(&writer, 1);
+	pl_put_u16(&writer, 0);
 	pl_put_u32(&writer, 77);
 	pl_put_u8(&writer, 1);
 	pl_put_u8(&writer, 0);

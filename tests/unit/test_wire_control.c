@@ -62,6 +62,7 @@ static struct pl_control sample(enum pl_control_type type)
 		message.message = (struct pl_control_message){ 9, 4, (const uint8_t *)"text" };
 		break;
 	case PL_CONTROL_RAIL: /* test_wire_rail.c */
+	case PL_CONTROL_RAILS:
 	case PL_CONTROL_BYE:
 		break;
 	}
@@ -247,7 +248,7 @@ static void test_header(void **state)
 
 static void test_unknown_types(void **state)
 {
-	static const uint16_t types[] = { 0, PL_CONTROL_RAIL + 1, 0x0101, 0xffff };
+	static const uint16_t types[] = { 0, PL_CONTROL_RAILS + 1, 0x0101, 0xffff };
 	uint8_t body[4] = { 0 }, buffer[64];
 	struct pl_control message;
 
@@ -271,7 +272,7 @@ static void test_body_too_long(void **state)
 	assert_int_equal(control_decode_exact(PL_CONTROL_LANES, body, PL_CONTROL_BODY_MAX, &message), -EPROTO);
 	/* An unknown type is named first. */
 	assert_int_equal(control_decode_exact(PL_CONTROL_HELLO - 1, body, PL_CONTROL_BODY_MAX + 1, &message), -ENOMSG);
-	assert_int_equal(control_decode_exact(PL_CONTROL_RAIL + 1, body, PL_CONTROL_BODY_MAX + 1, &message), -ENOMSG);
+	assert_int_equal(control_decode_exact(PL_CONTROL_RAILS + 1, body, PL_CONTROL_BODY_MAX + 1, &message), -ENOMSG);
 }
 
 /* Checks that messages with all fields at their largest fit and survive a round trip. */

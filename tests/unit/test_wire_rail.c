@@ -206,6 +206,29 @@ static void test_down_is_empty(void **state)
 		expect_values(PL_RAIL_DOWN, at, 0, 0);
 }
 
+/* A question for rails, or its answer: masks of ports that exist, and of any rails. */
+static void test_rails(void **state)
+{
+	struct pl_control message = { .type = PL_CONTROL_RAILS, .rails = { 0x0fff, 0x0801, 0xff } }, decoded;
+	static const uint8_t body[] = { 0xff, 0x0f, 0x01, 0x08, 0xff, 0 };
+	uint8_t bytes[BUFFER_SIZE];
+
+	(void)state;
+	assert_int_equal(pl_control_encode(&message, bytes, sizeof(bytes)), PL_CONTROL_HEADER + 5);
+	assert_memory_equal(bytes + PL_CONTROL_HEADER, body, 5);
+	assert_int_equal(control_decode_exact(PL_CONTROL_RAILS, body, 5, &decoded), 0);
+	assert_int_equal(decoded.rails.acceptor, 0x0fff);
+	assert_int_equal(decoded.rails.initiator, 0x0801);
+	assert_int_equal(decoded.rails.rails, 0xff);
+	assert_int_equal(control_decode_exact(PL_CONTROL_RAILS, body, 4, &decoded), -EPROTO);
+	assert_int_equal(control_decode_exact(PL_CONTROL_RAILS, body, 6, &decoded), -EPROTO);
+	message.rails.acceptor = 1 << PL_PORTS_MAX;
+	expect_refused(&message);
+	message.rails.acceptor = 0;
+	message.rails.initiator = 0x8000;
+	expect_refused(&message);
+}
+
 static void test_no_queue_pair(void **state)
 {
 	struct pl_control message = rail_sample(PL_RAIL_ACCEPT);
@@ -257,6 +280,7 @@ int main(void)
 		cmocka_unit_test(test_truncated_and_trailing),
 		cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_down_is_empty),
+		cmocka_unit_test(test_rails),
 		cmocka_unit_test(test_no_queue_pair),
 		cmocka_unit_test(test_encoder_refuses),
 	};

@@ -57,6 +57,7 @@ struct cli_options {
 	void *trust_user;
 	const char *fabric;   /* NULL: "auto" */
 	const char *devices;  /* NULL: all */
+	const char *topology; /* NULL: the kernel's view */
 	unsigned lanes;       /* 0: the library's default, as for rails and traffic_class */
 	unsigned rails;
 	unsigned traffic_class;
@@ -93,7 +94,7 @@ void cli_print_shared_options(void);
 
 /* Arguments that repeat the connection options on the command line of another `peerlane` process. */
 struct cli_connection_arguments {
-	const char *list[28];
+	const char *list[30];
 	size_t count;
 	char lanes[12], rails[12], traffic_class[12];
 };

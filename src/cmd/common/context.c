@@ -125,6 +125,7 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 	library.lanes = options->lanes;
 	library.fabric = options->fabric;
 	library.rails = options->rails;
+	library.topology = options->topology;
 	library.narrow_grants = options->narrow;
 	library.traffic_class = options->traffic_class;
 	library.peers_max = options->peers_max;

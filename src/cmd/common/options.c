@@ -13,6 +13,7 @@ enum {
 	OPTION_NARROW,
 	OPTION_WIDE,
 	OPTION_CLASS,
+	OPTION_TOPOLOGY,
 	OPTION_CLEAR,
 	OPTION_USAGE,
 	OPTION_OLD_KEY,
@@ -41,10 +42,14 @@ static const struct argp_option shared_options[] = {
 	{ "lanes", 'S', "N", 0, "Use up to N tcp sockets for data, 1 to 16 (default: depends on the cores)",
 	  GROUP_CONNECTION },
 	{ "rails", OPTION_RAILS, "N", 0,
-	  "Use N RDMA queue pairs, 1 to 8, spread over all cards that reach the peer (default: one on each of two "
-	  "cards)",
+	  "Use N RDMA queue pairs, 1 to 8, spread over all cards that reach the peer (default: one on each card near the "
+	  "memory, at most two)",
 	  GROUP_CONNECTION },
 	{ "device", OPTION_DEVICE, "NAME,...", 0, "Use only these RDMA devices, for example mlx5_0 or mlx5_1:1",
+	  GROUP_CONNECTION },
+	{ "topology", OPTION_TOPOLOGY, "FILE", 0,
+	  "Take the RDMA devices near each memory from an NCCL topology file; \"\": all are alike (default: as the kernel "
+	  "has them)",
 	  GROUP_CONNECTION },
 	{ "traffic-class", OPTION_CLASS, "N", 0,
 	  "Set the traffic class of the packets, 1 to 255 (default: none)", GROUP_CONNECTION },
@@ -147,6 +152,9 @@ static error_t parse_connection_option(struct cli_options *options, int key, cha
 		return 0;
 	case OPTION_DEVICE:
 		options->devices = argument;
+		return 0;
+	case OPTION_TOPOLOGY:
+		options->topology = argument;
 		return 0;
 	case OPTION_CLASS:
 		if (cli_parse_number(argument, 1, 255, &options->traffic_class))
@@ -324,6 +332,7 @@ void cli_connection_arguments(const struct cli_options *options, struct cli_conn
 	add_connection_argument(arguments, "--lanes", format_number_option(options->lanes, arguments->lanes));
 	add_connection_argument(arguments, "--rails", format_number_option(options->rails, arguments->rails));
 	add_connection_argument(arguments, "--device", options->devices);
+	add_connection_argument(arguments, "--topology", options->topology);
 	add_connection_argument(arguments, "--traffic-class",
 				format_number_option(options->traffic_class, arguments->traffic_class));
 	add_connection_argument(arguments, "--old-key", options->old_key_file);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Operations table of the verbs fabric. */
 #include "fabric/verbs/data/flush.h"
+#include "fabric/verbs/memory/near.h"
 
 static const char reason[] = "verbs: the network card reads and writes the region itself";
 
@@ -77,7 +78,9 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	endpoint->base.peer = peer;
 	endpoint->state = state;
 	pl_timer_init(&endpoint->patience, nothing_followed);
+	pl_timer_init(&endpoint->parking, verbs_parking_ended);
 	pl_list_init(&endpoint->waiting);
+	pl_list_init(&endpoint->parked);
 	pl_list_init(&endpoint->again);
 	pl_list_init(&endpoint->spare);
 	pl_list_init(&endpoint->early);
@@ -153,16 +156,22 @@ static bool verbs_devices(struct pl_context *context)
 	return verbs_state_get(context, NULL);
 }
 
-/* Registers the region with the devices of all rails.  A refusal shows in the first transfer. */
+/*
+ * Registers the region with the devices near it, or those of the first rails.  A refusal shows in the first transfer.
+ */
 static unsigned verbs_prepare(struct pl_endpoint *base, struct pl_region *region)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+	uint16_t near = verbs_port_numbers(endpoint, verbs_near(endpoint->state, region));
+	uint8_t rails = endpoint->choices[0].rails;
 	uint32_t lkey;
 
-	for (unsigned i = 0; i < endpoint->rail_count; i++) {
-		if (endpoint->rails[i].device)
+	for (unsigned i = 0; i < endpoint->port_count; i++)
+		if (near & 1u << i)
+			verbs_local_key(endpoint->state, endpoint->ports[i]->device, region, false, &lkey);
+	for (unsigned i = 0; i < endpoint->rail_count && !near; i++)
+		if (rails & 1u << i && endpoint->rails[i].device)
 			verbs_local_key(endpoint->state, endpoint->rails[i].device, region, false, &lkey);
-	}
 	return 0;
 }
 
@@ -225,6 +234,7 @@ static void verbs_sweep(struct pl_endpoint *base)
 	endpoint->flushing = true;
 	drop_list(endpoint, &endpoint->waiting, false);
 	drop_list(endpoint, &endpoint->again, false);
+	drop_list(endpoint, &endpoint->parked, false);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		drop_list(endpoint, &endpoint->rails[i].held, false);
 	endpoint->flushing = flushing;
@@ -341,10 +351,12 @@ static void verbs_close(struct pl_endpoint *base)
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		end_link(&endpoint->rails[i]);
 	pl_timer_clear(home, &endpoint->patience);
+	pl_timer_clear(home, &endpoint->parking);
 	for (unsigned i = 0; i < VERBS_RAILS; i++)
 		close_rail(&endpoint->rails[i], home);
 	drop_list(endpoint, &endpoint->again, true);
 	drop_list(endpoint, &endpoint->waiting, true);
+	drop_list(endpoint, &endpoint->parked, true);
 	verbs_spare_drop(endpoint);
 	forget_targets(endpoint);
 	verbs_flushes_forget(endpoint);
@@ -371,6 +383,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.describe = verbs_describe,
 	.connect = verbs_connect,
 	.rail = verbs_rail_message,
+	.rails = verbs_rails_message,
 	.up = verbs_is_up,
 	.join = verbs_join,
 	.widen = verbs_widen,

@@ -5,6 +5,22 @@
 
 #include "fabric/verbs/rail.h"
 
+/* Combinations of near ports for which an endpoint remembers rails. */
+#define VERBS_CHOICES 32
+
+/* Rails for transfers between memory near some ports of this end and memory near some ports of the other end. */
+struct verbs_choice {
+	unsigned near; /* mask of places; 0: all ports are alike */
+	uint16_t far;  /* mask of the other end's ports, by number; 0: all ports are alike */
+	uint8_t rails;
+	bool known; /* acceptor: the initiator has answered */
+};
+
+struct verbs_far_port {
+	uint8_t link_layer;
+	union ibv_gid gid;
+};
+
 struct verbs_endpoint {
 	struct pl_endpoint base;
 	struct verbs_state *state;
@@ -22,10 +38,17 @@ struct verbs_endpoint {
 	struct pl_list targets;   /* state->lock */
 	uint64_t down_since;      /* time since no rail is up; 0: one is, or none was so far */
 
-	/* acceptor: advertised ports, and their addresses */
+	/* This end's ports; an acceptor advertises them with their addresses. An initiator knows the acceptor's ports. */
 	struct verbs_port *ports[VERBS_PORTS_MAX];
 	union ibv_gid gids[VERBS_PORTS_MAX];
 	unsigned port_count;
+	struct verbs_far_port far_ports[VERBS_PORTS_MAX];
+	unsigned far_port_count;
+	unsigned rails_most;                          /* initiator: limit of both ends */
+	struct verbs_choice choices[VERBS_CHOICES]; /* the first one is for memory to which all ports are alike */
+	unsigned choice_count;
+	struct pl_list parked; /* transfers that wait for the first connection of their rails, or for the initiator's answer */
+	struct pl_timer parking;
 	struct pl_task *abandoned; /* to be posted when no connector uses the rails any more */
 
 	struct pl_list waiting; /* waiting work */
@@ -67,6 +90,28 @@ static inline unsigned verbs_rails_up(const struct verbs_endpoint *endpoint)
 		count += endpoint->rails[i].link == VERBS_UP;
 	return count;
 }
+
+/* rail_choice.c: rails by the cards near the memory at both ends */
+/* Sets the rails of the first choice. */
+void verbs_choices_open(struct verbs_endpoint *endpoint);
+/* Returns the number of the choice for a transfer; `near` is a mask of places. Makes rails if they are missing. */
+uint8_t verbs_choose(struct verbs_endpoint *endpoint, unsigned near, uint16_t far);
+/*
+ * Returns the rails that carry such transfers now, without those over which the owner refuses a key of the target; 0:
+ * they must wait.
+ */
+uint8_t verbs_live_rails(const struct verbs_endpoint *endpoint, uint8_t choice, const struct verbs_remote_key *target);
+/* Returns the device by which to register local memory for such transfers. */
+struct verbs_device *verbs_device_of(const struct verbs_endpoint *endpoint, uint8_t choice);
+/* Makes work wait until rails come up or fail. */
+void verbs_park(struct verbs_endpoint *endpoint, struct verbs_work *work);
+/* Takes parked work before the waiting work, since something has changed. The caller flushes. */
+void verbs_unpark(struct verbs_endpoint *endpoint);
+void verbs_parking_ended(struct pl_timer *timer);
+/* Handles a question for rails, or the answer. Returns 0 or -EPROTO. */
+int verbs_rails_message(struct pl_endpoint *endpoint, const struct pl_rails_message *message);
+/* Returns the numbers of this end's ports that are in a mask of places. */
+uint16_t verbs_port_numbers(const struct verbs_endpoint *endpoint, unsigned places);
 
 /* pack.c */
 /* True if waiting work can be packed with a frame, which was taken from the list. */

@@ -41,7 +41,8 @@ struct verbs_rail {
 	struct verbs_port *port;
 	struct ibv_qp *qp; /* NULL: none */
 	union ibv_gid gid, far_gid; /* far_gid: initiator; of the acceptor's port */
-	uint8_t far_port;           /* initiator: number of the acceptor's port in its advert */
+	uint8_t near_port, far_port; /* numbers of both ports, each in the list of its end */
+	uint64_t wait_until;         /* work for this rail waits so long for a connection, before others take it */
 	struct {
 		uint32_t psn;
 		uint16_t lid;

@@ -32,6 +32,8 @@
 #define VERBS_HINT_DEVICE \
 	"load the card's driver and ib_uverbs, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
 	"see what there is with: rdma link"
+/* Ports of a context that have a place, and thus a bit in masks of ports near a memory. */
+#define VERBS_PLACES 31
 /* Entries of a port's GID table that are kept; threads that connect queue pairs. */
 #define VERBS_GIDS 16
 #define VERBS_CONNECTORS 8
@@ -79,6 +81,8 @@ struct verbs_port {
 	struct verbs_device *device; /* the successor of the same name, once the device was removed */
 	uint8_t number, link_layer;
 	bool active;
+	unsigned place; /* index in state->places; VERBS_PLACES: none is left */
+	char name[IBV_SYSFS_NAME_MAX], firmware[64]; /* of the device */
 	struct verbs_gid gids[VERBS_GIDS]; /* the best first */
 	unsigned gid_count;
 };
@@ -161,6 +165,9 @@ struct verbs_state {
 	const struct verbs_library *library;
 	pthread_mutex_t lock;
 	struct pl_list devices, queues, ports;
+	struct verbs_port *places[VERBS_PLACES]; /* ports in the order in which they were found; never removed */
+	atomic_uint place_count;
+	unsigned turn; /* next of equally near ports; grant_lock */
 	uint64_t looked;   /* time of the last look at the ports; 0: none */
 	atomic_bool stale; /* a device reported a change since */
 	struct {
@@ -220,13 +227,15 @@ bool verbs_connector_withdraw(struct verbs_connector *connector, struct verbs_re
 void verbs_connector_wait(struct verbs_connector *connector);
 
 /* rail_path.c: the choice of rails */
-#define VERBS_PORTS_MAX 12
+#define VERBS_PORTS_MAX PL_PORTS_MAX
 int verbs_serves(struct pl_peer *peer, struct pl_error *error);
 /* Acceptor: fills endpoint->ports. Returns 0 or -ENODEV. */
 int verbs_offer_ports(struct verbs_endpoint *endpoint);
 void verbs_advert_write(const struct verbs_endpoint *endpoint, struct pl_writer *writer);
 /* Reads the peer's advert, and chooses rails. Returns 0, -EPROTO, or -ENODEV if no rail is possible. */
 int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader);
+/* Initiator: returns rails between ports of both masks, by number (0: any), and makes those that are missing. */
+uint8_t verbs_rails_between(struct verbs_endpoint *endpoint, uint16_t near, uint16_t far);
 
 /* buffer_pool.c */
 int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_state *state,

@@ -24,9 +24,10 @@
 /* Bytes of a chunk of a large operation, if the device has no lower limit. */
 #define VERBS_CHUNK (8u << 20)
 #define VERBS_CHUNK_LEAST 8192u
-/* Most rails of an endpoint; and the cards used by default. */
+/* Most rails of an endpoint; rails that are connected first, and cards that a region uses, both by default. */
 #define VERBS_RAILS PL_RAILS_MAX
 #define VERBS_RAILS_DEFAULT 2
+#define VERBS_CARDS_DEFAULT 2
 /* Bytes of one operation that justify another rail, and that a rail may have posted beside others. */
 #define VERBS_SLICE (64u << 10)
 #define VERBS_SLICE_MAX (1u << 20)
@@ -50,6 +51,8 @@ struct verbs_remote_key {
 	uint8_t present; /* rails with a key, one bit each */
 	/* rails whose key must be requested when they come up: of a window each time, or of a new device */
 	uint8_t windows;
+	uint8_t refused; /* rails over which the owner has no key for this end */
+	uint16_t near;   /* the owner's ports near the memory, by their numbers; 0: all are alike */
 	enum pl_memory_order order;
 };
 
@@ -73,13 +76,14 @@ struct verbs_work {
 	bool rest;                   /* stands for the chunks from `segment` and `offset` on */
 	bool refused;                /* by the other end, once */
 	uint8_t refusals;            /* by this end's device, or its driver */
-	bool first_only;             /* other rails' devices cannot reach the memory */
+	bool first_only;             /* only the device of the lkey reaches the memory */
+	uint8_t choice;              /* write, read, atomic: its rails, in endpoint->choices */
 	struct verbs_rail *only;     /* for this rail only */
 	struct verbs_buffer *buffer; /* frame; the result of an atomic operation; staged bytes */
 	struct pl_region *region;    /* write, read; frame, if it is gathered */
 	unsigned segment;            /* `rest` only */
 	uint64_t offset;
-	const struct verbs_remote_key *target; /* write, read, atomic */
+	struct verbs_remote_key *target; /* write, read, atomic */
 	uint64_t remote;                       /* remote address */
 	uint32_t length, lkey;
 	uint32_t rkey;                          /* bind: key of the window */

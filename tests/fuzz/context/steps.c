@@ -208,7 +208,7 @@ static void fill_rail(const struct fuzz_step *step, struct pl_rail_message *rail
 static void step_control(struct intruder *intruder, const struct fuzz_step *step)
 {
 	static const uint8_t text[PL_SEND_COPY_MAX] = { FILL };
-	struct pl_control message = { .type = step->kind % 10 };
+	struct pl_control message = { .type = step->kind % 11 };
 	uint8_t bytes[MESSAGE_MAX];
 	size_t cut;
 	int length;
@@ -231,6 +231,8 @@ static void step_control(struct intruder *intruder, const struct fuzz_step *step
 		};
 	else if (message.type == PL_CONTROL_RAIL)
 		fill_rail(step, &message.rail);
+	else if (message.type == PL_CONTROL_RAILS)
+		message.rails = (struct pl_rails_message){ step->key % 16, step->length % 16, step->flags };
 	length = pl_control_encode(&message, bytes, sizeof(bytes));
 	if (length <= 0)
 		return;

@@ -235,7 +235,15 @@ static bool repeated(const struct verbs_endpoint *endpoint, unsigned index)
 	return false;
 }
 
-/* Reads back through each device. */
+/* True if a peer got a key by which the rail's port writes to the region. */
+static bool writes_through(const struct verbs_rail *rail, struct pl_region *region)
+{
+	unsigned exported = atomic_load(&region->exported);
+
+	return !exported || rail->port->place == VERBS_PLACES || exported & 1u << rail->port->place;
+}
+
+/* Reads back through each device that can have written. */
 static void read_by_all(struct verbs_endpoint *endpoint, struct pl_region *region, struct verbs_flush *flush)
 {
 	unsigned before = flush->reads;
@@ -243,6 +251,8 @@ static void read_by_all(struct verbs_endpoint *endpoint, struct pl_region *regio
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 
+		if (!writes_through(rail, region))
+			continue;
 		if (rail->queue && rail->qp && !repeated(endpoint, i) && verbs_loopback_read(rail, region, flush) < 0)
 			flush->failed = true;
 	}

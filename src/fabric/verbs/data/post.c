@@ -69,10 +69,10 @@ static struct verbs_rail *frame_rail(struct verbs_endpoint *endpoint)
 	return framer && verbs_usable(framer) ? framer : NULL;
 }
 
-static bool takes(const struct verbs_rail *rail, const struct verbs_work *work)
+static bool takes(const struct verbs_rail *rail, const struct verbs_work *work, uint8_t live)
 {
-	return verbs_usable(rail) && (rail->index == 0 || !work->first_only) &&
-	       verbs_reaches(work->target, rail->index);
+	return live & 1u << rail->index && verbs_usable(rail) &&
+	       (!work->first_only || rail->device == work->lkey_device) && verbs_reaches(work->target, rail->index);
 }
 
 /*
@@ -81,30 +81,37 @@ static bool takes(const struct verbs_rail *rail, const struct verbs_work *work)
 static struct verbs_rail *transfer_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
 	struct verbs_rail *best = NULL, *latest = endpoint->latest;
+	uint8_t live = verbs_live_rails(endpoint, work->choice, work->target);
 
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 
-		if (takes(rail, work) && (!best || rail->posted_bytes < best->posted_bytes))
+		if (takes(rail, work, live) && (!best || rail->posted_bytes < best->posted_bytes))
 			best = rail;
 	}
 	if (best && latest && latest->posted_bytes + work->length < best->posted_bytes + VERBS_SLICE &&
-	    takes(latest, work))
+	    takes(latest, work, live))
 		best = latest;
 	return best;
 }
 
-/* A word is atomic only among operations of one device, so the first device that is up does all atomic operations. */
+/*
+ * A word is atomic only among operations of one device: the owner's first one that is near the memory, or is up, does
+ * all atomic operations.
+ */
 static struct verbs_rail *atomic_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
+	uint8_t live = verbs_live_rails(endpoint, work->choice, work->target);
+	struct verbs_rail *first = NULL;
+
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 
-		if (rail->link == VERBS_UP && rail->device->attributes.atomic_cap != IBV_ATOMIC_NONE &&
-		    verbs_reaches(work->target, i))
-			return verbs_usable(rail) ? rail : NULL;
+		if (live & 1u << i && rail->device->attributes.atomic_cap != IBV_ATOMIC_NONE &&
+		    verbs_reaches(work->target, i) && (!first || rail->far_port < first->far_port))
+			first = rail;
 	}
-	return NULL;
+	return first && verbs_usable(first) ? first : NULL;
 }
 
 struct verbs_rail *verbs_choose_of_many(struct verbs_endpoint *endpoint, const struct verbs_work *work)
@@ -134,7 +141,7 @@ static uint32_t piece_of(const struct verbs_rail *rail, const struct verbs_work 
 
 	if (work->length < 2 * VERBS_SLICE || most < VERBS_SLICE)
 		return PL_MIN(work->length, most);
-	up = verbs_rails_up(rail->endpoint);
+	up = (unsigned)__builtin_popcount(verbs_live_rails(rail->endpoint, work->choice, work->target) & work->target->present);
 	if (up < 2)
 		return PL_MIN(work->length, most);
 	share = PL_MIN(PL_MAX(work->length / up, VERBS_SLICE), VERBS_SLICE_MAX);
@@ -157,10 +164,26 @@ static bool has_enough(const struct verbs_rail *rail)
 }
 
 /* True if the peer revoked the key, or the connection is gone. */
-static bool nobody_takes(const struct verbs_work *work)
+static bool nobody_takes(const struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
-	return (work->target && !(work->target->present | work->target->windows)) ||
-	       (work->only && work->only->link != VERBS_UP);
+	return (work->target && !verbs_obtainable(endpoint, work->target)) || (work->only && work->only->link != VERBS_UP);
+}
+
+/*
+ * No rail takes the transfer. Asks for a key if it is missing, or lets the transfer wait for its rails, apart from other
+ * work. Returns false if it stays the first.
+ */
+static bool await_rail(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	uint8_t live = verbs_live_rails(endpoint, work->choice, work->target);
+
+	if (!work->target || work->only)
+		return false;
+	if (!live) {
+		verbs_park(endpoint, work);
+		return true;
+	}
+	return !(live & work->target->present) && verbs_ask_missing(endpoint, work->target, live);
 }
 
 static void add_to_batch(struct batch *batch, struct verbs_rail *rail, struct verbs_work *work)
@@ -222,13 +245,15 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		verbs_work_expand(endpoint, work);
 		return true;
 	}
-	if (nobody_takes(work)) {
+	if (nobody_takes(endpoint, work)) {
 		pl_list_remove(&work->link);
 		pl_wire_fail(&error, PL_WIRE_UNKNOWN_KEY, "post", NULL);
 		end_waiting_work(endpoint, work, &error);
 		return true;
 	}
 	rail = verbs_choose_rail(endpoint, work);
+	if (!rail && await_rail(endpoint, work))
+		return true;
 	if (!rail || (batch->rail && rail != batch->rail) || (work->length >= VERBS_SLICE && has_enough(rail)))
 		return false;
 	if (work->kind == VERBS_BIND)
@@ -251,8 +276,9 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		rc = verbs_rail_key(rail, work);
 	if (rc < 0 && work->gathered)
 		rc = verbs_gather_not(work);
-	if (rc < 0 && rail->index && work->kind != VERBS_FRAME) {
-		/* The first rail's device reaches the memory. */
+	if (rc < 0 && work->kind != VERBS_FRAME && work->lkey_device && work->lkey_device != rail->device &&
+	    !work->first_only) {
+		/* That device reaches the memory. */
 		work->first_only = true;
 		pl_list_prepend(&endpoint->waiting, &work->link);
 		return true;
@@ -267,6 +293,8 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	}
 	if (work->operation)
 		verbs_carried_by(work->operation, rail);
+	if (work->choice)
+		verbs_explain_rail(rail, work);
 	if (work->kind == VERBS_FRAME)
 		build_request(rail, work);
 	if (work->notify && !work->counted) {

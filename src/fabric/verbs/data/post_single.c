@@ -4,6 +4,7 @@
  * room. It enters no list.
  */
 #include "fabric/verbs/data/request.h"
+#include "fabric/verbs/memory/near.h"
 
 /*
  * Posts work whose buffer is filled, if it needs one. Returns false if something is in the way; the caller keeps the
@@ -38,6 +39,8 @@ PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_wor
 	/* Runs while the device works: completions need the engine, so none is taken before this. */
 	if (work->kind != VERBS_FRAME)
 		verbs_carried_by(work->operation, rail);
+	if (work->choice)
+		verbs_explain_rail(rail, work);
 	rail->unsignaled = 0;
 	verbs_account(rail, work);
 	pl_list_append(&rail->posted, &work->link);
@@ -49,9 +52,10 @@ PL_ALWAYS_INLINE bool post_single(struct verbs_endpoint *endpoint, struct pl_ope
 {
 	const struct pl_segment *segment = operation->segments;
 	struct verbs_device *device = endpoint->rails[0].device;
+	uint8_t choice = 0;
 	enum verbs_work_kind kind = verbs_kind_of(operation);
 	bool written = kind == VERBS_READ;
-	const struct verbs_remote_key *target;
+	struct verbs_remote_key *target;
 	const char *refusal;
 	struct verbs_work *work;
 	uint32_t lkey = 0;
@@ -64,6 +68,12 @@ PL_ALWAYS_INLINE bool post_single(struct verbs_endpoint *endpoint, struct pl_ope
 	    (kind == VERBS_ATOMIC &&
 	     (device->attributes.atomic_cap == IBV_ATOMIC_NONE || (target->address + segment->remote_offset) % 8)))
 		return false;
+	/* Between single cards there is nothing to choose. */
+	if (endpoint->port_count > 1 || target->near) {
+		choice = verbs_choose(endpoint, segment->region ? verbs_near(endpoint->state, segment->region) : 0,
+				      target->near);
+		device = verbs_device_of(endpoint, choice);
+	}
 	if (segment->region && segment->length &&
 	    (verbs_local_key(endpoint->state, device, segment->region, written, &lkey) < 0 ||
 	     (pl_memory_staged(&segment->region->memory) &&
@@ -74,6 +84,7 @@ PL_ALWAYS_INLINE bool post_single(struct verbs_endpoint *endpoint, struct pl_ope
 		return false;
 	work->target = target;
 	work->remote = target->address + segment->remote_offset;
+	work->choice = choice;
 	work->length = kind == VERBS_ATOMIC ? 0 : (uint32_t)segment->length;
 	work->region = segment->region;
 	work->offset = segment->offset;

@@ -233,6 +233,9 @@ PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_w
 		request->send_flags |= IBV_SEND_INLINE;
 }
 
+/* work.c: says in the receipt whether the rail's cards are the nearest to the memory, unless there is more to say. */
+void verbs_explain_rail(const struct verbs_rail *rail, const struct verbs_work *work);
+
 /* post.c: chooses among several rails */
 struct verbs_rail *verbs_choose_of_many(struct verbs_endpoint *endpoint, const struct verbs_work *work);
 
@@ -257,7 +260,7 @@ PL_ALWAYS_INLINE bool verbs_is_busy(const struct verbs_rail *rail, bool small)
 PL_ALWAYS_INLINE struct verbs_rail *verbs_choose_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
 	/* Most endpoints have one rail. */
-	if (endpoint->rail_count == 1 && !work->only)
+	if (endpoint->rail_count == 1 && !work->only && !work->choice)
 		return verbs_usable(&endpoint->rails[0]) && (!work->target || verbs_reaches(work->target, 0))
 			       ? &endpoint->rails[0]
 			       : NULL;

@@ -2,6 +2,7 @@
 /* Operations and messages become work requests. */
 #include "fabric/verbs/data/flush.h"
 #include "fabric/verbs/data/request.h"
+#include "fabric/verbs/memory/near.h"
 
 /* Time to wait for an operation that was announced with PL_MORE. */
 #define PATIENCE (1 * PL_NS_PER_MS)
@@ -12,6 +13,11 @@ static const char reason_locked[] =
 	"verbs, through registered buffers: more memory would be locked than this process may (see ulimit -l)";
 static const char reason_refused[] =
 	"verbs, through registered buffers: the device's driver does not register the region's memory";
+
+static const char reason_near[] =
+	"verbs: the network cards nearest to the memory at both ends read and write the region themselves";
+static const char reason_far[] =
+	"verbs: a network card reads and writes the region itself, from afar, as the nearest ones are not connected";
 
 static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
 				   struct pl_operation *operation)
@@ -59,6 +65,8 @@ void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, ui
 	rest->lkey = work->lkey;
 	rest->lkey_device = work->lkey_device;
 	rest->target = work->target;
+	rest->choice = work->choice;
+	rest->first_only = work->first_only;
 	rest->remote = work->remote + length;
 	if (work->notify) {
 		rest->notify = true;
@@ -99,9 +107,10 @@ static void flush_soon(struct verbs_endpoint *endpoint, bool more, bool small)
 		verbs_flush(endpoint);
 }
 
-/* Access of cards to local bytes, as the first rail's device has it. */
+/* Access of cards to local bytes, as the device has it that the rails for them use first. */
 struct local {
 	bool staged;
+	uint8_t choice;
 	uint32_t lkey, chunk;
 	const struct verbs_device *device; /* device of the lkey; NULL: found later */
 };
@@ -121,15 +130,26 @@ bool verbs_is_advised(const struct verbs_device *device, struct pl_operation *op
 	return true;
 }
 
-static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *operation,
-		       const struct pl_segment *segment, struct local *local)
+void verbs_explain_rail(const struct verbs_rail *rail, const struct verbs_work *work)
 {
-	struct verbs_device *device = endpoint->rails[0].device;
+	struct pl_operation *operation = work->operation;
+	bool near = rail->endpoint->choices[work->choice].rails & 1u << rail->index;
+
+	if (operation && (!operation->route_reason || operation->route_reason == reason_near))
+		operation->route_reason = near ? reason_near : reason_far;
+}
+
+static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *operation,
+		       const struct pl_segment *segment, const struct verbs_remote_key *target, struct local *local)
+{
+	uint8_t choice = verbs_choose(endpoint, segment->length ? verbs_near(endpoint->state, segment->region) : 0,
+				      target->near);
+	struct verbs_device *device = verbs_device_of(endpoint, choice);
 	bool written = operation->completion.kind == PL_KIND_READ;
 	const char *refusal = NULL;
 	int rc = 0;
 
-	*local = (struct local){ .chunk = VERBS_CHUNK };
+	*local = (struct local){ .choice = choice, .chunk = VERBS_CHUNK };
 	if (segment->length)
 		rc = verbs_local_key(endpoint->state, device, segment->region, written, &local->lkey);
 	/* Another rail's device may exist, or the device exists again when it is needed. */
@@ -148,13 +168,14 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 	local->chunk = VERBS_STAGE;
 }
 
-static void fill_chunk(struct verbs_work *work, const struct pl_segment *segment, const struct verbs_remote_key *target,
+static void fill_chunk(struct verbs_work *work, const struct pl_segment *segment, struct verbs_remote_key *target,
 		       const struct local *local, uint64_t at, uint32_t length)
 {
 	work->target = target;
 	work->remote = target->address + segment->remote_offset + at;
 	work->length = length;
 	work->staged = local->staged;
+	work->choice = local->choice;
 	work->region = segment->region;
 	work->offset = segment->offset + at;
 	work->lkey = local->lkey;
@@ -162,7 +183,7 @@ static void fill_chunk(struct verbs_work *work, const struct pl_segment *segment
 }
 
 static int add_chunk(struct verbs_endpoint *endpoint, struct pl_list *before, struct pl_operation *operation,
-		     const struct pl_segment *segment, const struct verbs_remote_key *target, const struct local *local,
+		     const struct pl_segment *segment, struct verbs_remote_key *target, const struct local *local,
 		     uint64_t at, uint32_t length)
 {
 	struct verbs_work *work = work_new(endpoint, verbs_kind_of(operation), operation);
@@ -172,12 +193,6 @@ static int add_chunk(struct verbs_endpoint *endpoint, struct pl_list *before, st
 	fill_chunk(work, segment, target, local, at, length);
 	pl_list_append(before, &work->link);
 	return 0;
-}
-
-/* True if any rail's device has a key for the remote memory. */
-static bool reachable(const struct verbs_endpoint *endpoint, const struct verbs_remote_key *target)
-{
-	return (target->present | target->windows) & ((1u << endpoint->rail_count) - 1);
 }
 
 static void fail_transfer(struct pl_operation *operation, enum pl_wire_status status)
@@ -200,7 +215,7 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_list *before, 
 		       struct position *position)
 {
 	const struct pl_segment *segment = &operation->segments[position->segment];
-	const struct verbs_remote_key *target = verbs_remote_key_of(segment->remote, endpoint);
+	struct verbs_remote_key *target = verbs_remote_key_of(segment->remote, endpoint);
 	struct pl_error error;
 	struct local local;
 	int rc;
@@ -209,11 +224,11 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_list *before, 
 		return -ENOMEM;
 	if (segment->length == 0 && operation->total)
 		return 0;
-	if (!reachable(endpoint, target)) {
+	if (!verbs_obtainable(endpoint, target)) {
 		fail_transfer(operation, PL_WIRE_UNKNOWN_KEY);
 		return 0;
 	}
-	find_local(endpoint, operation, segment, &local);
+	find_local(endpoint, operation, segment, target, &local);
 	if (local.staged && (operation->attributes.flags & PL_REQUIRE_DIRECT)) {
 		pl_fail(&error, -ENOTSUP, "NOT-DIRECT", "ibv_reg_mr", NULL,
 			"use other memory, or do without PL_REQUIRE_DIRECT", "%s",
@@ -285,13 +300,15 @@ void verbs_work_expand(struct verbs_endpoint *endpoint, struct verbs_work *rest)
 
 int verbs_post_back(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment)
 {
-	const struct verbs_remote_key *target = verbs_remote_key_of(segment->remote, endpoint);
+	struct verbs_remote_key *target = verbs_remote_key_of(segment->remote, endpoint);
 	struct verbs_work *work = target ? work_new(endpoint, VERBS_READ, operation) : NULL;
 
 	if (!work)
 		return -ENOMEM;
 	work->back = true;
 	work->target = target;
+	work->choice = verbs_choose(endpoint, segment->region ? verbs_near(endpoint->state, segment->region) : 0,
+				    target->near);
 	work->length = (uint32_t)PL_MIN(segment->length, sizeof(uint64_t));
 	work->remote = target->address + segment->remote_offset + segment->length - work->length;
 	pl_list_append(&endpoint->waiting, &work->link);
@@ -317,7 +334,7 @@ static bool atomics_are_missing(const struct verbs_endpoint *endpoint, struct pl
 static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *operation)
 {
 	const struct pl_segment *segment = operation->segments;
-	const struct verbs_remote_key *target = verbs_remote_key_of(segment->remote, endpoint);
+	struct verbs_remote_key *target = verbs_remote_key_of(segment->remote, endpoint);
 	struct verbs_work *work;
 	uint64_t address;
 
@@ -326,7 +343,7 @@ static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *oper
 	if (atomics_are_missing(endpoint, operation))
 		return 0;
 	address = target->address + segment->remote_offset;
-	if (!reachable(endpoint, target) || address % 8) {
+	if (!verbs_obtainable(endpoint, target) || address % 8) {
 		fail_transfer(operation, address % 8 ? PL_WIRE_MISALIGNED : PL_WIRE_UNKNOWN_KEY);
 		return 0;
 	}
@@ -334,6 +351,7 @@ static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *oper
 	if (!work)
 		return -ENOMEM;
 	work->target = target;
+	work->choice = verbs_choose(endpoint, 0, target->near);
 	work->remote = address;
 	pl_list_append(&endpoint->waiting, &work->link);
 	return 0;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "fabric/verbs/memory/near.h"
 #include "fabric/verbs/verbs.h"
 
 #define LOOK_PAUSE PL_NS_PER_S
@@ -162,6 +163,18 @@ static void insert_port(struct verbs_state *state, struct verbs_port *port)
 	pl_list_append(&state->ports, &port->link);
 }
 
+/* Other threads read the places without a lock. */
+static void give_place(struct verbs_state *state, struct verbs_port *port)
+{
+	unsigned count = atomic_load_explicit(&state->place_count, memory_order_relaxed);
+
+	port->place = count;
+	if (count == VERBS_PLACES)
+		return;
+	state->places[count] = port;
+	atomic_store_explicit(&state->place_count, count + 1, memory_order_release);
+}
+
 /* Finds the port, also that of an earlier device of the same name, or makes it. */
 static struct verbs_port *get_port(struct verbs_device *device, uint8_t number)
 {
@@ -179,7 +192,10 @@ static struct verbs_port *get_port(struct verbs_device *device, uint8_t number)
 		return NULL;
 	port->device = device;
 	port->number = number;
+	memcpy(port->name, device->name, sizeof(port->name));
+	memcpy(port->firmware, device->attributes.fw_ver, sizeof(port->firmware));
 	insert_port(device->state, port);
+	give_place(device->state, port);
 	return port;
 }
 
@@ -282,6 +298,7 @@ bool verbs_ports_look_held(struct verbs_state *state)
 	freeifaddrs(interfaces);
 	if (devices)
 		state->library->ibv_free_device_list(devices);
+	verbs_machine_read(state);
 	return close_ports(state);
 }
 

@@ -162,6 +162,13 @@ void verbs_ready_ended(struct pl_task *task)
 
 /* -- initiator ------------------------------------------------------------------------------------ */
 
+/* Work waits for the first attempt to connect the rail. */
+static void wait_for_first(struct verbs_rail *rail)
+{
+	if (!rail->was_up && rail->attempts == 0)
+		rail->wait_until = pl_now() + FIRST_LIMIT;
+}
+
 void verbs_dial(struct verbs_rail *rail)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
@@ -180,9 +187,10 @@ void verbs_dial(struct verbs_rail *rail)
 		return;
 	}
 	rail->link = VERBS_ASKING;
+	wait_for_first(rail);
 	rail->own.traffic_class = (uint8_t)peer_of(rail)->context->options.traffic_class;
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		message.ports[i] = endpoint->rails[i].far_port;
+		message.ports[i] = (uint8_t)(endpoint->rails[i].far_port | endpoint->rails[i].near_port << 4);
 	verbs_qp_describe(rail, &message);
 	rc = send_message(rail, &message);
 	if (rc < 0)
@@ -221,32 +229,36 @@ void verbs_accept_joined(struct verbs_rail *rail)
 	}
 }
 
-/* The first request describes all rails; later ones must agree. -EPROTO */
+/* Each request describes all rails of its time; later ones add rails. -EPROTO */
 static int read_rails(struct verbs_endpoint *endpoint, const struct pl_rail_message *message)
 {
-	unsigned most = endpoint->state->context->options.rails;
+	unsigned most = endpoint->state->context->options.rails, before = endpoint->rail_count;
 
-	if (most && message->count > most)
+	if (message->count < before || (most && message->count > most))
 		return -EPROTO;
-	for (unsigned i = 0; i < message->count; i++)
-		if (message->ports[i] >= endpoint->port_count)
+	for (unsigned i = 0; i < message->count; i++) {
+		uint8_t near = message->ports[i] & 15, far = message->ports[i] >> 4;
+
+		if (near >= endpoint->port_count || far >= VERBS_PORTS_MAX)
 			return -EPROTO;
-	if (endpoint->rail_count) {
-		for (unsigned i = 0; i < message->count; i++)
-			if (endpoint->rails[i].port != endpoint->ports[message->ports[i]])
-				return -EPROTO;
-		return message->count == endpoint->rail_count ? 0 : -EPROTO;
+		if (i < before && (endpoint->rails[i].near_port != near || endpoint->rails[i].far_port != far))
+			return -EPROTO;
 	}
 	pthread_mutex_lock(&endpoint->state->lock);
-	for (unsigned i = 0; i < message->count; i++) {
+	for (unsigned i = before; i < message->count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 
-		rail->port = endpoint->ports[message->ports[i]];
-		rail->gid = endpoint->gids[message->ports[i]];
+		rail->near_port = message->ports[i] & 15;
+		rail->far_port = message->ports[i] >> 4;
+		rail->port = endpoint->ports[rail->near_port];
+		rail->gid = endpoint->gids[rail->near_port];
 		rail->device = rail->port->device;
+		rail->wait_until = pl_now() + FIRST_LIMIT;
 	}
 	pthread_mutex_unlock(&endpoint->state->lock);
 	endpoint->rail_count = message->count;
+	if (!before)
+		verbs_choices_open(endpoint);
 	return 0;
 }
 

@@ -18,6 +18,8 @@
 #define PAUSE_MAX (500 * PL_NS_PER_MS)
 /* Pause while another rail is up. */
 #define PAUSE_SPARE (5 * PL_NS_PER_S)
+/* Work that has the rail's card near waits so long for its next connection. */
+#define PATIENCE (100 * PL_NS_PER_MS)
 /* Pause between two checks of a port that is down. */
 #define PORT_PAUSE (50 * PL_NS_PER_MS)
 
@@ -116,6 +118,9 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 	verbs_qp_drop(rail);
 	rail->link = VERBS_DOWN;
 	verbs_fence_quiet(rail);
+	rail->wait_until = 0;
+	verbs_unpark(endpoint);
+	verbs_flush(endpoint);
 	pause = count_attempt(rail, code == -ENETDOWN);
 	if (rail->joined.step)
 		verbs_accept_joined(rail);
@@ -145,6 +150,7 @@ void verbs_established(struct verbs_rail *rail)
 		pl_peer_up(endpoint->base.peer);
 	}
 	verbs_fence_ask(endpoint);
+	verbs_unpark(endpoint);
 	verbs_flush(endpoint);
 }
 
@@ -160,6 +166,7 @@ void verbs_fail(struct verbs_rail *rail, const char *why)
 		return;
 	verbs_note_rail_lost(rail, why);
 	rail->link = VERBS_DRAINING;
+	rail->wait_until = pl_now() + PATIENCE;
 	if (!verbs_rails_up(rail->endpoint))
 		rail->endpoint->down_since = pl_now();
 	pl_timer_set(home_of(rail), &rail->drain, pl_now() + DRAIN_LIMIT);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Choice of rails: the acceptor advertises its ports, and the initiator pairs them with its own. The best pair is that
+ * Pairs of ports: the acceptor advertises its ports, and the initiator pairs them with its own. The best pair is that
  * of the control connection, then two ports of one network, and last ports with the same number: networks of some
  * clusters route each port's packets, so that no two ports share a subnet. Whether a path works shows the first message
  * over it (rail_handshake.c).
@@ -116,30 +116,22 @@ void verbs_advert_write(const struct verbs_endpoint *endpoint, struct pl_writer 
 
 /* -- initiator ------------------------------------------------------------------------------------ */
 
-/* Fitness of two ports for each other. */
-enum fit { FIT_NONE, FIT_NUMBER, FIT_NETWORK, FIT_NETWORK_AND_NUMBER, FIT_CONTROL, FIT_END };
+/*
+ * Fitness of two ports for each other. ROUTED: the networks may know a way from one port to another one with a
+ * different number.
+ */
+enum fit { FIT_NONE, FIT_ROUTED, FIT_NUMBER, FIT_NETWORK, FIT_NETWORK_AND_NUMBER, FIT_CONTROL, FIT_END };
 
-struct far_port {
-	uint8_t link_layer;
+struct pair {
+	unsigned near, far;
 	union ibv_gid gid;
-	bool used;
-};
-
-struct near_port {
-	struct verbs_port *port;
-	bool used;
 };
 
 struct pairing {
 	struct verbs_endpoint *endpoint;
 	union ibv_gid here, there; /* of the control connection */
-	struct far_port far[VERBS_PORTS_MAX];
-	struct near_port near[VERBS_PORTS_MAX];
-	unsigned far_count, near_count;
-	struct {
-		unsigned near, far;
-		union ibv_gid gid;
-	} pairs[VERBS_PORTS_MAX];
+	uint16_t near, far;        /* ports that are not paired yet */
+	struct pair pairs[VERBS_PORTS_MAX];
 	unsigned count;
 };
 
@@ -161,8 +153,8 @@ static const struct verbs_gid *find_network(const struct verbs_port *port, const
 
 static enum fit fit_of(const struct pairing *pairing, unsigned near, unsigned far, union ibv_gid *gid)
 {
-	const struct verbs_port *port = pairing->near[near].port;
-	const struct far_port *other = &pairing->far[far];
+	const struct verbs_port *port = pairing->endpoint->ports[near];
+	const struct verbs_far_port *other = &pairing->endpoint->far_ports[far];
 	const struct verbs_gid *found = find_network(port, &other->gid);
 	const struct verbs_gid *any = verbs_port_gid(port, &other->gid);
 
@@ -179,83 +171,142 @@ static enum fit fit_of(const struct pairing *pairing, unsigned near, unsigned fa
 	if (found)
 		return near == far ? FIT_NETWORK_AND_NUMBER : FIT_NETWORK;
 	/* On InfiniBand the port's number suffices. */
-	if (near == far && (any || port->link_layer != IBV_LINK_LAYER_ETHERNET))
-		return FIT_NUMBER;
-	return FIT_NONE;
+	if (!any && port->link_layer == IBV_LINK_LAYER_ETHERNET)
+		return FIT_NONE;
+	return near == far ? FIT_NUMBER : FIT_ROUTED;
 }
 
 /* Pairs the ports that fit so well, each once. */
 static void pair_ports(struct pairing *pairing, enum fit wanted)
 {
-	for (unsigned far = 0; far < pairing->far_count; far++) {
-		for (unsigned near = 0; near < pairing->near_count && !pairing->far[far].used; near++) {
+	const struct verbs_endpoint *endpoint = pairing->endpoint;
+
+	for (unsigned far = 0; far < endpoint->far_port_count; far++) {
+		for (unsigned near = 0; near < endpoint->port_count && pairing->far & 1u << far; near++) {
 			union ibv_gid gid = { .raw = { 0 } };
 
-			if (pairing->near[near].used || fit_of(pairing, near, far, &gid) != wanted)
+			if (!(pairing->near & 1u << near) || fit_of(pairing, near, far, &gid) != wanted)
 				continue;
-			pairing->near[near].used = pairing->far[far].used = true;
-			pairing->pairs[pairing->count].near = near;
-			pairing->pairs[pairing->count].far = far;
-			pairing->pairs[pairing->count++].gid = gid;
+			pairing->near &= (uint16_t)~(1u << near);
+			pairing->far &= (uint16_t)~(1u << far);
+			pairing->pairs[pairing->count++] = (struct pair){ near, far, gid };
 		}
 	}
 }
 
+/* Pairs ports of both masks (0: all), the best pairs first. The state's lock is held. */
+static void make_pairs(struct pairing *pairing, struct verbs_endpoint *endpoint, uint16_t near, uint16_t far,
+		       enum fit least)
+{
+	*pairing = (struct pairing){
+		.endpoint = endpoint,
+		.here = verbs_gid_of(&endpoint->base.peer->local_address),
+		.there = verbs_gid_of(&endpoint->base.peer->address),
+		.near = near ? near : UINT16_MAX,
+		.far = far ? far : UINT16_MAX,
+	};
+	for (enum fit fit = FIT_END; fit-- > least;)
+		pair_ports(pairing, fit);
+}
+
+static void add_rail(struct verbs_endpoint *endpoint, const struct pair *pair)
+{
+	struct verbs_rail *rail = &endpoint->rails[endpoint->rail_count++];
+
+	rail->port = endpoint->ports[pair->near];
+	rail->device = rail->port->device;
+	rail->gid = pair->gid;
+	rail->near_port = (uint8_t)pair->near;
+	rail->far_port = (uint8_t)pair->far;
+	rail->far_gid = endpoint->far_ports[pair->far].gid;
+}
+
 /* Chooses one rail for each of two pairs, or as many rails as requested, over all pairs. */
-static void choose_rails(struct pairing *pairing, unsigned limit)
+static void choose_rails(struct pairing *pairing)
 {
 	struct verbs_endpoint *endpoint = pairing->endpoint;
 	unsigned rails = endpoint->state->context->options.rails;
 	unsigned count = rails ? rails : PL_MIN(pairing->count, VERBS_RAILS_DEFAULT);
 
-	endpoint->rail_count = PL_MIN(count, PL_MIN(limit, VERBS_RAILS));
-	for (unsigned i = 0; i < endpoint->rail_count; i++) {
-		struct verbs_rail *rail = &endpoint->rails[i];
-		unsigned n = i % pairing->count;
-
-		rail->port = pairing->near[pairing->pairs[n].near].port;
-		rail->device = rail->port->device;
-		rail->gid = pairing->pairs[n].gid;
-		rail->far_port = (uint8_t)pairing->pairs[n].far;
-		rail->far_gid = pairing->far[pairing->pairs[n].far].gid;
-	}
+	count = PL_MIN(count, endpoint->rails_most);
+	for (unsigned i = 0; i < count; i++)
+		add_rail(endpoint, &pairing->pairs[i % pairing->count]);
 }
 
-static void find_near_ports(struct pairing *pairing)
+static void find_near_ports(struct verbs_endpoint *endpoint)
 {
-	pl_list_for_each(at, &pairing->endpoint->state->ports) {
+	pl_list_for_each(at, &endpoint->state->ports) {
 		struct verbs_port *port = pl_list_entry(at, struct verbs_port, link);
 
-		if (is_usable(port) && pairing->near_count < VERBS_PORTS_MAX)
-			pairing->near[pairing->near_count++].port = port;
+		if (is_usable(port) && endpoint->port_count < VERBS_PORTS_MAX)
+			endpoint->ports[endpoint->port_count++] = port;
 	}
 }
 
 int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader)
 {
-	struct pl_peer *peer = endpoint->base.peer;
-	struct pairing pairing = {
-		.endpoint = endpoint,
-		.here = verbs_gid_of(&peer->local_address),
-		.there = verbs_gid_of(&peer->address),
-	};
+	struct pairing pairing;
 	unsigned limit = pl_get_u8(reader);
 
-	pairing.far_count = pl_get_u8(reader);
-	if (reader->bad || !limit || !pairing.far_count || pairing.far_count > VERBS_PORTS_MAX)
+	endpoint->rails_most = PL_MIN(limit, VERBS_RAILS);
+	endpoint->far_port_count = pl_get_u8(reader);
+	if (reader->bad || !limit || !endpoint->far_port_count || endpoint->far_port_count > VERBS_PORTS_MAX)
 		return -EPROTO;
-	for (unsigned i = 0; i < pairing.far_count; i++) {
-		pairing.far[i].link_layer = pl_get_u8(reader);
-		pl_get_bytes(reader, pairing.far[i].gid.raw, sizeof(pairing.far[i].gid.raw));
+	for (unsigned i = 0; i < endpoint->far_port_count; i++) {
+		struct verbs_far_port *far = &endpoint->far_ports[i];
+
+		far->link_layer = pl_get_u8(reader);
+		pl_get_bytes(reader, far->gid.raw, sizeof(far->gid.raw));
 	}
 	if (reader->bad || reader->at != reader->end)
 		return -EPROTO;
 	pthread_mutex_lock(&endpoint->state->lock);
-	find_near_ports(&pairing);
-	for (enum fit fit = FIT_END; fit-- > FIT_NUMBER;)
-		pair_ports(&pairing, fit);
+	find_near_ports(endpoint);
+	make_pairs(&pairing, endpoint, 0, 0, FIT_NUMBER);
 	if (pairing.count)
-		choose_rails(&pairing, limit);
+		choose_rails(&pairing);
 	pthread_mutex_unlock(&endpoint->state->lock);
+	verbs_choices_open(endpoint);
 	return pairing.count ? 0 : -ENODEV;
+}
+
+/* Returns the rails between ports of both masks. */
+static uint8_t find_rails(const struct verbs_endpoint *endpoint, uint16_t near, uint16_t far)
+{
+	uint8_t mask = 0;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+		const struct verbs_rail *rail = &endpoint->rails[i];
+
+		if ((!near || near & 1u << rail->near_port) && (!far || far & 1u << rail->far_port))
+			mask |= (uint8_t)(1u << i);
+	}
+	return mask;
+}
+
+uint8_t verbs_rails_between(struct verbs_endpoint *endpoint, uint16_t near, uint16_t far)
+{
+	unsigned before = endpoint->rail_count;
+	struct pairing pairing;
+	uint8_t mask = 0;
+
+	/* A program that sets the number of rails has all of them from the start. */
+	if (endpoint->state->context->options.rails)
+		return find_rails(endpoint, near, far);
+	pthread_mutex_lock(&endpoint->state->lock);
+	make_pairs(&pairing, endpoint, near, far, FIT_ROUTED);
+	for (unsigned i = 0; i < PL_MIN(pairing.count, VERBS_CARDS_DEFAULT); i++) {
+		const struct pair *pair = &pairing.pairs[i];
+		uint8_t found = find_rails(endpoint, (uint16_t)(1u << pair->near), (uint16_t)(1u << pair->far));
+
+		if (!found && endpoint->rail_count < endpoint->rails_most) {
+			found = (uint8_t)(1u << endpoint->rail_count);
+			add_rail(endpoint, pair);
+		}
+		mask |= found;
+	}
+	pthread_mutex_unlock(&endpoint->state->lock);
+	for (unsigned i = before; i < endpoint->rail_count; i++)
+		verbs_dial(&endpoint->rails[i]);
+	return mask;
 }

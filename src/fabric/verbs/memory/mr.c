@@ -7,6 +7,7 @@
  */
 #include <endian.h>
 
+#include "fabric/verbs/memory/near.h"
 #include "fabric/verbs/verbs.h"
 
 static void release_registration(struct pl_registration *base)
@@ -253,41 +254,106 @@ void verbs_mrs_end(struct verbs_device *device)
 
 static const char windows_only[] = "verbs: only this peer's queue pairs reach the grant, by memory windows";
 
+/* Keys of a grant or of a large message, by rail. */
+struct exports {
+	uint32_t rkeys[VERBS_RAILS];
+	uint8_t present, windows; /* masks of rails */
+	const char *reach;
+	int rc; /* of the last device that does not reach the memory */
+};
+
+static unsigned near_of(struct verbs_state *state, const struct pl_key *key)
+{
+	struct pl_region *region = pl_container_of(key->memory, struct pl_region, memory);
+
+	return verbs_near_find(state, region) & ~VERBS_NEAR_KNOWN;
+}
+
+void verbs_note_exported(const struct verbs_rail *rail, const struct pl_key *key)
+{
+	struct pl_region *region = pl_container_of(key->memory, struct pl_region, memory);
+
+	if (rail->port->place < VERBS_PLACES)
+		atomic_fetch_or(&region->exported, 1u << rail->port->place);
+}
+
+static void export_by(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key, struct exports *exports)
+{
+	struct pl_list *list = grant ? &grant->registrations : &key->registrations;
+	const char *refusal = grant ? verbs_mw_make(rail, grant, key) : "";
+	int rc = 0;
+
+	if (!refusal) {
+		exports->windows |= (uint8_t)(1u << rail->index);
+	} else {
+		exports->reach = refusal;
+		rc = verbs_export_at(rail->endpoint->state, rail->device, list, key, &exports->rkeys[rail->index]);
+	}
+	if (rc < 0) {
+		exports->rc = rc;
+		return;
+	}
+	if (refusal)
+		exports->present |= (uint8_t)(1u << rail->index);
+	verbs_note_exported(rail, key);
+}
+
+/*
+ * No rail uses a port near the memory so far. The peer will ask for the key over one that does. Returns those of the
+ * ports whose devices reach the memory.
+ */
+static uint16_t export_without_rail(struct verbs_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
+				    uint16_t near, struct exports *exports)
+{
+	struct pl_list *list = grant ? &grant->registrations : &key->registrations;
+	uint32_t rkey;
+
+	for (unsigned i = 0; i < endpoint->port_count; i++) {
+		struct verbs_device *device = endpoint->ports[i]->device;
+		int rc = 0;
+
+		if (!(near & 1u << i) || (grant && verbs_mw_expect(endpoint, device, grant) == 0))
+			continue;
+		rc = verbs_export_at(endpoint->state, device, list, key, &rkey);
+		if (rc < 0) {
+			exports->rc = rc;
+			near &= (uint16_t)~(1u << i);
+		}
+	}
+	return near;
+}
+
 /* Devices that cannot reach the memory are left out; at least one must reach it. */
 int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX])
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
-	struct pl_list *list = grant ? &grant->registrations : &key->registrations;
-	uint32_t rkeys[VERBS_RAILS] = { 0 };
+	struct exports exports = { .reach = windows_only, .rc = -ENOTCONN };
+	uint16_t near = verbs_port_numbers(endpoint, near_of(endpoint->state, key));
+	uint8_t order = (uint8_t)pl_memory_order(key->memory), present, windows;
+	const uint32_t *rkeys = exports.rkeys;
 	struct pl_writer writer;
-	uint8_t present = 0, windows = 0, order = (uint8_t)pl_memory_order(key->memory);
-	const char *reach = windows_only, *refusal;
-	int rc = -ENOTCONN, failed;
 
-	for (unsigned i = 0; i < endpoint->rail_count; i++) {
-		struct verbs_rail *rail = &endpoint->rails[i];
-
-		refusal = grant ? verbs_mw_make(rail, grant, key) : "";
-		if (!refusal) {
-			windows |= (uint8_t)(1u << i);
-			continue;
-		}
-		reach = refusal;
-		failed = verbs_export_at(endpoint->state, rail->device, list, key, &rkeys[i]);
-		if (failed == 0)
-			present |= (uint8_t)(1u << i);
-		else
-			rc = failed;
-	}
-	if (!present && !windows)
-		return rc;
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (near ? near & 1u << endpoint->rails[i].near_port : endpoint->choices[0].rails & 1u << i)
+			export_by(&endpoint->rails[i], grant, key, &exports);
+	if (!exports.present && !exports.windows && near)
+		near = export_without_rail(endpoint, grant, key, near, &exports);
+	/* No device near the memory reaches it. */
+	for (unsigned i = 0; i < endpoint->rail_count && !exports.present && !exports.windows && !near; i++)
+		export_by(&endpoint->rails[i], grant, key, &exports);
+	present = exports.present;
+	windows = exports.windows;
+	if (!present && !windows && !near)
+		return exports.rc;
 	if (grant)
-		pl_peer_note_key(base->peer, PL_EVENT_GRANTED, key->id, 0, reach);
+		pl_peer_note_key(base->peer, PL_EVENT_GRANTED, key->id, 0, exports.reach);
 	pl_writer_init(&writer, blob, PL_KEY_BLOB_MAX);
 	pl_put_u64(&writer, key->id);
 	pl_put_u64(&writer, (uintptr_t)key->memory->address + key->offset);
 	pl_put_u8(&writer, present);
+	pl_put_u8(&writer, (uint8_t)endpoint->rail_count);
+	pl_put_u16(&writer, near);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		pl_put_u32(&writer, rkeys[i]);
 	if (windows || order)

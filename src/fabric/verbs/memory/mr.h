@@ -38,11 +38,13 @@ void verbs_mr_shared_count(void *state, struct pl_registrations_info *info);
 void verbs_mr_shared_freed(void *state, const void *address, size_t length);
 
 /*
- * Layout of a remote key: id, address, mask of the rails that have a key, key of each rail, and up to three further
- * parts: mask of the rails whose keys are windows, memory order, number of the connection to which each window is bound.
+ * Layout of a remote key: id, address, mask of the rails that have a key, number of rails, ports near the memory, key of
+ * each rail, and up to three further parts: mask of the rails whose keys are windows, memory order, number of the
+ * connection to which each window is bound.
  */
 #define VERBS_KEY_MASK 16u
-#define VERBS_KEY_RKEYS 17u
+#define VERBS_KEY_COUNT 17u
+#define VERBS_KEY_RKEYS 20u
 
 static inline size_t verbs_key_windows(unsigned rails)
 {
@@ -107,6 +109,8 @@ int verbs_mw_base(struct verbs_state *state, struct verbs_device *device, struct
 /* Returns the profile's advice for GPU memory whose key verbs_local_key() just returned. */
 const struct verbs_advised *verbs_local_advice(const struct verbs_device *device, struct pl_region *region,
 					       bool written);
+/* Notes that a peer reaches the memory by the rail's port. grant_lock is held. */
+void verbs_note_exported(const struct verbs_rail *rail, const struct pl_key *key);
 /* Writes what peers of a device need to reach a key's memory. grant_lock is held. */
 int verbs_export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
 		    const struct pl_key *key, uint32_t *rkey);
@@ -116,7 +120,7 @@ int verbs_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struc
 /* remote_key.c: decodes a remote region's key; NULL: no memory. Home. */
 struct verbs_remote_key *verbs_remote_key_make(struct pl_remote *remote, struct verbs_endpoint *endpoint);
 
-static inline const struct verbs_remote_key *verbs_remote_key_of(struct pl_remote *remote,
+static inline struct verbs_remote_key *verbs_remote_key_of(struct pl_remote *remote,
 								 struct verbs_endpoint *endpoint)
 {
 	return remote->fabric_data ? remote->fabric_data : verbs_remote_key_make(remote, endpoint);
@@ -149,6 +153,11 @@ static inline bool verbs_mw_binds(const struct pl_memory *memory)
  * reaches the grant without windows, and why; static storage.
  */
 const char *verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key);
+/*
+ * Registers a grant's region for windows of rails to come. grant_lock is held. Returns 0, or a negative errno if windows
+ * will not be used.
+ */
+int verbs_mw_expect(const struct verbs_endpoint *endpoint, struct verbs_device *device, struct pl_grant *grant);
 /* Called before their queue pair is destroyed. */
 void verbs_mw_drop_all(struct verbs_rail *rail);
 /* The rail is up: answers earlier questions, and asks the peer for all keys. */
@@ -162,6 +171,10 @@ void verbs_bind_failed(struct verbs_rail *rail, const struct verbs_work *work);
 /* Handles a question or an answer on a rail; -EPROTO. */
 int verbs_key_arrived(struct verbs_rail *rail, const struct pl_frame *frame);
 /* Binds the windows of a key whose import is to be answered. Returns false if the key has none. */
+/* Asks the owner for a key of one of the rails, if none was asked for. Returns true if so; the question waits first. */
+bool verbs_ask_missing(struct verbs_endpoint *endpoint, struct verbs_remote_key *target, uint8_t rails);
+/* True if this end has a key of the memory, or may get one. */
+bool verbs_obtainable(const struct verbs_endpoint *endpoint, const struct verbs_remote_key *target);
 bool verbs_hold_answer(struct pl_endpoint *endpoint, const struct pl_imported *imported);
 void verbs_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
 

@@ -67,9 +67,9 @@ static void release_window(struct pl_registration *base)
 static const char no_window_left[] = REGISTERED "the device has no memory windows of type 2, or no more";
 
 /* Returns NULL if a grant is to be reached by windows, else why not. */
-static const char *mw_refusal(const struct verbs_rail *rail, const struct pl_grant *grant)
+static const char *mw_refusal(const struct pl_peer *peer, const struct verbs_device *device,
+			      const struct pl_grant *grant)
 {
-	const struct pl_peer *peer = rail->endpoint->base.peer;
 
 	if (peer->context->options.narrow_grants == PL_OFF)
 		return REGISTERED "narrow_grants is off";
@@ -78,7 +78,7 @@ static const char *mw_refusal(const struct verbs_rail *rail, const struct pl_gra
 	/* The region's relaxed registration does not serve words that programs use to synchronise. */
 	if (grant->rights & PL_ACCESS_ATOMIC)
 		return REGISTERED "atomic operations need strictly ordered access";
-	if (!atomic_load(&rail->device->windows))
+	if (!atomic_load(&device->windows))
 		return no_window_left;
 	return peer->asks ? NULL : REGISTERED "the other end's release knows no memory windows";
 }
@@ -107,12 +107,21 @@ static int mw_add(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key
 
 const char *verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
 {
-	const char *refusal = mw_refusal(rail, grant);
+	const char *refusal = mw_refusal(rail->endpoint->base.peer, rail->device, grant);
 	int rc = refusal ? 0 : mw_add(rail, grant, key);
 
 	if (rc == -EACCES)
 		return REGISTERED "no window can be bound to memory that this process cannot write";
 	return rc < 0 ? REGISTERED "the device does not register the whole region" : refusal;
+}
+
+int verbs_mw_expect(const struct verbs_endpoint *endpoint, struct verbs_device *device, struct pl_grant *grant)
+{
+	struct ibv_mr *mr;
+
+	if (mw_refusal(endpoint->base.peer, device, grant))
+		return -ENOTSUP;
+	return verbs_mw_base(endpoint->state, device, grant->region, grant->rights, &mr);
 }
 
 void verbs_mw_drop_all(struct verbs_rail *rail)
@@ -162,18 +171,28 @@ static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct
 	return -ibv_post_send(rail->qp, &request, &bad);
 }
 
+/* Finds the key's window for this rail. Makes one for a rail that did not exist, or was not used, at the import. */
+static struct verbs_mw *find_window(struct verbs_rail *rail, struct pl_key *key)
+{
+	struct pl_registration *found = pl_registration_find(&key->registrations, rail);
+
+	if (!found && key->grant && !verbs_mw_make(rail, key->grant, key))
+		found = pl_registration_find(&key->registrations, rail);
+	return found ? pl_container_of(found, struct verbs_mw, base) : NULL;
+}
+
 /* Finds the key of a window over this rail. Returns true if `work` was posted to bind it. */
 static bool find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *answer)
 {
 	struct verbs_state *state = rail->endpoint->state;
 	struct pl_key *key = pl_key_alive(rail->endpoint->base.peer, work->frame.key);
-	struct pl_registration *found = key ? pl_registration_find(&key->registrations, rail) : NULL;
-	struct verbs_mw *window = found ? pl_container_of(found, struct verbs_mw, base) : NULL;
+	struct verbs_mw *window = key ? find_window(rail, key) : NULL;
 	uint32_t rkey = 0;
 
 	*answer = NO_KEY;
 	if (!key)
 		return false;
+	verbs_note_exported(rail, key);
 	if (window && window->mw && window->generation == rail->generation) {
 		*answer = window->rkey;
 		return false;
@@ -187,7 +206,8 @@ static bool find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t 
 		unbind(window);
 		atomic_store(&rail->device->windows, false);
 	}
-	if (verbs_export_at(state, rail->device, &key->registrations, key, &rkey) == 0) {
+	if (verbs_export_at(state, rail->device, key->grant ? &key->grant->registrations : &key->registrations, key,
+			    &rkey) == 0) {
 		*answer = rkey;
 		if (window)
 			pl_peer_note_key(key->peer, PL_EVENT_GRANTED, key->id, 0, no_window_left);
@@ -201,10 +221,12 @@ static void answer_add_key(struct verbs_answer *answer, const struct verbs_rail 
 	uint8_t *key = answer->imported.key;
 	struct pl_writer writer;
 
+	if (rail->index >= key[VERBS_KEY_COUNT])
+		return;
 	key[VERBS_KEY_MASK] |= bit_of(rail);
 	pl_writer_init(&writer, key + VERBS_KEY_RKEYS + rail->index * sizeof(rkey), sizeof(rkey));
 	pl_put_u32(&writer, rkey);
-	pl_writer_init(&writer, key + verbs_key_connections(rail->endpoint->rail_count) + rail->index * sizeof(uint16_t),
+	pl_writer_init(&writer, key + verbs_key_connections(key[VERBS_KEY_COUNT]) + rail->index * sizeof(uint16_t),
 		       sizeof(uint16_t));
 	pl_put_u16(&writer, rail->generation);
 }
@@ -222,7 +244,7 @@ static void answer_count_down(struct verbs_endpoint *endpoint, struct verbs_answ
 bool verbs_hold_answer(struct pl_endpoint *base, const struct pl_imported *imported)
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
-	size_t at = verbs_key_windows(endpoint->rail_count);
+	size_t at = verbs_key_windows(imported->key[VERBS_KEY_COUNT]);
 	uint8_t windows = imported->key_length > at ? imported->key[at] : 0;
 	struct verbs_answer *answer = windows ? pl_alloc(&endpoint->state->context->allocator, sizeof(*answer)) : NULL;
 	struct pl_reader reader;
@@ -321,10 +343,37 @@ static int key_asked(struct verbs_rail *rail, uint64_t id)
 
 /* -- the importer --------------------------------------------------------------------------------- */
 
-static void ask_for_key(struct verbs_rail *rail, struct verbs_remote_key *target)
+static void ask_for_key(struct verbs_rail *rail, struct pl_list *list, struct verbs_remote_key *target)
 {
 	target->present &= (uint8_t)~bit_of(rail);
-	send_frame(rail, &rail->endpoint->again, PL_FRAME_ASK_KEY, target->id, 0);
+	target->windows |= bit_of(rail);
+	send_frame(rail, list, PL_FRAME_ASK_KEY, target->id, 0);
+}
+
+bool verbs_ask_missing(struct verbs_endpoint *endpoint, struct verbs_remote_key *target, uint8_t rails)
+{
+	uint8_t left = rails & (uint8_t)~target->refused;
+
+	if (!left || left & target->windows || !endpoint->base.peer->asks)
+		return false;
+	ask_for_key(&endpoint->rails[__builtin_ctz(left)], &endpoint->waiting, target);
+	return true;
+}
+
+bool verbs_obtainable(const struct verbs_endpoint *endpoint, const struct verbs_remote_key *target)
+{
+	bool any_up = false;
+
+	if (target->present | target->windows)
+		return true;
+	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+		if (endpoint->rails[i].link != VERBS_UP)
+			continue;
+		any_up = true;
+		if (endpoint->base.peer->asks && !(target->refused & 1u << i))
+			return true;
+	}
+	return !any_up;
 }
 
 static const char by_window[] = "verbs: the network card reads and writes the region itself, by a memory window";
@@ -340,7 +389,7 @@ void verbs_imported(struct pl_endpoint *base, struct pl_remote *remote)
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		if ((target->windows & ~target->present & bit_of(&endpoint->rails[i])) &&
 		    endpoint->rails[i].link == VERBS_UP)
-			ask_for_key(&endpoint->rails[i], target);
+			ask_for_key(&endpoint->rails[i], &endpoint->again, target);
 	verbs_flush(endpoint);
 }
 
@@ -356,6 +405,7 @@ static void key_told(struct verbs_rail *rail, uint64_t id, uint64_t answer)
 			continue;
 		if (answer > UINT32_MAX) {
 			target->windows &= (uint8_t)~bit_of(rail);
+			target->refused |= bit_of(rail);
 			break;
 		}
 		target->rkeys[rail->index] = (uint32_t)answer;
@@ -393,8 +443,10 @@ void verbs_mw_rail_up(struct verbs_rail *rail)
 
 		if (renewed)
 			target->windows |= bit_of(rail);
-		if (target->windows & bit_of(rail))
-			ask_for_key(rail, target);
+		/* The rail may be new, between cards near the memory. */
+		if (target->windows & bit_of(rail) ||
+		    (target->near & 1u << rail->far_port && !(target->present & bit_of(rail))))
+			ask_for_key(rail, &endpoint->again, target);
 	}
 	pthread_mutex_unlock(&endpoint->state->lock);
 }

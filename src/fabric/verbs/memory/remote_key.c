@@ -17,14 +17,14 @@ static void forget_remote_key(struct pl_remote *remote)
  * Returns the rails whose keys are windows that are bound to their present connections. Another key of a window is not
  * valid any more, or not yet.
  */
-static uint8_t read_bound_rails(struct pl_reader *reader, const struct verbs_endpoint *endpoint)
+static uint8_t read_bound_rails(struct pl_reader *reader, const struct verbs_endpoint *endpoint, unsigned rails)
 {
 	uint8_t bound = 0;
 
-	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+	for (unsigned i = 0; i < rails; i++) {
 		uint16_t generation = pl_get_u16(reader);
 
-		if (!reader->bad && endpoint->rails[i].link == VERBS_UP && endpoint->rails[i].generation == generation)
+		if (!reader->bad && i < endpoint->rail_count && endpoint->rails[i].link == VERBS_UP && endpoint->rails[i].generation == generation)
 			bound |= (uint8_t)(1u << i);
 	}
 	return bound;
@@ -34,26 +34,30 @@ static uint8_t read_bound_rails(struct pl_reader *reader, const struct verbs_end
 static void decode_remote_key(const struct pl_remote *remote, const struct verbs_endpoint *endpoint,
 			      struct verbs_remote_key *target)
 {
-	const unsigned rails = endpoint->rail_count;
 	struct pl_reader reader;
-	uint8_t present, order;
+	uint8_t present, rails, order;
 
 	pl_reader_init(&reader, remote->key, remote->key_length);
 	target->id = pl_get_u64(&reader);
 	target->address = pl_get_u64(&reader);
 	present = pl_get_u8(&reader);
+	rails = pl_get_u8(&reader);
+	target->near = pl_get_u16(&reader) & (uint16_t)((1u << VERBS_PORTS_MAX) - 1);
 	for (unsigned i = 0; i < rails; i++) {
-		target->rkeys[i] = pl_get_u32(&reader);
-		if (!reader.bad)
-			target->present |= present & (uint8_t)(1u << i);
+		uint32_t rkey = pl_get_u32(&reader);
+
+		if (reader.bad || i >= endpoint->rail_count)
+			continue;
+		target->rkeys[i] = rkey;
+		target->present |= present & (uint8_t)(1u << i);
 	}
-	target->windows = pl_get_u8(&reader) & (uint8_t)((1u << rails) - 1);
+	target->windows = pl_get_u8(&reader) & (uint8_t)((1u << endpoint->rail_count) - 1);
 	if (reader.bad)
 		target->windows = 0;
 	/* An ordering that this release does not know needs a flush by the card's read. */
 	order = pl_get_u8(&reader);
 	target->order = reader.bad ? PL_ORDER_HOST : (enum pl_memory_order)PL_MIN(order, PL_ORDER_READ);
-	target->present &= (uint8_t)~target->windows | read_bound_rails(&reader, endpoint);
+	target->present &= (uint8_t)~target->windows | read_bound_rails(&reader, endpoint, rails);
 }
 
 struct verbs_remote_key *verbs_remote_key_make(struct pl_remote *remote, struct verbs_endpoint *endpoint)

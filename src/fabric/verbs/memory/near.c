@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "fabric/verbs/memory/near.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <linux/mempolicy.h>
+
+#include "fabric/verbs/verbs.h"
+#include "topology/topology.h"
+
+/* A card that is slower than this part of the fastest one, as measured, is not near. */
+#define FAST_PARTS 5
+#define FAST_OF 4
+
+/* Ports of the candidates, the best first. */
+struct candidates {
+	unsigned masks[VERBS_PLACES]; /* one for each device */
+	unsigned count;
+};
+
+void verbs_machine_read(struct verbs_state *state)
+{
+	unsigned count = atomic_load(&state->place_count);
+
+	for (unsigned i = 1; i < count; i++) {
+		if (strcmp(state->places[i]->name, state->places[0]->name)) {
+			pl_machine_load(state->context);
+			return;
+		}
+	}
+}
+
+/* Returns the places of a device's ports. */
+static unsigned ports_of(const struct verbs_state *state, const char *device)
+{
+	unsigned count = atomic_load_explicit(&state->place_count, memory_order_acquire), mask = 0;
+
+	for (unsigned i = 0; i < count; i++)
+		if (!strcmp(state->places[i]->name, device))
+			mask |= 1u << i;
+	return mask;
+}
+
+static void add_candidate(struct candidates *candidates, unsigned mask)
+{
+	for (unsigned i = 0; i < candidates->count; i++)
+		if (candidates->masks[i] == mask)
+			return;
+	if (mask && candidates->count < VERBS_PLACES)
+		candidates->masks[candidates->count++] = mask;
+}
+
+/* -- topology ------------------------------------------------------------------------------------- */
+
+/* Returns the NUMA node of a byte, or -1. */
+static int node_of(const void *address)
+{
+	int node = -1;
+
+	if (syscall(SYS_get_mempolicy, &node, NULL, 0ul, address, (unsigned long)(MPOL_F_NODE | MPOL_F_ADDR)) < 0)
+		return -1;
+	return node;
+}
+
+/* Returns the NUMA node of host memory; -1: unknown, or several. */
+static int numa_of(const struct pl_memory *memory)
+{
+	const uint8_t *bytes = memory->address;
+	int node;
+
+	if (memory->dmabuf || !memory->length)
+		return -1;
+	node = node_of(bytes);
+	return node == node_of(bytes + memory->length / 2) && node == node_of(bytes + memory->length - 1) ? node : -1;
+}
+
+static void take_ranked(const struct verbs_state *state, const struct pl_topology *machine,
+			const struct pl_card_rank *ranks, int count, struct candidates *candidates)
+{
+	for (int i = 0; i < count && pl_card_rank_alike(machine, &ranks[0], &ranks[i]); i++)
+		add_candidate(candidates, ports_of(state, machine->cards[ranks[i].card].name));
+}
+
+static void near_by_topology(const struct verbs_state *state, const struct pl_memory *memory, const char *gpu,
+			     struct candidates *candidates)
+{
+	const struct pl_topology *machine = atomic_load(&state->context->machine);
+	int node = gpu || !machine || machine->numa_count < 2 ? -1 : numa_of(memory), count;
+	struct pl_card_rank *ranks;
+
+	if (!machine || !machine->card_count || (!gpu && node < 0))
+		return;
+	ranks = calloc(machine->card_count, sizeof(*ranks));
+	if (!ranks)
+		return;
+	count = gpu ? pl_topology_rank_gpu(machine, gpu, ranks) : pl_topology_rank_numa(machine, node, ranks);
+	take_ranked(state, machine, ranks, count, candidates);
+	free(ranks);
+}
+
+/* -- profile -------------------------------------------------------------------------------------- */
+
+/* Leaves out devices that the profile knows to be slower, or to reach the GPU's memory through staging only. */
+static void near_by_profile(struct verbs_state *state, const struct pl_memory *memory, struct candidates *candidates)
+{
+	struct verbs_measured measured[VERBS_PLACES];
+	unsigned count = atomic_load_explicit(&state->place_count, memory_order_acquire);
+	struct verbs_measured best = { 0 };
+
+	for (unsigned i = 0; i < count; i++) {
+		verbs_measure(state, state->places[i], memory, &measured[i]);
+		if (measured[i].direct != best.direct ? measured[i].direct : measured[i].rate > best.rate)
+			best = measured[i];
+	}
+	for (unsigned i = 0; i < count && best.rate; i++)
+		if (measured[i].direct == best.direct && measured[i].rate >= best.rate / FAST_PARTS * FAST_OF)
+			add_candidate(candidates, ports_of(state, state->places[i]->name));
+}
+
+/* -- choice --------------------------------------------------------------------------------------- */
+
+/* Keeps the candidates that the topology has among those of the profile, if there are some. */
+static void narrow(struct candidates *measured, const struct candidates *placed)
+{
+	struct candidates both = { .count = 0 };
+
+	for (unsigned i = 0; i < placed->count; i++)
+		for (unsigned j = 0; j < measured->count; j++)
+			if (measured->masks[j] == placed->masks[i])
+				add_candidate(&both, placed->masks[i]);
+	if (both.count)
+		*measured = both;
+}
+
+/* Writes the PCI address of the memory's GPU, as sysfs has it. Returns false for memory of no GPU. */
+static bool find_gpu(const struct pl_memory *memory, char address[PL_PCI_ADDRESS_MAX])
+{
+	struct pl_gpu_info gpu = PL_GPU_INFO_INIT;
+	int number = memory->ops->number ? memory->ops->number(memory) : -1;
+
+	if (number < 0 || pl_gpu_query((unsigned)number, &gpu, NULL) < 0)
+		return false;
+	snprintf(address, PL_PCI_ADDRESS_MAX, "%s", gpu.pci);
+	for (char *at = address; *at; at++)
+		*at = (char)tolower((unsigned char)*at);
+	return true;
+}
+
+unsigned verbs_near_find(struct verbs_state *state, struct pl_region *region)
+{
+	const struct pl_memory *memory = &region->memory;
+	unsigned most = PL_MAX(state->context->options.rails, (unsigned)VERBS_CARDS_DEFAULT), near = 0, begin = 0;
+	struct candidates measured = { .count = 0 }, placed = { .count = 0 };
+	char address[PL_PCI_ADDRESS_MAX];
+	bool of_gpu;
+
+	near = atomic_load(&region->near);
+	if (near)
+		return near;
+	of_gpu = find_gpu(memory, address);
+	if (atomic_load(&state->place_count) > 1) {
+		if (of_gpu)
+			near_by_profile(state, memory, &measured);
+		near_by_topology(state, memory, of_gpu ? address : NULL, &placed);
+	}
+	if (measured.count)
+		narrow(&measured, &placed);
+	else
+		measured = placed;
+	/* Regions of host memory take turns at the cards of their node. */
+	if (!of_gpu && measured.count > most)
+		begin = state->turn++;
+	for (unsigned i = 0; i < PL_MIN(measured.count, most); i++)
+		near |= measured.masks[(begin + i) % measured.count];
+	atomic_store(&region->near, near | VERBS_NEAR_KNOWN);
+	return near | VERBS_NEAR_KNOWN;
+}
+
+unsigned verbs_near_find_unlocked(struct verbs_state *state, struct pl_region *region)
+{
+	unsigned near;
+
+	pthread_mutex_lock(&state->context->grant_lock);
+	near = verbs_near_find(state, region);
+	pthread_mutex_unlock(&state->context->grant_lock);
+	return near;
+}

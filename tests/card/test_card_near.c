@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Cards near the memory: four stand-in cards, and a topology file with two GPUs. Each transfer goes between the cards
+ * near the memory at both ends, whichever end posts it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <linux/mempolicy.h>
+
+#include "card/card.h"
+#include "support/cases.h"
+#include "support/environment.h"
+
+#define CARDS 4u
+#define LENGTH (1u << 20)
+
+static const struct setting manual = {
+	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
+};
+static const struct setting threads = {
+	"thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false
+};
+
+/* GPU f0 is below a switch with mlx5_2, GPU f1 with mlx5_3. Cards 0 and 1 belong to node 0, the others to node 1. */
+static const char topology[] =
+	"<system version=\"1\">\n"
+	"  <cpu numaid=\"0\" affinity=\"1\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"85\">\n"
+	"    <pci busid=\"0000:10:00.0\" class=\"0x020000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+	"      <nic><net name=\"mlx5_0\" speed=\"400000\" port=\"1\"/></nic>\n"
+	"    </pci>\n"
+	"    <pci busid=\"0000:20:00.0\" class=\"0x020000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+	"      <nic><net name=\"mlx5_1\" speed=\"400000\" port=\"1\"/></nic>\n"
+	"    </pci>\n"
+	"  </cpu>\n"
+	"  <cpu numaid=\"1\" affinity=\"2\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"85\">\n"
+	"    <pci busid=\"0000:e0:00.0\" class=\"0x060400\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+	"      <pci busid=\"0000:e1:00.0\" class=\"0x020000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+	"        <nic><net name=\"mlx5_2\" speed=\"400000\" port=\"1\"/></nic>\n"
+	"      </pci>\n"
+	"      <pci busid=\"0000:f0:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"/>\n"
+	"    </pci>\n"
+	"    <pci busid=\"0000:e8:00.0\" class=\"0x060400\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+	"      <pci busid=\"0000:e9:00.0\" class=\"0x020000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+	"        <nic><net name=\"mlx5_3\" speed=\"400000\" port=\"1\"/></nic>\n"
+	"      </pci>\n"
+	"      <pci busid=\"0000:f1:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"/>\n"
+	"    </pci>\n"
+	"  </cpu>\n"
+	"</system>\n";
+
+static char file[64];
+
+/* -- two ends ------------------------------------------------------------------------------------- */
+
+struct options {
+	const struct setting *setting;
+	const char *topology;
+	unsigned rails;
+};
+
+struct world {
+	struct scenario_environment environment;
+};
+
+static void world_open(struct world *world, const struct options *options)
+{
+	struct scenario_environment *environment = &world->environment;
+	struct pl_options library = setting_options(options->setting);
+
+	library.topology = options->topology;
+	library.rails = options->rails;
+	*environment = (struct scenario_environment){ .setting = options->setting };
+	environment->near = context_open_with(&library);
+	environment->far = context_open_with(&library);
+	drive(environment, environment->near);
+	drive(environment, environment->far);
+	environment->listener = listener_open(options->setting, environment->far, environment->address);
+	connect_pair(environment, environment->near, environment->listener, &environment->near_peer,
+		     &environment->far_peer);
+}
+
+static struct pl_region *region_of(struct pl_context *context, const char *kind, char fill)
+{
+	char *bytes = malloc(LENGTH);
+	struct pl_region *region;
+	struct pl_error error;
+
+	check(bytes);
+	memset(bytes, fill, LENGTH);
+	check_ok(pl_region_allocate_in(context, kind, LENGTH, PL_ACCESS_ALL, &region, &error), &error);
+	check_ok(pl_region_copy_in(region, 0, bytes, LENGTH, &error), &error);
+	free(bytes);
+	return region;
+}
+
+static bool holds(struct pl_region *region, char fill)
+{
+	char *bytes = malloc(LENGTH);
+	struct pl_error error;
+	bool same = true;
+
+	check(bytes);
+	check_ok(pl_region_copy_out(region, 0, bytes, LENGTH, &error), &error);
+	for (size_t i = 0; i < LENGTH; i++)
+		same &= bytes[i] == fill;
+	free(bytes);
+	return same;
+}
+
+/* One end's region of `here`, and the other end's of `there`, which the first end has imported. */
+struct link {
+	struct pl_peer *peer;
+	struct pl_region *here, *there;
+	struct pl_remote *remote;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t token_length;
+};
+
+static void link_open(struct world *world, bool far, const char *here, const char *there, struct link *link)
+{
+	struct scenario_environment *environment = &world->environment;
+	struct pl_context *mine = far ? environment->far : environment->near;
+	struct pl_context *other = far ? environment->near : environment->far;
+	struct pl_grant_options rights = PL_GRANT_OPTIONS_INIT;
+	struct pl_error error;
+
+	rights.rights = PL_ACCESS_READ | PL_ACCESS_WRITE;
+	link->peer = far ? environment->far_peer : environment->near_peer;
+	link->here = region_of(mine, here, 'h');
+	link->there = region_of(other, there, 't');
+	link->token_length = sizeof(link->token);
+	check_ok(pl_region_share(link->there, &rights, link->token, &link->token_length, &error), &error);
+	link->remote = import_token(environment, link->peer, link->token, link->token_length);
+}
+
+static void link_close(struct link *link)
+{
+	pl_remote_release(link->remote);
+	check_ok(pl_region_deregister(link->here), NULL);
+	check_ok(pl_region_deregister(link->there), NULL);
+}
+
+static struct pl_completion write_all(struct world *world, const struct link *link)
+{
+	struct pl_transfer transfer = { link->remote, 0, link->here, 0, LENGTH };
+	struct pl_operation *operation;
+	struct pl_completion receipt;
+	struct pl_error error;
+
+	check_ok(pl_write(link->peer, &transfer, NULL, &operation, &error), &error);
+	complete(&world->environment, operation, &receipt);
+	return receipt;
+}
+
+/* -- bytes by cards ------------------------------------------------------------------------------- */
+
+static struct card_counts before;
+
+static void count_from_here(void)
+{
+	before = card_counts_now();
+}
+
+/* Returns the masks of cards that moved at least a quarter of LENGTH since: requesters', and the other ends'. */
+static void moved_by(unsigned *here, unsigned *there)
+{
+	struct card_counts now = card_counts_now();
+
+	*here = *there = 0;
+	for (unsigned i = 0; i < CARDS; i++) {
+		for (unsigned j = 0; j < CARDS; j++) {
+			if (now.moved[i][j] - before.moved[i][j] < LENGTH / 4)
+				continue;
+			*here |= 1u << i;
+			*there |= 1u << j;
+		}
+	}
+}
+
+#define check_moved(here, there) \
+	do { \
+		unsigned here_, there_; \
+		moved_by(&here_, &there_); \
+		check_number(here_, here); \
+		check_number(there_, there); \
+	} while (0)
+
+/* -- cases ---------------------------------------------------------------------------------------- */
+
+/* From each GPU to each one, posted by either end: also by an acceptor, which must ask for the rail. */
+static void gpus(void *argument)
+{
+	static const char *const kinds[] = { "cuda:0", "cuda:1" };
+	const struct options options = { argument, file, 0 };
+	struct world world;
+
+	world_open(&world, &options);
+	for (unsigned i = 0; i < 8; i++) {
+		unsigned here = i & 1, there = i >> 1 & 1;
+		struct pl_completion receipt;
+		struct link link;
+
+		link_open(&world, i >> 2, kinds[here], kinds[there], &link);
+		count_from_here();
+		receipt = write_all(&world, &link);
+		check_number(receipt.status, 0);
+		check(strstr(receipt.reason, "nearest"));
+		check(holds(link.there, 'h'));
+		check_moved(1u << (2 + here), 1u << (2 + there));
+		link_close(&link);
+	}
+	environment_close(&world.environment);
+}
+
+/* Only the card near a region registers it. */
+static void registrations(void *argument)
+{
+	const struct options options = { &manual, file, 0 };
+	struct card_counts now;
+	struct world world;
+	struct link link;
+
+	(void)argument;
+	world_open(&world, &options);
+	count_from_here();
+	link_open(&world, false, "cuda:0", "cuda:0", &link);
+	write_all(&world, &link);
+	now = card_counts_now();
+	check_number(now.device_mrs[0] - before.device_mrs[0], 0);
+	check_number(now.device_mrs[1] - before.device_mrs[1], 0);
+	check_number(now.device_mrs[3] - before.device_mrs[3], 0);
+	check(now.device_mrs[2] > before.device_mrs[2]);
+	link_close(&link);
+	environment_close(&world.environment);
+}
+
+/* Host memory of node 0 uses the cards of that node, two by default. */
+static void host(void *argument)
+{
+	const struct options options = { &manual, file, 0 };
+	struct world world;
+	struct link link;
+	struct pl_completion receipt;
+	int node = 1;
+
+	(void)argument;
+	world_open(&world, &options);
+	link_open(&world, false, "host", "host", &link);
+	if (syscall(SYS_get_mempolicy, &node, NULL, 0ul, pl_region_address(link.here),
+		    (unsigned long)(MPOL_F_NODE | MPOL_F_ADDR)) < 0 ||
+	    node) {
+		printf("get_mempolicy(2) does not work here: skipped\n");
+	} else {
+		do {
+			count_from_here();
+			receipt = write_all(&world, &link);
+		} while (receipt.lanes < 2);
+		check_moved(3, 3);
+	}
+	link_close(&link);
+	environment_close(&world.environment);
+}
+
+/* Host memory and a GPU: each end has cards of its own choice. */
+static void mixed(void *argument)
+{
+	const struct options options = { &manual, file, 0 };
+	struct world world;
+	unsigned here, there;
+	struct link link;
+
+	(void)argument;
+	world_open(&world, &options);
+	link_open(&world, true, "host", "cuda:1", &link);
+	count_from_here();
+	write_all(&world, &link);
+	check(holds(link.there, 'h'));
+	moved_by(&here, &there);
+	check_number(there, 1u << 3);
+	link_close(&link);
+	environment_close(&world.environment);
+}
+
+/* An empty name makes all cards alike: the two rails of the start carry everything. */
+static void alike(void *argument)
+{
+	const struct options options = { &manual, "", 0 };
+	struct pl_completion receipt;
+	struct world world;
+	struct link link;
+
+	(void)argument;
+	world_open(&world, &options);
+	link_open(&world, false, "cuda:0", "cuda:1", &link);
+	do {
+		count_from_here();
+		receipt = write_all(&world, &link);
+	} while (receipt.lanes < 2);
+	check(!strstr(receipt.reason, "nearest"));
+	check_moved(3, 3);
+	link_close(&link);
+	environment_close(&world.environment);
+}
+
+/* A program that sets the number of rails has no others; of these the nearest carry the bytes. */
+static void fixed(void *argument)
+{
+	const struct options options = { &manual, file, CARDS };
+	struct pl_completion receipt;
+	struct world world;
+	struct link link;
+
+	(void)argument;
+	world_open(&world, &options);
+	link_open(&world, false, "cuda:0", "cuda:0", &link);
+	do {
+		count_from_here();
+		receipt = write_all(&world, &link);
+	} while (!strstr(receipt.reason, "nearest"));
+	check_moved(1u << 2, 1u << 2);
+	link_close(&link);
+	environment_close(&world.environment);
+}
+
+static void port_set(unsigned number, bool up)
+{
+	void *found = card_function("standin_card_port");
+	void (*set)(unsigned, bool);
+
+	memcpy(&set, &found, sizeof(set));
+	set(number, up);
+}
+
+/* While the near card's port is down, another card carries the bytes, and the receipt says so. */
+static void port_down(void *argument)
+{
+	const struct options options = { argument, file, 0 };
+	struct pl_completion receipt;
+	struct world world;
+	struct link link;
+
+	world_open(&world, &options);
+	link_open(&world, false, "cuda:0", "cuda:0", &link);
+	write_all(&world, &link);
+	port_set(2, false);
+	count_from_here();
+	receipt = write_all(&world, &link);
+	check_number(receipt.status, 0);
+	receipt = write_all(&world, &link);
+	check_number(receipt.status, 0);
+	check(strstr(receipt.reason, "from afar"));
+	check(holds(link.there, 'h'));
+	port_set(2, true);
+	for (unsigned here, there;; usleep(1000)) {
+		count_from_here();
+		receipt = write_all(&world, &link);
+		check_number(receipt.status, 0);
+		moved_by(&here, &there);
+		if (here == 1u << 2 && there == 1u << 2)
+			break;
+	}
+	link_close(&link);
+	environment_close(&world.environment);
+}
+
+/* Each card has a network of its own: cards with different numbers do not reach each other. */
+static void apart(void *argument)
+{
+	const struct options options = { argument, file, 0 };
+	struct pl_completion receipt;
+	struct world world;
+	struct link link;
+
+	setenv("STANDIN_NETWORKS", "apart", 1);
+	world_open(&world, &options);
+	for (unsigned i = 0; i < 2; i++) {
+		link_open(&world, i, "cuda:0", "cuda:1", &link);
+		receipt = write_all(&world, &link);
+		check_number(receipt.status, 0);
+		check(strstr(receipt.reason, "from afar"));
+		check(holds(link.there, 'h'));
+		link_close(&link);
+	}
+	link_open(&world, true, "cuda:1", "cuda:1", &link);
+	count_from_here();
+	write_all(&world, &link);
+	check_moved(1u << 3, 1u << 3);
+	link_close(&link);
+	environment_close(&world.environment);
+}
+
+/* The owner revokes the grant before the rail between the near cards exists. */
+static void revoked(void *argument)
+{
+	const struct options options = { &manual, file, 0 };
+	struct pl_transfer transfer;
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct world world;
+	struct link link;
+
+	(void)argument;
+	world_open(&world, &options);
+	link_open(&world, false, "cuda:1", "cuda:0", &link);
+	check_ok(pl_region_revoke(link.there, link.token, link.token_length), NULL);
+	transfer = (struct pl_transfer){ link.remote, 0, link.here, 0, LENGTH };
+	check_ok(pl_write(link.peer, &transfer, NULL, &operation, &error), &error);
+	fail_with(&world.environment, operation, -EACCES);
+	check(holds(link.there, 't'));
+	link_close(&link);
+	environment_close(&world.environment);
+}
+
+/* A file that cannot be used is an error of pl_open(). */
+static void bad_file(void *argument)
+{
+	struct pl_options library = setting_options(&manual);
+	struct pl_context *context;
+	struct pl_error error;
+
+	(void)argument;
+	library.topology = "/nonexistent/topology.xml";
+	check_status(pl_open(&context, &library, &error), -ENOENT, &error);
+	check_text(error.id, "NCCL-FILE-OPEN");
+}
+
+static const struct test_case cases[] = {
+	{ "GPUs", gpus, (void *)&manual, 60 },
+	{ "GPUs, threads", gpus, (void *)&threads, 60 },
+	{ "registrations", registrations, NULL, 30 },
+	{ "host memory", host, NULL, 30 },
+	{ "host memory and a GPU", mixed, NULL, 30 },
+	{ "alike", alike, NULL, 30 },
+	{ "fixed number of rails", fixed, NULL, 30 },
+	{ "port down", port_down, (void *)&manual, 60 },
+	{ "port down, threads", port_down, (void *)&threads, 60 },
+	{ "apart", apart, (void *)&manual, 60 },
+	{ "apart, threads", apart, (void *)&threads, 60 },
+	{ "revoked", revoked, NULL, 30 },
+	{ "bad file", bad_file, NULL, 30 },
+};
+
+static void write_file(void)
+{
+	FILE *stream = fopen(file, "w");
+
+	check(stream && fputs(topology, stream) >= 0 && fclose(stream) == 0);
+}
+
+int main(void)
+{
+	int rc;
+
+	snprintf(file, sizeof(file), "/tmp/peerlane-near-%d.xml", (int)getpid());
+	setenv("STANDIN_CARDS", "4", 1);
+	write_file();
+	rc = cases_run("near cards", cases, sizeof(cases) / sizeof(cases[0]));
+	unlink(file);
+	return rc;
+}
