@@ -166,7 +166,7 @@ void verbs_ready_ended(struct pl_task *task)
 static void wait_for_first(struct verbs_rail *rail)
 {
 	if (!rail->was_up && rail->attempts == 0)
-		rail->wait_until = pl_now() + FIRST_LIMIT;
+		rail->wait_until = pl_now() + attempt_limit(rail);
 }
 
 void verbs_dial(struct verbs_rail *rail)
@@ -253,7 +253,7 @@ static int read_rails(struct verbs_endpoint *endpoint, const struct pl_rail_mess
 		rail->port = endpoint->ports[rail->near_port];
 		rail->gid = endpoint->gids[rail->near_port];
 		rail->device = rail->port->device;
-		rail->wait_until = pl_now() + FIRST_LIMIT;
+		rail->wait_until = pl_now() + attempt_limit(rail);
 	}
 	pthread_mutex_unlock(&endpoint->state->lock);
 	endpoint->rail_count = message->count;
