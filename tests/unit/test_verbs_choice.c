@@ -118,6 +118,9 @@ static void test_own_choice(void **state)
 	assert_int_equal(rig->endpoint->choices[choice].rails, 4);
 	assert_int_equal(verbs_choose(rig->endpoint, 1, 2), choice);
 	assert_int_equal(verbs_choose(rig->endpoint, 0, 0), 0);
+	/* Memory at one end only has near cards. */
+	assert_int_equal(verbs_choose(rig->endpoint, 0, 2), choice + 1);
+	assert_int_equal(rig->endpoint->choices[choice + 1].rails, 2);
 	assert_int_equal(rig->endpoint->choices[0].rails, 3);
 	verbs_rig_free(rig);
 }
@@ -154,6 +157,33 @@ static void test_answers(void **state)
 	assert_int_equal(verbs_live_rails(rig->endpoint, choice, NULL), 2);
 	assert_int_equal(deliver_rails(rig, 1, 2, 2), -EPROTO);
 	rig->endpoint->rails[1].link = VERBS_DOWN;
+	verbs_rig_free(rig);
+}
+
+/* Answers to questions about the same memory of the acceptor differ by the initiator's. */
+static void test_several_answers(void **state)
+{
+	struct verbs_rig *rig = rig_new(false);
+	uint8_t first = verbs_choose(rig->endpoint, 1, 1), second = verbs_choose(rig->endpoint, 1, 2);
+
+	(void)state;
+	assert_int_equal(deliver_rails(rig, 1, 2, 2), 0);
+	assert_false(rig->endpoint->choices[first].known);
+	assert_int_equal(rig->endpoint->choices[second].rails, 2);
+	verbs_rig_free(rig);
+}
+
+/* Before the answer, local memory is registered by the device near it. */
+static void test_device(void **state)
+{
+	struct verbs_rig *rig = rig_new(false);
+	struct verbs_device other = rig->device;
+
+	(void)state;
+	rig->ports[1].device = &other;
+	assert_ptr_equal(verbs_device_of(rig->endpoint, verbs_choose(rig->endpoint, 2, 1)), &other);
+	assert_ptr_equal(verbs_device_of(rig->endpoint, verbs_choose(rig->endpoint, 0, 1)), &rig->device);
+	rig->ports[1].device = &rig->device;
 	verbs_rig_free(rig);
 }
 
@@ -201,6 +231,11 @@ static void test_live_rails(void **state)
 	rails[1].link = VERBS_UP;
 	assert_true(rails[2].wait_until > pl_now());
 	assert_int_equal(verbs_live_rails(rig->endpoint, choice, NULL), 0);
+	rails[2].wait_until = 0;
+	rails[1].wait_until = pl_now() + 100 * PL_NS_PER_S;
+	rails[1].link = VERBS_ASKING;
+	assert_int_equal(verbs_live_rails(rig->endpoint, choice, NULL), 1);
+	rails[1].link = VERBS_UP;
 	rails[2].wait_until = pl_now();
 	assert_int_equal(verbs_live_rails(rig->endpoint, choice, NULL), 3);
 	/* The owner has no key for a rail. */
@@ -221,19 +256,29 @@ static void test_parking(void **state)
 {
 	struct verbs_rig *rig = rig_new(true);
 	struct verbs_work *work = pl_zalloc(&pl_system_allocator, sizeof(*work));
+	uint64_t until;
 
 	(void)state;
 	assert_non_null(work);
 	pl_list_init(&work->link);
 	work->choice = verbs_choose(rig->endpoint, 1, 2);
+	rig->endpoint->rails[1].wait_until = pl_now() + 100 * PL_NS_PER_S;
 	verbs_park(rig->endpoint, work);
 	assert_false(pl_list_empty(&rig->endpoint->parked));
+	assert_true(rig->endpoint->parking.deadline - rig->endpoint->rails[2].wait_until < PL_NS_PER_S / 10);
 	verbs_rig_send(rig, PL_RAIL_DOWN, 2, 1);
 	assert_true(pl_list_empty(&rig->endpoint->parked));
 	assert_int_equal(rig->endpoint->rails[2].wait_until, 0);
+	/* Without a rail to wait for, only an answer ends the wait. */
 	verbs_park(rig->endpoint, work);
+	assert_true(pl_list_empty(&rig->endpoint->parking.link));
 	rig->endpoint->rails[2].wait_until = pl_now() + PL_NS_PER_S;
 	verbs_park(rig->endpoint, work);
+	/* The timer of the first one serves all. */
+	until = rig->endpoint->parking.deadline;
+	rig->endpoint->rails[2].wait_until += PL_NS_PER_S;
+	verbs_park(rig->endpoint, work);
+	assert_int_equal(rig->endpoint->parking.deadline, until);
 	verbs_rig_expire(rig, &rig->endpoint->parking);
 	assert_ptr_equal(pl_list_first(&rig->endpoint->waiting, struct verbs_work, link), work);
 	verbs_rig_free(rig);
@@ -249,6 +294,8 @@ int main(void)
 		cmocka_unit_test(test_own_choice),
 		cmocka_unit_test(test_many_choices),
 		cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_several_answers),
+		cmocka_unit_test(test_device),
 		cmocka_unit_test(test_added_rails),
 		cmocka_unit_test(test_live_rails),
 		cmocka_unit_test(test_parking),
