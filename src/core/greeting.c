@@ -184,7 +184,7 @@ static int greeting_challenge(struct greeting *greeting)
 		return rc;
 	peer = find_peer(greeting, &hello);
 	if (peer && hello.lane == PL_LANE_FD_SOCKET) {
-		if (pl_lane_auth_signed(peer, PL_LABEL_FD_SOCKET, greeting->auth.hello, PL_LANE_HELLO))
+		if (pl_lane_auth_signed(peer, greeting->auth.hello, PL_LANE_HELLO))
 			rc = join_peer(greeting, peer);
 		else
 			rc = -EACCES;

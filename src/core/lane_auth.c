@@ -13,6 +13,7 @@
 #define LABEL_INITIATOR "peerlane lane initiator"
 #define LABEL_ACCEPTOR_SENDS "peerlane lane acceptor sends"
 #define LABEL_INITIATOR_SENDS "peerlane lane initiator sends"
+#define LABEL_FD_SOCKET "peerlane fd socket"
 #define LABEL_MAX 32
 
 /* In a lane hello, and in a challenge: bytes before the tag. */
@@ -136,32 +137,31 @@ int pl_lane_auth_seal(const struct pl_lane_auth *auth, const struct pl_peer *pee
 
 /* -- messages without a challenge ------------------------------------------------------------------ */
 
-static int sign_message(const struct pl_peer *peer, const char *label, const uint8_t *message, size_t length,
-			uint8_t mac[PL_SECRET])
+static int sign_message(const struct pl_peer *peer, const uint8_t *message, size_t length, uint8_t mac[PL_SECRET])
 {
 	static const uint8_t none[PL_NONCE];
 	struct transcript transcript;
 
-	begin_transcript(&transcript, label);
+	begin_transcript(&transcript, LABEL_FD_SOCKET);
 	add_bytes(&transcript, message, HELLO_NONCE);
 	add_bytes(&transcript, none, sizeof(none));
 	add_bytes(&transcript, message + HELLO_NONCE + PL_NONCE, length - HELLO_NONCE - PL_NONCE);
 	return sign_transcript(peer, &transcript, mac);
 }
 
-int pl_lane_auth_sign(const struct pl_peer *peer, const char *label, uint8_t *message, size_t length)
+int pl_lane_auth_sign(const struct pl_peer *peer, uint8_t *message, size_t length)
 {
 	uint8_t mac[PL_SECRET];
-	int rc = sign_message(peer, label, message, length, mac);
+	int rc = sign_message(peer, message, length, mac);
 
 	memcpy(message + HELLO_NONCE, mac, PL_TAG);
 	return rc;
 }
 
-bool pl_lane_auth_signed(const struct pl_peer *peer, const char *label, const uint8_t *message, size_t length)
+bool pl_lane_auth_signed(const struct pl_peer *peer, const uint8_t *message, size_t length)
 {
 	uint8_t mac[PL_SECRET];
 
-	return sign_message(peer, label, message, length, mac) == 0 &&
+	return sign_message(peer, message, length, mac) == 0 &&
 	       CRYPTO_memcmp(message + HELLO_NONCE, mac, PL_TAG) == 0;
 }

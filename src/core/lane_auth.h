@@ -13,9 +13,6 @@
 
 #include "core/peer.h"
 
-/* Labels of messages without a challenge. */
-#define PL_LABEL_FD_SOCKET "peerlane fd socket"
-
 /* Messages that open a lane. */
 struct pl_lane_auth {
 	uint8_t hello[PL_LANE_HELLO];
@@ -40,11 +37,11 @@ bool pl_lane_auth_check(const struct pl_lane_auth *auth, const struct pl_peer *p
 int pl_lane_auth_seal(const struct pl_lane_auth *auth, const struct pl_peer *peer, struct pl_stream *stream);
 
 /*
- * Puts the tag of a message without a challenge in place of the nonce in the lane hello at its front; `label` names the
- * message. Returns 0 or -EIO.
+ * Puts the tag of a message without a challenge, that of the fd socket, in place of the nonce in the lane hello at its
+ * front. Returns 0 or -EIO.
  */
-int pl_lane_auth_sign(const struct pl_peer *peer, const char *label, uint8_t *message, size_t length);
+int pl_lane_auth_sign(const struct pl_peer *peer, uint8_t *message, size_t length);
 /* Returns true if the tag is right. */
-bool pl_lane_auth_signed(const struct pl_peer *peer, const char *label, const uint8_t *message, size_t length);
+bool pl_lane_auth_signed(const struct pl_peer *peer, const uint8_t *message, size_t length);
 
 #endif

@@ -55,15 +55,14 @@ static void test_signed_messages(void **state)
 
 	/* The tag covers bytes behind the hello too. */
 	pl_lane_hello_encode(&hello, message);
-	assert_false(pl_lane_auth_signed(peers[0], PL_LABEL_FD_SOCKET, message, length));
-	assert_int_equal(pl_lane_auth_sign(peers[0], PL_LABEL_FD_SOCKET, message, length), 0);
-	assert_true(pl_lane_auth_signed(peers[0], PL_LABEL_FD_SOCKET, message, length));
-	assert_false(pl_lane_auth_signed(peers[1], PL_LABEL_FD_SOCKET, message, length));
-	assert_false(pl_lane_auth_signed(peers[0], "another label", message, length));
-	assert_false(pl_lane_auth_signed(peers[0], PL_LABEL_FD_SOCKET, message, length - 1));
+	assert_false(pl_lane_auth_signed(peers[0], message, length));
+	assert_int_equal(pl_lane_auth_sign(peers[0], message, length), 0);
+	assert_true(pl_lane_auth_signed(peers[0], message, length));
+	assert_false(pl_lane_auth_signed(peers[1], message, length));
+	assert_false(pl_lane_auth_signed(peers[0], message, length - 1));
 	for (size_t bit = 0; bit < 8 * length; bit++) {
 		message[bit / 8] ^= (uint8_t)(1 << bit % 8);
-		assert_false(pl_lane_auth_signed(peers[0], PL_LABEL_FD_SOCKET, message, length));
+		assert_false(pl_lane_auth_signed(peers[0], message, length));
 		message[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	}
 }

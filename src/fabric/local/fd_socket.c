@@ -236,7 +236,7 @@ int local_fd_socket_connect(struct local_endpoint *endpoint, struct pl_error *er
 	if (rc == 0)
 		rc = pl_lane_auth_hello(&auth, pl_get_u64(&reader), PL_LANE_FD_SOCKET);
 	if (rc == 0)
-		rc = pl_lane_auth_sign(endpoint->base.peer, PL_LABEL_FD_SOCKET, auth.hello, sizeof(auth.hello));
+		rc = pl_lane_auth_sign(endpoint->base.peer, auth.hello, sizeof(auth.hello));
 	if (rc == 0 && (reader.bad || send(fd, auth.hello, sizeof(auth.hello), MSG_NOSIGNAL) != PL_LANE_HELLO))
 		rc = -ECONNRESET;
 	if (rc == 0)
