@@ -66,21 +66,68 @@ static bool is_second_version(const char *device, unsigned port, unsigned index)
 	return !strcmp(type, "RoCE v2\n");
 }
 
-bool verbs_gid_read(const struct verbs_library *library, struct ibv_context *context, uint8_t port, unsigned index,
-		    union ibv_gid *gid, bool *second_version)
+static bool is_empty(const union ibv_gid *gid)
 {
 	static const union ibv_gid none;
+
+	return verbs_gid_same(gid, &none);
+}
+
+/* Reads an entry. Returns false if it is empty, or cannot be read. */
+static bool read_gid_entry(const struct verbs_library *library, struct ibv_context *context, uint8_t port,
+			   struct verbs_gid_entry *one)
+{
 	struct ibv_gid_entry entry;
 	int rc;
 
-	*second_version = false;
 	if (library->_ibv_query_gid_ex) {
-		rc = library->_ibv_query_gid_ex(context, port, index, &entry, 0, sizeof(entry));
-		*gid = entry.gid;
-		*second_version = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
+		rc = library->_ibv_query_gid_ex(context, port, one->index, &entry, 0, sizeof(entry));
+		one->gid = entry.gid;
+		one->second_version = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
 	} else {
-		rc = library->ibv_query_gid(context, port, (int)index, gid);
-		*second_version = rc == 0 && is_second_version(library->ibv_get_device_name(context->device), port, index);
+		rc = library->ibv_query_gid(context, port, one->index, &one->gid);
+		one->second_version =
+			rc == 0 && is_second_version(library->ibv_get_device_name(context->device), port, one->index);
 	}
-	return rc == 0 && !verbs_gid_same(gid, &none);
+	return rc == 0 && !is_empty(&one->gid);
+}
+
+/*
+ * Reads the tables of all ports of the device at once. Returns the number of the port's entries, or -1 if that is not
+ * possible: an old library, an old kernel, or more entries in use than there is room for.
+ */
+static int read_gid_table(const struct verbs_library *library, struct ibv_context *context, uint8_t port,
+			  struct verbs_gid_entry entries[VERBS_GID_TABLE_MAX])
+{
+	struct ibv_gid_entry all[VERBS_GID_TABLE_MAX];
+	ssize_t found = -1;
+	int count = 0;
+
+	if (library->_ibv_query_gid_table)
+		found = library->_ibv_query_gid_table(context, all, PL_ARRAY_SIZE(all), 0, sizeof(all[0]));
+	if (found < 0)
+		return -1;
+	for (ssize_t i = 0; i < found; i++)
+		if (all[i].port_num == port && all[i].gid_index < VERBS_GID_TABLE_MAX && !is_empty(&all[i].gid))
+			entries[count++] = (struct verbs_gid_entry){
+				.gid = all[i].gid,
+				.index = (uint8_t)all[i].gid_index,
+				.second_version = all[i].gid_type == IBV_GID_TYPE_ROCE_V2,
+			};
+	return count;
+}
+
+unsigned verbs_gids_read(const struct verbs_library *library, struct ibv_context *context, uint8_t port, int length,
+			 struct verbs_gid_entry entries[VERBS_GID_TABLE_MAX])
+{
+	int count = length > 1 ? read_gid_table(library, context, port, entries) : -1;
+	unsigned single = 0;
+
+	if (count >= 0)
+		return (unsigned)count;
+	for (int i = 0; i < PL_MIN(length, VERBS_GID_TABLE_MAX); i++) {
+		entries[single].index = (uint8_t)i;
+		single += read_gid_entry(library, context, port, &entries[single]);
+	}
+	return single;
 }

@@ -20,11 +20,22 @@ union ibv_gid verbs_gid_of(const struct sockaddr_storage *address);
 socklen_t verbs_gid_to_address(const union ibv_gid *gid, uint16_t port, struct sockaddr_storage *address);
 /* Writes a GID as the address that it stands for. */
 void verbs_gid_format(const union ibv_gid *gid, char text[INET6_ADDRSTRLEN]);
+
+/* Entries of a GID table that are read, the first ones. An address handle has 8 bits for the index. */
+#define VERBS_GID_TABLE_MAX 256
+
+/* Entry of a port's GID table that is in use. */
+struct verbs_gid_entry {
+	union ibv_gid gid;
+	uint8_t index;
+	bool second_version; /* true for RoCE v2 */
+};
+
 /*
- * Reads an entry of a port's GID table. second_version: true for RoCE v2. Returns false if the entry is empty, or cannot
- * be read.
+ * Reads the entries of a port's GID table, in their order, with one call where the library and the device allow that.
+ * length: length of the table, from ibv_query_port(3). Returns the number of entries.
  */
-bool verbs_gid_read(const struct verbs_library *library, struct ibv_context *context, uint8_t port, unsigned index,
-		    union ibv_gid *gid, bool *second_version);
+unsigned verbs_gids_read(const struct verbs_library *library, struct ibv_context *context, uint8_t port, int length,
+			 struct verbs_gid_entry entries[VERBS_GID_TABLE_MAX]);
 
 #endif

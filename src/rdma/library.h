@@ -52,6 +52,7 @@
 	NEEDED(ibv_query_gid, "IBVERBS_1.1") \
 	OPTIONAL(ibv_reg_mr_iova2, "IBVERBS_1.8") \
 	OPTIONAL(_ibv_query_gid_ex, "IBVERBS_1.11") \
+	OPTIONAL(_ibv_query_gid_table, "IBVERBS_1.11") \
 	OPTIONAL(ibv_reg_dmabuf_mr, "IBVERBS_1.12")
 
 /* Optional functions are NULL in a library without them. */

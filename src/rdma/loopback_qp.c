@@ -3,7 +3,6 @@
 
 #include "rdma/gid.h"
 
-#define GIDS 256
 #define ACK_TIMEOUT 14
 #define TRIES 6 /* soft-RoCE takes 7 as "without end" */
 
@@ -40,20 +39,19 @@ static unsigned rank_gid(const struct self *self, const union ibv_gid *gid, bool
 /* Finds the best GID of the port. Returns its index, or -ENOENT. */
 static int find_gid(struct self *self, const struct ibv_port_attr *port, union ibv_gid *gid)
 {
-	bool second_version;
-	union ibv_gid one;
-	unsigned rank, best = 0;
+	struct verbs_gid_entry entries[VERBS_GID_TABLE_MAX];
+	unsigned count = verbs_gids_read(self->library, self->qp->context, self->port, port->gid_tbl_len, entries);
+	unsigned best = 0;
 	int found = -ENOENT;
 
-	for (int i = 0; i < PL_MIN(port->gid_tbl_len, GIDS); i++) {
-		if (!verbs_gid_read(self->library, self->qp->context, self->port, (unsigned)i, &one, &second_version))
-			continue;
-		rank = rank_gid(self, &one, second_version);
+	for (unsigned i = 0; i < count; i++) {
+		unsigned rank = rank_gid(self, &entries[i].gid, entries[i].second_version);
+
 		if (rank <= best)
 			continue;
 		best = rank;
-		found = i;
-		*gid = one;
+		found = entries[i].index;
+		*gid = entries[i].gid;
 	}
 	return found;
 }

@@ -295,6 +295,25 @@ int _ibv_query_gid_ex(struct ibv_context *of, uint32_t port, uint32_t index, str
 	return -rc;
 }
 
+/* The entries in use, of the only port. */
+ssize_t _ibv_query_gid_table(struct ibv_context *of, struct ibv_gid_entry *entries, size_t room, uint32_t flags,
+			     size_t size)
+{
+	size_t count = 0;
+
+	for (unsigned i = 0; i < card_gid_count(); i++) {
+		struct ibv_gid_entry entry;
+		int rc = _ibv_query_gid_ex(of, CARD_PORT, i, &entry, flags, size);
+
+		if (rc == ENODATA)
+			continue;
+		if (rc || count == room)
+			return -EINVAL;
+		entries[count++] = entry;
+	}
+	return (ssize_t)count;
+}
+
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *of)
 {
 	struct ibv_pd *pd = calloc(1, sizeof(*pd));

@@ -145,6 +145,7 @@ static int query_gid(struct ibv_context *context, uint8_t port, int index, union
 {
 	struct sockaddr_storage address;
 
+	verbs_host.gid_calls++;
 	(void)context;
 	(void)port;
 	assert_true(index < verbs_host.gid_count);
@@ -170,6 +171,38 @@ static int query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t ind
 	return query_gid(context, (uint8_t)port, (int)index, &entry->gid) ? ENODATA : 0;
 }
 
+/* The entries in use of all ports. */
+static ssize_t query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t room, uint32_t flags,
+			       size_t size)
+{
+	size_t count = 0;
+
+	(void)context;
+	assert_int_equal(flags, 0);
+	assert_int_equal(size, sizeof(*entries));
+	verbs_host.gid_calls++;
+	if (verbs_host.no_gid_table)
+		return -EOPNOTSUPP;
+	for (uint8_t port = 1; port <= verbs_host.ports; port++) {
+		for (int i = 0; i < verbs_host.gid_count; i++) {
+			struct sockaddr_storage address;
+
+			if (!verbs_host.gids[i].text)
+				continue;
+			if (count == room)
+				return -EINVAL;
+			verbs_host_address(&address, verbs_host.gids[i].text);
+			entries[count++] = (struct ibv_gid_entry){
+				.gid = verbs_gid_of(&address),
+				.gid_index = (uint32_t)i,
+				.port_num = port,
+				.gid_type = verbs_host.gids[i].second_version ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1,
+			};
+		}
+	}
+	return (ssize_t)count;
+}
+
 /* -- a context ------------------------------------------------------------------------------------ */
 
 static void fill_library(struct verbs_host_rig *rig)
@@ -185,6 +218,7 @@ static void fill_library(struct verbs_host_rig *rig)
 	rig->library.ibv_dealloc_pd = dealloc_pd;
 	rig->library.ibv_query_gid = query_gid;
 	rig->library._ibv_query_gid_ex = query_gid_ex;
+	rig->library._ibv_query_gid_table = query_gid_table;
 }
 
 struct verbs_host_rig *verbs_host_open(char *allowed)

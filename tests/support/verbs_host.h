@@ -41,6 +41,8 @@ struct verbs_host {
 	int no_open; /* errno; 0: devices can be opened */
 	const struct verbs_host_gid *gids;
 	int gid_count;
+	unsigned gid_calls; /* calls that read GIDs */
+	bool no_gid_table;  /* the kernel cannot read a table at once */
 };
 
 extern struct verbs_host verbs_host;

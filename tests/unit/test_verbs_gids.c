@@ -42,25 +42,29 @@ static const struct ranking_case rankings[] = {
 	  { { "10.0.0.1", 24, true } }, { 0, -1 }, 120 },
 };
 
+/* Libraries and kernels that read a table at once, and others. */
 static void test_ranking(void **state)
 {
 	static const char *const names[] = { "card0" };
 
 	(void)state;
-	for (size_t i = 0; i < PL_ARRAY_SIZE(rankings); i++) {
-		const struct ranking_case *one = &rankings[i];
+	for (size_t i = 0; i < 3 * PL_ARRAY_SIZE(rankings); i++) {
+		const struct ranking_case *one = &rankings[i / 3];
 		const struct verbs_port *port;
 		struct verbs_host_rig *rig;
 		unsigned count = 0;
 
 		print_message("%s\n", one->name);
-		verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+		verbs_host_set(names, 1, 2, IBV_LINK_LAYER_ETHERNET);
+		verbs_host.no_gid_table = i % 3 == 1;
 		verbs_host.gids = one->gids;
 		verbs_host.gid_count = PL_ARRAY_SIZE(one->gids);
 		while (count < PL_ARRAY_SIZE(one->interfaces) && one->interfaces[count].address)
 			count++;
 		verbs_host_interfaces(one->interfaces, count);
 		rig = verbs_host_open(NULL);
+		if (i % 3 == 2)
+			rig->library._ibv_query_gid_table = NULL;
 		port = verbs_host_look(rig);
 		for (count = 0; one->order[count] >= 0; count++)
 			assert_int_equal(port->gids[count].index, one->order[count]);
@@ -120,6 +124,38 @@ static void test_long_table(void **state)
 	verbs_host_close(rig);
 }
 
+/* One call reads the entries of a port, however many there are. */
+static void test_calls(void **state)
+{
+	static const char *const names[] = { "card0" };
+	static struct verbs_host_gid gids[300];
+	struct verbs_host_rig *rig;
+
+	(void)state;
+	gids[200] = (struct verbs_host_gid){ "10.0.0.1", true };
+	gids[256] = (struct verbs_host_gid){ "10.0.0.2", true };
+	verbs_host_set(names, 1, 2, IBV_LINK_LAYER_ETHERNET);
+	verbs_host.gids = gids;
+	verbs_host.gid_count = PL_ARRAY_SIZE(gids);
+	rig = verbs_host_open(NULL);
+	verbs_host_look(rig);
+	assert_int_equal(verbs_host.gid_calls, 2);
+	/* An address handle cannot name later entries than 255. */
+	pl_list_for_each(at, &rig->state.ports) {
+		const struct verbs_port *port = pl_list_entry(at, struct verbs_port, link);
+
+		assert_int_equal(port->gid_count, 1);
+		assert_int_equal(port->gids[0].index, 200);
+	}
+	/* More entries than one call has room for. */
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(gids); i++)
+		gids[i] = (struct verbs_host_gid){ "10.0.0.1", true };
+	verbs_host.gid_calls = 0;
+	verbs_host_look(rig);
+	assert_int_equal(verbs_host.gid_calls, 2 * (1 + 256));
+	verbs_host_close(rig);
+}
+
 /* Libraries that do not tell the version. */
 static void test_old_library(void **state)
 {
@@ -134,6 +170,7 @@ static void test_old_library(void **state)
 	verbs_host.gid_count = 2;
 	rig = verbs_host_open(NULL);
 	rig->library._ibv_query_gid_ex = NULL;
+	rig->library._ibv_query_gid_table = NULL;
 	port = verbs_host_look(rig);
 	assert_int_equal(port->gid_count, 2);
 	assert_int_equal(port->gids[0].index, 1);
@@ -201,6 +238,7 @@ int main(void)
 		cmocka_unit_test(test_ranking),
 		cmocka_unit_test(test_addresses),
 		cmocka_unit_test(test_long_table),
+		cmocka_unit_test(test_calls),
 		cmocka_unit_test(test_old_library),
 		cmocka_unit_test(test_infiniband),
 		cmocka_unit_test(test_choice),

@@ -15,8 +15,6 @@
 #include "fabric/verbs/verbs.h"
 
 #define LOOK_PAUSE PL_NS_PER_S
-/* Entries of a GID table that are looked at. */
-#define TABLE_MAX 256
 #define SUBNET_PREFIX 64
 
 /* -- GIDs ----------------------------------------------------------------------------------------- */
@@ -86,18 +84,17 @@ static void keep_gid(struct verbs_port *port, const struct verbs_gid *gid)
 static void read_gids(const struct verbs_library *library, struct verbs_port *port, int table,
 		      const struct ifaddrs *interfaces)
 {
-	bool ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET, second_version;
+	struct verbs_gid_entry entries[VERBS_GID_TABLE_MAX];
+	bool ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
 	/* Further entries of InfiniBand are aliases. */
-	unsigned count = ethernet ? (unsigned)PL_MIN(table, TABLE_MAX) : 1;
+	unsigned count = verbs_gids_read(library, port->device->verbs, port->number, ethernet ? table : 1, entries);
 
 	port->gid_count = 0;
 	for (unsigned i = 0; i < count; i++) {
-		struct verbs_gid gid = { .index = (uint8_t)i, .prefix = SUBNET_PREFIX };
+		struct verbs_gid gid = { .gid = entries[i].gid, .index = entries[i].index, .prefix = SUBNET_PREFIX };
 
-		if (!verbs_gid_read(library, port->device->verbs, port->number, i, &gid.gid, &second_version))
-			continue;
 		if (ethernet)
-			judge_gid(interfaces, second_version, &gid);
+			judge_gid(interfaces, entries[i].second_version, &gid);
 		keep_gid(port, &gid);
 	}
 }
