@@ -26,6 +26,10 @@ struct verbs_rig_card {
 	unsigned posted;
 	struct ibv_send_wr request; /* posted last */
 	enum ibv_port_state port_state;
+	/* Of all ports; a look at the ports reads it if the device has ports by its attributes, which are 0 at first. */
+	struct ibv_gid_entry table[4];
+	unsigned table_count;
+	unsigned looks; /* calls that list the devices */
 	/* errno values; 0: the call succeeds */
 	int no_pair, no_init, no_receive, no_send, no_post;
 	/* True if moves to RTR wait. */
@@ -40,6 +44,7 @@ struct verbs_rig {
 	struct pl_context context;
 	struct verbs_state state;
 	struct verbs_device device;
+	struct ibv_device listed, *devices[2]; /* list of devices */
 	struct verbs_port ports[4];
 	struct ibv_context verbs;
 	struct ibv_cq cq;

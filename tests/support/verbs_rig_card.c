@@ -94,6 +94,34 @@ static int modify_pair(struct ibv_qp *pair, struct ibv_qp_attr *attributes, int 
 	return rc;
 }
 
+static struct ibv_device **get_device_list(int *count)
+{
+	(void)count;
+	current->card.looks++;
+	return current->devices;
+}
+
+static void free_device_list(struct ibv_device **list)
+{
+	assert_ptr_equal(list, current->devices);
+}
+
+static const char *get_device_name(struct ibv_device *device)
+{
+	return device->name;
+}
+
+static ssize_t query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t room, uint32_t flags,
+			       size_t size)
+{
+	(void)context;
+	(void)flags;
+	assert_int_equal(size, sizeof(*entries));
+	assert_true(room >= current->card.table_count);
+	memcpy(entries, current->card.table, current->card.table_count * sizeof(*entries));
+	return current->card.table_count;
+}
+
 static int query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *compatible)
 {
 	struct ibv_port_attr *attributes = (struct ibv_port_attr *)compatible;
@@ -103,6 +131,7 @@ static int query_port(struct ibv_context *context, uint8_t port, struct _compat_
 	attributes->active_mtu = IBV_MTU_4096;
 	attributes->lid = 20 + port;
 	attributes->link_layer = current->ports[0].link_layer;
+	attributes->gid_tbl_len = 256;
 	return 0;
 }
 
@@ -139,6 +168,12 @@ static const char *status_text(enum ibv_wc_status status)
 void verbs_rig_open_card(struct verbs_rig *rig)
 {
 	current = rig;
+	strcpy(rig->listed.name, "card0");
+	rig->devices[0] = &rig->listed;
+	rig->library.ibv_get_device_list = get_device_list;
+	rig->library.ibv_free_device_list = free_device_list;
+	rig->library.ibv_get_device_name = get_device_name;
+	rig->library._ibv_query_gid_table = query_gid_table;
 	rig->library.ibv_create_qp = create_pair;
 	rig->library.ibv_destroy_qp = destroy_pair;
 	rig->library.ibv_modify_qp = modify_pair;

@@ -83,6 +83,32 @@ static void test_ethernet(void **state)
 	verbs_rig_free(rig);
 }
 
+/* The address moves within the table: a connection looks again, at most once a second. */
+static void test_moved_address(void **state)
+{
+	struct verbs_rig *rig = verbs_rig_new(true, true, 1);
+	struct verbs_rail *rail = rail_of(rig, 0);
+
+	(void)state;
+	verbs_rig_bring_up(rig, 0, 1);
+	assert_int_equal(rig->card.receive.ah_attr.grh.sgid_index, 3);
+	assert_int_equal(rig->card.looks, 1);
+	rig->device.attributes.phys_port_cnt = 1;
+	rig->card.table[0] = (struct ibv_gid_entry){ .gid = rail->gid, .gid_index = 7, .port_num = 1 };
+	rig->card.table_count = 1;
+	for (uint16_t i = 2; i <= 3; i++) {
+		rig->state.looked -= i == 2 ? 0 : PL_NS_PER_S;
+		verbs_fail(rail, "test");
+		verbs_rig_settle(rig);
+		verbs_rig_expect(rig, PL_RAIL_DOWN, 0, (uint16_t)(i - 1));
+		verbs_rig_expire(rig, &rail->retry);
+		verbs_rig_bring_up(rig, 0, i);
+		assert_int_equal(rig->card.receive.ah_attr.grh.sgid_index, i == 2 ? 3 : 7);
+	}
+	assert_int_equal(rig->card.looks, 2);
+	verbs_rig_free(rig);
+}
+
 /* A thread asks for a neighbour whose address is not the control connection's. */
 static void test_neighbour(void **state)
 {
@@ -395,6 +421,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_connection),
 		cmocka_unit_test(test_ethernet),
+		cmocka_unit_test(test_moved_address),
 		cmocka_unit_test(test_neighbour),
 		cmocka_unit_test(test_answers),
 		cmocka_unit_test(test_doubled_answers),

@@ -115,6 +115,8 @@ int verbs_qp_make(struct verbs_rail *rail, const char **call)
 	struct verbs_failure failure;
 	int rc;
 
+	/* Addresses may have moved within the table, and a removed device may be back. */
+	verbs_ports_look(rail->endpoint->state);
 	*call = "ibv_open_device";
 	if (atomic_load(&rail->device->gone))
 		verbs_rail_renew(rail);
