@@ -187,6 +187,63 @@ static void test_removal(void **state)
 	verbs_host_close(rig);
 }
 
+/* Runs the looks for a missing device after these pauses, as the engine does. */
+static void expect_pauses(struct verbs_host_rig *rig, const unsigned *milliseconds, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		struct pl_timer *timer = &rig->state.tend_timer;
+
+		assert_false(pl_list_empty(&timer->link));
+		assert_int_equal(rig->state.tend_pause, milliseconds[i] * PL_NS_PER_MS);
+		assert_true(timer->deadline <= pl_now() + rig->state.tend_pause + PL_NS_PER_S / 10);
+		pl_timer_clear(rig->context.engines[0], timer);
+		timer->expire(timer);
+	}
+}
+
+static void run_tend(struct verbs_host_rig *rig)
+{
+	pl_engine_withdraw(rig->context.engines[0], &rig->state.tend_task);
+	rig->state.tend_task.run(&rig->state.tend_task);
+}
+
+/* A device that stays away is looked for less and less often, until the kernel announces one. */
+static void test_long_absence(void **state)
+{
+	static const char addition[] = "add@/x\0ACTION=add\0SUBSYSTEM=infiniband_verbs\0DEVNAME=infiniband/uverbs0";
+	static const unsigned pauses[] = { 500, 1000, 2000, 4000, 8000, 10000, 10000 };
+	static const char *const names[] = { "card0" };
+	struct verbs_device *first;
+	struct verbs_host_rig *rig;
+	struct verbs_port *port;
+
+	(void)state;
+	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_ETHERNET);
+	rig = verbs_host_open(NULL);
+	port = verbs_host_look(rig);
+	first = port->device;
+	/* All devices are present: an addition has no effect. */
+	verbs_uevent_take(&rig->state, addition, sizeof(addition) - 1);
+	assert_false(atomic_load(&rig->state.tend_task.queued));
+	atomic_store(&first->gone, true);
+	rig->library.ibv_close_device(first->verbs);
+	first->verbs = NULL;
+	verbs_host.count = 0;
+	run_tend(rig);
+	expect_pauses(rig, pauses, PL_ARRAY_SIZE(pauses));
+	verbs_uevent_take(&rig->state, addition, sizeof(addition) - 1);
+	assert_true(atomic_load(&rig->state.tend_task.queued));
+	run_tend(rig);
+	/* The device's file is not ready yet. */
+	expect_pauses(rig, pauses, 2);
+	verbs_host.count = 1;
+	run_tend(rig);
+	assert_true(pl_list_empty(&rig->state.tend_timer.link));
+	assert_true(port->active);
+	assert_ptr_not_equal(port->device, first);
+	verbs_host_close(rig);
+}
+
 /* More ports than an advert has room for. */
 static void test_many_ports(void **state)
 {
@@ -327,6 +384,7 @@ int main(void)
 		cmocka_unit_test(test_encryption),
 		cmocka_unit_test(test_looks),
 		cmocka_unit_test(test_removal),
+		cmocka_unit_test(test_long_absence),
 		cmocka_unit_test(test_uevents),
 		cmocka_unit_test(test_uevent_socket),
 		cmocka_unit_test(test_many_ports),

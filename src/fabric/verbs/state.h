@@ -205,6 +205,7 @@ void verbs_device_free(struct verbs_device *device);
 /* port.c: ports of the devices, and their addresses */
 /* Looks at devices and ports, if the last look is old. Any thread, no lock of the state. */
 void verbs_ports_look(struct verbs_state *state);
+	uint64_t tend_pause; /* of the timer; 0: no device is missing. First engine */
 /* The same for a caller that holds the lock, and always. Returns true if all ports have a device. */
 bool verbs_ports_look_held(struct verbs_state *state);
 /* Returns the port's GID of that address, else the best one of the same kind; NULL: none. The caller holds the lock. */
@@ -307,3 +308,5 @@ void verbs_device_lost(struct verbs_state *state, struct verbs_device *device);
 void verbs_cq_left(struct verbs_cq *queue);
 
 #endif
+/* A device came. Called on the first engine: looks for missing devices at once. */
+void verbs_device_appeared(struct verbs_state *state);

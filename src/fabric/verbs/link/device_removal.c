@@ -9,8 +9,9 @@
  */
 #include "fabric/verbs/data/flush.h"
 
-/* Pause between two looks for a new device. */
+/* Pauses between two looks for a new device: the first and the longest. Each is twice as long as the one before. */
 #define TEND_PAUSE (500 * PL_NS_PER_MS)
+#define TEND_PAUSE_MAX (10 * PL_NS_PER_S)
 
 static struct pl_engine *first_engine(const struct verbs_state *state)
 {
@@ -45,13 +46,29 @@ static void tend(struct verbs_state *state)
 	complete = verbs_ports_look_held(state);
 	verbs_async_watch(state);
 	pthread_mutex_unlock(&state->lock);
-	if (!complete)
-		pl_timer_set(first_engine(state), &state->tend_timer, pl_now() + TEND_PAUSE);
+	if (complete) {
+		pl_timer_clear(first_engine(state), &state->tend_timer);
+		state->tend_pause = 0;
+		return;
+	}
+	state->tend_pause = state->tend_pause ? PL_MIN(2 * state->tend_pause, TEND_PAUSE_MAX) : TEND_PAUSE;
+	pl_timer_set(first_engine(state), &state->tend_timer, pl_now() + state->tend_pause);
 }
 
+void verbs_device_appeared(struct verbs_state *state)
+{
+	/* Without a pause no device is missing. */
+	if (state->tend_pause)
+		pl_engine_post(first_engine(state), &state->tend_task);
+}
+
+/* A device came or went, or its last user left: the pauses begin anew. */
 static void run_tend(struct pl_task *task)
 {
-	tend(pl_container_of(task, struct verbs_state, tend_task));
+	struct verbs_state *state = pl_container_of(task, struct verbs_state, tend_task);
+
+	state->tend_pause = 0;
+	tend(state);
 }
 
 static void tend_expired(struct pl_timer *timer)
