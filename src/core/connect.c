@@ -166,7 +166,7 @@ static void connect_run(struct pl_task *task)
 #define ATTEMPTS 3
 #define REMAINDER 16
 
-static bool fabric_is_replaceable(const struct pl_peer *peer)
+bool pl_peer_is_replaceable(const struct pl_peer *peer)
 {
 	return peer->opening && !atomic_load(&peer->opening->canceled) && peer->ops->uncertain &&
 	       peer->context->fabric_count > 1;
@@ -190,7 +190,7 @@ void pl_peer_limit_attempt(struct pl_peer *peer)
 	if (!peer->opening || !peer->ops->uncertain)
 		return;
 	left = peer->opening->deadline > now ? peer->opening->deadline - now : 0;
-	if (fabric_is_replaceable(peer))
+	if (pl_peer_is_replaceable(peer))
 		left = PL_MIN(left, peer->context->options.connect_timeout) / ATTEMPTS;
 	else
 		left -= left / REMAINDER; /* leaves time to report the failed fabric by name */
@@ -202,8 +202,10 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
 {
 	struct pl_peer *next;
 
-	if (!fabric_is_replaceable(peer) || error->code == -EPROTO)
+	if (!pl_peer_is_replaceable(peer) || error->code == -EPROTO)
 		return false;
+	if (peer->endpoint && peer->ops->replaced)
+		peer->ops->replaced(peer->endpoint);
 	next = pl_peer_new(peer->context, true, NULL);
 	if (!next)
 		return false;

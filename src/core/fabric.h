@@ -83,6 +83,8 @@ struct pl_fabric_ops {
 	int (*rail)(struct pl_endpoint *endpoint, const struct pl_rail_message *message);
 	/* Handles a question for rails, or its answer, after pl_peer_up(). The same results and default. */
 	int (*rails)(struct pl_endpoint *endpoint, const struct pl_rails_message *message);
+	/* Initiator: pl_peer_up() was not called, and another fabric replaces this one. Default: nothing to do. */
+	void (*replaced)(struct pl_endpoint *endpoint);
 	/*
 	 * Checks the endpoint when another control message arrives before pl_peer_up() was called. Returns true if this end
 	 * is up. Default: false; the message is then a protocol error of the other end.

@@ -181,6 +181,8 @@ void pl_peer_control(struct pl_channel *channel, const struct pl_control *messag
 void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *error);
 /* Opening failed: reports that to the waiting operation, and frees the peer later. Home. */
 void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error);
+/* Initiator: returns true if another fabric is tried after the peer's failed to connect. */
+bool pl_peer_is_replaceable(const struct pl_peer *peer);
 /*
  * Initiator: limits the time of a fabric that may fail to connect, and replaces the peer by one without that fabric
  * after the failure. Returns false if no other fabric is left.

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "card/card.h"
+#include "core/fabric.h"
 #include "support/pair.h"
 
 #define LENGTH 4096u
@@ -227,6 +228,61 @@ static void attempt_lost(void *argument)
 	pair_close(&pair);
 }
 
+/* Leaves verbs and tcp as the fabrics of "auto". */
+static void drop_local_fabric(struct pl_context *context)
+{
+	check(context->fabrics[0] == &pl_local_fabric);
+	context->fabric_count--;
+	memmove(context->fabrics, context->fabrics + 1, context->fabric_count * sizeof(context->fabrics[0]));
+}
+
+/* Checks the text of an event in a peer's log. */
+static void check_event(struct pl_peer *peer, unsigned event, const char *text)
+{
+	struct pl_event_record records[8];
+	struct pl_event_query query = PL_EVENT_QUERY_INIT;
+	int count = pl_peer_events(peer, &query, records, 8);
+	bool found = false;
+
+	for (int i = 0; i < count; i++)
+		found |= records[i].event == event && strstr(records[i].text, text);
+	check(found);
+}
+
+/* Cards that do not reach each other cost attempts once: the next connections take tcp at once. */
+static void hopeless_remembered(void *argument)
+{
+	struct setting automatic = setting;
+	struct scenario_environment environment;
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	struct pl_peer *near[3], *far[3];
+	unsigned made = 0;
+
+	(void)argument;
+	setenv("STANDIN_MOOD", "path-lost", 1);
+	automatic.fabric = "auto";
+	environment_listen(&environment, &automatic);
+	drop_local_fabric(environment.near);
+	drop_local_fabric(environment.far);
+	for (unsigned i = 0; i < 3; i++) {
+		connect_pair(&environment, environment.near, environment.listener, &near[i], &far[i]);
+		check_number(pl_peer_query(near[i], &info), 0);
+		check_text(info.fabric, "tcp");
+		check_event(near[i], PL_EVENT_CONNECTED, "did not reach each other");
+		check_event(near[i], PL_EVENT_FABRIC_FAILED,
+			    i ? "at a connection of the last minute" : "the devices do not reach each other");
+		check(i ? card_counts_now().made_qps == made : card_counts_now().made_qps > 0);
+		made = card_counts_now().made_qps;
+	}
+	for (unsigned i = 0; i < 3; i++) {
+		pl_peer_close(near[i]);
+		pl_peer_close(far[i]);
+	}
+	pl_listener_close(environment.listener);
+	pl_close(environment.near);
+	pl_close(environment.far);
+}
+
 /* A context closes, or gives up, while its card looks for the other end's address. */
 static void closed_while_connecting(void *argument)
 {
@@ -298,6 +354,7 @@ int main(void)
 		{ "route-lost-5000", attempt_lost, "route-lost:5000" },
 		{ "path-lost", attempt_lost, "path-lost" },
 		{ "path-lost-5000", attempt_lost, "path-lost:5000" },
+		{ "hopeless-remembered", hopeless_remembered, NULL },
 		{ "closed-while-connecting", closed_while_connecting, "close" },
 		{ "canceled-while-connecting", closed_while_connecting, "cancel" },
 		{ "completion-doubled", completion_wrong, "doubled" },

@@ -8,6 +8,7 @@ static const char reason[] = "verbs: the network card reads and writes the regio
 static const char visibility[] = "verbs: the receiving device acknowledged them";
 
 #define HINT_NETWORKS "see the devices of both hosts with: rdma link; or use the fabric tcp"
+#define HINT_LOST "try again after a minute, or name the fabric verbs, which tries at once"
 /* Time at the end for the last messages to arrive. */
 #define FAREWELL (500 * PL_NS_PER_MS)
 /* A queue pair in the error state returns its work without waiting for the peer. */
@@ -122,6 +123,9 @@ static int verbs_connect(struct pl_endpoint *base, const uint8_t *blob, size_t l
 	if (rc < 0)
 		return pl_fail(error, rc, "RDMA-CONNECT", "connect", NULL, HINT_NETWORKS,
 			       "no RDMA device of this host fits a device of the peer: InfiniBand or RoCE, IPv4 or IPv6");
+	if (pl_peer_is_replaceable(base->peer) && verbs_paths_are_lost(endpoint))
+		return pl_fail(error, -EHOSTUNREACH, "RDMA-CONNECT", "connect", NULL, HINT_LOST,
+			       "the devices did not reach each other at a connection of the last minute");
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		verbs_dial(&endpoint->rails[i]);
 	return 0;
@@ -382,6 +386,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.create = verbs_create,
 	.describe = verbs_describe,
 	.connect = verbs_connect,
+	.replaced = verbs_paths_remember,
 	.rail = verbs_rail_message,
 	.rails = verbs_rails_message,
 	.up = verbs_is_up,

@@ -37,6 +37,8 @@
 /* Entries of a port's GID table that are kept; threads that connect queue pairs. */
 #define VERBS_GIDS 16
 #define VERBS_CONNECTORS 8
+/* Pairs of ports that are remembered because their devices did not reach each other. */
+#define VERBS_LOST_PATHS 64
 
 struct verbs_endpoint;
 struct verbs_rail;
@@ -85,6 +87,13 @@ struct verbs_port {
 	char name[IBV_SYSFS_NAME_MAX], firmware[64]; /* of the device */
 	struct verbs_gid gids[VERBS_GIDS]; /* the best first */
 	unsigned gid_count;
+};
+
+/* Pair of ports whose devices did not reach each other; path_memory.c. */
+struct verbs_lost_path {
+	const struct verbs_port *port; /* NULL: no entry */
+	union ibv_gid gid, far_gid;
+	uint64_t until; /* the pair is tried again after this time */
 };
 
 /* Queue pair on its way to the state RTS; connector.c. */
@@ -176,11 +185,14 @@ struct verbs_state {
 		char device[IBV_SYSFS_NAME_MAX];
 	} obstacle; /* found by the last look */
 	struct verbs_connector connector;
+	struct verbs_lost_path lost_paths[VERBS_LOST_PATHS]; /* lock */
+	unsigned next_lost_path;                             /* lock */
 	atomic_uint receives_added; /* receive buffers of all queues beyond the first VERBS_RECEIVES of each */
 	unsigned tellers; /* threads that walk the queues without the lock; no queue is freed meanwhile */
 	struct pl_task tend_task, watch_task;
 	struct pl_source uevents; /* the kernel's announcements of devices; on the first engine */
 	struct pl_timer tend_timer;
+	uint64_t tend_pause; /* of the timer; 0: no device is missing. First engine */
 };
 
 /* state.c: state of a context */
@@ -205,7 +217,6 @@ void verbs_device_free(struct verbs_device *device);
 /* port.c: ports of the devices, and their addresses */
 /* Looks at devices and ports, if the last look is old. Any thread, no lock of the state. */
 void verbs_ports_look(struct verbs_state *state);
-	uint64_t tend_pause; /* of the timer; 0: no device is missing. First engine */
 /* The same for a caller that holds the lock, and always. Returns true if all ports have a device. */
 bool verbs_ports_look_held(struct verbs_state *state);
 /* Returns the port's GID of that address, else the best one of the same kind; NULL: none. The caller holds the lock. */
@@ -237,6 +248,16 @@ void verbs_advert_write(const struct verbs_endpoint *endpoint, struct pl_writer 
 int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader);
 /* Initiator: returns rails between ports of both masks, by number (0: any), and makes those that are missing. */
 uint8_t verbs_rails_between(struct verbs_endpoint *endpoint, uint16_t near, uint16_t far);
+
+/* path_memory.c: pairs of ports that did not reach each other. Called by initiators. */
+/* Another fabric replaces this one, which was never up: remembers the pairs whose packets did not arrive. */
+void verbs_paths_remember(struct pl_endpoint *endpoint);
+/* Returns true if the pairs of all rails are remembered. */
+bool verbs_paths_are_lost(const struct verbs_endpoint *endpoint);
+/* The rail's pair works. */
+void verbs_path_found(const struct verbs_rail *rail);
+/* A device reported a change: forgets all pairs. The caller does not hold the lock. */
+void verbs_paths_forget(struct verbs_state *state);
 
 /* buffer_pool.c */
 int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_state *state,
@@ -299,6 +320,8 @@ void verbs_uevent_take(struct verbs_state *state, const char *message, size_t le
 /* device_removal.c */
 void verbs_removal_open(struct verbs_state *state);
 void verbs_removal_close(struct verbs_state *state);
+/* A device came. Called on the first engine: looks for missing devices at once. */
+void verbs_device_appeared(struct verbs_state *state);
 /* A device was removed. */
 void verbs_device_lost(struct verbs_state *state, struct verbs_device *device);
 /*
@@ -308,5 +331,3 @@ void verbs_device_lost(struct verbs_state *state, struct verbs_device *device);
 void verbs_cq_left(struct verbs_cq *queue);
 
 #endif
-/* A device came. Called on the first engine: looks for missing devices at once. */
-void verbs_device_appeared(struct verbs_state *state);

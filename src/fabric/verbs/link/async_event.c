@@ -84,8 +84,10 @@ static bool async_event_ready(struct pl_source *source, uint32_t events)
 	if (state->library->ibv_get_async_event(device->verbs, &event))
 		return false;
 	bits = bits_of(&event);
-	if (changes_ports(&event))
+	if (changes_ports(&event)) {
 		atomic_store(&state->stale, true);
+		verbs_paths_forget(state);
+	}
 	state->library->ibv_ack_async_event(&event);
 	if (bits & DEVICE_LOST)
 		verbs_device_lost(state, device);

@@ -96,6 +96,16 @@ static void lose_unreachable_peer(struct verbs_rail *rail, int code, const char 
 	pl_peer_lose(rail->endpoint->base.peer, &error);
 }
 
+/* True if an attempt fails because no packet, or no question for the neighbour's address, was answered. */
+static bool is_unreached(const struct verbs_rail *rail, int code)
+{
+	if (!rail->endpoint->base.peer->initiator)
+		return false;
+	if (rail->link == VERBS_PROVING)
+		return code == -ETIMEDOUT;
+	return rail->link == VERBS_READYING && (code == -ETIMEDOUT || code == -EHOSTUNREACH || code == -ENETUNREACH);
+}
+
 /* This connection attempt failed. */
 void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 {
@@ -115,6 +125,7 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 	}
 	if (rail->link != VERBS_DOWN)
 		verbs_tell_down(rail);
+	rail->unreached = is_unreached(rail, code);
 	verbs_qp_drop(rail);
 	rail->link = VERBS_DOWN;
 	verbs_fence_quiet(rail);
@@ -147,6 +158,7 @@ void verbs_established(struct verbs_rail *rail)
 	verbs_mw_rail_up(rail);
 	if (!endpoint->opened) {
 		endpoint->opened = true;
+		verbs_path_found(rail);
 		pl_peer_up(endpoint->base.peer);
 	}
 	verbs_fence_ask(endpoint);

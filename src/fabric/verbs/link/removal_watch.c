@@ -52,12 +52,13 @@ void verbs_uevent_take(struct verbs_state *state, const char *message, size_t le
 	if (!find_field(message, length, SUBSYSTEM) || !name)
 		return;
 	atomic_store(&state->stale, true);
+	verbs_paths_forget(state);
 	device = find_field(message, length, "ACTION=remove") ? find_by_file(state, name) : NULL;
 	if (device)
 		verbs_device_lost(state, device);
-}
 	else if (find_field(message, length, "ACTION=add"))
 		verbs_device_appeared(state);
+}
 
 /* Only the kernel has the port number 0. */
 static bool uevent_ready(struct pl_source *source, uint32_t events)
