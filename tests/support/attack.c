@@ -80,27 +80,55 @@ static void derive_secret(const struct tls_link *link, uint8_t digests[2][PL_SEC
 	check_number(pl_stream_export(&link->stream, PL_EXPORT_LANES, context, target->secret), 0);
 }
 
-int attack_greet(const char *address, struct attack_target *target)
+/* Both fill the digests of the initiator's and of the acceptor's hello, and the other end's hello. */
+static void greet(struct tls_link *link, const char *address, const struct pl_control *hello, struct pl_control *answer,
+		  uint8_t digests[2][PL_SECRET])
 {
-	struct pl_control hello = attack_hello(), answer;
-	struct bytes bytes = attack_encode(&hello);
-	uint8_t digests[2][PL_SECRET];
-	struct tls_link link;
-	struct pl_reader reader;
+	struct bytes bytes = attack_encode(hello);
 	int fd = socket_connect(address);
 
 	check(fd >= 0);
-	check(tls_link_open(&link, fd, false));
-	check(tls_link_send(&link, bytes.data, bytes.length));
-	receive_hello(&link, &answer, digests[1]);
+	check(tls_link_open(link, fd, false));
+	check(tls_link_send(link, bytes.data, bytes.length));
+	digest_body(bytes.data + PL_CONTROL_HEADER, bytes.length - PL_CONTROL_HEADER, digests[0]);
+	receive_hello(link, answer, digests[1]);
+}
+
+static void serve(struct tls_link *link, int listener, const struct pl_control *answer, struct pl_control *hello,
+		  uint8_t digests[2][PL_SECRET])
+{
+	struct bytes bytes = attack_encode(answer);
+
+	check(tls_link_open(link, socket_accept(listener), true));
+	receive_hello(link, hello, digests[0]);
+	digest_body(bytes.data + PL_CONTROL_HEADER, bytes.length - PL_CONTROL_HEADER, digests[1]);
+	check(tls_link_send(link, bytes.data, bytes.length));
+}
+
+int attack_greet(const char *address, struct attack_target *target)
+{
+	struct pl_control hello = attack_hello(), answer;
+	uint8_t digests[2][PL_SECRET];
+	struct tls_link link;
+	struct pl_reader reader;
+
+	greet(&link, address, &hello, &answer, digests);
 	if (target) {
 		check_text(answer.hello.fabrics[0].name, "tcp");
 		pl_reader_init(&reader, answer.hello.fabrics[0].blob, answer.hello.fabrics[0].blob_length);
 		target->peer_index = pl_get_u64(&reader);
 		check(!reader.bad);
-		digest_body(bytes.data + PL_CONTROL_HEADER, bytes.length - PL_CONTROL_HEADER, digests[0]);
 		derive_secret(&link, digests, target);
 	}
+	return tls_link_socket(&link);
+}
+
+int attack_greet_as(const char *address, const struct pl_control *hello, struct pl_control *answer)
+{
+	uint8_t digests[2][PL_SECRET];
+	struct tls_link link;
+
+	greet(&link, address, hello, answer, digests);
 	return tls_link_socket(&link);
 }
 
@@ -109,16 +137,21 @@ int attack_serve(int listener, struct attack_target *target)
 	struct pl_control hello, answer = attack_hello();
 	uint8_t digests[2][PL_SECRET];
 	struct tls_link link;
-	struct bytes bytes;
 
 	target->peer_index = 0;
 	answer.hello.fabrics[0].blob_length = sizeof(target->peer_index);
-	bytes = attack_encode(&answer);
-	check(tls_link_open(&link, socket_accept(listener), true));
-	receive_hello(&link, &hello, digests[0]);
-	digest_body(bytes.data + PL_CONTROL_HEADER, bytes.length - PL_CONTROL_HEADER, digests[1]);
+	serve(&link, listener, &answer, &hello, digests);
 	derive_secret(&link, digests, target);
-	check(tls_link_send(&link, bytes.data, bytes.length));
+	return tls_link_socket(&link);
+}
+
+int attack_serve_as(int listener, const struct pl_control *answer)
+{
+	uint8_t digests[2][PL_SECRET];
+	struct pl_control hello;
+	struct tls_link link;
+
+	serve(&link, listener, answer, &hello, digests);
 	return tls_link_socket(&link);
 }
 

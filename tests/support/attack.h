@@ -30,6 +30,9 @@ struct attack_target {
  */
 int attack_greet(const char *address, struct attack_target *target);
 
+/* The same with another hello, such as one for another fabric. */
+int attack_greet_as(const char *address, const struct pl_control *hello, struct pl_control *answer);
+
 /* Opens a lane.  Returns its socket. */
 int attack_lane(const char *address, const struct attack_target *target, uint16_t lane);
 
@@ -38,6 +41,7 @@ int attack_lane(const char *address, const struct attack_target *target, uint16_
  * greeting; accepts a lane.
  */
 int attack_serve(int listener, struct attack_target *target);
+int attack_serve_as(int listener, const struct pl_control *answer);
 int attack_serve_lane(int listener, const struct attack_target *target);
 
 struct victim;
