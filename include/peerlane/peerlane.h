@@ -156,11 +156,37 @@ struct pl_options {
 	 * NULL: the kernel's view, or in virtual machines the file of NCCL_TOPO_FILE or /etc/nccl.conf.
 	 */
 	const char *topology;
+	/**
+	 * verbs: service level of InfiniBand, 0 to 15, as NCCL_IB_SL; on RoCE the priority within a VLAN, 0 to 7. The value
+	 * of the connecting end is used. Default 0.
+	 */
+	unsigned service_level;
+	/** verbs: PL_GID_INDEX(n) for entry n of each port's GID table, 0 to 255. Default 0: the best entry. */
+	unsigned gid_index;
+	/**
+	 * verbs: P_Key of this end's queue pairs, that is, their partition: 1 to 0x7fff, or that with the bit 0x8000. Ports
+	 * without it, or that are only a limited member, are not used. Default 0: the first entry of each port's table.
+	 */
+	unsigned pkey;
+	/**
+	 * verbs: time after which a card repeats what this end sent and the other end did not acknowledge: 4.096 us times 2
+	 * to this power, 1 to 31. Default 0: 14, which is 67 ms.
+	 */
+	unsigned ack_timeout;
+	/** verbs: number of such repetitions before the card gives up the connection, 1 to 7. Default 0: 6. */
+	unsigned retries;
+	/**
+	 * verbs: time after which the other end repeats a message for which this end had no buffer, 1 to 31 in the encoding
+	 * of InfiniBand's RNR timer. Default 0: 12, which is 0.64 ms.
+	 */
+	unsigned rnr_timer;
 };
+/** Value of pl_options.gid_index for an entry of the GID table. */
+#define PL_GID_INDEX(n) ((n) + 1u)
 /** Value of pl_options.poll_time: threads sleep at once. */
 #define PL_NO_POLLING UINT64_MAX
 /* clang-format off */
-#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, PL_DEFAULT, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL }
+#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, PL_DEFAULT, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

@@ -52,6 +52,25 @@ static bool is_program_name(const char *name)
 	return length > 0 && length < sizeof(((struct pl_context *)0)->program);
 }
 
+static int check_rdma_options(const struct pl_options *options, struct pl_error *error)
+{
+	if (options->rails > PL_RAILS_MAX)
+		return bad_option(error, "rails", "more than 8 rails");
+	if (options->service_level > 15)
+		return bad_option(error, "service_level", "a service level is 0 to 15");
+	if (options->gid_index > PL_GID_INDEX(UINT8_MAX))
+		return bad_option(error, "gid_index", "an index of a GID table is 0 to 255");
+	if (options->pkey > UINT16_MAX || (options->pkey && !(options->pkey & 0x7fff)))
+		return bad_option(error, "pkey", "a P_Key has 16 bits, of which the lower 15 are not all 0");
+	if (options->ack_timeout > 31)
+		return bad_option(error, "ack_timeout", "an ACK timeout is 1 to 31");
+	if (options->retries > 7)
+		return bad_option(error, "retries", "a retry count is 1 to 7");
+	if (options->rnr_timer > 31)
+		return bad_option(error, "rnr_timer", "an RNR timer is 1 to 31");
+	return 0;
+}
+
 static int check_options(struct pl_options *options, struct pl_error *error)
 {
 	if (options->progress != PL_PROGRESS_THREAD && options->progress != PL_PROGRESS_MANUAL)
@@ -60,8 +79,6 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 		return bad_option(error, "workers", "more than 64 workers");
 	if (options->lanes > PL_LANES_MAX)
 		return bad_option(error, "lanes", "more than 16 lanes");
-	if (options->rails > PL_RAILS_MAX)
-		return bad_option(error, "rails", "more than 8 rails");
 	if (options->traffic_class > UINT8_MAX)
 		return bad_option(error, "traffic_class", "a traffic class has eight bits");
 	if (!is_choice(options->encrypt_data) || !is_choice(options->insecure) || !is_choice(options->narrow_grants) ||
@@ -81,7 +98,7 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 		return bad_option(error, "program", "a program's name has 1 to 31 visible ASCII characters");
 	if (options->key && (options->key_length < 16 || options->key_length > 1024))
 		return bad_option(error, "key", "a key has 16 to 1024 bytes");
-	return 0;
+	return check_rdma_options(options, error);
 }
 
 /* A thread for each lane with bulk data and one for all else, as far as there are cores. */

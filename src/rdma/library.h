@@ -50,6 +50,7 @@
 	NEEDED(ibv_create_qp, "IBVERBS_1.1") \
 	NEEDED(ibv_destroy_qp, "IBVERBS_1.1") \
 	NEEDED(ibv_query_gid, "IBVERBS_1.1") \
+	NEEDED(ibv_query_pkey, "IBVERBS_1.1") \
 	OPTIONAL(ibv_reg_mr_iova2, "IBVERBS_1.8") \
 	OPTIONAL(_ibv_query_gid_ex, "IBVERBS_1.11") \
 	OPTIONAL(_ibv_query_gid_table, "IBVERBS_1.11") \

@@ -10,6 +10,7 @@ struct self {
 	const struct verbs_library *library;
 	struct ibv_qp *qp;
 	uint8_t port;
+	uint16_t pkey_index;
 	union ibv_gid gid;
 };
 
@@ -60,6 +61,7 @@ static int to_init(const struct self *self, unsigned access)
 {
 	struct ibv_qp_attr attributes = {
 		.qp_state = IBV_QPS_INIT,
+		.pkey_index = self->pkey_index,
 		.port_num = self->port,
 		.qp_access_flags = access,
 	};
@@ -114,7 +116,9 @@ static int to_send(const struct self *self)
 int rdma_loopback_qp_connect(const struct verbs_library *library, struct ibv_qp *qp,
 			     const struct rdma_loopback_path *path, unsigned access, const char **what)
 {
-	struct self self = { .library = library, .qp = qp, .port = path->port, .gid = path->gid };
+	struct self self = {
+		.library = library, .qp = qp, .port = path->port, .pkey_index = path->pkey_index, .gid = path->gid
+	};
 	struct ibv_port_attr port;
 	int rc = find_port(&self, &port);
 

@@ -9,6 +9,7 @@
 struct rdma_loopback_path {
 	uint8_t port;      /* 0: the first active one */
 	union ibv_gid gid; /* that a connection of the port uses; zero: unknown */
+	uint16_t pkey_index;
 };
 
 /*

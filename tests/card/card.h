@@ -46,7 +46,7 @@ struct card_character {
 	int max_sge, max_inline, max_reads, max_cqe, max_qp_wr, max_srq_wr;
 	uint32_t max_message;
 	enum ibv_mtu mtu;
-	const char *gids; /* a letter for each entry of the GID table; see gid.c */
+	const char *gids;     /* a letter for each entry of the GID table; see gid.c */
 };
 
 /* Faults that a mood injects; each has its own chance. */
@@ -84,6 +84,11 @@ struct card_counts {
 	/* bytes that writes, reads and atomics moved between two devices, by the requester's and the other one */
 	uint64_t moved[CARD_DEVICES][CARD_DEVICES];
 	unsigned device_mrs[CARD_DEVICES]; /* regions registered so far */
+	/* Attributes of the queue pairs that were connected last: an initiator's, and its acceptor's before. */
+	struct card_attributes {
+		uint16_t pkey_index;
+		uint8_t service_level, traffic_class, gid_index, rnr_timer, ack_timeout, retries;
+	} initiator, acceptor;
 };
 
 struct card_context {
@@ -167,6 +172,7 @@ struct card_qp {
 	bool mute; /* its packets are lost */
 	uint64_t wake; /* time until which it waits; 0: it does not */
 	uint8_t rnr_timer;
+	uint16_t pkey_index;
 	unsigned access;
 	uint64_t last_wr_id;
 };
@@ -201,6 +207,12 @@ unsigned card_number(const struct ibv_context *of);
 unsigned card_gid_count(void);
 /* Returns 0, or -ENODATA for an empty entry. */
 int card_gid(unsigned device, unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable);
+
+/* pkey.c */
+unsigned card_pkey_count(void);
+uint16_t card_pkey(unsigned index);
+/* Returns true if queue pairs with these entries take packets of each other. */
+bool card_pkeys_match(unsigned first, unsigned second);
 
 /* memory.c */
 struct card_access {

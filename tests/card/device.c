@@ -34,7 +34,7 @@ static int query_port_extended(struct ibv_context *of, uint8_t port, struct ibv_
 		.active_mtu = character->mtu,
 		.gid_tbl_len = (int)card_gid_count(),
 		.max_msg_sz = character->max_message,
-		.pkey_tbl_len = 1,
+		.pkey_tbl_len = (uint16_t)card_pkey_count(),
 		.lid = character->link_layer == IBV_LINK_LAYER_INFINIBAND ? (uint16_t)(CARD_LID + card_number(of)) : 0,
 		.link_layer = character->link_layer,
 		.flags = character->grh ? IBV_QPF_GRH_REQUIRED : 0,

@@ -274,7 +274,8 @@ static int qp_route(const struct card_qp *qp, const struct ibv_qp_attr *attribut
 	enum ibv_gid_type type;
 	union ibv_gid gid;
 
-	if (attributes->path_mtu > character->mtu || attributes->ah_attr.port_num != CARD_PORT)
+	if (attributes->path_mtu > character->mtu || attributes->ah_attr.port_num != CARD_PORT ||
+	    attributes->ah_attr.sl > 15)
 		return EINVAL;
 	if (!attributes->ah_attr.is_global)
 		return character->link_layer == IBV_LINK_LAYER_ETHERNET || character->grh ||
@@ -308,13 +309,26 @@ static int qp_connect(struct card_qp *qp, const struct ibv_qp_attr *attributes, 
 
 	if (rc)
 		return rc;
-	if (attributes->max_dest_rd_atomic > card_character()->max_reads)
+	if (attributes->max_dest_rd_atomic > card_character()->max_reads || attributes->min_rnr_timer > 31)
 		return EINVAL;
 	qp->peer = attributes->dest_qp_num;
 	qp->receive_psn = attributes->rq_psn;
 	qp->loopback = qp->peer == qp->base.qp_num;
 	qp->mute = !qp->loopback && (is_apart(qp, peer) || card_happens(CARD_PATH_LOST));
 	card_counts.connects += !qp->loopback && peer && peer->peer == qp->base.qp_num;
+	/* A port drops packets of another partition, and those between limited members. */
+	if (peer && !card_pkeys_match(qp->pkey_index, peer->pkey_index))
+		qp->mute = true;
+	if (qp->loopback)
+		return 0;
+	card_counts.acceptor = card_counts.initiator;
+	card_counts.initiator = (struct card_attributes){
+		.pkey_index = qp->pkey_index,
+		.service_level = attributes->ah_attr.sl,
+		.traffic_class = attributes->ah_attr.grh.traffic_class,
+		.gid_index = attributes->ah_attr.grh.sgid_index,
+		.rnr_timer = attributes->min_rnr_timer,
+	};
 	return 0;
 }
 
@@ -323,9 +337,25 @@ static int qp_begin_sending(struct card_qp *qp, const struct ibv_qp_attr *attrib
 {
 	const int needed = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 
-	if ((mask & needed) != needed || attributes->max_rd_atomic > card_character()->max_reads)
+	if ((mask & needed) != needed || attributes->max_rd_atomic > card_character()->max_reads ||
+	    attributes->timeout > 31 || attributes->retry_cnt > 7 || attributes->rnr_retry > 7)
 		return EINVAL;
 	qp->send_psn = attributes->sq_psn;
+	if (!qp->loopback) {
+		card_counts.initiator.ack_timeout = attributes->timeout;
+		card_counts.initiator.retries = attributes->retry_cnt;
+	}
+	return 0;
+}
+
+/* Moves to INIT. */
+static int qp_begin(struct card_qp *qp, const struct ibv_qp_attr *attributes, int mask)
+{
+	const int needed = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+
+	if ((mask & needed) != needed || attributes->port_num != CARD_PORT || attributes->pkey_index >= card_pkey_count())
+		return EINVAL;
+	qp->pkey_index = attributes->pkey_index;
 	return 0;
 }
 
@@ -343,7 +373,9 @@ static int qp_move(struct card_qp *qp, const struct ibv_qp_attr *attributes, int
 		return EINVAL;
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		qp->access = attributes->qp_access_flags;
-	if (to == IBV_QPS_RTR)
+	if (to == IBV_QPS_INIT)
+		rc = qp_begin(qp, attributes, mask);
+	else if (to == IBV_QPS_RTR)
 		rc = qp_connect(qp, attributes, mask);
 	else if (to == IBV_QPS_RTS)
 		rc = qp_begin_sending(qp, attributes, mask);

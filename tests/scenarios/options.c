@@ -25,6 +25,14 @@ static void context_options(struct scenario_environment *environment)
 
 	options = good, options.workers = 65, check_options_refused(&options, -EINVAL);
 	options = good, options.lanes = 17, check_options_refused(&options, -EINVAL);
+	options = good, options.rails = 9, check_options_refused(&options, -EINVAL);
+	options = good, options.service_level = 16, check_options_refused(&options, -EINVAL);
+	options = good, options.gid_index = PL_GID_INDEX(256), check_options_refused(&options, -EINVAL);
+	options = good, options.pkey = 0x10000, check_options_refused(&options, -EINVAL);
+	options = good, options.pkey = 0x8000, check_options_refused(&options, -EINVAL);
+	options = good, options.ack_timeout = 32, check_options_refused(&options, -EINVAL);
+	options = good, options.retries = 8, check_options_refused(&options, -EINVAL);
+	options = good, options.rnr_timer = 32, check_options_refused(&options, -EINVAL);
 	options = good, options.progress = 7, check_options_refused(&options, -EINVAL);
 	options = good, options.key = key, options.key_length = 15, check_options_refused(&options, -EINVAL);
 	options = good, options.key = key, options.key_length = 1025, check_options_refused(&options, -EINVAL);

@@ -4,6 +4,7 @@
 #include "support/verbs_host.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <net/if.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,6 +126,7 @@ static int query_port(struct ibv_context *context, uint8_t port, struct _compat_
 	attributes->state = verbs_host.state;
 	attributes->link_layer = verbs_host.link_layer;
 	attributes->gid_tbl_len = verbs_host.gid_count;
+	attributes->pkey_tbl_len = verbs_host.pkey_count;
 	return 0;
 }
 
@@ -203,6 +205,15 @@ static ssize_t query_gid_table(struct ibv_context *context, struct ibv_gid_entry
 	return (ssize_t)count;
 }
 
+static int query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
+{
+	(void)context;
+	(void)port;
+	assert_true(index < verbs_host.pkey_count);
+	*pkey = htobe16(verbs_host.pkeys[index]);
+	return 0;
+}
+
 /* -- a context ------------------------------------------------------------------------------------ */
 
 static void fill_library(struct verbs_host_rig *rig)
@@ -219,6 +230,7 @@ static void fill_library(struct verbs_host_rig *rig)
 	rig->library.ibv_query_gid = query_gid;
 	rig->library._ibv_query_gid_ex = query_gid_ex;
 	rig->library._ibv_query_gid_table = query_gid_table;
+	rig->library.ibv_query_pkey = query_pkey;
 }
 
 struct verbs_host_rig *verbs_host_open(char *allowed)

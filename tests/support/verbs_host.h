@@ -41,6 +41,8 @@ struct verbs_host {
 	int no_open; /* errno; 0: devices can be opened */
 	const struct verbs_host_gid *gids;
 	int gid_count;
+	const uint16_t *pkeys;
+	uint16_t pkey_count;
 	unsigned gid_calls; /* calls that read GIDs */
 	bool no_gid_table;  /* the kernel cannot read a table at once */
 };

@@ -172,7 +172,8 @@ static void test_wrong_members_are_refused(void **state)
 static void test_each_other_option_is_refused(void **state)
 {
 	static const char *const names[] = { "size",  "duration", "network",	   "fabric",	    "device",  "lanes",
-					     "rails", "encrypt",  "traffic-class", "narrow-grants", "key" };
+					     "rails", "encrypt",  "traffic-class", "narrow-grants", "key",
+					     "service-level", "gid-index", "pkey", "ack-timeout", "retries", "rnr-timer" };
 	struct pl_error error;
 
 	(void)state;

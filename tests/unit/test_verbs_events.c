@@ -116,7 +116,7 @@ static void test_others(void **state)
 		happen(rig, events[i]);
 		fault_rig_expect_links(rig, VERBS_UP, VERBS_UP);
 		assert_int_equal(fault_card.failed, 0);
-		assert_int_equal(atomic_load(&rig->state.stale), i < 4);
+		assert_int_equal(atomic_load(&rig->state.stale), i < 5);
 		fault_rig_free(rig);
 	}
 }

@@ -108,6 +108,75 @@ static void test_reasons(void **state)
 	expect_reason(verbs_host_open(NULL), -ENODEV, "RDMA-NO-DEVICE", "siw0");
 }
 
+/* Options that leave no port. The first port is named. */
+static void test_exclusions(void **state)
+{
+	static const char *const names[] = { "card0" };
+	static const uint16_t pkeys[] = { 0xffff, 0x0007, 0x0005, 0x8005 };
+	static const struct verbs_host_gid gids[] = { { "fe80::1", true }, { NULL, false }, { "10.0.0.1", true } };
+	static const struct {
+		unsigned gid_index, pkey;
+		const char *id; /* NULL: a port is usable */
+		uint16_t pkey_index;
+	} cases[] = {
+		{ 0, 0, NULL, 0 },
+		{ PL_GID_INDEX(0), 0, NULL, 0 },
+		{ PL_GID_INDEX(1), 0, "RDMA-GID-INDEX", 0 },
+		{ PL_GID_INDEX(2), 0, NULL, 0 },
+		{ PL_GID_INDEX(3), 0, "RDMA-GID-INDEX", 0 },
+		{ PL_GID_INDEX(255), 0x8005, "RDMA-GID-INDEX", 0 },
+		{ 0, 0x7fff, NULL, 0 },
+		{ 0, 0xffff, NULL, 0 },
+		{ 0, 0x0005, NULL, 3 },
+		{ 0, 0x8005, NULL, 3 },
+		{ 0, 0x8007, "RDMA-PKEY-LIMITED", 0 },
+		{ 0, 0x0007, "RDMA-PKEY-LIMITED", 0 },
+		{ 0, 0x0004, "RDMA-PKEY", 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < 2 * PL_ARRAY_SIZE(cases); i++) {
+		const uint8_t link_layer = i % 2 ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
+		struct verbs_host_rig *rig;
+		struct verbs_port *port;
+
+		verbs_host_set(names, 1, 2, link_layer);
+		verbs_host.gids = gids;
+		verbs_host.gid_count = PL_ARRAY_SIZE(gids);
+		verbs_host.pkeys = pkeys;
+		verbs_host.pkey_count = PL_ARRAY_SIZE(pkeys);
+		rig = verbs_host_open(NULL);
+		rig->context.options.gid_index = cases[i / 2].gid_index;
+		rig->context.options.pkey = cases[i / 2].pkey;
+		port = verbs_host_look(rig);
+		if (cases[i / 2].id) {
+			expect_reason(rig, -ENODEV, cases[i / 2].id, "card0:1");
+			continue;
+		}
+		assert_int_equal(verbs_serves(&rig->peer, NULL), 0);
+		assert_int_equal(port->pkey_index, cases[i / 2].pkey_index);
+		if (cases[i / 2].gid_index) {
+			assert_int_equal(port->gid_count, 1);
+			assert_int_equal(PL_GID_INDEX(port->gids[0].index), cases[i / 2].gid_index);
+		}
+		verbs_host_close(rig);
+	}
+}
+
+/* A port of the option's partition that is down is no reason. */
+static void test_exclusion_of_a_port_that_is_down(void **state)
+{
+	static const char *const names[] = { "card0" };
+	struct verbs_host_rig *rig;
+
+	(void)state;
+	verbs_host_set(names, 1, 1, IBV_LINK_LAYER_INFINIBAND);
+	verbs_host.state = IBV_PORT_DOWN;
+	rig = verbs_host_open(NULL);
+	rig->context.options.pkey = 0x8001;
+	expect_reason(rig, -ENODEV, "RDMA-NO-DEVICE", "card0");
+}
+
 static void test_encryption(void **state)
 {
 	static const char *const names[] = { "card0" };
@@ -381,6 +450,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_device_lists),
 		cmocka_unit_test(test_reasons),
+		cmocka_unit_test(test_exclusions),
+		cmocka_unit_test(test_exclusion_of_a_port_that_is_down),
 		cmocka_unit_test(test_encryption),
 		cmocka_unit_test(test_looks),
 		cmocka_unit_test(test_removal),

@@ -173,6 +173,13 @@ struct json_object *matrix_json_options(const struct matrix_options *options)
 	cli_json_add(object, "lanes", json_number_or_null(common->lanes));
 	cli_json_add(object, "rails", json_number_or_null(common->rails));
 	cli_json_add(object, "traffic-class", json_number_or_null(common->traffic_class));
+	cli_json_add(object, "service-level", json_number_or_null(common->service_level));
+	cli_json_add(object, "gid-index",
+		     common->gid_index ? json_object_new_int64(common->gid_index - PL_GID_INDEX(0)) : NULL);
+	cli_json_add(object, "pkey", json_number_or_null(common->pkey));
+	cli_json_add(object, "ack-timeout", json_number_or_null(common->ack_timeout));
+	cli_json_add(object, "retries", json_number_or_null(common->retries));
+	cli_json_add(object, "rnr-timer", json_number_or_null(common->rnr_timer));
 	cli_json_add(object, "narrow-grants", json_object_new_boolean(common->narrow));
 	cli_json_add(object, "encrypt", cli_json_text(choices[common->encrypt]));
 	cli_json_add(object, "key", json_object_new_boolean(cli_authenticates(common)));

@@ -58,9 +58,10 @@ struct cli_options {
 	const char *fabric;   /* NULL: "auto" */
 	const char *devices;  /* NULL: all */
 	const char *topology; /* NULL: the kernel's view */
-	unsigned lanes;       /* 0: the library's default, as for rails and traffic_class */
+	unsigned lanes;       /* 0: the library's default, as for the following ones */
 	unsigned rails;
-	unsigned traffic_class;
+	unsigned traffic_class, service_level, pkey, ack_timeout, retries, rnr_timer;
+	unsigned gid_index;  /* PL_GID_INDEX() */
 	unsigned peers_max;  /* set by programs; 0: no limit */
 	uint64_t peers_rate; /* bytes a second of each client; set by programs; 0: no limit */
 	const char *program; /* set by programs; NULL: no name for clients */
@@ -94,9 +95,10 @@ void cli_print_shared_options(void);
 
 /* Arguments that repeat the connection options on the command line of another `peerlane` process. */
 struct cli_connection_arguments {
-	const char *list[30];
+	const char *list[42];
 	size_t count;
-	char lanes[12], rails[12], traffic_class[12];
+	char lanes[12], rails[12], traffic_class[12], service_level[12], gid_index[12], pkey[12], ack_timeout[12],
+		retries[12], rnr_timer[12];
 };
 
 /* Fills *arguments, which points into *options. */

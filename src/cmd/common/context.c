@@ -128,6 +128,12 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 	library.topology = options->topology;
 	library.narrow_grants = options->narrow;
 	library.traffic_class = options->traffic_class;
+	library.service_level = options->service_level;
+	library.gid_index = options->gid_index;
+	library.pkey = options->pkey;
+	library.ack_timeout = options->ack_timeout;
+	library.retries = options->retries;
+	library.rnr_timer = options->rnr_timer;
 	library.peers_max = options->peers_max;
 	library.peers_rate = options->peers_rate;
 	library.program = options->program;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Command lines of subcommands: shared options, help, examples. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,12 @@ enum {
 	OPTION_WIDE,
 	OPTION_CLASS,
 	OPTION_TOPOLOGY,
+	OPTION_SERVICE_LEVEL,
+	OPTION_GID_INDEX,
+	OPTION_PKEY,
+	OPTION_ACK_TIMEOUT,
+	OPTION_RETRIES,
+	OPTION_RNR_TIMER,
 	OPTION_CLEAR,
 	OPTION_USAGE,
 	OPTION_OLD_KEY,
@@ -51,8 +58,23 @@ static const struct argp_option shared_options[] = {
 	  "Take the RDMA devices near each memory from an NCCL topology file; \"\": all are alike (default: as the kernel "
 	  "has them)",
 	  GROUP_CONNECTION },
-	{ "traffic-class", OPTION_CLASS, "N", 0,
-	  "Set the traffic class of the packets, 1 to 255 (default: none)", GROUP_CONNECTION },
+	{ "traffic-class", OPTION_CLASS, "N", 0, "Set the traffic class of the packets, 1 to 255 (default: none)",
+	  GROUP_CONNECTION },
+	{ "service-level", OPTION_SERVICE_LEVEL, "N", 0, "Set the RDMA service level, 0 to 15 (default: 0)",
+	  GROUP_CONNECTION },
+	{ "gid-index", OPTION_GID_INDEX, "N", 0,
+	  "Use entry N of the GID table of each RDMA port, 0 to 255 (default: the best entry)", GROUP_CONNECTION },
+	{ "pkey", OPTION_PKEY, "KEY", 0,
+	  "Use RDMA ports in the partition with this P_Key, for example 0x8001 (default: the first of each port)",
+	  GROUP_CONNECTION },
+	{ "ack-timeout", OPTION_ACK_TIMEOUT, "N", 0,
+	  "Let RDMA cards wait 4.096 us times 2^N for an acknowledgement, 1 to 31 (default: 14, which is 67 ms)",
+	  GROUP_CONNECTION },
+	{ "retries", OPTION_RETRIES, "N", 0,
+	  "Let RDMA cards repeat packets N times without an acknowledgement, 1 to 7 (default: 6)", GROUP_CONNECTION },
+	{ "rnr-timer", OPTION_RNR_TIMER, "N", 0,
+	  "Set the RNR timer for messages without a buffer, 1 to 31 (default: 12, which is 0.64 ms)",
+	  GROUP_CONNECTION },
 	{ "narrow-grants", OPTION_NARROW, NULL, 0,
 	  "Let a peer use its grants only on its own RDMA queue pairs (memory windows; default)", GROUP_CONNECTION },
 	{ "no-narrow-grants", OPTION_WIDE, NULL, 0, "Give each grant an RDMA registration, which all peers share",
@@ -122,6 +144,73 @@ static error_t parse_identity_option(struct cli_options *options, int key, const
 	}
 }
 
+/* -- shared options: RDMA -------------------------------------------------------------------------- */
+
+/* Parses a P_Key, which people write with 0x. */
+static int parse_pkey(const char *text, unsigned *value)
+{
+	unsigned long number;
+	char *end;
+
+	if (text[0] < '0' || text[0] > '9')
+		return -EINVAL;
+	errno = 0;
+	number = strtoul(text, &end, 0);
+	if (errno || *end || number > UINT16_MAX || !(number & 0x7fff))
+		return -EINVAL;
+	*value = (unsigned)number;
+	return 0;
+}
+
+static error_t parse_rdma_option(struct cli_options *options, int key, char *argument, struct argp_state *state)
+{
+	switch (key) {
+	case OPTION_RAILS:
+		if (cli_parse_number(argument, 1, 8, &options->rails))
+			argp_error(state, "--rails takes a number from 1 to 8, not '%s'", argument);
+		return 0;
+	case OPTION_DEVICE:
+		options->devices = argument;
+		return 0;
+	case OPTION_TOPOLOGY:
+		options->topology = argument;
+		return 0;
+	case OPTION_SERVICE_LEVEL:
+		if (cli_parse_number(argument, 0, 15, &options->service_level))
+			argp_error(state, "--service-level takes a number from 0 to 15, not '%s'", argument);
+		return 0;
+	case OPTION_GID_INDEX:
+		if (cli_parse_number(argument, 0, 255, &options->gid_index))
+			argp_error(state, "--gid-index takes a number from 0 to 255, not '%s'", argument);
+		options->gid_index = PL_GID_INDEX(options->gid_index);
+		return 0;
+	case OPTION_PKEY:
+		if (parse_pkey(argument, &options->pkey))
+			argp_error(state, "--pkey takes a P_Key such as 0x8001, not '%s'", argument);
+		return 0;
+	case OPTION_ACK_TIMEOUT:
+		if (cli_parse_number(argument, 1, 31, &options->ack_timeout))
+			argp_error(state, "--ack-timeout takes a number from 1 to 31, not '%s'", argument);
+		return 0;
+	case OPTION_RETRIES:
+		if (cli_parse_number(argument, 1, 7, &options->retries))
+			argp_error(state, "--retries takes a number from 1 to 7, not '%s'", argument);
+		return 0;
+	case OPTION_RNR_TIMER:
+		if (cli_parse_number(argument, 1, 31, &options->rnr_timer))
+			argp_error(state, "--rnr-timer takes a number from 1 to 31, not '%s'", argument);
+		return 0;
+	case OPTION_NARROW:
+		options->narrow = PL_ON;
+		return 0;
+	case OPTION_WIDE:
+		options->narrow = PL_OFF;
+		return 0;
+	default:
+		return parse_identity_option(options, key, argument);
+	}
+}
+
 /* -- shared options ------------------------------------------------------------------------------ */
 
 static error_t parse_connection_option(struct cli_options *options, int key, char *argument, struct argp_state *state)
@@ -146,32 +235,16 @@ static error_t parse_connection_option(struct cli_options *options, int key, cha
 		if (cli_parse_number(argument, 1, 16, &options->lanes))
 			argp_error(state, "--lanes takes a number from 1 to 16, not '%s'", argument);
 		return 0;
-	case OPTION_RAILS:
-		if (cli_parse_number(argument, 1, 8, &options->rails))
-			argp_error(state, "--rails takes a number from 1 to 8, not '%s'", argument);
-		return 0;
-	case OPTION_DEVICE:
-		options->devices = argument;
-		return 0;
-	case OPTION_TOPOLOGY:
-		options->topology = argument;
-		return 0;
 	case OPTION_CLASS:
 		if (cli_parse_number(argument, 1, 255, &options->traffic_class))
 			argp_error(state, "--traffic-class takes a number from 1 to 255, not '%s'", argument);
-		return 0;
-	case OPTION_NARROW:
-		options->narrow = PL_ON;
-		return 0;
-	case OPTION_WIDE:
-		options->narrow = PL_OFF;
 		return 0;
 	case 't':
 		if (cli_parse_seconds(argument, &options->timeout) || !options->timeout)
 			argp_error(state, "--timeout takes seconds, such as 30 or 0.5, not '%s'", argument);
 		return 0;
 	default:
-		return parse_identity_option(options, key, argument);
+		return parse_rdma_option(options, key, argument, state);
 	}
 }
 
@@ -322,6 +395,23 @@ static const char *format_number_option(unsigned number, char text[12])
 	return number ? text : NULL;
 }
 
+static void add_rdma_arguments(const struct cli_options *options, struct cli_connection_arguments *arguments)
+{
+	add_connection_argument(arguments, "--service-level",
+				format_number_option(options->service_level, arguments->service_level));
+	if (options->gid_index) {
+		snprintf(arguments->gid_index, sizeof(arguments->gid_index), "%u",
+			 options->gid_index - PL_GID_INDEX(0));
+		add_connection_argument(arguments, "--gid-index", arguments->gid_index);
+	}
+	add_connection_argument(arguments, "--pkey", format_number_option(options->pkey, arguments->pkey));
+	add_connection_argument(arguments, "--ack-timeout",
+				format_number_option(options->ack_timeout, arguments->ack_timeout));
+	add_connection_argument(arguments, "--retries", format_number_option(options->retries, arguments->retries));
+	add_connection_argument(arguments, "--rnr-timer",
+				format_number_option(options->rnr_timer, arguments->rnr_timer));
+}
+
 void cli_connection_arguments(const struct cli_options *options, struct cli_connection_arguments *arguments)
 {
 	arguments->count = 0;
@@ -335,6 +425,7 @@ void cli_connection_arguments(const struct cli_options *options, struct cli_conn
 	add_connection_argument(arguments, "--topology", options->topology);
 	add_connection_argument(arguments, "--traffic-class",
 				format_number_option(options->traffic_class, arguments->traffic_class));
+	add_rdma_arguments(options, arguments);
 	add_connection_argument(arguments, "--old-key", options->old_key_file);
 	add_connection_argument(arguments, "--identity", options->identity);
 	add_connection_argument(arguments, "--peer", options->peer);

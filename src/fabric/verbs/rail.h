@@ -46,6 +46,7 @@ struct verbs_rail {
 	struct {
 		uint32_t psn;
 		uint16_t lid;
+		uint16_t pkey_index;
 		uint8_t gid_index, mtu;
 		uint8_t traffic_class, service_level; /* acceptor: as the initiator wants */
 		bool global;
@@ -118,6 +119,8 @@ void verbs_qp_describe(const struct verbs_rail *rail, struct pl_rail_message *me
 /* Fills the attributes that connect the queue pair to the other end's. */
 void verbs_qp_route(struct verbs_rail *rail, const struct pl_rail_message *far);
 void verbs_qp_drop(struct verbs_rail *rail);
+/* Returns the nanoseconds after which a card gives up at the earliest; InfiniBand allows four times as many. */
+uint64_t verbs_retry_time(const struct pl_options *options);
 /* Returns the reads that a queue pair may have under way. */
 uint8_t verbs_qp_reads(const struct verbs_device *device);
 /*

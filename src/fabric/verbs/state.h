@@ -83,6 +83,8 @@ struct verbs_port {
 	struct verbs_device *device; /* the successor of the same name, once the device was removed */
 	uint8_t number, link_layer;
 	bool active;
+	bool excluded; /* an option of the program keeps it from being used */
+	uint16_t pkey_index;
 	unsigned place; /* index in state->places; VERBS_PLACES: none is left */
 	char name[IBV_SYSFS_NAME_MAX], firmware[64]; /* of the device */
 	struct verbs_gid gids[VERBS_GIDS]; /* the best first */
@@ -119,8 +121,18 @@ struct verbs_connector {
 	bool stopping;
 };
 
-/* Reason that no port is usable. */
-enum verbs_obstacle { VERBS_NO_DEVICE, VERBS_IWARP, VERBS_NO_RC, VERBS_CLOSED, VERBS_INACTIVE };
+/* Reason that no port is usable; the later, the nearer to a connection. */
+enum verbs_obstacle {
+	VERBS_NO_OBSTACLE,
+	VERBS_NO_DEVICE,
+	VERBS_IWARP,
+	VERBS_NO_RC,
+	VERBS_CLOSED,
+	VERBS_INACTIVE,
+	VERBS_NO_GID,
+	VERBS_NO_PKEY,
+	VERBS_LIMITED_PKEY,
+};
 
 struct verbs_buffer {
 	struct pl_list link;
@@ -182,8 +194,8 @@ struct verbs_state {
 	struct {
 		enum verbs_obstacle kind;
 		int code;
-		char device[IBV_SYSFS_NAME_MAX];
-	} obstacle; /* found by the last look */
+		char device[IBV_SYSFS_NAME_MAX + 4]; /* with the number of a port that is excluded */
+	} obstacle;                                  /* found by the last look */
 	struct verbs_connector connector;
 	struct verbs_lost_path lost_paths[VERBS_LOST_PATHS]; /* lock */
 	unsigned next_lost_path;                             /* lock */
@@ -222,6 +234,15 @@ bool verbs_ports_look_held(struct verbs_state *state);
 /* Returns the port's GID of that address, else the best one of the same kind; NULL: none. The caller holds the lock. */
 const struct verbs_gid *verbs_port_gid(const struct verbs_port *port, const union ibv_gid *wanted);
 void verbs_ports_close(struct verbs_state *state);
+
+/* port_options.c */
+/*
+ * Finds the port's P_Key, and sets `excluded`. Called after the port's GIDs are read, with the lock held. Returns the
+ * reason, or VERBS_NO_OBSTACLE.
+ */
+enum verbs_obstacle verbs_port_apply_options(struct verbs_port *port, const struct ibv_port_attr *attributes);
+/* Fails with the reason that a port is excluded; the last look found it. */
+int verbs_exclusion_fail(const struct verbs_state *state, struct pl_error *error);
 
 /* connector.c */
 void verbs_connector_open(struct verbs_connector *connector);

@@ -158,6 +158,7 @@ static int loop_get(struct verbs_cq *queue, const struct verbs_rail *rail, struc
 		loop->pd = queue->device->loop_pd;
 		loop->path.port = rail->port->number;
 		loop->path.gid = rail->gid;
+		loop->path.pkey_index = rail->own.pkey_index;
 		pl_list_init(&loop->reads);
 		pl_list_init(&loop->waiting);
 		rc = verbs_reg_mr(library, loop->pd, loop->scratch, sizeof(loop->scratch), IBV_ACCESS_LOCAL_WRITE,

@@ -22,6 +22,7 @@ static bool changes_ports(const struct ibv_async_event *event)
 	case IBV_EVENT_PORT_ERR:
 	case IBV_EVENT_LID_CHANGE:
 	case IBV_EVENT_GID_CHANGE:
+	case IBV_EVENT_PKEY_CHANGE:
 	case IBV_EVENT_CLIENT_REREGISTER:
 		return true;
 	default:

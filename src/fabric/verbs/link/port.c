@@ -85,14 +85,18 @@ static void read_gids(const struct verbs_library *library, struct verbs_port *po
 		      const struct ifaddrs *interfaces)
 {
 	struct verbs_gid_entry entries[VERBS_GID_TABLE_MAX];
+	unsigned wanted = port->device->state->context->options.gid_index;
 	bool ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
 	/* Further entries of InfiniBand are aliases. */
-	unsigned count = verbs_gids_read(library, port->device->verbs, port->number, ethernet ? table : 1, entries);
+	unsigned count =
+		verbs_gids_read(library, port->device->verbs, port->number, ethernet || wanted ? table : 1, entries);
 
 	port->gid_count = 0;
 	for (unsigned i = 0; i < count; i++) {
 		struct verbs_gid gid = { .gid = entries[i].gid, .index = entries[i].index, .prefix = SUBNET_PREFIX };
 
+		if (wanted && PL_GID_INDEX(gid.index) != wanted)
+			continue;
 		if (ethernet)
 			judge_gid(interfaces, entries[i].second_version, &gid);
 		keep_gid(port, &gid);
@@ -196,10 +200,22 @@ static struct verbs_port *get_port(struct verbs_device *device, uint8_t number)
 	return port;
 }
 
+static void meet_obstacle(struct verbs_state *state, enum verbs_obstacle kind, int code, const char *device)
+{
+	/* Of devices with the same obstacle, the first is reported. */
+	if (kind <= state->obstacle.kind)
+		return;
+	state->obstacle.kind = kind;
+	state->obstacle.code = code;
+	snprintf(state->obstacle.device, sizeof(state->obstacle.device), "%s", device);
+}
+
 static void look_at_port(struct verbs_device *device, uint8_t number, const struct ifaddrs *interfaces)
 {
 	const struct verbs_library *library = device->state->library;
+	char name[sizeof(device->state->obstacle.device)];
 	struct ibv_port_attr attributes;
+	enum verbs_obstacle obstacle;
 	struct verbs_port *port;
 
 	if (!is_allowed(device->state, device->name, number) ||
@@ -214,6 +230,10 @@ static void look_at_port(struct verbs_device *device, uint8_t number, const stru
 	port->active = attributes.state == IBV_PORT_ACTIVE;
 	/* The table of a port that is down may be empty for a moment; rails keep what they have. */
 	read_gids(library, port, attributes.gid_tbl_len, interfaces);
+	obstacle = verbs_port_apply_options(port, &attributes);
+	snprintf(name, sizeof(name), "%s:%u", device->name, number);
+	if (port->active)
+		meet_obstacle(device->state, obstacle, 0, name);
 }
 
 /* -- devices -------------------------------------------------------------------------------------- */
@@ -228,16 +248,6 @@ static struct verbs_device *find_device(const struct verbs_state *state, const c
 			return device;
 	}
 	return NULL;
-}
-
-static void meet_obstacle(struct verbs_state *state, enum verbs_obstacle kind, int code, const char *device)
-{
-	/* Of devices with the same obstacle, the first is reported. */
-	if (kind <= state->obstacle.kind)
-		return;
-	state->obstacle.kind = kind;
-	state->obstacle.code = code;
-	snprintf(state->obstacle.device, sizeof(state->obstacle.device), "%s", device);
 }
 
 static void look_at_device(struct verbs_state *state, struct ibv_device *of, const struct ifaddrs *interfaces)

@@ -3,15 +3,16 @@
 #include "fabric/verbs/verbs.h"
 
 #define READS_MAX 128u
-/* 4.096 us times 2 to this power: 67 ms. */
+/*
+ * Defaults of options. The ACK timeout is 4.096 us times 2 to this power: 67 ms. Soft-RoCE takes 7 retries as "without
+ * end".
+ */
 #define ACK_TIMEOUT 14
-/* soft-RoCE takes 7 as "without end". */
 #define RETRIES 6
+/* 0.64 ms in InfiniBand's encoding of the RNR timer. */
+#define RNR_TIMER 12
 /* Routers that a packet may pass. */
 #define HOPS 64
-
-/* 0.64 ms in InfiniBand's encoding of the RNR timer. */
-#define RECEIVER_PAUSE 12
 
 /* Registers the receives of the rail's queue pairs, anew for another device. */
 static int open_receives(struct verbs_rail *rail)
@@ -61,6 +62,7 @@ static int init_qp(struct verbs_rail *rail, const char **call)
 	const struct verbs_library *library = verbs_library_of(rail);
 	struct ibv_qp_attr attributes = {
 		.qp_state = IBV_QPS_INIT,
+		.pkey_index = rail->own.pkey_index,
 		.port_num = rail->port->number,
 		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
 	};
@@ -84,6 +86,7 @@ static int query_path(struct verbs_rail *rail, const char **call)
 	struct verbs_state *state = rail->endpoint->state;
 	struct ibv_port_attr port;
 	const struct verbs_gid *gid;
+	bool excluded;
 	int rc = verbs_query_port(state->library, rail->device->verbs, rail->port->number, &port);
 
 	*call = "ibv_query_port";
@@ -100,7 +103,11 @@ static int query_path(struct verbs_rail *rail, const char **call)
 		rail->gid = gid->gid;
 		rail->own.gid_index = gid->index;
 	}
+	excluded = rail->port->excluded;
+	rail->own.pkey_index = rail->port->pkey_index;
 	pthread_mutex_unlock(&state->lock);
+	if (excluded)
+		return -EADDRNOTAVAIL;
 	if (!gid && rail->port->link_layer == IBV_LINK_LAYER_ETHERNET)
 		return -EADDRNOTAVAIL;
 	/* A late packet of an earlier queue pair with this number does not fit. */
@@ -159,8 +166,20 @@ static bool is_global(const struct verbs_rail *rail, const struct pl_rail_messag
 	       memcmp(rail->gid.raw, far->gid, sizeof(rail->gid.global.subnet_prefix));
 }
 
+/* Returns the value of an option, of which 0 stands for the default. */
+static uint8_t option_or(unsigned value, uint8_t otherwise)
+{
+	return value ? (uint8_t)value : otherwise;
+}
+
+uint64_t verbs_retry_time(const struct pl_options *options)
+{
+	return (option_or(options->retries, RETRIES) + 1u) * (4096ull << option_or(options->ack_timeout, ACK_TIMEOUT));
+}
+
 void verbs_qp_route(struct verbs_rail *rail, const struct pl_rail_message *far)
 {
+	const struct pl_options *options = &rail->endpoint->state->context->options;
 	uint8_t reads = verbs_qp_reads(rail->device);
 	struct verbs_ready_job *job = &rail->ready;
 
@@ -170,7 +189,7 @@ void verbs_qp_route(struct verbs_rail *rail, const struct pl_rail_message *far)
 		.dest_qp_num = far->qp_number,
 		.rq_psn = far->psn,
 		.max_dest_rd_atomic = reads,
-		.min_rnr_timer = RECEIVER_PAUSE,
+		.min_rnr_timer = option_or(options->rnr_timer, RNR_TIMER),
 		.ah_attr = { .dlid = far->lid, .sl = rail->own.service_level, .port_num = rail->port->number },
 	};
 	if (is_global(rail, far)) {
@@ -185,8 +204,8 @@ void verbs_qp_route(struct verbs_rail *rail, const struct pl_rail_message *far)
 	job->send = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTS,
 		.sq_psn = rail->own.psn,
-		.timeout = ACK_TIMEOUT,
-		.retry_cnt = RETRIES,
+		.timeout = option_or(options->ack_timeout, ACK_TIMEOUT),
+		.retry_cnt = option_or(options->retries, RETRIES),
 		.rnr_retry = VERBS_RECEIVER_RETRIES,
 		.max_rd_atomic = PL_MIN(reads, far->reads),
 	};

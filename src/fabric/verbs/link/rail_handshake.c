@@ -189,6 +189,7 @@ void verbs_dial(struct verbs_rail *rail)
 	rail->link = VERBS_ASKING;
 	wait_for_first(rail);
 	rail->own.traffic_class = (uint8_t)peer_of(rail)->context->options.traffic_class;
+	rail->own.service_level = (uint8_t)peer_of(rail)->context->options.service_level;
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		message.ports[i] = (uint8_t)(endpoint->rails[i].far_port | endpoint->rails[i].near_port << 4);
 	verbs_qp_describe(rail, &message);

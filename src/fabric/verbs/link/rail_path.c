@@ -35,6 +35,10 @@ static int fail_without_port(const struct verbs_state *state, struct pl_error *e
 	case VERBS_INACTIVE:
 		return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "ibv_query_port", device, HINT_PORT,
 			       "no port of the RDMA devices is active");
+	case VERBS_NO_GID:
+	case VERBS_NO_PKEY:
+	case VERBS_LIMITED_PKEY:
+		return verbs_exclusion_fail(state, error);
 	default:
 		if (state->context->devices)
 			return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "ibv_get_device_list", state->context->devices,
@@ -47,7 +51,7 @@ static int fail_without_port(const struct verbs_state *state, struct pl_error *e
 /* True if connections can begin at the port. */
 static bool is_usable(const struct verbs_port *port)
 {
-	return port->active && (port->gid_count || port->link_layer != IBV_LINK_LAYER_ETHERNET);
+	return port->active && !port->excluded && (port->gid_count || port->link_layer != IBV_LINK_LAYER_ETHERNET);
 }
 
 static bool any_usable(const struct verbs_state *state)

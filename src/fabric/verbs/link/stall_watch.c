@@ -26,12 +26,14 @@ void verbs_watch_begin(struct verbs_rail *rail)
 	pl_timer_set(rail->endpoint->base.peer->home, &rail->watch, pl_now() + SPELL);
 }
 
-/* Returns the checks that the queue pair has at this chunk size. */
+/* Returns the checks that the queue pair has at this chunk size. A card with longer retries is not interrupted. */
 static unsigned patience(const struct verbs_rail *rail)
 {
 	const struct verbs_work *oldest = pl_list_first(&rail->posted, struct verbs_work, link);
+	bool waits = oldest->kind == VERBS_FRAME && verbs_rails_up(rail->endpoint) == 1;
+	uint64_t retries = 4 * verbs_retry_time(&rail->endpoint->state->context->options) / SPELL + 1;
 
-	return oldest->kind == VERBS_FRAME && verbs_rails_up(rail->endpoint) == 1 ? PATIENCE_MESSAGE : PATIENCE;
+	return (unsigned)PL_MAX(retries, waits ? PATIENCE_MESSAGE : PATIENCE);
 }
 
 void verbs_watch_look(struct pl_timer *timer)
