@@ -104,7 +104,7 @@ struct pl_options {
 	uint64_t connect_timeout;             /**< of connection attempts; default 10 s */
 	uint64_t keepalive;                   /**< a silent host is declared lost after this time; default 15 s */
 	const struct pl_allocator *allocator; /**< copied; default malloc(3) */
-	unsigned rails;       /**< verbs: queue pairs for each peer, 1 to 8; default: one for each pair of cards in use */
+	unsigned rails;       /**< verbs: queue pairs for each peer, 1 to 8; default: one or two for each pair of cards */
 	const char *devices;  /**< verbs: devices to use, such as "mlx5_0,mlx5_1:1"; NULL: all that fit */
 	size_t staging_bytes; /**< most host memory to lock for staging GPU data; default 128 MiB */
 	enum pl_choice

@@ -46,6 +46,7 @@ struct card_character {
 	int max_sge, max_inline, max_reads, max_cqe, max_qp_wr, max_srq_wr;
 	uint32_t max_message;
 	enum ibv_mtu mtu;
+	uint8_t width, speed; /* of the port, in the encodings of ibv_query_port(3); 0: unknown */
 	const char *gids;     /* a letter for each entry of the GID table; see gid.c */
 };
 

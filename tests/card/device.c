@@ -35,6 +35,8 @@ static int query_port_extended(struct ibv_context *of, uint8_t port, struct ibv_
 		.gid_tbl_len = (int)card_gid_count(),
 		.max_msg_sz = character->max_message,
 		.pkey_tbl_len = (uint16_t)card_pkey_count(),
+		.active_width = character->width,
+		.active_speed = character->speed,
 		.lid = character->link_layer == IBV_LINK_LAYER_INFINIBAND ? (uint16_t)(CARD_LID + card_number(of)) : 0,
 		.link_layer = character->link_layer,
 		.flags = character->grh ? IBV_QPF_GRH_REQUIRED : 0,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Options of a context that reach the card: attributes of queue pairs, and ports that they exclude.
- * Each case has a process of its own, because the card reads its variables once.
+ * Options of a context that reach the card: attributes of queue pairs, ports that they exclude, and the number of queue
+ * pairs. Each case has a process of its own, because the card reads its variables once.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,6 +69,14 @@ static int ends_fail(struct ends *ends, struct pl_error *error)
 	pl_close(environment->near);
 	pl_close(environment->far);
 	return status;
+}
+
+static unsigned count_rails(const struct ends *ends)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+
+	check_number(pl_peer_query(ends->environment.near_peer, &info), 0);
+	return info.lanes;
 }
 
 /* -- attributes of queue pairs -------------------------------------------------------------------- */
@@ -190,6 +198,29 @@ static void other_partition(void *argument)
 	check(strstr(error.hint, "partitions"));
 }
 
+/* -- number of queue pairs ------------------------------------------------------------------------ */
+
+/* `argument`: a card, and its queue pairs by default. */
+static void rails(void *argument)
+{
+	char *name = strtok(argument, " "), *count = strtok(NULL, " ");
+	struct ends ends;
+
+	ends_init(&ends, name);
+	ends_connect(&ends);
+	progress_until(&ends.environment, count_rails(&ends) == (unsigned)atoi(count));
+	environment_close(&ends.environment);
+	/* An option of either end says otherwise. */
+	for (unsigned i = 0; i < 2; i++) {
+		ends_init(&ends, name);
+		*(i ? &ends.near.rails : &ends.far.rails) = 1;
+		ends_connect(&ends);
+		check_number(count_rails(&ends), 1);
+		check_number(card_counts_now().qps, 2);
+		environment_close(&ends.environment);
+	}
+}
+
 /* -- the program ---------------------------------------------------------------------------------- */
 
 struct option_case {
@@ -207,6 +238,7 @@ static void option_test(void **state)
 
 int main(void)
 {
+	static char cards[][16] = { "cx7-200g 1", "cx7-400g 2", "cx8-800g 2" };
 	static struct option_case cases[] = {
 		{ "defaults-infiniband", defaults, "cx7-ib" },
 		{ "defaults-roce", defaults, "cx7-roce" },
@@ -214,6 +246,9 @@ int main(void)
 		{ "attributes-roce", attributes_roce, NULL },
 		{ "exclusions", exclusions, NULL },
 		{ "other-partition", other_partition, NULL },
+		{ "rails-200g", rails, cards[0] },
+		{ "rails-400g", rails, cards[1] },
+		{ "rails-800g", rails, cards[2] },
 	};
 	struct CMUnitTest tests[sizeof(cases) / sizeof(cases[0])];
 

@@ -11,8 +11,10 @@
 
 #define IB IBV_LINK_LAYER_INFINIBAND
 #define ETH IBV_LINK_LAYER_ETHERNET
-/* Added to a link layer: the port is not active. */
+/* Added to a link layer: the port is not active, has two queue pairs by default, or is excluded by an option. */
 #define DOWN 0x80
+#define WIDE 0x40
+#define EXCLUDED 0x20
 #define PORTS 4
 
 /* Parses an address, which is IPv4 or IPv6. */
@@ -85,8 +87,10 @@ static struct rig *rig_new(const struct port_case ports[PORTS], const char *here
 
 		port->device = &rig->devices[i];
 		port->number = 1;
-		port->link_layer = ports[i].link_layer & ~DOWN;
+		port->link_layer = ports[i].link_layer & ~(DOWN | WIDE | EXCLUDED);
 		port->active = !(ports[i].link_layer & DOWN);
+		port->wide = ports[i].link_layer & WIDE;
+		port->excluded = ports[i].link_layer & EXCLUDED;
 		for (unsigned n = 0; n < 2 && ports[i].gids[n].text; n++)
 			port->gids[port->gid_count++] = (struct verbs_gid){ .gid = gid_of(ports[i].gids[n].text),
 									    .prefix = ports[i].gids[n].prefix };
@@ -187,6 +191,22 @@ static const struct pairing_case pairings[] = {
 	{ "a port that is down has no number", NULL, NULL,
 	  { { ETH | DOWN, V4("10.0.0.1", 24) }, { ETH, V4("10.0.1.1", 24) } }, { { ETH, "10.9.0.2" } }, 0, 0,
 	  { { 1, 0, "10.0.1.1" } } },
+	{ "a port that an option excludes has no number", NULL, NULL,
+	  { { IB | EXCLUDED, { { "fe80::11", 64 } } }, { IB, { { "fe80::12", 64 } } } }, { { IB, "fe80::21" } }, 0, 0,
+	  { { 1, 0, "fe80::12" } } },
+	{ "two rails for a port that one does not fill", NULL, NULL, { { IB | WIDE, { { "fe80::11", 64 } } } },
+	  { { IB, "fe80::21" } }, 0, 0, { { 0, 0, "fe80::11" }, { 0, 0, "fe80::11" } } },
+	{ "two rails for one of two ports", NULL, NULL,
+	  { { ETH, V4("10.0.0.1", 24) }, { ETH | WIDE, V4("10.0.1.1", 24) } }, { { ETH, "10.0.0.2" }, { ETH, "10.0.1.2" } },
+	  0, 0, { { 0, 0, "10.0.0.1" }, { 1, 1, "10.0.1.1" }, { 1, 1, "10.0.1.1" } } },
+	{ "two rails for each of two ports", NULL, NULL,
+	  { { ETH | WIDE, V4("10.0.0.1", 24) }, { ETH | WIDE, V4("10.0.1.1", 24) } },
+	  { { ETH, "10.0.0.2" }, { ETH, "10.0.1.2" } }, 0, 0,
+	  { { 0, 0, "10.0.0.1" }, { 1, 1, "10.0.1.1" }, { 0, 0, "10.0.0.1" }, { 1, 1, "10.0.1.1" } } },
+	{ "two rails for a port, within the other end's limit", NULL, NULL, { { IB | WIDE, { { "fe80::11", 64 } } } },
+	  { { IB, "fe80::21" } }, 0, 1, { { 0, 0, "fe80::11" } } },
+	{ "one rail by option", NULL, NULL, { { IB | WIDE, { { "fe80::11", 64 } } } }, { { IB, "fe80::21" } }, 1, 0,
+	  { { 0, 0, "fe80::11" } } },
 	{ "an Ethernet port without an address", NULL, NULL, { { ETH, { { NULL, 0 } } }, { ETH, V4("10.0.1.1", 24) } },
 	  { { ETH, "10.9.0.2" } }, 0, 0, { { 1, 0, "10.0.1.1" } } },
 };

@@ -50,7 +50,7 @@ static const struct argp_option shared_options[] = {
 	  GROUP_CONNECTION },
 	{ "rails", OPTION_RAILS, "N", 0,
 	  "Use N RDMA queue pairs, 1 to 8, spread over all cards that reach the peer (default: one on each card near the "
-	  "memory, at most two)",
+	  "memory, two above 200 Gb/s and on bonds)",
 	  GROUP_CONNECTION },
 	{ "device", OPTION_DEVICE, "NAME,...", 0, "Use only these RDMA devices, for example mlx5_0 or mlx5_1:1",
 	  GROUP_CONNECTION },

@@ -84,6 +84,7 @@ struct verbs_port {
 	uint8_t number, link_layer;
 	bool active;
 	bool excluded; /* an option of the program keeps it from being used */
+	bool wide;     /* has two queue pairs by default */
 	uint16_t pkey_index;
 	unsigned place; /* index in state->places; VERBS_PLACES: none is left */
 	char name[IBV_SYSFS_NAME_MAX], firmware[64]; /* of the device */
@@ -243,6 +244,12 @@ void verbs_ports_close(struct verbs_state *state);
 enum verbs_obstacle verbs_port_apply_options(struct verbs_port *port, const struct ibv_port_attr *attributes);
 /* Fails with the reason that a port is excluded; the last look found it. */
 int verbs_exclusion_fail(const struct verbs_state *state, struct pl_error *error);
+
+/* port_width.c */
+/* Returns true if one queue pair does not fill the port. */
+bool verbs_port_is_wide(const struct verbs_port *port, const struct ibv_port_attr *attributes);
+/* Returns the members of a bond that carry packets; 0: no bond. net: folder of the interfaces, /sys/class/net. */
+unsigned verbs_bond_members(const char *net, const char *interface);
 
 /* connector.c */
 void verbs_connector_open(struct verbs_connector *connector);

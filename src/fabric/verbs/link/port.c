@@ -230,6 +230,7 @@ static void look_at_port(struct verbs_device *device, uint8_t number, const stru
 	port->active = attributes.state == IBV_PORT_ACTIVE;
 	/* The table of a port that is down may be empty for a moment; rails keep what they have. */
 	read_gids(library, port, attributes.gid_tbl_len, interfaces);
+	port->wide = verbs_port_is_wide(port, &attributes);
 	obstacle = verbs_port_apply_options(port, &attributes);
 	snprintf(name, sizeof(name), "%s:%u", device->name, number);
 	if (port->active)

@@ -225,16 +225,23 @@ static void add_rail(struct verbs_endpoint *endpoint, const struct pair *pair)
 	rail->far_gid = endpoint->far_ports[pair->far].gid;
 }
 
-/* Chooses one rail for each of two pairs, or as many rails as requested, over all pairs. */
+/*
+ * Chooses one rail for each of two pairs, and a second one for ports that one queue pair does not fill; or as many rails
+ * as requested, over all pairs.
+ */
 static void choose_rails(struct pairing *pairing)
 {
 	struct verbs_endpoint *endpoint = pairing->endpoint;
 	unsigned rails = endpoint->state->context->options.rails;
-	unsigned count = rails ? rails : PL_MIN(pairing->count, VERBS_RAILS_DEFAULT);
+	unsigned pairs = rails ? pairing->count : PL_MIN(pairing->count, VERBS_RAILS_DEFAULT);
+	unsigned most = PL_MIN(rails ? rails : VERBS_RAILS, endpoint->rails_most);
 
-	count = PL_MIN(count, endpoint->rails_most);
-	for (unsigned i = 0; i < count; i++)
-		add_rail(endpoint, &pairing->pairs[i % pairing->count]);
+	for (unsigned i = 0; i < VERBS_RAILS * pairs && endpoint->rail_count < most; i++) {
+		const struct pair *pair = &pairing->pairs[i % pairs];
+
+		if (rails || i < pairs || (i < 2 * pairs && endpoint->ports[pair->near]->wide))
+			add_rail(endpoint, pair);
+	}
 }
 
 static void find_near_ports(struct verbs_endpoint *endpoint)
@@ -288,6 +295,19 @@ static uint8_t find_rails(const struct verbs_endpoint *endpoint, uint16_t near, 
 	return mask;
 }
 
+/* Adds a rail, or two where one queue pair does not fill the port, as far as there is room. Returns them. */
+static uint8_t add_rails(struct verbs_endpoint *endpoint, const struct pair *pair)
+{
+	unsigned wanted = endpoint->ports[pair->near]->wide ? 2 : 1;
+	uint8_t added = 0;
+
+	for (unsigned i = 0; i < wanted && endpoint->rail_count < endpoint->rails_most; i++) {
+		added |= (uint8_t)(1u << endpoint->rail_count);
+		add_rail(endpoint, pair);
+	}
+	return added;
+}
+
 uint8_t verbs_rails_between(struct verbs_endpoint *endpoint, uint16_t near, uint16_t far)
 {
 	unsigned before = endpoint->rail_count;
@@ -303,11 +323,7 @@ uint8_t verbs_rails_between(struct verbs_endpoint *endpoint, uint16_t near, uint
 		const struct pair *pair = &pairing.pairs[i];
 		uint8_t found = find_rails(endpoint, (uint16_t)(1u << pair->near), (uint16_t)(1u << pair->far));
 
-		if (!found && endpoint->rail_count < endpoint->rails_most) {
-			found = (uint8_t)(1u << endpoint->rail_count);
-			add_rail(endpoint, pair);
-		}
-		mask |= found;
+		mask |= found ? found : add_rails(endpoint, pair);
 	}
 	pthread_mutex_unlock(&endpoint->state->lock);
 	for (unsigned i = before; i < endpoint->rail_count; i++)
