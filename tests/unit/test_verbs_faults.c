@@ -219,6 +219,24 @@ static void test_stuck(void **state)
 	fault_rig_free(rig);
 }
 
+/* The card itself may give up after 137 s: four times eight times 4.3 s. */
+static void test_long_retries(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+	struct verbs_rail *rail = &rig->endpoint.rails[0];
+
+	(void)state;
+	rig->context.options.ack_timeout = 20;
+	rig->context.options.retries = 7;
+	verbs_watch_begin(rail);
+	look(rig, 68);
+	assert_true(watched(rig));
+	assert_int_equal(rail->link, VERBS_UP);
+	look(rig, 1);
+	assert_int_equal(rail->link, VERBS_DRAINING);
+	fault_rig_free(rig);
+}
+
 /* One completion in a while is enough. */
 static void test_slow(void **state)
 {
@@ -291,6 +309,7 @@ int main(void)
 		cmocka_unit_test(test_atomic),
 		cmocka_unit_test(test_no_route),
 		cmocka_unit_test(test_stuck),
+		cmocka_unit_test(test_long_retries),
 		cmocka_unit_test(test_slow),
 		cmocka_unit_test(test_message_waits),
 		cmocka_unit_test(test_nothing_to_watch),

@@ -192,6 +192,29 @@ FAULTS = over_all(
         Case('device deleted', 60, server='must_fail PEER-[LC] bench_server', client=f'unplugged {WRITE} 50 --timeout 4')),
 )
 
+# Faults of the control channel only, while rails are connected and connected again.
+CONTROL_QUALITIES = [('loss', 'loss 20%'), ('delay 200 ms', 'delay 200ms'), ('delay 1.2 s', 'delay 1200ms'),
+                     ('duplicates', 'duplicate 50%'), ('reordering', 'delay 20ms reorder 50%')]
+FAILS_TO_CONNECT = f'peerlane {WRITE} 1 --timeout 6 $options $server'
+CONTROL = over(
+    'verbs',
+    *(Case(f'control {name}: connecting', 90, server='bench_server',
+           client=f'with_control "{setting}" by_fabric verbs {WRITE} 1 --timeout 30') for name, setting in CONTROL_QUALITIES),
+    *(Case(f'control {name}: connecting again', 90, server='bench_server',
+           client=f'with_control "{setting}" during "roce_pause 3" {WRITE} 14 --timeout 30')
+      for name, setting in CONTROL_QUALITIES if name != 'duplicates'),
+    # A client that connects afterwards is served.
+    *(Case(f'control {name}: connecting', 90, server='bench_server',
+           client=f'cut_while_connecting {fault} "{pattern}" {FAILS_TO_CONNECT} && by_fabric verbs {WRITE} 1')
+      for name, fault, pattern in (('dropped', 'drop_control', 'CONNECT-TIMEOUT'),
+                                   ('reset', 'reset_control', 'PEER-LOST\\|ECONNRESET\\|CONNECT-FAILED'))),
+    *(Case(f'control {name}: connecting again', 90, server='must_fail PEER-LOST bench_server',
+           client=f'with_control "delay 0ms" must_fail "{pattern}" ended_by "while_reconnecting {fault}" '
+                  f'peerlane {WRITE} 50 --timeout 6 $options $server')
+      for name, fault, pattern in (('dropped', 'drop_control', 'RDMA-CONNECT\\|OPERATION-TIMEOUT'),
+                                   ('reset', 'reset_control', 'PEER-LOST'))),
+)
+
 # Two cards in each machine; one of them may fail.
 RAILS = over(
     'verbs',
@@ -347,7 +370,7 @@ ONE, ONE_MORE = split(
     'verbs: what is *')
 # Few tcp cases: tests/integration/test_netns.c tests tcp between network namespaces.
 TWO, TWO_MORE = split(
-    [*FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *CLASS, *NO_ROOM, *RAW, *FOREIGN_FAULTS, *FAULTS],
+    [*FOREIGN, *over_all(*COMMAND), *ENCRYPTED, *CLASS, *NO_ROOM, *RAW, *FOREIGN_FAULTS, *FAULTS, *CONTROL],
     'ibv*', 'rping', 'ib_write_bw', 'verbs: *', 'auto: *', 'killed server: rping', 'tcp: serve and get',
     'tcp: bench encrypted', 'tcp: link down 4 s', 'tcp: reordering', 'tcp: killed server, get again')
 RAILS, RAILS_MORE = split(RAILS, '*')

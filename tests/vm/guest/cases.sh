@@ -508,6 +508,96 @@ without_roce() # COMMAND...
 	return $status
 }
 
+# Sends the packets of RoCE through band 4, and those of TCP, the control channel, through band 5 with a netem.
+sort_packets()
+{
+	tc qdisc add dev "$interface" root handle 1: prio bands 5 && tc qdisc add dev "$interface" parent 1:5 handle 5: netem &&
+		tc filter add dev "$interface" parent 1: protocol ip u32 match ip protocol 17 0xff \
+			match ip dport 4791 0xffff flowid 1:4 &&
+		tc filter add dev "$interface" parent 1: protocol ip u32 match ip protocol 6 0xff flowid 1:5
+}
+
+# Drops the packets of RoCE.  A queue that is full would return an error to soft-RoCE.  netem duplicates no packets while
+# there is another netem.
+drop_roce()
+{
+	tc qdisc add dev "$interface" parent 1:4 handle 4: netem loss 100%
+}
+
+disturb_control() # SETTING
+{
+	tc qdisc change dev "$interface" parent 1:5 handle 5: netem $1
+}
+
+# Runs a command while netem disturbs the control channel only.
+with_control() # SETTING COMMAND...
+{
+	sort_packets && disturb_control "$1" || return
+	shift
+	"$@"
+	status=$?
+	tc -s qdisc show dev "$interface"
+	tc qdisc del dev "$interface" root && return $status
+}
+
+# Breaks the connections of the device for some seconds, and waits until they are up again.  Needs sort_packets.
+roce_pause() # SECONDS
+{
+	drop_roce && sleep "$1" && tc qdisc del dev "$interface" parent 1:4 && await_recovery
+}
+
+# Ends the control channel of a client: its packets are dropped, or both ends get a reset.
+drop_control()
+{
+	disturb_control 'loss 100%'
+}
+
+reset_control()
+{
+	ss -tKn "dport = :$port" >ended && grep -q ESTAB ended
+}
+
+# Causes a fault of the control channel while a rail is connected again.
+while_reconnecting() # FAULT
+{
+	drop_roce || return
+	# A queue pair that is not RTS: an attempt is under way.
+	until rdma resource show qp | grep 'type RC' | grep -q -v 'state RTS'; do
+		alive $pid || return
+		sleep 0.05
+	done
+	$1
+}
+
+# Runs a command that a fault ends.
+ended_by() # FAULT COMMAND...
+{
+	fault=$1
+	shift
+	launch "$@" && await_traffic && $fault || return
+	wait $pid
+}
+
+# Causes a fault of the control channel while a command connects, because the packets of RoCE are dropped; the command
+# must fail with the pattern.
+cut_while_connecting() # FAULT PATTERN COMMAND...
+{
+	fault=$1
+	pattern=$2
+	shift 2
+	sort_packets && drop_roce || return
+	"$@" >said 2>&1 &
+	pid=$!
+	until rdma resource show qp | grep -q 'type RC' || ! alive $pid; do
+		sleep 0.05
+	done
+	$fault
+	wait $pid
+	status=$?
+	cat said
+	tc qdisc del dev "$interface" root && [ $status != 0 ] && grep -q "$pattern" said
+}
+
 packets() # BAND
 {
 	sed -n "/parent 1:$1 /,/Sent/s/.*Sent [0-9]* bytes \([0-9]*\) pkt.*/\1/p" marked
