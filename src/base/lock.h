@@ -3,7 +3,7 @@
  * Mutex for sections of a few instructions on the path of every operation. Without waiters, one atomic instruction
  * takes it and one releases it; pthread_mutex_lock() adds calls and checks of mutex types.
  *
- * Latch: released by a plain store, for sections that call nothing and never wait. A thread that finds it taken polls,
+ * Latch: released by a store, for sections that call nothing and never wait. A thread that finds it taken polls,
  * and nothing wakes a sleeper.
  */
 #ifndef PL_LOCK_H
@@ -42,12 +42,16 @@ static inline void pl_lock_init(struct pl_lock *lock)
 	atomic_init(&lock->word, 0);
 }
 
+/*
+ * Takes the lock if it is free. A try and a release are sequentially consistent, also if the try fails: a thread that
+ * publishes work and then fails to take the lock leaves the work to the holder, which looks for work after its release.
+ * So the thread finds the lock free, or the holder finds the work.
+ */
 static inline bool pl_lock_try(struct pl_lock *lock)
 {
 	unsigned free = 0;
 
-	return atomic_compare_exchange_strong_explicit(&lock->word, &free, 1, memory_order_acquire,
-						       memory_order_relaxed);
+	return atomic_compare_exchange_strong(&lock->word, &free, 1);
 }
 
 static inline void pl_lock_take(struct pl_lock *lock)
@@ -58,7 +62,7 @@ static inline void pl_lock_take(struct pl_lock *lock)
 
 static inline void pl_lock_release(struct pl_lock *lock)
 {
-	if (atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2)
+	if (atomic_exchange(&lock->word, 0) == 2)
 		pl_lock_wake(lock);
 }
 

@@ -74,8 +74,11 @@ static inline bool run_tasks(struct pl_engine *engine, void (*kind)(struct pl_ta
 	bool any = false;
 
 	while (atomic_load(&engine->task_count) && (task = take_task(engine, kind))) {
-		/* From here on the task may be posted again, or its function may free it. */
-		atomic_store(&task->queued, false);
+		/*
+		 * From here on the task may be posted again, or its function may free it. The exchange synchronizes
+		 * with posters that found the task queued, so its function sees their data. A store would not.
+		 */
+		atomic_exchange(&task->queued, false);
 		pl_engine_tick(engine);
 		task->run(task);
 		any = true;

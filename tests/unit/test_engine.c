@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sleepers in an engine without a thread: woken by a call, by the deadline, and for polling. */
+/*
+ * Sleepers in an engine without a thread: woken by a call, by the deadline, and for polling. Threads that want the lock,
+ * or post a task, beside others.
+ */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,6 +142,52 @@ static void lock_of_a_busy_engine(void *argument)
 	engine_close(engine);
 }
 
+struct late_post {
+	struct pl_engine *engine;
+	struct pl_task task;
+	unsigned data, seen;
+	atomic_bool posted;
+};
+
+static void see_data(struct pl_task *task)
+{
+	struct late_post *late = pl_container_of(task, struct late_post, task);
+
+	late->seen = late->data;
+}
+
+static void *post_with_data(void *argument)
+{
+	struct late_post *late = argument;
+
+	late->data = 1;
+	check(!pl_engine_post(late->engine, &late->task));
+	atomic_store_explicit(&late->posted, true, memory_order_relaxed);
+	return NULL;
+}
+
+/*
+ * A task that is queued when a thread posts it must see the data of that thread. Only the task's own word orders them
+ * here, so ThreadSanitizer reports a race if the engine takes the task without an acquire operation on the word.
+ */
+static void post_of_a_queued_task(void *unused)
+{
+	struct late_post late = { .engine = engine_open() };
+	pthread_t thread;
+
+	(void)unused;
+	pl_task_init(&late.task, see_data);
+	pl_engine_lock(late.engine);
+	check(pl_engine_post(late.engine, &late.task));
+	check_number(pthread_create(&thread, NULL, post_with_data, &late), 0);
+	while (!atomic_load_explicit(&late.posted, memory_order_relaxed))
+		sched_yield();
+	pl_engine_unlock(late.engine);
+	check_number(late.seen, 1);
+	pthread_join(thread, NULL);
+	engine_close(late.engine);
+}
+
 static const struct test_case cases[] = {
 	{ "sleep-until-deadline", until_deadline, NULL, 10 },
 	{ "sleep-call-missing", without_nanoseconds, &missing, 10 },
@@ -145,6 +195,7 @@ static const struct test_case cases[] = {
 	{ "sleep-until-woken", until_woken, NULL, 10 },
 	{ "sleep-while-polling", while_polling, NULL, 10 },
 	{ "lock of a busy engine", lock_of_a_busy_engine, NULL, 30 },
+	{ "post-of-a-queued-task", post_of_a_queued_task, NULL, 10 },
 };
 
 int main(void)
