@@ -18,11 +18,13 @@
 
 void pl_clock_open(struct pl_clock *clock)
 {
-	char name[5];
-
 	memset(clock, 0, sizeof(*clock));
+#ifdef PL_CLOCK_SOURCE
+	char name[sizeof(PL_CLOCK_SOURCE)];
+
 	pl_read_head(SOURCE, name, sizeof(name));
-	clock->steady = !strcmp(name, "tsc\n");
+	clock->steady = !strcmp(name, PL_CLOCK_SOURCE);
+#endif
 }
 
 static void begin_measurement(struct pl_clock *clock, uint64_t unsure, uint64_t time, uint64_t after)
@@ -78,12 +80,10 @@ uint64_t pl_clock_learn(struct pl_clock *clock, uint64_t before, uint64_t time, 
 
 uint64_t pl_clock_ask(struct pl_clock *clock)
 {
-#ifdef PL_CLOCK_COUNTER
 	if (clock->steady) {
-		uint64_t before = __rdtsc(), time = pl_now();
+		uint64_t before = pl_clock_ticks(), time = pl_now();
 
-		return pl_clock_learn(clock, before, time, __rdtsc());
+		return pl_clock_learn(clock, before, time, pl_clock_ticks());
 	}
-#endif
 	return pl_now();
 }

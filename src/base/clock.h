@@ -9,9 +9,12 @@
 
 #include "base/base.h"
 
+/* PL_CLOCK_SOURCE: the kernel's name for the clock source that is this counter, as in sysfs. */
 #if defined(__x86_64__)
 #include <x86intrin.h>
-#define PL_CLOCK_COUNTER 1
+#define PL_CLOCK_SOURCE "tsc\n"
+#elif defined(__aarch64__)
+#define PL_CLOCK_SOURCE "arch_sys_counter\n"
 #endif
 
 struct pl_clock {
@@ -29,11 +32,19 @@ uint64_t pl_clock_ask(struct pl_clock *clock);
 /* Learns from a time that the kernel told between two readings of the counter. Returns the present time. */
 uint64_t pl_clock_learn(struct pl_clock *clock, uint64_t before, uint64_t time, uint64_t after);
 
-/* Returns the counter; 0: not available. */
+/*
+ * Returns the counter; 0: not available. No barrier orders the reading after earlier instructions, because a barrier
+ * takes longer than the reading. So the counter may be read some instructions early.
+ */
 PL_ALWAYS_INLINE uint64_t pl_clock_ticks(void)
 {
-#ifdef PL_CLOCK_COUNTER
+#if defined(__x86_64__)
 	return __rdtsc();
+#elif defined(__aarch64__)
+	uint64_t ticks;
+
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+	return ticks;
 #else
 	return 0;
 #endif
