@@ -83,7 +83,7 @@ struct pl_context {
 	/* For synchronous operations; the pool's latch. */
 	struct pl_clock clock;
 	/*
-	 * Spare synchronous operation with a handle. It stays in the list of handles and becomes spare by a plain
+	 * Spare synchronous operation with a handle. It stays in the list of handles and becomes spare by a release
 	 * store: an atomic instruction would wait until the copied bytes have left the processor's store buffers. NULL:
 	 * not available.
 	 */

@@ -6,6 +6,8 @@
  */
 #include "bench/perf/pingpong.h"
 
+#include <stdatomic.h>
+
 #include "bench/perf/pattern.h"
 #include "bench/perf/post.h"
 #include "bench/perf/progress.h"
@@ -62,6 +64,8 @@ static inline uint64_t poll_message_marker(const struct bench_endpoint *ep, cons
 	/* A message of at most one block has a single marker. */
 	if ((value & ~LAST) != round || (size >= BENCH_BLOCK && !bench_markers_equal(message, size, value)))
 		return 0;
+	/* The rest of the message is read after the markers, also by processors that reorder loads. */
+	atomic_thread_fence(memory_order_acquire);
 	return value;
 }
 

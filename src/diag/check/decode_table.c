@@ -354,7 +354,7 @@ const struct pl_decode_entry pl_decode_entries[] = {
 	    { "MIG, vGPU or confidential computing", "nvidia-smi -q", "gpu-partition" } } },
 	{ "cuMemGetHandleForAddressRange",
 	  1,
-	  { { "address or length is no multiple of the host's page (4096)", "round the range out", NULL },
+	  { { "address or length is no multiple of the host's page", "round the range out: getconf PAGESIZE", NULL },
 	    { "the range leaves its allocation", "cuMemGetAddressRange()", NULL },
 	    { "managed or host memory, which has no export", NULL, NULL } } },
 	{ "cuMemGetHandleForAddressRange",

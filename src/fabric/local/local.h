@@ -47,9 +47,9 @@
 struct local_endpoint;
 
 /*
- * Gate in shared memory. The key's owner writes `open`. A holder takes one of the slots, and leaves it by a plain
- * store. The plain store does not wait until the copied bytes have left the processor's store buffers. A holder counts
- * itself in `holders` if all slots are taken, or if it holds the gate for long.
+ * Gate in shared memory. The key's owner writes `open`. A holder takes one of the slots, and leaves it by a store with
+ * release order. The store does not wait until the copied bytes have left the processor's store buffers. A holder
+ * counts itself in `holders` if all slots are taken, or if it holds the gate for long.
  */
 struct local_gate {
 	_Atomic uint32_t open; /* number of the key; 0: shut */
@@ -58,6 +58,7 @@ struct local_gate {
 	uint8_t rest[24];
 };
 _Static_assert(sizeof(struct local_gate) == 64, "one cache line");
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a lock in the library would not be shared by the processes");
 
 /* Gates for the keys of this end that one peer has. */
 struct local_gates {
