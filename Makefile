@@ -21,6 +21,7 @@ help:
 	@echo 'make tsan       tests with ThreadSanitizer'
 	@echo 'make clang      tests of a build with clang, with warnings as errors'
 	@echo 'make valgrind   tests under valgrind'
+	@echo 'make aarch64    build for aarch64, and tests in an emulator; ALL=1 runs all C programs there'
 	@echo 'make fresh      demo, unit tests and tests of the command in a clean system, as root and as a user'
 	@echo 'make vm-test    tests in virtual machines with soft-RoCE'
 	@echo 'make vm-all     vm-test, further cases, and vm-endurance'
@@ -61,7 +62,7 @@ demo:
 	@build/peerlane demo
 
 test:
-	@tools/setup build test vm fresh
+	@tools/setup build test vm fresh aarch64
 	@tools/run-tests
 
 asan tsan clang:
@@ -71,6 +72,10 @@ asan tsan clang:
 valgrind:
 	@tools/setup build test valgrind
 	@tools/run-tests valgrind
+
+aarch64:
+	@tools/setup build test aarch64
+	@tools/run-tests aarch64
 
 fresh:
 	@tools/setup fresh
@@ -176,8 +181,8 @@ format:
 	tools/sources benchmarks '*.[ch]'; tools/sources docs '*.[ch]'; tools/sources kernel '*.[ch]'; } | xargs clang-format -i
 
 clean:
-	rm -rf build build-asan build-tsan build-clang build-fuzz
+	rm -rf build build-asan build-tsan build-clang build-fuzz build-aarch64
 
-.PHONY: all help setup demo test asan tsan clang valgrind fresh vm-test vm-all vm-asan vm-valgrind vm-endurance vm-debug \
+.PHONY: all help setup demo test asan tsan clang valgrind aarch64 fresh vm-test vm-all vm-asan vm-valgrind vm-endurance vm-debug \
 	vm-next vm-boot kernels fuzz soak card-soak faults mutants bench bench-verbs packages packages-test install style format \
 	clean

@@ -17,9 +17,11 @@
 
 #include "support/check.h"
 
-/* Factor for instrumented code on a shared machine. */
+/* Factor for instrumented or emulated code on a shared machine. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define SLOWNESS 6u
+#elif defined(TEST_EMULATED)
+#define SLOWNESS 10u
 #else
 #define SLOWNESS 2u
 #endif
