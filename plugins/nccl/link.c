@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Connections between processes. A process has at most one that it began, and one that it accepted, for each interface
+ * of another process. All comms share them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "state.h"
+
+static struct plugin_link *link_new(enum link_state state)
+{
+	struct plugin_link *link = calloc(1, sizeof(*link));
+
+	if (!link)
+		return NULL;
+	link->state = state;
+	pl_list_init(&link->comms);
+	pl_list_append(&plugin.links, &link->link);
+	return link;
+}
+
+static void link_free(struct plugin_link *link)
+{
+	plugin.lost_links -= link->state == LINK_LOST;
+	pl_list_remove(&link->link);
+	free(link);
+}
+
+static bool link_begin_connecting(struct plugin_link *link)
+{
+	struct pl_error error;
+
+	if (pl_connect_start(plugin.context, link->address, 0, user_data(link, USER_LINK), NULL, &error) < 0) {
+		plugin_warn_error("cannot connect", &error);
+		return false;
+	}
+	link->connecting = true;
+	return true;
+}
+
+struct plugin_link *link_find_or_connect(const uint8_t id[ID_LENGTH], const char *address)
+{
+	bool self = !memcmp(id, plugin.id, ID_LENGTH);
+	struct plugin_link *link;
+
+	pl_list_for_each(at, &plugin.links) {
+		link = pl_list_entry(at, struct plugin_link, link);
+		if (!link->incoming && link->state != LINK_LOST && link->self == self &&
+		    (self || (!memcmp(link->id, id, ID_LENGTH) && !strcmp(link->address, address))))
+			return link;
+	}
+	link = link_new(self ? LINK_UP : LINK_CONNECTING);
+	if (!link)
+		return NULL;
+	link->self = self;
+	memcpy(link->id, id, ID_LENGTH);
+	snprintf(link->address, sizeof(link->address), "%s", self ? "this process" : address);
+	if (!self && !link_begin_connecting(link)) {
+		link_free(link);
+		return NULL;
+	}
+	return link;
+}
+
+/* A connection is up. Its events carry the link. */
+static void link_use_peer(struct plugin_link *link, struct pl_peer *peer)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+
+	link->peer = peer;
+	link->state = LINK_UP;
+	pl_peer_set_user_data(peer, user_data(link, USER_LINK));
+	pl_peer_query(peer, &info);
+	link->local = !strcmp(info.fabric, "local");
+	if (link->incoming)
+		snprintf(link->address, sizeof(link->address), "%s", info.address);
+	plugin_info("%s %s: fabric %s, %u lanes, %s", link->incoming ? "accepted" : "connected to", link->address,
+		    info.fabric, info.lanes,
+		    info.encrypted       ? "encrypted" :
+		    info.authenticated ? "authenticated" :
+					 "not authenticated");
+	if (!info.connected)
+		link_lost(link, "the connection ended at once");
+}
+
+void link_connected(struct plugin_link *link, const struct pl_completion *completion)
+{
+	struct pl_error error;
+
+	link->connecting = false;
+	if (pl_completion_error(plugin.context, completion, &error) == 0) {
+		link_use_peer(link, completion->peer);
+		return;
+	}
+	plugin_warn_error("cannot connect", &error);
+	link_lost(link, error.message);
+}
+
+void link_accepted(struct plugin_device *device, const struct pl_completion *completion)
+{
+	struct plugin_link *link;
+
+	if (completion->status == -ECANCELED)
+		return;
+	if (completion->status == 0) {
+		link = link_new(LINK_UP);
+		if (link) {
+			link->incoming = true;
+			link_use_peer(link, completion->peer);
+			early_replay(link);
+		} else {
+			early_drop(completion->peer);
+			pl_peer_close(completion->peer);
+		}
+	}
+	device_accept(device);
+}
+
+void link_lost(struct plugin_link *link, const char *reason)
+{
+	if (link->state == LINK_LOST)
+		return;
+	link->state = LINK_LOST;
+	plugin.lost_links++;
+	if (!pl_list_empty(&link->comms))
+		plugin_warn("lost %s: %s", link->address, reason);
+	pl_list_for_each(at, &link->comms)
+		comm_fail(pl_list_entry(at, struct plugin_comm, link), NET_REMOTE_ERROR);
+	pl_list_for_each(at, &plugin.listeners) {
+		struct plugin_listener *listener = pl_list_entry(at, struct plugin_listener, all);
+
+		pl_list_for_each(waiting, &listener->greetings) {
+			struct greeting *greeting = pl_list_entry(waiting, struct greeting, link);
+
+			if (greeting->from == link)
+				greeting->from = NULL;
+		}
+	}
+}
+
+void links_reap(void)
+{
+	if (!plugin.lost_links)
+		return;
+	pl_list_for_each_safe(at, next, &plugin.links) {
+		struct plugin_link *link = pl_list_entry(at, struct plugin_link, link);
+
+		if (link->state != LINK_LOST || link->running || link->connecting)
+			continue;
+		if (link->peer) {
+			pl_peer_close(link->peer);
+			link->peer = NULL;
+		}
+		if (pl_list_empty(&link->comms))
+			link_free(link);
+	}
+}
+
+void links_free(void)
+{
+	while (!pl_list_empty(&plugin.links))
+		link_free(pl_list_first(&plugin.links, struct plugin_link, link));
+}
+
+void link_send(struct plugin_link *link, const struct message *message)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	uint8_t data[PL_NOTIFY_DATA_MAX];
+	struct pl_error error;
+	uint64_t value;
+	size_t length;
+
+	if (link->self) {
+		message_handle(link, message);
+		return;
+	}
+	if (link->state != LINK_UP)
+		return;
+	if (message->type == MESSAGE_DELIVERED) {
+		value = message_delivery(message->comm, message->slot, message->size);
+		length = 0;
+	} else {
+		length = message_encode(message, data, &value);
+	}
+	attributes.timeout = UINT64_MAX;
+	attributes.user_data = user_data(NULL, USER_NOTIFICATION);
+	if (pl_notify(link->peer, value, data, length, &attributes, NULL, &error) < 0)
+		link_lost(link, error.message);
+	else
+		plugin.notifications++;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Lines of NCCL's log. The plugin writes nowhere else. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "state.h"
+
+static void write_line(enum net_log_level level, unsigned long flags, const char *format, va_list arguments)
+{
+	char line[768];
+
+	if (!plugin.log)
+		return;
+	vsnprintf(line, sizeof(line), format, arguments);
+	plugin.log(level, flags, __FILE__, 0, "NET/Peerlane : %s", line);
+}
+
+void plugin_warn(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	write_line(NET_LOG_WARN, NET_LOG_INIT | NET_LOG_NET, format, arguments);
+	va_end(arguments);
+}
+
+void plugin_info(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	write_line(NET_LOG_INFO, NET_LOG_INIT | NET_LOG_NET, format, arguments);
+	va_end(arguments);
+}
+
+void plugin_warn_error(const char *action, const struct pl_error *error)
+{
+	char text[600];
+
+	pl_error_format(error, text, sizeof(text));
+	plugin_warn("%s: %s", action, text);
+}

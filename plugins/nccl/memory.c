@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory of both ends. The receiver shares each registration with its sender at once, so that the import is done when
+ * the first message comes.
+ */
+#include <stdlib.h>
+
+#include "state.h"
+
+/* Most regions of one comm. NCCL registers a buffer for each protocol. */
+#define REMOTES_MAX 4096
+
+/* -- this end ------------------------------------------------------------------------------------- */
+
+static void memory_free(struct plugin_memory *memory)
+{
+	/* No operation of this end uses it any more; the call revokes the other end's access before it returns. */
+	if (memory->region && pl_region_deregister(memory->region) < 0)
+		plugin_warn("memory at %p is still in use", (void *)memory->address);
+	pl_list_remove(&memory->link);
+	free(memory);
+}
+
+/* Tells the other end of a registration. Returns 0 or a negative errno. */
+static int memory_share(struct plugin_comm *comm, struct plugin_memory *memory)
+{
+	struct message message = { .type = MESSAGE_REGION,
+				   .comm = comm->remote_id,
+				   .index = memory->id,
+				   .size = memory->length };
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_error error;
+
+	if (comm->at->self) {
+		message.offset = (uint64_t)(uintptr_t)memory->address;
+	} else if (pl_region_share(memory->region, NULL, token, &length, &error) < 0) {
+		plugin_warn_error("cannot share memory", &error);
+		return error.code;
+	} else {
+		message.payload = token;
+		message.length = length;
+	}
+	link_send(comm->at, &message);
+	return 0;
+}
+
+static struct plugin_memory *memory_new(struct plugin_comm *comm, void *data, size_t size)
+{
+	struct plugin_memory *memory = calloc(1, sizeof(*memory));
+	unsigned access = comm->sends ? PL_ACCESS_LOCAL : PL_ACCESS_WRITE;
+	struct pl_error error;
+
+	if (!memory)
+		return NULL;
+	memory->address = data;
+	memory->length = size;
+	memory->id = comm->next_memory++;
+	if (!comm->at->self &&
+	    pl_region_register(plugin.context, data, size, access, &memory->region, &error) < 0) {
+		plugin_warn_error("cannot register memory", &error);
+		free(memory);
+		return NULL;
+	}
+	pl_list_append(&comm->memory, &memory->link);
+	return memory;
+}
+
+enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, size_t size, int type, void **result)
+{
+	struct plugin_memory *memory;
+
+	*result = NULL;
+	if (type != NET_POINTER_HOST || !data || !size)
+		return NET_INVALID_ARGUMENT;
+	pthread_mutex_lock(&plugin.lock);
+	memory = memory_new(comm, data, size);
+	if (memory && !comm->sends && memory_share(comm, memory) < 0) {
+		memory_free(memory);
+		memory = NULL;
+	}
+	*result = memory;
+	pthread_mutex_unlock(&plugin.lock);
+	return memory ? NET_SUCCESS : NET_SYSTEM_ERROR;
+}
+
+/* Receives into the memory cannot happen any more. */
+static void receives_forget(struct plugin_comm *comm, const struct plugin_memory *memory)
+{
+	for (uint32_t slot = 0; slot < SLOTS; slot++) {
+		struct plugin_request *request = &comm->requests[slot];
+
+		if (request->state == REQUEST_RUNNING && request->memory == memory) {
+			request->memory = NULL;
+			request->data = NULL;
+		}
+	}
+}
+
+/* Copies of this process end before its memory does. Over a connection the fabric revokes the other end's access. */
+static void memory_revoke_in_process(struct plugin_comm *comm, const struct plugin_memory *memory)
+{
+	struct plugin_comm *sender = comm_find(comm->at, comm->remote_id, true);
+	struct plugin_remote *remote = sender ? remote_find(sender, memory->id) : NULL;
+
+	if (remote)
+		sends_cancel(sender, NULL, remote);
+}
+
+void memory_end(struct plugin_comm *comm, struct plugin_memory *memory)
+{
+	if (comm->sends) {
+		sends_cancel(comm, memory, NULL);
+	} else {
+		receives_forget(comm, memory);
+		if (comm->at->self)
+			memory_revoke_in_process(comm, memory);
+		if (comm->state == COMM_READY)
+			link_send(comm->at, &(struct message){ .type = MESSAGE_DROPPED,
+							       .comm = comm->remote_id,
+							       .index = memory->id });
+	}
+	memory_free(memory);
+}
+
+enum net_result plugin_memory_deregister(struct plugin_comm *comm, struct plugin_memory *memory)
+{
+	if (!memory || plugin_is_of_parent())
+		return NET_SUCCESS;
+	pthread_mutex_lock(&plugin.lock);
+	plugin_progress();
+	memory_end(comm, memory);
+	pthread_mutex_unlock(&plugin.lock);
+	return NET_SUCCESS;
+}
+
+/* -- the other end -------------------------------------------------------------------------------- */
+
+struct plugin_remote *remote_find(const struct plugin_comm *comm, uint32_t id)
+{
+	pl_list_for_each(at, &comm->remotes) {
+		struct plugin_remote *remote = pl_list_entry(at, struct plugin_remote, link);
+
+		if (remote->id == id && !remote->dropped)
+			return remote;
+	}
+	return NULL;
+}
+
+static void remote_free(struct plugin_remote *remote)
+{
+	if (remote->comm)
+		remote->comm->remote_count--;
+	pl_list_remove(&remote->link);
+	pl_remote_release(remote->remote);
+	free(remote);
+}
+
+void remote_add(struct plugin_comm *comm, const struct message *message)
+{
+	bool wrong = remote_find(comm, message->index) || comm->remote_count == REMOTES_MAX;
+	struct plugin_remote *remote = wrong ? NULL : calloc(1, sizeof(*remote));
+	struct pl_error error;
+
+	if (!remote) {
+		comm_fail(comm, NET_INTERNAL_ERROR);
+		return;
+	}
+	remote->comm = comm;
+	remote->id = message->index;
+	remote->length = message->size;
+	pl_list_append(&comm->remotes, &remote->link);
+	comm->remote_count++;
+	if (comm->at->self) {
+		remote->address = (uint8_t *)(uintptr_t)message->offset;
+		return;
+	}
+	if (pl_remote_import_start(comm->at->peer, message->payload, message->length, user_data(remote, USER_REMOTE),
+				   NULL, &error) == 0) {
+		plugin.imports++;
+		return;
+	}
+	plugin_warn_error("cannot use the receiver's memory", &error);
+	comm_fail(comm, NET_REMOTE_ERROR);
+	remote_free(remote);
+}
+
+void remote_imported(struct plugin_remote *remote, const struct pl_completion *completion)
+{
+	struct pl_error error;
+
+	plugin.imports--;
+	if (completion->status == 0) {
+		remote->remote = completion->remote;
+		remote->length = pl_remote_length(remote->remote);
+		if (remote->dropped || !remote->comm)
+			remote_free(remote);
+		return;
+	}
+	if (remote->comm && !remote->dropped && remote->comm->state != COMM_FAILED) {
+		pl_completion_error(plugin.context, completion, &error);
+		plugin_warn_error("cannot use the receiver's memory", &error);
+		comm_fail(remote->comm, NET_REMOTE_ERROR);
+	}
+	remote_free(remote);
+}
+
+void remote_drop(struct plugin_remote *remote)
+{
+	remote->dropped = true;
+	/* Imports and requests free it at their end. */
+	if (!remote->running && (remote->remote || remote->address))
+		remote_free(remote);
+}

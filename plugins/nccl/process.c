@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* State of the process: opened with the first communicator, closed with the last. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "openssl.h"
+#include "state.h"
+
+/* Notifications of finished sends get this time to leave at the end. */
+#define DRAIN_TIME (1 * PL_NS_PER_S)
+
+struct plugin plugin = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void owner_init(struct plugin_owner *owner)
+{
+	pl_list_init(&owner->listeners);
+	pl_list_init(&owner->comms);
+}
+
+static void owner_end(struct plugin_owner *owner)
+{
+	while (!pl_list_empty(&owner->comms))
+		comm_free(pl_list_first(&owner->comms, struct plugin_comm, owned));
+	while (!pl_list_empty(&owner->listeners))
+		listener_free(pl_list_first(&owner->listeners, struct plugin_listener, link));
+}
+
+static bool open_context(void)
+{
+	struct plugin_settings *settings = &plugin.settings;
+	const char *reason = plugin_openssl_load();
+	struct pl_error error;
+	int rc;
+
+	if (reason) {
+		plugin_warn("libssl.so.3 %s: install OpenSSL 3", reason);
+		return false;
+	}
+	if (pl_random(plugin.id, sizeof(plugin.id)) < 0)
+		return false;
+	if (pl_open(&plugin.context, &settings->options, &error) < 0) {
+		plugin_warn_error("cannot start", &error);
+		return false;
+	}
+	rc = copy_threads_start(&plugin.copy_threads, settings->copy_threads,
+				settings->options.poll_time == PL_NO_POLLING ? 0 : settings->options.poll_time);
+	if (rc < 0) {
+		plugin_warn("cannot start threads: %s", strerror(-rc));
+		pl_close(plugin.context);
+	}
+	return rc == 0;
+}
+
+static void log_start(void)
+{
+	const struct pl_options *options = &plugin.settings.options;
+
+	for (int i = 0; i < plugin.device_count; i++)
+		plugin_info("%s %s, %d Mbit/s", plugin.devices[i].name, plugin.devices[i].address,
+			    plugin.devices[i].speed);
+	plugin_info("Peerlane %s, fabric %s, %u copy threads", pl_version(),
+		    options->fabric ? options->fabric : "auto", plugin.settings.copy_threads);
+	if (!options->key)
+		plugin_warn("any process that reaches this host's ports can connect: set PEERLANE_KEY_FILE to a file "
+			    "with a key, the same on all hosts");
+}
+
+/* Opens the context of the process. The key is wiped: the context has a copy. */
+static bool process_open(void)
+{
+	bool opened;
+
+	pl_list_init(&plugin.links);
+	pl_list_init(&plugin.listeners);
+	pl_list_init(&plugin.early);
+	plugin.lost_links = plugin.early_count = 0;
+	plugin.notifications = plugin.imports = 0;
+	plugin.bytes_sent = plugin.bytes_received = 0;
+	owner_init(&plugin.forever);
+	plugin.comms = calloc(COMM_IDS, sizeof(struct plugin_comm *));
+	opened = plugin.comms && settings_read(&plugin.settings) && devices_find() && open_context();
+	explicit_bzero(plugin.settings.key, sizeof(plugin.settings.key));
+	if (opened) {
+		log_start();
+	} else {
+		free(plugin.comms);
+		plugin.comms = NULL;
+	}
+	return opened;
+}
+
+static void process_close(void)
+{
+	plugin_drain_notifications(pl_now() + DRAIN_TIME);
+	pl_list_for_each_safe(at, next, &plugin.links)
+		link_lost(pl_list_entry(at, struct plugin_link, link), "it was closed");
+	/* Closes the peers, which ends all imports. */
+	do {
+		plugin_progress();
+	} while (plugin.imports);
+	copy_threads_join(&plugin.copy_threads);
+	early_drop(NULL);
+	pl_close(plugin.context);
+	links_free();
+	for (int i = 0; i < plugin.device_count; i++)
+		plugin.devices[i].listener = NULL;
+	free(plugin.comms);
+	plugin.comms = NULL;
+	plugin_info("sent %llu bytes, received %llu bytes", (unsigned long long)plugin.bytes_sent,
+		    (unsigned long long)plugin.bytes_received);
+}
+
+bool plugin_is_of_parent(void)
+{
+	return atomic_load(&plugin.pid) != getpid();
+}
+
+/*
+ * A child of fork(2) has a copy of the state, but not its threads, and shares its sockets with the parent. It begins
+ * anew and leaves the copy alone.
+ */
+static void forget_parent(void)
+{
+	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+	pid_t none = 0;
+
+	if (atomic_compare_exchange_strong(&plugin.pid, &none, getpid()) || !plugin_is_of_parent())
+		return;
+	memcpy(&plugin.lock, &unlocked, sizeof(unlocked));
+	for (int i = 0; i < plugin.device_count; i++)
+		plugin.devices[i].listener = NULL;
+	plugin.opened = 0;
+	atomic_store(&plugin.pid, getpid());
+}
+
+enum net_result plugin_open(net_log_function log, void **result)
+{
+	struct plugin_owner *owner = result ? calloc(1, sizeof(*owner)) : NULL;
+	bool opened;
+
+	if (result)
+		*result = NULL;
+	if (result && !owner)
+		return NET_SYSTEM_ERROR;
+	forget_parent();
+	pthread_mutex_lock(&plugin.lock);
+	plugin.log = log;
+	opened = plugin.opened || process_open();
+	plugin.opened += opened;
+	pthread_mutex_unlock(&plugin.lock);
+	if (owner) {
+		owner_init(owner);
+		if (opened)
+			*result = owner;
+		else
+			free(owner);
+	}
+	return opened ? NET_SUCCESS : NET_SYSTEM_ERROR;
+}
+
+enum net_result plugin_close(struct plugin_owner *owner)
+{
+	if (!owner || plugin_is_of_parent())
+		return NET_SUCCESS;
+	pthread_mutex_lock(&plugin.lock);
+	plugin_progress();
+	owner_end(owner);
+	free(owner);
+	if (--plugin.opened == 0)
+		process_close();
+	pthread_mutex_unlock(&plugin.lock);
+	return NET_SUCCESS;
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Completions of the context, for the comms of all communicators: any call of NCCL takes them all. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "state.h"
+
+#define BATCH 64
+
+/* Notification of a peer whose accept has not completed: all accepts were taken by other peers. */
+struct early {
+	struct pl_list link;
+	struct pl_completion completion;
+};
+
+/* Most of them, of all peers. A peer sends one for each connection of NCCL. */
+#define EARLY_MAX 4096
+
+static void early_keep(struct pl_completion *completion)
+{
+	struct early *early = plugin.early_count < EARLY_MAX ? malloc(sizeof(*early)) : NULL;
+
+	if (!early) {
+		pl_notification_free(plugin.context, completion);
+		return;
+	}
+	early->completion = *completion;
+	pl_list_append(&plugin.early, &early->link);
+	plugin.early_count++;
+}
+
+static void early_free(struct early *early)
+{
+	pl_notification_free(plugin.context, &early->completion);
+	pl_list_remove(&early->link);
+	plugin.early_count--;
+	free(early);
+}
+
+void early_drop(const struct pl_peer *peer)
+{
+	pl_list_for_each_safe(at, next, &plugin.early) {
+		struct early *early = pl_list_entry(at, struct early, link);
+
+		if (!peer || early->completion.peer == peer)
+			early_free(early);
+	}
+}
+
+static void take_notification(struct plugin_link *link, struct pl_completion *completion)
+{
+	struct message message;
+
+	if (link->state == LINK_UP) {
+		if (message_decode(completion->value, completion->data, completion->data_length, &message) < 0)
+			link_lost(link, "the other end sent an unknown message; it may have another version of the plugin");
+		else
+			message_handle(link, &message);
+	}
+	pl_notification_free(plugin.context, completion);
+}
+
+void early_replay(struct plugin_link *link)
+{
+	pl_list_for_each_safe(at, next, &plugin.early) {
+		struct early *early = pl_list_entry(at, struct early, link);
+
+		if (early->completion.peer != link->peer)
+			continue;
+		take_notification(link, &early->completion);
+		early_free(early);
+	}
+}
+
+/* The peer of a lost connection may have been closed, and its link freed, since the event. */
+static void take_loss(const struct pl_completion *completion)
+{
+	struct pl_error error;
+
+	pl_list_for_each(at, &plugin.links) {
+		struct plugin_link *link = pl_list_entry(at, struct plugin_link, link);
+
+		if (completion->peer && link->peer == completion->peer) {
+			pl_completion_error(plugin.context, completion, &error);
+			link_lost(link, completion->status < 0 ? error.message : "the other end closed the connection");
+			return;
+		}
+	}
+}
+
+static void take_completion(struct pl_completion *completion)
+{
+	void *object = user_object(completion->user_data);
+
+	if (completion->kind == PL_KIND_NOTIFIED) {
+		struct plugin_link *link = completion->peer ? user_object(pl_peer_user_data(completion->peer)) : NULL;
+
+		if (link)
+			take_notification(link, completion);
+		else if (completion->peer)
+			early_keep(completion);
+		else
+			pl_notification_free(plugin.context, completion);
+		return;
+	}
+	if (completion->kind == PL_KIND_LOST) {
+		early_drop(completion->peer);
+		take_loss(completion);
+		return;
+	}
+	switch (completion->user_data & USER_KIND_MASK) {
+	case USER_REQUEST:
+		request_piece_done(object, completion->status);
+		break;
+	case USER_NOTIFICATION:
+		plugin.notifications--;
+		break;
+	case USER_LINK:
+		link_connected(object, completion);
+		break;
+	case USER_DEVICE:
+		link_accepted(object, completion);
+		break;
+	case USER_REMOTE:
+		remote_imported(object, completion);
+		break;
+	}
+}
+
+void plugin_progress(void)
+{
+	struct pl_completion completions[BATCH];
+	struct copy_job *job;
+	int count;
+
+	do {
+		count = pl_poll(plugin.context, completions, BATCH);
+		for (int i = 0; i < count; i++)
+			take_completion(&completions[i]);
+		while ((job = copy_threads_take_finished(&plugin.copy_threads)))
+			request_finish(pl_container_of(job, struct plugin_request, job));
+		/* Peers of this batch are named in it, so they are closed at its end. */
+		links_reap();
+	} while (count == BATCH);
+}
+
+void plugin_drain_notifications(uint64_t deadline)
+{
+	while (plugin.notifications && pl_now() < deadline) {
+		plugin_progress();
+		if (plugin.notifications)
+			nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+	}
+}

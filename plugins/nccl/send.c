@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Sends. The receiver posts a buffer first, and the sender writes to it: small messages within a notification, others
+ * by the fabric, in pieces if this process's threads copy them.
+ */
+#include <stdlib.h>
+#include <time.h>
+
+#include "state.h"
+
+/* Bytes of a piece, a multiple of the 128 bytes that NCCL's LL128 protocol must not see torn. */
+#define PIECE ((size_t)256 << 10)
+/* Larger messages go to the copy threads. */
+#define INLINE_COPY_MAX ((size_t)16 << 10)
+/* Messages up to this size may be of the LL protocol, whose flags a GPU reads meanwhile. */
+#define ORDERED_COPY_MAX ((size_t)64 << 10)
+
+/* -- pieces, on any thread ------------------------------------------------------------------------ */
+
+/* The other end is this process. Keeps the order of the words of messages that a GPU may read meanwhile. */
+static void copy_in_process(uint8_t *to, const uint8_t *from, size_t length, bool ordered)
+{
+	if (!ordered || ((uintptr_t)to | (uintptr_t)from | length) % sizeof(uint64_t)) {
+		memcpy(to, from, length);
+		return;
+	}
+	for (size_t at = 0; at < length; at += sizeof(uint64_t)) {
+		uint64_t word;
+
+		memcpy(&word, from + at, sizeof(word));
+		__atomic_store_n((uint64_t *)(void *)(to + at), word, __ATOMIC_RELEASE);
+	}
+}
+
+/* A piece has two users, its operation and the call that posts it: either may end first. */
+static void pieces_end(struct plugin_request *request, unsigned users, int status)
+{
+	int none = 0;
+
+	if (status < 0)
+		atomic_compare_exchange_strong(&request->status, &none, status);
+	if (atomic_fetch_sub(&request->pending, users) == users)
+		copy_threads_finish(&plugin.copy_threads, &request->job);
+}
+
+void request_piece_done(struct plugin_request *request, int status)
+{
+	pieces_end(request, 1, status);
+}
+
+static uint64_t delivered_size(const struct plugin_request *request)
+{
+	return request->size == request->buffer_size ? MESSAGE_SIZE_FULL : request->size;
+}
+
+void request_write_piece(struct plugin_request *request, size_t piece)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	size_t offset = piece * request->piece;
+	size_t length = PL_MIN(request->piece, request->size - offset);
+	struct pl_transfer transfer = { 0 };
+	int rc;
+
+	if (request->comm->at->self) {
+		copy_in_process(request->remote->address + request->offset + offset, request->data + offset, length,
+				request->size <= ORDERED_COPY_MAX);
+		pieces_end(request, 2, 0);
+		return;
+	}
+	transfer.remote = request->remote->remote;
+	transfer.remote_offset = request->offset + offset;
+	transfer.region = request->memory->region;
+	transfer.offset = (uint64_t)(request->data - request->memory->address) + offset;
+	transfer.length = length;
+	attributes.timeout = UINT64_MAX;
+	attributes.user_data = user_data(request, USER_REQUEST);
+	if (request->notifies) {
+		attributes.flags = PL_NOTIFY;
+		attributes.notify = message_delivery(request->comm->remote_id, request->slot, delivered_size(request));
+	}
+	rc = pl_write(request->comm->at->peer, &transfer, &attributes, NULL, NULL);
+	pieces_end(request, rc < 0 ? 2 : 1, rc);
+}
+
+/* -- requests ------------------------------------------------------------------------------------- */
+
+void request_finish(struct plugin_request *request)
+{
+	struct plugin_comm *comm = request->comm;
+	struct plugin_remote *remote = request->remote;
+	int status = atomic_load(&request->status);
+
+	comm->at->running--;
+	/* The comm has the failure, which plugin_test() returns. */
+	request->state = status < 0 ? REQUEST_FREE : REQUEST_DONE;
+	if (status < 0) {
+		if (comm->state != COMM_FAILED && status != -ECANCELED)
+			plugin_warn("a write to %s failed: %s", comm->at->address, strerror(-status));
+		comm_fail(comm, NET_REMOTE_ERROR);
+	} else {
+		plugin.bytes_sent += request->size;
+		if (!request->notifies && comm->state == COMM_READY)
+			link_send(comm->at, &(struct message){ .type = MESSAGE_DELIVERED,
+							       .comm = comm->remote_id,
+							       .slot = request->slot,
+							       .size = delivered_size(request) });
+	}
+	request->memory = NULL;
+	request->remote = NULL;
+	if (--remote->running == 0 && remote->dropped)
+		remote_drop(remote);
+}
+
+static bool request_uses(const struct plugin_request *request, const struct plugin_memory *memory,
+			 const struct plugin_remote *remote)
+{
+	return request->state == REQUEST_RUNNING && (!memory || request->memory == memory) &&
+	       (!remote || request->remote == remote);
+}
+
+static void request_cancel(struct plugin_request *request)
+{
+	unsigned left = (unsigned)copy_threads_withdraw(&plugin.copy_threads, &request->job);
+
+	if (left)
+		pieces_end(request, 2 * left, -ECANCELED);
+	if (!request->comm->at->self)
+		pl_cancel_posted(plugin.context, user_data(request, USER_REQUEST));
+}
+
+/* Cancelled operations end soon: local work alone bounds the time. */
+void sends_cancel(struct plugin_comm *comm, const struct plugin_memory *memory, const struct plugin_remote *remote)
+{
+	for (uint32_t slot = 0; slot < SLOTS; slot++) {
+		struct plugin_request *request = &comm->requests[slot];
+
+		while (request_uses(request, memory, remote)) {
+			request_cancel(request);
+			plugin_progress();
+			if (request_uses(request, memory, remote))
+				nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
+		}
+	}
+}
+
+/* The message travels within a notification. */
+static void send_small(struct plugin_comm *comm, struct plugin_request *request)
+{
+	struct message message = { .type = MESSAGE_DATA,
+				   .comm = comm->remote_id,
+				   .slot = request->slot,
+				   .payload = request->data,
+				   .length = request->size };
+
+	request->state = REQUEST_DONE;
+	request->memory = NULL;
+	plugin.bytes_sent += request->size;
+	link_send(comm->at, &message);
+}
+
+static void send_large(struct plugin_comm *comm, struct plugin_request *request, struct plugin_remote *remote)
+{
+	bool copies = comm->at->self || comm->at->local;
+	size_t pieces;
+
+	request->remote = remote;
+	request->piece = copies ? PIECE : request->size;
+	request->notifies = !copies;
+	pieces = (request->size + request->piece - 1) / request->piece;
+	atomic_store(&request->pending, 2 * (unsigned)pieces);
+	atomic_store(&request->status, 0);
+	request->state = REQUEST_RUNNING;
+	remote->running++;
+	comm->at->running++;
+	if (request->size > INLINE_COPY_MAX) {
+		copy_threads_add(&plugin.copy_threads, &request->job, pieces);
+		return;
+	}
+	request->job.next = request->job.pieces = pieces;
+	request_write_piece(request, 0);
+	plugin_progress();
+}
+
+/* Fills the request, and sends. Returns NET_SUCCESS with request->state REQUEST_FREE if the caller must try again. */
+static enum net_result send_posted(struct plugin_comm *comm, struct plugin_request *request,
+				   struct posted_receive *posted)
+{
+	struct plugin_remote *remote = NULL;
+
+	if (request->size > posted->size) {
+		plugin_warn("a message of %zu bytes is larger than its receive of %llu bytes", request->size,
+			    (unsigned long long)posted->size);
+		return NET_INVALID_USAGE;
+	}
+	if (request->size > MESSAGE_PAYLOAD_MAX) {
+		if (!request->memory || pl_outside((uint64_t)(request->data - request->memory->address), request->size,
+						   request->memory->length))
+			return NET_INVALID_USAGE;
+		remote = remote_find(comm, posted->memory);
+		if (!remote || (!remote->remote && !remote->address))
+			return comm->closed_there ? NET_REMOTE_ERROR : NET_SUCCESS;
+		if (pl_outside(posted->offset, request->size, remote->length))
+			return NET_REMOTE_ERROR;
+	}
+	request->offset = posted->offset;
+	request->buffer_size = posted->size;
+	posted->valid = false;
+	comm->next++;
+	if (remote)
+		send_large(comm, request, remote);
+	else
+		send_small(comm, request);
+	return NET_SUCCESS;
+}
+
+enum net_result plugin_send(struct plugin_comm *comm, void *data, size_t size, struct plugin_memory *memory,
+			    void **result)
+{
+	struct plugin_request *request;
+	struct posted_receive *posted;
+	enum net_result rc = NET_SUCCESS;
+
+	*result = NULL;
+	if (size > MESSAGE_SIZE_MAX)
+		return NET_INVALID_ARGUMENT;
+	pthread_mutex_lock(&plugin.lock);
+	plugin_progress();
+	request = &comm->requests[comm->next % SLOTS];
+	posted = &comm->posted[comm->next % SLOTS];
+	if (comm->state == COMM_FAILED) {
+		rc = comm->failure;
+	} else if (request->state == REQUEST_FREE && posted->valid) {
+		request->data = data;
+		request->size = size;
+		request->memory = memory;
+		rc = send_posted(comm, request, posted);
+		if (request->state != REQUEST_FREE)
+			*result = request;
+	} else if (!posted->valid && comm->closed_there) {
+		rc = NET_REMOTE_ERROR;
+	}
+	if (rc != NET_SUCCESS)
+		comm_fail(comm, rc);
+	pthread_mutex_unlock(&plugin.lock);
+	return rc;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Settings from environment variables, which docs/nccl.md lists. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "state.h"
+
+#define KEY_MIN 16
+#define KEY_MAX 1024
+
+/* A silent host is lost after this time. A stopped process must not be, so it is longer than the library's default. */
+#define KEEPALIVE_S 60
+#define ACCEPT_S 300
+#define CONNECT_S 30
+/* Imports wait for a process that may be stopped for long; its loss ends them before. */
+#define OPERATION_S 86400
+#define COPY_THREADS 4
+/* From this number of cores on, threads may poll for work. */
+#define POLLING_CORES 8
+#define POLL_US 100
+
+/* Reads a number from a variable; an unset or empty one has the default. Logs a wrong number and returns false. */
+static bool read_number(const char *name, unsigned long least, unsigned long most, unsigned long standard,
+			unsigned long *value)
+{
+	const char *text = getenv(name);
+	char *end;
+
+	*value = standard;
+	if (!text || !*text)
+		return true;
+	errno = 0;
+	*value = strtoul(text, &end, 10);
+	if (errno == 0 && *end == '\0' && text[0] != '-' && *value >= least && *value <= most)
+		return true;
+	plugin_warn("%s=%s is no number from %lu to %lu", name, text, least, most);
+	return false;
+}
+
+static bool key_is_private(int fd, const char *path)
+{
+	struct stat status;
+
+	if (fstat(fd, &status) < 0 || (status.st_mode & (S_IROTH | S_IWOTH | S_IWGRP))) {
+		plugin_warn("PEERLANE_KEY_FILE: other users can read or replace the key in %s: run chmod go= on it",
+			    path);
+		return false;
+	}
+	return true;
+}
+
+static bool read_key(struct plugin_settings *settings)
+{
+	const char *path = getenv("PEERLANE_KEY_FILE");
+	ssize_t length;
+	int fd;
+
+	if (!path || !*path) {
+		settings->options.insecure = PL_ON;
+		return true;
+	}
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) {
+		plugin_warn("PEERLANE_KEY_FILE: cannot open %s: %s", path, strerror(errno));
+		return false;
+	}
+	length = key_is_private(fd, path) ? read(fd, settings->key, sizeof(settings->key)) : -1;
+	close(fd);
+	/* The same bytes as for the command: without the newline at the end of a text. */
+	if (length > 0 && settings->key[length - 1] == '\n')
+		length--;
+	if (length < KEY_MIN || length > KEY_MAX) {
+		plugin_warn("PEERLANE_KEY_FILE: %s is no file with a key of %d to %d bytes", path, KEY_MIN, KEY_MAX);
+		return false;
+	}
+	settings->options.key = settings->key;
+	settings->options.key_length = (size_t)length;
+	return true;
+}
+
+static bool read_encryption(struct pl_options *options)
+{
+	const char *text = getenv("PEERLANE_ENCRYPT");
+
+	if (!text || !*text)
+		return true;
+	options->encrypt_data = strcmp(text, "0") ? PL_ON : PL_OFF;
+	if (strcmp(text, "0") && strcmp(text, "1")) {
+		plugin_warn("PEERLANE_ENCRYPT=%s is neither 0 nor 1", text);
+		return false;
+	}
+	if (options->encrypt_data == PL_ON && !options->key) {
+		plugin_warn("PEERLANE_ENCRYPT=1 needs a key: set PEERLANE_KEY_FILE");
+		return false;
+	}
+	return true;
+}
+
+bool settings_read(struct plugin_settings *settings)
+{
+	struct pl_options *options = &settings->options;
+	bool many = sysconf(_SC_NPROCESSORS_ONLN) >= POLLING_CORES;
+	unsigned long workers, lanes, poll_us, threads, speed, keepalive, accept;
+
+	memset(settings, 0, sizeof(*settings));
+	*options = (struct pl_options)PL_OPTIONS_INIT;
+	if (!read_number("PEERLANE_WORKERS", 1, 64, 0, &workers) || !read_number("PEERLANE_LANES", 1, 16, 0, &lanes) ||
+	    !read_number("PEERLANE_POLL_US", 0, 1000000, many ? POLL_US : 0, &poll_us) ||
+	    !read_number("PEERLANE_COPY_THREADS", 1, COPY_THREADS_MAX, COPY_THREADS, &threads) ||
+	    !read_number("PEERLANE_SPEED", 1, 10000000, 0, &speed) ||
+	    !read_number("PEERLANE_KEEPALIVE", 1, 86400, KEEPALIVE_S, &keepalive) ||
+	    !read_number("PEERLANE_ACCEPT_TIMEOUT", 1, 86400, ACCEPT_S, &accept) || !read_key(settings) ||
+	    !read_encryption(options))
+		return false;
+	options->workers = (unsigned)workers;
+	options->lanes = (unsigned)lanes;
+	options->fabric = getenv("PEERLANE_FABRIC");
+	options->devices = getenv("PEERLANE_DEVICES");
+	options->poll_time = poll_us ? poll_us * 1000 : PL_NO_POLLING;
+	options->keepalive = keepalive * PL_NS_PER_S;
+	options->connect_timeout = CONNECT_S * PL_NS_PER_S;
+	options->operation_timeout = OPERATION_S * PL_NS_PER_S;
+	settings->copy_threads = (unsigned)threads;
+	settings->speed = (int)speed;
+	settings->accept_timeout = accept * PL_NS_PER_S;
+	return true;
+}

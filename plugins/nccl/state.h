@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * State of the plugin. NCCL's tables have no context before version 11, so the state belongs to the process. One lock
+ * protects everything but the copy threads' queue.
+ */
+#ifndef PLUGIN_STATE_H
+#define PLUGIN_STATE_H
+
+#include <net/if.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "copy_threads.h"
+#include "core.h"
+#include "message.h"
+
+#define DEVICES_MAX 16
+#define ID_LENGTH 16
+
+/* IP interface: a device of NCCL. Listens as soon as NCCL does. */
+struct plugin_device {
+	char name[IF_NAMESIZE];
+	char pci_path[256]; /* "": not of a PCI device */
+	char address[80];   /* numeric, with port 0 */
+	int speed;          /* Mbit/s */
+	struct pl_listener *listener;
+	char bound[80]; /* numeric, with the port of the listener */
+};
+
+/* Settings from the environment. */
+struct plugin_settings {
+	struct pl_options options;
+	uint8_t key[1025];
+	unsigned copy_threads;
+	int speed;               /* Mbit/s; 0: that of the interface */
+	uint64_t accept_timeout; /* nanoseconds */
+};
+
+enum link_state { LINK_CONNECTING, LINK_UP, LINK_LOST };
+
+/* Connection to another process, or to this one, shared by all comms. */
+struct plugin_link {
+	struct pl_list link; /* of the plugin */
+	struct pl_list comms;
+	enum link_state state;
+	bool self;     /* both ends are this process: no peer */
+	bool incoming; /* the other end connected */
+	bool local;    /* this process's threads copy the bytes of pl_write() */
+	uint8_t id[ID_LENGTH]; /* of the other process, if this end connected */
+	char address[80];
+	struct pl_peer *peer; /* NULL: none yet, or closed */
+	unsigned running;     /* requests that may use the peer */
+	bool connecting;      /* a completion of pl_connect_start() will come */
+};
+
+/* NCCL's communicator, for tables of version 11 and later. */
+struct plugin_owner {
+	struct pl_list listeners, comms;
+};
+
+/* Greeting that waits for plugin_accept(). */
+struct greeting {
+	struct pl_list link;
+	struct plugin_link *from; /* NULL: it was lost */
+	uint32_t comm;
+};
+
+struct plugin_listener {
+	struct pl_list link; /* of the owner */
+	struct pl_list all;  /* of the plugin */
+	struct plugin_owner *owner;
+	uint32_t id;
+	uint64_t nonce;
+	uint64_t first_accept; /* time of the first plugin_accept(); 0: none */
+	struct pl_list greetings;
+	unsigned greeting_count;
+};
+
+/* Registered memory of this end. */
+struct plugin_memory {
+	struct pl_list link; /* of the comm */
+	uint8_t *address;
+	size_t length;
+	uint32_t id;
+	struct pl_region *region; /* NULL: the other end is this process */
+};
+
+/* Memory of the other end, to which this end sends. */
+struct plugin_remote {
+	struct pl_list link; /* of the comm */
+	struct plugin_comm *comm; /* NULL: closed while the import runs */
+	uint32_t id;
+	uint64_t length;
+	uint8_t *address;         /* the other end is this process */
+	struct pl_remote *remote; /* else; NULL: the import runs */
+	unsigned running;         /* requests that write to it */
+	bool dropped;             /* released after these */
+};
+
+enum request_state { REQUEST_FREE, REQUEST_RUNNING, REQUEST_DONE };
+
+struct plugin_request {
+	struct plugin_comm *comm;
+	enum request_state state;
+	uint32_t slot;
+	size_t size;
+	uint8_t *data;
+	struct plugin_memory *memory; /* NULL: none, or deregistered meanwhile */
+
+	/* Of sends that write to the other end's memory. */
+	struct copy_job job;
+	struct plugin_remote *remote;
+	uint64_t offset;    /* in the remote memory */
+	size_t buffer_size; /* of the receive */
+	bool notifies;      /* the write itself tells the other end */
+	size_t piece;       /* bytes of a piece, the last one has the rest */
+	atomic_uint pending;
+	atomic_int status;
+};
+
+/* Receive that the other end has posted. */
+struct posted_receive {
+	bool valid;
+	uint32_t memory;
+	uint64_t offset, size;
+};
+
+enum comm_state { COMM_NEW, COMM_GREETED, COMM_READY, COMM_FAILED };
+
+struct plugin_comm {
+	struct pl_list link;   /* of the link */
+	struct pl_list owned;  /* of the owner */
+	struct plugin_link *at;
+	enum comm_state state;
+	enum net_result failure;
+	bool sends;
+	bool closed_there; /* the other end posts no more */
+	uint32_t id, remote_id;
+	uint64_t nonce;
+	uint64_t next; /* number of the next request */
+	uint32_t next_memory, remote_count;
+	struct pl_list memory, remotes;
+	struct plugin_request requests[SLOTS];
+	struct posted_receive posted[SLOTS]; /* of sends */
+};
+
+struct plugin {
+	pthread_mutex_t lock;
+	_Atomic pid_t pid; /* of the process that opened it; 0: none */
+	net_log_function log;
+	unsigned opened;
+	struct pl_context *context;
+	uint8_t id[ID_LENGTH];
+	struct plugin_settings settings;
+	struct copy_threads copy_threads;
+	struct plugin_device devices[DEVICES_MAX];
+	int device_count;
+	struct pl_list links, listeners;
+	struct plugin_owner forever; /* of tables before version 11 */
+	struct plugin_comm **comms;  /* by identifier */
+	uint32_t next_comm, next_listener;
+	unsigned lost_links;
+	struct pl_list early; /* notifications of peers that were not accepted yet */
+	unsigned early_count;
+	uint64_t notifications, imports; /* that were begun and did not complete */
+	uint64_t bytes_sent, bytes_received;
+};
+
+extern struct plugin plugin;
+
+/* process.c: true in a child of the process that opened the plugin, which must leave the state alone. */
+bool plugin_is_of_parent(void);
+
+/* log.c */
+void plugin_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void plugin_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void plugin_warn_error(const char *action, const struct pl_error *error);
+
+/* settings.c: reads the environment. Logs a wrong value and returns false. */
+bool settings_read(struct plugin_settings *settings);
+
+/* device.c */
+bool devices_find(void);
+/* Begins to listen on a device, if it does not. */
+bool device_listen(struct plugin_device *device);
+/* Waits for the next process that connects. */
+void device_accept(struct plugin_device *device);
+
+/* link.c */
+struct plugin_link *link_find_or_connect(const uint8_t id[ID_LENGTH], const char *address);
+void link_connected(struct plugin_link *link, const struct pl_completion *completion);
+void link_accepted(struct plugin_device *device, const struct pl_completion *completion);
+void link_lost(struct plugin_link *link, const char *reason);
+/* Closes lost connections that nothing uses. */
+void links_reap(void);
+/* Frees all of them; the context is closed afterwards. */
+void links_free(void);
+/* Sends a message, or handles it at once if both ends are this process. */
+void link_send(struct plugin_link *link, const struct message *message);
+
+/* progress.c: takes completions and finished copies, for all comms. */
+void plugin_progress(void);
+void plugin_drain_notifications(uint64_t deadline);
+/* Handles notifications that came before their peer. */
+void early_replay(struct plugin_link *link);
+/* Drops those of a peer, or of all (NULL). */
+void early_drop(const struct pl_peer *peer);
+
+/* dispatch.c: handles a message of the other end. */
+void message_handle(struct plugin_link *link, const struct message *message);
+
+/* comm.c */
+struct plugin_comm *comm_new(struct plugin_owner *owner, struct plugin_link *link, bool sends);
+/* Returns the comm of a message; NULL if there is none with that link and direction. */
+struct plugin_comm *comm_find(const struct plugin_link *link, uint32_t id, bool sends);
+void comm_fail(struct plugin_comm *comm, enum net_result result);
+/* Ends all requests and frees the comm. */
+void comm_free(struct plugin_comm *comm);
+
+/* rendezvous.c */
+void listener_free(struct plugin_listener *listener);
+
+/* memory.c */
+/* Ends a registration: nothing touches the memory any more. */
+void memory_end(struct plugin_comm *comm, struct plugin_memory *memory);
+void remote_add(struct plugin_comm *comm, const struct message *message);
+void remote_imported(struct plugin_remote *remote, const struct pl_completion *completion);
+struct plugin_remote *remote_find(const struct plugin_comm *comm, uint32_t id);
+/* Releases it if no request uses it. */
+void remote_drop(struct plugin_remote *remote);
+
+/* send.c */
+/* A piece of a request ended. */
+void request_piece_done(struct plugin_request *request, int status);
+/* All pieces ended. */
+void request_finish(struct plugin_request *request);
+/* Writes one piece, on any thread. */
+void request_write_piece(struct plugin_request *request, size_t piece);
+/* Cancels the running sends of a comm that use both memories (NULL: any), and waits until they ended. */
+void sends_cancel(struct plugin_comm *comm, const struct plugin_memory *memory, const struct plugin_remote *remote);
+
+/* user_data of completions: an aligned pointer, and the kind of object in its low bits. */
+enum user_kind { USER_REQUEST, USER_NOTIFICATION, USER_LINK, USER_DEVICE, USER_REMOTE };
+#define USER_KIND_MASK 7u
+
+static inline uint64_t user_data(const void *object, enum user_kind kind)
+{
+	return (uint64_t)(uintptr_t)object | kind;
+}
+
+static inline void *user_object(uint64_t data)
+{
+	return (void *)(uintptr_t)(data & ~(uint64_t)USER_KIND_MASK);
+}
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * NCCL's part: loads the plugin and calls one of its tables as NCCL does. Memory is the host's. Every call may be
+ * refused for a while, as NCCL allows; the functions below repeat it.
+ */
+#ifndef NCCL_DRIVER_H
+#define NCCL_DRIVER_H
+
+#include <stdbool.h>
+
+#include "net.h"
+
+struct driver {
+	void *library;
+	int version; /* 8 to 12 */
+	const struct net_v8 *v8;
+	const struct net_v9 *v9;
+	const struct net_v10 *v10;
+	const struct net_v11 *v11;
+	const struct net_v12 *v12;
+	void *context; /* of version 11 and later */
+};
+
+/* Loads the library, takes the table, and calls init(). */
+void driver_open(struct driver *driver, int version);
+/* Calls finalize(), if the table has it, and unloads the library. */
+void driver_close(struct driver *driver);
+/* Returns the result of init() with a new context. */
+enum net_result driver_init(struct driver *driver, void **context);
+enum net_result driver_finalize(struct driver *driver, void *context);
+
+int driver_devices(struct driver *driver);
+void driver_listen(struct driver *driver, void *handle, void **listener);
+/* One call. */
+enum net_result driver_connect(struct driver *driver, void *handle, void **comm);
+enum net_result driver_accept(struct driver *driver, void *listener, void **comm);
+void driver_close_listen(struct driver *driver, void *listener);
+void driver_close_send(struct driver *driver, void *comm);
+void driver_close_receive(struct driver *driver, void *comm);
+
+void *driver_register(struct driver *driver, void *comm, void *data, size_t size);
+void driver_deregister(struct driver *driver, void *comm, void *memory);
+
+/* One call each. *request has garbage before, as NCCL leaves there. */
+enum net_result driver_send(struct driver *driver, void *comm, void *data, size_t size, void *memory, void **request);
+enum net_result driver_receive(struct driver *driver, void *comm, void *data, size_t size, void *memory,
+			       void **request);
+enum net_result driver_test(struct driver *driver, void *request, int *done, int *size);
+
+/* Repeat until the call is taken, or the request is done. They fail the test after a time. */
+void *driver_must_send(struct driver *driver, void *comm, void *data, size_t size, void *memory);
+void *driver_must_receive(struct driver *driver, void *comm, void *data, size_t size, void *memory);
+/* Returns the size. */
+int driver_finish(struct driver *driver, void *request);
+/* Tests until a failure. Returns its result. */
+enum net_result driver_wait_failure(struct driver *driver, void *request);
+
+/* The last line that the plugin logged as a warning; "" for none. */
+const char *driver_warning(void);
+
+/* Fails the test when a loop took too long; sleeps for a moment otherwise. */
+struct patience {
+	uint64_t deadline;
+};
+void patience_begin(struct patience *patience, unsigned seconds);
+void patience_wait(struct patience *patience);
+
+/* Content of a message, from its number. */
+void content_fill(uint8_t *data, size_t size, unsigned number);
+bool content_is(const uint8_t *data, size_t size, unsigned number);
+
+#endif
