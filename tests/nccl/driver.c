@@ -69,6 +69,7 @@ static const void *find_table(struct driver *driver, int version)
 void driver_open(struct driver *driver, int version)
 {
 	memset(driver, 0, sizeof(*driver));
+	check(getenv("NCCL_NET_PLUGIN"));
 	driver->library = dlopen(getenv("NCCL_NET_PLUGIN"), RTLD_NOW | RTLD_LOCAL);
 	if (!driver->library)
 		check_failed(__FILE__, __LINE__, "%s", dlerror());
