@@ -117,14 +117,25 @@ void link_accepted(struct plugin_device *device, const struct pl_completion *com
 	device_accept(device);
 }
 
+/* True if the end of the connection is a failure: the other end has not closed all comms before. */
+static bool link_is_needed(const struct plugin_link *link)
+{
+	pl_list_for_each(at, &link->comms)
+		if (!pl_list_entry(at, struct plugin_comm, link)->closed_there)
+			return true;
+	return false;
+}
+
 void link_lost(struct plugin_link *link, const char *reason)
 {
 	if (link->state == LINK_LOST)
 		return;
 	link->state = LINK_LOST;
 	plugin.lost_links++;
-	if (!pl_list_empty(&link->comms))
+	if (link_is_needed(link))
 		plugin_warn("lost %s: %s", link->address, reason);
+	else
+		plugin_info("%s: %s", link->address, reason);
 	pl_list_for_each(at, &link->comms)
 		comm_fail(pl_list_entry(at, struct plugin_comm, link), NET_REMOTE_ERROR);
 	pl_list_for_each(at, &plugin.listeners) {

@@ -38,5 +38,8 @@ void plugin_warn_error(const char *action, const struct pl_error *error)
 	char text[600];
 
 	pl_error_format(error, text, sizeof(text));
+	/* A line of the log has no line breaks. */
+	for (char *at = text; (at = strchr(at, '\n'));)
+		*at = ';';
 	plugin_warn("%s: %s", action, text);
 }

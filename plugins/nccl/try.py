@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Measures NCCL on two GPUs of this host, without P2P and shared memory: over NCCL's sockets, and over the plugin.
+
+Usage: try.py [--limit SECONDS] [--quick] PLUGIN
+
+PLUGIN is the path of libnccl-net-peerlane.so.  Needs PyTorch with NCCL.  Each setting is a run of two processes with a
+time limit; all together end within --limit (240).  Prints a table of medians: latency of an all_reduce of 8 bytes, bus
+bandwidth of all_reduce, bandwidth of send/recv, and CPU seconds for each GB that a rank sent.  All results are checked.
+The exit status is 1 if a run failed, or did not use the network that it should use.
+"""
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+BASE = {
+    'NCCL_P2P_DISABLE': '1',
+    'NCCL_SHM_DISABLE': '1',
+    'NCCL_NVLS_ENABLE': '0',
+    'NCCL_CUMEM_ENABLE': '0',
+    'NCCL_DEBUG': 'INFO',
+    'NCCL_DEBUG_SUBSYS': 'INIT,NET,GRAPH',
+    'PYTORCH_CUDA_ALLOC_CONF': 'expandable_segments:False',
+    'MASTER_ADDR': '127.0.0.1',
+}
+SOCKETS = {'NCCL_NET_PLUGIN': 'none', 'NCCL_NET': 'Socket'}
+TUNED = {'NCCL_SOCKET_NTHREADS': '4', 'NCCL_NSOCKS_PERTHREAD': '4'}
+CHANNELS = {'NCCL_MIN_NCHANNELS': '4', 'NCCL_MIN_P2P_NCHANNELS': '4', 'NCCL_NCHANNELS_PER_NET_PEER': '4'}
+PORT = 29600
+
+
+def settings(plugin):
+    peerlane = {'NCCL_NET_PLUGIN': plugin, 'NCCL_NET': 'Peerlane'}
+    return [
+        ('sockets', 'Socket', SOCKETS),
+        ('sockets 4x4', 'Socket', SOCKETS | TUNED),
+        ('sockets 4x4, 4 channels', 'Socket', SOCKETS | TUNED | CHANNELS),
+        ('peerlane', 'Peerlane', peerlane),
+        ('peerlane tcp', 'Peerlane', peerlane | {'PEERLANE_FABRIC': 'tcp'}),
+        ('peerlane, 4 channels', 'Peerlane', peerlane | CHANNELS),
+        ('peerlane tcp, 4 channels', 'Peerlane', peerlane | CHANNELS | {'PEERLANE_FABRIC': 'tcp'}),
+    ]
+
+
+# -- one rank ------------------------------------------------------------------------------------------------------
+
+def rank_main(rank, quick):
+    import resource
+
+    import torch
+    import torch.distributed as dist
+
+    torch.cuda.set_device(rank)
+    dist.init_process_group('nccl', rank=rank, world_size=2)
+    results = {}
+
+    def timed(action, repetitions):
+        action()
+        torch.cuda.synchronize()
+        times = []
+        for _ in range(5):
+            dist.barrier()
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(repetitions):
+                action()
+            torch.cuda.synchronize()
+            times.append((time.perf_counter() - begin) / repetitions)
+        return statistics.median(times)
+
+    def used_cpu():
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_utime + usage.ru_stime
+
+    small = torch.ones(2, device='cuda')
+    results['latency_us'] = 1e6 * timed(lambda: dist.all_reduce(small), 200)
+    for name, size, repetitions in (('1m', 1 << 20, 50), ('256m', 1 << 28, 1 if quick else 4)):
+        data = torch.zeros(size // 4, device='cuda')
+        results['all_reduce_' + name] = size / timed(lambda: dist.all_reduce(data), repetitions) / 1e9
+
+    # Content: a message of odd length in which each word differs.
+    data = torch.arange(12345677, dtype=torch.int32, device='cuda') * (rank + 1)
+    dist.all_reduce(data)
+    assert torch.equal(data, torch.arange(12345677, dtype=torch.int32, device='cuda') * 3), 'all_reduce: wrong content'
+    received = torch.empty_like(data)
+    work = [dist.P2POp(dist.isend, data * (rank + 1), 1 - rank), dist.P2POp(dist.irecv, received, 1 - rank)]
+    for request in dist.batch_isend_irecv(work):
+        request.wait()
+    assert torch.equal(received, data * (2 - rank)), 'send/recv: wrong content'
+
+    size = 1 << (28 if quick else 30)
+    data = torch.zeros(size // 4, device='cuda')
+
+    def one_way():
+        if rank == 0:
+            dist.send(data, 1)
+        else:
+            dist.recv(data, 0)
+    cpu = used_cpu()
+    results['send_recv'] = size / timed(one_way, 1) / 1e9
+    results['cpu_s_per_gb'] = (used_cpu() - cpu) / (6 * size / 1e9)
+    print('RESULT ' + json.dumps(results), flush=True)
+    dist.destroy_process_group()
+
+
+# -- all settings --------------------------------------------------------------------------------------------------
+
+def run_pair(environment, limit, port, quick, folder):
+    """Returns the output of both ranks, and their exit statuses."""
+    ranks = []
+    for rank in range(2):
+        log = open(os.path.join(folder, f'{port}.{rank}'), 'w+', encoding='utf-8')
+        command = [sys.executable, os.path.abspath(__file__), '--rank', str(rank)] + ['--quick'] * quick
+        ranks.append((subprocess.Popen(command, env=os.environ | BASE | environment | {'MASTER_PORT': str(port)},
+                                       stdout=log, stderr=subprocess.STDOUT), log))
+    end = time.monotonic() + limit
+    for process, _ in ranks:
+        try:
+            process.wait(max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            for other, _ in ranks:
+                other.kill()
+            process.wait()
+    outputs = []
+    for process, log in ranks:
+        process.wait()
+        log.seek(0)
+        outputs.append(log.read())
+        log.close()
+    return outputs, [process.returncode for process, _ in ranks]
+
+
+def main():
+    arguments = sys.argv[1:]
+    quick = '--quick' in arguments
+    arguments = [word for word in arguments if word != '--quick']
+    if arguments[:1] == ['--rank']:
+        return rank_main(int(arguments[1]), quick)
+    limit = 240
+    if arguments[:1] == ['--limit']:
+        limit, arguments = int(arguments[1]), arguments[2:]
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    end = time.monotonic() + limit
+    failed = 0
+    print(f'{"setting":26} {"8 B":>7} {"1 MiB":>7} {"256 MiB":>8} {"send/recv":>10} {"CPU s":>6}  channels')
+    print(f'{"":26} {"us":>7} {"GB/s":>7} {"GB/s":>8} {"GB/s":>10} {"a GB":>6}')
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (name, net, environment) in enumerate(settings(os.path.abspath(arguments[0]))):
+            left = end - time.monotonic()
+            if left < 15:
+                print(f'{name:26} not run: the time is over')
+                continue
+            outputs, statuses = run_pair(environment, min(60, left), PORT + number, quick, folder)
+            found = [re.search(r'^RESULT (.*)$', output, re.M) for output in outputs]
+            if any(statuses) or not all(found) or f'via NET/{net}/' not in outputs[0]:
+                failed += 1
+                print(f'{name:26} FAILED: exit statuses {statuses}')
+                print('\n'.join('    ' + line for line in outputs[0].splitlines()[-30:]))
+                continue
+            result = json.loads(found[0][1])
+            channels = re.search(r'(\d+) coll channels.*?(\d+) p2p channels', outputs[0])
+            fabric = re.search(r'fabric (tcp|local|verbs), \d+ lanes', outputs[0])
+            print(f'{name:26} {result["latency_us"]:7.1f} {result["all_reduce_1m"]:7.2f} {result["all_reduce_256m"]:8.2f} '
+                  f'{result["send_recv"]:10.2f} {result["cpu_s_per_gb"]:6.3f}  '
+                  f'{"/".join(channels.groups()) if channels else "?"} {fabric[1] if fabric else ""}', flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
