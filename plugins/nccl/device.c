@@ -93,14 +93,15 @@ static void read_interface(struct plugin_device *device)
 /* Adds the interface of an address, unless it is there or the table is full. */
 static void add_interface(const struct ifaddrs *at)
 {
-	struct plugin_device *device = &plugin.devices[plugin.device_count];
 	struct sockaddr_storage address = { 0 };
+	struct plugin_device *device;
 
 	for (int i = 0; i < plugin.device_count; i++)
 		if (!strcmp(plugin.devices[i].name, at->ifa_name))
 			return;
 	if (plugin.device_count == DEVICES_MAX)
 		return;
+	device = &plugin.devices[plugin.device_count];
 	memset(device, 0, sizeof(*device));
 	snprintf(device->name, sizeof(device->name), "%s", at->ifa_name);
 	if (at->ifa_addr->sa_family == AF_INET) {
@@ -173,10 +174,11 @@ enum net_result plugin_device_count(int *count)
 
 enum net_result plugin_device_properties(int number, struct plugin_properties *properties)
 {
-	struct plugin_device *device = &plugin.devices[number];
+	struct plugin_device *device;
 
 	if (number < 0 || number >= plugin.device_count)
 		return NET_INVALID_ARGUMENT;
+	device = &plugin.devices[number];
 	properties->name = device->name;
 	properties->pci_path = device->pci_path[0] ? device->pci_path : NULL;
 	properties->speed = device->speed;

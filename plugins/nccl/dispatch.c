@@ -137,8 +137,12 @@ void message_handle(struct plugin_link *link, const struct message *message)
 		}
 		break;
 	case MESSAGE_REFUSED:
-		if (comm->state == COMM_GREETED)
+		if (comm->state == COMM_GREETED) {
+			plugin_warn("%s refused a connection: it does not listen any more, or has another release of "
+				    "the plugin",
+				    link->address);
 			comm_fail(comm, NET_REMOTE_ERROR);
+		}
 		break;
 	case MESSAGE_REGION:
 		remote_add(comm, message);

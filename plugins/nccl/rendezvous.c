@@ -181,6 +181,7 @@ static struct plugin_comm *begin_connection(struct plugin_owner *owner, struct h
 			return NULL;
 		}
 	} while (!comm->nonce);
+	comm->begun = pl_now();
 	handle->comm = comm->id + 1;
 	handle->comm_nonce = comm->nonce;
 	return comm;
@@ -198,6 +199,11 @@ static enum net_result continue_connection(struct plugin_comm *comm, const struc
 						       .index = handle->listener,
 						       .offset = handle->nonce,
 						       .size = MESSAGE_VERSION });
+	}
+	if (comm->state == COMM_GREETED && pl_now() - comm->begun > plugin.settings.accept_timeout) {
+		plugin_warn("the receiver accepted no connection within %llu s (PEERLANE_ACCEPT_TIMEOUT)",
+			    (unsigned long long)(plugin.settings.accept_timeout / PL_NS_PER_S));
+		comm_fail(comm, NET_REMOTE_ERROR);
 	}
 	return comm->state == COMM_FAILED ? comm->failure : NET_SUCCESS;
 }

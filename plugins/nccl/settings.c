@@ -21,15 +21,23 @@
 #define POLLING_CORES 8
 #define POLL_US 100
 
+/* Returns a variable; NULL if it is unset or empty. */
+static const char *read_text(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text && *text ? text : NULL;
+}
+
 /* Reads a number from a variable; an unset or empty one has the default. Logs a wrong number and returns false. */
 static bool read_number(const char *name, unsigned long least, unsigned long most, unsigned long standard,
 			unsigned long *value)
 {
-	const char *text = getenv(name);
+	const char *text = read_text(name);
 	char *end;
 
 	*value = standard;
-	if (!text || !*text)
+	if (!text)
 		return true;
 	errno = 0;
 	*value = strtoul(text, &end, 10);
@@ -53,11 +61,11 @@ static bool key_is_private(int fd, const char *path)
 
 static bool read_key(struct plugin_settings *settings)
 {
-	const char *path = getenv("PEERLANE_KEY_FILE");
+	const char *path = read_text("PEERLANE_KEY_FILE");
 	ssize_t length;
 	int fd;
 
-	if (!path || !*path) {
+	if (!path) {
 		settings->options.insecure = PL_ON;
 		return true;
 	}
@@ -82,9 +90,9 @@ static bool read_key(struct plugin_settings *settings)
 
 static bool read_encryption(struct pl_options *options)
 {
-	const char *text = getenv("PEERLANE_ENCRYPT");
+	const char *text = read_text("PEERLANE_ENCRYPT");
 
-	if (!text || !*text)
+	if (!text)
 		return true;
 	options->encrypt_data = strcmp(text, "0") ? PL_ON : PL_OFF;
 	if (strcmp(text, "0") && strcmp(text, "1")) {
@@ -116,8 +124,8 @@ bool settings_read(struct plugin_settings *settings)
 		return false;
 	options->workers = (unsigned)workers;
 	options->lanes = (unsigned)lanes;
-	options->fabric = getenv("PEERLANE_FABRIC");
-	options->devices = getenv("PEERLANE_DEVICES");
+	options->fabric = read_text("PEERLANE_FABRIC");
+	options->devices = read_text("PEERLANE_DEVICES");
 	options->poll_time = poll_us ? poll_us * 1000 : PL_NO_POLLING;
 	options->keepalive = keepalive * PL_NS_PER_S;
 	options->connect_timeout = CONNECT_S * PL_NS_PER_S;

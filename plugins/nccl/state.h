@@ -136,7 +136,8 @@ struct plugin_comm {
 	bool sends;
 	bool closed_there; /* the other end posts no more */
 	uint32_t id, remote_id;
-	uint64_t nonce;
+	uint64_t nonce; /* of a pending connection */
+	uint64_t begun; /* time of the first plugin_connect() */
 	uint64_t next; /* number of the next request */
 	uint32_t next_memory, remote_count;
 	struct pl_list memory, remotes;

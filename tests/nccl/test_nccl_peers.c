@@ -518,6 +518,51 @@ static void case_nobody_connects(void *fabric)
 	driver_close(&driver);
 }
 
+/* A receiver that listens, and does not accept. */
+static void case_never_accepted(void *fabric)
+{
+	uint8_t handle[NET_HANDLE_SIZE];
+	struct patience patience;
+	struct driver driver;
+	enum net_result rc;
+	void *listener, *comm;
+
+	use_fabric(fabric);
+	check_number(setenv("PEERLANE_ACCEPT_TIMEOUT", "1", 1), 0);
+	driver_open(&driver, 11);
+	driver_listen(&driver, handle, &listener);
+	patience_begin(&patience, 20);
+	while ((rc = driver_connect(&driver, handle, &comm)) == NET_SUCCESS) {
+		check(!comm);
+		patience_wait(&patience);
+	}
+	check_number(rc, NET_REMOTE_ERROR);
+	check(strstr(driver_warning(), "cannot connect"));
+	driver_close(&driver);
+}
+
+/* A receiver that stops to listen before the sender connects. */
+static void case_refused(void *fabric)
+{
+	uint8_t handle[NET_HANDLE_SIZE];
+	struct patience patience;
+	struct driver driver;
+	enum net_result rc;
+	void *listener, *comm;
+
+	use_fabric(fabric);
+	driver_open(&driver, 11);
+	driver_listen(&driver, handle, &listener);
+	driver_close_listen(&driver, listener);
+	patience_begin(&patience, 20);
+	while ((rc = driver_connect(&driver, handle, &comm)) == NET_SUCCESS) {
+		check(!comm);
+		patience_wait(&patience);
+	}
+	check_number(rc, NET_REMOTE_ERROR);
+	driver_close(&driver);
+}
+
 /* -- keys ----------------------------------------------------------------------------------------- */
 
 static void use_key_file(const char *key)
@@ -595,6 +640,8 @@ int main(void)
 		FABRIC_CASES("tcp"),
 		FABRIC_CASES("local"),
 		{ "nobody_connects", case_nobody_connects, "tcp", 30 },
+		{ "never_accepted", case_never_accepted, "tcp", 30 },
+		{ "refused", case_refused, "tcp", 30 },
 		{ "encrypted", case_encrypted, "tcp", 40 },
 		{ "without_key", case_without_key, "tcp", 40 },
 	};
