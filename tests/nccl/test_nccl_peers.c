@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -129,9 +130,8 @@ static void use_fabric(const void *fabric)
 static const size_t sizes[] = { 0, 1, 8, 992, 993, 4096, 16384, 16385, 65536, 262144, 262145, MIDDLE, LENGTH };
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-static void sizes_receiver(struct end *end)
+static void sizes_receive(struct end *end)
 {
-	end_open(end, false);
 	for (unsigned i = 0; i < 2 * SIZES; i++) {
 		size_t size = sizes[i / 2], room = i % 2 ? LENGTH : size;
 		void *request;
@@ -143,7 +143,30 @@ static void sizes_receiver(struct end *end)
 		for (size_t at = size; at < room; at++)
 			check(end->data[at] == 0);
 	}
+}
+
+static void sizes_send(struct end *end)
+{
+	for (unsigned i = 0; i < 2 * SIZES; i++) {
+		content_fill(end->data, sizes[i / 2], i);
+		driver_finish(&end->driver,
+			      driver_must_send(&end->driver, end->comm, end->data, sizes[i / 2], end->memory));
+	}
+}
+
+static void sizes_receiver(struct end *end)
+{
+	end_open(end, false);
+	sizes_receive(end);
 	end_close(end, false);
+}
+
+static void sizes_sender(struct end *end)
+{
+	end_open(end, true);
+	sizes_send(end);
+	/* The last message arrives although the sender ends at once. */
+	end_close(end, true);
 }
 
 static void case_sizes(void *fabric)
@@ -152,14 +175,7 @@ static void case_sizes(void *fabric)
 
 	use_fabric(fabric);
 	start_child(&end, sizes_receiver);
-	end_open(&end, true);
-	for (unsigned i = 0; i < 2 * SIZES; i++) {
-		content_fill(end.data, sizes[i / 2], i);
-		driver_finish(&end.driver,
-			      driver_must_send(&end.driver, end.comm, end.data, sizes[i / 2], end.memory));
-	}
-	/* The last message arrives although the sender ends at once. */
-	end_close(&end, true);
+	sizes_sender(&end);
 	check_number(process_wait(end.other), 0);
 }
 
@@ -323,11 +339,7 @@ static void case_receiver_killed(void *fabric)
 	second.data = end.data;
 	second.comm = end_send_comm(&second);
 	second.memory = driver_register(&second.driver, second.comm, second.data, LENGTH);
-	for (unsigned i = 0; i < 2 * SIZES; i++) {
-		content_fill(second.data, sizes[i / 2], i);
-		driver_finish(&second.driver, driver_must_send(&second.driver, second.comm, second.data, sizes[i / 2],
-							       second.memory));
-	}
+	sizes_send(&second);
 	end_close(&second, true);
 	check_number(process_wait(second.other), 0);
 }
@@ -495,6 +507,96 @@ static void case_stranger(void *fabric)
 	driver_close(&end.driver);
 }
 
+/* Peerlane without a key lets anybody connect, so a stranger can send any notification. */
+#define HOSTILE_MESSAGES 6000u
+
+static void hostile_notify(struct pl_peer *peer, unsigned *seed)
+{
+	uint32_t words[12] = { 0 };
+	uint64_t value = 1ull << 32 | (unsigned)rand_r(seed) % 12;
+	size_t length = sizeof(words);
+
+	for (unsigned i = 0; i < 12; i++)
+		words[i] = rand_r(seed) % 4 ? (unsigned)rand_r(seed) % 6 : (unsigned)rand_r(seed);
+	words[3] = rand_r(seed) % 8 == 0;
+	switch (rand_r(seed) % 8) {
+	case 0:
+		length = (unsigned)rand_r(seed) % sizeof(words);
+		break;
+	case 1:
+		value = (unsigned)rand_r(seed) % 4096;
+		length = 0;
+		break;
+	case 2:
+		value = 1ull << 62 | (uint64_t)(unsigned)rand_r(seed) << 22 | (unsigned)rand_r(seed) % 256;
+		length = 0;
+		break;
+	}
+	pl_notify(peer, value, words, length, NULL, NULL, NULL);
+}
+
+static void hostile_sender(struct end *end)
+{
+	struct pl_options options = PL_OPTIONS_INIT;
+	uint8_t handle[NET_HANDLE_SIZE];
+	struct pl_context *context;
+	struct pl_completion taken[16];
+	struct pl_peer *peer = NULL;
+	unsigned seed = 7;
+
+	end_get(end, handle, sizeof(handle));
+	options.insecure = PL_ON;
+	options.fabric = getenv("PEERLANE_FABRIC");
+	check_ok(pl_open(&context, &options, NULL), NULL);
+	for (unsigned i = 0; i < HOSTILE_MESSAGES; i++) {
+		struct pl_peer_info info = PL_PEER_INFO_INIT;
+
+		if (peer)
+			pl_peer_query(peer, &info);
+		if (!info.connected) {
+			pl_peer_close(peer);
+			check_ok(pl_connect(context, (const char *)handle + HANDLE_ADDRESS, 0, &peer, NULL), NULL);
+		}
+		hostile_notify(peer, &seed);
+		while (pl_poll(context, taken, 16) == 16)
+			continue;
+	}
+	pl_close(context);
+}
+
+static void case_hostile(void *fabric)
+{
+	uint8_t handle[NET_HANDLE_SIZE];
+	struct patience patience;
+	void *listener, *comm;
+	struct end end, hostile;
+	int status;
+
+	use_fabric(fabric);
+	start_child(&hostile, hostile_sender);
+	start_child(&end, sizes_sender);
+	driver_open(&end.driver, 11);
+	/* A connection of this process with itself, which the stranger's messages must not reach. */
+	driver_listen(&end.driver, handle, &listener);
+	check_number(driver_connect(&end.driver, handle, &comm), NET_SUCCESS);
+	end_put(&hostile, handle, sizeof(handle));
+	patience_begin(&patience, 40);
+	while (waitpid(hostile.other, &status, WNOHANG) == 0) {
+		void *accepted;
+
+		check_number(driver_accept(&end.driver, listener, &accepted), NET_SUCCESS);
+		patience_wait(&patience);
+	}
+	check_number(status, 0);
+	end.comm = end_receive_comm(&end);
+	end.data = calloc(1, LENGTH);
+	check(end.data);
+	end.memory = driver_register(&end.driver, end.comm, end.data, LENGTH);
+	sizes_receive(&end);
+	end_close(&end, false);
+	check_number(process_wait(end.other), 0);
+}
+
 /* A rank without the plugin never connects: the wait ends with an error. */
 static void case_nobody_connects(void *fabric)
 {
@@ -632,7 +734,8 @@ static void case_without_key(void *fabric)
 		{ "receiver_killed_" fabric, case_receiver_killed, fabric, 60 }, \
 		{ "sender_killed_" fabric, case_sender_killed, fabric, 40 }, \
 		{ "receiver_stopped_" fabric, case_receiver_stopped, fabric, 60 }, \
-		{ "abort_" fabric, case_abort, fabric, 40 }, { "stranger_" fabric, case_stranger, fabric, 40 }
+		{ "abort_" fabric, case_abort, fabric, 40 }, { "stranger_" fabric, case_stranger, fabric, 40 }, \
+		{ "hostile_" fabric, case_hostile, fabric, 60 }
 
 int main(void)
 {
