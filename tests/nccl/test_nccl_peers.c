@@ -62,14 +62,21 @@ static void *end_send_comm(struct end *end)
 	}
 }
 
-static void *end_receive_comm(struct end *end)
+static void *end_begin_listening(struct end *end)
 {
 	uint8_t handle[NET_HANDLE_SIZE];
-	struct patience patience;
-	void *listener, *comm = NULL;
+	void *listener;
 
 	driver_listen(&end->driver, handle, &listener);
 	end_put(end, handle, sizeof(handle));
+	return listener;
+}
+
+static void *end_accept(struct end *end, void *listener)
+{
+	struct patience patience;
+	void *comm = NULL;
+
 	patience_begin(&patience, 30);
 	for (;;) {
 		check_number(driver_accept(&end->driver, listener, &comm), NET_SUCCESS);
@@ -79,6 +86,11 @@ static void *end_receive_comm(struct end *end)
 	}
 	driver_close_listen(&end->driver, listener);
 	return comm;
+}
+
+static void *end_receive_comm(struct end *end)
+{
+	return end_accept(end, end_begin_listening(end));
 }
 
 static void end_open(struct end *end, bool sends)
@@ -301,6 +313,37 @@ static void case_many_comms(void *fabric)
 	check_number(process_wait(end.other), 0);
 }
 
+/* Several processes connect and send their greetings while NCCL does not call the receiver. */
+static void case_several_at_once(void *fabric)
+{
+	enum { SENDERS = 4 };
+	struct end ends[SENDERS];
+	struct driver driver;
+
+	use_fabric(fabric);
+	for (int i = 0; i < SENDERS; i++)
+		start_child(&ends[i], sizes_sender);
+	driver_open(&driver, 11);
+	for (int i = 0; i < SENDERS; i++) {
+		ends[i].driver = driver;
+		ends[i].comm = end_begin_listening(&ends[i]);
+	}
+	nanosleep(&(struct timespec){ .tv_nsec = 700000000 }, NULL);
+	for (int i = 0; i < SENDERS; i++)
+		ends[i].comm = end_accept(&ends[i], ends[i].comm);
+	for (int i = 0; i < SENDERS; i++) {
+		ends[i].data = calloc(1, LENGTH);
+		check(ends[i].data);
+		ends[i].memory = driver_register(&driver, ends[i].comm, ends[i].data, LENGTH);
+		sizes_receive(&ends[i]);
+		driver_deregister(&driver, ends[i].comm, ends[i].memory);
+		driver_close_receive(&driver, ends[i].comm);
+		free(ends[i].data);
+		check_number(process_wait(ends[i].other), 0);
+	}
+	driver_close(&driver);
+}
+
 /* -- faults --------------------------------------------------------------------------------------- */
 
 static void killed_receiver(struct end *end)
@@ -513,21 +556,28 @@ static void case_stranger(void *fabric)
 static void hostile_notify(struct pl_peer *peer, unsigned *seed)
 {
 	uint32_t words[12] = { 0 };
-	uint64_t value = 1ull << 32 | (unsigned)rand_r(seed) % 12;
+	uint64_t value = 1ull << 32 | (1 + (unsigned)rand_r(seed) % 9);
 	size_t length = sizeof(words);
 
 	for (unsigned i = 0; i < 12; i++)
-		words[i] = rand_r(seed) % 4 ? (unsigned)rand_r(seed) % 6 : (unsigned)rand_r(seed);
-	words[3] = rand_r(seed) % 8 == 0;
-	switch (rand_r(seed) % 8) {
+		words[i] = i < 3 || rand_r(seed) % 4 ? (unsigned)rand_r(seed) % 6 : (unsigned)rand_r(seed);
+	/* A reserved word. */
+	words[3] = 0;
+	switch (rand_r(seed) % 64) {
 	case 0:
 		length = (unsigned)rand_r(seed) % sizeof(words);
 		break;
 	case 1:
+		words[(unsigned)rand_r(seed) % 4] = (unsigned)rand_r(seed);
+		break;
+	case 2:
+	case 3:
+	case 4:
 		value = (unsigned)rand_r(seed) % 4096;
 		length = 0;
 		break;
-	case 2:
+	case 5:
+	case 6:
 		value = 1ull << 62 | (uint64_t)(unsigned)rand_r(seed) << 22 | (unsigned)rand_r(seed) % 256;
 		length = 0;
 		break;
@@ -558,6 +608,9 @@ static void hostile_sender(struct end *end)
 			check_ok(pl_connect(context, (const char *)handle + HANDLE_ADDRESS, 0, &peer, NULL), NULL);
 		}
 		hostile_notify(peer, &seed);
+		/* A loss shows after a moment. */
+		if (i % 16 == 0)
+			nanosleep(&(struct timespec){ .tv_nsec = 500000 }, NULL);
 		while (pl_poll(context, taken, 16) == 16)
 			continue;
 	}
@@ -742,6 +795,7 @@ int main(void)
 	static const struct test_case cases[] = {
 		FABRIC_CASES("tcp"),
 		FABRIC_CASES("local"),
+		{ "several_at_once", case_several_at_once, "tcp", 60 },
 		{ "nobody_connects", case_nobody_connects, "tcp", 30 },
 		{ "never_accepted", case_never_accepted, "tcp", 30 },
 		{ "refused", case_refused, "tcp", 30 },
