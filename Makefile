@@ -178,7 +178,8 @@ style:
 format:
 	@tools/setup format
 	@{ tools/sources src '*.[ch]'; tools/sources include '*.h'; tools/sources tests '*.[ch]'; \
-	tools/sources benchmarks '*.[ch]'; tools/sources docs '*.[ch]'; tools/sources kernel '*.[ch]'; } | xargs clang-format -i
+	tools/sources benchmarks '*.[ch]'; tools/sources docs '*.[ch]'; tools/sources kernel '*.[ch]'; \
+	tools/sources plugins '*.[ch]'; } | xargs clang-format -i
 
 clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz build-aarch64

@@ -67,8 +67,8 @@ void comm_free(struct plugin_comm *comm)
 		memory_end(comm, pl_list_first(&comm->memory, struct plugin_memory, link));
 	/* A courtesy: the other end then knows that nothing more will come. */
 	if (comm->state == COMM_READY)
-		link_send(comm->at, &(struct message){
-					    .type = MESSAGE_CLOSED, .comm = comm->remote_id, .index = comm->id });
+		link_send(comm->at,
+			  &(struct message){ .type = MESSAGE_CLOSED, .comm = comm->remote_id, .index = comm->id });
 	pl_list_for_each_safe(at, next, &comm->remotes)
 		remote_drop(pl_list_entry(at, struct plugin_remote, link));
 	/* Imports that still run. */

@@ -22,9 +22,9 @@ struct copy_threads {
 	struct pl_list queue, finished;
 	unsigned sleeping;
 	bool ending;
-	atomic_uint waiting;       /* pieces in the queue: read without the lock */
-	atomic_bool any_finished;  /* read without the lock */
-	uint64_t poll_time;        /* nanoseconds that a thread polls before it sleeps */
+	atomic_uint waiting;      /* pieces in the queue: read without the lock */
+	atomic_bool any_finished; /* read without the lock */
+	uint64_t poll_time;       /* nanoseconds that a thread polls before it sleeps */
 	unsigned count;
 	pthread_t threads[COPY_THREADS_MAX];
 };

@@ -39,8 +39,7 @@ enum net_result plugin_connect(struct plugin_owner *owner, int device, void *han
 enum net_result plugin_accept(struct plugin_listener *listener, void **comm);
 enum net_result plugin_comm_close(struct plugin_comm *comm);
 
-enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, size_t size, int type,
-				       void **memory);
+enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, size_t size, int type, void **memory);
 enum net_result plugin_memory_deregister(struct plugin_comm *comm, struct plugin_memory *memory);
 
 /* Leave *request NULL if the caller must try again. */

@@ -77,9 +77,9 @@ static void link_use_peer(struct plugin_link *link, struct pl_peer *peer)
 		snprintf(link->address, sizeof(link->address), "%s", info.address);
 	plugin_info("%s %s: fabric %s, %u lanes, %s", link->incoming ? "accepted" : "connected to", link->address,
 		    info.fabric, info.lanes,
-		    info.encrypted       ? "encrypted" :
-		    info.authenticated ? "authenticated" :
-					 "not authenticated");
+		    info.encrypted       ? "encrypted"
+		    : info.authenticated ? "authenticated"
+					 : "not authenticated");
 	if (!info.connected)
 		link_lost(link, "the connection ended at once");
 }

@@ -24,10 +24,9 @@ static void memory_free(struct plugin_memory *memory)
 /* Tells the other end of a registration. Returns 0 or a negative errno. */
 static int memory_share(struct plugin_comm *comm, struct plugin_memory *memory)
 {
-	struct message message = { .type = MESSAGE_REGION,
-				   .comm = comm->remote_id,
-				   .index = memory->id,
-				   .size = memory->length };
+	struct message message = {
+		.type = MESSAGE_REGION, .comm = comm->remote_id, .index = memory->id, .size = memory->length
+	};
 	uint8_t token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
 	struct pl_error error;
@@ -56,8 +55,7 @@ static struct plugin_memory *memory_new(struct plugin_comm *comm, void *data, si
 	memory->address = data;
 	memory->length = size;
 	memory->id = comm->next_memory++;
-	if (!comm->at->self &&
-	    pl_region_register(plugin.context, data, size, access, &memory->region, &error) < 0) {
+	if (!comm->at->self && pl_region_register(plugin.context, data, size, access, &memory->region, &error) < 0) {
 		plugin_warn_error("cannot register memory", &error);
 		free(memory);
 		return NULL;

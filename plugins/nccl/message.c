@@ -75,12 +75,12 @@ int message_decode(uint64_t value, const void *data, size_t length, struct messa
 	memset(message, 0, sizeof(*message));
 	if (value < (uint64_t)COMM_IDS * SLOTS || (value & VALUE_SHORT)) {
 		decode_delivery(value, message);
-		return length == 0 && (message->size == MESSAGE_SIZE_FULL || message->size <= MESSAGE_SIZE_MAX) ?
-			       0 :
-			       -EPROTO;
+		return length == 0 && (message->size == MESSAGE_SIZE_FULL || message->size <= MESSAGE_SIZE_MAX)
+			       ? 0
+			       : -EPROTO;
 	}
-	if (value <= VALUE_BASE || value >= VALUE_BASE + MESSAGE_TYPE_END ||
-	    value == VALUE_BASE + MESSAGE_DELIVERED || length < MESSAGE_HEADER)
+	if (value <= VALUE_BASE || value >= VALUE_BASE + MESSAGE_TYPE_END || value == VALUE_BASE + MESSAGE_DELIVERED ||
+	    length < MESSAGE_HEADER)
 		return -EPROTO;
 	message->type = (enum message_type)(value - VALUE_BASE);
 	message->comm = get_u32(bytes);

@@ -145,8 +145,7 @@ struct net_v12_properties {
 	enum net_result (*closeListen)(void *listener); \
 	enum net_result (*getDeviceMr)(void *comm, void *memory, void **device_memory); \
 	enum net_result (*irecvConsumed)(void *comm, int n, void *request)
-#define NET_FUNCTION_ACCEPT \
-	enum net_result (*accept)(void *listener, void **comm, struct net_device_handle **device)
+#define NET_FUNCTION_ACCEPT enum net_result (*accept)(void *listener, void **comm, struct net_device_handle **device)
 
 struct net_v8 {
 	const char *name;

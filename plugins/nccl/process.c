@@ -58,8 +58,8 @@ static void log_start(void)
 	for (int i = 0; i < plugin.device_count; i++)
 		plugin_info("%s %s, %d Mbit/s", plugin.devices[i].name, plugin.devices[i].address,
 			    plugin.devices[i].speed);
-	plugin_info("Peerlane %s, fabric %s, %u copy threads", pl_version(),
-		    options->fabric ? options->fabric : "auto", plugin.settings.copy_threads);
+	plugin_info("Peerlane %s, fabric %s, %u copy threads", pl_version(), options->fabric ? options->fabric : "auto",
+		    plugin.settings.copy_threads);
 	if (!options->key)
 		plugin_warn("any process that reaches this host's ports can connect: set PEERLANE_KEY_FILE to a file "
 			    "with a key, the same on all hosts");

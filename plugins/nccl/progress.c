@@ -53,7 +53,8 @@ static void take_notification(struct plugin_link *link, struct pl_completion *co
 
 	if (link->state == LINK_UP) {
 		if (message_decode(completion->value, completion->data, completion->data_length, &message) < 0)
-			link_lost(link, "the other end sent an unknown message; it may have another version of the plugin");
+			link_lost(link,
+				  "the other end sent an unknown message; it may have another version of the plugin");
 		else
 			message_handle(link, &message);
 	}

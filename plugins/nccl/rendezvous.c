@@ -79,8 +79,7 @@ void listener_free(struct plugin_listener *listener)
 		struct greeting *greeting = pl_list_first(&listener->greetings, struct greeting, link);
 
 		if (greeting->from)
-			link_send(greeting->from,
-				  &(struct message){ .type = MESSAGE_REFUSED, .comm = greeting->comm });
+			link_send(greeting->from, &(struct message){ .type = MESSAGE_REFUSED, .comm = greeting->comm });
 		greeting_free(listener, greeting);
 	}
 	pl_list_remove(&listener->link);

@@ -43,9 +43,9 @@ struct plugin_link {
 	struct pl_list link; /* of the plugin */
 	struct pl_list comms;
 	enum link_state state;
-	bool self;     /* both ends are this process: no peer */
-	bool incoming; /* the other end connected */
-	bool local;    /* this process's threads copy the bytes of pl_write() */
+	bool self;             /* both ends are this process: no peer */
+	bool incoming;         /* the other end connected */
+	bool local;            /* this process's threads copy the bytes of pl_write() */
 	uint8_t id[ID_LENGTH]; /* of the other process, if this end connected */
 	char address[80];
 	struct pl_peer *peer; /* NULL: none yet, or closed */
@@ -87,7 +87,7 @@ struct plugin_memory {
 
 /* Memory of the other end, to which this end sends. */
 struct plugin_remote {
-	struct pl_list link; /* of the comm */
+	struct pl_list link;      /* of the comm */
 	struct plugin_comm *comm; /* NULL: closed while the import runs */
 	uint32_t id;
 	uint64_t length;
@@ -128,8 +128,8 @@ struct posted_receive {
 enum comm_state { COMM_NEW, COMM_GREETED, COMM_READY, COMM_FAILED };
 
 struct plugin_comm {
-	struct pl_list link;   /* of the link */
-	struct pl_list owned;  /* of the owner */
+	struct pl_list link;  /* of the link */
+	struct pl_list owned; /* of the owner */
 	struct plugin_link *at;
 	enum comm_state state;
 	enum net_result failure;
@@ -138,7 +138,7 @@ struct plugin_comm {
 	uint32_t id, remote_id;
 	uint64_t nonce; /* of a pending connection */
 	uint64_t begun; /* time of the first plugin_connect() */
-	uint64_t next; /* number of the next request */
+	uint64_t next;  /* number of the next request */
 	uint32_t next_memory, remote_count;
 	struct pl_list memory, remotes;
 	struct plugin_request requests[SLOTS];

@@ -61,8 +61,7 @@ _Static_assert(NET_REQUESTS_MAX == NCCL_NET_MAX_REQUESTS, "number of requests");
 _Static_assert(NET_POINTER_HOST == NCCL_PTR_HOST && NET_POINTER_CUDA == NCCL_PTR_CUDA &&
 		       NET_POINTER_DMABUF == NCCL_PTR_DMABUF,
 	       "kinds of memory");
-_Static_assert((int)NET_REMOTE_ERROR == (int)ncclRemoteError &&
-		       (int)NET_SYSTEM_ERROR == (int)ncclSystemError,
+_Static_assert((int)NET_REMOTE_ERROR == (int)ncclRemoteError && (int)NET_SYSTEM_ERROR == (int)ncclSystemError,
 	       "results");
 _Static_assert((int)NET_LOG_WARN == (int)NCCL_LOG_WARN && (int)NET_LOG_INFO == (int)NCCL_LOG_INFO, "levels of the log");
 

@@ -210,8 +210,7 @@ enum net_result driver_send(struct driver *driver, void *comm, void *data, size_
 	}
 }
 
-enum net_result driver_receive(struct driver *driver, void *comm, void *data, size_t size, void *memory,
-			       void **request)
+enum net_result driver_receive(struct driver *driver, void *comm, void *data, size_t size, void *memory, void **request)
 {
 	int small = (int)size, tag = 7;
 

@@ -417,8 +417,7 @@ static void stopped_receiver(struct end *end)
 
 	end_open(end, false);
 	for (unsigned i = 0; i < STOPPED_MESSAGES; i++)
-		requests[i] =
-			driver_must_receive(&end->driver, end->comm, end->data + i * MIDDLE, MIDDLE, end->memory);
+		requests[i] = driver_must_receive(&end->driver, end->comm, end->data + i * MIDDLE, MIDDLE, end->memory);
 	end_meet(end);
 	for (unsigned i = 0; i < STOPPED_MESSAGES; i++) {
 		check_number(driver_finish(&end->driver, requests[i]), MIDDLE);
@@ -446,8 +445,7 @@ static void case_receiver_stopped(void *fabric)
 	process_stop(end.other);
 	for (unsigned i = 1; i < STOPPED_MESSAGES; i++) {
 		content_fill(end.data + i * MIDDLE, MIDDLE, i);
-		requests[i] =
-			driver_must_send(&end.driver, end.comm, end.data + i * MIDDLE, MIDDLE, end.memory);
+		requests[i] = driver_must_send(&end.driver, end.comm, end.data + i * MIDDLE, MIDDLE, end.memory);
 	}
 	until = clock_now() + 2000000000ull;
 	while (clock_now() < until) {
@@ -788,7 +786,9 @@ static void case_without_key(void *fabric)
 		{ "sender_killed_" fabric, case_sender_killed, fabric, 40 }, \
 		{ "receiver_stopped_" fabric, case_receiver_stopped, fabric, 60 }, \
 		{ "abort_" fabric, case_abort, fabric, 40 }, { "stranger_" fabric, case_stranger, fabric, 40 }, \
-		{ "hostile_" fabric, case_hostile, fabric, 60 }
+	{ \
+		"hostile_" fabric, case_hostile, fabric, 60 \
+	}
 
 int main(void)
 {

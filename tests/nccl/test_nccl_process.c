@@ -80,7 +80,9 @@ static void line_move(struct line *line, size_t size, size_t room, unsigned numb
 		check(line->to[at] == 0);
 }
 
-static const size_t sizes[] = { 0, 1, 8, 127, 992, 993, 4096, 16384, 16385, 65536, 65544, 262144, 262145, MIDDLE, LENGTH };
+static const size_t sizes[] = {
+	0, 1, 8, 127, 992, 993, 4096, 16384, 16385, 65536, 65544, 262144, 262145, MIDDLE, LENGTH
+};
 
 static void case_versions(void *argument)
 {
@@ -161,8 +163,8 @@ static void case_many_requests(void *argument)
 		unsigned before = receive_done + send_done;
 
 		while (posted < COUNT) {
-			check_number(driver_receive(&driver, line.receiver, line.to + posted * size, size, line.to_memory,
-						    &receives[posted]),
+			check_number(driver_receive(&driver, line.receiver, line.to + posted * size, size,
+						    line.to_memory, &receives[posted]),
 				     NET_SUCCESS);
 			if (!receives[posted])
 				break;
@@ -420,12 +422,16 @@ static void case_closed_end(void *argument)
 	check_number(driver_wait_failure(&driver, request), NET_REMOTE_ERROR);
 	driver_deregister(&driver, line.receiver, line.to_memory);
 	driver_close_receive(&driver, line.receiver);
+	free(line.from);
+	free(line.to);
 	line_open(&line, &driver, LENGTH);
 	driver_deregister(&driver, line.receiver, line.to_memory);
 	driver_close_receive(&driver, line.receiver);
 	check_number(driver_send(&driver, line.sender, line.from, 100, line.from_memory, &request), NET_REMOTE_ERROR);
 	driver_deregister(&driver, line.sender, line.from_memory);
 	driver_close_send(&driver, line.sender);
+	free(line.from);
+	free(line.to);
 	driver_close(&driver);
 }
 
