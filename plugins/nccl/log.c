@@ -12,7 +12,8 @@ static void write_line(enum net_log_level level, unsigned long flags, const char
 	if (!plugin.log)
 		return;
 	vsnprintf(line, sizeof(line), format, arguments);
-	plugin.log(level, flags, __FILE__, 0, "NET/Peerlane : %s", line);
+	/* NCCL shows a name and a line in front of warnings. */
+	plugin.log(level, flags, "peerlane", 0, "NET/Peerlane : %s", line);
 }
 
 void plugin_warn(const char *format, ...)

@@ -39,9 +39,9 @@ def settings(plugin):
     return [
         ('sockets', 'Socket', SOCKETS),
         ('sockets 4x4', 'Socket', SOCKETS | TUNED),
-        ('sockets 4x4, 4 channels', 'Socket', SOCKETS | TUNED | CHANNELS),
         ('peerlane', 'Peerlane', peerlane),
         ('peerlane tcp', 'Peerlane', peerlane | {'PEERLANE_FABRIC': 'tcp'}),
+        ('sockets 4x4, 4 channels', 'Socket', SOCKETS | TUNED | CHANNELS),
         ('peerlane, 4 channels', 'Peerlane', peerlane | CHANNELS),
         ('peerlane tcp, 4 channels', 'Peerlane', peerlane | CHANNELS | {'PEERLANE_FABRIC': 'tcp'}),
     ]
