@@ -69,14 +69,20 @@ enum card_fault {
 	CARD_EVENTS,       /* asynchronous events */
 	CARD_NO_SRQ,       /* a shared receive queue that cannot be made: ENOMEM */
 	CARD_BAD_READS,    /* reads that fail with a local error of the queue pair */
+	CARD_UNDELIVERED,  /* requests that do not arrive: the requester gives up */
+	CARD_UNANSWERED,   /* a request and all behind it are done, but no acknowledgement comes back */
 	CARD_FAULTS
 };
+
+#define CARD_OPCODES (IBV_WR_BIND_MW + 1)
 
 /* What the card did; tests read it. */
 struct card_counts {
 	unsigned contexts, pds, mrs, mws, cqs, channels, srqs, qps; /* live objects */
 	unsigned connects; /* pairs of connected queue pairs, made so far */
 	unsigned posts, refused, made_qps;
+	unsigned requests[CARD_OPCODES];  /* posts of each enum ibv_wr_opcode */
+	uint64_t immediate_bytes;         /* bytes of the writes with immediate data among them */
 	unsigned completion_events;
 	unsigned receiver_waits; /* requests that found no receive, once for each attempt */
 	uint64_t locked;         /* bytes of live regions, without dma-bufs */
@@ -166,6 +172,8 @@ struct card_qp {
 	uint32_t peer; /* number of the connected queue pair; 0: none */
 	struct card_request **ring;
 	uint64_t head, tail, retired;
+	uint64_t executed; /* unanswered: requests up to this number are done */
+	bool unanswered;   /* no acknowledgement comes back */
 	unsigned size, max_sge, max_inline;
 	struct card_receives receives;
 	uint32_t send_psn, receive_psn;
@@ -180,10 +188,12 @@ struct card_qp {
 
 extern pthread_mutex_t card_lock;
 extern struct card_counts card_counts;
-/* counts.c: the counts, for programs that use the card */
+/* counts.c: for programs that use the card */
 struct card_counts card_counts_now(void);
 /* A function of the card, for tests only. */
 void *card_function(const char *name);
+/* Makes a fault happen at the next chance, once. */
+void card_fault_next(enum card_fault fault);
 
 /* characters.c, mood.c */
 const struct card_character *card_character(void);

@@ -182,6 +182,8 @@ static int status_by_chance(void)
 		IBV_WC_FATAL_ERR,      IBV_WC_RESP_TIMEOUT_ERR, IBV_WC_GENERAL_ERR,      IBV_WC_WR_FLUSH_ERR,
 	};
 
+	if (card_happens(CARD_UNDELIVERED))
+		return IBV_WC_RETRY_EXC_ERR;
 	return card_happens(CARD_STATUS) ? (int)statuses[card_random(sizeof(statuses) / sizeof(statuses[0]))]
 					 : IBV_WC_SUCCESS;
 }
@@ -271,27 +273,83 @@ static void pump_later(void *argument)
 	card_pump(argument);
 }
 
+static void pump_at_wake(struct card_qp *qp)
+{
+	uint64_t now = card_now();
+
+	card_after(qp->wake > now ? qp->wake - now : 0, pump_later, qp);
+}
+
+/* Ends the first request. */
+static void finish_first(struct card_qp *qp, int status)
+{
+	struct card_request *request = qp->ring[qp->tail++ % qp->size];
+	struct ibv_wc wc = { .wr_id = request->wr.wr_id,
+			     .status = (enum ibv_wc_status)status,
+			     .opcode = opcode_of(request->wr.opcode),
+			     .vendor_err = status ? 0x88 : 0,
+			     .byte_len = request->length,
+			     .qp_num = qp->base.qp_num };
+
+	if (status || request->signaled)
+		card_complete(qp->base.send_cq, &wc, qp->tail);
+	if (status && qp->base.state != IBV_QPS_ERR)
+		card_qp_fail(qp);
+}
+
+/* -- lost acknowledgements ------------------------------------------------------------------------- */
+
+static void give_up(void *argument)
+{
+	struct card_qp *qp = argument;
+
+	if (qp->unanswered && qp->base.state != IBV_QPS_ERR)
+		finish_first(qp, IBV_WC_RETRY_EXC_ERR);
+}
+
+static bool is_local(const struct card_request *request)
+{
+	return request->wr.opcode == IBV_WR_BIND_MW;
+}
+
+static void begin_unanswered(struct card_qp *qp)
+{
+	qp->unanswered = true;
+	qp->executed = qp->tail + 1;
+	card_after(CARD_RETRY_TIME, give_up, qp);
+}
+
+/* Runs requests whose completions never come. A request that fails at the responder ends that. */
+static void run_unanswered(struct card_qp *qp)
+{
+	while (qp->executed != qp->head && (!qp->wake || card_now() >= qp->wake)) {
+		int status;
+
+		qp->wake = 0;
+		status = execute(qp, qp->ring[qp->executed % qp->size]);
+		if (status == WAIT)
+			pump_at_wake(qp);
+		if (status)
+			break;
+		qp->executed++;
+	}
+}
+
 /* Runs the first request. Returns false if it must wait. */
 static bool run_first(struct card_qp *qp)
 {
 	struct card_request *request = qp->ring[qp->tail % qp->size];
 	int status = execute(qp, request);
-	struct ibv_wc wc = { .wr_id = request->wr.wr_id, .qp_num = qp->base.qp_num, .byte_len = request->length };
 
 	if (status == WAIT) {
-		uint64_t now = card_now();
-
-		card_after(qp->wake > now ? qp->wake - now : 0, pump_later, qp);
+		pump_at_wake(qp);
 		return false;
 	}
-	qp->tail++;
-	wc.status = (enum ibv_wc_status)status;
-	wc.opcode = opcode_of(request->wr.opcode);
-	wc.vendor_err = status ? 0x88 : 0;
-	if (status || request->signaled)
-		card_complete(qp->base.send_cq, &wc, qp->tail);
-	if (status && qp->base.state != IBV_QPS_ERR)
-		card_qp_fail(qp);
+	if (status == IBV_WC_SUCCESS && !qp->loopback && !is_local(request) && card_happens(CARD_UNANSWERED)) {
+		begin_unanswered(qp);
+		return false;
+	}
+	finish_first(qp, status);
 	return true;
 }
 
@@ -300,12 +358,16 @@ void card_pump(struct card_qp *qp)
 	if (qp->pumping)
 		return;
 	qp->pumping = true;
-	if (qp->base.state == IBV_QPS_ERR)
+	if (qp->base.state == IBV_QPS_ERR) {
 		qp->wake = 0;
-	while (qp->tail != qp->head && (!qp->wake || card_now() >= qp->wake)) {
+		qp->unanswered = false;
+	}
+	while (!qp->unanswered && qp->tail != qp->head && (!qp->wake || card_now() >= qp->wake)) {
 		qp->wake = 0;
 		if (!run_first(qp))
 			break;
 	}
+	if (qp->unanswered)
+		run_unanswered(qp);
 	qp->pumping = false;
 }

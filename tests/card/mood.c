@@ -20,7 +20,8 @@ static const char *const names[CARD_FAULTS] = {
 	[CARD_STALE] = "stale",           [CARD_WRONG_NUMBER] = "wrong-number",
 	[CARD_STATUS] = "status",         [CARD_REFUSE] = "refuse",
 	[CARD_EVENTS] = "events",         [CARD_BAD_READS] = "bad-reads",
-	[CARD_NO_SRQ] = "no-srq",
+	[CARD_NO_SRQ] = "no-srq",         [CARD_UNDELIVERED] = "undelivered",
+	[CARD_UNANSWERED] = "unanswered",
 };
 
 static struct {
@@ -28,6 +29,7 @@ static struct {
 	uint32_t chances[CARD_FAULTS];
 	unsigned most;
 	uint64_t state;
+	bool next[CARD_FAULTS]; /* happens at the next chance */
 } mood = { .once = PTHREAD_ONCE_INIT };
 
 static void mood_add(const char *text, size_t length)
@@ -72,8 +74,20 @@ uint32_t card_random(uint32_t below)
 bool card_happens(enum card_fault fault)
 {
 	pthread_once(&mood.once, mood_read);
+	if (mood.next[fault]) {
+		mood.next[fault] = false;
+		card_counts.faults[fault]++;
+		return true;
+	}
 	if (!mood.chances[fault] || card_counts.faults[fault] >= mood.most || card_random(CERTAIN) >= mood.chances[fault])
 		return false;
 	card_counts.faults[fault]++;
 	return true;
+}
+
+void standin_card_fault(enum card_fault fault)
+{
+	pthread_mutex_lock(&card_lock);
+	mood.next[fault] = true;
+	pthread_mutex_unlock(&card_lock);
 }

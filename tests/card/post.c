@@ -78,6 +78,15 @@ static void count_bytes(const struct card_qp *qp, const struct ibv_send_wr *wr)
 		*moved += wr->sg_list[i].length;
 }
 
+static void count_post(const struct ibv_send_wr *wr)
+{
+	card_counts.posts++;
+	if ((unsigned)wr->opcode < CARD_OPCODES)
+		card_counts.requests[wr->opcode]++;
+	for (int i = 0; wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && i < wr->num_sge; i++)
+		card_counts.immediate_bytes += wr->sg_list[i].length;
+}
+
 int card_post(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct card_qp *qp = (struct card_qp *)base;
@@ -90,7 +99,7 @@ int card_post(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **
 		if (rc)
 			break;
 		request_take(qp, wr);
-		card_counts.posts++;
+		count_post(wr);
 		count_bytes(qp, wr);
 	}
 	if (rc) {

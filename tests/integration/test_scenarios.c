@@ -3,10 +3,11 @@
  * Runs the scenarios over a fabric in several settings, each in a process of its own.
  *
  *   test_scenarios [--fabric NAME] [--host ADDRESS] [--memory KIND] [--one-sided] [--slow] [--allocated]
- *                  [--narrow] [--setting NAME] [--here] [--list] [PATTERN]
+ *                  [--narrow] [--rails N] [--setting NAME] [--here] [--list] [PATTERN]
  *
  * --allocated makes the library allocate the shared memory.
  * --narrow makes peers access grants through memory windows, if the device has them.
+ * --rails allows peers so many rails, over the same device if there are no more.
  * --memory places the buffers in GPU memory: alloc, pool or mapped (support/gpu.h); skipped without a GPU.
  * --here runs scenarios in this process, for a debugger or valgrind; the first failure ends it.
  * PATTERN selects scenarios by fnmatch(3).
@@ -100,7 +101,7 @@ static bool named(const struct selection *selection, const char *name)
 {
 	char **at = selection->patterns;
 
-	while (*at && fnmatch(*at, name, 0))
+	while (*at && fnmatch(*at, name, FNM_EXTMATCH))
 		at++;
 	return *at || !*selection->patterns;
 }
@@ -168,6 +169,7 @@ static int parse(int argc, char **argv, struct selection *selection)
 		{ "memory", required_argument, NULL, 'g' },
 		{ "narrow", no_argument, NULL, 'n' },
 		{ "poll", no_argument, NULL, 'p' },
+		{ "rails", required_argument, NULL, 'r' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int option;
@@ -200,6 +202,9 @@ static int parse(int argc, char **argv, struct selection *selection)
 			break;
 		case 'p':
 			poll_time = 20000;
+			break;
+		case 'r':
+			rail_limit = (unsigned)strtoul(optarg, NULL, 10);
 			break;
 		case 'm':
 			buffers_allocated = true;

@@ -15,6 +15,7 @@ static bool is_loopback(const char *host)
 
 bool narrow_grants;
 uint64_t poll_time;
+unsigned rail_limit;
 
 struct pl_options setting_options(const struct setting *setting)
 {
@@ -27,6 +28,7 @@ struct pl_options setting_options(const struct setting *setting)
 	options.narrow_grants = narrow_grants ? PL_ON : PL_OFF;
 	options.connect_timeout = AMPLE_TIME;
 	options.poll_time = poll_time;
+	options.rails = rail_limit;
 	if (setting->key) {
 		options.key = test_key;
 		options.key_length = sizeof(test_key);

@@ -36,6 +36,8 @@ struct setting {
 extern bool narrow_grants;
 /* poll_time of all contexts; 0: the machine's default. */
 extern uint64_t poll_time;
+/* Most rails of each peer; 0: the library's default. */
+extern unsigned rail_limit;
 
 struct scenario_environment {
 	const struct setting *setting;
