@@ -53,6 +53,7 @@ static struct rig *rig_new(void)
 	rig->endpoint.base.peer = &rig->peer;
 	rig->endpoint.state = &rig->state;
 	rig->endpoint.rail_count = 1;
+	rig->endpoint.notified = (uint32_t)-VERBS_EARLY;
 	pl_list_init(&rig->endpoint.waiting);
 	pl_list_init(&rig->endpoint.spare);
 	rig->rail = &rig->endpoint.rails[0];
@@ -145,6 +146,21 @@ static void finish(struct rig *rig, struct verbs_work *work)
 	work->buffer = NULL;
 	verbs_work_free(&rig->endpoint, work);
 	rig_free(rig);
+}
+
+/* A notification that went with a write may be repeated, so few frames may follow it. */
+static void test_behind_notification(void **state)
+{
+	struct rig *rig = rig_new();
+	struct verbs_work *first;
+
+	(void)state;
+	rig->endpoint.sent = rig->endpoint.notified = 5;
+	for (unsigned i = 0; i < WORKS; i++)
+		add(rig, i, 8, false);
+	first = pack(rig);
+	assert_int_equal(waiting(rig), WORKS - VERBS_NOTIFY_PACK);
+	finish(rig, first);
 }
 
 static void test_copied(void **state)
@@ -335,6 +351,7 @@ static void test_fault(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_behind_notification),
 		cmocka_unit_test(test_copied),   cmocka_unit_test(test_room),       cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_gathered), cmocka_unit_test(test_few_pieces), cmocka_unit_test(test_back),
 		cmocka_unit_test(test_fault),

@@ -78,6 +78,7 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 		return pl_fail_memory(error, "connect");
 	endpoint->base.peer = peer;
 	endpoint->state = state;
+	endpoint->notified = (uint32_t)-VERBS_EARLY;
 	pl_timer_init(&endpoint->patience, nothing_followed);
 	pl_timer_init(&endpoint->parking, verbs_parking_ended);
 	pl_list_init(&endpoint->waiting);

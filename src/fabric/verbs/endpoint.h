@@ -63,6 +63,7 @@ struct verbs_endpoint {
 	struct pl_list early; /* frames that came early */
 	unsigned early_count;
 	uint32_t sent, received; /* numbers of the last frames */
+	uint32_t notified;       /* number of the last notification that went with a write */
 };
 
 static inline struct verbs_endpoint *verbs_endpoint_of(struct pl_endpoint *endpoint)
@@ -124,6 +125,10 @@ void verbs_unpack(struct pl_list *list);
 /* post.c */
 /* Posts waiting work while there is room. */
 void verbs_flush(struct verbs_endpoint *endpoint);
+/* Returns the rail of the numbered frames if it has room, else NULL. */
+struct verbs_rail *verbs_frame_rail(struct verbs_endpoint *endpoint);
+/* True if the rail has room, and both ends' devices reach the memory of a transfer. */
+bool verbs_rail_takes(const struct verbs_rail *rail, const struct verbs_work *work);
 
 /* True if no other work must be posted before. */
 static inline bool verbs_may_post_now(const struct verbs_endpoint *endpoint)
@@ -157,7 +162,22 @@ static inline void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs
 	}
 }
 
+/* behind.c: work behind the data of a write, which goes without waiting for that data's completions */
+enum verbs_behind { VERBS_BEHIND_GOES, VERBS_BEHIND_WAITS, VERBS_BEHIND_CHANGED };
+/* Lets the last request of a write notify, or an empty one behind it. Called when the write is posted. 0 or -ENOMEM. */
+int verbs_notify_behind(struct verbs_endpoint *endpoint, struct pl_operation *operation);
+/*
+ * Several rails: decides about the first waiting work, which notifies or reads back. GOES: its rail may be chosen.
+ * WAITS: a completion must come before. CHANGED: the list has other work now.
+ */
+enum verbs_behind verbs_behind_first(struct verbs_endpoint *endpoint, struct verbs_work *work);
+/* True if every rail that carried bytes of the operation can read back now what it wrote. */
+bool verbs_reads_back(const struct verbs_endpoint *endpoint, const struct pl_operation *operation);
+
 /* work.c */
+/* Takes work, and a pending count of its operation. NULL: no memory. */
+struct verbs_work *verbs_work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
+				  struct pl_operation *operation);
 void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *operation);
 /*
  * Takes a message, and a pending count of its operation, whose bytes the device reads from memory that the processor

@@ -74,7 +74,7 @@ struct verbs_rail {
 	struct pl_list held;      /* returned unfinished; must not be posted again yet */
 	uint16_t held_generation; /* generation under which the held work was posted */
 	unsigned posted_count, unsignaled, inline_max;
-	unsigned frames; /* numbered frames among posted and held work */
+	unsigned frames; /* frames and notifications with a number among posted and held work */
 	uint64_t posted_bytes;
 	struct {
 		enum ibv_wc_status status; /* status that ended the last connection; IBV_WC_SUCCESS: none */

@@ -36,6 +36,10 @@
 /* Bits of the value in a notification that comes with a write. The others hold the frame's number. */
 #define VERBS_NOTIFY_BITS 22
 #define VERBS_NOTIFY_MAX ((1u << VERBS_NOTIFY_BITS) - 1)
+/* Frames in one SEND behind such a notification: half of its numbers are more than the frames that a queue pair has. */
+#define VERBS_NOTIFY_PACK 4
+/* Most bytes of a write that carries its notification. Adaptive routing keeps a write with immediate data in order. */
+#define VERBS_NOTIFY_BYTES 8192u
 
 struct verbs_rail;
 
@@ -65,6 +69,7 @@ struct verbs_work {
 	bool staged;                 /* the bytes go through the buffer */
 	bool back;                   /* read that only flushes earlier writes */
 	bool notify;                 /* write that notifies; frame.offset has the value */
+	bool framed;                 /* write: goes over the rail of the frames, for the notification behind it */
 	bool counted;                /* has a frame number, frame.ack */
 	bool built;                  /* frame: built in the buffer */
 	bool bare;                   /* frame: without its header */
@@ -79,6 +84,8 @@ struct verbs_work {
 	bool first_only;             /* only the device of the lkey reaches the memory */
 	uint8_t choice;              /* write, read, atomic: its rails, in endpoint->choices */
 	struct verbs_rail *only;     /* for this rail only */
+	struct verbs_rail *behind;   /* back: rail of the writes that it flushes; NULL: not known yet */
+	uint16_t behind_generation;  /* and generation of their connection */
 	struct verbs_buffer *buffer; /* frame; the result of an atomic operation; staged bytes */
 	struct pl_region *region;    /* write, read; frame, if it is gathered */
 	unsigned segment;            /* `rest` only */
@@ -99,6 +106,12 @@ struct verbs_work {
 static inline bool verbs_unnumbered(const struct verbs_work *work)
 {
 	return work->kind == VERBS_FRAME && work->frame.type >= PL_FRAME_FENCE && work->frame.type <= PL_FRAME_KEY;
+}
+
+/* True if the work has a number among the frames of the peer: a frame, or a write that notifies. */
+static inline bool verbs_has_number(const struct verbs_work *work)
+{
+	return work->notify || (work->kind == VERBS_FRAME && !verbs_unnumbered(work));
 }
 
 #endif

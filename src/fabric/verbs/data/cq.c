@@ -128,7 +128,8 @@ static int early_frame(struct verbs_endpoint *endpoint, const struct pl_frame *f
 	if (!early)
 		return -ENOMEM;
 	early->frame = *frame;
-	memcpy(early->payload, payload, length);
+	if (length)
+		memcpy(early->payload, payload, length);
 	pl_list_append(&endpoint->early, &early->link);
 	endpoint->early_count++;
 	return 0;
@@ -216,20 +217,18 @@ static int verbs_take_frames(struct verbs_rail *rail, const struct ibv_wc *compl
 }
 
 /*
- * Takes a notification that came with a write, over the only rail, so after all earlier frames. Its number is
- * shortened, because the value needs the bits.
+ * Takes a notification that came with a write. Its number is shortened, because the value needs the bits: the full
+ * number is the one with these bits that is nearest to the last accepted number.
  */
 static int take_notification(struct verbs_rail *rail, uint32_t immediate)
 {
 	const uint32_t numbers = 1u << (32 - VERBS_NOTIFY_BITS);
-	struct verbs_endpoint *endpoint = rail->endpoint;
-	uint32_t ahead = ((immediate >> VERBS_NOTIFY_BITS) - endpoint->received) % numbers;
+	uint32_t received = rail->endpoint->received;
+	uint32_t ahead = ((immediate >> VERBS_NOTIFY_BITS) - received) % numbers;
 	struct pl_frame frame = { .type = PL_FRAME_NOTIFY, .offset = immediate & VERBS_NOTIFY_MAX };
 
-	/* The write was done a second time. */
-	if (ahead == 0 || ahead > numbers / 2)
-		return 0;
-	return ahead == 1 ? next_frame(endpoint, &frame, NULL) : -EPROTO;
+	frame.ack = received + ahead - (ahead > numbers / 2 ? numbers : 0);
+	return verbs_take_frame(rail, &frame, NULL);
 }
 
 static void broke_protocol(struct verbs_endpoint *endpoint, int rc)

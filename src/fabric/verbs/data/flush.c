@@ -131,7 +131,7 @@ int verbs_read_behind(struct verbs_endpoint *endpoint, struct pl_operation *oper
 {
 	struct need need;
 
-	if (endpoint->rail_count != 1 || operation->completion.kind != PL_KIND_WRITE ||
+	if (operation->completion.kind != PL_KIND_WRITE ||
 	    (!pl_visible_more(operation->attributes.visible) && !(operation->attributes.flags & PL_NOTIFY)) ||
 	    atomic_load(&operation->status))
 		return 0;
@@ -170,12 +170,6 @@ static int ask_owner(struct verbs_endpoint *endpoint, struct pl_operation *opera
 	return rc;
 }
 
-/* Returns the rail that carried all bytes, if it is still up. */
-static bool one_rail(const struct verbs_endpoint *endpoint, unsigned rails)
-{
-	return endpoint->rail_count == 1 && rails == 1;
-}
-
 static bool settle_there(struct verbs_endpoint *endpoint, struct pl_operation *operation)
 {
 	struct need need = need_of(operation);
@@ -185,7 +179,7 @@ static bool settle_there(struct verbs_endpoint *endpoint, struct pl_operation *o
 	if (!pl_visible_more(need.visible) || !operation->total)
 		return false;
 	atomic_store(&operation->pending, 1);
-	if (need.readable && !need.driver && one_rail(endpoint, atomic_load(&operation->rails))) {
+	if (need.readable && !need.driver && verbs_reads_back(endpoint, operation)) {
 		rc = read_back(endpoint, operation, need.visible);
 	} else if (endpoint->base.peer->flushes) {
 		rc = ask_owner(endpoint, operation, need.visible);

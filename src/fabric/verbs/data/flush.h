@@ -31,8 +31,8 @@ struct verbs_settling {
 /* pl_fabric_ops.settle */
 bool verbs_settle(struct pl_endpoint *base, struct pl_operation *operation);
 /*
- * Posts a read behind a write at once if that read will make the write visible, which saves a round trip. With several
- * rails the rail of the write is not known yet. Called when the write is posted.
+ * Posts a read behind a write at once if that read will make the write visible, which saves a round trip. Called when
+ * the write is posted.
  */
 int verbs_read_behind(struct verbs_endpoint *endpoint, struct pl_operation *operation);
 /* True if the operation needs a flush after the acknowledgement of its writes. */

@@ -34,11 +34,23 @@ bool verbs_packs(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 	       next_of(endpoint, work, PL_FRAME_HEADER + pl_frame_payload(&work->frame));
 }
 
+/*
+ * Returns the most frames of one SEND. A notification that went with a write has 10 bits of its number, so if it is
+ * repeated the receiver must not have taken 512 later frames.
+ */
+static unsigned pack_limit(const struct verbs_endpoint *endpoint)
+{
+	return endpoint->sent - endpoint->notified < VERBS_EARLY ? VERBS_NOTIFY_PACK : VERBS_PACK;
+}
+
+_Static_assert(VERBS_SEND_DEPTH * VERBS_NOTIFY_PACK <= 1u << (31 - VERBS_NOTIFY_BITS), "the numbers suffice");
+
 static void pack_copied(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
+	unsigned most = pack_limit(endpoint);
 	struct verbs_work *next;
 
-	for (unsigned count = 1; count < VERBS_PACK && (next = next_of(endpoint, work, work->length)); count++) {
+	for (unsigned count = 1; count < most && (next = next_of(endpoint, work, work->length)); count++) {
 		struct pl_operation *operation = next->operation;
 
 		pl_list_remove(&next->link);
@@ -53,8 +65,8 @@ static void pack_copied(struct verbs_endpoint *endpoint, struct verbs_work *work
 /* The headers are in the buffer, one behind the other. */
 static void pack_gathered(struct verbs_rail *rail, struct verbs_work *work)
 {
-	unsigned most = PL_MIN(VERBS_PIECES, (unsigned)rail->device->attributes.max_sge) / 2;
 	struct verbs_endpoint *endpoint = rail->endpoint;
+	unsigned most = PL_MIN(pack_limit(endpoint), PL_MIN(VERBS_PIECES, (unsigned)rail->device->attributes.max_sge) / 2);
 	struct verbs_work *last = work, *next;
 
 	for (unsigned count = 1; count < most && (next = next_of(endpoint, work, work->length)); count++) {

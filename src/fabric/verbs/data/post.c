@@ -52,7 +52,7 @@ static int copy_out_staged(struct verbs_work *work, struct pl_error *error)
 /* -- choice of a rail ----------------------------------------------------------------------------- */
 
 /* Numbered frames stay on one rail while it is up. Another rail takes over once no older frame is pending elsewhere. */
-static struct verbs_rail *frame_rail(struct verbs_endpoint *endpoint)
+struct verbs_rail *verbs_frame_rail(struct verbs_endpoint *endpoint)
 {
 	struct verbs_rail *framer = endpoint->framer;
 
@@ -73,6 +73,11 @@ static bool takes(const struct verbs_rail *rail, const struct verbs_work *work, 
 {
 	return live & 1u << rail->index && verbs_usable(rail) &&
 	       (!work->first_only || rail->device == work->lkey_device) && verbs_reaches(work->target, rail->index);
+}
+
+bool verbs_rail_takes(const struct verbs_rail *rail, const struct verbs_work *work)
+{
+	return takes(rail, work, verbs_live_rails(rail->endpoint, work->choice, work->target));
 }
 
 /*
@@ -114,16 +119,31 @@ static struct verbs_rail *atomic_rail(struct verbs_endpoint *endpoint, const str
 	return first && verbs_usable(first) ? first : NULL;
 }
 
+/* Returns the rail of the frames for data whose notification follows: the order of one queue pair is enough then. */
+static struct verbs_rail *framed_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
+{
+	struct verbs_rail *framer = verbs_frame_rail(endpoint);
+
+	/* A full queue has room soon. */
+	if (!framer && endpoint->framer && endpoint->framer->link == VERBS_UP)
+		return NULL;
+	return framer && verbs_rail_takes(framer, work) ? framer : transfer_rail(endpoint, work);
+}
+
 struct verbs_rail *verbs_choose_of_many(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
 	if (work->only)
 		return verbs_usable(work->only) ? work->only : NULL;
+	if (work->behind)
+		return verbs_usable(work->behind) ? work->behind : NULL;
 	if (work->kind == VERBS_ATOMIC)
 		return atomic_rail(endpoint, work);
-	if (work->kind != VERBS_FRAME)
+	if (work->framed)
+		return framed_rail(endpoint, work);
+	if (work->kind != VERBS_FRAME && !work->notify)
 		return transfer_rail(endpoint, work);
-	if (!verbs_unnumbered(work))
-		return frame_rail(endpoint);
+	if (verbs_has_number(work))
+		return verbs_frame_rail(endpoint);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		if (verbs_usable(&endpoint->rails[i]))
 			return &endpoint->rails[i];
@@ -251,6 +271,12 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		end_waiting_work(endpoint, work, &error);
 		return true;
 	}
+	if ((work->notify || work->back) && endpoint->rail_count > 1) {
+		enum verbs_behind behind = verbs_behind_first(endpoint, work);
+
+		if (behind != VERBS_BEHIND_GOES)
+			return behind == VERBS_BEHIND_CHANGED;
+	}
 	rail = verbs_choose_rail(endpoint, work);
 	if (!rail && await_rail(endpoint, work))
 		return true;
@@ -298,7 +324,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	if (work->kind == VERBS_FRAME)
 		build_request(rail, work);
 	if (work->notify && !work->counted) {
-		work->frame.ack = ++endpoint->sent;
+		work->frame.ack = endpoint->notified = ++endpoint->sent;
 		work->counted = true;
 	}
 	add_to_batch(batch, rail, work);

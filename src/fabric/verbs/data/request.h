@@ -288,7 +288,7 @@ PL_ALWAYS_INLINE void verbs_account(struct verbs_rail *rail, const struct verbs_
 	rail->endpoint->latest = rail;
 	rail->posted_count++;
 	rail->posted_bytes += work->length;
-	rail->frames += work->kind == VERBS_FRAME && !verbs_unnumbered(work);
+	rail->frames += verbs_has_number(work);
 	rail->queue->posted++;
 	if (pl_list_empty(&rail->watch.link))
 		verbs_watch_begin(rail);
@@ -309,7 +309,7 @@ PL_ALWAYS_INLINE void verbs_unaccount(struct verbs_rail *rail, const struct verb
 {
 	rail->posted_count--;
 	rail->posted_bytes -= work->length;
-	rail->frames -= work->kind == VERBS_FRAME && !verbs_unnumbered(work);
+	rail->frames -= verbs_has_number(work);
 	rail->queue->posted--;
 }
 

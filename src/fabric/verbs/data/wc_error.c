@@ -153,8 +153,11 @@ static void work_back(struct verbs_rail *rail, struct verbs_work *work, const st
 			"read the word to see whether it was done", "the connection broke before the answer came");
 		if (operation)
 			pl_operation_fail(operation, -ECONNRESET, &error);
-	} else if (operation || (work->kind == VERBS_FRAME && !verbs_unnumbered(work))) {
-		rail->frames += work->kind == VERBS_FRAME;
+	} else if (work->back && rail->endpoint->rail_count > 1) {
+		/* The writes before it may be repeated on another rail. */
+		operation->settled = false;
+	} else if (operation || verbs_has_number(work)) {
+		rail->frames += verbs_has_number(work);
 		rail->held_generation = rail->generation;
 		pl_list_append(&rail->held, &work->link);
 		if (own)

@@ -19,8 +19,8 @@ static const char reason_near[] =
 static const char reason_far[] =
 	"verbs: a network card reads and writes the region itself, from afar, as the nearest ones are not connected";
 
-static struct verbs_work *work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
-				   struct pl_operation *operation)
+struct verbs_work *verbs_work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
+				  struct pl_operation *operation)
 {
 	struct verbs_work *work = verbs_work_take(endpoint, kind, operation);
 
@@ -53,7 +53,7 @@ bool verbs_work_skip(struct verbs_work *work)
 
 void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length)
 {
-	struct verbs_work *rest = work_new(endpoint, work->kind, work->operation);
+	struct verbs_work *rest = verbs_work_new(endpoint, work->kind, work->operation);
 
 	/* The last work keeps its length. */
 	if (!rest)
@@ -68,6 +68,7 @@ void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, ui
 	rest->choice = work->choice;
 	rest->first_only = work->first_only;
 	rest->remote = work->remote + length;
+	rest->framed = work->framed;
 	if (work->notify) {
 		rest->notify = true;
 		rest->counted = work->counted;
@@ -186,7 +187,7 @@ static int add_chunk(struct verbs_endpoint *endpoint, struct pl_list *before, st
 		     const struct pl_segment *segment, struct verbs_remote_key *target, const struct local *local,
 		     uint64_t at, uint32_t length)
 {
-	struct verbs_work *work = work_new(endpoint, verbs_kind_of(operation), operation);
+	struct verbs_work *work = verbs_work_new(endpoint, verbs_kind_of(operation), operation);
 
 	if (!work)
 		return -ENOMEM;
@@ -267,7 +268,7 @@ static int add_segments(struct verbs_endpoint *endpoint, struct pl_list *before,
 /* Work that stands for the chunks that are left, so that an operation of many chunks needs memory for few. */
 static int add_rest(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct position *position)
 {
-	struct verbs_work *work = work_new(endpoint, verbs_kind_of(operation), operation);
+	struct verbs_work *work = verbs_work_new(endpoint, verbs_kind_of(operation), operation);
 
 	if (!work)
 		return -ENOMEM;
@@ -301,7 +302,7 @@ void verbs_work_expand(struct verbs_endpoint *endpoint, struct verbs_work *rest)
 int verbs_post_back(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment)
 {
 	struct verbs_remote_key *target = verbs_remote_key_of(segment->remote, endpoint);
-	struct verbs_work *work = target ? work_new(endpoint, VERBS_READ, operation) : NULL;
+	struct verbs_work *work = target ? verbs_work_new(endpoint, VERBS_READ, operation) : NULL;
 
 	if (!work)
 		return -ENOMEM;
@@ -347,7 +348,7 @@ static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *oper
 		fail_transfer(operation, address % 8 ? PL_WIRE_MISALIGNED : PL_WIRE_UNKNOWN_KEY);
 		return 0;
 	}
-	work = work_new(endpoint, VERBS_ATOMIC, operation);
+	work = verbs_work_new(endpoint, VERBS_ATOMIC, operation);
 	if (!work)
 		return -ENOMEM;
 	work->target = target;
@@ -355,27 +356,6 @@ static int add_atomic(struct verbs_endpoint *endpoint, struct pl_operation *oper
 	work->remote = address;
 	pl_list_append(&endpoint->waiting, &work->link);
 	return 0;
-}
-
-/*
- * The last request of a write carries the notification, which saves a message: it consumes a receive at the peer, and
- * comes after the bytes (InfiniBand, o9-20). With several rails the last request is not known.
- */
-static void notify_with(struct verbs_endpoint *endpoint, struct pl_operation *operation)
-{
-	struct verbs_work *last;
-
-	if (!(operation->attributes.flags & PL_NOTIFY) || operation->settled || endpoint->rail_count != 1 ||
-	    operation->attributes.notify > VERBS_NOTIFY_MAX || operation->attributes.notify_length ||
-	    pl_list_empty(&endpoint->waiting) || atomic_load(&operation->status) || verbs_needs_more(operation))
-		return;
-	last = pl_list_entry(endpoint->waiting.prev, struct verbs_work, link);
-	if (last->operation != operation || last->kind != VERBS_WRITE || last->rest ||
-	    !pl_message_take_turn(endpoint->base.peer))
-		return;
-	operation->attributes.flags &= ~(unsigned)PL_NOTIFY;
-	last->notify = true;
-	last->frame = (struct pl_frame){ .type = PL_FRAME_NOTIFY, .offset = operation->attributes.notify };
 }
 
 void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *operation)
@@ -395,7 +375,7 @@ void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *oper
 	if (rc == 0 && transfer)
 		rc = verbs_read_behind(endpoint, operation);
 	if (rc == 0 && transfer)
-		notify_with(endpoint, operation);
+		rc = verbs_notify_behind(endpoint, operation);
 	if (rc < 0) {
 		pl_fail_memory(&error, "post");
 		pl_operation_fail(operation, rc, &error);
@@ -477,7 +457,7 @@ void verbs_message_wait(struct verbs_endpoint *endpoint, struct verbs_work *work
 
 struct verbs_work *verbs_work_only(struct verbs_rail *rail, enum verbs_work_kind kind)
 {
-	struct verbs_work *work = work_new(rail->endpoint, kind, NULL);
+	struct verbs_work *work = verbs_work_new(rail->endpoint, kind, NULL);
 
 	if (work)
 		work->only = rail;
@@ -486,7 +466,7 @@ struct verbs_work *verbs_work_only(struct verbs_rail *rail, enum verbs_work_kind
 
 void verbs_message_first(struct verbs_endpoint *endpoint, const struct pl_frame *frame)
 {
-	struct verbs_work *work = work_new(endpoint, VERBS_FRAME, NULL);
+	struct verbs_work *work = verbs_work_new(endpoint, VERBS_FRAME, NULL);
 
 	/* Without memory the next failure, or a deadline, asks or answers again. */
 	if (!work)

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Writes that notify or read back, over one rail and several: the requests that they cost, and the order that they
+ * promise. Each case has a process of its own, because the card reads its variables once.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "card/card.h"
+#include "support/cases.h"
+#include "support/gpu.h"
+#include "support/gpu_standin.h"
+#include "support/pair.h"
+
+#define LIMIT 20 /* seconds, times slowness() */
+#define SMALL 4096u
+#define LARGE (64u << 10)
+#define DIVIDED (1u << 20)
+
+static const struct setting setting = {
+	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
+};
+
+/* -- requests of one write ------------------------------------------------------------------------ */
+
+/* One write, its rails, and the requests that it costs. */
+struct cost {
+	unsigned rails, flags;
+	enum pl_visible visible;
+	uint32_t length;
+	bool divided; /* writes: at least two */
+	unsigned writes, notifying, reads, sends;
+	uint64_t bytes; /* of the writes with immediate data */
+};
+
+static const struct cost costs[] = {
+	{ 1, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, SMALL, false, 0, 1, 0, 0, SMALL },
+	{ 2, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, SMALL, false, 0, 1, 0, 0, SMALL },
+	{ 8, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, 0, false, 0, 1, 0, 0, 0 },
+	{ 1, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, LARGE, false, 1, 1, 0, 0, 0 },
+	{ 2, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, LARGE, false, 1, 1, 0, 0, 0 },
+	{ 1, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, DIVIDED, false, 1, 1, 0, 0, 0 },
+	{ 2, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, DIVIDED, true, 2, 0, 0, 1, 0 },
+	{ 1, 0, PL_VISIBLE_PLACED, SMALL, false, 1, 0, 1, 0, 0 },
+	{ 2, 0, PL_VISIBLE_PLACED, SMALL, false, 1, 0, 1, 0, 0 },
+	{ 2, 0, PL_VISIBLE_PLACED, LARGE, false, 1, 0, 1, 0, 0 },
+	{ 2, 0, PL_VISIBLE_PLACED, DIVIDED, true, 2, 0, 2, 0, 0 },
+	{ 2, PL_NOTIFY, PL_VISIBLE_PLACED, SMALL, false, 1, 0, 1, 1, 0 },
+};
+
+static void expect_notification(struct scenario_environment *environment, uint64_t value)
+{
+	struct pl_completion completion;
+
+	collect(environment, environment->far, &completion, 1);
+	check_number(completion.kind, PL_KIND_NOTIFIED);
+	check_number(completion.value, value);
+}
+
+static void write_costs(void *argument)
+{
+	const struct cost *cost = argument;
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation;
+	struct card_counts before, after;
+	struct pl_error error;
+	struct pair pair;
+
+	rail_limit = cost->rails;
+	pair_open(&pair, &setting, DIVIDED);
+	/* All rails are up, and know all keys. */
+	settle(&pair.environment, 100);
+	pattern_fill(pair.near.bytes, cost->length, 1, 0);
+	attributes.flags = cost->flags;
+	attributes.visible = cost->visible;
+	attributes.notify = 77;
+	before = card_counts_now();
+	check_ok(pl_write(pair.environment.near_peer,
+			  &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, cost->length }, &attributes,
+			  &operation, &error),
+		 &error);
+	complete(&pair.environment, operation, NULL);
+	if (cost->flags & PL_NOTIFY)
+		expect_notification(&pair.environment, 77);
+	after = card_counts_now();
+	pattern_check(pair.far.bytes, cost->length, 1, 0);
+	for (unsigned i = 0; i < CARD_OPCODES; i++)
+		after.requests[i] -= before.requests[i];
+	if (cost->divided)
+		check(after.requests[IBV_WR_RDMA_WRITE] >= cost->writes);
+	else
+		check_number(after.requests[IBV_WR_RDMA_WRITE], cost->writes);
+	check_number(after.requests[IBV_WR_RDMA_WRITE_WITH_IMM], cost->notifying);
+	check_number(after.requests[IBV_WR_RDMA_READ], cost->reads);
+	check_number(after.requests[IBV_WR_SEND] + after.requests[IBV_WR_SEND_WITH_IMM], cost->sends);
+	check_number(after.immediate_bytes - before.immediate_bytes, cost->bytes);
+	pair_close(&pair);
+}
+
+/* -- order, in moods ------------------------------------------------------------------------------ */
+
+#define SLOTS 16u
+#define SLOT (512u << 10)
+
+struct mood {
+	const char *faults, *most, *memory;
+	unsigned rails, rounds;
+	bool breaks;
+};
+
+static const struct mood moods[] = {
+	{ "order:5000", "1000000", NULL, 1, 300, false },
+	{ "order:5000", "1000000", NULL, 4, 300, false },
+	{ "order:5000,late:1000,rnr:500", "1000000", NULL, 8, 200, false },
+	{ "order:5000,late:1000", "1000000", "alloc", 4, 100, false },
+	{ "unanswered:100", "6", NULL, 1, 300, true },
+	{ "unanswered:100", "6", NULL, 2, 300, true },
+	{ "unanswered:100,order:3000", "8", NULL, 4, 300, true },
+	{ "unanswered:100,undelivered:50", "6", NULL, 3, 300, true },
+	{ "undelivered:100,order:3000", "20", NULL, 4, 300, true },
+	{ "unanswered:100,order:3000", "6", "alloc", 4, 100, true },
+	{ "undelivered:100,order:3000", "6", "alloc", 2, 100, true },
+};
+
+struct flow {
+	struct pair pair;
+	struct pl_operation *operations[SLOTS];
+	uint32_t lengths[SLOTS];
+	uint64_t values[SLOTS]; /* of the notification; 0: none is due */
+	uint64_t random, next;
+	unsigned notified, done;
+};
+
+/* Takes notifications: each came once, and its bytes are there. */
+static void flow_take(struct flow *flow)
+{
+	struct pl_completion completions[8];
+	int count = pl_poll(flow->pair.environment.far, completions, 8);
+
+	for (int i = 0; i < count; i++) {
+		unsigned slot = (unsigned)completions[i].value % SLOTS;
+
+		check_number(completions[i].kind, PL_KIND_NOTIFIED);
+		check_number(completions[i].value, flow->values[slot]);
+		flow->values[slot] = 0;
+		flow->notified++;
+		pattern_check(flow->pair.far.bytes + slot * SLOT, flow->lengths[slot], completions[i].value, 0);
+	}
+}
+
+/* Waits until the slot's write is done, and has notified. */
+static void flow_finish(struct flow *flow, unsigned slot)
+{
+	struct scenario_environment *environment = &flow->pair.environment;
+	struct pl_error error;
+	int status;
+
+	while ((status = pl_test(flow->operations[slot], NULL, &error)) == -EINPROGRESS)
+		flow_take(flow);
+	check_status(status, 0, &error);
+	while (flow->values[slot]) {
+		pl_poll(environment->near, NULL, 0);
+		flow_take(flow);
+	}
+	flow->done++;
+	flow->values[slot] = 0;
+	flow->operations[slot] = NULL;
+}
+
+static void flow_start(struct flow *flow, unsigned slot)
+{
+	static const uint32_t most[] = { 64, 8192, 8193, LARGE, SLOT };
+	const struct pl_transfer transfer = { flow->pair.remote, slot * SLOT, flow->pair.near.region, slot * SLOT,
+					      flow->lengths[slot] = 1 + (uint32_t)(random_next(&flow->random) %
+										   most[random_next(&flow->random) % 5]) };
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_error error;
+
+	attributes.flags = PL_NOTIFY;
+	attributes.notify = flow->values[slot] = SLOTS * ++flow->next + slot;
+	pattern_fill(flow->pair.near.bytes + slot * SLOT, transfer.length, attributes.notify, 0);
+	bytes_set(flow->pair.far.bytes + slot * SLOT, 0, transfer.length);
+	check_ok(pl_write(flow->pair.environment.near_peer, &transfer, &attributes, &flow->operations[slot], &error), &error);
+}
+
+/* Places buffers in memory of a GPU that needs a read of the card to see what the card wrote. */
+static void use_gpu(const char *kind)
+{
+	void (*order)(int ordering, int options);
+
+	check(gpu_open(kind));
+	gpu_driver_find(&order, "standin_order");
+	check(order);
+	order(0, 0);
+}
+
+static void notify_in_mood(void *argument)
+{
+	const struct mood *mood = argument;
+	struct flow flow = { .random = 1 };
+	struct card_counts counts;
+	unsigned faults = 0;
+
+	if (mood->memory)
+		use_gpu(mood->memory);
+	rail_limit = mood->rails;
+	setenv("STANDIN_MOOD", mood->faults, 1);
+	setenv("STANDIN_FAULTS", mood->most, 1);
+	pair_open(&flow.pair, &setting, SLOTS * SLOT);
+	for (unsigned i = 0; i < mood->rounds; i++) {
+		unsigned slot = i % SLOTS;
+
+		if (flow.operations[slot])
+			flow_finish(&flow, slot);
+		flow_start(&flow, slot);
+	}
+	for (unsigned i = 0; i < SLOTS; i++)
+		if (flow.operations[i])
+			flow_finish(&flow, i);
+	/* A second one would come by now. */
+	settle(&flow.pair.environment, 20);
+	flow_take(&flow);
+	check_number(flow.notified, flow.done);
+	counts = card_counts_now();
+	for (unsigned i = 0; i < CARD_FAULTS; i++)
+		faults += counts.faults[i];
+	check(faults > 0);
+	check(counts.connects <= mood->rails + (mood->breaks ? 3 * faults : 0));
+	pair_close(&flow.pair);
+}
+
+/* -- a repeated notification, with many later messages ---------------------------------------------- */
+
+#define MESSAGES 900u
+
+/*
+ * The write is done, and all messages behind it arrive, but no acknowledgement does. So the notification is repeated
+ * when the receiver has taken the messages.
+ */
+static void repeat_behind_many(void *argument)
+{
+	static struct pl_operation *sent[MESSAGES], *received[MESSAGES];
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct scenario_environment *environment;
+	struct pl_operation *operation;
+	struct pl_completion completion;
+	struct pl_error error;
+	struct pair pair;
+
+	rail_limit = *(const unsigned *)argument;
+	pair_open(&pair, &setting, SMALL);
+	environment = &pair.environment;
+	settle(environment, 100);
+	for (unsigned i = 0; i < MESSAGES; i++)
+		check_ok(pl_receive(environment->far_peer, 5, UINT64_MAX, &(struct pl_buffer){ pair.far.region, 0, 8 }, NULL,
+				    &received[i], &error),
+			 &error);
+	card_fault_next(CARD_UNANSWERED);
+	attributes.flags = PL_NOTIFY;
+	attributes.notify = 5;
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, SMALL },
+			  &attributes, &operation, &error),
+		 &error);
+	for (unsigned i = 0; i < MESSAGES; i++)
+		check_ok(pl_send(environment->near_peer, 5, &(struct pl_buffer){ pair.near.region, 0, 8 }, NULL, &sent[i],
+				 &error),
+			 &error);
+	complete(environment, operation, NULL);
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		complete(environment, sent[i], NULL);
+		complete(environment, received[i], NULL);
+	}
+	check_number(card_counts_now().faults[CARD_UNANSWERED], 1);
+	expect_notification(environment, 5);
+	settle(environment, 20);
+	check_number(pl_poll(environment->far, &completion, 1), 0);
+	pair_close(&pair);
+}
+
+/* A read that a broken connection returns flushes nothing: with another rail, the owner is asked then. */
+static void read_behind_lost(void *argument)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation;
+	struct pl_completion receipt;
+	struct pl_error error;
+	struct pair pair;
+
+	(void)argument;
+	setenv("STANDIN_MOOD", "order", 1);
+	rail_limit = 2;
+	use_gpu("alloc");
+	pair_open(&pair, &setting, SMALL);
+	settle(&pair.environment, 100);
+	pattern_fill(pair.near.bytes, SMALL, 1, 0);
+	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
+	card_fault_next(CARD_BAD_READS);
+	check_ok(pl_write(pair.environment.near_peer,
+			  &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, SMALL }, &attributes, &operation,
+			  &error),
+		 &error);
+	complete(&pair.environment, operation, &receipt);
+	pattern_check(pair.far.bytes, SMALL, 1, 0);
+	check_number(card_counts_now().faults[CARD_BAD_READS], 1);
+	check(strstr(receipt.visibility, "queue pair connected to itself"));
+	pair_close(&pair);
+}
+
+/* -- the program ---------------------------------------------------------------------------------- */
+
+#define COSTS (sizeof(costs) / sizeof(costs[0]))
+#define MOODS (sizeof(moods) / sizeof(moods[0]))
+
+int main(void)
+{
+	static const unsigned rails[] = { 1, 2 };
+	static char names[COSTS + MOODS][96];
+	struct test_case tests[COSTS + MOODS + 3];
+
+	for (size_t i = 0; i < COSTS; i++) {
+		snprintf(names[i], sizeof(names[i]), "cost-%u-bytes-%u-rails-flags-%u-visible-%d", costs[i].length,
+			 costs[i].rails, costs[i].flags, (int)costs[i].visible);
+		tests[i] = (struct test_case){ names[i], write_costs, &costs[i], LIMIT };
+	}
+	for (size_t i = 0; i < MOODS; i++) {
+		char *name = names[COSTS + i];
+
+		snprintf(name, sizeof(names[0]), "%s-%u-rails-%s", moods[i].faults, moods[i].rails,
+			 moods[i].memory ? moods[i].memory : "host");
+		tests[COSTS + i] = (struct test_case){ name, notify_in_mood, &moods[i], LIMIT };
+	}
+	tests[COSTS + MOODS] = (struct test_case){ "repeat-1-rail", repeat_behind_many, &rails[0], LIMIT };
+	tests[COSTS + MOODS + 1] = (struct test_case){ "repeat-2-rails", repeat_behind_many, &rails[1], LIMIT };
+	tests[COSTS + MOODS + 2] = (struct test_case){ "read-behind-lost", read_behind_lost, NULL, LIMIT };
+	return cases_run("notifications", tests, COSTS + MOODS + 3);
+}
