@@ -69,6 +69,8 @@ enum card_fault {
 	CARD_EVENTS,       /* asynchronous events */
 	CARD_NO_SRQ,       /* a shared receive queue that cannot be made: ENOMEM */
 	CARD_BAD_READS,    /* reads that fail with a local error of the queue pair */
+	CARD_TAKEN,        /* a queue pair that fails has taken a shared receive, for a message that did not end */
+	CARD_NO_LAST,      /* and does not return it, nor tells that it has returned all */
 	CARD_UNDELIVERED,  /* requests that do not arrive: the requester gives up */
 	CARD_UNANSWERED,   /* a request and all behind it are done, but no acknowledgement comes back */
 	CARD_FAULTS
@@ -80,7 +82,7 @@ enum card_fault {
 struct card_counts {
 	unsigned contexts, pds, mrs, mws, cqs, channels, srqs, qps; /* live objects */
 	unsigned connects; /* pairs of connected queue pairs, made so far */
-	unsigned posts, refused, made_qps;
+	unsigned posts, refused, made_qps, made_srqs;
 	unsigned requests[CARD_OPCODES];  /* posts of each enum ibv_wr_opcode */
 	uint64_t immediate_bytes;         /* bytes of the writes with immediate data among them */
 	unsigned completion_events;
@@ -184,6 +186,8 @@ struct card_qp {
 	uint16_t pkey_index;
 	unsigned access;
 	uint64_t last_wr_id;
+	uint64_t taken;           /* wr_id of a shared receive that its message did not end; 0: none */
+	unsigned unacknowledged;  /* events that were read */
 };
 
 extern pthread_mutex_t card_lock;
@@ -210,6 +214,8 @@ void card_forget(const void *argument);
 /* device.c */
 /* Reports an event to the context of its object, or to all contexts. */
 void card_event(struct ibv_async_event event);
+/* Forgets the events of a queue pair that goes, and waits until those that were read are acknowledged. */
+void card_forget_events(struct card_qp *qp);
 
 /* Returns the number of a device, from 0. STANDIN_CARDS is the number of devices, 1 by default. */
 unsigned card_number(const struct ibv_context *of);

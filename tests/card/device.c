@@ -171,14 +171,63 @@ void card_event_by_chance(struct card_qp *qp)
 	card_event(event);
 }
 
+static pthread_cond_t acknowledged = PTHREAD_COND_INITIALIZER;
+
+/* Returns the queue pair of an event, or NULL. */
+static struct card_qp *qp_of(const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		return (struct card_qp *)event->element.qp;
+	default:
+		return NULL;
+	}
+}
+
 int ibv_get_async_event(struct ibv_context *of, struct ibv_async_event *event)
 {
-	return read(of->async_fd, event, sizeof(*event)) == sizeof(*event) ? 0 : -1;
+	struct card_qp *qp;
+	bool any;
+
+	pthread_mutex_lock(&card_lock);
+	any = read(of->async_fd, event, sizeof(*event)) == sizeof(*event);
+	qp = any ? qp_of(event) : NULL;
+	if (qp)
+		qp->unacknowledged++;
+	pthread_mutex_unlock(&card_lock);
+	return any ? 0 : -1;
 }
 
 void ibv_ack_async_event(struct ibv_async_event *event)
 {
-	(void)event;
+	struct card_qp *qp = qp_of(event);
+
+	if (!qp)
+		return;
+	pthread_mutex_lock(&card_lock);
+	qp->unacknowledged--;
+	pthread_cond_broadcast(&acknowledged);
+	pthread_mutex_unlock(&card_lock);
+}
+
+void card_forget_events(struct card_qp *qp)
+{
+	/* As many as the pipe holds. */
+	static struct ibv_async_event events[4096];
+	struct card_context *context = contexts;
+	ssize_t length;
+
+	while (&context->verbs.context != qp->base.context)
+		context = context->next;
+	length = read(qp->base.context->async_fd, events, sizeof(events));
+	for (ssize_t i = 0; i < length / (ssize_t)sizeof(events[0]); i++)
+		if (qp_of(&events[i]) != qp && write(context->events, &events[i], sizeof(events[0])) < 0)
+			abort();
+	while (qp->unacknowledged)
+		pthread_cond_wait(&acknowledged, &card_lock);
 }
 
 /* -- devices -------------------------------------------------------------------------------------- */

@@ -20,7 +20,8 @@ static const char *const names[CARD_FAULTS] = {
 	[CARD_STALE] = "stale",           [CARD_WRONG_NUMBER] = "wrong-number",
 	[CARD_STATUS] = "status",         [CARD_REFUSE] = "refuse",
 	[CARD_EVENTS] = "events",         [CARD_BAD_READS] = "bad-reads",
-	[CARD_NO_SRQ] = "no-srq",         [CARD_UNDELIVERED] = "undelivered",
+	[CARD_NO_SRQ] = "no-srq",         [CARD_TAKEN] = "taken",
+	[CARD_NO_LAST] = "no-last",       [CARD_UNDELIVERED] = "undelivered",
 	[CARD_UNANSWERED] = "unanswered",
 };
 

@@ -120,6 +120,7 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
 	srq->base = (struct ibv_srq){ .context = pd->context, .srq_context = attributes->srq_context, .pd = pd };
 	pthread_mutex_lock(&card_lock);
 	card_counts.srqs++;
+	card_counts.made_srqs++;
 	pthread_mutex_unlock(&card_lock);
 	return &srq->base;
 }
@@ -224,6 +225,7 @@ int ibv_destroy_qp(struct ibv_qp *base)
 		at = &(*at)->next;
 	*at = qp->next;
 	card_forget(qp);
+	card_forget_events(qp);
 	card_unbind(qp);
 	card_purge(qp->base.send_cq, qp->base.qp_num);
 	card_purge(qp->base.recv_cq, qp->base.qp_num);
@@ -235,8 +237,51 @@ int ibv_destroy_qp(struct ibv_qp *base)
 	return 0;
 }
 
+/* -- shared receives of a queue pair that fails ---------------------------------------------------- */
+
+#define RETURN_MOST (5 * CARD_MILLISECOND)
+
+static void tell_last(void *argument)
+{
+	struct card_qp *qp = argument;
+
+	card_event((struct ibv_async_event){ .element.qp = &qp->base, .event_type = IBV_EVENT_QP_LAST_WQE_REACHED });
+}
+
+/* Returns the receive that was taken, then tells. The event comes after all completions. */
+static void return_taken(void *argument)
+{
+	struct card_qp *qp = argument;
+	struct ibv_wc wc = { .wr_id = qp->taken,
+			     .status = IBV_WC_WR_FLUSH_ERR,
+			     .opcode = IBV_WC_RECV,
+			     .qp_num = qp->base.qp_num };
+	uint64_t last, now = card_now();
+
+	if (qp->taken)
+		card_complete(qp->base.recv_cq, &wc, 0);
+	qp->taken = 0;
+	last = ((struct card_cq *)qp->base.recv_cq)->last;
+	card_after(last > now ? last - now : 0, tell_last, qp);
+}
+
+static void end_shared_receives(struct card_qp *qp)
+{
+	struct card_receives *receives = &((struct card_srq *)qp->base.srq)->receives;
+	uint64_t delay = 0;
+
+	if (receives->head != receives->tail && card_happens(CARD_TAKEN)) {
+		qp->taken = receives->ring[receives_slot(receives, receives->tail++)].wr_id;
+		delay = card_random(RETURN_MOST);
+	}
+	if (!card_happens(CARD_NO_LAST))
+		card_after(delay, return_taken, qp);
+}
+
 void card_qp_fail(struct card_qp *qp)
 {
+	if (qp->base.state != IBV_QPS_ERR && qp->base.srq)
+		end_shared_receives(qp);
 	qp->base.state = IBV_QPS_ERR;
 	card_pump(qp);
 	while (qp->receives.head != qp->receives.tail) {

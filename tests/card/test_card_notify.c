@@ -116,7 +116,7 @@ static const struct mood moods[] = {
 	{ "unanswered:100", "6", NULL, 1, 300, true },
 	{ "unanswered:100", "6", NULL, 2, 300, true },
 	{ "unanswered:100,order:3000", "8", NULL, 4, 300, true },
-	{ "unanswered:100,undelivered:50", "6", NULL, 3, 300, true },
+	{ "unanswered:100,undelivered:50,late:300", "6", NULL, 3, 300, true },
 	{ "undelivered:100,order:3000", "20", NULL, 4, 300, true },
 	{ "unanswered:100,order:3000", "6", "alloc", 4, 100, true },
 	{ "undelivered:100,order:3000", "6", "alloc", 2, 100, true },

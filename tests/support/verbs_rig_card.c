@@ -64,6 +64,14 @@ static void wait_held(struct verbs_rig_card *card)
 		usleep(200);
 }
 
+/* The device reports at once that the failed queue pair has returned all receives. */
+static void return_receives(const struct ibv_qp *pair)
+{
+	for (unsigned i = 0; i < VERBS_RAILS; i++)
+		if (current->endpoint->rails[i].qp == pair)
+			atomic_store(&current->endpoint->rails[i].last_reached, true);
+}
+
 static int modify_pair(struct ibv_qp *pair, struct ibv_qp_attr *attributes, int mask)
 {
 	struct verbs_rig_card *card = &current->card;
@@ -87,6 +95,7 @@ static int modify_pair(struct ibv_qp *pair, struct ibv_qp_attr *attributes, int 
 		rc = card->no_send;
 	} else {
 		card->failed++;
+		return_receives(pair);
 	}
 	if (rc == 0)
 		card->states[index] = attributes->qp_state;

@@ -278,6 +278,7 @@ static void end_link(struct verbs_rail *rail)
 	deadline = pl_now() + FLUSH_LIMIT;
 	while (rail->link == VERBS_DRAINING && !pl_list_empty(&rail->posted) && pl_now() < deadline)
 		verbs_cq_poll(rail->queue);
+	verbs_await_last_receive(rail);
 }
 
 /* True if a connector uses a rail. Takes back jobs that have not begun. */

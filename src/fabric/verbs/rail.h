@@ -69,6 +69,8 @@ struct verbs_rail {
 	struct pl_list spent;              /* receive buffers to be posted again */
 	unsigned spent_count;
 	bool own_receives; /* the queue pair's receives count in its queue */
+	atomic_bool last_reached; /* shared receive queue: the failed queue pair has returned all receives */
+	bool awaits_last;         /* the drain timer waits for that only */
 	uint64_t serial;       /* number of the last request; completions name these, which are never used again */
 	struct pl_list posted; /* in the order of their numbers */
 	struct pl_list held;      /* returned unfinished; must not be posted again yet */
@@ -160,6 +162,8 @@ void verbs_fail(struct verbs_rail *rail, const char *why);
 /* Fails the rail later: called while completions are taken, or from other engines. */
 void verbs_fail_soon(struct verbs_rail *rail);
 void verbs_fail_run(struct pl_task *task);
+/* Ends the wait for a failed queue pair of an endpoint that closes. The home engine is held. */
+void verbs_await_last_receive(struct verbs_rail *rail);
 /* All posted work has come back: destroys the queue pair, so that the next one can be made. */
 void verbs_drained_run(struct pl_task *task);
 /* Posted work did not come back in time. */

@@ -65,6 +65,7 @@ struct verbs_device {
 	struct pl_list registrations;      /* grant_lock */
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
+	atomic_uint lasts_missed;             /* failed queue pairs without IBV_EVENT_QP_LAST_WQE_REACHED since the last one */
 	atomic_bool windows;                  /* the device supports memory windows of type 2, as far as known */
 	struct pl_registration_cache *shared; /* registrations for this end's own use */
 };
@@ -169,6 +170,7 @@ struct verbs_cq {
 	struct verbs_buffer_pool receives[VERBS_RECEIVE_SLABS];
 	unsigned receive_slabs;
 	unsigned receive_count, receives_max; /* receive buffers, and the room of the shared receive queue */
+	unsigned receives_lost;               /* receives that failed queue pairs may have kept */
 	struct verbs_buffer_pool sends;
 	struct verbs_buffer_pool stages; /* empty until the first use */
 	struct pl_list rails[64];        /* rails with a queue pair, hashed by its number */
@@ -317,6 +319,11 @@ static inline void verbs_buffer_put(struct verbs_buffer *buffer)
 int verbs_srq_open(struct verbs_cq *queue, struct verbs_failure *failure);
 /* A rail came to the queue: adds receive buffers, unless the queue has enough or there is no memory for more. */
 void verbs_srq_grow(struct verbs_cq *queue);
+/*
+ * A queue pair ends that may keep a receive. Once a quarter of the receives may be lost, further connections get
+ * another queue.
+ */
+void verbs_srq_note_lost(struct verbs_cq *queue);
 /* Destroys the shared receive queue; its buffers stay allocated. */
 void verbs_srq_shut(struct verbs_cq *queue);
 void verbs_srq_close(struct verbs_cq *queue);
@@ -325,6 +332,8 @@ void verbs_srq_close(struct verbs_cq *queue);
 /* Watches the events of new devices. Called on the first engine with the lock held. */
 void verbs_async_watch(struct verbs_state *state);
 void verbs_async_close(struct verbs_device *device);
+/* Takes one event of the device. On the first engine with the lock held. Returns false if there is none. */
+bool verbs_async_take(struct verbs_device *device);
 /* A task of a queue: handles its events. */
 void verbs_take_events(struct pl_task *task);
 
@@ -353,8 +362,8 @@ void verbs_device_appeared(struct verbs_state *state);
 /* A device was removed. */
 void verbs_device_lost(struct verbs_state *state, struct verbs_device *device);
 /*
- * A rail left its queue, or the queue was told of an event: frees more if the device is gone and this was its last
- * user.
+ * A rail left its queue, or the queue was told of an event: frees more if this was its last user, and the device is gone
+ * or the queue broken.
  */
 void verbs_cq_left(struct verbs_cq *queue);
 

@@ -13,6 +13,7 @@
 #define QUEUE_PAIRS (1u << 24)
 #define QUEUE_BROKEN (1u << 25)
 #define DEVICE_LOST (1u << 26)
+#define LAST_RECEIVES (1u << 27)
 
 /* True if the next look at the ports finds something new. */
 static bool changes_ports(const struct ibv_async_event *event)
@@ -45,6 +46,8 @@ static unsigned bits_of(const struct ibv_async_event *event)
 		return QUEUE_BROKEN;
 	case IBV_EVENT_DEVICE_FATAL:
 		return DEVICE_LOST;
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return LAST_RECEIVES;
 	default:
 		return 0;
 	}
@@ -69,22 +72,27 @@ void verbs_async_tell(struct verbs_state *state, const struct verbs_device *devi
 	pthread_mutex_unlock(&state->lock);
 }
 
-static bool async_event_ready(struct pl_source *source, uint32_t events)
+/* The queue pair, and so its rail, stays until the event is acknowledged (ibv_destroy_qp(3)). */
+static void note_last_receive(struct verbs_device *device, const struct ibv_async_event *event)
 {
-	struct verbs_device *device = pl_container_of(source, struct verbs_device, async);
+	struct verbs_rail *rail = event->element.qp->qp_context;
+
+	atomic_store(&device->lasts_missed, 0);
+	if (rail)
+		atomic_store(&rail->last_reached, true);
+}
+
+bool verbs_async_take(struct verbs_device *device)
+{
 	struct verbs_state *state = device->state;
 	struct ibv_async_event event;
 	unsigned bits;
 
-	/* The device was removed: there are no more events. */
-	if (events & (EPOLLERR | EPOLLHUP)) {
-		pl_source_remove(source);
-		verbs_device_lost(state, device);
-		return true;
-	}
 	if (state->library->ibv_get_async_event(device->verbs, &event))
 		return false;
 	bits = bits_of(&event);
+	if (bits & LAST_RECEIVES)
+		note_last_receive(device, &event);
 	if (changes_ports(&event)) {
 		atomic_store(&state->stale, true);
 		verbs_paths_forget(state);
@@ -95,6 +103,19 @@ static bool async_event_ready(struct pl_source *source, uint32_t events)
 	else if (bits)
 		verbs_async_tell(state, device, bits);
 	return true;
+}
+
+static bool async_event_ready(struct pl_source *source, uint32_t events)
+{
+	struct verbs_device *device = pl_container_of(source, struct verbs_device, async);
+
+	/* The device was removed: there are no more events. */
+	if (events & (EPOLLERR | EPOLLHUP)) {
+		pl_source_remove(source);
+		verbs_device_lost(device->state, device);
+		return true;
+	}
+	return verbs_async_take(device);
 }
 
 void verbs_async_watch(struct verbs_state *state)
@@ -143,6 +164,8 @@ static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
 		verbs_drain_expired(&rail->drain);
 		return;
 	}
+	if (bits & LAST_RECEIVES && rail->link == VERBS_DRAINING && atomic_load(&rail->last_reached))
+		pl_engine_post(rail->queue->engine, &rail->drained_task);
 	if (rail->link != VERBS_UP)
 		return;
 	if (bits & QUEUE_BROKEN) {

@@ -113,7 +113,7 @@ void verbs_cq_left(struct verbs_cq *queue)
 {
 	struct verbs_state *state = queue->state;
 
-	if (queue->shut || queue->rail_count || !atomic_load(&queue->device->gone))
+	if (queue->shut || queue->rail_count || (!queue->broken && !atomic_load(&queue->device->gone)))
 		return;
 	verbs_cq_shut(queue);
 	pthread_mutex_lock(&state->lock);

@@ -31,6 +31,7 @@ static int open_receives(struct verbs_rail *rail)
 static int create_qp(struct verbs_rail *rail, const char **call)
 {
 	struct ibv_qp_init_attr attributes = {
+		.qp_context = rail, /* for its events */
 		.send_cq = rail->queue->cq,
 		.recv_cq = rail->queue->cq,
 		.srq = rail->queue->srq,
@@ -49,6 +50,8 @@ static int create_qp(struct verbs_rail *rail, const char **call)
 		attributes.cap.max_recv_wr = VERBS_OWN_RECEIVES;
 		attributes.cap.max_recv_sge = 1;
 	}
+	atomic_store(&rail->last_reached, false);
+	rail->awaits_last = false;
 	*call = "ibv_create_qp";
 	rail->qp = verbs_library_of(rail)->ibv_create_qp(rail->device->pd, &attributes);
 	rail->inline_max = attributes.cap.max_inline_data;
@@ -237,10 +240,11 @@ void verbs_qp_drop(struct verbs_rail *rail)
 	if (rail->own_receives)
 		queue->room += VERBS_OWN_RECEIVES;
 	rail->own_receives = false;
-	if (!atomic_load(&queue->device->gone))
+	if (!atomic_load(&queue->device->gone) && !queue->broken)
 		return;
 	/* The device's protection domain goes; the buffers stay until the end. */
-	verbs_buffer_pool_shut(&rail->receives, rail->endpoint->state);
+	if (atomic_load(&queue->device->gone))
+		verbs_buffer_pool_shut(&rail->receives, rail->endpoint->state);
 	/* Deferred: the caller may be walking the queue's completions. */
 	pl_engine_post(queue->engine, &queue->events_task);
 }

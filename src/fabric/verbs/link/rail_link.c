@@ -13,6 +13,12 @@
 #define FIRST_ATTEMPTS 5
 /* A queue pair in the error state returns all its work at once. */
 #define DRAIN_LIMIT PL_NS_PER_S
+/*
+ * A device tells that a failed queue pair has returned all receives of the shared receive queue. Without the event the
+ * destroyed queue pair may keep receives, which nobody gets back. Some drivers never tell.
+ */
+#define LAST_LIMIT (100 * PL_NS_PER_MS)
+#define LASTS_MISSED 4
 /* Pause between two attempts to reconnect. */
 #define PAUSE_FIRST (2 * PL_NS_PER_MS)
 #define PAUSE_MAX (500 * PL_NS_PER_MS)
@@ -126,6 +132,8 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 	if (rail->link != VERBS_DOWN)
 		verbs_tell_down(rail);
 	rail->unreached = is_unreached(rail, code);
+	if (rail->link == VERBS_PROVING)
+		verbs_srq_note_lost(rail->queue);
 	verbs_qp_drop(rail);
 	rail->link = VERBS_DOWN;
 	verbs_fence_quiet(rail);
@@ -182,6 +190,8 @@ void verbs_fail(struct verbs_rail *rail, const char *why)
 	if (!verbs_rails_up(rail->endpoint))
 		rail->endpoint->down_since = pl_now();
 	pl_timer_set(home_of(rail), &rail->drain, pl_now() + DRAIN_LIMIT);
+	atomic_store(&rail->last_reached, false);
+	rail->awaits_last = false;
 	/* The card returns all work in this state. */
 	verbs_library_of(rail)->ibv_modify_qp(rail->qp, &attributes, IBV_QP_STATE);
 	verbs_tell_down(rail);
@@ -203,6 +213,57 @@ void verbs_fail_run(struct pl_task *task)
 		verbs_fail(rail, "the other end uses this connection no more");
 }
 
+/* True if the queue pair may still have receives of the shared receive queue. */
+static bool keeps_receives(const struct verbs_rail *rail)
+{
+	return rail->qp && rail->queue->srq && !atomic_load(&rail->last_reached);
+}
+
+static bool tells_last_receive(const struct verbs_rail *rail)
+{
+	return atomic_load(&rail->device->lasts_missed) < LASTS_MISSED;
+}
+
+static void miss_last_receive(struct verbs_rail *rail)
+{
+	if (!keeps_receives(rail))
+		return;
+	atomic_fetch_add(&rail->device->lasts_missed, 1);
+	verbs_srq_note_lost(rail->queue);
+}
+
+/* Starts to wait for the event. Returns false if the rail need not wait. */
+static bool wait_for_last_receive(struct verbs_rail *rail)
+{
+	if (!keeps_receives(rail))
+		return false;
+	if (!tells_last_receive(rail)) {
+		miss_last_receive(rail);
+		return false;
+	}
+	if (!rail->awaits_last)
+		pl_timer_set(home_of(rail), &rail->drain, pl_now() + LAST_LIMIT);
+	rail->awaits_last = true;
+	return true;
+}
+
+void verbs_await_last_receive(struct verbs_rail *rail)
+{
+	struct pl_engine *first = rail->endpoint->state->context->engines[0];
+	uint64_t deadline = pl_now() + LAST_LIMIT;
+
+	if (rail->link != VERBS_DRAINING)
+		return;
+	while (keeps_receives(rail) && tells_last_receive(rail) && pl_now() < deadline) {
+		verbs_cq_poll(rail->queue);
+		/* Another engine's thread takes the events, unless this engine is the one. */
+		if (first == home_of(rail) && rail->device->verbs)
+			verbs_async_take(rail->device);
+	}
+	miss_last_receive(rail);
+	verbs_take_rest(rail);
+}
+
 void verbs_drained_run(struct pl_task *task)
 {
 	struct verbs_rail *rail = pl_container_of(task, struct verbs_rail, drained_task);
@@ -210,7 +271,7 @@ void verbs_drained_run(struct pl_task *task)
 	/* Failed sends show a link that goes down before its port does. */
 	bool port_down = rail->broke.here;
 
-	if (rail->link != VERBS_DRAINING || !pl_list_empty(&rail->posted))
+	if (rail->link != VERBS_DRAINING || !pl_list_empty(&rail->posted) || wait_for_last_receive(rail))
 		return;
 	verbs_take_rest(rail);
 	rail->broke.here = false;
@@ -238,6 +299,7 @@ void verbs_drain_expired(struct pl_timer *timer)
 	if (rail->link != VERBS_DRAINING)
 		return;
 	verbs_take_rest(rail);
+	miss_last_receive(rail);
 	pl_list_remove(&rail->queue_link);
 	verbs_mw_drop_all(rail);
 	if (rail->qp)

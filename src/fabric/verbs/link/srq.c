@@ -4,6 +4,8 @@
 
 /* Part of the completion queue that receives may fill, so that requests have the rest. */
 #define COMPLETIONS_PER_RECEIVE 4
+/* Part of the receives that may be lost before new connections get another queue. */
+#define LOST_PART 4
 
 /* Makes the queue with its final size, because not all devices can resize one. Some have none: E810, MANA, ionic, erdma. */
 static int make_srq(struct verbs_cq *queue, struct verbs_failure *failure)
@@ -73,6 +75,15 @@ void verbs_srq_grow(struct verbs_cq *queue)
 		add_receives(queue, VERBS_SEND_DEPTH, &call);
 	if (queue->receive_count == before)
 		atomic_fetch_sub(added, VERBS_SEND_DEPTH);
+}
+
+void verbs_srq_note_lost(struct verbs_cq *queue)
+{
+	if (!queue->srq || ++queue->receives_lost < queue->receive_count / LOST_PART)
+		return;
+	/* Its rails keep it until they break. */
+	queue->broken = true;
+	pl_engine_post(queue->engine, &queue->events_task);
 }
 
 void verbs_srq_shut(struct verbs_cq *queue)

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Connections that break in the middle of a message: the device has taken a shared receive for it, and returns it late
+ * or never. Messages must arrive after more breaks than there are receives.
+ */
+#include <stdlib.h>
+
+#include "card/card.h"
+#include "support/cases.h"
+#include "support/pair.h"
+
+#define LIMIT 60 /* seconds, times slowness() */
+#define BREAKS 300u
+/* A queue pair may have this many SENDs under way. */
+#define BURST 128u
+#define LENGTH 4096u
+#define TAG 5u
+
+static const struct setting manual = {
+	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
+};
+static const struct setting threads = {
+	"thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false
+};
+
+/* Sends messages at once, and receives them. */
+static void exchange(struct pair *pair, unsigned count)
+{
+	struct pl_operation *sent[BURST], *received[BURST];
+	const struct pl_buffer to = { pair->far.region, 0, LENGTH };
+	static const uint8_t bytes[LENGTH];
+	struct pl_error error;
+
+	for (unsigned i = 0; i < count; i++) {
+		check_ok(pl_receive(pair->environment.far_peer, TAG, UINT64_MAX, &to, NULL, &received[i], &error), &error);
+		check_ok(pl_send_copy(pair->environment.near_peer, TAG, bytes, LENGTH, NULL, &sent[i], &error), &error);
+	}
+	for (unsigned i = 0; i < count; i++) {
+		complete(&pair->environment, sent[i], NULL);
+		complete(&pair->environment, received[i], NULL);
+	}
+}
+
+static void break_often(struct pair *pair, const struct setting *setting, unsigned breaks)
+{
+	unsigned waits;
+
+	pair_open(pair, setting, LENGTH);
+	for (unsigned i = 0; i < breaks; i++) {
+		card_fault_next(CARD_UNDELIVERED);
+		exchange(pair, 1);
+	}
+	check_number(card_counts_now().faults[CARD_UNDELIVERED], breaks);
+	check(card_counts_now().faults[CARD_TAKEN] >= breaks);
+	waits = card_counts_now().receiver_waits;
+	exchange(pair, BURST);
+	check_number(card_counts_now().receiver_waits, waits);
+}
+
+/* The device returns each receive some milliseconds after the failure, and tells then. */
+static void receives_return(void *argument)
+{
+	struct pair pair;
+
+	setenv("STANDIN_MOOD", "taken", 1);
+	break_often(&pair, *(const struct setting *const *)argument, BREAKS);
+	check_number(card_counts_now().made_srqs, 2);
+	check_number(card_counts_now().srqs, 2);
+	pair_close(&pair);
+}
+
+/* Completions come late, too: the frames of a connection that ended are not lost. */
+static void completions_late(void *argument)
+{
+	struct pair pair;
+
+	setenv("STANDIN_MOOD", "taken,late:3000", 1);
+	break_often(&pair, *(const struct setting *const *)argument, BREAKS);
+	check_number(card_counts_now().made_srqs, 2);
+	pair_close(&pair);
+}
+
+/* The device keeps the receives, and tells nothing: queues are made anew, and the old ones go. */
+static void receives_lost(void *argument)
+{
+	struct pair pair;
+
+	setenv("STANDIN_MOOD", "taken,no-last", 1);
+	break_often(&pair, *(const struct setting *const *)argument, BREAKS);
+	check(card_counts_now().made_srqs > 2 && card_counts_now().made_srqs <= 2 + 2 * BREAKS / 64);
+	check_number(card_counts_now().srqs, 2);
+	pair_close(&pair);
+}
+
+/* Peers that close share the queue with those that stay. */
+static void peers_close(void *argument)
+{
+	struct pl_peer *near, *far;
+	struct pair pair;
+
+	(void)argument;
+	setenv("STANDIN_MOOD", "taken", 1);
+	pair_open(&pair, &manual, LENGTH);
+	for (unsigned i = 0; i < BREAKS; i++) {
+		connect_pair(&pair.environment, pair.environment.near, pair.environment.listener, &near, &far);
+		pl_peer_close(near);
+		pl_peer_close(far);
+	}
+	exchange(&pair, BURST);
+	check_number(card_counts_now().receiver_waits, 0);
+	check_number(card_counts_now().made_srqs, 2);
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	static const struct setting *const settings[] = { &manual, &threads };
+	static const struct test_case cases[] = {
+		{ "receives-return-manual", receives_return, &settings[0], LIMIT },
+		{ "receives-return-thread", receives_return, &settings[1], LIMIT },
+		{ "completions-late", completions_late, &settings[0], LIMIT },
+		{ "receives-lost-manual", receives_lost, &settings[0], LIMIT },
+		{ "receives-lost-thread", receives_lost, &settings[1], LIMIT },
+		{ "peers-close", peers_close, NULL, LIMIT },
+	};
+
+	return cases_run("breaks", cases, sizeof(cases) / sizeof(cases[0]));
+}
