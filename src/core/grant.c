@@ -154,15 +154,15 @@ int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t 
 	leftover_init(&leftover);
 	pthread_mutex_lock(&peer->context->grant_lock);
 	key = key_insert(peer, &segment->region->memory, segment->offset, segment->length, PL_ACCESS_READ, 0);
-	if (key)
+	if (key) {
+		key->operation = operation;
+		atomic_fetch_add(&operation->pending, 1);
 		rc = peer->ops->export_key(peer->endpoint, NULL, key, blob);
+	}
 	if (key && rc < 0)
 		key_remove(peer, key, &leftover);
-	if (rc >= 0) {
-		key->operation = operation;
+	if (rc >= 0)
 		operation->source_key = key->id;
-		atomic_fetch_add(&operation->pending, 1);
-	}
 	pthread_mutex_unlock(&peer->context->grant_lock);
 	leftover_finish(&leftover);
 	return rc;

@@ -101,6 +101,7 @@ struct pl_peer {
 	bool headerless;                 /* PL_CAPABILITY_HEADERLESS */
 	bool packs;                      /* PL_CAPABILITY_PACKED */
 	bool notify_data;                /* PL_CAPABILITY_NOTIFY_DATA */
+	bool bound_messages;             /* PL_CAPABILITY_BOUND_MESSAGES */
 	bool notify_rails;               /* PL_CAPABILITY_NOTIFY_RAILS */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;

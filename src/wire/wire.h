@@ -98,6 +98,7 @@ struct pl_hello {
 #define PL_CAPABILITY_HEADERLESS 1024u  /* accepts small messages without a header over verbs */
 #define PL_CAPABILITY_NOTIFY_DATA 4096u /* accepts notifications with a payload */
 #define PL_CAPABILITY_PACKED 2048u      /* accepts several frames in one SEND over verbs */
+#define PL_CAPABILITY_BOUND_MESSAGES 16384u /* over verbs: asks for keys that a rendezvous lacks */
 #define PL_CAPABILITY_NOTIFY_RAILS 8192u /* accepts notifications with writes over verbs with several rails, too */
 
 struct pl_reject {

@@ -81,8 +81,9 @@ enum card_fault {
 /* What the card did; tests read it. */
 struct card_counts {
 	unsigned contexts, pds, mrs, mws, cqs, channels, srqs, qps; /* live objects */
+	unsigned bound;    /* bound windows */
 	unsigned connects; /* pairs of connected queue pairs, made so far */
-	unsigned posts, refused, made_qps, made_srqs;
+	unsigned posts, refused, made_qps, made_srqs, made_mrs, made_mws;
 	unsigned requests[CARD_OPCODES];  /* posts of each enum ibv_wr_opcode */
 	uint64_t immediate_bytes;         /* bytes of the writes with immediate data among them */
 	unsigned completion_events;
@@ -244,6 +245,8 @@ struct ibv_mw *card_alloc_window(struct ibv_pd *pd, enum ibv_mw_type type);
 int card_dealloc_window(struct ibv_mw *mw);
 /* Returns the status of a bind request; the lkey is that of its region. */
 enum ibv_wc_status card_bind(const struct card_qp *qp, const struct ibv_send_wr *wr, uint32_t lkey);
+/* Returns the status of an invalidation. */
+enum ibv_wc_status card_invalidate(const struct card_qp *qp, uint32_t rkey);
 /* Unbinds the windows of a queue pair that goes. */
 void card_unbind(const struct card_qp *qp);
 void card_copy(uint8_t *to, const uint8_t *from, size_t length);

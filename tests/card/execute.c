@@ -232,6 +232,8 @@ static int execute(struct card_qp *qp, struct card_request *request)
 		request->since = card_now();
 	if (request->wr.opcode == IBV_WR_BIND_MW)
 		return (int)card_bind(qp, &request->wr, request->pieces[0].lkey);
+	if (request->wr.opcode == IBV_WR_LOCAL_INV)
+		return (int)card_invalidate(qp, request->wr.invalidate_rkey);
 	if (!answers(peer, qp))
 		return card_now() - request->since < CARD_RETRY_TIME ? wait_for(qp, RESEND) : IBV_WC_RETRY_EXC_ERR;
 	if (request->length > QUICK && card_now() - request->since < request->length / BYTES_PER_NS)
@@ -263,6 +265,8 @@ static enum ibv_wc_opcode opcode_of(enum ibv_wr_opcode opcode)
 		return IBV_WC_FETCH_ADD;
 	case IBV_WR_BIND_MW:
 		return IBV_WC_BIND_MW;
+	case IBV_WR_LOCAL_INV:
+		return IBV_WC_LOCAL_INV;
 	default:
 		return IBV_WC_RDMA_WRITE;
 	}
@@ -309,7 +313,7 @@ static void give_up(void *argument)
 
 static bool is_local(const struct card_request *request)
 {
-	return request->wr.opcode == IBV_WR_BIND_MW;
+	return request->wr.opcode == IBV_WR_BIND_MW || request->wr.opcode == IBV_WR_LOCAL_INV;
 }
 
 static void begin_unanswered(struct card_qp *qp)

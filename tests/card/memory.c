@@ -166,6 +166,7 @@ static struct ibv_mr *region_add(struct ibv_pd *pd, struct card_mr made)
 	}
 	card_counts.mrs++;
 	card_counts.device_mrs[card_number(pd->context)]++;
+	card_counts.made_mrs++;
 	card_counts.locked += mr->map ? 0 : mr->base.length;
 	mr->base.lkey = mr->base.rkey = key_make(mr, NULL);
 	if (card_happens(CARD_SLOW))
@@ -286,6 +287,7 @@ struct ibv_mw *card_alloc_window(struct ibv_pd *pd, enum ibv_mw_type type)
 	mw->base = (struct ibv_mw){ .context = pd->context, .pd = pd, .type = type };
 	pthread_mutex_lock(&card_lock);
 	card_counts.mws++;
+	card_counts.made_mws++;
 	mw->base.rkey = key_make(NULL, mw);
 	pthread_mutex_unlock(&card_lock);
 	return &mw->base;
@@ -293,9 +295,11 @@ struct ibv_mw *card_alloc_window(struct ibv_pd *pd, enum ibv_mw_type type)
 
 static void window_unbind(struct card_mw *mw)
 {
-	if (mw->mr)
-		mw->mr->windows--;
+	if (!mw->mr)
+		return;
+	mw->mr->windows--;
 	mw->mr = NULL;
+	card_counts.bound--;
 }
 
 int card_dealloc_window(struct ibv_mw *base)
@@ -331,6 +335,17 @@ enum ibv_wc_status card_bind(const struct card_qp *qp, const struct ibv_send_wr 
 	key->mw->qp_num = qp->base.qp_num;
 	key->mw->base.rkey = wr->bind_mw.rkey;
 	mr->windows++;
+	card_counts.bound++;
+	return IBV_WC_SUCCESS;
+}
+
+enum ibv_wc_status card_invalidate(const struct card_qp *qp, uint32_t rkey)
+{
+	const struct card_key *key = key_find(rkey);
+
+	if (!key->mw || !key->mw->mr || key->mw->base.rkey != rkey || key->mw->qp_num != qp->base.qp_num)
+		return IBV_WC_MW_BIND_ERR;
+	window_unbind(key->mw);
 	return IBV_WC_SUCCESS;
 }
 

@@ -410,7 +410,7 @@ static void test_held_answer(void **state)
 	work = posted_bind(rig);
 	/* The device has not bound the window yet. */
 	assert_int_equal(work->answer->imported.key[VERBS_KEY_MASK], 0);
-	verbs_bound(work);
+	verbs_mw_work_done(work);
 	assert_int_equal(work->answer->imported.key[VERBS_KEY_MASK], 1);
 	assert_int_equal(work->answer->imported.key[verbs_key_connections(1)], GENERATION);
 	verbs_work_free(&rig->endpoint, verbs_take_posted(&rig->endpoint.rails[0]));

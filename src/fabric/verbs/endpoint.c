@@ -48,6 +48,7 @@ static void init_rail(struct verbs_endpoint *endpoint, unsigned index)
 	pl_list_init(&rail->queue_link);
 	pl_list_init(&rail->starved_link);
 	pl_list_init(&rail->spent);
+	pl_list_init(&rail->windows);
 	pl_list_init(&rail->posted);
 	pl_list_init(&rail->held);
 	pl_list_init(&rail->ready.link);
@@ -188,9 +189,10 @@ static void verbs_widen(struct pl_endpoint *base, unsigned lanes)
 
 /* -- cancellation --------------------------------------------------------------------------------- */
 
+/* The invalidation of a window ends soon by itself. */
 static bool canceled(const struct verbs_work *work)
 {
-	return work->operation && atomic_load(&work->operation->canceled);
+	return work->operation && work->kind != VERBS_INVALIDATE && atomic_load(&work->operation->canceled);
 }
 
 static void drop(struct verbs_endpoint *endpoint, struct verbs_work *work, bool last)

@@ -141,8 +141,8 @@ void verbs_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 int verbs_message(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
 		  struct pl_operation *operation);
 
-/* mw.c: a bind request ends, done or not. */
-void verbs_bind_over(struct verbs_endpoint *endpoint, struct verbs_work *work);
+/* mw.c: work on windows ends, done or not: a bind request, an invalidation, a message whose windows are bound. */
+void verbs_mw_work_over(struct verbs_endpoint *endpoint, struct verbs_work *work);
 
 /* Most unused work objects kept. */
 #define VERBS_SPARES 256
@@ -151,8 +151,8 @@ static inline void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs
 {
 	if (work->buffer)
 		verbs_buffer_put(work->buffer);
-	if (work->kind == VERBS_BIND)
-		verbs_bind_over(endpoint, work);
+	if (work->kind >= VERBS_BIND || work->answer)
+		verbs_mw_work_over(endpoint, work);
 	if (endpoint->spare_count < VERBS_SPARES) {
 		/* First in the list: it is still in the processor's cache. */
 		pl_list_prepend(&endpoint->spare, &work->link);

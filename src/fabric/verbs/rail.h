@@ -71,6 +71,8 @@ struct verbs_rail {
 	bool own_receives; /* the queue pair's receives count in its queue */
 	atomic_bool last_reached; /* shared receive queue: the failed queue pair has returned all receives */
 	bool awaits_last;         /* the drain timer waits for that only */
+	struct pl_list windows; /* struct verbs_mw: unbound windows, for messages */
+	unsigned window_count;
 	uint64_t serial;       /* number of the last request; completions name these, which are never used again */
 	struct pl_list posted; /* in the order of their numbers */
 	struct pl_list held;      /* returned unfinished; must not be posted again yet */

@@ -43,8 +43,8 @@
 
 struct verbs_rail;
 
-/* BIND: of a memory window; frame.key names its key. */
-enum verbs_work_kind { VERBS_WRITE, VERBS_READ, VERBS_ATOMIC, VERBS_FRAME, VERBS_BIND };
+/* BIND: of a memory window; frame.key names its key. INVALIDATE: of a message's window. */
+enum verbs_work_kind { VERBS_WRITE, VERBS_READ, VERBS_ATOMIC, VERBS_FRAME, VERBS_BIND, VERBS_INVALIDATE };
 
 /* Remote region as the peer's devices know it, decoded once; pl_remote.fabric_data. */
 struct verbs_remote_key {
@@ -73,7 +73,9 @@ struct verbs_work {
 	bool counted;                /* has a frame number, frame.ack */
 	bool built;                  /* frame: built in the buffer */
 	bool bare;                   /* frame: without its header */
-	struct verbs_answer *answer; /* bind: answer to an import that waits for it; NULL: the peer asked */
+	/* bind: import or message that waits for it; NULL: the peer asked. frame: its windows are not all bound yet */
+	struct verbs_answer *answer;
+	struct verbs_mw *window;     /* invalidate */
 	struct verbs_work *also;     /* frame: chain of gathered frames sent with it */
 	bool alone;                  /* frame: must be sent alone */
 	bool gathered;               /* frame: the payload stays in its region until it was sent */

@@ -99,12 +99,13 @@ static void notify_later(struct verbs_endpoint *endpoint, struct verbs_work *wor
 	pl_message_dropped(endpoint->base.peer, PL_FRAME_NOTIFY);
 }
 
-static bool has_data_of(const struct pl_list *list, const struct verbs_work *notification)
+/* True if the list has other work of the same operation. */
+static bool has_data_of(const struct pl_list *list, const struct verbs_work *behind)
 {
 	pl_list_for_each(at, list) {
 		const struct verbs_work *work = pl_list_entry(at, struct verbs_work, link);
 
-		if (work != notification && work->operation == notification->operation)
+		if (work != behind && work->operation == behind->operation)
 			return true;
 	}
 	return false;
@@ -123,7 +124,7 @@ static bool is_data_elsewhere(const struct verbs_endpoint *endpoint, const struc
 					  (other != rail && has_data_of(&other->posted, notification))))
 			return true;
 	}
-	return has_data_of(&endpoint->again, notification);
+	return has_data_of(&endpoint->again, notification) || has_data_of(&endpoint->parked, notification);
 }
 
 static enum verbs_behind decide_notification(struct verbs_endpoint *endpoint, struct verbs_work *work)
@@ -199,7 +200,7 @@ static bool assign_reads(struct verbs_endpoint *endpoint, struct verbs_work *rea
 {
 	unsigned rails = atomic_load(&read->operation->rails) & read->target->present;
 
-	if (!verbs_reads_back(endpoint, read->operation))
+	if (!verbs_reads_back(endpoint, read->operation) || has_data_of(&endpoint->parked, read))
 		return false;
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		if (!(rails & 1u << i))

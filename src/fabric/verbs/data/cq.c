@@ -314,8 +314,8 @@ PL_ALWAYS_INLINE void work_done(struct verbs_endpoint *endpoint, struct verbs_wo
 		memcpy(&operation->completion.value, work->buffer->bytes, sizeof(operation->completion.value));
 	if (operation && work->staged)
 		staged_done(work);
-	if (!operation && work->kind == VERBS_BIND)
-		verbs_bound(work);
+	if (work->kind >= VERBS_BIND)
+		verbs_mw_work_done(work);
 	verbs_work_free(endpoint, work);
 	if (operation)
 		pl_fast_pending_done(operation);

@@ -11,7 +11,8 @@
 /* True if a frame can be packed with others. */
 static bool joins(const struct verbs_work *work)
 {
-	return work->kind == VERBS_FRAME && !verbs_unnumbered(work) && !work->only && !work->built && !work->alone;
+	return work->kind == VERBS_FRAME && !verbs_unnumbered(work) && !work->only && !work->built && !work->alone &&
+	       !work->answer;
 }
 
 /* Returns the next waiting frame if it fits behind frames of this many bytes. */

@@ -197,7 +197,7 @@ static bool await_rail(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	uint8_t live = verbs_live_rails(endpoint, work->choice, work->target);
 
-	if (!work->target || work->only)
+	if (!work->target || work->only || work->notify || work->behind)
 		return false;
 	if (!live) {
 		verbs_park(endpoint, work);
@@ -271,6 +271,8 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		end_waiting_work(endpoint, work, &error);
 		return true;
 	}
+	if (work->kind == VERBS_FRAME && work->answer && !verbs_mw_message_goes(endpoint, work))
+		return false;
 	if ((work->notify || work->back) && endpoint->rail_count > 1) {
 		enum verbs_behind behind = verbs_behind_first(endpoint, work);
 

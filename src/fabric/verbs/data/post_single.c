@@ -119,7 +119,7 @@ int verbs_message(struct pl_endpoint *base, const struct pl_frame *frame, const 
 	if (frame->length && !payload)
 		verbs_gather(endpoint, work, operation);
 	/* The bytes are copied already and the operation has no pending count here, unless they are gathered. */
-	if (more || !verbs_may_post_now(endpoint) || !post_now(endpoint, work))
+	if (verbs_mw_bind_message(endpoint, work) || more || !verbs_may_post_now(endpoint) || !post_now(endpoint, work))
 		verbs_message_wait(endpoint, work, operation);
 	return 0;
 }

@@ -217,6 +217,7 @@ PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_w
 		request->imm_data = htobe32(work->immediate);
 		break;
 	case VERBS_BIND: /* mw.c */
+	case VERBS_INVALIDATE:
 		break;
 	case VERBS_ATOMIC: {
 		bool add = work->operation->completion.kind == PL_KIND_FETCH_ADD;

@@ -144,8 +144,8 @@ static void work_back(struct verbs_rail *rail, struct verbs_work *work, const st
 					    : is_refused_again(work, completion->status);
 	if (own)
 		describe_status(&error, rail, completion);
-	if (operation && atomic_load(&operation->canceled)) {
-		; /* its status is known */
+	if (work->kind == VERBS_INVALIDATE || (operation && atomic_load(&operation->canceled))) {
+		; /* a failed queue pair needs no invalidation; the status of the operation is known */
 	} else if (operation && own) {
 		pl_operation_fail(operation, error.code, &error);
 	} else if (work->kind == VERBS_ATOMIC) {

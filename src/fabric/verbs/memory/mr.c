@@ -280,9 +280,13 @@ void verbs_note_exported(const struct verbs_rail *rail, const struct pl_key *key
 static void export_by(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key, struct exports *exports)
 {
 	struct pl_list *list = grant ? &grant->registrations : &key->registrations;
-	const char *refusal = grant ? verbs_mw_make(rail, grant, key) : "";
+	const char *refusal;
 	int rc = 0;
 
+	if (grant)
+		refusal = verbs_mw_make(rail, grant, key);
+	else
+		refusal = verbs_mw_make_message(rail, key) ? NULL : "";
 	if (!refusal) {
 		exports->windows |= (uint8_t)(1u << rail->index);
 	} else {

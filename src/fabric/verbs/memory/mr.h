@@ -127,10 +127,26 @@ static inline struct verbs_remote_key *verbs_remote_key_of(struct pl_remote *rem
 }
 
 /* mw.c */
-/* Answer to an import, kept until its windows are bound. */
+/* Answer to an import, kept until its windows are bound; or the windows of a message. */
 struct verbs_answer {
+	unsigned pending; /* bind requests that are not over, and for an import one until all are posted */
+	bool for_message;
+	/* of a message */
+	struct verbs_work *message; /* waits for the windows; NULL: not any more */
+	uint8_t posted;             /* rails whose bind request is posted and not over, one bit each */
+	/* of an import; not set for a message */
 	struct pl_imported imported;
-	unsigned pending; /* bind requests that are not over, and one until all are posted */
+};
+
+/* Memory window of a key, or an unbound one. */
+struct verbs_mw {
+	struct pl_registration base; /* device: of the rail */
+	const struct pl_allocator *allocator;
+	struct pl_region *region;       /* outlives the window */
+	struct pl_operation *operation; /* message: its send; NULL: of a grant */
+	struct ibv_mw *mw;              /* NULL: not bound to a queue pair */
+	uint16_t generation;
+	uint32_t rkey;
 };
 
 /* True if the program and the device allow windows. */
@@ -164,8 +180,10 @@ void verbs_mw_drop_all(struct verbs_rail *rail);
 void verbs_mw_rail_up(struct verbs_rail *rail);
 /* Answers a question for a key: posts the bind request, or frees the work. */
 void verbs_bind(struct verbs_rail *rail, struct verbs_work *work);
-/* The bind request is done. */
-void verbs_bound(struct verbs_work *work);
+/* A bind request, or an invalidation, is done. */
+void verbs_mw_work_done(struct verbs_work *work);
+/* Asks the peer for keys of windows that the remote key lacks, over rails that are up. */
+void verbs_mw_ask(struct verbs_endpoint *endpoint, struct verbs_remote_key *target);
 /* The bind request was not done. */
 void verbs_bind_failed(struct verbs_rail *rail, const struct verbs_work *work);
 /* Handles a question or an answer on a rail; -EPROTO. */
@@ -177,6 +195,22 @@ bool verbs_ask_missing(struct verbs_endpoint *endpoint, struct verbs_remote_key 
 bool verbs_obtainable(const struct verbs_endpoint *endpoint, const struct verbs_remote_key *target);
 bool verbs_hold_answer(struct pl_endpoint *endpoint, const struct pl_imported *imported);
 void verbs_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
+
+/* mw_message.c */
+/* Adds an unbound window for a large message. grant_lock is held. Returns false if the message needs a registration. */
+bool verbs_mw_make_message(struct verbs_rail *rail, struct pl_key *key);
+/* Queues the bind requests of a rendezvous frame before it. Returns false if it has none. */
+bool verbs_mw_bind_message(struct verbs_endpoint *endpoint, struct verbs_work *work);
+/* True if a frame may go: its windows are bound, or will be before it on the same queue pair. */
+bool verbs_mw_message_goes(struct verbs_endpoint *endpoint, struct verbs_work *work);
+/* The message waits no more. */
+void verbs_mw_message_left(struct verbs_endpoint *endpoint, struct verbs_work *work);
+/* Takes an unbound window of the rail. Returns false if there is none. */
+bool verbs_mw_take(struct verbs_rail *rail, struct verbs_mw *window);
+/* The window of an invalidation is unbound. */
+void verbs_mw_invalidated(struct verbs_work *work);
+/* Deallocates the unbound windows of a rail, and those that are being invalidated. */
+void verbs_mw_forget(struct verbs_rail *rail);
 
 /* True if a rail's device at the other end has a key for the memory. */
 static inline bool verbs_reaches(const struct verbs_remote_key *target, unsigned rail)

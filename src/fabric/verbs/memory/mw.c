@@ -15,15 +15,6 @@
 /* Value that means "no key". */
 #define NO_KEY UINT64_MAX
 
-struct verbs_mw {
-	struct pl_registration base; /* device: of the rail */
-	const struct pl_allocator *allocator;
-	struct pl_region *region; /* outlives the window */
-	struct ibv_mw *mw;        /* NULL: not bound to a queue pair */
-	uint16_t generation;
-	uint32_t rkey;
-};
-
 static uint8_t bit_of(const struct verbs_rail *rail)
 {
 	return (uint8_t)(1u << rail->index);
@@ -130,6 +121,7 @@ void verbs_mw_drop_all(struct verbs_rail *rail)
 
 	if (!rail->endpoint->windowed)
 		return;
+	verbs_mw_forget(rail);
 	pthread_mutex_lock(&peer->context->grant_lock);
 	for (size_t i = 0; i < peer->keys.count; i++) {
 		const struct pl_key *key = pl_index_table_get(&peer->keys, i);
@@ -154,10 +146,13 @@ static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct
 	rc = verbs_mw_base(rail->endpoint->state, rail->device, window->region, key->rights, &mr);
 	if (rc < 0)
 		return rc;
-	window->mw = ibv_alloc_mw(rail->device->pd, IBV_MW_TYPE_2);
-	if (!window->mw)
-		return verbs_made(NULL);
-	window->rkey = ibv_inc_rkey(window->mw->rkey);
+	if (!window->operation || !verbs_mw_take(rail, window)) {
+		window->mw = ibv_alloc_mw(rail->device->pd, IBV_MW_TYPE_2);
+		if (!window->mw)
+			return verbs_made(NULL);
+		window->rkey = window->mw->rkey;
+	}
+	window->rkey = ibv_inc_rkey(window->rkey);
 	window->generation = rail->generation;
 	request.bind_mw.mw = window->mw;
 	request.bind_mw.rkey = window->rkey;
@@ -215,10 +210,10 @@ static bool find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t 
 	return false;
 }
 
-/* Puts the key of a rail's window into the answer to an import. */
+/* Puts the key of a rail's window into the answer to an import, or into a rendezvous. */
 static void answer_add_key(struct verbs_answer *answer, const struct verbs_rail *rail, uint32_t rkey)
 {
-	uint8_t *key = answer->imported.key;
+	uint8_t *key = answer->for_message ? answer->message->copy : answer->imported.key;
 	struct pl_writer writer;
 
 	if (rail->index >= key[VERBS_KEY_COUNT])
@@ -234,9 +229,9 @@ static void answer_add_key(struct verbs_answer *answer, const struct verbs_rail 
 /* Sends the answer to an import after its last bind request. */
 static void answer_count_down(struct verbs_endpoint *endpoint, struct verbs_answer *answer)
 {
-	if (--answer->pending)
+	if (--answer->pending || answer->message)
 		return;
-	if (!verbs_finished(endpoint))
+	if (!answer->for_message && !verbs_finished(endpoint))
 		pl_import_answer(endpoint->base.peer, &answer->imported);
 	pl_free(&endpoint->state->context->allocator, answer);
 }
@@ -251,7 +246,7 @@ bool verbs_hold_answer(struct pl_endpoint *base, const struct pl_imported *impor
 
 	if (!answer)
 		return false;
-	*answer = (struct verbs_answer){ .imported = *imported, .pending = 1 };
+	*answer = (struct verbs_answer){ .pending = 1, .imported = *imported };
 	for (unsigned i = 0; i < endpoint->rail_count && endpoint->questions < QUESTIONS_MAX; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 		struct verbs_work *work = (windows & bit_of(rail)) && rail->link == VERBS_UP
@@ -272,17 +267,50 @@ bool verbs_hold_answer(struct pl_endpoint *base, const struct pl_imported *impor
 	return true;
 }
 
-void verbs_bound(struct verbs_work *work)
+/* The key is known: a message gets it now, and an import when the window is bound. */
+static void bind_posted(struct verbs_work *work)
 {
-	if (work->answer)
+	struct verbs_answer *answer = work->answer;
+
+	if (!answer || !answer->for_message)
+		return;
+	answer->posted |= bit_of(work->only);
+	if (answer->message)
+		answer_add_key(answer, work->only, work->rkey);
+}
+
+static void bind_done(const struct verbs_work *work)
+{
+	if (work->answer && (!work->answer->for_message || work->answer->message))
 		answer_add_key(work->answer, work->only, work->rkey);
 }
 
-void verbs_bind_over(struct verbs_endpoint *endpoint, struct verbs_work *work)
+void verbs_mw_work_done(struct verbs_work *work)
 {
-	endpoint->questions--;
-	if (work->answer)
+	if (work->kind == VERBS_BIND)
+		bind_done(work);
+	else
+		verbs_mw_invalidated(work);
+}
+
+void verbs_mw_work_over(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	switch (work->kind) {
+	case VERBS_BIND:
+		endpoint->questions--;
+		if (!work->answer)
+			break;
+		work->answer->posted &= (uint8_t)~bit_of(work->only);
 		answer_count_down(endpoint, work->answer);
+		break;
+	case VERBS_INVALIDATE:
+		if (work->window)
+			release_window(&work->window->base);
+		break;
+	default:
+		verbs_mw_message_left(endpoint, work);
+		break;
+	}
 }
 
 void verbs_bind(struct verbs_rail *rail, struct verbs_work *work)
@@ -302,9 +330,10 @@ void verbs_bind(struct verbs_rail *rail, struct verbs_work *work)
 		rail->posted_count++;
 		rail->queue->posted++;
 		pl_list_append(&rail->posted, &work->link);
+		bind_posted(work);
 	} else {
 		if (answer <= UINT32_MAX)
-			verbs_bound(work);
+			bind_done(work);
 		verbs_work_free(endpoint, work);
 	}
 	if (asked)
@@ -376,6 +405,14 @@ bool verbs_obtainable(const struct verbs_endpoint *endpoint, const struct verbs_
 	return !any_up;
 }
 
+void verbs_mw_ask(struct verbs_endpoint *endpoint, struct verbs_remote_key *target)
+{
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if ((target->windows & ~target->present & bit_of(&endpoint->rails[i])) &&
+		    endpoint->rails[i].link == VERBS_UP)
+			ask_for_key(&endpoint->rails[i], &endpoint->again, target);
+}
+
 static const char by_window[] = "verbs: the network card reads and writes the region itself, by a memory window";
 
 void verbs_imported(struct pl_endpoint *base, struct pl_remote *remote)
@@ -386,10 +423,6 @@ void verbs_imported(struct pl_endpoint *base, struct pl_remote *remote)
 	if (!target || !target->windows)
 		return;
 	remote->path_reason = by_window;
-	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		if ((target->windows & ~target->present & bit_of(&endpoint->rails[i])) &&
-		    endpoint->rails[i].link == VERBS_UP)
-			ask_for_key(&endpoint->rails[i], &endpoint->again, target);
 	verbs_flush(endpoint);
 }
 

@@ -72,6 +72,7 @@ struct verbs_remote_key *verbs_remote_key_make(struct pl_remote *remote, struct 
 	pthread_mutex_lock(&endpoint->state->lock);
 	pl_list_append(&endpoint->targets, &target->link);
 	pthread_mutex_unlock(&endpoint->state->lock);
+	verbs_mw_ask(endpoint, target);
 	remote->fabric_data = target;
 	remote->forget = forget_remote_key;
 	return target;
