@@ -195,7 +195,6 @@ FAULTS = over_all(
 # Faults of the control channel only, while rails are connected and connected again.
 CONTROL_QUALITIES = [('loss', 'loss 20%'), ('delay 200 ms', 'delay 200ms'), ('delay 1.2 s', 'delay 1200ms'),
                      ('duplicates', 'duplicate 50%'), ('reordering', 'delay 20ms reorder 50%')]
-FAILS_TO_CONNECT = f'peerlane {WRITE} 1 --timeout 6 $options $server'
 CONTROL = over(
     'verbs',
     *(Case(f'control {name}: connecting', 90, server='bench_server',
@@ -203,16 +202,6 @@ CONTROL = over(
     *(Case(f'control {name}: connecting again', 90, server='bench_server',
            client=f'with_control "{setting}" during "roce_pause 3" {WRITE} 14 --timeout 30')
       for name, setting in CONTROL_QUALITIES if name != 'duplicates'),
-    # A client that connects afterwards is served.
-    *(Case(f'control {name}: connecting', 90, server='bench_server',
-           client=f'cut_while_connecting {fault} "{pattern}" {FAILS_TO_CONNECT} && by_fabric verbs {WRITE} 1')
-      for name, fault, pattern in (('dropped', 'drop_control', 'CONNECT-TIMEOUT'),
-                                   ('reset', 'reset_control', 'PEER-LOST\\|ECONNRESET\\|CONNECT-FAILED'))),
-    *(Case(f'control {name}: connecting again', 90, server='must_fail PEER-LOST bench_server',
-           client=f'with_control "delay 0ms" must_fail "{pattern}" ended_by "while_reconnecting {fault}" '
-                  f'peerlane {WRITE} 50 --timeout 6 $options $server')
-      for name, fault, pattern in (('dropped', 'drop_control', 'RDMA-CONNECT\\|OPERATION-TIMEOUT'),
-                                   ('reset', 'reset_control', 'PEER-LOST'))),
 )
 
 # Two cards in each machine; one of them may fail.

@@ -546,58 +546,6 @@ roce_pause() # SECONDS
 	drop_roce && sleep "$1" && tc qdisc del dev "$interface" parent 1:4 && await_recovery
 }
 
-# Ends the control channel of a client: its packets are dropped, or both ends get a reset.
-drop_control()
-{
-	disturb_control 'loss 100%'
-}
-
-reset_control()
-{
-	ss -tKn "dport = :$port" >ended && grep -q ESTAB ended
-}
-
-# Causes a fault of the control channel while a rail is connected again.
-while_reconnecting() # FAULT
-{
-	drop_roce || return
-	# A queue pair that is not RTS: an attempt is under way.
-	until rdma resource show qp | grep 'type RC' | grep -q -v 'state RTS'; do
-		alive $pid || return
-		sleep 0.05
-	done
-	$1
-}
-
-# Runs a command that a fault ends.
-ended_by() # FAULT COMMAND...
-{
-	fault=$1
-	shift
-	launch "$@" && await_traffic && $fault || return
-	wait $pid
-}
-
-# Causes a fault of the control channel while a command connects, because the packets of RoCE are dropped; the command
-# must fail with the pattern.
-cut_while_connecting() # FAULT PATTERN COMMAND...
-{
-	fault=$1
-	pattern=$2
-	shift 2
-	sort_packets && drop_roce || return
-	"$@" >said 2>&1 &
-	pid=$!
-	until rdma resource show qp | grep -q 'type RC' || ! alive $pid; do
-		sleep 0.05
-	done
-	$fault
-	wait $pid
-	status=$?
-	cat said
-	tc qdisc del dev "$interface" root && [ $status != 0 ] && grep -q "$pattern" said
-}
-
 packets() # BAND
 {
 	sed -n "/parent 1:$1 /,/Sent/s/.*Sent [0-9]* bytes \([0-9]*\) pkt.*/\1/p" marked
