@@ -365,6 +365,8 @@ static void case_receiver_killed(void *fabric)
 
 	use_fabric(fabric);
 	start_child(&end, killed_receiver);
+	/* Before this process has threads: ThreadSanitizer wants it so. */
+	start_child(&second, sizes_receiver);
 	end_open(&end, true);
 	end_meet(&end);
 	driver_must_send(&end.driver, end.comm, end.data, LENGTH, end.memory);
@@ -375,7 +377,6 @@ static void case_receiver_killed(void *fabric)
 		patience_wait(&patience);
 	} while (rc == NET_SUCCESS);
 	check_number(rc, NET_REMOTE_ERROR);
-	start_child(&second, sizes_receiver);
 	driver_deregister(&end.driver, end.comm, end.memory);
 	driver_close_send(&end.driver, end.comm);
 	second.driver = end.driver;
