@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "base/dynamic_library.h"
 
-/* Its symbols include those of libcrypto.so.3, on which it depends. */
+/* Brings libcrypto.so.3 with it, so that dlsym(3) finds the symbols of both. */
 #define LIBSSL "libssl.so.3"
 
 struct plugin_openssl plugin_openssl;

@@ -107,7 +107,7 @@ struct plugin_request {
 	uint8_t *data;
 	struct plugin_memory *memory; /* NULL: none, or deregistered meanwhile */
 
-	/* Of sends that write to the other end's memory. */
+	/* Members of sends that write to the other end's memory. */
 	struct copy_job job;
 	struct plugin_remote *remote;
 	uint64_t offset;    /* in the remote memory */

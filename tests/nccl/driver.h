@@ -31,7 +31,7 @@ enum net_result driver_finalize(struct driver *driver, void *context);
 
 int driver_devices(struct driver *driver);
 void driver_listen(struct driver *driver, void *handle, void **listener);
-/* One call. */
+/* Make one call. */
 enum net_result driver_connect(struct driver *driver, void *handle, void **comm);
 enum net_result driver_accept(struct driver *driver, void *listener, void **comm);
 void driver_close_listen(struct driver *driver, void *listener);
@@ -41,7 +41,7 @@ void driver_close_receive(struct driver *driver, void *comm);
 void *driver_register(struct driver *driver, void *comm, void *data, size_t size);
 void driver_deregister(struct driver *driver, void *comm, void *memory);
 
-/* One call each. *request has garbage before, as NCCL leaves there. */
+/* Make one call each. *request has garbage before, as NCCL leaves there. */
 enum net_result driver_send(struct driver *driver, void *comm, void *data, size_t size, void *memory, void **request);
 enum net_result driver_receive(struct driver *driver, void *comm, void *data, size_t size, void *memory,
 			       void **request);

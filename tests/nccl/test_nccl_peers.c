@@ -18,7 +18,7 @@
 /* Place of the address, as text, in the plugin's handle. */
 #define HANDLE_ADDRESS 32
 
-/* One of the two processes. `fd` is NCCL's bootstrap network. */
+/* Process of a pair. `fd` is NCCL's bootstrap network. */
 struct end {
 	struct driver driver;
 	int fd;

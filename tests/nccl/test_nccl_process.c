@@ -24,7 +24,7 @@ struct line {
 	void *from_memory, *to_memory;
 };
 
-/* One thread calls both functions in turn, as NCCL's service thread may do. */
+/* Calls both functions in turn in a single thread, as NCCL's service thread may do. */
 static void line_connect(struct line *line, struct driver *driver)
 {
 	uint8_t handle[NET_HANDLE_SIZE];
