@@ -64,6 +64,25 @@ PL_ALWAYS_INLINE bool pl_pool_keep(struct pl_pool *pool, void *memory)
 	return true;
 }
 
+/*
+ * Returns memory of a pool that another lock protects, which the caller holds. An empty pool takes all memory of `other`.
+ */
+PL_ALWAYS_INLINE void *pl_pool_take_held(struct pl_pool *pool, struct pl_pool *other,
+					 const struct pl_allocator *allocator, size_t size)
+{
+	void *taken;
+
+	if (!pool->first && pl_latch_try(&other->latch)) {
+		pool->first = other->first;
+		pool->count = other->count;
+		other->first = NULL;
+		other->count = 0;
+		pl_latch_release(&other->latch);
+	}
+	taken = pl_pool_first(pool);
+	return taken ? taken : pl_alloc(allocator, size);
+}
+
 PL_ALWAYS_INLINE void pl_pool_give(struct pl_pool *pool, const struct pl_allocator *allocator, void *memory)
 {
 	bool kept = false;

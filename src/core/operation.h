@@ -55,6 +55,8 @@ struct pl_operation {
 	bool internal;         /* finished() takes it */
 	bool counted;          /* counted in peer->running */
 	bool plain;            /* one segment, collected by pl_poll(), no flags or higher visibility */
+	bool of_home;          /* its memory is from the home engine's pool */
+	bool used_at_home;     /* counted in `used` of the region and remote region of `single` */
 	bool cancel_requested; /* pl_cancel() was called */
 	bool settled;          /* the requested visibility is reached, or the fabric handles it */
 	bool landing, placed;  /* in peer->landing; its bytes are in their memory */

@@ -38,7 +38,10 @@ struct pl_region {
 	struct pl_context *context;
 	struct pl_memory memory;
 	unsigned access;
-	atomic_uint busy; /* operations of this end that use the region */
+	/* The first engine that runs an operation of the region counts its own without atomic instructions. */
+	struct pl_engine *_Atomic counter; /* that engine; NULL: none so far */
+	unsigned used;                     /* its operations; its lock */
+	atomic_uint busy;                  /* other operations of this end that use the region, and one for all of `used` */
 	struct pl_list registrations;
 	struct pl_registration *_Atomic recent; /* one of the registrations, kept until the end, or NULL */
 	/* Of a fabric with cards: ports near the memory (0: not known yet), and ports whose peers got keys. */
@@ -46,5 +49,27 @@ struct pl_region {
 };
 
 void pl_region_destroy(struct pl_region *region);
+
+/* True if the engine, whose lock is held, counts in `used`. */
+PL_ALWAYS_INLINE bool pl_region_counts(struct pl_region *region, struct pl_engine *engine)
+{
+	struct pl_engine *counter = atomic_load_explicit(&region->counter, memory_order_relaxed);
+
+	return counter == engine || (!counter && atomic_compare_exchange_strong(&region->counter, &counter, engine));
+}
+
+/* Adds an operation that runs on the engine, whose lock is held. */
+PL_ALWAYS_INLINE void pl_region_use(struct pl_region *region, struct pl_engine *engine)
+{
+	if (!pl_region_counts(region, engine) || region->used++ == 0)
+		atomic_fetch_add(&region->busy, 1);
+}
+
+/* Removes it. */
+PL_ALWAYS_INLINE void pl_region_unuse(struct pl_region *region, struct pl_engine *engine)
+{
+	if (!pl_region_counts(region, engine) || --region->used == 0)
+		atomic_fetch_sub(&region->busy, 1);
+}
 
 #endif

@@ -15,7 +15,8 @@ struct pl_remote {
 	struct pl_peer *peer; /* NULL once the peer was closed; context->lock */
 	uint64_t length;
 	unsigned rights;
-	atomic_uint references;
+	unsigned used; /* operations that the peer's home counts without an atomic instruction; home */
+	atomic_uint references; /* of the program, of other operations, and one for all of `used` */
 	void (*forget)(struct pl_remote *remote); /* releases `fabric_data`; may be NULL */
 	struct pl_list link;                      /* empty for the source of a large send */
 	struct pl_task task;
@@ -32,6 +33,18 @@ static inline void pl_remote_put(struct pl_remote *remote)
 {
 	if (atomic_fetch_sub(&remote->references, 1) == 1)
 		pl_remote_unused(remote);
+}
+/* Adds an operation that uses the remote region. Home. */
+PL_ALWAYS_INLINE void pl_remote_use(struct pl_remote *remote)
+{
+	if (remote->used++ == 0)
+		atomic_fetch_add(&remote->references, 1);
+}
+/* Removes it. Home. */
+PL_ALWAYS_INLINE void pl_remote_unuse(struct pl_remote *remote)
+{
+	if (--remote->used == 0)
+		pl_remote_put(remote);
 }
 void pl_remote_free(struct pl_remote *remote);
 /* Returns the number of the remote region's key; 0 if the key is malformed. */

@@ -159,6 +159,52 @@ static int check_transfer(const struct pl_peer *peer, enum pl_kind kind, const s
 	return rc < 0 ? rc : check_local(peer, at->region, at->offset, at->length, call, error);
 }
 
+static int leave_without_memory(struct pl_peer *peer, struct pl_error *error)
+{
+	pl_engine_leave(peer->home);
+	return pl_fail_memory(error, "operation");
+}
+
+/* Attributes with these flags refer to something that the call must take. */
+#define REFERRING (PL_NOTIFY | PL_AFTER_STREAM)
+
+/* Posts an operation of one segment by a task, unless its home is free now. */
+static int submit_segment(struct pl_operation *operation, const struct pl_segment *segment, const char *call,
+			  struct pl_operation **handle, struct pl_error *error)
+{
+	int rc = operation->attributes.flags & REFERRING ? take_attributes(operation, call, error) : 0;
+
+	if (rc < 0)
+		return rc;
+	pl_fast_segment(operation, segment);
+	pl_operation_submit(operation, run_posted, handle);
+	return 0;
+}
+
+PL_ALWAYS_INLINE struct pl_segment segment_of(const struct pl_transfer *at)
+{
+	return (struct pl_segment){ at->remote, at->region, at->remote_offset, at->offset, at->length };
+}
+
+/* Posts a transfer whose home is busy, or whose attributes refer to something. */
+__attribute__((noinline)) static int transfer_by_task(struct pl_peer *peer, enum pl_kind kind,
+						      const struct pl_transfer *at,
+						      const struct pl_attributes *attributes,
+						      struct pl_operation **handle, const char *call,
+						      struct pl_error *error)
+{
+	const struct pl_segment segment = segment_of(at);
+	struct pl_operation *operation;
+	int rc = 0;
+
+	if (attributes->flags & PL_NOTIFY)
+		rc = check_notify_data(peer, attributes->notify_data, attributes->notify_length, call, error);
+	if (rc < 0)
+		return rc;
+	operation = pl_operation_new(peer->context, peer, kind, attributes, error);
+	return operation ? submit_segment(operation, &segment, call, handle, error) : -ENOMEM;
+}
+
 /* Posts a transfer of one range. */
 PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *at,
 			      const struct pl_attributes *given, struct pl_operation **handle, const char *call,
@@ -167,6 +213,7 @@ PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const str
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
 	struct pl_attributes copy;
+	struct pl_segment segment;
 	int rc = read_attributes(&attributes, &copy, given, kind, call, error);
 
 	if (rc == 0 && !peer_fits(peer))
@@ -177,25 +224,16 @@ PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const str
 	if (rc < 0)
 		return rc;
 	if (peer->ops->sync_try &&
-	    pl_sync_try(peer,
-			&(struct pl_sync_op){
-				.kind = kind,
-				.segment = { at->remote, at->region, at->remote_offset, at->offset, at->length } },
-			attributes, handle))
+	    pl_sync_try(peer, &(struct pl_sync_op){ .kind = kind, .segment = segment_of(at) }, attributes, handle))
 		return 0;
-	if (attributes->flags & PL_NOTIFY)
-		rc = check_notify_data(peer, attributes->notify_data, attributes->notify_length, call, error);
-	if (rc < 0)
-		return rc;
-	operation = pl_fast_new(peer->context, peer, kind, attributes);
+	if ((attributes->flags & REFERRING) || !pl_fast_enter(peer))
+		return transfer_by_task(peer, kind, at, attributes, handle, call, error);
+	operation = pl_fast_new_held(peer, kind, attributes);
 	if (!operation)
-		return pl_fail_memory(error, "operation");
-	if (attributes->flags & (PL_NOTIFY | PL_AFTER_STREAM))
-		rc = take_attributes(operation, call, error);
-	if (rc < 0)
-		return rc;
-	pl_fast_segment(operation, at->remote, at->remote_offset, at->region, at->offset, at->length);
-	pl_fast_submit(peer, operation, run_posted, handle);
+		return leave_without_memory(peer, error);
+	segment = segment_of(at);
+	pl_fast_segment_held(operation, &segment);
+	pl_fast_submit(peer, operation, handle);
 	return 0;
 }
 
@@ -287,9 +325,11 @@ static int transfer_many(struct pl_peer *peer, enum pl_kind kind, const struct p
 	rc = take_attributes(operation, call, error);
 	if (rc < 0)
 		return rc;
-	for (size_t i = 0; i < count; i++)
-		pl_fast_segment(operation, transfers[i].remote, transfers[i].remote_offset, transfers[i].region,
-				transfers[i].offset, transfers[i].length);
+	for (size_t i = 0; i < count; i++) {
+		const struct pl_segment segment = segment_of(&transfers[i]);
+
+		pl_fast_segment(operation, &segment);
+	}
 	pl_operation_submit(operation, run_posted, handle);
 	return 0;
 }
@@ -324,6 +364,25 @@ int pl_readv(struct pl_peer *peer, const struct pl_transfer *transfers, size_t c
 
 /* -- atomics ------------------------------------------------------------------------------------ */
 
+static inline void set_operands(struct pl_operation *operation, const struct pl_sync_op *sync)
+{
+	operation->operand = sync->operand;
+	operation->compare = sync->compare;
+	operation->old = sync->old;
+}
+
+/* Posts an atomic operation whose home is busy, or which waits for a stream. */
+static int atomic_by_task(struct pl_peer *peer, const struct pl_sync_op *sync, const struct pl_attributes *attributes,
+			  struct pl_operation **handle, const char *call, struct pl_error *error)
+{
+	struct pl_operation *operation = pl_operation_new(peer->context, peer, sync->kind, attributes, error);
+
+	if (!operation)
+		return -ENOMEM;
+	set_operands(operation, sync);
+	return submit_segment(operation, &sync->segment, call, handle, error);
+}
+
 static int post_atomic(struct pl_peer *peer, enum pl_kind kind, const struct pl_atomic *atomic,
 		       const struct pl_attributes *given, struct pl_operation **handle, const char *call,
 		       struct pl_error *error)
@@ -348,18 +407,14 @@ static int post_atomic(struct pl_peer *peer, enum pl_kind kind, const struct pl_
 		return rc;
 	if (peer->ops->sync_try && pl_sync_try(peer, &sync, attributes, handle))
 		return 0;
-	operation = pl_fast_new(peer->context, peer, kind, attributes);
+	if ((attributes->flags & REFERRING) || !pl_fast_enter(peer))
+		return atomic_by_task(peer, &sync, attributes, handle, call, error);
+	operation = pl_fast_new_held(peer, kind, attributes);
 	if (!operation)
-		return pl_fail_memory(error, "operation");
-	operation->operand = sync.operand;
-	operation->compare = sync.compare;
-	operation->old = sync.old;
-	if (attributes->flags & PL_AFTER_STREAM)
-		rc = take_attributes(operation, call, error);
-	if (rc < 0)
-		return rc;
-	pl_fast_segment(operation, atomic->remote, atomic->remote_offset, NULL, 0, 8);
-	pl_fast_submit(peer, operation, run_posted, handle);
+		return leave_without_memory(peer, error);
+	set_operands(operation, &sync);
+	pl_fast_segment_held(operation, &sync.segment);
+	pl_fast_submit(peer, operation, handle);
 	return 0;
 }
 
@@ -377,12 +432,30 @@ int pl_compare_swap(struct pl_peer *peer, const struct pl_atomic *atomic, const 
 
 /* -- messages ----------------------------------------------------------------------------------- */
 
+static inline struct pl_segment segment_of_buffer(const struct pl_buffer *buffer)
+{
+	return (struct pl_segment){ .region = buffer->region, .offset = buffer->offset, .length = buffer->length };
+}
+
+/* Posts a message whose home is busy, or which waits for a stream. */
+static int send_by_task(struct pl_peer *peer, uint64_t tag, const struct pl_segment *segment,
+			const struct pl_attributes *attributes, struct pl_operation **handle, struct pl_error *error)
+{
+	struct pl_operation *operation = pl_operation_new(peer->context, peer, PL_KIND_SEND, attributes, error);
+
+	if (!operation)
+		return -ENOMEM;
+	operation->tag = operation->completion.tag = tag;
+	return submit_segment(operation, segment, "pl_send", handle, error);
+}
+
 int pl_send(struct pl_peer *peer, uint64_t tag, const struct pl_buffer *buffer, const struct pl_attributes *given,
 	    struct pl_operation **handle, struct pl_error *error)
 {
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
 	struct pl_attributes copy;
+	struct pl_segment segment;
 	int rc = read_attributes(&attributes, &copy, given, PL_KIND_SEND, "pl_send", error);
 
 	if (rc == 0 && (attributes->flags & PL_CONFIDENTIAL))
@@ -393,16 +466,15 @@ int pl_send(struct pl_peer *peer, uint64_t tag, const struct pl_buffer *buffer, 
 		rc = check_local(peer, buffer->region, buffer->offset, buffer->length, "pl_send", error);
 	if (rc < 0)
 		return rc;
-	operation = pl_fast_new(peer->context, peer, PL_KIND_SEND, attributes);
+	segment = segment_of_buffer(buffer);
+	if ((attributes->flags & REFERRING) || !pl_fast_enter(peer))
+		return send_by_task(peer, tag, &segment, attributes, handle, error);
+	operation = pl_fast_new_held(peer, PL_KIND_SEND, attributes);
 	if (!operation)
-		return pl_fail_memory(error, "operation");
-	if (attributes->flags & PL_AFTER_STREAM)
-		rc = take_attributes(operation, "pl_send", error);
-	if (rc < 0)
-		return rc;
-	pl_fast_segment(operation, NULL, 0, buffer->region, buffer->offset, buffer->length);
+		return leave_without_memory(peer, error);
 	operation->tag = operation->completion.tag = tag;
-	pl_fast_submit(peer, operation, run_posted, handle);
+	pl_fast_segment_held(operation, &segment);
+	pl_fast_submit(peer, operation, handle);
 	return 0;
 }
 
@@ -476,6 +548,7 @@ int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, const struct p
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
 	struct pl_attributes copy;
+	struct pl_segment segment;
 	int rc = read_attributes(&attributes, &copy, given, PL_KIND_RECEIVE, "pl_receive", error);
 
 	buffer = buffer ? buffer : &empty;
@@ -487,7 +560,8 @@ int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, const struct p
 	operation = pl_operation_new(peer->context, peer, PL_KIND_RECEIVE, attributes, error);
 	if (!operation)
 		return -ENOMEM;
-	pl_fast_segment(operation, NULL, 0, buffer->region, buffer->offset, buffer->length);
+	segment = segment_of_buffer(buffer);
+	pl_fast_segment(operation, &segment);
 	operation->tag = tag;
 	operation->mask = mask;
 	pl_operation_submit(operation, pl_receive_run, handle);

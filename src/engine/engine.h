@@ -16,6 +16,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/lock.h"
+#include "base/pool.h"
 
 struct pl_engine;
 
@@ -114,6 +115,7 @@ struct pl_engine {
 	atomic_bool polling;      /* true while the poller has unfinished work */
 
 	uint8_t *scratch; /* PL_ENGINE_SCRATCH bytes for the thread that runs the engine */
+	struct pl_pool spare_operations; /* of the core; the engine's lock protects it */
 };
 
 /*
