@@ -77,7 +77,8 @@ struct verbs_rail {
 	struct pl_list posted; /* in the order of their numbers */
 	struct pl_list held;      /* returned unfinished; must not be posted again yet */
 	uint16_t held_generation; /* generation under which the held work was posted */
-	unsigned posted_count, unsignaled, inline_max;
+	unsigned posted_count, inline_max;
+	unsigned unsignaled; /* last posted requests that no signaled one follows; signal.h */
 	unsigned frames; /* frames and notifications with a number among posted and held work */
 	uint64_t posted_bytes;
 	struct {

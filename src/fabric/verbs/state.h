@@ -181,6 +181,8 @@ struct verbs_cq {
 	unsigned posted, room;       /* work requests of all queue pairs, and their limit */
 	struct verbs_loopback *loop; /* loopback queue pair; NULL: not needed yet */
 	bool armed;
+	unsigned quiet; /* rails whose last request is unsignaled; signal.h */
+	uint64_t taken; /* time at which completions were taken last */
 };
 
 /* State of the fabric in a context (fabric_states). The lists grow under the lock. */

@@ -5,6 +5,7 @@
 #include "core/fastpath.h"
 #include "fabric/verbs/data/flush.h"
 #include "fabric/verbs/data/request.h"
+#include "fabric/verbs/data/signal.h"
 
 #define POLL_BATCH 32
 #define CHUNKS_UNTIL_GROWTH 256
@@ -413,8 +414,12 @@ bool verbs_cq_poll(struct verbs_cq *queue)
 	int count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
 
 	pl_engine_tick(queue->engine);
-	if (count > 0)
+	if (count > 0) {
+		queue->taken = pl_engine_now(queue->engine);
 		take(queue, completions, count);
+	} else if (queue->quiet) {
+		verbs_ask_all(queue);
+	}
 	return count > 0;
 }
 

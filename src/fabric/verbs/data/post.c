@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Posting: turns waiting work into lists of work requests, with the buffers that they need. */
 #include "fabric/verbs/data/request.h"
-
-/* Requests of a queue pair complete in order, so one signaled request in this many is enough. */
-#define SIGNAL_EVERY 16
+#include "fabric/verbs/data/signal.h"
 
 /* List of work requests for one rail. */
 struct batch {
@@ -349,13 +347,13 @@ static void untake(struct batch *batch, unsigned taken)
 static bool handle_refusal(struct batch *batch, unsigned taken, int code)
 {
 	struct verbs_rail *rail = batch->rail;
-	/* The last request that was taken must be signaled: it may be the last for long. */
-	bool goes_on = !taken || batch->requests[taken - 1].send_flags & IBV_SEND_SIGNALED;
 
 	verbs_unaccount(rail, batch->works[taken]);
 	if (verbs_work_refused(rail, batch->works[taken], code)) {
 		untake(batch, taken + 1);
-		return goes_on;
+		/* The last request that was taken may be the last for long. */
+		verbs_ask(rail);
+		return true;
 	}
 	pl_list_append(&rail->endpoint->again, &batch->works[taken]->link);
 	untake(batch, taken + 1);
@@ -370,18 +368,19 @@ static bool post_batch(struct batch *batch)
 	unsigned taken = batch->count;
 	int rc;
 
-	for (unsigned i = 0; i < batch->count; i++) {
-		if (++rail->unsignaled < SIGNAL_EVERY && i + 1 < batch->count)
-			continue;
-		batch->requests[i].send_flags |= IBV_SEND_SIGNALED;
-		rail->unsignaled = 0;
-	}
+	for (unsigned i = 0; i < batch->count; i++)
+		if ((i + 1) % VERBS_SIGNAL_EVERY == 0 || i + 1 == batch->count)
+			batch->requests[i].send_flags |= IBV_SEND_SIGNALED;
 	rc = verbs_post_list(rail, batch->requests, &bad);
 	/* A driver that fails before the first request may leave `bad` as it was. */
 	if (rc < 0)
 		taken = bad ? (unsigned)(bad - batch->requests) : 0;
 	for (unsigned i = 0; i < taken; i++)
 		pl_list_append(&rail->posted, &batch->works[i]->link);
+	if (taken && batch->requests[taken - 1].send_flags & IBV_SEND_SIGNALED)
+		verbs_mark_signaled(rail);
+	else if (taken)
+		verbs_mark_quiet(rail);
 	return taken == batch->count || handle_refusal(batch, taken, rc);
 }
 

@@ -5,6 +5,7 @@
  */
 #include "fabric/verbs/data/request.h"
 #include "fabric/verbs/memory/near.h"
+#include "fabric/verbs/data/signal.h"
 
 /*
  * Posts work whose buffer is filled, if it needs one. Returns false if something is in the way; the caller keeps the
@@ -15,6 +16,7 @@ PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_wor
 	struct verbs_rail *rail = verbs_choose_rail(endpoint, work);
 	struct ibv_send_wr request, *bad;
 	struct ibv_sge pieces[VERBS_PIECES];
+	bool signals;
 	int rc;
 
 	if (!rail || verbs_is_busy(rail, verbs_is_small(endpoint, work)) || rail->queue->posted >= rail->queue->room ||
@@ -27,7 +29,9 @@ PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_wor
 	if (work->kind == VERBS_FRAME)
 		verbs_copy_frame(endpoint, work, false);
 	verbs_fill_request(rail, work, &request, pieces);
-	request.send_flags |= IBV_SEND_SIGNALED;
+	signals = work->kind == VERBS_FRAME || verbs_must_signal(rail, work, work->operation->completion.posted);
+	if (signals)
+		request.send_flags |= IBV_SEND_SIGNALED;
 	rc = verbs_post_list(rail, &request, &bad);
 	if (rc < 0) {
 		if (verbs_work_refused(rail, work, rc))
@@ -41,7 +45,10 @@ PL_ALWAYS_INLINE bool post_now(struct verbs_endpoint *endpoint, struct verbs_wor
 		verbs_carried_by(work->operation, rail);
 	if (work->choice)
 		verbs_explain_rail(rail, work);
-	rail->unsignaled = 0;
+	if (signals)
+		verbs_mark_signaled(rail);
+	else
+		verbs_mark_quiet(rail);
 	verbs_account(rail, work);
 	pl_list_append(&rail->posted, &work->link);
 	return true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Queue pair of a rail. */
-#include "fabric/verbs/verbs.h"
+#include "fabric/verbs/data/signal.h"
 
 #define READS_MAX 128u
 /*
@@ -55,7 +55,6 @@ static int create_qp(struct verbs_rail *rail, const char **call)
 	*call = "ibv_create_qp";
 	rail->qp = verbs_library_of(rail)->ibv_create_qp(rail->device->pd, &attributes);
 	rail->inline_max = attributes.cap.max_inline_data;
-	rail->unsignaled = 0;
 	return verbs_made(rail->qp);
 }
 
@@ -229,6 +228,7 @@ void verbs_qp_drop(struct verbs_rail *rail)
 		return;
 	pl_list_remove(&rail->queue_link);
 	pl_list_remove(&rail->starved_link);
+	verbs_mark_signaled(rail);
 	verbs_mw_drop_all(rail);
 	if (rail->qp)
 		verbs_library_of(rail)->ibv_destroy_qp(rail->qp);

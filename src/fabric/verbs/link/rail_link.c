@@ -2,7 +2,7 @@
 /* A rail between two connections: how one fails, is drained and dropped, and when the next one is tried. */
 #include <stdio.h>
 
-#include "fabric/verbs/verbs.h"
+#include "fabric/verbs/data/signal.h"
 
 #define HINT_CONNECT \
 	"see with ib_write_bw (perftest) whether RDMA works between these devices: routes, firewalls (UDP port 4791), " \
@@ -187,6 +187,7 @@ void verbs_fail(struct verbs_rail *rail, const char *why)
 	verbs_note_rail_lost(rail, why);
 	rail->link = VERBS_DRAINING;
 	rail->wait_until = pl_now() + PATIENCE;
+	verbs_ask(rail);
 	if (!verbs_rails_up(rail->endpoint))
 		rail->endpoint->down_since = pl_now();
 	pl_timer_set(home_of(rail), &rail->drain, pl_now() + DRAIN_LIMIT);

@@ -8,7 +8,7 @@
  * answered over the same rail. The answer follows the bind request on the owner's queue pair, so the key is valid when
  * it arrives. An importer of an older release ignores the keys of the answer to the import, and asks over all rails.
  */
-#include "fabric/verbs/verbs.h"
+#include "fabric/verbs/data/signal.h"
 
 /* Most unanswered questions of a peer. */
 #define QUESTIONS_MAX 65536
@@ -326,7 +326,7 @@ void verbs_bind(struct verbs_rail *rail, struct verbs_work *work)
 	pthread_mutex_unlock(&context->grant_lock);
 	work->rkey = (uint32_t)answer;
 	if (posted) {
-		rail->unsignaled = 0;
+		verbs_mark_signaled(rail);
 		rail->posted_count++;
 		rail->queue->posted++;
 		pl_list_append(&rail->posted, &work->link);

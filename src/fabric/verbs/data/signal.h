@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Signaled requests. Requests of a queue pair complete in order, so one completion ends all earlier requests, and costs
+ * the device and the processor as much as one for each request would. A rail is quiet while its last request is
+ * unsignaled. Its completion may then never come, so:
+ *
+ * - A poll of the queue that finds nothing asks: it posts an empty signaled request behind the last one of each quiet rail.
+ *
+ * - No rail becomes quiet unless such a poll will follow soon: while a thread may sleep until a completion comes (the
+ *   queue is armed), or when completions were not taken for a while, each request is signaled.
+ *
+ * - A rail that fails asks first, so that completed requests show themselves.
+ *
+ * The empty request has its room in the queue pair and in the completion queue: a quiet rail reserves it.
+ */
+#ifndef PL_FABRIC_VERBS_DATA_SIGNAL_H
+#define PL_FABRIC_VERBS_DATA_SIGNAL_H
+
+#include "fabric/verbs/verbs.h"
+
+/* At most this many requests have one completion. */
+#define VERBS_SIGNAL_EVERY 16
+/* One request of a quarter of those under way is signaled, so that their completions come in several steps. */
+#define VERBS_SIGNAL_SHARE 4
+/* Longer requests take more time than a completion. Bytes. */
+#define VERBS_QUIET_LENGTH 4096
+/* A program that took completions this long ago will probably not poll soon. */
+#define VERBS_QUIET_TIME (PL_NS_PER_MS / 10)
+
+/* The last request is unsignaled. */
+PL_ALWAYS_INLINE void verbs_mark_quiet(struct verbs_rail *rail)
+{
+	if (rail->unsignaled++)
+		return;
+	rail->queue->quiet++;
+	rail->queue->posted++;
+}
+
+/* The last request is signaled, or the rail has no more requests. */
+PL_ALWAYS_INLINE void verbs_mark_signaled(struct verbs_rail *rail)
+{
+	if (!rail->unsignaled)
+		return;
+	rail->unsignaled = 0;
+	rail->queue->quiet--;
+	rail->queue->posted--;
+}
+
+/* True if a single request of an operation, posted at that time, must be signaled. */
+PL_ALWAYS_INLINE bool verbs_must_signal(const struct verbs_rail *rail, const struct verbs_work *work, uint64_t posted)
+{
+	unsigned every = PL_MIN(rail->posted_count / VERBS_SIGNAL_SHARE, (unsigned)VERBS_SIGNAL_EVERY);
+
+	return rail->unsignaled + 1 >= every || rail->posted_count + 2 > VERBS_SEND_DEPTH ||
+	       rail->queue->posted + 2 > rail->queue->room || rail->queue->armed || work->length > VERBS_QUIET_LENGTH ||
+	       rail->pace.limit != VERBS_UNLIMITED || posted - rail->queue->taken > VERBS_QUIET_TIME;
+}
+
+/* signal.c: asks for the completion of the rail's last request, if it is quiet. */
+void verbs_ask(struct verbs_rail *rail);
+/* Asks for all quiet rails of the queue. */
+void verbs_ask_all(struct verbs_cq *queue);
+
+#endif
