@@ -83,7 +83,7 @@ struct card_counts {
 	unsigned contexts, pds, mrs, mws, cqs, channels, srqs, qps; /* live objects */
 	unsigned bound;    /* bound windows */
 	unsigned connects; /* pairs of connected queue pairs, made so far */
-	unsigned posts, refused, made_qps, made_srqs, made_mrs, made_mws;
+	unsigned posts, refused, completions, made_qps, made_srqs, made_mrs, made_mws;
 	unsigned requests[CARD_OPCODES];  /* posts of each enum ibv_wr_opcode */
 	uint64_t immediate_bytes;         /* bytes of the writes with immediate data among them */
 	unsigned completion_events;

@@ -64,6 +64,7 @@ static void cq_push(struct card_cq *cq, const struct ibv_wc *wc, uint64_t retire
 		cq->last = card_now() + card_random(LATE_MOST);
 	*entry = (struct card_cqe){ .wc = *wc, .retired = retired, .at = cq->last };
 	cq->head++;
+	card_counts.completions++;
 	if (cq->armed)
 		cq_report_at(cq, entry->at);
 }

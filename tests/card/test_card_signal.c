@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Unsignaled requests: single small operations have fewer completions than requests, and none of them waits for a
+ * completion that nothing asks for. Each case has a process of its own, because the card reads its variables once.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "card/card.h"
+#include "support/pair.h"
+
+#define LENGTH 64u
+#define DEPTH 30u
+#define TURNS 200u
+#define LIMIT 30 /* seconds, times slowness() */
+/* A completion that nothing asks for would come with the end of the operation. */
+#define TIMEOUT (10 * SECOND)
+#define SOON (TIMEOUT / 2)
+
+static const struct setting manual = {
+	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
+};
+static const struct setting threads = {
+	"thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false
+};
+
+static void post_one(struct pair *pair, unsigned number, struct pl_operation **handle)
+{
+	const struct pl_transfer transfer = { pair->remote, 0, pair->near.region, 0, 1 + number % LENGTH };
+	const struct pl_atomic atomic = { .remote = pair->remote, .operand = 1 };
+	struct pl_peer *peer = pair->environment.near_peer;
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_error error;
+
+	attributes.timeout = TIMEOUT;
+	switch (number % 3) {
+	case 0:
+		check_ok(pl_write(peer, &transfer, &attributes, handle, &error), &error);
+		break;
+	case 1:
+		check_ok(pl_read(peer, &transfer, &attributes, handle, &error), &error);
+		break;
+	default:
+		check_ok(pl_fetch_add(peer, &atomic, &attributes, handle, &error), &error);
+		break;
+	}
+}
+
+/* Polls until nothing of `count` is missing. Returns the number of failed operations. */
+static unsigned collect_all(struct pair *pair, unsigned count)
+{
+	struct pl_completion completions[DEPTH];
+	const uint64_t begin = clock_now();
+	unsigned failed = 0;
+
+	while (count) {
+		int got = pl_poll(pair->environment.near, completions, DEPTH);
+
+		check(got >= 0 && (unsigned)got <= count);
+		for (int i = 0; i < got; i++)
+			failed += completions[i].status != 0;
+		count -= (unsigned)got;
+		check(clock_now() - begin < SOON);
+		pl_poll(pair->environment.far, NULL, 0);
+	}
+	return failed;
+}
+
+/* Few completions are asked for, by few further requests; each burst ends although nothing follows it. */
+static void bursts_end(void *argument)
+{
+	struct card_counts before, after;
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &manual, LENGTH);
+	/* The first completions make the queue hot. */
+	for (unsigned i = 0; i < DEPTH; i++) {
+		post_one(&pair, i, NULL);
+		check_number(collect_all(&pair, 1), 0);
+	}
+	before = card_counts_now();
+	for (unsigned turn = 0; turn < TURNS; turn++) {
+		for (unsigned i = 0; i < DEPTH; i++)
+			post_one(&pair, i, NULL);
+		check_number(collect_all(&pair, DEPTH), 0);
+	}
+	after = card_counts_now();
+	check(after.posts - before.posts <= TURNS * (DEPTH + 1));
+	check(after.completions - before.completions < TURNS * DEPTH * 3 / 4);
+	pair_close(&pair);
+}
+
+/* Waiters sleep on descriptors. */
+static void waiters_wake(void *argument)
+{
+	struct pl_operation *operations[DEPTH];
+	struct pl_error error;
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &manual, LENGTH);
+	for (unsigned turn = 0; turn < TURNS / 10; turn++) {
+		uint64_t begin = clock_now();
+
+		for (unsigned i = 0; i < DEPTH; i++)
+			post_one(&pair, i, &operations[i]);
+		/* The last one first: nothing was polled before. */
+		for (unsigned i = DEPTH; i-- > 0;)
+			check_ok(pl_wait(operations[i], TIMEOUT, NULL, &error), &error);
+		check(clock_now() - begin < SOON);
+	}
+	pair_close(&pair);
+}
+
+/* The progress thread sleeps until a completion comes. */
+static void threads_wake(void *argument)
+{
+	struct pl_operation *operations[DEPTH];
+	struct pl_error error;
+	struct pair pair;
+
+	poll_time = argument ? 20000 : PL_NO_POLLING;
+	pair_open(&pair, &threads, LENGTH);
+	for (unsigned turn = 0; turn < TURNS; turn++) {
+		uint64_t begin = clock_now();
+
+		for (unsigned i = 0; i < DEPTH; i++)
+			post_one(&pair, i, &operations[i]);
+		for (unsigned i = DEPTH; i-- > 0;)
+			check_ok(pl_wait(operations[i], TIMEOUT, NULL, &error), &error);
+		check(clock_now() - begin < SOON);
+	}
+	pair_close(&pair);
+}
+
+/* In each mood all operations end soon; without faults that break connections they succeed, over one connection. */
+static void moods_pass(void *argument)
+{
+	const bool breaks = !strncmp(argument, "status", 6) || !strncmp(argument, "refuse", 6);
+	unsigned failed = 0;
+	struct pair pair;
+
+	setenv("STANDIN_MOOD", argument, 1);
+	setenv("STANDIN_FAULTS", breaks ? "12" : "1000000", 1);
+	pair_open(&pair, &manual, LENGTH);
+	for (unsigned turn = 0; turn < TURNS; turn++) {
+		for (unsigned i = 0; i < DEPTH; i++)
+			post_one(&pair, i, NULL);
+		failed += collect_all(&pair, DEPTH);
+	}
+	check(breaks || !failed);
+	check(breaks || card_counts_now().connects == 1);
+	pair_close(&pair);
+}
+
+/* Operations that are cancelled, or done and not reported, end at once. The region is free then. */
+static void cancelled_end(void *argument)
+{
+	struct pl_completion completions[DEPTH];
+	unsigned done = 0, good = 0;
+	struct pair pair;
+	uint64_t begin;
+
+	(void)argument;
+	pair_open(&pair, &manual, LENGTH);
+	for (unsigned turn = 0; turn < TURNS / 20; turn++) {
+		for (unsigned i = 0; i < DEPTH; i++)
+			post_one(&pair, i, NULL);
+		check_number(collect_all(&pair, DEPTH), 0);
+		for (unsigned i = 0; i < DEPTH; i++)
+			post_one(&pair, i, NULL);
+		begin = clock_now();
+		check(pl_cancel_posted(pair.environment.near, 0) >= 0);
+		for (done = 0; done < DEPTH;) {
+			int got = pl_poll(pair.environment.near, completions, DEPTH);
+
+			for (int i = 0; i < got; i++) {
+				check_one_of(completions[i].status, 0, -ECANCELED);
+				good += completions[i].status == 0;
+			}
+			done += (unsigned)got;
+			pl_poll(pair.environment.far, NULL, 0);
+			/* Less than the time after which a rail gives up its requests. */
+			check(clock_now() - begin < SECOND * slowness() / 2);
+		}
+	}
+	check_number(pl_region_deregister(pair.near.region), 0);
+	pair.near.region = NULL;
+	pair_close(&pair);
+}
+
+static void in_process(const char *name, void (*run)(void *), char *argument)
+{
+	setenv("STANDIN_CARD", "cx7-roce", 1);
+	check_number(process_run(name, LIMIT, run, argument), 0);
+}
+
+static void test_bursts(void **state)
+{
+	(void)state;
+	in_process("bursts", bursts_end, NULL);
+}
+
+static void test_waiters(void **state)
+{
+	(void)state;
+	in_process("waiters", waiters_wake, NULL);
+}
+
+static void test_threads(void **state)
+{
+	(void)state;
+	in_process("threads", threads_wake, NULL);
+	in_process("threads that poll", threads_wake, (char[]){ "poll" });
+}
+
+static void test_moods(void **state)
+{
+	static char moods[][24] = { "late:500,channel:500", "events:500", "doubled:500", "stale:500",
+				    "wrong-number:500",     "status:50",  "refuse:50" };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(moods) / sizeof(moods[0]); i++)
+		in_process(moods[i], moods_pass, moods[i]);
+}
+
+static void test_cancelled(void **state)
+{
+	(void)state;
+	in_process("cancelled", cancelled_end, NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bursts),
+		cmocka_unit_test(test_waiters),
+		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_moods),
+		cmocka_unit_test(test_cancelled),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
