@@ -2,131 +2,8 @@
 /* Public calls that move bytes: they check arguments and hand the operation to the peer's home engine. */
 #include <stdio.h>
 
+#include "core/call.h"
 #include "core/fastpath.h"
-
-static int bad_attributes(struct pl_error *error, const char *call, const char *fact)
-{
-	return pl_fail(error, -EINVAL, "OPTION", call, "attributes", "start from PL_ATTRIBUTES_INIT", "%s", fact);
-}
-
-static int check_notify_data(const struct pl_peer *peer, const void *data, size_t length, const char *call,
-			     struct pl_error *error)
-{
-	if (length && !data)
-		return bad_attributes(error, call, "a length of notification data without data");
-	if (length > PL_NOTIFY_DATA_MAX)
-		return pl_fail(error, -EMSGSIZE, "NOTIFY-DATA-LONG", call, NULL, "send a message with pl_send()",
-			       "%zu bytes of notification data, at most %d are possible", length, PL_NOTIFY_DATA_MAX);
-	if (length && !peer->notify_data)
-		return pl_fail(error, -ENOTSUP, "NOTIFY-DATA-OLD", call, NULL, "update Peerlane at the other end",
-			       "the other end (%s) accepts no data with notifications", peer->software);
-	return 0;
-}
-
-static int copy_attributes(struct pl_attributes *attributes, const struct pl_attributes *given, unsigned allowed,
-			   const char *call, struct pl_error *error)
-{
-	if (pl_copy_versioned(attributes, sizeof(*attributes), given) < 0)
-		return bad_attributes(error, call, "attributes of a newer library, or not initialised");
-	if (attributes->flags & ~allowed)
-		return bad_attributes(error, call, "flags that this operation does not have");
-	if (attributes->visible > PL_VISIBLE_GPU_VISIBLE)
-		return bad_attributes(error, call, "unknown visibility");
-	if (!(attributes->flags & PL_NOTIFY))
-		attributes->notify_length = 0;
-	/* A notification promises placed bytes, so the write must be acknowledged. */
-	if ((attributes->flags & PL_NOTIFY) && attributes->visible == PL_VISIBLE_ON_WIRE)
-		attributes->visible = PL_VISIBLE_ACKNOWLEDGED;
-	return 0;
-}
-
-/* Flags of some kinds of operations only. */
-static unsigned special_flags(enum pl_kind kind)
-{
-	switch (kind) {
-	case PL_KIND_WRITE:
-	case PL_KIND_READ:
-		return PL_NOTIFY | PL_AFTER_STREAM;
-	case PL_KIND_RECEIVE:
-		return 0;
-	case PL_KIND_SEND:
-		return PL_AFTER_STREAM | PL_CONFIDENTIAL;
-	default:
-		return PL_AFTER_STREAM;
-	}
-}
-
-/* Usual attributes are used in place; others are copied. */
-PL_ALWAYS_INLINE int read_attributes(const struct pl_attributes **attributes, struct pl_attributes *copy,
-				     const struct pl_attributes *given, enum pl_kind kind, const char *call,
-				     struct pl_error *error)
-{
-	static const struct pl_attributes usual = PL_ATTRIBUTES_INIT;
-	const unsigned allowed = PL_REQUIRE_DIRECT | PL_FENCE | PL_MORE;
-
-	*attributes = given ? given : &usual;
-	if (!given ||
-	    (given->size == sizeof(*given) && !(given->flags & ~allowed) && given->visible <= PL_VISIBLE_GPU_VISIBLE))
-		return 0;
-	*attributes = copy;
-	return copy_attributes(copy, given, allowed | special_flags(kind), call, error);
-}
-
-static inline bool peer_fits(const struct pl_peer *peer)
-{
-	return atomic_load_explicit(&peer->state, memory_order_relaxed) == PL_PEER_UP;
-}
-
-static inline bool local_fits(const struct pl_peer *peer, const struct pl_region *region, uint64_t offset,
-			      uint64_t length)
-{
-	return region && region->context == peer->context && !pl_outside(offset, length, region->memory.length);
-}
-
-static inline bool remote_fits(const struct pl_peer *peer, const struct pl_remote *remote, uint64_t offset,
-			       uint64_t length, unsigned right)
-{
-	return remote && remote->peer == peer && !pl_outside(offset, length, remote->length) &&
-	       (remote->rights & right);
-}
-
-/* Reports the reason that the peer, region or remote region does not fit. */
-static int check_peer(const struct pl_peer *peer, const char *call, struct pl_error *error)
-{
-	if (peer_fits(peer))
-		return 0;
-	return pl_fail(error, -ENOTCONN, "PEER-LOST", call, NULL, "connect again", "the connection is lost");
-}
-
-static int check_local(const struct pl_peer *peer, const struct pl_region *region, uint64_t offset, uint64_t length,
-		       const char *call, struct pl_error *error)
-{
-	if (!region || region->context != peer->context)
-		return pl_fail(error, -EINVAL, "REGION-FOREIGN", call, NULL, "use a region of the peer's context",
-			       "no region, or one of another context");
-	if (pl_outside(offset, length, region->memory.length))
-		return pl_fail(error, -ERANGE, "REGION-RANGE", call, NULL, "stay within the region",
-			       "%llu bytes at %llu of a region of %zu", (unsigned long long)length,
-			       (unsigned long long)offset, region->memory.length);
-	return 0;
-}
-
-static int check_remote(const struct pl_peer *peer, const struct pl_remote *remote, uint64_t offset, uint64_t length,
-			unsigned right, const char *call, struct pl_error *error)
-{
-	if (!remote || remote->peer != peer)
-		return pl_fail(error, -EINVAL, "REMOTE-FOREIGN", call, NULL,
-			       "use a remote region imported from this peer",
-			       "no remote region, or one of another peer");
-	if (pl_outside(offset, length, remote->length))
-		return pl_fail(error, -ERANGE, "REMOTE-RANGE", call, NULL, "stay within the remote region",
-			       "%llu bytes at %llu of a remote region of %llu", (unsigned long long)length,
-			       (unsigned long long)offset, (unsigned long long)remote->length);
-	if (!(remote->rights & right))
-		return pl_fail(error, -EACCES, "REMOTE-RIGHTS", call, NULL, "ask the peer for a token with this right",
-			       "the remote region does not allow this");
-	return 0;
-}
 
 /* Takes what the attributes refer to, or discards the operation. */
 static int take_attributes(struct pl_operation *operation, const char *call, struct pl_error *error)
@@ -154,9 +31,9 @@ static inline unsigned right_of(enum pl_kind kind)
 static int check_transfer(const struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *at, const char *call,
 			  struct pl_error *error)
 {
-	int rc = check_remote(peer, at->remote, at->remote_offset, at->length, right_of(kind), call, error);
+	int rc = pl_call_check_remote(peer, at->remote, at->remote_offset, at->length, right_of(kind), call, error);
 
-	return rc < 0 ? rc : check_local(peer, at->region, at->offset, at->length, call, error);
+	return rc < 0 ? rc : pl_call_check_local(peer, at->region, at->offset, at->length, call, error);
 }
 
 static int leave_without_memory(struct pl_peer *peer, struct pl_error *error)
@@ -198,7 +75,7 @@ __attribute__((noinline)) static int transfer_by_task(struct pl_peer *peer, enum
 	int rc = 0;
 
 	if (attributes->flags & PL_NOTIFY)
-		rc = check_notify_data(peer, attributes->notify_data, attributes->notify_length, call, error);
+		rc = pl_call_check_notify_data(peer, attributes->notify_data, attributes->notify_length, call, error);
 	if (rc < 0)
 		return rc;
 	operation = pl_operation_new(peer->context, peer, kind, attributes, error);
@@ -214,12 +91,12 @@ PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const str
 	struct pl_operation *operation;
 	struct pl_attributes copy;
 	struct pl_segment segment;
-	int rc = read_attributes(&attributes, &copy, given, kind, call, error);
+	int rc = pl_call_attributes(&attributes, &copy, given, kind, call, error);
 
-	if (rc == 0 && !peer_fits(peer))
-		rc = check_peer(peer, call, error);
-	if (rc == 0 && !(remote_fits(peer, at->remote, at->remote_offset, at->length, right_of(kind)) &&
-			 local_fits(peer, at->region, at->offset, at->length)))
+	if (rc == 0 && !pl_call_peer_fits(peer))
+		rc = pl_call_check_peer(peer, call, error);
+	if (rc == 0 && !(pl_call_remote_fits(peer, at->remote, at->remote_offset, at->length, right_of(kind)) &&
+			 pl_call_local_fits(peer, at->region, at->offset, at->length)))
 		rc = check_transfer(peer, kind, at, call, error);
 	if (rc < 0)
 		return rc;
@@ -245,8 +122,8 @@ static int check_elements(const struct pl_peer *peer, enum pl_kind kind, const s
 		const struct pl_transfer *at = &transfers[i];
 		int rc;
 
-		if (remote_fits(peer, at->remote, at->remote_offset, at->length, right_of(kind)) &&
-		    local_fits(peer, at->region, at->offset, at->length))
+		if (pl_call_remote_fits(peer, at->remote, at->remote_offset, at->length, right_of(kind)) &&
+		    pl_call_local_fits(peer, at->region, at->offset, at->length))
 			continue;
 		rc = check_transfer(peer, kind, at, call, error);
 		if (rc < 0) {
@@ -261,7 +138,7 @@ static int check_elements(const struct pl_peer *peer, enum pl_kind kind, const s
 int pl_transfer_check(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *transfers, size_t count,
 		      const char *call, struct pl_error *error)
 {
-	int rc = check_peer(peer, call, error);
+	int rc = pl_call_check_peer(peer, call, error);
 
 	if (rc == 0 && (count == 0 || count > PL_TRANSFERS_MAX))
 		rc = pl_fail(error, -EINVAL, "TRANSFER-COUNT", call, NULL, "pass 1 to 1048576 elements", "%zu elements",
@@ -276,13 +153,13 @@ int pl_transfer_post_vector(struct pl_vector *vector, struct pl_segment *segment
 	struct pl_peer *peer = vector->peer;
 	struct pl_operation *operation;
 	struct pl_attributes copy;
-	int rc = read_attributes(&attributes, &copy, given, vector->kind, "pl_vector_post", error);
+	int rc = pl_call_attributes(&attributes, &copy, given, vector->kind, "pl_vector_post", error);
 
 	if (rc == 0)
-		rc = check_peer(peer, "pl_vector_post", error);
+		rc = pl_call_check_peer(peer, "pl_vector_post", error);
 	if (rc == 0 && (attributes->flags & PL_NOTIFY))
-		rc = check_notify_data(peer, attributes->notify_data, attributes->notify_length, "pl_vector_post",
-				       error);
+		rc = pl_call_check_notify_data(peer, attributes->notify_data, attributes->notify_length,
+					       "pl_vector_post", error);
 	if (rc < 0)
 		return rc;
 	operation = pl_operation_new(peer->context, peer, vector->kind, attributes, error);
@@ -306,12 +183,12 @@ static int transfer_many(struct pl_peer *peer, enum pl_kind kind, const struct p
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
 	struct pl_attributes copy;
-	int rc = read_attributes(&attributes, &copy, given, kind, call, error);
+	int rc = pl_call_attributes(&attributes, &copy, given, kind, call, error);
 
 	if (rc == 0)
 		rc = pl_transfer_check(peer, kind, transfers, count, call, error);
 	if (rc == 0 && (attributes->flags & PL_NOTIFY))
-		rc = check_notify_data(peer, attributes->notify_data, attributes->notify_length, call, error);
+		rc = pl_call_check_notify_data(peer, attributes->notify_data, attributes->notify_length, call, error);
 	if (rc < 0)
 		return rc;
 	operation = pl_operation_new(peer->context, peer, kind, attributes, error);
@@ -397,12 +274,13 @@ static int post_atomic(struct pl_peer *peer, enum pl_kind kind, const struct pl_
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
 	struct pl_attributes copy;
-	int rc = read_attributes(&attributes, &copy, given, kind, call, error);
+	int rc = pl_call_attributes(&attributes, &copy, given, kind, call, error);
 
-	if (rc == 0 && !peer_fits(peer))
-		rc = check_peer(peer, call, error);
-	if (rc == 0 && !remote_fits(peer, atomic->remote, atomic->remote_offset, 8, PL_ACCESS_ATOMIC))
-		rc = check_remote(peer, atomic->remote, atomic->remote_offset, 8, PL_ACCESS_ATOMIC, call, error);
+	if (rc == 0 && !pl_call_peer_fits(peer))
+		rc = pl_call_check_peer(peer, call, error);
+	if (rc == 0 && !pl_call_remote_fits(peer, atomic->remote, atomic->remote_offset, 8, PL_ACCESS_ATOMIC))
+		rc = pl_call_check_remote(peer, atomic->remote, atomic->remote_offset, 8, PL_ACCESS_ATOMIC, call,
+					  error);
 	if (rc < 0)
 		return rc;
 	if (peer->ops->sync_try && pl_sync_try(peer, &sync, attributes, handle))
@@ -456,14 +334,14 @@ int pl_send(struct pl_peer *peer, uint64_t tag, const struct pl_buffer *buffer, 
 	struct pl_operation *operation;
 	struct pl_attributes copy;
 	struct pl_segment segment;
-	int rc = read_attributes(&attributes, &copy, given, PL_KIND_SEND, "pl_send", error);
+	int rc = pl_call_attributes(&attributes, &copy, given, PL_KIND_SEND, "pl_send", error);
 
 	if (rc == 0 && (attributes->flags & PL_CONFIDENTIAL))
-		rc = bad_attributes(error, "pl_send", "PL_CONFIDENTIAL is a flag of pl_send_copy()");
-	if (rc == 0 && !peer_fits(peer))
-		rc = check_peer(peer, "pl_send", error);
-	if (rc == 0 && !local_fits(peer, buffer->region, buffer->offset, buffer->length))
-		rc = check_local(peer, buffer->region, buffer->offset, buffer->length, "pl_send", error);
+		rc = pl_call_bad_attributes(error, "pl_send", "PL_CONFIDENTIAL is a flag of pl_send_copy()");
+	if (rc == 0 && !pl_call_peer_fits(peer))
+		rc = pl_call_check_peer(peer, "pl_send", error);
+	if (rc == 0 && !pl_call_local_fits(peer, buffer->region, buffer->offset, buffer->length))
+		rc = pl_call_check_local(peer, buffer->region, buffer->offset, buffer->length, "pl_send", error);
 	if (rc < 0)
 		return rc;
 	segment = segment_of_buffer(buffer);
@@ -484,10 +362,10 @@ int pl_send_copy(struct pl_peer *peer, uint64_t tag, const void *data, size_t le
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
 	struct pl_attributes copy;
-	int rc = read_attributes(&attributes, &copy, given, PL_KIND_SEND, "pl_send_copy", error);
+	int rc = pl_call_attributes(&attributes, &copy, given, PL_KIND_SEND, "pl_send_copy", error);
 
 	if (rc == 0)
-		rc = check_peer(peer, "pl_send_copy", error);
+		rc = pl_call_check_peer(peer, "pl_send_copy", error);
 	if (rc == 0 && length > PL_SEND_COPY_MAX)
 		rc = pl_fail(error, -EMSGSIZE, "MESSAGE-TOO-LONG", "pl_send_copy", NULL,
 			     "register the memory and use pl_send()", "%zu bytes, at most %d can be copied", length,
@@ -519,12 +397,12 @@ int pl_notify(struct pl_peer *peer, uint64_t value, const void *data, size_t len
 	const struct pl_attributes *attributes;
 	struct pl_operation *operation;
 	struct pl_attributes copy;
-	int rc = read_attributes(&attributes, &copy, given, PL_KIND_NOTIFY, "pl_notify", error);
+	int rc = pl_call_attributes(&attributes, &copy, given, PL_KIND_NOTIFY, "pl_notify", error);
 
 	if (rc == 0)
-		rc = check_peer(peer, "pl_notify", error);
+		rc = pl_call_check_peer(peer, "pl_notify", error);
 	if (rc == 0)
-		rc = check_notify_data(peer, data, length, "pl_notify", error);
+		rc = pl_call_check_notify_data(peer, data, length, "pl_notify", error);
 	if (rc < 0)
 		return rc;
 	operation = pl_operation_new(peer->context, peer, PL_KIND_NOTIFY, attributes, error);
@@ -549,12 +427,12 @@ int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, const struct p
 	struct pl_operation *operation;
 	struct pl_attributes copy;
 	struct pl_segment segment;
-	int rc = read_attributes(&attributes, &copy, given, PL_KIND_RECEIVE, "pl_receive", error);
+	int rc = pl_call_attributes(&attributes, &copy, given, PL_KIND_RECEIVE, "pl_receive", error);
 
 	buffer = buffer ? buffer : &empty;
-	/* Messages that arrived before the loss can still be received, so check_peer() is not called. */
+	/* Messages that arrived before the loss can still be received, so pl_call_check_peer() is not called. */
 	if (rc == 0 && (buffer->region || buffer->offset || buffer->length))
-		rc = check_local(peer, buffer->region, buffer->offset, buffer->length, "pl_receive", error);
+		rc = pl_call_check_local(peer, buffer->region, buffer->offset, buffer->length, "pl_receive", error);
 	if (rc < 0)
 		return rc;
 	operation = pl_operation_new(peer->context, peer, PL_KIND_RECEIVE, attributes, error);

@@ -194,6 +194,27 @@ static void cancelled_end(void *argument)
 	pair_close(&pair);
 }
 
+/* Operations under way keep the region, and the remote region that the program has released. */
+static void regions_stay(void *argument)
+{
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &manual, LENGTH);
+	for (unsigned turn = 0; turn < 2; turn++) {
+		for (unsigned i = 0; i < DEPTH; i++)
+			post_one(&pair, i, NULL);
+		check_number(pl_region_deregister(pair.near.region), -EBUSY);
+		if (turn)
+			pl_remote_release(pair.remote);
+		check_number(collect_all(&pair, DEPTH), 0);
+	}
+	pair.remote = NULL;
+	check_number(pl_region_deregister(pair.near.region), 0);
+	pair.near.region = NULL;
+	pair_close(&pair);
+}
+
 static void in_process(const char *name, void (*run)(void *), char *argument)
 {
 	setenv("STANDIN_CARD", "cx7-roce", 1);
@@ -235,6 +256,12 @@ static void test_cancelled(void **state)
 	in_process("cancelled", cancelled_end, NULL);
 }
 
+static void test_regions(void **state)
+{
+	(void)state;
+	in_process("regions", regions_stay, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -243,6 +270,7 @@ int main(void)
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_moods),
 		cmocka_unit_test(test_cancelled),
+		cmocka_unit_test(test_regions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
