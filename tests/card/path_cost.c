@@ -75,7 +75,7 @@ static const struct path paths[] = {
 	THREADS("verbs-write-polling-64", 64, 20000),
 };
 
-/* One path, opened. */
+/* A path that is open. */
 struct run {
 	const struct path *path;
 	struct setting setting;

@@ -20,7 +20,7 @@
 
 /* At most this many requests have one completion. */
 #define VERBS_SIGNAL_EVERY 16
-/* One request of a quarter of those under way is signaled, so that their completions come in several steps. */
+/* Completions come at least once in a quarter of the requests under way, so that a program gets them in several steps. */
 #define VERBS_SIGNAL_SHARE 4
 /* Longer requests take more time than a completion. Bytes. */
 #define VERBS_QUIET_LENGTH 4096
