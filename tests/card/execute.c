@@ -173,7 +173,7 @@ static bool needs_receive(const struct card_request *request)
 }
 
 /* Returns the status of a request that fails by chance, or success. */
-static int status_by_chance(void)
+static int status_by_chance(const struct card_qp *qp)
 {
 	static const enum ibv_wc_status statuses[] = {
 		IBV_WC_LOC_LEN_ERR,    IBV_WC_LOC_QP_OP_ERR,    IBV_WC_LOC_PROT_ERR,     IBV_WC_MW_BIND_ERR,
@@ -182,7 +182,8 @@ static int status_by_chance(void)
 		IBV_WC_FATAL_ERR,      IBV_WC_RESP_TIMEOUT_ERR, IBV_WC_GENERAL_ERR,      IBV_WC_WR_FLUSH_ERR,
 	};
 
-	if (card_happens(CARD_UNDELIVERED))
+	/* The network loses it. */
+	if (!qp->loopback && card_happens(CARD_UNDELIVERED))
 		return IBV_WC_RETRY_EXC_ERR;
 	return card_happens(CARD_STATUS) ? (int)statuses[card_random(sizeof(statuses) / sizeof(statuses[0]))]
 					 : IBV_WC_SUCCESS;
@@ -239,7 +240,7 @@ static int execute(struct card_qp *qp, struct card_request *request)
 	if (request->length > QUICK && card_now() - request->since < request->length / BYTES_PER_NS)
 		return wait_for(qp, request->length / BYTES_PER_NS);
 	status = request->wr.opcode == IBV_WR_RDMA_READ && card_happens(CARD_BAD_READS) ? IBV_WC_LOC_QP_OP_ERR
-											   : status_by_chance();
+											   : status_by_chance(qp);
 	if (status)
 		return status;
 	status = execute_connected(qp, peer, request);

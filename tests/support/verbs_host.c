@@ -268,6 +268,7 @@ void verbs_host_close(struct verbs_host_rig *rig)
 	verbs_removal_close(&rig->state);
 	pl_engine_unlock(rig->context.engines[0]);
 	pl_engine_close(rig->context.engines[0]);
+	pl_machine_close(&rig->context);
 	free(rig);
 }
 

@@ -270,6 +270,12 @@ static void rig_free(struct rig *rig)
 	pl_registrations_release(&rig->region.registrations, &ended);
 	pl_registration_cache_close(rig->device.shared);
 	assert_int_equal(card.registrations + card.dmabufs + card.windows, 0);
+	while (!pl_list_empty(&rig->endpoint.again)) {
+		struct verbs_work *work = pl_list_first(&rig->endpoint.again, struct verbs_work, link);
+
+		pl_list_remove(&work->link);
+		verbs_work_free(&rig->endpoint, work);
+	}
 	verbs_spare_drop(&rig->endpoint);
 	pl_index_table_free(&pl_system_allocator, &rig->peer.keys);
 	pl_event_log_destroy(&rig->peer.events);
