@@ -62,7 +62,7 @@ demo:
 	@build/peerlane demo
 
 test:
-	@tools/setup build test vm fresh aarch64 valgrind
+	@tools/setup build test vm fresh valgrind
 	@tools/run-tests
 
 asan tsan clang:
