@@ -9,6 +9,7 @@
  * connections of the windows. A peer that has another connection asks for the key, as after an import.
  */
 #include "fabric/verbs/data/request.h"
+#include "fabric/verbs/data/signal.h"
 #include "fabric/verbs/verbs.h"
 
 /* Most unbound windows that a rail keeps. */
@@ -32,7 +33,7 @@ static bool post_invalidation(struct verbs_rail *rail, struct verbs_work *work)
 
 	if (ibv_post_send(rail->qp, &request, &bad))
 		return false;
-	rail->unsignaled = 0;
+	verbs_mark_signaled(rail);
 	verbs_account(rail, work);
 	pl_list_append(&rail->posted, &work->link);
 	return true;
