@@ -264,22 +264,18 @@ struct exports {
 
 static unsigned near_of(struct verbs_state *state, const struct pl_key *key)
 {
-	struct pl_region *region = pl_container_of(key->memory, struct pl_region, memory);
-
-	return verbs_near_find(state, region) & ~VERBS_NEAR_KNOWN;
+	return verbs_near_find(state, verbs_region_of(key)) & ~VERBS_NEAR_KNOWN;
 }
 
 void verbs_note_exported(const struct verbs_rail *rail, const struct pl_key *key)
 {
-	struct pl_region *region = pl_container_of(key->memory, struct pl_region, memory);
-
 	if (rail->port->place < VERBS_PLACES)
-		atomic_fetch_or(&region->exported, 1u << rail->port->place);
+		atomic_fetch_or(&verbs_region_of(key)->exported, 1u << rail->port->place);
 }
 
 static void export_by(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key, struct exports *exports)
 {
-	struct pl_list *list = grant ? &grant->registrations : &key->registrations;
+	struct pl_list *list = verbs_registrations_of(grant, key);
 	const char *refusal;
 	int rc = 0;
 
@@ -309,7 +305,7 @@ static void export_by(struct verbs_rail *rail, struct pl_grant *grant, struct pl
 static uint16_t export_without_rail(struct verbs_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 				    uint16_t near, struct exports *exports)
 {
-	struct pl_list *list = grant ? &grant->registrations : &key->registrations;
+	struct pl_list *list = verbs_registrations_of(grant, key);
 	uint32_t rkey;
 
 	for (unsigned i = 0; i < endpoint->port_count; i++) {

@@ -149,6 +149,18 @@ struct verbs_mw {
 	uint32_t rkey;
 };
 
+/* Returns the region of a key's memory. */
+static inline struct pl_region *verbs_region_of(const struct pl_key *key)
+{
+	return pl_container_of(key->memory, struct pl_region, memory);
+}
+
+/* Returns the list of a grant's registrations, or of a large message's. */
+static inline struct pl_list *verbs_registrations_of(struct pl_grant *grant, struct pl_key *key)
+{
+	return grant ? &grant->registrations : &key->registrations;
+}
+
 /* True if the program and the device allow windows. */
 static inline bool verbs_mw_enabled(const struct verbs_state *state, const struct verbs_device *device)
 {
@@ -195,6 +207,17 @@ bool verbs_ask_missing(struct verbs_endpoint *endpoint, struct verbs_remote_key 
 bool verbs_obtainable(const struct verbs_endpoint *endpoint, const struct verbs_remote_key *target);
 bool verbs_hold_answer(struct pl_endpoint *endpoint, const struct pl_imported *imported);
 void verbs_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
+
+/*
+ * Adds a window that is not bound to the key's registrations. grant_lock is held. Returns 0, or a negative errno if the
+ * device does not register the region.
+ */
+int verbs_mw_add(struct verbs_rail *rail, struct pl_key *key, struct pl_region *region,
+		 void (*release)(struct pl_registration *window));
+/* Deallocates the device's window, if there is one. */
+void verbs_mw_unbind(struct verbs_mw *window);
+/* Frees a window that is in no list. */
+void verbs_mw_release(struct pl_registration *window);
 
 /* mw_message.c */
 /* Adds an unbound window for a large message. grant_lock is held. Returns false if the message needs a registration. */

@@ -38,18 +38,18 @@ static void send_frame(struct verbs_rail *rail, struct pl_list *list, enum pl_fr
 
 /* -- the owner ------------------------------------------------------------------------------------ */
 
-static void unbind(struct verbs_mw *window)
+void verbs_mw_unbind(struct verbs_mw *window)
 {
 	if (window->mw)
 		ibv_dealloc_mw(window->mw);
 	window->mw = NULL;
 }
 
-static void release_window(struct pl_registration *base)
+void verbs_mw_release(struct pl_registration *base)
 {
 	struct verbs_mw *window = pl_container_of(base, struct verbs_mw, base);
 
-	unbind(window);
+	verbs_mw_unbind(window);
 	pl_free(window->allocator, window);
 }
 
@@ -74,23 +74,24 @@ static const char *mw_refusal(const struct pl_peer *peer, const struct verbs_dev
 	return peer->asks ? NULL : REGISTERED "the other end's release knows no memory windows";
 }
 
-/* Creates a window that is not bound. Returns 0 or a negative errno. */
-static int mw_add(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
+int verbs_mw_add(struct verbs_rail *rail, struct pl_key *key, struct pl_region *region,
+		 void (*release)(struct pl_registration *window))
 {
 	struct verbs_state *state = rail->endpoint->state;
 	const struct pl_allocator *allocator = &state->context->allocator;
 	struct verbs_mw *window;
 	struct ibv_mr *mr;
-	int rc = verbs_mw_base(state, rail->device, grant->region, key->rights, &mr);
+	int rc = verbs_mw_base(state, rail->device, region, key->rights, &mr);
 
 	if (rc < 0)
 		return rc;
 	window = pl_zalloc(allocator, sizeof(*window));
 	if (!window)
 		return -ENOMEM;
-	window->base = (struct pl_registration){ .device = rail, .release = release_window, .timeless = true };
+	window->base = (struct pl_registration){ .device = rail, .release = release, .timeless = true };
 	window->allocator = allocator;
-	window->region = grant->region;
+	window->region = region;
+	window->operation = key->operation;
 	pl_list_append(&key->registrations, &window->base.link);
 	rail->endpoint->windowed = true;
 	return 0;
@@ -99,7 +100,7 @@ static int mw_add(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key
 const char *verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
 {
 	const char *refusal = mw_refusal(rail->endpoint->base.peer, rail->device, grant);
-	int rc = refusal ? 0 : mw_add(rail, grant, key);
+	int rc = refusal ? 0 : verbs_mw_add(rail, key, grant->region, verbs_mw_release);
 
 	if (rc == -EACCES)
 		return REGISTERED "no window can be bound to memory that this process cannot write";
@@ -128,7 +129,7 @@ void verbs_mw_drop_all(struct verbs_rail *rail)
 		struct pl_registration *found = key ? pl_registration_find(&key->registrations, rail) : NULL;
 
 		if (found)
-			unbind(pl_container_of(found, struct verbs_mw, base));
+			verbs_mw_unbind(pl_container_of(found, struct verbs_mw, base));
 	}
 	pthread_mutex_unlock(&peer->context->grant_lock);
 }
@@ -142,7 +143,7 @@ static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct
 	struct ibv_mr *mr;
 	int rc;
 
-	unbind(window);
+	verbs_mw_unbind(window);
 	rc = verbs_mw_base(rail->endpoint->state, rail->device, window->region, key->rights, &mr);
 	if (rc < 0)
 		return rc;
@@ -198,11 +199,10 @@ static bool find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t 
 			return true;
 		}
 		/* The device lacks room: uses registrations from now on. */
-		unbind(window);
+		verbs_mw_unbind(window);
 		atomic_store(&rail->device->windows, false);
 	}
-	if (verbs_export_at(state, rail->device, key->grant ? &key->grant->registrations : &key->registrations, key,
-			    &rkey) == 0) {
+	if (verbs_export_at(state, rail->device, verbs_registrations_of(key->grant, key), key, &rkey) == 0) {
 		*answer = rkey;
 		if (window)
 			pl_peer_note_key(key->peer, PL_EVENT_GRANTED, key->id, 0, no_window_left);
@@ -305,7 +305,7 @@ void verbs_mw_work_over(struct verbs_endpoint *endpoint, struct verbs_work *work
 		break;
 	case VERBS_INVALIDATE:
 		if (work->window)
-			release_window(&work->window->base);
+			verbs_mw_release(&work->window->base);
 		break;
 	default:
 		verbs_mw_message_left(endpoint, work);

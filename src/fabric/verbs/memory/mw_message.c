@@ -63,13 +63,6 @@ static bool invalidate(struct verbs_mw *window)
 	return true;
 }
 
-static void deallocate(struct verbs_mw *window)
-{
-	if (window->mw)
-		ibv_dealloc_mw(window->mw);
-	window->mw = NULL;
-}
-
 /* The key ends. The rail may be gone if the window is not bound. */
 static void release_message_window(struct pl_registration *base)
 {
@@ -77,8 +70,7 @@ static void release_message_window(struct pl_registration *base)
 
 	if (window->mw && invalidate(window))
 		return;
-	deallocate(window);
-	pl_free(window->allocator, window);
+	verbs_mw_release(base);
 }
 
 void verbs_mw_invalidated(struct verbs_work *work)
@@ -114,15 +106,14 @@ void verbs_mw_forget(struct verbs_rail *rail)
 		struct verbs_mw *window = pl_list_first(&rail->windows, struct verbs_mw, base.link);
 
 		pl_list_remove(&window->base.link);
-		deallocate(window);
-		pl_free(window->allocator, window);
+		verbs_mw_release(&window->base);
 	}
 	rail->window_count = 0;
 	pl_list_for_each(at, &rail->posted) {
 		const struct verbs_work *work = pl_list_entry(at, struct verbs_work, link);
 
 		if (work->kind == VERBS_INVALIDATE)
-			deallocate(work->window);
+			verbs_mw_unbind(work->window);
 	}
 }
 
@@ -130,25 +121,9 @@ void verbs_mw_forget(struct verbs_rail *rail)
 
 bool verbs_mw_make_message(struct verbs_rail *rail, struct pl_key *key)
 {
-	struct verbs_state *state = rail->endpoint->state;
-	const struct pl_allocator *allocator = &state->context->allocator;
-	struct pl_region *region = pl_container_of(key->memory, struct pl_region, memory);
-	struct verbs_mw *window;
-	struct ibv_mr *mr;
-
-	if (!rail->endpoint->base.peer->bound_messages || !verbs_mw_enabled(state, rail->device) ||
-	    !verbs_mw_binds(key->memory) || verbs_mw_base(state, rail->device, region, key->rights, &mr) < 0)
-		return false;
-	window = pl_zalloc(allocator, sizeof(*window));
-	if (!window)
-		return false;
-	window->base = (struct pl_registration){ .device = rail, .release = release_message_window, .timeless = true };
-	window->allocator = allocator;
-	window->region = region;
-	window->operation = key->operation;
-	pl_list_append(&key->registrations, &window->base.link);
-	rail->endpoint->windowed = true;
-	return true;
+	return rail->endpoint->base.peer->bound_messages && verbs_mw_enabled(rail->endpoint->state, rail->device) &&
+	       verbs_mw_binds(key->memory) &&
+	       verbs_mw_add(rail, key, verbs_region_of(key), release_message_window) == 0;
 }
 
 static void add_bind(struct verbs_rail *rail, struct verbs_answer *answer, uint64_t key)
