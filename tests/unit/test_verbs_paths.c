@@ -327,7 +327,7 @@ static void test_offers(void **state)
 		uint8_t bytes[PL_FABRIC_BLOB_MAX];
 		struct pl_writer writer;
 
-		assert_int_equal(verbs_offer_ports(&rig->endpoint), 0);
+		assert_int_equal(verbs_list_ports(&rig->endpoint), 0);
 		assert_int_equal(rig->endpoint.port_count, 3);
 		assert_ptr_equal(rig->endpoint.ports[1], &rig->ports[2]);
 		expect_gid(&rig->endpoint.gids[0], cases[i].first);
@@ -351,7 +351,7 @@ static void test_no_offer(void **state)
 	struct rig *rig = rig_new(ports, NULL, NULL, 0);
 
 	(void)state;
-	assert_int_equal(verbs_offer_ports(&rig->endpoint), -ENODEV);
+	assert_int_equal(verbs_list_ports(&rig->endpoint), -ENODEV);
 	free(rig);
 }
 

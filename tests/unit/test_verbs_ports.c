@@ -329,7 +329,7 @@ static void test_many_ports(void **state)
 	verbs_host_look(rig);
 	endpoint.base.peer = &rig->peer;
 	endpoint.state = &rig->state;
-	assert_int_equal(verbs_offer_ports(&endpoint), 0);
+	assert_int_equal(verbs_list_ports(&endpoint), 0);
 	assert_int_equal(endpoint.port_count, VERBS_PORTS_MAX);
 	pl_writer_init(&writer, bytes, sizeof(bytes));
 	verbs_advert_write(&endpoint, &writer);

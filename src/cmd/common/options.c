@@ -162,12 +162,18 @@ static int parse_pkey(const char *text, unsigned *value)
 	return 0;
 }
 
+static void parse_number_option(const char *name, const char *argument, unsigned least, unsigned most, unsigned *value,
+				struct argp_state *state)
+{
+	if (cli_parse_number(argument, least, most, value))
+		argp_error(state, "--%s takes a number from %u to %u, not '%s'", name, least, most, argument);
+}
+
 static error_t parse_rdma_option(struct cli_options *options, int key, char *argument, struct argp_state *state)
 {
 	switch (key) {
 	case OPTION_RAILS:
-		if (cli_parse_number(argument, 1, 8, &options->rails))
-			argp_error(state, "--rails takes a number from 1 to 8, not '%s'", argument);
+		parse_number_option("rails", argument, 1, 8, &options->rails, state);
 		return 0;
 	case OPTION_DEVICE:
 		options->devices = argument;
@@ -176,12 +182,10 @@ static error_t parse_rdma_option(struct cli_options *options, int key, char *arg
 		options->topology = argument;
 		return 0;
 	case OPTION_SERVICE_LEVEL:
-		if (cli_parse_number(argument, 0, 15, &options->service_level))
-			argp_error(state, "--service-level takes a number from 0 to 15, not '%s'", argument);
+		parse_number_option("service-level", argument, 0, 15, &options->service_level, state);
 		return 0;
 	case OPTION_GID_INDEX:
-		if (cli_parse_number(argument, 0, 255, &options->gid_index))
-			argp_error(state, "--gid-index takes a number from 0 to 255, not '%s'", argument);
+		parse_number_option("gid-index", argument, 0, 255, &options->gid_index, state);
 		options->gid_index = PL_GID_INDEX(options->gid_index);
 		return 0;
 	case OPTION_PKEY:
@@ -189,16 +193,13 @@ static error_t parse_rdma_option(struct cli_options *options, int key, char *arg
 			argp_error(state, "--pkey takes a P_Key such as 0x8001, not '%s'", argument);
 		return 0;
 	case OPTION_ACK_TIMEOUT:
-		if (cli_parse_number(argument, 1, 31, &options->ack_timeout))
-			argp_error(state, "--ack-timeout takes a number from 1 to 31, not '%s'", argument);
+		parse_number_option("ack-timeout", argument, 1, 31, &options->ack_timeout, state);
 		return 0;
 	case OPTION_RETRIES:
-		if (cli_parse_number(argument, 1, 7, &options->retries))
-			argp_error(state, "--retries takes a number from 1 to 7, not '%s'", argument);
+		parse_number_option("retries", argument, 1, 7, &options->retries, state);
 		return 0;
 	case OPTION_RNR_TIMER:
-		if (cli_parse_number(argument, 1, 31, &options->rnr_timer))
-			argp_error(state, "--rnr-timer takes a number from 1 to 31, not '%s'", argument);
+		parse_number_option("rnr-timer", argument, 1, 31, &options->rnr_timer, state);
 		return 0;
 	case OPTION_NARROW:
 		options->narrow = PL_ON;
@@ -232,12 +233,10 @@ static error_t parse_connection_option(struct cli_options *options, int key, cha
 		options->fabric = argument;
 		return 0;
 	case 'S':
-		if (cli_parse_number(argument, 1, 16, &options->lanes))
-			argp_error(state, "--lanes takes a number from 1 to 16, not '%s'", argument);
+		parse_number_option("lanes", argument, 1, 16, &options->lanes, state);
 		return 0;
 	case OPTION_CLASS:
-		if (cli_parse_number(argument, 1, 255, &options->traffic_class))
-			argp_error(state, "--traffic-class takes a number from 1 to 255, not '%s'", argument);
+		parse_number_option("traffic-class", argument, 1, 255, &options->traffic_class, state);
 		return 0;
 	case 't':
 		if (cli_parse_seconds(argument, &options->timeout) || !options->timeout)

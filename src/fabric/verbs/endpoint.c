@@ -93,7 +93,7 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	for (unsigned i = 0; i < VERBS_RAILS; i++)
 		init_rail(endpoint, i);
 	if (!peer->initiator)
-		rc = verbs_offer_ports(endpoint);
+		rc = verbs_list_ports(endpoint);
 	if (rc < 0) {
 		pl_free(&peer->context->allocator, endpoint);
 		return pl_fail_errno(error, rc, "RDMA-NO-DEVICE", "ibv_query_port", NULL);

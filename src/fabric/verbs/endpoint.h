@@ -106,7 +106,7 @@ uint8_t verbs_live_rails(const struct verbs_endpoint *endpoint, uint8_t choice, 
 struct verbs_device *verbs_device_of(const struct verbs_endpoint *endpoint, uint8_t choice);
 /* Makes work wait until rails come up or fail. */
 void verbs_park(struct verbs_endpoint *endpoint, struct verbs_work *work);
-/* Takes parked work before the waiting work, since something has changed. The caller flushes. */
+/* Moves parked work in front of the waiting work, because something has changed. The caller flushes. */
 void verbs_unpark(struct verbs_endpoint *endpoint);
 void verbs_parking_ended(struct pl_timer *timer);
 /* Handles a question for rails, or the answer. Returns 0 or -EPROTO. */

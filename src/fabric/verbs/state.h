@@ -123,7 +123,7 @@ struct verbs_connector {
 	bool stopping;
 };
 
-/* Reason that no port is usable; the later, the nearer to a connection. */
+/* Reason that no port is usable. Of several, the last one in this order is reported. */
 enum verbs_obstacle {
 	VERBS_NO_OBSTACLE,
 	VERBS_NO_DEVICE,
@@ -273,8 +273,8 @@ void verbs_connector_wait(struct verbs_connector *connector);
 /* rail_path.c: the choice of rails */
 #define VERBS_PORTS_MAX PL_PORTS_MAX
 int verbs_serves(struct pl_peer *peer, struct pl_error *error);
-/* Acceptor: fills endpoint->ports. Returns 0 or -ENODEV. */
-int verbs_offer_ports(struct verbs_endpoint *endpoint);
+/* Fills endpoint->ports, and the address of each in endpoint->gids. Returns 0 or -ENODEV. */
+int verbs_list_ports(struct verbs_endpoint *endpoint);
 void verbs_advert_write(const struct verbs_endpoint *endpoint, struct pl_writer *writer);
 /* Reads the peer's advert, and chooses rails. Returns 0, -EPROTO, or -ENODEV if no rail is possible. */
 int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader);

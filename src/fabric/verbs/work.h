@@ -83,7 +83,7 @@ struct verbs_work {
 	bool rest;                   /* stands for the chunks from `segment` and `offset` on */
 	bool refused;                /* by the other end, once */
 	uint8_t refusals;            /* by this end's device, or its driver */
-	bool first_only;             /* only the device of the lkey reaches the memory */
+	bool lkey_only;              /* only the device of the lkey reaches the memory */
 	uint8_t choice;              /* write, read, atomic: its rails, in endpoint->choices */
 	struct verbs_rail *only;     /* for this rail only */
 	struct verbs_rail *behind;   /* back: rail of the writes that it flushes; NULL: not known yet */

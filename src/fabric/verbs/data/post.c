@@ -70,7 +70,7 @@ struct verbs_rail *verbs_frame_rail(struct verbs_endpoint *endpoint)
 static bool takes(const struct verbs_rail *rail, const struct verbs_work *work, uint8_t live)
 {
 	return live & 1u << rail->index && verbs_usable(rail) &&
-	       (!work->first_only || rail->device == work->lkey_device) && verbs_reaches(work->target, rail->index);
+	       (!work->lkey_only || rail->device == work->lkey_device) && verbs_reaches(work->target, rail->index);
 }
 
 bool verbs_rail_takes(const struct verbs_rail *rail, const struct verbs_work *work)
@@ -303,9 +303,9 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	if (rc < 0 && work->gathered)
 		rc = verbs_gather_not(work);
 	if (rc < 0 && work->kind != VERBS_FRAME && work->lkey_device && work->lkey_device != rail->device &&
-	    !work->first_only) {
+	    !work->lkey_only) {
 		/* That device reaches the memory. */
-		work->first_only = true;
+		work->lkey_only = true;
 		pl_list_prepend(&endpoint->waiting, &work->link);
 		return true;
 	}

@@ -66,7 +66,7 @@ void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, ui
 	rest->lkey_device = work->lkey_device;
 	rest->target = work->target;
 	rest->choice = work->choice;
-	rest->first_only = work->first_only;
+	rest->lkey_only = work->lkey_only;
 	rest->remote = work->remote + length;
 	rest->framed = work->framed;
 	if (work->notify) {

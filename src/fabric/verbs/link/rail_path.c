@@ -81,9 +81,7 @@ int verbs_serves(struct pl_peer *peer, struct pl_error *error)
 	return rc;
 }
 
-/* -- acceptor ------------------------------------------------------------------------------------- */
-
-int verbs_offer_ports(struct verbs_endpoint *endpoint)
+int verbs_list_ports(struct verbs_endpoint *endpoint)
 {
 	struct verbs_state *state = endpoint->state;
 	union ibv_gid here = verbs_gid_of(&endpoint->base.peer->local_address);
@@ -105,6 +103,8 @@ int verbs_offer_ports(struct verbs_endpoint *endpoint)
 	pthread_mutex_unlock(&state->lock);
 	return endpoint->port_count ? 0 : -ENODEV;
 }
+
+/* -- acceptor ------------------------------------------------------------------------------------- */
 
 void verbs_advert_write(const struct verbs_endpoint *endpoint, struct pl_writer *writer)
 {
@@ -244,16 +244,6 @@ static void choose_rails(struct pairing *pairing)
 	}
 }
 
-static void find_near_ports(struct verbs_endpoint *endpoint)
-{
-	pl_list_for_each(at, &endpoint->state->ports) {
-		struct verbs_port *port = pl_list_entry(at, struct verbs_port, link);
-
-		if (is_usable(port) && endpoint->port_count < VERBS_PORTS_MAX)
-			endpoint->ports[endpoint->port_count++] = port;
-	}
-}
-
 int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader)
 {
 	struct pairing pairing;
@@ -271,8 +261,9 @@ int verbs_advert_read(struct verbs_endpoint *endpoint, struct pl_reader *reader)
 	}
 	if (reader->bad || reader->at != reader->end)
 		return -EPROTO;
+	if (verbs_list_ports(endpoint) < 0)
+		return -ENODEV;
 	pthread_mutex_lock(&endpoint->state->lock);
-	find_near_ports(endpoint);
 	make_pairs(&pairing, endpoint, 0, 0, FIT_NUMBER);
 	if (pairing.count)
 		choose_rails(&pairing);

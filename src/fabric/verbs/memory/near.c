@@ -150,34 +150,40 @@ static bool find_gpu(const struct pl_memory *memory, char address[PL_PCI_ADDRESS
 	return true;
 }
 
+/* Returns the places near the memory; 0: all are alike. */
+static unsigned choose_places(struct verbs_state *state, const struct pl_memory *memory)
+{
+	unsigned most = PL_MAX(state->context->options.rails, (unsigned)VERBS_CARDS_DEFAULT), near = 0, begin = 0;
+	struct candidates chosen = { .count = 0 }, placed = { .count = 0 };
+	char address[PL_PCI_ADDRESS_MAX];
+	bool of_gpu = find_gpu(memory, address);
+
+	if (of_gpu)
+		near_by_profile(state, memory, &chosen);
+	near_by_topology(state, memory, of_gpu ? address : NULL, &placed);
+	if (chosen.count)
+		narrow(&chosen, &placed);
+	else
+		chosen = placed;
+	/* Regions of host memory take turns at the cards of their node. */
+	if (!of_gpu && chosen.count > most)
+		begin = state->turn++;
+	for (unsigned i = 0; i < PL_MIN(chosen.count, most); i++)
+		near |= chosen.masks[(begin + i) % chosen.count];
+	return near;
+}
+
 unsigned verbs_near_find(struct verbs_state *state, struct pl_region *region)
 {
-	const struct pl_memory *memory = &region->memory;
-	unsigned most = PL_MAX(state->context->options.rails, (unsigned)VERBS_CARDS_DEFAULT), near = 0, begin = 0;
-	struct candidates measured = { .count = 0 }, placed = { .count = 0 };
-	char address[PL_PCI_ADDRESS_MAX];
-	bool of_gpu;
+	unsigned near = atomic_load(&region->near);
 
-	near = atomic_load(&region->near);
 	if (near)
 		return near;
-	of_gpu = find_gpu(memory, address);
-	if (atomic_load(&state->place_count) > 1) {
-		if (of_gpu)
-			near_by_profile(state, memory, &measured);
-		near_by_topology(state, memory, of_gpu ? address : NULL, &placed);
-	}
-	if (measured.count)
-		narrow(&measured, &placed);
-	else
-		measured = placed;
-	/* Regions of host memory take turns at the cards of their node. */
-	if (!of_gpu && measured.count > most)
-		begin = state->turn++;
-	for (unsigned i = 0; i < PL_MIN(measured.count, most); i++)
-		near |= measured.masks[(begin + i) % measured.count];
-	atomic_store(&region->near, near | VERBS_NEAR_KNOWN);
-	return near | VERBS_NEAR_KNOWN;
+	if (atomic_load(&state->place_count) > 1)
+		near = choose_places(state, &region->memory);
+	near |= VERBS_NEAR_KNOWN;
+	atomic_store(&region->near, near);
+	return near;
 }
 
 unsigned verbs_near_find_unlocked(struct verbs_state *state, struct pl_region *region)

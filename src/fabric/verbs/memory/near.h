@@ -6,7 +6,7 @@
 #include "core/context.h"
 #include "fabric/verbs/state.h"
 
-/* Marks a mask of ports as found; the others stand for state->places. */
+/* Bit that marks a mask of ports as found; the other bits stand for state->places. */
 #define VERBS_NEAR_KNOWN (1u << VERBS_PLACES)
 
 /* Reads the topology when it is needed first: with ports of several devices. The state's lock is held. */
@@ -22,7 +22,7 @@ struct verbs_measured {
 void verbs_measure(struct verbs_state *state, const struct verbs_port *port, const struct pl_memory *memory,
 		   struct verbs_measured *measured);
 
-/* Finds the ports near the region's memory. grant_lock is held. */
+/* Finds the ports near the region's memory. grant_lock is held; the second function takes it. */
 unsigned verbs_near_find(struct verbs_state *state, struct pl_region *region);
 unsigned verbs_near_find_unlocked(struct verbs_state *state, struct pl_region *region);
 
