@@ -109,46 +109,41 @@ static void bursts_end(void *argument)
 	pair_close(&pair);
 }
 
+/* Waits for a burst, the last operation first: nothing was polled before. */
+static void wait_for_burst(struct pair *pair)
+{
+	struct pl_operation *operations[DEPTH];
+	uint64_t begin = clock_now();
+	struct pl_error error;
+
+	for (unsigned i = 0; i < DEPTH; i++)
+		post_one(pair, i, &operations[i]);
+	for (unsigned i = DEPTH; i-- > 0;)
+		check_ok(pl_wait(operations[i], TIMEOUT, NULL, &error), &error);
+	check(clock_now() - begin < SOON);
+}
+
 /* Waiters sleep on descriptors. */
 static void waiters_wake(void *argument)
 {
-	struct pl_operation *operations[DEPTH];
-	struct pl_error error;
 	struct pair pair;
 
 	(void)argument;
 	pair_open(&pair, &manual, LENGTH);
-	for (unsigned turn = 0; turn < TURNS / 10; turn++) {
-		uint64_t begin = clock_now();
-
-		for (unsigned i = 0; i < DEPTH; i++)
-			post_one(&pair, i, &operations[i]);
-		/* The last one first: nothing was polled before. */
-		for (unsigned i = DEPTH; i-- > 0;)
-			check_ok(pl_wait(operations[i], TIMEOUT, NULL, &error), &error);
-		check(clock_now() - begin < SOON);
-	}
+	for (unsigned turn = 0; turn < TURNS / 10; turn++)
+		wait_for_burst(&pair);
 	pair_close(&pair);
 }
 
 /* The progress thread sleeps until a completion comes. */
 static void threads_wake(void *argument)
 {
-	struct pl_operation *operations[DEPTH];
-	struct pl_error error;
 	struct pair pair;
 
 	poll_time = argument ? 20000 : PL_NO_POLLING;
 	pair_open(&pair, &threads, LENGTH);
-	for (unsigned turn = 0; turn < TURNS; turn++) {
-		uint64_t begin = clock_now();
-
-		for (unsigned i = 0; i < DEPTH; i++)
-			post_one(&pair, i, &operations[i]);
-		for (unsigned i = DEPTH; i-- > 0;)
-			check_ok(pl_wait(operations[i], TIMEOUT, NULL, &error), &error);
-		check(clock_now() - begin < SOON);
-	}
+	for (unsigned turn = 0; turn < TURNS; turn++)
+		wait_for_burst(&pair);
 	pair_close(&pair);
 }
 

@@ -672,25 +672,33 @@ static void case_nobody_connects(void *fabric)
 	driver_close(&driver);
 }
 
+/* Connecting takes some calls, and ends with an error. */
+static void expect_no_connection(struct driver *driver, uint8_t handle[NET_HANDLE_SIZE])
+{
+	struct patience patience;
+	enum net_result rc;
+	void *comm;
+
+	patience_begin(&patience, 20);
+	while ((rc = driver_connect(driver, handle, &comm)) == NET_SUCCESS) {
+		check(!comm);
+		patience_wait(&patience);
+	}
+	check_number(rc, NET_REMOTE_ERROR);
+}
+
 /* A receiver that listens, and does not accept. */
 static void case_never_accepted(void *fabric)
 {
 	uint8_t handle[NET_HANDLE_SIZE];
-	struct patience patience;
 	struct driver driver;
-	enum net_result rc;
-	void *listener, *comm;
+	void *listener;
 
 	use_fabric(fabric);
 	check_number(setenv("PEERLANE_ACCEPT_TIMEOUT", "1", 1), 0);
 	driver_open(&driver, 11);
 	driver_listen(&driver, handle, &listener);
-	patience_begin(&patience, 20);
-	while ((rc = driver_connect(&driver, handle, &comm)) == NET_SUCCESS) {
-		check(!comm);
-		patience_wait(&patience);
-	}
-	check_number(rc, NET_REMOTE_ERROR);
+	expect_no_connection(&driver, handle);
 	check(strstr(driver_warning(), "cannot connect"));
 	driver_close(&driver);
 }
@@ -699,21 +707,14 @@ static void case_never_accepted(void *fabric)
 static void case_refused(void *fabric)
 {
 	uint8_t handle[NET_HANDLE_SIZE];
-	struct patience patience;
 	struct driver driver;
-	enum net_result rc;
-	void *listener, *comm;
+	void *listener;
 
 	use_fabric(fabric);
 	driver_open(&driver, 11);
 	driver_listen(&driver, handle, &listener);
 	driver_close_listen(&driver, listener);
-	patience_begin(&patience, 20);
-	while ((rc = driver_connect(&driver, handle, &comm)) == NET_SUCCESS) {
-		check(!comm);
-		patience_wait(&patience);
-	}
-	check_number(rc, NET_REMOTE_ERROR);
+	expect_no_connection(&driver, handle);
 	driver_close(&driver);
 }
 
