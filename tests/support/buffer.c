@@ -3,10 +3,13 @@
 
 #include <stdlib.h>
 
+#include <sys/mman.h>
+
 #include "support/environment.h"
 #include "support/gpu.h"
 
 #define GUARD_VALUE 0xc7
+#define HUGE_PAGE ((size_t)2 << 20)
 
 /* Switches ThreadSanitizer off.  Some tests read memory on purpose while a transfer writes it. */
 #define LOOKS_AT_SHARED __attribute__((no_sanitize("thread")))
@@ -170,12 +173,21 @@ LOOKS_AT_SHARED uint64_t bytes_digest(const uint8_t *bytes, size_t length)
 	return digest;
 }
 
+/* Large memory has huge pages: on virtual machines, most of the time would go to page faults. */
+static uint8_t *allocate(size_t length)
+{
+	bool large = length >= HUGE_PAGE;
+	void *memory;
+
+	check_number(posix_memalign(&memory, large ? HUGE_PAGE : 64, length), 0);
+	if (large)
+		madvise(memory, length / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+	return memory;
+}
+
 void buffer_open_bare(struct buffer *buffer, size_t length)
 {
-	size_t inner = (length + 63) / 64 * 64;
-
-	buffer->memory = aligned_alloc(64, inner + 2 * BUFFER_GUARD);
-	check(buffer->memory);
+	buffer->memory = allocate(length + 2 * BUFFER_GUARD);
 	buffer->bytes = buffer->memory + BUFFER_GUARD;
 	buffer->length = length;
 	buffer->region = NULL;
