@@ -65,7 +65,11 @@ test:
 	@tools/setup build test vm fresh valgrind
 	@tools/run-tests
 
-asan tsan clang:
+asan:
+	@tools/setup build test
+	@tools/run-tests asan asan-command
+
+tsan clang:
 	@tools/setup build test
 	@tools/run-tests $@
 

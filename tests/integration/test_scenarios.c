@@ -10,7 +10,7 @@
  * --rails allows peers so many rails, over the same device if there are no more.
  * --memory places the buffers in GPU memory: alloc, pool or mapped (support/gpu.h); skipped without a GPU.
  * --here runs scenarios in this process, for a debugger or valgrind; the first failure ends it.
- * PATTERN selects scenarios by fnmatch(3).
+ * PATTERN selects scenarios by fnmatch(3), and NAME of --setting settings.
  */
 #include <fnmatch.h>
 #include <getopt.h>
@@ -108,7 +108,7 @@ static bool named(const struct selection *selection, const char *name)
 
 static bool selected(const struct selection *selection, const struct matrix_row *row, const struct scenario *scenario)
 {
-	if (selection->setting && strcmp(selection->setting, row->setting.name))
+	if (selection->setting && fnmatch(selection->setting, row->setting.name, FNM_EXTMATCH))
 		return false;
 	if (!named(selection, scenario->name))
 		return false;

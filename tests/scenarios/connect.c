@@ -434,7 +434,7 @@ const struct scenario connect_scenarios[] = {
 	{ "peer-information", peer_information, 0 },
 	{ "cancel-connect", cancel_connect, SCENARIO_SETTING | SCENARIO_CONTROL },
 	{ "blocking-calls", blocking_calls, SCENARIO_SETTING },
-	{ "lanes-without-descriptors", lanes_without_descriptors, 0 },
+	{ "lanes-without-descriptors", lanes_without_descriptors, SCENARIO_SETTING },
 	{ "hasty-acceptor", hasty_acceptor, SCENARIO_SETTING },
 	{ NULL, NULL, 0 },
 };

@@ -4,7 +4,7 @@
 
 #include "scenarios/scenario.h"
 
-#define MESSAGES 100000
+#define MESSAGES 50000
 #define MESSAGES_SLOW 6000
 #define MESSAGE 4096
 
@@ -48,8 +48,8 @@ static void message_flood(struct scenario_environment *environment)
 			progress(environment);
 	}
 	settle(environment, 200);
-	/* All messages together have 400 MB.  The sender's own records take some hundred bytes each. */
-	check(resident_within(before, 160u << 20));
+	/* All messages together have 200 MB.  The sender's own records take some hundred bytes each. */
+	check(resident_within(before, 80u << 20));
 	sent = collect_available(environment->near);
 	check(sent < count / 4);
 	while (received < count) {
@@ -120,7 +120,7 @@ static void large_message_flood(struct scenario_environment *environment)
 static void read_flood(struct scenario_environment *environment)
 {
 	enum { SIZE = 64 << 10, SLOTS = 64 };
-	const bool checked = slowness() > 1;
+	const bool checked = slowness() > 2;
 	const unsigned count = environment->setting->slow || checked ? 1100 : 5000;
 	/* ThreadSanitizer would report lanes that write the same bytes. */
 	const unsigned targets = checked ? count : SLOTS;

@@ -98,7 +98,7 @@ __attribute__((noinline, no_sanitize("thread"))) static uint8_t read_unsynchroni
 /* Returns a transfer size that is large enough to be revoked in the middle. */
 static size_t large_size(const struct scenario_environment *environment)
 {
-	return environment->setting->slow ? 24u << 20 : gpu_kind ? 64u << 20 : 256u << 20;
+	return environment->setting->slow ? 24u << 20 : 64u << 20;
 }
 
 /*
