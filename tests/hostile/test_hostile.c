@@ -156,7 +156,7 @@ static void slow_greetings(void *argument)
 	struct victim victim;
 	struct drip drip = { .stop = false };
 
-	victim_open(&victim, argument);
+	victim_open_for(&victim, argument, 200 * MS * slowness());
 	drip.address = victim.address;
 	check_number(pthread_create(&drip.thread, NULL, drip_run, &drip), 0);
 	for (unsigned i = 0; i < 10; i++) {

@@ -231,6 +231,22 @@ static void older_release(void *argument)
 	victim_close(&victim);
 }
 
+/* Waits until the victim has handled the end of the lane, so that the farewell comes after it. */
+static void wait_lane_lost(struct pl_peer *peer)
+{
+	struct pl_event_record records[PL_EVENTS_MAX];
+	bool lost = false;
+
+	for (uint64_t end = clock_now() + AMPLE_TIME; !lost; sleep_ms(1)) {
+		struct pl_event_query query = PL_EVENT_QUERY_INIT;
+		int count = pl_peer_events(peer, &query, records, PL_EVENTS_MAX);
+
+		check(clock_now() < end);
+		for (int i = 0; i < count; i++)
+			lost |= records[i].event == PL_EVENT_LANE_LOST;
+	}
+}
+
 /* A peer whose data socket ends before its farewell arrives, or without one: the reason that the owner sees. */
 static void farewell(void *argument)
 {
@@ -249,7 +265,7 @@ static void farewell(void *argument)
 			    &error),
 		 &error);
 	close(stranger.lane);
-	usleep(50000);
+	wait_lane_lost(stranger.served);
 	if (*says_bye) {
 		check(socket_send(stranger.control, bytes.data, bytes.length));
 		close(stranger.control);

@@ -24,9 +24,15 @@ struct victim {
 };
 
 void victim_open(struct victim *victim, const struct setting *setting);
-/* The same, with the time in nanoseconds in which an attacker's connection must be complete. */
+/*
+ * The same, with the time in nanoseconds in which an attacker's connection must be complete.  Cases that wait for the
+ * end of that time need a short one.
+ */
 void victim_open_for(struct victim *victim, const struct setting *setting, uint64_t connect_timeout);
-/* Checks that the honest client writes and reads back, and that a new client connects, within 2 s. */
+/*
+ * Checks that the honest client writes and reads back, and that a new client connects and is accepted, within SLACK.
+ * Closes all peers in the backlog.
+ */
 void victim_check(struct victim *victim);
 /* Checks that no descriptor of the attackers stays open, then closes the victim. */
 void victim_close(struct victim *victim);
