@@ -7,6 +7,7 @@ import time
 from cli_support import DEADLINE, PEERLANE, children, environment, make_key, run, run_json, start, wait_exited
 
 SMALL = ['--size', '24M', '--frames', '11']
+TINY = ['--size', '1M', '--frames', '2']
 
 
 def test_transfers_and_verifies_real_files():
@@ -23,15 +24,15 @@ def test_transfers_and_verifies_real_files():
 
 
 def test_prints_a_table():
-    done = run('demo', *SMALL)
+    done = run('demo', *TINY)
     assert not done.stderr
-    for word in ['STEP', 'RATE', 'LATENCY', 'ROUTE', 'pull ', 'push 11 frames', 'write 8 bytes', 'total', 'p50 ', 'p99 ',
+    for word in ['STEP', 'RATE', 'LATENCY', 'ROUTE', 'pull ', 'push 2 frames', 'write 8 bytes', 'total', 'p50 ', 'p99 ',
                  'direct', 'TLS', 'no differences']:
         assert word in done.stdout
 
 
 def test_encryption_streams_and_a_key_of_the_user(tmp_path):
-    result = run_json('demo', *SMALL, '--encrypt', '--lanes', '2', '--key', make_key(tmp_path))
+    result = run_json('demo', *TINY, '--encrypt', '--lanes', '2', '--key', make_key(tmp_path))
     assert result['encrypted'] is True and result['verified'] is True
 
 
