@@ -142,8 +142,11 @@ static int serve_bench_client(struct bench_endpoint *ep, const struct bench_opti
 	int rc;
 
 	pl_peer_query(ep->peer->control, &info);
-	if (!options->common.quiet)
+	if (!options->common.quiet) {
 		printf("measuring with %s\n", info.address);
+		/* A file that the output goes to has the line when the measurement begins. */
+		fflush(stdout);
+	}
 	rc = serve_client_requests(ep);
 	if (rc < 0 && !ep->interrupted) {
 		/* The process that started this one reports the error. */
