@@ -15,9 +15,11 @@ import pytest
 from cli_support import DEADLINE, PEERLANE, Server, content, cut_transfer, environment, recorded, run, run_json, serving, start, \
     write
 
-BIG = 256 << 20
-# The size of a file whose transfer takes a second at the rate of the slow server, so that a test can act in its middle.
-MIDDLE = 64 << 20
+# Sizes of files whose transfers take half a second and a second at the rate of the slow server, so that a test can act in
+# their middle.
+RATE = '32M'
+BIG = 16 << 20
+MIDDLE = 32 << 20
 GPU = {'LD_LIBRARY_PATH': str(pathlib.Path(PEERLANE).parent / 'tests')}
 
 
@@ -39,7 +41,7 @@ def server(world):
 
 @pytest.fixture
 def slow_server(world):
-    with serving(world / 'pub', '--upload', world / 'in', '--rate', '64M') as running:
+    with serving(world / 'pub', '--upload', world / 'in', '--rate', RATE) as running:
         yield running
 
 
@@ -193,25 +195,25 @@ def test_unknown_memory_kinds_are_refused(server, world):
     assert not partial_files(world / 'out')
 
 
-def test_a_cut_get_is_resumed(server, world):
+def test_a_cut_get_is_resumed(slow_server, world):
     data = content(BIG)
     write(world / 'pub/big', data)
     part = world / 'out/.big.part'
-    extent = cut_transfer(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    extent = cut_transfer(part, BIG, lambda: start('get', slow_server.address, 'big', '-o', world / 'out'))
     assert not (world / 'out/big').exists()
-    (one,) = run_json('get', server.address, 'big', '-o', world / 'out', '--verify')['files']
+    (one,) = run_json('get', slow_server.address, 'big', '-o', world / 'out', '--verify')['files']
     assert one['resumed'] == extent and one['bytes'] == BIG - extent and one['verified']
     assert (world / 'out/big').read_bytes() == data
     assert not partial_files(world / 'out')
 
 
-def test_a_cut_get_of_a_changed_file_begins_again(server, world):
+def test_a_cut_get_of_a_changed_file_begins_again(slow_server, world):
     write(world / 'pub/big', content(BIG))
     part = world / 'out/.big.part'
-    cut_transfer(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    cut_transfer(part, BIG, lambda: start('get', slow_server.address, 'big', '-o', world / 'out'))
     data = content(BIG, seed=2)
     write(world / 'pub/big', data)
-    (one,) = run_json('get', server.address, 'big', '-o', world / 'out')['files']
+    (one,) = run_json('get', slow_server.address, 'big', '-o', world / 'out')['files']
     assert one['resumed'] == 0 and (world / 'out/big').read_bytes() == data
 
 
@@ -223,15 +225,15 @@ def damage(part, at=0):
         file.write(bytes([byte[0] ^ 1]))
 
 
-def test_a_cut_get_of_a_file_whose_time_was_set_back_begins_again(server, world):
+def test_a_cut_get_of_a_file_whose_time_was_set_back_begins_again(slow_server, world):
     old, new = content(BIG), content(BIG, 2)
     path = write(world / 'pub/big', old)
     part = world / 'out/.big.part'
-    cut_transfer(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    cut_transfer(part, BIG, lambda: start('get', slow_server.address, 'big', '-o', world / 'out'))
     times = path.stat()
     path.write_bytes(new)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    (one,) = run_json('get', server.address, 'big', '-o', world / 'out')['files']
+    (one,) = run_json('get', slow_server.address, 'big', '-o', world / 'out')['files']
     assert one['resumed'] == 0 and (world / 'out/big').read_bytes() == new
 
 
@@ -320,47 +322,47 @@ def go_on(process):
     return process.returncode, errors.decode()
 
 
-def test_verify_detects_a_wrong_byte_in_a_get(server, world):
+def test_verify_detects_a_wrong_byte_in_a_get(slow_server, world):
     path = write(world / 'pub/big', content(BIG))
     process = stopped_transfer(world / 'out/.big.part',
-                               lambda: start('get', server.address, 'big', '-o', world / 'out', '--verify'))
-    time.sleep(1)  # the server hashes the file meanwhile
+                               lambda: start('get', slow_server.address, 'big', '-o', world / 'out', '--verify'))
+    time.sleep(1)  # the server hashes 16 MiB meanwhile
     times = path.stat()
     damage(path, BIG - 1)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     status, error = go_on(process)
     assert status == 1 and 'HASH-MISMATCH' in error
     assert not (world / 'out/big').exists() and not partial_files(world / 'out')
-    run('get', server.address, 'big', '-o', world / 'out', '--verify')
+    run('get', slow_server.address, 'big', '-o', world / 'out', '--verify')
     assert (world / 'out/big').read_bytes() == path.read_bytes()
 
 
-def test_verify_detects_a_wrong_byte_in_a_put(server, world):
+def test_verify_detects_a_wrong_byte_in_a_put(slow_server, world):
     big = write(world / 'big', content(BIG))
     part = world / 'in/.big.part'
-    process = stopped_transfer(part, lambda: start('put', server.address, big, '--verify'))
+    process = stopped_transfer(part, lambda: start('put', slow_server.address, big, '--verify'))
     damage(part)
     status, error = go_on(process)
     assert status == 1 and 'HASH-MISMATCH' in error and not (world / 'in/big').exists()
     assert not partial_files(world / 'in')
 
 
-def test_a_damaged_beginning_is_not_resumed(server, world):
+def test_a_damaged_beginning_is_not_resumed(slow_server, world):
     """The record of the partial file is right, its bytes are not, as after a client that reported bytes it never sent."""
     data = content(BIG)
     write(world / 'pub/big', data)
     big = write(world / 'big', data)
-    cut_transfer(world / 'out/.big.part', BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    cut_transfer(world / 'out/.big.part', BIG, lambda: start('get', slow_server.address, 'big', '-o', world / 'out'))
     damage(world / 'out/.big.part')
-    (one,) = run_json('get', server.address, 'big', '-o', world / 'out')['files']
+    (one,) = run_json('get', slow_server.address, 'big', '-o', world / 'out')['files']
     assert one['resumed'] == 0 and (world / 'out/big').read_bytes() == data
-    cut_transfer(world / 'in/.big.part', BIG, lambda: start('put', server.address, big))
+    cut_transfer(world / 'in/.big.part', BIG, lambda: start('put', slow_server.address, big))
     damage(world / 'in/.big.part')
-    (one,) = run_json('put', server.address, big)['files']
+    (one,) = run_json('put', slow_server.address, big)['files']
     assert one['resumed'] == 0 and (world / 'in/big').read_bytes() == data
 
 
-def test_files_of_others_are_not_resumed(server, world):
+def test_files_of_others_are_not_resumed(slow_server, world):
     """A hard link, a file that others may write, and, for root, a file of another user, under the temporary name."""
     data = content(BIG)
     write(world / 'pub/big', data)
@@ -368,19 +370,19 @@ def test_files_of_others_are_not_resumed(server, world):
     for spoil in [lambda: os.link(part, world / 'link'), lambda: part.chmod(0o666), lambda: os.chown(part, 65534, -1)]:
         if spoil.__code__.co_names[-1] == 'chown' and os.geteuid():
             continue
-        cut_transfer(part, BIG, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+        cut_transfer(part, BIG, lambda: start('get', slow_server.address, 'big', '-o', world / 'out'))
         spoil()
-        (one,) = run_json('get', server.address, 'big', '-o', world / 'out')['files']
+        (one,) = run_json('get', slow_server.address, 'big', '-o', world / 'out')['files']
         assert one['resumed'] == 0 and (world / 'out/big').read_bytes() == data
         assert (world / 'out/big').stat().st_nlink == 1 and (world / 'out/big').stat().st_uid == os.geteuid()
         (world / 'out/big').unlink()
     for plant in [lambda: part.symlink_to(world / 'victim'), lambda: os.mkfifo(part)]:
         plant()
-        run('get', server.address, 'big', '-o', world / 'out')
+        run('get', slow_server.address, 'big', '-o', world / 'out')
         assert (world / 'out/big').read_bytes() == data and not (world / 'victim').exists()
         (world / 'out/big').unlink()
     part.mkdir()
-    assert '.big.part' in run('get', server.address, 'big', '-o', world / 'out', expect=1).stderr
+    assert '.big.part' in run('get', slow_server.address, 'big', '-o', world / 'out', expect=1).stderr
 
 
 def test_copies_have_the_permissions_of_their_source(server, world):
@@ -395,20 +397,20 @@ def test_copies_have_the_permissions_of_their_source(server, world):
             made.unlink()
 
 
-def test_a_partial_file_is_readable_by_its_owner_only(server, world):
+def test_a_partial_file_is_readable_by_its_owner_only(slow_server, world):
     write(world / 'pub/big', content(BIG)).chmod(0o644)
     part = world / 'out/.big.part'
-    process = stopped_transfer(part, lambda: start('get', server.address, 'big', '-o', world / 'out'))
+    process = stopped_transfer(part, lambda: start('get', slow_server.address, 'big', '-o', world / 'out'))
     assert stat.S_IMODE(part.stat().st_mode) == 0o600
     assert go_on(process)[0] == 0 and stat.S_IMODE((world / 'out/big').stat().st_mode) == 0o644
 
 
-def test_an_interrupted_get_reports_it_and_is_resumed(server, world):
+def test_an_interrupted_get_reports_it_and_is_resumed(slow_server, world):
     data = content(BIG)
     write(world / 'pub/big', data)
     part = world / 'out/.big.part'
     for _ in range(30):
-        process = start('get', server.address, 'big', '-o', world / 'out')
+        process = start('get', slow_server.address, 'big', '-o', world / 'out')
         while process.poll() is None and recorded(part, BIG) <= 0:
             time.sleep(0.0005)
         process.send_signal(signal.SIGINT)
@@ -418,7 +420,7 @@ def test_an_interrupted_get_reports_it_and_is_resumed(server, world):
         (world / 'out/big').unlink()
     assert process.returncode == -signal.SIGINT and b'INTERRUPTED' in errors and b'  kept: ' in errors
     extent = recorded(part, BIG)
-    (one,) = run_json('get', server.address, 'big', '-o', world / 'out', '--verify')['files']
+    (one,) = run_json('get', slow_server.address, 'big', '-o', world / 'out', '--verify')['files']
     assert one['resumed'] == extent > 0 and (world / 'out/big').read_bytes() == data
 
 
@@ -427,7 +429,7 @@ def test_a_get_is_resumed_from_a_restarted_server(world):
     write(world / 'pub/big', data)
     part = world / 'out/.big.part'
     for _ in range(30):
-        server = Server(world / 'pub', '--quiet')
+        server = Server(world / 'pub', '--quiet', '--rate', RATE)
         process = start('get', server.address, 'big', '-o', world / 'out')
         while process.poll() is None and recorded(part, BIG) <= 0:
             time.sleep(0.0005)
@@ -443,12 +445,12 @@ def test_a_get_is_resumed_from_a_restarted_server(world):
     assert one['resumed'] == extent > 0 and (world / 'out/big').read_bytes() == data
 
 
-def test_a_cut_put_is_resumed(server, world):
+def test_a_cut_put_is_resumed(slow_server, world):
     data = content(BIG)
     big = write(world / 'big', data)
-    extent = cut_transfer(world / 'in/.big.part', BIG, lambda: start('put', server.address, big))
+    extent = cut_transfer(world / 'in/.big.part', BIG, lambda: start('put', slow_server.address, big))
     assert not (world / 'in/big').exists()
-    (one,) = run_json('put', server.address, big, '--verify')['files']
+    (one,) = run_json('put', slow_server.address, big, '--verify')['files']
     assert one['resumed'] == extent and one['bytes'] == BIG - extent and one['verified']
     assert (world / 'in/big').read_bytes() == data and not partial_files(world / 'in')
 
@@ -537,10 +539,11 @@ def on_terminal(*arguments):
     return shown.decode(), output.decode()
 
 
-def test_progress_is_shown_only_on_a_terminal(server, world):
+def test_progress_is_shown_only_on_a_terminal(slow_server, world):
     write(world / 'pub/big', content(BIG))
-    shown, output = on_terminal('get', server.address, 'big', '-o', world / 'out')
-    assert re.search(r'\rbig [\u2501\u2500\u257a]+ +\d+%  [\d.]+ \w?B of 268 MB', shown)
+    write(world / 'pub/small', b'small')
+    shown, output = on_terminal('get', slow_server.address, 'big', '-o', world / 'out')
+    assert re.search(r'\rbig [\u2501\u2500\u257a]+ +\d+%  [\d.]+ \w?B of 16\.8 MB', shown)
     assert shown.endswith('\r\033[K') and '\n' not in shown
-    assert output.startswith('big: 268 MB in ')
-    assert on_terminal('get', server.address, 'small', '-o', world / 'out', '--quiet') == ('', '')
+    assert output.startswith('big: 16.8 MB in ')
+    assert on_terminal('get', slow_server.address, 'small', '-o', world / 'out', '--quiet') == ('', '')
