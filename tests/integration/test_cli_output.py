@@ -27,7 +27,7 @@ WRITERS = [
     ['bench', 'compare', 'RESULTS', 'RESULTS'], ['report', 'RESULTS'], ['report', 'RESULTS', '-o', '-'],
     ['report', 'RESULTS', '--svg', '-'], ['list', 'SERVER'], ['list', 'SERVER', '--json'], ['get', 'SERVER', 'data', '-o', '-'],
     ['get', 'SERVER', 'data', '-o', 'NEW'], ['get', 'SERVER', 'data', '-o', 'NEW', '--json'], ['put', 'SERVER', 'RESULTS'],
-    ['demo'], ['key', 'generate', 'NEW'], ['key', 'group', 'NEW'], ['serve', '127.0.0.1:0', 'RESULTS', '--for', '0.1'],
+    ['demo', '--size', '1M', '--frames', '1'], ['key', 'generate', 'NEW'], ['key', 'group', 'NEW'], ['serve', '127.0.0.1:0', 'RESULTS', '--for', '0.1'],
 ]
 
 
