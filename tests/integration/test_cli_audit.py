@@ -89,6 +89,7 @@ def test_a_slow_log_stops_accesses_and_loses_no_line(world):
     data = []
 
     def drain():
+        fcntl.fcntl(reader, SET_PIPE_SIZE, 1 << 20)
         os.set_blocking(reader, True)
         while piece := os.read(reader, 1 << 20):
             data.append(piece)
@@ -108,6 +109,28 @@ def test_a_slow_log_stops_accesses_and_loses_no_line(world):
     lines = [json.loads(line) for line in b''.join(data).splitlines()]
     assert sum(map(len, data)) > QUEUE_MAX and [line['seq'] for line in lines] == list(range(1, len(lines) + 1))
     assert not any('dropped' in line for line in lines)
+
+
+def test_a_server_that_ends_waits_for_a_log_that_takes_lines(world):
+    """The lines need more time than the server gives a log that takes none: 5 s."""
+    fifo = world / 'fifo'
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reader, SET_PIPE_SIZE, 4096)
+    with strict(world, fifo) as server:
+        run('get', server.address, *[f'{i}' + '\x01' * 900 for i in range(10)], '-o', world / 'in', expect=1)
+        server.process.send_signal(signal.SIGTERM)
+        os.set_blocking(reader, True)
+        data = b''
+        # Half of the pipe at a time.
+        while piece := os.read(reader, 2048):
+            data += piece
+            time.sleep(0.25)
+        server.process.wait(DEADLINE)
+    os.close(reader)
+    lines = [json.loads(line) for line in data.splitlines()]
+    assert [line['seq'] for line in lines] == list(range(1, len(lines) + 1)) and len(lines) > 10
+    assert lines[-1]['event'] in ('disconnect', 'stop'), lines[-1]
 
 
 def test_a_strict_log_needs_a_log(world):

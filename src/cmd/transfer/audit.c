@@ -17,7 +17,9 @@
 #define QUEUE_MAX (4u << 20)
 /* Bytes from which a strict log drops lines of connections. */
 #define STRICT_QUEUE_MAX (2 * QUEUE_MAX)
+/* Time for the log to take a line at the end, and the number of such times while it takes lines. */
 #define CLOSE_TIME_S 5
+#define CLOSE_TIMES 12
 #define RETRY_TIME_S 1
 
 struct queued_line {
@@ -38,7 +40,7 @@ struct audit {
 	struct queued_line *first, **last;
 	size_t queued; /* bytes */
 	uint64_t sequence, dropped;
-	bool ending, writing, failed;
+	bool ending, failed;
 };
 
 static int open_log_file(const char *path)
@@ -87,12 +89,10 @@ static void write_first_line(struct audit *audit)
 	int fd = audit->fd, rc;
 	bool written, complain;
 
-	audit->writing = true;
 	pthread_mutex_unlock(&audit->lock);
 	written = write_line(fd, line);
 	rc = errno;
 	pthread_mutex_lock(&audit->lock);
-	audit->writing = false;
 	complain = !written && !audit->failed;
 	audit->failed = !written;
 	if (written || !audit->strict) {
@@ -246,22 +246,36 @@ void audit_reopen(struct audit *audit)
 	pthread_mutex_unlock(&audit->lock);
 }
 
+/* Waits until all lines are written, as long as the log takes lines.  Returns true if none is left.  The lock is held. */
+static bool wait_until_written(struct audit *audit)
+{
+	size_t before = SIZE_MAX;
+
+	for (int i = 0; i < CLOSE_TIMES && audit->first && audit->queued < before; i++) {
+		struct timespec end;
+		int rc = 0;
+
+		before = audit->queued;
+		clock_gettime(CLOCK_REALTIME, &end);
+		end.tv_sec += CLOSE_TIME_S;
+		while (rc == 0 && audit->first)
+			rc = pthread_cond_timedwait(&audit->idle, &audit->lock, &end);
+	}
+	return !audit->first;
+}
+
 void audit_close(struct audit *audit)
 {
-	struct timespec end;
-	int rc = 0;
+	bool written;
 
 	if (!audit)
 		return;
-	clock_gettime(CLOCK_REALTIME, &end);
-	end.tv_sec += CLOSE_TIME_S;
 	pthread_mutex_lock(&audit->lock);
 	audit->ending = true;
 	pthread_cond_signal(&audit->changed);
-	while (rc == 0 && (audit->first || audit->writing))
-		rc = pthread_cond_timedwait(&audit->idle, &audit->lock, &end);
+	written = wait_until_written(audit);
 	pthread_mutex_unlock(&audit->lock);
-	if (rc) {
+	if (!written) {
 		/* The log's device does not take anything: the process ends without it. */
 		cli_warn("the audit log %s takes no more lines; the last ones are lost", audit->path);
 		pthread_detach(audit->thread);
