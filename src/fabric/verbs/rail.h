@@ -102,6 +102,12 @@ struct verbs_rail {
 	unsigned watch_looks; /* and checks since then */
 };
 
+/* Bit of a rail in masks of rails. */
+static inline uint8_t verbs_bit_of(const struct verbs_rail *rail)
+{
+	return (uint8_t)(1u << rail->index);
+}
+
 /* Numbers a request that will be posted next. The low bits of wr_id mark other requests. */
 static inline uint64_t verbs_number_request(struct verbs_rail *rail, struct verbs_work *work)
 {

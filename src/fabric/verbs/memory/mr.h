@@ -188,24 +188,33 @@ const char *verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struc
 int verbs_mw_expect(const struct verbs_endpoint *endpoint, struct verbs_device *device, struct pl_grant *grant);
 /* Called before their queue pair is destroyed. */
 void verbs_mw_drop_all(struct verbs_rail *rail);
-/* The rail is up: answers earlier questions, and asks the peer for all keys. */
-void verbs_mw_rail_up(struct verbs_rail *rail);
 /* Answers a question for a key: posts the bind request, or frees the work. */
 void verbs_bind(struct verbs_rail *rail, struct verbs_work *work);
 /* A bind request, or an invalidation, is done. */
 void verbs_mw_work_done(struct verbs_work *work);
-/* Asks the peer for keys of windows that the remote key lacks, over rails that are up. */
-void verbs_mw_ask(struct verbs_endpoint *endpoint, struct verbs_remote_key *target);
 /* The bind request was not done. */
 void verbs_bind_failed(struct verbs_rail *rail, const struct verbs_work *work);
 /* Handles a question or an answer on a rail; -EPROTO. */
 int verbs_key_arrived(struct verbs_rail *rail, const struct pl_frame *frame);
 /* Binds the windows of a key whose import is to be answered. Returns false if the key has none. */
+bool verbs_hold_answer(struct pl_endpoint *endpoint, const struct pl_imported *imported);
+/*
+ * Sends over this connection of the rail or not at all, and before all other work: the other end may wait for the
+ * frame.
+ */
+void verbs_mw_send(struct verbs_rail *rail, struct pl_list *list, enum pl_frame_type type, uint64_t key, uint64_t offset);
+
+/* mw_import.c */
+/* The rail is up: answers earlier questions, and asks the peer for all keys. */
+void verbs_mw_rail_up(struct verbs_rail *rail);
+/* Asks the peer for keys of windows that the remote key lacks, over rails that are up. */
+void verbs_mw_ask(struct verbs_endpoint *endpoint, struct verbs_remote_key *target);
 /* Asks the owner for a key of one of the rails, if none was asked for. Returns true if so; the question waits first. */
 bool verbs_ask_missing(struct verbs_endpoint *endpoint, struct verbs_remote_key *target, uint8_t rails);
 /* True if this end has a key of the memory, or may get one. */
 bool verbs_obtainable(const struct verbs_endpoint *endpoint, const struct verbs_remote_key *target);
-bool verbs_hold_answer(struct pl_endpoint *endpoint, const struct pl_imported *imported);
+/* The owner answered a question for a key. UINT64_MAX: there is none. */
+void verbs_key_told(struct verbs_rail *rail, uint64_t id, uint64_t answer);
 void verbs_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
 
 /*

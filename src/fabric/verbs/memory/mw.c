@@ -15,17 +15,7 @@
 /* Value that means "no key". */
 #define NO_KEY UINT64_MAX
 
-static uint8_t bit_of(const struct verbs_rail *rail)
-{
-	return (uint8_t)(1u << rail->index);
-}
-
-/*
- * Sends over this connection of the rail or not at all, and before all other work: the other end may wait for the
- * frame.
- */
-static void send_frame(struct verbs_rail *rail, struct pl_list *list, enum pl_frame_type type, uint64_t key,
-		       uint64_t offset)
+void verbs_mw_send(struct verbs_rail *rail, struct pl_list *list, enum pl_frame_type type, uint64_t key, uint64_t offset)
 {
 	struct verbs_work *work = verbs_work_only(rail, VERBS_FRAME);
 
@@ -218,7 +208,7 @@ static void answer_add_key(struct verbs_answer *answer, const struct verbs_rail 
 
 	if (rail->index >= key[VERBS_KEY_COUNT])
 		return;
-	key[VERBS_KEY_MASK] |= bit_of(rail);
+	key[VERBS_KEY_MASK] |= verbs_bit_of(rail);
 	pl_writer_init(&writer, key + VERBS_KEY_RKEYS + rail->index * sizeof(rkey), sizeof(rkey));
 	pl_put_u32(&writer, rkey);
 	pl_writer_init(&writer, key + verbs_key_connections(key[VERBS_KEY_COUNT]) + rail->index * sizeof(uint16_t),
@@ -249,7 +239,7 @@ bool verbs_hold_answer(struct pl_endpoint *base, const struct pl_imported *impor
 	*answer = (struct verbs_answer){ .pending = 1, .imported = *imported };
 	for (unsigned i = 0; i < endpoint->rail_count && endpoint->questions < QUESTIONS_MAX; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
-		struct verbs_work *work = (windows & bit_of(rail)) && rail->link == VERBS_UP
+		struct verbs_work *work = (windows & verbs_bit_of(rail)) && rail->link == VERBS_UP
 						  ? verbs_work_only(rail, VERBS_BIND)
 						  : NULL;
 
@@ -274,7 +264,7 @@ static void bind_posted(struct verbs_work *work)
 
 	if (!answer || !answer->for_message)
 		return;
-	answer->posted |= bit_of(work->only);
+	answer->posted |= verbs_bit_of(work->only);
 	if (answer->message)
 		answer_add_key(answer, work->only, work->rkey);
 }
@@ -300,7 +290,7 @@ void verbs_mw_work_over(struct verbs_endpoint *endpoint, struct verbs_work *work
 		endpoint->questions--;
 		if (!work->answer)
 			break;
-		work->answer->posted &= (uint8_t)~bit_of(work->only);
+		work->answer->posted &= (uint8_t)~verbs_bit_of(work->only);
 		answer_count_down(endpoint, work->answer);
 		break;
 	case VERBS_INVALIDATE:
@@ -337,7 +327,7 @@ void verbs_bind(struct verbs_rail *rail, struct verbs_work *work)
 		verbs_work_free(endpoint, work);
 	}
 	if (asked)
-		send_frame(rail, &endpoint->waiting, PL_FRAME_KEY, id, answer);
+		verbs_mw_send(rail, &endpoint->waiting, PL_FRAME_KEY, id, answer);
 }
 
 void verbs_bind_failed(struct verbs_rail *rail, const struct verbs_work *work)
@@ -370,86 +360,6 @@ static int key_asked(struct verbs_rail *rail, uint64_t id)
 	return 0;
 }
 
-/* -- the importer --------------------------------------------------------------------------------- */
-
-static void ask_for_key(struct verbs_rail *rail, struct pl_list *list, struct verbs_remote_key *target)
-{
-	target->present &= (uint8_t)~bit_of(rail);
-	target->windows |= bit_of(rail);
-	send_frame(rail, list, PL_FRAME_ASK_KEY, target->id, 0);
-}
-
-bool verbs_ask_missing(struct verbs_endpoint *endpoint, struct verbs_remote_key *target, uint8_t rails)
-{
-	uint8_t left = rails & (uint8_t)~target->refused;
-
-	if (!left || left & target->windows || !endpoint->base.peer->asks)
-		return false;
-	ask_for_key(&endpoint->rails[__builtin_ctz(left)], &endpoint->waiting, target);
-	return true;
-}
-
-bool verbs_obtainable(const struct verbs_endpoint *endpoint, const struct verbs_remote_key *target)
-{
-	bool any_up = false;
-
-	if (target->present | target->windows)
-		return true;
-	for (unsigned i = 0; i < endpoint->rail_count; i++) {
-		if (endpoint->rails[i].link != VERBS_UP)
-			continue;
-		any_up = true;
-		if (endpoint->base.peer->asks && !(target->refused & 1u << i))
-			return true;
-	}
-	return !any_up;
-}
-
-void verbs_mw_ask(struct verbs_endpoint *endpoint, struct verbs_remote_key *target)
-{
-	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		if ((target->windows & ~target->present & bit_of(&endpoint->rails[i])) &&
-		    endpoint->rails[i].link == VERBS_UP)
-			ask_for_key(&endpoint->rails[i], &endpoint->again, target);
-}
-
-static const char by_window[] = "verbs: the network card reads and writes the region itself, by a memory window";
-
-void verbs_imported(struct pl_endpoint *base, struct pl_remote *remote)
-{
-	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
-	struct verbs_remote_key *target = verbs_remote_key_make(remote, endpoint);
-
-	if (!target || !target->windows)
-		return;
-	remote->path_reason = by_window;
-	verbs_flush(endpoint);
-}
-
-static void key_told(struct verbs_rail *rail, uint64_t id, uint64_t answer)
-{
-	struct verbs_endpoint *endpoint = rail->endpoint;
-
-	pthread_mutex_lock(&endpoint->state->lock);
-	pl_list_for_each(at, &endpoint->targets) {
-		struct verbs_remote_key *target = pl_list_entry(at, struct verbs_remote_key, link);
-
-		if (target->id != id || !(target->windows & bit_of(rail)))
-			continue;
-		if (answer > UINT32_MAX) {
-			target->windows &= (uint8_t)~bit_of(rail);
-			target->refused |= bit_of(rail);
-			break;
-		}
-		target->rkeys[rail->index] = (uint32_t)answer;
-		target->present |= bit_of(rail);
-		break;
-	}
-	pthread_mutex_unlock(&endpoint->state->lock);
-}
-
-/* -- both ends ------------------------------------------------------------------------------------ */
-
 int verbs_key_arrived(struct verbs_rail *rail, const struct pl_frame *frame)
 {
 	int rc = 0;
@@ -459,27 +369,7 @@ int verbs_key_arrived(struct verbs_rail *rail, const struct pl_frame *frame)
 	if (frame->type == PL_FRAME_ASK_KEY)
 		rc = key_asked(rail, frame->key);
 	else
-		key_told(rail, frame->key, frame->offset);
+		verbs_key_told(rail, frame->key, frame->offset);
 	verbs_flush(rail->endpoint);
 	return rc;
-}
-
-void verbs_mw_rail_up(struct verbs_rail *rail)
-{
-	struct verbs_endpoint *endpoint = rail->endpoint;
-	bool renewed = rail->far_renewals != rail->far_told && endpoint->base.peer->asks;
-
-	rail->far_renewals = rail->far_told;
-	pthread_mutex_lock(&endpoint->state->lock);
-	pl_list_for_each(at, &endpoint->targets) {
-		struct verbs_remote_key *target = pl_list_entry(at, struct verbs_remote_key, link);
-
-		if (renewed)
-			target->windows |= bit_of(rail);
-		/* The rail may be new, between cards near the memory. */
-		if (target->windows & bit_of(rail) ||
-		    (target->near & 1u << rail->far_port && !(target->present & bit_of(rail))))
-			ask_for_key(rail, &endpoint->again, target);
-	}
-	pthread_mutex_unlock(&endpoint->state->lock);
 }
