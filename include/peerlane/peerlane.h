@@ -303,7 +303,7 @@ int pl_region_prepare(struct pl_peer *peer, struct pl_region *region, struct pl_
 
 /**
  * Ends a region: revokes all its grants and releases the registration. After success no peer and no transfer touches
- * the memory any more. NULL is accepted.
+ * the memory any more. Waits for a registration of the region that is under way. NULL is accepted.
  *
  * @return 0; -EBUSY while an operation of this process uses the region: wait for it or cancel it
  */
@@ -386,7 +386,7 @@ int pl_region_share(struct pl_region *region, const struct pl_grant_options *opt
 
 /**
  * Revokes a token of this region. After success no peer reads or writes through it any more, not even with transfers
- * that had begun.
+ * that had begun. Waits for registrations of revoked tokens that are under way.
  *
  * @return 0; -EINVAL if it is no token; -ENOENT if it does not belong to this region, or was revoked already
  */

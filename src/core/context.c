@@ -179,6 +179,7 @@ static void init_lists(struct pl_context *context)
 	pthread_mutex_init(&context->lock, NULL);
 	pthread_mutex_init(&context->fabric_lock, NULL);
 	pthread_mutex_init(&context->grant_lock, NULL);
+	pthread_cond_init(&context->registration_ended, NULL);
 	pthread_mutex_init(&context->reload_lock, NULL);
 	pl_lock_init(&context->queue_lock);
 	pl_error_log_init(&context->errors, &context->allocator);
@@ -402,6 +403,7 @@ void pl_close(struct pl_context *context)
 	pthread_mutex_destroy(&context->reload_lock);
 	pthread_mutex_destroy(&context->lock);
 	pthread_mutex_destroy(&context->fabric_lock);
+	pthread_cond_destroy(&context->registration_ended);
 	pthread_mutex_destroy(&context->grant_lock);
 	pl_error_log_destroy(&context->errors);
 	allocator = context->allocator;

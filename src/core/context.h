@@ -66,6 +66,8 @@ struct pl_context {
 
 	pthread_mutex_t grant_lock;   /* grants, and the keys of all peers */
 	struct pl_index_table grants; /* struct pl_grant */
+	unsigned outdated_registrations; /* released while a thread makes them; grant_lock */
+	pthread_cond_t registration_ended;
 	struct pl_task expiry_task;   /* of grants; runs on the first engine */
 	struct pl_timer expiry_timer;
 

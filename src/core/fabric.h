@@ -124,7 +124,8 @@ struct pl_fabric_ops {
 	/* -- Memory, required -- */
 	/*
 	 * Writes the remote key of a local key; the blob begins with the key's id. Returns its length or a negative
-	 * errno. A registration made here hangs on the grant, or, if that is NULL, on the key. grant_lock is held.
+	 * errno. A registration made here hangs on the grant, or, if that is NULL, on the key. -EINPROGRESS: a thread
+	 * registers the memory, and pl_peer_registered() follows. grant_lock is held.
 	 */
 	int (*export_key)(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 			  uint8_t blob[PL_KEY_BLOB_MAX]);

@@ -144,25 +144,40 @@ void pl_key_release(struct pl_peer *peer, struct pl_key *key)
 	leftover_finish(&leftover);
 }
 
-int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t blob[PL_KEY_BLOB_MAX])
+/* Adds the key of a large message, whose operation ends after the key. NULL: no memory, or too many keys. */
+static struct pl_key *source_key_insert(struct pl_peer *peer, struct pl_operation *operation)
 {
 	const struct pl_segment *segment = operation->segments;
+	struct pl_key *key =
+		key_insert(peer, &segment->region->memory, segment->offset, segment->length, PL_ACCESS_READ, 0);
+
+	if (!key)
+		return NULL;
+	key->operation = operation;
+	atomic_fetch_add(&operation->pending, 1);
+	operation->source_key = key->id;
+	return key;
+}
+
+int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t blob[PL_KEY_BLOB_MAX])
+{
 	struct leftover leftover;
 	struct pl_key *key;
 	int rc = -ENOMEM;
 
 	leftover_init(&leftover);
 	pthread_mutex_lock(&peer->context->grant_lock);
-	key = key_insert(peer, &segment->region->memory, segment->offset, segment->length, PL_ACCESS_READ, 0);
-	if (key) {
-		key->operation = operation;
-		atomic_fetch_add(&operation->pending, 1);
+	/* An earlier call may have begun to register the memory. */
+	if (operation->source_key)
+		key = key_find(peer, operation->source_key);
+	else
+		key = source_key_insert(peer, operation);
+	if (key)
 		rc = peer->ops->export_key(peer->endpoint, NULL, key, blob);
-	}
-	if (key && rc < 0)
+	if (key && rc < 0 && rc != -EINPROGRESS) {
+		operation->source_key = 0;
 		key_remove(peer, key, &leftover);
-	if (rc >= 0)
-		operation->source_key = key->id;
+	}
 	pthread_mutex_unlock(&peer->context->grant_lock);
 	leftover_finish(&leftover);
 	return rc;
@@ -358,34 +373,8 @@ int pl_region_revoke(struct pl_region *region, const void *data, size_t length)
 		return -EINVAL;
 	if (!pl_grant_revoke(region->context, region, data))
 		return -ENOENT;
+	pl_context_await_outdated(region->context);
 	pl_context_barrier(region->context);
-	return 0;
-}
-
-int pl_token_read(const void *data, size_t length, struct pl_token *token, struct pl_error *error)
-{
-	int rc = pl_token_decode(data, length, token);
-
-	if (rc == -EBADMSG)
-		return pl_fail(error, -EINVAL, "TOKEN-DAMAGED", "token", NULL, "transmit the token unchanged",
-			       "the token's checksum is wrong");
-	if (rc < 0)
-		return pl_fail(error, -EINVAL, "TOKEN-MALFORMED", "token", NULL,
-			       "pass the token as pl_region_share() wrote it, with its length",
-			       "these %zu bytes are no token", length);
-	return 0;
-}
-
-int pl_token_inspect(const void *data, size_t length, struct pl_token_info *info, struct pl_error *error)
-{
-	struct pl_token token;
-	int rc = pl_token_read(data, length, &token, error);
-
-	if (rc < 0)
-		return rc;
-	info->region_length = token.length;
-	info->rights = token.rights;
-	info->expires = token.expires;
 	return 0;
 }
 
@@ -402,14 +391,14 @@ static bool may_import_more(const struct pl_peer *peer)
 	return !peer->admission || !peer->admission->rights.imports || peer->imported < peer->admission->rights.imports;
 }
 
-void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer)
+int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer)
 {
 	struct pl_context *context = peer->context;
 	struct pl_grant *grant;
 	struct pl_key *key = NULL;
 	struct leftover leftover;
 	bool watch = false;
-	int length;
+	int length = 0;
 
 	leftover_init(&leftover);
 	*answer = (struct pl_imported){ .request = import->request, .status = PL_WIRE_UNKNOWN_KEY };
@@ -443,10 +432,13 @@ void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struc
 	}
 	pthread_mutex_unlock(&context->grant_lock);
 	leftover_finish(&leftover);
-	if (answer->status != PL_WIRE_OK)
-		pl_peer_note_refusal(peer, 0, 0, (enum pl_wire_status)answer->status);
 	if (watch)
 		pl_expiry_watch(context);
+	if (length == -EINPROGRESS)
+		return length;
+	if (answer->status != PL_WIRE_OK)
+		pl_peer_note_refusal(peer, 0, 0, (enum pl_wire_status)answer->status);
+	return 0;
 }
 
 /* -- the end of a region ------------------------------------------------------------------------ */
@@ -464,6 +456,7 @@ void pl_region_destroy(struct pl_region *region)
 	pl_registrations_release(&region->registrations, &ended);
 	pthread_mutex_unlock(&context->grant_lock);
 	pl_registrations_finish(&ended);
+	pl_region_await_registrations(region);
 	pl_memory_release(&region->memory);
 	pl_free(&context->allocator, region);
 }

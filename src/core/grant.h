@@ -54,7 +54,7 @@ bool pl_registrations_timeless(const struct pl_list *registrations);
 /*
  * Creates a key for the bytes of a large send: sets operation->source_key, and writes the peer's blob. Adds a pending
  * count to the operation, which ends when the key is destroyed and its memory unused. Returns the blob's length,
- * -ENOMEM, or the fabric's error.
+ * -ENOMEM, or the fabric's error. -EINPROGRESS: the memory is being registered, and the key waits for another call.
  */
 int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t blob[PL_KEY_BLOB_MAX]);
 void pl_key_destroy(struct pl_peer *peer, uint64_t id);
@@ -71,8 +71,11 @@ bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region,
 
 /* pl_token_decode() with public errors. */
 int pl_token_read(const void *data, size_t length, struct pl_token *token, struct pl_error *error);
-/* Makes the answer to a peer that presented a token. */
-void pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer);
+/* Makes the answer to a peer that presented a token. Returns 0, or -EINPROGRESS while the memory is being registered. */
+int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer);
+/* registering.c: answers an import, now or once the memory is registered. Home. */
+void pl_import_serve(struct pl_peer *peer, const struct pl_import *import);
+void pl_held_imports_drop(struct pl_peer *peer);
 /* handshake.c: sends that answer. */
 void pl_import_answer(struct pl_peer *peer, const struct pl_imported *imported);
 

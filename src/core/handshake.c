@@ -231,15 +231,6 @@ void pl_import_answer(struct pl_peer *peer, const struct pl_imported *imported)
 	}
 }
 
-static void take_import(struct pl_peer *peer, const struct pl_import *import)
-{
-	struct pl_imported answer;
-
-	pl_grant_answer(peer, import, &answer);
-	if (answer.status != PL_WIRE_OK || !peer->ops->hold_answer || !peer->ops->hold_answer(peer->endpoint, &answer))
-		pl_import_answer(peer, &answer);
-}
-
 static void release_key(struct pl_peer *peer, const struct pl_release *release)
 {
 	struct pl_reader reader;
@@ -289,7 +280,7 @@ static void control_running(struct pl_peer *peer, const struct pl_control *messa
 		take_rails_message(peer, &message->rails);
 		break;
 	case PL_CONTROL_IMPORT:
-		take_import(peer, &message->import);
+		pl_import_serve(peer, &message->import);
 		break;
 	case PL_CONTROL_IMPORTED:
 		pl_imported_arrived(peer, &message->imported);

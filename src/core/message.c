@@ -113,6 +113,12 @@ PL_ALWAYS_INLINE void transmit(struct pl_peer *peer, struct pl_operation *operat
 		rc = send_rendezvous(peer, operation);
 	else
 		rc = send_eager(peer, operation);
+	if (rc == -EINPROGRESS) {
+		peer->sent--;
+		operation->registering = true;
+		pl_list_prepend(&peer->unsent, &operation->queue_link);
+		return;
+	}
 	if (rc < 0) {
 		peer->sent--;
 		fail_to_send(operation, rc);
@@ -158,11 +164,18 @@ static void transmit_waiting(struct pl_peer *peer)
 	while (!pl_list_empty(&peer->unsent) && window_open(peer)) {
 		struct pl_operation *operation = pl_list_first(&peer->unsent, struct pl_operation, queue_link);
 
-		if (operation->leaving)
+		if (operation->leaving || operation->registering)
 			break;
 		pl_list_remove(&operation->queue_link);
 		transmit(peer, operation);
 	}
+}
+
+void pl_message_resume(struct pl_peer *peer)
+{
+	if (!pl_list_empty(&peer->unsent))
+		pl_list_first(&peer->unsent, struct pl_operation, queue_link)->registering = false;
+	transmit_waiting(peer);
 }
 
 /* -- small messages from device memory, copied in batches ------------------------------------------- */

@@ -17,6 +17,8 @@ void pl_message_send(struct pl_operation *operation);
  * is open. The fabric must then send one message that counts.
  */
 bool pl_message_take_turn(struct pl_peer *peer);
+/* Sends waiting messages. Called when memory of the first one may be registered, or when the first one has ended. */
+void pl_message_resume(struct pl_peer *peer);
 /* Handles a credit of the peer, and the end of a large send. -EPROTO: protocol violation. */
 int pl_message_credited(struct pl_peer *peer, uint64_t consumed);
 /* A frame that was given to message() is dropped unsent. If it was a message, the window has room for another. */

@@ -61,6 +61,7 @@ struct pl_operation {
 	bool settled;          /* the requested visibility is reached, or the fabric handles it */
 	bool landing, placed;  /* in peer->landing; its bytes are in their memory */
 	bool leaving;          /* in peer->unsent, while its bytes are copied out of device memory */
+	bool registering;      /* large send: first in peer->unsent, while its bytes are being registered */
 	bool gathered;         /* send: the fabric takes the bytes from their place */
 	bool credit_due;       /* notification: its collection requires a credit */
 

@@ -61,6 +61,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	pl_list_init(&peer->unsent);
 	pl_list_init(&peer->rendezvous);
 	pl_list_init(&peer->imports);
+	pl_list_init(&peer->held_imports);
 	pl_timer_init(&peer->timer, lose_after_grace);
 	pl_timer_init(&peer->deadline, pl_operations_expire);
 	pl_task_init(&peer->task, NULL);
@@ -304,6 +305,7 @@ static void peer_free(struct pl_peer *peer)
 	pl_engine_withdraw(peer->home, &peer->credit_task);
 	/* Messages may have arrived until the endpoint was closed. */
 	pl_messages_drop(peer);
+	pl_held_imports_drop(peer);
 	if (peer->loss_event)
 		pl_operation_discard(peer->loss_event);
 	pl_key_table_clear(peer);

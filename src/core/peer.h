@@ -130,6 +130,8 @@ struct pl_peer {
 	struct pl_list unsent;
 	struct pl_list rendezvous;     /* large sends that the peer has not read */
 	struct pl_list imports;        /* imports that wait for an answer */
+	struct pl_list held_imports;   /* imports of the other end that wait for registrations: struct held_import */
+	unsigned held_import_count;
 	uint64_t sent, consumed_there; /* message counters; the difference is limited by the window */
 	_Atomic uint64_t consumed;
 	uint64_t arrived;
@@ -145,6 +147,8 @@ struct pl_peer {
 	struct pl_event_log events; /* for pl_peer_events(); has a lock of its own */
 };
 
+/* registering.c: tries the peer's waiting requests again, because a thread has registered memory. Home. */
+void pl_peer_registered(struct pl_peer *peer);
 /* Has the fabric drop operations that were stopped. Home. */
 void pl_peer_sweep(struct pl_peer *peer);
 /*

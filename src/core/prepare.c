@@ -93,6 +93,7 @@ int pl_region_prepare(struct pl_peer *peer, struct pl_region *region, struct pl_
 	if (atomic_load(&peer->state) == PL_PEER_UP && peer->ops->prepare)
 		lanes = peer->ops->prepare(peer->endpoint, region);
 	pl_engine_unlock(peer->home);
+	pl_region_await_registrations(region);
 	if (lanes && pl_memory_staged(&region->memory))
 		prepare_staging(peer->context, &region->memory, lanes);
 	await_lanes(peer, lanes);

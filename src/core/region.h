@@ -46,7 +46,23 @@ struct pl_region {
 	struct pl_registration *_Atomic recent; /* one of the registrations, kept until the end, or NULL */
 	/* Of a fabric with cards: ports near the memory (0: not known yet), and ports whose peers got keys. */
 	atomic_uint near, exported;
+	unsigned registering; /* registrations that threads of a fabric are making; grant_lock */
 };
+
+/*
+ * Count registrations that threads of a fabric make, each of which can take seconds. The region's memory stays until
+ * they have ended. A registration that is released meanwhile is outdated: its thread deregisters it before
+ * pl_registration_ended(). grant_lock is held.
+ */
+void pl_registration_begun(struct pl_region *region);
+void pl_registration_outdated(struct pl_context *context);
+void pl_registration_ended(struct pl_region *region, bool outdated);
+/*
+ * Wait for the threads: until no registration of the region is being made; until no registration of the context is
+ * outdated. The driver ends both, so there is no deadline. They take grant_lock; no engine's lock is held.
+ */
+void pl_region_await_registrations(struct pl_region *region);
+void pl_context_await_outdated(struct pl_context *context);
 
 void pl_region_destroy(struct pl_region *region);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Lists of registrations of memory with devices. The caller holds grant_lock, except for pl_registrations_finish(). */
+/*
+ * Lists of registrations of memory with devices. The caller holds grant_lock, except for pl_registrations_finish(),
+ * pl_region_await_registrations() and pl_context_await_outdated().
+ */
 #include "core/grant.h"
 #include "core/region.h"
 
@@ -64,4 +67,41 @@ void pl_registrations_expire(struct pl_list *registrations, struct pl_list *ende
 		if (registration->timeless)
 			registration_release(registration, ended);
 	}
+}
+
+/* -- registrations that threads make -------------------------------------------------------------- */
+
+void pl_registration_begun(struct pl_region *region)
+{
+	region->registering++;
+}
+
+void pl_registration_outdated(struct pl_context *context)
+{
+	context->outdated_registrations++;
+}
+
+void pl_registration_ended(struct pl_region *region, bool outdated)
+{
+	region->registering--;
+	region->context->outdated_registrations -= outdated;
+	pthread_cond_broadcast(&region->context->registration_ended);
+}
+
+void pl_region_await_registrations(struct pl_region *region)
+{
+	struct pl_context *context = region->context;
+
+	pthread_mutex_lock(&context->grant_lock);
+	while (region->registering)
+		pthread_cond_wait(&context->registration_ended, &context->grant_lock);
+	pthread_mutex_unlock(&context->grant_lock);
+}
+
+void pl_context_await_outdated(struct pl_context *context)
+{
+	pthread_mutex_lock(&context->grant_lock);
+	while (context->outdated_registrations)
+		pthread_cond_wait(&context->registration_ended, &context->grant_lock);
+	pthread_mutex_unlock(&context->grant_lock);
 }

@@ -76,6 +76,7 @@ int pl_regions_revoke(struct pl_context *context, const void *blob, size_t lengt
 		any |= pl_grant_revoke(context, NULL, pl_blob_token(blob, i));
 	if (!any)
 		return -ENOENT;
+	pl_context_await_outdated(context);
 	pl_context_barrier(context);
 	return 0;
 }

@@ -199,6 +199,11 @@ struct card_counts card_counts_now(void);
 void *card_function(const char *name);
 /* Makes a fault happen at the next chance, once. */
 void card_fault_next(enum card_fault fault);
+/* Holds registrations of this many bytes and more until the next call; 0: none. Returns those that are held now. */
+void card_hold(size_t least);
+unsigned card_held(void);
+/* The device reports that it is gone. The next look finds it again. */
+void card_remove(void);
 
 /* characters.c, mood.c */
 const struct card_character *card_character(void);

@@ -25,11 +25,42 @@ struct card_counts card_counts_now(void)
 	return read();
 }
 
+/* Copies the address of a function of the card. */
+static void find_function(const char *name, void *function)
+{
+	void *found = card_function(name);
+
+	memcpy(function, &found, sizeof(found));
+}
+
 void card_fault_next(enum card_fault fault)
 {
-	void *found = card_function("standin_card_fault");
-	void (*next)(enum card_fault);
+	void (*next)(enum card_fault fault);
 
-	memcpy(&next, &found, sizeof(next));
+	find_function("standin_card_fault", &next);
 	next(fault);
+}
+
+void card_hold(size_t least)
+{
+	void (*hold)(size_t least);
+
+	find_function("standin_card_hold", &hold);
+	hold(least);
+}
+
+unsigned card_held(void)
+{
+	unsigned (*count)(void);
+
+	find_function("standin_card_held", &count);
+	return count();
+}
+
+void card_remove(void)
+{
+	void (*remove)(void);
+
+	find_function("standin_card_remove", &remove);
+	remove();
 }

@@ -387,6 +387,15 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
+/* -- what tests do -------------------------------------------------------------------------------- */
+
+void standin_card_remove(void)
+{
+	pthread_mutex_lock(&card_lock);
+	card_event((struct ibv_async_event){ .event_type = IBV_EVENT_DEVICE_FATAL });
+	pthread_mutex_unlock(&card_lock);
+}
+
 /* -- the end -------------------------------------------------------------------------------------- */
 
 struct card_counts standin_card_counts(void)

@@ -135,6 +135,42 @@ const struct card_mr *card_region_of(uint32_t number)
 
 /* -- regions --------------------------------------------------------------------------------------- */
 
+/* Registrations that standin_card_hold() keeps from ending. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t released;
+	size_t least; /* bytes of those that are held; 0: none */
+	unsigned count;
+} held = { .lock = PTHREAD_MUTEX_INITIALIZER, .released = PTHREAD_COND_INITIALIZER };
+
+void standin_card_hold(size_t least)
+{
+	pthread_mutex_lock(&held.lock);
+	held.least = least;
+	pthread_cond_broadcast(&held.released);
+	pthread_mutex_unlock(&held.lock);
+}
+
+unsigned standin_card_held(void)
+{
+	unsigned count;
+
+	pthread_mutex_lock(&held.lock);
+	count = held.count;
+	pthread_mutex_unlock(&held.lock);
+	return count;
+}
+
+static void await_release(size_t length)
+{
+	pthread_mutex_lock(&held.lock);
+	held.count++;
+	while (held.least && length >= held.least)
+		pthread_cond_wait(&held.released, &held.lock);
+	held.count--;
+	pthread_mutex_unlock(&held.lock);
+}
+
 /* True if STANDIN_LOCKED forbids the domain more bytes, as `ulimit -l` forbids them to a process. */
 static bool locks_too_much(const struct ibv_pd *pd, size_t length)
 {
@@ -154,6 +190,7 @@ static struct ibv_mr *region_add(struct ibv_pd *pd, struct card_mr made)
 
 	if (!mr)
 		return NULL;
+	await_release(made.base.length);
 	*mr = made;
 	mr->base.context = pd->context;
 	mr->base.pd = pd;

@@ -220,7 +220,8 @@ void fault_rig_free(struct fault_rig *rig)
 	pl_free(&pl_system_allocator, rig->operation.error);
 	pl_free(&pl_system_allocator, rig->peer.channel.unsent);
 	pl_event_log_destroy(&rig->peer.events);
-	verbs_connector_close(&rig->state.connector);
+	verbs_helpers_close(&rig->state.connectors);
+	verbs_registrar_close(&rig->state);
 	verbs_removal_close(&rig->state);
 	pl_engine_unlock(rig->peer.home);
 	pl_engine_stop(rig->peer.home);

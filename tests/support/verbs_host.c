@@ -264,7 +264,8 @@ void verbs_host_close(struct verbs_host_rig *rig)
 	assert_int_equal(verbs_host.opened, verbs_host.closed);
 	assert_int_equal(verbs_host.pd_count, 0);
 	assert_int_equal(verbs_host.looks, verbs_host.freed);
-	verbs_connector_close(&rig->state.connector);
+	verbs_helpers_close(&rig->state.connectors);
+	verbs_registrar_close(&rig->state);
 	verbs_removal_close(&rig->state);
 	pl_engine_unlock(rig->context.engines[0]);
 	pl_engine_close(rig->context.engines[0]);

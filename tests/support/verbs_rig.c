@@ -162,7 +162,8 @@ void verbs_rig_free(struct verbs_rig *rig)
 	assert_int_equal(rig->queue.rail_count, 0);
 	assert_int_equal(home->wheel.count, 0);
 	pl_engine_unlock(home);
-	verbs_connector_close(&rig->state.connector);
+	verbs_helpers_close(&rig->state.connectors);
+	verbs_registrar_close(&rig->state);
 	pl_event_log_destroy(&rig->peer.events);
 	close(rig->far);
 	pl_engine_stop(home);

@@ -451,8 +451,8 @@ static void test_close_waits(void **state)
 static void test_waiting_jobs(void **state)
 {
 	struct verbs_rig *rig = verbs_rig_new(true, true, 1);
-	struct verbs_connector *connector = &rig->state.connector;
-	struct verbs_ready_job jobs[VERBS_CONNECTORS + 2];
+	struct verbs_helpers *connectors = &rig->state.connectors;
+	struct verbs_ready_job jobs[VERBS_HELPERS + 2];
 	struct ibv_qp *pair = &rig->card.pairs[VERBS_RIG_PAIRS - 1];
 
 	(void)state;
@@ -461,31 +461,31 @@ static void test_waiting_jobs(void **state)
 	for (unsigned i = 0; i < PL_ARRAY_SIZE(jobs); i++) {
 		jobs[i] = (struct verbs_ready_job){ .qp = pair, .receive.qp_state = IBV_QPS_RTR, .send.qp_state = IBV_QPS_RTS,
 						    .engine = rig->peer.home };
-		pl_list_init(&jobs[i].link);
+		pl_list_init(&jobs[i].base.link);
 		pl_task_init(&jobs[i].done, count_task);
 		verbs_connector_start(&rig->state, &jobs[i]);
-		while (atomic_load(&rig->card.held) < PL_MIN(i + 1, (unsigned)VERBS_CONNECTORS))
+		while (atomic_load(&rig->card.held) < PL_MIN(i + 1, (unsigned)VERBS_HELPERS))
 			usleep(200);
 	}
-	assert_int_equal(connector->count, VERBS_CONNECTORS);
-	assert_int_equal(connector->pending, 2);
-	assert_false(verbs_connector_withdraw(connector, &jobs[0]));
-	assert_true(verbs_connector_withdraw(connector, &jobs[VERBS_CONNECTORS]));
-	assert_true(verbs_connector_withdraw(connector, &jobs[VERBS_CONNECTORS + 1]));
-	assert_false(verbs_connector_withdraw(connector, &jobs[VERBS_CONNECTORS + 1]));
-	assert_int_equal(connector->pending, 0);
-	verbs_connector_wait(connector);
+	assert_int_equal(connectors->count, VERBS_HELPERS);
+	assert_int_equal(connectors->pending, 2);
+	assert_false(verbs_helpers_withdraw(connectors, &jobs[0].base));
+	assert_true(verbs_helpers_withdraw(connectors, &jobs[VERBS_HELPERS].base));
+	assert_true(verbs_helpers_withdraw(connectors, &jobs[VERBS_HELPERS + 1].base));
+	assert_false(verbs_helpers_withdraw(connectors, &jobs[VERBS_HELPERS + 1].base));
+	assert_int_equal(connectors->pending, 0);
+	verbs_helpers_wait(connectors);
 	/* The rail's own job waits for a thread, and is taken back by the end. */
 	verbs_rig_send(rig, PL_RAIL_ACCEPT, 0, 1);
 	verbs_rig_expect(rig, PL_RAIL_CONNECT, 0, 1);
-	assert_int_equal(connector->pending, 1);
+	assert_int_equal(connectors->pending, 1);
 	pl_engine_unlock(rig->peer.home);
 	pl_verbs_fabric.close(&rig->endpoint->base);
 	pl_engine_lock(rig->peer.home);
 	rig->endpoint = NULL;
 	assert_int_equal(rig->card.destroyed, 1);
 	atomic_store(&rig->card.holds, false);
-	for (tasks_run = 0; tasks_run < VERBS_CONNECTORS;) {
+	for (tasks_run = 0; tasks_run < VERBS_HELPERS;) {
 		usleep(200);
 		verbs_rig_settle(rig);
 	}

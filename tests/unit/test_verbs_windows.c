@@ -200,6 +200,8 @@ static void rig_open_rail(struct rig *rig)
 	rig->endpoint.rail_count = 1;
 	pl_list_init(&rig->endpoint.waiting);
 	pl_list_init(&rig->endpoint.again);
+	pl_list_init(&rig->endpoint.registering);
+	pl_list_init(&rig->endpoint.waiter_link);
 	pl_list_init(&rig->endpoint.spare);
 	pl_list_init(&rig->endpoint.targets);
 }
@@ -243,6 +245,7 @@ static struct rig *rig_new(const struct pl_memory_ops *ops)
 	rig->state.library = &rig->library;
 	pthread_mutex_init(&rig->state.lock, NULL);
 	rig->pd.context = &rig->verbs;
+	rig->device.state = &rig->state;
 	rig->device.verbs = &rig->verbs;
 	rig->device.pd = &rig->pd;
 	atomic_init(&rig->device.windows, true);
@@ -379,6 +382,21 @@ static void test_read_only_memory(void **state)
 	rig_free(rig);
 }
 
+/* A thread may use its registration although the device is gone, so the registration must not look ended. */
+static void test_end_while_registering(void **state)
+{
+	struct rig *rig = rig_new(NULL);
+	struct verbs_mr made = { .failure = 0 }, pending = { .failure = -EINPROGRESS };
+
+	(void)state;
+	pl_list_append(&rig->device.registrations, &made.device_link);
+	pl_list_append(&rig->device.registrations, &pending.device_link);
+	verbs_mrs_end(&rig->device);
+	assert_int_equal(made.failure, -ENODEV);
+	assert_int_equal(pending.failure, -EINPROGRESS);
+	rig_free(rig);
+}
+
 /* -- answers that wait for windows ---------------------------------------------------------------- */
 
 /* Exports the first grant, and holds the answer to its import. */
@@ -497,6 +515,7 @@ int main(void)
 		cmocka_unit_test(test_grants_without_windows),
 		cmocka_unit_test(test_gpu_memory),
 		cmocka_unit_test(test_read_only_memory),
+		cmocka_unit_test(test_end_while_registering),
 		cmocka_unit_test(test_held_answer),
 		cmocka_unit_test(test_answers_at_once),
 		cmocka_unit_test(test_bound_key),

@@ -51,7 +51,7 @@ static void init_rail(struct verbs_endpoint *endpoint, unsigned index)
 	pl_list_init(&rail->windows);
 	pl_list_init(&rail->posted);
 	pl_list_init(&rail->held);
-	pl_list_init(&rail->ready.link);
+	pl_list_init(&rail->ready.base.link);
 	pl_task_init(&rail->ready.done, verbs_ready_ended);
 	pl_task_init(&rail->drained_task, verbs_drained_run);
 	pl_task_init(&rail->fail_task, verbs_fail_run);
@@ -90,6 +90,8 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	pl_list_init(&endpoint->settling);
 	pl_list_init(&endpoint->flushes);
 	pl_list_init(&endpoint->targets);
+	pl_list_init(&endpoint->registering);
+	pl_list_init(&endpoint->waiter_link);
 	for (unsigned i = 0; i < VERBS_RAILS; i++)
 		init_rail(endpoint, i);
 	if (!peer->initiator)
@@ -163,7 +165,8 @@ static bool verbs_devices(struct pl_context *context)
 }
 
 /*
- * Registers the region with the devices near it, or those of the first rails.  A refusal shows in the first transfer.
+ * Registers the region with the devices near it, or those of the first rails, or has threads do so. A refusal shows in
+ * the first transfer.
  */
 static unsigned verbs_prepare(struct pl_endpoint *base, struct pl_region *region)
 {
@@ -242,6 +245,7 @@ static void verbs_sweep(struct pl_endpoint *base)
 	drop_list(endpoint, &endpoint->waiting, false);
 	drop_list(endpoint, &endpoint->again, false);
 	drop_list(endpoint, &endpoint->parked, false);
+	drop_list(endpoint, &endpoint->registering, false);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		drop_list(endpoint, &endpoint->rails[i].held, false);
 	endpoint->flushing = flushing;
@@ -291,7 +295,7 @@ static bool is_connecting(struct verbs_endpoint *endpoint)
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_ready_job *job = &endpoint->rails[i].ready;
 
-		if (job->busy && verbs_connector_withdraw(&endpoint->state->connector, job))
+		if (job->busy && verbs_helpers_withdraw(&endpoint->state->connectors, &job->base))
 			job->busy = false;
 		busy |= job->busy;
 	}
@@ -319,7 +323,7 @@ static void end_connecting(struct verbs_endpoint *endpoint)
 	while (is_connecting(endpoint)) {
 		endpoint->closing = true;
 		pl_engine_unlock(home);
-		verbs_connector_wait(&endpoint->state->connector);
+		verbs_helpers_wait(&endpoint->state->connectors);
 		pl_engine_lock(home);
 	}
 }
@@ -362,6 +366,8 @@ static void verbs_close(struct pl_endpoint *base)
 	pl_timer_clear(home, &endpoint->parking);
 	for (unsigned i = 0; i < VERBS_RAILS; i++)
 		close_rail(&endpoint->rails[i], home);
+	pl_list_remove(&endpoint->waiter_link);
+	drop_list(endpoint, &endpoint->registering, true);
 	drop_list(endpoint, &endpoint->again, true);
 	drop_list(endpoint, &endpoint->waiting, true);
 	drop_list(endpoint, &endpoint->parked, true);

@@ -54,6 +54,8 @@ struct verbs_endpoint {
 	struct pl_list waiting; /* waiting work */
 	unsigned waiting_count; /* waiting work added since the last flush */
 	struct pl_list again;   /* returned unfinished: to be posted first */
+	struct pl_list registering; /* waits until memory is registered */
+	struct pl_list waiter_link; /* among the engine's endpoints that wait for registrations */
 	struct pl_list spare;   /* unused work objects */
 	unsigned spare_count;
 	struct pl_list settling; /* operations that wait for answers to FLUSH, or for reads of this end */

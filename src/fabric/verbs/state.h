@@ -34,9 +34,10 @@
 	"see what there is with: rdma link"
 /* Ports of a context that have a place, and thus a bit in masks of ports near a memory. */
 #define VERBS_PLACES 31
-/* Entries of a port's GID table that are kept; threads that connect queue pairs. */
+/* Entries of a port's GID table that are kept. */
 #define VERBS_GIDS 16
-#define VERBS_CONNECTORS 8
+/* Most helper threads of one purpose. */
+#define VERBS_HELPERS 8
 /* Pairs of ports that are remembered because their devices did not reach each other. */
 #define VERBS_LOST_PATHS 64
 
@@ -62,6 +63,7 @@ struct verbs_device {
 	struct pl_list loop_registrations; /* grant_lock */
 	atomic_bool gone;                  /* the device was removed: no new users, and existing ones end */
 	unsigned queues;                   /* open queues; state->lock */
+	atomic_uint registering;           /* registrations that threads are making: the device stays open */
 	struct pl_list registrations;      /* grant_lock */
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
@@ -100,9 +102,26 @@ struct verbs_lost_path {
 	uint64_t until; /* the pair is tried again after this time */
 };
 
+/* Job of a helper thread. */
+struct verbs_job {
+	struct pl_list link;
+	void (*run)(struct verbs_job *job); /* called without locks */
+};
+
+/* Helper threads of one purpose. */
+struct verbs_helpers {
+	pthread_mutex_t lock;
+	pthread_cond_t work, ended;
+	struct pl_list jobs;
+	pthread_t threads[VERBS_HELPERS];
+	unsigned count, idle, pending; /* threads, those without a job, and jobs in the list */
+	bool stopping;
+};
+
 /* Queue pair on its way to the state RTS; connector.c. */
 struct verbs_ready_job {
-	struct pl_list link;
+	struct verbs_job base;
+	const struct verbs_library *library;
 	struct ibv_qp *qp;
 	struct ibv_qp_attr receive, send; /* attributes of RTR and RTS */
 	bool asks;                        /* the neighbour may be unknown: asks for it before, from this address */
@@ -113,14 +132,11 @@ struct verbs_ready_job {
 	struct pl_task done; /* runs when the job has ended */
 };
 
-/* Threads for calls that wait for the network. */
-struct verbs_connector {
-	pthread_mutex_t lock;
-	pthread_cond_t work, ended;
-	struct pl_list jobs;
-	pthread_t threads[VERBS_CONNECTORS];
-	unsigned count, idle, pending; /* threads, those without a job, and jobs in the list */
-	bool stopping;
+/* Endpoints of an engine whose work waits for registrations; registrar.c. */
+struct verbs_waiters {
+	struct pl_engine *engine;
+	struct pl_list endpoints;
+	struct pl_task task; /* continues their work */
 };
 
 /* Reason that no port is usable. Of several, the last one in this order is reported. */
@@ -201,7 +217,8 @@ struct verbs_state {
 		int code;
 		char device[IBV_SYSFS_NAME_MAX + 4]; /* with the number of a port that is excluded */
 	} obstacle;                                  /* found by the last look */
-	struct verbs_connector connector;
+	struct verbs_helpers connectors, registrars;  /* for calls that wait for the network, or for pages */
+	struct verbs_waiters waiters[PL_ENGINES_MAX]; /* of each engine */
 	struct verbs_lost_path lost_paths[VERBS_LOST_PATHS]; /* lock */
 	unsigned next_lost_path;                             /* lock */
 	atomic_uint receives_added; /* receive buffers of all queues beyond the first VERBS_RECEIVES of each */
@@ -240,6 +257,16 @@ bool verbs_ports_look_held(struct verbs_state *state);
 const struct verbs_gid *verbs_port_gid(const struct verbs_port *port, const union ibv_gid *wanted);
 void verbs_ports_close(struct verbs_state *state);
 
+/* helper.c */
+void verbs_helpers_open(struct verbs_helpers *helpers);
+void verbs_helpers_close(struct verbs_helpers *helpers);
+/* Gives a job to a thread. Returns false if no thread can be had. */
+bool verbs_helpers_start(struct verbs_helpers *helpers, struct verbs_job *job);
+/* Takes back a job that has not begun. Returns true if so. */
+bool verbs_helpers_withdraw(struct verbs_helpers *helpers, struct verbs_job *job);
+/* Waits until a job ends, at most 50 ms. */
+void verbs_helpers_wait(struct verbs_helpers *helpers);
+
 /* port_options.c */
 /*
  * Finds the port's P_Key, and sets `excluded`. Called after the port's GIDs are read, with the lock held. Returns the
@@ -256,8 +283,6 @@ bool verbs_port_is_wide(const struct verbs_port *port, const struct ibv_port_att
 unsigned verbs_bond_members(const char *net, const char *interface);
 
 /* connector.c */
-void verbs_connector_open(struct verbs_connector *connector);
-void verbs_connector_close(struct verbs_connector *connector);
 /*
  * Moves job->qp, in the state INIT, to RTS. In RTR a RoCE device waits for the neighbour's address, up to a second, so a
  * thread does it. `done` runs under its engine's lock.
@@ -265,10 +290,6 @@ void verbs_connector_close(struct verbs_connector *connector);
 void verbs_connector_start(struct verbs_state *state, struct verbs_ready_job *job);
 /* Moves it at once. */
 void verbs_connector_run(const struct verbs_library *library, struct verbs_ready_job *job);
-/* Takes back a job that has not begun. Returns true if so. */
-bool verbs_connector_withdraw(struct verbs_connector *connector, struct verbs_ready_job *job);
-/* Waits until a job ends, or for some milliseconds. */
-void verbs_connector_wait(struct verbs_connector *connector);
 
 /* rail_path.c: the choice of rails */
 #define VERBS_PORTS_MAX PL_PORTS_MAX

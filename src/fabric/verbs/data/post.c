@@ -243,6 +243,23 @@ static void build_request(struct verbs_rail *rail, struct verbs_work *work)
 		verbs_pack(rail, work);
 }
 
+/* True if another device reaches the memory of the transfer that this rail's device does not reach, or not yet. */
+static bool leaves_to_another(const struct verbs_rail *rail, const struct verbs_work *work)
+{
+	return work->kind != VERBS_FRAME && work->lkey_device && work->lkey_device != rail->device && !work->lkey_only;
+}
+
+/*
+ * True if work must wait for the registration: no other rail can take it, and its bytes must not be copied. Work behind
+ * it waits, too, so that its order stays.
+ */
+static bool awaits_registration(const struct verbs_rail *rail, const struct verbs_work *work)
+{
+	if (work->kind == VERBS_FRAME)
+		return work->operation->attributes.flags & PL_REQUIRE_DIRECT;
+	return !leaves_to_another(rail, work);
+}
+
 /* Adds the first waiting work. Returns false if there is none, no room for it, or if it is for another rail. */
 static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 {
@@ -300,11 +317,14 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	pl_list_remove(&work->link);
 	if (rc == 0 && verbs_needs_local_key(rail, work))
 		rc = verbs_rail_key(rail, work);
+	if (rc == -EINPROGRESS && awaits_registration(rail, work)) {
+		pl_list_prepend(&endpoint->waiting, &work->link);
+		verbs_await_registration(endpoint);
+		return false;
+	}
 	if (rc < 0 && work->gathered)
 		rc = verbs_gather_not(work);
-	if (rc < 0 && work->kind != VERBS_FRAME && work->lkey_device && work->lkey_device != rail->device &&
-	    !work->lkey_only) {
-		/* That device reaches the memory. */
+	if (rc < 0 && leaves_to_another(rail, work)) {
 		work->lkey_only = true;
 		pl_list_prepend(&endpoint->waiting, &work->link);
 		return true;

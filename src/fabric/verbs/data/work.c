@@ -140,8 +140,9 @@ void verbs_explain_rail(const struct verbs_rail *rail, const struct verbs_work *
 		operation->route_reason = near ? reason_near : reason_far;
 }
 
-static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *operation,
-		       const struct pl_segment *segment, const struct verbs_remote_key *target, struct local *local)
+/* Returns 0, or -EINPROGRESS while a thread registers the memory. */
+static int find_local(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct pl_segment *segment,
+		      const struct verbs_remote_key *target, struct local *local)
 {
 	uint8_t choice = verbs_choose(endpoint, segment->length ? verbs_near(endpoint->state, segment->region) : 0,
 				      target->near);
@@ -153,12 +154,14 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 	*local = (struct local){ .choice = choice, .chunk = VERBS_CHUNK };
 	if (segment->length)
 		rc = verbs_local_key(endpoint->state, device, segment->region, written, &local->lkey);
+	if (rc == -EINPROGRESS)
+		return rc;
 	/* Another rail's device may exist, or the device exists again when it is needed. */
 	if (rc == -ENODEV)
-		return;
+		return 0;
 	if (rc == 0 && verbs_is_advised(device, operation, segment, written, &refusal)) {
 		local->device = device;
-		return;
+		return 0;
 	}
 	if (rc < 0)
 		refusal = verbs_local_refusal(endpoint->state, device, segment->region);
@@ -167,6 +170,7 @@ static void find_local(struct verbs_endpoint *endpoint, struct pl_operation *ope
 	atomic_store(&operation->staged_reason, refusal);
 	local->staged = true;
 	local->chunk = VERBS_STAGE;
+	return 0;
 }
 
 static void fill_chunk(struct verbs_work *work, const struct pl_segment *segment, struct verbs_remote_key *target,
@@ -229,7 +233,9 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_list *before, 
 		fail_transfer(operation, PL_WIRE_UNKNOWN_KEY);
 		return 0;
 	}
-	find_local(endpoint, operation, segment, target, &local);
+	rc = find_local(endpoint, operation, segment, target, &local);
+	if (rc < 0)
+		return rc;
 	if (local.staged && (operation->attributes.flags & PL_REQUIRE_DIRECT)) {
 		pl_fail(&error, -ENOTSUP, "NOT-DIRECT", "ibv_reg_mr", NULL,
 			"use other memory, or do without PL_REQUIRE_DIRECT", "%s",
@@ -247,7 +253,10 @@ static int add_segment(struct verbs_endpoint *endpoint, struct pl_list *before, 
 	return rc;
 }
 
-/* Adds the next chunks of an operation before `before`. Returns 1 if chunks are left, 0 or -ENOMEM. */
+/*
+ * Adds the next chunks of an operation before `before`. Returns 1 if chunks are left, 0, -ENOMEM, or -EINPROGRESS if the
+ * others must wait until their memory is registered.
+ */
 static int add_segments(struct verbs_endpoint *endpoint, struct pl_list *before, struct pl_operation *operation,
 			struct position *position)
 {
@@ -257,6 +266,8 @@ static int add_segments(struct verbs_endpoint *endpoint, struct pl_list *before,
 		if (position->most == 0)
 			return 1;
 		rc = add_segment(endpoint, before, operation, position);
+		if (rc == -EINPROGRESS)
+			return rc;
 		if (position->at < operation->segments[position->segment].length && position->most == 0)
 			continue;
 		position->segment++;
@@ -266,7 +277,8 @@ static int add_segments(struct verbs_endpoint *endpoint, struct pl_list *before,
 }
 
 /* Work that stands for the chunks that are left, so that an operation of many chunks needs memory for few. */
-static int add_rest(struct verbs_endpoint *endpoint, struct pl_operation *operation, const struct position *position)
+static int add_rest(struct verbs_endpoint *endpoint, struct pl_list *list, struct pl_operation *operation,
+		    const struct position *position)
 {
 	struct verbs_work *work = verbs_work_new(endpoint, verbs_kind_of(operation), operation);
 
@@ -275,7 +287,7 @@ static int add_rest(struct verbs_endpoint *endpoint, struct pl_operation *operat
 	work->rest = true;
 	work->segment = position->segment;
 	work->offset = position->at;
-	pl_list_append(&endpoint->waiting, &work->link);
+	pl_list_append(list, &work->link);
 	return 0;
 }
 
@@ -290,6 +302,12 @@ void verbs_work_expand(struct verbs_endpoint *endpoint, struct verbs_work *rest)
 	rest->offset = position.at;
 	if (rc > 0)
 		return;
+	if (rc == -EINPROGRESS) {
+		pl_list_remove(&rest->link);
+		pl_list_append(&endpoint->registering, &rest->link);
+		verbs_await_registration(endpoint);
+		return;
+	}
 	if (rc < 0) {
 		pl_fail_memory(&error, "post");
 		pl_operation_fail(operation, rc, &error);
@@ -363,6 +381,7 @@ void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *oper
 	bool transfer = operation->completion.kind == PL_KIND_WRITE || operation->completion.kind == PL_KIND_READ;
 	bool more = operation->attributes.flags & PL_MORE;
 	struct position position = { .most = VERBS_LIST };
+	bool later = false;
 	struct pl_error error;
 	int rc;
 
@@ -370,11 +389,21 @@ void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *oper
 		rc = add_segments(endpoint, &endpoint->waiting, operation, &position);
 	else
 		rc = add_atomic(endpoint, operation);
-	if (rc > 0)
-		rc = add_rest(endpoint, operation, &position);
-	if (rc == 0 && transfer)
+	if (rc == -EINPROGRESS) {
+		later = true;
+		verbs_await_registration(endpoint);
+		rc = add_rest(endpoint, &endpoint->registering, operation, &position);
+	} else if (rc > 0) {
+		later = true;
+		rc = add_rest(endpoint, &endpoint->waiting, operation, &position);
+	}
+	/*
+	 * A read that flushes, or a notification, goes behind the chunks in `waiting`. It would overtake chunks that are
+	 * not there yet: they rest, or wait for their registration. Then it follows the completion.
+	 */
+	if (rc == 0 && transfer && !later)
 		rc = verbs_read_behind(endpoint, operation);
-	if (rc == 0 && transfer)
+	if (rc == 0 && transfer && !later)
 		rc = verbs_notify_behind(endpoint, operation);
 	if (rc < 0) {
 		pl_fail_memory(&error, "post");
@@ -383,59 +412,6 @@ void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *oper
 	/* Ends the pending count that the operation had. */
 	pl_operation_pending_done(operation);
 	flush_soon(endpoint, more, false);
-}
-
-/* -- small messages from memory that the processor cannot reach ------------------------------------ */
-
-bool verbs_gathers(struct pl_endpoint *base, struct pl_operation *operation)
-{
-	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
-	const struct pl_segment *segment = operation->segments;
-	struct verbs_device *device = endpoint->rails[0].device;
-	const char *refusal;
-	uint32_t lkey;
-
-	return device && verbs_local_key(endpoint->state, device, segment->region, false, &lkey) == 0 &&
-	       verbs_is_advised(device, operation, segment, false, &refusal);
-}
-
-void verbs_gather(struct verbs_endpoint *endpoint, struct verbs_work *work, struct pl_operation *operation)
-{
-	const struct pl_segment *segment = operation->segments;
-	struct verbs_device *device = endpoint->rails[0].device;
-
-	work->gathered = true;
-	work->region = segment->region;
-	work->offset = segment->offset;
-	if (device && verbs_local_key(endpoint->state, device, segment->region, false, &work->lkey) == 0)
-		work->lkey_device = device;
-	work->operation = operation;
-	atomic_fetch_add(&operation->pending, 1);
-}
-
-int verbs_gather_not(struct verbs_work *work)
-{
-	struct pl_operation *operation = work->operation;
-	const struct pl_segment *segment = operation->segments;
-	uint8_t *copy;
-	int rc;
-
-	if (operation->attributes.flags & PL_REQUIRE_DIRECT) {
-		pl_operation_not_direct(operation, pl_message_staging_reason);
-		return -ENOTSUP;
-	}
-	copy = pl_alloc(&operation->context->allocator, operation->total);
-	rc = copy ? pl_memory_copy_out(&segment->region->memory, segment->offset, copy, operation->total) : -ENOMEM;
-	if (rc < 0) {
-		pl_free(&operation->context->allocator, copy);
-		return rc;
-	}
-	work->payload = operation->copy = copy;
-	pl_operation_staged(operation, operation->total, pl_message_staging_reason);
-	/* The frame is built again, and keeps its number. */
-	work->counted |= work->built;
-	work->gathered = work->built = false;
-	return 0;
 }
 
 void verbs_message_wait(struct verbs_endpoint *endpoint, struct verbs_work *work, struct pl_operation *operation)

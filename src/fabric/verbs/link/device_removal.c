@@ -40,7 +40,8 @@ static void tend(struct verbs_state *state)
 	pl_list_for_each(at, &state->devices) {
 		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
 
-		if (atomic_load(&device->gone) && device->verbs && !device->queues)
+		if (atomic_load(&device->gone) && device->verbs && !device->queues &&
+		    !atomic_load(&device->registering))
 			let_go(state, device);
 	}
 	complete = verbs_ports_look_held(state);

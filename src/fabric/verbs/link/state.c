@@ -21,7 +21,6 @@ static unsigned index_of(const struct verbs_state *state, const struct pl_engine
 
 static void state_free(struct verbs_state *state)
 {
-	verbs_connector_close(&state->connector);
 	verbs_removal_close(state);
 	pthread_mutex_destroy(&state->lock);
 	pl_free(&state->context->allocator, state);
@@ -35,7 +34,8 @@ void verbs_state_init(struct verbs_state *state, struct pl_context *context, con
 	pl_list_init(&state->queues);
 	pl_list_init(&state->ports);
 	verbs_removal_open(state);
-	verbs_connector_open(&state->connector);
+	verbs_helpers_open(&state->connectors);
+	verbs_registrar_open(state);
 	pthread_mutex_init(&state->lock, NULL);
 }
 
@@ -248,6 +248,8 @@ void verbs_state_close(struct pl_context *context, void *opaque)
 	struct verbs_state *state = opaque;
 
 	(void)context;
+	verbs_helpers_close(&state->connectors);
+	verbs_registrar_close(state);
 	verbs_ports_close(state);
 	while (!pl_list_empty(&state->queues)) {
 		struct verbs_cq *queue = pl_list_first(&state->queues, struct verbs_cq, link);

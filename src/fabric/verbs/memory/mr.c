@@ -10,15 +10,23 @@
 #include "fabric/verbs/memory/near.h"
 #include "fabric/verbs/verbs.h"
 
+/* A lack of memory may have ended after this time. */
+#define RETRY_PAUSE PL_NS_PER_S
+
 static void release_registration(struct pl_registration *base)
 {
 	struct verbs_mr *registration = pl_container_of(base, struct verbs_mr, base);
 
+	pl_list_remove(&registration->device_link);
+	if (registration->failure == -EINPROGRESS) {
+		registration->outdated = true;
+		pl_registration_outdated(registration->device->state->context);
+		return;
+	}
 	if (registration->cached)
 		verbs_mr_shared_give(base->device, registration->cached, registration->memory);
 	else if (registration->mr)
 		registration->library->ibv_dereg_mr(registration->mr);
-	pl_list_remove(&registration->device_link);
 	pl_free(registration->allocator, registration);
 }
 
@@ -29,10 +37,11 @@ static struct verbs_mr *find_registration(const struct pl_list *list, const stru
 	return found ? pl_container_of(found, struct verbs_mr, base) : NULL;
 }
 
-/* Adds an empty registration to a list. NULL: no memory. */
-static struct verbs_mr *add_registration(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
-					 unsigned access)
+/* Adds an empty registration of a range to a list. NULL: no memory. */
+static struct verbs_mr *add_registration(struct verbs_device *device, struct pl_list *list, struct pl_memory *memory,
+					 size_t offset, size_t length, unsigned access)
 {
+	struct verbs_state *state = device->state;
 	const struct pl_allocator *allocator = &state->context->allocator;
 	struct verbs_mr *registration = pl_zalloc(allocator, sizeof(*registration));
 
@@ -42,34 +51,68 @@ static struct verbs_mr *add_registration(struct verbs_state *state, struct verbs
 		.base = { .device = device, .release = release_registration, .timeless = true },
 		.library = state->library,
 		.allocator = allocator,
+		.device = device,
+		.memory = memory,
+		.offset = offset,
+		.length = length,
 		.access = access,
 	};
+	if (pl_memory_staged(memory))
+		verbs_advise(state, device, memory, &registration->advice);
 	pl_list_append(list, &registration->base.link);
 	pl_list_append(&device->registrations, &registration->device_link);
 	return registration;
 }
 
-/* Adds a device's registration to a list. Returns 0 or a negative errno. */
-static int make_registration(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
-			     struct pl_memory *memory, size_t offset, size_t length, unsigned access,
-			     struct verbs_mr **result)
+void verbs_mr_register(const struct verbs_mr *registration, struct verbs_mr_result *result)
 {
-	struct verbs_mr *registration = add_registration(state, device, list, access);
+	struct verbs_device *device = registration->device;
+	struct pl_memory *memory = registration->memory;
+	bool address_first = registration->advice.first == PL_GPU_PATH_ADDRESS && !memory->dmabuf;
 
-	*result = registration;
-	if (!registration)
-		return -ENOMEM;
-	if (pl_memory_staged(memory))
-		verbs_advise(state, device, memory, &registration->advice);
-	if (atomic_load(&device->gone))
-		registration->failure = -ENODEV;
-	else
-		registration->failure =
-			verbs_reg_memory(state->library, device->pd, memory, offset, length, access,
-					 registration->advice.first == PL_GPU_PATH_ADDRESS && !memory->dmabuf,
-					 &registration->mr, &registration->reason);
-	if (registration->mr)
-		registration->lkey = registration->mr->lkey;
+	*result = (struct verbs_mr_result){ .access = registration->access };
+	if (atomic_load(&device->gone)) {
+		result->failure = -ENODEV;
+		return;
+	}
+	result->failure = verbs_reg_memory(registration->library, device->pd, memory, registration->offset,
+					   registration->length, result->access, address_first, &result->mr,
+					   &result->reason);
+	if (result->failure != -EFAULT || !registration->own || pl_memory_staged(memory))
+		return;
+	/* Read-only memory can still be sent, but the kernel binds windows to writable memory only. */
+	result->access = IBV_ACCESS_RELAXED_ORDERING;
+	result->failure = verbs_reg_memory(registration->library, device->pd, memory, registration->offset,
+					   registration->length, result->access, false, &result->mr, &result->reason);
+}
+
+void verbs_mr_fill(struct verbs_mr *registration, const struct verbs_mr_result *result)
+{
+	/* Read-only memory may become writable later. The address of a dma-buf need not belong to this process. */
+	bool shared = result->mr && registration->own && result->access == registration->access &&
+		      !registration->memory->dmabuf;
+
+	registration->access = result->access;
+	registration->mr = result->mr;
+	registration->reason = result->reason;
+	registration->failure = result->failure;
+	registration->failed = result->failure ? pl_now() : 0;
+	if (result->mr)
+		registration->lkey = result->mr->lkey;
+	if (shared)
+		registration->cached = verbs_mr_shared_add(registration->device->state, registration->device,
+							   registration->memory, result->access, result->mr);
+}
+
+/* Registers the memory of an empty registration, or has a thread do so. Returns 0, -EINPROGRESS or the failure. */
+static int make_registration(struct verbs_mr *registration)
+{
+	struct verbs_mr_result result;
+
+	if (registration->length > VERBS_REGISTER_NOW && verbs_registrar_start(registration))
+		return -EINPROGRESS;
+	verbs_mr_register(registration, &result);
+	verbs_mr_fill(registration, &result);
 	return registration->failure;
 }
 
@@ -80,64 +123,44 @@ static void forget_registration(struct verbs_mr *registration)
 }
 
 /* Uses the registration of another region of the memory, or makes one that others can share. */
-static int share_or_make(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
-			 unsigned access, struct verbs_mr **result)
+static int share_or_make(struct verbs_device *device, struct pl_region *region, unsigned access,
+			 struct verbs_mr **result)
 {
 	struct pl_memory *memory = &region->memory;
-	struct ibv_mr *mr;
-	uint32_t cached;
-	int rc = 0;
+	struct ibv_mr *mr = NULL;
+	uint32_t cached = memory->dmabuf ? 0 : verbs_mr_shared_take(device, memory, access, &mr);
 
-	/* The address of a dma-buf need not belong to this process. */
-	if (memory->dmabuf)
-		return make_registration(state, device, &region->registrations, memory, 0, memory->length, access,
-					 result);
-	cached = verbs_mr_shared_take(device, memory, access, &mr);
-	if (cached) {
-		*result = add_registration(state, device, &region->registrations, access);
-		if (!*result) {
+	*result = add_registration(device, &region->registrations, memory, 0, memory->length, access);
+	if (!*result) {
+		if (cached)
 			verbs_mr_shared_give(device, cached, memory);
-			return -ENOMEM;
-		}
-		(*result)->mr = mr;
-		(*result)->lkey = mr->lkey;
-		if (pl_memory_staged(memory))
-			verbs_advise(state, device, memory, &(*result)->advice);
-	} else {
-		rc = make_registration(state, device, &region->registrations, memory, 0, memory->length, access,
-				       result);
-		if (rc == 0)
-			cached = verbs_mr_shared_add(state, device, memory, access, (*result)->mr);
+		return -ENOMEM;
 	}
-	if (cached) {
-		(*result)->cached = cached;
-		(*result)->memory = memory;
-	}
-	return rc;
+	(*result)->own = true;
+	if (!cached)
+		return make_registration(*result);
+	(*result)->cached = cached;
+	(*result)->mr = mr;
+	(*result)->lkey = mr->lkey;
+	return 0;
 }
 
 /* Finds or makes the registration for this end's own use. A refusal is permanent, except for a lack of memory. */
 static int find_or_make_registration(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
 				     struct verbs_mr **result)
 {
-	struct pl_list *list = &region->registrations;
-	struct pl_memory *memory = &region->memory;
-	bool windows = verbs_mw_enabled(state, device) && verbs_mw_binds(memory);
-	const unsigned access = IBV_ACCESS_RELAXED_ORDERING, bind = windows ? IBV_ACCESS_MW_BIND : 0u;
+	bool windows = verbs_mw_enabled(state, device) && verbs_mw_binds(&region->memory);
+	const unsigned access = IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_LOCAL_WRITE;
 	int rc;
 
-	*result = find_registration(list, device);
+	*result = find_registration(&region->registrations, device);
+	if (*result && (*result)->failure == -ENOMEM && pl_now() - (*result)->failed > RETRY_PAUSE) {
+		forget_registration(*result);
+		*result = NULL;
+	}
 	if (*result)
 		return (*result)->failure;
-	rc = share_or_make(state, device, region, access | bind | IBV_ACCESS_LOCAL_WRITE, result);
-	/*
-	 * Read-only memory can still be sent, but the kernel binds windows to writable memory only. Not shared: the memory
-	 * may become writable later.
-	 */
-	if (rc == -EFAULT && !pl_memory_staged(memory)) {
-		forget_registration(*result);
-		rc = make_registration(state, device, list, memory, 0, memory->length, access, result);
-	}
+	rc = share_or_make(device, region, access | (windows ? IBV_ACCESS_MW_BIND : 0u), result);
 	if (rc == -ENOMEM && *result)
 		forget_registration(*result);
 	return rc;
@@ -204,20 +227,21 @@ static unsigned access_of(unsigned rights)
 	return access;
 }
 
-int verbs_export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
-		    const struct pl_key *key, uint32_t *rkey)
+int verbs_export_at(struct verbs_device *device, struct pl_list *list, const struct pl_key *key, uint32_t *rkey)
 {
 	struct verbs_mr *registration = find_registration(list, device);
-	int rc = 0;
+	int rc;
 
-	if (!registration)
-		rc = make_registration(state, device, list, key->memory, key->offset, key->length,
-				       access_of(key->rights), &registration);
-	else
+	if (registration) {
 		rc = registration->failure;
+	} else {
+		registration = add_registration(device, list, key->memory, key->offset, key->length,
+						access_of(key->rights));
+		rc = registration ? make_registration(registration) : -ENOMEM;
+	}
 	if (rc == 0)
 		*rkey = registration->mr->rkey;
-	else if (registration)
+	else if (registration && rc != -EINPROGRESS)
 		forget_registration(registration);
 	return rc;
 }
@@ -241,6 +265,9 @@ void verbs_mrs_end(struct verbs_device *device)
 	pl_list_for_each(at, &device->registrations) {
 		struct verbs_mr *registration = pl_list_entry(at, struct verbs_mr, device_link);
 
+		/* Its thread finds that the device is gone, and may still use the object. */
+		if (registration->failure == -EINPROGRESS)
+			continue;
 		if (registration->cached)
 			verbs_mr_shared_give(device, registration->cached, registration->memory);
 		else if (registration->mr)
@@ -259,7 +286,8 @@ struct exports {
 	uint32_t rkeys[VERBS_RAILS];
 	uint8_t present, windows; /* masks of rails */
 	const char *reach;
-	int rc; /* of the last device that does not reach the memory */
+	int rc;           /* of the last device that does not reach the memory */
+	bool registering; /* a thread registers the memory, and a later call exports it */
 };
 
 static unsigned near_of(struct verbs_state *state, const struct pl_key *key)
@@ -273,28 +301,30 @@ void verbs_note_exported(const struct verbs_rail *rail, const struct pl_key *key
 		atomic_fetch_or(&verbs_region_of(key)->exported, 1u << rail->port->place);
 }
 
+/* Notes that a device does not reach the memory, or not yet. */
+static void note_failure(struct exports *exports, int rc)
+{
+	if (rc == -EINPROGRESS)
+		exports->registering = true;
+	else
+		exports->rc = rc;
+}
+
 static void export_by(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key, struct exports *exports)
 {
 	struct pl_list *list = verbs_registrations_of(grant, key);
-	const char *refusal;
-	int rc = 0;
+	const char *refusal = "";
+	int rc = grant ? verbs_mw_make(rail, grant, key, &refusal) : verbs_mw_make_message(rail, key, &refusal);
 
-	if (grant)
-		refusal = verbs_mw_make(rail, grant, key);
-	else
-		refusal = verbs_mw_make_message(rail, key) ? NULL : "";
-	if (!refusal) {
-		exports->windows |= (uint8_t)(1u << rail->index);
-	} else {
+	if (rc == 0 && refusal) {
 		exports->reach = refusal;
-		rc = verbs_export_at(rail->endpoint->state, rail->device, list, key, &exports->rkeys[rail->index]);
+		rc = verbs_export_at(rail->device, list, key, &exports->rkeys[rail->index]);
 	}
 	if (rc < 0) {
-		exports->rc = rc;
+		note_failure(exports, rc);
 		return;
 	}
-	if (refusal)
-		exports->present |= (uint8_t)(1u << rail->index);
+	*(refusal ? &exports->present : &exports->windows) |= (uint8_t)(1u << rail->index);
 	verbs_note_exported(rail, key);
 }
 
@@ -310,17 +340,49 @@ static uint16_t export_without_rail(struct verbs_endpoint *endpoint, struct pl_g
 
 	for (unsigned i = 0; i < endpoint->port_count; i++) {
 		struct verbs_device *device = endpoint->ports[i]->device;
-		int rc = 0;
+		int rc = -ENOTSUP;
 
-		if (!(near & 1u << i) || (grant && verbs_mw_expect(endpoint, device, grant) == 0))
+		if (!(near & 1u << i))
 			continue;
-		rc = verbs_export_at(endpoint->state, device, list, key, &rkey);
+		if (grant)
+			rc = verbs_mw_expect(endpoint, device, grant);
+		if (rc < 0 && rc != -EINPROGRESS)
+			rc = verbs_export_at(device, list, key, &rkey);
 		if (rc < 0) {
-			exports->rc = rc;
+			note_failure(exports, rc);
 			near &= (uint16_t)~(1u << i);
 		}
 	}
 	return near;
+}
+
+/* True if a rail has a key, or will have one when a thread has registered the memory. */
+static bool is_exported(const struct exports *exports)
+{
+	return exports->present || exports->windows || exports->registering;
+}
+
+static int write_key(const struct pl_key *key, const struct exports *exports, unsigned rails, uint16_t near,
+		     uint8_t blob[PL_KEY_BLOB_MAX])
+{
+	uint8_t order = (uint8_t)pl_memory_order(key->memory);
+	struct pl_writer writer;
+
+	pl_writer_init(&writer, blob, PL_KEY_BLOB_MAX);
+	pl_put_u64(&writer, key->id);
+	pl_put_u64(&writer, (uintptr_t)key->memory->address + key->offset);
+	pl_put_u8(&writer, exports->present);
+	pl_put_u8(&writer, (uint8_t)rails);
+	pl_put_u16(&writer, near);
+	for (unsigned i = 0; i < rails; i++)
+		pl_put_u32(&writer, exports->rkeys[i]);
+	if (exports->windows || order)
+		pl_put_u8(&writer, exports->windows);
+	if (exports->windows || order)
+		pl_put_u8(&writer, order);
+	for (unsigned i = 0; exports->windows && i < rails; i++)
+		pl_put_u16(&writer, 0);
+	return (int)(writer.at - writer.begin);
 }
 
 /* Devices that cannot reach the memory are left out; at least one must reach it. */
@@ -330,37 +392,22 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
 	struct exports exports = { .reach = windows_only, .rc = -ENOTCONN };
 	uint16_t near = verbs_port_numbers(endpoint, near_of(endpoint->state, key));
-	uint8_t order = (uint8_t)pl_memory_order(key->memory), present, windows;
-	const uint32_t *rkeys = exports.rkeys;
-	struct pl_writer writer;
 
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
 		if (near ? near & 1u << endpoint->rails[i].near_port : endpoint->choices[0].rails & 1u << i)
 			export_by(&endpoint->rails[i], grant, key, &exports);
-	if (!exports.present && !exports.windows && near)
+	if (!is_exported(&exports) && near)
 		near = export_without_rail(endpoint, grant, key, near, &exports);
 	/* No device near the memory reaches it. */
-	for (unsigned i = 0; i < endpoint->rail_count && !exports.present && !exports.windows && !near; i++)
+	for (unsigned i = 0; i < endpoint->rail_count && !is_exported(&exports) && !near; i++)
 		export_by(&endpoint->rails[i], grant, key, &exports);
-	present = exports.present;
-	windows = exports.windows;
-	if (!present && !windows && !near)
+	if (exports.registering) {
+		verbs_await_registration(endpoint);
+		return -EINPROGRESS;
+	}
+	if (!is_exported(&exports) && !near)
 		return exports.rc;
 	if (grant)
 		pl_peer_note_key(base->peer, PL_EVENT_GRANTED, key->id, 0, exports.reach);
-	pl_writer_init(&writer, blob, PL_KEY_BLOB_MAX);
-	pl_put_u64(&writer, key->id);
-	pl_put_u64(&writer, (uintptr_t)key->memory->address + key->offset);
-	pl_put_u8(&writer, present);
-	pl_put_u8(&writer, (uint8_t)endpoint->rail_count);
-	pl_put_u16(&writer, near);
-	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		pl_put_u32(&writer, rkeys[i]);
-	if (windows || order)
-		pl_put_u8(&writer, windows);
-	if (windows || order)
-		pl_put_u8(&writer, order);
-	for (unsigned i = 0; windows && i < endpoint->rail_count; i++)
-		pl_put_u16(&writer, 0);
-	return (int)(writer.at - writer.begin);
+	return write_key(key, &exports, endpoint->rail_count, near, blob);
 }

@@ -64,21 +64,49 @@ struct verbs_mr {
 	const struct pl_allocator *allocator;
 	struct ibv_mr *mr; /* NULL: registration refused (see reason), or the device is gone */
 	uint32_t lkey;     /* read without a lock */
-	int failure;
+	int failure;       /* -EINPROGRESS: a thread registers the memory */
+	uint64_t failed;   /* time of the failure: a lack of memory may end */
 	const char *reason; /* of GPU memory: paths tried, and their results */
 	unsigned access;
 	struct verbs_advice advice; /* of a GPU's memory */
-	/* shared: its number in the cache, and the identity of its memory */
-	uint32_t cached;
-	const struct pl_memory *memory;
+	uint32_t cached; /* shared: its number in the cache */
+	struct verbs_device *device;
+	struct pl_memory *memory; /* of a region, which stays until the registration has ended */
+	size_t offset, length;
+	bool own;             /* for this end's own use: all of the memory, read-only if it cannot be written */
+	struct verbs_job job; /* registers the memory */
+	bool outdated;        /* released while a thread registers: that thread frees it; grant_lock */
 };
+
+/* Result of a registration with a device. */
+struct verbs_mr_result {
+	struct ibv_mr *mr;
+	int failure;
+	const char *reason;
+	unsigned access; /* as registered */
+};
+
+/* Registers the memory of an empty registration with its device. Takes no lock. */
+void verbs_mr_register(const struct verbs_mr *registration, struct verbs_mr_result *result);
+/* Fills the registration. grant_lock is held. */
+void verbs_mr_fill(struct verbs_mr *registration, const struct verbs_mr_result *result);
+
+/* registrar.c: registers memory on threads, while the work of endpoints waits */
+/* Registrations of more bytes take long, because the kernel pins each page. */
+#define VERBS_REGISTER_NOW (1u << 20)
+void verbs_registrar_open(struct verbs_state *state);
+void verbs_registrar_close(struct verbs_state *state);
+/* Returns false if no thread can be had. grant_lock is held. */
+bool verbs_registrar_start(struct verbs_mr *registration);
+/* Continues the endpoint's work in `registering`, and its peer's requests, when the next registration has ended. Home. */
+void verbs_await_registration(struct verbs_endpoint *endpoint);
 
 int verbs_local_key_find(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, bool written,
 			 uint32_t *lkey);
 
 /*
  * Returns the lkey of a region's memory at a device, and registers the memory if necessary. 0, -EACCES if the memory
- * must not be written, or the reason why the device cannot reach it.
+ * must not be written, -EINPROGRESS while a thread registers it, or the reason why the device cannot reach it.
  */
 PL_ALWAYS_INLINE int verbs_local_key(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
 				     bool written, uint32_t *lkey)
@@ -101,8 +129,8 @@ const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *
 /* Ends all registrations of the device. grant_lock is held. */
 void verbs_mrs_end(struct verbs_device *device);
 /*
- * Finds a region's registration on which windows with these rights can be bound. grant_lock is held. Returns 0 or a
- * negative errno.
+ * Finds a region's registration on which windows with these rights can be bound. grant_lock is held. Returns 0,
+ * -EINPROGRESS while a thread makes it, or another negative errno.
  */
 int verbs_mw_base(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, unsigned rights,
 		  struct ibv_mr **mr);
@@ -111,9 +139,11 @@ const struct verbs_advised *verbs_local_advice(const struct verbs_device *device
 					       bool written);
 /* Notes that a peer reaches the memory by the rail's port. grant_lock is held. */
 void verbs_note_exported(const struct verbs_rail *rail, const struct pl_key *key);
-/* Writes what peers of a device need to reach a key's memory. grant_lock is held. */
-int verbs_export_at(struct verbs_state *state, struct verbs_device *device, struct pl_list *list,
-		    const struct pl_key *key, uint32_t *rkey);
+/*
+ * Finds or makes the rkey by which peers of a device reach a key's memory. grant_lock is held. Returns 0, -EINPROGRESS
+ * while a thread registers the memory, or another negative errno.
+ */
+int verbs_export_at(struct verbs_device *device, struct pl_list *list, const struct pl_key *key, uint32_t *rkey);
 int verbs_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX]);
 
@@ -177,13 +207,14 @@ static inline bool verbs_mw_binds(const struct pl_memory *memory)
 }
 
 /*
- * Creates a window on a grant's region, bound before the import is answered. grant_lock is held. Returns NULL, or who
- * reaches the grant without windows, and why; static storage.
+ * Creates a window on a grant's region, bound before the import is answered. grant_lock is held. Sets *refusal to NULL,
+ * or to a text: which peers reach the grant without windows, and why; static storage. Returns 0, or -EINPROGRESS while
+ * a thread registers the region.
  */
-const char *verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key);
+int verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key, const char **refusal);
 /*
- * Registers a grant's region for windows of rails to come. grant_lock is held. Returns 0, or a negative errno if windows
- * will not be used.
+ * Registers a grant's region for windows of rails to come. grant_lock is held. Returns 0, -EINPROGRESS while a thread
+ * does so, or another negative errno if windows will not be used.
  */
 int verbs_mw_expect(const struct verbs_endpoint *endpoint, struct verbs_device *device, struct pl_grant *grant);
 /* Called before their queue pair is destroyed. */
@@ -213,13 +244,13 @@ void verbs_mw_ask(struct verbs_endpoint *endpoint, struct verbs_remote_key *targ
 bool verbs_ask_missing(struct verbs_endpoint *endpoint, struct verbs_remote_key *target, uint8_t rails);
 /* True if this end has a key of the memory, or may get one. */
 bool verbs_obtainable(const struct verbs_endpoint *endpoint, const struct verbs_remote_key *target);
-/* The owner answered a question for a key. UINT64_MAX: there is none. */
+/* Takes the owner's answer to a question for a key. UINT64_MAX: there is none. */
 void verbs_key_told(struct verbs_rail *rail, uint64_t id, uint64_t answer);
 void verbs_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
 
 /*
- * Adds a window that is not bound to the key's registrations. grant_lock is held. Returns 0, or a negative errno if the
- * device does not register the region.
+ * Adds a window that is not bound to the key's registrations, once for each rail. grant_lock is held. Returns 0,
+ * -EINPROGRESS while the region is being registered, or another negative errno if the device does not register it.
  */
 int verbs_mw_add(struct verbs_rail *rail, struct pl_key *key, struct pl_region *region,
 		 void (*release)(struct pl_registration *window));
@@ -229,8 +260,11 @@ void verbs_mw_unbind(struct verbs_mw *window);
 void verbs_mw_release(struct pl_registration *window);
 
 /* mw_message.c */
-/* Adds an unbound window for a large message. grant_lock is held. Returns false if the message needs a registration. */
-bool verbs_mw_make_message(struct verbs_rail *rail, struct pl_key *key);
+/*
+ * Adds an unbound window for a large message, once. Sets *refusal to NULL, or to "" if the message needs a registration.
+ * grant_lock is held. Returns 0, or -EINPROGRESS while the region is being registered.
+ */
+int verbs_mw_make_message(struct verbs_rail *rail, struct pl_key *key, const char **refusal);
 /* Queues the bind requests of a rendezvous frame before it. Returns false if it has none. */
 bool verbs_mw_bind_message(struct verbs_endpoint *endpoint, struct verbs_work *work);
 /* True if a frame may go: its windows are bound, or will be before it on the same queue pair. */

@@ -75,6 +75,9 @@ int verbs_mw_add(struct verbs_rail *rail, struct pl_key *key, struct pl_region *
 
 	if (rc < 0)
 		return rc;
+	/* An earlier call made the window, and waited for another device. */
+	if (pl_registration_find(&key->registrations, rail))
+		return 0;
 	window = pl_zalloc(allocator, sizeof(*window));
 	if (!window)
 		return -ENOMEM;
@@ -87,14 +90,19 @@ int verbs_mw_add(struct verbs_rail *rail, struct pl_key *key, struct pl_region *
 	return 0;
 }
 
-const char *verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key)
+int verbs_mw_make(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key, const char **refusal)
 {
-	const char *refusal = mw_refusal(rail->endpoint->base.peer, rail->device, grant);
-	int rc = refusal ? 0 : verbs_mw_add(rail, key, grant->region, verbs_mw_release);
+	int rc;
 
+	*refusal = mw_refusal(rail->endpoint->base.peer, rail->device, grant);
+	rc = *refusal ? 0 : verbs_mw_add(rail, key, grant->region, verbs_mw_release);
+	if (rc == -EINPROGRESS)
+		return rc;
 	if (rc == -EACCES)
-		return REGISTERED "no window can be bound to memory that this process cannot write";
-	return rc < 0 ? REGISTERED "the device does not register the whole region" : refusal;
+		*refusal = REGISTERED "no window can be bound to memory that this process cannot write";
+	else if (rc < 0)
+		*refusal = REGISTERED "the device does not register the whole region";
+	return 0;
 }
 
 int verbs_mw_expect(const struct verbs_endpoint *endpoint, struct verbs_device *device, struct pl_grant *grant)
@@ -157,47 +165,65 @@ static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct
 	return -ibv_post_send(rail->qp, &request, &bad);
 }
 
-/* Finds the key's window for this rail. Makes one for a rail that did not exist, or was not used, at the import. */
-static struct verbs_mw *find_window(struct verbs_rail *rail, struct pl_key *key)
+/*
+ * Finds the key's window for this rail. Makes one for a rail that did not exist, or was not used, at the import. Returns
+ * 0, or -EINPROGRESS while the region is being registered.
+ */
+static int find_window(struct verbs_rail *rail, struct pl_key *key, struct verbs_mw **window)
 {
 	struct pl_registration *found = pl_registration_find(&key->registrations, rail);
+	const char *refusal;
+	int rc = 0;
 
-	if (!found && key->grant && !verbs_mw_make(rail, key->grant, key))
+	if (!found && key->grant)
+		rc = verbs_mw_make(rail, key->grant, key, &refusal);
+	if (!found)
 		found = pl_registration_find(&key->registrations, rail);
-	return found ? pl_container_of(found, struct verbs_mw, base) : NULL;
+	*window = found ? pl_container_of(found, struct verbs_mw, base) : NULL;
+	return rc;
 }
 
-/* Finds the key of a window over this rail. Returns true if `work` was posted to bind it. */
-static bool find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *answer)
+/*
+ * Finds the key of a window over this rail. Returns 1 if `work` was posted to bind it, 0 if not, -EINPROGRESS if it must
+ * wait until the memory is registered.
+ */
+static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *answer)
 {
-	struct verbs_state *state = rail->endpoint->state;
 	struct pl_key *key = pl_key_alive(rail->endpoint->base.peer, work->frame.key);
-	struct verbs_mw *window = key ? find_window(rail, key) : NULL;
+	struct verbs_mw *window;
 	uint32_t rkey = 0;
+	int rc;
 
 	*answer = NO_KEY;
 	if (!key)
-		return false;
+		return 0;
+	rc = find_window(rail, key, &window);
+	if (rc < 0)
+		return rc;
 	verbs_note_exported(rail, key);
 	if (window && window->mw && window->generation == rail->generation) {
 		*answer = window->rkey;
-		return false;
+		return 0;
 	}
 	if (window && atomic_load(&rail->device->windows)) {
-		if (bind_window(rail, key, window, work) == 0) {
+		rc = bind_window(rail, key, window, work);
+		if (rc == 0) {
 			*answer = window->rkey;
-			return true;
+			return 1;
 		}
+		if (rc == -EINPROGRESS)
+			return rc;
 		/* The device lacks room: uses registrations from now on. */
 		verbs_mw_unbind(window);
 		atomic_store(&rail->device->windows, false);
 	}
-	if (verbs_export_at(state, rail->device, verbs_registrations_of(key->grant, key), key, &rkey) == 0) {
+	rc = verbs_export_at(rail->device, verbs_registrations_of(key->grant, key), key, &rkey);
+	if (rc == 0) {
 		*answer = rkey;
 		if (window)
 			pl_peer_note_key(key->peer, PL_EVENT_GRANTED, key->id, 0, no_window_left);
 	}
-	return false;
+	return rc == -EINPROGRESS ? rc : 0;
 }
 
 /* Puts the key of a rail's window into the answer to an import, or into a rendezvous. */
@@ -308,12 +334,18 @@ void verbs_bind(struct verbs_rail *rail, struct verbs_work *work)
 	struct verbs_endpoint *endpoint = rail->endpoint;
 	struct pl_context *context = endpoint->state->context;
 	uint64_t id = work->frame.key, answer;
-	bool posted, asked = !work->answer;
+	bool asked = !work->answer;
+	int posted;
 
 	/* The window must not be removed before it is posted. */
 	pthread_mutex_lock(&context->grant_lock);
 	posted = find_key(rail, work, &answer);
 	pthread_mutex_unlock(&context->grant_lock);
+	if (posted == -EINPROGRESS) {
+		pl_list_append(&endpoint->registering, &work->link);
+		verbs_await_registration(endpoint);
+		return;
+	}
 	work->rkey = (uint32_t)answer;
 	if (posted) {
 		verbs_mark_signaled(rail);

@@ -119,11 +119,26 @@ void verbs_mw_forget(struct verbs_rail *rail)
 
 /* -- messages -------------------------------------------------------------------------------------- */
 
-bool verbs_mw_make_message(struct verbs_rail *rail, struct pl_key *key)
+/* Returns true if the peer and the device use windows for a message from this memory. */
+static bool uses_windows(const struct verbs_rail *rail, const struct pl_memory *memory)
 {
 	return rail->endpoint->base.peer->bound_messages && verbs_mw_enabled(rail->endpoint->state, rail->device) &&
-	       verbs_mw_binds(key->memory) &&
-	       verbs_mw_add(rail, key, verbs_region_of(key), release_message_window) == 0;
+	       verbs_mw_binds(memory);
+}
+
+int verbs_mw_make_message(struct verbs_rail *rail, struct pl_key *key, const char **refusal)
+{
+	int rc;
+
+	*refusal = "";
+	if (!uses_windows(rail, key->memory))
+		return 0;
+	rc = verbs_mw_add(rail, key, verbs_region_of(key), release_message_window);
+	if (rc == -EINPROGRESS)
+		return rc;
+	if (rc == 0)
+		*refusal = NULL;
+	return 0;
 }
 
 static void add_bind(struct verbs_rail *rail, struct verbs_answer *answer, uint64_t key)

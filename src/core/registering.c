@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Requests of peers that wait while a thread of the fabric registers memory: imports to answer, and a large send to
+ * announce. Each end of a registration tries them again.
+ */
+#include "core/fabric.h"
+
+/* Most imports of a peer that wait; further ones are refused with PL_WIRE_BUSY. */
+#define HELD_IMPORTS_MAX 4096
+
+struct held_import {
+	struct pl_list link; /* peer->held_imports */
+	struct pl_import import;
+};
+
+/* Returns false if too many imports wait, or there is no memory. */
+static bool import_hold(struct pl_peer *peer, const struct pl_import *import)
+{
+	struct held_import *held = NULL;
+
+	if (peer->held_import_count < HELD_IMPORTS_MAX)
+		held = pl_alloc(&peer->context->allocator, sizeof(*held));
+	if (!held)
+		return false;
+	held->import = *import;
+	pl_list_append(&peer->held_imports, &held->link);
+	peer->held_import_count++;
+	return true;
+}
+
+void pl_import_serve(struct pl_peer *peer, const struct pl_import *import)
+{
+	struct pl_imported answer;
+
+	if (pl_grant_answer(peer, import, &answer) == -EINPROGRESS) {
+		if (import_hold(peer, import))
+			return;
+		answer = (struct pl_imported){ .request = import->request, .status = PL_WIRE_BUSY };
+		pl_peer_note_refusal(peer, 0, 0, PL_WIRE_BUSY);
+	}
+	if (answer.status != PL_WIRE_OK || !peer->ops->hold_answer || !peer->ops->hold_answer(peer->endpoint, &answer))
+		pl_import_answer(peer, &answer);
+}
+
+void pl_peer_registered(struct pl_peer *peer)
+{
+	struct pl_list held;
+
+	if (atomic_load(&peer->state) != PL_PEER_UP)
+		return;
+	pl_message_resume(peer);
+	pl_list_init(&held);
+	pl_list_splice(&held, &peer->held_imports);
+	peer->held_import_count = 0;
+	while (!pl_list_empty(&held)) {
+		struct held_import *first = pl_list_first(&held, struct held_import, link);
+
+		pl_list_remove(&first->link);
+		if (atomic_load(&peer->state) == PL_PEER_UP)
+			pl_import_serve(peer, &first->import);
+		pl_free(&peer->context->allocator, first);
+	}
+}
+
+void pl_held_imports_drop(struct pl_peer *peer)
+{
+	while (!pl_list_empty(&peer->held_imports)) {
+		struct held_import *first = pl_list_first(&peer->held_imports, struct held_import, link);
+
+		pl_list_remove(&first->link);
+		pl_free(&peer->context->allocator, first);
+	}
+}

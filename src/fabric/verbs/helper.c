@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Helper threads of a context, for calls of the driver that wait: an engine must not wait so long. Threads start when a
+ * job finds none idle, and end with the context.
+ */
+#include <signal.h>
+#include <time.h>
+
+#include "fabric/verbs/state.h"
+
+/* Longest wait of verbs_helpers_wait(). */
+#define WAIT (50 * PL_NS_PER_MS)
+
+static void *run_jobs(void *argument)
+{
+	struct verbs_helpers *helpers = argument;
+
+	pthread_mutex_lock(&helpers->lock);
+	while (!helpers->stopping) {
+		struct verbs_job *job;
+
+		if (pl_list_empty(&helpers->jobs)) {
+			helpers->idle++;
+			pthread_cond_wait(&helpers->work, &helpers->lock);
+			helpers->idle--;
+			continue;
+		}
+		job = pl_list_first(&helpers->jobs, struct verbs_job, link);
+		pl_list_remove(&job->link);
+		helpers->pending--;
+		pthread_mutex_unlock(&helpers->lock);
+		/* The job may be gone after this. */
+		job->run(job);
+		pthread_mutex_lock(&helpers->lock);
+		pthread_cond_broadcast(&helpers->ended);
+	}
+	pthread_mutex_unlock(&helpers->lock);
+	return NULL;
+}
+
+/* Signals are for the program's threads, except those of a fault of the thread itself. The caller holds the lock. */
+static void start_helper(struct verbs_helpers *helpers)
+{
+	sigset_t all, before;
+
+	sigfillset(&all);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	if (pthread_create(&helpers->threads[helpers->count], NULL, run_jobs, helpers) == 0)
+		helpers->count++;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+bool verbs_helpers_start(struct verbs_helpers *helpers, struct verbs_job *job)
+{
+	bool started;
+
+	pthread_mutex_lock(&helpers->lock);
+	if (helpers->pending >= helpers->idle && helpers->count < VERBS_HELPERS)
+		start_helper(helpers);
+	started = helpers->count;
+	if (started) {
+		pl_list_append(&helpers->jobs, &job->link);
+		helpers->pending++;
+		pthread_cond_signal(&helpers->work);
+	}
+	pthread_mutex_unlock(&helpers->lock);
+	return started;
+}
+
+bool verbs_helpers_withdraw(struct verbs_helpers *helpers, struct verbs_job *job)
+{
+	bool waits = false;
+
+	pthread_mutex_lock(&helpers->lock);
+	pl_list_for_each(at, &helpers->jobs)
+		waits |= at == &job->link;
+	if (waits) {
+		pl_list_remove(&job->link);
+		helpers->pending--;
+	}
+	pthread_mutex_unlock(&helpers->lock);
+	return waits;
+}
+
+void verbs_helpers_wait(struct verbs_helpers *helpers)
+{
+	uint64_t end = pl_now() + WAIT;
+	struct timespec until = { (time_t)(end / PL_NS_PER_S), (long)(end % PL_NS_PER_S) };
+
+	pthread_mutex_lock(&helpers->lock);
+	pthread_cond_timedwait(&helpers->ended, &helpers->lock, &until);
+	pthread_mutex_unlock(&helpers->lock);
+}
+
+void verbs_helpers_open(struct verbs_helpers *helpers)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_mutex_init(&helpers->lock, NULL);
+	pthread_cond_init(&helpers->work, NULL);
+	pthread_cond_init(&helpers->ended, &attributes);
+	pthread_condattr_destroy(&attributes);
+	pl_list_init(&helpers->jobs);
+}
+
+void verbs_helpers_close(struct verbs_helpers *helpers)
+{
+	pthread_mutex_lock(&helpers->lock);
+	helpers->stopping = true;
+	pthread_cond_broadcast(&helpers->work);
+	pthread_mutex_unlock(&helpers->lock);
+	for (unsigned i = 0; i < helpers->count; i++)
+		pthread_join(helpers->threads[i], NULL);
+	pthread_cond_destroy(&helpers->ended);
+	pthread_cond_destroy(&helpers->work);
+	pthread_mutex_destroy(&helpers->lock);
+}
