@@ -52,6 +52,10 @@ static const struct card_character characters[] = {
 	  .atomics = true, .immediate = true, .refusal = EINVAL, .max_sge = 32, .max_inline = 256, .max_reads = 16,
 	  .max_cqe = 4194303, .max_qp_wr = 16351, .max_srq_wr = 65535, .max_message = 1u << 30, .mtu = IBV_MTU_1024,
 	  .gids = "l346" },
+	{ .name = "hns", .device = "hns_0", .transport = IB, .link_layer = ETHERNET, .rc = true, .srq = true,
+	  .atomics = true, .immediate = true, .relaxed = true, .refusal = EINVAL, .max_sge = 64, .max_inline = 1024,
+	  .max_reads = 128, .max_cqe = 4194303, .max_qp_wr = 32767, .max_srq_wr = 32767, .max_message = 1u << 31,
+	  .mtu = IBV_MTU_4096, .gids = "l346" },
 	/* No card of a maker: the least that the library copes with. */
 	{ .name = "small", .device = "small0", .transport = IB, .link_layer = ETHERNET, .rc = true, .srq = true,
 	  .immediate = true, .refusal = EINVAL, .max_sge = 4, .max_inline = 64, .max_reads = 4, .max_cqe = 2047,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Operations table of the verbs fabric. */
 #include "fabric/verbs/data/flush.h"
+#include "fabric/verbs/data/request.h"
 #include "fabric/verbs/memory/near.h"
 
 static const char reason[] = "verbs: the network card reads and writes the region itself";
@@ -91,6 +92,7 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	pl_list_init(&endpoint->flushes);
 	pl_list_init(&endpoint->targets);
 	pl_list_init(&endpoint->registering);
+	pl_list_init(&endpoint->copying);
 	pl_list_init(&endpoint->waiter_link);
 	for (unsigned i = 0; i < VERBS_RAILS; i++)
 		init_rail(endpoint, i);
@@ -366,6 +368,7 @@ static void verbs_close(struct pl_endpoint *base)
 	pl_timer_clear(home, &endpoint->parking);
 	for (unsigned i = 0; i < VERBS_RAILS; i++)
 		close_rail(&endpoint->rails[i], home);
+	verbs_stages_drain(endpoint);
 	pl_list_remove(&endpoint->waiter_link);
 	drop_list(endpoint, &endpoint->registering, true);
 	drop_list(endpoint, &endpoint->again, true);

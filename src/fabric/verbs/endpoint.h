@@ -55,6 +55,7 @@ struct verbs_endpoint {
 	unsigned waiting_count; /* waiting work added since the last flush */
 	struct pl_list again;   /* returned unfinished: to be posted first */
 	struct pl_list registering; /* waits until memory is registered */
+	struct pl_list copying; /* staged: its bytes are being copied */
 	struct pl_list waiter_link; /* among the engine's endpoints that wait for registrations */
 	struct pl_list spare;   /* unused work objects */
 	unsigned spare_count;

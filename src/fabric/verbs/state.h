@@ -163,7 +163,8 @@ struct verbs_buffer {
 struct verbs_buffer_pool {
 	struct verbs_buffer *buffers;
 	unsigned count;
-	uint8_t *slab;
+	uint8_t *slab; /* aligned to pages, in `room` */
+	void *room;
 	struct ibv_mr *mr;
 	struct pl_list free;
 	unsigned taken;
@@ -189,6 +190,11 @@ struct verbs_cq {
 	unsigned receives_lost;               /* receives that failed queue pairs may have kept */
 	struct verbs_buffer_pool sends;
 	struct verbs_buffer_pool stages; /* empty until the first use */
+	struct {
+		const struct pl_memory_ops *ops; /* kind of memory for whose copies `stages` are locked; NULL: none */
+		void *holder;
+		bool tried;
+	} stage_lock;
 	struct pl_list rails[64];        /* rails with a queue pair, hashed by its number */
 	struct pl_list spent;            /* receive buffers to be posted again */
 	unsigned spent_count;
@@ -337,6 +343,9 @@ static inline void verbs_buffer_put(struct verbs_buffer *buffer)
 	buffer->pool->taken--;
 }
 
+/* stage.c: ends the lock of the staging buffers for copies */
+void verbs_stages_unlock(struct verbs_cq *queue);
+
 /* srq.c; called under the lock of the queue's engine */
 /* Makes the shared receive queue, if the device has some, and its first buffers. Needs the completion queue. */
 int verbs_srq_open(struct verbs_cq *queue, struct verbs_failure *failure);
@@ -367,6 +376,8 @@ void verbs_async_tell(struct verbs_state *state, const struct verbs_device *devi
 bool verbs_cq_ready(struct pl_source *source, uint32_t events);
 void verbs_cq_idle(struct pl_source *source);
 bool verbs_cq_poll(struct verbs_cq *queue);
+/* Continues rails that wait for buffers. Called when buffers came back. */
+void verbs_cq_feed(struct verbs_cq *queue);
 int verbs_receive_post(struct verbs_cq *queue, struct verbs_rail *rail, struct verbs_buffer *buffer);
 /* Posts the receives of a new queue pair, if it has its own. Returns 0 or a negative errno. */
 int verbs_own_receives_post(struct verbs_rail *rail);

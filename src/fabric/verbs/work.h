@@ -4,6 +4,7 @@
 #define PL_FABRIC_VERBS_WORK_H
 
 #include "fabric/verbs/state.h"
+#include "staging/staging.h"
 
 /* Requests in one call of the driver. */
 #define VERBS_LIST 64
@@ -84,6 +85,8 @@ struct verbs_work {
 	bool refused;                /* by the other end, once */
 	uint8_t refusals;            /* by this end's device, or its driver */
 	bool lkey_only;              /* only the device of the lkey reaches the memory */
+	bool copied;                 /* staged: the bytes are in the buffer, or in their place */
+	bool copies, starts;         /* staged: a copy is under way; it is being started */
 	uint8_t choice;              /* write, read, atomic: its rails, in endpoint->choices */
 	struct verbs_rail *only;     /* for this rail only */
 	struct verbs_rail *behind;   /* back: rail of the writes that it flushes; NULL: not known yet */
@@ -98,6 +101,8 @@ struct verbs_work {
 	uint32_t rkey;                          /* bind: key of the window */
 	const struct verbs_device *lkey_device; /* device of the lkey */
 	const uint8_t *payload;                 /* frame: until it is copied into a buffer */
+
+	struct pl_copy copying; /* of staged bytes; not cleared */
 
 	/* Of frames; not cleared. */
 	struct pl_frame frame;

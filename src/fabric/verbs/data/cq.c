@@ -276,20 +276,6 @@ PL_ALWAYS_INLINE void received(struct verbs_cq *queue, const struct ibv_wc *comp
 
 /* -- completions of this end's requests ----------------------------------------------------------- */
 
-static void staged_done(struct verbs_work *work)
-{
-	struct pl_operation *operation = work->operation;
-	struct pl_error error;
-
-	if (work->kind == VERBS_READ && !atomic_load(&operation->canceled) &&
-	    pl_memory_copy_in(&work->region->memory, work->offset, work->buffer->bytes, work->length) < 0) {
-		pl_fail(&error, -EFAULT, "MEMORY-UNWRITABLE", "pl_read", NULL, VERBS_HINT_MAPPED,
-			"the region's memory cannot be written");
-		pl_operation_fail(operation, -EFAULT, &error);
-	}
-	atomic_fetch_add(&operation->staged, work->length);
-}
-
 static void chain_done(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	while (work) {
@@ -313,8 +299,11 @@ PL_ALWAYS_INLINE void work_done(struct verbs_endpoint *endpoint, struct verbs_wo
 
 	if (operation && work->kind == VERBS_ATOMIC)
 		memcpy(&operation->completion.value, work->buffer->bytes, sizeof(operation->completion.value));
-	if (operation && work->staged)
-		staged_done(work);
+	if (operation && work->staged) {
+		if (verbs_stage_in(endpoint, work))
+			return;
+		atomic_fetch_add(&operation->staged, work->length);
+	}
 	if (work->kind >= VERBS_BIND)
 		verbs_mw_work_done(work);
 	verbs_work_free(endpoint, work);
@@ -380,7 +369,7 @@ PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *com
 		verbs_flush(rail->endpoint);
 }
 
-static void feed(struct verbs_cq *queue)
+void verbs_cq_feed(struct verbs_cq *queue)
 {
 	struct pl_list starved;
 
@@ -405,7 +394,7 @@ PL_ALWAYS_INLINE void take(struct verbs_cq *queue, const struct ibv_wc *completi
 			completed(queue, &completions[i]);
 	}
 	if (!pl_list_empty(&queue->starved))
-		feed(queue);
+		verbs_cq_feed(queue);
 }
 
 bool verbs_cq_poll(struct verbs_cq *queue)

@@ -37,16 +37,6 @@ static bool operation_has_failed(const struct verbs_work *work)
 	return work->kind != VERBS_FRAME && work->operation && atomic_load(&work->operation->status);
 }
 
-/* Copies staged bytes into the buffer of a write. Returns 0, or -EFAULT if they cannot be read. */
-static int copy_out_staged(struct verbs_work *work, struct pl_error *error)
-{
-	if (!work->staged || work->kind != VERBS_WRITE || !work->operation ||
-	    pl_memory_copy_out(&work->region->memory, work->offset, work->buffer->bytes, work->length) == 0)
-		return 0;
-	return pl_fail(error, -EFAULT, "MEMORY-UNREADABLE", "pl_write", NULL, VERBS_HINT_MAPPED,
-		       "the region's memory cannot be read");
-}
-
 /* -- choice of a rail ----------------------------------------------------------------------------- */
 
 /* Numbered frames stay on one rail while it is up. Another rail takes over once no older frame is pending elsewhere. */
@@ -86,6 +76,10 @@ static struct verbs_rail *transfer_rail(struct verbs_endpoint *endpoint, const s
 	struct verbs_rail *best = NULL, *latest = endpoint->latest;
 	uint8_t live = verbs_live_rails(endpoint, work->choice, work->target);
 
+	/* The device of another rail does not know the buffer. */
+	for (unsigned i = 0; work->copied && i < endpoint->rail_count; i++)
+		if (takes(&endpoint->rails[i], work, live) && &endpoint->rails[i].queue->stages == work->buffer->pool)
+			return &endpoint->rails[i];
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 
@@ -329,12 +323,16 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		pl_list_prepend(&endpoint->waiting, &work->link);
 		return true;
 	}
-	if (rc < 0)
-		pl_fail_errno(&error, rc, "RDMA-REGISTER", "ibv_reg_mr", NULL);
-	else
-		rc = copy_out_staged(work, &error);
 	if (rc < 0) {
+		pl_fail_errno(&error, rc, "RDMA-REGISTER", "ibv_reg_mr", NULL);
 		end_waiting_work(endpoint, work, &error);
+		return true;
+	}
+	rc = verbs_stage_out(endpoint, work);
+	if (rc == -EINPROGRESS)
+		return true;
+	if (rc < 0) {
+		end_waiting_work(endpoint, work, NULL);
 		return true;
 	}
 	if (work->operation)

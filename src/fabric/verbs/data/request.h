@@ -23,7 +23,7 @@ PL_ALWAYS_INLINE struct verbs_work *verbs_work_take(struct verbs_endpoint *endpo
 	}
 	if (!work)
 		return NULL;
-	memset(work, 0, offsetof(struct verbs_work, frame));
+	memset(work, 0, offsetof(struct verbs_work, copying));
 	pl_list_init(&work->link);
 	work->kind = kind;
 	work->operation = operation;
@@ -236,6 +236,16 @@ PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_w
 
 /* work.c: says in the receipt whether the rail's cards are the nearest to the memory, unless there is more to say. */
 void verbs_explain_rail(const struct verbs_rail *rail, const struct verbs_work *work);
+/* stage.c */
+/*
+ * Copies staged bytes of a write into its buffer. Returns 0, -EINPROGRESS while a copy is under way that gives the work
+ * back, or -EFAULT.
+ */
+int verbs_stage_out(struct verbs_endpoint *endpoint, struct verbs_work *work);
+/* Copies the bytes of a staged read to their place. Returns true while a copy is under way, which ends the work. */
+bool verbs_stage_in(struct verbs_endpoint *endpoint, struct verbs_work *work);
+/* Waits for the copies of an endpoint that closes. */
+void verbs_stages_drain(struct verbs_endpoint *endpoint);
 
 /* post.c: chooses among several rails */
 struct verbs_rail *verbs_choose_of_many(struct verbs_endpoint *endpoint, const struct verbs_work *work);

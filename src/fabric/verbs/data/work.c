@@ -399,8 +399,9 @@ void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *oper
 	}
 	/*
 	 * A read that flushes, or a notification, goes behind the chunks in `waiting`. It would overtake chunks that are
-	 * not there yet: they rest, or wait for their registration. Then it follows the completion.
+	 * not there yet: they rest, wait for their registration, or are copied first. Then it follows the completion.
 	 */
+	later |= atomic_load(&operation->staged_reason) != NULL;
 	if (rc == 0 && transfer && !later)
 		rc = verbs_read_behind(endpoint, operation);
 	if (rc == 0 && transfer && !later)

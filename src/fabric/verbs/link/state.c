@@ -101,6 +101,7 @@ static void queue_free(struct verbs_cq *queue)
 	pl_engine_withdraw(queue->engine, &queue->events_task);
 	verbs_srq_close(queue);
 	verbs_buffer_pool_close(&queue->sends, queue->state);
+	verbs_stages_unlock(queue);
 	verbs_buffer_pool_close(&queue->stages, queue->state);
 	pl_free(&queue->state->context->allocator, queue);
 }

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Buffers of one size in registered memory. */
+#include <unistd.h>
+
 #include "fabric/verbs/verbs.h"
 
 static int fill_pool(struct verbs_buffer_pool *pool, const struct verbs_state *state, const struct verbs_device *device,
 		     unsigned count, size_t size)
 {
 	const struct pl_allocator *allocator = &state->context->allocator;
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
 	pool->buffers = pl_zalloc(allocator, count * sizeof(*pool->buffers));
-	pool->slab = pl_zalloc(allocator, count * size);
-	if (!pool->buffers || !pool->slab)
+	pool->room = pl_zalloc(allocator, count * size + page);
+	if (!pool->buffers || !pool->room)
 		return -ENOMEM;
+	pool->slab = (uint8_t *)(((uintptr_t)pool->room + page - 1) & ~(uintptr_t)(page - 1));
 	return verbs_reg_mr(state->library, device->pd, pool->slab, count * size, IBV_ACCESS_LOCAL_WRITE, &pool->mr);
 }
 
@@ -45,7 +49,7 @@ void verbs_buffer_pool_close(struct verbs_buffer_pool *pool, const struct verbs_
 	const struct pl_allocator *allocator = &state->context->allocator;
 
 	verbs_buffer_pool_shut(pool, state);
-	pl_free(allocator, pool->slab);
+	pl_free(allocator, pool->room);
 	pl_free(allocator, pool->buffers);
 	*pool = (struct verbs_buffer_pool){ 0 };
 }
