@@ -157,8 +157,13 @@ void standin_order(int ordering, int options)
 
 API CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
 {
+	const char *machine = getenv("STANDIN_GPU");
+
 	(void)device;
 	switch (attribute) {
+	case 100: /* coherent link to the processor */
+		*value = machine && !strcmp(machine, "grace");
+		return SUCCESS;
 	case 116: /* GPUDirect RDMA */
 	case 124: /* dma-buf */
 		*value = 1;

@@ -30,6 +30,7 @@ struct cuda_gpu {
 	pthread_mutex_t atomic; /* protects words of this GPU that peers change atomically */
 	char name[16];          /* PCI address */
 	int writes_ordering, flush_options;
+	int coherent; /* nonzero: a coherent link joins it with the processor (NVLink-C2C) */
 };
 
 /* device.c: returns the gpu of a context; NULL: of the GPU's primary context. */

@@ -32,6 +32,8 @@ static void ask_device_attribute(struct cuda_gpu *gpu)
 	gpu->node = node_of(gpu->name);
 	driver->cuDeviceGetAttribute(&gpu->writes_ordering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
 				     gpu->device);
+	driver->cuDeviceGetAttribute(&gpu->coherent,
+				     CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, gpu->device);
 	driver->cuDeviceGetAttribute(&gpu->flush_options, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS,
 				     gpu->device);
 }

@@ -43,12 +43,15 @@ int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, u
 
 /*
  * Returns the order from the device's attributes, as the driver's interface defines them
- * (CUflushGPUDirectRDMAWritesOptions and others).
+ * (CUflushGPUDirectRDMAWritesOptions and others). Over a coherent link a completion, which the processor sees, may pass
+ * bytes that go to the GPU by a PCIe switch, so only a read by the same path is sure.
  */
 enum pl_memory_order cuda_order(const struct pl_memory *memory)
 {
 	const struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
 
+	if (gpu->coherent)
+		return PL_ORDER_READ;
 	if (gpu->writes_ordering >= CU_WRITES_ORDERING_OWNER)
 		return PL_ORDER_NATIVE;
 	if (gpu->driver->cuFlushGPUDirectRDMAWrites && (gpu->flush_options & CU_FLUSH_WRITES_OPTION_HOST))
