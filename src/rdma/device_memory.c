@@ -14,11 +14,14 @@
 #define REFUSED "; by its address: the device's driver refuses"
 
 /* Result of the dma-buf path. */
-enum outcome { NOT_EXPORTED, NO_CALL, NOT_BY_DEVICE, IMPORT_FAILED, OUTCOMES };
+enum outcome { NOT_EXPORTED, NO_CALL, NOT_BY_DEVICE, NO_ROOM, IMPORT_FAILED, OUTCOMES };
 
 #define WORDS_NOT_EXPORTED "the GPU's driver exports none"
 #define WORDS_NO_CALL "rdma-core is older than 34"
 #define WORDS_NOT_BY_DEVICE "the network device's driver takes none"
+#define WORDS_NO_ROOM \
+	"no room for it in the GPU's BAR1 (ENOMEM), whose size and use `peerlane check` shows in gpu-bar1; deregister or " \
+	"revoke other regions"
 #define WORDS_IMPORT_FAILED "the network device could not import it"
 
 /* Reasons: for the dma-buf alone, and with each of two results of the registration by address. */
@@ -27,6 +30,7 @@ static const char *const reasons[OUTCOMES][3] = {
 	[NO_CALL] = { WORDS_NO_CALL, STAGED WORDS_NO_CALL NO_PEER, STAGED WORDS_NO_CALL REFUSED },
 	[NOT_BY_DEVICE] = { WORDS_NOT_BY_DEVICE, STAGED WORDS_NOT_BY_DEVICE NO_PEER,
 			    STAGED WORDS_NOT_BY_DEVICE REFUSED },
+	[NO_ROOM] = { WORDS_NO_ROOM, STAGED WORDS_NO_ROOM NO_PEER, STAGED WORDS_NO_ROOM REFUSED },
 	[IMPORT_FAILED] = { WORDS_IMPORT_FAILED, STAGED WORDS_IMPORT_FAILED NO_PEER,
 			    STAGED WORDS_IMPORT_FAILED REFUSED },
 };
@@ -52,7 +56,9 @@ static int by_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, str
 	rc = verbs_made(*mr);
 	/* The registration holds a reference to the dma-buf. */
 	close(fd);
-	*outcome = rc == -EOPNOTSUPP || rc == -EPROTONOSUPPORT || rc == -ENOSYS ? NOT_BY_DEVICE : IMPORT_FAILED;
+	*outcome = rc == -EOPNOTSUPP || rc == -EPROTONOSUPPORT || rc == -ENOSYS ? NOT_BY_DEVICE
+		   : rc == -ENOMEM && !memory->dmabuf				? NO_ROOM
+										: IMPORT_FAILED;
 	return rc;
 }
 
@@ -84,5 +90,6 @@ int verbs_reg_memory(const struct verbs_library *library, struct ibv_pd *pd, str
 	rc = address_first ? by_address : verbs_reg_mr(library, pd, address, length, access, mr);
 	if (rc < 0)
 		*reason = reasons[outcome][1 + (rc != -EFAULT)];
-	return rc;
+	/* There may be room later. */
+	return rc < 0 && outcome == NO_ROOM ? -ENOMEM : rc;
 }

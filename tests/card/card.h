@@ -89,6 +89,8 @@ struct card_counts {
 	unsigned completion_events;
 	unsigned receiver_waits; /* requests that found no receive, once for each attempt */
 	uint64_t locked;         /* bytes of live regions, without dma-bufs */
+	uint64_t shown;          /* bytes of live regions of dma-bufs */
+	unsigned relaxed;        /* live regions with relaxed ordering */
 	unsigned vectors; /* completion vectors in use at some time, a bit for each */
 	unsigned faults[CARD_FAULTS];
 	/* bytes that writes, reads and atomics moved between two devices, by the requester's and the other one */
@@ -114,6 +116,7 @@ struct card_mr {
 	uint8_t *bytes; /* address at which the card accesses the first byte */
 	void *map;      /* mapping of a dma-buf, or NULL */
 	size_t map_length;
+	bool relaxed;   /* registered with relaxed ordering */
 	bool dead;      /* dma-buf that the card cannot access, although it registered it */
 	unsigned windows;
 };

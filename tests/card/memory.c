@@ -183,6 +183,14 @@ static bool locks_too_much(const struct ibv_pd *pd, size_t length)
 	return limit && bytes > strtoull(limit, NULL, 10);
 }
 
+/* True if dma-bufs of so many bytes more do not fit STANDIN_BAR1, as a GPU's BAR1 limits them. */
+static bool exceeds_bar1(size_t length)
+{
+	const char *limit = getenv("STANDIN_BAR1");
+
+	return limit && card_counts.shown + length > strtoull(limit, NULL, 10);
+}
+
 static struct ibv_mr *region_add(struct ibv_pd *pd, struct card_mr made)
 {
 	struct card_mr *mr = malloc(sizeof(*mr));
@@ -195,8 +203,10 @@ static struct ibv_mr *region_add(struct ibv_pd *pd, struct card_mr made)
 	mr->base.context = pd->context;
 	mr->base.pd = pd;
 	pthread_mutex_lock(&card_lock);
-	if (!mr->map && locks_too_much(pd, mr->base.length)) {
+	if (mr->map ? exceeds_bar1(mr->base.length) : locks_too_much(pd, mr->base.length)) {
 		pthread_mutex_unlock(&card_lock);
+		if (mr->map)
+			munmap(mr->map, mr->map_length);
 		free(mr);
 		errno = ENOMEM;
 		return NULL;
@@ -204,7 +214,8 @@ static struct ibv_mr *region_add(struct ibv_pd *pd, struct card_mr made)
 	card_counts.mrs++;
 	card_counts.device_mrs[card_number(pd->context)]++;
 	card_counts.made_mrs++;
-	card_counts.locked += mr->map ? 0 : mr->base.length;
+	card_counts.relaxed += mr->relaxed;
+	*(mr->map ? &card_counts.shown : &card_counts.locked) += mr->base.length;
 	mr->base.lkey = mr->base.rkey = key_make(mr, NULL);
 	if (card_happens(CARD_SLOW))
 		pause = made.base.length / (1u << 20) * (SLOW_GIB >> 10) + CARD_MILLISECOND;
@@ -232,6 +243,8 @@ static pthread_once_t memory_once = PTHREAD_ONCE_INIT;
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, unsigned access)
 {
+	const bool relaxed = access & IBV_ACCESS_RELAXED_ORDERING;
+
 	pthread_once(&memory_once, memory_open);
 	access &= ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
 	if (flags_refused(access, KNOWN) || (access & IBV_ACCESS_MW_BIND && !card_character()->windows) || !length) {
@@ -245,6 +258,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
 	return region_add(pd, (struct card_mr){ .base = { .addr = address, .length = length },
 						.iova = iova,
 						.access = access,
+						.relaxed = relaxed,
 						.bytes = address });
 }
 
@@ -285,6 +299,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 	return region_add(pd, (struct card_mr){ .base = { .length = length },
 						.iova = iova,
 						.access = (unsigned)access,
+						.relaxed = access & IBV_ACCESS_RELAXED_ORDERING,
 						.bytes = map + skew,
 						.map = map,
 						.map_length = mapped,
@@ -303,7 +318,8 @@ int ibv_dereg_mr(struct ibv_mr *base)
 	card_place_held(true);
 	key_find(base->lkey)->mr = NULL;
 	card_counts.mrs--;
-	card_counts.locked -= mr->map ? 0 : mr->base.length;
+	card_counts.relaxed -= mr->relaxed;
+	*(mr->map ? &card_counts.shown : &card_counts.locked) -= mr->base.length;
 	pthread_mutex_unlock(&card_lock);
 	if (mr->map)
 		munmap(mr->map, mr->map_length);
