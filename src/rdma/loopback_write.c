@@ -20,7 +20,9 @@ static int connect_loop(struct rdma_loopback *loop, const char **what)
 	*what = "ibv_create_qp";
 	loop->qp = loop->library->ibv_create_qp(loop->pd, &attributes);
 	rc = verbs_made(loop->qp);
-	return rc ? rc : rdma_loopback_qp_connect(loop->library, loop->qp, &any, IBV_ACCESS_REMOTE_WRITE, what);
+	return rc ? rc
+		  : rdma_loopback_qp_connect(loop->library, loop->qp, &any,
+					     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ, what);
 }
 
 int rdma_loopback_open(struct rdma_loopback *loop, const struct verbs_library *library, struct ibv_device *device,
@@ -28,7 +30,14 @@ int rdma_loopback_open(struct rdma_loopback *loop, const struct verbs_library *l
 {
 	int rc;
 
-	*loop = (struct rdma_loopback){ .library = library, .context = library->ibv_open_device(device) };
+	*loop = (struct rdma_loopback){ .library = library };
+	/* The fabric uses no other devices. */
+	if (device->transport_type != IBV_TRANSPORT_IB) {
+		*what = device->transport_type == IBV_TRANSPORT_IWARP ? "an iWARP device, which verbs does not use"
+								      : "the device has no reliable connections (RC)";
+		return -ENOTSUP;
+	}
+	loop->context = library->ibv_open_device(device);
 	*what = "ibv_open_device";
 	rc = verbs_made(loop->context);
 	if (rc == 0) {
@@ -61,20 +70,23 @@ void rdma_loopback_close(struct rdma_loopback *loop)
 	*loop = (struct rdma_loopback){ 0 };
 }
 
-static int post_loopback_write(struct rdma_loopback *loop, const struct rdma_span *span)
+static int post_loopback(struct rdma_loopback *loop, const struct rdma_span *span, bool read)
 {
-	struct ibv_sge piece = { .addr = span->from_address, .length = span->length, .lkey = span->from->lkey };
+	struct ibv_sge from = { .addr = span->from_address, .length = span->length, .lkey = span->from->lkey };
+	struct ibv_sge to = { .addr = span->to_address, .length = span->length, .lkey = span->to->lkey };
 	struct ibv_send_wr *bad, request = {
-		.sg_list = &piece,
+		.sg_list = read ? &to : &from,
 		.num_sge = 1,
-		.opcode = IBV_WR_RDMA_WRITE,
-		.wr.rdma = { .remote_addr = span->to_address, .rkey = span->to->rkey },
+		.opcode = read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+		.wr.rdma = { .remote_addr = read ? span->from_address : span->to_address,
+			     .rkey = read ? span->from->rkey : span->to->rkey },
 	};
 
 	return verbs_result(ibv_post_send(loop->qp, &request, &bad));
 }
 
-int64_t rdma_loopback_write(struct rdma_loopback *loop, const struct rdma_span *span, unsigned count, const char **what)
+static int64_t move_loopback(struct rdma_loopback *loop, const struct rdma_span *span, unsigned count, bool read,
+			     const char **what)
 {
 	uint64_t begin = pl_now();
 	unsigned posted = 0, done = 0;
@@ -82,7 +94,7 @@ int64_t rdma_loopback_write(struct rdma_loopback *loop, const struct rdma_span *
 	int n;
 
 	while (done < count) {
-		while (posted < count && posted - done < DEPTH && post_loopback_write(loop, span) == 0)
+		while (posted < count && posted - done < DEPTH && post_loopback(loop, span, read) == 0)
 			posted++;
 		n = ibv_poll_cq(loop->cq, 1, &completion);
 		if (n == 1 && completion.status != IBV_WC_SUCCESS) {
@@ -95,4 +107,14 @@ int64_t rdma_loopback_write(struct rdma_loopback *loop, const struct rdma_span *
 		done += (unsigned)n;
 	}
 	return (int64_t)PL_MAX(pl_now() - begin, 1);
+}
+
+int64_t rdma_loopback_write(struct rdma_loopback *loop, const struct rdma_span *span, unsigned count, const char **what)
+{
+	return move_loopback(loop, span, count, false, what);
+}
+
+int64_t rdma_loopback_read(struct rdma_loopback *loop, const struct rdma_span *span, const char **what)
+{
+	return move_loopback(loop, span, 1, true, what);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Loopback queue pair of a device: its writes reach memory of this host. */
+/* Loopback queue pair of a device: its writes and reads reach memory of this host. */
 #ifndef PL_RDMA_LOOPBACK_WRITE_H
 #define PL_RDMA_LOOPBACK_WRITE_H
 
@@ -31,5 +31,7 @@ struct rdma_span {
  */
 int64_t rdma_loopback_write(struct rdma_loopback *loop, const struct rdma_span *span, unsigned count,
 			    const char **what);
+/* Reads from `from` into `to`, once, which flushes earlier writes to `from`. The same. */
+int64_t rdma_loopback_read(struct rdma_loopback *loop, const struct rdma_span *span, const char **what);
 
 #endif

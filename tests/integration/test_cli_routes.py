@@ -2,6 +2,8 @@
 """`peerlane routes` without a GPU; tests/vm tests the proofs of transports."""
 import copy
 import json
+import os
+import re
 
 import pytest
 
@@ -95,3 +97,73 @@ def test_without_a_gpu():
     """Without a GPU or a card, the error has an id."""
     done = run('routes', expect=1, LD_LIBRARY_PATH='')
     assert any(name in done.stderr for name in ('GPU-', 'RDMA-')), done.stderr
+
+
+# -- the stand-in card and GPU ----------------------------------------------------------------------
+
+BUILD = os.path.dirname(os.path.abspath(os.environ['PEERLANE']))
+CARD = os.path.join(BUILD, 'tests', 'card')
+# Characters of tests/card/character.c, with the direct way that works with each.
+DMABUF = ('cx5-ib', 'cx5-roce', 'cx7-ib', 'cx7-roce', 'cx8-ib', 'cx8-roce', 'cx7-200g', 'cx7-400g', 'cx8-800g', 'ib-vf', 'grace',
+          'thor2', 'e810', 'ionic', 'mana')
+STAGED = ('mlx4', 'hns', 'small')
+REFUSED = ('siw', 'efa')
+
+needs_card = pytest.mark.skipif(not os.path.exists(os.path.join(CARD, 'libibverbs.so.1')), reason='no stand-in card')
+
+
+def prove(character, **changes):
+    """Returns the proofs of all ways, and the chosen way of each direction."""
+    libraries = f'{CARD}:{os.path.join(BUILD, "tests")}'
+    done = run('routes', '--json', expect=None, LD_LIBRARY_PATH=libraries, STANDIN_CARD=character, **changes)
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    return found['proofs'], {choice['direction']: choice['way'] for choice in found['choices']}
+
+
+def test_characters_are_known():
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'card', 'character.c')
+    with open(source, encoding='utf-8') as file:
+        names = re.findall(r'\.name = "([^"]+)"', file.read())
+    assert sorted(names) == sorted(DMABUF + STAGED + REFUSED)
+
+
+@needs_card
+@pytest.mark.parametrize('character', DMABUF)
+def test_card_with_dmabuf(character):
+    changes = {'STANDIN_GPU': 'grace'} if character == 'grace' else {}
+    proofs, _ = prove(character, **changes)
+    for proof in proofs:
+        proven = proof['way'] != 'peer-memory'
+        assert [proof[leg]['proven'] for leg in ('into', 'from')] == [proven, proven], proof
+
+
+@needs_card
+@pytest.mark.parametrize('character', STAGED)
+def test_card_without_dmabuf(character):
+    proofs, choices = prove(character)
+    assert choices == {'into': 'staged', 'from': 'staged'}
+    for proof in proofs:
+        if proof['way'] != 'staged':
+            assert not proof['into']['proven'] and not proof['from']['proven'], proof
+        if proof['way'] == 'dma-buf':
+            assert 'the network device\'s driver takes none' in proof['into']['reason']
+
+
+@needs_card
+@pytest.mark.parametrize('character', REFUSED)
+def test_card_without_reliable_connections(character):
+    proofs, choices = prove(character)
+    assert set(choices.values()) <= {None}
+    for proof in proofs:
+        for direction in ('into', 'from'):
+            reason = proof[direction]['reason']
+            assert not proof[direction]['proven'], proof
+            assert ('iWARP' if character == 'siw' else 'no reliable connections') in reason, reason
+
+
+@needs_card
+def test_full_bar1():
+    proofs, _ = prove('cx7-roce', STANDIN_BAR1='1000')
+    reasons = [proof['into']['reason'] for proof in proofs if proof['way'] == 'dma-buf']
+    assert reasons and all('BAR1' in reason for reason in reasons), reasons
