@@ -217,6 +217,11 @@ enum pl_access {
 	PL_ACCESS_WRITE = 1u << 1,  /**< pl_write() by a peer */
 	PL_ACCESS_ATOMIC = 1u << 2, /**< pl_fetch_add(), pl_compare_swap() by a peer */
 	PL_ACCESS_ALL = 7u,
+	/**
+	 * For regions only: cards write in the order of their requests (PCIe's strict ordering), for words that a thread or
+	 * a GPU's kernel polls. Without it the bytes are ordered at completions only.
+	 */
+	PL_ACCESS_STRICT = 1u << 3,
 };
 
 /**
@@ -224,7 +229,7 @@ enum pl_access {
  *
  * @param pointer  first byte; the buffer stays the caller's and must outlive the region
  * @param length  bytes, at least 1
- * @param access  most access that a grant of this region may allow: `enum pl_access` flags
+ * @param access  most access that a grant of this region may allow: `enum pl_access` flags; and PL_ACCESS_STRICT
  * @return 0; -EINVAL for a NULL pointer, a zero length, a range that wraps, unknown flags; -EFAULT if the range is not
  *         mapped; -ENOTSUP for managed memory of a GPU; -ENOMEM
  */

@@ -7,9 +7,9 @@ static int check_arguments(size_t length, unsigned access, struct pl_error *erro
 	if (length == 0)
 		return pl_fail(error, -EINVAL, "REGION-LENGTH", "pl_region_register", NULL,
 			       "register at least one byte", "the region has no bytes");
-	if (access & ~(unsigned)PL_ACCESS_ALL)
+	if (access & ~(unsigned)(PL_ACCESS_ALL | PL_ACCESS_STRICT))
 		return pl_fail(error, -EINVAL, "REGION-ACCESS", "pl_region_register", NULL,
-			       "combine PL_ACCESS_READ, PL_ACCESS_WRITE and PL_ACCESS_ATOMIC only",
+			       "combine PL_ACCESS_READ, PL_ACCESS_WRITE, PL_ACCESS_ATOMIC and PL_ACCESS_STRICT only",
 			       "unknown access flags 0x%x", access);
 	return 0;
 }
@@ -20,7 +20,8 @@ static struct pl_region *region_new(struct pl_context *context, unsigned access)
 
 	if (region) {
 		region->context = context;
-		region->access = access;
+		region->access = access & PL_ACCESS_ALL;
+		region->strict = access & PL_ACCESS_STRICT;
 		pl_list_init(&region->registrations);
 	}
 	return region;

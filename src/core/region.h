@@ -38,6 +38,7 @@ struct pl_region {
 	struct pl_context *context;
 	struct pl_memory memory;
 	unsigned access;
+	bool strict; /* PL_ACCESS_STRICT: registered without relaxed ordering */
 	/* The first engine that runs an operation of the region counts its own without atomic instructions. */
 	struct pl_engine *_Atomic counter; /* that engine; NULL: none so far */
 	unsigned used;                     /* its operations; its lock */

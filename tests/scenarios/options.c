@@ -213,10 +213,10 @@ static void regions(struct scenario_environment *environment)
 	check_status(pl_region_register(environment->near, NULL, 64, 0, &region, &error), -EINVAL, &error);
 	check_status(pl_region_register(environment->near, bytes, 0, 0, &region, &error), -EINVAL, &error);
 	check_status(pl_region_register(environment->near, bytes, SIZE_MAX, 0, &region, &error), -EINVAL, &error);
-	check_status(pl_region_register(environment->near, bytes, 64, 8, &region, &error), -EINVAL, &error);
+	check_status(pl_region_register(environment->near, bytes, 64, 16, &region, &error), -EINVAL, &error);
 	check_status(pl_region_register(environment->near, unmapped, 1 << 20, 0, &region, &error), -EFAULT, &error);
 	check_status(pl_region_allocate(environment->near, 0, 0, &region, &error), -EINVAL, &error);
-	check_status(pl_region_allocate(environment->near, 64, 8, &region, &error), -EINVAL, &error);
+	check_status(pl_region_allocate(environment->near, 64, 16, &region, &error), -EINVAL, &error);
 	check_status(pl_region_allocate(environment->near, SIZE_MAX / 2, 0, &region, &error), -ENOMEM, &error);
 	check(!region);
 	allocate_beyond_limit(environment->near);

@@ -82,7 +82,7 @@ static void test_no_range(void **state)
 
 	(void)state;
 	check_dmabuf_refused(context, file, 0, 0, NULL, PL_ACCESS_ALL, -EINVAL, "REGION-LENGTH");
-	check_dmabuf_refused(context, file, 0, 1, NULL, 8, -EINVAL, "REGION-ACCESS");
+	check_dmabuf_refused(context, file, 0, 1, NULL, 16, -EINVAL, "REGION-ACCESS");
 	check_dmabuf_refused(context, file, UINT64_MAX, 2, NULL, 0, -EINVAL, "REGION-ADDRESS");
 	check_dmabuf_refused(context, file, 0, 2, (void *)UINTPTR_MAX, 0, -EINVAL, "REGION-ADDRESS");
 	close(file);

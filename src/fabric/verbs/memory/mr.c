@@ -81,7 +81,7 @@ void verbs_mr_register(const struct verbs_mr *registration, struct verbs_mr_resu
 	if (result->failure != -EFAULT || !registration->own || pl_memory_staged(memory))
 		return;
 	/* Read-only memory can still be sent, but the kernel binds windows to writable memory only. */
-	result->access = IBV_ACCESS_RELAXED_ORDERING;
+	result->access = registration->access & IBV_ACCESS_RELAXED_ORDERING;
 	result->failure = verbs_reg_memory(registration->library, device->pd, memory, registration->offset,
 					   registration->length, result->access, false, &result->mr, &result->reason);
 }
@@ -150,7 +150,7 @@ static int find_or_make_registration(struct verbs_state *state, struct verbs_dev
 				     struct verbs_mr **result)
 {
 	bool windows = verbs_mw_enabled(state, device) && verbs_mw_binds(&region->memory);
-	const unsigned access = IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_LOCAL_WRITE;
+	const unsigned access = IBV_ACCESS_LOCAL_WRITE | (region->strict ? 0u : IBV_ACCESS_RELAXED_ORDERING);
 	int rc;
 
 	*result = find_registration(&region->registrations, device);
@@ -161,7 +161,8 @@ static int find_or_make_registration(struct verbs_state *state, struct verbs_dev
 	if (*result)
 		return (*result)->failure;
 	rc = share_or_make(device, region, access | (windows ? IBV_ACCESS_MW_BIND : 0u), result);
-	if (rc == -ENOMEM && *result)
+	/* The reason that a GPU's driver gave stays known for RETRY_PAUSE. */
+	if (rc == -ENOMEM && *result && !(*result)->reason)
 		forget_registration(*result);
 	return rc;
 }
@@ -214,9 +215,11 @@ const struct verbs_advised *verbs_local_advice(const struct verbs_device *device
  * writes, which are strictly ordered (PCI Express Base Specification, 2.4.1: only transactions with the attribute may
  * pass). Not for words that programs use to synchronise.
  */
-static unsigned access_of(unsigned rights)
+static unsigned access_of(const struct pl_key *key)
 {
-	unsigned access = rights & PL_ACCESS_ATOMIC ? 0 : IBV_ACCESS_RELAXED_ORDERING;
+	unsigned rights = key->rights;
+	unsigned access =
+		verbs_region_of(key)->strict || (rights & PL_ACCESS_ATOMIC) ? 0 : IBV_ACCESS_RELAXED_ORDERING;
 
 	if (rights & PL_ACCESS_READ)
 		access |= IBV_ACCESS_REMOTE_READ;
@@ -236,7 +239,7 @@ int verbs_export_at(struct verbs_device *device, struct pl_list *list, const str
 		rc = registration->failure;
 	} else {
 		registration = add_registration(device, list, key->memory, key->offset, key->length,
-						access_of(key->rights));
+						access_of(key));
 		rc = registration ? make_registration(registration) : -ENOMEM;
 	}
 	if (rc == 0)

@@ -66,8 +66,8 @@ uint32_t verbs_mr_shared_take(struct verbs_device *device, const struct pl_memor
 		return 0;
 	cached = pl_registration_cache_entry(device->shared, number);
 	shared = cached->owner;
-	/* Memory windows may have been disabled meanwhile. */
-	if ((shared->access & access) != access) {
+	/* Memory windows may have been disabled meanwhile, and a region may want another order. */
+	if ((shared->access & access) != access || ((shared->access ^ access) & IBV_ACCESS_RELAXED_ORDERING)) {
 		pl_registration_cache_drop(device->shared, number);
 		pl_registration_cache_give(device->shared, number);
 		return 0;
