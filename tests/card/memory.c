@@ -55,7 +55,8 @@ static struct card_key *key_find(uint32_t key)
 
 /* -- access ---------------------------------------------------------------------------------------- */
 
-static _Thread_local volatile bool copying;
+/* In the static block of each thread: LeakSanitizer misreads the address of a small dynamic one, and crashes. */
+static _Thread_local volatile bool copying __attribute__((tls_model("initial-exec")));
 static long page_size;
 
 /*
