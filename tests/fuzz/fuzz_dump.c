@@ -21,7 +21,7 @@ static void check_dump_folder(struct pl_sysroot *root)
 	for (size_t i = 0; i < report.count; i++) {
 		const struct pl_check_result *result = &report.results[i];
 
-		REQUIRE(result->count <= PL_CHECK_FINDINGS);
+		REQUIRE(result->count <= PL_CHECK_FINDINGS_MAX);
 		REQUIRE((result->status >= PL_CHECK_WARN) == (result->remedy[0] != '\0'));
 		REQUIRE(result->status != PL_CHECK_UNKNOWN || result->reveal[0]);
 	}

@@ -5,12 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "diag/check/snapshot.h"
-
 /* Time limit of a query to a library; a suspended GPU needs time to answer. */
 #define QUERY_TIMEOUT (3 * CLI_NS_PER_S)
 
-enum { OPTION_EXPLAIN = 0x200, OPTION_FIX, OPTION_ERRNO, OPTION_CALL, OPTION_LIST, OPTION_EXPECT, OPTION_STRICT };
+enum { OPTION_EXPLAIN = 0x200, OPTION_FIX, OPTION_ERRNO, OPTION_CALL, OPTION_LIST, OPTION_EXPECT, OPTION_STRICT, OPTION_HOST };
 
 /* Parses gpus=N,cards=N. */
 static void parse_expectation(struct check *check, char *text, struct argp_state *state)
@@ -37,6 +35,11 @@ static error_t parse_check_option(int key, char *argument, struct argp_state *st
 	switch (key) {
 	case 'r':
 		check->sysroot = argument;
+		return 0;
+	case OPTION_HOST:
+		if (!*argument || strlen(argument) >= CHECK_HOST_MAX)
+			argp_error(state, "--host takes a name of 1 to %d bytes", CHECK_HOST_MAX - 1);
+		check->host = argument;
 		return 0;
 	case 'a':
 		check->all = true;
@@ -80,6 +83,8 @@ static error_t parse_check_option(int key, char *argument, struct argp_state *st
 
 static const struct argp_option check_options[] = {
 	{ "sysroot", 'r', "PATH", 0, "Check this folder, or this file of `peerlane dump`, instead of this machine", 0 },
+	{ "host", OPTION_HOST, "NAME", 0,
+	  "Name the machine NAME in the output (default: SLURMD_NODENAME, NODE_NAME, or its host name)", 0 },
 	{ "all", 'a', NULL, 0, "Show each pair of a GPU and a card, not only the best card of each GPU", 0 },
 	{ "expect", OPTION_EXPECT, "gpus=N,cards=N", 0, "Fail if the machine has fewer GPUs or cards than this", 0 },
 	{ "strict", OPTION_STRICT, NULL, 0, "Exit with 3 also if a check is UNKNOWN", 0 },
@@ -124,21 +129,8 @@ static int explain_check_row(const struct check *check)
 	return CLI_OK;
 }
 
-/* Results of all checks on a machine. */
-struct examined {
-	struct pl_sysroot *root;
-	struct pl_check_machine *machine;
-	struct pl_check_report report;
-};
-
-static void release_examined(struct examined *examined)
-{
-	pl_check_report_free(&examined->report);
-	pl_check_machine_close(examined->machine);
-	pl_sysroot_close(examined->root);
-}
-
-static int examine_machine(struct examined *examined, const struct check *check, struct pl_error *error)
+/* Runs the checks as the options say. */
+static int begin_run(struct check_run *run, const struct check *check, struct pl_error *error)
 {
 	struct pl_check_options options = {
 		.ask = true,
@@ -146,18 +138,8 @@ static int examine_machine(struct examined *examined, const struct check *check,
 		.gpus_expected = check->gpus_expected,
 		.cards_expected = check->cards_expected,
 	};
-	int rc;
 
-	*examined = (struct examined){ .root = NULL };
-	rc = pl_archive_open_root(&examined->root, check->sysroot, error);
-	if (rc < 0)
-		return rc;
-	rc = pl_check_machine_open(&examined->machine, examined->root, &options, error);
-	if (rc == 0)
-		rc = pl_check_run(&examined->report, examined->machine, error);
-	if (rc < 0)
-		release_examined(examined);
-	return rc;
+	return check_run_begin(run, check->sysroot, check->host, &options, error);
 }
 
 static void format_known_calls(char *text, size_t size)
@@ -173,7 +155,7 @@ static void format_known_calls(char *text, size_t size)
 static int decode_error(const struct check *check)
 {
 	struct decoded decoded = { .call = check->call };
-	struct examined examined;
+	struct check_run run;
 	struct pl_error error;
 	const char *known;
 	char calls[176];
@@ -196,14 +178,14 @@ static int decode_error(const struct check *check)
 			 "not an error of %s", check->call);
 		return cli_report_for(&check->common, &error);
 	}
-	if (examine_machine(&examined, check, &error) < 0)
+	if (begin_run(&run, check, &error) < 0)
 		return cli_report_for(&check->common, &error);
-	decoded.report = &examined.report;
+	decoded.report = &run.report;
 	if (check->common.json)
 		render_decoded_json(&decoded);
 	else
 		render_decoded(&decoded);
-	release_examined(&examined);
+	check_run_end(&run);
 	return CLI_OK;
 }
 
@@ -250,15 +232,15 @@ static int run_plan_actions(const struct check *check, const struct pl_check_pla
 	return status;
 }
 
-static int fix_machine(const struct check *check, struct examined *examined)
+static int fix_machine(const struct check *check, struct check_run *run)
 {
 	struct pl_check_plan plan;
 	struct pl_error error;
 	int status;
 
-	pl_check_plan(examined->machine, &examined->report, &plan);
+	pl_check_plan(run->machine, &run->report, &plan);
 	if (!check->yes && !check->common.json) {
-		render_plan(&plan, &examined->report, check->common.quiet);
+		render_plan(&plan, &run->report, check->common.quiet);
 		return CLI_OK;
 	}
 	if (check->yes && plan.count && geteuid()) {
@@ -276,7 +258,7 @@ static int fix_machine(const struct check *check, struct examined *examined)
 int pl_cli_check(int argc, char **argv)
 {
 	struct check check = { .sysroot = NULL };
-	struct examined examined;
+	struct check_run run;
 	struct pl_error error;
 	int status;
 
@@ -292,17 +274,17 @@ int pl_cli_check(int argc, char **argv)
 	}
 	if (check.call)
 		return decode_error(&check);
-	if (examine_machine(&examined, &check, &error) < 0)
+	if (begin_run(&run, &check, &error) < 0)
 		return cli_report_for(&check.common, &error);
 	if (check.fix) {
-		status = fix_machine(&check, &examined);
+		status = fix_machine(&check, &run);
 	} else {
 		if (check.common.json)
-			render_check_json(&examined.report);
+			render_check_json(&run);
 		else
-			render_check(&examined.report, &check);
-		status = verdict_status(&examined.report, check.strict);
+			render_check(&run.report, &check);
+		status = verdict_status(&run.report, check.strict);
 	}
-	release_examined(&examined);
+	check_run_end(&run);
 	return status;
 }

@@ -3,13 +3,14 @@
 #ifndef PL_CMD_CHECK_CHECK_H
 #define PL_CMD_CHECK_CHECK_H
 
+#include "cmd/check/run.h"
 #include "cmd/common/output.h"
-#include "diag/check/check.h"
 #include "diag/check/decode.h"
 
 struct check {
 	struct cli_options common;
 	const char *sysroot; /* NULL: this machine */
+	const char *host;    /* name of the machine; NULL: its own */
 	const char *explain, *error, *call;
 	bool list, fix, yes, all, strict;
 	unsigned gpus_expected, cards_expected; /* 0: any number */
@@ -40,7 +41,9 @@ void render_plan(const struct pl_check_plan *plan, const struct pl_check_report 
 
 /* -- JSON (render_json.c) -------------------------------------------------------------------------- */
 
-void render_check_json(const struct pl_check_report *report);
+void render_check_json(const struct check_run *run);
+/* Returns the members that tell which run this is: format, host, time, counts, inventory (document.c). */
+struct json_object *check_document_head(const struct check_run *run);
 /* Prints one check, or all if `only` is NULL. */
 void render_rows_json(const struct pl_check_row *only);
 void render_decoded_json(const struct decoded *decoded);

@@ -60,13 +60,13 @@ static struct json_object *check_route_json(const struct pl_check_route *route)
 	return object;
 }
 
-void render_check_json(const struct pl_check_report *report)
+void render_check_json(const struct check_run *run)
 {
-	static const char *const verdicts[] = { "ready", "degraded", "no-rdma" };
-	struct json_object *object = json_object_new_object(), *routes = json_object_new_array(),
+	const struct pl_check_report *report = &run->report;
+	struct json_object *object = check_document_head(run), *routes = json_object_new_array(),
 			   *checks = json_object_new_array();
 
-	cli_json_add(object, "verdict", cli_json_text(verdicts[report->verdict]));
+	cli_json_add(object, "verdict", cli_json_text(pl_check_verdict_name(report->verdict)));
 	cli_json_add(object, "summary", cli_json_text(report->summary));
 	cli_json_add(object, "first", report->first ? cli_json_text(report->first->row->id) : NULL);
 	cli_json_add(object, "first_remedy", report->first ? cli_json_text(report->first->remedy) : NULL);

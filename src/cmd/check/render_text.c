@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define INDENT 11 /* of the lines below the title of a check */
+#define INDENT 11         /* of the lines below the title of a check */
+#define FINDINGS_SHOWN 20 /* of a check; JSON has all of them */
 
 enum { COLUMN_GPU, COLUMN_MODEL, COLUMN_CARD, COLUMN_DEVICE, COLUMN_PATH, COLUMN_DMABUF, COLUMN_PEER, COLUMN_STAGED };
 
@@ -63,6 +64,8 @@ static void print_remedy(const char *label, const char *remedy, int before)
 
 static void print_check_findings(const struct pl_check_result *result)
 {
+	size_t shown = 0, hidden = result->left_out;
+
 	for (size_t i = 0; i < result->count; i++) {
 		const struct pl_check_finding *finding = &result->findings[i];
 		char line[sizeof(finding->object) + sizeof(finding->text) + 4];
@@ -70,21 +73,25 @@ static void print_check_findings(const struct pl_check_result *result)
 		/* Skips findings that are better than the result of the check. */
 		if (finding->status < result->status)
 			continue;
+		if (shown++ >= FINDINGS_SHOWN) {
+			hidden++;
+			continue;
+		}
 		snprintf(line, sizeof(line), "%s%s%s", finding->object, *finding->object ? ": " : "", finding->text);
 		printf("%*s", INDENT, "");
 		wrap_print(line, INDENT, INDENT + 2);
 	}
-	if (result->left_out)
-		printf("%*s... and %zu more\n", INDENT, "", result->left_out);
+	if (hidden)
+		printf("%*s... and %zu more\n", INDENT, "", hidden);
 }
 
 /* Prints a check without a problem on one line, with its first finding. */
 static void print_check_line(const struct pl_check_result *result)
 {
-	const struct pl_check_finding *first = &result->findings[0];
+	const struct pl_check_finding *first = result->count ? &result->findings[0] : NULL;
 	char line[400];
 
-	snprintf(line, sizeof(line), "%s", first->text);
+	snprintf(line, sizeof(line), "%s", first ? first->text : "");
 	if (result->count > 1)
 		snprintf(line, sizeof(line), "%s%s%s (and %zu more)", first->object, *first->object ? ": " : "",
 			 first->text, result->count - 1 + result->left_out);
@@ -146,10 +153,9 @@ static void print_check_routes(const struct pl_check_report *report, bool all)
 
 static void print_status_counts(const struct pl_check_report *report)
 {
-	size_t counts[PL_CHECK_FAIL + 1] = { 0 };
+	const struct pl_check_counts all = pl_check_count(report);
+	const size_t *counts = all.results;
 
-	for (size_t i = 0; i < report->count; i++)
-		counts[report->results[i].status]++;
 	printf("\n%zu OK, %zu unknown, %zu warnings, %zu failed", counts[PL_CHECK_OK], counts[PL_CHECK_UNKNOWN],
 	       counts[PL_CHECK_WARN], counts[PL_CHECK_FAIL]);
 	printf(counts[PL_CHECK_NONE] ? "; %zu not applicable\n" : "\n", counts[PL_CHECK_NONE]);

@@ -25,7 +25,8 @@ enum pl_check_status {
 /* Returns "none", "OK", "UNKNOWN", "WARN" or "FAIL". */
 const char *pl_check_status_name(enum pl_check_status status);
 
-#define PL_CHECK_FINDINGS 20
+/* Findings of one result at most: a machine has fewer devices, ports and links. */
+#define PL_CHECK_FINDINGS_MAX 4096u
 
 /* Finding on one object, or on the machine if object is empty. */
 struct pl_check_finding {
@@ -37,10 +38,10 @@ struct pl_check_finding {
 struct pl_check_result {
 	const struct pl_check_row *row;
 	enum pl_check_status status; /* the worst status of its findings */
-	size_t count, left_out;      /* findings, and those that had no room */
+	size_t count, left_out;      /* findings, and those for which memory lacked */
 	char remedy[320];            /* empty: nothing to do */
 	char reveal[160];            /* UNKNOWN: command that would tell */
-	struct pl_check_finding findings[PL_CHECK_FINDINGS];
+	struct pl_check_finding *findings;
 };
 
 /* Remedy without risk, for pl_check_action_run(). */
@@ -111,6 +112,9 @@ enum pl_check_verdict {
 	PL_CHECK_NO_RDMA,  /* no card can be used */
 };
 
+/* Returns "ready", "degraded" or "no-rdma". */
+const char *pl_check_verdict_name(enum pl_check_verdict verdict);
+
 struct pl_check_report {
 	struct pl_check_result *results;
 	size_t count;
@@ -120,6 +124,14 @@ struct pl_check_report {
 	char summary[400];
 	const struct pl_check_result *first; /* row to mend first; NULL: none */
 };
+
+/* Counts of a report. */
+struct pl_check_counts {
+	size_t results[PL_CHECK_FAIL + 1]; /* rows with each status */
+	enum pl_check_status worst;        /* PL_CHECK_OK, unless a row is UNKNOWN, WARN or FAIL */
+};
+
+struct pl_check_counts pl_check_count(const struct pl_check_report *report);
 
 struct pl_check_options {
 	bool ask;         /* asks the kernel, libibverbs and libcuda, if the root is this machine */

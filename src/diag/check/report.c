@@ -77,9 +77,22 @@ int pl_check_run(struct pl_check_report *report, const struct pl_check_machine *
 
 void pl_check_report_free(struct pl_check_report *report)
 {
+	for (size_t i = 0; i < report->count; i++)
+		free(report->results[i].findings);
 	free(report->results);
 	free(report->routes);
 	*report = (struct pl_check_report){ .count = 0 };
+}
+
+struct pl_check_counts pl_check_count(const struct pl_check_report *report)
+{
+	struct pl_check_counts counts = { .worst = PL_CHECK_OK };
+
+	for (size_t i = 0; i < report->count; i++) {
+		counts.results[report->results[i].status]++;
+		counts.worst = PL_MAX(counts.worst, report->results[i].status);
+	}
+	return counts;
 }
 
 void pl_check_plan(const struct pl_check_machine *machine, const struct pl_check_report *report,

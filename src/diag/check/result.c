@@ -2,6 +2,7 @@
 /* Functions that fill results and plans. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "diag/check/row.h"
 
@@ -19,18 +20,42 @@ const char *pl_check_way_name(enum pl_check_way way)
 	return names[way];
 }
 
+const char *pl_check_verdict_name(enum pl_check_verdict verdict)
+{
+	static const char *const names[] = { "ready", "degraded", "no-rdma" };
+
+	return names[verdict];
+}
+
+/* Makes room for one more finding. The room is a power of two. */
+static bool reserve_finding(struct pl_check_result *result)
+{
+	size_t room = result->count ? result->count * 2 : 4;
+	struct pl_check_finding *findings;
+
+	if (result->count >= PL_CHECK_FINDINGS_MAX)
+		return false;
+	if (result->count && (result->count < 4 || result->count & (result->count - 1)))
+		return true;
+	findings = realloc(result->findings, room * sizeof(*findings));
+	if (!findings)
+		return false;
+	result->findings = findings;
+	return true;
+}
+
 static void add_finding(struct pl_check_result *result, enum pl_check_status status, const char *object,
 			const char *format, va_list arguments)
 {
 	struct pl_check_finding *finding;
 
 	result->status = PL_MAX(result->status, status);
-	if (result->count == PL_CHECK_FINDINGS) {
+	if (!reserve_finding(result)) {
 		result->left_out++;
 		return;
 	}
 	finding = &result->findings[result->count++];
-	finding->status = status;
+	*finding = (struct pl_check_finding){ .status = status };
 	snprintf(finding->object, sizeof(finding->object), "%.47s", object ? object : "");
 	vsnprintf(finding->text, sizeof(finding->text), format, arguments);
 }

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cmd/check/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "diag/check/facts.h"
+#include "diag/check/snapshot.h"
+
+/* Names the machine as its scheduler does, else by its host name. A dump has no host name. */
+static void name_host(struct check_run *run, const char *host, bool live)
+{
+	static const char *const variables[] = { "SLURMD_NODENAME", "NODE_NAME" };
+
+	for (size_t i = 0; live && !host && i < CLI_ARRAY_SIZE(variables); i++) {
+		host = getenv(variables[i]);
+		host = host && *host ? host : NULL;
+	}
+	if (host)
+		snprintf(run->host, sizeof(run->host), "%s", host);
+	else if (live && gethostname(run->host, sizeof(run->host) - 1) < 0)
+		run->host[0] = '\0';
+	cli_printable(run->host, false);
+}
+
+static void read_boot(struct check_run *run)
+{
+	if (pl_sysroot_text(run->root, run->boot_id, sizeof(run->boot_id), "proc/sys/kernel/random/boot_id") <= 0)
+		run->boot_id[0] = '\0';
+}
+
+static void read_uptime(struct check_run *run)
+{
+	char text[64], *end;
+
+	run->uptime = -1;
+	if (pl_sysroot_text(run->root, text, sizeof(text), "proc/uptime") <= 0)
+		return;
+	run->uptime = strtod(text, &end);
+	if (end == text || !(run->uptime >= 0 && run->uptime < 1e12))
+		run->uptime = -1;
+}
+
+static void note_time(struct check_run *run)
+{
+	time_t seconds;
+	struct tm date;
+
+	run->wall = pl_wall_clock();
+	seconds = (time_t)(run->wall / CLI_NS_PER_S);
+	gmtime_r(&seconds, &date);
+	strftime(run->time, sizeof(run->time), "%Y-%m-%dT%H:%M:%SZ", &date);
+}
+
+static void identify_run(struct check_run *run, const char *host)
+{
+	bool live = pl_sysroot_is_live(run->root);
+	long long user = pl_facts_number(pl_check_machine_facts(run->machine), -1, "process.euid");
+
+	name_host(run, host, live);
+	run->root_user = user < 0 ? -1 : user == 0;
+	run->uptime = -1;
+	if (live) {
+		read_boot(run);
+		read_uptime(run);
+	}
+}
+
+int check_run_begin(struct check_run *run, const char *sysroot, const char *host,
+		    const struct pl_check_options *options, struct pl_error *error)
+{
+	uint64_t begun = cli_now();
+	int rc;
+
+	*run = (struct check_run){ .root = NULL };
+	note_time(run);
+	rc = pl_archive_open_root(&run->root, sysroot, error);
+	if (rc < 0)
+		return rc;
+	rc = pl_check_machine_open(&run->machine, run->root, options, error);
+	if (rc == 0)
+		rc = pl_check_run(&run->report, run->machine, error);
+	if (rc == 0 && pl_inventory_take(&run->inventory, run->machine) < 0)
+		rc = cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	if (rc < 0) {
+		check_run_end(run);
+		return rc;
+	}
+	identify_run(run, host);
+	run->duration = cli_now() - begun;
+	return 0;
+}
+
+void check_run_end(struct check_run *run)
+{
+	pl_inventory_release(&run->inventory);
+	pl_check_report_free(&run->report);
+	pl_check_machine_close(run->machine);
+	pl_sysroot_close(run->root);
+}
