@@ -71,6 +71,10 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'ibv_reg_mr\nibv_reg_dmabuf_mr\nibv_open_device\nibv_create_qp\nibv_modify_qp\nibv_poll_cq\nrdma_resolve_addr\nrdma_connect\nnvidia_p2p_get_pages\nmmap\nmodprobe\ncuInit\ncuMemAlloc\ncuMemGetHandleForAddressRange' -- "$current"))
 		return
 		;;
+	--format)
+		COMPREPLY=($(compgen -W $'text\njson\nline\nprometheus\nnagios' -- "$current"))
+		return
+		;;
 	--compute)
 		COMPREPLY=($(compgen -W $'cuda\ncuda:0\nsimulated' -- "$current"))
 		return
@@ -83,7 +87,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'source\ncompute\nresult' -- "$current"))
 		return
 		;;
-	--errno | --width | --peer | --quota | --keep-parts | --rate | --min-rate) return ;;
+	--errno | --host | --width | --peer | --quota | --keep-parts | --rate | --min-rate) return ;;
 	--sandbox)
 		COMPREPLY=($(compgen -W $'auto\noff\nrequire' -- "$current"))
 		return

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Formats of `peerlane check` that programs read: JSON and its schema."""
+"""Formats of `peerlane check` that programs read: JSON and its schema, lines, metrics, output of a plugin."""
 import datetime
 import json
 import os
 import pathlib
+import re
+import stat
+import subprocess
 
 import check_machines as machines
 import jsonschema
 import pytest
 from check_machines import CARD, GPU, ideal, old
-from cli_support import run
+from cli_support import PEERLANE, environment, run
+from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / 'docs/check.schema.json').read_text())
@@ -128,3 +132,216 @@ def test_json_has_all_findings(tmp_path):
 def test_wrong_host_names():
     for name in ['', 'x' * 254]:
         assert '--host takes a name' in run('check', '--host', name, expect=2).stderr
+
+
+# -- choice of a format ----------------------------------------------------------------------------------------------
+
+def show(folder, form, *arguments, **options):
+    return run('check', '--sysroot', folder, '--host', 'gpu017', '--format', form, *arguments,
+               **{'expect': None, **options})
+
+
+def test_format_json_is_json(folders):
+    def results(*arguments):
+        shown = json.loads(run('check', '--sysroot', folders / 'old', *arguments, expect=3).stdout)
+        return {name: value for name, value in shown.items() if name not in ('time', 'duration_seconds')}
+
+    assert results('--json') == results('--format', 'json') == results('--json', '--format=json')
+    text = run('check', '--sysroot', folders / 'old', expect=3).stdout
+    assert text == run('check', '--sysroot', folders / 'old', '--format', 'text', expect=3).stdout
+
+
+@pytest.mark.parametrize('arguments', [
+    ('--format', 'xml'), ('--format', ''), ('--format', 'line', '--json'), ('--format', 'line', '--list'),
+    ('--format', 'prometheus', '--fix'), ('--format', 'line', '--explain', 'gpu-count'), ('--output', 'FILE'),
+    ('--format', 'line', '--call', 'mmap', '--errno', 'ENOMEM'), ('--json', '--list', '-o', 'FILE')])
+def test_wrong_formats(arguments, tmp_path):
+    run('check', *(tmp_path / 'x' if argument == 'FILE' else argument for argument in arguments), expect=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- lines -----------------------------------------------------------------------------------------------------------
+
+LINE = re.compile(r'(?P<host>\S+) (?P<status>OK|UNKNOWN|WARN|FAIL) (?P<check>[a-z0-9-]+) (?P<text>[^|]*) \| '
+                  r'fail=(?P<fail>\d+) warn=(?P<warn>\d+) unknown=(?P<unknown>\d+)( ids=(?P<ids>[a-z0-9,-]+))?\n')
+
+
+@pytest.mark.parametrize('name', MACHINES)
+def test_line(folders, name):
+    shown = document(folders / name)
+    done = show(folders / name, 'line')
+    line = LINE.fullmatch(done.stdout)
+    assert line, done.stdout
+    assert (line['host'], line['status']) == ('gpu017', shown['status'])
+    assert [int(line[count]) for count in ('fail', 'warn', 'unknown')] == \
+        [shown['counts'][count] for count in ('fail', 'warn', 'unknown')]
+    bad = [one['id'] for one in shown['checks'] if one['status'] in ('WARN', 'FAIL')]
+    assert (line['ids'] or '').split(',') == (bad or [''])
+    worst = [one for one in shown['checks'] if one['status'] == shown['status']]
+    if shown['status'] == 'OK':
+        assert (line['check'], line['text']) == ('-', shown['summary'])
+    else:
+        assert line['check'] == (shown['first'] or worst[0]['id'])
+        told, = [one for one in worst if one['id'] == line['check']]
+        found = next(one for one in told['findings'] if one['status'] == shown['status'])
+        assert line['text'] == ': '.join(filter(None, [found['object'], found['found']])).replace('|', '/')
+    head = done.stdout[:80]
+    assert head.startswith(f"gpu017 {shown['status']} {line['check']} ") and len(head) > len('gpu017 FAIL') + 20
+    assert done.returncode == run('check', '--sysroot', folders / name, expect=None).returncode
+
+
+def test_line_without_a_name(folders):
+    assert run('check', '--sysroot', folders / 'ideal', '--format', 'line').stdout.startswith('- OK - ')
+    assert show(folders / 'ideal', 'line', '--host', 'a b|c').stdout.startswith('a_b_c OK - ')
+
+
+# -- metrics ---------------------------------------------------------------------------------------------------------
+
+def metrics(text):
+    """Parses text as Prometheus does: name and labels of each sample, and its value."""
+    samples = {}
+    for family in text_string_to_metric_families(text):
+        assert family.documentation and family.type == 'gauge', family
+        for sample in family.samples:
+            assert sample.timestamp is None
+            key = sample.name.removeprefix('peerlane_'), *sorted(sample.labels.items())
+            assert key not in samples and sample.name.startswith('peerlane_'), key
+            samples[key] = sample.value
+    return samples
+
+
+@pytest.mark.parametrize('name', MACHINES)
+def test_prometheus(folders, name):
+    shown = document(folders / name)
+    done = show(folders / name, 'prometheus', expect=0)
+    samples = metrics(done.stdout)
+    for one in shown['checks']:
+        states = {state: samples['check_status', ('check', one['id']), ('group', one['group']), ('status', state)]
+                  for state in ['none', 'ok', 'unknown', 'warn', 'fail']}
+        assert states == {state: float(state == one['status'].lower()) for state in states}
+    for verdict in 'ready', 'degraded', 'no-rdma':
+        assert samples['check_verdict', ('verdict', verdict)] == (verdict == shown['verdict'])
+    for state in STATUSES:
+        assert samples['check_findings', ('status', state.lower())] == \
+            sum(finding['status'] == state for one in shown['checks'] for finding in one['findings'])
+    inventory = shown['inventory']
+    assert samples['gpus',] == len(inventory['gpus']) and samples['cards',] == len(inventory['cards'])
+    for device in inventory['devices']:
+        for port in device['ports']:
+            assert samples['port_rate_bytes_per_second', ('device', device['device']), ('port', str(port['port']))] == \
+                port['rate_bytes_per_second']
+    links = {one['pci']: (one['width_lanes'], one['speed_transfers_per_second'])
+             for one in inventory['gpus'] + inventory['cards']}
+    for at, metric in enumerate(['pcie_width_lanes', 'pcie_speed_transfers_per_second']):
+        assert {key[1][1]: value for key, value in samples.items() if key[0] == metric} == \
+            {pci: link[at] for pci, link in links.items() if link[at]}
+    assert abs(samples['check_last_success_timestamp_seconds',] -
+               datetime.datetime.now(datetime.timezone.utc).timestamp()) < 60
+    assert 0 < samples['check_duration_seconds',] < 60 and samples['build_info', ('version', shown['version'])] == 1
+
+
+def test_prometheus_names(folders):
+    """Rules of `promtool check metrics`; and no line has a time stamp, for which node_exporter drops the file."""
+    text = show(folders / 'cloud', 'prometheus', expect=0).stdout
+    assert text.endswith('\n')
+    seen = set()
+    for line in text.splitlines():
+        comment = re.fullmatch(r'# (HELP|TYPE) (\w+) .+', line)
+        if comment:
+            assert (comment[1], comment[2]) not in seen
+            seen.add((comment[1], comment[2]))
+            continue
+        name = re.fullmatch(r'(peerlane_[a-z][a-z0-9_]*)(\{([a-z_]+="([^"\\\n]|\\.)*",?)+\})? [0-9.e+-]+', line)[1]
+        assert {('HELP', name), ('TYPE', name)} <= seen
+        assert not re.search(r'(_total|_count|_sum|_bucket|_gauge|_ms|_mb|_gb|_percent)$', name)
+
+
+def test_prometheus_escapes_labels(tmp_path):
+    ideal().fact(f'cuda.gpu.{GPU}.name', 'a "quoted" \\ name').write(tmp_path)
+    samples = metrics(show(tmp_path, 'prometheus', expect=0).stdout)
+    assert ('gpu_info', ('model', 'a "quoted" \\ name'), ('numa', '0'), ('pci', GPU)) in samples
+
+
+# -- plugin of Nagios ------------------------------------------------------------------------------------------------
+
+STATES = ['OK', 'WARNING', 'CRITICAL', 'UNKNOWN']
+VALUE = r"[a-z]+=(-?[0-9.]+)(s|%|B|c)?(;[0-9.:@~-]*){0,4}"
+
+
+def nagios(done):
+    """Checks the rules of the plugin guidelines; returns text and performance data."""
+    first, *rest = done.stdout.splitlines()
+    head, _, data = first.partition(' | ')
+    assert done.stderr == '' and len(head) < 80, head
+    state = re.fullmatch(r'PEERLANE (OK|WARNING|CRITICAL|UNKNOWN) - \S.*', head)[1]
+    assert done.returncode == STATES.index(state)
+    assert all(re.fullmatch(VALUE, value) for value in data.split()) and not any('|' in line for line in rest)
+    return head, dict(value.split('=', 1) for value in data.split()), rest
+
+
+@pytest.mark.parametrize('name', MACHINES)
+def test_nagios(folders, name):
+    shown = document(folders / name)
+    head, data, rest = nagios(show(folders / name, 'nagios'))
+    state = {'FAIL': 'CRITICAL', 'WARN': 'WARNING'}.get(shown['status'], 'OK')
+    assert head.startswith(f'PEERLANE {state} - ')
+    assert [int(data[count].split(';')[0]) for count in ('fail', 'warn', 'unknown')] == \
+        [shown['counts'][count] for count in ('fail', 'warn', 'unknown')]
+    bad = [one['id'] for one in shown['checks'] if one['status'] in ('WARN', 'FAIL')]
+    assert [re.fullmatch(r'(WARN|FAIL) ([a-z0-9-]+): .+', line)[2] for line in rest] == bad[:10]
+    if shown['counts']['unknown'] and state == 'OK':
+        assert nagios(show(folders / name, 'nagios', '--strict'))[0].startswith('PEERLANE UNKNOWN - ')
+
+
+def test_nagios_limits(folders):
+    _, data, _ = nagios(show(folders / 'cloud', 'nagios', '--expect', 'gpus=9'))
+    assert data['gpus'] == '8;;9:;0' and data['cards'] == '8;;;0' and data['duration'].endswith('s;;;0')
+
+
+def test_nagios_errors(tmp_path):
+    head, data, _ = nagios(show(tmp_path / 'none', 'nagios'))
+    assert head.startswith('PEERLANE UNKNOWN - ') and 'No such file' in head and data == {}
+    for arguments in [('--format', 'nagios', '--bad'), ('--bad', '--format=nagios'), ('--format=nagios', '--yes')]:
+        run('check', *arguments, expect=3)
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+def test_output_replaces_the_file(folders, tmp_path):
+    path = tmp_path / 'peerlane.prom'
+    path.write_text('old')
+    with path.open() as old_file:
+        done = subprocess.run([PEERLANE, 'check', '--sysroot', folders / 'old', '--format', 'prometheus', '-o', path],
+                              capture_output=True, text=True, umask=0o077, env=environment(), timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
+        assert old_file.read() == 'old'
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644 and list(tmp_path.iterdir()) == [path]
+    assert metrics(path.read_text())
+    for form, status in [('json', 3), ('line', 3), ('nagios', 2)]:
+        show(folders / 'old', form, '-o', path, expect=status)
+        assert path.read_text().endswith('\n') and not path.read_text().endswith('\n\n')
+    assert LINE.fullmatch(show(folders / 'old', 'line', '-o', '-').stdout)
+
+
+def test_output_reaches_the_disk_first(folders, tmp_path):
+    """The file has its name after fsync(2), and keeps its old content if that fails."""
+    path, log = tmp_path / 'peerlane.prom', tmp_path / 'log'
+    options = os.environ.get('ASAN_OPTIONS', '')
+    preload = {'LD_PRELOAD': os.environ['SYNC_RECORDER'], 'SYNC_LOG': str(log),
+               'ASAN_OPTIONS': f'{options}:verify_asan_link_order=0'.lstrip(':')}
+    show(folders / 'ideal', 'line', '-o', path, expect=0, **preload)
+    assert re.fullmatch(r'fsync peerlane\.prom\.\w{6}\n', log.read_text()) and LINE.fullmatch(path.read_text())
+    path.write_text('old')
+    assert 'Input/output error' in show(folders / 'ideal', 'line', '-o', path, expect=1, SYNC_FAIL='1', **preload).stderr
+    assert path.read_text() == 'old' and sorted(tmp_path.iterdir()) == [log, path]
+
+
+def test_output_that_cannot_be_written_leaves_the_old_file(folders, tmp_path):
+    path = tmp_path / 'no' / 'x.prom'
+    assert 'No such file' in show(folders / 'ideal', 'prometheus', '-o', path, expect=1).stderr
+    folder = tmp_path / 'folder'
+    folder.mkdir()
+    assert show(folders / 'ideal', 'prometheus', '-o', folder, expect=1).stderr
+    assert sorted(tmp_path.iterdir()) == [folder] and list(folder.iterdir()) == []
+    assert show(folders / 'ideal', 'prometheus', '-o', '/dev/full', expect=1).stderr
+    assert stat.S_ISCHR(os.stat('/dev/full').st_mode)

@@ -3,7 +3,6 @@
  * File of results that grows while the matrix is measured.  mpirun ends all ranks soon after a signal, and may drop
  * their output.  So rank 0 writes the results after pairs, not at the signal.
  */
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -27,37 +26,6 @@ struct matrix_save {
 	struct ending *ending;
 };
 
-/* Writes all bytes to a file beside the path, which then replaces it. */
-static int replace_results(const struct matrix_save *save, const char *text)
-{
-	char *name = NULL;
-	FILE *file;
-	int fd, rc = 0;
-
-	if (asprintf(&name, "%s.XXXXXX", save->path) < 0)
-		return -ENOMEM;
-	fd = mkostemp(name, O_CLOEXEC);
-	file = fd < 0 ? NULL : fdopen(fd, "w");
-	if (!file) {
-		rc = -errno;
-		if (fd >= 0)
-			close(fd);
-		free(name);
-		return rc;
-	}
-	if (fputs(text, file) == EOF || fputc('\n', file) == EOF || fflush(file) || fchmod(fd, save->mode) < 0 ||
-	    fsync(fd) < 0)
-		rc = -errno;
-	if (fclose(file) && rc == 0)
-		rc = -errno;
-	if (rc == 0 && rename(name, save->path) < 0)
-		rc = -errno;
-	if (rc < 0)
-		unlink(name);
-	free(name);
-	return rc;
-}
-
 static int write_results(struct matrix_save *save, bool complete, struct pl_error *error)
 {
 	struct matrix *matrix = save->matrix;
@@ -71,7 +39,7 @@ static int write_results(struct matrix_save *save, bool complete, struct pl_erro
 		object = matrix_document(matrix, save->options, complete);
 	text = cli_json_string(object, matrix_has_lines(matrix));
 	ending_hold(save->ending);
-	rc = text ? replace_results(save, text) : -ENOMEM;
+	rc = text ? cli_replace_file(save->path, text, save->mode) : -ENOMEM;
 	if (rc == 0)
 		ending_set_pairs(save->ending, matrix_count_pairs(matrix));
 	ending_release(save->ending);

@@ -8,7 +8,7 @@
 /* Time limit of a query to a library; a suspended GPU needs time to answer. */
 #define QUERY_TIMEOUT (3 * CLI_NS_PER_S)
 
-enum { OPTION_EXPLAIN = 0x200, OPTION_FIX, OPTION_ERRNO, OPTION_CALL, OPTION_LIST, OPTION_EXPECT, OPTION_STRICT, OPTION_HOST };
+enum { OPTION_EXPLAIN = 0x200, OPTION_FIX, OPTION_ERRNO, OPTION_CALL, OPTION_LIST, OPTION_EXPECT, OPTION_STRICT, OPTION_HOST, OPTION_FORMAT };
 
 /* Parses gpus=N,cards=N. */
 static void parse_expectation(struct check *check, char *text, struct argp_state *state)
@@ -28,11 +28,66 @@ static void parse_expectation(struct check *check, char *text, struct argp_state
 	}
 }
 
+static const char *const formats[] = {
+	[CHECK_TEXT] = "text",		   [CHECK_JSON] = "json",     [CHECK_LINE] = "line",
+	[CHECK_PROMETHEUS] = "prometheus", [CHECK_NAGIOS] = "nagios",
+};
+
+static void parse_format(struct check *check, const char *name, struct argp_state *state)
+{
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(formats); i++) {
+		if (strcmp(name, formats[i]))
+			continue;
+		check->format = (enum check_format)i;
+		check->format_given = true;
+		return;
+	}
+	argp_error(state, "--format takes text, json, line, prometheus or nagios, not '%s'", name);
+}
+
+/* True if the arguments ask for the output of a plugin, whose usage errors have another exit status. */
+static bool asks_for_nagios(char *const *arguments)
+{
+	for (; *arguments; arguments++)
+		if (!strcmp(*arguments, "--format=nagios") ||
+		    (!strcmp(*arguments, "--format") && arguments[1] && !strcmp(arguments[1], "nagios")))
+			return true;
+	return false;
+}
+
+/* Refuses options that do not fit each other, and lets --json and --format agree. */
+static void settle_format(struct check *check, struct argp_state *state)
+{
+	bool runs = !check->explain && !check->list && !check->call && !check->fix;
+
+	if (check->common.json && check->format_given && check->format != CHECK_JSON)
+		argp_error(state, "--json is --format json: it cannot be used with --format %s",
+			   formats[check->format]);
+	if (check->common.json)
+		check->format = CHECK_JSON;
+	check->common.json = check->format == CHECK_JSON;
+	if (!runs && check->format > CHECK_JSON)
+		argp_error(state, "--format %s shows results: it cannot be used with --explain, --list, --call or --fix",
+			   formats[check->format]);
+	if (check->output && (!runs || check->format == CHECK_TEXT))
+		argp_error(state, "--output needs --format json, line, prometheus or nagios");
+}
+
 static error_t parse_check_option(int key, char *argument, struct argp_state *state)
 {
 	struct check *check = state->input;
 
 	switch (key) {
+	case ARGP_KEY_INIT:
+		if (asks_for_nagios(state->argv))
+			argp_err_exit_status = NAGIOS_UNKNOWN;
+		return 0;
+	case OPTION_FORMAT:
+		parse_format(check, argument, state);
+		return 0;
+	case 'o':
+		check->output = argument;
+		return 0;
 	case 'r':
 		check->sysroot = argument;
 		return 0;
@@ -75,6 +130,7 @@ static error_t parse_check_option(int key, char *argument, struct argp_state *st
 			argp_error(state, "--yes needs --fix");
 		if (check->fix && check->sysroot)
 			argp_error(state, "--fix cannot be used with --sysroot: it changes this machine only");
+		settle_format(check, state);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -85,6 +141,9 @@ static const struct argp_option check_options[] = {
 	{ "sysroot", 'r', "PATH", 0, "Check this folder, or this file of `peerlane dump`, instead of this machine", 0 },
 	{ "host", OPTION_HOST, "NAME", 0,
 	  "Name the machine NAME in the output (default: SLURMD_NODENAME, NODE_NAME, or its host name)", 0 },
+	{ "format", OPTION_FORMAT, "FORMAT", 0,
+	  "Print text, json (as --json does), line (one line), prometheus (metrics) or nagios (plugin output)", 0 },
+	{ "output", 'o', "FILE", 0, "Write to FILE, which is replaced as a whole; not for text", 0 },
 	{ "all", 'a', NULL, 0, "Show each pair of a GPU and a card, not only the best card of each GPU", 0 },
 	{ "expect", OPTION_EXPECT, "gpus=N,cards=N", 0, "Fail if the machine has fewer GPUs or cards than this", 0 },
 	{ "strict", OPTION_STRICT, NULL, 0, "Exit with 3 also if a check is UNKNOWN", 0 },
@@ -255,6 +314,48 @@ static int fix_machine(const struct check *check, struct check_run *run)
 	return status;
 }
 
+/* Writes the run for programs, to standard output or as a file. */
+static int write_run(const struct check_run *run, const struct check *check, struct pl_error *error)
+{
+	char *text = check_format_run(run, check);
+	int rc = 0;
+
+	if (!text)
+		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	if (check->output && strcmp(check->output, "-"))
+		rc = cli_replace_file(check->output, text, 0644);
+	else
+		fputs(text, stdout);
+	if (check->format == CHECK_JSON && (!check->output || !strcmp(check->output, "-")))
+		putchar('\n');
+	free(text);
+	return rc < 0 ? cli_fail_errno(error, rc, "write", check->output) : 0;
+}
+
+static int report_failure(const struct check *check, const struct pl_error *error)
+{
+	return check->format == CHECK_NAGIOS ? check_report_nagios(error) : cli_report_for(&check->common, error);
+}
+
+/* Shows the results, and returns the exit status. */
+static int show_run(const struct check_run *run, const struct check *check)
+{
+	struct pl_error error;
+
+	if (check->format == CHECK_TEXT)
+		render_check(&run->report, check);
+	else if (write_run(run, check, &error) < 0)
+		return report_failure(check, &error);
+	switch (check->format) {
+	case CHECK_PROMETHEUS:
+		return CLI_OK;
+	case CHECK_NAGIOS:
+		return (int)check_nagios_status(run, check);
+	default:
+		return verdict_status(&run->report, check->strict);
+	}
+}
+
 int pl_cli_check(int argc, char **argv)
 {
 	struct check check = { .sysroot = NULL };
@@ -275,16 +376,8 @@ int pl_cli_check(int argc, char **argv)
 	if (check.call)
 		return decode_error(&check);
 	if (begin_run(&run, &check, &error) < 0)
-		return cli_report_for(&check.common, &error);
-	if (check.fix) {
-		status = fix_machine(&check, &run);
-	} else {
-		if (check.common.json)
-			render_check_json(&run);
-		else
-			render_check(&run.report, &check);
-		status = verdict_status(&run.report, check.strict);
-	}
+		return report_failure(&check, &error);
+	status = check.fix ? fix_machine(&check, &run) : show_run(&run, &check);
 	check_run_end(&run);
 	return status;
 }

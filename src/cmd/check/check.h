@@ -7,8 +7,13 @@
 #include "cmd/common/output.h"
 #include "diag/check/decode.h"
 
+enum check_format { CHECK_TEXT, CHECK_JSON, CHECK_LINE, CHECK_PROMETHEUS, CHECK_NAGIOS };
+
 struct check {
 	struct cli_options common;
+	enum check_format format;
+	bool format_given;
+	const char *output;  /* file; NULL: standard output */
 	const char *sysroot; /* NULL: this machine */
 	const char *host;    /* name of the machine; NULL: its own */
 	const char *explain, *error, *call;
@@ -39,11 +44,33 @@ void render_decoded(const struct decoded *decoded);
 /* Prints the commands of --fix and the remedies that it leaves to the user. */
 void render_plan(const struct pl_check_plan *plan, const struct pl_check_report *report, bool quiet);
 
+/* -- formats for programs -------------------------------------------------------------------------- */
+
+/* Returns a run in a format but CHECK_TEXT, to be freed; NULL without memory. */
+char *check_format_run(const struct check_run *run, const struct check *check);
+/* Each writes one format (format_line.c, format_prometheus.c, format_nagios.c). */
+void check_write_line(FILE *file, const struct check_run *run);
+void check_write_prometheus(FILE *file, const struct check_run *run);
+void check_write_nagios(FILE *file, const struct check_run *run, const struct check *check);
+
+/* Result that tells the most: the one to fix first, else the first UNKNOWN one; NULL if all is well (format.c). */
+const struct pl_check_result *check_leading_result(const struct pl_check_report *report);
+/* Writes the worst finding of a result, or the summary if result is NULL, with '|' replaced; returns buffer (format.c). */
+char *check_leading_text(char *buffer, size_t size, const struct pl_check_report *report,
+			 const struct pl_check_result *result);
+
+/* Plugin of Nagios: its exit statuses. */
+enum check_nagios { NAGIOS_OK, NAGIOS_WARNING, NAGIOS_CRITICAL, NAGIOS_UNKNOWN };
+enum check_nagios check_nagios_status(const struct check_run *run, const struct check *check);
+/* Prints an error as a plugin does; returns NAGIOS_UNKNOWN. */
+int check_report_nagios(const struct pl_error *error);
+
 /* -- JSON (render_json.c) -------------------------------------------------------------------------- */
 
-void render_check_json(const struct check_run *run);
-/* Returns the members that tell which run this is: format, host, time, counts, inventory (document.c). */
-struct json_object *check_document_head(const struct check_run *run);
+/* Returns the document of a run (document.c). */
+struct json_object *check_document(const struct check_run *run);
+/* Adds the members about results: verdict, routes, checks. */
+void check_document_add_report(struct json_object *object, const struct pl_check_report *report);
 /* Prints one check, or all if `only` is NULL. */
 void render_rows_json(const struct pl_check_row *only);
 void render_decoded_json(const struct decoded *decoded);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Head of the check's JSON document: the run, its counts, and the inventory.  docs/check.schema.json describes it. */
+/* The check's JSON document: the run, its counts, the inventory, and the results.  docs/check.schema.json describes it. */
 #include "cmd/check/check.h"
 
 #include <stdio.h>
@@ -45,8 +45,7 @@ static struct json_object *pci_device_json(const struct pl_inventory_device *dev
 	if (!gpu)
 		cli_json_add(object, "virtual_function", json_object_new_boolean(device->function));
 	cli_json_add(object, "width_lanes", known_number_json(device->link.width));
-	cli_json_add(object, "speed_transfers_per_second",
-		     known_number_json((uint64_t)device->link.speed * 1000000));
+	cli_json_add(object, "speed_transfers_per_second", known_number_json((uint64_t)device->link.speed * 1000000));
 	if (gpu)
 		cli_json_add(object, "idle", json_object_new_boolean(device->idle));
 	return object;
@@ -110,7 +109,7 @@ static struct json_object *inventory_json(const struct pl_inventory *inventory)
 	return object;
 }
 
-struct json_object *check_document_head(const struct check_run *run)
+struct json_object *check_document(const struct check_run *run)
 {
 	const struct pl_check_counts counts = pl_check_count(&run->report);
 	struct json_object *object = cli_json_begin();
@@ -127,5 +126,6 @@ struct json_object *check_document_head(const struct check_run *run)
 	cli_json_add(object, "status", cli_json_text(pl_check_status_name(counts.worst)));
 	cli_json_add(object, "counts", counts_json(&counts));
 	cli_json_add(object, "inventory", inventory_json(&run->inventory));
+	check_document_add_report(object, &run->report);
 	return object;
 }

@@ -60,11 +60,9 @@ static struct json_object *check_route_json(const struct pl_check_route *route)
 	return object;
 }
 
-void render_check_json(const struct check_run *run)
+void check_document_add_report(struct json_object *object, const struct pl_check_report *report)
 {
-	const struct pl_check_report *report = &run->report;
-	struct json_object *object = check_document_head(run), *routes = json_object_new_array(),
-			   *checks = json_object_new_array();
+	struct json_object *routes = json_object_new_array(), *checks = json_object_new_array();
 
 	cli_json_add(object, "verdict", cli_json_text(pl_check_verdict_name(report->verdict)));
 	cli_json_add(object, "summary", cli_json_text(report->summary));
@@ -76,7 +74,6 @@ void render_check_json(const struct check_run *run)
 		json_object_array_add(checks, check_result_json(&report->results[i]));
 	cli_json_add(object, "routes", routes);
 	cli_json_add(object, "checks", checks);
-	cli_json_print(object, true);
 }
 
 static struct json_object *check_row_json(const struct pl_check_row *row)

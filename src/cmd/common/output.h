@@ -37,6 +37,13 @@ FILE *cli_file_open(const char *path, struct pl_error *error);
 /* Closes the file.  Returns `status`, the result of writing so far, or else the error of flushing and closing. */
 int cli_file_close(FILE *file, const char *path, int status, struct pl_error *error);
 
+/*
+ * Writes a text, and a newline unless it ends with one, into a temporary file in the same folder, which then replaces the
+ * file `path` (replace_file.c).  Writes directly into a pipe or a device.  Returns 0 or a negative errno; the old file
+ * stays then.
+ */
+int cli_replace_file(const char *path, const char *text, unsigned mode);
+
 /* Returns "direct", "staged" or "none". */
 const char *cli_route_name(enum pl_route route);
 

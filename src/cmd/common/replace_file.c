@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Files whose readers see either the old content or the whole new content. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/common/output.h"
+
+static int write_lines(FILE *file, const char *text)
+{
+	size_t length = strlen(text);
+	bool ends = length && text[length - 1] == '\n';
+
+	return fputs(text, file) == EOF || (!ends && fputc('\n', file) == EOF) || fflush(file) ? -errno : 0;
+}
+
+/* Writes into a pipe or device, which nothing can replace. */
+static int write_stream(const char *path, const char *text)
+{
+	FILE *file = fopen(path, "we");
+	int rc = file ? write_lines(file, text) : -errno;
+
+	if (file && fclose(file) && rc == 0)
+		rc = -errno;
+	return rc;
+}
+
+int cli_replace_file(const char *path, const char *text, unsigned mode)
+{
+	struct stat status;
+	char *name = NULL;
+	FILE *file;
+	int fd, rc;
+
+	if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+		return write_stream(path, text);
+	if (asprintf(&name, "%s.XXXXXX", path) < 0)
+		return -ENOMEM;
+	fd = mkostemp(name, O_CLOEXEC);
+	file = fd < 0 ? NULL : fdopen(fd, "w");
+	if (!file) {
+		rc = -errno;
+		if (fd >= 0) {
+			close(fd);
+			unlink(name);
+		}
+		free(name);
+		return rc;
+	}
+	rc = write_lines(file, text);
+	if (rc == 0 && (fchmod(fd, (mode_t)mode) < 0 || fsync(fd) < 0))
+		rc = -errno;
+	if (fclose(file) && rc == 0)
+		rc = -errno;
+	if (rc == 0 && rename(name, path) < 0)
+		rc = -errno;
+	if (rc < 0)
+		unlink(name);
+	free(name);
+	return rc;
+}
