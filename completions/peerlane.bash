@@ -63,7 +63,7 @@ _peerlane() {
 		return
 	fi
 	case $previous in
-	--explain)
+	--explain | --ignore)
 		COMPREPLY=($(compgen -W "$("$program" check --list 2>/dev/null </dev/null | sed -n 's/^  \([a-z0-9-]*\) .*/\1/p')" -- "$current"))
 		return
 		;;
@@ -73,6 +73,15 @@ _peerlane() {
 		;;
 	--format)
 		COMPREPLY=($(compgen -W $'text\njson\nline\nprometheus\nnagios' -- "$current"))
+		return
+		;;
+	--fail-on)
+		COMPREPLY=($(compgen -W $'fail\nwarn\nunknown' -- "$current"))
+		return
+		;;
+	--expect)
+		COMPREPLY=($(compgen -W $'gpus=\ncards=\nrate=\nlinks=\ndriver=' -- "$current"))
+		[[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace 2>/dev/null
 		return
 		;;
 	--compute)
@@ -105,7 +114,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
 		;;
-	--key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay)
+	--key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay | --config | --baseline)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		return

@@ -464,7 +464,8 @@ def test_our_module_is_the_remedy_where_it_is_installed(tmp_path, row, loaded, r
 
 
 def test_every_row_is_tested_in_every_state():
-    rows = {row['id'] for row in json.loads(run('check', '--list', '--json').stdout)}
+    # test_cli_check_policy.py tests the rows that apply only where something is expected.
+    rows = {row['id'] for row in json.loads(run('check', '--list', '--json').stdout) if row['group'] != 'Expected'}
     seen = {}
     for row, _, status, _ in ROWS:
         seen.setdefault(row, set()).add(status)

@@ -11,12 +11,10 @@ import subprocess
 import check_machines as machines
 import jsonschema
 import pytest
+from check_formats import LINE, SCHEMA, document, metrics, nagios, schema_errors, show
 from check_machines import CARD, GPU, ideal, old
 from cli_support import PEERLANE, environment, run
-from prometheus_client.parser import text_string_to_metric_families
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-SCHEMA = json.loads((ROOT / 'docs/check.schema.json').read_text())
 STATUSES = ['OK', 'UNKNOWN', 'WARN', 'FAIL']
 
 
@@ -42,14 +40,6 @@ def folders(tmp_path_factory):
     return top
 
 
-def schema_errors(document):
-    return [f'{list(error.path)}: {error.message}' for error in jsonschema.Draft202012Validator(SCHEMA).iter_errors(document)]
-
-
-def document(folder, *arguments):
-    return json.loads(run('check', '--sysroot', folder, '--json', *arguments, expect=None).stdout)
-
-
 # -- JSON ------------------------------------------------------------------------------------------------------------
 
 def test_schema_is_a_schema():
@@ -62,7 +52,7 @@ def test_json_fits_the_schema(folders, name):
     assert schema_errors(shown) == []
     assert (shown['format'], shown['kind'], shown['host'], shown['boot_id']) == (1, 'check', 'gpu017', None)
     states = [one['status'] for one in shown['checks']]
-    assert shown['counts'] == {state.lower(): states.count(state) for state in ['none', *STATUSES]}
+    assert shown['counts'] == {**{state.lower(): states.count(state) for state in ['none', *STATUSES]}, 'accepted': 0}
     assert shown['status'] == max((state for state in states if state != 'none'), key=STATUSES.index, default='OK')
 
 
@@ -130,16 +120,11 @@ def test_json_has_all_findings(tmp_path):
 
 
 def test_wrong_host_names():
-    for name in ['', 'x' * 254]:
+    for name in ['', 'x' * 256]:
         assert '--host takes a name' in run('check', '--host', name, expect=2).stderr
 
 
 # -- choice of a format ----------------------------------------------------------------------------------------------
-
-def show(folder, form, *arguments, **options):
-    return run('check', '--sysroot', folder, '--host', 'gpu017', '--format', form, *arguments,
-               **{'expect': None, **options})
-
 
 def test_format_json_is_json(folders):
     def results(*arguments):
@@ -161,10 +146,6 @@ def test_wrong_formats(arguments, tmp_path):
 
 
 # -- lines -----------------------------------------------------------------------------------------------------------
-
-LINE = re.compile(r'(?P<host>\S+) (?P<status>OK|UNKNOWN|WARN|FAIL) (?P<check>[a-z0-9-]+) (?P<text>[^|]*) \| '
-                  r'fail=(?P<fail>\d+) warn=(?P<warn>\d+) unknown=(?P<unknown>\d+)( ids=(?P<ids>[a-z0-9,-]+))?\n')
-
 
 @pytest.mark.parametrize('name', MACHINES)
 def test_line(folders, name):
@@ -196,19 +177,6 @@ def test_line_without_a_name(folders):
 
 
 # -- metrics ---------------------------------------------------------------------------------------------------------
-
-def metrics(text):
-    """Parses text as Prometheus does: name and labels of each sample, and its value."""
-    samples = {}
-    for family in text_string_to_metric_families(text):
-        assert family.documentation and family.type == 'gauge', family
-        for sample in family.samples:
-            assert sample.timestamp is None
-            key = sample.name.removeprefix('peerlane_'), *sorted(sample.labels.items())
-            assert key not in samples and sample.name.startswith('peerlane_'), key
-            samples[key] = sample.value
-    return samples
-
 
 @pytest.mark.parametrize('name', MACHINES)
 def test_prometheus(folders, name):
@@ -263,21 +231,6 @@ def test_prometheus_escapes_labels(tmp_path):
 
 
 # -- plugin of Nagios ------------------------------------------------------------------------------------------------
-
-STATES = ['OK', 'WARNING', 'CRITICAL', 'UNKNOWN']
-VALUE = r"[a-z]+=(-?[0-9.]+)(s|%|B|c)?(;[0-9.:@~-]*){0,4}"
-
-
-def nagios(done):
-    """Checks the rules of the plugin guidelines; returns text and performance data."""
-    first, *rest = done.stdout.splitlines()
-    head, _, data = first.partition(' | ')
-    assert done.stderr == '' and len(head) < 80, head
-    state = re.fullmatch(r'PEERLANE (OK|WARNING|CRITICAL|UNKNOWN) - \S.*', head)[1]
-    assert done.returncode == STATES.index(state)
-    assert all(re.fullmatch(VALUE, value) for value in data.split()) and not any('|' in line for line in rest)
-    return head, dict(value.split('=', 1) for value in data.split()), rest
-
 
 @pytest.mark.parametrize('name', MACHINES)
 def test_nagios(folders, name):

@@ -212,6 +212,8 @@ def test_completion_of_arguments(tmp_path):
     assert complete('check', '--sysroot', 'k', cwd=tmp_path) == {'key'}
     assert complete('check', '--explain', 'peer-cl') == {'peer-client'}
     assert 'ibv_reg_mr' in complete('check', '--call', '')
+    assert complete('check', '--ignore', 'peer-cl') == {'peer-client'}
+    assert complete('check', '--fail-on', '') == {'fail', 'warn', 'unknown'}
     assert complete('check', '--format', '') == {'text', 'json', 'line', 'prometheus', 'nagios'}
     with serving(tmp_path / 'pub', '--key', key) as server:
         host, port = server.address.split(':')

@@ -5,172 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Time limit of a query to a library; a suspended GPU needs time to answer. */
-#define QUERY_TIMEOUT (3 * CLI_NS_PER_S)
-
-enum { OPTION_EXPLAIN = 0x200, OPTION_FIX, OPTION_ERRNO, OPTION_CALL, OPTION_LIST, OPTION_EXPECT, OPTION_STRICT, OPTION_HOST, OPTION_FORMAT };
-
-/* Parses gpus=N,cards=N. */
-static void parse_expectation(struct check *check, char *text, struct argp_state *state)
-{
-	char gpus[] = "gpus", cards[] = "cards";
-	char *const names[] = { gpus, cards, NULL };
-	unsigned *const numbers[] = { &check->gpus_expected, &check->cards_expected };
-
-	while (*text) {
-		char *value = NULL, *end;
-		int which = getsubopt(&text, names, &value);
-		unsigned long number = value ? strtoul(value, &end, 10) : 0;
-
-		if (which < 0 || !value || *end || end == value || number < 1 || number > 1024)
-			argp_error(state, "--expect takes gpus=N and cards=N, such as gpus=8,cards=8");
-		*numbers[which] = (unsigned)number;
-	}
-}
-
-static const char *const formats[] = {
-	[CHECK_TEXT] = "text",		   [CHECK_JSON] = "json",     [CHECK_LINE] = "line",
-	[CHECK_PROMETHEUS] = "prometheus", [CHECK_NAGIOS] = "nagios",
-};
-
-static void parse_format(struct check *check, const char *name, struct argp_state *state)
-{
-	for (size_t i = 0; i < CLI_ARRAY_SIZE(formats); i++) {
-		if (strcmp(name, formats[i]))
-			continue;
-		check->format = (enum check_format)i;
-		check->format_given = true;
-		return;
-	}
-	argp_error(state, "--format takes text, json, line, prometheus or nagios, not '%s'", name);
-}
-
-/* True if the arguments ask for the output of a plugin, whose usage errors have another exit status. */
-static bool asks_for_nagios(char *const *arguments)
-{
-	for (; *arguments; arguments++)
-		if (!strcmp(*arguments, "--format=nagios") ||
-		    (!strcmp(*arguments, "--format") && arguments[1] && !strcmp(arguments[1], "nagios")))
-			return true;
-	return false;
-}
-
-/* Refuses options that do not fit each other, and lets --json and --format agree. */
-static void settle_format(struct check *check, struct argp_state *state)
-{
-	bool runs = !check->explain && !check->list && !check->call && !check->fix;
-
-	if (check->common.json && check->format_given && check->format != CHECK_JSON)
-		argp_error(state, "--json is --format json: it cannot be used with --format %s",
-			   formats[check->format]);
-	if (check->common.json)
-		check->format = CHECK_JSON;
-	check->common.json = check->format == CHECK_JSON;
-	if (!runs && check->format > CHECK_JSON)
-		argp_error(state, "--format %s shows results: it cannot be used with --explain, --list, --call or --fix",
-			   formats[check->format]);
-	if (check->output && (!runs || check->format == CHECK_TEXT))
-		argp_error(state, "--output needs --format json, line, prometheus or nagios");
-}
-
-static error_t parse_check_option(int key, char *argument, struct argp_state *state)
-{
-	struct check *check = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		if (asks_for_nagios(state->argv))
-			argp_err_exit_status = NAGIOS_UNKNOWN;
-		return 0;
-	case OPTION_FORMAT:
-		parse_format(check, argument, state);
-		return 0;
-	case 'o':
-		check->output = argument;
-		return 0;
-	case 'r':
-		check->sysroot = argument;
-		return 0;
-	case OPTION_HOST:
-		if (!*argument || strlen(argument) >= CHECK_HOST_MAX)
-			argp_error(state, "--host takes a name of 1 to %d bytes", CHECK_HOST_MAX - 1);
-		check->host = argument;
-		return 0;
-	case 'a':
-		check->all = true;
-		return 0;
-	case 'y':
-		check->yes = true;
-		return 0;
-	case OPTION_EXPLAIN:
-		check->explain = argument;
-		return 0;
-	case OPTION_LIST:
-		check->list = true;
-		return 0;
-	case OPTION_STRICT:
-		check->strict = true;
-		return 0;
-	case OPTION_EXPECT:
-		parse_expectation(check, argument, state);
-		return 0;
-	case OPTION_FIX:
-		check->fix = true;
-		return 0;
-	case OPTION_ERRNO:
-		check->error = argument;
-		return 0;
-	case OPTION_CALL:
-		check->call = argument;
-		return 0;
-	case ARGP_KEY_END:
-		if (!check->call != !check->error)
-			argp_error(state, "--errno and --call must be used together");
-		if (check->yes && !check->fix)
-			argp_error(state, "--yes needs --fix");
-		if (check->fix && check->sysroot)
-			argp_error(state, "--fix cannot be used with --sysroot: it changes this machine only");
-		settle_format(check, state);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_option check_options[] = {
-	{ "sysroot", 'r', "PATH", 0, "Check this folder, or this file of `peerlane dump`, instead of this machine", 0 },
-	{ "host", OPTION_HOST, "NAME", 0,
-	  "Name the machine NAME in the output (default: SLURMD_NODENAME, NODE_NAME, or its host name)", 0 },
-	{ "format", OPTION_FORMAT, "FORMAT", 0,
-	  "Print text, json (as --json does), line (one line), prometheus (metrics) or nagios (plugin output)", 0 },
-	{ "output", 'o', "FILE", 0, "Write to FILE, which is replaced as a whole; not for text", 0 },
-	{ "all", 'a', NULL, 0, "Show each pair of a GPU and a card, not only the best card of each GPU", 0 },
-	{ "expect", OPTION_EXPECT, "gpus=N,cards=N", 0, "Fail if the machine has fewer GPUs or cards than this", 0 },
-	{ "strict", OPTION_STRICT, NULL, 0, "Exit with 3 also if a check is UNKNOWN", 0 },
-	{ "explain", OPTION_EXPLAIN, "ID", 0, "Explain one check: requirement, reason and remedy", 0 },
-	{ "list", OPTION_LIST, NULL, 0, "List all checks", 0 },
-	{ "fix", OPTION_FIX, NULL, 0, "Show safe repairs: load modules, rescan a card without a driver, raise limits",
-	  0 },
-	{ "yes", 'y', NULL, 0, "With --fix: make the repairs, as root", 0 },
-	{ "call", OPTION_CALL, "NAME", 0, "With --errno: the function that failed, for example ibv_reg_mr", 0 },
-	{ "errno", OPTION_ERRNO, "ERROR", 0,
-	  "Explain an error of a function: EFAULT, 14, CUDA_ERROR_NOT_SUPPORTED, IBV_WC_RETRY_EXC_ERR", 0 },
-	{ 0 },
-};
-
-static const struct cli_command check_command = {
-	.summary = "Find out whether GPUDirect RDMA works on this machine, and how to fix it.",
-	.examples = {
-		"peerlane check",
-		"peerlane check --errno EFAULT --call ibv_reg_mr",
-	},
-	.notes = "Nothing is changed without --fix --yes.  Without root, checks that need root are UNKNOWN.\n"
-		 "\n"
-		 "Exit status: 0 all is well, 3 RDMA works but is degraded, 1 no card can be used.\n",
-	.options = check_options,
-	.parse = parse_check_option,
-};
-
 static int explain_check_row(const struct check *check)
 {
 	const struct pl_check_row *row = pl_check_row_find(check->explain);
@@ -188,17 +22,33 @@ static int explain_check_row(const struct check *check)
 	return CLI_OK;
 }
 
-/* Runs the checks as the options say. */
-static int begin_run(struct check_run *run, const struct check *check, struct pl_error *error)
+static void release_policy(struct check *check)
 {
-	struct pl_check_options options = {
-		.ask = true,
-		.timeout = QUERY_TIMEOUT,
-		.gpus_expected = check->gpus_expected,
-		.cards_expected = check->cards_expected,
-	};
+	free(check->policy.accepted);
+	pl_inventory_release(&check->baseline.inventory);
+}
 
-	return check_run_begin(run, check->sysroot, check->host, &options, error);
+/* Reads the policy, and runs the checks. */
+static int begin_run(struct check_run *run, struct check *check, struct pl_error *error)
+{
+	struct pl_check_policy *policy = &check->policy;
+	int rc = 0;
+
+	/* The configuration of this machine says nothing about another one. */
+	if (check->config || !check->sysroot)
+		rc = check_read_config(policy, check->config ? check->config : CHECK_CONFIG, !check->config, error);
+	if (rc == 0 && check->baseline_file) {
+		rc = check_read_baseline(&check->baseline, check->baseline_file, error);
+		policy->baseline = &check->baseline;
+	}
+	return rc < 0 ? rc : check_run_begin(run, check->sysroot, check->host, policy, error);
+}
+
+/* Ends the run, and frees the policy. */
+static void end_run(struct check_run *run, struct check *check)
+{
+	check_run_end(run);
+	release_policy(check);
 }
 
 static void format_known_calls(char *text, size_t size)
@@ -211,7 +61,7 @@ static void format_known_calls(char *text, size_t size)
 		length += (size_t)snprintf(text + length, size - length, "%s%s", i ? ", " : "", call);
 }
 
-static int decode_error(const struct check *check)
+static int decode_error(struct check *check)
 {
 	struct decoded decoded = { .call = check->call };
 	struct check_run run;
@@ -237,25 +87,27 @@ static int decode_error(const struct check *check)
 			 "not an error of %s", check->call);
 		return cli_report_for(&check->common, &error);
 	}
-	if (begin_run(&run, check, &error) < 0)
+	if (begin_run(&run, check, &error) < 0) {
+		release_policy(check);
 		return cli_report_for(&check->common, &error);
+	}
 	decoded.report = &run.report;
 	if (check->common.json)
 		render_decoded_json(&decoded);
 	else
 		render_decoded(&decoded);
-	check_run_end(&run);
+	end_run(&run, check);
 	return CLI_OK;
 }
 
-static int verdict_status(const struct pl_check_report *report, bool strict)
+/* Returns the exit status by --fail-on, or by the verdict. */
+static int run_status(const struct pl_check_report *report, const struct check *check)
 {
+	if (check->fail_on)
+		return pl_check_count(report).worst >= check->fail_on ? CLI_FAILED : CLI_OK;
 	if (report->verdict != PL_CHECK_READY)
 		return report->verdict == PL_CHECK_DEGRADED ? CLI_DEGRADED : CLI_FAILED;
-	for (size_t i = 0; strict && i < report->count; i++)
-		if (report->results[i].status == PL_CHECK_UNKNOWN)
-			return CLI_DEGRADED;
-	return CLI_OK;
+	return check->strict && pl_check_count(report).results[PL_CHECK_UNKNOWN] ? CLI_DEGRADED : CLI_OK;
 }
 
 static struct json_object *action_json(const struct pl_check_action *action, const char *done)
@@ -334,7 +186,23 @@ static int write_run(const struct check_run *run, const struct check *check, str
 
 static int report_failure(const struct check *check, const struct pl_error *error)
 {
-	return check->format == CHECK_NAGIOS ? check_report_nagios(error) : cli_report_for(&check->common, error);
+	if (check->format == CHECK_NAGIOS)
+		return check_report_nagios(error);
+	cli_report_for(&check->common, error);
+	/* With --fail-on, 1 says that a check counts. */
+	return check->fail_on && check->format != CHECK_PROMETHEUS ? CLI_USAGE : CLI_FAILED;
+}
+
+/* Names entries of --ignore and of the configuration that match no finding: they hide nothing, and may be outdated. */
+static void name_unused_acceptances(const struct check_run *run, const struct check *check)
+{
+	for (size_t i = 0; !check->common.quiet && i < check->policy.accepted_count; i++) {
+		const struct pl_check_acceptance *acceptance = &check->policy.accepted[i];
+
+		if (!pl_check_acceptance_used(&run->report, acceptance))
+			cli_warn("nothing to ignore of %s%s%s", acceptance->row->id, *acceptance->object ? ":" : "",
+				 acceptance->object);
+	}
 }
 
 /* Shows the results, and returns the exit status. */
@@ -342,8 +210,10 @@ static int show_run(const struct check_run *run, const struct check *check)
 {
 	struct pl_error error;
 
-	if (check->format == CHECK_TEXT)
+	if (check->format == CHECK_TEXT) {
 		render_check(&run->report, check);
+		name_unused_acceptances(run, check);
+	}
 	else if (write_run(run, check, &error) < 0)
 		return report_failure(check, &error);
 	switch (check->format) {
@@ -352,7 +222,7 @@ static int show_run(const struct check_run *run, const struct check *check)
 	case CHECK_NAGIOS:
 		return (int)check_nagios_status(run, check);
 	default:
-		return verdict_status(&run->report, check->strict);
+		return run_status(&run->report, check);
 	}
 }
 
@@ -363,7 +233,7 @@ int pl_cli_check(int argc, char **argv)
 	struct pl_error error;
 	int status;
 
-	cli_parse(&check_command, argc, argv, &check.common, &check);
+	check_parse_arguments(&check, argc, argv);
 	if (check.explain)
 		return explain_check_row(&check);
 	if (check.list) {
@@ -375,9 +245,11 @@ int pl_cli_check(int argc, char **argv)
 	}
 	if (check.call)
 		return decode_error(&check);
-	if (begin_run(&run, &check, &error) < 0)
+	if (begin_run(&run, &check, &error) < 0) {
+		release_policy(&check);
 		return report_failure(&check, &error);
+	}
 	status = check.fix ? fix_machine(&check, &run) : show_run(&run, &check);
-	check_run_end(&run);
+	end_run(&run, &check);
 	return status;
 }

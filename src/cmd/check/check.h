@@ -3,6 +3,7 @@
 #ifndef PL_CMD_CHECK_CHECK_H
 #define PL_CMD_CHECK_CHECK_H
 
+#include "cmd/check/policy_file.h"
 #include "cmd/check/run.h"
 #include "cmd/common/output.h"
 #include "diag/check/decode.h"
@@ -18,8 +19,14 @@ struct check {
 	const char *host;    /* name of the machine; NULL: its own */
 	const char *explain, *error, *call;
 	bool list, fix, yes, all, strict;
-	unsigned gpus_expected, cards_expected; /* 0: any number */
+	enum pl_check_status fail_on; /* PL_CHECK_NONE: the exit status is that of the verdict */
+	struct pl_check_policy policy;
+	const char *config, *baseline_file; /* NULL: none, or the default one */
+	struct pl_check_baseline baseline;
 };
+
+/* Parses the command line into zeros; ends the process if it is wrong (check_options.c). */
+void check_parse_arguments(struct check *check, int argc, char **argv);
 
 /* -- text (render_text.c) -------------------------------------------------------------------------- */
 
@@ -50,7 +57,7 @@ void render_plan(const struct pl_check_plan *plan, const struct pl_check_report 
 char *check_format_run(const struct check_run *run, const struct check *check);
 /* Each writes one format (format_line.c, format_prometheus.c, format_nagios.c). */
 void check_write_line(FILE *file, const struct check_run *run);
-void check_write_prometheus(FILE *file, const struct check_run *run);
+void check_write_prometheus(FILE *file, const struct check_run *run, const struct check *check);
 void check_write_nagios(FILE *file, const struct check_run *run, const struct check *check);
 
 /* Result that tells the most: the one to fix first, else the first UNKNOWN one; NULL if all is well (format.c). */
@@ -68,7 +75,7 @@ int check_report_nagios(const struct pl_error *error);
 /* -- JSON (render_json.c) -------------------------------------------------------------------------- */
 
 /* Returns the document of a run (document.c). */
-struct json_object *check_document(const struct check_run *run);
+struct json_object *check_document(const struct check_run *run, const struct check *check);
 /* Adds the members about results: verdict, routes, checks. */
 void check_document_add_report(struct json_object *object, const struct pl_check_report *report);
 /* Prints one check, or all if `only` is NULL. */

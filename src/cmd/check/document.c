@@ -31,6 +31,7 @@ static struct json_object *counts_json(const struct pl_check_counts *counts)
 
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(names); i++)
 		cli_json_add(object, names[i], json_object_new_uint64(counts->results[i]));
+	cli_json_add(object, "accepted", json_object_new_uint64(counts->accepted));
 	return object;
 }
 
@@ -109,7 +110,57 @@ static struct json_object *inventory_json(const struct pl_inventory *inventory)
 	return object;
 }
 
-struct json_object *check_document(const struct check_run *run)
+static struct json_object *expected_json(const struct pl_check_expected *expected)
+{
+	struct json_object *object = json_object_new_object();
+
+	cli_json_add(object, "gpus", known_number_json(expected->gpus));
+	cli_json_add(object, "cards", known_number_json(expected->cards));
+	cli_json_add(object, "rate_bytes_per_second", known_number_json(expected->rate));
+	cli_json_add(object, "width_lanes", known_number_json(expected->lanes));
+	cli_json_add(object, "speed_transfers_per_second",
+		     known_number_json((uint64_t)pl_check_generation_speed(expected->generation) * 1000000));
+	cli_json_add(object, "driver", cli_json_text_or_null(expected->driver));
+	return object;
+}
+
+static struct json_object *acceptance_json(const struct pl_check_report *report,
+					   const struct pl_check_acceptance *acceptance)
+{
+	struct json_object *object = json_object_new_object();
+
+	cli_json_add(object, "id", cli_json_text(acceptance->row->id));
+	cli_json_add(object, "object", cli_json_text_or_null(acceptance->object));
+	cli_json_add(object, "reason", cli_json_text(acceptance->reason));
+	cli_json_add(object, "used", json_object_new_boolean(pl_check_acceptance_used(report, acceptance)));
+	return object;
+}
+
+static struct json_object *baseline_json(const struct check *check)
+{
+	struct json_object *object = json_object_new_object();
+
+	cli_json_add(object, "file", cli_json_text(check->baseline_file));
+	cli_json_add(object, "host", cli_json_text_or_null(check->baseline.host));
+	cli_json_add(object, "time", cli_json_text_or_null(check->baseline.time));
+	return object;
+}
+
+static struct json_object *policy_json(const struct check_run *run, const struct check *check)
+{
+	const struct pl_check_policy *policy = &check->policy;
+	struct json_object *object = json_object_new_object(), *ignored = json_object_new_array();
+
+	for (size_t i = 0; i < policy->accepted_count; i++)
+		cli_json_append(ignored, acceptance_json(&run->report, &policy->accepted[i]));
+	cli_json_add(object, "fail_on", check->fail_on ? cli_json_text(pl_check_status_name(check->fail_on)) : NULL);
+	cli_json_add(object, "expected", expected_json(&policy->expected));
+	cli_json_add(object, "ignored", ignored);
+	cli_json_add(object, "baseline", policy->baseline ? baseline_json(check) : NULL);
+	return object;
+}
+
+struct json_object *check_document(const struct check_run *run, const struct check *check)
 {
 	const struct pl_check_counts counts = pl_check_count(&run->report);
 	struct json_object *object = cli_json_begin();
@@ -125,7 +176,8 @@ struct json_object *check_document(const struct check_run *run)
 	cli_json_add(object, "root", run->root_user < 0 ? NULL : json_object_new_boolean(run->root_user));
 	cli_json_add(object, "status", cli_json_text(pl_check_status_name(counts.worst)));
 	cli_json_add(object, "counts", counts_json(&counts));
-	cli_json_add(object, "inventory", inventory_json(&run->inventory));
+	cli_json_add(object, "policy", policy_json(run, check));
+	cli_json_add(object, "inventory", inventory_json(run->inventory));
 	check_document_add_report(object, &run->report);
 	return object;
 }

@@ -5,9 +5,9 @@
 
 #include "cmd/check/check.h"
 
-static char *format_json_run(const struct check_run *run)
+static char *format_json_run(const struct check_run *run, const struct check *check)
 {
-	struct json_object *object = check_document(run);
+	struct json_object *object = check_document(run, check);
 	const char *text = cli_json_string(object, true);
 	char *copy = text ? strdup(text) : NULL;
 
@@ -22,14 +22,14 @@ char *check_format_run(const struct check_run *run, const struct check *check)
 	FILE *file;
 
 	if (check->format == CHECK_JSON)
-		return format_json_run(run);
+		return format_json_run(run, check);
 	file = open_memstream(&text, &size);
 	if (!file)
 		return NULL;
 	if (check->format == CHECK_LINE)
 		check_write_line(file, run);
 	else if (check->format == CHECK_PROMETHEUS)
-		check_write_prometheus(file, run);
+		check_write_prometheus(file, run, check);
 	else
 		check_write_nagios(file, run, check);
 	if (fclose(file)) {
@@ -55,7 +55,7 @@ char *check_leading_text(char *buffer, size_t size, const struct pl_check_report
 	const struct pl_check_finding *finding = NULL;
 
 	for (size_t i = 0; result && !finding && i < result->count; i++)
-		if (result->findings[i].status == result->status)
+		if (result->findings[i].status == result->status && !result->findings[i].accepted)
 			finding = &result->findings[i];
 	if (!result)
 		snprintf(buffer, size, "%s", report->summary);

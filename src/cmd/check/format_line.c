@@ -35,9 +35,9 @@ void check_write_line(FILE *file, const struct check_run *run)
 	write_field(file, run->host);
 	write_field(file, pl_check_status_name(counts.worst));
 	write_field(file, leading ? leading->row->id : "");
-	fprintf(file, "%s | fail=%zu warn=%zu unknown=%zu",
+	fprintf(file, "%s | fail=%zu warn=%zu unknown=%zu accepted=%zu",
 		check_leading_text(text, sizeof(text), &run->report, leading), counts.results[PL_CHECK_FAIL],
-		counts.results[PL_CHECK_WARN], counts.results[PL_CHECK_UNKNOWN]);
+		counts.results[PL_CHECK_WARN], counts.results[PL_CHECK_UNKNOWN], counts.accepted);
 	write_ids(file, &run->report);
 	fputc('\n', file);
 }

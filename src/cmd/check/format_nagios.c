@@ -11,14 +11,18 @@ static const char *const names[] = { "OK", "WARNING", "CRITICAL", "UNKNOWN" };
 
 enum check_nagios check_nagios_status(const struct check_run *run, const struct check *check)
 {
-	switch (pl_check_count(&run->report).worst) {
+	enum pl_check_status worst = pl_check_count(&run->report).worst;
+
+	if (worst < (check->fail_on ? check->fail_on : PL_CHECK_UNKNOWN))
+		return NAGIOS_OK;
+	switch (worst) {
 	case PL_CHECK_FAIL:
 		return NAGIOS_CRITICAL;
 	case PL_CHECK_WARN:
 		return NAGIOS_WARNING;
 	case PL_CHECK_UNKNOWN:
 		/* Agents run as a user without rights, who cannot find out everything. */
-		return check->strict ? NAGIOS_UNKNOWN : NAGIOS_OK;
+		return check->strict || check->fail_on ? NAGIOS_UNKNOWN : NAGIOS_OK;
 	default:
 		return NAGIOS_OK;
 	}
@@ -68,12 +72,12 @@ void check_write_nagios(FILE *file, const struct check_run *run, const struct ch
 	cut_text(text, LINE_MAX_BYTES - strlen(head) - strlen(tail));
 	fprintf(file, "%s%s%s | fail=%zu;;0;0 warn=%zu;0;;0 unknown=%zu;;;0", head, text, tail, fail, warn,
 		counts.results[PL_CHECK_UNKNOWN]);
-	fprintf(file, " gpus=%zu;;", run->inventory.gpu_count);
-	if (check->gpus_expected)
-		fprintf(file, "%u:", check->gpus_expected);
-	fprintf(file, ";0 cards=%zu;;", run->inventory.card_count);
-	if (check->cards_expected)
-		fprintf(file, "%u:", check->cards_expected);
+	fprintf(file, " gpus=%zu;;", run->inventory->gpu_count);
+	if (check->policy.expected.gpus)
+		fprintf(file, "%u:", check->policy.expected.gpus);
+	fprintf(file, ";0 cards=%zu;;", run->inventory->card_count);
+	if (check->policy.expected.cards)
+		fprintf(file, "%u:", check->policy.expected.cards);
 	fprintf(file, ";0 duration=%.3fs;;;0\n", (double)run->duration / CLI_NS_PER_S);
 	write_problems(file, &run->report);
 }

@@ -54,7 +54,7 @@ static void write_statuses(FILE *file, const struct pl_check_report *report)
 		const struct pl_check_result *result = &report->results[i];
 
 		for (size_t j = 0; j < result->count; j++)
-			findings[result->findings[j].status]++;
+			findings[result->findings[j].status] += !result->findings[j].accepted;
 		for (size_t j = 0; j < CLI_ARRAY_SIZE(names); j++) {
 			begin_sample(file, "check_status", "check", result->row->id);
 			add_label(file, "group", result->row->group);
@@ -62,7 +62,7 @@ static void write_statuses(FILE *file, const struct pl_check_report *report)
 			end_sample(file, result->status == j);
 		}
 	}
-	describe_metric(file, "check_findings", "Findings of all checks with this status.");
+	describe_metric(file, "check_findings", "Findings with this status that count.");
 	for (size_t j = PL_CHECK_OK; j < CLI_ARRAY_SIZE(names); j++) {
 		begin_sample(file, "check_findings", "status", names[j]);
 		end_sample(file, findings[j]);
@@ -153,12 +153,53 @@ static void write_links(FILE *file, const struct pl_inventory *inventory, bool w
 	}
 }
 
-void check_write_prometheus(FILE *file, const struct check_run *run)
+static const struct pl_check_result *find_result(const struct pl_check_report *report, const char *id)
+{
+	for (size_t i = 0; i < report->count; i++)
+		if (!strcmp(report->results[i].row->id, id))
+			return &report->results[i];
+	return NULL;
+}
+
+/* Tells of each given expectation whether it is met. An expectation that could not be checked has no sample. */
+static void write_expectations(FILE *file, const struct check_run *run, const struct check *check)
+{
+	static const struct {
+		const char *key, *check;
+	} rows[] = { { "rate", "expect-rate" },
+		     { "links", "expect-links" },
+		     { "driver", "expect-driver" },
+		     { "baseline", "baseline" } };
+	const struct pl_check_expected *expected = &check->policy.expected;
+
+	describe_metric(file, "check_expected_met", "1 if the machine is as expected, else 0.");
+	if (expected->gpus) {
+		begin_sample(file, "check_expected_met", "key", "gpus");
+		end_sample(file, run->inventory->gpu_count >= expected->gpus);
+	}
+	if (expected->cards) {
+		begin_sample(file, "check_expected_met", "key", "cards");
+		end_sample(file, run->inventory->card_count >= expected->cards);
+	}
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(rows); i++) {
+		const struct pl_check_result *result = find_result(&run->report, rows[i].check);
+
+		if (!result || result->status == PL_CHECK_NONE || result->status == PL_CHECK_UNKNOWN)
+			continue;
+		begin_sample(file, "check_expected_met", "key", rows[i].key);
+		end_sample(file, result->status < PL_CHECK_FAIL);
+	}
+}
+
+void check_write_prometheus(FILE *file, const struct check_run *run, const struct check *check)
 {
 	write_run(file, run);
 	write_verdict(file, run->report.verdict);
 	write_statuses(file, &run->report);
-	write_devices(file, &run->inventory);
-	write_links(file, &run->inventory, true);
-	write_links(file, &run->inventory, false);
+	describe_metric(file, "check_accepted", "Findings that the operator accepts, and that do not count.");
+	fprintf(file, "peerlane_check_accepted %zu\n", pl_check_count(&run->report).accepted);
+	write_expectations(file, run, check);
+	write_devices(file, run->inventory);
+	write_links(file, run->inventory, true);
+	write_links(file, run->inventory, false);
 }

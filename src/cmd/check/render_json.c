@@ -22,6 +22,8 @@ static struct json_object *check_result_json(const struct pl_check_result *resul
 		cli_json_add(one, "object", cli_json_text_or_null(result->findings[i].object));
 		cli_json_add(one, "status", check_status_json(result->findings[i].status));
 		cli_json_add(one, "found", cli_json_text(result->findings[i].text));
+		cli_json_add(one, "accepted",
+			     result->findings[i].accepted ? cli_json_text(result->findings[i].accepted->reason) : NULL);
 		json_object_array_add(findings, one);
 	}
 	cli_json_add(object, "findings", findings);

@@ -71,7 +71,7 @@ static void print_check_findings(const struct pl_check_result *result)
 		char line[sizeof(finding->object) + sizeof(finding->text) + 4];
 
 		/* Skips findings that are better than the result of the check. */
-		if (finding->status < result->status)
+		if (finding->status < result->status || finding->accepted)
 			continue;
 		if (shown++ >= FINDINGS_SHOWN) {
 			hidden++;
@@ -88,11 +88,14 @@ static void print_check_findings(const struct pl_check_result *result)
 /* Prints a check without a problem on one line, with its first finding. */
 static void print_check_line(const struct pl_check_result *result)
 {
-	const struct pl_check_finding *first = result->count ? &result->findings[0] : NULL;
+	const struct pl_check_finding *first = NULL;
 	char line[400];
 
-	snprintf(line, sizeof(line), "%s", first ? first->text : "");
-	if (result->count > 1)
+	for (size_t i = 0; !first && i < result->count; i++)
+		if (!result->findings[i].accepted)
+			first = &result->findings[i];
+	snprintf(line, sizeof(line), "%s", first ? first->text : result->row->title);
+	if (first && result->count > 1)
 		snprintf(line, sizeof(line), "%s%s%s (and %zu more)", first->object, *first->object ? ": " : "",
 			 first->text, result->count - 1 + result->left_out);
 	printf("  %s%-7s%s  %-16s ", check_status_colour(result->status), pl_check_status_name(result->status),
@@ -100,15 +103,32 @@ static void print_check_line(const struct pl_check_result *result)
 	wrap_print(line, INDENT + 17, INDENT + 17);
 }
 
+static void print_accepted_findings(const struct pl_check_result *result)
+{
+	for (size_t i = 0; i < result->count; i++) {
+		const struct pl_check_finding *finding = &result->findings[i];
+		char line[600];
+
+		if (!finding->accepted)
+			continue;
+		snprintf(line, sizeof(line), "accepted (%s): %s%s%s", finding->accepted->reason, finding->object,
+			 *finding->object ? ": " : "", finding->text);
+		printf("%*s", INDENT, "");
+		wrap_print(line, INDENT, INDENT + 2);
+	}
+}
+
 static void print_check_result(const struct pl_check_result *result)
 {
 	if (result->status <= PL_CHECK_OK) {
 		print_check_line(result);
+		print_accepted_findings(result);
 		return;
 	}
 	printf("  %s%-7s%s  %-16s %s\n", check_status_colour(result->status), pl_check_status_name(result->status),
 	       colour_reset(), result->row->id, result->row->title);
 	print_check_findings(result);
+	print_accepted_findings(result);
 	if (result->status == PL_CHECK_UNKNOWN) {
 		print_remedy("run: ", result->reveal, INDENT);
 		return;
@@ -158,6 +178,8 @@ static void print_status_counts(const struct pl_check_report *report)
 
 	printf("\n%zu OK, %zu unknown, %zu warnings, %zu failed", counts[PL_CHECK_OK], counts[PL_CHECK_UNKNOWN],
 	       counts[PL_CHECK_WARN], counts[PL_CHECK_FAIL]);
+	if (all.accepted)
+		printf("; %zu accepted", all.accepted);
 	printf(counts[PL_CHECK_NONE] ? "; %zu not applicable\n" : "\n", counts[PL_CHECK_NONE]);
 	if (counts[PL_CHECK_WARN] + counts[PL_CHECK_FAIL])
 		wrap_print("`peerlane check --explain ID` explains a check; `peerlane check --fix` shows safe repairs.",

@@ -9,6 +9,9 @@
 #include "diag/check/facts.h"
 #include "diag/check/snapshot.h"
 
+/* Time limit of a query to a library; a suspended GPU needs time to answer. */
+#define QUERY_TIMEOUT (3 * CLI_NS_PER_S)
+
 /* Names the machine as its scheduler does, else by its host name. A dump has no host name. */
 static void name_host(struct check_run *run, const char *host, bool live)
 {
@@ -57,10 +60,8 @@ static void note_time(struct check_run *run)
 static void identify_run(struct check_run *run, const char *host)
 {
 	bool live = pl_sysroot_is_live(run->root);
-	long long user = pl_facts_number(pl_check_machine_facts(run->machine), -1, "process.euid");
 
 	name_host(run, host, live);
-	run->root_user = user < 0 ? -1 : user == 0;
 	run->uptime = -1;
 	if (live) {
 		read_boot(run);
@@ -68,10 +69,12 @@ static void identify_run(struct check_run *run, const char *host)
 	}
 }
 
-int check_run_begin(struct check_run *run, const char *sysroot, const char *host,
-		    const struct pl_check_options *options, struct pl_error *error)
+int check_run_begin(struct check_run *run, const char *sysroot, const char *host, struct pl_check_policy *policy,
+		    struct pl_error *error)
 {
+	struct pl_check_options options = { .ask = true, .timeout = QUERY_TIMEOUT, .policy = policy };
 	uint64_t begun = cli_now();
+	long long user;
 	int rc;
 
 	*run = (struct check_run){ .root = NULL };
@@ -79,23 +82,24 @@ int check_run_begin(struct check_run *run, const char *sysroot, const char *host
 	rc = pl_archive_open_root(&run->root, sysroot, error);
 	if (rc < 0)
 		return rc;
-	rc = pl_check_machine_open(&run->machine, run->root, options, error);
+	identify_run(run, host);
+	memcpy(policy->host, run->host, sizeof(policy->host));
+	rc = pl_check_machine_open(&run->machine, run->root, &options, error);
 	if (rc == 0)
 		rc = pl_check_run(&run->report, run->machine, error);
-	if (rc == 0 && pl_inventory_take(&run->inventory, run->machine) < 0)
-		rc = cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	if (rc < 0) {
 		check_run_end(run);
 		return rc;
 	}
-	identify_run(run, host);
+	run->inventory = pl_check_machine_inventory(run->machine);
+	user = pl_facts_number(pl_check_machine_facts(run->machine), -1, "process.euid");
+	run->root_user = user < 0 ? -1 : user == 0;
 	run->duration = cli_now() - begun;
 	return 0;
 }
 
 void check_run_end(struct check_run *run)
 {
-	pl_inventory_release(&run->inventory);
 	pl_check_report_free(&run->report);
 	pl_check_machine_close(run->machine);
 	pl_sysroot_close(run->root);

@@ -30,6 +30,20 @@ static size_t utf8_character_length(const unsigned char *at)
 	return 0;
 }
 
+bool cli_is_utf8(const char *text, size_t length)
+{
+	const unsigned char *at = (const unsigned char *)text, *end = at + length;
+
+	while (at < end) {
+		size_t size = utf8_character_length(at);
+
+		if (!size)
+			return false;
+		at += size;
+	}
+	return true;
+}
+
 struct json_object *cli_json_text(const char *text)
 {
 	const unsigned char *at = (const unsigned char *)text;

@@ -12,6 +12,8 @@
 struct json_object *cli_json_text(const char *text);
 /* Like cli_json_text(), but an empty text becomes null as well. */
 struct json_object *cli_json_text_or_null(const char *text);
+/* True if the bytes are well-formed UTF-8 without NUL.  The byte after them must be NUL. */
+bool cli_is_utf8(const char *text, size_t length);
 /* Returns { "code", "id", "call", "object", "message", "hint" }. */
 struct json_object *cli_json_error(const struct pl_error *error);
 /* Adds a member.  The object owns the value afterwards, also if there is no memory. */

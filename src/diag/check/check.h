@@ -13,6 +13,9 @@
 struct pl_sysroot;
 struct pl_facts;
 struct pl_check_machine;
+struct pl_check_policy;
+struct pl_check_acceptance;
+struct pl_inventory;
 
 enum pl_check_status {
 	PL_CHECK_NONE, /* the row does not apply to this machine */
@@ -33,11 +36,12 @@ struct pl_check_finding {
 	enum pl_check_status status;
 	char object[48];
 	char text[240];
+	const struct pl_check_acceptance *accepted; /* of the policy; NULL: the finding counts */
 };
 
 struct pl_check_result {
 	const struct pl_check_row *row;
-	enum pl_check_status status; /* the worst status of its findings */
+	enum pl_check_status status; /* the worst status of its findings that count */
 	size_t count, left_out;      /* findings, and those for which memory lacked */
 	char remedy[320];            /* empty: nothing to do */
 	char reveal[160];            /* UNKNOWN: command that would tell */
@@ -128,6 +132,7 @@ struct pl_check_report {
 /* Counts of a report. */
 struct pl_check_counts {
 	size_t results[PL_CHECK_FAIL + 1]; /* rows with each status */
+	size_t accepted;                   /* findings that do not count */
 	enum pl_check_status worst;        /* PL_CHECK_OK, unless a row is UNKNOWN, WARN or FAIL */
 };
 
@@ -136,13 +141,14 @@ struct pl_check_counts pl_check_count(const struct pl_check_report *report);
 struct pl_check_options {
 	bool ask;         /* asks the kernel, libibverbs and libcuda, if the root is this machine */
 	uint64_t timeout; /* nanoseconds for these questions */
-	unsigned gpus_expected, cards_expected; /* fewer of them are a failure; 0: any number is right */
+	const struct pl_check_policy *policy; /* stays in use by machine and report; NULL: none */
 };
 
 /* Reads a machine, which uses `root` until it is closed. */
 int pl_check_machine_open(struct pl_check_machine **ret, struct pl_sysroot *root,
 			  const struct pl_check_options *options, struct pl_error *error);
 void pl_check_machine_close(struct pl_check_machine *machine);
+const struct pl_inventory *pl_check_machine_inventory(const struct pl_check_machine *machine);
 /* Returns the answers, for a dump. */
 const struct pl_facts *pl_check_machine_facts(const struct pl_check_machine *machine);
 

@@ -197,14 +197,14 @@ static int read_topology(struct pl_check_machine *machine)
 int pl_check_machine_open(struct pl_check_machine **ret, struct pl_sysroot *root,
 			  const struct pl_check_options *options, struct pl_error *error)
 {
+	static const struct pl_check_policy no_policy;
 	struct pl_check_machine *machine = calloc(1, sizeof(*machine));
 
 	if (!machine)
 		return pl_fail_memory(error, "pl_check_machine_open");
 	machine->root = root;
 	machine->live = pl_sysroot_is_live(root);
-	machine->gpus_expected = options->gpus_expected;
-	machine->cards_expected = options->cards_expected;
+	machine->policy = options->policy ? options->policy : &no_policy;
 	machine->facts = pl_facts_new();
 	if (!machine->facts)
 		goto no_memory;
@@ -214,7 +214,7 @@ int pl_check_machine_open(struct pl_check_machine **ret, struct pl_sysroot *root
 		goto no_memory;
 	machine->virtual_machine = machine->topology->is_virtual;
 	machine->product = machine->topology->platform;
-	if (check_find_devices(machine) < 0)
+	if (check_find_devices(machine) < 0 || pl_inventory_take(&machine->inventory, machine) < 0)
 		goto no_memory;
 	*ret = machine;
 	return 0;
@@ -231,10 +231,16 @@ void pl_check_machine_close(struct pl_check_machine *machine)
 	if (machine->topology != machine->here)
 		pl_topology_free(machine->topology);
 	pl_topology_free(machine->here);
+	pl_inventory_release(&machine->inventory);
 	free(machine->gpus);
 	free(machine->cards);
 	free(machine->devices);
 	free(machine);
+}
+
+const struct pl_inventory *pl_check_machine_inventory(const struct pl_check_machine *machine)
+{
+	return &machine->inventory;
 }
 
 const struct pl_facts *pl_check_machine_facts(const struct pl_check_machine *machine)

@@ -5,6 +5,7 @@
 
 #include "diag/check/check.h"
 #include "diag/check/facts.h"
+#include "diag/check/policy.h"
 #include "diag/check/snapshot.h"
 #include "topology/topology.h"
 
@@ -42,7 +43,8 @@ struct pl_check_machine {
 	size_t card_count;
 	struct check_device *devices;
 	size_t device_count;
-	unsigned gpus_expected, cards_expected; /* 0: any number */
+	struct pl_inventory inventory;
+	const struct pl_check_policy *policy; /* never NULL */
 };
 
 /* Fills the arrays from `here` (devices.c). */

@@ -6,9 +6,9 @@
 #include "diag/check/verdict.h"
 
 static const struct pl_check_row *const files[] = {
-	pl_check_rows_gpu,  pl_check_rows_driver, pl_check_rows_peer,   pl_check_rows_module,
-	pl_check_rows_card, pl_check_rows_access, pl_check_rows_port,   pl_check_rows_traffic,
-	pl_check_rows_path, pl_check_rows_bus,    pl_check_rows_system, pl_check_rows_software,
+	pl_check_rows_gpu,    pl_check_rows_driver,   pl_check_rows_peer,     pl_check_rows_module, pl_check_rows_card,
+	pl_check_rows_access, pl_check_rows_port,     pl_check_rows_traffic,  pl_check_rows_path,   pl_check_rows_bus,
+	pl_check_rows_system, pl_check_rows_software, pl_check_rows_expected,
 };
 
 const struct pl_check_row *pl_check_row_at(size_t index)
@@ -35,10 +35,8 @@ static void run_row(const struct pl_check_machine *machine, const struct pl_chec
 {
 	result->row = row;
 	row->probe(machine, result);
-	if (result->status == PL_CHECK_WARN || result->status == PL_CHECK_FAIL)
+	if (result->status >= PL_CHECK_WARN)
 		pl_check_remedy(result, "%s", row->remedy);
-	else
-		result->remedy[0] = '\0';
 }
 
 static bool more_urgent(const struct pl_check_result *a, const struct pl_check_result *b)
@@ -46,6 +44,20 @@ static bool more_urgent(const struct pl_check_result *a, const struct pl_check_r
 	if (a->status != b->status)
 		return a->status > b->status;
 	return a->row->rank < b->row->rank;
+}
+
+/* Takes accepted findings out, and chooses the row to mend first. */
+static void settle_results(struct pl_check_report *report, const struct pl_check_policy *policy)
+{
+	pl_check_accept(report, policy);
+	for (size_t i = 0; i < report->count; i++) {
+		struct pl_check_result *result = &report->results[i];
+
+		if (result->status < PL_CHECK_WARN)
+			result->remedy[0] = '\0';
+		else if (!report->first || more_urgent(result, report->first))
+			report->first = result;
+	}
 }
 
 int pl_check_run(struct pl_check_report *report, const struct pl_check_machine *machine, struct pl_error *error)
@@ -60,18 +72,16 @@ int pl_check_run(struct pl_check_report *report, const struct pl_check_machine *
 	report->results = calloc(count, sizeof(*report->results));
 	if (!report->results)
 		return pl_fail_memory(error, "pl_check_run");
-	for (; (row = pl_check_row_at(report->count)); report->count++) {
-		struct pl_check_result *result = &report->results[report->count];
-
-		run_row(machine, row, result);
-		if (result->status >= PL_CHECK_WARN && (!report->first || more_urgent(result, report->first)))
-			report->first = result;
-	}
-	rc = pl_check_judge(report, machine);
+	for (; (row = pl_check_row_at(report->count)); report->count++)
+		run_row(machine, row, &report->results[report->count]);
+	/* Accepting a finding does not make a path work. */
+	rc = pl_check_add_routes(report, machine);
 	if (rc < 0) {
 		pl_check_report_free(report);
 		return pl_fail_memory(error, "pl_check_run");
 	}
+	settle_results(report, machine->policy);
+	pl_check_judge(report, machine);
 	return 0;
 }
 
@@ -91,6 +101,8 @@ struct pl_check_counts pl_check_count(const struct pl_check_report *report)
 	for (size_t i = 0; i < report->count; i++) {
 		counts.results[report->results[i].status]++;
 		counts.worst = PL_MAX(counts.worst, report->results[i].status);
+		for (size_t j = 0; j < report->results[i].count; j++)
+			counts.accepted += report->results[i].findings[j].accepted != NULL;
 	}
 	return counts;
 }

@@ -53,9 +53,9 @@ static void probe_card_driver(const struct pl_check_machine *machine, struct pl_
 {
 	for (size_t i = 0; i < machine->card_count; i++)
 		judge_driver(machine, &machine->cards[i], result);
-	if (machine->card_count < machine->cards_expected) {
+	if (machine->card_count < machine->policy->expected.cards) {
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "%zu card%s on the PCI bus, %u expected",
-			      machine->card_count, machine->card_count == 1 ? "" : "s", machine->cards_expected);
+			      machine->card_count, machine->card_count == 1 ? "" : "s", machine->policy->expected.cards);
 		pl_check_remedy(result,
 				"lspci -d ::0207; lspci -d ::0200; dmesg; echo 1 > /sys/bus/pci/rescan; each port of "
 				"a card may be a card of its own here");

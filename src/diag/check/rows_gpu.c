@@ -98,15 +98,15 @@ static void probe_gpu_count(const struct pl_check_machine *machine, struct pl_ch
 {
 	const char *plural = machine->gpu_count == 1 ? "" : "s";
 
-	if (machine->gpu_count < machine->gpus_expected)
+	if (machine->gpu_count < machine->policy->expected.gpus)
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "%zu GPU%s on the PCI bus, %u expected", machine->gpu_count,
-			      plural, machine->gpus_expected);
+			      plural, machine->policy->expected.gpus);
 	else if (!check_has_nvidia(machine) && check_module(machine, "nvidia"))
 		pl_check_note(result, PL_CHECK_FAIL, NULL,
 			      "the module nvidia is loaded, and there is no GPU of NVIDIA on the PCI bus");
 	note_lost_gpus(machine, result);
 	/* An expected number counts more than that of the previous start. */
-	if (!result->count && !machine->gpus_expected)
+	if (!result->count && !machine->policy->expected.gpus)
 		compare_earlier_start(machine, result);
 	if (!result->count && machine->gpu_count)
 		pl_check_note(result, PL_CHECK_OK, NULL, "%zu GPU%s", machine->gpu_count, plural);

@@ -133,7 +133,7 @@ static void fill_class(const struct pl_check_machine *machine, struct pl_check_r
 	}
 }
 
-static int add_routes(struct pl_check_report *report, const struct pl_check_machine *machine)
+int pl_check_add_routes(struct pl_check_report *report, const struct pl_check_machine *machine)
 {
 	size_t gpus = PL_MAX(machine->gpu_count, 1), devices = machine->device_count;
 
@@ -252,19 +252,15 @@ static void summarise_with(struct pl_check_report *report, const struct pl_check
 			 cards);
 }
 
-int pl_check_judge(struct pl_check_report *report, const struct pl_check_machine *machine)
+void pl_check_judge(struct pl_check_report *report, const struct pl_check_machine *machine)
 {
-	struct tally tally;
+	struct tally tally = count(report, machine);
 
-	if (add_routes(report, machine) < 0)
-		return -ENOMEM;
-	tally = count(report, machine);
 	if (!tally.usable) {
 		report->verdict = PL_CHECK_NO_RDMA;
 		summarise_without(report, machine);
-		return 0;
+		return;
 	}
 	report->verdict = tally.direct < machine->gpu_count || report->first ? PL_CHECK_DEGRADED : PL_CHECK_READY;
 	summarise_with(report, machine, tally);
-	return 0;
 }

@@ -4,7 +4,9 @@
 
 #include "diag/check/check.h"
 
-/* Fills routes, verdict and summary from the machine and the results. Returns 0 or -ENOMEM. */
-int pl_check_judge(struct pl_check_report *report, const struct pl_check_machine *machine);
+/* Fills the routes from the machine and the results. Returns 0 or -ENOMEM. */
+int pl_check_add_routes(struct pl_check_report *report, const struct pl_check_machine *machine);
+/* Fills verdict and summary from the routes and the results. */
+void pl_check_judge(struct pl_check_report *report, const struct pl_check_machine *machine);
 
 #endif
