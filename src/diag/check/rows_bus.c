@@ -80,6 +80,12 @@ static void probe_platform(const struct pl_check_machine *machine, struct pl_che
 		bool grace = strstr(machine->product, "Grace") || strstr(machine->product, "GH200") ||
 			     strstr(machine->product, "GB200") || strstr(machine->product, "GB300");
 
+		if (machine->virtual_machine && machine->gpu_count && !grace) {
+			pl_check_unknown(result, NULL, "peerlane routes",
+					 "%s, a virtual machine (%s): the machine below it is not known", kind,
+					 *machine->product ? machine->product : "of unknown make");
+			return;
+		}
 		pl_check_note(result,
 			      grace                ? PL_CHECK_OK
 			      : machine->gpu_count ? PL_CHECK_WARN
@@ -114,13 +120,14 @@ static void probe_virtual(const struct pl_check_machine *machine, struct pl_chec
 	} else if (topology->file[0]) {
 		pl_check_note(result, PL_CHECK_OK, NULL, "a virtual machine, whose topology file is followed: %s",
 			      topology->file);
+	} else if (machine->file_trouble[0]) {
+		pl_check_note(result, PL_CHECK_WARN, NULL, "the topology file is of no use: %s", machine->file_trouble);
 	} else {
-		pl_check_note(result, PL_CHECK_WARN, NULL,
-			      "a virtual machine (%s): its PCI tree does not show what is near to what",
+		/* Most providers give none, so the machine is as it should be. */
+		pl_check_note(result, PL_CHECK_OK, NULL,
+			      "a virtual machine (%s) without a topology file: its PCI tree does not show which "
+			      "devices are near each other",
 			      *machine->product ? machine->product : "of unknown make");
-		if (machine->file_trouble[0])
-			pl_check_note(result, PL_CHECK_WARN, NULL, "the topology file is of no use: %s",
-				      machine->file_trouble);
 	}
 }
 
@@ -136,7 +143,13 @@ static void judge_numa(const struct pl_check_machine *machine, struct pl_check_r
 			cpus[0] = '\0';
 		if (node >= 0)
 			pl_check_note(result, PL_CHECK_OK, address, "NUMA node %d, processors %s", node, cpus);
-		else if (check_exists(machine, "sys/devices/system/node/node1")) {
+		else if (!check_exists(machine, "sys/devices/system/node/node1"))
+			continue;
+		else if (machine->virtual_machine)
+			pl_check_unknown(result, address,
+					 "measure from both nodes: numactl --cpunodebind=N peerlane bench",
+					 "the virtual machine does not show its NUMA node");
+		else {
 			pl_check_note(result, PL_CHECK_WARN, address,
 				      "the firmware does not say which NUMA node it is at");
 			pl_check_remedy(result, "update the firmware; until then numactl by measuring both nodes");
@@ -195,7 +208,8 @@ const struct pl_check_row pl_check_rows_bus[] = {
 		.id = "bus-virtual",
 		.group = GROUP,
 		.title = "topology file in virtual machines",
-		.requirement = "In a virtual machine the vendor's topology file says which card is near which GPU.",
+		.requirement = "A topology file that a virtual machine names can be read and has its devices. Without "
+			       "a file the machine is well, but the distances of its devices are not known.",
 		.how = "the flag hypervisor in /proc/cpuinfo; NCCL_TOPO_FILE, in the environment or in /etc/nccl.conf",
 		.reason = "The PCI tree of a virtual machine does not show the hardware, and is often flat: all pairs "
 			  "look equal.",

@@ -23,6 +23,15 @@ static void judge_link(const struct pl_check_machine *machine, int node, const c
 
 		if (!pl_topology_degraded(topology, at))
 			continue;
+		/* Bridges of virtual machines are emulated, and show links that do not exist. */
+		if (topology->is_virtual && !topology->file[0]) {
+			pl_check_unknown(result, one->address, "lspci -vv | grep LnkSta, on the host of this machine",
+					 "on the way of the %s: %.1f GT/s x%u of %.1f GT/s x%u, as the virtual machine "
+					 "shows it",
+					 what, one->now.speed / 1000.0, one->now.width, one->best.speed / 1000.0,
+					 one->best.width);
+			continue;
+		}
 		pl_check_note(result, pl_topology_idle(topology, at) ? PL_CHECK_OK : PL_CHECK_WARN, one->address,
 			      "on the way of the %s: %.1f GT/s x%u of %.1f GT/s x%u%s", what, one->now.speed / 1000.0,
 			      one->now.width, one->best.speed / 1000.0, one->best.width,
