@@ -224,7 +224,8 @@ static const struct cli_command check_command = {
 	},
 	.notes = "Nothing is changed without --fix --yes.  Without root, checks that need root are UNKNOWN.\n"
 		 "\n"
-		 "Exit status: 0 all is well, 3 RDMA works but is degraded, 1 no card can be used.\n",
+		 "Exit status: 0 all is well, 3 RDMA works but is degraded, 1 no card can be used.  With --fail-on: 0 or 1, "
+		 "and 2 if the check could not run.  With --format nagios: that of a plugin.\n",
 	.options = check_options,
 	.parse = parse_check_option,
 };
