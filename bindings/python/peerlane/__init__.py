@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Peerlane moves data straight between memory of this process and of another host. See docs/python.md.
+
+All times are in seconds and all sizes in bytes. `peerlane.aio` has the same objects for asyncio.
+"""
+import atexit as _atexit
+import os as _os
+
+from . import _peerlane
+from ._command import check, topology
+from ._context import Context
+from ._errors import (BufferRefused, Cancelled, Closed, Denied, Error, Forked, Invalid, NoMemory, Refused, Reset,
+                      TimedOut, Unreachable)
+from ._peerlane import (Listener, Operation, Peer, Receipt, Region, Remote, RemoteSet, fingerprint, gpu, stream_wait)
+from ._tokens import Blob, Invitation, Notification, Token
+
+__all__ = ['Blob', 'BufferRefused', 'Cancelled', 'Closed', 'Context', 'Denied', 'Error', 'Forked', 'Invalid',
+           'Invitation', 'Listener', 'NoMemory', 'Notification', 'Operation', 'Peer', 'Receipt', 'Refused', 'Region',
+           'Remote', 'RemoteSet', 'Reset', 'TimedOut', 'Token', 'Unreachable', 'check', 'fingerprint', 'gpu',
+           'stream_wait', 'topology', 'version']
+
+version = _peerlane.version()
+
+_os.register_at_fork(after_in_child=_peerlane._forked)
+_atexit.register(_peerlane._close_all)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Contexts of calls that wait."""
+import collections
+import errno
+import os
+import time
+import warnings
+
+from . import _memory, _peerlane
+from ._errors import make_error
+from ._tokens import Notification
+
+
+def read_key(path):
+    """Return the group key of a file, as the command reads it. Raises PY-KEY-FILE if others may read or replace it."""
+    def refuse(message, hint, code=errno.EACCES):
+        raise make_error(code, 'PY-KEY-FILE', 'open', os.fspath(path), message, hint)
+
+    with open(path, 'rb') as file:
+        status = os.fstat(file.fileno())
+        key = file.read(1026)
+    if status.st_mode & 0o006:
+        refuse('every user of this host can read or replace the key', 'run `chmod o= FILE`, and make a new key')
+    if status.st_uid not in (0, os.geteuid()):
+        refuse('the file belongs to another user', 'copy the key to a file of your own')
+    if status.st_mode & 0o020 or (status.st_mode & 0o040 and status.st_uid == os.geteuid() != 0):
+        refuse('the group of the file can read or replace the key', 'run `chmod g= FILE`, and make a new key')
+    key = key.removesuffix(b'\n')
+    if not 16 <= len(key) <= 1024:
+        refuse('a key has 16 to 1024 bytes', 'make a key with: peerlane key group FILE', errno.EINVAL)
+    return key
+
+
+class Base(_peerlane.Context):
+    """What both kinds of contexts share."""
+
+    def __init__(self, *, key_file=None, **options):
+        if key_file is not None:
+            if options.get('key') is not None:
+                raise TypeError('key and key_file exclude each other')
+            options['key'] = read_key(key_file)
+        super().__init__(**options)
+        self._events = collections.deque()
+        self._bind_events()
+
+    def __del__(self):
+        if not self.closed and not getattr(self, '_quiet', False):
+            warnings.warn(f'unclosed context {self!r}', ResourceWarning, source=self)
+
+    def __reduce__(self):
+        raise TypeError('a context cannot be pickled: send an Invitation with the address and a token')
+
+    def register(self, memory, access='', *, keep=None):
+        """Register memory, and return its region.
+
+        memory is an object with the buffer protocol (bytearray, mmap, NumPy), a tensor with __dlpack__() or
+        __cuda_array_interface__ (PyTorch, CuPy, JAX), or (address, length), whose owner `keep` is kept. It is kept,
+        and not resized, until the region ends. access has the rights that tokens may give to peers: "r", "w", "a".
+
+        Raises PY-CONTIGUOUS and PY-READONLY for memory with gaps, and for read-only memory with access other than "r".
+        """
+        if isinstance(memory, tuple):
+            address, length = memory
+            return self._register_address(address, length, access, keep)
+        try:
+            memoryview(memory).release()
+        except TypeError:
+            address, length, keeper, readonly, device = _memory.describe(memory)
+            return self._register_address(address, length, access, keeper, readonly, device)
+        except BufferError:
+            pass  # refused below, with the reason
+        return self._register_buffer(memory, access)
+
+    def lost_peers(self):
+        """Return the peers whose connection was lost since the last call."""
+        self._poll()
+        found = [event for event in self._events if not isinstance(event, Notification)]
+        for event in found:
+            self._events.remove(event)
+        return found
+
+
+class Context(Base):
+    """Owner of regions and peers, for calls that wait. Threads may share it. All times are in seconds.
+
+    Options have the names of struct pl_options (pl_open(3)): fabric, key, progress ("thread" or "manual"), workers,
+    lanes, insecure, encrypt_data, operation_timeout, and others; key_file reads the key from a file.
+    """
+
+    def _bind_events(self):
+        self._bind(self._events.append)
+
+    def notifications(self, timeout=None):
+        """Yield notifications of all peers as they arrive, until none has arrived for `timeout` seconds."""
+        while True:
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while (event := self._take_notification()) is None:
+                left = float('inf') if deadline is None else deadline - time.monotonic()
+                self._wait_event(max(left, 0))
+                if left <= 0 and (event := self._take_notification()) is None:
+                    return
+                if event is not None:
+                    break
+            yield event
+
+    def _take_notification(self):
+        for at, event in enumerate(self._events):
+            if isinstance(event, Notification):
+                del self._events[at]
+                return event
+        return None

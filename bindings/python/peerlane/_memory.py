@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Memory of other libraries: DLPack, and the CUDA array interface."""
+import errno
+
+from . import _peerlane
+from ._errors import make_error
+
+_CPU, _CUDA, _CUDA_HOST, _ROCM, _ROCM_HOST, _CUDA_MANAGED = 1, 2, 3, 10, 11, 13
+_HOST = (_CPU, _CUDA_HOST, _ROCM_HOST)
+
+
+def refuse(id, message, hint=''):
+    """Raise an error about the object that register() got."""
+    raise make_error(errno.ENOTSUP, id, 'register', 'buffer', message, hint)
+
+
+def _refuse_strides(shape, strides):
+    refuse('PY-CONTIGUOUS', f'the tensor is not contiguous: shape {tuple(shape)}, strides {tuple(strides)}',
+           'register its contiguous(), and keep that')
+
+
+def _dlpack_capsule(tensor, device):
+    """Ask for the tensor's memory itself, without waiting for the GPU: a registration moves no bytes."""
+    stream = {'stream': -1} if device == _CUDA else {}
+    try:
+        return tensor.__dlpack__(max_version=(1, 0), copy=False, **stream)
+    except TypeError:
+        return tensor.__dlpack__(**stream)
+
+
+def from_dlpack(tensor):
+    """Return (address, length, keeper, readonly, device or None) of an object with __dlpack__()."""
+    device = int(tensor.__dlpack_device__()[0])
+    if device == _CUDA_MANAGED:
+        refuse('PY-DLPACK', 'the tensor is in managed memory of a GPU', 'use memory of cudaMalloc()')
+    if device != _CUDA and device not in _HOST:
+        refuse('PY-DLPACK', f'the tensor is on a device of type {device}', 'host memory and CUDA memory are known')
+    try:
+        capsule = _dlpack_capsule(tensor, device)
+    except (BufferError, RuntimeError, ValueError) as error:
+        raise make_error(errno.ENOTSUP, 'PY-DLPACK', 'register', 'buffer', f'the tensor gives no memory: {error}',
+                         'try detach() or view(torch.uint8)') from error
+    keeper = _peerlane._dlpack(capsule)
+    address, length, kind, number, readonly, contiguous, shape, strides = keeper.describe()
+    if not contiguous:
+        _refuse_strides(shape, strides)
+    return address, length, keeper, readonly, number if kind == _CUDA else None
+
+
+def _span(shape, strides, size):
+    """Return the bytes of an array, or None if it has gaps. Rows first or columns first; sizes of 1 do not matter."""
+    total = size
+    for length in shape:
+        total *= length
+    if strides is None or total == 0:
+        return total
+    for order in (range(len(shape) - 1, -1, -1), range(len(shape))):
+        expected = size
+        for at in order:
+            if shape[at] == 1:
+                continue
+            if strides[at] != expected:
+                break
+            expected *= shape[at]
+        else:
+            return total
+    return None
+
+
+def from_cuda_array(array):
+    """Return (address, length, keeper, readonly, device) of an object with __cuda_array_interface__."""
+    interface = array.__cuda_array_interface__
+    if interface.get('mask') is not None:
+        refuse('PY-ARRAY', 'the array has a mask', 'register the array without it')
+    if interface.get('stream') == 0:
+        refuse('PY-ARRAY', 'the array names the stream 0, which its interface does not allow')
+    kind = interface['typestr'].rstrip('0123456789')
+    size = int(interface['typestr'][len(kind):])
+    strides = interface.get('strides')
+    length = _span(interface['shape'], strides, size)
+    if length is None:
+        _refuse_strides(interface['shape'], strides)
+    address, readonly = interface['data']
+    return address, length, array, readonly, None
+
+
+def describe(thing):
+    """Return (address, length, keeper, readonly, device or None) of a tensor of another library."""
+    if hasattr(thing, '__dlpack_device__'):
+        return from_dlpack(thing)
+    if hasattr(thing, '__cuda_array_interface__'):
+        return from_cuda_array(thing)
+    raise TypeError(f'{type(thing).__name__} gives no memory: it has neither the buffer protocol nor __dlpack__() nor '
+                    '__cuda_array_interface__; (address, length) registers any memory')

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Tokens, blobs and invitations: bytes that one process gives to another."""
+import hmac
+import typing
+
+
+class Secret:
+    """Immutable secret bytes, compared in constant time."""
+
+    __slots__ = ('_content',)
+
+    def __init__(self, content):
+        object.__setattr__(self, '_content', bytes(content))
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f'{type(self).__name__} is immutable')
+
+    def __bytes__(self):
+        return self._content
+
+    def __eq__(self, other):
+        if type(other) is not type(self):
+            return NotImplemented
+        return hmac.compare_digest(self._content, other._content)
+
+    def __hash__(self):
+        return hash(self._content)
+
+    def __reduce__(self):
+        return type(self), (self._content,)
+
+
+class Token(Secret):
+    """Token of a region: every peer that presents it gets its rights. `bytes(token)` is what to send."""
+
+    __slots__ = ('length', 'rights', 'expires')
+
+    def __init__(self, content):
+        from . import _peerlane
+
+        super().__init__(content)
+        length, rights, expires = _peerlane.inspect(self._content)
+        object.__setattr__(self, 'length', length)
+        object.__setattr__(self, 'rights', rights)
+        object.__setattr__(self, 'expires', expires)
+
+    def __repr__(self):
+        until = '' if self.expires is None else f', until {self.expires:.3f}'
+        return f'<peerlane.Token {self.rights!r}, {self.length} bytes{until}>'
+
+
+class Blob(Secret):
+    """Tokens and addresses of many regions, from Context.share_all()."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        return f'<peerlane.Blob of {(len(self._content) - 20) // 76} regions>'
+
+
+class Notification(typing.NamedTuple):
+    """Number and bytes that a peer sent with notify(). `peer` is None if it was closed meanwhile."""
+
+    value: int
+    peer: object
+    data: bytes
+
+
+_MAGIC = b'PLI1'
+
+
+class Invitation:
+    """Address of a listener, a token, and bytes of the program: all that another process needs, as one object."""
+
+    __slots__ = ('address', 'token', 'extra')
+
+    def __init__(self, address, token, extra=b''):
+        self.address = str(address)
+        self.token = token if isinstance(token, (Token, Blob)) else Token(token)
+        self.extra = bytes(extra)
+
+    def __bytes__(self):
+        kind = b'B' if isinstance(self.token, Blob) else b'T'
+        parts = (self.address.encode(), bytes(self.token), self.extra)
+        return _MAGIC + kind + b''.join(len(part).to_bytes(4, 'little') + part for part in parts)
+
+    @classmethod
+    def from_bytes(cls, content):
+        """Return the invitation of `bytes(invitation)`. Raises ValueError for other bytes."""
+        content = bytes(content)
+        parts, at = [], 5
+        if content[:4] != _MAGIC or content[4:5] not in (b'B', b'T'):
+            raise ValueError('the bytes are no invitation of Peerlane')
+        for _ in range(3):
+            length = int.from_bytes(content[at:at + 4], 'little')
+            if at + 4 + length > len(content):
+                raise ValueError('the invitation is cut')
+            parts.append(content[at + 4:at + 4 + length])
+            at += 4 + length
+        if at != len(content):
+            raise ValueError('the invitation is followed by other bytes')
+        kind = Blob if content[4:5] == b'B' else Token
+        return cls(parts[0].decode(), kind(parts[1]), parts[2])
+
+    def __eq__(self, other):
+        if not isinstance(other, Invitation):
+            return NotImplemented
+        return (self.address, self.extra) == (other.address, other.extra) and self.token == other.token
+
+    def __hash__(self):
+        return hash((self.address, self.token, self.extra))
+
+    def __reduce__(self):
+        return Invitation, (self.address, self.token, self.extra)
+
+    def __repr__(self):
+        return f'<peerlane.Invitation {self.address!r}, {self.token!r}, {len(self.extra)} further bytes>'

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Tensors of other libraries, by DLPack: https://dmlc.github.io/dlpack/latest/c_api.html */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "extension.h"
+
+/* Structures of DLPack 1, with names of the project. */
+enum py_device_type {
+	PY_DEVICE_CPU = 1,
+	PY_DEVICE_CUDA = 2,
+};
+enum py_tensor_flags {
+	PY_TENSOR_READONLY = 1u << 0,
+	PY_TENSOR_COPIED = 1u << 1,
+	PY_TENSOR_PADDED = 1u << 2, /* types below a byte, each in a byte of its own */
+};
+
+struct py_dl_tensor {
+	void *data;
+	int32_t device_type, device_id;
+	int32_t dimensions;
+	uint8_t type_code, type_bits;
+	uint16_t type_lanes;
+	int64_t *shape, *strides;
+	uint64_t byte_offset;
+};
+
+struct py_dl_unversioned {
+	struct py_dl_tensor tensor;
+	void *manager;
+	void (*deleter)(struct py_dl_unversioned *self);
+};
+
+struct py_dl_versioned {
+	uint32_t major, minor;
+	void *manager;
+	void (*deleter)(struct py_dl_versioned *self);
+	uint64_t flags;
+	struct py_dl_tensor tensor;
+};
+
+/* Tensor of another library. Its end calls the other library's deleter. */
+struct py_tensor {
+	PyObject_HEAD
+	struct py_dl_versioned *versioned;
+	struct py_dl_unversioned *unversioned;
+};
+
+static struct py_dl_tensor *py_tensor_get(struct py_tensor *tensor)
+{
+	return tensor->versioned ? &tensor->versioned->tensor : &tensor->unversioned->tensor;
+}
+
+static void py_tensor_dealloc(PyObject *self)
+{
+	struct py_tensor *tensor = (struct py_tensor *)self;
+	PyTypeObject *type = Py_TYPE(self);
+
+	if (tensor->versioned && tensor->versioned->deleter)
+		tensor->versioned->deleter(tensor->versioned);
+	if (tensor->unversioned && tensor->unversioned->deleter)
+		tensor->unversioned->deleter(tensor->unversioned);
+	PyObject_Free(self);
+	Py_DECREF(type);
+}
+
+/* Takes the tensor of a capsule over. The versions of the structure have the deleter at the same place. */
+PyObject *py_dlpack_take(PyObject *module, PyObject *capsule)
+{
+	struct py_state *state = PyModule_GetState(module);
+	struct py_tensor *tensor = PyObject_New(struct py_tensor, state->tensor);
+
+	if (!tensor)
+		return NULL;
+	tensor->versioned = NULL;
+	tensor->unversioned = NULL;
+	if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+		tensor->versioned = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+		PyCapsule_SetName(capsule, "used_dltensor_versioned");
+		if (tensor->versioned->major != 1)
+			py_fail(state, -ENOTSUP, "PY-DLPACK", "tensor", "its version of DLPack is not 1", "");
+		else if (tensor->versioned->flags & PY_TENSOR_COPIED)
+			py_fail(state, -ENOTSUP, "PY-DLPACK", "tensor",
+				"the library gave a copy of the tensor, not its memory", "");
+	} else if (PyCapsule_IsValid(capsule, "dltensor")) {
+		tensor->unversioned = PyCapsule_GetPointer(capsule, "dltensor");
+		PyCapsule_SetName(capsule, "used_dltensor");
+	} else {
+		py_fail(state, -EINVAL, "PY-DLPACK", "tensor", "the object is no tensor of DLPack, or was used already", "");
+	}
+	if (PyErr_Occurred()) {
+		PyObject *type, *value, *trace;
+
+		PyErr_Fetch(&type, &value, &trace);
+		Py_DECREF(tensor);
+		PyErr_Restore(type, value, trace);
+		return NULL;
+	}
+	return (PyObject *)tensor;
+}
+
+/* True for memory in the order of rows or of columns without gaps. Dimensions of size 1 do not matter. */
+static bool py_tensor_contiguous(const struct py_dl_tensor *tensor, bool rows)
+{
+	int64_t expected = 1;
+
+	for (int i = 0; tensor->strides && i < tensor->dimensions; i++) {
+		int at = rows ? tensor->dimensions - 1 - i : i;
+
+		if (tensor->shape[at] == 1)
+			continue;
+		if (tensor->strides[at] != expected)
+			return false;
+		expected *= tensor->shape[at];
+	}
+	return true;
+}
+
+static PyObject *py_list_of(const int64_t *numbers, int count)
+{
+	PyObject *list = PyList_New(0);
+
+	for (int i = 0; list && i < count; i++) {
+		PyObject *number = PyLong_FromLongLong(numbers[i]);
+
+		if (!number || PyList_Append(list, number) < 0)
+			Py_CLEAR(list);
+		Py_XDECREF(number);
+	}
+	return list;
+}
+
+/* describe(): (address, bytes, type of device, number of device, read-only, contiguous, shape, strides or None) */
+static PyObject *py_tensor_describe(PyObject *self, PyObject *unused)
+{
+	struct py_tensor *holder = (struct py_tensor *)self;
+	struct py_dl_tensor *tensor = py_tensor_get(holder);
+	uint64_t flags = holder->versioned ? holder->versioned->flags : 0, elements = 1, bits;
+	PyObject *shape, *strides;
+
+	(void)unused;
+	for (int i = 0; i < tensor->dimensions; i++)
+		elements *= (uint64_t)tensor->shape[i];
+	bits = flags & PY_TENSOR_PADDED && tensor->type_bits < 8 ? 8 : tensor->type_bits;
+	shape = py_list_of(tensor->shape, tensor->dimensions);
+	strides = tensor->strides ? py_list_of(tensor->strides, tensor->dimensions) : Py_BuildValue("");
+	if (!shape || !strides) {
+		Py_XDECREF(shape);
+		Py_XDECREF(strides);
+		return NULL;
+	}
+	return Py_BuildValue("KKiiOONN", (unsigned long long)(uintptr_t)tensor->data + tensor->byte_offset,
+			     (unsigned long long)((elements * bits * tensor->type_lanes + 7) / 8), (int)tensor->device_type,
+			     (int)tensor->device_id, flags & PY_TENSOR_READONLY ? Py_True : Py_False,
+			     py_tensor_contiguous(tensor, true) || py_tensor_contiguous(tensor, false) ? Py_True : Py_False,
+			     shape, strides);
+}
+
+static PyMethodDef py_tensor_methods[] = {
+	{ "describe", py_tensor_describe, METH_NOARGS, NULL },
+	{ NULL, NULL, 0, NULL },
+};
+
+PyType_Spec py_tensor_spec = {
+	.name = "peerlane._peerlane.Tensor",
+	.basicsize = sizeof(struct py_tensor),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_tensor_dealloc }, { Py_tp_methods, py_tensor_methods }, { 0, NULL } },
+};
+
+/* Tensor of bytes that a region gives to another library. */
+struct py_export {
+	union {
+		struct py_dl_versioned versioned;
+		struct py_dl_unversioned unversioned;
+	};
+	PyObject *region;
+	int64_t shape, stride;
+};
+
+/* Gives the region back. Any thread may call it, also one that Python does not know. */
+static void py_export_end(struct py_export *tensor)
+{
+	PyGILState_STATE held;
+
+	if (!Py_IsInitialized())
+		return;
+	held = PyGILState_Ensure();
+	((struct py_region *)tensor->region)->exports--;
+	((struct py_region *)tensor->region)->base.context->exports--;
+	Py_DECREF(tensor->region);
+	free(tensor);
+	PyGILState_Release(held);
+}
+
+static void py_export_delete_versioned(struct py_dl_versioned *tensor)
+{
+	py_export_end(tensor->manager);
+}
+
+static void py_export_delete(struct py_dl_unversioned *tensor)
+{
+	py_export_end(tensor->manager);
+}
+
+/* Ends a capsule that no library has taken. */
+static void py_export_capsule_end(PyObject *capsule)
+{
+	if (PyCapsule_IsValid(capsule, "dltensor_versioned"))
+		py_export_end(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
+	else if (PyCapsule_IsValid(capsule, "dltensor"))
+		py_export_end(PyCapsule_GetPointer(capsule, "dltensor"));
+}
+
+static PyObject *py_export_new(struct py_region *region, bool versioned)
+{
+	struct py_export *made = calloc(1, sizeof(*made));
+	struct py_dl_tensor *tensor;
+	PyObject *capsule;
+
+	if (!made)
+		return PyErr_NoMemory();
+	made->shape = (int64_t)pl_region_length(region->handle);
+	made->stride = 1;
+	tensor = versioned ? &made->versioned.tensor : &made->unversioned.tensor;
+	*tensor = (struct py_dl_tensor){
+		.data = pl_region_address(region->handle),
+		.device_type = region->device < 0 ? PY_DEVICE_CPU : PY_DEVICE_CUDA,
+		.device_id = region->device < 0 ? 0 : region->device,
+		.dimensions = 1,
+		.type_code = 1, /* unsigned integers */
+		.type_bits = 8,
+		.type_lanes = 1,
+		.shape = &made->shape,
+		.strides = &made->stride,
+	};
+	made->region = (PyObject *)region;
+	if (versioned) {
+		made->versioned.major = 1;
+		made->versioned.manager = made;
+		made->versioned.deleter = py_export_delete_versioned;
+		made->versioned.flags = region->readonly ? PY_TENSOR_READONLY : 0;
+	} else {
+		made->unversioned.manager = made;
+		made->unversioned.deleter = py_export_delete;
+	}
+	capsule = PyCapsule_New(made, versioned ? "dltensor_versioned" : "dltensor", py_export_capsule_end);
+	if (!capsule) {
+		free(made);
+		return NULL;
+	}
+	Py_INCREF((PyObject *)region);
+	region->exports++;
+	region->base.context->exports++;
+	return capsule;
+}
+
+/* __dlpack__(stream=None, max_version=None, dl_device=None, copy=None) */
+PyObject *py_region_dlpack(PyObject *self, PY_ARGUMENTS)
+{
+	static const char *const names[] = { "stream", "max_version", "dl_device", "copy", NULL };
+	struct py_region *region = (struct py_region *)self;
+	struct py_state *state = region->base.context->state;
+	PyObject *values[4], *major;
+	bool versioned = false;
+
+	if (py_parse("__dlpack__", names, 0, arguments, count, keywords, values) < 0 || py_object_check(&region->base) < 0)
+		return NULL;
+	if (values[1]) {
+		major = PySequence_GetItem(values[1], 0);
+		if (!major)
+			return NULL;
+		versioned = PyLong_AsLong(major) >= 1;
+		Py_DECREF(major);
+		if (PyErr_Occurred())
+			return NULL;
+	}
+	if (values[3] && PyObject_IsTrue(values[3]))
+		return py_fail(state, -ENOTSUP, "PY-DLPACK", "region", "the region gives its memory, not a copy", "");
+	if (region->readonly && !versioned)
+		return py_fail(state, -ENOTSUP, "PY-READONLY", "region",
+			       "the memory is read-only, which this version of DLPack cannot say", "");
+	return py_export_new(region, versioned);
+}

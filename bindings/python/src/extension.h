@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Objects of the extension module `_peerlane`.
+ *
+ * The global interpreter lock guards all fields. Calls of the library that may sleep run without the lock. Each object
+ * counts the calls that use its handle meanwhile (`users`), and a close waits until there are none.
+ */
+#ifndef PEERLANE_PYTHON_EXTENSION_H
+#define PEERLANE_PYTHON_EXTENSION_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <peerlane/peerlane.h>
+
+/* Longest time without a look for signals and for a close by another thread. */
+#define PY_SLICE_NS (50 * 1000000ull)
+
+/* State of the module. Subinterpreters are refused, so there is one. */
+struct py_state {
+	PyTypeObject *context, *region, *remote, *remote_set, *listener, *async_listener, *peer, *async_peer, *operation,
+		*receipt, *tensor;
+	PyObject *make_error;    /* peerlane._errors.make_error */
+	PyObject *token, *blob;  /* classes of peerlane._tokens */
+	PyObject *notification;  /* class of peerlane._context */
+	PyObject *future_result; /* names of methods of futures */
+	PyObject *future_fail;
+	PyObject *future_cancel;
+	PyObject *empty; /* b"" */
+	struct py_context *contexts;
+};
+
+/* Object of a context, in the context's list from its creation until its end. */
+struct py_object {
+	PyObject_HEAD
+	struct py_context *context; /* strong reference */
+	struct py_object *next, **link;
+	unsigned users; /* calls without the interpreter lock that use the handle */
+	bool closed;
+};
+
+enum py_status {
+	PY_UNOPENED, /* __init__() was not called, or failed */
+	PY_OPEN,
+	PY_CLOSING, /* a thread is closing; no call begins */
+	PY_CLOSED,
+	PY_FORKED, /* copy in a child process; the library must not be called */
+};
+
+/* Objects of the context that an operation in flight refers to: the peer or listener, the region, the remote region. */
+#define PY_REFERENCES 3
+struct py_references {
+	PyObject *objects[PY_REFERENCES];
+};
+
+/* Operation posted for a future. */
+struct py_record {
+	PyObject *future; /* NULL: free */
+	struct py_references references;
+	uint32_t generation;
+	uint32_t next_free; /* index, or UINT32_MAX */
+	bool asked;         /* cancel() was called */
+};
+
+/* Operation in flight that no Operation object refers to any more. */
+struct py_orphan {
+	struct pl_operation *handle;
+	struct py_references references;
+};
+
+struct py_context {
+	PyObject_HEAD
+	struct py_state *state;
+	struct pl_context *handle;
+	enum py_status status;
+	unsigned users;
+	size_t exports; /* buffers and tensors that regions have given out */
+	struct py_object *objects;
+	struct py_context *next, **link; /* in state->contexts */
+	PyObject *kept;   /* list: memory of regions that could not be deregistered */
+	PyObject *sink;   /* receives Notification objects, and peers that were lost */
+	PyObject *future; /* makes futures; NULL: calls wait */
+	unsigned long thread; /* the loop's, if there are futures */
+	struct py_record *records;
+	uint32_t record_count, record_free, record_used;
+	struct py_orphan *orphans;
+	size_t orphan_count, orphan_capacity;
+};
+
+struct py_region {
+	struct py_object base;
+	struct pl_region *handle;
+	PyObject *keeper; /* keeps the memory; NULL: the library's memory */
+	bool readonly;
+	Py_ssize_t exports;
+	int device; /* number of the GPU, or -1 */
+};
+
+struct py_remote {
+	struct py_object base;
+	struct pl_remote *handle;
+	PyObject *owner; /* the peer, or the set that owns the handle */
+	bool in_set;
+};
+
+struct py_remote_set {
+	struct py_object base;
+	struct pl_remote_set *handle;
+	PyObject *peer;
+};
+
+struct py_listener {
+	struct py_object base;
+	struct pl_listener *handle;
+};
+
+struct py_peer {
+	struct py_object base;
+	struct pl_peer *handle;
+};
+
+struct py_operation {
+	struct py_object base;
+	struct pl_operation *handle; /* NULL: ended */
+	struct py_references references;
+	bool waiting;     /* a thread is inside the library with the handle */
+	bool asked;       /* cancel() was called meanwhile */
+	PyObject *result; /* receipt, or NULL */
+	PyObject *error;  /* exception, or NULL */
+};
+
+/* Arguments: args.c. Functions that return int return 0, or -1 with an exception. */
+#define PY_ARGUMENTS PyObject *const *arguments, Py_ssize_t count, PyObject *keywords
+int py_parse(const char *function, const char *const *names, int required, PY_ARGUMENTS, PyObject **values);
+int py_get_u64(PyObject *value, const char *name, uint64_t *number);
+int py_get_ns(PyObject *value, const char *name, uint64_t none, uint64_t *ns);
+int py_get_rights(struct py_state *state, PyObject *value, unsigned *rights);
+PyObject *py_rights_text(unsigned rights);
+const char *py_get_text(PyObject *value, const char *name, PyObject **owner);
+/* Returns the bytes of a bytes-like object, or of an object with __bytes__(). */
+PyObject *py_get_bytes(PyObject *value, const char *name);
+/* The method table stores functions of several types as PyCFunction. */
+#define PY_METHOD(function) ((PyCFunction)(void (*)(void))(function))
+#define PY_FAST (METH_FASTCALL | METH_KEYWORDS)
+
+/* Errors: error.c. */
+PyObject *py_new_error(struct py_state *state, const struct pl_error *error);
+void *py_raise(struct py_state *state, const struct pl_error *error);
+void *py_raise_code(struct py_state *state, int code, const char *call, const char *object);
+void *py_fail(struct py_state *state, int code, const char *id, const char *object, const char *message, const char *hint);
+
+/* Objects and their ends: object.c. */
+void py_sleep_slice(void);
+int py_context_check(struct py_context *context);
+void *py_object_new(PyTypeObject *type, struct py_context *context);
+int py_object_check(struct py_object *object);
+bool py_object_quiet(struct py_object *object);
+void py_object_unlink(struct py_object *object);
+void py_object_free(void *object);
+void py_context_await_end(struct py_context *context);
+void py_references_set(struct py_references *references, void *first, void *second, void *third);
+void py_references_use(struct py_context *context, const struct py_references *references, int change);
+void py_references_take(struct py_references *references, struct py_references *from);
+void py_references_clear(struct py_references *references);
+
+/* Marks `object` as used by a call without the interpreter lock. */
+static inline void py_hold(struct py_object *object)
+{
+	object->users++;
+	object->context->users++;
+}
+
+static inline void py_unhold(struct py_object *object)
+{
+	object->users--;
+	object->context->users--;
+}
+
+/* Operations: operation.c, record.c. */
+typedef int (*py_post_function)(void *argument, uint64_t user_data, struct pl_operation **operation,
+				struct pl_error *error);
+enum py_mode {
+	PY_WAIT,  /* waits, and returns the result; with futures: returns one */
+	PY_START, /* returns an Operation */
+};
+/*
+ * Posts an operation and returns its result, its Operation or its future. A result is made by py_result(). `timeout` is
+ * that of the wait for operations without one of their own: the operation is cancelled then. Steals no references.
+ */
+PyObject *py_submit(struct py_context *context, enum py_mode mode, uint64_t timeout, py_post_function post,
+		    void *argument, struct py_references *references);
+PyObject *py_submit_future(struct py_context *context, py_post_function post, void *argument,
+			   struct py_references *references);
+/* Makes the result of a completion, or raises its error. */
+PyObject *py_result(struct py_context *context, const struct pl_completion *completion, struct py_references *references,
+		    const struct pl_error *error);
+void py_orphans_reap(struct py_context *context);
+void py_records_end(struct py_context *context);
+PyObject *py_context_poll(PyObject *self, PyObject *unused);
+PyObject *py_context_wait_event(PyObject *self, PyObject *timeout);
+PyObject *py_context_cancel(PyObject *self, PyObject *future);
+PyObject *py_context_cancel_all(PyObject *self, PyObject *unused);
+PyObject *py_receipt_new(struct py_state *state, const struct pl_completion *completion);
+
+/* Constructors. Each takes over the handle, and gives it back to the library if it fails. */
+PyObject *py_peer_new(struct py_context *context, struct pl_peer *handle);
+PyObject *py_remote_new(struct py_context *context, struct pl_remote *handle, PyObject *owner, bool in_set);
+PyObject *py_listener_new(struct py_context *context, struct pl_listener *handle);
+PyObject *py_remote_set_new(struct py_context *context, struct pl_remote_set *handle, PyObject *peer);
+PyObject *py_region_new(struct py_context *context, struct pl_region *handle, PyObject *keeper, bool readonly);
+struct py_object *py_find_peer(struct py_context *context, const struct pl_peer *handle);
+
+/* Ends of objects when the context has been closed. */
+void py_region_forget(struct py_region *region);
+void py_operation_forget(struct py_operation *operation);
+
+/* Options of a context: options.c. */
+int py_options_parse(struct py_state *state, PyObject *given, struct pl_options *options, PyObject *owners);
+
+/* Methods of a context, by file. */
+PyObject *py_context_register_buffer(PyObject *self, PY_ARGUMENTS);
+PyObject *py_context_register_address(PyObject *self, PY_ARGUMENTS);
+PyObject *py_context_allocate(PyObject *self, PY_ARGUMENTS);
+PyObject *py_context_share_all(PyObject *self, PY_ARGUMENTS);
+PyObject *py_context_revoke_all(PyObject *self, PyObject *blob);
+PyObject *py_context_listen(PyObject *self, PY_ARGUMENTS);
+PyObject *py_context_connect(PyObject *self, PY_ARGUMENTS);
+PyObject *py_context_staging(PyObject *self, PyObject *unused);
+PyObject *py_context_registrations(PyObject *self, PyObject *unused);
+PyObject *py_peer_info(PyObject *self, PyObject *unused);
+PyObject *py_peer_identity(PyObject *self, PyObject *unused);
+PyObject *py_peer_events(PyObject *self, PyObject *unused);
+PyObject *py_gpu(PyObject *module, PyObject *number);
+
+/* Methods of a peer that post operations: transfer.c, message.c, vector.c. */
+/* Attributes of an operation, in the order of PY_ATTRIBUTE_NAMES. */
+#define PY_ATTRIBUTE_NAMES "visible", "direct", "fence", "notify", "timeout", "stream", "more"
+#define PY_ATTRIBUTE_COUNT 7
+struct py_attributes {
+	struct pl_attributes library;
+	PyObject *notify_data; /* bytes, or NULL */
+};
+int py_get_attributes(struct py_state *state, PyObject *const *values, struct py_attributes *attributes);
+int py_use_region(struct py_context *context, PyObject *value, bool written, struct py_region **region);
+int py_use_remote(struct py_context *context, PyObject *value, struct py_remote **remote);
+int py_get_range(PyObject *offset, PyObject *length, struct py_region *region, uint64_t *start, uint64_t *bytes);
+PyObject *py_peer_writev(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_readv(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_writev_start(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_readv_start(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_send(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_send_start(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_receive(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_receive_start(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_notify(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_write(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_read(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_write_start(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_read_start(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_fetch_add(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_compare_swap(PyObject *self, PY_ARGUMENTS);
+
+/* Tensors of other libraries: dlpack.c. */
+PyObject *py_dlpack_take(PyObject *module, PyObject *capsule);
+PyObject *py_region_dlpack(PyObject *self, PY_ARGUMENTS);
+
+extern PyType_Spec py_context_spec, py_region_spec, py_remote_spec, py_remote_set_spec, py_listener_spec,
+	py_async_listener_spec, py_peer_spec, py_async_peer_spec, py_operation_spec, py_receipt_spec, py_tensor_spec;
+
+#endif

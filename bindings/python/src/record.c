@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Operations without a handle, for futures, and events. A record refers to the future and to all objects whose memory
+ * the operation uses, until pl_poll() delivers its completion.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "extension.h"
+
+#define PY_BATCH 64
+
+static struct py_record *py_record_take(struct py_context *context, uint64_t *user_data)
+{
+	struct py_record *record;
+	uint32_t index = context->record_free;
+
+	if (index == UINT32_MAX) {
+		uint32_t count = context->record_count ? context->record_count * 2 : 64;
+		struct py_record *larger = realloc(context->records, count * sizeof(*larger));
+
+		if (!larger) {
+			PyErr_NoMemory();
+			return NULL;
+		}
+		memset(larger + context->record_count, 0, (count - context->record_count) * sizeof(*larger));
+		for (uint32_t i = context->record_count; i < count; i++)
+			larger[i].next_free = i + 1 < count ? i + 1 : UINT32_MAX;
+		index = context->record_count;
+		context->records = larger;
+		context->record_count = count;
+	}
+	record = &context->records[index];
+	context->record_free = record->next_free;
+	context->record_used++;
+	record->asked = false;
+	*user_data = (uint64_t)++record->generation << 32 | index;
+	return record;
+}
+
+/* Empties a record; the caller gets its references. */
+static void py_record_free(struct py_context *context, uint32_t index, struct py_record *content)
+{
+	struct py_record *record = &context->records[index];
+
+	*content = *record;
+	record->future = NULL;
+	memset(&record->references, 0, sizeof(record->references));
+	record->next_free = context->record_free;
+	context->record_free = index;
+	context->record_used--;
+}
+
+static void py_record_drop(struct py_record *content)
+{
+	py_references_clear(&content->references);
+	Py_CLEAR(content->future);
+}
+
+PyObject *py_submit_future(struct py_context *context, py_post_function post, void *argument,
+			   struct py_references *references)
+{
+	struct py_record *record, content;
+	struct pl_error error;
+	PyObject *future;
+	uint64_t user_data;
+	int rc;
+
+	if (context->thread != PyThread_get_thread_ident()) {
+		PyErr_SetString(PyExc_RuntimeError, "an asyncio context belongs to the thread of its loop: call it there, "
+						    "for example with loop.call_soon_threadsafe()");
+		return NULL;
+	}
+	future = PyObject_CallFunctionObjArgs(context->future, NULL);
+	if (!future)
+		return NULL;
+	record = py_record_take(context, &user_data);
+	if (!record) {
+		Py_DECREF(future);
+		return NULL;
+	}
+	Py_INCREF(future);
+	record->future = future;
+	py_references_take(&record->references, references);
+	py_references_use(context, references, 1);
+	Py_BEGIN_ALLOW_THREADS
+	rc = post(argument, user_data, NULL, &error);
+	Py_END_ALLOW_THREADS
+	py_references_use(context, references, -1);
+	if (rc) {
+		py_record_free(context, (uint32_t)user_data, &content);
+		py_record_drop(&content);
+		Py_DECREF(future);
+		return py_raise(context->state, &error);
+	}
+	return future;
+}
+
+/* Ends a future by its method. A future that was ended in another way, or whose loop is closed, reports the exception. */
+static void py_future_call(PyObject *future, PyObject *method, PyObject *value)
+{
+	PyObject *done = PyObject_CallMethodObjArgs(future, method, value, NULL);
+
+	if (!done)
+		PyErr_WriteUnraisable(future);
+	Py_XDECREF(done);
+}
+
+static void py_record_finish(struct py_context *context, const struct pl_completion *completion)
+{
+	struct py_record content;
+	struct pl_error error;
+	uint32_t index = (uint32_t)completion->user_data;
+	PyObject *result, *type, *value, *trace;
+
+	if (index >= context->record_count || !context->records[index].future ||
+	    context->records[index].generation != completion->user_data >> 32)
+		return;
+	py_record_free(context, index, &content);
+	if (completion->status)
+		pl_completion_error(context->handle, completion, &error);
+	result = py_result(context, completion, &content.references, completion->status ? &error : NULL);
+	if (result) {
+		/* A cancelled operation that had succeeded counts as cancelled; a connection of it is closed. */
+		if (content.asked)
+			py_future_call(content.future, context->state->future_cancel, NULL);
+		else
+			py_future_call(content.future, context->state->future_result, result);
+		Py_DECREF(result);
+	} else {
+		PyErr_Fetch(&type, &value, &trace);
+		PyErr_NormalizeException(&type, &value, &trace);
+		if (content.asked)
+			py_future_call(content.future, context->state->future_cancel, NULL);
+		else
+			py_future_call(content.future, context->state->future_fail, value);
+		Py_XDECREF(type);
+		Py_XDECREF(value);
+		Py_XDECREF(trace);
+	}
+	py_record_drop(&content);
+}
+
+/* Ends futures whose operations pl_close() cancelled. */
+void py_records_end(struct py_context *context)
+{
+	for (uint32_t i = 0; i < context->record_count; i++) {
+		struct py_record content;
+		PyObject *done;
+
+		if (!context->records[i].future)
+			continue;
+		py_record_free(context, i, &content);
+		done = PyObject_CallMethodObjArgs(content.future, context->state->future_cancel, NULL);
+		/* A closed loop runs no callbacks. */
+		if (!done)
+			PyErr_Clear();
+		Py_XDECREF(done);
+		py_record_drop(&content);
+	}
+}
+
+/* Gives an event to the receiver: a notification, or a lost peer. */
+static void py_event_deliver(struct py_context *context, struct pl_completion *completion)
+{
+	struct py_object *peer = py_find_peer(context, completion->peer);
+	PyObject *event = NULL, *value, *data, *done;
+
+	Py_XINCREF((PyObject *)peer);
+	if (completion->kind == PL_KIND_LOST) {
+		event = (PyObject *)peer;
+		Py_XINCREF(event);
+	} else {
+		value = PyLong_FromUnsignedLongLong(completion->value);
+		data = PyBytes_FromStringAndSize(completion->data, completion->data ? completion->data_length : 0);
+		pl_notification_free(context->handle, completion);
+		if (value && data)
+			event = PyObject_CallFunctionObjArgs(context->state->notification, value,
+							     peer ? (PyObject *)peer : Py_None, data, NULL);
+		Py_XDECREF(value);
+		Py_XDECREF(data);
+	}
+	done = event && context->sink ? PyObject_CallFunctionObjArgs(context->sink, event, NULL) : NULL;
+	if (PyErr_Occurred())
+		PyErr_WriteUnraisable((PyObject *)context);
+	Py_XDECREF(done);
+	Py_XDECREF(event);
+	Py_XDECREF((PyObject *)peer);
+}
+
+/* Collects and delivers up to 64 completions. Returns their number. */
+static int py_poll_batch(struct py_context *context)
+{
+	struct pl_completion completions[PY_BATCH];
+	int got;
+
+	context->users++;
+	Py_BEGIN_ALLOW_THREADS
+	got = pl_poll(context->handle, completions, PY_BATCH);
+	Py_END_ALLOW_THREADS
+	context->users--;
+	/* A signal handler may close the context between two completions. */
+	for (int i = 0; i < got && context->status == PY_OPEN; i++) {
+		if (completions[i].kind == PL_KIND_NOTIFIED || completions[i].kind == PL_KIND_LOST) {
+			py_event_deliver(context, &completions[i]);
+		} else {
+			py_record_finish(context, &completions[i]);
+		}
+	}
+	return got;
+}
+
+/* _poll(): True if there may be more. */
+PyObject *py_context_poll(PyObject *self, PyObject *unused)
+{
+	struct py_context *context = (struct py_context *)self;
+
+	(void)unused;
+	if (py_context_check(context) < 0)
+		return NULL;
+	return PyBool_FromLong(py_poll_batch(context) == PY_BATCH);
+}
+
+/* _wait_event(seconds): polls once, waits at most 50 ms for work, and polls again. */
+PyObject *py_context_wait_event(PyObject *self, PyObject *timeout)
+{
+	struct py_context *context = (struct py_context *)self;
+	uint64_t ns;
+	int rc = 0;
+
+	if (py_get_ns(timeout, "timeout", UINT64_MAX, &ns) < 0 || py_context_check(context) < 0)
+		return NULL;
+	if (py_poll_batch(context) == 0 && ns && context->status == PY_OPEN) {
+		struct pollfd waiter = { .fd = pl_fd(context->handle), .events = POLLIN };
+		int ms = (int)((ns < PY_SLICE_NS ? ns : PY_SLICE_NS) + 999999) / 1000000;
+
+		context->users++;
+		Py_BEGIN_ALLOW_THREADS
+		rc = poll(&waiter, 1, ms);
+		Py_END_ALLOW_THREADS
+		context->users--;
+		if (rc > 0 && context->status == PY_OPEN)
+			py_poll_batch(context);
+	}
+	if (PyErr_CheckSignals() < 0)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+/* Asks for the end of operations; `future` NULL: of all. Returns the number of records. */
+static long py_records_cancel(struct py_context *context, PyObject *future)
+{
+	long asked = 0;
+
+	for (uint32_t i = 0; i < context->record_count; i++) {
+		struct py_record *record = &context->records[i];
+
+		if (!record->future || (future && record->future != future))
+			continue;
+		record->asked = true;
+		pl_cancel_posted(context->handle, (uint64_t)record->generation << 32 | i);
+		asked++;
+		if (future)
+			break;
+	}
+	return asked;
+}
+
+/* _cancel(future): True if its operation runs. */
+PyObject *py_context_cancel(PyObject *self, PyObject *future)
+{
+	struct py_context *context = (struct py_context *)self;
+
+	return PyBool_FromLong(context->status == PY_OPEN && py_records_cancel(context, future));
+}
+
+PyObject *py_context_cancel_all(PyObject *self, PyObject *unused)
+{
+	struct py_context *context = (struct py_context *)self;
+
+	(void)unused;
+	return PyLong_FromLong(context->status == PY_OPEN ? py_records_cancel(context, NULL) : 0);
+}

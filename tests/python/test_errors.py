@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Errors, ends of objects, threads, signals and forks."""
+import errno
+import gc
+import os
+import pathlib
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import warnings
+
+import peerlane as pl
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_an_error_is_an_os_error_with_detail(local):
+    _, remote = local.remote(8, access='r')
+    with pytest.raises(PermissionError) as caught:
+        local.peer.write(remote, local.near.register(bytearray(8)))
+    error = caught.value
+    assert isinstance(error, pl.Denied) and isinstance(error, OSError)
+    assert error.errno == errno.EACCES and error.id and error.call and error.strerror
+    assert f'[{error.id}]' in str(error)
+    assert not error.hint or f'hint: {error.hint}' in ''.join(traceback.format_exception(error))
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), copy.errno, copy.id, copy.hint) == (type(error), error.errno, error.id, error.hint)
+
+
+@pytest.mark.parametrize('call, kind', [
+    (lambda context: context.connect('127.0.0.1:1', timeout=2), ConnectionRefusedError),
+    (lambda context: context.connect('no address'), pl.Error),
+    (lambda context: context.listen('no address'), pl.Error),
+    (lambda context: context.allocate(0), ValueError),
+    (lambda context: context.allocate(-1), ValueError),
+    (lambda context: context.allocate(8, 'tape'), ValueError),
+    (lambda context: context.allocate(8, access='x'), ValueError),
+    (lambda context: context.allocate(8, wrong=1), TypeError),
+    (lambda context: context.allocate(8, length=8), TypeError),
+    (lambda context: context.allocate(), TypeError),
+    (lambda context: context.allocate(8, 'host', 'r', 1), TypeError),
+    (lambda context: context.allocate(8).share(length=0), ValueError),
+    (lambda context: context.allocate(8).share(offset=9), ValueError),
+    (lambda context: context.allocate(8, access='r').share(rights='w'), PermissionError),
+    (lambda context: context.allocate(8).revoke(b'no token'), pl.Error),
+    (lambda context: pl.Token(b'no token'), ValueError),
+    (lambda context: context.connect('127.0.0.1:1', timeout=-1), ValueError),
+    (lambda context: context.connect('127.0.0.1:1', timeout=float('nan')), ValueError),
+    (lambda context: context.connect('a\0b'), ValueError),
+])
+def test_wrong_arguments_raise(call, kind):
+    with pl.Context() as context, pytest.raises(kind):
+        call(context)
+
+
+@pytest.mark.parametrize('options, kind', [
+    ({'fabric': 'pigeon'}, OSError), ({'wrong': 1}, TypeError), ({'progress': 'magic'}, ValueError),
+    ({'key': b'short'}, ValueError), ({'workers': 2**40}, ValueError), ({'workers': 'many'}, TypeError),
+    ({'key': b'x' * 16, 'key_file': '/dev/null'}, TypeError), ({'key_file': '/nowhere'}, FileNotFoundError)])
+def test_wrong_options_raise_and_leave_nothing(options, kind):
+    with pytest.raises(kind):
+        pl.Context(**options)
+    gc.collect()
+
+
+def test_key_files_are_private(tmp_path):
+    path = tmp_path / 'key'
+    path.write_bytes(b'0123456789abcdefghij\n')
+    path.chmod(0o644)
+    with pytest.raises(pl.Denied, match='PY-KEY-FILE'):
+        pl.Context(key_file=path)
+    path.chmod(0o600)
+    with pl.Context(key_file=path) as far, pl.Context(key=b'0123456789abcdefghij') as near, \
+            pl.Context(key=b'another key of some length') as stranger:
+        listener = far.listen()
+        assert near.connect(listener.address).info()['authenticated']
+        with pytest.raises(PermissionError):
+            stranger.connect(listener.address)
+
+
+def test_use_after_the_end_is_a_named_error(local):
+    region, remote = local.remote(64)
+    mine = local.near.register(bytearray(64))
+    remote.release()
+    with pytest.raises(pl.Closed) as caught:
+        local.peer.write(remote, mine)
+    assert (caught.value.id, caught.value.object) == ('PY-CLOSED', 'Remote')
+    remote = local.peer.import_(region.share())
+    mine.deregister()
+    with pytest.raises(pl.Closed):
+        local.peer.write(remote, mine)
+    mine = local.near.register(bytearray(64))
+    running = local.peer.receive_start(mine)
+    local.peer.close()
+    local.peer.close()
+    assert local.peer.closed and not local.peer.connected
+    with pytest.raises(pl.Closed):
+        local.peer.write(remote, mine)
+    with pytest.raises(pl.Error):
+        running.wait(5)
+    local.listener.close()
+    with pytest.raises(pl.Closed):
+        local.listener.accept()
+    local.near.close()
+    local.near.close()
+    for call in (lambda: mine.length, lambda: remote.rights, local.peer.info, lambda: local.near.allocate(8),
+                 lambda: local.near.listen(), lambda: memoryview(mine), local.near.fileno, mine.share):
+        with pytest.raises(pl.Closed):
+            call()
+    assert repr(mine) == '<peerlane.Region, closed>'
+
+
+def test_objects_of_other_contexts_are_refused(local):
+    region, remote = local.remote(64)
+    with pytest.raises(pl.Invalid, match='PY-FOREIGN'):
+        local.peer.write(remote, region)
+    with pytest.raises(TypeError, match='register'):
+        local.peer.write(remote, bytearray(8))
+    with pytest.raises(TypeError):
+        local.peer.write(region, local.near.register(bytearray(8)))
+    for kind in (pl.Region, pl.Peer, pl.Remote, pl.Receipt, pl.Operation, pl.Listener):
+        with pytest.raises(TypeError):
+            kind()
+
+
+def test_a_lost_peer_is_reported(local):
+    waiting = local.other.receive_start(local.far.register(bytearray(8)))
+    local.peer.close()
+    with pytest.raises(ConnectionError):
+        waiting.wait(10)
+    deadline = time.monotonic() + 10
+    while not (lost := local.far.lost_peers()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert lost == [local.other] and not local.other.connected
+
+
+def test_a_revoked_token_ends_a_remote_region(local):
+    region = local.far.allocate(64, access='rw')
+    token = region.share(8, 16, 'r', lifetime=1000)
+    assert (token.length, token.rights) == (16, 'r') and token.expires > time.time()
+    remote = local.peer.import_(token)
+    region.revoke(token)
+    with pytest.raises(PermissionError):
+        local.peer.read(remote, local.near.register(bytearray(16)))
+    with pytest.raises(pl.Error, match='PY-NO-GRANT'):
+        region.revoke(token)
+
+
+def test_close_ends_waits_of_other_threads(local):
+    seen = []
+
+    def wait(call):
+        try:
+            call()
+        except pl.Error as error:
+            seen.append(error.id)
+
+    region = local.far.register(bytearray(8))
+    operation = local.other.receive_start(region, tag=1)
+    calls = [operation.wait, lambda: local.other.receive(region, tag=2), lambda: local.listener.accept(),
+             lambda: [None for _ in local.far.notifications()]]
+    threads = [threading.Thread(target=wait, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    local.far.close()
+    for thread in threads:
+        thread.join(10)
+    assert len(seen) == 4
+
+
+def test_waits_let_other_threads_run(local):
+    counted = 0
+    waiting = threading.Thread(target=lambda: local.other.receive(local.far.register(bytearray(8))))
+    waiting.start()
+    for _ in range(10000):
+        counted += 1
+    assert waiting.is_alive() and counted == 10000
+    local.peer.send(b'x')
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
+def test_threads_share_a_peer(local):
+    region, remote = local.remote(16 * 64)
+    failures = []
+
+    def run(number):
+        mine = local.near.register(bytearray([number] * 64))
+        try:
+            for _ in range(300):
+                local.peer.write(remote, mine, number * 64)
+                local.peer.write_start(remote, mine, number * 64).wait()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert bytes(memoryview(region)) == b''.join(bytes([number] * 64) for number in range(16))
+
+
+@pytest.mark.parametrize('call', ['receive', 'accept', 'wait', 'notifications'])
+def test_an_interrupt_ends_a_wait(local, call):
+    region = local.near.register(bytearray(8))
+    operation = local.peer.receive_start(region, tag=1)
+    calls = {'receive': lambda: local.peer.receive(region), 'accept': local.listener.accept, 'wait': operation.wait,
+             'notifications': lambda: list(local.near.notifications())}
+    threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        calls[call]()
+    local.other.send(b'x', tag=1)
+    assert operation.wait(10).bytes == 1
+    region.deregister()
+
+
+def test_a_handler_may_close_the_context(local):
+    region = local.near.register(bytearray(8))
+    old = signal.signal(signal.SIGUSR1, lambda *_: local.near.close())
+    try:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        with pytest.raises(pl.Cancelled):
+            local.peer.receive(region)
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+
+
+def in_child(function):
+    """Run a function in a forked child. Return its exit status."""
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            function()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_forked_child_gets_errors(local):
+    region, remote = local.remote(64)
+    mine = local.near.register(bytearray(64))
+    operation = local.peer.receive_start(mine, tag=3)
+
+    def child():
+        for call in (lambda: local.peer.write(remote, mine), mine.share, local.near.listen, operation.wait,
+                     local.peer.info):
+            with pytest.raises(RuntimeError) as caught:
+                call()
+            assert caught.value.id == 'PY-FORKED', caught.value
+        local.peer.close()
+        local.near.close()
+        with pl.Context() as context:
+            context.allocate(8)
+
+    assert in_child(child) == 0
+    local.peer.write(remote, mine)
+    local.other.send(b'x', tag=3)
+    assert operation.wait(10).bytes == 1
+
+
+SCRIPTS = {
+    'open': 'c = pl.Context(fabric="local"); r = c.allocate(64)',
+    'viewed': 'c = pl.Context(fabric="local"); v = memoryview(c.allocate(64)); v[0] = 1',
+    'running': 'a = pl.Context(); b = pl.Context(); l = a.listen(); p = b.connect(l.address); q = l.accept()\n'
+               'o = p.receive_start(b.register(bytearray(8)))',
+    'thread': 'import contextlib, threading; a = pl.Context(); l = a.listen()\n'
+              'def run():\n    with contextlib.suppress(pl.Error):\n        l.accept()\n'
+              'threading.Thread(target=run, daemon=True).start()',
+    'cycle': 'c = pl.Context(); c.self = c',
+}
+
+
+@pytest.mark.parametrize('name', SCRIPTS)
+def test_the_interpreter_ends_cleanly(name):
+    done = subprocess.run([sys.executable, '-c', 'import peerlane as pl\n' + SCRIPTS[name]], capture_output=True, text=True,
+                          timeout=30)
+    assert (done.returncode, done.stderr) == (0, '') or 'ResourceWarning' in done.stderr and done.returncode == 0
+
+
+def test_an_unclosed_context_warns_and_is_closed():
+    before = len(os.listdir('/proc/self/fd'))
+    with pytest.warns(ResourceWarning, match='unclosed context'):
+        context = pl.Context()
+        del context
+        gc.collect()
+    assert len(os.listdir('/proc/self/fd')) == before
+
+
+def test_no_descriptors_or_memory_leak():
+    def resident():
+        return int(pathlib.Path('/proc/self/statm').read_text().split()[1]) * 4096
+
+    from conftest import connected
+
+    def use():
+        with connected('local') as pair:
+            region, remote = pair.remote(4096)
+            mine = pair.near.register(bytearray(4096))
+            for _ in range(50):
+                pair.peer.write(remote, mine)
+                with pytest.raises(pl.Error):
+                    pair.peer.write(remote, mine, 5000)
+            pair.peer.receive_start(mine)
+            list(pair.far.notifications(0))
+
+    for _ in range(8):
+        use()
+    gc.collect()
+    descriptors, memory = len(os.listdir('/proc/self/fd')), resident()
+    for _ in range(20):
+        use()
+    gc.collect()
+    assert len(os.listdir('/proc/self/fd')) == descriptors
+    assert resident() - memory < 4 << 20
+
+
+def test_operations_leak_no_memory(local):
+    import tracemalloc
+    region, remote = local.remote(4096)
+    mine = local.near.register(bytearray(4096))
+
+    def use(count):
+        for _ in range(count):
+            local.peer.write(remote, mine, notify=None, visible='placed')
+            local.peer.write_start(remote, mine).wait()
+            local.peer.writev(remote, mine, [0, 8], [0, 8], 8)
+            region.revoke(region.share())
+            local.peer.info(), local.peer.identity(), local.peer.events()
+            local.far.staging(), local.far.registrations()
+
+    use(20)
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    use(100)
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 20000
+
+
+def test_queries(local):
+    info = local.peer.info()
+    assert info['fabric'] == 'local' and info['connected'] and info['same_host'] and info['software'].startswith('peerlane')
+    assert local.peer.identity()['access'] == 'rwa'
+    assert any(event['event'] == 'connected' for event in local.peer.events())
+    assert local.near.staging()['limit'] > 0 and 'found' in local.near.registrations()
+    assert re.fullmatch(r'\d+\.\d+\.\d+', pl.version)
+    with pytest.raises(pl.Error):
+        pl.gpu(60000)
+
+
+def test_each_id_is_documented():
+    sources = ''.join(path.read_text() for path in (ROOT / 'bindings/python').rglob('*.[cp]*') if path.is_file())
+    used = set(re.findall(r"[\"'](PY-[A-Z-]+)[\"']", sources))
+    documented = set(re.findall(r'`(PY-[A-Z-]+)`', (ROOT / 'docs/python.md').read_text()))
+    assert used == documented

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Kinds of memory that register() takes, refuses and keeps."""
+import array
+import ctypes
+import gc
+import mmap
+import threading
+import weakref
+
+import peerlane as pl
+import pytest
+
+
+@pytest.mark.parametrize('make', [lambda: bytearray(64), lambda: array.array('d', [0] * 8), lambda: mmap.mmap(-1, 64),
+                                  lambda: memoryview(bytearray(64)), lambda: (ctypes.c_char * 64)(),
+                                  lambda: memoryview(bytearray(128))[32:96]])
+def test_writable_buffers_are_targets(local, make):
+    target = make()
+    region, remote = local.remote(64)
+    memoryview(region)[:] = bytes(range(64))
+    with local.near.register(target) as mine:
+        assert (mine.length, mine.memory, mine.readonly) == (64, 'host', False)
+        local.peer.read(remote, mine)
+        assert bytes(memoryview(target).cast('B')) == bytes(range(64))
+
+
+def test_columns_first_is_contiguous(local):
+    rows = memoryview(bytearray(range(12))).cast('B', [3, 4])
+    assert local.near.register(rows).length == 12
+
+
+def test_readonly_memory_is_a_source_only(local):
+    _, remote = local.remote(8)
+    source = local.near.register(b'12345678', 'r')
+    assert source.readonly
+    local.peer.write(remote, source)
+    for call in (lambda: local.peer.read(remote, source), lambda: local.peer.receive(source),
+                 lambda: source.copy_in(b'1'), lambda: local.near.register(b'12345678', 'rw'),
+                 lambda: local.peer.readv(remote, source, [0], [0], [8])):
+        with pytest.raises(BufferError) as caught:
+            call()
+        assert caught.value.id == 'PY-READONLY' and isinstance(caught.value, pl.Error)
+    view = memoryview(source)
+    assert view.readonly
+    view.release()
+
+
+def test_memory_with_gaps_is_refused_with_its_steps(local):
+    for gaps in (memoryview(bytearray(64))[::2], memoryview(bytearray(64))[::-1]):
+        with pytest.raises(BufferError) as caught:
+            local.near.register(gaps)
+        assert caught.value.id == 'PY-CONTIGUOUS' and ('in steps of' in str(caught.value))
+    with pytest.raises(pl.BufferRefused, match='PY-EMPTY'):
+        local.near.register(bytearray())
+
+
+@pytest.mark.parametrize('thing', [None, 5, 'text', [1, 2], object()])
+def test_other_objects_are_refused(local, thing):
+    with pytest.raises(TypeError, match='__dlpack__'):
+        local.near.register(thing)
+
+
+def test_memory_is_kept_and_not_resized_while_registered(local):
+    data = bytearray(64)
+    region = local.near.register(data)
+    with pytest.raises(BufferError):
+        data.extend(b'x')
+    region.deregister()
+    data.extend(b'x')
+
+    class Memory(bytearray):
+        pass
+    data = Memory(64)
+    gone = weakref.ref(data)
+    region = local.near.register(data)
+    del data
+    gc.collect()
+    assert gone() is not None
+    del region
+    assert gone() is None
+
+
+def test_an_operation_keeps_region_and_memory(local):
+    class Memory(bytearray):
+        pass
+    data = Memory(64)
+    gone = weakref.ref(data)
+    region = local.far.register(data)
+    del data
+    operation = local.other.receive_start(region)
+    with pytest.raises(pl.Error) as caught:
+        region.deregister()
+    assert caught.value.id == 'PY-REGION-BUSY'
+    del region
+    gc.collect()
+    assert gone() is not None
+    local.peer.send(b'12345')
+    operation.wait(10)
+    assert gone() is None
+
+
+def test_a_forgotten_operation_keeps_its_memory_until_its_end(local):
+    class Memory(bytearray):
+        pass
+    data = Memory(64)
+    gone = weakref.ref(data)
+    local.other.receive_start(local.far.register(data))
+    del data
+    gc.collect()
+    assert gone() is not None
+    local.peer.send(b'12345')
+    last = local.far.register(bytearray(8))
+    for _ in range(200):
+        try:
+            local.other.receive(last, tag=1, timeout=0.01)
+        except pl.TimedOut:
+            pass
+        if gone() is None:
+            break
+    assert gone() is None
+
+
+def test_address_and_length_with_an_owner(local):
+    class Owner(bytearray):
+        pass
+    owner = Owner(b'abcdefgh')
+    address = ctypes.addressof((ctypes.c_char * 8).from_buffer(owner))
+    gone = weakref.ref(owner)
+    region = local.near.register((address, 8), keep=owner)
+    del owner
+    gc.collect()
+    target = bytearray(8)
+    region.copy_out(target)
+    assert target == b'abcdefgh' and region.address == address and gone() is not None
+    region.deregister()
+    assert gone() is None
+    with pytest.raises(ValueError):
+        local.near.register((-1, 8))
+    with pytest.raises(pl.Error):
+        local.near.register((0, 8))
+
+
+def test_views_of_a_region_hold_it(local):
+    region = local.near.allocate(64)
+    view = memoryview(region)
+    view[:3] = b'abc'
+    for close in (region.deregister, local.near.close):
+        with pytest.raises(pl.BufferRefused, match='PY-EXPORTED'):
+            close()
+    view.release()
+    region.deregister()
+    with pytest.raises(pl.Closed):
+        memoryview(region)
+    region.deregister()
+
+
+def test_copies(local):
+    region = local.near.allocate(16)
+    region.copy_in(b'abc', 4)
+    target = bytearray(3)
+    region.copy_out(target, offset=4)
+    assert target == b'abc'
+    for call in (lambda: region.copy_in(bytes(17)), lambda: region.copy_out(bytearray(1), 16)):
+        with pytest.raises(pl.Invalid):
+            call()
+    with pytest.raises(BufferError):
+        region.copy_out(b'const')
+
+
+# A producer of DLPack. Structures and names are those of its C header.
+class DLTensor(ctypes.Structure):
+    _fields_ = [('data', ctypes.c_void_p), ('device_type', ctypes.c_int32), ('device_id', ctypes.c_int32),
+                ('ndim', ctypes.c_int32), ('code', ctypes.c_uint8), ('bits', ctypes.c_uint8),
+                ('lanes', ctypes.c_uint16), ('shape', ctypes.POINTER(ctypes.c_int64)),
+                ('strides', ctypes.POINTER(ctypes.c_int64)), ('byte_offset', ctypes.c_uint64)]
+
+
+class Unversioned(ctypes.Structure):
+    _fields_ = [('tensor', DLTensor), ('context', ctypes.c_void_p), ('deleter', ctypes.c_void_p)]
+
+
+class Versioned(ctypes.Structure):
+    _fields_ = [('major', ctypes.c_uint32), ('minor', ctypes.c_uint32), ('context', ctypes.c_void_p),
+                ('deleter', ctypes.c_void_p), ('flags', ctypes.c_uint64), ('tensor', DLTensor)]
+
+
+DELETER = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+new_capsule = ctypes.pythonapi.PyCapsule_New
+new_capsule.restype, new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+class Producer:
+    """Tensor whose fields a test chooses. `deleted` counts calls of the deleter."""
+
+    def __init__(self, shape=(8,), strides=None, bits=8, device=1, versioned=True, major=1, flags=0, byte_offset=0):
+        self.memory = (ctypes.c_char * 256)()
+        self.deleted, self.versioned, self.device, self.asked = 0, versioned, device, None
+        self.struct = Versioned(major=major, flags=flags) if versioned else Unversioned()
+        dims = ctypes.c_int64 * len(shape)
+        self.shape, self.strides = dims(*shape), dims(*strides) if strides else None
+        self.struct.tensor = DLTensor(ctypes.addressof(self.memory), device, 3, len(shape), 1, bits, 1, self.shape,
+                                      self.strides, byte_offset)
+        self.call = DELETER(self.delete)
+        self.struct.deleter = ctypes.cast(self.call, ctypes.c_void_p)
+
+    def delete(self, _):
+        self.deleted += 1
+
+    def __dlpack_device__(self):
+        return self.device, 0
+
+    def __dlpack__(self, **given):
+        if not self.versioned and 'max_version' in given:
+            raise TypeError('an old library')
+        self.asked = given
+        return new_capsule(ctypes.addressof(self.struct), b'dltensor_versioned' if self.versioned else b'dltensor',
+                           None)
+
+
+@pytest.mark.parametrize('versioned', [True, False])
+def test_tensors_register_their_own_memory(local, versioned):
+    tensor = Producer(shape=(2, 3), bits=32, versioned=versioned, byte_offset=16)
+    region = local.near.register(tensor, 'rw')
+    assert (region.length, region.address) == (24, ctypes.addressof(tensor.memory) + 16)
+    assert 'stream' not in tensor.asked and tensor.deleted == 0
+    region.deregister()
+    assert tensor.deleted == 1
+
+
+@pytest.mark.parametrize('shape, strides, bits, length', [
+    ((4, 4), (4, 1), 8, 16), ((4, 4), (1, 4), 8, 16), ((1, 4), (99, 1), 16, 8), ((), None, 64, 8), ((3,), None, 4, 2)])
+def test_sizes_of_tensors(local, shape, strides, bits, length):
+    assert local.near.register(Producer(shape=shape, strides=strides, bits=bits)).length == length
+
+
+@pytest.mark.parametrize('options, id', [
+    ({'shape': (4, 4), 'strides': (8, 1)}, 'PY-CONTIGUOUS'), ({'major': 2}, 'PY-DLPACK'), ({'flags': 2}, 'PY-DLPACK'),
+    ({'device': 13}, 'PY-DLPACK'), ({'device': 10}, 'PY-DLPACK')])
+def test_tensors_that_are_refused_are_given_back(local, options, id):
+    tensor = Producer(**options)
+    with pytest.raises(BufferError) as caught:
+        local.near.register(tensor)
+    assert caught.value.id == id
+    del caught
+    gc.collect()
+    assert tensor.deleted == (0 if 'device' in options else 1)
+
+
+def test_readonly_and_padded_tensors(local):
+    assert local.near.register(Producer(flags=1), 'r').readonly
+    with pytest.raises(BufferError, match='PY-READONLY'):
+        local.near.register(Producer(flags=1), 'w')
+    assert local.near.register(Producer(shape=(3,), bits=4, flags=4)).length == 3
+
+
+def test_a_cuda_tensor_is_asked_without_waiting(local):
+    tensor = Producer(device=2)
+    region = local.near.register(tensor)
+    assert tensor.asked['stream'] == -1 and region.__cuda_array_interface__ is not None
+
+
+class CudaArray:
+    def __init__(self, **changes):
+        self.memory = (ctypes.c_char * 64)()
+        self.__cuda_array_interface__ = {'shape': (4, 4), 'typestr': '<f4', 'version': 3,
+                                         'data': (ctypes.addressof(self.memory), False), **changes}
+
+
+def test_cuda_arrays(local):
+    assert local.near.register(CudaArray()).length == 64
+    assert local.near.register(CudaArray(strides=(4, 16))).length == 64
+    assert local.near.register(CudaArray(data=(ctypes.addressof((ctypes.c_char * 64)()), True)), 'r').readonly
+    for changes, id in (({'strides': (32, 4)}, 'PY-CONTIGUOUS'), ({'mask': 1}, 'PY-ARRAY'), ({'stream': 0}, 'PY-ARRAY')):
+        with pytest.raises(pl.BufferRefused, match=id):
+            local.near.register(CudaArray(**changes))
+
+
+def take(capsule, kind, name):
+    """Take a tensor from a capsule as a library does. Returns its structure."""
+    get, rename = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_SetName
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    found = kind.from_address(get(capsule, name))
+    take.used = b'used_' + name
+    rename(capsule, take.used)
+    return found
+
+
+@pytest.mark.parametrize('version, kind, name', [((1, 0), Versioned, b'dltensor_versioned'),
+                                                 (None, Unversioned, b'dltensor')])
+def test_regions_are_tensors_of_bytes(local, version, kind, name):
+    region = local.near.allocate(64)
+    assert region.__dlpack_device__() == (1, 0)
+    found = take(region.__dlpack__(max_version=version), kind, name)
+    assert (found.tensor.data, found.tensor.ndim, found.tensor.shape[0], found.tensor.bits) == (region.address, 1, 64, 8)
+    with pytest.raises(pl.BufferRefused, match='PY-EXPORTED'):
+        region.deregister()
+    # A thread that Python does not know may call the deleter.
+    deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(found.deleter)
+    thread = threading.Thread(target=deleter, args=(ctypes.addressof(found),))
+    thread.start()
+    thread.join()
+    region.deregister()
+    unused = local.near.allocate(8)
+    del_me = unused.__dlpack__()
+    del del_me
+    unused.deregister()
