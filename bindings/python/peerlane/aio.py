@@ -7,6 +7,7 @@ when the library no longer uses the memory, which takes bounded time.
 import asyncio
 import functools
 
+from . import _peerlane
 from ._context import Base
 from ._peerlane import AsyncListener as Listener
 from ._peerlane import AsyncPeer as Peer
@@ -18,22 +19,17 @@ __all__ = ['Context', 'Listener', 'Operation', 'Peer', 'accept_all']
 class Operation(asyncio.Future):
     """Future of an operation. A cancelled one ends when the operation has ended."""
 
-    __slots__ = ('_context', '_message')
-
-    def __init__(self, context, loop):
-        super().__init__(loop=loop)
-        self._context = context
-        self._message = None
+    __slots__ = ('_message',)
 
     def cancel(self, msg=None):
         """Ask for the end of the operation. Return True if it is running."""
         if self.done():
             return False
         self._message = msg
-        return self._context._cancel(self)
+        return _peerlane._cancel(self)
 
     def _end_cancelled(self):
-        super().cancel(msg=self._message)
+        super().cancel(msg=getattr(self, '_message', None))
 
 
 class Context(Base):
@@ -43,11 +39,14 @@ class Context(Base):
     registering large memory takes milliseconds.
     """
 
-    def _bind_events(self):
+    def __init__(self, **options):
         self._loop = asyncio.get_running_loop()
+        super().__init__(**options)
+
+    def _bind_events(self):
         self._waiters = set()
         self._descriptor = self.fileno()
-        self._bind(self._take_event, functools.partial(Operation, self, self._loop))
+        self._bind(self._take_event, functools.partial(Operation, loop=self._loop))
         self._loop.add_reader(self._descriptor, self._on_ready)
 
     def _on_ready(self):
@@ -88,12 +87,13 @@ class Context(Base):
         """Close the context and all its objects, which may block for a moment. Futures end as cancelled."""
         if self.closed:
             return
-        self._poll()
         self._detach()
         super().close()
 
     def _detach(self):
+        # A closed loop runs no callbacks.
         if not self._loop.is_closed():
+            self._poll()
             self._loop.remove_reader(self._descriptor)
 
     async def aclose(self):

@@ -28,10 +28,8 @@ static int py_context_init(PyObject *self, PyObject *arguments, PyObject *keywor
 		return -1;
 	if (py_options_parse(state, keywords, &options, owners) == 0) {
 		context->status = PY_CLOSING;
-		Py_BEGIN_ALLOW_THREADS
-		rc = pl_open(&context->handle, &options, &error);
-		Py_END_ALLOW_THREADS
-		context->status = rc ? PY_UNOPENED : PY_OPEN;
+		Py_BEGIN_ALLOW_THREADS rc = pl_open(&context->handle, &options, &error);
+		Py_END_ALLOW_THREADS context->status = rc ? PY_UNOPENED : PY_OPEN;
 		if (rc)
 			py_raise(state, &error);
 	}
@@ -108,11 +106,10 @@ static void py_context_shut(struct py_context *context)
 	context->status = PY_CLOSING;
 	while (context->users)
 		py_sleep_slice();
-	Py_BEGIN_ALLOW_THREADS
-	pl_close(handle);
+	Py_BEGIN_ALLOW_THREADS pl_close(handle);
 	Py_END_ALLOW_THREADS
-	/* A fork during the close copies a context that the child must not use. */
-	context->handle = NULL;
+		/* A fork during the close copies a context that the child must not use. */
+		context->handle = NULL;
 	context->status = PY_CLOSED;
 	py_context_unlink(context);
 	py_context_forget_objects(context);
@@ -134,7 +131,8 @@ static PyObject *py_context_close(PyObject *self, PyObject *unused)
 		Py_RETURN_NONE;
 	if (context->exports)
 		return py_fail(context->state, -EBUSY, "PY-EXPORTED", "context",
-			       "memoryviews or tensors of its regions exist", "release them before the context is closed");
+			       "memoryviews or tensors of its regions exist",
+			       "release them before the context is closed");
 	py_context_shut(context);
 	Py_RETURN_NONE;
 }
@@ -214,7 +212,6 @@ static PyObject *py_context_pending(PyObject *self, void *unused)
 	return PyLong_FromUnsignedLong(((struct py_context *)self)->record_used);
 }
 
-
 /* reload(key=None, old_key=None): reads the files of identities again, and replaces the keys. */
 static PyObject *py_context_reload(PyObject *self, PY_ARGUMENTS)
 {
@@ -238,10 +235,9 @@ static PyObject *py_context_reload(PyObject *self, PY_ARGUMENTS)
 		credentials.old_key = bytes[1] ? PyBytes_AsString(bytes[1]) : NULL;
 		credentials.old_key_length = bytes[1] ? (size_t)PyBytes_Size(bytes[1]) : 0;
 		context->users++;
-		Py_BEGIN_ALLOW_THREADS
-		rc = pl_context_reload(context->handle, values[0] || values[1] ? &credentials : NULL, &error);
-		Py_END_ALLOW_THREADS
-		context->users--;
+		Py_BEGIN_ALLOW_THREADS rc =
+			pl_context_reload(context->handle, values[0] || values[1] ? &credentials : NULL, &error);
+		Py_END_ALLOW_THREADS context->users--;
 		if (rc) {
 			py_raise(context->state, &error);
 			ready = false;
@@ -289,7 +285,6 @@ static PyMethodDef py_context_methods[] = {
 	{ "_register_address", PY_METHOD(py_context_register_address), PY_FAST, NULL },
 	{ "_poll", py_context_poll, METH_NOARGS, NULL },
 	{ "_wait_event", py_context_wait_event, METH_O, NULL },
-	{ "_cancel", py_context_cancel, METH_O, NULL },
 	{ "_cancel_all", py_context_cancel_all, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };

@@ -43,8 +43,7 @@ struct py_dl_versioned {
 
 /* Tensor of another library. Its end calls the other library's deleter. */
 struct py_tensor {
-	PyObject_HEAD
-	struct py_dl_versioned *versioned;
+	PyObject_HEAD struct py_dl_versioned *versioned;
 	struct py_dl_unversioned *unversioned;
 };
 
@@ -88,7 +87,8 @@ PyObject *py_dlpack_take(PyObject *module, PyObject *capsule)
 		tensor->unversioned = PyCapsule_GetPointer(capsule, "dltensor");
 		PyCapsule_SetName(capsule, "used_dltensor");
 	} else {
-		py_fail(state, -EINVAL, "PY-DLPACK", "tensor", "the object is no tensor of DLPack, or was used already", "");
+		py_fail(state, -EINVAL, "PY-DLPACK", "tensor", "the object is no tensor of DLPack, or was used already",
+			"");
 	}
 	if (PyErr_Occurred()) {
 		PyObject *type, *value, *trace;
@@ -151,11 +151,12 @@ static PyObject *py_tensor_describe(PyObject *self, PyObject *unused)
 		Py_XDECREF(strides);
 		return NULL;
 	}
-	return Py_BuildValue("KKiiOONN", (unsigned long long)(uintptr_t)tensor->data + tensor->byte_offset,
-			     (unsigned long long)((elements * bits * tensor->type_lanes + 7) / 8), (int)tensor->device_type,
-			     (int)tensor->device_id, flags & PY_TENSOR_READONLY ? Py_True : Py_False,
-			     py_tensor_contiguous(tensor, true) || py_tensor_contiguous(tensor, false) ? Py_True : Py_False,
-			     shape, strides);
+	return Py_BuildValue(
+		"KKiiOONN", (unsigned long long)(uintptr_t)tensor->data + tensor->byte_offset,
+		(unsigned long long)((elements * bits * tensor->type_lanes + 7) / 8), (int)tensor->device_type,
+		(int)tensor->device_id, flags & PY_TENSOR_READONLY ? Py_True : Py_False,
+		py_tensor_contiguous(tensor, true) || py_tensor_contiguous(tensor, false) ? Py_True : Py_False, shape,
+		strides);
 }
 
 static PyMethodDef py_tensor_methods[] = {
@@ -167,7 +168,9 @@ PyType_Spec py_tensor_spec = {
 	.name = "peerlane._peerlane.Tensor",
 	.basicsize = sizeof(struct py_tensor),
 	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_tensor_dealloc }, { Py_tp_methods, py_tensor_methods }, { 0, NULL } },
+	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_tensor_dealloc },
+				  { Py_tp_methods, py_tensor_methods },
+				  { 0, NULL } },
 };
 
 /* Tensor of bytes that a region gives to another library. */
@@ -266,7 +269,8 @@ PyObject *py_region_dlpack(PyObject *self, PY_ARGUMENTS)
 	PyObject *values[4], *major;
 	bool versioned = false;
 
-	if (py_parse("__dlpack__", names, 0, arguments, count, keywords, values) < 0 || py_object_check(&region->base) < 0)
+	if (py_parse("__dlpack__", names, 0, arguments, count, keywords, values) < 0 ||
+	    py_object_check(&region->base) < 0)
 		return NULL;
 	if (values[1]) {
 		major = PySequence_GetItem(values[1], 0);

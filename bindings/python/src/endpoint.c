@@ -36,10 +36,8 @@ PyObject *py_context_listen(PyObject *self, PY_ARGUMENTS)
 		return NULL;
 	}
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pl_listen(context->handle, address, &handle, &error);
-	Py_END_ALLOW_THREADS
-	context->users--;
+	Py_BEGIN_ALLOW_THREADS rc = pl_listen(context->handle, address, &handle, &error);
+	Py_END_ALLOW_THREADS context->users--;
 	Py_XDECREF(owner);
 	return rc ? py_raise(context->state, &error) : py_listener_new(context, handle);
 }
@@ -104,10 +102,8 @@ static PyObject *py_listener_accept(PyObject *self, PY_ARGUMENTS)
 		if (py_object_check(&listener->base) < 0)
 			return NULL;
 		py_hold(&listener->base);
-		Py_BEGIN_ALLOW_THREADS
-		rc = pl_accept(listener->handle, slice, &peer, &error);
-		Py_END_ALLOW_THREADS
-		py_unhold(&listener->base);
+		Py_BEGIN_ALLOW_THREADS rc = pl_accept(listener->handle, slice, &peer, &error);
+		Py_END_ALLOW_THREADS py_unhold(&listener->base);
 		if (rc == 0)
 			return py_peer_new(context, peer);
 		left -= left == UINT64_MAX ? 0 : slice;
@@ -142,10 +138,8 @@ static void py_listener_end(struct py_listener *listener)
 	if (listener->base.closed || !listener->handle || !py_object_quiet(&listener->base))
 		return;
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-	pl_listener_close(listener->handle);
-	Py_END_ALLOW_THREADS
-	context->users--;
+	Py_BEGIN_ALLOW_THREADS pl_listener_close(listener->handle);
+	Py_END_ALLOW_THREADS context->users--;
 }
 
 static PyObject *py_listener_close(PyObject *self, PyObject *unused)
@@ -191,11 +185,14 @@ static PyObject *py_listener_address(PyObject *self, void *unused)
 	return PyUnicode_FromString(address);
 }
 
-#define LISTENER_METHODS                                                                                               \
-	{ "close", py_listener_close, METH_NOARGS,                                                                     \
-	  "close($self)\n--\n\nStop listening. Accepted peers stay connected." },                                      \
-	{ "__enter__", py_listener_enter, METH_NOARGS, NULL },                                                         \
-	{ "__exit__", py_listener_exit, METH_VARARGS, NULL }
+#define LISTENER_METHODS \
+	{ "close", py_listener_close, METH_NOARGS, \
+	  "close($self)\n--\n\nStop listening. Accepted peers stay connected." }, \
+		{ "__enter__", py_listener_enter, METH_NOARGS, NULL }, \
+		{ "__reduce__", py_object_reduce, METH_NOARGS, NULL }, \
+	{ \
+		"__exit__", py_listener_exit, METH_VARARGS, NULL \
+	}
 
 static PyMethodDef py_listener_methods[] = {
 	{ "accept", PY_METHOD(py_listener_accept), PY_FAST,
@@ -234,6 +231,7 @@ PyType_Spec py_async_listener_spec = {
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_listener_dealloc },
 				  { Py_tp_methods, py_async_listener_methods },
 				  { Py_tp_getset, py_listener_fields },
-				  { Py_tp_doc, "Address on which peers are accepted, from peerlane.aio.Context.listen()." },
+				  { Py_tp_doc,
+				    "Address on which peers are accepted, from peerlane.aio.Context.listen()." },
 				  { 0, NULL } },
 };

@@ -49,7 +49,8 @@ void *py_raise_code(struct py_state *state, int code, const char *call, const ch
 }
 
 /* Raises an error of the extension itself. */
-void *py_fail(struct py_state *state, int code, const char *id, const char *object, const char *message, const char *hint)
+void *py_fail(struct py_state *state, int code, const char *id, const char *object, const char *message,
+	      const char *hint)
 {
 	struct pl_error error = { .code = code };
 

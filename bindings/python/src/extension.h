@@ -20,8 +20,8 @@
 
 /* State of the module. Subinterpreters are refused, so there is one. */
 struct py_state {
-	PyTypeObject *context, *region, *remote, *remote_set, *listener, *async_listener, *peer, *async_peer, *operation,
-		*receipt, *tensor;
+	PyTypeObject *context, *region, *remote, *remote_set, *listener, *async_listener, *peer, *async_peer,
+		*operation, *receipt, *tensor;
 	PyObject *make_error;    /* peerlane._errors.make_error */
 	PyObject *token, *blob;  /* classes of peerlane._tokens */
 	PyObject *notification;  /* class of peerlane._context */
@@ -34,8 +34,7 @@ struct py_state {
 
 /* Object of a context, in the context's list from its creation until its end. */
 struct py_object {
-	PyObject_HEAD
-	struct py_context *context; /* strong reference */
+	PyObject_HEAD struct py_context *context; /* strong reference */
 	struct py_object *next, **link;
 	unsigned users; /* calls without the interpreter lock that use the handle */
 	bool closed;
@@ -71,18 +70,17 @@ struct py_orphan {
 };
 
 struct py_context {
-	PyObject_HEAD
-	struct py_state *state;
+	PyObject_HEAD struct py_state *state;
 	struct pl_context *handle;
 	enum py_status status;
 	unsigned users;
 	size_t exports; /* buffers and tensors that regions have given out */
 	struct py_object *objects;
 	struct py_context *next, **link; /* in state->contexts */
-	PyObject *kept;   /* list: memory of regions that could not be deregistered */
-	PyObject *sink;   /* receives Notification objects, and peers that were lost */
-	PyObject *future; /* makes futures; NULL: calls wait */
-	unsigned long thread; /* the loop's, if there are futures */
+	PyObject *kept;                  /* list: memory of regions that could not be deregistered */
+	PyObject *sink;                  /* receives Notification objects, and peers that were lost */
+	PyObject *future;                /* makes futures; NULL: calls wait */
+	unsigned long thread;            /* the loop's, if there are futures */
 	struct py_record *records;
 	uint32_t record_count, record_free, record_used;
 	struct py_orphan *orphans;
@@ -149,7 +147,8 @@ PyObject *py_get_bytes(PyObject *value, const char *name);
 PyObject *py_new_error(struct py_state *state, const struct pl_error *error);
 void *py_raise(struct py_state *state, const struct pl_error *error);
 void *py_raise_code(struct py_state *state, int code, const char *call, const char *object);
-void *py_fail(struct py_state *state, int code, const char *id, const char *object, const char *message, const char *hint);
+void *py_fail(struct py_state *state, int code, const char *id, const char *object, const char *message,
+	      const char *hint);
 
 /* Objects and their ends: object.c. */
 void py_sleep_slice(void);
@@ -157,6 +156,7 @@ int py_context_check(struct py_context *context);
 void *py_object_new(PyTypeObject *type, struct py_context *context);
 int py_object_check(struct py_object *object);
 bool py_object_quiet(struct py_object *object);
+PyObject *py_object_reduce(PyObject *self, PyObject *unused);
 void py_object_unlink(struct py_object *object);
 void py_object_free(void *object);
 void py_context_await_end(struct py_context *context);
@@ -194,13 +194,13 @@ PyObject *py_submit(struct py_context *context, enum py_mode mode, uint64_t time
 PyObject *py_submit_future(struct py_context *context, py_post_function post, void *argument,
 			   struct py_references *references);
 /* Makes the result of a completion, or raises its error. */
-PyObject *py_result(struct py_context *context, const struct pl_completion *completion, struct py_references *references,
-		    const struct pl_error *error);
+PyObject *py_result(struct py_context *context, const struct pl_completion *completion,
+		    struct py_references *references, const struct pl_error *error);
 void py_orphans_reap(struct py_context *context);
 void py_records_end(struct py_context *context);
 PyObject *py_context_poll(PyObject *self, PyObject *unused);
 PyObject *py_context_wait_event(PyObject *self, PyObject *timeout);
-PyObject *py_context_cancel(PyObject *self, PyObject *future);
+PyObject *py_cancel_future(PyObject *module, PyObject *future);
 PyObject *py_context_cancel_all(PyObject *self, PyObject *unused);
 PyObject *py_receipt_new(struct py_state *state, const struct pl_completion *completion);
 

@@ -48,8 +48,8 @@ PyObject *py_context_registrations(PyObject *self, PyObject *unused)
 		return NULL;
 	if (pl_registrations_query(context->handle, &info, &error))
 		return py_raise(context->state, &error);
-	return Py_BuildValue("{sNsNsNsNsNsNsN}", "found", py_number(info.found), "made", py_number(info.made), "evicted",
-			     py_number(info.evicted), "outdated", py_number(info.outdated), "registrations",
+	return Py_BuildValue("{sNsNsNsNsNsNsN}", "found", py_number(info.found), "made", py_number(info.made),
+			     "evicted", py_number(info.evicted), "outdated", py_number(info.outdated), "registrations",
 			     py_number(info.registrations), "bytes", py_number(info.bytes), "bytes_kept",
 			     py_number(info.bytes_kept));
 }
@@ -87,8 +87,8 @@ PyObject *py_peer_identity(PyObject *self, PyObject *unused)
 			     py_text(identity.address), "connected_to_us", py_truth(identity.connected_to_us), "access",
 			     py_rights_text(rights.access), "clients", py_number(rights.clients), "quota",
 			     py_number(rights.quota), "until", PyFloat_FromDouble((double)rights.until / 1e9), "names",
-			     py_text(rights.names), "rate", py_number(rights.rate), "imports", py_number(rights.imports),
-			     "requests", py_number(rights.requests));
+			     py_text(rights.names), "rate", py_number(rights.rate), "imports",
+			     py_number(rights.imports), "requests", py_number(rights.requests));
 }
 
 static PyObject *py_event_dict(const struct pl_event_record *record)
@@ -136,14 +136,11 @@ PyObject *py_gpu(PyObject *module, PyObject *number)
 
 	if (py_get_u64(number, "number", &index) < 0)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pl_gpu_query(index > 65535 ? 65535 : (unsigned)index, &info, &error);
-	Py_END_ALLOW_THREADS
-	if (rc)
-		return py_raise(PyModule_GetState(module), &error);
-	return Py_BuildValue("{sNsNsisisNsN}", "name", py_text(info.name), "pci", py_text(info.pci), "driver", info.driver,
-			     "writes_ordering", info.writes_ordering, "rdma", py_truth(info.rdma), "dmabuf",
-			     py_truth(info.dmabuf));
+	Py_BEGIN_ALLOW_THREADS rc = pl_gpu_query(index > 65535 ? 65535 : (unsigned)index, &info, &error);
+	Py_END_ALLOW_THREADS if (rc) return py_raise(PyModule_GetState(module), &error);
+	return Py_BuildValue("{sNsNsisisNsN}", "name", py_text(info.name), "pci", py_text(info.pci), "driver",
+			     info.driver, "writes_ordering", info.writes_ordering, "rdma", py_truth(info.rdma),
+			     "dmabuf", py_truth(info.dmabuf));
 }
 
 /* Collects the handles of a list of regions, and marks the regions as used. Returns their number, or -1. */
@@ -183,10 +180,9 @@ static PyObject *py_share_list(struct py_context *context, PyObject *list, const
 	size = PL_REGIONS_BLOB_SIZE((size_t)count);
 	content = malloc(size);
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-	rc = content ? pl_regions_share(handles, (size_t)count, options, content, &size, &error) : 0;
-	Py_END_ALLOW_THREADS
-	context->users--;
+	Py_BEGIN_ALLOW_THREADS rc =
+		content ? pl_regions_share(handles, (size_t)count, options, content, &size, &error) : 0;
+	Py_END_ALLOW_THREADS context->users--;
 	for (Py_ssize_t i = 0; i < count; i++)
 		((struct py_object *)PyList_GetItem(list, i))->users--;
 	if (!content)
@@ -236,15 +232,13 @@ PyObject *py_context_revoke_all(PyObject *self, PyObject *blob)
 	content = PyBytes_AsString(bytes);
 	size = (size_t)PyBytes_Size(bytes);
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pl_regions_revoke(context->handle, content, size);
-	Py_END_ALLOW_THREADS
-	context->users--;
+	Py_BEGIN_ALLOW_THREADS rc = pl_regions_revoke(context->handle, content, size);
+	Py_END_ALLOW_THREADS context->users--;
 	Py_DECREF(bytes);
 	if (rc)
 		return py_fail(context->state, rc, rc == -ENOENT ? "PY-NO-GRANT" : "PY-NO-TOKEN", "blob",
-			       rc == -ENOENT ? "no token of it belongs to the context and was not revoked" :
-					       "the bytes are no blob",
+			       rc == -ENOENT ? "no token of it belongs to the context and was not revoked"
+					     : "the bytes are no blob",
 			       "");
 	Py_RETURN_NONE;
 }

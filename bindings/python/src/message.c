@@ -18,7 +18,8 @@ static int py_post_send(void *argument, uint64_t user_data, struct pl_operation 
 
 	call->attributes.library.user_data = user_data;
 	if (call->buffer.region)
-		return pl_send(call->peer->handle, call->tag, &call->buffer, &call->attributes.library, operation, error);
+		return pl_send(call->peer->handle, call->tag, &call->buffer, &call->attributes.library, operation,
+			       error);
 	return pl_send_copy(call->peer->handle, call->tag, call->copied.buf, (size_t)call->copied.len,
 			    &call->attributes.library, operation, error);
 }
@@ -46,8 +47,9 @@ static PyObject *py_send_copy(struct py_message_call *call, enum py_mode mode, P
 
 static PyObject *py_send(PyObject *self, enum py_mode mode, PY_ARGUMENTS)
 {
-	static const char *const names[] = { "data",  "tag",	 "offset",	 "length",
-					     "fence", "timeout", "confidential", NULL };
+	static const char *const names[] = {
+		"data", "tag", "offset", "length", "fence", "timeout", "confidential", NULL
+	};
 	struct py_message_call call = { .peer = (struct py_peer *)self };
 	struct py_context *context = call.peer->base.context;
 	struct py_references references = { { self } };
@@ -149,8 +151,8 @@ static int py_post_notify(void *argument, uint64_t user_data, struct pl_operatio
 	struct py_notify_call *call = argument;
 
 	call->attributes.library.user_data = user_data;
-	return pl_notify(call->peer->handle, call->value, call->data, call->length, &call->attributes.library, operation,
-			 error);
+	return pl_notify(call->peer->handle, call->value, call->data, call->length, &call->attributes.library,
+			 operation, error);
 }
 
 PyObject *py_peer_notify(PyObject *self, PY_ARGUMENTS)

@@ -26,8 +26,9 @@ static PyObject *py_inspect(PyObject *module, PyObject *token)
 	if (rc)
 		return py_raise(PyModule_GetState(module), &error);
 	expires = info.expires ? PyFloat_FromDouble((double)info.expires / 1e9) : Py_BuildValue("");
-	return expires ? Py_BuildValue("KNN", (unsigned long long)info.region_length, py_rights_text(info.rights), expires) :
-			 NULL;
+	return expires ? Py_BuildValue("KNN", (unsigned long long)info.region_length, py_rights_text(info.rights),
+				       expires)
+		       : NULL;
 }
 
 /* stream_wait(stream, timeout=None) */
@@ -42,11 +43,8 @@ static PyObject *py_stream_wait(PyObject *module, PY_ARGUMENTS)
 	if (py_parse("stream_wait", names, 1, arguments, count, keywords, values) < 0 ||
 	    py_get_u64(values[0], names[0], &stream) < 0 || py_get_ns(values[1], names[1], UINT64_MAX, &timeout) < 0)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pl_stream_wait((void *)(uintptr_t)stream, timeout, &error);
-	Py_END_ALLOW_THREADS
-	if (rc)
-		return py_raise(PyModule_GetState(module), &error);
+	Py_BEGIN_ALLOW_THREADS rc = pl_stream_wait((void *)(uintptr_t)stream, timeout, &error);
+	Py_END_ALLOW_THREADS if (rc) return py_raise(PyModule_GetState(module), &error);
 	Py_RETURN_NONE;
 }
 
@@ -60,10 +58,8 @@ static PyObject *py_fingerprint(PyObject *module, PyObject *path)
 
 	if (!name)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pl_identity_fingerprint(name, text, &error);
-	Py_END_ALLOW_THREADS
-	Py_DECREF(owner);
+	Py_BEGIN_ALLOW_THREADS rc = pl_identity_fingerprint(name, text, &error);
+	Py_END_ALLOW_THREADS Py_DECREF(owner);
 	return rc ? py_raise(PyModule_GetState(module), &error) : PyUnicode_FromString(text);
 }
 
@@ -112,6 +108,7 @@ static PyMethodDef py_functions[] = {
 	{ "fingerprint", py_fingerprint, METH_O,
 	  "fingerprint(path, /)\n--\n\nReturn the fingerprint of a file with an identity or a certificate." },
 	{ "_dlpack", py_dlpack_take, METH_O, NULL },
+	{ "_cancel", py_cancel_future, METH_O, NULL },
 	{ "_forked", py_forked, METH_NOARGS, NULL },
 	{ "_close_all", py_close_all, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
@@ -162,9 +159,9 @@ static int py_execute(PyObject *module)
 	state->future_fail = PyUnicode_InternFromString("set_exception");
 	state->future_cancel = PyUnicode_InternFromString("_end_cancelled");
 	return state->make_error && state->token && state->blob && state->notification && state->future_result &&
-			       state->future_fail && state->future_cancel ?
-		       0 :
-		       -1;
+			       state->future_fail && state->future_cancel
+		       ? 0
+		       : -1;
 }
 
 static struct PyModuleDef py_module = {

@@ -10,8 +10,7 @@ void py_sleep_slice(void)
 {
 	struct timespec slice = { .tv_nsec = 1000000 };
 
-	Py_BEGIN_ALLOW_THREADS
-	nanosleep(&slice, NULL);
+	Py_BEGIN_ALLOW_THREADS nanosleep(&slice, NULL);
 	Py_END_ALLOW_THREADS
 }
 
@@ -98,6 +97,15 @@ void py_object_free(void *freed)
 	release(object);
 	Py_DECREF(type);
 	Py_XDECREF((PyObject *)context);
+}
+
+/* __reduce__(): refuses pickling. */
+PyObject *py_object_reduce(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return PyErr_Format(PyExc_TypeError,
+			    "%R cannot be pickled: send an Invitation with the address and a token, and connect there",
+			    self);
 }
 
 /* Waits until another thread has closed the context. Before that, the library may use memory of operations. */

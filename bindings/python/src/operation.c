@@ -40,10 +40,9 @@ static enum py_waited py_wait_handle(struct py_context *context, struct pl_opera
 		int rc;
 
 		context->users++;
-		Py_BEGIN_ALLOW_THREADS
-		rc = pl_try_wait(handle, left < PY_SLICE_NS ? left : PY_SLICE_NS, completion, error);
-		Py_END_ALLOW_THREADS
-		context->users--;
+		Py_BEGIN_ALLOW_THREADS rc =
+			pl_try_wait(handle, left < PY_SLICE_NS ? left : PY_SLICE_NS, completion, error);
+		Py_END_ALLOW_THREADS context->users--;
 		if (rc != -EINPROGRESS)
 			return PY_ENDED;
 		/* A handler may close the context, which waits for `users`. */
@@ -78,11 +77,9 @@ static int py_cancel_handle(struct py_context *context, struct pl_operation *han
 	int rc;
 
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-	pl_cancel(handle);
+	Py_BEGIN_ALLOW_THREADS pl_cancel(handle);
 	rc = pl_wait(handle, UINT64_MAX, completion, error);
-	Py_END_ALLOW_THREADS
-	context->users--;
+	Py_END_ALLOW_THREADS context->users--;
 	return rc;
 }
 
@@ -185,12 +182,10 @@ PyObject *py_submit(struct py_context *context, enum py_mode mode, uint64_t time
 	if (context->orphan_count)
 		py_orphans_reap(context);
 	py_references_use(context, references, 1);
-	Py_BEGIN_ALLOW_THREADS
-	rc = post(argument, 0, &handle, &error);
+	Py_BEGIN_ALLOW_THREADS rc = post(argument, 0, &handle, &error);
 	if (!rc && mode == PY_WAIT)
 		waited = pl_try_wait(handle, 0, &completion, &error);
-	Py_END_ALLOW_THREADS
-	py_references_use(context, references, -1);
+	Py_END_ALLOW_THREADS py_references_use(context, references, -1);
 	if (rc)
 		return py_raise(context->state, &error);
 	if (waited != -EINPROGRESS)
@@ -305,10 +300,8 @@ static PyObject *py_operation_done(PyObject *self, PyObject *unused)
 		Py_RETURN_FALSE;
 	operation->waiting = true;
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pl_test(operation->handle, &completion, &error);
-	Py_END_ALLOW_THREADS
-	context->users--;
+	Py_BEGIN_ALLOW_THREADS rc = pl_test(operation->handle, &completion, &error);
+	Py_END_ALLOW_THREADS context->users--;
 	operation->waiting = false;
 	if (rc == -EINPROGRESS)
 		Py_RETURN_FALSE;
@@ -350,6 +343,7 @@ static PyMethodDef py_operation_methods[] = {
 	  "Wait for the end and return the receipt. Raises TimeoutError, and leaves the operation running, after "
 	  "`timeout` seconds." },
 	{ "done", py_operation_done, METH_NOARGS, "done($self)\n--\n\nReturn True if the operation has ended." },
+	{ "__reduce__", py_object_reduce, METH_NOARGS, NULL },
 	{ "cancel", py_operation_cancel, METH_NOARGS,
 	  "cancel($self)\n--\n\nAsk for an early end. wait() tells when the memory is no longer used." },
 	{ NULL, NULL, 0, NULL },

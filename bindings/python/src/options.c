@@ -20,7 +20,10 @@ enum py_option_type {
 	PY_OPTION_GID,
 };
 
-#define OPTION(name, type) { #name, PY_OPTION_##type, offsetof(struct pl_options, name) }
+#define OPTION(name, type) \
+	{ \
+#name, PY_OPTION_##type, offsetof(struct pl_options, name) \
+	}
 static const struct py_option {
 	const char *name;
 	enum py_option_type type;

@@ -20,7 +20,8 @@ PyObject *py_peer_new(struct py_context *context, struct pl_peer *handle)
 struct py_object *py_find_peer(struct py_context *context, const struct pl_peer *handle)
 {
 	for (struct py_object *object = handle ? context->objects : NULL; object; object = object->next) {
-		if ((Py_TYPE((PyObject *)object) == context->state->peer || Py_TYPE((PyObject *)object) == context->state->async_peer) &&
+		if ((Py_TYPE((PyObject *)object) == context->state->peer ||
+		     Py_TYPE((PyObject *)object) == context->state->async_peer) &&
 		    ((struct py_peer *)object)->handle == handle && !object->closed)
 			return object;
 	}
@@ -34,10 +35,8 @@ static void py_peer_end(struct py_peer *peer)
 	if (peer->base.closed || !peer->handle || !py_object_quiet(&peer->base))
 		return;
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-	pl_peer_close(peer->handle);
-	Py_END_ALLOW_THREADS
-	context->users--;
+	Py_BEGIN_ALLOW_THREADS pl_peer_close(peer->handle);
+	Py_END_ALLOW_THREADS context->users--;
 }
 
 static PyObject *py_peer_close(PyObject *self, PyObject *unused)
@@ -135,10 +134,9 @@ static PyObject *py_peer_import_all(PyObject *self, PY_ARGUMENTS)
 	content = PyBytes_AsString(blob);
 	length = (size_t)PyBytes_Size(blob);
 	py_hold(&peer->base);
-	Py_BEGIN_ALLOW_THREADS
-	rc = pl_remote_set_import(peer->handle, content, length, values[1] && !timeout ? 1 : timeout, &set, &error);
-	Py_END_ALLOW_THREADS
-	py_unhold(&peer->base);
+	Py_BEGIN_ALLOW_THREADS rc =
+		pl_remote_set_import(peer->handle, content, length, values[1] && !timeout ? 1 : timeout, &set, &error);
+	Py_END_ALLOW_THREADS py_unhold(&peer->base);
 	Py_DECREF(blob);
 	return rc ? py_raise(context->state, &error) : py_remote_set_new(context, set, self);
 }
@@ -167,10 +165,8 @@ static PyObject *py_peer_reconnect(PyObject *self, PY_ARGUMENTS)
 		struct pl_peer *handle = peer->handle;
 
 		py_hold(&peer->base);
-		Py_BEGIN_ALLOW_THREADS
-		rc = pl_peer_reconnect(&handle, address, timeout, &error);
-		Py_END_ALLOW_THREADS
-		py_unhold(&peer->base);
+		Py_BEGIN_ALLOW_THREADS rc = pl_peer_reconnect(&handle, address, timeout, &error);
+		Py_END_ALLOW_THREADS py_unhold(&peer->base);
 		peer->handle = handle;
 		peer->base.closed = false;
 	}
@@ -195,10 +191,8 @@ static PyObject *py_peer_prepare(PyObject *self, PyObject *value)
 		return NULL;
 	py_hold(&peer->base);
 	region->base.users++;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pl_region_prepare(peer->handle, region->handle, &error);
-	Py_END_ALLOW_THREADS
-	region->base.users--;
+	Py_BEGIN_ALLOW_THREADS rc = pl_region_prepare(peer->handle, region->handle, &error);
+	Py_END_ALLOW_THREADS region->base.users--;
 	py_unhold(&peer->base);
 	if (rc)
 		return py_raise(context->state, &error);
@@ -224,56 +218,64 @@ static PyObject *py_peer_closed(PyObject *self, void *unused)
 	return PyBool_FromLong(object->closed || object->context->status != PY_OPEN);
 }
 
-#define TRANSFER_ARGUMENTS                                                                                             \
-	"($self, remote, region, remote_offset=0, offset=0, length=None, visible='acknowledged', direct=False, "       \
+#define TRANSFER_ARGUMENTS \
+	"($self, remote, region, remote_offset=0, offset=0, length=None, visible='acknowledged', direct=False, " \
 	"fence=False, notify=None, timeout=None, stream=None, more=False)\n--\n\n"
-#define VECTOR_ARGUMENTS                                                                                               \
-	"($self, remote, region, remote_offsets, offsets, lengths, visible='acknowledged', direct=False, fence=False, " \
+#define VECTOR_ARGUMENTS \
+	"($self, remote, region, remote_offsets, offsets, lengths, visible='acknowledged', direct=False, " \
+	"fence=False, " \
 	"notify=None, timeout=None, stream=None, more=False)\n--\n\n"
 #define ATTRIBUTES "fence=False, timeout=None"
-#define PEER_METHODS                                                                                                   \
-	{ "close", py_peer_close, METH_NOARGS,                                                                         \
-	  "close($self)\n--\n\nEnd the connection. Running operations are cancelled." },                               \
-	{ "__enter__", py_peer_enter, METH_NOARGS, NULL },                                                             \
-	{ "__exit__", py_peer_exit, METH_VARARGS, NULL },                                                              \
-	{ "import_", PY_METHOD(py_peer_import), PY_FAST,                                                               \
-	  "import_($self, token, timeout=None)\n--\n\nImport a region by its token; return the remote region." },      \
-	{ "import_all", PY_METHOD(py_peer_import_all), PY_FAST,                                                        \
-	  "import_all($self, blob, timeout=None)\n--\n\n"                                                              \
-	  "Import all regions of Context.share_all() in one round trip; return a RemoteSet. Blocks." },                \
-	{ "reconnect", PY_METHOD(py_peer_reconnect), PY_FAST,                                                          \
-	  "reconnect($self, address=None, timeout=None)\n--\n\n"                                                       \
-	  "Connect anew and import all remote regions again, which stay valid. Blocks." },                             \
-	{ "prepare", py_peer_prepare, METH_O,                                                                          \
-	  "prepare($self, region, /)\n--\n\nPrepare a region of this end for fast first transfers. Blocks." },         \
-	{ "info", py_peer_info, METH_NOARGS, "info($self)\n--\n\nReturn a dictionary of properties." },                \
-	{ "identity", py_peer_identity, METH_NOARGS,                                                                   \
-	  "identity($self)\n--\n\nReturn a dictionary with the proofs and rights of the other end." },                 \
-	{ "events", py_peer_events, METH_NOARGS, "events($self)\n--\n\nReturn the log of the connection." },           \
-	{ "write", PY_METHOD(py_peer_write), PY_FAST,                                                                  \
-	  "write" TRANSFER_ARGUMENTS "Write a range of a region to a remote region. One-sided." },                     \
-	{ "read", PY_METHOD(py_peer_read), PY_FAST,                                                                    \
-	  "read" TRANSFER_ARGUMENTS "Read a range of a remote region into a region. One-sided." },                     \
-	{ "writev", PY_METHOD(py_peer_writev), PY_FAST,                                                                \
-	  "writev" VECTOR_ARGUMENTS "Write many ranges as one operation.\n\n"                                          \
-	  "Offsets and lengths are arrays of 64-bit integers or lists; `lengths` may be one number for all." },        \
-	{ "readv", PY_METHOD(py_peer_readv), PY_FAST,                                                                  \
-	  "readv" VECTOR_ARGUMENTS "Read many ranges as one operation, as writev()." },                                \
-	{ "fetch_add", PY_METHOD(py_peer_fetch_add), PY_FAST,                                                          \
-	  "fetch_add($self, remote, remote_offset, add, " ATTRIBUTES ")\n--\n\n"                                       \
-	  "Add to a 64-bit word, atomically. The receipt has the old value." },                                        \
-	{ "compare_swap", PY_METHOD(py_peer_compare_swap), PY_FAST,                                                    \
-	  "compare_swap($self, remote, remote_offset, compare, swap, " ATTRIBUTES ")\n--\n\n"                          \
-	  "Replace a 64-bit word if it equals `compare`. The receipt has the old value." },                            \
-	{ "send", PY_METHOD(py_peer_send), PY_FAST,                                                                    \
-	  "send($self, data, tag=0, offset=0, length=None, " ATTRIBUTES ", confidential=False)\n--\n\n"                \
-	  "Send a message: a range of a region, or a bytes-like object of at most 8192 bytes, which is copied." },     \
-	{ "receive", PY_METHOD(py_peer_receive), PY_FAST,                                                              \
-	  "receive($self, region, tag=0, mask=0xffffffffffffffff, offset=0, length=None, timeout=None)\n--\n\n"                   \
-	  "Receive a message with (its tag & mask) == (tag & mask). The receipt has its length and tag." },            \
-	{ "notify", PY_METHOD(py_peer_notify), PY_FAST,                                                                \
-	  "notify($self, value, data=None, " ATTRIBUTES ")\n--\n\n"                                                    \
-	  "Send a number and up to 1024 bytes, which arrive in the other end's notifications()." }
+#define PEER_METHODS \
+	{ "close", py_peer_close, METH_NOARGS, \
+	  "close($self)\n--\n\nEnd the connection. Running operations are cancelled." }, \
+		{ "__enter__", py_peer_enter, METH_NOARGS, NULL }, \
+		{ "__reduce__", py_object_reduce, METH_NOARGS, NULL }, \
+		{ "__exit__", py_peer_exit, METH_VARARGS, NULL }, \
+		{ "import_", PY_METHOD(py_peer_import), PY_FAST, \
+		  "import_($self, token, timeout=None)\n--\n\nImport a region by its token; return the remote " \
+		  "region." }, \
+		{ "import_all", PY_METHOD(py_peer_import_all), PY_FAST, \
+		  "import_all($self, blob, timeout=None)\n--\n\n" \
+		  "Import all regions of Context.share_all() in one round trip; return a RemoteSet. Blocks." }, \
+		{ "reconnect", PY_METHOD(py_peer_reconnect), PY_FAST, \
+		  "reconnect($self, address=None, timeout=None)\n--\n\n" \
+		  "Connect anew and import all remote regions again, which stay valid. Blocks." }, \
+		{ "prepare", py_peer_prepare, METH_O, \
+		  "prepare($self, region, /)\n--\n\nPrepare a region of this end for fast first transfers. Blocks." }, \
+		{ "info", py_peer_info, METH_NOARGS, "info($self)\n--\n\nReturn a dictionary of properties." }, \
+		{ "identity", py_peer_identity, METH_NOARGS, \
+		  "identity($self)\n--\n\nReturn a dictionary with the proofs and rights of the other end." }, \
+		{ "events", py_peer_events, METH_NOARGS, "events($self)\n--\n\nReturn the log of the connection." }, \
+		{ "write", PY_METHOD(py_peer_write), PY_FAST, \
+		  "write" TRANSFER_ARGUMENTS "Write a range of a region to a remote region. One-sided." }, \
+		{ "read", PY_METHOD(py_peer_read), PY_FAST, \
+		  "read" TRANSFER_ARGUMENTS "Read a range of a remote region into a region. One-sided." }, \
+		{ "writev", PY_METHOD(py_peer_writev), PY_FAST, \
+		  "writev" VECTOR_ARGUMENTS "Write many ranges as one operation.\n\n" \
+		  "Offsets and lengths are arrays of 64-bit integers or lists; `lengths` may be one number for " \
+		  "all." }, \
+		{ "readv", PY_METHOD(py_peer_readv), PY_FAST, \
+		  "readv" VECTOR_ARGUMENTS "Read many ranges as one operation, as writev()." }, \
+		{ "fetch_add", PY_METHOD(py_peer_fetch_add), PY_FAST, \
+		  "fetch_add($self, remote, remote_offset, add, " ATTRIBUTES ")\n--\n\n" \
+		  "Add to a 64-bit word, atomically. The receipt has the old value." }, \
+		{ "compare_swap", PY_METHOD(py_peer_compare_swap), PY_FAST, \
+		  "compare_swap($self, remote, remote_offset, compare, swap, " ATTRIBUTES ")\n--\n\n" \
+		  "Replace a 64-bit word if it equals `compare`. The receipt has the old value." }, \
+		{ "send", PY_METHOD(py_peer_send), PY_FAST, \
+		  "send($self, data, tag=0, offset=0, length=None, " ATTRIBUTES ", confidential=False)\n--\n\n" \
+		  "Send a message: a range of a region, or a bytes-like object of at most 8192 bytes, which is " \
+		  "copied." }, \
+		{ "receive", PY_METHOD(py_peer_receive), PY_FAST, \
+		  "receive($self, region, tag=0, mask=0xffffffffffffffff, offset=0, length=None, " \
+		  "timeout=None)\n--\n\n" \
+		  "Receive a message with (its tag & mask) == (tag & mask). The receipt has its length and tag." }, \
+	{ \
+		"notify", PY_METHOD(py_peer_notify), PY_FAST, \
+			"notify($self, value, data=None, " ATTRIBUTES ")\n--\n\n" \
+			"Send a number and up to 1024 bytes, which arrive in the other end's notifications()." \
+	}
 
 static PyMethodDef py_peer_methods[] = {
 	PEER_METHODS,
@@ -312,7 +314,8 @@ PyType_Spec py_peer_spec = {
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_peer_dealloc },
 				  { Py_tp_methods, py_peer_methods },
 				  { Py_tp_getset, py_peer_fields },
-				  { Py_tp_doc, "Other end of a connection, from Context.connect() or Listener.accept()." },
+				  { Py_tp_doc,
+				    "Other end of a connection, from Context.connect() or Listener.accept()." },
 				  { 0, NULL } },
 };
 

@@ -3,8 +3,7 @@
 #include "extension.h"
 
 struct py_receipt {
-	PyObject_HEAD
-	struct pl_completion completion;
+	PyObject_HEAD struct pl_completion completion;
 };
 
 PyObject *py_receipt_new(struct py_state *state, const struct pl_completion *completion)
@@ -27,8 +26,8 @@ static void py_receipt_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-PyObject *py_result(struct py_context *context, const struct pl_completion *completion, struct py_references *references,
-		    const struct pl_error *error)
+PyObject *py_result(struct py_context *context, const struct pl_completion *completion,
+		    struct py_references *references, const struct pl_error *error)
 {
 	if (error)
 		return py_raise(context->state, error);
@@ -108,15 +107,18 @@ static PyObject *py_receipt_get(PyObject *self, void *field)
 static PyObject *py_receipt_repr(PyObject *self)
 {
 	const struct pl_completion *completion = &((struct py_receipt *)self)->completion;
-	const char *route = completion->route == PL_ROUTE_STAGED ? "staged" :
-			    completion->route == PL_ROUTE_DIRECT ? "direct" :
-								   "none";
+	const char *route = completion->route == PL_ROUTE_STAGED   ? "staged"
+			    : completion->route == PL_ROUTE_DIRECT ? "direct"
+								   : "none";
 
 	return PyUnicode_FromFormat("<peerlane.Receipt %llu bytes, %s, %s>", (unsigned long long)completion->bytes,
 				    completion->fabric ? completion->fabric : "no fabric", route);
 }
 
-#define FIELD(name, value, text) { name, py_receipt_get, NULL, text, (void *)(uintptr_t)(value) }
+#define FIELD(name, value, text) \
+	{ \
+		name, py_receipt_get, NULL, text, (void *)(uintptr_t)(value) \
+	}
 static PyGetSetDef py_receipt_fields[] = {
 	FIELD("bytes", PY_BYTES, "payload bytes that moved"),
 	FIELD("bytes_direct", PY_BYTES_DIRECT, "of these, bytes that were not staged"),
@@ -141,6 +143,7 @@ PyType_Spec py_receipt_spec = {
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_receipt_dealloc },
 				  { Py_tp_getset, py_receipt_fields },
 				  { Py_tp_repr, py_receipt_repr },
-				  { Py_tp_doc, "Receipt of an operation: the bytes, their route and its reason, and times." },
+				  { Py_tp_doc,
+				    "Receipt of an operation: the bytes, their route and its reason, and times." },
 				  { 0, NULL } },
 };

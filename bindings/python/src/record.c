@@ -69,8 +69,9 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 	int rc;
 
 	if (context->thread != PyThread_get_thread_ident()) {
-		PyErr_SetString(PyExc_RuntimeError, "an asyncio context belongs to the thread of its loop: call it there, "
-						    "for example with loop.call_soon_threadsafe()");
+		PyErr_SetString(PyExc_RuntimeError,
+				"an asyncio context belongs to the thread of its loop: call it there, "
+				"for example with loop.call_soon_threadsafe()");
 		return NULL;
 	}
 	future = PyObject_CallFunctionObjArgs(context->future, NULL);
@@ -85,10 +86,8 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 	record->future = future;
 	py_references_take(&record->references, references);
 	py_references_use(context, references, 1);
-	Py_BEGIN_ALLOW_THREADS
-	rc = post(argument, user_data, NULL, &error);
-	Py_END_ALLOW_THREADS
-	py_references_use(context, references, -1);
+	Py_BEGIN_ALLOW_THREADS rc = post(argument, user_data, NULL, &error);
+	Py_END_ALLOW_THREADS py_references_use(context, references, -1);
 	if (rc) {
 		py_record_free(context, (uint32_t)user_data, &content);
 		py_record_drop(&content);
@@ -197,10 +196,8 @@ static int py_poll_batch(struct py_context *context)
 	int got;
 
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-	got = pl_poll(context->handle, completions, PY_BATCH);
-	Py_END_ALLOW_THREADS
-	context->users--;
+	Py_BEGIN_ALLOW_THREADS got = pl_poll(context->handle, completions, PY_BATCH);
+	Py_END_ALLOW_THREADS context->users--;
 	/* A signal handler may close the context between two completions. */
 	for (int i = 0; i < got && context->status == PY_OPEN; i++) {
 		if (completions[i].kind == PL_KIND_NOTIFIED || completions[i].kind == PL_KIND_LOST) {
@@ -237,10 +234,8 @@ PyObject *py_context_wait_event(PyObject *self, PyObject *timeout)
 		int ms = (int)((ns < PY_SLICE_NS ? ns : PY_SLICE_NS) + 999999) / 1000000;
 
 		context->users++;
-		Py_BEGIN_ALLOW_THREADS
-		rc = poll(&waiter, 1, ms);
-		Py_END_ALLOW_THREADS
-		context->users--;
+		Py_BEGIN_ALLOW_THREADS rc = poll(&waiter, 1, ms);
+		Py_END_ALLOW_THREADS context->users--;
 		if (rc > 0 && context->status == PY_OPEN)
 			py_poll_batch(context);
 	}
@@ -268,12 +263,17 @@ static long py_records_cancel(struct py_context *context, PyObject *future)
 	return asked;
 }
 
-/* _cancel(future): True if its operation runs. */
-PyObject *py_context_cancel(PyObject *self, PyObject *future)
+/* _cancel(future): True if its operation runs. Futures do not refer to contexts, which makes them small. */
+PyObject *py_cancel_future(PyObject *module, PyObject *future)
 {
-	struct py_context *context = (struct py_context *)self;
+	struct py_state *state = PyModule_GetState(module);
+	long found = 0;
 
-	return PyBool_FromLong(context->status == PY_OPEN && py_records_cancel(context, future));
+	for (struct py_context *context = state->contexts; context && !found; context = context->next) {
+		if (context->status == PY_OPEN && context->future)
+			found = py_records_cancel(context, future);
+	}
+	return PyBool_FromLong(found);
 }
 
 PyObject *py_context_cancel_all(PyObject *self, PyObject *unused)

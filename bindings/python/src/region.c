@@ -89,10 +89,8 @@ static PyObject *py_register(struct py_context *context, void *pointer, size_t l
 		return py_fail(context->state, -EINVAL, "PY-EMPTY", "buffer", "the memory has no bytes",
 			       "register at least 1 byte");
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pl_region_register(context->handle, pointer, length, rights, &handle, &error);
-	Py_END_ALLOW_THREADS
-	context->users--;
+	Py_BEGIN_ALLOW_THREADS rc = pl_region_register(context->handle, pointer, length, rights, &handle, &error);
+	Py_END_ALLOW_THREADS context->users--;
 	return rc ? py_raise(context->state, &error) : py_region_new(context, handle, keeper, readonly);
 }
 
@@ -110,9 +108,9 @@ PyObject *py_context_register_buffer(PyObject *self, PY_ARGUMENTS)
 	if (!keeper)
 		return NULL;
 	/* Exporters run code of their own, which may close the context. */
-	region = py_context_check(context) < 0 ? NULL :
-						 py_register(context, view->buf, (size_t)view->len, values[1], keeper,
-							     view->readonly);
+	region = py_context_check(context) < 0
+			 ? NULL
+			 : py_register(context, view->buf, (size_t)view->len, values[1], keeper, view->readonly);
 	Py_DECREF(keeper);
 	return region;
 }
@@ -161,10 +159,8 @@ PyObject *py_context_allocate(PyObject *self, PY_ARGUMENTS)
 		return NULL;
 	}
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pl_region_allocate_in(context->handle, kind, length, rights, &handle, &error);
-	Py_END_ALLOW_THREADS
-	context->users--;
+	Py_BEGIN_ALLOW_THREADS rc = pl_region_allocate_in(context->handle, kind, length, rights, &handle, &error);
+	Py_END_ALLOW_THREADS context->users--;
 	made = rc ? py_raise(context->state, &error) : py_region_new(context, handle, NULL, false);
 	if (made && strncmp(kind, "cuda", 4) == 0)
 		((struct py_region *)made)->device = kind[4] == ':' ? atoi(kind + 5) : 0;
@@ -189,10 +185,8 @@ static int py_region_end(struct py_region *region)
 	if (!handle || !py_object_quiet(&region->base))
 		return 0;
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pl_region_deregister(handle);
-	Py_END_ALLOW_THREADS
-	context->users--;
+	Py_BEGIN_ALLOW_THREADS rc = pl_region_deregister(handle);
+	Py_END_ALLOW_THREADS context->users--;
 	return rc;
 }
 
@@ -274,10 +268,8 @@ static PyObject *py_region_share(PyObject *self, PY_ARGUMENTS)
 	options.offset = offset;
 	options.length = length;
 	py_hold(&region->base);
-	Py_BEGIN_ALLOW_THREADS
-	rc = pl_region_share(region->handle, &options, content, &size, &error);
-	Py_END_ALLOW_THREADS
-	py_unhold(&region->base);
+	Py_BEGIN_ALLOW_THREADS rc = pl_region_share(region->handle, &options, content, &size, &error);
+	Py_END_ALLOW_THREADS py_unhold(&region->base);
 	if (rc)
 		return py_raise(context->state, &error);
 	bytes = PyBytes_FromStringAndSize(content, (Py_ssize_t)size);
@@ -304,10 +296,8 @@ static PyObject *py_region_revoke(PyObject *self, PyObject *token)
 	content = PyBytes_AsString(bytes);
 	size = (size_t)PyBytes_Size(bytes);
 	py_hold(&region->base);
-	Py_BEGIN_ALLOW_THREADS
-	rc = pl_region_revoke(region->handle, content, size);
-	Py_END_ALLOW_THREADS
-	py_unhold(&region->base);
+	Py_BEGIN_ALLOW_THREADS rc = pl_region_revoke(region->handle, content, size);
+	Py_END_ALLOW_THREADS py_unhold(&region->base);
 	Py_DECREF(bytes);
 	if (rc == -ENOENT)
 		return py_fail(region->base.context->state, rc, "PY-NO-GRANT", "token",
@@ -337,11 +327,9 @@ static PyObject *py_region_copy(struct py_region *region, PyObject *object, PyOb
 		return NULL;
 	}
 	py_hold(&region->base);
-	Py_BEGIN_ALLOW_THREADS
-	rc = in ? pl_region_copy_in(region->handle, offset, view.buf, (size_t)view.len, &error) :
-		  pl_region_copy_out(region->handle, offset, view.buf, (size_t)view.len, &error);
-	Py_END_ALLOW_THREADS
-	py_unhold(&region->base);
+	Py_BEGIN_ALLOW_THREADS rc = in ? pl_region_copy_in(region->handle, offset, view.buf, (size_t)view.len, &error)
+				       : pl_region_copy_out(region->handle, offset, view.buf, (size_t)view.len, &error);
+	Py_END_ALLOW_THREADS py_unhold(&region->base);
 	PyBuffer_Release(&view);
 	if (rc)
 		return py_raise(region->base.context->state, &error);
@@ -473,8 +461,8 @@ static PyObject *py_region_cuda_array(PyObject *self, void *unused)
 		return NULL;
 	if (region->device < 0)
 		return PyErr_Format(PyExc_AttributeError, "the region is in host memory");
-	return Py_BuildValue("{s(n)sss(KO)sisO}", "shape", (Py_ssize_t)pl_region_length(region->handle), "typestr", "|u1",
-			     "data", (unsigned long long)(uintptr_t)pl_region_address(region->handle),
+	return Py_BuildValue("{s(n)sss(KO)sisO}", "shape", (Py_ssize_t)pl_region_length(region->handle), "typestr",
+			     "|u1", "data", (unsigned long long)(uintptr_t)pl_region_address(region->handle),
 			     region->readonly ? Py_True : Py_False, "version", 3, "strides", Py_None);
 }
 
@@ -484,10 +472,12 @@ static PyMethodDef py_region_methods[] = {
 	  "End the region: revoke its tokens and release its memory.\n\n"
 	  "Raises PY-REGION-BUSY while an operation uses it, PY-EXPORTED while memoryviews or tensors of it exist." },
 	{ "__enter__", py_region_self, METH_NOARGS, NULL },
+	{ "__reduce__", py_object_reduce, METH_NOARGS, NULL },
 	{ "__exit__", py_region_exit, METH_VARARGS, NULL },
 	{ "share", PY_METHOD(py_region_share), PY_FAST,
 	  "share($self, offset=0, length=None, rights=None, lifetime=None)\n--\n\n"
-	  "Return a token for a range. The token is a secret: each peer of the context that presents it gets its rights.\n\n"
+	  "Return a token for a range. The token is a secret: each peer of the context that presents it gets its "
+	  "rights.\n\n"
 	  "lifetime is in seconds; None: until the token is revoked." },
 	{ "revoke", py_region_revoke, METH_O,
 	  "revoke($self, token, /)\n--\n\nRevoke a token: afterwards no peer reads or writes through it." },
@@ -520,6 +510,7 @@ PyType_Spec py_region_spec = {
 				  { Py_tp_repr, py_region_repr },
 				  { Py_bf_getbuffer, py_region_getbuffer },
 				  { Py_bf_releasebuffer, py_region_releasebuffer },
-				  { Py_tp_doc, "Registered memory of this process, from Context.register() or allocate()." },
+				  { Py_tp_doc,
+				    "Registered memory of this process, from Context.register() or allocate()." },
 				  { 0, NULL } },
 };

@@ -42,10 +42,8 @@ static void py_remote_end(struct py_remote *remote)
 	if (remote->base.closed || !remote->handle || !py_object_quiet(&remote->base) || remote->in_set)
 		return;
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-	pl_remote_release(remote->handle);
-	Py_END_ALLOW_THREADS
-	context->users--;
+	Py_BEGIN_ALLOW_THREADS pl_remote_release(remote->handle);
+	Py_END_ALLOW_THREADS context->users--;
 }
 
 static PyObject *py_remote_release(PyObject *self, PyObject *unused)
@@ -125,6 +123,7 @@ static PyMethodDef py_remote_methods[] = {
 	{ "release", py_remote_release, METH_NOARGS,
 	  "release($self)\n--\n\nGive the remote region up. Running operations continue." },
 	{ "__enter__", py_remote_enter, METH_NOARGS, NULL },
+	{ "__reduce__", py_object_reduce, METH_NOARGS, NULL },
 	{ "__exit__", py_remote_exit, METH_VARARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };
@@ -153,10 +152,8 @@ static void py_remote_set_end(struct py_remote_set *set)
 	if (set->base.closed || !set->handle || !py_object_quiet(&set->base))
 		return;
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-	pl_remote_set_release(set->handle);
-	Py_END_ALLOW_THREADS
-	context->users--;
+	Py_BEGIN_ALLOW_THREADS pl_remote_set_release(set->handle);
+	Py_END_ALLOW_THREADS context->users--;
 }
 
 static PyObject *py_remote_set_release(PyObject *self, PyObject *unused)
@@ -220,7 +217,8 @@ static PyObject *py_remote_set_find(PyObject *self, PY_ARGUMENTS)
 	rc = pl_remote_set_find(set->handle, address, length, &handle, &offset);
 	snprintf(text, sizeof(text), "%#llx", (unsigned long long)address);
 	if (rc)
-		return py_fail(set->base.context->state, rc, "PY-NO-REGION", text, "no region of the set has the range", "");
+		return py_fail(set->base.context->state, rc, "PY-NO-REGION", text, "no region of the set has the range",
+			       "");
 	remote = py_remote_new(set->base.context, handle, self, true);
 	return remote ? Py_BuildValue("NK", remote, (unsigned long long)offset) : NULL;
 }
@@ -232,6 +230,7 @@ static PyMethodDef py_remote_set_methods[] = {
 	  "find($self, address, length)\n--\n\n"
 	  "Return the remote region with a range, and its offset there, by the address in the owner's process." },
 	{ "__enter__", py_remote_enter, METH_NOARGS, NULL },
+	{ "__reduce__", py_object_reduce, METH_NOARGS, NULL },
 	{ "__exit__", py_remote_set_exit, METH_VARARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };

@@ -148,7 +148,7 @@ static int py_post_transfer(void *argument, uint64_t user_data, struct pl_operat
 
 static PyObject *py_transfer(PyObject *self, enum py_mode mode, bool reads, PY_ARGUMENTS)
 {
-	static const char *const names[] = { "remote", "region", "remote_offset", "offset", "length",
+	static const char *const names[] = { "remote",           "region", "remote_offset", "offset", "length",
 					     PY_ATTRIBUTE_NAMES, NULL };
 	struct py_transfer_call call = { .peer = (struct py_peer *)self, .reads = reads };
 	struct py_context *context = call.peer->base.context;

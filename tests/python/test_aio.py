@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""asyncio: results, cancellation, and the end of the use of memory."""
+import asyncio
+import contextlib
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import peerlane as pl
+import pytest
+from peerlane import aio
+
+SETTINGS = [('local', 'thread'), ('tcp', 'thread'), ('tcp', 'manual')]
+
+
+@contextlib.asynccontextmanager
+async def connected(fabric='local', progress='thread'):
+    async with aio.Context(fabric=fabric, progress=progress) as near, aio.Context(fabric=fabric, progress=progress) as far:
+        listener = far.listen()
+        peer, other = await asyncio.gather(near.connect(listener.address), listener.accept())
+        yield near, far, peer, other, listener
+
+
+def run(function, **options):
+    async def main():
+        async with connected(**options) as made:
+            await asyncio.wait_for(function(*made), 20)
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize('fabric, progress', SETTINGS)
+def test_operations_return_futures(fabric, progress):
+    async def body(near, far, peer, other, listener):
+        assert type(peer) is aio.Peer and isinstance(listener, aio.Listener) and not hasattr(peer, 'write_start')
+        region = far.allocate(64 * 100, access='rwa')
+        remote = await peer.import_(region.share())
+        data = random.Random(1).randbytes(6400)
+        source = near.register(data, 'r')
+        futures = [peer.write(remote, source, at * 100, at * 100, 100) for at in range(64)]
+        assert all(isinstance(future, asyncio.Future) for future in futures)
+        assert [receipt.bytes for receipt in await asyncio.gather(*futures)] == [100] * 64
+        assert bytes(memoryview(region)) == data
+        target = bytearray(6400)
+        await peer.readv(remote, near.register(target), [0, 3200], [3200, 0], 3200)
+        assert target == data[3200:] + data[:3200]
+        assert (await peer.fetch_add(remote, 0, 1)).value == int.from_bytes(data[:8], 'little')
+        waiting = other.receive(far.register(bytearray(10)), tag=4)
+        await peer.send(b'12345', tag=4)
+        assert (await waiting).tag == 4
+    run(body, fabric=fabric, progress=progress)
+
+
+def test_errors_arrive_at_the_await():
+    async def body(near, far, peer, other, listener):
+        region = far.allocate(64, access='r')
+        token = region.share()
+        remote = await peer.import_(token)
+        mine = near.register(bytearray(64))
+        with pytest.raises(PermissionError):
+            peer.write(remote, mine)  # refused before it was posted
+        region.revoke(token)
+        with pytest.raises(PermissionError) as caught:
+            await peer.read(remote, mine)
+        assert caught.value.id
+        with pytest.raises(ConnectionRefusedError):
+            await near.connect('127.0.0.1:1')
+        with pytest.raises(pl.TimedOut):
+            await peer.receive(mine, timeout=0.02)
+    run(body)
+
+
+def test_notifications_and_peers_are_iterated():
+    async def body(near, far, peer, other, listener):
+        async def send():
+            for number in range(5):
+                await peer.notify(number, b'x' * number)
+        sender = asyncio.ensure_future(send())
+        got = []
+        async for value, who, data in far.notifications():
+            got.append((value, who is other, len(data)))
+            if len(got) == 5:
+                break
+        assert got == [(number, True, number) for number in range(5)]
+        await sender
+        assert [item async for item in far.notifications(timeout=0.02)] == []
+        connecting = near.connect(listener.address)
+        async for third in aio.accept_all(listener):
+            assert third.connected
+            break
+        await connecting
+        peer.close()
+        while not (lost := far.lost_peers()):
+            await asyncio.sleep(0.01)
+        assert lost == [other]
+    run(body)
+
+
+async def ends_cancelled(future, end):
+    """Let a task await a future; end it by `end`. Return the exception of the task."""
+    async def wait():
+        return await future
+    task = asyncio.ensure_future(wait())
+    await asyncio.sleep(0)
+    end(task, future)
+    end(task, future)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize('end', [lambda task, future: task.cancel(), lambda task, future: future.cancel(),
+                                 lambda task, future: (task.cancel(), future.cancel())])
+@pytest.mark.parametrize('fabric, progress', SETTINGS)
+def test_memory_is_free_after_a_cancellation(fabric, progress, end):
+    async def body(near, far, peer, other, listener):
+        region = far.register(bytearray(64))
+        future = other.receive(region)
+        with pytest.raises(pl.Error, match='PY-REGION-BUSY'):
+            region.deregister()
+        await ends_cancelled(future, end)
+        assert future.cancelled() and far._pending == 0
+        region.deregister()
+    run(body, fabric=fabric, progress=progress)
+
+
+def test_ways_to_cancel():
+    async def body(near, far, peer, other, listener):
+        memory = bytearray(64)
+        region = far.register(memory)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(other.receive(region), 0.02)
+        assert far._pending == 0
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await other.receive(region)
+        assert far._pending == 0
+        with pytest.raises(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                async def wait():
+                    await other.receive(region)
+
+                async def fail():
+                    raise KeyError
+                group.create_task(wait())
+                group.create_task(fail())
+        assert far._pending == 0
+        gathered = asyncio.gather(other.receive(region, tag=1), other.receive(region, tag=2))
+        await asyncio.sleep(0)
+        gathered.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gathered
+        while far._pending:
+            await asyncio.sleep(0.01)
+        accepting = listener.accept()
+        accepting.cancel('no longer')
+        with pytest.raises(asyncio.CancelledError, match='no longer'):
+            await accepting
+        assert not accepting.cancel()
+        region.deregister()
+    run(body)
+
+
+def test_an_operation_that_had_succeeded_counts_as_cancelled():
+    async def body(near, far, peer, other, listener):
+        region = far.allocate(64, access='rwa')
+        remote = await peer.import_(region.share())
+        mine = near.register(bytearray(64))
+        future = peer.write(remote, mine)  # of the local fabric: has ended, and was not delivered
+        assert future.cancel() and not future.done()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        connecting, accepting = near.connect(listener.address), listener.accept()
+        await asyncio.sleep(0)
+        connecting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await connecting
+        accepting.cancel()
+        await asyncio.wait([accepting])
+    run(body)
+
+
+SERVER = '''
+import sys, peerlane as pl
+context = pl.Context(fabric=sys.argv[1], lanes=1)
+region = context.allocate(64 << 20, access="rwa")
+listener = context.listen()
+print(listener.address, bytes(region.share()).hex(), flush=True)
+peer = listener.accept()
+sys.stdin.read()
+'''
+
+
+def test_memory_is_free_after_a_cancellation_with_a_stopped_peer():
+    """The peer is stopped during a read. After the cancellation nothing writes to the buffer, also when it goes on."""
+    async def body():
+        server = subprocess.Popen([sys.executable, '-c', SERVER, 'tcp'], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  text=True)
+        try:
+            address, token = server.stdout.readline().split()
+            async with aio.Context(fabric='tcp', lanes=1) as context:
+                peer = await context.connect(address)
+                remote = await peer.import_(bytes.fromhex(token))
+                memory = context.allocate(64 << 20)
+                reading = peer.read(remote, memory)
+                os.kill(server.pid, signal.SIGSTOP)
+                with pytest.raises((TimeoutError, asyncio.CancelledError)):
+                    async with asyncio.timeout(0.05):
+                        await reading
+                view = memoryview(memory)
+                pattern = b'\xa5' * len(view)
+                view[:] = pattern
+                os.kill(server.pid, signal.SIGCONT)
+                await asyncio.sleep(0.3)
+                assert view == pattern
+                view.release()
+                memory.deregister()
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+            server.kill()
+            server.communicate()
+    asyncio.run(body())
+
+
+def test_close_waits_for_the_ends_of_operations():
+    class Memory(bytearray):
+        pass
+    memory = Memory(64)
+    gone = weakref.ref(memory)
+    seen = []
+
+    async def body():
+        nonlocal memory
+        async with connected() as (near, far, peer, other, listener):
+            future = other.receive(far.register(memory))
+            future.add_done_callback(lambda future: seen.append(future.cancelled()))
+            memory = None
+        await asyncio.sleep(0)
+    asyncio.run(body())
+    gc.collect()
+    assert seen == [True] and gone() is None
+
+
+def test_a_loop_that_ends_leaves_no_crash():
+    """A context that was not closed outlives its loop, and can be closed."""
+    kept = []
+
+    async def body():
+        far = aio.Context()
+        near = aio.Context()
+        listener = far.listen()
+        peer, other = await asyncio.gather(near.connect(listener.address), listener.accept())
+        kept.extend((near, far, other.receive(far.register(bytearray(8))), peer))
+        kept[2].add_done_callback(print)
+    asyncio.run(body())
+    kept[1].close()
+    kept[0].close()
+    assert kept[2].cancelled()
+    with pytest.raises(pl.Closed):
+        kept[1].allocate(8)
+
+
+def test_other_threads_and_calls_without_a_loop_are_refused():
+    with pytest.raises(RuntimeError):
+        aio.Context()
+    gc.collect()
+
+    async def body(near, far, peer, other, listener):
+        seen = []
+
+        def post():
+            try:
+                peer.notify(1)
+            except RuntimeError as error:
+                seen.append(str(error))
+        thread = threading.Thread(target=post)
+        thread.start()
+        thread.join()
+        assert 'thread of its loop' in seen[0]
+        with pytest.raises(TypeError, match='async with'):
+            near.__enter__()
+    run(body)
+
+
+def test_the_loop_runs_during_waits():
+    async def body(near, far, peer, other, listener):
+        waiting = other.receive(far.register(bytearray(8)))
+        ticks = 0
+        start = time.monotonic()
+        while time.monotonic() - start < 0.1:
+            await asyncio.sleep(0.001)
+            ticks += 1
+        assert ticks > 5 and not waiting.done()
+        await peer.send(b'x')
+        await waiting
+    run(body)
+
+
+def test_no_descriptors_leak():
+    async def body(near, far, peer, other, listener):
+        other.receive(far.register(bytearray(8)))
+
+    run(body)
+    gc.collect()
+    before = len(os.listdir('/proc/self/fd'))
+    for _ in range(10):
+        run(body)
+    gc.collect()
+    assert len(os.listdir('/proc/self/fd')) == before
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_random_cancellations_agree_with_a_model(seed):
+    """Writes at random places, of which some are cancelled: each place has its old or its new bytes."""
+    choose = random.Random(seed)
+
+    async def body(near, far, peer, other, listener):
+        region = far.allocate(64 * 64, access='rw')
+        remote = await peer.import_(region.share())
+        mine = near.register(bytearray(64 * 64))
+        with memoryview(mine) as view, memoryview(region) as result:
+            old = bytes(4096)
+            for _ in range(20):
+                for at in range(64):
+                    view[at * 64:at * 64 + 64] = choose.randbytes(1) * 64
+                futures = {at: peer.write(remote, mine, at * 64, at * 64, 64) for at in range(64)}
+                cancelled = choose.sample(range(64), 10)
+                for at in cancelled:
+                    futures[at].cancel()
+                await asyncio.wait(futures.values())
+                for at in range(64):
+                    place = slice(at * 64, at * 64 + 64)
+                    assert futures[at].cancelled() == (at in cancelled)
+                    assert result[place] == view[place] or (at in cancelled and result[place] == old[place])
+                old = bytes(result)
+    run(body, fabric=('local', 'tcp', 'tcp')[seed], progress=('thread', 'thread', 'manual')[seed])

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Tokens, blobs and invitations: pickling, texts, damaged bytes."""
+import multiprocessing
+import pickle
+import random
+
+import peerlane as pl
+import pytest
+
+
+def writer(queue, invitation):
+    """Run in another process: write where an invitation says."""
+    with pl.Context() as context:
+        peer = context.connect(invitation.address, timeout=10)
+        remote = peer.import_(invitation.token)
+        queue.put((peer.write(remote, context.register(invitation.extra, 'r')).bytes, pickle.dumps(invitation)))
+
+
+@pytest.mark.parametrize('method', ['spawn', 'forkserver', 'fork'])
+def test_an_invitation_reaches_another_process(method):
+    with pl.Context() as context:
+        region = context.allocate(64, access='w')
+        listener = context.listen()
+        invitation = pl.Invitation(listener.address, region.share(), b'hello')
+        start = multiprocessing.get_context(method)
+        queue = start.Queue()
+        process = start.Process(target=writer, args=(queue, invitation))
+        process.start()
+        peer = listener.accept(timeout=30)
+        count, back = queue.get(timeout=30)
+        process.join(30)
+        assert (process.exitcode, count, bytes(memoryview(region)[:5])) == (0, 5, b'hello')
+        assert pickle.loads(back) == invitation
+        assert peer is not None
+
+
+def test_tokens_compare_hash_and_do_not_change(local):
+    region = local.far.allocate(64, access='rw')
+    one, two = region.share(), region.share()
+    copy = pl.Token(bytes(one))
+    assert one == copy and hash(one) == hash(copy) and one != two and one != bytes(one)
+    assert {one: 1}[copy] == 1
+    for name in ('length', '_content', 'other'):
+        with pytest.raises(AttributeError):
+            setattr(one, name, 1)
+
+
+def test_texts_do_not_show_secrets(local):
+    region = local.far.allocate(64, access='rw')
+    token, blob = region.share(), local.far.share_all([region])
+    for thing in (token, blob, pl.Invitation('a:1', token), local.far, region):
+        text = repr(thing) + str(thing)
+        for secret in (bytes(token), bytes(blob)):
+            assert not any(secret[at:at + 4].hex() in text or repr(secret[at:at + 4])[2:-1] in text
+                           for at in range(4, len(secret) - 4))
+
+
+@pytest.mark.parametrize('kind', ['token', 'blob'])
+def test_invitations_survive_as_bytes(local, kind):
+    region = local.far.allocate(64, access='rw')
+    secret = region.share() if kind == 'token' else local.far.share_all([region, region])
+    invitation = pl.Invitation('127.0.0.1:4', secret, b'\0extra')
+    content = bytes(invitation)
+    for copy in (pl.Invitation.from_bytes(content), pickle.loads(pickle.dumps(invitation))):
+        assert copy == invitation and hash(copy) == hash(invitation) and type(copy.token) is type(secret)
+    for at in range(len(content)):
+        with pytest.raises(ValueError):
+            pl.Invitation.from_bytes(content[:at])
+    with pytest.raises(ValueError):
+        pl.Invitation.from_bytes(content + b'x')
+    choose = random.Random(1)
+    for _ in range(200):
+        damaged = bytearray(content)
+        damaged[choose.randrange(len(damaged))] ^= 1 << choose.randrange(8)
+        try:
+            assert pl.Invitation.from_bytes(damaged) != invitation
+        except ValueError:
+            pass
+
+
+def test_live_objects_do_not_pickle(local):
+    region, remote = local.remote()
+    for thing in (local.near, region, remote, local.peer, local.listener):
+        with pytest.raises(TypeError, match='Invitation'):
+            pickle.dumps(thing)
