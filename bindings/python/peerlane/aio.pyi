@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-2-Clause
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ._context import Base
+from ._peerlane import AsyncListener as Listener
+from ._peerlane import AsyncPeer as Peer
+from ._peerlane import _Path
+from ._tokens import Notification
+
+_T = TypeVar('_T')
+
+class Operation(asyncio.Future[_T]):
+    def cancel(self, msg: Any | None = None) -> bool: ...
+
+class Context(Base):
+    def __init__(self, *, key_file: _Path | None = None, **options: Any) -> None: ...
+    def listen(self, address: _Path = '127.0.0.1:0') -> Listener: ...
+    def connect(self, address: _Path, timeout: float | None = None) -> asyncio.Future[Peer]: ...  # type: ignore[override]
+    def notifications(self, timeout: float | None = None) -> AsyncIterator[Notification]: ...
+    def close(self) -> None: ...
+    async def aclose(self) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None: ...
+
+def accept_all(listener: Listener) -> AsyncIterator[Peer]: ...

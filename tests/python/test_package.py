@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The package: its stubs, the symbols of the extension, the wheel, and results of the command."""
+import ast
+import base64
+import hashlib
+import inspect
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+import peerlane as pl
+import pytest
+from peerlane import _peerlane, aio
+
+ROOT = pathlib.Path(__file__).parents[2]
+PACKAGE = pathlib.Path(pl.__file__).parent
+BUILD = PACKAGE.parents[2]
+
+
+def stub_classes(name):
+    """Return the classes of a stub: for each its members, with the names and defaults of their parameters."""
+    found = {}
+    for node in ast.parse((PACKAGE / name).read_text()).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        members = {}
+        for base in node.bases:
+            members.update(found.get(getattr(base, 'id', ''), {}))
+        for item in node.body:
+            if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                given = item.args.posonlyargs + item.args.args
+                members[item.name] = ([argument.arg for argument in given[1:]],
+                                      [ast.literal_eval(value) for value in item.args.defaults])
+        found[node.name] = members
+    return found
+
+
+STUBS = stub_classes('_peerlane.pyi')
+
+
+@pytest.mark.parametrize('kind', [item for item in vars(_peerlane).values() if isinstance(item, type)
+                                  and item is not _peerlane.Tensor],
+                         ids=lambda kind: kind.__name__)
+def test_stubs_have_the_members_of_the_extension(kind):
+    name = next(name for name, item in vars(_peerlane).items() if item is kind)
+    members = {member for member in vars(kind) if not member.startswith('__')}
+    stub = {member for member in STUBS[name] if not member.startswith('__')}
+    assert members == stub
+    for member in members:
+        function = getattr(kind, member)
+        if member.startswith('_') or not callable(function):
+            continue
+        given = list(inspect.signature(function).parameters.values())[1:]
+        names, defaults = STUBS[name][member]
+        assert [parameter.name for parameter in given if parameter.name != '/'] == names, member
+        assert [parameter.default for parameter in given if parameter.default is not parameter.empty] == defaults, member
+
+
+def test_stubs_have_the_functions_of_the_extension():
+    functions = {node.name for node in ast.parse((PACKAGE / '_peerlane.pyi').read_text()).body
+                 if isinstance(node, ast.FunctionDef)}
+    assert functions == {name for name, item in vars(_peerlane).items() if inspect.isbuiltin(item)}
+    for module, classes in (('_context', {'Base', 'Context'}), ('aio', {'Context', 'Operation'})):
+        assert set(stub_classes(f'{module}.pyi')) == classes
+    public = {name for name in vars(aio.Context) if not name.startswith('_')} - {'closed'}
+    assert public <= set(stub_classes('aio.pyi')['Context'])
+    assert (PACKAGE / 'py.typed').exists()
+
+
+def test_the_extension_uses_no_private_symbols():
+    listed = subprocess.run(['nm', '-D', PACKAGE / '_peerlane.abi3.so'], capture_output=True, text=True, check=True).stdout
+    undefined = set(re.findall(r' U (_?Py\w*)', listed))
+    private = {name for name in undefined if name.startswith('_')}
+    # Parts of the stable ABI, to which macros of the headers expand.
+    assert undefined and private <= {'_Py_Dealloc', '_Py_NoneStruct', '_Py_TrueStruct', '_Py_FalseStruct', '_PyObject_New',
+                                     '_PyObject_CallMethod_SizeT', '_Py_BuildValue_SizeT'}
+    assert re.findall(r' T (\w+)', listed) == ['PyInit__peerlane']
+
+
+PROGRAM = '''
+import sys
+import peerlane as pl
+assert pl.__file__.startswith(sys.argv[1]), pl.__file__
+with pl.Context() as a, pl.Context() as b:
+    target = bytearray(8)
+    listener, region = a.listen(), a.register(target, "w")
+    peer = b.connect(listener.address)
+    peer.write(peer.import_(region.share()), b.register(b"12345678", "r"))
+    assert target == b"12345678"
+libraries = {line.split()[-1] for line in open("/proc/self/maps") if "libpeerlane" in line}
+assert all(library.startswith(sys.argv[1]) for library in libraries) and libraries, libraries
+'''
+
+
+@pytest.mark.skipif(not (BUILD / 'build.ninja').exists(), reason='the package does not run from a build folder')
+def test_the_wheel_runs_alone(tmp_path):
+    made = subprocess.run([sys.executable, ROOT / 'bindings/python/make_wheel.py', BUILD, tmp_path], capture_output=True,
+                          text=True)
+    assert made.returncode == 0, made.stderr
+    wheel = pathlib.Path(made.stdout.strip())
+    assert re.fullmatch(r'peerlane-[\d.]+-cp311-abi3-linux_\w+\.whl', wheel.name)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / 'site')
+        names = set(archive.namelist())
+    record = next((tmp_path / 'site').glob('*.dist-info/RECORD')).read_text().splitlines()
+    assert {line.split(',')[0] for line in record} == names
+    for line in record[:-1]:
+        name, digest, size = line.split(',')
+        content = (tmp_path / 'site' / name).read_bytes()
+        expected = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b'=').decode()
+        assert (digest, int(size)) == ('sha256=' + expected, len(content))
+    done = subprocess.run([sys.executable, '-c', PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, 'PYTHONPATH': str(tmp_path / 'site')})
+    assert done.returncode == 0, done.stderr
+
+
+def command(tmp_path, text):
+    path = tmp_path / 'peerlane'
+    path.write_text(f'#!/bin/sh\n{text}\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_results_of_the_command(tmp_path, monkeypatch):
+    monkeypatch.setenv('PEERLANE', command(tmp_path, 'echo "{\\"arguments\\": \\"$*\\"}"; exit 3'))
+    assert pl.check() == {'arguments': 'check --json'}
+    assert pl.topology() == {'arguments': 'topo --json'}
+    monkeypatch.setenv('PEERLANE', command(tmp_path, 'echo broken >&2; exit 2'))
+    with pytest.raises(pl.Error, match='broken') as caught:
+        pl.check()
+    assert caught.value.id == 'PY-COMMAND'
+    monkeypatch.delenv('PEERLANE')
+    monkeypatch.setenv('PATH', str(tmp_path / 'nothing'))
+    with pytest.raises(pl.Error, match='not installed'):
+        pl.topology()
+
+
+@pytest.mark.skipif(not os.environ.get('PEERLANE'), reason='the command is not built')
+def test_the_command_itself():
+    assert isinstance(pl.topology(), dict) and isinstance(pl.check(), dict)
