@@ -138,7 +138,19 @@ def test_a_lost_peer_is_reported(local):
     while not (lost := local.far.lost_peers()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert lost == [local.other] and not local.other.connected
+    assert lost == [local.other] and not local.other.connected and local.far.lost_peers() == []
+
+
+def test_a_lost_peer_that_was_given_up_is_closed(local):
+    """Events keep no reference to peers."""
+    for _ in range(3):
+        peer = local.near.connect(local.listener.address)
+        other = local.listener.accept(10)
+        peer.close()
+        while other.connected:
+            time.sleep(0.001)
+        list(local.far.notifications(0))
+        assert sys.getrefcount(other) == 2
 
 
 def test_a_revoked_token_ends_a_remote_region(local):
@@ -208,6 +220,31 @@ def test_threads_share_a_peer(local):
         thread.join()
     assert not failures
     assert bytes(memoryview(region)) == b''.join(bytes([number] * 64) for number in range(16))
+
+
+def test_objects_that_go_while_the_context_closes():
+    """Regions and operations lose their last references in one thread while another closes their context."""
+    from conftest import connected
+    for _ in range(15):
+        with connected() as pair:
+            regions = [pair.far.register(bytearray(64)) for _ in range(30)]
+            running = [pair.other.receive_start(region, tag=at) for at, region in enumerate(regions[:10])]
+            closing = threading.Thread(target=pair.far.close)
+            closing.start()
+            running.clear()
+            regions.clear()
+            closing.join()
+
+
+def test_two_threads_end_one_region(local):
+    for _ in range(50):
+        region = local.near.register(bytearray(64))
+        threads = [threading.Thread(target=region.deregister) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert region.closed
 
 
 @pytest.mark.parametrize('call', ['receive', 'accept', 'wait', 'notifications'])

@@ -8,7 +8,6 @@ import warnings
 
 from . import _memory, _peerlane
 from ._errors import make_error
-from ._tokens import Notification
 
 
 def read_key(path):
@@ -74,10 +73,7 @@ class Base(_peerlane.Context):
     def lost_peers(self):
         """Return the peers whose connection was lost since the last call."""
         self._poll()
-        found = [event for event in self._events if not isinstance(event, Notification)]
-        for event in found:
-            self._events.remove(event)
-        return found
+        return self._take_lost()
 
 
 class Context(Base):
@@ -104,8 +100,7 @@ class Context(Base):
             yield event
 
     def _take_notification(self):
-        for at, event in enumerate(self._events):
-            if isinstance(event, Notification):
-                del self._events[at]
-                return event
-        return None
+        try:
+            return self._events.popleft()
+        except IndexError:
+            return None

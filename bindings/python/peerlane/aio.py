@@ -11,7 +11,6 @@ from . import _peerlane
 from ._context import Base
 from ._peerlane import AsyncListener as Listener
 from ._peerlane import AsyncPeer as Peer
-from ._tokens import Notification
 
 __all__ = ['Context', 'Listener', 'Operation', 'Peer', 'accept_all']
 
@@ -72,10 +71,8 @@ class Context(Base):
 
     async def _next_notification(self):
         while True:
-            for at, event in enumerate(self._events):
-                if isinstance(event, Notification):
-                    del self._events[at]
-                    return event
+            if self._events:
+                return self._events.popleft()
             waiter = self._loop.create_future()
             self._waiters.add(waiter)
             try:

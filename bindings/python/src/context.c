@@ -28,8 +28,10 @@ static int py_context_init(PyObject *self, PyObject *arguments, PyObject *keywor
 		return -1;
 	if (py_options_parse(state, keywords, &options, owners) == 0) {
 		context->status = PY_CLOSING;
-		Py_BEGIN_ALLOW_THREADS rc = pl_open(&context->handle, &options, &error);
-		Py_END_ALLOW_THREADS context->status = rc ? PY_UNOPENED : PY_OPEN;
+		Py_BEGIN_ALLOW_THREADS
+			rc = pl_open(&context->handle, &options, &error);
+		Py_END_ALLOW_THREADS
+		context->status = rc ? PY_UNOPENED : PY_OPEN;
 		if (rc)
 			py_raise(state, &error);
 	}
@@ -106,10 +108,11 @@ static void py_context_shut(struct py_context *context)
 	context->status = PY_CLOSING;
 	while (context->users)
 		py_sleep_slice();
-	Py_BEGIN_ALLOW_THREADS pl_close(handle);
+	Py_BEGIN_ALLOW_THREADS
+		pl_close(handle);
 	Py_END_ALLOW_THREADS
-		/* A fork during the close copies a context that the child must not use. */
-		context->handle = NULL;
+	/* A fork during the close copies a context that the child must not use. */
+	context->handle = NULL;
 	context->status = PY_CLOSED;
 	py_context_unlink(context);
 	py_context_forget_objects(context);
@@ -235,9 +238,10 @@ static PyObject *py_context_reload(PyObject *self, PY_ARGUMENTS)
 		credentials.old_key = bytes[1] ? PyBytes_AsString(bytes[1]) : NULL;
 		credentials.old_key_length = bytes[1] ? (size_t)PyBytes_Size(bytes[1]) : 0;
 		context->users++;
-		Py_BEGIN_ALLOW_THREADS rc =
-			pl_context_reload(context->handle, values[0] || values[1] ? &credentials : NULL, &error);
-		Py_END_ALLOW_THREADS context->users--;
+		Py_BEGIN_ALLOW_THREADS
+			rc = pl_context_reload(context->handle, values[0] || values[1] ? &credentials : NULL, &error);
+		Py_END_ALLOW_THREADS
+		context->users--;
 		if (rc) {
 			py_raise(context->state, &error);
 			ready = false;
@@ -283,6 +287,7 @@ static PyMethodDef py_context_methods[] = {
 	{ "_bind", PY_METHOD(py_context_bind), PY_FAST, NULL },
 	{ "_register_buffer", PY_METHOD(py_context_register_buffer), PY_FAST, NULL },
 	{ "_register_address", PY_METHOD(py_context_register_address), PY_FAST, NULL },
+	{ "_take_lost", py_context_take_lost, METH_NOARGS, NULL },
 	{ "_poll", py_context_poll, METH_NOARGS, NULL },
 	{ "_wait_event", py_context_wait_event, METH_O, NULL },
 	{ "_cancel_all", py_context_cancel_all, METH_NOARGS, NULL },

@@ -36,8 +36,10 @@ PyObject *py_context_listen(PyObject *self, PY_ARGUMENTS)
 		return NULL;
 	}
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS rc = pl_listen(context->handle, address, &handle, &error);
-	Py_END_ALLOW_THREADS context->users--;
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_listen(context->handle, address, &handle, &error);
+	Py_END_ALLOW_THREADS
+	context->users--;
 	Py_XDECREF(owner);
 	return rc ? py_raise(context->state, &error) : py_listener_new(context, handle);
 }
@@ -102,8 +104,10 @@ static PyObject *py_listener_accept(PyObject *self, PY_ARGUMENTS)
 		if (py_object_check(&listener->base) < 0)
 			return NULL;
 		py_hold(&listener->base);
-		Py_BEGIN_ALLOW_THREADS rc = pl_accept(listener->handle, slice, &peer, &error);
-		Py_END_ALLOW_THREADS py_unhold(&listener->base);
+		Py_BEGIN_ALLOW_THREADS
+			rc = pl_accept(listener->handle, slice, &peer, &error);
+		Py_END_ALLOW_THREADS
+		py_unhold(&listener->base);
 		if (rc == 0)
 			return py_peer_new(context, peer);
 		left -= left == UINT64_MAX ? 0 : slice;
@@ -138,8 +142,10 @@ static void py_listener_end(struct py_listener *listener)
 	if (listener->base.closed || !listener->handle || !py_object_quiet(&listener->base))
 		return;
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS pl_listener_close(listener->handle);
-	Py_END_ALLOW_THREADS context->users--;
+	Py_BEGIN_ALLOW_THREADS
+		pl_listener_close(listener->handle);
+	Py_END_ALLOW_THREADS
+	context->users--;
 }
 
 static PyObject *py_listener_close(PyObject *self, PyObject *unused)
@@ -153,6 +159,7 @@ static void py_listener_dealloc(PyObject *self)
 {
 	PyObject *type, *value, *trace;
 
+	py_object_unlink((struct py_object *)self);
 	PyErr_Fetch(&type, &value, &trace);
 	py_listener_end((struct py_listener *)self);
 	PyErr_Restore(type, value, trace);

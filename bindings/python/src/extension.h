@@ -78,7 +78,7 @@ struct py_context {
 	struct py_object *objects;
 	struct py_context *next, **link; /* in state->contexts */
 	PyObject *kept;                  /* list: memory of regions that could not be deregistered */
-	PyObject *sink;                  /* receives Notification objects, and peers that were lost */
+	PyObject *sink;                  /* receives Notification objects */
 	PyObject *future;                /* makes futures; NULL: calls wait */
 	unsigned long thread;            /* the loop's, if there are futures */
 	struct py_record *records;
@@ -117,6 +117,7 @@ struct py_listener {
 struct py_peer {
 	struct py_object base;
 	struct pl_peer *handle;
+	bool lost; /* the connection was lost, and _take_lost() has not returned the peer */
 };
 
 struct py_operation {
@@ -198,6 +199,7 @@ PyObject *py_result(struct py_context *context, const struct pl_completion *comp
 		    struct py_references *references, const struct pl_error *error);
 void py_orphans_reap(struct py_context *context);
 void py_records_end(struct py_context *context);
+PyObject *py_context_take_lost(PyObject *self, PyObject *unused);
 PyObject *py_context_poll(PyObject *self, PyObject *unused);
 PyObject *py_context_wait_event(PyObject *self, PyObject *timeout);
 PyObject *py_cancel_future(PyObject *module, PyObject *future);

@@ -136,8 +136,11 @@ PyObject *py_gpu(PyObject *module, PyObject *number)
 
 	if (py_get_u64(number, "number", &index) < 0)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pl_gpu_query(index > 65535 ? 65535 : (unsigned)index, &info, &error);
-	Py_END_ALLOW_THREADS if (rc) return py_raise(PyModule_GetState(module), &error);
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_gpu_query(index > 65535 ? 65535 : (unsigned)index, &info, &error);
+	Py_END_ALLOW_THREADS
+	if (rc)
+		return py_raise(PyModule_GetState(module), &error);
 	return Py_BuildValue("{sNsNsisisNsN}", "name", py_text(info.name), "pci", py_text(info.pci), "driver",
 			     info.driver, "writes_ordering", info.writes_ordering, "rdma", py_truth(info.rdma),
 			     "dmabuf", py_truth(info.dmabuf));
@@ -180,9 +183,10 @@ static PyObject *py_share_list(struct py_context *context, PyObject *list, const
 	size = PL_REGIONS_BLOB_SIZE((size_t)count);
 	content = malloc(size);
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS rc =
-		content ? pl_regions_share(handles, (size_t)count, options, content, &size, &error) : 0;
-	Py_END_ALLOW_THREADS context->users--;
+	Py_BEGIN_ALLOW_THREADS
+		rc = content ? pl_regions_share(handles, (size_t)count, options, content, &size, &error) : 0;
+	Py_END_ALLOW_THREADS
+	context->users--;
 	for (Py_ssize_t i = 0; i < count; i++)
 		((struct py_object *)PyList_GetItem(list, i))->users--;
 	if (!content)
@@ -232,8 +236,10 @@ PyObject *py_context_revoke_all(PyObject *self, PyObject *blob)
 	content = PyBytes_AsString(bytes);
 	size = (size_t)PyBytes_Size(bytes);
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS rc = pl_regions_revoke(context->handle, content, size);
-	Py_END_ALLOW_THREADS context->users--;
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_regions_revoke(context->handle, content, size);
+	Py_END_ALLOW_THREADS
+	context->users--;
 	Py_DECREF(bytes);
 	if (rc)
 		return py_fail(context->state, rc, rc == -ENOENT ? "PY-NO-GRANT" : "PY-NO-TOKEN", "blob",

@@ -43,8 +43,11 @@ static PyObject *py_stream_wait(PyObject *module, PY_ARGUMENTS)
 	if (py_parse("stream_wait", names, 1, arguments, count, keywords, values) < 0 ||
 	    py_get_u64(values[0], names[0], &stream) < 0 || py_get_ns(values[1], names[1], UINT64_MAX, &timeout) < 0)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pl_stream_wait((void *)(uintptr_t)stream, timeout, &error);
-	Py_END_ALLOW_THREADS if (rc) return py_raise(PyModule_GetState(module), &error);
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_stream_wait((void *)(uintptr_t)stream, timeout, &error);
+	Py_END_ALLOW_THREADS
+	if (rc)
+		return py_raise(PyModule_GetState(module), &error);
 	Py_RETURN_NONE;
 }
 
@@ -58,8 +61,10 @@ static PyObject *py_fingerprint(PyObject *module, PyObject *path)
 
 	if (!name)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pl_identity_fingerprint(name, text, &error);
-	Py_END_ALLOW_THREADS Py_DECREF(owner);
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_identity_fingerprint(name, text, &error);
+	Py_END_ALLOW_THREADS
+	Py_DECREF(owner);
 	return rc ? py_raise(PyModule_GetState(module), &error) : PyUnicode_FromString(text);
 }
 

@@ -10,7 +10,8 @@ void py_sleep_slice(void)
 {
 	struct timespec slice = { .tv_nsec = 1000000 };
 
-	Py_BEGIN_ALLOW_THREADS nanosleep(&slice, NULL);
+	Py_BEGIN_ALLOW_THREADS
+		nanosleep(&slice, NULL);
 	Py_END_ALLOW_THREADS
 }
 
@@ -75,6 +76,7 @@ bool py_object_quiet(struct py_object *object)
 	return object->context->status == PY_OPEN;
 }
 
+/* Takes an object out of its context's list: first of all when the object goes, as a close counts references anew. */
 void py_object_unlink(struct py_object *object)
 {
 	if (!object->link)

@@ -40,9 +40,10 @@ static enum py_waited py_wait_handle(struct py_context *context, struct pl_opera
 		int rc;
 
 		context->users++;
-		Py_BEGIN_ALLOW_THREADS rc =
-			pl_try_wait(handle, left < PY_SLICE_NS ? left : PY_SLICE_NS, completion, error);
-		Py_END_ALLOW_THREADS context->users--;
+		Py_BEGIN_ALLOW_THREADS
+			rc = pl_try_wait(handle, left < PY_SLICE_NS ? left : PY_SLICE_NS, completion, error);
+		Py_END_ALLOW_THREADS
+		context->users--;
 		if (rc != -EINPROGRESS)
 			return PY_ENDED;
 		/* A handler may close the context, which waits for `users`. */
@@ -77,9 +78,11 @@ static int py_cancel_handle(struct py_context *context, struct pl_operation *han
 	int rc;
 
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS pl_cancel(handle);
-	rc = pl_wait(handle, UINT64_MAX, completion, error);
-	Py_END_ALLOW_THREADS context->users--;
+	Py_BEGIN_ALLOW_THREADS
+		pl_cancel(handle);
+		rc = pl_wait(handle, UINT64_MAX, completion, error);
+	Py_END_ALLOW_THREADS
+	context->users--;
 	return rc;
 }
 
@@ -182,10 +185,12 @@ PyObject *py_submit(struct py_context *context, enum py_mode mode, uint64_t time
 	if (context->orphan_count)
 		py_orphans_reap(context);
 	py_references_use(context, references, 1);
-	Py_BEGIN_ALLOW_THREADS rc = post(argument, 0, &handle, &error);
-	if (!rc && mode == PY_WAIT)
-		waited = pl_try_wait(handle, 0, &completion, &error);
-	Py_END_ALLOW_THREADS py_references_use(context, references, -1);
+	Py_BEGIN_ALLOW_THREADS
+		rc = post(argument, 0, &handle, &error);
+		if (!rc && mode == PY_WAIT)
+			waited = pl_try_wait(handle, 0, &completion, &error);
+	Py_END_ALLOW_THREADS
+	py_references_use(context, references, -1);
 	if (rc)
 		return py_raise(context->state, &error);
 	if (waited != -EINPROGRESS)
@@ -298,11 +303,8 @@ static PyObject *py_operation_done(PyObject *self, PyObject *unused)
 		Py_RETURN_TRUE;
 	if (operation->waiting || context->status != PY_OPEN)
 		Py_RETURN_FALSE;
-	operation->waiting = true;
-	context->users++;
-	Py_BEGIN_ALLOW_THREADS rc = pl_test(operation->handle, &completion, &error);
-	Py_END_ALLOW_THREADS context->users--;
-	operation->waiting = false;
+	/* With the interpreter lock, so that no other thread uses the handle up or cancels meanwhile. */
+	rc = pl_test(operation->handle, &completion, &error);
 	if (rc == -EINPROGRESS)
 		Py_RETURN_FALSE;
 	py_operation_end(operation, &completion, &error);
@@ -327,6 +329,7 @@ static void py_operation_dealloc(PyObject *self)
 {
 	struct py_operation *operation = (struct py_operation *)self;
 
+	py_object_unlink(&operation->base);
 	if (operation->handle && operation->base.context->status != PY_CLOSED &&
 	    operation->base.context->status != PY_FORKED)
 		py_orphan_add(operation->base.context, operation);

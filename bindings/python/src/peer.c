@@ -35,8 +35,10 @@ static void py_peer_end(struct py_peer *peer)
 	if (peer->base.closed || !peer->handle || !py_object_quiet(&peer->base))
 		return;
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS pl_peer_close(peer->handle);
-	Py_END_ALLOW_THREADS context->users--;
+	Py_BEGIN_ALLOW_THREADS
+		pl_peer_close(peer->handle);
+	Py_END_ALLOW_THREADS
+	context->users--;
 }
 
 static PyObject *py_peer_close(PyObject *self, PyObject *unused)
@@ -50,6 +52,7 @@ static void py_peer_dealloc(PyObject *self)
 {
 	PyObject *type, *value, *trace;
 
+	py_object_unlink((struct py_object *)self);
 	PyErr_Fetch(&type, &value, &trace);
 	py_peer_end((struct py_peer *)self);
 	PyErr_Restore(type, value, trace);
@@ -134,9 +137,11 @@ static PyObject *py_peer_import_all(PyObject *self, PY_ARGUMENTS)
 	content = PyBytes_AsString(blob);
 	length = (size_t)PyBytes_Size(blob);
 	py_hold(&peer->base);
-	Py_BEGIN_ALLOW_THREADS rc =
-		pl_remote_set_import(peer->handle, content, length, values[1] && !timeout ? 1 : timeout, &set, &error);
-	Py_END_ALLOW_THREADS py_unhold(&peer->base);
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_remote_set_import(peer->handle, content, length, values[1] && !timeout ? 1 : timeout, &set,
+					  &error);
+	Py_END_ALLOW_THREADS
+	py_unhold(&peer->base);
 	Py_DECREF(blob);
 	return rc ? py_raise(context->state, &error) : py_remote_set_new(context, set, self);
 }
@@ -165,8 +170,10 @@ static PyObject *py_peer_reconnect(PyObject *self, PY_ARGUMENTS)
 		struct pl_peer *handle = peer->handle;
 
 		py_hold(&peer->base);
-		Py_BEGIN_ALLOW_THREADS rc = pl_peer_reconnect(&handle, address, timeout, &error);
-		Py_END_ALLOW_THREADS py_unhold(&peer->base);
+		Py_BEGIN_ALLOW_THREADS
+			rc = pl_peer_reconnect(&handle, address, timeout, &error);
+		Py_END_ALLOW_THREADS
+		py_unhold(&peer->base);
 		peer->handle = handle;
 		peer->base.closed = false;
 	}
@@ -191,8 +198,10 @@ static PyObject *py_peer_prepare(PyObject *self, PyObject *value)
 		return NULL;
 	py_hold(&peer->base);
 	region->base.users++;
-	Py_BEGIN_ALLOW_THREADS rc = pl_region_prepare(peer->handle, region->handle, &error);
-	Py_END_ALLOW_THREADS region->base.users--;
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_region_prepare(peer->handle, region->handle, &error);
+	Py_END_ALLOW_THREADS
+	region->base.users--;
 	py_unhold(&peer->base);
 	if (rc)
 		return py_raise(context->state, &error);

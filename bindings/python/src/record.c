@@ -86,8 +86,10 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 	record->future = future;
 	py_references_take(&record->references, references);
 	py_references_use(context, references, 1);
-	Py_BEGIN_ALLOW_THREADS rc = post(argument, user_data, NULL, &error);
-	Py_END_ALLOW_THREADS py_references_use(context, references, -1);
+	Py_BEGIN_ALLOW_THREADS
+		rc = post(argument, user_data, NULL, &error);
+	Py_END_ALLOW_THREADS
+	py_references_use(context, references, -1);
 	if (rc) {
 		py_record_free(context, (uint32_t)user_data, &content);
 		py_record_drop(&content);
@@ -161,32 +163,55 @@ void py_records_end(struct py_context *context)
 	}
 }
 
-/* Gives an event to the receiver: a notification, or a lost peer. */
-static void py_event_deliver(struct py_context *context, struct pl_completion *completion)
+/* Gives a notification to the receiver. */
+static void py_notification_deliver(struct py_context *context, struct pl_completion *completion)
 {
-	struct py_object *peer = py_find_peer(context, completion->peer);
-	PyObject *event = NULL, *value, *data, *done;
+	PyObject *peer = (PyObject *)py_find_peer(context, completion->peer), *event, *value, *data, *done;
 
-	Py_XINCREF((PyObject *)peer);
-	if (completion->kind == PL_KIND_LOST) {
-		event = (PyObject *)peer;
-		Py_XINCREF(event);
-	} else {
-		value = PyLong_FromUnsignedLongLong(completion->value);
-		data = PyBytes_FromStringAndSize(completion->data, completion->data ? completion->data_length : 0);
-		pl_notification_free(context->handle, completion);
-		if (value && data)
-			event = PyObject_CallFunctionObjArgs(context->state->notification, value,
-							     peer ? (PyObject *)peer : Py_None, data, NULL);
-		Py_XDECREF(value);
-		Py_XDECREF(data);
-	}
+	peer = peer ? peer : Py_None;
+	Py_INCREF(peer);
+	value = PyLong_FromUnsignedLongLong(completion->value);
+	data = PyBytes_FromStringAndSize(completion->data, completion->data ? completion->data_length : 0);
+	pl_notification_free(context->handle, completion);
+	event = value && data ? PyObject_CallFunctionObjArgs(context->state->notification, value, peer, data, NULL)
+			      : NULL;
 	done = event && context->sink ? PyObject_CallFunctionObjArgs(context->sink, event, NULL) : NULL;
 	if (PyErr_Occurred())
 		PyErr_WriteUnraisable((PyObject *)context);
 	Py_XDECREF(done);
 	Py_XDECREF(event);
-	Py_XDECREF((PyObject *)peer);
+	Py_XDECREF(data);
+	Py_XDECREF(value);
+	Py_DECREF(peer);
+}
+
+/* Remembers a lost peer in its object, so that no reference keeps peers that the program has given up. */
+static void py_peer_mark_lost(struct py_context *context, const struct pl_completion *completion)
+{
+	struct py_peer *peer = (struct py_peer *)py_find_peer(context, completion->peer);
+
+	if (peer)
+		peer->lost = true;
+}
+
+/* _take_lost(): returns the peers that were lost since the last call. */
+PyObject *py_context_take_lost(PyObject *self, PyObject *unused)
+{
+	struct py_context *context = (struct py_context *)self;
+	PyObject *list = PyList_New(0);
+
+	(void)unused;
+	for (struct py_object *object = context->objects; list && object; object = object->next) {
+		PyObject *peer = (PyObject *)object;
+
+		if ((Py_TYPE(peer) != context->state->peer && Py_TYPE(peer) != context->state->async_peer) ||
+		    object->closed || !((struct py_peer *)object)->lost)
+			continue;
+		((struct py_peer *)object)->lost = false;
+		if (PyList_Append(list, peer) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
 }
 
 /* Collects and delivers up to 64 completions. Returns their number. */
@@ -196,15 +221,18 @@ static int py_poll_batch(struct py_context *context)
 	int got;
 
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS got = pl_poll(context->handle, completions, PY_BATCH);
-	Py_END_ALLOW_THREADS context->users--;
+	Py_BEGIN_ALLOW_THREADS
+		got = pl_poll(context->handle, completions, PY_BATCH);
+	Py_END_ALLOW_THREADS
+	context->users--;
 	/* A signal handler may close the context between two completions. */
 	for (int i = 0; i < got && context->status == PY_OPEN; i++) {
-		if (completions[i].kind == PL_KIND_NOTIFIED || completions[i].kind == PL_KIND_LOST) {
-			py_event_deliver(context, &completions[i]);
-		} else {
+		if (completions[i].kind == PL_KIND_NOTIFIED)
+			py_notification_deliver(context, &completions[i]);
+		else if (completions[i].kind == PL_KIND_LOST)
+			py_peer_mark_lost(context, &completions[i]);
+		else
 			py_record_finish(context, &completions[i]);
-		}
 	}
 	return got;
 }
@@ -234,8 +262,10 @@ PyObject *py_context_wait_event(PyObject *self, PyObject *timeout)
 		int ms = (int)((ns < PY_SLICE_NS ? ns : PY_SLICE_NS) + 999999) / 1000000;
 
 		context->users++;
-		Py_BEGIN_ALLOW_THREADS rc = poll(&waiter, 1, ms);
-		Py_END_ALLOW_THREADS context->users--;
+		Py_BEGIN_ALLOW_THREADS
+			rc = poll(&waiter, 1, ms);
+		Py_END_ALLOW_THREADS
+		context->users--;
 		if (rc > 0 && context->status == PY_OPEN)
 			py_poll_batch(context);
 	}

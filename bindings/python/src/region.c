@@ -89,8 +89,10 @@ static PyObject *py_register(struct py_context *context, void *pointer, size_t l
 		return py_fail(context->state, -EINVAL, "PY-EMPTY", "buffer", "the memory has no bytes",
 			       "register at least 1 byte");
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS rc = pl_region_register(context->handle, pointer, length, rights, &handle, &error);
-	Py_END_ALLOW_THREADS context->users--;
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_region_register(context->handle, pointer, length, rights, &handle, &error);
+	Py_END_ALLOW_THREADS
+	context->users--;
 	return rc ? py_raise(context->state, &error) : py_region_new(context, handle, keeper, readonly);
 }
 
@@ -159,8 +161,10 @@ PyObject *py_context_allocate(PyObject *self, PY_ARGUMENTS)
 		return NULL;
 	}
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS rc = pl_region_allocate_in(context->handle, kind, length, rights, &handle, &error);
-	Py_END_ALLOW_THREADS context->users--;
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_region_allocate_in(context->handle, kind, length, rights, &handle, &error);
+	Py_END_ALLOW_THREADS
+	context->users--;
 	made = rc ? py_raise(context->state, &error) : py_region_new(context, handle, NULL, false);
 	if (made && strncmp(kind, "cuda", 4) == 0)
 		((struct py_region *)made)->device = kind[4] == ':' ? atoi(kind + 5) : 0;
@@ -185,8 +189,10 @@ static int py_region_end(struct py_region *region)
 	if (!handle || !py_object_quiet(&region->base))
 		return 0;
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS rc = pl_region_deregister(handle);
-	Py_END_ALLOW_THREADS context->users--;
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_region_deregister(handle);
+	Py_END_ALLOW_THREADS
+	context->users--;
 	return rc;
 }
 
@@ -200,8 +206,13 @@ static PyObject *py_region_deregister(PyObject *self, PyObject *unused)
 	if (region->exports)
 		return py_fail(context->state, -EBUSY, "PY-EXPORTED", "region", "memoryviews or tensors of it exist",
 			       "release them before the region is deregistered");
-	if (region->base.closed)
+	/* Another thread may be about to end the region: its memory is free when that call has returned. */
+	while (region->base.closed && region->handle && context->status == PY_OPEN)
+		py_sleep_slice();
+	if (region->base.closed) {
+		py_context_await_end(context);
 		Py_RETURN_NONE;
+	}
 	rc = py_region_end(region);
 	if (rc) {
 		region->base.closed = false;
@@ -226,6 +237,7 @@ static void py_region_dealloc(PyObject *self)
 	PyObject *type, *value, *trace;
 	bool busy;
 
+	py_object_unlink(&region->base);
 	PyErr_Fetch(&type, &value, &trace);
 	busy = !region->base.closed && py_region_end(region) != 0;
 	/* While the context closes, and if the region is busy all the same, the context keeps the memory. */
@@ -268,8 +280,10 @@ static PyObject *py_region_share(PyObject *self, PY_ARGUMENTS)
 	options.offset = offset;
 	options.length = length;
 	py_hold(&region->base);
-	Py_BEGIN_ALLOW_THREADS rc = pl_region_share(region->handle, &options, content, &size, &error);
-	Py_END_ALLOW_THREADS py_unhold(&region->base);
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_region_share(region->handle, &options, content, &size, &error);
+	Py_END_ALLOW_THREADS
+	py_unhold(&region->base);
 	if (rc)
 		return py_raise(context->state, &error);
 	bytes = PyBytes_FromStringAndSize(content, (Py_ssize_t)size);
@@ -296,8 +310,10 @@ static PyObject *py_region_revoke(PyObject *self, PyObject *token)
 	content = PyBytes_AsString(bytes);
 	size = (size_t)PyBytes_Size(bytes);
 	py_hold(&region->base);
-	Py_BEGIN_ALLOW_THREADS rc = pl_region_revoke(region->handle, content, size);
-	Py_END_ALLOW_THREADS py_unhold(&region->base);
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_region_revoke(region->handle, content, size);
+	Py_END_ALLOW_THREADS
+	py_unhold(&region->base);
 	Py_DECREF(bytes);
 	if (rc == -ENOENT)
 		return py_fail(region->base.context->state, rc, "PY-NO-GRANT", "token",
@@ -327,9 +343,11 @@ static PyObject *py_region_copy(struct py_region *region, PyObject *object, PyOb
 		return NULL;
 	}
 	py_hold(&region->base);
-	Py_BEGIN_ALLOW_THREADS rc = in ? pl_region_copy_in(region->handle, offset, view.buf, (size_t)view.len, &error)
-				       : pl_region_copy_out(region->handle, offset, view.buf, (size_t)view.len, &error);
-	Py_END_ALLOW_THREADS py_unhold(&region->base);
+	Py_BEGIN_ALLOW_THREADS
+		rc = in ? pl_region_copy_in(region->handle, offset, view.buf, (size_t)view.len, &error)
+			: pl_region_copy_out(region->handle, offset, view.buf, (size_t)view.len, &error);
+	Py_END_ALLOW_THREADS
+	py_unhold(&region->base);
 	PyBuffer_Release(&view);
 	if (rc)
 		return py_raise(region->base.context->state, &error);

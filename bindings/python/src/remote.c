@@ -42,8 +42,10 @@ static void py_remote_end(struct py_remote *remote)
 	if (remote->base.closed || !remote->handle || !py_object_quiet(&remote->base) || remote->in_set)
 		return;
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS pl_remote_release(remote->handle);
-	Py_END_ALLOW_THREADS context->users--;
+	Py_BEGIN_ALLOW_THREADS
+		pl_remote_release(remote->handle);
+	Py_END_ALLOW_THREADS
+	context->users--;
 }
 
 static PyObject *py_remote_release(PyObject *self, PyObject *unused)
@@ -59,6 +61,7 @@ static void py_remote_dealloc(PyObject *self)
 	PyObject *type, *value, *trace, *owner = remote->owner;
 
 	PyErr_Fetch(&type, &value, &trace);
+	py_object_unlink(&remote->base);
 	py_remote_end(remote);
 	py_object_free(self);
 	Py_XDECREF(owner);
@@ -152,8 +155,10 @@ static void py_remote_set_end(struct py_remote_set *set)
 	if (set->base.closed || !set->handle || !py_object_quiet(&set->base))
 		return;
 	context->users++;
-	Py_BEGIN_ALLOW_THREADS pl_remote_set_release(set->handle);
-	Py_END_ALLOW_THREADS context->users--;
+	Py_BEGIN_ALLOW_THREADS
+		pl_remote_set_release(set->handle);
+	Py_END_ALLOW_THREADS
+	context->users--;
 }
 
 static PyObject *py_remote_set_release(PyObject *self, PyObject *unused)
@@ -174,6 +179,7 @@ static void py_remote_set_dealloc(PyObject *self)
 	PyObject *type, *value, *trace, *peer = set->peer;
 
 	PyErr_Fetch(&type, &value, &trace);
+	py_object_unlink(&set->base);
 	py_remote_set_end(set);
 	py_object_free(self);
 	Py_XDECREF(peer);
