@@ -5,7 +5,6 @@ When an await has ended, also by cancellation or a timeout, the memory is the ca
 when the library no longer uses the memory, which takes bounded time.
 """
 import asyncio
-import functools
 
 from . import _peerlane
 from ._context import Base
@@ -45,7 +44,7 @@ class Context(Base):
     def _bind_events(self):
         self._waiters = set()
         self._descriptor = self.fileno()
-        self._bind(self._take_event, functools.partial(Operation, loop=self._loop))
+        self._bind(self._take_event, Operation, {'loop': self._loop})
         self._loop.add_reader(self._descriptor, self._on_ready)
 
     def _on_ready(self):

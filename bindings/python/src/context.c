@@ -151,6 +151,7 @@ static void py_context_dealloc(PyObject *self)
 	Py_XDECREF(context->kept);
 	Py_XDECREF(context->sink);
 	Py_XDECREF(context->future);
+	Py_XDECREF(context->future_options);
 	free(context->records);
 	free(context->orphans);
 	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -172,21 +173,24 @@ static PyObject *py_context_exit(PyObject *self, PyObject *arguments)
 	return PyObject_CallMethod(self, "close", NULL);
 }
 
-/* _bind(sink, future): sets the receiver of events, and the function that makes futures, or None. */
+/* _bind(sink, future=None, options=None): sets the receiver of events, and the class of futures with its arguments. */
 static PyObject *py_context_bind(PyObject *self, PY_ARGUMENTS)
 {
-	static const char *const names[] = { "sink", "future", NULL };
+	static const char *const names[] = { "sink", "future", "options", NULL };
 	struct py_context *context = (struct py_context *)self;
-	PyObject *values[2];
+	PyObject *values[3];
 
 	if (py_parse("_bind", names, 1, arguments, count, keywords, values) < 0)
 		return NULL;
 	Py_INCREF(values[0]);
 	Py_XINCREF(values[1]);
+	Py_XINCREF(values[2]);
 	Py_XDECREF(context->sink);
 	Py_XDECREF(context->future);
+	Py_XDECREF(context->future_options);
 	context->sink = values[0];
 	context->future = values[1];
+	context->future_options = values[2];
 	context->thread = PyThread_get_thread_ident();
 	Py_RETURN_NONE;
 }

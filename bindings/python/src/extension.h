@@ -28,7 +28,7 @@ struct py_state {
 	PyObject *future_result; /* names of methods of futures */
 	PyObject *future_fail;
 	PyObject *future_cancel;
-	PyObject *empty; /* b"" */
+	PyObject *no_arguments; /* empty tuple */
 	struct py_context *contexts;
 };
 
@@ -79,7 +79,8 @@ struct py_context {
 	struct py_context *next, **link; /* in state->contexts */
 	PyObject *kept;                  /* list: memory of regions that could not be deregistered */
 	PyObject *sink;                  /* receives Notification objects */
-	PyObject *future;                /* makes futures; NULL: calls wait */
+	PyObject *future;                /* class of futures; NULL: calls wait */
+	PyObject *future_options;        /* keyword arguments of the class */
 	unsigned long thread;            /* the loop's, if there are futures */
 	struct py_record *records;
 	uint32_t record_count, record_free, record_used;

@@ -162,9 +162,10 @@ static int py_execute(PyObject *module)
 	state->notification = py_import_name("peerlane._tokens", "Notification");
 	state->future_result = PyUnicode_InternFromString("set_result");
 	state->future_fail = PyUnicode_InternFromString("set_exception");
+	state->no_arguments = PyTuple_New(0);
 	state->future_cancel = PyUnicode_InternFromString("_end_cancelled");
 	return state->make_error && state->token && state->blob && state->notification && state->future_result &&
-			       state->future_fail && state->future_cancel
+			       state->future_fail && state->future_cancel && state->no_arguments
 		       ? 0
 		       : -1;
 }

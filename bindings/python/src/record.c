@@ -74,7 +74,7 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 				"for example with loop.call_soon_threadsafe()");
 		return NULL;
 	}
-	future = PyObject_CallFunctionObjArgs(context->future, NULL);
+	future = PyObject_Call(context->future, context->state->no_arguments, context->future_options);
 	if (!future)
 		return NULL;
 	record = py_record_take(context, &user_data);
