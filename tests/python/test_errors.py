@@ -48,6 +48,7 @@ def test_an_error_is_an_os_error_with_detail(local):
     (lambda context: context.allocate(8).share(length=0), ValueError),
     (lambda context: context.allocate(8).share(offset=9), ValueError),
     (lambda context: context.allocate(8, access='r').share(rights='w'), PermissionError),
+    (lambda context: context.allocate(8, access='rs').share(rights='s'), ValueError),
     (lambda context: context.allocate(8).revoke(b'no token'), pl.Error),
     (lambda context: pl.Token(b'no token'), ValueError),
     (lambda context: context.connect('127.0.0.1:1', timeout=-1), ValueError),

@@ -155,7 +155,8 @@ def test_views_of_a_region_hold_it(local):
 
 
 def test_copies(local):
-    region = local.near.allocate(16)
+    region = local.near.allocate(16, access='rws')
+    assert region.share().rights == 'rw'
     region.copy_in(b'abc', 4)
     target = bytearray(3)
     region.copy_out(target, offset=4)

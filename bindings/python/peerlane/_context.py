@@ -54,7 +54,7 @@ class Base(_peerlane.Context):
 
         memory is an object with the buffer protocol (bytearray, mmap, NumPy), a tensor with __dlpack__() or
         __cuda_array_interface__ (PyTorch, CuPy, JAX), or (address, length), whose owner `keep` is kept. It is kept,
-        and not resized, until the region ends. access has the rights that tokens may give to peers: "r", "w", "a".
+        and not resized, until the region ends. access has the rights that tokens may give to peers: "r", "w", "a"; and "s" for strictly ordered writes of cards.
 
         Raises PY-CONTIGUOUS and PY-READONLY for memory with gaps, and for read-only memory with access other than "r".
         """

@@ -92,13 +92,15 @@ int py_get_ns(PyObject *value, const char *name, uint64_t none, uint64_t *ns)
 	return 0;
 }
 
-/* Reads rights: "r", "w" and "a" in any order; "" for local use only. */
-int py_get_rights(struct py_state *state, PyObject *value, unsigned *rights)
+/* Reads rights: "r", "w" and "a" in any order, of regions also "s"; "" for local use only. */
+int py_get_rights(struct py_state *state, PyObject *value, bool of_region, unsigned *rights)
 {
 	static const struct {
 		char letter;
 		unsigned right;
-	} letters[] = { { 'r', PL_ACCESS_READ }, { 'w', PL_ACCESS_WRITE }, { 'a', PL_ACCESS_ATOMIC } };
+	} letters[] = {
+		{ 'r', PL_ACCESS_READ }, { 'w', PL_ACCESS_WRITE }, { 'a', PL_ACCESS_ATOMIC }, { 's', PL_ACCESS_STRICT }
+	};
 	PyObject *owner = NULL;
 	const char *text;
 
@@ -113,8 +115,9 @@ int py_get_rights(struct py_state *state, PyObject *value, unsigned *rights)
 
 		for (size_t i = 0; i < sizeof(letters) / sizeof(*letters); i++)
 			right |= letters[i].letter == *at ? letters[i].right : 0;
-		if (!right) {
-			py_fail(state, -EINVAL, "PY-RIGHTS", text, "rights have the letters r, w and a only",
+		if (!right || (right == PL_ACCESS_STRICT && !of_region)) {
+			py_fail(state, -EINVAL, "PY-RIGHTS", text,
+				"rights have the letters r, w and a only; those of a region also s",
 				"\"rw\" allows peers to read and write");
 			Py_DECREF(owner);
 			return -1;

@@ -1,60 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Regions. */
+/* Regions: their tokens, copies, views and ends. */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "extension.h"
-
-/* Releases a buffer when the capsule that keeps it goes. */
-static void py_buffer_release(PyObject *capsule)
-{
-	Py_buffer *view = PyCapsule_GetPointer(capsule, NULL);
-
-	PyBuffer_Release(view);
-	free(view);
-}
-
-/* Raises the reason why an object with the buffer protocol gives no memory that is contiguous. */
-static void *py_buffer_refuse(struct py_state *state, PyObject *object)
-{
-	char fact[176] = "the memory is not contiguous";
-	Py_buffer view;
-
-	PyErr_Clear();
-	if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0)
-		return NULL;
-	for (int i = 0; i < view.ndim && view.strides && strlen(fact) < 140; i++)
-		snprintf(fact + strlen(fact), sizeof(fact) - strlen(fact), "%s%zd in steps of %zd bytes",
-			 i ? ", " : ": ", view.shape[i], view.strides[i]);
-	PyBuffer_Release(&view);
-	return py_fail(state, -EINVAL, "PY-CONTIGUOUS", "buffer", fact,
-		       "register the whole array and use offsets, or a contiguous copy that you keep");
-}
-
-/* Gets the memory of an object, writable if possible. Returns a capsule that keeps it. */
-static PyObject *py_buffer_get(struct py_state *state, PyObject *object, Py_buffer **view)
-{
-	PyObject *capsule;
-
-	*view = malloc(sizeof(**view));
-	if (!*view)
-		return PyErr_NoMemory();
-	if (PyObject_GetBuffer(object, *view, PyBUF_ANY_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
-		PyErr_Clear();
-		if (PyObject_GetBuffer(object, *view, PyBUF_ANY_CONTIGUOUS) < 0) {
-			free(*view);
-			return py_buffer_refuse(state, object);
-		}
-	}
-	capsule = PyCapsule_New(*view, NULL, py_buffer_release);
-	if (!capsule) {
-		PyBuffer_Release(*view);
-		free(*view);
-	}
-	return capsule;
-}
 
 PyObject *py_region_new(struct py_context *context, struct pl_region *handle, PyObject *keeper, bool readonly)
 {
@@ -70,106 +19,6 @@ PyObject *py_region_new(struct py_context *context, struct pl_region *handle, Py
 	region->readonly = readonly;
 	region->device = -1;
 	return (PyObject *)region;
-}
-
-static PyObject *py_register(struct py_context *context, void *pointer, size_t length, PyObject *access,
-			     PyObject *keeper, bool readonly)
-{
-	struct pl_region *handle;
-	struct pl_error error;
-	unsigned rights;
-	int rc;
-
-	if (py_get_rights(context->state, access, &rights) < 0)
-		return NULL;
-	if (readonly && rights & ~(unsigned)PL_ACCESS_READ)
-		return py_fail(context->state, -EACCES, "PY-READONLY", "buffer", "the memory is read-only",
-			       "use access=\"r\", or a writable object such as a bytearray");
-	if (length == 0)
-		return py_fail(context->state, -EINVAL, "PY-EMPTY", "buffer", "the memory has no bytes",
-			       "register at least 1 byte");
-	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-		rc = pl_region_register(context->handle, pointer, length, rights, &handle, &error);
-	Py_END_ALLOW_THREADS
-	context->users--;
-	return rc ? py_raise(context->state, &error) : py_region_new(context, handle, keeper, readonly);
-}
-
-/* _register_buffer(object, access) */
-PyObject *py_context_register_buffer(PyObject *self, PY_ARGUMENTS)
-{
-	static const char *const names[] = { "object", "access", NULL };
-	struct py_context *context = (struct py_context *)self;
-	PyObject *values[2], *keeper, *region;
-	Py_buffer *view;
-
-	if (py_parse("register", names, 1, arguments, count, keywords, values) < 0 || py_context_check(context) < 0)
-		return NULL;
-	keeper = py_buffer_get(context->state, values[0], &view);
-	if (!keeper)
-		return NULL;
-	/* Exporters run code of their own, which may close the context. */
-	region = py_context_check(context) < 0
-			 ? NULL
-			 : py_register(context, view->buf, (size_t)view->len, values[1], keeper, view->readonly);
-	Py_DECREF(keeper);
-	return region;
-}
-
-/* _register_address(address, length, access, keeper, readonly, device) */
-PyObject *py_context_register_address(PyObject *self, PY_ARGUMENTS)
-{
-	static const char *const names[] = { "address", "length", "access", "keep", "readonly", "device", NULL };
-	struct py_context *context = (struct py_context *)self;
-	PyObject *values[6], *region;
-	uint64_t address = 0, length = 0, device = 0;
-	int readonly;
-
-	if (py_parse("register", names, 2, arguments, count, keywords, values) < 0 ||
-	    py_get_u64(values[0], "address", &address) < 0 || py_get_u64(values[1], "length", &length) < 0 ||
-	    py_get_u64(values[5], "device", &device) < 0)
-		return NULL;
-	readonly = values[4] ? PyObject_IsTrue(values[4]) : 0;
-	if (readonly < 0 || py_context_check(context) < 0)
-		return NULL;
-	region = py_register(context, (void *)(uintptr_t)address, length, values[2], values[3], readonly);
-	if (region && values[5])
-		((struct py_region *)region)->device = (int)device;
-	return region;
-}
-
-PyObject *py_context_allocate(PyObject *self, PY_ARGUMENTS)
-{
-	static const char *const names[] = { "length", "kind", "access", NULL };
-	struct py_context *context = (struct py_context *)self;
-	PyObject *values[3], *owner = NULL, *made;
-	struct pl_region *handle;
-	struct pl_error error;
-	const char *kind = "host";
-	uint64_t length = 0;
-	unsigned rights;
-	int rc;
-
-	if (py_parse("allocate", names, 1, arguments, count, keywords, values) < 0 ||
-	    py_get_u64(values[0], names[0], &length) < 0 || py_get_rights(context->state, values[2], &rights) < 0)
-		return NULL;
-	if (values[1] && !(kind = py_get_text(values[1], names[1], &owner)))
-		return NULL;
-	if (py_context_check(context) < 0) {
-		Py_XDECREF(owner);
-		return NULL;
-	}
-	context->users++;
-	Py_BEGIN_ALLOW_THREADS
-		rc = pl_region_allocate_in(context->handle, kind, length, rights, &handle, &error);
-	Py_END_ALLOW_THREADS
-	context->users--;
-	made = rc ? py_raise(context->state, &error) : py_region_new(context, handle, NULL, false);
-	if (made && strncmp(kind, "cuda", 4) == 0)
-		((struct py_region *)made)->device = kind[4] == ':' ? atoi(kind + 5) : 0;
-	Py_XDECREF(owner);
-	return made;
 }
 
 /* Ends a region whose context has been closed. */
@@ -267,7 +116,7 @@ static PyObject *py_region_share(PyObject *self, PY_ARGUMENTS)
 
 	if (py_parse("share", names, 0, arguments, count, keywords, values) < 0 ||
 	    py_get_u64(values[0], names[0], &offset) < 0 || py_get_u64(values[1], names[1], &length) < 0 ||
-	    py_get_rights(context->state, values[2], &options.rights) < 0 ||
+	    py_get_rights(context->state, values[2], false, &options.rights) < 0 ||
 	    py_get_ns(values[3], names[3], 0, &options.lifetime) < 0 || py_object_check(&region->base) < 0)
 		return NULL;
 	/* The library takes 0 for all bytes, and for all rights. */
