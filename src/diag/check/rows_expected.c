@@ -108,8 +108,8 @@ const struct pl_check_row pl_check_rows_expected[] = {
 		.requirement = "Each port of a card is active, and has at least the rate of --expect rate=GBITS.",
 		.how = "/sys/class/infiniband/*/ports/*/{state,rate}",
 		.reason = "A port that negotiated less limits all transfers of its GPU, and all ranks wait for it.",
-		.remedy = "clean or change the cable, then look at the switch's port: mlxlink -d DEVICE -c; a port "
-			  "without a cable: --ignore expect-rate:DEVICE/PORT=uncabled",
+		.remedy = "clean or change the cable, then look at the switch's port: mlxlink -d DEVICE -c; for a "
+			  "port without a cable, pass --ignore expect-rate:DEVICE/PORT=uncabled",
 		.rank = 44,
 		.probe = probe_expected_rate,
 	},
