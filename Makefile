@@ -65,11 +65,7 @@ test:
 	@tools/setup build test vm fresh valgrind
 	@tools/run-tests
 
-asan:
-	@tools/setup build test
-	@tools/run-tests asan asan-command
-
-tsan clang:
+asan tsan clang:
 	@tools/setup build test
 	@tools/run-tests $@
 

@@ -3,12 +3,13 @@
  * Runs the scenarios over a fabric in several settings, each in a process of its own.
  *
  *   test_scenarios [--fabric NAME] [--host ADDRESS] [--memory KIND] [--one-sided] [--slow] [--allocated]
- *                  [--narrow] [--rails N] [--setting NAME] [--here] [--list] [PATTERN]
+ *                  [--narrow] [--rails N] [--setting NAME] [--light] [--here] [--list] [PATTERN]
  *
  * --allocated makes the library allocate the shared memory.
  * --narrow makes peers access grants through memory windows, if the device has them.
  * --rails allows peers so many rails, over the same device if there are no more.
  * --memory places the buffers in GPU memory: alloc, pool or mapped (support/gpu.h); skipped without a GPU.
+ * --light leaves out scenarios that move hundreds of megabytes or take seconds.
  * --here runs scenarios in this process, for a debugger or valgrind; the first failure ends it.
  * PATTERN selects scenarios by fnmatch(3), and NAME of --setting settings.
  */
@@ -59,7 +60,7 @@ struct run {
 struct selection {
 	const char *fabric, *host, *memory, *setting;
 	char **patterns; /* a scenario must match one of them; ends with NULL */
-	bool one_sided, slow, here, list;
+	bool one_sided, slow, light, here, list;
 };
 
 static bool has_ipv6(void)
@@ -117,6 +118,8 @@ static bool selected(const struct selection *selection, const struct matrix_row 
 		return false;
 	if (buffers_allocated && (scenario->flags & SCENARIO_OUTLIVES))
 		return false;
+	if (selection->light && (scenario->flags & SCENARIO_HEAVY))
+		return false;
 	return !(scenario->flags & row->skipped);
 }
 
@@ -163,6 +166,7 @@ static int parse(int argc, char **argv, struct selection *selection)
 		{ "setting", required_argument, NULL, 's' },
 		{ "one-sided", no_argument, NULL, 'o' },
 		{ "slow", no_argument, NULL, 'w' },
+		{ "light", no_argument, NULL, 'g' },
 		{ "here", no_argument, NULL, 'h' },
 		{ "list", no_argument, NULL, 'l' },
 		{ "allocated", no_argument, NULL, 'm' },
@@ -193,6 +197,9 @@ static int parse(int argc, char **argv, struct selection *selection)
 			break;
 		case 'w':
 			selection->slow = true;
+			break;
+		case 'g':
+			selection->light = true;
 			break;
 		case 'h':
 			selection->here = true;
