@@ -166,7 +166,7 @@ static int parse(int argc, char **argv, struct selection *selection)
 		{ "setting", required_argument, NULL, 's' },
 		{ "one-sided", no_argument, NULL, 'o' },
 		{ "slow", no_argument, NULL, 'w' },
-		{ "light", no_argument, NULL, 'g' },
+		{ "light", no_argument, NULL, 'L' },
 		{ "here", no_argument, NULL, 'h' },
 		{ "list", no_argument, NULL, 'l' },
 		{ "allocated", no_argument, NULL, 'm' },
@@ -198,7 +198,7 @@ static int parse(int argc, char **argv, struct selection *selection)
 		case 'w':
 			selection->slow = true;
 			break;
-		case 'g':
+		case 'L':
 			selection->light = true;
 			break;
 		case 'h':
