@@ -349,7 +349,8 @@ static void *liar_run(void *argument)
 }
 
 /* Connects to a server that gives this answer to the greeting. */
-static int connect_to_liar(struct pl_context *context, bool tls, const struct bytes *answer, struct pl_error *error)
+static int connect_to_liar(struct pl_context *context, bool tls, const struct bytes *answer, uint64_t timeout,
+			   struct pl_error *error)
 {
 	struct liar liar = { .tls = tls, .answer = *answer };
 	struct pl_peer *peer = NULL;
@@ -358,7 +359,7 @@ static int connect_to_liar(struct pl_context *context, bool tls, const struct by
 
 	liar.listener = socket_listen(address);
 	check_number(pthread_create(&liar.thread, NULL, liar_run, &liar), 0);
-	status = pl_connect(context, address, 100 * MS, &peer, error);
+	status = pl_connect(context, address, timeout, &peer, error);
 	if (!status)
 		pl_peer_close(peer);
 	pthread_join(liar.thread, NULL);
@@ -375,7 +376,7 @@ static void fake_server(void *argument)
 
 	for (unsigned n = 0; n < 280; n++) {
 		struct bytes answer = damaged_greeting(n / 2, &state);
-		int status = connect_to_liar(context, n % 2, &answer, &error);
+		int status = connect_to_liar(context, n % 2, &answer, 100 * MS, &error);
 
 		check_one_of(status, -EPROTO, -ECONNRESET, -ETIMEDOUT, -EACCES, -EMSGSIZE, -ENOTSUP, -ECONNREFUSED);
 		check_status(status, status, &error);
@@ -397,23 +398,23 @@ static void fake_refusal(void *argument)
 	strcpy(control.reject.id, "AUTH-NEEDS-KEY");
 	strcpy(control.reject.message, "escape \x1b[2J and bell \a and \xff");
 	answer = attack_encode(&control);
-	check_status(connect_to_liar(context, true, &answer, &error), -EACCES, &error);
+	check_status(connect_to_liar(context, true, &answer, AMPLE_TIME, &error), -EACCES, &error);
 	pl_error_format(&error, text, sizeof(text));
 	for (const char *c = text; *c; c++)
 		check((*c >= ' ' && *c < 0x7f) || *c == '\n');
 	control.reject.code = PL_WIRE_VERSION;
 	answer = attack_encode(&control);
-	check_status(connect_to_liar(context, true, &answer, &error), -EPROTO, &error);
+	check_status(connect_to_liar(context, true, &answer, AMPLE_TIME, &error), -EPROTO, &error);
 	/* The other end knows best why its fabrics do not fit, unless it gives no reason. */
 	control.reject.code = PL_WIRE_NO_FABRIC;
 	strcpy(control.reject.message, "cards of another kind");
 	answer = attack_encode(&control);
-	check_status(connect_to_liar(context, true, &answer, &error), -EPROTO, &error);
+	check_status(connect_to_liar(context, true, &answer, AMPLE_TIME, &error), -EPROTO, &error);
 	check_text(error.id, "FABRIC-NONE");
 	check_text(error.message, "cards of another kind");
 	control.reject.message[0] = '\0';
 	answer = attack_encode(&control);
-	check_status(connect_to_liar(context, true, &answer, &error), -EPROTO, &error);
+	check_status(connect_to_liar(context, true, &answer, AMPLE_TIME, &error), -EPROTO, &error);
 	check_text(error.message, "the two ends have no fabric in common");
 	pl_close(context);
 }

@@ -849,5 +849,8 @@ check_dump()
 {
 	peerlane dump -o live.tar && check 3 || return
 	peerlane check --json --sysroot live.tar >dumped
-	[ $? = 3 ] && cmp checked dumped
+	[ $? = 3 ] || return 1
+	# A dump has no name of its host, and two checks have their own times.
+	sed -i -E '/^ *"(host|boot_id|time|duration_seconds|uptime_seconds|root)":/d' checked dumped
+	cmp checked dumped
 }
