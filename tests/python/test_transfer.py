@@ -104,6 +104,18 @@ def test_notifications_arrive_in_order(pair):
     assert list(pair.far.notifications(timeout=0)) == []
 
 
+def test_notifications_keep_their_order_between_threads():
+    """The main thread and the thread of the fixture collect notifications of one context."""
+    from conftest import connected
+
+    with connected('tcp', 'manual') as pair:
+        for _ in range(200):
+            for number in range(20):
+                pair.peer.notify(number)
+            notifications = pair.far.notifications(timeout=5)
+            assert [next(notifications)[0] for _ in range(20)] == list(range(20))
+
+
 def test_a_write_can_notify(local):
     region, remote = local.remote()
     local.peer.write(remote, local.near.register(bytearray(b'x' * 4096)), notify=(9, b'done'))

@@ -74,7 +74,8 @@ struct py_context {
 	struct pl_context *handle;
 	enum py_status status;
 	unsigned users;
-	size_t exports; /* buffers and tensors that regions have given out */
+	unsigned long poller; /* thread that collects and delivers completions; 0: none */
+	size_t exports;       /* buffers and tensors that regions have given out */
 	struct py_object *objects;
 	struct py_context *next, **link; /* in state->contexts */
 	PyObject *kept;                  /* list: memory of regions that could not be deregistered */

@@ -214,12 +214,19 @@ PyObject *py_context_take_lost(PyObject *self, PyObject *unused)
 	return list;
 }
 
-/* Collects and delivers up to 64 completions. Returns their number. */
+/*
+ * Collects and delivers up to 64 completions. Returns their number; 0 while another thread does so, as the notifications of
+ * two threads would not keep their order. A signal handler may call this again in the middle of a delivery.
+ */
 static int py_poll_batch(struct py_context *context)
 {
+	const unsigned long outer = context->poller;
 	struct pl_completion completions[PY_BATCH];
 	int got;
 
+	if (outer && outer != PyThread_get_thread_ident())
+		return 0;
+	context->poller = PyThread_get_thread_ident();
 	context->users++;
 	Py_BEGIN_ALLOW_THREADS
 		got = pl_poll(context->handle, completions, PY_BATCH);
@@ -234,6 +241,7 @@ static int py_poll_batch(struct py_context *context)
 		else
 			py_record_finish(context, &completions[i]);
 	}
+	context->poller = outer;
 	return got;
 }
 
