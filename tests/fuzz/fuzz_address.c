@@ -23,12 +23,8 @@ static void address_round_trip(const char *text, const char *default_port)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	char *text = malloc(size + 1);
+	char *text = fuzz_text(data, size);
 
-	REQUIRE(text);
-	if (size)
-		memcpy(text, data, size);
-	text[size] = '\0';
 	address_round_trip(text, NULL);
 	address_round_trip(text, "7471");
 	address_round_trip("host", text);

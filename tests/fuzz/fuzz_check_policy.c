@@ -62,12 +62,8 @@ static void try_config(const char *text, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	char *text = malloc(size + 1);
+	char *text = fuzz_text(data, size);
 
-	REQUIRE(text);
-	if (size)
-		memcpy(text, data, size);
-	text[size] = '\0';
 	if (*text == '{' || *text == '[')
 		try_baseline(text, size);
 	else

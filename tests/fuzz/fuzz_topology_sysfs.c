@@ -147,11 +147,7 @@ static struct pl_sysroot *sysfs_parse(const uint8_t *data, size_t size)
 
 	REQUIRE(files);
 	files->base.ops = &ops;
-	files->text = malloc(size + 1);
-	REQUIRE(files->text);
-	if (size)
-		memcpy(files->text, data, size);
-	files->text[size] = '\0';
+	files->text = fuzz_text(data, size);
 	for (char *line = files->text; line && files->count < ENTRIES_MAX; line = next) {
 		char *middle = line + strcspn(line, "=>\n");
 

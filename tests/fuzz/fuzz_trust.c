@@ -23,15 +23,12 @@ static void look_up(const struct pl_authorized *list)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const uint8_t fingerprint[PL_FINGERPRINT];
-	char *text = malloc(size + 1);
+	char *text = fuzz_text(data, size);
 	struct pl_authorized *list;
 	struct pl_error error;
 	unsigned line;
 	int rc;
 
-	REQUIRE(text);
-	memcpy(text, data, size);
-	text[size] = '\0';
 	if (pl_authorized_parse(&pl_system_allocator, "authorized", text, &list, &error) == 0) {
 		look_up(list);
 		pl_authorized_free(list);

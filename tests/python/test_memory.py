@@ -11,6 +11,10 @@ import peerlane as pl
 import pytest
 
 
+class Memory(bytearray):
+    """A bytearray that takes weak references."""
+
+
 @pytest.mark.parametrize('make', [lambda: bytearray(64), lambda: array.array('d', [0] * 8), lambda: mmap.mmap(-1, 64),
                                   lambda: memoryview(bytearray(64)), lambda: (ctypes.c_char * 64)(),
                                   lambda: memoryview(bytearray(128))[32:96]])
@@ -67,9 +71,6 @@ def test_memory_is_kept_and_not_resized_while_registered(local):
         data.extend(b'x')
     region.deregister()
     data.extend(b'x')
-
-    class Memory(bytearray):
-        pass
     data = Memory(64)
     gone = weakref.ref(data)
     region = local.near.register(data)
@@ -81,8 +82,6 @@ def test_memory_is_kept_and_not_resized_while_registered(local):
 
 
 def test_an_operation_keeps_region_and_memory(local):
-    class Memory(bytearray):
-        pass
     data = Memory(64)
     gone = weakref.ref(data)
     region = local.far.register(data)
@@ -100,8 +99,6 @@ def test_an_operation_keeps_region_and_memory(local):
 
 
 def test_a_forgotten_operation_keeps_its_memory_until_its_end(local):
-    class Memory(bytearray):
-        pass
     data = Memory(64)
     gone = weakref.ref(data)
     local.other.receive_start(local.far.register(data))
