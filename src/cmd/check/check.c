@@ -28,7 +28,7 @@ static void release_policy(struct check *check)
 	pl_inventory_release(&check->baseline.inventory);
 }
 
-/* Reads the policy, and runs the checks. */
+/* Reads the policy, and runs the checks.  Nothing is left to release after a failure. */
 static int begin_run(struct check_run *run, struct check *check, struct pl_error *error)
 {
 	struct pl_check_policy *policy = &check->policy;
@@ -41,7 +41,11 @@ static int begin_run(struct check_run *run, struct check *check, struct pl_error
 		rc = check_read_baseline(&check->baseline, check->baseline_file, error);
 		policy->baseline = &check->baseline;
 	}
-	return rc < 0 ? rc : check_run_begin(run, check->sysroot, check->host, policy, error);
+	if (rc == 0)
+		rc = check_run_begin(run, check->sysroot, check->host, policy, error);
+	if (rc < 0)
+		release_policy(check);
+	return rc;
 }
 
 /* Ends the run, and frees the policy. */
@@ -87,10 +91,8 @@ static int decode_error(struct check *check)
 			 "not an error of %s", check->call);
 		return cli_report_for(&check->common, &error);
 	}
-	if (begin_run(&run, check, &error) < 0) {
-		release_policy(check);
+	if (begin_run(&run, check, &error) < 0)
 		return cli_report_for(&check->common, &error);
-	}
 	decoded.report = &run.report;
 	if (check->common.json)
 		render_decoded_json(&decoded);
@@ -178,8 +180,6 @@ static int write_run(const struct check_run *run, const struct check *check, str
 		rc = cli_replace_file(check->output, text, 0644);
 	else
 		fputs(text, stdout);
-	if (check->format == CHECK_JSON && (!check->output || !strcmp(check->output, "-")))
-		putchar('\n');
 	free(text);
 	return rc < 0 ? cli_fail_errno(error, rc, "write", check->output) : 0;
 }
@@ -213,9 +213,9 @@ static int show_run(const struct check_run *run, const struct check *check)
 	if (check->format == CHECK_TEXT) {
 		render_check(&run->report, check);
 		name_unused_acceptances(run, check);
-	}
-	else if (write_run(run, check, &error) < 0)
+	} else if (write_run(run, check, &error) < 0) {
 		return report_failure(check, &error);
+	}
 	switch (check->format) {
 	case CHECK_PROMETHEUS:
 		return CLI_OK;
@@ -245,10 +245,8 @@ int pl_cli_check(int argc, char **argv)
 	}
 	if (check.call)
 		return decode_error(&check);
-	if (begin_run(&run, &check, &error) < 0) {
-		release_policy(&check);
+	if (begin_run(&run, &check, &error) < 0)
 		return report_failure(&check, &error);
-	}
 	status = check.fix ? fix_machine(&check, &run) : show_run(&run, &check);
 	end_run(&run, &check);
 	return status;

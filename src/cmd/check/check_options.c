@@ -193,8 +193,7 @@ static const struct argp_option check_options[] = {
 	{ "all", 'a', NULL, 0, "Show each pair of a GPU and a card, not only the best card of each GPU", 0 },
 	{ "expect", OPTION_EXPECT, "KEY=VALUE,...", 0,
 	  "Fail if the machine has less than gpus=N, cards=N, rate=GBITS of each port, links=LANESxGENERATION of each "
-	  "GPU "
-	  "and card, or another driver=PATTERN",
+	  "GPU and card, or another driver=PATTERN",
 	  0 },
 	{ "baseline", OPTION_BASELINE, "FILE", 0,
 	  "Fail if the machine has less, or other firmware, than at the earlier check in FILE (JSON)", 0 },

@@ -9,10 +9,12 @@ static char *format_json_run(const struct check_run *run, const struct check *ch
 {
 	struct json_object *object = check_document(run, check);
 	const char *text = cli_json_string(object, true);
-	char *copy = text ? strdup(text) : NULL;
+	char *line = NULL;
 
+	if (text && asprintf(&line, "%s\n", text) < 0)
+		line = NULL;
 	json_object_put(object);
-	return copy;
+	return line;
 }
 
 char *check_format_run(const struct check_run *run, const struct check *check)
