@@ -159,8 +159,10 @@ static int write_beside(const struct pl_snapshot *snapshot, const char *path, co
 	file = fd < 0 ? NULL : fdopen(fd, "w");
 	if (!file) {
 		rc = -errno;
-		if (fd >= 0)
+		if (fd >= 0) {
 			close(fd);
+			unlink(name);
+		}
 		free(name);
 		return rc;
 	}
