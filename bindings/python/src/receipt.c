@@ -67,9 +67,15 @@ enum py_receipt_field {
 	PY_VISIBILITY,
 };
 
+static const char *py_route_name(const struct pl_completion *completion)
+{
+	static const char *const names[] = { "none", "direct", "staged" };
+
+	return names[completion->route < 3 ? completion->route : 0];
+}
+
 static PyObject *py_receipt_get(PyObject *self, void *field)
 {
-	static const char *const routes[] = { "none", "direct", "staged" };
 	static const char *const levels[] = { "default", "on-wire", "acknowledged", "placed", "gpu-visible" };
 	const struct pl_completion *completion = &((struct py_receipt *)self)->completion;
 
@@ -93,7 +99,7 @@ static PyObject *py_receipt_get(PyObject *self, void *field)
 	case PY_FABRIC:
 		return py_text_or_none(completion->fabric);
 	case PY_ROUTE:
-		return py_text_or_none(routes[completion->route < 3 ? completion->route : 0]);
+		return py_text_or_none(py_route_name(completion));
 	case PY_REASON:
 		return py_text_or_none(completion->reason);
 	case PY_VISIBLE:
@@ -107,12 +113,9 @@ static PyObject *py_receipt_get(PyObject *self, void *field)
 static PyObject *py_receipt_repr(PyObject *self)
 {
 	const struct pl_completion *completion = &((struct py_receipt *)self)->completion;
-	const char *route = completion->route == PL_ROUTE_STAGED   ? "staged"
-			    : completion->route == PL_ROUTE_DIRECT ? "direct"
-								   : "none";
 
 	return PyUnicode_FromFormat("<peerlane.Receipt %llu bytes, %s, %s>", (unsigned long long)completion->bytes,
-				    completion->fabric ? completion->fabric : "no fabric", route);
+				    completion->fabric ? completion->fabric : "no fabric", py_route_name(completion));
 }
 
 #define FIELD(name, value, text) \
