@@ -445,6 +445,41 @@ static void locked(void *argument)
 	rig_close(&rig);
 }
 
+/* Memory that no device can register: each import is refused once the threads have tried. A later one tries again. */
+static void unreachable(void *argument)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_completion receipt;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_operation *operation;
+	struct pl_error error;
+	char limit[32];
+	struct rig rig;
+
+	rig_open(&rig, argument);
+	check_ok(pl_region_share(rig.far.region, NULL, token, &length, &error), &error);
+	attributes.timeout = 10000 * MS;
+	snprintf(limit, sizeof(limit), "%llu", (unsigned long long)((card_counts_now().locked - LARGE) / 2 + HELD));
+	setenv("STANDIN_LOCKED", limit, 1);
+	for (unsigned i = 0; i < 3; i++) {
+		int status;
+
+		if (i == 2) {
+			/* The failure for this end's own use is known for a second. */
+			settle(&rig.pair.environment, 1100);
+			unsetenv("STANDIN_LOCKED");
+		}
+		check_ok(pl_import_post(rig.pair.environment.near_peer, token, length, &attributes, &operation, &error),
+			 &error);
+		status = await(&rig.pair.environment, operation, &receipt, &error);
+		check_number(status, i == 2 ? 0 : -EBUSY);
+	}
+	pl_remote_release(receipt.remote);
+	others_live(&rig);
+	rig_close(&rig);
+}
+
 /* One case for each kind of request that waits. */
 #define EACH(function, name, field) \
 	{ name " write", function, &(const struct wait_case){ .kind = WRITE field }, 30 }, \
@@ -475,6 +510,8 @@ static const struct test_case cases[] = {
 	{ "messages behind a canceled one", messages_in_order, &yes, 30 },
 	{ "prepared", prepared, NULL, 30 },
 	{ "locked memory", locked, NULL, 30 },
+	{ "unreachable", unreachable, &(const struct wait_case){ .kind = IMPORT }, 30 },
+	{ "unreachable by a window", unreachable, &(const struct wait_case){ .kind = IMPORT, .narrow = true }, 30 },
 };
 
 int main(void)

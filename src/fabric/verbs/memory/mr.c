@@ -244,9 +244,22 @@ int verbs_export_at(struct verbs_device *device, struct pl_list *list, const str
 	}
 	if (rc == 0)
 		*rkey = registration->mr->rkey;
-	else if (registration && rc != -EINPROGRESS)
-		forget_registration(registration);
 	return rc;
+}
+
+void verbs_export_over(struct pl_list *list)
+{
+	pl_list_for_each_safe(at, next, list) {
+		struct pl_registration *base = pl_list_entry(at, struct pl_registration, link);
+		struct verbs_mr *registration;
+
+		/* The list has windows, too. */
+		if (base->release != release_registration)
+			continue;
+		registration = pl_container_of(base, struct verbs_mr, base);
+		if (registration->failure && registration->failure != -EINPROGRESS)
+			forget_registration(registration);
+	}
 }
 
 int verbs_mw_base(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, unsigned rights,
@@ -408,6 +421,7 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 		verbs_await_registration(endpoint);
 		return -EINPROGRESS;
 	}
+	verbs_export_over(verbs_registrations_of(grant, key));
 	if (!is_exported(&exports) && !near)
 		return exports.rc;
 	if (grant)

@@ -141,9 +141,12 @@ const struct verbs_advised *verbs_local_advice(const struct verbs_device *device
 void verbs_note_exported(const struct verbs_rail *rail, const struct pl_key *key);
 /*
  * Finds or makes the rkey by which peers of a device reach a key's memory. grant_lock is held. Returns 0, -EINPROGRESS
- * while a thread registers the memory, or another negative errno.
+ * while a thread registers the memory, or another negative errno, which stays known until verbs_export_over(): a thread
+ * tries each device once for an answer.
  */
 int verbs_export_at(struct verbs_device *device, struct pl_list *list, const struct pl_key *key, uint32_t *rkey);
+/* The answer is final: forgets the failures, so that a later import tries again. grant_lock is held. */
+void verbs_export_over(struct pl_list *list);
 int verbs_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX]);
 

@@ -191,12 +191,14 @@ static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *
 {
 	struct pl_key *key = pl_key_alive(rail->endpoint->base.peer, work->frame.key);
 	struct verbs_mw *window;
+	struct pl_list *list;
 	uint32_t rkey = 0;
 	int rc;
 
 	*answer = NO_KEY;
 	if (!key)
 		return 0;
+	list = verbs_registrations_of(key->grant, key);
 	rc = find_window(rail, key, &window);
 	if (rc < 0)
 		return rc;
@@ -217,13 +219,16 @@ static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *
 		verbs_mw_unbind(window);
 		atomic_store(&rail->device->windows, false);
 	}
-	rc = verbs_export_at(rail->device, verbs_registrations_of(key->grant, key), key, &rkey);
+	rc = verbs_export_at(rail->device, list, key, &rkey);
+	if (rc == -EINPROGRESS)
+		return rc;
+	verbs_export_over(list);
 	if (rc == 0) {
 		*answer = rkey;
 		if (window)
 			pl_peer_note_key(key->peer, PL_EVENT_GRANTED, key->id, 0, no_window_left);
 	}
-	return rc == -EINPROGRESS ? rc : 0;
+	return 0;
 }
 
 /* Puts the key of a rail's window into the answer to an import, or into a rendezvous. */
