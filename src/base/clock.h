@@ -11,7 +11,6 @@
 
 /* PL_CLOCK_SOURCE: the kernel's name for the clock source that is this counter, as in sysfs. */
 #if defined(__x86_64__)
-#include <x86intrin.h>
 #define PL_CLOCK_SOURCE "tsc\n"
 #elif defined(__aarch64__)
 #define PL_CLOCK_SOURCE "arch_sys_counter\n"
@@ -39,7 +38,7 @@ uint64_t pl_clock_learn(struct pl_clock *clock, uint64_t before, uint64_t time, 
 PL_ALWAYS_INLINE uint64_t pl_clock_ticks(void)
 {
 #if defined(__x86_64__)
-	return __rdtsc();
+	return __builtin_ia32_rdtsc();
 #elif defined(__aarch64__)
 	uint64_t ticks;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Certificate of contexts without a key: TLS 1.3 has no handshake without a certificate or a pre-shared key. */
 #include <openssl/evp.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
 
 #include "control/tls.h"

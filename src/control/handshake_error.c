@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Reasons of failed TLS handshakes. */
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 
 #include "control/tls.h"
 #include "wire/wire.h"

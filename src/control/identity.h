@@ -3,12 +3,15 @@
 #ifndef PL_CONTROL_IDENTITY_H
 #define PL_CONTROL_IDENTITY_H
 
-#include <openssl/x509.h>
+#include <openssl/safestack.h>
+#include <openssl/types.h>
 
 #include "base/base.h"
 
 /* Bytes of a fingerprint: SHA-256 of the SubjectPublicKeyInfo in DER. */
 #define PL_FINGERPRINT 32
+
+STACK_OF(X509);
 
 bool pl_fingerprint_of(const X509 *certificate, uint8_t fingerprint[PL_FINGERPRINT]);
 void pl_fingerprint_format(const uint8_t fingerprint[PL_FINGERPRINT], char text[PL_FINGERPRINT_MAX]);

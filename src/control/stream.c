@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -7,6 +7,7 @@
 #include <openssl/evp.h>
 #include <openssl/kdf.h>
 #include <openssl/sha.h>
+#include <openssl/ssl.h>
 #include <pthread.h>
 #include <stdio.h>
 

@@ -3,8 +3,6 @@
 #ifndef PL_TLS_H
 #define PL_TLS_H
 
-#include <openssl/ssl.h>
-
 #include "base/secret_pool.h"
 #include "control/identity.h"
 #include "control/stream.h"
@@ -47,7 +45,7 @@ SSL *pl_tls_connection(struct pl_tls *tls, int fd, bool server);
 const struct pl_tls_socket *pl_tls_socket(const SSL *ssl);
 
 /* tls_socket.c: the type of BIO; its data is a struct pl_tls_socket. */
-BIO_METHOD *pl_tls_socket_method(void);
+struct bio_method_st *pl_tls_socket_method(void);
 
 /* After a handshake: wipes OpenSSL's copy of the pre-shared key, which nothing uses any more. */
 void pl_tls_forget_key(SSL *ssl);

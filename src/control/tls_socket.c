@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Socket BIO under a TLS stream. OpenSSL's own BIO uses write(2), which can raise SIGPIPE. */
+#include <openssl/bio.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 
 #include "control/tls.h"
@@ -93,7 +95,7 @@ const struct pl_tls_socket *pl_tls_socket(const SSL *ssl)
 }
 
 /* Uses the standard type number of sockets: a process has only a few numbers for own types. */
-BIO_METHOD *pl_tls_socket_method(void)
+struct bio_method_st *pl_tls_socket_method(void)
 {
 	BIO_METHOD *method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "peerlane socket");
 

@@ -3,8 +3,10 @@
  * Threads that judge the other ends of connections, as engines judge new ones, and that ask for identities. Other
  * threads load the files and the keys anew. ThreadSanitizer reports an access without the lock of these settings.
  */
+#include <openssl/ssl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
