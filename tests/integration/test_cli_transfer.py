@@ -9,6 +9,7 @@ import select
 import signal
 import stat
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -266,6 +267,18 @@ def test_get_into_a_pipe_and_a_device_leaves_them_there(server, world):
     assert process.returncode == 0 and stat.S_ISFIFO(pipe.stat().st_mode)
     run('get', server.address, 'data', '-o', '/dev/null')
     assert stat.S_ISCHR(os.stat('/dev/null').st_mode)
+
+
+def test_files_in_shared_memory_are_ordinary(server, world):
+    with tempfile.TemporaryDirectory(dir='/dev/shm') as folder:
+        path = pathlib.Path(folder) / 'data'
+        for length in 300_000, 1000:
+            write(world / 'pub/data', content(length))
+            run('get', server.address, 'data', '-o', path)
+            assert path.read_bytes() == content(length)
+    absent = '/dev/a-device-that-is-absent'
+    assert 'No such file' in run('get', server.address, 'data', '-o', absent, expect=1).stderr
+    assert not os.path.exists(absent)
 
 
 def test_an_interrupted_get_into_a_full_pipe_ends(server, world):

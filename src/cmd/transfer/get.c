@@ -115,10 +115,14 @@ static size_t run_fetches(void *user, struct transfer *transfers, size_t count)
 	return 1;
 }
 
-/* True if a path leads to an open file of this process, or to a device. */
+/* True if a path leads to an open file of this process, or to a device. Files in /dev/shm are ordinary ones. */
 static bool is_special_path(const char *path)
 {
-	return !strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6);
+	const char *name = path + 5;
+
+	if (!strncmp(path, "/proc/", 6))
+		return true;
+	return !strncmp(path, "/dev/", 5) && (!strchr(name, '/') || !strncmp(name, "fd/", 3));
 }
 
 /* Opens --output if it names standard output, a pipe or a device: these are written to, never replaced. */
