@@ -12,7 +12,7 @@
 #include "support/gpu_session.h"
 #include "support/local.h"
 
-#define LARGE ((size_t)80 << 20)
+#define LARGE ((size_t)40 << 20)
 /* Bytes of a small allocation.  The driver places small allocations next to each other in one block. */
 #define SMALL 1000
 

@@ -13,7 +13,8 @@
 #include "support/gpu.h"
 #include "support/gpu_session.h"
 
-#define LARGE ((size_t)80 << 20)
+#define LARGE ((size_t)10 << 20) /* several handles */
+#define MANY ((size_t)80 << 20)  /* more handles than a message may have */
 #define SMALL 1000
 
 static void agent_has_shared_pool(int fd)
@@ -180,14 +181,14 @@ static void message_by_descriptor(void *unused)
 	struct pl_error error;
 
 	(void)unused;
-	gpu_session_open(&session, agent_has_mapped, "mapped", LARGE);
+	gpu_session_open(&session, agent_has_mapped, "mapped", MANY);
 	agent_fill(&session.agent, 9);
 	for (unsigned i = 0; i < 12; i++) {
-		size_t length = i ? few : LARGE;
+		size_t length = i ? few : MANY;
 
-		bytes_set(session.buffer.bytes, POISON, LARGE);
+		bytes_set(session.buffer.bytes, POISON, MANY);
 		agent_send(&session.agent, 1, length);
-		check_ok(pl_receive(session.peer, 1, UINT64_MAX, &(struct pl_buffer){ session.buffer.region, 0, LARGE },
+		check_ok(pl_receive(session.peer, 1, UINT64_MAX, &(struct pl_buffer){ session.buffer.region, 0, MANY },
 				    NULL, &operation, &error),
 			 &error);
 		complete(&session.environment, operation, &receipt);

@@ -9,7 +9,7 @@
 #include "support/tls_link.h"
 #include "wire/wire.h"
 
-#define LARGE (256u << 20)
+#define LARGE (128u << 20)
 /* Longest time until an operation fails.  The kernel reports a death at once; a busy machine needs longer. */
 #define SOON (3 * SECOND)
 
@@ -129,7 +129,7 @@ static void kill_in(const struct setting *setting, enum stage stage)
 		process_stop(session.agent.pid);
 	post(&session, stage, NULL, &operation);
 	if (stage != STAGE_IDLE && stage != STAGE_IMPORT && setting != &manual)
-		usleep(5000);
+		usleep(2000);
 	if (setting == &manual)
 		check_number(pl_test(operation, NULL, NULL), -EINPROGRESS);
 	agent_kill(&session.agent);
