@@ -134,12 +134,15 @@ static pid_t start_command(const struct false_server *server, const char *const 
 {
 	const char *all[ARGUMENTS + 4] = { "peerlane", arguments[0], server->address }, *command = getenv("PEERLANE");
 	unsigned count = 3;
+	char timeout[32];
 	pid_t child;
 
 	check(command);
+	/* Some servers never answer. */
+	snprintf(timeout, sizeof(timeout), "--timeout=%u", 2 * slowness());
 	for (unsigned i = 1; arguments[i]; i++)
 		all[count++] = arguments[i];
-	all[count++] = "--timeout=2";
+	all[count++] = timeout;
 	child = process_fork();
 	if (child)
 		return child;
