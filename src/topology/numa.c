@@ -5,25 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Bytes, enough for the first processor. */
-#define CPUINFO_SIZE 8192
-
-/* Copies the value of the first line "name : value", as in /proc/cpuinfo; empty if there is none. */
-static void find_value(const char *text, const char *name, char *to, size_t size)
-{
-	size_t length = strlen(name);
-
-	to[0] = '\0';
-	for (const char *line = text; line; line = strchr(line, '\n')) {
-		line += *line == '\n';
-		if (!strncmp(line, name, length) && line[length + strspn(line + length, " \t")] == ':') {
-			line = strchr(line, ':') + 1;
-			line += strspn(line, " \t");
-			snprintf(to, size, "%.*s", (int)strcspn(line, "\n"), line);
-			return;
-		}
-	}
-}
+#include "topology/cpu_name.h"
 
 static uint64_t read_memory(struct pl_sysroot *root, const char *node)
 {
@@ -112,12 +94,12 @@ static bool is_hypervisor(const char *vendor, const char *product)
 
 int topology_read_machine(struct pl_topology *topology, struct pl_sysroot *root)
 {
-	char vendor[48] = "", product[48] = "", cpu[64] = "", cpuinfo[CPUINFO_SIZE + 1], flags[4096] = "";
-	int length = pl_sysroot_bytes(root, cpuinfo, CPUINFO_SIZE, "proc/cpuinfo"), rc;
+	char vendor[48] = "", product[48] = "", cpu[64] = "", cpuinfo[PL_CPUINFO_SIZE + 1], flags[4096] = "";
+	int length = pl_sysroot_bytes(root, cpuinfo, PL_CPUINFO_SIZE, "proc/cpuinfo"), rc;
 
 	cpuinfo[PL_MAX(length, 0)] = '\0';
-	find_value(cpuinfo, "model name", cpu, sizeof(cpu));
-	find_value(cpuinfo, "flags", flags, sizeof(flags));
+	pl_cpu_name(cpuinfo, cpu, sizeof(cpu));
+	pl_cpuinfo_value(cpuinfo, "flags", flags, sizeof(flags));
 	pl_sysroot_text(root, vendor, sizeof(vendor), "sys/class/dmi/id/sys_vendor");
 	pl_sysroot_text(root, product, sizeof(product), "sys/class/dmi/id/product_name");
 	snprintf(topology->platform, sizeof(topology->platform), "%s%s%s", vendor, vendor[0] && product[0] ? " " : "",

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "topology/build.h"
+#include "topology/cpu_name.h"
 
 static void test_rates(void **state)
 {
@@ -190,12 +191,40 @@ static void test_ranks(void **state)
 	pl_topology_free(topology);
 }
 
+static void test_cpu_names(void **state)
+{
+	static const struct {
+		const char *cpuinfo, *name;
+	} texts[] = {
+		{ "processor\t: 0\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R) Platinum 8480C\nflags\t\t: fpu\n",
+		  "Intel(R) Xeon(R) Platinum 8480C" },
+		{ "processor\t: 0\nFeatures\t: fp sve\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n", "Neoverse-V2" },
+		{ "CPU implementer\t: 0xc0\nCPU variant\t: 0x0\nCPU part\t: 0xac3\n\nprocessor\t: 1\nCPU part\t: 0xd4f\n",
+		  "Ampere-1" },
+		{ "CPU implementer\t: 0x41\nCPU part\t: 0xfff\n", "ARM implementer 0x41 part 0xfff" },
+		{ "CPU implementer\t: 0x41\n", "" },
+		{ "processor\t: 0\ncpu\t\t: POWER9, altivec supported\nclock\t\t: 2166.000000MHz\n", "POWER9, altivec supported" },
+		{ "model name:", "" },
+		{ "model names : x", "" },
+		{ "", "" },
+	};
+	char name[64];
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(texts); i++) {
+		pl_cpu_name(texts[i].cpuinfo, name, sizeof(name));
+		assert_string_equal(name, texts[i].name);
+	}
+	pl_cpu_name(texts[0].cpuinfo, name, 6);
+	assert_string_equal(name, "Intel");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rates),     cmocka_unit_test(test_speeds),
 		cmocka_unit_test(test_addresses), cmocka_unit_test(test_configuration_space),
-		cmocka_unit_test(test_ranks),
+		cmocka_unit_test(test_ranks),     cmocka_unit_test(test_cpu_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
