@@ -244,6 +244,14 @@ def test_the_variable_counts_in_virtual_machines_only(tmp_path):
     assert run_json('topo', '--sysroot', root, NCCL_TOPO_FILE='/no/such/file')['machine']['topology_file'] is None
 
 
+def test_json_names_format_and_machine(tmp_path):
+    shown = run_json('topo', SLURMD_NODENAME='', NODE_NAME='node7')
+    assert (shown['format'], shown['kind'], shown['host']) == (1, 'topo', 'node7') and re.fullmatch(r'[0-9.]+', shown['version'])
+    assert run_json('topo', SLURMD_NODENAME='', NODE_NAME='')['host'] == os.uname().nodename
+    # A description of another machine has no name.
+    assert topo(machine(tmp_path, 'dgx-h100'))['host'] is None
+
+
 @pytest.mark.parametrize('text, error', [
     ('', 'NCCL-FILE-SYNTAX'), ('<system>', 'NCCL-FILE-SYNTAX'), ('<graphs/>', 'NCCL-FILE-SYNTAX'),
     ('<system/>', 'NCCL-FILE-SYNTAX'), ('<system>' + '<a>' * 100, 'NCCL-FILE-SYNTAX'),

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "diag/check/facts.h"
 #include "diag/check/snapshot.h"
@@ -12,19 +11,13 @@
 /* Time limit of a query to a library; a suspended GPU needs time to answer. */
 #define QUERY_TIMEOUT (3 * CLI_NS_PER_S)
 
-/* Names the machine as its scheduler does, else by its host name. A dump has no host name. */
+/* Names the machine.  A dump has no host name. */
 static void name_host(struct check_run *run, const char *host, bool live)
 {
-	static const char *const variables[] = { "SLURMD_NODENAME", "NODE_NAME" };
-
-	for (size_t i = 0; live && !host && i < CLI_ARRAY_SIZE(variables); i++) {
-		host = getenv(variables[i]);
-		host = host && *host ? host : NULL;
-	}
-	if (host)
-		snprintf(run->host, sizeof(run->host), "%s", host);
-	else if (live && gethostname(run->host, sizeof(run->host) - 1) < 0)
-		run->host[0] = '\0';
+	if (!host && live)
+		cli_host_name(run->host, sizeof(run->host));
+	else
+		snprintf(run->host, sizeof(run->host), "%s", host ? host : "");
 	cli_printable(run->host, false);
 }
 

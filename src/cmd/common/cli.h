@@ -156,6 +156,12 @@ int cli_finish_output(int status);
 /* Replaces control characters by '?' in place; keeps newlines if `keep_newlines`. */
 void cli_printable(char *text, bool keep_newlines);
 
+/*
+ * Copies the name of this machine, as its scheduler has it, else its host name (host_name.c).  It is empty if there is
+ * none.
+ */
+void cli_host_name(char *buffer, size_t size);
+
 /* Returns CLOCK_MONOTONIC in nanoseconds. */
 uint64_t cli_now(void);
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#define DOCUMENT_FORMAT 1
 #define REASONS_MAX 16
 
 static struct json_object *json_number_or_null(int64_t value)
@@ -279,6 +280,10 @@ void topo_print_json(const struct topo_view *view)
 	char notes[TOPO_NOTES_MAX][PL_REASON_MAX];
 	size_t count = topo_notes(view, notes, TOPO_NOTES_MAX);
 
+	cli_json_add(object, "format", json_object_new_int(DOCUMENT_FORMAT));
+	cli_json_add(object, "kind", cli_json_text("topo"));
+	cli_json_add(object, "version", cli_json_text(pl_version()));
+	cli_json_add(object, "host", cli_json_text_or_null(view->host));
 	cli_json_add(machine, "platform", cli_json_text_or_null(topology->platform));
 	cli_json_add(machine, "virtual", json_object_new_boolean(topology->is_virtual));
 	cli_json_add(machine, "topology_file", cli_json_text_or_null(topology->file));

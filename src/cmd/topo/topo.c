@@ -133,6 +133,8 @@ int pl_cli_topo(int argc, char **argv)
 		.colour = isatty(STDOUT_FILENO) && !getenv("NO_COLOR"),
 		.quiet = topo.common.quiet,
 	};
+	if (!topo.sysroot)
+		cli_host_name(view.host, sizeof(view.host));
 	rc = write_outputs(&topo, &view, &error);
 	pci_names_close(view.names);
 	pl_topology_free(topology);

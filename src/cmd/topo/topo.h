@@ -13,6 +13,7 @@ struct topo_view {
 	const struct pl_topology *topology;
 	struct pci_names *names;
 	bool colour, quiet;
+	char host[256]; /* name of the machine; empty: a dump */
 };
 
 /* -- texts (text.c); functions with a buffer return it ------------------------------------------- */
