@@ -22,9 +22,9 @@ _peerlane_commands() {
 	"$1" --help 2>/dev/null </dev/null | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'
 }
 
-# Prints the subcommands of `peerlane bench`.
-_peerlane_bench_subcommands() {
-	"$1" bench --help 2>/dev/null </dev/null | sed -n 's/^  peerlane bench \([a-z]*\)   *[a-z].*/\1/p' | tr '\n' ' '
+# Prints the subcommands of `peerlane bench` or `peerlane fleet`.
+_peerlane_subcommands() {
+	"$1" "$2" --help 2>/dev/null </dev/null | sed -n "s/^  peerlane $2 \([a-z]*\)   *[a-z].*/\1/p" | tr '\n' ' '
 }
 
 # Prints the names that a server publishes, using the key and the address given so far on the command line.
@@ -96,7 +96,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'source\ncompute\nresult' -- "$current"))
 		return
 		;;
-	--errno | --host | --width | --peer | --quota | --keep-parts | --rate | --min-rate) return ;;
+	--errno | --host | --exclude | -x | --launch | --parallel | --width | --peer | --quota | --keep-parts | --rate | --min-rate) return ;;
 	--sandbox)
 		COMPREPLY=($(compgen -W $'auto\noff\nrequire' -- "$current"))
 		return
@@ -114,7 +114,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
 		;;
-	--key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay | --config | --baseline)
+	--hosts | --program | --key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay | --config | --baseline)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
@@ -135,7 +135,7 @@ _peerlane() {
 	esac
 	# Commands of two words, such as `peerlane bench compare`.
 	local words=("$command")
-	if [[ $command == bench && " $(_peerlane_bench_subcommands "$program") " == *" ${COMP_WORDS[2]-} "* ]]; then
+	if [[ $command == @(bench|fleet) && " $(_peerlane_subcommands "$program" "$command") " == *" ${COMP_WORDS[2]-} "* ]]; then
 		((COMP_CWORD > 2)) && words+=("${COMP_WORDS[2]}")
 	fi
 	if [[ $current == -* ]]; then
@@ -147,11 +147,11 @@ _peerlane() {
 	help)
 		COMPREPLY=($(compgen -W "$(_peerlane_commands "$program")"$'\noptions' -- "$current"))
 		;;
-	bench)
+	bench | fleet)
 		if ((COMP_CWORD == 2)); then
 			IFS=' '
-			COMPREPLY=($(compgen -W "$(_peerlane_bench_subcommands "$program")" -- "$current"))
-		elif ((${#words[@]} > 1)); then
+			COMPREPLY=($(compgen -W "$(_peerlane_subcommands "$program" "$command")" -- "$current"))
+		elif [[ $command == bench ]] && ((${#words[@]} > 1)); then
 			compopt -o filenames 2>/dev/null
 			COMPREPLY=($(compgen -f -- "$current"))
 		fi

@@ -23,6 +23,7 @@ static const struct command {
 	{ "check", pl_cli_check, "find out why GPUDirect RDMA does not work, and how to fix it" },
 	{ "routes", pl_cli_routes, "test and measure each route between a GPU and an RDMA card" },
 	{ "topo", pl_cli_topo, "show which RDMA card is near which GPU" },
+	{ "fleet", pl_cli_fleet, "check many hosts, and show which ones fail or differ" },
 	{ "dump", pl_cli_dump, "save the input of check and topo for analysis elsewhere" },
 	{ "bench", pl_cli_bench, "measure rate and latency between two hosts" },
 	{ "report", pl_cli_report, "draw results of bench as a page or in the terminal" },

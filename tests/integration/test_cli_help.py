@@ -11,10 +11,11 @@ import pytest
 from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, serving, write
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-COMMANDS = ['serve', 'list', 'get', 'put', 'delete', 'key', 'routes', 'topo', 'bench', 'report', 'demo', 'check', 'dump',
-            'version']
+COMMANDS = ['serve', 'list', 'get', 'put', 'delete', 'key', 'routes', 'topo', 'bench', 'report', 'demo', 'check', 'fleet',
+            'dump', 'version']
 # Commands of two words, and another mode of bench that has its own options.
-SUBCOMMANDS = [['bench', 'compare'], ['bench', 'workflow'], ['bench', 'proxy'], ['bench', '--mpi']]
+SUBCOMMANDS = [['bench', 'compare'], ['bench', 'workflow'], ['bench', 'proxy'], ['bench', '--mpi'], ['fleet', 'check'],
+               ['fleet', 'topo']]
 ALL_COMMANDS = [[command] for command in COMMANDS] + SUBCOMMANDS
 CONNECTING = ['serve', 'list', 'get', 'put', 'delete', 'demo', 'bench']  # accept the connection options
 OUTPUT_OPTIONS = {'--json', '--quiet', '--help', '--usage'}
@@ -103,7 +104,9 @@ def test_examples_have_valid_options(command):
         stage = next(stage for stage in example.split(' | ') if f'peerlane {name_of(command)}' in stage)
         words = shlex.split(stage.split(' >')[0])
         arguments = words[words.index('peerlane') + 1:]
-        assert run(*arguments, '--help').stdout == help_of(command)
+        # An example of a command may be one of its subcommand.
+        of = arguments[:2] if arguments[:2] in SUBCOMMANDS else command
+        assert run(*arguments, '--help').stdout == help_of(of)
 
 
 @pytest.mark.parametrize('command', ALL_COMMANDS, ids=name_of)
@@ -111,7 +114,7 @@ def test_help_refers_to_the_shared_options(command):
     shown = help_of(command)
     kinds = 'Connection and output' if command[0] in CONNECTING and command != ['bench', 'compare'] else 'Output'
     assert f'\n{kinds} options: see `peerlane help options`.\n' in shown
-    if command != ['routes']:  # has a --device of its own
+    if command != ['routes'] and command[0] != 'fleet':  # have a --device and a --timeout of their own
         assert not own_options(*command) & set(OPTION.findall(shown_by('help', 'options')))
     else:
         assert not own_options(*command) & OUTPUT_OPTIONS
@@ -200,6 +203,14 @@ def test_completion_of_bench_subcommands():
     assert {'--key=', '--rounds=', '--json'} <= complete('bench', 'workflow', '--')
 
 
+def test_completion_of_fleet_subcommands(tmp_path):
+    assert complete('fleet', '') == {words[1] for words in SUBCOMMANDS if words[0] == 'fleet'}
+    assert {word.rstrip('=') for word in complete('fleet', 'topo', '--')} == own_options('fleet', 'topo') | OUTPUT_OPTIONS
+    assert complete('fleet', 'check', '--fail-on', '') == {'fail', 'warn', 'unknown'}
+    assert complete('fleet', 'check', 'ho', cwd=write(tmp_path / 'hosts', b'').parent) == set()
+    assert complete('fleet', 'check', '--hosts', 'ho', cwd=tmp_path) == {'hosts'}
+
+
 def test_completion_of_arguments(tmp_path):
     key = make_key(tmp_path)
     write(tmp_path / 'pub/one two', b'')
@@ -226,7 +237,9 @@ def test_completion_of_arguments(tmp_path):
 def test_man_page_describes_the_own_options(command):
     page = (ROOT / f'man/peerlane-{command}.1.scd').read_text()
     described = set(re.findall(r'^(?:\*-\S\*, )?\*(--[a-z-]+)\*', page, re.MULTILINE))
-    assert own_options(command) <= described <= options(command)
+    # The page of fleet is that of its subcommands.
+    own = own_options(command).union(*(own_options(*words) for words in SUBCOMMANDS if words[0] == command == 'fleet'))
+    assert own <= described <= own | options(command)
     assert f'*peerlane-{command}*(1)' in (ROOT / 'man/peerlane.1.scd').read_text()
 
 

@@ -34,6 +34,7 @@ int pl_cli_check(int argc, char **argv);
 int pl_cli_delete(int argc, char **argv);
 int pl_cli_demo(int argc, char **argv);
 int pl_cli_dump(int argc, char **argv);
+int pl_cli_fleet(int argc, char **argv);
 int pl_cli_get(int argc, char **argv);
 int pl_cli_key(int argc, char **argv);
 int pl_cli_list(int argc, char **argv);

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Facts of a check: statuses, findings, the inventory, and texts of checks that describe a configuration. */
+#include <string.h>
+
+#include "cmd/fleet/facts.h"
+
+/*
+ * Checks whose findings are the same on equal machines when they are OK.  Other texts have counts, addresses or loads,
+ * which differ from host to host and from run to run.
+ */
+static const char *const constant_checks[] = {
+	"access-memlock", "bus-platform", "driver-flavour", "gpu-partition", "kernel-signing", "path-class",
+	"path-payload",   "peer-ofed",    "port-mtu",       "soft-mpi",      "soft-nccl",      "soft-ucx",
+};
+
+static bool is_constant_check(const char *id)
+{
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(constant_checks); i++)
+		if (!strcmp(constant_checks[i], id))
+			return true;
+	return false;
+}
+
+/* Returns PL_CHECK_NONE for an unknown text, too. */
+static enum pl_check_status read_status(struct json_object *object)
+{
+	const char *text = fleet_text(object, "status");
+
+	for (enum pl_check_status status = PL_CHECK_FAIL; text && status > PL_CHECK_NONE; status--)
+		if (!strcmp(text, pl_check_status_name(status)))
+			return status;
+	return PL_CHECK_NONE;
+}
+
+static void read_check_findings(struct facts *facts, struct json_object *check, const char *id,
+				enum pl_check_status status)
+{
+	bool constant = status == PL_CHECK_OK && is_constant_check(id);
+	struct json_object *finding;
+	const char *object, *found;
+
+	for (size_t i = 0; (constant || status > PL_CHECK_OK) && (finding = fleet_element(check, "findings", i)); i++) {
+		object = fleet_text(finding, "object");
+		found = fleet_text(finding, "found");
+		/* Accepted findings do not count, nor do those that are better than the check. */
+		if (!found || fleet_text(finding, "accepted") || read_status(finding) != status)
+			continue;
+		facts_add(facts, constant ? FACT_VALUE : FACT_FINDING, status, id, object, found);
+	}
+}
+
+static void read_checks(struct facts *facts, struct json_object *document)
+{
+	struct json_object *check;
+
+	for (size_t i = 0; (check = fleet_element(document, "checks", i)); i++) {
+		const char *id = fleet_text(check, "id");
+		enum pl_check_status status = read_status(check);
+
+		if (!id || !*id || facts_is_property(id))
+			continue;
+		facts_add(facts, FACT_STATUS, status, id, NULL, pl_check_status_name(status));
+		read_check_findings(facts, check, id, status);
+	}
+}
+
+/* Adds a text of a member, unless it is unknown. */
+static void add_text_fact(struct facts *facts, const char *id, const char *object, struct json_object *from,
+			  const char *name)
+{
+	const char *text = fleet_text(from, name);
+
+	if (text && *text)
+		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, id, object, text);
+}
+
+static void add_numa_fact(struct facts *facts, struct json_object *device, const char *pci)
+{
+	int64_t node = fleet_number(device, "numa");
+	char text[32];
+
+	if (node < 0)
+		return;
+	snprintf(text, sizeof(text), "%lld", (long long)node);
+	facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "numa", pci, text);
+}
+
+/* Adds the link of a device.  The speed of an idle one changes with its load. */
+static void add_link_facts(struct facts *facts, struct json_object *device, const char *pci)
+{
+	int64_t lanes = fleet_number(device, "width_lanes"), speed = fleet_number(device, "speed_transfers_per_second");
+	char text[64];
+
+	if (lanes > 0) {
+		snprintf(text, sizeof(text), "x%lld", (long long)lanes);
+		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "link", pci, text);
+	}
+	if (speed > 0 && !json_object_get_boolean(fleet_member(device, "idle", json_type_boolean))) {
+		snprintf(text, sizeof(text), "%.4g GT/s", (double)speed / 1e9);
+		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "speed", pci, text);
+	}
+}
+
+static void read_inventory_devices(struct facts *facts, struct json_object *inventory, const char *name)
+{
+	struct json_object *device, *array = fleet_member(inventory, name, json_type_array);
+	char count[32];
+
+	if (!array)
+		return;
+	snprintf(count, sizeof(count), "%zu", json_object_array_length(array));
+	facts_add(facts, FACT_VALUE, PL_CHECK_NONE, name, NULL, count);
+	for (size_t i = 0; (device = fleet_element(inventory, name, i)); i++) {
+		const char *pci = fleet_text(device, "pci");
+
+		if (!pci || !*pci)
+			continue;
+		facts_add(facts, FACT_OBJECT, PL_CHECK_NONE, name, pci, "present");
+		add_text_fact(facts, "model", pci, device, "model");
+		add_numa_fact(facts, device, pci);
+		add_link_facts(facts, device, pci);
+	}
+}
+
+static void read_inventory_ports(struct facts *facts, struct json_object *device, const char *name)
+{
+	struct json_object *port;
+	char object[FACT_OBJECT_MAX], rate_text[32];
+
+	for (size_t i = 0; (port = fleet_element(device, "ports", i)); i++) {
+		int64_t rate = fleet_number(port, "rate_bytes_per_second");
+
+		snprintf(object, sizeof(object), "%s/%lld", name, (long long)fleet_number(port, "port"));
+		add_text_fact(facts, "state", object, port, "state");
+		add_text_fact(facts, "layer", object, port, "layer");
+		if (rate <= 0)
+			continue;
+		snprintf(rate_text, sizeof(rate_text), "%.4g Gbit/s", (double)rate * 8 / 1e9);
+		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "rate", object, rate_text);
+	}
+}
+
+void facts_read_check(struct facts *facts, struct json_object *document)
+{
+	struct json_object *inventory = fleet_member(document, "inventory", json_type_object), *device;
+	struct json_object *root = fleet_member(document, "root", json_type_boolean);
+
+	read_checks(facts, document);
+	add_text_fact(facts, "version", NULL, document, "version");
+	if (root)
+		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "root", NULL, json_object_get_boolean(root) ? "yes" : "no");
+	add_text_fact(facts, "driver", NULL, inventory, "driver");
+	add_text_fact(facts, "kernel", NULL, inventory, "kernel");
+	read_inventory_devices(facts, inventory, "gpus");
+	read_inventory_devices(facts, inventory, "cards");
+	for (size_t i = 0; (device = fleet_element(inventory, "devices", i)); i++) {
+		const char *name = fleet_text(device, "device");
+
+		if (!name || !*name)
+			continue;
+		add_text_fact(facts, "firmware", name, device, "firmware");
+		read_inventory_ports(facts, device, name);
+	}
+	facts_sort(facts);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Facts of a topology: machine, devices with their links, ports, network devices, and the class of each path. */
+#include <string.h>
+
+#include "cmd/fleet/facts.h"
+
+static void add_topo_text(struct facts *facts, const char *id, const char *object, struct json_object *from,
+			  const char *name)
+{
+	const char *text = fleet_text(from, name);
+
+	if (text && *text)
+		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, id, object, text);
+}
+
+static void add_topo_number(struct facts *facts, const char *id, const char *object, int64_t number, const char *unit)
+{
+	char text[64];
+
+	if (number < 0)
+		return;
+	snprintf(text, sizeof(text), "%lld%s", (long long)number, unit);
+	facts_add(facts, FACT_VALUE, PL_CHECK_NONE, id, object, text);
+}
+
+/* Adds the rate of a port or the speed of a link, in units of `divisor`. */
+static void add_topo_rate(struct facts *facts, const char *id, const char *object, int64_t rate, double divisor,
+			  const char *unit)
+{
+	char text[64];
+
+	if (rate <= 0)
+		return;
+	snprintf(text, sizeof(text), "%.4g %s", (double)rate / divisor, unit);
+	facts_add(facts, FACT_VALUE, PL_CHECK_NONE, id, object, text);
+}
+
+static void add_topo_link(struct facts *facts, struct json_object *device, const char *id)
+{
+	struct json_object *link = fleet_member(device, "link", json_type_object);
+	int64_t lanes = fleet_number(link, "width");
+	char text[32];
+
+	if (lanes > 0) {
+		snprintf(text, sizeof(text), "x%lld", (long long)lanes);
+		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "link", id, text);
+	}
+	/* The speed of an idle device changes with its load. */
+	if (!json_object_get_boolean(fleet_member(device, "idle", json_type_boolean)))
+		add_topo_rate(facts, "speed", id, fleet_number(link, "speed_mts"), 1e3, "GT/s");
+}
+
+static void read_topo_ports(struct facts *facts, struct json_object *card, const char *name)
+{
+	struct json_object *one;
+	char object[FACT_OBJECT_MAX];
+
+	for (size_t i = 0; (one = fleet_element(card, "ports", i)); i++) {
+		snprintf(object, sizeof(object), "%s/%lld", name, (long long)fleet_number(one, "port"));
+		add_topo_text(facts, "state", object, one, "state");
+		add_topo_text(facts, "layer", object, one, "link_layer");
+		add_topo_rate(facts, "rate", object, fleet_number(one, "bits_per_second"), 1e9, "Gbit/s");
+	}
+	for (size_t i = 0; (one = fleet_element(card, "net_devices", i)); i++) {
+		const char *device = fleet_text(one, "name");
+
+		if (device && *device)
+			add_topo_number(facts, "mtu", device, fleet_number(one, "mtu"), "");
+	}
+}
+
+/* Reads GPUs or cards; `id` is "gpus" or "cards". */
+static void read_topo_devices(struct facts *facts, struct json_object *document, const char *member, const char *id)
+{
+	struct json_object *device, *array = fleet_member(document, member, json_type_array);
+
+	if (!array)
+		return;
+	add_topo_number(facts, id, NULL, (int64_t)json_object_array_length(array), "");
+	for (size_t i = 0; (device = fleet_element(document, member, i)); i++) {
+		const char *pci = fleet_text(device, "id"), *name = fleet_text(device, "rdma_device");
+
+		if (!pci || !*pci)
+			continue;
+		facts_add(facts, FACT_OBJECT, PL_CHECK_NONE, id, pci, "present");
+		add_topo_text(facts, "model", pci, device, "name");
+		add_topo_text(facts, "driver", pci, device, "driver");
+		add_topo_number(facts, "numa", pci, fleet_number(device, "numa_node"), "");
+		add_topo_link(facts, device, pci);
+		add_topo_text(facts, "firmware", name ? name : pci, device, "firmware");
+		read_topo_ports(facts, device, name ? name : pci);
+	}
+}
+
+static void read_topo_pairs(struct facts *facts, struct json_object *document)
+{
+	struct json_object *pair;
+	char object[FACT_OBJECT_MAX];
+
+	for (size_t i = 0; (pair = fleet_element(document, "pairs", i)); i++) {
+		const char *gpu = fleet_text(pair, "gpu"), *card = fleet_text(pair, "nic");
+
+		if (!gpu || !card)
+			continue;
+		snprintf(object, sizeof(object), "%.40s to %.40s", gpu, card);
+		add_topo_text(facts, "path", object, pair, "class");
+	}
+}
+
+static void read_topo_memory(struct facts *facts, struct json_object *document)
+{
+	struct json_object *node;
+	char object[32];
+
+	for (size_t i = 0; (node = fleet_element(document, "numa_nodes", i)); i++) {
+		int64_t bytes = fleet_number(node, "memory_bytes");
+
+		/* The firmware takes some megabytes, not the same at each start: whole GiB are compared. */
+		snprintf(object, sizeof(object), "NUMA node %lld", (long long)fleet_number(node, "id"));
+		add_topo_number(facts, "memory", object, bytes < 0 ? -1 : (bytes + (1ll << 29)) >> 30, " GiB");
+	}
+}
+
+void facts_read_topo(struct facts *facts, struct json_object *document)
+{
+	struct json_object *machine = fleet_member(document, "machine", json_type_object);
+	struct json_object *is_virtual = fleet_member(machine, "virtual", json_type_boolean);
+
+	add_topo_text(facts, "version", NULL, document, "version");
+	add_topo_text(facts, "platform", NULL, machine, "platform");
+	if (is_virtual)
+		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "virtual", NULL,
+			  json_object_get_boolean(is_virtual) ? "yes" : "no");
+	read_topo_devices(facts, document, "gpus", "gpus");
+	read_topo_devices(facts, document, "nics", "cards");
+	read_topo_pairs(facts, document);
+	read_topo_memory(facts, document);
+	facts_sort(facts);
+}

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Simulated fleets: documents of one machine and of machines with defects, as many hosts answer them through a launcher."""
+import copy
+import json
+import shlex
+import uuid
+
+from check_machines import Machine, bare, express, with_nvidia, with_rdma
+from check_formats import document
+
+HOSTS = 200
+TIME = '@TIME@'
+
+
+def server():
+    """Returns 8 H100 and 8 ConnectX-7 with RoCE, each pair below a switch of its own."""
+    machine = with_rdma(with_nvidia(bare()))
+    machine.set('usr/lib/x86_64-linux-gnu/libibverbs.so.1').fact('verbs.devices', 8)
+    for i in range(8):
+        machine.pci(f'{port(i)}', 0x060400, 0x8086, 0x352a, config=express(4))
+        machine.pci(switch(i), 0x060400, 0x1000, 0xc030, config=express(5))
+        for slot in range(2):
+            machine.pci(f'{switch(i)}/0000:{bus(i) + 2:02x}:0{slot}.0', 0x060400, 0x1000, 0xc030, config=express(6, acs=0))
+        machine.gpu(f'{switch(i)}/0000:{bus(i) + 2:02x}:00.0/{gpu(i)}', config=express(0), group=2 * i)
+        machine.card(f'{switch(i)}/0000:{bus(i) + 2:02x}:01.0/{card(i)}', f'mlx5_{i}', layer='Ethernet', netdev=f'eth{i}',
+                     class_=0x020000, node=i, config=express(0), group=2 * i + 1)
+    return machine
+
+
+def bus(i):
+    return 0x10 + 0x10 * i
+
+
+def port(i):
+    return f'pci0000:{bus(i):02x}/0000:{bus(i):02x}:01.0'
+
+
+def switch(i):
+    return f'{port(i)}/0000:{bus(i) + 1:02x}:00.0'
+
+
+def gpu(i):
+    return f'0000:{bus(i) + 3:02x}:00.0'
+
+
+def card(i):
+    return f'0000:{bus(i) + 4:02x}:00.0'
+
+
+def replace(machine, path, content):
+    assert path in machine.files, path
+    return machine.set(path, content)
+
+
+def without_gpu(machine, i=5):
+    folder = f'{switch(i)}/0000:{bus(i) + 2:02x}:00.0/{gpu(i)}'
+    machine.remove(f'sys/devices/{folder}', f'sys/bus/pci/devices/{gpu(i)}', f'proc/driver/nvidia/gpus/{gpu(i)}')
+    return machine.forget(f'cuda.gpu.{gpu(i)}', f'nvml.gpu.{gpu(i)}')
+
+
+def half_width(machine, i=2):
+    folder = f'sys/devices/{switch(i)}/0000:{bus(i) + 2:02x}:01.0'
+    replace(machine, f'{folder}/{card(i)}/current_link_width', '8\n')
+    return replace(machine, f'{folder}/current_link_width', '8\n')
+
+
+def small_packets(machine, i=6):
+    replace(machine, f'sys/class/net/eth{i}/mtu', '1500\n')
+    return machine.fact(f'verbs.device.mlx5_{i}.port.1.mtu', 1024)
+
+
+# Defects of machines: what changes, and the rows of the fleet that have to name it, each with an object and a part of its text.
+DEFECTS = {
+    'lost-gpu': (without_gpu, [('gpus', 'DIFFERS', gpu(5), 'missing'), ('gpus', 'DIFFERS', None, '7, where')]),
+    'half-width': (half_width, [('link', 'DIFFERS', card(2), 'x8, where'), ('path-link', 'WARN', None, 'x8')]),
+    'old-firmware': (lambda machine: replace(machine, 'sys/class/infiniband/mlx5_3/fw_ver', '28.36.1010\n'),
+                     [('firmware', 'DIFFERS', 'mlx5_3', '28.36.1010, where')]),
+    'wrong-mtu': (small_packets, [('port-mtu', 'WARN', 'mlx5_6/1', '1024')]),
+    'port-down': (lambda machine: replace(machine, 'sys/class/infiniband/mlx5_1/ports/1/state', '1: DOWN\n'),
+                  [('port-state', 'WARN', 'mlx5_1/1', 'DOWN'), ('state', 'DIFFERS', 'mlx5_1/1', 'DOWN, where'),
+                   ('path-class', 'DIFFERS', gpu(1), 'where')]),
+    'slow-port': (lambda machine: replace(machine, 'sys/class/infiniband/mlx5_4/ports/1/rate', '200 Gb/sec (4X HDR)\n'),
+                  [('rate', 'DIFFERS', 'mlx5_4/1', '200 Gbit/s, where')]),
+    'other-driver': (lambda machine: replace(machine, 'sys/module/nvidia/version', '550.54.15\n'),
+                     [('driver', 'DIFFERS', None, '550.54.15, where')]),
+    'other-kernel': (lambda machine: replace(machine, 'proc/sys/kernel/osrelease', '6.5.0-14-generic\n'),
+                     [('kernel', 'DIFFERS', None, '6.5.0-14-generic, where')]),
+}
+
+
+def capture(folder, machine, *arguments):
+    folder.mkdir(parents=True)
+    machine.write(folder)
+    return document(folder, *arguments)
+
+
+def captured(folder):
+    """Documents of the server and of each defect."""
+    documents = {name: capture(folder / name, change(server())) for name, (change, _) in DEFECTS.items()}
+    return {'well': capture(folder / 'well', server()), **documents}
+
+
+def on_host(captured_document, name, number):
+    """A document as this host gives it: its name and time, and everything that varies from host to host."""
+    shown = copy.deepcopy(captured_document)
+    shown.update(host=name, boot_id=str(uuid.UUID(int=number + 1)), time=TIME, uptime_seconds=1000.0 + number,
+                 duration_seconds=0.1 + number / 1000)
+    for one in shown['checks']:
+        for finding in one['findings']:
+            if finding['status'] == 'OK' and one['id'] == 'port-address':
+                finding['found'] = finding['found'].replace('10.0.0.1', f'10.0.{number // 250}.{number % 250}')
+            if finding['status'] == 'OK' and one['id'] in ('gpu-bar1', 'port-congestion'):
+                finding['found'] += f' {number}'
+    for device in shown['inventory']['gpus']:
+        if number % 3 == 0:  # idle GPUs lower their speed
+            device.update(idle=True, speed_transfers_per_second=2_500_000_000)
+    return shown
+
+
+LAUNCHER = r'''#!/bin/bash
+cd {folder}
+now=-1 TZ=UTC
+give() {{
+	if [[ -f $1.head ]]; then
+		IFS= read -r -d "" head <"$1.head"
+		printf "%s%(%Y-%m-%dT%H:%M:%SZ)T" "$head" "$now"
+	fi
+	exec cat "$1.out"
+}}
+if [[ -f $1.sh ]]; then . "./$1.sh"; fi
+give "$1"
+'''
+
+
+class Fleet:
+    """Answers of hosts in a folder, and a launcher that gives them, with the present time in place of TIME."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.launcher = folder / 'launch'
+        self.launcher.write_text(LAUNCHER.format(folder=shlex.quote(str(folder))))
+        self.launcher.chmod(0o755)
+        self.names = []
+
+    def answer(self, name, output):
+        """Lets a host answer with an object or a text."""
+        head, time, rest = (output if isinstance(output, str) else json.dumps(output)).partition(TIME)
+        (self.folder / f'{name}.out').write_text(rest if time else head)
+        if time:
+            (self.folder / f'{name}.head').write_text(head)
+        return self.act(name)
+
+    def act(self, name, script=None):
+        """Lets a host run a script before it answers."""
+        if script:
+            (self.folder / f'{name}.sh').write_text(script)
+        if name not in self.names:
+            self.names.append(name)
+        return self
+
+    @property
+    def arguments(self):
+        return [','.join(self.names), '--launch', f'{self.launcher} {{host}}']
