@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Input: names of hosts if it begins with '@', else the output of a command on a host.  Names must survive folding.  Three
- * hosts with the same output must not differ from each other.
+ * Input: names of hosts if it begins with '@', a document of a fleet if it begins with '#', else the output of a command on a
+ * host.  Names must survive folding.  Three hosts with the same output must not differ from each other.  A fleet compared
+ * with itself has no changes.
  */
 #include "fuzz.h"
 
 #include <stdio.h>
 
+#include "cmd/fleet/changes.h"
 #include "cmd/fleet/output.h"
 
 /* -- names ----------------------------------------------------------------------------------------- */
@@ -74,12 +76,35 @@ static void try_output(const char *text, size_t size, enum fleet_kind kind)
 	fleet_free(&fleet);
 }
 
+/* -- saved runs ------------------------------------------------------------------------------------ */
+
+static void try_saved(const char *text, size_t size)
+{
+	struct saved saved = { .path = NULL };
+	struct changes changes = { .before = &saved, .after = &saved };
+	struct json_object *document;
+	struct pl_error error;
+
+	if (saved_parse(&saved, "fuzz", text, size, &error) == 0) {
+		REQUIRE(changes_find(&changes) == 0 && !changes_exist(&changes));
+		document = changes_document(&changes);
+		REQUIRE(cli_json_string(document, true));
+		json_object_put(document);
+	} else {
+		REQUIRE(error.message[0] && (error.code == -EINVAL || error.code == -E2BIG));
+	}
+	changes_free(&changes);
+	saved_free(&saved);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char *text = fuzz_text(data, size);
 
 	if (*text == '@') {
 		try_names(text + 1);
+	} else if (*text == '#') {
+		try_saved(text + 1, size - 1);
 	} else if (size < 1 << 18) {
 		try_output(text, size, FLEET_CHECK);
 		try_output(text, size, FLEET_TOPO);

@@ -12,6 +12,10 @@ HOSTS = 200
 TIME = '@TIME@'
 
 
+def name(number):
+    return f'gpu{number:03d}'
+
+
 def server():
     """Returns 8 H100 and 8 ConnectX-7 with RoCE, each pair below a switch of its own."""
     machine = with_rdma(with_nvidia(bare()))
@@ -94,16 +98,15 @@ def capture(folder, machine, *arguments):
     return document(folder, *arguments)
 
 
-def captured(folder):
-    """Documents of the server and of each defect."""
-    documents = {name: capture(folder / name, change(server())) for name, (change, _) in DEFECTS.items()}
-    return {'well': capture(folder / 'well', server()), **documents}
+def captured(folder, kinds=('well', *DEFECTS)):
+    """Documents of the server, and of machines with these defects."""
+    return {kind: capture(folder / kind, DEFECTS[kind][0](server()) if kind in DEFECTS else server()) for kind in kinds}
 
 
-def on_host(captured_document, name, number):
+def on_host(captured_document, host, number):
     """A document as this host gives it: its name and time, and everything that varies from host to host."""
     shown = copy.deepcopy(captured_document)
-    shown.update(host=name, boot_id=str(uuid.UUID(int=number + 1)), time=TIME, uptime_seconds=1000.0 + number,
+    shown.update(host=host, boot_id=str(uuid.UUID(int=number + 1)), time=TIME, uptime_seconds=1000.0 + number,
                  duration_seconds=0.1 + number / 1000)
     for one in shown['checks']:
         for finding in one['findings']:
@@ -114,6 +117,17 @@ def on_host(captured_document, name, number):
     for device in shown['inventory']['gpus']:
         if number % 3 == 0:  # idle GPUs lower their speed
             device.update(idle=True, speed_transfers_per_second=2_500_000_000)
+    return shown
+
+
+def check_row(shown, row):
+    return next(one for one in shown['checks'] if one['id'] == row)
+
+
+def spoil(shown, row, status, text, thing=None):
+    """Gives a check another status."""
+    one = check_row(shown, row)
+    one.update(status=status, findings=[{'object': thing, 'status': status, 'found': text, 'accepted': None}])
     return shown
 
 

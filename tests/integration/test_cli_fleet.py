@@ -13,7 +13,7 @@ import time
 import jsonschema
 import pytest
 from cli_support import DEADLINE, PEERLANE, environment, run, wait_exited
-from fleet_hosts import DEFECTS, HOSTS, Fleet, captured, on_host, server
+from fleet_hosts import DEFECTS, HOSTS, Fleet, captured, name, on_host, server, spoil
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / 'docs/fleet.schema.json').read_text())
@@ -24,10 +24,6 @@ SILENT = {'unreachable': [3, 88, 89], 'timeout': [1], 'too-long': [102], 'trunca
           'no-document': [106], 'failed': [107], 'repeated': [110]}
 CLOCK, SAME_NAME, NOISE, LINGERING = 130, [140, 141], [160, 161, 162], 2
 BANNER = 'Welcome to {gpu}!\n* "quota": {"used": 1}\n{"level":"info","format":"text"}\n{\n{"format": 1, "kind": \nlast login: '
-
-
-def name(number):
-    return f'gpu{number:03d}'
 
 
 def fleet_json(fleet, *arguments, command='check', **options):
@@ -148,17 +144,6 @@ def test_schema_is_a_schema(small):
 
 
 # -- what most hosts have --------------------------------------------------------------------------------------------
-
-def check_row(shown, row):
-    return next(one for one in shown['checks'] if one['id'] == row)
-
-
-def spoil(shown, row, status, text, thing=None):
-    """Gives a check another status."""
-    one = check_row(shown, row)
-    one.update(status=status, findings=[{'object': thing, 'status': status, 'found': text, 'accepted': None}])
-    return shown
-
 
 def test_failures_of_most_hosts_come_after_outliers(documents, tmp_path):
     fleet = Fleet(tmp_path)

@@ -11,6 +11,7 @@ static const struct fleet_subcommand {
 } fleet_subcommands[] = {
 	{ "check", fleet_check },
 	{ "topo", fleet_topo },
+	{ "compare", fleet_compare },
 };
 
 /* Reads the files of hosts, and moves the hosts to ask from the options into the fleet. */
@@ -132,7 +133,8 @@ static const struct cli_command fleet_command = {
 	},
 	.notes = "Subcommands, each with a --help of its own:\n"
 		 "  peerlane fleet check    checks of many hosts: failures, and differences from the rest\n"
-		 "  peerlane fleet topo     inventories of many hosts: differences from the rest\n",
+		 "  peerlane fleet topo     inventories of many hosts: differences from the rest\n"
+		 "  peerlane fleet compare  changes between two saved runs\n",
 	.parse = parse_fleet_word,
 };
 

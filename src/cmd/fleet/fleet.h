@@ -47,5 +47,6 @@ void fleet_progress_end(struct fleet_progress *progress);
 /* Subcommands; argv[0] is "peerlane fleet NAME". */
 int fleet_check(int argc, char **argv);
 int fleet_topo(int argc, char **argv);
+int fleet_compare(int argc, char **argv);
 
 #endif

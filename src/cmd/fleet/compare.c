@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `peerlane fleet compare`: changes between two saved runs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/fleet/changes.h"
+#include "cmd/fleet/fleet.h"
+
+struct compare_options {
+	struct cli_options common;
+	const char *paths[2];
+	struct fleet_ignored *ignored;
+	size_t ignored_count;
+};
+
+enum { OPTION_IGNORE = 0x300 };
+
+static error_t parse_fleet_compare_option(int key, char *argument, struct argp_state *state)
+{
+	struct compare_options *options = state->input;
+	struct pl_error error;
+
+	switch (key) {
+	case OPTION_IGNORE:
+		if (fleet_parse_ignored(&options->ignored, &options->ignored_count, argument, &error) < 0)
+			argp_error(state, "--ignore: %s; %s", error.message, error.hint);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (state->arg_num > 1)
+			argp_error(state, "'%s': there are OLD and NEW already", argument);
+		options->paths[state->arg_num] = argument;
+		return 0;
+	case ARGP_KEY_END:
+		if (state->arg_num < 2)
+			argp_error(state, "OLD and NEW are needed: folders of --save, or files of --output");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option fleet_compare_options[] = {
+	{ "ignore", OPTION_IGNORE, "ID[:OBJECT][=REASON],...", 0, "Leave out changes of these checks and properties",
+	  0 },
+	{ 0 },
+};
+
+static const struct cli_command fleet_compare_command = {
+	.arguments = "OLD NEW",
+	.summary = "Show what changed on which hosts between two saved runs of `peerlane fleet`.",
+	.examples = {
+		"peerlane fleet compare monday friday",
+		"peerlane fleet compare monday.json friday.json --ignore kernel",
+	},
+	.notes = "OLD and NEW are folders of --save, or files of --output.  Compared are statuses of checks, findings, devices and "
+		 "their properties.  Times, loads, counters, addresses and starts of machines are no changes.\n"
+		 "\n"
+		 "Exit status: 0 nothing changed, 1 something changed, 2 a run cannot be read.\n",
+	.options = fleet_compare_options,
+	.parse = parse_fleet_compare_option,
+};
+
+static int read_both(struct saved *before, struct saved *after, const struct compare_options *options,
+		     struct pl_error *error)
+{
+	int rc = saved_read(before, options->paths[0], error);
+
+	if (rc == 0)
+		rc = saved_read(after, options->paths[1], error);
+	if (rc == 0 && before->kind != after->kind)
+		rc = cli_fail(error, -EINVAL, "FLEET-SAVED", options->paths[1], "compare two runs of the same command",
+			      "one is of peerlane fleet check, and one of peerlane fleet topo");
+	return rc;
+}
+
+/* Shows the changes; returns the exit status. */
+static int show_changes(const struct changes *changes, const struct compare_options *options)
+{
+	struct pl_error error;
+	int status = CLI_OK;
+
+	if (options->common.json) {
+		status = cli_json_results(changes_document(changes));
+	} else if (changes_print(changes, options->common.quiet) < 0) {
+		cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
+		cli_report(&error);
+		status = CLI_USAGE;
+	}
+	return status == CLI_OK && changes_exist(changes) ? CLI_FAILED : status;
+}
+
+int fleet_compare(int argc, char **argv)
+{
+	struct compare_options options = { .paths = { NULL } };
+	struct saved before = { .path = NULL }, after = { .path = NULL };
+	struct changes changes = { .before = &before, .after = &after };
+	struct pl_error error;
+	int rc, status;
+
+	cli_parse(&fleet_compare_command, argc, argv, &options.common, &options);
+	changes.ignored = options.ignored;
+	changes.ignored_count = options.ignored_count;
+	rc = read_both(&before, &after, &options, &error);
+	if (rc == 0 && changes_find(&changes) < 0)
+		rc = cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
+	if (rc < 0) {
+		cli_report_for(&options.common, &error);
+		status = CLI_USAGE;
+	} else {
+		status = show_changes(&changes, &options);
+	}
+	changes_free(&changes);
+	saved_free(&before);
+	saved_free(&after);
+	return status;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Saved answers of a fleet: a folder of --save, or a file of --output. */
+#ifndef PL_CMD_FLEET_SAVED_H
+#define PL_CMD_FLEET_SAVED_H
+
+#include "cmd/fleet/answer.h"
+#include "cmd/fleet/host_list.h"
+
+struct saved {
+	const char *path;
+	enum fleet_kind kind;
+	struct host_list hosts; /* sorted by name */
+	struct answer *answers; /* one for each host */
+};
+
+/* Reads a folder of HOST.json, or a document of `peerlane fleet --output`.  Files that are no documents become answers without one. */
+int saved_read(struct saved *saved, const char *path, struct pl_error *error);
+/* Parses a document of `peerlane fleet`. */
+int saved_parse(struct saved *saved, const char *path, const char *text, size_t length, struct pl_error *error);
+void saved_free(struct saved *saved);
+
+#endif
