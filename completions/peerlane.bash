@@ -151,7 +151,7 @@ _peerlane() {
 		if ((COMP_CWORD == 2)); then
 			IFS=' '
 			COMPREPLY=($(compgen -W "$(_peerlane_subcommands "$program" "$command")" -- "$current"))
-		elif ((${#words[@]} > 1)) && [[ $command == bench || ${words[1]} == compare ]]; then
+		elif ((${#words[@]} > 1)) && [[ $command == bench || ${words[1]} == @(show|compare) ]]; then
 			compopt -o filenames 2>/dev/null
 			COMPREPLY=($(compgen -f -- "$current"))
 		fi

@@ -15,7 +15,7 @@ COMMANDS = ['serve', 'list', 'get', 'put', 'delete', 'key', 'routes', 'topo', 'b
             'dump', 'version']
 # Commands of two words, and another mode of bench that has its own options.
 SUBCOMMANDS = [['bench', 'compare'], ['bench', 'workflow'], ['bench', 'proxy'], ['bench', '--mpi'], ['fleet', 'check'],
-               ['fleet', 'topo'], ['fleet', 'compare']]
+               ['fleet', 'topo'], ['fleet', 'show'], ['fleet', 'compare']]
 ALL_COMMANDS = [[command] for command in COMMANDS] + SUBCOMMANDS
 CONNECTING = ['serve', 'list', 'get', 'put', 'delete', 'demo', 'bench']  # accept the connection options
 OUTPUT_OPTIONS = {'--json', '--quiet', '--help', '--usage'}
@@ -208,7 +208,7 @@ def test_completion_of_fleet_subcommands(tmp_path):
     assert {word.rstrip('=') for word in complete('fleet', 'topo', '--')} == own_options('fleet', 'topo') | OUTPUT_OPTIONS
     assert complete('fleet', 'check', '--fail-on', '') == {'fail', 'warn', 'unknown'}
     assert complete('fleet', 'check', 'ho', cwd=write(tmp_path / 'hosts', b'').parent) == set()
-    assert complete('fleet', 'check', '--hosts', 'ho', cwd=tmp_path) == complete('fleet', 'compare', 'ho', cwd=tmp_path) == {'hosts'}
+    assert complete('fleet', 'check', '--hosts', 'ho', cwd=tmp_path) == complete('fleet', 'show', 'ho', cwd=tmp_path) == {'hosts'}
 
 
 def test_completion_of_arguments(tmp_path):

@@ -11,17 +11,25 @@
 #define ATTEMPTS_MAX 64     /* beginnings of documents without an end, or with errors */
 #define CLOCK_TOLERANCE 1.5 /* seconds; the time of a document has whole seconds */
 
+static const char *const outcome_names[ANSWER_OUTCOMES] = {
+	[ANSWER_NONE] = "not-asked",          [ANSWER_DOCUMENT] = "document",
+	[ANSWER_UNREACHABLE] = "unreachable", [ANSWER_TIMEOUT] = "timeout",
+	[ANSWER_TOO_LONG] = "too-long",       [ANSWER_TRUNCATED] = "truncated",
+	[ANSWER_NO_DOCUMENT] = "no-document", [ANSWER_OTHER_FORMAT] = "other-format",
+	[ANSWER_FAILED] = "failed",           [ANSWER_REPEATED] = "repeated",
+};
+
 const char *answer_outcome_name(enum answer_outcome outcome)
 {
-	static const char *const names[ANSWER_OUTCOMES] = {
-		[ANSWER_NONE] = "not-asked",          [ANSWER_DOCUMENT] = "document",
-		[ANSWER_UNREACHABLE] = "unreachable", [ANSWER_TIMEOUT] = "timeout",
-		[ANSWER_TOO_LONG] = "too-long",       [ANSWER_TRUNCATED] = "truncated",
-		[ANSWER_NO_DOCUMENT] = "no-document", [ANSWER_OTHER_FORMAT] = "other-format",
-		[ANSWER_FAILED] = "failed",           [ANSWER_REPEATED] = "repeated",
-	};
+	return outcome_names[outcome];
+}
 
-	return names[outcome];
+enum answer_outcome answer_outcome_of(const char *name)
+{
+	for (int outcome = ANSWER_UNREACHABLE; outcome < ANSWER_OUTCOMES; outcome++)
+		if (!strcmp(outcome_names[outcome], name))
+			return (enum answer_outcome)outcome;
+	return ANSWER_NO_DOCUMENT;
 }
 
 const char *answer_note_name(enum answer_note note)
@@ -242,6 +250,14 @@ static void explain_silence(struct answer *answer, const struct run_result *resu
 	}
 }
 
+void answer_set_clock(struct answer *answer, double seconds)
+{
+	answer->clock = seconds;
+	if (seconds != 0)
+		snprintf(answer->notes[ANSWER_NOTE_CLOCK], ANSWER_REASON_MAX, "the clock is %.0f s %s",
+			 seconds < 0 ? -seconds : seconds, seconds < 0 ? "behind" : "ahead");
+}
+
 /* Compares the time in the document with the time of this host, which must lie between start and end of the command. */
 static void compare_clocks(struct answer *answer, const struct run_result *result)
 {
@@ -254,12 +270,9 @@ static void compare_clocks(struct answer *answer, const struct run_result *resul
 		return;
 	time = (double)timegm(&date);
 	if (time < begun - CLOCK_TOLERANCE)
-		answer->clock = time - begun;
+		answer_set_clock(answer, time - begun);
 	else if (time > ended + CLOCK_TOLERANCE)
-		answer->clock = time - ended;
-	if (answer->clock != 0)
-		snprintf(answer->notes[ANSWER_NOTE_CLOCK], ANSWER_REASON_MAX, "the clock is %.0f s %s",
-			 answer->clock < 0 ? -answer->clock : answer->clock, answer->clock < 0 ? "behind" : "ahead");
+		answer_set_clock(answer, time - ended);
 }
 
 void answer_read_result(struct answer *answer, enum fleet_kind kind, const struct run_result *result)

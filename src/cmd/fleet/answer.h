@@ -46,6 +46,10 @@ struct answer {
 
 /* Returns "document", "unreachable" and so on. */
 const char *answer_outcome_name(enum answer_outcome outcome);
+/* Returns the outcome of this name; ANSWER_NO_DOCUMENT if there is none. */
+enum answer_outcome answer_outcome_of(const char *name);
+/* Sets the difference of clocks, with its note. */
+void answer_set_clock(struct answer *answer, double seconds);
 /* Returns "clock", "name" or "end". */
 const char *answer_note_name(enum answer_note note);
 

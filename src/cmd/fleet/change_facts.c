@@ -68,7 +68,7 @@ static const struct fact *first_finding(const struct facts *facts, const char *i
 }
 
 /* Returns the status of a check, with its first finding. */
-static char *describe_status(const struct facts *facts, const struct fact *check)
+static char *describe_check_status(const struct facts *facts, const struct fact *check)
 {
 	const struct fact *finding = first_finding(facts, check->id);
 	char *text = NULL;
@@ -121,8 +121,8 @@ static void compare_status(struct change_facts *facts, const struct fact *before
 		return;
 	if (facts->other_user && (before->status == PL_CHECK_UNKNOWN || after->status == PL_CHECK_UNKNOWN))
 		return;
-	add_change(facts, rank_status(before->status, after->status), after, describe_status(facts->before, before),
-		   describe_status(facts->after, after));
+	add_change(facts, rank_status(before->status, after->status), after,
+		   describe_check_status(facts->before, before), describe_check_status(facts->after, after));
 }
 
 /* Returns the values of a fact, joined by commas. */

@@ -13,6 +13,7 @@ struct child {
 	int output, errors; /* descriptors of pipes; -1: at their end */
 	uint64_t deadline;  /* of the next step */
 	unsigned kills;     /* steps taken: SIGTERM, SIGKILL, given up */
+	bool again;         /* second start of this host */
 	size_t room, errors_length;
 	struct run_result result;
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* `peerlane fleet`: asks many hosts, and compares their answers. */
 #include "cmd/fleet/fleet.h"
+#include "cmd/fleet/saved.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@ static const struct fleet_subcommand {
 } fleet_subcommands[] = {
 	{ "check", fleet_check },
 	{ "topo", fleet_topo },
+	{ "show", fleet_show },
 	{ "compare", fleet_compare },
 };
 
@@ -34,10 +36,24 @@ static int choose_hosts(struct fleet *fleet, struct fleet_options *options, stru
 				"no host is left to ask");
 	fleet->hosts = options->hosts;
 	options->hosts = (struct host_list){ .count = 0 };
-	fleet->ignored = options->ignored;
-	fleet->ignored_count = options->ignored_count;
-	options->ignored = NULL;
 	return 0;
+}
+
+/* Moves the hosts and answers of a saved run into the fleet. */
+static int take_saved_run(struct fleet *fleet, const char *path, struct pl_error *error)
+{
+	struct saved saved;
+	int rc = saved_read(&saved, path, error);
+
+	if (rc == 0) {
+		fleet->kind = saved.kind;
+		fleet->hosts = saved.hosts;
+		fleet->answers = saved.answers;
+		fleet->seconds = -1;
+		saved = (struct saved){ .path = NULL };
+	}
+	saved_free(&saved);
+	return rc;
 }
 
 /* Names entries of --ignore that match nothing: they hide nothing, and may be outdated. */
@@ -84,17 +100,20 @@ static int show_fleet(const struct fleet *fleet, const struct fleet_options *opt
 	return fleet_exit_status(fleet);
 }
 
-static int ask_fleet(enum fleet_kind kind, int argc, char **argv)
+/* Asks hosts or reads a saved run, judges and shows the fleet. */
+static int run_fleet(struct fleet_options options, int argc, char **argv)
 {
-	struct fleet_options options = { .kind = kind };
-	struct fleet fleet = { .kind = kind };
+	struct fleet fleet = { .kind = options.kind };
 	struct pl_error error;
 	int rc, status;
 
 	fleet_parse_arguments(&options, argc, argv);
 	fleet.fail_on = options.fail_on;
-	rc = choose_hosts(&fleet, &options, &error);
-	if (rc == 0)
+	fleet.ignored = options.ignored;
+	fleet.ignored_count = options.ignored_count;
+	options.ignored = NULL;
+	rc = options.shows ? take_saved_run(&fleet, options.run, &error) : choose_hosts(&fleet, &options, &error);
+	if (rc == 0 && !options.shows)
 		rc = fleet_collect(&fleet, &options, &error);
 	if (rc == 0 && fleet_judge(&fleet) < 0)
 		rc = cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
@@ -107,12 +126,17 @@ static int ask_fleet(enum fleet_kind kind, int argc, char **argv)
 
 int fleet_check(int argc, char **argv)
 {
-	return ask_fleet(FLEET_CHECK, argc, argv);
+	return run_fleet((struct fleet_options){ .kind = FLEET_CHECK }, argc, argv);
 }
 
 int fleet_topo(int argc, char **argv)
 {
-	return ask_fleet(FLEET_TOPO, argc, argv);
+	return run_fleet((struct fleet_options){ .kind = FLEET_TOPO }, argc, argv);
+}
+
+int fleet_show(int argc, char **argv)
+{
+	return run_fleet((struct fleet_options){ .shows = true }, argc, argv);
 }
 
 static error_t parse_fleet_word(int key, char *argument, struct argp_state *state)
@@ -132,8 +156,9 @@ static const struct cli_command fleet_command = {
 		"peerlane fleet topo --hosts hosts.txt",
 	},
 	.notes = "Subcommands, each with a --help of its own:\n"
-		 "  peerlane fleet check    checks of many hosts: failures, and differences from the rest\n"
-		 "  peerlane fleet topo     inventories of many hosts: differences from the rest\n"
+		 "  peerlane fleet check    checks of many hosts, and differences from the rest\n"
+		 "  peerlane fleet topo     inventories of many hosts, and differences\n"
+		 "  peerlane fleet show     a saved run, or documents that hosts wrote\n"
 		 "  peerlane fleet compare  changes between two saved runs\n",
 	.parse = parse_fleet_word,
 };

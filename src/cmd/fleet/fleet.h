@@ -5,10 +5,12 @@
 
 #include "cmd/fleet/output.h"
 
-/* Options of `peerlane fleet check` and `topo`. */
+/* Options of `peerlane fleet check`, `topo` and `show`. */
 struct fleet_options {
 	struct cli_options common;
 	enum fleet_kind kind;
+	bool shows;      /* a saved run, in place of asking hosts */
+	const char *run; /* to show */
 	struct host_list hosts, excluded;
 	const char *launch, *program, *output, *save;
 	const char **files; /* of hosts */
@@ -22,7 +24,7 @@ struct fleet_options {
 	size_t ignored_count;
 };
 
-/* Parses a command line into zeros, whose kind is set; ends the process if it is wrong (options.c). */
+/* Parses a command line into zeros, whose kind or `shows` is set; ends the process if it is wrong (options.c). */
 void fleet_parse_arguments(struct fleet_options *options, int argc, char **argv);
 /* Parses ID[:OBJECT][=REASON],... and adds what it accepts (options.c). */
 int fleet_parse_ignored(struct fleet_ignored **ignored, size_t *count, const char *text, struct pl_error *error);
@@ -47,6 +49,7 @@ void fleet_progress_end(struct fleet_progress *progress);
 /* Subcommands; argv[0] is "peerlane fleet NAME". */
 int fleet_check(int argc, char **argv);
 int fleet_topo(int argc, char **argv);
+int fleet_show(int argc, char **argv);
 int fleet_compare(int argc, char **argv);
 
 #endif

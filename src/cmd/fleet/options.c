@@ -105,27 +105,9 @@ static void end_for_option(struct argp_state *state, const char *option, const s
 		   *error->hint ? "; " : "", error->hint);
 }
 
-static error_t parse_fleet_policy(int key, char *argument, struct fleet_options *options, struct argp_state *state)
-{
-	struct pl_error error;
+/* -- hosts and launcher -------------------------------------------------------------------------- */
 
-	switch (key) {
-	case OPTION_EXPECT:
-		add_fleet_expected(options, argument, state);
-		return 0;
-	case OPTION_IGNORE:
-		if (fleet_parse_ignored(&options->ignored, &options->ignored_count, argument, &error) < 0)
-			end_for_option(state, "--ignore", &error);
-		return 0;
-	case OPTION_FAIL_ON:
-		parse_fleet_fail_on(options, argument, state);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static error_t parse_fleet_option(int key, char *argument, struct argp_state *state)
+static error_t parse_hosts_option(int key, char *argument, struct argp_state *state)
 {
 	struct fleet_options *options = state->input;
 	struct pl_error error;
@@ -153,9 +135,6 @@ static error_t parse_fleet_option(int key, char *argument, struct argp_state *st
 	case OPTION_PROGRAM:
 		options->program = argument;
 		return 0;
-	case 'o':
-		options->output = argument;
-		return 0;
 	case OPTION_SAVE:
 		options->save = argument;
 		return 0;
@@ -168,92 +147,157 @@ static error_t parse_fleet_option(int key, char *argument, struct argp_state *st
 			argp_error(state, "HOSTS are missing: name them, or a file of them with --hosts");
 		return 0;
 	default:
-		return parse_fleet_policy(key, argument, options, state);
+		return ARGP_ERR_UNKNOWN;
 	}
 }
 
-#define COMMON_OPTIONS \
-	{ NULL, 0, NULL, 0, "Hosts:", 10 }, \
-		{ "hosts", \
-		  OPTION_HOSTS, \
-		  "FILE", \
-		  0, \
-		  "Ask also the hosts in FILE (-: standard input), one or more a line; # begins a comment", \
-		  10 }, \
-		{ "exclude", 'x', "HOSTS", 0, "Leave these hosts out", 10 }, \
-		{ "launch", \
-		  OPTION_LAUNCH, \
-		  "COMMAND", \
-		  0, \
-		  "Run the command on a host with COMMAND, which has {host} for its name (default: '" LAUNCH_DEFAULT \
-		  "')", \
-		  10 }, \
-		{ "program", OPTION_PROGRAM, "PATH", 0, "Name of peerlane on the hosts (default: peerlane)", 10 }, \
-		{ "parallel", OPTION_PARALLEL, "N", 0, "Ask N hosts at the same time, 1 to 256 (default: 64)", 10 }, \
-		{ "timeout", OPTION_TIMEOUT, "SECONDS", 0, "Give up a host after this time (default: 30)", 10 }, \
-		{ NULL, 0, NULL, 0, "Results:", 20 }, \
-		{ "save", \
-		  OPTION_SAVE, \
-		  "FOLDER", \
-		  0, \
-		  "Save the document of each host as FOLDER/HOST.json as it comes; FOLDER is new or empty", \
-		  20 }, \
-		{ "output", \
-		  'o', \
-		  "FILE", \
-		  0, \
-		  "Write the JSON document of all hosts to FILE; the table is printed all the same", \
-		  20 }, \
+static const struct argp_option hosts_options[] = {
+	{ NULL, 0, NULL, 0, "Hosts:", 10 },
+	{ "hosts", OPTION_HOSTS, "FILE", 0,
+	  "Ask also the hosts in FILE (-: standard input), one or more a line; # begins a comment", 10 },
+	{ "exclude", 'x', "HOSTS", 0, "Leave these hosts out", 10 },
+	{ "launch", OPTION_LAUNCH, "COMMAND", 0,
+	  "Run the command on a host with COMMAND, which has {host} for its name (default: '" LAUNCH_DEFAULT "')", 10 },
+	{ "program", OPTION_PROGRAM, "PATH", 0, "Name of peerlane on the hosts (default: peerlane)", 10 },
+	{ "parallel", OPTION_PARALLEL, "N", 0, "Ask N hosts at the same time, 1 to 256 (default: 64)", 10 },
+	{ "timeout", OPTION_TIMEOUT, "SECONDS", 0, "Give up a host after this time (default: 30)", 10 },
+	{ "save", OPTION_SAVE, "FOLDER", 0,
+	  "Save the document of each host as FOLDER/HOST.json as it comes; FOLDER is new or empty", 10 },
+	{ 0 },
+};
+
+static const struct argp hosts_argp = { .options = hosts_options, .parser = parse_hosts_option };
+
+/* -- results ------------------------------------------------------------------------------------- */
+
+static error_t parse_results_option(int key, char *argument, struct argp_state *state)
+{
+	struct fleet_options *options = state->input;
+	struct pl_error error;
+
+	switch (key) {
+	case 'o':
+		options->output = argument;
+		return 0;
+	case OPTION_IGNORE:
+		if (fleet_parse_ignored(&options->ignored, &options->ignored_count, argument, &error) < 0)
+			end_for_option(state, "--ignore", &error);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option results_options[] = {
+	{ NULL, 0, NULL, 0, "Results:", 20 },
+	{ "output", 'o', "FILE", 0, "Write the JSON document of all hosts to FILE; the table is printed all the same",
+	  20 },
+	{ "ignore", OPTION_IGNORE, "ID[:OBJECT][=REASON],...", 0,
+	  "Accept these findings and differences: they do not count", 20 },
+	{ 0 },
+};
+
+static const struct argp results_argp = { .options = results_options, .parser = parse_results_option };
+
+static const struct argp_child ask_children[] = { { &hosts_argp, 0, NULL, 0 }, { &results_argp, 0, NULL, 0 }, { 0 } };
+static const struct argp_child show_children[] = { { &results_argp, 0, NULL, 0 }, { 0 } };
+
+/* -- commands ------------------------------------------------------------------------------------ */
+
+#define FAIL_ON_OPTION \
 	{ \
-		"ignore", OPTION_IGNORE, "ID[:OBJECT][=REASON],...", 0, \
-			"Accept these findings and differences: they do not count", 20 \
+		"fail-on", OPTION_FAIL_ON, "STATUS", 0, \
+			"Exit with 1 if a host has a check that is this or worse: fail (default), warn or unknown", 20 \
 	}
 
 static const struct argp_option check_fleet_options[] = {
-	COMMON_OPTIONS,
 	{ "expect", OPTION_EXPECT, "KEY=VALUE,...", 0, "Let each host check for this: see `peerlane check --help`",
 	  20 },
-	{ "fail-on", OPTION_FAIL_ON, "STATUS", 0,
-	  "Exit with 1 if a host has a check that is this or worse: fail (default), warn or unknown", 20 },
+	FAIL_ON_OPTION,
 	{ 0 },
 };
 
-static const struct argp_option topo_fleet_options[] = {
-	COMMON_OPTIONS,
+static const struct argp_option show_fleet_options[] = {
+	FAIL_ON_OPTION,
 	{ 0 },
 };
 
-#define FLEET_NOTES \
-	"HOSTS are names, divided by commas, such as gpu[001-200,205].  Rows come first in which hosts differ from " \
-	"what " \
-	"most hosts have, which is at least 80 % of them or all but one.  Hosts without an answer are named last.\n" \
+static error_t parse_fleet_option(int key, char *argument, struct argp_state *state)
+{
+	struct fleet_options *options = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = options;
+		if (!options->shows)
+			state->child_inputs[1] = options;
+		return 0;
+	case OPTION_EXPECT:
+		add_fleet_expected(options, argument, state);
+		return 0;
+	case OPTION_FAIL_ON:
+		parse_fleet_fail_on(options, argument, state);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (!options->shows)
+			return ARGP_ERR_UNKNOWN;
+		if (options->run)
+			argp_error(state, "'%s': there is a RUN already", argument);
+		options->run = argument;
+		return 0;
+	case ARGP_KEY_END:
+		if (options->shows && !options->run)
+			argp_error(state, "RUN is missing: a folder of --save, or a file of --output");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+#define USUAL_NOTES \
+	"Rows come first in which hosts differ from what most hosts have: at least 80 % of them, or all but one.  " \
+	"Hosts without an answer are named last.\n" \
 	"\n" \
-	"Exit status: 0 all hosts answered and are alike, 1 a host fails, 3 none fails, but some did not answer or " \
-	"differ.\n"
+	"Exit status: 0 all hosts answered and are alike, 1 a host fails, 3 none fails, but some differ or are " \
+	"silent.\n"
+#define HOSTS_NOTES "HOSTS are names, divided by commas, such as gpu[001-200,205].  " USUAL_NOTES
 
-static const struct cli_command fleet_commands[] = {
-	[FLEET_CHECK] = {
-		.arguments = "HOSTS...",
-		.summary = "Run `peerlane check` on many hosts, and show which ones fail or differ from the rest.",
-		.examples = {
-			"peerlane fleet check 'gpu[001-200]' --save monday",
-			"peerlane fleet check --hosts hosts.txt --launch 'srun -w {host} -N 1'",
-		},
-		.notes = FLEET_NOTES,
-		.options = check_fleet_options,
-		.parse = parse_fleet_option,
+static const struct cli_command check_fleet_command = {
+	.arguments = "HOSTS...",
+	.summary = "Run `peerlane check` on many hosts, and show which ones fail or differ from the rest.",
+	.examples = {
+		"peerlane fleet check 'gpu[001-200]' --save monday",
+		"peerlane fleet check --hosts hosts.txt --launch 'srun -w {host} -N 1'",
 	},
-	[FLEET_TOPO] = {
-		.arguments = "HOSTS...",
-		.summary = "Run `peerlane topo` on many hosts, and show which ones differ from the rest.",
-		.examples = {
-			"peerlane fleet topo 'gpu[001-200]'",
-			"peerlane fleet topo --hosts hosts.txt --launch 'kubectl exec {host} --'",
-		},
-		.notes = FLEET_NOTES,
-		.options = topo_fleet_options,
-		.parse = parse_fleet_option,
+	.notes = HOSTS_NOTES,
+	.options = check_fleet_options,
+	.parse = parse_fleet_option,
+	.children = ask_children,
+};
+
+static const struct cli_command topo_fleet_command = {
+	.arguments = "HOSTS...",
+	.summary = "Run `peerlane topo` on many hosts, and show which ones differ from the rest.",
+	.examples = {
+		"peerlane fleet topo 'gpu[001-200]'",
+		"peerlane fleet topo --hosts hosts.txt --launch 'kubectl exec {host} --'",
 	},
+	.notes = HOSTS_NOTES,
+	.parse = parse_fleet_option,
+	.children = ask_children,
+};
+
+static const struct cli_command show_fleet_command = {
+	.arguments = "RUN",
+	.summary = "Show a saved run, or documents that hosts wrote themselves, as `peerlane fleet check` does.",
+	.examples = {
+		"peerlane fleet show monday --ignore firmware:mlx5_8=spare",
+		"peerlane fleet show all.json --fail-on warn",
+	},
+	.notes = "RUN is a folder of HOST.json, or a file of --output.  " USUAL_NOTES,
+	.options = show_fleet_options,
+	.parse = parse_fleet_option,
+	.children = show_children,
 };
 
 void fleet_parse_arguments(struct fleet_options *options, int argc, char **argv)
@@ -266,7 +310,10 @@ void fleet_parse_arguments(struct fleet_options *options, int argc, char **argv)
 	options->expected = calloc(EXPECTED_MAX, sizeof(*options->expected));
 	if (!options->expected)
 		exit(CLI_FAILED);
-	cli_parse(&fleet_commands[options->kind], argc, argv, &options->common, options);
+	cli_parse(options->shows                 ? &show_fleet_command
+		  : options->kind == FLEET_CHECK ? &check_fleet_command
+						 : &topo_fleet_command,
+		  argc, argv, &options->common, options);
 }
 
 void fleet_free_options(struct fleet_options *options)

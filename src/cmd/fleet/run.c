@@ -11,13 +11,19 @@
 #include "cmd/fleet/child.h"
 
 #define PROGRESS_INTERVAL (250 * CLI_NS_PER_MS)
+/* A host starts again after 0.2 to 1.2 s. */
+#define AGAIN_MIN (200 * CLI_NS_PER_MS)
+#define AGAIN_STEP (370 * CLI_NS_PER_MS)
+#define AGAIN_SPREAD (1000 * CLI_NS_PER_MS)
 
 struct run {
 	const struct run_options *options;
 	struct child *children; /* options->parallel, those with a pid run */
 	unsigned char *states;
 	struct pollfd *ready;
-	size_t next, running, ended;
+	size_t *queue; /* hosts in the order of their starts; those behind options->count start again */
+	size_t next, queued, running, ended;
+	uint64_t again;           /* time from which hosts start again */
 	int exits, interrupts;    /* signal descriptors */
 	bool interrupted, exited; /* exited: some child did since the last look */
 };
@@ -52,10 +58,33 @@ static int watch_signals(struct run *run, struct pl_error *error)
 static void tell_end(struct run *run, const struct child *child)
 {
 	run->states[child->host] = RUN_ENDED;
-	run->ended++;
 	/* The hosts of an interrupted run did not fail. */
-	if (!run->interrupted)
-		run->options->ended(run->options->user, child->host, &child->result);
+	if (run->interrupted)
+		return;
+	run->ended++;
+	run->options->ended(run->options->user, child->host, &child->result);
+}
+
+/*
+ * True if a daemon of ssh dropped the connection before it asked for anything, as one that many connections reach at the
+ * same time does (MaxStartups).
+ */
+static bool was_dropped(const struct run_result *result)
+{
+	return result->end == RUN_EXITED && result->status == 255 && !result->length &&
+	       strstr(result->errors, "exchange_identification");
+}
+
+/* Queues a host once more, if this was its first start. */
+static bool start_again(struct run *run, const struct child *child)
+{
+	if (run->interrupted || child->again || !was_dropped(&child->result))
+		return false;
+	run->states[child->host] = RUN_WAITING;
+	run->queue[run->queued++] = child->host;
+	/* The hosts of one moment do not come at one moment again. */
+	run->again = cli_now() + AGAIN_MIN + child->host * AGAIN_STEP % AGAIN_SPREAD;
+	return true;
 }
 
 static struct child *find_free_child(struct run *run)
@@ -71,23 +100,27 @@ static bool start_next_host(struct run *run)
 {
 	const struct run_options *options = run->options;
 	struct child *child = find_free_child(run);
+	bool again = run->next >= options->count;
 	char **words;
+	size_t host;
 	int rc;
 
-	if (!child || run->next == options->count || run->interrupted)
+	if (!child || run->next == run->queued || run->interrupted || (again && cli_now() < run->again))
 		return false;
-	words = launch_make_words(options->launch, options->hosts[run->next], options->command);
-	rc = words ? child_start(child, run->next, words, options->timeout) : -ENOMEM;
+	host = run->queue[run->next];
+	words = launch_make_words(options->launch, options->hosts[host], options->command);
+	rc = words ? child_start(child, host, words, options->timeout) : -ENOMEM;
 	launch_free_words(words);
 	/* Descriptors, processes or memory may be there later. */
 	if (rc < 0 && run->running)
 		return false;
 	if (rc < 0) {
-		*child = (struct child){ .host = run->next, .result = { .end = RUN_NO_START, .status = rc } };
+		*child = (struct child){ .host = host, .result = { .end = RUN_NO_START, .status = rc } };
 		child->result.begun = child->result.ended = cli_now();
 		tell_end(run, child);
 	} else {
-		run->states[run->next] = RUN_RUNNING;
+		child->again = again;
+		run->states[host] = RUN_RUNNING;
 		run->running++;
 	}
 	run->next++;
@@ -97,7 +130,8 @@ static bool start_next_host(struct run *run)
 static void end_child(struct run *run, struct child *child)
 {
 	run->running--;
-	tell_end(run, child);
+	if (!start_again(run, child))
+		tell_end(run, child);
 	child_release(child);
 	child->pid = 0;
 }
@@ -140,9 +174,9 @@ static int time_to_wait(const struct run *run)
 	return (int)((wait + CLI_NS_PER_MS - 1) / CLI_NS_PER_MS);
 }
 
-static void wait_for_children(struct run *run)
+/* Lists the descriptors to wait for.  Returns their number: poll(2) takes no more than a process may have open. */
+static size_t list_descriptors(struct run *run)
 {
-	struct signalfd_siginfo info;
 	struct pollfd *ready = run->ready;
 	size_t count = 0;
 
@@ -152,24 +186,41 @@ static void wait_for_children(struct run *run)
 	for (size_t i = 0; i < run->options->parallel; i++) {
 		const struct child *child = &run->children[i];
 
-		ready[count++] = (struct pollfd){ .fd = child->pid ? child->output : -1, .events = POLLIN };
-		ready[count++] = (struct pollfd){ .fd = child->pid ? child->errors : -1, .events = POLLIN };
+		if (child->pid && child->output >= 0)
+			ready[count++] = (struct pollfd){ .fd = child->output, .events = POLLIN };
+		if (child->pid && child->errors >= 0)
+			ready[count++] = (struct pollfd){ .fd = child->errors, .events = POLLIN };
 	}
+	return count;
+}
+
+static void wait_for_children(struct run *run)
+{
+	size_t count = list_descriptors(run), next = 2;
+	struct pollfd *ready = run->ready;
+	struct signalfd_siginfo info;
+
 	if (poll(ready, count, time_to_wait(run)) <= 0)
 		return;
-	/* One signal can stand for several children. */
+	/* A signal can stand for several children. */
 	while (ready[0].revents && read(run->exits, &info, sizeof(info)) > 0)
 		run->exited = true;
 	if (ready[1].revents)
 		interrupt_children(run);
-	for (size_t i = 0; i < run->options->parallel; i++)
-		if (ready[2 + 2 * i].revents || ready[3 + 2 * i].revents)
-			child_read(&run->children[i]);
+	for (size_t i = 0; i < run->options->parallel; i++) {
+		struct child *child = &run->children[i];
+		bool output = child->pid && child->output >= 0, errors = child->pid && child->errors >= 0;
+		bool has_output = output && ready[next].revents, has_errors = errors && ready[next + output].revents;
+
+		next += (size_t)output + errors;
+		if (has_output || has_errors)
+			child_read(child);
+	}
 }
 
 static void run_all_hosts(struct run *run)
 {
-	while (run->running || (run->next < run->options->count && !run->interrupted)) {
+	while (run->running || (run->next < run->queued && !run->interrupted)) {
 		while (start_next_host(run))
 			;
 		wait_for_children(run);
@@ -186,9 +237,12 @@ int run_on_hosts(const struct run_options *options, struct pl_error *error)
 	run.children = calloc(options->parallel, sizeof(*run.children));
 	run.states = calloc(options->count + 1, sizeof(*run.states));
 	run.ready = calloc(2 + 2 * options->parallel, sizeof(*run.ready));
-	if (!run.children || !run.states || !run.ready) {
+	run.queue = calloc(2 * options->count + 1, sizeof(*run.queue));
+	if (!run.children || !run.states || !run.ready || !run.queue) {
 		rc = cli_fail_errno(error, -ENOMEM, "calloc", NULL);
 	} else {
+		for (; run.queued < options->count; run.queued++)
+			run.queue[run.queued] = run.queued;
 		rc = watch_signals(&run, error);
 		if (rc == 0)
 			run_all_hosts(&run);
@@ -203,5 +257,6 @@ int run_on_hosts(const struct run_options *options, struct pl_error *error)
 	free(run.children);
 	free(run.states);
 	free(run.ready);
+	free(run.queue);
 	return rc;
 }

@@ -130,12 +130,15 @@ static void read_saved_host(struct saved *saved, size_t index, struct json_objec
 	struct answer *answer = &saved->answers[index];
 	struct json_object *document = fleet_member(host, "document", json_type_object);
 	const char *text = document ? json_object_to_json_string_ext(document, JSON_C_TO_STRING_PLAIN) : NULL;
-	const char *reason = fleet_text(host, "reason");
+	const char *reason = fleet_text(host, "reason"), *outcome = fleet_text(host, "outcome");
+	struct json_object *clock = fleet_member(host, "clock_difference_seconds", json_type_double);
 
 	if (text) {
 		answer_read(answer, saved->kind, text, strlen(text));
+		if (answer->outcome == ANSWER_DOCUMENT && clock)
+			answer_set_clock(answer, json_object_get_double(clock));
 	} else {
-		answer->outcome = ANSWER_NO_DOCUMENT;
+		answer->outcome = answer_outcome_of(outcome ? outcome : "");
 		snprintf(answer->reason, sizeof(answer->reason), "%s", reason && *reason ? reason : "no document");
 		cli_printable(answer->reason, false);
 	}
