@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane fleet check` and `topo`: simulated fleets with planted defects, hosts that do not answer, launchers, signals."""
+import fcntl
 import json
 import os
 import pathlib
@@ -7,7 +8,9 @@ import pty
 import re
 import resource
 import signal
+import struct
 import subprocess
+import termios
 import time
 
 import jsonschema
@@ -408,17 +411,23 @@ def test_few_descriptors(small):
     assert done.returncode == 0 and '6 hosts are well' in done.stdout, done
 
 
+def read_terminal(main):
+    """Returns what others write to a terminal until they close it."""
+    shown = b''
+    while True:
+        try:
+            shown += os.read(main, 4096)
+        except OSError:
+            os.close(main)
+            return shown
+
+
 def test_progress_on_a_terminal(small):
     small.act(name(1), 'sleep 0.5\n').act(name(2), 'exit 1\n')
     main, terminal = pty.openpty()
     process = subprocess.Popen([PEERLANE, 'fleet', 'check', *small.arguments], stdout=subprocess.PIPE, stderr=terminal, env=environment())
     os.close(terminal)
-    shown = b''
-    while True:
-        try:
-            shown += os.read(main, 4096)
-        except OSError:  # the terminal is closed
-            break
+    shown = read_terminal(main)
     assert b'5/6 ended, 1 failed, 1 running (gpu001)' in shown and shown.endswith(b'\r\033[K')
     process.communicate(timeout=DEADLINE)
     assert run('fleet', 'check', *small.arguments, expect=3).stderr == ''
@@ -438,6 +447,26 @@ def test_saved_runs_are_shown(small, documents, tmp_path):
     assert 'RUN is missing' in run('fleet', 'show', expect=2).stderr
     assert 'there is a RUN already' in run('fleet', 'show', 'a', 'b', expect=2).stderr
     assert 'No such file' in run('fleet', 'show', tmp_path / 'none', expect=2).stderr
+
+
+def test_many_hosts_fit_a_terminal(small, documents, tmp_path):
+    """On a terminal hosts take several lines, so that the other columns keep their room; in a pipe they take one."""
+    (tmp_path / 'run').mkdir()
+    for number in range(1, 101):
+        kind = 'old-firmware' if number < 40 and number % 2 else 'well'
+        (tmp_path / f'run/{name(number)}.json').write_text(json.dumps(on_host(documents[kind], name(number), number)))
+    odd = ','.join(f'{number:03d}' for number in range(1, 40, 2))
+    line = run('fleet', 'show', tmp_path / 'run', expect=3).stdout.splitlines()[1]
+    assert line.split()[:3] == [f'gpu[{odd}]', 'DIFFERS', 'firmware']
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('HHHH', 40, 80, 0, 0))
+    process = subprocess.Popen([PEERLANE, 'fleet', 'show', tmp_path / 'run'], stdout=terminal, env=environment())
+    os.close(terminal)
+    lines = read_terminal(main).decode().splitlines()
+    assert process.wait(DEADLINE) == 3 and max(map(len, lines)) <= 80
+    hosts = [line.split(' ')[0] for line in lines[1:-2]]
+    assert ','.join(hosts) == f'gpu[{odd}]' and max(map(len, hosts)) < 32
+    assert re.search(r'DIFFERS +firmware +mlx5_3: 28\.36\.1010, where 80 h', lines[1])
 
 
 def test_documents_that_hosts_wrote_are_shown(tmp_path):

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/fleet/changes.h"
+#include "cmd/fleet/output.h"
 
 #define DOCUMENT_FORMAT 1
 
@@ -35,6 +36,7 @@ static int add_change_line(struct libscols_table *table, const struct changes *c
 
 	if (hosts && line &&
 	    asprintf(&now, "%s%s", group->change->now, group->numbers_vary ? " (numbers differ)" : "") >= 0) {
+		fleet_break_hosts(hosts);
 		cli_table_set(line, COLUMN_HOSTS, hosts);
 		cli_table_set(line, COLUMN_ROW, group->change->id);
 		cli_table_set(line, COLUMN_OBJECT, *group->change->objects ? group->change->objects : "-");
@@ -76,6 +78,7 @@ int changes_print(const struct changes *changes, bool quiet)
 	struct libscols_table *table = cli_table(change_columns, CLI_ARRAY_SIZE(change_columns));
 	int rc = table ? 0 : -ENOMEM;
 
+	fleet_set_hosts_column(table, COLUMN_HOSTS);
 	for (size_t i = 0; rc == 0 && i < changes->group_count; i++)
 		rc = add_change_line(table, changes, &changes->groups[i]);
 	if (rc == 0 && changes->group_count)

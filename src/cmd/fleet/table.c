@@ -3,10 +3,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ITEMS_SHOWN 3
 #define VALUES_SHOWN 4 /* of a mixture */
 #define TEXT_MAX 1600
+#define HOSTS_WIDTH 24 /* of a line of hosts on a terminal, up to its last comma */
 
 enum { COLUMN_HOSTS, COLUMN_STATUS, COLUMN_ROW, COLUMN_WHAT };
 
@@ -64,6 +66,30 @@ void fleet_format_items(char *buffer, size_t size, const struct fleet *fleet, co
 		snprintf(buffer + length, size - length, "; and %zu more", row->count - ITEMS_SHOWN);
 }
 
+void fleet_break_hosts(char *folded)
+{
+	char *line = folded, *comma;
+
+	if (!isatty(STDOUT_FILENO))
+		return;
+	for (comma = folded; (comma = strchr(comma, ',')); comma++) {
+		if (comma - line < HOSTS_WIDTH)
+			continue;
+		*comma = '\n';
+		line = comma + 1;
+	}
+}
+
+void fleet_set_hosts_column(struct libscols_table *table, size_t column)
+{
+	struct libscols_column *hosts = table ? scols_table_get_column(table, column) : NULL;
+
+	if (!hosts)
+		return;
+	scols_column_set_safechars(hosts, "\n");
+	scols_column_set_wrapfunc(hosts, scols_wrapnl_chunksize, scols_wrapnl_nextchunk, NULL);
+}
+
 static int add_group_line(struct libscols_table *table, const struct fleet *fleet, const struct fleet_group *group)
 {
 	const struct fleet_row *row = group->row;
@@ -84,6 +110,7 @@ static int add_group_line(struct libscols_table *table, const struct fleet *flee
 	if (row->outlier && row->usual && row->state != ROW_DIFFERS)
 		snprintf(text + length, sizeof(text) - length, " (%zu %s %s)", row->usual_count,
 			 row->usual_count == 1 ? "host has" : "hosts have", row->usual);
+	fleet_break_hosts(hosts);
 	cli_table_set(line, COLUMN_HOSTS, hosts);
 	cli_table_set(line, COLUMN_STATUS, row_state_name(row->state));
 	cli_table_set(line, COLUMN_ROW, row->id);
@@ -132,6 +159,7 @@ int fleet_print(const struct fleet *fleet, bool quiet)
 	struct libscols_table *table = cli_table(fleet_columns, CLI_ARRAY_SIZE(fleet_columns));
 	int rc = table ? 0 : -ENOMEM;
 
+	fleet_set_hosts_column(table, COLUMN_HOSTS);
 	for (size_t i = 0; rc == 0 && i < fleet->group_count; i++)
 		rc = add_group_line(table, fleet, &fleet->groups[i]);
 	if (rc == 0 && fleet->group_count)
