@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Simulated fleets: documents of one machine and of machines with defects, as many hosts answer them through a launcher."""
 import copy
+import io
 import json
 import shlex
+import tarfile
 import uuid
 
 from check_machines import Machine, bare, express, with_nvidia, with_rdma
@@ -92,21 +94,40 @@ DEFECTS = {
 }
 
 
-def capture(folder, machine, *arguments):
-    folder.mkdir(parents=True)
-    machine.write(folder)
-    return document(folder, *arguments)
+def write_dump(machine, path):
+    """Writes a machine as one file, as `peerlane dump` does: much faster than some thousand files."""
+    files = {**machine.files, 'peerlane/facts': ''.join(f'{key} {value}\n' for key, value in machine.facts.items())}
+    with tarfile.open(path, 'w', format=tarfile.GNU_FORMAT) as archive:
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            if content is None:
+                entry.type = tarfile.DIRTYPE
+            elif isinstance(content, str) and content.startswith('-> '):
+                entry.type, entry.linkname = tarfile.SYMTYPE, content[3:]
+            data = content.encode() if isinstance(content, str) and entry.isreg() else content if entry.isreg() else b''
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return path
 
 
 def captured(folder, kinds=('well', *DEFECTS)):
     """Documents of the server, and of machines with these defects."""
-    return {kind: capture(folder / kind, DEFECTS[kind][0](server()) if kind in DEFECTS else server()) for kind in kinds}
+    folder.mkdir()
+    return {kind: document(write_dump(DEFECTS[kind][0](server()) if kind in DEFECTS else server(), folder / f'{kind}.tar'))
+            for kind in kinds}
 
 
-def on_host(captured_document, host, number):
-    """A document as this host gives it: its name and time, and everything that varies from host to host."""
+def slim(captured_document):
+    """The document without members that no comparison reads."""
+    checks = [{name: value for name, value in one.items() if name not in ('group', 'title', 'why', 'remedy', 'reveal')}
+              for one in captured_document['checks']]
+    return {**captured_document, 'routes': [], 'checks': checks}
+
+
+def on_host(captured_document, host, number, stamped=False):
+    """A document as this host gives it: its name, its time if `stamped`, and everything that varies from host to host."""
     shown = copy.deepcopy(captured_document)
-    shown.update(host=host, boot_id=str(uuid.UUID(int=number + 1)), time=TIME, uptime_seconds=1000.0 + number,
+    shown.update(host=host, boot_id=str(uuid.UUID(int=number + 1)), time=TIME if stamped else None, uptime_seconds=1000.0 + number,
                  duration_seconds=0.1 + number / 1000)
     for one in shown['checks']:
         for finding in one['findings']:
@@ -131,16 +152,20 @@ def spoil(shown, row, status, text, thing=None):
     return shown
 
 
-LAUNCHER = r'''#!/bin/bash
+# dash starts in a fraction of the time of bash, which alone tells the time without a further process.
+LAUNCHER = '''#!/bin/sh
 cd {folder}
-now=-1 TZ=UTC
-give() {{
+if [ -f "$1.sh" ] || [ -f "$1.head" ]; then exec bash ./give "$1"; fi
+exec cat "$1.out"
+'''
+GIVE = r'''now=-1 TZ=UTC
+give() {
 	if [[ -f $1.head ]]; then
 		IFS= read -r -d "" head <"$1.head"
 		printf "%s%(%Y-%m-%dT%H:%M:%SZ)T" "$head" "$now"
 	fi
 	exec cat "$1.out"
-}}
+}
 if [[ -f $1.sh ]]; then . "./$1.sh"; fi
 give "$1"
 '''
@@ -155,6 +180,7 @@ class Fleet:
         self.launcher = folder / 'launch'
         self.launcher.write_text(LAUNCHER.format(folder=shlex.quote(str(folder))))
         self.launcher.chmod(0o755)
+        (folder / 'give').write_text(GIVE)
         self.names = []
 
     def answer(self, name, output):
