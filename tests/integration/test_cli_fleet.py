@@ -365,7 +365,7 @@ def session_pids(folder):
 def test_no_process_is_left_after_a_signal(small, tmp_path, how):
     """Launchers, their children, and those that ignore SIGTERM are gone when the command is."""
     for host in small.names:
-        small.act(host, 'trap "" TERM; sleep 1000 & echo $$ $! >pid.$1.new; mv pid.$1.new pid.$1; wait\n')
+        small.act(host, 'trap "" TERM; sleep 1000 & echo $$ $! >new.$1; mv new.$1 pid.$1; wait\n')
     process = subprocess.Popen([PEERLANE, 'fleet', 'check', *small.arguments, '--parallel', '4', '--save', tmp_path / 'saved'],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
     end = time.monotonic() + DEADLINE

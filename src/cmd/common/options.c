@@ -293,7 +293,7 @@ static void print_command_help(const struct cli_command *command, struct argp_st
 	puts("\nExamples:");
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(command->examples); i++)
 		printf("  %s\n", command->examples[i]);
-	if (command->options)
+	if (command->options || command->children)
 		puts("\nOptions:");
 	argp_state_help(state, stdout, ARGP_HELP_LONG);
 	printf("\n%s options: see `peerlane help options`.\n",
