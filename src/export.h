@@ -10,6 +10,7 @@
 #pragma GCC visibility push(default)
 #include <peerlane/error.h>
 #include <peerlane/peerlane.h>
+#include <peerlane/stream.h>
 #pragma GCC visibility pop
 
 #endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Ring of a stream: memory of the publisher that subscribers read. Little-endian; reserved bytes are 0.
+ *
+ *   offset 0      header: 4,096 bytes, written once
+ *   4096          cursors: 64 bytes, all that a lap check reads
+ *   4160          descriptors: one for each slot, each followed by its metadata
+ *
+ * The slots are other memory: slot i begins at i * slot_stride and has payload only.
+ *
+ * Lap rule. The publisher claims sequence s, which ends the validity of the frame s - slots, before anything writes into
+ * the slot. A subscriber reads payload and descriptor of frame s, waits for the end of all these reads, and then reads
+ * the cursors. If pl_ring_whole() accepts `claimed` of that read, nothing that it read before was overwritten. A read
+ * of the cursors that was posted earlier proves nothing.
+ */
+#ifndef PL_STREAM_RING_H
+#define PL_STREAM_RING_H
+
+#include <peerlane/stream.h>
+
+#include "base/base.h"
+
+#define PL_RING_VERSION 1
+#define PL_RING_HEADER 4096
+#define PL_RING_CURSORS 64
+#define PL_RING_DESCRIPTOR 128
+#define PL_RING_PAGE 4096
+#define PL_RING_SLOT_MAX (1ull << 40)
+/* Largest sequence that a reader accepts: sums of a sequence and a number of slots do not wrap. */
+#define PL_RING_SEQUENCE_MAX (1ull << 62)
+
+struct pl_ring_geometry {
+	uint32_t slots;
+	uint32_t metadata_bytes;    /* most bytes of metadata */
+	uint32_t descriptor_stride; /* descriptor and metadata, a multiple of 64 */
+	uint64_t slot_bytes;        /* most bytes of payload */
+	uint64_t slot_stride;       /* a multiple of PL_RING_PAGE */
+};
+
+struct pl_ring_header {
+	uint8_t instance[16];
+	uint64_t created; /* CLOCK_REALTIME */
+	struct pl_ring_geometry geometry;
+	struct pl_layout layout;
+	char content_type[PL_CONTENT_TYPE_SIZE];
+	char name[PL_STREAM_NAME_SIZE];
+};
+
+struct pl_ring_cursors {
+	uint64_t claimed;   /* first sequence that is not claimed */
+	uint64_t published; /* first sequence that is not published */
+	uint64_t heartbeat; /* milliseconds of CLOCK_REALTIME at the last claim or publication */
+	uint32_t state;     /* enum pl_stream_state */
+};
+
+enum {
+	PL_DESCRIPTOR_ABORTED = 1, /* the publisher discarded the frame, which has no payload */
+	PL_DESCRIPTOR_LAYOUT = 2,  /* the frame has a layout of its own */
+};
+
+struct pl_ring_descriptor {
+	uint64_t sequence;
+	uint32_t flags;
+	uint64_t length;
+	uint64_t captured, published; /* CLOCK_REALTIME */
+	uint16_t metadata_length;
+	struct pl_layout layout; /* zero without PL_DESCRIPTOR_LAYOUT */
+};
+
+/* Fills strides from slots, slot_bytes and metadata_bytes. Returns -EINVAL for values out of range. */
+int pl_ring_geometry_init(struct pl_ring_geometry *geometry);
+/* Return the bytes of header, cursors and descriptors; of all slots. */
+uint64_t pl_ring_control_size(const struct pl_ring_geometry *geometry);
+uint64_t pl_ring_payload_size(const struct pl_ring_geometry *geometry);
+/* Return offsets, in the control part and in the slots. */
+uint64_t pl_ring_descriptor_offset(const struct pl_ring_geometry *geometry, uint64_t sequence);
+uint64_t pl_ring_slot_offset(const struct pl_ring_geometry *geometry, uint64_t sequence);
+
+/* True for a name of 1 to 63 characters of `A-Za-z0-9._-`, with its NUL in PL_STREAM_NAME_SIZE bytes. */
+bool pl_stream_name_valid(const char *name);
+/* True for up to 63 visible ASCII characters or spaces, with the NUL in PL_CONTENT_TYPE_SIZE bytes. */
+bool pl_content_type_valid(const char *text);
+/* True if all fields are in range. */
+bool pl_layout_valid(const struct pl_layout *layout);
+/* Returns the bytes of all elements; 0 without a layout; UINT64_MAX for a size that does not fit 64 bits. */
+uint64_t pl_layout_bytes(const struct pl_layout *layout);
+
+void pl_ring_header_encode(const struct pl_ring_header *header, uint8_t buffer[PL_RING_HEADER]);
+/* Returns -EPROTO for another format or version, nonzero reserved bytes and values out of range. */
+int pl_ring_header_decode(const uint8_t buffer[PL_RING_HEADER], struct pl_ring_header *header);
+
+/* -- publisher: the caller serializes these functions, readers use the memory meanwhile ------------ */
+
+/* Writer's view of the control part. */
+struct pl_ring {
+	uint8_t *control;
+	struct pl_ring_geometry geometry;
+};
+
+void pl_ring_init(struct pl_ring *ring, uint8_t *control, const struct pl_ring_header *header);
+/* Claims a sequence. Returns once the claim is visible: anything may write into the slot then. */
+void pl_ring_claim(struct pl_ring *ring, uint64_t sequence);
+/* Writes the descriptor of a claimed sequence. */
+void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *descriptor, const void *metadata);
+/* Makes all sequences below `published` visible. */
+void pl_ring_publish(struct pl_ring *ring, uint64_t published);
+void pl_ring_set_state(struct pl_ring *ring, enum pl_stream_state state);
+
+/* -- subscriber ------------------------------------------------------------------------------------- */
+
+/* Decodes cursors that were read as aligned 64-bit words in ascending order. Returns -EPROTO. */
+int pl_ring_cursors_decode(const uint8_t buffer[PL_RING_CURSORS], struct pl_ring_cursors *cursors);
+/*
+ * Decodes the descriptor of a sequence. Returns -EPROTO for values out of range. The result counts only once the lap
+ * check has passed: a descriptor that is being overwritten can have any value.
+ */
+int pl_ring_descriptor_decode(const uint8_t buffer[PL_RING_DESCRIPTOR], const struct pl_ring_geometry *geometry,
+			      uint64_t sequence, struct pl_ring_descriptor *descriptor);
+void pl_ring_descriptor_encode(const struct pl_ring_descriptor *descriptor, const struct pl_ring_geometry *geometry,
+			       uint8_t buffer[PL_RING_DESCRIPTOR]);
+
+/* Lap rule: true if frame `sequence` was whole when `claimed` was read, after all reads of the frame had ended. */
+static inline bool pl_ring_whole(uint64_t claimed, uint64_t sequence, uint32_t slots)
+{
+	return claimed <= sequence + slots;
+}
+
+/* Returns the oldest sequence that the ring may still hold. */
+static inline uint64_t pl_ring_oldest(uint64_t claimed, uint32_t slots)
+{
+	return claimed > slots ? claimed - slots : 0;
+}
+
+#endif

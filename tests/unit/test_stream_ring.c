@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory of a stream's ring: golden bytes, refusals of decoders, offsets, and the words that the publisher stores. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "stream/ring.h"
+
+#define IMAGE \
+	{ \
+		.code = PL_ELEMENT_UINT, .bits = 16, .lanes = 1, .dimensions = 2, .shape = { 3, 5 } \
+	}
+static const struct pl_layout image = IMAGE;
+
+static struct pl_ring_header example(void)
+{
+	struct pl_ring_header header = {
+		.instance = { 1, 2, 3, [15] = 16 },
+		.created = 0x1122334455667788,
+		.geometry = { .slots = 4, .metadata_bytes = 100, .slot_bytes = 5000 },
+		.layout = image,
+		.content_type = "image/raw",
+		.name = "cam-0.left_A",
+	};
+
+	assert_int_equal(pl_ring_geometry_init(&header.geometry), 0);
+	return header;
+}
+
+static void test_header(void **state)
+{
+	static const uint8_t golden[80] = {
+		'P',  'L',  'S',  'T',  'R',  'E',  'A',  'M',  1, 0,    0, 0, 0, 0x10, 0, 0,
+		1,    2,    3,    0,    0,    0,    0,    0,    0, 0,    0, 0, 0, 0,    0, 16,
+		0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 4, 0,    0, 0, 0, 1,    0, 0,
+		0x88, 0x13, 0,    0,    0,    0,    0,    0,    0, 0x20, 0, 0, 0, 0,    0, 0,
+		100,  0,    0,    0,    0,    0,    0,    0,    1, 16,   1, 0, 2, 0,    0, 0,
+	};
+	struct pl_ring_header header = example(), decoded;
+	uint8_t buffer[PL_RING_HEADER];
+
+	(void)state;
+	pl_ring_header_encode(&header, buffer);
+	assert_memory_equal(buffer, golden, sizeof(golden));
+	assert_string_equal((char *)buffer + 152, "image/raw");
+	assert_string_equal((char *)buffer + 216, "cam-0.left_A");
+	assert_int_equal(pl_ring_header_decode(buffer, &decoded), 0);
+	assert_memory_equal(&decoded, &header, sizeof(header));
+}
+
+/* The decoder refuses a change of any byte outside the fields that can have other values. */
+static void test_header_refusals(void **state)
+{
+	struct pl_ring_header header = example(), decoded;
+	uint8_t good[PL_RING_HEADER], bad[PL_RING_HEADER];
+
+	(void)state;
+	pl_ring_header_encode(&header, good);
+	for (size_t i = 0; i < sizeof(good); i++) {
+		bool is_free = (i >= 16 && i < 42) || i == 48 || (i >= 72 && i < 144);
+
+		memcpy(bad, good, sizeof(bad));
+		bad[i] ^= 0x80;
+		if (!is_free)
+			assert_int_equal(pl_ring_header_decode(bad, &decoded), -EPROTO);
+	}
+	header.geometry.slots = 1;
+	pl_ring_header_encode(&header, bad);
+	assert_int_equal(pl_ring_header_decode(bad, &decoded), -EPROTO);
+	header = example();
+	header.layout.shape[0] = UINT64_MAX;
+	pl_ring_header_encode(&header, bad);
+	assert_int_equal(pl_ring_header_decode(bad, &decoded), -EPROTO);
+	header = example();
+	header.geometry.slot_stride = UINT64_MAX / 2;
+	pl_ring_header_encode(&header, bad);
+	assert_int_equal(pl_ring_header_decode(bad, &decoded), -EPROTO);
+}
+
+static void test_geometry(void **state)
+{
+	struct pl_ring_geometry geometry = { .slots = 3, .metadata_bytes = 1, .slot_bytes = 4097 };
+
+	(void)state;
+	assert_int_equal(pl_ring_geometry_init(&geometry), 0);
+	assert_int_equal(geometry.descriptor_stride, 192);
+	assert_int_equal(geometry.slot_stride, 8192);
+	assert_int_equal(pl_ring_control_size(&geometry), 4160 + 3 * 192);
+	assert_int_equal(pl_ring_payload_size(&geometry), 3 * 8192);
+	assert_int_equal(pl_ring_descriptor_offset(&geometry, 7), 4160 + 192);
+	assert_int_equal(pl_ring_slot_offset(&geometry, 8), 2 * 8192);
+	geometry.slots = PL_STREAM_SLOTS_MAX + 1;
+	assert_int_equal(pl_ring_geometry_init(&geometry), -EINVAL);
+	geometry = (struct pl_ring_geometry){ .slots = 2, .slot_bytes = PL_RING_SLOT_MAX + 1 };
+	assert_int_equal(pl_ring_geometry_init(&geometry), -EINVAL);
+	geometry =
+		(struct pl_ring_geometry){ .slots = 2, .slot_bytes = 1, .metadata_bytes = PL_STREAM_METADATA_MAX + 1 };
+	assert_int_equal(pl_ring_geometry_init(&geometry), -EINVAL);
+}
+
+static void test_names_and_layouts(void **state)
+{
+	struct pl_layout layout = image;
+	char longest[PL_STREAM_NAME_SIZE + 1];
+
+	(void)state;
+	memset(longest, 'a', sizeof(longest));
+	longest[63] = 0;
+	assert_true(pl_stream_name_valid(longest));
+	longest[63] = 'a';
+	longest[64] = 0;
+	assert_false(pl_stream_name_valid(longest));
+	assert_false(pl_stream_name_valid(""));
+	assert_false(pl_stream_name_valid("a/b"));
+	assert_false(pl_content_type_valid("a\n"));
+	assert_int_equal(pl_layout_bytes(&layout), 30);
+	layout.bits = 1;
+	assert_int_equal(pl_layout_bytes(&layout), 2);
+	layout.shape[1] = 0;
+	assert_int_equal(pl_layout_bytes(&layout), 0);
+	layout = image;
+	layout.shape[0] = 1ull << 63;
+	assert_int_equal(pl_layout_bytes(&layout), UINT64_MAX);
+	layout = image;
+	layout.dimensions = 9;
+	assert_false(pl_layout_valid(&layout));
+	layout = image;
+	layout.code = 3;
+	assert_false(pl_layout_valid(&layout));
+	layout = (struct pl_layout){ .lanes = 1 };
+	assert_false(pl_layout_valid(&layout));
+}
+
+static uint64_t word_of(const struct pl_ring *ring, uint64_t offset)
+{
+	uint64_t word;
+
+	memcpy(&word, ring->control + offset, sizeof(word));
+	return le64toh(word);
+}
+
+static void test_publisher(void **state)
+{
+	struct pl_ring_header header = example();
+	static const struct pl_ring_descriptor descriptor = { .sequence = 6,
+							      .flags = PL_DESCRIPTOR_LAYOUT,
+							      .length = 30,
+							      .captured = 77,
+							      .published = 78,
+							      .metadata_length = 3,
+							      .layout = IMAGE };
+	struct pl_ring_descriptor decoded;
+	struct pl_ring_cursors cursors;
+	struct pl_ring ring;
+	uint8_t *control = aligned_alloc(64, (pl_ring_control_size(&header.geometry) + 63) / 64 * 64);
+	uint64_t offset = pl_ring_descriptor_offset(&header.geometry, 6);
+
+	(void)state;
+	memset(control, 0, pl_ring_control_size(&header.geometry));
+	pl_ring_init(&ring, control, &header);
+	pl_ring_claim(&ring, 6);
+	assert_int_equal(word_of(&ring, PL_RING_HEADER), 7);
+	assert_int_equal(word_of(&ring, PL_RING_HEADER + 8), 0);
+	pl_ring_describe(&ring, &descriptor, "abc");
+	assert_int_equal(word_of(&ring, offset), 7);
+	assert_memory_equal(control + offset + PL_RING_DESCRIPTOR, "abc", 3);
+	assert_int_equal(pl_ring_descriptor_decode(control + offset, &header.geometry, 6, &decoded), 0);
+	assert_memory_equal(&decoded, &descriptor, sizeof(decoded));
+	assert_int_equal(pl_ring_descriptor_decode(control + offset, &header.geometry, 2, &decoded), -EPROTO);
+	pl_ring_publish(&ring, 7);
+	pl_ring_set_state(&ring, PL_STREAM_ENDED);
+	assert_int_equal(pl_ring_cursors_decode(control + PL_RING_HEADER, &cursors), 0);
+	assert_int_equal(cursors.claimed, 7);
+	assert_int_equal(cursors.published, 7);
+	assert_int_equal(cursors.state, PL_STREAM_ENDED);
+	assert_true(cursors.heartbeat > 0);
+	free(control);
+}
+
+static void refuse_descriptor(const struct pl_ring_header *header, struct pl_ring_descriptor descriptor)
+{
+	struct pl_ring_descriptor decoded;
+	uint8_t buffer[PL_RING_DESCRIPTOR];
+
+	pl_ring_descriptor_encode(&descriptor, &header->geometry, buffer);
+	assert_int_equal(pl_ring_descriptor_decode(buffer, &header->geometry, descriptor.sequence, &decoded), -EPROTO);
+}
+
+static void test_hostile_descriptors(void **state)
+{
+	const struct pl_ring_header header = example();
+	const struct pl_ring_descriptor good = { .sequence = 5, .length = 5000, .metadata_length = 100 };
+	struct pl_ring_descriptor bad, decoded;
+	uint8_t buffer[PL_RING_DESCRIPTOR];
+
+	(void)state;
+	pl_ring_descriptor_encode(&good, &header.geometry, buffer);
+	assert_int_equal(pl_ring_descriptor_decode(buffer, &header.geometry, 5, &decoded), 0);
+	buffer[7] = 0x80; /* the publisher is writing */
+	assert_int_equal(pl_ring_descriptor_decode(buffer, &header.geometry, 5, &decoded), -EPROTO);
+	pl_ring_descriptor_encode(&good, &header.geometry, buffer);
+	buffer[8]++; /* another slot */
+	assert_int_equal(pl_ring_descriptor_decode(buffer, &header.geometry, 5, &decoded), -EPROTO);
+	pl_ring_descriptor_encode(&good, &header.geometry, buffer);
+	buffer[127] = 1;
+	assert_int_equal(pl_ring_descriptor_decode(buffer, &header.geometry, 5, &decoded), -EPROTO);
+	bad = good;
+	bad.length = 5001;
+	refuse_descriptor(&header, bad);
+	bad = good;
+	bad.metadata_length = 101;
+	refuse_descriptor(&header, bad);
+	bad = good;
+	bad.flags = 4;
+	refuse_descriptor(&header, bad);
+	bad = good;
+	bad.flags = PL_DESCRIPTOR_LAYOUT;
+	refuse_descriptor(&header, bad);
+	bad = good;
+	bad.flags = PL_DESCRIPTOR_ABORTED;
+	refuse_descriptor(&header, bad);
+	bad = good;
+	bad.flags = PL_DESCRIPTOR_LAYOUT;
+	bad.layout = image;
+	bad.length = 29; /* shorter than its layout */
+	refuse_descriptor(&header, bad);
+}
+
+static void test_hostile_cursors(void **state)
+{
+	uint8_t buffer[PL_RING_CURSORS] = { [24] = PL_STREAM_LIVE };
+	struct pl_ring_cursors cursors;
+
+	(void)state;
+	assert_int_equal(pl_ring_cursors_decode(buffer, &cursors), 0);
+	buffer[8] = 9; /* published later than `claimed` was read */
+	assert_int_equal(pl_ring_cursors_decode(buffer, &cursors), 0);
+	assert_int_equal(cursors.claimed, 9);
+	buffer[7] = 0x80;
+	assert_int_equal(pl_ring_cursors_decode(buffer, &cursors), -EPROTO);
+	buffer[7] = 0;
+	buffer[24] = 0;
+	assert_int_equal(pl_ring_cursors_decode(buffer, &cursors), -EPROTO);
+	buffer[24] = PL_STREAM_FAILED + 1;
+	assert_int_equal(pl_ring_cursors_decode(buffer, &cursors), -EPROTO);
+	buffer[24] = PL_STREAM_ENDED;
+	buffer[63] = 1;
+	assert_int_equal(pl_ring_cursors_decode(buffer, &cursors), -EPROTO);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_header),          cmocka_unit_test(test_header_refusals),
+		cmocka_unit_test(test_geometry),        cmocka_unit_test(test_names_and_layouts),
+		cmocka_unit_test(test_publisher),       cmocka_unit_test(test_hostile_descriptors),
+		cmocka_unit_test(test_hostile_cursors),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Lap rule of streams, by exhaustive enumeration: all interleavings of a publisher that fills its ring with a subscriber
+ * that reads one frame. The rule accepts no torn frame. Each mutation of the rule or of the memory order accepts some.
+ *
+ * The model has a ring of `slots` slots of `words` words. The publisher's steps for a frame are the claim, a store of each
+ * word in any order, and the publication. The subscriber reads `published`, the words in any order, and `claimed`.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "stream/ring.h"
+
+#define WORDS_MAX 3
+#define SLOTS_MAX 3
+#define STEPS_MAX 64
+
+/* The rule, and its mutations. SPLIT halves have base 2, so that every second frame carries into the upper half. */
+enum mutation {
+	RIGHT,
+	LIMIT,    /* the limit accepts one frame too many */
+	TOGETHER, /* the cursor is read in the same request as the words, at any time */
+	NO_FENCE, /* the claim becomes visible behind stores of words */
+	LATE,     /* the claim is stored after the words */
+	TWO_ENDS, /* two servers read the words; the subscriber waits for the first server only */
+	SPLIT,    /* the cursor is read in two halves */
+	MUTATIONS,
+};
+
+enum step_kind { CLAIM, WORD, PUBLISH, READ_PUBLISHED, READ_WORD, READ_CLAIMED, READ_UPPER };
+
+struct step {
+	enum step_kind kind;
+	unsigned word;
+	unsigned sequence;
+};
+
+struct model {
+	enum mutation mutation;
+	unsigned slots, words;
+	struct step writer[STEPS_MAX], reader[STEPS_MAX];
+	unsigned writer_count, reader_count;
+	unsigned sequence; /* frame that the subscriber reads */
+	unsigned long interleavings, accepted, torn;
+};
+
+/* Memory of the publisher, and the subscriber's copies. */
+struct memory {
+	uint8_t claimed, published, slot[SLOTS_MAX][WORDS_MAX];
+	uint8_t seen_published, seen_claimed, seen[WORDS_MAX];
+};
+
+/* Stores permutation number `index` of 0 to count - 1. Returns false after the last one. */
+static bool permutation(unsigned index, unsigned count, unsigned *order)
+{
+	bool used[WORDS_MAX + 2] = { false };
+	unsigned permutations = 1;
+
+	for (unsigned i = 2; i <= count; i++)
+		permutations *= i;
+	if (index >= permutations)
+		return false;
+	for (unsigned i = 0; i < count; i++) {
+		unsigned rank, at = 0;
+
+		permutations /= count - i;
+		rank = index / permutations;
+		index %= permutations;
+		while (used[at] || rank) {
+			rank -= !used[at];
+			at++;
+		}
+		used[at] = true;
+		order[i] = at;
+	}
+	return true;
+}
+
+static void add(struct step *steps, unsigned *count, enum step_kind kind, unsigned word, unsigned sequence)
+{
+	steps[(*count)++] = (struct step){ kind, word, sequence };
+}
+
+static void write_word(struct model *model, unsigned sequence, unsigned word)
+{
+	add(model->writer, &model->writer_count, WORD, word, sequence);
+}
+
+/* Builds the publisher's steps. `behind`: stores that become visible before the claim. */
+static void build_writer(struct model *model, const unsigned *order, unsigned behind)
+{
+	/* Two halves differ from the number only after a second carry. */
+	unsigned frames = model->slots + (model->mutation == SPLIT ? 3 : 2);
+
+	model->writer_count = 0;
+	for (unsigned sequence = 0; sequence < frames; sequence++) {
+		for (unsigned i = 0; i < behind; i++)
+			write_word(model, sequence, order[i]);
+		add(model->writer, &model->writer_count, CLAIM, 0, sequence);
+		for (unsigned i = behind; i < model->words; i++)
+			write_word(model, sequence, order[i]);
+		add(model->writer, &model->writer_count, PUBLISH, 0, sequence);
+	}
+}
+
+static void read_step(struct model *model, unsigned index)
+{
+	if (index < model->words)
+		add(model->reader, &model->reader_count, READ_WORD, index, 0);
+	else
+		add(model->reader, &model->reader_count, READ_CLAIMED, 0, 0);
+}
+
+/* Builds the subscriber's steps. Returns false if the mutation does not have this order of reads. */
+static bool build_reader(struct model *model, const unsigned *order, unsigned count)
+{
+	unsigned cursor = 0, first_end = 0;
+
+	model->reader_count = 0;
+	add(model->reader, &model->reader_count, READ_PUBLISHED, 0, 0);
+	for (unsigned i = 0; i < count; i++) {
+		if (order[i] == model->words)
+			cursor = i;
+		if (order[i] == 0)
+			first_end = i;
+		read_step(model, order[i]);
+	}
+	if (model->mutation == TWO_ENDS)
+		return cursor > first_end;
+	if (model->mutation == SPLIT)
+		add(model->reader, &model->reader_count, READ_UPPER, 0, 0);
+	if (model->mutation != TOGETHER)
+		read_step(model, model->words);
+	return true;
+}
+
+static void run_step(const struct model *model, struct memory *memory, const struct step *step)
+{
+	switch (step->kind) {
+	case CLAIM:
+		memory->claimed = (uint8_t)(step->sequence + 1);
+		break;
+	case WORD:
+		memory->slot[step->sequence % model->slots][step->word] = (uint8_t)(step->sequence + 1);
+		break;
+	case PUBLISH:
+		memory->published = (uint8_t)(step->sequence + 1);
+		break;
+	case READ_PUBLISHED:
+		memory->seen_published = memory->published;
+		break;
+	case READ_WORD:
+		memory->seen[step->word] = memory->slot[model->sequence % model->slots][step->word];
+		break;
+	case READ_UPPER:
+		memory->seen_claimed = (uint8_t)(memory->claimed / 2 * 2);
+		break;
+	case READ_CLAIMED:
+		if (model->mutation == SPLIT)
+			memory->seen_claimed = (uint8_t)(memory->seen_claimed + memory->claimed % 2);
+		else
+			memory->seen_claimed = memory->claimed;
+		break;
+	}
+}
+
+/* Judges an interleaving as a subscriber does. */
+static void judge(struct model *model, const struct memory *memory)
+{
+	uint64_t claimed = memory->seen_claimed;
+	bool torn = false;
+
+	model->interleavings++;
+	if (model->sequence >= memory->seen_published)
+		return;
+	if (model->mutation == LIMIT)
+		claimed -= claimed > 0;
+	if (!pl_ring_whole(claimed, model->sequence, model->slots))
+		return;
+	model->accepted++;
+	for (unsigned i = 0; i < model->words; i++)
+		torn |= memory->seen[i] != model->sequence + 1;
+	model->torn += torn;
+}
+
+static void interleave(struct model *model, struct memory memory, unsigned writer, unsigned reader)
+{
+	struct memory after = memory;
+
+	if (reader == model->reader_count) {
+		judge(model, &memory);
+		return;
+	}
+	run_step(model, &after, &model->reader[reader]);
+	/* A subscriber that found no published frame reads nothing. */
+	if (reader || after.seen_published > model->sequence)
+		interleave(model, after, writer, reader + 1);
+	else
+		model->interleavings++;
+	if (writer == model->writer_count)
+		return;
+	run_step(model, &memory, &model->writer[writer]);
+	interleave(model, memory, writer + 1, reader);
+}
+
+static void interleave_from_empty(struct model *model)
+{
+	const struct memory empty = { 0 };
+
+	for (model->sequence = 0; model->sequence < 2; model->sequence++)
+		interleave(model, empty, 0, 0);
+}
+
+/* Enumerates all orders of the publisher's stores and of the subscriber's reads, and all interleavings of both. */
+static void enumerate(struct model *model)
+{
+	unsigned free_reads = model->words + (model->mutation == TOGETHER || model->mutation == TWO_ENDS);
+	unsigned stores[WORDS_MAX + 1], reads[WORDS_MAX + 1];
+
+	for (unsigned i = 0; permutation(i, model->words, stores); i++) {
+		unsigned least = model->mutation == LATE ? model->words : model->mutation == NO_FENCE ? 1 : 0;
+		unsigned most = model->mutation == LATE || model->mutation == NO_FENCE ? model->words : 0;
+
+		for (unsigned behind = least; behind <= most; behind++) {
+			build_writer(model, stores, behind);
+			for (unsigned j = 0; permutation(j, free_reads, reads); j++)
+				if (build_reader(model, reads, free_reads))
+					interleave_from_empty(model);
+		}
+	}
+}
+
+static void check_rings(enum mutation mutation, const char *name)
+{
+	static const unsigned sizes[][2] = { { 2, 2 }, { 3, 2 }, { 2, 3 } };
+
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct model model = { .mutation = mutation, .slots = sizes[i][0], .words = sizes[i][1] };
+
+		enumerate(&model);
+		print_message("%-9s slots %u words %u: interleavings %lu accepted %lu torn %lu\n", name, model.slots,
+			      model.words, model.interleavings, model.accepted, model.torn);
+		assert_true(model.accepted > 0);
+		if (mutation == RIGHT)
+			assert_int_equal(model.torn, 0);
+		else
+			assert_true(model.torn > 0);
+	}
+}
+
+static void test_right_rule(void **state)
+{
+	(void)state;
+	check_rings(RIGHT, "right");
+}
+
+static void test_mutations(void **state)
+{
+	static const char *const names[MUTATIONS] = { "right", "limit",    "together", "no fence",
+						      "late",  "two ends", "split" };
+
+	(void)state;
+	for (unsigned i = LIMIT; i < MUTATIONS; i++)
+		check_rings((enum mutation)i, names[i]);
+}
+
+/* Numbers far from 0 and from the end of 64 bits follow the same rule. */
+static void test_large_numbers(void **state)
+{
+	const uint64_t sequence = PL_RING_SEQUENCE_MAX - 1;
+
+	(void)state;
+	assert_true(pl_ring_whole(sequence + 1, sequence, 2));
+	assert_true(pl_ring_whole(sequence + 2, sequence, 2));
+	assert_false(pl_ring_whole(sequence + 3, sequence, 2));
+	assert_int_equal(pl_ring_oldest(sequence + 2, 2), sequence);
+	assert_int_equal(pl_ring_oldest(1, 2), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_right_rule),
+		cmocka_unit_test(test_mutations),
+		cmocka_unit_test(test_large_numbers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
