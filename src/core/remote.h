@@ -15,10 +15,12 @@ struct pl_remote {
 	struct pl_peer *peer; /* NULL once the peer was closed; context->lock */
 	uint64_t length;
 	unsigned rights;
-	unsigned used; /* operations that the peer's home counts without an atomic instruction; home */
+	unsigned used;          /* operations that the peer's home counts without an atomic instruction; home */
 	atomic_uint references; /* of the program, of other operations, and one for all of `used` */
 	void (*forget)(struct pl_remote *remote); /* releases `fabric_data`; may be NULL */
-	struct pl_list link;                      /* empty for the source of a large send */
+	/* True if reads of up to 64 aligned bytes must load whole words, which calls of the kernel do not promise. */
+	bool whole_words;
+	struct pl_list link; /* empty for the source of a large send */
 	struct pl_task task;
 	struct pl_context *context;
 	const char *path_reason; /* reason of the access path; set by the fabric. NULL: that of the peer */

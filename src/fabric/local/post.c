@@ -41,7 +41,7 @@ static bool segment_is_reached(const struct pl_segment *segment, const char **re
 	const struct local_access *access = segment->remote->fabric_data;
 
 	*reason = access ? access->path->reason : local_socket_path.reason;
-	if (!access || !access->path->copy)
+	if (!access || !access->path->copy || (segment->remote->whole_words && access->path == &local_process_path))
 		return false;
 	return !local_device_takes_part(segment) || local_device_reaches(access, &segment->region->memory, reason);
 }
