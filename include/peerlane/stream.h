@@ -15,11 +15,15 @@
 extern "C" {
 #endif
 
-#define PL_STREAM_NAME_SIZE 64      /**< bytes of a stream's name with its NUL: 1 to 63 of `A-Za-z0-9._-` */
-#define PL_CONTENT_TYPE_SIZE 64     /**< bytes of a content type with its NUL */
-#define PL_STREAM_SLOTS_MAX 65536   /**< most slots of a ring */
+struct pl_publisher;  /**< writer of a stream, in this process */
+struct pl_subscriber; /**< reader of a stream of a peer */
+struct pl_stream_frame;      /**< slot on loan from a publisher, or frame that a subscriber took */
+
+#define PL_STREAM_NAME_SIZE 64     /**< bytes of a stream's name with its NUL: 1 to 63 of `A-Za-z0-9._-` */
+#define PL_CONTENT_TYPE_SIZE 64    /**< bytes of a content type with its NUL */
+#define PL_STREAM_SLOTS_MAX 65536  /**< most slots of a ring */
 #define PL_STREAM_METADATA_MAX 3072 /**< most bytes of metadata of a frame */
-#define PL_LAYOUT_DIMENSIONS_MAX 8  /**< most dimensions of a layout */
+#define PL_LAYOUT_DIMENSIONS_MAX 8 /**< most dimensions of a layout */
 
 /** Kind of a stream's elements, with the numbers of DLPack. */
 enum pl_element {
@@ -37,9 +41,44 @@ struct pl_layout {
 	uint8_t bits;        /**< of one element of one lane; 0: no layout */
 	uint16_t lanes;      /**< vector lanes of an element; 1 for scalars */
 	uint32_t dimensions; /**< 0 (one element) to PL_LAYOUT_DIMENSIONS_MAX */
-	uint64_t shape
-		[PL_LAYOUT_DIMENSIONS_MAX]; /**< elements of each dimension, the slowest first; unused ones are 0 */
+	uint64_t shape[PL_LAYOUT_DIMENSIONS_MAX]; /**< elements of each dimension, the slowest first; unused ones are 0 */
 };
+
+/** Choice of a subscriber for frames that arrive while its queue is full. */
+enum pl_overflow {
+	PL_OVERFLOW_DROP_OLDEST = 0, /**< the oldest frame of the queue goes (default) */
+	PL_OVERFLOW_DROP_NEWEST = 1, /**< the new frame is not fetched */
+	PL_OVERFLOW_BLOCK = 2,       /**< the publisher waits; only if pl_publisher_options.allow_block is set */
+};
+
+/** First frame of a subscriber. */
+enum pl_start {
+	PL_START_LIVE = 0,     /**< the next frame that is published (default) */
+	PL_START_LATEST = 1,   /**< the newest frame of the ring, if there is one */
+	PL_START_HISTORY = 2,  /**< the `from` newest frames of the ring, as far as it holds them */
+	PL_START_SEQUENCE = 3, /**< the frame with the sequence `from`; frames before the oldest of the ring are missed */
+};
+
+/** Options of a publisher. Zero in a field asks for the default. */
+struct pl_publisher_options {
+	size_t size;             /**< sizeof(struct pl_publisher_options) */
+	size_t slot_bytes;       /**< most bytes of a frame; required, 1 byte to 2^40 */
+	unsigned slots;          /**< slots of the ring, 2 to PL_STREAM_SLOTS_MAX; default 16 */
+	unsigned loans;          /**< most loans at a time, 1 to slots - 1; default 1 */
+	unsigned subscribers;    /**< most subscribers, 1 to 256; default 256 */
+	size_t metadata_bytes;   /**< most bytes of metadata of a frame, up to PL_STREAM_METADATA_MAX; default 0 */
+	struct pl_layout layout; /**< of frames without a layout of their own */
+	const char *content_type; /**< up to 63 visible ASCII characters, copied; NULL: none */
+	bool allow_block;        /**< subscribers may hold slots back (PL_OVERFLOW_BLOCK) */
+	/**
+	 * Nanoseconds that a loan waits for a subscriber that blocks, before that subscriber becomes one that drops its
+	 * oldest frames. Default 0: 1 s. UINT64_MAX: never.
+	 */
+	uint64_t patience;
+};
+/* clang-format off */
+#define PL_PUBLISHER_OPTIONS_INIT { sizeof(struct pl_publisher_options), 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, false, 0 }
+/* clang-format on */
 
 /** State of a stream. */
 enum pl_stream_state {
@@ -47,6 +86,268 @@ enum pl_stream_state {
 	PL_STREAM_ENDED = 2,  /**< the publisher ended the stream: all its frames are published */
 	PL_STREAM_FAILED = 3, /**< the publisher or the connection to it was lost, or it broke the protocol */
 };
+
+/** Description of a stream, of this process or of a peer. */
+struct pl_publisher_info {
+	size_t size;                    /**< set by the caller: sizeof(struct pl_publisher_info) */
+	char name[PL_STREAM_NAME_SIZE];
+	char content_type[PL_CONTENT_TYPE_SIZE];
+	uint8_t instance[16];           /**< random, of this publisher: a publisher that is opened again has another */
+	uint64_t created;               /**< CLOCK_REALTIME nanoseconds */
+	struct pl_layout layout;
+	uint64_t slots, slot_bytes, metadata_bytes;
+	uint64_t claimed;               /**< first sequence that is not on loan or published */
+	uint64_t published;             /**< first sequence that is not published */
+	uint64_t refused;               /**< loans that ended with -EAGAIN: frames that never got a sequence */
+	unsigned subscribers;
+	unsigned blocking;              /**< subscribers among them that hold slots back */
+	bool allow_block;
+	enum pl_stream_state state;
+};
+/* clang-format off */
+#define PL_PUBLISHER_INFO_INIT { sizeof(struct pl_publisher_info), "", "", { 0 }, 0, { 0, 0, 0, 0, { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, false, PL_STREAM_LIVE }
+/* clang-format on */
+
+/**
+ * Fates of the sequences `first` to `next - 1`. Each sequence counts once: delivered + lapped + dropped + rejected +
+ * aborted + missed + unwanted + pending == next - first.
+ */
+struct pl_accounts {
+	uint64_t first;     /**< first sequence that the subscriber was given */
+	uint64_t next;      /**< first sequence without a fate */
+	uint64_t delivered; /**< pl_subscriber_take() returned the frame */
+	uint64_t lapped;    /**< the publisher overwrote the frame before it was read */
+	uint64_t dropped;   /**< PL_OVERFLOW_DROP_OLDEST dropped it; or the program closed the subscriber before taking it */
+	uint64_t rejected;  /**< PL_OVERFLOW_DROP_NEWEST did not fetch it */
+	uint64_t aborted;   /**< the publisher discarded the loan */
+	uint64_t missed;    /**< lost with the connection, or published while there was none */
+	uint64_t unwanted;  /**< pl_subscriber_options.every leaves it out */
+	uint64_t pending;   /**< being read, or ready to be taken */
+};
+
+/** A subscriber as its publisher sees it. */
+struct pl_subscription_info {
+	size_t size;                 /**< set by the caller in the first element: sizeof(struct pl_subscription_info) */
+	struct pl_peer *peer;        /**< connection of the subscriber; NULL once it has ended */
+	bool blocks;                 /**< holds slots back now */
+	bool demoted;                /**< did so until the publisher's patience ended */
+	bool ended;                  /**< the subscriber closed, or its connection is lost */
+	uint64_t announced;          /**< sequences below are known to the subscriber */
+	struct pl_accounts accounts; /**< as the subscriber reported last; after its end `missed` has all others */
+};
+/* clang-format off */
+#define PL_SUBSCRIPTION_INFO_INIT { sizeof(struct pl_subscription_info), NULL, false, false, false, 0, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 } }
+/* clang-format on */
+
+/** Options of a subscriber. Zero in a field asks for the default. */
+struct pl_subscriber_options {
+	size_t size;               /**< sizeof(struct pl_subscriber_options) */
+	enum pl_start start;       /**< first frame; default PL_START_LIVE */
+	uint64_t from;             /**< of PL_START_HISTORY and PL_START_SEQUENCE */
+	enum pl_overflow overflow; /**< default PL_OVERFLOW_DROP_OLDEST */
+	unsigned queue;            /**< frames that are ready or being read, 1 to 4096; default 4 */
+	unsigned held;             /**< frames that the program may hold at a time, 1 to 4096; default 2 */
+	unsigned every;            /**< takes the first of each `every` frames; default 1 */
+	size_t memory_bytes;       /**< most memory for `queue + held` frames of the publisher's slot size; default 1 GiB */
+};
+/* clang-format off */
+#define PL_SUBSCRIBER_OPTIONS_INIT { sizeof(struct pl_subscriber_options), PL_START_LIVE, 0, PL_OVERFLOW_DROP_OLDEST, 0, 0, 0, 0 }
+/* clang-format on */
+
+/** State of a subscriber. */
+struct pl_subscriber_info {
+	size_t size;                     /**< set by the caller: sizeof(struct pl_subscriber_info) */
+	struct pl_publisher_info stream; /**< as far as the subscriber knows; `refused` and numbers of subscribers are 0 */
+	struct pl_accounts accounts;     /**< of the present instance of the stream */
+	bool blocks;                     /**< holds slots back */
+	bool demoted;                    /**< the publisher's patience has ended */
+	bool connected;                  /**< false: pl_subscriber_attach() continues */
+};
+/* clang-format off */
+#define PL_SUBSCRIBER_INFO_INIT { sizeof(struct pl_subscriber_info), PL_PUBLISHER_INFO_INIT, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, false, false, false }
+/* clang-format on */
+
+/** Description of a frame that is published. */
+struct pl_frame_options {
+	size_t size;                    /**< sizeof(struct pl_frame_options) */
+	uint64_t length;                /**< bytes of payload, 0 to the slot's size */
+	uint64_t captured;              /**< time of the data, CLOCK_REALTIME nanoseconds; 0: now */
+	const void *metadata;           /**< copied; NULL: none */
+	size_t metadata_length;         /**< bytes, up to the publisher's metadata_bytes */
+	const struct pl_layout *layout; /**< copied; NULL: that of the stream */
+};
+/* clang-format off */
+#define PL_FRAME_OPTIONS_INIT { sizeof(struct pl_frame_options), 0, 0, NULL, 0, NULL }
+/* clang-format on */
+
+/** A frame. Pointers are valid until the frame is published, discarded or released. */
+struct pl_frame_info {
+	size_t size;             /**< set by the caller: sizeof(struct pl_frame_info) */
+	uint64_t sequence;
+	void *data;              /**< payload, at a multiple of 4096 bytes */
+	uint64_t length;         /**< bytes of payload; of a loan: bytes of the slot */
+	uint64_t captured;       /**< CLOCK_REALTIME nanoseconds, of the publisher's host; 0 of a loan */
+	uint64_t published;      /**< the same */
+	uint64_t taken;          /**< CLOCK_REALTIME nanoseconds, of this host; 0 of a loan */
+	uint64_t lost_before;    /**< sequences directly before, back to the last delivered frame, that were not delivered */
+	struct pl_layout layout; /**< of the frame, or else of the stream */
+	const void *metadata;    /**< NULL: none */
+	size_t metadata_length;
+};
+/* clang-format off */
+#define PL_FRAME_INFO_INIT { sizeof(struct pl_frame_info), 0, NULL, 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, 0 }
+/* clang-format on */
+
+/* ------------------------------------------------------------------------------------------------
+ * Publisher. Any thread may call these functions at any time, except with a handle that is being closed.
+ */
+
+/**
+ * Opens a stream under a name. Allocates the ring in host memory. All peers of the context can subscribe.
+ *
+ * @param name       1 to 63 characters of `A-Za-z0-9._-`, copied
+ * @param publisher  receives the handle; pl_publisher_close() or pl_close() frees it
+ * @return 0; -EINVAL for a name or an option out of range; -EEXIST if the context has a publisher of that name; -ENOSPC
+ *         for more than 1,024 publishers; -ENOMEM
+ */
+int pl_publisher_open(struct pl_context *context, const char *name, const struct pl_publisher_options *options,
+		      struct pl_publisher **publisher, struct pl_error *error);
+
+/**
+ * Borrows the next slot, to be filled. The slot belongs to the program until pl_frame_publish() or pl_frame_discard().
+ * From this call on, no subscriber accepts the frame that was in the slot.
+ *
+ * @param timeout  nanoseconds to wait for subscribers that hold the slot back; 0: do not wait
+ * @param frame    receives the slot; pl_frame_query() tells its address
+ * @return 0; -EAGAIN if subscribers still hold the slot (counted in `refused`); -EMLINK if all loans are out; -ENODATA
+ *         after pl_publisher_end()
+ */
+int pl_publisher_loan(struct pl_publisher *publisher, uint64_t timeout, struct pl_stream_frame **frame, struct pl_error *error);
+
+/**
+ * Publishes a loan, which is used up. Frames become visible in the order of their loans: a frame waits for earlier loans.
+ * Never waits for subscribers.
+ *
+ * @param options  read during the call only; NULL: an empty frame
+ * @return 0; -EINVAL, -EMSGSIZE for a length, metadata or layout that does not fit. The loan is kept after a failure
+ */
+int pl_frame_publish(struct pl_stream_frame *frame, const struct pl_frame_options *options, struct pl_error *error);
+
+/** Gives a loan up. Subscribers count its sequence as aborted. Accepts NULL. */
+void pl_frame_discard(struct pl_stream_frame *frame);
+
+/**
+ * Queries a publisher.
+ *
+ * @return 0; -EINVAL if info->size is unknown
+ */
+int pl_publisher_query(struct pl_publisher *publisher, struct pl_publisher_info *info);
+
+/**
+ * Lists the subscribers of a publisher, with up to 64 of those that have ended last.
+ *
+ * @param infos  array of n elements; infos[0].size is the size of each
+ * @return their number, at most n; -EINVAL for an unknown size
+ */
+int pl_publisher_subscribers(struct pl_publisher *publisher, struct pl_subscription_info *infos, unsigned n);
+
+/**
+ * Ends a stream. Subscribers can take all frames that they can still get; then pl_subscriber_take() returns -ENODATA.
+ *
+ * @param timeout  nanoseconds to wait until each subscriber has a fate for each frame and has reported it; 0: none
+ * @return 0; -EBUSY while loans are out; -ETIMEDOUT: the stream has ended, and some subscribers have not reported
+ */
+int pl_publisher_end(struct pl_publisher *publisher, uint64_t timeout, struct pl_error *error);
+
+/**
+ * Closes a publisher, and ends its stream if that has not ended. Subscribers lose frames that they have not read. Loans
+ * become invalid. Waits until no subscriber reads the ring, in bounded time. Accepts NULL.
+ */
+void pl_publisher_close(struct pl_publisher *publisher);
+
+/* ------------------------------------------------------------------------------------------------
+ * Subscriber. Any thread may call these functions at any time, except with a handle that is being closed.
+ */
+
+/**
+ * Lists the streams of a peer.
+ *
+ * @param infos    array of n elements; infos[0].size is the size of each
+ * @param timeout  nanoseconds
+ * @return their number, which can exceed n: then n elements are filled; -EINVAL for an unknown size; -ENOTSUP if the
+ *         other end's release has no streams; -ENOTCONN; -ETIMEDOUT; -ENOMEM
+ */
+int pl_peer_publishers(struct pl_peer *peer, struct pl_publisher_info *infos, unsigned n, uint64_t timeout,
+		       struct pl_error *error);
+
+/**
+ * Subscribes to a stream of a peer. Allocates memory for `queue + held` frames. The subscriber fetches frames from now on.
+ *
+ * @param name        of the stream
+ * @param timeout     nanoseconds
+ * @param subscriber  receives the handle; pl_subscriber_close() or pl_close() frees it
+ * @return 0; -EINVAL for a name or option out of range; -ENOENT for an unknown name; -EPERM if the publisher does not
+ *         allow to block; -EMLINK if it has its most subscribers; -ENODATA if the stream has ended; -EMSGSIZE if the
+ *         frames need more than `memory_bytes`; -ENOTSUP if the other end's release has no streams; -ENOTCONN;
+ *         -ETIMEDOUT; -EPROTO; -ENOMEM
+ */
+int pl_subscriber_open(struct pl_peer *peer, const char *name, const struct pl_subscriber_options *options,
+		       uint64_t timeout, struct pl_subscriber **subscriber, struct pl_error *error);
+
+/**
+ * Takes frames in the order of their sequences. A taken frame is whole and does not change until pl_frame_release().
+ *
+ * @param frames   receives up to n frames
+ * @param n        at least 1
+ * @param timeout  nanoseconds to wait for the first frame; 0: do not wait; UINT64_MAX: without limit
+ * @return the number of frames, 1 to n; -EAGAIN if none is ready with timeout 0; -ETIMEDOUT; -EMLINK if the program
+ *         holds `held` frames; -ENODATA after the last frame of a stream that ended; -ENOTCONN after the last frame that
+ *         could be fetched before the connection was lost (pl_subscriber_attach() continues); -ESTALE once after
+ *         pl_subscriber_attach() found another instance of the stream; -EPROTO if the publisher broke the protocol
+ */
+int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame **frames, unsigned n, uint64_t timeout,
+		       struct pl_error *error);
+
+/** Returns a frame's memory to its subscriber. Accepts NULL. */
+void pl_frame_release(struct pl_stream_frame *frame);
+
+/**
+ * Returns an eventfd that polls readable while pl_subscriber_take() has something to return. It belongs to the
+ * subscriber: do not read, write or close it. In contexts with PL_PROGRESS_MANUAL, watch pl_fd() too, and call pl_poll().
+ *
+ * @return the descriptor, or a negative errno
+ */
+int pl_subscriber_fd(struct pl_subscriber *subscriber);
+
+/**
+ * Continues over another connection, after the loss of the first one, or in place of it. Frames that the ring no longer
+ * holds are missed. If the peer has another instance of the stream, the next pl_subscriber_take() that finds no earlier
+ * frame returns -ESTALE, and the accounts begin again with that instance's oldest frame.
+ *
+ * @return as pl_subscriber_open(). After a failure the subscriber is without a connection
+ */
+int pl_subscriber_attach(struct pl_subscriber *subscriber, struct pl_peer *peer, uint64_t timeout,
+			 struct pl_error *error);
+
+/**
+ * Queries a subscriber.
+ *
+ * @return 0; -EINVAL if info->size is unknown
+ */
+int pl_subscriber_query(struct pl_subscriber *subscriber, struct pl_subscriber_info *info);
+
+/**
+ * Closes a subscriber. Its frames become invalid. Waits, in bounded time, until no read uses its memory. The subscriber may
+ * outlive its peer. Accepts NULL.
+ */
+void pl_subscriber_close(struct pl_subscriber *subscriber);
+
+/**
+ * Queries a frame, on loan or taken.
+ *
+ * @return 0; -EINVAL if info->size is unknown
+ */
+int pl_frame_query(const struct pl_stream_frame *frame, struct pl_frame_info *info);
 
 #ifdef __cplusplus
 }

@@ -103,18 +103,13 @@ static int receive(struct pl_channel *channel, const bool *gone)
 	return take_messages(channel, buffer, have + (size_t)got, gone);
 }
 
-static size_t count_unsent(const struct pl_channel *channel)
-{
-	return channel->unsent_length - channel->unsent_sent;
-}
-
 /*
  * Watches the socket. `again`: bytes may be left that TLS has read already, which epoll does not report; EPOLLOUT makes
  * channel_ready() run for them.
  */
 static int watch(struct pl_channel *channel, bool again)
 {
-	size_t unsent = count_unsent(channel);
+	size_t unsent = pl_channel_unsent(channel);
 	uint32_t events = unsent < UNSENT_STOP ? EPOLLIN : 0;
 
 	again &= unsent < UNSENT_STOP && pl_stream_pending(&channel->stream);
@@ -125,7 +120,7 @@ static int flush(struct pl_channel *channel)
 {
 	while (channel->unsent_sent < channel->unsent_length) {
 		struct iovec vector = { .iov_base = channel->unsent + channel->unsent_sent,
-					.iov_len = count_unsent(channel) };
+					.iov_len = pl_channel_unsent(channel) };
 		ssize_t sent = pl_stream_write(&channel->stream, &vector, 1);
 
 		if (sent == -EAGAIN)
@@ -151,7 +146,7 @@ static bool channel_ready(struct pl_source *source, uint32_t events)
 	(void)events; /* bytes that TLS read ahead come without EPOLLIN */
 	/* The answers of a visit are sent together. */
 	channel->gone = &gone;
-	for (int i = 0; rc == 0 && i < READS_A_VISIT && count_unsent(channel) < UNSENT_STOP; i++)
+	for (int i = 0; rc == 0 && i < READS_A_VISIT && pl_channel_unsent(channel) < UNSENT_STOP; i++)
 		rc = receive(channel, &gone);
 	if (gone)
 		return true;
@@ -220,7 +215,7 @@ void pl_channel_close(struct pl_channel *channel)
 {
 	if (!channel->open)
 		return;
-	if (channel->gone && count_unsent(channel))
+	if (channel->gone && pl_channel_unsent(channel))
 		flush(channel);
 	if (channel->gone)
 		*channel->gone = true;

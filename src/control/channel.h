@@ -39,6 +39,12 @@ int pl_channel_open(struct pl_channel *channel, struct pl_engine *engine, struct
  */
 int pl_channel_send(struct pl_channel *channel, const struct pl_control *message);
 
+/* Returns the bytes that the socket has not taken yet. */
+static inline size_t pl_channel_unsent(const struct pl_channel *channel)
+{
+	return channel->unsent_length - channel->unsent_sent;
+}
+
 /* Stops and closes. Accepts a channel that was never opened. */
 void pl_channel_close(struct pl_channel *channel);
 

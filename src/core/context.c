@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "core/fabric.h"
+#include "core/stream_ops.h"
 #include "core/trust.h"
 #include "core/vector.h"
 
@@ -173,6 +174,8 @@ static void init_lists(struct pl_context *context)
 	pl_list_init(&context->regions);
 	pl_list_init(&context->remotes);
 	pl_list_init(&context->vectors);
+	pl_list_init(&context->publishers);
+	pl_list_init(&context->subscribers);
 	pl_list_init(&context->completed);
 	pl_list_init(&context->handles);
 	pl_expiry_init(context);
@@ -372,6 +375,7 @@ void pl_close(struct pl_context *context)
 
 	if (!context)
 		return;
+	pl_stream_ops.close(context);
 	close_listeners(context);
 	destroy_peers(context);
 	/* Until its end, a peer that was opening may have opened the listener of a fabric. */

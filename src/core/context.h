@@ -60,7 +60,7 @@ struct pl_context {
 	void *fabric_states[PL_FABRICS_MAX]; /* state of each fabric for this context, in the order of `fabrics` */
 
 	pthread_mutex_t lock; /* the lists, and peer_table */
-	struct pl_list peers, listeners, regions, remotes, vectors;
+	struct pl_list peers, listeners, regions, remotes, vectors, publishers, subscribers;
 	atomic_uint accepted;             /* peers that connected to this context, until they are freed */
 	struct pl_index_table peer_table; /* struct pl_peer, for sockets that join a peer */
 

@@ -404,6 +404,8 @@ int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct
 	*answer = (struct pl_imported){ .request = import->request, .status = PL_WIRE_UNKNOWN_KEY };
 	pthread_mutex_lock(&context->grant_lock);
 	grant = grant_find(context, import->grant, import->secret);
+	if (grant && grant->only && grant->only != peer)
+		grant = NULL;
 	if (grant && is_expired(grant->expires)) {
 		answer->status = PL_WIRE_EXPIRED;
 	} else if (grant && peer->admission && (grant->rights & ~peer->admission->rights.access)) {

@@ -16,7 +16,8 @@ struct pl_grant {
 	uint8_t secret[16];
 	size_t offset, length;
 	unsigned rights;
-	uint64_t expires; /* CLOCK_REALTIME, 0 never */
+	uint64_t expires;           /* CLOCK_REALTIME, 0 never */
+	const struct pl_peer *only; /* peer that can import the grant; compared only. NULL: all peers */
 	struct pl_list keys;
 	struct pl_list registrations;
 };

@@ -5,6 +5,7 @@
 
 #include "core/fabric.h"
 #include "core/lane_auth.h"
+#include "core/stream_ops.h"
 
 static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 {
@@ -19,7 +20,7 @@ static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 	hello->window = PL_MESSAGE_WINDOW;
 	hello->capabilities = PL_CAPABILITY_ASKS | PL_CAPABILITY_VISIBLE | PL_CAPABILITY_HEADERLESS |
 			      PL_CAPABILITY_PACKED | PL_CAPABILITY_NOTIFY_DATA | PL_CAPABILITY_NOTIFY_RAILS |
-			      PL_CAPABILITY_BOUND_MESSAGES;
+			      PL_CAPABILITY_BOUND_MESSAGES | PL_CAPABILITY_STREAMS;
 	if (context->options.encrypt_data != PL_DEFAULT)
 		hello->flags = context->options.encrypt_data == PL_ON ? PL_HELLO_ENCRYPT_DATA : PL_HELLO_CLEAR_DATA;
 	snprintf(hello->software, sizeof(hello->software), "peerlane %s", pl_version());
@@ -98,6 +99,7 @@ static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 	peer->notify_data = hello->capabilities & PL_CAPABILITY_NOTIFY_DATA;
 	peer->bound_messages = hello->capabilities & PL_CAPABILITY_BOUND_MESSAGES;
 	peer->notify_rails = hello->capabilities & PL_CAPABILITY_NOTIFY_RAILS;
+	peer->streams = hello->capabilities & PL_CAPABILITY_STREAMS;
 	if (hello->capabilities % 256 && hello->capabilities % 256 < PL_REFUSAL_END)
 		peer->refusal = (enum pl_refusal)(hello->capabilities % 256);
 	if (!peer->initiator)
@@ -270,6 +272,12 @@ static void take_rails_message(struct pl_peer *peer, const struct pl_rails_messa
 		fail_unexpected_message(peer);
 }
 
+static void take_stream_message(struct pl_peer *peer, const struct pl_control_message *message)
+{
+	if (pl_stream_ops.message(peer, message->payload, message->length) < 0)
+		fail_unexpected_message(peer);
+}
+
 static void control_running(struct pl_peer *peer, const struct pl_control *message)
 {
 	switch (message->type) {
@@ -296,6 +304,9 @@ static void control_running(struct pl_peer *peer, const struct pl_control *messa
 		break;
 	case PL_CONTROL_MESSAGE:
 		take_message(peer, &message->message);
+		break;
+	case PL_CONTROL_STREAM:
+		take_stream_message(peer, &message->message);
 		break;
 	case PL_CONTROL_BYE:
 		peer->leaving = true;

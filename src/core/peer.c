@@ -6,6 +6,7 @@
 
 #include "base/secret_pool.h"
 #include "core/fastpath.h"
+#include "core/stream_ops.h"
 #include "core/trust.h"
 
 /* Time for reading the remaining bytes of other connections after one connection of a peer ended. */
@@ -62,6 +63,9 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	pl_list_init(&peer->rendezvous);
 	pl_list_init(&peer->imports);
 	pl_list_init(&peer->held_imports);
+	pl_list_init(&peer->subscriptions);
+	pl_list_init(&peer->subscribers);
+	pl_list_init(&peer->listings);
 	pl_timer_init(&peer->timer, lose_after_grace);
 	pl_timer_init(&peer->deadline, pl_operations_expire);
 	pl_task_init(&peer->task, NULL);
@@ -135,6 +139,7 @@ static void stop_peer_operations(struct pl_peer *peer, int status, const struct 
 	struct pl_operation *operation;
 	struct pl_list all;
 
+	pl_stream_ops.peer_ended(peer);
 	/* Operations with chunks on other engines stay in the list a little longer. */
 	pl_list_init(&all);
 	pl_list_splice(&all, &peer->operations);

@@ -103,6 +103,7 @@ struct pl_peer {
 	bool notify_data;                /* PL_CAPABILITY_NOTIFY_DATA */
 	bool bound_messages;             /* PL_CAPABILITY_BOUND_MESSAGES */
 	bool notify_rails;               /* PL_CAPABILITY_NOTIFY_RAILS */
+	bool streams;                    /* PL_CAPABILITY_STREAMS */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;
@@ -141,6 +142,11 @@ struct pl_peer {
 	uint64_t next_request;
 	struct pl_index_table keys; /* struct pl_key; grant_lock */
 	unsigned imported;          /* keys of grants among them; grant_lock */
+
+	/* Streams: the other end's subscriptions here, this end's subscribers there, and requests for lists. Home. */
+	struct pl_list subscriptions, subscribers, listings;
+	unsigned subscription_count;
+	uint32_t next_stream; /* number of the last subscription or request of this end */
 
 	bool leaving;               /* the peer sent BYE */
 	struct pl_error loss;       /* reason of the loss */

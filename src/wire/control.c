@@ -11,6 +11,7 @@
  *   LANES     u32 count
  *   BYE       nothing
  *   MESSAGE   u64 tag, payload to the end
+ *   STREAM    payload to the end
  *   RAIL      u8 step, u8 index, u16 generation, u8 count, u8 ports[8], u16 renewals, u32 queue pair, u32 psn, u16 lid,
  *             gid[16], u8 mtu, u8 reads, u8 global, u8 traffic class, u8 service level
  */
@@ -114,6 +115,7 @@ static int check(const struct pl_control *message)
 	case PL_CONTROL_LANES:
 		return message->lanes >= 1 && message->lanes <= LANES_MAX ? 0 : -EPROTO;
 	case PL_CONTROL_MESSAGE:
+	case PL_CONTROL_STREAM:
 		return message->message.length <= PL_FRAME_SMALL_MAX ? 0 : -EMSGSIZE;
 	case PL_CONTROL_RAIL:
 		return check_rail(&message->rail);
@@ -259,7 +261,9 @@ static void get_body(struct pl_reader *reader, struct pl_control *message)
 		message->lanes = pl_get_u32(reader);
 		break;
 	case PL_CONTROL_MESSAGE:
-		message->message.tag = pl_get_u64(reader);
+	case PL_CONTROL_STREAM:
+		if (message->type == PL_CONTROL_MESSAGE)
+			message->message.tag = pl_get_u64(reader);
 		message->message.payload = reader->at;
 		message->message.length = (uint16_t)(reader->end - reader->at);
 		reader->at = reader->end;
@@ -296,7 +300,7 @@ int pl_control_decode(uint16_t type, const void *body, size_t length, struct pl_
 	struct pl_reader reader;
 	int rc;
 
-	if (type < PL_CONTROL_HELLO || type > PL_CONTROL_RAILS)
+	if (type < PL_CONTROL_HELLO || type > PL_CONTROL_STREAM)
 		return -ENOMSG;
 	if (length > PL_CONTROL_BODY_MAX)
 		return -EMSGSIZE;
@@ -398,7 +402,9 @@ static void put_body(struct pl_writer *writer, const struct pl_control *message)
 		pl_put_u32(writer, message->lanes);
 		break;
 	case PL_CONTROL_MESSAGE:
-		pl_put_u64(writer, message->message.tag);
+	case PL_CONTROL_STREAM:
+		if (message->type == PL_CONTROL_MESSAGE)
+			pl_put_u64(writer, message->message.tag);
 		pl_put_bytes(writer, message->message.payload, message->message.length);
 		break;
 	case PL_CONTROL_RAIL:

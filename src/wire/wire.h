@@ -68,6 +68,7 @@ enum pl_control_type {
 	PL_CONTROL_MESSAGE,   /* a small message that must not travel in the clear */
 	PL_CONTROL_RAIL,      /* a connection of the verbs fabric begins or ends */
 	PL_CONTROL_RAILS,     /* rails for memory near some ports: the acceptor's question, the initiator's answer */
+	PL_CONTROL_STREAM,    /* about streams, with a body of wire/stream_message.h in `message`; its tag is 0 */
 };
 #define PL_CONTROL_OPTIONAL 0x8000 /* receivers ignore messages of types from here on that they do not know */
 
@@ -99,7 +100,8 @@ struct pl_hello {
 #define PL_CAPABILITY_NOTIFY_DATA 4096u /* accepts notifications with a payload */
 #define PL_CAPABILITY_PACKED 2048u      /* accepts several frames in one SEND over verbs */
 #define PL_CAPABILITY_BOUND_MESSAGES 16384u /* over verbs: asks for keys that a rendezvous lacks */
-#define PL_CAPABILITY_NOTIFY_RAILS 8192u /* accepts notifications with writes over verbs with several rails, too */
+#define PL_CAPABILITY_STREAMS 32768u        /* accepts PL_CONTROL_STREAM */
+#define PL_CAPABILITY_NOTIFY_RAILS 8192u    /* accepts notifications with writes over verbs with several rails, too */
 
 struct pl_reject {
 	int32_t code; /* one of enum pl_wire_status, not 0 */

@@ -6,6 +6,8 @@
 
 #include "context/step.h"
 #include "fabric/local/record.h"
+#include "stream/ring.h"
+#include "wire/stream_message.h"
 #include "wire/wire.h"
 
 /* The command is not part of the library, so its source is included. */
@@ -231,6 +233,53 @@ static void tokens(void)
 	save("token", "damaged", buffer, sizeof(buffer));
 }
 
+static void save_stream(const char *name, const struct pl_stream_message *message)
+{
+	uint8_t buffer[8192];
+	int length = pl_stream_message_encode(message, buffer, sizeof(buffer));
+
+	if (length < 0) {
+		fprintf(stderr, "%s: cannot be encoded\n", name);
+		exit(1);
+	}
+	save("stream", name, buffer, (size_t)length);
+}
+
+static void streams(void)
+{
+	static const uint8_t frames[128 + 3] = { 6, [8] = 1, [16] = 10, [40] = 3 };
+	struct pl_stream_message message = { .type = PL_STREAM_LIST, .number = 1, .from = 2 };
+	struct pl_stream_entry entry = { .name = "cam0", .slots = 4, .slot_bytes = 5000, .state = PL_STREAM_LIVE };
+	struct pl_ring_header header = { .geometry = { .slots = 4, .slot_bytes = 5000 }, .name = "cam0" };
+	uint8_t page[PL_RING_HEADER];
+
+	save_stream("list", &message);
+	message = (struct pl_stream_message){ .type = PL_STREAM_LISTED, .number = 1 };
+	message.listed.total = message.listed.count = 1;
+	message.listed.entries[0] = entry;
+	save_stream("listed", &message);
+	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBE, .number = 1 };
+	strcpy(message.subscribe.name, "cam0");
+	save_stream("subscribe", &message);
+	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBED, .number = 1 };
+	message.subscribed.entry = entry;
+	save_stream("subscribed", &message);
+	message = (struct pl_stream_message){ .type = PL_STREAM_TAKEN, .number = 1 };
+	message.taken.accounts = (struct pl_accounts){ .next = 2, .delivered = 1, .pending = 1 };
+	save_stream("taken", &message);
+	message = (struct pl_stream_message){ .type = PL_STREAM_ANNOUNCE, .number = 1 };
+	message.announce.claimed = message.announce.published = 6;
+	message.announce.state = PL_STREAM_LIVE;
+	message.announce.count = 1;
+	message.announce.frames = frames;
+	message.announce.frames_length = sizeof(frames);
+	save_stream("announce", &message);
+	save("stream", "descriptor", frames, sizeof(frames));
+	pl_ring_geometry_init(&header.geometry);
+	pl_ring_header_encode(&header, page);
+	save("stream", "header", page, sizeof(page));
+}
+
 static void write_address_seeds(void)
 {
 	static const struct {
@@ -450,6 +499,7 @@ int main(int argc, char **argv)
 	records();
 	blobs();
 	write_address_seeds();
+	streams();
 	service();
 	small_files();
 	data_ranges();

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Interface between the core and streams of frames (src/stream/). */
+#ifndef PL_CORE_STREAM_OPS_H
+#define PL_CORE_STREAM_OPS_H
+
+#include "core/context.h"
+
+struct pl_peer;
+struct pl_region;
+
+struct pl_stream_ops {
+	/* Handles a PL_CONTROL_STREAM of a running peer. Returns 0, or -EPROTO. Home. */
+	int (*message)(struct pl_peer *peer, const uint8_t *body, size_t length);
+	/* The peer is lost or closed: ends its subscriptions, and leaves its subscribers without a connection. Home. */
+	void (*peer_ended)(struct pl_peer *peer);
+	/* Closes all publishers and subscribers. No engine's lock is held. */
+	void (*close)(struct pl_context *context);
+};
+
+extern const struct pl_stream_ops pl_stream_ops;
+
+/*
+ * grant_bind.c: makes a token with the right to read the whole region, which only this peer can import. Revoke it with
+ * pl_grant_revoke().
+ */
+int pl_grant_bind(struct pl_region *region, const struct pl_peer *peer, uint8_t token[PL_TOKEN_SIZE]);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Announcements: hints from a publisher to its subscribers. The ring has the truth, so an announcement that is left out
+ * costs a read of descriptors at the subscriber, and no frame.
+ */
+#include "stream/publisher.h"
+
+/* Unsent bytes of a control channel from which on it gets no announcements. */
+#define CHANNEL_FULL (32u << 10)
+/* Pause before an announcer looks at a full channel again. */
+#define CHANNEL_PAUSE (5 * PL_NS_PER_MS)
+
+int pl_stream_send(struct pl_peer *peer, const struct pl_stream_message *message)
+{
+	uint8_t body[PL_FRAME_SMALL_MAX];
+	struct pl_control control = { .type = PL_CONTROL_STREAM };
+	int length = pl_stream_message_encode(message, body, sizeof(body));
+
+	if (length < 0)
+		return length;
+	control.message.payload = body;
+	control.message.length = (uint16_t)length;
+	return pl_channel_send(&peer->channel, &control);
+}
+
+/*
+ * Copies the descriptors and metadata of the newest frames that the subscription does not know, as far as they fit. The
+ * oldest comes first. publisher->lock is held.
+ */
+static void collect_descriptors(const struct pl_subscription *subscription, struct pl_stream_message *message,
+				uint8_t *buffer)
+{
+	const struct pl_publisher *publisher = subscription->publisher;
+	const struct pl_ring_geometry *geometry = &publisher->header.geometry;
+	uint64_t least = PL_MAX(subscription->told, pl_ring_oldest(publisher->claimed, geometry->slots));
+	uint64_t first = publisher->published;
+	size_t length = 0;
+
+	while (first > least) {
+		const uint8_t *at = publisher->ring.control + pl_ring_descriptor_offset(geometry, first - 1);
+		size_t bytes = pl_stream_frame_bytes(at, geometry->descriptor_stride);
+
+		if (bytes == 0 || length + bytes > PL_STREAM_ANNOUNCE_MAX)
+			break;
+		length += bytes;
+		first--;
+	}
+	message->announce.count = (uint32_t)(publisher->published - first);
+	message->announce.frames = buffer;
+	message->announce.frames_length = length;
+	for (uint64_t sequence = first; sequence < publisher->published; sequence++) {
+		const uint8_t *at = publisher->ring.control + pl_ring_descriptor_offset(geometry, sequence);
+		size_t bytes = pl_stream_frame_bytes(at, geometry->descriptor_stride);
+
+		memcpy(buffer, at, bytes);
+		buffer += bytes;
+	}
+}
+
+/* Builds an announcement. Returns false if there is no news. Takes publisher->lock. */
+static bool build_announcement(struct pl_subscription *subscription, struct pl_stream_message *message, uint8_t *buffer)
+{
+	struct pl_publisher *publisher = subscription->publisher;
+	bool news;
+
+	pthread_mutex_lock(&publisher->lock);
+	news = subscription->told != publisher->published || subscription->told_state != publisher->state ||
+	       subscription->told_demoted != subscription->demoted;
+	if (news) {
+		message->announce.claimed = publisher->claimed;
+		message->announce.published = publisher->published;
+		message->announce.state = publisher->state;
+		message->announce.demoted = subscription->demoted;
+		collect_descriptors(subscription, message, buffer);
+		/* Before the message leaves: its answer may arrive at once. */
+		subscription->announced = publisher->published;
+	}
+	pthread_mutex_unlock(&publisher->lock);
+	return news;
+}
+
+void pl_subscription_announce(struct pl_subscription *subscription)
+{
+	struct pl_stream_message message = { .type = PL_STREAM_ANNOUNCE, .number = subscription->number };
+	struct pl_announcer *announcer = NULL;
+	uint8_t buffer[PL_STREAM_ANNOUNCE_MAX];
+	struct pl_peer *peer = subscription->peer;
+
+	/* The answer to an earlier announcement brings the next one. */
+	if (subscription->sent - subscription->answered >= PL_UNANSWERED_MAX)
+		return;
+	if (pl_channel_unsent(&peer->channel) > CHANNEL_FULL) {
+		for (announcer = subscription->publisher->announcers; announcer->engine != peer->home;)
+			announcer++;
+		if (pl_list_empty(&announcer->timer.link))
+			pl_timer_set(announcer->engine, &announcer->timer, pl_now() + CHANNEL_PAUSE);
+		return;
+	}
+	if (!build_announcement(subscription, &message, buffer))
+		return;
+	subscription->told = message.announce.published;
+	subscription->told_state = message.announce.state;
+	subscription->told_demoted = message.announce.demoted;
+	subscription->sent++;
+	pl_stream_send(peer, &message);
+}
+
+static void announce_all(struct pl_announcer *announcer)
+{
+	/* A failing channel may lose its peer, and so end its subscriptions. */
+	struct pl_list rest;
+
+	pl_list_init(&rest);
+	pl_list_splice(&rest, &announcer->subscriptions);
+	while (!pl_list_empty(&rest)) {
+		struct pl_subscription *subscription = pl_list_first(&rest, struct pl_subscription, home_link);
+
+		pl_list_remove(&subscription->home_link);
+		pl_list_append(&announcer->subscriptions, &subscription->home_link);
+		pl_subscription_announce(subscription);
+	}
+}
+
+static void announcer_run(struct pl_task *task)
+{
+	announce_all(pl_container_of(task, struct pl_announcer, task));
+}
+
+static void announcer_expire(struct pl_timer *timer)
+{
+	announce_all(pl_container_of(timer, struct pl_announcer, timer));
+}
+
+void pl_announcer_init(struct pl_announcer *announcer, struct pl_publisher *publisher, struct pl_engine *engine)
+{
+	announcer->publisher = publisher;
+	announcer->engine = engine;
+	pl_task_init(&announcer->task, announcer_run);
+	pl_timer_init(&announcer->timer, announcer_expire);
+	pl_list_init(&announcer->subscriptions);
+}
+
+void pl_publisher_announce(struct pl_publisher *publisher)
+{
+	for (unsigned i = 0; i < publisher->context->engine_count; i++) {
+		struct pl_announcer *announcer = &publisher->announcers[i];
+
+		if (atomic_load(&announcer->count))
+			pl_engine_post(announcer->engine, &announcer->task);
+	}
+}

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Subscribing: question, answer, keys, memory. Runs on the program's thread. */
+#include "stream/connect.h"
+
+#include "core/call.h"
+
+/* -- memory ---------------------------------------------------------------------------------------------------------- */
+
+void pl_subscriber_free_memory(struct pl_subscriber *subscriber)
+{
+	struct pl_context *context = subscriber->context;
+
+	if (subscriber->region)
+		pl_region_deregister(subscriber->region);
+	pl_free(&context->allocator, subscriber->frames);
+	subscriber->region = NULL;
+	subscriber->frames = NULL;
+	subscriber->frame_count = 0;
+	pl_list_init(&subscriber->window);
+	pl_list_init(&subscriber->spare);
+}
+
+/* Allocates cursors, descriptors and payloads of all frames, unless they are there. */
+static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_ring_geometry *geometry,
+			   struct pl_error *error)
+{
+	struct pl_context *context = subscriber->context;
+	unsigned count = subscriber->queue + subscriber->held_limit;
+	uint64_t descriptors = PL_RING_CURSORS + (uint64_t)count * geometry->descriptor_stride;
+	uint64_t begin = (descriptors + PL_RING_PAGE - 1) / PL_RING_PAGE * PL_RING_PAGE;
+	uint64_t size = begin + count * geometry->slot_stride;
+	int rc;
+
+	if (subscriber->region && subscriber->geometry.slot_stride == geometry->slot_stride &&
+	    subscriber->geometry.descriptor_stride == geometry->descriptor_stride)
+		return 0;
+	if (subscriber->held || !pl_list_empty(&subscriber->window))
+		return pl_fail(error, -EBUSY, "STREAM-HELD", "pl_subscriber_attach", subscriber->name,
+			       "take and release all frames, then attach",
+			       "the new instance has other slots, and frames of the old one are in use");
+	if (size > subscriber->memory_bytes)
+		return pl_fail(error, -EMSGSIZE, "STREAM-MEMORY", "pl_subscriber_open", subscriber->name,
+			       "raise pl_subscriber_options.memory_bytes, or lower queue and held",
+			       "%u frames of up to %llu bytes need %llu bytes, and %zu are allowed", count,
+			       (unsigned long long)geometry->slot_bytes, (unsigned long long)size,
+			       subscriber->memory_bytes);
+	pl_subscriber_free_memory(subscriber);
+	rc = pl_region_allocate(context, size, PL_ACCESS_LOCAL, &subscriber->region, error);
+	if (rc < 0)
+		return rc;
+	subscriber->frames = pl_zalloc(&context->allocator, count * sizeof(*subscriber->frames));
+	if (!subscriber->frames)
+		return pl_fail_memory(error, "pl_subscriber_open");
+	subscriber->frame_count = count;
+	for (unsigned i = 0; i < count; i++) {
+		struct pl_stream_frame *frame = &subscriber->frames[i];
+
+		frame->subscriber = subscriber;
+		frame->descriptor_offset = PL_RING_CURSORS + (uint64_t)i * geometry->descriptor_stride;
+		frame->offset = begin + i * geometry->slot_stride;
+		frame->data = (char *)pl_region_address(subscriber->region) + frame->offset;
+		pl_list_append(&subscriber->spare, &frame->link);
+	}
+	return 0;
+}
+
+/* -- question and answer -------------------------------------------------------------------------------------------- */
+
+/* True if the subscriber has been connected before, and can continue. */
+static bool continues(const struct pl_subscriber *subscriber)
+{
+	return subscriber->geometry.slots != 0;
+}
+
+/* Sends SUBSCRIBE. `answer` receives SUBSCRIBED. */
+static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer, struct pl_stream_message *answer,
+			  struct pl_error *error)
+{
+	struct pl_stream_message ask = { .type = PL_STREAM_SUBSCRIBE };
+	int rc;
+
+	memcpy(ask.subscribe.name, subscriber->name, sizeof(ask.subscribe.name));
+	ask.subscribe.start = subscriber->start;
+	ask.subscribe.from = subscriber->from;
+	ask.subscribe.overflow = subscriber->overflow;
+	if (continues(subscriber)) {
+		ask.subscribe.start = PL_START_SEQUENCE;
+		ask.subscribe.from = subscriber->accounts.next;
+		memcpy(ask.subscribe.instance, subscriber->entry.instance, sizeof(ask.subscribe.instance));
+	}
+	pl_engine_lock(peer->home);
+	rc = pl_call_check_peer(peer, "pl_subscriber_open", error);
+	if (rc == 0) {
+		pthread_mutex_lock(&subscriber->lock);
+		subscriber->engine = peer->home;
+		subscriber->peer = peer;
+		subscriber->phase = PL_SUBSCRIBER_ASKED;
+		subscriber->answer = answer;
+		subscriber->number = ask.number = ++peer->next_stream;
+		subscriber->arrived = subscriber->reported_arrived = 0;
+		subscriber->reported_taken = 0;
+		subscriber->reported_end = false;
+		subscriber->failure.code = 0;
+		/* A connection that ended may have been the reason for a failure. */
+		subscriber->state = PL_STREAM_LIVE;
+		pthread_mutex_unlock(&subscriber->lock);
+		pl_list_append(&peer->subscribers, &subscriber->peer_link);
+		pl_stream_send(peer, &ask);
+	}
+	pl_engine_unlock(peer->home);
+	return rc;
+}
+
+static int await_answer(struct pl_subscriber *subscriber, uint64_t deadline, struct pl_error *error)
+{
+	enum pl_subscriber_phase phase;
+	bool waited = true;
+
+	for (;;) {
+		unsigned seen = pl_turn_read(&subscriber->turn);
+
+		pthread_mutex_lock(&subscriber->lock);
+		phase = subscriber->phase;
+		pthread_mutex_unlock(&subscriber->lock);
+		if (phase != PL_SUBSCRIBER_ASKED || !waited)
+			break;
+		waited = pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);
+	}
+	if (phase == PL_SUBSCRIBER_ASKED)
+		return pl_fail(error, -ETIMEDOUT, "WAIT-TIMEOUT", "pl_subscriber_open", subscriber->name,
+			       "allow more time, and check that the other end makes progress",
+			       "the other end did not answer in time");
+	if (phase == PL_SUBSCRIBER_AWAY)
+		return pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_subscriber_open", subscriber->name, "connect again",
+			       "the connection is lost");
+	return 0;
+}
+
+static int fail_refused(const struct pl_subscriber *subscriber, enum pl_subscribe_status status, struct pl_error *error)
+{
+	const char *call = "pl_subscriber_open", *name = subscriber->name;
+
+	switch (status) {
+	case PL_SUBSCRIBE_UNKNOWN:
+		return pl_fail(error, -ENOENT, "STREAM-UNKNOWN", call, name,
+			       "see pl_peer_publishers(3) for its streams", "the other end has no stream of that name");
+	case PL_SUBSCRIBE_NO_BLOCK:
+		return pl_fail(error, -EPERM, "STREAM-NO-BLOCK", call, name,
+			       "set pl_publisher_options.allow_block, or use another overflow",
+			       "the publisher does not allow subscribers to hold slots back");
+	case PL_SUBSCRIBE_FULL:
+		return pl_fail(error, -EMLINK, "STREAM-FULL", call, name,
+			       "close subscribers, or raise the publisher's limit",
+			       "the publisher has its most subscribers");
+	case PL_SUBSCRIBE_ENDED:
+		return pl_fail(error, -ENODATA, "STREAM-ENDED", call, name, NULL, "the stream has ended");
+	default:
+		return pl_fail(error, -EREMOTEIO, "STREAM-REFUSED", call, name, "see the memory of the other end",
+			       "the other end could not make the keys");
+	}
+}
+
+/* Derives the geometry of the answer. Returns -EPROTO for values that cannot be. */
+static int check_answer(const struct pl_subscriber *subscriber, const struct pl_stream_message *answer,
+			struct pl_ring_geometry *geometry)
+{
+	const struct pl_stream_entry *entry = &answer->subscribed.entry;
+	bool same =
+		continues(subscriber) && !memcmp(entry->instance, subscriber->entry.instance, sizeof(entry->instance));
+
+	*geometry = (struct pl_ring_geometry){ .slots = entry->slots,
+					       .metadata_bytes = entry->metadata_bytes,
+					       .slot_bytes = entry->slot_bytes };
+	if (strcmp(entry->name, subscriber->name) || pl_ring_geometry_init(geometry) < 0 ||
+	    !pl_layout_valid(&entry->layout) || !pl_content_type_valid(entry->content_type) ||
+	    entry->claimed > PL_RING_SEQUENCE_MAX || entry->claimed - entry->published >= entry->slots ||
+	    answer->subscribed.first > PL_RING_SEQUENCE_MAX)
+		return -EPROTO;
+	if (same && (answer->subscribed.first < subscriber->accounts.next ||
+		     entry->slots != subscriber->geometry.slots || entry->published < subscriber->published))
+		return -EPROTO;
+	return 0;
+}
+
+/* Takes over the answer: the stream goes on, or begins with another instance. subscriber->lock is held. */
+static void accept_answer(struct pl_subscriber *subscriber, const struct pl_stream_message *answer,
+			  const struct pl_ring_geometry *geometry)
+{
+	const struct pl_stream_entry *entry = &answer->subscribed.entry;
+	struct pl_accounts *accounts = &subscriber->accounts;
+	uint64_t first = answer->subscribed.first;
+
+	if (!continues(subscriber)) {
+		*accounts = (struct pl_accounts){ .first = first, .next = first };
+		subscriber->last_delivered = first;
+	} else if (!memcmp(entry->instance, subscriber->entry.instance, sizeof(entry->instance))) {
+		accounts->missed += first - accounts->next;
+		accounts->next = first;
+	} else {
+		if (!subscriber->restarted && accounts->next < subscriber->published) {
+			accounts->missed += subscriber->published - accounts->next;
+			accounts->next = subscriber->published;
+		}
+		subscriber->restarted = true;
+		subscriber->restart_first = first;
+		subscriber->read_claimed = subscriber->read_published = subscriber->claimed = subscriber->published = 0;
+	}
+	subscriber->entry = *entry;
+	subscriber->geometry = *geometry;
+	/* An announcement may have arrived after the answer. */
+	subscriber->published = PL_MAX(subscriber->announced_published, entry->published);
+	subscriber->claimed = PL_MAX(subscriber->claimed, PL_MAX(entry->claimed, subscriber->published));
+	subscriber->blocks = subscriber->overflow == PL_OVERFLOW_BLOCK && !subscriber->demoted;
+	subscriber->state = PL_MAX(subscriber->state, entry->state);
+}
+
+static int import_keys(struct pl_subscriber *subscriber, struct pl_peer *peer, const struct pl_stream_message *answer,
+		       const struct pl_ring_geometry *geometry, struct pl_remote *remotes[2], uint64_t deadline,
+		       struct pl_error *error)
+{
+	uint64_t now = pl_now(), left = now < deadline ? deadline - now : 1;
+	int rc = pl_remote_import(peer, answer->subscribed.control, PL_TOKEN_SIZE, left, &remotes[0], error);
+
+	if (rc == 0)
+		rc = pl_remote_import(peer, answer->subscribed.payload, PL_TOKEN_SIZE, left, &remotes[1], error);
+	if (rc < 0)
+		return rc;
+	remotes[0]->whole_words = true;
+	if (remotes[0]->length < pl_ring_control_size(geometry) || remotes[1]->length < pl_ring_payload_size(geometry))
+		return pl_fail(error, -EPROTO, "STREAM-PROTOCOL", "pl_subscriber_open", subscriber->name, NULL,
+			       "the publisher's keys do not cover its ring");
+	return 0;
+}
+
+/* Begins to read. Returns -ENOTCONN if the connection was lost meanwhile. */
+static int subscriber_begin(struct pl_subscriber *subscriber, struct pl_remote *remotes[2],
+			    const struct pl_stream_message *answer, const struct pl_ring_geometry *geometry,
+			    struct pl_error *error)
+{
+	struct pl_engine *engine = subscriber->engine;
+	int rc = 0;
+
+	pl_engine_lock(engine);
+	pthread_mutex_lock(&subscriber->lock);
+	if (subscriber->phase == PL_SUBSCRIBER_ANSWERED) {
+		accept_answer(subscriber, answer, geometry);
+		subscriber->phase = PL_SUBSCRIBER_LIVE;
+		subscriber->control = remotes[0];
+		subscriber->payload = remotes[1];
+		remotes[0] = remotes[1] = NULL;
+	} else {
+		rc = pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_subscriber_open", subscriber->name, "connect again",
+			     "the publisher was closed, or the connection is lost");
+	}
+	subscriber->answer = NULL;
+	pl_subscriber_wake(subscriber);
+	pthread_mutex_unlock(&subscriber->lock);
+	if (rc == 0)
+		pl_subscriber_pump(subscriber);
+	pl_engine_unlock(engine);
+	return rc;
+}
+
+static int subscribe_with(struct pl_subscriber *subscriber, struct pl_peer *peer, struct pl_stream_message *answer,
+			  uint64_t deadline, struct pl_error *error)
+{
+	struct pl_remote *remotes[2] = { NULL, NULL };
+	struct pl_ring_geometry geometry;
+	int rc = subscriber_ask(subscriber, peer, answer, error);
+
+	if (rc == 0)
+		rc = await_answer(subscriber, deadline, error);
+	if (rc == 0 && answer->subscribed.status)
+		rc = fail_refused(subscriber, answer->subscribed.status, error);
+	if (rc == 0 && check_answer(subscriber, answer, &geometry) < 0)
+		rc = pl_fail(error, -EPROTO, "STREAM-PROTOCOL", "pl_subscriber_open", subscriber->name, NULL,
+			     "the publisher described its ring by values that cannot be");
+	if (rc == 0)
+		rc = allocate_frames(subscriber, &geometry, error);
+	if (rc == 0)
+		rc = import_keys(subscriber, peer, answer, &geometry, remotes, deadline, error);
+	if (rc == 0)
+		rc = subscriber_begin(subscriber, remotes, answer, &geometry, error);
+	pl_remote_release(remotes[0]);
+	pl_remote_release(remotes[1]);
+	return rc;
+}
+
+int pl_subscriber_connect(struct pl_subscriber *subscriber, struct pl_peer *peer, uint64_t deadline,
+			  struct pl_error *error)
+{
+	struct pl_stream_message *answer;
+	int rc;
+
+	if (!peer->streams)
+		return pl_fail(error, -ENOTSUP, "STREAM-OLD", "pl_subscriber_open", subscriber->name,
+			       "update Peerlane at the other end", "the other end (%s) has no streams", peer->software);
+	answer = pl_zalloc(&subscriber->context->allocator, sizeof(*answer));
+	if (!answer)
+		return pl_fail_memory(error, "pl_subscriber_open");
+	rc = subscribe_with(subscriber, peer, answer, deadline, error);
+	if (rc < 0)
+		pl_subscriber_detach(subscriber);
+	pl_free(&subscriber->context->allocator, answer);
+	return rc;
+}
+
+int pl_subscriber_attach(struct pl_subscriber *subscriber, struct pl_peer *peer, uint64_t timeout,
+			 struct pl_error *error)
+{
+	uint64_t deadline = pl_deadline(pl_now(), timeout);
+
+	if (peer->context != subscriber->context)
+		return pl_fail(error, -EINVAL, "PEER-FOREIGN", "pl_subscriber_attach", subscriber->name,
+			       "connect with the subscriber's context", "the peer belongs to another context");
+	pl_subscriber_detach(subscriber);
+	return pl_subscriber_connect(subscriber, peer, deadline, error);
+}

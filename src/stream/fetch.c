@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Reads of a subscriber: descriptor, payload, and then the cursors, which the lap rule judges. One read of the cursors
+ * judges all frames whose reads had ended before it was posted.
+ */
+#include "core/fastpath.h"
+#include "stream/subscriber.h"
+
+void pl_subscriber_fail(struct pl_subscriber *subscriber, int code, const char *id, const char *fact)
+{
+	if (subscriber->phase == PL_SUBSCRIBER_OVER)
+		return;
+	subscriber->phase = PL_SUBSCRIBER_OVER;
+	subscriber->state = PL_STREAM_FAILED;
+	pl_fail(&subscriber->failure, code, id, "pl_subscriber_take", subscriber->name, "see pl_subscriber_take(3)",
+		"%s", fact);
+	pl_subscriber_wake(subscriber);
+}
+
+static void fail_protocol(struct pl_subscriber *subscriber)
+{
+	pl_subscriber_fail(subscriber, -EPROTO, "STREAM-PROTOCOL", "the publisher wrote values that cannot be");
+}
+
+void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+{
+	pl_list_remove(&frame->link);
+	subscriber->window_count--;
+	subscriber->accounts.pending--;
+	frame->state = PL_FRAME_FREE;
+	pl_list_append(&subscriber->spare, &frame->link);
+}
+
+/* -- reads ------------------------------------------------------------------------------------------------------- */
+
+struct read_request {
+	struct pl_stream_frame *frame; /* NULL: the cursors */
+	struct pl_remote *remote;
+	uint64_t remote_offset, offset, length;
+};
+
+static void frame_read_finished(struct pl_operation *operation);
+static void cursors_read_finished(struct pl_operation *operation);
+static void judge_frames(struct pl_subscriber *subscriber, int status);
+
+/* Ends a read that could not begin, or that failed: the connection is lost, or the publisher has been closed. */
+static void read_failed(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, int status)
+{
+	if (frame) {
+		pl_subscriber_free_frame(subscriber, frame);
+		subscriber->accounts.missed++;
+	}
+	/* The message about the end, or the loss of the connection, gives the reason. */
+	if (subscriber->phase == PL_SUBSCRIBER_LIVE && status == -ETIMEDOUT)
+		pl_subscriber_fail(subscriber, status, "STREAM-READ", "a read of the ring did not end in time");
+	else if (subscriber->phase == PL_SUBSCRIBER_LIVE && status != -EACCES && status != -ECONNRESET)
+		pl_subscriber_fail(subscriber, status, "STREAM-READ", "a read of the ring failed");
+	pl_subscriber_wake(subscriber);
+}
+
+static void post_read(struct pl_subscriber *subscriber, struct pl_peer *peer, const struct read_request *request)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	const struct pl_segment segment = { request->remote, subscriber->region, request->remote_offset,
+					    request->offset, request->length };
+	struct pl_operation *operation;
+
+	attributes.user_data = (uint64_t)(uintptr_t)(request->frame ? (void *)request->frame : (void *)subscriber);
+	operation = pl_operation_new(peer->context, peer, PL_KIND_READ, &attributes, NULL);
+	if (!operation) {
+		pthread_mutex_lock(&subscriber->lock);
+		subscriber->reading--;
+		if (request->frame)
+			read_failed(subscriber, request->frame, -ENOMEM);
+		else
+			judge_frames(subscriber, -ENOMEM);
+		pthread_mutex_unlock(&subscriber->lock);
+		return;
+	}
+	pl_fast_segment(operation, &segment);
+	operation->internal = true;
+	operation->finished = request->frame ? frame_read_finished : cursors_read_finished;
+	operation->completion.posted = pl_engine_now(peer->home);
+	operation->deadline = pl_deadline(operation->completion.posted, operation->attributes.timeout);
+	if (request->frame)
+		request->frame->operation = operation;
+	else
+		subscriber->cursors_operation = operation;
+	if (pl_operation_begin(operation))
+		pl_peer_start(peer, operation);
+}
+
+static void *object_of_read(const struct pl_operation *operation)
+{
+	return (void *)(uintptr_t)operation->attributes.user_data;
+}
+
+/* Decodes the descriptor that was read. A wrong one may be a lap: the lap check decides. */
+static void describe_from_memory(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+{
+	const uint8_t *at = (uint8_t *)pl_region_address(subscriber->region) + frame->descriptor_offset;
+
+	frame->described =
+		pl_ring_descriptor_decode(at, &subscriber->geometry, frame->sequence, &frame->descriptor) == 0;
+	frame->state = frame->described && frame->descriptor.length ? PL_FRAME_WANT_PAYLOAD : PL_FRAME_UNCHECKED;
+}
+
+static void frame_read_finished(struct pl_operation *operation)
+{
+	struct pl_stream_frame *frame = object_of_read(operation);
+	struct pl_subscriber *subscriber = frame->subscriber;
+	int status = operation->completion.status;
+
+	pthread_mutex_lock(&subscriber->lock);
+	frame->operation = NULL;
+	subscriber->reading--;
+	/* Without a connection no check can follow. */
+	if (status < 0 || subscriber->phase != PL_SUBSCRIBER_LIVE)
+		read_failed(subscriber, frame, status);
+	else if (!frame->described)
+		describe_from_memory(subscriber, frame);
+	else
+		frame->state = PL_FRAME_UNCHECKED;
+	pthread_mutex_unlock(&subscriber->lock);
+	pl_operation_free(operation);
+	pl_subscriber_pump(subscriber);
+}
+
+/* Judges a frame whose reads had ended before the cursors were read. */
+static void judge_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, uint64_t claimed)
+{
+	if (!pl_ring_whole(claimed, frame->sequence, subscriber->geometry.slots)) {
+		pl_subscriber_free_frame(subscriber, frame);
+		subscriber->accounts.lapped++;
+	} else if (!frame->described) {
+		fail_protocol(subscriber);
+	} else if (frame->descriptor.flags & PL_DESCRIPTOR_ABORTED) {
+		pl_subscriber_free_frame(subscriber, frame);
+		subscriber->accounts.aborted++;
+	} else {
+		frame->state = PL_FRAME_READY;
+	}
+}
+
+/* Takes over cursors that were read. Returns false if they are wrong, or went back. */
+static bool accept_cursors(struct pl_subscriber *subscriber, struct pl_ring_cursors *cursors)
+{
+	const uint8_t *at = pl_region_address(subscriber->region);
+
+	if (pl_ring_cursors_decode(at, cursors) < 0 || cursors->claimed < subscriber->read_claimed ||
+	    cursors->published < subscriber->read_published)
+		return false;
+	subscriber->read_claimed = cursors->claimed;
+	subscriber->read_published = cursors->published;
+	subscriber->claimed = PL_MAX(subscriber->claimed, cursors->claimed);
+	subscriber->published = PL_MAX(subscriber->published, cursors->published);
+	return true;
+}
+
+static void judge_frames(struct pl_subscriber *subscriber, int status)
+{
+	struct pl_ring_cursors cursors = { 0 };
+	bool accepted = status == 0 && accept_cursors(subscriber, &cursors);
+
+	if (status < 0)
+		read_failed(subscriber, NULL, status);
+	else if (!accepted)
+		fail_protocol(subscriber);
+	pl_list_for_each_safe(at, next, &subscriber->window) {
+		struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
+
+		if (frame->state != PL_FRAME_CHECKING)
+			continue;
+		if (accepted) {
+			judge_frame(subscriber, frame, cursors.claimed);
+		} else {
+			pl_subscriber_free_frame(subscriber, frame);
+			subscriber->accounts.missed++;
+		}
+	}
+	pl_subscriber_wake(subscriber);
+}
+
+static void cursors_read_finished(struct pl_operation *operation)
+{
+	struct pl_subscriber *subscriber = object_of_read(operation);
+
+	pthread_mutex_lock(&subscriber->lock);
+	subscriber->cursors_operation = NULL;
+	subscriber->reading--;
+	judge_frames(subscriber, operation->completion.status);
+	pthread_mutex_unlock(&subscriber->lock);
+	pl_operation_free(operation);
+	pl_subscriber_pump(subscriber);
+}
+
+/* -- admission ------------------------------------------------------------------------------------------------------ */
+
+/* Copies the descriptor from the announcement that is being handled. Returns false if it has none. */
+static bool describe_from_announcement(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+{
+	const struct pl_stream_message *message = subscriber->announcement;
+	uint8_t *to = (uint8_t *)pl_region_address(subscriber->region) + frame->descriptor_offset;
+	const uint8_t *at;
+	size_t left, bytes;
+	uint64_t first;
+
+	if (!message || frame->sequence >= message->announce.published)
+		return false;
+	first = message->announce.published - message->announce.count;
+	if (frame->sequence < first)
+		return false;
+	at = message->announce.frames;
+	left = message->announce.frames_length;
+	while (first++ < frame->sequence) {
+		bytes = pl_stream_frame_bytes(at, left);
+		at += bytes;
+		left -= bytes;
+	}
+	bytes = pl_stream_frame_bytes(at, left);
+	if (bytes > subscriber->geometry.descriptor_stride)
+		return false;
+	memcpy(to, at, bytes);
+	frame->described =
+		pl_ring_descriptor_decode(to, &subscriber->geometry, frame->sequence, &frame->descriptor) == 0;
+	return true;
+}
+
+/* Begins a frame in a free place of the window. */
+static void admit_frame(struct pl_subscriber *subscriber)
+{
+	struct pl_stream_frame *frame = pl_list_first(&subscriber->spare, struct pl_stream_frame, link);
+
+	pl_list_remove(&frame->link);
+	pl_list_append(&subscriber->window, &frame->link);
+	subscriber->window_count++;
+	subscriber->accounts.pending++;
+	frame->sequence = subscriber->accounts.next++;
+	frame->described = false;
+	frame->lost_before = 0;
+	frame->stream_layout = subscriber->entry.layout;
+	if (!describe_from_announcement(subscriber, frame)) {
+		frame->state = PL_FRAME_WANT_DESCRIPTOR;
+	} else if (!frame->described) {
+		/* The publisher copied the descriptor while the slot was its own, so it is no lap. */
+		fail_protocol(subscriber);
+	} else if (frame->descriptor.flags & PL_DESCRIPTOR_ABORTED) {
+		pl_subscriber_free_frame(subscriber, frame);
+		subscriber->accounts.aborted++;
+	} else if (frame->descriptor.length) {
+		frame->state = PL_FRAME_WANT_PAYLOAD;
+	} else {
+		frame->state = PL_FRAME_READY;
+		pl_subscriber_wake(subscriber);
+	}
+}
+
+/* Drops the oldest frame. Returns false while it is being read: so frames are dropped in the order of their sequences. */
+static bool drop_oldest(struct pl_subscriber *subscriber)
+{
+	struct pl_stream_frame *frame;
+
+	if (pl_list_empty(&subscriber->window))
+		return false;
+	frame = pl_list_first(&subscriber->window, struct pl_stream_frame, link);
+	if (frame->state != PL_FRAME_READY)
+		return false;
+	pl_subscriber_free_frame(subscriber, frame);
+	subscriber->accounts.dropped++;
+	return true;
+}
+
+/* Returns the number of wanted sequences before `end`, counted from the first one. */
+static uint64_t count_wanted(const struct pl_subscriber *subscriber, uint64_t end)
+{
+	uint64_t sequences = end - subscriber->accounts.first;
+
+	return sequences / subscriber->every + (sequences % subscriber->every != 0);
+}
+
+/* Gives all sequences before `end` their fates: the ring does not hold them any more. */
+static void lap_sequences(struct pl_subscriber *subscriber, uint64_t end)
+{
+	struct pl_accounts *accounts = &subscriber->accounts;
+	uint64_t wanted = count_wanted(subscriber, end) - count_wanted(subscriber, accounts->next);
+
+	accounts->lapped += wanted;
+	accounts->unwanted += end - accounts->next - wanted;
+	accounts->next = end;
+}
+
+/* Gives the next sequence a fate, or begins to read it. Returns false if it must wait. */
+static bool subscriber_admit(struct pl_subscriber *subscriber)
+{
+	struct pl_accounts *accounts = &subscriber->accounts;
+	uint64_t oldest = pl_ring_oldest(subscriber->claimed, subscriber->geometry.slots);
+
+	if (subscriber->phase != PL_SUBSCRIBER_LIVE || subscriber->restarted || accounts->next >= subscriber->published)
+		return false;
+	if (accounts->next < oldest) {
+		lap_sequences(subscriber, PL_MIN(oldest, subscriber->published));
+	} else if ((accounts->next - accounts->first) % subscriber->every) {
+		accounts->unwanted++;
+		accounts->next++;
+	} else if (subscriber->window_count < subscriber->queue && !pl_list_empty(&subscriber->spare)) {
+		admit_frame(subscriber);
+	} else if (subscriber->overflow == PL_OVERFLOW_DROP_NEWEST) {
+		accounts->rejected++;
+		accounts->next++;
+	} else if (subscriber->overflow == PL_OVERFLOW_DROP_OLDEST || subscriber->demoted) {
+		return drop_oldest(subscriber);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+/* -- steps ---------------------------------------------------------------------------------------------------------- */
+
+static bool begin_frame_read(struct pl_subscriber *subscriber, struct read_request *request)
+{
+	pl_list_for_each(at, &subscriber->window) {
+		struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
+		const struct pl_ring_geometry *geometry = &subscriber->geometry;
+
+		if (frame->state == PL_FRAME_WANT_DESCRIPTOR)
+			*request = (struct read_request){ frame, subscriber->control,
+							  pl_ring_descriptor_offset(geometry, frame->sequence),
+							  frame->descriptor_offset, geometry->descriptor_stride };
+		else if (frame->state == PL_FRAME_WANT_PAYLOAD)
+			*request = (struct read_request){ frame, subscriber->payload,
+							  pl_ring_slot_offset(geometry, frame->sequence), frame->offset,
+							  frame->descriptor.length };
+		else
+			continue;
+		frame->state = PL_FRAME_READING;
+		return true;
+	}
+	return false;
+}
+
+/* Begins a read of the cursors for all frames whose reads have ended. */
+static bool begin_check(struct pl_subscriber *subscriber, struct read_request *request)
+{
+	bool any = false;
+
+	if (subscriber->cursors_operation)
+		return false;
+	pl_list_for_each(at, &subscriber->window) {
+		struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
+
+		if (frame->state != PL_FRAME_UNCHECKED)
+			continue;
+		frame->state = PL_FRAME_CHECKING;
+		any = true;
+	}
+	*request = (struct read_request){ NULL, subscriber->control, PL_RING_HEADER, 0, PL_RING_CURSORS };
+	return any;
+}
+
+void pl_subscriber_stop_reading(struct pl_subscriber *subscriber)
+{
+	bool any = false;
+
+	pl_list_for_each_safe(at, next, &subscriber->window) {
+		struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
+
+		if (frame->state != PL_FRAME_WANT_DESCRIPTOR && frame->state != PL_FRAME_WANT_PAYLOAD &&
+		    frame->state != PL_FRAME_UNCHECKED)
+			continue;
+		pl_subscriber_free_frame(subscriber, frame);
+		subscriber->accounts.missed++;
+		any = true;
+	}
+	if (any)
+		pl_subscriber_wake(subscriber);
+}
+
+/* Does one step. Returns false if nothing can be done now. */
+static bool subscriber_step(struct pl_subscriber *subscriber)
+{
+	struct read_request request;
+	struct pl_peer *peer;
+	bool read, stepped;
+
+	pthread_mutex_lock(&subscriber->lock);
+	peer = subscriber->peer;
+	if (subscriber->phase != PL_SUBSCRIBER_LIVE)
+		pl_subscriber_stop_reading(subscriber);
+	read = subscriber->phase == PL_SUBSCRIBER_LIVE && peer &&
+	       (begin_frame_read(subscriber, &request) || begin_check(subscriber, &request));
+	subscriber->reading += read;
+	stepped = read || subscriber_admit(subscriber);
+	pthread_mutex_unlock(&subscriber->lock);
+	if (read)
+		post_read(subscriber, peer, &request);
+	return stepped || pl_subscriber_report(subscriber);
+}
+
+/* A subscriber that failed must not hold slots back. */
+static void leave_after_failure(struct pl_subscriber *subscriber)
+{
+	struct pl_peer *peer;
+
+	pthread_mutex_lock(&subscriber->lock);
+	peer = subscriber->phase == PL_SUBSCRIBER_OVER ? subscriber->peer : NULL;
+	pthread_mutex_unlock(&subscriber->lock);
+	if (!peer)
+		return;
+	pl_subscriber_unsubscribe(subscriber, peer);
+	pl_subscriber_leave(subscriber);
+}
+
+void pl_subscriber_pump(struct pl_subscriber *subscriber)
+{
+	subscriber->pump_again = true;
+	if (subscriber->pumping)
+		return;
+	subscriber->pumping = true;
+	while (subscriber->pump_again) {
+		subscriber->pump_again = false;
+		while (subscriber_step(subscriber))
+			;
+	}
+	subscriber->pumping = false;
+	leave_after_failure(subscriber);
+}
+
+void pl_subscriber_task(struct pl_task *task)
+{
+	pl_subscriber_pump(pl_container_of(task, struct pl_subscriber, task));
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Life of a publisher. */
+#include <stdio.h>
+
+#include "stream/publisher.h"
+
+#define SLOTS_DEFAULT 16
+#define PATIENCE_DEFAULT PL_NS_PER_S
+
+static int bad_publisher_option(struct pl_error *error, const char *object, const char *fact)
+{
+	return pl_fail(error, -EINVAL, "OPTION", "pl_publisher_open", object, "see pl_publisher_open(3)", "%s", fact);
+}
+
+struct pl_publisher *pl_publisher_find(struct pl_context *context, const char *name)
+{
+	pl_list_for_each(at, &context->publishers) {
+		struct pl_publisher *publisher = pl_list_entry(at, struct pl_publisher, link);
+
+		if (!strcmp(publisher->header.name, name))
+			return publisher;
+	}
+	return NULL;
+}
+
+/* Checks the options, and fills header and limits. */
+static int publisher_configure(struct pl_publisher *publisher, const char *name,
+			       const struct pl_publisher_options *options, struct pl_error *error)
+{
+	struct pl_ring_header *header = &publisher->header;
+
+	if (!pl_stream_name_valid(name))
+		return pl_fail(error, -EINVAL, "STREAM-NAME", "pl_publisher_open", NULL,
+			       "use 1 to 63 characters of A-Z a-z 0-9 . _ -", "the name of the stream is not valid");
+	if (options->content_type && !pl_content_type_valid(options->content_type))
+		return bad_publisher_option(error, "content_type",
+					    "a content type has up to 63 visible ASCII characters");
+	header->geometry.slots = options->slots ? options->slots : SLOTS_DEFAULT;
+	header->geometry.slot_bytes = options->slot_bytes;
+	header->geometry.metadata_bytes = (uint32_t)PL_MIN(options->metadata_bytes, (size_t)UINT32_MAX);
+	if (pl_ring_geometry_init(&header->geometry) < 0)
+		return bad_publisher_option(error, "geometry",
+					    "slots are 2 to 65,536, slot_bytes 1 to 2^40, metadata_bytes up to 3,072");
+	if (!pl_layout_valid(&options->layout) || pl_layout_bytes(&options->layout) > options->slot_bytes)
+		return bad_publisher_option(error, "layout", "the layout is not valid, or larger than a slot");
+	publisher->loan_count = options->loans ? options->loans : 1;
+	if (publisher->loan_count >= header->geometry.slots)
+		return bad_publisher_option(error, "loans", "loans are 1 to the number of slots less 1");
+	publisher->subscriber_limit = options->subscribers ? options->subscribers : PL_SUBSCRIBERS_MAX;
+	if (publisher->subscriber_limit > PL_SUBSCRIBERS_MAX)
+		return bad_publisher_option(error, "subscribers", "subscribers are at most 256");
+	publisher->allow_block = options->allow_block;
+	publisher->patience = options->patience ? options->patience : PATIENCE_DEFAULT;
+	header->layout = options->layout;
+	header->created = pl_wall_clock();
+	snprintf(header->name, sizeof(header->name), "%s", name);
+	snprintf(header->content_type, sizeof(header->content_type), "%s",
+		 options->content_type ? options->content_type : "");
+	if (pl_random(header->instance, sizeof(header->instance)) < 0)
+		return pl_fail_errno(error, -EIO, "SYSTEM", "getrandom", NULL);
+	return 0;
+}
+
+static int publisher_allocate(struct pl_publisher *publisher, struct pl_error *error)
+{
+	const struct pl_ring_geometry *geometry = &publisher->header.geometry;
+	struct pl_context *context = publisher->context;
+	int rc =
+		pl_region_allocate(context, pl_ring_control_size(geometry), PL_ACCESS_READ, &publisher->control, error);
+
+	if (rc == 0)
+		rc = pl_region_allocate(context, pl_ring_payload_size(geometry), PL_ACCESS_READ, &publisher->payload,
+					error);
+	if (rc < 0)
+		return rc;
+	publisher->loans = pl_zalloc(&context->allocator, publisher->loan_count * sizeof(*publisher->loans));
+	publisher->announcers = pl_zalloc(&context->allocator, context->engine_count * sizeof(*publisher->announcers));
+	if (!publisher->loans || !publisher->announcers)
+		return pl_fail_memory(error, "pl_publisher_open");
+	for (unsigned i = 0; i < context->engine_count; i++)
+		pl_announcer_init(&publisher->announcers[i], publisher, context->engines[i]);
+	pl_ring_init(&publisher->ring, pl_region_address(publisher->control), &publisher->header);
+	return 0;
+}
+
+static void publisher_free(struct pl_publisher *publisher)
+{
+	struct pl_context *context = publisher->context;
+
+	while (!pl_list_empty(&publisher->ended)) {
+		struct pl_subscription *ended = pl_list_first(&publisher->ended, struct pl_subscription, link);
+
+		pl_list_remove(&ended->link);
+		pl_free(&context->allocator, ended);
+	}
+	if (publisher->control)
+		pl_region_deregister(publisher->control);
+	if (publisher->payload)
+		pl_region_deregister(publisher->payload);
+	pthread_mutex_destroy(&publisher->lock);
+	pl_free(&context->allocator, publisher->loans);
+	pl_free(&context->allocator, publisher->announcers);
+	pl_free(&context->allocator, publisher);
+}
+
+/* Adds the publisher to the context, under a name that no other one has. */
+static int publisher_list(struct pl_publisher *publisher, struct pl_error *error)
+{
+	struct pl_context *context = publisher->context;
+	unsigned count = 0;
+	bool exists;
+
+	pthread_mutex_lock(&context->lock);
+	exists = pl_publisher_find(context, publisher->header.name);
+	pl_list_for_each(at, &context->publishers)
+		count++;
+	if (!exists && count < PL_PUBLISHERS_MAX)
+		pl_list_append(&context->publishers, &publisher->link);
+	pthread_mutex_unlock(&context->lock);
+	if (exists)
+		return pl_fail(error, -EEXIST, "STREAM-EXISTS", "pl_publisher_open", publisher->header.name,
+			       "close the other publisher, or choose another name",
+			       "the context has a publisher of that name");
+	if (count >= PL_PUBLISHERS_MAX)
+		return pl_fail(error, -ENOSPC, "STREAM-LIMIT", "pl_publisher_open", publisher->header.name,
+			       "close publishers, or use another context", "the context has %d publishers",
+			       PL_PUBLISHERS_MAX);
+	return 0;
+}
+
+int pl_publisher_open(struct pl_context *context, const char *name, const struct pl_publisher_options *given,
+		      struct pl_publisher **result, struct pl_error *error)
+{
+	struct pl_publisher_options options;
+	struct pl_publisher *publisher;
+	int rc;
+
+	*result = NULL;
+	if (pl_copy_versioned(&options, sizeof(options), given) < 0)
+		return bad_publisher_option(error, "size", "options of a newer library, or not initialised");
+	publisher = pl_zalloc(&context->allocator, sizeof(*publisher));
+	if (!publisher)
+		return pl_fail_memory(error, "pl_publisher_open");
+	publisher->context = context;
+	publisher->state = PL_STREAM_LIVE;
+	publisher->gate = UINT64_MAX;
+	pl_list_init(&publisher->link);
+	pl_list_init(&publisher->subscriptions);
+	pl_list_init(&publisher->ended);
+	pthread_mutex_init(&publisher->lock, NULL);
+	rc = publisher_configure(publisher, name, &options, error);
+	if (rc == 0)
+		rc = publisher_allocate(publisher, error);
+	if (rc == 0)
+		rc = publisher_list(publisher, error);
+	if (rc < 0) {
+		publisher_free(publisher);
+		return rc;
+	}
+	*result = publisher;
+	return 0;
+}
+
+/* -- end and close ---------------------------------------------------------------------------------------- */
+
+/* True if each subscriber has reported a fate for each frame. publisher->lock is held. */
+static bool publisher_drained(const struct pl_publisher *publisher)
+{
+	pl_list_for_each(at, &publisher->subscriptions) {
+		const struct pl_subscription *subscription = pl_list_entry(at, struct pl_subscription, link);
+
+		if (subscription->accounts.next < publisher->published || subscription->accounts.pending)
+			return false;
+	}
+	return true;
+}
+
+int pl_publisher_end(struct pl_publisher *publisher, uint64_t timeout, struct pl_error *error)
+{
+	uint64_t deadline = pl_deadline(pl_now(), timeout);
+	bool loaned, drained;
+	unsigned seen;
+
+	pthread_mutex_lock(&publisher->lock);
+	loaned = publisher->claimed != publisher->published;
+	if (!loaned && publisher->state == PL_STREAM_LIVE) {
+		publisher->state = PL_STREAM_ENDED;
+		pl_ring_set_state(&publisher->ring, PL_STREAM_ENDED);
+	}
+	pthread_mutex_unlock(&publisher->lock);
+	if (loaned)
+		return pl_fail(error, -EBUSY, "STREAM-LOANED", "pl_publisher_end", publisher->header.name,
+			       "publish or discard the loans first", "loans are out");
+	pl_publisher_announce(publisher);
+	do {
+		seen = pl_turn_read(&publisher->turn);
+		pthread_mutex_lock(&publisher->lock);
+		drained = publisher_drained(publisher);
+		pthread_mutex_unlock(&publisher->lock);
+	} while (!drained && timeout && pl_turn_wait(publisher->context, &publisher->turn, seen, deadline));
+	if (drained || !timeout)
+		return 0;
+	return pl_fail(error, -ETIMEDOUT, "STREAM-UNREPORTED", "pl_publisher_end", publisher->header.name,
+		       "allow more time, or see pl_publisher_subscribers(3)",
+		       "the stream has ended, and some subscribers have not taken all its frames");
+}
+
+/* Ends all subscriptions of an engine's peers. Nobody can subscribe any longer. */
+static void announcer_close(struct pl_announcer *announcer)
+{
+	pl_engine_lock(announcer->engine);
+	pl_engine_withdraw(announcer->engine, &announcer->task);
+	pl_timer_clear(announcer->engine, &announcer->timer);
+	while (!pl_list_empty(&announcer->subscriptions)) {
+		struct pl_subscription *subscription =
+			pl_list_first(&announcer->subscriptions, struct pl_subscription, home_link);
+		struct pl_stream_message closed = { .type = PL_STREAM_CLOSED, .number = subscription->number };
+
+		pl_stream_send(subscription->peer, &closed);
+		pl_subscription_end(subscription);
+	}
+	pl_engine_unlock(announcer->engine);
+}
+
+void pl_publisher_close(struct pl_publisher *publisher)
+{
+	struct pl_context *context;
+
+	if (!publisher)
+		return;
+	context = publisher->context;
+	pthread_mutex_lock(&context->lock);
+	pl_list_remove(&publisher->link);
+	pthread_mutex_unlock(&context->lock);
+	for (unsigned i = 0; i < context->engine_count; i++)
+		announcer_close(&publisher->announcers[i]);
+	publisher_free(publisher);
+}
+
+void pl_publisher_close_all(struct pl_context *context)
+{
+	for (;;) {
+		struct pl_publisher *publisher = NULL;
+
+		pthread_mutex_lock(&context->lock);
+		if (!pl_list_empty(&context->publishers))
+			publisher = pl_list_first(&context->publishers, struct pl_publisher, link);
+		pthread_mutex_unlock(&context->lock);
+		if (!publisher)
+			return;
+		pl_publisher_close(publisher);
+	}
+}
+
+/* -- queries ------------------------------------------------------------------------------------------------- */
+
+void pl_publisher_describe(struct pl_publisher *publisher, struct pl_stream_entry *entry)
+{
+	const struct pl_ring_header *header = &publisher->header;
+
+	memset(entry, 0, sizeof(*entry));
+	memcpy(entry->name, header->name, sizeof(entry->name));
+	memcpy(entry->content_type, header->content_type, sizeof(entry->content_type));
+	memcpy(entry->instance, header->instance, sizeof(entry->instance));
+	entry->created = header->created;
+	entry->slots = header->geometry.slots;
+	entry->metadata_bytes = header->geometry.metadata_bytes;
+	entry->slot_bytes = header->geometry.slot_bytes;
+	entry->layout = header->layout;
+	entry->allow_block = publisher->allow_block;
+	pthread_mutex_lock(&publisher->lock);
+	entry->claimed = publisher->claimed;
+	entry->published = publisher->published;
+	entry->state = publisher->state;
+	entry->subscribers = publisher->subscription_count;
+	pl_list_for_each(at, &publisher->subscriptions)
+		entry->blocking += pl_list_entry(at, struct pl_subscription, link)->blocks;
+	pthread_mutex_unlock(&publisher->lock);
+}
+
+void pl_stream_entry_info(const struct pl_stream_entry *entry, struct pl_publisher_info *info)
+{
+	memcpy(info->name, entry->name, sizeof(info->name));
+	memcpy(info->content_type, entry->content_type, sizeof(info->content_type));
+	memcpy(info->instance, entry->instance, sizeof(info->instance));
+	info->created = entry->created;
+	info->layout = entry->layout;
+	info->slots = entry->slots;
+	info->slot_bytes = entry->slot_bytes;
+	info->metadata_bytes = entry->metadata_bytes;
+	info->claimed = entry->claimed;
+	info->published = entry->published;
+	info->subscribers = entry->subscribers;
+	info->blocking = entry->blocking;
+	info->allow_block = entry->allow_block;
+	info->state = entry->state;
+}
+
+int pl_publisher_query(struct pl_publisher *publisher, struct pl_publisher_info *info)
+{
+	struct pl_publisher_info full = PL_PUBLISHER_INFO_INIT;
+	struct pl_stream_entry entry;
+	size_t size = info->size;
+
+	if (size < sizeof(size) || size > sizeof(full))
+		return -EINVAL;
+	pl_publisher_describe(publisher, &entry);
+	pl_stream_entry_info(&entry, &full);
+	pthread_mutex_lock(&publisher->lock);
+	full.refused = publisher->refused;
+	pthread_mutex_unlock(&publisher->lock);
+	memcpy(info, &full, size);
+	info->size = size;
+	return 0;
+}
+
+static void subscription_describe(const struct pl_subscription *subscription, struct pl_subscription_info *info)
+{
+	info->peer = subscription->peer;
+	info->blocks = subscription->blocks;
+	info->demoted = subscription->demoted;
+	info->ended = subscription->ended;
+	info->announced = subscription->announced;
+	info->accounts = subscription->accounts;
+}
+
+int pl_publisher_subscribers(struct pl_publisher *publisher, struct pl_subscription_info *infos, unsigned n)
+{
+	const struct pl_list *lists[] = { &publisher->subscriptions, &publisher->ended };
+	size_t size = n ? infos[0].size : sizeof(*infos);
+	unsigned count = 0;
+
+	if (size < sizeof(size) || size > sizeof(*infos))
+		return -EINVAL;
+	pthread_mutex_lock(&publisher->lock);
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(lists); i++) {
+		pl_list_for_each(at, lists[i]) {
+			struct pl_subscription_info full = PL_SUBSCRIPTION_INFO_INIT;
+
+			if (count == n)
+				break;
+			subscription_describe(pl_list_entry(at, struct pl_subscription, link), &full);
+			full.size = size;
+			memcpy((char *)infos + count++ * size, &full, size);
+		}
+	}
+	pthread_mutex_unlock(&publisher->lock);
+	return (int)count;
+}

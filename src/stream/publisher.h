@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Publisher: owner of a ring, and its subscriptions.
+ *
+ * Order of locks: an engine, then publisher->lock. The program's threads take publisher->lock alone. Each engine has an
+ * announcer, whose subscriptions belong to peers of that engine.
+ */
+#ifndef PL_STREAM_PUBLISHER_H
+#define PL_STREAM_PUBLISHER_H
+
+#include "core/fabric.h"
+#include "core/stream_ops.h"
+#include "stream/frame.h"
+#include "stream/turn.h"
+#include "wire/stream_message.h"
+
+#define PL_PUBLISHERS_MAX 1024
+#define PL_SUBSCRIBERS_MAX 256
+/* Announcements without an answer after which a subscription is told nothing. */
+#define PL_UNANSWERED_MAX 16
+/* Subscriptions that have ended and are kept for pl_publisher_subscribers(). */
+#define PL_ENDED_MAX 64
+
+/* Sends announcements to the subscriptions of one engine. */
+struct pl_announcer {
+	struct pl_publisher *publisher;
+	struct pl_engine *engine;
+	struct pl_task task;
+	struct pl_timer timer;        /* tries again when the control channel of a peer was full */
+	struct pl_list subscriptions; /* home_link; home */
+	atomic_uint count;            /* elements of `subscriptions` */
+};
+
+struct pl_subscription {
+	struct pl_list link;      /* publisher->subscriptions or publisher->ended; publisher->lock */
+	struct pl_list home_link; /* announcer->subscriptions; home */
+	struct pl_list peer_link; /* peer->subscriptions; home */
+	struct pl_publisher *publisher;
+	struct pl_peer *peer; /* NULL once it has ended; publisher->lock, and changed at home */
+	uint32_t number;
+	uint8_t control[PL_TOKEN_SIZE], payload[PL_TOKEN_SIZE];
+	/* Home. */
+	uint32_t sent, answered; /* announcements */
+	uint64_t told;           /* `published` of the last announcement */
+	enum pl_stream_state told_state;
+	bool told_demoted;
+	/* publisher->lock. */
+	bool blocks, demoted, ended;
+	uint64_t first, taken;
+	uint64_t announced;
+	struct pl_accounts accounts; /* as reported; at the end, completed */
+};
+
+struct pl_publisher {
+	struct pl_list link; /* context->publishers; context->lock */
+	struct pl_context *context;
+	struct pl_region *control, *payload;
+	struct pl_ring_header header;
+	bool allow_block;
+	uint64_t patience;
+	unsigned loan_count, subscriber_limit;
+	struct pl_turn turn;             /* a slot became free, a loan ended, or a subscription reported */
+	struct pl_announcer *announcers; /* one for each engine */
+
+	pthread_mutex_t lock; /* all below */
+	struct pl_ring ring;
+	enum pl_stream_state state;
+	uint64_t claimed, published, refused;
+	uint64_t gate;                 /* first sequence that blocking subscribers do not let the publisher claim */
+	uint64_t blocked_since;        /* pl_now() of the first loan that found the gate shut; 0: it is open */
+	struct pl_stream_frame *loans; /* loan_count; sequence s uses loans[s % loan_count] */
+	struct pl_list subscriptions, ended;
+	unsigned subscription_count, ended_count;
+};
+
+/* Finds the context's publisher of a name. context->lock is held. */
+struct pl_publisher *pl_publisher_find(struct pl_context *context, const char *name);
+/* Sets the gate after a change of `taken`, `blocks` or the list. publisher->lock is held. */
+void pl_publisher_set_gate(struct pl_publisher *publisher);
+/* Describes the publisher for lists and subscribers. Takes publisher->lock. */
+void pl_publisher_describe(struct pl_publisher *publisher, struct pl_stream_entry *entry);
+void pl_stream_entry_info(const struct pl_stream_entry *entry, struct pl_publisher_info *info);
+
+/* subscription.c: handle messages of a subscriber. Return 0 or -EPROTO. Home. */
+int pl_subscription_open(struct pl_peer *peer, const struct pl_stream_message *message);
+int pl_subscription_taken(struct pl_peer *peer, const struct pl_stream_message *message);
+int pl_subscription_close(struct pl_peer *peer, const struct pl_stream_message *message);
+/* Ends a subscription, and keeps its accounts. Home. */
+void pl_subscription_end(struct pl_subscription *subscription);
+
+/* announce.c: posts the tasks of all announcers that have subscriptions. No lock is held. */
+void pl_publisher_announce(struct pl_publisher *publisher);
+void pl_announcer_init(struct pl_announcer *announcer, struct pl_publisher *publisher, struct pl_engine *engine);
+/* Tells a subscription the news, unless it has too many announcements to answer. Home. */
+void pl_subscription_announce(struct pl_subscription *subscription);
+/* Sends a message about streams. Returns as pl_channel_send(). Home. */
+int pl_stream_send(struct pl_peer *peer, const struct pl_stream_message *message);
+
+/* listing.c: handle LIST and LISTED. Home. */
+int pl_listing_serve(struct pl_peer *peer, const struct pl_stream_message *message);
+int pl_listing_arrived(struct pl_peer *peer, const struct pl_stream_message *message);
+void pl_listings_end(struct pl_peer *peer);
+
+/* Closes all publishers of a context. */
+void pl_publisher_close_all(struct pl_context *context);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Reports of a subscriber to its publisher. */
+#include "stream/publisher.h"
+#include "stream/subscriber.h"
+
+/* Announcements after which the subscriber answers. The publisher stops at PL_UNANSWERED_MAX. */
+#define ANSWER_AFTER (PL_UNANSWERED_MAX / 2)
+
+/* Returns the first sequence that is still read from the ring. */
+static uint64_t first_unread(const struct pl_subscriber *subscriber)
+{
+	pl_list_for_each(at, &subscriber->window) {
+		const struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
+
+		if (frame->state != PL_FRAME_READY)
+			return frame->sequence;
+	}
+	return subscriber->accounts.next;
+}
+
+/* True if all frames of an ended stream have a fate. */
+static bool is_complete(const struct pl_subscriber *subscriber)
+{
+	return subscriber->state != PL_STREAM_LIVE && subscriber->accounts.next >= subscriber->published &&
+	       subscriber->accounts.pending == 0;
+}
+
+/* Builds a report, unless it can wait. subscriber->lock is held. */
+static bool build_report(struct pl_subscriber *subscriber, struct pl_stream_message *message)
+{
+	uint64_t taken = PL_MAX(first_unread(subscriber), subscriber->reported_taken);
+	bool complete = is_complete(subscriber);
+
+	if (subscriber->phase != PL_SUBSCRIBER_LIVE || subscriber->restarted)
+		return false;
+	if (subscriber->arrived - subscriber->reported_arrived < ANSWER_AFTER &&
+	    !(subscriber->blocks && taken > subscriber->reported_taken) && !(complete && !subscriber->reported_end))
+		return false;
+	message->number = subscriber->number;
+	message->taken.answered = subscriber->reported_arrived = subscriber->arrived;
+	message->taken.taken = subscriber->reported_taken = taken;
+	message->taken.accounts = subscriber->accounts;
+	subscriber->reported_end = complete;
+	return true;
+}
+
+bool pl_subscriber_report(struct pl_subscriber *subscriber)
+{
+	struct pl_stream_message message = { .type = PL_STREAM_TAKEN };
+	struct pl_peer *peer;
+	bool due;
+
+	pthread_mutex_lock(&subscriber->lock);
+	peer = subscriber->peer;
+	due = peer && build_report(subscriber, &message);
+	pthread_mutex_unlock(&subscriber->lock);
+	if (due)
+		pl_stream_send(peer, &message);
+	return due;
+}
+
+void pl_subscriber_unsubscribe(struct pl_subscriber *subscriber, struct pl_peer *peer)
+{
+	struct pl_stream_message message = { .type = PL_STREAM_UNSUBSCRIBE, .number = subscriber->number };
+	struct pl_accounts *accounts = &message.taken.accounts;
+
+	pthread_mutex_lock(&subscriber->lock);
+	*accounts = subscriber->accounts;
+	/* The accounts of an earlier instance do not concern this publisher. */
+	if (subscriber->restarted)
+		*accounts =
+			(struct pl_accounts){ .first = subscriber->restart_first, .next = subscriber->restart_first };
+	accounts->dropped += accounts->pending;
+	accounts->pending = 0;
+	message.taken.answered = subscriber->arrived;
+	message.taken.taken = PL_MAX(accounts->next, subscriber->reported_taken);
+	pthread_mutex_unlock(&subscriber->lock);
+	pl_stream_send(peer, &message);
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Life of a subscriber, and messages of its publisher. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "stream/connect.h"
+
+#define QUEUE_DEFAULT 4
+#define HELD_DEFAULT 2
+#define FRAMES_MAX 4096
+#define MEMORY_DEFAULT ((size_t)1 << 30)
+
+static int bad_subscriber_option(struct pl_error *error, const char *object, const char *fact)
+{
+	return pl_fail(error, -EINVAL, "OPTION", "pl_subscriber_open", object, "see pl_subscriber_open(3)", "%s", fact);
+}
+
+static int subscriber_configure(struct pl_subscriber *subscriber, const char *name,
+				const struct pl_subscriber_options *options, struct pl_error *error)
+{
+	if (!pl_stream_name_valid(name))
+		return pl_fail(error, -EINVAL, "STREAM-NAME", "pl_subscriber_open", NULL,
+			       "use 1 to 63 characters of A-Z a-z 0-9 . _ -", "the name of the stream is not valid");
+	if (options->start > PL_START_SEQUENCE || options->overflow > PL_OVERFLOW_BLOCK)
+		return bad_subscriber_option(error, "start", "unknown start or overflow");
+	if (options->queue > FRAMES_MAX || options->held > FRAMES_MAX)
+		return bad_subscriber_option(error, "queue", "queue and held are at most 4,096");
+	if (options->from > PL_RING_SEQUENCE_MAX)
+		return bad_subscriber_option(error, "from", "sequences end at 2^62");
+	snprintf(subscriber->name, sizeof(subscriber->name), "%s", name);
+	subscriber->start = options->start;
+	subscriber->from = options->from;
+	subscriber->overflow = options->overflow;
+	subscriber->queue = options->queue ? options->queue : QUEUE_DEFAULT;
+	subscriber->held_limit = options->held ? options->held : HELD_DEFAULT;
+	subscriber->every = options->every ? options->every : 1;
+	subscriber->memory_bytes = options->memory_bytes ? options->memory_bytes : MEMORY_DEFAULT;
+	return 0;
+}
+
+static struct pl_subscriber *subscriber_new(struct pl_context *context)
+{
+	struct pl_subscriber *subscriber = pl_zalloc(&context->allocator, sizeof(*subscriber));
+
+	if (!subscriber)
+		return NULL;
+	subscriber->context = context;
+	subscriber->event_fd = -1;
+	subscriber->state = PL_STREAM_LIVE;
+	pl_list_init(&subscriber->link);
+	pl_list_init(&subscriber->peer_link);
+	pl_list_init(&subscriber->window);
+	pl_list_init(&subscriber->spare);
+	pl_task_init(&subscriber->task, pl_subscriber_task);
+	pthread_mutex_init(&subscriber->lock, NULL);
+	return subscriber;
+}
+
+static void subscriber_free(struct pl_subscriber *subscriber)
+{
+	struct pl_context *context = subscriber->context;
+
+	pl_subscriber_free_memory(subscriber);
+	if (subscriber->event_fd >= 0)
+		close(subscriber->event_fd);
+	pthread_mutex_destroy(&subscriber->lock);
+	pl_free(&context->allocator, subscriber);
+}
+
+int pl_subscriber_open(struct pl_peer *peer, const char *name, const struct pl_subscriber_options *given,
+		       uint64_t timeout, struct pl_subscriber **result, struct pl_error *error)
+{
+	uint64_t deadline = pl_deadline(pl_now(), timeout);
+	struct pl_context *context = peer->context;
+	struct pl_subscriber_options options;
+	struct pl_subscriber *subscriber;
+	int rc;
+
+	*result = NULL;
+	if (pl_copy_versioned(&options, sizeof(options), given) < 0)
+		return bad_subscriber_option(error, "size", "options of a newer library, or not initialised");
+	subscriber = subscriber_new(context);
+	if (!subscriber)
+		return pl_fail_memory(error, "pl_subscriber_open");
+	rc = subscriber_configure(subscriber, name, &options, error);
+	if (rc == 0)
+		rc = pl_subscriber_connect(subscriber, peer, deadline, error);
+	if (rc < 0) {
+		subscriber_free(subscriber);
+		return rc;
+	}
+	pthread_mutex_lock(&context->lock);
+	pl_list_append(&context->subscribers, &subscriber->link);
+	pthread_mutex_unlock(&context->lock);
+	*result = subscriber;
+	return 0;
+}
+
+/* Stops the reads under way. Home. */
+static void cancel_reads(struct pl_subscriber *subscriber)
+{
+	for (unsigned i = 0; i < subscriber->frame_count; i++)
+		if (subscriber->frames[i].operation)
+			pl_operation_stop(subscriber->frames[i].operation, -ECANCELED, NULL);
+	if (subscriber->cursors_operation)
+		pl_operation_stop(subscriber->cursors_operation, -ECANCELED, NULL);
+}
+
+void pl_subscriber_detach(struct pl_subscriber *subscriber)
+{
+	struct pl_engine *engine = subscriber->engine;
+	unsigned reading;
+
+	if (!engine)
+		return;
+	pl_engine_lock(engine);
+	if (subscriber->peer) {
+		pl_subscriber_unsubscribe(subscriber, subscriber->peer);
+		pl_subscriber_leave(subscriber);
+	}
+	cancel_reads(subscriber);
+	pl_engine_withdraw(engine, &subscriber->task);
+	pl_engine_unlock(engine);
+	do {
+		unsigned seen = pl_turn_read(&subscriber->turn);
+
+		pthread_mutex_lock(&subscriber->lock);
+		reading = subscriber->reading;
+		pthread_mutex_unlock(&subscriber->lock);
+		if (reading)
+			pl_turn_wait(subscriber->context, &subscriber->turn, seen, UINT64_MAX);
+	} while (reading);
+	/* The callback of the last read has returned once its engine's lock is free. */
+	pl_engine_lock(engine);
+	pl_engine_withdraw(engine, &subscriber->task);
+	pl_engine_unlock(engine);
+}
+
+void pl_subscriber_close(struct pl_subscriber *subscriber)
+{
+	struct pl_context *context;
+
+	if (!subscriber)
+		return;
+	context = subscriber->context;
+	pthread_mutex_lock(&context->lock);
+	pl_list_remove(&subscriber->link);
+	pthread_mutex_unlock(&context->lock);
+	pl_subscriber_detach(subscriber);
+	subscriber_free(subscriber);
+}
+
+void pl_subscriber_close_all(struct pl_context *context)
+{
+	for (;;) {
+		struct pl_subscriber *subscriber = NULL;
+
+		pthread_mutex_lock(&context->lock);
+		if (!pl_list_empty(&context->subscribers))
+			subscriber = pl_list_first(&context->subscribers, struct pl_subscriber, link);
+		pthread_mutex_unlock(&context->lock);
+		if (!subscriber)
+			return;
+		pl_subscriber_close(subscriber);
+	}
+}
+
+void pl_subscriber_leave(struct pl_subscriber *subscriber)
+{
+	pl_list_remove(&subscriber->peer_link);
+	pthread_mutex_lock(&subscriber->lock);
+	subscriber->peer = NULL;
+	if (subscriber->phase != PL_SUBSCRIBER_OVER)
+		subscriber->phase = PL_SUBSCRIBER_AWAY;
+	pl_subscriber_stop_reading(subscriber);
+	pl_subscriber_wake(subscriber);
+	pthread_mutex_unlock(&subscriber->lock);
+	pl_remote_release(subscriber->control);
+	pl_remote_release(subscriber->payload);
+	subscriber->control = subscriber->payload = NULL;
+}
+
+/* -- messages ----------------------------------------------------------------------------------------------------- */
+
+static struct pl_subscriber *subscriber_find(struct pl_peer *peer, uint32_t number)
+{
+	pl_list_for_each(at, &peer->subscribers) {
+		struct pl_subscriber *subscriber = pl_list_entry(at, struct pl_subscriber, peer_link);
+
+		if (subscriber->number == number)
+			return subscriber;
+	}
+	return NULL;
+}
+
+int pl_subscriber_subscribed(struct pl_peer *peer, const struct pl_stream_message *message)
+{
+	struct pl_subscriber *subscriber = subscriber_find(peer, message->number);
+	int rc = 0;
+
+	if (!subscriber)
+		return 0; /* the program has given up */
+	pthread_mutex_lock(&subscriber->lock);
+	if (subscriber->phase == PL_SUBSCRIBER_ASKED) {
+		*subscriber->answer = *message;
+		subscriber->phase = PL_SUBSCRIBER_ANSWERED;
+		/* The answer may be refused later, for its values. Until then it only stands for the newest cursors. */
+		subscriber->announced_published = message->subscribed.status ? 0 : message->subscribed.entry.published;
+		pl_subscriber_wake(subscriber);
+	} else {
+		rc = -EPROTO;
+	}
+	pthread_mutex_unlock(&subscriber->lock);
+	return rc;
+}
+
+/* Takes over the cursors of an announcement. subscriber->lock is held. */
+static void take_announcement(struct pl_subscriber *subscriber, const struct pl_stream_message *message)
+{
+	if (message->announce.published < subscriber->announced_published ||
+	    message->announce.claimed > PL_RING_SEQUENCE_MAX ||
+	    message->announce.claimed - message->announce.published >= PL_STREAM_SLOTS_MAX ||
+	    message->announce.state < subscriber->state) {
+		pl_subscriber_fail(subscriber, -EPROTO, "STREAM-PROTOCOL",
+				   "the publisher announced values that cannot be");
+		return;
+	}
+	subscriber->announced_published = message->announce.published;
+	subscriber->published = PL_MAX(subscriber->published, message->announce.published);
+	subscriber->claimed = PL_MAX(subscriber->claimed, message->announce.claimed);
+	subscriber->state = message->announce.state;
+	if (message->announce.demoted) {
+		subscriber->blocks = false;
+		subscriber->demoted = true;
+	}
+	subscriber->arrived++;
+	if (subscriber->state != PL_STREAM_LIVE)
+		pl_subscriber_wake(subscriber);
+}
+
+int pl_subscriber_announced(struct pl_peer *peer, const struct pl_stream_message *message)
+{
+	struct pl_subscriber *subscriber = subscriber_find(peer, message->number);
+	bool right;
+
+	if (!subscriber)
+		return 0;
+	pthread_mutex_lock(&subscriber->lock);
+	right = subscriber->phase != PL_SUBSCRIBER_ASKED;
+	if (subscriber->phase == PL_SUBSCRIBER_ANSWERED || subscriber->phase == PL_SUBSCRIBER_LIVE)
+		take_announcement(subscriber, message);
+	pthread_mutex_unlock(&subscriber->lock);
+	if (!right)
+		return -EPROTO;
+	subscriber->announcement = message;
+	pl_subscriber_pump(subscriber);
+	subscriber->announcement = NULL;
+	return 0;
+}
+
+int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *message)
+{
+	struct pl_subscriber *subscriber = subscriber_find(peer, message->number);
+	struct pl_accounts *accounts;
+
+	if (!subscriber)
+		return 0;
+	accounts = &subscriber->accounts;
+	pthread_mutex_lock(&subscriber->lock);
+	subscriber->phase = PL_SUBSCRIBER_OVER;
+	if (subscriber->state == PL_STREAM_LIVE || accounts->next < subscriber->published)
+		subscriber->state = PL_STREAM_FAILED;
+	if (!subscriber->restarted && accounts->next < subscriber->published) {
+		accounts->missed += subscriber->published - accounts->next;
+		accounts->next = subscriber->published;
+	}
+	pl_subscriber_stop_reading(subscriber);
+	pl_subscriber_wake(subscriber);
+	pthread_mutex_unlock(&subscriber->lock);
+	pl_subscriber_leave(subscriber);
+	return 0;
+}
+
+/* -- query ---------------------------------------------------------------------------------------------------------- */
+
+int pl_subscriber_query(struct pl_subscriber *subscriber, struct pl_subscriber_info *info)
+{
+	struct pl_subscriber_info full = PL_SUBSCRIBER_INFO_INIT;
+	struct pl_accounts *accounts = &full.accounts;
+	size_t size = info->size;
+
+	if (size < sizeof(size) || size > sizeof(full))
+		return -EINVAL;
+	pthread_mutex_lock(&subscriber->lock);
+	pl_stream_entry_info(&subscriber->entry, &full.stream);
+	full.stream.claimed = subscriber->claimed;
+	full.stream.published = subscriber->published;
+	full.stream.state = subscriber->state;
+	full.stream.subscribers = full.stream.blocking = 0;
+	*accounts = subscriber->accounts;
+	full.connected = subscriber->phase == PL_SUBSCRIBER_LIVE;
+	full.blocks = subscriber->blocks && full.connected;
+	full.demoted = subscriber->demoted;
+	/* Frames that are known and were not read are missed, unless the program attaches in time. */
+	if (!full.connected && !subscriber->restarted && accounts->next < subscriber->published) {
+		accounts->missed += subscriber->published - accounts->next;
+		accounts->next = subscriber->published;
+	}
+	pthread_mutex_unlock(&subscriber->lock);
+	memcpy(info, &full, size);
+	info->size = size;
+	return 0;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Subscriber: reads the ring of a peer's publisher.
+ *
+ * Order of locks: an engine, then subscriber->lock. The home engine of the present peer drives all reads: subscriber_pump()
+ * takes one step after another, and posts reads without subscriber->lock, because a read may finish within its post.
+ */
+#ifndef PL_STREAM_SUBSCRIBER_H
+#define PL_STREAM_SUBSCRIBER_H
+
+#include "core/fabric.h"
+#include "core/stream_ops.h"
+#include "stream/frame.h"
+#include "stream/turn.h"
+#include "wire/stream_message.h"
+
+/*
+ * Life cycle of a subscriber's connection. subscriber->lock protects `phase`; changed at home.
+ *
+ *   phase                changed by              when
+ *   away -> asked        subscriber_ask()        pl_subscriber_open(), pl_subscriber_attach(): SUBSCRIBE is sent
+ *   asked -> answered    pl_subscriber_subscribed()
+ *   answered -> live     subscriber_begin()      the keys are imported, and the memory is there
+ *   any -> away          subscriber_leave()      the peer is lost, or the program leaves it
+ *   live -> over         pl_subscriber_closed(), subscriber_fail()
+ */
+enum pl_subscriber_phase {
+	PL_SUBSCRIBER_AWAY,
+	PL_SUBSCRIBER_ASKED,
+	PL_SUBSCRIBER_ANSWERED,
+	PL_SUBSCRIBER_LIVE,
+	PL_SUBSCRIBER_OVER, /* nothing more will be read */
+};
+
+struct pl_subscriber {
+	struct pl_list link; /* context->subscribers; context->lock */
+	struct pl_context *context;
+	char name[PL_STREAM_NAME_SIZE];
+	enum pl_start start;
+	uint64_t from;
+	enum pl_overflow overflow;
+	unsigned queue, held_limit, every;
+	size_t memory_bytes;
+	struct pl_turn turn;
+	struct pl_task task; /* runs the pump */
+
+	/* Memory: cursors, then for each frame a descriptor with its metadata, then the payloads. */
+	struct pl_region *region;
+	struct pl_stream_frame *frames;
+	unsigned frame_count;
+
+	/* Home. */
+	struct pl_list peer_link; /* peer->subscribers */
+	struct pl_remote *control, *payload;
+	uint32_t number;
+	bool pumping, pump_again;
+	struct pl_operation *cursors_operation;
+	uint32_t arrived; /* announcements of this subscription */
+	uint64_t reported_taken;
+	uint32_t reported_arrived;
+	bool reported_end;
+	const struct pl_stream_message *announcement; /* being handled: has the newest descriptors; else NULL */
+
+	pthread_mutex_t lock;     /* all below */
+	struct pl_engine *engine; /* home of the present or last peer */
+	struct pl_peer *peer;     /* NULL: none */
+	enum pl_subscriber_phase phase;
+	struct pl_stream_message *answer;                           /* SUBSCRIBED, while it is awaited */
+	struct pl_stream_entry entry;                               /* of the present instance */
+	struct pl_ring_geometry geometry;                           /* of the present memory; slots 0: there is none */
+	uint64_t claimed, published;                                /* newest known */
+	uint64_t announced_published, read_claimed, read_published; /* none of these goes back */
+	enum pl_stream_state state;
+	bool blocks, demoted;
+	bool restarted;         /* the program must learn of the new instance before its first frame */
+	uint64_t restart_first; /* first sequence of that instance */
+	struct pl_accounts accounts;
+	uint64_t last_delivered; /* sequence after the last delivered frame; or the first sequence */
+	struct pl_list window, spare;
+	unsigned window_count, held;
+	unsigned reading;        /* reads under way, with that of the cursors */
+	struct pl_error failure; /* code 0: none */
+	int event_fd;            /* -1: not asked for */
+	bool event_set;
+};
+
+/* subscriber.c: handle messages of the publisher. Return 0 or -EPROTO. Home. */
+int pl_subscriber_subscribed(struct pl_peer *peer, const struct pl_stream_message *message);
+int pl_subscriber_announced(struct pl_peer *peer, const struct pl_stream_message *message);
+int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *message);
+/* Leaves the peer: nothing more is read from it. Home. */
+void pl_subscriber_leave(struct pl_subscriber *subscriber);
+void pl_subscriber_close_all(struct pl_context *context);
+
+/* fetch.c: does all steps that can be done now. Home; subscriber->lock is not held. */
+void pl_subscriber_pump(struct pl_subscriber *subscriber);
+void pl_subscriber_task(struct pl_task *task);
+/* Ends reading for good, with a reason. subscriber->lock is held. */
+void pl_subscriber_fail(struct pl_subscriber *subscriber, int code, const char *id, const char *fact);
+/* Gives up all frames of which a part has not been read, because nothing can be read now. subscriber->lock is held. */
+void pl_subscriber_stop_reading(struct pl_subscriber *subscriber);
+/* Removes a frame from the window. subscriber->lock is held. */
+void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
+
+/* take.c: wakes waiting threads, and sets the event descriptor. subscriber->lock is held. */
+void pl_subscriber_wake(struct pl_subscriber *subscriber);
+
+/* report.c: tells the publisher. Home; subscriber->lock is not held. Returns true if it sent a report. */
+bool pl_subscriber_report(struct pl_subscriber *subscriber);
+void pl_subscriber_unsubscribe(struct pl_subscriber *subscriber, struct pl_peer *peer);
+
+#endif

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Subscriptions at the publisher's end. All functions run under the lock of the home engine of the subscription's peer. */
+#include "stream/publisher.h"
+
+static struct pl_subscription *subscription_find(struct pl_peer *peer, uint32_t number)
+{
+	pl_list_for_each(at, &peer->subscriptions) {
+		struct pl_subscription *subscription = pl_list_entry(at, struct pl_subscription, peer_link);
+
+		if (subscription->number == number)
+			return subscription;
+	}
+	return NULL;
+}
+
+static struct pl_announcer *announcer_of(const struct pl_publisher *publisher, const struct pl_engine *engine)
+{
+	struct pl_announcer *announcer = publisher->announcers;
+
+	while (announcer->engine != engine)
+		announcer++;
+	return announcer;
+}
+
+/* -- SUBSCRIBE -------------------------------------------------------------------------------------------------- */
+
+/* Returns the first sequence that the subscriber gets. publisher->lock is held. */
+static uint64_t first_sequence(const struct pl_publisher *publisher, const struct pl_stream_message *message)
+{
+	static const uint8_t any[16];
+	const uint8_t *instance = message->subscribe.instance;
+	uint64_t oldest = pl_ring_oldest(publisher->claimed, publisher->header.geometry.slots);
+	uint64_t published = publisher->published, from = message->subscribe.from;
+
+	/* A subscriber of an earlier instance continues with all that there is. */
+	if (memcmp(instance, any, sizeof(any)) && memcmp(instance, publisher->header.instance, sizeof(any)))
+		return PL_MIN(oldest, published);
+	switch (message->subscribe.start) {
+	case PL_START_LATEST:
+		return published > oldest ? published - 1 : published;
+	case PL_START_HISTORY:
+		return PL_MIN(PL_MAX(published - PL_MIN(from, published), oldest), published);
+	case PL_START_SEQUENCE:
+		return PL_MAX(from, PL_MIN(oldest, published));
+	default:
+		return published;
+	}
+}
+
+/* Returns the reason for which the publisher refuses. publisher->lock is held. */
+static enum pl_subscribe_status refusal_of_publisher(const struct pl_publisher *publisher,
+						     const struct pl_stream_message *message, uint64_t first)
+{
+	if (message->subscribe.overflow == PL_OVERFLOW_BLOCK && !publisher->allow_block)
+		return PL_SUBSCRIBE_NO_BLOCK;
+	if (publisher->subscription_count >= publisher->subscriber_limit)
+		return PL_SUBSCRIBE_FULL;
+	if (publisher->state != PL_STREAM_LIVE && first >= publisher->published)
+		return PL_SUBSCRIBE_ENDED;
+	return PL_SUBSCRIBE_OK;
+}
+
+/* Adds the subscription to its publisher, which holds slots back from now on if the subscriber blocks. */
+static enum pl_subscribe_status admit_subscription(struct pl_subscription *subscription,
+						   const struct pl_stream_message *message)
+{
+	struct pl_publisher *publisher = subscription->publisher;
+	enum pl_subscribe_status status;
+	uint64_t first;
+
+	pthread_mutex_lock(&publisher->lock);
+	first = first_sequence(publisher, message);
+	status = refusal_of_publisher(publisher, message, first);
+	if (status == PL_SUBSCRIBE_OK) {
+		subscription->first = subscription->taken = first;
+		subscription->told = subscription->announced = first;
+		subscription->told_state = PL_STREAM_LIVE;
+		subscription->accounts.first = subscription->accounts.next = first;
+		subscription->blocks = message->subscribe.overflow == PL_OVERFLOW_BLOCK;
+		pl_list_append(&publisher->subscriptions, &subscription->link);
+		publisher->subscription_count++;
+		pl_publisher_set_gate(publisher);
+	}
+	pthread_mutex_unlock(&publisher->lock);
+	return status;
+}
+
+static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const struct pl_stream_message *message,
+						    struct pl_subscription **result)
+{
+	struct pl_context *context = peer->context;
+	struct pl_subscription *subscription;
+	struct pl_publisher *publisher;
+	enum pl_subscribe_status status;
+
+	pthread_mutex_lock(&context->lock);
+	publisher = pl_publisher_find(context, message->subscribe.name);
+	pthread_mutex_unlock(&context->lock);
+	/* A publisher that is being closed takes this engine's lock first. */
+	if (!publisher)
+		return PL_SUBSCRIBE_UNKNOWN;
+	if (peer->subscription_count >= PL_SUBSCRIBERS_MAX)
+		return PL_SUBSCRIBE_FULL;
+	subscription = pl_zalloc(&context->allocator, sizeof(*subscription));
+	if (!subscription)
+		return PL_SUBSCRIBE_INTERNAL;
+	subscription->publisher = publisher;
+	subscription->peer = peer;
+	subscription->number = message->number;
+	if (pl_grant_bind(publisher->control, peer, subscription->control) < 0) {
+		pl_free(&context->allocator, subscription);
+		return PL_SUBSCRIBE_INTERNAL;
+	}
+	status = PL_SUBSCRIBE_INTERNAL;
+	if (pl_grant_bind(publisher->payload, peer, subscription->payload) == 0)
+		status = admit_subscription(subscription, message);
+	if (status != PL_SUBSCRIBE_OK) {
+		pl_grant_revoke(context, NULL, subscription->control);
+		pl_grant_revoke(context, NULL, subscription->payload);
+		pl_free(&context->allocator, subscription);
+		return status;
+	}
+	pl_list_append(&peer->subscriptions, &subscription->peer_link);
+	peer->subscription_count++;
+	pl_list_append(&announcer_of(publisher, peer->home)->subscriptions, &subscription->home_link);
+	atomic_fetch_add(&announcer_of(publisher, peer->home)->count, 1);
+	*result = subscription;
+	return status;
+}
+
+int pl_subscription_open(struct pl_peer *peer, const struct pl_stream_message *message)
+{
+	struct pl_stream_message answer = { .type = PL_STREAM_SUBSCRIBED, .number = message->number };
+	struct pl_subscription *subscription = NULL;
+
+	if (subscription_find(peer, message->number) || message->subscribe.from > PL_RING_SEQUENCE_MAX)
+		return -EPROTO;
+	answer.subscribed.status = create_subscription(peer, message, &subscription);
+	if (subscription) {
+		pl_publisher_describe(subscription->publisher, &answer.subscribed.entry);
+		answer.subscribed.first = subscription->first;
+		memcpy(answer.subscribed.control, subscription->control, PL_TOKEN_SIZE);
+		memcpy(answer.subscribed.payload, subscription->payload, PL_TOKEN_SIZE);
+	}
+	pl_stream_send(peer, &answer);
+	if (subscription && subscription->peer)
+		pl_subscription_announce(subscription);
+	return 0;
+}
+
+/* -- TAKEN, UNSUBSCRIBE ------------------------------------------------------------------------------------------ */
+
+/* Takes over what the subscriber reports. Returns -EPROTO for a report that cannot be. */
+static int subscription_report(struct pl_subscription *subscription, const struct pl_stream_message *message)
+{
+	struct pl_publisher *publisher = subscription->publisher;
+	const struct pl_accounts *accounts = &message->taken.accounts;
+	uint32_t answered = message->taken.answered - subscription->answered;
+	uint64_t most;
+	bool right;
+
+	if (answered > subscription->sent - subscription->answered)
+		return -EPROTO;
+	pthread_mutex_lock(&publisher->lock);
+	/*
+	 * `first` may lie before, if the subscriber has continued over this connection. The cursors can tell the subscriber
+	 * more than the announcements did.
+	 */
+	most = PL_MAX(publisher->published, subscription->first);
+	right = message->taken.taken >= subscription->taken && message->taken.taken <= most &&
+		accounts->first <= subscription->first && accounts->next >= subscription->accounts.next &&
+		accounts->next <= most && accounts->delivered >= subscription->accounts.delivered;
+	if (right) {
+		subscription->taken = message->taken.taken;
+		subscription->accounts = *accounts;
+		pl_publisher_set_gate(publisher);
+	}
+	pthread_mutex_unlock(&publisher->lock);
+	subscription->answered += answered;
+	pl_turn_next(publisher->context, &publisher->turn);
+	return right ? 0 : -EPROTO;
+}
+
+int pl_subscription_taken(struct pl_peer *peer, const struct pl_stream_message *message)
+{
+	struct pl_subscription *subscription = subscription_find(peer, message->number);
+	int rc;
+
+	/* The publisher may have been closed before the message arrived. */
+	if (!subscription)
+		return 0;
+	rc = subscription_report(subscription, message);
+	if (rc == 0)
+		pl_subscription_announce(subscription);
+	return rc;
+}
+
+int pl_subscription_close(struct pl_peer *peer, const struct pl_stream_message *message)
+{
+	struct pl_subscription *subscription = subscription_find(peer, message->number);
+	int rc;
+
+	if (!subscription)
+		return 0;
+	rc = subscription_report(subscription, message);
+	pl_subscription_end(subscription);
+	return rc;
+}
+
+/* -- the end ----------------------------------------------------------------------------------------------------- */
+
+/* Moves the subscription to those that have ended, and forgets the oldest of these. publisher->lock is held. */
+static struct pl_subscription *keep_ended(struct pl_publisher *publisher, struct pl_subscription *subscription)
+{
+	struct pl_subscription *oldest = NULL;
+
+	pl_list_remove(&subscription->link);
+	publisher->subscription_count--;
+	pl_list_append(&publisher->ended, &subscription->link);
+	if (++publisher->ended_count > PL_ENDED_MAX) {
+		oldest = pl_list_first(&publisher->ended, struct pl_subscription, link);
+		pl_list_remove(&oldest->link);
+		publisher->ended_count--;
+	}
+	return oldest;
+}
+
+void pl_subscription_end(struct pl_subscription *subscription)
+{
+	struct pl_publisher *publisher = subscription->publisher;
+	struct pl_context *context = publisher->context;
+	struct pl_accounts *accounts = &subscription->accounts;
+	struct pl_peer *peer = subscription->peer;
+	struct pl_subscription *forgotten;
+
+	pl_list_remove(&subscription->peer_link);
+	peer->subscription_count--;
+	pl_list_remove(&subscription->home_link);
+	atomic_fetch_sub(&announcer_of(publisher, peer->home)->count, 1);
+	pl_grant_revoke(context, NULL, subscription->control);
+	pl_grant_revoke(context, NULL, subscription->payload);
+	pthread_mutex_lock(&publisher->lock);
+	subscription->peer = NULL;
+	subscription->blocks = false;
+	subscription->ended = true;
+	/* Nobody reports the fates of these any more. */
+	accounts->missed += accounts->pending + PL_MAX(subscription->announced, accounts->next) - accounts->next;
+	accounts->next = PL_MAX(subscription->announced, accounts->next);
+	accounts->pending = 0;
+	forgotten = keep_ended(publisher, subscription);
+	pl_publisher_set_gate(publisher);
+	pthread_mutex_unlock(&publisher->lock);
+	pl_free(&context->allocator, forgotten);
+	pl_turn_next(context, &publisher->turn);
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Frames at the program's side of a subscriber. */
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "stream/publisher.h"
+#include "stream/subscriber.h"
+
+/* Returns the oldest frame of the window if it is ready. */
+static struct pl_stream_frame *first_ready(const struct pl_subscriber *subscriber)
+{
+	struct pl_stream_frame *frame;
+
+	if (pl_list_empty(&subscriber->window))
+		return NULL;
+	frame = pl_list_first(&subscriber->window, struct pl_stream_frame, link);
+	return frame->state == PL_FRAME_READY ? frame : NULL;
+}
+
+/* Returns 0 if a frame may still come, or the result of a take. */
+static int end_of_frames(const struct pl_subscriber *subscriber)
+{
+	if (!pl_list_empty(&subscriber->window))
+		return 0;
+	if (subscriber->restarted)
+		return -ESTALE;
+	if (subscriber->phase == PL_SUBSCRIBER_OVER)
+		return subscriber->failure.code ? subscriber->failure.code : -ENODATA;
+	if (subscriber->state != PL_STREAM_LIVE && subscriber->accounts.next >= subscriber->published)
+		return -ENODATA;
+	return subscriber->phase == PL_SUBSCRIBER_AWAY ? -ENOTCONN : 0;
+}
+
+static void set_event(struct pl_subscriber *subscriber)
+{
+	bool set = first_ready(subscriber) || end_of_frames(subscriber);
+	uint64_t one = 1;
+
+	if (subscriber->event_fd < 0 || set == subscriber->event_set)
+		return;
+	subscriber->event_set = set;
+	if (set)
+		(void)!write(subscriber->event_fd, &one, sizeof(one));
+	else
+		(void)!read(subscriber->event_fd, &one, sizeof(one));
+}
+
+void pl_subscriber_wake(struct pl_subscriber *subscriber)
+{
+	set_event(subscriber);
+	pl_turn_next(subscriber->context, &subscriber->turn);
+}
+
+static int fail_take(struct pl_subscriber *subscriber, int rc, struct pl_error *error)
+{
+	const char *name = subscriber->name;
+
+	switch (rc) {
+	case -EMLINK:
+		return pl_fail(error, rc, "FRAME-LIMIT", "pl_subscriber_take", name,
+			       "release frames first, or raise pl_subscriber_options.held",
+			       "the program holds %u frames", subscriber->held_limit);
+	case -ESTALE:
+		return pl_fail(error, rc, "STREAM-RESTARTED", "pl_subscriber_take", name, NULL,
+			       "the publisher is another instance of the stream, with sequences of its own");
+	case -ENOTCONN:
+		return pl_fail(error, rc, "PEER-LOST", "pl_subscriber_take", name,
+			       "connect again, and call pl_subscriber_attach()", "the connection is lost");
+	case -ENODATA:
+		return pl_fail(error, rc, "STREAM-ENDED", "pl_subscriber_take", name, NULL,
+			       subscriber->state == PL_STREAM_ENDED
+				       ? "the stream has ended"
+				       : "the publisher was closed before the stream ended");
+	case -EAGAIN:
+		return pl_fail(error, rc, "STREAM-EMPTY", "pl_subscriber_take", name, NULL, "no frame is ready");
+	case -ETIMEDOUT:
+		return pl_fail(error, rc, "WAIT-TIMEOUT", "pl_subscriber_take", name, "allow more time",
+			       "no frame came in time");
+	default:
+		if (error)
+			*error = subscriber->failure;
+		return rc;
+	}
+}
+
+/* Begins the accounts of the new instance. */
+static void begin_instance(struct pl_subscriber *subscriber)
+{
+	subscriber->restarted = false;
+	subscriber->accounts =
+		(struct pl_accounts){ .first = subscriber->restart_first, .next = subscriber->restart_first };
+	subscriber->last_delivered = subscriber->restart_first;
+}
+
+static void hold_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+{
+	pl_list_remove(&frame->link);
+	subscriber->window_count--;
+	subscriber->held++;
+	subscriber->accounts.pending--;
+	subscriber->accounts.delivered++;
+	frame->state = PL_FRAME_HELD;
+	frame->taken = pl_wall_clock();
+	frame->lost_before = frame->sequence - subscriber->last_delivered;
+	subscriber->last_delivered = frame->sequence + 1;
+}
+
+/* Takes ready frames. Returns their number, the reason that no frame will come, or 0. subscriber->lock is held. */
+static int try_take(struct pl_subscriber *subscriber, struct pl_stream_frame **frames, unsigned n)
+{
+	struct pl_stream_frame *frame;
+	unsigned count = 0;
+	int rc;
+
+	while (count < n && subscriber->held < subscriber->held_limit && (frame = first_ready(subscriber))) {
+		hold_frame(subscriber, frame);
+		frames[count++] = frame;
+	}
+	if (count)
+		return (int)count;
+	if (first_ready(subscriber))
+		return -EMLINK;
+	rc = end_of_frames(subscriber);
+	if (rc == -ESTALE)
+		begin_instance(subscriber);
+	return rc;
+}
+
+int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame **frames, unsigned n, uint64_t timeout,
+		       struct pl_error *error)
+{
+	uint64_t deadline = pl_deadline(pl_now(), timeout);
+	struct pl_engine *engine;
+	bool waited = true;
+	int rc;
+
+	if (n == 0)
+		return pl_fail(error, -EINVAL, "OPTION", "pl_subscriber_take", "n", "take at least one frame",
+			       "no room for a frame");
+	for (;;) {
+		unsigned seen = pl_turn_read(&subscriber->turn);
+
+		pthread_mutex_lock(&subscriber->lock);
+		rc = try_take(subscriber, frames, n);
+		if (rc == 0 && !waited)
+			rc = timeout ? -ETIMEDOUT : -EAGAIN;
+		if (rc)
+			set_event(subscriber);
+		if (rc < 0)
+			fail_take(subscriber, rc, error);
+		engine = subscriber->engine;
+		pthread_mutex_unlock(&subscriber->lock);
+		if (rc)
+			break;
+		waited = pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);
+	}
+	/* There is room in the window, or a new instance to begin with. */
+	if (rc > 0 || rc == -ESTALE)
+		pl_engine_post(engine, &subscriber->task);
+	return rc;
+}
+
+void pl_frame_release(struct pl_stream_frame *frame)
+{
+	struct pl_subscriber *subscriber = frame ? frame->subscriber : NULL;
+
+	if (!subscriber)
+		return;
+	pthread_mutex_lock(&subscriber->lock);
+	if (frame->state == PL_FRAME_HELD) {
+		frame->state = PL_FRAME_FREE;
+		pl_list_append(&subscriber->spare, &frame->link);
+		subscriber->held--;
+	}
+	pthread_mutex_unlock(&subscriber->lock);
+}
+
+int pl_subscriber_fd(struct pl_subscriber *subscriber)
+{
+	int fd;
+
+	pthread_mutex_lock(&subscriber->lock);
+	if (subscriber->event_fd < 0) {
+		subscriber->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		fd = subscriber->event_fd < 0 ? -errno : subscriber->event_fd;
+		set_event(subscriber);
+	} else {
+		fd = subscriber->event_fd;
+	}
+	pthread_mutex_unlock(&subscriber->lock);
+	return fd;
+}
+
+/* -- description of a frame ------------------------------------------------------------------------------------ */
+
+static void describe_taken(const struct pl_stream_frame *frame, struct pl_frame_info *info)
+{
+	const struct pl_subscriber *subscriber = frame->subscriber;
+	const struct pl_ring_descriptor *descriptor = &frame->descriptor;
+
+	info->length = descriptor->length;
+	info->captured = descriptor->captured;
+	info->published = descriptor->published;
+	info->taken = frame->taken;
+	info->lost_before = frame->lost_before;
+	info->layout = descriptor->layout.bits ? descriptor->layout : frame->stream_layout;
+	info->metadata_length = descriptor->metadata_length;
+	if (info->metadata_length)
+		info->metadata = (uint8_t *)pl_region_address(subscriber->region) + frame->descriptor_offset +
+				 PL_RING_DESCRIPTOR;
+}
+
+int pl_frame_query(const struct pl_stream_frame *frame, struct pl_frame_info *info)
+{
+	struct pl_frame_info full = PL_FRAME_INFO_INIT;
+	size_t size = info->size;
+
+	if (size < sizeof(size) || size > sizeof(full))
+		return -EINVAL;
+	full.sequence = frame->sequence;
+	full.data = frame->data;
+	if (frame->subscriber) {
+		describe_taken(frame, &full);
+	} else {
+		full.length = frame->publisher->header.geometry.slot_bytes;
+		full.layout = frame->publisher->header.layout;
+	}
+	memcpy(info, &full, size);
+	info->size = size;
+	return 0;
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Bodies: u8 type, 3 zeros, u32 number, then
+ *   LIST        u32 from
+ *   LISTED      u32 total, u32 count, count entries
+ *   SUBSCRIBE   u8 start, u8 overflow, u64 from, instance[16], string name
+ *   SUBSCRIBED  u32 status; if that is 0: entry, u64 first, control[68], payload[68]
+ *   UNSUBSCRIBE, TAKEN  u32 answered, u64 taken, accounts: 10 u64
+ *   ANNOUNCE    u64 claimed, u64 published, u8 state, u8 demoted, u32 count, descriptors to the end
+ *   CLOSED      nothing
+ *
+ * Entry: string name, string content type, instance[16], u64 created, u32 slots, u32 metadata bytes, u64 slot bytes,
+ * layout (u8 code, u8 bits, u16 lanes, u32 dimensions, 8 u64), u64 claimed, u64 published, u32 subscribers,
+ * u32 blocking, u8 allow_block, u8 state.
+ */
+#include "wire/stream_message.h"
+
+#define DESCRIPTOR_BYTES 128
+#define DESCRIPTOR_METADATA 40 /* offset of the metadata's length */
+
+size_t pl_stream_frame_bytes(const uint8_t *at, size_t left)
+{
+	size_t bytes;
+
+	if (left < DESCRIPTOR_BYTES)
+		return 0;
+	bytes = DESCRIPTOR_BYTES + (size_t)(at[DESCRIPTOR_METADATA] | at[DESCRIPTOR_METADATA + 1] << 8);
+	return bytes <= left ? bytes : 0;
+}
+
+bool pl_accounts_exact(const struct pl_accounts *accounts)
+{
+	const uint64_t fates[] = { accounts->delivered, accounts->lapped, accounts->dropped,  accounts->rejected,
+				   accounts->aborted,   accounts->missed, accounts->unwanted, accounts->pending };
+	uint64_t sum = accounts->first;
+
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(fates); i++)
+		if (__builtin_add_overflow(sum, fates[i], &sum))
+			return false;
+	return sum == accounts->next;
+}
+
+/* -- requirements beyond the form --------------------------------------------------------------------- */
+
+static bool stream_state_valid(enum pl_stream_state state)
+{
+	return state >= PL_STREAM_LIVE && state <= PL_STREAM_FAILED;
+}
+
+static bool stream_text_ends(const char *text, size_t size)
+{
+	return memchr(text, 0, size) != NULL;
+}
+
+static int check_entry(const struct pl_stream_entry *entry)
+{
+	bool right = stream_text_ends(entry->name, sizeof(entry->name)) && entry->name[0] &&
+		     stream_text_ends(entry->content_type, sizeof(entry->content_type)) &&
+		     entry->claimed >= entry->published && stream_state_valid(entry->state);
+
+	return right ? 0 : -EPROTO;
+}
+
+static int check_announced(const struct pl_stream_message *message)
+{
+	size_t left = message->announce.frames_length;
+	const uint8_t *at = message->announce.frames;
+
+	if (message->announce.claimed < message->announce.published || !stream_state_valid(message->announce.state) ||
+	    message->announce.count > message->announce.published || left > PL_STREAM_ANNOUNCE_MAX)
+		return -EPROTO;
+	for (uint32_t i = 0; i < message->announce.count; i++) {
+		size_t bytes = pl_stream_frame_bytes(at, left);
+
+		if (bytes == 0)
+			return -EPROTO;
+		at += bytes;
+		left -= bytes;
+	}
+	return left ? -EPROTO : 0;
+}
+
+static int check_stream_message(const struct pl_stream_message *message)
+{
+	int rc = 0;
+
+	switch (message->type) {
+	case PL_STREAM_LIST:
+	case PL_STREAM_CLOSED:
+		return 0;
+	case PL_STREAM_LISTED:
+		if (message->listed.count > PL_STREAM_LISTED_MAX)
+			return -EPROTO;
+		for (uint32_t i = 0; rc == 0 && i < message->listed.count; i++)
+			rc = check_entry(&message->listed.entries[i]);
+		return rc;
+	case PL_STREAM_SUBSCRIBE:
+		return message->subscribe.start <= PL_START_SEQUENCE &&
+				       message->subscribe.overflow <= PL_OVERFLOW_BLOCK &&
+				       stream_text_ends(message->subscribe.name, PL_STREAM_NAME_SIZE)
+			       ? 0
+			       : -EPROTO;
+	case PL_STREAM_SUBSCRIBED:
+		if (message->subscribed.status >= PL_SUBSCRIBE_END)
+			return -EPROTO;
+		return message->subscribed.status ? 0 : check_entry(&message->subscribed.entry);
+	case PL_STREAM_UNSUBSCRIBE:
+	case PL_STREAM_TAKEN:
+		return pl_accounts_exact(&message->taken.accounts) ? 0 : -EPROTO;
+	case PL_STREAM_ANNOUNCE:
+		return check_announced(message);
+	}
+	return -EPROTO;
+}
+
+/* -- decoding ------------------------------------------------------------------------------------------- */
+
+static bool get_bool(struct pl_reader *reader)
+{
+	uint8_t value = pl_get_u8(reader);
+
+	reader->bad |= value > 1;
+	return value;
+}
+
+static void get_entry(struct pl_reader *reader, struct pl_stream_entry *entry)
+{
+	struct pl_layout *layout = &entry->layout;
+
+	pl_get_string(reader, entry->name, sizeof(entry->name));
+	pl_get_string(reader, entry->content_type, sizeof(entry->content_type));
+	pl_get_bytes(reader, entry->instance, sizeof(entry->instance));
+	entry->created = pl_get_u64(reader);
+	entry->slots = pl_get_u32(reader);
+	entry->metadata_bytes = pl_get_u32(reader);
+	entry->slot_bytes = pl_get_u64(reader);
+	layout->code = pl_get_u8(reader);
+	layout->bits = pl_get_u8(reader);
+	layout->lanes = pl_get_u16(reader);
+	layout->dimensions = pl_get_u32(reader);
+	for (unsigned i = 0; i < PL_LAYOUT_DIMENSIONS_MAX; i++)
+		layout->shape[i] = pl_get_u64(reader);
+	entry->claimed = pl_get_u64(reader);
+	entry->published = pl_get_u64(reader);
+	entry->subscribers = pl_get_u32(reader);
+	entry->blocking = pl_get_u32(reader);
+	entry->allow_block = get_bool(reader);
+	entry->state = (enum pl_stream_state)pl_get_u8(reader);
+}
+
+static void get_accounts(struct pl_reader *reader, struct pl_accounts *accounts)
+{
+	uint64_t *const numbers[] = { &accounts->first,    &accounts->next,     &accounts->delivered, &accounts->lapped,
+				      &accounts->dropped,  &accounts->rejected, &accounts->aborted,   &accounts->missed,
+				      &accounts->unwanted, &accounts->pending };
+
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(numbers); i++)
+		*numbers[i] = pl_get_u64(reader);
+}
+
+static void get_subscribed(struct pl_reader *reader, struct pl_stream_message *message)
+{
+	message->subscribed.status = (enum pl_subscribe_status)pl_get_u32(reader);
+	if (message->subscribed.status)
+		return;
+	get_entry(reader, &message->subscribed.entry);
+	message->subscribed.first = pl_get_u64(reader);
+	pl_get_bytes(reader, message->subscribed.control, PL_TOKEN_SIZE);
+	pl_get_bytes(reader, message->subscribed.payload, PL_TOKEN_SIZE);
+}
+
+static void get_announce(struct pl_reader *reader, struct pl_stream_message *message)
+{
+	message->announce.claimed = pl_get_u64(reader);
+	message->announce.published = pl_get_u64(reader);
+	message->announce.state = (enum pl_stream_state)pl_get_u8(reader);
+	message->announce.demoted = get_bool(reader);
+	message->announce.count = pl_get_u32(reader);
+	message->announce.frames = reader->at;
+	message->announce.frames_length = (size_t)(reader->end - reader->at);
+	reader->at = reader->end;
+}
+
+static void get_stream_message(struct pl_reader *reader, struct pl_stream_message *message)
+{
+	switch (message->type) {
+	case PL_STREAM_LIST:
+		message->from = pl_get_u32(reader);
+		break;
+	case PL_STREAM_LISTED:
+		message->listed.total = pl_get_u32(reader);
+		message->listed.count = pl_get_u32(reader);
+		for (uint32_t i = 0; i < PL_MIN(message->listed.count, PL_STREAM_LISTED_MAX); i++)
+			get_entry(reader, &message->listed.entries[i]);
+		break;
+	case PL_STREAM_SUBSCRIBE:
+		message->subscribe.start = (enum pl_start)pl_get_u8(reader);
+		message->subscribe.overflow = (enum pl_overflow)pl_get_u8(reader);
+		message->subscribe.from = pl_get_u64(reader);
+		pl_get_bytes(reader, message->subscribe.instance, sizeof(message->subscribe.instance));
+		pl_get_string(reader, message->subscribe.name, sizeof(message->subscribe.name));
+		break;
+	case PL_STREAM_SUBSCRIBED:
+		get_subscribed(reader, message);
+		break;
+	case PL_STREAM_UNSUBSCRIBE:
+	case PL_STREAM_TAKEN:
+		message->taken.answered = pl_get_u32(reader);
+		message->taken.taken = pl_get_u64(reader);
+		get_accounts(reader, &message->taken.accounts);
+		break;
+	case PL_STREAM_ANNOUNCE:
+		get_announce(reader, message);
+		break;
+	case PL_STREAM_CLOSED:
+		break;
+	}
+}
+
+int pl_stream_message_decode(const void *body, size_t length, struct pl_stream_message *message)
+{
+	struct pl_reader reader;
+	uint8_t zeros[3];
+
+	memset(message, 0, sizeof(*message));
+	pl_reader_init(&reader, body, length);
+	message->type = (enum pl_stream_message_type)pl_get_u8(&reader);
+	pl_get_bytes(&reader, zeros, sizeof(zeros));
+	message->number = pl_get_u32(&reader);
+	if (reader.bad || zeros[0] || zeros[1] || zeros[2] || message->type < PL_STREAM_LIST ||
+	    message->type > PL_STREAM_CLOSED)
+		return -EPROTO;
+	get_stream_message(&reader, message);
+	if (reader.bad || reader.at != reader.end)
+		return -EPROTO;
+	return check_stream_message(message);
+}
+
+/* -- encoding ------------------------------------------------------------------------------------------- */
+
+static void put_entry(struct pl_writer *writer, const struct pl_stream_entry *entry)
+{
+	const struct pl_layout *layout = &entry->layout;
+
+	pl_put_string(writer, entry->name);
+	pl_put_string(writer, entry->content_type);
+	pl_put_bytes(writer, entry->instance, sizeof(entry->instance));
+	pl_put_u64(writer, entry->created);
+	pl_put_u32(writer, entry->slots);
+	pl_put_u32(writer, entry->metadata_bytes);
+	pl_put_u64(writer, entry->slot_bytes);
+	pl_put_u8(writer, layout->code);
+	pl_put_u8(writer, layout->bits);
+	pl_put_u16(writer, layout->lanes);
+	pl_put_u32(writer, layout->dimensions);
+	for (unsigned i = 0; i < PL_LAYOUT_DIMENSIONS_MAX; i++)
+		pl_put_u64(writer, layout->shape[i]);
+	pl_put_u64(writer, entry->claimed);
+	pl_put_u64(writer, entry->published);
+	pl_put_u32(writer, entry->subscribers);
+	pl_put_u32(writer, entry->blocking);
+	pl_put_u8(writer, entry->allow_block);
+	pl_put_u8(writer, (uint8_t)entry->state);
+}
+
+static void put_accounts(struct pl_writer *writer, const struct pl_accounts *accounts)
+{
+	const uint64_t numbers[] = { accounts->first,    accounts->next,     accounts->delivered, accounts->lapped,
+				     accounts->dropped,  accounts->rejected, accounts->aborted,   accounts->missed,
+				     accounts->unwanted, accounts->pending };
+
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(numbers); i++)
+		pl_put_u64(writer, numbers[i]);
+}
+
+static void put_subscribed(struct pl_writer *writer, const struct pl_stream_message *message)
+{
+	pl_put_u32(writer, message->subscribed.status);
+	if (message->subscribed.status)
+		return;
+	put_entry(writer, &message->subscribed.entry);
+	pl_put_u64(writer, message->subscribed.first);
+	pl_put_bytes(writer, message->subscribed.control, PL_TOKEN_SIZE);
+	pl_put_bytes(writer, message->subscribed.payload, PL_TOKEN_SIZE);
+}
+
+static void put_announce(struct pl_writer *writer, const struct pl_stream_message *message)
+{
+	pl_put_u64(writer, message->announce.claimed);
+	pl_put_u64(writer, message->announce.published);
+	pl_put_u8(writer, (uint8_t)message->announce.state);
+	pl_put_u8(writer, message->announce.demoted);
+	pl_put_u32(writer, message->announce.count);
+	pl_put_bytes(writer, message->announce.frames, message->announce.frames_length);
+}
+
+static void put_stream_message(struct pl_writer *writer, const struct pl_stream_message *message)
+{
+	switch (message->type) {
+	case PL_STREAM_LIST:
+		pl_put_u32(writer, message->from);
+		break;
+	case PL_STREAM_LISTED:
+		pl_put_u32(writer, message->listed.total);
+		pl_put_u32(writer, message->listed.count);
+		for (uint32_t i = 0; i < message->listed.count; i++)
+			put_entry(writer, &message->listed.entries[i]);
+		break;
+	case PL_STREAM_SUBSCRIBE:
+		pl_put_u8(writer, (uint8_t)message->subscribe.start);
+		pl_put_u8(writer, (uint8_t)message->subscribe.overflow);
+		pl_put_u64(writer, message->subscribe.from);
+		pl_put_bytes(writer, message->subscribe.instance, sizeof(message->subscribe.instance));
+		pl_put_string(writer, message->subscribe.name);
+		break;
+	case PL_STREAM_SUBSCRIBED:
+		put_subscribed(writer, message);
+		break;
+	case PL_STREAM_UNSUBSCRIBE:
+	case PL_STREAM_TAKEN:
+		pl_put_u32(writer, message->taken.answered);
+		pl_put_u64(writer, message->taken.taken);
+		put_accounts(writer, &message->taken.accounts);
+		break;
+	case PL_STREAM_ANNOUNCE:
+		put_announce(writer, message);
+		break;
+	case PL_STREAM_CLOSED:
+		break;
+	}
+}
+
+int pl_stream_message_encode(const struct pl_stream_message *message, void *buffer, size_t size)
+{
+	static const uint8_t zeros[3];
+	struct pl_writer writer;
+
+	if (check_stream_message(message) < 0)
+		return -EINVAL;
+	pl_writer_init(&writer, buffer, size);
+	pl_put_u8(&writer, (uint8_t)message->type);
+	pl_put_bytes(&writer, zeros, sizeof(zeros));
+	pl_put_u32(&writer, message->number);
+	put_stream_message(&writer, message);
+	return writer.full ? -ENOBUFS : (int)(writer.at - writer.begin);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Messages about streams: the bodies of control messages of type PL_CONTROL_STREAM. The subscriber chooses the number of a
+ * subscription; both ends name it by that number and the connection.
+ */
+#ifndef PL_WIRE_STREAM_MESSAGE_H
+#define PL_WIRE_STREAM_MESSAGE_H
+
+#include <peerlane/stream.h>
+
+#include "wire/wire.h"
+
+enum pl_stream_message_type {
+	PL_STREAM_LIST = 1,    /* asks for the streams of the other end, from an index on */
+	PL_STREAM_LISTED,      /* answers LIST */
+	PL_STREAM_SUBSCRIBE,   /* subscriber to publisher */
+	PL_STREAM_SUBSCRIBED,  /* answers SUBSCRIBE */
+	PL_STREAM_UNSUBSCRIBE, /* subscriber to publisher: reads no more */
+	PL_STREAM_ANNOUNCE,    /* publisher to subscriber: newest cursors, and newest descriptors */
+	PL_STREAM_TAKEN,       /* subscriber to publisher: answers announcements, releases slots, reports accounts */
+	PL_STREAM_CLOSED,      /* publisher to subscriber: nothing can be read any more */
+};
+
+/* Result of SUBSCRIBE. */
+enum pl_subscribe_status {
+	PL_SUBSCRIBE_OK,
+	PL_SUBSCRIBE_UNKNOWN,  /* no stream of that name */
+	PL_SUBSCRIBE_NO_BLOCK, /* the publisher does not allow to block */
+	PL_SUBSCRIBE_FULL,     /* the publisher, or this connection, has its most subscribers */
+	PL_SUBSCRIBE_ENDED,    /* the stream has ended, and has no frame that the subscriber wants */
+	PL_SUBSCRIBE_INTERNAL, /* no memory */
+	PL_SUBSCRIBE_END,
+};
+
+/* Description of a stream. */
+struct pl_stream_entry {
+	char name[PL_STREAM_NAME_SIZE], content_type[PL_CONTENT_TYPE_SIZE];
+	uint8_t instance[16];
+	uint64_t created;
+	uint32_t slots, metadata_bytes;
+	uint64_t slot_bytes;
+	struct pl_layout layout;
+	uint64_t claimed, published;
+	uint32_t subscribers, blocking;
+	bool allow_block;
+	enum pl_stream_state state;
+};
+
+#define PL_STREAM_LISTED_MAX 16     /* entries of a LISTED */
+#define PL_STREAM_ANNOUNCE_MAX 4096 /* bytes of descriptors and metadata in an ANNOUNCE */
+
+struct pl_stream_message {
+	enum pl_stream_message_type type;
+	uint32_t number; /* of the subscription; LIST and LISTED: of the request */
+	union {
+		uint32_t from; /* LIST: index of the first entry */
+		struct {
+			uint32_t total; /* entries that this end has */
+			uint32_t count;
+			struct pl_stream_entry entries[PL_STREAM_LISTED_MAX];
+		} listed;
+		struct {
+			char name[PL_STREAM_NAME_SIZE];
+			enum pl_start start;
+			enum pl_overflow overflow;
+			uint64_t from;
+			uint8_t instance[16]; /* continues with this instance at `from`; zero: any instance */
+		} subscribe;
+		struct {
+			enum pl_subscribe_status status; /* the rest is zero unless this is PL_SUBSCRIBE_OK */
+			struct pl_stream_entry entry;
+			uint64_t first;
+			uint8_t control[PL_TOKEN_SIZE], payload[PL_TOKEN_SIZE]; /* for this connection only */
+		} subscribed;
+		struct {
+			uint64_t claimed, published;
+			enum pl_stream_state state;
+			bool demoted;   /* the subscriber holds no slot back any more */
+			uint32_t count; /* descriptors of the sequences before `published` */
+			const uint8_t
+				*frames; /* each 128 bytes and its metadata; in the decoded body, or of the caller */
+			size_t frames_length;
+		} announce;
+		struct {
+			uint32_t answered; /* announcements that arrived so far, modulo 2^32 */
+			uint64_t taken;    /* first sequence that must be held back */
+			struct pl_accounts accounts;
+		} taken; /* and UNSUBSCRIBE */
+	};
+};
+
+/*
+ * Decodes a body. Returns -EPROTO for anything malformed or out of range. Accounts of TAKEN add up, and descriptors of
+ * ANNOUNCE have the lengths that they name; their other fields are not checked.
+ */
+int pl_stream_message_decode(const void *body, size_t length, struct pl_stream_message *message);
+/* Returns the bytes written; -EINVAL for a message that the decoder refuses; -ENOBUFS. */
+int pl_stream_message_encode(const struct pl_stream_message *message, void *buffer, size_t size);
+/* Returns the bytes of the descriptor and its metadata at `at`; 0 if fewer are left. */
+size_t pl_stream_frame_bytes(const uint8_t *at, size_t left);
+/* True if the fates add up. */
+bool pl_accounts_exact(const struct pl_accounts *accounts);
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Messages about streams: golden bytes, and the refusals of the decoder. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "wire/stream_message.h"
+
+#define BODY_MAX 8192
+
+static int encode(const struct pl_stream_message *message, uint8_t buffer[BODY_MAX])
+{
+	return pl_stream_message_encode(message, buffer, BODY_MAX);
+}
+
+/* Encodes a message, compares its beginning, decodes it, and encodes the result again. */
+static struct pl_stream_message round_trip(const struct pl_stream_message *message, const uint8_t *golden,
+					   size_t length, int total)
+{
+	static uint8_t buffer[BODY_MAX];
+	struct pl_stream_message decoded;
+	uint8_t again[BODY_MAX];
+	int bytes = encode(message, buffer);
+
+	assert_int_equal(bytes, total);
+	assert_memory_equal(buffer, golden, length);
+	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes, &decoded), 0);
+	assert_int_equal(encode(&decoded, again), bytes);
+	assert_memory_equal(again, buffer, (size_t)bytes);
+	/* Neither a part of a message nor a longer one is accepted. */
+	for (int i = 0; i < bytes; i++)
+		if (message->type != PL_STREAM_ANNOUNCE || i < 30)
+			assert_int_equal(pl_stream_message_decode(buffer, (size_t)i, &decoded), -EPROTO);
+	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes + 1, &decoded), -EPROTO);
+	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes, &decoded), 0);
+	return decoded;
+}
+
+static struct pl_stream_entry sample_entry(void)
+{
+	return (struct pl_stream_entry){ .name = "cam0",
+					 .content_type = "raw",
+					 .instance = { 1, [15] = 2 },
+					 .created = 3,
+					 .slots = 16,
+					 .metadata_bytes = 100,
+					 .slot_bytes = 5000,
+					 .layout = { PL_ELEMENT_UINT, 16, 1, 1, { 9 } },
+					 .claimed = 8,
+					 .published = 7,
+					 .subscribers = 2,
+					 .blocking = 1,
+					 .allow_block = true,
+					 .state = PL_STREAM_LIVE };
+}
+
+static void test_golden(void **state)
+{
+	static const uint8_t list[] = { 1, 0, 0, 0, 5, 0, 0, 0, 9, 0, 0, 0 };
+	static const uint8_t subscribe[] = { 3, 0, 0, 0, 5, 0, 0, 0, 3, 2, 77, 0, 0, 0, 0, 0, 0,   0,   1,   0,
+					     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  0, 0, 0, 4, 0, 'c', 'a', 'm', '0' };
+	static const uint8_t subscribed[] = { 4, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 4, 0, 'c', 'a', 'm', '0', 3, 0, 'r' };
+	static const uint8_t refused[] = { 4, 0, 0, 0, 5, 0, 0, 0, 2, 0, 0, 0 };
+	static const uint8_t taken[] = { 7, 0, 0, 0, 5, 0,  0, 0, 6, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0,
+					 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0,  1, 0, 0, 0, 0, 0, 0, 0,  1 };
+	static const uint8_t closed[] = { 8, 0, 0, 0, 5, 0, 0, 0 };
+	struct pl_stream_message message = { .type = PL_STREAM_LIST, .number = 5, .from = 9 };
+
+	(void)state;
+	round_trip(&message, list, sizeof(list), sizeof(list));
+	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBE, .number = 5 };
+	strcpy(message.subscribe.name, "cam0");
+	message.subscribe.start = PL_START_SEQUENCE;
+	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
+	message.subscribe.from = 77;
+	message.subscribe.instance[0] = 1;
+	round_trip(&message, subscribe, sizeof(subscribe), sizeof(subscribe));
+	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBED, .number = 5 };
+	message.subscribed.entry = sample_entry();
+	message = round_trip(&message, subscribed, sizeof(subscribed), 12 + 149 + 8 + 2 * PL_TOKEN_SIZE);
+	assert_int_equal(message.subscribed.entry.layout.shape[0], 9);
+	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBED, .number = 5 };
+	message.subscribed.status = PL_SUBSCRIBE_NO_BLOCK;
+	round_trip(&message, refused, sizeof(refused), sizeof(refused));
+	message = (struct pl_stream_message){ .type = PL_STREAM_TAKEN, .number = 5 };
+	message.taken.answered = 6;
+	message.taken.taken = 12;
+	message.taken.accounts = (struct pl_accounts){ .first = 10, .next = 12, .delivered = 1, .lapped = 1 };
+	round_trip(&message, taken, sizeof(taken), 20 + 80);
+	message = (struct pl_stream_message){ .type = PL_STREAM_CLOSED, .number = 5 };
+	round_trip(&message, closed, sizeof(closed), sizeof(closed));
+}
+
+static void test_listed(void **state)
+{
+	static const uint8_t golden[] = { 2, 0, 0, 0, 5, 0, 0, 0, 40, 0, 0, 0, 16, 0, 0, 0, 4, 0, 'c' };
+	struct pl_stream_message message = { .type = PL_STREAM_LISTED, .number = 5 };
+	uint8_t buffer[BODY_MAX];
+
+	(void)state;
+	message.listed.total = 40;
+	message.listed.count = PL_STREAM_LISTED_MAX;
+	for (unsigned i = 0; i < PL_STREAM_LISTED_MAX; i++)
+		message.listed.entries[i] = sample_entry();
+	round_trip(&message, golden, sizeof(golden), 16 + 16 * 149);
+	message.listed.count = PL_STREAM_LISTED_MAX + 1;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message.listed.count = 1;
+	message.listed.entries[0].claimed = 6; /* less than published */
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message.listed.entries[0] = sample_entry();
+	message.listed.entries[0].state = (enum pl_stream_state)4;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+}
+
+static void test_announce(void **state)
+{
+	static const uint8_t golden[] = { 6, 0, 0, 0, 5, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0,
+					  0, 7, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2, 0, 0, 0 };
+	uint8_t frames[2 * 128 + 3] = { [128 + 40] = 3 }, buffer[BODY_MAX];
+	struct pl_stream_message message = { .type = PL_STREAM_ANNOUNCE, .number = 5 }, decoded;
+	int bytes;
+
+	(void)state;
+	message.announce.claimed = 8;
+	message.announce.published = 7;
+	message.announce.state = PL_STREAM_LIVE;
+	message.announce.count = 2;
+	message.announce.frames = frames;
+	message.announce.frames_length = sizeof(frames);
+	round_trip(&message, golden, sizeof(golden), (int)(sizeof(golden) + sizeof(frames)));
+	bytes = encode(&message, buffer);
+	buffer[30 + 128 + 40] = 4; /* longer than the rest */
+	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes, &decoded), -EPROTO);
+	buffer[30 + 128 + 40] = 2; /* leaves a byte */
+	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes, &decoded), -EPROTO);
+	message.announce.count = 3;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message.announce.count = 2;
+	message.announce.published = 1; /* fewer sequences than descriptors */
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message.announce.published = 9; /* more than claimed */
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+}
+
+static void test_accounts(void **state)
+{
+	struct pl_accounts accounts = { .first = 5,
+					.next = 13,
+					.delivered = 1,
+					.lapped = 1,
+					.dropped = 1,
+					.rejected = 1,
+					.aborted = 1,
+					.missed = 1,
+					.unwanted = 1,
+					.pending = 1 };
+
+	(void)state;
+	assert_true(pl_accounts_exact(&accounts));
+	accounts.next++;
+	assert_false(pl_accounts_exact(&accounts));
+	accounts = (struct pl_accounts){ .first = UINT64_MAX, .delivered = 1 };
+	assert_false(pl_accounts_exact(&accounts));
+}
+
+static void test_refusals(void **state)
+{
+	uint8_t body[64] = { 9 };
+	struct pl_stream_message message = { .type = PL_STREAM_SUBSCRIBE };
+	uint8_t buffer[BODY_MAX];
+
+	(void)state;
+	assert_int_equal(pl_stream_message_decode(body, 8, &message), -EPROTO);
+	body[0] = 0;
+	assert_int_equal(pl_stream_message_decode(body, 8, &message), -EPROTO);
+	body[0] = PL_STREAM_CLOSED;
+	body[1] = 1; /* reserved */
+	assert_int_equal(pl_stream_message_decode(body, 8, &message), -EPROTO);
+	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBE };
+	message.subscribe.start = (enum pl_start)4;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message.subscribe.start = PL_START_LIVE;
+	message.subscribe.overflow = (enum pl_overflow)3;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
+	assert_int_equal(pl_stream_message_encode(&message, buffer, 20), -ENOBUFS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_golden),   cmocka_unit_test(test_listed),   cmocka_unit_test(test_announce),
+		cmocka_unit_test(test_accounts), cmocka_unit_test(test_refusals),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
