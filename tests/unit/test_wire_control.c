@@ -61,6 +61,9 @@ static struct pl_control sample(enum pl_control_type type)
 	case PL_CONTROL_MESSAGE:
 		message.message = (struct pl_control_message){ 9, 4, (const uint8_t *)"text" };
 		break;
+	case PL_CONTROL_STREAM: /* test_stream_message.c has the bodies */
+		message.message = (struct pl_control_message){ 0, 4, (const uint8_t *)"text" };
+		break;
 	case PL_CONTROL_RAIL: /* test_wire_rail.c */
 	case PL_CONTROL_RAILS:
 	case PL_CONTROL_BYE:
@@ -248,7 +251,7 @@ static void test_header(void **state)
 
 static void test_unknown_types(void **state)
 {
-	static const uint16_t types[] = { 0, PL_CONTROL_RAILS + 1, 0x0101, 0xffff };
+	static const uint16_t types[] = { 0, PL_CONTROL_STREAM + 1, 0x0101, 0xffff };
 	uint8_t body[4] = { 0 }, buffer[64];
 	struct pl_control message;
 
@@ -272,7 +275,7 @@ static void test_body_too_long(void **state)
 	assert_int_equal(control_decode_exact(PL_CONTROL_LANES, body, PL_CONTROL_BODY_MAX, &message), -EPROTO);
 	/* An unknown type is named first. */
 	assert_int_equal(control_decode_exact(PL_CONTROL_HELLO - 1, body, PL_CONTROL_BODY_MAX + 1, &message), -ENOMSG);
-	assert_int_equal(control_decode_exact(PL_CONTROL_RAILS + 1, body, PL_CONTROL_BODY_MAX + 1, &message), -ENOMSG);
+	assert_int_equal(control_decode_exact(PL_CONTROL_STREAM + 1, body, PL_CONTROL_BODY_MAX + 1, &message), -ENOMSG);
 }
 
 /* Checks that messages with all fields at their largest fit and survive a round trip. */
@@ -512,6 +515,21 @@ static void test_message(void **state)
 	assert_refused(&message);
 }
 
+static void test_stream_has_no_tag(void **state)
+{
+	struct pl_control decoded, message = sample(PL_CONTROL_STREAM);
+	uint8_t buffer[BUFFER_SIZE], *body = buffer + PL_CONTROL_HEADER;
+
+	(void)state;
+	assert_int_equal(encode(&message, buffer), PL_CONTROL_HEADER + 4);
+	assert_memory_equal(body, "text", 4);
+	assert_int_equal(buffer[4], 11);
+	assert_int_equal(pl_control_decode(PL_CONTROL_STREAM, body, 4, &decoded), 0);
+	assert_int_equal(decoded.message.length, 4);
+	assert_int_equal(decoded.message.tag, 0);
+	assert_int_equal(pl_control_decode(PL_CONTROL_STREAM, body, PL_FRAME_SMALL_MAX + 1, &decoded), -EMSGSIZE);
+}
+
 static void test_program_is_an_extension(void **state)
 {
 	struct pl_control decoded, message = sample(PL_CONTROL_HELLO);
@@ -580,6 +598,7 @@ int main(void)
 		cmocka_unit_test(test_blob_over_limit),
 		cmocka_unit_test(test_extensions_are_skipped),
 		cmocka_unit_test(test_message),
+		cmocka_unit_test(test_stream_has_no_tag),
 		cmocka_unit_test(test_program_is_an_extension),
 		cmocka_unit_test(test_text_is_harmless),
 		cmocka_unit_test(test_failed_import),

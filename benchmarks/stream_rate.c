@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS]]: frames of a stream from one process to another on this host. The
+ * subscriber holds slots back, so that no frame is lost. The publisher does not fill the frames: the rate is that of the
+ * stream. Prints a JSON object with frames and bytes a second, and the time from publication to take.
+ */
+#include "support.h"
+
+#include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <peerlane/stream.h>
+
+#define TIMEOUT (60 * NS_PER_S)
+#define LATENCIES_MAX 1000000u
+
+struct run {
+	const char *fabric;
+	size_t bytes;
+	double seconds;
+	unsigned queue, slots;
+};
+
+static struct pl_context *open_end(const struct run *run)
+{
+	struct pl_options options = PL_OPTIONS_INIT;
+	struct pl_context *context;
+	struct pl_error error;
+
+	options.fabric = run->fabric;
+	MUST(pl_open(&context, &options, &error), &error);
+	return context;
+}
+
+/* Publishes until the stream has run for its time, then ends it. */
+static void publish(const struct run *run, int address_pipe)
+{
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_frame_options frame_options = PL_FRAME_OPTIONS_INIT;
+	struct pl_context *context = open_end(run);
+	struct pl_publisher *publisher;
+	struct pl_stream_frame *frame;
+	struct pl_listener *listener;
+	struct pl_error error;
+	struct pl_peer *peer;
+	char address[96];
+	uint64_t end;
+
+	options.slot_bytes = run->bytes;
+	options.slots = run->slots;
+	options.allow_block = true;
+	options.patience = UINT64_MAX;
+	frame_options.length = run->bytes;
+	MUST(pl_publisher_open(context, "rate", &options, &publisher, &error), &error);
+	MUST(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
+	pl_listener_address(listener, address, sizeof(address));
+	put(address_pipe, address, sizeof(address));
+	MUST(pl_accept(listener, TIMEOUT, &peer, &error), &error);
+	for (struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT; info.blocking == 0;)
+		pl_publisher_query(publisher, &info);
+	end = now_ns() + (uint64_t)(run->seconds * NS_PER_S);
+	while (now_ns() < end) {
+		MUST(pl_publisher_loan(publisher, TIMEOUT, &frame, &error), &error);
+		MUST(pl_frame_publish(frame, &frame_options, &error), &error);
+	}
+	MUST(pl_publisher_end(publisher, TIMEOUT, &error), &error);
+	pl_close(context);
+}
+
+static int compare_u64(const void *left, const void *right)
+{
+	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+	return (a > b) - (a < b);
+}
+
+static void subscribe(const struct run *run, const char *address)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_context *context = open_end(run);
+	uint64_t *latencies = malloc(LATENCIES_MAX * sizeof(*latencies)), begin, took;
+	struct pl_subscriber *subscriber;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	struct pl_peer *peer;
+	uint64_t frames = 0;
+	int rc;
+
+	MUST(pl_connect(context, address, TIMEOUT, &peer, &error), &error);
+	options.overflow = PL_OVERFLOW_BLOCK;
+	options.queue = run->queue;
+	MUST(pl_subscriber_open(peer, "rate", &options, TIMEOUT, &subscriber, &error), &error);
+	begin = now_ns();
+	while ((rc = pl_subscriber_take(subscriber, &frame, 1, TIMEOUT, &error)) == 1) {
+		struct pl_frame_info info = PL_FRAME_INFO_INIT;
+
+		pl_frame_query(frame, &info);
+		latencies[frames++ % LATENCIES_MAX] = info.taken - info.published;
+		pl_frame_release(frame);
+	}
+	took = now_ns() - begin;
+	if (rc != -ENODATA || frames == 0)
+		give_up("pl_subscriber_take", rc, &error);
+	qsort(latencies, frames < LATENCIES_MAX ? frames : LATENCIES_MAX, sizeof(*latencies), compare_u64);
+	printf("{\"frames_per_second\": %.0f, \"bytes_per_second\": %.0f, \"latency_p50_us\": %.1f}\n",
+	       (double)frames * NS_PER_S / (double)took, (double)frames * (double)run->bytes * NS_PER_S / (double)took,
+	       (double)latencies[(frames < LATENCIES_MAX ? frames : LATENCIES_MAX) / 2] / 1000);
+	free(latencies);
+	pl_close(context);
+}
+
+int main(int argc, char **argv)
+{
+	struct run run = { .queue = 8, .slots = 16 };
+	char address[96];
+	int pipes[2];
+	pid_t child;
+
+	if (argc < 4) {
+		fprintf(stderr, "usage: stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS]]\n");
+		return 2;
+	}
+	run.fabric = argv[1];
+	run.bytes = strtoull(argv[2], NULL, 10);
+	run.seconds = strtod(argv[3], NULL);
+	if (argc > 4)
+		run.queue = (unsigned)atoi(argv[4]);
+	if (argc > 5)
+		run.slots = (unsigned)atoi(argv[5]);
+	if (pipe(pipes) < 0)
+		return 1;
+	child = fork();
+	if (child == 0) {
+		publish(&run, pipes[1]);
+		return 0;
+	}
+	get(pipes[0], address, sizeof(address));
+	subscribe(&run, address);
+	return waitpid(child, NULL, 0) == child ? 0 : 1;
+}

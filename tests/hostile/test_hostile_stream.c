@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Hostile ends of streams: messages that cannot be, cursors that go back, descriptors out of range, floods. */
+#include <stdio.h>
+
+#include "stream/publisher.h"
+#include "stream/subscriber.h"
+#include "support/cases.h"
+#include "support/environment.h"
+
+static const struct setting tcp_threads = {
+	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+};
+
+/* The publisher is in `far`. Tests send messages of their own from both ends. */
+struct rig {
+	struct scenario_environment environment;
+	struct pl_publisher *publisher;
+	struct pl_subscriber *subscriber;
+};
+
+static void rig_open(struct rig *rig, const struct pl_subscriber_options *subscriber)
+{
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_error error;
+
+	memset(rig, 0, sizeof(*rig));
+	environment_open(&rig->environment, &tcp_threads);
+	options.slot_bytes = 1000;
+	options.slots = 4;
+	options.metadata_bytes = 64;
+	options.allow_block = true;
+	check_ok(pl_publisher_open(rig->environment.far, "cam0", &options, &rig->publisher, &error), &error);
+	if (subscriber)
+		check_ok(pl_subscriber_open(rig->environment.near_peer, "cam0", subscriber, AMPLE_TIME,
+					    &rig->subscriber, &error),
+			 &error);
+}
+
+static void rig_close(struct rig *rig)
+{
+	pl_subscriber_close(rig->subscriber);
+	pl_publisher_close(rig->publisher);
+	environment_close(&rig->environment);
+}
+
+static void publish(struct pl_publisher *publisher, uint64_t length)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+
+	check_ok(pl_publisher_loan(publisher, AMPLE_TIME, &frame, &error), &error);
+	options.length = length;
+	check_ok(pl_frame_publish(frame, &options, &error), &error);
+}
+
+static void send_as(struct pl_peer *peer, const struct pl_stream_message *message)
+{
+	pl_engine_lock(peer->home);
+	check(pl_stream_send(peer, message) == 0);
+	pl_engine_unlock(peer->home);
+}
+
+static void send_raw(struct pl_peer *peer, const uint8_t *body, uint16_t length)
+{
+	struct pl_control control = { .type = PL_CONTROL_STREAM };
+
+	control.message.payload = body;
+	control.message.length = length;
+	pl_engine_lock(peer->home);
+	check(pl_channel_send(&peer->channel, &control) == 0);
+	pl_engine_unlock(peer->home);
+}
+
+static bool is_connected(struct pl_peer *peer)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+
+	check(pl_peer_query(peer, &info) == 0);
+	return info.connected;
+}
+
+static void await_loss(struct pl_peer *peer)
+{
+	uint64_t limit = clock_now() + AMPLE_TIME;
+
+	while (is_connected(peer)) {
+		check(clock_now() < limit);
+		sleep_ms(1);
+	}
+}
+
+/* A round trip behind all that was sent before: the connection still serves. */
+static void check_serves(struct rig *rig)
+{
+	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
+	struct pl_error error;
+
+	check(pl_peer_publishers(rig->environment.near_peer, &info, 1, AMPLE_TIME, &error) == 1);
+	check(!strcmp(info.name, "cam0"));
+}
+
+static struct pl_stream_message subscribe_message(uint32_t number)
+{
+	struct pl_stream_message message = { .type = PL_STREAM_SUBSCRIBE, .number = number };
+
+	strcpy(message.subscribe.name, "cam0");
+	return message;
+}
+
+/* -- hostile subscribers ------------------------------------------------------------------------------------------------ */
+
+/* Each of these reports ends the connection. */
+static void test_reports(void *argument)
+{
+	static const struct pl_accounts none, future = { .next = 9, .delivered = 9 }, later = { .first = 1, .next = 1 };
+	static const struct {
+		uint32_t answered;
+		uint64_t taken;
+		const struct pl_accounts *accounts;
+	} reports[] = {
+		{ 50, 0, &none },  /* announcements that were not sent */
+		{ 0, 9, &none },   /* frames that do not exist */
+		{ 0, 0, &future }, /* the same, in the accounts */
+		{ 0, 0, &later },  /* accounts that begin after the subscription */
+	};
+
+	(void)argument;
+	for (unsigned i = 0; i < sizeof(reports) / sizeof(reports[0]); i++) {
+		struct pl_stream_message message = subscribe_message(77);
+		struct rig rig;
+
+		rig_open(&rig, NULL);
+		send_as(rig.environment.near_peer, &message);
+		check_serves(&rig);
+		publish(rig.publisher, 10);
+		message = (struct pl_stream_message){ .type = PL_STREAM_TAKEN, .number = 77 };
+		message.taken.answered = reports[i].answered;
+		message.taken.taken = reports[i].taken;
+		message.taken.accounts = *reports[i].accounts;
+		send_as(rig.environment.near_peer, &message);
+		await_loss(rig.environment.far_peer);
+		rig_close(&rig);
+	}
+}
+
+/* A report that goes back, after one that did not. */
+static void test_report_back(void *argument)
+{
+	struct pl_stream_message message = subscribe_message(77);
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, NULL);
+	send_as(rig.environment.near_peer, &message);
+	check_serves(&rig);
+	publish(rig.publisher, 10);
+	message = (struct pl_stream_message){ .type = PL_STREAM_TAKEN, .number = 77 };
+	message.taken.taken = 1;
+	message.taken.accounts = (struct pl_accounts){ .next = 1, .delivered = 1 };
+	send_as(rig.environment.near_peer, &message);
+	check_serves(&rig);
+	message.taken.taken = 0;
+	send_as(rig.environment.near_peer, &message);
+	await_loss(rig.environment.far_peer);
+	rig_close(&rig);
+}
+
+static void test_messages(void *argument)
+{
+	static const uint8_t bodies[][12] = { { 0, 0, 0, 0, 1 },
+					      { 9, 0, 0, 0, 1 },
+					      { PL_STREAM_LIST, 1 },
+					      { PL_STREAM_CLOSED, 0, 0, 0, 1, 0, 0, 0, 1 } };
+	struct pl_stream_message message;
+	struct rig rig;
+
+	(void)argument;
+	for (unsigned i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+		rig_open(&rig, NULL);
+		send_raw(rig.environment.near_peer, bodies[i], sizeof(bodies[i]));
+		await_loss(rig.environment.far_peer);
+		rig_close(&rig);
+	}
+	/* A number that is in use. */
+	rig_open(&rig, NULL);
+	message = subscribe_message(5);
+	send_as(rig.environment.near_peer, &message);
+	check_serves(&rig);
+	send_as(rig.environment.near_peer, &message);
+	await_loss(rig.environment.far_peer);
+	rig_close(&rig);
+	/* A start that no sequence reaches. */
+	rig_open(&rig, NULL);
+	message.subscribe.from = UINT64_MAX;
+	send_as(rig.environment.near_peer, &message);
+	await_loss(rig.environment.far_peer);
+	rig_close(&rig);
+	/* Messages about subscriptions that do not exist may be late, and are ignored. */
+	rig_open(&rig, NULL);
+	message = (struct pl_stream_message){ .type = PL_STREAM_TAKEN, .number = 9 };
+	send_as(rig.environment.near_peer, &message);
+	message.type = PL_STREAM_UNSUBSCRIBE;
+	send_as(rig.environment.near_peer, &message);
+	message = (struct pl_stream_message){ .type = PL_STREAM_LISTED, .number = 9 };
+	send_as(rig.environment.near_peer, &message);
+	message = (struct pl_stream_message){ .type = PL_STREAM_CLOSED, .number = 9 };
+	send_as(rig.environment.near_peer, &message);
+	check_serves(&rig);
+	rig_close(&rig);
+}
+
+/* 10,000 subscriptions of a connection leave nothing behind, and 257 at a time are too many. */
+static void test_flood(void *argument)
+{
+	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
+	struct pl_stream_message message;
+	uint64_t before = 0;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, NULL);
+	for (uint32_t number = 1000; number < 11000; number++) {
+		message = subscribe_message(number);
+		send_as(rig.environment.near_peer, &message);
+		message = (struct pl_stream_message){ .type = PL_STREAM_UNSUBSCRIBE, .number = number };
+		send_as(rig.environment.near_peer, &message);
+		if (number % 64 == 0)
+			check_serves(&rig);
+		if (number == 2000)
+			before = resident_memory();
+	}
+	check_serves(&rig);
+	check(resident_within(before, 4u << 20));
+	check(pl_publisher_query(rig.publisher, &info) == 0 && info.subscribers == 0);
+	for (uint32_t number = 20000; number < 20300; number++) {
+		message = subscribe_message(number);
+		send_as(rig.environment.near_peer, &message);
+		if (number % 64 == 0)
+			check_serves(&rig);
+	}
+	check_serves(&rig);
+	check(pl_publisher_query(rig.publisher, &info) == 0 && info.subscribers == 256);
+	rig_close(&rig);
+}
+
+/* The tokens of a subscription are for its connection only, and do not allow writes. */
+static void test_tokens(void *argument)
+{
+	struct pl_peer *second, *second_far;
+	struct pl_subscription *subscription;
+	uint8_t token[PL_TOKEN_SIZE];
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, &(struct pl_subscriber_options)PL_SUBSCRIBER_OPTIONS_INIT);
+	connect_pair(&rig.environment, rig.environment.near, rig.environment.listener, &second, &second_far);
+	subscription = pl_list_first(&rig.publisher->subscriptions, struct pl_subscription, link);
+	memcpy(token, subscription->payload, sizeof(token));
+	check(import_status(&rig.environment, second, token, sizeof(token)) == -EACCES);
+	check(import_status(&rig.environment, rig.environment.near_peer, token, sizeof(token)) == 0);
+	check(pl_remote_rights(rig.subscriber->control) == PL_ACCESS_READ);
+	check(pl_remote_rights(rig.subscriber->payload) == PL_ACCESS_READ);
+	pl_subscriber_close(rig.subscriber);
+	rig.subscriber = NULL;
+	check_serves(&rig);
+	check(import_status(&rig.environment, rig.environment.near_peer, token, sizeof(token)) == -EACCES);
+	rig_close(&rig);
+}
+
+/* -- hostile publishers -------------------------------------------------------------------------------------------------- */
+
+/* `goes_on`: the connection does, because the subscriber reports nothing that the honest part of the publisher refuses. */
+static void check_given_up(struct rig *rig, bool goes_on)
+{
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+	const struct pl_accounts *accounts = &info.accounts;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	int rc;
+
+	while ((rc = pl_subscriber_take(rig->subscriber, &frame, 1, AMPLE_TIME, &error)) == 1)
+		pl_frame_release(frame);
+	check(rc == -EPROTO && !strcmp(error.id, "STREAM-PROTOCOL"));
+	check(pl_subscriber_query(rig->subscriber, &info) == 0 && info.stream.state == PL_STREAM_FAILED);
+	check(accounts->delivered + accounts->lapped + accounts->dropped + accounts->aborted + accounts->missed ==
+	      accounts->next - accounts->first);
+	if (!goes_on)
+		return;
+	check(is_connected(rig->environment.near_peer));
+	check_serves(rig);
+}
+
+static struct pl_stream_message announcement(const struct rig *rig, uint64_t claimed, uint64_t published)
+{
+	struct pl_stream_message message = { .type = PL_STREAM_ANNOUNCE, .number = rig->subscriber->number };
+
+	message.announce.claimed = claimed;
+	message.announce.published = published;
+	message.announce.state = PL_STREAM_LIVE;
+	return message;
+}
+
+static void test_announcements(void *argument)
+{
+	uint8_t frame[PL_RING_DESCRIPTOR] = { 1 }; /* length of a slot and more, in another slot */
+	struct pl_stream_message message;
+	struct rig rig;
+
+	(void)argument;
+	for (unsigned i = 0; i < 4; i++) {
+		rig_open(&rig, &(struct pl_subscriber_options)PL_SUBSCRIBER_OPTIONS_INIT);
+		publish(rig.publisher, 0);
+		switch (i) {
+		case 0: /* goes back */
+			message = announcement(&rig, 9, 9);
+			send_as(rig.environment.far_peer, &message);
+			message = announcement(&rig, 8, 8);
+			break;
+		case 1: /* more than any ring has */
+			message = announcement(&rig, PL_STREAM_SLOTS_MAX + 9, 1);
+			break;
+		case 2:
+			message = announcement(&rig, UINT64_MAX, UINT64_MAX);
+			break;
+		default:
+			message = announcement(&rig, 2, 2);
+			message.announce.count = 1;
+			message.announce.frames = frame;
+			message.announce.frames_length = sizeof(frame);
+		}
+		send_as(rig.environment.far_peer, &message);
+		check_given_up(&rig, false);
+		rig_close(&rig);
+	}
+}
+
+static void store_word(struct rig *rig, uint64_t offset, uint64_t value)
+{
+	__atomic_store_n((uint64_t *)(void *)(rig->publisher->ring.control + offset), htole64(value), __ATOMIC_RELEASE);
+}
+
+/*
+ * The ring itself is wrong, and the announcement right. The subscriber begins with the history, so it reads the descriptor
+ * from the ring, and each frame needs a read of the cursors.
+ */
+static void test_ring(void *argument)
+{
+	static const struct {
+		bool descriptor; /* the offset is that in the descriptor of the first frame */
+		uint64_t offset, value;
+	} words[] = {
+		{ false, PL_RING_HEADER, UINT64_MAX },
+		{ false, PL_RING_HEADER + 24, 0 },
+		{ false, PL_RING_HEADER + 24, 77 },
+		{ false, PL_RING_HEADER + 56, 1 },
+		{ true, 16, 1001 }, /* longer than a slot */
+		{ true, 8, 3 },     /* another slot */
+		{ true, 40, 65 },   /* too much metadata */
+		{ true, 120, 1 },   /* reserved */
+	};
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	options.start = PL_START_HISTORY;
+	options.from = 1;
+	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		rig_open(&rig, NULL);
+		publish(rig.publisher, 10);
+		store_word(&rig,
+			   words[i].offset + (words[i].descriptor
+						      ? pl_ring_descriptor_offset(&rig.publisher->header.geometry, 0)
+						      : 0),
+			   words[i].value);
+		check_ok(pl_subscriber_open(rig.environment.near_peer, "cam0", &options, AMPLE_TIME, &rig.subscriber,
+					    &error),
+			 &error);
+		check_given_up(&rig, true);
+		rig_close(&rig);
+	}
+}
+
+/* The cursors go back after a frame was taken. */
+static void test_cursors_back(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_stream_message message;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, &options);
+	for (unsigned i = 0; i < 3; i++) {
+		publish(rig.publisher, 10);
+		check(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, &error) == 1);
+		pl_frame_release(frame);
+	}
+	store_word(&rig, PL_RING_HEADER, 2);
+	store_word(&rig, PL_RING_HEADER + 8, 2);
+	message = announcement(&rig, 4, 4);
+	send_as(rig.environment.far_peer, &message);
+	check_given_up(&rig, false);
+	rig_close(&rig);
+}
+
+int main(void)
+{
+	static const struct test_case cases[] = {
+		{ "reports", test_reports, NULL, 20 },   { "report back", test_report_back, NULL, 10 },
+		{ "messages", test_messages, NULL, 30 }, { "flood", test_flood, NULL, 30 },
+		{ "tokens", test_tokens, NULL, 10 },     { "announcements", test_announcements, NULL, 20 },
+		{ "ring", test_ring, NULL, 20 },         { "cursors back", test_cursors_back, NULL, 10 },
+	};
+
+	return cases_run("hostile_stream", cases, sizeof(cases) / sizeof(cases[0]));
+}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Streams between two processes: hunt for torn frames while the publisher overwrites its ring at full speed, and accounts
+ * after one end was killed. Each frame has its sequence in every word. A reader without the lap rule must see mixed
+ * frames, or the hunt proves nothing.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <peerlane/stream.h>
+
+#include "stream/subscriber.h"
+#include "support/cases.h"
+#include "support/environment.h"
+
+#define WORDS (64u << 10)
+#define BYTES (WORDS * sizeof(uint64_t))
+#define SLOTS 3u
+
+static const struct setting tcp_threads = {
+	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 2
+};
+static const struct setting local_threads = {
+	.name = "thread", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+};
+
+/* The child's end of a test: a publisher, or a subscriber that waits to be killed. */
+struct child {
+	pid_t pid;
+	int from, to; /* pipes: the child's address; a byte ends the child */
+	char address[96];
+};
+
+static void fill(uint64_t *words, uint64_t sequence)
+{
+	for (unsigned i = 0; i < WORDS; i++)
+		__atomic_store_n(&words[i], sequence, __ATOMIC_RELAXED);
+}
+
+static bool is_whole(const uint64_t *words, uint64_t sequence)
+{
+	for (unsigned i = 0; i < WORDS; i++)
+		if (words[i] != sequence)
+			return false;
+	return true;
+}
+
+static void publish_next(struct pl_publisher *publisher)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+
+	check_ok(pl_publisher_loan(publisher, AMPLE_TIME, &frame, &error), &error);
+	check(pl_frame_query(frame, &info) == 0);
+	fill(info.data, info.sequence);
+	options.length = BYTES;
+	check_ok(pl_frame_publish(frame, &options, &error), &error);
+}
+
+static struct pl_publisher *open_publisher(struct pl_context *context)
+{
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_publisher *publisher;
+	struct pl_error error;
+
+	options.slot_bytes = BYTES;
+	options.slots = SLOTS;
+	options.allow_block = true;
+	options.patience = UINT64_MAX;
+	check_ok(pl_publisher_open(context, "hunt", &options, &publisher, &error), &error);
+	return publisher;
+}
+
+/* Publishes without waiting for anybody, with short pauses, until the parent sends a byte. */
+static void child_publish(const struct setting *setting, int to, int from)
+{
+	struct pl_context *context = context_open(setting);
+	struct pl_publisher *publisher = open_publisher(context);
+	struct pl_listener *listener;
+	uint64_t random = 1;
+	struct pl_peer *peer;
+	char address[96];
+
+	listener = listener_open(setting, context, address);
+	check(write(to, address, sizeof(address)) == sizeof(address));
+	check(pl_accept(listener, AMPLE_TIME, &peer, NULL) == 0);
+	for (;;) {
+		struct timespec pause = { .tv_nsec = (long)(random_next(&random) % 2000000) };
+		fd_set set;
+
+		FD_ZERO(&set);
+		FD_SET(from, &set);
+		if (pselect(from + 1, &set, NULL, NULL, &(struct timespec){ 0 }, NULL) > 0)
+			break;
+		publish_next(publisher);
+		if (random_next(&random) % 2)
+			nanosleep(&pause, NULL);
+	}
+	pl_close(context);
+	_exit(0);
+}
+
+static void child_start(struct child *child, const struct setting *setting,
+			void (*run)(const struct setting *, int to, int from))
+{
+	int up[2], down[2];
+
+	check(pipe(up) == 0 && pipe(down) == 0);
+	child->pid = process_fork();
+	if (child->pid == 0)
+		run(setting, up[1], down[0]);
+	child->from = up[0];
+	child->to = down[1];
+	check(read(child->from, child->address, sizeof(child->address)) == sizeof(child->address));
+}
+
+static void child_end(struct child *child)
+{
+	check(write(child->to, "", 1) == 1);
+	check(process_wait(child->pid) == 0);
+}
+
+static struct pl_accounts exact_accounts(struct pl_subscriber *subscriber)
+{
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+	const struct pl_accounts *accounts = &info.accounts;
+
+	check(pl_subscriber_query(subscriber, &info) == 0);
+	check(accounts->delivered + accounts->lapped + accounts->dropped + accounts->rejected + accounts->aborted +
+		      accounts->missed + accounts->unwanted + accounts->pending ==
+	      accounts->next - accounts->first);
+	return info.accounts;
+}
+
+/* -- the hunt -------------------------------------------------------------------------------------------------------- */
+
+static void read_words(struct pl_peer *peer, struct pl_remote *remote, uint64_t offset, struct pl_region *region,
+		       uint64_t length)
+{
+	const struct pl_transfer transfer = {
+		.remote = remote, .remote_offset = offset, .region = region, .length = length
+	};
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(pl_read(peer, &transfer, NULL, &operation, &error), &error);
+	check_ok(pl_wait(operation, UINT64_MAX, NULL, &error), &error);
+}
+
+/* Reads the newest frame with the subscriber's keys, and checks nothing afterwards. Returns true if it was mixed. */
+static bool read_naively(struct pl_peer *peer, const struct pl_subscriber *subscriber, struct pl_region *region)
+{
+	const uint64_t *words = pl_region_address(region);
+	uint64_t sequence;
+
+	read_words(peer, subscriber->control, PL_RING_HEADER, region, PL_RING_CURSORS);
+	sequence = le64toh(words[1]) - 1;
+	read_words(peer, subscriber->payload, pl_ring_slot_offset(&subscriber->geometry, sequence), region, BYTES);
+	return !is_whole(words, words[0]);
+}
+
+static void take_some(struct pl_subscriber *subscriber, uint64_t *last)
+{
+	struct pl_stream_frame *frames[2];
+	int count = pl_subscriber_take(subscriber, frames, 2, 0, NULL);
+
+	check(count > 0 || count == -EAGAIN);
+	for (int i = 0; i < count; i++) {
+		struct pl_frame_info info = PL_FRAME_INFO_INIT;
+
+		check(pl_frame_query(frames[i], &info) == 0 && info.length == BYTES);
+		check(is_whole(info.data, info.sequence));
+		check(*last == UINT64_MAX || info.sequence == *last + info.lost_before + 1);
+		*last = info.sequence;
+		pl_frame_release(frames[i]);
+	}
+}
+
+static void test_hunt(void *argument)
+{
+	const struct setting *setting = argument;
+	uint64_t limit = clock_now() + 2 * AMPLE_TIME, last = UINT64_MAX;
+	struct pl_accounts accounts = { 0 };
+	struct pl_subscriber *subscriber;
+	struct pl_context *context;
+	struct pl_region *region;
+	struct pl_error error;
+	struct pl_peer *peer;
+	struct child child;
+	unsigned mixed = 0;
+
+	child_start(&child, setting, child_publish);
+	context = context_open(setting);
+	check_ok(pl_connect(context, child.address, AMPLE_TIME, &peer, &error), &error);
+	check_ok(pl_subscriber_open(peer, "hunt", NULL, AMPLE_TIME, &subscriber, &error), &error);
+	check_ok(pl_region_allocate(context, BYTES, PL_ACCESS_LOCAL, &region, &error), &error);
+	while (mixed < 3 || accounts.delivered < 30 || accounts.lapped < 3) {
+		if (clock_now() > limit) {
+			fprintf(stderr, "void: %u mixed frames of the naive reader, %llu delivered, %llu lapped\n",
+				mixed, (unsigned long long)accounts.delivered, (unsigned long long)accounts.lapped);
+			abort();
+		}
+		mixed += read_naively(peer, subscriber, region);
+		take_some(subscriber, &last);
+		accounts = exact_accounts(subscriber);
+	}
+	child_end(&child);
+	pl_close(context);
+}
+
+/* -- kills ------------------------------------------------------------------------------------------------------------ */
+
+/* The publisher is killed: all that was fetched is whole, and each sequence that the subscriber knows has a fate. */
+static void test_killed_publisher(void *argument)
+{
+	const struct setting *setting = argument;
+	uint64_t last = UINT64_MAX, limit = clock_now() + AMPLE_TIME;
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+	struct pl_stream_frame *frame;
+	struct pl_subscriber *subscriber;
+	struct pl_context *context;
+	struct pl_error error;
+	struct pl_peer *peer;
+	struct child child;
+	int rc;
+
+	child_start(&child, setting, child_publish);
+	context = context_open(setting);
+	check_ok(pl_connect(context, child.address, AMPLE_TIME, &peer, &error), &error);
+	check_ok(pl_subscriber_open(peer, "hunt", NULL, AMPLE_TIME, &subscriber, &error), &error);
+	while (exact_accounts(subscriber).delivered < 5) {
+		check(clock_now() < limit);
+		take_some(subscriber, &last);
+	}
+	process_kill(child.pid, SIGKILL);
+	while ((rc = pl_subscriber_take(subscriber, &frame, 1, AMPLE_TIME, &error)) == 1) {
+		struct pl_frame_info taken = PL_FRAME_INFO_INIT;
+
+		check(pl_frame_query(frame, &taken) == 0 && is_whole(taken.data, taken.sequence));
+		pl_frame_release(frame);
+	}
+	check(rc == -ENOTCONN);
+	check(pl_subscriber_query(subscriber, &info) == 0 && !info.connected);
+	check(info.accounts.pending == 0 && info.accounts.next == info.stream.published);
+	exact_accounts(subscriber);
+	pl_subscriber_close(subscriber);
+	pl_close(context);
+}
+
+/* Subscribes, tells that, takes some frames, and then holds all others back. */
+static void child_subscribe(const struct setting *setting, int to, int from)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_context *context = context_open(setting);
+	struct pl_subscriber *subscriber;
+	char address[96] = "";
+	struct pl_peer *peer;
+
+	check(write(to, address, sizeof(address)) == sizeof(address));
+	check(read(from, address, sizeof(address)) == sizeof(address));
+	check(pl_connect(context, address, AMPLE_TIME, &peer, NULL) == 0);
+	options.overflow = PL_OVERFLOW_BLOCK;
+	options.queue = 2;
+	check(pl_subscriber_open(peer, "hunt", &options, AMPLE_TIME, &subscriber, NULL) == 0);
+	check(write(to, "", 1) == 1);
+	for (;;)
+		pause();
+}
+
+/* The subscriber is killed: its slots are free again, and the publisher's accounts of it are complete. */
+static void test_killed_subscriber(void *argument)
+{
+	const struct setting *setting = argument;
+	struct pl_subscription_info info = PL_SUBSCRIPTION_INFO_INIT;
+	const struct pl_accounts *accounts = &info.accounts;
+	uint64_t limit = clock_now() + AMPLE_TIME;
+	struct pl_stream_frame *frame;
+	struct pl_publisher *publisher;
+	struct pl_listener *listener;
+	struct pl_context *context;
+	struct pl_error error;
+	struct pl_peer *peer;
+	struct child child;
+	char address[96], ready;
+
+	child_start(&child, setting, child_subscribe);
+	context = context_open(setting);
+	publisher = open_publisher(context);
+	listener = listener_open(setting, context, address);
+	check(write(child.to, address, sizeof(address)) == sizeof(address));
+	check_ok(pl_accept(listener, AMPLE_TIME, &peer, &error), &error);
+	check(read(child.from, &ready, 1) == 1);
+	/* Two frames are fetched, three wait in the ring, and no slot is free. */
+	for (unsigned i = 0; i < SLOTS + 2; i++)
+		publish_next(publisher);
+	check(pl_publisher_loan(publisher, 0, &frame, &error) == -EAGAIN);
+	process_kill(child.pid, SIGKILL);
+	check_ok(pl_publisher_loan(publisher, AMPLE_TIME, &frame, &error), &error);
+	pl_frame_discard(frame);
+	do {
+		check(clock_now() < limit && pl_publisher_subscribers(publisher, &info, 1) == 1);
+	} while (!info.ended);
+	check(!info.peer && !info.blocks && accounts->pending == 0 && accounts->first == 0);
+	check(accounts->missed == SLOTS + 2 && accounts->next == SLOTS + 2 && info.announced == SLOTS + 2);
+	pl_close(context);
+}
+
+int main(void)
+{
+	static const struct test_case cases[] = {
+		{ "hunt tcp", test_hunt, &tcp_threads, 30 },
+		{ "hunt local", test_hunt, &local_threads, 30 },
+		{ "killed publisher tcp", test_killed_publisher, &tcp_threads, 30 },
+		{ "killed publisher local", test_killed_publisher, &local_threads, 30 },
+		{ "killed subscriber tcp", test_killed_subscriber, &tcp_threads, 30 },
+		{ "killed subscriber local", test_killed_subscriber, &local_threads, 30 },
+	};
+
+	return cases_run("stream_hunt", cases, sizeof(cases) / sizeof(cases[0]));
+}
