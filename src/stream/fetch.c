@@ -31,6 +31,13 @@ void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream
 	pl_list_append(&subscriber->spare, &frame->link);
 }
 
+/* Frees a frame that cannot be read. subscriber->lock is held. */
+static void give_up_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+{
+	pl_subscriber_free_frame(subscriber, frame);
+	subscriber->accounts.missed++;
+}
+
 /* -- reads ------------------------------------------------------------------------------------------------------- */
 
 struct read_request {
@@ -46,10 +53,8 @@ static void judge_frames(struct pl_subscriber *subscriber, int status);
 /* Ends a read that could not begin, or that failed: the connection is lost, or the publisher has been closed. */
 static void read_failed(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, int status)
 {
-	if (frame) {
-		pl_subscriber_free_frame(subscriber, frame);
-		subscriber->accounts.missed++;
-	}
+	if (frame)
+		give_up_frame(subscriber, frame);
 	/* The message about the end, or the loss of the connection, gives the reason. */
 	if (subscriber->phase == PL_SUBSCRIBER_LIVE && status == -ETIMEDOUT)
 		pl_subscriber_fail(subscriber, status, "STREAM-READ", "a read of the ring did not end in time");
@@ -133,6 +138,7 @@ static void judge_frame(struct pl_subscriber *subscriber, struct pl_stream_frame
 		pl_subscriber_free_frame(subscriber, frame);
 		subscriber->accounts.lapped++;
 	} else if (!frame->described) {
+		give_up_frame(subscriber, frame);
 		fail_protocol(subscriber);
 	} else if (frame->descriptor.flags & PL_DESCRIPTOR_ABORTED) {
 		pl_subscriber_free_frame(subscriber, frame);
@@ -171,12 +177,10 @@ static void judge_frames(struct pl_subscriber *subscriber, int status)
 
 		if (frame->state != PL_FRAME_CHECKING)
 			continue;
-		if (accepted) {
+		if (accepted)
 			judge_frame(subscriber, frame, cursors.claimed);
-		} else {
-			pl_subscriber_free_frame(subscriber, frame);
-			subscriber->accounts.missed++;
-		}
+		else
+			give_up_frame(subscriber, frame);
 	}
 	pl_subscriber_wake(subscriber);
 }
@@ -243,6 +247,7 @@ static void admit_frame(struct pl_subscriber *subscriber)
 		frame->state = PL_FRAME_WANT_DESCRIPTOR;
 	} else if (!frame->described) {
 		/* The publisher copied the descriptor while the slot was its own, so it is no lap. */
+		give_up_frame(subscriber, frame);
 		fail_protocol(subscriber);
 	} else if (frame->descriptor.flags & PL_DESCRIPTOR_ABORTED) {
 		pl_subscriber_free_frame(subscriber, frame);
@@ -368,8 +373,7 @@ void pl_subscriber_stop_reading(struct pl_subscriber *subscriber)
 		if (frame->state != PL_FRAME_WANT_DESCRIPTOR && frame->state != PL_FRAME_WANT_PAYLOAD &&
 		    frame->state != PL_FRAME_UNCHECKED)
 			continue;
-		pl_subscriber_free_frame(subscriber, frame);
-		subscriber->accounts.missed++;
+		give_up_frame(subscriber, frame);
 		any = true;
 	}
 	if (any)

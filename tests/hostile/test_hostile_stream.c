@@ -281,7 +281,8 @@ static void check_given_up(struct rig *rig, bool goes_on)
 
 	while ((rc = pl_subscriber_take(rig->subscriber, &frame, 1, AMPLE_TIME, &error)) == 1)
 		pl_frame_release(frame);
-	check(rc == -EPROTO && !strcmp(error.id, "STREAM-PROTOCOL"));
+	check_number(rc, -EPROTO);
+	check(!strcmp(error.id, "STREAM-PROTOCOL"));
 	check(pl_subscriber_query(rig->subscriber, &info) == 0 && info.stream.state == PL_STREAM_FAILED);
 	check(accounts->delivered + accounts->lapped + accounts->dropped + accounts->aborted + accounts->missed ==
 	      accounts->next - accounts->first);
