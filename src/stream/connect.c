@@ -6,18 +6,41 @@
 
 /* -- memory ---------------------------------------------------------------------------------------------------------- */
 
-void pl_subscriber_free_memory(struct pl_subscriber *subscriber)
+/* Replaces the memory, which nothing reads or holds any longer, and frees the old one. */
+static void replace_memory(struct pl_subscriber *subscriber, struct pl_region *region, struct pl_stream_frame *frames,
+			   unsigned count)
 {
-	struct pl_context *context = subscriber->context;
+	struct pl_region *old_region = subscriber->region;
+	struct pl_stream_frame *old_frames = subscriber->frames;
 
-	if (subscriber->region)
-		pl_region_deregister(subscriber->region);
-	pl_free(&context->allocator, subscriber->frames);
-	subscriber->region = NULL;
-	subscriber->frames = NULL;
-	subscriber->frame_count = 0;
+	pthread_mutex_lock(&subscriber->lock);
+	subscriber->region = region;
+	subscriber->frames = frames;
+	subscriber->frame_count = count;
 	pl_list_init(&subscriber->window);
 	pl_list_init(&subscriber->spare);
+	for (unsigned i = 0; i < count; i++)
+		pl_list_append(&subscriber->spare, &frames[i].link);
+	pthread_mutex_unlock(&subscriber->lock);
+	if (old_region)
+		pl_region_deregister(old_region);
+	pl_free(&subscriber->context->allocator, old_frames);
+}
+
+void pl_subscriber_free_memory(struct pl_subscriber *subscriber)
+{
+	replace_memory(subscriber, NULL, NULL, 0);
+}
+
+/* True if the program holds frames, or can take some. */
+static bool has_frames(struct pl_subscriber *subscriber)
+{
+	bool has;
+
+	pthread_mutex_lock(&subscriber->lock);
+	has = subscriber->held || !pl_list_empty(&subscriber->window);
+	pthread_mutex_unlock(&subscriber->lock);
+	return has;
 }
 
 /* Allocates cursors, descriptors and payloads of all frames, unless they are there. */
@@ -29,12 +52,14 @@ static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_rin
 	uint64_t descriptors = PL_RING_CURSORS + (uint64_t)count * geometry->descriptor_stride;
 	uint64_t begin = (descriptors + PL_RING_PAGE - 1) / PL_RING_PAGE * PL_RING_PAGE;
 	uint64_t size = begin + count * geometry->slot_stride;
+	struct pl_stream_frame *frames;
+	struct pl_region *region;
 	int rc;
 
 	if (subscriber->region && subscriber->geometry.slot_stride == geometry->slot_stride &&
 	    subscriber->geometry.descriptor_stride == geometry->descriptor_stride)
 		return 0;
-	if (subscriber->held || !pl_list_empty(&subscriber->window))
+	if (has_frames(subscriber))
 		return pl_fail(error, -EBUSY, "STREAM-HELD", "pl_subscriber_attach", subscriber->name,
 			       "take and release all frames, then attach",
 			       "the new instance has other slots, and frames of the old one are in use");
@@ -44,23 +69,23 @@ static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_rin
 			       "%u frames of up to %llu bytes need %llu bytes, and %zu are allowed", count,
 			       (unsigned long long)geometry->slot_bytes, (unsigned long long)size,
 			       subscriber->memory_bytes);
-	pl_subscriber_free_memory(subscriber);
-	rc = pl_region_allocate(context, size, PL_ACCESS_LOCAL, &subscriber->region, error);
+	rc = pl_region_allocate(context, size, PL_ACCESS_LOCAL, &region, error);
 	if (rc < 0)
 		return rc;
-	subscriber->frames = pl_zalloc(&context->allocator, count * sizeof(*subscriber->frames));
-	if (!subscriber->frames)
+	frames = pl_zalloc(&context->allocator, count * sizeof(*frames));
+	if (!frames) {
+		pl_region_deregister(region);
 		return pl_fail_memory(error, "pl_subscriber_open");
-	subscriber->frame_count = count;
+	}
 	for (unsigned i = 0; i < count; i++) {
-		struct pl_stream_frame *frame = &subscriber->frames[i];
+		struct pl_stream_frame *frame = &frames[i];
 
 		frame->subscriber = subscriber;
 		frame->descriptor_offset = PL_RING_CURSORS + (uint64_t)i * geometry->descriptor_stride;
 		frame->offset = begin + i * geometry->slot_stride;
-		frame->data = (char *)pl_region_address(subscriber->region) + frame->offset;
-		pl_list_append(&subscriber->spare, &frame->link);
+		frame->data = (char *)pl_region_address(region) + frame->offset;
 	}
+	replace_memory(subscriber, region, frames, count);
 	return 0;
 }
 
@@ -70,6 +95,19 @@ static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_rin
 static bool continues(const struct pl_subscriber *subscriber)
 {
 	return subscriber->geometry.slots != 0;
+}
+
+/* Returns the first sequence of the known instance that has no fate. */
+static uint64_t next_wanted(const struct pl_subscriber *subscriber)
+{
+	return subscriber->restarted ? subscriber->restart_first : subscriber->accounts.next;
+}
+
+/* True if the answer is of the instance that the subscriber knows. */
+static bool is_same_instance(const struct pl_subscriber *subscriber, const struct pl_stream_message *answer)
+{
+	return continues(subscriber) && !memcmp(answer->subscribed.entry.instance, subscriber->entry.instance,
+						sizeof(subscriber->entry.instance));
 }
 
 /* Sends SUBSCRIBE. `answer` receives SUBSCRIBED. */
@@ -83,15 +121,15 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 	ask.subscribe.start = subscriber->start;
 	ask.subscribe.from = subscriber->from;
 	ask.subscribe.overflow = subscriber->overflow;
-	if (continues(subscriber)) {
-		ask.subscribe.start = PL_START_SEQUENCE;
-		ask.subscribe.from = subscriber->accounts.next;
-		memcpy(ask.subscribe.instance, subscriber->entry.instance, sizeof(ask.subscribe.instance));
-	}
 	pl_engine_lock(peer->home);
 	rc = pl_call_check_peer(peer, "pl_subscriber_open", error);
 	if (rc == 0) {
 		pthread_mutex_lock(&subscriber->lock);
+		if (continues(subscriber)) {
+			ask.subscribe.start = PL_START_SEQUENCE;
+			ask.subscribe.from = next_wanted(subscriber);
+			memcpy(ask.subscribe.instance, subscriber->entry.instance, sizeof(ask.subscribe.instance));
+		}
 		subscriber->engine = peer->home;
 		subscriber->peer = peer;
 		subscriber->phase = PL_SUBSCRIBER_ASKED;
@@ -100,6 +138,7 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 		subscriber->arrived = subscriber->reported_arrived = 0;
 		subscriber->reported_taken = 0;
 		subscriber->reported_end = false;
+		subscriber->demoted = false;
 		subscriber->failure.code = 0;
 		/* A connection that ended may have been the reason for a failure. */
 		subscriber->state = PL_STREAM_LIVE;
@@ -161,12 +200,11 @@ static int fail_refused(const struct pl_subscriber *subscriber, enum pl_subscrib
 }
 
 /* Derives the geometry of the answer. Returns -EPROTO for values that cannot be. */
-static int check_answer(const struct pl_subscriber *subscriber, const struct pl_stream_message *answer,
+static int check_answer(struct pl_subscriber *subscriber, const struct pl_stream_message *answer,
 			struct pl_ring_geometry *geometry)
 {
 	const struct pl_stream_entry *entry = &answer->subscribed.entry;
-	bool same =
-		continues(subscriber) && !memcmp(entry->instance, subscriber->entry.instance, sizeof(entry->instance));
+	int rc = 0;
 
 	*geometry = (struct pl_ring_geometry){ .slots = entry->slots,
 					       .metadata_bytes = entry->metadata_bytes,
@@ -176,10 +214,13 @@ static int check_answer(const struct pl_subscriber *subscriber, const struct pl_
 	    entry->claimed > PL_RING_SEQUENCE_MAX || entry->claimed - entry->published >= entry->slots ||
 	    answer->subscribed.first > PL_RING_SEQUENCE_MAX)
 		return -EPROTO;
-	if (same && (answer->subscribed.first < subscriber->accounts.next ||
-		     entry->slots != subscriber->geometry.slots || entry->published < subscriber->published))
-		return -EPROTO;
-	return 0;
+	pthread_mutex_lock(&subscriber->lock);
+	if (is_same_instance(subscriber, answer) &&
+	    (answer->subscribed.first < next_wanted(subscriber) || entry->slots != subscriber->geometry.slots ||
+	     entry->published < subscriber->published))
+		rc = -EPROTO;
+	pthread_mutex_unlock(&subscriber->lock);
+	return rc;
 }
 
 /* Takes over the answer: the stream goes on, or begins with another instance. subscriber->lock is held. */
@@ -193,9 +234,12 @@ static void accept_answer(struct pl_subscriber *subscriber, const struct pl_stre
 	if (!continues(subscriber)) {
 		*accounts = (struct pl_accounts){ .first = first, .next = first };
 		subscriber->last_delivered = first;
-	} else if (!memcmp(entry->instance, subscriber->entry.instance, sizeof(entry->instance))) {
-		accounts->missed += first - accounts->next;
-		accounts->next = first;
+	} else if (is_same_instance(subscriber, answer)) {
+		/* The accounts of a new instance that the program has not seen yet begin with its first sequence. */
+		if (!subscriber->restarted) {
+			accounts->missed += first - accounts->next;
+			accounts->next = first;
+		}
 	} else {
 		if (!subscriber->restarted && accounts->next < subscriber->published) {
 			accounts->missed += subscriber->published - accounts->next;
@@ -207,11 +251,11 @@ static void accept_answer(struct pl_subscriber *subscriber, const struct pl_stre
 	}
 	subscriber->entry = *entry;
 	subscriber->geometry = *geometry;
-	/* An announcement may have arrived after the answer. */
-	subscriber->published = PL_MAX(subscriber->announced_published, entry->published);
-	subscriber->claimed = PL_MAX(subscriber->claimed, PL_MAX(entry->claimed, subscriber->published));
+	subscriber->published = entry->published;
+	subscriber->claimed = PL_MAX(subscriber->claimed, entry->claimed);
 	subscriber->blocks = subscriber->overflow == PL_OVERFLOW_BLOCK && !subscriber->demoted;
-	subscriber->state = PL_MAX(subscriber->state, entry->state);
+	/* An announcement may have arrived after the answer. */
+	pl_subscriber_follow(subscriber);
 }
 
 static int import_keys(struct pl_subscriber *subscriber, struct pl_peer *peer, const struct pl_stream_message *answer,

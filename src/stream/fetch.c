@@ -389,7 +389,7 @@ static bool subscriber_step(struct pl_subscriber *subscriber)
 
 	pthread_mutex_lock(&subscriber->lock);
 	peer = subscriber->peer;
-	if (subscriber->phase != PL_SUBSCRIBER_LIVE)
+	if (subscriber->phase == PL_SUBSCRIBER_OVER)
 		pl_subscriber_stop_reading(subscriber);
 	read = subscriber->phase == PL_SUBSCRIBER_LIVE && peer &&
 	       (begin_frame_read(subscriber, &request) || begin_check(subscriber, &request));

@@ -204,8 +204,9 @@ int pl_subscriber_subscribed(struct pl_peer *peer, const struct pl_stream_messag
 	if (subscriber->phase == PL_SUBSCRIBER_ASKED) {
 		*subscriber->answer = *message;
 		subscriber->phase = PL_SUBSCRIBER_ANSWERED;
-		/* The answer may be refused later, for its values. Until then it only stands for the newest cursors. */
-		subscriber->announced_published = message->subscribed.status ? 0 : message->subscribed.entry.published;
+		subscriber->announced_claimed = message->subscribed.entry.claimed;
+		subscriber->announced_published = message->subscribed.entry.published;
+		subscriber->announced_state = PL_STREAM_LIVE;
 		pl_subscriber_wake(subscriber);
 	} else {
 		rc = -EPROTO;
@@ -214,28 +215,36 @@ int pl_subscriber_subscribed(struct pl_peer *peer, const struct pl_stream_messag
 	return rc;
 }
 
+void pl_subscriber_follow(struct pl_subscriber *subscriber)
+{
+	subscriber->published = PL_MAX(subscriber->published, subscriber->announced_published);
+	subscriber->claimed = PL_MAX(subscriber->claimed, subscriber->announced_claimed);
+	subscriber->state = subscriber->announced_state;
+	if (subscriber->state != PL_STREAM_LIVE)
+		pl_subscriber_wake(subscriber);
+}
+
 /* Takes over the cursors of an announcement. subscriber->lock is held. */
 static void take_announcement(struct pl_subscriber *subscriber, const struct pl_stream_message *message)
 {
 	if (message->announce.published < subscriber->announced_published ||
 	    message->announce.claimed > PL_RING_SEQUENCE_MAX ||
 	    message->announce.claimed - message->announce.published >= PL_STREAM_SLOTS_MAX ||
-	    message->announce.state < subscriber->state) {
+	    message->announce.state < subscriber->announced_state) {
 		pl_subscriber_fail(subscriber, -EPROTO, "STREAM-PROTOCOL",
 				   "the publisher announced values that cannot be");
 		return;
 	}
+	subscriber->announced_claimed = message->announce.claimed;
 	subscriber->announced_published = message->announce.published;
-	subscriber->published = PL_MAX(subscriber->published, message->announce.published);
-	subscriber->claimed = PL_MAX(subscriber->claimed, message->announce.claimed);
-	subscriber->state = message->announce.state;
+	subscriber->announced_state = message->announce.state;
+	subscriber->arrived++;
 	if (message->announce.demoted) {
 		subscriber->blocks = false;
 		subscriber->demoted = true;
 	}
-	subscriber->arrived++;
-	if (subscriber->state != PL_STREAM_LIVE)
-		pl_subscriber_wake(subscriber);
+	if (subscriber->phase == PL_SUBSCRIBER_LIVE)
+		pl_subscriber_follow(subscriber);
 }
 
 int pl_subscriber_announced(struct pl_peer *peer, const struct pl_stream_message *message)

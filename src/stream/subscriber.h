@@ -65,11 +65,14 @@ struct pl_subscriber {
 	struct pl_engine *engine; /* home of the present or last peer */
 	struct pl_peer *peer;     /* NULL: none */
 	enum pl_subscriber_phase phase;
-	struct pl_stream_message *answer;                           /* SUBSCRIBED, while it is awaited */
-	struct pl_stream_entry entry;                               /* of the present instance */
-	struct pl_ring_geometry geometry;                           /* of the present memory; slots 0: there is none */
-	uint64_t claimed, published;                                /* newest known */
-	uint64_t announced_published, read_claimed, read_published; /* none of these goes back */
+	struct pl_stream_message *answer;      /* SUBSCRIBED, while it is awaited */
+	struct pl_stream_entry entry;          /* of the present instance */
+	struct pl_ring_geometry geometry;      /* of the present memory; slots 0: there is none */
+	uint64_t claimed, published;           /* newest known */
+	uint64_t read_claimed, read_published; /* by the last read of the cursors; neither goes back */
+	/* By the last announcement of the present subscription. Before the subscriber is live they are all that it knows. */
+	uint64_t announced_claimed, announced_published;
+	enum pl_stream_state announced_state;
 	enum pl_stream_state state;
 	bool blocks, demoted;
 	bool restarted;         /* the program must learn of the new instance before its first frame */
@@ -88,6 +91,8 @@ struct pl_subscriber {
 int pl_subscriber_subscribed(struct pl_peer *peer, const struct pl_stream_message *message);
 int pl_subscriber_announced(struct pl_peer *peer, const struct pl_stream_message *message);
 int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *message);
+/* Takes over what was announced. subscriber->lock is held. */
+void pl_subscriber_follow(struct pl_subscriber *subscriber);
 /* Leaves the peer: nothing more is read from it. Home. */
 void pl_subscriber_leave(struct pl_subscriber *subscriber);
 void pl_subscriber_close_all(struct pl_context *context);

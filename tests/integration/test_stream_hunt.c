@@ -180,6 +180,18 @@ static void take_some(struct pl_subscriber *subscriber, uint64_t *last)
 	}
 }
 
+/*
+ * The lap rule lets the publisher write memory that is being read, and discards the bytes. ThreadSanitizer reports that as a
+ * race in the publisher's process, so tests that overwrite are left out there.
+ */
+static void skip_with_thread_sanitizer(void)
+{
+#ifdef __SANITIZE_THREAD__
+	puts("ThreadSanitizer reports the overwriting, which the test is about");
+	exit(SKIPPED);
+#endif
+}
+
 static void test_hunt(void *argument)
 {
 	const struct setting *setting = argument;
@@ -193,6 +205,7 @@ static void test_hunt(void *argument)
 	struct child child;
 	unsigned mixed = 0;
 
+	skip_with_thread_sanitizer();
 	child_start(&child, setting, child_publish);
 	context = context_open(setting);
 	check_ok(pl_connect(context, child.address, AMPLE_TIME, &peer, &error), &error);
@@ -228,6 +241,7 @@ static void test_killed_publisher(void *argument)
 	struct child child;
 	int rc;
 
+	skip_with_thread_sanitizer();
 	child_start(&child, setting, child_publish);
 	context = context_open(setting);
 	check_ok(pl_connect(context, child.address, AMPLE_TIME, &peer, &error), &error);

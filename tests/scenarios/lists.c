@@ -6,5 +6,5 @@ const struct scenario *const scenario_lists[] = {
 	atomic_scenarios,   grant_scenarios,    set_scenarios,    revoke_scenarios,       cut_scenarios,
 	mapping_scenarios,  deadline_scenarios, cancel_scenarios, close_scenarios,        connect_scenarios,
 	option_scenarios,   load_scenarios,     flood_scenarios,  registration_scenarios, log_scenarios,
-	NULL,
+	stream_scenarios,   NULL,
 };

@@ -39,6 +39,7 @@ extern const struct scenario load_scenarios[];
 extern const struct scenario flood_scenarios[];
 extern const struct scenario registration_scenarios[];
 extern const struct scenario log_scenarios[];
+extern const struct scenario stream_scenarios[];
 
 /* Array of all lists, ended by NULL. */
 extern const struct scenario *const scenario_lists[];

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Streams of frames over each fabric: whole frames in order, history, exact accounts at both ends. */
+#include <peerlane/stream.h>
+
+#include "scenarios/scenario.h"
+
+#define SLOT 300000
+#define SLOTS 4u
+#define FRAMES 12u
+
+/* The publisher is at the far end, and a thread drives that end if no thread of the library does. */
+struct ends {
+	struct pl_publisher *publisher;
+	struct pl_subscriber *subscriber;
+	struct pump pump;
+};
+
+static void ends_open(struct scenario_environment *environment, struct ends *ends)
+{
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_error error;
+
+	pump_start(environment, &ends->pump, environment->far);
+	options.slot_bytes = SLOT;
+	options.slots = SLOTS;
+	options.metadata_bytes = 8;
+	options.allow_block = true;
+	check_ok(pl_publisher_open(environment->far, "frames", &options, &ends->publisher, &error), &error);
+}
+
+static void ends_subscribe(struct scenario_environment *environment, struct ends *ends,
+			   const struct pl_subscriber_options *options)
+{
+	struct pl_error error;
+
+	check_ok(pl_subscriber_open(environment->near_peer, "frames", options, AMPLE_TIME, &ends->subscriber, &error),
+		 &error);
+}
+
+static void ends_close(struct ends *ends)
+{
+	pl_subscriber_close(ends->subscriber);
+	pump_stop(&ends->pump);
+	pl_publisher_close(ends->publisher);
+}
+
+static uint64_t frame_length(uint64_t sequence)
+{
+	return sequence % 3 ? sequence * 91019 % SLOT : sequence * 5;
+}
+
+static void publish_frame(struct pl_publisher *publisher)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+
+	check_ok(pl_publisher_loan(publisher, AMPLE_TIME, &frame, &error), &error);
+	check(pl_frame_query(frame, &info) == 0);
+	options.length = frame_length(info.sequence);
+	options.metadata = &info.sequence;
+	options.metadata_length = sizeof(info.sequence);
+	pattern_fill(info.data, options.length, info.sequence, 0);
+	check_ok(pl_frame_publish(frame, &options, &error), &error);
+}
+
+static void take_sequence(struct pl_subscriber *subscriber, uint64_t sequence)
+{
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	int rc = pl_subscriber_take(subscriber, &frame, 1, AMPLE_TIME, &error);
+
+	check_ok(rc < 0 ? rc : 0, &error);
+	check(pl_frame_query(frame, &info) == 0 && info.sequence == sequence && info.length == frame_length(sequence));
+	pattern_check(info.data, info.length, sequence, 0);
+	check(info.metadata_length == sizeof(sequence) && !memcmp(info.metadata, &sequence, sizeof(sequence)));
+	pl_frame_release(frame);
+}
+
+static void stream_order(struct scenario_environment *environment)
+{
+	struct pl_subscription_info there = PL_SUBSCRIPTION_INFO_INIT;
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_subscriber_info here = PL_SUBSCRIBER_INFO_INIT;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	struct ends ends;
+
+	options.overflow = PL_OVERFLOW_BLOCK;
+	ends_open(environment, &ends);
+	ends_subscribe(environment, &ends, &options);
+	for (uint64_t sequence = 0; sequence < FRAMES; sequence++) {
+		publish_frame(ends.publisher);
+		take_sequence(ends.subscriber, sequence);
+	}
+	check_ok(pl_publisher_end(ends.publisher, 0, &error), &error);
+	check(pl_subscriber_take(ends.subscriber, &frame, 1, AMPLE_TIME, &error) == -ENODATA);
+	check_ok(pl_publisher_end(ends.publisher, AMPLE_TIME, &error), &error);
+	check(pl_subscriber_query(ends.subscriber, &here) == 0);
+	check(pl_publisher_subscribers(ends.publisher, &there, 1) == 1);
+	check(here.accounts.delivered == FRAMES && here.accounts.next == FRAMES);
+	check(!memcmp(&here.accounts, &there.accounts, sizeof(here.accounts)));
+	ends_close(&ends);
+}
+
+/* The ring has overwritten the first frames when the subscriber begins. */
+static void stream_history(struct scenario_environment *environment)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+	struct ends ends;
+
+	ends_open(environment, &ends);
+	for (unsigned i = 0; i < FRAMES; i++)
+		publish_frame(ends.publisher);
+	options.start = PL_START_SEQUENCE;
+	options.from = 1;
+	options.queue = SLOTS;
+	ends_subscribe(environment, &ends, &options);
+	for (uint64_t sequence = FRAMES - SLOTS; sequence < FRAMES; sequence++)
+		take_sequence(ends.subscriber, sequence);
+	check(pl_subscriber_query(ends.subscriber, &info) == 0);
+	check(info.accounts.first == FRAMES - SLOTS && info.accounts.delivered == SLOTS && !info.accounts.lapped);
+	ends_close(&ends);
+}
+
+const struct scenario stream_scenarios[] = {
+	{ "stream-order", stream_order, 0 },
+	{ "stream-history", stream_history, 0 },
+	{ NULL, NULL, 0 },
+};
