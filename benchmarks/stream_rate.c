@@ -79,24 +79,28 @@ static void subscribe(const struct run *run, const char *address)
 {
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_context *context = open_end(run);
-	uint64_t *latencies = malloc(LATENCIES_MAX * sizeof(*latencies)), begin, took;
+	uint64_t *latencies = malloc(LATENCIES_MAX * sizeof(*latencies)), begin = 0, took;
 	struct pl_subscriber *subscriber;
 	struct pl_stream_frame *frame;
 	struct pl_error error;
 	struct pl_peer *peer;
-	uint64_t frames = 0;
+	uint64_t frames = 0, taken = 0, warm_up;
 	int rc;
 
 	MUST(pl_connect(context, address, TIMEOUT, &peer, &error), &error);
 	options.overflow = PL_OVERFLOW_BLOCK;
 	options.queue = run->queue;
 	MUST(pl_subscriber_open(peer, "rate", &options, TIMEOUT, &subscriber, &error), &error);
-	begin = now_ns();
+	/* Until then, both ends touch pages of the ring and of the subscriber for the first time. */
+	warm_up = 2 * (run->queue + run->slots + 2);
 	while ((rc = pl_subscriber_take(subscriber, &frame, 1, TIMEOUT, &error)) == 1) {
 		struct pl_frame_info info = PL_FRAME_INFO_INIT;
 
 		pl_frame_query(frame, &info);
-		latencies[frames++ % LATENCIES_MAX] = info.taken - info.published;
+		if (++taken == warm_up)
+			begin = now_ns();
+		else if (taken > warm_up)
+			latencies[frames++ % LATENCIES_MAX] = info.taken - info.published;
 		pl_frame_release(frame);
 	}
 	took = now_ns() - begin;
