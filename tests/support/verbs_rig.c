@@ -97,6 +97,9 @@ static void open_peer(struct verbs_rig *rig, bool initiator)
 	pl_list_init(&peer->timer.link);
 	pl_list_init(&peer->operations);
 	pl_list_init(&peer->fenced);
+	pl_list_init(&peer->subscriptions);
+	pl_list_init(&peer->subscribers);
+	pl_list_init(&peer->listings);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
 	rig->far = fds[1];
 	assert_int_equal(pl_stream_open(&stream, fds[0], NULL, false, NULL), 0);
