@@ -25,6 +25,18 @@ static bool is_complete(const struct pl_subscriber *subscriber)
 	       subscriber->accounts.pending == 0;
 }
 
+/*
+ * True if the publisher must learn of free slots. While reads are under way, their ends bring another look, so that one
+ * report frees a quarter of the slots.
+ */
+static bool slots_due(const struct pl_subscriber *subscriber, uint64_t taken)
+{
+	uint64_t freed = taken - subscriber->reported_taken;
+
+	return subscriber->blocks && freed &&
+	       (subscriber->reading == 0 || freed >= PL_MAX(subscriber->geometry.slots / 4, 1u));
+}
+
 /* Builds a report, unless it can wait. subscriber->lock is held. */
 static bool build_report(struct pl_subscriber *subscriber, struct pl_stream_message *message)
 {
@@ -33,8 +45,8 @@ static bool build_report(struct pl_subscriber *subscriber, struct pl_stream_mess
 
 	if (subscriber->phase != PL_SUBSCRIBER_LIVE || subscriber->restarted)
 		return false;
-	if (subscriber->arrived - subscriber->reported_arrived < ANSWER_AFTER &&
-	    !(subscriber->blocks && taken > subscriber->reported_taken) && !(complete && !subscriber->reported_end))
+	if (subscriber->arrived - subscriber->reported_arrived < ANSWER_AFTER && !slots_due(subscriber, taken) &&
+	    !(complete && !subscriber->reported_end))
 		return false;
 	message->number = subscriber->number;
 	message->taken.answered = subscriber->reported_arrived = subscriber->arrived;
