@@ -116,15 +116,15 @@ static int write_line_tile(const struct report *report, enum report_plot plot, F
 
 static void write_ratio_tile(const struct report_document *document, FILE *file)
 {
-	struct json_object *ratios = report_member(document->root, "ratios", json_type_array), *best = NULL;
+	struct json_object *ratios = cli_json_member(document->root, "ratios", json_type_array), *best = NULL;
 	double ratio, most = 0, size = NAN;
 	char value[REPORT_TEXT], text[REPORT_TEXT], label[160], *name;
 
 	for (size_t i = 0; ratios && i < json_object_array_length(ratios); i++) {
 		struct json_object *one = json_object_array_get_idx(ratios, i);
 
-		if (report_text(one, "arm") && report_text(one, "over") && report_number(one, "ratio", &ratio) == 0 &&
-		    ratio > most) {
+		if (cli_json_member_text(one, "arm") && cli_json_member_text(one, "over") &&
+		    report_number(one, "ratio", &ratio) == 0 && ratio > most) {
 			best = one;
 			most = ratio;
 		}
@@ -134,7 +134,7 @@ static void write_ratio_tile(const struct report_document *document, FILE *file)
 	report_number(best, "size", &size);
 	snprintf(value, sizeof(value), "%.2f times", most);
 	snprintf(label, sizeof(label), "Frames per second, %s", report_value(REPORT_UNIT_SIZE, size, text));
-	if (asprintf(&name, "%s over %s", report_text(best, "arm"), report_text(best, "over")) < 0)
+	if (asprintf(&name, "%s over %s", cli_json_member_text(best, "arm"), cli_json_member_text(best, "over")) < 0)
 		return;
 	write_tile(file, value, label, name);
 	free(name);
@@ -142,7 +142,8 @@ static void write_ratio_tile(const struct report_document *document, FILE *file)
 
 static void write_check_tile(const struct report_document *document, FILE *file)
 {
-	const char *verdict = report_text(report_member(document->root, "check", json_type_object), "verdict");
+	const char *verdict =
+		cli_json_member_text(cli_json_member(document->root, "check", json_type_object), "verdict");
 
 	if (!verdict)
 		return;
@@ -227,9 +228,10 @@ static int write_plot_card(const struct report *report, enum report_plot plot, F
 
 static void write_page_head(const struct report *report, FILE *file)
 {
-	const char *time = report_text(report->documents[0].root, "time");
-	struct json_object *machine = report_member(report->documents[0].root, "machine", json_type_object);
-	const char *host = report_text(machine, "host"), *processor = report_text(machine, "processor");
+	const char *time = cli_json_member_text(report->documents[0].root, "time");
+	struct json_object *machine = cli_json_member(report->documents[0].root, "machine", json_type_object);
+	const char *host = cli_json_member_text(machine, "host"),
+		   *processor = cli_json_member_text(machine, "processor");
 
 	fprintf(file,
 		"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"

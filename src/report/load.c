@@ -28,7 +28,7 @@ static int read_document_kind(struct json_object *root, enum report_kind *kind)
 	/* Documents of earlier releases have no kind. */
 	*kind = REPORT_BENCH;
 	if (!json_object_object_get_ex(root, "kind", &named))
-		return report_member(root, "results", json_type_array) ? 0 : -EPROTO;
+		return cli_json_member(root, "results", json_type_array) ? 0 : -EPROTO;
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(names); i++) {
 		*kind = (enum report_kind)i;
 		if (json_object_is_type(named, json_type_string) && !strcmp(json_object_get_string(named), names[i]))
@@ -53,9 +53,9 @@ static int find_document_kind(struct report_document *document)
 
 	if (!json_object_is_type(root, json_type_object))
 		return -EPROTO;
-	if (report_member(root, "pci", json_type_array) && report_member(root, "gpus", json_type_array))
+	if (cli_json_member(root, "pci", json_type_array) && cli_json_member(root, "gpus", json_type_array))
 		wrap_machine_document(document, "topology");
-	else if (report_member(root, "checks", json_type_array) && report_text(root, "verdict"))
+	else if (cli_json_member(root, "checks", json_type_array) && cli_json_member_text(root, "verdict"))
 		wrap_machine_document(document, "check");
 	else
 		return read_document_kind(root, &document->kind);
@@ -77,7 +77,7 @@ static int read_document(struct report *report, struct report_document *document
 		rc = report_read_matrix(document, error);
 	else if (document->kind != REPORT_MACHINE)
 		rc = report_read_results(report, document, error);
-	topology = report_member(document->root, "topology", json_type_object);
+	topology = cli_json_member(document->root, "topology", json_type_object);
 	if (rc == 0 && topology)
 		rc = report_read_topology(&document->topology, topology, document->path, error);
 	return rc;

@@ -45,17 +45,17 @@ static void write_machine_card(FILE *file, const char *title, struct json_object
 	if (!machine)
 		return;
 	fprintf(file, "<div class=\"card\"><h3>%s</h3><dl>\n", title);
-	write_machine_entry(file, "Host", report_text(machine, "host"));
-	write_machine_entry(file, "Processor", report_text(machine, "processor"));
+	write_machine_entry(file, "Host", cli_json_member_text(machine, "host"));
+	write_machine_entry(file, "Processor", cli_json_member_text(machine, "processor"));
 	if (report_number(machine, "cores", &cores) == 0 && cores > 0) {
 		snprintf(text, sizeof(text), "%.0f", cores);
 		write_machine_entry(file, "Cores", text);
 	}
 	if (report_number(machine, "memory_bytes", &memory) == 0 && memory > 0)
 		write_machine_entry(file, "Memory", cli_format_bytes(bytes, (uint64_t)memory));
-	write_machine_entry(file, "Kernel", report_text(machine, "kernel"));
-	write_machine_list(file, "GPUs", report_member(machine, "gpus", json_type_array));
-	write_machine_list(file, "Cards", report_member(machine, "cards", json_type_array));
+	write_machine_entry(file, "Kernel", cli_json_member_text(machine, "kernel"));
+	write_machine_list(file, "GPUs", cli_json_member(machine, "gpus", json_type_array));
+	write_machine_list(file, "Cards", cli_json_member(machine, "cards", json_type_array));
 	fputs("</dl></div>\n", file);
 }
 
@@ -78,13 +78,13 @@ static void write_topology_card(FILE *file, const struct pl_topology *topology)
 
 static void write_check_card(FILE *file, struct json_object *check)
 {
-	struct json_object *rows = report_member(check, "checks", json_type_array);
-	const char *remedy = report_text(check, "first_remedy");
+	struct json_object *rows = cli_json_member(check, "checks", json_type_array);
+	const char *remedy = cli_json_member_text(check, "first_remedy");
 
 	if (!check)
 		return;
 	fputs("<div class=\"card\"><h3>GPUDirect RDMA on this machine</h3><p>", file);
-	report_escape(file, report_text(check, "summary") ? report_text(check, "summary") : "-", 0);
+	report_escape(file, cli_json_member_text(check, "summary") ? cli_json_member_text(check, "summary") : "-", 0);
 	fputs("</p>\n", file);
 	if (remedy) {
 		fputs("<p>First remedy:</p><pre>", file);
@@ -97,7 +97,7 @@ static void write_check_card(FILE *file, struct json_object *check)
 	      file);
 	for (size_t i = 0; rows && i < CLI_MIN(json_object_array_length(rows), 200u); i++) {
 		struct json_object *row = json_object_array_get_idx(rows, i);
-		const char *title = report_text(row, "title"), *status = report_text(row, "status");
+		const char *title = cli_json_member_text(row, "title"), *status = cli_json_member_text(row, "status");
 
 		fputs("<tr><td class=\"t\">", file);
 		report_escape(file, title ? title : "-", 200);
@@ -119,10 +119,10 @@ void report_write_machines(const struct report *report, FILE *file)
 
 	for (size_t i = 0; i < report->document_count; i++) {
 		const struct report_document *document = &report->documents[i];
-		struct json_object *machine = report_member(document->root, "machine", json_type_object);
-		struct json_object *peer = report_member(document->root, "peer_machine", json_type_object);
+		struct json_object *machine = cli_json_member(document->root, "machine", json_type_object);
+		struct json_object *peer = cli_json_member(document->root, "peer_machine", json_type_object);
 
-		struct json_object *check = report_member(document->root, "check", json_type_object);
+		struct json_object *check = cli_json_member(document->root, "check", json_type_object);
 
 		if (!any && (machine || document->topology || check))
 			fputs("<h2>Machines</h2>\n<div class=\"grid\">\n", file);
@@ -170,9 +170,9 @@ void report_write_sources(const struct report *report, FILE *file)
 	fputs("<h2>Commands</h2>\n", file);
 	for (size_t i = 0; i < report->document_count; i++) {
 		const struct report_document *document = &report->documents[i];
-		struct json_object *command = report_member(document->root, "command", json_type_array);
-		const char *version = report_text(document->root, "version"),
-			   *time = report_text(document->root, "time");
+		struct json_object *command = cli_json_member(document->root, "command", json_type_array);
+		const char *version = cli_json_member_text(document->root, "version"),
+			   *time = cli_json_member_text(document->root, "time");
 
 		if (document->kind == REPORT_MACHINE)
 			continue;

@@ -20,7 +20,7 @@ static int read_matrix_row(struct json_object *row, size_t ranks, double *values
 static int read_matrix_values(struct report_document *document, const char *name, double **values,
 			      struct pl_error *error)
 {
-	struct json_object *rows = report_member(document->root, name, json_type_array);
+	struct json_object *rows = cli_json_member(document->root, name, json_type_array);
 	size_t ranks = document->matrix.ranks;
 
 	if (!rows)
@@ -40,7 +40,7 @@ static int read_matrix_values(struct report_document *document, const char *name
 
 int report_read_matrix(struct report_document *document, struct pl_error *error)
 {
-	struct json_object *ranks = report_member(document->root, "ranks", json_type_array);
+	struct json_object *ranks = cli_json_member(document->root, "ranks", json_type_array);
 	struct report_matrix *matrix = &document->matrix;
 	int rc;
 
@@ -52,7 +52,7 @@ int report_read_matrix(struct report_document *document, struct pl_error *error)
 	if (!matrix->labels)
 		return report_fail_memory(error);
 	for (size_t i = 0; i < matrix->ranks; i++)
-		matrix->labels[i] = report_text(json_object_array_get_idx(ranks, i), "host");
+		matrix->labels[i] = cli_json_member_text(json_object_array_get_idx(ranks, i), "host");
 	if (report_number(document->root, "size", &matrix->size) < 0)
 		return report_fail_content(error, document->path, "\"size\" is not a number from 0 to 1e18");
 	rc = read_matrix_values(document, "bytes_per_second", &matrix->rate, error);

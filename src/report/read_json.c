@@ -7,22 +7,6 @@
 
 #define NUMBER_MAX 1e18
 
-struct json_object *report_member(struct json_object *object, const char *name, enum json_type type)
-{
-	struct json_object *value;
-
-	if (!json_object_is_type(object, json_type_object) || !json_object_object_get_ex(object, name, &value))
-		return NULL;
-	return value && json_object_is_type(value, type) ? value : NULL;
-}
-
-const char *report_text(struct json_object *object, const char *name)
-{
-	struct json_object *value = report_member(object, name, json_type_string);
-
-	return value ? json_object_get_string(value) : NULL;
-}
-
 int report_number_of(struct json_object *object, double *value)
 {
 	*value = NAN;
@@ -60,10 +44,10 @@ int report_fail_content(struct pl_error *error, const char *path, const char *fo
 
 bool report_is_repeated(const struct report *report, size_t document, const char *name)
 {
-	struct json_object *own = report_member(report->documents[document].root, name, json_type_object), *other;
+	struct json_object *own = cli_json_member(report->documents[document].root, name, json_type_object), *other;
 
 	for (size_t i = 0; i < document && own; i++) {
-		other = report_member(report->documents[i].root, name, json_type_object);
+		other = cli_json_member(report->documents[i].root, name, json_type_object);
 		if (other && json_object_equal(own, other))
 			return true;
 	}

@@ -120,10 +120,6 @@ int report_read_topology(struct pl_topology **topology, struct json_object *from
 /* True if an earlier document has an equal member, as documents of one machine do. */
 bool report_is_repeated(const struct report *report, size_t document, const char *name);
 
-/* Returns a member, or NULL if it is absent or of another type. */
-struct json_object *report_member(struct json_object *object, const char *name, enum json_type type);
-/* Returns a text, or NULL if it is absent. */
-const char *report_text(struct json_object *object, const char *name);
 /* Reads a number from 0 to 1e18 into *value, NAN if it is absent or null.  Returns -EPROTO for anything else. */
 int report_number(struct json_object *object, const char *name, double *value);
 int report_number_of(struct json_object *object, double *value);

@@ -191,8 +191,8 @@ static int read_report_point(struct report *report, const struct result_position
 		point->operations = frames;
 	json_object_object_get_ex(result, "verified", &verified);
 	point->verified = json_object_is_type(verified, json_type_boolean) ? json_object_get_boolean(verified) : -1;
-	point->route = report_text(result, "route");
-	point->reason = report_text(result, "reason");
+	point->route = cli_json_member_text(result, "route");
+	point->reason = cli_json_member_text(result, "reason");
 	rc = read_point_latency(position, result, point);
 	if (rc == 0)
 		rc = read_point_runs(position, result, point);
@@ -203,14 +203,14 @@ static int read_report_point(struct report *report, const struct result_position
 
 static const char *find_method_title(struct json_object *root, const char *arm)
 {
-	struct json_object *arms = report_member(root, "arms", json_type_array);
+	struct json_object *arms = cli_json_member(root, "arms", json_type_array);
 
 	for (size_t i = 0; arms && i < json_object_array_length(arms); i++) {
 		struct json_object *one = json_object_array_get_idx(arms, i);
-		const char *name = report_text(one, "name");
+		const char *name = cli_json_member_text(one, "name");
 
 		if (name && !strcmp(name, arm))
-			return report_text(one, "title");
+			return cli_json_member_text(one, "title");
 	}
 	return NULL;
 }
@@ -218,7 +218,7 @@ static const char *find_method_title(struct json_object *root, const char *arm)
 /* Returns the largest depth of a document: it depends on the size, but all sizes belong to one series. */
 static double max_depth(const struct report_document *document)
 {
-	struct json_object *results = report_member(document->root, "results", json_type_array);
+	struct json_object *results = cli_json_member(document->root, "results", json_type_array);
 	double depth, most = 0;
 
 	for (size_t i = 0; i < json_object_array_length(results); i++)
@@ -238,19 +238,20 @@ static int format_count(char **text, double count, const char *what)
 
 static int format_properties(const struct report_document *document, struct json_object *result, char **properties)
 {
-	struct json_object *machine = report_member(document->root, "machine", json_type_object);
-	const char *tool = report_text(result, "tool"), *operation = report_text(result, "operation");
-	const char *fabric = report_text(result, "fabric"), *memory = report_text(result, "memory");
-	const char *peer = report_text(result, "peer_memory"), *arm = report_text(result, "arm");
-	const char *host = report_text(machine, "host"), *title = arm ? find_method_title(document->root, arm) : NULL;
-	struct json_object *both = report_member(document->root, "both_ways", json_type_boolean);
+	struct json_object *machine = cli_json_member(document->root, "machine", json_type_object);
+	const char *tool = cli_json_member_text(result, "tool"), *operation = cli_json_member_text(result, "operation");
+	const char *fabric = cli_json_member_text(result, "fabric"), *memory = cli_json_member_text(result, "memory");
+	const char *peer = cli_json_member_text(result, "peer_memory"), *arm = cli_json_member_text(result, "arm");
+	const char *host = cli_json_member_text(machine, "host"),
+		   *title = arm ? find_method_title(document->root, arm) : NULL;
+	struct json_object *both = cli_json_member(document->root, "both_ways", json_type_boolean);
 	double depth, vector = NAN;
 	int rc = 0;
 
 	/* Invalid numbers are ignored here, as they only serve names. */
 	depth = max_depth(document);
 	report_number(result, "vector", &vector);
-	fabric = fabric ? fabric : report_text(document->root, "fabric");
+	fabric = fabric ? fabric : cli_json_member_text(document->root, "fabric");
 	rc |= asprintf(&properties[REPORT_TOOL], "%s", tool ? tool : "peerlane") < 0;
 	rc |= asprintf(&properties[REPORT_METHOD], "%s%s%s", arm ? arm : "", title ? ": " : "", title ? title : "") < 0;
 	rc |= asprintf(&properties[REPORT_OPERATION], "%s%s", operation ? operation : "",
@@ -319,7 +320,7 @@ static int find_or_add_series(struct report *report, char **properties, bool lat
 static int add_report_result(struct report *report, struct report_document *document, struct json_object *result,
 			     const struct result_position *position)
 {
-	const char *mode = report_text(document->root, "mode"), *own = report_text(result, "mode");
+	const char *mode = cli_json_member_text(document->root, "mode"), *own = cli_json_member_text(result, "mode");
 	char *properties[REPORT_PROPERTIES] = { NULL };
 	struct report_series *series;
 	struct report_point *points;
@@ -345,7 +346,7 @@ static int add_report_result(struct report *report, struct report_document *docu
 
 int report_read_results(struct report *report, struct report_document *document, struct pl_error *error)
 {
-	struct json_object *results = report_member(document->root, "results", json_type_array);
+	struct json_object *results = cli_json_member(document->root, "results", json_type_array);
 	struct result_position position = { .path = document->path, .error = error };
 	int rc = 0;
 

@@ -155,14 +155,14 @@ static const char *begin_sentence(const struct report *report, const struct repo
 	size_t count = 0;
 
 	for (size_t i = 0; i < report->document_count; i++)
-		count += report_member(report->documents[i].root, "ratios", json_type_array) != NULL;
+		count += cli_json_member(report->documents[i].root, "ratios", json_type_array) != NULL;
 	snprintf(text, 160, count > 1 ? "%.140s: with" : "With", document->name);
 	return text;
 }
 
 static int describe_ratios(struct report *report, const struct report_document *document)
 {
-	struct json_object *ratios = report_member(document->root, "ratios", json_type_array), *best = NULL;
+	struct json_object *ratios = cli_json_member(document->root, "ratios", json_type_array), *best = NULL;
 	double most = 0, ratio, size, low, high;
 	char text[REPORT_TEXT], with[160];
 
@@ -170,8 +170,8 @@ static int describe_ratios(struct report *report, const struct report_document *
 	for (size_t i = 0; ratios && i < json_object_array_length(ratios); i++) {
 		struct json_object *one = json_object_array_get_idx(ratios, i);
 
-		if (report_text(one, "arm") && report_text(one, "over") && report_number(one, "ratio", &ratio) == 0 &&
-		    ratio > most) {
+		if (cli_json_member_text(one, "arm") && cli_json_member_text(one, "over") &&
+		    report_number(one, "ratio", &ratio) == 0 && ratio > most) {
 			most = ratio;
 			best = one;
 		}
@@ -184,23 +184,24 @@ static int describe_ratios(struct report *report, const struct report_document *
 	if (isnan(low) || isnan(high))
 		return add_sentence(report, false,
 				    "%s frames of %s, method %s processes %.2f times as many per second as method %s.",
-				    begin_sentence(report, document, with), text, report_text(best, "arm"), most,
-				    report_text(best, "over"));
+				    begin_sentence(report, document, with), text, cli_json_member_text(best, "arm"),
+				    most, cli_json_member_text(best, "over"));
 	return add_sentence(
 		report, false,
 		"%s frames of %s, method %s processes %.2f times as many per second as method %s (rounds: %.2f to "
 		"%.2f).",
-		begin_sentence(report, document, with), text, report_text(best, "arm"), most, report_text(best, "over"),
-		low, high);
+		begin_sentence(report, document, with), text, cli_json_member_text(best, "arm"), most,
+		cli_json_member_text(best, "over"), low, high);
 }
 
 static int describe_document(struct report *report, size_t index)
 {
 	const struct report_document *document = &report->documents[index];
-	const char *device = report_text(document->root, "device");
-	struct json_object *check = report_member(document->root, "check", json_type_object);
-	const char *message = report_text(report_member(document->root, "error", json_type_object), "message");
-	const char *summary = report_text(check, "summary"), *verdict = report_text(check, "verdict");
+	const char *device = cli_json_member_text(document->root, "device");
+	struct json_object *check = cli_json_member(document->root, "check", json_type_object);
+	const char *message =
+		cli_json_member_text(cli_json_member(document->root, "error", json_type_object), "message");
+	const char *summary = cli_json_member_text(check, "summary"), *verdict = cli_json_member_text(check, "verdict");
 	int rc = 0;
 
 	if (message)
@@ -219,7 +220,7 @@ static int describe_document(struct report *report, size_t index)
 /* Counts the pairs, in both directions, that an interrupted matrix lacks. */
 static int describe_missing_pairs(struct report *report, const struct report_document *document)
 {
-	struct json_object *complete = report_member(document->root, "complete", json_type_boolean);
+	struct json_object *complete = cli_json_member(document->root, "complete", json_type_boolean);
 	const struct report_matrix *matrix = &document->matrix;
 	const double *values = matrix->rate ? matrix->rate : matrix->latency;
 	size_t pairs = values ? matrix->ranks * (matrix->ranks - 1) : 0, missing = 0;
@@ -234,14 +235,14 @@ static int describe_missing_pairs(struct report *report, const struct report_doc
 
 static int describe_slow_pairs(struct report *report, const struct report_document *document)
 {
-	struct json_object *slow = report_member(document->root, "slow", json_type_array);
+	struct json_object *slow = cli_json_member(document->root, "slow", json_type_array);
 	size_t count = slow ? json_object_array_length(slow) : 0;
 	double from, to, value, median;
 	int rc = 0;
 
 	for (size_t i = 0; i < CLI_MIN(count, 8u) && rc == 0; i++) {
 		struct json_object *one = json_object_array_get_idx(slow, i);
-		const char *what = report_text(one, "what"), *reason = report_text(one, "reason");
+		const char *what = cli_json_member_text(one, "what"), *reason = cli_json_member_text(one, "reason");
 		bool latency = what && !strcmp(what, "latency");
 		char text[REPORT_TEXT], usual[REPORT_TEXT];
 

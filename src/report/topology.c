@@ -15,7 +15,7 @@
 /* Returns an element of an array, or NULL unless it is an object. */
 static struct json_object *array_object(struct json_object *from, const char *name, size_t index)
 {
-	struct json_object *array = report_member(from, name, json_type_array);
+	struct json_object *array = cli_json_member(from, name, json_type_array);
 	struct json_object *object = array ? json_object_array_get_idx(array, index) : NULL;
 
 	return json_object_is_type(object, json_type_object) ? object : NULL;
@@ -23,14 +23,14 @@ static struct json_object *array_object(struct json_object *from, const char *na
 
 static size_t array_length(struct json_object *from, const char *name)
 {
-	struct json_object *array = report_member(from, name, json_type_array);
+	struct json_object *array = cli_json_member(from, name, json_type_array);
 
 	return array ? json_object_array_length(array) : 0;
 }
 
 static const char *member_text(struct json_object *from, const char *name)
 {
-	const char *value = report_text(from, name);
+	const char *value = cli_json_member_text(from, name);
 
 	return value ? value : "";
 }
@@ -45,14 +45,14 @@ static int64_t member_integer(struct json_object *from, const char *name, int64_
 
 static bool member_flag(struct json_object *from, const char *name)
 {
-	struct json_object *value = report_member(from, name, json_type_boolean);
+	struct json_object *value = cli_json_member(from, name, json_type_boolean);
 
 	return value && json_object_get_boolean(value);
 }
 
 static struct pl_pci_link read_pci_link(struct json_object *from, const char *name)
 {
-	struct json_object *link = report_member(from, name, json_type_object);
+	struct json_object *link = cli_json_member(from, name, json_type_object);
 
 	return (struct pl_pci_link){
 		.speed = (uint32_t)member_integer(link, "speed_mts", 1000000, 0),
@@ -171,7 +171,7 @@ static int add_report_cards(struct pl_topology *topology, struct json_object *fr
 
 static int add_drives_and_numa(struct pl_topology *topology, struct json_object *from)
 {
-	struct json_object *machine = report_member(from, "machine", json_type_object);
+	struct json_object *machine = cli_json_member(from, "machine", json_type_object);
 	int index;
 
 	for (size_t i = 0; i < array_length(from, "drives"); i++) {

@@ -9,6 +9,7 @@
 #include <json-c/json.h>
 
 #include "bench/common/numbers.h"
+#include "cmd/common/output.h"
 
 #define NUMBER_MIN 1e-9
 #define NUMBER_MAX 1e21
@@ -30,20 +31,11 @@ static int refuse_document(const struct reader *reader, const char *format, cons
 	return cli_fail(reader->error, -EINVAL, "BENCH-DOCUMENT", reader->name, HINT, "%s", text);
 }
 
-static struct json_object *document_member(struct json_object *object, const char *name, enum json_type type)
-{
-	struct json_object *value = NULL;
-
-	if (!json_object_is_type(object, json_type_object) || !json_object_object_get_ex(object, name, &value))
-		return NULL;
-	return json_object_is_type(value, type) ? value : NULL;
-}
-
 /* Copies a text without control characters, as it is printed on a terminal. */
 static void copy_document_text(struct json_object *object, const char *name, const char *otherwise, char *to,
 			       size_t size)
 {
-	struct json_object *value = document_member(object, name, json_type_string);
+	struct json_object *value = cli_json_member(object, name, json_type_string);
 	const char *text = value ? json_object_get_string(value) : otherwise;
 
 	snprintf(to, size, "%.*s", (int)size - 1, text);
@@ -52,7 +44,7 @@ static void copy_document_text(struct json_object *object, const char *name, con
 
 static bool document_flag(struct json_object *object, const char *name)
 {
-	return json_object_get_boolean(document_member(object, name, json_type_boolean));
+	return json_object_get_boolean(cli_json_member(object, name, json_type_boolean));
 }
 
 /* Reads a rate or a time; its limits keep ratios finite. */
@@ -86,7 +78,7 @@ static struct json_object *single_value(struct json_object *object, const struct
 	struct json_object *value = NULL;
 
 	if (row->lower_is_better)
-		json_object_object_get_ex(document_member(object, "latency_us", json_type_object), "p50", &value);
+		json_object_object_get_ex(cli_json_member(object, "latency_us", json_type_object), "p50", &value);
 	else if (!strcmp(row->key.mode, "frames"))
 		json_object_object_get_ex(object, "frames_per_second", &value);
 	else
@@ -96,7 +88,7 @@ static struct json_object *single_value(struct json_object *object, const struct
 
 static int read_row_values(const struct reader *reader, struct json_object *object, struct document_row *row)
 {
-	struct json_object *runs = document_member(object, "runs", json_type_array);
+	struct json_object *runs = cli_json_member(object, "runs", json_type_array);
 
 	if (runs && json_object_array_length(runs) > 0)
 		return read_document_runs(reader, runs, row);
@@ -113,7 +105,7 @@ static int read_row_values(const struct reader *reader, struct json_object *obje
 /* Reads the key of a row; members that a result lacks are taken from the whole document. */
 static void read_row_key(const struct reader *reader, struct json_object *object, bool frames, struct document_row *row)
 {
-	struct json_object *verified = document_member(object, "verified", json_type_boolean);
+	struct json_object *verified = cli_json_member(object, "verified", json_type_boolean);
 	struct document_key *key = &row->key;
 	char whole[sizeof(key->mode)];
 
@@ -135,7 +127,7 @@ static void read_row_key(const struct reader *reader, struct json_object *object
 static int read_document_row(const struct reader *reader, struct json_object *object, bool frames,
 			     struct document_row *row)
 {
-	struct json_object *size = document_member(object, "size", json_type_int);
+	struct json_object *size = cli_json_member(object, "size", json_type_int);
 
 	if (!json_object_is_type(object, json_type_object))
 		return refuse_document(reader, "a result is %s", "not an object");
@@ -148,7 +140,7 @@ static int read_document_row(const struct reader *reader, struct json_object *ob
 
 static int read_document_rows(const struct reader *reader, bool frames)
 {
-	struct json_object *results = document_member(reader->root, "results", json_type_array);
+	struct json_object *results = cli_json_member(reader->root, "results", json_type_array);
 	struct document *document = reader->document;
 	size_t count = results ? json_object_array_length(results) : 0;
 	int rc = 0;
@@ -182,7 +174,7 @@ static int read_matrix_cell(const struct reader *reader, struct json_object *ran
 	copy_document_text(json_object_array_get_idx(ranks, from), "memory", "host", key->memory, sizeof(key->memory));
 	copy_document_text(json_object_array_get_idx(ranks, to), "memory", "host", key->peer_memory,
 			   sizeof(key->peer_memory));
-	key->size = (uint64_t)json_object_get_int64(document_member(reader->root, "size", json_type_int));
+	key->size = (uint64_t)json_object_get_int64(cli_json_member(reader->root, "size", json_type_int));
 	row->lower_is_better = latency;
 	row->runs = calloc(1, sizeof(*row->runs));
 	if (!row->runs)
@@ -197,7 +189,7 @@ static int read_matrix_cell(const struct reader *reader, struct json_object *ran
 /* Reads the rates or the latencies of all pairs. */
 static int read_matrix_values(const struct reader *reader, struct json_object *ranks, const char *name, bool latency)
 {
-	struct json_object *rows = document_member(reader->root, name, json_type_array);
+	struct json_object *rows = cli_json_member(reader->root, name, json_type_array);
 	size_t size = json_object_array_length(ranks);
 	int rc = 0;
 
@@ -217,7 +209,7 @@ static int read_matrix_values(const struct reader *reader, struct json_object *r
 /* Counts the pairs, in both directions, that an interrupted matrix lacks. */
 static void count_missing_pairs(const struct reader *reader, uint32_t ranks)
 {
-	struct json_object *complete = document_member(reader->root, "complete", json_type_boolean);
+	struct json_object *complete = cli_json_member(reader->root, "complete", json_type_boolean);
 	struct document *document = reader->document;
 
 	if (!complete || json_object_get_boolean(complete))
@@ -229,8 +221,8 @@ static void count_missing_pairs(const struct reader *reader, uint32_t ranks)
 
 static int read_matrix(const struct reader *reader)
 {
-	struct json_object *ranks = document_member(reader->root, "ranks", json_type_array);
-	struct json_object *size = document_member(reader->root, "size", json_type_int);
+	struct json_object *ranks = cli_json_member(reader->root, "ranks", json_type_array);
+	struct json_object *size = cli_json_member(reader->root, "size", json_type_int);
 	size_t count = ranks ? json_object_array_length(ranks) : 0;
 	int rc;
 
@@ -251,7 +243,7 @@ static int read_matrix(const struct reader *reader)
 /* True if an error ended the measurement.  After a judgement by --min-rate all results are there. */
 static bool has_incomplete_results(struct json_object *root)
 {
-	struct json_object *error = document_member(root, "error", json_type_object);
+	struct json_object *error = cli_json_member(root, "error", json_type_object);
 	char id[24];
 
 	copy_document_text(error, "id", "", id, sizeof(id));
@@ -260,7 +252,7 @@ static bool has_incomplete_results(struct json_object *root)
 
 static int read_document_root(const struct reader *reader)
 {
-	struct json_object *format = document_member(reader->root, "format", json_type_int);
+	struct json_object *format = cli_json_member(reader->root, "format", json_type_int);
 	struct document *document = reader->document;
 	char kind[32];
 
@@ -271,7 +263,7 @@ static int read_document_root(const struct reader *reader)
 	copy_document_text(reader->root, "kind", "bench", kind, sizeof(kind));
 	copy_document_text(reader->root, "version", "", document->version, sizeof(document->version));
 	copy_document_text(reader->root, "time", "", document->time, sizeof(document->time));
-	copy_document_text(document_member(reader->root, "machine", json_type_object), "host", "", document->host,
+	copy_document_text(cli_json_member(reader->root, "machine", json_type_object), "host", "", document->host,
 			   sizeof(document->host));
 	document->failed = has_incomplete_results(reader->root);
 	if (!strcmp(kind, "workflow") || !strcmp(kind, "proxy"))

@@ -88,18 +88,9 @@ static int parse_results(struct resumption *resumption)
 	return 0;
 }
 
-static struct json_object *results_member(struct json_object *object, const char *name, enum json_type type)
-{
-	struct json_object *value = NULL;
-
-	if (!json_object_is_type(object, json_type_object) || !json_object_object_get_ex(object, name, &value))
-		return NULL;
-	return json_object_is_type(value, type) ? value : NULL;
-}
-
 static const char *results_text(struct json_object *object, const char *name)
 {
-	struct json_object *value = results_member(object, name, json_type_string);
+	struct json_object *value = cli_json_member(object, name, json_type_string);
 
 	return value ? json_object_get_string(value) : "";
 }
@@ -108,7 +99,7 @@ static const char *results_text(struct json_object *object, const char *name)
 
 static int compare_options(const struct resumption *resumption, struct json_object *now)
 {
-	struct json_object *earlier = results_member(resumption->root, "options", json_type_object);
+	struct json_object *earlier = cli_json_member(resumption->root, "options", json_type_object);
 
 	if (!earlier)
 		return refuse_damaged(resumption, "it has no options");
@@ -129,7 +120,7 @@ static int compare_options(const struct resumption *resumption, struct json_obje
 
 static int compare_ranks(const struct resumption *resumption)
 {
-	struct json_object *ranks = results_member(resumption->root, "ranks", json_type_array);
+	struct json_object *ranks = cli_json_member(resumption->root, "ranks", json_type_array);
 	const struct matrix *matrix = resumption->matrix;
 	char earlier[160], now[160];
 
@@ -155,7 +146,7 @@ static int compare_ranks(const struct resumption *resumption)
 
 static int compare_heads(const struct resumption *resumption, const struct matrix_options *options)
 {
-	struct json_object *format = results_member(resumption->root, "format", json_type_int), *now;
+	struct json_object *format = cli_json_member(resumption->root, "format", json_type_int), *now;
 	int rc;
 
 	if (strcmp(results_text(resumption->root, "kind"), "matrix") || !format || json_object_get_int(format) != 1)
@@ -174,7 +165,7 @@ static int compare_heads(const struct resumption *resumption, const struct matri
 static bool find_element(const struct resumption *resumption, const char *name, int from, int to,
 			 struct json_object **element)
 {
-	struct json_object *rows = results_member(resumption->root, name, json_type_array);
+	struct json_object *rows = cli_json_member(resumption->root, name, json_type_array);
 	size_t size = (size_t)resumption->matrix->size;
 	struct json_object *row;
 
@@ -203,7 +194,7 @@ static bool read_value(const struct resumption *resumption, const char *name, in
 
 static bool read_reason(const struct resumption *resumption, int from, int to, char reason[MATRIX_REASON])
 {
-	struct json_object *reasons = results_member(resumption->root, "reasons", json_type_array), *element;
+	struct json_object *reasons = cli_json_member(resumption->root, "reasons", json_type_array), *element;
 	int64_t number;
 
 	if (!reasons || !find_element(resumption, "reason_of", from, to, &element))
@@ -263,7 +254,7 @@ int matrix_resume(struct matrix *matrix, const struct matrix_options *options, s
 		rc = read_cells(&resumption);
 	if (rc == 0) {
 		keep_measured_pairs(matrix);
-		seconds = results_member(resumption.root, "seconds", json_type_double);
+		seconds = cli_json_member(resumption.root, "seconds", json_type_double);
 		matrix->earlier_seconds = seconds ? json_object_get_double(seconds) : 0;
 	}
 	json_object_put(resumption.root);

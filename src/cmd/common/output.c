@@ -92,6 +92,22 @@ void cli_json_append(struct json_object *array, struct json_object *value)
 		json_object_put(value);
 }
 
+struct json_object *cli_json_member(struct json_object *object, const char *name, enum json_type type)
+{
+	struct json_object *value;
+
+	if (!json_object_is_type(object, json_type_object) || !json_object_object_get_ex(object, name, &value))
+		return NULL;
+	return json_object_is_type(value, type) ? value : NULL;
+}
+
+const char *cli_json_member_text(struct json_object *object, const char *name)
+{
+	struct json_object *value = cli_json_member(object, name, json_type_string);
+
+	return value ? json_object_get_string(value) : NULL;
+}
+
 struct json_object *cli_json_begin(void)
 {
 	/* A failed allocation sets errno, and no successful call clears it: so cli_json_end() notices lost members. */

@@ -20,6 +20,10 @@ struct json_object *cli_json_error(const struct pl_error *error);
 void cli_json_add(struct json_object *object, const char *name, struct json_object *value);
 /* Appends an element, in the same way. */
 void cli_json_append(struct json_object *array, struct json_object *value);
+/* Returns the member of this type; NULL if it is missing or of another type, or `object` is no object.  Borrowed. */
+struct json_object *cli_json_member(struct json_object *object, const char *name, enum json_type type);
+/* Returns the text of a member; NULL if it is missing or no text.  Borrowed. */
+const char *cli_json_member_text(struct json_object *object, const char *name);
 /* Begins a document: an object that cli_json_end() prints, or NULL if out of memory. */
 struct json_object *cli_json_begin(void);
 /* Returns the text of a document, which the document owns; NULL if memory lacked since its beginning. */

@@ -131,7 +131,7 @@ struct json_object *answer_find(const char *text, size_t length, const char **be
 
 static void copy_answer_text(char *buffer, size_t size, struct json_object *root, const char *name)
 {
-	const char *text = fleet_text(root, name);
+	const char *text = cli_json_member_text(root, name);
 
 	snprintf(buffer, size, "%s", text ? text : "");
 	cli_printable(buffer, false);
@@ -141,8 +141,9 @@ static void copy_answer_text(char *buffer, size_t size, struct json_object *root
 static bool accept_document(struct answer *answer, enum fleet_kind kind, struct json_object *root)
 {
 	static const char *const kinds[] = { [FLEET_CHECK] = "check", [FLEET_TOPO] = "topo" };
-	struct json_object *failure = fleet_member(root, "error", json_type_object);
-	const char *message = fleet_text(failure, "message"), *object = fleet_text(failure, "object");
+	struct json_object *failure = cli_json_member(root, "error", json_type_object);
+	const char *message = cli_json_member_text(failure, "message"),
+		   *object = cli_json_member_text(failure, "object");
 	int64_t format = fleet_number(root, "format");
 
 	copy_answer_text(answer->version, sizeof(answer->version), root, "version");
@@ -159,11 +160,11 @@ static bool accept_document(struct answer *answer, enum fleet_kind kind, struct 
 			refuse_answer(answer, ANSWER_OTHER_FORMAT, "no format, as of another version of Peerlane");
 		return false;
 	}
-	if (!fleet_text(root, "kind") || strcmp(fleet_text(root, "kind"), kinds[kind])) {
+	if (!cli_json_member_text(root, "kind") || strcmp(cli_json_member_text(root, "kind"), kinds[kind])) {
 		refuse_answer(answer, ANSWER_NO_DOCUMENT, "the output is no document of peerlane %s", kinds[kind]);
 		return false;
 	}
-	if (!fleet_member(root, kind == FLEET_CHECK ? "checks" : "gpus", json_type_array)) {
+	if (!cli_json_member(root, kind == FLEET_CHECK ? "checks" : "gpus", json_type_array)) {
 		refuse_answer(answer, ANSWER_NO_DOCUMENT, "the document has no list of %s",
 			      kind == FLEET_CHECK ? "checks" : "GPUs");
 		return false;

@@ -127,32 +127,16 @@ void facts_free(struct facts *facts)
 	*facts = (struct facts){ .count = 0 };
 }
 
-struct json_object *fleet_member(struct json_object *object, const char *name, enum json_type type)
-{
-	struct json_object *value;
-
-	if (!json_object_is_type(object, json_type_object) || !json_object_object_get_ex(object, name, &value))
-		return NULL;
-	return value && json_object_is_type(value, type) ? value : NULL;
-}
-
-const char *fleet_text(struct json_object *object, const char *name)
-{
-	struct json_object *value = fleet_member(object, name, json_type_string);
-
-	return value ? json_object_get_string(value) : NULL;
-}
-
 int64_t fleet_number(struct json_object *object, const char *name)
 {
-	struct json_object *value = fleet_member(object, name, json_type_int);
+	struct json_object *value = cli_json_member(object, name, json_type_int);
 
 	return value ? json_object_get_int64(value) : -1;
 }
 
 struct json_object *fleet_element(struct json_object *object, const char *name, size_t index)
 {
-	struct json_object *array = fleet_member(object, name, json_type_array);
+	struct json_object *array = cli_json_member(object, name, json_type_array);
 
 	return array && index < json_object_array_length(array) ? json_object_array_get_idx(array, index) : NULL;
 }

@@ -54,10 +54,6 @@ void facts_read_topo(struct facts *facts, struct json_object *document);
 
 /* -- members of documents, whose content is not trusted ------------------------------------------ */
 
-/* Returns the member, or NULL if it is missing or of another type. */
-struct json_object *fleet_member(struct json_object *object, const char *name, enum json_type type);
-/* Returns the text of a member; NULL if there is none. */
-const char *fleet_text(struct json_object *object, const char *name);
 /* Returns the number of a member; -1 if there is none. */
 int64_t fleet_number(struct json_object *object, const char *name);
 /* Returns an element of an array member; NULL behind its end. */

@@ -24,7 +24,7 @@ static bool is_constant_check(const char *id)
 /* Returns PL_CHECK_NONE for an unknown text, too. */
 static enum pl_check_status read_status(struct json_object *object)
 {
-	const char *text = fleet_text(object, "status");
+	const char *text = cli_json_member_text(object, "status");
 
 	for (enum pl_check_status status = PL_CHECK_FAIL; text && status > PL_CHECK_NONE; status--)
 		if (!strcmp(text, pl_check_status_name(status)))
@@ -40,10 +40,10 @@ static void read_check_findings(struct facts *facts, struct json_object *check, 
 	const char *object, *found;
 
 	for (size_t i = 0; (constant || status > PL_CHECK_OK) && (finding = fleet_element(check, "findings", i)); i++) {
-		object = fleet_text(finding, "object");
-		found = fleet_text(finding, "found");
+		object = cli_json_member_text(finding, "object");
+		found = cli_json_member_text(finding, "found");
 		/* Accepted findings do not count, nor do those that are better than the check. */
-		if (!found || fleet_text(finding, "accepted") || read_status(finding) != status)
+		if (!found || cli_json_member_text(finding, "accepted") || read_status(finding) != status)
 			continue;
 		facts_add(facts, constant ? FACT_VALUE : FACT_FINDING, status, id, object, found);
 	}
@@ -54,7 +54,7 @@ static void read_checks(struct facts *facts, struct json_object *document)
 	struct json_object *check;
 
 	for (size_t i = 0; (check = fleet_element(document, "checks", i)); i++) {
-		const char *id = fleet_text(check, "id");
+		const char *id = cli_json_member_text(check, "id");
 		enum pl_check_status status = read_status(check);
 
 		if (!id || !*id || facts_is_property(id))
@@ -68,7 +68,7 @@ static void read_checks(struct facts *facts, struct json_object *document)
 static void add_text_fact(struct facts *facts, const char *id, const char *object, struct json_object *from,
 			  const char *name)
 {
-	const char *text = fleet_text(from, name);
+	const char *text = cli_json_member_text(from, name);
 
 	if (text && *text)
 		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, id, object, text);
@@ -95,7 +95,7 @@ static void add_link_facts(struct facts *facts, struct json_object *device, cons
 		snprintf(text, sizeof(text), "x%lld", (long long)lanes);
 		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "link", pci, text);
 	}
-	if (speed > 0 && !json_object_get_boolean(fleet_member(device, "idle", json_type_boolean))) {
+	if (speed > 0 && !json_object_get_boolean(cli_json_member(device, "idle", json_type_boolean))) {
 		snprintf(text, sizeof(text), "%.4g GT/s", (double)speed / 1e9);
 		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "speed", pci, text);
 	}
@@ -103,7 +103,7 @@ static void add_link_facts(struct facts *facts, struct json_object *device, cons
 
 static void read_inventory_devices(struct facts *facts, struct json_object *inventory, const char *name)
 {
-	struct json_object *device, *array = fleet_member(inventory, name, json_type_array);
+	struct json_object *device, *array = cli_json_member(inventory, name, json_type_array);
 	char count[32];
 
 	if (!array)
@@ -111,7 +111,7 @@ static void read_inventory_devices(struct facts *facts, struct json_object *inve
 	snprintf(count, sizeof(count), "%zu", json_object_array_length(array));
 	facts_add(facts, FACT_VALUE, PL_CHECK_NONE, name, NULL, count);
 	for (size_t i = 0; (device = fleet_element(inventory, name, i)); i++) {
-		const char *pci = fleet_text(device, "pci");
+		const char *pci = cli_json_member_text(device, "pci");
 
 		if (!pci || !*pci)
 			continue;
@@ -142,8 +142,8 @@ static void read_inventory_ports(struct facts *facts, struct json_object *device
 
 void facts_read_check(struct facts *facts, struct json_object *document)
 {
-	struct json_object *inventory = fleet_member(document, "inventory", json_type_object), *device;
-	struct json_object *root = fleet_member(document, "root", json_type_boolean);
+	struct json_object *inventory = cli_json_member(document, "inventory", json_type_object), *device;
+	struct json_object *root = cli_json_member(document, "root", json_type_boolean);
 
 	read_checks(facts, document);
 	add_text_fact(facts, "version", NULL, document, "version");
@@ -154,7 +154,7 @@ void facts_read_check(struct facts *facts, struct json_object *document)
 	read_inventory_devices(facts, inventory, "gpus");
 	read_inventory_devices(facts, inventory, "cards");
 	for (size_t i = 0; (device = fleet_element(inventory, "devices", i)); i++) {
-		const char *name = fleet_text(device, "device");
+		const char *name = cli_json_member_text(device, "device");
 
 		if (!name || !*name)
 			continue;

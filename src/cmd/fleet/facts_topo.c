@@ -7,7 +7,7 @@
 static void add_topo_text(struct facts *facts, const char *id, const char *object, struct json_object *from,
 			  const char *name)
 {
-	const char *text = fleet_text(from, name);
+	const char *text = cli_json_member_text(from, name);
 
 	if (text && *text)
 		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, id, object, text);
@@ -37,7 +37,7 @@ static void add_topo_rate(struct facts *facts, const char *id, const char *objec
 
 static void add_topo_link(struct facts *facts, struct json_object *device, const char *id)
 {
-	struct json_object *link = fleet_member(device, "link", json_type_object);
+	struct json_object *link = cli_json_member(device, "link", json_type_object);
 	int64_t lanes = fleet_number(link, "width");
 	char text[32];
 
@@ -46,7 +46,7 @@ static void add_topo_link(struct facts *facts, struct json_object *device, const
 		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "link", id, text);
 	}
 	/* The speed of an idle device changes with its load. */
-	if (!json_object_get_boolean(fleet_member(device, "idle", json_type_boolean)))
+	if (!json_object_get_boolean(cli_json_member(device, "idle", json_type_boolean)))
 		add_topo_rate(facts, "speed", id, fleet_number(link, "speed_mts"), 1e3, "GT/s");
 }
 
@@ -62,7 +62,7 @@ static void read_topo_ports(struct facts *facts, struct json_object *card, const
 		add_topo_rate(facts, "rate", object, fleet_number(one, "bits_per_second"), 1e9, "Gbit/s");
 	}
 	for (size_t i = 0; (one = fleet_element(card, "net_devices", i)); i++) {
-		const char *device = fleet_text(one, "name");
+		const char *device = cli_json_member_text(one, "name");
 
 		if (device && *device)
 			add_topo_number(facts, "mtu", device, fleet_number(one, "mtu"), "");
@@ -72,13 +72,14 @@ static void read_topo_ports(struct facts *facts, struct json_object *card, const
 /* Reads GPUs or cards; `id` is "gpus" or "cards". */
 static void read_topo_devices(struct facts *facts, struct json_object *document, const char *member, const char *id)
 {
-	struct json_object *device, *array = fleet_member(document, member, json_type_array);
+	struct json_object *device, *array = cli_json_member(document, member, json_type_array);
 
 	if (!array)
 		return;
 	add_topo_number(facts, id, NULL, (int64_t)json_object_array_length(array), "");
 	for (size_t i = 0; (device = fleet_element(document, member, i)); i++) {
-		const char *pci = fleet_text(device, "id"), *name = fleet_text(device, "rdma_device");
+		const char *pci = cli_json_member_text(device, "id"),
+			   *name = cli_json_member_text(device, "rdma_device");
 
 		if (!pci || !*pci)
 			continue;
@@ -98,7 +99,7 @@ static void read_topo_pairs(struct facts *facts, struct json_object *document)
 	char object[FACT_OBJECT_MAX];
 
 	for (size_t i = 0; (pair = fleet_element(document, "pairs", i)); i++) {
-		const char *gpu = fleet_text(pair, "gpu"), *card = fleet_text(pair, "nic");
+		const char *gpu = cli_json_member_text(pair, "gpu"), *card = cli_json_member_text(pair, "nic");
 
 		if (!gpu || !card)
 			continue;
@@ -123,8 +124,8 @@ static void read_topo_memory(struct facts *facts, struct json_object *document)
 
 void facts_read_topo(struct facts *facts, struct json_object *document)
 {
-	struct json_object *machine = fleet_member(document, "machine", json_type_object);
-	struct json_object *is_virtual = fleet_member(machine, "virtual", json_type_boolean);
+	struct json_object *machine = cli_json_member(document, "machine", json_type_object);
+	struct json_object *is_virtual = cli_json_member(machine, "virtual", json_type_boolean);
 
 	add_topo_text(facts, "version", NULL, document, "version");
 	add_topo_text(facts, "platform", NULL, machine, "platform");

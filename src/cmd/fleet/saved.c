@@ -36,7 +36,7 @@ static void learn_kind(struct saved *saved, bool *known, const char *text, size_
 	if (*known)
 		return;
 	root = answer_find(text, length, &begin, &size, &truncated);
-	kind = fleet_text(root, "kind");
+	kind = cli_json_member_text(root, "kind");
 	*known = kind && (!strcmp(kind, "check") || !strcmp(kind, "topo"));
 	if (*known)
 		saved->kind = !strcmp(kind, "topo") ? FLEET_TOPO : FLEET_CHECK;
@@ -119,8 +119,8 @@ static int read_saved_folder(struct saved *saved, struct pl_error *error)
 
 static int compare_saved_hosts(const void *left, const void *right)
 {
-	const char *a = fleet_text(*(struct json_object *const *)left, "host");
-	const char *b = fleet_text(*(struct json_object *const *)right, "host");
+	const char *a = cli_json_member_text(*(struct json_object *const *)left, "host");
+	const char *b = cli_json_member_text(*(struct json_object *const *)right, "host");
 
 	return strcmp(a ? a : "", b ? b : "");
 }
@@ -128,10 +128,10 @@ static int compare_saved_hosts(const void *left, const void *right)
 static void read_saved_host(struct saved *saved, size_t index, struct json_object *host)
 {
 	struct answer *answer = &saved->answers[index];
-	struct json_object *document = fleet_member(host, "document", json_type_object);
+	struct json_object *document = cli_json_member(host, "document", json_type_object);
 	const char *text = document ? json_object_to_json_string_ext(document, JSON_C_TO_STRING_PLAIN) : NULL;
-	const char *reason = fleet_text(host, "reason"), *outcome = fleet_text(host, "outcome");
-	struct json_object *clock = fleet_member(host, "clock_difference_seconds", json_type_double);
+	const char *reason = cli_json_member_text(host, "reason"), *outcome = cli_json_member_text(host, "outcome");
+	struct json_object *clock = cli_json_member(host, "clock_difference_seconds", json_type_double);
 
 	if (text) {
 		answer_read(answer, saved->kind, text, strlen(text));
@@ -147,8 +147,8 @@ static void read_saved_host(struct saved *saved, size_t index, struct json_objec
 
 static int read_saved_hosts(struct saved *saved, struct json_object *root, struct pl_error *error)
 {
-	struct json_object *hosts = fleet_member(root, "hosts", json_type_array);
-	const char *command = fleet_text(root, "command"), *kind = fleet_text(root, "kind");
+	struct json_object *hosts = cli_json_member(root, "hosts", json_type_array);
+	const char *command = cli_json_member_text(root, "command"), *kind = cli_json_member_text(root, "kind");
 	size_t count = hosts ? json_object_array_length(hosts) : 0;
 	int rc = 0;
 
@@ -159,7 +159,7 @@ static int read_saved_hosts(struct saved *saved, struct json_object *root, struc
 	saved->kind = !strcmp(command, "topo") ? FLEET_TOPO : FLEET_CHECK;
 	json_object_array_sort(hosts, compare_saved_hosts);
 	for (size_t i = 0; rc == 0 && i < count; i++) {
-		const char *name = fleet_text(json_object_array_get_idx(hosts, i), "host");
+		const char *name = cli_json_member_text(json_object_array_get_idx(hosts, i), "host");
 
 		rc = name ? host_list_add(&saved->hosts, name, error) : -EINVAL;
 		if (rc == -EINVAL || (rc == 0 && saved->hosts.count != i + 1) ||
