@@ -22,11 +22,7 @@ enum {
 
 static void parse_fail_on(struct check *check, const char *name, struct argp_state *state)
 {
-	static const char *const names[] = { "unknown", "warn", "fail" };
-
-	for (size_t i = 0; i < CLI_ARRAY_SIZE(names); i++)
-		if (!strcmp(name, names[i]))
-			check->fail_on = (enum pl_check_status)(PL_CHECK_UNKNOWN + i);
+	check->fail_on = check_parse_fail_on(name);
 	if (!check->fail_on)
 		argp_error(state, "--fail-on takes fail, warn or unknown, not '%s'", name);
 }

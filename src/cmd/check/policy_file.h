@@ -12,6 +12,8 @@
 
 /* Parses KEY=VALUE,... into expectations; the values of later calls count. */
 int check_parse_expected(struct pl_check_expected *expected, const char *text, struct pl_error *error);
+/* Returns the status that a value of --fail-on names; PL_CHECK_NONE for another text. */
+enum pl_check_status check_parse_fail_on(const char *name);
 /* Parses ID[:OBJECT][=REASON],... and adds acceptances. */
 int check_parse_ignored(struct pl_check_policy *policy, const char *text, struct pl_error *error);
 

@@ -73,6 +73,16 @@ static bool take_item(const char **text, char item[ITEM_MAX])
 	return true;
 }
 
+enum pl_check_status check_parse_fail_on(const char *name)
+{
+	static const char *const names[] = { "unknown", "warn", "fail" };
+
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(names); i++)
+		if (!strcmp(name, names[i]))
+			return (enum pl_check_status)(PL_CHECK_UNKNOWN + i);
+	return PL_CHECK_NONE;
+}
+
 int check_parse_expected(struct pl_check_expected *expected, const char *text, struct pl_error *error)
 {
 	struct pl_check_expected parsed = *expected;

@@ -14,24 +14,11 @@ struct change_facts {
 	int rc;
 };
 
-static bool is_change_ignored(struct changes *changes, const char *id, const char *object)
-{
-	for (size_t i = 0; i < changes->ignored_count; i++) {
-		struct fleet_ignored *ignored = &changes->ignored[i];
-
-		if (strcmp(ignored->id, id) || (*ignored->object && strcmp(ignored->object, object)))
-			continue;
-		ignored->used++;
-		return true;
-	}
-	return false;
-}
-
 /* Adds a change; `was` and `now` become its own, also if they are NULL for lack of memory. */
 static void add_change(struct change_facts *facts, enum change_rank rank, const struct fact *fact, char *was, char *now)
 {
 	struct changes *changes = facts->changes;
-	bool ignored = is_change_ignored(changes, fact->id, fact->object);
+	bool ignored = fleet_is_ignored(changes->ignored, changes->ignored_count, fact->id, fact->object);
 	struct change *grown;
 
 	if (was && now && !ignored && changes->count == changes->room) {
@@ -59,18 +46,10 @@ static void add_change(struct change_facts *facts, enum change_rank rank, const 
 	free(now);
 }
 
-static const struct fact *first_finding(const struct facts *facts, const char *id)
-{
-	for (size_t i = 0; i < facts->count; i++)
-		if (facts->list[i].kind == FACT_FINDING && !strcmp(facts->list[i].id, id))
-			return &facts->list[i];
-	return NULL;
-}
-
 /* Returns the status of a check, with its first finding. */
 static char *describe_check_status(const struct facts *facts, const struct fact *check)
 {
-	const struct fact *finding = first_finding(facts, check->id);
+	const struct fact *finding = facts_first_finding(facts, check->id);
 	char *text = NULL;
 
 	if (!finding)
@@ -94,7 +73,7 @@ static void compare_findings(struct change_facts *facts, const struct fact *chec
 	const struct facts *sides[2] = { facts->before, facts->after };
 
 	for (int side = 0; side < 2; side++) {
-		const struct fact *one = first_finding(sides[side], check->id);
+		const struct fact *one = facts_first_finding(sides[side], check->id);
 
 		for (; one && one < sides[side]->list + sides[side]->count && one->kind == FACT_FINDING &&
 		       !strcmp(one->id, check->id);

@@ -71,6 +71,45 @@ void facts_add(struct facts *facts, enum fact_kind kind, enum pl_check_status st
 	release_fact(fact);
 }
 
+void facts_add_text(struct facts *facts, const char *id, const char *object, struct json_object *from, const char *name)
+{
+	const char *text = cli_json_member_text(from, name);
+
+	if (text && *text)
+		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, id, object, text);
+}
+
+void facts_add_number(struct facts *facts, const char *id, const char *object, int64_t number, const char *unit)
+{
+	char text[64];
+
+	if (number < 0)
+		return;
+	snprintf(text, sizeof(text), "%lld%s", (long long)number, unit);
+	facts_add(facts, FACT_VALUE, PL_CHECK_NONE, id, object, text);
+}
+
+void facts_add_rate(struct facts *facts, const char *id, const char *object, int64_t rate, double divisor,
+		    const char *unit)
+{
+	char text[64];
+
+	if (rate <= 0)
+		return;
+	snprintf(text, sizeof(text), "%.4g %s", (double)rate / divisor, unit);
+	facts_add(facts, FACT_VALUE, PL_CHECK_NONE, id, object, text);
+}
+
+void facts_add_lanes(struct facts *facts, const char *object, int64_t lanes)
+{
+	char text[32];
+
+	if (lanes <= 0)
+		return;
+	snprintf(text, sizeof(text), "x%lld", (long long)lanes);
+	facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "link", object, text);
+}
+
 int facts_compare(const struct fact *a, const struct fact *b, bool values)
 {
 	int order = (a->kind > b->kind) - (a->kind < b->kind);
@@ -117,6 +156,14 @@ const struct fact *facts_find(const struct facts *facts, enum fact_kind kind, co
 			high = middle;
 	}
 	return low < facts->count && !facts_compare(&facts->list[low], &wanted, false) ? &facts->list[low] : NULL;
+}
+
+const struct fact *facts_first_finding(const struct facts *facts, const char *id)
+{
+	for (size_t i = 0; i < facts->count; i++)
+		if (facts->list[i].kind == FACT_FINDING && !strcmp(facts->list[i].id, id))
+			return &facts->list[i];
+	return NULL;
 }
 
 void facts_free(struct facts *facts)

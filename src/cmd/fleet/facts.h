@@ -34,12 +34,24 @@ struct facts {
 /* Adds a fact; texts are cut at their limits, and control characters replaced. */
 void facts_add(struct facts *facts, enum fact_kind kind, enum pl_check_status status, const char *id,
 	       const char *object, const char *value);
+/* Adds the text of a member, unless it is unknown. */
+void facts_add_text(struct facts *facts, const char *id, const char *object, struct json_object *from,
+		    const char *name);
+/* Adds a number and its unit; a negative one is unknown. */
+void facts_add_number(struct facts *facts, const char *id, const char *object, int64_t number, const char *unit);
+/* Adds the rate of a port or the speed of a link, in units of `divisor`; 0 or a negative one is unknown. */
+void facts_add_rate(struct facts *facts, const char *id, const char *object, int64_t rate, double divisor,
+		    const char *unit);
+/* Adds the width of a device's link, as facts_add_rate() its speed. */
+void facts_add_lanes(struct facts *facts, const char *object, int64_t lanes);
 /* Sorts the facts. */
 void facts_sort(struct facts *facts);
 /* Compares kind, id and object; with values also these. */
 int facts_compare(const struct fact *a, const struct fact *b, bool values);
 /* Returns the first fact of this kind, id and object, or NULL. */
 const struct fact *facts_find(const struct facts *facts, enum fact_kind kind, const char *id, const char *object);
+/* Returns the first finding of a check, whose other findings follow; NULL if it has none. */
+const struct fact *facts_first_finding(const struct facts *facts, const char *id);
 void facts_free(struct facts *facts);
 
 /* True if facts of this id are properties of hosts, no check. */

@@ -64,60 +64,29 @@ static void read_checks(struct facts *facts, struct json_object *document)
 	}
 }
 
-/* Adds a text of a member, unless it is unknown. */
-static void add_text_fact(struct facts *facts, const char *id, const char *object, struct json_object *from,
-			  const char *name)
-{
-	const char *text = cli_json_member_text(from, name);
-
-	if (text && *text)
-		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, id, object, text);
-}
-
-static void add_numa_fact(struct facts *facts, struct json_object *device, const char *pci)
-{
-	int64_t node = fleet_number(device, "numa");
-	char text[32];
-
-	if (node < 0)
-		return;
-	snprintf(text, sizeof(text), "%lld", (long long)node);
-	facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "numa", pci, text);
-}
-
 /* Adds the link of a device.  The speed of an idle one changes with its load. */
 static void add_link_facts(struct facts *facts, struct json_object *device, const char *pci)
 {
-	int64_t lanes = fleet_number(device, "width_lanes"), speed = fleet_number(device, "speed_transfers_per_second");
-	char text[64];
-
-	if (lanes > 0) {
-		snprintf(text, sizeof(text), "x%lld", (long long)lanes);
-		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "link", pci, text);
-	}
-	if (speed > 0 && !json_object_get_boolean(cli_json_member(device, "idle", json_type_boolean))) {
-		snprintf(text, sizeof(text), "%.4g GT/s", (double)speed / 1e9);
-		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "speed", pci, text);
-	}
+	facts_add_lanes(facts, pci, fleet_number(device, "width_lanes"));
+	if (!json_object_get_boolean(cli_json_member(device, "idle", json_type_boolean)))
+		facts_add_rate(facts, "speed", pci, fleet_number(device, "speed_transfers_per_second"), 1e9, "GT/s");
 }
 
 static void read_inventory_devices(struct facts *facts, struct json_object *inventory, const char *name)
 {
 	struct json_object *device, *array = cli_json_member(inventory, name, json_type_array);
-	char count[32];
 
 	if (!array)
 		return;
-	snprintf(count, sizeof(count), "%zu", json_object_array_length(array));
-	facts_add(facts, FACT_VALUE, PL_CHECK_NONE, name, NULL, count);
+	facts_add_number(facts, name, NULL, (int64_t)json_object_array_length(array), "");
 	for (size_t i = 0; (device = fleet_element(inventory, name, i)); i++) {
 		const char *pci = cli_json_member_text(device, "pci");
 
 		if (!pci || !*pci)
 			continue;
 		facts_add(facts, FACT_OBJECT, PL_CHECK_NONE, name, pci, "present");
-		add_text_fact(facts, "model", pci, device, "model");
-		add_numa_fact(facts, device, pci);
+		facts_add_text(facts, "model", pci, device, "model");
+		facts_add_number(facts, "numa", pci, fleet_number(device, "numa"), "");
 		add_link_facts(facts, device, pci);
 	}
 }
@@ -125,18 +94,13 @@ static void read_inventory_devices(struct facts *facts, struct json_object *inve
 static void read_inventory_ports(struct facts *facts, struct json_object *device, const char *name)
 {
 	struct json_object *port;
-	char object[FACT_OBJECT_MAX], rate_text[32];
+	char object[FACT_OBJECT_MAX];
 
 	for (size_t i = 0; (port = fleet_element(device, "ports", i)); i++) {
-		int64_t rate = fleet_number(port, "rate_bytes_per_second");
-
 		snprintf(object, sizeof(object), "%s/%lld", name, (long long)fleet_number(port, "port"));
-		add_text_fact(facts, "state", object, port, "state");
-		add_text_fact(facts, "layer", object, port, "layer");
-		if (rate <= 0)
-			continue;
-		snprintf(rate_text, sizeof(rate_text), "%.4g Gbit/s", (double)rate * 8 / 1e9);
-		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "rate", object, rate_text);
+		facts_add_text(facts, "state", object, port, "state");
+		facts_add_text(facts, "layer", object, port, "layer");
+		facts_add_rate(facts, "rate", object, fleet_number(port, "rate_bytes_per_second"), 1e9 / 8, "Gbit/s");
 	}
 }
 
@@ -146,11 +110,11 @@ void facts_read_check(struct facts *facts, struct json_object *document)
 	struct json_object *root = cli_json_member(document, "root", json_type_boolean);
 
 	read_checks(facts, document);
-	add_text_fact(facts, "version", NULL, document, "version");
+	facts_add_text(facts, "version", NULL, document, "version");
 	if (root)
 		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "root", NULL, json_object_get_boolean(root) ? "yes" : "no");
-	add_text_fact(facts, "driver", NULL, inventory, "driver");
-	add_text_fact(facts, "kernel", NULL, inventory, "kernel");
+	facts_add_text(facts, "driver", NULL, inventory, "driver");
+	facts_add_text(facts, "kernel", NULL, inventory, "kernel");
 	read_inventory_devices(facts, inventory, "gpus");
 	read_inventory_devices(facts, inventory, "cards");
 	for (size_t i = 0; (device = fleet_element(inventory, "devices", i)); i++) {
@@ -158,7 +122,7 @@ void facts_read_check(struct facts *facts, struct json_object *document)
 
 		if (!name || !*name)
 			continue;
-		add_text_fact(facts, "firmware", name, device, "firmware");
+		facts_add_text(facts, "firmware", name, device, "firmware");
 		read_inventory_ports(facts, device, name);
 	}
 	facts_sort(facts);

@@ -4,50 +4,14 @@
 
 #include "cmd/fleet/facts.h"
 
-static void add_topo_text(struct facts *facts, const char *id, const char *object, struct json_object *from,
-			  const char *name)
-{
-	const char *text = cli_json_member_text(from, name);
-
-	if (text && *text)
-		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, id, object, text);
-}
-
-static void add_topo_number(struct facts *facts, const char *id, const char *object, int64_t number, const char *unit)
-{
-	char text[64];
-
-	if (number < 0)
-		return;
-	snprintf(text, sizeof(text), "%lld%s", (long long)number, unit);
-	facts_add(facts, FACT_VALUE, PL_CHECK_NONE, id, object, text);
-}
-
-/* Adds the rate of a port or the speed of a link, in units of `divisor`. */
-static void add_topo_rate(struct facts *facts, const char *id, const char *object, int64_t rate, double divisor,
-			  const char *unit)
-{
-	char text[64];
-
-	if (rate <= 0)
-		return;
-	snprintf(text, sizeof(text), "%.4g %s", (double)rate / divisor, unit);
-	facts_add(facts, FACT_VALUE, PL_CHECK_NONE, id, object, text);
-}
-
 static void add_topo_link(struct facts *facts, struct json_object *device, const char *id)
 {
 	struct json_object *link = cli_json_member(device, "link", json_type_object);
-	int64_t lanes = fleet_number(link, "width");
-	char text[32];
 
-	if (lanes > 0) {
-		snprintf(text, sizeof(text), "x%lld", (long long)lanes);
-		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "link", id, text);
-	}
+	facts_add_lanes(facts, id, fleet_number(link, "width"));
 	/* The speed of an idle device changes with its load. */
 	if (!json_object_get_boolean(cli_json_member(device, "idle", json_type_boolean)))
-		add_topo_rate(facts, "speed", id, fleet_number(link, "speed_mts"), 1e3, "GT/s");
+		facts_add_rate(facts, "speed", id, fleet_number(link, "speed_mts"), 1e3, "GT/s");
 }
 
 static void read_topo_ports(struct facts *facts, struct json_object *card, const char *name)
@@ -57,15 +21,15 @@ static void read_topo_ports(struct facts *facts, struct json_object *card, const
 
 	for (size_t i = 0; (one = fleet_element(card, "ports", i)); i++) {
 		snprintf(object, sizeof(object), "%s/%lld", name, (long long)fleet_number(one, "port"));
-		add_topo_text(facts, "state", object, one, "state");
-		add_topo_text(facts, "layer", object, one, "link_layer");
-		add_topo_rate(facts, "rate", object, fleet_number(one, "bits_per_second"), 1e9, "Gbit/s");
+		facts_add_text(facts, "state", object, one, "state");
+		facts_add_text(facts, "layer", object, one, "link_layer");
+		facts_add_rate(facts, "rate", object, fleet_number(one, "bits_per_second"), 1e9, "Gbit/s");
 	}
 	for (size_t i = 0; (one = fleet_element(card, "net_devices", i)); i++) {
 		const char *device = cli_json_member_text(one, "name");
 
 		if (device && *device)
-			add_topo_number(facts, "mtu", device, fleet_number(one, "mtu"), "");
+			facts_add_number(facts, "mtu", device, fleet_number(one, "mtu"), "");
 	}
 }
 
@@ -76,7 +40,7 @@ static void read_topo_devices(struct facts *facts, struct json_object *document,
 
 	if (!array)
 		return;
-	add_topo_number(facts, id, NULL, (int64_t)json_object_array_length(array), "");
+	facts_add_number(facts, id, NULL, (int64_t)json_object_array_length(array), "");
 	for (size_t i = 0; (device = fleet_element(document, member, i)); i++) {
 		const char *pci = cli_json_member_text(device, "id"),
 			   *name = cli_json_member_text(device, "rdma_device");
@@ -84,11 +48,11 @@ static void read_topo_devices(struct facts *facts, struct json_object *document,
 		if (!pci || !*pci)
 			continue;
 		facts_add(facts, FACT_OBJECT, PL_CHECK_NONE, id, pci, "present");
-		add_topo_text(facts, "model", pci, device, "name");
-		add_topo_text(facts, "driver", pci, device, "driver");
-		add_topo_number(facts, "numa", pci, fleet_number(device, "numa_node"), "");
+		facts_add_text(facts, "model", pci, device, "name");
+		facts_add_text(facts, "driver", pci, device, "driver");
+		facts_add_number(facts, "numa", pci, fleet_number(device, "numa_node"), "");
 		add_topo_link(facts, device, pci);
-		add_topo_text(facts, "firmware", name ? name : pci, device, "firmware");
+		facts_add_text(facts, "firmware", name ? name : pci, device, "firmware");
 		read_topo_ports(facts, device, name ? name : pci);
 	}
 }
@@ -104,7 +68,7 @@ static void read_topo_pairs(struct facts *facts, struct json_object *document)
 		if (!gpu || !card)
 			continue;
 		snprintf(object, sizeof(object), "%.40s to %.40s", gpu, card);
-		add_topo_text(facts, "path", object, pair, "class");
+		facts_add_text(facts, "path", object, pair, "class");
 	}
 }
 
@@ -118,7 +82,7 @@ static void read_topo_memory(struct facts *facts, struct json_object *document)
 
 		/* The firmware takes some megabytes, not the same at each start: whole GiB are compared. */
 		snprintf(object, sizeof(object), "NUMA node %lld", (long long)fleet_number(node, "id"));
-		add_topo_number(facts, "memory", object, bytes < 0 ? -1 : (bytes + (1ll << 29)) >> 30, " GiB");
+		facts_add_number(facts, "memory", object, bytes < 0 ? -1 : (bytes + (1ll << 29)) >> 30, " GiB");
 	}
 }
 
@@ -127,8 +91,8 @@ void facts_read_topo(struct facts *facts, struct json_object *document)
 	struct json_object *machine = cli_json_member(document, "machine", json_type_object);
 	struct json_object *is_virtual = cli_json_member(machine, "virtual", json_type_boolean);
 
-	add_topo_text(facts, "version", NULL, document, "version");
-	add_topo_text(facts, "platform", NULL, machine, "platform");
+	facts_add_text(facts, "version", NULL, document, "version");
+	facts_add_text(facts, "platform", NULL, machine, "platform");
 	if (is_virtual)
 		facts_add(facts, FACT_VALUE, PL_CHECK_NONE, "virtual", NULL,
 			  json_object_get_boolean(is_virtual) ? "yes" : "no");

@@ -29,21 +29,18 @@ size_t fleet_answered(const struct fleet *fleet)
 	return count;
 }
 
-/* -- rows ---------------------------------------------------------------------------------------- */
-
-/* True if the operator accepts this. */
-static bool is_ignored(struct fleet *fleet, const char *id, const char *object)
+bool fleet_is_ignored(struct fleet_ignored *ignored, size_t count, const char *id, const char *object)
 {
-	for (size_t i = 0; i < fleet->ignored_count; i++) {
-		struct fleet_ignored *ignored = &fleet->ignored[i];
-
-		if (strcmp(ignored->id, id) || (*ignored->object && strcmp(ignored->object, object)))
+	for (size_t i = 0; i < count; i++) {
+		if (strcmp(ignored[i].id, id) || (*ignored[i].object && strcmp(ignored[i].object, object)))
 			continue;
-		ignored->used++;
+		ignored[i].used++;
 		return true;
 	}
 	return false;
 }
+
+/* -- rows ---------------------------------------------------------------------------------------- */
 
 /* Returns the row of the host with this id and state, or a new one; NULL without memory. */
 static struct fleet_row *row_for(struct judging *judging, enum row_state state, const char *id)
@@ -66,10 +63,11 @@ static struct fleet_row *row_for(struct judging *judging, enum row_state state, 
 static struct fleet_row *add_row_item(struct judging *judging, enum row_state state, const char *id, const char *object,
 				      const char *text)
 {
+	struct fleet *fleet = judging->fleet;
 	struct fleet_row *row;
 	struct row_item *grown;
 
-	if (state != ROW_SILENT && is_ignored(judging->fleet, id, object))
+	if (state != ROW_SILENT && fleet_is_ignored(fleet->ignored, fleet->ignored_count, id, object))
 		return NULL;
 	row = row_for(judging, state, id);
 	grown = row ? realloc(row->items, (row->count + 1) * sizeof(*grown)) : NULL;
@@ -109,14 +107,10 @@ static const char *count_hosts(size_t count, char buffer[40])
 static void add_findings_row(struct judging *judging, const struct fact *check, const struct usual *usual)
 {
 	const struct facts *facts = judging->facts;
-	const struct fact *finding = facts_find(facts, FACT_FINDING, check->id, "");
+	const struct fact *finding = facts_first_finding(facts, check->id);
 	bool outlier = usual && usual->fact->status != check->status;
 	struct fleet_row *row = NULL;
 
-	/* Objects of findings are not known: the list is sorted by id first. */
-	for (size_t i = 0; !finding && i < facts->count; i++)
-		if (facts->list[i].kind == FACT_FINDING && !strcmp(facts->list[i].id, check->id))
-			finding = &facts->list[i];
 	if (!finding) {
 		row = add_row_item(judging, state_of_status(check->status), check->id, "", "no finding says why");
 	} else {

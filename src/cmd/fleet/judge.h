@@ -14,6 +14,9 @@ struct fleet_ignored {
 	size_t used;
 };
 
+/* True if the operator accepts this; counts the use of the entry. */
+bool fleet_is_ignored(struct fleet_ignored *ignored, size_t count, const char *id, const char *object);
+
 /* States of rows and hosts, the worst first. */
 enum row_state {
 	ROW_FAIL,

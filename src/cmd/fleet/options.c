@@ -87,15 +87,9 @@ static void add_hosts_file(struct fleet_options *options, const char *file, stru
 
 static void parse_fleet_fail_on(struct fleet_options *options, const char *name, struct argp_state *state)
 {
-	static const char *const names[] = { "unknown", "warn", "fail" };
-
-	for (size_t i = 0; i < CLI_ARRAY_SIZE(names); i++) {
-		if (strcmp(names[i], name))
-			continue;
-		options->fail_on = (enum pl_check_status)(PL_CHECK_UNKNOWN + i);
-		return;
-	}
-	argp_error(state, "--fail-on takes fail, warn or unknown, not '%s'", name);
+	options->fail_on = check_parse_fail_on(name);
+	if (!options->fail_on)
+		argp_error(state, "--fail-on takes fail, warn or unknown, not '%s'", name);
 }
 
 /* Reports an error of an option's value, and ends the process. */

@@ -46,8 +46,9 @@ struct run_options {
 enum run_state { RUN_WAITING, RUN_RUNNING, RUN_ENDED };
 
 /*
- * Runs the command on all hosts, and once more on those whose ssh was dropped before its login.  Each child process leads a session of its own, which is killed as a whole.  Returns 0, or
- * -EINTR after SIGINT or SIGTERM, which stay pending; no child is left then.
+ * Runs the command on all hosts, and once more on those whose ssh was dropped before its login.  Each child process leads
+ * a session of its own, which is killed as a whole.  Returns 0, or -EINTR after SIGINT or SIGTERM, which stay pending; no
+ * child is left then.
  */
 int run_on_hosts(const struct run_options *options, struct pl_error *error);
 

@@ -13,7 +13,10 @@ struct saved {
 	struct answer *answers; /* one for each host */
 };
 
-/* Reads a folder of HOST.json, or a document of `peerlane fleet --output`.  Files that are no documents become answers without one. */
+/*
+ * Reads a folder of HOST.json, or a document of `peerlane fleet --output`.  Files that are no documents become answers
+ * without one.
+ */
 int saved_read(struct saved *saved, const char *path, struct pl_error *error);
 /* Parses a document of `peerlane fleet`. */
 int saved_parse(struct saved *saved, const char *path, const char *text, size_t length, struct pl_error *error);
