@@ -15,9 +15,9 @@
 extern "C" {
 #endif
 
-struct pl_publisher;  /**< writer of a stream, in this process */
-struct pl_subscriber; /**< reader of a stream of a peer */
-struct pl_stream_frame;      /**< slot on loan from a publisher, or frame that a subscriber took */
+struct pl_publisher;    /**< writer of a stream, in this process */
+struct pl_subscriber;   /**< reader of a stream of a peer */
+struct pl_stream_frame; /**< slot on loan from a publisher, or frame that a subscriber took */
 
 #define PL_STREAM_NAME_SIZE 64     /**< bytes of a stream's name with its NUL: 1 to 63 of `A-Za-z0-9._-` */
 #define PL_CONTENT_TYPE_SIZE 64    /**< bytes of a content type with its NUL */

@@ -82,7 +82,6 @@ static bool build_announcement(struct pl_subscription *subscription, struct pl_s
 void pl_subscription_announce(struct pl_subscription *subscription)
 {
 	struct pl_stream_message message = { .type = PL_STREAM_ANNOUNCE, .number = subscription->number };
-	struct pl_announcer *announcer = NULL;
 	uint8_t buffer[PL_STREAM_ANNOUNCE_MAX];
 	struct pl_peer *peer = subscription->peer;
 
@@ -90,8 +89,8 @@ void pl_subscription_announce(struct pl_subscription *subscription)
 	if (subscription->sent - subscription->answered >= PL_UNANSWERED_MAX)
 		return;
 	if (pl_channel_unsent(&peer->channel) > CHANNEL_FULL) {
-		for (announcer = subscription->publisher->announcers; announcer->engine != peer->home;)
-			announcer++;
+		struct pl_announcer *announcer = pl_announcer_of(subscription->publisher, peer->home);
+
 		if (pl_list_empty(&announcer->timer.link))
 			pl_timer_set(announcer->engine, &announcer->timer, pl_now() + CHANNEL_PAUSE);
 		return;

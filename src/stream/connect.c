@@ -241,10 +241,7 @@ static void accept_answer(struct pl_subscriber *subscriber, const struct pl_stre
 			accounts->next = first;
 		}
 	} else {
-		if (!subscriber->restarted && accounts->next < subscriber->published) {
-			accounts->missed += subscriber->published - accounts->next;
-			accounts->next = subscriber->published;
-		}
+		pl_subscriber_miss_known(subscriber, accounts);
 		subscriber->restarted = true;
 		subscriber->restart_first = first;
 		subscriber->read_claimed = subscriber->read_published = subscriber->claimed = subscriber->published = 0;

@@ -73,6 +73,16 @@ struct pl_publisher {
 	unsigned subscription_count, ended_count;
 };
 
+/* Returns the announcer whose subscriptions belong to peers of this engine. */
+static inline struct pl_announcer *pl_announcer_of(const struct pl_publisher *publisher, const struct pl_engine *engine)
+{
+	struct pl_announcer *announcer = publisher->announcers;
+
+	while (announcer->engine != engine)
+		announcer++;
+	return announcer;
+}
+
 /* Finds the context's publisher of a name. context->lock is held. */
 struct pl_publisher *pl_publisher_find(struct pl_context *context, const char *name);
 /* Sets the gate after a change of `taken`, `blocks` or the list. publisher->lock is held. */

@@ -279,10 +279,7 @@ int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *m
 	subscriber->phase = PL_SUBSCRIBER_OVER;
 	if (subscriber->state == PL_STREAM_LIVE || accounts->next < subscriber->published)
 		subscriber->state = PL_STREAM_FAILED;
-	if (!subscriber->restarted && accounts->next < subscriber->published) {
-		accounts->missed += subscriber->published - accounts->next;
-		accounts->next = subscriber->published;
-	}
+	pl_subscriber_miss_known(subscriber, accounts);
 	pl_subscriber_stop_reading(subscriber);
 	pl_subscriber_wake(subscriber);
 	pthread_mutex_unlock(&subscriber->lock);
@@ -311,10 +308,8 @@ int pl_subscriber_query(struct pl_subscriber *subscriber, struct pl_subscriber_i
 	full.blocks = subscriber->blocks && full.connected;
 	full.demoted = subscriber->demoted;
 	/* Frames that are known and were not read are missed, unless the program attaches in time. */
-	if (!full.connected && !subscriber->restarted && accounts->next < subscriber->published) {
-		accounts->missed += subscriber->published - accounts->next;
-		accounts->next = subscriber->published;
-	}
+	if (!full.connected)
+		pl_subscriber_miss_known(subscriber, accounts);
 	pthread_mutex_unlock(&subscriber->lock);
 	memcpy(info, &full, size);
 	info->size = size;

@@ -2,8 +2,9 @@
 /*
  * Subscriber: reads the ring of a peer's publisher.
  *
- * Order of locks: an engine, then subscriber->lock. The home engine of the present peer drives all reads: subscriber_pump()
- * takes one step after another, and posts reads without subscriber->lock, because a read may finish within its post.
+ * Order of locks: an engine, then subscriber->lock. The home engine of the present peer drives all reads:
+ * pl_subscriber_pump() takes one step after another, and posts reads without subscriber->lock, because a read may finish
+ * within its post.
  */
 #ifndef PL_STREAM_SUBSCRIBER_H
 #define PL_STREAM_SUBSCRIBER_H
@@ -17,12 +18,12 @@
 /*
  * Life cycle of a subscriber's connection. subscriber->lock protects `phase`; changed at home.
  *
- *   phase                changed by              when
- *   away -> asked        subscriber_ask()        pl_subscriber_open(), pl_subscriber_attach(): SUBSCRIBE is sent
+ *   phase                changed by                 when
+ *   away -> asked        subscriber_ask()           pl_subscriber_open(), pl_subscriber_attach(): SUBSCRIBE is sent
  *   asked -> answered    pl_subscriber_subscribed()
- *   answered -> live     subscriber_begin()      the keys are imported, and the memory is there
- *   any -> away          subscriber_leave()      the peer is lost, or the program leaves it
- *   live -> over         pl_subscriber_closed(), subscriber_fail()
+ *   answered -> live     subscriber_begin()         the keys are imported, and the memory is there
+ *   any -> away          pl_subscriber_leave()      the peer is lost, or the program leaves it
+ *   live -> over         pl_subscriber_closed(), pl_subscriber_fail()
  */
 enum pl_subscriber_phase {
 	PL_SUBSCRIBER_AWAY,
@@ -93,6 +94,18 @@ int pl_subscriber_announced(struct pl_peer *peer, const struct pl_stream_message
 int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *message);
 /* Takes over what was announced. subscriber->lock is held. */
 void pl_subscriber_follow(struct pl_subscriber *subscriber);
+/*
+ * Counts all sequences that are known and have no fate as missed, in accounts of the subscriber or a copy of them.
+ * subscriber->lock is held.
+ */
+static inline void pl_subscriber_miss_known(const struct pl_subscriber *subscriber, struct pl_accounts *accounts)
+{
+	if (subscriber->restarted || accounts->next >= subscriber->published)
+		return;
+	accounts->missed += subscriber->published - accounts->next;
+	accounts->next = subscriber->published;
+}
+
 /* Leaves the peer: nothing more is read from it. Home. */
 void pl_subscriber_leave(struct pl_subscriber *subscriber);
 void pl_subscriber_close_all(struct pl_context *context);

@@ -13,15 +13,6 @@ static struct pl_subscription *subscription_find(struct pl_peer *peer, uint32_t 
 	return NULL;
 }
 
-static struct pl_announcer *announcer_of(const struct pl_publisher *publisher, const struct pl_engine *engine)
-{
-	struct pl_announcer *announcer = publisher->announcers;
-
-	while (announcer->engine != engine)
-		announcer++;
-	return announcer;
-}
-
 /* -- SUBSCRIBE -------------------------------------------------------------------------------------------------- */
 
 /* Returns the first sequence that the subscriber gets. publisher->lock is held. */
@@ -122,8 +113,8 @@ static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const 
 	}
 	pl_list_append(&peer->subscriptions, &subscription->peer_link);
 	peer->subscription_count++;
-	pl_list_append(&announcer_of(publisher, peer->home)->subscriptions, &subscription->home_link);
-	atomic_fetch_add(&announcer_of(publisher, peer->home)->count, 1);
+	pl_list_append(&pl_announcer_of(publisher, peer->home)->subscriptions, &subscription->home_link);
+	atomic_fetch_add(&pl_announcer_of(publisher, peer->home)->count, 1);
 	*result = subscription;
 	return status;
 }
@@ -236,7 +227,7 @@ void pl_subscription_end(struct pl_subscription *subscription)
 	pl_list_remove(&subscription->peer_link);
 	peer->subscription_count--;
 	pl_list_remove(&subscription->home_link);
-	atomic_fetch_sub(&announcer_of(publisher, peer->home)->count, 1);
+	atomic_fetch_sub(&pl_announcer_of(publisher, peer->home)->count, 1);
 	pl_grant_revoke(context, NULL, subscription->control);
 	pl_grant_revoke(context, NULL, subscription->payload);
 	pthread_mutex_lock(&publisher->lock);
