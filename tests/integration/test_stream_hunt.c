@@ -14,6 +14,7 @@
 #include "stream/subscriber.h"
 #include "support/cases.h"
 #include "support/environment.h"
+#include "support/frames.h"
 
 #define WORDS (64u << 10)
 #define BYTES (WORDS * sizeof(uint64_t))
@@ -50,12 +51,10 @@ static bool is_whole(const uint64_t *words, uint64_t sequence)
 static void publish_next(struct pl_publisher *publisher)
 {
 	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
-	struct pl_frame_info info = PL_FRAME_INFO_INIT;
-	struct pl_stream_frame *frame;
+	struct pl_frame_info info;
+	struct pl_stream_frame *frame = loan_frame(publisher, &info);
 	struct pl_error error;
 
-	check_ok(pl_publisher_loan(publisher, AMPLE_TIME, &frame, &error), &error);
-	check(pl_frame_query(frame, &info) == 0);
 	fill(info.data, info.sequence);
 	options.length = BYTES;
 	check_ok(pl_frame_publish(frame, &options, &error), &error);
@@ -122,18 +121,6 @@ static void child_end(struct child *child)
 {
 	check(write(child->to, "", 1) == 1);
 	check(process_wait(child->pid) == 0);
-}
-
-static struct pl_accounts exact_accounts(struct pl_subscriber *subscriber)
-{
-	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
-	const struct pl_accounts *accounts = &info.accounts;
-
-	check(pl_subscriber_query(subscriber, &info) == 0);
-	check(accounts->delivered + accounts->lapped + accounts->dropped + accounts->rejected + accounts->aborted +
-		      accounts->missed + accounts->unwanted + accounts->pending ==
-	      accounts->next - accounts->first);
-	return info.accounts;
 }
 
 /* -- the hunt -------------------------------------------------------------------------------------------------------- */

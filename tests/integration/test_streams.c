@@ -8,6 +8,7 @@
 
 #include "support/cases.h"
 #include "support/environment.h"
+#include "support/frames.h"
 
 #define SLOT 10000
 #define SLOTS 8u
@@ -81,12 +82,10 @@ static uint64_t length_of(uint64_t sequence)
 static void publish_one(struct pl_publisher *publisher)
 {
 	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
-	struct pl_frame_info info = PL_FRAME_INFO_INIT;
-	struct pl_stream_frame *frame;
+	struct pl_frame_info info;
+	struct pl_stream_frame *frame = loan_frame(publisher, &info);
 	struct pl_error error;
 
-	check_ok(pl_publisher_loan(publisher, AMPLE_TIME, &frame, &error), &error);
-	check(pl_frame_query(frame, &info) == 0);
 	check((uintptr_t)info.data % 4096 == 0 && info.length == SLOT);
 	options.length = length_of(info.sequence);
 	options.captured = 1000 + info.sequence;
@@ -134,18 +133,6 @@ static int take_status(struct pl_subscriber *subscriber, uint64_t timeout)
 	return rc;
 }
 
-static struct pl_accounts accounts_of(struct pl_subscriber *subscriber)
-{
-	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
-	const struct pl_accounts *accounts = &info.accounts;
-
-	check(pl_subscriber_query(subscriber, &info) == 0);
-	check(accounts->delivered + accounts->lapped + accounts->dropped + accounts->rejected + accounts->aborted +
-		      accounts->missed + accounts->unwanted + accounts->pending ==
-	      accounts->next - accounts->first);
-	return info.accounts;
-}
-
 static struct pl_subscription_info subscription_of(struct pl_publisher *publisher)
 {
 	struct pl_subscription_info info = PL_SUBSCRIPTION_INFO_INIT;
@@ -160,7 +147,7 @@ static void await_ready(struct rig *rig, uint64_t next, uint64_t pending)
 	uint64_t limit = clock_now() + AMPLE_TIME;
 
 	for (;;) {
-		struct pl_accounts accounts = accounts_of(rig->subscriber);
+		struct pl_accounts accounts = exact_accounts(rig->subscriber);
 
 		if (accounts.next == next && accounts.pending == pending)
 			return;
@@ -193,7 +180,7 @@ static void test_order(void *argument)
 	check_ok(pl_publisher_end(rig.publisher, 0, &error), &error);
 	check(take_status(rig.subscriber, AMPLE_TIME) == -ENODATA);
 	check_ok(pl_publisher_end(rig.publisher, AMPLE_TIME, &error), &error);
-	accounts = accounts_of(rig.subscriber);
+	accounts = exact_accounts(rig.subscriber);
 	check(accounts.first == 0 && accounts.next == 40 && accounts.delivered == 40);
 	subscription = subscription_of(rig.publisher);
 	check(!memcmp(&subscription.accounts, &accounts, sizeof(accounts)) && subscription.announced == 40);
@@ -225,7 +212,7 @@ static void test_starts(void *argument)
 		check_ok(pl_subscriber_open(rig.environment.near_peer, "cam0", &options, AMPLE_TIME, &subscriber,
 					    &error),
 			 &error);
-		check(accounts_of(subscriber).first == starts[i].first);
+		check(exact_accounts(subscriber).first == starts[i].first);
 		for (uint64_t sequence = starts[i].first; sequence < 20; sequence++)
 			check(take_one(subscriber, sequence) == 0);
 		check(take_status(subscriber, 0) == -EAGAIN);
@@ -251,7 +238,7 @@ static void test_overflow(void *argument)
 	check(take_one(rig.subscriber, 6) == 6);
 	for (uint64_t sequence = 7; sequence < 10; sequence++)
 		check(take_one(rig.subscriber, sequence) == 0);
-	accounts = accounts_of(rig.subscriber);
+	accounts = exact_accounts(rig.subscriber);
 	check(accounts.delivered == 4 && accounts.dropped == 6 && accounts.next == 10);
 	pl_subscriber_close(rig.subscriber);
 	options.overflow = PL_OVERFLOW_DROP_NEWEST;
@@ -262,7 +249,7 @@ static void test_overflow(void *argument)
 	}
 	for (uint64_t sequence = 10; sequence < 14; sequence++)
 		check(take_one(rig.subscriber, sequence) == 0);
-	accounts = accounts_of(rig.subscriber);
+	accounts = exact_accounts(rig.subscriber);
 	check(accounts.delivered == 4 && accounts.rejected == 6 && accounts.first == 10 && accounts.next == 20);
 	rig_close(&rig);
 }
@@ -289,7 +276,7 @@ static void test_every_and_aborted(void *argument)
 	}
 	check(take_one(rig.subscriber, 0) == 0);
 	check(take_one(rig.subscriber, 6) == 5);
-	accounts = accounts_of(rig.subscriber);
+	accounts = exact_accounts(rig.subscriber);
 	check(accounts.delivered == 2 && accounts.unwanted == 4 && accounts.aborted == 1 && accounts.next == 7);
 	rig_close(&rig);
 }
@@ -325,7 +312,7 @@ static void test_block(void *argument)
 	publish_one(rig.publisher);
 	for (uint64_t sequence = 1; sequence < SLOTS + 3; sequence++)
 		check(take_one(rig.subscriber, sequence) == 0);
-	accounts = accounts_of(rig.subscriber);
+	accounts = exact_accounts(rig.subscriber);
 	check(accounts.delivered == SLOTS + 3 && accounts.next == SLOTS + 3);
 	check(pl_subscriber_query(rig.subscriber, &own) == 0 && own.blocks && !own.demoted);
 	pump_stop(&pump);
@@ -353,7 +340,7 @@ static void test_patience(void *argument)
 		settle(&rig.environment, 1);
 	} while (!own.demoted);
 	check(!own.blocks);
-	accounts_of(rig.subscriber);
+	exact_accounts(rig.subscriber);
 	rig_close(&rig);
 }
 
@@ -585,7 +572,7 @@ static void test_attach(void *argument)
 	check(take_one(rig.subscriber, 8) == 4);
 	for (uint64_t sequence = 9; sequence < 16; sequence++)
 		check(take_one(rig.subscriber, sequence) == 0);
-	accounts = accounts_of(rig.subscriber);
+	accounts = exact_accounts(rig.subscriber);
 	check(accounts.missed == 4 && accounts.delivered == 12 && accounts.next == 16);
 	pl_peer_close(rig.environment.near_peer);
 	rig.environment.near_peer = near_peer;
@@ -602,11 +589,11 @@ static void test_attach(void *argument)
 	}
 	publish_many(rig.publisher, 2);
 	check_ok(pl_subscriber_attach(rig.subscriber, near_peer, AMPLE_TIME, &error), &error);
-	check(accounts_of(rig.subscriber).next == 16);
+	check(exact_accounts(rig.subscriber).next == 16);
 	check(take_status(rig.subscriber, AMPLE_TIME) == -ESTALE);
 	check(take_one(rig.subscriber, 0) == 0);
 	check(take_one(rig.subscriber, 1) == 0);
-	accounts = accounts_of(rig.subscriber);
+	accounts = exact_accounts(rig.subscriber);
 	check(accounts.delivered == 2 && accounts.next == 2);
 	rig_close(&rig);
 }

@@ -3,6 +3,7 @@
 #include <peerlane/stream.h>
 
 #include "scenarios/scenario.h"
+#include "support/frames.h"
 
 #define SLOT 300000
 #define SLOTS 4u
@@ -52,12 +53,10 @@ static uint64_t frame_length(uint64_t sequence)
 static void publish_frame(struct pl_publisher *publisher)
 {
 	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
-	struct pl_frame_info info = PL_FRAME_INFO_INIT;
-	struct pl_stream_frame *frame;
+	struct pl_frame_info info;
+	struct pl_stream_frame *frame = loan_frame(publisher, &info);
 	struct pl_error error;
 
-	check_ok(pl_publisher_loan(publisher, AMPLE_TIME, &frame, &error), &error);
-	check(pl_frame_query(frame, &info) == 0);
 	options.length = frame_length(info.sequence);
 	options.metadata = &info.sequence;
 	options.metadata_length = sizeof(info.sequence);

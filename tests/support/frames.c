@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "support/frames.h"
+
+#include "support/check.h"
+#include "support/environment.h"
+
+struct pl_stream_frame *loan_frame(struct pl_publisher *publisher, struct pl_frame_info *info)
+{
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+
+	*info = (struct pl_frame_info)PL_FRAME_INFO_INIT;
+	check_ok(pl_publisher_loan(publisher, AMPLE_TIME, &frame, &error), &error);
+	check(pl_frame_query(frame, info) == 0);
+	return frame;
+}
+
+struct pl_accounts exact_accounts(struct pl_subscriber *subscriber)
+{
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+	const struct pl_accounts *accounts = &info.accounts;
+
+	check(pl_subscriber_query(subscriber, &info) == 0);
+	check(accounts->delivered + accounts->lapped + accounts->dropped + accounts->rejected + accounts->aborted +
+		      accounts->missed + accounts->unwanted + accounts->pending ==
+	      accounts->next - accounts->first);
+	return info.accounts;
+}

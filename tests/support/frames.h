@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Frames of streams, for tests. */
+#ifndef TEST_FRAMES_H
+#define TEST_FRAMES_H
+
+#include <peerlane/stream.h>
+
+/* Returns a loan, and its description. */
+struct pl_stream_frame *loan_frame(struct pl_publisher *publisher, struct pl_frame_info *info);
+/* Returns the accounts of a subscriber, which add up. */
+struct pl_accounts exact_accounts(struct pl_subscriber *subscriber);
+
+#endif
