@@ -32,16 +32,16 @@ void pl_cpuinfo_value(const char *cpuinfo, const char *name, char *to, size_t si
 
 	to[0] = '\0';
 	for (const char *line = cpuinfo; line; line = strchr(line, '\n')) {
-		const char *colon;
+		const char *value;
 
 		line += *line == '\n';
 		if (strncmp(line, name, length))
 			continue;
-		colon = line + length + strspn(line + length, " \t");
-		if (*colon != ':')
+		value = line + length + strspn(line + length, " \t");
+		if (*value != ':')
 			continue;
-		colon += 1 + strspn(colon + 1, " \t");
-		snprintf(to, size, "%.*s", (int)strcspn(colon, "\n"), colon);
+		value += 1 + strspn(value + 1, " \t");
+		snprintf(to, size, "%.*s", (int)strcspn(value, "\n"), value);
 		return;
 	}
 }
@@ -71,4 +71,12 @@ void pl_cpu_name(const char *cpuinfo, char *to, size_t size)
 		pl_cpuinfo_value(cpuinfo, "cpu", to, size); /* POWER */
 	if (!to[0])
 		name_arm(cpuinfo, to, size);
+}
+
+void pl_cpu_name_here(char *to, size_t size)
+{
+	char text[PL_CPUINFO_SIZE + 1];
+
+	pl_read_head("/proc/cpuinfo", text, sizeof(text));
+	pl_cpu_name(text, to, size);
 }

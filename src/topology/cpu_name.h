@@ -12,5 +12,7 @@
 void pl_cpuinfo_value(const char *cpuinfo, const char *name, char *to, size_t size);
 /* Writes the name of the first processor, for example "Neoverse-V2"; "" if nothing in the text tells it. */
 void pl_cpu_name(const char *cpuinfo, char *to, size_t size);
+/* Writes the name of this machine's first processor; "" if it is unknown. */
+void pl_cpu_name_here(char *to, size_t size);
 
 #endif

@@ -36,18 +36,6 @@ static void read_file_field(const char *path, const char *name, char *to, size_t
 		fclose(file);
 }
 
-static void read_processor(struct machine *machine)
-{
-	char text[PL_CPUINFO_SIZE + 1];
-	FILE *file = fopen("/proc/cpuinfo", "re");
-	size_t length = file ? fread(text, 1, PL_CPUINFO_SIZE, file) : 0;
-
-	if (file)
-		fclose(file);
-	text[length] = '\0';
-	pl_cpu_name(text, machine->processor, sizeof(machine->processor));
-}
-
 static void read_first_line(const char *path, char *to, size_t size)
 {
 	read_file_field(path, "", to, size);
@@ -120,7 +108,7 @@ void machine_read(struct machine *machine)
 				 name.nodename);
 		snprintf(machine->kernel, sizeof(machine->kernel), "%.20s %.40s", name.sysname, name.release);
 	}
-	read_processor(machine);
+	pl_cpu_name_here(machine->processor, sizeof(machine->processor));
 	machine->cores = cores > 0 ? (uint32_t)cores : 0;
 	machine->memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
 	read_gpus(machine);
