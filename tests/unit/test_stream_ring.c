@@ -41,7 +41,7 @@ static void test_header(void **state)
 		100,  0,    0,    0,    0,    0,    0,    0,    1, 16,   1, 0, 2, 0,    0, 0,
 	};
 	struct pl_ring_header header = example(), decoded;
-	uint8_t buffer[PL_RING_HEADER];
+	uint8_t buffer[PL_RING_HEADER], again[PL_RING_HEADER];
 
 	(void)state;
 	pl_ring_header_encode(&header, buffer);
@@ -49,7 +49,9 @@ static void test_header(void **state)
 	assert_string_equal((char *)buffer + 152, "image/raw");
 	assert_string_equal((char *)buffer + 216, "cam-0.left_A");
 	assert_int_equal(pl_ring_header_decode(buffer, &decoded), 0);
-	assert_memory_equal(&decoded, &header, sizeof(header));
+	/* Compares encoded bytes: a structure's padding has no defined value. */
+	pl_ring_header_encode(&decoded, again);
+	assert_memory_equal(again, buffer, sizeof(buffer));
 }
 
 /* The decoder refuses a change of any byte outside the fields that can have other values. */
@@ -158,6 +160,7 @@ static void test_publisher(void **state)
 	struct pl_ring ring;
 	uint8_t *control = aligned_alloc(64, (pl_ring_control_size(&header.geometry) + 63) / 64 * 64);
 	uint64_t offset = pl_ring_descriptor_offset(&header.geometry, 6);
+	uint8_t again[PL_RING_DESCRIPTOR];
 
 	(void)state;
 	memset(control, 0, pl_ring_control_size(&header.geometry));
@@ -169,7 +172,9 @@ static void test_publisher(void **state)
 	assert_int_equal(word_of(&ring, offset), 7);
 	assert_memory_equal(control + offset + PL_RING_DESCRIPTOR, "abc", 3);
 	assert_int_equal(pl_ring_descriptor_decode(control + offset, &header.geometry, 6, &decoded), 0);
-	assert_memory_equal(&decoded, &descriptor, sizeof(decoded));
+	pl_ring_descriptor_encode(&decoded, &header.geometry, again);
+	assert_memory_equal(again, control + offset, sizeof(again));
+	assert_memory_equal(&decoded.layout, &image, sizeof(image));
 	assert_int_equal(pl_ring_descriptor_decode(control + offset, &header.geometry, 2, &decoded), -EPROTO);
 	pl_ring_publish(&ring, 7);
 	pl_ring_set_state(&ring, PL_STREAM_ENDED);
