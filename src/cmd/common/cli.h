@@ -38,10 +38,13 @@ int pl_cli_fleet(int argc, char **argv);
 int pl_cli_get(int argc, char **argv);
 int pl_cli_key(int argc, char **argv);
 int pl_cli_list(int argc, char **argv);
+int pl_cli_publish(int argc, char **argv);
 int pl_cli_put(int argc, char **argv);
 int pl_cli_report(int argc, char **argv);
 int pl_cli_routes(int argc, char **argv);
 int pl_cli_serve(int argc, char **argv);
+int pl_cli_streams(int argc, char **argv);
+int pl_cli_subscribe(int argc, char **argv);
 int pl_cli_topo(int argc, char **argv);
 int pl_cli_version(int argc, char **argv);
 
@@ -133,6 +136,7 @@ int cli_make_folders(const char *path, struct pl_error *error);
 int cli_address(const char *text, char *buffer, size_t size, struct pl_error *error);
 /* Names of servers, for cli_options.program. */
 #define CLI_PROGRAM_SERVE "peerlane serve"
+#define CLI_PROGRAM_PUBLISH "peerlane publish"
 #define CLI_PROGRAM_BENCH "peerlane bench --server"
 #define CLI_PROGRAM_WORKFLOW "peerlane bench workflow"
 /* Fails with OTHER-PROGRAM if a peer at the address that this end connected to is another program. */
@@ -171,6 +175,14 @@ uint64_t cli_now(void);
  * Called before the library creates threads, which inherit the blocked signals.
  */
 int cli_signal_fd(int other, struct pl_error *error);
+/* True if SIGINT or SIGTERM, which are blocked, has arrived and has not been read (signal_fd.c). */
+bool cli_signal_pending(void);
+
+/*
+ * Writes bytes into a pipe, socket or device, and waits while it is full (write_stream.c).  Returns 0; -EINTR once
+ * SIGINT or SIGTERM is pending, which leaves the rest unwritten; or the error of write(2).
+ */
+int cli_write_stream(int fd, const void *bytes, uint64_t length);
 
 /*
  * Returns -ENOMEM if the host, or a control group of this process, has not that much memory left (memory_limit.c).  An

@@ -18,3 +18,11 @@ int cli_signal_fd(int other, struct pl_error *error)
 	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return fd < 0 ? cli_fail_errno(error, -errno, "signalfd", NULL) : fd;
 }
+
+bool cli_signal_pending(void)
+{
+	sigset_t pending;
+
+	sigpending(&pending);
+	return sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM);
+}

@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,44 +25,10 @@ static uint64_t partial_record_offset(const struct partial_file *partial)
 	return (partial->source.size + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
 }
 
-/* A pipe takes this many bytes without blocking once it is writable. */
-#define PIPE_BYTES 4096
-/* Interval of looking for signals while a pipe is full. */
-#define LOOK_MS 200
-
-static bool signal_is_pending(void)
-{
-	sigset_t pending;
-
-	sigpending(&pending);
-	return sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM);
-}
-
-static int stream_bytes(int fd, const uint8_t *bytes, uint64_t length)
-{
-	while (length) {
-		struct pollfd writable = { .fd = fd, .events = POLLOUT };
-		ssize_t written;
-
-		if (signal_is_pending())
-			return -EINTR;
-		if (poll(&writable, 1, LOOK_MS) == 0)
-			continue;
-		written = write(fd, bytes, length < PIPE_BYTES ? length : PIPE_BYTES);
-		if (written < 0 && errno != EAGAIN && errno != EINTR)
-			return -errno;
-		if (written > 0) {
-			bytes += written;
-			length -= (uint64_t)written;
-		}
-	}
-	return 0;
-}
-
 /* Writes the next bytes, and frees their memory. */
 static int stream_until(struct partial_file *partial, uint64_t done)
 {
-	int rc = stream_bytes(partial->fd, partial->bytes + partial->done, done - partial->done);
+	int rc = cli_write_stream(partial->fd, partial->bytes + partial->done, done - partial->done);
 	uint64_t whole = done & ~(ALIGNMENT - 1);
 
 	if (rc < 0)

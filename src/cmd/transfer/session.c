@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include "cmd/transfer/sigbus_guard.h"
@@ -114,10 +113,7 @@ static int collect_completions(struct session *session)
  */
 static bool handle_signal(struct session *session)
 {
-	sigset_t pending;
-
-	sigpending(&pending);
-	if (!sigismember(&pending, SIGINT) && !sigismember(&pending, SIGTERM))
+	if (!cli_signal_pending())
 		return false;
 	session->interrupted = true;
 	session_disconnect(session);

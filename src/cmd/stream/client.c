@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cmd/stream/client.h"
+
+#include <poll.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BATCH 16
+
+bool stream_client_wait(const struct stream_client *client, int fd, uint64_t nanoseconds)
+{
+	struct pollfd fds[] = { { .fd = client->signals, .events = POLLIN }, { .fd = fd, .events = POLLIN } };
+	struct timespec time = { .tv_sec = (time_t)(nanoseconds / CLI_NS_PER_S),
+				 .tv_nsec = (long)(nanoseconds % CLI_NS_PER_S) };
+
+	ppoll(fds, CLI_ARRAY_SIZE(fds), nanoseconds == UINT64_MAX ? NULL : &time, NULL);
+	return fds[0].revents;
+}
+
+int stream_fail_interrupted(struct pl_error *error)
+{
+	return cli_fail(error, -EINTR, "INTERRUPTED", NULL, NULL, "interrupted by a signal");
+}
+
+/* Handles events.  Returns true once the attempt to connect has ended, with its result in *completion. */
+static bool collect_connection(struct stream_client *client, struct pl_completion *completion)
+{
+	struct pl_completion completions[BATCH];
+	bool found = false;
+	int count;
+
+	do {
+		count = pl_poll(client->context, completions, BATCH);
+		for (int i = 0; i < count; i++) {
+			if (completions[i].kind == PL_KIND_CONNECT) {
+				*completion = completions[i];
+				found = true;
+			}
+			/* No stream sends notifications, whose data takes memory until it is freed. */
+			pl_notification_free(client->context, &completions[i]);
+		}
+	} while (count == BATCH);
+	return found;
+}
+
+int stream_client_connect(struct stream_client *client, uint64_t timeout, struct pl_error *error)
+{
+	struct pl_completion completion;
+	int rc;
+
+	pl_peer_close(client->peer);
+	client->peer = NULL;
+	rc = pl_connect_start(client->context, client->address, timeout, 0, NULL, error);
+	if (rc < 0)
+		return rc;
+	while (!collect_connection(client, &completion))
+		if (stream_client_wait(client, pl_fd(client->context), UINT64_MAX))
+			return stream_fail_interrupted(error);
+	if (completion.status < 0) {
+		pl_completion_error(client->context, &completion, error);
+		return completion.status;
+	}
+	client->peer = completion.peer;
+	client->info = (struct pl_peer_info)PL_PEER_INFO_INIT;
+	return pl_peer_query(client->peer, &client->info);
+}
+
+int stream_client_open(struct stream_client *client, const struct cli_options *options, const char *address,
+		       struct pl_error *error)
+{
+	int rc;
+
+	*client = (struct stream_client){ .signals = -1,
+					  .timeout = options->timeout ? options->timeout : STREAM_TIMEOUT,
+					  .info = PL_PEER_INFO_INIT };
+	rc = cli_address(address, client->address, sizeof(client->address), error);
+	if (rc == 0)
+		rc = client->signals = cli_signal_fd(0, error);
+	if (rc >= 0)
+		rc = cli_open(&client->context, options, PL_PROGRESS_THREAD, error);
+	if (rc == 0)
+		rc = stream_client_connect(client, options->timeout, error);
+	if (rc < 0)
+		stream_client_close(client);
+	return rc;
+}
+
+void stream_client_close(struct stream_client *client)
+{
+	pl_close(client->context);
+	if (client->signals >= 0)
+		close(client->signals);
+	client->context = NULL;
+	client->peer = NULL;
+	client->signals = -1;
+}

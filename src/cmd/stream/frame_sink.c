@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cmd/stream/frame_sink.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/common/cli.h"
+#include "cmd/stream/npy.h"
+#include "cmd/stream/write_file.h"
+#include "stream/ring.h"
+
+int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_layout *layout, struct pl_error *error)
+{
+	bool standard = !strcmp(path, "-");
+	struct stat status;
+
+	*sink = (struct frame_sink){ .path = path, .npy = stream_name_ends(path, ".npy"), .layout = *layout };
+	sink->fd = standard ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+			    : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_NONBLOCK | O_CLOEXEC, 0666);
+	if (sink->fd < 0 && errno == ENXIO)
+		return cli_fail(error, -ENXIO, "NO-READER", path, "start the reader of the pipe first",
+				"no process reads this pipe");
+	if (sink->fd < 0 || fstat(sink->fd, &status) < 0)
+		return cli_fail_errno(error, -errno, "open", path);
+	sink->regular = S_ISREG(status.st_mode);
+	if (!sink->npy || sink->regular)
+		return 0;
+	close(sink->fd);
+	sink->fd = -1;
+	return cli_fail(error, -ESPIPE, "NPY-PIPE", path, "write raw bytes, or a file",
+			"the header of a .npy file is completed at its end, which a pipe or device does not allow");
+}
+
+/* Returns -ENOTSUP if a .npy file cannot have the frame behind those that it has. */
+static int frame_sink_check(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error)
+{
+	if (!sink->layout.bits)
+		sink->layout = frame->layout;
+	if (!memcmp(&sink->layout, &frame->layout, sizeof(sink->layout)) &&
+	    frame->length == pl_layout_bytes(&sink->layout))
+		return 0;
+	return cli_fail(error, -ENOTSUP, "NPY-LAYOUT", sink->path,
+			"write raw bytes: give the file a name that does not end in .npy",
+			"frame %llu has another layout or length, and a .npy file has one layout",
+			(unsigned long long)frame->sequence);
+}
+
+static int frame_sink_write_header(const struct frame_sink *sink, struct pl_error *error)
+{
+	char header[NPY_HEADER_WRITTEN];
+	int rc = npy_format(&sink->layout, sink->frames, header, error);
+
+	if (rc == 0 && pwrite(sink->fd, header, sizeof(header), 0) != (ssize_t)sizeof(header))
+		rc = cli_fail_errno(error, errno ? -errno : -EIO, "write", sink->path);
+	return rc;
+}
+
+/* Writes the header before the first frame. */
+static int frame_sink_begin(struct frame_sink *sink, struct pl_error *error)
+{
+	int rc = frame_sink_write_header(sink, error);
+
+	if (rc == 0 && lseek(sink->fd, NPY_HEADER_WRITTEN, SEEK_SET) < 0)
+		rc = cli_fail_errno(error, -errno, "lseek", sink->path);
+	return rc;
+}
+
+/* Removes a part of a frame from the end of the file. */
+static void frame_sink_cut(const struct frame_sink *sink)
+{
+	uint64_t size = sink->bytes + (sink->npy ? NPY_HEADER_WRITTEN : 0);
+
+	/* A file that cannot be cut keeps the part, behind the frames that its header has. */
+	if (sink->regular && !ftruncate(sink->fd, (off_t)size))
+		lseek(sink->fd, (off_t)size, SEEK_SET);
+}
+
+int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error)
+{
+	int rc = sink->npy ? frame_sink_check(sink, frame, error) : 0;
+
+	if (rc == 0 && sink->npy && sink->frames == 0)
+		rc = frame_sink_begin(sink, error);
+	if (rc < 0)
+		return rc;
+	rc = sink->regular ? stream_write_file(sink->fd, frame->data, frame->length)
+			   : cli_write_stream(sink->fd, frame->data, frame->length);
+	if (rc < 0) {
+		sink->failed = rc != -EINTR;
+		frame_sink_cut(sink);
+		return cli_fail_errno(error, rc, "write", sink->path);
+	}
+	sink->frames++;
+	sink->bytes += frame->length;
+	return 0;
+}
+
+int frame_sink_close(struct frame_sink *sink, struct pl_error *error)
+{
+	int rc = 0;
+
+	if (!sink->path || sink->fd < 0)
+		return 0;
+	if (sink->npy && sink->layout.bits)
+		rc = frame_sink_write_header(sink, error);
+	if (close(sink->fd) < 0 && rc == 0)
+		rc = cli_fail_errno(error, -errno, "close", sink->path);
+	sink->fd = -1;
+	return rc;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* File, pipe or standard output that receives frames: raw bytes, or a .npy file of equal frames. */
+#ifndef PL_CMD_STREAM_FRAME_SINK_H
+#define PL_CMD_STREAM_FRAME_SINK_H
+
+#include <stdbool.h>
+
+#include <peerlane/stream.h>
+
+struct frame_sink {
+	const char *path; /* NULL: frames are not written */
+	int fd;
+	bool npy, regular;
+	bool failed;             /* a write failed */
+	uint64_t frames, bytes;  /* whole frames that were written, and their payload */
+	struct pl_layout layout; /* of all frames in a .npy file */
+};
+
+/*
+ * Opens the file for frames of this layout and truncates it; "-" is standard output.  Returns 0 or a negative errno.
+ * Without a layout, the first frame gives that of a .npy file.
+ */
+int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_layout *layout, struct pl_error *error);
+/*
+ * Appends a frame.  After a failure the file ends with the frame before.  Returns 0; -EINTR once a signal is pending;
+ * -ENOTSUP for a frame that the format cannot have; or a negative errno.
+ */
+int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error);
+/* Completes the header, and closes the file.  Returns 0 or a negative errno. */
+int frame_sink_close(struct frame_sink *sink, struct pl_error *error);
+
+#endif

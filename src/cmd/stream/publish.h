@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* State of `peerlane publish`. */
+#ifndef PL_CMD_STREAM_PUBLISH_H
+#define PL_CMD_STREAM_PUBLISH_H
+
+#include "cmd/common/cli.h"
+#include "cmd/stream/frame_source.h"
+#include "cmd/stream/status_line.h"
+
+#define PUBLISH_DEFAULT_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT
+/* Frames a second of the test source. */
+#define PUBLISH_DEFAULT_RATE 30
+
+struct publish_options {
+	struct cli_options common;
+	const char *name, *listen, *from, *dtype, *shape;
+	uint64_t frame_bytes, slots, subscribers;
+	uint64_t count; /* frames after which the stream ends; UINT64_MAX: no limit */
+	double rate;    /* frames a second; 0: without pauses; negative: not given */
+	bool allow_block;
+	uint64_t patience; /* nanoseconds; 0: the default of the library */
+	struct pl_layout layout;
+};
+
+struct publish {
+	const struct publish_options *options;
+	struct pl_context *context;
+	struct pl_listener *listener;
+	struct pl_publisher *publisher;
+	struct frame_source source;
+	struct status_line line;
+	int signals;
+	bool stopping;          /* a signal has arrived */
+	uint64_t looked;        /* cli_now() of the last publish_serve() */
+	uint64_t period;        /* nanoseconds between frames; 0: none */
+	uint64_t next;          /* cli_now() of the next frame */
+	uint64_t frames, bytes; /* published */
+	uint64_t refused;       /* frames of the test source that got no slot within their period */
+	uint64_t begin, end;
+	unsigned unreported; /* subscribers that had not taken all frames when the stream was closed */
+};
+
+/* Parses the command line (publish_options.c). */
+void publish_parse_arguments(struct publish_options *options, int argc, char **argv);
+
+/* -- connections (publish_serve.c) ---------------------------------------------------------------------- */
+
+/* Opens context, listener and stream.  Returns 0 or a negative errno. */
+int publish_open(struct publish *publish, struct pl_error *error);
+void publish_close(struct publish *publish);
+/*
+ * Accepts and closes connections, and looks for signals, after waiting for an event, or until a descriptor (-1: none) is
+ * readable, for up to `nanoseconds`; UINT64_MAX: without limit.  Returns true if the descriptor is readable.
+ */
+bool publish_serve(struct publish *publish, int fd, uint64_t nanoseconds);
+/* Returns the number of subscribers now. */
+unsigned publish_subscribers(const struct publish *publish);
+
+/* -- frames (publish_frames.c) --------------------------------------------------------------------------- */
+
+/* Publishes frames until the end of the input, --count or a signal, and ends the stream. */
+int publish_frames(struct publish *publish, struct pl_error *error);
+
+/* -- results (publish_output.c) --------------------------------------------------------------------------- */
+
+int publish_print_listening(const struct publish *publish, struct pl_error *error);
+/* Prints the totals; `error` NULL: none.  Returns CLI_OK or CLI_OUTPUT. */
+int publish_print_totals(const struct publish *publish, const struct pl_error *error);
+
+#endif

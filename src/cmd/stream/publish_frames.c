@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Frames of `peerlane publish`: from the source into slots, at the rate that was asked for. */
+#include <time.h>
+
+#include "cmd/stream/publish.h"
+
+/* Longest wait for a slot, between which connections and signals are handled. */
+#define LOAN_SLICE (50 * CLI_NS_PER_MS)
+/* Time after which connections and signals are handled between two frames. */
+#define LOOK_INTERVAL CLI_NS_PER_MS
+/* Frames that are later than this are not made up for. */
+#define LATE_MAX (100 * CLI_NS_PER_MS)
+/* Time that subscribers have to take the last frames, unless --timeout gives one. */
+#define END_TIMEOUT (30 * CLI_NS_PER_S)
+#define END_SLICE (50 * CLI_NS_PER_MS)
+
+static uint64_t wall_clock(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * CLI_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+static void wait_for_subscribers(struct publish *publish)
+{
+	/* A new subscriber is no event of the context, so the number is read at intervals. */
+	while (!publish->stopping && publish_subscribers(publish) < publish->options->subscribers)
+		publish_serve(publish, -1, LOAN_SLICE);
+}
+
+/* Waits for the time of the next frame. */
+static void wait_for_period(struct publish *publish)
+{
+	uint64_t now = cli_now();
+
+	if (publish->period) {
+		while (!publish->stopping && now < publish->next) {
+			publish_serve(publish, -1, publish->next - now);
+			now = cli_now();
+		}
+		if (now > publish->next + LATE_MAX)
+			publish->next = now;
+		publish->next += publish->period;
+	}
+	if (now - publish->looked >= LOOK_INTERVAL)
+		publish_serve(publish, -1, 0);
+}
+
+/*
+ * Borrows a slot.  The test source behaves as a camera: a frame without a slot within its period is refused, which
+ * returns -EAGAIN.  Other frames wait.  Returns -EINTR after a signal.
+ */
+static int borrow_slot(struct publish *publish, struct pl_stream_frame **frame, struct pl_error *error)
+{
+	bool camera = !publish->source.path && publish->period;
+	uint64_t end = cli_now() + publish->period;
+
+	for (;;) {
+		uint64_t slice = camera ? CLI_MIN(LOAN_SLICE, publish->period) : LOAN_SLICE;
+		int rc = pl_publisher_loan(publish->publisher, slice, frame, error);
+
+		if (rc != -EAGAIN)
+			return rc;
+		publish_serve(publish, -1, 0);
+		if (publish->stopping)
+			return -EINTR;
+		if (camera && cli_now() >= end) {
+			publish->refused++;
+			return -EAGAIN;
+		}
+	}
+}
+
+/* Waits until the source has a frame.  Returns 0, -ENODATA at its end, -EINTR after a signal, or its failure. */
+static int wait_for_source(struct publish *publish, struct pl_error *error)
+{
+	int rc;
+
+	while ((rc = frame_source_begin(&publish->source, error)) == 0) {
+		publish_serve(publish, publish->source.fd, UINT64_MAX);
+		if (publish->stopping)
+			return -EINTR;
+	}
+	return rc > 0 ? 0 : rc;
+}
+
+/* Fills the slot.  Discards the frame after a failure or a signal. */
+static int fill_slot(struct publish *publish, struct pl_stream_frame *frame, struct pl_error *error)
+{
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	int rc;
+
+	pl_frame_query(frame, &info);
+	while ((rc = frame_source_fill(&publish->source, info.data, info.sequence, error)) == 0) {
+		publish_serve(publish, publish->source.fd, UINT64_MAX);
+		if (publish->stopping)
+			rc = -EINTR;
+		if (rc < 0)
+			break;
+	}
+	if (rc < 0)
+		pl_frame_discard(frame);
+	return rc < 0 ? rc : 0;
+}
+
+static int publish_frame(struct publish *publish, struct pl_error *error)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_stream_frame *frame;
+	int rc = borrow_slot(publish, &frame, error);
+
+	if (rc < 0)
+		return rc;
+	/* The test pattern is captured when it is made, input when it is complete. */
+	if (!publish->source.path)
+		options.captured = wall_clock();
+	options.length = publish->source.frame_bytes;
+	rc = fill_slot(publish, frame, error);
+	if (rc < 0)
+		return rc;
+	rc = pl_frame_publish(frame, &options, error);
+	if (rc < 0) {
+		pl_frame_discard(frame);
+		return rc;
+	}
+	publish->frames++;
+	publish->bytes += options.length;
+	return 0;
+}
+
+/* Ends the stream, and waits until the subscribers have taken its frames.  A second signal ends the wait. */
+static int end_stream(struct publish *publish, struct pl_error *error)
+{
+	uint64_t timeout = publish->options->common.timeout;
+	uint64_t end = cli_now() + (timeout ? timeout : END_TIMEOUT);
+	int rc;
+
+	publish->stopping = false;
+	while ((rc = pl_publisher_end(publish->publisher, END_SLICE, error)) == -ETIMEDOUT) {
+		publish_serve(publish, -1, 0);
+		if (publish->stopping || cli_now() >= end) {
+			publish->unreported = publish_subscribers(publish);
+			return 0;
+		}
+	}
+	return rc;
+}
+
+int publish_frames(struct publish *publish, struct pl_error *error)
+{
+	const struct publish_options *options = publish->options;
+	struct pl_error ignored;
+	int rc = 0, ended;
+
+	status_line_begin(&publish->line, !options->common.quiet && !options->common.json);
+	publish->period = options->rate > 0 ? (uint64_t)(1e9 / options->rate) : 0;
+	wait_for_subscribers(publish);
+	publish->begin = publish->next = cli_now();
+	while (rc == 0 && !publish->stopping && publish->frames < options->count) {
+		rc = wait_for_source(publish, error);
+		if (rc == 0)
+			wait_for_period(publish);
+		if (rc == 0 && !publish->stopping)
+			rc = publish_frame(publish, error);
+		/* A refused frame leaves no trace in the stream. */
+		if (rc == -EAGAIN)
+			rc = 0;
+	}
+	publish->end = cli_now();
+	if (rc == -ENODATA || rc == -EINTR)
+		rc = 0;
+	ended = end_stream(publish, rc < 0 ? &ignored : error);
+	status_line_end(&publish->line);
+	return rc < 0 ? rc : ended;
+}

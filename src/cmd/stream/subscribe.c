@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `peerlane subscribe` */
+#include "cmd/stream/subscribe.h"
+
+#include <stdlib.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "cmd/common/output.h"
+
+/* Takes the signal that ended the stream: the command then exits with its own status. */
+static void consume_signal(const struct subscribe *subscribe)
+{
+	struct signalfd_siginfo signal;
+
+	while (read(subscribe->client.signals, &signal, sizeof(signal)) == sizeof(signal))
+		;
+}
+
+static int run_subscribe(struct subscribe *subscribe)
+{
+	const struct subscribe_options *options = subscribe->options;
+	struct pl_error error;
+	int rc = subscribe_open(subscribe, &error), status;
+
+	if (rc < 0) {
+		subscribe_close(subscribe);
+		return cli_report_for(&options->common, &error);
+	}
+	rc = subscribe_frames(subscribe, &error);
+	consume_signal(subscribe);
+	status = subscribe_print(subscribe, rc < 0 ? &error : NULL);
+	subscribe_close(subscribe);
+	return status;
+}
+
+int pl_cli_subscribe(int argc, char **argv)
+{
+	struct subscribe *subscribe = calloc(1, sizeof(*subscribe));
+	struct subscribe_options options;
+	int status;
+
+	if (!subscribe) {
+		cli_warn("there is no memory");
+		return CLI_FAILED;
+	}
+	subscribe->options = &options;
+	subscribe->sink.fd = -1;
+	subscribe->client.signals = -1;
+	stats_reset(&subscribe->latency);
+	subscribe_parse_arguments(&options, argc, argv);
+	status = run_subscribe(subscribe);
+	free(subscribe);
+	return status;
+}

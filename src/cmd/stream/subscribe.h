@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* State of `peerlane subscribe`. */
+#ifndef PL_CMD_STREAM_SUBSCRIBE_H
+#define PL_CMD_STREAM_SUBSCRIBE_H
+
+#include "cmd/common/cli.h"
+#include "cmd/common/stats.h"
+#include "cmd/stream/client.h"
+#include "cmd/stream/frame_sink.h"
+#include "cmd/stream/snapshot.h"
+#include "cmd/stream/status_line.h"
+
+struct subscribe_options {
+	struct cli_options common;
+	const char *address, *name, *to, *snapshot;
+	struct pl_subscriber_options stream;
+	uint64_t count;     /* frames after which the command ends; UINT64_MAX: no limit */
+	uint64_t reconnect; /* nanoseconds of attempts to connect after a loss; 0: none */
+	bool verify, lossless;
+};
+
+/* Reason for the end of the command. */
+enum subscribe_end {
+	SUBSCRIBE_ENDED, /* the stream ended */
+	SUBSCRIBE_COUNT, /* --count frames were taken */
+	SUBSCRIBE_SIGNAL,
+	SUBSCRIBE_FAILED,
+};
+
+struct subscribe {
+	const struct subscribe_options *options;
+	struct stream_client client;
+	struct pl_subscriber *subscriber;
+	struct pl_subscriber_info info; /* of the last look */
+	struct pl_accounts earlier;     /* sums of instances before the present one; first and next are 0 */
+	struct frame_sink sink;
+	struct snapshot snapshot;
+	struct status_line line;
+	struct stats latency; /* captured to taken, in nanoseconds */
+	enum subscribe_end end;
+	uint64_t frames, bytes; /* taken */
+	uint64_t last;          /* sequence of the last frame taken; UINT64_MAX: none of this instance */
+	uint64_t begin, finish; /* cli_now() of the first and the last frame */
+	uint64_t restarts, reconnects;
+	bool verified; /* all frames had the test pattern */
+};
+
+/* Parses the command line (subscribe_options.c). */
+void subscribe_parse_arguments(struct subscribe_options *options, int argc, char **argv);
+
+/* Subscribes, and opens the outputs (subscribe_connect.c). */
+int subscribe_open(struct subscribe *subscribe, struct pl_error *error);
+/* Continues over another connection within --reconnect.  Returns 0; -EINTR; or the reason. */
+int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error);
+void subscribe_close(struct subscribe *subscribe);
+
+/* Takes frames until the end (subscribe_frames.c).  Returns 0 or a negative errno. */
+int subscribe_frames(struct subscribe *subscribe, struct pl_error *error);
+
+/* -- accounts (subscribe_accounts.c) ------------------------------------------------------------------- */
+
+/* Looks at the state of the subscriber: fills subscribe->info. */
+void subscribe_look(struct subscribe *subscribe);
+/* Adds the accounts of the present instance to those of earlier ones. */
+void subscribe_keep_accounts(struct subscribe *subscribe);
+/*
+ * Returns the sums over all instances.  If the stream goes on, frames behind the last that was taken are left out: the
+ * command did not want them.
+ */
+struct pl_accounts subscribe_accounts(const struct subscribe *subscribe, bool goes_on);
+/* Returns the frames that were lost. */
+uint64_t subscribe_lost(const struct pl_accounts *accounts);
+
+/* Prints the results (subscribe_output.c); `error` NULL: none.  Returns an exit status. */
+int subscribe_print(const struct subscribe *subscribe, const struct pl_error *error);
+
+#endif

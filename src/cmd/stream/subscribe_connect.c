@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Connections of `peerlane subscribe`, and its outputs. */
+#include <string.h>
+
+#include "cmd/stream/pattern.h"
+#include "cmd/stream/subscribe.h"
+
+/* Time between two attempts to connect again. */
+#define RECONNECT_INTERVAL (250 * CLI_NS_PER_MS)
+/* Limit of one attempt. */
+#define RECONNECT_ATTEMPT (2 * CLI_NS_PER_S)
+
+/* Replaces hints of the library about its functions by options and commands. */
+static int fail_to_subscribe(const struct subscribe *subscribe, int rc, struct pl_error *error)
+{
+	const char *address = subscribe->options->address;
+
+	switch (rc) {
+	case -ENOENT:
+		snprintf(error->hint, sizeof(error->hint), "`peerlane streams %s` lists the streams", address);
+		break;
+	case -EPERM:
+		snprintf(error->hint, sizeof(error->hint),
+			 "start `peerlane publish` with --allow-block, or use another --overflow");
+		break;
+	case -EMSGSIZE:
+		snprintf(error->hint, sizeof(error->hint), "use a smaller --queue, or raise --memory-limit");
+		break;
+	default:
+		break;
+	}
+	return rc;
+}
+
+static int open_outputs(struct subscribe *subscribe, struct pl_error *error)
+{
+	const struct subscribe_options *options = subscribe->options;
+	const struct pl_publisher_info *stream = &subscribe->info.stream;
+	int rc = 0;
+
+	if (options->verify && strcmp(stream->content_type, PATTERN_CONTENT_TYPE))
+		return cli_fail(error, -EINVAL, "NO-TEST-PATTERN", stream->name,
+				"leave --verify out, or publish without --from",
+				"the stream has no test pattern of `peerlane publish`");
+	if (options->snapshot) {
+		subscribe->snapshot.path = options->snapshot;
+		rc = stream->layout.bits ? snapshot_check(&subscribe->snapshot, &stream->layout, error) : 0;
+	}
+	if (rc == 0 && options->to)
+		rc = frame_sink_open(&subscribe->sink, options->to, &stream->layout, error);
+	return rc;
+}
+
+int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
+{
+	const struct subscribe_options *options = subscribe->options;
+	struct pl_subscriber_options stream = options->stream;
+	int rc = stream_client_open(&subscribe->client, &options->common, options->address, error);
+
+	if (rc < 0)
+		return rc;
+	/* One frame is processed, and the snapshot keeps another. */
+	stream.held = 2;
+	rc = pl_subscriber_open(subscribe->client.peer, options->name, &stream, subscribe->client.timeout,
+				&subscribe->subscriber, error);
+	if (rc < 0)
+		return fail_to_subscribe(subscribe, rc, error);
+	subscribe_look(subscribe);
+	return open_outputs(subscribe, error);
+}
+
+int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error)
+{
+	uint64_t now = cli_now(), end = now + subscribe->options->reconnect;
+	struct stream_client *client = &subscribe->client;
+	int rc;
+
+	for (;;) {
+		uint64_t attempt = CLI_MAX(CLI_MIN(end - now, RECONNECT_ATTEMPT), CLI_NS_PER_MS);
+
+		rc = stream_client_connect(client, attempt, error);
+		if (rc == 0)
+			rc = pl_subscriber_attach(subscribe->subscriber, client->peer, attempt, error);
+		now = cli_now();
+		if (rc == 0 || rc == -EINTR || now >= end)
+			break;
+		if (stream_client_wait(client, -1, CLI_MIN(RECONNECT_INTERVAL, end - now)))
+			return stream_fail_interrupted(error);
+		now = cli_now();
+		if (now >= end)
+			break;
+	}
+	subscribe->reconnects += rc == 0;
+	return rc < 0 ? fail_to_subscribe(subscribe, rc, error) : 0;
+}
+
+void subscribe_close(struct subscribe *subscribe)
+{
+	pl_subscriber_close(subscribe->subscriber);
+	stream_client_close(&subscribe->client);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Frames of `peerlane subscribe`: taken, verified and written. */
+#include "cmd/stream/pattern.h"
+#include "cmd/stream/subscribe.h"
+
+static int verify_frame(const struct pl_frame_info *frame, struct pl_error *error)
+{
+	uint64_t offset = pattern_check(frame->data, frame->length, frame->sequence);
+
+	if (offset == UINT64_MAX)
+		return 0;
+	return cli_fail(error, -EBADMSG, "FRAME-CONTENT", NULL, "check the memory of both hosts, and report this",
+			"frame %llu differs from the test pattern at byte %llu of %llu",
+			(unsigned long long)frame->sequence, (unsigned long long)offset,
+			(unsigned long long)frame->length);
+}
+
+static int check_losses(struct subscribe *subscribe, bool goes_on, struct pl_error *error)
+{
+	struct pl_accounts accounts = subscribe_accounts(subscribe, goes_on);
+	uint64_t lost = subscribe_lost(&accounts);
+
+	if (!subscribe->options->lossless || (!lost && !subscribe->restarts))
+		return 0;
+	return cli_fail(error, -EPIPE, "FRAMES-LOST", subscribe->options->name,
+			"use --overflow block with `peerlane publish --allow-block`, a longer --queue, or more --slots",
+			"%llu frames were lost, and %llu times the publisher was started again",
+			(unsigned long long)lost, (unsigned long long)subscribe->restarts);
+}
+
+static void count_frame(struct subscribe *subscribe, const struct pl_frame_info *frame)
+{
+	subscribe->finish = cli_now();
+	if (!subscribe->frames)
+		subscribe->begin = subscribe->finish;
+	subscribe->frames++;
+	subscribe->bytes += frame->length;
+	subscribe->last = frame->sequence;
+	/* The clock of another host may be ahead. */
+	stats_record(&subscribe->latency, frame->taken > frame->captured ? frame->taken - frame->captured : 0);
+}
+
+/* Processes a frame, which it releases or hands to the snapshot. */
+static int process_frame(struct subscribe *subscribe, struct pl_stream_frame *frame, struct pl_error *error)
+{
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	int rc = 0;
+
+	pl_frame_query(frame, &info);
+	count_frame(subscribe, &info);
+	if (subscribe->options->verify) {
+		rc = verify_frame(&info, error);
+		subscribe->verified = rc == 0;
+	}
+	if (rc == 0)
+		rc = check_losses(subscribe, true, error);
+	if (rc == 0 && subscribe->sink.path)
+		rc = frame_sink_write(&subscribe->sink, &info, error);
+	if (rc == 0 && subscribe->snapshot.path)
+		return snapshot_take(&subscribe->snapshot, frame, error);
+	pl_frame_release(frame);
+	return rc;
+}
+
+static void draw_subscribe_line(struct subscribe *subscribe)
+{
+	struct pl_accounts accounts;
+	char text[96];
+
+	if (!status_line_due(&subscribe->line))
+		return;
+	subscribe_look(subscribe);
+	accounts = subscribe_accounts(subscribe, true);
+	snprintf(text, sizeof(text), "%llu frames  %llu lost", (unsigned long long)subscribe->frames,
+		 (unsigned long long)subscribe_lost(&accounts));
+	status_line_draw(&subscribe->line, subscribe->frames, subscribe->bytes, text);
+}
+
+/* Waits for a frame, a signal, or the time to replace the snapshot. */
+static void wait_for_frame(struct subscribe *subscribe)
+{
+	uint64_t limit = subscribe->line.shown ? STATUS_LINE_INTERVAL : UINT64_MAX;
+
+	if (subscribe->snapshot.frame)
+		limit = CLI_MIN(limit, SNAPSHOT_INTERVAL);
+	stream_client_wait(&subscribe->client, pl_subscriber_fd(subscribe->subscriber), limit);
+}
+
+/* Handles the loss of the connection. */
+static int continue_stream(struct subscribe *subscribe, struct pl_error *error)
+{
+	int rc;
+
+	if (!subscribe->options->reconnect) {
+		snprintf(error->hint, sizeof(error->hint),
+			 "see whether the publisher still runs; --reconnect SECONDS continues after a loss");
+		return -ENOTCONN;
+	}
+	rc = subscribe_reconnect(subscribe, error);
+	subscribe_look(subscribe);
+	return rc;
+}
+
+/* Handles another instance of the stream, whose sequences begin anew. */
+static int begin_next_instance(struct subscribe *subscribe, struct pl_error *error)
+{
+	subscribe_keep_accounts(subscribe);
+	subscribe->last = UINT64_MAX;
+	subscribe->restarts++;
+	return check_losses(subscribe, true, error);
+}
+
+/*
+ * Takes the next frame, or handles the reason that there is none.  Returns 0, -ENODATA at the end of the stream, or a
+ * negative errno.
+ */
+static int take_frame(struct subscribe *subscribe, struct pl_error *error)
+{
+	struct pl_stream_frame *frame;
+	int rc = pl_subscriber_take(subscribe->subscriber, &frame, 1, 0, error);
+
+	/* A restart begins the accounts anew: the last look has those of the instance before. */
+	if (rc != -ESTALE)
+		subscribe_look(subscribe);
+	if (rc > 0)
+		return process_frame(subscribe, frame, error);
+	switch (rc) {
+	case -EAGAIN:
+		rc = snapshot_write(&subscribe->snapshot, false, error);
+		if (rc == 0)
+			wait_for_frame(subscribe);
+		return rc;
+	case -ENOTCONN:
+		return continue_stream(subscribe, error);
+	case -ESTALE:
+		return begin_next_instance(subscribe, error);
+	case -ENODATA:
+		return subscribe->info.stream.state == PL_STREAM_ENDED ? -ENODATA : -EPIPE;
+	default:
+		return rc;
+	}
+}
+
+/* Completes the files after the last frame.  Keeps the first failure. */
+static int finish_outputs(struct subscribe *subscribe, int rc, struct pl_error *error)
+{
+	struct pl_error ignored;
+	int closed = snapshot_write(&subscribe->snapshot, true, rc < 0 ? &ignored : error);
+
+	rc = rc < 0 ? rc : closed;
+	closed = frame_sink_close(&subscribe->sink, rc < 0 ? &ignored : error);
+	return rc < 0 ? rc : closed;
+}
+
+int subscribe_frames(struct subscribe *subscribe, struct pl_error *error)
+{
+	const struct subscribe_options *options = subscribe->options;
+	int rc = 0;
+
+	status_line_begin(&subscribe->line, !options->common.quiet && !options->common.json);
+	subscribe->last = UINT64_MAX;
+	while (rc == 0 && subscribe->frames < options->count && !cli_signal_pending()) {
+		rc = take_frame(subscribe, error);
+		draw_subscribe_line(subscribe);
+	}
+	status_line_end(&subscribe->line);
+	subscribe->end = rc == -ENODATA                                   ? SUBSCRIBE_ENDED
+			 : rc == 0 && subscribe->frames == options->count ? SUBSCRIBE_COUNT
+			 : rc == 0 || rc == -EINTR                        ? SUBSCRIBE_SIGNAL
+									  : SUBSCRIBE_FAILED;
+	if (rc == -ENODATA || rc == -EINTR)
+		rc = 0;
+	if (rc == 0)
+		rc = check_losses(subscribe, subscribe->end != SUBSCRIBE_ENDED, error);
+	rc = finish_outputs(subscribe, rc, error);
+	if (rc < 0)
+		subscribe->end = SUBSCRIBE_FAILED;
+	return rc;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Results of `peerlane subscribe`. */
+#include <string.h>
+
+#include "cmd/common/output.h"
+#include "cmd/common/units.h"
+#include "cmd/stream/stream_json.h"
+#include "cmd/stream/subscribe.h"
+
+static const char *const end_names[] = {
+	[SUBSCRIBE_ENDED] = "ended",
+	[SUBSCRIBE_COUNT] = "count",
+	[SUBSCRIBE_SIGNAL] = "signal",
+	[SUBSCRIBE_FAILED] = "failed",
+};
+
+static struct json_object *latency_json(const struct subscribe *subscribe)
+{
+	struct json_object *object = json_object_new_object();
+	const struct stats *latency = &subscribe->latency;
+
+	cli_json_add(object, "minimum", json_object_new_uint64(latency->count ? latency->minimum : 0));
+	cli_json_add(object, "p50", json_object_new_uint64(stats_percentile(latency, 50)));
+	cli_json_add(object, "p99", json_object_new_uint64(stats_percentile(latency, 99)));
+	cli_json_add(object, "maximum", json_object_new_uint64(latency->maximum));
+	cli_json_add(object, "same_host", json_object_new_boolean(subscribe->client.info.same_host));
+	return object;
+}
+
+static int print_subscribe_json(const struct subscribe *subscribe, const struct pl_accounts *accounts,
+				const struct pl_error *error)
+{
+	struct json_object *object = cli_json_begin();
+	uint64_t span = subscribe->finish - subscribe->begin;
+	double seconds = (double)span / 1e9;
+
+	cli_json_add(object, "address", cli_json_text(subscribe->client.info.address));
+	cli_json_add(object, "fabric", cli_json_text(subscribe->client.info.fabric));
+	cli_json_add(object, "stream", stream_json_describe(&subscribe->info.stream));
+	cli_json_add(object, "end", cli_json_text(end_names[subscribe->end]));
+	cli_json_add(object, "frames", json_object_new_uint64(subscribe->frames));
+	cli_json_add(object, "bytes", json_object_new_uint64(subscribe->bytes));
+	cli_json_add(object, "seconds", json_object_new_double(seconds));
+	cli_json_add(object, "bytes_per_second", json_object_new_double(span ? (double)subscribe->bytes / seconds : 0));
+	cli_json_add(object, "lost", json_object_new_uint64(subscribe_lost(accounts)));
+	cli_json_add(object, "accounts", stream_json_accounts(accounts));
+	cli_json_add(object, "latency_ns", latency_json(subscribe));
+	cli_json_add(object, "verified", json_object_new_boolean(subscribe->verified));
+	cli_json_add(object, "written", json_object_new_uint64(subscribe->sink.frames));
+	cli_json_add(object, "snapshots", json_object_new_uint64(subscribe->snapshot.written));
+	cli_json_add(object, "reconnects", json_object_new_uint64(subscribe->reconnects));
+	cli_json_add(object, "restarts", json_object_new_uint64(subscribe->restarts));
+	cli_json_add(object, "error", error ? cli_json_error(error) : NULL);
+	return cli_json_results(object);
+}
+
+static void print_latency(FILE *to, const struct subscribe *subscribe)
+{
+	char half[CLI_UNIT_MAX], most[CLI_UNIT_MAX];
+
+	fprintf(to, "captured to taken: p50 %s, p99 %s%s\n",
+		cli_format_time(half, stats_percentile(&subscribe->latency, 50)),
+		cli_format_time(most, stats_percentile(&subscribe->latency, 99)),
+		subscribe->client.info.same_host ? "" : " (with the difference of the clocks of both hosts)");
+}
+
+static void print_subscribe_text(FILE *to, const struct subscribe *subscribe, const struct pl_accounts *accounts)
+{
+	uint64_t span = subscribe->finish - subscribe->begin, lost = subscribe_lost(accounts);
+	char bytes[CLI_UNIT_MAX], rate[CLI_UNIT_MAX];
+
+	fprintf(to, "%llu of %llu frames, %s, %s", (unsigned long long)subscribe->frames,
+		(unsigned long long)(subscribe->frames + lost), cli_format_bytes(bytes, subscribe->bytes),
+		cli_format_rate(rate, subscribe->bytes, span));
+	fprintf(to, "; lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu", (unsigned long long)lost,
+		(unsigned long long)accounts->dropped, (unsigned long long)accounts->rejected,
+		(unsigned long long)accounts->lapped, (unsigned long long)accounts->missed);
+	if (accounts->aborted)
+		fprintf(to, "; aborted %llu", (unsigned long long)accounts->aborted);
+	if (subscribe->reconnects)
+		fprintf(to, "; reconnects %llu, restarts of the publisher %llu",
+			(unsigned long long)subscribe->reconnects, (unsigned long long)subscribe->restarts);
+	if (subscribe->verified)
+		fputs("; verified", to);
+	fputc('\n', to);
+	if (subscribe->frames && !subscribe->options->common.quiet)
+		print_latency(to, subscribe);
+	fflush(to);
+}
+
+int subscribe_print(const struct subscribe *subscribe, const struct pl_error *error)
+{
+	const struct subscribe_options *options = subscribe->options;
+	struct pl_accounts accounts = subscribe_accounts(subscribe, subscribe->end != SUBSCRIBE_ENDED);
+	bool frames_on_stdout = options->to && !strcmp(options->to, "-");
+	int status = subscribe_lost(&accounts) || subscribe->restarts ? CLI_DEGRADED : CLI_OK;
+
+	if (options->common.json) {
+		if (print_subscribe_json(subscribe, &accounts, error) != CLI_OK)
+			status = CLI_OUTPUT;
+	} else {
+		print_subscribe_text(frames_on_stdout ? stderr : stdout, subscribe, &accounts);
+	}
+	if (!error)
+		return status;
+	/* A reader of standard output that has closed its pipe gets no message. */
+	if (!frames_on_stdout || !subscribe->sink.failed || error->code != -EPIPE)
+		cli_report(error);
+	return frames_on_stdout && subscribe->sink.failed ? CLI_OUTPUT : CLI_FAILED;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cmd/stream/write_file.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Most bytes of a write, between which a failure is noticed. */
+#define WRITE_MAX (64u << 20)
+
+int stream_write_file(int fd, const void *bytes, uint64_t length)
+{
+	const uint8_t *at = bytes;
+
+	while (length) {
+		ssize_t written = write(fd, at, length < WRITE_MAX ? length : WRITE_MAX);
+
+		if (written < 0 && errno != EINTR)
+			return -errno;
+		if (written > 0) {
+			at += written;
+			length -= (uint64_t)written;
+		}
+	}
+	return 0;
+}
+
+bool stream_name_ends(const char *path, const char *end)
+{
+	size_t length = strlen(path), tail = strlen(end);
+
+	return length > tail && !strcmp(path + length - tail, end);
+}
