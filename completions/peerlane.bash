@@ -27,12 +27,14 @@ _peerlane_subcommands() {
 	"$1" "$2" --help 2>/dev/null </dev/null | sed -n "s/^  peerlane $2 \([a-z]*\)   *[a-z].*/\1/p" | tr '\n' ' '
 }
 
-# Prints the names that a server publishes, using the key and the address given so far on the command line.
+# Prints the names that a server publishes, as a command ("list", or "streams" with options) lists them, using the key and
+# the address given so far on the command line.
 _peerlane_names() {
-	local i address='' options=()
+	local i address='' options=() program=$1
+	shift
 	for ((i = 2; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--key | -k | --identity | --peer | --known-hosts | --ca | --authorized | --old-key | --output | -o | --memory | -m | --fabric | -F | --lanes | -S | --rails | --device | --topology | --traffic-class | --service-level | --gid-index | --pkey | --ack-timeout | --retries | --rnr-timer | --timeout | -t)
+		--key | -k | --identity | --peer | --known-hosts | --ca | --authorized | --old-key | --output | -o | --memory | -m | --fabric | -F | --lanes | -S | --rails | --device | --topology | --traffic-class | --service-level | --gid-index | --pkey | --ack-timeout | --retries | --rnr-timer | --timeout | -t | --start | --overflow | --queue | --every | --count | --to | --snapshot | --reconnect | --memory-limit)
 			[[ ${COMP_WORDS[i]} == --key || ${COMP_WORDS[i]} == -k ]] && options+=(--key "${COMP_WORDS[i + 1]}")
 			[[ ${COMP_WORDS[i]} == --@(identity|peer|known-hosts|ca) ]] && options+=("${COMP_WORDS[i]}" "${COMP_WORDS[i + 1]}")
 			((i++))
@@ -49,7 +51,7 @@ _peerlane_names() {
 		esac
 	done
 	((i < COMP_CWORD)) && [[ $address ]] || return
-	"$1" list "${options[@]}" --timeout 2 --json "$address" 2>/dev/null </dev/null |
+	"$program" "$@" "${options[@]}" --timeout 2 --json "$address" 2>/dev/null </dev/null |
 		sed -n 's/^ *"name": "\(.*\)",$/\1/p'
 }
 
@@ -96,7 +98,20 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'source\ncompute\nresult' -- "$current"))
 		return
 		;;
-	--errno | --host | --exclude | -x | --launch | --parallel | --width | --peer | --quota | --keep-parts | --rate | --min-rate) return ;;
+	--errno | --host | --exclude | -x | --launch | --parallel | --width | --peer | --quota | --keep-parts | --rate | --min-rate | --name | --listen | --slots | --shape | --frame-bytes | --count | --subscribers | --patience | --queue | --every | --reconnect | --memory-limit | --interval) return ;;
+	--start)
+		COMPREPLY=($(compgen -W $'live\nlatest\nhistory:\nsequence:' -- "$current"))
+		[[ ${COMPREPLY[0]-} == *: ]] && compopt -o nospace 2>/dev/null
+		return
+		;;
+	--overflow)
+		COMPREPLY=($(compgen -W $'drop-oldest\ndrop-newest\nblock' -- "$current"))
+		return
+		;;
+	--dtype)
+		COMPREPLY=($(compgen -W $'u8\nu16\nu32\ni8\ni16\ni32\nf16\nf32\nf64\nbf16\nc64\nc128\nbool' -- "$current"))
+		return
+		;;
 	--sandbox)
 		COMPREPLY=($(compgen -W $'auto\noff\nrequire' -- "$current"))
 		return
@@ -114,7 +129,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
 		;;
-	--hosts | --program | --key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay | --config | --baseline)
+	--hosts | --program | --key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay | --config | --baseline | --from | --to | --snapshot)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
@@ -161,7 +176,10 @@ _peerlane() {
 		COMPREPLY=($(compgen -f -- "$current"))
 		;;
 	get | delete)
-		COMPREPLY=($(compgen -W "$(_peerlane_names "$program")" -- "$current"))
+		COMPREPLY=($(compgen -W "$(_peerlane_names "$program" list)" -- "$current"))
+		;;
+	subscribe)
+		COMPREPLY=($(compgen -W "$(_peerlane_names "$program" streams --interval 0)" -- "$current"))
 		;;
 	esac
 }

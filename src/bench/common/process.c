@@ -23,10 +23,7 @@ void bench_block_signals(void)
 
 bool bench_signal_pending(void)
 {
-	sigset_t set;
-
-	sigpending(&set);
-	return sigismember(&set, SIGINT) || sigismember(&set, SIGTERM);
+	return cli_signal_pending();
 }
 
 void bench_name_signal(struct pl_error *error)

@@ -257,9 +257,10 @@ int npy_format(const struct pl_layout *frame, uint64_t frames, char header[NPY_H
 	size_t at = 10, size = NPY_HEADER_WRITTEN;
 
 	if (!frame->bits || !npy_format_descr(frame, descr))
-		return cli_fail(error, -ENOTSUP, "NPY-TYPE", stream_dtype_format(type, frame),
-				"write raw bytes: give the file a name that does not end in .npy",
-				"NumPy has no type for these elements");
+		return cli_fail(error, -ENOTSUP, "NPY-TYPE", frame->bits ? stream_dtype_format(type, frame) : NULL,
+				"write raw bytes with --to, into a file whose name does not end in .npy",
+				frame->bits ? "NumPy has no type for these elements"
+					    : "the frames have no type and shape");
 	memset(header, ' ', size);
 	memcpy(header, NPY_MAGIC "\x01\0", 8);
 	header[8] = (char)((size - 10) & 0xff);

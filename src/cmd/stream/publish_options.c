@@ -179,7 +179,7 @@ static const struct cli_command publish_command = {
 	.summary = "Publish frames as a stream, from a file, a pipe or a test pattern.",
 	.examples = {
 		"peerlane publish --name cam0 --rate 200",
-		"camera | peerlane publish --key key --name cam0 --listen :19875 --from - --dtype u16 --shape 2048x2048",
+		"camera | peerlane publish --name cam0 --from - --dtype u16 --shape 512x640",
 	},
 	.notes = "The stream ends at the end of the input, after --count frames, or with SIGINT or SIGTERM.  An address "
 		 "other than loopback needs a key; `peerlane key group key` makes one.\n",

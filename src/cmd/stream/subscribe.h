@@ -38,6 +38,7 @@ struct subscribe {
 	struct status_line line;
 	struct stats latency; /* captured to taken, in nanoseconds */
 	enum subscribe_end end;
+	uint64_t gone;          /* frames from --start sequence:N that the publisher no longer had */
 	uint64_t frames, bytes; /* taken */
 	uint64_t last;          /* sequence of the last frame taken; UINT64_MAX: none of this instance */
 	uint64_t begin, finish; /* cli_now() of the first and the last frame */

@@ -72,6 +72,9 @@ struct pl_accounts subscribe_accounts(const struct subscribe *subscribe, bool go
 	if (goes_on)
 		cut_accounts(subscribe, &accounts);
 	add_accounts(&accounts, &subscribe->earlier);
+	accounts.missed += subscribe->gone;
+	if (!subscribe->restarts)
+		accounts.first -= subscribe->gone;
 	return accounts;
 }
 

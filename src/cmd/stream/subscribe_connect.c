@@ -66,6 +66,9 @@ int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 	if (rc < 0)
 		return fail_to_subscribe(subscribe, rc, error);
 	subscribe_look(subscribe);
+	/* The library's accounts begin with the first frame that the publisher had. */
+	if (stream.start == PL_START_SEQUENCE && subscribe->info.accounts.first > stream.from)
+		subscribe->gone = subscribe->info.accounts.first - stream.from;
 	return open_outputs(subscribe, error);
 }
 

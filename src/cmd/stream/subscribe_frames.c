@@ -96,7 +96,10 @@ static int continue_stream(struct subscribe *subscribe, struct pl_error *error)
 			 "see whether the publisher still runs; --reconnect SECONDS continues after a loss");
 		return -ENOTCONN;
 	}
-	rc = subscribe_reconnect(subscribe, error);
+	/* Another instance may have other slots: the subscriber must hold no frame then. */
+	rc = snapshot_write(&subscribe->snapshot, true, error);
+	if (rc == 0)
+		rc = subscribe_reconnect(subscribe, error);
 	subscribe_look(subscribe);
 	return rc;
 }
@@ -155,10 +158,11 @@ static int finish_outputs(struct subscribe *subscribe, int rc, struct pl_error *
 int subscribe_frames(struct subscribe *subscribe, struct pl_error *error)
 {
 	const struct subscribe_options *options = subscribe->options;
-	int rc = 0;
+	int rc;
 
 	status_line_begin(&subscribe->line, !options->common.quiet && !options->common.json);
 	subscribe->last = UINT64_MAX;
+	rc = check_losses(subscribe, true, error);
 	while (rc == 0 && subscribe->frames < options->count && !cli_signal_pending()) {
 		rc = take_frame(subscribe, error);
 		draw_subscribe_line(subscribe);

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Helpers for tests of streams from the command line: a publisher that is fed frame by frame."""
+import contextlib
+import json
+import struct
+import subprocess
+import time
+
+from cli_support import DEADLINE, PEERLANE, Server, environment, run_json
+
+STEP = 0x9e3779b97f4a7c15  # as in src/cmd/stream/pattern.h
+
+
+def pattern(sequence, length):
+    """Bytes of a frame of the test source."""
+    words = (length + 7) // 8
+    base = sequence * STEP
+    return struct.pack(f'<{words}Q', *((base + i) % (1 << 64) for i in range(words)))[:length]
+
+
+class Publisher(Server):
+    """`peerlane publish` on a free port of the loopback, with a pipe as its standard input."""
+
+    def __init__(self, *arguments, name='cam0', listen='127.0.0.1:0', stderr=subprocess.PIPE, **changes):
+        self.name = name
+        self.process = subprocess.Popen([PEERLANE, 'publish', '--name', name, '--listen', listen, *map(str, arguments)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
+                                        env=environment(**changes))
+        self.first = self.line()
+        if self.first.startswith('{'):
+            self.address = json.loads(self.first)['address']
+        else:
+            assert self.first.startswith('listening on '), (self.first, self.process.communicate())
+            self.address = self.first.split()[-1]
+
+    def feed(self, data):
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def look(self):
+        (stream,) = run_json('streams', self.address, '--interval', '0')['streams']
+        return stream
+
+    def wait_for(self, member, value):
+        """Waits until a number of `peerlane streams` has a value."""
+        end = time.monotonic() + DEADLINE
+        while self.look()[member] != value:
+            assert time.monotonic() < end, (member, value, self.look())
+            time.sleep(0.01)
+
+    def finish(self, expect=0):
+        """Ends the input, and waits for the end of the command."""
+        output, errors = self.process.communicate(timeout=DEADLINE)
+        assert self.process.returncode == expect, (self.process.returncode, output, errors)
+        return output.decode(), errors.decode() if errors else ''
+
+    def finish_json(self, expect=0):
+        return json.loads(self.finish(expect)[0].splitlines()[-1])
+
+
+@contextlib.contextmanager
+def publishing(*arguments, **options):
+    publisher = Publisher(*arguments, **options)
+    try:
+        yield publisher
+    finally:
+        publisher.process.kill()
+        publisher.process.communicate()

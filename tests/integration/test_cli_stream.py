@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""publish, streams and subscribe: frames, their first one, losses, ends, and wrong usage."""
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import threading
+import time
+
+import pytest
+from cli_support import DEADLINE, free_port, make_key, run, run_json, serving, start, write
+from stream_support import pattern, publishing
+
+FRAME = 1000
+
+
+def frame(i):
+    return bytes([i % 256]) * FRAME
+
+
+def fed(*arguments, **options):
+    """A publisher of frames of FRAME bytes that the test writes into its standard input."""
+    return publishing('--from', '-', '--frame-bytes', FRAME, *arguments, **options)
+
+
+def ended(process, expect=0):
+    output, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == expect, (process.returncode, output, errors)
+    return output, errors.decode()
+
+
+# -- frames -----------------------------------------------------------------------------------------------------
+
+
+def test_test_source_is_verified_without_losses(tmp_path):
+    key = make_key(tmp_path)
+    # The length of a frame is no multiple of the pattern's words.
+    with publishing('--key', key, '--count', '40', '--rate', '0', '--dtype', 'u8', '--shape', '3x1001', '--subscribers', '1',
+                    '--allow-block', '--patience', 'never', '--json') as publisher:
+        got = run_json('subscribe', publisher.address, 'cam0', '--key', key, '--verify', '--lossless', '--overflow', 'block',
+                       '--to', tmp_path / 'frames')
+        totals = publisher.finish_json()
+    assert (got['frames'], got['lost'], got['end'], got['verified'], got['error']) == (40, 0, 'ended', True, None)
+    assert got['bytes'] == totals['bytes'] == 40 * 3003 and totals['frames'] == 40
+    assert got['stream']['shape'] == [3, 1001] and got['stream']['dtype'] == 'u8'
+    assert got['latency_ns']['same_host'] and 0 < got['latency_ns']['p50'] <= got['latency_ns']['p99']
+    accounts, = [subscriber['accounts'] for subscriber in totals['subscribers']]
+    assert accounts == got['accounts'] and accounts['delivered'] == 40
+    assert (tmp_path / 'frames').read_bytes() == b''.join(pattern(i, 3003) for i in range(40))
+
+
+def test_input_that_is_no_test_pattern_is_not_verified():
+    with fed() as publisher:
+        done = run('subscribe', publisher.address, 'cam0', '--verify', expect=1)
+    assert '[NO-TEST-PATTERN]' in done.stderr and 'hint: leave --verify out' in done.stderr
+
+
+def test_pipe_in_pieces_and_to_standard_output():
+    with fed('--slots', '64', '--subscribers', '1') as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--to', '-', '--queue', '64')
+        data = b''.join(map(frame, range(10)))
+        for at in range(0, len(data), 700):
+            publisher.feed(data[at:at + 700])
+        publisher.process.stdin.close()
+        publisher.process.stdin = None
+        output, errors = ended(process)
+        publisher.finish()
+    assert output == data
+    assert errors.startswith('10 of 10 frames, 10.0 kB, ') and 'captured to taken: p50 ' in errors
+
+
+def test_input_that_ends_within_a_frame(tmp_path):
+    with fed('--slots', '8', '--json') as publisher:
+        publisher.feed(frame(0) + frame(1) + b'rest')
+        totals = publisher.finish_json(expect=1)
+    assert totals['frames'] == 2 and totals['error']['id'] == 'FRAME-PARTIAL'
+    path = write(tmp_path / 'raw', frame(0) + b'rest')
+    done = run('publish', '--name', 'x', '--listen', '127.0.0.1:0', '--from', path, '--frame-bytes', FRAME, expect=1)
+    assert 'after 4 of 1000 bytes [FRAME-PARTIAL]' in done.stderr and not done.stdout
+
+
+def test_named_pipe_waits_for_its_writer(tmp_path):
+    os.mkfifo(tmp_path / 'pipe')
+    with publishing('--from', tmp_path / 'pipe', '--frame-bytes', FRAME, '--json') as publisher:
+        assert publisher.look()['published'] == 0
+        (tmp_path / 'pipe').write_bytes(frame(0) * 3)
+        assert publisher.finish_json()['frames'] == 3
+    with publishing('--from', tmp_path / 'pipe', '--frame-bytes', FRAME) as publisher:
+        publisher.stop(signal.SIGINT)
+
+
+def test_first_frames():
+    with fed('--slots', '4') as publisher:
+        publisher.feed(b''.join(map(frame, range(10))))
+        publisher.wait_for('published', 10)
+
+        def take(*arguments, expect=0):
+            got = run_json('subscribe', publisher.address, 'cam0', '--queue', '8', *arguments, expect=expect)
+            return got['frames'], got['accounts']['first'], got['lost']
+        assert take('--start', 'latest', '--count', '1') == (1, 9, 0)
+        assert take('--start', 'history:3', '--count', '3') == (3, 7, 0)
+        assert take('--start', 'history:100', '--count', '4') == (4, 6, 0)
+        # Frames 0 to 5 are gone.
+        assert take('--start', 'sequence:0', '--count', '2', expect=3) == (2, 0, 6)
+        assert take('--start', 'sequence:8', '--count', '1') == (1, 8, 0)
+        done = run('subscribe', publisher.address, 'cam0', '--start', 'sequence:0', '--count', '2', expect=3)
+        assert done.stdout.startswith('2 of 8 frames, 2.00 kB, ') and '; lost 6: dropped 0, ' in done.stdout
+        assert done.stdout.splitlines()[0].endswith('missed 6')
+        done = run('subscribe', publisher.address, 'cam0', '--start', 'sequence:0', '--lossless', '--json', expect=1)
+        assert json.loads(done.stdout)['error']['id'] == 'FRAMES-LOST' and '--overflow block' in done.stderr
+        # Without a frame, nothing is known to be lost.
+        process = start('subscribe', publisher.address, 'cam0')
+        publisher.wait_for('subscribers', 1)
+        process.send_signal(signal.SIGINT)
+        assert ended(process)[0].startswith(b'0 of 0 frames')
+
+
+def test_every_third_frame():
+    with fed('--slots', '64', '--subscribers', '1') as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--every', '3', '--to', '-', '--queue', '64')
+        publisher.feed(b''.join(map(frame, range(10))))
+        publisher.finish()
+        output, errors = ended(process)
+    assert output == b''.join(map(frame, (0, 3, 6, 9))) and errors.startswith('4 of 4 frames')
+
+
+# -- list of streams ----------------------------------------------------------------------------------------------
+
+
+def test_table_of_streams(tmp_path):
+    with publishing('--rate', '100', '--dtype', 'f32', '--shape', '4x5', '--slots', '9', '--allow-block') as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--overflow', 'block')
+        publisher.wait_for('subscribers', 1)
+        shown = run('streams', publisher.address, '--interval', '0.3').stdout.splitlines()
+        assert shown[0].split() == ['NAME', 'INSTANCE', 'DTYPE', 'SHAPE', 'SLOTS', 'MEMORY', 'RATE', 'PUBLISHED',
+                                    'SUBSCRIBERS', 'BLOCK']
+        name, instance, dtype, shape, slots, memory, rate, published, subscribers, block = shown[1].split()
+        stream = publisher.look()
+        assert (name, dtype, shape, slots, memory, subscribers, block) == ('cam0', 'f32', '4x5', '9', 'host', '1', '1')
+        assert re.fullmatch(r'[0-9a-f]{8}', instance) and stream['instance'].startswith(instance)
+        assert re.fullmatch(r'\d+\.\d/s', rate) and int(published) <= stream['published']
+        assert stream['frames_per_second'] is None and stream['content_type'] == 'application/x-peerlane-test'
+        publisher.stop(signal.SIGINT)
+        assert ended(process)[0].splitlines()[0].endswith(b'missed 0')
+    write(tmp_path / 'data', b'data')
+    with serving(tmp_path / 'data') as server:
+        assert run('streams', server.address).stdout == f'no streams at {server.address}\n'
+        assert run_json('streams', server.address)['streams'] == []
+    run('streams', f'127.0.0.1:{free_port()}', expect=1)
+
+
+# -- ends -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_the_stream_at_both_ends(how):
+    with fed() as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--json')
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(0) + b'half of a frame')
+        publisher.wait_for('published', 1)
+        output, _ = publisher.stop(how)
+        assert output.splitlines()[-1].startswith('1 frames, 1.00 kB in ')
+        got = json.loads(ended(process)[0])
+    assert (got['end'], got['frames'], got['lost']) == ('ended', 1, 0)
+
+
+def test_killed_publisher_is_named():
+    with fed() as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--json')
+        publisher.wait_for('subscribers', 1)
+        publisher.process.kill()
+        output, errors = ended(process, expect=1)
+        error = json.loads(output)['error']
+    assert error['id'] == 'PEER-LOST' and error['object'] == 'cam0' and '--reconnect' in errors
+
+
+def test_unknown_stream_and_forbidden_block(tmp_path):
+    with fed() as publisher:
+        done = run('subscribe', publisher.address, 'cam1', '--to', tmp_path / 'frames', expect=1)
+        assert '[STREAM-UNKNOWN]' in done.stderr and f'hint: `peerlane streams {publisher.address}` lists' in done.stderr
+        assert not (tmp_path / 'frames').exists()
+        done = run('subscribe', publisher.address, 'cam0', '--overflow', 'block', expect=1)
+        assert '[STREAM-NO-BLOCK]' in done.stderr and '--allow-block' in done.stderr
+        done = run('subscribe', publisher.address, 'cam0', '--memory-limit', '1K', expect=1)
+        assert '[STREAM-MEMORY]' in done.stderr and '--memory-limit' in done.stderr
+        done = run('publish', '--name', 'x', '--listen', publisher.address, expect=1)
+        assert 'in use' in done.stderr
+
+
+class Proxy:
+    """Forwards connections to a publisher, and can cut them all."""
+
+    def __init__(self, address):
+        host, port = address.split(':')
+        self.target, self.pairs = (host, int(port)), []
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.address = '127.0.0.1:%d' % self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(self.target)
+            except OSError:
+                return
+            self.pairs.append((near, far))
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self.forward, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def forward(one, other):
+        try:
+            while data := one.recv(65536):
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def cut(self):
+        for pair in self.pairs:
+            for end in pair:
+                try:
+                    end.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+        self.pairs.clear()
+
+
+def test_reconnect_continues_behind_the_last_frame():
+    with fed('--slots', '16', '--fabric', 'tcp') as publisher:
+        proxy = Proxy(publisher.address)
+        process = start('subscribe', proxy.address, 'cam0', '--reconnect', DEADLINE, '--to', '-', '--queue', '16')
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(0))
+        assert process.stdout.read(FRAME) == frame(0)
+        proxy.cut()
+        publisher.feed(frame(1) + frame(2))
+        publisher.wait_for('published', 3)
+        assert process.stdout.read(2 * FRAME) == frame(1) + frame(2)
+        publisher.finish()
+        _, errors = ended(process)
+        proxy.listener.close()
+    assert errors.startswith('3 of 3 frames') and 'reconnects 1, restarts of the publisher 0' in errors
+
+
+def test_reconnect_to_a_publisher_that_was_started_again():
+    listen = f'127.0.0.1:{free_port()}'
+    with fed(listen=listen) as publisher:
+        process = start('subscribe', listen, 'cam0', '--reconnect', DEADLINE, '--to', '-')
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(7))
+        assert process.stdout.read(FRAME) == frame(7)
+    with fed(listen=listen) as publisher:
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(8))
+        assert process.stdout.read(FRAME) == frame(8)
+        publisher.finish()
+    _, errors = ended(process, expect=3)
+    assert errors.startswith('2 of 2 frames') and 'restarts of the publisher 1' in errors
+
+
+def test_reconnect_gives_up():
+    with fed() as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--reconnect', '0.3')
+        publisher.wait_for('subscribers', 1)
+        publisher.process.kill()
+        assert ended(process, expect=1)[1].startswith('peerlane: ')
+
+
+# -- slow subscribers --------------------------------------------------------------------------------------------
+
+
+LARGE = 1 << 18  # more than a pipe takes
+
+
+def unread_subscriber(publisher):
+    """A subscriber that holds frames back, and stands still in its first one until its output is read."""
+    return start('subscribe', publisher.address, 'cam0', '--overflow', 'block', '--queue', '2', '--to', '-')
+
+
+def test_subscriber_beyond_the_patience_is_demoted():
+    with publishing('--rate', '0', '--count', '20', '--frame-bytes', LARGE, '--slots', '4', '--subscribers', '1',
+                    '--allow-block', '--patience', '0.2', '--json') as publisher:
+        process = unread_subscriber(publisher)
+        publisher.wait_for('published', 20)
+        output, errors = ended(process, expect=3)
+        totals = publisher.finish_json()
+    count, of = map(int, re.match(r'(\d+) of (\d+) frames', errors).groups())
+    assert of == 20 and 1 <= count < 20 and len(output) == count * LARGE
+    subscriber, = totals['subscribers']
+    assert subscriber['demoted'] and not subscriber['blocks'] and subscriber['accounts']['delivered'] == count
+
+
+def read_until(fd, wanted):
+    data = b''
+    end = time.monotonic() + DEADLINE
+    while not re.search(wanted, data):
+        assert time.monotonic() < end and select.select([fd], [], [], DEADLINE)[0], data
+        data += os.read(fd, 4096)
+
+
+def test_frames_of_a_camera_are_refused_while_all_slots_are_held():
+    terminal, end = pty.openpty()
+    with publishing('--rate', '200', '--frame-bytes', LARGE, '--slots', '4', '--subscribers', '1', '--allow-block',
+                    '--patience', 'never', stderr=end) as publisher:
+        os.close(end)
+        process = unread_subscriber(publisher)
+        # The line of statistics on the terminal.
+        read_until(terminal, rb'frames/s .* 1 subscribers  [1-9]\d* refused')
+        publisher.process.send_signal(signal.SIGINT)
+        output, errors = ended(process)
+        totals = publisher.finish()[0].splitlines()[-1]
+    os.close(terminal)
+    count = len(output) // LARGE
+    assert totals.startswith(f'{count} frames, ') and errors.startswith(f'{count} of {count} frames')
+    assert int(re.search(r'refused (\d+); subscribers 1, demoted 0', totals)[1]) > 0
+
+
+# -- wrong usage --------------------------------------------------------------------------------------------------
+
+WRONG = [
+    (['publish'], '--name'), (['publish', '--name', 'a b'], '--name takes'), (['publish', '--name', 'x' * 64], '--name takes'),
+    (['publish', '--name', 'x', 'argument'], 'unexpected argument'),
+    *[(['publish', '--name', 'x', f'{option}={value}'], f'{option} takes')
+      for option, values in {'--slots': ('1', '65537', 'x'), '--rate': ('-1', 'x', '1e7', 'nan', 'inf'),
+                             '--count': ('0', '-1', '1x'), '--subscribers': ('0', '257'), '--frame-bytes': ('0', '2T', 'x'),
+                             '--patience': ('0', 'x')}.items() for value in values],
+    (['publish', '--name', 'x', '--dtype', 'u16'], 'belong together'),
+    (['publish', '--name', 'x', '--shape', '2x2'], 'belong together'),
+    (['publish', '--name', 'x', '--dtype', 'u17x', '--shape', '2'], '--dtype takes'),
+    (['publish', '--name', 'x', '--dtype', 'u16', '--shape', '0x2'], '--shape takes'),
+    (['publish', '--name', 'x', '--dtype', 'u16', '--shape', '1048576x1048576'], 'more than 2^40'),
+    (['publish', '--name', 'x', '--dtype', 'u16', '--shape', '2', '--frame-bytes', '4'], 'without --dtype'),
+    (['publish', '--name', 'x', '--patience', '1'], 'needs --allow-block'),
+    (['streams'], 'ADDRESS'), (['streams', 'a', 'b'], 'only one'), (['streams', 'a', '--interval', '-1'], '--interval takes'),
+    (['subscribe'], 'ADDRESS'), (['subscribe', 'a'], '`peerlane streams a`'), (['subscribe', 'a', 'b/c'], 'characters'),
+    (['subscribe', 'a', 'b', 'c'], 'only an ADDRESS'),
+    (['subscribe', 'a', 'b', '--json', '--to', '-'], 'both be written'),
+    *[(['subscribe', 'a', 'b', f'{option}={value}'], f'{option} takes')
+      for option, values in {'--start': ('now', 'history:0', 'history:', 'sequence:-1', 'livex', 'sequence:99999999999999999999'),
+                             '--overflow': ('drop',), '--queue': ('0', '4097'), '--every': ('0',), '--count': ('0',),
+                             '--snapshot': ('x.jpg', '.png'), '--reconnect': ('0', 'x'), '--memory-limit': ('0',)}.items()
+      for value in values],
+]
+
+
+@pytest.mark.parametrize('arguments,text', WRONG, ids=[' '.join(arguments)[-60:] for arguments, _ in WRONG])
+def test_wrong_usage_names_the_option(arguments, text):
+    done = run(*arguments, expect=2)
+    assert text in ' '.join(done.stderr.split()) and not done.stdout
+
+
+def test_raw_input_needs_the_size_of_a_frame(tmp_path):
+    done = run('publish', '--name', 'x', '--from', write(tmp_path / 'raw', b'data'), expect=1)
+    assert '[FRAME-SIZE]' in done.stderr and '--dtype and --shape' in done.stderr
+    done = run('publish', '--name', 'x', '--from', tmp_path / 'none', '--frame-bytes', '4', expect=1)
+    assert 'No such file' in done.stderr
+    done = run('publish', '--name', 'x', '--frame-bytes', '1T', '--slots', '65536', expect=1)
+    assert '[NO-MEMORY]' in done.stderr and '--slots' in done.stderr
