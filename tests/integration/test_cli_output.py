@@ -27,6 +27,8 @@ WRITERS = [
     ['bench', 'compare', 'RESULTS', 'RESULTS'], ['report', 'RESULTS'], ['report', 'RESULTS', '-o', '-'],
     ['report', 'RESULTS', '--svg', '-'], ['list', 'SERVER'], ['list', 'SERVER', '--json'], ['get', 'SERVER', 'data', '-o', '-'],
     ['get', 'SERVER', 'data', '-o', 'NEW'], ['get', 'SERVER', 'data', '-o', 'NEW', '--json'], ['put', 'SERVER', 'RESULTS'],
+    ['streams', 'SERVER'], ['streams', 'SERVER', '--json'], ['publish', '--name', 'x', '--listen', '127.0.0.1:0', '--count', '1'],
+    ['publish', '--name', 'x', '--listen', '127.0.0.1:0', '--count', '1', '--json'],
     ['demo', '--size', '1M', '--frames', '1'], ['key', 'generate', 'NEW'], ['key', 'group', 'NEW'], ['serve', '127.0.0.1:0', 'RESULTS', '--for', '0.1'],
 ]
 

@@ -131,7 +131,8 @@ def test_every_third_frame():
 
 
 def test_table_of_streams(tmp_path):
-    with publishing('--rate', '100', '--dtype', 'f32', '--shape', '4x5', '--slots', '9', '--allow-block') as publisher:
+    with publishing('--rate', '100', '--dtype', 'f32', '--shape', '4x5', '--slots', '9', '--allow-block',
+                    '--patience', 'never') as publisher:
         process = start('subscribe', publisher.address, 'cam0', '--overflow', 'block')
         publisher.wait_for('subscribers', 1)
         shown = run('streams', publisher.address, '--interval', '0.3').stdout.splitlines()

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Files of publish and subscribe: arrays of NumPy, pictures, full disks, closed pipes, and signals."""
+import ast
+import json
+import os
+import resource
+import signal
+import struct
+import subprocess
+import zlib
+
+import pytest
+from cli_support import DEADLINE, PEERLANE, content, environment, run, run_json, start, write
+from stream_support import pattern, publishing
+
+
+def npy(shape, data, descr='<u2', order='False', version=1, text=None):
+    """Bytes of a .npy file, with the padding that NumPy writes."""
+    text = text or f"{{'descr': {descr!r}, 'fortran_order': {order}, 'shape': {shape!r}, }}"
+    fixed = 10 if version == 1 else 12
+    text += ' ' * (-(fixed + len(text) + 1) % 64) + '\n'
+    return b'\x93NUMPY' + bytes([version, 0]) + struct.pack('<H' if version == 1 else '<I', len(text)) + text.encode() + data
+
+
+def read_npy(path):
+    """Parses a .npy file as NumPy does."""
+    data = path.read_bytes()
+    assert data[:8] == b'\x93NUMPY\1\0'
+    length, = struct.unpack('<H', data[8:10])
+    header = data[10:10 + length]
+    assert header.endswith(b'\n') and (10 + length) % 64 == 0
+    header = ast.literal_eval(header.decode().strip())
+    assert sorted(header) == ['descr', 'fortran_order', 'shape'] and header['fortran_order'] is False
+    return header['descr'], header['shape'], data[10 + length:]
+
+
+def read_png(path):
+    """Decodes a PNG without filters: width, height, depth, kind and the bytes of the rows."""
+    data = path.read_bytes()
+    assert data[:8] == b'\x89PNG\r\n\x1a\n'
+    chunks, at = {}, 8
+    while at < len(data):
+        length, = struct.unpack('>I', data[at:at + 4])
+        body = data[at + 4:at + 8 + length]
+        assert struct.unpack('>I', data[at + 8 + length:at + 12 + length])[0] == zlib.crc32(body)
+        chunks[body[:4]] = body[4:]
+        at += 12 + length
+    assert list(chunks) == [b'IHDR', b'IDAT', b'IEND']
+    width, height, depth, kind, *rest = struct.unpack('>IIBBBBB', chunks[b'IHDR'])
+    assert rest == [0, 0, 0]
+    rows = zlib.decompress(chunks[b'IDAT'])
+    row = width * depth // 8 * {0: 1, 2: 3}[kind]
+    assert len(rows) == (row + 1) * height and not any(rows[::row + 1])
+    return width, height, depth, kind, b''.join(rows[i * (row + 1) + 1:(i + 1) * (row + 1)] for i in range(height))
+
+
+def ended(process, expect=0):
+    output, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == expect, (process.returncode, output, errors)
+    return output, errors.decode()
+
+
+def publish_once(path, *arguments, expect=0):
+    return run('publish', '--name', 'x', '--listen', '127.0.0.1:0', '--from', path, *arguments, '--json', expect=expect)
+
+
+# -- .npy --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('version', [1, 2, 3])
+def test_array_is_published_and_saved_again(tmp_path, version):
+    data = content(6 * 4 * 5 * 2, version)
+    path = write(tmp_path / 'in.npy', npy((6, 4, 5), data, version=version))
+    with publishing('--from', path, '--subscribers', '1', '--slots', '8') as publisher:
+        got = run_json('subscribe', publisher.address, 'cam0', '--to', tmp_path / 'out.npy', '--queue', '8')
+        publisher.finish()
+    assert (got['frames'], got['written'], got['stream']['dtype'], got['stream']['shape']) == (6, 6, 'u16', [4, 5])
+    assert read_npy(tmp_path / 'out.npy') == ('<u2', (6, 4, 5), data)
+
+
+def test_one_frame_or_many(tmp_path):
+    path = write(tmp_path / 'in.npy', npy((4, 5), content(40)))
+
+    def published(*arguments):
+        first, last = map(json.loads, publish_once(path, *arguments).stdout.splitlines())
+        return first['stream']['shape'], last['frames']
+    assert published() == ([5], 4)
+    assert published('--dtype', 'u16', '--shape', '4x5') == ([4, 5], 1)
+    assert published('--dtype', 'u16', '--shape', '5') == ([5], 4)
+    assert published('--count', '2') == ([5], 2)
+    done = publish_once(path, '--dtype', 'u16', '--shape', '20', expect=1)
+    assert '[NPY-LAYOUT]' in done.stderr and 'frames of u16 5,' in done.stderr
+    write(tmp_path / 'scalars.npy', npy((3,), content(24), '<c8'))
+    first, last = map(json.loads, publish_once(tmp_path / 'scalars.npy').stdout.splitlines())
+    assert (first['stream']['dtype'], first['stream']['shape'], last['frames']) == ('c64', [], 3)
+
+
+MALFORMED = {
+    'magic': (b'raw bytes, no array', 'NPY-HEADER'),
+    'empty file': (b'', 'NPY-HEADER'),
+    'version': (npy((1,), b'', version=1).replace(b'NUMPY\1', b'NUMPY\7'), 'NPY-HEADER'),
+    'cut header': (npy((3,), b'')[:40], 'NPY-HEADER'),
+    'long header': (b'\x93NUMPY\2\0' + struct.pack('<I', 1 << 30), 'NPY-HEADER'),
+    'no dict': (npy((1,), b'', text='[1, 2]'), 'NPY-HEADER'),
+    'code': (npy((1,), b'', text="{'descr': '<u2', 'fortran_order': False, 'shape': (__import__('os'),)}"), 'NPY-HEADER'),
+    'member': (npy((1,), b'', text="{'descr': '<u2', 'shape': (1,)}"), 'NPY-HEADER'),
+    'Fortran': (npy((2, 2), bytes(8), order='True'), 'NPY-HEADER'),
+    'big-endian': (npy((2,), bytes(4), '>u2'), 'NPY-HEADER'),
+    'objects': (npy((2,), bytes(16), '|O'), 'NPY-HEADER'),
+    'structure': (npy((2,), bytes(8), [('a', '<u2'), ('b', '<u2')]), 'NPY-HEADER'),
+    'nothing': (npy((0, 4), b''), 'NPY-HEADER'),
+    'overflow': (npy((1 << 40, 1 << 40), b''), 'NPY-HEADER'),
+    'short': (npy((4, 4), bytes(31)), 'NPY-SHORT'),
+}
+
+
+@pytest.mark.parametrize('name', MALFORMED)
+def test_malformed_arrays_are_refused(tmp_path, name):
+    data, error = MALFORMED[name]
+    done = publish_once(write(tmp_path / 'in.npy', data), expect=1)
+    assert json.loads(done.stdout)['error']['id'] == error and '  hint: ' in done.stderr
+
+
+def test_array_cannot_be_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / 'pipe.npy')
+    assert '[NPY-PIPE]' in publish_once(tmp_path / 'pipe.npy', expect=1).stderr
+    with publishing('--rate', '0', '--count', '1', '--subscribers', '1', '--frame-bytes', '8') as publisher:
+        reader = os.open(tmp_path / 'pipe.npy', os.O_RDONLY | os.O_NONBLOCK)
+        done = run('subscribe', publisher.address, 'cam0', '--to', tmp_path / 'pipe.npy', expect=1)
+        os.close(reader)
+        assert '[NPY-PIPE]' in done.stderr
+        os.mkfifo(tmp_path / 'pipe')
+        done = run('subscribe', publisher.address, 'cam0', '--to', tmp_path / 'pipe', expect=1)
+        assert '[NO-READER]' in done.stderr
+
+
+def test_types_that_arrays_do_not_have(tmp_path):
+    with publishing('--from', '-', '--dtype', 'u12', '--shape', '16', '--slots', '4') as publisher:
+        publisher.feed(bytes(24))
+        publisher.wait_for('published', 1)
+        take = ['subscribe', publisher.address, 'cam0', '--start', 'latest', '--count', '1']
+        assert '[NPY-TYPE]' in run(*take, '--to', tmp_path / 'a.npy', expect=1).stderr
+        assert '[NPY-TYPE]' in run(*take, '--snapshot', tmp_path / 'b.npy', expect=1).stderr
+        assert '[PNG-LAYOUT]' in run(*take, '--snapshot', tmp_path / 'b.png', expect=1).stderr
+        run(*take, '--to', tmp_path / 'raw')
+    assert (tmp_path / 'raw').read_bytes() == bytes(24) and not (tmp_path / 'b.npy').exists()
+
+
+@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
+def test_header_is_complete_after_a_signal(tmp_path, how):
+    data = content(4 * 12)
+    with publishing('--from', '-', '--dtype', 'f32', '--shape', 'scalar', '--slots', '64') as publisher:
+        # An array without frames is an array, too.
+        process = start('subscribe', publisher.address, 'cam0', '--to', tmp_path / 'none.npy')
+        publisher.wait_for('subscribers', 1)
+        process.send_signal(how)
+        ended(process)
+        process = start('subscribe', publisher.address, 'cam0', '--to', tmp_path / 'out.npy', '--queue', '64')
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(data)
+        while not (tmp_path / 'out.npy').exists() or (tmp_path / 'out.npy').stat().st_size < 384 + len(data):
+            assert process.poll() is None
+        process.send_signal(how)
+        output, _ = ended(process)
+    assert output.startswith(b'12 of 12 frames')
+    assert read_npy(tmp_path / 'none.npy') == ('<f4', (0,), b'')
+    assert read_npy(tmp_path / 'out.npy') == ('<f4', (12,), data)
+
+
+# -- snapshots -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('dtype,shape,kind', [('u8', '7x300', 0), ('u16', '5x3', 0), ('u8', '300x400x3', 2), ('u8x3', '2x3', 2)])
+def test_snapshot_is_a_picture_of_the_last_frame(tmp_path, dtype, shape, kind):
+    height, width, *_ = map(int, shape.split('x'))
+    with publishing('--rate', '0', '--count', '3', '--dtype', dtype, '--shape', shape, '--subscribers', '1') as publisher:
+        got = run_json('subscribe', publisher.address, 'cam0', '--snapshot', tmp_path / 'last.png')
+        publisher.finish()
+    depth = 16 if dtype == 'u16' else 8
+    data = pattern(2, height * width * depth // 8 * (3 if kind else 1))
+    if depth == 16:
+        data = b''.join(data[i + 1:i + 2] + data[i:i + 1] for i in range(0, len(data), 2))
+    assert read_png(tmp_path / 'last.png') == (width, height, depth, kind, data)
+    assert 1 <= got['snapshots'] <= 3 and os.listdir(tmp_path) == ['last.png']
+
+
+def test_snapshot_is_an_array_and_appears_while_the_stream_goes_on(tmp_path):
+    path = tmp_path / 'last.npy'
+    with publishing('--from', '-', '--dtype', 'i32', '--shape', '2x3', '--slots', '8') as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--snapshot', path)
+        publisher.wait_for('subscribers', 1)
+        for i in range(3):
+            # The second and the third frame come within the least time between two snapshots.
+            publisher.feed(bytes([i] * 24))
+        while not path.exists() or read_npy(path) != ('<i4', (2, 3), bytes([2] * 24)):
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        ended(process)
+
+
+def test_snapshot_that_cannot_be_replaced(tmp_path):
+    with publishing('--from', '-', '--dtype', 'u8', '--shape', '2x3', '--slots', '8') as publisher:
+        publisher.feed(bytes(6))
+        publisher.wait_for('published', 1)
+        done = run('subscribe', publisher.address, 'cam0', '--start', 'latest', '--snapshot', tmp_path / 'none/last.png', expect=1)
+    assert 'No such file or directory' in done.stderr
+
+
+# -- outputs that fail -----------------------------------------------------------------------------------------------
+
+
+def subscribe_by_shell(address, shell, *arguments):
+    return subprocess.run(['sh', '-c', 'exec "$0" "$@" ' + shell, PEERLANE, 'subscribe', address, 'cam0', '--start', 'latest',
+                           *map(str, arguments)], capture_output=True, text=True, timeout=DEADLINE, env=environment())
+
+
+def test_full_disk_and_closed_pipe(tmp_path):
+    with publishing('--rate', '100', '--frame-bytes', '256K', '--slots', '4') as publisher:
+        done = subscribe_by_shell(publisher.address, '', '--to', '/dev/full')
+        assert done.returncode == 1 and '/dev/full: write: No space left on device' in done.stderr
+        assert 'hint: free space there' in done.stderr and done.stdout.startswith('1 of ')
+        done = subscribe_by_shell(publisher.address, '>/dev/full', '--to', '-')
+        assert done.returncode == 4 and 'No space left' in done.stderr
+        done = subscribe_by_shell(publisher.address, '>&-', '--to', '-')
+        assert done.returncode == 4 and 'Bad file descriptor' in done.stderr
+        # A reader that has closed its pipe gets no message.
+        read, wrote = os.pipe()
+        process = subprocess.Popen([PEERLANE, 'subscribe', publisher.address, 'cam0', '--to', '-'], stdout=wrote,
+                                   stderr=subprocess.PIPE, env=environment())
+        os.close(wrote)
+        os.read(read, 1)
+        os.close(read)
+        _, errors = ended(process, expect=4)
+        assert 'peerlane:' not in errors and ' frames, ' in errors
+
+
+@pytest.mark.parametrize('name', ['raw', 'out.npy'])
+def test_full_disk_leaves_whole_frames(tmp_path, name):
+    """A limit of the size of files stands in for the full disk: two frames fit."""
+    size = 1_000_000
+    with publishing('--from', '-', '--dtype', 'u8', '--shape', size, '--slots', '8') as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--queue', '4', '--to', tmp_path / name)
+        publisher.wait_for('subscribers', 1)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size * 5 // 2, size * 5 // 2))
+        for i in range(4):
+            publisher.feed(pattern(i, size))
+        output, errors = ended(process, expect=1)
+    assert 'File too large' in errors and output.startswith(b'3 of 3 frames')
+    data = pattern(0, size) + pattern(1, size)
+    if name == 'raw':
+        assert (tmp_path / name).read_bytes() == data
+    else:
+        assert read_npy(tmp_path / name) == ('|u1', (2, size), data)
+
+
+def test_signal_while_a_pipe_is_full():
+    with publishing('--from', '-', '--frame-bytes', '1M') as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--to', '-')
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(bytes(1 << 20))
+        # The frame does not fit the pipe, of which nobody reads more than its first byte.
+        assert os.read(process.stdout.fileno(), 1) == b'\0'
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE) == 0
+        output, errors = ended(process)
+    assert len(output) < (1 << 20) - 1 and errors.startswith('1 of 1 frames, ')
