@@ -2,7 +2,7 @@
 /*
  * Streams: named, ordered sequences of frames from one publisher to many subscribers.
  *
- * A publisher has a ring of slots. Each frame has a sequence number, from 0, and lies in slot `sequence % slots` until
+ * A publisher has a ring of slots. Each frame has a sequence number, usually from 0, and lies in slot `sequence % slots` until
  * the frame `sequence + slots` is claimed. Subscribers read frames from the ring with keys that allow reads only. A frame
  * that is overwritten while a subscriber reads it is discarded and counted, and never delivered.
  */
@@ -75,9 +75,10 @@ struct pl_publisher_options {
 	 * oldest frames. Default 0: 1 s. UINT64_MAX: never.
 	 */
 	uint64_t patience;
+	uint64_t first;          /**< sequence of the first frame, at most 2^62: a relay or a replay continues given ones */
 };
 /* clang-format off */
-#define PL_PUBLISHER_OPTIONS_INIT { sizeof(struct pl_publisher_options), 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, false, 0 }
+#define PL_PUBLISHER_OPTIONS_INIT { sizeof(struct pl_publisher_options), 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, false, 0, 0 }
 /* clang-format on */
 
 /** State of a stream. */
@@ -116,10 +117,10 @@ struct pl_accounts {
 	uint64_t first;     /**< first sequence that the subscriber was given */
 	uint64_t next;      /**< first sequence without a fate */
 	uint64_t delivered; /**< pl_subscriber_take() returned the frame */
-	uint64_t lapped;    /**< the publisher overwrote the frame before it was read */
+	uint64_t lapped;    /**< the publisher overwrote the frame, or its note of an abort, before that was read */
 	uint64_t dropped;   /**< PL_OVERFLOW_DROP_OLDEST dropped it; or the program closed the subscriber before taking it */
 	uint64_t rejected;  /**< PL_OVERFLOW_DROP_NEWEST did not fetch it */
-	uint64_t aborted;   /**< the publisher discarded the loan */
+	uint64_t aborted;   /**< the publisher discarded the loan, or skipped the sequence */
 	uint64_t missed;    /**< lost with the connection, or published while there was none */
 	uint64_t unwanted;  /**< pl_subscriber_options.every leaves it out */
 	uint64_t pending;   /**< being read, or ready to be taken */
@@ -167,6 +168,11 @@ struct pl_subscriber_info {
 #define PL_SUBSCRIBER_INFO_INIT { sizeof(struct pl_subscriber_info), PL_PUBLISHER_INFO_INIT, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, false, false, false }
 /* clang-format on */
 
+/** Properties of a frame: bits of pl_frame_options.flags and pl_frame_info.flags. */
+enum pl_frame_flag {
+	PL_FRAME_REPLAY = 1, /**< the frame was recorded earlier, and is published again */
+};
+
 /** Description of a frame that is published. */
 struct pl_frame_options {
 	size_t size;                    /**< sizeof(struct pl_frame_options) */
@@ -175,9 +181,10 @@ struct pl_frame_options {
 	const void *metadata;           /**< copied; NULL: none */
 	size_t metadata_length;         /**< bytes, up to the publisher's metadata_bytes */
 	const struct pl_layout *layout; /**< copied; NULL: that of the stream */
+	unsigned flags;                 /**< enum pl_frame_flag */
 };
 /* clang-format off */
-#define PL_FRAME_OPTIONS_INIT { sizeof(struct pl_frame_options), 0, 0, NULL, 0, NULL }
+#define PL_FRAME_OPTIONS_INIT { sizeof(struct pl_frame_options), 0, 0, NULL, 0, NULL, 0 }
 /* clang-format on */
 
 /** A frame. Pointers are valid until the frame is published, discarded or released. */
@@ -193,9 +200,10 @@ struct pl_frame_info {
 	struct pl_layout layout; /**< of the frame, or else of the stream */
 	const void *metadata;    /**< NULL: none */
 	size_t metadata_length;
+	unsigned flags;          /**< enum pl_frame_flag; 0 of a loan */
 };
 /* clang-format off */
-#define PL_FRAME_INFO_INIT { sizeof(struct pl_frame_info), 0, NULL, 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, 0 }
+#define PL_FRAME_INFO_INIT { sizeof(struct pl_frame_info), 0, NULL, 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, 0, 0 }
 /* clang-format on */
 
 /* ------------------------------------------------------------------------------------------------
@@ -232,6 +240,17 @@ int pl_publisher_loan(struct pl_publisher *publisher, uint64_t timeout, struct p
  * @return 0; -EINVAL, -EMSGSIZE for a length, metadata or layout that does not fit. The loan is kept after a failure
  */
 int pl_frame_publish(struct pl_stream_frame *frame, const struct pl_frame_options *options, struct pl_error *error);
+
+/**
+ * Continues with a later sequence. Subscribers count the sequences between as aborted. A gap of any length costs the time
+ * of one ring at most. A gap uses slots as frames do: it laps frames that a subscriber has not read and does not hold back.
+ *
+ * @param sequence  that the next loan gets; at most 2^62
+ * @param timeout   nanoseconds to wait for subscribers that hold slots back; 0: do not wait
+ * @return 0; -EINVAL for a sequence that is used already; -EBUSY while loans are out; -EAGAIN if subscribers still hold
+ *         slots back (counted in `refused`); -ENODATA after pl_publisher_end()
+ */
+int pl_publisher_skip(struct pl_publisher *publisher, uint64_t sequence, uint64_t timeout, struct pl_error *error);
 
 /** Gives a loan up. Subscribers count its sequence as aborted. Accepts NULL. */
 void pl_frame_discard(struct pl_stream_frame *frame);

@@ -32,7 +32,7 @@ static void collect_descriptors(const struct pl_subscription *subscription, stru
 {
 	const struct pl_publisher *publisher = subscription->publisher;
 	const struct pl_ring_geometry *geometry = &publisher->header.geometry;
-	uint64_t least = PL_MAX(subscription->told, pl_ring_oldest(publisher->claimed, geometry->slots));
+	uint64_t least = PL_MAX(subscription->told, pl_publisher_oldest(publisher));
 	uint64_t first = publisher->published;
 	size_t length = 0;
 
@@ -71,6 +71,7 @@ static bool build_announcement(struct pl_subscription *subscription, struct pl_s
 		message->announce.published = publisher->published;
 		message->announce.state = publisher->state;
 		message->announce.demoted = subscription->demoted;
+		message->announce.skipped = subscription->skipped;
 		collect_descriptors(subscription, message, buffer);
 		/* Before the message leaves: its answer may arrive at once. */
 		subscription->announced = publisher->published;

@@ -121,6 +121,7 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 	ask.subscribe.start = subscriber->start;
 	ask.subscribe.from = subscriber->from;
 	ask.subscribe.overflow = subscriber->overflow;
+	ask.subscribe.every = subscriber->every;
 	pl_engine_lock(peer->home);
 	rc = pl_call_check_peer(peer, "pl_subscriber_open", error);
 	if (rc == 0) {
@@ -128,6 +129,8 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 		if (continues(subscriber)) {
 			ask.subscribe.start = PL_START_SEQUENCE;
 			ask.subscribe.from = next_wanted(subscriber);
+			ask.subscribe.base =
+				subscriber->restarted ? subscriber->restart_first : subscriber->accounts.first;
 			memcpy(ask.subscribe.instance, subscriber->entry.instance, sizeof(ask.subscribe.instance));
 		}
 		subscriber->engine = peer->home;

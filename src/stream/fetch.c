@@ -278,18 +278,22 @@ static bool drop_oldest(struct pl_subscriber *subscriber)
 /* Returns the number of wanted sequences before `end`, counted from the first one. */
 static uint64_t count_wanted(const struct pl_subscriber *subscriber, uint64_t end)
 {
-	uint64_t sequences = end - subscriber->accounts.first;
-
-	return sequences / subscriber->every + (sequences % subscriber->every != 0);
+	return pl_stream_wanted(end - subscriber->accounts.first, subscriber->every);
 }
 
-/* Gives all sequences before `end` their fates: the ring does not hold them any more. */
+/*
+ * Gives all sequences before `end` their fates: the ring does not hold them any more. Skipped sequences without a
+ * descriptor lie before the oldest sequence of the ring, so all that the publisher has told of are among them.
+ */
 static void lap_sequences(struct pl_subscriber *subscriber, uint64_t end)
 {
 	struct pl_accounts *accounts = &subscriber->accounts;
 	uint64_t wanted = count_wanted(subscriber, end) - count_wanted(subscriber, accounts->next);
+	uint64_t skipped = PL_MIN(subscriber->announced_skipped - subscriber->counted_skipped, wanted);
 
-	accounts->lapped += wanted;
+	subscriber->counted_skipped = subscriber->announced_skipped;
+	accounts->aborted += skipped;
+	accounts->lapped += wanted - skipped;
 	accounts->unwanted += end - accounts->next - wanted;
 	accounts->next = end;
 }
@@ -303,6 +307,9 @@ static bool subscriber_admit(struct pl_subscriber *subscriber)
 	if (subscriber->phase != PL_SUBSCRIBER_LIVE || subscriber->restarted || accounts->next >= subscriber->published)
 		return false;
 	if (accounts->next < oldest) {
+		/* The publisher may have skipped more than a ring. The announcement of that tells their number. */
+		if (subscriber->claimed - subscriber->announced_claimed > subscriber->geometry.slots)
+			return false;
 		lap_sequences(subscriber, PL_MIN(oldest, subscriber->published));
 	} else if ((accounts->next - accounts->first) % subscriber->every) {
 		accounts->unwanted++;

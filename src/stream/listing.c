@@ -19,9 +19,13 @@ int pl_listing_serve(struct pl_peer *peer, const struct pl_stream_message *messa
 	/* Publishers in the list exist: a close takes them out first, and waits for this engine's lock. */
 	pthread_mutex_lock(&context->lock);
 	pl_list_for_each(at, &context->publishers) {
-		if (index++ >= message->from && answer.listed.count < PL_STREAM_LISTED_MAX)
-			pl_publisher_describe(pl_list_entry(at, struct pl_publisher, link),
-					      &answer.listed.entries[answer.listed.count++]);
+		struct pl_publisher *publisher = pl_list_entry(at, struct pl_publisher, link);
+
+		if (index++ < message->from || answer.listed.count == PL_STREAM_LISTED_MAX)
+			continue;
+		pthread_mutex_lock(&publisher->lock);
+		pl_publisher_describe(publisher, &answer.listed.entries[answer.listed.count++]);
+		pthread_mutex_unlock(&publisher->lock);
 	}
 	pthread_mutex_unlock(&context->lock);
 	answer.listed.total = index;

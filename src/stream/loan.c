@@ -2,6 +2,23 @@
 /* Loans of a publisher: from the claim of a slot to its publication. */
 #include "stream/publisher.h"
 
+/* True if the subscription holds back a slot that is needed for the sequences before `end`. */
+static bool subscription_holds(const struct pl_subscription *subscription, uint64_t end)
+{
+	const struct pl_publisher *publisher = subscription->publisher;
+
+	return subscription->blocks && subscription->taken < publisher->published &&
+	       subscription->taken + publisher->header.geometry.slots < end;
+}
+
+static bool publisher_is_held(const struct pl_publisher *publisher, uint64_t end)
+{
+	pl_list_for_each(at, &publisher->subscriptions)
+		if (subscription_holds(pl_list_entry(at, struct pl_subscription, link), end))
+			return true;
+	return false;
+}
+
 void pl_publisher_set_gate(struct pl_publisher *publisher)
 {
 	uint64_t gate = UINT64_MAX;
@@ -13,18 +30,17 @@ void pl_publisher_set_gate(struct pl_publisher *publisher)
 			gate = PL_MIN(gate, subscription->taken + publisher->header.geometry.slots);
 	}
 	publisher->gate = gate;
-	if (publisher->claimed < gate)
+	if (!publisher_is_held(publisher, publisher->awaited))
 		publisher->blocked_since = 0;
 }
 
-/* Makes the subscribers that hold the next slot back drop their oldest frames from now on. */
+/* Makes the subscribers that hold the awaited slots back drop their oldest frames from now on. */
 static void demote_subscribers(struct pl_publisher *publisher)
 {
 	pl_list_for_each(at, &publisher->subscriptions) {
 		struct pl_subscription *subscription = pl_list_entry(at, struct pl_subscription, link);
 
-		if (!subscription->blocks ||
-		    subscription->taken + publisher->header.geometry.slots > publisher->claimed)
+		if (!subscription_holds(subscription, publisher->awaited))
 			continue;
 		subscription->blocks = false;
 		subscription->demoted = true;
@@ -47,6 +63,28 @@ static uint64_t gate_deadline(struct pl_publisher *publisher, uint64_t deadline,
 	return PL_MIN(deadline, patient);
 }
 
+/* Counts the sequences `begin` to `end - 1` at each subscription that wants some of them. */
+static void count_skipped(struct pl_publisher *publisher, uint64_t begin, uint64_t end)
+{
+	pl_list_for_each(at, &publisher->subscriptions) {
+		struct pl_subscription *subscription = pl_list_entry(at, struct pl_subscription, link);
+		uint64_t from = PL_MAX(begin, subscription->first);
+
+		if (from < end)
+			subscription->skipped += pl_stream_wanted(end - subscription->base, subscription->every) -
+						 pl_stream_wanted(from - subscription->base, subscription->every);
+	}
+}
+
+static void skip_sequences(struct pl_publisher *publisher, uint64_t end)
+{
+	uint64_t described = pl_ring_skip(&publisher->ring, publisher->claimed, end);
+
+	count_skipped(publisher, publisher->claimed, described);
+	publisher->claimed = publisher->published = end;
+	publisher->blocked_since = 0;
+}
+
 static struct pl_stream_frame *claim_slot(struct pl_publisher *publisher)
 {
 	uint64_t sequence = publisher->claimed;
@@ -63,8 +101,35 @@ static struct pl_stream_frame *claim_slot(struct pl_publisher *publisher)
 	return frame;
 }
 
+/* Claims sequences for a call of the program. */
+struct claim {
+	const char *call;
+	uint64_t end;                  /* of a skip: the next sequence */
+	struct pl_stream_frame *frame; /* of a loan: the result */
+};
+
+static int claim_skip(struct pl_publisher *publisher, struct claim *claim, struct pl_error *error)
+{
+	if (publisher->state != PL_STREAM_LIVE)
+		return pl_fail(error, -ENODATA, "STREAM-ENDED", claim->call, publisher->header.name, NULL,
+			       "the stream has ended");
+	if (publisher->claimed != publisher->published)
+		return pl_fail(error, -EBUSY, "STREAM-LOANED", claim->call, publisher->header.name,
+			       "publish or discard the loans first", "loans are out");
+	if (claim->end < publisher->claimed || claim->end > PL_RING_SEQUENCE_MAX)
+		return pl_fail(error, -EINVAL, "OPTION", claim->call, publisher->header.name,
+			       "sequences rise, and end at 2^62", "the next sequence is %llu, and not %llu",
+			       (unsigned long long)publisher->claimed, (unsigned long long)claim->end);
+	publisher->awaited = claim->end;
+	if (publisher_is_held(publisher, claim->end))
+		return -EAGAIN;
+	if (claim->end > publisher->claimed)
+		skip_sequences(publisher, claim->end);
+	return 0;
+}
+
 /* Claims the next slot, or returns the reason. publisher->lock is held. */
-static int try_loan(struct pl_publisher *publisher, struct pl_stream_frame **frame, struct pl_error *error)
+static int claim_loan(struct pl_publisher *publisher, struct claim *claim, struct pl_error *error)
 {
 	if (publisher->state != PL_STREAM_LIVE)
 		return pl_fail(error, -ENODATA, "STREAM-ENDED", "pl_publisher_loan", publisher->header.name, NULL,
@@ -73,33 +138,35 @@ static int try_loan(struct pl_publisher *publisher, struct pl_stream_frame **fra
 		return pl_fail(error, -EMLINK, "LOAN-LIMIT", "pl_publisher_loan", publisher->header.name,
 			       "publish or discard loans first, or raise pl_publisher_options.loans",
 			       "%u loans are out", publisher->loan_count);
+	publisher->awaited = publisher->claimed + 1;
 	if (publisher->claimed >= publisher->gate)
 		return -EAGAIN;
-	*frame = claim_slot(publisher);
+	claim->frame = claim_slot(publisher);
 	return 0;
 }
 
-int pl_publisher_loan(struct pl_publisher *publisher, uint64_t timeout, struct pl_stream_frame **frame,
-		      struct pl_error *error)
+/* Claims sequences as soon as no subscriber holds their slots back. */
+static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, uint64_t timeout,
+			 int (*claim_try)(struct pl_publisher *, struct claim *, struct pl_error *),
+			 struct pl_error *error)
 {
 	uint64_t deadline = pl_deadline(pl_now(), timeout), until = deadline;
 	bool demoted = false;
 	int rc;
 
-	*frame = NULL;
 	for (;;) {
 		unsigned seen = pl_turn_read(&publisher->turn);
 
 		pthread_mutex_lock(&publisher->lock);
-		rc = try_loan(publisher, frame, error);
+		rc = claim_try(publisher, claim, error);
 		if (rc == -EAGAIN) {
 			until = gate_deadline(publisher, deadline, &demoted);
 			if (demoted)
-				rc = try_loan(publisher, frame, error);
+				rc = claim_try(publisher, claim, error);
 		}
 		if (rc == -EAGAIN && pl_now() >= deadline) {
 			publisher->refused++;
-			pl_fail(error, rc, "STREAM-BUSY", "pl_publisher_loan", publisher->header.name,
+			pl_fail(error, rc, "STREAM-BUSY", claim->call, publisher->header.name,
 				"allow more time, use more slots, or see pl_publisher_subscribers(3)",
 				"subscribers hold all slots back");
 			until = 0;
@@ -109,9 +176,26 @@ int pl_publisher_loan(struct pl_publisher *publisher, uint64_t timeout, struct p
 			break;
 		pl_turn_wait(publisher->context, &publisher->turn, seen, until);
 	}
-	if (demoted)
+	if (demoted || (rc == 0 && !claim->frame))
 		pl_publisher_announce(publisher);
 	return rc;
+}
+
+int pl_publisher_loan(struct pl_publisher *publisher, uint64_t timeout, struct pl_stream_frame **frame,
+		      struct pl_error *error)
+{
+	struct claim claim = { .call = "pl_publisher_loan" };
+	int rc = claim_in_time(publisher, &claim, timeout, claim_loan, error);
+
+	*frame = claim.frame;
+	return rc;
+}
+
+int pl_publisher_skip(struct pl_publisher *publisher, uint64_t sequence, uint64_t timeout, struct pl_error *error)
+{
+	struct claim claim = { .call = "pl_publisher_skip", .end = sequence };
+
+	return claim_in_time(publisher, &claim, timeout, claim_skip, error);
 }
 
 /* -- publication --------------------------------------------------------------------------------------------- */
@@ -136,6 +220,11 @@ static int describe_frame(const struct pl_publisher *publisher, const struct pl_
 	descriptor->metadata_length = (uint16_t)options->metadata_length;
 	descriptor->published = pl_wall_clock();
 	descriptor->captured = options->captured ? options->captured : descriptor->published;
+	if (options->flags & ~(unsigned)PL_FRAME_REPLAY)
+		return pl_fail(error, -EINVAL, "OPTION", "pl_frame_publish", "flags", "use bits of enum pl_frame_flag",
+			       "unknown flags");
+	if (options->flags & PL_FRAME_REPLAY)
+		descriptor->flags |= PL_DESCRIPTOR_REPLAY;
 	if (!options->layout || options->layout->bits == 0)
 		return 0;
 	if (!pl_layout_valid(options->layout) || pl_layout_bytes(options->layout) > options->length)

@@ -51,6 +51,9 @@ static int publisher_configure(struct pl_publisher *publisher, const char *name,
 		return bad_publisher_option(error, "subscribers", "subscribers are at most 256");
 	publisher->allow_block = options->allow_block;
 	publisher->patience = options->patience ? options->patience : PATIENCE_DEFAULT;
+	if (options->first > PL_RING_SEQUENCE_MAX)
+		return bad_publisher_option(error, "first", "sequences end at 2^62");
+	publisher->first = publisher->claimed = publisher->published = options->first;
 	header->layout = options->layout;
 	header->created = pl_wall_clock();
 	snprintf(header->name, sizeof(header->name), "%s", name);
@@ -80,6 +83,10 @@ static int publisher_allocate(struct pl_publisher *publisher, struct pl_error *e
 	for (unsigned i = 0; i < context->engine_count; i++)
 		pl_announcer_init(&publisher->announcers[i], publisher, context->engines[i]);
 	pl_ring_init(&publisher->ring, pl_region_address(publisher->control), &publisher->header);
+	if (publisher->first) {
+		pl_ring_claim(&publisher->ring, publisher->first - 1);
+		pl_ring_publish(&publisher->ring, publisher->first);
+	}
 	return 0;
 }
 
@@ -254,7 +261,7 @@ void pl_publisher_close_all(struct pl_context *context)
 
 /* -- queries ------------------------------------------------------------------------------------------------- */
 
-void pl_publisher_describe(struct pl_publisher *publisher, struct pl_stream_entry *entry)
+void pl_publisher_describe(const struct pl_publisher *publisher, struct pl_stream_entry *entry)
 {
 	const struct pl_ring_header *header = &publisher->header;
 
@@ -268,14 +275,12 @@ void pl_publisher_describe(struct pl_publisher *publisher, struct pl_stream_entr
 	entry->slot_bytes = header->geometry.slot_bytes;
 	entry->layout = header->layout;
 	entry->allow_block = publisher->allow_block;
-	pthread_mutex_lock(&publisher->lock);
 	entry->claimed = publisher->claimed;
 	entry->published = publisher->published;
 	entry->state = publisher->state;
 	entry->subscribers = publisher->subscription_count;
 	pl_list_for_each(at, &publisher->subscriptions)
 		entry->blocking += pl_list_entry(at, struct pl_subscription, link)->blocks;
-	pthread_mutex_unlock(&publisher->lock);
 }
 
 void pl_stream_entry_info(const struct pl_stream_entry *entry, struct pl_publisher_info *info)
@@ -304,11 +309,11 @@ int pl_publisher_query(struct pl_publisher *publisher, struct pl_publisher_info 
 
 	if (size < sizeof(size) || size > sizeof(full))
 		return -EINVAL;
-	pl_publisher_describe(publisher, &entry);
-	pl_stream_entry_info(&entry, &full);
 	pthread_mutex_lock(&publisher->lock);
+	pl_publisher_describe(publisher, &entry);
 	full.refused = publisher->refused;
 	pthread_mutex_unlock(&publisher->lock);
+	pl_stream_entry_info(&entry, &full);
 	memcpy(info, &full, size);
 	info->size = size;
 	return 0;

@@ -48,6 +48,9 @@ struct pl_subscription {
 	bool blocks, demoted, ended;
 	uint64_t first, taken;
 	uint64_t announced;
+	uint32_t every; /* wanted: the first of each `every` sequences, from `base` on */
+	uint64_t base;
+	uint64_t skipped;            /* wanted sequences that were skipped and have no descriptor */
 	struct pl_accounts accounts; /* as reported; at the end, completed */
 };
 
@@ -58,6 +61,7 @@ struct pl_publisher {
 	struct pl_ring_header header;
 	bool allow_block;
 	uint64_t patience;
+	uint64_t first; /* sequence of the first frame */
 	unsigned loan_count, subscriber_limit;
 	struct pl_turn turn;             /* a slot became free, a loan ended, or a subscription reported */
 	struct pl_announcer *announcers; /* one for each engine */
@@ -67,7 +71,8 @@ struct pl_publisher {
 	enum pl_stream_state state;
 	uint64_t claimed, published, refused;
 	uint64_t gate;                 /* first sequence that blocking subscribers do not let the publisher claim */
-	uint64_t blocked_since;        /* pl_now() of the first loan that found the gate shut; 0: it is open */
+	uint64_t blocked_since;        /* pl_now() of the first loan or skip that found the gate shut; 0: it is open */
+	uint64_t awaited;              /* end of the sequences that this loan or skip claims */
 	struct pl_stream_frame *loans; /* loan_count; sequence s uses loans[s % loan_count] */
 	struct pl_list subscriptions, ended;
 	unsigned subscription_count, ended_count;
@@ -87,8 +92,14 @@ static inline struct pl_announcer *pl_announcer_of(const struct pl_publisher *pu
 struct pl_publisher *pl_publisher_find(struct pl_context *context, const char *name);
 /* Sets the gate after a change of `taken`, `blocks` or the list. publisher->lock is held. */
 void pl_publisher_set_gate(struct pl_publisher *publisher);
-/* Describes the publisher for lists and subscribers. Takes publisher->lock. */
-void pl_publisher_describe(struct pl_publisher *publisher, struct pl_stream_entry *entry);
+/* Returns the oldest sequence that the ring may still hold. publisher->lock is held. */
+static inline uint64_t pl_publisher_oldest(const struct pl_publisher *publisher)
+{
+	return PL_MAX(publisher->first, pl_ring_oldest(publisher->claimed, publisher->header.geometry.slots));
+}
+
+/* Describes the publisher for lists and subscribers. publisher->lock is held. */
+void pl_publisher_describe(const struct pl_publisher *publisher, struct pl_stream_entry *entry);
 void pl_stream_entry_info(const struct pl_stream_entry *entry, struct pl_publisher_info *info);
 
 /* subscription.c: handle messages of a subscriber. Return 0 or -EPROTO. Home. */

@@ -29,7 +29,7 @@ static const uint8_t ring_magic[8] = "PLSTREAM";
 
 #define STAMP_WRITING (1ull << 63)
 #define DESCRIPTOR_LAYOUT 48
-#define DESCRIPTOR_FLAGS (PL_DESCRIPTOR_ABORTED | PL_DESCRIPTOR_LAYOUT)
+#define DESCRIPTOR_FLAGS (PL_DESCRIPTOR_ABORTED | PL_DESCRIPTOR_LAYOUT | PL_DESCRIPTOR_REPLAY)
 
 static void put16(uint8_t *at, uint16_t value)
 {
@@ -305,6 +305,19 @@ void pl_ring_publish(struct pl_ring *ring, uint64_t published)
 	ring_beat(ring);
 }
 
+uint64_t pl_ring_skip(struct pl_ring *ring, uint64_t begin, uint64_t end)
+{
+	struct pl_ring_descriptor aborted = { .flags = PL_DESCRIPTOR_ABORTED };
+	uint64_t described = end - PL_MIN(end - begin, (uint64_t)ring->geometry.slots);
+
+	aborted.captured = aborted.published = pl_wall_clock();
+	pl_ring_claim(ring, end - 1);
+	for (aborted.sequence = described; aborted.sequence < end; aborted.sequence++)
+		pl_ring_describe(ring, &aborted, NULL);
+	pl_ring_publish(ring, end);
+	return described;
+}
+
 void pl_ring_set_state(struct pl_ring *ring, enum pl_stream_state state)
 {
 	ring_store(ring, PL_RING_HEADER + 24, state);
@@ -363,7 +376,8 @@ int pl_ring_descriptor_decode(const uint8_t buffer[PL_RING_DESCRIPTOR], const st
 	    pl_layout_bytes(&descriptor->layout) > descriptor->length)
 		return -EPROTO;
 	if ((descriptor->flags & PL_DESCRIPTOR_ABORTED) &&
-	    (descriptor->length || descriptor->metadata_length || has_layout))
+	    (descriptor->flags != PL_DESCRIPTOR_ABORTED || descriptor->length || descriptor->metadata_length ||
+	     has_layout))
 		return -EPROTO;
 	return 0;
 }

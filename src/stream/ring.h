@@ -56,6 +56,7 @@ struct pl_ring_cursors {
 enum {
 	PL_DESCRIPTOR_ABORTED = 1, /* the publisher discarded the frame, which has no payload */
 	PL_DESCRIPTOR_LAYOUT = 2,  /* the frame has a layout of its own */
+	PL_DESCRIPTOR_REPLAY = 4,  /* the frame was recorded earlier, and is published again */
 };
 
 struct pl_ring_descriptor {
@@ -102,6 +103,11 @@ void pl_ring_init(struct pl_ring *ring, uint8_t *control, const struct pl_ring_h
 void pl_ring_claim(struct pl_ring *ring, uint64_t sequence);
 /* Writes the descriptor of a claimed sequence. */
 void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *descriptor, const void *metadata);
+/*
+ * Claims, aborts and publishes all sequences below `end`. The ring holds the last ones of them, and no loan is out. Costs
+ * at most one descriptor for each slot. Returns the first sequence that has a descriptor.
+ */
+uint64_t pl_ring_skip(struct pl_ring *ring, uint64_t begin, uint64_t end);
 /* Makes all sequences below `published` visible. */
 void pl_ring_publish(struct pl_ring *ring, uint64_t published);
 void pl_ring_set_state(struct pl_ring *ring, enum pl_stream_state state);
@@ -118,6 +124,12 @@ int pl_ring_descriptor_decode(const uint8_t buffer[PL_RING_DESCRIPTOR], const st
 			      uint64_t sequence, struct pl_ring_descriptor *descriptor);
 void pl_ring_descriptor_encode(const struct pl_ring_descriptor *descriptor, const struct pl_ring_geometry *geometry,
 			       uint8_t buffer[PL_RING_DESCRIPTOR]);
+
+/* Returns the number of wanted sequences among the first `count`, if the first of each `every` is wanted. */
+static inline uint64_t pl_stream_wanted(uint64_t count, uint32_t every)
+{
+	return count / every + (count % every != 0);
+}
 
 /* Lap rule: true if frame `sequence` was whole when `claimed` was read, after all reads of the frame had ended. */
 static inline bool pl_ring_whole(uint64_t claimed, uint64_t sequence, uint32_t slots)

@@ -206,6 +206,8 @@ int pl_subscriber_subscribed(struct pl_peer *peer, const struct pl_stream_messag
 		subscriber->phase = PL_SUBSCRIBER_ANSWERED;
 		subscriber->announced_claimed = message->subscribed.entry.claimed;
 		subscriber->announced_published = message->subscribed.entry.published;
+		subscriber->announced_skipped = message->subscribed.skipped;
+		subscriber->counted_skipped = 0;
 		subscriber->announced_state = PL_STREAM_LIVE;
 		pl_subscriber_wake(subscriber);
 	} else {
@@ -230,13 +232,15 @@ static void take_announcement(struct pl_subscriber *subscriber, const struct pl_
 	if (message->announce.published < subscriber->announced_published ||
 	    message->announce.claimed > PL_RING_SEQUENCE_MAX ||
 	    message->announce.claimed - message->announce.published >= PL_STREAM_SLOTS_MAX ||
-	    message->announce.state < subscriber->announced_state) {
+	    message->announce.state < subscriber->announced_state ||
+	    message->announce.skipped < subscriber->announced_skipped) {
 		pl_subscriber_fail(subscriber, -EPROTO, "STREAM-PROTOCOL",
 				   "the publisher announced values that cannot be");
 		return;
 	}
 	subscriber->announced_claimed = message->announce.claimed;
 	subscriber->announced_published = message->announce.published;
+	subscriber->announced_skipped = message->announce.skipped;
 	subscriber->announced_state = message->announce.state;
 	subscriber->arrived++;
 	if (message->announce.demoted) {

@@ -72,7 +72,8 @@ struct pl_subscriber {
 	uint64_t claimed, published;           /* newest known */
 	uint64_t read_claimed, read_published; /* by the last read of the cursors; neither goes back */
 	/* By the last announcement of the present subscription. Before the subscriber is live they are all that it knows. */
-	uint64_t announced_claimed, announced_published;
+	uint64_t announced_claimed, announced_published, announced_skipped;
+	uint64_t counted_skipped; /* part of `announced_skipped` that the accounts have */
 	enum pl_stream_state announced_state;
 	enum pl_stream_state state;
 	bool blocks, demoted;

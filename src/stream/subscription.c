@@ -15,16 +15,21 @@ static struct pl_subscription *subscription_find(struct pl_peer *peer, uint32_t 
 
 /* -- SUBSCRIBE -------------------------------------------------------------------------------------------------- */
 
+/* True if the subscriber had frames of this instance before. */
+static bool continues_instance(const struct pl_publisher *publisher, const struct pl_stream_message *message)
+{
+	return !memcmp(message->subscribe.instance, publisher->header.instance, sizeof(message->subscribe.instance));
+}
+
 /* Returns the first sequence that the subscriber gets. publisher->lock is held. */
 static uint64_t first_sequence(const struct pl_publisher *publisher, const struct pl_stream_message *message)
 {
 	static const uint8_t any[16];
-	const uint8_t *instance = message->subscribe.instance;
-	uint64_t oldest = pl_ring_oldest(publisher->claimed, publisher->header.geometry.slots);
+	uint64_t oldest = pl_publisher_oldest(publisher);
 	uint64_t published = publisher->published, from = message->subscribe.from;
 
 	/* A subscriber of an earlier instance continues with all that there is. */
-	if (memcmp(instance, any, sizeof(any)) && memcmp(instance, publisher->header.instance, sizeof(any)))
+	if (memcmp(message->subscribe.instance, any, sizeof(any)) && !continues_instance(publisher, message))
 		return PL_MIN(oldest, published);
 	switch (message->subscribe.start) {
 	case PL_START_LATEST:
@@ -67,6 +72,8 @@ static enum pl_subscribe_status admit_subscription(struct pl_subscription *subsc
 		subscription->told = subscription->announced = first;
 		subscription->told_state = PL_STREAM_LIVE;
 		subscription->accounts.first = subscription->accounts.next = first;
+		subscription->every = message->subscribe.every;
+		subscription->base = continues_instance(publisher, message) ? message->subscribe.base : first;
 		subscription->blocks = message->subscribe.overflow == PL_OVERFLOW_BLOCK;
 		pl_list_append(&publisher->subscriptions, &subscription->link);
 		publisher->subscription_count++;
@@ -124,11 +131,15 @@ int pl_subscription_open(struct pl_peer *peer, const struct pl_stream_message *m
 	struct pl_stream_message answer = { .type = PL_STREAM_SUBSCRIBED, .number = message->number };
 	struct pl_subscription *subscription = NULL;
 
-	if (subscription_find(peer, message->number) || message->subscribe.from > PL_RING_SEQUENCE_MAX)
+	if (subscription_find(peer, message->number) || message->subscribe.from > PL_RING_SEQUENCE_MAX ||
+	    message->subscribe.base > message->subscribe.from)
 		return -EPROTO;
 	answer.subscribed.status = create_subscription(peer, message, &subscription);
 	if (subscription) {
+		pthread_mutex_lock(&subscription->publisher->lock);
 		pl_publisher_describe(subscription->publisher, &answer.subscribed.entry);
+		answer.subscribed.skipped = subscription->skipped;
+		pthread_mutex_unlock(&subscription->publisher->lock);
 		answer.subscribed.first = subscription->first;
 		memcpy(answer.subscribed.control, subscription->control, PL_TOKEN_SIZE);
 		memcpy(answer.subscribed.payload, subscription->payload, PL_TOKEN_SIZE);

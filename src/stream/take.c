@@ -205,6 +205,7 @@ static void describe_taken(const struct pl_stream_frame *frame, struct pl_frame_
 	info->lost_before = frame->lost_before;
 	info->layout = descriptor->layout.bits ? descriptor->layout : frame->stream_layout;
 	info->metadata_length = descriptor->metadata_length;
+	info->flags = descriptor->flags & PL_DESCRIPTOR_REPLAY ? PL_FRAME_REPLAY : 0;
 	if (info->metadata_length)
 		info->metadata = (uint8_t *)pl_region_address(subscriber->region) + frame->descriptor_offset +
 				 PL_RING_DESCRIPTOR;

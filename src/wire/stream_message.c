@@ -3,10 +3,10 @@
  * Bodies: u8 type, 3 zeros, u32 number, then
  *   LIST        u32 from
  *   LISTED      u32 total, u32 count, count entries
- *   SUBSCRIBE   u8 start, u8 overflow, u64 from, instance[16], string name
- *   SUBSCRIBED  u32 status; if that is 0: entry, u64 first, control[68], payload[68]
+ *   SUBSCRIBE   u8 start, u8 overflow, u64 from, instance[16], u32 every, u64 base, string name
+ *   SUBSCRIBED  u32 status; if that is 0: entry, u64 first, u64 skipped, control[68], payload[68]
  *   UNSUBSCRIBE, TAKEN  u32 answered, u64 taken, accounts: 10 u64
- *   ANNOUNCE    u64 claimed, u64 published, u8 state, u8 demoted, u32 count, descriptors to the end
+ *   ANNOUNCE    u64 claimed, u64 published, u8 state, u8 demoted, u64 skipped, u32 count, descriptors to the end
  *   CLOSED      nothing
  *
  * Entry: string name, string content type, instance[16], u64 created, u32 slots, u32 metadata bytes, u64 slot bytes,
@@ -96,7 +96,7 @@ static int check_stream_message(const struct pl_stream_message *message)
 		return rc;
 	case PL_STREAM_SUBSCRIBE:
 		return message->subscribe.start <= PL_START_SEQUENCE &&
-				       message->subscribe.overflow <= PL_OVERFLOW_BLOCK &&
+				       message->subscribe.overflow <= PL_OVERFLOW_BLOCK && message->subscribe.every &&
 				       stream_text_ends(message->subscribe.name, PL_STREAM_NAME_SIZE)
 			       ? 0
 			       : -EPROTO;
@@ -165,6 +165,7 @@ static void get_subscribed(struct pl_reader *reader, struct pl_stream_message *m
 		return;
 	get_entry(reader, &message->subscribed.entry);
 	message->subscribed.first = pl_get_u64(reader);
+	message->subscribed.skipped = pl_get_u64(reader);
 	pl_get_bytes(reader, message->subscribed.control, PL_TOKEN_SIZE);
 	pl_get_bytes(reader, message->subscribed.payload, PL_TOKEN_SIZE);
 }
@@ -175,6 +176,7 @@ static void get_announce(struct pl_reader *reader, struct pl_stream_message *mes
 	message->announce.published = pl_get_u64(reader);
 	message->announce.state = (enum pl_stream_state)pl_get_u8(reader);
 	message->announce.demoted = get_bool(reader);
+	message->announce.skipped = pl_get_u64(reader);
 	message->announce.count = pl_get_u32(reader);
 	message->announce.frames = reader->at;
 	message->announce.frames_length = (size_t)(reader->end - reader->at);
@@ -198,6 +200,8 @@ static void get_stream_message(struct pl_reader *reader, struct pl_stream_messag
 		message->subscribe.overflow = (enum pl_overflow)pl_get_u8(reader);
 		message->subscribe.from = pl_get_u64(reader);
 		pl_get_bytes(reader, message->subscribe.instance, sizeof(message->subscribe.instance));
+		message->subscribe.every = pl_get_u32(reader);
+		message->subscribe.base = pl_get_u64(reader);
 		pl_get_string(reader, message->subscribe.name, sizeof(message->subscribe.name));
 		break;
 	case PL_STREAM_SUBSCRIBED:
@@ -280,6 +284,7 @@ static void put_subscribed(struct pl_writer *writer, const struct pl_stream_mess
 		return;
 	put_entry(writer, &message->subscribed.entry);
 	pl_put_u64(writer, message->subscribed.first);
+	pl_put_u64(writer, message->subscribed.skipped);
 	pl_put_bytes(writer, message->subscribed.control, PL_TOKEN_SIZE);
 	pl_put_bytes(writer, message->subscribed.payload, PL_TOKEN_SIZE);
 }
@@ -290,6 +295,7 @@ static void put_announce(struct pl_writer *writer, const struct pl_stream_messag
 	pl_put_u64(writer, message->announce.published);
 	pl_put_u8(writer, (uint8_t)message->announce.state);
 	pl_put_u8(writer, message->announce.demoted);
+	pl_put_u64(writer, message->announce.skipped);
 	pl_put_u32(writer, message->announce.count);
 	pl_put_bytes(writer, message->announce.frames, message->announce.frames_length);
 }
@@ -311,6 +317,8 @@ static void put_stream_message(struct pl_writer *writer, const struct pl_stream_
 		pl_put_u8(writer, (uint8_t)message->subscribe.overflow);
 		pl_put_u64(writer, message->subscribe.from);
 		pl_put_bytes(writer, message->subscribe.instance, sizeof(message->subscribe.instance));
+		pl_put_u32(writer, message->subscribe.every);
+		pl_put_u64(writer, message->subscribe.base);
 		pl_put_string(writer, message->subscribe.name);
 		break;
 	case PL_STREAM_SUBSCRIBED:

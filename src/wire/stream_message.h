@@ -65,17 +65,22 @@ struct pl_stream_message {
 			enum pl_overflow overflow;
 			uint64_t from;
 			uint8_t instance[16]; /* continues with this instance at `from`; zero: any instance */
+			uint32_t every;       /* the subscriber wants the first of each `every` sequences */
+			uint64_t base;        /* of `instance`: `every` counts from this sequence */
 		} subscribe;
 		struct {
 			enum pl_subscribe_status status; /* the rest is zero unless this is PL_SUBSCRIBE_OK */
 			struct pl_stream_entry entry;
 			uint64_t first;
+			uint64_t skipped;                                       /* as in ANNOUNCE */
 			uint8_t control[PL_TOKEN_SIZE], payload[PL_TOKEN_SIZE]; /* for this connection only */
 		} subscribed;
 		struct {
 			uint64_t claimed, published;
 			enum pl_stream_state state;
-			bool demoted;   /* the subscriber holds no slot back any more */
+			bool demoted; /* the subscriber holds no slot back any more */
+			/* Wanted sequences of the subscription that were skipped and have no descriptor. All lie before those of the ring. */
+			uint64_t skipped;
 			uint32_t count; /* descriptors of the sequences before `published` */
 			const uint8_t
 				*frames; /* each 128 bytes and its metadata; in the decoded body, or of the caller */

@@ -43,14 +43,14 @@ void pl_put_string(struct pl_writer *writer, const char *from);
 
 /* -- the first bytes of a connection ------------------------------------------------------------ */
 
-#define PL_MAGIC_CONTROL 0x31434c50u /* "PLC1": a control channel */
-#define PL_MAGIC_LANE 0x324c4c50u    /* "PLL2": a data socket of the tcp fabric */
+#define PL_MAGIC_CONTROL 0x31434c50u   /* "PLC1": a control channel */
+#define PL_MAGIC_LANE 0x324c4c50u      /* "PLL2": a data socket of the tcp fabric */
 #define PL_MAGIC_KEY_PROOF 0x324b4c50u /* "PLK2": proof of a pre-shared key, before the control messages */
 #define PL_PROTOCOL_VERSION 2
 
 /* -- control messages --------------------------------------------------------------------------- */
 
-#define PL_CONTROL_HEADER 12 /* u32 magic, u16 type, u16 zero, u32 body length */
+#define PL_CONTROL_HEADER 12            /* u32 magic, u16 type, u16 zero, u32 body length */
 #define PL_CONTROL_BODY_MAX (32 + 8192) /* a frame with the largest small message */
 #define PL_FABRICS_MAX 4
 #define PL_FABRIC_NAME_MAX 16 /* with its NUL */
@@ -96,12 +96,13 @@ struct pl_hello {
 #define PL_HELLO_CLEAR_DATA 2u     /* this end wants data in the clear, if the other end wants that too */
 #define PL_CAPABILITY_ASKS 256u    /* in struct pl_hello: asks over verbs for keys that the answer to an import lacks */
 #define PL_CAPABILITY_VISIBLE 512u /* over verbs: flushes on request, accepts notifications with writes, and SKIP */
-#define PL_CAPABILITY_HEADERLESS 1024u  /* accepts small messages without a header over verbs */
-#define PL_CAPABILITY_NOTIFY_DATA 4096u /* accepts notifications with a payload */
-#define PL_CAPABILITY_PACKED 2048u      /* accepts several frames in one SEND over verbs */
+#define PL_CAPABILITY_HEADERLESS 1024u      /* accepts small messages without a header over verbs */
+#define PL_CAPABILITY_NOTIFY_DATA 4096u     /* accepts notifications with a payload */
+#define PL_CAPABILITY_PACKED 2048u          /* accepts several frames in one SEND over verbs */
 #define PL_CAPABILITY_BOUND_MESSAGES 16384u /* over verbs: asks for keys that a rendezvous lacks */
-#define PL_CAPABILITY_STREAMS 32768u        /* accepts PL_CONTROL_STREAM */
-#define PL_CAPABILITY_NOTIFY_RAILS 8192u    /* accepts notifications with writes over verbs with several rails, too */
+/* 32768: an earlier form of PL_CONTROL_STREAM, without skipped sequences */
+#define PL_CAPABILITY_STREAMS 65536u     /* accepts PL_CONTROL_STREAM */
+#define PL_CAPABILITY_NOTIFY_RAILS 8192u /* accepts notifications with writes over verbs with several rails, too */
 
 struct pl_reject {
 	int32_t code; /* one of enum pl_wire_status, not 0 */
@@ -145,15 +146,15 @@ enum pl_rail_step { PL_RAIL_CONNECT = 1, PL_RAIL_ACCEPT, PL_RAIL_DOWN };
 /* One end's queue pair of a rail; in a DOWN only step, index and generation, and zero in all others. */
 struct pl_rail_message {
 	enum pl_rail_step step;
-	uint8_t index;               /* rail */
-	uint16_t generation;         /* number of the connection */
-	uint8_t count;               /* CONNECT: all rails; else 0 */
+	uint8_t index;       /* rail */
+	uint16_t generation; /* number of the connection */
+	uint8_t count;       /* CONNECT: all rails; else 0 */
 	/* CONNECT: for each rail, the numbers of its ports: low four bits in the acceptor's advert, others at the initiator */
 	uint8_t ports[PL_RAILS_MAX];
-	uint16_t renewals;           /* devices that the sender's end of the rail had before */
-	uint32_t qp_number;          /* 24 bits */
-	uint32_t psn;                /* first packet sequence number that the sender uses; 24 bits */
-	uint16_t lid;                /* 0: the port has none */
+	uint16_t renewals;  /* devices that the sender's end of the rail had before */
+	uint32_t qp_number; /* 24 bits */
+	uint32_t psn;       /* first packet sequence number that the sender uses; 24 bits */
+	uint16_t lid;       /* 0: the port has none */
 	uint8_t gid[16];
 	uint8_t mtu;   /* enum ibv_mtu: 1 (256 bytes) to 5 (4096) */
 	uint8_t reads; /* reads and atomics that the sender's device serves at a time, and requests at a time */
@@ -424,7 +425,7 @@ enum pl_wire_status {
 	PL_WIRE_MEMORY, /* the memory no longer exists: a truncated file, a removed mapping */
 	PL_WIRE_NO_KEY, /* this end has no pre-shared key, which the other end proves */
 	PL_WIRE_WRONG_KEY,
-	PL_WIRE_REFUSED, /* this end does not admit the other end's identity */
+	PL_WIRE_REFUSED,      /* this end does not admit the other end's identity */
 	PL_WIRE_SELF,         /* the connection leads back to the context that began it */
 	PL_WIRE_TOKEN_RIGHTS, /* the identity may not use a token that allows so much */
 	PL_WIRE_IMPORTS,      /* the identity may not hold more imports */

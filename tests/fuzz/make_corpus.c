@@ -260,6 +260,7 @@ static void streams(void)
 	save_stream("listed", &message);
 	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBE, .number = 1 };
 	strcpy(message.subscribe.name, "cam0");
+	message.subscribe.every = 1;
 	save_stream("subscribe", &message);
 	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBED, .number = 1 };
 	message.subscribed.entry = entry;
@@ -431,10 +432,22 @@ static void save_steps(const char *name, const struct fuzz_step *steps, size_t c
 #define SAVE_STEPS(name, ...) \
 	save_steps(name, (const struct fuzz_step[]){ __VA_ARGS__ }, \
 		   sizeof((const struct fuzz_step[]){ __VA_ARGS__ }) / sizeof(struct fuzz_step))
-#define FRAME(type, ...) { .op = STEP_FRAME, .kind = PL_FRAME_##type, __VA_ARGS__ }
-#define CONTROL(type, ...) { .op = STEP_CONTROL, .kind = PL_CONTROL_##type, __VA_ARGS__ }
-#define CALL(call, ...) { .op = STEP_PROGRAM, .kind = CALL_##call, __VA_ARGS__ }
-#define REPEAT(count) { .op = STEP_REPEAT, .value = { (count) % 256, (count) / 256 } }
+#define FRAME(type, ...) \
+	{ \
+		.op = STEP_FRAME, .kind = PL_FRAME_##type, __VA_ARGS__ \
+	}
+#define CONTROL(type, ...) \
+	{ \
+		.op = STEP_CONTROL, .kind = PL_CONTROL_##type, __VA_ARGS__ \
+	}
+#define CALL(call, ...) \
+	{ \
+		.op = STEP_PROGRAM, .kind = CALL_##call, __VA_ARGS__ \
+	}
+#define REPEAT(count) \
+	{ \
+		.op = STEP_REPEAT, .value = {(count) % 256, (count) / 256 } \
+	}
 
 static void steps_of_peer(void)
 {
@@ -453,12 +466,13 @@ static void steps_of_peer(void)
 	SAVE_STEPS("messages", CALL(RECEIVE, .length = 8, .offset = 1), FRAME(EAGER, .length = 4),
 		   FRAME(NOTIFY, .length = 1), CALL(RECEIVE, .length = 9, .offset = 1),
 		   FRAME(RENDEZVOUS, .length = 1, .offset = 8, .cookie = 4), answer, CALL(SEND, .length = 9),
-		   FRAME(READ, .length = 6, .cookie = 4), answer, CALL(SEND_COPY, .length = 3), CALL(NOTIFY, .length = 2),
-		   CONTROL(MESSAGE, .length = 4));
+		   FRAME(READ, .length = 6, .cookie = 4), answer, CALL(SEND_COPY, .length = 3),
+		   CALL(NOTIFY, .length = 2), CONTROL(MESSAGE, .length = 4));
 	SAVE_STEPS("revocation", CALL(SHARE, .flags = 7), CONTROL(IMPORT, .key = 2), FRAME(WRITE, .length = 5),
-		   FRAME(READ, .length = 18), CALL(REVOKE, .key = 2), FRAME(READ, .length = 18), FRAME(WRITE, .length = 5),
-		   CALL(SHARE, .flags = 15), CONTROL(IMPORT, .key = 2), { .op = STEP_ADVANCE, .kind = 1 },
-		   FRAME(READ, .length = 18), CALL(DEREGISTER), FRAME(READ, .length = 18));
+		   FRAME(READ, .length = 18), CALL(REVOKE, .key = 2), FRAME(READ, .length = 18),
+		   FRAME(WRITE, .length = 5), CALL(SHARE, .flags = 15), CONTROL(IMPORT, .key = 2),
+		   { .op = STEP_ADVANCE, .kind = 1 }, FRAME(READ, .length = 18), CALL(DEREGISTER),
+		   FRAME(READ, .length = 18));
 }
 
 static void steps_of_attacker(void)

@@ -105,6 +105,7 @@ static struct pl_stream_message subscribe_message(uint32_t number)
 	struct pl_stream_message message = { .type = PL_STREAM_SUBSCRIBE, .number = number };
 
 	strcpy(message.subscribe.name, "cam0");
+	message.subscribe.every = 1;
 	return message;
 }
 

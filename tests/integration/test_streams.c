@@ -598,6 +598,139 @@ static void test_attach(void *argument)
 	rig_close(&rig);
 }
 
+/* A publisher of given sequences, with gaps shorter and longer than the ring. */
+static void test_skip(void *argument)
+{
+	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	static const uint64_t ends[] = { 1003, 1004 + SLOTS, 1005 + 2 * SLOTS, 1ull << 40, (1ull << 40) + 2 };
+	struct pl_stream_frame *frame;
+	struct pl_accounts accounts;
+	uint64_t expected = 1001;
+	struct pl_error error;
+	struct pump pump;
+	struct rig rig;
+
+	publisher.allow_block = true;
+	publisher.patience = UINT64_MAX;
+	publisher.first = 1000;
+	rig_open(&rig, argument, &publisher);
+	/* This thread waits for slots, and does not drive the subscriber meanwhile. */
+	pump_start(&rig.environment, &pump, rig.environment.near);
+	options.overflow = PL_OVERFLOW_BLOCK;
+	options.start = PL_START_HISTORY;
+	options.from = SLOTS;
+	rig_subscribe(&rig, &options);
+	check(exact_accounts(rig.subscriber).first == 1000);
+	publish_one(rig.publisher);
+	check(take_one(rig.subscriber, 1000) == 0);
+	for (unsigned i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		check_ok(pl_publisher_skip(rig.publisher, ends[i], AMPLE_TIME, &error), &error);
+		check_ok(pl_publisher_loan(rig.publisher, AMPLE_TIME, &frame, &error), &error);
+		check(pl_publisher_skip(rig.publisher, ends[i] + 9, 0, &error) == -EBUSY);
+		check_ok(pl_frame_publish(frame, &(struct pl_frame_options)PL_FRAME_OPTIONS_INIT, &error), &error);
+		check(pl_publisher_skip(rig.publisher, ends[i], 0, &error) == -EINVAL && !strcmp(error.id, "OPTION"));
+		check(take_frame(rig.subscriber, &frame).sequence == ends[i]);
+		pl_frame_release(frame);
+		accounts = exact_accounts(rig.subscriber);
+		check(accounts.delivered == i + 2 && accounts.aborted == ends[i] - 1000 - i - 1);
+		expected = ends[i] + 1;
+	}
+	check(exact_accounts(rig.subscriber).next == expected);
+	check(pl_publisher_skip(rig.publisher, (1ull << 62) + 1, 0, &error) == -EINVAL);
+	check_ok(pl_publisher_end(rig.publisher, 0, &error), &error);
+	check(pl_publisher_skip(rig.publisher, 1ull << 41, 0, &error) == -ENODATA);
+	pump_stop(&pump);
+	rig_close(&rig);
+}
+
+/* Frames that a blocking subscriber has not read hold a skip back, and no gap laps them. */
+static void test_skip_blocked(void *argument)
+{
+	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
+	struct pl_accounts accounts;
+	struct pl_error error;
+	struct pump pump;
+	struct rig rig;
+
+	publisher.allow_block = true;
+	publisher.patience = UINT64_MAX;
+	rig_open(&rig, argument, &publisher);
+	pump_start(&rig.environment, &pump, rig.environment.near);
+	options.overflow = PL_OVERFLOW_BLOCK;
+	options.queue = 1;
+	rig_subscribe(&rig, &options);
+	publish_many(rig.publisher, 3);
+	/* The queue holds one frame, so at most the slot of the first one is free. */
+	check(pl_publisher_skip(rig.publisher, 100, 0, &error) == -EAGAIN && !strcmp(error.id, "STREAM-BUSY"));
+	check(pl_publisher_query(rig.publisher, &info) == 0 && info.refused == 1 && info.published == 3);
+	check_ok(pl_publisher_skip(rig.publisher, SLOTS, 0, &error), &error);
+	for (uint64_t sequence = 0; sequence < 3; sequence++)
+		check(take_one(rig.subscriber, sequence) == 0);
+	await_ready(&rig, SLOTS, 0);
+	check_ok(pl_publisher_skip(rig.publisher, 100, AMPLE_TIME, &error), &error);
+	await_ready(&rig, 100, 0);
+	accounts = exact_accounts(rig.subscriber);
+	check(accounts.delivered == 3 && accounts.aborted == 97);
+	pump_stop(&pump);
+	rig_close(&rig);
+}
+
+/* Several gaps are published before a subscriber of each third sequence learns of any. */
+static void test_skip_unwanted(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_accounts accounts;
+	struct pl_error error;
+	struct rig rig;
+
+	options.every = 3;
+	options.queue = SLOTS;
+	rig_open(&rig, argument, NULL);
+	/* Frame 0 has no payload, and an announcement alone would deliver it. */
+	publish_one(rig.publisher);
+	rig_subscribe(&rig, &options);
+	/* Nothing drives the subscriber until it takes a frame: all frames before the last one are overwritten by then. */
+	for (uint64_t gap = 0; gap < 5; gap++) {
+		publish_many(rig.publisher, 3);
+		check_ok(pl_publisher_skip(rig.publisher, 300 * (gap + 1) + 1, 0, &error), &error);
+	}
+	publish_one(rig.publisher);
+	check(take_one(rig.subscriber, 1501) == 1500);
+	accounts = exact_accounts(rig.subscriber);
+	check(accounts.delivered == 1 && accounts.unwanted == 1000);
+	/* Later gaps overwrite the descriptors of up to a ring of each earlier one. */
+	check(accounts.lapped + accounts.aborted == 500 && accounts.lapped >= 5 && accounts.lapped <= 5 + 4 * 3);
+	rig_close(&rig);
+}
+
+static void test_replay_flag(void *argument)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_frame_info info;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, NULL);
+	for (unsigned flags = 0; flags <= PL_FRAME_REPLAY; flags++) {
+		check_ok(pl_publisher_loan(rig.publisher, 0, &frame, &error), &error);
+		options.length = 1;
+		options.captured = 5;
+		options.flags = 2;
+		check(pl_frame_publish(frame, &options, &error) == -EINVAL && !strcmp(error.id, "OPTION"));
+		options.flags = flags;
+		check_ok(pl_frame_publish(frame, &options, &error), &error);
+		info = take_frame(rig.subscriber, &frame);
+		check(info.flags == flags && info.captured == 5);
+		pl_frame_release(frame);
+	}
+	rig_close(&rig);
+}
+
 /* Closes in each order, with frames under way, ready, held and on loan. */
 static void test_closes(void *argument)
 {
@@ -662,6 +795,11 @@ int main(void)
 		ALL("closed publisher", test_closed_publisher, 10),
 		ALL("attach", test_attach, 10),
 		BOTH("closes", test_closes, 20),
+		ALL("skip", test_skip, 10),
+		ALL("skip blocked", test_skip_blocked, 10),
+		{ "skip unwanted tcp manual", test_skip_unwanted, &tcp_manual, 10 },
+		{ "skip unwanted local manual", test_skip_unwanted, &local_manual_setting, 10 },
+		BOTH("replay flag", test_replay_flag, 10),
 	};
 
 	return cases_run("streams", cases, sizeof(cases) / sizeof(cases[0]));

@@ -32,7 +32,7 @@ static struct pl_stream_message round_trip(const struct pl_stream_message *messa
 	assert_memory_equal(again, buffer, (size_t)bytes);
 	/* Neither a part of a message nor a longer one is accepted. */
 	for (int i = 0; i < bytes; i++)
-		if (message->type != PL_STREAM_ANNOUNCE || i < 30)
+		if (message->type != PL_STREAM_ANNOUNCE || i < 38)
 			assert_int_equal(pl_stream_message_decode(buffer, (size_t)i, &decoded), -EPROTO);
 	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes + 1, &decoded), -EPROTO);
 	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes, &decoded), 0);
@@ -60,8 +60,9 @@ static struct pl_stream_entry sample_entry(void)
 static void test_golden(void **state)
 {
 	static const uint8_t list[] = { 1, 0, 0, 0, 5, 0, 0, 0, 9, 0, 0, 0 };
-	static const uint8_t subscribe[] = { 3, 0, 0, 0, 5, 0, 0, 0, 3, 2, 77, 0, 0, 0, 0, 0, 0,   0,   1,   0,
-					     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  0, 0, 0, 4, 0, 'c', 'a', 'm', '0' };
+	static const uint8_t subscribe[] = { 3, 0, 0, 0, 5, 0, 0, 0, 3, 2, 77, 0, 0,   0,   0,   0,  0, 0,
+					     1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  0, 0,   0,   0,   0,  6, 0,
+					     0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 4,  0, 'c', 'a', 'm', '0' };
 	static const uint8_t subscribed[] = { 4, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 4, 0, 'c', 'a', 'm', '0', 3, 0, 'r' };
 	static const uint8_t refused[] = { 4, 0, 0, 0, 5, 0, 0, 0, 2, 0, 0, 0 };
 	static const uint8_t taken[] = { 7, 0, 0, 0, 5, 0,  0, 0, 6, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0,
@@ -77,10 +78,12 @@ static void test_golden(void **state)
 	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
 	message.subscribe.from = 77;
 	message.subscribe.instance[0] = 1;
+	message.subscribe.every = 6;
+	message.subscribe.base = 7;
 	round_trip(&message, subscribe, sizeof(subscribe), sizeof(subscribe));
 	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBED, .number = 5 };
 	message.subscribed.entry = sample_entry();
-	message = round_trip(&message, subscribed, sizeof(subscribed), 12 + 149 + 8 + 2 * PL_TOKEN_SIZE);
+	message = round_trip(&message, subscribed, sizeof(subscribed), 12 + 149 + 16 + 2 * PL_TOKEN_SIZE);
 	assert_int_equal(message.subscribed.entry.layout.shape[0], 9);
 	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBED, .number = 5 };
 	message.subscribed.status = PL_SUBSCRIBE_NO_BLOCK;
@@ -118,8 +121,8 @@ static void test_listed(void **state)
 
 static void test_announce(void **state)
 {
-	static const uint8_t golden[] = { 6, 0, 0, 0, 5, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0,
-					  0, 7, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2, 0, 0, 0 };
+	static const uint8_t golden[] = { 6, 0, 0, 0, 5, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0,
+					  0, 0, 0, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0 };
 	uint8_t frames[2 * 128 + 3] = { [128 + 40] = 3 }, buffer[BODY_MAX];
 	struct pl_stream_message message = { .type = PL_STREAM_ANNOUNCE, .number = 5 }, decoded;
 	int bytes;
@@ -128,14 +131,15 @@ static void test_announce(void **state)
 	message.announce.claimed = 8;
 	message.announce.published = 7;
 	message.announce.state = PL_STREAM_LIVE;
+	message.announce.skipped = 3;
 	message.announce.count = 2;
 	message.announce.frames = frames;
 	message.announce.frames_length = sizeof(frames);
 	round_trip(&message, golden, sizeof(golden), (int)(sizeof(golden) + sizeof(frames)));
 	bytes = encode(&message, buffer);
-	buffer[30 + 128 + 40] = 4; /* longer than the rest */
+	buffer[38 + 128 + 40] = 4; /* longer than the rest */
 	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes, &decoded), -EPROTO);
-	buffer[30 + 128 + 40] = 2; /* leaves a byte */
+	buffer[38 + 128 + 40] = 2; /* leaves a byte */
 	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes, &decoded), -EPROTO);
 	message.announce.count = 3;
 	assert_int_equal(encode(&message, buffer), -EINVAL);
@@ -181,6 +185,8 @@ static void test_refusals(void **state)
 	body[1] = 1; /* reserved */
 	assert_int_equal(pl_stream_message_decode(body, 8, &message), -EPROTO);
 	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBE };
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message.subscribe.every = 1;
 	message.subscribe.start = (enum pl_start)4;
 	assert_int_equal(encode(&message, buffer), -EINVAL);
 	message.subscribe.start = PL_START_LIVE;

@@ -149,7 +149,7 @@ static void test_publisher(void **state)
 {
 	struct pl_ring_header header = example();
 	static const struct pl_ring_descriptor descriptor = { .sequence = 6,
-							      .flags = PL_DESCRIPTOR_LAYOUT,
+							      .flags = PL_DESCRIPTOR_LAYOUT | PL_DESCRIPTOR_REPLAY,
 							      .length = 30,
 							      .captured = 77,
 							      .published = 78,
@@ -183,6 +183,44 @@ static void test_publisher(void **state)
 	assert_int_equal(cursors.published, 7);
 	assert_int_equal(cursors.state, PL_STREAM_ENDED);
 	assert_true(cursors.heartbeat > 0);
+	free(control);
+}
+
+/* A skip claims and publishes all its sequences, and writes a descriptor for each slot at most. */
+static void test_skip(void **state)
+{
+	static const uint64_t ends[] = { 8, 10, 11, 1ull << 40 };
+	struct pl_ring_header header = example();
+	struct pl_ring_descriptor decoded;
+	struct pl_ring_cursors cursors;
+	struct pl_ring ring;
+	size_t size = (pl_ring_control_size(&header.geometry) + 63) / 64 * 64;
+	uint8_t *control = aligned_alloc(64, size);
+
+	(void)state;
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(ends); i++) {
+		uint64_t described = ends[i] - PL_MIN(ends[i] - 7, 4);
+
+		memset(control, 0, size);
+		pl_ring_init(&ring, control, &header);
+		assert_int_equal(pl_ring_skip(&ring, 7, ends[i]), described);
+		assert_int_equal(pl_ring_cursors_decode(control + PL_RING_HEADER, &cursors), 0);
+		assert_true(cursors.claimed == ends[i] && cursors.published == ends[i]);
+		for (uint64_t sequence = ends[i] - 4; sequence < ends[i]; sequence++) {
+			uint64_t offset = pl_ring_descriptor_offset(&header.geometry, sequence);
+
+			if (sequence < described) {
+				assert_int_equal(word_of(&ring, offset), 0);
+				continue;
+			}
+			assert_int_equal(
+				pl_ring_descriptor_decode(control + offset, &header.geometry, sequence, &decoded), 0);
+			assert_int_equal(decoded.flags, PL_DESCRIPTOR_ABORTED);
+		}
+	}
+	assert_int_equal(pl_stream_wanted(0, 3), 0);
+	assert_int_equal(pl_stream_wanted(3, 3), 1);
+	assert_int_equal(pl_stream_wanted(4, 3), 2);
 	free(control);
 }
 
@@ -220,13 +258,16 @@ static void test_hostile_descriptors(void **state)
 	bad.metadata_length = 101;
 	refuse_descriptor(&header, bad);
 	bad = good;
-	bad.flags = 4;
+	bad.flags = 8;
 	refuse_descriptor(&header, bad);
 	bad = good;
 	bad.flags = PL_DESCRIPTOR_LAYOUT;
 	refuse_descriptor(&header, bad);
 	bad = good;
 	bad.flags = PL_DESCRIPTOR_ABORTED;
+	refuse_descriptor(&header, bad);
+	bad.length = bad.metadata_length = 0;
+	bad.flags = PL_DESCRIPTOR_ABORTED | PL_DESCRIPTOR_REPLAY;
 	refuse_descriptor(&header, bad);
 	bad = good;
 	bad.flags = PL_DESCRIPTOR_LAYOUT;
@@ -263,7 +304,7 @@ int main(void)
 		cmocka_unit_test(test_header),          cmocka_unit_test(test_header_refusals),
 		cmocka_unit_test(test_geometry),        cmocka_unit_test(test_names_and_layouts),
 		cmocka_unit_test(test_publisher),       cmocka_unit_test(test_hostile_descriptors),
-		cmocka_unit_test(test_hostile_cursors),
+		cmocka_unit_test(test_hostile_cursors), cmocka_unit_test(test_skip),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
