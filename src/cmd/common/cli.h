@@ -40,6 +40,8 @@ int pl_cli_key(int argc, char **argv);
 int pl_cli_list(int argc, char **argv);
 int pl_cli_publish(int argc, char **argv);
 int pl_cli_put(int argc, char **argv);
+int pl_cli_record(int argc, char **argv);
+int pl_cli_replay(int argc, char **argv);
 int pl_cli_report(int argc, char **argv);
 int pl_cli_routes(int argc, char **argv);
 int pl_cli_serve(int argc, char **argv);
@@ -137,6 +139,7 @@ int cli_address(const char *text, char *buffer, size_t size, struct pl_error *er
 /* Names of servers, for cli_options.program. */
 #define CLI_PROGRAM_SERVE "peerlane serve"
 #define CLI_PROGRAM_PUBLISH "peerlane publish"
+#define CLI_PROGRAM_REPLAY "peerlane replay"
 #define CLI_PROGRAM_BENCH "peerlane bench --server"
 #define CLI_PROGRAM_WORKFLOW "peerlane bench workflow"
 /* Fails with OTHER-PROGRAM if a peer at the address that this end connected to is another program. */

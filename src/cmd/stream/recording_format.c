@@ -288,7 +288,9 @@ int recording_trailer_decode(const uint8_t bytes[RECORDING_TRAILER], uint64_t si
 
 const char *recording_end_name(enum recording_end reason)
 {
-	static const char *const names[] = { "unknown", "ended", "count", "seconds", "signal", "lost", "full" };
+	static const char *const names[] = {
+		"unknown", "ended", "count", "seconds", "signal", "lost", "full", "failed"
+	};
 
 	return names[reason];
 }

@@ -47,8 +47,9 @@ enum recording_end {
 	RECORDING_COUNT,       /* --count */
 	RECORDING_TIME,        /* --seconds */
 	RECORDING_SIGNAL,
-	RECORDING_LOST, /* the publisher or the connection was lost */
-	RECORDING_FULL, /* the file could not grow */
+	RECORDING_LOST,   /* the publisher or the connection was lost */
+	RECORDING_FULL,   /* the file could not grow */
+	RECORDING_FAILED, /* another failure */
 	RECORDING_ENDS,
 };
 
@@ -89,7 +90,7 @@ void recording_trailer_encode(const struct recording_trailer *trailer, uint8_t b
 /* `size` is that of the file, which ends with these bytes. */
 int recording_trailer_decode(const uint8_t bytes[RECORDING_TRAILER], uint64_t size, struct recording_trailer *trailer);
 
-/* Returns "ended", "count", "seconds", "signal", "lost", "full" or "unknown". */
+/* Returns "ended", "count", "seconds", "signal", "lost", "full", "failed" or "unknown". */
 const char *recording_end_name(enum recording_end reason);
 
 #endif

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Frames of `peerlane record`: from the subscriber into the file. */
+#include <string.h>
+#include <time.h>
+
+#include "cmd/stream/record.h"
+
+static void record_look(struct record *record)
+{
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+
+	if (pl_subscriber_query(record->subscriber, &info) == 0)
+		record->info = info;
+}
+
+/* -- accounts ----------------------------------------------------------------------------------------- */
+
+static void take_off_account(uint64_t *account, uint64_t *excess)
+{
+	uint64_t part = CLI_MIN(*account, *excess);
+
+	*account -= part;
+	*excess -= part;
+}
+
+struct pl_accounts record_accounts(const struct record *record)
+{
+	struct pl_accounts accounts = record->info.accounts;
+	/* Frames behind the last one of the file concern the recording only if the stream is over. */
+	uint64_t end = record->end == RECORDING_ENDED || record->end == RECORDING_LOST
+			       ? accounts.next
+			       : CLI_MIN(accounts.next, CLI_MAX(record->gaps.next, accounts.first));
+	uint64_t excess = accounts.next - end;
+	uint64_t *const fates[] = { &accounts.pending, &accounts.dropped, &accounts.rejected, &accounts.lapped,
+				    &accounts.missed,  &accounts.aborted, &accounts.delivered };
+
+	accounts.next = end;
+	for (unsigned i = 0; i < CLI_ARRAY_SIZE(fates); i++)
+		take_off_account(fates[i], &excess);
+	return accounts;
+}
+
+/* -- frames ------------------------------------------------------------------------------------------- */
+
+static int write_frame(struct record *record, struct pl_stream_frame *taken, struct pl_error *error)
+{
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct recording_frame frame;
+	int rc;
+
+	pl_frame_query(taken, &info);
+	frame = (struct recording_frame){ .sequence = info.sequence,
+					  .length = info.length,
+					  .captured = info.captured,
+					  .metadata = info.metadata,
+					  .metadata_length = (uint32_t)info.metadata_length };
+	/* A layout that equals that of the stream is not stored with each frame. */
+	if (memcmp(&info.layout, &record->info.stream.layout, sizeof(info.layout)) != 0)
+		frame.layout = info.layout;
+	rc = recording_append(&record->writer, &frame, info.data, error);
+	pl_frame_release(taken);
+	if (rc < 0)
+		return rc;
+	record->finish = cli_now();
+	if (!record->frames)
+		record->begin = record->finish;
+	record->frames++;
+	record->bytes += info.length;
+	recording_gaps_add(&record->gaps, info.sequence);
+	return 0;
+}
+
+static void draw_record_line(struct record *record)
+{
+	struct pl_accounts accounts;
+	char text[96];
+
+	if (!status_line_due(&record->line))
+		return;
+	accounts = record_accounts(record);
+	snprintf(text, sizeof(text), "%llu frames  %llu lost", (unsigned long long)record->frames,
+		 (unsigned long long)(accounts.lapped + accounts.dropped + accounts.rejected + accounts.missed));
+	status_line_draw(&record->line, record->frames, record->bytes, text);
+}
+
+static void wait_for_frame(struct record *record)
+{
+	uint64_t limit = record->line.shown ? STATUS_LINE_INTERVAL : UINT64_MAX, now = cli_now();
+
+	if (record->deadline != UINT64_MAX)
+		limit = CLI_MIN(limit, record->deadline > now ? record->deadline - now : 0);
+	stream_client_wait(&record->client, pl_subscriber_fd(record->subscriber), limit);
+}
+
+/* Takes and writes the next frame, or waits for one. Returns 0, -ENODATA at the end of the stream, or the reason. */
+static int record_frame(struct record *record, struct pl_error *error)
+{
+	struct pl_stream_frame *frame;
+	int rc = pl_subscriber_take(record->subscriber, &frame, 1, 0, error);
+
+	record_look(record);
+	if (rc > 0)
+		return write_frame(record, frame, error);
+	if (rc == -EAGAIN) {
+		wait_for_frame(record);
+		return 0;
+	}
+	/* The publisher was closed before the stream ended. */
+	if (rc == -ENODATA && record->info.stream.state != PL_STREAM_ENDED)
+		return -ENOTCONN;
+	return rc;
+}
+
+static enum recording_end reason_of_end(const struct record *record, int rc)
+{
+	switch (rc) {
+	case 0:
+		if (record->frames == record->options->count)
+			return RECORDING_COUNT;
+		return cli_signal_pending() ? RECORDING_SIGNAL : RECORDING_TIME;
+	case -ENODATA:
+		return RECORDING_ENDED;
+	case -ENOTCONN:
+		return RECORDING_LOST;
+	case -ENOSPC:
+	case -EFBIG:
+	case -EDQUOT:
+		return RECORDING_FULL;
+	default:
+		return RECORDING_FAILED;
+	}
+}
+
+static uint64_t time_of_recording(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * CLI_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+/* Creates the file once the stream is known. */
+static int create_file(struct record *record, struct pl_error *error)
+{
+	const struct record_options *options = record->options;
+	const struct pl_publisher_info *stream = &record->info.stream;
+	struct recording_header header = { .created = stream->created,
+					   .recorded = time_of_recording(),
+					   .slot_bytes = stream->slot_bytes,
+					   .slots = (uint32_t)stream->slots,
+					   .metadata_bytes = (uint32_t)stream->metadata_bytes,
+					   .layout = stream->layout };
+
+	memcpy(header.instance, stream->instance, sizeof(header.instance));
+	memcpy(header.content_type, stream->content_type, sizeof(header.content_type));
+	memcpy(header.name, stream->name, sizeof(header.name));
+	return recording_create(&record->writer, options->to, options->force, &header, error);
+}
+
+int record_frames(struct record *record, struct pl_error *error)
+{
+	const struct record_options *options = record->options;
+	struct pl_accounts accounts;
+	struct pl_error ignored;
+	int rc, finished;
+
+	record_look(record);
+	rc = create_file(record, error);
+	if (rc < 0) {
+		record->end = RECORDING_FAILED;
+		return rc;
+	}
+	recording_gaps_begin(&record->gaps, record->info.accounts.first);
+	record->deadline = options->seconds == UINT64_MAX ? UINT64_MAX : cli_now() + options->seconds;
+	status_line_begin(&record->line, !options->common.quiet && !options->common.json);
+	while (rc == 0 && record->frames < options->count && !cli_signal_pending() && cli_now() < record->deadline) {
+		rc = record_frame(record, error);
+		draw_record_line(record);
+	}
+	status_line_end(&record->line);
+	record->end = reason_of_end(record, rc);
+	if (rc == -ENODATA)
+		rc = 0;
+	accounts = record_accounts(record);
+	finished = recording_finish(&record->writer, record->end, &accounts, rc < 0 ? &ignored : error);
+	record->indexed = finished == 0;
+	return rc < 0 ? rc : finished;
+}

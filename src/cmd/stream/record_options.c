@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Command line of `peerlane record`. */
+#include "cmd/common/units.h"
+#include "cmd/stream/options_text.h"
+#include "cmd/stream/record.h"
+#include "stream/ring.h"
+
+enum {
+	OPTION_TO = 0x200,
+	OPTION_START,
+	OPTION_OVERFLOW,
+	OPTION_QUEUE,
+	OPTION_COUNT,
+	OPTION_SECONDS,
+	OPTION_MEMORY_LIMIT,
+	OPTION_FORCE,
+};
+
+#define QUEUE_MAX 4096
+
+static error_t parse_record_number(struct record_options *options, int key, const char *argument,
+				   struct argp_state *state)
+{
+	uint64_t bytes;
+
+	switch (key) {
+	case OPTION_QUEUE:
+		if (cli_parse_number(argument, 1, QUEUE_MAX, &options->stream.queue) < 0)
+			argp_error(state, "--queue takes a number from 1 to %d, not '%s'", QUEUE_MAX, argument);
+		return 0;
+	case OPTION_COUNT:
+		if (stream_number_parse(argument, 1, INT64_MAX, &options->count) < 0)
+			argp_error(state, "--count takes a number of frames, at least 1, not '%s'", argument);
+		return 0;
+	case OPTION_SECONDS:
+		if (cli_parse_seconds(argument, &options->seconds) < 0 || !options->seconds)
+			argp_error(state, "--seconds takes a time above 0, such as 60, not '%s'", argument);
+		return 0;
+	case OPTION_MEMORY_LIMIT:
+		if (cli_parse_size(argument, &bytes) < 0 || !bytes || bytes > SIZE_MAX)
+			argp_error(state, "--memory-limit takes a size, such as 4G, not '%s'", argument);
+		options->stream.memory_bytes = (size_t)bytes;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static void parse_record_argument(struct record_options *options, const char *argument, struct argp_state *state)
+{
+	if (!options->address)
+		options->address = argument;
+	else if (!options->name)
+		options->name = argument;
+	else
+		argp_error(state, "only an ADDRESS and a NAME are allowed, not '%s' too", argument);
+}
+
+static void check_record_arguments(const struct record_options *options, struct argp_state *state)
+{
+	if (!options->address)
+		argp_error(state, "the ADDRESS of a publisher is missing");
+	if (!options->name)
+		argp_error(state, "the NAME of a stream is missing; `peerlane streams %s` lists the names",
+			   options->address);
+	if (!pl_stream_name_valid(options->name))
+		argp_error(state, "a NAME has 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'", options->name);
+	if (!options->to)
+		argp_error(state, "the file is missing: add --to, such as --to %s.plrec", options->name);
+}
+
+static error_t parse_record_option(int key, char *argument, struct argp_state *state)
+{
+	struct record_options *options = state->input;
+
+	switch (key) {
+	case OPTION_TO:
+		options->to = argument;
+		return 0;
+	case OPTION_START:
+		if (stream_start_parse(argument, &options->stream) < 0)
+			argp_error(state, "--start takes live, latest, history:N or sequence:N, not '%s'", argument);
+		return 0;
+	case OPTION_OVERFLOW:
+		if (stream_overflow_parse(argument, &options->stream.overflow) < 0)
+			argp_error(state, "--overflow takes drop-oldest, drop-newest or block, not '%s'", argument);
+		return 0;
+	case OPTION_FORCE:
+		options->force = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		parse_record_argument(options, argument, state);
+		return 0;
+	case ARGP_KEY_END:
+		check_record_arguments(options, state);
+		return 0;
+	default:
+		return parse_record_number(options, key, argument, state);
+	}
+}
+
+static const struct argp_option record_options[] = {
+	{ "to", OPTION_TO, "FILE", 0, "Write the recording into FILE, which must not exist (required)", 1 },
+	{ "force", OPTION_FORCE, NULL, 0, "Replace FILE", 1 },
+	{ "start", OPTION_START, "WHERE", 0,
+	  "Begin with the next frame (live), the newest (latest), the N newest (history:N), or a sequence (sequence:N) "
+	  "(default: live)",
+	  1 },
+	{ "overflow", OPTION_OVERFLOW, "CHOICE", 0,
+	  "While the queue is full, drop its oldest frame (drop-oldest), leave new ones (drop-newest), or let the "
+	  "publisher wait (block) (default: drop-oldest)",
+	  1 },
+	{ "queue", OPTION_QUEUE, "N", 0, "Fetch up to N frames ahead, 1 to 4096 (default: 4)", 1 },
+	{ "count", OPTION_COUNT, "N", 0, "End after N frames", 1 },
+	{ "seconds", OPTION_SECONDS, "SECONDS", 0, "End after this time", 1 },
+	{ "memory-limit", OPTION_MEMORY_LIMIT, "SIZE", 0,
+	  "Use at most this memory for the queue and one more frame (default: 1G)", 1 },
+	{ 0 },
+};
+
+static const struct cli_command record_command = {
+	.arguments = "ADDRESS NAME",
+	.summary = "Record the frames of the stream NAME from the publisher at ADDRESS into a file.",
+	.examples = {
+		"peerlane record --key key cam1 cam0 --to run7.plrec --overflow block",
+		"peerlane record cam1 cam0 --to run8.plrec --seconds 60",
+	},
+	.notes = "Ends with the stream, after --count frames or --seconds, or with SIGINT or SIGTERM.  A recording that was "
+		 "killed keeps its whole frames.  `peerlane replay` publishes and checks recordings.  The exit status is 3 if "
+		 "frames were lost, and 1 after a failure.\n",
+	.options = record_options,
+	.parse = parse_record_option,
+	.connection = true,
+};
+
+void record_parse_arguments(struct record_options *options, int argc, char **argv)
+{
+	*options = (struct record_options){ .stream = PL_SUBSCRIBER_OPTIONS_INIT,
+					    .count = UINT64_MAX,
+					    .seconds = UINT64_MAX };
+	cli_parse(&record_command, argc, argv, &options->common, options);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Results of `peerlane record`. */
+#include "cmd/common/output.h"
+#include "cmd/common/units.h"
+#include "cmd/stream/record.h"
+#include "cmd/stream/stream_json.h"
+
+static uint64_t lost_frames(const struct pl_accounts *accounts)
+{
+	return accounts->lapped + accounts->dropped + accounts->rejected + accounts->missed;
+}
+
+static int print_record_json(const struct record *record, const struct pl_accounts *accounts,
+			     const struct pl_error *error)
+{
+	struct json_object *object = cli_json_begin();
+	uint64_t span = record->finish - record->begin;
+	double seconds = (double)span / 1e9;
+
+	cli_json_add(object, "address", cli_json_text(record->client.info.address));
+	cli_json_add(object, "fabric", cli_json_text(record->client.info.fabric));
+	cli_json_add(object, "stream", stream_json_describe(&record->info.stream));
+	cli_json_add(object, "file", cli_json_text(record->options->to));
+	cli_json_add(object, "end", cli_json_text(recording_end_name(record->end)));
+	cli_json_add(object, "indexed", json_object_new_boolean(record->indexed));
+	cli_json_add(object, "frames", json_object_new_uint64(record->frames));
+	cli_json_add(object, "bytes", json_object_new_uint64(record->bytes));
+	cli_json_add(object, "seconds", json_object_new_double(seconds));
+	cli_json_add(object, "bytes_per_second", json_object_new_double(span ? (double)record->bytes / seconds : 0));
+	cli_json_add(object, "lost", json_object_new_uint64(lost_frames(accounts)));
+	cli_json_add(object, "accounts", stream_json_accounts(accounts));
+	cli_json_add(object, "gaps", recording_gaps_json(&record->gaps));
+	cli_json_add(object, "error", error ? cli_json_error(error) : NULL);
+	return cli_json_results(object);
+}
+
+static void print_record_text(const struct record *record, const struct pl_accounts *accounts)
+{
+	uint64_t span = record->finish - record->begin, lost = lost_frames(accounts);
+	char bytes[CLI_UNIT_MAX], rate[CLI_UNIT_MAX];
+
+	printf("%llu of %llu frames, %s, %s; lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu",
+	       (unsigned long long)record->frames, (unsigned long long)(record->frames + lost),
+	       cli_format_bytes(bytes, record->bytes), cli_format_rate(rate, record->bytes, span),
+	       (unsigned long long)lost, (unsigned long long)accounts->dropped, (unsigned long long)accounts->rejected,
+	       (unsigned long long)accounts->lapped, (unsigned long long)accounts->missed);
+	if (accounts->aborted)
+		printf("; aborted %llu", (unsigned long long)accounts->aborted);
+	putchar('\n');
+	if (lost)
+		recording_gaps_print(stdout, &record->gaps);
+}
+
+int record_print(const struct record *record, const struct pl_error *error)
+{
+	struct pl_accounts accounts = record_accounts(record);
+	int status = lost_frames(&accounts) ? CLI_DEGRADED : CLI_OK;
+
+	if (record->options->common.json) {
+		if (print_record_json(record, &accounts, error) != CLI_OK)
+			status = CLI_OUTPUT;
+	} else {
+		print_record_text(record, &accounts);
+	}
+	return error ? cli_report(error) : status;
+}

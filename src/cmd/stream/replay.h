@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* State of `peerlane replay`. */
+#ifndef PL_CMD_STREAM_REPLAY_H
+#define PL_CMD_STREAM_REPLAY_H
+
+#include "cmd/common/cli.h"
+#include "cmd/stream/recording_reader.h"
+#include "cmd/stream/status_line.h"
+
+#define REPLAY_DEFAULT_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT
+
+enum replay_pace {
+	REPLAY_RECORDED, /* by the times at which the frames were captured, divided by `speed` */
+	REPLAY_RATE,     /* `rate` frames a second */
+	REPLAY_FAST,     /* without pauses */
+};
+
+struct replay_options {
+	struct cli_options common;
+	const char *file, *listen, *name;
+	enum replay_pace pace;
+	double speed, rate;
+	uint64_t slots; /* 0: those of the recorded stream */
+	uint64_t subscribers;
+	bool loop, allow_block, check, info;
+};
+
+struct replay {
+	const struct replay_options *options;
+	struct recording_reader reader;
+	struct pl_context *context;
+	struct pl_listener *listener;
+	struct pl_publisher *publisher;
+	struct status_line line;
+	int signals;
+	bool stopping;          /* a signal has arrived */
+	uint64_t looked;        /* cli_now() of the last replay_serve() */
+	uint64_t frames, bytes; /* published */
+	uint64_t damaged;       /* frames whose payload had another digest: they are left out */
+	uint64_t begin, end;
+	unsigned unreported; /* subscribers that had not taken all frames when the stream was closed */
+	/* Pass through the file. */
+	uint64_t raised;   /* added to each recorded sequence: sequences rise in each pass */
+	uint64_t first;    /* recorded sequence of the first frame */
+	uint64_t captured; /* of the first frame of the pass */
+	uint64_t origin;   /* cli_now() at which the first frame of the pass is due */
+	uint64_t due;      /* of the present frame */
+	uint64_t number;   /* of the present frame in the pass */
+};
+
+/* Parses the command line (replay_options.c). */
+void replay_parse_arguments(struct replay_options *options, int argc, char **argv);
+
+/* Prints what the file has, and with --check verifies all digests (replay_check.c). Returns an exit status. */
+int replay_check(struct replay *replay);
+
+/* -- connections (replay_serve.c) ----------------------------------------------------------------------- */
+
+/* Opens context, listener and stream. Returns 0 or a negative errno. */
+int replay_open(struct replay *replay, struct pl_error *error);
+void replay_close(struct replay *replay);
+/* Accepts and closes connections, and looks for signals, after waiting for an event for up to `nanoseconds`. */
+void replay_serve(struct replay *replay, uint64_t nanoseconds);
+/* Returns the number of subscribers now. */
+unsigned replay_subscribers(const struct replay *replay);
+
+/* Publishes the frames until the end of the file or a signal, and ends the stream (replay_frames.c). */
+int replay_frames(struct replay *replay, struct pl_error *error);
+
+/* -- results (replay_output.c) --------------------------------------------------------------------------- */
+
+int replay_print_listening(const struct replay *replay, struct pl_error *error);
+/* Prints the totals; `error` NULL: none. Returns an exit status. */
+int replay_print_totals(const struct replay *replay, const struct pl_error *error);
+
+#endif

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Frames of `peerlane replay`: from the file into slots, at their times. */
+#include "cmd/stream/replay.h"
+
+/* Longest wait for a slot, between which connections and signals are handled. */
+#define WAIT_SLICE (50 * CLI_NS_PER_MS)
+/* Time after which connections and signals are handled between two frames. */
+#define LOOK_INTERVAL CLI_NS_PER_MS
+/* Frames that are later than this are not made up for. */
+#define LATE_MAX (100 * CLI_NS_PER_MS)
+/* Time that subscribers have to take the last frames, unless --timeout gives one. */
+#define END_TIMEOUT (30 * CLI_NS_PER_S)
+
+/* -- times -------------------------------------------------------------------------------------------- */
+
+/* Returns nanoseconds, at most about 146 years. */
+static uint64_t clamp_time(double nanoseconds)
+{
+	return nanoseconds < 0x1p62 ? (uint64_t)nanoseconds : 1ull << 62;
+}
+
+/* Returns the time from the first frame of the pass to this one. */
+static uint64_t time_in_pass(const struct replay *replay, const struct recording_frame *frame)
+{
+	const struct replay_options *options = replay->options;
+
+	if (options->pace == REPLAY_RATE)
+		return clamp_time((double)replay->number * 1e9 / options->rate);
+	/* Clocks can go back. */
+	if (options->pace == REPLAY_FAST || frame->captured < replay->captured)
+		return 0;
+	return clamp_time((double)(frame->captured - replay->captured) / options->speed);
+}
+
+/* Waits until the frame is due. */
+static void wait_until_due(struct replay *replay, const struct recording_frame *frame)
+{
+	uint64_t now = cli_now();
+
+	replay->due = CLI_MAX(replay->due, replay->origin + time_in_pass(replay, frame));
+	while (!replay->stopping && replay->options->pace != REPLAY_FAST && now < replay->due) {
+		replay_serve(replay, replay->due - now);
+		now = cli_now();
+	}
+	if (now > replay->due + LATE_MAX) {
+		replay->origin += now - replay->due;
+		replay->due = now;
+	}
+	if (now - replay->looked >= LOOK_INTERVAL)
+		replay_serve(replay, 0);
+}
+
+/* Begins a pass with its first frame: one mean period after the last frame of the pass before. */
+static void begin_pass(struct replay *replay, const struct recording_frame *frame)
+{
+	uint64_t period = replay->number > 1 ? (replay->due - replay->origin) / (replay->number - 1) : 0;
+
+	replay->origin = replay->due = (replay->due ? replay->due : cli_now()) + period;
+	replay->captured = frame->captured;
+	replay->number = 0;
+}
+
+/* -- slots -------------------------------------------------------------------------------------------- */
+
+/* Skips to the frame's sequence. Returns 0, -EINTR after a signal, or the reason. */
+static int skip_to_frame(struct replay *replay, uint64_t sequence, struct pl_error *error)
+{
+	int rc;
+
+	while ((rc = pl_publisher_skip(replay->publisher, sequence, WAIT_SLICE, error)) == -EAGAIN) {
+		replay_serve(replay, 0);
+		if (replay->stopping)
+			return -EINTR;
+	}
+	return rc;
+}
+
+/* Borrows the next slot. Returns 0, -EINTR after a signal, or the reason. */
+static int borrow_replay_slot(struct replay *replay, struct pl_stream_frame **frame, struct pl_error *error)
+{
+	int rc;
+
+	while ((rc = pl_publisher_loan(replay->publisher, WAIT_SLICE, frame, error)) == -EAGAIN) {
+		replay_serve(replay, 0);
+		if (replay->stopping)
+			return -EINTR;
+	}
+	return rc;
+}
+
+/* Reads the payload into the slot, and publishes it. A damaged payload is left out. */
+static int publish_recorded(struct replay *replay, const struct recording_frame *recorded,
+			    struct pl_stream_frame *frame, struct pl_error *error)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	int rc;
+
+	pl_frame_query(frame, &info);
+	rc = recording_read(&replay->reader, recorded, info.data, error);
+	if (rc == -EBADMSG) {
+		replay->damaged++;
+		cli_report(error);
+	}
+	if (rc == 0) {
+		options.length = recorded->length;
+		options.captured = recorded->captured;
+		options.metadata = recorded->metadata;
+		options.metadata_length = recorded->metadata_length;
+		options.layout = recorded->layout.bits ? &recorded->layout : NULL;
+		options.flags = PL_FRAME_REPLAY;
+		rc = pl_frame_publish(frame, &options, error);
+		replay->frames += rc == 0;
+		replay->bytes += rc == 0 ? recorded->length : 0;
+	}
+	/* Subscribers count the sequence as aborted. */
+	if (rc < 0)
+		pl_frame_discard(frame);
+	return rc == -EBADMSG ? 0 : rc;
+}
+
+/* Replays the next frame. Returns 1, 0 after the last one, -EINTR after a signal, or the reason. */
+static int replay_frame(struct replay *replay, struct pl_error *error)
+{
+	struct recording_frame recorded;
+	struct pl_stream_frame *frame;
+	bool first = replay->reader.number == 0;
+	int rc = recording_next(&replay->reader, &recorded, error);
+
+	if (rc <= 0)
+		return rc;
+	if (first)
+		begin_pass(replay, &recorded);
+	wait_until_due(replay, &recorded);
+	if (replay->stopping)
+		return -EINTR;
+	rc = skip_to_frame(replay, recorded.sequence + replay->raised, error);
+	if (rc == 0)
+		rc = borrow_replay_slot(replay, &frame, error);
+	if (rc == 0)
+		rc = publish_recorded(replay, &recorded, frame, error);
+	replay->number++;
+	return rc < 0 ? rc : 1;
+}
+
+/* Ends the stream, and waits until the subscribers have taken its frames. A second signal ends the wait. */
+static int end_replay(struct replay *replay, struct pl_error *error)
+{
+	uint64_t timeout = replay->options->common.timeout;
+	uint64_t end = cli_now() + (timeout ? timeout : END_TIMEOUT);
+	int rc;
+
+	replay->stopping = false;
+	while ((rc = pl_publisher_end(replay->publisher, WAIT_SLICE, error)) == -ETIMEDOUT) {
+		replay_serve(replay, 0);
+		if (replay->stopping || cli_now() >= end) {
+			replay->unreported = replay_subscribers(replay);
+			return 0;
+		}
+	}
+	return rc;
+}
+
+int replay_frames(struct replay *replay, struct pl_error *error)
+{
+	const struct replay_options *options = replay->options;
+	struct pl_error ignored;
+	int rc = 1, ended;
+
+	status_line_begin(&replay->line, !options->common.quiet && !options->common.json);
+	/* A new subscriber is no event of the context, so the number is read at intervals. */
+	while (!replay->stopping && replay_subscribers(replay) < options->subscribers)
+		replay_serve(replay, WAIT_SLICE);
+	replay->begin = cli_now();
+	while (rc == 1 && !replay->stopping) {
+		rc = replay_frame(replay, error);
+		if (rc == 0 && options->loop) {
+			replay->raised += replay->reader.next_sequence - replay->first;
+			recording_rewind(&replay->reader);
+			rc = 1;
+		}
+	}
+	replay->end = cli_now();
+	if (rc == -EINTR)
+		rc = 0;
+	ended = end_replay(replay, rc < 0 ? &ignored : error);
+	status_line_end(&replay->line);
+	return rc < 0 ? rc : ended;
+}
