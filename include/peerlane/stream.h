@@ -75,10 +75,11 @@ struct pl_publisher_options {
 	 * oldest frames. Default 0: 1 s. UINT64_MAX: never.
 	 */
 	uint64_t patience;
-	uint64_t first;          /**< sequence of the first frame, at most 2^62: a relay or a replay continues given ones */
+	uint64_t first;     /**< sequence of the first frame, at most 2^62: a relay or a replay continues given ones */
+	const char *memory; /**< of the slots: "host" (default), "cuda", "cuda:1"; read during the call only */
 };
 /* clang-format off */
-#define PL_PUBLISHER_OPTIONS_INIT { sizeof(struct pl_publisher_options), 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, false, 0, 0 }
+#define PL_PUBLISHER_OPTIONS_INIT { sizeof(struct pl_publisher_options), 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, false, 0, 0, NULL }
 /* clang-format on */
 
 /** State of a stream. */
@@ -104,9 +105,10 @@ struct pl_publisher_info {
 	unsigned blocking;              /**< subscribers among them that hold slots back */
 	bool allow_block;
 	enum pl_stream_state state;
+	const char *memory; /**< kind of memory of the slots: "host" or "cuda"; static storage */
 };
 /* clang-format off */
-#define PL_PUBLISHER_INFO_INIT { sizeof(struct pl_publisher_info), "", "", { 0 }, 0, { 0, 0, 0, 0, { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, false, PL_STREAM_LIVE }
+#define PL_PUBLISHER_INFO_INIT { sizeof(struct pl_publisher_info), "", "", { 0 }, 0, { 0, 0, 0, 0, { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, false, PL_STREAM_LIVE, NULL }
 /* clang-format on */
 
 /**
@@ -150,9 +152,10 @@ struct pl_subscriber_options {
 	unsigned held;             /**< frames that the program may hold at a time, 1 to 4096; default 2 */
 	unsigned every;            /**< takes the first of each `every` frames; default 1 */
 	size_t memory_bytes;       /**< most memory for `queue + held` frames of the publisher's slot size; default 1 GiB */
+	const char *memory;        /**< of the frames: "host" (default), "cuda", "cuda:1"; read during the call only */
 };
 /* clang-format off */
-#define PL_SUBSCRIBER_OPTIONS_INIT { sizeof(struct pl_subscriber_options), PL_START_LIVE, 0, PL_OVERFLOW_DROP_OLDEST, 0, 0, 0, 0 }
+#define PL_SUBSCRIBER_OPTIONS_INIT { sizeof(struct pl_subscriber_options), PL_START_LIVE, 0, PL_OVERFLOW_DROP_OLDEST, 0, 0, 0, 0, NULL }
 /* clang-format on */
 
 /** State of a subscriber. */
@@ -187,11 +190,39 @@ struct pl_frame_options {
 #define PL_FRAME_OPTIONS_INIT { sizeof(struct pl_frame_options), 0, 0, NULL, 0, NULL, 0 }
 /* clang-format on */
 
+/** What a wait of pl_subscriber_take_on() ended with. */
+enum pl_take_result {
+	PL_TAKE_WAITS = 0, /**< the wait goes on */
+	PL_TAKE_FRAME = 1, /**< the payload is in the frame's memory */
+	PL_TAKE_GAP = 2,   /**< the expected frame was discarded, overwritten, or lost with the connection */
+	PL_TAKE_NONE = 3,  /**< no frame came: `code` tells the reason */
+};
+
+/**
+ * State of a frame of pl_subscriber_take_on(), in locked host memory that kernels of the frame's GPU can read: 64 bytes.
+ * The library writes it before the stream goes on. All but `ready` is valid then, until the frame is released.
+ */
+struct pl_frame_status {
+	uint64_t ready;  /**< the stream waits for a value of this word; private to the library */
+	uint32_t result; /**< enum pl_take_result */
+	/**
+	 * PL_TAKE_NONE: -ENODATA, -ENOTCONN, -ESTALE, -EPROTO as of pl_subscriber_take(), or -ETIMEDOUT, or -ECANCELED (the
+	 * subscriber was closed). Else 0.
+	 */
+	int32_t code;
+	uint64_t sequence;    /**< PL_TAKE_FRAME and PL_TAKE_GAP; else 0 */
+	uint64_t length;      /**< PL_TAKE_FRAME: bytes of payload; else 0 */
+	uint64_t captured;    /**< as in struct pl_frame_info */
+	uint64_t published;   /**< as in struct pl_frame_info */
+	uint64_t lost_before; /**< as in struct pl_frame_info */
+	uint64_t reserved;
+};
+
 /** A frame. Pointers are valid until the frame is published, discarded or released. */
 struct pl_frame_info {
 	size_t size;             /**< set by the caller: sizeof(struct pl_frame_info) */
 	uint64_t sequence;
-	void *data;              /**< payload, at a multiple of 4096 bytes */
+	void *data;              /**< payload, at a multiple of 4096 bytes; an address of the GPU if it lies there */
 	uint64_t length;         /**< bytes of payload; of a loan: bytes of the slot */
 	uint64_t captured;       /**< CLOCK_REALTIME nanoseconds, of the publisher's host; 0 of a loan */
 	uint64_t published;      /**< the same */
@@ -201,9 +232,11 @@ struct pl_frame_info {
 	const void *metadata;    /**< NULL: none */
 	size_t metadata_length;
 	unsigned flags;          /**< enum pl_frame_flag; 0 of a loan */
+	/** Of a frame of pl_subscriber_take_on(): while its result is PL_TAKE_WAITS, only `data` is valid here. Else NULL. */
+	const struct pl_frame_status *status;
 };
 /* clang-format off */
-#define PL_FRAME_INFO_INIT { sizeof(struct pl_frame_info), 0, NULL, 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, 0, 0 }
+#define PL_FRAME_INFO_INIT { sizeof(struct pl_frame_info), 0, NULL, 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, 0, 0, NULL }
 /* clang-format on */
 
 /* ------------------------------------------------------------------------------------------------
@@ -211,12 +244,13 @@ struct pl_frame_info {
  */
 
 /**
- * Opens a stream under a name. Allocates the ring in host memory. All peers of the context can subscribe.
+ * Opens a stream under a name. Allocates the ring: cursors and descriptors in host memory, and slots in the memory that
+ * the options name. All peers of the context can subscribe.
  *
  * @param name       1 to 63 characters of `A-Za-z0-9._-`, copied
  * @param publisher  receives the handle; pl_publisher_close() or pl_close() frees it
  * @return 0; -EINVAL for a name or an option out of range; -EEXIST if the context has a publisher of that name; -ENOSPC
- *         for more than 1,024 publishers; -ENOMEM
+ *         for more than 1,024 publishers; -ENODEV if there is no such GPU, or no driver; -ENOMEM
  */
 int pl_publisher_open(struct pl_context *context, const char *name, const struct pl_publisher_options *options,
 		      struct pl_publisher **publisher, struct pl_error *error);
@@ -240,6 +274,18 @@ int pl_publisher_loan(struct pl_publisher *publisher, uint64_t timeout, struct p
  * @return 0; -EINVAL, -EMSGSIZE for a length, metadata or layout that does not fit. The loan is kept after a failure
  */
 int pl_frame_publish(struct pl_stream_frame *frame, const struct pl_frame_options *options, struct pl_error *error);
+
+/**
+ * Publishes a loan once the work so far of a CUDA stream is done, which fills the slot: as pl_frame_publish(), but returns
+ * at once. Options and metadata are copied. A frame whose stream fails is given up, as by pl_frame_discard(). The engine
+ * polls the stream meanwhile. Before pl_publisher_close() the stream must have reached this call.
+ *
+ * @param stream  a CUstream or cudaStream_t of this process; not the default stream, and not being captured
+ * @return as pl_frame_publish(); -EINVAL for a stream that cannot be used; -ENODEV if this process has not loaded CUDA's
+ *         driver; -ENOTSUP if the driver is too old; -ENOMEM. The loan is kept after a failure
+ */
+int pl_frame_publish_on(struct pl_stream_frame *frame, const struct pl_frame_options *options, void *stream,
+			struct pl_error *error);
 
 /**
  * Continues with a later sequence. Subscribers count the sequences between as aborted. A gap of any length costs the time
@@ -307,8 +353,8 @@ int pl_peer_publishers(struct pl_peer *peer, struct pl_publisher_info *infos, un
  * @param subscriber  receives the handle; pl_subscriber_close() or pl_close() frees it
  * @return 0; -EINVAL for a name or option out of range; -ENOENT for an unknown name; -EPERM if the publisher does not
  *         allow to block; -EMLINK if it has its most subscribers; -ENODATA if the stream has ended; -EMSGSIZE if the
- *         frames need more than `memory_bytes`; -ENOTSUP if the other end's release has no streams; -ENOTCONN;
- *         -ETIMEDOUT; -EPROTO; -ENOMEM
+ *         frames need more than `memory_bytes`; -ENODEV if there is no such GPU, or no driver; -ENOTSUP if the other
+ *         end's release has no streams; -ENOTCONN; -ETIMEDOUT; -EPROTO; -ENOMEM
  */
 int pl_subscriber_open(struct pl_peer *peer, const char *name, const struct pl_subscriber_options *options,
 		       uint64_t timeout, struct pl_subscriber **subscriber, struct pl_error *error);
@@ -327,8 +373,41 @@ int pl_subscriber_open(struct pl_peer *peer, const char *name, const struct pl_s
 int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame **frames, unsigned n, uint64_t timeout,
 		       struct pl_error *error);
 
-/** Returns a frame's memory to its subscriber. Accepts NULL. */
+/**
+ * Takes the next frame for a CUDA stream: all work that follows on the stream waits until the frame is in its memory, and
+ * the program's thread does not. A kernel that follows reads the frame's status first, because the wait also ends without a
+ * frame. The subscriber's `memory` must be of a GPU.
+ *
+ * While the stream waits, kernels that have not begun can be held up on the same GPU, and so can the first launch of a
+ * kernel that is loaded lazily (CUDA_MODULE_LOADING=EAGER). Copies are not. The library launches no kernel.
+ *
+ * @param stream   a CUstream or cudaStream_t of this process; not the default stream, and not being captured
+ * @param timeout  nanoseconds after which the stream stops to wait for a frame; UINT64_MAX: never. If the program holds
+ *                 `held` frames, the call waits as long for one that pl_frame_release_on() gives back
+ * @param frame    receives the frame: pl_frame_query() tells the address and the status; release it by pl_frame_release_on()
+ *                 or pl_frame_release(), whatever its result is
+ * @return 0; -EMLINK if the program holds `held` frames, which the status of none gives back; -ENODATA, -ENOTCONN, -ESTALE,
+ *         -EPROTO as pl_subscriber_take(); -EINVAL for a stream that cannot be used; -ENOTSUP if the frames are in host
+ *         memory, or the GPU or the driver cannot wait for words of host memory
+ */
+int pl_subscriber_take_on(struct pl_subscriber *subscriber, void *stream, uint64_t timeout,
+			  struct pl_stream_frame **frame, struct pl_error *error);
+
+/**
+ * Returns a frame's memory to its subscriber. Accepts NULL. A stream that waits for the frame goes on at the frame's end, or
+ * at once if none has come: its work must not use the memory any more.
+ */
 void pl_frame_release(struct pl_stream_frame *frame);
+
+/**
+ * Returns a frame's memory to its subscriber once the work so far of a CUDA stream is done. Returns at once. The frame must
+ * not be used by other streams then. Before pl_subscriber_close() the stream must have reached this call.
+ *
+ * @param stream  a CUstream or cudaStream_t of this process; not the default stream, and not being captured
+ * @return 0; -EINVAL for a frame that is not held, or a stream that cannot be used; -ENODEV if this process has not loaded
+ *         CUDA's driver; -ENOTSUP if the driver is too old; -ENOMEM. The frame is kept after a failure
+ */
+int pl_frame_release_on(struct pl_stream_frame *frame, void *stream, struct pl_error *error);
 
 /**
  * Returns an eventfd that polls readable while pl_subscriber_take() has something to return. It belongs to the

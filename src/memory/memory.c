@@ -167,6 +167,15 @@ int pl_memory_flush(struct pl_memory *memory)
 	return memory->ops->flush ? memory->ops->flush(memory) : 0;
 }
 
+int pl_memory_stream_wait(const struct pl_memory *memory, void *stream, const uint64_t *word, uint64_t value,
+			  struct pl_error *error)
+{
+	if (memory->ops->stream_wait)
+		return memory->ops->stream_wait(memory, stream, word, value, error);
+	return pl_fail(error, -ENOTSUP, "STREAM-NO-WAIT", "pl_subscriber_take_on", memory->ops->name,
+		       "set pl_subscriber_options.memory to \"cuda\"", "streams wait for frames in GPU memory only");
+}
+
 int pl_stream_mark_new(void *stream, struct pl_stream_mark **mark, struct pl_error *error)
 {
 	for (size_t i = 0; i < PL_ARRAY_SIZE(backends); i++)

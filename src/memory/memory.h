@@ -55,6 +55,14 @@ int pl_memory_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t
 		     uint64_t *old);
 enum pl_memory_order pl_memory_order(const struct pl_memory *memory);
 int pl_memory_flush(struct pl_memory *memory);
+/* True for CUDA's legacy default stream (NULL, CU_STREAM_LEGACY), which waits for all other streams of the program. */
+static inline bool pl_stream_is_default(const void *stream)
+{
+	return (uintptr_t)stream <= 1;
+}
+/* Makes a stream wait for a word; see ops.h. */
+int pl_memory_stream_wait(const struct pl_memory *memory, void *stream, const uint64_t *word, uint64_t value,
+			  struct pl_error *error);
 /* Marks the end of the work so far of a stream, of the first kind of memory that has streams. */
 int pl_stream_mark_new(void *stream, struct pl_stream_mark **mark, struct pl_error *error);
 /* Returns 1 if the work before the mark is done, 0 if not, -EFAULT if it failed. */

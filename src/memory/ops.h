@@ -195,6 +195,13 @@ struct pl_memory_ops {
 	int (*mark_new)(void *stream, struct pl_stream_mark **mark, struct pl_error *error);
 	int (*mark_done)(struct pl_stream_mark *mark);
 	void (*mark_free)(struct pl_stream_mark *mark);
+
+	/**
+	 * Makes the work that follows on a stream wait until the word, in host memory that pin() of the same memory
+	 * locked, is at least `value`. Without a word it only checks that the stream can wait. Default: -ENOTSUP.
+	 */
+	int (*stream_wait)(const struct pl_memory *memory, void *stream, const uint64_t *word, uint64_t value,
+			   struct pl_error *error);
 };
 
 #endif

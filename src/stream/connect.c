@@ -7,29 +7,20 @@
 /* -- memory ---------------------------------------------------------------------------------------------------------- */
 
 /* Replaces the memory, which nothing reads or holds any longer, and frees the old one. */
-static void replace_memory(struct pl_subscriber *subscriber, struct pl_region *region, struct pl_stream_frame *frames,
-			   unsigned count)
+static void replace_memory(struct pl_subscriber *subscriber, const struct pl_frame_memory *memory)
 {
-	struct pl_region *old_region = subscriber->region;
-	struct pl_stream_frame *old_frames = subscriber->frames;
+	struct pl_frame_memory old = subscriber->memory;
 
 	pthread_mutex_lock(&subscriber->lock);
-	subscriber->region = region;
-	subscriber->frames = frames;
-	subscriber->frame_count = count;
+	subscriber->memory = *memory;
 	pl_list_init(&subscriber->window);
 	pl_list_init(&subscriber->spare);
-	for (unsigned i = 0; i < count; i++)
-		pl_list_append(&subscriber->spare, &frames[i].link);
+	for (unsigned i = 0; i < memory->count; i++) {
+		memory->frames[i].subscriber = subscriber;
+		pl_list_append(&subscriber->spare, &memory->frames[i].link);
+	}
 	pthread_mutex_unlock(&subscriber->lock);
-	if (old_region)
-		pl_region_deregister(old_region);
-	pl_free(&subscriber->context->allocator, old_frames);
-}
-
-void pl_subscriber_free_memory(struct pl_subscriber *subscriber)
-{
-	replace_memory(subscriber, NULL, NULL, 0);
+	pl_frame_memory_close(&old, subscriber->context);
 }
 
 /* True if the program holds frames, or can take some. */
@@ -43,20 +34,16 @@ static bool has_frames(struct pl_subscriber *subscriber)
 	return has;
 }
 
-/* Allocates cursors, descriptors and payloads of all frames, unless they are there. */
+/* Allocates memory for all frames, unless it is there. */
 static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_ring_geometry *geometry,
 			   struct pl_error *error)
 {
-	struct pl_context *context = subscriber->context;
 	unsigned count = subscriber->queue + subscriber->held_limit;
-	uint64_t descriptors = PL_RING_CURSORS + (uint64_t)count * geometry->descriptor_stride;
-	uint64_t begin = (descriptors + PL_RING_PAGE - 1) / PL_RING_PAGE * PL_RING_PAGE;
-	uint64_t size = begin + count * geometry->slot_stride;
-	struct pl_stream_frame *frames;
-	struct pl_region *region;
+	uint64_t size = pl_frame_memory_size(geometry, count);
+	struct pl_frame_memory memory;
 	int rc;
 
-	if (subscriber->region && subscriber->geometry.slot_stride == geometry->slot_stride &&
+	if (subscriber->memory.frames && subscriber->geometry.slot_stride == geometry->slot_stride &&
 	    subscriber->geometry.descriptor_stride == geometry->descriptor_stride)
 		return 0;
 	if (has_frames(subscriber))
@@ -69,24 +56,10 @@ static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_rin
 			       "%u frames of up to %llu bytes need %llu bytes, and %zu are allowed", count,
 			       (unsigned long long)geometry->slot_bytes, (unsigned long long)size,
 			       subscriber->memory_bytes);
-	rc = pl_region_allocate(context, size, PL_ACCESS_LOCAL, &region, error);
-	if (rc < 0)
-		return rc;
-	frames = pl_zalloc(&context->allocator, count * sizeof(*frames));
-	if (!frames) {
-		pl_region_deregister(region);
-		return pl_fail_memory(error, "pl_subscriber_open");
-	}
-	for (unsigned i = 0; i < count; i++) {
-		struct pl_stream_frame *frame = &frames[i];
-
-		frame->subscriber = subscriber;
-		frame->descriptor_offset = PL_RING_CURSORS + (uint64_t)i * geometry->descriptor_stride;
-		frame->offset = begin + i * geometry->slot_stride;
-		frame->data = (char *)pl_region_address(region) + frame->offset;
-	}
-	replace_memory(subscriber, region, frames, count);
-	return 0;
+	rc = pl_frame_memory_open(&memory, subscriber->context, subscriber->memory_kind, geometry, count, error);
+	if (rc == 0)
+		replace_memory(subscriber, &memory);
+	return rc;
 }
 
 /* -- question and answer -------------------------------------------------------------------------------------------- */

@@ -11,6 +11,5 @@ int pl_subscriber_connect(struct pl_subscriber *subscriber, struct pl_peer *peer
 			  struct pl_error *error);
 /* subscriber.c: leaves the present peer, and waits until no read uses the memory. */
 void pl_subscriber_detach(struct pl_subscriber *subscriber);
-void pl_subscriber_free_memory(struct pl_subscriber *subscriber);
 
 #endif

@@ -28,7 +28,10 @@ void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream
 	subscriber->window_count--;
 	subscriber->accounts.pending--;
 	frame->state = PL_FRAME_FREE;
-	pl_list_append(&subscriber->spare, &frame->link);
+	if (frame->promised)
+		pl_promise_miss(subscriber, frame);
+	else
+		pl_list_append(&subscriber->spare, &frame->link);
 }
 
 /* Frees a frame that cannot be read. subscriber->lock is held. */
@@ -43,6 +46,7 @@ static void give_up_frame(struct pl_subscriber *subscriber, struct pl_stream_fra
 struct read_request {
 	struct pl_stream_frame *frame; /* NULL: the cursors */
 	struct pl_remote *remote;
+	struct pl_region *region;
 	uint64_t remote_offset, offset, length;
 };
 
@@ -66,11 +70,13 @@ static void read_failed(struct pl_subscriber *subscriber, struct pl_stream_frame
 static void post_read(struct pl_subscriber *subscriber, struct pl_peer *peer, const struct read_request *request)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
-	const struct pl_segment segment = { request->remote, subscriber->region, request->remote_offset,
-					    request->offset, request->length };
+	const struct pl_segment segment = { request->remote, request->region, request->remote_offset, request->offset,
+					    request->length };
 	struct pl_operation *operation;
 
 	attributes.user_data = (uint64_t)(uintptr_t)(request->frame ? (void *)request->frame : (void *)subscriber);
+	if (pl_memory_staged(&request->region->memory))
+		attributes.visible = PL_VISIBLE_GPU_VISIBLE;
 	operation = pl_operation_new(peer->context, peer, PL_KIND_READ, &attributes, NULL);
 	if (!operation) {
 		pthread_mutex_lock(&subscriber->lock);
@@ -103,7 +109,7 @@ static void *object_of_read(const struct pl_operation *operation)
 /* Decodes the descriptor that was read. A wrong one may be a lap: the lap check decides. */
 static void describe_from_memory(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
-	const uint8_t *at = (uint8_t *)pl_region_address(subscriber->region) + frame->descriptor_offset;
+	const uint8_t *at = (uint8_t *)pl_region_address(subscriber->memory.control) + frame->descriptor_offset;
 
 	frame->described =
 		pl_ring_descriptor_decode(at, &subscriber->geometry, frame->sequence, &frame->descriptor) == 0;
@@ -151,7 +157,7 @@ static void judge_frame(struct pl_subscriber *subscriber, struct pl_stream_frame
 /* Takes over cursors that were read. Returns false if they are wrong, or went back. */
 static bool accept_cursors(struct pl_subscriber *subscriber, struct pl_ring_cursors *cursors)
 {
-	const uint8_t *at = pl_region_address(subscriber->region);
+	const uint8_t *at = pl_region_address(subscriber->memory.control);
 
 	if (pl_ring_cursors_decode(at, cursors) < 0 || cursors->claimed < subscriber->read_claimed ||
 	    cursors->published < subscriber->read_published)
@@ -204,7 +210,7 @@ static void cursors_read_finished(struct pl_operation *operation)
 static bool describe_from_announcement(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
 	const struct pl_stream_message *message = subscriber->announcement;
-	uint8_t *to = (uint8_t *)pl_region_address(subscriber->region) + frame->descriptor_offset;
+	uint8_t *to = (uint8_t *)pl_region_address(subscriber->memory.control) + frame->descriptor_offset;
 	const uint8_t *at;
 	size_t left, bytes;
 	uint64_t first;
@@ -233,7 +239,8 @@ static bool describe_from_announcement(struct pl_subscriber *subscriber, struct 
 /* Begins a frame in a free place of the window. */
 static void admit_frame(struct pl_subscriber *subscriber)
 {
-	struct pl_stream_frame *frame = pl_list_first(&subscriber->spare, struct pl_stream_frame, link);
+	struct pl_list *places = pl_list_empty(&subscriber->promises) ? &subscriber->spare : &subscriber->promises;
+	struct pl_stream_frame *frame = pl_list_first(places, struct pl_stream_frame, link);
 
 	pl_list_remove(&frame->link);
 	pl_list_append(&subscriber->window, &frame->link);
@@ -314,7 +321,8 @@ static bool subscriber_admit(struct pl_subscriber *subscriber)
 	} else if ((accounts->next - accounts->first) % subscriber->every) {
 		accounts->unwanted++;
 		accounts->next++;
-	} else if (subscriber->window_count < subscriber->queue && !pl_list_empty(&subscriber->spare)) {
+	} else if (!pl_list_empty(&subscriber->promises) ||
+		   (subscriber->window_count < subscriber->queue && !pl_list_empty(&subscriber->spare))) {
 		admit_frame(subscriber);
 	} else if (subscriber->overflow == PL_OVERFLOW_DROP_NEWEST) {
 		accounts->rejected++;
@@ -336,12 +344,18 @@ static bool begin_frame_read(struct pl_subscriber *subscriber, struct read_reque
 		const struct pl_ring_geometry *geometry = &subscriber->geometry;
 
 		if (frame->state == PL_FRAME_WANT_DESCRIPTOR)
-			*request = (struct read_request){ frame, subscriber->control,
+			*request = (struct read_request){ frame,
+							  subscriber->control,
+							  subscriber->memory.control,
 							  pl_ring_descriptor_offset(geometry, frame->sequence),
-							  frame->descriptor_offset, geometry->descriptor_stride };
+							  frame->descriptor_offset,
+							  geometry->descriptor_stride };
 		else if (frame->state == PL_FRAME_WANT_PAYLOAD)
-			*request = (struct read_request){ frame, subscriber->payload,
-							  pl_ring_slot_offset(geometry, frame->sequence), frame->offset,
+			*request = (struct read_request){ frame,
+							  subscriber->payload,
+							  subscriber->memory.payloads,
+							  pl_ring_slot_offset(geometry, frame->sequence),
+							  frame->offset,
 							  frame->descriptor.length };
 		else
 			continue;
@@ -366,7 +380,8 @@ static bool begin_check(struct pl_subscriber *subscriber, struct read_request *r
 		frame->state = PL_FRAME_CHECKING;
 		any = true;
 	}
-	*request = (struct read_request){ NULL, subscriber->control, PL_RING_HEADER, 0, PL_RING_CURSORS };
+	*request = (struct read_request){ NULL, subscriber->control, subscriber->memory.control, PL_RING_HEADER,
+					  0,    PL_RING_CURSORS };
 	return any;
 }
 
@@ -402,6 +417,9 @@ static bool subscriber_step(struct pl_subscriber *subscriber)
 	       (begin_frame_read(subscriber, &request) || begin_check(subscriber, &request));
 	subscriber->reading += read;
 	stepped = read || subscriber_admit(subscriber);
+	/* The last sequences may have got their fates without a frame. */
+	if (stepped && subscriber->state != PL_STREAM_LIVE)
+		pl_subscriber_wake(subscriber);
 	pthread_mutex_unlock(&subscriber->lock);
 	if (read)
 		post_read(subscriber, peer, &request);

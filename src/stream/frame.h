@@ -20,7 +20,12 @@
  *   checking -> ready, free    cursors_read_finished()   the lap rule accepts the frame, or not
  *   ready -> held              pl_subscriber_take()
  *   ready -> free              subscriber_admit()        the queue is full, and drops the oldest frame
- *   held -> free               pl_frame_release()
+ *   held -> free               pl_frame_release(); the end of the work before pl_frame_release_on()
+ *   free -> promised           pl_subscriber_take_on()   no frame is in the window that is not promised already
+ *   promised -> want ...       subscriber_admit()        the next frame takes this place
+ *   promised -> held, free     promise.c                 no frame will come, or none came in time
+ *
+ * A promised frame of the window is held, with a status, as soon as it is ready and the first one, or will never be.
  */
 enum pl_frame_state {
 	PL_FRAME_FREE,
@@ -31,26 +36,40 @@ enum pl_frame_state {
 	PL_FRAME_CHECKING,
 	PL_FRAME_READY,
 	PL_FRAME_HELD,
+	PL_FRAME_PROMISED,
 	/* of a publisher */
 	PL_FRAME_LOANED,
-	PL_FRAME_DONE, /* published or discarded; waits for earlier loans */
+	PL_FRAME_MARKED, /* pl_frame_publish_on(): waits for its stream */
+	PL_FRAME_DONE,   /* published or discarded; waits for earlier loans */
 };
 
 struct pl_stream_frame {
-	struct pl_list link;            /* subscriber->window while it is being read or ready; else subscriber->spare */
+	struct pl_list link;            /* subscriber->window while it is being read or ready; promises; else spare */
 	struct pl_publisher *publisher; /* NULL: a subscriber's frame */
 	struct pl_subscriber *subscriber; /* NULL: a loan */
 	enum pl_frame_state state;
 	uint64_t sequence;
 	void *data;
 	/* Of a subscriber. */
-	uint64_t offset;            /* of the payload in the subscriber's region */
-	uint64_t descriptor_offset; /* of the descriptor and its metadata there */
+	uint64_t offset;            /* of the payload in memory.payloads */
+	uint64_t descriptor_offset; /* of the descriptor and its metadata in memory.control */
 	struct pl_ring_descriptor descriptor;
 	struct pl_layout stream_layout; /* of a frame without a layout of its own */
 	bool described;                 /* the descriptor is decoded, and has all values in range */
 	uint64_t taken, lost_before;
+	bool promised;                  /* a stream waits for it */
+	bool abandoned;                 /* the program has released it before it came */
+	bool on_stream;                 /* pl_subscriber_take_on() took it */
+	uint64_t round;                 /* value of status->ready that ends the present wait */
+	uint64_t promise_end;           /* time at which the stream stops to wait, while no frame takes the place */
+	struct pl_frame_status *status; /* NULL: no stream can wait */
+	/* Of both. */
+	struct pl_list mark_link;       /* pl_frame_marks.frames */
+	struct pl_stream_mark *mark;    /* the frame waits for it; NULL: for none */
 	struct pl_operation *operation; /* read under way; home */
 };
+
+/* promise.c: returns what the wait for a frame of pl_subscriber_take_on() ended with. Any thread. */
+enum pl_take_result pl_promise_result(const struct pl_stream_frame *frame);
 
 #endif

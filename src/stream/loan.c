@@ -257,23 +257,70 @@ static void finish_loan(struct pl_stream_frame *frame, struct pl_ring_descriptor
 	pl_publisher_announce(publisher);
 }
 
-int pl_frame_publish(struct pl_stream_frame *frame, const struct pl_frame_options *given, struct pl_error *error)
+/* Checks a frame to be published, and fills options and descriptor. */
+static int check_publication(const struct pl_stream_frame *frame, const struct pl_frame_options *given,
+			     struct pl_frame_options *options, struct pl_ring_descriptor *descriptor,
+			     struct pl_error *error)
 {
-	struct pl_ring_descriptor descriptor = { 0 };
-	struct pl_frame_options options;
-	int rc;
-
-	if (pl_copy_versioned(&options, sizeof(options), given) < 0)
+	memset(descriptor, 0, sizeof(*descriptor));
+	if (pl_copy_versioned(options, sizeof(*options), given) < 0)
 		return pl_fail(error, -EINVAL, "OPTION", "pl_frame_publish", "size", "use PL_FRAME_OPTIONS_INIT",
 			       "options of a newer library, or not initialised");
 	if (!frame->publisher || frame->state != PL_FRAME_LOANED)
 		return pl_fail(error, -EINVAL, "FRAME-FOREIGN", "pl_frame_publish", NULL,
 			       "publish a frame of pl_publisher_loan()", "the frame is not on loan");
-	rc = describe_frame(frame->publisher, &options, &descriptor, error);
+	return describe_frame(frame->publisher, options, descriptor, error);
+}
+
+int pl_frame_publish(struct pl_stream_frame *frame, const struct pl_frame_options *given, struct pl_error *error)
+{
+	struct pl_ring_descriptor descriptor;
+	struct pl_frame_options options;
+	int rc = check_publication(frame, given, &options, &descriptor, error);
+
 	if (rc < 0)
 		return rc;
 	finish_loan(frame, &descriptor, options.metadata);
 	return 0;
+}
+
+int pl_frame_publish_on(struct pl_stream_frame *frame, const struct pl_frame_options *given, void *stream,
+			struct pl_error *error)
+{
+	struct pl_ring_descriptor descriptor;
+	struct pl_frame_options options;
+	struct pl_publisher *publisher;
+	int rc = check_publication(frame, given, &options, &descriptor, error);
+
+	if (rc < 0)
+		return rc;
+	publisher = frame->publisher;
+	pthread_mutex_lock(&publisher->lock);
+	descriptor.sequence = frame->sequence;
+	pl_ring_describe(&publisher->ring, &descriptor, options.metadata);
+	frame->descriptor = descriptor;
+	frame->state = PL_FRAME_MARKED;
+	pthread_mutex_unlock(&publisher->lock);
+	rc = pl_frame_marks_add(&publisher->marks, frame, stream, error);
+	if (rc < 0) {
+		pthread_mutex_lock(&publisher->lock);
+		frame->state = PL_FRAME_LOANED;
+		pthread_mutex_unlock(&publisher->lock);
+	}
+	return rc;
+}
+
+void pl_publisher_marked(struct pl_stream_frame *frame, int status)
+{
+	struct pl_ring_descriptor *descriptor = &frame->descriptor;
+
+	pl_frame_unmark(frame);
+	descriptor->published = pl_wall_clock();
+	if (status < 0)
+		*descriptor = (struct pl_ring_descriptor){ .flags = PL_DESCRIPTOR_ABORTED,
+							   .captured = descriptor->published,
+							   .published = descriptor->published };
+	finish_loan(frame, descriptor, NULL);
 }
 
 void pl_frame_discard(struct pl_stream_frame *frame)

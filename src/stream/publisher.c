@@ -64,7 +64,7 @@ static int publisher_configure(struct pl_publisher *publisher, const char *name,
 	return 0;
 }
 
-static int publisher_allocate(struct pl_publisher *publisher, struct pl_error *error)
+static int publisher_allocate(struct pl_publisher *publisher, const char *memory, struct pl_error *error)
 {
 	const struct pl_ring_geometry *geometry = &publisher->header.geometry;
 	struct pl_context *context = publisher->context;
@@ -72,10 +72,11 @@ static int publisher_allocate(struct pl_publisher *publisher, struct pl_error *e
 		pl_region_allocate(context, pl_ring_control_size(geometry), PL_ACCESS_READ, &publisher->control, error);
 
 	if (rc == 0)
-		rc = pl_region_allocate(context, pl_ring_payload_size(geometry), PL_ACCESS_READ, &publisher->payload,
-					error);
+		rc = pl_region_allocate_in(context, memory ? memory : "host", pl_ring_payload_size(geometry),
+					   PL_ACCESS_READ, &publisher->payload, error);
 	if (rc < 0)
 		return rc;
+	publisher->header.gpu = pl_memory_staged(&publisher->payload->memory);
 	publisher->loans = pl_zalloc(&context->allocator, publisher->loan_count * sizeof(*publisher->loans));
 	publisher->announcers = pl_zalloc(&context->allocator, context->engine_count * sizeof(*publisher->announcers));
 	if (!publisher->loans || !publisher->announcers)
@@ -155,9 +156,10 @@ int pl_publisher_open(struct pl_context *context, const char *name, const struct
 	pl_list_init(&publisher->subscriptions);
 	pl_list_init(&publisher->ended);
 	pthread_mutex_init(&publisher->lock, NULL);
+	pl_frame_marks_init(&publisher->marks, context, &publisher->lock, pl_publisher_marked);
 	rc = publisher_configure(publisher, name, &options, error);
 	if (rc == 0)
-		rc = publisher_allocate(publisher, error);
+		rc = publisher_allocate(publisher, options.memory, error);
 	if (rc == 0)
 		rc = publisher_list(publisher, error);
 	if (rc < 0) {
@@ -239,6 +241,7 @@ void pl_publisher_close(struct pl_publisher *publisher)
 	pthread_mutex_lock(&context->lock);
 	pl_list_remove(&publisher->link);
 	pthread_mutex_unlock(&context->lock);
+	pl_frame_marks_close(&publisher->marks);
 	for (unsigned i = 0; i < context->engine_count; i++)
 		announcer_close(&publisher->announcers[i]);
 	publisher_free(publisher);
@@ -275,6 +278,7 @@ void pl_publisher_describe(const struct pl_publisher *publisher, struct pl_strea
 	entry->slot_bytes = header->geometry.slot_bytes;
 	entry->layout = header->layout;
 	entry->allow_block = publisher->allow_block;
+	entry->gpu = header->gpu;
 	entry->claimed = publisher->claimed;
 	entry->published = publisher->published;
 	entry->state = publisher->state;
@@ -299,6 +303,7 @@ void pl_stream_entry_info(const struct pl_stream_entry *entry, struct pl_publish
 	info->blocking = entry->blocking;
 	info->allow_block = entry->allow_block;
 	info->state = entry->state;
+	info->memory = entry->gpu ? "cuda" : "host";
 }
 
 int pl_publisher_query(struct pl_publisher *publisher, struct pl_publisher_info *info)

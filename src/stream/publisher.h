@@ -10,7 +10,7 @@
 
 #include "core/fabric.h"
 #include "core/stream_ops.h"
-#include "stream/frame.h"
+#include "stream/frame_marks.h"
 #include "stream/turn.h"
 #include "wire/stream_message.h"
 
@@ -65,6 +65,7 @@ struct pl_publisher {
 	unsigned loan_count, subscriber_limit;
 	struct pl_turn turn;             /* a slot became free, a loan ended, or a subscription reported */
 	struct pl_announcer *announcers; /* one for each engine */
+	struct pl_frame_marks marks;     /* loans that wait for streams */
 
 	pthread_mutex_t lock; /* all below */
 	struct pl_ring ring;
@@ -98,6 +99,8 @@ static inline uint64_t pl_publisher_oldest(const struct pl_publisher *publisher)
 	return PL_MAX(publisher->first, pl_ring_oldest(publisher->claimed, publisher->header.geometry.slots));
 }
 
+/* loan.c: publishes a frame, or gives it up, after the work of its stream. */
+void pl_publisher_marked(struct pl_stream_frame *frame, int status);
 /* Describes the publisher for lists and subscribers. publisher->lock is held. */
 void pl_publisher_describe(const struct pl_publisher *publisher, struct pl_stream_entry *entry);
 void pl_stream_entry_info(const struct pl_stream_entry *entry, struct pl_publisher_info *info);

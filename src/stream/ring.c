@@ -200,6 +200,7 @@ void pl_ring_header_encode(const struct pl_ring_header *header, uint8_t buffer[P
 	put64(buffer + 48, header->geometry.slot_bytes);
 	put64(buffer + 56, header->geometry.slot_stride);
 	put32(buffer + 64, header->geometry.metadata_bytes);
+	put32(buffer + 68, header->gpu);
 	layout_encode(&header->layout, buffer + OFFSET_LAYOUT);
 	memcpy(buffer + OFFSET_CONTENT, header->content_type, strnlen(header->content_type, PL_CONTENT_TYPE_SIZE - 1));
 	memcpy(buffer + OFFSET_NAME, header->name, strnlen(header->name, PL_STREAM_NAME_SIZE - 1));
@@ -219,8 +220,8 @@ int pl_ring_header_decode(const uint8_t buffer[PL_RING_HEADER], struct pl_ring_h
 
 	memset(header, 0, sizeof(*header));
 	if (memcmp(buffer, ring_magic, sizeof(ring_magic)) || get32(buffer + 8) != PL_RING_VERSION ||
-	    get32(buffer + 12) != PL_RING_HEADER || get32(buffer + 68) || !is_zero(buffer + OFFSET_LAYOUT + 72, 8) ||
-	    !is_zero(buffer + HEADER_USED, PL_RING_HEADER - HEADER_USED))
+	    get32(buffer + 12) != PL_RING_HEADER || get32(buffer + 68) > 1 ||
+	    !is_zero(buffer + OFFSET_LAYOUT + 72, 8) || !is_zero(buffer + HEADER_USED, PL_RING_HEADER - HEADER_USED))
 		return -EPROTO;
 	memcpy(header->instance, buffer + 16, sizeof(header->instance));
 	header->created = get64(buffer + 32);
@@ -229,6 +230,7 @@ int pl_ring_header_decode(const uint8_t buffer[PL_RING_HEADER], struct pl_ring_h
 	geometry->slot_bytes = get64(buffer + 48);
 	geometry->slot_stride = get64(buffer + 56);
 	geometry->metadata_bytes = get32(buffer + 64);
+	header->gpu = get32(buffer + 68);
 	layout_decode(buffer + OFFSET_LAYOUT, &header->layout);
 	if (!header_text(buffer + OFFSET_CONTENT, header->content_type, sizeof(header->content_type)) ||
 	    !header_text(buffer + OFFSET_NAME, header->name, sizeof(header->name)))
@@ -292,7 +294,7 @@ void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *des
 	ring_store(ring, offset, (descriptor->sequence + 1) | STAMP_WRITING);
 	ring_fence();
 	memcpy(ring->control + offset + 8, encoded + 8, sizeof(encoded) - 8);
-	if (descriptor->metadata_length)
+	if (descriptor->metadata_length && metadata)
 		memcpy(ring->control + offset + PL_RING_DESCRIPTOR, metadata, descriptor->metadata_length);
 	ring_fence();
 	ring_store(ring, offset, descriptor->sequence + 1);

@@ -40,6 +40,7 @@ struct pl_ring_geometry {
 struct pl_ring_header {
 	uint8_t instance[16];
 	uint64_t created; /* CLOCK_REALTIME */
+	bool gpu;         /* the slots are in GPU memory */
 	struct pl_ring_geometry geometry;
 	struct pl_layout layout;
 	char content_type[PL_CONTENT_TYPE_SIZE];
@@ -101,7 +102,7 @@ struct pl_ring {
 void pl_ring_init(struct pl_ring *ring, uint8_t *control, const struct pl_ring_header *header);
 /* Claims a sequence. Returns once the claim is visible: anything may write into the slot then. */
 void pl_ring_claim(struct pl_ring *ring, uint64_t sequence);
-/* Writes the descriptor of a claimed sequence. */
+/* Writes the descriptor of a claimed sequence. Without metadata it keeps those of an earlier call. */
 void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *descriptor, const void *metadata);
 /*
  * Claims, aborts and publishes all sequences below `end`. The ring holds the last ones of them, and no loan is out. Costs

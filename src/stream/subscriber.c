@@ -27,7 +27,11 @@ static int subscriber_configure(struct pl_subscriber *subscriber, const char *na
 		return bad_subscriber_option(error, "queue", "queue and held are at most 4,096");
 	if (options->from > PL_RING_SEQUENCE_MAX)
 		return bad_subscriber_option(error, "from", "sequences end at 2^62");
+	if (options->memory && strlen(options->memory) >= sizeof(subscriber->memory_kind))
+		return bad_subscriber_option(error, "memory", "kinds of memory are \"host\", \"cuda\", \"cuda:1\"");
 	snprintf(subscriber->name, sizeof(subscriber->name), "%s", name);
+	snprintf(subscriber->memory_kind, sizeof(subscriber->memory_kind), "%s",
+		 options->memory ? options->memory : "host");
 	subscriber->start = options->start;
 	subscriber->from = options->from;
 	subscriber->overflow = options->overflow;
@@ -53,6 +57,7 @@ static struct pl_subscriber *subscriber_new(struct pl_context *context)
 	pl_list_init(&subscriber->spare);
 	pl_task_init(&subscriber->task, pl_subscriber_task);
 	pthread_mutex_init(&subscriber->lock, NULL);
+	pl_promises_init(subscriber);
 	return subscriber;
 }
 
@@ -60,7 +65,7 @@ static void subscriber_free(struct pl_subscriber *subscriber)
 {
 	struct pl_context *context = subscriber->context;
 
-	pl_subscriber_free_memory(subscriber);
+	pl_frame_memory_close(&subscriber->memory, context);
 	if (subscriber->event_fd >= 0)
 		close(subscriber->event_fd);
 	pthread_mutex_destroy(&subscriber->lock);
@@ -99,9 +104,9 @@ int pl_subscriber_open(struct pl_peer *peer, const char *name, const struct pl_s
 /* Stops the reads under way. Home. */
 static void cancel_reads(struct pl_subscriber *subscriber)
 {
-	for (unsigned i = 0; i < subscriber->frame_count; i++)
-		if (subscriber->frames[i].operation)
-			pl_operation_stop(subscriber->frames[i].operation, -ECANCELED, NULL);
+	for (unsigned i = 0; i < subscriber->memory.count; i++)
+		if (subscriber->memory.frames[i].operation)
+			pl_operation_stop(subscriber->memory.frames[i].operation, -ECANCELED, NULL);
 	if (subscriber->cursors_operation)
 		pl_operation_stop(subscriber->cursors_operation, -ECANCELED, NULL);
 }
@@ -120,6 +125,7 @@ void pl_subscriber_detach(struct pl_subscriber *subscriber)
 	}
 	cancel_reads(subscriber);
 	pl_engine_withdraw(engine, &subscriber->task);
+	pl_promises_forget(subscriber, engine);
 	pl_engine_unlock(engine);
 	do {
 		unsigned seen = pl_turn_read(&subscriber->turn);
@@ -133,6 +139,7 @@ void pl_subscriber_detach(struct pl_subscriber *subscriber)
 	/* The callback of the last read has returned once its engine's lock is free. */
 	pl_engine_lock(engine);
 	pl_engine_withdraw(engine, &subscriber->task);
+	pl_promises_forget(subscriber, engine);
 	pl_engine_unlock(engine);
 }
 
@@ -147,6 +154,8 @@ void pl_subscriber_close(struct pl_subscriber *subscriber)
 	pl_list_remove(&subscriber->link);
 	pthread_mutex_unlock(&context->lock);
 	pl_subscriber_detach(subscriber);
+	pl_promises_cancel(subscriber);
+	pl_frame_marks_close(&subscriber->marks);
 	subscriber_free(subscriber);
 }
 

@@ -11,7 +11,8 @@
 
 #include "core/fabric.h"
 #include "core/stream_ops.h"
-#include "stream/frame.h"
+#include "stream/frame_marks.h"
+#include "stream/frame_memory.h"
 #include "stream/turn.h"
 #include "wire/stream_message.h"
 
@@ -44,17 +45,18 @@ struct pl_subscriber {
 	size_t memory_bytes;
 	struct pl_turn turn;
 	struct pl_task task; /* runs the pump */
+	struct pl_frame_marks marks; /* held frames that wait for streams */
+	struct pl_task promise_task; /* watches the times of promises */
 
-	/* Memory: cursors, then for each frame a descriptor with its metadata, then the payloads. */
-	struct pl_region *region;
-	struct pl_stream_frame *frames;
-	unsigned frame_count;
+	char memory_kind[16]; /* of the payloads */
+	struct pl_frame_memory memory;
 
 	/* Home. */
 	struct pl_list peer_link; /* peer->subscribers */
 	struct pl_remote *control, *payload;
 	uint32_t number;
 	bool pumping, pump_again;
+	struct pl_timer promise_timer;
 	struct pl_operation *cursors_operation;
 	uint32_t arrived; /* announcements of this subscription */
 	uint64_t reported_taken;
@@ -82,6 +84,7 @@ struct pl_subscriber {
 	struct pl_accounts accounts;
 	uint64_t last_delivered; /* sequence after the last delivered frame; or the first sequence */
 	struct pl_list window, spare;
+	struct pl_list promises; /* frames that streams wait for, and that no sequence has yet */
 	unsigned window_count, held;
 	unsigned reading;        /* reads under way, with that of the cursors */
 	struct pl_error failure; /* code 0: none */
@@ -121,8 +124,27 @@ void pl_subscriber_stop_reading(struct pl_subscriber *subscriber);
 /* Removes a frame from the window. subscriber->lock is held. */
 void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
 
-/* take.c: wakes waiting threads, and sets the event descriptor. subscriber->lock is held. */
+/* take.c: keeps promises, wakes waiting threads, and sets the event descriptor. subscriber->lock is held. */
 void pl_subscriber_wake(struct pl_subscriber *subscriber);
+/* Returns 0 if a frame may still come after those of the window, or the result of a take. subscriber->lock is held. */
+int pl_subscriber_end_of_frames(const struct pl_subscriber *subscriber);
+/* Begins the accounts of the new instance. subscriber->lock is held. */
+void pl_subscriber_begin_instance(struct pl_subscriber *subscriber);
+/* Gives the first frame of the window, which is ready, to the program. subscriber->lock is held. */
+void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
+/* Puts a frame that the program held back. subscriber->lock is held. */
+void pl_subscriber_unhold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
+int pl_subscriber_fail_take(const struct pl_subscriber *subscriber, const char *call, int rc, struct pl_error *error);
+
+/* promise.c: init; ends the wait for a frame of the window that will not be ready. subscriber->lock is held. */
+void pl_promises_init(struct pl_subscriber *subscriber);
+void pl_promise_miss(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
+/* Gives ready frames to the streams that wait for them, and ends waits that are in vain. subscriber->lock is held. */
+void pl_promises_keep(struct pl_subscriber *subscriber);
+/* Stops to watch the times. Home. */
+void pl_promises_forget(struct pl_subscriber *subscriber, struct pl_engine *engine);
+/* Ends all waits without frames. No read is under way. */
+void pl_promises_cancel(struct pl_subscriber *subscriber);
 
 /* report.c: tells the publisher. Home; subscriber->lock is not held. Returns true if it sent a report. */
 bool pl_subscriber_report(struct pl_subscriber *subscriber);

@@ -17,11 +17,8 @@ static struct pl_stream_frame *first_ready(const struct pl_subscriber *subscribe
 	return frame->state == PL_FRAME_READY ? frame : NULL;
 }
 
-/* Returns 0 if a frame may still come, or the result of a take. */
-static int end_of_frames(const struct pl_subscriber *subscriber)
+int pl_subscriber_end_of_frames(const struct pl_subscriber *subscriber)
 {
-	if (!pl_list_empty(&subscriber->window))
-		return 0;
 	if (subscriber->restarted)
 		return -ESTALE;
 	if (subscriber->phase == PL_SUBSCRIBER_OVER)
@@ -29,6 +26,12 @@ static int end_of_frames(const struct pl_subscriber *subscriber)
 	if (subscriber->state != PL_STREAM_LIVE && subscriber->accounts.next >= subscriber->published)
 		return -ENODATA;
 	return subscriber->phase == PL_SUBSCRIBER_AWAY ? -ENOTCONN : 0;
+}
+
+/* Returns 0 if a frame may still come, or the result of a take. */
+static int end_of_frames(const struct pl_subscriber *subscriber)
+{
+	return pl_list_empty(&subscriber->window) ? pl_subscriber_end_of_frames(subscriber) : 0;
 }
 
 static void set_event(struct pl_subscriber *subscriber)
@@ -47,35 +50,35 @@ static void set_event(struct pl_subscriber *subscriber)
 
 void pl_subscriber_wake(struct pl_subscriber *subscriber)
 {
+	pl_promises_keep(subscriber);
 	set_event(subscriber);
 	pl_turn_next(subscriber->context, &subscriber->turn);
 }
 
-static int fail_take(struct pl_subscriber *subscriber, int rc, struct pl_error *error)
+int pl_subscriber_fail_take(const struct pl_subscriber *subscriber, const char *call, int rc, struct pl_error *error)
 {
 	const char *name = subscriber->name;
 
 	switch (rc) {
 	case -EMLINK:
-		return pl_fail(error, rc, "FRAME-LIMIT", "pl_subscriber_take", name,
+		return pl_fail(error, rc, "FRAME-LIMIT", call, name,
 			       "release frames first, or raise pl_subscriber_options.held",
 			       "the program holds %u frames", subscriber->held_limit);
 	case -ESTALE:
-		return pl_fail(error, rc, "STREAM-RESTARTED", "pl_subscriber_take", name, NULL,
+		return pl_fail(error, rc, "STREAM-RESTARTED", call, name, NULL,
 			       "the publisher is another instance of the stream, with sequences of its own");
 	case -ENOTCONN:
-		return pl_fail(error, rc, "PEER-LOST", "pl_subscriber_take", name,
-			       "connect again, and call pl_subscriber_attach()", "the connection is lost");
+		return pl_fail(error, rc, "PEER-LOST", call, name, "connect again, and call pl_subscriber_attach()",
+			       "the connection is lost");
 	case -ENODATA:
-		return pl_fail(error, rc, "STREAM-ENDED", "pl_subscriber_take", name, NULL,
+		return pl_fail(error, rc, "STREAM-ENDED", call, name, NULL,
 			       subscriber->state == PL_STREAM_ENDED
 				       ? "the stream has ended"
 				       : "the publisher was closed before the stream ended");
 	case -EAGAIN:
-		return pl_fail(error, rc, "STREAM-EMPTY", "pl_subscriber_take", name, NULL, "no frame is ready");
+		return pl_fail(error, rc, "STREAM-EMPTY", call, name, NULL, "no frame is ready");
 	case -ETIMEDOUT:
-		return pl_fail(error, rc, "WAIT-TIMEOUT", "pl_subscriber_take", name, "allow more time",
-			       "no frame came in time");
+		return pl_fail(error, rc, "WAIT-TIMEOUT", call, name, "allow more time", "no frame came in time");
 	default:
 		if (error)
 			*error = subscriber->failure;
@@ -83,8 +86,7 @@ static int fail_take(struct pl_subscriber *subscriber, int rc, struct pl_error *
 	}
 }
 
-/* Begins the accounts of the new instance. */
-static void begin_instance(struct pl_subscriber *subscriber)
+void pl_subscriber_begin_instance(struct pl_subscriber *subscriber)
 {
 	subscriber->restarted = false;
 	subscriber->accounts =
@@ -92,11 +94,11 @@ static void begin_instance(struct pl_subscriber *subscriber)
 	subscriber->last_delivered = subscriber->restart_first;
 }
 
-static void hold_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
 	pl_list_remove(&frame->link);
 	subscriber->window_count--;
-	subscriber->held++;
+	subscriber->held += !frame->promised;
 	subscriber->accounts.pending--;
 	subscriber->accounts.delivered++;
 	frame->state = PL_FRAME_HELD;
@@ -113,7 +115,7 @@ static int try_take(struct pl_subscriber *subscriber, struct pl_stream_frame **f
 	int rc;
 
 	while (count < n && subscriber->held < subscriber->held_limit && (frame = first_ready(subscriber))) {
-		hold_frame(subscriber, frame);
+		pl_subscriber_hold(subscriber, frame);
 		frames[count++] = frame;
 	}
 	if (count)
@@ -122,7 +124,7 @@ static int try_take(struct pl_subscriber *subscriber, struct pl_stream_frame **f
 		return -EMLINK;
 	rc = end_of_frames(subscriber);
 	if (rc == -ESTALE)
-		begin_instance(subscriber);
+		pl_subscriber_begin_instance(subscriber);
 	return rc;
 }
 
@@ -147,7 +149,7 @@ int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame 
 		if (rc)
 			set_event(subscriber);
 		if (rc < 0)
-			fail_take(subscriber, rc, error);
+			pl_subscriber_fail_take(subscriber, "pl_subscriber_take", rc, error);
 		engine = subscriber->engine;
 		pthread_mutex_unlock(&subscriber->lock);
 		if (rc)
@@ -160,19 +162,12 @@ int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame 
 	return rc;
 }
 
-void pl_frame_release(struct pl_stream_frame *frame)
+void pl_subscriber_unhold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
-	struct pl_subscriber *subscriber = frame ? frame->subscriber : NULL;
-
-	if (!subscriber)
-		return;
-	pthread_mutex_lock(&subscriber->lock);
-	if (frame->state == PL_FRAME_HELD) {
-		frame->state = PL_FRAME_FREE;
-		pl_list_append(&subscriber->spare, &frame->link);
-		subscriber->held--;
-	}
-	pthread_mutex_unlock(&subscriber->lock);
+	frame->state = PL_FRAME_FREE;
+	frame->on_stream = frame->abandoned = false;
+	pl_list_append(&subscriber->spare, &frame->link);
+	subscriber->held--;
 }
 
 int pl_subscriber_fd(struct pl_subscriber *subscriber)
@@ -207,7 +202,7 @@ static void describe_taken(const struct pl_stream_frame *frame, struct pl_frame_
 	info->metadata_length = descriptor->metadata_length;
 	info->flags = descriptor->flags & PL_DESCRIPTOR_REPLAY ? PL_FRAME_REPLAY : 0;
 	if (info->metadata_length)
-		info->metadata = (uint8_t *)pl_region_address(subscriber->region) + frame->descriptor_offset +
+		info->metadata = (uint8_t *)pl_region_address(subscriber->memory.control) + frame->descriptor_offset +
 				 PL_RING_DESCRIPTOR;
 }
 
@@ -218,9 +213,14 @@ int pl_frame_query(const struct pl_stream_frame *frame, struct pl_frame_info *in
 
 	if (size < sizeof(size) || size > sizeof(full))
 		return -EINVAL;
-	full.sequence = frame->sequence;
 	full.data = frame->data;
-	if (frame->subscriber) {
+	if (frame->subscriber && frame->on_stream)
+		full.status = frame->status;
+	if (!full.status || pl_promise_result(frame) == PL_TAKE_FRAME)
+		full.sequence = frame->sequence;
+	if (frame->subscriber && full.status && pl_promise_result(frame) != PL_TAKE_FRAME) {
+		full.layout = frame->stream_layout;
+	} else if (frame->subscriber) {
 		describe_taken(frame, &full);
 	} else {
 		full.length = frame->publisher->header.geometry.slot_bytes;

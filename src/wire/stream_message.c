@@ -11,7 +11,7 @@
  *
  * Entry: string name, string content type, instance[16], u64 created, u32 slots, u32 metadata bytes, u64 slot bytes,
  * layout (u8 code, u8 bits, u16 lanes, u32 dimensions, 8 u64), u64 claimed, u64 published, u32 subscribers,
- * u32 blocking, u8 allow_block, u8 state.
+ * u32 blocking, u8 allow_block, u8 state, u8 memory (1: of a GPU).
  */
 #include "wire/stream_message.h"
 
@@ -146,6 +146,7 @@ static void get_entry(struct pl_reader *reader, struct pl_stream_entry *entry)
 	entry->blocking = pl_get_u32(reader);
 	entry->allow_block = get_bool(reader);
 	entry->state = (enum pl_stream_state)pl_get_u8(reader);
+	entry->gpu = get_bool(reader);
 }
 
 static void get_accounts(struct pl_reader *reader, struct pl_accounts *accounts)
@@ -265,6 +266,7 @@ static void put_entry(struct pl_writer *writer, const struct pl_stream_entry *en
 	pl_put_u32(writer, entry->blocking);
 	pl_put_u8(writer, entry->allow_block);
 	pl_put_u8(writer, (uint8_t)entry->state);
+	pl_put_u8(writer, entry->gpu);
 }
 
 static void put_accounts(struct pl_writer *writer, const struct pl_accounts *accounts)

@@ -44,6 +44,7 @@ struct pl_stream_entry {
 	uint32_t subscribers, blocking;
 	bool allow_block;
 	enum pl_stream_state state;
+	bool gpu; /* the slots are in GPU memory */
 };
 
 #define PL_STREAM_LISTED_MAX 16     /* entries of a LISTED */

@@ -764,6 +764,30 @@ static void test_closes(void *argument)
 	}
 }
 
+/* The event descriptor tells of the end, also if one announcement tells of it and of the last frame, a discarded one. */
+static void test_discarded_at_end(void *argument)
+{
+	struct pollfd event = { .events = POLLIN };
+	struct pl_frame_info info;
+	struct pl_error error;
+	struct rig rig;
+	uint64_t end;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, NULL);
+	event.fd = pl_subscriber_fd(rig.subscriber);
+	/* Without an answer the publisher sends 16 announcements. So the next one tells of the last frame and of the end. */
+	for (unsigned i = 0; i < 17; i++)
+		pl_frame_discard(loan_frame(rig.publisher, &info));
+	check_ok(pl_publisher_end(rig.publisher, 0, &error), &error);
+	for (end = clock_now() + AMPLE_TIME; poll(&event, 1, 0) == 0 && clock_now() < end;)
+		progress(&rig.environment);
+	check_number(poll(&event, 1, 0), 1);
+	check_number(take_status(rig.subscriber, 0), -ENODATA);
+	check_number(exact_accounts(rig.subscriber).aborted, 17);
+	rig_close(&rig);
+}
+
 #define ALL(name, function, seconds) \
 	{ name " tcp", function, &tcp_threads, seconds }, \
 		{ name " local", function, &local_threads_setting, seconds }, \
@@ -800,6 +824,7 @@ int main(void)
 		{ "skip unwanted tcp manual", test_skip_unwanted, &tcp_manual, 10 },
 		{ "skip unwanted local manual", test_skip_unwanted, &local_manual_setting, 10 },
 		BOTH("replay flag", test_replay_flag, 10),
+		{ "discarded at the end tcp manual", test_discarded_at_end, &tcp_manual, 10 },
 	};
 
 	return cases_run("streams", cases, sizeof(cases) / sizeof(cases[0]));

@@ -168,6 +168,9 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
 	case 124: /* dma-buf */
 		*value = 1;
 		return SUCCESS;
+	case 122: /* streams wait for 64-bit words */
+		*value = !machine || strcmp(machine, "no-wait") != 0;
+		return SUCCESS;
 	case 117: /* flush options: by the host, unless a test sets other options */
 		*value = flush_options;
 		return SUCCESS;

@@ -409,6 +409,19 @@ API CUresult cuMemHostRegister_v2(void *address, size_t length, unsigned flags)
 	return result;
 }
 
+API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *result, void *address, unsigned flags)
+{
+	bool known;
+
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	pthread_mutex_lock(&standin_lock);
+	known = standin_is_pinned(address, 1);
+	pthread_mutex_unlock(&standin_lock);
+	*result = (CUdeviceptr)(uintptr_t)address;
+	return known && !flags ? SUCCESS : INVALID_VALUE;
+}
+
 API CUresult cuMemHostUnregister(void *address)
 {
 	struct registration **at = &registrations, *removed;

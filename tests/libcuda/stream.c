@@ -109,6 +109,21 @@ static bool transfer_all(const struct job *job)
 	return good;
 }
 
+/* Waits for a word of host memory. The end of the stream ends the wait too. */
+static void wait_for_word(struct stream *stream, const struct job *job)
+{
+	while (__atomic_load_n(job->word, __ATOMIC_ACQUIRE) < job->least) {
+		bool ending;
+
+		usleep(20);
+		pthread_mutex_lock(&standin_stream_lock);
+		ending = stream->ending;
+		pthread_mutex_unlock(&standin_stream_lock);
+		if (ending)
+			return;
+	}
+}
+
 static CUresult job_perform(const struct job *job)
 {
 	bool inside = job->across || job->set || job->launch || (job->pieces ? job->pieces->into : job->into);
@@ -165,7 +180,10 @@ static void *stream_thread(void *argument)
 			pthread_mutex_unlock(&standin_stream_lock);
 			if (pause)
 				usleep(pause);
-			result = job_perform(job);
+			if (job->word)
+				wait_for_word(stream, job);
+			else
+				result = job_perform(job);
 			pthread_mutex_lock(&standin_stream_lock);
 			if (result)
 				stream->failed = result;
@@ -260,6 +278,19 @@ API CUresult cuStreamSynchronize(struct stream *stream)
 CUresult standin_launch(struct stream *stream, const struct standin_kernel *kernel)
 {
 	return standin_enqueue(stream, (struct job){ .launch = true, .kernel = *kernel });
+}
+
+API CUresult cuStreamWaitValue64_v2(struct stream *stream, CUdeviceptr word, uint64_t least, unsigned flags)
+{
+	CUresult result = standin_failure("cuStreamWaitValue64");
+
+	if (result)
+		return result;
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	if (standin_is_default(stream) || flags || word % sizeof(uint64_t))
+		return INVALID_VALUE;
+	return standin_enqueue(stream, (struct job){ .word = (const uint64_t *)(uintptr_t)word, .least = least });
 }
 
 API CUresult cuLaunchHostFunc(struct stream *stream, void (*call)(void *argument), void *argument)

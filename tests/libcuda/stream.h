@@ -39,6 +39,8 @@ struct job {
 	void *argument;
 	struct event *event;
 	uint64_t record;
+	const uint64_t *word; /* the stream waits until this word of locked host memory is at least `least` */
+	uint64_t least;
 };
 
 struct stream {

@@ -54,7 +54,8 @@ static struct pl_stream_entry sample_entry(void)
 					 .subscribers = 2,
 					 .blocking = 1,
 					 .allow_block = true,
-					 .state = PL_STREAM_LIVE };
+					 .state = PL_STREAM_LIVE,
+					 .gpu = true };
 }
 
 static void test_golden(void **state)
@@ -83,8 +84,9 @@ static void test_golden(void **state)
 	round_trip(&message, subscribe, sizeof(subscribe), sizeof(subscribe));
 	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBED, .number = 5 };
 	message.subscribed.entry = sample_entry();
-	message = round_trip(&message, subscribed, sizeof(subscribed), 12 + 149 + 16 + 2 * PL_TOKEN_SIZE);
+	message = round_trip(&message, subscribed, sizeof(subscribed), 12 + 150 + 16 + 2 * PL_TOKEN_SIZE);
 	assert_int_equal(message.subscribed.entry.layout.shape[0], 9);
+	assert_true(message.subscribed.entry.gpu);
 	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBED, .number = 5 };
 	message.subscribed.status = PL_SUBSCRIBE_NO_BLOCK;
 	round_trip(&message, refused, sizeof(refused), sizeof(refused));
@@ -108,7 +110,7 @@ static void test_listed(void **state)
 	message.listed.count = PL_STREAM_LISTED_MAX;
 	for (unsigned i = 0; i < PL_STREAM_LISTED_MAX; i++)
 		message.listed.entries[i] = sample_entry();
-	round_trip(&message, golden, sizeof(golden), 16 + 16 * 149);
+	round_trip(&message, golden, sizeof(golden), 16 + 16 * 150);
 	message.listed.count = PL_STREAM_LISTED_MAX + 1;
 	assert_int_equal(encode(&message, buffer), -EINVAL);
 	message.listed.count = 1;

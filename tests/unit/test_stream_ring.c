@@ -21,6 +21,7 @@ static struct pl_ring_header example(void)
 	struct pl_ring_header header = {
 		.instance = { 1, 2, 3, [15] = 16 },
 		.created = 0x1122334455667788,
+		.gpu = true,
 		.geometry = { .slots = 4, .metadata_bytes = 100, .slot_bytes = 5000 },
 		.layout = image,
 		.content_type = "image/raw",
@@ -38,7 +39,7 @@ static void test_header(void **state)
 		1,    2,    3,    0,    0,    0,    0,    0,    0, 0,    0, 0, 0, 0,    0, 16,
 		0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 4, 0,    0, 0, 0, 1,    0, 0,
 		0x88, 0x13, 0,    0,    0,    0,    0,    0,    0, 0x20, 0, 0, 0, 0,    0, 0,
-		100,  0,    0,    0,    0,    0,    0,    0,    1, 16,   1, 0, 2, 0,    0, 0,
+		100,  0,    0,    0,    1,    0,    0,    0,    1, 16,   1, 0, 2, 0,    0, 0,
 	};
 	struct pl_ring_header header = example(), decoded;
 	uint8_t buffer[PL_RING_HEADER], again[PL_RING_HEADER];

@@ -126,6 +126,8 @@ void cuda_close_ipc_fd(struct pl_ipc_fd *part);
 int cuda_mark_new(void *stream, struct pl_stream_mark **mark, struct pl_error *error);
 int cuda_mark_done(struct pl_stream_mark *mark);
 void cuda_mark_free(struct pl_stream_mark *mark);
+int cuda_stream_wait(const struct pl_memory *memory, void *stream, const uint64_t *word, uint64_t value,
+		     struct pl_error *error);
 
 /* dmabuf_export.c */
 int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew);

@@ -91,11 +91,13 @@ enum {
 	CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES = 100,
 	CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS = 117,
 	CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING = 118,
+	CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS = 122,
 	CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED = 124,
 	CU_FLUSH_WRITES_OPTION_HOST = 1,
 	CU_WRITES_ORDERING_OWNER = 100,
 
 	CU_STREAM_NON_BLOCKING = 1,
+	CU_STREAM_WAIT_VALUE_GEQ = 0,
 	CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1,
 	CU_EVENT_DISABLE_TIMING = 2,
 	CU_MEMHOSTREGISTER_PORTABLE = 1,
@@ -153,6 +155,8 @@ enum {
 		void **)) \
 	OPTIONAL(cuStreamGetCtx, "cuStreamGetCtx", (CUstream, CUcontext *)) \
 	OPTIONAL(cuStreamIsCapturing, "cuStreamIsCapturing", (CUstream, int *)) \
+	OPTIONAL(cuStreamWaitValue64, "cuStreamWaitValue64_v2", (CUstream, CUdeviceptr, uint64_t, unsigned)) \
+	OPTIONAL(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", (CUdeviceptr *, void *, unsigned)) \
 	OPTIONAL(cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange", \
 		 (void *, CUdeviceptr, size_t, int, unsigned long long)) \
 	OPTIONAL(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \

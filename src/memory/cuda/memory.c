@@ -233,4 +233,5 @@ const struct pl_memory_ops pl_cuda_memory = {
 	.mark_new = cuda_mark_new,
 	.mark_done = cuda_mark_done,
 	.mark_free = cuda_mark_free,
+	.stream_wait = cuda_stream_wait,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Marks on the program's streams: an event after the work so far, which is polled. */
+/* The program's streams: marks, which are events after the work so far and are polled, and waits. */
 #include <stdlib.h>
 
 #include "memory/cuda/cuda.h"
@@ -100,4 +100,48 @@ void cuda_mark_free(struct pl_stream_mark *base)
 		mark->driver->cuCtxPopCurrent(&popped);
 	}
 	free(mark);
+}
+
+/* -- waits ------------------------------------------------------------------------------------------------------- */
+
+/* Checks that a stream can wait for a word of host memory. */
+static int check_wait(const struct cuda_gpu *gpu, CUstream stream, struct pl_error *error)
+{
+	const struct cuda_driver *driver = gpu->driver;
+	int able = 0;
+
+	if (!driver->cuStreamWaitValue64 || !driver->cuMemHostGetDevicePointer || !driver->cuStreamGetCtx ||
+	    !driver->cuStreamIsCapturing)
+		return pl_fail(error, -ENOTSUP, "GPU-DRIVER-OLD", "stream", NULL, "update NVIDIA's driver",
+			       "the driver has no cuStreamWaitValue64 or no cuMemHostGetDevicePointer");
+	driver->cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, gpu->device);
+	if (!able)
+		return pl_fail(error, -ENOTSUP, "STREAM-NO-WAIT", "cuDeviceGetAttribute", gpu->name,
+			       "take frames by pl_subscriber_take(3)",
+			       "streams of this GPU cannot wait for 64-bit words");
+	return check_capture(driver, stream, error);
+}
+
+int cuda_stream_wait(const struct pl_memory *memory, void *handle, const uint64_t *word, uint64_t value,
+		     struct pl_error *error)
+{
+	const struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
+	const struct cuda_driver *driver = gpu->driver;
+	CUstream stream = handle;
+	CUcontext context, popped;
+	CUdeviceptr address;
+	CUresult result;
+
+	if (!word)
+		return check_wait(gpu, stream, error);
+	result = driver->cuStreamGetCtx(stream, &context);
+	if (result == CUDA_SUCCESS)
+		result = driver->cuCtxPushCurrent(context);
+	if (result != CUDA_SUCCESS)
+		return cuda_fail(driver, result, "cuCtxPushCurrent", NULL, error);
+	result = driver->cuMemHostGetDevicePointer(&address, (void *)(uintptr_t)word, 0);
+	if (result == CUDA_SUCCESS)
+		result = driver->cuStreamWaitValue64(stream, address, value, CU_STREAM_WAIT_VALUE_GEQ);
+	driver->cuCtxPopCurrent(&popped);
+	return result == CUDA_SUCCESS ? 0 : cuda_fail(driver, result, "cuStreamWaitValue64", gpu->name, error);
 }

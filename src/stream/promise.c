@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Frames that CUDA streams take. Each call promises a frame to a stream, which waits for a word of the frame's status. The
+ * engine writes the rest of the status and then that word, after the frame's bytes are visible to the GPU and the lap rule
+ * has accepted them. No card writes the word, so the order of a card's writes does not matter.
+ *
+ * The oldest frame of the window that is not promised becomes the promised one. If there is none, a free place is, which the
+ * next frame takes. Promises are kept in the order of their sequences.
+ */
+#include "stream/subscriber.h"
+
+/* Ends the wait for a frame, whose place the program holds from now on, unless it has released it already. */
+static void end_promise(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, enum pl_take_result result,
+			int code)
+{
+	const struct pl_ring_descriptor *descriptor = &frame->descriptor;
+	struct pl_frame_status *status = frame->status;
+	bool is_frame = result == PL_TAKE_FRAME;
+
+	status->result = result;
+	status->code = code;
+	status->sequence = result == PL_TAKE_NONE ? 0 : frame->sequence;
+	status->length = is_frame ? descriptor->length : 0;
+	status->captured = is_frame ? descriptor->captured : 0;
+	status->published = is_frame ? descriptor->published : 0;
+	status->lost_before = is_frame ? frame->lost_before : 0;
+	frame->state = PL_FRAME_HELD;
+	frame->promised = false;
+	__atomic_store_n(&status->ready, frame->round, __ATOMIC_RELEASE);
+	if (frame->abandoned)
+		pl_subscriber_unhold(subscriber, frame);
+}
+
+void pl_promise_miss(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+{
+	end_promise(subscriber, frame, PL_TAKE_GAP, 0);
+}
+
+/* Ends the waits for which no frame is under way, and whose time is over at `now`. */
+static void end_unmet(struct pl_subscriber *subscriber, uint64_t now, int code)
+{
+	pl_list_for_each_safe(at, next, &subscriber->promises) {
+		struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
+
+		if (frame->promise_end > now)
+			continue;
+		pl_list_remove(&frame->link);
+		end_promise(subscriber, frame, PL_TAKE_NONE, code);
+	}
+}
+
+void pl_promises_keep(struct pl_subscriber *subscriber)
+{
+	int end;
+
+	while (!pl_list_empty(&subscriber->window)) {
+		struct pl_stream_frame *frame = pl_list_first(&subscriber->window, struct pl_stream_frame, link);
+
+		if (!frame->promised || frame->state != PL_FRAME_READY)
+			return;
+		pl_subscriber_hold(subscriber, frame);
+		end_promise(subscriber, frame, PL_TAKE_FRAME, 0);
+	}
+	end = pl_list_empty(&subscriber->promises) ? 0 : pl_subscriber_end_of_frames(subscriber);
+	if (end)
+		end_unmet(subscriber, UINT64_MAX, end);
+}
+
+/* -- times ------------------------------------------------------------------------------------------------------------ */
+
+/* Ends waits whose time is over, and sets the timer for the next one. Home. */
+static void watch_times(struct pl_subscriber *subscriber)
+{
+	uint64_t now = pl_now(), next_end = UINT64_MAX;
+	struct pl_engine *engine;
+
+	pthread_mutex_lock(&subscriber->lock);
+	engine = subscriber->engine;
+	end_unmet(subscriber, now, -ETIMEDOUT);
+	pl_list_for_each(at, &subscriber->promises)
+		next_end = PL_MIN(next_end, pl_list_entry(at, struct pl_stream_frame, link)->promise_end);
+	pthread_mutex_unlock(&subscriber->lock);
+	if (next_end == UINT64_MAX)
+		pl_timer_clear(engine, &subscriber->promise_timer);
+	else
+		pl_timer_set(engine, &subscriber->promise_timer, next_end);
+}
+
+static void times_changed(struct pl_task *task)
+{
+	struct pl_subscriber *subscriber = pl_container_of(task, struct pl_subscriber, promise_task);
+
+	watch_times(subscriber);
+	pl_subscriber_pump(subscriber);
+}
+
+static void time_over(struct pl_timer *timer)
+{
+	watch_times(pl_container_of(timer, struct pl_subscriber, promise_timer));
+}
+
+void pl_promises_forget(struct pl_subscriber *subscriber, struct pl_engine *engine)
+{
+	pl_engine_withdraw(engine, &subscriber->promise_task);
+	pl_timer_clear(engine, &subscriber->promise_timer);
+}
+
+void pl_promises_cancel(struct pl_subscriber *subscriber)
+{
+	pthread_mutex_lock(&subscriber->lock);
+	end_unmet(subscriber, UINT64_MAX, -ECANCELED);
+	while (!pl_list_empty(&subscriber->window)) {
+		struct pl_stream_frame *frame = pl_list_first(&subscriber->window, struct pl_stream_frame, link);
+
+		pl_subscriber_free_frame(subscriber, frame);
+		subscriber->accounts.dropped++;
+	}
+	pthread_mutex_unlock(&subscriber->lock);
+}
+
+/* -- the program's side ------------------------------------------------------------------------------------------------- */
+
+enum pl_take_result pl_promise_result(const struct pl_stream_frame *frame)
+{
+	if (__atomic_load_n(&frame->status->ready, __ATOMIC_ACQUIRE) < frame->round)
+		return PL_TAKE_WAITS;
+	return (enum pl_take_result)frame->status->result;
+}
+
+/* Puts the frame of a released place, or of a stream that cannot wait, back. subscriber->lock is held. */
+static void break_promise(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+{
+	if (frame->state == PL_FRAME_PROMISED) {
+		pl_list_remove(&frame->link);
+		frame->abandoned = true;
+		end_promise(subscriber, frame, PL_TAKE_NONE, -ECANCELED);
+	} else if (frame->promised) {
+		frame->abandoned = true;
+	} else if (frame->state == PL_FRAME_HELD && !frame->mark) {
+		pl_subscriber_unhold(subscriber, frame);
+	}
+}
+
+void pl_frame_release(struct pl_stream_frame *frame)
+{
+	struct pl_subscriber *subscriber = frame ? frame->subscriber : NULL;
+
+	if (!subscriber)
+		return;
+	pthread_mutex_lock(&subscriber->lock);
+	break_promise(subscriber, frame);
+	pthread_mutex_unlock(&subscriber->lock);
+}
+
+int pl_frame_release_on(struct pl_stream_frame *frame, void *stream, struct pl_error *error)
+{
+	struct pl_subscriber *subscriber = frame->subscriber;
+	bool held = false;
+
+	if (subscriber) {
+		pthread_mutex_lock(&subscriber->lock);
+		held = (frame->state == PL_FRAME_HELD || frame->promised) && !frame->mark && !frame->abandoned;
+		pthread_mutex_unlock(&subscriber->lock);
+	}
+	if (!held)
+		return pl_fail(error, -EINVAL, "FRAME-FOREIGN", "pl_frame_release_on", NULL,
+			       "release a frame of pl_subscriber_take() or pl_subscriber_take_on(), once",
+			       "the program does not hold the frame");
+	return pl_frame_marks_add(&subscriber->marks, frame, stream, error);
+}
+
+/* Gives a frame back after the work of its stream. */
+static void frame_left(struct pl_stream_frame *frame, int status)
+{
+	struct pl_subscriber *subscriber = frame->subscriber;
+
+	(void)status; /* work that failed does not use the frame any more either */
+	pthread_mutex_lock(&subscriber->lock);
+	pl_frame_unmark(frame);
+	pl_subscriber_unhold(subscriber, frame);
+	pl_subscriber_wake(subscriber);
+	pthread_mutex_unlock(&subscriber->lock);
+}
+
+void pl_promises_init(struct pl_subscriber *subscriber)
+{
+	pl_list_init(&subscriber->promises);
+	pl_task_init(&subscriber->promise_task, times_changed);
+	pl_timer_init(&subscriber->promise_timer, time_over);
+	pl_frame_marks_init(&subscriber->marks, subscriber->context, &subscriber->lock, frame_left);
+}
+
+/* Returns the oldest frame of the window that is not promised; NULL: there is none. */
+static struct pl_stream_frame *first_unpromised(const struct pl_subscriber *subscriber)
+{
+	pl_list_for_each(at, &subscriber->window) {
+		struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
+
+		if (!frame->promised)
+			return frame;
+	}
+	return NULL;
+}
+
+/* Promises a frame, or returns the reason. subscriber->lock is held. */
+static int promise_frame(struct pl_subscriber *subscriber, uint64_t deadline, struct pl_stream_frame **result)
+{
+	struct pl_stream_frame *frame = first_unpromised(subscriber);
+	int rc = frame ? 0 : pl_subscriber_end_of_frames(subscriber);
+
+	if (rc == -ESTALE)
+		pl_subscriber_begin_instance(subscriber);
+	if (rc)
+		return rc;
+	if (subscriber->held >= subscriber->held_limit)
+		return -EMLINK;
+	if (!frame) {
+		frame = pl_list_first(&subscriber->spare, struct pl_stream_frame, link);
+		pl_list_remove(&frame->link);
+		pl_list_append(&subscriber->promises, &frame->link);
+		frame->state = PL_FRAME_PROMISED;
+		frame->stream_layout = subscriber->entry.layout;
+	}
+	subscriber->held++;
+	frame->promised = frame->on_stream = true;
+	frame->abandoned = false;
+	frame->promise_end = deadline;
+	frame->round++;
+	frame->status->result = PL_TAKE_WAITS;
+	pl_promises_keep(subscriber);
+	*result = frame;
+	return 0;
+}
+
+/* Promises a frame, and waits for a place among those that the program holds. */
+static int await_promise(struct pl_subscriber *subscriber, uint64_t deadline, struct pl_stream_frame **frame,
+			 struct pl_engine **engine, struct pl_error *error)
+{
+	const char *call = "pl_subscriber_take_on";
+	bool waited = true;
+	int rc;
+
+	for (;;) {
+		unsigned seen = pl_turn_read(&subscriber->turn);
+		bool leaving;
+
+		pthread_mutex_lock(&subscriber->lock);
+		rc = promise_frame(subscriber, deadline, frame);
+		leaving = rc == -EMLINK && !pl_list_empty(&subscriber->marks.frames);
+		if (rc < 0 && (!leaving || !waited))
+			pl_subscriber_fail_take(subscriber, call, rc, error);
+		*engine = subscriber->engine;
+		pthread_mutex_unlock(&subscriber->lock);
+		if (!leaving || !waited)
+			return rc;
+		waited = pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);
+	}
+}
+
+int pl_subscriber_take_on(struct pl_subscriber *subscriber, void *stream, uint64_t timeout,
+			  struct pl_stream_frame **frame, struct pl_error *error)
+{
+	const struct pl_memory *memory = &subscriber->memory.payloads->memory;
+	struct pl_engine *engine;
+	int rc;
+
+	*frame = NULL;
+	if (pl_stream_is_default(stream))
+		return pl_fail(error, -EINVAL, "STREAM-DEFAULT", "pl_subscriber_take_on", NULL,
+			       "create a stream by cuStreamCreate()",
+			       "the legacy default stream waits for all other streams of the program");
+	rc = pl_memory_stream_wait(memory, stream, NULL, 0, error);
+	if (rc < 0)
+		return rc;
+	if (!subscriber->memory.statuses)
+		return pl_fail(error, -ENOTSUP, "STREAM-NO-WAIT", "pl_subscriber_take_on", subscriber->name,
+			       "raise the limit of locked memory (ulimit -l)",
+			       "the driver could not lock memory for the GPU");
+	rc = await_promise(subscriber, pl_deadline(pl_now(), timeout), frame, &engine, error);
+	if (rc < 0)
+		return rc;
+	/* Not under a lock: the driver waits for the GPU if its queue is full. */
+	rc = pl_memory_stream_wait(memory, stream, &(*frame)->status->ready, (*frame)->round, error);
+	if (rc < 0) {
+		pl_frame_release(*frame);
+		*frame = NULL;
+	}
+	pl_engine_post(engine, &subscriber->promise_task);
+	return rc;
+}

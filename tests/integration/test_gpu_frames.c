@@ -1,0 +1,630 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Streams of frames in GPU memory: slots, publication after the work of a CUDA stream, and frames that a CUDA stream takes.
+ * A host function on the CUDA stream takes the part of a kernel: it reads the status, and the copy before it the payload.
+ */
+#include <dlfcn.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <peerlane/stream.h>
+
+#include "support/cases.h"
+#include "support/environment.h"
+#include "support/frames.h"
+#include "support/gpu.h"
+#include "support/gpu_standin.h"
+
+#define SLOT 20000u
+#define SLOTS 4u
+/* Steps of a millisecond that the gate holds a stream at most. */
+#define GATE_STEPS 20000
+/* Time in which a frame that does not wait would come, in milliseconds. */
+#define LOOK 30
+#define SEEN_MAX 64u
+
+static struct cuda_driver driver;
+static CUresult (*launch_host)(CUstream, void (*)(void *), void *);
+static void (*capture)(bool);
+
+/* A frame as the work of the stream saw it. */
+struct seen {
+	struct rig *rig;
+	const struct pl_frame_status *status;
+	struct pl_frame_status copy;
+	uint8_t bytes[SLOT];
+};
+
+#define SEEN_BYTES (((SEEN_MAX + 1) * sizeof(struct seen) + 4095) / 4096 * 4096)
+
+struct rig {
+	struct scenario_environment environment;
+	struct pl_publisher *publisher;
+	struct pl_subscriber *subscriber;
+	struct pump pump;
+	CUcontext context;
+	CUstream stream;
+	CUevent event;
+	atomic_bool open;
+	struct seen *seen; /* SEEN_MAX; locked, so that copies of the stream do not wait for it */
+	unsigned count;
+	uint8_t *bytes; /* of one more */
+};
+
+static void enter(struct rig *rig)
+{
+	check_number(driver.cuCtxPushCurrent(rig->context), CUDA_SUCCESS);
+}
+
+static void leave(struct rig *rig)
+{
+	CUcontext popped;
+
+	(void)rig;
+	check_number(driver.cuCtxPopCurrent(&popped), CUDA_SUCCESS);
+}
+
+static void rig_open(struct rig *rig, const struct setting *setting, const char *memory)
+{
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_error error;
+	CUdevice device;
+
+	if (!gpu_open("alloc") || cuda_driver_open("libcuda.so.1", RTLD_NOW, &driver, NULL) < 0)
+		exit(SKIPPED);
+	gpu_standin_find();
+	gpu_driver_find(&launch_host, "cuLaunchHostFunc");
+	gpu_driver_find(&capture, "standin_capture");
+	memset(rig, 0, sizeof(*rig));
+	rig->seen = aligned_alloc(4096, SEEN_BYTES);
+	check(rig->seen != NULL);
+	memset(rig->seen, 0, SEEN_BYTES);
+	rig->bytes = rig->seen[SEEN_MAX].bytes;
+	check_number(driver.cuDeviceGet(&device, 0), CUDA_SUCCESS);
+	check_number(driver.cuDevicePrimaryCtxRetain(&rig->context, device), CUDA_SUCCESS);
+	enter(rig);
+	check_number(driver.cuStreamCreate(&rig->stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+	check_number(driver.cuMemHostRegister(rig->seen, SEEN_BYTES, CU_MEMHOSTREGISTER_PORTABLE), CUDA_SUCCESS);
+	check_number(driver.cuEventCreate(&rig->event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+	leave(rig);
+	environment_open(&rig->environment, setting);
+	pump_start(&rig->environment, &rig->pump, rig->environment.far);
+	options.slot_bytes = SLOT;
+	options.slots = SLOTS;
+	options.metadata_bytes = 8;
+	options.loans = SLOTS - 1;
+	options.allow_block = true;
+	options.memory = memory;
+	check_ok(pl_publisher_open(rig->environment.far, "gpu0", &options, &rig->publisher, &error), &error);
+}
+
+static void rig_subscribe(struct rig *rig, const char *memory, unsigned held)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_error error;
+
+	options.memory = memory;
+	options.held = held;
+	options.overflow = PL_OVERFLOW_BLOCK;
+	check_ok(pl_subscriber_open(rig->environment.near_peer, "gpu0", &options, AMPLE_TIME, &rig->subscriber, &error),
+		 &error);
+}
+
+/* Waits until the stream has done all its work. */
+static void finish_stream(struct rig *rig)
+{
+	uint64_t end = clock_now() + AMPLE_TIME;
+
+	enter(rig);
+	check_number(driver.cuEventRecord(rig->event, rig->stream), CUDA_SUCCESS);
+	while (driver.cuEventQuery(rig->event) == CUDA_ERROR_NOT_READY && clock_now() < end)
+		settle(&rig->environment, 1);
+	check_number(driver.cuEventQuery(rig->event), CUDA_SUCCESS);
+	leave(rig);
+}
+
+static bool stream_waits(struct rig *rig)
+{
+	bool waits;
+
+	enter(rig);
+	check_number(driver.cuEventRecord(rig->event, rig->stream), CUDA_SUCCESS);
+	settle(&rig->environment, LOOK);
+	waits = driver.cuEventQuery(rig->event) == CUDA_ERROR_NOT_READY;
+	leave(rig);
+	return waits;
+}
+
+static void rig_close(struct rig *rig)
+{
+	CUdevice device;
+
+	pump_stop(&rig->pump);
+	pl_subscriber_close(rig->subscriber);
+	pl_publisher_close(rig->publisher);
+	environment_close(&rig->environment);
+	enter(rig);
+	check_number(driver.cuStreamSynchronize(rig->stream), CUDA_SUCCESS);
+	check_number(driver.cuEventDestroy(rig->event), CUDA_SUCCESS);
+	check_number(driver.cuStreamDestroy(rig->stream), CUDA_SUCCESS);
+	check_number(driver.cuMemHostUnregister(rig->seen), CUDA_SUCCESS);
+	leave(rig);
+	driver.cuDeviceGet(&device, 0);
+	check_number(driver.cuDevicePrimaryCtxRelease(device), CUDA_SUCCESS);
+	if (gpu_standin.depth)
+		check_number(gpu_standin.depth(), 0);
+	free(rig->seen);
+}
+
+static void wait_for_gate(void *argument)
+{
+	struct rig *rig = argument;
+
+	for (unsigned i = 0; i < GATE_STEPS && !atomic_load(&rig->open); i++)
+		usleep(1000);
+}
+
+static void gate_close(struct rig *rig)
+{
+	atomic_store(&rig->open, false);
+	enter(rig);
+	check_number(launch_host(rig->stream, wait_for_gate, rig), CUDA_SUCCESS);
+	leave(rig);
+}
+
+/* -- frames: each has the length and the bytes that its sequence gives ----------------------------------------- */
+
+static uint64_t length_of(uint64_t sequence)
+{
+	return 1 + sequence * 2467 % SLOT;
+}
+
+static struct pl_frame_options options_of(const uint64_t *sequence)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+
+	options.length = length_of(*sequence);
+	options.captured = 1000 + *sequence;
+	options.metadata = sequence;
+	options.metadata_length = sizeof(*sequence);
+	return options;
+}
+
+static void fill_slot(struct rig *rig, const struct pl_frame_info *info, bool gpu)
+{
+	pattern_fill(rig->bytes, length_of(info->sequence), info->sequence, 0);
+	if (gpu)
+		gpu_copy_in(info->data, rig->bytes, length_of(info->sequence));
+	else
+		memcpy(info->data, rig->bytes, length_of(info->sequence));
+}
+
+static void publish(struct rig *rig, bool gpu)
+{
+	struct pl_frame_info info;
+	struct pl_stream_frame *frame = loan_frame(rig->publisher, &info);
+	struct pl_frame_options options = options_of(&info.sequence);
+	struct pl_error error;
+
+	fill_slot(rig, &info, gpu);
+	check_ok(pl_frame_publish(frame, &options, &error), &error);
+}
+
+static void check_frame(const struct pl_frame_info *info, uint64_t sequence)
+{
+	check_number(info->sequence, sequence);
+	check_number(info->length, length_of(sequence));
+	check_number(info->captured, 1000 + sequence);
+	check(info->published > 0 && info->taken >= info->published);
+	check(info->metadata_length == sizeof(sequence) && !memcmp(info->metadata, &sequence, sizeof(sequence)));
+}
+
+static void take(struct rig *rig, uint64_t sequence, bool gpu)
+{
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	int rc = pl_subscriber_take(rig->subscriber, &frame, 1, AMPLE_TIME, &error);
+
+	check_ok(rc < 0 ? rc : 0, &error);
+	check_number(pl_frame_query(frame, &info), 0);
+	check_frame(&info, sequence);
+	check(!info.status);
+	if (gpu)
+		gpu_copy_out(info.data, rig->bytes, info.length);
+	else
+		memcpy(rig->bytes, info.data, info.length);
+	pattern_check(rig->bytes, info.length, sequence, 0);
+	pl_frame_release(frame);
+}
+
+static int take_status(struct rig *rig, uint64_t timeout)
+{
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+
+	return pl_subscriber_take(rig->subscriber, &frame, 1, timeout, &error);
+}
+
+static int take_on_status(struct rig *rig, void *stream, uint64_t timeout)
+{
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	int rc = pl_subscriber_take_on(rig->subscriber, stream, timeout, &frame, &error);
+
+	check(rc < 0 && error.code == rc && !frame);
+	return rc;
+}
+
+static void look_at_status(void *argument)
+{
+	struct seen *seen = argument;
+
+	seen->copy = *seen->status;
+}
+
+/* Takes a frame on the stream. Returns it, and has the stream copy payload and status. */
+static struct pl_stream_frame *take_on(struct rig *rig, uint64_t timeout)
+{
+	struct seen *seen = &rig->seen[rig->count++];
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+
+	check(rig->count <= SEEN_MAX);
+	check_ok(pl_subscriber_take_on(rig->subscriber, rig->stream, timeout, &frame, &error), &error);
+	check_number(pl_frame_query(frame, &info), 0);
+	check(info.status && (uintptr_t)info.data % 4096 == 0);
+	seen->status = info.status;
+	enter(rig);
+	check_number(driver.cuMemcpyDtoHAsync(seen->bytes, (CUdeviceptr)(uintptr_t)info.data, SLOT, rig->stream),
+		     CUDA_SUCCESS);
+	check_number(launch_host(rig->stream, look_at_status, seen), CUDA_SUCCESS);
+	leave(rig);
+	return frame;
+}
+
+static void release_on(struct rig *rig, struct pl_stream_frame *frame)
+{
+	struct pl_error error;
+
+	check_ok(pl_frame_release_on(frame, rig->stream, &error), &error);
+}
+
+/* The stream saw a whole frame. */
+static void check_seen(const struct rig *rig, unsigned index, uint64_t sequence)
+{
+	const struct pl_frame_status *status = &rig->seen[index].copy;
+
+	check_number(status->result, PL_TAKE_FRAME);
+	check_number(status->code, 0);
+	check_number(status->sequence, sequence);
+	check_number(status->length, length_of(sequence));
+	check_number(status->captured, 1000 + sequence);
+	check(status->published > 0);
+	pattern_check(rig->seen[index].bytes, length_of(sequence), sequence, 0);
+}
+
+static void check_none(const struct rig *rig, unsigned index, int code)
+{
+	const struct pl_frame_status *status = &rig->seen[index].copy;
+
+	check_number(status->result, PL_TAKE_NONE);
+	check_number(status->code, code);
+	check(status->sequence == 0 && status->length == 0);
+}
+
+/* -- slots ---------------------------------------------------------------------------------------------------- */
+
+static void slots_in_gpu(void *argument)
+{
+	static const char *const kinds[][2] = { { "cuda", "cuda" }, { "cuda", "host" }, { NULL, "cuda:0" } };
+
+	for (size_t i = 0; i < 3; i++) {
+		bool from_gpu = kinds[i][0] != NULL, to_gpu = strcmp(kinds[i][1], "host") != 0;
+		struct pl_publisher_info infos[2] = { PL_PUBLISHER_INFO_INIT, PL_PUBLISHER_INFO_INIT };
+		struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+		struct pl_error error;
+		struct rig rig;
+
+		rig_open(&rig, argument, kinds[i][0]);
+		rig_subscribe(&rig, kinds[i][1], 0);
+		for (uint64_t sequence = 0; sequence < 2 * SLOTS; sequence++) {
+			publish(&rig, from_gpu);
+			take(&rig, sequence, to_gpu);
+		}
+		check_number(pl_peer_publishers(rig.environment.near_peer, infos, 2, AMPLE_TIME, &error), 1);
+		check(!strcmp(infos[0].memory, from_gpu ? "cuda" : "host"));
+		check_number(pl_subscriber_query(rig.subscriber, &info), 0);
+		check(!strcmp(info.stream.memory, from_gpu ? "cuda" : "host"));
+		check_number(exact_accounts(rig.subscriber).delivered, 2 * SLOTS);
+		rig_close(&rig);
+	}
+}
+
+/* -- publication after a stream ------------------------------------------------------------------------------- */
+
+static void publish_waits_for_stream(void *argument)
+{
+	struct pl_frame_info info[2];
+	struct pl_frame_options options;
+	struct pl_stream_frame *frames[2];
+	struct pl_error error;
+	struct rig rig;
+
+	rig_open(&rig, argument, "cuda");
+	rig_subscribe(&rig, "cuda", 0);
+	for (unsigned round = 0; round < 3; round++) {
+		for (unsigned i = 0; i < 2; i++)
+			frames[i] = loan_frame(rig.publisher, &info[i]);
+		gate_close(&rig);
+		pattern_fill(rig.bytes, length_of(info[0].sequence), info[0].sequence, 0);
+		enter(&rig);
+		check_number(driver.cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)info[0].data, rig.bytes,
+						      length_of(info[0].sequence), rig.stream),
+			     CUDA_SUCCESS);
+		leave(&rig);
+		options = options_of(&info[0].sequence);
+		check_ok(pl_frame_publish_on(frames[0], &options, rig.stream, &error), &error);
+		/* The later loan waits for the earlier one. */
+		options = options_of(&info[1].sequence);
+		pattern_fill(rig.seen[0].bytes, length_of(info[1].sequence), info[1].sequence, 0);
+		gpu_copy_in(info[1].data, rig.seen[0].bytes, length_of(info[1].sequence));
+		check_ok(pl_frame_publish(frames[1], &options, &error), &error);
+		check_number(take_status(&rig, LOOK * 1000000ull), -ETIMEDOUT);
+		check_number(pl_publisher_end(rig.publisher, 0, &error), -EBUSY);
+		atomic_store(&rig.open, true);
+		take(&rig, 2 * round, true);
+		take(&rig, 2 * round + 1, true);
+	}
+	check_number(pl_frame_publish_on(loan_frame(rig.publisher, &info[0]), NULL, NULL, &error), -EINVAL);
+	check(!strcmp(error.id, "STREAM-DEFAULT"));
+	rig_close(&rig);
+}
+
+/* -- frames for a stream -------------------------------------------------------------------------------------- */
+
+/* The stream waits for frames that are published later, and one after the other. */
+static void stream_waits_for_frames(void *argument)
+{
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct pl_stream_frame *frames[3];
+	struct rig rig;
+
+	rig_open(&rig, argument, "cuda");
+	rig_subscribe(&rig, "cuda", 3);
+	for (unsigned i = 0; i < 3; i++)
+		frames[i] = take_on(&rig, UINT64_MAX);
+	check(stream_waits(&rig));
+	check_number(pl_frame_query(frames[0], &info), 0);
+	check(info.status->result == PL_TAKE_WAITS && info.length == 0 && info.sequence == 0);
+	for (unsigned i = 0; i < 3; i++) {
+		check_number(rig.seen[i].copy.result, PL_TAKE_WAITS);
+		publish(&rig, true);
+	}
+	finish_stream(&rig);
+	for (unsigned i = 0; i < 3; i++) {
+		check_seen(&rig, i, i);
+		info = (struct pl_frame_info)PL_FRAME_INFO_INIT;
+		check_number(pl_frame_query(frames[i], &info), 0);
+		check_frame(&info, i);
+		pl_frame_release(frames[i]);
+	}
+	check_number(exact_accounts(rig.subscriber).delivered, 3);
+	/* Ordinary takes go on. */
+	publish(&rig, true);
+	take(&rig, 3, true);
+	rig_close(&rig);
+}
+
+/* Frames that are ready, or that the program has not taken, come first and in order. */
+static void ready_frames_come_first(void *argument)
+{
+	struct pl_stream_frame *frame;
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", 2);
+	for (unsigned i = 0; i < 3; i++)
+		publish(&rig, false);
+	frame = take_on(&rig, UINT64_MAX);
+	take(&rig, 1, true);
+	release_on(&rig, frame);
+	release_on(&rig, take_on(&rig, UINT64_MAX));
+	release_on(&rig, take_on(&rig, UINT64_MAX));
+	check(stream_waits(&rig));
+	publish(&rig, false);
+	finish_stream(&rig);
+	check_seen(&rig, 0, 0);
+	check_seen(&rig, 1, 2);
+	check_seen(&rig, 2, 3);
+	rig_close(&rig);
+}
+
+/* A pipeline without waits of the program: the stream takes and releases more frames than the program can hold. */
+static void stream_takes_many(void *argument)
+{
+	struct rig rig;
+
+	rig_open(&rig, argument, "cuda");
+	rig_subscribe(&rig, "cuda", 2);
+	for (unsigned i = 0; i < SEEN_MAX; i++) {
+		publish(&rig, true);
+		release_on(&rig, take_on(&rig, AMPLE_TIME));
+	}
+	finish_stream(&rig);
+	for (unsigned i = 0; i < SEEN_MAX; i++)
+		check_seen(&rig, i, i);
+	check_number(exact_accounts(rig.subscriber).delivered, SEEN_MAX);
+	rig_close(&rig);
+}
+
+/* -- waits that end without a frame --------------------------------------------------------------------------- */
+
+static void discarded_frame_is_gap(void *argument)
+{
+	struct pl_frame_info info;
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", 2);
+	release_on(&rig, take_on(&rig, UINT64_MAX));
+	release_on(&rig, take_on(&rig, UINT64_MAX));
+	pl_frame_discard(loan_frame(rig.publisher, &info));
+	publish(&rig, false);
+	finish_stream(&rig);
+	check_number(rig.seen[0].copy.result, PL_TAKE_GAP);
+	check_number(rig.seen[0].copy.sequence, 0);
+	check_seen(&rig, 1, 1);
+	check_number(rig.seen[1].copy.lost_before, 1);
+	check_number(exact_accounts(rig.subscriber).aborted, 1);
+	rig_close(&rig);
+}
+
+static void time_ends_wait(void *argument)
+{
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", 2);
+	release_on(&rig, take_on(&rig, LOOK * 1000000ull));
+	finish_stream(&rig);
+	check_none(&rig, 0, -ETIMEDOUT);
+	publish(&rig, false);
+	release_on(&rig, take_on(&rig, UINT64_MAX));
+	finish_stream(&rig);
+	check_seen(&rig, 1, 0);
+	rig_close(&rig);
+}
+
+static void end_ends_waits(void *argument)
+{
+	struct pl_error error;
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", 4);
+	for (unsigned i = 0; i < 3; i++)
+		release_on(&rig, take_on(&rig, UINT64_MAX));
+	publish(&rig, false);
+	check_ok(pl_publisher_end(rig.publisher, 0, &error), &error);
+	finish_stream(&rig);
+	check_seen(&rig, 0, 0);
+	check_none(&rig, 1, -ENODATA);
+	check_none(&rig, 2, -ENODATA);
+	check_number(take_on_status(&rig, rig.stream, UINT64_MAX), -ENODATA);
+	rig_close(&rig);
+}
+
+static void loss_ends_waits(void *argument)
+{
+	struct pl_error error;
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", 2);
+	release_on(&rig, take_on(&rig, UINT64_MAX));
+	pl_peer_close(rig.environment.far_peer);
+	rig.environment.far_peer = NULL;
+	finish_stream(&rig);
+	check_none(&rig, 0, -ENOTCONN);
+	check_number(take_on_status(&rig, rig.stream, UINT64_MAX), -ENOTCONN);
+	pl_peer_close(rig.environment.near_peer);
+	connect_pair(&rig.environment, rig.environment.near, rig.environment.listener, &rig.environment.near_peer,
+		     &rig.environment.far_peer);
+	check_ok(pl_subscriber_attach(rig.subscriber, rig.environment.near_peer, AMPLE_TIME, &error), &error);
+	release_on(&rig, take_on(&rig, UINT64_MAX));
+	publish(&rig, false);
+	finish_stream(&rig);
+	check_seen(&rig, 1, 0);
+	rig_close(&rig);
+}
+
+static void close_ends_waits(void *argument)
+{
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", 2);
+	take_on(&rig, UINT64_MAX);
+	pl_frame_release(take_on(&rig, UINT64_MAX));
+	check(stream_waits(&rig));
+	pl_subscriber_close(rig.subscriber);
+	rig.subscriber = NULL;
+	finish_stream(&rig);
+	rig_close(&rig);
+}
+
+/* -- refusals ------------------------------------------------------------------------------------------------- */
+
+static void refusals(void *argument)
+{
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "host", 1);
+	check_number(take_on_status(&rig, rig.stream, 0), -ENOTSUP);
+	pl_subscriber_close(rig.subscriber);
+	rig_subscribe(&rig, "cuda", 1);
+	check_number(take_on_status(&rig, NULL, 0), -EINVAL);
+	check_number(take_on_status(&rig, (void *)1, 0), -EINVAL);
+	frame = take_on(&rig, UINT64_MAX);
+	check_number(take_on_status(&rig, rig.stream, UINT64_MAX), -EMLINK);
+	check_number(pl_frame_release_on(frame, NULL, &error), -EINVAL);
+	release_on(&rig, frame);
+	check_number(pl_frame_release_on(frame, rig.stream, &error), -EINVAL);
+	check(!strcmp(error.id, "FRAME-FOREIGN"));
+	/* It comes back only after a frame. */
+	check_number(take_on_status(&rig, rig.stream, LOOK * 1000000ull), -EMLINK);
+	publish(&rig, false);
+	finish_stream(&rig);
+	check_seen(&rig, 0, 0);
+	if (capture) {
+		capture(true);
+		check_number(take_on_status(&rig, rig.stream, 0), -EINVAL);
+		capture(false);
+	}
+	if (gpu_standin.fail) {
+		gpu_standin.fail("cuStreamWaitValue64", 0, 1, CUDA_ERROR_OUT_OF_MEMORY);
+		check_number(take_on_status(&rig, rig.stream, UINT64_MAX), -ENOMEM);
+		publish(&rig, false);
+		take(&rig, 1, true);
+	}
+	rig_close(&rig);
+}
+
+static const struct setting tcp_thread = { "tcp", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
+static const struct setting tcp_manual = { "tcp-manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 2, .key = false };
+static const struct setting local = { "local", "local", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
+
+static const struct test_case cases[] = {
+	{ "slots", slots_in_gpu, &tcp_thread, 20 },
+	{ "slots-local", slots_in_gpu, &local, 20 },
+	{ "publish-on", publish_waits_for_stream, &tcp_thread, 20 },
+	{ "publish-on-manual", publish_waits_for_stream, &tcp_manual, 20 },
+	{ "take-on", stream_waits_for_frames, &tcp_thread, 20 },
+	{ "take-on-manual", stream_waits_for_frames, &tcp_manual, 20 },
+	{ "take-on-local", stream_waits_for_frames, &local, 20 },
+	{ "ready-frames-first", ready_frames_come_first, &tcp_thread, 20 },
+	{ "ready-frames-first-manual", ready_frames_come_first, &tcp_manual, 20 },
+	{ "many-frames", stream_takes_many, &tcp_thread, 20 },
+	{ "many-frames-local", stream_takes_many, &local, 20 },
+	{ "many-frames-manual", stream_takes_many, &tcp_manual, 20 },
+	{ "gap", discarded_frame_is_gap, &tcp_thread, 20 },
+	{ "time-ends-wait", time_ends_wait, &tcp_thread, 20 },
+	{ "time-ends-wait-manual", time_ends_wait, &tcp_manual, 20 },
+	{ "end-ends-waits", end_ends_waits, &tcp_thread, 20 },
+	{ "end-ends-waits-manual", end_ends_waits, &tcp_manual, 20 },
+	{ "loss-ends-waits", loss_ends_waits, &tcp_thread, 20 },
+	{ "close-ends-waits", close_ends_waits, &tcp_thread, 20 },
+	{ "refusals", refusals, &tcp_thread, 20 },
+};
+
+int main(void)
+{
+	return cases_run("gpu-frames", cases, sizeof(cases) / sizeof(cases[0]));
+}
