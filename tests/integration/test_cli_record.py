@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""record and replay: the file, its frames after a kill, a cut or a full disk, and a replay that records the same."""
+import contextlib
+import json
+import os
+import pathlib
+import resource
+import signal
+import struct
+import subprocess
+import time
+
+import pytest
+from cli_support import DEADLINE, PEERLANE, Server, content, environment, make_key, run, run_json, start, write
+from stream_support import pattern, publishing
+
+PAGE = 4096
+FRAME = 5000
+# Three frames with the sequences 5, 6 and 9: with a payload, empty, and with metadata and a layout of its own.
+SAMPLE = pathlib.Path(__file__).parent.parent / 'fuzz/corpus/recording/whole'
+
+
+def fed(*arguments, **options):
+    """A publisher of frames of FRAME bytes that the test writes into its standard input."""
+    return publishing('--from', '-', '--frame-bytes', FRAME, *arguments, **options)
+
+
+def frame(i):
+    return bytes([i % 256]) * FRAME
+
+
+class Replay(Server):
+    """`peerlane replay` on a free port of the loopback."""
+
+    def __init__(self, *arguments, **changes):
+        self.process = subprocess.Popen([PEERLANE, 'replay', '--listen', '127.0.0.1:0', '--json', *map(str, arguments)],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(**changes))
+        self.address = json.loads(self.line())['address']
+
+    def finish(self, expect=0):
+        output, errors = self.process.communicate(timeout=DEADLINE)
+        assert self.process.returncode == expect, (self.process.returncode, output, errors)
+        return json.loads(output)
+
+
+@contextlib.contextmanager
+def replaying(*arguments, **changes):
+    replay = Replay(*arguments, **changes)
+    try:
+        yield replay
+    finally:
+        replay.process.kill()
+        replay.process.communicate()
+
+
+def ended(process, expect=0):
+    output, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == expect, (process.returncode, output, errors)
+    return output.decode(), errors.decode()
+
+
+def parse(path):
+    """Frames of a recording by its documented form: pages of heads with their payloads."""
+    data = path.read_bytes()
+    assert data[:8] == b'PLRECORD' and struct.unpack_from('<II', data, 8) == (1, PAGE)
+    frames = []
+    at = PAGE
+    while data[at:at + 8] == b'PLFRAME1':
+        sequence, length, captured = struct.unpack_from('<3Q', data, at + 8)
+        metadata = data[at + 192:at + 192 + struct.unpack_from('<I', data, at + 40)[0]]
+        payload = data[at + PAGE:at + PAGE + length]
+        if len(payload) < length:
+            break
+        frames.append({'sequence': sequence, 'captured': captured, 'metadata': metadata, 'payload': payload,
+                       'head': data[at:at + PAGE], 'offset': at})
+        at += PAGE + (length + PAGE - 1) // PAGE * PAGE
+    return frames, data[at:]
+
+
+def heads_and_payloads(path):
+    return [(each['head'], each['payload']) for each in parse(path)[0]]
+
+
+def wait_for_size(process, path, size):
+    end = time.monotonic() + DEADLINE
+    while not path.exists() or path.stat().st_size < size:
+        assert process.poll() is None and time.monotonic() < end, process.communicate()
+        time.sleep(0.002)
+
+
+# -- record -----------------------------------------------------------------------------------------------------
+
+
+def test_file_has_the_frames_and_an_index(tmp_path):
+    path = tmp_path / 'run'
+    with publishing('--count', '20', '--rate', '0', '--dtype', 'u8', '--shape', '3x1001', '--subscribers', '1',
+                    '--allow-block', '--patience', 'never') as publisher:
+        got = run_json('record', publisher.address, 'cam0', '--to', path, '--overflow', 'block')
+    assert (got['frames'], got['lost'], got['end'], got['indexed'], got['error']) == (20, 0, 'ended', True, None)
+    assert got['bytes'] == 20 * 3003 and got['gaps'] == {'count': 0, 'sequences': 0, 'ranges': []}
+    frames, index = parse(path)
+    assert [each['sequence'] for each in frames] == list(range(20))
+    assert all(each['payload'] == pattern(i, 3003) and each['offset'] % PAGE == 0 for i, each in enumerate(frames))
+    assert index[:8] == b'PLINDEX1' and struct.unpack_from('<Q', index, 8) == (20,)
+    entries = [struct.unpack_from('<QQ', index, PAGE + 16 * i) for i in range(20)]
+    assert entries == [(each['sequence'], each['offset']) for each in frames]
+    assert len(index) == PAGE + 16 * 20 + 64 and index[-64:-56] == b'PLEND001'
+    checked = run_json('replay', path, '--check')
+    assert checked['checked'] and checked['frames'] == 20 and checked['accounts']['delivered'] == 20
+    assert checked['stream']['shape'] == [3, 1001] and checked['stream']['name'] == 'cam0'
+    assert 'all digests are right' in run('replay', path, '--check').stdout
+
+
+def test_lost_frames_are_told_and_the_status_is_3(tmp_path):
+    path = tmp_path / 'run'
+    with fed('--slots', '4') as publisher:
+        process = start('record', publisher.address, 'cam0', '--to', path, '--json')
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(0))
+        wait_for_size(process, path, 2 * PAGE + FRAME)
+        process.send_signal(signal.SIGSTOP)
+        publisher.feed(b''.join(map(frame, range(1, 30))))
+        publisher.wait_for('published', 30)
+        process.send_signal(signal.SIGCONT)
+        publisher.process.stdin.close()
+        publisher.process.stdin = None
+        got = json.loads(ended(process, expect=3)[0])
+    sequences = [each['sequence'] for each in parse(path)[0]]
+    missing = sorted(set(range(30)) - set(sequences))
+    assert missing and sequences[0] == 0 and sequences[-1] == 29
+    assert got['lost'] == len(missing) == got['gaps']['sequences'] and got['frames'] + got['lost'] == 30
+    assert [i for first, last in got['gaps']['ranges'] for i in range(first, last + 1)] == missing
+    info = run_json('replay', path, '--info')
+    assert info['gaps'] == got['gaps'] and info['accounts'] == got['accounts']
+    assert f'missing: {missing[0]}' in run('replay', path, '--info').stdout
+
+
+@pytest.mark.parametrize('how', ['count', 'signal', 'seconds', 'lost'])
+def test_each_end_leaves_a_complete_index(tmp_path, how):
+    path = tmp_path / 'run'
+    options = {'count': ['--count', '3'], 'seconds': ['--seconds', '0.5']}.get(how, [])
+    with fed() as publisher:
+        process = start('record', publisher.address, 'cam0', '--to', path, '--json', *options)
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(b''.join(map(frame, range(3))))
+        if how in ('signal', 'lost'):
+            wait_for_size(process, path, PAGE + 2 * 3 * PAGE + FRAME)
+        if how == 'signal':
+            process.send_signal(signal.SIGINT)
+        if how == 'lost':
+            publisher.process.kill()
+        got = json.loads(ended(process, expect=1 if how == 'lost' else 0)[0])
+    assert got['end'] == how and got['indexed'] and got['frames'] <= 3
+    assert how == 'seconds' or got['frames'] == 3
+    assert (got['error'] is not None) == (how == 'lost')
+    checked = run_json('replay', path, '--check')
+    assert checked['indexed'] and checked['end'] == how and checked['frames'] == got['frames']
+
+
+def test_killed_at_any_moment_the_file_keeps_whole_frames(tmp_path):
+    with fed('--slots', '8', '--allow-block', '--patience', 'never') as publisher:
+        fed_frames = 0
+        for pages in (1, 2, 3, 4, 6, 9, 14):
+            path = tmp_path / f'run{pages}'
+            process = start('record', publisher.address, 'cam0', '--to', path, '--overflow', 'block', '--start',
+                            f'sequence:{fed_frames}')
+            for _ in range(6):
+                publisher.feed(frame(fed_frames))
+                fed_frames += 1
+            wait_for_size(process, path, pages * PAGE)
+            process.kill()
+            process.communicate()
+            whole = parse(path)[0]
+            checked = run_json('replay', path, '--check', expect=3)
+            assert not checked['indexed'] and checked['end'] == 'unknown' and checked['frames'] == len(whole)
+            assert all(each['payload'] == frame(each['sequence']) for each in whole)
+            assert len(whole) >= max(0, (pages - 1) // 3)
+        # The last of these files is replayed.
+        with replaying(path, '--fast', '--allow-block', '--subscribers', '1') as replay:
+            run('record', replay.address, 'cam0', '--to', tmp_path / 'again', '--overflow', 'block')
+            assert replay.finish()['frames'] == len(whole)
+    assert heads_and_payloads(tmp_path / 'again') == heads_and_payloads(path)
+
+
+def test_full_disk_is_told_and_ends_with_the_last_whole_frame(tmp_path):
+    path = tmp_path / 'run'
+    # The fifth frame does not fit, and the index does.
+    limit = PAGE + 4 * 3 * PAGE + 6000
+    with fed('--slots', '16') as publisher:
+        process = start('record', publisher.address, 'cam0', '--to', path, '--queue', '16', '--json')
+        publisher.wait_for('subscribers', 1)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        publisher.feed(b''.join(map(frame, range(8))))
+        output, errors = ended(process, expect=1)
+    got = json.loads(output)
+    assert '[FILE-WRITE]' in errors and 'frame 4 cannot be written: File too large' in errors
+    assert got['end'] == 'full' and got['error']['id'] == 'FILE-WRITE' and got['frames'] == 4 and got['indexed']
+    assert [each['sequence'] for each in parse(path)[0]] == [0, 1, 2, 3]
+    checked = run_json('replay', path, '--check')
+    assert checked['frames'] == 4 and checked['end'] == 'full' and checked['accounts']['next'] == 4
+
+
+def test_existing_file_is_kept_without_force(tmp_path):
+    path = write(tmp_path / 'run', b'precious')
+    with fed() as publisher:
+        done = run('record', publisher.address, 'cam0', '--to', path, expect=1)
+        assert '[FILE-EXISTS]' in done.stderr and '--force' in done.stderr and path.read_bytes() == b'precious'
+        publisher.feed(frame(0))
+        publisher.wait_for('published', 1)
+        run('record', publisher.address, 'cam0', '--to', path, '--force', '--start', 'latest', '--count', '1')
+        # A failure to subscribe leaves no file.
+        run('record', publisher.address, 'cam9', '--to', tmp_path / 'none', expect=1)
+        assert '[FILE-KIND]' in run('record', publisher.address, 'cam0', '--to', '/dev/null', '--force', expect=1).stderr
+    assert len(parse(path)[0]) == 1 and not (tmp_path / 'none').exists()
+
+
+# -- replay -----------------------------------------------------------------------------------------------------
+
+
+def test_record_of_a_replay_has_the_same_frames(tmp_path):
+    key = make_key(tmp_path)
+    source = SAMPLE
+    for generation in range(2):
+        path = tmp_path / f'run{generation}'
+        with replaying(source, '--fast', '--allow-block', '--subscribers', '1', '--key', key) as replay:
+            got = run_json('record', replay.address, 'cam0', '--to', path, '--overflow', 'block', '--key', key)
+            assert replay.finish()['frames'] == 3
+        assert (got['frames'], got['lost'], got['accounts']['aborted'], got['accounts']['first']) == (3, 0, 2, 5)
+        assert heads_and_payloads(path) == heads_and_payloads(SAMPLE)
+        source = path
+    frames = parse(path)[0]
+    assert [each['sequence'] for each in frames] == [5, 6, 9] and frames[2]['metadata'] == b'meta'
+    info = run_json('replay', path, '--info')
+    assert info['gaps']['ranges'] == [[7, 8]] and info['stream']['content_type'] == 'raw'
+
+
+def test_loop_continues_the_sequences(tmp_path):
+    path = tmp_path / 'run'
+    with replaying(SAMPLE, '--fast', '--allow-block', '--subscribers', '1', '--loop', '--name', 'other') as replay:
+        run('record', replay.address, 'other', '--to', path, '--overflow', 'block', '--count', '10')
+        replay.process.send_signal(signal.SIGTERM)
+        replay.finish()
+    assert [each['sequence'] for each in parse(path)[0]] == [5, 6, 9, 10, 11, 14, 15, 16, 19, 20]
+
+
+def test_paces(tmp_path):
+    path = tmp_path / 'run'
+    with publishing('--count', '6', '--rate', '50', '--shape', '8', '--dtype', 'u8', '--subscribers', '1') as publisher:
+        run('record', publisher.address, 'cam0', '--to', path, '--queue', '16')
+    times = [each['captured'] for each in parse(path)[0]]
+    span = (times[-1] - times[0]) / 1e9
+    for option, least in ((['--speed', '0.5'], 2 * span), ([], span), (['--rate', '100'], (len(times) - 1) / 100)):
+        with replaying(path, *option) as replay:
+            # The first frame is due at once, and none is early.
+            assert replay.finish()['seconds'] >= 0.999 * least
+
+
+def test_damaged_payload_is_found_and_left_out(tmp_path):
+    data = bytearray(SAMPLE.read_bytes())
+    frames = parse(SAMPLE)[0]
+    data[frames[0]['offset'] + PAGE + 3] ^= 1
+    path = write(tmp_path / 'run', data)
+    done = run('replay', path, '--check', expect=1)
+    assert 'the payload of frame 5 is damaged' in done.stderr and '1 of 3 payloads are damaged' in done.stderr
+    assert run_json('replay', path, '--info')['damaged'] == 0
+    with replaying(path, '--fast', '--allow-block', '--subscribers', '1') as replay:
+        got = run_json('record', replay.address, 'cam0', '--to', tmp_path / 'again', '--overflow', 'block')
+        assert replay.finish(expect=1)['damaged'] == 1
+    assert got['accounts']['aborted'] == 3 and got['lost'] == 0
+    assert [each['sequence'] for each in parse(tmp_path / 'again')[0]] == [6, 9]
+
+
+def test_damaged_head_ends_the_replay(tmp_path):
+    data = bytearray(SAMPLE.read_bytes())
+    data[parse(SAMPLE)[0][1]['offset'] + 20] ^= 1
+    path = write(tmp_path / 'run', data)
+    assert '[RECORDING-DAMAGED]' in run('replay', path, '--check', expect=1).stderr
+    with replaying(path, '--fast') as replay:
+        result = replay.finish(expect=1)
+    assert result['frames'] == 1 and result['error']['id'] == 'RECORDING-DAMAGED'
+
+
+def test_other_files_are_refused(tmp_path):
+    for path in (write(tmp_path / 'random', content(10000)), write(tmp_path / 'empty', b''), '/dev/zero'):
+        assert '[RECORDING]' in run('replay', path, '--check', expect=1).stderr
+    run('replay', tmp_path / 'none', expect=1)
+    empty = SAMPLE.parent / 'empty'
+    assert '[RECORDING-EMPTY]' in run('replay', empty, '--listen', '127.0.0.1:0', expect=1).stderr
+    assert run_json('replay', empty, '--check')['frames'] == 0
+
+
+@pytest.mark.parametrize('arguments, text', [
+    (['record'], 'ADDRESS of a publisher is missing'),
+    (['record', 'x'], 'NAME of a stream is missing'),
+    (['record', 'x', 'cam0'], 'add --to'),
+    (['record', 'x', 'a/b', '--to', 'f'], 'a NAME has 1 to 63 characters'),
+    (['record', 'x', 'cam0', '--to', 'f', '--start', 'never'], '--start takes'),
+    (['record', 'x', 'cam0', '--to', 'f', '--overflow', 'x'], '--overflow takes'),
+    (['record', 'x', 'cam0', '--to', 'f', '--count', '0'], '--count takes'),
+    (['record', 'x', 'cam0', '--to', 'f', '--seconds', '0'], '--seconds takes'),
+    (['replay'], 'FILE of a recording is missing'),
+    (['replay', 'a', 'b'], 'only one FILE'),
+    (['replay', 'a', '--rate', '0'], '--rate takes'),
+    (['replay', 'a', '--rate', '1', '--fast'], 'only one of --rate, --speed and --fast'),
+    (['replay', 'a', '--speed', '2', '--fast'], 'only one of --rate, --speed and --fast'),
+    (['replay', 'a', '--name', 'a b'], '--name takes'),
+    (['replay', 'a', '--slots', '1'], '--slots takes'),
+])
+def test_wrong_usage(arguments, text):
+    assert text in run(*arguments, expect=2).stderr
