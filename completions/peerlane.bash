@@ -34,7 +34,7 @@ _peerlane_names() {
 	shift
 	for ((i = 2; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--key | -k | --identity | --peer | --known-hosts | --ca | --authorized | --old-key | --output | -o | --memory | -m | --fabric | -F | --lanes | -S | --rails | --device | --topology | --traffic-class | --service-level | --gid-index | --pkey | --ack-timeout | --retries | --rnr-timer | --timeout | -t | --start | --overflow | --queue | --every | --count | --to | --snapshot | --reconnect | --memory-limit)
+		--key | -k | --identity | --peer | --known-hosts | --ca | --authorized | --old-key | --output | -o | --memory | -m | --fabric | -F | --lanes | -S | --rails | --device | --topology | --traffic-class | --service-level | --gid-index | --pkey | --ack-timeout | --retries | --rnr-timer | --timeout | -t | --start | --overflow | --queue | --every | --count | --to | --snapshot | --reconnect | --memory-limit | --seconds)
 			[[ ${COMP_WORDS[i]} == --key || ${COMP_WORDS[i]} == -k ]] && options+=(--key "${COMP_WORDS[i + 1]}")
 			[[ ${COMP_WORDS[i]} == --@(identity|peer|known-hosts|ca) ]] && options+=("${COMP_WORDS[i]}" "${COMP_WORDS[i + 1]}")
 			((i++))
@@ -98,7 +98,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'source\ncompute\nresult' -- "$current"))
 		return
 		;;
-	--errno | --host | --exclude | -x | --launch | --parallel | --width | --peer | --quota | --keep-parts | --rate | --min-rate | --name | --listen | --slots | --shape | --frame-bytes | --count | --subscribers | --patience | --queue | --every | --reconnect | --memory-limit | --interval) return ;;
+	--errno | --host | --exclude | -x | --launch | --parallel | --width | --peer | --quota | --keep-parts | --rate | --min-rate | --name | --listen | --slots | --shape | --frame-bytes | --count | --subscribers | --patience | --queue | --every | --reconnect | --memory-limit | --interval | --seconds | --speed) return ;;
 	--start)
 		COMPREPLY=($(compgen -W $'live\nlatest\nhistory:\nsequence:' -- "$current"))
 		[[ ${COMPREPLY[0]-} == *: ]] && compopt -o nospace 2>/dev/null
@@ -171,14 +171,14 @@ _peerlane() {
 			COMPREPLY=($(compgen -f -- "$current"))
 		fi
 		;;
-	serve | put | report)
+	serve | put | report | replay)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		;;
 	get | delete)
 		COMPREPLY=($(compgen -W "$(_peerlane_names "$program" list)" -- "$current"))
 		;;
-	subscribe)
+	subscribe | record)
 		COMPREPLY=($(compgen -W "$(_peerlane_names "$program" streams --interval 0)" -- "$current"))
 		;;
 	esac

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Standard output that is full or closed, for each command that writes to it."""
+import pathlib
 import subprocess
 
 import pytest
@@ -19,7 +20,8 @@ def results(tmp_path_factory):
     return path
 
 
-# SERVER, RESULTS and NEW stand for an address, a document and a new path.
+RECORDING = pathlib.Path(__file__).parent.parent / 'fuzz/corpus/recording/whole'
+# SERVER, RESULTS, NEW and RECORDING stand for an address, a document, a new path and a recorded stream.
 WRITERS = [
     ['version', '--json'], ['--version'], ['--help'], ['help', 'options'], ['get', '--help'], ['put', '--usage'], ['help', 'list'], ['check'], ['check', '--json'],
     ['check', '--list'], ['topo'], ['topo', '--json'], ['topo', '--svg', '-'], ['dump', '-o', '-'],
@@ -29,6 +31,8 @@ WRITERS = [
     ['get', 'SERVER', 'data', '-o', 'NEW'], ['get', 'SERVER', 'data', '-o', 'NEW', '--json'], ['put', 'SERVER', 'RESULTS'],
     ['streams', 'SERVER'], ['streams', 'SERVER', '--json'], ['publish', '--name', 'x', '--listen', '127.0.0.1:0', '--count', '1'],
     ['publish', '--name', 'x', '--listen', '127.0.0.1:0', '--count', '1', '--json'],
+    ['replay', 'RECORDING', '--check'], ['replay', 'RECORDING', '--info', '--json'],
+    ['replay', 'RECORDING', '--listen', '127.0.0.1:0', '--fast', '--json'],
     ['demo', '--size', '1M', '--frames', '1'], ['key', 'generate', 'NEW'], ['key', 'group', 'NEW'], ['serve', '127.0.0.1:0', 'RESULTS', '--for', '0.1'],
 ]
 
@@ -41,7 +45,7 @@ def test_output_that_cannot_be_written_is_a_failure(tmp_path, results, arguments
     with serving(tmp_path / 'pub', '--upload', tmp_path / 'inbox') as server:
         for how, reason in [('full', 'No space left on device'), ('closed', 'Bad file descriptor')]:
             new = tmp_path / how
-            words = {'SERVER': server.address, 'RESULTS': results, 'NEW': new}
+            words = {'SERVER': server.address, 'RESULTS': results, 'NEW': new, 'RECORDING': RECORDING}
             done = run_unwritable(how, *[words.get(word, word) for word in arguments])
             assert done.returncode == 4 and reason in done.stderr, (how, done.returncode, done.stderr)
             # A closed descriptor is no place for a file of the command, which would then have its output as well.

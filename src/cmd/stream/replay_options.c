@@ -135,7 +135,7 @@ static const struct cli_command replay_command = {
 	.arguments = "FILE",
 	.summary = "Publish the stream that `peerlane record` recorded into FILE, or check FILE.",
 	.examples = {
-		"peerlane replay --key key run7.plrec --listen :19875 --subscribers 1 --allow-block",
+		"peerlane replay --key key run7.plrec --listen :19875 --speed 0.5",
 		"peerlane replay run7.plrec --check",
 	},
 	.notes = "Frames keep their sequences, times of capture, metadata and layouts, and are flagged as replayed.  An address "
