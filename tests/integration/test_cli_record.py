@@ -97,7 +97,7 @@ def test_file_has_the_frames_and_an_index(tmp_path):
                     '--allow-block', '--patience', 'never') as publisher:
         got = run_json('record', publisher.address, 'cam0', '--to', path, '--overflow', 'block')
     assert (got['frames'], got['lost'], got['end'], got['indexed'], got['error']) == (20, 0, 'ended', True, None)
-    assert got['bytes'] == 20 * 3003 and got['gaps'] == {'count': 0, 'sequences': 0, 'ranges': []}
+    assert got['bytes'] == 20 * 3003 and got['replayed'] == 0 and got['gaps'] == {'count': 0, 'sequences': 0, 'ranges': []}
     frames, index = parse(path)
     assert [each['sequence'] for each in frames] == list(range(20))
     assert all(each['payload'] == pattern(i, 3003) and each['offset'] % PAGE == 0 for i, each in enumerate(frames))
@@ -226,7 +226,7 @@ def test_record_of_a_replay_has_the_same_frames(tmp_path):
             got = run_json('record', replay.address, 'cam0', '--to', path, '--overflow', 'block', '--key', key)
             assert replay.finish()['frames'] == 3
         assert (got['frames'], got['lost'], got['accounts']['aborted'], got['accounts']['first']) == (3, 0, 2, 5)
-        assert heads_and_payloads(path) == heads_and_payloads(SAMPLE)
+        assert got['replayed'] == 3 and heads_and_payloads(path) == heads_and_payloads(SAMPLE)
         source = path
     frames = parse(path)[0]
     assert [each['sequence'] for each in frames] == [5, 6, 9] and frames[2]['metadata'] == b'meta'

@@ -28,6 +28,7 @@ struct record {
 	struct status_line line;
 	enum recording_end end;
 	uint64_t frames, bytes; /* in the file */
+	uint64_t replayed;      /* frames among them that a replay published */
 	uint64_t deadline;      /* cli_now() of the end of --seconds; UINT64_MAX: none */
 	uint64_t begin, finish; /* cli_now() of the first and the last frame */
 	bool indexed;           /* the file has its index */

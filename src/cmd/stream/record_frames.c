@@ -66,6 +66,7 @@ static int write_frame(struct record *record, struct pl_stream_frame *taken, str
 		record->begin = record->finish;
 	record->frames++;
 	record->bytes += info.length;
+	record->replayed += (info.flags & PL_FRAME_REPLAY) != 0;
 	recording_gaps_add(&record->gaps, info.sequence);
 	return 0;
 }

@@ -25,6 +25,7 @@ static int print_record_json(const struct record *record, const struct pl_accoun
 	cli_json_add(object, "indexed", json_object_new_boolean(record->indexed));
 	cli_json_add(object, "frames", json_object_new_uint64(record->frames));
 	cli_json_add(object, "bytes", json_object_new_uint64(record->bytes));
+	cli_json_add(object, "replayed", json_object_new_uint64(record->replayed));
 	cli_json_add(object, "seconds", json_object_new_double(seconds));
 	cli_json_add(object, "bytes_per_second", json_object_new_double(span ? (double)record->bytes / seconds : 0));
 	cli_json_add(object, "lost", json_object_new_uint64(lost_frames(accounts)));
