@@ -35,24 +35,27 @@ static int read_at(int fd, void *bytes, size_t length, uint64_t offset)
 /* Digests a range of the file. `buffer` receives its bytes; NULL: they are dropped. Returns as read_at(). */
 static int digest_range(int fd, uint64_t offset, uint64_t length, uint8_t *buffer, uint64_t *digest)
 {
+	XXH3_state_t *state = XXH3_createState();
 	uint8_t piece[READ_PIECE];
-	XXH3_state_t state;
 	int rc = 0;
 
-	XXH3_64bits_reset(&state);
+	if (!state)
+		return -ENOMEM;
+	XXH3_64bits_reset(state);
 	while (length && rc == 0) {
 		size_t part = (size_t)CLI_MIN(length, READ_PIECE);
 		uint8_t *to = buffer ? buffer : piece;
 
 		rc = read_at(fd, to, part, offset);
 		if (rc == 0)
-			XXH3_64bits_update(&state, to, part);
+			XXH3_64bits_update(state, to, part);
 		if (buffer)
 			buffer += part;
 		offset += part;
 		length -= part;
 	}
-	*digest = XXH3_64bits_digest(&state);
+	*digest = XXH3_64bits_digest(state);
+	XXH3_freeState(state);
 	return rc;
 }
 

@@ -131,7 +131,7 @@ int recording_append(struct recording_writer *writer, const struct recording_fra
 
 struct index_output {
 	struct recording_writer *writer;
-	XXH3_state_t state;
+	XXH3_state_t *state;
 	uint64_t offset;
 };
 
@@ -140,7 +140,7 @@ static int index_write(struct index_output *output, void *bytes, size_t length)
 	struct iovec vector = { bytes, length };
 	int rc = write_at(output->writer->fd, &vector, 1, output->offset);
 
-	XXH3_64bits_update(&output->state, bytes, length);
+	XXH3_64bits_update(output->state, bytes, length);
 	output->offset += length;
 	return rc;
 }
@@ -162,35 +162,38 @@ static int write_entries(struct index_output *output)
 	return rc;
 }
 
-static int write_index(struct recording_writer *writer, enum recording_end reason, const struct pl_accounts *accounts)
+/* Writes summary, entries and trailer. `output` has the state of a digest. */
+static int write_index(struct recording_writer *writer, struct index_output *output, enum recording_end reason,
+		       const struct pl_accounts *accounts)
 {
 	struct recording_summary summary = {
 		.frames = writer->count, .end = writer->end, .reason = reason, .accounts = *accounts
 	};
-	struct index_output output = { .writer = writer, .offset = writer->end };
 	uint8_t page[RECORDING_PAGE], bytes[RECORDING_TRAILER];
 	struct recording_trailer trailer = { .index = writer->end };
 	struct iovec vector = { bytes, sizeof(bytes) };
 	int rc;
 
-	XXH3_64bits_reset(&output.state);
+	XXH3_64bits_reset(output->state);
 	recording_summary_encode(&summary, page);
-	rc = index_write(&output, page, sizeof(page));
+	rc = index_write(output, page, sizeof(page));
 	if (rc == 0)
-		rc = write_entries(&output);
+		rc = write_entries(output);
 	if (rc < 0)
 		return rc;
-	trailer.bytes = output.offset - writer->end;
-	trailer.digest = XXH3_64bits_digest(&output.state);
+	trailer.bytes = output->offset - writer->end;
+	trailer.digest = XXH3_64bits_digest(output->state);
 	recording_trailer_encode(&trailer, bytes);
-	return write_at(writer->fd, &vector, 1, output.offset);
+	return write_at(writer->fd, &vector, 1, output->offset);
 }
 
 int recording_finish(struct recording_writer *writer, enum recording_end reason, const struct pl_accounts *accounts,
 		     struct pl_error *error)
 {
-	int rc = write_index(writer, reason, accounts);
+	struct index_output output = { writer, XXH3_createState(), writer->end };
+	int rc = output.state ? write_index(writer, &output, reason, accounts) : -ENOMEM;
 
+	XXH3_freeState(output.state);
 	if (rc < 0 && ftruncate(writer->fd, (off_t)writer->end) < 0)
 		cli_warn("%s cannot be shortened: %s", writer->path, strerror(errno));
 	/* Network file systems tell of a full disk only now. */
