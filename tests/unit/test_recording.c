@@ -250,7 +250,8 @@ static void test_full(void **state)
 	struct recording_writer writer;
 	struct rlimit old, limit;
 	struct pl_error error;
-	unsigned count, limits[] = { 4 * RECORDING_PAGE + 100, 7 * RECORDING_PAGE + 1, RECORDING_PAGE, 5000 };
+	/* The last one has room for the index, and not for the frame before it. */
+	unsigned count, limits[] = { 4 * RECORDING_PAGE + 100, 7 * RECORDING_PAGE + 1, RECORDING_PAGE, 5000, 30576 };
 
 	(void)state;
 	signal(SIGXFSZ, SIG_IGN);
