@@ -185,5 +185,7 @@ int record_frames(struct record *record, struct pl_error *error)
 	accounts = record_accounts(record);
 	finished = recording_finish(&record->writer, record->end, &accounts, rc < 0 ? &ignored : error);
 	record->indexed = finished == 0;
+	if (rc < 0 && finished < 0)
+		cli_warn("%s has no index; `peerlane replay` finds its frames without one", options->to);
 	return rc < 0 ? rc : finished;
 }

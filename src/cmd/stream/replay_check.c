@@ -158,7 +158,7 @@ static void print_content_text(const struct replay *replay, const struct content
 		printf("ended by: %s\n", recording_end_name(reader->summary.reason));
 		print_accounts(&reader->summary.accounts);
 	} else {
-		printf("no index: the writer was killed; %s behind the last whole frame\n",
+		printf("no index: the writer was killed, or had no room; %s behind the last whole frame\n",
 		       cli_format_bytes(bytes, reader->rest));
 	}
 	recording_gaps_print(stdout, &content->gaps);

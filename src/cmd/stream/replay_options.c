@@ -140,7 +140,7 @@ static const struct cli_command replay_command = {
 	},
 	.notes = "Frames keep their sequences, times of capture, metadata and layouts, and are flagged as replayed.  An address "
 		 "other than loopback needs a key; `peerlane key group key` makes one.  The exit status is 1 if FILE is "
-		 "damaged; of --check, 3 if FILE has no index because its writer was killed.\n",
+		 "damaged; of --check, 3 if FILE has no index, because its writer was killed or the disk was full.\n",
 	.options = replay_options,
 	.parse = parse_replay_option,
 	.connection = true,
