@@ -678,6 +678,34 @@ static void test_skip_blocked(void *argument)
 	rig_close(&rig);
 }
 
+/* A skip waits for a blocking subscriber no longer than the publisher's patience. */
+static void test_skip_patience(void *argument)
+{
+	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_accounts accounts;
+	struct pl_error error;
+	struct rig rig;
+
+	publisher.allow_block = true;
+	publisher.patience = 30 * MS;
+	rig_open(&rig, argument, &publisher);
+	options.overflow = PL_OVERFLOW_BLOCK;
+	options.queue = 1;
+	rig_subscribe(&rig, &options);
+	publish_many(rig.publisher, 3);
+	await_ready(&rig, 1, 1);
+	check_ok(pl_publisher_skip(rig.publisher, 100, AMPLE_TIME, &error), &error);
+	check(subscription_of(rig.publisher).demoted && !subscription_of(rig.publisher).blocks);
+	publish_one(rig.publisher);
+	while (exact_accounts(rig.subscriber).next < 101)
+		settle(&rig.environment, 1);
+	accounts = exact_accounts(rig.subscriber);
+	/* The queue held frame 0, which has no payload, until a later one took its place. */
+	check(accounts.aborted == 97 && accounts.lapped == 2 && accounts.dropped + accounts.pending == 2);
+	rig_close(&rig);
+}
+
 /* Several gaps are published before a subscriber of each third sequence learns of any. */
 static void test_skip_unwanted(void *argument)
 {
@@ -821,6 +849,7 @@ int main(void)
 		BOTH("closes", test_closes, 20),
 		ALL("skip", test_skip, 10),
 		ALL("skip blocked", test_skip_blocked, 10),
+		BOTH("skip patience", test_skip_patience, 10),
 		{ "skip unwanted tcp manual", test_skip_unwanted, &tcp_manual, 10 },
 		{ "skip unwanted local manual", test_skip_unwanted, &local_manual_setting, 10 },
 		BOTH("replay flag", test_replay_flag, 10),
