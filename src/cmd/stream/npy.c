@@ -11,7 +11,7 @@
 
 #define NPY_MAGIC "\x93NUMPY"
 #define NPY_MAGIC_LENGTH 6
-#define NPY_HINT "save an array of numbers: numpy.save(FILE, numpy.ascontiguousarray(a))"
+#define NPY_HINT "save it again: numpy.save(FILE, numpy.ascontiguousarray(a, a.dtype.newbyteorder('<')))"
 
 /* Types of elements that both NumPy and streams have.  NumPy's longer floats depend on the processor. */
 static const struct {
