@@ -2,20 +2,52 @@
 /* `peerlane publish` */
 #include "cmd/stream/publish.h"
 
-#include "cmd/common/output.h"
+#include <unistd.h>
 
-static void warn_about_missing_key(const struct cli_options *options)
+#include "cmd/common/output.h"
+#include "cmd/stream/pattern.h"
+
+static int publish_stream(struct publish *publish, struct pl_error *error)
 {
-	if (!cli_authenticates(options))
-		cli_warn(options->insecure ? "anybody who can reach this address can subscribe, because there is no key"
-					   : "any user of this host can subscribe, because there is no key\n"
-					     "  hint: add --key FILE at both ends");
+	const struct publish_options *options = publish->options;
+	struct pl_publisher_options stream = PL_PUBLISHER_OPTIONS_INIT;
+
+	stream.slots = (unsigned)options->slots;
+	stream.slot_bytes = publish->source.frame_bytes;
+	stream.layout = publish->source.layout;
+	stream.content_type = publish->source.path ? NULL : PATTERN_CONTENT_TYPE;
+	stream.allow_block = options->allow_block;
+	stream.patience = options->patience;
+	return stream_server_publish(&publish->server, options->name, &stream, error);
+}
+
+/* Opens context, listener and stream.  Returns 0 or a negative errno. */
+static int publish_open(struct publish *publish, struct pl_error *error)
+{
+	const struct publish_options *options = publish->options;
+	int rc = publish->server.signals = cli_signal_fd(0, error);
+
+	if (rc >= 0)
+		rc = stream_server_open(&publish->server, &options->common, CLI_PROGRAM_PUBLISH, error);
+	if (rc == 0)
+		rc = publish_stream(publish, error);
+	if (rc == 0)
+		rc = stream_server_listen(&publish->server, options->listen, error);
+	return rc == 0 ? stream_server_announce(&publish->server, &options->common, "publishing", error) : rc;
+}
+
+static void publish_close(struct publish *publish)
+{
+	stream_server_close(&publish->server);
+	if (publish->server.signals >= 0)
+		close(publish->server.signals);
+	frame_source_close(&publish->source);
 }
 
 int pl_cli_publish(int argc, char **argv)
 {
 	struct publish_options options;
-	struct publish publish = { .options = &options, .signals = -1, .source = { .fd = -1 } };
+	struct publish publish = { .options = &options, .server = { .signals = -1 }, .source = { .fd = -1 } };
 	struct pl_error error;
 	int rc, status;
 
@@ -23,14 +55,10 @@ int pl_cli_publish(int argc, char **argv)
 	rc = frame_source_open(&publish.source, options.from, &options.layout, options.frame_bytes, &error);
 	if (rc == 0)
 		rc = publish_open(&publish, &error);
-	if (rc == 0)
-		rc = publish_print_listening(&publish, &error);
 	if (rc < 0) {
 		publish_close(&publish);
 		return cli_report_for(&options.common, &error);
 	}
-	if (!options.common.quiet)
-		warn_about_missing_key(&options.common);
 	rc = publish_frames(&publish, &error);
 	status = publish_print_totals(&publish, rc < 0 ? &error : NULL);
 	publish_close(&publish);

@@ -6,8 +6,8 @@
 #include "cmd/common/cli.h"
 #include "cmd/stream/frame_source.h"
 #include "cmd/stream/status_line.h"
+#include "cmd/stream/stream_server.h"
 
-#define PUBLISH_DEFAULT_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT
 /* Frames a second of the test source. */
 #define PUBLISH_DEFAULT_RATE 30
 
@@ -24,37 +24,18 @@ struct publish_options {
 
 struct publish {
 	const struct publish_options *options;
-	struct pl_context *context;
-	struct pl_listener *listener;
-	struct pl_publisher *publisher;
+	struct stream_server server;
 	struct frame_source source;
 	struct status_line line;
-	int signals;
-	bool stopping;          /* a signal has arrived */
-	uint64_t looked;        /* cli_now() of the last publish_serve() */
 	uint64_t period;        /* nanoseconds between frames; 0: none */
 	uint64_t next;          /* cli_now() of the next frame */
 	uint64_t frames, bytes; /* published */
 	uint64_t refused;       /* frames of the test source that got no slot within their period */
 	uint64_t begin, end;
-	unsigned unreported; /* subscribers that had not taken all frames when the stream was closed */
 };
 
 /* Parses the command line (publish_options.c). */
 void publish_parse_arguments(struct publish_options *options, int argc, char **argv);
-
-/* -- connections (publish_serve.c) ---------------------------------------------------------------------- */
-
-/* Opens context, listener and stream.  Returns 0 or a negative errno. */
-int publish_open(struct publish *publish, struct pl_error *error);
-void publish_close(struct publish *publish);
-/*
- * Accepts and closes connections, and looks for signals, after waiting for an event, or until a descriptor (-1: none) is
- * readable, for up to `nanoseconds`; UINT64_MAX: without limit.  Returns true if the descriptor is readable.
- */
-bool publish_serve(struct publish *publish, int fd, uint64_t nanoseconds);
-/* Returns the number of subscribers now. */
-unsigned publish_subscribers(const struct publish *publish);
 
 /* -- frames (publish_frames.c) --------------------------------------------------------------------------- */
 
@@ -63,7 +44,6 @@ int publish_frames(struct publish *publish, struct pl_error *error);
 
 /* -- results (publish_output.c) --------------------------------------------------------------------------- */
 
-int publish_print_listening(const struct publish *publish, struct pl_error *error);
 /* Prints the totals; `error` NULL: none.  Returns CLI_OK or CLI_OUTPUT. */
 int publish_print_totals(const struct publish *publish, const struct pl_error *error);
 

@@ -4,15 +4,10 @@
 
 #include "cmd/stream/publish.h"
 
-/* Longest wait for a slot, between which connections and signals are handled. */
-#define LOAN_SLICE (50 * CLI_NS_PER_MS)
 /* Time after which connections and signals are handled between two frames. */
 #define LOOK_INTERVAL CLI_NS_PER_MS
 /* Frames that are later than this are not made up for. */
 #define LATE_MAX (100 * CLI_NS_PER_MS)
-/* Time that subscribers have to take the last frames, unless --timeout gives one. */
-#define END_TIMEOUT (30 * CLI_NS_PER_S)
-#define END_SLICE (50 * CLI_NS_PER_MS)
 
 static uint64_t wall_clock(void)
 {
@@ -22,11 +17,31 @@ static uint64_t wall_clock(void)
 	return (uint64_t)now.tv_sec * CLI_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
+static void draw_publish_line(struct publish *publish)
+{
+	char text[96];
+
+	if (!status_line_due(&publish->line))
+		return;
+	snprintf(text, sizeof(text), "%llu frames  %u subscribers  %llu refused", (unsigned long long)publish->frames,
+		 stream_server_subscribers(&publish->server), (unsigned long long)publish->refused);
+	status_line_draw(&publish->line, publish->frames, publish->bytes, text);
+}
+
+/* Handles connections and signals, and the line of statistics. */
+static void publish_serve(struct publish *publish, int fd, uint64_t nanoseconds)
+{
+	uint64_t limit = publish->line.shown ? CLI_MIN(nanoseconds, STATUS_LINE_INTERVAL) : nanoseconds;
+
+	stream_server_wait(&publish->server, fd, limit);
+	draw_publish_line(publish);
+}
+
 static void wait_for_subscribers(struct publish *publish)
 {
 	/* A new subscriber is no event of the context, so the number is read at intervals. */
-	while (!publish->stopping && publish_subscribers(publish) < publish->options->subscribers)
-		publish_serve(publish, -1, LOAN_SLICE);
+	while (!publish->server.stopping && stream_server_subscribers(&publish->server) < publish->options->subscribers)
+		publish_serve(publish, -1, STREAM_SERVER_SLICE);
 }
 
 /* Waits for the time of the next frame. */
@@ -35,7 +50,7 @@ static void wait_for_period(struct publish *publish)
 	uint64_t now = cli_now();
 
 	if (publish->period) {
-		while (!publish->stopping && now < publish->next) {
+		while (!publish->server.stopping && now < publish->next) {
 			publish_serve(publish, -1, publish->next - now);
 			now = cli_now();
 		}
@@ -43,7 +58,7 @@ static void wait_for_period(struct publish *publish)
 			publish->next = now;
 		publish->next += publish->period;
 	}
-	if (now - publish->looked >= LOOK_INTERVAL)
+	if (now - publish->server.looked >= LOOK_INTERVAL)
 		publish_serve(publish, -1, 0);
 }
 
@@ -57,13 +72,13 @@ static int borrow_slot(struct publish *publish, struct pl_stream_frame **frame, 
 	uint64_t end = cli_now() + publish->period;
 
 	for (;;) {
-		uint64_t slice = camera ? CLI_MIN(LOAN_SLICE, publish->period) : LOAN_SLICE;
-		int rc = pl_publisher_loan(publish->publisher, slice, frame, error);
+		uint64_t slice = camera ? CLI_MIN(STREAM_SERVER_SLICE, publish->period) : STREAM_SERVER_SLICE;
+		int rc = pl_publisher_loan(publish->server.publisher, slice, frame, error);
 
 		if (rc != -EAGAIN)
 			return rc;
 		publish_serve(publish, -1, 0);
-		if (publish->stopping)
+		if (publish->server.stopping)
 			return -EINTR;
 		if (camera && cli_now() >= end) {
 			publish->refused++;
@@ -79,7 +94,7 @@ static int wait_for_source(struct publish *publish, struct pl_error *error)
 
 	while ((rc = frame_source_begin(&publish->source, error)) == 0) {
 		publish_serve(publish, publish->source.fd, UINT64_MAX);
-		if (publish->stopping)
+		if (publish->server.stopping)
 			return -EINTR;
 	}
 	return rc > 0 ? 0 : rc;
@@ -94,7 +109,7 @@ static int fill_slot(struct publish *publish, struct pl_stream_frame *frame, str
 	pl_frame_query(frame, &info);
 	while ((rc = frame_source_fill(&publish->source, info.data, info.sequence, error)) == 0) {
 		publish_serve(publish, publish->source.fd, UINT64_MAX);
-		if (publish->stopping)
+		if (publish->server.stopping)
 			rc = -EINTR;
 		if (rc < 0)
 			break;
@@ -129,24 +144,6 @@ static int publish_frame(struct publish *publish, struct pl_error *error)
 	return 0;
 }
 
-/* Ends the stream, and waits until the subscribers have taken its frames.  A second signal ends the wait. */
-static int end_stream(struct publish *publish, struct pl_error *error)
-{
-	uint64_t timeout = publish->options->common.timeout;
-	uint64_t end = cli_now() + (timeout ? timeout : END_TIMEOUT);
-	int rc;
-
-	publish->stopping = false;
-	while ((rc = pl_publisher_end(publish->publisher, END_SLICE, error)) == -ETIMEDOUT) {
-		publish_serve(publish, -1, 0);
-		if (publish->stopping || cli_now() >= end) {
-			publish->unreported = publish_subscribers(publish);
-			return 0;
-		}
-	}
-	return rc;
-}
-
 int publish_frames(struct publish *publish, struct pl_error *error)
 {
 	const struct publish_options *options = publish->options;
@@ -157,11 +154,11 @@ int publish_frames(struct publish *publish, struct pl_error *error)
 	publish->period = options->rate > 0 ? (uint64_t)(1e9 / options->rate) : 0;
 	wait_for_subscribers(publish);
 	publish->begin = publish->next = cli_now();
-	while (rc == 0 && !publish->stopping && publish->frames < options->count) {
+	while (rc == 0 && !publish->server.stopping && publish->frames < options->count) {
 		rc = wait_for_source(publish, error);
 		if (rc == 0)
 			wait_for_period(publish);
-		if (rc == 0 && !publish->stopping)
+		if (rc == 0 && !publish->server.stopping)
 			rc = publish_frame(publish, error);
 		/* A refused frame leaves no trace in the stream. */
 		if (rc == -EAGAIN)
@@ -170,7 +167,7 @@ int publish_frames(struct publish *publish, struct pl_error *error)
 	publish->end = cli_now();
 	if (rc == -ENODATA || rc == -EINTR)
 		rc = 0;
-	ended = end_stream(publish, rc < 0 ? &ignored : error);
+	ended = stream_server_end(&publish->server, &options->common, rc < 0 ? &ignored : error);
 	status_line_end(&publish->line);
 	return rc < 0 ? rc : ended;
 }

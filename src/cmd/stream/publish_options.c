@@ -153,7 +153,7 @@ static error_t parse_publish_option(int key, char *argument, struct argp_state *
 
 static const struct argp_option publish_options[] = {
 	{ "name", OPTION_NAME, "NAME", 0, "Name of the stream: 1 to 63 characters of A-Z a-z 0-9 . _ - (required)", 1 },
-	{ "listen", OPTION_LISTEN, "ADDRESS", 0, "Listen on this address (default: " PUBLISH_DEFAULT_ADDRESS ")", 1 },
+	{ "listen", OPTION_LISTEN, "ADDRESS", 0, "Listen on this address (default: " STREAM_SERVER_ADDRESS ")", 1 },
 	{ "from", OPTION_FROM, "FILE", 0,
 	  "Publish the frames of FILE: raw bytes, or a .npy file whose first axis counts frames; -: standard input "
 	  "(default: a test pattern)",
@@ -190,7 +190,7 @@ static const struct cli_command publish_command = {
 
 void publish_parse_arguments(struct publish_options *options, int argc, char **argv)
 {
-	*options = (struct publish_options){ .listen = PUBLISH_DEFAULT_ADDRESS, .count = UINT64_MAX, .rate = -1 };
+	*options = (struct publish_options){ .listen = STREAM_SERVER_ADDRESS, .count = UINT64_MAX, .rate = -1 };
 	cli_parse(&publish_command, argc, argv, &options->common, options);
 	if (options->rate < 0)
 		options->rate = options->from ? 0 : PUBLISH_DEFAULT_RATE;

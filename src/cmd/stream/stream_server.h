@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Publisher of a command: its context, its listener and its connections. */
+#ifndef PL_CMD_STREAM_STREAM_SERVER_H
+#define PL_CMD_STREAM_STREAM_SERVER_H
+
+#include <json-c/json.h>
+
+#include <peerlane/stream.h>
+
+#include "cmd/common/cli.h"
+
+#define STREAM_SERVER_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT
+/* Longest wait for subscribers, between which connections and signals are handled. */
+#define STREAM_SERVER_SLICE (50 * CLI_NS_PER_MS)
+
+struct stream_server {
+	struct pl_context *context;
+	struct pl_listener *listener;
+	struct pl_publisher *publisher;
+	int signals;         /* signalfd that stream_server_wait() reads, or -1 */
+	bool stopping;       /* a signal was read */
+	uint64_t looked;     /* cli_now() of the last stream_server_wait() */
+	unsigned unreported; /* subscribers that had not taken all frames when the stream was closed */
+};
+
+/* Opens a context, the stream and a listener, in this order.  `program` is the name of the command for subscribers. */
+int stream_server_open(struct stream_server *server, const struct cli_options *options, const char *program,
+		       struct pl_error *error);
+int stream_server_publish(struct stream_server *server, const char *name, const struct pl_publisher_options *stream,
+			  struct pl_error *error);
+int stream_server_listen(struct stream_server *server, const char *address, struct pl_error *error);
+/* Prints the address, and "WHAT NAME: ..." unless --quiet; with --json an object.  Warns if there is no key. */
+int stream_server_announce(const struct stream_server *server, const struct cli_options *options, const char *what,
+			   struct pl_error *error);
+/*
+ * Accepts and closes connections, and reads a signal, after waiting for an event, or until a descriptor (-1: none) is
+ * readable, for up to `nanoseconds`; UINT64_MAX: without limit.
+ */
+void stream_server_wait(struct stream_server *server, int fd, uint64_t nanoseconds);
+/* Returns the number of subscribers now. */
+unsigned stream_server_subscribers(const struct stream_server *server);
+/*
+ * Ends the stream, and waits until the subscribers have taken its frames, for --timeout or 30 s.  A signal that is read
+ * ends the wait.
+ */
+int stream_server_end(struct stream_server *server, const struct cli_options *options, struct pl_error *error);
+/* Returns a list of the subscribers, with up to 64 that have ended. */
+struct json_object *stream_server_subscribers_json(const struct stream_server *server);
+/* Returns their number; *demoted receives the number of those that have lost their right to hold frames back. */
+unsigned stream_server_count_subscribers(const struct stream_server *server, unsigned *demoted);
+/* Warns if subscribers have not taken all frames. */
+void stream_server_warn(const struct stream_server *server);
+void stream_server_close(struct stream_server *server);
+
+#endif
