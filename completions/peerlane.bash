@@ -178,7 +178,7 @@ _peerlane() {
 	get | delete)
 		COMPREPLY=($(compgen -W "$(_peerlane_names "$program" list)" -- "$current"))
 		;;
-	subscribe | record)
+	subscribe | relay | record)
 		COMPREPLY=($(compgen -W "$(_peerlane_names "$program" streams --interval 0)" -- "$current"))
 		;;
 	esac

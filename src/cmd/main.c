@@ -21,6 +21,7 @@ static const struct command {
 	{ "publish", pl_cli_publish, "publish a stream of frames to other hosts" },
 	{ "streams", pl_cli_streams, "list the streams of a publisher" },
 	{ "subscribe", pl_cli_subscribe, "take, verify and save the frames of a stream" },
+	{ "relay", pl_cli_relay, "publish a stream of another host again" },
 	{ "record", pl_cli_record, "record a stream into a file" },
 	{ "replay", pl_cli_replay, "publish or check a recorded stream" },
 	{ "key", pl_cli_key, "make and show identities and group keys" },

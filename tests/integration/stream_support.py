@@ -2,8 +2,10 @@
 """Helpers for tests of streams from the command line: a publisher that is fed frame by frame."""
 import contextlib
 import json
+import socket
 import struct
 import subprocess
+import threading
 import time
 
 from cli_support import DEADLINE, PEERLANE, Server, environment, run_json
@@ -19,11 +21,10 @@ def pattern(sequence, length):
 
 
 class Publisher(Server):
-    """`peerlane publish` on a free port of the loopback, with a pipe as its standard input."""
+    """`peerlane publish`, or another command, on a free port of the loopback, with a pipe as its standard input."""
 
-    def __init__(self, *arguments, name='cam0', listen='127.0.0.1:0', stderr=subprocess.PIPE, **changes):
-        self.name = name
-        self.process = subprocess.Popen([PEERLANE, 'publish', '--name', name, '--listen', listen, *map(str, arguments)],
+    def __init__(self, *arguments, command=('publish', '--name', 'cam0'), listen='127.0.0.1:0', stderr=subprocess.PIPE, **changes):
+        self.process = subprocess.Popen([PEERLANE, *map(str, command), '--listen', listen, *map(str, arguments)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
                                         env=environment(**changes))
         self.first = self.line()
@@ -66,3 +67,53 @@ def publishing(*arguments, **options):
     finally:
         publisher.process.kill()
         publisher.process.communicate()
+
+
+class Proxy:
+    """Forwards connections to a publisher, and can cut them all, or refuse them for a time."""
+
+    def __init__(self, address):
+        host, port = address.split(':')
+        self.target, self.pairs, self.paused = (host, int(port)), [], False
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.address = '127.0.0.1:%d' % self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+                if self.paused:
+                    near.close()
+                    continue
+                far = socket.create_connection(self.target)
+            except OSError:
+                return
+            self.pairs.append((near, far))
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self.forward, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def forward(one, other):
+        try:
+            while data := one.recv(65536):
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def cut(self):
+        for pair in self.pairs:
+            for end in pair:
+                try:
+                    end.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+        self.pairs.clear()
+
+    def pause(self):
+        self.paused = True
+        self.cut()
+
+    def resume(self):
+        self.paused = False

@@ -6,13 +6,11 @@ import pty
 import re
 import select
 import signal
-import socket
-import threading
 import time
 
 import pytest
 from cli_support import DEADLINE, free_port, make_key, run, run_json, serving, start, write
-from stream_support import pattern, publishing
+from stream_support import Proxy, pattern, publishing
 
 FRAME = 1000
 
@@ -190,46 +188,6 @@ def test_unknown_stream_and_forbidden_block(tmp_path):
         assert '[STREAM-MEMORY]' in done.stderr and '--memory-limit' in done.stderr
         done = run('publish', '--name', 'x', '--listen', publisher.address, expect=1)
         assert 'in use' in done.stderr
-
-
-class Proxy:
-    """Forwards connections to a publisher, and can cut them all."""
-
-    def __init__(self, address):
-        host, port = address.split(':')
-        self.target, self.pairs = (host, int(port)), []
-        self.listener = socket.create_server(('127.0.0.1', 0))
-        self.address = '127.0.0.1:%d' % self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-                far = socket.create_connection(self.target)
-            except OSError:
-                return
-            self.pairs.append((near, far))
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=self.forward, args=(one, other), daemon=True).start()
-
-    @staticmethod
-    def forward(one, other):
-        try:
-            while data := one.recv(65536):
-                other.sendall(data)
-            other.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-
-    def cut(self):
-        for pair in self.pairs:
-            for end in pair:
-                try:
-                    end.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-        self.pairs.clear()
 
 
 def test_reconnect_continues_behind_the_last_frame():

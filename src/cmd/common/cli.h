@@ -42,6 +42,7 @@ int pl_cli_publish(int argc, char **argv);
 int pl_cli_put(int argc, char **argv);
 int pl_cli_record(int argc, char **argv);
 int pl_cli_replay(int argc, char **argv);
+int pl_cli_relay(int argc, char **argv);
 int pl_cli_report(int argc, char **argv);
 int pl_cli_routes(int argc, char **argv);
 int pl_cli_serve(int argc, char **argv);
@@ -139,6 +140,7 @@ int cli_address(const char *text, char *buffer, size_t size, struct pl_error *er
 /* Names of servers, for cli_options.program. */
 #define CLI_PROGRAM_SERVE "peerlane serve"
 #define CLI_PROGRAM_PUBLISH "peerlane publish"
+#define CLI_PROGRAM_RELAY "peerlane relay"
 #define CLI_PROGRAM_REPLAY "peerlane replay"
 #define CLI_PROGRAM_BENCH "peerlane bench --server"
 #define CLI_PROGRAM_WORKFLOW "peerlane bench workflow"

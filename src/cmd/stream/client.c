@@ -7,14 +7,21 @@
 
 #define BATCH 16
 
-bool stream_client_wait(const struct stream_client *client, int fd, uint64_t nanoseconds)
+bool stream_client_wait_two(const struct stream_client *client, const int given[2], uint64_t nanoseconds)
 {
-	struct pollfd fds[] = { { .fd = client->signals, .events = POLLIN }, { .fd = fd, .events = POLLIN } };
+	struct pollfd fds[] = { { .fd = client->signals, .events = POLLIN },
+				{ .fd = given[0], .events = POLLIN },
+				{ .fd = given[1], .events = POLLIN } };
 	struct timespec time = { .tv_sec = (time_t)(nanoseconds / CLI_NS_PER_S),
 				 .tv_nsec = (long)(nanoseconds % CLI_NS_PER_S) };
 
 	ppoll(fds, CLI_ARRAY_SIZE(fds), nanoseconds == UINT64_MAX ? NULL : &time, NULL);
 	return fds[0].revents;
+}
+
+bool stream_client_wait(const struct stream_client *client, int fd, uint64_t nanoseconds)
+{
+	return stream_client_wait_two(client, (int[]){ fd, -1 }, nanoseconds);
 }
 
 int stream_fail_interrupted(struct pl_error *error)

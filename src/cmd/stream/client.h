@@ -34,6 +34,8 @@ void stream_client_close(struct stream_client *client);
  * limit).  Returns true if a signal is pending.
  */
 bool stream_client_wait(const struct stream_client *client, int fd, uint64_t nanoseconds);
+/* The same for two descriptors. */
+bool stream_client_wait_two(const struct stream_client *client, const int fds[2], uint64_t nanoseconds);
 /* Fills *error for a command that a signal has ended before its results; returns -EINTR. */
 int stream_fail_interrupted(struct pl_error *error);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cmd/common/cli.h"
+#include "cmd/common/units.h"
 
 int stream_number_parse(const char *text, uint64_t least, uint64_t most, uint64_t *number)
 {
@@ -17,6 +18,15 @@ int stream_number_parse(const char *text, uint64_t least, uint64_t most, uint64_
 	errno = 0;
 	*number = strtoull(text, &end, 10);
 	return errno || *end || *number < least || *number > most ? -EINVAL : 0;
+}
+
+int stream_patience_parse(const char *text, uint64_t *patience)
+{
+	if (!strcmp(text, "never")) {
+		*patience = UINT64_MAX;
+		return 0;
+	}
+	return cli_parse_seconds(text, patience) < 0 || !*patience ? -EINVAL : 0;
 }
 
 int stream_start_parse(const char *text, struct pl_subscriber_options *options)

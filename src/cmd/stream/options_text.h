@@ -7,6 +7,8 @@
 
 /* Parses a decimal number from least to most.  Returns 0 or -EINVAL. */
 int stream_number_parse(const char *text, uint64_t least, uint64_t most, uint64_t *number);
+/* Parses seconds above 0, or "never", which is UINT64_MAX nanoseconds.  Returns 0 or -EINVAL. */
+int stream_patience_parse(const char *text, uint64_t *patience);
 /* Parses "live", "latest", "history:N" or "sequence:N".  Returns 0 or -EINVAL. */
 int stream_start_parse(const char *text, struct pl_subscriber_options *options);
 /* Parses "drop-oldest", "drop-newest" or "block".  Returns 0 or -EINVAL. */

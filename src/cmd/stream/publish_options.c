@@ -38,15 +38,6 @@ static int parse_frame_rate(const char *text, double *rate)
 		       : 0;
 }
 
-static int parse_patience(const char *text, uint64_t *patience)
-{
-	if (!strcmp(text, "never")) {
-		*patience = UINT64_MAX;
-		return 0;
-	}
-	return cli_parse_seconds(text, patience) < 0 || !*patience ? -EINVAL : 0;
-}
-
 static error_t parse_publish_number(struct publish_options *options, int key, const char *argument,
 				    struct argp_state *state)
 {
@@ -75,7 +66,7 @@ static error_t parse_publish_number(struct publish_options *options, int key, co
 			argp_error(state, "--subscribers takes a number from 1 to 256, not '%s'", argument);
 		return 0;
 	case OPTION_PATIENCE:
-		if (parse_patience(argument, &options->patience) < 0)
+		if (stream_patience_parse(argument, &options->patience) < 0)
 			argp_error(state, "--patience takes seconds above 0, or never, not '%s'", argument);
 		return 0;
 	default:

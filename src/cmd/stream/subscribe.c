@@ -3,19 +3,8 @@
 #include "cmd/stream/subscribe.h"
 
 #include <stdlib.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 #include "cmd/common/output.h"
-
-/* Takes the signal that ended the stream: the command then exits with its own status. */
-static void consume_signal(const struct subscribe *subscribe)
-{
-	struct signalfd_siginfo signal;
-
-	while (read(subscribe->client.signals, &signal, sizeof(signal)) == sizeof(signal))
-		;
-}
 
 static int run_subscribe(struct subscribe *subscribe)
 {
@@ -28,7 +17,7 @@ static int run_subscribe(struct subscribe *subscribe)
 		return cli_report_for(&options->common, &error);
 	}
 	rc = subscribe_frames(subscribe, &error);
-	consume_signal(subscribe);
+	subscribe_consume_signal(subscribe);
 	status = subscribe_print(subscribe, rc < 0 ? &error : NULL);
 	subscribe_close(subscribe);
 	return status;
@@ -44,11 +33,8 @@ int pl_cli_subscribe(int argc, char **argv)
 		cli_warn("there is no memory");
 		return CLI_FAILED;
 	}
-	subscribe->options = &options;
-	subscribe->sink.fd = -1;
-	subscribe->client.signals = -1;
-	stats_reset(&subscribe->latency);
 	subscribe_parse_arguments(&options, argc, argv);
+	subscribe_init(subscribe, &options);
 	status = run_subscribe(subscribe);
 	free(subscribe);
 	return status;

@@ -9,6 +9,7 @@
 #include "cmd/stream/frame_sink.h"
 #include "cmd/stream/snapshot.h"
 #include "cmd/stream/status_line.h"
+#include "cmd/stream/stream_server.h"
 
 struct subscribe_options {
 	struct cli_options common;
@@ -27,8 +28,20 @@ enum subscribe_end {
 	SUBSCRIBE_FAILED,
 };
 
+/* Receiver of all frames beside the files: a relay. */
+struct subscribe_forward {
+	struct stream_server *server; /* its stream is described in the results */
+	void *user;
+	int fd; /* readable when serve() has work */
+	/* Handles that work; returns without waiting. */
+	void (*serve)(void *user);
+	/* Passes a frame on.  Returns 0; -EINTR once a signal is pending; or a negative errno with *error filled. */
+	int (*frame)(void *user, const struct pl_frame_info *frame, struct pl_error *error);
+};
+
 struct subscribe {
 	const struct subscribe_options *options;
+	const struct subscribe_forward *forward; /* NULL: none */
 	struct stream_client client;
 	struct pl_subscriber *subscriber;
 	struct pl_subscriber_info info; /* of the last look */
@@ -49,10 +62,16 @@ struct subscribe {
 /* Parses the command line (subscribe_options.c). */
 void subscribe_parse_arguments(struct subscribe_options *options, int argc, char **argv);
 
-/* Subscribes, and opens the outputs (subscribe_connect.c). */
+/* -- connection and outputs (subscribe_connect.c) ------------------------------------------------------ */
+
+/* Begins a zeroed structure. */
+void subscribe_init(struct subscribe *subscribe, const struct subscribe_options *options);
+/* Subscribes, and opens the outputs. */
 int subscribe_open(struct subscribe *subscribe, struct pl_error *error);
 /* Continues over another connection within --reconnect.  Returns 0; -EINTR; or the reason. */
 int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error);
+/* Takes a signal that has ended the frames: the command then exits with its own status. */
+void subscribe_consume_signal(const struct subscribe *subscribe);
 void subscribe_close(struct subscribe *subscribe);
 
 /* Takes frames until the end (subscribe_frames.c).  Returns 0 or a negative errno. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Connections of `peerlane subscribe`, and its outputs. */
 #include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include "cmd/stream/pattern.h"
 #include "cmd/stream/subscribe.h"
@@ -51,6 +53,14 @@ static int open_outputs(struct subscribe *subscribe, struct pl_error *error)
 	return rc;
 }
 
+void subscribe_init(struct subscribe *subscribe, const struct subscribe_options *options)
+{
+	subscribe->options = options;
+	subscribe->sink.fd = -1;
+	subscribe->client.signals = -1;
+	stats_reset(&subscribe->latency);
+}
+
 int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 {
 	const struct subscribe_options *options = subscribe->options;
@@ -95,6 +105,14 @@ int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error)
 	}
 	subscribe->reconnects += rc == 0;
 	return rc < 0 ? fail_to_subscribe(subscribe, rc, error) : 0;
+}
+
+void subscribe_consume_signal(const struct subscribe *subscribe)
+{
+	struct signalfd_siginfo signal;
+
+	while (read(subscribe->client.signals, &signal, sizeof(signal)) == sizeof(signal))
+		;
 }
 
 void subscribe_close(struct subscribe *subscribe)

@@ -56,6 +56,8 @@ static int process_frame(struct subscribe *subscribe, struct pl_stream_frame *fr
 		rc = check_losses(subscribe, true, error);
 	if (rc == 0 && subscribe->sink.path)
 		rc = frame_sink_write(&subscribe->sink, &info, error);
+	if (rc == 0 && subscribe->forward)
+		rc = subscribe->forward->frame(subscribe->forward->user, &info, error);
 	if (rc == 0 && subscribe->snapshot.path)
 		return snapshot_take(&subscribe->snapshot, frame, error);
 	pl_frame_release(frame);
@@ -76,14 +78,16 @@ static void draw_subscribe_line(struct subscribe *subscribe)
 	status_line_draw(&subscribe->line, subscribe->frames, subscribe->bytes, text);
 }
 
-/* Waits for a frame, a signal, or the time to replace the snapshot. */
+/* Waits for a frame, a signal, work of the relay, or the time to replace the snapshot. */
 static void wait_for_frame(struct subscribe *subscribe)
 {
+	const struct subscribe_forward *forward = subscribe->forward;
 	uint64_t limit = subscribe->line.shown ? STATUS_LINE_INTERVAL : UINT64_MAX;
+	int fds[] = { pl_subscriber_fd(subscribe->subscriber), forward ? forward->fd : -1 };
 
 	if (subscribe->snapshot.frame)
 		limit = CLI_MIN(limit, SNAPSHOT_INTERVAL);
-	stream_client_wait(&subscribe->client, pl_subscriber_fd(subscribe->subscriber), limit);
+	stream_client_wait_two(&subscribe->client, fds, limit);
 }
 
 /* Handles the loss of the connection. */
@@ -110,6 +114,11 @@ static int begin_next_instance(struct subscribe *subscribe, struct pl_error *err
 	subscribe_keep_accounts(subscribe);
 	subscribe->last = UINT64_MAX;
 	subscribe->restarts++;
+	/* The sequences of a relayed stream cannot begin anew. */
+	if (subscribe->forward) {
+		snprintf(error->hint, sizeof(error->hint), "start the relay again");
+		return -ESTALE;
+	}
 	return check_losses(subscribe, true, error);
 }
 
@@ -165,6 +174,8 @@ int subscribe_frames(struct subscribe *subscribe, struct pl_error *error)
 	rc = check_losses(subscribe, true, error);
 	while (rc == 0 && subscribe->frames < options->count && !cli_signal_pending()) {
 		rc = take_frame(subscribe, error);
+		if (subscribe->forward)
+			subscribe->forward->serve(subscribe->forward->user);
 		draw_subscribe_line(subscribe);
 	}
 	status_line_end(&subscribe->line);

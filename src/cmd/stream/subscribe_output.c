@@ -30,6 +30,7 @@ static struct json_object *latency_json(const struct subscribe *subscribe)
 static int print_subscribe_json(const struct subscribe *subscribe, const struct pl_accounts *accounts,
 				const struct pl_error *error)
 {
+	const struct subscribe_forward *forward = subscribe->forward;
 	struct json_object *object = cli_json_begin();
 	uint64_t span = subscribe->finish - subscribe->begin;
 	double seconds = (double)span / 1e9;
@@ -50,8 +51,14 @@ static int print_subscribe_json(const struct subscribe *subscribe, const struct 
 	cli_json_add(object, "snapshots", json_object_new_uint64(subscribe->snapshot.written));
 	cli_json_add(object, "reconnects", json_object_new_uint64(subscribe->reconnects));
 	cli_json_add(object, "restarts", json_object_new_uint64(subscribe->restarts));
+	if (forward) {
+		cli_json_add(object, "event", cli_json_text("ended"));
+		cli_json_add(object, "subscribers", stream_server_subscribers_json(forward->server));
+		cli_json_add(object, "unreported", json_object_new_uint64(forward->server->unreported));
+	}
 	cli_json_add(object, "error", error ? cli_json_error(error) : NULL);
-	return cli_json_results(object);
+	/* A relay prints an object a line. */
+	return forward ? (cli_json_end(object, false) == 0 ? CLI_OK : CLI_OUTPUT) : cli_json_results(object);
 }
 
 static void print_latency(FILE *to, const struct subscribe *subscribe)
@@ -68,6 +75,7 @@ static void print_subscribe_text(FILE *to, const struct subscribe *subscribe, co
 {
 	uint64_t span = subscribe->finish - subscribe->begin, lost = subscribe_lost(accounts);
 	char bytes[CLI_UNIT_MAX], rate[CLI_UNIT_MAX];
+	unsigned subscribers, demoted;
 
 	fprintf(to, "%llu of %llu frames, %s, %s", (unsigned long long)subscribe->frames,
 		(unsigned long long)(subscribe->frames + lost), cli_format_bytes(bytes, subscribe->bytes),
@@ -82,6 +90,10 @@ static void print_subscribe_text(FILE *to, const struct subscribe *subscribe, co
 			(unsigned long long)subscribe->reconnects, (unsigned long long)subscribe->restarts);
 	if (subscribe->verified)
 		fputs("; verified", to);
+	if (subscribe->forward) {
+		subscribers = stream_server_count_subscribers(subscribe->forward->server, &demoted);
+		fprintf(to, "; subscribers %u, demoted %u", subscribers, demoted);
+	}
 	fputc('\n', to);
 	if (subscribe->frames && !subscribe->options->common.quiet)
 		print_latency(to, subscribe);

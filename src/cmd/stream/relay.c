@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `peerlane relay` */
+#include "cmd/stream/relay.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/common/output.h"
+
+/* -- frames --------------------------------------------------------------------------------------------------- */
+
+static void relay_serve(void *user)
+{
+	struct relay *relay = user;
+
+	stream_server_wait(&relay->server, -1, 0);
+}
+
+/* Borrows the slot of a sequence.  Sequences before it that the relay does not have are skipped. */
+static int relay_borrow_slot(struct relay *relay, uint64_t sequence, struct pl_stream_frame **frame,
+			     struct pl_error *error)
+{
+	struct pl_publisher *publisher = relay->server.publisher;
+	bool skipped = false;
+	int rc;
+
+	for (;;) {
+		if (!skipped) {
+			rc = pl_publisher_skip(publisher, sequence, STREAM_SERVER_SLICE, error);
+			skipped = rc == 0;
+		}
+		if (skipped)
+			rc = pl_publisher_loan(publisher, STREAM_SERVER_SLICE, frame, error);
+		if (rc != -EAGAIN)
+			return rc;
+		relay_serve(relay);
+		if (cli_signal_pending())
+			return -EINTR;
+	}
+}
+
+static int relay_frame(void *user, const struct pl_frame_info *frame, struct pl_error *error)
+{
+	struct relay *relay = user;
+	const struct pl_layout *layout = &relay->subscribe.info.stream.layout;
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_frame_info slot = PL_FRAME_INFO_INIT;
+	struct pl_stream_frame *loan;
+	int rc = relay_borrow_slot(relay, frame->sequence, &loan, error);
+
+	if (rc < 0)
+		return rc;
+	pl_frame_query(loan, &slot);
+	if (frame->length <= slot.length)
+		memcpy(slot.data, frame->data, frame->length);
+	options.length = frame->length;
+	options.captured = frame->captured;
+	options.metadata = frame->metadata;
+	options.metadata_length = frame->metadata_length;
+	options.layout = memcmp(&frame->layout, layout, sizeof(*layout)) ? &frame->layout : NULL;
+	options.flags = frame->flags;
+	rc = pl_frame_publish(loan, &options, error);
+	if (rc < 0)
+		pl_frame_discard(loan);
+	return rc;
+}
+
+/* -- life ------------------------------------------------------------------------------------------------------ */
+
+/* Opens a stream with the properties of the relayed one. */
+static int relay_publish(struct relay *relay, struct pl_error *error)
+{
+	const struct relay_options *options = relay->options;
+	const struct pl_publisher_info *from = &relay->subscribe.info.stream;
+	struct pl_publisher_options stream = PL_PUBLISHER_OPTIONS_INIT;
+
+	stream.slots = (unsigned)(options->slots ? options->slots : from->slots);
+	stream.slot_bytes = from->slot_bytes;
+	stream.metadata_bytes = from->metadata_bytes;
+	stream.layout = from->layout;
+	stream.content_type = from->content_type[0] ? from->content_type : NULL;
+	stream.allow_block = options->allow_block;
+	stream.patience = options->patience;
+	stream.first = relay->subscribe.info.accounts.first;
+	return stream_server_publish(&relay->server, options->name ? options->name : from->name, &stream, error);
+}
+
+static int relay_open(struct relay *relay, struct pl_error *error)
+{
+	const struct cli_options *common = &relay->options->upstream.common;
+	int rc = subscribe_open(&relay->subscribe, error);
+
+	if (rc == 0)
+		rc = stream_server_open(&relay->server, common, CLI_PROGRAM_RELAY, error);
+	if (rc == 0)
+		rc = relay_publish(relay, error);
+	if (rc == 0)
+		rc = stream_server_listen(&relay->server, relay->options->listen, error);
+	if (rc == 0)
+		rc = stream_server_announce(&relay->server, common, "relaying", error);
+	if (rc < 0)
+		return rc;
+	relay->forward = (struct subscribe_forward){ .server = &relay->server,
+						     .user = relay,
+						     .fd = pl_fd(relay->server.context),
+						     .serve = relay_serve,
+						     .frame = relay_frame };
+	relay->subscribe.forward = &relay->forward;
+	return 0;
+}
+
+/* Relays until the end.  A stream that was cut off is not ended: its subscribers must not take it for complete. */
+static int relay_run(struct relay *relay)
+{
+	struct pl_error error;
+	int rc = subscribe_frames(&relay->subscribe, &error), status;
+
+	/* A signal from now on ends the wait for subscribers. */
+	subscribe_consume_signal(&relay->subscribe);
+	relay->server.signals = relay->subscribe.client.signals;
+	if (rc == 0)
+		rc = stream_server_end(&relay->server, &relay->options->upstream.common, &error);
+	if (rc < 0)
+		relay->subscribe.end = SUBSCRIBE_FAILED;
+	status = subscribe_print(&relay->subscribe, rc < 0 ? &error : NULL);
+	stream_server_warn(&relay->server);
+	return status;
+}
+
+int pl_cli_relay(int argc, char **argv)
+{
+	struct relay *relay = calloc(1, sizeof(*relay));
+	struct relay_options options;
+	struct pl_error error;
+	int status;
+
+	if (!relay) {
+		cli_warn("there is no memory");
+		return CLI_FAILED;
+	}
+	relay_parse_arguments(&options, argc, argv);
+	relay->options = &options;
+	relay->server.signals = -1;
+	subscribe_init(&relay->subscribe, &options.upstream);
+	if (relay_open(relay, &error) < 0)
+		status = cli_report_for(&options.upstream.common, &error);
+	else
+		status = relay_run(relay);
+	stream_server_close(&relay->server);
+	subscribe_close(&relay->subscribe);
+	free(relay);
+	return status;
+}

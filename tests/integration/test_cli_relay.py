@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""relay: frames with their sequences over two levels, gaps, and ends."""
+import contextlib
+import json
+import signal
+import time
+
+import pytest
+from cli_support import DEADLINE, free_port, run, run_json, start
+from stream_support import Proxy, Publisher, publishing
+
+FRAME = 1000
+
+
+def frame(i):
+    return bytes([i % 256]) * FRAME
+
+
+def fed(*arguments, **options):
+    return publishing('--from', '-', '--frame-bytes', FRAME, *arguments, **options)
+
+
+@contextlib.contextmanager
+def relaying(address, *arguments, listen='127.0.0.1:0'):
+    relay = Publisher(command=['relay', address, 'cam0', '--listen', listen, *arguments])
+    try:
+        yield relay
+    finally:
+        relay.process.kill()
+        relay.process.communicate()
+
+
+def ended(process, expect=0):
+    output, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == expect, (process.returncode, output, errors)
+    return output, errors.decode()
+
+
+HOLD = ['--allow-block', '--patience', 'never']
+HELD = ['--overflow', 'block']
+
+
+def test_two_levels_of_relays_lose_nothing():
+    with publishing('--count', '60', '--rate', '0', '--dtype', 'u8', '--shape', '3001', '--subscribers', '2', '--slots', '4', *HOLD) as publisher:
+        with relaying(publisher.address, *HELD, *HOLD, '--json') as first:
+            with relaying(first.address, *HELD, *HOLD) as second:
+                process = start('subscribe', second.address, 'cam0', *HELD, '--verify', '--lossless', '--json')
+                second.wait_for('subscribers', 1)
+                stream = second.look()
+                assert (stream['shape'], stream['slots'], stream['content_type']) == ([3001], 4, 'application/x-peerlane-test')
+                # The second subscriber of the publisher lets it begin.
+                run('subscribe', publisher.address, 'cam0', *HELD, '--verify')
+                got = json.loads(ended(process)[0])
+                assert second.finish()[0].splitlines()[-2].endswith('; subscribers 1, demoted 0')
+            totals = first.finish_json()
+        publisher.finish()
+    assert (got['frames'], got['lost'], got['verified'], got['end']) == (60, 0, True, 'ended')
+    assert (totals['frames'], totals['lost'], totals['event'], totals['unreported']) == (60, 0, 'ended', 0)
+    assert [one['accounts']['delivered'] for one in totals['subscribers']] == [60]
+
+
+def test_sequences_times_and_properties_are_kept():
+    with fed('--slots', '4') as publisher:
+        publisher.feed(b''.join(map(frame, range(10))))
+        publisher.wait_for('published', 10)
+        captured = time.time_ns()
+        time.sleep(0.2)  # a relay that gives frames new times is noticed
+        with relaying(publisher.address, '--start', 'history:3', '--slots', '9', '--name', 'again') as relay:
+            relay.wait_for('published', 10)
+            stream = relay.look()
+            assert (stream['name'], stream['slots']) == ('again', 9) and stream['instance'] != publisher.look()['instance']
+            asked = time.time_ns()
+            got = run_json('subscribe', relay.address, 'again', '--start', 'sequence:5', '--count', '3', '--queue', '8', expect=3)
+            assert (got['frames'], got['lost'], got['accounts']['first'], got['accounts']['next']) == (3, 2, 5, 10)
+            assert got['latency_ns']['minimum'] > asked - captured
+            relay.stop(signal.SIGINT)
+
+
+def test_gap_is_passed_on():
+    with fed('--slots', '2', '--fabric', 'tcp') as publisher:
+        proxy = Proxy(publisher.address)
+        with relaying(proxy.address, '--reconnect', DEADLINE, '--slots', '64', '--json') as relay:
+            process = start('subscribe', relay.address, 'cam0', '--queue', '64', '--to', '-')
+            relay.wait_for('subscribers', 1)
+            publisher.feed(frame(0))
+            assert process.stdout.read(FRAME) == frame(0)
+            proxy.pause()
+            publisher.feed(b''.join(map(frame, range(1, 7))))
+            publisher.wait_for('published', 7)
+            proxy.resume()
+            # The publisher has two slots: frames 1 to 4 are gone.
+            assert process.stdout.read(2 * FRAME) == frame(5) + frame(6)
+            publisher.finish()
+            totals = relay.finish_json(expect=3)
+            _, errors = ended(process)
+        proxy.listener.close()
+    assert (totals['frames'], totals['lost'], totals['accounts']['missed'], totals['reconnects']) == (3, 4, 4, 1)
+    assert totals['subscribers'][0]['accounts']['aborted'] == 4
+    assert errors.startswith('3 of 3 frames') and '; aborted 4' in errors
+
+
+@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_the_relayed_stream(how):
+    with fed() as publisher, relaying(publisher.address) as relay:
+        process = start('subscribe', relay.address, 'cam0', '--json')
+        relay.wait_for('subscribers', 1)
+        publisher.feed(frame(0))
+        relay.wait_for('published', 1)
+        output, _ = relay.stop(how)
+        assert output.splitlines()[-2].startswith('1 of 1 frames, 1.00 kB')
+        assert json.loads(ended(process)[0])['end'] == 'ended'
+
+
+def test_killed_publisher_fails_the_relay_and_its_subscribers():
+    with fed() as publisher, relaying(publisher.address) as relay:
+        process = start('subscribe', relay.address, 'cam0', '--to', '-')
+        relay.wait_for('subscribers', 1)
+        publisher.feed(frame(0))
+        assert process.stdout.read(FRAME) == frame(0)
+        publisher.process.kill()
+        _, errors = relay.finish(expect=1)
+        assert '[PEER-LOST]' in errors and '--reconnect' in errors
+        assert 'peerlane: ' in ended(process, expect=1)[1]
+
+
+def test_publisher_that_was_started_again_ends_the_relay():
+    listen = f'127.0.0.1:{free_port()}'
+    with fed(listen=listen) as publisher:
+        relay = Publisher(command=['relay', listen, 'cam0', '--listen', '127.0.0.1:0', '--reconnect', DEADLINE])
+        publisher.wait_for('subscribers', 1)
+    with fed(listen=listen):
+        _, errors = relay.finish(expect=1)
+    assert '[STREAM-RESTARTED]' in errors and 'hint: start the relay again' in errors
+
+
+def test_wrong_usage():
+    for arguments, text in [([], 'ADDRESS'), (['a'], '`peerlane streams a`'), (['a', 'b/c'], 'characters'), (['a', 'b', 'c'], 'only an'),
+                            *[(['a', 'b', *words], f'{words[0]} takes') for words in
+                              [['--name', 'b c'], ['--slots', '1'], ['--patience', '0'], ['--start', 'x'], ['--overflow', 'x'],
+                               ['--queue', '0'], ['--reconnect', '0'], ['--memory-limit', '0']]],
+                            (['a', 'b', '--patience', '1'], 'needs --allow-block')]:
+        done = run('relay', *arguments, expect=2)
+        assert text in ' '.join(done.stderr.split()), (arguments, done.stderr)
+    with fed() as publisher:
+        assert '[STREAM-UNKNOWN]' in run('relay', publisher.address, 'cam1', expect=1).stderr
