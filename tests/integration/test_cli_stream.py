@@ -141,7 +141,7 @@ def test_table_of_streams(tmp_path):
         assert (name, dtype, shape, slots, memory, subscribers, block) == ('cam0', 'f32', '4x5', '9', 'host', '1', '1')
         assert re.fullmatch(r'[0-9a-f]{8}', instance) and stream['instance'].startswith(instance)
         assert re.fullmatch(r'\d+\.\d/s', rate) and int(published) <= stream['published']
-        assert stream['frames_per_second'] is None and stream['content_type'] == 'application/x-peerlane-test'
+        assert stream['frames_per_second'] is None and stream['memory'] == 'host' and stream['content_type'] == 'application/x-peerlane-test'
         publisher.stop(signal.SIGINT)
         assert ended(process)[0].splitlines()[0].endswith(b'missed 0')
     write(tmp_path / 'data', b'data')

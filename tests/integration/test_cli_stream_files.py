@@ -124,7 +124,7 @@ def test_malformed_arrays_are_refused(tmp_path, name):
 def test_array_cannot_be_a_pipe(tmp_path):
     os.mkfifo(tmp_path / 'pipe.npy')
     assert '[NPY-PIPE]' in publish_once(tmp_path / 'pipe.npy', expect=1).stderr
-    with publishing('--rate', '0', '--count', '1', '--subscribers', '1', '--frame-bytes', '8') as publisher:
+    with publishing('--from', '-', '--frame-bytes', '8') as publisher:
         reader = os.open(tmp_path / 'pipe.npy', os.O_RDONLY | os.O_NONBLOCK)
         done = run('subscribe', publisher.address, 'cam0', '--to', tmp_path / 'pipe.npy', expect=1)
         os.close(reader)

@@ -39,6 +39,7 @@ struct json_object *stream_json_describe(const struct pl_publisher_info *info)
 	cli_json_add(object, "shape", shape_json(&info->layout));
 	cli_json_add(object, "slots", json_object_new_uint64(info->slots));
 	cli_json_add(object, "slot_bytes", json_object_new_uint64(info->slot_bytes));
+	cli_json_add(object, "memory", cli_json_text(info->memory));
 	cli_json_add(object, "metadata_bytes", json_object_new_uint64(info->metadata_bytes));
 	cli_json_add(object, "published", json_object_new_uint64(info->published));
 	cli_json_add(object, "subscribers", json_object_new_uint64(info->subscribers));

@@ -13,8 +13,8 @@
 /* Formats the bytes of an instance as hexadecimal digits, and returns buffer. */
 const char *stream_instance_format(char buffer[STREAM_INSTANCE_MAX], const uint8_t instance[16]);
 /*
- * Returns { "name", "instance", "content_type", "dtype", "shape", "slots", "slot_bytes", "metadata_bytes", "published",
- * "subscribers", "blocking", "allow_block", "state" }.  dtype and shape are null without a layout.
+ * Returns { "name", "instance", "content_type", "dtype", "shape", "slots", "slot_bytes", "memory", "metadata_bytes",
+ * "published", "subscribers", "blocking", "allow_block", "state" }.  dtype and shape are null without a layout.
  */
 struct json_object *stream_json_describe(const struct pl_publisher_info *info);
 /* Returns the members of struct pl_accounts. */

@@ -140,7 +140,7 @@ static void add_stream_line(struct libscols_table *table, const struct streams *
 	cli_table_set(line, 3, stream_shape_format(text, &info->layout));
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)info->slots);
 	cli_table_set(line, 4, text);
-	cli_table_set(line, 5, "host");
+	cli_table_set(line, 5, info->memory);
 	if (rate < 0)
 		snprintf(text, sizeof(text), "-");
 	else
