@@ -3,8 +3,6 @@
 #ifndef PL_CMD_STREAM_STREAM_SERVER_H
 #define PL_CMD_STREAM_STREAM_SERVER_H
 
-#include <json-c/json.h>
-
 #include <peerlane/stream.h>
 
 #include "cmd/common/cli.h"
@@ -12,6 +10,8 @@
 #define STREAM_SERVER_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT
 /* Longest wait for subscribers, between which connections and signals are handled. */
 #define STREAM_SERVER_SLICE (50 * CLI_NS_PER_MS)
+
+struct json_object;
 
 struct stream_server {
 	struct pl_context *context;

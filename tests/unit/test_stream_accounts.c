@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Accounts of `peerlane subscribe`: frames behind the last one that was taken, restarts, and frames that were gone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* The command is not part of the library, so its source is included. */
+#include "cmd/stream/subscribe_accounts.c"
+
+static struct subscribe *begin_subscribe(struct subscribe_options *options, const struct pl_accounts *accounts,
+					 uint64_t last)
+{
+	struct subscribe *subscribe = calloc(1, sizeof(*subscribe));
+
+	assert_non_null(subscribe);
+	subscribe->options = options;
+	subscribe->info.accounts = *accounts;
+	subscribe->last = last;
+	return subscribe;
+}
+
+static uint64_t sum_of(const struct pl_accounts *accounts)
+{
+	return subscribe_lost(accounts) + accounts->delivered + accounts->aborted + accounts->unwanted +
+	       accounts->pending;
+}
+
+/* Sequences 100 to 119: 10 were taken up to 114, after a loss of 5; of the 5 behind, 2 are ready and 3 were dropped. */
+static void test_frames_behind_the_last_are_left_out(void **state)
+{
+	struct subscribe_options options = { .count = 10 };
+	struct pl_accounts accounts = {
+		.first = 100, .next = 120, .delivered = 10, .lapped = 4, .dropped = 4, .pending = 2
+	};
+	struct subscribe *subscribe = begin_subscribe(&options, &accounts, 114);
+	struct pl_accounts all, cut;
+
+	(void)state;
+	all = subscribe_accounts(subscribe, false);
+	assert_int_equal(subscribe_lost(&all), 8);
+	assert_int_equal(sum_of(&all), all.next - all.first);
+	cut = subscribe_accounts(subscribe, true);
+	assert_int_equal(subscribe_lost(&cut), 5);
+	assert_int_equal(cut.dropped, 1);
+	assert_int_equal(cut.lapped, 4);
+	assert_int_equal(cut.next, 115);
+	assert_int_equal(sum_of(&cut), cut.next - cut.first);
+	free(subscribe);
+}
+
+/* Each third frame of 10 to 29 is wanted: 10, 13, ... 28.  Up to 16 were taken, without a loss; 19 was rejected. */
+static void test_frames_that_every_leaves_out(void **state)
+{
+	struct subscribe_options options = { .stream.every = 3 };
+	struct pl_accounts accounts = {
+		.first = 10, .next = 30, .delivered = 3, .rejected = 1, .unwanted = 13, .pending = 3
+	};
+	struct subscribe *subscribe = begin_subscribe(&options, &accounts, 16);
+	struct pl_accounts cut = subscribe_accounts(subscribe, true);
+
+	(void)state;
+	assert_int_equal(subscribe_lost(&cut), 0);
+	assert_int_equal(cut.unwanted, 4);
+	assert_int_equal(cut.next, 17);
+	assert_int_equal(sum_of(&cut), cut.next - cut.first);
+	free(subscribe);
+}
+
+/* Without a frame, nothing is known to be lost. */
+static void test_nothing_was_taken(void **state)
+{
+	struct subscribe_options options = { .count = 1 };
+	struct pl_accounts accounts = { .first = 7, .next = 20, .dropped = 9, .pending = 4 };
+	struct subscribe *subscribe = begin_subscribe(&options, &accounts, UINT64_MAX);
+	struct pl_accounts cut = subscribe_accounts(subscribe, true);
+
+	(void)state;
+	assert_int_equal(sum_of(&cut), 0);
+	assert_int_equal(cut.next, 7);
+	free(subscribe);
+}
+
+static void test_restart_and_frames_that_were_gone(void **state)
+{
+	struct subscribe_options options = { .count = 1 };
+	struct pl_accounts accounts = { .first = 50, .next = 60, .delivered = 8, .missed = 2 };
+	struct subscribe *subscribe = begin_subscribe(&options, &accounts, 59);
+	struct pl_accounts sum;
+
+	(void)state;
+	subscribe->gone = 20;
+	sum = subscribe_accounts(subscribe, true);
+	assert_int_equal(sum.first, 30);
+	assert_int_equal(sum.missed, 22);
+	assert_int_equal(sum_of(&sum), sum.next - sum.first);
+	subscribe_keep_accounts(subscribe);
+	subscribe->restarts = 1;
+	subscribe->info.accounts = (struct pl_accounts){ .first = 3, .next = 5, .delivered = 1, .lapped = 1 };
+	subscribe->last = 4;
+	sum = subscribe_accounts(subscribe, true);
+	assert_int_equal(sum.delivered, 9);
+	assert_int_equal(subscribe_lost(&sum), 23);
+	free(subscribe);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_frames_behind_the_last_are_left_out),
+		cmocka_unit_test(test_frames_that_every_leaves_out),
+		cmocka_unit_test(test_nothing_was_taken),
+		cmocka_unit_test(test_restart_and_frames_that_were_gone),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
