@@ -24,6 +24,7 @@
 /* Time in which a frame that does not wait would come, in milliseconds. */
 #define LOOK 30
 #define SEEN_MAX 64u
+#define WAITING 24u
 
 static struct cuda_driver driver;
 static CUresult (*launch_host)(CUstream, void (*)(void *), void *);
@@ -461,6 +462,39 @@ static void stream_takes_many(void *argument)
 	rig_close(&rig);
 }
 
+/* More streams wait than the driver has queues for, and small frames come from host memory. */
+static void many_streams_wait(void *argument)
+{
+	struct pl_stream_frame *frames[WAITING];
+	CUstream streams[WAITING], first;
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", WAITING);
+	first = rig.stream;
+	enter(&rig);
+	for (unsigned i = 0; i < WAITING; i++)
+		check_number(driver.cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+	leave(&rig);
+	for (unsigned i = 0; i < WAITING; i++) {
+		rig.stream = streams[i];
+		frames[i] = take_on(&rig, UINT64_MAX);
+	}
+	for (unsigned i = 0; i < WAITING; i++) {
+		publish(&rig, false);
+		rig.stream = streams[i];
+		finish_stream(&rig);
+		check_seen(&rig, i, i);
+		pl_frame_release(frames[i]);
+	}
+	enter(&rig);
+	for (unsigned i = 0; i < WAITING; i++)
+		check_number(driver.cuStreamDestroy(streams[i]), CUDA_SUCCESS);
+	leave(&rig);
+	rig.stream = first;
+	rig_close(&rig);
+}
+
 /* -- waits that end without a frame --------------------------------------------------------------------------- */
 
 static void discarded_frame_is_gap(void *argument)
@@ -614,6 +648,7 @@ static const struct test_case cases[] = {
 	{ "many-frames", stream_takes_many, &tcp_thread, 20 },
 	{ "many-frames-local", stream_takes_many, &local, 20 },
 	{ "many-frames-manual", stream_takes_many, &tcp_manual, 20 },
+	{ "many-streams", many_streams_wait, &tcp_thread, 20 },
 	{ "gap", discarded_frame_is_gap, &tcp_thread, 20 },
 	{ "time-ends-wait", time_ends_wait, &tcp_thread, 20 },
 	{ "time-ends-wait-manual", time_ends_wait, &tcp_manual, 20 },

@@ -195,7 +195,7 @@ static bool begin_together(struct cuda_gpu *gpu, const struct pl_memory_piece *p
 	CUdeviceptr hosts[TOGETHER], devices[TOGETHER];
 	size_t lengths[TOGETHER], first = 0;
 
-	if (!driver->cuMemcpyBatchAsync || count == 1 || (into && cuda_shared(gpu)))
+	if (!driver->cuMemcpyBatchAsync || count == 1 || (into && cuda_needs_rows(gpu)))
 		return false;
 	if (into)
 		clock->begun = pl_now();

@@ -27,6 +27,7 @@ struct cuda_gpu {
 	 */
 	_Atomic uint64_t rows_until, plain_until, waited;
 	atomic_uint slow_rows;  /* slow rows since the last quick one */
+	atomic_bool streams_wait; /* the program's streams wait for words, and can hold other work of the process up */
 	pthread_mutex_t atomic; /* protects words of this GPU that peers change atomically */
 	char name[16];          /* PCI address */
 	int writes_ordering, flush_options;
@@ -111,8 +112,8 @@ struct cuda_clock {
 CUresult cuda_begin_into(struct cuda_gpu *gpu, CUdeviceptr to, const void *from, size_t length, CUstream stream,
 			 struct cuda_clock *clock);
 void cuda_ended(struct cuda_gpu *gpu, struct cuda_clock clock);
-/* True if copies recently waited for other processes. */
-bool cuda_shared(struct cuda_gpu *gpu);
+/* True if small copies must use a copy engine: they recently waited for other processes, or can wait for streams. */
+bool cuda_needs_rows(struct cuda_gpu *gpu);
 
 /* ipc.c */
 int cuda_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t handle[PL_IPC_HANDLE_MAX],

@@ -125,7 +125,7 @@ static int check_wait(const struct cuda_gpu *gpu, CUstream stream, struct pl_err
 int cuda_stream_wait(const struct pl_memory *memory, void *handle, const uint64_t *word, uint64_t value,
 		     struct pl_error *error)
 {
-	const struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
+	struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
 	const struct cuda_driver *driver = gpu->driver;
 	CUstream stream = handle;
 	CUcontext context, popped;
@@ -134,6 +134,7 @@ int cuda_stream_wait(const struct pl_memory *memory, void *handle, const uint64_
 
 	if (!word)
 		return check_wait(gpu, stream, error);
+	atomic_store_explicit(&gpu->streams_wait, true, memory_order_relaxed);
 	result = driver->cuStreamGetCtx(stream, &context);
 	if (result == CUDA_SUCCESS)
 		result = driver->cuCtxPushCurrent(context);
