@@ -337,6 +337,15 @@ static bool subscriber_admit(struct pl_subscriber *subscriber)
 
 /* -- steps ---------------------------------------------------------------------------------------------------------- */
 
+/*
+ * Returns the bytes of a payload that are read. Into GPU memory they are whole cache lines, which both slots have: then no
+ * piece is a single byte, which a GPU can copy only by a way that waiting streams hold up.
+ */
+static uint64_t bytes_to_read(const struct pl_subscriber *subscriber, uint64_t length)
+{
+	return pl_memory_staged(&subscriber->memory.payloads->memory) ? (length + 63) / 64 * 64 : length;
+}
+
 static bool begin_frame_read(struct pl_subscriber *subscriber, struct read_request *request)
 {
 	pl_list_for_each(at, &subscriber->window) {
@@ -356,7 +365,7 @@ static bool begin_frame_read(struct pl_subscriber *subscriber, struct read_reque
 							  subscriber->memory.payloads,
 							  pl_ring_slot_offset(geometry, frame->sequence),
 							  frame->offset,
-							  frame->descriptor.length };
+							  bytes_to_read(subscriber, frame->descriptor.length) };
 		else
 			continue;
 		frame->state = PL_FRAME_READING;
