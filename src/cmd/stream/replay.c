@@ -2,30 +2,74 @@
 /* `peerlane replay` */
 #include "cmd/stream/replay.h"
 
+#include <unistd.h>
+
 #include "cmd/common/output.h"
 
-static void warn_without_key(const struct cli_options *options)
+/* Reads the first frame, whose sequence begins the stream. */
+static int read_first_frame(struct replay *replay, struct pl_error *error)
 {
-	if (!cli_authenticates(options))
-		cli_warn(options->insecure ? "anybody who can reach this address can subscribe, because there is no key"
-					   : "any user of this host can subscribe, because there is no key\n"
-					     "  hint: add --key FILE at both ends");
+	struct recording_frame frame;
+	int rc = recording_next(&replay->reader, &frame, error);
+
+	if (rc == 0)
+		return cli_fail(error, -ENODATA, "RECORDING-EMPTY", replay->options->file, NULL,
+				"the recording has no frames");
+	recording_rewind(&replay->reader);
+	replay->first = frame.sequence;
+	return rc < 0 ? rc : 0;
+}
+
+static int replay_stream(struct replay *replay, struct pl_error *error)
+{
+	const struct replay_options *options = replay->options;
+	const struct recording_header *header = &replay->reader.header;
+	struct pl_publisher_options stream = PL_PUBLISHER_OPTIONS_INIT;
+
+	stream.slots = options->slots ? (unsigned)options->slots : header->slots;
+	stream.slot_bytes = header->slot_bytes;
+	stream.metadata_bytes = header->metadata_bytes;
+	stream.layout = header->layout;
+	stream.content_type = header->content_type[0] ? header->content_type : NULL;
+	stream.first = replay->first;
+	stream.allow_block = options->allow_block;
+	/* A recording is complete: subscribers that may hold it back get all of it. */
+	stream.patience = UINT64_MAX;
+	return stream_server_publish(&replay->server, options->name ? options->name : header->name, &stream, error);
+}
+
+static int replay_open(struct replay *replay, struct pl_error *error)
+{
+	const struct cli_options *common = &replay->options->common;
+	int rc = read_first_frame(replay, error);
+
+	if (rc == 0)
+		rc = replay->server.signals = cli_signal_fd(0, error);
+	if (rc >= 0)
+		rc = stream_server_open(&replay->server, common, CLI_PROGRAM_REPLAY, error);
+	if (rc == 0)
+		rc = replay_stream(replay, error);
+	if (rc == 0)
+		rc = stream_server_listen(&replay->server, replay->options->listen, error);
+	return rc == 0 ? stream_server_announce(&replay->server, common, "replaying", error) : rc;
+}
+
+static void replay_close(struct replay *replay)
+{
+	stream_server_close(&replay->server);
+	if (replay->server.signals >= 0)
+		close(replay->server.signals);
 }
 
 static int publish_recording(struct replay *replay)
 {
-	const struct replay_options *options = replay->options;
 	struct pl_error error;
 	int rc = replay_open(replay, &error), status;
 
-	if (rc == 0)
-		rc = replay_print_listening(replay, &error);
 	if (rc < 0) {
 		replay_close(replay);
-		return cli_report_for(&options->common, &error);
+		return cli_report_for(&replay->options->common, &error);
 	}
-	if (!options->common.quiet)
-		warn_without_key(&options->common);
 	rc = replay_frames(replay, &error);
 	status = replay_print_totals(replay, rc < 0 ? &error : NULL);
 	replay_close(replay);
@@ -35,7 +79,7 @@ static int publish_recording(struct replay *replay)
 int pl_cli_replay(int argc, char **argv)
 {
 	struct replay_options options;
-	struct replay replay = { .options = &options, .signals = -1 };
+	struct replay replay = { .options = &options, .server = { .signals = -1 } };
 	struct pl_error error;
 	int status;
 

@@ -6,8 +6,7 @@
 #include "cmd/common/cli.h"
 #include "cmd/stream/recording_reader.h"
 #include "cmd/stream/status_line.h"
-
-#define REPLAY_DEFAULT_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT
+#include "cmd/stream/stream_server.h"
 
 enum replay_pace {
 	REPLAY_RECORDED, /* by the times at which the frames were captured, divided by `speed` */
@@ -28,17 +27,11 @@ struct replay_options {
 struct replay {
 	const struct replay_options *options;
 	struct recording_reader reader;
-	struct pl_context *context;
-	struct pl_listener *listener;
-	struct pl_publisher *publisher;
+	struct stream_server server;
 	struct status_line line;
-	int signals;
-	bool stopping;          /* a signal has arrived */
-	uint64_t looked;        /* cli_now() of the last replay_serve() */
 	uint64_t frames, bytes; /* published */
 	uint64_t damaged;       /* frames whose payload had another digest: they are left out */
 	uint64_t begin, end;
-	unsigned unreported; /* subscribers that had not taken all frames when the stream was closed */
 	/* Pass through the file. */
 	uint64_t raised;   /* added to each recorded sequence: sequences rise in each pass */
 	uint64_t first;    /* recorded sequence of the first frame */
@@ -54,23 +47,10 @@ void replay_parse_arguments(struct replay_options *options, int argc, char **arg
 /* Prints what the file has, and with --check verifies all digests (replay_check.c). Returns an exit status. */
 int replay_check(struct replay *replay);
 
-/* -- connections (replay_serve.c) ----------------------------------------------------------------------- */
-
-/* Opens context, listener and stream. Returns 0 or a negative errno. */
-int replay_open(struct replay *replay, struct pl_error *error);
-void replay_close(struct replay *replay);
-/* Accepts and closes connections, and looks for signals, after waiting for an event for up to `nanoseconds`. */
-void replay_serve(struct replay *replay, uint64_t nanoseconds);
-/* Returns the number of subscribers now. */
-unsigned replay_subscribers(const struct replay *replay);
-
 /* Publishes the frames until the end of the file or a signal, and ends the stream (replay_frames.c). */
 int replay_frames(struct replay *replay, struct pl_error *error);
 
-/* -- results (replay_output.c) --------------------------------------------------------------------------- */
-
-int replay_print_listening(const struct replay *replay, struct pl_error *error);
-/* Prints the totals; `error` NULL: none. Returns an exit status. */
+/* Prints the totals; `error` NULL: none. Returns an exit status. (replay_output.c) */
 int replay_print_totals(const struct replay *replay, const struct pl_error *error);
 
 #endif

@@ -2,14 +2,32 @@
 /* Frames of `peerlane replay`: from the file into slots, at their times. */
 #include "cmd/stream/replay.h"
 
-/* Longest wait for a slot, between which connections and signals are handled. */
-#define WAIT_SLICE (50 * CLI_NS_PER_MS)
 /* Time after which connections and signals are handled between two frames. */
 #define LOOK_INTERVAL CLI_NS_PER_MS
 /* Frames that are later than this are not made up for. */
 #define LATE_MAX (100 * CLI_NS_PER_MS)
-/* Time that subscribers have to take the last frames, unless --timeout gives one. */
-#define END_TIMEOUT (30 * CLI_NS_PER_S)
+
+/* -- connections -------------------------------------------------------------------------------------- */
+
+static void draw_replay_line(struct replay *replay)
+{
+	char text[96];
+
+	if (!status_line_due(&replay->line))
+		return;
+	snprintf(text, sizeof(text), "%llu frames  %u subscribers", (unsigned long long)replay->frames,
+		 stream_server_subscribers(&replay->server));
+	status_line_draw(&replay->line, replay->frames, replay->bytes, text);
+}
+
+/* Handles connections and signals, after waiting for an event for up to `nanoseconds`. */
+static void replay_serve(struct replay *replay, uint64_t nanoseconds)
+{
+	uint64_t limit = replay->line.shown ? CLI_MIN(nanoseconds, STATUS_LINE_INTERVAL) : nanoseconds;
+
+	stream_server_wait(&replay->server, -1, limit);
+	draw_replay_line(replay);
+}
 
 /* -- times -------------------------------------------------------------------------------------------- */
 
@@ -38,7 +56,7 @@ static void wait_until_due(struct replay *replay, const struct recording_frame *
 	uint64_t now = cli_now();
 
 	replay->due = CLI_MAX(replay->due, replay->origin + time_in_pass(replay, frame));
-	while (!replay->stopping && replay->options->pace != REPLAY_FAST && now < replay->due) {
+	while (!replay->server.stopping && replay->options->pace != REPLAY_FAST && now < replay->due) {
 		replay_serve(replay, replay->due - now);
 		now = cli_now();
 	}
@@ -46,7 +64,7 @@ static void wait_until_due(struct replay *replay, const struct recording_frame *
 		replay->origin += now - replay->due;
 		replay->due = now;
 	}
-	if (now - replay->looked >= LOOK_INTERVAL)
+	if (now - replay->server.looked >= LOOK_INTERVAL)
 		replay_serve(replay, 0);
 }
 
@@ -67,9 +85,9 @@ static int skip_to_frame(struct replay *replay, uint64_t sequence, struct pl_err
 {
 	int rc;
 
-	while ((rc = pl_publisher_skip(replay->publisher, sequence, WAIT_SLICE, error)) == -EAGAIN) {
+	while ((rc = pl_publisher_skip(replay->server.publisher, sequence, STREAM_SERVER_SLICE, error)) == -EAGAIN) {
 		replay_serve(replay, 0);
-		if (replay->stopping)
+		if (replay->server.stopping)
 			return -EINTR;
 	}
 	return rc;
@@ -80,9 +98,9 @@ static int borrow_replay_slot(struct replay *replay, struct pl_stream_frame **fr
 {
 	int rc;
 
-	while ((rc = pl_publisher_loan(replay->publisher, WAIT_SLICE, frame, error)) == -EAGAIN) {
+	while ((rc = pl_publisher_loan(replay->server.publisher, STREAM_SERVER_SLICE, frame, error)) == -EAGAIN) {
 		replay_serve(replay, 0);
-		if (replay->stopping)
+		if (replay->server.stopping)
 			return -EINTR;
 	}
 	return rc;
@@ -132,7 +150,7 @@ static int replay_frame(struct replay *replay, struct pl_error *error)
 	if (first)
 		begin_pass(replay, &recorded);
 	wait_until_due(replay, &recorded);
-	if (replay->stopping)
+	if (replay->server.stopping)
 		return -EINTR;
 	rc = skip_to_frame(replay, recorded.sequence + replay->raised, error);
 	if (rc == 0)
@@ -143,24 +161,6 @@ static int replay_frame(struct replay *replay, struct pl_error *error)
 	return rc < 0 ? rc : 1;
 }
 
-/* Ends the stream, and waits until the subscribers have taken its frames. A second signal ends the wait. */
-static int end_replay(struct replay *replay, struct pl_error *error)
-{
-	uint64_t timeout = replay->options->common.timeout;
-	uint64_t end = cli_now() + (timeout ? timeout : END_TIMEOUT);
-	int rc;
-
-	replay->stopping = false;
-	while ((rc = pl_publisher_end(replay->publisher, WAIT_SLICE, error)) == -ETIMEDOUT) {
-		replay_serve(replay, 0);
-		if (replay->stopping || cli_now() >= end) {
-			replay->unreported = replay_subscribers(replay);
-			return 0;
-		}
-	}
-	return rc;
-}
-
 int replay_frames(struct replay *replay, struct pl_error *error)
 {
 	const struct replay_options *options = replay->options;
@@ -169,10 +169,10 @@ int replay_frames(struct replay *replay, struct pl_error *error)
 
 	status_line_begin(&replay->line, !options->common.quiet && !options->common.json);
 	/* A new subscriber is no event of the context, so the number is read at intervals. */
-	while (!replay->stopping && replay_subscribers(replay) < options->subscribers)
-		replay_serve(replay, WAIT_SLICE);
+	while (!replay->server.stopping && stream_server_subscribers(&replay->server) < options->subscribers)
+		replay_serve(replay, STREAM_SERVER_SLICE);
 	replay->begin = cli_now();
-	while (rc == 1 && !replay->stopping) {
+	while (rc == 1 && !replay->server.stopping) {
 		rc = replay_frame(replay, error);
 		if (rc == 0 && options->loop) {
 			replay->raised += replay->reader.next_sequence - replay->first;
@@ -183,7 +183,7 @@ int replay_frames(struct replay *replay, struct pl_error *error)
 	replay->end = cli_now();
 	if (rc == -EINTR)
 		rc = 0;
-	ended = end_replay(replay, rc < 0 ? &ignored : error);
+	ended = stream_server_end(&replay->server, &options->common, rc < 0 ? &ignored : error);
 	status_line_end(&replay->line);
 	return rc < 0 ? rc : ended;
 }

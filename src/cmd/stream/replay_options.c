@@ -117,7 +117,7 @@ static error_t parse_replay_option(int key, char *argument, struct argp_state *s
 static const struct argp_option replay_options[] = {
 	{ "check", OPTION_CHECK, NULL, 0, "Verify the digests of FILE, print what it has, and publish nothing", 1 },
 	{ "info", OPTION_INFO, NULL, 0, "Print what FILE has, and publish nothing", 1 },
-	{ "listen", OPTION_LISTEN, "ADDRESS", 0, "Listen on this address (default: " REPLAY_DEFAULT_ADDRESS ")", 1 },
+	{ "listen", OPTION_LISTEN, "ADDRESS", 0, "Listen on this address (default: " STREAM_SERVER_ADDRESS ")", 1 },
 	{ "name", OPTION_NAME, "NAME", 0, "Name of the stream (default: that of the recorded one)", 1 },
 	{ "speed", OPTION_SPEED, "FACTOR", 0, "Publish at the recorded times, FACTOR times as fast (default: 1)", 1 },
 	{ "rate", OPTION_RATE, "HZ", 0, "Publish HZ frames a second", 1 },
@@ -148,7 +148,7 @@ static const struct cli_command replay_command = {
 
 void replay_parse_arguments(struct replay_options *options, int argc, char **argv)
 {
-	*options = (struct replay_options){ .listen = REPLAY_DEFAULT_ADDRESS };
+	*options = (struct replay_options){ .listen = STREAM_SERVER_ADDRESS };
 	cli_parse(&replay_command, argc, argv, &options->common, options);
 	if (options->speed == 0)
 		options->speed = 1;

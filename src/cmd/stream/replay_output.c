@@ -3,34 +3,6 @@
 #include "cmd/common/output.h"
 #include "cmd/common/units.h"
 #include "cmd/stream/replay.h"
-#include "cmd/stream/stream_json.h"
-
-int replay_print_listening(const struct replay *replay, struct pl_error *error)
-{
-	const struct replay_options *options = replay->options;
-	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
-	struct json_object *object;
-	char address[80];
-	int rc;
-
-	pl_listener_address(replay->listener, address, sizeof(address));
-	pl_publisher_query(replay->publisher, &info);
-	if (options->common.json) {
-		object = cli_json_begin();
-		cli_json_add(object, "event", cli_json_text("listening"));
-		cli_json_add(object, "address", cli_json_text(address));
-		cli_json_add(object, "stream", stream_json_describe(&info));
-		rc = cli_json_end(object, false);
-		return rc < 0 ? cli_fail_errno(error, rc, "malloc", "standard output") : 0;
-	}
-	printf("listening on %s\n", address);
-	if (!options->common.quiet)
-		printf("replaying %s: %llu frames from %llu on, %llu slots\n", info.name,
-		       (unsigned long long)replay->reader.summary.frames, (unsigned long long)replay->first,
-		       (unsigned long long)info.slots);
-	fflush(stdout);
-	return 0;
-}
 
 static int print_replay_json(const struct replay *replay, const struct pl_error *error)
 {
@@ -42,7 +14,7 @@ static int print_replay_json(const struct replay *replay, const struct pl_error 
 	cli_json_add(object, "bytes", json_object_new_uint64(replay->bytes));
 	cli_json_add(object, "seconds", json_object_new_double(seconds));
 	cli_json_add(object, "damaged", json_object_new_uint64(replay->damaged));
-	cli_json_add(object, "unreported", json_object_new_uint64(replay->unreported));
+	cli_json_add(object, "unreported", json_object_new_uint64(replay->server.unreported));
 	cli_json_add(object, "error", error ? cli_json_error(error) : NULL);
 	if (cli_json_end(object, false) == 0)
 		return CLI_OK;
@@ -70,9 +42,6 @@ int replay_print_totals(const struct replay *replay, const struct pl_error *erro
 	} else {
 		print_replay_text(replay);
 	}
-	if (replay->unreported)
-		cli_warn("%u subscribers have not taken all frames\n"
-			 "  hint: allow them more time with --timeout",
-			 replay->unreported);
+	stream_server_warn(&replay->server);
 	return error ? cli_report(error) : status;
 }
