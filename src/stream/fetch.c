@@ -466,5 +466,8 @@ void pl_subscriber_pump(struct pl_subscriber *subscriber)
 
 void pl_subscriber_task(struct pl_task *task)
 {
-	pl_subscriber_pump(pl_container_of(task, struct pl_subscriber, task));
+	struct pl_subscriber *subscriber = pl_container_of(task, struct pl_subscriber, task);
+
+	if (pl_subscriber_at_home(subscriber))
+		pl_subscriber_pump(subscriber);
 }

@@ -110,6 +110,20 @@ static inline void pl_subscriber_miss_known(const struct pl_subscriber *subscrib
 	accounts->next = subscriber->published;
 }
 
+/*
+ * True if the caller of a task is at home. It is not if another thread has attached the subscriber to a peer of another
+ * engine since the task was posted: then that thread has done the work.
+ */
+static inline bool pl_subscriber_at_home(struct pl_subscriber *subscriber)
+{
+	bool held;
+
+	pthread_mutex_lock(&subscriber->lock);
+	held = pl_engine_held(subscriber->engine);
+	pthread_mutex_unlock(&subscriber->lock);
+	return held;
+}
+
 /* Leaves the peer: nothing more is read from it. Home. */
 void pl_subscriber_leave(struct pl_subscriber *subscriber);
 void pl_subscriber_close_all(struct pl_context *context);
