@@ -19,7 +19,7 @@ extern "C" {
  * Error: the failed call, its object, the fact and the remedy.
  *
  * `id` is stable across releases and is the key of peerlane-errors(7): match on it (or on `code`), never on `message`.
- * All strings are NUL-terminated, may be empty and are cut to fit.
+ * All strings are NUL-terminated, may be empty and are cut to fit; a long object begins with "..." and keeps its end.
  */
 struct pl_error {
 	int code;          /**< negative errno */

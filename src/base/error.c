@@ -9,6 +9,23 @@ static void copy_error_text(char *to, size_t size, const char *from)
 	snprintf(to, size, "%s", from ? from : "");
 }
 
+/* Copies an object. Of a long one, such as a path, it keeps the end, which tells more: the file and the line. */
+static void copy_object(char *to, size_t size, const char *from)
+{
+	size_t length = from ? strlen(from) : 0;
+	const char *tail;
+
+	if (length < size) {
+		copy_error_text(to, size, from);
+		return;
+	}
+	tail = from + length - (size - sizeof("..."));
+	/* Not within a character of UTF-8. */
+	while ((*tail & 0xc0) == 0x80)
+		tail++;
+	snprintf(to, size, "...%s", tail);
+}
+
 int pl_fail(struct pl_error *error, int code, const char *id, const char *call, const char *object, const char *hint,
 	    const char *format, ...)
 {
@@ -19,7 +36,7 @@ int pl_fail(struct pl_error *error, int code, const char *id, const char *call, 
 	error->code = code;
 	copy_error_text(error->id, sizeof(error->id), id);
 	copy_error_text(error->call, sizeof(error->call), call);
-	copy_error_text(error->object, sizeof(error->object), object);
+	copy_object(error->object, sizeof(error->object), object);
 	copy_error_text(error->hint, sizeof(error->hint), hint);
 	va_start(arguments, format);
 	vsnprintf(error->message, sizeof(error->message), format, arguments);
