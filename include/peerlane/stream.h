@@ -232,7 +232,7 @@ struct pl_frame_info {
 	const void *metadata;    /**< NULL: none */
 	size_t metadata_length;
 	unsigned flags;          /**< enum pl_frame_flag; 0 of a loan */
-	/** Of a frame of pl_subscriber_take_on(): while its result is PL_TAKE_WAITS, only `data` is valid here. Else NULL. */
+	/** Of a frame of pl_subscriber_take_on(): unless its result is PL_TAKE_FRAME, only `data` is valid here. Else NULL. */
 	const struct pl_frame_status *status;
 };
 /* clang-format off */

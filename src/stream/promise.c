@@ -221,7 +221,6 @@ static int promise_frame(struct pl_subscriber *subscriber, uint64_t deadline, st
 		pl_list_remove(&frame->link);
 		pl_list_append(&subscriber->promises, &frame->link);
 		frame->state = PL_FRAME_PROMISED;
-		frame->stream_layout = subscriber->entry.layout;
 	}
 	subscriber->held++;
 	frame->promised = frame->on_stream = true;

@@ -210,19 +210,20 @@ int pl_frame_query(const struct pl_stream_frame *frame, struct pl_frame_info *in
 {
 	struct pl_frame_info full = PL_FRAME_INFO_INIT;
 	size_t size = info->size;
+	bool waits;
 
 	if (size < sizeof(size) || size > sizeof(full))
 		return -EINVAL;
 	full.data = frame->data;
 	if (frame->subscriber && frame->on_stream)
 		full.status = frame->status;
-	if (!full.status || pl_promise_result(frame) == PL_TAKE_FRAME)
+	/* Before that, an engine may be writing the rest. */
+	waits = full.status && pl_promise_result(frame) != PL_TAKE_FRAME;
+	if (!waits)
 		full.sequence = frame->sequence;
-	if (frame->subscriber && full.status && pl_promise_result(frame) != PL_TAKE_FRAME) {
-		full.layout = frame->stream_layout;
-	} else if (frame->subscriber) {
+	if (frame->subscriber && !waits) {
 		describe_taken(frame, &full);
-	} else {
+	} else if (!frame->subscriber) {
 		full.length = frame->publisher->header.geometry.slot_bytes;
 		full.layout = frame->publisher->header.layout;
 	}
