@@ -378,16 +378,17 @@ int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame 
  * the program's thread does not. A kernel that follows reads the frame's status first, because the wait also ends without a
  * frame. The subscriber's `memory` must be of a GPU.
  *
- * While the stream waits, kernels that have not begun can be held up on the same GPU, and so can the first launch of a
- * kernel that is loaded lazily (CUDA_MODULE_LOADING=EAGER). Copies are not. The library launches no kernel.
+ * While the stream waits, it can hold up kernels of the same GPU that have not begun, copies within that GPU, and the first
+ * launch of a kernel that is loaded lazily (CUDA_MODULE_LOADING=EAGER). It holds up no copies from or to host memory, and
+ * none between GPUs. So frames from the same GPU can be held up by streams that wait for them: pl_subscriber_take_on(3).
  *
  * @param stream   a CUstream or cudaStream_t of this process; not the default stream, and not being captured
  * @param timeout  nanoseconds after which the stream stops to wait for a frame; UINT64_MAX: never. If the program holds
  *                 `held` frames, the call waits as long for one that pl_frame_release_on() gives back
  * @param frame    receives the frame: pl_frame_query() tells the address and the status; release it by pl_frame_release_on()
  *                 or pl_frame_release(), whatever its result is
- * @return 0; -EMLINK if the program holds `held` frames, which the status of none gives back; -ENODATA, -ENOTCONN, -ESTALE,
- *         -EPROTO as pl_subscriber_take(); -EINVAL for a stream that cannot be used; -ENOTSUP if the frames are in host
+ * @return 0; -EMLINK if the program holds `held` frames and pl_frame_release_on() gives none back in time; -ENODATA, -ENOTCONN,
+ *         -ESTALE, -EPROTO as pl_subscriber_take(); -EINVAL for a stream that cannot be used; -ENOTSUP if the frames are in host
  *         memory, or the GPU or the driver cannot wait for words of host memory
  */
 int pl_subscriber_take_on(struct pl_subscriber *subscriber, void *stream, uint64_t timeout,

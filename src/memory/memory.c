@@ -172,8 +172,8 @@ int pl_memory_stream_wait(const struct pl_memory *memory, void *stream, const ui
 {
 	if (memory->ops->stream_wait)
 		return memory->ops->stream_wait(memory, stream, word, value, error);
-	return pl_fail(error, -ENOTSUP, "STREAM-NO-WAIT", "pl_subscriber_take_on", memory->ops->name,
-		       "set pl_subscriber_options.memory to \"cuda\"", "streams wait for frames in GPU memory only");
+	return pl_fail(error, -ENOTSUP, "STREAM-NO-WAIT", "stream", memory->ops->name, "use GPU memory",
+		       "streams wait for GPU memory only");
 }
 
 int pl_stream_mark_new(void *stream, struct pl_stream_mark **mark, struct pl_error *error)
