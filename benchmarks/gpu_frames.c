@@ -21,7 +21,7 @@
 #include <peerlane/stream.h>
 
 #include "base/lock.h"
-#include "memory/cuda/driver.h"
+#include "gpu_support.h"
 
 #define TIMEOUT (60 * NS_PER_S)
 #define SMALL_FRAMES 3000u
@@ -53,14 +53,6 @@ struct gpu {
 	uint64_t *word; /* locked */
 };
 
-static void must_cuda(CUresult result, const char *call)
-{
-	if (result != CUDA_SUCCESS) {
-		fprintf(stderr, "%s: %d\n", call, result);
-		exit(1);
-	}
-}
-
 static struct pl_context *open_context(void)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
@@ -72,16 +64,9 @@ static struct pl_context *open_context(void)
 	return context;
 }
 
-static int compare_times(const void *a, const void *b)
-{
-	const uint64_t *one = a, *other = b;
-
-	return *one < *other ? -1 : *one > *other;
-}
-
 static void print_times(const char *what, uint64_t *samples, unsigned count)
 {
-	qsort(samples, count, sizeof(*samples), compare_times);
+	sort_times(samples, count);
 	printf("%s: p50 %.1f us, p99 %.1f us\n", what, (double)samples[count / 2] / 1e3,
 	       (double)samples[count * 99 / 100] / 1e3);
 }
@@ -144,15 +129,9 @@ static void gpu_open(struct gpu *gpu, const int numbers[2])
 	struct pl_error error;
 	CUcontext popped;
 	CUdevice device;
-	void *found;
 
 	MUST(cuda_driver_open("libcuda.so.1", RTLD_NOW, &gpu->driver, &error), &error);
-	found = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuStreamWriteValue64_v2");
-	memcpy(&gpu->write_value, &found, sizeof(found));
-	if (!found) {
-		fprintf(stderr, "cuStreamWriteValue64_v2: not a function of the driver\n");
-		exit(1);
-	}
+	find_driver_function("cuStreamWriteValue64_v2", &gpu->write_value);
 	must_cuda(gpu->driver.cuInit(0), "cuInit");
 	for (unsigned i = 0; i < 2; i++) {
 		if (i)

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "memory/cuda/driver.h"
+#include "gpu_support.h"
 
 #define LARGE_ROUNDS 40u
 #define SMALL_ROUNDS 5000u
@@ -27,16 +27,9 @@ struct server_info {
 
 static size_t largest;
 
-static int compare_times(const void *a, const void *b)
-{
-	const uint64_t *one = a, *other = b;
-
-	return *one < *other ? -1 : *one > *other;
-}
-
 static uint64_t percentile_of(uint64_t *samples, unsigned count, double share)
 {
-	qsort(samples, count, sizeof(*samples), compare_times);
+	sort_times(samples, count);
 	return samples[(unsigned)(share * (count - 1))];
 }
 
@@ -49,26 +42,6 @@ static struct pl_context *open_context(enum pl_progress progress)
 	options.progress = progress;
 	MUST(pl_open(&context, &options, &error), &error);
 	return context;
-}
-
-static void must_cuda(CUresult result, const char *call)
-{
-	if (result != CUDA_SUCCESS) {
-		fprintf(stderr, "%s: %d\n", call, result);
-		exit(1);
-	}
-}
-
-/* Finds a function of the driver that the library does not use.  The driver stays loaded. */
-static void find_driver_function(const char *name, void *function)
-{
-	void *library = dlopen("libcuda.so.1", RTLD_NOW), *found = library ? dlsym(library, name) : NULL;
-
-	if (!found) {
-		fprintf(stderr, "%s: not a function of the driver\n", name);
-		exit(1);
-	}
-	memcpy(function, &found, sizeof(found));
 }
 
 static void open_driver(struct cuda_driver *driver, int gpu)

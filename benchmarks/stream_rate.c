@@ -68,13 +68,6 @@ static void publish(const struct run *run, int address_pipe)
 	pl_close(context);
 }
 
-static int compare_u64(const void *left, const void *right)
-{
-	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-
-	return (a > b) - (a < b);
-}
-
 static void subscribe(const struct run *run, const char *address)
 {
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
@@ -106,7 +99,7 @@ static void subscribe(const struct run *run, const char *address)
 	took = now_ns() - begin;
 	if (rc != -ENODATA || frames == 0)
 		give_up("pl_subscriber_take", rc, &error);
-	qsort(latencies, frames < LATENCIES_MAX ? frames : LATENCIES_MAX, sizeof(*latencies), compare_u64);
+	sort_times(latencies, frames < LATENCIES_MAX ? frames : LATENCIES_MAX);
 	printf("{\"frames_per_second\": %.0f, \"bytes_per_second\": %.0f, \"latency_p50_us\": %.1f}\n",
 	       (double)frames * NS_PER_S / (double)took, (double)frames * (double)run->bytes * NS_PER_S / (double)took,
 	       (double)latencies[(frames < LATENCIES_MAX ? frames : LATENCIES_MAX) / 2] / 1000);

@@ -25,6 +25,18 @@ uint64_t processor_ns(void)
 	return (uint64_t)used.tv_sec * NS_PER_S + (uint64_t)used.tv_nsec;
 }
 
+static int compare_times(const void *a, const void *b)
+{
+	uint64_t one = *(const uint64_t *)a, other = *(const uint64_t *)b;
+
+	return (one > other) - (one < other);
+}
+
+void sort_times(uint64_t *times, size_t count)
+{
+	qsort(times, count, sizeof(*times), compare_times);
+}
+
 void stay_on_core(int core)
 {
 	cpu_set_t set;

@@ -17,6 +17,9 @@ uint64_t now_ns(void);
 /* Returns the processor time of this process so far, in nanoseconds. */
 uint64_t processor_ns(void);
 
+/* Sorts times, the shortest first. */
+void sort_times(uint64_t *times, size_t count);
+
 /* Restricts the calling thread to this core. */
 void stay_on_core(int core);
 
