@@ -28,13 +28,6 @@ static void *answer_rounds(void *core)
 	return NULL;
 }
 
-static int compare_times(const void *a, const void *b)
-{
-	uint64_t first = *(const uint64_t *)a, second = *(const uint64_t *)b;
-
-	return first < second ? -1 : first > second;
-}
-
 int main(int argc, char **argv)
 {
 	static uint64_t times[ROUNDS];
@@ -58,7 +51,7 @@ int main(int argc, char **argv)
 		times[i] = now_ns() - before;
 	}
 	pthread_join(thread, NULL);
-	qsort(times, ROUNDS, sizeof(times[0]), compare_times);
+	sort_times(times, ROUNDS);
 	printf("%llu\n", (unsigned long long)times[ROUNDS / 2]);
 	return 0;
 }

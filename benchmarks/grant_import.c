@@ -52,16 +52,9 @@ struct ends {
 	uint64_t *times[MEASURES];
 };
 
-static int compare_u64(const void *left, const void *right)
-{
-	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-
-	return (a > b) - (a < b);
-}
-
 static uint64_t median_of(uint64_t *values, size_t count)
 {
-	qsort(values, count, sizeof(*values), compare_u64);
+	sort_times(values, count);
 	return values[count / 2];
 }
 
