@@ -306,6 +306,43 @@ static void read_behind_lost(void *argument)
 	pair_close(&pair);
 }
 
+/* Bytes that a connection may have under way after it broke: LIMIT_FIRST of pace.c. */
+#define PACED (64u << 10)
+
+/* The write leaves less of the limit than the read behind it asks for. */
+static void read_behind_limit(void *argument)
+{
+	static const uint32_t lengths[] = { SMALL, PACED - 3 };
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation;
+	struct card_counts before, after;
+	struct pl_error error;
+	struct pair pair;
+
+	(void)argument;
+	setenv("STANDIN_MOOD", "order", 1);
+	rail_limit = 1;
+	use_gpu("alloc");
+	pair_open(&pair, &setting, PACED);
+	settle(&pair.environment, 100);
+	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
+	card_fault_next(CARD_UNDELIVERED);
+	before = card_counts_now();
+	for (unsigned i = 0; i < 2; i++) {
+		pattern_fill(pair.near.bytes, lengths[i], i, 0);
+		check_ok(pl_write(pair.environment.near_peer,
+				  &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, lengths[i] }, &attributes,
+				  &operation, &error),
+			 &error);
+		complete(&pair.environment, operation, NULL);
+		pattern_check(pair.far.bytes, lengths[i], i, 0);
+		after = card_counts_now();
+	}
+	check_number(after.faults[CARD_UNDELIVERED], 1);
+	check(after.requests[IBV_WR_RDMA_READ] > before.requests[IBV_WR_RDMA_READ]);
+	pair_close(&pair);
+}
+
 /* -- the program ---------------------------------------------------------------------------------- */
 
 #define COSTS (sizeof(costs) / sizeof(costs[0]))
@@ -315,7 +352,7 @@ int main(void)
 {
 	static const unsigned rails[] = { 1, 2 };
 	static char names[COSTS + MOODS][96];
-	struct test_case tests[COSTS + MOODS + 3];
+	struct test_case tests[COSTS + MOODS + 4];
 
 	for (size_t i = 0; i < COSTS; i++) {
 		snprintf(names[i], sizeof(names[i]), "cost-%u-bytes-%u-rails-flags-%u-visible-%d", costs[i].length,
@@ -332,5 +369,6 @@ int main(void)
 	tests[COSTS + MOODS] = (struct test_case){ "repeat-1-rail", repeat_behind_many, &rails[0], LIMIT };
 	tests[COSTS + MOODS + 1] = (struct test_case){ "repeat-2-rails", repeat_behind_many, &rails[1], LIMIT };
 	tests[COSTS + MOODS + 2] = (struct test_case){ "read-behind-lost", read_behind_lost, NULL, LIMIT };
-	return cases_run("notifications", tests, COSTS + MOODS + 3);
+	tests[COSTS + MOODS + 3] = (struct test_case){ "read-behind-limit", read_behind_limit, NULL, LIMIT };
+	return cases_run("notifications", tests, COSTS + MOODS + 4);
 }

@@ -295,7 +295,8 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		return false;
 	if (work->kind == VERBS_BIND)
 		return bind_alone(rail, work, batch);
-	if (work->kind == VERBS_WRITE || work->kind == VERBS_READ) {
+	/* A read that flushes has a buffer for its few bytes, and stays whole. */
+	if ((work->kind == VERBS_WRITE || work->kind == VERBS_READ) && !work->back) {
 		uint32_t piece = piece_of(rail, work);
 
 		if (piece < work->length)
