@@ -89,7 +89,7 @@ static void publish_one(struct pl_publisher *publisher)
 	check((uintptr_t)info.data % 4096 == 0 && info.length == SLOT);
 	options.length = length_of(info.sequence);
 	options.captured = 1000 + info.sequence;
-	pattern_fill(info.data, options.length, info.sequence, 0);
+	frame_fill(&info, options.length);
 	check_ok(pl_frame_publish(frame, &options, &error), &error);
 }
 

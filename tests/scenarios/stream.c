@@ -60,7 +60,7 @@ static void publish_frame(struct pl_publisher *publisher)
 	options.length = frame_length(info.sequence);
 	options.metadata = &info.sequence;
 	options.metadata_length = sizeof(info.sequence);
-	pattern_fill(info.data, options.length, info.sequence, 0);
+	frame_fill(&info, options.length);
 	check_ok(pl_frame_publish(frame, &options, &error), &error);
 }
 

@@ -7,6 +7,8 @@
 
 /* Returns a loan, and its description. */
 struct pl_stream_frame *loan_frame(struct pl_publisher *publisher, struct pl_frame_info *info);
+/* Fills a loan with the pattern of its sequence. */
+void frame_fill(const struct pl_frame_info *info, uint64_t length);
 /* Returns the accounts of a subscriber, which add up. */
 struct pl_accounts exact_accounts(struct pl_subscriber *subscriber);
 
