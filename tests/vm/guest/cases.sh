@@ -429,11 +429,12 @@ await_recovery()
 	await_traffic
 }
 
-# Takes the links down in turn, COUNT times in total; each time after the previous link is in use again.
+# Takes the links down in turn, COUNT times in total; each time after all links are in use.
 flap_times() # COUNT INTERFACE...
 {
 	count=$1
 	shift
+	await_recovery || return
 	for flap in $(seq "$count"); do
 		interface=$1
 		shift
@@ -594,21 +595,26 @@ roce_starts() # COMMAND...
 	tc qdisc del dev "$interface" root && return $status
 }
 
-# Deletes a device in use, which the command must release, adds the device again, and waits until it carries data.
-away_and_back() # DEVICE SECONDS
+# Waits until a cable has carried 300,000 bytes more, so that its rail is up.
+await_use() # CABLE
 {
-	read -r cable <"/sys/class/infiniband/$1/parent" && timeout 10 rdma link delete "$1" && sleep "$2" &&
-		add_device "$cable" "$1" || return
-	carried "$cable"
+	carried "$1"
 	goal=$((bytes + 300000))
 	until [ $bytes -gt $goal ]; do
 		if ! alive $pid; then
-			echo 'the card was not used again'
+			echo "the command ended before it used $1"
 			return 1
 		fi
 		sleep 0.1
-		carried "$cable"
+		carried "$1"
 	done
+}
+
+# Deletes a device in use, which the command must release, adds the device again, and waits until it carries data.
+away_and_back() # DEVICE SECONDS
+{
+	read -r cable <"/sys/class/infiniband/$1/parent" && await_use "$cable" && timeout 10 rdma link delete "$1" &&
+		sleep "$2" && add_device "$cable" "$1" && await_use "$cable"
 }
 
 # Runs a command that deletes a device, and adds the device again.
