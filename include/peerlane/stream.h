@@ -259,7 +259,8 @@ int pl_publisher_open(struct pl_context *context, const char *name, const struct
  * Borrows the next slot, to be filled. The slot belongs to the program until pl_frame_publish() or pl_frame_discard().
  * From this call on, no subscriber accepts the frame that was in the slot.
  *
- * @param timeout  nanoseconds to wait for subscribers that hold the slot back; 0: do not wait
+ * @param timeout  nanoseconds to wait for subscribers that hold the slot back, and if all loans are out, for one that
+ *                 pl_frame_publish_on() publishes; 0: do not wait
  * @param frame    receives the slot; pl_frame_query() tells its address
  * @return 0; -EAGAIN if subscribers still hold the slot (counted in `refused`); -EMLINK if all loans are out; -ENODATA
  *         after pl_publisher_end()
@@ -319,8 +320,9 @@ int pl_publisher_subscribers(struct pl_publisher *publisher, struct pl_subscript
 /**
  * Ends a stream. Subscribers can take all frames that they can still get; then pl_subscriber_take() returns -ENODATA.
  *
- * @param timeout  nanoseconds to wait until each subscriber has a fate for each frame and has reported it; 0: none
- * @return 0; -EBUSY while loans are out; -ETIMEDOUT: the stream has ended, and some subscribers have not reported
+ * @param timeout  nanoseconds to wait for loans that pl_frame_publish_on() publishes, and then until each subscriber has a
+ *                 fate for each frame and has reported it; 0: none
+ * @return 0; -EBUSY if loans are out; -ETIMEDOUT: the stream has ended, and some subscribers have not reported
  */
 int pl_publisher_end(struct pl_publisher *publisher, uint64_t timeout, struct pl_error *error);
 

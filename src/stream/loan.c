@@ -106,7 +106,15 @@ struct claim {
 	const char *call;
 	uint64_t end;                  /* of a skip: the next sequence */
 	struct pl_stream_frame *frame; /* of a loan: the result */
+	bool returning;                /* -EMLINK: a loan comes back without the program */
 };
+
+bool pl_publisher_returns(const struct pl_publisher *publisher)
+{
+	/* Frames are published in their order, so later loans come back after the oldest one. */
+	return publisher->claimed != publisher->published &&
+	       publisher->loans[publisher->published % publisher->loan_count].state == PL_FRAME_MARKED;
+}
 
 static int claim_skip(struct pl_publisher *publisher, struct claim *claim, struct pl_error *error)
 {
@@ -134,10 +142,14 @@ static int claim_loan(struct pl_publisher *publisher, struct claim *claim, struc
 	if (publisher->state != PL_STREAM_LIVE)
 		return pl_fail(error, -ENODATA, "STREAM-ENDED", "pl_publisher_loan", publisher->header.name, NULL,
 			       "the stream has ended");
+	claim->returning = pl_publisher_returns(publisher);
 	if (publisher->claimed - publisher->published == publisher->loan_count)
 		return pl_fail(error, -EMLINK, "LOAN-LIMIT", "pl_publisher_loan", publisher->header.name,
-			       "publish or discard loans first, or raise pl_publisher_options.loans",
-			       "%u loans are out", publisher->loan_count);
+			       claim->returning ? "allow more time, or raise pl_publisher_options.loans"
+						: "publish or discard loans first, or raise pl_publisher_options.loans",
+			       claim->returning ? "%u loans are out, and CUDA streams have not come to them"
+						: "%u loans are out",
+			       publisher->loan_count);
 	publisher->awaited = publisher->claimed + 1;
 	if (publisher->claimed >= publisher->gate)
 		return -EAGAIN;
@@ -145,13 +157,13 @@ static int claim_loan(struct pl_publisher *publisher, struct claim *claim, struc
 	return 0;
 }
 
-/* Claims sequences as soon as no subscriber holds their slots back. */
+/* Claims sequences as soon as no subscriber holds their slots back, and no CUDA stream all loans. */
 static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, uint64_t timeout,
 			 int (*claim_try)(struct pl_publisher *, struct claim *, struct pl_error *),
 			 struct pl_error *error)
 {
 	uint64_t deadline = pl_deadline(pl_now(), timeout), until = deadline;
-	bool demoted = false;
+	bool demoted = false, waits;
 	int rc;
 
 	for (;;) {
@@ -171,8 +183,9 @@ static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, ui
 				"subscribers hold all slots back");
 			until = 0;
 		}
+		waits = rc == -EAGAIN ? until != 0 : rc == -EMLINK && claim->returning && pl_now() < deadline;
 		pthread_mutex_unlock(&publisher->lock);
-		if (rc != -EAGAIN || !until)
+		if (!waits)
 			break;
 		pl_turn_wait(publisher->context, &publisher->turn, seen, until);
 	}
@@ -313,6 +326,7 @@ int pl_frame_publish_on(struct pl_stream_frame *frame, const struct pl_frame_opt
 void pl_publisher_marked(struct pl_stream_frame *frame, int status)
 {
 	struct pl_ring_descriptor *descriptor = &frame->descriptor;
+	struct pl_publisher *publisher = frame->publisher;
 
 	pl_frame_unmark(frame);
 	descriptor->published = pl_wall_clock();
@@ -321,6 +335,8 @@ void pl_publisher_marked(struct pl_stream_frame *frame, int status)
 							   .captured = descriptor->published,
 							   .published = descriptor->published };
 	finish_loan(frame, descriptor, NULL);
+	/* For threads that wait for a loan, or for the end of the stream. */
+	pl_turn_next(publisher->context, &publisher->turn);
 }
 
 void pl_frame_discard(struct pl_stream_frame *frame)

@@ -184,20 +184,36 @@ static bool publisher_drained(const struct pl_publisher *publisher)
 	return true;
 }
 
+/*
+ * Sets the state once all loans are published; waits for those that a CUDA stream publishes. Returns false if loans are
+ * out at the deadline, or with the program.
+ */
+static bool publisher_stop(struct pl_publisher *publisher, uint64_t deadline)
+{
+	bool loaned, returning;
+	unsigned seen;
+
+	do {
+		seen = pl_turn_read(&publisher->turn);
+		pthread_mutex_lock(&publisher->lock);
+		loaned = publisher->claimed != publisher->published;
+		returning = pl_publisher_returns(publisher);
+		if (!loaned && publisher->state == PL_STREAM_LIVE) {
+			publisher->state = PL_STREAM_ENDED;
+			pl_ring_set_state(&publisher->ring, PL_STREAM_ENDED);
+		}
+		pthread_mutex_unlock(&publisher->lock);
+	} while (returning && pl_turn_wait(publisher->context, &publisher->turn, seen, deadline));
+	return !loaned;
+}
+
 int pl_publisher_end(struct pl_publisher *publisher, uint64_t timeout, struct pl_error *error)
 {
 	uint64_t deadline = pl_deadline(pl_now(), timeout);
-	bool loaned, drained;
 	unsigned seen;
+	bool drained;
 
-	pthread_mutex_lock(&publisher->lock);
-	loaned = publisher->claimed != publisher->published;
-	if (!loaned && publisher->state == PL_STREAM_LIVE) {
-		publisher->state = PL_STREAM_ENDED;
-		pl_ring_set_state(&publisher->ring, PL_STREAM_ENDED);
-	}
-	pthread_mutex_unlock(&publisher->lock);
-	if (loaned)
+	if (!publisher_stop(publisher, deadline))
 		return pl_fail(error, -EBUSY, "STREAM-LOANED", "pl_publisher_end", publisher->header.name,
 			       "publish or discard the loans first", "loans are out");
 	pl_publisher_announce(publisher);

@@ -101,6 +101,8 @@ static inline uint64_t pl_publisher_oldest(const struct pl_publisher *publisher)
 
 /* loan.c: publishes a frame, or gives it up, after the work of its stream. */
 void pl_publisher_marked(struct pl_stream_frame *frame, int status);
+/* True if the oldest loan waits for a CUDA stream, and so comes back without the program. publisher->lock is held. */
+bool pl_publisher_returns(const struct pl_publisher *publisher);
 /* Describes the publisher for lists and subscribers. publisher->lock is held. */
 void pl_publisher_describe(const struct pl_publisher *publisher, struct pl_stream_entry *entry);
 void pl_stream_entry_info(const struct pl_stream_entry *entry, struct pl_publisher_info *info);

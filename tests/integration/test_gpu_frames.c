@@ -5,6 +5,7 @@
  */
 #include <dlfcn.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 
 #define SLOT 20000u
 #define SLOTS 4u
+#define LOANS (SLOTS - 1)
 /* Steps of a millisecond that the gate holds a stream at most. */
 #define GATE_STEPS 20000
 /* Time in which a frame that does not wait would come, in milliseconds. */
@@ -95,7 +97,7 @@ static void rig_open(struct rig *rig, const struct setting *setting, const char 
 	options.slot_bytes = SLOT;
 	options.slots = SLOTS;
 	options.metadata_bytes = 8;
-	options.loans = SLOTS - 1;
+	options.loans = LOANS;
 	options.allow_block = true;
 	options.memory = memory;
 	check_ok(pl_publisher_open(rig->environment.far, "gpu0", &options, &rig->publisher, &error), &error);
@@ -385,6 +387,46 @@ static void publish_waits_for_stream(void *argument)
 	rig_close(&rig);
 }
 
+static void *open_gate_later(void *argument)
+{
+	struct rig *rig = argument;
+
+	usleep(LOOK * 1000);
+	atomic_store(&rig->open, true);
+	return NULL;
+}
+
+/* Loans that a stream publishes come back by themselves: the next loan and the end of the stream wait for them. */
+static void loans_come_back(void *argument)
+{
+	struct pl_publisher_info published = PL_PUBLISHER_INFO_INIT;
+	struct pl_stream_frame *frame;
+	struct pl_frame_info info;
+	struct pl_error error;
+	pthread_t thread;
+	struct rig rig;
+
+	rig_open(&rig, argument, "cuda");
+	gate_close(&rig);
+	for (unsigned i = 0; i < LOANS; i++)
+		check_ok(pl_frame_publish_on(loan_frame(rig.publisher, &info), NULL, rig.stream, &error), &error);
+	check_number(pl_publisher_loan(rig.publisher, 0, &frame, &error), -EMLINK);
+	check_number(pl_publisher_loan(rig.publisher, LOOK * 1000000ull, &frame, &error), -EMLINK);
+	check(!strcmp(error.id, "LOAN-LIMIT"));
+	check_number(pthread_create(&thread, NULL, open_gate_later, &rig), 0);
+	check_ok(pl_publisher_loan(rig.publisher, AMPLE_TIME, &frame, &error), &error);
+	pthread_join(thread, NULL);
+	gate_close(&rig);
+	check_ok(pl_frame_publish_on(frame, NULL, rig.stream, &error), &error);
+	check_number(pl_publisher_end(rig.publisher, LOOK * 1000000ull, &error), -EBUSY);
+	check_number(pthread_create(&thread, NULL, open_gate_later, &rig), 0);
+	check_ok(pl_publisher_end(rig.publisher, AMPLE_TIME, &error), &error);
+	pthread_join(thread, NULL);
+	check_number(pl_publisher_query(rig.publisher, &published), 0);
+	check(published.state == PL_STREAM_ENDED && published.published == LOANS + 1);
+	rig_close(&rig);
+}
+
 /* -- frames for a stream -------------------------------------------------------------------------------------- */
 
 /* The stream waits for frames that are published later, and one after the other. */
@@ -640,6 +682,8 @@ static const struct test_case cases[] = {
 	{ "slots-local", slots_in_gpu, &local, 20 },
 	{ "publish-on", publish_waits_for_stream, &tcp_thread, 20 },
 	{ "publish-on-manual", publish_waits_for_stream, &tcp_manual, 20 },
+	{ "loans-come-back", loans_come_back, &tcp_thread, 20 },
+	{ "loans-come-back-manual", loans_come_back, &tcp_manual, 20 },
 	{ "take-on", stream_waits_for_frames, &tcp_thread, 20 },
 	{ "take-on-manual", stream_waits_for_frames, &tcp_manual, 20 },
 	{ "take-on-local", stream_waits_for_frames, &local, 20 },

@@ -284,6 +284,14 @@ API CUresult cuCtxPushCurrent_v2(struct context *context)
 	return SUCCESS;
 }
 
+/* Replaces the context on top of the stack. */
+API CUresult cuCtxSetCurrent(struct context *context)
+{
+	if (depth)
+		depth--;
+	return context ? cuCtxPushCurrent_v2(context) : SUCCESS;
+}
+
 API CUresult cuCtxPopCurrent_v2(struct context **context)
 {
 	if (!depth)

@@ -1,55 +1,143 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Modules: the kernel of Peerlane, y = 3x + i.
- * The stand-in recognizes the kernel by its entry and arguments, and reads its text no further.  The processor computes
- * the result.
+ * Modules: the kernel of bench workflow, y = 3x + i, and that of docs/examples/proxy.c.
+ * The stand-in recognizes a kernel by its entry, arguments and some instructions, and reads its text no further. The
+ * processor computes the result.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libcuda/standin.h"
 
-#define ENTRY "peerlane_workflow"
 #define THREADS_MAX 1024u
+#define BLOCK 1024u
+#define NEEDED_MAX 8
 
+struct known {
+	const char *entry;
+	const char *needed[NEEDED_MAX]; /* strings of the text, in this order */
+	CUresult (*fill)(struct standin_kernel *kernel, uint64_t threads, void **arguments);
+};
+
+/* On the heap, so that LeakSanitizer finds modules that are not unloaded. */
 struct module {
-	bool known;
+	const struct known *kernel;
 };
 
-static const char *const needed[] = {
-	".version 5.0\n",
-	".target sm_50\n",
-	".address_size 64\n",
-	".visible .entry " ENTRY "(\n\t.param .u64 to,\n\t.param .u64 from,\n\t.param .u32 count\n)\n{\n",
-	"mad.lo.u32 %r7, %r6, 3, %r5;\n",
-	"st.global.u32 [%d7], %r7;\n",
-	"ret;\n}\n",
+/* -- y = 3x + i ----------------------------------------------------------------------------------- */
+
+static bool compute_words(const struct standin_kernel *kernel)
+{
+	uint32_t block[BLOCK];
+	uint32_t piece;
+
+	for (uint32_t done = 0; done < kernel->words; done += piece) {
+		piece = kernel->words - done < BLOCK ? kernel->words - done : BLOCK;
+		if (!standin_transfer(kernel->from + done * 4ull, block, piece * 4ull, false))
+			return false;
+		for (uint32_t i = 0; i < piece; i++)
+			block[i] = 3 * block[i] + done + i;
+		if (!standin_transfer(kernel->to + done * 4ull, block, piece * 4ull, true))
+			return false;
+	}
+	return true;
+}
+
+static CUresult fill_words(struct standin_kernel *kernel, uint64_t threads, void **arguments)
+{
+	memcpy(&kernel->words, arguments[2], sizeof(kernel->words));
+	/* Each thread computes one word, so the launch computes at most as many words as threads. */
+	if (kernel->words > threads)
+		kernel->words = (uint32_t)threads;
+	kernel->compute = compute_words;
+	return SUCCESS;
+}
+
+/* -- sum of a frame whose status tells that it came ------------------------------------------------ */
+
+static bool compute_sum(const struct standin_kernel *kernel)
+{
+	struct {
+		uint64_t sequence;
+		uint32_t result, sum;
+	} heading = { 0, 0, 0 };
+	uint64_t length, piece;
+	uint32_t block[BLOCK];
+
+	memcpy(&heading.result, kernel->status + 8, sizeof(heading.result));
+	memcpy(&heading.sequence, kernel->status + 16, sizeof(heading.sequence));
+	memcpy(&length, kernel->status + 24, sizeof(length));
+	length -= length % 4;
+	for (uint64_t done = 0; heading.result == 1 && done < length; done += piece) {
+		piece = length - done < sizeof(block) ? length - done : sizeof(block);
+		if (!standin_transfer(kernel->from + done, block, piece, false))
+			return false;
+		for (uint64_t i = 0; i < piece / 4; i++)
+			heading.sum += block[i];
+	}
+	return standin_transfer(kernel->to, &heading, sizeof(heading), true);
+}
+
+static CUresult fill_sum(struct standin_kernel *kernel, uint64_t threads, void **arguments)
+{
+	bool pinned;
+
+	memcpy(&kernel->status, arguments[2], sizeof(kernel->status));
+	pthread_mutex_lock(&standin_lock);
+	pinned = standin_is_pinned(kernel->status, 64);
+	pthread_mutex_unlock(&standin_lock);
+	/* The threads share the words in steps of 1,024. */
+	if (threads != BLOCK || !pinned)
+		return INVALID_VALUE;
+	kernel->compute = compute_sum;
+	return SUCCESS;
+}
+
+/* -- calls ---------------------------------------------------------------------------------------- */
+
+#define HEAD ".version 5.0\n", ".target sm_50\n", ".address_size 64\n"
+
+static const struct known kernels[] = {
+	{ "peerlane_workflow",
+	  { HEAD,
+	    ".visible .entry peerlane_workflow(\n\t.param .u64 to,\n\t.param .u64 from,\n\t.param .u32 count\n)\n{\n",
+	    "mad.lo.u32 %r7, %r6, 3, %r5;\n", "st.global.u32 [%d7], %r7;\n", "ret;\n}\n" },
+	  fill_words },
+	{ "sum",
+	  { HEAD, ".visible .entry sum(.param .u64 to, .param .u64 from, .param .u64 status)\n{\n",
+	    "ld.volatile.u32 %r2, [%d3+8];", "add.u32 %r3, %r3, %r4;", "ret;\n}\n" },
+	  fill_sum },
 };
+
+/* True if the text contains all strings. */
+static bool is_text_of(const struct known *kernel, const char *at)
+{
+	for (size_t i = 0; i < NEEDED_MAX && kernel->needed[i]; i++) {
+		at = strstr(at, kernel->needed[i]);
+		if (!at)
+			return false;
+		at += strlen(kernel->needed[i]);
+	}
+	return true;
+}
 
 API CUresult cuModuleLoadData(struct module **result, const void *image)
 {
-	const char *at = image;
 	CUresult failure = standin_failure("cuModuleLoadData");
-	struct module *module;
 
 	if (failure)
 		return failure;
 	if (!standin_current())
 		return INVALID_CONTEXT;
-	/* The text must contain each of these strings, in this order. */
-	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
-		at = strstr(at, needed[i]);
-		if (!at)
-			return INVALID_PTX;
-		at += strlen(needed[i]);
-	}
-	module = calloc(1, sizeof(*module));
-	if (!module)
-		return OUT_OF_MEMORY;
-	module->known = true;
-	*result = module;
-	return SUCCESS;
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
+		if (is_text_of(&kernels[i], image)) {
+			*result = calloc(1, sizeof(**result));
+			if (!*result)
+				return OUT_OF_MEMORY;
+			(*result)->kernel = &kernels[i];
+			return SUCCESS;
+		}
+	return INVALID_PTX;
 }
 
 API CUresult cuModuleUnload(struct module *module)
@@ -60,7 +148,7 @@ API CUresult cuModuleUnload(struct module *module)
 
 API CUresult cuModuleGetFunction(struct module **function, struct module *module, const char *name)
 {
-	if (!module->known || strcmp(name, ENTRY))
+	if (strcmp(name, module->kernel->entry))
 		return NOT_FOUND;
 	*function = module;
 	return SUCCESS;
@@ -71,20 +159,17 @@ API CUresult cuLaunchKernel(struct module *function, unsigned grid_x, unsigned g
 			    struct stream *stream, void **arguments, void **extra)
 {
 	CUresult failure = standin_failure("cuLaunchKernel");
-	struct standin_kernel kernel;
+	struct standin_kernel kernel = { 0 };
 
 	if (failure)
 		return failure;
 	if (!standin_current())
 		return INVALID_CONTEXT;
-	if (!function->known || !arguments || extra || shared || !grid_x || grid_y != 1 || grid_z != 1 || !block_x ||
+	if (!arguments || extra || shared || !grid_x || grid_y != 1 || grid_z != 1 || !block_x ||
 	    block_x > THREADS_MAX || block_y != 1 || block_z != 1)
 		return INVALID_VALUE;
 	memcpy(&kernel.to, arguments[0], sizeof(kernel.to));
 	memcpy(&kernel.from, arguments[1], sizeof(kernel.from));
-	memcpy(&kernel.words, arguments[2], sizeof(kernel.words));
-	/* Each thread computes one word, so the launch computes at most as many words as threads. */
-	if (kernel.words > (uint64_t)grid_x * block_x)
-		kernel.words = (uint32_t)((uint64_t)grid_x * block_x);
-	return standin_launch(stream, &kernel);
+	failure = function->kernel->fill(&kernel, (uint64_t)grid_x * block_x, arguments);
+	return failure ? failure : standin_launch(stream, &kernel);
 }

@@ -159,10 +159,12 @@ void standin_close(struct allocation *opened);
 /* Returns true if a handle came from another process. (handles.c) */
 bool standin_imported(const struct handle *handle);
 
-/* Launch of the kernel, which the stream computes in its turn. (stream.c) */
+/* Launch of a kernel, which the stream computes in its turn. (stream.c) */
 struct standin_kernel {
+	bool (*compute)(const struct standin_kernel *kernel); /* false: part of the memory is not allocated */
 	CUdeviceptr to, from;
 	uint32_t words;
+	const uint8_t *status;
 };
 struct stream;
 CUresult standin_launch(struct stream *stream, const struct standin_kernel *kernel);

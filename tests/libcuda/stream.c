@@ -81,24 +81,6 @@ static bool fill_memory(CUdeviceptr device, uint8_t value, size_t length)
 	return true;
 }
 
-/* Computes the kernel block by block.  Returns false at the first word that is not allocated. */
-static bool compute_kernel(const struct standin_kernel *kernel)
-{
-	uint32_t block[1024];
-	uint32_t piece;
-
-	for (uint32_t done = 0; done < kernel->words; done += piece) {
-		piece = kernel->words - done < 1024 ? kernel->words - done : 1024;
-		if (!standin_transfer(kernel->from + done * 4ull, block, piece * 4ull, false))
-			return false;
-		for (uint32_t i = 0; i < piece; i++)
-			block[i] = 3 * block[i] + done + i;
-		if (!standin_transfer(kernel->to + done * 4ull, block, piece * 4ull, true))
-			return false;
-	}
-	return true;
-}
-
 static bool transfer_all(const struct job *job)
 {
 	bool good = true;
@@ -143,7 +125,7 @@ static CUresult job_perform(const struct job *job)
 	if (job->pieces)
 		good = transfer_all(job);
 	else if (job->launch)
-		good = compute_kernel(&job->kernel);
+		good = job->kernel.compute(&job->kernel);
 	else if (job->across)
 		good = standin_across(job->device, job->from, job->length);
 	else if (job->set)
