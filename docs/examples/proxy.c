@@ -46,7 +46,7 @@ int main(int argc, char **argv)
 	struct pl_context *context;
 	struct pl_error error = { .message = "a call of CUDA failed" };
 	CUfunction function;
-	CUstream stream;
+	CUstream stream = NULL;
 	CUcontext gpu;
 	CUmodule code;
 
