@@ -270,7 +270,7 @@ static bool verbs_is_drained(struct pl_endpoint *base)
 
 static unsigned verbs_lanes(struct pl_endpoint *base)
 {
-	return verbs_rails_up(verbs_endpoint_of(base));
+	return atomic_load(&verbs_endpoint_of(base)->lanes);
 }
 
 /* -- the end -------------------------------------------------------------------------------------- */

@@ -29,6 +29,7 @@ struct verbs_endpoint {
 	struct verbs_rail *framer; /* rail of the numbered frames; NULL: none so far */
 	struct verbs_rail *latest; /* rail of the last request */
 	bool opened;               /* a rail was up */
+	atomic_uint lanes;         /* verbs_rails_up(), for threads other than the home engine's */
 	bool closing;              /* no more connections */
 	bool flushing;
 	bool listing;             /* PL_MORE: waiting work belongs to a list whose last operation is to come */

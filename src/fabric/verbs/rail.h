@@ -57,7 +57,7 @@ struct verbs_rail {
 		const char *call;
 	} given_up; /* the attempt failed while `ready` was busy; 0: it did not */
 	bool proof_posted;
-	_Atomic enum verbs_link link; /* of the home engine; pl_peer_query() reads it in any thread */
+	enum verbs_link link;
 	uint16_t generation; /* number of the queue pair */
 	uint8_t index;
 	struct pl_task drained_task, fail_task;

@@ -149,13 +149,20 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 		dial_later(rail, pause);
 }
 
+/* Changes the link to UP, or from it. */
+static void set_link(struct verbs_rail *rail, enum verbs_link link)
+{
+	rail->link = link;
+	atomic_store(&rail->endpoint->lanes, verbs_rails_up(rail->endpoint));
+}
+
 void verbs_established(struct verbs_rail *rail)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
 
 	if (rail->link != VERBS_PROVING)
 		return;
-	rail->link = VERBS_UP;
+	set_link(rail, VERBS_UP);
 	pl_timer_clear(home_of(rail), &rail->retry);
 	verbs_note_rail_up(rail);
 	rail->attempts = 0;
@@ -185,7 +192,7 @@ void verbs_fail(struct verbs_rail *rail, const char *why)
 	if (rail->link != VERBS_UP)
 		return;
 	verbs_note_rail_lost(rail, why);
-	rail->link = VERBS_DRAINING;
+	set_link(rail, VERBS_DRAINING);
 	rail->wait_until = pl_now() + PATIENCE;
 	verbs_ask(rail);
 	if (!verbs_rails_up(rail->endpoint))
