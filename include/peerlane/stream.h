@@ -124,7 +124,7 @@ struct pl_accounts {
 	uint64_t rejected;  /**< PL_OVERFLOW_DROP_NEWEST did not fetch it */
 	uint64_t aborted;   /**< the publisher discarded the loan, or skipped the sequence */
 	uint64_t missed;    /**< lost with the connection, or published while there was none */
-	uint64_t unwanted;  /**< pl_subscriber_options.every leaves it out */
+	uint64_t unwanted;  /**< pl_subscriber_options.every leaves it out, or pl_subscriber_pause() */
 	uint64_t pending;   /**< being read, or ready to be taken */
 };
 
@@ -166,9 +166,10 @@ struct pl_subscriber_info {
 	bool blocks;                     /**< holds slots back */
 	bool demoted;                    /**< the publisher's patience has ended */
 	bool connected;                  /**< false: pl_subscriber_attach() continues */
+	bool paused;                     /**< by pl_subscriber_pause() */
 };
 /* clang-format off */
-#define PL_SUBSCRIBER_INFO_INIT { sizeof(struct pl_subscriber_info), PL_PUBLISHER_INFO_INIT, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, false, false, false }
+#define PL_SUBSCRIBER_INFO_INIT { sizeof(struct pl_subscriber_info), PL_PUBLISHER_INFO_INIT, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, false, false, false, false }
 /* clang-format on */
 
 /** Properties of a frame: bits of pl_frame_options.flags and pl_frame_info.flags. */
@@ -419,6 +420,13 @@ int pl_frame_release_on(struct pl_stream_frame *frame, void *stream, struct pl_e
  * @return the descriptor, or a negative errno
  */
 int pl_subscriber_fd(struct pl_subscriber *subscriber);
+
+/**
+ * Pauses a subscriber, or lets it go on. A paused subscriber fetches no frames, holds no slots back, and counts frames as
+ * unwanted. Frames that it had fetched, or had begun to fetch, can still be taken. It goes on with the frames that it has
+ * not counted by then.
+ */
+void pl_subscriber_pause(struct pl_subscriber *subscriber, bool paused);
 
 /**
  * Continues over another connection, after the loss of the first one, or in place of it. Frames that the ring no longer

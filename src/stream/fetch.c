@@ -295,7 +295,8 @@ static uint64_t count_wanted(const struct pl_subscriber *subscriber, uint64_t en
 static void lap_sequences(struct pl_subscriber *subscriber, uint64_t end)
 {
 	struct pl_accounts *accounts = &subscriber->accounts;
-	uint64_t wanted = count_wanted(subscriber, end) - count_wanted(subscriber, accounts->next);
+	uint64_t wanted =
+		subscriber->paused ? 0 : count_wanted(subscriber, end) - count_wanted(subscriber, accounts->next);
 	uint64_t skipped = PL_MIN(subscriber->announced_skipped - subscriber->counted_skipped, wanted);
 
 	subscriber->counted_skipped = subscriber->announced_skipped;
@@ -318,7 +319,7 @@ static bool subscriber_admit(struct pl_subscriber *subscriber)
 		if (subscriber->claimed - subscriber->announced_claimed > subscriber->geometry.slots)
 			return false;
 		lap_sequences(subscriber, PL_MIN(oldest, subscriber->published));
-	} else if ((accounts->next - accounts->first) % subscriber->every) {
+	} else if (subscriber->paused || (accounts->next - accounts->first) % subscriber->every) {
 		accounts->unwanted++;
 		accounts->next++;
 	} else if (!pl_list_empty(&subscriber->promises) ||

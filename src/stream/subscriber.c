@@ -318,6 +318,7 @@ int pl_subscriber_query(struct pl_subscriber *subscriber, struct pl_subscriber_i
 	full.stream.subscribers = full.stream.blocking = 0;
 	*accounts = subscriber->accounts;
 	full.connected = subscriber->phase == PL_SUBSCRIBER_LIVE;
+	full.paused = subscriber->paused;
 	full.blocks = subscriber->blocks && full.connected;
 	full.demoted = subscriber->demoted;
 	/* Frames that are known and were not read are missed, unless the program attaches in time. */

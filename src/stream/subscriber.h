@@ -78,7 +78,7 @@ struct pl_subscriber {
 	uint64_t counted_skipped; /* part of `announced_skipped` that the accounts have */
 	enum pl_stream_state announced_state;
 	enum pl_stream_state state;
-	bool blocks, demoted;
+	bool blocks, demoted, paused;
 	bool restarted;         /* the program must learn of the new instance before its first frame */
 	uint64_t restart_first; /* first sequence of that instance */
 	struct pl_accounts accounts;

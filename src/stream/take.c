@@ -170,6 +170,18 @@ void pl_subscriber_unhold(struct pl_subscriber *subscriber, struct pl_stream_fra
 	subscriber->held--;
 }
 
+void pl_subscriber_pause(struct pl_subscriber *subscriber, bool paused)
+{
+	struct pl_engine *engine;
+
+	pthread_mutex_lock(&subscriber->lock);
+	subscriber->paused = paused;
+	engine = subscriber->engine;
+	pthread_mutex_unlock(&subscriber->lock);
+	/* Sequences that wait for room have a fate now. */
+	pl_engine_post(engine, &subscriber->task);
+}
+
 int pl_subscriber_fd(struct pl_subscriber *subscriber)
 {
 	int fd;

@@ -319,6 +319,63 @@ static void test_block(void *argument)
 	rig_close(&rig);
 }
 
+/* Waits until the subscriber knows all sequences before `end` and has counted them. */
+static struct pl_accounts await_counted(struct rig *rig, uint64_t end)
+{
+	uint64_t limit = clock_now() + AMPLE_TIME;
+	struct pl_accounts accounts;
+
+	while ((accounts = exact_accounts(rig->subscriber)).next < end) {
+		check(clock_now() < limit);
+		settle(&rig->environment, 1);
+	}
+	return accounts;
+}
+
+/* Frames of a pause are unwanted, also those that are overwritten or skipped meanwhile, and nobody waits for them. */
+static void test_pause(void *argument)
+{
+	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_subscriber_info own = PL_SUBSCRIBER_INFO_INIT;
+	const uint64_t after_gap = 100 * SLOTS, end = 3 * SLOTS + 2;
+	struct pl_accounts accounts;
+	struct pl_error error;
+	struct pump pump;
+	struct rig rig;
+
+	publisher.allow_block = true;
+	publisher.patience = UINT64_MAX;
+	rig_open(&rig, argument, &publisher);
+	options.overflow = PL_OVERFLOW_BLOCK;
+	options.queue = 2;
+	rig_subscribe(&rig, &options);
+	publish_many(rig.publisher, 2);
+	await_counted(&rig, 2);
+	pl_subscriber_pause(rig.subscriber, true);
+	/* This thread waits for slots, and does not drive the subscriber meanwhile. */
+	pump_start(&rig.environment, &pump, rig.environment.near);
+	publish_many(rig.publisher, 3 * SLOTS);
+	accounts = await_counted(&rig, end);
+	check(accounts.unwanted == 3 * SLOTS && accounts.pending == 2);
+	check(take_one(rig.subscriber, 0) == 0 && take_one(rig.subscriber, 1) == 0);
+	check_ok(pl_publisher_skip(rig.publisher, after_gap, AMPLE_TIME, &error), &error);
+	publish_one(rig.publisher);
+	accounts = await_counted(&rig, after_gap + 1);
+	check(accounts.unwanted == after_gap + 1 - 2 && accounts.delivered == 2 && accounts.aborted == 0);
+	check(pl_subscriber_query(rig.subscriber, &own) == 0 && own.paused && own.blocks);
+	pl_subscriber_pause(rig.subscriber, false);
+	publish_one(rig.publisher);
+	check(take_one(rig.subscriber, after_gap + 1) == after_gap + 1 - 2);
+	check_ok(pl_publisher_skip(rig.publisher, 2 * after_gap, AMPLE_TIME, &error), &error);
+	publish_one(rig.publisher);
+	check(take_one(rig.subscriber, 2 * after_gap) == after_gap - 2);
+	accounts = exact_accounts(rig.subscriber);
+	check(accounts.delivered == 4 && accounts.aborted == after_gap - 2);
+	pump_stop(&pump);
+	rig_close(&rig);
+}
+
 static void test_patience(void *argument)
 {
 	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
@@ -838,6 +895,7 @@ int main(void)
 		ALL("overflow", test_overflow, 10),
 		BOTH("every", test_every_and_aborted, 10),
 		ALL("block", test_block, 10),
+		BOTH("pause", test_pause, 20),
 		BOTH("patience", test_patience, 10),
 		ALL("metadata", test_metadata_and_layout, 10),
 		ALL("loans", test_loans, 10),
