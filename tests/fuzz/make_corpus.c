@@ -444,6 +444,10 @@ static void save_steps(const char *name, const struct fuzz_step *steps, size_t c
 	{ \
 		.op = STEP_PROGRAM, .kind = CALL_##call, __VA_ARGS__ \
 	}
+#define STREAM(type, ...) \
+	{ \
+		.op = STEP_STREAM, .kind = PL_STREAM_##type, __VA_ARGS__ \
+	}
 #define REPEAT(count) \
 	{ \
 		.op = STEP_REPEAT, .value = {(count) % 256, (count) / 256 } \
@@ -473,6 +477,24 @@ static void steps_of_peer(void)
 		   FRAME(WRITE, .length = 5), CALL(SHARE, .flags = 15), CONTROL(IMPORT, .key = 2),
 		   { .op = STEP_ADVANCE, .kind = 1 }, FRAME(READ, .length = 18), CALL(DEREGISTER),
 		   FRAME(READ, .length = 18));
+}
+
+static void steps_of_streams(void)
+{
+	const struct fuzz_step loan = CALL(STREAM),
+			       publish = CALL(STREAM, .flags = 2, .length = 9, .value = { 200, 1 });
+
+	SAVE_STEPS("stream", loan, publish, STREAM(LIST), STREAM(SUBSCRIBE, .flags = 9), CONTROL(IMPORT, .key = 198),
+		   CONTROL(IMPORT, .key = 199), FRAME(READ, .length = 2), FRAME(READ, .key = 1, .length = 6), loan,
+		   publish, loan, CALL(STREAM, .flags = 3), CALL(STREAM, .flags = 4, .value = { 100 }),
+		   STREAM(TAKEN, .cookie = 1, .length = 3, .value = { 2 }), FRAME(WRITE, .key = 1, .length = 2),
+		   STREAM(UNSUBSCRIBE, .cookie = 1, .length = 3, .value = { 2 }));
+	SAVE_STEPS("stream-held", STREAM(SUBSCRIBE, .flags = 8), REPEAT(6), loan, publish, loan, publish, loan, publish,
+		   loan, { .op = STEP_ADVANCE, .kind = 2 }, loan, publish, CALL(STREAM, .flags = 5), loan);
+	SAVE_STEPS("stream-flood", REPEAT(1000), STREAM(SUBSCRIBE), REPEAT(100), STREAM(LIST), REPEAT(5),
+		   STREAM(SUBSCRIBE, .key = 1), STREAM(SUBSCRIBE, .key = 2), STREAM(SUBSCRIBE, .key = 3));
+	SAVE_STEPS("stream-wrong", STREAM(SUBSCRIBE), STREAM(TAKEN, .cookie = 8, .value = { 9 }));
+	SAVE_STEPS("stream-unasked", STREAM(SUBSCRIBED), STREAM(ANNOUNCE), STREAM(CLOSED));
 }
 
 static void steps_of_attacker(void)
@@ -518,6 +540,7 @@ int main(int argc, char **argv)
 	small_files();
 	data_ranges();
 	steps_of_peer();
+	steps_of_streams();
 	steps_of_attacker();
 	return 0;
 }

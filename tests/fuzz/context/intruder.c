@@ -97,6 +97,8 @@ static void take_control(struct intruder *intruder, uint16_t type, const uint8_t
 	REQUIRE(pl_control_decode(type, body, length, &message) == 0);
 	if (message.type == PL_CONTROL_IMPORTED && message.imported.status == PL_WIRE_OK)
 		note_key(intruder, message.imported.key, message.imported.key_length);
+	if (message.type == PL_CONTROL_STREAM)
+		intruder_note_stream(intruder, message.message.payload, message.message.length);
 	if (message.type == PL_CONTROL_IMPORT)
 		note_request(intruder, 0, &(struct pl_frame){ 0 }, message.import.request);
 }

@@ -53,6 +53,9 @@ struct intruder {
 	unsigned key_count;
 	struct request requests[REQUESTS]; /* the oldest first */
 	unsigned request_count;
+	uint8_t stream_tokens[2][PL_TOKEN_SIZE]; /* of the last subscription: control, payload */
+	bool subscribed;
+	uint32_t announced; /* announcements that arrived */
 	uint32_t cookie;
 	size_t budget;
 	unsigned lanes_opened;
@@ -88,6 +91,12 @@ void intruder_reset_at_close(int fd);
 void intruder_step(struct intruder *intruder, const struct fuzz_step *step);
 /* program.c: the victim's program calls a function. */
 void program_step(struct world *world, const struct fuzz_step *step);
+
+/* streams.c */
+void program_stream(struct world *world, const struct fuzz_step *step);
+void step_stream(struct intruder *intruder, const struct fuzz_step *step);
+/* Takes tokens from a message of the victim. */
+void intruder_note_stream(struct intruder *intruder, const void *body, size_t length);
 
 uint64_t step_value(const struct fuzz_step *step);
 

@@ -79,7 +79,7 @@ static struct pl_control intruder_hello(const struct intruder *intruder)
 	struct pl_control hello = attack_hello();
 
 	hello.hello.lanes = intruder->lanes;
-	hello.hello.capabilities = PL_CAPABILITY_NOTIFY_DATA;
+	hello.hello.capabilities = PL_CAPABILITY_NOTIFY_DATA | PL_CAPABILITY_STREAMS;
 	hello.hello.flags = intruder->connection & FUZZ_ENCRYPTED ? PL_HELLO_ENCRYPT_DATA : 0;
 	if (intruder->connection & FUZZ_FOREIGN_HOST)
 		memset(hello.hello.boot_id, 1, sizeof(hello.hello.boot_id));
@@ -208,7 +208,8 @@ bool intruder_connect(struct intruder *intruder, unsigned connection, unsigned l
 	intruder->lanes = lanes;
 	intruder->budget = BUDGET;
 	intruder->request_count = intruder->key_count = intruder->stranger_count = 0;
-	intruder->cookie = 0;
+	intruder->cookie = intruder->announced = 0;
+	intruder->subscribed = false;
 	intruder->lanes_opened = 0;
 	if (victim_connects) {
 		REQUIRE(pl_connect_start(world->victim, intruder->address, 0, FUZZ_USERS, NULL, NULL) == 0);

@@ -183,6 +183,8 @@ void program_step(struct world *world, const struct fuzz_step *given)
 		changing_deregister(world);
 	else if (step.kind == CALL_CANCEL)
 		pl_cancel_posted(world->victim, 1 + step.key % (FUZZ_USERS - 1));
+	else if (step.kind == CALL_STREAM)
+		program_stream(world, &step);
 	else if (world->peer)
 		call_with_peer(world, &step);
 }

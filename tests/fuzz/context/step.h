@@ -21,17 +21,18 @@ enum fuzz_connection {
 };
 
 enum fuzz_op {
-	STEP_FRAME,   /* the intruder sends a frame */
-	STEP_CONTROL, /* the intruder sends a control message */
-	STEP_RAW,     /* the intruder sends some bytes */
-	STEP_ANSWER,  /* the intruder answers the oldest request of the victim */
-	STEP_PROGRAM, /* the victim's program calls a function */
-	STEP_CLOSE,   /* the intruder closes a socket, or one direction */
-	STEP_LANE,    /* the intruder opens another lane */
-	STEP_READ,    /* the intruder reads all that has arrived */
-	STEP_ADVANCE, /* time passes */
-	STEP_REPEAT,  /* the next step happens many times */
+	STEP_FRAME,    /* the intruder sends a frame */
+	STEP_CONTROL,  /* the intruder sends a control message */
+	STEP_RAW,      /* the intruder sends some bytes */
+	STEP_ANSWER,   /* the intruder answers the oldest request of the victim */
+	STEP_PROGRAM,  /* the victim's program calls a function */
+	STEP_CLOSE,    /* the intruder closes a socket, or one direction */
+	STEP_LANE,     /* the intruder opens another lane */
+	STEP_READ,     /* the intruder reads all that has arrived */
+	STEP_ADVANCE,  /* time passes */
+	STEP_REPEAT,   /* the next step happens many times */
 	STEP_STRANGER, /* another socket connects */
+	STEP_STREAM,   /* the intruder sends a message about streams */
 	STEP_OPS,
 };
 
@@ -53,6 +54,7 @@ enum fuzz_call {
 	CALL_QUERY,
 	CALL_RELEASE,
 	CALL_VECTOR,
+	CALL_STREAM,
 	CALLS,
 };
 

@@ -12,7 +12,7 @@
 #define RAW_MAX 600u
 
 /* Selectors of keys behind those that the victim gave. */
-enum { KEY_RAW = 200, KEY_HONEST, KEY_FLIPPED, KEY_OWN, KEY_TAG };
+enum { KEY_CONTROL = 198, KEY_PAYLOAD, KEY_RAW, KEY_HONEST, KEY_FLIPPED, KEY_OWN, KEY_TAG };
 
 static uint64_t choose_key(const struct intruder *intruder, const struct fuzz_step *step)
 {
@@ -157,8 +157,14 @@ static void fill_import(const struct intruder *intruder, const struct fuzz_step 
 	struct pl_token decoded;
 
 	import->request = step_value(step);
-	if (pl_token_decode(token->bytes, token->length, &decoded) < 0)
+	/* Tokens of a subscription. */
+	if (step->key == KEY_CONTROL || step->key == KEY_PAYLOAD) {
+		if (!intruder->subscribed ||
+		    pl_token_decode(intruder->stream_tokens[step->key - KEY_CONTROL], PL_TOKEN_SIZE, &decoded) < 0)
+			return;
+	} else if (pl_token_decode(token->bytes, token->length, &decoded) < 0) {
 		return;
+	}
 	import->grant = decoded.grant;
 	memcpy(import->secret, decoded.secret, sizeof(import->secret));
 	/* The token of the honest peer is not known to others; its number may be. */
@@ -416,6 +422,9 @@ void intruder_step(struct intruder *intruder, const struct fuzz_step *step)
 		break;
 	case STEP_ADVANCE:
 		step_advance(intruder, step);
+		break;
+	case STEP_STREAM:
+		step_stream(intruder, step);
 		break;
 	case STEP_STRANGER:
 		step_stranger(intruder, step);

@@ -226,6 +226,7 @@ void world_open(struct world *world, bool keyed)
 	REQUIRE(pl_listen(world->victim, "127.0.0.1:0", &world->listener, NULL) == 0);
 	pl_listener_address(world->listener, world->address, sizeof(world->address));
 	open_memory(world);
+	publisher_open(world);
 	world_progress(world);
 	REQUIRE(pl_connect_start(world->good, world->address, 0, 0, &operation, NULL) == 0);
 	REQUIRE(honest_wait(world, operation, &completion, PATIENCE) == 0);
@@ -293,7 +294,10 @@ static void close_peers(struct world *world)
 void world_end(struct world *world)
 {
 	world_check_memory(world);
+	publisher_check(world);
 	close_peers(world);
+	publisher_close(world);
+	publisher_open(world);
 	for (unsigned i = 0; i < TOKENS; i++)
 		changing_revoke(world, i);
 	/* A registration reads /proc/self/maps, which takes long. */
@@ -310,6 +314,7 @@ void world_close(struct world *world)
 {
 	unsigned descriptors = count_descriptors();
 
+	publisher_close(world);
 	pl_listener_close(world->listener);
 	world->listener = NULL;
 	world_progress(world);

@@ -6,7 +6,7 @@
 #ifndef FUZZ_CONTEXT_WORLD_H
 #define FUZZ_CONTEXT_WORLD_H
 
-#include <peerlane/peerlane.h>
+#include <peerlane/stream.h>
 
 #include "core/peer.h"
 #include "fuzz.h"
@@ -18,6 +18,7 @@
 #define TOKENS 16u
 #define REMOTES 8u
 #define PEERS 16u
+#define LOANS 2u
 /* Operations of the victim's program have user data from 1 on, its pl_connect_start() the last number. */
 #define FUZZ_USERS 9u
 
@@ -60,6 +61,11 @@ struct world {
 	struct pl_remote *remotes[REMOTES];
 	unsigned remote_count;
 	struct token tokens[TOKENS]; /* the first two: readable, writable; then those of the changing region */
+	struct pl_publisher *publisher;
+	struct pl_stream_frame *loans[LOANS]; /* the oldest first */
+	unsigned loan_count;
+	uint64_t claimed;            /* by the program */
+	const uint8_t *slot;         /* lent last; NULL: none so far */
 	bool accepting;              /* an accept is posted */
 	unsigned outstanding;        /* operations posted without completion */
 	uint64_t digest;             /* of the changing region, while no token allows to write */
@@ -104,5 +110,11 @@ void world_check_memory(const struct world *world);
 void changing_share(struct world *world, unsigned rights, uint64_t lifetime);
 void changing_revoke(struct world *world, unsigned index);
 void changing_deregister(struct world *world);
+
+/* streams.c */
+void publisher_open(struct world *world);
+void publisher_close(struct world *world);
+/* Checks that the stream is as the program left it. */
+void publisher_check(const struct world *world);
 
 #endif
