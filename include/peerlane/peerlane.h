@@ -765,6 +765,7 @@ enum pl_kind {
 	PL_KIND_ACCEPT,
 	PL_KIND_IMPORT,
 	PL_KIND_LOST, /**< event, by pl_poll() only: the connection to a peer is lost; `user_data` is the peer's */
+	PL_KIND_FRAME, /**< event, by pl_poll() only: pl_subscriber_take() has something; `user_data` is the subscriber's */
 };
 
 /** Route of the bytes of an operation. */
@@ -1011,8 +1012,8 @@ int pl_completion_error(struct pl_context *context, const struct pl_completion *
 void pl_notification_free(struct pl_context *context, struct pl_completion *completion);
 
 /**
- * Collects completions of operations that were posted with a NULL handle, and events: PL_KIND_NOTIFIED, and
- * PL_KIND_LOST once for each lost peer. With PL_PROGRESS_MANUAL this call also moves data. Never blocks.
+ * Collects completions of operations that were posted with a NULL handle, and events: PL_KIND_NOTIFIED, PL_KIND_LOST
+ * once for each lost peer, and PL_KIND_FRAME (struct pl_subscriber_options in peerlane/stream.h). With PL_PROGRESS_MANUAL this call also moves data. Never blocks.
  *
  * @param completions  array; may be NULL if n is 0, to make progress only
  * @param n  its elements

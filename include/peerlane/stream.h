@@ -153,9 +153,15 @@ struct pl_subscriber_options {
 	unsigned every;            /**< takes the first of each `every` frames; default 1 */
 	size_t memory_bytes;       /**< most memory for `queue + held` frames of the publisher's slot size; default 1 GiB */
 	const char *memory;        /**< of the frames: "host" (default), "cuda", "cuda:1"; read during the call only */
+	/**
+	 * pl_poll() of the context delivers PL_KIND_FRAME each time that pl_subscriber_take() has something to return after
+	 * it had nothing: frames, or the reason why none comes. The event can be late: then another take has returned them.
+	 */
+	bool events;
+	uint64_t user_data; /**< of these events */
 };
 /* clang-format off */
-#define PL_SUBSCRIBER_OPTIONS_INIT { sizeof(struct pl_subscriber_options), PL_START_LIVE, 0, PL_OVERFLOW_DROP_OLDEST, 0, 0, 0, 0, NULL }
+#define PL_SUBSCRIBER_OPTIONS_INIT { sizeof(struct pl_subscriber_options), PL_START_LIVE, 0, PL_OVERFLOW_DROP_OLDEST, 0, 0, 0, 0, NULL, false, 0 }
 /* clang-format on */
 
 /** State of a subscriber. */

@@ -39,6 +39,8 @@ static int subscriber_configure(struct pl_subscriber *subscriber, const char *na
 	subscriber->held_limit = options->held ? options->held : HELD_DEFAULT;
 	subscriber->every = options->every ? options->every : 1;
 	subscriber->memory_bytes = options->memory_bytes ? options->memory_bytes : MEMORY_DEFAULT;
+	subscriber->events = options->events;
+	subscriber->user_data = options->user_data;
 	return 0;
 }
 

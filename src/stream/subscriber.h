@@ -43,6 +43,8 @@ struct pl_subscriber {
 	enum pl_overflow overflow;
 	unsigned queue, held_limit, every;
 	size_t memory_bytes;
+	bool events; /* for pl_poll() */
+	uint64_t user_data;
 	struct pl_turn turn;
 	struct pl_task task; /* runs the pump */
 	struct pl_frame_marks marks; /* held frames that wait for streams */
@@ -90,6 +92,7 @@ struct pl_subscriber {
 	struct pl_error failure; /* code 0: none */
 	int event_fd;            /* -1: not asked for */
 	bool event_set;
+	bool told; /* an event for pl_poll() has told of what a take would return */
 };
 
 /* subscriber.c: handle messages of the publisher. Return 0 or -EPROTO. Home. */

@@ -34,11 +34,29 @@ static int end_of_frames(const struct pl_subscriber *subscriber)
 	return pl_list_empty(&subscriber->window) ? pl_subscriber_end_of_frames(subscriber) : 0;
 }
 
-static void set_event(struct pl_subscriber *subscriber)
+/* Delivers PL_KIND_FRAME. Returns false without memory: then the next change tries again. */
+static bool deliver_event(const struct pl_subscriber *subscriber)
+{
+	struct pl_operation *event = pl_operation_new(subscriber->context, NULL, PL_KIND_FRAME, NULL, NULL);
+
+	if (!event)
+		return false;
+	event->home = subscriber->engine;
+	event->completion.user_data = subscriber->user_data;
+	event->completion.posted = event->completion.completed = pl_now();
+	atomic_store_explicit(&event->state, PL_DONE, memory_order_release);
+	pl_completion_push(subscriber->context, event);
+	return true;
+}
+
+/* Tells the program if a take would return something. */
+static void tell_program(struct pl_subscriber *subscriber)
 {
 	bool set = first_ready(subscriber) || end_of_frames(subscriber);
 	uint64_t one = 1;
 
+	if (subscriber->events && set != subscriber->told)
+		subscriber->told = set && deliver_event(subscriber);
 	if (subscriber->event_fd < 0 || set == subscriber->event_set)
 		return;
 	subscriber->event_set = set;
@@ -51,7 +69,7 @@ static void set_event(struct pl_subscriber *subscriber)
 void pl_subscriber_wake(struct pl_subscriber *subscriber)
 {
 	pl_promises_keep(subscriber);
-	set_event(subscriber);
+	tell_program(subscriber);
 	pl_turn_next(subscriber->context, &subscriber->turn);
 }
 
@@ -147,7 +165,7 @@ int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame 
 		if (rc == 0 && !waited)
 			rc = timeout ? -ETIMEDOUT : -EAGAIN;
 		if (rc)
-			set_event(subscriber);
+			tell_program(subscriber);
 		if (rc < 0)
 			pl_subscriber_fail_take(subscriber, "pl_subscriber_take", rc, error);
 		engine = subscriber->engine;
@@ -190,7 +208,7 @@ int pl_subscriber_fd(struct pl_subscriber *subscriber)
 	if (subscriber->event_fd < 0) {
 		subscriber->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		fd = subscriber->event_fd < 0 ? -errno : subscriber->event_fd;
-		set_event(subscriber);
+		tell_program(subscriber);
 	} else {
 		fd = subscriber->event_fd;
 	}

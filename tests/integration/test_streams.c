@@ -450,6 +450,50 @@ static void test_metadata_and_layout(void *argument)
 	rig_close(&rig);
 }
 
+static unsigned count_events(struct pl_context *context, uint64_t user_data)
+{
+	struct pl_completion completions[8];
+	int count = pl_poll(context, completions, 8);
+
+	for (int i = 0; i < count; i++)
+		check(completions[i].kind == PL_KIND_FRAME && completions[i].user_data == user_data &&
+		      completions[i].status == 0);
+	return (unsigned)count;
+}
+
+/* pl_poll() tells once of frames, and again after a take that found none; and of the end. */
+static void test_poll_events(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_context *near;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	uint64_t limit;
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	options.events = true;
+	options.user_data = 4711;
+	rig_subscribe(&rig, &options);
+	near = rig.environment.near;
+	for (uint64_t round = 0; round < 3; round++) {
+		check(count_events(near, 4711) == 0);
+		publish_many(rig.publisher, 2);
+		for (limit = clock_now() + AMPLE_TIME; count_events(near, 4711) == 0;)
+			check(clock_now() < limit);
+		await_counted(&rig, 2 * round + 2);
+		check(take_one(rig.subscriber, 2 * round) == 0 && take_one(rig.subscriber, 2 * round + 1) == 0);
+		check(pl_subscriber_take(rig.subscriber, &frame, 1, 0, NULL) == -EAGAIN);
+		/* The second frame may have come after the first one was taken. */
+		count_events(near, 4711);
+	}
+	check_ok(pl_publisher_end(rig.publisher, 0, &error), &error);
+	for (limit = clock_now() + AMPLE_TIME; count_events(near, 4711) == 0;)
+		check(clock_now() < limit);
+	check(pl_subscriber_take(rig.subscriber, &frame, 1, 0, NULL) == -ENODATA);
+	rig_close(&rig);
+}
+
 /* Loans are published in another order, and become visible in the order of the loans. */
 static void test_loans(void *argument)
 {
@@ -895,7 +939,8 @@ int main(void)
 		ALL("overflow", test_overflow, 10),
 		BOTH("every", test_every_and_aborted, 10),
 		ALL("block", test_block, 10),
-		BOTH("pause", test_pause, 20),
+		ALL("pause", test_pause, 20),
+		ALL("poll events", test_poll_events, 20),
 		BOTH("patience", test_patience, 10),
 		ALL("metadata", test_metadata_and_layout, 10),
 		ALL("loans", test_loans, 10),
