@@ -106,7 +106,6 @@ struct claim {
 	const char *call;
 	uint64_t end;                  /* of a skip: the next sequence */
 	struct pl_stream_frame *frame; /* of a loan: the result */
-	bool returning;                /* -EMLINK: a loan comes back without the program */
 };
 
 bool pl_publisher_returns(const struct pl_publisher *publisher)
@@ -139,16 +138,17 @@ static int claim_skip(struct pl_publisher *publisher, struct claim *claim, struc
 /* Claims the next slot, or returns the reason. publisher->lock is held. */
 static int claim_loan(struct pl_publisher *publisher, struct claim *claim, struct pl_error *error)
 {
+	bool returning = pl_publisher_returns(publisher);
+
 	if (publisher->state != PL_STREAM_LIVE)
 		return pl_fail(error, -ENODATA, "STREAM-ENDED", "pl_publisher_loan", publisher->header.name, NULL,
 			       "the stream has ended");
-	claim->returning = pl_publisher_returns(publisher);
 	if (publisher->claimed - publisher->published == publisher->loan_count)
 		return pl_fail(error, -EMLINK, "LOAN-LIMIT", "pl_publisher_loan", publisher->header.name,
-			       claim->returning ? "allow more time, or raise pl_publisher_options.loans"
-						: "publish or discard loans first, or raise pl_publisher_options.loans",
-			       claim->returning ? "%u loans are out, and CUDA streams have not come to them"
-						: "%u loans are out",
+			       returning ? "allow more time, or raise pl_publisher_options.loans"
+					 : "publish or discard loans first, or raise pl_publisher_options.loans",
+			       returning ? "%u loans are out, and CUDA streams have not come to them"
+					 : "%u loans are out",
 			       publisher->loan_count);
 	publisher->awaited = publisher->claimed + 1;
 	if (publisher->claimed >= publisher->gate)
@@ -183,7 +183,8 @@ static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, ui
 				"subscribers hold all slots back");
 			until = 0;
 		}
-		waits = rc == -EAGAIN ? until != 0 : rc == -EMLINK && claim->returning && pl_now() < deadline;
+		waits = (rc == -EAGAIN && until) ||
+			(rc == -EMLINK && pl_publisher_returns(publisher) && pl_now() < deadline);
 		pthread_mutex_unlock(&publisher->lock);
 		if (!waits)
 			break;
