@@ -65,6 +65,20 @@ static void rig_subscribe(struct rig *rig, const struct pl_subscriber_options *o
 		 &error);
 }
 
+/* Opens a rig with a subscriber that holds slots back. */
+static void rig_open_blocking(struct rig *rig, const struct setting *setting, uint64_t patience, unsigned queue)
+{
+	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+
+	publisher.allow_block = true;
+	publisher.patience = patience;
+	rig_open(rig, setting, &publisher);
+	options.overflow = PL_OVERFLOW_BLOCK;
+	options.queue = queue;
+	rig_subscribe(rig, &options);
+}
+
 static void rig_close(struct rig *rig)
 {
 	pump_stop(&rig->pump);
@@ -284,8 +298,6 @@ static void test_every_and_aborted(void *argument)
 /* A subscriber that blocks holds its slots back; a loan waits, and ends its patience. */
 static void test_block(void *argument)
 {
-	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
-	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
 	struct pl_subscriber_info own = PL_SUBSCRIBER_INFO_INIT;
 	struct pl_stream_frame *frame;
@@ -294,14 +306,9 @@ static void test_block(void *argument)
 	struct pump pump;
 	struct rig rig;
 
-	publisher.allow_block = true;
-	publisher.patience = UINT64_MAX;
-	rig_open(&rig, argument, &publisher);
+	rig_open_blocking(&rig, argument, UINT64_MAX, 2);
 	/* This thread waits for slots, and does not drive the subscriber meanwhile. */
 	pump_start(&rig.environment, &pump, rig.environment.near);
-	options.overflow = PL_OVERFLOW_BLOCK;
-	options.queue = 2;
-	rig_subscribe(&rig, &options);
 	/* Two frames are fetched, and release their slots; eight wait in the ring. */
 	publish_many(rig.publisher, SLOTS + 2);
 	check(pl_publisher_loan(rig.publisher, 0, &frame, &error) == -EAGAIN && !strcmp(error.id, "STREAM-BUSY"));
@@ -335,8 +342,6 @@ static struct pl_accounts await_counted(struct rig *rig, uint64_t end)
 /* Frames of a pause are unwanted, also those that are overwritten or skipped meanwhile, and nobody waits for them. */
 static void test_pause(void *argument)
 {
-	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
-	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_subscriber_info own = PL_SUBSCRIBER_INFO_INIT;
 	const uint64_t after_gap = 100 * SLOTS, end = 3 * SLOTS + 2;
 	struct pl_accounts accounts;
@@ -344,12 +349,7 @@ static void test_pause(void *argument)
 	struct pump pump;
 	struct rig rig;
 
-	publisher.allow_block = true;
-	publisher.patience = UINT64_MAX;
-	rig_open(&rig, argument, &publisher);
-	options.overflow = PL_OVERFLOW_BLOCK;
-	options.queue = 2;
-	rig_subscribe(&rig, &options);
+	rig_open_blocking(&rig, argument, UINT64_MAX, 2);
 	publish_many(rig.publisher, 2);
 	await_counted(&rig, 2);
 	pl_subscriber_pause(rig.subscriber, true);
@@ -378,18 +378,11 @@ static void test_pause(void *argument)
 
 static void test_patience(void *argument)
 {
-	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
-	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_subscriber_info own = PL_SUBSCRIBER_INFO_INIT;
 	uint64_t limit = clock_now() + AMPLE_TIME;
 	struct rig rig;
 
-	publisher.allow_block = true;
-	publisher.patience = 30 * MS;
-	rig_open(&rig, argument, &publisher);
-	options.overflow = PL_OVERFLOW_BLOCK;
-	options.queue = 1;
-	rig_subscribe(&rig, &options);
+	rig_open_blocking(&rig, argument, 30 * MS, 1);
 	publish_many(rig.publisher, 3 * SLOTS);
 	check(subscription_of(rig.publisher).demoted && !subscription_of(rig.publisher).blocks);
 	do {
@@ -461,6 +454,14 @@ static unsigned count_events(struct pl_context *context, uint64_t user_data)
 	return (unsigned)count;
 }
 
+static void await_event(struct pl_context *context, uint64_t user_data)
+{
+	uint64_t limit = clock_now() + AMPLE_TIME;
+
+	while (count_events(context, user_data) == 0)
+		check(clock_now() < limit);
+}
+
 /* pl_poll() tells once of frames, and again after a take that found none; and of the end. */
 static void test_poll_events(void *argument)
 {
@@ -468,7 +469,6 @@ static void test_poll_events(void *argument)
 	struct pl_context *near;
 	struct pl_stream_frame *frame;
 	struct pl_error error;
-	uint64_t limit;
 	struct rig rig;
 
 	rig_open(&rig, argument, NULL);
@@ -479,8 +479,7 @@ static void test_poll_events(void *argument)
 	for (uint64_t round = 0; round < 3; round++) {
 		check(count_events(near, 4711) == 0);
 		publish_many(rig.publisher, 2);
-		for (limit = clock_now() + AMPLE_TIME; count_events(near, 4711) == 0;)
-			check(clock_now() < limit);
+		await_event(near, 4711);
 		await_counted(&rig, 2 * round + 2);
 		check(take_one(rig.subscriber, 2 * round) == 0 && take_one(rig.subscriber, 2 * round + 1) == 0);
 		check(pl_subscriber_take(rig.subscriber, &frame, 1, 0, NULL) == -EAGAIN);
@@ -488,8 +487,7 @@ static void test_poll_events(void *argument)
 		count_events(near, 4711);
 	}
 	check_ok(pl_publisher_end(rig.publisher, 0, &error), &error);
-	for (limit = clock_now() + AMPLE_TIME; count_events(near, 4711) == 0;)
-		check(clock_now() < limit);
+	await_event(near, 4711);
 	check(pl_subscriber_take(rig.subscriber, &frame, 1, 0, NULL) == -ENODATA);
 	rig_close(&rig);
 }
@@ -621,18 +619,12 @@ static void test_list(void *argument)
 /* The publisher closes before the subscriber has read all: the rest is missed, at both ends. */
 static void test_closed_publisher(void *argument)
 {
-	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
-	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
 	struct pl_stream_frame *frame;
 	unsigned taken = 1;
 	struct rig rig;
 
-	publisher.allow_block = true;
-	rig_open(&rig, argument, &publisher);
-	options.overflow = PL_OVERFLOW_BLOCK;
-	options.queue = 2;
-	rig_subscribe(&rig, &options);
+	rig_open_blocking(&rig, argument, 0, 2);
 	publish_many(rig.publisher, 6);
 	check(take_one(rig.subscriber, 0) == 0);
 	pl_publisher_close(rig.publisher);
@@ -748,21 +740,14 @@ static void test_skip(void *argument)
 /* Frames that a blocking subscriber has not read hold a skip back, and no gap laps them. */
 static void test_skip_blocked(void *argument)
 {
-	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
-	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
 	struct pl_accounts accounts;
 	struct pl_error error;
 	struct pump pump;
 	struct rig rig;
 
-	publisher.allow_block = true;
-	publisher.patience = UINT64_MAX;
-	rig_open(&rig, argument, &publisher);
+	rig_open_blocking(&rig, argument, UINT64_MAX, 1);
 	pump_start(&rig.environment, &pump, rig.environment.near);
-	options.overflow = PL_OVERFLOW_BLOCK;
-	options.queue = 1;
-	rig_subscribe(&rig, &options);
 	publish_many(rig.publisher, 3);
 	/* The queue holds one frame, so at most the slot of the first one is free. */
 	check(pl_publisher_skip(rig.publisher, 100, 0, &error) == -EAGAIN && !strcmp(error.id, "STREAM-BUSY"));
@@ -782,18 +767,11 @@ static void test_skip_blocked(void *argument)
 /* A skip waits for a blocking subscriber no longer than the publisher's patience. */
 static void test_skip_patience(void *argument)
 {
-	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
-	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_accounts accounts;
 	struct pl_error error;
 	struct rig rig;
 
-	publisher.allow_block = true;
-	publisher.patience = 30 * MS;
-	rig_open(&rig, argument, &publisher);
-	options.overflow = PL_OVERFLOW_BLOCK;
-	options.queue = 1;
-	rig_subscribe(&rig, &options);
+	rig_open_blocking(&rig, argument, 30 * MS, 1);
 	publish_many(rig.publisher, 3);
 	await_ready(&rig, 1, 1);
 	check_ok(pl_publisher_skip(rig.publisher, 100, AMPLE_TIME, &error), &error);
