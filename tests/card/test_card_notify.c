@@ -277,6 +277,16 @@ static void repeat_behind_many(void *argument)
 	pair_close(&pair);
 }
 
+/* Opens a pair whose memory is in a GPU that needs a read of the card. */
+static void pair_open_gpu(struct pair *pair, unsigned rails, size_t bytes)
+{
+	setenv("STANDIN_MOOD", "order", 1);
+	rail_limit = rails;
+	use_gpu("alloc");
+	pair_open(pair, &setting, bytes);
+	settle(&pair->environment, 100);
+}
+
 /* A read that a broken connection returns flushes nothing: with another rail, the owner is asked then. */
 static void read_behind_lost(void *argument)
 {
@@ -287,11 +297,7 @@ static void read_behind_lost(void *argument)
 	struct pair pair;
 
 	(void)argument;
-	setenv("STANDIN_MOOD", "order", 1);
-	rail_limit = 2;
-	use_gpu("alloc");
-	pair_open(&pair, &setting, SMALL);
-	settle(&pair.environment, 100);
+	pair_open_gpu(&pair, 2, SMALL);
 	pattern_fill(pair.near.bytes, SMALL, 1, 0);
 	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
 	card_fault_next(CARD_BAD_READS);
@@ -320,11 +326,7 @@ static void read_behind_limit(void *argument)
 	struct pair pair;
 
 	(void)argument;
-	setenv("STANDIN_MOOD", "order", 1);
-	rail_limit = 1;
-	use_gpu("alloc");
-	pair_open(&pair, &setting, PACED);
-	settle(&pair.environment, 100);
+	pair_open_gpu(&pair, 1, PACED);
 	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
 	card_fault_next(CARD_UNDELIVERED);
 	before = card_counts_now();
