@@ -53,8 +53,7 @@ struct intruder {
 	unsigned key_count;
 	struct request requests[REQUESTS]; /* the oldest first */
 	unsigned request_count;
-	uint8_t stream_tokens[2][PL_TOKEN_SIZE]; /* of the last subscription: control, payload */
-	bool subscribed;
+	struct token stream_tokens[2]; /* of the last subscription: control, payload */
 	uint32_t announced; /* announcements that arrived */
 	uint32_t cookie;
 	size_t budget;

@@ -209,7 +209,7 @@ bool intruder_connect(struct intruder *intruder, unsigned connection, unsigned l
 	intruder->budget = BUDGET;
 	intruder->request_count = intruder->key_count = intruder->stranger_count = 0;
 	intruder->cookie = intruder->announced = 0;
-	intruder->subscribed = false;
+	memset(intruder->stream_tokens, 0, sizeof(intruder->stream_tokens));
 	intruder->lanes_opened = 0;
 	if (victim_connects) {
 		REQUIRE(pl_connect_start(world->victim, intruder->address, 0, FUZZ_USERS, NULL, NULL) == 0);

@@ -150,25 +150,31 @@ static void step_frame(struct intruder *intruder, const struct fuzz_step *step)
 
 /* -- control messages ------------------------------------------------------------------------------- */
 
+static const struct token *choose_token(const struct intruder *intruder, const struct fuzz_step *step)
+{
+	switch (step->key) {
+	case KEY_HONEST:
+		return &intruder->world->good_token;
+	case KEY_CONTROL:
+	case KEY_PAYLOAD:
+		return &intruder->stream_tokens[step->key - KEY_CONTROL];
+	default:
+		return &intruder->world->tokens[step->key % TOKENS];
+	}
+}
+
 static void fill_import(const struct intruder *intruder, const struct fuzz_step *step, struct pl_import *import)
 {
-	const struct world *world = intruder->world;
-	const struct token *token = step->key == KEY_HONEST ? &world->good_token : &world->tokens[step->key % TOKENS];
+	const struct token *token = choose_token(intruder, step);
 	struct pl_token decoded;
 
 	import->request = step_value(step);
-	/* Tokens of a subscription. */
-	if (step->key == KEY_CONTROL || step->key == KEY_PAYLOAD) {
-		if (!intruder->subscribed ||
-		    pl_token_decode(intruder->stream_tokens[step->key - KEY_CONTROL], PL_TOKEN_SIZE, &decoded) < 0)
-			return;
-	} else if (pl_token_decode(token->bytes, token->length, &decoded) < 0) {
+	if (pl_token_decode(token->bytes, token->length, &decoded) < 0)
 		return;
-	}
 	import->grant = decoded.grant;
 	memcpy(import->secret, decoded.secret, sizeof(import->secret));
 	/* The token of the honest peer is not known to others; its number may be. */
-	if (token == &world->good_token || step->cookie == 1)
+	if (token == &intruder->world->good_token || step->cookie == 1)
 		import->secret[step->offset % 16] ^= (uint8_t)(1u << step->length % 8);
 	if (step->cookie == 2)
 		import->grant ^= 1ull << step->length % 64;

@@ -136,9 +136,11 @@ void intruder_note_stream(struct intruder *intruder, const void *body, size_t le
 	intruder->announced += message.type == PL_STREAM_ANNOUNCE;
 	if (message.type != PL_STREAM_SUBSCRIBED || message.subscribed.status != PL_SUBSCRIBE_OK)
 		return;
-	memcpy(intruder->stream_tokens[0], message.subscribed.control, PL_TOKEN_SIZE);
-	memcpy(intruder->stream_tokens[1], message.subscribed.payload, PL_TOKEN_SIZE);
-	intruder->subscribed = true;
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(intruder->stream_tokens); i++) {
+		intruder->stream_tokens[i].length = PL_TOKEN_SIZE;
+		memcpy(intruder->stream_tokens[i].bytes, i ? message.subscribed.payload : message.subscribed.control,
+		       PL_TOKEN_SIZE);
+	}
 }
 
 static void fill_subscribe(const struct fuzz_step *step, struct pl_stream_message *message)
