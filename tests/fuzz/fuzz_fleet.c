@@ -45,6 +45,15 @@ static void try_names(char *text)
 
 /* -- outputs --------------------------------------------------------------------------------------- */
 
+/* True if the reason of a silence has the name of a host, for which the row of that host alone has HOST. */
+static bool reason_names_host(const struct fleet *fleet)
+{
+	for (size_t i = 0; i < fleet->hosts.count; i++)
+		if (strstr(fleet->answers[0].reason, fleet->hosts.names[i]))
+			return true;
+	return false;
+}
+
 static void try_output(const char *text, size_t size, enum fleet_kind kind)
 {
 	struct fleet fleet = { .kind = kind, .fail_on = PL_CHECK_UNKNOWN };
@@ -68,7 +77,7 @@ static void try_output(const char *text, size_t size, enum fleet_kind kind)
 	for (size_t i = 0; i < fleet.row_count; i++)
 		REQUIRE(!fleet.rows[i].outlier && fleet.rows[i].state != ROW_DIFFERS && fleet.rows[i].count);
 	for (size_t i = 0; i < fleet.group_count; i++)
-		REQUIRE(fleet.groups[i].host_count == 3);
+		REQUIRE(fleet.groups[i].host_count == 3 || reason_names_host(&fleet));
 	REQUIRE(!fleet.mixture_count);
 	document = fleet_document(&fleet);
 	REQUIRE(cli_json_string(document, true));

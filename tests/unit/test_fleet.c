@@ -328,7 +328,32 @@ static void test_noise_is_bounded(void **state)
 	free(text);
 }
 
-/* -- usual values ---------------------------------------------------------------------------------- */
+/* -- comparison ---------------------------------------------------------------------------------- */
+
+/* Launchers name the host in their messages; a name within another word is another name. */
+static void test_own_name_in_messages(void **state)
+{
+	static const struct {
+		const char *text, *host, *expected;
+	} cases[] = {
+		{ "connect to host n1 port 22", "n1", "connect to host HOST port 22" },
+		{ "n1: n12, n1-ib0 and xn1 answer, n1.cluster and n1", "n1",
+		  "HOST: n12, n1-ib0 and xn1 answer, HOST.cluster and HOST" },
+		{ "n1n1", "n1", "n1n1" },
+		{ "", "n1", "" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(cases); i++) {
+		char buffer[200] = "";
+		FILE *file = fmemopen(buffer, sizeof(buffer), "w");
+
+		assert_non_null(file);
+		fleet_write_without_host(file, cases[i].text, cases[i].host);
+		fclose(file);
+		assert_string_equal(buffer, cases[i].expected);
+	}
+}
 
 static void test_usual_counts(void **state)
 {
@@ -357,6 +382,7 @@ int main(void)
 		cmocka_unit_test(test_wrong_launchers),
 		cmocka_unit_test(test_documents),
 		cmocka_unit_test(test_noise_is_bounded),
+		cmocka_unit_test(test_own_name_in_messages),
 		cmocka_unit_test(test_usual_counts),
 	};
 

@@ -17,16 +17,23 @@ static int row_rank(const struct fleet_row *row)
 	return (int)row->state + (row->outlier ? 0 : ROW_STATES);
 }
 
-/* Writes a text, with HOST in place of the host's name: launchers put the name into their messages. */
-static void write_without_host(FILE *file, const char *text, const char *host)
+static bool is_in_name(char character)
 {
-	const char *found;
+	return isalnum((unsigned char)character) || character == '_' || character == '-';
+}
 
-	while ((found = strstr(text, host))) {
-		fprintf(file, "%.*sHOST", (int)(found - text), text);
-		text = found + strlen(host);
+void fleet_write_without_host(FILE *file, const char *text, const char *host)
+{
+	const char *found, *rest = text;
+	size_t length = strlen(host);
+
+	while ((found = strstr(rest, host))) {
+		bool whole = (found == text || !is_in_name(found[-1])) && !is_in_name(found[length]);
+
+		fprintf(file, "%.*s%s", (int)(found - rest), rest, whole ? "HOST" : host);
+		rest = found + length;
 	}
-	fputs(text, file);
+	fputs(rest, file);
 }
 
 /* Returns the items of a row as one text, which equal rows share. */
@@ -41,7 +48,7 @@ static char *make_row_key(const struct fleet *fleet, const struct fleet_row *row
 	for (size_t i = 0; i < row->count; i++) {
 		fprintf(file, "%s\n", row->items[i].object);
 		if (row->state == ROW_SILENT)
-			write_without_host(file, row->items[i].text, fleet->hosts.names[row->host]);
+			fleet_write_without_host(file, row->items[i].text, fleet->hosts.names[row->host]);
 		else
 			fputs(row->items[i].text, file);
 		fputc('\n', file);

@@ -3,6 +3,8 @@
 #ifndef PL_CMD_FLEET_JUDGE_H
 #define PL_CMD_FLEET_JUDGE_H
 
+#include <stdio.h>
+
 #include "cmd/fleet/answer.h"
 #include "cmd/fleet/host_list.h"
 
@@ -108,6 +110,8 @@ bool fleet_is_usual(size_t count, size_t total);
 int fleet_judge(struct fleet *fleet);
 /* Sorts rows into groups (groups.c).  Returns 0 or -ENOMEM. */
 int fleet_group_rows(struct fleet *fleet);
+/* Writes a text with HOST for each whole word that is the host's name: launchers put the name into their messages (groups.c). */
+void fleet_write_without_host(FILE *file, const char *text, const char *host);
 /* Returns the exit status of a judged fleet. */
 int fleet_exit_status(const struct fleet *fleet);
 /* Number of hosts with a document. */

@@ -32,19 +32,17 @@ char *fleet_fold_hosts(const struct fleet *fleet, const size_t *hosts, size_t co
 	return text;
 }
 
-/* Copies the reason of a silence with HOST for the name of the host. */
+/* Copies the reason of a silence with HOST for the name of the host, cut to the buffer's size. */
 static void copy_without_host(char *buffer, size_t size, const char *text, const char *host)
 {
-	const char *found;
-	size_t length = 0;
+	FILE *file = fmemopen(buffer, size, "w");
 
 	*buffer = '\0';
-	while ((found = strstr(text, host)) && length < size) {
-		length += (size_t)snprintf(buffer + length, size - length, "%.*sHOST", (int)(found - text), text);
-		text = found + strlen(host);
-	}
-	if (length < size)
-		snprintf(buffer + length, size - length, "%s", text);
+	if (!file)
+		return;
+	fleet_write_without_host(file, text, host);
+	fclose(file);
+	buffer[size - 1] = '\0';
 }
 
 void fleet_format_items(char *buffer, size_t size, const struct fleet *fleet, const struct fleet_row *row, bool several)
