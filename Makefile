@@ -35,7 +35,7 @@ help:
 	@echo 'make vm-next    tests of the kernel module in the next series of the kernel'
 	@echo 'make vm-boot    boot a system with the package of the kernel module; make packages first'
 	@echo 'make kernels    check the style of the kernel module, and build it for the kernels of several Debian releases'
-	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (60)'
+	@echo 'make fuzz       each fuzz target for FUZZ_SECONDS (60), with another seed each time'
 	@echo 'make soak       one server under mixed clients with faults for MINUTES (30)'
 	@echo 'make card-soak  the verbs fabric on stand-in cards with faults, by seed, for MINUTES (30)'
 	@echo 'make faults     each fault at each phase of a transfer; writes the table of docs/reliability.md'
@@ -128,7 +128,7 @@ kernels:
 
 fuzz:
 	@tools/setup build test
-	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} tools/run-tests fuzz
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} FUZZ_SEED=$${FUZZ_SEED:-0} tools/run-tests fuzz
 
 soak:
 	@tools/setup build test
