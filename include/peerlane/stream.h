@@ -464,6 +464,20 @@ void pl_subscriber_close(struct pl_subscriber *subscriber);
  */
 int pl_frame_query(const struct pl_stream_frame *frame, struct pl_frame_info *info);
 
+/**
+ * Copies between host memory and a frame, in any kind of memory, synchronously: pl_frame_copy_in() into a loan,
+ * pl_frame_copy_out() from a loan or a frame that was taken. For frames in GPU memory, which the processor cannot reach; a
+ * program with CUDA copies with its own calls. Any thread.
+ *
+ * @param offset  bytes from the beginning of the frame
+ * @return 0; -ERANGE outside of the frame; -EPERM for a copy into a frame that was taken; -EAGAIN for a frame of
+ *         pl_subscriber_take_on() whose result is not PL_TAKE_FRAME; -EFAULT if the frame's memory no longer exists
+ */
+int pl_frame_copy_in(struct pl_stream_frame *frame, uint64_t offset, const void *from, size_t length,
+		     struct pl_error *error);
+int pl_frame_copy_out(const struct pl_stream_frame *frame, uint64_t offset, void *to, size_t length,
+		      struct pl_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -12,6 +12,8 @@ import subprocess
 import time
 
 PEERLANE = os.environ['PEERLANE']
+# Variables of commands with the two GPUs of tests/libcuda.
+GPU = {'LD_LIBRARY_PATH': os.path.join(os.path.dirname(PEERLANE), 'tests')}
 DEADLINE = 60
 
 

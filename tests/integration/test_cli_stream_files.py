@@ -10,7 +10,7 @@ import subprocess
 import zlib
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, content, environment, run, run_json, start, write
+from cli_support import DEADLINE, GPU, PEERLANE, content, environment, run, run_json, start, write
 from stream_support import pattern, publishing
 
 
@@ -165,6 +165,38 @@ def test_header_is_complete_after_a_signal(tmp_path, how):
     assert output.startswith(b'12 of 12 frames')
     assert read_npy(tmp_path / 'none.npy') == ('<f4', (0,), b'')
     assert read_npy(tmp_path / 'out.npy') == ('<f4', (12,), data)
+
+
+# -- GPU memory ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('near,far', [('cuda:1', 'cuda'), ('host', 'cuda:1'), ('cuda', 'host')])
+def test_frames_in_gpu_memory(tmp_path, near, far):
+    """From an array through slots and frames in memory of GPUs, into an array and a picture."""
+    data = content(6 * 4 * 5 * 2)
+    path = write(tmp_path / 'in.npy', npy((6, 4, 5), data))
+    with publishing('--from', path, '--subscribers', '1', '--slots', '8', '--memory', far, **GPU) as publisher:
+        got = run_json('subscribe', publisher.address, 'cam0', '--memory', near, '--queue', '8', '--to', tmp_path / 'out.npy',
+                       '--snapshot', tmp_path / 'last.npy', **GPU)
+        publisher.finish()
+    assert (got['frames'], got['memory'], got['stream']['memory']) == (6, near, far.split(':')[0])
+    assert read_npy(tmp_path / 'out.npy') == ('<u2', (6, 4, 5), data)
+    assert read_npy(tmp_path / 'last.npy') == ('<u2', (4, 5), data[-40:])
+
+
+def test_pattern_is_verified_in_gpu_memory():
+    with publishing('--rate', '0', '--count', '20', '--shape', '300x7', '--dtype', 'u8', '--slots', '32', '--subscribers', '1',
+                    '--memory', 'cuda', **GPU) as publisher:
+        got = run_json('subscribe', publisher.address, 'cam0', '--memory', 'cuda', '--queue', '32', '--verify', **GPU)
+        publisher.finish()
+    assert got['verified'] and got['frames'] == 20
+
+
+def test_unknown_memory_is_refused():
+    with publishing('--rate', '0', **GPU) as publisher:
+        for kind, error in [('cuda:99', 'GPU-NONE'), ('tape', 'MEMORY-KIND'), ('cuda:x', 'MEMORY-KIND')]:
+            assert error in run('subscribe', publisher.address, 'cam0', '--memory', kind, expect=1, **GPU).stderr
+            assert error in run('publish', '--name', 'x', '--memory', kind, '--listen', '127.0.0.1:0', expect=1, **GPU).stderr
 
 
 # -- snapshots -----------------------------------------------------------------------------------------------------

@@ -13,15 +13,14 @@ import tempfile
 import time
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, Server, content, cut_transfer, environment, recorded, run, run_json, serving, start, \
-    write
+from cli_support import DEADLINE, GPU, PEERLANE, Server, content, cut_transfer, environment, recorded, run, run_json, serving, \
+    start, write
 
 # Sizes of files whose transfers take half a second and a second at the rate of the slow server, so that a test can act in
 # their middle.
 RATE = '32M'
 BIG = 16 << 20
 MIDDLE = 32 << 20
-GPU = {'LD_LIBRARY_PATH': str(pathlib.Path(PEERLANE).parent / 'tests')}
 
 
 @pytest.fixture

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane bench workflow` and `peerlane bench proxy`: counts of results, and detection of faults."""
 import json
-import pathlib
 import signal
 
 import pytest
 
-from cli_support import PEERLANE, make_key, run, run_json, start
+from cli_support import GPU, PEERLANE, make_key, run, run_json, start
 
-# Simulated GPUs of tests/libcuda.
-GPU = {'LD_LIBRARY_PATH': str(pathlib.Path(PEERLANE).parent / 'tests')}
 SHORT = ['--compute', 'simulated', '--rounds', '2', '--frames', '20']
 PHASES = {'receive', 'to_device', 'compute', 'to_host', 'inspect', 'other'}
 

@@ -347,6 +347,53 @@ static void slots_in_gpu(void *argument)
 	}
 }
 
+static void copy_back(const struct pl_stream_frame *frame, struct rig *rig, uint64_t sequence)
+{
+	uint64_t length = length_of(sequence);
+	struct pl_error error;
+
+	memset(rig->bytes, 0, length);
+	/* In two parts, which join within a word. */
+	check_ok(pl_frame_copy_out(frame, 0, rig->bytes, length / 3, &error), &error);
+	check_ok(pl_frame_copy_out(frame, length / 3, (uint8_t *)rig->bytes + length / 3, length - length / 3, &error),
+		 &error);
+	pattern_check(rig->bytes, length, sequence, 0);
+}
+
+/* Copies without calls of CUDA, into each slot and from each frame. */
+static void copies_in_and_out(void *argument)
+{
+	struct pl_frame_info info;
+	struct pl_error error;
+	struct rig rig;
+
+	rig_open(&rig, argument, "cuda");
+	rig_subscribe(&rig, "cuda:0", 0);
+	for (uint64_t sequence = 0; sequence < 2 * SLOTS; sequence++) {
+		struct pl_stream_frame *frame = loan_frame(rig.publisher, &info);
+		struct pl_frame_options options = options_of(&sequence);
+		uint64_t length = length_of(sequence);
+
+		pattern_fill(rig.bytes, length, sequence, 0);
+		check_ok(pl_frame_copy_in(frame, 0, rig.bytes, length / 2, &error), &error);
+		check_ok(pl_frame_copy_in(frame, length / 2, (uint8_t *)rig.bytes + length / 2, length - length / 2,
+					  &error),
+			 &error);
+		check_number(pl_frame_copy_in(frame, SLOT, rig.bytes, 1, &error), -ERANGE);
+		copy_back(frame, &rig, sequence);
+		check_ok(pl_frame_publish(frame, &options, &error), &error);
+		check_number(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, &error), 1);
+		copy_back(frame, &rig, sequence);
+		check_number(pl_frame_copy_out(frame, 0, rig.bytes, length + 1, &error), -ERANGE);
+		check_number(pl_frame_copy_out(frame, UINT64_MAX, rig.bytes, 2, &error), -ERANGE);
+		check(!strcmp(error.id, "FRAME-RANGE"));
+		check_ok(pl_frame_copy_out(frame, length, NULL, 0, &error), &error);
+		check_number(pl_frame_copy_in(frame, 0, rig.bytes, 1, &error), -EPERM);
+		pl_frame_release(frame);
+	}
+	rig_close(&rig);
+}
+
 /* -- publication after a stream ------------------------------------------------------------------------------- */
 
 static void publish_waits_for_stream(void *argument)
@@ -434,6 +481,7 @@ static void stream_waits_for_frames(void *argument)
 {
 	struct pl_frame_info info = PL_FRAME_INFO_INIT;
 	struct pl_stream_frame *frames[3];
+	struct pl_error error;
 	struct rig rig;
 
 	rig_open(&rig, argument, "cuda");
@@ -443,6 +491,7 @@ static void stream_waits_for_frames(void *argument)
 	check(stream_waits(&rig));
 	check_number(pl_frame_query(frames[0], &info), 0);
 	check(info.status->result == PL_TAKE_WAITS && info.length == 0 && info.sequence == 0);
+	check_number(pl_frame_copy_out(frames[0], 0, rig.bytes, 0, &error), -EAGAIN);
 	for (unsigned i = 0; i < 3; i++) {
 		check_number(rig.seen[i].copy.result, PL_TAKE_WAITS);
 		publish(&rig, true);
@@ -680,6 +729,8 @@ static const struct setting local = { "local", "local", "127.0.0.1", PL_PROGRESS
 static const struct test_case cases[] = {
 	{ "slots", slots_in_gpu, &tcp_thread, 20 },
 	{ "slots-local", slots_in_gpu, &local, 20 },
+	{ "copies", copies_in_and_out, &tcp_thread, 20 },
+	{ "copies-local", copies_in_and_out, &local, 20 },
 	{ "publish-on", publish_waits_for_stream, &tcp_thread, 20 },
 	{ "publish-on-manual", publish_waits_for_stream, &tcp_manual, 20 },
 	{ "loans-come-back", loans_come_back, &tcp_thread, 20 },

@@ -18,6 +18,7 @@ static int publish_stream(struct publish *publish, struct pl_error *error)
 	stream.content_type = publish->source.path ? NULL : PATTERN_CONTENT_TYPE;
 	stream.allow_block = options->allow_block;
 	stream.patience = options->patience;
+	stream.memory = options->memory;
 	return stream_server_publish(&publish->server, options->name, &stream, error);
 }
 
@@ -42,6 +43,7 @@ static void publish_close(struct publish *publish)
 	if (publish->server.signals >= 0)
 		close(publish->server.signals);
 	frame_source_close(&publish->source);
+	frame_bytes_free(&publish->frame);
 }
 
 int pl_cli_publish(int argc, char **argv)
@@ -52,6 +54,7 @@ int pl_cli_publish(int argc, char **argv)
 	int rc, status;
 
 	publish_parse_arguments(&options, argc, argv);
+	frame_bytes_begin(&publish.frame, options.memory);
 	rc = frame_source_open(&publish.source, options.from, &options.layout, options.frame_bytes, &error);
 	if (rc == 0)
 		rc = publish_open(&publish, &error);

@@ -4,6 +4,7 @@
 #define PL_CMD_STREAM_PUBLISH_H
 
 #include "cmd/common/cli.h"
+#include "cmd/stream/frame_bytes.h"
 #include "cmd/stream/frame_source.h"
 #include "cmd/stream/status_line.h"
 #include "cmd/stream/stream_server.h"
@@ -14,6 +15,7 @@
 struct publish_options {
 	struct cli_options common;
 	const char *name, *listen, *from, *dtype, *shape;
+	const char *memory; /* of the slots; NULL: host memory */
 	uint64_t frame_bytes, slots, subscribers;
 	uint64_t count; /* frames after which the stream ends; UINT64_MAX: no limit */
 	double rate;    /* frames a second; 0: without pauses; negative: not given */
@@ -26,6 +28,7 @@ struct publish {
 	const struct publish_options *options;
 	struct stream_server server;
 	struct frame_source source;
+	struct frame_bytes frame; /* made here, for slots in GPU memory */
 	struct status_line line;
 	uint64_t period;        /* nanoseconds between frames; 0: none */
 	uint64_t next;          /* cli_now() of the next frame */

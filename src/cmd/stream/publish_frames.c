@@ -104,16 +104,24 @@ static int wait_for_source(struct publish *publish, struct pl_error *error)
 static int fill_slot(struct publish *publish, struct pl_stream_frame *frame, struct pl_error *error)
 {
 	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	void *data;
 	int rc;
 
 	pl_frame_query(frame, &info);
-	while ((rc = frame_source_fill(&publish->source, info.data, info.sequence, error)) == 0) {
+	data = publish->frame.gpu ? frame_bytes_buffer(&publish->frame, publish->source.frame_bytes) : info.data;
+	if (!data) {
+		pl_frame_discard(frame);
+		return cli_fail_errno(error, -ENOMEM, "malloc", publish->options->name);
+	}
+	while ((rc = frame_source_fill(&publish->source, data, info.sequence, error)) == 0) {
 		publish_serve(publish, publish->source.fd, UINT64_MAX);
 		if (publish->server.stopping)
 			rc = -EINTR;
 		if (rc < 0)
 			break;
 	}
+	if (rc > 0 && publish->frame.gpu)
+		rc = pl_frame_copy_in(frame, 0, data, publish->source.frame_bytes, error);
 	if (rc < 0)
 		pl_frame_discard(frame);
 	return rc < 0 ? rc : 0;

@@ -23,6 +23,7 @@ enum {
 	OPTION_SUBSCRIBERS,
 	OPTION_ALLOW_BLOCK,
 	OPTION_PATIENCE,
+	OPTION_MEMORY = 'm',
 };
 
 #define RATE_MAX 1e6
@@ -131,6 +132,9 @@ static error_t parse_publish_option(int key, char *argument, struct argp_state *
 	case OPTION_FROM:
 		options->from = argument;
 		return 0;
+	case OPTION_MEMORY:
+		options->memory = argument;
+		return 0;
 	case OPTION_ALLOW_BLOCK:
 		options->allow_block = true;
 		return 0;
@@ -154,6 +158,8 @@ static const struct argp_option publish_options[] = {
 	  1 },
 	{ "frame-bytes", OPTION_FRAME_BYTES, "SIZE", 0, "Bytes of a frame without type and shape, such as 8M", 1 },
 	{ "slots", OPTION_SLOTS, "K", 0, "Keep the last K frames for subscribers, 2 to 65536 (default: 16)", 1 },
+	{ "memory", OPTION_MEMORY, "KIND", 0,
+	  "Keep the frames in memory of this kind: host, cuda, or cuda:1 for a GPU by its number (default: host)", 1 },
 	{ "rate", OPTION_RATE, "HZ", 0,
 	  "Publish HZ frames a second; 0: without pauses (default: 30 for the test pattern, 0 for --from)", 1 },
 	{ "count", OPTION_COUNT, "N", 0, "End the stream after N frames", 1 },

@@ -103,8 +103,9 @@ int snapshot_write(struct snapshot *snapshot, bool last, struct pl_error *error)
 
 	if (!snapshot->frame || (!last && now < snapshot->next))
 		return 0;
-	pl_frame_query(snapshot->frame, &info);
-	rc = snapshot_check(snapshot, &info.layout, error);
+	rc = frame_bytes_read(snapshot->bytes, snapshot->frame, &info, error);
+	if (rc == 0)
+		rc = snapshot_check(snapshot, &info.layout, error);
 	if (rc == 0 && info.length < pl_layout_bytes(&info.layout))
 		rc = cli_fail(error, -EPROTO, "FRAME-SHORT", snapshot->path, "ask the author of the publisher",
 			      "frame %llu has %llu bytes, fewer than its layout", (unsigned long long)info.sequence,

@@ -5,13 +5,14 @@
 
 #include <stdbool.h>
 
-#include <peerlane/stream.h>
+#include "cmd/stream/frame_bytes.h"
 
 /* Least time between two replacements, in nanoseconds. */
 #define SNAPSHOT_INTERVAL 250000000ull
 
 struct snapshot {
 	const char *path;              /* NULL: none */
+	struct frame_bytes *bytes;
 	struct pl_stream_frame *frame; /* taken, and not in the file yet; NULL: none */
 	uint64_t next;                 /* cli_now() from which the file may be replaced */
 	uint64_t written;              /* times that the file was replaced */

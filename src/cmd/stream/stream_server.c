@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,7 +38,8 @@ int stream_server_publish(struct stream_server *server, const char *name, const 
 			  struct pl_error *error)
 {
 	unsigned slots = stream->slots ? stream->slots : SLOTS_DEFAULT;
-	int rc = cli_check_memory((uint64_t)slots * stream->slot_bytes, error);
+	bool host = !stream->memory || !strcmp(stream->memory, "host");
+	int rc = host ? cli_check_memory((uint64_t)slots * stream->slot_bytes, error) : 0;
 
 	if (rc < 0)
 		return cli_fail(error, rc, "NO-MEMORY", name, "use fewer --slots, or smaller frames",

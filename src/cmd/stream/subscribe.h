@@ -6,6 +6,7 @@
 #include "cmd/common/cli.h"
 #include "cmd/common/stats.h"
 #include "cmd/stream/client.h"
+#include "cmd/stream/frame_bytes.h"
 #include "cmd/stream/frame_sink.h"
 #include "cmd/stream/snapshot.h"
 #include "cmd/stream/status_line.h"
@@ -46,6 +47,7 @@ struct subscribe {
 	struct pl_subscriber *subscriber;
 	struct pl_subscriber_info info; /* of the last look */
 	struct pl_accounts earlier;     /* sums of instances before the present one; first and next are 0 */
+	struct frame_bytes frame_bytes;
 	struct frame_sink sink;
 	struct snapshot snapshot;
 	struct status_line line;

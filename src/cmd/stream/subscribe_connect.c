@@ -56,6 +56,8 @@ static int open_outputs(struct subscribe *subscribe, struct pl_error *error)
 void subscribe_init(struct subscribe *subscribe, const struct subscribe_options *options)
 {
 	subscribe->options = options;
+	frame_bytes_begin(&subscribe->frame_bytes, options->stream.memory);
+	subscribe->snapshot.bytes = &subscribe->frame_bytes;
 	subscribe->sink.fd = -1;
 	subscribe->client.signals = -1;
 	stats_reset(&subscribe->latency);
@@ -119,4 +121,5 @@ void subscribe_close(struct subscribe *subscribe)
 {
 	pl_subscriber_close(subscribe->subscriber);
 	stream_client_close(&subscribe->client);
+	frame_bytes_free(&subscribe->frame_bytes);
 }

@@ -43,12 +43,17 @@ static void count_frame(struct subscribe *subscribe, const struct pl_frame_info 
 /* Processes a frame, which it releases or hands to the snapshot. */
 static int process_frame(struct subscribe *subscribe, struct pl_stream_frame *frame, struct pl_error *error)
 {
+	const struct subscribe_options *options = subscribe->options;
+	bool read = options->verify || subscribe->sink.path || subscribe->forward;
 	struct pl_frame_info info = PL_FRAME_INFO_INIT;
 	int rc = 0;
 
-	pl_frame_query(frame, &info);
+	if (read)
+		rc = frame_bytes_read(&subscribe->frame_bytes, frame, &info, error);
+	else
+		pl_frame_query(frame, &info);
 	count_frame(subscribe, &info);
-	if (subscribe->options->verify) {
+	if (rc == 0 && options->verify) {
 		rc = verify_frame(&info, error);
 		subscribe->verified = rc == 0;
 	}

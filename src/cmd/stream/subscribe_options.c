@@ -19,6 +19,7 @@ enum {
 	OPTION_SNAPSHOT,
 	OPTION_RECONNECT,
 	OPTION_MEMORY_LIMIT,
+	OPTION_MEMORY = 'm',
 };
 
 #define QUEUE_MAX 4096
@@ -93,6 +94,9 @@ static error_t parse_subscribe_option(int key, char *argument, struct argp_state
 		if (stream_overflow_parse(argument, &options->stream.overflow) < 0)
 			argp_error(state, "--overflow takes drop-oldest, drop-newest or block, not '%s'", argument);
 		return 0;
+	case OPTION_MEMORY:
+		options->stream.memory = argument;
+		return 0;
 	case OPTION_TO:
 		options->to = argument;
 		return 0;
@@ -129,6 +133,9 @@ static const struct argp_option subscribe_options[] = {
 	{ "queue", OPTION_QUEUE, "N", 0, "Fetch up to N frames ahead, 1 to 4096 (default: 4)", 1 },
 	{ "every", OPTION_EVERY, "N", 0, "Take only the first of each N frames", 1 },
 	{ "count", OPTION_COUNT, "N", 0, "Exit after N frames", 1 },
+	{ "memory", OPTION_MEMORY, "KIND", 0,
+	  "Take the frames into memory of this kind: host, cuda, or cuda:1 for a GPU by its number (default: host)",
+	  1 },
 	{ "to", OPTION_TO, "FILE", 0,
 	  "Write the frames into FILE, as raw bytes, or as one array if its name ends in .npy; -: standard output", 1 },
 	{ "snapshot", OPTION_SNAPSHOT, "FILE", 0,

@@ -31,6 +31,7 @@ static int print_subscribe_json(const struct subscribe *subscribe, const struct 
 				const struct pl_error *error)
 {
 	const struct subscribe_forward *forward = subscribe->forward;
+	const char *memory = subscribe->options->stream.memory;
 	struct json_object *object = cli_json_begin();
 	uint64_t span = subscribe->finish - subscribe->begin;
 	double seconds = (double)span / 1e9;
@@ -38,6 +39,7 @@ static int print_subscribe_json(const struct subscribe *subscribe, const struct 
 	cli_json_add(object, "address", cli_json_text(subscribe->client.info.address));
 	cli_json_add(object, "fabric", cli_json_text(subscribe->client.info.fabric));
 	cli_json_add(object, "stream", stream_json_describe(&subscribe->info.stream));
+	cli_json_add(object, "memory", cli_json_text(memory ? memory : "host"));
 	cli_json_add(object, "end", cli_json_text(end_names[subscribe->end]));
 	cli_json_add(object, "frames", json_object_new_uint64(subscribe->frames));
 	cli_json_add(object, "bytes", json_object_new_uint64(subscribe->bytes));
