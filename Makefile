@@ -14,6 +14,7 @@ help:
 	@echo 'make demo       set up, build, and run build/peerlane demo, which transfers data'
 	@echo 'make test       set up, build, and run every test; the last line counts them'
 	@echo 'make install    into PREFIX (now $(PREFIX)), under DESTDIR'
+	@echo 'make uninstall  remove what the last `make install` of this folder installed'
 	@echo 'make clean      remove all build folders'
 	@echo
 	@echo 'For work on Peerlane itself; each prints failures and counts:'
@@ -172,6 +173,10 @@ install: all
 	@meson install -C build --no-rebuild
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
+uninstall:
+	@ninja -C build uninstall
+	@if [ "$$(id -u)" = 0 ]; then ldconfig; fi
+
 style:
 	@tools/style
 
@@ -185,5 +190,5 @@ clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz build-aarch64
 
 .PHONY: all help setup demo test asan tsan clang valgrind aarch64 fresh vm-test vm-all vm-asan vm-valgrind vm-endurance vm-debug \
-	vm-next vm-boot kernels fuzz soak card-soak faults mutants bench bench-verbs packages packages-test install style format \
+	vm-next vm-boot kernels fuzz soak card-soak faults mutants bench bench-verbs packages packages-test install uninstall style format \
 	clean

@@ -470,7 +470,7 @@ int pl_frame_query(const struct pl_stream_frame *frame, struct pl_frame_info *in
  * program with CUDA copies with its own calls. Any thread.
  *
  * @param offset  bytes from the beginning of the frame
- * @return 0; -ERANGE outside of the frame; -EPERM for a copy into a frame that was taken; -EAGAIN for a frame of
+ * @return 0; -ERANGE outside of the frame; -EINVAL for a copy into a frame that is not on loan; -EAGAIN for a frame of
  *         pl_subscriber_take_on() whose result is not PL_TAKE_FRAME; -EFAULT if the frame's memory no longer exists
  */
 int pl_frame_copy_in(struct pl_stream_frame *frame, uint64_t offset, const void *from, size_t length,

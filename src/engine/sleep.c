@@ -31,8 +31,11 @@ static void sleep_on_epoll(struct pl_engine *engine, uint64_t left)
 		left = 0;
 	pl_engine_unlock(engine);
 	timeout = to_timespec(left);
-	/* Kernels before 5.11, and older seccomp filters of containers, lack epoll_pwait2(). */
-	if (epoll_pwait2(engine->epoll_fd, &event, 1, left == UINT64_MAX ? NULL : &timeout, NULL) < 0 &&
+	/*
+	 * glibc has the function from 2.35, RHEL 9 has 2.34. Kernels before 5.11, and older seccomp filters of containers,
+	 * lack the call.
+	 */
+	if (syscall(SYS_epoll_pwait2, engine->epoll_fd, &event, 1, left == UINT64_MAX ? NULL : &timeout, NULL, 0) < 0 &&
 	    (errno == ENOSYS || errno == EPERM))
 		epoll_wait(engine->epoll_fd, &event, 1, (int)PL_MIN(left / PL_NS_PER_MS + 1, (uint64_t)1000));
 	/* No other thread reads the eventfd, so no wake-up of the sleeper is lost. */

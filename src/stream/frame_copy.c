@@ -19,7 +19,8 @@ static int check_copy(const struct pl_stream_frame *frame, uint64_t offset, uint
 
 	pl_frame_query(frame, &info);
 	if (info.status && pl_promise_result(frame) != PL_TAKE_FRAME)
-		return pl_fail(error, -EAGAIN, "FRAME-NOT-THERE", call, NULL, "wait for the stream, then look at the status",
+		return pl_fail(error, -EAGAIN, "FRAME-NOT-THERE", call, NULL,
+			       "wait for the stream, then look at the status",
 			       "a CUDA stream waits for the frame, or no frame has come");
 	if (pl_outside(offset, length, info.length))
 		return pl_fail(error, -ERANGE, "FRAME-RANGE", call, NULL, "stay within the frame",
@@ -37,7 +38,8 @@ static int copy_frame(const struct pl_stream_frame *frame, uint64_t offset, void
 	if (rc < 0 || length == 0)
 		return rc;
 	offset += (uint64_t)((char *)frame->data - (char *)memory->address);
-	rc = into ? pl_memory_copy_in(memory, offset, bytes, length) : pl_memory_copy_out(memory, offset, bytes, length);
+	rc = into ? pl_memory_copy_in(memory, offset, bytes, length)
+		  : pl_memory_copy_out(memory, offset, bytes, length);
 	if (rc < 0)
 		return pl_fail(error, rc, into ? "MEMORY-UNWRITABLE" : "MEMORY-UNREADABLE", call, NULL,
 			       "see whether the GPU still works: nvidia-smi", "the frame's memory cannot be %s",
@@ -48,9 +50,9 @@ static int copy_frame(const struct pl_stream_frame *frame, uint64_t offset, void
 int pl_frame_copy_in(struct pl_stream_frame *frame, uint64_t offset, const void *from, size_t length,
 		     struct pl_error *error)
 {
-	if (!frame->publisher)
-		return pl_fail(error, -EPERM, "FRAME-TAKEN", "pl_frame_copy_in", NULL,
-			       "copy into frames of pl_publisher_loan()", "a subscriber's frame is read only");
+	if (!frame->publisher || frame->state != PL_FRAME_LOANED)
+		return pl_fail(error, -EINVAL, "FRAME-FOREIGN", "pl_frame_copy_in", NULL,
+			       "copy into a frame of pl_publisher_loan()", "the frame is not on loan");
 	return copy_frame(frame, offset, (void *)from, length, true, "pl_frame_copy_in", error);
 }
 
