@@ -9,6 +9,7 @@
 #define TOPOLOGY_NODES_MAX 16384
 #define TOPOLOGY_GPUS_MAX 256
 #define TOPOLOGY_CARDS_MAX 1024
+#define TOPOLOGY_LINKS_MAX 4096
 /* Most NUMA nodes, and limit of their numbers: as in the kernel. */
 #define TOPOLOGY_NUMA_MAX 1024
 
@@ -76,6 +77,16 @@ int topology_read_names(struct pl_topology *topology, struct pl_sysroot *root); 
 /* Adds a GPU, a card or a drive for a node. Returns its index, or a negative errno. */
 int topology_gpu_add(struct pl_topology *topology, int node, enum pl_gpu_vendor vendor);
 int topology_card_add(struct pl_topology *topology, int node, const char *name);
+
+/* -- links between GPUs -------------------------------------------------------------------------- */
+
+/*
+ * Adds links, or adds their numbers to the element with the same ends. Returns the index of the element, or a negative
+ * errno.
+ */
+int topology_link_add(struct pl_topology *topology, const struct pl_gpu_link *link); /* gpu_links.c */
+/* Finds the GPUs at the other ends, by address. */
+void topology_links_resolve(struct pl_topology *topology);
 
 /* -- topology files (nccl_file.c, xml.c) --------------------------------------------------------- */
 

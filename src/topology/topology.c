@@ -175,5 +175,6 @@ void pl_topology_free(struct pl_topology *topology)
 	free(topology->drives);
 	free(topology->numa);
 	free(topology->paths);
+	free(topology->links);
 	free(topology);
 }

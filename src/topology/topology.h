@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Topology of a machine: GPUs, RDMA cards and NVMe drives, the PCI tree above them, and the quality of the path between
- * any two of them. Read once from files (sysroot.h) or from a topology file of NCCL, and constant after that: it needs
- * no lock.
+ * Topology of a machine: GPUs, RDMA cards and NVMe drives, the PCI tree above them, links between GPUs, and the quality
+ * of the path between any two of them. Read once from files (sysroot.h) or from a topology file of NCCL. After that only
+ * pl_topology_set_nvlinks() changes it: it needs no lock.
  *
  * Elements refer to each other by their index in the arrays; -1 is none. Texts hold no control characters.
  */
@@ -101,6 +101,24 @@ struct pl_gpu {
 	char model[64]; /* name from its driver; may be empty */
 };
 
+enum pl_gpu_link_kind { PL_GPU_LINK_NVLINK, PL_GPU_LINK_XGMI };
+
+/* Device at the other end of a link. */
+enum pl_gpu_link_end { PL_GPU_END_GPU, PL_GPU_END_SWITCH, PL_GPU_END_CPU, PL_GPU_END_UNKNOWN };
+
+/* Links of one GPU that lead to one device. Each end of a link has its own element. */
+struct pl_gpu_link {
+	int gpu;
+	int peer; /* GPU at the other end; -1: another device, or a GPU of another machine */
+	enum pl_gpu_link_kind kind;
+	enum pl_gpu_link_end end;
+	char remote[PL_PCI_ADDRESS_MAX]; /* address of the other end; empty: unknown, as of links that are down */
+	unsigned generation;             /* of NVLink; 0: unknown */
+	unsigned active, down;           /* numbers of links */
+	unsigned hops;                   /* links to pass; above 1 through other GPUs, and active is 0 */
+	uint64_t bandwidth;              /* bytes per second and direction of the active links together; 0: unknown */
+};
+
 struct pl_rdma_gid {
 	unsigned index;
 	char gid[40];
@@ -177,7 +195,8 @@ struct pl_topology {
 	struct pl_nvme *drives;
 	struct pl_numa_node *numa;
 	struct pl_path *paths; /* gpu_count times card_count: paths[gpu * card_count + card] */
-	size_t node_count, gpu_count, card_count, drive_count, numa_count, path_count;
+	struct pl_gpu_link *links;
+	size_t node_count, gpu_count, card_count, drive_count, numa_count, path_count, link_count;
 	bool is_virtual;    /* a virtual machine */
 	char platform[96];  /* manufacturer and product; may be empty */
 	char file[256];     /* topology file in use; empty: none */
@@ -216,6 +235,41 @@ const char *pl_path_class_name(enum pl_path_class class);
 /* Returns the class of the path between any two nodes. */
 enum pl_path_class pl_topology_class(const struct pl_topology *topology, int a, int b);
 const struct pl_path *pl_topology_path(const struct pl_topology *topology, size_t gpu, size_t card);
+
+/* Connection between two GPUs. */
+struct pl_gpu_pair {
+	enum pl_path_class class; /* of the path over PCI */
+	bool linked;              /* by NVLink or xGMI; the members below are valid then */
+	enum pl_gpu_link_kind kind;
+	bool switched;      /* through switches */
+	unsigned links;     /* of each of both GPUs; 0: through other GPUs */
+	uint64_t bandwidth; /* bytes per second and direction; 0: unknown */
+};
+
+/* Sums up the links of one kind that a GPU has. The generation is the highest one. */
+struct pl_gpu_link_sum {
+	unsigned active, down, generation;
+	uint64_t bandwidth; /* of all active links; 0: unknown */
+};
+
+/* Describes the connection between two different GPUs: direct links, else links of both to switches, else PCI. */
+void pl_topology_gpu_pair(const struct pl_topology *topology, size_t a, size_t b, struct pl_gpu_pair *pair);
+void pl_topology_sum_links(const struct pl_topology *topology, size_t gpu, enum pl_gpu_link_kind kind,
+			   struct pl_gpu_link_sum *sum);
+/* Returns "NVLink" or "xGMI". */
+const char *pl_gpu_link_name(enum pl_gpu_link_kind kind);
+/*
+ * Replaces the NVLinks of each GPU that stands in `links`; a GPU with an element without links has none. `peer` follows
+ * from `remote`. Returns 0 or -ENOMEM; links above a limit are left out.
+ */
+int pl_topology_set_nvlinks(struct pl_topology *topology, const struct pl_gpu_link *links, size_t count);
+/*
+ * Returns the generation of NVLink of a GPU's architecture, by its compute capability (90 for 9.0); 0 if unknown. Some
+ * drivers report generation 5 for Hopper, which has 4: the architecture is more dependable.
+ */
+unsigned pl_nvlink_generation(unsigned capability);
+/* Returns bytes per second and direction of one link; 0 if unknown. */
+uint64_t pl_nvlink_rate(unsigned generation, unsigned capability);
 
 /* Returns a link's rate after its line code, in bytes per second and direction; 0 if unknown. */
 uint64_t pl_pci_link_rate(struct pl_pci_link link);

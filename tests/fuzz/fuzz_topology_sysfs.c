@@ -4,10 +4,11 @@
  * PATH=CONTENT is a file, in whose content '|' stands for a line break.  PATH>TARGET is a link.  Folders follow from
  * the paths.
  */
-#include "fuzz.h"
+#include "gpu_pairs.h"
 
 #include <stdio.h>
 
+#include "diag/check/gpu_links.h"
 #include "topology/topology.h"
 
 #define ENTRIES_MAX 2048
@@ -183,6 +184,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		for (size_t i = 0; i < topology->gpu_count; i++)
 			REQUIRE(pl_topology_rank_gpu(topology, topology->nodes[topology->gpus[i].node].address,
 						     ranks) >= 0);
+		REQUIRE(pl_gpu_links_read(topology, root, 0) == 0);
+		fuzz_check_gpu_links(topology);
 		pl_topology_free(topology);
 	}
 	pl_sysroot_close(root);

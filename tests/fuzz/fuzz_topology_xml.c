@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Input: a topology file of NCCL. */
-#include "fuzz.h"
+#include "gpu_pairs.h"
 
 #include <stdio.h>
 
@@ -19,6 +19,7 @@ static void check_xml_topology(struct pl_topology *topology)
 	REQUIRE(topology_make_paths(topology) == 0);
 	for (size_t i = 0; i < topology->path_count; i++)
 		REQUIRE(pl_topology_reasons(topology, &topology->paths[i], reasons, 16) > 0);
+	fuzz_check_gpu_links(topology);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -21,7 +21,8 @@ struct drawing {
 	struct draw_box *boxes;
 	size_t count;
 	int width, height;
-	size_t hidden; /* drives left out because no GPU or card is near them */
+	bool gpu_links; /* GPUs have a line for their links */
+	size_t hidden;  /* drives left out because no GPU or card is near them */
 };
 
 /* Computes the boxes.  Returns 0 or -ENOMEM. */

@@ -57,31 +57,65 @@ static void write_html_pair(const struct pl_topology *topology, const struct pl_
 		topo_rate(path->bandwidth, rate));
 }
 
-static void write_html_matrix(const struct topo_view *view, FILE *file)
+/* Writes the cell of two GPUs, with their links in words as its tooltip. */
+static void write_html_gpu_pair(const struct pl_topology *topology, size_t gpu, size_t peer, FILE *file)
 {
-	const struct pl_topology *topology = view->topology;
-	char text[TOPO_TEXT];
+	struct pl_gpu_pair pair;
+	char label[TOPO_TEXT], rate[TOPO_TEXT];
 
-	if (!topology->path_count)
+	if (gpu == peer) {
+		fputs("<td>X</td>", file);
 		return;
+	}
+	pl_topology_gpu_pair(topology, gpu, peer, &pair);
+	fprintf(file, "<td%s title=\"", pair.linked ? " class=\"best\"" : "");
+	if (!pair.linked)
+		fputs("no links", file);
+	else if (!pair.links)
+		fprintf(file, "%s through other GPUs", pl_gpu_link_name(pair.kind));
+	else
+		fprintf(file, "%u %s links%s", pair.links, pl_gpu_link_name(pair.kind),
+			pair.switched ? " of each GPU to switches" : "");
+	fprintf(file, "; over PCI: %s\">%s<br><small>%s</small></td>", pl_path_class_name(pair.class),
+		topo_gpu_pair_label(&pair, label), pair.linked ? topo_rate(pair.bandwidth, rate) : "");
+}
+
+static void write_html_matrix_head(const struct pl_topology *topology, bool gpus, FILE *file)
+{
 	fputs("<h2>GPUs and cards</h2>\n<div class=\"wide\"><table><tr><th>GPU</th>", file);
+	for (size_t i = 0; gpus && i < topology->gpu_count; i++)
+		fprintf(file, "<th>GPU %zu</th>", i);
 	for (size_t i = 0; i < topology->card_count; i++) {
 		fputs("<th>", file);
 		topo_escape(file, topo_card_label(topology, i));
 		fputs("</th>", file);
 	}
 	fputs("</tr>\n", file);
+}
+
+static void write_html_matrix(const struct topo_view *view, FILE *file)
+{
+	const struct pl_topology *topology = view->topology;
+	bool gpus = topology->gpu_count > 1;
+	char text[TOPO_TEXT];
+
+	if (!topology->path_count && !gpus)
+		return;
+	write_html_matrix_head(topology, gpus, file);
 	for (size_t gpu = 0; gpu < topology->gpu_count; gpu++) {
 		fprintf(file, "<tr><th>%zu ", gpu);
 		topo_escape(file, topo_short_address(topology->nodes[topology->gpus[gpu].node].address));
 		fputs("<br><small>", file);
 		topo_escape(file, topo_gpu_name(view, gpu, text));
 		fputs("</small></th>", file);
+		for (size_t peer = 0; gpus && peer < topology->gpu_count; peer++)
+			write_html_gpu_pair(topology, gpu, peer, file);
 		for (size_t card = 0; card < topology->card_count; card++)
 			write_html_pair(topology, pl_topology_path(topology, gpu, card), file);
 		fputs("</tr>\n", file);
 	}
-	fputs("</table></div>\n<p>Green: the best card of the GPU. Point at a pair to see the reasons.</p>\n", file);
+	fprintf(file, "</table></div>\n<p>Green: the best card of the GPU%s. Point at a pair to see the reasons.</p>\n",
+		topo_has_gpu_links(topology) ? ", and GPUs joined by NVLink (NV) or xGMI (XGMI)" : "");
 }
 
 static void write_html_cards(const struct topo_view *view, FILE *file)

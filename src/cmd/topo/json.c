@@ -85,6 +85,62 @@ static void add_pci_members(struct json_object *object, const struct pl_topology
 	cli_json_add(object, "idle", json_object_new_boolean(pl_topology_idle(topology, index)));
 }
 
+static struct json_object *gpu_links_json(const struct pl_topology *topology, size_t gpu)
+{
+	static const char *const ends[] = { "gpu", "switch", "cpu", "unknown" };
+	struct json_object *array = json_object_new_array();
+
+	for (size_t i = 0; i < topology->link_count; i++) {
+		const struct pl_gpu_link *link = &topology->links[i];
+		struct json_object *object;
+
+		if (link->gpu != (int)gpu)
+			continue;
+		object = json_object_new_object();
+		cli_json_add(object, "kind",
+			     json_object_new_string(link->kind == PL_GPU_LINK_XGMI ? "xgmi" : "nvlink"));
+		cli_json_add(object, "generation",
+			     json_number_or_null(link->generation ? (int64_t)link->generation : -1));
+		cli_json_add(object, "to", json_object_new_string(ends[link->end]));
+		cli_json_add(object, "remote", cli_json_text_or_null(link->remote));
+		cli_json_add(object, "active", json_object_new_int64(link->active));
+		cli_json_add(object, "down", json_object_new_int64(link->down));
+		cli_json_add(object, "hops", json_object_new_int64(link->hops));
+		cli_json_add(object, "bytes_per_second", json_rate_or_null(link->bandwidth));
+		json_object_array_add(array, object);
+	}
+	return array;
+}
+
+static struct json_object *gpu_pair_json(const struct pl_topology *topology, size_t a, size_t b)
+{
+	struct json_object *object = json_object_new_object();
+	struct pl_gpu_pair pair;
+	const char *through = "pci";
+
+	pl_topology_gpu_pair(topology, a, b, &pair);
+	if (pair.linked)
+		through = !pair.links ? "gpus" : pair.switched ? "switches" : "links";
+	cli_json_add(object, "gpu", cli_json_text(topology->nodes[topology->gpus[a].node].address));
+	cli_json_add(object, "peer", cli_json_text(topology->nodes[topology->gpus[b].node].address));
+	cli_json_add(object, "class", json_object_new_string(pl_path_class_name(pair.class)));
+	cli_json_add(object, "through", json_object_new_string(through));
+	cli_json_add(object, "links", json_object_new_int64(pair.links));
+	cli_json_add(object, "bytes_per_second", json_rate_or_null(pair.bandwidth));
+	return object;
+}
+
+/* Each pair of GPUs once. */
+static struct json_object *gpu_pairs_json(const struct pl_topology *topology)
+{
+	struct json_object *array = json_object_new_array();
+
+	for (size_t a = 0; a < topology->gpu_count; a++)
+		for (size_t b = a + 1; b < topology->gpu_count; b++)
+			json_object_array_add(array, gpu_pair_json(topology, a, b));
+	return array;
+}
+
 static struct json_object *topo_gpus_json(const struct topo_view *view)
 {
 	static const char *const vendors[] = { "nvidia", "amd", "intel", "other" };
@@ -102,6 +158,7 @@ static struct json_object *topo_gpus_json(const struct topo_view *view)
 		cli_json_add(object, "name", cli_json_text(topo_gpu_name(view, i, text)));
 		add_pci_members(object, topology, gpu->node);
 		cli_json_add(object, "bars", pci_bars_json(&topology->nodes[gpu->node]));
+		cli_json_add(object, "links", gpu_links_json(topology, i));
 		json_object_array_add(array, object);
 	}
 	return array;
@@ -291,6 +348,7 @@ void topo_print_json(const struct topo_view *view)
 	cli_json_add(object, "gpus", topo_gpus_json(view));
 	cli_json_add(object, "nics", topo_cards_json(view));
 	cli_json_add(object, "pairs", topo_pairs_json(topology));
+	cli_json_add(object, "gpu_pairs", gpu_pairs_json(topology));
 	cli_json_add(object, "drives", topo_drives_json(topology));
 	cli_json_add(object, "numa_nodes", numa_nodes_json(topology));
 	cli_json_add(object, "pci", pci_nodes_json(topology));

@@ -138,9 +138,11 @@ static int add_numa_panels(const struct pl_topology *topology, struct drawing *d
 	return PL_MIN(rc, 0);
 }
 
-static int device_box_height(const struct draw_box *box)
+static int device_box_height(const struct drawing *drawing, const struct draw_box *box)
 {
-	return box->kind == TOPO_DRIVE ? 30 : 66;
+	if (box->kind == TOPO_DRIVE)
+		return 30;
+	return box->kind == TOPO_GPU && drawing->gpu_links ? 80 : 66;
 }
 
 /* Sets sizes and positions of a box's children, from (x, y) on.  Returns their width together. */
@@ -162,7 +164,7 @@ static int place_child_boxes(struct drawing *drawing, int index, int x, int y, i
 		box->x = left + DRAW_STUB;
 		box->y = top + DEVICE_GAP;
 		box->width = DRAW_DEVICE_WIDTH;
-		box->height = device_box_height(box);
+		box->height = device_box_height(drawing, box);
 		top = box->y + box->height;
 		in_column++;
 		used = box->x + box->width;
@@ -189,7 +191,7 @@ int draw_layout(const struct pl_topology *topology, struct drawing *drawing)
 {
 	int x = DRAW_MARGIN, bottom = 0, rc;
 
-	*drawing = (struct drawing){ .boxes = NULL };
+	*drawing = (struct drawing){ .gpu_links = topo_has_gpu_links(topology) };
 	rc = add_numa_panels(topology, drawing);
 	if (rc < 0)
 		return rc;

@@ -182,6 +182,19 @@ static void draw_link_text(const struct picture *picture, const struct draw_box 
 			 topo_link(picture->topology, at->node, link));
 }
 
+/* Draws the links of a GPU to others, such as "18 NVLink 4 to switches". */
+static void draw_gpu_links(const struct picture *picture, const struct draw_box *at, int y)
+{
+	char links[TOPO_TEXT], ends[TOPO_TEXT], line[TOPO_TEXT * 2 + 8];
+
+	if (!*topo_gpu_links(picture->topology, at->index, links))
+		return;
+	topo_gpu_link_ends(picture->topology, at->index, ends);
+	snprintf(line, sizeof(line), "%s%s%s", links, ends[0] && !strchr(links, ',') ? " to " : "",
+		 strchr(links, ',') ? "" : ends);
+	svg_text(picture, at->x + 10, y, strchr(links, ',') ? "r t" : "s", 27, line);
+}
+
 static void draw_gpu_box(const struct picture *picture, const struct draw_box *at)
 {
 	const struct pl_path *best = topo_best_path(picture->topology, at->index);
@@ -196,6 +209,7 @@ static void draw_gpu_box(const struct picture *picture, const struct draw_box *a
 		 topo_short_address(picture->topology->nodes[at->node].address));
 	svg_text(picture, at->x + 10, at->y + 32, "t", 26, topo_gpu_name(picture->view, at->index, name));
 	draw_link_text(picture, at, at->y + 46);
+	draw_gpu_links(picture, at, at->y + (best ? 74 : 60));
 	if (!best)
 		return;
 	snprintf(line, sizeof(line), "%s %s %s", topo_card_label(picture->topology, (size_t)best->card),

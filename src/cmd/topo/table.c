@@ -50,28 +50,65 @@ static size_t common_card_prefix(const struct pl_topology *topology)
 	return length;
 }
 
-/* Returns the length of the prefix that the column heads omit so that the matrix fits the terminal. */
-static size_t omitted_card_prefix(const struct pl_topology *topology)
+/* Columns of the matrix: GPUs, cards, or both. */
+struct matrix_columns {
+	bool gpus, cards;
+	size_t omitted; /* length of the prefix that the heads of cards omit */
+};
+
+static size_t matrix_width(const struct pl_topology *topology, const struct matrix_columns *columns)
 {
 	size_t width = 3 + 12;
 
-	if (!isatty(STDOUT_FILENO))
-		return 0;
-	for (size_t i = 0; i < topology->card_count; i++)
-		width += 1 + CLI_MAX(strlen(topo_card_label(topology, i)), strlen("NODE*"));
-	return width > wrap_width() ? common_card_prefix(topology) : 0;
+	if (columns->gpus)
+		width += topology->gpu_count * strlen(" GPU0 ");
+	for (size_t i = 0; columns->cards && i < topology->card_count; i++)
+		width += 1 + CLI_MAX(strlen(topo_card_label(topology, i)) - columns->omitted, strlen("NODE*"));
+	return width;
 }
 
-static void print_path_matrix(const struct topo_view *view)
+static void set_gpu_cells(const struct topo_view *view, struct libscols_line *line, size_t gpu)
+{
+	struct pl_gpu_pair pair;
+	char text[TOPO_TEXT];
+
+	for (size_t peer = 0; peer < view->topology->gpu_count; peer++) {
+		if (peer == gpu) {
+			cli_table_set(line, peer + 1, "X");
+			continue;
+		}
+		pl_topology_gpu_pair(view->topology, gpu, peer, &pair);
+		set_coloured_cell(view, line, peer + 1, topo_gpu_pair_label(&pair, text), pair.linked ? GREEN : NULL);
+	}
+}
+
+static void set_card_cells(const struct topo_view *view, struct libscols_line *line, size_t gpu, size_t column)
+{
+	char text[TOPO_TEXT];
+
+	for (size_t card = 0; card < view->topology->card_count; card++) {
+		const struct pl_path *path = pl_topology_path(view->topology, gpu, card);
+
+		snprintf(text, sizeof(text), "%s%s", pl_path_class_name(path->class), path->best ? "*" : "");
+		set_coloured_cell(view, line, column + card, text, path->best ? GREEN : NULL);
+	}
+}
+
+static void print_path_matrix(const struct topo_view *view, const struct matrix_columns *columns)
 {
 	const struct pl_topology *topology = view->topology;
 	struct libscols_table *table = new_topo_table(view);
-	size_t omitted = omitted_card_prefix(topology);
+	size_t omitted = columns->omitted;
 	char text[TOPO_TEXT];
 
-	snprintf(text, sizeof(text), omitted ? "GPU, %.*s" : "GPU", (int)omitted, topo_card_label(topology, 0));
+	snprintf(text, sizeof(text), omitted ? "GPU, %.*s" : "GPU", (int)omitted,
+		 omitted ? topo_card_label(topology, 0) : "");
 	add_topo_column(&table, text, 0);
-	for (size_t i = 0; i < topology->card_count; i++)
+	for (size_t i = 0; columns->gpus && i < topology->gpu_count; i++) {
+		snprintf(text, sizeof(text), "GPU%zu", i);
+		add_topo_column(&table, text, 0);
+	}
+	for (size_t i = 0; columns->cards && i < topology->card_count; i++)
 		add_topo_column(&table, topo_card_label(topology, i) + omitted, 0);
 	for (size_t gpu = 0; gpu < topology->gpu_count; gpu++) {
 		struct libscols_line *line = cli_table_line(table);
@@ -79,12 +116,52 @@ static void print_path_matrix(const struct topo_view *view)
 		snprintf(text, sizeof(text), "%zu %s", gpu,
 			 topo_short_address(topology->nodes[topology->gpus[gpu].node].address));
 		cli_table_set(line, 0, text);
-		for (size_t card = 0; card < topology->card_count; card++) {
-			const struct pl_path *path = pl_topology_path(topology, gpu, card);
+		if (columns->gpus)
+			set_gpu_cells(view, line, gpu);
+		if (columns->cards)
+			set_card_cells(view, line, gpu, columns->gpus ? topology->gpu_count + 1 : 1);
+	}
+	cli_table_print(table);
+}
 
-			snprintf(text, sizeof(text), "%s%s", pl_path_class_name(path->class), path->best ? "*" : "");
-			set_coloured_cell(view, line, card + 1, text, path->best ? GREEN : NULL);
-		}
+/* Prints one matrix if it fits, else GPUs and cards in a matrix each, without the common prefix of cards if need be. */
+static void print_matrices(const struct topo_view *view)
+{
+	const struct pl_topology *topology = view->topology;
+	struct matrix_columns columns = { .gpus = topology->gpu_count > 1, .cards = topology->card_count > 0 };
+
+	if (columns.gpus && columns.cards && matrix_width(topology, &columns) > wrap_width()) {
+		columns.cards = false;
+		print_path_matrix(view, &columns);
+		putchar('\n');
+		columns = (struct matrix_columns){ .cards = true };
+	}
+	if (columns.cards && isatty(STDOUT_FILENO) && matrix_width(topology, &columns) > wrap_width())
+		columns.omitted = common_card_prefix(topology);
+	print_path_matrix(view, &columns);
+}
+
+static void print_link_table(const struct topo_view *view)
+{
+	static const char *const titles[] = { "GPU", "LINKS", "RATE", "TO" };
+	const struct pl_topology *topology = view->topology;
+	struct libscols_table *table = new_topo_table(view);
+	char text[TOPO_TEXT];
+
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(titles); i++)
+		add_topo_column(&table, titles[i], i == 2 ? SCOLS_FL_RIGHT : i == 3 ? SCOLS_FL_TRUNC : 0);
+	for (size_t gpu = 0; gpu < topology->gpu_count; gpu++) {
+		struct libscols_line *line;
+
+		if (!*topo_gpu_links(topology, gpu, text))
+			continue;
+		line = cli_table_line(table);
+		set_coloured_cell(view, line, 1, text, strstr(text, "down") ? RED : NULL);
+		snprintf(text, sizeof(text), "%zu", gpu);
+		cli_table_set(line, 0, text);
+		cli_table_set(line, 2, topo_rate(topo_gpu_link_rate(topology, gpu), text));
+		topo_gpu_link_ends(topology, gpu, text);
+		cli_table_set(line, 3, text[0] ? text : "-");
 	}
 	cli_table_print(table);
 }
@@ -179,6 +256,24 @@ static void print_topo_notes(const struct topo_view *view)
 		wrap_print(notes[i], 0, 0);
 }
 
+static void print_matrix_legend(const struct pl_topology *topology)
+{
+	char text[512];
+
+	if (!topology->path_count && topology->gpu_count < 2)
+		return;
+	snprintf(text, sizeof(text),
+		 "%s%sPIX: at most one PCI switch between them; PXB: several switches; PHB: a host bridge; NODE: "
+		 "several "
+		 "host bridges of one NUMA node; SYS: different NUMA nodes.",
+		 topology->path_count ? "* best card of the GPU. " : "",
+		 topo_has_gpu_links(topology) ? "NV or XGMI and a number: so many links between the two GPUs, or from "
+						"each of them to switches; XGMI: through other GPUs. "
+					      : "");
+	putchar('\n');
+	wrap_print(text, 0, 0);
+}
+
 void topo_print_matrix(const struct topo_view *view)
 {
 	const struct pl_topology *topology = view->topology;
@@ -189,23 +284,21 @@ void topo_print_matrix(const struct topo_view *view)
 			printf("%s: ", topology->platform);
 		printf("%s\n", topo_summary(topology, text));
 	}
-	if (topology->path_count) {
+	if (topology->path_count || topology->gpu_count > 1) {
 		if (!view->quiet)
 			putchar('\n');
-		print_path_matrix(view);
+		print_matrices(view);
 	}
 	if (view->quiet)
 		return;
-	if (topology->path_count) {
-		putchar('\n');
-		wrap_print(
-			"* best card of the GPU. PIX: at most one PCI switch between them; PXB: several switches; PHB: "
-			"a host bridge; NODE: several host bridges of one NUMA node; SYS: different NUMA nodes.",
-			0, 0);
-	}
+	print_matrix_legend(topology);
 	if (topology->gpu_count) {
 		putchar('\n');
 		print_gpu_table(view);
+	}
+	if (topo_has_gpu_links(topology)) {
+		putchar('\n');
+		print_link_table(view);
 	}
 	if (topology->card_count) {
 		putchar('\n');

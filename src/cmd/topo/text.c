@@ -99,7 +99,7 @@ const char *topo_bridge_name(const struct pl_topology *topology, int node)
 const char *topo_rate(uint64_t rate, char buffer[TOPO_TEXT])
 {
 	if (rate)
-		snprintf(buffer, TOPO_TEXT, "%.3g GB/s", (double)rate / 1e9);
+		snprintf(buffer, TOPO_TEXT, rate < 999500000000 ? "%.3g GB/s" : "%.0f GB/s", (double)rate / 1e9);
 	else
 		snprintf(buffer, TOPO_TEXT, "-");
 	return buffer;
@@ -173,14 +173,7 @@ const char *topo_summary(const struct pl_topology *topology, char buffer[TOPO_TE
 	return buffer;
 }
 
-/* Sentences about the machine. */
-struct topo_note_list {
-	char (*text)[PL_REASON_MAX];
-	size_t count, room;
-};
-
-static void __attribute__((format(printf, 2, 3)))
-add_topology_note(struct topo_note_list *notes, const char *format, ...)
+void topo_add_note(struct topo_note_list *notes, const char *format, ...)
 {
 	va_list arguments;
 
@@ -194,30 +187,29 @@ add_topology_note(struct topo_note_list *notes, const char *format, ...)
 static void note_topology_file(const struct pl_topology *topology, struct topo_note_list *notes)
 {
 	if (topology->file[0])
-		add_topology_note(notes, "Locations come from %s, not from the PCI tree.", topology->file);
+		topo_add_note(notes, "Locations come from %s, not from the PCI tree.", topology->file);
 	if (topology->file_foreign)
-		add_topology_note(notes, "That file describes another machine: none of its devices exists here.");
+		topo_add_note(notes, "That file describes another machine: none of its devices exists here.");
 	if (topology->file_others)
-		add_topology_note(notes, "That file describes several hosts; only the first one is shown.");
+		topo_add_note(notes, "That file describes several hosts; only the first one is shown.");
 	if (topology->file_twice)
-		add_topology_note(notes, "That file lists %zu device%s twice; the first entry is used.",
-				  topology->file_twice, plural_suffix(topology->file_twice));
+		topo_add_note(notes, "That file lists %zu device%s twice; the first entry is used.",
+			      topology->file_twice, plural_suffix(topology->file_twice));
 	if (topology->file_vague)
-		add_topology_note(notes,
-				  "That file does not give the type of %zu device%s; only the machine itself can.",
-				  topology->file_vague, plural_suffix(topology->file_vague));
+		topo_add_note(notes, "That file does not give the type of %zu device%s; only the machine itself can.",
+			      topology->file_vague, plural_suffix(topology->file_vague));
 	if (topology->file_absent)
-		add_topology_note(notes, "%zu of the GPUs and cards of this machine are not in that file.",
-				  topology->file_absent);
+		topo_add_note(notes, "%zu of the GPUs and cards of this machine are not in that file.",
+			      topology->file_absent);
 	if (topology->is_virtual && !topology->file[0])
-		add_topology_note(
-			notes, "The PCI tree of a virtual machine does not show the hardware.  Use the topology file "
-			       "of the provider: --nccl-topology FILE, or NCCL_TOPO_FILE.");
+		topo_add_note(notes,
+			      "The PCI tree of a virtual machine does not show the hardware.  Use the topology file "
+			      "of the provider: --nccl-topology FILE, or NCCL_TOPO_FILE.");
 	if (topology->ignored[0])
-		add_topology_note(notes,
-				  "NCCL_TOPO_FILE (%.80s) is ignored, because this is not a virtual machine.  "
-				  "--nccl-topology applies it.",
-				  topology->ignored);
+		topo_add_note(notes,
+			      "NCCL_TOPO_FILE (%.80s) is ignored, because this is not a virtual machine.  "
+			      "--nccl-topology applies it.",
+			      topology->ignored);
 }
 
 static void note_slow_links(const struct pl_topology *topology, struct topo_note_list *notes)
@@ -226,8 +218,8 @@ static void note_slow_links(const struct pl_topology *topology, struct topo_note
 
 	for (size_t i = 0; i < topology->node_count; i++) {
 		if (pl_topology_degraded(topology, (int)i))
-			add_topology_note(notes, "Slow link above %s: %s.", topology->nodes[i].address,
-					  topo_link(topology, (int)i, text));
+			topo_add_note(notes, "Slow link above %s: %s.", topology->nodes[i].address,
+				      topo_link(topology, (int)i, text));
 	}
 }
 
@@ -240,11 +232,11 @@ static void note_cards_without_rdma(const struct topo_view *view, struct topo_no
 		const struct pl_card *card = &topology->cards[i];
 
 		if (!card->name[0] && !card->described)
-			add_topology_note(notes, "%s (%s) has no RDMA device: %s%s.",
-					  topology->nodes[card->node].address, topo_card_name(view, i, text),
-					  topology->nodes[card->node].driver[0] ? "its driver is "
-										: "no driver is bound to it",
-					  topology->nodes[card->node].driver);
+			topo_add_note(notes, "%s (%s) has no RDMA device: %s%s.", topology->nodes[card->node].address,
+				      topo_card_name(view, i, text),
+				      topology->nodes[card->node].driver[0] ? "its driver is "
+									    : "no driver is bound to it",
+				      topology->nodes[card->node].driver);
 	}
 }
 
@@ -255,10 +247,10 @@ static void note_redirected_paths(const struct pl_topology *topology, struct top
 	for (size_t i = 0; i < topology->path_count; i++)
 		redirected += topology->paths[i].redirected;
 	if (redirected)
-		add_topology_note(notes,
-				  "ACS in PCI switches redirects %zu of these paths through the root complex; see "
-				  "`peerlane check`.",
-				  redirected);
+		topo_add_note(notes,
+			      "ACS in PCI switches redirects %zu of these paths through the root complex; see "
+			      "`peerlane check`.",
+			      redirected);
 }
 
 size_t topo_notes(const struct topo_view *view, char (*text)[PL_REASON_MAX], size_t room)
@@ -268,10 +260,11 @@ size_t topo_notes(const struct topo_view *view, char (*text)[PL_REASON_MAX], siz
 
 	note_topology_file(topology, &notes);
 	if (!topology->gpu_count)
-		add_topology_note(&notes, "No GPU of NVIDIA, AMD or Intel found.");
+		topo_add_note(&notes, "No GPU of NVIDIA, AMD or Intel found.");
 	if (!topology->card_count)
-		add_topology_note(&notes, "No RDMA card and no software RDMA device found.");
+		topo_add_note(&notes, "No RDMA card and no software RDMA device found.");
 	note_slow_links(topology, &notes);
+	topo_note_lost_links(topology, &notes);
 	note_redirected_paths(topology, &notes);
 	note_cards_without_rdma(view, &notes);
 	return notes.count;

@@ -5,7 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "diag/check/gpu_links.h"
 #include "diag/check/snapshot.h"
+
+/* Limit for the answer of NVML: a driver can hang. */
+#define QUERY_TIMEOUT (10 * CLI_NS_PER_S)
 
 enum { OPTION_SYSROOT = 0x100, OPTION_NCCL, OPTION_SVG, OPTION_HTML };
 
@@ -57,14 +61,16 @@ static const struct argp_option topo_options[] = {
 };
 
 static const struct cli_command topo_command = {
-	.summary = "Show which RDMA card is near which GPU, and the rate of the path between them.",
+	.summary = "Show which RDMA card is near which GPU, the rate of the path between them, and links between GPUs.",
 	.examples = {
 		"peerlane topo",
 		"peerlane topo --html machine.html",
 	},
 	.notes = "Each pair of a GPU and a card has a class, named as by nvidia-smi: PIX (at most one PCI switch between "
 		 "them), PXB (several switches), PHB (a host bridge), NODE (several host bridges of one NUMA node), SYS "
-		 "(different NUMA nodes).  An asterisk (*) marks the best card of each GPU.\n",
+		 "(different NUMA nodes).  An asterisk (*) marks the best card of each GPU.  Two "
+		 "GPUs have the number of NVLinks (NV18) or xGMI links (XGMI1) between them, or the class of their "
+		 "PCI path.\n",
 	.options = topo_options,
 	.parse = parse_topo_option,
 };
@@ -111,6 +117,10 @@ static int open_topology(const struct topo *topo, struct pl_topology **topology,
 	if (pl_sysroot_is_live(root))
 		options.nccl_variable = getenv("NCCL_TOPO_FILE");
 	rc = pl_topology_read(topology, root, &options, error);
+	if (rc == 0 && pl_gpu_links_read(*topology, root, QUERY_TIMEOUT) < 0) {
+		pl_topology_free(*topology);
+		rc = cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	}
 	pl_sysroot_close(root);
 	return rc;
 }

@@ -49,11 +49,34 @@ const char *topo_link(const struct pl_topology *topology, int node, char buffer[
 const char *topo_ports(const struct pl_topology *topology, size_t card, char buffer[TOPO_TEXT]);
 /* Returns the path to the best card of a GPU, or NULL. */
 const struct pl_path *topo_best_path(const struct pl_topology *topology, size_t gpu);
+/*
+ * Formats the connection of two GPUs for the matrix: "NV18", "XGMI1", "XGMI" (through other GPUs), else the class of
+ * the PCI path.
+ */
+const char *topo_gpu_pair_label(const struct pl_gpu_pair *pair, char buffer[TOPO_TEXT]);
+/* Formats the links of a GPU, such as "18 NVLink 4"; with the links that are down. Empty if the GPU has none. */
+const char *topo_gpu_links(const struct pl_topology *topology, size_t gpu, char buffer[TOPO_TEXT]);
+/* Formats the other ends of a GPU's links, such as "switches" or "GPU 1, 2". */
+const char *topo_gpu_link_ends(const struct pl_topology *topology, size_t gpu, char buffer[TOPO_TEXT]);
+/* Returns the rate of all active links of a GPU, in bytes per second and direction; 0 if unknown. */
+uint64_t topo_gpu_link_rate(const struct pl_topology *topology, size_t gpu);
+/* True if a GPU has links of its own to GPUs or switches, working or not. */
+bool topo_has_gpu_links(const struct pl_topology *topology);
 /* Formats the numbers of devices, such as "8 GPUs, 8 RDMA cards, 2 NUMA nodes". */
 const char *topo_summary(const struct pl_topology *topology, char buffer[TOPO_TEXT]);
 /* Writes up to `room` sentences about the whole machine; returns their number. */
 size_t topo_notes(const struct topo_view *view, char (*notes)[PL_REASON_MAX], size_t room);
 #define TOPO_NOTES_MAX 16
+
+/* Notes of a machine while they are collected. */
+struct topo_note_list {
+	char (*text)[PL_REASON_MAX];
+	size_t count, room;
+};
+
+void topo_add_note(struct topo_note_list *notes, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Adds a note for each GPU with fewer working links than another one (gpu_links.c). */
+void topo_note_lost_links(const struct pl_topology *topology, struct topo_note_list *notes);
 
 /* -- renderers ----------------------------------------------------------------------------------- */
 

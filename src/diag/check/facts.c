@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #define FACTS_MAX 4096
+#define FACTS_FILE_MAX (1u << 20)
 
 struct fact {
 	char *key, *value; /* one allocation */
@@ -103,6 +104,17 @@ void pl_facts_parse(struct pl_facts *facts, const char *text, size_t length)
 		if (space && space > line)
 			add_fact(facts, line, (size_t)(space - line), space + 1, (size_t)(stop - space - 1));
 	}
+}
+
+void pl_facts_load(struct pl_facts *facts, struct pl_sysroot *root)
+{
+	char *text;
+	size_t length;
+
+	if (pl_sysroot_load(root, FACTS_FILE_MAX, &text, &length, PL_FACTS_PATH) < 0)
+		return;
+	pl_facts_parse(facts, text, length);
+	free(text);
 }
 
 char *pl_facts_format(const struct pl_facts *facts, size_t *length)

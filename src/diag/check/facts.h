@@ -6,7 +6,7 @@
 #ifndef PL_DIAG_CHECK_FACTS_H
 #define PL_DIAG_CHECK_FACTS_H
 
-#include "base/base.h"
+#include "topology/sysroot.h"
 
 /* File of the facts in a dump, or in a folder that stands for a machine. */
 #define PL_FACTS_PATH "/peerlane/facts"
@@ -26,6 +26,8 @@ void pl_facts_set(struct pl_facts *facts, const char *key, const char *format, .
 	__attribute__((format(printf, 3, 4)));
 /* Adds facts from lines. Lines that are not "key value", and those beyond a limit of 4096, are ignored. */
 void pl_facts_parse(struct pl_facts *facts, const char *text, size_t length);
+/* Adds the facts that a dump or a folder has in PL_FACTS_PATH, if any. */
+void pl_facts_load(struct pl_facts *facts, struct pl_sysroot *root);
 /* Returns all facts as text, to be freed; NULL without memory. */
 char *pl_facts_format(const struct pl_facts *facts, size_t *length);
 

@@ -8,7 +8,6 @@
 
 #include "diag/check/probe.h"
 
-#define FACTS_LIMIT (1u << 20)
 #define GLOB_NAMES 512
 #define GLOB_PATHS 4096
 
@@ -148,15 +147,12 @@ int check_compare_versions(const char *a, const char *b)
 
 static void read_facts(struct pl_check_machine *machine, const struct pl_check_options *options)
 {
-	char *text, release[128];
-	size_t length;
+	char release[128];
 
 	if (machine->live && options->ask)
 		pl_probe_all(machine->facts, options->timeout);
-	else if (pl_sysroot_load(machine->root, FACTS_LIMIT, &text, &length, PL_FACTS_PATH) == 0) {
-		pl_facts_parse(machine->facts, text, length);
-		free(text);
-	}
+	else
+		pl_facts_load(machine->facts, machine->root);
 	/* A fact that is also in a file needs no question. */
 	if (check_text(machine, release, "proc/sys/kernel/osrelease") > 0)
 		pl_facts_set(machine->facts, "system.release", "%s", release);

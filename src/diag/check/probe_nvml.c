@@ -1,24 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Answers of NVML for each GPU: BAR1, MIG, virtualisation, confidential computing. Declared here, as libcuda is. */
+/* Answers of NVML for each GPU: BAR1, MIG, virtualisation, NVLinks; and confidential computing of the machine. */
 #include "diag/check/probe.h"
 
 #include <dlfcn.h>
+
+#include "diag/check/nvml.h"
 
 struct bar1 {
 	unsigned long long total, free, used;
 };
 
-/* nvmlPciInfo_t of nvmlDeviceGetPciInfo_v3. */
-struct pci {
-	char legacy[16];
-	unsigned domain, bus, device, id, subsystem;
-	char bus_id[32];
-};
-
 typedef int (*function_void)(void);
 typedef int (*function_count)(unsigned *count);
 typedef int (*function_handle)(unsigned index, void **device);
-typedef int (*function_pci)(void *device, struct pci *pci);
+typedef int (*function_pci)(void *device, struct nvml_pci *pci);
 typedef int (*function_bar1)(void *device, struct bar1 *bar1);
 typedef int (*function_two)(void *device, unsigned *current, unsigned *pending);
 typedef int (*function_one)(void *device, unsigned *value);
@@ -33,7 +28,7 @@ static void tell_nvml_device(void *library, void *device, FILE *to)
 	function_one get_mode = (function_one)dlsym(library, "nvmlDeviceGetVirtualizationMode");
 	unsigned current, pending, mode;
 	struct bar1 bar1;
-	struct pci pci;
+	struct nvml_pci pci;
 	char id[32];
 
 	if (!get_pci || get_pci(device, &pci))
@@ -47,6 +42,7 @@ static void tell_nvml_device(void *library, void *device, FILE *to)
 	fprintf(to, "nvml.gpu.%s.mig %u\n", id, get_mig && get_mig(device, &current, &pending) == 0 ? current : 0);
 	if (get_mode && get_mode(device, &mode) == 0)
 		fprintf(to, "nvml.gpu.%s.virtualization %u\n", id, mode);
+	nvml_tell_links(library, device, id, to);
 }
 
 void pl_probe_nvml(FILE *to)
