@@ -100,6 +100,7 @@ int topology_complete_file(struct pl_topology *topology, struct pl_sysroot *root
 		topology->file_vague += !topology->nodes[i].class && !has_owner(topology, (int)i);
 	}
 	drop_plain(topology);
+	topology_links_resolve(topology);
 	topology->file_foreign = devices && !here;
 	/* Nothing of this machine remains but its name. */
 	if (topology->file_foreign) {

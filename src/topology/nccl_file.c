@@ -14,6 +14,8 @@ struct file {
 	int stack[DEPTH_MAX + 1]; /* node of each open element, -1 if it has none */
 	size_t depth, skipped;    /* open elements; those below an element of another host */
 	char host[24];            /* the first host */
+	int gpu;                  /* GPU of the last such element; -1: it came again, as for a second rank */
+	unsigned capability;      /* compute capability of that GPU, 90 for 9.0; 0: unknown */
 };
 
 static const char *attribute(const char *const *attributes, const char *name)
@@ -151,10 +153,12 @@ static int begin_pci(struct pl_topology *topology, int parent, const char *const
 	return index;
 }
 
-static int begin_gpu(struct pl_topology *topology, int node, const char *const *attributes)
+static int begin_gpu(struct file *file, int node, const char *const *attributes)
 {
+	struct pl_topology *topology = file->topology;
 	enum pl_gpu_vendor vendor = PL_GPU_NVIDIA;
 
+	file->gpu = -1;
 	if (node < 0 || topology->nodes[node].kind != PL_PCI_ENDPOINT)
 		return 0;
 	/* With several ranks on a GPU the file has it several times. */
@@ -166,7 +170,44 @@ static int begin_gpu(struct pl_topology *topology, int node, const char *const *
 		vendor = PL_GPU_AMD;
 	if (!topology->nodes[node].vendor)
 		topology->nodes[node].vendor = vendor == PL_GPU_AMD ? PL_PCI_VENDOR_AMD : PL_PCI_VENDOR_NVIDIA;
-	return topology_gpu_add(topology, node, vendor);
+	file->capability = (unsigned)number(attributes, "sm", 10, 999);
+	file->gpu = topology_gpu_add(topology, node, vendor);
+	return file->gpu;
+}
+
+/* Translates the PCI class of the device at the other end of a link; the last byte tells IBM's processors. */
+static enum pl_gpu_link_end link_end_of_class(uint32_t class)
+{
+	switch (class >> 16) {
+	case 0x03:
+	case 0x12:
+		return PL_GPU_END_GPU;
+	case 0x06:
+		return class == 0x068001 ? PL_GPU_END_CPU : PL_GPU_END_SWITCH;
+	default:
+		return PL_GPU_END_UNKNOWN;
+	}
+}
+
+/* Reads <nvlink>, or <xgmi> as files for AMD have it. */
+static int begin_gpu_link(struct file *file, enum pl_gpu_link_kind kind, const char *const *attributes)
+{
+	struct pl_gpu_link link = { .gpu = file->gpu, .peer = -1, .kind = kind, .hops = 1 };
+	char remote[PL_PCI_ADDRESS_MAX];
+	int rc;
+
+	link.active = (unsigned)number(attributes, "count", 10, 255);
+	if (link.gpu < 0 || !link.active)
+		return 0;
+	link.end = link_end_of_class((uint32_t)number(attributes, "tclass", 16, 0xffffff));
+	if (read_nccl_address(attribute(attributes, "target"), remote) == 0)
+		TOPOLOGY_COPY(link.remote, remote);
+	if (kind == PL_GPU_LINK_NVLINK) {
+		link.generation = pl_nvlink_generation(file->capability);
+		link.bandwidth = pl_nvlink_rate(link.generation, file->capability) * link.active;
+	}
+	rc = topology_link_add(file->topology, &link);
+	return rc == -E2BIG ? 0 : PL_MIN(rc, 0);
 }
 
 /* NCCL numbers the ports of RDMA devices from 1, and writes 0 for sockets. */
@@ -239,7 +280,11 @@ static int begin_nccl_element(struct topology_xml *xml, const char *element, con
 	else if (!strcmp(element, "pci"))
 		rc = node = begin_pci(file->topology, above, attributes);
 	else if (!strcmp(element, "gpu"))
-		rc = begin_gpu(file->topology, above, attributes);
+		rc = begin_gpu(file, above, attributes);
+	else if (!strcmp(element, "nvlink"))
+		rc = begin_gpu_link(file, PL_GPU_LINK_NVLINK, attributes);
+	else if (!strcmp(element, "xgmi"))
+		rc = begin_gpu_link(file, PL_GPU_LINK_XGMI, attributes);
 	else if (!strcmp(element, "net"))
 		rc = begin_net(file->topology, above, attributes);
 	/* The first position counts. */
@@ -268,7 +313,7 @@ static void end_nccl_element(struct topology_xml *xml, const char *element)
 int topology_read_nccl(struct pl_topology *topology, const char *name, const char *data, size_t length,
 		       struct pl_error *error)
 {
-	struct file file = { .xml = { begin_nccl_element, end_nccl_element }, .topology = topology };
+	struct file file = { .xml = { begin_nccl_element, end_nccl_element }, .topology = topology, .gpu = -1 };
 	int rc;
 
 	TOPOLOGY_COPY(topology->file, name);

@@ -165,3 +165,62 @@ def test_an_old_driver_has_no_nvlink(tmp_path):
     facts = asked(tmp_path, STANDINS / 'nvml/old', '0000:01:00.0 90 2,6,2,0000:05:00.0')
     assert facts['nvml.state'] == 'done' and facts['nvml.gpu.0000:01:00.0.mig'] == '0'
     assert not any('nvlink' in key or 'capability' in key for key in facts)
+
+
+# -- topology files --------------------------------------------------------------------------------------------------
+
+def of_file(folder, *gpus):
+    """A topology file with GPUs: address, attributes of <gpu>, elements in it."""
+    (folder / 'sys').mkdir(exist_ok=True)
+    content = ''.join(f'<pci busid="{address}" class="0x030200"><gpu dev="0" {attributes}>{inner}</gpu></pci>'
+                      for address, attributes, inner in gpus)
+    (folder / 'file.xml').write_text(f'<system version="1"><cpu numaid="0">{content}</cpu></system>')
+    return topo(folder, '--nccl-topology', folder / 'file.xml')
+
+
+def link(target, count, tclass='0x068000', element='nvlink'):
+    return f'<{element} target="{target}" count="{count}" tclass="{tclass}"/>'
+
+
+def test_files_with_links_to_switches(tmp_path):
+    """The last address is that of NCCL for switches that a virtual machine does not see."""
+    shown = of_file(tmp_path, ('0000:01:00.0', 'sm="90"', link('0000:D0:00.0', 10) + link('0000:d1:00.0', 8)),
+                    ('0000:02:00.0', 'sm="90"', link('fffffff:ff:ff.0', 18)), ('0000:03:00.0', 'sm="90"', ''))
+    assert [(one['through'], one['links'], one['bytes_per_second']) for one in shown['gpu_pairs']] == \
+        [('switches', 18, 450_000_000_000), ('pci', 0, None), ('pci', 0, None)]
+    assert [one['remote'] for one in shown['gpus'][0]['links']] == ['0000:d0:00.0', '0000:d1:00.0']
+
+
+def test_files_with_direct_links(tmp_path):
+    """A link can stand at one of its GPUs only, and before the other GPU. Ranks repeat a GPU."""
+    inner = link('0001:00:00.0', 6, '0x030200') + link('0002:00:00.0', 4, '0x030200')
+    shown = of_file(tmp_path, ('0000:00:00.0', 'sm="80"', f'{inner}</gpu><gpu dev="0" rank="1" sm="80">{inner}'),
+                    ('0001:00:00.0', 'sm="80"', ''), ('0002:00:00.0', 'sm="80"', link('0000:00:00.0', 4, '0x030200')))
+    assert [(one['through'], one['links'], one['bytes_per_second']) for one in shown['gpu_pairs']] == \
+        [('links', 6, 150_000_000_000), ('links', 4, 100_000_000_000), ('pci', 0, None)]
+    assert {one['generation'] for one in shown['gpus'][0]['links']} == {3}
+
+
+def test_files_with_xgmi(tmp_path):
+    shown = of_file(tmp_path, ('0000:01:00.0', 'gcn="gfx942"', link('0000:02:00.0', 1, '0x120000', 'xgmi')),
+                    ('0000:02:00.0', 'gcn="gfx942"', ''))
+    assert shown['gpus'][0]['vendor'] == 'amd' and shown['gpus'][0]['links'][0]['kind'] == 'xgmi'
+    assert [(one['through'], one['links']) for one in shown['gpu_pairs']] == [('links', 1)]
+
+
+@pytest.mark.parametrize('inner', [link('1', 12, ''), link('0000:09:00.0', 0), link('0000:01:00.0', 'x'), '<nvlink/>',
+                                   link('0000:02:00.0', 99999)])
+def test_files_with_links_that_lead_nowhere(tmp_path, inner):
+    shown = of_file(tmp_path, ('0000:01:00.0', 'sm="90"', inner), ('0000:02:00.0', 'sm="90"', ''))
+    assert [one['through'] for one in shown['gpu_pairs']] == ['pci']
+
+
+def test_nvml_knows_better_than_a_file(tmp_path):
+    """Of the GPUs that it has answers for."""
+    root = machines.build(tmp_path / 'a', TWO)
+    path = tmp_path / 'file.xml'
+    gpu = '<pci busid="{}" class="0x030200"><gpu dev="0" sm="90">' + link('0000:d0:00.0', 18) + '</gpu></pci>'
+    path.write_text(f'<system version="1"><cpu numaid="0">{gpu.format("0000:01:00.0")}{gpu.format("0000:81:00.0")}</cpu></system>')
+    assert topo(root, '--nccl-topology', path)['gpu_pairs'][0]['links'] == 18
+    write_facts(root, nvml('0000:01:00.0', ['up 6 switch 0000:d0:00.0'] * 7 + ['down'] * 11))
+    assert topo(root, '--nccl-topology', path)['gpu_pairs'][0]['links'] == 7
