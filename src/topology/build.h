@@ -87,6 +87,8 @@ int topology_card_add(struct pl_topology *topology, int node, const char *name);
 int topology_link_add(struct pl_topology *topology, const struct pl_gpu_link *link); /* gpu_links.c */
 /* Finds the GPUs at the other ends, by address. */
 void topology_links_resolve(struct pl_topology *topology);
+/* Reads the links of AMD's GPUs. Returns 0 or -ENOMEM. */
+int topology_read_xgmi(struct pl_topology *topology, struct pl_sysroot *root); /* xgmi.c */
 
 /* -- topology files (nccl_file.c, xml.c) --------------------------------------------------------- */
 

@@ -137,7 +137,9 @@ static int read_all(struct pl_topology *topology, struct pl_sysroot *root, const
 		return rc;
 	topology_nodes_finish(topology);
 	topology_read_names(topology, root);
-	if (topology_make_paths(topology) < 0)
+	if (!topology->file_foreign)
+		rc = topology_read_xgmi(topology, root);
+	if (rc < 0 || topology_make_paths(topology) < 0)
 		return pl_fail_memory(error, "pl_topology_read");
 	return 0;
 }

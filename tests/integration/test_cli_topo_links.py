@@ -224,3 +224,48 @@ def test_nvml_knows_better_than_a_file(tmp_path):
     assert topo(root, '--nccl-topology', path)['gpu_pairs'][0]['links'] == 18
     write_facts(root, nvml('0000:01:00.0', ['up 6 switch 0000:d0:00.0'] * 7 + ['down'] * 11))
     assert topo(root, '--nccl-topology', path)['gpu_pairs'][0]['links'] == 7
+
+
+# -- xGMI ------------------------------------------------------------------------------------------------------------
+
+def amd(folder, links, partitions=()):
+    """Three GPUs of AMD, nodes 1 to 3 of amdkfd. links: (from, to, weight, least and most MB/s)."""
+    text = 'numa 0 cpus=0-7\n' + ''.join(
+        f'pci0000:{bus}0 numa=0\n  0000:{bus}0:01.0 port\n    0000:{bus}1:00.0 gpu id=1002:74a1 class=120000\n' for bus in '123')
+    root = machines.build(folder, text)
+    builder = machines.Builder(root)
+    nodes = 'sys/devices/virtual/kfd/kfd/topology/nodes'
+    builder.link('sys/class/kfd/kfd', 'sys/devices/virtual/kfd/kfd')
+    builder.put(f'{nodes}/0/properties', 'cpu_cores_count 8\nsimd_count 0\nlocation_id 0\ndomain 0')
+    for node, bus, function in [(1, 0x11, 0), (2, 0x21, 0), (3, 0x31, 0), *partitions]:
+        builder.put(f'{nodes}/{node}/properties',
+                    f'cpu_cores_count 0\nsimd_count 1216\nvendor_id 4098\nlocation_id {bus << 8 | function}\ndomain 0')
+        builder.put(f'{nodes}/{node}/io_links/0/properties', f'type 2\nnode_from {node}\nnode_to 0\nweight 20')
+    for number, (start, end, weight, least, most) in enumerate(links, 1):
+        builder.put(f'{nodes}/{start}/io_links/{number}/properties', f'type 11\nversion_major 0\nnode_from {start}\n'
+                    f'node_to {end}\nweight {weight}\nmin_bandwidth {least}\nmax_bandwidth {most}')
+    return root
+
+
+def test_xgmi(tmp_path):
+    """Four links, then one of an old kernel, which tells no rate, then two hops. A dump keeps them."""
+    root = amd(tmp_path / 'a', [(1, 2, 15, 50000, 200000), (2, 1, 15, 50000, 200000), (2, 3, 15, 0, 0), (3, 2, 15, 0, 0),
+                                (1, 3, 30, 0, 0), (3, 1, 30, 0, 0)])
+    run('dump', '--sysroot', root, '--output', tmp_path / 'dump.tar')
+    for place in [root, tmp_path / 'dump.tar']:
+        shown = topo(place)
+        assert [(one['through'], one['links'], one['bytes_per_second']) for one in shown['gpu_pairs']] == \
+            [('links', 4, 200_000_000_000), ('gpus', 0, None), ('links', 1, None)]
+        assert [one['hops'] for one in shown['gpus'][0]['links']] == [1, 2]
+    text = matrix(root)
+    assert row(text, '0 11:00.0') == ['X', 'XGMI4', 'XGMI'] and row(text, '2 31:00.0') == ['XGMI', 'XGMI1', 'X']
+    assert row(text, '0 4') == ['xGMI', '200', 'GB/s', 'GPU', '1']
+
+
+def test_partitions_of_a_gpu_repeat_its_links(tmp_path):
+    root = amd(tmp_path / 'a', [(1, 2, 15, 64000, 64000), (4, 2, 15, 64000, 64000), (1, 4, 15, 64000, 64000),
+                                (2, 1, 15, 64000, 64000), (2, 4, 15, 64000, 64000), (3, 900, 15, 1, 1), (3, 0, 15, 1, 1)],
+               partitions=[(4, 0x11, 1)])
+    shown = topo(root)
+    assert [one['links'] for one in shown['gpu_pairs']] == [1, 0, 0]
+    assert [len(gpu['links']) for gpu in shown['gpus']] == [1, 1, 0]
