@@ -269,3 +269,12 @@ def test_partitions_of_a_gpu_repeat_its_links(tmp_path):
     shown = topo(root)
     assert [one['links'] for one in shown['gpu_pairs']] == [1, 0, 0]
     assert [len(gpu['links']) for gpu in shown['gpus']] == [1, 1, 0]
+
+
+# -- virtual machines ------------------------------------------------------------------------------------------------
+
+def test_virtual_machine_says_what_is_missing(tmp_path):
+    root = machines.make(tmp_path / 'a', FOLDER / 'h200-vm.machine')
+    note = next(note for note in topo(root)['notes'] if note.startswith('PCI distances are not real in a virtual machine'))
+    assert '--nccl-topology FILE' in note
+    assert json.dumps(note) not in json.dumps(topo(machines.make(tmp_path / 'b', FOLDER / 'dgx-h100.machine')))

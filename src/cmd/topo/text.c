@@ -203,8 +203,8 @@ static void note_topology_file(const struct pl_topology *topology, struct topo_n
 			      topology->file_absent);
 	if (topology->is_virtual && !topology->file[0])
 		topo_add_note(notes,
-			      "The PCI tree of a virtual machine does not show the hardware.  Use the topology file "
-			      "of the provider: --nccl-topology FILE, or NCCL_TOPO_FILE.");
+			      "PCI distances are not real in a virtual machine: pass the topology file of the provider "
+			      "with --nccl-topology FILE, or in NCCL_TOPO_FILE.");
 	if (topology->ignored[0])
 		topo_add_note(notes,
 			      "NCCL_TOPO_FILE (%.80s) is ignored, because this is not a virtual machine.  "
