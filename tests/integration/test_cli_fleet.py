@@ -16,7 +16,7 @@ import time
 import jsonschema
 import pytest
 from cli_support import DEADLINE, PEERLANE, environment, run, wait_exited
-from fleet_hosts import DEFECTS, HOSTS, Fleet, captured, name, on_host, server, slim, spoil, write_dump
+from fleet_hosts import DEFECTS, HOSTS, Fleet, captured, gpu, name, on_host, server, slim, spoil, write_dump
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / 'docs/fleet.schema.json').read_text())
@@ -523,6 +523,19 @@ def test_topologies_are_compared(tmp_path):
     # A document of another command is no topology.
     fleet.answer(name(0), {'format': 1, 'kind': 'check', 'version': '0.1.0', 'checks': []})
     assert fleet_json(fleet, command='topo')['hosts'][0]['outcome'] == 'no-document'
+
+
+def test_a_host_with_a_lost_nvlink_differs(tmp_path):
+    fleet = Fleet(tmp_path / 'fleet')
+    for number in range(6):
+        machine = server()
+        for link in range(4):
+            machine.fact(f'nvml.gpu.{gpu(0)}.nvlink.{link}', 'down' if number == 4 and not link else 'up 6 switch 0000:05:00.0')
+        path = write_dump(machine, tmp_path / name(number))
+        fleet.answer(name(number), {**json.loads(run('topo', '--numeric', '--json', '--sysroot', path).stdout), 'host': name(number)})
+    done = fleet_json(fleet, command='topo', expect=3)
+    assert [(row['id'], row['folded'], [one['object'] for one in row['findings']]) for row in done['rows']] == \
+        [('gpu-links', name(4), [gpu(0)])]
 
 
 def topology(path, change):

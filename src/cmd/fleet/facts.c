@@ -5,8 +5,8 @@
 #include <string.h>
 
 static const char *const properties[] = {
-	"cards", "driver", "firmware", "gpus", "kernel", "layer", "link",  "memory",  "model",   "mtu",
-	"numa",  "path",   "platform", "rate", "root",   "speed", "state", "version", "virtual",
+	"cards", "driver", "firmware", "gpu-links", "gpus", "kernel", "layer", "link",  "memory",  "model",
+	"mtu",   "numa",   "path",     "platform",  "rate", "root",   "speed", "state", "version", "virtual",
 };
 
 const char *facts_property_at(size_t index)

@@ -33,6 +33,22 @@ static void read_topo_ports(struct facts *facts, struct json_object *card, const
 	}
 }
 
+/* Adds the number of working links of a GPU: 0 if it has none, so that a host that lost all of them differs. */
+static void add_topo_gpu_links(struct facts *facts, struct json_object *gpu, const char *id)
+{
+	struct json_object *link;
+	int64_t active = 0;
+
+	if (!cli_json_member(gpu, "links", json_type_array))
+		return;
+	for (size_t i = 0; (link = fleet_element(gpu, "links", i)); i++) {
+		int64_t number = fleet_number(link, "active");
+
+		active += number > 0 && number < INT32_MAX ? number : 0;
+	}
+	facts_add_number(facts, "gpu-links", id, active, "");
+}
+
 /* Reads GPUs or cards; `id` is "gpus" or "cards". */
 static void read_topo_devices(struct facts *facts, struct json_object *document, const char *member, const char *id)
 {
@@ -52,6 +68,7 @@ static void read_topo_devices(struct facts *facts, struct json_object *document,
 		facts_add_text(facts, "driver", pci, device, "driver");
 		facts_add_number(facts, "numa", pci, fleet_number(device, "numa_node"), "");
 		add_topo_link(facts, device, pci);
+		add_topo_gpu_links(facts, device, pci);
 		facts_add_text(facts, "firmware", name ? name : pci, device, "firmware");
 		read_topo_ports(facts, device, name ? name : pci);
 	}
