@@ -359,26 +359,55 @@ def test_an_idle_gpu_is_no_defect(tmp_path):
     assert pair(shown, '0000:21:00.0', '0000:41:00.0')['bottleneck_bytes_per_second'] == 12_500_000_000
 
 
-@pytest.mark.parametrize('name', MACHINES)
+def apart(boxes):
+    """No two boxes lie over each other."""
+    return all(x >= other_x + other_width or other_x >= x + width or y >= other_y + other_height or other_y >= y + height
+               for number, (x, y, width, height) in enumerate(boxes)
+               for other_x, other_y, other_width, other_height in boxes[:number])
+
+
+def wide_machine(nodes, switches, devices, below=False):
+    """NUMA nodes with switches, each with GPUs and as many cards; `below`: the switches are below one host bridge."""
+    text = ''.join(f'numa {node} cpus={node * 8}-{node * 8 + 7}\n' for node in range(nodes))
+    for node in range(nodes):
+        for switch in range(switches):
+            bus = 16 * node + 2 * switch
+            if not switch or not below:
+                text += f'pci{node:04x}:{0 if below else bus:02x} numa={node}\n'
+            text += f' {node:04x}:{0 if below else bus:02x}:{switch:02x}.1 port link=32x16\n  {node:04x}:{bus:02x}:1f.0 switch link=32x16\n'
+            for device in range(devices):
+                text += (f'   {node:04x}:{bus + 1:02x}:{device % 32:02x}.{device // 32} gpu id=10de:2330 link=32x16\n'
+                         f'   {node:04x}:{bus + 1:02x}:{device % 32:02x}.{4 + device // 32} nic id=15b3:1021 rdma=m{bus:02x}_{node}_{device}\n')
+    return text
+
+
+WIDE = {'16-gpus': (4, 2, 2), 'one-bridge': (2, 8, 2, True), '8-nodes': (8, 1, 1), 'many-bridges': (1, 8, 1), 'many-devices': (1, 1, 40)}
+
+
+@pytest.mark.parametrize('name', [*MACHINES, *WIDE])
 def test_pictures_are_whole(tmp_path, name):
-    """All GPUs and cards are there, no two boxes lie over each other, and nothing is outside."""
-    root = machine(tmp_path / 'root', name)
+    """All GPUs and cards are there, no two boxes lie over each other, and nothing is outside.
+
+    A window of 1,400 px shows the text in its size."""
+    root = machines.build(tmp_path / 'root', wide_machine(*WIDE[name])) if name in WIDE else machine(tmp_path / 'root', name)
     shown = topo(root)
     run('topo', '--sysroot', root, '--svg', tmp_path / 'a.svg', '--html', tmp_path / 'a.html')
     svg = ElementTree.fromstring((tmp_path / 'a.svg').read_text())
     space = '{http://www.w3.org/2000/svg}'
     boxes = [[int(box.get(side)) for side in ('x', 'y', 'width', 'height')] for box in svg.iter(f'{space}rect')
              if box.get('class') in ('gpu', 'card', 'card off', 'drive', 'bar')]
+    panels = [[int(box.get(side)) for side in ('x', 'y', 'width', 'height')] for box in svg.iter(f'{space}rect')
+              if box.get('class') == 'panel']
     texts = [text.text for text in svg.iter(f'{space}text')]
     for gpu in shown['gpus']:
         assert f'GPU {gpu["index"]}' in texts
     for nic in shown['nics']:
         assert (nic['rdma_device'] or 'card') in texts
-    for number, (x, y, width, height) in enumerate(boxes):
+    for x, y, width, height in boxes + panels:
         assert x >= 0 and y >= 0 and x + width <= int(svg.get('width')) and y + height <= int(svg.get('height'))
-        for other_x, other_y, other_width, other_height in boxes[:number]:
-            assert x >= other_x + other_width or other_x >= x + width or y >= other_y + other_height or \
-                other_y >= y + height
+    assert apart(boxes) and apart(panels) and int(svg.get('width')) <= 1400
+    assert all(any(px <= x and py <= y and x + width <= px + pwidth and y + height <= py + pheight
+                   for px, py, pwidth, pheight in panels) for x, y, width, height in boxes)
     page = (tmp_path / 'a.html').read_text()
     assert '<svg' in page and not re.search(r'(src|href)=', page) and 'prefers-color-scheme:dark' in page
 

@@ -11,7 +11,8 @@ struct draw_box {
 	int numa; /* index of a NUMA node; -1: none */
 	int card; /* index of a card outside the PCI tree; -1: none */
 	int child, next, parent;
-	bool device; /* true: below its bridge, in a column of devices; false: next to that column */
+	bool device;    /* true: below its bridge, in a column of devices; false: next to that column */
+	bool lower_row; /* a bridge below the first row of those of its parent */
 	enum topo_kind kind;
 	size_t index; /* of the GPU, card or drive */
 	int x, y, width, height;

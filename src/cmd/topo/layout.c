@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Layout of the picture.  NUMA nodes stand side by side.  Bridges are bars, as wide as everything below them.  Devices
- * are boxes below their bridge, in columns.
+ * are boxes below their bridge, in columns.  NUMA nodes, and bridges below one parent, begin a new row where the picture
+ * would become so wide that a page shrinks its text.
  */
 #include "cmd/topo/draw.h"
 
@@ -10,9 +11,13 @@
 
 #define GAP 18
 #define DEVICE_GAP 12
-#define COLUMN_MAX 8 /* devices in a column */
-#define PAD 18       /* margin inside a NUMA node */
+#define COLUMN_MAX 8 /* devices in a column, unless there are more columns than these */
+#define COLUMNS_MAX 5
+#define PAD 18 /* margin inside a NUMA node */
 #define BOXES_MAX 8192
+/* Width of a picture whose text of 11 px keeps its size in a window of 1,400 px. */
+#define PICTURE_WIDTH 1400
+#define GUTTER 22 /* width for the line to bridges in further rows */
 
 static int add_draw_box(struct drawing *drawing, int parent)
 {
@@ -145,18 +150,21 @@ static int device_box_height(const struct drawing *drawing, const struct draw_bo
 	return box->kind == TOPO_GPU && drawing->gpu_links ? 80 : 66;
 }
 
-/* Sets sizes and positions of a box's children, from (x, y) on.  Returns their width together. */
-static int place_child_boxes(struct drawing *drawing, int index, int x, int y, int *bottom)
+/* Places the devices of a box in columns.  Returns the width that they take. */
+static int place_device_boxes(struct drawing *drawing, int index, int x, int y, int *bottom)
 {
 	struct draw_box *boxes = drawing->boxes;
-	int left = x, top = y, in_column = 0, used = x;
+	int left = x, top = y, in_column = 0, used = x, column_max, count = 0;
 
+	for (int child = boxes[index].child; child >= 0; child = boxes[child].next)
+		count += boxes[child].device;
+	column_max = PL_MAX(COLUMN_MAX, (count + COLUMNS_MAX - 1) / COLUMNS_MAX);
 	for (int child = boxes[index].child; child >= 0; child = boxes[child].next) {
 		struct draw_box *box = &boxes[child];
 
 		if (!box->device)
 			continue;
-		if (in_column == COLUMN_MAX) {
+		if (in_column == column_max) {
 			left += DRAW_STUB + DRAW_DEVICE_WIDTH + GAP;
 			top = y;
 			in_column = 0;
@@ -170,47 +178,129 @@ static int place_child_boxes(struct drawing *drawing, int index, int x, int y, i
 		used = box->x + box->width;
 		*bottom = PL_MAX(*bottom, top);
 	}
-	if (in_column)
-		used += GAP;
-	for (int child = boxes[index].child; child >= 0; child = boxes[child].next) {
-		struct draw_box *box = &boxes[child];
-
-		if (box->device)
-			continue;
-		box->x = used;
-		box->y = y + (boxes[index].numa >= 0 || boxes[index].node < 0 ? 0 : DRAW_DROP);
-		box->height = DRAW_BRIDGE;
-		*bottom = PL_MAX(*bottom, box->y + box->height);
-		box->width = place_child_boxes(drawing, child, used, box->y + box->height, bottom);
-		used += box->width + GAP;
-	}
-	return PL_MAX(used - GAP - x, DRAW_STUB + DRAW_DEVICE_WIDTH);
+	return in_column ? used + GAP - x : 0;
 }
 
-int draw_layout(const struct pl_topology *topology, struct drawing *drawing)
+/* Moves a box and all boxes below it. */
+static void move_boxes(struct drawing *drawing, int index, int right, int down)
 {
-	int x = DRAW_MARGIN, bottom = 0, rc;
+	drawing->boxes[index].x += right;
+	drawing->boxes[index].y += down;
+	for (int child = drawing->boxes[index].child; child >= 0; child = drawing->boxes[child].next)
+		move_boxes(drawing, child, right, down);
+}
 
-	*drawing = (struct drawing){ .gpu_links = topo_has_gpu_links(topology) };
-	rc = add_numa_panels(topology, drawing);
-	if (rc < 0)
-		return rc;
+/* Row of bridges that is being filled. */
+struct bridge_row {
+	int left, used, top, bottom; /* bottom: of all rows */
+	bool first;
+};
+
+static int place_child_boxes(struct drawing *drawing, int index, int x, int y, int room, int *bottom);
+
+/* Places a bridge and all below it in a row, or in a new one if it does not fit. */
+static void place_bridge_box(struct drawing *drawing, int index, struct bridge_row *row, int right, int gap)
+{
+	struct draw_box *box = &drawing->boxes[index];
+	int bottom = row->top + DRAW_BRIDGE, down;
+
+	box->x = row->used;
+	box->y = row->top;
+	box->height = DRAW_BRIDGE;
+	box->width = place_child_boxes(drawing, index, row->used, row->top + DRAW_BRIDGE, right - row->left, &bottom);
+	if (row->used > row->left && row->used + box->width > right) {
+		down = row->bottom + gap - row->top;
+		move_boxes(drawing, index, row->left - row->used, down);
+		bottom += down;
+		*row = (struct bridge_row){ row->left, row->left, row->top + down, row->bottom, false };
+	}
+	box->lower_row = !row->first;
+	row->used += box->width + GAP;
+	row->bottom = PL_MAX(row->bottom, bottom);
+}
+
+/* Makes room for the line from a box to bridges in lower rows. */
+static void move_bridges_right(struct drawing *drawing, int index)
+{
+	for (int child = drawing->boxes[index].child; child >= 0; child = drawing->boxes[child].next)
+		if (!drawing->boxes[child].device)
+			move_boxes(drawing, child, GUTTER, 0);
+}
+
+/*
+ * Sets sizes and positions of a box's children, from (x, y) on, in rows that have `room`.  Returns their width together.
+ */
+static int place_child_boxes(struct drawing *drawing, int index, int x, int y, int room, int *bottom)
+{
+	struct draw_box *boxes = drawing->boxes;
+	bool panel = boxes[index].parent < 0;
+	int devices = place_device_boxes(drawing, index, x, y, bottom), right = x + PL_MAX(devices - GAP, 0);
+	struct bridge_row row = { x, x + devices, y + (panel ? 0 : DRAW_DROP), *bottom, true };
+
+	for (int child = boxes[index].child; child >= 0; child = boxes[child].next) {
+		if (boxes[child].device)
+			continue;
+		place_bridge_box(drawing, child, &row, x + room - (panel ? 0 : GUTTER), panel ? GAP : DRAW_DROP);
+		right = PL_MAX(right, boxes[child].x + boxes[child].width);
+	}
+	*bottom = PL_MAX(*bottom, row.bottom);
+	if (!row.first && !panel) {
+		move_bridges_right(drawing, index);
+		right += GUTTER;
+	}
+	return PL_MAX(right - x, DRAW_STUB + DRAW_DEVICE_WIDTH);
+}
+
+/* Gives the panels from `first` to before `end` the height of their row.  Returns the row's lower edge. */
+static int finish_panel_row(struct drawing *drawing, size_t first, size_t end, int bottom)
+{
+	for (size_t i = first; i < end; i++)
+		if (drawing->boxes[i].parent < 0 && drawing->boxes[i].width)
+			drawing->boxes[i].height = bottom + PAD - drawing->boxes[i].y;
+	return bottom + PAD;
+}
+
+/* Places the panels in rows.  Returns the lower edge of the last one. */
+static int place_panels(struct drawing *drawing)
+{
+	const int room = PICTURE_WIDTH - 2 * DRAW_MARGIN - 2 * PAD;
+	int x = DRAW_MARGIN, y = DRAW_MARGIN, bottom = y + DRAW_HEAD + 40;
+	size_t first = 0;
+
 	for (size_t i = 0; i < drawing->count; i++) {
 		struct draw_box *box = &drawing->boxes[i];
+		int own = y + DRAW_HEAD + 40;
 
 		if (box->parent >= 0 || (box->numa < 0 && box->child < 0))
 			continue;
 		box->x = x;
-		box->y = DRAW_MARGIN;
-		box->width = place_child_boxes(drawing, (int)i, x + PAD, box->y + DRAW_HEAD, &bottom) + 2 * PAD;
+		box->y = y;
+		box->width = place_child_boxes(drawing, (int)i, x + PAD, y + DRAW_HEAD, room, &own) + 2 * PAD;
+		if (x > DRAW_MARGIN && x + box->width > PICTURE_WIDTH - DRAW_MARGIN) {
+			int top = finish_panel_row(drawing, first, i, bottom) + 2 * GAP;
+
+			move_boxes(drawing, (int)i, DRAW_MARGIN - x, top - y);
+			own += top - y;
+			x = DRAW_MARGIN;
+			bottom = y = top;
+			first = i;
+		}
+		bottom = PL_MAX(bottom, own);
 		x += box->width + 2 * GAP;
+		drawing->width = PL_MAX(drawing->width, x - 2 * GAP + DRAW_MARGIN);
 	}
-	bottom = PL_MAX(bottom, DRAW_MARGIN + DRAW_HEAD + 40);
-	for (size_t i = 0; i < drawing->count; i++)
-		if (drawing->boxes[i].parent < 0 && drawing->boxes[i].width)
-			drawing->boxes[i].height = bottom + PAD - drawing->boxes[i].y;
-	drawing->width = PL_MAX(x - 2 * GAP + DRAW_MARGIN, 640);
-	drawing->height = bottom + PAD + DRAW_MARGIN;
+	return finish_panel_row(drawing, first, drawing->count, bottom);
+}
+
+int draw_layout(const struct pl_topology *topology, struct drawing *drawing)
+{
+	int rc;
+
+	*drawing = (struct drawing){ .width = 640, .gpu_links = topo_has_gpu_links(topology) };
+	rc = add_numa_panels(topology, drawing);
+	if (rc < 0)
+		return rc;
+	drawing->height = place_panels(drawing) + DRAW_MARGIN;
 	return 0;
 }
 

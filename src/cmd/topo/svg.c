@@ -143,7 +143,11 @@ static void draw_link_to_parent(const struct picture *picture, const struct draw
 		svg_link(picture, at->node, path);
 		return;
 	}
-	snprintf(path, sizeof(path), "M%d %dV%d", at->x + 30, parent->y + parent->height, at->y);
+	if (at->lower_row)
+		snprintf(path, sizeof(path), "M%d %dV%dH%dV%d", parent->x + 9, parent->y + parent->height,
+			 at->y - DRAW_DROP + 9, at->x + 30, at->y);
+	else
+		snprintf(path, sizeof(path), "M%d %dV%d", at->x + 30, parent->y + parent->height, at->y);
 	svg_link(picture, at->node, path);
 	svg_text(picture, at->x + 42, at->y - DRAW_DROP / 2 + 4,
 		 pl_topology_degraded(picture->topology, at->node) ? "r t" : "s", 60,
@@ -283,18 +287,23 @@ static void draw_bridge_box(const struct picture *picture, const struct draw_box
 	svg_text(picture, at->x + 10, at->y + 32, "s", (size_t)at->width / 7, line);
 }
 
-/* Draws the link between NUMA nodes.  Its width is unknown. */
+/* Draws the link between NUMA nodes, to the next panel or to the next row of panels.  Its width is unknown. */
 static void draw_numa_link(const struct picture *picture, const struct draw_box *at)
 {
 	const struct draw_box *boxes = picture->drawing.boxes;
+	char path[64];
 
 	for (size_t i = (size_t)(at - boxes) + 1; i < picture->drawing.count; i++) {
 		if (boxes[i].parent >= 0 || boxes[i].numa < 0)
 			continue;
+		if (boxes[i].y > at->y)
+			snprintf(path, sizeof(path), "M%d %dV%d", boxes[i].x + 30, at->y + at->height, boxes[i].y);
+		else
+			snprintf(path, sizeof(path), "M%d %dH%d", at->x + at->width, at->y + DRAW_HEAD / 2, boxes[i].x);
 		fprintf(picture->file,
-			"<path d=\"M%d %dH%d\" class=\"w\" stroke-width=\"6\" stroke-dasharray=\"3 3\">"
+			"<path d=\"%s\" class=\"w\" stroke-width=\"6\" stroke-dasharray=\"3 3\">"
 			"<title>between the NUMA nodes</title></path>\n",
-			at->x + at->width, at->y + DRAW_HEAD / 2, boxes[i].x);
+			path);
 		return;
 	}
 }
