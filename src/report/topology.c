@@ -11,6 +11,7 @@
 #define LEVELS_MAX 64 /* far more than PCI has */
 #define DRIVES_MAX 1024
 #define PORTS_MAX 16
+#define LINKS_OF_GPU_MAX 1024 /* far more than a GPU has */
 
 /* Returns an element of an array, or NULL unless it is an object. */
 static struct json_object *array_object(struct json_object *from, const char *name, size_t index)
@@ -124,6 +125,47 @@ static int add_report_gpus(struct pl_topology *topology, struct json_object *fro
 		TOPOLOGY_COPY(topology->gpus[index].model, member_text(object, "name"));
 	}
 	return 0;
+}
+
+static enum pl_gpu_link_end read_link_end(struct json_object *from)
+{
+	static const char *const ends[] = { "gpu", "switch", "cpu" };
+
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(ends); i++)
+		if (!strcmp(member_text(from, "to"), ends[i]))
+			return (enum pl_gpu_link_end)i;
+	return PL_GPU_END_UNKNOWN;
+}
+
+static int add_links_of_gpu(struct pl_topology *topology, int gpu, struct json_object *from)
+{
+	for (size_t i = 0; i < array_length(from, "links"); i++) {
+		struct json_object *object = array_object(from, "links", i);
+		struct pl_gpu_link link = { .gpu = gpu, .peer = -1, .end = read_link_end(object) };
+		int rc;
+
+		link.kind = strcmp(member_text(object, "kind"), "xgmi") ? PL_GPU_LINK_NVLINK : PL_GPU_LINK_XGMI;
+		TOPOLOGY_COPY(link.remote, member_text(object, "remote"));
+		link.generation = (unsigned)member_integer(object, "generation", 100, 0);
+		link.hops = (unsigned)member_integer(object, "hops", 255, 1);
+		link.active = link.hops > 1 ? 0 : (unsigned)member_integer(object, "active", LINKS_OF_GPU_MAX, 0);
+		link.down = (unsigned)member_integer(object, "down", LINKS_OF_GPU_MAX, 0);
+		link.bandwidth = (uint64_t)member_integer(object, "bytes_per_second", INT64_MAX / 8192, 0);
+		rc = topology_link_add(topology, &link);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int add_report_links(struct pl_topology *topology, struct json_object *from)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < topology->gpu_count && rc == 0; i++)
+		rc = add_links_of_gpu(topology, (int)i, array_object(from, "gpus", i));
+	topology_links_resolve(topology);
+	return rc;
 }
 
 static int add_card_ports(struct pl_card *card, struct json_object *from)
@@ -264,6 +306,8 @@ int report_read_topology(struct pl_topology **result, struct json_object *from, 
 
 	if (rc == 0)
 		rc = add_report_gpus(topology, from);
+	if (rc == 0)
+		rc = add_report_links(topology, from);
 	if (rc == 0)
 		rc = add_report_cards(topology, from);
 	if (rc == 0)

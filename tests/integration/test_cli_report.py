@@ -202,6 +202,21 @@ def test_machine_and_check(tmp_path):
         assert gpu['id'].replace('0000:', '') in shown
 
 
+def test_picture_has_links_of_gpus(tmp_path):
+    machine = machines.build(tmp_path / 'machine', 'numa 0 cpus=0-7\npci0000:00 numa=0\n' + ''.join(
+        f'  0000:00:0{i}.0 port\n    0000:0{i}:00.0 gpu id=10de:2335\n' for i in (1, 2)))
+    (machine / 'peerlane').mkdir()
+    (machine / 'peerlane/facts').write_text('\n'.join(
+        f'nvml.gpu.0000:0{i}:00.0.capability 90\nnvml.gpu.0000:0{i}:00.0.nvlink.0 up 6 gpu 0000:0{3 - i}:00.0' for i in (1, 2)))
+    topology = run_json('topo', '--numeric', '--sysroot', machine)
+    text, _ = page(tmp_path, bench(point(64)), topology)
+    assert '1 NVLink 4 to GPU 1' in text and '1 NVLink 4 to GPU 0' in text
+    topology['gpus'][0]['links'][0].update(active=-1, down=1e300, remote=7, to=None, hops='x', bytes_per_second=-5)
+    topology['gpus'][1]['links'] = [5, None, {}]
+    text, _ = page(tmp_path, bench(point(64)), topology)
+    assert 'NVLink' not in text
+
+
 def test_topology_and_check_as_separate_files(tmp_path):
     machine = machines.make(tmp_path / 'machine', next((ROOT / 'tests/topology').glob('*.machine')))
     topology = run_json('topo', '--numeric', '--sysroot', machine)
