@@ -269,6 +269,7 @@ static void test_ready(void *argument)
 /* The publisher's patience ends: held and ready frames keep their bytes, and later ones are copies. */
 static void test_demoted(void *argument)
 {
+	struct pl_publisher_info publisher = PL_PUBLISHER_INFO_INIT;
 	struct pl_stream_frame *frames[2], *frame;
 	struct pl_subscriber_info info;
 	struct pl_error error;
@@ -284,6 +285,7 @@ static void test_demoted(void *argument)
 	/* The publisher went on only after the frames were frozen. */
 	info = place_info(rig.subscriber);
 	check(info.demoted && !info.blocks && !info.in_place);
+	check(pl_publisher_query(rig.publisher, &publisher) == 0 && publisher.blocking == 0);
 	check_placed(frames[0], 0, 0);
 	check_placed(frames[1], 1, 0);
 	check_ok(pl_publisher_end(rig.publisher, 0, &error), &error);
