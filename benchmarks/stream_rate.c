@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS]]: frames of a stream from one process to another on this host. The
- * subscriber holds slots back, so that no frame is lost. The publisher does not fill the frames: the rate is that of the
- * stream. Prints a JSON object with frames and bytes a second, and the time from publication to take.
+ * stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE]]]]: frames of a stream from one process to another on this
+ * host. The subscriber holds slots back, so that no frame is lost; with PLACE 1 it uses frames in the ring. The publisher does
+ * not fill the frames: the rate is that of the stream. It waits for PAUSE microseconds before each frame, so that the queue is
+ * empty. Prints a JSON object with frames and bytes a second, and the time from publication to take.
  */
 #include "support.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <peerlane/stream.h>
@@ -20,6 +23,8 @@ struct run {
 	size_t bytes;
 	double seconds;
 	unsigned queue, slots;
+	bool in_place;
+	uint64_t pause; /* nanoseconds */
 };
 
 static struct pl_context *open_end(const struct run *run)
@@ -61,6 +66,10 @@ static void publish(const struct run *run, int address_pipe)
 		pl_publisher_query(publisher, &info);
 	end = now_ns() + (uint64_t)(run->seconds * NS_PER_S);
 	while (now_ns() < end) {
+		if (run->pause)
+			nanosleep(&(struct timespec){ .tv_sec = (time_t)(run->pause / NS_PER_S),
+						      .tv_nsec = (long)(run->pause % NS_PER_S) },
+				  NULL);
 		MUST(pl_publisher_loan(publisher, TIMEOUT, &frame, &error), &error);
 		MUST(pl_frame_publish(frame, &frame_options, &error), &error);
 	}
@@ -83,6 +92,7 @@ static void subscribe(const struct run *run, const char *address)
 	MUST(pl_connect(context, address, TIMEOUT, &peer, &error), &error);
 	options.overflow = PL_OVERFLOW_BLOCK;
 	options.queue = run->queue;
+	options.in_place = run->in_place;
 	MUST(pl_subscriber_open(peer, "rate", &options, TIMEOUT, &subscriber, &error), &error);
 	/* Until then, both ends touch pages of the ring and of the subscriber for the first time. */
 	warm_up = 2 * (run->queue + run->slots + 2);
@@ -115,7 +125,7 @@ int main(int argc, char **argv)
 	pid_t child;
 
 	if (argc < 4) {
-		fprintf(stderr, "usage: stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS]]\n");
+		fprintf(stderr, "usage: stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE]]]]\n");
 		return 2;
 	}
 	run.fabric = argv[1];
@@ -125,6 +135,10 @@ int main(int argc, char **argv)
 		run.queue = (unsigned)atoi(argv[4]);
 	if (argc > 5)
 		run.slots = (unsigned)atoi(argv[5]);
+	if (argc > 6)
+		run.in_place = atoi(argv[6]);
+	if (argc > 7)
+		run.pause = strtoull(argv[7], NULL, 10) * 1000;
 	if (pipe(pipes) < 0)
 		return 1;
 	child = fork();

@@ -4,7 +4,8 @@
  *
  * A publisher has a ring of slots. Each frame has a sequence number, usually from 0, and lies in slot `sequence % slots` until
  * the frame `sequence + slots` is claimed. Subscribers read frames from the ring with keys that allow reads only. A frame
- * that is overwritten while a subscriber reads it is discarded and counted, and never delivered.
+ * that is overwritten while a subscriber reads it is discarded and counted, and never delivered. A subscriber on the publisher's
+ * host can use frames in the ring itself, while the publisher waits for it.
  */
 #ifndef PEERLANE_STREAM_H
 #define PEERLANE_STREAM_H
@@ -159,9 +160,15 @@ struct pl_subscriber_options {
 	 */
 	bool events;
 	uint64_t user_data; /**< of these events */
+	/**
+	 * Frames are used in the publisher's ring, without a copy: over the local fabric, and if the slots are in host memory.
+	 * The subscriber blocks, as with PL_OVERFLOW_BLOCK, which may be given as well, until the program has released the
+	 * frames. pl_subscriber_open(3) tells how that ends. Default: false.
+	 */
+	bool in_place;
 };
 /* clang-format off */
-#define PL_SUBSCRIBER_OPTIONS_INIT { sizeof(struct pl_subscriber_options), PL_START_LIVE, 0, PL_OVERFLOW_DROP_OLDEST, 0, 0, 0, 0, NULL, false, 0 }
+#define PL_SUBSCRIBER_OPTIONS_INIT { sizeof(struct pl_subscriber_options), PL_START_LIVE, 0, PL_OVERFLOW_DROP_OLDEST, 0, 0, 0, 0, NULL, false, 0, false }
 /* clang-format on */
 
 /** State of a subscriber. */
@@ -173,14 +180,21 @@ struct pl_subscriber_info {
 	bool demoted;                    /**< the publisher's patience has ended */
 	bool connected;                  /**< false: pl_subscriber_attach() continues */
 	bool paused;                     /**< by pl_subscriber_pause() */
+	bool in_place;                   /**< frames are used in the publisher's ring */
 };
 /* clang-format off */
-#define PL_SUBSCRIBER_INFO_INIT { sizeof(struct pl_subscriber_info), PL_PUBLISHER_INFO_INIT, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, false, false, false, false }
+#define PL_SUBSCRIBER_INFO_INIT { sizeof(struct pl_subscriber_info), PL_PUBLISHER_INFO_INIT, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, false, false, false, false, false }
 /* clang-format on */
 
 /** Properties of a frame: bits of pl_frame_options.flags and pl_frame_info.flags. */
 enum pl_frame_flag {
-	PL_FRAME_REPLAY = 1, /**< the frame was recorded earlier, and is published again */
+	PL_FRAME_REPLAY = 1,   /**< the frame was recorded earlier, and is published again */
+	PL_FRAME_IN_PLACE = 2, /**< only of pl_frame_info: the payload is in the publisher's ring */
+	/**
+	 * Only of pl_frame_info: the publisher may have changed the payload after pl_subscriber_take(). That happens to frames
+	 * in place of a process that was stopped, or made no progress, or had lost its connection.
+	 */
+	PL_FRAME_OVERWRITTEN = 4,
 };
 
 /** Description of a frame that is published. */
@@ -191,7 +205,7 @@ struct pl_frame_options {
 	const void *metadata;           /**< copied; NULL: none */
 	size_t metadata_length;         /**< bytes, up to the publisher's metadata_bytes */
 	const struct pl_layout *layout; /**< copied; NULL: that of the stream */
-	unsigned flags;                 /**< enum pl_frame_flag */
+	unsigned flags;                 /**< PL_FRAME_REPLAY or 0 */
 };
 /* clang-format off */
 #define PL_FRAME_OPTIONS_INIT { sizeof(struct pl_frame_options), 0, 0, NULL, 0, NULL, 0 }
@@ -361,7 +375,7 @@ int pl_peer_publishers(struct pl_peer *peer, struct pl_publisher_info *infos, un
  * @param timeout     nanoseconds
  * @param subscriber  receives the handle; pl_subscriber_close() or pl_close() frees it
  * @return 0; -EINVAL for a name or option out of range; -ENOENT for an unknown name; -EPERM if the publisher does not
- *         allow to block; -EMLINK if it has its most subscribers; -ENODATA if the stream has ended; -EMSGSIZE if the
+ *         allow to block; -ENOTSUP for frames in place if the ring cannot be mapped here, or the other end has none; -EMLINK if it has its most subscribers; -ENODATA if the stream has ended; -EMSGSIZE if the
  *         frames need more than `memory_bytes`; -ENODEV if there is no such GPU, or no driver; -ENOTSUP if the other
  *         end's release has no streams; -ENOTCONN; -ETIMEDOUT; -EPROTO; -ENOMEM
  */
@@ -369,7 +383,8 @@ int pl_subscriber_open(struct pl_peer *peer, const char *name, const struct pl_s
 		       uint64_t timeout, struct pl_subscriber **subscriber, struct pl_error *error);
 
 /**
- * Takes frames in the order of their sequences. A taken frame is whole and does not change until pl_frame_release().
+ * Takes frames in the order of their sequences. A taken frame is whole and does not change until pl_frame_release(). The
+ * exception, of frames in place, is told by PL_FRAME_OVERWRITTEN.
  *
  * @param frames   receives up to n frames
  * @param n        at least 1

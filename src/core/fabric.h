@@ -138,6 +138,11 @@ struct pl_fabric_ops {
 	bool (*hold_answer)(struct pl_endpoint *endpoint, const struct pl_imported *answer);
 	/* Finds the access path to the memory of an imported key. Default: nothing to find. */
 	void (*imported)(struct pl_endpoint *endpoint, struct pl_remote *remote);
+	/*
+	 * Maps the memory of a remote region once more, for reading, and stores the length. The caller unmaps it: it stays
+	 * mapped after the key is revoked, and when the peer is gone. Returns NULL if it cannot be mapped. Default: NULL.
+	 */
+	void *(*map)(struct pl_endpoint *endpoint, struct pl_remote *remote, size_t *length);
 	/* Returns true if this host has devices that may reach memory that the processor cannot. Default: false. */
 	bool (*devices)(struct pl_context *context);
 	/* Adds the registrations that devices hold for this end. Default: none. */

@@ -104,6 +104,7 @@ struct pl_peer {
 	bool bound_messages;             /* PL_CAPABILITY_BOUND_MESSAGES */
 	bool notify_rails;               /* PL_CAPABILITY_NOTIFY_RAILS */
 	bool streams;                    /* PL_CAPABILITY_STREAMS */
+	bool frames_in_place;            /* PL_CAPABILITY_FRAMES_IN_PLACE */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;

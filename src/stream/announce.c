@@ -100,8 +100,10 @@ void pl_subscription_announce(struct pl_subscription *subscription)
 		return;
 	subscription->told = message.announce.published;
 	subscription->told_state = message.announce.state;
-	subscription->told_demoted = message.announce.demoted;
 	subscription->sent++;
+	if (message.announce.demoted && !subscription->told_demoted)
+		subscription->demotion = subscription->sent;
+	subscription->told_demoted = message.announce.demoted;
 	pl_stream_send(peer, &message);
 }
 

@@ -95,6 +95,7 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 	ask.subscribe.from = subscriber->from;
 	ask.subscribe.overflow = subscriber->overflow;
 	ask.subscribe.every = subscriber->every;
+	ask.subscribe.in_place = subscriber->in_place;
 	pl_engine_lock(peer->home);
 	rc = pl_call_check_peer(peer, "pl_subscriber_open", error);
 	if (rc == 0) {
@@ -114,7 +115,7 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 		subscriber->arrived = subscriber->reported_arrived = 0;
 		subscriber->reported_taken = 0;
 		subscriber->reported_end = false;
-		subscriber->demoted = false;
+		subscriber->demoted = subscriber->report_due = false;
 		subscriber->failure.code = 0;
 		/* A connection that ended may have been the reason for a failure. */
 		subscriber->state = PL_STREAM_LIVE;
@@ -249,8 +250,25 @@ static int import_keys(struct pl_subscriber *subscriber, struct pl_peer *peer, c
 	return 0;
 }
 
+/* Maps the ring, if frames are to be used in place. */
+static int subscriber_map_ring(const struct pl_subscriber *subscriber, struct pl_peer *peer,
+			       struct pl_remote *remotes[2], const struct pl_ring_geometry *geometry,
+			       struct pl_ring_view **view, struct pl_error *error)
+{
+	int rc;
+
+	if (!subscriber->in_place)
+		return 0;
+	pl_engine_lock(peer->home);
+	rc = pl_call_check_peer(peer, "pl_subscriber_open", error);
+	if (rc == 0)
+		rc = pl_ring_view_open(peer, remotes[0], remotes[1], geometry, subscriber->name, view, error);
+	pl_engine_unlock(peer->home);
+	return rc;
+}
+
 /* Begins to read. Returns -ENOTCONN if the connection was lost meanwhile. */
-static int subscriber_begin(struct pl_subscriber *subscriber, struct pl_remote *remotes[2],
+static int subscriber_begin(struct pl_subscriber *subscriber, struct pl_remote *remotes[2], struct pl_ring_view **view,
 			    const struct pl_stream_message *answer, const struct pl_ring_geometry *geometry,
 			    struct pl_error *error)
 {
@@ -265,6 +283,11 @@ static int subscriber_begin(struct pl_subscriber *subscriber, struct pl_remote *
 		subscriber->control = remotes[0];
 		subscriber->payload = remotes[1];
 		remotes[0] = remotes[1] = NULL;
+		/* A subscriber that was demoted since the answer reads copies. */
+		if (!subscriber->demoted) {
+			subscriber->view = *view;
+			*view = NULL;
+		}
 	} else {
 		rc = pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_subscriber_open", subscriber->name, "connect again",
 			     "the publisher was closed, or the connection is lost");
@@ -282,6 +305,7 @@ static int subscribe_with(struct pl_subscriber *subscriber, struct pl_peer *peer
 			  uint64_t deadline, struct pl_error *error)
 {
 	struct pl_remote *remotes[2] = { NULL, NULL };
+	struct pl_ring_view *view = NULL;
 	struct pl_ring_geometry geometry;
 	int rc = subscriber_ask(subscriber, peer, answer, error);
 
@@ -297,7 +321,10 @@ static int subscribe_with(struct pl_subscriber *subscriber, struct pl_peer *peer
 	if (rc == 0)
 		rc = import_keys(subscriber, peer, answer, &geometry, remotes, deadline, error);
 	if (rc == 0)
-		rc = subscriber_begin(subscriber, remotes, answer, &geometry, error);
+		rc = subscriber_map_ring(subscriber, peer, remotes, &geometry, &view, error);
+	if (rc == 0)
+		rc = subscriber_begin(subscriber, remotes, &view, answer, &geometry, error);
+	pl_ring_view_put(view);
 	pl_remote_release(remotes[0]);
 	pl_remote_release(remotes[1]);
 	return rc;
@@ -312,6 +339,10 @@ int pl_subscriber_connect(struct pl_subscriber *subscriber, struct pl_peer *peer
 	if (!peer->streams)
 		return pl_fail(error, -ENOTSUP, "STREAM-OLD", "pl_subscriber_open", subscriber->name,
 			       "update Peerlane at the other end", "the other end (%s) has no streams", peer->software);
+	if (subscriber->in_place && !peer->frames_in_place)
+		return pl_fail(error, -ENOTSUP, "STREAM-OLD", "pl_subscriber_open", subscriber->name,
+			       "update Peerlane at the other end, or subscribe without in_place",
+			       "the other end (%s) has no frames in place", peer->software);
 	answer = pl_zalloc(&subscriber->context->allocator, sizeof(*answer));
 	if (!answer)
 		return pl_fail_memory(error, "pl_subscriber_open");

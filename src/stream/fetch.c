@@ -27,6 +27,7 @@ void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream
 	pl_list_remove(&frame->link);
 	subscriber->window_count--;
 	subscriber->accounts.pending--;
+	pl_frame_unplace(frame);
 	frame->state = PL_FRAME_FREE;
 	if (frame->promised)
 		pl_promise_miss(subscriber, frame);
@@ -250,7 +251,7 @@ static void admit_frame(struct pl_subscriber *subscriber)
 	frame->described = false;
 	frame->lost_before = 0;
 	frame->stream_layout = subscriber->entry.layout;
-	if (!describe_from_announcement(subscriber, frame)) {
+	if (!describe_from_announcement(subscriber, frame) && !pl_frame_describe_in_place(subscriber, frame)) {
 		frame->state = PL_FRAME_WANT_DESCRIPTOR;
 	} else if (!frame->described) {
 		/* The publisher copied the descriptor while the slot was its own, so it is no lap. */
@@ -259,7 +260,7 @@ static void admit_frame(struct pl_subscriber *subscriber)
 	} else if (frame->descriptor.flags & PL_DESCRIPTOR_ABORTED) {
 		pl_subscriber_free_frame(subscriber, frame);
 		subscriber->accounts.aborted++;
-	} else if (frame->descriptor.length) {
+	} else if (frame->descriptor.length && !pl_frame_place(subscriber, frame)) {
 		frame->state = PL_FRAME_WANT_PAYLOAD;
 	} else {
 		frame->state = PL_FRAME_READY;

@@ -3,6 +3,8 @@
 #ifndef PL_STREAM_FRAME_H
 #define PL_STREAM_FRAME_H
 
+#include <stdatomic.h>
+
 #include "core/operation.h"
 #include "stream/ring.h"
 
@@ -12,7 +14,7 @@
  *   state                      changed by                when
  *   free -> want descriptor    subscriber_admit()        the frame was published; its descriptor is not known
  *   free -> want payload       subscriber_admit()        the same, with a descriptor from the announcement
- *   free -> ready              subscriber_admit()        the same, without payload
+ *   free -> ready              subscriber_admit()        the same, without payload, or with a payload that is used in place
  *   want ... -> reading        subscriber_step()         a read begins
  *   reading -> want payload    frame_read_finished()     the descriptor was read
  *   reading -> unchecked       frame_read_finished()     all bytes were read
@@ -43,9 +45,19 @@ enum pl_frame_state {
 	PL_FRAME_DONE,   /* published or discarded; waits for earlier loans */
 };
 
+/* Where the payload of a subscriber's frame is. */
+enum pl_frame_place {
+	PL_PLACE_OWN,    /* in memory.payloads */
+	PL_PLACE_RING,   /* in the publisher's ring */
+	PL_PLACE_FROZEN, /* at its address in the ring's mapping, but in pages of its own */
+};
+
+struct pl_ring_view;
+
 struct pl_stream_frame {
-	struct pl_list link;            /* subscriber->window while it is being read or ready; promises; else spare */
-	struct pl_publisher *publisher; /* NULL: a subscriber's frame */
+	/* subscriber->window while it is being read or ready; promises; placed while it is held in place; else spare */
+	struct pl_list link;
+	struct pl_publisher *publisher;   /* NULL: a subscriber's frame */
 	struct pl_subscriber *subscriber; /* NULL: a loan */
 	enum pl_frame_state state;
 	uint64_t sequence;
@@ -63,6 +75,8 @@ struct pl_stream_frame {
 	uint64_t round;                 /* value of status->ready that ends the present wait */
 	uint64_t promise_end;           /* time at which the stream stops to wait, while no frame takes the place */
 	struct pl_frame_status *status; /* NULL: no stream can wait */
+	struct pl_ring_view *view;      /* mapping of the ring that has the payload; NULL with PL_PLACE_OWN */
+	atomic_int place;               /* enum pl_frame_place; subscriber->lock protects changes */
 	/* Of both. */
 	struct pl_list mark_link;       /* pl_frame_marks.frames */
 	struct pl_stream_mark *mark;    /* the frame waits for it; NULL: for none */

@@ -34,18 +34,32 @@ void pl_publisher_set_gate(struct pl_publisher *publisher)
 		publisher->blocked_since = 0;
 }
 
-/* Makes the subscribers that hold the awaited slots back drop their oldest frames from now on. */
-static void demote_subscribers(struct pl_publisher *publisher)
+/* Demotes a subscription. Returns true if it still holds slots back, until `freeze_end`. */
+static bool demote_subscription(struct pl_subscription *subscription, uint64_t now)
 {
+	if (subscription->in_place && !subscription->demoted)
+		subscription->freeze_end = now + PL_FREEZE_TIME;
+	subscription->demoted = true;
+	subscription->blocks = subscription->in_place && now < subscription->freeze_end;
+	return subscription->blocks;
+}
+
+/*
+ * Makes the subscribers that hold the awaited slots back drop their oldest frames from now on, or once their frames in place
+ * are frozen. Returns the time of the next change; UINT64_MAX: there will be none.
+ */
+static uint64_t demote_subscribers(struct pl_publisher *publisher, uint64_t now)
+{
+	uint64_t next = UINT64_MAX;
+
 	pl_list_for_each(at, &publisher->subscriptions) {
 		struct pl_subscription *subscription = pl_list_entry(at, struct pl_subscription, link);
 
-		if (!subscription_holds(subscription, publisher->awaited))
-			continue;
-		subscription->blocks = false;
-		subscription->demoted = true;
+		if (subscription_holds(subscription, publisher->awaited) && demote_subscription(subscription, now))
+			next = PL_MIN(next, subscription->freeze_end);
 	}
 	pl_publisher_set_gate(publisher);
+	return next;
 }
 
 /* Returns the time until which the caller may wait for the gate. Demotes subscribers whose time is over. */
@@ -57,7 +71,7 @@ static uint64_t gate_deadline(struct pl_publisher *publisher, uint64_t deadline,
 		publisher->blocked_since = now;
 	patient = pl_deadline(publisher->blocked_since, publisher->patience);
 	if (now >= patient) {
-		demote_subscribers(publisher);
+		patient = demote_subscribers(publisher, now);
 		*demoted = true;
 	}
 	return PL_MIN(deadline, patient);
@@ -186,11 +200,14 @@ static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, ui
 		waits = (rc == -EAGAIN && until) ||
 			(rc == -EMLINK && pl_publisher_returns(publisher) && pl_now() < deadline);
 		pthread_mutex_unlock(&publisher->lock);
+		if (demoted)
+			pl_publisher_announce(publisher);
+		demoted = false;
 		if (!waits)
 			break;
 		pl_turn_wait(publisher->context, &publisher->turn, seen, until);
 	}
-	if (demoted || (rc == 0 && !claim->frame))
+	if (rc == 0 && !claim->frame)
 		pl_publisher_announce(publisher);
 	return rc;
 }

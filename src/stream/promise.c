@@ -146,12 +146,19 @@ static void break_promise(struct pl_subscriber *subscriber, struct pl_stream_fra
 void pl_frame_release(struct pl_stream_frame *frame)
 {
 	struct pl_subscriber *subscriber = frame ? frame->subscriber : NULL;
+	struct pl_engine *engine;
+	bool placed;
 
 	if (!subscriber)
 		return;
 	pthread_mutex_lock(&subscriber->lock);
+	placed = frame->view && frame->view == subscriber->view;
+	engine = subscriber->engine;
 	break_promise(subscriber, frame);
 	pthread_mutex_unlock(&subscriber->lock);
+	/* The publisher may wait for the slot. */
+	if (placed)
+		pl_engine_post(engine, &subscriber->task);
 }
 
 int pl_frame_release_on(struct pl_stream_frame *frame, void *stream, struct pl_error *error)
@@ -175,13 +182,18 @@ int pl_frame_release_on(struct pl_stream_frame *frame, void *stream, struct pl_e
 static void frame_left(struct pl_stream_frame *frame, int status)
 {
 	struct pl_subscriber *subscriber = frame->subscriber;
+	struct pl_engine *engine;
 
 	(void)status; /* work that failed does not use the frame any more either */
 	pthread_mutex_lock(&subscriber->lock);
 	pl_frame_unmark(frame);
 	pl_subscriber_unhold(subscriber, frame);
 	pl_subscriber_wake(subscriber);
+	engine = subscriber->view ? subscriber->engine : NULL;
 	pthread_mutex_unlock(&subscriber->lock);
+	/* The publisher may wait for the slot. */
+	if (engine)
+		pl_engine_post(engine, &subscriber->task);
 }
 
 void pl_promises_init(struct pl_subscriber *subscriber)

@@ -20,6 +20,11 @@
 #define PL_UNANSWERED_MAX 16
 /* Subscriptions that have ended and are kept for pl_publisher_subscribers(). */
 #define PL_ENDED_MAX 64
+/*
+ * Nanoseconds that a publisher waits, after its patience, until a subscriber with frames in place has frozen them. Only
+ * processes that are stopped or make no progress need so long.
+ */
+#define PL_FREEZE_TIME (10 * PL_NS_PER_S)
 
 /* Sends announcements to the subscriptions of one engine. */
 struct pl_announcer {
@@ -44,8 +49,11 @@ struct pl_subscription {
 	uint64_t told;           /* `published` of the last announcement */
 	enum pl_stream_state told_state;
 	bool told_demoted;
+	uint32_t demotion; /* number of the first announcement that told of it */
 	/* publisher->lock. */
 	bool blocks, demoted, ended;
+	bool in_place;       /* blocks until its frames are frozen, or until this time: */
+	uint64_t freeze_end; /* once it is demoted */
 	uint64_t first, taken;
 	uint64_t announced;
 	uint32_t every; /* wanted: the first of each `every` sequences, from `base` on */

@@ -6,16 +6,16 @@
 /* Announcements after which the subscriber answers. The publisher stops at PL_UNANSWERED_MAX. */
 #define ANSWER_AFTER (PL_UNANSWERED_MAX / 2)
 
-/* Returns the first sequence that is still read from the ring. */
+/* Returns the first sequence that is still read from the ring, or used in it. */
 static uint64_t first_unread(const struct pl_subscriber *subscriber)
 {
 	pl_list_for_each(at, &subscriber->window) {
 		const struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
 
 		if (frame->state != PL_FRAME_READY)
-			return frame->sequence;
+			return pl_subscriber_first_placed(subscriber, frame->sequence);
 	}
-	return subscriber->accounts.next;
+	return pl_subscriber_first_placed(subscriber, subscriber->accounts.next);
 }
 
 /* True if all frames of an ended stream have a fate. */
@@ -46,13 +46,14 @@ static bool build_report(struct pl_subscriber *subscriber, struct pl_stream_mess
 	if (subscriber->phase != PL_SUBSCRIBER_LIVE || subscriber->restarted)
 		return false;
 	if (subscriber->arrived - subscriber->reported_arrived < ANSWER_AFTER && !slots_due(subscriber, taken) &&
-	    !(complete && !subscriber->reported_end))
+	    !(complete && !subscriber->reported_end) && !subscriber->report_due)
 		return false;
 	message->number = subscriber->number;
 	message->taken.answered = subscriber->reported_arrived = subscriber->arrived;
 	message->taken.taken = subscriber->reported_taken = taken;
 	message->taken.accounts = subscriber->accounts;
 	subscriber->reported_end = complete;
+	subscriber->report_due = false;
 	return true;
 }
 
@@ -77,6 +78,8 @@ void pl_subscriber_unsubscribe(struct pl_subscriber *subscriber, struct pl_peer 
 	struct pl_accounts *accounts = &message.taken.accounts;
 
 	pthread_mutex_lock(&subscriber->lock);
+	/* The publisher waits for nothing after this message. */
+	pl_subscriber_freeze(subscriber);
 	*accounts = subscriber->accounts;
 	/* The accounts of an earlier instance do not concern this publisher. */
 	if (subscriber->restarted)

@@ -29,16 +29,20 @@ static int subscriber_configure(struct pl_subscriber *subscriber, const char *na
 		return bad_subscriber_option(error, "from", "sequences end at 2^62");
 	if (options->memory && strlen(options->memory) >= sizeof(subscriber->memory_kind))
 		return bad_subscriber_option(error, "memory", "kinds of memory are \"host\", \"cuda\", \"cuda:1\"");
+	if (options->in_place &&
+	    (options->overflow == PL_OVERFLOW_DROP_NEWEST || (options->memory && strcmp(options->memory, "host"))))
+		return bad_subscriber_option(error, "in_place", "frames in place block, and are in host memory");
 	snprintf(subscriber->name, sizeof(subscriber->name), "%s", name);
 	snprintf(subscriber->memory_kind, sizeof(subscriber->memory_kind), "%s",
 		 options->memory ? options->memory : "host");
 	subscriber->start = options->start;
 	subscriber->from = options->from;
-	subscriber->overflow = options->overflow;
+	subscriber->overflow = options->in_place ? PL_OVERFLOW_BLOCK : options->overflow;
 	subscriber->queue = options->queue ? options->queue : QUEUE_DEFAULT;
 	subscriber->held_limit = options->held ? options->held : HELD_DEFAULT;
 	subscriber->every = options->every ? options->every : 1;
 	subscriber->memory_bytes = options->memory_bytes ? options->memory_bytes : MEMORY_DEFAULT;
+	subscriber->in_place = options->in_place;
 	subscriber->events = options->events;
 	subscriber->user_data = options->user_data;
 	return 0;
@@ -57,6 +61,7 @@ static struct pl_subscriber *subscriber_new(struct pl_context *context)
 	pl_list_init(&subscriber->peer_link);
 	pl_list_init(&subscriber->window);
 	pl_list_init(&subscriber->spare);
+	pl_list_init(&subscriber->placed);
 	pl_task_init(&subscriber->task, pl_subscriber_task);
 	pthread_mutex_init(&subscriber->lock, NULL);
 	pl_promises_init(subscriber);
@@ -67,6 +72,8 @@ static void subscriber_free(struct pl_subscriber *subscriber)
 {
 	struct pl_context *context = subscriber->context;
 
+	for (unsigned i = 0; i < subscriber->memory.count; i++)
+		pl_frame_unplace(&subscriber->memory.frames[i]);
 	pl_frame_memory_close(&subscriber->memory, context);
 	if (subscriber->event_fd >= 0)
 		close(subscriber->event_fd);
@@ -155,6 +162,9 @@ void pl_subscriber_close(struct pl_subscriber *subscriber)
 	pthread_mutex_lock(&context->lock);
 	pl_list_remove(&subscriber->link);
 	pthread_mutex_unlock(&context->lock);
+	pthread_mutex_lock(&subscriber->lock);
+	subscriber->closing = true;
+	pthread_mutex_unlock(&subscriber->lock);
 	pl_subscriber_detach(subscriber);
 	pl_promises_cancel(subscriber);
 	pl_frame_marks_close(&subscriber->marks);
@@ -183,6 +193,7 @@ void pl_subscriber_leave(struct pl_subscriber *subscriber)
 	subscriber->peer = NULL;
 	if (subscriber->phase != PL_SUBSCRIBER_OVER)
 		subscriber->phase = PL_SUBSCRIBER_AWAY;
+	pl_subscriber_freeze(subscriber);
 	pl_subscriber_stop_reading(subscriber);
 	pl_subscriber_wake(subscriber);
 	pthread_mutex_unlock(&subscriber->lock);
@@ -254,9 +265,11 @@ static void take_announcement(struct pl_subscriber *subscriber, const struct pl_
 	subscriber->announced_skipped = message->announce.skipped;
 	subscriber->announced_state = message->announce.state;
 	subscriber->arrived++;
-	if (message->announce.demoted) {
+	if (message->announce.demoted && !subscriber->demoted) {
 		subscriber->blocks = false;
 		subscriber->demoted = true;
+		subscriber->report_due = subscriber->in_place;
+		pl_subscriber_freeze(subscriber);
 	}
 	if (subscriber->phase == PL_SUBSCRIBER_LIVE)
 		pl_subscriber_follow(subscriber);
@@ -323,6 +336,7 @@ int pl_subscriber_query(struct pl_subscriber *subscriber, struct pl_subscriber_i
 	full.paused = subscriber->paused;
 	full.blocks = subscriber->blocks && full.connected;
 	full.demoted = subscriber->demoted;
+	full.in_place = subscriber->view != NULL;
 	/* Frames that are known and were not read are missed, unless the program attaches in time. */
 	if (!full.connected)
 		pl_subscriber_miss_known(subscriber, accounts);

@@ -13,6 +13,7 @@
 #include "core/stream_ops.h"
 #include "stream/frame_marks.h"
 #include "stream/frame_memory.h"
+#include "stream/ring_view.h"
 #include "stream/turn.h"
 #include "wire/stream_message.h"
 
@@ -43,10 +44,11 @@ struct pl_subscriber {
 	enum pl_overflow overflow;
 	unsigned queue, held_limit, every;
 	size_t memory_bytes;
-	bool events; /* for pl_poll() */
+	bool in_place; /* asked for */
+	bool events;   /* for pl_poll() */
 	uint64_t user_data;
 	struct pl_turn turn;
-	struct pl_task task; /* runs the pump */
+	struct pl_task task;         /* runs the pump */
 	struct pl_frame_marks marks; /* held frames that wait for streams */
 	struct pl_task promise_task; /* watches the times of promises */
 
@@ -86,7 +88,11 @@ struct pl_subscriber {
 	struct pl_accounts accounts;
 	uint64_t last_delivered; /* sequence after the last delivered frame; or the first sequence */
 	struct pl_list window, spare;
-	struct pl_list promises; /* frames that streams wait for, and that no sequence has yet */
+	struct pl_list placed;     /* frames in a view that the program holds */
+	struct pl_ring_view *view; /* of the present subscription, while frames are used in place; else NULL */
+	bool closing;              /* all frames become invalid */
+	bool report_due;           /* the publisher waits for a report */
+	struct pl_list promises;   /* frames that streams wait for, and that no sequence has yet */
 	unsigned window_count, held;
 	unsigned reading;        /* reads under way, with that of the cursors */
 	struct pl_error failure; /* code 0: none */

@@ -75,6 +75,7 @@ static enum pl_subscribe_status admit_subscription(struct pl_subscription *subsc
 		subscription->every = message->subscribe.every;
 		subscription->base = continues_instance(publisher, message) ? message->subscribe.base : first;
 		subscription->blocks = message->subscribe.overflow == PL_OVERFLOW_BLOCK;
+		subscription->in_place = message->subscribe.in_place;
 		pl_list_append(&publisher->subscriptions, &subscription->link);
 		publisher->subscription_count++;
 		pl_publisher_set_gate(publisher);
@@ -175,6 +176,9 @@ static int subscription_report(struct pl_subscription *subscription, const struc
 	if (right) {
 		subscription->taken = message->taken.taken;
 		subscription->accounts = *accounts;
+		/* Its frames in place are frozen. */
+		if (subscription->told_demoted && (int32_t)(message->taken.answered - subscription->demotion) >= 0)
+			subscription->blocks = false;
 		pl_publisher_set_gate(publisher);
 	}
 	pthread_mutex_unlock(&publisher->lock);

@@ -121,28 +121,42 @@ void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame
 	subscriber->accounts.delivered++;
 	frame->state = PL_FRAME_HELD;
 	frame->taken = pl_wall_clock();
+	if (frame->view)
+		pl_list_append(&subscriber->placed, &frame->link);
 	frame->lost_before = frame->sequence - subscriber->last_delivered;
 	subscriber->last_delivered = frame->sequence + 1;
 }
 
-/* Takes ready frames. Returns their number, the reason that no frame will come, or 0. subscriber->lock is held. */
-static int try_take(struct pl_subscriber *subscriber, struct pl_stream_frame **frames, unsigned n)
+/*
+ * Takes ready frames. Returns their number, the reason that no frame will come, or 0. `room`: set if the window has room
+ * then. subscriber->lock is held.
+ */
+static int try_take(struct pl_subscriber *subscriber, struct pl_stream_frame **frames, unsigned n, bool *room)
 {
 	struct pl_stream_frame *frame;
 	unsigned count = 0;
 	int rc;
 
 	while (count < n && subscriber->held < subscriber->held_limit && (frame = first_ready(subscriber))) {
+		if (!pl_frame_unchanged(frame)) {
+			pl_subscriber_free_frame(subscriber, frame);
+			subscriber->accounts.lapped++;
+			*room = true;
+			continue;
+		}
 		pl_subscriber_hold(subscriber, frame);
 		frames[count++] = frame;
 	}
+	*room |= count;
 	if (count)
 		return (int)count;
 	if (first_ready(subscriber))
 		return -EMLINK;
 	rc = end_of_frames(subscriber);
-	if (rc == -ESTALE)
+	if (rc == -ESTALE) {
 		pl_subscriber_begin_instance(subscriber);
+		*room = true;
+	}
 	return rc;
 }
 
@@ -151,7 +165,7 @@ int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame 
 {
 	uint64_t deadline = pl_deadline(pl_now(), timeout);
 	struct pl_engine *engine;
-	bool waited = true;
+	bool waited = true, room;
 	int rc;
 
 	if (n == 0)
@@ -161,7 +175,8 @@ int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame 
 		unsigned seen = pl_turn_read(&subscriber->turn);
 
 		pthread_mutex_lock(&subscriber->lock);
-		rc = try_take(subscriber, frames, n);
+		room = false;
+		rc = try_take(subscriber, frames, n, &room);
 		if (rc == 0 && !waited)
 			rc = timeout ? -ETIMEDOUT : -EAGAIN;
 		if (rc)
@@ -170,18 +185,21 @@ int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame 
 			pl_subscriber_fail_take(subscriber, "pl_subscriber_take", rc, error);
 		engine = subscriber->engine;
 		pthread_mutex_unlock(&subscriber->lock);
+		/* The window has room, or a new instance begins. */
+		if (room)
+			pl_engine_post(engine, &subscriber->task);
 		if (rc)
 			break;
 		waited = pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);
 	}
-	/* There is room in the window, or a new instance to begin with. */
-	if (rc > 0 || rc == -ESTALE)
-		pl_engine_post(engine, &subscriber->task);
 	return rc;
 }
 
 void pl_subscriber_unhold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
+	if (frame->view)
+		pl_list_remove(&frame->link);
+	pl_frame_unplace(frame);
 	frame->state = PL_FRAME_FREE;
 	frame->on_stream = frame->abandoned = false;
 	pl_list_append(&subscriber->spare, &frame->link);
@@ -231,6 +249,10 @@ static void describe_taken(const struct pl_stream_frame *frame, struct pl_frame_
 	info->layout = descriptor->layout.bits ? descriptor->layout : frame->stream_layout;
 	info->metadata_length = descriptor->metadata_length;
 	info->flags = descriptor->flags & PL_DESCRIPTOR_REPLAY ? PL_FRAME_REPLAY : 0;
+	if (atomic_load(&frame->place) == PL_PLACE_RING)
+		info->flags |= PL_FRAME_IN_PLACE;
+	if (!pl_frame_unchanged(frame))
+		info->flags |= PL_FRAME_OVERWRITTEN;
 	if (info->metadata_length)
 		info->metadata = (uint8_t *)pl_region_address(subscriber->memory.control) + frame->descriptor_offset +
 				 PL_RING_DESCRIPTOR;

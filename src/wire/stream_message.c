@@ -15,6 +15,9 @@
  */
 #include "wire/stream_message.h"
 
+/* Overflow of a subscriber that blocks and uses frames in place. */
+#define OVERFLOW_IN_PLACE 3u
+
 #define DESCRIPTOR_BYTES 128
 #define DESCRIPTOR_METADATA 40 /* offset of the metadata's length */
 
@@ -97,6 +100,8 @@ static int check_stream_message(const struct pl_stream_message *message)
 	case PL_STREAM_SUBSCRIBE:
 		return message->subscribe.start <= PL_START_SEQUENCE &&
 				       message->subscribe.overflow <= PL_OVERFLOW_BLOCK && message->subscribe.every &&
+				       (!message->subscribe.in_place ||
+					message->subscribe.overflow == PL_OVERFLOW_BLOCK) &&
 				       stream_text_ends(message->subscribe.name, PL_STREAM_NAME_SIZE)
 			       ? 0
 			       : -EPROTO;
@@ -199,6 +204,9 @@ static void get_stream_message(struct pl_reader *reader, struct pl_stream_messag
 	case PL_STREAM_SUBSCRIBE:
 		message->subscribe.start = (enum pl_start)pl_get_u8(reader);
 		message->subscribe.overflow = (enum pl_overflow)pl_get_u8(reader);
+		message->subscribe.in_place = (unsigned)message->subscribe.overflow == OVERFLOW_IN_PLACE;
+		if (message->subscribe.in_place)
+			message->subscribe.overflow = PL_OVERFLOW_BLOCK;
 		message->subscribe.from = pl_get_u64(reader);
 		pl_get_bytes(reader, message->subscribe.instance, sizeof(message->subscribe.instance));
 		message->subscribe.every = pl_get_u32(reader);
@@ -316,7 +324,8 @@ static void put_stream_message(struct pl_writer *writer, const struct pl_stream_
 		break;
 	case PL_STREAM_SUBSCRIBE:
 		pl_put_u8(writer, (uint8_t)message->subscribe.start);
-		pl_put_u8(writer, (uint8_t)message->subscribe.overflow);
+		pl_put_u8(writer,
+			  message->subscribe.in_place ? OVERFLOW_IN_PLACE : (uint8_t)message->subscribe.overflow);
 		pl_put_u64(writer, message->subscribe.from);
 		pl_put_bytes(writer, message->subscribe.instance, sizeof(message->subscribe.instance));
 		pl_put_u32(writer, message->subscribe.every);

@@ -68,6 +68,8 @@ struct pl_stream_message {
 			uint8_t instance[16]; /* continues with this instance at `from`; zero: any instance */
 			uint32_t every;       /* the subscriber wants the first of each `every` sequences */
 			uint64_t base;        /* of `instance`: `every` counts from this sequence */
+			/* True if the subscriber blocks, and its program uses frames in the ring (PL_CAPABILITY_FRAMES_IN_PLACE). */
+			bool in_place;
 		} subscribe;
 		struct {
 			enum pl_subscribe_status status; /* the rest is zero unless this is PL_SUBSCRIBE_OK */

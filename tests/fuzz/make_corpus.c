@@ -262,6 +262,9 @@ static void streams(void)
 	strcpy(message.subscribe.name, "cam0");
 	message.subscribe.every = 1;
 	save_stream("subscribe", &message);
+	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
+	message.subscribe.in_place = true;
+	save_stream("subscribe-in-place", &message);
 	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBED, .number = 1 };
 	message.subscribed.entry = entry;
 	save_stream("subscribed", &message);

@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Hostile ends of streams: messages that cannot be, cursors that go back, descriptors out of range, floods. */
 #include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "stream/publisher.h"
 #include "stream/subscriber.h"
 #include "support/cases.h"
 #include "support/environment.h"
+#include "support/frames.h"
 
 static const struct setting tcp_threads = {
 	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+};
+
+static const struct setting local_manual_end = {
+	.name = "manual", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
 };
 
 /* The publisher is in `far`. Tests send messages of their own from both ends. */
@@ -16,15 +23,18 @@ struct rig {
 	struct scenario_environment environment;
 	struct pl_publisher *publisher;
 	struct pl_subscriber *subscriber;
+	struct pump pump; /* drives `far` with manual progress */
 };
 
-static void rig_open(struct rig *rig, const struct pl_subscriber_options *subscriber)
+static void rig_open_over(struct rig *rig, const struct setting *setting,
+			  const struct pl_subscriber_options *subscriber)
 {
 	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
 	struct pl_error error;
 
 	memset(rig, 0, sizeof(*rig));
-	environment_open(&rig->environment, &tcp_threads);
+	environment_open(&rig->environment, setting);
+	pump_start(&rig->environment, &rig->pump, rig->environment.far);
 	options.slot_bytes = 1000;
 	options.slots = 4;
 	options.metadata_bytes = 64;
@@ -36,9 +46,15 @@ static void rig_open(struct rig *rig, const struct pl_subscriber_options *subscr
 			 &error);
 }
 
+static void rig_open(struct rig *rig, const struct pl_subscriber_options *subscriber)
+{
+	rig_open_over(rig, &tcp_threads, subscriber);
+}
+
 static void rig_close(struct rig *rig)
 {
 	pl_subscriber_close(rig->subscriber);
+	pump_stop(&rig->pump);
 	pl_publisher_close(rig->publisher);
 	environment_close(&rig->environment);
 }
@@ -410,13 +426,122 @@ static void test_cursors_back(void *argument)
 	rig_close(&rig);
 }
 
+/* -- frames in place ------------------------------------------------------------------------------------------------- */
+
+/* valgrind and QEMU cannot make a second mapping from a first one. */
+static bool duplicates_mappings(void)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	void *first = mmap(NULL, size, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *second = mremap(first, 0, size, MREMAP_MAYMOVE);
+
+	if (second != MAP_FAILED)
+		munmap(second, size);
+	munmap(first, size);
+	return second != MAP_FAILED;
+}
+
+static unsigned flags_of(const struct pl_stream_frame *frame)
+{
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+
+	check(pl_frame_query(frame, &info) == 0);
+	return info.flags;
+}
+
+/* Ends the time that the publisher gives its subscriber to freeze frames. */
+static void end_freeze_time(struct pl_publisher *publisher)
+{
+	pthread_mutex_lock(&publisher->lock);
+	check(!pl_list_empty(&publisher->subscriptions));
+	pl_list_first(&publisher->subscriptions, struct pl_subscription, link)->freeze_end = 0;
+	pthread_mutex_unlock(&publisher->lock);
+}
+
+/*
+ * A subscriber that makes no progress: after its patience and the time to freeze, the publisher goes on. The frame that the
+ * program holds is overwritten, which it can see before and after the next progress. The other frames are lapped.
+ */
+static void test_no_progress(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	uint64_t limit = clock_now() + AMPLE_TIME;
+	struct pl_stream_frame *frame, *next, *loan;
+	struct pl_accounts accounts;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	if (!duplicates_mappings())
+		return;
+	options.in_place = true;
+	rig_open_over(&rig, &local_manual_end, &options);
+	rig.publisher->patience = 1;
+	for (unsigned i = 0; i < 4; i++)
+		publish(rig.publisher, 1000);
+	check(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, &error) == 1);
+	while ((accounts = exact_accounts(rig.subscriber)).pending < 3) {
+		check(clock_now() < limit);
+		progress(&rig.environment);
+	}
+	/* Demoted, but not overwritten before its frames are frozen. */
+	check(pl_publisher_loan(rig.publisher, 5 * MS, &loan, &error) == -EAGAIN);
+	check(flags_of(frame) == PL_FRAME_IN_PLACE);
+	end_freeze_time(rig.publisher);
+	for (unsigned i = 0; i < 8; i++)
+		publish(rig.publisher, 1000);
+	check(flags_of(frame) == (PL_FRAME_IN_PLACE | PL_FRAME_OVERWRITTEN));
+	/* Looks at ready frames before it makes progress, which may find more that are lapped. */
+	if (pl_subscriber_take(rig.subscriber, &next, 1, 0, &error) == 1) {
+		check(flags_of(next) == 0);
+		pl_frame_release(next);
+	}
+	check(exact_accounts(rig.subscriber).lapped >= 3);
+	while (!rig.subscriber->demoted) {
+		check(clock_now() < limit);
+		progress(&rig.environment);
+	}
+	check(flags_of(frame) == (PL_FRAME_IN_PLACE | PL_FRAME_OVERWRITTEN));
+	pl_frame_release(frame);
+	check(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, &error) == 1);
+	check(flags_of(frame) == 0);
+	pl_frame_release(frame);
+	exact_accounts(rig.subscriber);
+	rig_close(&rig);
+}
+
+/* An end of an earlier release, which would refuse the message. */
+static void test_old_end(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_subscriber *subscriber;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, NULL);
+	options.in_place = true;
+	rig.environment.near_peer->frames_in_place = false;
+	check_number(pl_subscriber_open(rig.environment.near_peer, "cam0", &options, AMPLE_TIME, &subscriber, &error),
+		     -ENOTSUP);
+	check(!strcmp(error.id, "STREAM-OLD"));
+	check_serves(&rig);
+	rig_close(&rig);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
-		{ "reports", test_reports, NULL, 20 },   { "report back", test_report_back, NULL, 10 },
-		{ "messages", test_messages, NULL, 30 }, { "flood", test_flood, NULL, 30 },
-		{ "tokens", test_tokens, NULL, 10 },     { "announcements", test_announcements, NULL, 20 },
-		{ "ring", test_ring, NULL, 20 },         { "cursors back", test_cursors_back, NULL, 10 },
+		{ "reports", test_reports, NULL, 20 },
+		{ "report back", test_report_back, NULL, 10 },
+		{ "messages", test_messages, NULL, 30 },
+		{ "flood", test_flood, NULL, 30 },
+		{ "tokens", test_tokens, NULL, 10 },
+		{ "announcements", test_announcements, NULL, 20 },
+		{ "ring", test_ring, NULL, 20 },
+		{ "cursors back", test_cursors_back, NULL, 10 },
+		{ "no progress", test_no_progress, NULL, 20 },
+		{ "old end", test_old_end, NULL, 10 },
 	};
 
 	return cases_run("hostile_stream", cases, sizeof(cases) / sizeof(cases[0]));

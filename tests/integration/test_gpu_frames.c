@@ -722,6 +722,22 @@ static void refusals(void *argument)
 	rig_close(&rig);
 }
 
+/* Slots in GPU memory cannot be mapped, so frames cannot be used in them. */
+static void no_frames_in_place(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_error error;
+	struct rig rig;
+
+	rig_open(&rig, argument, "cuda");
+	options.in_place = true;
+	check_number(
+		pl_subscriber_open(rig.environment.near_peer, "gpu0", &options, AMPLE_TIME, &rig.subscriber, &error),
+		-ENOTSUP);
+	check(!strcmp(error.id, "STREAM-PLACE") && !rig.subscriber);
+	rig_close(&rig);
+}
+
 static const struct setting tcp_thread = { "tcp", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
 static const struct setting tcp_manual = { "tcp-manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 2, .key = false };
 static const struct setting local = { "local", "local", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
@@ -752,6 +768,7 @@ static const struct test_case cases[] = {
 	{ "loss-ends-waits", loss_ends_waits, &tcp_thread, 20 },
 	{ "close-ends-waits", close_ends_waits, &tcp_thread, 20 },
 	{ "refusals", refusals, &tcp_thread, 20 },
+	{ "no-frames-in-place", no_frames_in_place, &local, 20 },
 };
 
 int main(void)

@@ -64,6 +64,7 @@ static void test_golden(void **state)
 	static const uint8_t subscribe[] = { 3, 0, 0, 0, 5, 0, 0, 0, 3, 2, 77, 0, 0,   0,   0,   0,  0, 0,
 					     1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  0, 0,   0,   0,   0,  6, 0,
 					     0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 4,  0, 'c', 'a', 'm', '0' };
+	static const uint8_t in_place[] = { 3, 0, 0, 0, 5, 0, 0, 0, 3, 3, 77 };
 	static const uint8_t subscribed[] = { 4, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 4, 0, 'c', 'a', 'm', '0', 3, 0, 'r' };
 	static const uint8_t refused[] = { 4, 0, 0, 0, 5, 0, 0, 0, 2, 0, 0, 0 };
 	static const uint8_t taken[] = { 7, 0, 0, 0, 5, 0,  0, 0, 6, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0,
@@ -82,6 +83,9 @@ static void test_golden(void **state)
 	message.subscribe.every = 6;
 	message.subscribe.base = 7;
 	round_trip(&message, subscribe, sizeof(subscribe), sizeof(subscribe));
+	message.subscribe.in_place = true;
+	message = round_trip(&message, in_place, sizeof(in_place), sizeof(subscribe));
+	assert_true(message.subscribe.in_place && message.subscribe.overflow == PL_OVERFLOW_BLOCK);
 	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBED, .number = 5 };
 	message.subscribed.entry = sample_entry();
 	message = round_trip(&message, subscribed, sizeof(subscribed), 12 + 150 + 16 + 2 * PL_TOKEN_SIZE);
@@ -178,6 +182,7 @@ static void test_refusals(void **state)
 	uint8_t body[64] = { 9 };
 	struct pl_stream_message message = { .type = PL_STREAM_SUBSCRIBE };
 	uint8_t buffer[BODY_MAX];
+	int length;
 
 	(void)state;
 	assert_int_equal(pl_stream_message_decode(body, 8, &message), -EPROTO);
@@ -196,6 +201,15 @@ static void test_refusals(void **state)
 	assert_int_equal(encode(&message, buffer), -EINVAL);
 	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
 	assert_int_equal(pl_stream_message_encode(&message, buffer, 20), -ENOBUFS);
+	length = encode(&message, buffer);
+	buffer[9] = 4; /* overflow */
+	assert_true(length > 0);
+	assert_int_equal(pl_stream_message_decode(buffer, (size_t)length, &message), -EPROTO);
+	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBE };
+	message.subscribe.every = 1;
+	message.subscribe.in_place = true;
+	message.subscribe.overflow = PL_OVERFLOW_DROP_OLDEST;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
 }
 
 int main(void)

@@ -184,5 +184,6 @@ const struct pl_fabric_ops pl_local_fabric = {
 	.export_key = local_export_key,
 	.sync_try = local_sync_try,
 	.imported = local_imported,
+	.map = local_map,
 	.close_state = local_state_close,
 };

@@ -232,3 +232,24 @@ void local_imported(struct pl_endpoint *base, struct pl_remote *remote)
 	remote->fabric_data = access;
 	remote->forget = forget_access;
 }
+
+void *local_map(struct pl_endpoint *base, struct pl_remote *remote, size_t *length)
+{
+	const struct local_access *access = remote->fabric_data;
+	void *mapping;
+
+	(void)base;
+	/* The pages of a revoked key may be those of this process already. */
+	if (!access || !access->mapping || atomic_load(&access->gate->open) != access->number)
+		return NULL;
+	/* From no bytes of a shared mapping, the kernel makes a second one. Emulators refuse that. */
+	mapping = mremap(access->mapping, 0, access->mapped, MREMAP_MAYMOVE);
+	if (mapping == MAP_FAILED)
+		return NULL;
+	if (mprotect(mapping, access->mapped, PROT_READ) < 0) {
+		munmap(mapping, access->mapped);
+		return NULL;
+	}
+	*length = access->mapped;
+	return mapping;
+}

@@ -257,6 +257,7 @@ void local_fd_socket_close(struct local_endpoint *endpoint);
 int local_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
 		     uint8_t blob[PL_KEY_BLOB_MAX]);
 void local_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
+void *local_map(struct pl_endpoint *endpoint, struct pl_remote *remote, size_t *length);
 /* Closes the mapping and the device memory of a revoked key. Home. */
 void local_key_revoked(struct local_endpoint *endpoint, uint64_t key);
 /* Unlinks all access paths from an endpoint that is freed before its remote regions. */
