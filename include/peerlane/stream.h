@@ -375,9 +375,10 @@ int pl_peer_publishers(struct pl_peer *peer, struct pl_publisher_info *infos, un
  * @param timeout     nanoseconds
  * @param subscriber  receives the handle; pl_subscriber_close() or pl_close() frees it
  * @return 0; -EINVAL for a name or option out of range; -ENOENT for an unknown name; -EPERM if the publisher does not
- *         allow to block; -ENOTSUP for frames in place if the ring cannot be mapped here, or the other end has none; -EMLINK if it has its most subscribers; -ENODATA if the stream has ended; -EMSGSIZE if the
+ *         allow to block; -EMLINK if it has its most subscribers; -ENODATA if the stream has ended; -EMSGSIZE if the
  *         frames need more than `memory_bytes`; -ENODEV if there is no such GPU, or no driver; -ENOTSUP if the other
- *         end's release has no streams; -ENOTCONN; -ETIMEDOUT; -EPROTO; -ENOMEM
+ *         end's release has no streams, or no frames in place, or if the ring for those cannot be mapped here;
+ *         -ENOTCONN; -ETIMEDOUT; -EPROTO; -ENOMEM
  */
 int pl_subscriber_open(struct pl_peer *peer, const char *name, const struct pl_subscriber_options *options,
 		       uint64_t timeout, struct pl_subscriber **subscriber, struct pl_error *error);

@@ -37,6 +37,13 @@ static int copy_frame(const struct pl_stream_frame *frame, uint64_t offset, void
 
 	if (rc < 0 || length == 0)
 		return rc;
+	if (memory->ops == &pl_host_memory) {
+		/* A frame in place lies in the publisher's ring, not in this memory. */
+		char *data = (char *)frame->data + offset;
+
+		memcpy(into ? data : bytes, into ? bytes : data, length);
+		return 0;
+	}
 	offset += (uint64_t)((char *)frame->data - (char *)memory->address);
 	rc = into ? pl_memory_copy_in(memory, offset, bytes, length)
 		  : pl_memory_copy_out(memory, offset, bytes, length);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Hostile ends of streams: messages that cannot be, cursors that go back, descriptors out of range, floods. */
 #include <stdio.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "stream/publisher.h"
@@ -9,6 +8,7 @@
 #include "support/cases.h"
 #include "support/environment.h"
 #include "support/frames.h"
+#include "support/process.h"
 
 static const struct setting tcp_threads = {
 	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
@@ -428,19 +428,6 @@ static void test_cursors_back(void *argument)
 
 /* -- frames in place ------------------------------------------------------------------------------------------------- */
 
-/* valgrind and QEMU cannot make a second mapping from a first one. */
-static bool duplicates_mappings(void)
-{
-	size_t size = (size_t)sysconf(_SC_PAGESIZE);
-	void *first = mmap(NULL, size, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	void *second = mremap(first, 0, size, MREMAP_MAYMOVE);
-
-	if (second != MAP_FAILED)
-		munmap(second, size);
-	munmap(first, size);
-	return second != MAP_FAILED;
-}
-
 static unsigned flags_of(const struct pl_stream_frame *frame)
 {
 	struct pl_frame_info info = PL_FRAME_INFO_INIT;
@@ -472,8 +459,7 @@ static void test_no_progress(void *argument)
 	struct rig rig;
 
 	(void)argument;
-	if (!duplicates_mappings())
-		return;
+	require_second_mapping();
 	options.in_place = true;
 	rig_open_over(&rig, &local_manual_end, &options);
 	rig.publisher->patience = 1;

@@ -2,7 +2,6 @@
 /* Frames that are used in the publisher's ring: where they are, what holds them, and how that ends. */
 #include <signal.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include "support/check.h"
 #include "support/environment.h"
 #include "support/frames.h"
+#include "support/process.h"
 
 #define SLOT 10000
 #define STRIDE 12288
@@ -63,22 +63,6 @@ static struct pl_subscriber *place_subscriber(struct pl_peer *peer)
 	return subscriber;
 }
 
-/* valgrind and QEMU cannot make a second mapping from a first one. */
-static void require_second_mapping(void)
-{
-	size_t size = (size_t)sysconf(_SC_PAGESIZE);
-	void *first = mmap(NULL, size, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	void *second = mremap(first, 0, size, MREMAP_MAYMOVE);
-
-	if (second == MAP_FAILED) {
-		printf("skipped: this emulator does not duplicate mappings with mremap(2)\n");
-		fflush(stdout);
-		_exit(SKIPPED);
-	}
-	munmap(first, size);
-	munmap(second, size);
-}
-
 static void place_rig_open(struct place_rig *rig, const struct setting *setting, uint64_t patience)
 {
 	require_second_mapping();
@@ -128,6 +112,8 @@ static unsigned char *place_publish(struct pl_publisher *publisher, unsigned cou
 static struct pl_frame_info check_placed(const struct pl_stream_frame *frame, uint64_t sequence, unsigned flags)
 {
 	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct pl_error error;
+	char bytes[SLOT];
 
 	check(pl_frame_query(frame, &info) == 0);
 	check_number(info.sequence, sequence);
@@ -135,6 +121,8 @@ static struct pl_frame_info check_placed(const struct pl_stream_frame *frame, ui
 	check_number(info.flags, flags);
 	check(info.metadata_length == sizeof(sequence) && !memcmp(info.metadata, &sequence, sizeof(sequence)));
 	pattern_check(info.data, info.length, sequence, 0);
+	check_ok(pl_frame_copy_out(frame, 0, bytes, info.length, &error), &error);
+	check(!memcmp(bytes, info.data, info.length));
 	return info;
 }
 

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -179,6 +180,22 @@ void mapping_permissions(const void *address, char text[8])
 			strcpy(text, found);
 	}
 	fclose(maps);
+}
+
+void require_second_mapping(void)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	void *first = mmap(NULL, size, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *second = mremap(first, 0, size, MREMAP_MAYMOVE);
+
+	munmap(first, size);
+	if (second != MAP_FAILED) {
+		munmap(second, size);
+		return;
+	}
+	printf("skipped: this emulator does not duplicate mappings with mremap(2)\n");
+	fflush(stdout);
+	_exit(SKIPPED);
 }
 
 bool mapping_shared(const void *address)

@@ -34,6 +34,8 @@ void process_stop(pid_t pid);
 unsigned open_descriptors(void);
 /* Stores the permissions of the mapping that begins at this address (/proc/self/maps), or "" without a mapping. */
 void mapping_permissions(const void *address, char text[8]);
+/* Ends the case as skipped on emulators (valgrind, QEMU) that cannot make a second mapping from a first one. */
+void require_second_mapping(void);
 /* Returns true if the mapping at this address is shared memory. */
 bool mapping_shared(const void *address);
 unsigned running_threads(void);
