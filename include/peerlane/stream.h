@@ -481,9 +481,8 @@ void pl_subscriber_close(struct pl_subscriber *subscriber);
 int pl_frame_query(const struct pl_stream_frame *frame, struct pl_frame_info *info);
 
 /**
- * Copies between host memory and a frame, in any kind of memory, synchronously: pl_frame_copy_in() into a loan,
- * pl_frame_copy_out() from a loan or a frame that was taken. For frames in GPU memory, which the processor cannot reach; a
- * program with CUDA copies with its own calls. Any thread.
+ * Copies between host memory and a frame in any kind of memory, synchronously: pl_frame_copy_in() into a loan,
+ * pl_frame_copy_out() from a loan or a frame that was taken. The processor cannot reach frames in GPU memory. Any thread.
  *
  * @param offset  bytes from the beginning of the frame
  * @return 0; -ERANGE outside of the frame; -EINVAL for a copy into a frame that is not on loan; -EAGAIN for a frame of
