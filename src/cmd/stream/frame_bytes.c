@@ -6,9 +6,14 @@
 
 #include "cmd/common/cli.h"
 
+bool frame_memory_is_gpu(const char *memory)
+{
+	return memory && strcmp(memory, "host");
+}
+
 void frame_bytes_begin(struct frame_bytes *bytes, const char *memory)
 {
-	bytes->gpu = memory && strcmp(memory, "host");
+	bytes->gpu = frame_memory_is_gpu(memory);
 }
 
 void *frame_bytes_buffer(struct frame_bytes *bytes, uint64_t size)

@@ -13,6 +13,8 @@ struct frame_bytes {
 	uint64_t size; /* of `copy` */
 };
 
+/* True for kinds of memory such as "cuda:1", false for "host" and NULL. */
+bool frame_memory_is_gpu(const char *memory);
 /* Begins a zeroed structure for frames in a kind of memory; NULL: host memory. */
 void frame_bytes_begin(struct frame_bytes *bytes, const char *memory);
 /* Returns a buffer of the size in place of a frame's memory.  NULL: no memory. */

@@ -3,13 +3,13 @@
 
 #include <poll.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cmd/common/output.h"
 #include "cmd/common/units.h"
+#include "cmd/stream/frame_bytes.h"
 #include "cmd/stream/layout_text.h"
 #include "cmd/stream/stream_json.h"
 
@@ -38,8 +38,8 @@ int stream_server_publish(struct stream_server *server, const char *name, const 
 			  struct pl_error *error)
 {
 	unsigned slots = stream->slots ? stream->slots : SLOTS_DEFAULT;
-	bool host = !stream->memory || !strcmp(stream->memory, "host");
-	int rc = host ? cli_check_memory((uint64_t)slots * stream->slot_bytes, error) : 0;
+	bool gpu = frame_memory_is_gpu(stream->memory);
+	int rc = gpu ? 0 : cli_check_memory((uint64_t)slots * stream->slot_bytes, error);
 
 	if (rc < 0)
 		return cli_fail(error, rc, "NO-MEMORY", name, "use fewer --slots, or smaller frames",
