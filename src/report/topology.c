@@ -127,23 +127,14 @@ static int add_report_gpus(struct pl_topology *topology, struct json_object *fro
 	return 0;
 }
 
-static enum pl_gpu_link_end read_link_end(struct json_object *from)
-{
-	static const char *const ends[] = { "gpu", "switch", "cpu" };
-
-	for (size_t i = 0; i < CLI_ARRAY_SIZE(ends); i++)
-		if (!strcmp(member_text(from, "to"), ends[i]))
-			return (enum pl_gpu_link_end)i;
-	return PL_GPU_END_UNKNOWN;
-}
-
 static int add_links_of_gpu(struct pl_topology *topology, int gpu, struct json_object *from)
 {
 	for (size_t i = 0; i < array_length(from, "links"); i++) {
 		struct json_object *object = array_object(from, "links", i);
-		struct pl_gpu_link link = { .gpu = gpu, .peer = -1, .end = read_link_end(object) };
+		struct pl_gpu_link link = { .gpu = gpu, .peer = -1 };
 		int rc;
 
+		link.end = pl_gpu_link_end_parse(member_text(object, "to"));
 		link.kind = strcmp(member_text(object, "kind"), "xgmi") ? PL_GPU_LINK_NVLINK : PL_GPU_LINK_XGMI;
 		TOPOLOGY_COPY(link.remote, member_text(object, "remote"));
 		link.generation = (unsigned)member_integer(object, "generation", 100, 0);

@@ -9,6 +9,34 @@ const char *pl_gpu_link_name(enum pl_gpu_link_kind kind)
 	return kind == PL_GPU_LINK_XGMI ? "xGMI" : "NVLink";
 }
 
+static const char *const end_names[] = {
+	[PL_GPU_END_GPU] = "gpu",
+	[PL_GPU_END_SWITCH] = "switch",
+	[PL_GPU_END_CPU] = "cpu",
+	[PL_GPU_END_UNKNOWN] = "unknown",
+};
+
+const char *pl_gpu_link_end_name(enum pl_gpu_link_end end)
+{
+	return end_names[end];
+}
+
+enum pl_gpu_link_end pl_gpu_link_end_parse(const char *name)
+{
+	for (size_t i = 0; i < PL_ARRAY_SIZE(end_names); i++)
+		if (!strcmp(name, end_names[i]))
+			return (enum pl_gpu_link_end)i;
+	return PL_GPU_END_UNKNOWN;
+}
+
+bool pl_topology_has_vendor(const struct pl_topology *topology, enum pl_gpu_vendor vendor)
+{
+	for (size_t i = 0; i < topology->gpu_count; i++)
+		if (topology->gpus[i].vendor == vendor)
+			return true;
+	return false;
+}
+
 unsigned pl_nvlink_generation(unsigned capability)
 {
 	/* Index: major number of the compute capability. */

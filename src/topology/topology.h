@@ -258,6 +258,10 @@ void pl_topology_sum_links(const struct pl_topology *topology, size_t gpu, enum 
 			   struct pl_gpu_link_sum *sum);
 /* Returns "NVLink" or "xGMI". */
 const char *pl_gpu_link_name(enum pl_gpu_link_kind kind);
+/* Translate the end of a link to "gpu", "switch", "cpu" or "unknown", as documents have it, and back. */
+const char *pl_gpu_link_end_name(enum pl_gpu_link_end end);
+enum pl_gpu_link_end pl_gpu_link_end_parse(const char *name);
+bool pl_topology_has_vendor(const struct pl_topology *topology, enum pl_gpu_vendor vendor);
 /*
  * Replaces the NVLinks of each GPU that stands in `links`; a GPU with an element without links has none. `peer` follows
  * from `remote`. Returns 0 or -ENOMEM; links above a limit are left out.

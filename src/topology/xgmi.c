@@ -129,20 +129,12 @@ static int read_xgmi_links(struct pl_topology *topology, struct pl_sysroot *root
 	return PL_MIN(rc, 0);
 }
 
-static bool has_amd_gpu(const struct pl_topology *topology)
-{
-	for (size_t i = 0; i < topology->gpu_count; i++)
-		if (topology->gpus[i].vendor == PL_GPU_AMD)
-			return true;
-	return false;
-}
-
 int topology_read_xgmi(struct pl_topology *topology, struct pl_sysroot *root)
 {
 	struct pl_sysroot_list list;
 	int *gpus, rc = 0;
 
-	if (!has_amd_gpu(topology) || pl_sysroot_list(root, &list, KFD_NODES) < 0)
+	if (!pl_topology_has_vendor(topology, PL_GPU_AMD) || pl_sysroot_list(root, &list, KFD_NODES) < 0)
 		return 0;
 	gpus = calloc(KFD_NODES_MAX, sizeof(*gpus));
 	if (gpus)

@@ -87,7 +87,6 @@ static void add_pci_members(struct json_object *object, const struct pl_topology
 
 static struct json_object *gpu_links_json(const struct pl_topology *topology, size_t gpu)
 {
-	static const char *const ends[] = { "gpu", "switch", "cpu", "unknown" };
 	struct json_object *array = json_object_new_array();
 
 	for (size_t i = 0; i < topology->link_count; i++) {
@@ -101,7 +100,7 @@ static struct json_object *gpu_links_json(const struct pl_topology *topology, si
 			     json_object_new_string(link->kind == PL_GPU_LINK_XGMI ? "xgmi" : "nvlink"));
 		cli_json_add(object, "generation",
 			     json_number_or_null(link->generation ? (int64_t)link->generation : -1));
-		cli_json_add(object, "to", json_object_new_string(ends[link->end]));
+		cli_json_add(object, "to", json_object_new_string(pl_gpu_link_end_name(link->end)));
 		cli_json_add(object, "remote", cli_json_text_or_null(link->remote));
 		cli_json_add(object, "active", json_object_new_int64(link->active));
 		cli_json_add(object, "down", json_object_new_int64(link->down));

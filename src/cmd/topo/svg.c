@@ -189,14 +189,17 @@ static void draw_link_text(const struct picture *picture, const struct draw_box 
 /* Draws the links of a GPU to others, such as "18 NVLink 4 to switches". */
 static void draw_gpu_links(const struct picture *picture, const struct draw_box *at, int y)
 {
-	char links[TOPO_TEXT], ends[TOPO_TEXT], line[TOPO_TEXT * 2 + 8];
+	char links[TOPO_TEXT], ends[TOPO_TEXT] = "", line[TOPO_TEXT * 2 + 8];
+	bool down;
 
 	if (!*topo_gpu_links(picture->topology, at->index, links))
 		return;
-	topo_gpu_link_ends(picture->topology, at->index, ends);
-	snprintf(line, sizeof(line), "%s%s%s", links, ends[0] && !strchr(links, ',') ? " to " : "",
-		 strchr(links, ',') ? "" : ends);
-	svg_text(picture, at->x + 10, y, strchr(links, ',') ? "r t" : "s", 27, line);
+	/* Links that are down take the place of the ends. */
+	down = strstr(links, "down");
+	if (!down)
+		topo_gpu_link_ends(picture->topology, at->index, ends);
+	snprintf(line, sizeof(line), "%s%s%s", links, ends[0] ? " to " : "", ends);
+	svg_text(picture, at->x + 10, y, down ? "r t" : "s", 27, line);
 }
 
 static void draw_gpu_box(const struct picture *picture, const struct draw_box *at)

@@ -23,16 +23,6 @@ static unsigned generation_of_version(unsigned version)
 	return version < PL_ARRAY_SIZE(generations) ? generations[version] : 0;
 }
 
-static enum pl_gpu_link_end link_end_of_name(const char *name)
-{
-	static const char *const names[] = { "gpu", "switch", "cpu" };
-
-	for (size_t i = 0; i < PL_ARRAY_SIZE(names); i++)
-		if (!strcmp(name, names[i]))
-			return (enum pl_gpu_link_end)i;
-	return PL_GPU_END_UNKNOWN;
-}
-
 /* Old drivers do not tell the kind of the other end; its PCI class does. */
 static bool is_nvswitch(struct pl_sysroot *root, const char *address)
 {
@@ -55,7 +45,7 @@ static bool parse_nvlink_fact(const char *value, unsigned capability, struct pl_
 	if (sscanf(value, "up %u %15s %23s", &version, end, remote) != 3)
 		return false;
 	link->active = 1;
-	link->end = link_end_of_name(end);
+	link->end = pl_gpu_link_end_parse(end);
 	if (strspn(remote, "0123456789abcdef:.") == strlen(remote))
 		memcpy(link->remote, remote, sizeof(remote));
 	if (link->end == PL_GPU_END_UNKNOWN && link->remote[0] && is_nvswitch(root, link->remote))
@@ -103,21 +93,13 @@ int pl_gpu_links_add(struct pl_topology *topology, struct pl_sysroot *root, cons
 	return rc;
 }
 
-static bool has_nvidia_gpu(const struct pl_topology *topology)
-{
-	for (size_t i = 0; i < topology->gpu_count; i++)
-		if (topology->gpus[i].vendor == PL_GPU_NVIDIA)
-			return true;
-	return false;
-}
-
 int pl_gpu_links_read(struct pl_topology *topology, struct pl_sysroot *root, uint64_t timeout)
 {
 	static const struct pl_probe probe = { "nvml", pl_probe_nvml };
 	struct pl_facts *facts;
 	int rc;
 
-	if (topology->file_foreign || !has_nvidia_gpu(topology))
+	if (topology->file_foreign || !pl_topology_has_vendor(topology, PL_GPU_NVIDIA))
 		return 0;
 	facts = pl_facts_new();
 	if (!facts)
