@@ -34,7 +34,7 @@ _peerlane_names() {
 	shift
 	for ((i = 2; i < COMP_CWORD; i++)); do
 		case ${COMP_WORDS[i]} in
-		--key | -k | --identity | --peer | --known-hosts | --ca | --authorized | --old-key | --output | -o | --memory | -m | --fabric | -F | --lanes | -S | --rails | --device | --topology | --traffic-class | --service-level | --gid-index | --pkey | --ack-timeout | --retries | --rnr-timer | --timeout | -t | --start | --overflow | --queue | --every | --count | --to | --snapshot | --reconnect | --memory-limit | --seconds)
+		--key | -k | --identity | --peer | --known-hosts | --ca | --authorized | --old-key | --output | -o | --memory | -m | --fabric | -F | --lanes | -S | --rails | --device | --topology | --traffic-class | --service-level | --gid-index | --pkey | --ack-timeout | --retries | --rnr-timer | --gpu-multiprocessors | --timeout | -t | --start | --overflow | --queue | --every | --count | --to | --snapshot | --reconnect | --memory-limit | --seconds)
 			[[ ${COMP_WORDS[i]} == --key || ${COMP_WORDS[i]} == -k ]] && options+=(--key "${COMP_WORDS[i + 1]}")
 			[[ ${COMP_WORDS[i]} == --@(identity|peer|known-hosts|ca) ]] && options+=("${COMP_WORDS[i]}" "${COMP_WORDS[i + 1]}")
 			((i++))

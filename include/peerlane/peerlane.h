@@ -180,13 +180,21 @@ struct pl_options {
 	 * of InfiniBand's RNR timer. Default 0: 12, which is 0.64 ms.
 	 */
 	unsigned rnr_timer;
+	/**
+	 * local: most multiprocessors of a GPU that the library's kernel uses, which copies the elements of a vector between
+	 * GPUs, 1 to 1,024; PL_NO_GPU_KERNEL: the library starts no kernel, and makes a copy for each element. See
+	 * docs/gpu.md. Default 0: 96.
+	 */
+	unsigned gpu_multiprocessors;
 };
 /** Value of pl_options.gid_index for an entry of the GID table. */
 #define PL_GID_INDEX(n) ((n) + 1u)
+/** Value of pl_options.gpu_multiprocessors: no kernel of the library runs on a GPU. */
+#define PL_NO_GPU_KERNEL UINT32_MAX
 /** Value of pl_options.poll_time: threads sleep at once. */
 #define PL_NO_POLLING UINT64_MAX
 /* clang-format off */
-#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, PL_DEFAULT, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0 }
+#define PL_OPTIONS_INIT { sizeof(struct pl_options), PL_PROGRESS_THREAD, 0, 0, NULL, NULL, 0, PL_DEFAULT, PL_DEFAULT, 0, 0, 0, NULL, 0, NULL, 0, PL_DEFAULT, 0, PL_DEFAULT, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, PL_DEFAULT, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

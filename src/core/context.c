@@ -12,6 +12,8 @@
 
 /* Enough for 8 engines with 4 chunks in each direction, twice; well under the usual RLIMIT_MEMLOCK. */
 #define STAGING_DEFAULT ((size_t)128 << 20)
+/* With fewer multiprocessors, reads of small elements from another H100 are slower; more of them gain nothing. */
+#define GPU_MULTIPROCESSORS_DEFAULT 96u
 
 const char *pl_version(void)
 {
@@ -95,6 +97,8 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 		return bad_option(error, "peers_rate", "less than 65,536 bytes a second");
 	if (options->poll_time > PL_NS_PER_S && options->poll_time != PL_NO_POLLING)
 		return bad_option(error, "poll_time", "more than a second");
+	if (options->gpu_multiprocessors > 1024 && options->gpu_multiprocessors != PL_NO_GPU_KERNEL)
+		return bad_option(error, "gpu_multiprocessors", "more than 1,024");
 	if (options->program && !is_program_name(options->program))
 		return bad_option(error, "program", "a program's name has 1 to 31 visible ASCII characters");
 	if (options->key && (options->key_length < 16 || options->key_length > 1024))
@@ -122,6 +126,8 @@ static void fill_defaults(struct pl_options *options)
 		options->operation_timeout = 30 * PL_NS_PER_S;
 	if (!options->connect_timeout)
 		options->connect_timeout = 10 * PL_NS_PER_S;
+	if (!options->gpu_multiprocessors)
+		options->gpu_multiprocessors = GPU_MULTIPROCESSORS_DEFAULT;
 	if (!options->staging_bytes)
 		options->staging_bytes = STAGING_DEFAULT;
 	if (!options->keepalive)

@@ -37,6 +37,8 @@ struct pl_fabric_ops {
 	 */
 	bool uncertain;
 	bool clear; /* cannot encrypt: serves() refuses peers of which an end demands that. Default: false */
+	/* True if kernels of a device copy vectors: regions on devices are prepared for them. Default: false. */
+	bool gathers_on_device;
 	/* True if the fabric takes all bytes from peer->bucket. Default: false; peers with a rate do not use the fabric. */
 	bool limits_rate;
 	/* Reason for staging large messages from memory that the processor cannot reach. NULL: they are not staged. */

@@ -27,6 +27,20 @@ static struct pl_region *region_new(struct pl_context *context, unsigned access)
 	return region;
 }
 
+/* Here a wait for running kernels of the program delays only this thread. */
+static void prepare_gathers(const struct pl_region *region)
+{
+	const struct pl_context *context = region->context;
+
+	if (!region->memory.ops->gather_prepare || context->options.gpu_multiprocessors == PL_NO_GPU_KERNEL)
+		return;
+	for (unsigned i = 0; i < context->fabric_count; i++)
+		if (context->fabrics[i]->gathers_on_device) {
+			region->memory.ops->gather_prepare(&region->memory);
+			return;
+		}
+}
+
 static int region_publish(struct pl_region *region, int rc, struct pl_region **result)
 {
 	struct pl_context *context = region->context;
@@ -35,6 +49,7 @@ static int region_publish(struct pl_region *region, int rc, struct pl_region **r
 		pl_free(&context->allocator, region);
 		return rc;
 	}
+	prepare_gathers(region);
 	pthread_mutex_lock(&context->lock);
 	pl_list_append(&context->regions, &region->link);
 	pthread_mutex_unlock(&context->lock);

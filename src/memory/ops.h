@@ -65,6 +65,20 @@ struct pl_memory_piece {
 	int status; /**< 0, or the error of a copy that could not be started */
 };
 
+/** One range of a gather; the device's kernel reads this layout. */
+struct pl_gather_range {
+	uint64_t to, from; /**< addresses as the device uses them */
+	uint64_t length;   /**< bytes, at most 2^31 */
+	uint64_t unused;
+};
+
+/** Copies of many ranges by one kernel of a device; first member of the kind's own structure. */
+struct pl_gather {
+	const struct pl_memory_ops *ops;
+	struct pl_gather_range *ranges; /**< the caller fills them before the start */
+	unsigned count, room;           /**< ranges filled; most that fit */
+};
+
 /** Mark on a stream of the program's work for a device; first member of the kind's own structure. */
 struct pl_stream_mark {
 	const struct pl_memory_ops *ops;
@@ -127,6 +141,28 @@ struct pl_memory_ops {
 			   size_t length);
 	int (*queue_across)(struct pl_copy_queue *queue, struct pl_memory *to, size_t to_offset, struct pl_memory *from,
 			    size_t from_offset, size_t length, bool into, uint64_t *sequence);
+
+	/**
+	 * Prepares gathers of the memory's device, once: loads the kernel, which takes up to 0.2 s the first time on a
+	 * machine, and waits for kernels of the program that run. Default: nothing to do.
+	 */
+	void (*gather_prepare)(const struct pl_memory *memory);
+	/** True if kernels of the memory's device reach `other`, and the memory is still allocated. Default: false. */
+	bool (*gather_reaches)(const struct pl_memory *memory, const struct pl_memory *other);
+	/**
+	 * Takes a gather of at most `count` ranges of the memory's device. Returns NULL if copies must be used: always, for
+	 * some time after a gather was withdrawn, or because too many are under way. Any thread.
+	 */
+	struct pl_gather *(*gather_take)(const struct pl_memory *memory, unsigned count);
+	/** Starts the kernel, with at most so many blocks. Returns 0 or -EFAULT. */
+	int (*gather_start)(struct pl_gather *gather, unsigned blocks);
+	/**
+	 * Returns 1 when the bytes are copied, 0 before. -ECANCELED: the kernel did not begin in time and was withdrawn: it
+	 * touches none of the ranges, now or later. -EFAULT: it failed.
+	 */
+	int (*gather_done)(struct pl_gather *gather);
+	/** Gives back a gather that was not started, or has ended. */
+	void (*gather_give)(struct pl_gather *gather);
 
 	/**
 	 * Writes the data that another process of this host needs for its device to reach the range: an IPC handle,

@@ -39,6 +39,7 @@ struct pl_copier {
 	struct pl_poller poller;
 	struct pl_engine *engine;
 	struct pl_list devices;
+	struct pl_list gathers; /* struct pl_gather_copy, in the order of their starts */
 	struct pl_list watches;
 	unsigned under_way;
 	uint64_t begun;
@@ -267,6 +268,52 @@ void pl_watch_add(struct pl_copier *copier, struct pl_watch *watch)
 	pl_engine_polling(copier->engine, true);
 }
 
+/* -- gathers -------------------------------------------------------------------------------------- */
+
+static void gather_end(struct pl_gather_copy *copy, int rc)
+{
+	copy->gather->ops->gather_give(copy->gather);
+	copy->copy.done(&copy->copy, rc < 0 ? rc : 0);
+}
+
+void pl_copier_gather(struct pl_copier *copier, struct pl_gather_copy *copy, unsigned blocks)
+{
+	if (copy->gather->ops->gather_start(copy->gather, blocks) < 0) {
+		gather_end(copy, -ECANCELED);
+		return;
+	}
+	copy->copy.number = ++copier->begun;
+	pl_list_append(&copier->gathers, &copy->copy.link);
+	copier->under_way++;
+	pl_engine_polling(copier->engine, true);
+}
+
+/* Ends the oldest gather if it is done. Returns false if it is not, or there is none. */
+static bool finish_gather(struct pl_copier *copier)
+{
+	struct pl_gather_copy *copy;
+	int rc;
+
+	if (pl_list_empty(&copier->gathers))
+		return false;
+	copy = pl_list_first(&copier->gathers, struct pl_gather_copy, copy.link);
+	rc = copy->gather->ops->gather_done(copy->gather);
+	if (rc == 0)
+		return false;
+	pl_list_remove(&copy->copy.link);
+	copier->under_way--;
+	gather_end(copy, rc);
+	return true;
+}
+
+/* Waits for the gathers up to that number: each ends, because a kernel that does not begin is withdrawn. */
+static void drain_gathers(struct pl_copier *copier, uint64_t last)
+{
+	while (!pl_list_empty(&copier->gathers) &&
+	       pl_list_first(&copier->gathers, struct pl_gather_copy, copy.link)->copy.number <= last)
+		finish_gather(copier);
+}
+
 /* A watch may add or remove any watch. */
 static bool poll_watches(struct pl_copier *copier)
 {
@@ -298,6 +345,8 @@ static bool copier_poll(struct pl_poller *poller)
 			while (finish_first(copier, device, into, false))
 				any = true;
 	}
+	while (finish_gather(copier))
+		any = true;
 	any |= poll_watches(copier);
 	if (!copier->under_way && !copier->waiting && pl_list_empty(&copier->watches))
 		pl_engine_polling(copier->engine, false);
@@ -310,6 +359,7 @@ void pl_copier_drain(struct pl_copier *copier)
 
 	begin_waiting(copier);
 	last = copier->begun;
+	drain_gathers(copier, last);
 	/* A finished copy may start more. */
 	pl_list_for_each(at, &copier->devices) {
 		struct device *device = pl_list_entry(at, struct device, link);
@@ -342,6 +392,7 @@ int pl_copier_open(struct pl_engine *engine, struct pl_copier **result)
 	copier->poller.poll = copier_poll;
 	copier->poller.drain = drain_device;
 	pl_list_init(&copier->devices);
+	pl_list_init(&copier->gathers);
 	pl_list_init(&copier->watches);
 	engine->poller = &copier->poller;
 	*result = copier;

@@ -80,6 +80,16 @@ struct pl_across {
 	bool into; /* true if `to` is device memory; else `from` is device memory */
 };
 void pl_copier_across(struct pl_copier *copier, struct pl_copy *copy, const struct pl_across *across);
+/* Kernel that copies many ranges. Embedded in its owner, as pl_copy is. */
+struct pl_gather_copy {
+	struct pl_copy copy;
+	struct pl_gather *gather; /* given back before done() */
+};
+/*
+ * Starts a gather with at most so many blocks; done() is called later, or now, with its status: -ECANCELED if the kernel could
+ * not be started, or was withdrawn.
+ */
+void pl_copier_gather(struct pl_copier *copier, struct pl_gather_copy *copy, unsigned blocks);
 /*
  * Copies up to PL_SMALL_MAX bytes into device memory, or out of it, in one batch with all others of an engine's round.
  * Bytes for device memory are read before this returns: the caller may reuse them. done() is called later, when the

@@ -136,7 +136,7 @@ def test_help_of_a_command_by_name(command):
 def test_page_of_shared_options():
     shown = shown_by('help', 'options')
     assert {'--key', '--encrypt', '--no-encrypt', '--insecure', '--fabric', '--lanes', '--rails', '--device', '--topology',
-            '--traffic-class', '--service-level', '--gid-index', '--pkey', '--ack-timeout', '--retries', '--rnr-timer', '--narrow-grants', '--no-narrow-grants', '--timeout', '--identity', '--peer', '--known-hosts', '--trust-new',
+            '--traffic-class', '--service-level', '--gid-index', '--pkey', '--ack-timeout', '--retries', '--rnr-timer', '--gpu-multiprocessors', '--narrow-grants', '--no-narrow-grants', '--timeout', '--identity', '--peer', '--known-hosts', '--trust-new',
             '--authorized', '--ca', '--old-key'} | OUTPUT_OPTIONS == set(OPTION.findall(shown))
     assert 'Mandatory or optional arguments' not in shown
 
@@ -161,7 +161,7 @@ def test_version():
 
 RDMA_OPTIONS = {'--rails': ('0', '9', ''), '--service-level': ('16', '-1', 'x'), '--gid-index': ('256', '0x1'),
                 '--pkey': ('0', '0x8000', '0x10000', '-1', '5x', ''), '--ack-timeout': ('0', '32'), '--retries': ('0', '8'),
-                '--rnr-timer': ('0', '32')}
+                '--rnr-timer': ('0', '32'), '--gpu-multiprocessors': ('1025', '-1')}
 
 
 @pytest.mark.parametrize('option', RDMA_OPTIONS)
@@ -174,7 +174,7 @@ def test_wrong_values_of_rdma_options(option):
 def test_commands_accept_the_shared_options(command, tmp_path):
     values = {'--key': tmp_path / 'key', '--fabric': 'tcp', '--lanes': '2', '--rails': '2', '--device': 'mlx5_0',
               '--topology': '', '--traffic-class': '104', '--service-level': '3', '--gid-index': '0', '--pkey': '0x8001', '--ack-timeout': '18',
-              '--retries': '7', '--rnr-timer': '12', '--timeout': '1', '--identity': 'id', '--peer': 'SHA256:x', '--known-hosts': 'hosts',
+              '--retries': '7', '--rnr-timer': '12', '--gpu-multiprocessors': '32', '--timeout': '1', '--identity': 'id', '--peer': 'SHA256:x', '--known-hosts': 'hosts',
               '--authorized': 'list', '--ca': 'ca', '--old-key': 'old'}
     accepted = [word for option in sorted(shared_options(command) - {'--help', '--usage'})
                 for word in [option, values.get(option)] if word is not None]

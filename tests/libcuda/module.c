@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Modules: the kernel of bench workflow, y = 3x + i, and that of docs/examples/proxy.c.
+ * Modules: the kernel of bench workflow, y = 3x + i, that of docs/examples/proxy.c, and the library's gather.
  * The stand-in recognizes a kernel by its entry, arguments and some instructions, and reads its text no further. The
  * processor computes the result.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 
 #define THREADS_MAX 1024u
 #define BLOCK 1024u
+#define GATHER_THREADS 544u
 #define NEEDED_MAX 8
 
 struct known {
@@ -93,6 +95,70 @@ static CUresult fill_sum(struct standin_kernel *kernel, uint64_t threads, void *
 	return SUCCESS;
 }
 
+/* -- ranges of a list ------------------------------------------------------------------------------ */
+
+static atomic_uint launched;
+
+unsigned standin_launched(void)
+{
+	return atomic_load(&launched);
+}
+
+/* Copies nothing if the host withdrew the launch before it began. */
+static bool compute_gather(const struct standin_kernel *kernel)
+{
+	bool good = true;
+
+	atomic_store(&kernel->state[0], 1);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load(&kernel->state[1])) {
+		atomic_store(&kernel->state[2], 2);
+	} else {
+		good = !standin_failure("gather");
+		for (uint32_t i = 0; good && i < kernel->words; i++)
+			good = standin_across(kernel->ranges[4 * i], kernel->ranges[4 * i + 1],
+					      kernel->ranges[4 * i + 2]);
+		if (good && kernel->words)
+			atomic_store(&kernel->state[2], 1);
+	}
+	atomic_store(&kernel->state[3], 1);
+	return good;
+}
+
+/* A kernel reaches memory of other devices if its context does. */
+static bool gather_reaches(const struct standin_kernel *kernel)
+{
+	const struct context *context = standin_current();
+	bool reaches =
+		standin_is_pinned(kernel->ranges, kernel->words * 32ull + 1) && standin_is_pinned(kernel->state, 16);
+
+	for (uint32_t i = 0; reaches && i < kernel->words; i++)
+		reaches = standin_reaches(context, kernel->ranges[4 * i]) &&
+			  standin_reaches(context, kernel->ranges[4 * i + 1]);
+	return reaches;
+}
+
+static CUresult fill_gather(struct standin_kernel *kernel, uint64_t threads, void **arguments)
+{
+	bool reaches;
+
+	memcpy(&kernel->ranges, arguments[0], sizeof(kernel->ranges));
+	memcpy(&kernel->state, arguments[1], sizeof(kernel->state));
+	memcpy(&kernel->words, arguments[3], sizeof(kernel->words));
+	pthread_mutex_lock(&standin_lock);
+	reaches = gather_reaches(kernel);
+	pthread_mutex_unlock(&standin_lock);
+	if (threads % GATHER_THREADS || !reaches)
+		return INVALID_VALUE;
+	if (kernel->words)
+		atomic_fetch_add(&launched, 1);
+	/* A GPU begins within microseconds, but the thread of a stream may not. */
+	if (!standin_held())
+		atomic_store(&kernel->state[0], 1);
+	kernel->compute = compute_gather;
+	return SUCCESS;
+}
+
 /* -- calls ---------------------------------------------------------------------------------------- */
 
 #define HEAD ".version 5.0\n", ".target sm_50\n", ".address_size 64\n"
@@ -107,6 +173,13 @@ static const struct known kernels[] = {
 	  { HEAD, ".visible .entry sum(.param .u64 to, .param .u64 from, .param .u64 status)\n{\n",
 	    "ld.volatile.u32 %r2, [%d3+8];", "add.u32 %r3, %r3, %r4;", "ret;\n}\n" },
 	  fill_sum },
+	{ "peerlane_gather",
+	  { ".version 7.0\n.target sm_70\n.address_size 64\n",
+	    ".visible .entry peerlane_gather(\n\t.param .u64 ranges,\n\t.param .u64 host,\n\t.param .u64 words,\n"
+	    "\t.param .u32 count,\n\t.param .u32 batch\n)\n{\n",
+	    "st.relaxed.sys.global.u32 [%d2], 1;\n\tfence.sc.sys;\n\tld.relaxed.sys.global.u32 %r7, [%d2+4];\n",
+	    "barrier.sync 0;\n", "fence.acq_rel.sys;\n\tst.relaxed.sys.global.u32 [%d2+8], 1;\n", "ret;\n}\n" },
+	  fill_gather },
 };
 
 /* True if the text contains all strings. */

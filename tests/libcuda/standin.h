@@ -108,6 +108,12 @@ API size_t standin_waited(void);
  */
 API size_t standin_pinned(void);
 API unsigned standin_depth(void);
+/*
+ * standin_hold() makes launched kernels wait, as they do while other kernels occupy all multiprocessors, until it is called
+ * with false. standin_launched() returns the number of gather kernels with ranges that were launched so far.
+ */
+API void standin_hold(bool held);
+API unsigned standin_launched(void);
 /* Returns the number of bytes copied between the host and devices so far. */
 API size_t standin_copied(void);
 /* Sets the write ordering and flush options that devices report from the next query on.  Initial values: (0, 1). */
@@ -165,8 +171,11 @@ struct standin_kernel {
 	CUdeviceptr to, from;
 	uint32_t words;
 	const uint8_t *status;
+	const uint64_t *ranges; /* of the library's gather: words to, from, length, unused of each of `words` ranges */
+	_Atomic uint32_t *state;
 };
 struct stream;
+bool standin_held(void);
 CUresult standin_launch(struct stream *stream, const struct standin_kernel *kernel);
 
 /* Returns unused addresses, in whole device pages. */

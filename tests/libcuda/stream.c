@@ -11,7 +11,7 @@ pthread_cond_t standin_stream_changed = PTHREAD_COND_INITIALIZER;
 static unsigned delay, shared;
 static size_t waited;
 static size_t copied;
-static bool capturing;
+static bool capturing, kernels_held;
 
 void standin_delay(unsigned microseconds)
 {
@@ -25,6 +25,23 @@ void standin_share(unsigned microseconds)
 	pthread_mutex_lock(&standin_stream_lock);
 	shared = microseconds;
 	pthread_mutex_unlock(&standin_stream_lock);
+}
+
+void standin_hold(bool held)
+{
+	pthread_mutex_lock(&standin_stream_lock);
+	kernels_held = held;
+	pthread_mutex_unlock(&standin_stream_lock);
+}
+
+bool standin_held(void)
+{
+	bool held;
+
+	pthread_mutex_lock(&standin_stream_lock);
+	held = kernels_held;
+	pthread_mutex_unlock(&standin_stream_lock);
+	return held;
 }
 
 void standin_capture(bool captured)
@@ -106,6 +123,20 @@ static void wait_for_word(struct stream *stream, const struct job *job)
 	}
 }
 
+/* Waits until kernels may run. The end of the stream ends the wait too. */
+static void wait_for_multiprocessors(const struct stream *stream)
+{
+	bool wait = true;
+
+	while (wait) {
+		pthread_mutex_lock(&standin_stream_lock);
+		wait = kernels_held && !stream->ending;
+		pthread_mutex_unlock(&standin_stream_lock);
+		if (wait)
+			usleep(20);
+	}
+}
+
 static CUresult job_perform(const struct job *job)
 {
 	bool inside = job->across || job->set || job->launch || (job->pieces ? job->pieces->into : job->into);
@@ -162,6 +193,8 @@ static void *stream_thread(void *argument)
 			pthread_mutex_unlock(&standin_stream_lock);
 			if (pause)
 				usleep(pause);
+			if (job->launch)
+				wait_for_multiprocessors(stream);
 			if (job->word)
 				wait_for_word(stream, job);
 			else
@@ -253,6 +286,18 @@ API CUresult cuStreamSynchronize(struct stream *stream)
 		pthread_cond_wait(&standin_stream_changed, &standin_stream_lock);
 	result = stream->failed;
 	stream->failed = SUCCESS;
+	pthread_mutex_unlock(&standin_stream_lock);
+	return result;
+}
+
+API CUresult cuStreamQuery(struct stream *stream)
+{
+	CUresult result;
+
+	if (!standin_current())
+		return INVALID_CONTEXT;
+	pthread_mutex_lock(&standin_stream_lock);
+	result = stream->first || stream->busy ? NOT_READY : stream->failed;
 	pthread_mutex_unlock(&standin_stream_lock);
 	return result;
 }

@@ -14,6 +14,8 @@ const struct setting gpu_setting = {
 	.one_sided = true,
 };
 
+unsigned gpu_session_multiprocessors;
+
 void gpu_agent_alloc(int fd)
 {
 	(void)fd;
@@ -28,18 +30,14 @@ void gpu_agent_pool(int fd)
 		exit(SKIPPED);
 }
 
-void gpu_session_open(struct gpu_session *session, void (*prepare)(int), const char *kind, size_t size)
+void gpu_session_connect(struct gpu_session *session, size_t size)
 {
+	struct pl_options options = setting_options(&gpu_setting);
 	struct pl_error error;
 
-	agent_fork(&session->agent, &gpu_setting, size, prepare);
-	if (!gpu_open("alloc"))
-		exit(SKIPPED);
-	gpu_standin_find();
-	gpu_kind = kind;
-	agent_ready(&session->agent);
+	options.gpu_multiprocessors = gpu_session_multiprocessors;
 	session->environment = (struct scenario_environment){ .setting = &gpu_setting };
-	session->environment.near = context_open(&gpu_setting);
+	session->environment.near = context_open_with(&options);
 	check_ok(pl_connect(session->environment.near, session->agent.address, 0, &session->peer, &error), &error);
 	agent_accept(&session->agent);
 	session->environment.near_peer = session->peer;
@@ -49,12 +47,28 @@ void gpu_session_open(struct gpu_session *session, void (*prepare)(int), const c
 	buffer_open(&session->buffer, session->environment.near, size, PL_ACCESS_ALL);
 }
 
-void gpu_session_close(struct gpu_session *session)
+void gpu_session_disconnect(struct gpu_session *session)
 {
 	pl_remote_release(session->remote);
 	pl_peer_close(session->peer);
 	buffer_close(&session->buffer);
 	pl_close(session->environment.near);
+}
+
+void gpu_session_open(struct gpu_session *session, void (*prepare)(int), const char *kind, size_t size)
+{
+	agent_fork(&session->agent, &gpu_setting, size, prepare);
+	if (!gpu_open("alloc"))
+		exit(SKIPPED);
+	gpu_standin_find();
+	gpu_kind = kind;
+	agent_ready(&session->agent);
+	gpu_session_connect(session, size);
+}
+
+void gpu_session_close(struct gpu_session *session)
+{
+	gpu_session_disconnect(session);
 	agent_stop(&session->agent);
 	if (gpu_standin.opened)
 		check_number(gpu_standin.opened(), 0);

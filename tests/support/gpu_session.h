@@ -9,6 +9,9 @@
 
 extern const struct setting gpu_setting;
 
+/* pl_options.gpu_multiprocessors of the sessions of this process. */
+extern unsigned gpu_session_multiprocessors;
+
 struct gpu_session {
 	struct agent agent;
 	struct scenario_environment environment; /* only `near` is open */
@@ -28,6 +31,9 @@ void gpu_agent_pool(int fd);
 void gpu_session_open(struct gpu_session *session, void (*prepare)(int), const char *kind, size_t size);
 /* Closes the session and checks that no descriptor of the agent stays open. */
 void gpu_session_close(struct gpu_session *session);
+/* Connects this process to the agent of an open session, and disconnects it. */
+void gpu_session_connect(struct gpu_session *session, size_t size);
+void gpu_session_disconnect(struct gpu_session *session);
 int gpu_session_transfer(struct gpu_session *session, bool write, uint64_t offset, uint64_t length,
 			 const struct pl_attributes *attributes, struct pl_completion *receipt, struct pl_error *error);
 /* Checks that writes and reads of several sizes arrive by this route and with this reason. */

@@ -6,6 +6,7 @@
 #ifndef TEST_GPU_STANDIN_H
 #define TEST_GPU_STANDIN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Functions of tests/libcuda/standin.h, whose names there begin with standin_. */
@@ -18,6 +19,8 @@ struct gpu_standin {
 	size_t (*opened)(void);
 	size_t (*handles)(void);
 	unsigned (*depth)(void);
+	void (*hold)(bool held);
+	unsigned (*launched)(void);
 };
 extern struct gpu_standin gpu_standin;
 void gpu_standin_find(void);

@@ -64,6 +64,7 @@ static const struct py_option {
 	OPTION(ack_timeout, UNSIGNED),
 	OPTION(retries, UNSIGNED),
 	OPTION(rnr_timer, UNSIGNED),
+	OPTION(gpu_multiprocessors, UNSIGNED),
 };
 
 static int py_option_keep(PyObject *owners, PyObject *owner)

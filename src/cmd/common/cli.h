@@ -68,6 +68,7 @@ struct cli_options {
 	unsigned lanes;       /* 0: the library's default, as for the following ones */
 	unsigned rails;
 	unsigned traffic_class, service_level, pkey, ack_timeout, retries, rnr_timer;
+	unsigned gpu_multiprocessors; /* PL_NO_GPU_KERNEL: none */
 	unsigned gid_index;  /* PL_GID_INDEX() */
 	unsigned peers_max;  /* set by programs; 0: no limit */
 	uint64_t peers_rate; /* bytes a second of each client; set by programs; 0: no limit */
@@ -102,10 +103,10 @@ void cli_print_shared_options(void);
 
 /* Arguments that repeat the connection options on the command line of another `peerlane` process. */
 struct cli_connection_arguments {
-	const char *list[42];
+	const char *list[44];
 	size_t count;
 	char lanes[12], rails[12], traffic_class[12], service_level[12], gid_index[12], pkey[12], ack_timeout[12],
-		retries[12], rnr_timer[12];
+		retries[12], rnr_timer[12], gpu_multiprocessors[12];
 };
 
 /* Fills *arguments, which points into *options. */

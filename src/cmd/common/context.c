@@ -134,6 +134,7 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 	library.ack_timeout = options->ack_timeout;
 	library.retries = options->retries;
 	library.rnr_timer = options->rnr_timer;
+	library.gpu_multiprocessors = options->gpu_multiprocessors;
 	library.peers_max = options->peers_max;
 	library.peers_rate = options->peers_rate;
 	library.program = options->program;

@@ -21,6 +21,7 @@ enum {
 	OPTION_ACK_TIMEOUT,
 	OPTION_RETRIES,
 	OPTION_RNR_TIMER,
+	OPTION_MULTIPROCESSORS,
 	OPTION_CLEAR,
 	OPTION_USAGE,
 	OPTION_OLD_KEY,
@@ -49,13 +50,15 @@ static const struct argp_option shared_options[] = {
 	{ "lanes", 'S', "N", 0, "Use up to N tcp sockets for data, 1 to 16 (default: depends on the cores)",
 	  GROUP_CONNECTION },
 	{ "rails", OPTION_RAILS, "N", 0,
-	  "Use N RDMA queue pairs, 1 to 8, spread over all cards that reach the peer (default: one on each card near the "
+	  "Use N RDMA queue pairs, 1 to 8, spread over all cards that reach the peer (default: one on each card near "
+	  "the "
 	  "memory, two above 200 Gb/s and on bonds)",
 	  GROUP_CONNECTION },
 	{ "device", OPTION_DEVICE, "NAME,...", 0, "Use only these RDMA devices, for example mlx5_0 or mlx5_1:1",
 	  GROUP_CONNECTION },
 	{ "topology", OPTION_TOPOLOGY, "FILE", 0,
-	  "Take the RDMA devices near each memory from an NCCL topology file; \"\": all are alike (default: as the kernel "
+	  "Take the RDMA devices near each memory from an NCCL topology file; \"\": all are alike (default: as the "
+	  "kernel "
 	  "has them)",
 	  GROUP_CONNECTION },
 	{ "traffic-class", OPTION_CLASS, "N", 0, "Set the traffic class of the packets, 1 to 255 (default: none)",
@@ -75,6 +78,10 @@ static const struct argp_option shared_options[] = {
 	{ "rnr-timer", OPTION_RNR_TIMER, "N", 0,
 	  "Set the RNR timer for messages without a buffer, 1 to 31 (default: 12, which is 0.64 ms)",
 	  GROUP_CONNECTION },
+	{ "gpu-multiprocessors", OPTION_MULTIPROCESSORS, "N", 0,
+	  "Copy vectors between GPUs of this host by a kernel on at most N multiprocessors, 0 to 1024; 0: by copies "
+	  "(default: 96)",
+	  GROUP_CONNECTION },
 	{ "narrow-grants", OPTION_NARROW, NULL, 0,
 	  "Let a peer use its grants only on its own RDMA queue pairs (memory windows; default)", GROUP_CONNECTION },
 	{ "no-narrow-grants", OPTION_WIDE, NULL, 0, "Give each grant an RDMA registration, which all peers share",
@@ -92,8 +99,8 @@ static const struct argp_option shared_options[] = {
 	  GROUP_IDENTITY },
 	{ "trust-new", OPTION_TRUST_NEW, NULL, 0, "Add the identities of new addresses to the known hosts",
 	  GROUP_IDENTITY },
-	{ "authorized", OPTION_AUTHORIZED, "FILE", 0,
-	  "Let only the identities in FILE connect, each with its rights", GROUP_IDENTITY },
+	{ "authorized", OPTION_AUTHORIZED, "FILE", 0, "Let only the identities in FILE connect, each with its rights",
+	  GROUP_IDENTITY },
 	{ "ca", OPTION_AUTHORITY, "FILE", 0, "Accept identities that an authority in FILE (PEM) certified",
 	  GROUP_IDENTITY },
 	{ "old-key", OPTION_OLD_KEY, "FILE", 0, "Let ends connect that still have this key instead of --key",
@@ -200,6 +207,11 @@ static error_t parse_rdma_option(struct cli_options *options, int key, char *arg
 		return 0;
 	case OPTION_RNR_TIMER:
 		parse_number_option("rnr-timer", argument, 1, 31, &options->rnr_timer, state);
+		return 0;
+	case OPTION_MULTIPROCESSORS:
+		parse_number_option("gpu-multiprocessors", argument, 0, 1024, &options->gpu_multiprocessors, state);
+		if (options->gpu_multiprocessors == 0)
+			options->gpu_multiprocessors = PL_NO_GPU_KERNEL;
 		return 0;
 	case OPTION_NARROW:
 		options->narrow = PL_ON;
@@ -411,6 +423,16 @@ static void add_rdma_arguments(const struct cli_options *options, struct cli_con
 				format_number_option(options->rnr_timer, arguments->rnr_timer));
 }
 
+static void add_gpu_arguments(const struct cli_options *options, struct cli_connection_arguments *arguments)
+{
+	if (options->gpu_multiprocessors == PL_NO_GPU_KERNEL)
+		add_connection_argument(arguments, "--gpu-multiprocessors", "0");
+	else
+		add_connection_argument(
+			arguments, "--gpu-multiprocessors",
+			format_number_option(options->gpu_multiprocessors, arguments->gpu_multiprocessors));
+}
+
 void cli_connection_arguments(const struct cli_options *options, struct cli_connection_arguments *arguments)
 {
 	arguments->count = 0;
@@ -425,6 +447,7 @@ void cli_connection_arguments(const struct cli_options *options, struct cli_conn
 	add_connection_argument(arguments, "--traffic-class",
 				format_number_option(options->traffic_class, arguments->traffic_class));
 	add_rdma_arguments(options, arguments);
+	add_gpu_arguments(options, arguments);
 	add_connection_argument(arguments, "--old-key", options->old_key_file);
 	add_connection_argument(arguments, "--identity", options->identity);
 	add_connection_argument(arguments, "--peer", options->peer);

@@ -166,6 +166,7 @@ const struct pl_fabric_ops pl_local_fabric = {
 	.reason = reason,
 	.visible = PL_VISIBLE_GPU_VISIBLE,
 	.visibility = visibility,
+	.gathers_on_device = true,
 	.serves = local_serves,
 	.invite = local_invite,
 	.suits = local_suits,

@@ -206,6 +206,11 @@ static struct opened_memory *open_memory_for(struct local_device *device, const 
 	return opened;
 }
 
+struct pl_memory *local_device_memory(struct local_device *device, const struct pl_memory *beside)
+{
+	return &open_memory_for(device, beside)->memory;
+}
+
 static const char *device_reason_for(const struct local_access *access, const struct pl_memory *memory, bool *reached)
 {
 	const struct opened_memory *opened;
@@ -284,9 +289,8 @@ static struct local_work *gpu_work_of(struct pl_operation *operation)
 
 static void gpu_operation_advance(struct pl_operation *operation);
 
-/* Holds the gate, and counts a user of the device if the access path has a device. */
-static int hold_copy_gate(const struct local_access *access, const struct pl_operation *operation,
-			  struct pl_error *error)
+int local_copy_gate_hold(const struct local_access *access, const struct pl_operation *operation,
+			 struct pl_error *error)
 {
 	int rc = local_access_hold_gate(access, error);
 
@@ -296,7 +300,7 @@ static int hold_copy_gate(const struct local_access *access, const struct pl_ope
 	return local_copy_fail(error, -EFAULT, operation->completion.kind == PL_KIND_WRITE);
 }
 
-static void release_copy_gate(const struct local_access *access)
+void local_copy_gate_release(const struct local_access *access)
 {
 	if (access->device)
 		device_use_end(access->device);
@@ -310,7 +314,7 @@ static void gpu_chunk_copied(struct pl_copy *base, int status)
 	struct local_work *work = gpu_work_of(operation);
 	struct pl_error error;
 
-	release_copy_gate(copy->access);
+	local_copy_gate_release(copy->access);
 	copy->access = NULL;
 	work->running--;
 	if (status < 0) {
@@ -337,7 +341,7 @@ static void start_gpu_copy(struct pl_copier *copier, struct local_gpu_copy *copy
 	const struct local_access *access = copy->access;
 	struct pl_memory *memory = &chunk->segment->region->memory;
 	uint64_t here = chunk->segment->offset + chunk->at, there = chunk->segment->remote_offset + chunk->at;
-	struct pl_memory *remote = access->device ? &open_memory_for(access->device, memory)->memory : NULL;
+	struct pl_memory *remote = access->device ? local_device_memory(access->device, memory) : NULL;
 
 	if (!remote) {
 		local_host_pin_note_copy(access->pin, memory, length);
@@ -365,7 +369,7 @@ static void start_gpu_chunk(struct pl_operation *operation, struct local_gpu_cop
 	if (chunk.length == 0)
 		return;
 	if (rc == 0)
-		rc = hold_copy_gate(segment->remote->fabric_data, operation, &error);
+		rc = local_copy_gate_hold(segment->remote->fabric_data, operation, &error);
 	if (rc < 0) {
 		pl_operation_fail(operation, rc, &error);
 		return;
@@ -397,11 +401,11 @@ static void gpu_operation_advance(struct pl_operation *operation)
 		pl_operation_pending_done(operation);
 }
 
-void local_device_post(struct pl_operation *operation)
+void local_device_post(struct pl_operation *operation, struct local_position from)
 {
 	struct local_work *work = gpu_work_of(operation);
 
-	*work = (struct local_work){ 0 };
+	*work = (struct local_work){ .item = { .segment = from.segment, .done = from.done } };
 	pl_list_init(&work->item.link);
 	gpu_operation_advance(operation);
 }

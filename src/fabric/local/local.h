@@ -163,6 +163,24 @@ struct local_work {
 };
 _Static_assert(sizeof(struct local_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
 
+/* Position in the segments of an operation. */
+struct local_position {
+	unsigned segment;
+	uint64_t done;
+};
+
+/* State of a vector that kernels copy, one after the other; in operation->fabric. */
+struct local_gathering {
+	struct pl_work_item item;
+	struct pl_gather_copy copy;   /* the kernel that runs; its gather is NULL if none does */
+	struct local_position begin;  /* its ranges, or those that copies do from here on */
+	unsigned end;                 /* segment after the last one that it touches */
+	bool starting;                /* prevents recursion */
+	bool copies;                  /* copies do the rest */
+	const char *reason_of_copies; /* reason of the route then */
+};
+_Static_assert(sizeof(struct local_gathering) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
+
 struct local_endpoint {
 	struct pl_endpoint base;
 	struct local_state *state;
@@ -303,8 +321,17 @@ void local_device_unpark(struct local_state *state, const struct local_endpoint 
 bool local_device_takes_part(const struct pl_segment *segment);
 /* True if the remote region can be reached from that memory. Sets *reason if not, or if a device copies. */
 bool local_device_reaches(const struct local_access *access, struct pl_memory *memory, const char **reason);
-/* Does a large operation in chunks, some of which are under way together. Home. */
-void local_device_post(struct pl_operation *operation);
+/* Opened memory of a device that local_device_reaches() found reached from `beside`. */
+struct pl_memory *local_device_memory(struct local_device *device, const struct pl_memory *beside);
+/* Holds the gate, and counts a user of the device if the access path has a device. */
+int local_copy_gate_hold(const struct local_access *access, const struct pl_operation *operation,
+			 struct pl_error *error);
+void local_copy_gate_release(const struct local_access *access);
+/* Does an operation in chunks, some of which are under way together, from a position on. Home. */
+void local_device_post(struct pl_operation *operation, struct local_position from);
+
+/* gpu_gather.c: does a vector between GPUs by a kernel, and returns true; false: a kernel is not suited. Home. */
+bool local_gather_post(struct pl_operation *operation);
 
 /* post.c */
 void local_post(struct pl_endpoint *endpoint, struct pl_operation *operation);

@@ -264,10 +264,12 @@ void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 		if (rc < 0)
 			pl_operation_fail(operation, rc, &error);
 		pl_operation_pending_done(operation);
+	} else if (local_gather_post(operation)) {
+		return;
 	} else if (operation->total <= LOCAL_SYNC_MAX) {
 		do_operation_sync(operation);
 	} else if (operation_is_for_device(operation)) {
-		local_device_post(operation);
+		local_device_post(operation, (struct local_position){ 0 });
 	} else {
 		work_list_add_operation(endpoint, operation);
 	}

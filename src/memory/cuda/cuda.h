@@ -10,6 +10,8 @@
 #include "memory/cuda/driver.h"
 #include "memory/memory.h"
 
+struct cuda_gathers;
+
 /* CUDA context in which memory lives. Shared by all regions there; counted. */
 struct cuda_gpu {
 	struct pl_list link;
@@ -27,6 +29,8 @@ struct cuda_gpu {
 	 */
 	_Atomic uint64_t rows_until, plain_until, waited;
 	atomic_uint slow_rows;  /* slow rows since the last quick one */
+	_Atomic(struct cuda_gathers *) gathers; /* gather.c; NULL: none */
+	bool gathers_tried;
 	atomic_bool streams_wait; /* the program's streams wait for words, and can hold other work of the process up */
 	pthread_mutex_t atomic; /* protects words of this GPU that peers change atomically */
 	char name[16];          /* PCI address */
@@ -70,6 +74,7 @@ struct cuda_memory {
 	CUdeviceptr base;             /* address of the opened memory in this process */
 	size_t mapped;                /* bytes mapped there from handles */
 	bool imported;                /* from a pool */
+	const struct cuda_gpu *beside; /* GPU whose kernels reach the memory; NULL: none is known */
 };
 
 static inline struct cuda_memory *cuda_memory_of(const struct pl_memory *memory)
@@ -114,6 +119,15 @@ CUresult cuda_begin_into(struct cuda_gpu *gpu, CUdeviceptr to, const void *from,
 void cuda_ended(struct cuda_gpu *gpu, struct cuda_clock clock);
 /* True if small copies must use a copy engine: they recently waited for other processes, or can wait for streams. */
 bool cuda_needs_rows(struct cuda_gpu *gpu);
+
+/* gather.c: as in ops.h. cuda_gather_close() ends the gathers of a GPU (NULL: none), or later, when its kernels have left. */
+void cuda_gather_prepare(const struct pl_memory *memory);
+void cuda_gather_close(struct cuda_gathers *gathers);
+bool cuda_gather_reaches(const struct pl_memory *memory, const struct pl_memory *other);
+struct pl_gather *cuda_gather_take(const struct pl_memory *memory, unsigned count);
+int cuda_gather_start(struct pl_gather *gather, unsigned blocks);
+int cuda_gather_done(struct pl_gather *gather);
+void cuda_gather_give(struct pl_gather *gather);
 
 /* ipc.c */
 int cuda_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t handle[PL_IPC_HANDLE_MAX],

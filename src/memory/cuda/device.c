@@ -40,6 +40,7 @@ static void ask_device_attribute(struct cuda_gpu *gpu)
 
 static void destroy(struct cuda_gpu *gpu)
 {
+	cuda_gather_close(atomic_load(&gpu->gathers));
 	if (gpu->stream && cuda_enter(gpu) == CUDA_SUCCESS) {
 		gpu->driver->cuStreamDestroy(gpu->stream);
 		cuda_leave(gpu);

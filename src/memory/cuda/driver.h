@@ -153,6 +153,7 @@ enum {
 	NEEDED(cuLaunchKernel, "cuLaunchKernel", \
 	       (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, \
 		void **)) \
+	OPTIONAL(cuStreamQuery, "cuStreamQuery", (CUstream)) \
 	OPTIONAL(cuStreamGetCtx, "cuStreamGetCtx", (CUstream, CUcontext *)) \
 	OPTIONAL(cuStreamIsCapturing, "cuStreamIsCapturing", (CUstream, int *)) \
 	OPTIONAL(cuStreamWaitValue64, "cuStreamWaitValue64_v2", (CUstream, CUdeviceptr, uint64_t, unsigned)) \

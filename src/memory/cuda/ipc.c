@@ -151,9 +151,16 @@ static int take_own(const struct cuda_driver *driver, const struct cuda_ipc_hand
 	if (!own->gpu)
 		return -EFAULT;
 	gpu = beside->ops == &pl_cuda_memory ? cuda_memory_of(beside)->gpu : own->gpu;
+	if (gpu == own->gpu)
+		own->beside = gpu;
 	/* Without peer access, or if it is not possible, the driver copies through the host. */
 	if (gpu->device != own->gpu->device && driver->cuCtxEnablePeerAccess && cuda_enter(gpu) == CUDA_SUCCESS) {
-		driver->cuCtxEnablePeerAccess(own->gpu->context, 0);
+		CUresult result = driver->cuCtxEnablePeerAccess(own->gpu->context, 0);
+
+		/* Memory of pools and handles has access rights of its own. */
+		if ((result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) &&
+		    own->pointer.context)
+			own->beside = gpu;
 		cuda_leave(gpu);
 	}
 	return 0;
@@ -235,6 +242,7 @@ static int take_other(const struct cuda_driver *driver, const struct cuda_ipc_ha
 		own->gpu = cuda_gpu_used(driver, ipc->pci);
 	if (!own->gpu)
 		return -ENODEV;
+	own->beside = own->gpu;
 	return ipc->method == CUDA_IPC_MEM ? open_ipc(ipc, length, own, why) : open_parts(ipc, fds, own, why);
 }
 

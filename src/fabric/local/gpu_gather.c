@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Vectors between GPUs: one kernel copies all segments (memory/cuda/gather.c). A gather that was withdrawn is done again by
+ * copies, as is the rest of its operation.
+ */
+#include "fabric/local/local.h"
+
+/* Fewest segments, and largest mean segment in bytes, for which a kernel is faster than a copy for each segment. */
+#define SEGMENTS_MIN 4u
+#define SEGMENT_MEAN (1u << 20)
+/* Pieces into which segments are cut, so that each block gets several of them. */
+#define PIECE_MIN 4096u
+#define PIECE_MAX 65536u
+#define PIECES_EACH 4u
+/* Most pieces in one gather. */
+#define PIECES_MAX 32768u
+
+static const char reason_gather[] = "local: a kernel of the GPU copies from one process's memory to the other's";
+
+static struct local_gathering *gathering_of(struct pl_operation *operation)
+{
+	return (struct local_gathering *)operation->fabric;
+}
+
+/* -- whether a kernel can do it ------------------------------------------------------------------------ */
+
+/* Memory that segments in a row often share. */
+struct reached {
+	const struct pl_region *region;
+	const struct local_access *access;
+};
+
+static bool kernel_reaches(const struct pl_segment *segment, struct reached *last)
+{
+	const struct local_access *access = segment->remote->fabric_data;
+	const struct pl_memory *memory = &segment->region->memory, *there;
+
+	if (segment->region == last->region && access == last->access)
+		return true;
+	*last = (struct reached){ segment->region, access };
+	if (access->path != &local_device_path || !memory->ops->gather_reaches)
+		return false;
+	/* A device that is shut has no opened memory; the operation fails at its gate. */
+	there = local_device_memory(access->device, memory);
+	return there->ops && memory->ops->gather_reaches(memory, there);
+}
+
+static bool suits(const struct pl_operation *operation)
+{
+	const struct pl_segment *segments = operation->segments;
+	struct reached last = { 0 };
+
+	if (operation->segment_count < SEGMENTS_MIN ||
+	    operation->context->options.gpu_multiprocessors == PL_NO_GPU_KERNEL ||
+	    operation->total / operation->segment_count > SEGMENT_MEAN || !segments[0].region)
+		return false;
+	for (unsigned i = 0; i < operation->segment_count; i++)
+		if (segments[i].region->memory.device != segments[0].region->memory.device ||
+		    !pl_memory_staged(&segments[i].region->memory) || !kernel_reaches(&segments[i], &last))
+			return false;
+	return true;
+}
+
+/* -- one gather ---------------------------------------------------------------------------------------- */
+
+/*
+ * Holds the gate of the access path of each segment from `begin` to `end`, or releases it: once for segments in a row that
+ * share it. Returns the first segment whose gate could not be held, or `end`.
+ */
+static unsigned hold_gates(struct pl_operation *operation, unsigned begin, unsigned end, bool hold,
+			   struct pl_error *error)
+{
+	const struct local_access *held = NULL;
+
+	for (unsigned i = begin; i < end; i++) {
+		const struct local_access *access = operation->segments[i].remote->fabric_data;
+
+		if (access == held)
+			continue;
+		held = access;
+		if (!hold)
+			local_copy_gate_release(access);
+		else if (local_copy_gate_hold(access, operation, error) < 0)
+			return i;
+	}
+	return end;
+}
+
+static void add_range(const struct pl_chunk *chunk, struct pl_gather *gather)
+{
+	const struct pl_segment *segment = chunk->segment;
+	const struct local_access *access = segment->remote->fabric_data;
+	struct pl_memory *memory = &segment->region->memory;
+	uint64_t here = (uintptr_t)memory->address + segment->offset + chunk->at,
+		 there = (uintptr_t)local_device_memory(access->device, memory)->address + segment->remote_offset +
+			 chunk->at;
+	bool write = chunk->operation->completion.kind == PL_KIND_WRITE;
+
+	gather->ranges[gather->count++] = (struct pl_gather_range){
+		.to = write ? there : here,
+		.from = write ? here : there,
+		.length = chunk->length,
+	};
+}
+
+/* Bytes of a piece: small enough for all blocks to have work. */
+static uint64_t piece_size(const struct pl_operation *operation)
+{
+	uint64_t size = PIECE_MIN,
+		 fair = operation->total / (operation->context->options.gpu_multiprocessors * PIECES_EACH);
+
+	while (size < fair && size < PIECE_MAX)
+		size *= 2;
+	return size;
+}
+
+static void fill_gather(struct pl_operation *operation, uint64_t size)
+{
+	struct local_gathering *gathering = gathering_of(operation);
+	struct pl_gather *gather = gathering->copy.gather;
+	struct pl_work_item *item = &gathering->item;
+	struct pl_chunk chunk;
+
+	while (item->segment < operation->segment_count && gather->count < gather->room) {
+		pl_work_item_take_chunk(operation, size, &chunk);
+		if (chunk.length)
+			add_range(&chunk, gather);
+	}
+	gathering->end = item->segment + (item->done > 0);
+}
+
+/* -- the operation ------------------------------------------------------------------------------------- */
+
+static void gathering_advance(struct pl_operation *operation);
+
+static void gather_ended(struct pl_copy *base, int status)
+{
+	struct pl_gather_copy *copy = pl_container_of(base, struct pl_gather_copy, copy);
+	struct local_gathering *gathering = pl_container_of(copy, struct local_gathering, copy);
+	struct pl_operation *operation = pl_work_item_operation(&gathering->item.link);
+	struct pl_error error;
+
+	hold_gates(operation, gathering->begin.segment, gathering->end, false, NULL);
+	copy->gather = NULL;
+	gathering->copies = status == -ECANCELED;
+	if (status < 0 && !gathering->copies) {
+		local_copy_fail(&error, status, operation->completion.kind == PL_KIND_WRITE);
+		pl_operation_fail(operation, status, &error);
+	}
+	if (!gathering->starting)
+		gathering_advance(operation);
+}
+
+/* Starts a kernel for the next segments, or leaves them to copies. */
+static void start_gather(struct pl_operation *operation)
+{
+	struct local_gathering *gathering = gathering_of(operation);
+	const struct pl_memory *memory = &operation->segments[0].region->memory;
+	struct pl_copier *copier = pl_context_copier(operation->context, operation->home);
+	uint64_t size = piece_size(operation), pieces = operation->segment_count + operation->total / size;
+	struct pl_gather *gather =
+		copier ? memory->ops->gather_take(memory, (unsigned)PL_MIN(pieces, (uint64_t)PIECES_MAX)) : NULL;
+	struct pl_error error;
+	unsigned held;
+
+	gathering->begin = (struct local_position){ gathering->item.segment, gathering->item.done };
+	gathering->copies = !gather;
+	if (!gather)
+		return;
+	gathering->copy.gather = gather;
+	fill_gather(operation, size);
+	held = hold_gates(operation, gathering->begin.segment, gathering->end, true, &error);
+	if (held == gathering->end && gather->count) {
+		pl_copier_gather(copier, &gathering->copy, operation->context->options.gpu_multiprocessors);
+		return;
+	}
+	if (held < gathering->end)
+		pl_operation_fail(operation, error.code, &error);
+	hold_gates(operation, gathering->begin.segment, held, false, NULL);
+	memory->ops->gather_give(gather);
+	gathering->copy.gather = NULL;
+}
+
+static bool ranges_remain(struct pl_operation *operation)
+{
+	const struct local_gathering *gathering = gathering_of(operation);
+
+	return !gathering->copies && gathering->item.segment < operation->segment_count &&
+	       !atomic_load(&operation->status) && !atomic_load(&operation->canceled);
+}
+
+static void gathering_advance(struct pl_operation *operation)
+{
+	struct local_gathering *gathering = gathering_of(operation);
+
+	gathering->starting = true;
+	while (!gathering->copy.gather && ranges_remain(operation))
+		start_gather(operation);
+	gathering->starting = false;
+	if (gathering->copy.gather)
+		return;
+	if (gathering->copies) {
+		operation->route_reason = gathering->reason_of_copies;
+		local_device_post(operation, gathering->begin);
+	} else {
+		pl_operation_pending_done(operation);
+	}
+}
+
+bool local_gather_post(struct pl_operation *operation)
+{
+	struct local_gathering *gathering = gathering_of(operation);
+
+	if (!suits(operation))
+		return false;
+	*gathering =
+		(struct local_gathering){ .copy.copy.done = gather_ended, .reason_of_copies = operation->route_reason };
+	pl_list_init(&gathering->item.link);
+	operation->route_reason = reason_gather;
+	gathering_advance(operation);
+	return true;
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Gathers: one kernel copies many ranges between this GPU and others, where a copy of the driver takes 2 to 5 us for each.
+ *
+ * A kernel waits while the program's kernels fill all multiprocessors, or while streams of the program wait for words. If
+ * these wait for the very bytes, it would wait for ever; copy engines are never held up so. Therefore the host withdraws a
+ * kernel that has not begun in time. The caller then copies by other means, and the kernel, whenever it runs, touches nothing.
+ */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "memory/cuda/cuda.h"
+#include "memory/cuda/gather_kernel.h"
+
+/* Launches and ranges under way on a GPU: 2 MiB of locked memory. */
+#define LAUNCHES 256u
+#define RANGES 65536u
+/* Time within which a kernel must begin, and after a withdrawal the time without gathers; nanoseconds. */
+#define BEGIN_WITHIN (PL_NS_PER_MS / 5)
+#define REST (10 * PL_NS_PER_MS)
+/* Time between two questions whether the kernel failed. */
+#define ASK_EACH PL_NS_PER_MS
+
+enum launch_use { LAUNCH_FREE = 0, LAUNCH_TAKEN, LAUNCH_GIVEN };
+
+struct launch {
+	struct pl_gather base;
+	struct cuda_gathers *gathers;
+	unsigned number, first; /* of its state, and of its first range */
+	unsigned span;          /* ranges that it keeps, with those skipped at the end of the list */
+	bool started;
+	uint64_t begun, asked;
+	enum launch_use use;
+};
+
+/* Gathers of a GPU. They outlive the GPU's use until the kernels have left. */
+struct cuda_gathers {
+	struct pl_list link; /* of those that outlive it */
+	const struct cuda_driver *driver;
+	CUcontext context;
+	CUmodule module;
+	CUfunction kernel;
+	CUstream stream;
+	CUdeviceptr words; /* of the kernel: one launch after the other uses them */
+	CUdeviceptr states_there, ranges_there;
+	struct gather_state *states; /* and RANGES ranges: locked */
+	struct pl_gather_range *ranges;
+	_Atomic uint64_t rest_until;
+	pthread_mutex_t lock;  /* protects the members below */
+	unsigned oldest, next; /* launches in use, in the order in which they were taken: oldest to next - 1 */
+	unsigned used, end;    /* ranges in use, which end before this one */
+	struct launch launches[LAUNCHES];
+};
+
+/* The last state is that of the launch that loads the kernel. */
+#define STATES (LAUNCHES + 1)
+#define LOCKED_BYTES (STATES * sizeof(struct gather_state) + RANGES * sizeof(struct pl_gather_range))
+
+static struct {
+	pthread_mutex_t lock;
+	struct pl_list left; /* gathers whose GPU is no longer used, and whose kernels have not left */
+} all = { PTHREAD_MUTEX_INITIALIZER, { &all.left, &all.left } };
+
+static struct launch *launch_of(struct pl_gather *gather)
+{
+	return pl_container_of(gather, struct launch, base);
+}
+
+/* -- opening and closing ------------------------------------------------------------------------------ */
+
+static void free_gathers(struct cuda_gathers *gathers)
+{
+	const struct cuda_driver *driver = gathers->driver;
+	CUcontext popped;
+
+	/* The context may be gone, with all that it had. */
+	if (driver->cuCtxPushCurrent(gathers->context) == CUDA_SUCCESS) {
+		if (gathers->stream)
+			driver->cuStreamDestroy(gathers->stream);
+		if (gathers->module)
+			driver->cuModuleUnload(gathers->module);
+		if (gathers->words)
+			driver->cuMemFree(gathers->words);
+		if (gathers->states_there)
+			driver->cuMemHostUnregister(gathers->states);
+		driver->cuCtxPopCurrent(&popped);
+	}
+	if (gathers->states)
+		munmap(gathers->states, LOCKED_BYTES);
+	pthread_mutex_destroy(&gathers->lock);
+	free(gathers);
+}
+
+static CUresult lock_list(struct cuda_gathers *gathers)
+{
+	void *memory = mmap(NULL, LOCKED_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CUresult result;
+
+	if (memory == MAP_FAILED)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	gathers->states = memory;
+	gathers->ranges = (struct pl_gather_range *)(gathers->states + STATES);
+	result = gathers->driver->cuMemHostRegister(memory, LOCKED_BYTES, CU_MEMHOSTREGISTER_PORTABLE);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gathers->driver->cuMemHostGetDevicePointer(&gathers->states_there, memory, 0);
+	if (result != CUDA_SUCCESS)
+		gathers->driver->cuMemHostUnregister(memory);
+	gathers->ranges_there = gathers->states_there + STATES * sizeof(struct gather_state);
+	return result;
+}
+
+static CUresult launch_kernel(struct cuda_gathers *gathers, CUdeviceptr ranges, CUdeviceptr state, uint32_t count,
+			      unsigned blocks)
+{
+	uint32_t batch = PL_MAX(PL_MIN(count / (blocks * 4), CUDA_GATHER_BATCH), 1u);
+	void *arguments[] = { &ranges, &state, &gathers->words, &count, &batch };
+
+	return gathers->driver->cuLaunchKernel(gathers->kernel, blocks, 1, 1, CUDA_GATHER_THREADS, 1, 1, 0,
+					       gathers->stream, arguments, NULL);
+}
+
+/* The first launch loads the kernel, and would wait for others of the program if it came later: it copies nothing. */
+static CUresult load_kernel(struct cuda_gathers *gathers)
+{
+	const struct cuda_driver *driver = gathers->driver;
+	CUresult result = driver->cuStreamCreate(&gathers->stream, CU_STREAM_NON_BLOCKING);
+
+	if (result == CUDA_SUCCESS)
+		result = driver->cuModuleLoadData(&gathers->module, cuda_gather_kernel);
+	if (result == CUDA_SUCCESS)
+		result = driver->cuModuleGetFunction(&gathers->kernel, gathers->module, CUDA_GATHER_ENTRY);
+	if (result == CUDA_SUCCESS)
+		result = driver->cuMemAlloc(&gathers->words, sizeof(struct gather_state));
+	if (result == CUDA_SUCCESS)
+		result = driver->cuMemsetD8Async(gathers->words, 0, sizeof(struct gather_state), gathers->stream);
+	if (result == CUDA_SUCCESS)
+		result = lock_list(gathers);
+	if (result == CUDA_SUCCESS)
+		result = launch_kernel(gathers, gathers->ranges_there,
+				       gathers->states_there + LAUNCHES * sizeof(struct gather_state), 0, 1);
+	return result;
+}
+
+static struct cuda_gathers *open_gathers(const struct cuda_gpu *gpu)
+{
+	struct cuda_gathers *gathers;
+	CUresult result;
+
+	if (!gpu->driver->cuMemHostGetDevicePointer || !gpu->driver->cuStreamQuery)
+		return NULL;
+	gathers = calloc(1, sizeof(*gathers));
+	if (!gathers)
+		return NULL;
+	gathers->driver = gpu->driver;
+	gathers->context = gpu->context;
+	pthread_mutex_init(&gathers->lock, NULL);
+	for (unsigned i = 0; i < LAUNCHES; i++)
+		gathers->launches[i] = (struct launch){ .base.ops = &pl_cuda_memory, .gathers = gathers, .number = i };
+	result = cuda_enter(gpu);
+	if (result == CUDA_SUCCESS) {
+		result = load_kernel(gathers);
+		cuda_leave(gpu);
+	}
+	if (result == CUDA_SUCCESS)
+		return gathers;
+	free_gathers(gathers);
+	return NULL;
+}
+
+void cuda_gather_prepare(const struct pl_memory *memory)
+{
+	struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
+
+	pthread_mutex_lock(&all.lock);
+	if (!gpu->gathers_tried)
+		atomic_store_explicit(&gpu->gathers, open_gathers(gpu), memory_order_release);
+	gpu->gathers_tried = true;
+	pthread_mutex_unlock(&all.lock);
+}
+
+/* True if no kernel reads the list any more. */
+static bool kernels_left(const struct cuda_gathers *gathers)
+{
+	for (unsigned i = gathers->oldest; i != gathers->next; i++) {
+		const struct launch *launch = &gathers->launches[i % LAUNCHES];
+
+		if (launch->started && !atomic_load(&gathers->states[launch->number].left))
+			return false;
+	}
+	return atomic_load(&gathers->states[LAUNCHES].left);
+}
+
+void cuda_gather_close(struct cuda_gathers *gathers)
+{
+	pthread_mutex_lock(&all.lock);
+	pl_list_for_each_safe(at, next, &all.left) {
+		struct cuda_gathers *other = pl_list_entry(at, struct cuda_gathers, link);
+
+		if (!kernels_left(other))
+			continue;
+		pl_list_remove(at);
+		free_gathers(other);
+	}
+	if (gathers && kernels_left(gathers))
+		free_gathers(gathers);
+	else if (gathers)
+		pl_list_append(&all.left, &gathers->link);
+	pthread_mutex_unlock(&all.lock);
+}
+
+/* -- the list of ranges ------------------------------------------------------------------------------- */
+
+/* Frees the launches that were taken first, as far as they are given back and no kernel reads their ranges. */
+static void free_oldest(struct cuda_gathers *gathers)
+{
+	while (gathers->oldest != gathers->next) {
+		struct launch *launch = &gathers->launches[gathers->oldest % LAUNCHES];
+
+		if (launch->use != LAUNCH_GIVEN ||
+		    (launch->started &&
+		     !atomic_load_explicit(&gathers->states[launch->number].left, memory_order_acquire)))
+			break;
+		launch->use = LAUNCH_FREE;
+		gathers->used -= launch->span;
+		gathers->oldest++;
+	}
+}
+
+/* Finds room for a launch with `count` ranges in a row. NULL: there is none. */
+static struct launch *find_room(struct cuda_gathers *gathers, unsigned count)
+{
+	unsigned first = gathers->end % RANGES, skipped = first + count > RANGES ? RANGES - first : 0;
+	struct launch *launch = &gathers->launches[gathers->next % LAUNCHES];
+
+	free_oldest(gathers);
+	if (gathers->next - gathers->oldest == LAUNCHES || gathers->used + skipped + count > RANGES)
+		return NULL;
+	launch->first = skipped ? 0 : first;
+	launch->span = skipped + count;
+	launch->started = false;
+	launch->use = LAUNCH_TAKEN;
+	gathers->next++;
+	gathers->used += launch->span;
+	gathers->end += launch->span;
+	return launch;
+}
+
+struct pl_gather *cuda_gather_take(const struct pl_memory *memory, unsigned count)
+{
+	struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
+	struct cuda_gathers *gathers = atomic_load_explicit(&gpu->gathers, memory_order_acquire);
+	struct launch *launch;
+
+	if (!gathers || count > RANGES || atomic_load_explicit(&gpu->streams_wait, memory_order_relaxed))
+		return NULL;
+	if (pl_now() < atomic_load_explicit(&gathers->rest_until, memory_order_relaxed))
+		return NULL;
+	pthread_mutex_lock(&gathers->lock);
+	launch = find_room(gathers, count);
+	pthread_mutex_unlock(&gathers->lock);
+	if (!launch)
+		return NULL;
+	launch->base.ranges = gathers->ranges + launch->first;
+	launch->base.count = 0;
+	launch->base.room = count;
+	return &launch->base;
+}
+
+void cuda_gather_give(struct pl_gather *base)
+{
+	struct launch *launch = launch_of(base);
+
+	pthread_mutex_lock(&launch->gathers->lock);
+	launch->use = LAUNCH_GIVEN;
+	pthread_mutex_unlock(&launch->gathers->lock);
+}
+
+bool cuda_gather_reaches(const struct pl_memory *memory, const struct pl_memory *other)
+{
+	const struct cuda_memory *own = cuda_memory_of(memory), *there = cuda_memory_of(other);
+
+	/* A kernel that touches memory that the program has freed would end all work of the context. */
+	return there->beside == own->gpu && cuda_buffer_id(own->gpu->driver, memory->address) == own->pointer.buffer_id;
+}
+
+/* -- launches ----------------------------------------------------------------------------------------- */
+
+int cuda_gather_start(struct pl_gather *base, unsigned blocks)
+{
+	struct launch *launch = launch_of(base);
+	struct cuda_gathers *gathers = launch->gathers;
+	const struct cuda_driver *driver = gathers->driver;
+	struct gather_state *state = &gathers->states[launch->number];
+	CUcontext popped;
+	CUresult result;
+
+	atomic_store_explicit(&state->started, 0, memory_order_relaxed);
+	atomic_store_explicit(&state->withdrawn, 0, memory_order_relaxed);
+	atomic_store_explicit(&state->result, GATHER_UNKNOWN, memory_order_relaxed);
+	atomic_store_explicit(&state->left, 0, memory_order_release);
+	result = driver->cuCtxPushCurrent(gathers->context);
+	if (result != CUDA_SUCCESS)
+		return -EFAULT;
+	result = launch_kernel(gathers, gathers->ranges_there + launch->first * sizeof(*base->ranges),
+			       gathers->states_there + launch->number * sizeof(*state), base->count,
+			       PL_MIN(blocks, base->count));
+	driver->cuCtxPopCurrent(&popped);
+	launch->started = result == CUDA_SUCCESS;
+	launch->begun = launch->asked = pl_now();
+	return launch->started ? 0 : -EFAULT;
+}
+
+/* Withdraws a kernel that has not started. Returns false if it has. */
+static bool withdraw(struct cuda_gathers *gathers, struct gather_state *state, uint64_t now)
+{
+	atomic_store(&state->withdrawn, 1);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load(&state->started))
+		return false;
+	atomic_store_explicit(&gathers->rest_until, now + REST, memory_order_relaxed);
+	return true;
+}
+
+/* True if the kernel, or one before it, failed: then it never tells a result. */
+static bool kernel_failed(struct launch *launch, uint64_t now)
+{
+	const struct cuda_driver *driver = launch->gathers->driver;
+	CUcontext popped;
+	CUresult result;
+
+	if (now - launch->asked < ASK_EACH)
+		return false;
+	launch->asked = now;
+	result = driver->cuCtxPushCurrent(launch->gathers->context);
+	if (result != CUDA_SUCCESS)
+		return true;
+	result = driver->cuStreamQuery(launch->gathers->stream);
+	driver->cuCtxPopCurrent(&popped);
+	return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+}
+
+int cuda_gather_done(struct pl_gather *base)
+{
+	struct launch *launch = launch_of(base);
+	struct gather_state *state = &launch->gathers->states[launch->number];
+	uint32_t result = atomic_load_explicit(&state->result, memory_order_acquire);
+	uint64_t now;
+
+	if (result == GATHER_COPIED)
+		return 1;
+	if (result == GATHER_ABANDONED)
+		return -ECANCELED;
+	now = pl_now();
+	if (now - launch->begun < BEGIN_WITHIN)
+		return 0;
+	if (!atomic_load(&state->started) && withdraw(launch->gathers, state, now))
+		return -ECANCELED;
+	return kernel_failed(launch, now) ? -EFAULT : 0;
+}

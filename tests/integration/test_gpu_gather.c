@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Gathers: a kernel of the library copies the elements of vectors between GPU memory of two processes. A kernel that cannot
+ * begin is withdrawn, and copies do the work. Uses the stand-in for the driver, or a real GPU, whose multiprocessors a
+ * spinning kernel then fills.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "core/operation.h"
+#include "memory/memory.h"
+#include "support/cases.h"
+#include "support/gpu.h"
+#include "support/gpu_session.h"
+
+#define SIZE ((size_t)3 << 20)
+#define ELEMENTS_MAX 4096u
+#define KERNEL "a kernel of the GPU copies"
+#define COPIES "local: the GPU copies"
+
+/* -- vectors ------------------------------------------------------------------------------------------- */
+
+/* Fills the transfers with parts of [0, SIZE) in a mixed order, of different lengths. Returns their number. */
+static size_t cut(struct gpu_session *session, struct pl_transfer *transfers, size_t mean)
+{
+	uint64_t state = 7, at = 0;
+	size_t count = 0;
+
+	while (at < SIZE && count < ELEMENTS_MAX) {
+		uint64_t length;
+
+		state = state * 6364136223846793005u + 1442695040888963407u;
+		length = 1 + (state >> 33) % (2 * mean);
+		if (length > SIZE - at || count == ELEMENTS_MAX - 1)
+			length = SIZE - at;
+		transfers[count++] = (struct pl_transfer){ session->remote, at, session->buffer.region, at, length };
+		at += length;
+	}
+	for (size_t i = count; i > 1; i--) {
+		size_t other = (state = state * 6364136223846793005u + 1) % i;
+		struct pl_transfer swapped = transfers[i - 1];
+
+		transfers[i - 1] = transfers[other];
+		transfers[other] = swapped;
+	}
+	return count;
+}
+
+static struct pl_operation *post_vector(struct gpu_session *session, bool write, size_t mean)
+{
+	static struct pl_transfer transfers[ELEMENTS_MAX];
+	size_t count = cut(session, transfers, mean);
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok((write ? pl_writev : pl_readv)(session->peer, transfers, count, NULL, &operation, &error), &error);
+	return operation;
+}
+
+static void check_vector(struct gpu_session *session, bool write, size_t mean, const char *reason)
+{
+	struct pl_completion receipt;
+
+	complete(&session->environment, post_vector(session, write, mean), &receipt);
+	check_number(receipt.route, PL_ROUTE_DIRECT);
+	check_number(receipt.bytes, SIZE);
+	if (!strstr(receipt.reason, reason))
+		check_text(receipt.reason, reason);
+}
+
+/* Writes and reads the whole buffer by vectors. */
+static void check_vectors(struct gpu_session *session, size_t mean, const char *reason)
+{
+	pattern_fill(session->buffer.bytes, SIZE, mean, 0);
+	check_vector(session, true, mean, reason);
+	check(agent_matches(&session->agent, mean, 0, SIZE));
+	bytes_set(session->buffer.bytes, POISON, SIZE);
+	check_vector(session, false, mean, reason);
+	pattern_check(session->buffer.bytes, SIZE, mean, 0);
+}
+
+static unsigned launched(void)
+{
+	return gpu_standin.launched ? gpu_standin.launched() : 0;
+}
+
+static void sizes(void *unused)
+{
+	static const size_t means[] = { 900, 4096, 70000, 250000 };
+	struct gpu_session session;
+	unsigned before;
+
+	(void)unused;
+	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
+	before = launched();
+	for (size_t i = 0; i < sizeof(means) / sizeof(means[0]); i++)
+		check_vectors(&session, means[i], KERNEL);
+	if (gpu_standin.launched)
+		check_number(launched() - before, 8);
+	gpu_session_close(&session);
+}
+
+/* A few elements are copied one by one. */
+static void few(void *unused)
+{
+	struct gpu_session session;
+
+	(void)unused;
+	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
+	check_vectors(&session, 2 * SIZE, COPIES);
+	check_vectors(&session, SIZE / 2, COPIES);
+	gpu_session_close(&session);
+}
+
+static void switched_off(void *unused)
+{
+	struct gpu_session session;
+	unsigned before;
+
+	(void)unused;
+	gpu_session_multiprocessors = PL_NO_GPU_KERNEL;
+	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
+	before = launched();
+	check_vectors(&session, 70000, COPIES);
+	check_number(launched() - before, 0);
+	gpu_session_close(&session);
+}
+
+/* More launches than the library keeps at a time, several of them under way together. */
+static void many(void *unused)
+{
+	struct pl_operation *operations[4];
+	struct gpu_session session;
+
+	(void)unused;
+	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
+	pattern_fill(session.buffer.bytes, SIZE, 3, 0);
+	for (unsigned i = 0; i < 75; i++) {
+		for (unsigned k = 0; k < 4; k++)
+			operations[k] = post_vector(&session, true, 250000);
+		for (unsigned k = 0; k < 4; k++)
+			complete(&session.environment, operations[k], NULL);
+	}
+	check(agent_matches(&session.agent, 3, 0, SIZE));
+	check_vectors(&session, 900, KERNEL);
+	gpu_session_close(&session);
+}
+
+/* -- kernels that cannot begin -------------------------------------------------------------------------- */
+
+static const char spinning[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+			       ".visible .entry spin(.param .u64 word)\n{\n"
+			       "\t.reg .pred %p<2>;\n\t.reg .u32 %r<2>;\n\t.reg .u64 %d<2>;\n"
+			       "\tld.param.u64 %d1, [word];\n"
+			       "AGAIN:\n\tld.relaxed.sys.global.u32 %r1, [%d1];\n"
+			       "\tsetp.eq.u32 %p1, %r1, 0;\n\t@%p1 bra AGAIN;\n\tret;\n}\n";
+
+/* Kernel that fills all multiprocessors of a real GPU until the word is set. */
+static struct {
+	CUstream stream;
+	CUfunction kernel;
+	_Atomic uint32_t *word;
+} spinner;
+
+static void must(CUresult result)
+{
+	check_number(result, CUDA_SUCCESS);
+}
+
+/* Makes the GPU's primary context current, for calls of the driver in the test. */
+static void enter(void)
+{
+	const struct cuda_driver *driver = cuda_driver_loaded();
+	CUcontext context;
+
+	must(driver->cuDevicePrimaryCtxRetain(&context, 0));
+	must(driver->cuCtxPushCurrent(context));
+}
+
+/* Loads the kernel before another one spins: loading waits for kernels that run. */
+static void spinner_load(void)
+{
+	const struct cuda_driver *driver = cuda_driver_loaded();
+	CUmodule module;
+	void *arguments[] = { &spinner.word };
+
+	if (gpu_standin.hold)
+		return;
+	enter();
+	spinner.word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	must(driver->cuMemHostRegister(spinner.word, 4096, CU_MEMHOSTREGISTER_PORTABLE));
+	must(driver->cuStreamCreate(&spinner.stream, CU_STREAM_NON_BLOCKING));
+	must(driver->cuModuleLoadData(&module, spinning));
+	must(driver->cuModuleGetFunction(&spinner.kernel, module, "spin"));
+	atomic_store(spinner.word, 1);
+	must(driver->cuLaunchKernel(spinner.kernel, 1, 1, 1, 32, 1, 1, 0, spinner.stream, arguments, NULL));
+	must(driver->cuStreamSynchronize(spinner.stream));
+}
+
+static void hold_kernels(bool held)
+{
+	void *arguments[] = { &spinner.word };
+
+	if (gpu_standin.hold) {
+		gpu_standin.hold(held);
+		return;
+	}
+	atomic_store(spinner.word, !held);
+	if (held)
+		must(cuda_driver_loaded()->cuLaunchKernel(spinner.kernel, 512, 1, 1, 1024, 1, 1, 0, spinner.stream,
+							  arguments, NULL));
+	else
+		must(cuda_driver_loaded()->cuStreamSynchronize(spinner.stream));
+	sleep_ms(5);
+}
+
+static void session_open(struct gpu_session *session)
+{
+	gpu_session_open(session, gpu_agent_alloc, "alloc", SIZE);
+	spinner_load();
+}
+
+/* Copies replace the kernel, which touches nothing when it begins at last. Later vectors use kernels again. */
+static void held(void *unused)
+{
+	struct gpu_session session;
+	uint64_t began;
+	unsigned before;
+
+	(void)unused;
+	session_open(&session);
+	before = launched();
+	pattern_fill(session.buffer.bytes, SIZE, 11, 0);
+	hold_kernels(true);
+	check_vector(&session, true, 70000, COPIES);
+	check(agent_matches(&session.agent, 11, 0, SIZE));
+	/* For 10 ms after a withdrawal no kernel is tried. */
+	began = pl_now();
+	for (unsigned i = 0; i < 20; i++)
+		check_vector(&session, true, 70000, COPIES);
+	check(launched() - before <= 2 + (pl_now() - began) / (10 * PL_NS_PER_MS));
+	agent_fill(&session.agent, 13);
+	hold_kernels(false);
+	sleep_ms(20);
+	check(agent_matches(&session.agent, 13, 0, SIZE));
+	check_vectors(&session, 70000, KERNEL);
+	gpu_session_close(&session);
+}
+
+/* The memory of a withdrawn kernel, and the connection, are gone when it begins. */
+static void freed(void *unused)
+{
+	struct gpu_session session;
+
+	(void)unused;
+	session_open(&session);
+	hold_kernels(true);
+	check_vector(&session, false, 70000, COPIES);
+	gpu_session_disconnect(&session);
+	hold_kernels(false);
+	sleep_ms(20);
+	/* The GPU still works. */
+	gpu_session_connect(&session, SIZE);
+	check_vectors(&session, 70000, KERNEL);
+	gpu_session_close(&session);
+}
+
+/* The owner withdraws its grant while the kernel waits: no byte arrives afterwards. */
+static void revoked(void *unused)
+{
+	struct pl_completion receipt;
+	struct pl_operation *operation;
+	struct gpu_session session;
+	struct pl_error error;
+	int rc;
+
+	(void)unused;
+	session_open(&session);
+	pattern_fill(session.buffer.bytes, SIZE, 14, 0);
+	hold_kernels(true);
+	operation = post_vector(&session, true, 70000);
+	agent_revoke(&session.agent);
+	agent_fill(&session.agent, 15);
+	rc = await(&session.environment, operation, &receipt, &error);
+	check_one_of(rc, 0, -EACCES);
+	hold_kernels(false);
+	sleep_ms(20);
+	check(agent_matches(&session.agent, 15, 0, SIZE));
+	gpu_session_close(&session);
+}
+
+/* The context is closed while a kernel waits. */
+static void closed(void *unused)
+{
+	struct gpu_session session;
+
+	(void)unused;
+	session_open(&session);
+	hold_kernels(true);
+	post_vector(&session, true, 70000);
+	gpu_session_close(&session);
+	hold_kernels(false);
+}
+
+/* -- failures ------------------------------------------------------------------------------------------- */
+
+static void refused_launch(void *unused)
+{
+	struct gpu_session session;
+
+	(void)unused;
+	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
+	gpu_standin_need();
+	gpu_standin.fail("cuLaunchKernel", 0, 1, 700);
+	check_vector(&session, true, 70000, COPIES);
+	gpu_standin.fail("cuLaunchKernel", 0, 0, 0);
+	check_vectors(&session, 70000, KERNEL);
+	gpu_session_close(&session);
+}
+
+static void refused_module(void *unused)
+{
+	struct gpu_session session;
+
+	(void)unused;
+	gpu_standin_find();
+	if (gpu_standin.fail)
+		gpu_standin.fail("cuModuleLoadData", 0, 1, 218);
+	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
+	gpu_standin_need();
+	check_vectors(&session, 70000, COPIES);
+	gpu_session_close(&session);
+}
+
+static void failing_kernel(void *unused)
+{
+	struct pl_completion receipt;
+	struct gpu_session session;
+	struct pl_error error;
+
+	(void)unused;
+	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
+	gpu_standin_need();
+	gpu_standin.fail("gather", 0, 1, 700);
+	check_status(await(&session.environment, post_vector(&session, true, 70000), &receipt, &error), -EFAULT,
+		     &error);
+	check_text(error.id, "MEMORY-UNREADABLE");
+	gpu_session_close(&session);
+}
+
+/* Memory that the program freed: a kernel that touched it would end all work of the context. */
+static void freed_memory(void *unused)
+{
+	struct gpu_session session;
+	struct pl_completion receipt;
+	struct pl_region *region;
+	struct pl_error error;
+	void *memory;
+	unsigned before;
+
+	(void)unused;
+	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
+	gpu_standin_need();
+	memory = gpu_allocate(SIZE);
+	check_ok(pl_region_register(session.environment.near, memory, SIZE, PL_ACCESS_ALL, &region, &error), &error);
+	gpu_free(memory);
+	before = launched();
+	session.buffer.region = region;
+	check(await(&session.environment, post_vector(&session, true, 70000), &receipt, &error) < 0);
+	check_number(launched() - before, 0);
+	exit(0);
+}
+
+/* Streams of the program that wait for words hold kernels up. */
+static void waiting_streams(void *unused)
+{
+	const struct cuda_driver *driver;
+	static _Alignas(4096) uint64_t word[512];
+	struct gpu_session session;
+	struct pl_error error;
+	CUcontext popped;
+	CUstream stream;
+
+	(void)unused;
+	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
+	check_vectors(&session, 70000, KERNEL);
+	driver = cuda_driver_loaded();
+	enter();
+	must(driver->cuMemHostRegister(word, sizeof(word), CU_MEMHOSTREGISTER_PORTABLE));
+	must(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	word[0] = 1;
+	check_ok(pl_memory_stream_wait(&session.buffer.region->memory, stream, word, 1, &error), &error);
+	check_vectors(&session, 70000, COPIES);
+	must(driver->cuStreamDestroy(stream));
+	must(driver->cuMemHostUnregister(word));
+	must(driver->cuCtxPopCurrent(&popped));
+	gpu_session_close(&session);
+}
+
+static const struct test_case cases[] = {
+	{ "sizes", sizes, NULL, 30 },
+	{ "few", few, NULL, 20 },
+	{ "switched-off", switched_off, NULL, 20 },
+	{ "many", many, NULL, 30 },
+	{ "held", held, NULL, 20 },
+	{ "freed", freed, NULL, 20 },
+	{ "revoked", revoked, NULL, 20 },
+	{ "closed", closed, NULL, 20 },
+	{ "refused-launch", refused_launch, NULL, 20 },
+	{ "refused-module", refused_module, NULL, 20 },
+	{ "failing-kernel", failing_kernel, NULL, 20 },
+	{ "freed-memory", freed_memory, NULL, 20 },
+	{ "waiting-streams", waiting_streams, NULL, 20 },
+};
+
+int main(void)
+{
+	return cases_run("gpu-gather", cases, sizeof(cases) / sizeof(cases[0]));
+}
