@@ -147,7 +147,7 @@ static CUresult job_perform(const struct job *job)
 		job->call(job->argument);
 		return SUCCESS;
 	}
-	result = standin_failure("copy");
+	result = job->kernel.ranges ? SUCCESS : standin_failure("copy");
 	if (!result && !inside)
 		result = standin_failure("copy-out");
 	if (result)
