@@ -140,14 +140,17 @@ static void wait_for_multiprocessors(const struct stream *stream)
 static CUresult job_perform(const struct job *job)
 {
 	bool inside = job->across || job->set || job->launch || (job->pieces ? job->pieces->into : job->into);
-	CUresult result;
+	CUresult result = SUCCESS;
 	bool good;
 
 	if (job->call) {
 		job->call(job->argument);
 		return SUCCESS;
 	}
-	result = job->kernel.ranges ? SUCCESS : standin_failure("copy");
+	if (!job->kernel.ranges)
+		result = standin_failure("copy");
+	else if (job->kernel.words)
+		result = standin_failure("gather");
 	if (!result && !inside)
 		result = standin_failure("copy-out");
 	if (result)
