@@ -71,7 +71,7 @@ if [ -x tests/card/test_card_staging ]; then
 		timeout 300 tests/card/test_card_staging 2>&1) || failed=1
 	line "  staging over verbs, stand-in card: passed, skipped" "$(counts "$log")"
 fi
-for program in test_gpu test_gpu_stream test_gpu_frames; do
+for program in test_gpu test_gpu_stream test_gpu_frames test_gpu_gather; do
 	log=$(timeout 300 "tests/$program" 2>&1) || failed=1
 	line "  tests of GPUs only, $program: passed, skipped" "$(counts "$log")"
 	grep -E 'check failed|ended by' <<<"$log"
@@ -101,6 +101,8 @@ if [ "$gpus" -gt 1 ]; then
 fi
 timeout 100 benchmarks/gpu_peer 0 0 || failed=1
 [ "$gpus" -gt 1 ] && { timeout 100 benchmarks/gpu_frames 0 1 || failed=1; }
+[ "$gpus" -gt 1 ] && { timeout 100 benchmarks/gpu_blocks 0 1 || failed=1; }
+timeout 100 benchmarks/gpu_blocks 0 0 || failed=1
 timeout 100 benchmarks/gpu_frames 0 0 || failed=1
 for kind in mapped pool; do
 	[[ " $kinds " == *" $kind "* ]] || continue

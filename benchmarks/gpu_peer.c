@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gpu_ends.h"
 #include "gpu_support.h"
 
 #define LARGE_ROUNDS 40u
@@ -19,29 +20,13 @@
 #define WARM 10u
 #define HANDLE ((size_t)32 << 20)
 
-struct server_info {
-	char address[96];
-	uint8_t token[PL_TOKEN_MAX];
-	size_t token_length;
-};
-
 static size_t largest;
+static char reason[256]; /* of the last transfer's route */
 
 static uint64_t percentile_of(uint64_t *samples, unsigned count, double share)
 {
 	sort_times(samples, count);
 	return samples[(unsigned)(share * (count - 1))];
-}
-
-static struct pl_context *open_context(enum pl_progress progress)
-{
-	struct pl_options options = PL_OPTIONS_INIT;
-	struct pl_context *context;
-	struct pl_error error;
-
-	options.progress = progress;
-	MUST(pl_open(&context, &options, &error), &error);
-	return context;
 }
 
 static void open_driver(struct cuda_driver *driver, int gpu)
@@ -126,58 +111,7 @@ static const struct kind *find_kind(const char *name)
 	exit(2);
 }
 
-/* Process that owns the remote memory and accepts connections. */
-static void serve_memory(int fd, int gpu, const struct kind *of)
-{
-	struct server_info server_info = { .token_length = PL_TOKEN_MAX };
-	struct pl_context *context = open_context(PL_PROGRESS_THREAD);
-	struct pl_listener *listener;
-	struct pl_region *region;
-	struct pl_error error;
-	struct pl_peer *peer;
-	char device[24];
-	char byte;
-
-	snprintf(device, sizeof(device), "cuda:%d", gpu);
-	if (of->allocate)
-		MUST(pl_region_register(context, of->allocate(gpu), largest, PL_ACCESS_ALL, &region, &error), &error);
-	else
-		MUST(pl_region_allocate_in(context, device, largest, PL_ACCESS_ALL, &region, &error), &error);
-	MUST(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
-	pl_listener_address(listener, server_info.address, sizeof(server_info.address));
-	MUST(pl_region_share(region, NULL, server_info.token, &server_info.token_length, &error), &error);
-	put(fd, &server_info, sizeof(server_info));
-	for (unsigned i = 0; i < 2; i++)
-		MUST(pl_accept(listener, 60 * NS_PER_S, &peer, &error), &error);
-	get(fd, &byte, 1);
-	pl_close(context);
-	exit(0);
-}
-
-struct session {
-	struct pl_context *context;
-	struct pl_peer *peer;
-	struct pl_remote *remote;
-	struct pl_region *region;
-	char reason[256];
-};
-
-static void session_open(struct session *session, const struct server_info *server_info, enum pl_progress progress,
-			 int gpu)
-{
-	struct pl_error error;
-	char kind[24];
-
-	session->context = open_context(progress);
-	snprintf(kind, sizeof(kind), "cuda:%d", gpu);
-	MUST(pl_region_allocate_in(session->context, kind, largest, PL_ACCESS_LOCAL, &session->region, &error), &error);
-	MUST(pl_connect(session->context, server_info->address, 60 * NS_PER_S, &session->peer, &error), &error);
-	MUST(pl_remote_import(session->peer, server_info->token, server_info->token_length, 60 * NS_PER_S,
-			      &session->remote, &error),
-	     &error);
-}
-
-static uint64_t transfer_once(struct session *session, bool write, size_t length)
+static uint64_t transfer_once(struct gpu_session *session, bool write, size_t length)
 {
 	struct pl_operation *operation;
 	struct pl_completion receipt;
@@ -194,11 +128,11 @@ static uint64_t transfer_once(struct session *session, bool write, size_t length
 		     &error);
 	MUST(pl_wait(operation, UINT64_MAX, &receipt, &error), &error);
 	start = now_ns() - start;
-	snprintf(session->reason, sizeof(session->reason), "%s", receipt.reason);
+	snprintf(reason, sizeof(reason), "%s", receipt.reason);
 	return start;
 }
 
-static uint64_t median_time(struct session *session, bool write, size_t length, unsigned rounds)
+static uint64_t median_time(struct gpu_session *session, bool write, size_t length, unsigned rounds)
 {
 	uint64_t samples[SMALL_ROUNDS];
 
@@ -262,7 +196,7 @@ static double gigabytes_per_second(size_t length, uint64_t time)
 	return (double)length / (double)time;
 }
 
-static void print_rates(struct session *session, struct driver_copy *driver_copy, const char *how)
+static void print_rates(struct gpu_session *session, struct driver_copy *driver_copy, const char *how)
 {
 	static const size_t sizes[] = { 64 << 10, 1 << 20, 16 << 20 };
 	uint64_t samples[SMALL_ROUNDS];
@@ -272,7 +206,7 @@ static void print_rates(struct session *session, struct driver_copy *driver_copy
 	printf("%s: write %zu MiB %.1f GB/s, cuMemcpyPeerAsync %.1f, ratio %.3f; read %.1f GB/s\n", how, largest >> 20,
 	       own, driver, own / driver,
 	       gigabytes_per_second(largest, median_time(session, false, largest, LARGE_ROUNDS)));
-	printf("  %s\n", session->reason);
+	printf("  %s\n", reason);
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && sizes[i] <= largest; i++)
 		printf("%s: write %zu KiB, one at a time %.2f GB/s, cuMemcpyPeerAsync %.2f\n", how, sizes[i] >> 10,
 		       gigabytes_per_second(sizes[i], median_time(session, true, sizes[i], 500)),
@@ -291,8 +225,9 @@ int main(int argc, char **argv)
 {
 	const struct kind *of = find_kind(argc > 4 ? argv[4] : "alloc");
 	int gpus[2] = { argc > 2 ? atoi(argv[1]) : 0, argc > 2 ? atoi(argv[2]) : 1 }, pair[2];
-	struct session session;
-	struct server_info server_info;
+	struct pl_options options = PL_OPTIONS_INIT;
+	struct gpu_session session;
+	struct gpu_server server_info;
 	struct driver_copy driver_copy;
 	pid_t child;
 
@@ -304,14 +239,16 @@ int main(int argc, char **argv)
 	/* Each process keeps one end only, so that it notices the exit of the other process. */
 	close(pair[child != 0]);
 	if (child == 0)
-		serve_memory(pair[1], gpus[1], of);
+		gpu_serve(pair[1], gpus[1], of->allocate, largest, 2);
 	get(pair[0], &server_info, sizeof(server_info));
 	driver_copy_open(&driver_copy, gpus);
 	printf("GPU %d to GPU %d of another process%s\n", gpus[0], gpus[1], of->description);
-	session_open(&session, &server_info, PL_PROGRESS_MANUAL, gpus[0]);
+	options.progress = PL_PROGRESS_MANUAL;
+	gpu_session_open(&session, &server_info, &options, gpus[0], largest);
 	print_rates(&session, &driver_copy, "manual progress");
 	pl_close(session.context);
-	session_open(&session, &server_info, PL_PROGRESS_THREAD, gpus[0]);
+	options.progress = PL_PROGRESS_THREAD;
+	gpu_session_open(&session, &server_info, &options, gpus[0], largest);
 	print_rates(&session, &driver_copy, "threads");
 	pl_close(session.context);
 	put(pair[0], "", 1);

@@ -114,6 +114,27 @@ PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const str
 	return 0;
 }
 
+/* Elements in a row with the same memory use it once, as the release in fastpath.h counts. */
+static void fill_segments(struct pl_operation *operation, const struct pl_transfer *transfers, size_t count)
+{
+	const struct pl_segment *last = NULL;
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		struct pl_segment *segment = &operation->segments[i];
+
+		*segment = segment_of(&transfers[i]);
+		total += segment->length;
+		if (!last || last->region != segment->region)
+			atomic_fetch_add(&segment->region->busy, 1);
+		if (!last || last->remote != segment->remote)
+			atomic_fetch_add(&segment->remote->references, 1);
+		last = segment;
+	}
+	operation->segment_count = (unsigned)count;
+	operation->total = total;
+}
+
 /* Checks all elements.  The error's object names the first wrong one, counted from 0. */
 static int check_elements(const struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *transfers,
 			  size_t count, const char *call, struct pl_error *error)
@@ -202,11 +223,7 @@ static int transfer_many(struct pl_peer *peer, enum pl_kind kind, const struct p
 	rc = take_attributes(operation, call, error);
 	if (rc < 0)
 		return rc;
-	for (size_t i = 0; i < count; i++) {
-		const struct pl_segment segment = segment_of(&transfers[i]);
-
-		pl_fast_segment(operation, &segment);
-	}
+	fill_segments(operation, transfers, count);
 	pl_operation_submit(operation, run_posted, handle);
 	return 0;
 }

@@ -216,9 +216,17 @@ static void hold_kernels(bool held)
 	sleep_ms(5);
 }
 
+/* The agent's memory is on another GPU: copies within a GPU wait for its multiprocessors too. */
+static void agent_on_another(int fd)
+{
+	(void)fd;
+	if (!gpu_open_on("alloc", 1))
+		exit(SKIPPED);
+}
+
 static void session_open(struct gpu_session *session)
 {
-	gpu_session_open(session, gpu_agent_alloc, "alloc", SIZE);
+	gpu_session_open(session, agent_on_another, "alloc", SIZE);
 	spinner_load();
 }
 

@@ -24,20 +24,17 @@ static struct local_gathering *gathering_of(struct pl_operation *operation)
 
 /* -- whether a kernel can do it ------------------------------------------------------------------------ */
 
-/* Memory that segments in a row often share. */
-struct reached {
-	const struct pl_region *region;
-	const struct local_access *access;
-};
+/* True if a segment has the memory of the one before it, as is usual. */
+static bool same_memory(const struct pl_segment *segment, unsigned number)
+{
+	return number > 0 && segment->remote == segment[-1].remote && segment->region == segment[-1].region;
+}
 
-static bool kernel_reaches(const struct pl_segment *segment, struct reached *last)
+static bool kernel_reaches(const struct pl_segment *segment)
 {
 	const struct local_access *access = segment->remote->fabric_data;
 	const struct pl_memory *memory = &segment->region->memory, *there;
 
-	if (segment->region == last->region && access == last->access)
-		return true;
-	*last = (struct reached){ segment->region, access };
 	if (access->path != &local_device_path || !memory->ops->gather_reaches)
 		return false;
 	/* A device that is shut has no opened memory; the operation fails at its gate. */
@@ -48,15 +45,15 @@ static bool kernel_reaches(const struct pl_segment *segment, struct reached *las
 static bool suits(const struct pl_operation *operation)
 {
 	const struct pl_segment *segments = operation->segments;
-	struct reached last = { 0 };
 
 	if (operation->segment_count < SEGMENTS_MIN ||
 	    operation->context->options.gpu_multiprocessors == PL_NO_GPU_KERNEL ||
 	    operation->total / operation->segment_count > SEGMENT_MEAN || !segments[0].region)
 		return false;
 	for (unsigned i = 0; i < operation->segment_count; i++)
-		if (segments[i].region->memory.device != segments[0].region->memory.device ||
-		    !pl_memory_staged(&segments[i].region->memory) || !kernel_reaches(&segments[i], &last))
+		if (!same_memory(&segments[i], i) &&
+		    (segments[i].region->memory.device != segments[0].region->memory.device ||
+		     !pl_memory_staged(&segments[i].region->memory) || !kernel_reaches(&segments[i])))
 			return false;
 	return true;
 }
@@ -70,14 +67,13 @@ static bool suits(const struct pl_operation *operation)
 static unsigned hold_gates(struct pl_operation *operation, unsigned begin, unsigned end, bool hold,
 			   struct pl_error *error)
 {
-	const struct local_access *held = NULL;
-
 	for (unsigned i = begin; i < end; i++) {
-		const struct local_access *access = operation->segments[i].remote->fabric_data;
+		const struct pl_segment *segment = &operation->segments[i];
+		const struct local_access *access;
 
-		if (access == held)
+		if (i > begin && segment->remote == segment[-1].remote)
 			continue;
-		held = access;
+		access = segment->remote->fabric_data;
 		if (!hold)
 			local_copy_gate_release(access);
 		else if (local_copy_gate_hold(access, operation, error) < 0)
@@ -86,21 +82,18 @@ static unsigned hold_gates(struct pl_operation *operation, unsigned begin, unsig
 	return end;
 }
 
-static void add_range(const struct pl_chunk *chunk, struct pl_gather *gather)
-{
-	const struct pl_segment *segment = chunk->segment;
-	const struct local_access *access = segment->remote->fabric_data;
-	struct pl_memory *memory = &segment->region->memory;
-	uint64_t here = (uintptr_t)memory->address + segment->offset + chunk->at,
-		 there = (uintptr_t)local_device_memory(access->device, memory)->address + segment->remote_offset +
-			 chunk->at;
-	bool write = chunk->operation->completion.kind == PL_KIND_WRITE;
+/* Addresses of byte 0 of a segment's region and of its remote region, as the GPU uses them. */
+struct bases {
+	uint64_t here, there;
+};
 
-	gather->ranges[gather->count++] = (struct pl_gather_range){
-		.to = write ? there : here,
-		.from = write ? here : there,
-		.length = chunk->length,
-	};
+static struct bases bases_of(const struct pl_segment *segment)
+{
+	const struct local_access *access = segment->remote->fabric_data;
+	const struct pl_memory *memory = &segment->region->memory;
+
+	return (struct bases){ (uintptr_t)memory->address,
+			       (uintptr_t)local_device_memory(access->device, memory)->address };
 }
 
 /* Bytes of a piece: small enough for all blocks to have work. */
@@ -119,12 +112,25 @@ static void fill_gather(struct pl_operation *operation, uint64_t size)
 	struct local_gathering *gathering = gathering_of(operation);
 	struct pl_gather *gather = gathering->copy.gather;
 	struct pl_work_item *item = &gathering->item;
+	struct bases bases = bases_of(&operation->segments[item->segment]);
+	bool write = operation->completion.kind == PL_KIND_WRITE;
 	struct pl_chunk chunk;
 
 	while (item->segment < operation->segment_count && gather->count < gather->room) {
+		uint64_t here, there;
+
+		if (item->done == 0 && !same_memory(&operation->segments[item->segment], item->segment))
+			bases = bases_of(&operation->segments[item->segment]);
 		pl_work_item_take_chunk(operation, size, &chunk);
-		if (chunk.length)
-			add_range(&chunk, gather);
+		if (!chunk.length)
+			continue;
+		here = bases.here + chunk.segment->offset + chunk.at;
+		there = bases.there + chunk.segment->remote_offset + chunk.at;
+		gather->ranges[gather->count++] = (struct pl_gather_range){
+			.to = write ? there : here,
+			.from = write ? here : there,
+			.length = chunk.length,
+		};
 	}
 	gathering->end = item->segment + (item->done > 0);
 }
@@ -163,6 +169,9 @@ static void start_gather(struct pl_operation *operation)
 	struct pl_error error;
 	unsigned held;
 
+	/* Copies that replace a kernel must not wait, as the creation of their queue may. */
+	if (copier)
+		pl_copier_prepare(copier, memory);
 	gathering->begin = (struct local_position){ gathering->item.segment, gathering->item.done };
 	gathering->copies = !gather;
 	if (!gather)

@@ -230,10 +230,15 @@ static void free_oldest(struct cuda_gathers *gathers)
 /* Finds room for a launch with `count` ranges in a row. NULL: there is none. */
 static struct launch *find_room(struct cuda_gathers *gathers, unsigned count)
 {
-	unsigned first = gathers->end % RANGES, skipped = first + count > RANGES ? RANGES - first : 0;
 	struct launch *launch = &gathers->launches[gathers->next % LAUNCHES];
+	unsigned first, skipped;
 
 	free_oldest(gathers);
+	/* Ranges that were used last are in the cache. */
+	if (gathers->oldest == gathers->next)
+		gathers->end = 0;
+	first = gathers->end % RANGES;
+	skipped = first + count > RANGES ? RANGES - first : 0;
 	if (gathers->next - gathers->oldest == LAUNCHES || gathers->used + skipped + count > RANGES)
 		return NULL;
 	launch->first = skipped ? 0 : first;
