@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * gpu_blocks [FROM TO]: rates of vectors of scattered blocks, the shape of a KV cache, between a GPU of this process and a GPU
+ * gpu_blocks [FROM TO [manual]]: rates of vectors of scattered blocks, the shape of a KV cache, between a GPU of this process and a GPU
  * of another process over the local fabric: by the library's kernel (vectors, and prepared ones) and by copies. Beside them a
  * loop of cuMemcpyAsync() and cuMemcpyBatchAsync() between the same GPUs within this process.
  */
 #include "support.h"
 
 #include <dlfcn.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -180,6 +181,8 @@ int main(int argc, char **argv)
 	struct gpu_server server;
 	pid_t child;
 
+	if (argc > 3 && !strcmp(argv[3], "manual"))
+		options.progress = PL_PROGRESS_MANUAL;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
 		return 1;
@@ -193,8 +196,8 @@ int main(int argc, char **argv)
 		options.gpu_multiprocessors = multiprocessors[i];
 		gpu_session_open(&sessions[i], &server, &options, gpus[0], BYTES);
 	}
-	printf("Vectors of scattered blocks, GPU %d to GPU %d of another process, GB/s, median of %u\n", gpus[0],
-	       gpus[1], ROUNDS);
+	printf("Vectors of scattered blocks, GPU %d to GPU %d of another process, GB/s, median of %u%s\n", gpus[0],
+	       gpus[1], ROUNDS, options.progress == PL_PROGRESS_MANUAL ? ", manual progress" : "");
 	for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		print_rates(sessions, counts[i]);
 	vector_time(&sessions[0], true, 16 << 10, 256);

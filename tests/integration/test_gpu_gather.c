@@ -257,13 +257,14 @@ static void held(void *unused)
 	gpu_session_close(&session);
 }
 
-/* The memory of a withdrawn kernel, and the connection, are gone when it begins. */
+/* The memory of a withdrawn kernel, and the connection, are gone when it begins. A real driver frees no memory meanwhile. */
 static void freed(void *unused)
 {
 	struct gpu_session session;
 
 	(void)unused;
 	session_open(&session);
+	gpu_standin_need();
 	hold_kernels(true);
 	check_vector(&session, false, 70000, COPIES);
 	gpu_session_disconnect(&session);
@@ -306,6 +307,7 @@ static void closed(void *unused)
 
 	(void)unused;
 	session_open(&session);
+	gpu_standin_need();
 	hold_kernels(true);
 	post_vector(&session, true, 70000);
 	gpu_session_close(&session);
