@@ -3,6 +3,7 @@
  * One fault of the stand-in card at a time: what the user is told, and how many connections it costs. Each case has a
  * process of its own, because the card reads its variables once.
  */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -228,6 +229,19 @@ static void attempt_lost(void *argument)
 	pair_close(&pair);
 }
 
+/* Connects without librdmacm, whose contexts and events belong to the whole process. */
+static void no_connection_manager(void *argument)
+{
+	struct pl_error error;
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &setting, LENGTH);
+	check_number(write_once(&pair, &error), 0);
+	check(!dlopen("librdmacm.so.1", RTLD_NOW | RTLD_NOLOAD));
+	pair_close(&pair);
+}
+
 /* Leaves verbs and tcp as the fabrics of "auto". */
 static void drop_local_fabric(struct pl_context *context)
 {
@@ -354,6 +368,7 @@ int main(void)
 		{ "route-lost-5000", attempt_lost, "route-lost:5000" },
 		{ "path-lost", attempt_lost, "path-lost" },
 		{ "path-lost-5000", attempt_lost, "path-lost:5000" },
+		{ "no-connection-manager", no_connection_manager, NULL },
 		{ "hopeless-remembered", hopeless_remembered, NULL },
 		{ "closed-while-connecting", closed_while_connecting, "close" },
 		{ "canceled-while-connecting", closed_while_connecting, "cancel" },

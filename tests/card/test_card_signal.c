@@ -16,6 +16,8 @@
 #define LENGTH 64u
 #define DEPTH 30u
 #define TURNS 200u
+/* No multiple of the 16 requests that may have one completion. */
+#define LIST 40u
 /* Half of the time after which the library expects no poll soon. */
 #define HASTE (50 * MS / 1000)
 #define LIMIT 30 /* seconds, times slowness() */
@@ -55,12 +57,12 @@ static void post_one(struct pair *pair, unsigned number, struct pl_operation **h
 /* Polls until nothing of `count` is missing. Returns the number of failed operations. */
 static unsigned collect_all(struct pair *pair, unsigned count)
 {
-	struct pl_completion completions[DEPTH];
+	struct pl_completion completions[LIST];
 	const uint64_t begin = clock_now();
 	unsigned failed = 0;
 
 	while (count) {
-		int got = pl_poll(pair->environment.near, completions, DEPTH);
+		int got = pl_poll(pair->environment.near, completions, LIST);
 
 		check(got >= 0 && (unsigned)got <= count);
 		for (int i = 0; i < got; i++)
@@ -106,6 +108,41 @@ static void bursts_end(void *argument)
 		completions += after.completions - before.completions;
 	}
 	check(completions <= fast * DEPTH * 3 / 4);
+	pair_close(&pair);
+}
+
+/* Posts operations as one list: the last one ends the list. */
+static void post_list(struct pair *pair)
+{
+	const struct pl_transfer transfer = { pair->remote, 0, pair->near.region, 0, 8 };
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_error error;
+
+	attributes.timeout = TIMEOUT;
+	for (unsigned i = 0; i < LIST; i++) {
+		attributes.flags = i + 1 < LIST ? PL_MORE : 0;
+		check_ok(pl_write(pair->environment.near_peer, &transfer, &attributes, NULL, &error), &error);
+	}
+}
+
+/* A list has a completion for each 16 requests and one for the last request, and needs no empty request behind it. */
+static void lists_end(void *argument)
+{
+	struct card_counts before, after;
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &manual, LENGTH);
+	for (unsigned turn = 0; turn < TURNS / 10; turn++) {
+		before = card_counts_now();
+		post_list(&pair);
+		after = card_counts_now();
+		check_number(after.posts - before.posts, LIST);
+		check_number(collect_all(&pair, LIST), 0);
+		after = card_counts_now();
+		check_number(after.posts - before.posts, LIST);
+		check_number(after.completions - before.completions, LIST / 16 + 1);
+	}
 	pair_close(&pair);
 }
 
@@ -234,6 +271,12 @@ static void test_bursts(void **state)
 	in_process("bursts", bursts_end, NULL);
 }
 
+static void test_lists(void **state)
+{
+	(void)state;
+	in_process("lists", lists_end, NULL);
+}
+
 static void test_waiters(void **state)
 {
 	(void)state;
@@ -272,11 +315,8 @@ static void test_regions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bursts),
-		cmocka_unit_test(test_waiters),
-		cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_moods),
-		cmocka_unit_test(test_cancelled),
+		cmocka_unit_test(test_bursts),  cmocka_unit_test(test_lists), cmocka_unit_test(test_waiters),
+		cmocka_unit_test(test_threads), cmocka_unit_test(test_moods), cmocka_unit_test(test_cancelled),
 		cmocka_unit_test(test_regions),
 	};
 
