@@ -547,6 +547,45 @@ roce_pause() # SECONDS
 	drop_roce && sleep "$1" && tc qdisc del dev "$interface" parent 1:4 && await_recovery
 }
 
+# Resets the control connection at both ends.
+reset_control()
+{
+	ss -K dport = ":$port" | grep ":$port"
+}
+
+# Prints the numbers of the device's queue pairs, but not of those for messages of the connection manager.
+pairs()
+{
+	rdma resource show qp | sed -n 's/.* lqpn \([0-9]*\) .* type RC .*/\1/p'
+}
+
+# Waits until the device has another queue pair than before, so that a rail is being connected, and resets the control
+# connection.
+reset_at_new_pair() # [PAIR]
+{
+	until pair=$(pairs) && [ -n "$pair" ] && [ "$pair" != "$1" ]; do
+		alive $pid || return
+		sleep 0.05
+	done
+	reset_control
+}
+
+# Resets the control connection while the first rail is being connected, which lasts 10 s with a long ACK timeout.  The
+# client must fail with a name, and the same server must serve the next one.
+reset_while_connecting() # COMMAND...
+{
+	wanted=
+	sort_packets && drop_roce && launch must_fail PEER-LOST "$@" && reset_at_new_pair && wait $pid || return
+	tc qdisc del dev "$interface" root && "$@"
+}
+
+# Breaks the connections of the device, and resets the control connection while they are made again.
+reset_while_reconnecting()
+{
+	first=$(pairs)
+	drop_roce && reset_at_new_pair "$first"
+}
+
 packets() # BAND
 {
 	sed -n "/parent 1:$1 /,/Sent/s/.*Sent [0-9]* bytes \([0-9]*\) pkt.*/\1/p" marked
