@@ -18,6 +18,8 @@
 #define TURNS 200u
 /* No multiple of the 16 requests that may have one completion. */
 #define LIST 40u
+/* More than the length below which requests may be unsignaled. Bytes. */
+#define LONG 8192u
 /* Half of the time after which the library expects no poll soon. */
 #define HASTE (50 * MS / 1000)
 #define LIMIT 30 /* seconds, times slowness() */
@@ -143,6 +145,75 @@ static void lists_end(void *argument)
 		check_number(after.posts - before.posts, LIST);
 		check_number(after.completions - before.completions, LIST / 16 + 1);
 	}
+	pair_close(&pair);
+}
+
+struct burst {
+	unsigned posts, completions;
+};
+
+/* Writes of this length, after a completion was just taken. Returns what the card did for them. */
+static struct burst burst_of(struct pair *pair, unsigned count, uint64_t length, unsigned pause)
+{
+	const struct pl_transfer transfer = { pair->remote, 0, pair->near.region, 0, length };
+	struct card_counts before, after;
+	struct pl_error error;
+
+	post_one(pair, 0, NULL);
+	check_number(collect_all(pair, 1), 0);
+	before = card_counts_now();
+	if (pause)
+		sleep_ms(pause);
+	for (unsigned i = 0; i < count; i++)
+		check_ok(pl_write(pair->environment.near_peer, &transfer, NULL, NULL, &error), &error);
+	check_number(collect_all(pair, count), 0);
+	after = card_counts_now();
+	return (struct burst){ after.posts - before.posts, after.completions - before.completions };
+}
+
+/* Checks that each request of such writes has a completion, and that none is added. */
+static void expect_each(struct pair *pair, uint64_t length, unsigned pause)
+{
+	const struct burst burst = burst_of(pair, DEPTH, length, pause);
+
+	check_number(burst.posts, DEPTH);
+	check_number(burst.completions, DEPTH);
+}
+
+/* Each request asks where nothing is gained otherwise, or the next poll may come late. */
+static void rules_hold(void *argument)
+{
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &manual, LONG);
+	for (unsigned turn = 0; turn < TURNS / 10; turn++) {
+		/* One alone. */
+		check_number(burst_of(&pair, 1, 8, 0).posts, 1);
+		/* Long ones. */
+		expect_each(&pair, LONG, 0);
+		/* The last poll was long ago. */
+		expect_each(&pair, 8, 1);
+	}
+	/* A thread may sleep on the descriptor. */
+	check(pl_fd(pair.environment.near) >= 0);
+	for (unsigned turn = 0; turn < TURNS / 10; turn++)
+		expect_each(&pair, 8, 0);
+	pair_close(&pair);
+}
+
+/* A connection that broke has a limit of bytes under way, and its rate is measured. */
+static void slow_rail_asks(void *argument)
+{
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &manual, LENGTH);
+	card_fault_next(CARD_UNDELIVERED);
+	burst_of(&pair, 1, 8, 0);
+	check_number(card_counts_now().connects, 2);
+	for (unsigned turn = 0; turn < TURNS / 10; turn++)
+		expect_each(&pair, 8, 0);
 	pair_close(&pair);
 }
 
@@ -277,6 +348,13 @@ static void test_lists(void **state)
 	in_process("lists", lists_end, NULL);
 }
 
+static void test_rules(void **state)
+{
+	(void)state;
+	in_process("rules", rules_hold, NULL);
+	in_process("slow rail", slow_rail_asks, NULL);
+}
+
 static void test_waiters(void **state)
 {
 	(void)state;
@@ -315,9 +393,9 @@ static void test_regions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bursts),  cmocka_unit_test(test_lists), cmocka_unit_test(test_waiters),
-		cmocka_unit_test(test_threads), cmocka_unit_test(test_moods), cmocka_unit_test(test_cancelled),
-		cmocka_unit_test(test_regions),
+		cmocka_unit_test(test_bursts),    cmocka_unit_test(test_lists),   cmocka_unit_test(test_rules),
+		cmocka_unit_test(test_waiters),   cmocka_unit_test(test_threads), cmocka_unit_test(test_moods),
+		cmocka_unit_test(test_cancelled), cmocka_unit_test(test_regions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
