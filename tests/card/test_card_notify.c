@@ -67,6 +67,7 @@ static void expect_notification(struct scenario_environment *environment, uint64
 	collect(environment, environment->far, &completion, 1);
 	check_number(completion.kind, PL_KIND_NOTIFIED);
 	check_number(completion.value, value);
+	pl_notification_free(environment->far, &completion);
 }
 
 static void write_costs(void *argument)
