@@ -512,11 +512,14 @@ static void profile(void *argument)
 	static const struct measured faster[] = { { 1, PL_GPU_PATH_DMABUF, 40 }, { 2, PL_GPU_PATH_DMABUF, 10 } };
 	static const struct measured alone[] = { { 1, PL_GPU_PATH_DMABUF, 10 }, { 2, PL_GPU_PATH_STAGED, 40 } };
 	static const struct measured equal[] = { { 1, PL_GPU_PATH_DMABUF, 41 }, { 2, PL_GPU_PATH_DMABUF, 40 } };
+	static const struct measured as_fast[] = { { 1, PL_GPU_PATH_DMABUF, 40 }, { 2, PL_GPU_PATH_DMABUF, 32 } };
 
 	(void)argument;
 	expect_by_profile(faster, 2, 1u << 1);
 	expect_by_profile(alone, 2, 1u << 1);
 	expect_by_profile(equal, 2, 1u << 2);
+	/* A fifth less is as fast. */
+	expect_by_profile(as_fast, 2, 1u << 2);
 }
 
 /* -- atomics -------------------------------------------------------------------------------------- */
