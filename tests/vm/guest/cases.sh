@@ -559,15 +559,16 @@ pairs()
 	rdma resource show qp | sed -n 's/.* lqpn \([0-9]*\) .* type RC .*/\1/p'
 }
 
-# Waits until the device has another queue pair than before, so that a rail is being connected, and resets the control
-# connection.
-reset_at_new_pair() # [PAIR]
+# True if this machine has a control connection to a server.
+has_control()
 {
-	until pair=$(pairs) && [ -n "$pair" ] && [ "$pair" != "$1" ]; do
-		alive $pid || return
-		sleep 0.05
-	done
-	reset_control
+	suffix=$(printf :%04X "$port")
+	while read -r _ _ address state _; do
+		case $address-$state in
+		*"$suffix-01") return ;;
+		esac
+	done </proc/net/tcp
+	return 1
 }
 
 # Resets the control connection while the first rail is being connected, which lasts 10 s with a long ACK timeout.  The
@@ -575,15 +576,20 @@ reset_at_new_pair() # [PAIR]
 reset_while_connecting() # COMMAND...
 {
 	wanted=
-	sort_packets && drop_roce && launch must_fail PEER-LOST "$@" && reset_at_new_pair && wait $pid || return
-	tc qdisc del dev "$interface" root && "$@"
+	sort_packets && drop_roce && launch must_fail PEER-LOST "$@" || return
+	until has_control; do
+		alive $pid || return
+		sleep 0.1
+	done
+	sleep 3 && reset_control && wait $pid && tc qdisc del dev "$interface" root && "$@"
 }
 
-# Breaks the connections of the device, and resets the control connection while they are made again.
+# Breaks the connections of the device, which gives up after 2 s at most, and resets the control connection while they are
+# made again, for 10 s at most.
 reset_while_reconnecting()
 {
 	first=$(pairs)
-	drop_roce && reset_at_new_pair "$first"
+	drop_roce && sleep 3 && [ "$(pairs)" != "$first" ] && reset_control
 }
 
 packets() # BAND
