@@ -129,6 +129,37 @@ static void posts_refused(void *argument)
 	pair_close(&pair);
 }
 
+/* The driver refuses the first request of a list, and does not say which. Only that request fails, or none. */
+static void list_refused(void *argument)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operations[8];
+	unsigned failed = 0;
+	struct pl_error error;
+	struct pair pair;
+
+	(void)argument;
+	setenv("STANDIN_CARD", "thor2", 1);
+	pair_open(&pair, &setting, LENGTH);
+	check_number(write_once(&pair, &error), 0);
+	card_fault_next(CARD_REFUSE);
+	for (unsigned i = 0; i < 8; i++) {
+		const struct pl_transfer transfer = { pair.remote, 0, pair.near.region, 0, 8 };
+
+		attributes.flags = i < 7 ? PL_MORE : 0;
+		check_ok(pl_write(pair.environment.near_peer, &transfer, &attributes, &operations[i], &error), &error);
+	}
+	for (unsigned i = 0; i < 8; i++) {
+		int status = pair_await(&pair, operations[i], &error);
+
+		check_one_of(status, 0, -EINVAL);
+		failed += status != 0;
+	}
+	check_number(card_counts_now().refused, 1);
+	check(failed <= 1);
+	pair_close(&pair);
+}
+
 /* A request that fails on each connection ends by name, and costs few connections. */
 static void request_always_fails(void *argument)
 {
@@ -348,6 +379,7 @@ int main(void)
 		{ "efa-refused", card_refused, "efa" },
 		{ "posts-refused-1", posts_refused, "1" },
 		{ "posts-refused-2", posts_refused, "2" },
+		{ "list-refused", list_refused, NULL },
 		{ "request-always-fails", request_always_fails, NULL },
 		{ "queue-refused", queue_refused, NULL },
 		{ "route-lost", attempt_lost, "route-lost" },

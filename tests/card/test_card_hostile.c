@@ -191,6 +191,7 @@ static void claims(void *argument)
 
 static void out_of_state(void *argument)
 {
+	const struct pl_control rails = { .type = PL_CONTROL_RAILS, .rails = { 1, 1, 1 } };
 	const struct pl_control first = rail_message(PL_RAIL_CONNECT, 1, 1);
 	struct pl_control other = rail_message(PL_RAIL_CONNECT, 0, 1);
 	struct victim victim;
@@ -209,6 +210,10 @@ static void out_of_state(void *argument)
 	check(send_control(fd, &first));
 	expect_rail(fd, PL_RAIL_ACCEPT, 1, 1);
 	check(send_rail(fd, PL_RAIL_DOWN, 2, 1));
+	expect_closed(fd);
+	/* RAILS before a rail is up. */
+	fd = greet_victim(&victim);
+	check(send_control(fd, &rails));
 	expect_closed(fd);
 	/* Another number of rails than before. */
 	fd = greet_victim(&victim);
@@ -413,6 +418,14 @@ static void ask_back(int fd)
 	send_rail(fd, PL_RAIL_CONNECT, 0, 1);
 }
 
+/* A question for rails before one is up. */
+static void ask_for_rails_early(int fd)
+{
+	const struct pl_control question = { .type = PL_CONTROL_RAILS, .rails = { 1, 1, 0 } };
+
+	send_control(fd, &question);
+}
+
 /* DOWN without end, of this generation and all others. */
 static void refuse_in_a_storm(int fd)
 {
@@ -423,8 +436,8 @@ static void refuse_in_a_storm(int fd)
 
 static void acceptors(void *argument)
 {
-	static void (*const acts[])(int fd) = { NULL,     accept_wrongly,    accept_twice, refuse_always,
-						ask_back, refuse_in_a_storm };
+	static void (*const acts[])(int fd) = { NULL,     accept_wrongly,      accept_twice,     refuse_always,
+						ask_back, ask_for_rails_early, refuse_in_a_storm };
 	const struct pl_control answer = verbs_answer();
 	struct pl_error error;
 	struct victim victim;

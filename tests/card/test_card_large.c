@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "card/card.h"
+#include "core/peer.h"
 #include "support/cases.h"
 #include "support/pair.h"
 
@@ -107,27 +108,31 @@ static void nothing_registered(void *argument)
 	pair_close(&flow.pair);
 }
 
-/* A card without windows, and a program that wants none: a registration each, as long as the message. */
+/* A card without windows, a program that wants none, an older peer: a registration each, as long as the message. */
 static void registered_each(void *argument)
 {
+	const bool wide = !strcmp(argument, "wide"), older = !strcmp(argument, "older");
 	struct flow flow = { .random = 1 };
 	struct card_counts before, after;
 
-	if (argument)
+	if (!wide && !older)
 		setenv("STANDIN_CARD", argument, 1);
 	flow_open(&flow, 1);
-	if (!argument) {
+	if (wide) {
 		pair_close(&flow.pair);
 		narrow_grants = false;
 		pair_open(&flow.pair, &setting, SLOTS * SLOT);
 	}
+	if (older)
+		flow.pair.environment.near_peer->bound_messages = false;
 	flow_run(&flow, 1, LENGTH);
 	before = card_counts_now();
 	flow_run(&flow, MESSAGES, LENGTH);
 	after = card_counts_now();
 	check_number(after.made_mrs - before.made_mrs, MESSAGES);
 	check_number(after.mrs, before.mrs);
-	check_number(after.bound, 0);
+	/* The grant of the older peer has a window. */
+	check_number(after.bound, older);
 	pair_close(&flow.pair);
 }
 
@@ -211,7 +216,8 @@ int main(int argc, char **argv)
 		{ "nothing-registered-2-rails", nothing_registered, &rails[1], LIMIT },
 		{ "nothing-registered-4-rails", nothing_registered, &rails[2], LIMIT },
 		{ "registered-each-thor2", registered_each, "thor2", LIMIT },
-		{ "registered-each-wide", registered_each, NULL, LIMIT },
+		{ "registered-each-wide", registered_each, "wide", LIMIT },
+		{ "registered-each-older", registered_each, "older", LIMIT },
 		{ "canceled", canceled, NULL, LIMIT },
 		{ "late", in_mood, &moods[0], LIMIT },
 		{ "undelivered-1-rail", in_mood, &moods[1], LIMIT },

@@ -324,6 +324,28 @@ static void alike(void *argument)
 	environment_close(&world.environment);
 }
 
+/* Ports that one queue pair does not fill get two rails on demand, too. Both carry the bytes. */
+static void wide_ports(void *argument)
+{
+	const struct options options = { &manual, file, 0 };
+	struct pl_completion receipt;
+	struct world world;
+	struct link link;
+
+	(void)argument;
+	setenv("STANDIN_CARD", "cx8-800g", 1);
+	world_open(&world, &options);
+	link_open(&world, false, "cuda:0", "cuda:0", &link);
+	do {
+		count_from_here();
+		receipt = write_all(&world, &link);
+	} while (receipt.lanes < 2 || strstr(receipt.reason, "from afar"));
+	check_number(receipt.lanes, 2);
+	check_moved(1u << 2, 1u << 2);
+	link_close(&link);
+	environment_close(&world.environment);
+}
+
 /* A program that sets the number of rails has no others; of these the nearest carry the bytes. */
 static void fixed(void *argument)
 {
@@ -490,11 +512,14 @@ static void profile(void *argument)
 	static const struct measured faster[] = { { 1, PL_GPU_PATH_DMABUF, 40 }, { 2, PL_GPU_PATH_DMABUF, 10 } };
 	static const struct measured alone[] = { { 1, PL_GPU_PATH_DMABUF, 10 }, { 2, PL_GPU_PATH_STAGED, 40 } };
 	static const struct measured equal[] = { { 1, PL_GPU_PATH_DMABUF, 41 }, { 2, PL_GPU_PATH_DMABUF, 40 } };
+	static const struct measured as_fast[] = { { 1, PL_GPU_PATH_DMABUF, 40 }, { 2, PL_GPU_PATH_DMABUF, 32 } };
 
 	(void)argument;
 	expect_by_profile(faster, 2, 1u << 1);
 	expect_by_profile(alone, 2, 1u << 1);
 	expect_by_profile(equal, 2, 1u << 2);
+	/* A fifth less is as fast. */
+	expect_by_profile(as_fast, 2, 1u << 2);
 }
 
 /* -- atomics -------------------------------------------------------------------------------------- */
@@ -549,6 +574,7 @@ static const struct test_case cases[] = {
 	{ "host memory", host, NULL, 30 },
 	{ "host memory and a GPU", mixed, NULL, 30 },
 	{ "alike", alike, NULL, 30 },
+	{ "wide ports", wide_ports, NULL, 30 },
 	{ "fixed number of rails", fixed, NULL, 30 },
 	{ "port down", port_down, (void *)&manual, 60 },
 	{ "port down, threads", port_down, (void *)&threads, 60 },

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "card/card.h"
+#include "core/peer.h"
 #include "support/cases.h"
 #include "support/gpu.h"
 #include "support/gpu_standin.h"
@@ -31,21 +32,32 @@ struct cost {
 	bool divided; /* writes: at least two */
 	unsigned writes, notifying, reads, sends;
 	uint64_t bytes; /* of the writes with immediate data */
+	uint64_t number; /* of the notification */
+	size_t data;     /* bytes that come with it */
 };
 
 static const struct cost costs[] = {
-	{ 1, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, SMALL, false, 0, 1, 0, 0, SMALL },
-	{ 2, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, SMALL, false, 0, 1, 0, 0, SMALL },
-	{ 8, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, 0, false, 0, 1, 0, 0, 0 },
-	{ 1, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, LARGE, false, 1, 1, 0, 0, 0 },
-	{ 2, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, LARGE, false, 1, 1, 0, 0, 0 },
-	{ 1, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, DIVIDED, false, 1, 1, 0, 0, 0 },
-	{ 2, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, DIVIDED, true, 2, 0, 0, 1, 0 },
-	{ 1, 0, PL_VISIBLE_PLACED, SMALL, false, 1, 0, 1, 0, 0 },
-	{ 2, 0, PL_VISIBLE_PLACED, SMALL, false, 1, 0, 1, 0, 0 },
-	{ 2, 0, PL_VISIBLE_PLACED, LARGE, false, 1, 0, 1, 0, 0 },
-	{ 2, 0, PL_VISIBLE_PLACED, DIVIDED, true, 2, 0, 2, 0, 0 },
-	{ 2, PL_NOTIFY, PL_VISIBLE_PLACED, SMALL, false, 1, 0, 1, 1, 0 },
+	{ 1, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, SMALL, false, 0, 1, 0, 0, SMALL, 77, 0 },
+	{ 2, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, SMALL, false, 0, 1, 0, 0, SMALL, 77, 0 },
+	{ 8, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, 0, false, 0, 1, 0, 0, 0, 77, 0 },
+	{ 1, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, LARGE, false, 1, 1, 0, 0, 0, 77, 0 },
+	{ 2, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, LARGE, false, 1, 1, 0, 0, 0, 77, 0 },
+	{ 1, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, DIVIDED, false, 1, 1, 0, 0, 0, 77, 0 },
+	{ 2, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, DIVIDED, true, 2, 0, 0, 1, 0, 77, 0 },
+	{ 1, 0, PL_VISIBLE_PLACED, SMALL, false, 1, 0, 1, 0, 0, 77, 0 },
+	{ 2, 0, PL_VISIBLE_PLACED, SMALL, false, 1, 0, 1, 0, 0, 77, 0 },
+	{ 2, 0, PL_VISIBLE_PLACED, LARGE, false, 1, 0, 1, 0, 0, 77, 0 },
+	{ 2, 0, PL_VISIBLE_PLACED, DIVIDED, true, 2, 0, 2, 0, 0, 77, 0 },
+	{ 2, PL_NOTIFY, PL_VISIBLE_PLACED, SMALL, false, 1, 0, 1, 1, 0, 77, 0 },
+	/* Only a notification needs immediate data. One with data, or a number of more than 22 bits, does not fit. */
+	{ 1, 0, PL_VISIBLE_ACKNOWLEDGED, SMALL, false, 1, 0, 0, 0, 0, 77, 0 },
+	{ 1, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, SMALL, false, 0, 1, 0, 0, SMALL, (1u << 22) - 1, 0 },
+	{ 1, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, SMALL, false, 1, 0, 0, 1, 0, 1u << 22, 0 },
+	{ 1, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, SMALL, false, 1, 0, 0, 1, 0, 77, 8 },
+	/* The limits of lengths. */
+	{ 1, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, 8192, false, 0, 1, 0, 0, 8192, 77, 0 },
+	{ 2, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, (128u << 10) - 1, false, 1, 1, 0, 0, 0, 77, 0 },
+	{ 2, PL_NOTIFY, PL_VISIBLE_ACKNOWLEDGED, 128u << 10, true, 2, 0, 0, 1, 0, 77, 0 },
 };
 
 static void expect_notification(struct scenario_environment *environment, uint64_t value)
@@ -55,6 +67,7 @@ static void expect_notification(struct scenario_environment *environment, uint64
 	collect(environment, environment->far, &completion, 1);
 	check_number(completion.kind, PL_KIND_NOTIFIED);
 	check_number(completion.value, value);
+	pl_notification_free(environment->far, &completion);
 }
 
 static void write_costs(void *argument)
@@ -73,7 +86,9 @@ static void write_costs(void *argument)
 	pattern_fill(pair.near.bytes, cost->length, 1, 0);
 	attributes.flags = cost->flags;
 	attributes.visible = cost->visible;
-	attributes.notify = 77;
+	attributes.notify = cost->number;
+	attributes.notify_data = cost->data ? pair.near.bytes : NULL;
+	attributes.notify_length = cost->data;
 	before = card_counts_now();
 	check_ok(pl_write(pair.environment.near_peer,
 			  &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, cost->length }, &attributes,
@@ -81,7 +96,7 @@ static void write_costs(void *argument)
 		 &error);
 	complete(&pair.environment, operation, NULL);
 	if (cost->flags & PL_NOTIFY)
-		expect_notification(&pair.environment, 77);
+		expect_notification(&pair.environment, attributes.notify);
 	after = card_counts_now();
 	pattern_check(pair.far.bytes, cost->length, 1, 0);
 	for (unsigned i = 0; i < CARD_OPCODES; i++)
@@ -94,6 +109,35 @@ static void write_costs(void *argument)
 	check_number(after.requests[IBV_WR_RDMA_READ], cost->reads);
 	check_number(after.requests[IBV_WR_SEND] + after.requests[IBV_WR_SEND_WITH_IMM], cost->sends);
 	check_number(after.immediate_bytes - before.immediate_bytes, cost->bytes);
+	pair_close(&pair);
+}
+
+/* A peer of an older release expects the notification in a message if there are several rails. */
+static void older_peer(void *argument)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation;
+	struct card_counts before, after;
+	struct pl_error error;
+	struct pair pair;
+
+	(void)argument;
+	rail_limit = 2;
+	pair_open(&pair, &setting, SMALL);
+	settle(&pair.environment, 100);
+	pair.environment.near_peer->notify_rails = false;
+	attributes.flags = PL_NOTIFY;
+	attributes.notify = 77;
+	before = card_counts_now();
+	check_ok(pl_write(pair.environment.near_peer,
+			  &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, SMALL }, &attributes, &operation,
+			  &error),
+		 &error);
+	complete(&pair.environment, operation, NULL);
+	expect_notification(&pair.environment, 77);
+	after = card_counts_now();
+	check_number(after.requests[IBV_WR_RDMA_WRITE] - before.requests[IBV_WR_RDMA_WRITE], 1);
+	check_number(after.requests[IBV_WR_RDMA_WRITE_WITH_IMM], before.requests[IBV_WR_RDMA_WRITE_WITH_IMM]);
 	pair_close(&pair);
 }
 
@@ -354,11 +398,11 @@ int main(void)
 {
 	static const unsigned rails[] = { 1, 2 };
 	static char names[COSTS + MOODS][96];
-	struct test_case tests[COSTS + MOODS + 4];
+	struct test_case tests[COSTS + MOODS + 5];
 
 	for (size_t i = 0; i < COSTS; i++) {
-		snprintf(names[i], sizeof(names[i]), "cost-%u-bytes-%u-rails-flags-%u-visible-%d", costs[i].length,
-			 costs[i].rails, costs[i].flags, (int)costs[i].visible);
+		snprintf(names[i], sizeof(names[i]), "cost-%u-bytes-%u-rails-flags-%u-visible-%d-%zu", costs[i].length,
+			 costs[i].rails, costs[i].flags, (int)costs[i].visible, i);
 		tests[i] = (struct test_case){ names[i], write_costs, &costs[i], LIMIT };
 	}
 	for (size_t i = 0; i < MOODS; i++) {
@@ -372,5 +416,6 @@ int main(void)
 	tests[COSTS + MOODS + 1] = (struct test_case){ "repeat-2-rails", repeat_behind_many, &rails[1], LIMIT };
 	tests[COSTS + MOODS + 2] = (struct test_case){ "read-behind-lost", read_behind_lost, NULL, LIMIT };
 	tests[COSTS + MOODS + 3] = (struct test_case){ "read-behind-limit", read_behind_limit, NULL, LIMIT };
-	return cases_run("notifications", tests, COSTS + MOODS + 4);
+	tests[COSTS + MOODS + 4] = (struct test_case){ "older-peer", older_peer, NULL, LIMIT };
+	return cases_run("notifications", tests, COSTS + MOODS + 5);
 }

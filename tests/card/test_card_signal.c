@@ -16,6 +16,10 @@
 #define LENGTH 64u
 #define DEPTH 30u
 #define TURNS 200u
+/* No multiple of the 16 requests that may have one completion. */
+#define LIST 40u
+/* More than the length below which requests may be unsignaled. Bytes. */
+#define LONG 8192u
 /* Half of the time after which the library expects no poll soon. */
 #define HASTE (50 * MS / 1000)
 #define LIMIT 30 /* seconds, times slowness() */
@@ -55,12 +59,12 @@ static void post_one(struct pair *pair, unsigned number, struct pl_operation **h
 /* Polls until nothing of `count` is missing. Returns the number of failed operations. */
 static unsigned collect_all(struct pair *pair, unsigned count)
 {
-	struct pl_completion completions[DEPTH];
+	struct pl_completion completions[LIST];
 	const uint64_t begin = clock_now();
 	unsigned failed = 0;
 
 	while (count) {
-		int got = pl_poll(pair->environment.near, completions, DEPTH);
+		int got = pl_poll(pair->environment.near, completions, LIST);
 
 		check(got >= 0 && (unsigned)got <= count);
 		for (int i = 0; i < got; i++)
@@ -106,6 +110,110 @@ static void bursts_end(void *argument)
 		completions += after.completions - before.completions;
 	}
 	check(completions <= fast * DEPTH * 3 / 4);
+	pair_close(&pair);
+}
+
+/* Posts operations as one list: the last one ends the list. */
+static void post_list(struct pair *pair)
+{
+	const struct pl_transfer transfer = { pair->remote, 0, pair->near.region, 0, 8 };
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_error error;
+
+	attributes.timeout = TIMEOUT;
+	for (unsigned i = 0; i < LIST; i++) {
+		attributes.flags = i + 1 < LIST ? PL_MORE : 0;
+		check_ok(pl_write(pair->environment.near_peer, &transfer, &attributes, NULL, &error), &error);
+	}
+}
+
+/* A list has a completion for each 16 requests and one for the last request, and needs no empty request behind it. */
+static void lists_end(void *argument)
+{
+	struct card_counts before, after;
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &manual, LENGTH);
+	for (unsigned turn = 0; turn < TURNS / 10; turn++) {
+		before = card_counts_now();
+		post_list(&pair);
+		after = card_counts_now();
+		check_number(after.posts - before.posts, LIST);
+		check_number(collect_all(&pair, LIST), 0);
+		after = card_counts_now();
+		check_number(after.posts - before.posts, LIST);
+		check_number(after.completions - before.completions, LIST / 16 + 1);
+	}
+	pair_close(&pair);
+}
+
+struct burst {
+	unsigned posts, completions;
+};
+
+/* Writes of this length, after a completion was just taken. Returns what the card did for them. */
+static struct burst burst_of(struct pair *pair, unsigned count, uint64_t length, unsigned pause)
+{
+	const struct pl_transfer transfer = { pair->remote, 0, pair->near.region, 0, length };
+	struct card_counts before, after;
+	struct pl_error error;
+
+	post_one(pair, 0, NULL);
+	check_number(collect_all(pair, 1), 0);
+	before = card_counts_now();
+	if (pause)
+		sleep_ms(pause);
+	for (unsigned i = 0; i < count; i++)
+		check_ok(pl_write(pair->environment.near_peer, &transfer, NULL, NULL, &error), &error);
+	check_number(collect_all(pair, count), 0);
+	after = card_counts_now();
+	return (struct burst){ after.posts - before.posts, after.completions - before.completions };
+}
+
+/* Checks that each request of such writes has a completion, and that none is added. */
+static void expect_each(struct pair *pair, uint64_t length, unsigned pause)
+{
+	const struct burst burst = burst_of(pair, DEPTH, length, pause);
+
+	check_number(burst.posts, DEPTH);
+	check_number(burst.completions, DEPTH);
+}
+
+/* Each request asks where nothing is gained otherwise, or the next poll may come late. */
+static void rules_hold(void *argument)
+{
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &manual, LONG);
+	for (unsigned turn = 0; turn < TURNS / 10; turn++) {
+		/* One alone. */
+		check_number(burst_of(&pair, 1, 8, 0).posts, 1);
+		/* Long ones. */
+		expect_each(&pair, LONG, 0);
+		/* The last poll was long ago. */
+		expect_each(&pair, 8, 1);
+	}
+	/* A thread may sleep on the descriptor. */
+	check(pl_fd(pair.environment.near) >= 0);
+	for (unsigned turn = 0; turn < TURNS / 10; turn++)
+		expect_each(&pair, 8, 0);
+	pair_close(&pair);
+}
+
+/* A connection that broke has a limit of bytes under way, and its rate is measured. */
+static void slow_rail_asks(void *argument)
+{
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &manual, LENGTH);
+	card_fault_next(CARD_UNDELIVERED);
+	burst_of(&pair, 1, 8, 0);
+	check_number(card_counts_now().connects, 2);
+	for (unsigned turn = 0; turn < TURNS / 10; turn++)
+		expect_each(&pair, 8, 0);
 	pair_close(&pair);
 }
 
@@ -234,6 +342,19 @@ static void test_bursts(void **state)
 	in_process("bursts", bursts_end, NULL);
 }
 
+static void test_lists(void **state)
+{
+	(void)state;
+	in_process("lists", lists_end, NULL);
+}
+
+static void test_rules(void **state)
+{
+	(void)state;
+	in_process("rules", rules_hold, NULL);
+	in_process("slow rail", slow_rail_asks, NULL);
+}
+
 static void test_waiters(void **state)
 {
 	(void)state;
@@ -272,12 +393,9 @@ static void test_regions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bursts),
-		cmocka_unit_test(test_waiters),
-		cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_moods),
-		cmocka_unit_test(test_cancelled),
-		cmocka_unit_test(test_regions),
+		cmocka_unit_test(test_bursts),    cmocka_unit_test(test_lists),   cmocka_unit_test(test_rules),
+		cmocka_unit_test(test_waiters),   cmocka_unit_test(test_threads), cmocka_unit_test(test_moods),
+		cmocka_unit_test(test_cancelled), cmocka_unit_test(test_regions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

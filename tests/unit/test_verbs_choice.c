@@ -73,6 +73,33 @@ static void test_pairs(void **state)
 	verbs_rig_free(rig);
 }
 
+/* A port that one queue pair does not fill gets two rails when a transfer needs one first, as far as there is room. */
+static void test_wide_port(void **state)
+{
+	struct verbs_rig *rig = rig_new(true);
+
+	(void)state;
+	rig->ports[0].wide = true;
+	assert_int_equal(deliver_rails(rig, 2, 1, 0), 0);
+	for (unsigned i = 2; i < 4; i++) {
+		struct pl_rail_message request = verbs_rig_expect(rig, PL_RAIL_CONNECT, i, 1);
+
+		assert_int_equal(request.count, 4);
+		assert_int_equal(request.ports[i], 0x01);
+	}
+	verbs_rig_expect_rails(rig, 2, 1, 12);
+	verbs_rig_free(rig);
+
+	rig = rig_new(true);
+	rig->ports[0].wide = true;
+	rig->endpoint->rails_most = 3;
+	assert_int_equal(deliver_rails(rig, 2, 1, 0), 0);
+	verbs_rig_expect(rig, PL_RAIL_CONNECT, 2, 1);
+	verbs_rig_expect_rails(rig, 2, 1, 4);
+	verbs_rig_expect_silence(rig);
+	verbs_rig_free(rig);
+}
+
 /* At the limit of rails, and with a number of rails that the program chose, none is made. */
 static void test_limits(void **state)
 {
@@ -287,17 +314,12 @@ static void test_parking(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_questions),
-		cmocka_unit_test(test_pairs),
-		cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_wrong_questions),
-		cmocka_unit_test(test_own_choice),
-		cmocka_unit_test(test_many_choices),
-		cmocka_unit_test(test_answers),
-		cmocka_unit_test(test_several_answers),
-		cmocka_unit_test(test_device),
-		cmocka_unit_test(test_added_rails),
-		cmocka_unit_test(test_live_rails),
+		cmocka_unit_test(test_questions),       cmocka_unit_test(test_pairs),
+		cmocka_unit_test(test_wide_port),       cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_wrong_questions), cmocka_unit_test(test_own_choice),
+		cmocka_unit_test(test_many_choices),    cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_several_answers), cmocka_unit_test(test_device),
+		cmocka_unit_test(test_added_rails),     cmocka_unit_test(test_live_rails),
 		cmocka_unit_test(test_parking),
 	};
 

@@ -86,9 +86,42 @@ static void test_keys(void **state)
 	free(rig);
 }
 
+/* A key for more rails than the endpoint has, or can have, sets those that exist. */
+static void test_many_rails(void **state)
+{
+	const unsigned rails = 12;
+	struct rig *rig = rig_new();
+	const struct verbs_remote_key *key;
+	struct pl_writer writer;
+	struct pl_remote remote;
+	uint8_t bytes[128];
+
+	(void)state;
+	pl_writer_init(&writer, bytes, sizeof(bytes));
+	pl_put_u64(&writer, 11);
+	pl_put_u64(&writer, 22);
+	pl_put_u8(&writer, 0xff);
+	pl_put_u8(&writer, (uint8_t)rails);
+	pl_put_u16(&writer, 0);
+	for (unsigned i = 0; i < rails; i++)
+		pl_put_u32(&writer, 100 + i);
+	pl_put_u8(&writer, 0);
+	pl_put_u8(&writer, PL_ORDER_HOST);
+	for (unsigned i = 0; i < rails; i++)
+		pl_put_u16(&writer, 0);
+	key = make_key(rig, &remote, bytes, (size_t)(writer.at - writer.begin));
+	assert_int_equal(key->present, 3);
+	for (unsigned i = 0; i < VERBS_RAILS; i++)
+		assert_int_equal(key->rkeys[i], i < RAILS ? 100 + i : 0);
+	assert_int_equal(key->refused, 0);
+	assert_int_equal(key->near, 0);
+	remote.forget(&remote);
+	free(rig);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_keys) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_keys), cmocka_unit_test(test_many_rails) };
 
 	return cmocka_run_group_tests_name("verbs keys", tests, NULL, NULL);
 }

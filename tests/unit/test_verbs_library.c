@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Loading libibverbs: an error names a library that is missing or too old. */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -47,6 +48,8 @@ static void test_there(void **state)
 	assert_non_null(library->ibv_create_qp);
 	assert_non_null(library->ibv_query_gid);
 	assert_string_equal(library->ibv_wc_status_str(IBV_WC_REM_ACCESS_ERR), "remote access error");
+	/* The connection manager's contexts and events belong to the whole process. */
+	assert_null(dlopen("librdmacm.so.1", RTLD_NOW | RTLD_NOLOAD));
 }
 
 static void test_results(void **state)

@@ -330,7 +330,8 @@ static void test_many_ports(void **state)
 	endpoint.base.peer = &rig->peer;
 	endpoint.state = &rig->state;
 	assert_int_equal(verbs_list_ports(&endpoint), 0);
-	assert_int_equal(endpoint.port_count, VERBS_PORTS_MAX);
+	/* Hosts with 8 compute and 2 storage cards offer all of them. */
+	assert_int_equal(endpoint.port_count, 12);
 	pl_writer_init(&writer, bytes, sizeof(bytes));
 	verbs_advert_write(&endpoint, &writer);
 	assert_false(writer.full);

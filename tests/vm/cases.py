@@ -203,6 +203,9 @@ CONTROL = over(
     *(Case(f'connecting again, control {name}', 90, server='bench_server',
            client=f'with_control "{setting}" during "roce_pause 3" {WRITE} 14 --timeout 30')
       for name, setting in CONTROL_QUALITIES if setting != 'duplicate 50%'),
+    Case('connecting, control reset', 60, server='bench_server', client=f'reset_while_connecting {WRITE} 1 --ack-timeout 18'),
+    Case('connecting again, control reset, more', 60, server='must_fail PEER-LOST bench_server',
+         client=f'with_control "delay 20ms" must_fail PEER-LOST during reset_while_reconnecting {WRITE} 50'),
 )
 
 # Two cards in each machine; one of them may fail.

@@ -17,6 +17,7 @@ PROGRAMS = {
     'seq': '', 'setpriv': 'util-linux', 'sha256sum': '', 'sleep': '', 'stty': '', 'tail': '', 'tar': '', 'tee': '',
     'timeout': '', 'uname': '', 'wc': '',
     'insmod': 'kmod', 'modprobe': 'kmod', 'rmmod': 'kmod', 'ip': 'iproute2', 'rdma': 'iproute2', 'tc': 'iproute2',
+    'ss': 'iproute2',
     'ibv_devinfo': 'ibverbs-utils', 'ibv_rc_pingpong': 'ibverbs-utils', 'rping': 'rdmacm-utils',
     'ib_write_bw': 'perftest',
 }
@@ -32,7 +33,8 @@ BUILT_LIBRARIES = ['tests/emulated/libcuda.so.1', 'tests/emulated/roce_dmabuf.so
 
 FIRST_HOUR = pathlib.Path(__file__).resolve().parents[2] / 'src/cmd/first-hour/peerlane-first-hour'
 
-MODULES = ['virtio_pci', 'virtio_net', 'dummy', 'rdma_rxe', 'rdma_ucm', 'ib_uverbs', 'sch_netem', 'sch_prio', 'cls_u32']
+MODULES = ['virtio_pci', 'virtio_net', 'dummy', 'rdma_rxe', 'rdma_ucm', 'ib_uverbs', 'sch_netem', 'sch_prio', 'cls_u32',
+           'tcp_diag']
 # Checksums that soft-RoCE loads by name; newer kernels have them built in.
 OPTIONAL_MODULES = ['crc32_generic', 'crc32_pclmul']
 

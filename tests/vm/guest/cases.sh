@@ -547,6 +547,51 @@ roce_pause() # SECONDS
 	drop_roce && sleep "$1" && tc qdisc del dev "$interface" parent 1:4 && await_recovery
 }
 
+# Resets the control connection at both ends.
+reset_control()
+{
+	ss -K dport = ":$port" | grep ":$port"
+}
+
+# Prints the numbers of the device's queue pairs, but not of those for messages of the connection manager.
+pairs()
+{
+	rdma resource show qp | sed -n 's/.* lqpn \([0-9]*\) .* type RC .*/\1/p'
+}
+
+# True if this machine has a control connection to a server.
+has_control()
+{
+	suffix=$(printf :%04X "$port")
+	while read -r _ _ address state _; do
+		case $address-$state in
+		*"$suffix-01") return ;;
+		esac
+	done </proc/net/tcp
+	return 1
+}
+
+# Resets the control connection while the first rail is being connected, which lasts 10 s with a long ACK timeout.  The
+# client must fail with a name, and the same server must serve the next one.
+reset_while_connecting() # COMMAND...
+{
+	wanted=
+	sort_packets && drop_roce && launch must_fail PEER-LOST "$@" || return
+	until has_control; do
+		alive $pid || return
+		sleep 0.1
+	done
+	sleep 3 && reset_control && wait $pid && tc qdisc del dev "$interface" root && "$@"
+}
+
+# Breaks the connections of the device, which gives up after 2 s at most, and resets the control connection while they are
+# made again, for 10 s at most.
+reset_while_reconnecting()
+{
+	first=$(pairs)
+	drop_roce && sleep 3 && [ "$(pairs)" != "$first" ] && reset_control
+}
+
 packets() # BAND
 {
 	sed -n "/parent 1:$1 /,/Sent/s/.*Sent [0-9]* bytes \([0-9]*\) pkt.*/\1/p" marked
