@@ -62,6 +62,8 @@ static struct pl_subscriber *subscriber_new(struct pl_context *context)
 	pl_list_init(&subscriber->window);
 	pl_list_init(&subscriber->spare);
 	pl_list_init(&subscriber->placed);
+	pl_list_init(&subscriber->parts);
+	pl_list_init(&subscriber->spare_parts);
 	pl_task_init(&subscriber->task, pl_subscriber_task);
 	pthread_mutex_init(&subscriber->lock, NULL);
 	pl_promises_init(subscriber);
@@ -75,6 +77,7 @@ static void subscriber_free(struct pl_subscriber *subscriber)
 	for (unsigned i = 0; i < subscriber->memory.count; i++)
 		pl_frame_unplace(&subscriber->memory.frames[i]);
 	pl_frame_memory_close(&subscriber->memory, context);
+	pl_parts_close(subscriber);
 	if (subscriber->event_fd >= 0)
 		close(subscriber->event_fd);
 	pthread_mutex_destroy(&subscriber->lock);
@@ -118,12 +121,13 @@ static void cancel_reads(struct pl_subscriber *subscriber)
 			pl_operation_stop(subscriber->memory.frames[i].operation, -ECANCELED, NULL);
 	if (subscriber->cursors_operation)
 		pl_operation_stop(subscriber->cursors_operation, -ECANCELED, NULL);
+	pl_parts_cancel(subscriber);
 }
 
 void pl_subscriber_detach(struct pl_subscriber *subscriber)
 {
 	struct pl_engine *engine = subscriber->engine;
-	unsigned reading;
+	bool reading;
 
 	if (!engine)
 		return;
@@ -140,7 +144,7 @@ void pl_subscriber_detach(struct pl_subscriber *subscriber)
 		unsigned seen = pl_turn_read(&subscriber->turn);
 
 		pthread_mutex_lock(&subscriber->lock);
-		reading = subscriber->reading;
+		reading = subscriber->reading || !pl_list_empty(&subscriber->parts);
 		pthread_mutex_unlock(&subscriber->lock);
 		if (reading)
 			pl_turn_wait(subscriber->context, &subscriber->turn, seen, UINT64_MAX);

@@ -92,6 +92,8 @@ struct pl_subscriber {
 	struct pl_ring_view *view; /* of the present subscription, while frames are used in place; else NULL */
 	bool closing;              /* all frames become invalid */
 	bool report_due;           /* the publisher waits for a report */
+	struct pl_list parts;      /* calls of pl_subscriber_read() with reads under way; changed at home */
+	struct pl_list spare_parts;
 	struct pl_list promises;   /* frames that streams wait for, and that no sequence has yet */
 	unsigned window_count, held;
 	unsigned reading;        /* reads under way, with that of the cursors */
@@ -168,6 +170,11 @@ void pl_promises_keep(struct pl_subscriber *subscriber);
 void pl_promises_forget(struct pl_subscriber *subscriber, struct pl_engine *engine);
 /* Ends all waits without frames. No read is under way. */
 void pl_promises_cancel(struct pl_subscriber *subscriber);
+
+/* part.c: stops the reads of pl_subscriber_read(). Home. */
+void pl_parts_cancel(struct pl_subscriber *subscriber);
+/* Frees the memory of calls that have returned. */
+void pl_parts_close(struct pl_subscriber *subscriber);
 
 /* report.c: tells the publisher. Home; subscriber->lock is not held. Returns true if it sent a report. */
 bool pl_subscriber_report(struct pl_subscriber *subscriber);
