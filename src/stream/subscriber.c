@@ -194,6 +194,8 @@ void pl_subscriber_leave(struct pl_subscriber *subscriber)
 {
 	pl_list_remove(&subscriber->peer_link);
 	pthread_mutex_lock(&subscriber->lock);
+	/* Announcements may have told of fewer frames. */
+	pl_subscriber_follow_ring(subscriber);
 	subscriber->peer = NULL;
 	if (subscriber->phase != PL_SUBSCRIBER_OVER)
 		subscriber->phase = PL_SUBSCRIBER_AWAY;
@@ -268,6 +270,7 @@ static void take_announcement(struct pl_subscriber *subscriber, const struct pl_
 	subscriber->announced_published = message->announce.published;
 	subscriber->announced_skipped = message->announce.skipped;
 	subscriber->announced_state = message->announce.state;
+	subscriber->awaited |= message->announce.waits;
 	subscriber->arrived++;
 	if (message->announce.demoted && !subscriber->demoted) {
 		subscriber->blocks = false;
@@ -308,6 +311,7 @@ int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *m
 		return 0;
 	accounts = &subscriber->accounts;
 	pthread_mutex_lock(&subscriber->lock);
+	pl_subscriber_follow_ring(subscriber);
 	subscriber->phase = PL_SUBSCRIBER_OVER;
 	if (subscriber->state == PL_STREAM_LIVE || accounts->next < subscriber->published)
 		subscriber->state = PL_STREAM_FAILED;
@@ -325,11 +329,15 @@ int pl_subscriber_query(struct pl_subscriber *subscriber, struct pl_subscriber_i
 {
 	struct pl_subscriber_info full = PL_SUBSCRIBER_INFO_INIT;
 	struct pl_accounts *accounts = &full.accounts;
+	struct pl_engine *engine;
 	size_t size = info->size;
+	bool failed;
 
 	if (size < sizeof(size) || size > sizeof(full))
 		return -EINVAL;
 	pthread_mutex_lock(&subscriber->lock);
+	failed = !pl_subscriber_follow_ring(subscriber);
+	engine = subscriber->engine;
 	pl_stream_entry_info(&subscriber->entry, &full.stream);
 	full.stream.claimed = subscriber->claimed;
 	full.stream.published = subscriber->published;
@@ -345,6 +353,8 @@ int pl_subscriber_query(struct pl_subscriber *subscriber, struct pl_subscriber_i
 	if (!full.connected)
 		pl_subscriber_miss_known(subscriber, accounts);
 	pthread_mutex_unlock(&subscriber->lock);
+	if (failed)
+		pl_engine_post(engine, &subscriber->task);
 	memcpy(info, &full, size);
 	info->size = size;
 	return 0;
