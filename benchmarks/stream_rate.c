@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE]]]]: frames of a stream from one process to another on this
+ * stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL]]]]]: frames of a stream from one process to another on this
  * host. The subscriber holds slots back, so that no frame is lost; with PLACE 1 it uses frames in the ring. The publisher does
  * not fill the frames: the rate is that of the stream. It waits for PAUSE microseconds before each frame, so that the queue is
- * empty. Prints a JSON object with frames and bytes a second, and the time from publication to take.
+ * empty. Waiting threads poll for POLL microseconds; 0: the library's default. Prints a JSON object with frames and bytes a second, and the time from publication to take.
  */
 #include "support.h"
 
@@ -24,7 +24,7 @@ struct run {
 	double seconds;
 	unsigned queue, slots;
 	bool in_place;
-	uint64_t pause; /* nanoseconds */
+	uint64_t pause, poll; /* nanoseconds */
 };
 
 static struct pl_context *open_end(const struct run *run)
@@ -34,6 +34,7 @@ static struct pl_context *open_end(const struct run *run)
 	struct pl_error error;
 
 	options.fabric = run->fabric;
+	options.poll_time = run->poll;
 	MUST(pl_open(&context, &options, &error), &error);
 	return context;
 }
@@ -110,7 +111,7 @@ static void subscribe(const struct run *run, const char *address)
 	if (rc != -ENODATA || frames == 0)
 		give_up("pl_subscriber_take", rc, &error);
 	sort_times(latencies, frames < LATENCIES_MAX ? frames : LATENCIES_MAX);
-	printf("{\"frames_per_second\": %.0f, \"bytes_per_second\": %.0f, \"latency_p50_us\": %.1f}\n",
+	printf("{\"frames_per_second\": %.0f, \"bytes_per_second\": %.0f, \"latency_p50_us\": %.2f}\n",
 	       (double)frames * NS_PER_S / (double)took, (double)frames * (double)run->bytes * NS_PER_S / (double)took,
 	       (double)latencies[(frames < LATENCIES_MAX ? frames : LATENCIES_MAX) / 2] / 1000);
 	free(latencies);
@@ -125,7 +126,7 @@ int main(int argc, char **argv)
 	pid_t child;
 
 	if (argc < 4) {
-		fprintf(stderr, "usage: stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE]]]]\n");
+		fprintf(stderr, "usage: stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL]]]]]\n");
 		return 2;
 	}
 	run.fabric = argv[1];
@@ -139,6 +140,8 @@ int main(int argc, char **argv)
 		run.in_place = atoi(argv[6]);
 	if (argc > 7)
 		run.pause = strtoull(argv[7], NULL, 10) * 1000;
+	if (argc > 8)
+		run.poll = strtoull(argv[8], NULL, 10) * 1000;
 	if (pipe(pipes) < 0)
 		return 1;
 	child = fork();

@@ -105,6 +105,7 @@ struct pl_peer {
 	bool notify_rails;               /* PL_CAPABILITY_NOTIFY_RAILS */
 	bool streams;                    /* PL_CAPABILITY_STREAMS */
 	bool frames_in_place;            /* PL_CAPABILITY_FRAMES_IN_PLACE */
+	bool quiet_frames;               /* PL_CAPABILITY_QUIET_FRAMES */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;

@@ -57,21 +57,30 @@ static void collect_descriptors(const struct pl_subscription *subscription, stru
 	}
 }
 
-/* Builds an announcement. Returns false if there is no news. Takes publisher->lock. */
+/* True if the subscriber must answer before it is told of more frames. */
+static bool subscription_limited(const struct pl_subscription *subscription)
+{
+	return subscription->sent - subscription->answered >= PL_UNANSWERED_MAX;
+}
+
+/* Builds an announcement. Returns false if there is no news that may be told. Takes publisher->lock. */
 static bool build_announcement(struct pl_subscription *subscription, struct pl_stream_message *message, uint8_t *buffer)
 {
 	struct pl_publisher *publisher = subscription->publisher;
 	bool news;
 
 	pthread_mutex_lock(&publisher->lock);
-	news = subscription->told != publisher->published || subscription->told_state != publisher->state ||
-	       subscription->told_demoted != subscription->demoted;
+	news = subscription->told_state != publisher->state || subscription->told_demoted != subscription->demoted ||
+	       subscription->awaited ||
+	       (subscription->told != publisher->published && !subscription_limited(subscription));
 	if (news) {
 		message->announce.claimed = publisher->claimed;
 		message->announce.published = publisher->published;
 		message->announce.state = publisher->state;
 		message->announce.demoted = subscription->demoted;
 		message->announce.skipped = subscription->skipped;
+		message->announce.waits = subscription->awaited;
+		subscription->awaited = false;
 		collect_descriptors(subscription, message, buffer);
 		/* Before the message leaves: its answer may arrive at once. */
 		subscription->announced = publisher->published;
@@ -86,8 +95,8 @@ void pl_subscription_announce(struct pl_subscription *subscription)
 	uint8_t buffer[PL_STREAM_ANNOUNCE_MAX];
 	struct pl_peer *peer = subscription->peer;
 
-	/* The answer to an earlier announcement brings the next one. */
-	if (subscription->sent - subscription->answered >= PL_UNANSWERED_MAX)
+	/* The answer to an earlier announcement brings the next one. A quiet subscriber looks for frames without answers. */
+	if (subscription_limited(subscription) && !subscription->quiet)
 		return;
 	if (pl_channel_unsent(&peer->channel) > CHANNEL_FULL) {
 		struct pl_announcer *announcer = pl_announcer_of(subscription->publisher, peer->home);
@@ -111,6 +120,7 @@ static void announce_all(struct pl_announcer *announcer)
 {
 	/* A failing channel may lose its peer, and so end its subscriptions. */
 	struct pl_list rest;
+	bool silent = true;
 
 	pl_list_init(&rest);
 	pl_list_splice(&rest, &announcer->subscriptions);
@@ -119,8 +129,10 @@ static void announce_all(struct pl_announcer *announcer)
 
 		pl_list_remove(&subscription->home_link);
 		pl_list_append(&announcer->subscriptions, &subscription->home_link);
+		silent &= subscription_limited(subscription);
 		pl_subscription_announce(subscription);
 	}
+	atomic_store(&announcer->silent, silent);
 }
 
 static void announcer_run(struct pl_task *task)
@@ -148,6 +160,20 @@ void pl_publisher_announce(struct pl_publisher *publisher)
 		struct pl_announcer *announcer = &publisher->announcers[i];
 
 		if (atomic_load(&announcer->count))
+			pl_engine_post(announcer->engine, &announcer->task);
+	}
+}
+
+/*
+ * An announcer stops to be silent before it looks at `published` for a subscription, and the caller has published under the same
+ * lock before it looks at `silent`. So one of both sees the other.
+ */
+void pl_publisher_announce_frames(struct pl_publisher *publisher)
+{
+	for (unsigned i = 0; i < publisher->context->engine_count; i++) {
+		struct pl_announcer *announcer = &publisher->announcers[i];
+
+		if (atomic_load(&announcer->count) && !atomic_load(&announcer->silent))
 			pl_engine_post(announcer->engine, &announcer->task);
 	}
 }

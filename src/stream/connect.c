@@ -115,7 +115,7 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 		subscriber->arrived = subscriber->reported_arrived = 0;
 		subscriber->reported_taken = 0;
 		subscriber->reported_end = false;
-		subscriber->demoted = subscriber->report_due = false;
+		subscriber->demoted = subscriber->report_due = subscriber->awaited = false;
 		subscriber->failure.code = 0;
 		/* A connection that ended may have been the reason for a failure. */
 		subscriber->state = PL_STREAM_LIVE;
@@ -287,6 +287,7 @@ static int subscriber_begin(struct pl_subscriber *subscriber, struct pl_remote *
 		if (!subscriber->demoted) {
 			subscriber->view = *view;
 			*view = NULL;
+			pl_subscriber_begin_polling(subscriber);
 		}
 	} else {
 		rc = pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_subscriber_open", subscriber->name, "connect again",

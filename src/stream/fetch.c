@@ -208,9 +208,9 @@ static void cursors_read_finished(struct pl_operation *operation)
 /* -- admission ------------------------------------------------------------------------------------------------------ */
 
 /* Copies the descriptor from the announcement that is being handled. Returns false if it has none. */
-static bool describe_from_announcement(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+static bool describe_from_announcement(struct pl_subscriber *subscriber, struct pl_stream_frame *frame,
+				       const struct pl_stream_message *message)
 {
-	const struct pl_stream_message *message = subscriber->announcement;
 	uint8_t *to = (uint8_t *)pl_region_address(subscriber->memory.control) + frame->descriptor_offset;
 	const uint8_t *at;
 	size_t left, bytes;
@@ -238,7 +238,7 @@ static bool describe_from_announcement(struct pl_subscriber *subscriber, struct 
 }
 
 /* Begins a frame in a free place of the window. */
-static void admit_frame(struct pl_subscriber *subscriber)
+static void admit_frame(struct pl_subscriber *subscriber, const struct pl_stream_message *announcement)
 {
 	struct pl_list *places = pl_list_empty(&subscriber->promises) ? &subscriber->spare : &subscriber->promises;
 	struct pl_stream_frame *frame = pl_list_first(places, struct pl_stream_frame, link);
@@ -251,7 +251,8 @@ static void admit_frame(struct pl_subscriber *subscriber)
 	frame->described = false;
 	frame->lost_before = 0;
 	frame->stream_layout = subscriber->entry.layout;
-	if (!describe_from_announcement(subscriber, frame) && !pl_frame_describe_in_place(subscriber, frame)) {
+	if (!describe_from_announcement(subscriber, frame, announcement) &&
+	    !pl_frame_describe_in_place(subscriber, frame)) {
 		frame->state = PL_FRAME_WANT_DESCRIPTOR;
 	} else if (!frame->described) {
 		/* The publisher copied the descriptor while the slot was its own, so it is no lap. */
@@ -307,8 +308,7 @@ static void lap_sequences(struct pl_subscriber *subscriber, uint64_t end)
 	accounts->next = end;
 }
 
-/* Gives the next sequence a fate, or begins to read it. Returns false if it must wait. */
-static bool subscriber_admit(struct pl_subscriber *subscriber)
+bool pl_subscriber_admit(struct pl_subscriber *subscriber, const struct pl_stream_message *announcement)
 {
 	struct pl_accounts *accounts = &subscriber->accounts;
 	uint64_t oldest = pl_ring_oldest(subscriber->claimed, subscriber->geometry.slots);
@@ -325,7 +325,7 @@ static bool subscriber_admit(struct pl_subscriber *subscriber)
 		accounts->next++;
 	} else if (!pl_list_empty(&subscriber->promises) ||
 		   (subscriber->window_count < subscriber->queue && !pl_list_empty(&subscriber->spare))) {
-		admit_frame(subscriber);
+		admit_frame(subscriber, announcement);
 	} else if (subscriber->overflow == PL_OVERFLOW_DROP_NEWEST) {
 		accounts->rejected++;
 		accounts->next++;
@@ -427,7 +427,7 @@ static bool subscriber_step(struct pl_subscriber *subscriber)
 	read = subscriber->phase == PL_SUBSCRIBER_LIVE && peer &&
 	       (begin_frame_read(subscriber, &request) || begin_check(subscriber, &request));
 	subscriber->reading += read;
-	stepped = read || subscriber_admit(subscriber);
+	stepped = read || pl_subscriber_admit(subscriber, subscriber->announcement);
 	/* The last sequences may have got their fates without a frame. */
 	if (stepped && subscriber->state != PL_STREAM_LIVE)
 		pl_subscriber_wake(subscriber);

@@ -2,19 +2,10 @@
 /* Loans of a publisher: from the claim of a slot to its publication. */
 #include "stream/publisher.h"
 
-/* True if the subscription holds back a slot that is needed for the sequences before `end`. */
-static bool subscription_holds(const struct pl_subscription *subscription, uint64_t end)
-{
-	const struct pl_publisher *publisher = subscription->publisher;
-
-	return subscription->blocks && subscription->taken < publisher->published &&
-	       subscription->taken + publisher->header.geometry.slots < end;
-}
-
 static bool publisher_is_held(const struct pl_publisher *publisher, uint64_t end)
 {
 	pl_list_for_each(at, &publisher->subscriptions)
-		if (subscription_holds(pl_list_entry(at, struct pl_subscription, link), end))
+		if (pl_subscription_holds(pl_list_entry(at, struct pl_subscription, link), end))
 			return true;
 	return false;
 }
@@ -55,24 +46,42 @@ static uint64_t demote_subscribers(struct pl_publisher *publisher, uint64_t now)
 	pl_list_for_each(at, &publisher->subscriptions) {
 		struct pl_subscription *subscription = pl_list_entry(at, struct pl_subscription, link);
 
-		if (subscription_holds(subscription, publisher->awaited) && demote_subscription(subscription, now))
+		if (pl_subscription_holds(subscription, publisher->awaited) && demote_subscription(subscription, now))
 			next = PL_MIN(next, subscription->freeze_end);
 	}
 	pl_publisher_set_gate(publisher);
 	return next;
 }
 
-/* Returns the time until which the caller may wait for the gate. Demotes subscribers whose time is over. */
-static uint64_t gate_deadline(struct pl_publisher *publisher, uint64_t deadline, bool *demoted)
+/* Asks the subscribers that hold the awaited slots back for a report. They may have free slots that they did not tell of. */
+static void ask_for_slots(struct pl_publisher *publisher)
+{
+	pl_list_for_each(at, &publisher->subscriptions) {
+		struct pl_subscription *subscription = pl_list_entry(at, struct pl_subscription, link);
+
+		subscription->awaited |= subscription->quiet && pl_subscription_holds(subscription, publisher->awaited);
+	}
+}
+
+/*
+ * Returns the time until which the caller may wait for the gate. Demotes subscribers whose time is over. `tell`: set if
+ * subscribers must be told something.
+ */
+static uint64_t gate_deadline(struct pl_publisher *publisher, uint64_t deadline, bool *tell)
 {
 	uint64_t now = pl_now(), patient;
 
+	if (!publisher->blocked_since || publisher->asked != publisher->awaited) {
+		ask_for_slots(publisher);
+		publisher->asked = publisher->awaited;
+		*tell = true;
+	}
 	if (!publisher->blocked_since)
 		publisher->blocked_since = now;
 	patient = pl_deadline(publisher->blocked_since, publisher->patience);
 	if (now >= patient) {
 		patient = demote_subscribers(publisher, now);
-		*demoted = true;
+		*tell = true;
 	}
 	return PL_MIN(deadline, patient);
 }
@@ -177,7 +186,7 @@ static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, ui
 			 struct pl_error *error)
 {
 	uint64_t deadline = pl_deadline(pl_now(), timeout), until = deadline;
-	bool demoted = false, waits;
+	bool tell = false, waits;
 	int rc;
 
 	for (;;) {
@@ -186,8 +195,8 @@ static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, ui
 		pthread_mutex_lock(&publisher->lock);
 		rc = claim_try(publisher, claim, error);
 		if (rc == -EAGAIN) {
-			until = gate_deadline(publisher, deadline, &demoted);
-			if (demoted)
+			until = gate_deadline(publisher, deadline, &tell);
+			if (tell)
 				rc = claim_try(publisher, claim, error);
 		}
 		if (rc == -EAGAIN && pl_now() >= deadline) {
@@ -200,9 +209,9 @@ static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, ui
 		waits = (rc == -EAGAIN && until) ||
 			(rc == -EMLINK && pl_publisher_returns(publisher) && pl_now() < deadline);
 		pthread_mutex_unlock(&publisher->lock);
-		if (demoted)
+		if (tell)
 			pl_publisher_announce(publisher);
-		demoted = false;
+		tell = false;
 		if (!waits)
 			break;
 		pl_turn_wait(publisher->context, &publisher->turn, seen, until);
@@ -285,7 +294,7 @@ static void finish_loan(struct pl_stream_frame *frame, struct pl_ring_descriptor
 		pl_ring_publish(&publisher->ring, published);
 	publisher->published = published;
 	pthread_mutex_unlock(&publisher->lock);
-	pl_publisher_announce(publisher);
+	pl_publisher_announce_frames(publisher);
 }
 
 /* Checks a frame to be published, and fills options and descriptor. */

@@ -153,6 +153,9 @@ void pl_frame_release(struct pl_stream_frame *frame)
 		return;
 	pthread_mutex_lock(&subscriber->lock);
 	placed = frame->view && frame->view == subscriber->view;
+	/* A quiet subscriber tells of several slots at a time, unless the publisher waits. */
+	if (placed && ++subscriber->released < pl_slots_of_report(subscriber) && !subscriber->awaited)
+		placed = !pl_subscriber_is_quiet(subscriber);
 	engine = subscriber->engine;
 	break_promise(subscriber, frame);
 	pthread_mutex_unlock(&subscriber->lock);

@@ -346,7 +346,9 @@ static void subscription_describe(const struct pl_subscription *subscription, st
 	info->blocks = subscription->blocks;
 	info->demoted = subscription->demoted;
 	info->ended = subscription->ended;
-	info->announced = subscription->announced;
+	info->announced = subscription->quiet && !subscription->ended
+				  ? PL_MAX(subscription->publisher->published, subscription->first)
+				  : subscription->announced;
 	info->accounts = subscription->accounts;
 }
 

@@ -34,6 +34,8 @@ struct pl_announcer {
 	struct pl_timer timer;        /* tries again when the control channel of a peer was full */
 	struct pl_list subscriptions; /* home_link; home */
 	atomic_uint count;            /* elements of `subscriptions` */
+	/* True if no subscription can be told of a frame before its subscriber has answered. Changed at home. */
+	atomic_bool silent;
 };
 
 struct pl_subscription {
@@ -52,6 +54,8 @@ struct pl_subscription {
 	uint32_t demotion; /* number of the first announcement that told of it */
 	/* publisher->lock. */
 	bool blocks, demoted, ended;
+	bool quiet;          /* in place, and its subscriber answers and reports only if it must */
+	bool awaited;        /* the next announcement asks for a report, because a loan or a skip waits */
 	bool in_place;       /* blocks until its frames are frozen, or until this time: */
 	uint64_t freeze_end; /* once it is demoted */
 	uint64_t first, taken;
@@ -82,6 +86,7 @@ struct pl_publisher {
 	uint64_t gate;                 /* first sequence that blocking subscribers do not let the publisher claim */
 	uint64_t blocked_since;        /* pl_now() of the first loan or skip that found the gate shut; 0: it is open */
 	uint64_t awaited;              /* end of the sequences that this loan or skip claims */
+	uint64_t asked;                /* value of `awaited` for which quiet subscribers were asked for slots last */
 	struct pl_stream_frame *loans; /* loan_count; sequence s uses loans[s % loan_count] */
 	struct pl_list subscriptions, ended;
 	unsigned subscription_count, ended_count;
@@ -99,6 +104,15 @@ static inline struct pl_announcer *pl_announcer_of(const struct pl_publisher *pu
 
 /* Finds the context's publisher of a name. context->lock is held. */
 struct pl_publisher *pl_publisher_find(struct pl_context *context, const char *name);
+/* True if the subscription holds back a slot that is needed for the sequences before `end`. publisher->lock is held. */
+static inline bool pl_subscription_holds(const struct pl_subscription *subscription, uint64_t end)
+{
+	const struct pl_publisher *publisher = subscription->publisher;
+
+	return subscription->blocks && subscription->taken < publisher->published &&
+	       subscription->taken + publisher->header.geometry.slots < end;
+}
+
 /* Sets the gate after a change of `taken`, `blocks` or the list. publisher->lock is held. */
 void pl_publisher_set_gate(struct pl_publisher *publisher);
 /* Returns the oldest sequence that the ring may still hold. publisher->lock is held. */
@@ -124,6 +138,8 @@ void pl_subscription_end(struct pl_subscription *subscription);
 
 /* announce.c: posts the tasks of all announcers that have subscriptions. No lock is held. */
 void pl_publisher_announce(struct pl_publisher *publisher);
+/* The same for news that are only of frames: without announcers that can tell nobody. */
+void pl_publisher_announce_frames(struct pl_publisher *publisher);
 void pl_announcer_init(struct pl_announcer *announcer, struct pl_publisher *publisher, struct pl_engine *engine);
 /* Tells a subscription the news, unless it has too many announcements to answer. Home. */
 void pl_subscription_announce(struct pl_subscription *subscription);

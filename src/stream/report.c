@@ -27,29 +27,35 @@ static bool is_complete(const struct pl_subscriber *subscriber)
 
 /*
  * True if the publisher must learn of free slots. While reads are under way, their ends bring another look, so that one
- * report frees a quarter of the slots.
+ * report frees a quarter of the slots. A quiet subscriber does the same until the publisher asks.
  */
 static bool slots_due(const struct pl_subscriber *subscriber, uint64_t taken)
 {
 	uint64_t freed = taken - subscriber->reported_taken;
+	bool waits = pl_subscriber_is_quiet(subscriber) ? !subscriber->awaited : subscriber->reading > 0;
 
-	return subscriber->blocks && freed &&
-	       (subscriber->reading == 0 || freed >= PL_MAX(subscriber->geometry.slots / 4, 1u));
+	return subscriber->blocks && freed && (!waits || freed >= pl_slots_of_report(subscriber));
 }
 
 /* Builds a report, unless it can wait. subscriber->lock is held. */
 static bool build_report(struct pl_subscriber *subscriber, struct pl_stream_message *message)
 {
 	uint64_t taken = PL_MAX(first_unread(subscriber), subscriber->reported_taken);
-	bool complete = is_complete(subscriber);
+	bool complete = is_complete(subscriber), quiet = pl_subscriber_is_quiet(subscriber);
 
 	if (subscriber->phase != PL_SUBSCRIBER_LIVE || subscriber->restarted)
 		return false;
-	if (subscriber->arrived - subscriber->reported_arrived < ANSWER_AFTER && !slots_due(subscriber, taken) &&
-	    !(complete && !subscriber->reported_end) && !subscriber->report_due)
+	if ((quiet || subscriber->arrived - subscriber->reported_arrived < ANSWER_AFTER) &&
+	    !slots_due(subscriber, taken) && !(complete && !subscriber->reported_end) && !subscriber->report_due)
 		return false;
 	message->number = subscriber->number;
-	message->taken.answered = subscriber->reported_arrived = subscriber->arrived;
+	if (!quiet)
+		subscriber->reported_arrived = subscriber->arrived;
+	message->taken.answered = subscriber->reported_arrived;
+	/* The publisher asks again if these slots are not enough. */
+	if (taken > subscriber->reported_taken)
+		subscriber->awaited = false;
+	subscriber->released = 0;
 	message->taken.taken = subscriber->reported_taken = taken;
 	message->taken.accounts = subscriber->accounts;
 	subscriber->reported_end = complete;

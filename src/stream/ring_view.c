@@ -64,6 +64,31 @@ int pl_ring_view_open(struct pl_peer *peer, struct pl_remote *control, struct pl
 	return 0;
 }
 
+struct pl_ring_view *pl_ring_view_get(struct pl_ring_view *view)
+{
+	if (view)
+		atomic_fetch_add(&view->references, 1);
+	return view;
+}
+
+const uint64_t *pl_ring_view_published(const struct pl_ring_view *view)
+{
+	return (const uint64_t *)(const void *)(view->control + PL_RING_HEADER + 8);
+}
+
+static uint64_t ring_view_claimed(const struct pl_ring_view *view)
+{
+	const uint64_t *claimed = (const uint64_t *)(const void *)(view->control + PL_RING_HEADER);
+
+	return le64toh(__atomic_load_n(claimed, __ATOMIC_ACQUIRE));
+}
+
+void pl_ring_view_cursors(const struct pl_ring_view *view, uint64_t *claimed, uint64_t *published)
+{
+	*claimed = ring_view_claimed(view);
+	*published = le64toh(__atomic_load_n(pl_ring_view_published(view), __ATOMIC_ACQUIRE));
+}
+
 void pl_ring_view_put(struct pl_ring_view *view)
 {
 	if (!view || atomic_fetch_sub(&view->references, 1) != 1)
@@ -80,10 +105,8 @@ void pl_ring_view_put(struct pl_ring_view *view)
 /* True if the slot of a sequence had not been claimed again after all that the caller has read of it. */
 static bool ring_view_holds(const struct pl_ring_view *view, uint64_t sequence)
 {
-	const uint64_t *claimed = (const uint64_t *)(const void *)(view->control + PL_RING_HEADER);
-
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	return pl_ring_whole(le64toh(__atomic_load_n(claimed, __ATOMIC_ACQUIRE)), sequence, view->geometry.slots);
+	return pl_ring_whole(ring_view_claimed(view), sequence, view->geometry.slots);
 }
 
 bool pl_frame_unchanged(const struct pl_stream_frame *frame)
@@ -111,8 +134,7 @@ bool pl_frame_place(struct pl_subscriber *subscriber, struct pl_stream_frame *fr
 
 	if (!view || !ring_view_holds(view, frame->sequence))
 		return false;
-	atomic_fetch_add(&view->references, 1);
-	frame->view = view;
+	frame->view = pl_ring_view_get(view);
 	frame->data = view->payload + pl_ring_slot_offset(&view->geometry, frame->sequence);
 	atomic_store(&frame->place, PL_PLACE_RING);
 	return true;

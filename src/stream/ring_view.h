@@ -23,6 +23,12 @@ struct pl_subscriber;
 int pl_ring_view_open(struct pl_peer *peer, struct pl_remote *control, struct pl_remote *payload,
 		      const struct pl_ring_geometry *geometry, const char *name, struct pl_ring_view **view,
 		      struct pl_error *error);
+/* Adds a reference. Returns NULL for NULL. */
+struct pl_ring_view *pl_ring_view_get(struct pl_ring_view *view);
+/* Returns the word that has `published`, little-endian. The publisher changes it at any time. */
+const uint64_t *pl_ring_view_published(const struct pl_ring_view *view);
+/* Reads the cursors. */
+void pl_ring_view_cursors(const struct pl_ring_view *view, uint64_t *claimed, uint64_t *published);
 /* Gives a reference back. Accepts NULL. */
 void pl_ring_view_put(struct pl_ring_view *view);
 

@@ -62,6 +62,8 @@ static struct pl_subscriber *subscriber_new(struct pl_context *context)
 	pl_list_init(&subscriber->window);
 	pl_list_init(&subscriber->spare);
 	pl_list_init(&subscriber->placed);
+	pl_list_init(&subscriber->parts);
+	pl_list_init(&subscriber->spare_parts);
 	pl_task_init(&subscriber->task, pl_subscriber_task);
 	pthread_mutex_init(&subscriber->lock, NULL);
 	pl_promises_init(subscriber);
@@ -75,6 +77,7 @@ static void subscriber_free(struct pl_subscriber *subscriber)
 	for (unsigned i = 0; i < subscriber->memory.count; i++)
 		pl_frame_unplace(&subscriber->memory.frames[i]);
 	pl_frame_memory_close(&subscriber->memory, context);
+	pl_parts_close(subscriber);
 	if (subscriber->event_fd >= 0)
 		close(subscriber->event_fd);
 	pthread_mutex_destroy(&subscriber->lock);
@@ -118,12 +121,13 @@ static void cancel_reads(struct pl_subscriber *subscriber)
 			pl_operation_stop(subscriber->memory.frames[i].operation, -ECANCELED, NULL);
 	if (subscriber->cursors_operation)
 		pl_operation_stop(subscriber->cursors_operation, -ECANCELED, NULL);
+	pl_parts_cancel(subscriber);
 }
 
 void pl_subscriber_detach(struct pl_subscriber *subscriber)
 {
 	struct pl_engine *engine = subscriber->engine;
-	unsigned reading;
+	bool reading;
 
 	if (!engine)
 		return;
@@ -140,7 +144,7 @@ void pl_subscriber_detach(struct pl_subscriber *subscriber)
 		unsigned seen = pl_turn_read(&subscriber->turn);
 
 		pthread_mutex_lock(&subscriber->lock);
-		reading = subscriber->reading;
+		reading = subscriber->reading || !pl_list_empty(&subscriber->parts);
 		pthread_mutex_unlock(&subscriber->lock);
 		if (reading)
 			pl_turn_wait(subscriber->context, &subscriber->turn, seen, UINT64_MAX);
@@ -190,6 +194,8 @@ void pl_subscriber_leave(struct pl_subscriber *subscriber)
 {
 	pl_list_remove(&subscriber->peer_link);
 	pthread_mutex_lock(&subscriber->lock);
+	/* Announcements may have told of fewer frames. */
+	pl_subscriber_follow_ring(subscriber);
 	subscriber->peer = NULL;
 	if (subscriber->phase != PL_SUBSCRIBER_OVER)
 		subscriber->phase = PL_SUBSCRIBER_AWAY;
@@ -264,6 +270,7 @@ static void take_announcement(struct pl_subscriber *subscriber, const struct pl_
 	subscriber->announced_published = message->announce.published;
 	subscriber->announced_skipped = message->announce.skipped;
 	subscriber->announced_state = message->announce.state;
+	subscriber->awaited |= message->announce.waits;
 	subscriber->arrived++;
 	if (message->announce.demoted && !subscriber->demoted) {
 		subscriber->blocks = false;
@@ -304,6 +311,7 @@ int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *m
 		return 0;
 	accounts = &subscriber->accounts;
 	pthread_mutex_lock(&subscriber->lock);
+	pl_subscriber_follow_ring(subscriber);
 	subscriber->phase = PL_SUBSCRIBER_OVER;
 	if (subscriber->state == PL_STREAM_LIVE || accounts->next < subscriber->published)
 		subscriber->state = PL_STREAM_FAILED;
@@ -321,11 +329,15 @@ int pl_subscriber_query(struct pl_subscriber *subscriber, struct pl_subscriber_i
 {
 	struct pl_subscriber_info full = PL_SUBSCRIBER_INFO_INIT;
 	struct pl_accounts *accounts = &full.accounts;
+	struct pl_engine *engine;
 	size_t size = info->size;
+	bool failed;
 
 	if (size < sizeof(size) || size > sizeof(full))
 		return -EINVAL;
 	pthread_mutex_lock(&subscriber->lock);
+	failed = !pl_subscriber_follow_ring(subscriber);
+	engine = subscriber->engine;
 	pl_stream_entry_info(&subscriber->entry, &full.stream);
 	full.stream.claimed = subscriber->claimed;
 	full.stream.published = subscriber->published;
@@ -341,6 +353,8 @@ int pl_subscriber_query(struct pl_subscriber *subscriber, struct pl_subscriber_i
 	if (!full.connected)
 		pl_subscriber_miss_known(subscriber, accounts);
 	pthread_mutex_unlock(&subscriber->lock);
+	if (failed)
+		pl_engine_post(engine, &subscriber->task);
 	memcpy(info, &full, size);
 	info->size = size;
 	return 0;

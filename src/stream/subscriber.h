@@ -92,6 +92,15 @@ struct pl_subscriber {
 	struct pl_ring_view *view; /* of the present subscription, while frames are used in place; else NULL */
 	bool closing;              /* all frames become invalid */
 	bool report_due;           /* the publisher waits for a report */
+	/* ring_poll.c */
+	bool may_be_quiet;                     /* the publisher asks for reports, and threads of this context poll */
+	bool polls;                            /* the program has looked into the ring of the present view */
+	unsigned sleeping;                     /* threads in a take that rely on announcements */
+	bool awaited;                          /* the publisher waits for slots */
+	unsigned released;                     /* frames in place since the last report */
+	uint64_t view_claimed, view_published; /* last seen in the view */
+	struct pl_list parts;      /* calls of pl_subscriber_read() with reads under way; changed at home */
+	struct pl_list spare_parts;
 	struct pl_list promises;   /* frames that streams wait for, and that no sequence has yet */
 	unsigned window_count, held;
 	unsigned reading;        /* reads under way, with that of the cursors */
@@ -168,6 +177,42 @@ void pl_promises_keep(struct pl_subscriber *subscriber);
 void pl_promises_forget(struct pl_subscriber *subscriber, struct pl_engine *engine);
 /* Ends all waits without frames. No read is under way. */
 void pl_promises_cancel(struct pl_subscriber *subscriber);
+
+/* part.c: stops the reads of pl_subscriber_read(). Home. */
+void pl_parts_cancel(struct pl_subscriber *subscriber);
+/* Frees the memory of calls that have returned. */
+void pl_parts_close(struct pl_subscriber *subscriber);
+
+/*
+ * fetch.c: gives the next sequence a fate, or begins to read it. Returns false if it must wait. `announcement`: has
+ * descriptors; NULL: none is being handled. subscriber->lock is held.
+ */
+bool pl_subscriber_admit(struct pl_subscriber *subscriber, const struct pl_stream_message *announcement);
+
+/*
+ * ring_poll.c: frames in place that the program's threads find in the ring themselves.
+ *
+ * True if the subscriber does without announcements: the program's threads look into the ring, and none of them sleeps. The
+ * publisher then gets no answers, and reports only of a quarter of the slots, or when it asks for one. subscriber->lock is held.
+ */
+bool pl_subscriber_is_quiet(const struct pl_subscriber *subscriber);
+/* Prepares a new subscription. subscriber->lock is held. */
+void pl_subscriber_begin_polling(struct pl_subscriber *subscriber);
+/*
+ * Takes over the cursors of the view. Returns false if they are wrong: the subscriber has failed, and its task must run then.
+ * subscriber->lock is held.
+ */
+bool pl_subscriber_follow_ring(struct pl_subscriber *subscriber);
+/* The same, and admits frames. Returns true if the subscriber's task must run. subscriber->lock is held. */
+bool pl_subscriber_poll_ring(struct pl_subscriber *subscriber);
+/* Waits for a turn after `seen`, as pl_turn_wait(), or for a frame in the ring. subscriber->lock is not held. */
+bool pl_subscriber_await(struct pl_subscriber *subscriber, unsigned seen, uint64_t deadline);
+
+/* report.c: slots of which one report tells while the publisher does not wait. */
+static inline unsigned pl_slots_of_report(const struct pl_subscriber *subscriber)
+{
+	return PL_MAX(subscriber->geometry.slots / 4, 1u);
+}
 
 /* report.c: tells the publisher. Home; subscriber->lock is not held. Returns true if it sent a report. */
 bool pl_subscriber_report(struct pl_subscriber *subscriber);

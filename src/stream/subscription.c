@@ -76,6 +76,9 @@ static enum pl_subscribe_status admit_subscription(struct pl_subscription *subsc
 		subscription->base = continues_instance(publisher, message) ? message->subscribe.base : first;
 		subscription->blocks = message->subscribe.overflow == PL_OVERFLOW_BLOCK;
 		subscription->in_place = message->subscribe.in_place;
+		subscription->quiet = subscription->in_place && subscription->peer->quiet_frames;
+		/* A loan that waits may have to wait for this one. */
+		subscription->awaited = subscription->quiet && publisher->blocked_since;
 		pl_list_append(&publisher->subscriptions, &subscription->link);
 		publisher->subscription_count++;
 		pl_publisher_set_gate(publisher);
@@ -122,6 +125,7 @@ static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const 
 	pl_list_append(&peer->subscriptions, &subscription->peer_link);
 	peer->subscription_count++;
 	pl_list_append(&pl_announcer_of(publisher, peer->home)->subscriptions, &subscription->home_link);
+	atomic_store(&pl_announcer_of(publisher, peer->home)->silent, false);
 	atomic_fetch_add(&pl_announcer_of(publisher, peer->home)->count, 1);
 	*result = subscription;
 	return status;
@@ -180,6 +184,9 @@ static int subscription_report(struct pl_subscription *subscription, const struc
 		if (subscription->told_demoted && (int32_t)(message->taken.answered - subscription->demotion) >= 0)
 			subscription->blocks = false;
 		pl_publisher_set_gate(publisher);
+		/* Asks again if the reported slots are not enough. */
+		subscription->awaited |= subscription->quiet && publisher->blocked_since &&
+					 pl_subscription_holds(subscription, publisher->awaited);
 	}
 	pthread_mutex_unlock(&publisher->lock);
 	subscription->answered += answered;
@@ -196,6 +203,7 @@ int pl_subscription_taken(struct pl_peer *peer, const struct pl_stream_message *
 	if (!subscription)
 		return 0;
 	rc = subscription_report(subscription, message);
+	atomic_store(&pl_announcer_of(subscription->publisher, peer->home)->silent, false);
 	if (rc == 0)
 		pl_subscription_announce(subscription);
 	return rc;
@@ -249,6 +257,9 @@ void pl_subscription_end(struct pl_subscription *subscription)
 	subscription->peer = NULL;
 	subscription->blocks = false;
 	subscription->ended = true;
+	/* Its subscriber looked at the ring itself. */
+	if (subscription->quiet)
+		subscription->announced = PL_MAX(publisher->published, subscription->first);
 	/* Nobody reports the fates of these any more. */
 	accounts->missed += accounts->pending + PL_MAX(subscription->announced, accounts->next) - accounts->next;
 	accounts->next = PL_MAX(subscription->announced, accounts->next);

@@ -163,9 +163,9 @@ static int try_take(struct pl_subscriber *subscriber, struct pl_stream_frame **f
 int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame **frames, unsigned n, uint64_t timeout,
 		       struct pl_error *error)
 {
-	uint64_t deadline = pl_deadline(pl_now(), timeout);
+	bool waited = true, began = false, room, work;
 	struct pl_engine *engine;
-	bool waited = true, room;
+	uint64_t deadline = 0;
 	int rc;
 
 	if (n == 0)
@@ -176,7 +176,10 @@ int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame 
 
 		pthread_mutex_lock(&subscriber->lock);
 		room = false;
+		work = pl_subscriber_poll_ring(subscriber);
 		rc = try_take(subscriber, frames, n, &room);
+		/* The window has room, or a new instance begins. The next take of a quiet subscriber finds frames itself. */
+		work |= room && (rc < 0 || !pl_subscriber_is_quiet(subscriber));
 		if (rc == 0 && !waited)
 			rc = timeout ? -ETIMEDOUT : -EAGAIN;
 		if (rc)
@@ -185,12 +188,14 @@ int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame 
 			pl_subscriber_fail_take(subscriber, "pl_subscriber_take", rc, error);
 		engine = subscriber->engine;
 		pthread_mutex_unlock(&subscriber->lock);
-		/* The window has room, or a new instance begins. */
-		if (room)
+		if (work)
 			pl_engine_post(engine, &subscriber->task);
 		if (rc)
 			break;
-		waited = pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);
+		if (!began)
+			deadline = pl_deadline(pl_now(), timeout);
+		began = true;
+		waited = pl_subscriber_await(subscriber, seen, deadline);
 	}
 	return rc;
 }
@@ -214,15 +219,19 @@ void pl_subscriber_pause(struct pl_subscriber *subscriber, bool paused)
 	subscriber->paused = paused;
 	engine = subscriber->engine;
 	pthread_mutex_unlock(&subscriber->lock);
-	/* Sequences that wait for room have a fate now. */
+	/* Sequences that wait for room have a fate now. Announcements tell of later ones, and are answered. */
 	pl_engine_post(engine, &subscriber->task);
 }
 
 int pl_subscriber_fd(struct pl_subscriber *subscriber)
 {
+	struct pl_engine *engine;
+	bool quiet;
 	int fd;
 
 	pthread_mutex_lock(&subscriber->lock);
+	quiet = pl_subscriber_is_quiet(subscriber);
+	engine = subscriber->engine;
 	if (subscriber->event_fd < 0) {
 		subscriber->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		fd = subscriber->event_fd < 0 ? -errno : subscriber->event_fd;
@@ -231,6 +240,9 @@ int pl_subscriber_fd(struct pl_subscriber *subscriber)
 		fd = subscriber->event_fd;
 	}
 	pthread_mutex_unlock(&subscriber->lock);
+	/* Answers announcements, which set the descriptor from now on. */
+	if (quiet)
+		pl_engine_post(engine, &subscriber->task);
 	return fd;
 }
 

@@ -43,8 +43,8 @@ static bool turn_wait_by_progress(struct pl_context *context, struct pl_turn *tu
 	return pl_turn_read(turn) != seen || pl_now() < deadline;
 }
 
-/* Polls for the context's time, so that a change meanwhile costs neither thread a system call. */
-static bool turn_poll(struct pl_context *context, struct pl_turn *turn, unsigned seen, uint64_t deadline)
+bool pl_turn_poll(struct pl_context *context, struct pl_turn *turn, unsigned seen, const uint64_t *word, uint64_t value,
+		  uint64_t deadline)
 {
 	uint64_t most = context->options.poll_time, end;
 
@@ -53,7 +53,7 @@ static bool turn_poll(struct pl_context *context, struct pl_turn *turn, unsigned
 	end = PL_MIN(pl_now() + most, deadline);
 	do {
 		for (unsigned i = 0; i < 16; i++) {
-			if (pl_turn_read(turn) != seen)
+			if (pl_turn_read(turn) != seen || (word && __atomic_load_n(word, __ATOMIC_RELAXED) != value))
 				return true;
 			pl_relax();
 		}
@@ -67,7 +67,7 @@ bool pl_turn_wait(struct pl_context *context, struct pl_turn *turn, unsigned see
 
 	if (pl_context_manual(context))
 		return turn_wait_by_progress(context, turn, seen, deadline);
-	if (turn_poll(context, turn, seen, deadline))
+	if (pl_turn_poll(context, turn, seen, NULL, 0, deadline))
 		return true;
 	atomic_fetch_add(&turn->sleepers, 1);
 	while (!(changed = pl_turn_read(turn) != seen)) {

@@ -19,6 +19,13 @@ void pl_turn_next(struct pl_context *context, struct pl_turn *turn);
  */
 bool pl_turn_wait(struct pl_context *context, struct pl_turn *turn, unsigned seen, uint64_t deadline);
 
+/*
+ * Polls for the context's time, so that a change meanwhile costs neither thread a system call. Also ends if `word`, unless it
+ * is NULL, no longer has this value. Returns false if nothing changed. Not with PL_PROGRESS_MANUAL.
+ */
+bool pl_turn_poll(struct pl_context *context, struct pl_turn *turn, unsigned seen, const uint64_t *word, uint64_t value,
+		  uint64_t deadline);
+
 static inline unsigned pl_turn_read(struct pl_turn *turn)
 {
 	return atomic_load(&turn->number);

@@ -176,12 +176,23 @@ static void get_subscribed(struct pl_reader *reader, struct pl_stream_message *m
 	pl_get_bytes(reader, message->subscribed.payload, PL_TOKEN_SIZE);
 }
 
+/* Bits of a byte of ANNOUNCE. */
+enum {
+	ANNOUNCE_DEMOTED = 1,
+	ANNOUNCE_WAITS = 2,
+};
+
 static void get_announce(struct pl_reader *reader, struct pl_stream_message *message)
 {
+	uint8_t bits;
+
 	message->announce.claimed = pl_get_u64(reader);
 	message->announce.published = pl_get_u64(reader);
 	message->announce.state = (enum pl_stream_state)pl_get_u8(reader);
-	message->announce.demoted = get_bool(reader);
+	bits = pl_get_u8(reader);
+	reader->bad |= bits > (ANNOUNCE_DEMOTED | ANNOUNCE_WAITS);
+	message->announce.demoted = bits & ANNOUNCE_DEMOTED;
+	message->announce.waits = bits & ANNOUNCE_WAITS;
 	message->announce.skipped = pl_get_u64(reader);
 	message->announce.count = pl_get_u32(reader);
 	message->announce.frames = reader->at;
@@ -304,7 +315,8 @@ static void put_announce(struct pl_writer *writer, const struct pl_stream_messag
 	pl_put_u64(writer, message->announce.claimed);
 	pl_put_u64(writer, message->announce.published);
 	pl_put_u8(writer, (uint8_t)message->announce.state);
-	pl_put_u8(writer, message->announce.demoted);
+	pl_put_u8(writer, (uint8_t)((message->announce.demoted ? ANNOUNCE_DEMOTED : 0) |
+				    (message->announce.waits ? ANNOUNCE_WAITS : 0)));
 	pl_put_u64(writer, message->announce.skipped);
 	pl_put_u32(writer, message->announce.count);
 	pl_put_bytes(writer, message->announce.frames, message->announce.frames_length);

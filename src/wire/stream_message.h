@@ -82,6 +82,7 @@ struct pl_stream_message {
 			uint64_t claimed, published;
 			enum pl_stream_state state;
 			bool demoted; /* the subscriber holds no slot back any more */
+			bool waits;   /* the publisher waits for slots (PL_CAPABILITY_QUIET_FRAMES) */
 			/* Wanted sequences of the subscription that were skipped and have no descriptor. All lie before those of the ring. */
 			uint64_t skipped;
 			uint32_t count; /* descriptors of the sequences before `published` */

@@ -103,6 +103,7 @@ struct pl_hello {
 /* 32768: an earlier form of PL_CONTROL_STREAM, without skipped sequences */
 #define PL_CAPABILITY_STREAMS 65536u     /* accepts PL_CONTROL_STREAM */
 #define PL_CAPABILITY_FRAMES_IN_PLACE 131072u /* accepts SUBSCRIBE for frames in place */
+#define PL_CAPABILITY_QUIET_FRAMES 262144u    /* accepts few announcements and reports of frames in place */
 #define PL_CAPABILITY_NOTIFY_RAILS 8192u /* accepts notifications with writes over verbs with several rails, too */
 
 struct pl_reject {

@@ -50,6 +50,24 @@ def test_test_source_is_verified_without_losses(tmp_path):
     assert (tmp_path / 'frames').read_bytes() == b''.join(pattern(i, 3003) for i in range(40))
 
 
+def test_frames_in_place(tmp_path):
+    with publishing('--count', '40', '--rate', '0', '--dtype', 'u8', '--shape', '3x1001', '--subscribers', '1', '--allow-block',
+                    '--patience', 'never') as publisher:
+        got = run_json('subscribe', publisher.address, 'cam0', '--verify', '--lossless', '--in-place', '--to', tmp_path / 'frames')
+        publisher.finish()
+    assert (got['frames'], got['in_place'], got['lost'], got['verified'], got['error']) == (40, 40, 0, True, None)
+    assert (tmp_path / 'frames').read_bytes() == b''.join(pattern(i, 3003) for i in range(40))
+
+
+def test_frames_that_cannot_be_used_in_place():
+    with fed('--allow-block') as publisher:
+        done = run('subscribe', publisher.address, 'cam0', '--in-place', '--fabric', 'tcp', expect=1)
+        assert '[STREAM-PLACE]' in done.stderr and 'hint: leave --in-place out' in done.stderr
+    with fed() as publisher:
+        done = run('subscribe', publisher.address, 'cam0', '--in-place', expect=1)
+        assert '[STREAM-NO-BLOCK]' in done.stderr and '--allow-block' in done.stderr
+
+
 def test_input_that_is_no_test_pattern_is_not_verified():
     with fed() as publisher:
         done = run('subscribe', publisher.address, 'cam0', '--verify', expect=1)
@@ -300,6 +318,9 @@ WRONG = [
     (['subscribe'], 'ADDRESS'), (['subscribe', 'a'], '`peerlane streams a`'), (['subscribe', 'a', 'b/c'], 'characters'),
     (['subscribe', 'a', 'b', 'c'], 'only an ADDRESS'),
     (['subscribe', 'a', 'b', '--json', '--to', '-'], 'both be written'),
+    (['subscribe', 'a', 'b', '--in-place', '--snapshot', 'x.png'], '--snapshot keeps frames'),
+    (['subscribe', 'a', 'b', '--in-place', '--memory', 'cuda'], "not in 'cuda'"),
+    (['subscribe', 'a', 'b', '--in-place', '--overflow', 'drop-newest'], 'implies --overflow block'),
     *[(['subscribe', 'a', 'b', f'{option}={value}'], f'{option} takes')
       for option, values in {'--start': ('now', 'history:0', 'history:', 'sequence:-1', 'livex', 'sequence:99999999999999999999'),
                              '--overflow': ('drop',), '--queue': ('0', '4097'), '--every': ('0',), '--count': ('0',),

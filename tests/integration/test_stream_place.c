@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Frames that are used in the publisher's ring: where they are, what holds them, and how that ends. */
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <peerlane/stream.h>
@@ -23,6 +25,10 @@ static const struct setting place_threads = {
 };
 static const struct setting place_manual = {
 	.name = "manual", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+};
+/* Waiting threads poll, so that the subscriber looks into the ring itself, also on two cores. */
+static const struct setting place_polling = {
+	.name = "polling", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
 };
 static const struct setting place_tcp = {
 	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
@@ -65,6 +71,8 @@ static struct pl_subscriber *place_subscriber(struct pl_peer *peer)
 
 static void place_rig_open(struct place_rig *rig, const struct setting *setting, uint64_t patience)
 {
+	if (setting == &place_polling && !poll_time)
+		poll_time = SECOND / 200;
 	require_second_mapping();
 	memset(rig, 0, sizeof(*rig));
 	environment_open(&rig->environment, setting);
@@ -441,6 +449,219 @@ static void test_place_refused(void *argument)
 	environment_close(&environment);
 }
 
+/* -- quiet subscribers ------------------------------------------------------------------------------------------------------ */
+
+/* The publisher has sent as many announcements without an answer as it may: the subscriber looks for frames itself. */
+#define QUIET_FRAMES 40
+
+static uint64_t quiet_frames(struct place_rig *rig, uint64_t sequence)
+{
+	for (unsigned i = 0; i < QUIET_FRAMES; i++) {
+		place_publish(rig->publisher, 1);
+		place_take_release(rig->subscriber, sequence++);
+	}
+	/* The subscriber's engine gets the announcements meanwhile. */
+	sleep_ms(20);
+	return sequence;
+}
+
+static void quiet_rig_open(struct place_rig *rig, uint64_t patience)
+{
+	place_rig_open(rig, &place_polling, patience);
+	quiet_frames(rig, 0);
+}
+
+/* Skips two sequences. */
+static void *quiet_skip(void *argument)
+{
+	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
+	struct place_rig *rig = argument;
+	struct pl_error error;
+
+	check(pl_publisher_query(rig->publisher, &info) == 0);
+	check_ok(pl_publisher_skip(rig->publisher, info.published + 2, AMPLE_TIME, &error), &error);
+	return NULL;
+}
+
+/* The publisher needs slots of which the subscriber did not tell: it asks for them, and demotes nobody. */
+static void test_quiet_slots(void *argument)
+{
+	struct place_rig rig;
+	uint64_t taken = QUIET_FRAMES, published = QUIET_FRAMES;
+	pthread_t thread;
+
+	(void)argument;
+	quiet_rig_open(&rig, AMPLE_TIME / 2);
+	for (unsigned round = 0; round < 50; round++) {
+		while (published < taken + SLOTS) {
+			place_publish(rig.publisher, 1);
+			published++;
+		}
+		for (unsigned i = 0; i <= round % 3; i++)
+			place_take_release(rig.subscriber, taken++);
+	}
+	check(!place_info(rig.subscriber).demoted && place_info(rig.subscriber).in_place);
+	/* A skip waits for two slots, of which the subscriber tells one by one. */
+	while (published++ < taken + SLOTS)
+		place_publish(rig.publisher, 1);
+	check(pthread_create(&thread, NULL, quiet_skip, &rig) == 0);
+	for (unsigned i = 0; i < 2; i++) {
+		sleep_ms(20);
+		place_take_release(rig.subscriber, taken++);
+	}
+	pthread_join(thread, NULL);
+	check(!place_info(rig.subscriber).demoted);
+	place_rig_close(&rig);
+}
+
+struct quiet_writer {
+	struct place_rig *rig;
+	uint64_t count;
+};
+
+/* Pauses for about the time after which a thread that waits for a frame sleeps. */
+static void *quiet_write(void *argument)
+{
+	struct quiet_writer *writer = argument;
+	uint64_t random = 7;
+
+	for (uint64_t i = 0; i < writer->count; i++) {
+		struct timespec pause = { .tv_nsec = (long)(random_next(&random) % (3 * poll_time / 2)) };
+
+		/* In bursts longer than the number of announcements without an answer. */
+		if (i % 25 == 0)
+			nanosleep(&pause, NULL);
+		place_publish(writer->rig->publisher, 1);
+	}
+	return NULL;
+}
+
+/* Takes a frame, for which an announcement wakes the caller: a take that nothing wakes finds the frame only at its deadline. */
+static void quiet_take(struct pl_subscriber *subscriber, uint64_t sequence)
+{
+	uint64_t begin = clock_now();
+
+	place_take_release(subscriber, sequence);
+	check(clock_now() - begin < AMPLE_TIME / 2);
+}
+
+static void *quiet_reader(void *argument)
+{
+	quiet_take(((struct place_rig *)argument)->subscriber, QUIET_FRAMES);
+	return NULL;
+}
+
+/* A thread that has polled in vain sleeps, and relies on announcements again. */
+static void test_quiet_announcement(void *argument)
+{
+	struct place_rig rig;
+	pthread_t thread;
+
+	(void)argument;
+	quiet_rig_open(&rig, UINT64_MAX);
+	check(pthread_create(&thread, NULL, quiet_reader, &rig) == 0);
+	sleep_ms(50);
+	place_publish(rig.publisher, 1);
+	pthread_join(thread, NULL);
+	place_rig_close(&rig);
+}
+
+/* No frame is slept through, whenever it comes. */
+static void test_quiet_sleep(void *argument)
+{
+	struct place_rig rig;
+	struct quiet_writer writer = { .rig = &rig, .count = 1000 };
+	pthread_t thread;
+
+	(void)argument;
+	poll_time = SECOND / 4000;
+	place_rig_open(&rig, &place_polling, UINT64_MAX);
+	check(pthread_create(&thread, NULL, quiet_write, &writer) == 0);
+	for (uint64_t sequence = 0; sequence < writer.count; sequence++)
+		quiet_take(rig.subscriber, sequence);
+	pthread_join(thread, NULL);
+	check(place_info(rig.subscriber).accounts.delivered == writer.count);
+	place_rig_close(&rig);
+}
+
+/* A program that looked into the ring turns to the event descriptor, to a pause, and to the end of the stream. */
+static void test_quiet_changes(void *argument)
+{
+	struct pollfd event = { .events = POLLIN };
+	struct pl_subscription_info at_publisher = PL_SUBSCRIPTION_INFO_INIT;
+	struct pl_stream_frame *none;
+	struct pl_accounts accounts;
+	struct place_rig rig;
+	struct pl_error error;
+	uint64_t next;
+
+	(void)argument;
+	quiet_rig_open(&rig, UINT64_MAX);
+	/* Calls that do not wait see the ring, too. */
+	check_number(pl_subscriber_take(rig.subscriber, &none, 1, 0, NULL), -EAGAIN);
+	place_publish(rig.publisher, 1);
+	check(place_info(rig.subscriber).stream.published == QUIET_FRAMES + 1);
+	check_number(pl_subscriber_take(rig.subscriber, &none, 1, 0, NULL), 1);
+	pl_frame_release(none);
+	/*
+	 * Only an announcement tells how many sequences of a gap longer than the ring were skipped. The loan after it asks for slots,
+	 * and so brings one.
+	 */
+	check_ok(pl_publisher_skip(rig.publisher, QUIET_FRAMES + 1 + 5 * SLOTS, AMPLE_TIME, &error), &error);
+	place_publish(rig.publisher, 1);
+	for (uint64_t end = clock_now() + AMPLE_TIME; pl_subscriber_take(rig.subscriber, &none, 1, 0, NULL) != 1;)
+		check(clock_now() < end);
+	pl_frame_release(none);
+	check_number(exact_accounts(rig.subscriber).aborted, 5 * SLOTS);
+	pl_subscriber_pause(rig.subscriber, true);
+	place_publish(rig.publisher, 3 * SLOTS);
+	for (uint64_t end = clock_now() + AMPLE_TIME; place_info(rig.subscriber).accounts.unwanted < 3 * SLOTS;)
+		check(clock_now() < end);
+	pl_subscriber_pause(rig.subscriber, false);
+	next = quiet_frames(&rig, QUIET_FRAMES + 2 + 8 * SLOTS);
+	event.fd = pl_subscriber_fd(rig.subscriber);
+	place_publish(rig.publisher, 1);
+	check_number(poll(&event, 1, (int)(AMPLE_TIME / MS)), 1);
+	place_take_release(rig.subscriber, next);
+	check_ok(pl_publisher_end(rig.publisher, AMPLE_TIME, &error), &error);
+	check(pl_publisher_subscribers(rig.publisher, &at_publisher, 1) == 1);
+	accounts = exact_accounts(rig.subscriber);
+	check(!memcmp(&at_publisher.accounts, &accounts, sizeof(accounts)));
+	place_rig_close(&rig);
+}
+
+/* The end of the stream and of the publisher reach a program that takes nothing meanwhile. Frames of the ring are counted. */
+static void test_quiet_end(void *argument)
+{
+	struct pl_subscription_info at_publisher = PL_SUBSCRIPTION_INFO_INIT;
+	struct place_rig rig;
+	struct pl_error error;
+
+	(void)argument;
+	quiet_rig_open(&rig, UINT64_MAX);
+	place_publish(rig.publisher, 5);
+	check_ok(pl_publisher_end(rig.publisher, 0, &error), &error);
+	for (uint64_t end = clock_now() + AMPLE_TIME; place_info(rig.subscriber).stream.state == PL_STREAM_LIVE;)
+		check(clock_now() < end);
+	for (uint64_t sequence = 0; sequence < 5; sequence++)
+		place_take_release(rig.subscriber, QUIET_FRAMES + sequence);
+	check_ok(pl_publisher_end(rig.publisher, AMPLE_TIME, &error), &error);
+	check(pl_publisher_subscribers(rig.publisher, &at_publisher, 1) == 1);
+	check_number(at_publisher.accounts.delivered, QUIET_FRAMES + 5);
+	place_rig_close(&rig);
+	quiet_rig_open(&rig, UINT64_MAX);
+	place_publish(rig.publisher, 7);
+	pl_peer_close(rig.environment.far_peer);
+	rig.environment.far_peer = NULL;
+	/* The loss comes before the first look at the subscriber. */
+	sleep_ms(50);
+	await_unconnected(&rig);
+	check(pl_publisher_subscribers(rig.publisher, &at_publisher, 1) == 1 && at_publisher.ended);
+	check_number(at_publisher.accounts.next, QUIET_FRAMES + 7);
+	check_number(place_info(rig.subscriber).accounts.next, QUIET_FRAMES + 7);
+	place_rig_close(&rig);
+}
+
 /* -- two processes -------------------------------------------------------------------------------------------------------- */
 
 /* Starts a child with an end of a socket pair. */
@@ -571,7 +792,7 @@ static void test_publisher_killed(void *argument)
 }
 
 #define PLACED(name, function, seconds) \
-	{ name " thread", function, &place_threads, seconds }, \
+	{ name " thread", function, &place_threads, seconds }, { name " polling", function, &place_polling, seconds }, \
 	{ \
 		name " manual", function, &place_manual, seconds \
 	}
@@ -587,6 +808,11 @@ int main(void)
 		PLACED("attached", test_attached, 20),
 		PLACED("publisher closed", test_publisher_closed, 20),
 		PLACED("closes", test_place_closes, 20),
+		{ "quiet slots", test_quiet_slots, NULL, 20 },
+		{ "quiet announcement", test_quiet_announcement, NULL, 20 },
+		{ "quiet sleep", test_quiet_sleep, NULL, 20 },
+		{ "quiet changes", test_quiet_changes, NULL, 20 },
+		{ "quiet end", test_quiet_end, NULL, 20 },
 		{ "refused", test_place_refused, &place_threads, 20 },
 		{ "refused tcp", test_place_refused, &place_tcp, 20 },
 		{ "subscriber killed", test_subscriber_killed, &place_threads, 20 },

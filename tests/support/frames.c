@@ -7,13 +7,13 @@
 
 /*
  * The lap rule lets the publisher write memory that a subscriber is reading, and makes the subscriber discard the bytes.
- * ThreadSanitizer must not report these writes: of the ring's words, and of a loan's bytes.
+ * ThreadSanitizer must not report these writes: of the ring's words and descriptors, and of a loan's bytes.
  */
 const char *__tsan_default_suppressions(void);
 
 const char *__tsan_default_suppressions(void)
 {
-	return "race:ring_store\nrace:frame_fill\n";
+	return "race:ring_store\nrace:pl_ring_describe\nrace:frame_fill\n";
 }
 
 void frame_fill(const struct pl_frame_info *info, uint64_t length)

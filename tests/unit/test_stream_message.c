@@ -143,6 +143,15 @@ static void test_announce(void **state)
 	message.announce.frames_length = sizeof(frames);
 	round_trip(&message, golden, sizeof(golden), (int)(sizeof(golden) + sizeof(frames)));
 	bytes = encode(&message, buffer);
+	assert_int_equal(buffer[25], 0);
+	buffer[25] = 3;
+	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes, &decoded), 0);
+	assert_true(decoded.announce.demoted && decoded.announce.waits);
+	buffer[25] = 4; /* an unknown bit */
+	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes, &decoded), -EPROTO);
+	message.announce.waits = true;
+	assert_int_equal(encode(&message, buffer), bytes);
+	assert_int_equal(buffer[25], 2);
 	buffer[38 + 128 + 40] = 4; /* longer than the rest */
 	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes, &decoded), -EPROTO);
 	buffer[38 + 128 + 40] = 2; /* leaves a byte */

@@ -55,6 +55,7 @@ struct subscribe {
 	enum subscribe_end end;
 	uint64_t gone;          /* frames from --start sequence:N that the publisher no longer had */
 	uint64_t frames, bytes; /* taken */
+	uint64_t in_place;      /* frames among them that lay in the publisher's ring */
 	uint64_t last;          /* sequence of the last frame taken; UINT64_MAX: none of this instance */
 	uint64_t begin, finish; /* cli_now() of the first and the last frame */
 	uint64_t restarts, reconnects;

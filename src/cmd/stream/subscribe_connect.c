@@ -28,6 +28,10 @@ static int fail_to_subscribe(const struct subscribe *subscribe, int rc, struct p
 	case -EMSGSIZE:
 		snprintf(error->hint, sizeof(error->hint), "use a smaller --queue, or raise --memory-limit");
 		break;
+	case -ENOTSUP:
+		if (subscribe->options->stream.in_place)
+			snprintf(error->hint, sizeof(error->hint), "leave --in-place out");
+		break;
 	default:
 		break;
 	}

@@ -35,9 +35,24 @@ static void count_frame(struct subscribe *subscribe, const struct pl_frame_info 
 		subscribe->begin = subscribe->finish;
 	subscribe->frames++;
 	subscribe->bytes += frame->length;
+	subscribe->in_place += !!(frame->flags & PL_FRAME_IN_PLACE);
 	subscribe->last = frame->sequence;
 	/* The clock of another host may be ahead. */
 	stats_record(&subscribe->latency, frame->taken > frame->captured ? frame->taken - frame->captured : 0);
+}
+
+/* Fails if the publisher has written a frame in place while it was in use. */
+static int check_unchanged(const struct pl_stream_frame *frame, struct pl_error *error)
+{
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+
+	pl_frame_query(frame, &info);
+	if (!(info.flags & PL_FRAME_OVERWRITTEN))
+		return 0;
+	return cli_fail(error, -ESTALE, "FRAME-OVERWRITTEN", NULL,
+			"start `peerlane publish` with a longer --patience, or leave --in-place out",
+			"the publisher has overwritten frame %llu while it was used",
+			(unsigned long long)info.sequence);
 }
 
 /* Processes a frame, which it releases or hands to the snapshot. */
@@ -63,6 +78,9 @@ static int process_frame(struct subscribe *subscribe, struct pl_stream_frame *fr
 		rc = frame_sink_write(&subscribe->sink, &info, error);
 	if (rc == 0 && subscribe->forward)
 		rc = subscribe->forward->frame(subscribe->forward->user, &info, error);
+	/* That explains a failure before, too. */
+	if (options->stream.in_place && check_unchanged(frame, error) < 0)
+		rc = -ESTALE;
 	if (rc == 0 && subscribe->snapshot.path)
 		return snapshot_take(&subscribe->snapshot, frame, error);
 	pl_frame_release(frame);

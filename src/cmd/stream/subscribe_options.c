@@ -16,6 +16,7 @@ enum {
 	OPTION_TO,
 	OPTION_VERIFY,
 	OPTION_LOSSLESS,
+	OPTION_IN_PLACE,
 	OPTION_SNAPSHOT,
 	OPTION_RECONNECT,
 	OPTION_MEMORY_LIMIT,
@@ -77,6 +78,13 @@ static void check_subscribe_arguments(const struct subscribe_options *options, s
 		argp_error(state, "a NAME has 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'", options->name);
 	if (options->snapshot && !snapshot_path_valid(options->snapshot))
 		argp_error(state, "--snapshot takes the name of a .png or .npy file, not '%s'", options->snapshot);
+	if (options->stream.in_place && options->stream.overflow == PL_OVERFLOW_DROP_NEWEST)
+		argp_error(state, "--in-place implies --overflow block");
+	if (options->stream.in_place && options->stream.memory && strcmp(options->stream.memory, "host"))
+		argp_error(state, "--in-place uses frames in host memory, not in '%s'", options->stream.memory);
+	/* A snapshot keeps a frame between two writes of the file, and would hold the publisher back meanwhile. */
+	if (options->stream.in_place && options->snapshot)
+		argp_error(state, "--snapshot keeps frames, and --in-place must not: use one of them");
 	if (options->to && !strcmp(options->to, "-") && options->common.json)
 		argp_error(state, "--json and the frames would both be written to standard output");
 }
@@ -105,6 +113,9 @@ static error_t parse_subscribe_option(int key, char *argument, struct argp_state
 		return 0;
 	case OPTION_LOSSLESS:
 		options->lossless = true;
+		return 0;
+	case OPTION_IN_PLACE:
+		options->stream.in_place = true;
 		return 0;
 	case OPTION_SNAPSHOT:
 		options->snapshot = argument;
@@ -135,6 +146,10 @@ static const struct argp_option subscribe_options[] = {
 	{ "count", OPTION_COUNT, "N", 0, "Exit after N frames", 1 },
 	{ "memory", OPTION_MEMORY, "KIND", 0,
 	  "Take the frames into memory of this kind: host, cuda, or cuda:1 for a GPU by its number (default: host)",
+	  1 },
+	{ "in-place", OPTION_IN_PLACE, NULL, 0,
+	  "Use the frames in the memory of a publisher of this host, without a copy; it waits meanwhile (--overflow "
+	  "block)",
 	  1 },
 	{ "to", OPTION_TO, "FILE", 0,
 	  "Write the frames into FILE, as raw bytes, or as one array if its name ends in .npy; -: standard output", 1 },

@@ -42,6 +42,8 @@ static int print_subscribe_json(const struct subscribe *subscribe, const struct 
 	cli_json_add(object, "memory", cli_json_text(memory ? memory : "host"));
 	cli_json_add(object, "end", cli_json_text(end_names[subscribe->end]));
 	cli_json_add(object, "frames", json_object_new_uint64(subscribe->frames));
+	if (!forward)
+		cli_json_add(object, "in_place", json_object_new_uint64(subscribe->in_place));
 	cli_json_add(object, "bytes", json_object_new_uint64(subscribe->bytes));
 	cli_json_add(object, "seconds", json_object_new_double(seconds));
 	cli_json_add(object, "bytes_per_second", json_object_new_double(span ? (double)subscribe->bytes / seconds : 0));
@@ -85,6 +87,8 @@ static void print_subscribe_text(FILE *to, const struct subscribe *subscribe, co
 	fprintf(to, "; lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu", (unsigned long long)lost,
 		(unsigned long long)accounts->dropped, (unsigned long long)accounts->rejected,
 		(unsigned long long)accounts->lapped, (unsigned long long)accounts->missed);
+	if (subscribe->in_place)
+		fprintf(to, "; in place %llu", (unsigned long long)subscribe->in_place);
 	if (accounts->aborted)
 		fprintf(to, "; aborted %llu", (unsigned long long)accounts->aborted);
 	if (subscribe->reconnects)

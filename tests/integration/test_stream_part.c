@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* pl_subscriber_read(): which bytes of which frames it gives, and how it fails. */
+#include <stdio.h>
+
+#include <peerlane/stream.h>
+
+#include "support/cases.h"
+#include "support/environment.h"
+#include "support/frames.h"
+
+#define SLOT 10000
+#define SLOTS 4u
+#define GUARD 100
+
+static const struct setting part_tcp_threads = {
+	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 2
+};
+static const struct setting part_local_threads = {
+	.name = "thread", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+};
+static const struct setting part_tcp_manual = {
+	.name = "manual", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+};
+static const struct setting part_local_manual = {
+	.name = "manual", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+};
+
+/* A publisher in `far`, a subscriber in `near`, and memory that parts are read into. */
+struct part_rig {
+	struct scenario_environment environment;
+	struct pl_publisher *publisher;
+	struct pl_subscriber *subscriber;
+	struct buffer buffer;
+	struct pump pump;
+};
+
+static void part_publisher_open(struct part_rig *rig, uint64_t first)
+{
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_error error;
+
+	options.slot_bytes = SLOT;
+	options.slots = SLOTS;
+	options.allow_block = true;
+	options.first = first;
+	options.layout = (struct pl_layout){ PL_ELEMENT_UINT, 8, 1, 1, { 100 } };
+	check_ok(pl_publisher_open(rig->environment.far, "cam0", &options, &rig->publisher, &error), &error);
+}
+
+static void part_rig_open(struct part_rig *rig, const struct setting *setting, uint64_t first,
+			  const struct pl_subscriber_options *options)
+{
+	struct pl_error error;
+
+	memset(rig, 0, sizeof(*rig));
+	environment_open(&rig->environment, setting);
+	pump_start(&rig->environment, &rig->pump, rig->environment.far);
+	part_publisher_open(rig, first);
+	check_ok(pl_subscriber_open(rig->environment.near_peer, "cam0", options, AMPLE_TIME, &rig->subscriber, &error),
+		 &error);
+	buffer_open(&rig->buffer, rig->environment.near, SLOT + GUARD, PL_ACCESS_LOCAL);
+}
+
+static void part_rig_close(struct part_rig *rig)
+{
+	pl_subscriber_close(rig->subscriber);
+	buffer_close(&rig->buffer);
+	pump_stop(&rig->pump);
+	pl_publisher_close(rig->publisher);
+	environment_close(&rig->environment);
+}
+
+static uint64_t part_frame_length(uint64_t sequence)
+{
+	return SLOT - sequence % 3;
+}
+
+static void part_publish(struct pl_publisher *publisher, unsigned count)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_frame_info info;
+	struct pl_error error;
+
+	while (count--) {
+		struct pl_stream_frame *frame = loan_frame(publisher, &info);
+
+		options.length = part_frame_length(info.sequence);
+		options.captured = info.sequence + 1;
+		frame_fill(&info, options.length);
+		check_ok(pl_frame_publish(frame, &options, &error), &error);
+	}
+}
+
+/* Reads a part to the beginning of the rig's buffer. */
+static int part_read(struct part_rig *rig, uint64_t sequence, uint64_t offset, uint64_t length)
+{
+	return pl_subscriber_read(rig->subscriber, sequence, offset, length, rig->buffer.region, 0, AMPLE_TIME, NULL,
+				  NULL);
+}
+
+/* Reads a part to another place in the buffer. It and nothing else must be there then. */
+static void part_check(struct part_rig *rig, uint64_t sequence, uint64_t offset, uint64_t length)
+{
+	uint8_t *bytes = rig->buffer.bytes;
+	struct pl_error error;
+
+	memset(bytes, POISON, SLOT + GUARD);
+	check_ok(pl_subscriber_read(rig->subscriber, sequence, offset, length, rig->buffer.region, GUARD, AMPLE_TIME,
+				    NULL, &error),
+		 &error);
+	value_check(bytes, GUARD, POISON);
+	pattern_check(bytes + GUARD, length, sequence, offset);
+	value_check(bytes + GUARD + length, SLOT - length, POISON);
+}
+
+static void test_parts(void *argument)
+{
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct part_rig rig;
+	struct pl_error error;
+
+	part_rig_open(&rig, argument, 0, NULL);
+	part_publish(rig.publisher, 3);
+	for (uint64_t sequence = 0; sequence < 3; sequence++) {
+		uint64_t length = part_frame_length(sequence);
+
+		part_check(&rig, sequence, 0, length);
+		part_check(&rig, sequence, 0, 1);
+		part_check(&rig, sequence, 4097, 4001);
+		part_check(&rig, sequence, length - 1, 1);
+		part_check(&rig, sequence, length, 0);
+	}
+	/* A description needs no memory. */
+	check_ok(pl_subscriber_read(rig.subscriber, 2, 0, 0, NULL, 0, AMPLE_TIME, &info, &error), &error);
+	check(info.sequence == 2 && info.length == SLOT - 2 && info.captured == 3 && info.taken >= info.published);
+	check(!info.data && !info.metadata && info.layout.shape[0] == 100 && info.flags == 0);
+	/* Parts have no fate: the frames themselves are still to be taken. */
+	check_number(exact_accounts(rig.subscriber).delivered, 0);
+	part_rig_close(&rig);
+}
+
+static void test_paused(void *argument)
+{
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+	struct part_rig rig;
+
+	part_rig_open(&rig, argument, 0, NULL);
+	pl_subscriber_pause(rig.subscriber, true);
+	part_publish(rig.publisher, SLOTS + 2);
+	do {
+		progress(&rig.environment);
+		check(pl_subscriber_query(rig.subscriber, &info) == 0);
+	} while (info.stream.published < SLOTS + 2);
+	part_check(&rig, info.stream.published - 1, 5000, 1000);
+	part_check(&rig, 2, 0, 1000);
+	check(exact_accounts(rig.subscriber).delivered == 0);
+	part_rig_close(&rig);
+}
+
+/* The publisher claims a slot before it writes there: the frame is gone from the claim on. */
+static void test_claimed(void *argument)
+{
+	struct pl_stream_frame *loan;
+	struct pl_frame_info info;
+	struct part_rig rig;
+
+	part_rig_open(&rig, argument, 0, NULL);
+	part_publish(rig.publisher, SLOTS);
+	part_check(&rig, 0, 0, 1000);
+	loan = loan_frame(rig.publisher, &info);
+	check_number(part_read(&rig, 0, 0, 1000), -ENOENT);
+	frame_fill(&info, SLOT);
+	check_number(part_read(&rig, 0, 0, 1000), -ENOENT);
+	check_number(part_read(&rig, 0, 0, 0), -ENOENT);
+	part_check(&rig, 1, 0, 1000);
+	/* A loan is no frame yet. */
+	check_number(part_read(&rig, SLOTS, 0, 1), -EAGAIN);
+	pl_frame_discard(loan);
+	check_number(part_read(&rig, SLOTS, 0, 1), -ECANCELED);
+	check_number(part_read(&rig, SLOTS + 1, 0, 1), -EAGAIN);
+	part_rig_close(&rig);
+}
+
+/* Of all sequences only those of the ring can be read, also if the first one is not 0. */
+static void test_laps(void *argument)
+{
+	struct part_rig rig;
+
+	part_rig_open(&rig, argument, 1001, NULL);
+	part_publish(rig.publisher, 1);
+	check_number(part_read(&rig, 1000, 0, 1), -ENOENT);
+	check_number(part_read(&rig, 998, 0, 1), -ENOENT);
+	part_publish(rig.publisher, 3 * SLOTS);
+	for (uint64_t sequence = 1000; sequence < 1002 + 2 * SLOTS; sequence++)
+		check_number(part_read(&rig, sequence, 0, 1), -ENOENT);
+	for (uint64_t sequence = 1002 + 2 * SLOTS; sequence < 1002 + 3 * SLOTS; sequence++)
+		part_check(&rig, sequence, 100, 9000);
+	check_number(part_read(&rig, 1002 + 3 * SLOTS, 0, 1), -EAGAIN);
+	check_number(part_read(&rig, UINT64_MAX, 0, 1), -ERANGE);
+	part_rig_close(&rig);
+}
+
+static void test_ranges(void *argument)
+{
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct pl_region *foreign;
+	struct part_rig rig;
+	struct pl_error error;
+
+	part_rig_open(&rig, argument, 0, NULL);
+	part_publish(rig.publisher, 2);
+	/* Frame 1 has a byte less than the slot. */
+	check_number(part_read(&rig, 1, SLOT - 2, 2), -ERANGE);
+	check_number(part_read(&rig, 1, SLOT, 0), -ERANGE);
+	check_number(part_read(&rig, 0, 1, SLOT), -ERANGE);
+	check_number(part_read(&rig, 0, UINT64_MAX, 2), -ERANGE);
+	check_number(pl_subscriber_read(rig.subscriber, 0, 0, 2, rig.buffer.region, SLOT + GUARD - 1, AMPLE_TIME, NULL,
+					NULL),
+		     -ERANGE);
+	check_number(pl_subscriber_read(rig.subscriber, 0, 0, 1, NULL, 0, AMPLE_TIME, NULL, NULL), -EINVAL);
+	check_ok(pl_region_allocate(rig.environment.far, SLOT, PL_ACCESS_LOCAL, &foreign, &error), &error);
+	check_number(pl_subscriber_read(rig.subscriber, 0, 0, 1, foreign, 0, AMPLE_TIME, NULL, NULL), -EINVAL);
+	pl_region_deregister(foreign);
+	info.size++;
+	check_number(pl_subscriber_read(rig.subscriber, 0, 0, 1, rig.buffer.region, 0, AMPLE_TIME, &info, NULL),
+		     -EINVAL);
+	value_check(rig.buffer.bytes + SLOT, GUARD, POISON);
+	part_check(&rig, 1, SLOT - 2, 1);
+	part_rig_close(&rig);
+}
+
+/* A part holds no slot back, and a subscriber that does so reads parts of its frames. */
+static void test_blocking(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_stream_frame *frame;
+	struct part_rig rig;
+	struct pl_error error;
+
+	options.overflow = PL_OVERFLOW_BLOCK;
+	options.queue = 1;
+	part_rig_open(&rig, argument, 0, &options);
+	part_publish(rig.publisher, SLOTS);
+	part_check(&rig, 1, 7000, 1000);
+	part_check(&rig, SLOTS - 1, 7000, 1000);
+	for (unsigned i = 0; i < SLOTS; i++) {
+		check_ok(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, &error) == 1 ? 0 : -EIO, &error);
+		pl_frame_release(frame);
+	}
+	part_publish(rig.publisher, SLOTS);
+	check_number(part_read(&rig, SLOTS - 1, 0, 1), -ENOENT);
+	part_check(&rig, SLOTS, 7000, 1000);
+	check(exact_accounts(rig.subscriber).delivered == SLOTS);
+	part_rig_close(&rig);
+}
+
+/* The connection ends, and another one begins; then the publisher closes, and another instance begins. */
+static void test_connections(void *argument)
+{
+	struct pl_peer *near_peer, *far_peer;
+	struct pl_stream_frame *frame;
+	struct part_rig rig;
+	struct pl_error error;
+
+	part_rig_open(&rig, argument, 0, NULL);
+	part_publish(rig.publisher, 2);
+	part_check(&rig, 1, 0, 1000);
+	pl_peer_close(rig.environment.far_peer);
+	while (part_read(&rig, 1, 0, 1000) == 0)
+		progress(&rig.environment);
+	check_number(part_read(&rig, 1, 0, 1000), -ENOTCONN);
+	connect_pair(&rig.environment, rig.environment.near, rig.environment.listener, &near_peer, &far_peer);
+	check_ok(pl_subscriber_attach(rig.subscriber, near_peer, AMPLE_TIME, &error), &error);
+	part_check(&rig, 1, 0, 1000);
+	pl_peer_close(rig.environment.near_peer);
+	rig.environment.near_peer = near_peer;
+	rig.environment.far_peer = far_peer;
+	pl_publisher_close(rig.publisher);
+	while (part_read(&rig, 1, 0, 1000) == 0)
+		progress(&rig.environment);
+	check_number(part_read(&rig, 1, 0, 1000), -ENOTCONN);
+	part_publisher_open(&rig, 0);
+	part_publish(rig.publisher, 1);
+	check_ok(pl_subscriber_attach(rig.subscriber, near_peer, AMPLE_TIME, &error), &error);
+	check_number(part_read(&rig, 0, 0, 1000), -ESTALE);
+	while (pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, NULL) == 1)
+		pl_frame_release(frame);
+	part_check(&rig, 0, 0, 1000);
+	part_rig_close(&rig);
+}
+
+/* The other end makes no progress: the call ends, and so does the subscriber. Over local, a read needs no progress. */
+static void test_silence(void *argument)
+{
+	struct part_rig rig;
+	uint64_t begin;
+
+	part_rig_open(&rig, argument, 0, NULL);
+	part_publish(rig.publisher, 1);
+	part_check(&rig, 0, 0, 1000);
+	pump_stop(&rig.pump);
+	begin = clock_now();
+	check_number(pl_subscriber_read(rig.subscriber, 0, 0, 1000, rig.buffer.region, 0, SECOND / 20, NULL, NULL),
+		     -ETIMEDOUT);
+	check(clock_now() - begin < SLACK);
+	part_rig_close(&rig);
+}
+
+/* -- at full speed ------------------------------------------------------------------------------------------------- */
+
+struct part_writer {
+	struct part_rig *rig;
+	atomic_ullong published;
+	atomic_bool stop;
+};
+
+static void *part_write(void *argument)
+{
+	struct part_writer *writer = argument;
+	uint64_t random = 1;
+
+	while (!atomic_load(&writer->stop)) {
+		struct timespec pause = { .tv_nsec = (long)(random_next(&random) % 100000) };
+
+		part_publish(writer->rig->publisher, 1);
+		if (random_next(&random) % 2)
+			nanosleep(&pause, NULL);
+		atomic_fetch_add(&writer->published, 1);
+	}
+	return NULL;
+}
+
+/* The publisher overwrites slots all the time: each part that is read is of one frame. */
+static void test_part_hunt(void *argument)
+{
+	struct part_rig rig;
+	struct part_writer writer = { .rig = &rig };
+	unsigned tries = 0, whole = 0, gone = 0;
+	uint64_t end;
+	pthread_t thread;
+
+	part_rig_open(&rig, argument, 0, NULL);
+	pl_subscriber_pause(rig.subscriber, true);
+	check(pthread_create(&thread, NULL, part_write, &writer) == 0);
+	end = clock_now() + SLACK / 4;
+	while (clock_now() < end) {
+		uint64_t published = atomic_load(&writer.published);
+		/* In turn a young frame and an old one, which is probably overwritten. */
+		uint64_t age = tries % 2 ? 1 : SLOTS, sequence = published < age ? 0 : published - age;
+		int rc = part_read(&rig, sequence, 0, SLOT - 2);
+
+		check(rc == 0 || rc == -ENOENT || rc == -EAGAIN);
+		if (rc == 0)
+			pattern_check(rig.buffer.bytes, SLOT - 2, sequence, 0);
+		whole += rc == 0;
+		tries++;
+		gone += rc == -ENOENT;
+	}
+	atomic_store(&writer.stop, true);
+	pthread_join(thread, NULL);
+	printf("%u tries: %u whole, %u gone\n", tries, whole, gone);
+	check(whole > 0 && gone > 0);
+	part_rig_close(&rig);
+}
+
+#define ALL(name, function, seconds) \
+	{ name " tcp", function, &part_tcp_threads, seconds }, \
+		{ name " local", function, &part_local_threads, seconds }, \
+		{ name " tcp manual", function, &part_tcp_manual, seconds }, \
+	{ \
+		name " local manual", function, &part_local_manual, seconds \
+	}
+#define BOTH(name, function, seconds) \
+	{ name " tcp", function, &part_tcp_threads, seconds }, \
+	{ \
+		name " local", function, &part_local_threads, seconds \
+	}
+
+int main(void)
+{
+	static const struct test_case cases[] = {
+		ALL("parts", test_parts, 20),
+		ALL("paused", test_paused, 20),
+		BOTH("claimed", test_claimed, 20),
+		BOTH("laps", test_laps, 20),
+		{ "ranges", test_ranges, &part_tcp_threads, 20 },
+		{ "blocking", test_blocking, &part_local_threads, 20 },
+		BOTH("connections", test_connections, 20),
+		{ "silence", test_silence, &part_tcp_manual, 20 },
+		BOTH("hunt", test_part_hunt, 60),
+	};
+
+	return cases_run("stream_part", cases, sizeof(cases) / sizeof(cases[0]));
+}
