@@ -178,8 +178,10 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t length)
 	return allocate_kind(length, KIND_ALLOC, context, context->device, NULL, address);
 }
 
+/* Like the driver, waits for all streams first. */
 API CUresult cuMemFree_v2(CUdeviceptr address)
 {
+	standin_finish_streams();
 	return allocation_free(address);
 }
 

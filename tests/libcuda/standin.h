@@ -177,6 +177,8 @@ struct standin_kernel {
 struct stream;
 bool standin_held(void);
 CUresult standin_launch(struct stream *stream, const struct standin_kernel *kernel);
+/* Waits until all streams of the process are empty. (stream.c) */
+void standin_finish_streams(void);
 
 /* Returns unused addresses, in whole device pages. */
 void *standin_reserve(size_t size);

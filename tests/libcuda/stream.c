@@ -11,6 +11,7 @@ pthread_cond_t standin_stream_changed = PTHREAD_COND_INITIALIZER;
 static unsigned delay, shared;
 static size_t waited;
 static size_t copied;
+static unsigned unfinished; /* jobs of all streams */
 static bool capturing, kernels_held;
 
 void standin_delay(unsigned microseconds)
@@ -215,7 +216,8 @@ static void *stream_thread(void *argument)
 			standin_reached(job->event);
 		}
 		stream->busy = false;
-		/* Threads wait only for events and for an empty stream. */
+		unfinished--;
+		/* Threads wait only for events and for empty streams. */
 		if (job->event || !stream->first)
 			pthread_cond_broadcast(&standin_stream_changed);
 		free(job->pieces);
@@ -270,9 +272,18 @@ CUresult standin_enqueue(struct stream *stream, struct job job)
 		added->record = ++job.event->recorded;
 	*stream->last = added;
 	stream->last = &added->next;
+	unfinished++;
 	pthread_cond_signal(&stream->asked);
 	pthread_mutex_unlock(&standin_stream_lock);
 	return SUCCESS;
+}
+
+void standin_finish_streams(void)
+{
+	pthread_mutex_lock(&standin_stream_lock);
+	while (unfinished)
+		pthread_cond_wait(&standin_stream_changed, &standin_stream_lock);
+	pthread_mutex_unlock(&standin_stream_lock);
 }
 
 API CUresult cuStreamSynchronize(struct stream *stream)
