@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Vectors between GPUs: one kernel copies all segments (memory/cuda/gather.c). A gather that was withdrawn is done again by
+ * Vectors between GPUs: a kernel, or several, copy all segments (memory/cuda/gather.c). What a withdrawn kernel had is done by
  * copies, as is the rest of its operation.
  */
 #include "fabric/local/local.h"
@@ -14,6 +14,8 @@
 #define PIECES_EACH 4u
 /* Most pieces in one gather. */
 #define PIECES_MAX 32768u
+/* Fewest pieces of a first run that is shorter than the rest. */
+#define FIRST_MIN 256u
 
 static const char reason_gather[] = "local: a kernel of the GPU copies from one process's memory to the other's";
 
@@ -107,15 +109,16 @@ static uint64_t piece_size(const struct pl_operation *operation)
 	return size;
 }
 
-static void fill_gather(struct pl_operation *operation, uint64_t size)
+static void fill_run(struct pl_operation *operation, struct local_gather_run *run, uint64_t size)
 {
-	struct local_gathering *gathering = gathering_of(operation);
-	struct pl_gather *gather = gathering->copy.gather;
-	struct pl_work_item *item = &gathering->item;
+	struct pl_work_item *item = &gathering_of(operation)->item;
+	struct pl_gather *gather = run->copy.gather;
 	struct bases bases = bases_of(&operation->segments[item->segment]);
 	bool write = operation->completion.kind == PL_KIND_WRITE;
 	struct pl_chunk chunk;
 
+	run->begin = item->segment;
+	run->done = item->done;
 	while (item->segment < operation->segment_count && gather->count < gather->room) {
 		uint64_t here, there;
 
@@ -132,24 +135,37 @@ static void fill_gather(struct pl_operation *operation, uint64_t size)
 			.length = chunk.length,
 		};
 	}
-	gathering->end = item->segment + (item->done > 0);
+	run->end = item->segment + (item->done > 0);
 }
 
 /* -- the operation ------------------------------------------------------------------------------------- */
 
 static void gathering_advance(struct pl_operation *operation);
 
-static void gather_ended(struct pl_copy *base, int status)
+/* Leaves the rest of the operation to copies, from the earliest such position on. */
+static void use_copies(struct local_gathering *gathering, unsigned segment, uint64_t done)
+{
+	struct local_position *again = &gathering->again;
+
+	if (!gathering->copies || segment < again->segment || (segment == again->segment && done < again->done))
+		*again = (struct local_position){ segment, done };
+	gathering->copies = true;
+}
+
+static void run_ended(struct pl_copy *base, int status)
 {
 	struct pl_gather_copy *copy = pl_container_of(base, struct pl_gather_copy, copy);
-	struct local_gathering *gathering = pl_container_of(copy, struct local_gathering, copy);
+	struct local_gather_run *run = pl_container_of(copy, struct local_gather_run, copy);
+	struct local_gathering *gathering = pl_container_of(run - base->sequence, struct local_gathering, runs);
 	struct pl_operation *operation = pl_work_item_operation(&gathering->item.link);
 	struct pl_error error;
 
-	hold_gates(operation, gathering->begin.segment, gathering->end, false, NULL);
+	hold_gates(operation, run->begin, run->end, false, NULL);
 	copy->gather = NULL;
-	gathering->copies = status == -ECANCELED;
-	if (status < 0 && !gathering->copies) {
+	gathering->running--;
+	if (status == -ECANCELED) {
+		use_copies(gathering, run->begin, run->done);
+	} else if (status < 0) {
 		local_copy_fail(&error, status, operation->completion.kind == PL_KIND_WRITE);
 		pl_operation_fail(operation, status, &error);
 	}
@@ -157,37 +173,47 @@ static void gather_ended(struct pl_copy *base, int status)
 		gathering_advance(operation);
 }
 
+/* Most pieces of the next run. The first one is short, so that its kernel runs while the rest of the list is written. */
+static unsigned pieces_of_run(const struct pl_operation *operation, const struct pl_work_item *item, uint64_t size)
+{
+	uint64_t pieces = operation->segment_count + operation->total / size;
+
+	if (item->segment == 0 && item->done == 0 && pieces >= 4 * FIRST_MIN)
+		pieces /= 4;
+	return (unsigned)PL_MIN(pieces, (uint64_t)PIECES_MAX);
+}
+
 /* Starts a kernel for the next segments, or leaves them to copies. */
-static void start_gather(struct pl_operation *operation)
+static void start_run(struct pl_operation *operation, struct local_gather_run *run)
 {
 	struct local_gathering *gathering = gathering_of(operation);
+	const struct pl_work_item *item = &gathering->item;
 	const struct pl_memory *memory = &operation->segments[0].region->memory;
 	struct pl_copier *copier = pl_context_copier(operation->context, operation->home);
-	uint64_t size = piece_size(operation), pieces = operation->segment_count + operation->total / size;
-	struct pl_gather *gather =
-		copier ? memory->ops->gather_take(memory, (unsigned)PL_MIN(pieces, (uint64_t)PIECES_MAX)) : NULL;
+	uint64_t size = piece_size(operation);
 	struct pl_error error;
 	unsigned held;
 
 	/* Copies that replace a kernel must not wait, as the creation of their queue may. */
 	if (copier)
 		pl_copier_prepare(copier, memory);
-	gathering->begin = (struct local_position){ gathering->item.segment, gathering->item.done };
-	gathering->copies = !gather;
-	if (!gather)
-		return;
-	gathering->copy.gather = gather;
-	fill_gather(operation, size);
-	held = hold_gates(operation, gathering->begin.segment, gathering->end, true, &error);
-	if (held == gathering->end && gather->count) {
-		pl_copier_gather(copier, &gathering->copy, operation->context->options.gpu_multiprocessors);
+	run->copy.gather = copier ? memory->ops->gather_take(memory, pieces_of_run(operation, item, size)) : NULL;
+	if (!run->copy.gather) {
+		use_copies(gathering, item->segment, item->done);
 		return;
 	}
-	if (held < gathering->end)
+	fill_run(operation, run, size);
+	held = hold_gates(operation, run->begin, run->end, true, &error);
+	if (held == run->end && run->copy.gather->count) {
+		gathering->running++;
+		pl_copier_gather(copier, &run->copy, operation->context->options.gpu_multiprocessors);
+		return;
+	}
+	if (held < run->end)
 		pl_operation_fail(operation, error.code, &error);
-	hold_gates(operation, gathering->begin.segment, held, false, NULL);
-	memory->ops->gather_give(gather);
-	gathering->copy.gather = NULL;
+	hold_gates(operation, run->begin, held, false, NULL);
+	memory->ops->gather_give(run->copy.gather);
+	run->copy.gather = NULL;
 }
 
 static bool ranges_remain(struct pl_operation *operation)
@@ -203,14 +229,15 @@ static void gathering_advance(struct pl_operation *operation)
 	struct local_gathering *gathering = gathering_of(operation);
 
 	gathering->starting = true;
-	while (!gathering->copy.gather && ranges_remain(operation))
-		start_gather(operation);
+	for (unsigned i = 0; i < LOCAL_COPIES_QUEUED; i++)
+		while (!gathering->runs[i].copy.gather && ranges_remain(operation))
+			start_run(operation, &gathering->runs[i]);
 	gathering->starting = false;
-	if (gathering->copy.gather)
+	if (gathering->running)
 		return;
 	if (gathering->copies) {
 		operation->route_reason = gathering->reason_of_copies;
-		local_device_post(operation, gathering->begin);
+		local_device_post(operation, gathering->again);
 	} else {
 		pl_operation_pending_done(operation);
 	}
@@ -222,8 +249,9 @@ bool local_gather_post(struct pl_operation *operation)
 
 	if (!suits(operation))
 		return false;
-	*gathering =
-		(struct local_gathering){ .copy.copy.done = gather_ended, .reason_of_copies = operation->route_reason };
+	*gathering = (struct local_gathering){ .reason_of_copies = operation->route_reason };
+	for (unsigned i = 0; i < LOCAL_COPIES_QUEUED; i++)
+		gathering->runs[i].copy.copy = (struct pl_copy){ .sequence = i, .done = run_ended };
 	pl_list_init(&gathering->item.link);
 	operation->route_reason = reason_gather;
 	gathering_advance(operation);

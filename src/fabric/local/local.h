@@ -169,15 +169,22 @@ struct local_position {
 	uint64_t done;
 };
 
-/* State of a vector that kernels copy, one after the other; in operation->fabric. */
+/* Segments that one kernel copies. */
+struct local_gather_run {
+	struct pl_gather_copy copy; /* its gather is NULL if no kernel runs; copy.sequence: index of the run */
+	unsigned begin, end;        /* first segment, and the segment after the last one that it touches */
+	uint64_t done;              /* bytes of the first segment before its ranges */
+};
+
+/* State of a vector that kernels copy; in operation->fabric. */
 struct local_gathering {
 	struct pl_work_item item;
-	struct pl_gather_copy copy;   /* the kernel that runs; its gather is NULL if none does */
-	struct local_position begin;  /* its ranges, or those that copies do from here on */
-	unsigned end;                 /* segment after the last one that it touches */
-	bool starting;                /* prevents recursion */
-	bool copies;                  /* copies do the rest */
+	struct local_gather_run runs[LOCAL_COPIES_QUEUED];
+	struct local_position again;  /* copies do the rest from here on, if `copies` */
 	const char *reason_of_copies; /* reason of the route then */
+	uint8_t running;
+	bool starting; /* prevents recursion */
+	bool copies;   /* a kernel was withdrawn, or there is no room for one */
 };
 _Static_assert(sizeof(struct local_gathering) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
 
