@@ -12,19 +12,19 @@
  * Life cycle of a subscriber's frame. subscriber->lock protects `state`.
  *
  *   state                      changed by                when
- *   free -> want descriptor    pl_subscriber_admit()        the frame was published; its descriptor is not known
- *   free -> want payload       pl_subscriber_admit()        the same, with a descriptor from the announcement
- *   free -> ready              pl_subscriber_admit()        the same, without payload, or with a payload that is used in place
+ *   free -> want descriptor    pl_subscriber_admit()     the frame was published; its descriptor is not known
+ *   free -> want payload       pl_subscriber_admit()     the same, with a descriptor from the announcement
+ *   free -> ready              pl_subscriber_admit()     the same, without payload, or with a payload that is used in place
  *   want ... -> reading        subscriber_step()         a read begins
  *   reading -> want payload    frame_read_finished()     the descriptor was read
  *   reading -> unchecked       frame_read_finished()     all bytes were read
  *   unchecked -> checking      subscriber_step()         the read of the cursors begins
  *   checking -> ready, free    cursors_read_finished()   the lap rule accepts the frame, or not
  *   ready -> held              pl_subscriber_take()
- *   ready -> free              pl_subscriber_admit()        the queue is full, and drops the oldest frame
+ *   ready -> free              pl_subscriber_admit()     the queue is full, and drops the oldest frame
  *   held -> free               pl_frame_release(); the end of the work before pl_frame_release_on()
  *   free -> promised           pl_subscriber_take_on()   no frame is in the window that is not promised already
- *   promised -> want ...       pl_subscriber_admit()        the next frame takes this place
+ *   promised -> want ...       pl_subscriber_admit()     the next frame takes this place
  *   promised -> held, free     promise.c                 no frame will come, or none came in time
  *
  * A promised frame of the window is held, with a status, as soon as it is ready and the first one, or will never be.

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from cli_support import (DEADLINE, PEERLANE, children, environment, free_port, make_key, run, run_json, serving, start,
+from cli_support import (DEADLINE, GPU, PEERLANE, children, environment, free_port, make_key, run, run_json, serving, start,
                          wait_exited, write)
 
 SHORT = ['--iterations', '200', '--warmup', '10']
@@ -66,6 +66,18 @@ def test_latency(operation):
     row, = rows('--latency', '--op', operation, '--size', '8', '--validate', '--iterations', '300', '--warmup', '10')
     assert row['depth'] == 1 and row['verified'] is True
     assert row['operations'] == (600 if operation in ['write', 'send'] else 300)
+
+
+@pytest.mark.parametrize('ends', [('cuda:0', 'cuda:1'), ('host', 'cuda:0'), ('cuda:0', 'host')])
+def test_latency_of_writes_of_gpu_memory_ends_with_the_completion(ends):
+    arguments = ['--latency', '--memory', ends[0], '--peer-memory', ends[1], '--size', '64K', '--validate', '--iterations', '50',
+                 '--warmup', '5']
+    row, = rows(*arguments, **GPU)
+    assert row['verified'] is True and row['operations'] == 50
+    assert 'until the completion' in run('bench', *arguments, **GPU).stdout
+    # To and fro: for messages, and if the receiver reads the bytes.
+    assert rows(*arguments, '--op', 'send', **GPU)[0]['operations'] == 100
+    assert rows(*arguments, '--touch', **GPU)[0]['operations'] == 100
 
 
 def test_latency_of_large_messages_verifies_all_bytes():

@@ -29,7 +29,29 @@
 #define WARMUP_MAX 1000u
 #define WARMUP_MIN 4u
 
-static struct bench_plan make_size_plan(const struct bench_options *options, uint64_t size)
+/* True if writes move memory of a device at either end. */
+static bool writes_to_device(const struct bench_report *report, const struct bench_plan *plan, const char *memory)
+{
+	bool device = strcmp(memory, "host") != 0;
+
+	for (uint32_t i = 0; i < report->server_count; i++)
+		device |= strcmp(report->servers[i].memory, "host") != 0;
+	return device && !plan->operation->needs_receive;
+}
+
+/*
+ * The receiver of a written message looks for it in memory. Each look at a device's memory is a copy that takes as long as the
+ * write, so the latency of such writes ends with their completion. --touch asks for the receiver's time too.
+ */
+static uint32_t latency_depth(const struct bench_report *report, const struct bench_plan *plan, const char *memory)
+{
+	if (!bench_plan_pingpong(plan) || (writes_to_device(report, plan, memory) && !plan->touch))
+		return 1;
+	return bench_plan_pingpong_depth(plan->size);
+}
+
+static struct bench_plan make_size_plan(const struct bench_options *options, const struct bench_report *report,
+					const char *memory, uint64_t size)
 {
 	struct bench_plan plan = options->plan;
 	uint64_t bytes = size * plan.vector;
@@ -39,7 +61,7 @@ static struct bench_plan make_size_plan(const struct bench_options *options, uin
 		plan.depth = (uint32_t)CLI_MIN(BENCH_DEPTH_DEFAULT,
 					       CLI_MAX(BYTES_IN_FLIGHT / bytes, OPERATIONS_IN_FLIGHT_MIN));
 	if (plan.latency)
-		plan.depth = bench_plan_pingpong(&plan) ? bench_plan_pingpong_depth(size) : 1;
+		plan.depth = latency_depth(report, &plan, memory);
 	/* Each connection has room for a whole list. */
 	if (!plan.latency && !options->depth_given)
 		plan.depth = CLI_MAX(plan.depth, plan.connections * plan.post_list);
@@ -263,7 +285,7 @@ static struct bench_row take_run_row(struct bench_row *runs, uint32_t index)
 static int measure_bench_size(struct bench_endpoint *ep, const struct bench_options *options,
 			      struct bench_report *report, struct bench_row *runs)
 {
-	struct bench_plan plan = make_size_plan(options, options->sizes[report->count]);
+	struct bench_plan plan = make_size_plan(options, report, ep->memory, options->sizes[report->count]);
 	struct bench_row *row = &report->rows[report->count];
 	double *values = calloc(options->repeat, sizeof(*values));
 	int rc = set_up_size(ep, &plan);

@@ -27,7 +27,10 @@ static const struct argp_option bench_options[] = {
 	  "of connecting",
 	  1 },
 	{ "bandwidth", 'b', NULL, 0, "Keep many operations in flight (default)", 1 },
-	{ "latency", 'l', NULL, 0, "One operation at a time; for write and send half the round-trip time", 1 },
+	{ "latency", 'l', NULL, 0,
+	  "One operation at a time; for write and send half the round-trip time, for writes of GPU memory the time "
+	  "until the completion",
+	  1 },
 	{ "both-ways", 'B', NULL, 0, "Transmit in both directions at the same time; rates are the sum", 1 },
 	{ "size", 's', "SIZES", 0, "1 to 1G: one size, a list such as 8,4K,1M, or a range such as 8-16M", 1 },
 	{ "all", 'a', NULL, 0, "All powers of two up to 8M", 1 },

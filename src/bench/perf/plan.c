@@ -20,7 +20,7 @@ uint64_t bench_plan_min_size(const struct bench_plan *plan)
 
 bool bench_plan_pingpong(const struct bench_plan *plan)
 {
-	return plan->latency && plan->operation->pingpong;
+	return plan->latency && plan->operation->pingpong && plan->depth != 1;
 }
 
 uint32_t bench_plan_pingpong_depth(uint64_t size)

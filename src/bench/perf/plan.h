@@ -43,7 +43,10 @@ bool bench_plan_valid(const struct bench_plan *plan);
 /* True if operations may use several connections in turn. */
 bool bench_plan_allows_connections(const struct bench_plan *plan);
 uint64_t bench_plan_min_size(const struct bench_plan *plan);
-/* True if client and server send messages to and fro. */
+/*
+ * True if client and server send messages to and fro. With a depth of 1 the latency is the time until the completion instead, as
+ * for reads.
+ */
 bool bench_plan_pingpong(const struct bench_plan *plan);
 /*
  * Returns the depth of a ping-pong: messages of an endpoint, used in turn.  With several messages, completions are

@@ -92,6 +92,8 @@ static void print_bench_header(const struct bench_options *options, const struct
 		printf("one after the other, ");
 	else if (bench_plan_pingpong(plan))
 		printf("half the round-trip time, ");
+	else if (plan->latency && plan->operation->pingpong)
+		printf("until the completion, ");
 	else
 		print_depth(report);
 	if (plan->connections > 1)
