@@ -149,6 +149,30 @@ static void many(void *unused)
 	gpu_session_close(&session);
 }
 
+/* Kernels wait for the one before them in the stream, and are not withdrawn meanwhile. */
+static void in_turn(void *unused)
+{
+	struct pl_operation *operations[4];
+	struct gpu_session session;
+	struct pl_completion receipt;
+
+	(void)unused;
+	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
+	gpu_standin_need();
+	pattern_fill(session.buffer.bytes, SIZE, 4, 0);
+	gpu_standin.delay(5000);
+	for (unsigned k = 0; k < 4; k++)
+		operations[k] = post_vector(&session, true, 900);
+	for (unsigned k = 0; k < 4; k++) {
+		complete(&session.environment, operations[k], &receipt);
+		if (!strstr(receipt.reason, KERNEL))
+			check_text(receipt.reason, KERNEL);
+	}
+	gpu_standin.delay(0);
+	check(agent_matches(&session.agent, 4, 0, SIZE));
+	gpu_session_close(&session);
+}
+
 /* -- kernels that cannot begin -------------------------------------------------------------------------- */
 
 static const char spinning[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
@@ -420,6 +444,7 @@ static const struct test_case cases[] = {
 	{ "few", few, NULL, 20 },
 	{ "switched-off", switched_off, NULL, 20 },
 	{ "many", many, NULL, 30 },
+	{ "in-turn", in_turn, NULL, 20 },
 	{ "held", held, NULL, 20 },
 	{ "deregistered", deregistered, NULL, 20 },
 	{ "revoked", revoked, NULL, 20 },

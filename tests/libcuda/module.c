@@ -104,7 +104,7 @@ unsigned standin_launched(void)
 	return atomic_load(&launched);
 }
 
-/* Copies nothing if the host withdrew the launch before it began. */
+/* Copies nothing if the host withdrew the launch before it began. The stream tells the result (stream.c). */
 static bool compute_gather(const struct standin_kernel *kernel)
 {
 	bool good = true;
@@ -113,14 +113,10 @@ static bool compute_gather(const struct standin_kernel *kernel)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load(&kernel->state[1])) {
 		atomic_store(&kernel->state[2], 2);
-	} else {
-		for (uint32_t i = 0; good && i < kernel->words; i++)
-			good = standin_across(kernel->ranges[4 * i], kernel->ranges[4 * i + 1],
-					      kernel->ranges[4 * i + 2]);
-		if (good && kernel->words)
-			atomic_store(&kernel->state[2], 1);
+		return true;
 	}
-	atomic_store(&kernel->state[3], 1);
+	for (uint32_t i = 0; good && i < kernel->words; i++)
+		good = standin_across(kernel->ranges[4 * i], kernel->ranges[4 * i + 1], kernel->ranges[4 * i + 2]);
 	return good;
 }
 
@@ -151,9 +147,6 @@ static CUresult fill_gather(struct standin_kernel *kernel, uint64_t threads, voi
 		return INVALID_VALUE;
 	if (kernel->words)
 		atomic_fetch_add(&launched, 1);
-	/* A GPU begins within microseconds, but the thread of a stream may not. */
-	if (!standin_held())
-		atomic_store(&kernel->state[0], 1);
 	kernel->compute = compute_gather;
 	return SUCCESS;
 }

@@ -175,7 +175,6 @@ struct standin_kernel {
 	_Atomic uint32_t *state;
 };
 struct stream;
-bool standin_held(void);
 CUresult standin_launch(struct stream *stream, const struct standin_kernel *kernel);
 /* Waits until all streams of the process are empty. (stream.c) */
 void standin_finish_streams(void);

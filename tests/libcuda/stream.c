@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Streams.  The thread of a stream executes its jobs later and in order. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,16 +34,6 @@ void standin_hold(bool held)
 	pthread_mutex_lock(&standin_stream_lock);
 	kernels_held = held;
 	pthread_mutex_unlock(&standin_stream_lock);
-}
-
-bool standin_held(void)
-{
-	bool held;
-
-	pthread_mutex_lock(&standin_stream_lock);
-	held = kernels_held;
-	pthread_mutex_unlock(&standin_stream_lock);
-	return held;
 }
 
 void standin_capture(bool captured)
@@ -124,6 +115,27 @@ static void wait_for_word(struct stream *stream, const struct job *job)
 	}
 }
 
+/* The caller holds the lock. */
+static void kernel_begins(const struct standin_kernel *kernel)
+{
+	if (kernel->state && !kernels_held)
+		atomic_store(&kernel->state[0], 1);
+}
+
+/* Tells the result of a gather. The next kernel of the stream begins before, as the thread may be slow. */
+static void gather_ends(const struct stream *stream, const struct job *job, bool good)
+{
+	uint32_t unknown = 0;
+
+	pthread_mutex_lock(&standin_stream_lock);
+	if (stream->first && stream->first->launch)
+		kernel_begins(&stream->first->kernel);
+	pthread_mutex_unlock(&standin_stream_lock);
+	if (good && job->kernel.words)
+		atomic_compare_exchange_strong(&job->kernel.state[2], &unknown, 1);
+	atomic_store(&job->kernel.state[3], 1);
+}
+
 /* Waits until kernels may run. The end of the stream ends the wait too. */
 static void wait_for_multiprocessors(const struct stream *stream)
 {
@@ -138,7 +150,7 @@ static void wait_for_multiprocessors(const struct stream *stream)
 	}
 }
 
-static CUresult job_perform(const struct job *job)
+static CUresult job_perform(const struct stream *stream, const struct job *job)
 {
 	bool inside = job->across || job->set || job->launch || (job->pieces ? job->pieces->into : job->into);
 	CUresult result = SUCCESS;
@@ -168,6 +180,8 @@ static CUresult job_perform(const struct job *job)
 	else
 		good = standin_transfer(job->device, job->host, job->length, job->into);
 	pthread_mutex_unlock(&standin_lock);
+	if (job->kernel.state)
+		gather_ends(stream, job, good);
 	return good ? SUCCESS : ILLEGAL_ADDRESS;
 }
 
@@ -194,6 +208,8 @@ static void *stream_thread(void *argument)
 			unsigned pause = delay + (job->computes ? shared : 0);
 
 			waited += job->computes && shared;
+			if (job->launch)
+				kernel_begins(&job->kernel);
 			pthread_mutex_unlock(&standin_stream_lock);
 			if (pause)
 				usleep(pause);
@@ -202,7 +218,7 @@ static void *stream_thread(void *argument)
 			if (job->word)
 				wait_for_word(stream, job);
 			else
-				result = job_perform(job);
+				result = job_perform(stream, job);
 			pthread_mutex_lock(&standin_stream_lock);
 			if (result)
 				stream->failed = result;
@@ -216,6 +232,7 @@ static void *stream_thread(void *argument)
 			standin_reached(job->event);
 		}
 		stream->busy = false;
+		stream->kernels -= job->launch && job->kernel.words > 0;
 		unfinished--;
 		/* Threads wait only for events and for empty streams. */
 		if (job->event || !stream->first)
@@ -318,6 +335,12 @@ API CUresult cuStreamQuery(struct stream *stream)
 
 CUresult standin_launch(struct stream *stream, const struct standin_kernel *kernel)
 {
+	pthread_mutex_lock(&standin_stream_lock);
+	/* A GPU begins within microseconds, but the thread of a stream may not. */
+	if (!stream->kernels)
+		kernel_begins(kernel);
+	stream->kernels += kernel->words > 0;
+	pthread_mutex_unlock(&standin_stream_lock);
 	return standin_enqueue(stream, (struct job){ .launch = true, .kernel = *kernel });
 }
 

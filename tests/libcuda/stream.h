@@ -48,6 +48,7 @@ struct stream {
 	pthread_cond_t asked; /* signalled for a new job and for the end */
 	struct job *first, **last;
 	bool busy, ending;
+	unsigned kernels; /* launches that have not ended, without the empty one that loads a kernel */
 	CUresult failed; /* failure of copies since the last query */
 	struct context *context;
 };

@@ -28,8 +28,8 @@ struct launch {
 	struct cuda_gathers *gathers;
 	unsigned number, first; /* of its state, and of its first range */
 	unsigned span;          /* ranges that it keeps, with those skipped at the end of the list */
-	bool started;
-	uint64_t begun, asked;
+	atomic_bool started;
+	uint64_t begun, asked; /* times: since when the kernel may begin; of the last question whether it failed */
 	enum launch_use use;
 };
 
@@ -185,7 +185,7 @@ static bool kernels_left(const struct cuda_gathers *gathers)
 	for (unsigned i = gathers->oldest; i != gathers->next; i++) {
 		const struct launch *launch = &gathers->launches[i % LAUNCHES];
 
-		if (launch->started && !atomic_load(&gathers->states[launch->number].left))
+		if (atomic_load(&launch->started) && !atomic_load(&gathers->states[launch->number].left))
 			return false;
 	}
 	return atomic_load(&gathers->states[LAUNCHES].left);
@@ -218,7 +218,7 @@ static void free_oldest(struct cuda_gathers *gathers)
 		struct launch *launch = &gathers->launches[gathers->oldest % LAUNCHES];
 
 		if (launch->use != LAUNCH_GIVEN ||
-		    (launch->started &&
+		    (atomic_load(&launch->started) &&
 		     !atomic_load_explicit(&gathers->states[launch->number].left, memory_order_acquire)))
 			break;
 		launch->use = LAUNCH_FREE;
@@ -243,7 +243,7 @@ static struct launch *find_room(struct cuda_gathers *gathers, unsigned count)
 		return NULL;
 	launch->first = skipped ? 0 : first;
 	launch->span = skipped + count;
-	launch->started = false;
+	atomic_store(&launch->started, false);
 	launch->use = LAUNCH_TAKEN;
 	gathers->next++;
 	gathers->used += launch->span;
@@ -311,9 +311,29 @@ int cuda_gather_start(struct pl_gather *base, unsigned blocks)
 			       gathers->states_there + launch->number * sizeof(*state), base->count,
 			       PL_MIN(blocks, base->count));
 	driver->cuCtxPopCurrent(&popped);
-	launch->started = result == CUDA_SUCCESS;
 	launch->begun = launch->asked = pl_now();
-	return launch->started ? 0 : -EFAULT;
+	atomic_store(&launch->started, result == CUDA_SUCCESS);
+	return result == CUDA_SUCCESS ? 0 : -EFAULT;
+}
+
+/*
+ * True if another kernel copies: those after it in the stream cannot begin. A kernel that has copied all may have blocks that
+ * have no room yet, for any time.
+ */
+static bool another_copies(struct cuda_gathers *gathers, const struct launch *than)
+{
+	bool copies = false;
+
+	pthread_mutex_lock(&gathers->lock);
+	for (unsigned i = gathers->oldest; !copies && i != gathers->next; i++) {
+		const struct launch *launch = &gathers->launches[i % LAUNCHES];
+		const struct gather_state *state = &gathers->states[launch->number];
+
+		copies = launch != than && atomic_load(&launch->started) && atomic_load(&state->started) &&
+			 atomic_load(&state->result) == GATHER_UNKNOWN;
+	}
+	pthread_mutex_unlock(&gathers->lock);
+	return copies;
 }
 
 /* Withdraws a kernel that has not started. Returns false if it has. */
@@ -359,7 +379,11 @@ int cuda_gather_done(struct pl_gather *base)
 	now = pl_now();
 	if (now - launch->begun < BEGIN_WITHIN)
 		return 0;
-	if (!atomic_load(&state->started) && withdraw(launch->gathers, state, now))
-		return -ECANCELED;
+	if (!atomic_load(&state->started)) {
+		if (another_copies(launch->gathers, launch))
+			launch->begun = now;
+		else if (withdraw(launch->gathers, state, now))
+			return -ECANCELED;
+	}
 	return kernel_failed(launch, now) ? -EFAULT : 0;
 }
