@@ -46,6 +46,7 @@ struct cuda_gathers {
 	struct gather_state *states; /* and RANGES ranges: locked */
 	struct pl_gather_range *ranges;
 	_Atomic uint64_t rest_until;
+	_Atomic uint64_t ended; /* time at which a kernel was last seen to have ended: the next one begins soon after */
 	pthread_mutex_t lock;  /* protects the members below */
 	unsigned oldest, next; /* launches in use, in the order in which they were taken: oldest to next - 1 */
 	unsigned used, end;    /* ranges in use, which end before this one */
@@ -372,12 +373,13 @@ int cuda_gather_done(struct pl_gather *base)
 	uint32_t result = atomic_load_explicit(&state->result, memory_order_acquire);
 	uint64_t now;
 
-	if (result == GATHER_COPIED)
-		return 1;
-	if (result == GATHER_ABANDONED)
-		return -ECANCELED;
 	now = pl_now();
-	if (now - launch->begun < BEGIN_WITHIN)
+	if (result != GATHER_UNKNOWN) {
+		atomic_store_explicit(&launch->gathers->ended, now, memory_order_relaxed);
+		return result == GATHER_COPIED ? 1 : -ECANCELED;
+	}
+	if (now <
+	    PL_MAX(launch->begun, atomic_load_explicit(&launch->gathers->ended, memory_order_relaxed)) + BEGIN_WITHIN)
 		return 0;
 	if (!atomic_load(&state->started)) {
 		if (another_copies(launch->gathers, launch))
