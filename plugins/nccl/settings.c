@@ -125,6 +125,8 @@ bool settings_read(struct plugin_settings *settings)
 	options->workers = (unsigned)workers;
 	options->lanes = (unsigned)lanes;
 	options->fabric = read_text("PEERLANE_FABRIC");
+	/* NCCL's kernels run while memory is registered, which would wait for them to load a kernel. */
+	options->gpu_multiprocessors = PL_NO_GPU_KERNEL;
 	options->devices = read_text("PEERLANE_DEVICES");
 	options->poll_time = poll_us ? poll_us * 1000 : PL_NO_POLLING;
 	options->keepalive = keepalive * PL_NS_PER_S;

@@ -97,6 +97,7 @@ enum {
 	CU_WRITES_ORDERING_OWNER = 100,
 
 	CU_STREAM_NON_BLOCKING = 1,
+	CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 	CU_STREAM_WAIT_VALUE_GEQ = 0,
 	CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1,
 	CU_EVENT_DISABLE_TIMING = 2,
@@ -153,6 +154,7 @@ enum {
 	NEEDED(cuLaunchKernel, "cuLaunchKernel", \
 	       (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, \
 		void **)) \
+	OPTIONAL(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", (int *)) \
 	OPTIONAL(cuStreamQuery, "cuStreamQuery", (CUstream)) \
 	OPTIONAL(cuStreamGetCtx, "cuStreamGetCtx", (CUstream, CUcontext *)) \
 	OPTIONAL(cuStreamIsCapturing, "cuStreamIsCapturing", (CUstream, int *)) \

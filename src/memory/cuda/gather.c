@@ -121,6 +121,13 @@ static CUresult launch_kernel(struct cuda_gathers *gathers, CUdeviceptr ranges, 
 					       gathers->stream, arguments, NULL);
 }
 
+/* Exchanges the thread's capture mode: in others, allocations would spoil a graph that another thread captures. */
+static void exchange_capture_mode(const struct cuda_driver *driver, int *mode)
+{
+	if (driver->cuThreadExchangeStreamCaptureMode)
+		driver->cuThreadExchangeStreamCaptureMode(mode);
+}
+
 /* The first launch loads the kernel, and would wait for others of the program if it came later: it copies nothing. */
 static CUresult load_kernel(struct cuda_gathers *gathers)
 {
@@ -145,6 +152,7 @@ static CUresult load_kernel(struct cuda_gathers *gathers)
 
 static struct cuda_gathers *open_gathers(const struct cuda_gpu *gpu)
 {
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	struct cuda_gathers *gathers;
 	CUresult result;
 
@@ -158,11 +166,13 @@ static struct cuda_gathers *open_gathers(const struct cuda_gpu *gpu)
 	pthread_mutex_init(&gathers->lock, NULL);
 	for (unsigned i = 0; i < LAUNCHES; i++)
 		gathers->launches[i] = (struct launch){ .base.ops = &pl_cuda_memory, .gathers = gathers, .number = i };
+	exchange_capture_mode(gpu->driver, &mode);
 	result = cuda_enter(gpu);
 	if (result == CUDA_SUCCESS) {
 		result = load_kernel(gathers);
 		cuda_leave(gpu);
 	}
+	exchange_capture_mode(gpu->driver, &mode);
 	if (result == CUDA_SUCCESS)
 		return gathers;
 	free_gathers(gathers);
