@@ -233,7 +233,8 @@ enum pl_access {
 };
 
 /**
- * Registers a buffer. The library recognises the kind of memory (host, GPU). See docs/gpu.md for GPUs.
+ * Registers a buffer. The library recognises the kind of memory (host, GPU). See docs/gpu.md for GPUs: the first region of
+ * a GPU loads a kernel (pl_options.gpu_multiprocessors), and waits for kernels of the program that run.
  *
  * @param pointer  first byte; the buffer stays the caller's and must outlive the region
  * @param length  bytes, at least 1
