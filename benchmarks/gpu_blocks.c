@@ -8,9 +8,6 @@
 
 #include <dlfcn.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "gpu_ends.h"
 #include "gpu_support.h"
@@ -175,22 +172,15 @@ static void print_rates(struct gpu_session sessions[3], unsigned count)
 int main(int argc, char **argv)
 {
 	static const unsigned multiprocessors[3] = { 0, 32, PL_NO_GPU_KERNEL }, counts[] = { 16, 64, 256, 4096 };
-	int gpus[2] = { argc > 2 ? atoi(argv[1]) : 0, argc > 2 ? atoi(argv[2]) : 1 }, pair[2];
+	int gpus[2] = { argc > 2 ? atoi(argv[1]) : 0, argc > 2 ? atoi(argv[2]) : 1 };
 	struct pl_options options = PL_OPTIONS_INIT;
 	struct gpu_session sessions[3];
 	struct gpu_server server;
-	pid_t child;
 
 	if (argc > 3 && !strcmp(argv[3], "manual"))
 		options.progress = PL_PROGRESS_MANUAL;
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
-		return 1;
-	child = fork();
-	close(pair[child != 0]);
-	if (child == 0)
-		gpu_serve(pair[1], gpus[1], NULL, BYTES, 3);
-	get(pair[0], &server, sizeof(server));
+	gpu_server_start(&server, gpus[1], NULL, BYTES, 3);
 	raw_open(gpus);
 	for (unsigned i = 0; i < 3; i++) {
 		options.gpu_multiprocessors = multiprocessors[i];
@@ -204,7 +194,6 @@ int main(int argc, char **argv)
 	printf("  %s\n", reason);
 	for (unsigned i = 0; i < 3; i++)
 		pl_close(sessions[i].context);
-	put(pair[0], "", 1);
-	waitpid(child, NULL, 0);
+	gpu_server_end(&server);
 	return 0;
 }

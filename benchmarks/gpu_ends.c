@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "gpu_ends.h"
 
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #define PATIENCE (60 * NS_PER_S)
 
 static void allocate_region(struct pl_context *context, int gpu, size_t bytes, unsigned access,
@@ -13,7 +18,7 @@ static void allocate_region(struct pl_context *context, int gpu, size_t bytes, u
 	MUST(pl_region_allocate_in(context, kind, bytes, access, region, &error), &error);
 }
 
-void gpu_serve(int fd, int gpu, void *(*allocate)(int gpu), size_t bytes, unsigned peers)
+static _Noreturn void serve(int fd, int gpu, void *(*allocate)(int gpu), size_t bytes, unsigned peers)
 {
 	struct gpu_server server = { .token_length = PL_TOKEN_MAX };
 	struct pl_listener *listener;
@@ -37,6 +42,29 @@ void gpu_serve(int fd, int gpu, void *(*allocate)(int gpu), size_t bytes, unsign
 	get(fd, &byte, 1);
 	pl_close(context);
 	exit(0);
+}
+
+void gpu_server_start(struct gpu_server *server, int gpu, void *(*allocate)(int gpu), size_t bytes, unsigned peers)
+{
+	int pair[2];
+	pid_t child;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+		give_up("socketpair", -errno, NULL);
+	child = fork();
+	/* Each process keeps one end only, so that it notices the exit of the other process. */
+	close(pair[child != 0]);
+	if (child == 0)
+		serve(pair[1], gpu, allocate, bytes, peers);
+	get(pair[0], server, sizeof(*server));
+	server->fd = pair[0];
+	server->process = child;
+}
+
+void gpu_server_end(const struct gpu_server *server)
+{
+	put(server->fd, "", 1);
+	waitpid(server->process, NULL, 0);
 }
 
 void gpu_session_open(struct gpu_session *session, const struct gpu_server *server, const struct pl_options *options,

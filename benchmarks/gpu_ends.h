@@ -5,17 +5,21 @@
 
 #include "support.h"
 
+/*
+ * Starts a process that shares `bytes` of memory of a GPU, which `allocate` allocates (NULL: the library), and accepts so many
+ * peers. Call this before any call of CUDA's driver.
+ */
 struct gpu_server {
+	int fd; /* of this process */
+	pid_t process;
 	char address[96];
 	uint8_t token[PL_TOKEN_MAX];
 	size_t token_length;
 };
 
-/*
- * Shares `bytes` of memory of a GPU, which `allocate` allocates (NULL: the library), writes a struct gpu_server to `fd`,
- * accepts so many peers, and ends when a byte arrives at `fd`.
- */
-_Noreturn void gpu_serve(int fd, int gpu, void *(*allocate)(int gpu), size_t bytes, unsigned peers);
+void gpu_server_start(struct gpu_server *server, int gpu, void *(*allocate)(int gpu), size_t bytes, unsigned peers);
+/* Ends the process. */
+void gpu_server_end(const struct gpu_server *server);
 
 struct gpu_session {
 	struct pl_context *context;

@@ -8,9 +8,6 @@
 #include "support.h"
 
 #include <dlfcn.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "gpu_ends.h"
 #include "gpu_support.h"
@@ -224,23 +221,15 @@ static void print_rates(struct gpu_session *session, struct driver_copy *driver_
 int main(int argc, char **argv)
 {
 	const struct kind *of = find_kind(argc > 4 ? argv[4] : "alloc");
-	int gpus[2] = { argc > 2 ? atoi(argv[1]) : 0, argc > 2 ? atoi(argv[2]) : 1 }, pair[2];
+	int gpus[2] = { argc > 2 ? atoi(argv[1]) : 0, argc > 2 ? atoi(argv[2]) : 1 };
 	struct pl_options options = PL_OPTIONS_INIT;
 	struct gpu_session session;
 	struct gpu_server server_info;
 	struct driver_copy driver_copy;
-	pid_t child;
 
 	largest = (size_t)(argc > 3 ? atoi(argv[3]) : 1024) << 20;
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
-		return 1;
-	child = fork();
-	/* Each process keeps one end only, so that it notices the exit of the other process. */
-	close(pair[child != 0]);
-	if (child == 0)
-		gpu_serve(pair[1], gpus[1], of->allocate, largest, 2);
-	get(pair[0], &server_info, sizeof(server_info));
+	gpu_server_start(&server_info, gpus[1], of->allocate, largest, 2);
 	driver_copy_open(&driver_copy, gpus);
 	printf("GPU %d to GPU %d of another process%s\n", gpus[0], gpus[1], of->description);
 	options.progress = PL_PROGRESS_MANUAL;
@@ -251,7 +240,6 @@ int main(int argc, char **argv)
 	gpu_session_open(&session, &server_info, &options, gpus[0], largest);
 	print_rates(&session, &driver_copy, "threads");
 	pl_close(session.context);
-	put(pair[0], "", 1);
-	waitpid(child, NULL, 0);
+	gpu_server_end(&server_info);
 	return 0;
 }
