@@ -31,8 +31,9 @@ def test_prints_a_table():
         assert word in done.stdout
 
 
-def test_encryption_streams_and_a_key_of_the_user(tmp_path):
-    result = run_json('demo', *TINY, '--encrypt', '--lanes', '2', '--key', make_key(tmp_path))
+def test_all_options_of_connections_and_a_key_of_the_user(tmp_path):
+    options = '--lanes 2 --rails 1 --traffic-class 8 --service-level 1 --gid-index 1 --ack-timeout 14 --retries 7'
+    result = run_json('demo', *TINY, '--encrypt', *options.split(), '--rnr-timer', '12', '--key', make_key(tmp_path))
     assert result['encrypted'] is True and result['verified'] is True
 
 

@@ -16,17 +16,16 @@
 #define STOP_MS 10000
 /* Time limit in case the server is not stopped; the demonstration takes seconds. */
 #define LIFE_SECONDS "600"
-#define OPTIONS_MAX 24
 
 /* Allocates the argument list of the server; the strings remain the caller's. */
 static char **make_server_arguments(const struct demo_files *files, char *memory,
 				    const struct cli_connection_arguments *connection)
 {
-	char **arguments = calloc(OPTIONS_MAX + files->count + 1, sizeof(*arguments));
 	const char *fixed[] = {
 		"peerlane", "serve", "127.0.0.1:0", "--quiet", "--writable", "--for", LIFE_SECONDS, "--memory", memory,
 	};
-	size_t count = 0;
+	size_t room = CLI_ARRAY_SIZE(fixed) + connection->count + files->count + 1, count = 0;
+	char **arguments = calloc(room, sizeof(*arguments));
 
 	if (!arguments)
 		return NULL;
