@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Device that computes on frames, for measurements.  A stream executes its work in order: it copies a frame to the
- * device, runs the kernel, copies the result back.  Streams run concurrently as far as the device can.
+ * Device that computes on frames, for measurements and the demonstration.  A stream executes its work in order: it
+ * copies a frame to the device, runs the kernel, copies the result back.  Streams run concurrently as far as the device
+ * can.
  */
 #ifndef PL_BENCH_COMPUTE_COMPUTE_H
 #define PL_BENCH_COMPUTE_COMPUTE_H
@@ -19,6 +20,14 @@ struct pl_compute_kernel {
 	const char *ptx, *entry; /* arguments of the entry: to, from, count of words */
 	void (*host)(uint32_t *to, const uint32_t *from, size_t words);
 };
+
+/* Kernel y = 3x + i of word number i, modulo 2^32. */
+extern const struct pl_compute_kernel pl_word_kernel;
+
+static inline uint32_t pl_word_kernel_result(uint32_t word, uint32_t index)
+{
+	return 3 * word + index;
+}
 
 /* Work of a stream. */
 struct pl_work {

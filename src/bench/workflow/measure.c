@@ -348,10 +348,10 @@ static int open_compute_device(struct workflow_options *options, struct workflow
 	if (!strcmp(name, "auto"))
 		name = pl_gpu_query(0, &info, NULL) == 0 ? "cuda" : "simulated";
 	if (!strcmp(name, "simulated"))
-		return workflow_simulated_open(WORKFLOW_DEPTH_MAX, &workflow_kernel, &report->compute, error);
+		return workflow_simulated_open(WORKFLOW_DEPTH_MAX, &pl_word_kernel, &report->compute, error);
 	if (name[4] == ':')
 		number = (unsigned)atoi(name + 5);
-	return cuda_compute_open(number, WORKFLOW_DEPTH_MAX, &workflow_kernel, &report->compute, error);
+	return cuda_compute_open(number, WORKFLOW_DEPTH_MAX, &pl_word_kernel, &report->compute, error);
 }
 
 /* If the device cannot pin memory, methods that differ only in pinning are measured once. */

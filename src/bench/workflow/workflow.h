@@ -38,8 +38,6 @@ unsigned workflow_method_steps(const struct workflow_method *method);
 
 /* -- frames ---------------------------------------------------------------------------------------------- */
 
-extern const struct pl_compute_kernel workflow_kernel;
-
 enum workflow_fault {
 	WORKFLOW_FAULT_NONE,
 	WORKFLOW_FAULT_SOURCE,  /* a bit of a frame is flipped at its source */

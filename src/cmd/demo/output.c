@@ -32,15 +32,49 @@ static void add_step_line(struct libscols_table *table, const struct demo_step *
 	cli_table_set(line, COLUMN_VERIFIED, verified);
 }
 
+static void add_latency_line(struct libscols_table *table, const struct demo_step *step, const char *name,
+			     const char *verified)
+{
+	char latency[80], median[CLI_UNIT_MAX], p99[CLI_UNIT_MAX];
+
+	snprintf(latency, sizeof(latency), "p50 %s, p99 %s", cli_format_time(median, step->median),
+		 cli_format_time(p99, step->p99));
+	add_step_line(table, step, name, latency, verified);
+}
+
+static void add_gpu_lines(struct libscols_table *table, const struct demo_gpu *gpu)
+{
+	static const char verified[] = "GPU kernel";
+	char name[64];
+
+	if (!gpu->count)
+		return;
+	snprintf(name, sizeof(name), "push, GPU 0 to %u", gpu->count - 1);
+	add_step_line(table, &gpu->push, name, NULL, verified);
+	snprintf(name, sizeof(name), "pull, GPU %u to 0", gpu->count - 1);
+	add_step_line(table, &gpu->pull, name, NULL, verified);
+	add_step_line(table, &gpu->host, "  through host memory", NULL, verified);
+	snprintf(name, sizeof(name), "8 bytes, GPU 0 to %u", gpu->count - 1);
+	add_latency_line(table, &gpu->write, name, verified);
+	add_latency_line(table, &gpu->host_write, "  through host memory", verified);
+}
+
+static uint64_t demo_bytes(const struct demo *demo)
+{
+	const struct demo_gpu *gpu = &demo->gpu;
+
+	return demo->pull.result.bytes + demo->push.result.bytes + demo->write.result.bytes + gpu->push.result.bytes +
+	       gpu->pull.result.bytes + gpu->host.result.bytes + gpu->write.result.bytes + gpu->host_write.result.bytes;
+}
+
 static void add_total_line(struct libscols_table *table, const struct demo *demo)
 {
 	struct libscols_line *line = cli_table_line(table);
 	char bytes[CLI_UNIT_MAX], time[CLI_UNIT_MAX], text[64];
-	uint64_t total = demo->pull.result.bytes + demo->push.result.bytes + demo->write.result.bytes;
 
 	snprintf(text, sizeof(text), "total, %s", cli_format_time(time, demo->nanoseconds));
 	cli_table_set(line, COLUMN_STEP, text);
-	cli_table_set(line, COLUMN_BYTES, cli_format_bytes(bytes, total));
+	cli_table_set(line, COLUMN_BYTES, cli_format_bytes(bytes, demo_bytes(demo)));
 }
 
 static void __attribute__((format(printf, 2, 3))) print_demo_fact(const char *label, const char *format, ...)
@@ -55,6 +89,21 @@ static void __attribute__((format(printf, 2, 3))) print_demo_fact(const char *la
 	wrap_print(text, 10, 10);
 }
 
+static void print_gpu_facts(const struct demo_gpu *gpu)
+{
+	const struct pipeline_result *result = &gpu->push.result;
+
+	if (gpu->count)
+		print_demo_fact("GPU route", "%s: %s", cli_route_name(result->route), result->reason);
+	if (gpu->count == 1)
+		print_demo_fact("GPUs", "both processes use GPU 0, %s", gpu->info[0].name);
+	else if (gpu->count)
+		print_demo_fact("GPUs", "this process uses GPU 0, %s; the other one GPU 1, %s", gpu->info[0].name,
+				gpu->info[1].name);
+	else if (gpu->wanted)
+		print_demo_fact("GPUs", "no GPU: %s", gpu->absent.message);
+}
+
 static void print_demo_facts(const struct demo *demo)
 {
 	const struct pl_peer_info *info = &demo->session.info;
@@ -64,6 +113,7 @@ static void print_demo_facts(const struct demo *demo)
 	putchar('\n');
 	print_demo_fact("route", "%s, %u of %u lanes: %s", cli_route_name(result->route), result->lanes, info->lanes,
 			result->reason);
+	print_gpu_facts(&demo->gpu);
 	print_demo_fact("control", "%s", info->authenticated ? "TLS, authenticated with a key" : "TLS without a key");
 	print_demo_fact("data", "%s",
 			info->encrypted ? "encrypted" : "in the clear within this host; --encrypt encrypts it");
@@ -76,16 +126,15 @@ static void print_demo_facts(const struct demo *demo)
 void demo_print_table(const struct demo *demo)
 {
 	struct libscols_table *table = cli_table(columns, CLI_ARRAY_SIZE(columns));
-	char pull[64], push[64], write[64], latency[80], median[CLI_UNIT_MAX], p99[CLI_UNIT_MAX];
+	char pull[64], push[64], write[64];
 
 	snprintf(pull, sizeof(pull), "pull %u files", demo->pull.count);
 	snprintf(push, sizeof(push), "push %u frames", demo->push.count);
 	snprintf(write, sizeof(write), "write 8 bytes, %u x", demo->write.count);
-	snprintf(latency, sizeof(latency), "p50 %s, p99 %s", cli_format_time(median, demo->write.median),
-		 cli_format_time(p99, demo->write.p99));
 	add_step_line(table, &demo->pull, pull, NULL, "every byte");
 	add_step_line(table, &demo->push, push, NULL, "XXH3-128");
-	add_step_line(table, &demo->write, write, latency, "read back");
+	add_latency_line(table, &demo->write, write, "read back");
+	add_gpu_lines(table, &demo->gpu);
 	add_total_line(table, demo);
 	cli_table_print(table);
 	print_demo_facts(demo);
@@ -107,22 +156,65 @@ static struct json_object *demo_step_json(const char *name, const struct demo_st
 	return object;
 }
 
+static void add_gpu_step(struct json_object *steps, const char *name, const struct demo_step *step, unsigned from,
+			 unsigned to, bool host)
+{
+	struct json_object *object = demo_step_json(name, step);
+
+	cli_json_add(object, "from_gpu", json_object_new_int((int)from));
+	cli_json_add(object, "to_gpu", json_object_new_int((int)to));
+	cli_json_add(object, "through_host", json_object_new_boolean(host));
+	json_object_array_add(steps, object);
+}
+
+static void add_gpu_steps(struct json_object *steps, const struct demo_gpu *gpu)
+{
+	unsigned other = gpu->count - 1;
+
+	if (!gpu->count)
+		return;
+	add_gpu_step(steps, "gpu-push", &gpu->push, 0, other, false);
+	add_gpu_step(steps, "gpu-pull", &gpu->pull, other, 0, false);
+	add_gpu_step(steps, "gpu-host", &gpu->host, 0, 0, true);
+	add_gpu_step(steps, "gpu-write", &gpu->write, 0, other, false);
+	add_gpu_step(steps, "gpu-host-write", &gpu->host_write, 0, 0, true);
+}
+
+/* Returns the GPUs in use, by their CUDA numbers. */
+static struct json_object *demo_gpus_json(const struct demo_gpu *gpu)
+{
+	struct json_object *list = json_object_new_array();
+
+	for (unsigned i = 0; i < gpu->count; i++) {
+		struct json_object *object = json_object_new_object();
+
+		cli_json_add(object, "number", json_object_new_int((int)i));
+		cli_json_add(object, "name", cli_json_text(gpu->info[i].name));
+		cli_json_add(object, "pci", cli_json_text(gpu->info[i].pci));
+		json_object_array_add(list, object);
+	}
+	return list;
+}
+
 void demo_print_json(const struct demo *demo, const struct pl_error *error)
 {
 	struct json_object *object = json_object_new_object(), *steps = json_object_new_array();
-	uint64_t bytes = demo->pull.result.bytes + demo->push.result.bytes + demo->write.result.bytes;
 
 	json_object_array_add(steps, demo_step_json("pull", &demo->pull));
 	json_object_array_add(steps, demo_step_json("push", &demo->push));
 	json_object_array_add(steps, demo_step_json("write", &demo->write));
+	add_gpu_steps(steps, &demo->gpu);
 	cli_json_add(object, "address", cli_json_text(demo->server.address));
 	cli_json_add(object, "authenticated", json_object_new_boolean(demo->session.info.authenticated));
 	cli_json_add(object, "encrypted", json_object_new_boolean(demo->session.info.encrypted));
 	cli_json_add(object, "files", json_object_new_uint64(demo->files.count));
 	cli_json_add(object, "files_bytes", json_object_new_uint64(demo->files.bytes));
 	cli_json_add(object, "rounds", json_object_new_int((int)demo->rounds));
+	cli_json_add(object, "gpus", demo_gpus_json(&demo->gpu));
+	cli_json_add(object, "gpu_error",
+		     demo->gpu.wanted && !demo->gpu.count ? cli_json_error(&demo->gpu.absent) : NULL);
 	cli_json_add(object, "steps", steps);
-	cli_json_add(object, "bytes", json_object_new_uint64(bytes));
+	cli_json_add(object, "bytes", json_object_new_uint64(demo_bytes(demo)));
 	cli_json_add(object, "seconds", json_object_new_double((double)demo->nanoseconds / 1e9));
 	cli_json_add(object, "verified", json_object_new_boolean(!error));
 	cli_json_add(object, "error", error ? cli_json_error(error) : NULL);

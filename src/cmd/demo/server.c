@@ -16,22 +16,26 @@
 #define STOP_MS 10000
 /* Time limit in case the server is not stopped; the demonstration takes seconds. */
 #define LIFE_SECONDS "600"
-#define OPTIONS_MAX 24
 
 /* Allocates the argument list of the server; the strings remain the caller's. */
-static char **make_server_arguments(const struct demo_files *files, char *memory,
+static char **make_server_arguments(const struct demo_files *files, char *memory, const char *gpu_memory,
 				    const struct cli_connection_arguments *connection)
 {
-	char **arguments = calloc(OPTIONS_MAX + files->count + 1, sizeof(*arguments));
 	const char *fixed[] = {
 		"peerlane", "serve", "127.0.0.1:0", "--quiet", "--writable", "--for", LIFE_SECONDS, "--memory", memory,
 	};
-	size_t count = 0;
+	/* Two arguments for GPU memory, and NULL at the end. */
+	size_t room = CLI_ARRAY_SIZE(fixed) + 2 + connection->count + files->count + 1, count = 0;
+	char **arguments = calloc(room, sizeof(*arguments));
 
 	if (!arguments)
 		return NULL;
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(fixed); i++)
 		arguments[count++] = (char *)(uintptr_t)fixed[i];
+	if (gpu_memory) {
+		arguments[count++] = (char *)(uintptr_t) "--memory";
+		arguments[count++] = (char *)(uintptr_t)gpu_memory;
+	}
 	for (size_t i = 0; i < connection->count; i++)
 		arguments[count++] = (char *)(uintptr_t)connection->list[i];
 	for (size_t i = 0; i < files->count; i++)
@@ -51,7 +55,7 @@ static void exec_demo_server(int output, pid_t parent, char **arguments)
 }
 
 static int spawn_demo_server(struct demo_server *server, const struct cli_options *options,
-			     const struct demo_files *files, struct pl_error *error)
+			     const struct demo_files *files, const char *gpu_memory, struct pl_error *error)
 {
 	struct cli_connection_arguments connection;
 	char memory[64], **arguments;
@@ -60,7 +64,7 @@ static int spawn_demo_server(struct demo_server *server, const struct cli_option
 
 	snprintf(memory, sizeof(memory), DEMO_MEMORY "=%llu", DEMO_SLOTS * DEMO_FRAME);
 	cli_connection_arguments(options, &connection);
-	arguments = make_server_arguments(files, memory, &connection);
+	arguments = make_server_arguments(files, memory, gpu_memory, &connection);
 	if (!arguments)
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	if (pipe2(output, O_CLOEXEC) < 0) {
@@ -105,7 +109,7 @@ static int read_server_address(struct demo_server *server, struct pl_error *erro
 }
 
 int demo_server_start(struct demo_server *server, struct cli_options *options, const struct demo_files *files,
-		      struct pl_error *error)
+		      const char *gpu_memory, struct pl_error *error)
 {
 	int rc = 0;
 
@@ -114,7 +118,7 @@ int demo_server_start(struct demo_server *server, struct cli_options *options, c
 		rc = cli_child_make_key(options, server->key_path, &server->key, error);
 	}
 	if (rc == 0)
-		rc = spawn_demo_server(server, options, files, error);
+		rc = spawn_demo_server(server, options, files, gpu_memory, error);
 	return rc == 0 ? read_server_address(server, error) : rc;
 }
 

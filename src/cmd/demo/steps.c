@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Steps of the demonstration: pull files, push frames, write words. */
+/* Steps of the demonstration in host memory: pull files, push frames. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +10,7 @@
 #include "cmd/transfer/progress.h"
 
 #define PULL_PIECE (4ull << 20)
-#define FRAMES_AT_ONCE 4
 #define COMPARE_PIECE (256u << 10)
-#define WRITES_WARM 200
-#define WRITES 10000
 
 /* -- pull --------------------------------------------------------------------------------------- */
 
@@ -55,7 +52,7 @@ static int pull_bytes(struct pulling *pulling, const struct service_message *ope
 	return rc;
 }
 
-static int fail_verification(struct pl_error *error, const char *object, uint64_t offset)
+int demo_fail_verification(struct pl_error *error, const char *object, uint64_t offset)
 {
 	return cli_fail(error, -EBADMSG, "VERIFY-FAILED", object,
 			"check the memory of this machine, and report this error",
@@ -75,7 +72,7 @@ static int compare_file_piece(int fd, const uint8_t *bytes, uint64_t offset, siz
 		return cli_fail(error, -ESTALE, "FILE-CHANGED", name, "run the demo again", "the file was truncated");
 	for (size_t i = 0; memcmp(piece, bytes + offset, length) && i < length; i++)
 		if (piece[i] != bytes[offset + i])
-			return fail_verification(error, name, offset + i);
+			return demo_fail_verification(error, name, offset + i);
 	return 0;
 }
 
@@ -151,8 +148,7 @@ struct pushing {
 	uint64_t seed;
 };
 
-/* Returns the next number of SplitMix64, which generates data faster than networks transfer it; period 2^64. */
-static uint64_t next_demo_random(uint64_t *state)
+uint64_t demo_next_random(uint64_t *state)
 {
 	uint64_t mixed = *state += 0x9e3779b97f4a7c15ull;
 
@@ -161,14 +157,13 @@ static uint64_t next_demo_random(uint64_t *state)
 	return mixed ^ mixed >> 31;
 }
 
-/* Fills a frame: its number in the first and last word, pseudorandom words derived from it between them. */
-static void fill_frame(uint64_t *words, uint64_t number, uint64_t seed)
+void demo_fill_frame(uint64_t *words, uint64_t number, uint64_t seed)
 {
 	uint64_t state = seed ^ number * 0xd1342543de82ef95ull;
 	size_t count = DEMO_FRAME / sizeof(*words);
 
 	for (size_t i = 1; i + 1 < count; i++)
-		words[i] = next_demo_random(&state);
+		words[i] = demo_next_random(&state);
 	words[0] = words[count - 1] = number;
 }
 
@@ -205,13 +200,13 @@ static int push_frames(struct pushing *pushing, unsigned first, unsigned count, 
 		.region = pushing->region,
 		.length = count * DEMO_FRAME,
 		.piece = DEMO_FRAME,
-		.depth = FRAMES_AT_ONCE,
+		.depth = DEMO_FRAMES_AT_ONCE,
 	};
 	uint64_t *frames = pl_region_address(pushing->region);
 	int rc;
 
 	for (unsigned i = 0; i < count; i++)
-		fill_frame(frames + i * (DEMO_FRAME / sizeof(*frames)), first + i, pushing->seed);
+		demo_fill_frame(frames + i * (DEMO_FRAME / sizeof(*frames)), first + i, pushing->seed);
 	rc = pipeline_run(&pipeline, &pushing->demo->push.result, error);
 	for (unsigned i = 0; i < count && rc == 0; i++) {
 		rc = check_pushed_frame(pushing, i, first + i, error);
@@ -220,13 +215,13 @@ static int push_frames(struct pushing *pushing, unsigned first, unsigned count, 
 	return rc;
 }
 
-/* Requests a token to write to the server's memory. */
-static int open_demo_memory(struct demo *demo, struct service_message *answer, struct pl_error *error)
+int demo_open_memory(struct demo *demo, const char *name, uint64_t size, struct service_message *answer,
+		     struct pl_error *error)
 {
 	struct service_message request;
-	int rc = session_name(&request, SERVICE_CREATE, DEMO_MEMORY, error);
+	int rc = session_name(&request, size ? SERVICE_CREATE : SERVICE_OPEN, name, error);
 
-	request.size = DEMO_SLOTS * DEMO_FRAME;
+	request.size = size;
 	return rc < 0 ? rc : session_call(&demo->session, &request, answer, error);
 }
 
@@ -234,7 +229,7 @@ int demo_push(struct demo *demo, struct pl_error *error)
 {
 	struct pushing pushing = { .demo = demo, .seed = cli_now() };
 	struct service_message memory;
-	int rc = open_demo_memory(demo, &memory, error);
+	int rc = demo_open_memory(demo, DEMO_MEMORY, DEMO_SLOTS * DEMO_FRAME, &memory, error);
 
 	if (rc == 0)
 		rc = session_import(&demo->session, &memory, &pushing.remote, error);
@@ -250,133 +245,5 @@ int demo_push(struct demo *demo, struct pl_error *error)
 	progress_end(&pushing.progress);
 	pl_region_deregister(pushing.region);
 	pl_remote_release(pushing.remote);
-	return rc;
-}
-
-/* -- write -------------------------------------------------------------------------------------- */
-
-struct writing {
-	struct pl_context *context;
-	struct pl_peer *peer;
-	struct pl_remote *remote;
-	struct pl_region *region; /* contains `words` */
-	uint64_t *words;          /* one word for each write */
-	uint64_t *times;          /* latency of each write in ns */
-};
-
-static int compare_times(const void *left, const void *right)
-{
-	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-
-	return (a > b) - (a < b);
-}
-
-static int time_word_write(struct writing *writing, unsigned index, struct pipeline_result *result,
-			   struct pl_error *error)
-{
-	uint64_t offset = index * sizeof(*writing->words), begin = cli_now();
-	struct pl_operation *operation;
-	struct pl_completion receipt;
-	int rc = pl_write(
-		writing->peer,
-		&(struct pl_transfer){ writing->remote, offset, writing->region, offset, sizeof(*writing->words) },
-		NULL, &operation, error);
-
-	if (rc == 0)
-		rc = pl_wait(operation, UINT64_MAX, &receipt, error);
-	if (rc < 0)
-		return rc;
-	writing->times[index] = cli_now() - begin;
-	result->nanoseconds += writing->times[index];
-	result->bytes += receipt.bytes;
-	result->staged += receipt.bytes_staged;
-	result->route = receipt.route;
-	result->fabric = receipt.fabric;
-	result->reason = receipt.reason;
-	result->lanes = receipt.lanes;
-	return 0;
-}
-
-/* Reads all words back with one operation and compares them. */
-static int check_written_words(struct writing *writing, struct pl_remote *remote, uint64_t seed, struct pl_error *error)
-{
-	struct pl_operation *operation;
-	int rc;
-
-	memset(writing->words, 0, WRITES * sizeof(*writing->words));
-	rc = pl_read(writing->peer,
-		     &(struct pl_transfer){ remote, 0, writing->region, 0, WRITES * sizeof(*writing->words) }, NULL,
-		     &operation, error);
-	if (rc == 0)
-		rc = pl_wait(operation, UINT64_MAX, NULL, error);
-	for (unsigned i = 0; i < WRITES && rc == 0; i++)
-		if (writing->words[i] != next_demo_random(&seed))
-			rc = fail_verification(error, DEMO_MEMORY, i * sizeof(*writing->words));
-	return rc;
-}
-
-static int time_word_writes(struct demo *demo, struct writing *writing, struct pl_remote *readable,
-			    struct pl_error *error)
-{
-	struct pipeline_result warm_up = { 0 };
-	uint64_t seed = cli_now(), state = seed;
-	int rc = 0;
-
-	for (unsigned i = 0; i < WRITES; i++)
-		writing->words[i] = next_demo_random(&state);
-	for (unsigned i = 0; i < WRITES_WARM && rc == 0; i++)
-		rc = time_word_write(writing, 0, &warm_up, error);
-	for (unsigned i = 0; i < WRITES && rc == 0; i++)
-		rc = time_word_write(writing, i, &demo->write.result, error);
-	if (rc == 0)
-		rc = check_written_words(writing, readable, seed, error);
-	if (rc < 0)
-		return rc;
-	qsort(writing->times, WRITES, sizeof(*writing->times), compare_times);
-	demo->write.count = WRITES;
-	demo->write.verified = WRITES * sizeof(*writing->words);
-	demo->write.min = writing->times[0];
-	demo->write.median = writing->times[WRITES / 2];
-	demo->write.p99 = writing->times[WRITES / 100 * 99];
-	return 0;
-}
-
-/* Opens a second connection without progress threads, for the lowest latency. */
-static int connect_for_latency(struct demo *demo, struct writing *writing, struct pl_error *error)
-{
-	int rc = cli_open(&writing->context, &demo->common, PL_PROGRESS_MANUAL, error);
-
-	if (rc == 0)
-		rc = pl_connect(writing->context, demo->server.address, 0, &writing->peer, error);
-	if (rc == 0)
-		rc = pl_region_allocate(writing->context, WRITES * sizeof(*writing->words), PL_ACCESS_LOCAL,
-					&writing->region, error);
-	if (rc == 0)
-		writing->words = pl_region_address(writing->region);
-	return rc;
-}
-
-int demo_write(struct demo *demo, struct pl_error *error)
-{
-	struct writing writing = { .times = calloc(WRITES, sizeof(*writing.times)) };
-	struct service_message memory, request;
-	struct pl_remote *readable = NULL;
-	int rc =
-		writing.times ? open_demo_memory(demo, &memory, error) : cli_fail_errno(error, -ENOMEM, "malloc", NULL);
-
-	if (rc == 0)
-		rc = connect_for_latency(demo, &writing, error);
-	if (rc == 0)
-		rc = pl_remote_import(writing.peer, memory.token, memory.token_length, 0, &writing.remote, error);
-	if (rc == 0)
-		rc = session_name(&request, SERVICE_OPEN, DEMO_MEMORY, error);
-	if (rc == 0)
-		rc = session_call(&demo->session, &request, &memory, error);
-	if (rc == 0)
-		rc = pl_remote_import(writing.peer, memory.token, memory.token_length, 0, &readable, error);
-	if (rc == 0)
-		rc = time_word_writes(demo, &writing, readable, error);
-	pl_close(writing.context);
-	free(writing.times);
 	return rc;
 }
