@@ -158,6 +158,7 @@ def test_answers(tree):
         status, headers, _ = get(server, method='POST')
         assert (status, headers['Allow']) == (405, 'GET, HEAD')
         for request in [b'\n\n', b'GET\r\n\r\n', b'GET /metrics\r\n\r\n', b'GET /metrics HTTP/2.0\r\n\r\n',
+                        b'GET /metrics HTTP/1.\r\n\r\n', b'GET /metrics HTTP/1.11\r\n\r\n',
                         b' /metrics HTTP/1.1\r\n\r\n', b'\x16\x03\x01\0\xff\r\n\r\n', b'GET  /metrics HTTP/1.1\r\n\r\n']:
             assert ask(server, request)[0] == 400, request
         # The longest request, and one byte more.
@@ -195,14 +196,13 @@ def test_addresses(tree):
         done = run('serve', '127.0.0.1:0', tree / 'pub', '--metrics', address, '--for', '1', expect=1)
         assert 'ADDRESS-SYNTAX' in done.stderr, (address, done.stderr)
     key = make_key(tree)
-    refused = run('serve', '127.0.0.1:0', tree / 'pub', '--key', key, '--metrics', '0.0.0.0:0', expect=1)
-    assert 'INSECURE-ADDRESS' in refused.stderr
+    for address in ['0.0.0.0:0', '192.0.2.1:0', '[::]:0', '[2001:db8::1]:0']:
+        refused = run('serve', '127.0.0.1:0', tree / 'pub', '--key', key, '--metrics', address, expect=1)
+        assert 'INSECURE-ADDRESS' in refused.stderr, address
     with measured(tree / 'pub', '--key', key, '--insecure', metrics='0.0.0.0:0') as server:
         assert get(server)[0] == 200
     with measured(tree / 'pub', metrics='localhost:0') as server:
         assert json.loads(server.first)['metrics'].startswith(('127.0.0.1:', '[::1]:'))
-    with serving(tree / 'pub') as server:
-        pass
     with serving(tree / 'pub', '--metrics', ':0') as server:
         assert server.line().startswith('serving ')
         assert re.fullmatch(r'metrics at http://127\.0\.0\.1:\d+/metrics', server.line())

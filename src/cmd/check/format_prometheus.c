@@ -5,6 +5,7 @@
 #include "cmd/check/check.h"
 #include "cmd/common/prometheus.h"
 
+/* Writes the lines that describe a gauge. */
 static void describe_gauge(FILE *file, const char *metric, const char *help)
 {
 	prometheus_describe(file, metric, "gauge", help);
