@@ -94,6 +94,7 @@ def test_counters_are_those_of_transfers(tree):
         assert first['build_info', run('--version').stdout.split()[1]] == 1
         assert (first['published_names', 'file'], first['published_names', 'memory']) == (1, 1)
         assert (first['published_bytes',], first['clients_limit',]) == (3_000_001 + (1 << 20), 9)
+        assert first['uploads',] == 0, 'a block of memory is no upload'
         assert not any(value for key, value in first.items() if key[0].endswith('_total'))
         names = {key[0] for key in first}
         manual, page = ((ROOT / path).read_text() for path in ['man/peerlane-serve.1.scd', 'docs/metrics.md'])
