@@ -3,45 +3,12 @@
 #include <string.h>
 
 #include "cmd/check/check.h"
+#include "cmd/common/prometheus.h"
 
-/* Writes the lines that describe a metric. */
-static void describe_metric(FILE *file, const char *name, const char *help)
+/* Writes the lines that describe a gauge. */
+static void describe_gauge(FILE *file, const char *metric, const char *help)
 {
-	fprintf(file, "# HELP peerlane_%s %s\n# TYPE peerlane_%s gauge\n", name, help, name);
-}
-
-/* Writes NAME="VALUE" with the value escaped, as UTF-8. */
-static void write_label(FILE *file, const char *name, const char *value)
-{
-	struct json_object *clean = cli_json_text(value);
-
-	fprintf(file, "%s=\"", name);
-	for (const char *at = clean ? json_object_get_string(clean) : ""; *at; at++) {
-		if (*at == '\n')
-			fputs("\\n", file);
-		else
-			fprintf(file, *at == '\\' || *at == '"' ? "\\%c" : "%c", *at);
-	}
-	fputc('"', file);
-	json_object_put(clean);
-}
-
-/* Writes the beginning of a sample with one label. */
-static void begin_sample(FILE *file, const char *metric, const char *name, const char *value)
-{
-	fprintf(file, "peerlane_%s{", metric);
-	write_label(file, name, value);
-}
-
-static void add_label(FILE *file, const char *name, const char *value)
-{
-	fputc(',', file);
-	write_label(file, name, value);
-}
-
-static void end_sample(FILE *file, uint64_t value)
-{
-	fprintf(file, "} %llu\n", (unsigned long long)value);
+	prometheus_describe(file, metric, "gauge", help);
 }
 
 static void write_statuses(FILE *file, const struct pl_check_report *report)
@@ -49,44 +16,44 @@ static void write_statuses(FILE *file, const struct pl_check_report *report)
 	static const char *const names[] = { "none", "ok", "unknown", "warn", "fail" };
 	size_t findings[CLI_ARRAY_SIZE(names)] = { 0 };
 
-	describe_metric(file, "check_status", "1 for the present status of a check, 0 for the others.");
+	describe_gauge(file, "check_status", "1 for the present status of a check, 0 for the others.");
 	for (size_t i = 0; i < report->count; i++) {
 		const struct pl_check_result *result = &report->results[i];
 
 		for (size_t j = 0; j < result->count; j++)
 			findings[result->findings[j].status] += !result->findings[j].accepted;
 		for (size_t j = 0; j < CLI_ARRAY_SIZE(names); j++) {
-			begin_sample(file, "check_status", "check", result->row->id);
-			add_label(file, "group", result->row->group);
-			add_label(file, "status", names[j]);
-			end_sample(file, result->status == j);
+			prometheus_begin(file, "check_status", "check", result->row->id);
+			prometheus_label(file, "group", result->row->group);
+			prometheus_label(file, "status", names[j]);
+			prometheus_end(file, result->status == j);
 		}
 	}
-	describe_metric(file, "check_findings", "Findings with this status that count.");
+	describe_gauge(file, "check_findings", "Findings with this status that count.");
 	for (size_t j = PL_CHECK_OK; j < CLI_ARRAY_SIZE(names); j++) {
-		begin_sample(file, "check_findings", "status", names[j]);
-		end_sample(file, findings[j]);
+		prometheus_begin(file, "check_findings", "status", names[j]);
+		prometheus_end(file, findings[j]);
 	}
 }
 
 static void write_verdict(FILE *file, enum pl_check_verdict verdict)
 {
-	describe_metric(file, "check_verdict", "1 for the present verdict of the check, 0 for the others.");
+	describe_gauge(file, "check_verdict", "1 for the present verdict of the check, 0 for the others.");
 	for (int i = PL_CHECK_READY; i <= PL_CHECK_NO_RDMA; i++) {
-		begin_sample(file, "check_verdict", "verdict", pl_check_verdict_name(i));
-		end_sample(file, verdict == (enum pl_check_verdict)i);
+		prometheus_begin(file, "check_verdict", "verdict", pl_check_verdict_name(i));
+		prometheus_end(file, verdict == (enum pl_check_verdict)i);
 	}
 }
 
 static void write_run(FILE *file, const struct check_run *run)
 {
-	describe_metric(file, "build_info", "Version of Peerlane; the value is 1.");
-	begin_sample(file, "build_info", "version", pl_version());
-	end_sample(file, 1);
-	describe_metric(file, "check_duration_seconds", "Time that the check took.");
+	describe_gauge(file, "build_info", "Version of Peerlane; the value is 1.");
+	prometheus_begin(file, "build_info", "version", pl_version());
+	prometheus_end(file, 1);
+	describe_gauge(file, "check_duration_seconds", "Time that the check took.");
 	fprintf(file, "peerlane_check_duration_seconds %.6f\n", (double)run->duration / CLI_NS_PER_S);
-	describe_metric(file, "check_last_success_timestamp_seconds",
-			"Time at which the last check that ended began, since 1970.");
+	describe_gauge(file, "check_last_success_timestamp_seconds",
+		       "Time at which the last check that ended began, since 1970.");
 	fprintf(file, "peerlane_check_last_success_timestamp_seconds %.3f\n", (double)run->wall / CLI_NS_PER_S);
 }
 
@@ -102,34 +69,34 @@ static void write_devices(FILE *file, const struct pl_inventory *inventory)
 {
 	char number[24];
 
-	describe_metric(file, "gpus", "GPUs on the PCI bus.");
+	describe_gauge(file, "gpus", "GPUs on the PCI bus.");
 	fprintf(file, "peerlane_gpus %zu\n", inventory->gpu_count);
-	describe_metric(file, "cards", "RDMA cards on the PCI bus.");
+	describe_gauge(file, "cards", "RDMA cards on the PCI bus.");
 	fprintf(file, "peerlane_cards %zu\n", inventory->card_count);
-	describe_metric(file, "gpu_info", "Model and NUMA node of a GPU, -1 if the node is not known; the value is 1.");
+	describe_gauge(file, "gpu_info", "Model and NUMA node of a GPU, -1 if the node is not known; the value is 1.");
 	for (size_t i = 0; i < inventory->gpu_count; i++) {
 		snprintf(number, sizeof(number), "%d", inventory->gpus[i].numa);
-		begin_sample(file, "gpu_info", "pci", inventory->gpus[i].address);
-		add_label(file, "model", inventory->gpus[i].model);
-		add_label(file, "numa", number);
-		end_sample(file, 1);
+		prometheus_begin(file, "gpu_info", "pci", inventory->gpus[i].address);
+		prometheus_label(file, "model", inventory->gpus[i].model);
+		prometheus_label(file, "numa", number);
+		prometheus_end(file, 1);
 	}
-	describe_metric(file, "device_info", "Card, firmware and link layer of an RDMA device; the value is 1.");
+	describe_gauge(file, "device_info", "Card, firmware and link layer of an RDMA device; the value is 1.");
 	for (size_t i = 0; i < inventory->device_count; i++) {
-		begin_sample(file, "device_info", "device", inventory->devices[i].name);
-		add_label(file, "pci", inventory->devices[i].address);
-		add_label(file, "firmware", inventory->devices[i].firmware);
-		add_label(file, "layer", rdma_layer(inventory, inventory->devices[i].name));
-		end_sample(file, 1);
+		prometheus_begin(file, "device_info", "device", inventory->devices[i].name);
+		prometheus_label(file, "pci", inventory->devices[i].address);
+		prometheus_label(file, "firmware", inventory->devices[i].firmware);
+		prometheus_label(file, "layer", rdma_layer(inventory, inventory->devices[i].name));
+		prometheus_end(file, 1);
 	}
-	describe_metric(file, "port_rate_bytes_per_second", "Rate of an RDMA port in one direction.");
+	describe_gauge(file, "port_rate_bytes_per_second", "Rate of an RDMA port in one direction.");
 	for (size_t i = 0; i < inventory->port_count; i++) {
 		if (!inventory->ports[i].rate)
 			continue;
 		snprintf(number, sizeof(number), "%u", inventory->ports[i].number);
-		begin_sample(file, "port_rate_bytes_per_second", "device", inventory->ports[i].device);
-		add_label(file, "port", number);
-		end_sample(file, inventory->ports[i].rate);
+		prometheus_begin(file, "port_rate_bytes_per_second", "device", inventory->ports[i].device);
+		prometheus_label(file, "port", number);
+		prometheus_end(file, inventory->ports[i].rate);
 	}
 }
 
@@ -139,17 +106,17 @@ static void write_links(FILE *file, const struct pl_inventory *inventory, bool w
 	const char *metric = widths ? "pcie_width_lanes" : "pcie_speed_transfers_per_second";
 	size_t gpus = inventory->gpu_count;
 
-	describe_metric(file, metric,
-			widths ? "Lanes of the PCI Express link of a GPU or card, now."
-			       : "Speed of the PCI Express link of a GPU or card, now; an idle GPU lowers its speed.");
+	describe_gauge(file, metric,
+		       widths ? "Lanes of the PCI Express link of a GPU or card, now."
+			      : "Speed of the PCI Express link of a GPU or card, now; an idle GPU lowers its speed.");
 	for (size_t i = 0; i < gpus + inventory->card_count; i++) {
 		const struct pl_inventory_device *device = i < gpus ? &inventory->gpus[i] : &inventory->cards[i - gpus];
 		uint64_t value = widths ? device->link.width : (uint64_t)device->link.speed * 1000000;
 
 		if (!value)
 			continue;
-		begin_sample(file, metric, "pci", device->address);
-		end_sample(file, value);
+		prometheus_begin(file, metric, "pci", device->address);
+		prometheus_end(file, value);
 	}
 }
 
@@ -172,22 +139,22 @@ static void write_expectations(FILE *file, const struct check_run *run, const st
 		     { "baseline", "baseline" } };
 	const struct pl_check_expected *expected = &check->policy.expected;
 
-	describe_metric(file, "check_expected_met", "1 if the machine is as expected, else 0.");
+	describe_gauge(file, "check_expected_met", "1 if the machine is as expected, else 0.");
 	if (expected->gpus) {
-		begin_sample(file, "check_expected_met", "key", "gpus");
-		end_sample(file, run->inventory->gpu_count >= expected->gpus);
+		prometheus_begin(file, "check_expected_met", "key", "gpus");
+		prometheus_end(file, run->inventory->gpu_count >= expected->gpus);
 	}
 	if (expected->cards) {
-		begin_sample(file, "check_expected_met", "key", "cards");
-		end_sample(file, run->inventory->card_count >= expected->cards);
+		prometheus_begin(file, "check_expected_met", "key", "cards");
+		prometheus_end(file, run->inventory->card_count >= expected->cards);
 	}
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(rows); i++) {
 		const struct pl_check_result *result = find_result(&run->report, rows[i].check);
 
 		if (!result || result->status == PL_CHECK_NONE || result->status == PL_CHECK_UNKNOWN)
 			continue;
-		begin_sample(file, "check_expected_met", "key", rows[i].key);
-		end_sample(file, result->status < PL_CHECK_FAIL);
+		prometheus_begin(file, "check_expected_met", "key", rows[i].key);
+		prometheus_end(file, result->status < PL_CHECK_FAIL);
 	}
 }
 
@@ -196,7 +163,7 @@ void check_write_prometheus(FILE *file, const struct check_run *run, const struc
 	write_run(file, run);
 	write_verdict(file, run->report.verdict);
 	write_statuses(file, &run->report);
-	describe_metric(file, "check_accepted", "Findings that the operator accepts, and that do not count.");
+	describe_gauge(file, "check_accepted", "Findings that the operator accepts, and that do not count.");
 	fprintf(file, "peerlane_check_accepted %zu\n", pl_check_count(&run->report).accepted);
 	write_expectations(file, run, check);
 	write_devices(file, run->inventory);

@@ -74,6 +74,7 @@ static void clear_catalogue_entries(struct catalogue *catalogue)
 		free(catalogue->entries[i].name);
 	catalogue->count = 0;
 	catalogue->bytes = 0;
+	catalogue->blocks = 0;
 	catalogue->skipped = (struct catalogue_skipped){ 0 };
 }
 
@@ -252,6 +253,7 @@ static void drop_duplicate_names(struct catalogue *catalogue)
 			continue;
 		}
 		catalogue->bytes += entry->size;
+		catalogue->blocks += entry->kind == SERVICE_MEMORY;
 		catalogue->entries[kept++] = *entry;
 	}
 	catalogue->count = kept;

@@ -43,6 +43,7 @@ struct catalogue {
 	size_t root_count;
 	struct catalogue_entry *entries; /* sorted by name; names are unique */
 	size_t count, room;
+	size_t blocks; /* of the entries, blocks of memory */
 	uint64_t bytes;
 	uint64_t scanned; /* time of the last scan; 0: never */
 	struct catalogue_skipped skipped;

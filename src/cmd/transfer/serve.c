@@ -19,6 +19,8 @@
 #define IDLE_DEFAULT (900 * CLI_NS_PER_S)
 /* Clients beyond --clients that may wait for a place. */
 #define CLIENTS_WAITING 64
+/* Descriptors that the loop waits for, without those of metrics. */
+#define SERVE_DESCRIPTORS 5
 /* Descriptors that the process asks for. */
 #define DESCRIPTORS_MAX 65536
 
@@ -109,6 +111,25 @@ static void close_pid_file(struct serve *serve)
 	close(serve->pid_fd);
 }
 
+static char *write_metrics_page(void *user)
+{
+	struct serve *serve = user;
+
+	return metrics_text(&serve->metrics, &serve->server);
+}
+
+static int open_metrics(struct serve *serve, struct pl_error *error)
+{
+	if (!serve->metrics_address)
+		return 0;
+	serve->metrics_http = metrics_http_open(serve->metrics_address, serve->common.insecure, error);
+	if (!serve->metrics_http)
+		return error->code;
+	serve->metrics_http->page = write_metrics_page;
+	serve->metrics_http->user = serve;
+	return 0;
+}
+
 static int start_serving(struct serve *serve, struct pl_error *error)
 {
 	struct server *server = &serve->server;
@@ -135,6 +156,8 @@ static int start_serving(struct serve *serve, struct pl_error *error)
 		server->items.key = partial_key_get(serve->key);
 	if (rc == 0)
 		rc = open_pid_file(serve, error);
+	if (rc == 0)
+		rc = open_metrics(serve, error);
 	serve->reload = reload_listen();
 	if (rc == 0)
 		rc = serve_enter_sandbox(serve, error);
@@ -157,6 +180,7 @@ static int serve_poll_timeout(const struct serve *serve, bool busy)
 	if (busy)
 		return 0;
 	end = CLI_MIN(end, server_next_time(&serve->server));
+	end = CLI_MIN(end, metrics_http_next_time(serve->metrics_http));
 	if (serve->watchdog)
 		end = CLI_MIN(end, serve->watchdog_next);
 	if (end == UINT64_MAX)
@@ -199,7 +223,7 @@ static bool handle_serve_signal(struct serve *serve)
 
 static void serve_until_end(struct serve *serve)
 {
-	struct pollfd fds[] = {
+	struct pollfd fds[SERVE_DESCRIPTORS + METRICS_POLL_MAX] = {
 		{ .fd = pl_fd(serve->server.context), .events = POLLIN },
 		{ .fd = serve->signals, .events = POLLIN },
 		{ .fd = serve->server.committer.event_fd, .events = POLLIN },
@@ -217,12 +241,14 @@ static void serve_until_end(struct serve *serve)
 
 		if (serve->once && serve->server.served && !serve->server.client_count)
 			return;
+		metrics_http_poll(serve->metrics_http, fds + SERVE_DESCRIPTORS);
 		if (poll(fds, CLI_ARRAY_SIZE(fds), serve_poll_timeout(serve, busy)) < 0 && errno != EINTR)
 			return;
 		if (fds[3].revents)
 			connection_log_print(serve->event_signals, &serve->server);
 		if (fds[4].revents)
 			reload_serve_request(serve);
+		metrics_http_run(serve->metrics_http, fds + SERVE_DESCRIPTORS);
 		if ((fds[1].revents && handle_serve_signal(serve)) || cli_now() >= serve->end)
 			return;
 	}
@@ -236,7 +262,9 @@ static void stop_serving(struct serve *serve)
 		server_stop(server);
 	while (server->items.first)
 		item_release(&server->items, server->items.first, false);
+	metrics_http_close(serve->metrics_http);
 	pl_close(server->context);
+	metrics_close(&serve->metrics);
 	audit_close(serve->audit);
 	catalogue_clear(&server->catalogue);
 	if (server->upload >= 0)
@@ -282,6 +310,7 @@ int pl_cli_serve(int argc, char **argv)
 		return cli_report(&error);
 	}
 	serve_protect_openssl_memory();
+	metrics_init(&serve->metrics);
 	serve->address = SERVE_DEFAULT_ADDRESS;
 	serve->clients = CLIENTS_DEFAULT;
 	serve->server.idle = IDLE_DEFAULT;

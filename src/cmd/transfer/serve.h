@@ -4,6 +4,8 @@
 #define PL_CMD_TRANSFER_SERVE_H
 
 #include "cmd/transfer/audit.h"
+#include "cmd/transfer/metrics.h"
+#include "cmd/transfer/metrics_http.h"
 #include "cmd/transfer/server.h"
 
 #define SERVE_DEFAULT_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT
@@ -31,10 +33,13 @@ struct serve {
 	enum sandbox_choice sandbox;
 	uint64_t duration; /* 0: no limit */
 	unsigned clients;
+	const char *metrics_address; /* NULL: no metrics */
 
 	struct server server;
 	struct partial_key *key; /* of unfinished uploads; NULL: no memory */
 	struct audit *audit;
+	struct metrics metrics;
+	struct metrics_http *metrics_http; /* NULL: none */
 	bool sandboxed;
 	int signals, event_signals;
 	bool terminal;                    /* began with a terminal as a standard descriptor */

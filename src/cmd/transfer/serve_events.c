@@ -88,6 +88,7 @@ void serve_report_event(void *user, const struct server_event_report *report)
 	};
 
 	print_event(serve, report);
+	metrics_count_event(&serve->metrics, report);
 	if (!serve->audit)
 		return;
 	if (report->event == SERVER_CONNECTED && pl_peer_query(report->client->peer, &info) == 0) {
@@ -108,6 +109,7 @@ void serve_report_refused(void *user, const struct pl_identity *identity, const 
 {
 	struct serve *serve = user;
 
+	metrics_count_refused_connection(&serve->metrics, error);
 	audit_write(serve->audit, &(struct audit_event){ .priority = AUDIT_REFUSED,
 							 .event = "refuse",
 							 .identity = identity,
@@ -140,6 +142,8 @@ int serve_print_listening(const struct serve *serve, struct pl_error *error)
 		cli_json_add(object, "bytes", json_object_new_uint64(catalogue->bytes));
 		cli_json_add(object, "authenticated", json_object_new_boolean(cli_authenticates(&serve->common)));
 		cli_json_add(object, "sandbox", json_object_new_boolean(serve->sandboxed));
+		if (serve->metrics_http)
+			cli_json_add(object, "metrics", cli_json_text(serve->metrics_http->address));
 		rc = cli_json_end(object, false);
 		return rc < 0 ? cli_fail_errno(error, rc, "malloc", "standard output") : 0;
 	}
@@ -148,6 +152,8 @@ int serve_print_listening(const struct serve *serve, struct pl_error *error)
 		printf("serving %zu %s, %s%s%s\n", catalogue->count, catalogue->count == 1 ? "entry" : "entries",
 		       cli_format_bytes(size, catalogue->bytes), serve->upload ? "; uploads are stored in " : "",
 		       serve->upload ? serve->upload : "");
+	if (!serve->common.quiet && serve->metrics_http)
+		printf("metrics at http://%s/metrics\n", serve->metrics_http->address);
 	fflush(stdout);
 	return 0;
 }

@@ -108,6 +108,13 @@ static void send_client_error(struct client *client, struct service_message *ans
 	send_client_answer(client, answer);
 }
 
+/* Counts a request that is done; `type` is 0 if the request could not be decoded. */
+static void count_request(struct server *server, enum service_type type, int rc)
+{
+	if (rc != REQUEST_LATER)
+		server->requests[type][rc < 0]++;
+}
+
 /* Sends the answer of a request, or receives the next request, according to the result `rc`. */
 static void finish_request(struct client *client, struct service_message *answer, int rc, const struct pl_error *error)
 {
@@ -170,7 +177,7 @@ static void handle_received_request(struct client *client, const struct pl_compl
 {
 	struct service_message request, answer = { .type = SERVICE_LIST };
 	struct pl_error error = { 0 };
-	bool logged = true;
+	bool decoded = false, logged = true;
 	int rc = -EPROTO;
 
 	client->active = cli_now();
@@ -183,7 +190,8 @@ static void handle_received_request(struct client *client, const struct pl_compl
 		answer.type = request.type;
 		answer.request = request.request;
 	}
-	if (rc < 0)
+	decoded = rc == 0;
+	if (!decoded)
 		cli_fail(&error, rc, "SERVICE-PROTOCOL", NULL, "use the same version at both ends",
 			 "the server cannot decode the request");
 	else if (check_client(client, &error) < 0 ||
@@ -193,6 +201,7 @@ static void handle_received_request(struct client *client, const struct pl_compl
 		rc = request_handle(client, &request, &answer, &error);
 	if (rc < 0 && logged)
 		report_refused(client, &request, &error);
+	count_request(client->server, decoded ? request.type : 0, rc);
 	finish_request(client, &answer, rc, &error);
 }
 
@@ -234,8 +243,10 @@ static void add_client(struct server *server, struct pl_peer *peer)
 	client->server = server;
 	client->peer = peer;
 	client->active = cli_now();
-	if (pl_peer_query(peer, &info) == 0)
+	if (pl_peer_query(peer, &info) == 0) {
 		memcpy(client->address, info.address, sizeof(client->address));
+		memcpy(client->fabric, info.fabric, sizeof(client->fabric));
+	}
 	client->over = permission_admit(client, &client->reason) < 0;
 	if (client->over)
 		server->idle_check = 0;
@@ -286,6 +297,7 @@ static void hash_next_slices(struct server *server)
 		rc = request_hash_slice(client, &answer, &error);
 		if (rc != REQUEST_LATER)
 			request_hash_end(client);
+		count_request(server, answer.type, rc);
 		finish_request(client, &answer, rc, &error);
 	}
 }
@@ -300,6 +312,7 @@ static void finish_commits(struct server *server)
 		struct client *client = request_commit_end(server, commit, &answer);
 
 		next = commit->next;
+		count_request(server, answer.type, commit->rc);
 		if (client)
 			finish_request(client, &answer, commit->rc, &commit->error);
 		free(commit);

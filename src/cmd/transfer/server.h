@@ -32,7 +32,7 @@ struct client {
 	struct client *next, *previous;
 	struct server *server;
 	struct pl_peer *peer; /* NULL once the client is disconnected */
-	char address[80];
+	char address[80], fabric[16];
 	struct pl_identity identity; /* what it proved, and what that allows */
 	struct pl_rights rights;
 	bool over; /* refused: its requests get the reason, and it is disconnected */
@@ -97,6 +97,8 @@ struct server {
 	unsigned client_count;
 	unsigned hashing;                     /* clients waiting for a hash */
 	uint64_t served;                      /* clients that have disconnected */
+	/* requests done, by enum service_type (0: not decoded), and that failed */
+	uint64_t requests[SERVICE_TYPES][2];
 	bool accepting;                       /* set while an accept is posted */
 	uint8_t entries[SERVICE_ENTRIES_MAX]; /* buffer for the entries of a listing */
 	struct client *clients;
