@@ -85,6 +85,8 @@ static void sandbox(void *argument)
 	check_number(try_open("logs/audit", O_WRONLY | O_CREAT | O_APPEND), 0);
 	check_number(try_open("/etc/passwd", O_RDONLY), 0);
 	check_number(try_open("/dev/null", O_RDWR), 0);
+	check_number(try_open("/proc/self/comm", O_WRONLY | O_CREAT | O_TRUNC), 0);
+	check_number(try_open("/proc/1/comm", O_WRONLY), -EACCES);
 	check_number(try_open("/root", O_RDONLY), -EACCES);
 	check_one_of(try_connect(), -EACCES, -ECONNREFUSED); /* since version 4 of Landlock: -EACCES */
 	free(serve);

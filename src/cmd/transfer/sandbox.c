@@ -86,6 +86,9 @@ static int sandbox_allow_system(const struct sandbox *sandbox, struct pl_error *
 	/* GPUs and cards are driven by ioctl(2) and mmap(2) of their files. */
 	if (rc == 0)
 		rc = sandbox_allow(sandbox, "/dev", LANDLOCK_ACCESS_FS_WRITE_FILE | FS_IOCTL_DEV, error);
+	/* NVIDIA's driver names its threads there, by files that it opens as fopen(3) with "w"; cuInit() fails if it cannot. */
+	if (rc == 0)
+		rc = sandbox_allow(sandbox, "/proc/self", LANDLOCK_ACCESS_FS_WRITE_FILE | FS_TRUNCATE, error);
 	return rc;
 }
 
