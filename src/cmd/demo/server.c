@@ -24,8 +24,8 @@ static char **make_server_arguments(const struct demo_files *files, char *memory
 	const char *fixed[] = {
 		"peerlane", "serve", "127.0.0.1:0", "--quiet", "--writable", "--for", LIFE_SECONDS, "--memory", memory,
 	};
-	/* Two arguments for GPU memory, and NULL at the end. */
-	size_t room = CLI_ARRAY_SIZE(fixed) + 2 + connection->count + files->count + 1, count = 0;
+	/* Three arguments for GPU memory, and NULL at the end. */
+	size_t room = CLI_ARRAY_SIZE(fixed) + 3 + connection->count + files->count + 1, count = 0;
 	char **arguments = calloc(room, sizeof(*arguments));
 
 	if (!arguments)
@@ -35,6 +35,8 @@ static char **make_server_arguments(const struct demo_files *files, char *memory
 	if (gpu_memory) {
 		arguments[count++] = (char *)(uintptr_t) "--memory";
 		arguments[count++] = (char *)(uintptr_t)gpu_memory;
+		/* What the GPU's driver opens differs from one version to the next; a refusal would end the demonstration. */
+		arguments[count++] = (char *)(uintptr_t) "--sandbox=off";
 	}
 	for (size_t i = 0; i < connection->count; i++)
 		arguments[count++] = (char *)(uintptr_t)connection->list[i];
