@@ -90,6 +90,9 @@ static inline CUdeviceptr cuda_address(const struct pl_memory *memory, size_t of
 /* Returns a gpu that this process uses already: of the GPU with that PCI address, else of any; NULL: it uses none. */
 struct cuda_gpu *cuda_gpu_used(const struct cuda_driver *driver, const char *pci);
 
+/* memory.c: allocates memory of a GPU; its bytes are 0 when this returns. */
+CUresult cuda_allocate_zeroed(const struct cuda_gpu *gpu, size_t length, CUdeviceptr *address);
+
 /* copy.c */
 int cuda_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset, size_t length);
 int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t to_offset, struct pl_memory *from,

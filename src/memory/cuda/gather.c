@@ -21,8 +21,6 @@
 /* Time between two questions whether the kernel failed. */
 #define ASK_EACH PL_NS_PER_MS
 
-enum launch_use { LAUNCH_FREE = 0, LAUNCH_TAKEN, LAUNCH_GIVEN };
-
 struct launch {
 	struct pl_gather base;
 	struct cuda_gathers *gathers;
@@ -30,7 +28,7 @@ struct launch {
 	unsigned span;          /* ranges that it keeps, with those skipped at the end of the list */
 	atomic_bool started;
 	uint64_t begun, asked; /* times: since when the kernel may begin; of the last question whether it failed */
-	enum launch_use use;
+	bool given;            /* back by the caller */
 };
 
 /* Gathers of a GPU. They outlive the GPU's use until the kernels have left. */
@@ -129,7 +127,7 @@ static void exchange_capture_mode(const struct cuda_driver *driver, int *mode)
 }
 
 /* The first launch loads the kernel, and would wait for others of the program if it came later: it copies nothing. */
-static CUresult load_kernel(struct cuda_gathers *gathers)
+static CUresult load_kernel(struct cuda_gathers *gathers, const struct cuda_gpu *gpu)
 {
 	const struct cuda_driver *driver = gathers->driver;
 	CUresult result = driver->cuStreamCreate(&gathers->stream, CU_STREAM_NON_BLOCKING);
@@ -139,9 +137,7 @@ static CUresult load_kernel(struct cuda_gathers *gathers)
 	if (result == CUDA_SUCCESS)
 		result = driver->cuModuleGetFunction(&gathers->kernel, gathers->module, CUDA_GATHER_ENTRY);
 	if (result == CUDA_SUCCESS)
-		result = driver->cuMemAlloc(&gathers->words, sizeof(struct gather_state));
-	if (result == CUDA_SUCCESS)
-		result = driver->cuMemsetD8Async(gathers->words, 0, sizeof(struct gather_state), gathers->stream);
+		result = cuda_allocate_zeroed(gpu, sizeof(struct gather_state), &gathers->words);
 	if (result == CUDA_SUCCESS)
 		result = lock_list(gathers);
 	if (result == CUDA_SUCCESS)
@@ -169,7 +165,7 @@ static struct cuda_gathers *open_gathers(const struct cuda_gpu *gpu)
 	exchange_capture_mode(gpu->driver, &mode);
 	result = cuda_enter(gpu);
 	if (result == CUDA_SUCCESS) {
-		result = load_kernel(gathers);
+		result = load_kernel(gathers, gpu);
 		cuda_leave(gpu);
 	}
 	exchange_capture_mode(gpu->driver, &mode);
@@ -228,11 +224,10 @@ static void free_oldest(struct cuda_gathers *gathers)
 	while (gathers->oldest != gathers->next) {
 		struct launch *launch = &gathers->launches[gathers->oldest % LAUNCHES];
 
-		if (launch->use != LAUNCH_GIVEN ||
+		if (!launch->given ||
 		    (atomic_load(&launch->started) &&
 		     !atomic_load_explicit(&gathers->states[launch->number].left, memory_order_acquire)))
 			break;
-		launch->use = LAUNCH_FREE;
 		gathers->used -= launch->span;
 		gathers->oldest++;
 	}
@@ -255,7 +250,7 @@ static struct launch *find_room(struct cuda_gathers *gathers, unsigned count)
 	launch->first = skipped ? 0 : first;
 	launch->span = skipped + count;
 	atomic_store(&launch->started, false);
-	launch->use = LAUNCH_TAKEN;
+	launch->given = false;
 	gathers->next++;
 	gathers->used += launch->span;
 	gathers->end += launch->span;
@@ -288,7 +283,7 @@ void cuda_gather_give(struct pl_gather *base)
 	struct launch *launch = launch_of(base);
 
 	pthread_mutex_lock(&launch->gathers->lock);
-	launch->use = LAUNCH_GIVEN;
+	launch->given = true;
 	pthread_mutex_unlock(&launch->gathers->lock);
 }
 

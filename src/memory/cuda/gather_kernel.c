@@ -44,7 +44,7 @@ const char cuda_gather_kernel[] =
 	"\tmov.u64 %d4, boxes;\n" /* present box */
 	"\tadd.u64 %d5, %d4, 1040;\n" /* other box */
 	"\tmov.u32 %r3, 0;\n" /* ranges that this block copied */
-	"\tmov.u32 %r5, 0;\n" /* decision: 0 unknown, 1 copy, 2 leave all alone */
+	"\tmov.u32 %r5, 0;\n" /* decision: 0 unknown, 1 copy, 2 touch no memory */
 	"\tsetp.ne.u32 %p1, %r2, 0;\n" /* not the first thread */
 	"\tsetp.ge.u32 %p6, %r2, 32;\n" /* of the warps that copy */
 	"\t@%p6 bra LOOP;\n"

@@ -65,7 +65,7 @@ static int cuda_attach(struct pl_memory *memory, struct pl_error *error)
 	return 0;
 }
 
-static CUresult allocate_cuda_memory(const struct cuda_gpu *gpu, size_t length, CUdeviceptr *address)
+CUresult cuda_allocate_zeroed(const struct cuda_gpu *gpu, size_t length, CUdeviceptr *address)
 {
 	const struct cuda_driver *driver = gpu->driver;
 	CUresult result = cuda_enter(gpu);
@@ -77,8 +77,10 @@ static CUresult allocate_cuda_memory(const struct cuda_gpu *gpu, size_t length, 
 		result = driver->cuMemsetD8Async(*address, 0, length, gpu->stream);
 		if (result == CUDA_SUCCESS)
 			result = driver->cuStreamSynchronize(gpu->stream);
-		if (result != CUDA_SUCCESS)
+		if (result != CUDA_SUCCESS) {
 			driver->cuMemFree(*address);
+			*address = 0;
+		}
 	}
 	cuda_leave(gpu);
 	return result;
@@ -110,7 +112,7 @@ static int cuda_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 		free(own);
 		return rc;
 	}
-	result = allocate_cuda_memory(own->gpu, length, &address);
+	result = cuda_allocate_zeroed(own->gpu, length, &address);
 	if (result != CUDA_SUCCESS) {
 		cuda_gpu_put(own->gpu);
 		free(own);
