@@ -235,15 +235,15 @@ PL_ALWAYS_INLINE void pl_fast_release(struct pl_operation *operation)
 		operation->segment_count = 0;
 		return;
 	}
-	/* A prepared vector keeps its references. Segments in a row with the same memory have one. */
+	/* A prepared vector keeps its references. */
 	for (unsigned i = 0; i < operation->segment_count; i++) {
 		struct pl_segment *segment = &operation->segments[i];
 
 		if (operation->vector)
 			break;
-		if (segment->region && (i == 0 || segment->region != segment[-1].region))
+		if (segment->region && pl_segment_changes_region(operation->segments, i))
 			atomic_fetch_sub(&segment->region->busy, 1);
-		if (segment->remote && (i == 0 || segment->remote != segment[-1].remote))
+		if (segment->remote && pl_segment_changes_remote(operation->segments, i))
 			pl_remote_put(segment->remote);
 	}
 	operation->segment_count = 0;

@@ -17,6 +17,20 @@ struct pl_segment {
 	uint64_t remote_offset, offset, length;
 };
 
+/*
+ * True if segment `number` of an array has another region, or remote region, than the one before it. An operation counts as one
+ * user of a region for segments in a row.
+ */
+static inline bool pl_segment_changes_region(const struct pl_segment *segments, size_t number)
+{
+	return number == 0 || segments[number].region != segments[number - 1].region;
+}
+
+static inline bool pl_segment_changes_remote(const struct pl_segment *segments, size_t number)
+{
+	return number == 0 || segments[number].remote != segments[number - 1].remote;
+}
+
 /* Operation of one segment that a fabric does synchronously. */
 struct pl_sync_op {
 	enum pl_kind kind;

@@ -114,22 +114,18 @@ PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const str
 	return 0;
 }
 
-/* Elements in a row with the same memory use it once, as the release in fastpath.h counts. */
 static void fill_segments(struct pl_operation *operation, const struct pl_transfer *transfers, size_t count)
 {
-	const struct pl_segment *last = NULL;
+	struct pl_segment *segments = operation->segments;
 	uint64_t total = 0;
 
 	for (size_t i = 0; i < count; i++) {
-		struct pl_segment *segment = &operation->segments[i];
-
-		*segment = segment_of(&transfers[i]);
-		total += segment->length;
-		if (!last || last->region != segment->region)
-			atomic_fetch_add(&segment->region->busy, 1);
-		if (!last || last->remote != segment->remote)
-			atomic_fetch_add(&segment->remote->references, 1);
-		last = segment;
+		segments[i] = segment_of(&transfers[i]);
+		total += segments[i].length;
+		if (pl_segment_changes_region(segments, i))
+			atomic_fetch_add(&segments[i].region->busy, 1);
+		if (pl_segment_changes_remote(segments, i))
+			atomic_fetch_add(&segments[i].remote->references, 1);
 	}
 	operation->segment_count = (unsigned)count;
 	operation->total = total;

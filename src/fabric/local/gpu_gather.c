@@ -26,12 +26,6 @@ static struct local_gathering *gathering_of(struct pl_operation *operation)
 
 /* -- whether a kernel can do it ------------------------------------------------------------------------ */
 
-/* True if a segment has the memory of the one before it, as is usual. */
-static bool same_memory(const struct pl_segment *segment, unsigned number)
-{
-	return number > 0 && segment->remote == segment[-1].remote && segment->region == segment[-1].region;
-}
-
 static bool kernel_reaches(const struct pl_segment *segment)
 {
 	const struct local_access *access = segment->remote->fabric_data;
@@ -53,7 +47,7 @@ static bool suits(const struct pl_operation *operation)
 	    operation->total / operation->segment_count > SEGMENT_MEAN || !segments[0].region)
 		return false;
 	for (unsigned i = 0; i < operation->segment_count; i++)
-		if (!same_memory(&segments[i], i) &&
+		if (local_segment_changes_memory(operation, i) &&
 		    (segments[i].region->memory.device != segments[0].region->memory.device ||
 		     !pl_memory_staged(&segments[i].region->memory) || !kernel_reaches(&segments[i])))
 			return false;
@@ -70,12 +64,10 @@ static unsigned hold_gates(struct pl_operation *operation, unsigned begin, unsig
 			   struct pl_error *error)
 {
 	for (unsigned i = begin; i < end; i++) {
-		const struct pl_segment *segment = &operation->segments[i];
-		const struct local_access *access;
+		const struct local_access *access = operation->segments[i].remote->fabric_data;
 
-		if (i > begin && segment->remote == segment[-1].remote)
+		if (i > begin && !pl_segment_changes_remote(operation->segments, i))
 			continue;
-		access = segment->remote->fabric_data;
 		if (!hold)
 			local_copy_gate_release(access);
 		else if (local_copy_gate_hold(access, operation, error) < 0)
@@ -122,7 +114,7 @@ static void fill_run(struct pl_operation *operation, struct local_gather_run *ru
 	while (item->segment < operation->segment_count && gather->count < gather->room) {
 		uint64_t here, there;
 
-		if (item->done == 0 && !same_memory(&operation->segments[item->segment], item->segment))
+		if (item->done == 0 && local_segment_changes_memory(operation, item->segment))
 			bases = bases_of(&operation->segments[item->segment]);
 		pl_work_item_take_chunk(operation, size, &chunk);
 		if (!chunk.length)
@@ -162,7 +154,6 @@ static void run_ended(struct pl_copy *base, int status)
 
 	hold_gates(operation, run->begin, run->end, false, NULL);
 	copy->gather = NULL;
-	gathering->running--;
 	if (status == -ECANCELED) {
 		use_copies(gathering, run->begin, run->done);
 	} else if (status < 0) {
@@ -205,7 +196,6 @@ static void start_run(struct pl_operation *operation, struct local_gather_run *r
 	fill_run(operation, run, size);
 	held = hold_gates(operation, run->begin, run->end, true, &error);
 	if (held == run->end && run->copy.gather->count) {
-		gathering->running++;
 		pl_copier_gather(copier, &run->copy, operation->context->options.gpu_multiprocessors);
 		return;
 	}
@@ -224,6 +214,14 @@ static bool ranges_remain(struct pl_operation *operation)
 	       !atomic_load(&operation->status) && !atomic_load(&operation->canceled);
 }
 
+static bool kernels_run(const struct local_gathering *gathering)
+{
+	for (unsigned i = 0; i < LOCAL_COPIES_QUEUED; i++)
+		if (gathering->runs[i].copy.gather)
+			return true;
+	return false;
+}
+
 static void gathering_advance(struct pl_operation *operation)
 {
 	struct local_gathering *gathering = gathering_of(operation);
@@ -233,7 +231,7 @@ static void gathering_advance(struct pl_operation *operation)
 		while (!gathering->runs[i].copy.gather && ranges_remain(operation))
 			start_run(operation, &gathering->runs[i]);
 	gathering->starting = false;
-	if (gathering->running)
+	if (kernels_run(gathering))
 		return;
 	if (gathering->copies) {
 		operation->route_reason = gathering->reason_of_copies;

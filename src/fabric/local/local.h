@@ -182,7 +182,6 @@ struct local_gathering {
 	struct local_gather_run runs[LOCAL_COPIES_QUEUED];
 	struct local_position again;  /* copies do the rest from here on, if `copies` */
 	const char *reason_of_copies; /* reason of the route then */
-	uint8_t running;
 	bool starting; /* prevents recursion */
 	bool copies;   /* a kernel was withdrawn, or there is no room for one */
 };
@@ -336,6 +335,13 @@ int local_copy_gate_hold(const struct local_access *access, const struct pl_oper
 void local_copy_gate_release(const struct local_access *access);
 /* Does an operation in chunks, some of which are under way together, from a position on. Home. */
 void local_device_post(struct pl_operation *operation, struct local_position from);
+
+/* True if a segment has another memory, at either end, than the one before it. */
+static inline bool local_segment_changes_memory(const struct pl_operation *operation, unsigned number)
+{
+	return pl_segment_changes_region(operation->segments, number) ||
+	       pl_segment_changes_remote(operation->segments, number);
+}
 
 /* gpu_gather.c: does a vector between GPUs by a kernel, and returns true; false: a kernel is not suited. Home. */
 bool local_gather_post(struct pl_operation *operation);

@@ -215,7 +215,7 @@ static bool operation_is_done_locally(struct local_endpoint *endpoint, struct pl
 	for (unsigned i = 0; is_local && i < operation->segment_count; i++) {
 		const struct pl_segment *segment = &operation->segments[i];
 
-		if (i > 0 && segment->remote == segment[-1].remote && segment->region == segment[-1].region)
+		if (!local_segment_changes_memory(operation, i))
 			continue;
 		/* Only this operation knows the source of a large message, so it imports the source here. */
 		if (!segment->remote->fabric_data && pl_list_empty(&segment->remote->link))
