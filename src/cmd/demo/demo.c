@@ -114,13 +114,18 @@ static int run_demo(struct demo *demo, struct pl_error *error)
 	return rc;
 }
 
-static uint64_t demo_staged_bytes(const struct demo *demo)
+struct demo_total demo_total(const struct demo *demo)
 {
 	const struct demo_gpu *gpu = &demo->gpu;
+	const struct demo_step *steps[] = { &demo->pull, &demo->push, &demo->write, &gpu->push,
+					    &gpu->pull,  &gpu->write, &gpu->host,   &gpu->host_write };
+	struct demo_total total = { 0 };
 
-	return demo->pull.result.staged + demo->push.result.staged + demo->write.result.staged +
-	       gpu->push.result.staged + gpu->pull.result.staged + gpu->write.result.staged + gpu->host.result.staged +
-	       gpu->host_write.result.staged;
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(steps); i++) {
+		total.bytes += steps[i]->result.bytes;
+		total.staged += steps[i]->result.staged;
+	}
+	return total;
 }
 
 int pl_cli_demo(int argc, char **argv)
@@ -146,5 +151,5 @@ int pl_cli_demo(int argc, char **argv)
 	demo_files_free(&demo.files);
 	if (rc < 0)
 		return cli_report(&error);
-	return demo_staged_bytes(&demo) ? CLI_DEGRADED : CLI_OK;
+	return demo_total(&demo).staged ? CLI_DEGRADED : CLI_OK;
 }

@@ -91,6 +91,12 @@ struct demo {
 	uint64_t nanoseconds;
 };
 
+/* Bytes of all steps. */
+struct demo_total {
+	uint64_t bytes, staged;
+};
+struct demo_total demo_total(const struct demo *demo);
+
 /* Reads every file from the server and compares its bytes with the file system. */
 int demo_pull(struct demo *demo, struct pl_error *error);
 /* Writes frames of pseudorandom content to the server and compares the hashes that the server computes. */

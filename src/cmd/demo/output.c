@@ -59,14 +59,6 @@ static void add_gpu_lines(struct libscols_table *table, const struct demo_gpu *g
 	add_latency_line(table, &gpu->host_write, "  through host memory", verified);
 }
 
-static uint64_t demo_bytes(const struct demo *demo)
-{
-	const struct demo_gpu *gpu = &demo->gpu;
-
-	return demo->pull.result.bytes + demo->push.result.bytes + demo->write.result.bytes + gpu->push.result.bytes +
-	       gpu->pull.result.bytes + gpu->host.result.bytes + gpu->write.result.bytes + gpu->host_write.result.bytes;
-}
-
 static void add_total_line(struct libscols_table *table, const struct demo *demo)
 {
 	struct libscols_line *line = cli_table_line(table);
@@ -74,7 +66,7 @@ static void add_total_line(struct libscols_table *table, const struct demo *demo
 
 	snprintf(text, sizeof(text), "total, %s", cli_format_time(time, demo->nanoseconds));
 	cli_table_set(line, COLUMN_STEP, text);
-	cli_table_set(line, COLUMN_BYTES, cli_format_bytes(bytes, demo_bytes(demo)));
+	cli_table_set(line, COLUMN_BYTES, cli_format_bytes(bytes, demo_total(demo).bytes));
 }
 
 static void __attribute__((format(printf, 2, 3))) print_demo_fact(const char *label, const char *format, ...)
@@ -214,7 +206,7 @@ void demo_print_json(const struct demo *demo, const struct pl_error *error)
 	cli_json_add(object, "gpu_error",
 		     demo->gpu.wanted && !demo->gpu.count ? cli_json_error(&demo->gpu.absent) : NULL);
 	cli_json_add(object, "steps", steps);
-	cli_json_add(object, "bytes", json_object_new_uint64(demo_bytes(demo)));
+	cli_json_add(object, "bytes", json_object_new_uint64(demo_total(demo).bytes));
 	cli_json_add(object, "seconds", json_object_new_double((double)demo->nanoseconds / 1e9));
 	cli_json_add(object, "verified", json_object_new_boolean(!error));
 	cli_json_add(object, "error", error ? cli_json_error(error) : NULL);
