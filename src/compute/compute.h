@@ -4,8 +4,8 @@
  * copies a frame to the device, runs the kernel, copies the result back.  Streams run concurrently as far as the device
  * can.
  */
-#ifndef PL_BENCH_COMPUTE_COMPUTE_H
-#define PL_BENCH_COMPUTE_COMPUTE_H
+#ifndef PL_COMPUTE_COMPUTE_H
+#define PL_COMPUTE_COMPUTE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bench/compute/compute.h"
+#include "compute/compute.h"
 #include "memory/cuda/cuda.h"
 
 #define THREADS 256u

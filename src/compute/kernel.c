@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Kernel that computes on the words of a frame. */
-#include "bench/compute/compute.h"
+#include "compute/compute.h"
 
 /*
  * Kernel: y = 3x + i for word number i, modulo 2^32.  As 3 is odd, no bit of x is lost, so each wrong bit changes the

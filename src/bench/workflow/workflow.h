@@ -8,7 +8,7 @@
 #define PL_BENCH_WORKFLOW_WORKFLOW_H
 
 #include "bench/common/result_head.h"
-#include "bench/compute/compute.h"
+#include "compute/compute.h"
 #include "cmd/common/cli.h"
 #include "cmd/common/spawn.h"
 #include "cmd/common/stats.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/compute/compute.h"
+#include "compute/compute.h"
 #include "cmd/demo/demo.h"
 #include "cmd/transfer/progress.h"
 
