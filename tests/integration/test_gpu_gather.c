@@ -403,6 +403,8 @@ static void freed_memory(void *unused)
 	(void)unused;
 	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
 	gpu_standin_need();
+	/* Imports the agent's memory now: later its mapping could take the address of the freed memory. */
+	check_vectors(&session, 70000, KERNEL);
 	memory = gpu_allocate(SIZE);
 	check_ok(pl_region_register(session.environment.near, memory, SIZE, PL_ACCESS_ALL, &region, &error), &error);
 	gpu_free(memory);
