@@ -8,6 +8,7 @@
 #define PL_EXPORT_H
 
 #pragma GCC visibility push(default)
+#include <peerlane/counters.h>
 #include <peerlane/error.h>
 #include <peerlane/peerlane.h>
 #include <peerlane/stream.h>

@@ -161,16 +161,14 @@ static int open_engines(struct pl_context *context, struct pl_error *error)
 	bool threaded = !pl_context_manual(context);
 	bool polls = threaded && context->options.poll_time != PL_NO_POLLING;
 	uint64_t poll_time = polls ? context->options.poll_time : 0;
+	int rc = pl_counters_add_engines(&context->counters, context->options.workers, error);
 
-	while (context->engine_count < context->options.workers) {
-		int rc = pl_engine_open(&context->allocator, threaded, poll_time, &context->engines[context->engine_count],
-					error);
-
-		if (rc < 0)
-			return rc;
-		context->engine_count++;
+	while (rc == 0 && context->engine_count < context->options.workers) {
+		rc = pl_engine_open(&context->allocator, threaded, poll_time, &context->engines[context->engine_count],
+				    error);
+		context->engine_count += rc == 0;
 	}
-	return 0;
+	return rc;
 }
 
 static void init_lists(struct pl_context *context)
@@ -191,6 +189,7 @@ static void init_lists(struct pl_context *context)
 	pthread_cond_init(&context->registration_ended, NULL);
 	pthread_mutex_init(&context->reload_lock, NULL);
 	pl_lock_init(&context->queue_lock);
+	pl_counters_open(&context->counters, &context->allocator);
 	pl_error_log_init(&context->errors, &context->allocator);
 	pl_clock_open(&context->clock);
 	context->event_fd = context->poll_fd = -1;
@@ -416,6 +415,7 @@ void pl_close(struct pl_context *context)
 	pthread_cond_destroy(&context->registration_ended);
 	pthread_mutex_destroy(&context->grant_lock);
 	pl_error_log_destroy(&context->errors);
+	pl_counters_close(&context->counters);
 	allocator = context->allocator;
 	pl_routes_close(context);
 	pl_machine_close(context);

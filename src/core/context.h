@@ -15,6 +15,7 @@
 #include "base/index_table.h"
 #include "base/lock.h"
 #include "base/pool.h"
+#include "core/counters.h"
 #include "core/error_log.h"
 #include "engine/engine.h"
 #include "profile/profile.h"
@@ -71,6 +72,7 @@ struct pl_context {
 	struct pl_task expiry_task;   /* of grants; runs on the first engine */
 	struct pl_timer expiry_timer;
 
+	struct pl_counters counters;
 	struct pl_error_log errors; /* for pl_completion_error() */
 	struct pl_lock queue_lock;  /* completions for pl_poll() */
 	struct pl_list completed;

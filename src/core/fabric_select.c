@@ -27,9 +27,24 @@ static const char *const refusal_reasons[PL_REFUSAL_END] = {
 	[PL_REFUSAL_RATE] = DIRECT "another fabric, as an end limits the rate of the connection",
 };
 
+/* Operations are counted by fabric. */
+static void set_peer_counts(struct pl_peer *peer)
+{
+	const struct pl_context *context = peer->context;
+	unsigned engine = 0, fabric = 0;
+
+	while (context->engines[engine] != peer->home)
+		engine++;
+	while (context->fabrics[fabric] != peer->ops)
+		fabric++;
+	peer->fabric = fabric;
+	peer->counts = context->counters.engines[engine].counts[fabric];
+}
+
 static void set_peer_fabric(struct pl_peer *peer, const struct pl_fabric_ops *fabric)
 {
 	peer->ops = fabric;
+	set_peer_counts(peer);
 	peer->reason = fabric->reason;
 	if (fabric == &pl_tcp_fabric && (peer->same_host || peer->refusal >= PL_REFUSAL_CARDS) &&
 	    refusal_reasons[peer->refusal])

@@ -372,6 +372,7 @@ PL_ALWAYS_INLINE void pl_fast_complete(struct pl_operation *operation)
 	pl_fast_release(operation);
 	if (operation->counted)
 		pl_fast_ended(peer, operation);
+	pl_count_done(&peer->counts[completion->kind], completion->bytes, completion->completed - completion->posted);
 	pl_fast_deliver(operation);
 }
 

@@ -334,6 +334,25 @@ static bool settle_operation(struct pl_operation *operation)
 	return peer->ops->settle(peer->endpoint, operation);
 }
 
+static void count_operation(struct pl_operation *operation)
+{
+	const struct pl_completion *completion = &operation->completion;
+	struct pl_peer *peer = operation->peer;
+	struct pl_count *count = NULL;
+
+	/* The operation that this one serves is counted. */
+	if (operation->parent)
+		return;
+	if (peer && peer->counts && completion->kind < PL_COUNTED_KINDS)
+		count = &peer->counts[completion->kind];
+	if (completion->status < 0) {
+		pl_count_failed(&operation->context->counters, count, operation->error);
+	} else if (count) {
+		pl_count_done(count, completion->bytes, completion->completed - completion->posted);
+		pl_count_add(&count->staged, completion->bytes_staged);
+	}
+}
+
 void pl_operation_complete(struct pl_operation *operation)
 {
 	struct pl_peer *peer = operation->peer;
@@ -368,6 +387,7 @@ void pl_operation_complete(struct pl_operation *operation)
 	pl_fast_release(operation);
 	if (operation->counted)
 		pl_fast_ended(peer, operation);
+	count_operation(operation);
 	if (operation->before_delivery)
 		operation->before_delivery(operation);
 	deliver_operation(operation);

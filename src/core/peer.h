@@ -59,6 +59,8 @@ struct pl_peer {
 	atomic_int state;       /* enum pl_peer_state; written at home */
 	atomic_uint fences;     /* operations with PL_FENCE that are not complete */
 	atomic_uint sync_count; /* synchronous operations; the sockets are polled once in a number of them */
+	struct pl_count *counts; /* its home's, of its fabric, by kind; written at home */
+	unsigned fabric;         /* index of `ops` in context->fabrics */
 
 	struct pl_list link;
 	size_t peer_index; /* index in context->peer_table */

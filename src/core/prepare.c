@@ -11,7 +11,7 @@
 #define LANES_POLL PL_NS_PER_MS
 /* Most slots to lock: one for each lane of a peer. */
 #define SLOTS_MAX 16u
-/* Of Linux 5.14; older headers lack it. */
+/* Headers before Linux 5.14 lack it. */
 #define POPULATE_WRITE 23
 
 /* Touches each page by an atomic instruction that changes nothing. */

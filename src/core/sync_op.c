@@ -152,6 +152,7 @@ bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct 
 	if (instant->old)
 		*instant->old = instant->value;
 	operation->has_handle = handle;
+	pl_count_sync(&context->counters, peer->fabric, &operation->completion);
 	/* Before the delivery: the thread that gets the completion may close the peer. */
 	poll_sockets_sometimes(peer);
 	atomic_store_explicit(&operation->state, PL_DONE, memory_order_release);

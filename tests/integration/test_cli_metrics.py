@@ -56,14 +56,16 @@ def samples(server):
     found = {}
     for family in text_string_to_metric_families(text):
         counter = family.type == 'counter'
-        assert family.documentation.endswith('.') and (counter or family.type == 'gauge'), family
+        assert family.documentation.endswith('.') and family.type in ('counter', 'gauge', 'histogram'), family
         for sample in family.samples:
             assert re.fullmatch('(peerlane|process)_[a-z_]+', sample.name) and sample.timestamp is None
             assert sample.name.endswith('_total') == counter, sample
+            assert bool(re.search('_(bucket|sum|count)$', sample.name)) == (family.type == 'histogram'), sample
             key = sample.name.removeprefix('peerlane_'), *sample.labels.values()
             assert key not in found, key
             found[key] = sample.value
-    assert text.count('# HELP ') == text.count('# TYPE ') == len({key[0] for key in found})
+    names = {re.sub('_(bucket|sum|count)$', '', key[0]) if 'seconds' in key[0] else key[0] for key in found}
+    assert text.count('# HELP ') == text.count('# TYPE ') == len(names | {'operation_seconds'})
     return found
 
 
@@ -76,8 +78,9 @@ def wait_samples(server, key, value):
 
 
 def grown(before, after):
-    """Samples that are not what they were."""
-    return {key: value - before.get(key, 0) for key, value in after.items() if value != before.get(key, 0)}
+    """Samples that are not what they were, without those of the library."""
+    return {key: value - before.get(key, 0) for key, value in after.items()
+            if value != before.get(key, 0) and not re.match('operation|regions', key[0])}
 
 
 @pytest.fixture
@@ -125,6 +128,34 @@ def test_counters_are_those_of_transfers(tree):
 
         run('delete', server.address, 'new')
         assert wait_samples(server, ('clients', 'local'), 0)['deleted_names_total',] == 1
+
+
+def test_operations_of_the_library(tree):
+    write(tree / 'many' / 'one', content(100))
+    write(tree / 'many' / 'two', content(200))
+    with measured(tree / 'pub', '--upload', tree / 'inbox') as server:
+        before = samples(server)
+        assert {key[0] for key in before if key[0].startswith('operation_seconds')} == set()
+        assert before['operation_errors_total', 'other'] == 0
+        run('get', server.address, 'model', '--fabric', 'tcp', '-o', tree / 'copy')
+        run('put', server.address, tree / 'many', '-r', '--fabric', 'local')
+        after = wait_samples(server, ('clients', 'local'), 0)
+    # The client reads the file; the server only receives requests and sends answers.
+    for fabric in ('tcp', 'local'):
+        received, sent = (after['operations_total', kind, fabric, 'ok'] for kind in ('receive', 'send'))
+        assert received >= 2 and sent >= 2 and after['operations_total', 'read', 'tcp', 'ok'] == 0
+        assert after['operation_bytes_total', 'receive', fabric, 'direct'] > 0
+        assert after['operation_bytes_total', 'receive', fabric, 'staged'] == 0
+        bounds = [(float(key[-1]), value) for key, value in after.items()
+                  if key[:3] == ('operation_seconds_bucket', 'send', fabric)]
+        assert len(bounds) == 15 and bounds == sorted(bounds), 'bounds and their counts grow'
+        assert bounds[-1] == (float('inf'), sent) == (float('inf'), after['operation_seconds_count', 'send', fabric])
+        assert 0 < after['operation_seconds_sum', 'send', fabric] < 2 * DEADLINE
+    assert after['operations_total', 'send', 'verbs', 'ok'] == 0
+    assert after['operation_errors_total', 'other'] == 0
+    # A receive waits for the next request of each client, until the client leaves.
+    failed = sum(value for key, value in after.items() if key[0] == 'operations_total' and key[-1] == 'error')
+    assert failed == sum(value for key, value in after.items() if key[0] == 'operation_errors_total')
 
 
 def test_clients_and_uploads_of_now(tree):

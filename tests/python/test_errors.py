@@ -381,6 +381,7 @@ def test_operations_leak_no_memory(local):
             region.revoke(region.share())
             local.peer.info(), local.peer.identity(), local.peer.events()
             local.far.staging(), local.far.registrations()
+            local.near.traffic(), local.near.error_counts(), local.near.state()
 
     use(20)
     gc.collect()
@@ -391,6 +392,31 @@ def test_operations_leak_no_memory(local):
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert grown < 20000
+
+
+def test_counters(local):
+    region, remote = local.remote(4096)
+    mine = local.near.register(bytearray(4096))
+    assert local.near.traffic()['write'] == {} and local.near.error_counts() == {}
+    for _ in range(3):
+        local.peer.write(remote, mine)
+    local.peer.write_start(remote, mine).wait()
+    counted = local.near.traffic()['write']['local']
+    assert (counted['done'], counted['failed'], counted['bytes'], counted['staged']) == (4, 0, 4 * 4096, 0)
+    assert sum(counted['times']) == 4 and counted['seconds'] > 0
+    receive = local.peer.receive_start(mine, tag=1)
+    receive.cancel()
+    with pytest.raises(pl.Error):
+        receive.wait()
+    assert local.near.error_counts() == {'OPERATION-CANCELED': 1}
+    assert local.near.traffic()['receive']['local']['failed'] == 1
+    state = local.near.state()
+    assert (state['peers'], state['lost'], state['errors'], state['running']) == (1, 0, 1, 0)
+    assert state['regions'] >= 1 and state['remotes'] == 1
+    local.near.close()
+    for ask in local.near.traffic, local.near.error_counts, local.near.state:
+        with pytest.raises(pl.Error):
+            ask()
 
 
 def test_queries(local):

@@ -288,6 +288,15 @@ static PyMethodDef py_context_methods[] = {
 	  "staging($self)\n--\n\nReturn a dictionary about host memory that is locked for staging." },
 	{ "registrations", py_context_registrations, METH_NOARGS,
 	  "registrations($self)\n--\n\nReturn a dictionary about registrations of RDMA cards." },
+	{ "traffic", py_context_traffic, METH_NOARGS,
+	  "traffic($self)\n--\n\n"
+	  "Return the operations that have ended, as traffic[kind][fabric]: done, failed, bytes, staged, seconds and "
+	  "times,\n"
+	  "a histogram whose bucket i ends at 64 * 2**i nanoseconds.  Fabrics without operations are left out." },
+	{ "error_counts", py_context_error_counts, METH_NOARGS,
+	  "error_counts($self)\n--\n\nReturn the number of failed operations by id of their error." },
+	{ "state", py_context_state, METH_NOARGS,
+	  "state($self)\n--\n\nReturn a dictionary about the context now: peers, regions, running operations." },
 	{ "_bind", PY_METHOD(py_context_bind), PY_FAST, NULL },
 	{ "_register_buffer", PY_METHOD(py_context_register_buffer), PY_FAST, NULL },
 	{ "_register_address", PY_METHOD(py_context_register_address), PY_FAST, NULL },

@@ -40,3 +40,14 @@ void prometheus_end(FILE *file, uint64_t value)
 {
 	fprintf(file, "} %llu\n", (unsigned long long)value);
 }
+
+void prometheus_end_seconds(FILE *file, uint64_t nanoseconds)
+{
+	fprintf(file, "} %.9f\n", (double)nanoseconds / CLI_NS_PER_S);
+}
+
+void prometheus_value(FILE *file, const char *metric, const char *type, const char *help, uint64_t value)
+{
+	prometheus_describe(file, metric, type, help);
+	fprintf(file, "peerlane_%s %llu\n", metric, (unsigned long long)value);
+}

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Writes the lines that describe a metric; `type` is "gauge" or "counter". */
+/* Writes the lines that describe a metric; `type` is "gauge", "counter" or "histogram". */
 void prometheus_describe(FILE *file, const char *metric, const char *type, const char *help);
 /* Writes the beginning of a sample with one label.  Escapes the value, and makes it UTF-8. */
 void prometheus_begin(FILE *file, const char *metric, const char *label, const char *value);
@@ -14,5 +14,9 @@ void prometheus_begin(FILE *file, const char *metric, const char *label, const c
 void prometheus_label(FILE *file, const char *label, const char *value);
 /* Ends the sample. */
 void prometheus_end(FILE *file, uint64_t value);
+/* The same, with a value of nanoseconds in seconds. */
+void prometheus_end_seconds(FILE *file, uint64_t nanoseconds);
+/* Describes a metric without labels, and writes its sample. */
+void prometheus_value(FILE *file, const char *metric, const char *type, const char *help, uint64_t value);
 
 #endif

@@ -92,13 +92,6 @@ void metrics_count_event(struct metrics *metrics, const struct server_event_repo
 
 /* -- text ---------------------------------------------------------------------------------------------- */
 
-/* Writes a metric without labels. */
-static void write_value(FILE *file, const char *metric, const char *type, const char *help, uint64_t value)
-{
-	prometheus_describe(file, metric, type, help);
-	fprintf(file, "peerlane_%s %llu\n", metric, (unsigned long long)value);
-}
-
 static void write_ids(FILE *file, const char *metric, const char *help, const struct metrics_ids *ids)
 {
 	prometheus_describe(file, metric, "counter", help);
@@ -190,14 +183,17 @@ static void write_state(FILE *file, const struct server *server)
 	prometheus_end(file, catalogue->count - catalogue->blocks);
 	prometheus_begin(file, "published_names", "kind", "memory");
 	prometheus_end(file, catalogue->blocks);
-	write_value(file, "published_bytes", "gauge", "Sizes of the names that the last scan found.", catalogue->bytes);
-	write_value(file, "uploads", "gauge", "Files that clients are uploading.", count_uploads(server));
-	write_value(file, "clients_limit", "gauge", "Most clients that are served at a time.", server->clients_max);
+	prometheus_value(file, "published_bytes", "gauge", "Sizes of the names that the last scan found.",
+			 catalogue->bytes);
+	prometheus_value(file, "uploads", "gauge", "Files that clients are uploading.", count_uploads(server));
+	prometheus_value(file, "clients_limit", "gauge", "Most clients that are served at a time.",
+			 server->clients_max);
 	if (pl_staging_query(server->context, &staging, NULL) == 0)
-		write_value(file, "staging_locked_bytes", "gauge", "Host memory locked for staging.", staging.locked);
+		prometheus_value(file, "staging_locked_bytes", "gauge", "Host memory locked for staging.",
+				 staging.locked);
 	if (pl_registrations_query(server->context, &registrations, NULL) == 0)
-		write_value(file, "registered_bytes", "gauge", "Memory that RDMA cards have registered.",
-			    registrations.bytes);
+		prometheus_value(file, "registered_bytes", "gauge", "Memory that RDMA cards have registered.",
+				 registrations.bytes);
 }
 
 char *metrics_text(struct metrics *metrics, const struct server *server)
@@ -226,8 +222,10 @@ char *metrics_text(struct metrics *metrics, const struct server *server)
 	write_ids(file, "refused_requests_total",
 		  "Requests, and small files within requests, that were refused, by identifier of the error.",
 		  &metrics->refused_requests);
-	write_value(file, "deleted_names_total", "counter", "Uploads that clients have deleted.", metrics->deleted);
+	prometheus_value(file, "deleted_names_total", "counter", "Uploads that clients have deleted.",
+			 metrics->deleted);
 	write_state(file, server);
+	metrics_write_context(file, server->context);
 	if (fclose(file) == 0)
 		return text;
 	free(text);

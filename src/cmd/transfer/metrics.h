@@ -46,5 +46,7 @@ void metrics_count_event(struct metrics *metrics, const struct server_event_repo
 void metrics_count_refused_connection(struct metrics *metrics, const struct pl_error *error);
 /* Returns all metrics in Prometheus' text format, for free(3); NULL: no memory.  Called on the thread of the server. */
 char *metrics_text(struct metrics *metrics, const struct server *server);
+/* Writes the metrics of a context. */
+void metrics_write_context(FILE *file, struct pl_context *context);
 
 #endif

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "core/counters.h"
+
+#include <stdio.h>
+
+#include "core/context.h"
+#include "core/fabric.h"
+
+/* -- counting ------------------------------------------------------------------------------------------- */
+
+void pl_counters_open(struct pl_counters *counters, const struct pl_allocator *allocator)
+{
+	counters->allocator = allocator;
+	pthread_mutex_init(&counters->lock, NULL);
+}
+
+void pl_counters_close(struct pl_counters *counters)
+{
+	pl_free(counters->allocator, counters->engines);
+	for (unsigned i = 0; i < PL_COUNTING_THREADS; i++)
+		pl_free(counters->allocator, atomic_load(&counters->threads[i]));
+	pthread_mutex_destroy(&counters->lock);
+}
+
+int pl_counters_add_engines(struct pl_counters *counters, unsigned count, struct pl_error *error)
+{
+	counters->engines = pl_zalloc(counters->allocator, count * sizeof(*counters->engines));
+	if (!counters->engines)
+		return pl_fail_memory(error, "pl_open");
+	counters->engine_count = count;
+	return 0;
+}
+
+static unsigned slot_of_thread(unsigned long thread, unsigned attempt)
+{
+	/* Threads lie a few MiB apart. */
+	return ((unsigned)((uint64_t)thread * 0x9e3779b97f4a7c15u >> 58) + attempt) % PL_COUNTING_THREADS;
+}
+
+/* Returns the counters of the calling thread, and makes them on first use. */
+static struct pl_counts *counts_of_thread(struct pl_counters *counters)
+{
+	unsigned long self = pl_thread_self();
+	struct pl_counts *made = NULL;
+
+	for (unsigned i = 0; i < PL_COUNTING_THREADS; i++) {
+		struct pl_counts *_Atomic *slot = &counters->threads[slot_of_thread(self, i)];
+		struct pl_counts *there = atomic_load_explicit(slot, memory_order_acquire);
+
+		if (!there && !made) {
+			made = pl_zalloc(counters->allocator, sizeof(*made));
+			if (!made)
+				break;
+			made->thread = self;
+		}
+		if (!there && atomic_compare_exchange_strong(slot, &there, made))
+			return made;
+		if (there->thread == self)
+			return there;
+	}
+	pl_free(counters->allocator, made);
+	return &counters->shared;
+}
+
+void pl_count_sync(struct pl_counters *counters, unsigned fabric, const struct pl_completion *completion)
+{
+	struct pl_counts *counts = counts_of_thread(counters);
+	struct pl_count *count = &counts->counts[fabric][completion->kind];
+	uint64_t time = completion->completed - completion->posted;
+
+	if (counts->thread) {
+		pl_count_done(count, completion->bytes, time);
+		return;
+	}
+	atomic_fetch_add(&count->bytes, completion->bytes);
+	atomic_fetch_add(&count->time, time);
+	atomic_fetch_add(&count->times[pl_time_bucket(time)], 1);
+}
+
+static void count_error(struct pl_counters *counters, const char *id)
+{
+	unsigned i = 0;
+
+	counters->errors_all++;
+	while (i < counters->error_count && strcmp(counters->errors[i].id, id) != 0)
+		i++;
+	if (i == PL_ERROR_COUNTS) {
+		counters->errors_other++;
+		return;
+	}
+	if (i == counters->error_count) {
+		snprintf(counters->errors[i].id, sizeof(counters->errors[i].id), "%s", id);
+		counters->error_count++;
+	}
+	counters->errors[i].count++;
+}
+
+void pl_count_failed(struct pl_counters *counters, struct pl_count *count, const struct pl_error *error)
+{
+	if (count)
+		pl_count_add(&count->failed, 1);
+	pthread_mutex_lock(&counters->lock);
+	count_error(counters, error ? error->id : "OPERATION-FAILED");
+	pthread_mutex_unlock(&counters->lock);
+}
+
+/* -- queries -------------------------------------------------------------------------------------------- */
+
+static void add_counts(struct pl_traffic *traffic, struct pl_counts *counts, unsigned fabric, enum pl_kind kind)
+{
+	struct pl_count *count = &counts->counts[fabric][kind];
+
+	traffic->failed += atomic_load_explicit(&count->failed, memory_order_relaxed);
+	traffic->bytes += atomic_load_explicit(&count->bytes, memory_order_relaxed);
+	traffic->staged += atomic_load_explicit(&count->staged, memory_order_relaxed);
+	traffic->time += atomic_load_explicit(&count->time, memory_order_relaxed);
+	for (unsigned i = 0; i < PL_TIME_BUCKETS; i++) {
+		uint64_t number = atomic_load_explicit(&count->times[i], memory_order_relaxed);
+
+		traffic->times[i] += number;
+		traffic->done += number;
+	}
+}
+
+static void add_fabric(struct pl_traffic *traffic, struct pl_counters *counters, unsigned fabric, enum pl_kind kind)
+{
+	for (unsigned i = 0; i < counters->engine_count; i++)
+		add_counts(traffic, &counters->engines[i], fabric, kind);
+	add_counts(traffic, &counters->shared, fabric, kind);
+	for (unsigned i = 0; i < PL_COUNTING_THREADS; i++) {
+		struct pl_counts *own = atomic_load_explicit(&counters->threads[i], memory_order_acquire);
+
+		if (own)
+			add_counts(traffic, own, fabric, kind);
+	}
+}
+
+static bool fabric_exists(const char *name)
+{
+	for (unsigned i = 0; pl_fabrics[i]; i++)
+		if (!strcmp(pl_fabrics[i]->name, name))
+			return true;
+	return false;
+}
+
+int pl_context_traffic(struct pl_context *context, enum pl_kind kind, const char *fabric, struct pl_traffic *traffic,
+		       struct pl_error *error)
+{
+	const char *call = "pl_context_traffic";
+
+	if (traffic->size != sizeof(*traffic))
+		return pl_fail(error, -EINVAL, "OPTION", call, "size", "initialise with PL_TRAFFIC_INIT",
+			       "this library knows no such structure");
+	if (kind < PL_KIND_WRITE || kind >= PL_COUNTED_KINDS)
+		return pl_fail(error, -EINVAL, "OPTION", call, "kind", "ask for PL_KIND_WRITE to PL_KIND_NOTIFY",
+			       "operations of kind %d are not counted", (int)kind);
+	if (fabric && !fabric_exists(fabric))
+		return pl_fail(error, -EINVAL, "OPTION", call, fabric, "ask for local, verbs or tcp",
+			       "there is no such fabric");
+	*traffic = (struct pl_traffic)PL_TRAFFIC_INIT;
+	for (unsigned i = 0; i < context->fabric_count; i++)
+		if (!fabric || !strcmp(context->fabrics[i]->name, fabric))
+			add_fabric(traffic, &context->counters, i, kind);
+	return 0;
+}
+
+int pl_context_error_count(struct pl_context *context, unsigned number, struct pl_error_count *count,
+			   struct pl_error *error)
+{
+	struct pl_counters *counters = &context->counters;
+	int rc = 0;
+
+	if (count->size != sizeof(*count))
+		return pl_fail(error, -EINVAL, "OPTION", "pl_context_error_count", "size",
+			       "initialise with PL_ERROR_COUNT_INIT", "this library knows no such structure");
+	*count = (struct pl_error_count)PL_ERROR_COUNT_INIT;
+	pthread_mutex_lock(&counters->lock);
+	if (number < counters->error_count) {
+		*count = counters->errors[number];
+		count->size = sizeof(*count);
+	} else if (number == PL_ERROR_COUNTS && counters->errors_other) {
+		count->count = counters->errors_other;
+	} else {
+		rc = -ENOENT;
+	}
+	pthread_mutex_unlock(&counters->lock);
+	if (rc < 0)
+		pl_fail(error, rc, "OPTION", "pl_context_error_count", "number", NULL,
+			"fewer than %u different errors have occurred", number + 1);
+	return rc;
+}
+
+static unsigned list_length(const struct pl_list *list)
+{
+	unsigned length = 0;
+
+	pl_list_for_each(at, list)
+		length++;
+	return length;
+}
+
+/* Counts the peers of one engine. */
+static void count_peers(struct pl_context *context, struct pl_engine *engine, struct pl_context_info *info)
+{
+	pl_engine_lock(engine);
+	pthread_mutex_lock(&context->lock);
+	pl_list_for_each(at, &context->peers) {
+		const struct pl_peer *peer = pl_list_entry(at, struct pl_peer, link);
+		int state = atomic_load(&peer->state);
+
+		if (peer->home != engine)
+			continue;
+		info->peers += state == PL_PEER_UP;
+		info->lost += state == PL_PEER_LOST;
+		info->running += peer->running;
+	}
+	pthread_mutex_unlock(&context->lock);
+	pl_engine_unlock(engine);
+}
+
+int pl_context_query(struct pl_context *context, struct pl_context_info *info, struct pl_error *error)
+{
+	if (info->size != sizeof(*info))
+		return pl_fail(error, -EINVAL, "OPTION", "pl_context_query", "size",
+			       "initialise with PL_CONTEXT_INFO_INIT", "this library knows no such structure");
+	*info = (struct pl_context_info)PL_CONTEXT_INFO_INIT;
+	info->engines = context->engine_count;
+	for (unsigned i = 0; i < context->engine_count; i++)
+		count_peers(context, context->engines[i], info);
+	pthread_mutex_lock(&context->lock);
+	info->regions = list_length(&context->regions);
+	info->remotes = list_length(&context->remotes);
+	pthread_mutex_unlock(&context->lock);
+	pthread_mutex_lock(&context->counters.lock);
+	info->errors = context->counters.errors_all;
+	pthread_mutex_unlock(&context->counters.lock);
+	return 0;
+}
