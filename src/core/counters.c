@@ -62,7 +62,9 @@ static struct pl_counts *counts_of_thread(struct pl_counters *counters)
 	return &counters->shared;
 }
 
-void pl_count_sync(struct pl_counters *counters, unsigned fabric, const struct pl_completion *completion)
+/* Counts for a thread whose counters are not in their first slot, or which has none. */
+__attribute__((noinline)) static void count_elsewhere(struct pl_counters *counters, unsigned fabric,
+						      const struct pl_completion *completion)
 {
 	struct pl_counts *counts = counts_of_thread(counters);
 	struct pl_count *count = &counts->counts[fabric][completion->kind];
@@ -75,6 +77,18 @@ void pl_count_sync(struct pl_counters *counters, unsigned fabric, const struct p
 	atomic_fetch_add(&count->bytes, completion->bytes);
 	atomic_fetch_add(&count->time, time);
 	atomic_fetch_add(&count->times[pl_time_bucket(time)], 1);
+}
+
+void pl_count_sync(struct pl_counters *counters, unsigned fabric, const struct pl_completion *completion)
+{
+	unsigned long self = pl_thread_self();
+	struct pl_counts *own = atomic_load_explicit(&counters->threads[slot_of_thread(self, 0)], memory_order_acquire);
+
+	if (own && own->thread == self)
+		pl_count_done(&own->counts[fabric][completion->kind], completion->bytes,
+			      completion->completed - completion->posted);
+	else
+		count_elsewhere(counters, fabric, completion);
 }
 
 static void count_error(struct pl_counters *counters, const char *id)
