@@ -18,6 +18,7 @@ static const struct command {
 	{ "get", pl_cli_get, "fetch files from a server" },
 	{ "put", pl_cli_put, "send files to a server" },
 	{ "delete", pl_cli_delete, "delete own uploads at a server" },
+	{ "top", pl_cli_top, "watch the clients of a server and their rates" },
 	{ "publish", pl_cli_publish, "publish a stream of frames to other hosts" },
 	{ "streams", pl_cli_streams, "list the streams of a publisher" },
 	{ "subscribe", pl_cli_subscribe, "take, verify and save the frames of a stream" },

@@ -7,6 +7,7 @@
 
 /* The command is not part of the library, so its source is included. */
 #include "cmd/transfer/service.c"
+#include "cmd/transfer/service_client.c"
 
 static void check_entries(const struct service_message *message)
 {
@@ -52,6 +53,22 @@ static void check_ranges(const struct service_message *message)
 	REQUIRE(offset == message->ranges_length);
 }
 
+static void check_clients(const struct service_message *message)
+{
+	uint8_t again[SERVICE_ANSWER_MAX];
+	struct service_client client;
+	size_t offset = 0, length = 0;
+	uint64_t last = UINT64_MAX;
+
+	while (service_client_next(message, &offset, &client)) {
+		REQUIRE(client.number && client.number < last);
+		REQUIRE(service_client_put(&client, again, sizeof(again), &length));
+		REQUIRE(length == offset && memcmp(again, message->clients, length) == 0);
+		last = client.number;
+	}
+	REQUIRE(offset == message->clients_length);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	uint8_t again[SERVICE_ANSWER_MAX];
@@ -71,6 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	check_entries(&message);
 	check_files(&message);
 	check_ranges(&message);
+	check_clients(&message);
 	if (service_name_valid(message.name))
 		REQUIRE(message.name[0] != '/' && !strstr(message.name, "/../"));
 	length = service_encode(&message, again, sizeof(again));

@@ -12,6 +12,7 @@
 
 /* The command is not part of the library, so its source is included. */
 #include "cmd/transfer/service.c"
+#include "cmd/transfer/service_client.c"
 
 static const char *root;
 
@@ -352,6 +353,7 @@ static void service(void)
 		{ "closed", { .type = SERVICE_CLOSE, .answer = true, .request = 7, .size = 1 } },
 		{ "delete", { .type = SERVICE_DELETE, .request = 11, .flags = SERVICE_UNSYNCED, .name = "sub/up" } },
 		{ "deleted", { .type = SERVICE_DELETE, .answer = true, .request = 11, .size = 4096 } },
+		{ "watch", { .type = SERVICE_WATCH, .request = 12, .offset = 9 } },
 		{ "failed",
 		  { .type = SERVICE_OPEN,
 		    .answer = true,
@@ -372,6 +374,21 @@ static void service(void)
 		service_entry_put(&entries[i], buffer, sizeof(buffer), &listed.entries_length);
 	listed.entries = buffer;
 	save_service("listed", &listed);
+}
+
+static void service_clients(void)
+{
+	struct service_message watched = { .type = SERVICE_WATCH, .answer = true, .request = 1, .size = 8, .done = 2 };
+	struct service_client client = {
+		.number = 9, .read = 8, .open = 1, .address = "a:1", .fabric = "tcp", .name = "n"
+	};
+	uint8_t clients[512];
+
+	service_client_put(&client, clients, sizeof(clients), &watched.clients_length);
+	client.number = 1;
+	service_client_put(&client, clients, sizeof(clients), &watched.clients_length);
+	watched.clients = clients;
+	save_service("watched", &watched);
 }
 
 static void small_files(void)
@@ -540,6 +557,7 @@ int main(int argc, char **argv)
 	write_address_seeds();
 	streams();
 	service();
+	service_clients();
 	small_files();
 	data_ranges();
 	steps_of_peer();

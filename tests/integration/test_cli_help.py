@@ -11,13 +11,13 @@ import pytest
 from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, serving, write
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-COMMANDS = ['serve', 'list', 'get', 'put', 'delete', 'publish', 'streams', 'subscribe', 'relay', 'record', 'replay', 'key', 'routes', 'topo', 'bench', 'report', 'demo', 'check', 'fleet',
+COMMANDS = ['serve', 'list', 'get', 'put', 'delete', 'top', 'publish', 'streams', 'subscribe', 'relay', 'record', 'replay', 'key', 'routes', 'topo', 'bench', 'report', 'demo', 'check', 'fleet',
             'dump', 'version']
 # Commands of two words, and another mode of bench that has its own options.
 SUBCOMMANDS = [['bench', 'compare'], ['bench', 'workflow'], ['bench', 'proxy'], ['bench', '--mpi'], ['fleet', 'check'],
                ['fleet', 'topo'], ['fleet', 'show'], ['fleet', 'compare']]
 ALL_COMMANDS = [[command] for command in COMMANDS] + SUBCOMMANDS
-CONNECTING = ['serve', 'list', 'get', 'put', 'delete', 'publish', 'streams', 'subscribe', 'relay', 'record', 'replay', 'demo', 'bench']  # accept the connection options
+CONNECTING = ['serve', 'list', 'get', 'put', 'delete', 'top', 'publish', 'streams', 'subscribe', 'relay', 'record', 'replay', 'demo', 'bench']  # accept the connection options
 OUTPUT_OPTIONS = {'--json', '--quiet', '--help', '--usage'}
 OPTION = re.compile(r'^  (?:-\S, |    )(--[a-z-]+)', re.MULTILINE)
 COLUMNS = 80

@@ -109,7 +109,7 @@ def test_counters_are_those_of_transfers(tree):
         changes = grown(first, second)
         assert {changes.pop(key) for key in list(changes) if key[0] == 'requests_total' and key[-1] == 'ok'} >= {1}
         assert changes == {('connections_total', 'tcp'): 1, ('opened_names_total', 'tcp'): 1,
-                           ('opened_bytes_total', 'tcp'): 3_000_001}
+                           ('opened_bytes_total', 'tcp'): 3_000_001, ('read_bytes_total', 'tcp'): 3_000_001}
 
         write(tree / 'new', content(2_000_003))
         run('put', server.address, tree / 'new', '--fabric', 'tcp')
@@ -117,7 +117,8 @@ def test_counters_are_those_of_transfers(tree):
         changes = grown(second, third)
         assert (changes['requests_total', 'create', 'ok'], changes['requests_total', 'commit', 'ok']) == (1, 1)
         assert changes['stored_bytes_total', 'tcp'] == 2_000_003 and changes['stored_names_total', 'tcp'] == 1
-        assert ('opened_bytes_total', 'tcp') not in changes
+        assert changes['written_bytes_total', 'tcp'] == 2_000_003
+        assert ('opened_bytes_total', 'tcp') not in changes and ('read_bytes_total', 'tcp') not in changes
 
         run('get', server.address, 'none', '--fabric', 'local', '-o', tree / 'copy', expect=1)
         changes = grown(third, wait_samples(server, ('clients', 'local'), 0))

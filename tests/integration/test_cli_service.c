@@ -14,6 +14,7 @@
 
 /* The library does not contain this part of the command. */
 #include "cmd/transfer/service.c"
+#include "cmd/transfer/service_client.c"
 
 #define MEMORY_SIZE (1u << 20)
 #define LARGE (1u << 20)
@@ -526,6 +527,102 @@ static void clients_that_leave_a_commit(void *argument)
 	world_close(&world);
 }
 
+/* -- progress -------------------------------------------------------------------------------------- */
+
+#define HASHED_SIZE (64ull << 20) /* slices of a hash, between which the server handles messages */
+
+static void post_request(struct world *world, struct service_message *request)
+{
+	uint8_t buffer[SERVICE_REQUEST_MAX];
+
+	request->request = ++world->requests;
+	send_bytes(world, buffer, (size_t)service_encode(request, buffer, sizeof(buffer)));
+}
+
+static uint64_t written_bytes(const struct service_message *answer)
+{
+	struct service_client client;
+	size_t offset = 0;
+
+	check_number(answer->type, SERVICE_WATCH);
+	check_number(answer->status, 0);
+	check_number(answer->done, 1);
+	check(service_client_next(answer, &offset, &client));
+	check_number(client.written, answer->length);
+	return client.written;
+}
+
+/* Reports of progress count, once; false ones do not. */
+static void progress(void *argument)
+{
+	static const struct {
+		uint64_t done, written;
+	} reports[] = { { 1000, 1000 }, { 1000, 1000 }, { 500, 1000 }, { 600, 1100 }, { 5001, 1100 }, { 5000, 5500 } };
+	struct service_message watch = { .type = SERVICE_WATCH }, answer;
+	struct world world;
+	uint32_t handle;
+
+	(void)argument;
+	world_open(&world);
+	handle = create(&world, "up", 5000);
+	for (size_t i = 0; i < sizeof(reports) / sizeof(reports[0]); i++) {
+		struct service_message report = { .type = SERVICE_EXTENT, .handle = handle, .done = reports[i].done };
+
+		post_request(&world, &report);
+		check_number(send_request(&world, &watch, &answer), 0);
+		check_number(written_bytes(&answer), reports[i].written);
+	}
+	answer = (struct service_message){ .type = SERVICE_CLOSE, .handle = handle, .flags = SERVICE_DISCARD };
+	check_number(send_request(&world, &answer, &answer), 0);
+	world_close(&world);
+}
+
+/* While the server computes a hash, reports count, and any other message waits. */
+static void messages_during_a_hash(void *argument)
+{
+	struct service_message hash = { .type = SERVICE_HASH, .length = HASHED_SIZE },
+			       watch = { .type = SERVICE_WATCH };
+	struct service_message report = { .type = SERVICE_EXTENT, .done = 1000 }, answer;
+	struct world world;
+
+	(void)argument;
+	world_open(&world);
+	hash.handle = report.handle = create(&world, "up", HASHED_SIZE);
+	for (int round = 0; round < 3; round++) {
+		post_request(&world, &hash);
+		post_request(&world, &report);
+		report.done += 1000;
+		post_request(&world, &report);
+		if (round == 1)
+			send_bytes(&world, "", 1);
+		post_request(&world, &watch);
+		receive_answer(&world, &answer);
+		check_number(answer.type, SERVICE_HASH);
+		check_number(answer.status, 0);
+		if (round == 1) {
+			receive_answer(&world, &answer);
+			check_number(answer.status, -EPROTO);
+		}
+		receive_answer(&world, &answer);
+		check_number(written_bytes(&answer), report.done);
+	}
+	check_server_answers(&world);
+	/* Leaves while a message waits. */
+	post_request(&world, &hash);
+	post_request(&world, &watch);
+	client_close(&world);
+	client_open(&world);
+	check_server_answers(&world);
+	/* The server may not yet have noticed the last disconnect. */
+	do {
+		watch = (struct service_message){ .type = SERVICE_CREATE, .size = HASHED_SIZE, .name = "up" };
+		send_request(&world, &watch, &answer);
+	} while (answer.status == -EBUSY);
+	hash = (struct service_message){ .type = SERVICE_CLOSE, .handle = answer.handle, .flags = SERVICE_DISCARD };
+	check_number(send_request(&world, &hash, &answer), 0);
+	world_close(&world);
+}
+
 /* -- small files ------------------------------------------------------------------------------------ */
 
 /* Area of a client, and the files of a request. */
@@ -884,6 +981,8 @@ int main(void)
 		{ "deletions return the bytes of quotas", deletions_return_bytes, NULL, 30 },
 		{ "requests to delete have the documented bytes", deletion_messages, NULL, 5 },
 		{ "sparse files and lies about them", sparse_requests, NULL, 30 },
+		{ "reports of progress are counted", progress, NULL, 30 },
+		{ "messages wait for the end of a hash", messages_during_a_hash, NULL, 30 },
 		{ "clients leave while their file is stored", clients_that_leave_a_commit, NULL, 60 },
 		{ "disconnected clients leave only unlocked partial files", clients_that_disconnect, NULL, 60 },
 		{ "notifications take no memory", notifications, NULL, 60 },

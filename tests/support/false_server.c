@@ -10,6 +10,7 @@
 
 /* The library does not contain this part of the command. */
 #include "cmd/transfer/service.c"
+#include "cmd/transfer/service_client.c"
 
 #define ARGUMENTS 12
 /* Most memory of the command.  A listing of the largest size takes about 200 MiB. */

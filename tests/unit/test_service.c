@@ -10,6 +10,7 @@
 
 /* The library does not contain this part of the command. */
 #include "cmd/transfer/service.c"
+#include "cmd/transfer/service_client.c"
 
 #include "base/base.h"
 
@@ -305,6 +306,35 @@ static void test_ranges(void **state)
 	assert_int_equal(decode_two_ranges(0, 10, 20, UINT64_MAX - 19), -EPROTO);
 }
 
+static int decode_clients(const uint64_t *numbers, size_t count)
+{
+	struct service_message message = { .type = SERVICE_WATCH, .answer = true };
+	struct service_client client = { .address = "[::1]:1", .fabric = "tcp", .identity = "i", .name = "model" };
+	uint8_t bytes[400];
+	struct encoded encoded;
+	size_t used = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		client.number = numbers[i];
+		assert_true(service_client_put(&client, bytes, sizeof(bytes), &used));
+	}
+	message.clients = bytes;
+	message.clients_length = used;
+	encoded = encode_message(&message);
+	return decode_message(&encoded);
+}
+
+/* The numbers of clients descend, so that a listing ends. */
+static void test_clients(void **state)
+{
+	(void)state;
+	assert_int_equal(decode_clients((uint64_t[]){ 7, 3, 1 }, 3), 0);
+	assert_int_equal(decode_clients(NULL, 0), 0);
+	assert_int_equal(decode_clients((uint64_t[]){ 3, 3 }, 2), -EPROTO);
+	assert_int_equal(decode_clients((uint64_t[]){ 3, 4 }, 2), -EPROTO);
+	assert_int_equal(decode_clients((uint64_t[]){ 1, 0 }, 2), -EPROTO);
+}
+
 /* A message has no fields of other types, even if the caller sets them. */
 static void test_other_fields(void **state)
 {
@@ -313,7 +343,7 @@ static void test_other_fields(void **state)
 	size_t length = encode_message(&message).length;
 
 	(void)state;
-	message.entries = message.files = message.ranges = bytes;
+	message.entries = message.files = message.ranges = message.clients = bytes;
 	message.entries_length = sizeof(bytes);
 	assert_int_equal(encode_message(&message).length, length);
 	message.entries_length = 0;
@@ -321,6 +351,9 @@ static void test_other_fields(void **state)
 	assert_int_equal(encode_message(&message).length, length);
 	message.files_length = 0;
 	message.ranges_length = sizeof(bytes);
+	assert_int_equal(encode_message(&message).length, length);
+	message.ranges_length = 0;
+	message.clients_length = sizeof(bytes);
 	assert_int_equal(encode_message(&message).length, length);
 }
 
@@ -345,10 +378,10 @@ static void test_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_header),  cmocka_unit_test(test_types),  cmocka_unit_test(test_statuses),
-		cmocka_unit_test(test_strings), cmocka_unit_test(test_tokens), cmocka_unit_test(test_values),
-		cmocka_unit_test(test_entries), cmocka_unit_test(test_files),  cmocka_unit_test(test_ranges),
-		cmocka_unit_test(test_names),   cmocka_unit_test(test_other_fields),
+		cmocka_unit_test(test_header),  cmocka_unit_test(test_types),        cmocka_unit_test(test_statuses),
+		cmocka_unit_test(test_strings), cmocka_unit_test(test_tokens),       cmocka_unit_test(test_values),
+		cmocka_unit_test(test_entries), cmocka_unit_test(test_files),        cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_names),   cmocka_unit_test(test_other_fields), cmocka_unit_test(test_clients),
 	};
 
 	return cmocka_run_group_tests_name("service", tests, NULL, NULL);

@@ -48,6 +48,7 @@ int pl_cli_routes(int argc, char **argv);
 int pl_cli_serve(int argc, char **argv);
 int pl_cli_streams(int argc, char **argv);
 int pl_cli_subscribe(int argc, char **argv);
+int pl_cli_top(int argc, char **argv);
 int pl_cli_topo(int argc, char **argv);
 int pl_cli_version(int argc, char **argv);
 

@@ -7,6 +7,9 @@
 #include "cmd/transfer/partial_file.h"
 #include "cmd/transfer/progress.h"
 
+/* Time between reports to the server of what has arrived, for `peerlane top`. */
+#define REPORT_INTERVAL (500 * CLI_NS_PER_MS)
+
 /* Fetch of one file. */
 struct fetch {
 	struct transfer_command *command;
@@ -23,6 +26,8 @@ struct fetch {
 	struct service_message answer;
 	struct hash_state *local_hash;
 	struct session_request hash_request;
+	struct await reported; /* the last report of progress */
+	uint64_t report_at;    /* time of the next one */
 	struct progress progress;
 };
 
@@ -109,6 +114,22 @@ static int request_remote_hash(struct fetch *fetch, struct pl_error *error)
 	return rc;
 }
 
+/*
+ * Reports what has arrived. The transfer does not wait for the report, which may lie at the server while that computes a hash,
+ * and there is one at a time. Without it only the server's figures are wrong.
+ */
+static void report_progress(struct fetch *fetch)
+{
+	struct service_message message = { .type = SERVICE_EXTENT,
+					   .handle = fetch->handle,
+					   .done = fetch->partial.done };
+	struct session *session = &fetch->command->session;
+	struct pl_error ignored;
+
+	if (fetch->reported.done && session->peer && session_post(session, &message, &fetch->reported, &ignored) < 0)
+		fetch->reported.done = true;
+}
+
 static int fetch_advance(void *user, uint64_t done, struct pl_error *error)
 {
 	struct fetch *fetch = user;
@@ -127,6 +148,10 @@ static int fetch_advance(void *user, uint64_t done, struct pl_error *error)
 	else if (fetch->local_hash)
 		hash_add(fetch->local_hash, fetch->partial.bytes + before, now - before);
 	rc = partial_file_record(&fetch->partial, now);
+	if (cli_now() >= fetch->report_at) {
+		report_progress(fetch);
+		fetch->report_at = cli_now() + REPORT_INTERVAL;
+	}
 	fetch->unwritable = rc < 0 && rc != -EINTR;
 	if (rc == -EINTR)
 		return cli_fail(error, rc, "INTERRUPTED", NULL, NULL, "interrupted by a signal");
@@ -234,8 +259,12 @@ static int fetch_file(struct get *get, struct fetch *fetch, struct pl_error *err
 	progress_begin(&fetch->progress, !command->common.quiet, transfer->name, transfer->size, fetch->partial.done);
 	if (command->verify)
 		rc = request_remote_hash(fetch, error);
+	report_progress(fetch);
+	fetch->report_at = cli_now() + REPORT_INTERVAL;
 	if (rc == 0)
 		rc = transfer_move_bytes(command, transfer, &grant, fetch->partial.bytes, &fetch->pipeline, error);
+	session_drain(&command->session, &fetch->reported);
+	report_progress(fetch);
 	if (rc == 0 && command->verify)
 		rc = verify_fetched_file(fetch, error);
 	if (rc == 0)
@@ -251,6 +280,7 @@ void get_file(struct get *get, struct transfer *transfer)
 		.transfer = transfer,
 		.partial = { .fd = -1 },
 		.folder = -1,
+		.reported = { .done = true },
 		.pipeline = { .advance = fetch_advance, .idle = fetch_show_progress, .user = &fetch },
 	};
 	struct pl_error changed, ignored;
@@ -267,6 +297,7 @@ void get_file(struct get *get, struct transfer *transfer)
 		transfer->status = -ESTALE;
 		transfer->error = changed;
 	}
+	session_drain(session, &fetch.reported);
 	hash_discard(fetch.local_hash);
 	/* Wrong bytes are not kept, and neither are files that cannot be resumed. */
 	transfer->kept = transfer->status == 0 || transfer->status == -ESTALE || !fetch.partial.key ? 0

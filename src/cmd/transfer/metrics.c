@@ -77,6 +77,12 @@ void metrics_count_event(struct metrics *metrics, const struct server_event_repo
 		traffic->stored++;
 		traffic->stored_bytes += report->bytes;
 		break;
+	case SERVER_HAS_READ:
+		traffic->read_bytes += report->bytes;
+		break;
+	case SERVER_HAS_WRITTEN:
+		traffic->written_bytes += report->bytes;
+		break;
 	case SERVER_DELETED:
 		metrics->deleted++;
 		break;
@@ -120,6 +126,10 @@ static void write_traffic(FILE *file, const struct metrics *metrics)
 		  offsetof(struct metrics_traffic, stored) },
 		{ "stored_bytes_total", "counter", "Sizes of the names of which clients have written all bytes.",
 		  offsetof(struct metrics_traffic, stored_bytes) },
+		{ "read_bytes_total", "counter", "Bytes that clients have read, as they reported.",
+		  offsetof(struct metrics_traffic, read_bytes) },
+		{ "written_bytes_total", "counter", "Bytes that clients have written, as they reported.",
+		  offsetof(struct metrics_traffic, written_bytes) },
 	};
 
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(rows); i++) {
@@ -151,6 +161,7 @@ static void write_requests(FILE *file, const struct server *server)
 		[SERVICE_GET_SMALL] = "get_small",
 		[SERVICE_DATA] = "data",
 		[SERVICE_DELETE] = "delete",
+		[SERVICE_WATCH] = "watch",
 	};
 
 	prometheus_describe(file, "requests_total", "counter", "Requests that are done.");

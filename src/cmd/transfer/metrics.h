@@ -26,7 +26,7 @@ struct metrics_ids {
 /* Counters of the clients of one fabric. */
 struct metrics_traffic {
 	uint64_t clients; /* now */
-	uint64_t connections, opened, opened_bytes, stored, stored_bytes;
+	uint64_t connections, opened, opened_bytes, stored, stored_bytes, read_bytes, written_bytes;
 };
 
 struct metrics {

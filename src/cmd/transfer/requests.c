@@ -80,6 +80,7 @@ int request_add_handle(struct client *client, struct item *item, const char *nam
 	handle->item = item;
 	handle->rights = rights;
 	handle->opened = cli_now();
+	handle->length = item->version.size;
 	handle->name = strdup(name);
 	client->handles[number] = handle;
 	rc = make_handle_token(handle, error);
@@ -238,6 +239,8 @@ static int handle_create(struct client *client, const struct service_message *re
 	if (rc < 0)
 		return rc;
 	answer->done = item->kind == ITEM_PARTIAL_FILE ? item->partial.done : 0;
+	client->handles[answer->handle]->length = request->size;
+	watch_count(client, client->handles[answer->handle], answer->done);
 	server_report(client, SERVER_WRITES, request->name, request->size);
 	return rc;
 }
@@ -248,8 +251,10 @@ static int handle_extent(struct client *client, const struct service_message *re
 	struct handle *handle;
 
 	/* Ignores errors: without the record, a resumed transfer only repeats more bytes. */
-	if (request_find_handle(client, request->handle, &handle, &ignored) == 0 &&
-	    handle->item->kind == ITEM_PARTIAL_FILE && request->done <= handle->item->version.size)
+	if (request_find_handle(client, request->handle, &handle, &ignored) < 0 || handle->area)
+		return REQUEST_NO_ANSWER;
+	watch_count(client, handle, request->done);
+	if (handle->item->kind == ITEM_PARTIAL_FILE && request->done <= handle->item->version.size)
 		partial_file_record(&handle->item->partial, request->done);
 	return REQUEST_NO_ANSWER;
 }
@@ -295,6 +300,7 @@ static int handle_commit(struct client *client, const struct service_message *re
 	if (handle->token_length && handle->item->region)
 		pl_region_revoke(handle->item->region, handle->token, handle->token_length);
 	handle->token_length = 0;
+	watch_count(client, handle, handle->length);
 	if (handle->item->kind == ITEM_PARTIAL_FILE)
 		return submit_commit(client, handle, request, error);
 	server_report(client, SERVER_STORED, handle->name, handle->item->version.size);
@@ -449,6 +455,8 @@ int request_handle(struct client *client, const struct service_message *request,
 		return handle_data(client, request, answer, error);
 	case SERVICE_DELETE:
 		return deletion_begin(client, request, error);
+	case SERVICE_WATCH:
+		return watch_list(client, request, answer);
 	case SERVICE_TYPES:
 		break;
 	}

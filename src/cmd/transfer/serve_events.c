@@ -10,7 +10,7 @@
 
 /* -- standard output ------------------------------------------------------------------------------ */
 
-/* Events, by enum server_event: name in JSON, and word in text; NULL: not printed. */
+/* Events, by enum server_event: name in JSON, word in text, and name in the audit log; NULL: not there. */
 static const struct {
 	const char *name, *verb, *audit;
 } events[] = {
@@ -23,6 +23,8 @@ static const struct {
 	[SERVER_LIMITED] = { NULL, NULL, "limit" },
 	[SERVER_CONNECTED] = { "connected", NULL, "connect" },
 	[SERVER_LEFT] = { "left", NULL, "disconnect" },
+	[SERVER_HAS_READ] = { NULL, NULL, NULL },
+	[SERVER_HAS_WRITTEN] = { NULL, NULL, NULL },
 };
 
 static void print_event_json(const struct server_event_report *report)
@@ -89,7 +91,7 @@ void serve_report_event(void *user, const struct server_event_report *report)
 
 	print_event(serve, report);
 	metrics_count_event(&serve->metrics, report);
-	if (!serve->audit)
+	if (!serve->audit || !event.event)
 		return;
 	if (report->event == SERVER_CONNECTED && pl_peer_query(report->client->peer, &info) == 0) {
 		event.fabric = info.fabric;

@@ -64,12 +64,13 @@ static void client_drop(struct client *client)
 		client_free(client);
 }
 
+/* Receives the next request, unless a receive is posted, or an answer is due or under way. */
 static void post_client_receive(struct client *client)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 
 	/* Requests that wait fill the client's window of messages, and then wait at the client. */
-	if (budget_pauses(client))
+	if (client->running || client->held || client->commit || budget_pauses(client))
 		return;
 	/* An idle client is not disconnected. */
 	attributes.timeout = UINT64_MAX;
@@ -81,7 +82,10 @@ static void post_client_receive(struct client *client)
 		client->running++;
 }
 
-/* Sends an answer.  The next request is received after the answer is sent, so a client has one of each at a time. */
+/*
+ * Sends an answer.  The next request is received after the answer is sent, so a client has one of each at a time; reports of
+ * progress are received while a hash is computed.
+ */
 static void send_client_answer(struct client *client, struct service_message *answer)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
@@ -173,20 +177,27 @@ static void report_refused(const struct client *client, const struct service_mes
 	client->server->report_event(client->server->user, &report);
 }
 
-static void handle_received_request(struct client *client, const struct pl_completion *receipt)
+/* Handles the request in the buffer; `length` is 0 if it was too long. */
+static void handle_received_request(struct client *client, uint64_t length)
 {
 	struct service_message request, answer = { .type = SERVICE_LIST };
 	struct pl_error error = { 0 };
 	bool decoded = false, logged = true;
 	int rc = -EPROTO;
 
+	if (length)
+		rc = service_decode(client->buffer, length, &request);
+	if (client->hash_item && (rc < 0 || request.type != SERVICE_EXTENT)) {
+		client->held = true;
+		client->held_length = length;
+		return;
+	}
 	client->active = cli_now();
+	client->requests++;
 	budget_count_request(client);
-	if (receipt->status == 0)
-		rc = service_decode(client->buffer, receipt->bytes, &request);
 	if (rc == 0 && request.answer)
 		rc = -EPROTO;
-	if (receipt->status == 0 && request.type >= SERVICE_LIST && request.type < SERVICE_TYPES) {
+	if (length && request.type >= SERVICE_LIST && request.type < SERVICE_TYPES) {
 		answer.type = request.type;
 		answer.request = request.request;
 	}
@@ -203,6 +214,19 @@ static void handle_received_request(struct client *client, const struct pl_compl
 		report_refused(client, &request, &error);
 	count_request(client->server, decoded ? request.type : 0, rc);
 	finish_request(client, &answer, rc, &error);
+	/* Takes reports of progress meanwhile. */
+	if (rc == REQUEST_LATER && client->hash_item)
+		post_client_receive(client);
+}
+
+static void handle_next_request(struct client *client)
+{
+	if (!client->held) {
+		post_client_receive(client);
+		return;
+	}
+	client->held = false;
+	handle_received_request(client, client->held_length);
 }
 
 static void handle_client_completion(struct client *client, const struct pl_completion *completion)
@@ -214,11 +238,11 @@ static void handle_client_completion(struct client *client, const struct pl_comp
 		if (!client->running)
 			client_free(client);
 	} else if (received && (completion->status == 0 || completion->status == -EMSGSIZE)) {
-		handle_received_request(client, completion);
+		handle_received_request(client, completion->status == 0 ? completion->bytes : 0);
 	} else if (completion->status < 0) {
 		client_drop(client);
 	} else {
-		post_client_receive(client);
+		handle_next_request(client);
 	}
 }
 
@@ -242,7 +266,8 @@ static void add_client(struct server *server, struct pl_peer *peer)
 	}
 	client->server = server;
 	client->peer = peer;
-	client->active = cli_now();
+	client->active = client->connected = cli_now();
+	client->number = ++server->numbered;
 	if (pl_peer_query(peer, &info) == 0) {
 		memcpy(client->address, info.address, sizeof(client->address));
 		memcpy(client->fabric, info.fabric, sizeof(client->fabric));

@@ -21,6 +21,9 @@ struct handle {
 	bool area;       /* memory for small files */
 	char *name;
 	uint64_t opened; /* time */
+	uint64_t length; /* bytes to move: of the file, or of the upload */
+	uint64_t moved;  /* bytes that the client reported */
+	bool reported;   /* `moved` is known: a client that resumes does not begin at 0 */
 	uint8_t token[PL_TOKEN_MAX];
 	size_t token_length; /* 0: no token, because the item is empty */
 };
@@ -32,12 +35,17 @@ struct client {
 	struct client *next, *previous;
 	struct server *server;
 	struct pl_peer *peer; /* NULL once the client is disconnected */
+	uint64_t number, connected; /* from 1, in the order of connecting; time */
 	char address[80], fabric[16];
+	uint64_t read, written; /* bytes, as the client reported */
+	uint64_t requests;
 	struct pl_identity identity; /* what it proved, and what that allows */
 	struct pl_rights rights;
 	bool over; /* refused: its requests get the reason, and it is disconnected */
 	struct pl_error reason;
 	uint8_t buffer[SERVICE_REQUEST_MAX];
+	bool held; /* the buffer has a request that waits for the end of a hash */
+	uint64_t held_length;
 	struct pl_region *region; /* of the buffer */
 	uint64_t active;          /* time of the last request */
 	unsigned running;         /* operations under way; a disconnected client is freed when there are none */
@@ -55,15 +63,17 @@ struct client {
 
 /* Events that a server reports. */
 enum server_event {
-	SERVER_READS,     /* opened a name to read it */
-	SERVER_WRITES,    /* opened a name to write it */
-	SERVER_STORED,    /* wrote all bytes of a name */
-	SERVER_CLOSED,    /* closed a name, or left without doing so */
-	SERVER_DELETED,   /* deleted an upload */
-	SERVER_REFUSED,   /* made a request that failed */
-	SERVER_LIMITED,   /* had to wait for its rate, or for its requests */
+	SERVER_READS,   /* opened a name to read it */
+	SERVER_WRITES,  /* opened a name to write it */
+	SERVER_STORED,  /* wrote all bytes of a name */
+	SERVER_CLOSED,  /* closed a name, or left without doing so */
+	SERVER_DELETED, /* deleted an upload */
+	SERVER_REFUSED, /* made a request that failed */
+	SERVER_LIMITED, /* had to wait for its rate, or for its requests */
 	SERVER_CONNECTED,
 	SERVER_LEFT,
+	SERVER_HAS_READ,    /* reported that it has read more bytes */
+	SERVER_HAS_WRITTEN, /* the same of writing */
 };
 
 struct server_event_report {
@@ -97,6 +107,8 @@ struct server {
 	unsigned client_count;
 	unsigned hashing;                     /* clients waiting for a hash */
 	uint64_t served;                      /* clients that have disconnected */
+	uint64_t numbered;                    /* number of the last client */
+	uint64_t read, written;               /* bytes, as clients reported */
 	/* requests done, by enum service_type (0: not decoded), and that failed */
 	uint64_t requests[SERVICE_TYPES][2];
 	bool accepting;                       /* set while an accept is posted */
@@ -157,6 +169,15 @@ void small_end(struct server *server, struct commit *commit, struct service_mess
 int deletion_begin(struct client *client, const struct service_message *request, struct pl_error *error);
 /* Fills the answer, and frees all but the commit's memory. */
 void deletion_end(struct commit *commit, struct service_message *answer);
+
+/* -- progress (watch_server.c) ---------------------------------------------------------------------- */
+
+/* Counts the bytes up to `moved` of a handle, as the client reported them. */
+void watch_count(struct client *client, struct handle *handle, uint64_t moved);
+/* Counts bytes of small files, which the server moves. */
+void watch_count_small(struct client *client, bool written, uint64_t bytes);
+/* Answers WATCH. */
+int watch_list(struct client *client, const struct service_message *request, struct service_message *answer);
 
 /* Revokes the token of a handle and frees the handle. */
 void request_handle_close(struct client *client, size_t index, bool discard);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cmd/transfer/service.h"
 
-#include <endian.h>
 #include <errno.h>
-#include <string.h>
+
+#include "cmd/transfer/service_client.h"
 
 #define MAGIC 0x31535650u /* "PVS1" */
 #define HEADER 16
@@ -29,6 +29,7 @@ enum field {
 	MODE = 1u << 15,
 	FILES = 1u << 16,
 	RANGES = 1u << 17,
+	CLIENT_LIST = 1u << 18,
 };
 
 #define SOURCE (SIZE | MODIFIED | IDENTITY)
@@ -49,6 +50,7 @@ static const struct {
 	[SERVICE_GET_SMALL] = { HANDLE | FLAGS | FILES, DONE | FILES },
 	[SERVICE_DATA] = { HANDLE | OFFSET, MORE | RANGES },
 	[SERVICE_DELETE] = { FLAGS | NAME, SIZE },
+	[SERVICE_WATCH] = { OFFSET, MORE | SIZE | DONE | LENGTH | CLIENT_LIST },
 };
 
 /* Numbers of errors on the wire, because the values of errno differ between systems. */
@@ -80,79 +82,6 @@ static int service_code_of_status(uint32_t status)
 		if (statuses[i].status == status)
 			return statuses[i].code;
 	return statuses[0].code;
-}
-
-/* Position in a buffer.  `bad` is set once a value does not fit between `at` and `end`, and stays set. */
-struct cursor {
-	uint8_t *at;
-	const uint8_t *end;
-	bool writing, bad;
-};
-
-/* The code_...() functions write a value if the cursor writes, else read it. */
-static void code_bytes(struct cursor *cursor, void *bytes, size_t length)
-{
-	if (cursor->bad || length > (size_t)(cursor->end - cursor->at)) {
-		cursor->bad = true;
-		return;
-	}
-	if (length == 0)
-		return;
-	if (cursor->writing)
-		memcpy(cursor->at, bytes, length);
-	else
-		memcpy(bytes, cursor->at, length);
-	cursor->at += length;
-}
-
-static void code_u8(struct cursor *cursor, uint8_t *value)
-{
-	code_bytes(cursor, value, sizeof(*value));
-}
-
-static void code_u16(struct cursor *cursor, uint16_t *value)
-{
-	uint16_t raw = htole16(*value);
-
-	code_bytes(cursor, &raw, sizeof(raw));
-	if (!cursor->writing)
-		*value = le16toh(raw);
-}
-
-static void code_u32(struct cursor *cursor, uint32_t *value)
-{
-	uint32_t raw = htole32(*value);
-
-	code_bytes(cursor, &raw, sizeof(raw));
-	if (!cursor->writing)
-		*value = le32toh(raw);
-}
-
-static void code_u64(struct cursor *cursor, uint64_t *value)
-{
-	uint64_t raw = htole64(*value);
-
-	code_bytes(cursor, &raw, sizeof(raw));
-	if (!cursor->writing)
-		*value = le64toh(raw);
-}
-
-/* Encodes or decodes a string without NUL bytes.  `size` is the size of `text` with the terminator. */
-static void code_string(struct cursor *cursor, char *text, size_t size)
-{
-	uint16_t length = cursor->writing ? (uint16_t)strnlen(text, size - 1) : 0;
-
-	code_u16(cursor, &length);
-	if (length >= size)
-		cursor->bad = true;
-	if (cursor->bad)
-		return;
-	code_bytes(cursor, text, length);
-	if (cursor->bad || cursor->writing)
-		return;
-	text[length] = '\0';
-	if (strlen(text) != length)
-		cursor->bad = true;
 }
 
 static void code_token(struct cursor *cursor, struct service_message *message)
@@ -308,6 +237,10 @@ static void code_fields(struct cursor *cursor, struct service_message *message)
 		code_bytes(cursor, (void *)(uintptr_t)message->ranges, message->ranges_length);
 	else if (fields & RANGES)
 		decode_ranges(cursor, message);
+	if (fields & CLIENT_LIST && cursor->writing)
+		code_bytes(cursor, (void *)(uintptr_t)message->clients, message->clients_length);
+	else if (fields & CLIENT_LIST)
+		service_clients_decode(cursor, message);
 }
 
 int service_encode(const struct service_message *message, void *buffer, size_t size)

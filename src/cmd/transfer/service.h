@@ -29,7 +29,7 @@ enum service_type {
 	SERVICE_LIST = 1, /* lists the entries behind `name`, as many as fit */
 	SERVICE_OPEN,     /* opens `name`; the answer has a token for reading */
 	SERVICE_CREATE,   /* creates `name`; the answer has a token for writing from `done` on */
-	SERVICE_EXTENT,   /* reports that the first `done` bytes are written */
+	SERVICE_EXTENT,   /* reports that the first `done` bytes are written, or have been read */
 	SERVICE_HASH,     /* hashes a range of `handle` */
 	/* reports that all bytes are written; the file gets its final name, and the answer comes when it is on storage */
 	SERVICE_COMMIT,
@@ -42,7 +42,12 @@ enum service_type {
 	SERVICE_PUT_SMALL,
 	SERVICE_GET_SMALL, /* reads `files` into the area `handle`; the answer has the first `done` of them */
 	SERVICE_DATA,      /* lists the ranges of `handle` that are not holes, from `offset` on */
-	SERVICE_DELETE,    /* deletes the client's own upload `name`; the answer has the bytes that were freed as `size` */
+	SERVICE_DELETE, /* deletes the client's own upload `name`; the answer has the bytes that were freed as `size` */
+	/*
+	 * lists the clients with numbers below `offset`, as many as fit, or all for 0; the answer has `size` and `length`, the
+	 * bytes that clients have read and written since the server began, and `done`, the clients that it has
+	 */
+	SERVICE_WATCH,
 	SERVICE_TYPES,
 };
 
@@ -71,7 +76,7 @@ struct service_message {
 	uint32_t handle;
 	uint32_t flags;
 	uint8_t kind; /* enum service_kind */
-	uint8_t more; /* LIST, DATA: set if there are more entries, or ranges */
+	uint8_t more; /* LIST, DATA, WATCH: set if there are more */
 	uint64_t size;
 	uint64_t modified; /* nanoseconds since 1970; 0: unknown */
 	uint64_t identity; /* differs between files */
@@ -89,6 +94,8 @@ struct service_message {
 	size_t files_length;
 	const uint8_t *ranges; /* DATA: for service_range_next(); validated by service_decode() */
 	size_t ranges_length;
+	const uint8_t *clients; /* WATCH: for service_client_next(); validated by service_decode() */
+	size_t clients_length;
 };
 
 /* Returns the bytes written, -ENOBUFS, or -EINVAL if the message is not valid. */

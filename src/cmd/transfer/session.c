@@ -272,14 +272,18 @@ int session_call(struct session *session, struct service_message *request, struc
 	return rc < 0 ? rc : session_wait_answer(session, &pending, answer, error);
 }
 
+int session_post(struct session *session, struct service_message *message, struct await *sent, struct pl_error *error)
+{
+	if (!session->peer)
+		return fail_connection_closed(error, session->address);
+	return send_service_message(session, message, sent, error);
+}
+
 int session_send(struct session *session, struct service_message *message, struct pl_error *error)
 {
 	struct await sent;
-	int rc;
+	int rc = session_post(session, message, &sent, error);
 
-	if (!session->peer)
-		return fail_connection_closed(error, session->address);
-	rc = send_service_message(session, message, &sent, error);
 	return rc < 0 ? rc : session_await(session, &sent, error);
 }
 

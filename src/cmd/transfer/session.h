@@ -72,6 +72,8 @@ int session_wait_answer(struct session *session, struct session_request *pending
 /* Sends a request and waits for its answer. */
 int session_call(struct session *session, struct service_message *request, struct service_message *answer,
 		 struct pl_error *error);
+/* Begins to send a message that has no answer.  *sent must stay valid until it is done. */
+int session_post(struct session *session, struct service_message *message, struct await *sent, struct pl_error *error);
 /* Sends a message that has no answer. */
 int session_send(struct session *session, struct service_message *message, struct pl_error *error);
 

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "cmd/common/output.h"
+#include "cmd/common/units.h"
+#include "cmd/transfer/top.h"
+
+/* Lines of a terminal that the table does not get: the sums, the heading, what is left out, and the cursor. */
+#define OTHER_LINES 4
+
+enum {
+	COLUMN_CLIENT,
+	COLUMN_FABRIC,
+	COLUMN_READING,
+	COLUMN_WRITING,
+	COLUMN_READ,
+	COLUMN_WRITTEN,
+	COLUMN_REQUESTS,
+	COLUMN_NAME
+};
+
+static const struct cli_column columns[] = {
+	[COLUMN_CLIENT] = { "CLIENT", 0 },
+	[COLUMN_FABRIC] = { "FABRIC", 0 },
+	[COLUMN_READING] = { "READING", SCOLS_FL_RIGHT },
+	[COLUMN_WRITING] = { "WRITING", SCOLS_FL_RIGHT },
+	[COLUMN_READ] = { "READ", SCOLS_FL_RIGHT },
+	[COLUMN_WRITTEN] = { "WRITTEN", SCOLS_FL_RIGHT },
+	[COLUMN_REQUESTS] = { "REQUESTS", SCOLS_FL_RIGHT },
+	[COLUMN_NAME] = { "NAME", SCOLS_FL_TRUNC },
+};
+
+static const char *format_rate(char text[CLI_UNIT_MAX], double rate)
+{
+	return cli_format_rate(text, (uint64_t)(rate + 0.5), CLI_NS_PER_S);
+}
+
+static void add_row(struct libscols_table *table, const struct service_client *row, const struct top_rates *rates)
+{
+	struct libscols_line *line = cli_table_line(table);
+	char text[CLI_UNIT_MAX], name[SERVICE_NAME_MAX + 32], client[sizeof(row->identity) + sizeof(row->address) + 2];
+
+	if (row->identity[0])
+		snprintf(client, sizeof(client), "%s %s", row->address, row->identity);
+	else
+		snprintf(client, sizeof(client), "%s", row->address);
+	cli_table_set(line, COLUMN_CLIENT, client);
+	cli_table_set(line, COLUMN_FABRIC, row->fabric);
+	cli_table_set(line, COLUMN_READING, format_rate(text, rates->read));
+	cli_table_set(line, COLUMN_WRITING, format_rate(text, rates->write));
+	cli_table_set(line, COLUMN_READ, cli_format_bytes(text, row->read));
+	cli_table_set(line, COLUMN_WRITTEN, cli_format_bytes(text, row->written));
+	snprintf(text, sizeof(text), "%.0f/s", rates->requests);
+	cli_table_set(line, COLUMN_REQUESTS, text);
+	if (row->open > 1)
+		snprintf(name, sizeof(name), "%s and %u more", row->name, row->open - 1);
+	else
+		snprintf(name, sizeof(name), "%s", row->name);
+	cli_table_set(line, COLUMN_NAME, name);
+}
+
+/* Number of rows that fit on the terminal. */
+static size_t rows_shown(size_t count, bool terminal)
+{
+	struct winsize size;
+
+	if (!terminal || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_row <= OTHER_LINES)
+		return count;
+	return CLI_MIN(count, (size_t)(size.ws_row - OTHER_LINES));
+}
+
+void top_print(const struct session *session, const struct top_look *before, const struct top_look *now, bool quiet)
+{
+	bool terminal = isatty(STDOUT_FILENO);
+	struct top_rates all = top_rates_of_all(before, now);
+	struct libscols_table *table = cli_table(columns, CLI_ARRAY_SIZE(columns));
+	size_t shown = rows_shown(now->count, terminal);
+	char reading[CLI_UNIT_MAX], writing[CLI_UNIT_MAX], read[CLI_UNIT_MAX], written[CLI_UNIT_MAX];
+
+	if (terminal)
+		fputs("\033[H\033[J", stdout);
+	if (!quiet)
+		printf("%s: %llu %s, reading %s, writing %s; %s read and %s written since the server began\n",
+		       session->info.address, (unsigned long long)now->clients,
+		       now->clients == 1 ? "client" : "clients", format_rate(reading, all.read),
+		       format_rate(writing, all.write), cli_format_bytes(read, now->read),
+		       cli_format_bytes(written, now->written));
+	for (size_t i = 0; i < shown; i++) {
+		struct top_rates rates = top_rates_of(before, now, &now->rows[i]);
+
+		add_row(table, &now->rows[i], &rates);
+	}
+	cli_table_print(table);
+	if (shown < now->count)
+		printf("and %zu slower clients\n", now->count - shown);
+	fflush(stdout);
+}
+
+static void add_rates_json(struct json_object *object, const struct top_rates *rates)
+{
+	cli_json_add(object, "read_bytes_per_second", json_object_new_double(rates->read));
+	cli_json_add(object, "written_bytes_per_second", json_object_new_double(rates->write));
+}
+
+int top_print_json(const struct session *session, const struct top_look *before, const struct top_look *now)
+{
+	struct json_object *object = cli_json_begin(), *clients = json_object_new_array();
+	struct top_rates all = top_rates_of_all(before, now);
+
+	cli_json_add(object, "address", cli_json_text(session->info.address));
+	cli_json_add(object, "seconds", json_object_new_double((double)(now->time - before->time) / CLI_NS_PER_S));
+	cli_json_add(object, "client_count", json_object_new_uint64(now->clients));
+	cli_json_add(object, "read_bytes", json_object_new_uint64(now->read));
+	cli_json_add(object, "written_bytes", json_object_new_uint64(now->written));
+	add_rates_json(object, &all);
+	for (size_t i = 0; i < now->count; i++) {
+		const struct service_client *row = &now->rows[i];
+		struct top_rates rates = top_rates_of(before, now, row);
+		struct json_object *one = json_object_new_object();
+
+		cli_json_add(one, "client", cli_json_text(row->address));
+		cli_json_add(one, "identity", cli_json_text_or_null(row->identity));
+		cli_json_add(one, "fabric", cli_json_text(row->fabric));
+		cli_json_add(one, "connected_seconds", json_object_new_double((double)row->connected / CLI_NS_PER_S));
+		cli_json_add(one, "read_bytes", json_object_new_uint64(row->read));
+		cli_json_add(one, "written_bytes", json_object_new_uint64(row->written));
+		add_rates_json(one, &rates);
+		cli_json_add(one, "requests", json_object_new_uint64(row->requests));
+		cli_json_add(one, "requests_per_second", json_object_new_double(rates.requests));
+		cli_json_add(one, "open", json_object_new_uint64(row->open));
+		cli_json_add(one, "name", cli_json_text_or_null(row->name));
+		cli_json_append(clients, one);
+	}
+	cli_json_add(object, "clients", clients);
+	return cli_json_end(object, false);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Counts the bytes that clients move, and lists clients for `peerlane top`. */
+#include <string.h>
+
+#include "cmd/transfer/server.h"
+#include "cmd/transfer/service_client.h"
+
+static void count_bytes(struct client *client, bool written, uint64_t bytes)
+{
+	struct server *server = client->server;
+
+	if (!bytes)
+		return;
+	*(written ? &client->written : &client->read) += bytes;
+	*(written ? &server->written : &server->read) += bytes;
+	server_report(client, written ? SERVER_HAS_WRITTEN : SERVER_HAS_READ, NULL, bytes);
+}
+
+void watch_count(struct client *client, struct handle *handle, uint64_t moved)
+{
+	/* No client moves more than there is, whatever it reports. */
+	if (moved > handle->length)
+		return;
+	if (handle->reported && moved > handle->moved)
+		count_bytes(client, handle->rights == PL_ACCESS_WRITE, moved - handle->moved);
+	handle->moved = moved;
+	handle->reported = true;
+}
+
+void watch_count_small(struct client *client, bool written, uint64_t bytes)
+{
+	count_bytes(client, written, bytes);
+}
+
+/*
+ * True if a client may learn of another one. A client whose identity may use some names only learns of connections of the same
+ * identity.
+ */
+static bool may_see(const struct client *client, const struct client *other)
+{
+	if (!client->rights.names[0])
+		return true;
+	return client->identity.fingerprint[0] && !strcmp(client->identity.fingerprint, other->identity.fingerprint);
+}
+
+static void describe_client(const struct client *client, struct service_client *row)
+{
+	const char *identity = client->identity.name[0] ? client->identity.name : client->identity.fingerprint;
+	const struct handle *last = NULL;
+
+	*row = (struct service_client){
+		.number = client->number,
+		.connected = cli_now() - client->connected,
+		.read = client->read,
+		.written = client->written,
+		.requests = client->requests,
+	};
+	snprintf(row->address, sizeof(row->address), "%s", client->address);
+	snprintf(row->fabric, sizeof(row->fabric), "%s", client->fabric);
+	snprintf(row->identity, sizeof(row->identity), "%s", identity);
+	for (size_t i = 0; i < SERVER_HANDLES_MAX; i++) {
+		const struct handle *handle = client->handles[i];
+
+		if (!handle || handle->area)
+			continue;
+		row->open++;
+		if (!last || handle->opened > last->opened)
+			last = handle;
+	}
+	if (last)
+		snprintf(row->name, sizeof(row->name), "%s", last->name);
+}
+
+int watch_list(struct client *client, const struct service_message *request, struct service_message *answer)
+{
+	struct server *server = client->server;
+	struct service_client row;
+
+	answer->clients = server->entries;
+	answer->size = client->rights.names[0] ? client->read : server->read;
+	answer->length = client->rights.names[0] ? client->written : server->written;
+	/* The newest client is the first one. */
+	for (const struct client *other = server->clients; other; other = other->next) {
+		if (!other->peer || !may_see(client, other))
+			continue;
+		answer->done++;
+		if (answer->more || (request->offset && other->number >= request->offset))
+			continue;
+		describe_client(other, &row);
+		answer->more = !service_client_put(&row, server->entries, SERVICE_ENTRIES_MAX, &answer->clients_length);
+	}
+	return REQUEST_ANSWER;
+}

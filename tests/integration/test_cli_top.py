@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerlane top`: bytes and rates of clients while they read and write, who sees whom, the terminal."""
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import pytest
+from cli_support import DEADLINE, PEERLANE, content, environment, run, run_json, serving, start, write
+
+SIZE = 4 << 20
+RATE = 4 << 20
+
+
+@pytest.fixture
+def tree(tmp_path):
+    write(tmp_path / 'pub/model', content(SIZE))
+    for i in range(3):
+        write(tmp_path / f'pub/small/{i}', content(1000 + i))
+    (tmp_path / 'inbox').mkdir()
+    return tmp_path
+
+
+def look(server, *options):
+    return run_json('top', server.address, '-n', '1', '-i', '0.1', *options)
+
+
+def wait_left(server):
+    """Waits until `top` is the only client."""
+    end = time.monotonic() + DEADLINE
+    while (seen := look(server))['client_count'] != 1:
+        assert time.monotonic() < end, seen
+    return seen
+
+
+def watch(server, *arguments):
+    """Looks at the server while a command runs; one look begins where the last one ended."""
+    top = start('top', server.address, '-i', '0.1', '--json')
+    seen = [json.loads(top.stdout.readline())]
+    run(*arguments)
+    while (one := json.loads(top.stdout.readline()))['client_count'] != 1:
+        seen.append(one)
+    top.send_signal(signal.SIGINT)
+    top.communicate()
+    assert top.returncode == 0, 'an interrupt is how the command ends'
+    return [*seen, one]
+
+
+def test_reads_are_seen_while_they_run(tree):
+    with serving(tree / 'pub', '--upload', tree / 'inbox', '--rate', RATE) as server:
+        first = look(server)
+        assert (first['read_bytes'], first['written_bytes'], first['client_count']) == (0, 0, 1)
+        assert first['clients'][0]['read_bytes'] == 0 and first['clients'][0]['name'] is None
+
+        seen = watch(server, 'get', server.address, 'model', '-o', tree / 'copy')
+        rows = [row for one in seen for row in one['clients'] if row['name'] == 'model']
+        assert rows and all(row['open'] == 1 and row['fabric'] == 'tcp' for row in rows)
+        amounts = [row['read_bytes'] for row in rows]
+        assert amounts == sorted(amounts) and any(0 < amount < SIZE for amount in amounts)
+        assert any(one['clients'][0]['name'] == 'model' and one['read_bytes_per_second'] > 0 for one in seen)
+        assert (seen[-1]['read_bytes'], seen[-1]['written_bytes']) == (SIZE, 0)
+
+        seen = watch(server, 'put', server.address, tree / 'copy', '--as', 'up')
+        amounts = [row['written_bytes'] for one in seen for row in one['clients'] if row['name'] == 'up']
+        assert amounts == sorted(amounts) and any(0 < amount < SIZE for amount in amounts)
+        assert (seen[-1]['read_bytes'], seen[-1]['written_bytes']) == (SIZE, SIZE)
+
+
+def test_resumed_and_partial_reads_count_once(tree):
+    with serving(tree / 'pub', '--rate', RATE // 2) as server:
+        get = start('get', server.address, 'model', '-o', tree / 'copy', '--quiet')
+        while look(server)['read_bytes'] == 0:
+            assert get.poll() is None
+        get.terminate()
+        get.communicate()
+        before = wait_left(server)['read_bytes']
+        resumed = run_json('get', server.address, 'model', '-o', tree / 'copy')['files'][0]['resumed']
+        assert 0 < resumed < SIZE
+        before_range = wait_left(server)['read_bytes']
+        assert before_range - before == SIZE - resumed
+        run('get', server.address, 'model', '--offset', '5000', '--length', '7000', '-o', tree / 'range')
+        assert wait_left(server)['read_bytes'] - before_range == 7000
+
+
+def test_small_files_count(tree):
+    with serving(tree / 'pub', '--upload', tree / 'inbox') as server:
+        (tree / 'out').mkdir()
+        run('get', server.address, 'small/0', 'small/1', 'small/2', '-o', tree / 'out/')
+        assert wait_left(server)['read_bytes'] == 3003
+        run('put', server.address, '-r', tree / 'pub/small')
+        after = wait_left(server)
+        assert (after['read_bytes'], after['written_bytes']) == (3003, 3003)
+
+
+def test_identities_with_names_see_their_own_clients_only(tree):
+    prints = {name: run('key', 'generate', tree / f'{name}.pem').stdout.strip() for name in ('server', 'alice', 'bob')}
+    write(tree / 'authorized', f'{prints["alice"]} read names=small/\n{prints["bob"]} read\n'.encode()).chmod(0o600)
+    with serving(tree / 'pub', '--identity', tree / 'server.pem', '--authorized', tree / 'authorized') as server:
+        alice, bob = (['--peer', prints['server'], '--identity', tree / f'{name}.pem'] for name in ('alice', 'bob'))
+        run('get', server.address, 'model', '-o', tree / 'copy', *bob)
+        others = [start('top', server.address, '-i', '0.1', '--json', *who) for who in (alice, bob)]
+        assert all(other.stdout.readline() for other in others)
+        seen = {'alice': look(server, *alice), 'bob': look(server, *bob)}
+        for other in others:
+            other.send_signal(signal.SIGINT)
+            other.communicate()
+    identities = {name: sorted(row['identity'] for row in one['clients']) for name, one in seen.items()}
+    assert identities['alice'] == [prints['alice']] * 2
+    assert identities['bob'] == sorted([prints['alice'], prints['bob'], prints['bob']])
+    assert (seen['alice']['client_count'], seen['alice']['read_bytes']) == (2, 0)
+    assert (seen['bob']['client_count'], seen['bob']['read_bytes']) == (3, SIZE)
+
+
+def test_terminal_and_pipe(tree):
+    with serving(tree / 'pub') as server:
+        others = [start('top', server.address, '-i', '0.1') for _ in range(4)]
+        for other in others:
+            while not other.stdout.readline().startswith(b'CLIENT'):
+                pass
+        text = run('top', server.address, '-n', '2', '-i', '0.1').stdout
+        assert '\033' not in text and text.count('CLIENT') == 2 and '5 clients, reading -' in text
+        assert 'CLIENT' in run('top', server.address, '-n', '1', '-i', '0.1', '--quiet').stdout.splitlines()[0]
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack('HHHH', 7, 90, 0, 0))
+        done = subprocess.run([PEERLANE, 'top', server.address, '-n', '2', '-i', '0.1'], stdout=slave, env=environment(),
+                              timeout=DEADLINE)
+        text = os.read(master, 100000).decode()
+        for other in others:
+            other.send_signal(signal.SIGTERM)
+            other.communicate()
+    assert done.returncode == 0
+    screens = text.split('\033[H\033[J')[1:]
+    assert len(screens) == 2
+    assert all(screen.count('\n') == 6 and 'and 2 slower clients' in screen for screen in screens), screens
+
+
+def test_bad_arguments_and_lost_servers(tree):
+    for arguments in ['-i', '0.01'], ['-i', 'x'], ['-n', '0'], ['b']:
+        run('top', '127.0.0.1:1', *arguments, expect=2)
+    run('top', expect=2)
+    with serving(tree / 'pub') as server:
+        top = start('top', server.address, '-i', '0.1', '--json')
+        assert json.loads(top.stdout.readline())['clients'][0]['fabric'] == 'local'
+    output, errors = top.communicate(timeout=DEADLINE)
+    assert top.returncode == 1 and (b'CONNECTION' in errors or b'PEER' in errors), errors
