@@ -54,7 +54,8 @@ int matrix_turn(const struct matrix *matrix, int round, int rank, int *turns)
 	for (int i = 0; i < matrix->size; i++) {
 		int partner = matrix_partner(matrix->size, round, i), turn;
 
-		if (partner < i || (matrix->measured && matrix->measured[i * matrix->size + partner]))
+		if (partner < i || (matrix->measured && matrix->measured[i * matrix->size + partner]) ||
+		    !matrix_has_rank(matrix, i) || !matrix_has_rank(matrix, partner))
 			continue;
 		turn = CLI_MAX(next[matrix->hosts[i]], next[matrix->hosts[partner]]);
 		next[matrix->hosts[i]] = next[matrix->hosts[partner]] = turn + 1;
@@ -64,6 +65,42 @@ int matrix_turn(const struct matrix *matrix, int round, int rank, int *turns)
 	}
 	free(next);
 	return mine;
+}
+
+int matrix_phases(enum matrix_schedule schedule)
+{
+	return schedule == MATRIX_PAIRS || schedule == MATRIX_ONE_TO_ALL ? 2 : 1;
+}
+
+/* Returns the next rank of a ring without the ranks that are left out. */
+static int next_in_ring(const struct matrix *matrix, int rank)
+{
+	int next = (rank + 1) % matrix->size;
+
+	while (!matrix_has_rank(matrix, next) && next != rank)
+		next = (next + 1) % matrix->size;
+	return next;
+}
+
+bool matrix_writes(const struct matrix *matrix, enum matrix_schedule schedule, int phase, int from, int to)
+{
+	if (from == to || !matrix_has_rank(matrix, from) || !matrix_has_rank(matrix, to))
+		return false;
+	switch (schedule) {
+	case MATRIX_RING:
+		return next_in_ring(matrix, from) == to;
+	case MATRIX_ALL_TO_ALL:
+		return true;
+	case MATRIX_ONE_TO_ALL:
+		return phase == 0 ? from == 0 : to == 0;
+	default:
+		return false;
+	}
+}
+
+int matrix_spread_round(int rounds, int wanted, int number)
+{
+	return wanted > 0 && wanted < rounds ? (int)((int64_t)number * rounds / wanted) : number;
 }
 
 static double unsorted_median(double *values, size_t count)
