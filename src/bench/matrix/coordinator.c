@@ -70,6 +70,18 @@ static void refuse_seat(struct seat *seat, const struct pl_error *error)
 	inbox_clear(&seat->inbox);
 }
 
+/* Tells all ranks of a loss, as some may wait for that rank. */
+static void announce_loss(struct rendezvous *rendezvous, int rank)
+{
+	struct pl_error error;
+	uint8_t bytes[4];
+
+	cursor_put(&(struct cursor){ .to = bytes }, (uint32_t)rank, sizeof(bytes));
+	for (int i = 1; i < rendezvous->world.size; i++)
+		if (rendezvous->by_rank[i])
+			rendezvous_send(rendezvous->by_rank[i]->peer, RENDEZVOUS_LOSS, 0, bytes, sizeof(bytes), &error);
+}
+
 void coordinator_leave_out(struct rendezvous *rendezvous, int rank, const char *reason)
 {
 	struct world_loss *loss = &rendezvous->world.losses[rank];
@@ -82,9 +94,10 @@ void coordinator_leave_out(struct rendezvous *rendezvous, int rank, const char *
 	snprintf(loss->reason, sizeof(loss->reason), "%s", reason);
 	cli_printable(loss->reason, false);
 	cli_warn("rank %d (%s) is left out: %s", rank, *loss->host ? loss->host : "host not known", loss->reason);
+	rendezvous->by_rank[rank] = NULL;
+	announce_loss(rendezvous, rank);
 	if (!seat)
 		return;
-	rendezvous->by_rank[rank] = NULL;
 	cli_fail(&error, -ECANCELED, "MATRIX-LEFT-OUT", loss->host, "see the messages of rank 0",
 		 "rank 0 has left rank %d out: %s", rank, loss->reason);
 	refuse_seat(seat, &error);
@@ -213,6 +226,14 @@ static int handle_events(struct rendezvous *rendezvous, struct pl_error *error)
 		}
 	close_late_seats(rendezvous);
 	return rc;
+}
+
+void coordinator_notice(struct rendezvous *rendezvous)
+{
+	struct pl_error error;
+
+	/* An error shows again in the next message of all. */
+	handle_events(rendezvous, &error);
 }
 
 /* Returns the number of other ranks that take part and have no message of this number at rank 0. */

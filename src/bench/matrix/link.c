@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#define ACCEPT_SLICE (50 * CLI_NS_PER_MS) /* between two looks at lost ranks */
 #define TAG_TIMEOUT (5 * CLI_NS_PER_S) /* in which a connection tells its turn and rank */
 #define TAG(turn, rank) ((uint64_t)(turn) << 32 | (uint32_t)(rank))
 
@@ -28,49 +29,62 @@ static struct link *find_link(struct link *links, int count, uint64_t tag, uint3
 	return NULL;
 }
 
-/* Accepts a link.  A connection of an earlier turn, whose rank gave up since, is closed. */
-static int accept_link(const struct link_end *end, struct link *links, int count, uint32_t turn, uint64_t deadline,
-		       struct pl_error *error)
+/* Reads the turn and rank of a new connection.  A connection of an earlier turn, whose rank gave up since, is closed. */
+static void admit_link(struct pl_peer *peer, struct link *links, int count, uint32_t turn)
 {
-	uint64_t now = cli_now(), left = deadline > now ? deadline - now : 0;
 	struct pl_completion completion = { .status = 0 };
 	struct pl_operation *operation;
-	struct pl_peer *peer = NULL;
 	struct link *link = NULL;
-	struct pl_error other;
-	int rc = pl_accept(end->listener, left, &peer, error);
+	struct pl_error error;
+	int rc = pl_receive(peer, 0, 0, NULL, NULL, &operation, &error);
 
-	if (rc < 0)
-		return rc;
-	rc = pl_receive(peer, 0, 0, NULL, NULL, &operation, &other);
 	if (rc == 0)
-		rc = pl_wait(operation, CLI_MIN(left, TAG_TIMEOUT), &completion, &other);
+		rc = pl_wait(operation, TAG_TIMEOUT, &completion, &error);
 	if (rc == 0)
 		link = find_link(links, count, completion.tag, turn);
 	if (link)
 		link->peer = peer;
 	else
 		pl_peer_close(peer);
-	return 0;
+}
+
+/* Returns a link that waits for the other end; NULL if there is none.  Links to lost ranks fail. */
+static struct link *find_waiting_link(const struct link_end *end, struct link *links, int count)
+{
+	struct link *waiting = NULL;
+
+	for (int i = 0; i < count; i++) {
+		struct link *link = &links[i];
+
+		if (link->rank > end->matrix->rank || link->peer || link->rc < 0)
+			continue;
+		if (world_lost(end->matrix->world, link->rank))
+			link->rc = cli_fail(&link->error, -ECONNRESET, "MATRIX-LOST", NULL, NULL,
+					    "the connection of rank %d to rank 0 is lost", link->rank);
+		else
+			waiting = link;
+	}
+	return waiting;
 }
 
 static void accept_links(const struct link_end *end, struct link *links, int count, uint32_t turn, uint64_t deadline)
 {
-	struct pl_error error;
-	int missing = 0, rc = 0;
+	struct link *waiting;
 
-	do {
-		missing = 0;
-		for (int i = 0; i < count; i++)
-			missing += links[i].rank < end->matrix->rank && !links[i].peer;
-		if (missing)
-			rc = accept_link(end, links, count, turn, deadline, &error);
-	} while (missing && rc == 0);
-	for (int i = 0; rc < 0 && i < count; i++)
-		if (links[i].rank < end->matrix->rank && !links[i].peer) {
-			links[i].rc = rc;
-			links[i].error = error;
+	while ((waiting = find_waiting_link(end, links, count))) {
+		uint64_t now = cli_now();
+		struct pl_peer *peer = NULL;
+		struct pl_error error;
+		int rc = pl_accept(end->listener, now < deadline ? CLI_MIN(deadline - now, ACCEPT_SLICE) : 0, &peer,
+				   &error);
+
+		if (rc == 0) {
+			admit_link(peer, links, count, turn);
+		} else if (rc != -ETIMEDOUT || now >= deadline) {
+			waiting->rc = rc;
+			waiting->error = error;
 		}
+	}
 }
 
 void links_connect(const struct link_end *end, struct link *links, int count, uint32_t turn)

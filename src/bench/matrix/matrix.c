@@ -41,23 +41,11 @@ enum {
 	OPTION_MINIMUM,
 };
 
-static const char *const schedule_names[] = {
-	[MATRIX_PAIRS] = "pairs",
-	[MATRIX_RING] = "ring",
-	[MATRIX_ALL_TO_ALL] = "all-to-all",
-	[MATRIX_ONE_TO_ALL] = "one-to-all",
-};
-
-const char *matrix_schedule_name(enum matrix_schedule schedule)
-{
-	return schedule_names[schedule];
-}
-
 static enum matrix_schedule parse_schedule(const char *text, struct argp_state *state)
 {
-	for (size_t i = 0; i < CLI_ARRAY_SIZE(schedule_names); i++)
-		if (!strcmp(text, schedule_names[i]))
-			return (enum matrix_schedule)i;
+	for (enum matrix_schedule i = MATRIX_PAIRS; i <= MATRIX_ONE_TO_ALL; i++)
+		if (!strcmp(text, matrix_schedule_name(i)))
+			return i;
 	argp_error(state, "--schedule takes pairs, ring, all-to-all or one-to-all, not '%s'", text);
 	return MATRIX_PAIRS;
 }
@@ -294,10 +282,9 @@ static int open_mpi_world(struct matrix *matrix, struct pl_error *error)
 /* Describes what all ranks have to agree on. */
 static void describe_terms(const struct matrix_options *options, char terms[RENDEZVOUS_TERMS])
 {
-	snprintf(terms, RENDEZVOUS_TERMS, "version %s, --size %llu, --duration %g, --schedule %s, --rounds %u, %d rails%s",
+	snprintf(terms, RENDEZVOUS_TERMS, "version %s, --size %llu, --duration %g, --schedule %s, --rounds %u, %d rails",
 		 pl_version(), (unsigned long long)options->size, (double)options->duration / CLI_NS_PER_S,
-		 matrix_schedule_name(options->schedule), options->rounds, options->rail_count,
-		 options->save || options->resume ? ", --save" : "");
+		 matrix_schedule_name(options->schedule), options->rounds, options->rail_count);
 }
 
 /* Opens the world of ranks that meet at one address. */

@@ -118,6 +118,8 @@ int matrix_phases(enum matrix_schedule schedule);
 bool matrix_writes(const struct matrix *matrix, enum matrix_schedule schedule, int phase, int from, int to);
 /* Returns the round of the tournament that the n-th measured round is: --rounds spreads them. */
 int matrix_spread_round(int rounds, int wanted, int number);
+/* Copies the element of a list that is divided by commas.  Returns `rail`; NULL if the list is NULL. */
+const char *matrix_copy_rail(const char *list, int number, char *rail, size_t size);
 /* Computes medians and finds slow pairs, again after each change.  Returns 0 or -ENOMEM. */
 int matrix_judge(struct matrix *matrix);
 

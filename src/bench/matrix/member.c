@@ -64,6 +64,22 @@ static int connect_to_first(struct rendezvous *rendezvous, struct pl_error *erro
 			(double)rendezvous->options->join_timeout / CLI_NS_PER_S, last);
 }
 
+/* Takes a message that is no answer.  Returns false for an answer, which stays. */
+static bool take_loss(struct rendezvous *rendezvous)
+{
+	struct inbox *inbox = &rendezvous->inbox;
+	struct cursor cursor = { .from = inbox->bytes, .end = inbox->bytes + inbox->length };
+	uint64_t rank;
+
+	if (inbox->type != RENDEZVOUS_LOSS)
+		return false;
+	rank = cursor_get(&cursor, 4);
+	if (!cursor.failed && rank < (uint64_t)rendezvous->world.size)
+		rendezvous->world.lost[rank] = 1;
+	inbox_clear(inbox);
+	return true;
+}
+
 static int handle_member_events(struct rendezvous *rendezvous)
 {
 	struct pl_completion completion;
@@ -73,10 +89,18 @@ static int handle_member_events(struct rendezvous *rendezvous)
 		if (completion.kind == PL_KIND_NOTIFIED) {
 			rc = inbox_add(&rendezvous->inbox, &completion);
 			pl_notification_free(rendezvous->context, &completion);
+			if (rc == 0 && rendezvous->inbox.ready)
+				take_loss(rendezvous);
 		}
 		rendezvous->lost = rendezvous->lost || completion.kind == PL_KIND_LOST;
 	}
 	return rc;
+}
+
+void member_notice(struct rendezvous *rendezvous)
+{
+	/* A wrong message shows in the next wait, as it stays in the inbox or leaves it without its answer. */
+	handle_member_events(rendezvous);
 }
 
 /* Takes over the ranks that are left out.  Returns false for an answer to another message. */

@@ -67,6 +67,18 @@ int matrix_turn(const struct matrix *matrix, int round, int rank, int *turns)
 	return mine;
 }
 
+const char *matrix_schedule_name(enum matrix_schedule schedule)
+{
+	static const char *const names[] = {
+		[MATRIX_PAIRS] = "pairs",
+		[MATRIX_RING] = "ring",
+		[MATRIX_ALL_TO_ALL] = "all-to-all",
+		[MATRIX_ONE_TO_ALL] = "one-to-all",
+	};
+
+	return names[schedule];
+}
+
 int matrix_phases(enum matrix_schedule schedule)
 {
 	return schedule == MATRIX_PAIRS || schedule == MATRIX_ONE_TO_ALL ? 2 : 1;
@@ -101,6 +113,15 @@ bool matrix_writes(const struct matrix *matrix, enum matrix_schedule schedule, i
 int matrix_spread_round(int rounds, int wanted, int number)
 {
 	return wanted > 0 && wanted < rounds ? (int)((int64_t)number * rounds / wanted) : number;
+}
+
+const char *matrix_copy_rail(const char *list, int number, char *rail, size_t size)
+{
+	for (; list && number > 0; number--)
+		list = strchr(list, ',') ? strchr(list, ',') + 1 : "";
+	if (list)
+		snprintf(rail, size, "%.*s", (int)strcspn(list, ","), list);
+	return list ? rail : NULL;
 }
 
 static double unsorted_median(double *values, size_t count)

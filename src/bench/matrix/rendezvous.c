@@ -42,6 +42,14 @@ static void rendezvous_leave_out(struct world *world, int rank, const char *reas
 	coordinator_leave_out(rendezvous_of(world), rank, reason);
 }
 
+static void rendezvous_notice(struct world *world)
+{
+	if (world->rank == 0)
+		coordinator_notice(rendezvous_of(world));
+	else
+		member_notice(rendezvous_of(world));
+}
+
 /* Replaces the port of this end of a connection by 0. */
 static void rendezvous_local_address(struct world *world, char *address, size_t size)
 {
@@ -71,6 +79,7 @@ static void rendezvous_close(struct world *world)
 	inbox_clear(&rendezvous->inbox);
 	pl_close(rendezvous->context);
 	free(world->gone);
+	free(world->lost);
 	free(rendezvous);
 }
 
@@ -81,6 +90,7 @@ static const struct world_ops rendezvous_ops = {
 	.barrier = rendezvous_barrier,
 	.close = rendezvous_close,
 	.leave_out = rendezvous_leave_out,
+	.notice = rendezvous_notice,
 	.local_address = rendezvous_local_address,
 };
 
@@ -114,7 +124,8 @@ int rendezvous_open(struct world **result, const struct rendezvous_options *opti
 					    .size = options->membership->size,
 					    .patience = START_PATIENCE };
 	rendezvous->world.gone = calloc((size_t)rendezvous->world.size, 1);
-	if (!rendezvous->world.gone)
+	rendezvous->world.lost = calloc((size_t)rendezvous->world.size, 1);
+	if (!rendezvous->world.gone || !rendezvous->world.lost)
 		rc = cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	else
 		rc = open_rendezvous_context(rendezvous, error);

@@ -13,6 +13,7 @@ enum rendezvous_type {
 	RENDEZVOUS_HELLO = 1, /* of a rank that joins */
 	RENDEZVOUS_PART,      /* a rank's part of a message of all */
 	RENDEZVOUS_ANSWER,    /* rank 0's answer to HELLO, and to the parts of all */
+	RENDEZVOUS_LOSS,      /* a rank that is lost, before the next answer tells it: 4 bytes */
 	RENDEZVOUS_NO,        /* the error for which rank 0 goes on without this rank */
 };
 
@@ -91,8 +92,11 @@ int coordinator_open(struct rendezvous *rendezvous, struct pl_error *error);
 int coordinator_exchange(struct rendezvous *rendezvous, const void *own, size_t each, void *all, const void *reply,
 			 size_t length, struct pl_error *error);
 void coordinator_leave_out(struct rendezvous *rendezvous, int rank, const char *reason);
+/* Handles events without waiting. */
+void coordinator_notice(struct rendezvous *rendezvous);
 void coordinator_close(struct rendezvous *rendezvous);
 
+void member_notice(struct rendezvous *rendezvous);
 int member_open(struct rendezvous *rendezvous, struct pl_error *error);
 /* Sends the own part, and waits for the answer of `length` bytes. */
 int member_exchange(struct rendezvous *rendezvous, const void *own, size_t each, void *answer, size_t length,

@@ -17,8 +17,6 @@ static int open_results(struct runner *runner, struct pl_error *error)
 	int rc = 0, shared;
 	struct pl_error other;
 
-	if (!runner->options->save && !runner->options->resume)
-		return 0;
 	if (first && runner->options->resume)
 		rc = matrix_resume(matrix, runner->options, error);
 	if (first && rc == 0)

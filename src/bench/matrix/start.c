@@ -112,16 +112,6 @@ static int choose_address(const struct runner *runner, const char *network, bool
 	return *own->address ? 0 : find_network_address(network, own->address, error);
 }
 
-/* Copies the element of a list that is divided by commas; NULL if the list is NULL. */
-static const char *copy_rail(const char *list, int number, char *rail, size_t size)
-{
-	for (; list && number > 0; number--)
-		list = strchr(list, ',') ? strchr(list, ',') + 1 : "";
-	if (list)
-		snprintf(rail, size, "%.*s", (int)strcspn(list, ","), list);
-	return list ? rail : NULL;
-}
-
 static int open_end(struct runner *runner, int rail, bool one, const char *memory, struct matrix_end *own,
 		    struct pl_error *error)
 {
@@ -134,8 +124,8 @@ static int open_end(struct runner *runner, int rail, bool one, const char *memor
 
 	end->ends = runner->matrix->ends + (size_t)rail * (size_t)runner->matrix->size;
 	if (options->rails_apart) {
-		common.devices = copy_rail(common.devices, rail, device, sizeof(device));
-		network = copy_rail(network, rail, network_name, sizeof(network_name));
+		common.devices = matrix_copy_rail(common.devices, rail, device, sizeof(device));
+		network = matrix_copy_rail(network, rail, network_name, sizeof(network_name));
 	}
 	rc = choose_address(runner, network, one, own, error);
 	if (rc == 0)

@@ -33,6 +33,8 @@ struct world_ops {
 	/* -- worlds that lose ranks ----------------------------------------------------------------------- */
 	/* Rank 0: goes on without a rank; the others know after the next message.  NULL: every rank is needed. */
 	void (*leave_out)(struct world *world, int rank, const char *reason);
+	/* Learns of lost ranks between messages, for `lost`.  Does not wait. */
+	void (*notice)(struct world *world);
 	/* Copies the address of this host towards the other ranks, with port 0; "": not known. */
 	void (*local_address)(struct world *world, char *address, size_t size);
 };
@@ -47,6 +49,7 @@ struct world {
 	const struct world_ops *ops;
 	int rank, size;
 	uint8_t *gone;             /* by rank: 1 if left out, equal at all ranks between messages; NULL: never */
+	uint8_t *lost;             /* by rank: 1 as soon as this rank knows of a loss; NULL as `gone` */
 	struct world_loss *losses; /* rank 0: by rank; NULL as `gone` */
 	bool ended;                /* all ranks end in order */
 	uint64_t patience;         /* nanoseconds that rank 0 waits for the message of a rank */
@@ -55,6 +58,14 @@ struct world {
 static inline bool world_has(const struct world *world, int rank)
 {
 	return !world->gone || !world->gone[rank];
+}
+
+/* Returns true if it makes no sense to wait for a rank. */
+static inline bool world_lost(struct world *world, int rank)
+{
+	if (world->ops->notice)
+		world->ops->notice(world);
+	return !world_has(world, rank) || (world->lost && world->lost[rank]);
 }
 
 /* Returns the number of ranks that take part. */
