@@ -6,10 +6,10 @@
 #include "bench/common/cursor.h"
 #include "bench/matrix/rendezvous_internal.h"
 
-#define SEATS_SPARE 64                      /* connections beside those of the ranks */
-#define HELLO_TIMEOUT (10 * CLI_NS_PER_S)   /* in which a connection has to join */
-#define REFUSED_TIMEOUT (2 * CLI_NS_PER_S)  /* in which a refused rank reads the reason */
-#define CLOSE_TIMEOUT (2 * CLI_NS_PER_S)    /* in which all ranks read the last answer */
+#define SEATS_SPARE 64                     /* connections beside those of the ranks */
+#define HELLO_TIMEOUT (10 * CLI_NS_PER_S)  /* in which a connection has to join */
+#define REFUSED_TIMEOUT (2 * CLI_NS_PER_S) /* in which a refused rank reads the reason */
+#define CLOSE_TIMEOUT (2 * CLI_NS_PER_S)   /* in which all ranks read the last answer */
 
 /* -- seats ----------------------------------------------------------------------------------------- */
 
@@ -185,7 +185,7 @@ static void lose_seat(struct rendezvous *rendezvous, struct seat *seat, const ch
 		coordinator_leave_out(rendezvous, rank, reason);
 }
 
-static void take_notification(struct rendezvous *rendezvous, struct pl_completion *completion)
+static void take_rank_notification(struct rendezvous *rendezvous, struct pl_completion *completion)
 {
 	struct seat *seat = completion->peer ? take_seat(rendezvous, completion->peer) : NULL;
 	bool wanted = seat && !seat->refused;
@@ -205,7 +205,7 @@ static int handle_events(struct rendezvous *rendezvous, struct pl_error *error)
 	struct seat *seat;
 	int rc = 0;
 
-	/* One at a time, as a handled event may close the peer of the next one. */
+	/* Handle one event at a time: it may close the peer of the next one. */
 	while (rc == 0 && pl_poll(rendezvous->context, &completion, 1) == 1)
 		switch (completion.kind) {
 		case PL_KIND_ACCEPT:
@@ -214,7 +214,7 @@ static int handle_events(struct rendezvous *rendezvous, struct pl_error *error)
 			rc = completion.status == -ECANCELED ? 0 : accept_next(rendezvous, error);
 			break;
 		case PL_KIND_NOTIFIED:
-			take_notification(rendezvous, &completion);
+			take_rank_notification(rendezvous, &completion);
 			break;
 		case PL_KIND_LOST:
 			seat = completion.peer ? find_seat(rendezvous, completion.peer) : NULL;

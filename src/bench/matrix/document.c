@@ -65,8 +65,8 @@ static struct json_object *json_rail_name(const struct matrix_options *options, 
 {
 	char name[128];
 
-	return cli_json_text(matrix_copy_rail(options->common.devices ? options->common.devices : options->network, rail,
-					      name, sizeof(name)));
+	return cli_json_text(matrix_copy_rail(options->common.devices ? options->common.devices : options->network,
+					      rail, name, sizeof(name)));
 }
 
 /* Returns the values of each rail; NULL if there is one. */

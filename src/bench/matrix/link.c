@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #define ACCEPT_SLICE (50 * CLI_NS_PER_MS) /* between two looks at lost ranks */
-#define TAG_TIMEOUT (5 * CLI_NS_PER_S) /* in which a connection tells its turn and rank */
+#define TAG_TIMEOUT (5 * CLI_NS_PER_S)    /* in which a connection tells its turn and rank */
 #define TAG(turn, rank) ((uint64_t)(turn) << 32 | (uint32_t)(rank))
 
 /* Connects and tells the other end the turn and the own rank. */
@@ -15,8 +15,8 @@ static void connect_link(const struct link_end *end, struct link *link, uint32_t
 
 	link->rc = pl_connect(end->context, end->ends[link->rank].address, left, &link->peer, &link->error);
 	if (link->rc == 0)
-		link->rc = pl_send_copy(link->peer, TAG(turn, end->matrix->rank), NULL, 0, NULL, &operation,
-					&link->error);
+		link->rc =
+			pl_send_copy(link->peer, TAG(turn, end->matrix->rank), NULL, 0, NULL, &operation, &link->error);
 	if (link->rc == 0)
 		link->rc = pl_wait(operation, left, NULL, &link->error);
 }

@@ -191,7 +191,8 @@ static const struct argp_option matrix_argp_options[] = {
 	{ "save", OPTION_SAVE, "FILE", 0, "Write the results to a new FILE as they come, as JSON", 10 },
 	{ "resume", OPTION_RESUME, "FILE", 0, "Measure only pairs that FILE of --save lacks, and add them to it", 10 },
 	{ NULL, 0, NULL, 0, "Ranks of --matrix, by default from the launcher's environment:", 11 },
-	{ "rendezvous", OPTION_RENDEZVOUS, "HOST:PORT", 0, "Address at which rank 0 listens (default port: 19876)", 11 },
+	{ "rendezvous", OPTION_RENDEZVOUS, "HOST:PORT", 0, "Address at which rank 0 listens (default port: 19876)",
+	  11 },
 	{ "rank", OPTION_RANK, "N", 0, "Rank of this process, from 0 on", 11 },
 	{ "ranks", OPTION_RANKS, "N", 0, "Number of ranks", 11 },
 	{ "hosts", OPTION_HOSTS, "LIST", 0, "Hosts by rank, such as node[001-032]", 11 },
@@ -282,8 +283,9 @@ static int open_mpi_world(struct matrix *matrix, struct pl_error *error)
 /* Describes what all ranks have to agree on. */
 static void describe_terms(const struct matrix_options *options, char terms[RENDEZVOUS_TERMS])
 {
-	snprintf(terms, RENDEZVOUS_TERMS, "version %s, --size %llu, --duration %g, --schedule %s, --rounds %u, %d rails",
-		 pl_version(), (unsigned long long)options->size, (double)options->duration / CLI_NS_PER_S,
+	snprintf(terms, RENDEZVOUS_TERMS,
+		 "version %s, --size %llu, --duration %g, --schedule %s, --rounds %u, %d rails", pl_version(),
+		 (unsigned long long)options->size, (double)options->duration / CLI_NS_PER_S,
 		 matrix_schedule_name(options->schedule), options->rounds, options->rail_count);
 }
 
@@ -305,8 +307,8 @@ static int open_rendezvous_world(struct matrix *matrix, struct matrix_run *run, 
 	memcpy(matrix->host, run->membership.host, sizeof(matrix->host));
 	rc = rendezvous_open(&matrix->world, &run->rendezvous, error);
 	if (rc == 0)
-		matrix->world->patience = 2 * options->duration * (unsigned)options->rail_count +
-					  STEPS * options->step_timeout;
+		matrix->world->patience =
+			2 * options->duration * (unsigned)options->rail_count + STEPS * options->step_timeout;
 	return rc;
 }
 
@@ -379,7 +381,8 @@ int bench_matrix(int argc, char **argv)
 	struct pl_error error;
 	int rc;
 
-	cli_parse(bench_has_option(argc, argv, "--mpi") ? &mpi_command : &matrix_command, argc, argv, &options.common, &options);
+	cli_parse(bench_has_option(argc, argv, "--mpi") ? &mpi_command : &matrix_command, argc, argv, &options.common,
+		  &options);
 	options.step_timeout = options.common.timeout ? options.common.timeout : STEP_TIMEOUT_DEFAULT;
 	/* Threads of the library and of MPI must not receive the signals that rank 0 waits for. */
 	if (options.save || options.resume)

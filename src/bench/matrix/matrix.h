@@ -34,10 +34,10 @@ struct matrix_options {
 	bool matrix, rank_options;    /* --matrix, or an option about its ranks, is given */
 	bool mpi;                     /* MPI started the ranks */
 	enum matrix_schedule schedule;
-	unsigned rounds;              /* of MATRIX_PAIRS; 0: all */
-	uint64_t step_timeout;        /* nanoseconds for connecting a pair, and for each operation */
-	uint64_t join_timeout;        /* nanoseconds */
-	unsigned minimum;             /* ranks without which nothing is measured */
+	unsigned rounds;       /* of MATRIX_PAIRS; 0: all */
+	uint64_t step_timeout; /* nanoseconds for connecting a pair, and for each operation */
+	uint64_t join_timeout; /* nanoseconds */
+	unsigned minimum;      /* ranks without which nothing is measured */
 	struct membership_options membership;
 	char **command;
 	int command_count;
@@ -156,6 +156,8 @@ static inline unsigned matrix_pairs(const struct matrix *matrix)
 	return (unsigned)matrix->size * (unsigned)(matrix->size - 1) / 2;
 }
 
+/* Counts the result of a rank with a partner.  Returns true if it failed with 3 partners in a row. */
+bool matrix_keeps_failing(struct matrix *matrix, int rank, int partner);
 /* True if rank 0 has both results of a pair. */
 bool matrix_has_pair(const struct matrix *matrix, int from, int to);
 /* Sets matrix->seconds to the time until now. */

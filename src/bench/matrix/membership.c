@@ -89,8 +89,8 @@ static bool is_same_host_name(const char *left, const char *right)
 {
 	size_t length = strcspn(left, ".");
 
-	return !strcmp(left, right) || (length == strcspn(right, ".") && !strncmp(left, right, length) &&
-					(!left[length] || !right[length]));
+	return !strcmp(left, right) ||
+	       (length == strcspn(right, ".") && !strncmp(left, right, length) && (!left[length] || !right[length]));
 }
 
 /* Deals ranks by the position of this host in --hosts. */
@@ -204,8 +204,7 @@ static int read_master_port(unsigned *port, struct pl_error *error)
 	return rc;
 }
 
-static int find_address(struct membership *membership, const struct membership_options *options,
-			struct pl_error *error)
+static int find_address(struct membership *membership, const struct membership_options *options, struct pl_error *error)
 {
 	const char *given = options->rendezvous ? options->rendezvous : find_variable("PEERLANE_RENDEZVOUS");
 	const char *master = find_variable("MASTER_ADDR");

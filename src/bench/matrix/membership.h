@@ -11,7 +11,7 @@
 
 /* Options of the command line. */
 struct membership_options {
-	int rank, ranks;                            /* -1: not given */
+	int rank, ranks;                             /* -1: not given */
 	const char *rendezvous, *hosts, *run, *host; /* NULL: not given */
 };
 

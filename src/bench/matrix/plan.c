@@ -12,6 +12,7 @@
 #define DEVIATION_OF_NORMAL 1.4826
 #define RATE_FACTOR 1.25
 #define LATENCY_FACTOR 1.25
+#define FAILURES_MAX 3 /* partners in a row after which a rank is left out */
 
 int matrix_rounds(int size)
 {
@@ -205,6 +206,18 @@ bool matrix_has_pair(const struct matrix *matrix, int from, int to)
 
 	return there->latency_us > 0 && there->bytes_per_second > 0 && back->latency_us > 0 &&
 	       back->bytes_per_second > 0;
+}
+
+bool matrix_keeps_failing(struct matrix *matrix, int rank, int partner)
+{
+	/* A lost partner says nothing about this rank. */
+	if (partner < 0 || partner >= matrix->size || !matrix_has_rank(matrix, partner))
+		return false;
+	if (matrix_cell(matrix, rank, partner)->failed || matrix_cell(matrix, partner, rank)->failed)
+		matrix->failures[rank]++;
+	else
+		matrix->failures[rank] = 0;
+	return matrix->failures[rank] >= FAILURES_MAX;
 }
 
 unsigned matrix_count_pairs(const struct matrix *matrix)

@@ -7,7 +7,8 @@
 
 #define RENDEZVOUS_FORMAT 1
 #define RENDEZVOUS_HINT "use the same version of Peerlane and the same options for all ranks"
-#define RENDEZVOUS_LOSSES ((size_t)WORLD_RANKS_MAX / 8) /* bytes before each answer: one bit for each rank that is gone */
+#define RENDEZVOUS_LOSSES \
+	((size_t)WORLD_RANKS_MAX / 8) /* bytes before each answer: one bit for each rank that is gone */
 
 enum rendezvous_type {
 	RENDEZVOUS_HELLO = 1, /* of a rank that joins */

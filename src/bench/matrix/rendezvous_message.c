@@ -10,8 +10,8 @@
 #include "bench/common/cursor.h"
 #include "bench/matrix/rendezvous_internal.h"
 
-#define MARK 0x504cull     /* upper 16 bits of the value */
-#define PART_HEAD 8u       /* bytes before the data of a notification */
+#define MARK 0x504cull /* upper 16 bits of the value */
+#define PART_HEAD 8u   /* bytes before the data of a notification */
 #define PART_MAX ((size_t)PL_NOTIFY_DATA_MAX - PART_HEAD)
 #define MESSAGE_MAX (64u << 20) /* 1024 ranks send all rows of a matrix in less */
 #define HELLO_MARK 0x58544d50u  /* "PMTX" */

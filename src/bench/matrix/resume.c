@@ -134,8 +134,7 @@ static bool was_left_out(const struct resumption *resumption, int rank)
 	struct json_object *list = cli_json_member(resumption->root, "left_out", json_type_array);
 
 	for (size_t i = 0; list && i < json_object_array_length(list); i++) {
-		struct json_object *number =
-			cli_json_member(json_object_array_get_idx(list, i), "rank", json_type_int);
+		struct json_object *number = cli_json_member(json_object_array_get_idx(list, i), "rank", json_type_int);
 
 		if (number && json_object_get_int64(number) == rank)
 			return true;
@@ -245,7 +244,7 @@ static bool read_reason(const struct resumption *resumption, int from, int to, c
 }
 
 /* Reads the values of a pair on each rail. */
-static bool read_rails(const struct resumption *resumption, int from, int to)
+static bool read_rail_values(const struct resumption *resumption, int from, int to)
 {
 	struct json_object *rails = cli_json_member(resumption->root, "rails", json_type_array);
 	const struct matrix *matrix = resumption->matrix;
@@ -276,8 +275,7 @@ static int read_cells(const struct resumption *resumption)
 
 			if (!read_value(resumption, root, "bytes_per_second", from, to, &cell->bytes_per_second) ||
 			    !read_value(resumption, root, "latency_us", from, to, &cell->latency_us) ||
-			    !read_rails(resumption, from, to) ||
-			    !read_reason(resumption, from, to, cell->reason))
+			    !read_rail_values(resumption, from, to) || !read_reason(resumption, from, to, cell->reason))
 				return refuse_damaged(resumption, "a value is missing or invalid");
 		}
 	return 0;

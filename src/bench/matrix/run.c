@@ -59,8 +59,8 @@ static int allocate_results(struct runner *runner, struct pl_error *error)
 	for (size_t i = 0; i < rail_cells; i++)
 		matrix->rail_cells[i] = matrix_empty_cell();
 	for (size_t rail = 0; rail < rails; rail++)
-		runner->ends[rail] = (struct link_end){ .matrix = matrix, .options = runner->options,
-							.stats = runner->stats };
+		runner->ends[rail] =
+			(struct link_end){ .matrix = matrix, .options = runner->options, .stats = runner->stats };
 	return 0;
 }
 

@@ -169,7 +169,8 @@ int runner_start(struct runner *runner, struct pl_error *error)
 	struct matrix_rank own = { .host = "" };
 	struct pl_error other;
 	bool one = false;
-	int rc = ends ? gather_hosts(runner, &one, error) : cli_fail_errno(error, -ENOMEM, "malloc", NULL), gathered = rc;
+	int rc = ends ? gather_hosts(runner, &one, error) : cli_fail_errno(error, -ENOMEM, "malloc", NULL),
+	    gathered = rc;
 
 	if (rc == 0) {
 		own = matrix->ranks[matrix->rank];

@@ -6,8 +6,6 @@
 
 #include "bench/matrix/run.h"
 
-#define FAILURES_MAX 3 /* partners in a row after which a rank is left out */
-
 /* Ranks of a turn. */
 struct turn {
 	int partner; /* of this rank in MATRIX_PAIRS; -1: none */
@@ -62,26 +60,19 @@ static void keep_result(struct matrix *matrix, int from, int rail, struct turn_r
 		merge_cell(cell, &result->cell);
 }
 
-static bool pair_failed(const struct matrix *matrix, int one, int other)
-{
-	return matrix_cell(matrix, one, other)->failed || matrix_cell(matrix, other, one)->failed;
-}
-
-/* Counts partners in a row with which a rank failed, and leaves ranks out that fail with all. */
-static void count_failures(struct matrix *matrix, const struct runner *runner)
+/* Leaves ranks out that fail with all partners, so that the others need not wait for them in each round. */
+static void leave_out_failing(struct matrix *matrix, const struct runner *runner)
 {
 	struct world *world = matrix->world;
+	size_t row = (size_t)matrix->rails * (size_t)runner->width;
 
-	for (int i = 0; i < matrix->size; i++) {
-		const struct turn_result *result = &runner->results[(size_t)i * (size_t)matrix->rails];
+	for (int i = 0; i < matrix->size && world->ops->leave_out; i++) {
+		const struct turn_result *result = &runner->results[(size_t)i * row];
 
-		if (!result->measured || !world_has(world, i) || !world_has(world, result->partner))
-			continue;
-		matrix->failures[i] = pair_failed(matrix, i, result->partner) ? matrix->failures[i] + 1 : 0;
-	}
-	for (int i = 1; i < matrix->size && world->ops->leave_out; i++)
-		if (matrix->failures[i] >= FAILURES_MAX && world_has(world, i))
+		if (world_has(world, i) && result->measured && matrix_keeps_failing(matrix, i, result->partner) &&
+		    i > 0)
 			world->ops->leave_out(world, i, "it failed with 3 partners in a row");
+	}
 }
 
 /* Keeps the results of a turn: rank 0 those of all ranks, any other its own. */
@@ -99,7 +90,7 @@ static void keep_turn_results(struct runner *runner, const struct turn *turn)
 			keep_result(matrix, i, (int)(at / (size_t)runner->width), &results[at]);
 	}
 	if (matrix->rank == 0 && turn->schedule == MATRIX_PAIRS)
-		count_failures(matrix, runner);
+		leave_out_failing(matrix, runner);
 	matrix_save_part(matrix->save);
 }
 
@@ -146,7 +137,8 @@ static void measure_phase(struct runner *runner, const struct turn *turn, int ra
 	else if (written)
 		links_measure(&runner->ends[rail], writing, written);
 	for (int i = 0; i < written; i++) {
-		struct turn_result *result = &runner->own[rail * runner->width + (runner->width > 1 ? writing[i]->rank : 0)];
+		struct turn_result *result =
+			&runner->own[rail * runner->width + (runner->width > 1 ? writing[i]->rank : 0)];
 
 		*result = (struct turn_result){ .partner = writing[i]->rank, .measured = 1, .cell = writing[i]->cell };
 	}
@@ -188,8 +180,8 @@ static int run_turn(struct runner *runner, const struct turn *turn, struct pl_er
 			rc = run_rail_turn(runner, turn, rail, &links, error);
 	}
 	if (rc == 0)
-		rc = matrix->world->ops->collect(matrix->world, runner->own, row * sizeof(*runner->own), runner->results,
-						 error);
+		rc = matrix->world->ops->collect(matrix->world, runner->own, row * sizeof(*runner->own),
+						 runner->results, error);
 	links_close(runner->links, links);
 	if (rc == 0)
 		keep_turn_results(runner, turn);
