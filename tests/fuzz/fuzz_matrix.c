@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		completion.data_length = (uint32_t)length;
 		data += length;
 		size -= length;
-		rc = inbox_add(&inbox, &completion);
+		rc = inbox_add(&inbox, &completion, 1 << 16);
 		free(completion.data);
 		REQUIRE(rc == 0 || rc == -EPROTO || rc == -ENOMEM);
 		REQUIRE(inbox.got <= inbox.length && (!inbox.ready || inbox.got == inbox.length));

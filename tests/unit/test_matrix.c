@@ -127,6 +127,33 @@ static struct world leave_rank_out(struct matrix *matrix, uint8_t *gone, int ran
 	return (struct world){ .size = matrix->size, .gone = gone };
 }
 
+static void test_hosts_with_one_name_are_told_apart(void **state)
+{
+	static const char *const names[] = { "a", "a#2", "b", "a", "a#3", "a#2", "" };
+	static const char boot_ids[] = "123145";
+	static const int hosts[] = { 0, 1, 2, 0, 4, 1, 6 };
+	struct matrix matrix = make_matrix(7, 1);
+
+	(void)state;
+	for (int i = 0; i < 6; i++) {
+		snprintf(matrix.ranks[i].host, MATRIX_HOST, "%c", names[i][0]);
+		snprintf(matrix.ranks[i].boot_id, MATRIX_BOOT_ID, "%c", i == 5 ? '2' : boot_ids[i]);
+	}
+	memset(matrix.ranks[6].host, 0, MATRIX_HOST);
+	matrix_find_hosts(&matrix);
+	for (int i = 0; i < 7; i++) {
+		assert_string_equal(matrix.ranks[i].host, names[i]);
+		assert_int_equal(matrix.hosts[i], hosts[i]);
+	}
+	/* The end of a long name makes room for the number. */
+	memset(matrix.ranks[0].host, 'x', MATRIX_HOST - 1);
+	memcpy(matrix.ranks[1].host, matrix.ranks[0].host, MATRIX_HOST);
+	matrix_find_hosts(&matrix);
+	assert_true(matrix.hosts[1] == 1 && strlen(matrix.ranks[1].host) < MATRIX_HOST &&
+		    !strcmp(strchr(matrix.ranks[1].host, '#'), "#2"));
+	free_matrix(&matrix);
+}
+
 static void test_ranks_left_out_have_no_partner(void **state)
 {
 	struct matrix matrix = make_matrix(5, 1);
@@ -284,6 +311,7 @@ int main(void)
 		cmocka_unit_test(test_each_pair_meets_once),
 		cmocka_unit_test(test_pairs_that_share_a_host_take_turns),
 		cmocka_unit_test(test_measured_pairs_take_no_turns),
+		cmocka_unit_test(test_hosts_with_one_name_are_told_apart),
 		cmocka_unit_test(test_ranks_left_out_have_no_partner),
 		cmocka_unit_test(test_schedules_omit_ranks_left_out),
 		cmocka_unit_test(test_rounds_are_spread),

@@ -189,7 +189,8 @@ static void take_rank_notification(struct rendezvous *rendezvous, struct pl_comp
 {
 	struct seat *seat = completion->peer ? take_seat(rendezvous, completion->peer) : NULL;
 	bool wanted = seat && !seat->refused;
-	int rc = wanted ? inbox_add(&seat->inbox, completion) : 0;
+	size_t most = wanted && seat->rank >= 0 ? RENDEZVOUS_MESSAGE_MAX : PL_NOTIFY_DATA_MAX;
+	int rc = wanted ? inbox_add(&seat->inbox, completion, most) : 0;
 
 	pl_notification_free(rendezvous->context, completion);
 	if (rc < 0)

@@ -11,6 +11,7 @@
 #define MATRIX_HOST 64
 #define MATRIX_MEMORY 16
 #define MATRIX_ADDRESS 64
+#define MATRIX_BOOT_ID 40
 #define MATRIX_REASON 96
 #define MATRIX_RAILS_MAX 8
 #define MATRIX_LATENCY_SIZE 8 /* bytes of a message whose latency is measured */
@@ -46,6 +47,7 @@ struct matrix_options {
 /* Data that each rank sends to all others. */
 struct matrix_rank {
 	char host[MATRIX_HOST], memory[MATRIX_MEMORY];
+	char boot_id[MATRIX_BOOT_ID];
 	uint32_t start_failed; /* this rank failed to start */
 };
 
@@ -103,7 +105,10 @@ struct matrix {
  */
 int matrix_rounds(int size);
 int matrix_partner(int size, int round, int rank);
-/* Sets matrix->hosts from the names in matrix->ranks. */
+/*
+ * Sets matrix->hosts from the names and boot ids in matrix->ranks.  Of several hosts with one name, the second one becomes
+ * NAME#2.
+ */
 void matrix_find_hosts(struct matrix *matrix);
 /*
  * Orders the pairs of a round so that pairs that share a host take turns; omits pairs in matrix->measured, and ranks that

@@ -87,7 +87,7 @@ static int handle_member_events(struct rendezvous *rendezvous)
 
 	while (rc == 0 && !rendezvous->inbox.ready && pl_poll(rendezvous->context, &completion, 1) == 1) {
 		if (completion.kind == PL_KIND_NOTIFIED) {
-			rc = inbox_add(&rendezvous->inbox, &completion);
+			rc = inbox_add(&rendezvous->inbox, &completion, RENDEZVOUS_MESSAGE_MAX);
 			pl_notification_free(rendezvous->context, &completion);
 			if (rc == 0 && rendezvous->inbox.ready)
 				take_loss(rendezvous);
@@ -101,6 +101,9 @@ void member_notice(struct rendezvous *rendezvous)
 {
 	/* A wrong message shows in the next wait, as it stays in the inbox or leaves it without its answer. */
 	handle_member_events(rendezvous);
+	/* Without rank 0 no rank goes on. */
+	if (rendezvous->lost)
+		memset(rendezvous->world.lost, 1, (size_t)rendezvous->world.size);
 }
 
 /* Takes over the ranks that are left out.  Returns false for an answer to another message. */

@@ -33,14 +33,41 @@ int matrix_partner(int size, int round, int rank)
 	return partner < size ? partner : -1;
 }
 
+static bool is_same_host(const struct matrix_rank *one, const struct matrix_rank *other)
+{
+	return !strcmp(one->host, other->host) && !strcmp(one->boot_id, other->boot_id);
+}
+
+/* Returns the number of hosts before a rank's host with its name. */
+static int count_namesakes(const struct matrix *matrix, int rank)
+{
+	int count = 0;
+
+	for (int i = 0; i < rank; i++)
+		count += matrix->hosts[i] == i && *matrix->ranks[i].host && matrix->hosts[rank] != i &&
+			 !strcmp(matrix->ranks[i].host, matrix->ranks[rank].host);
+	return count;
+}
+
 void matrix_find_hosts(struct matrix *matrix)
 {
 	for (int i = 0; i < matrix->size; i++) {
 		int first = 0;
 
-		while (strcmp(matrix->ranks[first].host, matrix->ranks[i].host))
+		while (!is_same_host(&matrix->ranks[first], &matrix->ranks[i]))
 			first++;
 		matrix->hosts[i] = first;
+	}
+	/* From the last one on, as names before a rank are compared. */
+	for (int i = matrix->size - 1; i >= 0; i--) {
+		int before = count_namesakes(matrix, matrix->hosts[i]);
+		char *host = matrix->ranks[i].host, number[16];
+		size_t room;
+
+		if (!before)
+			continue;
+		room = MATRIX_HOST - 1 - (size_t)snprintf(number, sizeof(number), "#%d", before + 1);
+		strcpy(host + CLI_MIN(strlen(host), room), number);
 	}
 }
 

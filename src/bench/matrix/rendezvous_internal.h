@@ -7,6 +7,7 @@
 
 #define RENDEZVOUS_FORMAT 1
 #define RENDEZVOUS_HINT "use the same version of Peerlane and the same options for all ranks"
+#define RENDEZVOUS_MESSAGE_MAX (64u << 20) /* bytes; 1024 ranks send all rows of a matrix in less */
 #define RENDEZVOUS_LOSSES \
 	((size_t)WORLD_RANKS_MAX / 8) /* bytes before each answer: one bit for each rank that is gone */
 
@@ -65,8 +66,11 @@ struct rendezvous {
 /* Sends a message as notifications.  Does not wait. */
 int rendezvous_send(struct pl_peer *peer, enum rendezvous_type type, uint32_t sequence, const void *bytes,
 		    size_t length, struct pl_error *error);
-/* Adds a notification to a message.  Returns -EPROTO for one that does not continue it, -ENOMEM. */
-int inbox_add(struct inbox *inbox, const struct pl_completion *completion);
+/*
+ * Adds a notification to a message of at most `most` bytes.  Returns -EPROTO for one that does not continue it, or for a
+ * longer message; -ENOMEM.
+ */
+int inbox_add(struct inbox *inbox, const struct pl_completion *completion, size_t most);
 void inbox_clear(struct inbox *inbox);
 
 /* Writes HELLO; returns its length, less than PL_NOTIFY_DATA_MAX. */

@@ -13,7 +13,6 @@
 #define MARK 0x504cull /* upper 16 bits of the value */
 #define PART_HEAD 8u   /* bytes before the data of a notification */
 #define PART_MAX ((size_t)PL_NOTIFY_DATA_MAX - PART_HEAD)
-#define MESSAGE_MAX (64u << 20) /* 1024 ranks send all rows of a matrix in less */
 #define HELLO_MARK 0x58544d50u  /* "PMTX" */
 
 static uint64_t notification_value(enum rendezvous_type type, uint32_t sequence)
@@ -53,7 +52,7 @@ static int begin_inbox(struct inbox *inbox, uint64_t value, size_t length)
 	return inbox->bytes ? 0 : -ENOMEM;
 }
 
-int inbox_add(struct inbox *inbox, const struct pl_completion *completion)
+int inbox_add(struct inbox *inbox, const struct pl_completion *completion, size_t most)
 {
 	struct cursor cursor = { .from = completion->data };
 	uint64_t value = completion->value;
@@ -66,7 +65,7 @@ int inbox_add(struct inbox *inbox, const struct pl_completion *completion)
 	part = completion->data_length - PART_HEAD;
 	length = cursor_get(&cursor, 4);
 	at = cursor_get(&cursor, 4);
-	if (length > MESSAGE_MAX || at > length || part > length - at || (!part && length))
+	if (length > most || at > length || part > length - at || (!part && length))
 		return -EPROTO;
 	if (!inbox->bytes)
 		rc = begin_inbox(inbox, value, length);

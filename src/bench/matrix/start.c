@@ -8,6 +8,8 @@
 
 #include "bench/matrix/run.h"
 
+#define LANES_RANKS 8 /* partners at once up to which the library chooses the number of sockets */
+
 /*
  * Finds the address of an interface, or an address with this beginning; without `network` the first one that is up and
  * not loopback.
@@ -45,6 +47,7 @@ static void check_gathered(struct matrix *matrix)
 		struct matrix_rank *rank = &matrix->ranks[i];
 
 		rank->host[sizeof(rank->host) - 1] = rank->memory[sizeof(rank->memory) - 1] = '\0';
+		rank->boot_id[sizeof(rank->boot_id) - 1] = '\0';
 		cli_printable(rank->host, false);
 		cli_printable(rank->memory, false);
 	}
@@ -56,6 +59,17 @@ static void check_gathered(struct matrix *matrix)
 	}
 }
 
+/* Reads the number of the kernel's boot, which differs between machines. */
+static void read_boot_id(char *boot_id, size_t size)
+{
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	if (!file || !fgets(boot_id, (int)size, file))
+		*boot_id = '\0';
+	if (file)
+		fclose(file);
+}
+
 static int gather_hosts(const struct runner *runner, bool *one, struct pl_error *error)
 {
 	struct matrix *matrix = runner->matrix;
@@ -64,6 +78,7 @@ static int gather_hosts(const struct runner *runner, bool *one, struct pl_error 
 
 	if (rc == 0) {
 		snprintf(own->host, sizeof(own->host), "%s", matrix->host);
+		read_boot_id(own->boot_id, sizeof(own->boot_id));
 		rc = matrix->world->ops->gather(matrix->world, own, sizeof(*own), matrix->ranks, error);
 	}
 	free(own);
@@ -123,6 +138,9 @@ static int open_end(struct runner *runner, int rail, bool one, const char *memor
 	int rc;
 
 	end->ends = runner->matrix->ends + (size_t)rail * (size_t)runner->matrix->size;
+	/* Many connections with several sockets each would exceed the limit of open files. */
+	if (runner->width > LANES_RANKS && !common.lanes)
+		common.lanes = 1;
 	if (options->rails_apart) {
 		common.devices = matrix_copy_rail(common.devices, rail, device, sizeof(device));
 		network = matrix_copy_rail(network, rail, network_name, sizeof(network_name));
