@@ -78,7 +78,7 @@ def test_fleet_with_slow_and_dying_hosts(tmp_path):
     """The dying host delays each round, so that it is killed long before the end of the run, which goes on without it."""
     saved = tmp_path / 'all.json'
     names = ['--hosts', f'node[1-{COUNT}]', '--rendezvous', '10.77.0.1', '--key', make_key(tmp_path), '--fabric', 'tcp',
-             '--rounds', '8', *FEW]
+             '--rounds', '8', '--timeout', ENDLESS, *FEW]
     with hosts(COUNT) as fleet:
         limited = fleet.limit(SLOW, '4mbit') and fleet.limit(DYING, '512kbit')
         if not limited:
@@ -178,8 +178,8 @@ def test_interrupted_run_is_resumed(tmp_path):
         document[name][0][2] = document[name][2][0] = None
     saved.write_text(json.dumps(document))
     planted = saved.stat().st_ino
-    ranks = [Rank('--rendezvous', address, '--rank', rank, '--ranks', 3, '--size', '4K', '--duration', ENDLESS, '--resume',
-                  saved) for rank in range(3)]
+    ranks = [Rank('--rendezvous', address, '--rank', rank, '--ranks', 3, '--size', '4K', '--duration', ENDLESS, '--timeout',
+                  ENDLESS, '--resume', saved) for rank in range(3)]
     end = time.monotonic() + DEADLINE
     # Rank 0 replaces the file before it measures.
     while saved.stat().st_ino == planted:

@@ -80,9 +80,13 @@ static void accept_links(const struct link_end *end, struct link *links, int cou
 
 		if (rc == 0) {
 			admit_link(peer, links, count, turn);
-		} else if (rc != -ETIMEDOUT || now >= deadline) {
+		} else if (rc != -ETIMEDOUT) {
 			waiting->rc = rc;
 			waiting->error = error;
+		} else if (now >= deadline) {
+			waiting->rc = cli_fail(&waiting->error, rc, "WAIT-TIMEOUT", NULL, NULL,
+					       "rank %d has not connected within %.3g s", waiting->rank,
+					       (double)end->options->step_timeout / CLI_NS_PER_S);
 		}
 	}
 }
