@@ -11,6 +11,8 @@
 
 #include "bench/matrix/rendezvous_internal.h"
 
+#define LENGTH_MAX (1u << 16)
+
 static void check_hello(const struct inbox *inbox)
 {
 	uint8_t again[PL_NOTIFY_DATA_MAX];
@@ -28,9 +30,23 @@ static void check_hello(const struct inbox *inbox)
 		!strcmp(second.host, hello.host) && !strcmp(second.terms, hello.terms));
 }
 
+/* True if a notification is the next one of a message, or the first one of another. */
+static bool continues_message(const struct inbox *before, const struct pl_completion *completion)
+{
+	uint32_t head[2];
+
+	if (completion->data_length < sizeof(head))
+		return false;
+	memcpy(head, completion->data, sizeof(head));
+	if (before->bytes && (head[0] != before->length || (uint32_t)completion->value != before->sequence))
+		return false;
+	return head[1] == before->got && head[0] <= LENGTH_MAX &&
+	       head[1] + completion->data_length - sizeof(head) <= head[0];
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct inbox inbox = { .bytes = NULL };
+	struct inbox inbox = { .bytes = NULL }, before;
 	int rc = 0;
 
 	while (rc == 0 && size >= 10) {
@@ -49,7 +65,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		completion.data_length = (uint32_t)length;
 		data += length;
 		size -= length;
-		rc = inbox_add(&inbox, &completion, 1 << 16);
+		before = inbox;
+		rc = inbox_add(&inbox, &completion, LENGTH_MAX);
+		REQUIRE(rc || continues_message(&before, &completion));
 		free(completion.data);
 		REQUIRE(rc == 0 || rc == -EPROTO || rc == -ENOMEM);
 		REQUIRE(inbox.got <= inbox.length && (!inbox.ready || inbox.got == inbox.length));

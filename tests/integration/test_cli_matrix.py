@@ -78,7 +78,7 @@ def test_fleet_with_slow_and_dying_hosts(tmp_path):
     """The dying host delays each round, so that it is killed long before the end of the run, which goes on without it."""
     saved = tmp_path / 'all.json'
     names = ['--hosts', f'node[1-{COUNT}]', '--rendezvous', '10.77.0.1', '--key', make_key(tmp_path), '--fabric', 'tcp',
-             '--rounds', '8', '--timeout', ENDLESS, *FEW]
+             '--rounds', '8', *FEW]
     with hosts(COUNT) as fleet:
         limited = fleet.limit(SLOW, '4mbit') and fleet.limit(DYING, '512kbit')
         if not limited:
@@ -285,6 +285,18 @@ def test_missing_or_garbage_membership(error, arguments, variables):
 # -- launchers ---------------------------------------------------------------------------------------------
 
 
+def agent_before_free_port():
+    """Returns a listener, as torchrun's agent is one, and the port after its own, which is free."""
+    while True:
+        agent = socket.create_server(('127.0.0.1', 0))
+        port = agent.getsockname()[1] + 1
+        try:
+            socket.create_server(('127.0.0.1', port)).close()
+            return agent, port
+        except (OSError, OverflowError):
+            agent.close()
+
+
 @pytest.mark.parametrize('launcher, address', [
     (lambda rank, port: {'OMPI_COMM_WORLD_RANK': rank, 'OMPI_COMM_WORLD_SIZE': 2, 'PMIX_RANK': 9, 'SLURM_PROCID': 0,
                          'SLURM_NTASKS': 1}, True),
@@ -297,8 +309,9 @@ def test_missing_or_garbage_membership(error, arguments, variables):
     (lambda rank, port: {'JOB_COMPLETION_INDEX': rank, 'PEERLANE_RENDEZVOUS': f'127.0.0.1:{port}'}, None),
 ], ids=['mpirun', 'pmi', 'torchrun', 'srun', 'kubernetes'])
 def test_launchers(launcher, address):
-    port = int(free_address().split(':')[1])
+    agent, port = agent_before_free_port()
     arguments = [*FEW, *(['--rendezvous', f'127.0.0.1:{port}'] if address else []), *(['--ranks', 2] if address is None else [])]
     ranks = [Rank(*arguments, **launcher(rank, port)) for rank in range(2)]
     output = [rank.end()[0] for rank in ranks]
+    agent.close()
     assert output[0].startswith('2 ranks, messages of 4K') and not output[1]
