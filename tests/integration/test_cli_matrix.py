@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane bench --matrix`: ranks that meet without MPI, on hosts of which some are slow, absent or die."""
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -36,6 +38,30 @@ class Rank:
         return output, errors
 
     def refused(self, error):
+        """Waits for the end of a rank that fails with this error; returns its message."""
+        errors = self.end(expect=1)[1]
+        assert f'[{error}]' in errors, errors
+        return errors
+
+
+def free_port(count=1):
+    """Returns the first of free ports in a row, below those that the kernel gives to connections and to port 0."""
+    while True:
+        port = random.randrange(10000, 32000)
+        with contextlib.ExitStack() as stack:
+            try:
+                for i in range(count):
+                    stack.enter_context(socket.create_server(('127.0.0.1', port + i)))
+                return port
+            except OSError:
+                pass
+
+
+def free_address():
+    return f'127.0.0.1:{free_port()}'
+
+
+def refused(self, error):
         """Waits for the end of a rank that fails with this error; returns its message."""
         errors = self.end(expect=1)[1]
         assert f'[{error}]' in errors, errors
@@ -285,18 +311,6 @@ def test_missing_or_garbage_membership(error, arguments, variables):
 # -- launchers ---------------------------------------------------------------------------------------------
 
 
-def agent_before_free_port():
-    """Returns a listener, as torchrun's agent is one, and the port after its own, which is free."""
-    while True:
-        agent = socket.create_server(('127.0.0.1', 0))
-        port = agent.getsockname()[1] + 1
-        try:
-            socket.create_server(('127.0.0.1', port)).close()
-            return agent, port
-        except (OSError, OverflowError):
-            agent.close()
-
-
 @pytest.mark.parametrize('launcher, address', [
     (lambda rank, port: {'OMPI_COMM_WORLD_RANK': rank, 'OMPI_COMM_WORLD_SIZE': 2, 'PMIX_RANK': 9, 'SLURM_PROCID': 0,
                          'SLURM_NTASKS': 1}, True),
@@ -309,7 +323,9 @@ def agent_before_free_port():
     (lambda rank, port: {'JOB_COMPLETION_INDEX': rank, 'PEERLANE_RENDEZVOUS': f'127.0.0.1:{port}'}, None),
 ], ids=['mpirun', 'pmi', 'torchrun', 'srun', 'kubernetes'])
 def test_launchers(launcher, address):
-    agent, port = agent_before_free_port()
+    port = free_port(2) + 1
+    # torchrun's agent listens at MASTER_PORT.
+    agent = socket.create_server(('127.0.0.1', port - 1))
     arguments = [*FEW, *(['--rendezvous', f'127.0.0.1:{port}'] if address else []), *(['--ranks', 2] if address is None else [])]
     ranks = [Rank(*arguments, **launcher(rank, port)) for rank in range(2)]
     output = [rank.end()[0] for rank in ranks]
