@@ -308,6 +308,12 @@ def test_missing_or_garbage_membership(error, arguments, variables):
     refused(error, *arguments, **variables)
 
 
+@pytest.mark.parametrize('arguments', [['host'], ['--schedule', 'star'], ['--rounds', '0'], ['--rank', '-1'], ['--minimum', '1'],
+                                       ['--rounds', '4', '--schedule', 'ring'], ['--ranks', '1025']])
+def test_wrong_usage(arguments):
+    run('bench', '--matrix', *arguments, expect=2)
+
+
 # -- launchers ---------------------------------------------------------------------------------------------
 
 
