@@ -195,10 +195,14 @@ static bool is_alone(const struct matrix *matrix)
 
 static int run_round(struct runner *runner, int round, struct pl_error *error)
 {
+	int partner = matrix_partner(runner->matrix->size, round, runner->matrix->rank), turns, mine, rc;
 	struct matrix *matrix = runner->matrix;
-	int turns, rc = 0, mine = matrix_turn(matrix, round, matrix->rank, &turns);
-	int partner = matrix_partner(matrix->size, round, matrix->rank);
 
+	/* All ranks must know the same losses, as these change the number of turns. */
+	rc = matrix->world->ops->barrier(matrix->world, error);
+	if (rc < 0)
+		return rc;
+	mine = matrix_turn(matrix, round, matrix->rank, &turns);
 	if (mine < 0)
 		return cli_fail_errno(error, mine, "malloc", NULL);
 	for (int number = 0; number < turns && rc == 0 && !is_alone(matrix); number++) {
