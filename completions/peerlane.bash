@@ -98,7 +98,11 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'source\ncompute\nresult' -- "$current"))
 		return
 		;;
-	--errno | --host | --exclude | -x | --launch | --parallel | --width | --peer | --quota | --keep-parts | --rate | --min-rate | --name | --listen | --slots | --shape | --frame-bytes | --count | --subscribers | --patience | --queue | --every | --reconnect | --memory-limit | --interval | --seconds | --speed) return ;;
+	--schedule)
+		COMPREPLY=($(compgen -W $'pairs\nring\nall-to-all\none-to-all' -- "$current"))
+		return
+		;;
+	--errno | --host | --rank | --ranks | --rendezvous | --run | --join-timeout | --minimum | --rounds | --exclude | -x | --launch | --parallel | --width | --peer | --quota | --keep-parts | --rate | --min-rate | --name | --listen | --slots | --shape | --frame-bytes | --count | --subscribers | --patience | --queue | --every | --reconnect | --memory-limit | --interval | --seconds | --speed) return ;;
 	--start)
 		COMPREPLY=($(compgen -W $'live\nlatest\nhistory:\nsequence:' -- "$current"))
 		[[ ${COMPREPLY[0]-} == *: ]] && compopt -o nospace 2>/dev/null

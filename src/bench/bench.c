@@ -2,6 +2,7 @@
 /* `peerlane bench`: dispatches to the measurement that the first words of the command line choose. */
 #include <string.h>
 
+#include "bench/common/arguments.h"
 #include "bench/compare/compare.h"
 #include "bench/matrix/matrix.h"
 #include "bench/perf/perf.h"
@@ -35,20 +36,14 @@ static int run_bench_subcommand(const struct bench_subcommand *subcommand, int a
 	return subcommand->run(argc - 1, argv + 1);
 }
 
-/* True if --mpi is given, which has options of its own. */
-static bool has_mpi_option(int argc, char **argv)
-{
-	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
-		if (!strcmp(argv[i], "--mpi"))
-			return true;
-	return false;
-}
-
 int pl_cli_bench(int argc, char **argv)
 {
 	const struct bench_subcommand *subcommand = argc > 1 ? find_bench_subcommand(argv[1]) : NULL;
 
 	if (subcommand)
 		return run_bench_subcommand(subcommand, argc, argv);
-	return has_mpi_option(argc, argv) ? bench_mpi(argc, argv) : bench_perf(argc, argv);
+	/* These have options of their own. */
+	if (bench_has_option(argc, argv, "--mpi") || bench_has_option(argc, argv, "--matrix"))
+		return bench_matrix(argc, argv);
+	return bench_perf(argc, argv);
 }

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMANDS = ['serve', 'list', 'get', 'put', 'delete', 'top', 'publish', 'streams', 'subscribe', 'relay', 'record', 'replay', 'key', 'routes', 'topo', 'bench', 'report', 'demo', 'check', 'fleet',
             'dump', 'version']
 # Commands of two words, and another mode of bench that has its own options.
-SUBCOMMANDS = [['bench', 'compare'], ['bench', 'workflow'], ['bench', 'proxy'], ['bench', '--mpi'], ['fleet', 'check'],
+SUBCOMMANDS = [['bench', 'compare'], ['bench', 'workflow'], ['bench', 'proxy'], ['bench', '--mpi'], ['bench', '--matrix'], ['fleet', 'check'],
                ['fleet', 'topo'], ['fleet', 'show'], ['fleet', 'compare']]
 ALL_COMMANDS = [[command] for command in COMMANDS] + SUBCOMMANDS
 CONNECTING = ['serve', 'list', 'get', 'put', 'delete', 'top', 'publish', 'streams', 'subscribe', 'relay', 'record', 'replay', 'demo', 'bench']  # accept the connection options
@@ -82,7 +82,7 @@ def test_overview_lists_every_command():
 
 @pytest.mark.parametrize('command', ALL_COMMANDS, ids=name_of)
 def test_help_begins_with_usage_and_one_sentence(command):
-    name = 'bench' if command == ['bench', '--mpi'] else name_of(command)
+    name = 'bench' if command[1:] in (['--mpi'], ['--matrix']) else name_of(command)
     (usage, *summary), _, _ = sections(command)
     assert usage.startswith(f'Usage: peerlane {name} [OPTION...]')
     assert ' '.join(summary).endswith('.') and '. ' not in ' '.join(summary)

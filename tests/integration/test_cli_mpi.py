@@ -148,7 +148,8 @@ def test_without_the_library():
     assert '[MPI-NONE]' in run('bench', '--mpi', expect=1).stderr
 
 
-@pytest.mark.parametrize('arguments', [['host'], ['--size', '0'], ['--size', '8,16'], ['--duration', 'x'], ['--nonsense']])
+@pytest.mark.parametrize('arguments', [['host'], ['--size', '0'], ['--size', '8,16'], ['--duration', 'x'], ['--nonsense'],
+                                       ['--matrix'], ['--rank', '1']])
 def test_wrong_usage(arguments):
     run('bench', '--mpi', *arguments, expect=2)
 

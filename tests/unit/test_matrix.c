@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Schedule of `peerlane bench --mpi`, and the pairs that it reports as slow. */
+/* Schedule of `peerlane bench --matrix`, and the pairs that it reports as slow. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -120,6 +120,132 @@ static void test_measured_pairs_take_no_turns(void **state)
 	free_matrix(&matrix);
 }
 
+/* Leaves a rank of a matrix out. */
+static struct world leave_rank_out(struct matrix *matrix, uint8_t *gone, int rank)
+{
+	gone[rank] = 1;
+	return (struct world){ .size = matrix->size, .gone = gone };
+}
+
+static void test_hosts_with_one_name_are_told_apart(void **state)
+{
+	static const char *const names[] = { "a", "a#2", "b", "a", "a#3", "a#2", "" };
+	static const char boot_ids[] = "123145";
+	static const int hosts[] = { 0, 1, 2, 0, 4, 1, 6 };
+	struct matrix matrix = make_matrix(7, 1);
+
+	(void)state;
+	for (int i = 0; i < 6; i++) {
+		snprintf(matrix.ranks[i].host, MATRIX_HOST, "%c", names[i][0]);
+		snprintf(matrix.ranks[i].boot_id, MATRIX_BOOT_ID, "%c", i == 5 ? '2' : boot_ids[i]);
+	}
+	memset(matrix.ranks[6].host, 0, MATRIX_HOST);
+	matrix_find_hosts(&matrix);
+	for (int i = 0; i < 7; i++) {
+		assert_string_equal(matrix.ranks[i].host, names[i]);
+		assert_int_equal(matrix.hosts[i], hosts[i]);
+	}
+	/* The end of a long name makes room for the number. */
+	memset(matrix.ranks[0].host, 'x', MATRIX_HOST - 1);
+	memcpy(matrix.ranks[1].host, matrix.ranks[0].host, MATRIX_HOST);
+	matrix_find_hosts(&matrix);
+	assert_true(matrix.hosts[1] == 1 && strlen(matrix.ranks[1].host) < MATRIX_HOST &&
+		    !strcmp(strchr(matrix.ranks[1].host, '#'), "#2"));
+	free_matrix(&matrix);
+}
+
+static void test_ranks_left_out_have_no_partner(void **state)
+{
+	struct matrix matrix = make_matrix(5, 1);
+	uint8_t gone[5] = { 0 };
+	struct world world = leave_rank_out(&matrix, gone, 3);
+	int turns, pairs = 0;
+
+	(void)state;
+	matrix.world = &world;
+	for (int round = 0; round < matrix_rounds(5); round++)
+		for (int rank = 0; rank < 5; rank++) {
+			int turn = matrix_turn(&matrix, round, rank, &turns);
+
+			assert_true(turn == INT32_MAX || (rank != 3 && matrix_partner(5, round, rank) != 3));
+			pairs += turn != INT32_MAX;
+		}
+	assert_int_equal(pairs, 4 * 3);
+	free_matrix(&matrix);
+}
+
+/* Returns the writing pairs as bits: rank 0 to 1, 0 to 2, ... */
+static unsigned written_pairs(const struct matrix *matrix, enum matrix_schedule schedule, int phase)
+{
+	unsigned bits = 0;
+
+	for (int i = 0; i < 16; i++)
+		bits |= (unsigned)matrix_writes(matrix, schedule, phase, i / 4, i % 4) << i;
+	return bits;
+}
+
+static void test_schedules_omit_ranks_left_out(void **state)
+{
+	static const struct {
+		enum matrix_schedule schedule;
+		int phase;
+		unsigned all, without_2;
+	} cases[] = {
+		{ MATRIX_RING, 0, 1u << 1 | 1u << 6 | 1u << 11 | 1u << 12, 1u << 1 | 1u << 7 | 1u << 12 },
+		{ MATRIX_ALL_TO_ALL, 0, 0x7bdeu, 0x300au | 0x90u },
+		{ MATRIX_ONE_TO_ALL, 0, 0xeu, 0xau },
+		{ MATRIX_ONE_TO_ALL, 1, 0x1110u, 0x1010u },
+	};
+	struct matrix matrix = make_matrix(4, 1);
+	uint8_t gone[4] = { 0 };
+	struct world world;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		matrix.world = NULL;
+		assert_int_equal(written_pairs(&matrix, cases[i].schedule, cases[i].phase), cases[i].all);
+		world = leave_rank_out(&matrix, gone, 2);
+		matrix.world = &world;
+		assert_int_equal(written_pairs(&matrix, cases[i].schedule, cases[i].phase), cases[i].without_2);
+		assert_true(cases[i].phase < matrix_phases(cases[i].schedule));
+	}
+	assert_int_equal(matrix_phases(MATRIX_PAIRS), 2);
+	free_matrix(&matrix);
+}
+
+static void test_rounds_are_spread(void **state)
+{
+	(void)state;
+	for (int wanted = 1; wanted <= 31; wanted++)
+		for (int i = 1; i < wanted; i++) {
+			int before = matrix_spread_round(31, wanted, i - 1), round = matrix_spread_round(31, wanted, i);
+
+			assert_true(round - before >= 31 / wanted && round - before <= 31 / wanted + 1 && round < 31);
+		}
+	assert_int_equal(matrix_spread_round(31, 0, 7), 7);
+}
+
+static void test_a_rank_that_fails_three_times_is_found(void **state)
+{
+	struct matrix matrix = make_matrix(6, 1);
+	uint8_t gone[6] = { 0 };
+	struct world world = leave_rank_out(&matrix, gone, 5);
+	int failures[6] = { 0 };
+
+	(void)state;
+	matrix.world = &world;
+	matrix.failures = failures;
+	matrix_cell(&matrix, 0, 1)->failed = matrix_cell(&matrix, 2, 0)->failed = 1;
+	matrix_cell(&matrix, 0, 4)->failed = matrix_cell(&matrix, 0, 5)->failed = 1;
+	assert_false(matrix_keeps_failing(&matrix, 0, 1));
+	assert_false(matrix_keeps_failing(&matrix, 0, 2));
+	assert_false(matrix_keeps_failing(&matrix, 0, 5));
+	assert_true(matrix_keeps_failing(&matrix, 0, 4));
+	assert_false(matrix_keeps_failing(&matrix, 0, 3));
+	assert_false(matrix_keeps_failing(&matrix, 0, 1));
+	free_matrix(&matrix);
+}
+
 static void test_only_outliers_are_slow(void **state)
 {
 	struct matrix matrix = make_matrix(8, 1);
@@ -185,6 +311,11 @@ int main(void)
 		cmocka_unit_test(test_each_pair_meets_once),
 		cmocka_unit_test(test_pairs_that_share_a_host_take_turns),
 		cmocka_unit_test(test_measured_pairs_take_no_turns),
+		cmocka_unit_test(test_hosts_with_one_name_are_told_apart),
+		cmocka_unit_test(test_ranks_left_out_have_no_partner),
+		cmocka_unit_test(test_schedules_omit_ranks_left_out),
+		cmocka_unit_test(test_rounds_are_spread),
+		cmocka_unit_test(test_a_rank_that_fails_three_times_is_found),
 		cmocka_unit_test(test_only_outliers_are_slow),
 		cmocka_unit_test(test_unknown_values_are_not_slow),
 		cmocka_unit_test(test_pairs_within_and_between_hosts_are_judged_separately),

@@ -9,4 +9,7 @@ uint32_t bench_parse_number(const char *name, const char *text, unsigned min, un
 /* Parses seconds, more than 0; returns nanoseconds. */
 uint64_t bench_parse_interval(const char *name, const char *text, struct argp_state *state);
 
+/* True if a long option without a value is on a command line. */
+bool bench_has_option(int argc, char **argv, const char *option);
+
 #endif

@@ -24,6 +24,11 @@ static struct json_object *json_medians(const struct matrix_medians *medians)
 	return object;
 }
 
+static struct json_object *json_text_or_null(const char *text)
+{
+	return *text ? cli_json_text(text) : NULL;
+}
+
 static struct json_object *json_ranks(const struct matrix *matrix)
 {
 	struct json_object *array = json_object_new_array();
@@ -32,27 +37,71 @@ static struct json_object *json_ranks(const struct matrix *matrix)
 		struct json_object *object = json_object_new_object();
 
 		cli_json_add(object, "rank", json_object_new_int(i));
-		cli_json_add(object, "host", cli_json_text(matrix->ranks[i].host));
-		cli_json_add(object, "memory", cli_json_text(matrix->ranks[i].memory));
+		cli_json_add(object, "host", json_text_or_null(matrix->ranks[i].host));
+		cli_json_add(object, "memory", json_text_or_null(matrix->ranks[i].memory));
 		cli_json_append(array, object);
 	}
 	return array;
 }
 
-static struct json_object *json_matrix_values(const struct matrix *matrix, bool latency)
+/* Returns the rows of `size` x `size` cells. */
+static struct json_object *json_matrix_values(const struct matrix_cell *cells, int size, bool latency)
 {
 	struct json_object *rows = json_object_new_array();
 
-	for (int from = 0; from < matrix->size; from++) {
+	for (int from = 0; from < size; from++) {
 		struct json_object *row = json_object_new_array();
 
-		for (int to = 0; to < matrix->size; to++)
-			cli_json_append(
-				row, latency ? bench_json_number(matrix_cell(matrix, from, to)->latency_us, 3)
-					     : bench_json_number(matrix_cell(matrix, from, to)->bytes_per_second, 0));
+		for (int to = 0; to < size; to++, cells++)
+			cli_json_append(row, latency ? bench_json_number(cells->latency_us, 3)
+						     : bench_json_number(cells->bytes_per_second, 0));
 		cli_json_append(rows, row);
 	}
 	return rows;
+}
+
+/* Returns the name of a rail: that of its device, else that of its network. */
+static struct json_object *json_rail_name(const struct matrix_options *options, int rail)
+{
+	char name[128];
+
+	return cli_json_text(matrix_copy_rail(options->common.devices ? options->common.devices : options->network,
+					      rail, name, sizeof(name)));
+}
+
+/* Returns the values of each rail; NULL if there is one. */
+static struct json_object *json_rails(const struct matrix *matrix, const struct matrix_options *options)
+{
+	struct json_object *array = matrix->rail_cells ? json_object_new_array() : NULL;
+
+	for (int rail = 0; array && rail < matrix->rails; rail++) {
+		const struct matrix_cell *cells = matrix_rail_cell(matrix, rail, 0, 0);
+		struct json_object *object = json_object_new_object();
+
+		cli_json_add(object, "name", json_rail_name(options, rail));
+		cli_json_add(object, "bytes_per_second", json_matrix_values(cells, matrix->size, false));
+		cli_json_add(object, "latency_us", json_matrix_values(cells, matrix->size, true));
+		cli_json_append(array, object);
+	}
+	return array;
+}
+
+static struct json_object *json_left_out(const struct matrix *matrix)
+{
+	struct json_object *array = json_object_new_array();
+
+	for (int i = 0; i < matrix->size; i++) {
+		struct json_object *object;
+
+		if (matrix_has_rank(matrix, i))
+			continue;
+		object = json_object_new_object();
+		cli_json_add(object, "rank", json_object_new_int(i));
+		cli_json_add(object, "host", json_text_or_null(matrix->ranks[i].host));
+		cli_json_add(object, "reason", cli_json_text(matrix->world->losses[i].reason));
+		cli_json_append(array, object);
+	}
+	return array;
 }
 
 static struct json_object *json_slow_pairs(const struct matrix *matrix)
@@ -164,10 +213,14 @@ struct json_object *matrix_json_options(const struct matrix_options *options)
 	static const char *const choices[] = { [PL_DEFAULT] = NULL, [PL_ON] = "on", [PL_OFF] = "off" };
 	const struct cli_options *common = &options->common;
 	struct json_object *object = json_object_new_object();
+	bool pairs = options->schedule == MATRIX_PAIRS;
 
 	cli_json_add(object, "size", json_object_new_uint64(options->size));
 	cli_json_add(object, "duration", bench_json_number((double)options->duration / 1e9, 9));
 	cli_json_add(object, "network", cli_json_text(options->network));
+	cli_json_add(object, "schedule", pairs ? NULL : cli_json_text(matrix_schedule_name(options->schedule)));
+	cli_json_add(object, "rounds", json_number_or_null(options->rounds));
+	cli_json_add(object, "rails-apart", options->rails_apart ? json_object_new_boolean(true) : NULL);
 	cli_json_add(object, "fabric", cli_json_text(common->fabric));
 	cli_json_add(object, "device", cli_json_text(common->devices));
 	cli_json_add(object, "lanes", json_number_or_null(common->lanes));
@@ -205,13 +258,16 @@ struct json_object *matrix_document(const struct matrix *matrix, const struct ma
 	cli_json_add(object, "command", command);
 	cli_json_add(object, "complete", json_object_new_boolean(complete));
 	cli_json_add(object, "options", matrix_json_options(options));
+	cli_json_add(object, "schedule", cli_json_text(matrix_schedule_name(options->schedule)));
 	cli_json_add(object, "ranks", json_ranks(matrix));
+	cli_json_add(object, "left_out", json_left_out(matrix));
 	cli_json_add(object, "size", json_object_new_uint64(options->size));
 	cli_json_add(object, "seconds", bench_json_number(matrix->seconds, 3));
 	cli_json_add(object, "median_between_hosts", json_medians(&matrix->medians[0]));
 	cli_json_add(object, "median_within_hosts", json_medians(&matrix->medians[1]));
-	cli_json_add(object, "bytes_per_second", json_matrix_values(matrix, false));
-	cli_json_add(object, "latency_us", json_matrix_values(matrix, true));
+	cli_json_add(object, "bytes_per_second", json_matrix_values(matrix->cells, matrix->size, false));
+	cli_json_add(object, "latency_us", json_matrix_values(matrix->cells, matrix->size, true));
+	cli_json_add(object, "rails", json_rails(matrix, options));
 	cli_json_add(object, "slow", json_slow_pairs(matrix));
 	cli_json_add(object, "failed", json_failed_pairs(matrix));
 	json_add_min_rate(object, matrix, options, complete);

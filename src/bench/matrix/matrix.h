@@ -1,17 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `peerlane bench --mpi`: rates and latencies between all pairs of ranks. */
+/* `peerlane bench --matrix` and `--mpi`: rates and latencies between all pairs of ranks. */
 #ifndef PL_BENCH_MATRIX_MATRIX_H
 #define PL_BENCH_MATRIX_MATRIX_H
 
 #include <math.h>
 
-#include "bench/matrix/mpi.h"
+#include "bench/matrix/membership.h"
+#include "bench/matrix/world.h"
 
-#define MATRIX_RANKS_MAX 1024
 #define MATRIX_HOST 64
 #define MATRIX_MEMORY 16
 #define MATRIX_ADDRESS 64
+#define MATRIX_BOOT_ID 40
 #define MATRIX_REASON 96
+#define MATRIX_RAILS_MAX 8
+#define MATRIX_LATENCY_SIZE 8 /* bytes of a message whose latency is measured */
+
+/* Order in which ranks write to others. */
+enum matrix_schedule {
+	MATRIX_PAIRS,      /* disjoint pairs in rounds, one direction after the other */
+	MATRIX_RING,       /* each rank to the next one, all at once */
+	MATRIX_ALL_TO_ALL, /* each rank to all others, all at once */
+	MATRIX_ONE_TO_ALL, /* rank 0 to all others at once, then all others to it */
+};
 
 struct matrix_options {
 	struct cli_options common;
@@ -19,16 +30,32 @@ struct matrix_options {
 	const char *save, *resume;    /* files of results; NULL: none */
 	uint64_t size, duration;      /* bytes; nanoseconds for each direction of a pair */
 	uint64_t min_rate;            /* bytes a second that each direction of a pair must have; 0: any */
+	bool rails_apart;             /* each network, or each device, is a rail, measured by itself */
+	int rail_count;               /* 1 unless rails are apart */
+	bool matrix, rank_options;    /* --matrix, or an option about its ranks, is given */
+	bool mpi;                     /* MPI started the ranks */
+	enum matrix_schedule schedule;
+	unsigned rounds;       /* of MATRIX_PAIRS; 0: all */
+	uint64_t step_timeout; /* nanoseconds for connecting a pair, and for each operation */
+	uint64_t join_timeout; /* nanoseconds */
+	unsigned minimum;      /* ranks without which nothing is measured */
+	struct membership_options membership;
 	char **command;
 	int command_count;
 };
 
 /* Data that each rank sends to all others. */
 struct matrix_rank {
-	char host[MATRIX_HOST], memory[MATRIX_MEMORY], address[MATRIX_ADDRESS];
+	char host[MATRIX_HOST], memory[MATRIX_MEMORY];
+	char boot_id[MATRIX_BOOT_ID];
+	uint32_t start_failed; /* this rank failed to start */
+};
+
+/* Listener and memory of a rank on a rail, which it sends to all others. */
+struct matrix_end {
+	char address[MATRIX_ADDRESS];
 	uint8_t token[PL_TOKEN_MAX];
 	uint32_t token_length;
-	uint32_t start_failed; /* this rank failed to start */
 };
 
 /* Result of a rank with one other; NAN if the pair was not measured, or failed. */
@@ -49,11 +76,15 @@ struct matrix_slow {
 struct matrix_save;
 
 struct matrix {
-	struct mpi *mpi;
+	struct world *world; /* NULL: not open */
 	int rank, size;
+	char host[MATRIX_HOST]; /* of this rank */
 	int *hosts; /* by rank: first rank on the same host */
 	struct matrix_rank *ranks;
-	struct matrix_cell *cells; /* rank 0: the rows of all ranks; else the own row */
+	struct matrix_end *ends;   /* by rail and rank */
+	struct matrix_cell *cells; /* rank 0: the rows of all ranks; else the own row.  Of several rails the worst */
+	int rails;                 /* measured apart; 0 and 1: one */
+	struct matrix_cell *rail_cells; /* rank 0: by rail, row and column; NULL: there is one rail */
 	uint8_t *measured;         /* by row and column: an earlier run has the result, as all ranks know */
 	struct matrix_slow *slow;
 	size_t slow_count;
@@ -62,6 +93,7 @@ struct matrix {
 	} medians[2];                                /* of pairs between two hosts, and within one */
 	double seconds, earlier_seconds;             /* of all runs; of those before this one */
 	uint64_t begun;                              /* time of this run */
+	int *failures;                               /* rank 0: by rank: partners in a row with which it failed */
 	struct matrix_save *save;                    /* NULL: no file, or another rank than 0 */
 	bool measured_all;                           /* all ranks end in order from now on */
 	bool start_failed;                           /* a rank failed to start, and all ranks know that */
@@ -73,19 +105,50 @@ struct matrix {
  */
 int matrix_rounds(int size);
 int matrix_partner(int size, int round, int rank);
-/* Sets matrix->hosts from the names in matrix->ranks. */
+/*
+ * Sets matrix->hosts from the names and boot ids in matrix->ranks.  Of several hosts with one name, the second one becomes
+ * NAME#2.
+ */
 void matrix_find_hosts(struct matrix *matrix);
 /*
- * Orders the pairs of a round so that pairs that share a host take turns; leaves out pairs in matrix->measured.  Returns
- * the turn of the pair of `rank`, from 0 on, INT32_MAX if it has none, or -ENOMEM; *turns is the number of turns.
+ * Orders the pairs of a round so that pairs that share a host take turns; omits pairs in matrix->measured, and ranks that
+ * are left out.  Returns the turn of the pair of `rank`, from 0 on, INT32_MAX if it has none, or -ENOMEM; *turns is the
+ * number of turns.
  */
 int matrix_turn(const struct matrix *matrix, int round, int rank, int *turns);
+const char *matrix_schedule_name(enum matrix_schedule schedule);
+/* Returns the number of phases of a turn; all ranks wait for each other between two. */
+int matrix_phases(enum matrix_schedule schedule);
+/* True if a rank writes to another one in a phase of a schedule in which all ranks write at once. */
+bool matrix_writes(const struct matrix *matrix, enum matrix_schedule schedule, int phase, int from, int to);
+/* Returns the round of the tournament that the n-th measured round is: --rounds spreads them. */
+int matrix_spread_round(int rounds, int wanted, int number);
+/* Copies the element of a list that is divided by commas.  Returns `rail`; NULL if the list is NULL. */
+const char *matrix_copy_rail(const char *list, int number, char *rail, size_t size);
 /* Computes medians and finds slow pairs, again after each change.  Returns 0 or -ENOMEM. */
 int matrix_judge(struct matrix *matrix);
 
 static inline struct matrix_cell *matrix_cell(const struct matrix *matrix, int from, int to)
 {
 	return &matrix->cells[(size_t)from * (size_t)matrix->size + (size_t)to];
+}
+
+static inline struct matrix_cell *matrix_rail_cell(const struct matrix *matrix, int rail, int from, int to)
+{
+	return &matrix->rail_cells[((size_t)rail * (size_t)matrix->size + (size_t)from) * (size_t)matrix->size +
+				   (size_t)to];
+}
+
+/* True unless a rank is left out. */
+static inline bool matrix_has_rank(const struct matrix *matrix, int rank)
+{
+	return !matrix->world || world_has(matrix->world, rank);
+}
+
+/* True if ranks were left out; the rest was measured. */
+static inline bool matrix_lost_ranks(const struct matrix *matrix)
+{
+	return matrix->world && world_present(matrix->world) < matrix->size;
 }
 
 static inline struct matrix_cell matrix_empty_cell(void)
@@ -98,6 +161,8 @@ static inline unsigned matrix_pairs(const struct matrix *matrix)
 	return (unsigned)matrix->size * (unsigned)(matrix->size - 1) / 2;
 }
 
+/* Counts the result of a rank with a partner.  Returns true if it failed with 3 partners in a row. */
+bool matrix_keeps_failing(struct matrix *matrix, int rank, int partner);
 /* True if rank 0 has both results of a pair. */
 bool matrix_has_pair(const struct matrix *matrix, int from, int to);
 /* Sets matrix->seconds to the time until now. */
@@ -135,7 +200,7 @@ void matrix_save_part(struct matrix_save *save);
 int matrix_save_all(struct matrix_save *save, struct pl_error *error);
 void matrix_save_close(struct matrix_save *save);
 
-/* Runs the command; returns an exit status. */
-int bench_mpi(int argc, char **argv);
+/* Runs the command with --matrix or --mpi; returns an exit status. */
+int bench_matrix(int argc, char **argv);
 
 #endif

@@ -16,8 +16,8 @@
 #define WAIT_LAST 2000000
 
 struct mpi {
+	struct world base;
 	void *library, *world, *byte;
-	int rank, size;
 	int (*init)(int *argc, char ***argv);
 	int (*finalize)(void);
 	int (*abort)(void *communicator, int status);
@@ -80,76 +80,9 @@ static int fail_mpi_call(struct pl_error *error, const char *call)
 	return -EIO;
 }
 
-int mpi_open(struct mpi **result, struct pl_error *error)
+static int mpi_barrier(struct world *world, struct pl_error *error)
 {
-	struct mpi *mpi = calloc(1, sizeof(*mpi));
-	int rc = mpi ? load_mpi_library(mpi, error) : cli_fail_errno(error, -ENOMEM, "malloc", NULL);
-
-	if (rc == 0 &&
-	    (mpi->init(NULL, NULL) || mpi->comm_rank(mpi->world, &mpi->rank) || mpi->comm_size(mpi->world, &mpi->size)))
-		rc = fail_mpi_call(error, "MPI_Init");
-	if (rc < 0) {
-		/* The library is not unloaded, as its threads may run; the process ends soon. */
-		free(mpi);
-		return rc;
-	}
-	*result = mpi;
-	return 0;
-}
-
-void mpi_close(struct mpi *mpi)
-{
-	if (mpi)
-		mpi->finalize();
-	free(mpi);
-}
-
-int mpi_rank(const struct mpi *mpi)
-{
-	return mpi->rank;
-}
-
-int mpi_size(const struct mpi *mpi)
-{
-	return mpi->size;
-}
-
-int mpi_gather(struct mpi *mpi, const void *own, size_t each, void *all, struct pl_error *error)
-{
-	/* mpi_barrier() sleeps while it waits, and MPI_Allgather would spin. */
-	int rc = mpi_barrier(mpi, error);
-
-	if (rc < 0)
-		return rc;
-	if (each > INT_MAX || mpi->allgather(own, (int)each, mpi->byte, all, (int)each, mpi->byte, mpi->world))
-		return fail_mpi_call(error, "MPI_Allgather");
-	return 0;
-}
-
-int mpi_collect(struct mpi *mpi, const void *own, size_t each, void *all, struct pl_error *error)
-{
-	int rc = mpi_barrier(mpi, error);
-
-	if (rc < 0)
-		return rc;
-	if (each > INT_MAX || mpi->gather(own, (int)each, mpi->byte, all, (int)each, mpi->byte, 0, mpi->world))
-		return fail_mpi_call(error, "MPI_Gather");
-	return 0;
-}
-
-int mpi_share(struct mpi *mpi, void *bytes, size_t length, struct pl_error *error)
-{
-	int rc = mpi_barrier(mpi, error);
-
-	if (rc < 0)
-		return rc;
-	if (length > INT_MAX || mpi->bcast(bytes, (int)length, mpi->byte, 0, mpi->world))
-		return fail_mpi_call(error, "MPI_Bcast");
-	return 0;
-}
-
-int mpi_barrier(struct mpi *mpi, struct pl_error *error)
-{
+	struct mpi *mpi = (struct mpi *)world;
 	struct timespec wait = { .tv_nsec = WAIT_FIRST };
 	void *request = NULL;
 	int done = 0;
@@ -167,7 +100,79 @@ int mpi_barrier(struct mpi *mpi, struct pl_error *error)
 	return 0;
 }
 
-void mpi_abort(struct mpi *mpi, int status)
+static int mpi_gather(struct world *world, const void *own, size_t each, void *all, struct pl_error *error)
 {
+	struct mpi *mpi = (struct mpi *)world;
+	/* mpi_barrier() sleeps while it waits, and MPI_Allgather would spin. */
+	int rc = mpi_barrier(world, error);
+
+	if (rc < 0)
+		return rc;
+	if (each > INT_MAX || mpi->allgather(own, (int)each, mpi->byte, all, (int)each, mpi->byte, mpi->world))
+		return fail_mpi_call(error, "MPI_Allgather");
+	return 0;
+}
+
+static int mpi_collect(struct world *world, const void *own, size_t each, void *all, struct pl_error *error)
+{
+	struct mpi *mpi = (struct mpi *)world;
+	int rc = mpi_barrier(world, error);
+
+	if (rc < 0)
+		return rc;
+	if (each > INT_MAX || mpi->gather(own, (int)each, mpi->byte, all, (int)each, mpi->byte, 0, mpi->world))
+		return fail_mpi_call(error, "MPI_Gather");
+	return 0;
+}
+
+static int mpi_share(struct world *world, void *bytes, size_t length, struct pl_error *error)
+{
+	struct mpi *mpi = (struct mpi *)world;
+	int rc = mpi_barrier(world, error);
+
+	if (rc < 0)
+		return rc;
+	if (length > INT_MAX || mpi->bcast(bytes, (int)length, mpi->byte, 0, mpi->world))
+		return fail_mpi_call(error, "MPI_Bcast");
+	return 0;
+}
+
+static void mpi_abort(struct world *world, int status)
+{
+	struct mpi *mpi = (struct mpi *)world;
+
 	mpi->abort(mpi->world, status);
+}
+
+static void mpi_close(struct world *world)
+{
+	((struct mpi *)world)->finalize();
+	free(world);
+}
+
+static const struct world_ops mpi_ops = {
+	.gather = mpi_gather,
+	.collect = mpi_collect,
+	.share = mpi_share,
+	.barrier = mpi_barrier,
+	.close = mpi_close,
+	.abort = mpi_abort,
+};
+
+int mpi_open(struct world **result, struct pl_error *error)
+{
+	struct mpi *mpi = calloc(1, sizeof(*mpi));
+	int rc = mpi ? load_mpi_library(mpi, error) : cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+
+	if (rc == 0 && (mpi->init(NULL, NULL) || mpi->comm_rank(mpi->world, &mpi->base.rank) ||
+			mpi->comm_size(mpi->world, &mpi->base.size)))
+		rc = fail_mpi_call(error, "MPI_Init");
+	if (rc < 0) {
+		/* The library is not unloaded, as its threads may run; the process ends soon. */
+		free(mpi);
+		return rc;
+	}
+	mpi->base.ops = &mpi_ops;
+	*result = &mpi->base;
+	return 0;
 }

@@ -12,6 +12,7 @@
 #define DEVIATION_OF_NORMAL 1.4826
 #define RATE_FACTOR 1.25
 #define LATENCY_FACTOR 1.25
+#define FAILURES_MAX 3 /* partners in a row after which a rank is left out */
 
 int matrix_rounds(int size)
 {
@@ -32,14 +33,41 @@ int matrix_partner(int size, int round, int rank)
 	return partner < size ? partner : -1;
 }
 
+static bool is_same_host(const struct matrix_rank *one, const struct matrix_rank *other)
+{
+	return !strcmp(one->host, other->host) && !strcmp(one->boot_id, other->boot_id);
+}
+
+/* Returns the number of hosts before a rank's host with its name. */
+static int count_namesakes(const struct matrix *matrix, int rank)
+{
+	int count = 0;
+
+	for (int i = 0; i < rank; i++)
+		count += matrix->hosts[i] == i && *matrix->ranks[i].host && matrix->hosts[rank] != i &&
+			 !strcmp(matrix->ranks[i].host, matrix->ranks[rank].host);
+	return count;
+}
+
 void matrix_find_hosts(struct matrix *matrix)
 {
 	for (int i = 0; i < matrix->size; i++) {
 		int first = 0;
 
-		while (strcmp(matrix->ranks[first].host, matrix->ranks[i].host))
+		while (!is_same_host(&matrix->ranks[first], &matrix->ranks[i]))
 			first++;
 		matrix->hosts[i] = first;
+	}
+	/* From the last one on, as names before a rank are compared. */
+	for (int i = matrix->size - 1; i >= 0; i--) {
+		int before = count_namesakes(matrix, matrix->hosts[i]);
+		char *host = matrix->ranks[i].host, number[16];
+		size_t room;
+
+		if (!before)
+			continue;
+		room = MATRIX_HOST - 1 - (size_t)snprintf(number, sizeof(number), "#%d", before + 1);
+		strcpy(host + CLI_MIN(strlen(host), room), number);
 	}
 }
 
@@ -54,7 +82,8 @@ int matrix_turn(const struct matrix *matrix, int round, int rank, int *turns)
 	for (int i = 0; i < matrix->size; i++) {
 		int partner = matrix_partner(matrix->size, round, i), turn;
 
-		if (partner < i || (matrix->measured && matrix->measured[i * matrix->size + partner]))
+		if (partner < i || (matrix->measured && matrix->measured[i * matrix->size + partner]) ||
+		    !matrix_has_rank(matrix, i) || !matrix_has_rank(matrix, partner))
 			continue;
 		turn = CLI_MAX(next[matrix->hosts[i]], next[matrix->hosts[partner]]);
 		next[matrix->hosts[i]] = next[matrix->hosts[partner]] = turn + 1;
@@ -64,6 +93,63 @@ int matrix_turn(const struct matrix *matrix, int round, int rank, int *turns)
 	}
 	free(next);
 	return mine;
+}
+
+const char *matrix_schedule_name(enum matrix_schedule schedule)
+{
+	static const char *const names[] = {
+		[MATRIX_PAIRS] = "pairs",
+		[MATRIX_RING] = "ring",
+		[MATRIX_ALL_TO_ALL] = "all-to-all",
+		[MATRIX_ONE_TO_ALL] = "one-to-all",
+	};
+
+	return names[schedule];
+}
+
+int matrix_phases(enum matrix_schedule schedule)
+{
+	return schedule == MATRIX_PAIRS || schedule == MATRIX_ONE_TO_ALL ? 2 : 1;
+}
+
+/* Returns the next rank of a ring without the ranks that are left out. */
+static int next_in_ring(const struct matrix *matrix, int rank)
+{
+	int next = (rank + 1) % matrix->size;
+
+	while (!matrix_has_rank(matrix, next) && next != rank)
+		next = (next + 1) % matrix->size;
+	return next;
+}
+
+bool matrix_writes(const struct matrix *matrix, enum matrix_schedule schedule, int phase, int from, int to)
+{
+	if (from == to || !matrix_has_rank(matrix, from) || !matrix_has_rank(matrix, to))
+		return false;
+	switch (schedule) {
+	case MATRIX_RING:
+		return next_in_ring(matrix, from) == to;
+	case MATRIX_ALL_TO_ALL:
+		return true;
+	case MATRIX_ONE_TO_ALL:
+		return phase == 0 ? from == 0 : to == 0;
+	default:
+		return false;
+	}
+}
+
+int matrix_spread_round(int rounds, int wanted, int number)
+{
+	return wanted > 0 && wanted < rounds ? (int)((int64_t)number * rounds / wanted) : number;
+}
+
+const char *matrix_copy_rail(const char *list, int number, char *rail, size_t size)
+{
+	for (; list && number > 0; number--)
+		list = strchr(list, ',') ? strchr(list, ',') + 1 : "";
+	if (list)
+		snprintf(rail, size, "%.*s", (int)strcspn(list, ","), list);
+	return list ? rail : NULL;
 }
 
 static double unsorted_median(double *values, size_t count)
@@ -147,6 +233,18 @@ bool matrix_has_pair(const struct matrix *matrix, int from, int to)
 
 	return there->latency_us > 0 && there->bytes_per_second > 0 && back->latency_us > 0 &&
 	       back->bytes_per_second > 0;
+}
+
+bool matrix_keeps_failing(struct matrix *matrix, int rank, int partner)
+{
+	/* A lost partner says nothing about this rank. */
+	if (partner < 0 || partner >= matrix->size || !matrix_has_rank(matrix, partner))
+		return false;
+	if (matrix_cell(matrix, rank, partner)->failed || matrix_cell(matrix, partner, rank)->failed)
+		matrix->failures[rank]++;
+	else
+		matrix->failures[rank] = 0;
+	return matrix->failures[rank] >= FAILURES_MAX;
 }
 
 unsigned matrix_count_pairs(const struct matrix *matrix)

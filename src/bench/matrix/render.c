@@ -33,7 +33,10 @@ static void print_matrix_values(const struct matrix *matrix, bool latency)
 			snprintf(text, sizeof(text), "%.3g%s", value,
 				 is_pair_slow(matrix, from, to, latency) ? "*" : "");
 			/* The space keeps columns apart where a value has 8 or more characters, as "1.23e+03*" has. */
-			printf(" %7s", from == to ? "-" : isnan(value) ? "failed" : text);
+			printf(" %7s", from == to                              ? "-"
+				       : matrix_cell(matrix, from, to)->failed ? "failed"
+				       : isnan(value)                          ? "."
+									       : text);
 		}
 		putchar('\n');
 	}
@@ -63,6 +66,23 @@ static void print_failed_pairs(const struct matrix *matrix)
 				       matrix_cell(matrix, from, to)->reason);
 }
 
+static void print_left_out(const struct matrix *matrix)
+{
+	for (int i = 0; i < matrix->size; i++)
+		if (!matrix_has_rank(matrix, i))
+			printf("left out: rank %d (%s): %s\n", i, matrix->ranks[i].host,
+			       matrix->world->losses[i].reason);
+}
+
+/* True if the schedule measures latencies, or an earlier run has. */
+static bool has_latencies(const struct matrix *matrix)
+{
+	for (size_t i = 0; i < (size_t)matrix->size * (size_t)matrix->size; i++)
+		if (!isnan(matrix->cells[i].latency_us))
+			return true;
+	return false;
+}
+
 static void print_pairs_below(const struct matrix *matrix, const struct matrix_options *options)
 {
 	for (int from = 0; from < matrix->size; from++)
@@ -82,7 +102,8 @@ void matrix_print(const struct matrix *matrix, const struct matrix_options *opti
 		       bench_size_text(size, sizeof(size), options->size), matrix->seconds);
 	if (matrix->size <= COLUMNS_MAX) {
 		print_matrix_values(matrix, false);
-		print_matrix_values(matrix, true);
+		if (has_latencies(matrix))
+			print_matrix_values(matrix, true);
 		putchar('\n');
 	} else {
 		printf("use --json and peerlane report to draw this many ranks\n");
@@ -94,6 +115,7 @@ void matrix_print(const struct matrix *matrix, const struct matrix_options *opti
 	print_slow_pairs(matrix);
 	print_pairs_below(matrix, options);
 	print_failed_pairs(matrix);
+	print_left_out(matrix);
 	if (!matrix->slow_count && !options->common.quiet)
 		puts("no slow pairs");
 }

@@ -118,6 +118,30 @@ static int compare_options(const struct resumption *resumption, struct json_obje
 	return 0;
 }
 
+/* Names a rank that is left out as the file does. */
+static void take_absent_rank(struct matrix_rank *absent, struct json_object *rank)
+{
+	if (*results_text(rank, "host"))
+		snprintf(absent->host, sizeof(absent->host), "%s", results_text(rank, "host"));
+	snprintf(absent->memory, sizeof(absent->memory), "%s", results_text(rank, "memory"));
+	cli_printable(absent->host, false);
+	cli_printable(absent->memory, false);
+}
+
+/* True if the earlier run went on without a rank; another host may have it now. */
+static bool was_left_out(const struct resumption *resumption, int rank)
+{
+	struct json_object *list = cli_json_member(resumption->root, "left_out", json_type_array);
+
+	for (size_t i = 0; list && i < json_object_array_length(list); i++) {
+		struct json_object *number = cli_json_member(json_object_array_get_idx(list, i), "rank", json_type_int);
+
+		if (number && json_object_get_int64(number) == rank)
+			return true;
+	}
+	return false;
+}
+
 static int compare_ranks(const struct resumption *resumption)
 {
 	struct json_object *ranks = cli_json_member(resumption->root, "ranks", json_type_array);
@@ -133,6 +157,12 @@ static int compare_ranks(const struct resumption *resumption)
 	for (int i = 0; i < matrix->size; i++) {
 		struct json_object *rank = json_object_array_get_idx(ranks, (size_t)i);
 		char what[32];
+
+		/* A rank that is left out has no memory. */
+		if (!*matrix->ranks[i].memory)
+			take_absent_rank(&matrix->ranks[i], rank);
+		if (!*matrix->ranks[i].memory || (!*results_text(rank, "memory") && was_left_out(resumption, i)))
+			continue;
 
 		snprintf(what, sizeof(what), "rank %d", i);
 		snprintf(earlier, sizeof(earlier), "%.60s %.60s", results_text(rank, "host"),
@@ -161,11 +191,11 @@ static int compare_heads(const struct resumption *resumption, const struct matri
 
 /* -- values ---------------------------------------------------------------------------------------- */
 
-/* Returns an element of a matrix of the document: true, or false if rows or columns lack. */
-static bool find_element(const struct resumption *resumption, const char *name, int from, int to,
-			 struct json_object **element)
+/* Returns an element of a matrix of an object: true, or false if rows or columns lack. */
+static bool find_element(const struct resumption *resumption, struct json_object *object, const char *name, int from,
+			 int to, struct json_object **element)
 {
-	struct json_object *rows = cli_json_member(resumption->root, name, json_type_array);
+	struct json_object *rows = cli_json_member(object, name, json_type_array);
 	size_t size = (size_t)resumption->matrix->size;
 	struct json_object *row;
 
@@ -178,11 +208,12 @@ static bool find_element(const struct resumption *resumption, const char *name, 
 	return true;
 }
 
-static bool read_value(const struct resumption *resumption, const char *name, int from, int to, double *value)
+static bool read_value(const struct resumption *resumption, struct json_object *object, const char *name, int from,
+		       int to, double *value)
 {
 	struct json_object *element;
 
-	if (!find_element(resumption, name, from, to, &element))
+	if (!find_element(resumption, object, name, from, to, &element))
 		return false;
 	if (!element)
 		return true;
@@ -197,7 +228,7 @@ static bool read_reason(const struct resumption *resumption, int from, int to, c
 	struct json_object *reasons = cli_json_member(resumption->root, "reasons", json_type_array), *element;
 	int64_t number;
 
-	if (!reasons || !find_element(resumption, "reason_of", from, to, &element))
+	if (!reasons || !find_element(resumption, resumption->root, "reason_of", from, to, &element))
 		return false;
 	if (!element)
 		return true;
@@ -212,17 +243,39 @@ static bool read_reason(const struct resumption *resumption, int from, int to, c
 	return true;
 }
 
+/* Reads the values of a pair on each rail. */
+static bool read_rail_values(const struct resumption *resumption, int from, int to)
+{
+	struct json_object *rails = cli_json_member(resumption->root, "rails", json_type_array);
+	const struct matrix *matrix = resumption->matrix;
+
+	if (!matrix->rail_cells)
+		return true;
+	if (!rails || json_object_array_length(rails) != (size_t)matrix->rails)
+		return false;
+	for (int rail = 0; rail < matrix->rails; rail++) {
+		struct json_object *object = json_object_array_get_idx(rails, (size_t)rail);
+		struct matrix_cell *cell = matrix_rail_cell(matrix, rail, from, to);
+
+		if (!read_value(resumption, object, "bytes_per_second", from, to, &cell->bytes_per_second) ||
+		    !read_value(resumption, object, "latency_us", from, to, &cell->latency_us))
+			return false;
+	}
+	return true;
+}
+
 static int read_cells(const struct resumption *resumption)
 {
 	const struct matrix *matrix = resumption->matrix;
+	struct json_object *root = resumption->root;
 
 	for (int from = 0; from < matrix->size; from++)
 		for (int to = 0; to < matrix->size; to++) {
 			struct matrix_cell *cell = matrix_cell(matrix, from, to);
 
-			if (!read_value(resumption, "bytes_per_second", from, to, &cell->bytes_per_second) ||
-			    !read_value(resumption, "latency_us", from, to, &cell->latency_us) ||
-			    !read_reason(resumption, from, to, cell->reason))
+			if (!read_value(resumption, root, "bytes_per_second", from, to, &cell->bytes_per_second) ||
+			    !read_value(resumption, root, "latency_us", from, to, &cell->latency_us) ||
+			    !read_rail_values(resumption, from, to) || !read_reason(resumption, from, to, cell->reason))
 				return refuse_damaged(resumption, "a value is missing or invalid");
 		}
 	return 0;

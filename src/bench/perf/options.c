@@ -18,6 +18,7 @@ enum {
 	OPTION_ONCE,
 	OPTION_ANNOUNCE,
 	OPTION_MPI,
+	OPTION_MATRIX,
 };
 
 static const struct argp_option bench_options[] = {
@@ -38,6 +39,7 @@ static const struct argp_option bench_options[] = {
 	{ "depth", 'd', "N", 0, "Operations in flight with each server (default: 128, fewer if large)", 1 },
 	{ "vector", OPTION_VECTOR, "N", 0, "Messages in each operation; write and read only", 1 },
 	{ "post-list", OPTION_POST_LIST, "N", 0, "Post operations in lists of N (default: 1)", 1 },
+	{ "matrix", OPTION_MATRIX, NULL, 0, "Measure between all pairs of many hosts (--matrix --help)", 1 },
 	{ "mpi", OPTION_MPI, NULL, 0, "Measure between all pairs of processes that mpirun started (--mpi --help)", 1 },
 	{ "peers", OPTION_PEERS, "N", 0, "Connections to each server, used in turn (default: 1)", 1 },
 	{ NULL, 0, NULL, 0, "Server:", 5 },
@@ -131,7 +133,8 @@ static error_t parse_bench_server_option(int key, char *argument, struct argp_st
 
 	switch (key) {
 	case OPTION_MPI:
-		argp_error(state, "--mpi must not be abbreviated");
+	case OPTION_MATRIX:
+		argp_error(state, "--mpi and --matrix must not be abbreviated");
 		return 0;
 	case OPTION_SERVER:
 		options->server = true;

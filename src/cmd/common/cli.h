@@ -75,6 +75,7 @@ struct cli_options {
 	uint64_t peers_rate; /* bytes a second of each client; set by programs; 0: no limit */
 	const char *program; /* set by programs; NULL: no name for clients */
 	uint64_t timeout;    /* nanoseconds; 0: the library's defaults */
+	uint64_t keepalive;  /* nanoseconds; set by programs; 0: the library's default */
 	size_t keep; /* bytes of registrations to cache, also of host memory; set by programs, not by an option */
 	enum pl_choice encrypt, narrow;
 	bool insecure, json, quiet;
@@ -145,6 +146,7 @@ int cli_address(const char *text, char *buffer, size_t size, struct pl_error *er
 #define CLI_PROGRAM_RELAY "peerlane relay"
 #define CLI_PROGRAM_REPLAY "peerlane replay"
 #define CLI_PROGRAM_BENCH "peerlane bench --server"
+#define CLI_PROGRAM_MATRIX "peerlane bench --matrix"
 #define CLI_PROGRAM_WORKFLOW "peerlane bench workflow"
 /* Fails with OTHER-PROGRAM if a peer at the address that this end connected to is another program. */
 int cli_expect_program(struct pl_peer *peer, const char *program, const char *address, struct pl_error *error);

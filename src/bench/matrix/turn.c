@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Turns of the schedule: links of this rank, phases, and results at rank 0. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/matrix/run.h"
+
+/* Ranks of a turn. */
+struct turn {
+	int partner; /* of this rank in MATRIX_PAIRS; -1: none */
+	enum matrix_schedule schedule;
+};
+
+/* -- results --------------------------------------------------------------------------------------- */
+
+/* Adds the result of a rail: of several the worst counts. */
+static void merge_cell(struct matrix_cell *cell, const struct matrix_cell *rail)
+{
+	bool worse = rail->failed || !(cell->bytes_per_second <= rail->bytes_per_second);
+
+	if (worse && !cell->failed) {
+		memcpy(cell->fabric, rail->fabric, sizeof(cell->fabric));
+		memcpy(cell->reason, rail->reason, sizeof(cell->reason));
+	}
+	cell->bytes_per_second = fmin(cell->bytes_per_second, rail->bytes_per_second);
+	cell->latency_us = fmax(cell->latency_us, rail->latency_us);
+	cell->staged = cell->staged || rail->staged;
+	cell->failed = cell->failed || rail->failed;
+	if (cell->failed)
+		cell->bytes_per_second = cell->latency_us = NAN;
+}
+
+/* Makes a result of another rank safe to use. */
+static void check_cell(struct matrix_cell *cell)
+{
+	if (!(cell->bytes_per_second > 0 && isfinite(cell->bytes_per_second)))
+		cell->bytes_per_second = NAN;
+	if (!(cell->latency_us > 0 && isfinite(cell->latency_us)))
+		cell->latency_us = NAN;
+	cell->fabric[sizeof(cell->fabric) - 1] = cell->reason[sizeof(cell->reason) - 1] = '\0';
+	cli_printable(cell->fabric, false);
+	cli_printable(cell->reason, false);
+}
+
+static void keep_result(struct matrix *matrix, int from, int rail, struct turn_result *result)
+{
+	int to = result->partner;
+	struct matrix_cell *cell;
+
+	if (!result->measured || to < 0 || to >= matrix->size || to == from)
+		return;
+	check_cell(&result->cell);
+	cell = matrix->rank == 0 ? matrix_cell(matrix, from, to) : &matrix->cells[to];
+	if (matrix->rail_cells)
+		*matrix_rail_cell(matrix, rail, from, to) = result->cell;
+	if (rail == 0)
+		*cell = result->cell;
+	else
+		merge_cell(cell, &result->cell);
+}
+
+/* Leaves ranks out that fail with all partners, so that the others need not wait for them in each round. */
+static void leave_out_failing(struct matrix *matrix, const struct runner *runner)
+{
+	struct world *world = matrix->world;
+	size_t row = (size_t)matrix->rails * (size_t)runner->width;
+
+	for (int i = 0; i < matrix->size && world->ops->leave_out; i++) {
+		const struct turn_result *result = &runner->results[(size_t)i * row];
+
+		if (world_has(world, i) && result->measured && matrix_keeps_failing(matrix, i, result->partner) &&
+		    i > 0)
+			world->ops->leave_out(world, i, "it failed with 3 partners in a row");
+	}
+}
+
+/* Keeps the results of a turn: rank 0 those of all ranks, any other its own. */
+static void keep_turn_results(struct runner *runner, const struct turn *turn)
+{
+	struct matrix *matrix = runner->matrix;
+	size_t row = (size_t)matrix->rails * (size_t)runner->width;
+
+	for (int i = 0; i < matrix->size; i++) {
+		struct turn_result *results = matrix->rank == 0 ? runner->results + (size_t)i * row : runner->own;
+
+		if (i != matrix->rank && (matrix->rank > 0 || !world_has(matrix->world, i)))
+			continue;
+		for (size_t at = 0; at < row; at++)
+			keep_result(matrix, i, (int)(at / (size_t)runner->width), &results[at]);
+	}
+	if (matrix->rank == 0 && turn->schedule == MATRIX_PAIRS)
+		leave_out_failing(matrix, runner);
+	matrix_save_part(matrix->save);
+}
+
+/* -- turns ----------------------------------------------------------------------------------------- */
+
+static bool writes_in_phase(const struct matrix *matrix, const struct turn *turn, int phase, int from, int to)
+{
+	if (turn->schedule == MATRIX_PAIRS)
+		return turn->partner >= 0 && (from < to) == (phase == 0) &&
+		       (from == matrix->rank ? to == turn->partner : from == turn->partner && to == matrix->rank);
+	return matrix_writes(matrix, turn->schedule, phase, from, to);
+}
+
+/* Lists the links of this rank in all phases. */
+static int list_links(struct runner *runner, const struct turn *turn)
+{
+	const struct matrix *matrix = runner->matrix;
+	int count = 0, rank = matrix->rank;
+
+	for (int other = 0; other < matrix->size; other++) {
+		bool used = false;
+
+		for (int phase = 0; phase < matrix_phases(turn->schedule); phase++)
+			used = used || writes_in_phase(matrix, turn, phase, rank, other) ||
+			       writes_in_phase(matrix, turn, phase, other, rank);
+		if (used)
+			runner->links[count++] = (struct link){ .rank = other, .cell = matrix_empty_cell() };
+	}
+	return count;
+}
+
+static void measure_phase(struct runner *runner, const struct turn *turn, int rail, int phase, int count)
+{
+	struct link **writing = calloc((size_t)CLI_MAX(count, 1), sizeof(struct link *));
+	const struct matrix *matrix = runner->matrix;
+	int written = 0;
+
+	/* Without memory there are no results. */
+	for (int i = 0; writing && i < count; i++)
+		if (writes_in_phase(matrix, turn, phase, matrix->rank, runner->links[i].rank))
+			writing[written++] = &runner->links[i];
+	if (written && turn->schedule == MATRIX_PAIRS)
+		link_measure(&runner->ends[rail], writing[0]);
+	else if (written)
+		links_measure(&runner->ends[rail], writing, written);
+	for (int i = 0; i < written; i++) {
+		struct turn_result *result =
+			&runner->own[rail * runner->width + (runner->width > 1 ? writing[i]->rank : 0)];
+
+		*result = (struct turn_result){ .partner = writing[i]->rank, .measured = 1, .cell = writing[i]->cell };
+	}
+	free(writing);
+}
+
+/*
+ * Measures a turn on one rail, and leaves *links links open: the other ends may still measure.  All ranks reach the same
+ * barriers, also those without a link.
+ */
+static int run_rail_turn(struct runner *runner, const struct turn *turn, int rail, int *links, struct pl_error *error)
+{
+	struct matrix *matrix = runner->matrix;
+	int count = list_links(runner, turn), rc = 0;
+
+	links_connect(&runner->ends[rail], runner->links, count, runner->turn++);
+	for (int phase = 0; phase < matrix_phases(turn->schedule) && rc == 0; phase++) {
+		rc = matrix->world->ops->barrier(matrix->world, error);
+		if (rc == 0)
+			measure_phase(runner, turn, rail, phase, count);
+	}
+	*links = count;
+	return rc;
+}
+
+static int run_turn(struct runner *runner, const struct turn *turn, struct pl_error *error)
+{
+	struct matrix *matrix = runner->matrix;
+	size_t row = (size_t)matrix->rails * (size_t)runner->width;
+	int rc = 0, links = 0;
+
+	memset(runner->own, 0, row * sizeof(*runner->own));
+	for (int rail = 0; rail < matrix->rails && rc == 0; rail++) {
+		if (rail > 0)
+			rc = matrix->world->ops->barrier(matrix->world, error);
+		links_close(runner->links, links);
+		links = 0;
+		if (rc == 0)
+			rc = run_rail_turn(runner, turn, rail, &links, error);
+	}
+	if (rc == 0)
+		rc = matrix->world->ops->collect(matrix->world, runner->own, row * sizeof(*runner->own),
+						 runner->results, error);
+	links_close(runner->links, links);
+	if (rc == 0)
+		keep_turn_results(runner, turn);
+	return rc;
+}
+
+static bool is_alone(const struct matrix *matrix)
+{
+	return world_present(matrix->world) < 2;
+}
+
+static int run_round(struct runner *runner, int round, struct pl_error *error)
+{
+	int partner = matrix_partner(runner->matrix->size, round, runner->matrix->rank), turns, mine, rc;
+	struct matrix *matrix = runner->matrix;
+
+	/* All ranks must know the same losses, as these change the number of turns. */
+	rc = matrix->world->ops->barrier(matrix->world, error);
+	if (rc < 0)
+		return rc;
+	mine = matrix_turn(matrix, round, matrix->rank, &turns);
+	if (mine < 0)
+		return cli_fail_errno(error, mine, "malloc", NULL);
+	for (int number = 0; number < turns && rc == 0 && !is_alone(matrix); number++) {
+		bool own = number == mine && matrix_has_rank(matrix, partner);
+
+		rc = run_turn(runner, &(struct turn){ own ? partner : -1, MATRIX_PAIRS }, error);
+	}
+	return rc;
+}
+
+int runner_run_schedule(struct runner *runner, struct pl_error *error)
+{
+	const struct matrix_options *options = runner->options;
+	struct matrix *matrix = runner->matrix;
+	int rounds = matrix_rounds(matrix->size), wanted = (int)options->rounds, rc = 0;
+
+	if (options->schedule != MATRIX_PAIRS)
+		return is_alone(matrix) ? 0 : run_turn(runner, &(struct turn){ -1, options->schedule }, error);
+	if (wanted == 0 || wanted > rounds)
+		wanted = rounds;
+	for (int number = 0; number < wanted && rc == 0 && !is_alone(matrix); number++)
+		rc = run_round(runner, matrix_spread_round(rounds, wanted, number), error);
+	return rc;
+}

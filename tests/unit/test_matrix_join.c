@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Ranks that rank 0 of `peerlane bench --matrix` admits or refuses, and messages that it does not accept. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The command is not part of the library, so its source is included. */
+#include "bench/matrix/coordinator.c"
+
+#define RANKS 4
+
+/* Rank 0 of four, at which rank 2 is here. */
+struct fixture {
+	struct membership membership;
+	struct rendezvous_options options;
+	struct world_loss losses[RANKS];
+	struct seat seat, *by_rank[RANKS];
+	struct rendezvous rendezvous;
+};
+
+static struct fixture *make_fixture(void)
+{
+	struct fixture *fixture = calloc(1, sizeof(*fixture));
+
+	assert_non_null(fixture);
+	fixture->membership = (struct membership){ .size = RANKS, .run = "night" };
+	fixture->options = (struct rendezvous_options){ .membership = &fixture->membership, .terms = "--size 8" };
+	fixture->seat.rank = 2;
+	fixture->by_rank[2] = &fixture->seat;
+	fixture->rendezvous = (struct rendezvous){ .options = &fixture->options,
+						   .world = { .size = RANKS, .losses = fixture->losses },
+						   .by_rank = fixture->by_rank };
+	return fixture;
+}
+
+static void test_only_missing_ranks_of_the_run_join(void **state)
+{
+	static const struct {
+		struct hello hello;
+		bool begun;
+		const char *id;
+	} cases[] = {
+		{ { 1, 4, "night", "a", "--size 8" }, false, "" },
+		{ { 3, 4, "night", "a", "--size 8" }, false, "" },
+		{ { 1, 4, "night", "a", "--size 8" }, true, "MATRIX-LATE" },
+		{ { 2, 4, "night", "a", "--size 8" }, false, "MATRIX-RANK-TWICE" },
+		{ { 0, 4, "night", "a", "--size 8" }, false, "MATRIX-RANK-TWICE" },
+		{ { 4, 4, "night", "a", "--size 8" }, false, "MATRIX-RANK-TWICE" },
+		{ { INT32_MAX, 4, "night", "a", "--size 8" }, false, "MATRIX-RANK-TWICE" },
+		{ { 1, 3, "night", "a", "--size 8" }, false, "MATRIX-DIFFERS" },
+		{ { 1, 4, "", "a", "--size 8" }, false, "MATRIX-DIFFERS" },
+		{ { 1, 4, "night", "a", "--size 9" }, false, "MATRIX-DIFFERS" },
+	};
+	struct fixture *fixture = make_fixture();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct pl_error error = { .id = "" };
+
+		fixture->rendezvous.begun = cases[i].begun;
+		assert_int_equal(judge_hello(&fixture->rendezvous, &cases[i].hello, &error) < 0, *cases[i].id != '\0');
+		assert_string_equal(error.id, cases[i].id);
+	}
+	free(fixture);
+}
+
+/* Adds a notification with the head that rendezvous_send() writes, and no data. */
+static int add_part(struct inbox *inbox, uint32_t length, uint32_t at, size_t bytes, size_t most)
+{
+	uint8_t data[PL_NOTIFY_DATA_MAX] = { 0 };
+	struct cursor cursor = { .to = data };
+
+	cursor_put(&cursor, length, 4);
+	cursor_put(&cursor, at, 4);
+	return inbox_add(inbox,
+			 &(struct pl_completion){ .data = data,
+						  .data_length = (uint32_t)(8 + bytes),
+						  .value = 0x504cull << 48 | (uint64_t)RENDEZVOUS_PART << 32 | 7 },
+			 most);
+}
+
+static void test_parts_make_one_message(void **state)
+{
+	struct inbox inbox = { .bytes = NULL };
+
+	(void)state;
+	assert_int_equal(add_part(&inbox, 30, 0, 10, 30), 0);
+	assert_int_equal(add_part(&inbox, 30, 0, 10, 30), -EPROTO);
+	assert_int_equal(add_part(&inbox, 31, 10, 10, 31), -EPROTO);
+	assert_int_equal(add_part(&inbox, 30, 10, 21, 30), -EPROTO);
+	assert_int_equal(add_part(&inbox, 30, 10, 0, 30), -EPROTO);
+	assert_true(!inbox.ready && inbox.got == 10);
+	assert_int_equal(add_part(&inbox, 30, 10, 20, 30), 0);
+	assert_true(inbox.ready && inbox.type == RENDEZVOUS_PART && inbox.sequence == 7);
+	/* The next message waits until this one is taken. */
+	assert_int_equal(add_part(&inbox, 30, 0, 10, 30), -EPROTO);
+	inbox_clear(&inbox);
+	assert_int_equal(add_part(&inbox, 30, 0, 10, 29), -EPROTO);
+	assert_int_equal(add_part(&inbox, 0, 0, 0, 29), 0);
+	assert_true(inbox.ready);
+	inbox_clear(&inbox);
+}
+
+/* Gives rank 2 a message that rank 0 takes as part number 5. */
+static bool takes_part(enum rendezvous_type type, uint32_t sequence, size_t length, uint8_t all[RANKS])
+{
+	struct fixture *fixture = make_fixture();
+	uint8_t own = 9;
+	bool here;
+
+	memset(all, 1, RANKS);
+	fixture->rendezvous.sequence = 5;
+	fixture->seat.inbox = (struct inbox){ .bytes = calloc(1, 8),
+					      .length = length,
+					      .got = length,
+					      .sequence = sequence,
+					      .type = (uint8_t)type,
+					      .ready = true };
+	assert_non_null(fixture->seat.inbox.bytes);
+	*fixture->seat.inbox.bytes = 3;
+	take_parts(&fixture->rendezvous, &own, 1, all);
+	here = fixture->by_rank[2];
+	inbox_clear(&fixture->seat.inbox);
+	free(fixture);
+	return here;
+}
+
+static void test_parts_of_other_messages_are_not_taken(void **state)
+{
+	static const uint8_t with[RANKS] = { 9, 0, 3, 0 }, without[RANKS] = { 9, 0, 0, 0 };
+	uint8_t all[RANKS];
+
+	(void)state;
+	assert_true(takes_part(RENDEZVOUS_PART, 5, 1, all));
+	assert_memory_equal(all, with, RANKS);
+	assert_false(takes_part(RENDEZVOUS_PART, 4, 1, all));
+	assert_memory_equal(all, without, RANKS);
+	assert_false(takes_part(RENDEZVOUS_PART, 5, 2, all));
+	assert_memory_equal(all, without, RANKS);
+	assert_false(takes_part(RENDEZVOUS_HELLO, 5, 1, all));
+	assert_memory_equal(all, without, RANKS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_only_missing_ranks_of_the_run_join),
+		cmocka_unit_test(test_parts_make_one_message),
+		cmocka_unit_test(test_parts_of_other_messages_are_not_taken),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
