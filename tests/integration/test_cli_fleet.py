@@ -252,7 +252,7 @@ def test_wrong_usage(arguments, message):
 
 def test_subcommands_are_checked():
     assert '--expect' in run('fleet', 'topo', 'a', '--expect', 'gpus=8', expect=2).stderr
-    assert "'bench' is no subcommand" in run('fleet', 'bench', expect=2).stderr
+    assert "'test' is no subcommand" in run('fleet', 'test', expect=2).stderr
     assert 'subcommand is missing' in run('fleet', expect=2).stderr
 
 

@@ -15,7 +15,7 @@ COMMANDS = ['serve', 'list', 'get', 'put', 'delete', 'top', 'publish', 'streams'
             'dump', 'version']
 # Commands of two words, and another mode of bench that has its own options.
 SUBCOMMANDS = [['bench', 'compare'], ['bench', 'workflow'], ['bench', 'proxy'], ['bench', '--mpi'], ['bench', '--matrix'], ['fleet', 'check'],
-               ['fleet', 'topo'], ['fleet', 'show'], ['fleet', 'compare']]
+               ['fleet', 'topo'], ['fleet', 'bench'], ['fleet', 'show'], ['fleet', 'compare']]
 ALL_COMMANDS = [[command] for command in COMMANDS] + SUBCOMMANDS
 CONNECTING = ['serve', 'list', 'get', 'put', 'delete', 'top', 'publish', 'streams', 'subscribe', 'relay', 'record', 'replay', 'demo', 'bench']  # accept the connection options
 OUTPUT_OPTIONS = {'--json', '--quiet', '--help', '--usage'}

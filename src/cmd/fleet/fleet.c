@@ -10,14 +10,11 @@ static const struct fleet_subcommand {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } fleet_subcommands[] = {
-	{ "check", fleet_check },
-	{ "topo", fleet_topo },
-	{ "show", fleet_show },
-	{ "compare", fleet_compare },
+	{ "check", fleet_check }, { "topo", fleet_topo },       { "bench", fleet_bench },
+	{ "show", fleet_show },   { "compare", fleet_compare },
 };
 
-/* Reads the files of hosts, and moves the hosts to ask from the options into the fleet. */
-static int choose_hosts(struct fleet *fleet, struct fleet_options *options, struct pl_error *error)
+int fleet_choose_hosts(struct fleet_options *options, struct host_list *hosts, struct pl_error *error)
 {
 	size_t repeated;
 	int rc = 0;
@@ -34,7 +31,7 @@ static int choose_hosts(struct fleet *fleet, struct fleet_options *options, stru
 	if (!options->hosts.count)
 		return cli_fail(error, -EINVAL, "FLEET-HOSTS", NULL, "name hosts, or exclude fewer",
 				"no host is left to ask");
-	fleet->hosts = options->hosts;
+	*hosts = options->hosts;
 	options->hosts = (struct host_list){ .count = 0 };
 	return 0;
 }
@@ -112,7 +109,8 @@ static int run_fleet(struct fleet_options options, int argc, char **argv)
 	fleet.ignored = options.ignored;
 	fleet.ignored_count = options.ignored_count;
 	options.ignored = NULL;
-	rc = options.shows ? take_saved_run(&fleet, options.run, &error) : choose_hosts(&fleet, &options, &error);
+	rc = options.shows ? take_saved_run(&fleet, options.run, &error)
+			   : fleet_choose_hosts(&options, &fleet.hosts, &error);
 	if (rc == 0 && !options.shows)
 		rc = fleet_collect(&fleet, &options, &error);
 	if (rc == 0 && fleet_judge(&fleet) < 0)
@@ -158,6 +156,7 @@ static const struct cli_command fleet_command = {
 	.notes = "Subcommands, each with a --help of its own:\n"
 		 "  peerlane fleet check    checks of many hosts, and differences from the rest\n"
 		 "  peerlane fleet topo     inventories of many hosts, and differences\n"
+		 "  peerlane fleet bench    rates and latencies between many hosts\n"
 		 "  peerlane fleet show     a saved run, or documents that hosts wrote\n"
 		 "  peerlane fleet compare  changes between two saved runs\n",
 	.parse = parse_fleet_word,

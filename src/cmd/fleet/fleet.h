@@ -24,6 +24,13 @@ struct fleet_options {
 	size_t ignored_count;
 };
 
+/* Options that name hosts and their launcher; the input is a struct fleet_options. */
+extern const struct argp fleet_launch_argp;
+/* Sets the defaults of these options. */
+void fleet_options_init(struct fleet_options *options);
+/* Reads the files of hosts, and moves the hosts to ask out of the options. */
+int fleet_choose_hosts(struct fleet_options *options, struct host_list *hosts, struct pl_error *error);
+
 /* Parses a command line into zeros, whose kind or `shows` is set; ends the process if it is wrong (options.c). */
 void fleet_parse_arguments(struct fleet_options *options, int argc, char **argv);
 /* Parses ID[:OBJECT][=REASON],... and adds what it accepts (options.c). */
@@ -51,5 +58,6 @@ int fleet_check(int argc, char **argv);
 int fleet_topo(int argc, char **argv);
 int fleet_show(int argc, char **argv);
 int fleet_compare(int argc, char **argv);
+int fleet_bench(int argc, char **argv);
 
 #endif

@@ -101,7 +101,7 @@ static void end_for_option(struct argp_state *state, const char *option, const s
 
 /* -- hosts and launcher -------------------------------------------------------------------------- */
 
-static error_t parse_hosts_option(int key, char *argument, struct argp_state *state)
+static error_t parse_launch_option(int key, char *argument, struct argp_state *state)
 {
 	struct fleet_options *options = state->input;
 	struct pl_error error;
@@ -117,20 +117,8 @@ static error_t parse_hosts_option(int key, char *argument, struct argp_state *st
 	case OPTION_LAUNCH:
 		options->launch = argument;
 		return 0;
-	case OPTION_PARALLEL:
-		if (cli_parse_number(argument, 1, RUN_PARALLEL_MAX, &options->parallel))
-			argp_error(state, "--parallel takes a number from 1 to %u, not '%s'", RUN_PARALLEL_MAX,
-				   argument);
-		return 0;
-	case OPTION_TIMEOUT:
-		if (cli_parse_seconds(argument, &options->timeout) || !options->timeout)
-			argp_error(state, "--timeout takes seconds, such as 30 or 0.5, not '%s'", argument);
-		return 0;
 	case OPTION_PROGRAM:
 		options->program = argument;
-		return 0;
-	case OPTION_SAVE:
-		options->save = argument;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (host_list_add(&options->hosts, argument, &error) < 0)
@@ -145,7 +133,7 @@ static error_t parse_hosts_option(int key, char *argument, struct argp_state *st
 	}
 }
 
-static const struct argp_option hosts_options[] = {
+static const struct argp_option launch_options[] = {
 	{ NULL, 0, NULL, 0, "Hosts:", 10 },
 	{ "hosts", OPTION_HOSTS, "FILE", 0,
 	  "Ask also the hosts in FILE (-: standard input), one or more a line; # begins a comment", 10 },
@@ -153,6 +141,37 @@ static const struct argp_option hosts_options[] = {
 	{ "launch", OPTION_LAUNCH, "COMMAND", 0,
 	  "Run the command on a host with COMMAND, which has {host} for its name (default: '" LAUNCH_DEFAULT "')", 10 },
 	{ "program", OPTION_PROGRAM, "PATH", 0, "Name of peerlane on the hosts (default: peerlane)", 10 },
+	{ 0 },
+};
+
+const struct argp fleet_launch_argp = { .options = launch_options, .parser = parse_launch_option };
+
+static error_t parse_hosts_option(int key, char *argument, struct argp_state *state)
+{
+	struct fleet_options *options = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = options;
+		return 0;
+	case OPTION_PARALLEL:
+		if (cli_parse_number(argument, 1, RUN_PARALLEL_MAX, &options->parallel))
+			argp_error(state, "--parallel takes a number from 1 to %u, not '%s'", RUN_PARALLEL_MAX,
+				   argument);
+		return 0;
+	case OPTION_TIMEOUT:
+		if (cli_parse_seconds(argument, &options->timeout) || !options->timeout)
+			argp_error(state, "--timeout takes seconds, such as 30 or 0.5, not '%s'", argument);
+		return 0;
+	case OPTION_SAVE:
+		options->save = argument;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option hosts_options[] = {
 	{ "parallel", OPTION_PARALLEL, "N", 0, "Ask N hosts at the same time, 1 to 256 (default: 64)", 10 },
 	{ "timeout", OPTION_TIMEOUT, "SECONDS", 0, "Give up a host after this time (default: 30)", 10 },
 	{ "save", OPTION_SAVE, "FOLDER", 0,
@@ -160,7 +179,10 @@ static const struct argp_option hosts_options[] = {
 	{ 0 },
 };
 
-static const struct argp hosts_argp = { .options = hosts_options, .parser = parse_hosts_option };
+static const struct argp_child hosts_children[] = { { &fleet_launch_argp, 0, NULL, 10 }, { 0 } };
+static const struct argp hosts_argp = { .options = hosts_options,
+					.parser = parse_hosts_option,
+					.children = hosts_children };
 
 /* -- results ------------------------------------------------------------------------------------- */
 
@@ -294,10 +316,15 @@ static const struct cli_command show_fleet_command = {
 	.children = show_children,
 };
 
-void fleet_parse_arguments(struct fleet_options *options, int argc, char **argv)
+void fleet_options_init(struct fleet_options *options)
 {
 	options->launch = LAUNCH_DEFAULT;
 	options->program = "peerlane";
+}
+
+void fleet_parse_arguments(struct fleet_options *options, int argc, char **argv)
+{
+	fleet_options_init(options);
 	options->parallel = PARALLEL_DEFAULT;
 	options->timeout = TIMEOUT_DEFAULT;
 	options->fail_on = PL_CHECK_FAIL;

@@ -108,7 +108,8 @@ static bool start_next_host(struct run *run)
 	if (!child || run->next == run->queued || run->interrupted || (again && cli_now() < run->again))
 		return false;
 	host = run->queue[run->next];
-	words = launch_make_words(options->launch, options->hosts[host], options->command);
+	words = launch_make_words(options->launch, options->hosts[host],
+				  options->command_of ? options->command_of(options->user, host) : options->command);
 	rc = words ? child_start(child, host, words, options->timeout) : -ENOMEM;
 	launch_free_words(words);
 	/* Descriptors, processes or memory may be there later. */

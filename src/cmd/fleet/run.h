@@ -33,6 +33,8 @@ struct run_options {
 	char *const *hosts;
 	size_t count;
 	const char *const *command;
+	/* Returns the command for a host, which is valid until the next call; NULL: `command` is that of all hosts. */
+	const char *const *(*command_of)(void *user, size_t host);
 	unsigned parallel;
 	uint64_t timeout; /* nanoseconds of one host */
 	/* Gets each result once, in the order of their ends; the result is valid during the call. */

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerlane fleet bench`: ranks on hosts that a launcher reaches, hosts that it does not reach, results, wrong lines."""
+import json
+import signal
+
+import pytest
+from cli_support import PEERLANE, free_port, make_key, run, start, wait_exited, children
+
+LAUNCHER = """#!/bin/sh
+host=$1
+shift
+case $host in
+dead) echo "ssh: connect to host dead port 22: No route to host" >&2; exit 255 ;;
+slow) sleep 1000 ;;
+esac
+echo "$host $*" >>"$(dirname "$0")/lines"
+exec "$@"
+"""
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    launcher = tmp_path / 'launcher'
+    launcher.write_text(LAUNCHER)
+    launcher.chmod(0o755)
+
+    def bench(hosts, *words, options=(), **others):
+        return run('fleet', 'bench', hosts, '--launch', f'{launcher} {{host}}', '--program', PEERLANE, '--rendezvous',
+                   f'127.0.0.1:{free_port()}', *options, '--', '--duration', '0.01', '--key', key, *words, **others)
+    key = make_key(tmp_path)
+    bench.folder, bench.launcher = tmp_path, launcher
+    return bench
+
+
+def test_document_and_table(fleet):
+    shown = json.loads(fleet('root@n[1-3]', '--schedule', 'ring', options=['--json']).stdout)
+    assert shown['complete'] and shown['schedule'] == 'ring' and [rank['host'] for rank in shown['ranks']] == ['n1', 'n2', 'n3']
+    assert sum(rate is not None for row in shown['bytes_per_second'] for rate in row) == 3
+    lines = (fleet.folder / 'lines').read_text().splitlines()
+    assert sorted(line.split()[0] for line in lines) == ['root@n1', 'root@n2', 'root@n3']
+    done = fleet('n[1-2]', options=['-o', fleet.folder / 'run.json'])
+    assert done.stdout == '' and json.loads((fleet.folder / 'run.json').read_text())['complete']
+    text = fleet('n[1-2]').stdout
+    assert text.startswith('2 ranks, messages of 1M') and 'GB/s, from row to column' in text
+
+
+def test_unreachable_hosts_are_left_out(fleet):
+    done = fleet('n1,dead,n2', '--join-timeout', '1', options=['--json'], expect=3)
+    shown = json.loads(done.stdout)
+    assert [one['rank'] for one in shown['left_out']] == [1]
+    assert 'rank 1, dead: exit status 255: ssh: connect to host dead port 22: No route to host' in done.stderr
+    done = fleet('dead,n1', '--join-timeout', '1', expect=None)
+    assert done.returncode in (1, 255) and 'rank 0, dead' in done.stderr and done.stdout == ''
+
+
+def test_failures_keep_earlier_results(fleet):
+    (fleet.folder / 'run.json').write_text('earlier')
+    done = fleet('n[1-2]', '--no-such-option', options=['-o', fleet.folder / 'run.json'], expect=2)
+    assert 'rank 0, n1: exit status 2' in done.stderr and (fleet.folder / 'run.json').read_text() == 'earlier'
+    done = fleet('n1,slow', '--join-timeout', '1', options=['--timeout', '2'], expect=None)
+    assert 'rank 1, slow: no end within 2 s' in done.stderr and done.returncode in (1, 3)
+
+
+def test_wrong_lines(fleet):
+    for arguments in [], ['n1'], ['n1,n2', '--timeout', '0'], ['n[1-300]'], ['--hosts', '/nonexistent']:
+        assert run('fleet', 'bench', '--launch', 'false', *arguments, expect=2).stderr
+
+
+def test_an_interrupt_ends_all_ranks(fleet):
+    bench = start('fleet', 'bench', 'slow,n2', '--launch', f'{fleet.launcher} {{host}}', '--program', PEERLANE, '--rendezvous',
+                  f'127.0.0.1:{free_port()}', '--', '--join-timeout', '60')
+    while not (fleet.folder / 'lines').exists():
+        assert bench.poll() is None
+    ranks = children(bench.pid)
+    bench.send_signal(signal.SIGINT)
+    bench.communicate()
+    assert bench.returncode != 0
+    wait_exited(ranks)
