@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Installation: all documents and man pages, the lists of files of the packages, and `make uninstall`."""
+"""Installation: documents and man pages, the lists of files of the packages, `make uninstall` and `make repository`."""
 import fnmatch
 import os
 import pathlib
@@ -101,3 +101,115 @@ def test_uninstall_leaves_nothing(destination):
     assert 'meson --internal uninstall' in (BUILD / 'build.ninja').read_text()
     subprocess.run(['meson', '--internal', 'uninstall'], check=True, timeout=60, cwd=logs.parent, capture_output=True)
     assert files_below(destination) == set()
+
+
+def repairs():
+    """Returns the files that `peerlane check --fix` writes, with their contents."""
+    source = ''.join(path.read_text() for path in sorted((ROOT / 'src/diag/check').glob('*.c')))
+    macros = dict(re.findall(r'#define (\w+_FILE) "(/etc/.*)"', source))
+    calls = re.findall(r'pl_check_plan_file\(plan, (?:"(.*?)"|(\w+)), "(.*)"\);', source)
+    return {path or macros[macro]: content.replace('\\n', '\n') for path, macro, content in calls}
+
+
+def test_purge_removes_what_the_command_wrote(tmp_path):
+    script = (ROOT / 'packaging/debian/peerlane.postrm').read_text()
+    files = {'/var/lib/prometheus/node-exporter/peerlane.prom': '', '/run/peerlane/check.prom': '',
+             '/var/lib/private/peerlane/state': '', **repairs()}
+    assert len(files) == 5
+
+    def run(action, changed=''):
+        folder = tmp_path / f'{action}{len(changed)}'
+        for path, content in files.items():
+            (folder / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path[1:]).write_text(content + (changed if path.startswith('/etc') else ''))
+        (folder / 'etc/peerlane').mkdir()
+        (folder / 'etc/peerlane/key').write_text(changed)
+        if not changed:
+            (folder / 'etc/peerlane/key').unlink()
+        done = subprocess.run(['sh', '-c', re.sub(r' /(?=etc|var|run)', f' {folder}/', script), 'postrm', action], timeout=60,
+                              capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, '')
+        return {f'/{path}' for path in files_below(folder)}, (folder / 'etc/peerlane').exists()
+
+    assert run('purge') == (set(), False)
+    assert run('purge', 'changed\n') == ({*repairs(), '/etc/peerlane/key'}, True)
+    assert run('remove') == ({*repairs(), '/var/lib/private/peerlane/state'}, True)
+    assert run('upgrade')[0] == set(files)
+
+
+# -- repository -------------------------------------------------------------------------------------------------------------
+
+CONTROL = '''Package: tiny-peerlane
+Version: 1
+Architecture: all
+Maintainer: The Peerlane authors <peerlane@peerlane.invalid>
+Description: package of a test
+'''
+
+
+needs_apt = pytest.mark.skipif(not shutil.which('apt-ftparchive'), reason='apt-utils is not installed')
+
+
+@pytest.fixture
+def packages(tmp_path):
+    """A folder with one small package."""
+    control = tmp_path / 'tree/DEBIAN/control'
+    control.parent.mkdir(parents=True, mode=0o755)
+    control.write_text(CONTROL)
+    (tmp_path / 'packages').mkdir()
+    subprocess.run(['dpkg-deb', '--build', '--root-owner-group', tmp_path / 'tree', tmp_path / 'packages'], check=True,
+                   capture_output=True)
+    return tmp_path / 'packages'
+
+
+def make_repository(packages, **variables):
+    return subprocess.run([ROOT / 'tools/repository', packages, packages.parent / 'repository'], capture_output=True, text=True,
+                          timeout=60, env={**os.environ, **variables})
+
+
+def fetch(folder, options):
+    """Downloads the package with settings of its own, as a host does with `deb OPTIONS file:... ./` alone."""
+    state = folder / 'apt-state'
+    shutil.rmtree(state, ignore_errors=True)
+    for name in 'lists/partial', 'cache/archives/partial', 'etc/preferences.d':
+        (state / name).mkdir(parents=True)
+    (state / 'sources.list').write_text(f'deb {options} file:{folder}/repository/apt ./\n')
+    settings = {'Dir::Etc': state / 'etc', 'Dir::Etc::SourceList': state / 'sources.list', 'Dir::Etc::SourceParts': '/dev/null',
+                'Dir::State': state, 'Dir::State::Lists': state / 'lists', 'Dir::State::Status': '/dev/null',
+                'Dir::Cache': state / 'cache', 'APT::Sandbox::User': 'root'}
+    options = [f'-o{name}={value}' for name, value in settings.items()]
+    update = subprocess.run(['apt-get', *options, '-q', 'update'], capture_output=True, text=True, timeout=60)
+    if update.returncode:
+        return update.stderr
+    return subprocess.run(['apt-get', *options, 'download', 'tiny-peerlane'], capture_output=True, text=True, timeout=60,
+                          cwd=state).stderr or (state / 'tiny-peerlane_1_all.deb').stat().st_size
+
+
+@needs_apt
+def test_apt_installs_from_the_repository(tmp_path, packages):
+    done = make_repository(packages)
+    assert (done.returncode, done.stderr) == (0, ''), done
+    assert done.stdout == f'{tmp_path}/repository: 1 .deb, 0 .rpm, not signed\n'
+    assert fetch(tmp_path, '[trusted=yes]') == (packages / 'tiny-peerlane_1_all.deb').stat().st_size
+    assert 'not signed' in fetch(tmp_path, '')
+
+
+@needs_apt
+def test_apt_verifies_the_signature(tmp_path, packages):
+    home = tmp_path / 'gpg'
+    home.mkdir(mode=0o700)
+    keys = {'GNUPGHOME': str(home), 'KEY': 'site@peerlane.invalid'}
+    assert make_repository(packages, **keys).returncode != 0 and not (tmp_path / 'repository').exists()
+    try:
+        subprocess.run(['gpg', '--batch', '--quiet', '--passphrase', '', '--quick-generate-key', keys['KEY'], 'ed25519', 'sign',
+                        'never'], check=True, timeout=60, env={**os.environ, **keys}, capture_output=True)
+        done = make_repository(packages, **keys)
+        assert done.returncode == 0 and done.stdout.endswith('signed by site@peerlane.invalid\n'), done
+    finally:
+        subprocess.run(['gpgconf', '--kill', 'all'], check=False, env={**os.environ, **keys})
+    signed = f'[signed-by={tmp_path}/repository/peerlane.asc]'
+    assert isinstance(fetch(tmp_path, signed), int)
+    assert 'NO_PUBKEY' in fetch(tmp_path, '')
+    with (tmp_path / 'repository/apt/tiny-peerlane_1_all.deb').open('ab') as file:
+        file.write(b'x')
+    assert 'tiny-peerlane' in fetch(tmp_path, signed)
