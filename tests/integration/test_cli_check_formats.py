@@ -336,8 +336,9 @@ def test_cached_results_must_be_young(folders, tmp_path):
 
     assert answer(-600) == (0, False) and answer(-1000) == (1, True) and answer(2000) == (1, True)
     assert answer(-1000, '--fail-on', 'fail') == (2, True) and answer(-1000, '--max-age', '5000') == (0, False)
-    path.write_text(whole.replace('peerlane_check_verdict', 'peerlane_x'))
-    assert 'CHECK-CACHE' in run('check', '--cached', path, expect=1).stderr
+    for lost in 'check_verdict', 'check_status', 'check_last_success':
+        path.write_text(whole.replace(f'peerlane_{lost}', 'peerlane_x'))
+        assert 'CHECK-CACHE' in run('check', '--cached', path, expect=1).stderr
     assert 'No such file' in run('check', '--cached', tmp_path / 'none', expect=1).stderr
 
 

@@ -11,6 +11,7 @@
 struct cached {
 	double time; /* of the check, in seconds since 1970; 0: the file has none */
 	int verdict; /* -1: the file has none */
+	bool has_status;
 	struct pl_check_counts counts;
 	char first[48]; /* first check that is FAIL, or else the first that is WARN; empty: none */
 };
@@ -40,11 +41,13 @@ static void take_status(struct cached *cached, const char *sample)
 		if (strcmp(name, check_metric_status(status)))
 			continue;
 		cached->counts.results[status]++;
+		cached->has_status = true;
 		if (status <= cached->counts.worst)
 			continue;
 		cached->counts.worst = status;
 		if (status >= PL_CHECK_WARN)
 			snprintf(cached->first, sizeof(cached->first), "%s", check);
+		cli_printable(cached->first, false);
 	}
 }
 
@@ -85,7 +88,7 @@ static int read_cached(struct cached *cached, const struct check *check, double 
 	for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
 		take_sample(cached, line);
 	free(text);
-	if (!(cached->time > 0) || cached->verdict < 0)
+	if (!(cached->time > 0) || cached->verdict < 0 || !cached->has_status)
 		return cli_fail(error, -EINVAL, "CHECK-CACHE", check->cached,
 				"write the file with `peerlane check --format prometheus --output FILE`",
 				"the file has no result of a check");
