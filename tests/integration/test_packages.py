@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -194,19 +195,22 @@ def test_apt_installs_from_the_repository(tmp_path, packages):
     assert 'not signed' in fetch(tmp_path, '')
 
 
+@pytest.fixture
+def keys():
+    """Variables that name a key of gpg, which is not made yet; the path of its agent's socket must be short."""
+    with tempfile.TemporaryDirectory(prefix='pl', ignore_cleanup_errors=True) as home:
+        variables = {'GNUPGHOME': home, 'KEY': 'site@peerlane.invalid'}
+        yield variables
+        subprocess.run(['gpgconf', '--kill', 'all'], check=False, env={**os.environ, **variables})
+
+
 @needs_apt
-def test_apt_verifies_the_signature(tmp_path, packages):
-    home = tmp_path / 'gpg'
-    home.mkdir(mode=0o700)
-    keys = {'GNUPGHOME': str(home), 'KEY': 'site@peerlane.invalid'}
+def test_apt_verifies_the_signature(tmp_path, packages, keys):
     assert make_repository(packages, **keys).returncode != 0 and not (tmp_path / 'repository').exists()
-    try:
-        subprocess.run(['gpg', '--batch', '--quiet', '--passphrase', '', '--quick-generate-key', keys['KEY'], 'ed25519', 'sign',
-                        'never'], check=True, timeout=60, env={**os.environ, **keys}, capture_output=True)
-        done = make_repository(packages, **keys)
-        assert done.returncode == 0 and done.stdout.endswith('signed by site@peerlane.invalid\n'), done
-    finally:
-        subprocess.run(['gpgconf', '--kill', 'all'], check=False, env={**os.environ, **keys})
+    subprocess.run(['gpg', '--batch', '--quiet', '--passphrase', '', '--quick-generate-key', keys['KEY'], 'ed25519', 'sign', 'never'],
+                   check=True, timeout=60, env={**os.environ, **keys}, capture_output=True)
+    done = make_repository(packages, **keys)
+    assert done.returncode == 0 and done.stdout.endswith('signed by site@peerlane.invalid\n'), done
     signed = f'[signed-by={tmp_path}/repository/peerlane.asc]'
     assert isinstance(fetch(tmp_path, signed), int)
     assert 'NO_PUBKEY' in fetch(tmp_path, '')
