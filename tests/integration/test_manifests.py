@@ -180,13 +180,13 @@ def test_defects_of_manifests_are_found(file, document, path, value):
 
 @pytest.fixture
 def results(tmp_path):
-    """Results of a good and of a bad machine, and an old one; the command is in the search path."""
+    """Results of a good and of a bad machine, and an old one of the bad machine; the command is in the search path."""
     ideal().write(tmp_path / 'machine')
     (tmp_path / 'bin').mkdir()
     (tmp_path / 'bin/peerlane').symlink_to(PEERLANE)
     for name, options in (('good', ()), ('bad', ('--expect', 'gpus=9'))):
         run('check', '--sysroot', tmp_path / 'machine', *options, '--format', 'prometheus', '-o', tmp_path / f'{name}.prom')
-    text = re.sub(r'(timestamp_seconds) [\d.]+\n', rf'\1 {time.time() - 3600:.3f}\n', (tmp_path / 'good.prom').read_text())
+    text = re.sub(r'(timestamp_seconds) [\d.]+\n', rf'\1 {time.time() - 3600:.3f}\n', (tmp_path / 'bad.prom').read_text())
     (tmp_path / 'old.prom').write_text(text)
     return tmp_path
 
