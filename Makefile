@@ -195,6 +195,6 @@ format:
 clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz build-aarch64
 
-.PHONY: all help setup demo test asan tsan clang valgrind aarch64 fresh vm-test vm-all vm-asan vm-valgrind vm-endurance vm- \
-	debug vm-next vm-boot kernels fuzz soak card-soak faults mutants bench bench-verbs packages packages-test repository \
-	install uninstall style format clean
+.PHONY: all help setup demo test asan tsan clang valgrind aarch64 fresh vm-test vm-all vm-asan vm-valgrind vm-endurance \
+	vm-debug vm-next vm-boot kernels fuzz soak card-soak faults mutants bench bench-verbs packages packages-test \
+	repository install uninstall style format clean
