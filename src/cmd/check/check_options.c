@@ -144,11 +144,10 @@ static error_t parse_output_option(int key, char *argument, struct check *check,
 static void settle_cached(struct check *check, struct argp_state *state)
 {
 	const struct pl_check_expected *expected = &check->policy.expected;
-	bool other = expected->gpus || expected->cards || expected->rate || expected->lanes || *expected->driver;
-
-	other = other || check->explain || check->list || check->call || check->fix || check->sysroot ||
-		check->baseline_file || check->format_given || check->common.json || check->policy.accepted_count ||
-		check->config;
+	bool expects = expected->gpus || expected->cards || expected->rate || expected->lanes || *expected->driver;
+	bool acts = check->explain || check->list || check->call || check->fix;
+	bool other = expects || acts || check->sysroot || check->host || check->baseline_file || check->config ||
+		     check->policy.accepted_count || check->all || check->format_given || check->common.json;
 
 	if (check->cached && other)
 		argp_error(state, "--cached repeats a result: it can be used with --max-age, --fail-on, --strict and "
