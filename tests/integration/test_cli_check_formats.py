@@ -343,6 +343,7 @@ def test_cached_results_must_be_young(folders, tmp_path):
 
 
 @pytest.mark.parametrize('options', [('--cached', 'x', '--json'), ('--cached', 'x', '--expect', 'gpus=1'),
-                                     ('--cached', 'x', '--fix'), ('--cached', 'x', '--all'), ('--max-age', '5'), ('--cached', 'x', '--max-age', '0')])
+                                     ('--cached', 'x', '--fix'), ('--cached', 'x', '--all'), ('--max-age', '5'),
+                                     ('--cached', 'x', '--max-age', '0')])
 def test_cached_refuses_options_that_need_a_check(options):
     assert '--max-age' in run('check', *options, expect=2).stderr
