@@ -2,6 +2,7 @@
 """Files of docs/examples for Kubernetes, Slurm and containers: their structure, and the commands in them."""
 import contextlib
 import copy
+import json
 import os
 import pathlib
 import re
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from check_machines import ideal
-from cli_support import PEERLANE, environment, run
+from cli_support import PEERLANE, environment, free_port, make_key, run
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / 'docs/examples'
 VERSIONS = {'Namespace': 'v1', 'Service': 'v1', 'DaemonSet': 'apps/v1', 'Job': 'batch/v1'}
@@ -243,6 +244,21 @@ def test_commands_of_node_health_check(results):
         words = [str(results / f'{file}.prom') if word.endswith('.prom') else word for word in cached]
         assert status(results, ['peerlane', *words]) == expected
     assert status(results, ['peerlane', *now, '--sysroot', results / 'machine']) == 0
+
+
+@pytest.mark.skipif('--rendezvous' not in run('bench', '--matrix', '--help', expect=None).stdout, reason='this command has no bench --matrix')
+def test_ranks_of_the_job_find_each_other(tmp_path):
+    container, = manifests()['matrix'][1]['spec']['template']['spec']['containers']
+    meeting, key = f'--rendezvous=127.0.0.1:{free_port()}', make_key(tmp_path)
+    ranks = []
+    for index in 0, 1:
+        words = [{'--ranks=16': '--ranks=2', '--key=/key/key': f'--key={key}', '--host=$(NODE_NAME)': f'--host=node{index}',
+                  '--rendezvous=peerlane-matrix-0.peerlane-matrix:19876': meeting}.get(word, word) for word in container['args']]
+        ranks.append(subprocess.Popen([PEERLANE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                      env=environment(JOB_COMPLETION_INDEX=str(index))))
+    (result, error), _ = [rank.communicate(timeout=60) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], error
+    assert json.loads(result)['complete'] is True
 
 
 # -- image ------------------------------------------------------------------------------------------------------------------
