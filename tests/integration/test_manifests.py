@@ -38,7 +38,8 @@ MEMBERS = {
                  'capabilities': 'capabilities'},
     'capabilities': {'drop': None, 'add': None},
     'resources': {'requests': None, 'limits': None},
-    'probe': {'exec': None, 'initialDelaySeconds': None, 'periodSeconds': None, 'timeoutSeconds': None, 'failureThreshold': None},
+    'probe': {'exec': None, 'initialDelaySeconds': None, 'periodSeconds': None, 'timeoutSeconds': None,
+              'failureThreshold': None},
     'mount': {'name': None, 'mountPath': None, 'readOnly': None},
     'volume': {'name': None, 'hostPath': None, 'emptyDir': None, 'secret': None},
 }
@@ -194,7 +195,8 @@ def results(tmp_path):
 
 def status(results, words, **variables):
     path = f'{results}/bin:{environment()["PATH"]}'
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment(PATH=path, **variables)).returncode
+    return subprocess.run(words, capture_output=True, text=True, timeout=60,
+                          env=environment(PATH=path, **variables)).returncode
 
 
 def test_probes_tell_failed_checks_from_old_ones(results):
@@ -220,7 +222,8 @@ def test_the_container_writes_metrics_until_it_is_stopped(results):
         end = time.monotonic() + 60
         while not (results / 'written/peerlane.prom').exists() and time.monotonic() < end:
             time.sleep(0.02)
-        assert status(results, ['peerlane', 'check', '--cached', results / 'written/peerlane.prom', '--fail-on', 'fail']) in (0, 1)
+        words = ['peerlane', 'check', '--cached', results / 'written/peerlane.prom', '--fail-on', 'fail']
+        assert status(results, words) in (0, 1)
         process.terminate()
         assert process.wait(60) == 0
     finally:
@@ -231,8 +234,8 @@ def test_the_container_writes_metrics_until_it_is_stopped(results):
 
 def test_the_prolog_drains_hosts_that_fail(results):
     prolog = EXAMPLES / 'slurm/prolog.sh'
-    assert [status(results, [prolog], PEERLANE_TEXTFILE=str(results / f'{file}.prom')) for file in ('good', 'bad', 'old', 'none')] \
-        == [0, 1, 0, 0]
+    assert [status(results, [prolog], PEERLANE_TEXTFILE=str(results / f'{file}.prom'))
+            for file in ('good', 'bad', 'old', 'none')] == [0, 1, 0, 0]
 
 
 def test_commands_of_node_health_check(results):
@@ -246,14 +249,16 @@ def test_commands_of_node_health_check(results):
     assert status(results, ['peerlane', *now, '--sysroot', results / 'machine']) == 0
 
 
-@pytest.mark.skipif('--rendezvous' not in run('bench', '--matrix', '--help', expect=None).stdout, reason='this command has no bench --matrix')
+@pytest.mark.skipif('--rendezvous' not in run('bench', '--matrix', '--help', expect=None).stdout,
+                    reason='this command has no bench --matrix')
 def test_ranks_of_the_job_find_each_other(tmp_path):
     container, = manifests()['matrix'][1]['spec']['template']['spec']['containers']
     meeting, key = f'--rendezvous=127.0.0.1:{free_port()}', make_key(tmp_path)
     ranks = []
     for index in 0, 1:
         words = [{'--ranks=16': '--ranks=2', '--key=/key/key': f'--key={key}', '--host=$(NODE_NAME)': f'--host=node{index}',
-                  '--rendezvous=peerlane-matrix-0.peerlane-matrix:19876': meeting}.get(word, word) for word in container['args']]
+                  '--rendezvous=peerlane-matrix-0.peerlane-matrix:19876': meeting}.get(word, word)
+                 for word in container['args']]
         ranks.append(subprocess.Popen([PEERLANE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                       env=environment(JOB_COMPLETION_INDEX=str(index))))
     (result, error), _ = [rank.communicate(timeout=60) for rank in ranks]

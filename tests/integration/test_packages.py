@@ -207,8 +207,8 @@ def keys():
 @needs_apt
 def test_apt_verifies_the_signature(tmp_path, packages, keys):
     assert make_repository(packages, **keys).returncode != 0 and not (tmp_path / 'repository').exists()
-    subprocess.run(['gpg', '--batch', '--quiet', '--passphrase', '', '--quick-generate-key', keys['KEY'], 'ed25519', 'sign', 'never'],
-                   check=True, timeout=60, env={**os.environ, **keys}, capture_output=True)
+    subprocess.run(['gpg', '--batch', '--quiet', '--passphrase', '', '--quick-generate-key', keys['KEY'], 'ed25519', 'sign',
+                    'never'], check=True, timeout=60, env={**os.environ, **keys}, capture_output=True)
     done = make_repository(packages, **keys)
     assert done.returncode == 0 and done.stdout.endswith('signed by site@peerlane.invalid\n'), done
     signed = f'[signed-by={tmp_path}/repository/peerlane.asc]'
