@@ -45,6 +45,8 @@ help:
 	@echo 'make bench-verbs'
 	@echo '                compare the verbs fabric with perftest, in a virtual machine'
 	@echo 'make packages   build .deb and .rpm of the last commit in build/packages'
+	@echo 'make repository'
+	@echo '                a folder from which apt and dnf install these packages, signed by KEY if it is set'
 	@echo 'make packages-test'
 	@echo '                install, use and remove the packages in a clean system'
 	@echo 'make style      check words, names, includes and lengths; tools/style --list names each place'
@@ -165,8 +167,12 @@ packages:
 	@tools/setup build packages
 	@tools/packages
 
+repository:
+	@tools/setup repository
+	@tools/repository
+
 packages-test: packages
-	@tools/setup packages-test
+	@tools/setup packages-test repository
 	@tests/packages/run
 
 install: all
@@ -189,6 +195,6 @@ format:
 clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz build-aarch64
 
-.PHONY: all help setup demo test asan tsan clang valgrind aarch64 fresh vm-test vm-all vm-asan vm-valgrind vm-endurance vm-debug \
-	vm-next vm-boot kernels fuzz soak card-soak faults mutants bench bench-verbs packages packages-test install uninstall style format \
-	clean
+.PHONY: all help setup demo test asan tsan clang valgrind aarch64 fresh vm-test vm-all vm-asan vm-valgrind vm-endurance \
+	vm-debug vm-next vm-boot kernels fuzz soak card-soak faults mutants bench bench-verbs packages packages-test \
+	repository install uninstall style format clean

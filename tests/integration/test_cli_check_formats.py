@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 from check_formats import LINE, SCHEMA, document, metrics, nagios, schema_errors, show
 from check_machines import CARD, GPU, ideal, old
-from cli_support import PEERLANE, environment, run
+from cli_support import PEERLANE, environment, run, run_json
 
 STATUSES = ['OK', 'UNKNOWN', 'WARN', 'FAIL']
 
@@ -298,3 +298,52 @@ def test_output_that_cannot_be_written_leaves_the_old_file(folders, tmp_path):
     assert sorted(tmp_path.iterdir()) == [folder] and list(folder.iterdir()) == []
     assert show(folders / 'ideal', 'prometheus', '-o', '/dev/full', expect=1).stderr
     assert stat.S_ISCHR(os.stat('/dev/full').st_mode)
+
+
+# -- cached result ----------------------------------------------------------------------------------------------------------
+
+
+def test_cached_results_have_the_status_of_the_check(folders, tmp_path):
+    """Each machine's result, with each policy, ends as the check itself does."""
+    worst = set()
+    for folder in (folders / name for name in MACHINES):
+        path = tmp_path / f'{folder.name}.prom'
+        run('check', '--sysroot', folder, '--format', 'prometheus', '-o', path)
+        found = run_json('check', '--sysroot', folder, expect=None)
+        for policy in ((), ('--strict',), ('--fail-on', 'fail'), ('--fail-on', 'warn'), ('--fail-on', 'unknown')):
+            status = run('check', '--sysroot', folder, '--format', 'line', *policy, expect=None).returncode
+            cached = run('check', '--cached', path, *policy, expect=status).stdout
+        counts = found['counts']
+        told = re.fullmatch(r'(\S+), \d+ s ago: (\d+) FAIL, (\d+) WARN, (\d+) UNKNOWN(?:; first (\S+))?\n', cached)
+        assert told.groups()[:4] == (found['verdict'], *(str(counts[key]) for key in ('fail', 'warn', 'unknown')))
+        listed = [check['id'] for check in found['checks'] if check['status'] == found['status']]
+        assert told[5] == (listed[0] if found['status'] in ('WARN', 'FAIL') else None)
+        worst.add(found['status'])
+    assert {'OK', 'FAIL'} <= worst
+
+
+def test_cached_results_must_be_young(folders, tmp_path):
+    path = tmp_path / 'x.prom'
+    run('check', '--sysroot', folders / 'ideal', '--format', 'prometheus', '-o', path)
+    name = 'peerlane_check_last_success_timestamp_seconds '
+    whole = path.read_text()
+    written = float(re.search(f'^{name}(.*)$', whole, re.MULTILINE)[1])
+
+    def answer(seconds, *options):
+        path.write_text(re.sub(f'^{name}.*$', f'{name}{written + seconds:.3f}', whole, flags=re.MULTILINE))
+        done = run('check', '--cached', path, *options, expect=None)
+        return done.returncode, 'CHECK-STALE' in done.stderr
+
+    assert answer(-600) == (0, False) and answer(-1000) == (1, True) and answer(2000) == (1, True)
+    assert answer(-1000, '--fail-on', 'fail') == (2, True) and answer(-1000, '--max-age', '5000') == (0, False)
+    for lost in 'check_verdict', 'check_status', 'check_last_success':
+        path.write_text(whole.replace(f'peerlane_{lost}', 'peerlane_x'))
+        assert 'CHECK-CACHE' in run('check', '--cached', path, expect=1).stderr
+    assert 'No such file' in run('check', '--cached', tmp_path / 'none', expect=1).stderr
+
+
+@pytest.mark.parametrize('options', [('--cached', 'x', '--json'), ('--cached', 'x', '--expect', 'gpus=1'),
+                                     ('--cached', 'x', '--fix'), ('--cached', 'x', '--all'), ('--max-age', '5'),
+                                     ('--cached', 'x', '--max-age', '0')])
+def test_cached_refuses_options_that_need_a_check(options):
+    assert '--max-age' in run('check', *options, expect=2).stderr

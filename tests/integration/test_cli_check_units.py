@@ -5,13 +5,16 @@ import pathlib
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 
 import pytest
 from check_formats import metrics
 from check_machines import ideal
-from cli_support import PEERLANE, environment
+from cli_support import PEERLANE, environment, free_port, make_key, run_json
 
+NAMES = ('peerlane.service', 'peerlane.socket', 'peerlane-bench.service', 'peerlane-bench.socket', 'peerlane-check.service',
+         'peerlane-check.timer')
 UNITS = pathlib.Path(__file__).resolve().parents[2] / 'packaging/systemd'
 
 
@@ -54,7 +57,7 @@ def test_service_writes_the_metrics(tmp_path):
 
 def test_units_are_installed_and_packaged():
     root = UNITS.parents[1]
-    for unit in 'peerlane-check.service', 'peerlane-check.timer':
+    for unit in NAMES:
         assert f'packaging/systemd/{unit}' in (root / 'meson.build').read_text()
         assert unit in (root / 'packaging/debian/rules').read_text()
         assert f'%{{_unitdir}}/{unit}\n' in (root / 'packaging/rpm/peerlane.spec').read_text()
@@ -62,17 +65,63 @@ def test_units_are_installed_and_packaged():
 
 @pytest.mark.skipif(not shutil.which('systemd-analyze'), reason='systemd-analyze is not installed')
 def test_systemd_accepts_the_units(tmp_path):
-    for unit in 'peerlane-check.service', 'peerlane-check.timer':
+    for unit in NAMES:
         text = (UNITS / unit).read_text()
         (tmp_path / unit).write_text(text.replace('/usr/bin/peerlane', shutil.which('true')))
+    (tmp_path / 'wrong.timer').write_text('[Timer]\nOnBootSec=never\nUnit=peerlane-check.service\n')
 
-    def verify():
+    def verify(units):
         return subprocess.run(['systemd-analyze', 'verify', '--man=no', '--recursive-errors=no',
-                               tmp_path / 'peerlane-check.service', tmp_path / 'peerlane-check.timer'],
-                              capture_output=True, text=True, timeout=60, env={**os.environ, 'SYSTEMD_LOG_LEVEL': 'warning'})
+                               *(tmp_path / unit for unit in units)], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, 'SYSTEMD_LOG_LEVEL': 'warning'})
 
-    done = verify()
+    done = verify(NAMES)
     assert (done.returncode, done.stderr) == (0, ''), done.stderr
-    with (tmp_path / 'peerlane-check.timer').open('a') as file:
-        file.write('[Timer]\nOnBootSec=never\n')
-    assert 'timer value' in verify().stderr
+    assert 'timer value' in verify(['wrong.timer']).stderr
+
+
+@pytest.mark.skipif(not shutil.which('systemd-socket-activate'), reason='systemd-socket-activate is not installed')
+def test_a_client_starts_the_measurement_server(tmp_path):
+    """systemd-socket-activate passes a socket that is not loopback's, as the unit does, hence the key."""
+    key, address = make_key(tmp_path), f'0.0.0.0:{free_port()}'
+    client = address.replace('0.0.0.0', '127.0.0.1')
+    words = settings('peerlane-bench.service')['ExecStart'][0].replace('${CREDENTIALS_DIRECTORY}/key', str(key)).split()
+    notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notices.bind(str(tmp_path / 'notify'))
+    notices.settimeout(60)
+    process = subprocess.Popen(['systemd-socket-activate', '-l', address, '-E', 'NOTIFY_SOCKET', PEERLANE, *words[1:]],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=environment(NOTIFY_SOCKET=str(tmp_path / 'notify')))
+    try:
+        assert 'Listening on' in process.stderr.readline()
+        # systemd-socket-activate replaces itself when a client connects.
+        assert os.readlink(f'/proc/{process.pid}/exe') != os.path.realpath(PEERLANE)
+        row, = run_json('bench', client, '--key', key, '--size', '8', '--iterations', '10')['results']
+        assert row['operations'] == 10
+        assert process.stdout.readline() == f'listening on {address}\n'
+        assert notices.recv(100).startswith(b'READY=1')
+        process.terminate()
+        assert process.wait(60) == 0
+        assert notices.recv(100) == b'STOPPING=1'
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_lines_for_the_journal_have_levels(tmp_path):
+    def lines(*arguments, offset=0):
+        reader, writer = os.pipe()
+        pipe = os.fstat(writer)
+        done = subprocess.run([PEERLANE, *arguments], stderr=writer, stdout=subprocess.PIPE, timeout=60,
+                              env=environment(JOURNAL_STREAM=f'{pipe.st_dev}:{pipe.st_ino + offset}'))
+        os.close(writer)
+        with os.fdopen(reader) as file:
+            return done.returncode, file.read().splitlines()
+
+    failed, error = lines('serve', '0.0.0.0:0', str(tmp_path))
+    assert failed == 1 and len(error) == 2
+    assert error[0].startswith('<3>peerlane: 0.0.0.0') and error[1].startswith('<3>  hint: ')
+    assert lines('serve', '0.0.0.0:0', str(tmp_path), offset=1)[1] == [line[3:] for line in error]
+    ideal().write(tmp_path / 'machine')
+    warning, = lines('check', '--sysroot', str(tmp_path / 'machine'), '--ignore', 'port-state:none_0=absent')[1]
+    assert warning.startswith('<4>peerlane: warning: ')

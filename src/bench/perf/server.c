@@ -14,6 +14,7 @@
 #include "bench/perf/run.h"
 #include "bench/perf/sequential.h"
 #include "cmd/common/events.h"
+#include "cmd/common/systemd.h"
 
 #define ACCEPT_WAIT (200 * CLI_NS_PER_MS)
 
@@ -189,6 +190,17 @@ static int serve_bench_clients(struct bench_endpoint *ep, const struct bench_opt
 	return ep->interrupted ? CLI_OK : status;
 }
 
+/* Listens on the socket that a service manager passed, or else on the address. */
+static int listen_for_bench_clients(struct bench_endpoint *ep, const char *address, struct pl_listener **listener,
+				    struct pl_error *error)
+{
+	int fd = systemd_listen_fd();
+
+	if (fd >= 0)
+		return pl_listen_socket(ep->context, fd, listener, error);
+	return pl_listen(ep->context, address, listener, error);
+}
+
 int bench_serve(const struct bench_options *options)
 {
 	const char *text = options->addresses[0];
@@ -214,11 +226,13 @@ int bench_serve(const struct bench_options *options)
 		return cli_report_for(&options->common, &error);
 	}
 	ep->server = true;
-	rc = pl_listen(ep->context, address, &listener, &error);
+	rc = listen_for_bench_clients(ep, address, &listener, &error);
 	if (rc == 0) {
 		ep->listener = listener;
 		bench_announce_address(&options->common, options->announce, listener);
+		systemd_notify("READY=1\nSTATUS=waiting for a client");
 		rc = serve_bench_clients(ep, options, listener);
+		systemd_notify("STOPPING=1");
 	} else {
 		rc = cli_report_for(&options->common, &error);
 	}

@@ -102,14 +102,13 @@ static int decode_error(struct check *check)
 	return CLI_OK;
 }
 
-/* Returns the exit status by --fail-on, or by the verdict. */
-static int run_status(const struct pl_check_report *report, const struct check *check)
+int check_exit_status(enum pl_check_verdict verdict, const struct pl_check_counts *counts, const struct check *check)
 {
 	if (check->fail_on)
-		return pl_check_count(report).worst >= check->fail_on ? CLI_FAILED : CLI_OK;
-	if (report->verdict != PL_CHECK_READY)
-		return report->verdict == PL_CHECK_DEGRADED ? CLI_DEGRADED : CLI_FAILED;
-	return check->strict && pl_check_count(report).results[PL_CHECK_UNKNOWN] ? CLI_DEGRADED : CLI_OK;
+		return counts->worst >= check->fail_on ? CLI_FAILED : CLI_OK;
+	if (verdict != PL_CHECK_READY)
+		return verdict == PL_CHECK_DEGRADED ? CLI_DEGRADED : CLI_FAILED;
+	return check->strict && counts->results[PL_CHECK_UNKNOWN] ? CLI_DEGRADED : CLI_OK;
 }
 
 static struct json_object *action_json(const struct pl_check_action *action, const char *done)
@@ -208,6 +207,7 @@ static void name_unused_acceptances(const struct check_run *run, const struct ch
 /* Shows the results, and returns the exit status. */
 static int show_run(const struct check_run *run, const struct check *check)
 {
+	struct pl_check_counts counts = pl_check_count(&run->report);
 	struct pl_error error;
 
 	if (check->format == CHECK_TEXT) {
@@ -222,7 +222,7 @@ static int show_run(const struct check_run *run, const struct check *check)
 	case CHECK_NAGIOS:
 		return (int)check_nagios_status(run, check);
 	default:
-		return run_status(&run->report, check);
+		return check_exit_status(run->report.verdict, &counts, check);
 	}
 }
 
@@ -245,6 +245,10 @@ int pl_cli_check(int argc, char **argv)
 	}
 	if (check.call)
 		return decode_error(&check);
+	if (check.cached) {
+		status = check_answer_cached(&check, &error);
+		return status < 0 ? report_failure(&check, &error) : status;
+	}
 	if (begin_run(&run, &check, &error) < 0)
 		return report_failure(&check, &error);
 	status = check.fix ? fix_machine(&check, &run) : show_run(&run, &check);

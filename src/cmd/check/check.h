@@ -18,6 +18,8 @@ struct check {
 	const char *sysroot; /* NULL: this machine */
 	const char *host;    /* name of the machine; NULL: its own */
 	const char *explain, *error, *call;
+	const char *cached; /* metrics of an earlier check; NULL: check now */
+	uint64_t max_age;   /* of cached, in nanoseconds */
 	bool list, fix, yes, all, strict;
 	enum pl_check_status fail_on; /* PL_CHECK_NONE: the exit status is that of the verdict */
 	struct pl_check_policy policy;
@@ -27,6 +29,11 @@ struct check {
 
 /* Parses the command line into zeros; ends the process if it is wrong (check_options.c). */
 void check_parse_arguments(struct check *check, int argc, char **argv);
+
+/* Returns the exit status by --fail-on, or by the verdict (check.c). */
+int check_exit_status(enum pl_check_verdict verdict, const struct pl_check_counts *counts, const struct check *check);
+/* Tells the result of an earlier check; returns the exit status, or a negative errno (cached.c). */
+int check_answer_cached(const struct check *check, struct pl_error *error);
 
 /* -- text (render_text.c) -------------------------------------------------------------------------- */
 
@@ -59,6 +66,8 @@ char *check_format_run(const struct check_run *run, const struct check *check);
 void check_write_line(FILE *file, const struct check_run *run);
 void check_write_prometheus(FILE *file, const struct check_run *run, const struct check *check);
 void check_write_nagios(FILE *file, const struct check_run *run, const struct check *check);
+/* Name of a status in metrics (format_prometheus.c). */
+const char *check_metric_status(enum pl_check_status status);
 
 /* Result that tells the most: the one to fix first, else the first UNKNOWN one; NULL if all is well (format.c). */
 const struct pl_check_result *check_leading_result(const struct pl_check_report *report);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Command line of `peerlane check`. */
 #include "cmd/check/check.h"
+#include "cmd/common/units.h"
 
 #include <string.h>
 
@@ -17,8 +18,13 @@ enum {
 	OPTION_FAIL_ON,
 	OPTION_IGNORE,
 	OPTION_CONFIG,
-	OPTION_BASELINE
+	OPTION_BASELINE,
+	OPTION_CACHED,
+	OPTION_MAX_AGE
 };
+
+/* Three periods of peerlane-check.timer. */
+#define MAX_AGE (900 * CLI_NS_PER_S)
 
 static void parse_fail_on(struct check *check, const char *name, struct argp_state *state)
 {
@@ -122,9 +128,34 @@ static error_t parse_output_option(int key, char *argument, struct check *check,
 	case 'a':
 		check->all = true;
 		return 0;
+	case OPTION_CACHED:
+		check->cached = argument;
+		return 0;
+	case OPTION_MAX_AGE:
+		if (cli_parse_seconds(argument, &check->max_age) < 0 || !check->max_age)
+			argp_error(state, "--max-age takes seconds, not '%s'", argument);
+		return 0;
 	default:
 		return parse_policy_option(key, argument, check, state);
 	}
+}
+
+/* Refuses options that need a check now. */
+static void settle_cached(struct check *check, struct argp_state *state)
+{
+	const struct pl_check_expected *expected = &check->policy.expected;
+	bool expects = expected->gpus || expected->cards || expected->rate || expected->lanes || *expected->driver;
+	bool acts = check->explain || check->list || check->call || check->fix;
+	bool other = expects || acts || check->sysroot || check->host || check->baseline_file || check->config ||
+		     check->policy.accepted_count || check->all || check->format_given || check->common.json;
+
+	if (check->cached && other)
+		argp_error(state, "--cached repeats a result: it can be used with --max-age, --fail-on, --strict and "
+				  "--quiet only");
+	if (check->max_age && !check->cached)
+		argp_error(state, "--max-age needs --cached");
+	if (!check->max_age)
+		check->max_age = MAX_AGE;
 }
 
 /* Refuses options that do not fit each other. */
@@ -136,6 +167,7 @@ static void settle_options(struct check *check, struct argp_state *state)
 		argp_error(state, "--yes needs --fix");
 	if (check->fix && check->sysroot)
 		argp_error(state, "--fix cannot be used with --sysroot: it changes this machine only");
+	settle_cached(check, state);
 	if (check->strict && check->fail_on)
 		argp_error(state, "--strict cannot be used with --fail-on, which says the same in more ways");
 	settle_format(check, state);
@@ -199,6 +231,11 @@ static const struct argp_option check_options[] = {
 	  "Read expectations and accepted findings from FILE (default: " CHECK_CONFIG ", if it exists)", 0 },
 	{ "fail-on", OPTION_FAIL_ON, "STATUS", 0,
 	  "Exit with 1 if a check is this or worse, else with 0: fail, warn or unknown", 0 },
+	{ "cached", OPTION_CACHED, "FILE", 0,
+	  "Check nothing: tell the result in FILE, which --format prometheus wrote; for probes that must answer in a "
+	  "second",
+	  0 },
+	{ "max-age", OPTION_MAX_AGE, "SECONDS", 0, "With --cached: fail if the result is older (default: 900)", 0 },
 	{ "strict", OPTION_STRICT, NULL, 0, "Exit with 3 also if a check is UNKNOWN", 0 },
 	{ "explain", OPTION_EXPLAIN, "ID", 0, "Explain one check: requirement, reason and remedy", 0 },
 	{ "list", OPTION_LIST, NULL, 0, "List all checks", 0 },

@@ -11,10 +11,16 @@ static void describe_gauge(FILE *file, const char *metric, const char *help)
 	prometheus_describe(file, metric, "gauge", help);
 }
 
-static void write_statuses(FILE *file, const struct pl_check_report *report)
+const char *check_metric_status(enum pl_check_status status)
 {
 	static const char *const names[] = { "none", "ok", "unknown", "warn", "fail" };
-	size_t findings[CLI_ARRAY_SIZE(names)] = { 0 };
+
+	return names[status];
+}
+
+static void write_statuses(FILE *file, const struct pl_check_report *report)
+{
+	size_t findings[PL_CHECK_FAIL + 1] = { 0 };
 
 	describe_gauge(file, "check_status", "1 for the present status of a check, 0 for the others.");
 	for (size_t i = 0; i < report->count; i++) {
@@ -22,16 +28,16 @@ static void write_statuses(FILE *file, const struct pl_check_report *report)
 
 		for (size_t j = 0; j < result->count; j++)
 			findings[result->findings[j].status] += !result->findings[j].accepted;
-		for (size_t j = 0; j < CLI_ARRAY_SIZE(names); j++) {
+		for (size_t j = 0; j < CLI_ARRAY_SIZE(findings); j++) {
 			prometheus_begin(file, "check_status", "check", result->row->id);
 			prometheus_label(file, "group", result->row->group);
-			prometheus_label(file, "status", names[j]);
+			prometheus_label(file, "status", check_metric_status(j));
 			prometheus_end(file, result->status == j);
 		}
 	}
 	describe_gauge(file, "check_findings", "Findings with this status that count.");
-	for (size_t j = PL_CHECK_OK; j < CLI_ARRAY_SIZE(names); j++) {
-		prometheus_begin(file, "check_findings", "status", names[j]);
+	for (size_t j = PL_CHECK_OK; j < CLI_ARRAY_SIZE(findings); j++) {
+		prometheus_begin(file, "check_findings", "status", check_metric_status(j));
 		prometheus_end(file, findings[j]);
 	}
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cmd/common/cli.h"
+#include "cmd/common/systemd.h"
 
 static void copy_text(char *to, size_t size, const char *from)
 {
@@ -54,13 +55,40 @@ int cli_fail_errno(struct pl_error *error, int code, const char *call, const cha
 	return code;
 }
 
+/* Levels of syslog(3). */
+#define LEVEL_ERROR 3
+#define LEVEL_WARNING 4
+
+/*
+ * Prints a message of one or more lines to standard error, in one write.  Each line has its level if the lines go to the
+ * journal, which makes an entry of each line.
+ */
+static void print_message(int level, const char *kind, char *text)
+{
+	char output[2 * sizeof(struct pl_error)], prefix[8] = "";
+	size_t used = 0;
+
+	if (systemd_journal())
+		snprintf(prefix, sizeof(prefix), "<%d>", level);
+	cli_printable(text, true);
+	for (char *line = text; line; kind = "") {
+		char *end = strchr(line, '\n');
+
+		if (end)
+			*end++ = '\0';
+		used += (size_t)snprintf(output + used, sizeof(output) - used, "%s%s%s\n", prefix, kind, line);
+		used = CLI_MIN(used, sizeof(output) - 1);
+		line = end;
+	}
+	fputs(output, stderr);
+}
+
 int cli_report(const struct pl_error *error)
 {
 	char text[sizeof(*error) + 32];
 
 	pl_error_format(error, text, sizeof(text));
-	cli_printable(text, true);
-	fprintf(stderr, "peerlane: %s\n", text);
+	print_message(LEVEL_ERROR, "peerlane: ", text);
 	return CLI_FAILED;
 }
 
@@ -72,8 +100,7 @@ void cli_warn(const char *format, ...)
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
-	cli_printable(text, true);
-	fprintf(stderr, "peerlane: warning: %s\n", text);
+	print_message(LEVEL_WARNING, "peerlane: warning: ", text);
 }
 
 int cli_finish_output(int status)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cmd/common/output.h"
+#include "cmd/common/systemd.h"
 #include "cmd/transfer/connection_log.h"
 #include "cmd/transfer/serve.h"
 #include "cmd/transfer/sigbus_guard.h"

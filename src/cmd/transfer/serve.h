@@ -81,11 +81,4 @@ void reload_serve_request(struct serve *serve);
 /* Asks the server with a process id, or with the process id in a file.  Returns its result, or an error of asking. */
 int reload_request(const char *process, struct pl_error *error);
 
-/* systemd.c: the listening socket that a service manager passed (socket activation), or -1. */
-int systemd_listen_fd(void);
-/* Tells the service manager, if there is one; see sd_notify(3). */
-void systemd_notify(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Interval in which the service manager wants to hear of this process, in nanoseconds; 0: it does not. */
-uint64_t systemd_watchdog(void);
-
 #endif

@@ -17,5 +17,6 @@ peerlane-peermem stop 2>&1
 [ "$(module)" = loaded ] || echo "stopped: gone"
 peerlane-peermem start 2>&1
 echo "by hand: $(module)"
+[ ! -e /etc/peerlane/test-units ] || sh /usr/local/sbin/units.sh 2>&1
 echo end
 echo o >/proc/sysrq-trigger

@@ -3,16 +3,18 @@
  * Socket activation and notices of systemd, as sd_listen_fds(3) and sd_notify(3) document them.  Without libsystemd, which
  * would bring its own dependencies into the process of a server.
  */
+#include "cmd/common/systemd.h"
+
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "cmd/common/units.h"
-#include "cmd/transfer/serve.h"
+#include "cmd/common/cli.h"
 
 #define FIRST_FD 3
 
@@ -64,4 +66,14 @@ uint64_t systemd_watchdog(void)
 		return 0;
 	interval = strtoull(microseconds, NULL, 10);
 	return interval > UINT64_MAX / 1000 ? 0 : interval * 1000;
+}
+
+bool systemd_journal(void)
+{
+	const char *stream = getenv("JOURNAL_STREAM");
+	unsigned long long device, inode;
+	struct stat status;
+
+	return stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 && fstat(STDERR_FILENO, &status) == 0 &&
+	       status.st_dev == device && status.st_ino == inode;
 }
