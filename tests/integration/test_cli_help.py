@@ -106,7 +106,9 @@ def test_examples_have_valid_options(command):
         arguments = words[words.index('peerlane') + 1:]
         # An example of a command may be one of its subcommand.
         of = arguments[:2] if arguments[:2] in SUBCOMMANDS else command
-        assert run(*arguments, '--help').stdout == help_of(of)
+        # Words behind -- belong to another command.
+        own = arguments[:arguments.index('--')] if '--' in arguments else arguments
+        assert run(*own, '--help').stdout == help_of(of)
 
 
 @pytest.mark.parametrize('command', ALL_COMMANDS, ids=name_of)

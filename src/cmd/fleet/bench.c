@@ -24,7 +24,7 @@ struct fleet_bench {
 	char rank[24], ranks[24];
 	struct fleet_progress progress;
 	char *text;  /* that rank 0 printed; NULL: no memory */
-	int status;  /* exit status of rank 0; negative: it did not end by itself */
+	int status;  /* exit status of rank 0; negative: it has none of Peerlane */
 	bool failed; /* another rank did not end well */
 };
 
@@ -81,7 +81,7 @@ static const struct cli_command fleet_bench_command = {
 	.summary = "Measure between many hosts: starts `peerlane bench --matrix` on each of them.",
 	.examples = {
 		"peerlane fleet bench 'gpu[001-032]' -o monday.json -- --key /etc/peerlane/key",
-		"peerlane fleet bench --hosts hosts.txt -- --insecure --schedule ring --rails-apart",
+		"peerlane fleet bench --hosts hosts.txt -- --insecure --schedule ring",
 	},
 	.notes = "The first host is rank 0, which all others must reach.  Options after -- are those of `peerlane bench --matrix`, and "
 		 "files that they name lie on the hosts.  A host that cannot be reached, or dies, is left out and named.  `peerlane "
@@ -164,7 +164,8 @@ static void name_failure(const struct fleet_bench *bench, size_t host, const str
 static void take_rank(void *user, size_t host, const struct run_result *result)
 {
 	struct fleet_bench *bench = user;
-	bool exited = result->end == RUN_EXITED && result->status >= 0;
+	/* Launchers have statuses of their own, such as 255. */
+	bool exited = result->end == RUN_EXITED && result->status >= 0 && result->status <= CLI_OUTPUT;
 	bool well = exited && (result->status == CLI_OK || result->status == CLI_DEGRADED);
 
 	if (!well) {
