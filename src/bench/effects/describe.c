@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Sentences about effects. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/effects/effects.h"
+#include "cmd/fleet/host_list.h"
+
+#define NEARLY 0.01 /* difference of logarithms that needs no second number */
+#define NAMES_TEXT 140 /* bytes of the hosts of a group */
+
+double *effects_logarithms(const double *values, size_t count, enum effects_unit unit)
+{
+	double *logarithms = malloc((count * count + 1) * sizeof(*logarithms));
+
+	for (size_t i = 0; logarithms && i < count * count; i++)
+		logarithms[i] = !(values[i] > 0) ? NAN : unit == EFFECTS_LATENCY ? -log(values[i]) : log(values[i]);
+	return logarithms;
+}
+
+void effects_fold_hosts(const struct effects_ranks *ranks, const size_t *hosts, size_t count, char *text, size_t size)
+{
+	const char **names = malloc((count + 1) * sizeof(*names));
+	char *folded = NULL;
+
+	for (size_t i = 0; names && i < count; i++)
+		names[i] = ranks->host_names[hosts[i]];
+	if (names)
+		folded = host_list_fold(names, count);
+	if (folded && strlen(folded) < size)
+		snprintf(text, size, "%s", folded);
+	else if (folded && size > 8)
+		snprintf(text, size, "%.*s...", (int)size - 4, folded);
+	else
+		snprintf(text, size, "%zu hosts", count);
+	free(folded);
+	free(names);
+}
+
+void effects_value_text(double value, enum effects_unit unit, char text[32])
+{
+	if (unit == EFFECTS_LATENCY)
+		snprintf(text, 32, "%.3g us", exp(-value));
+	else
+		snprintf(text, 32, "%.3g GB/s", exp(value) / 1e9);
+}
+
+/* Writes "host gpu017", "leaf3 (gpu[041-060])", "rank 12 (gpu003)" or "gpu101 to gpu151". */
+static void describe_subject(const struct effects_ranks *ranks, const struct effect *effect, char *text, size_t size)
+{
+	char hosts[NAMES_TEXT];
+	bool several = ranks->count > ranks->host_count;
+
+	switch (effect->kind) {
+	case EFFECT_GROUP:
+		effects_fold_hosts(ranks, effect->members, effect->member_count, hosts, sizeof(hosts));
+		snprintf(text, size, "group %.100s (%zu hosts: %s)",
+			 effect->at == EFFECTS_NONE ? "without a name" : ranks->group_names[effect->at],
+			 effect->member_count, hosts);
+		break;
+	case EFFECT_HOST:
+		snprintf(text, size, "host %.200s", ranks->host_names[effect->at]);
+		break;
+	case EFFECT_RANK:
+		snprintf(text, size, "rank %zu (number %zu of host %.160s)", effect->at,
+			 ranks->rank_on_host[effect->at], ranks->host_names[ranks->host[effect->at]]);
+		break;
+	case EFFECT_PAIR:
+		if (several)
+			snprintf(text, size, "rank %zu (%.100s) to rank %zu (%.100s)", effect->at,
+				 ranks->host_names[ranks->host[effect->at]], effect->to,
+				 ranks->host_names[ranks->host[effect->to]]);
+		else
+			snprintf(text, size, "%.100s to %.100s", ranks->host_names[ranks->host[effect->at]],
+				 ranks->host_names[ranks->host[effect->to]]);
+		break;
+	}
+}
+
+/* Writes "48 %", or for changes "7.1 % less". */
+static void describe_factor(double effect, enum effects_unit unit, bool changes, char text[48])
+{
+	/* Latencies have the opposite sign: more is worse. */
+	double factor = exp(unit == EFFECTS_LATENCY ? -effect : effect);
+
+	if (changes)
+		snprintf(text, 48, "%.3g %% %s", 100 * fabs(factor - 1),
+			 unit == EFFECTS_LATENCY ? (factor > 1 ? "longer" : "shorter")
+						 : (factor > 1 ? "more" : "less"));
+	else
+		snprintf(text, 48, "%.3g %%", 100 * factor);
+}
+
+/* Writes "receives at 48 %", or "sends at 80 % and receives at 79 %". */
+static void describe_directions(const struct effect *effect, enum effects_unit unit, bool changes, char *text,
+				size_t size)
+{
+	char sending[48], receiving[48];
+	const char *at = changes ? "" : "at ";
+
+	describe_factor(effect->sending, unit, changes, sending);
+	describe_factor(effect->receiving, unit, changes, receiving);
+	if (effect->sends && effect->receives && fabs(effect->sending - effect->receiving) < NEARLY)
+		snprintf(text, size, "sends and receives %s%s", at, sending);
+	else if (effect->sends && effect->receives)
+		snprintf(text, size, "sends %s%s and receives %s%s", at, sending, at, receiving);
+	else
+		snprintf(text, size, "%s %s%s", effect->sends ? "sends" : "receives", at,
+			 effect->sends ? sending : receiving);
+}
+
+static void describe_pair(const struct effect *effect, enum effects_unit unit, bool changes, char *text, size_t size)
+{
+	char there[48], back[48];
+
+	describe_factor(effect->sending, unit, changes, there);
+	describe_factor(effect->receiving, unit, changes, back);
+	snprintf(text, size, "%s%s%s%s%s", changes ? "" : "at ", there, changes ? "" : " of the usual value",
+		 effect->receives ? ", and back " : "", effect->receives ? back : "");
+}
+
+void effects_describe(const struct effects *effects, const struct effect *effect, enum effects_unit unit, bool changes,
+		      char text[EFFECTS_TEXT])
+{
+	char subject[280], what[140], value[32], usual[32], numbers[80] = "";
+	const char *of = changes ? "" : " of the others";
+
+	describe_subject(effects->ranks, effect, subject, sizeof(subject));
+	effects_value_text(effect->value, unit, value);
+	effects_value_text(effect->usual, unit, usual);
+	if (!changes)
+		snprintf(numbers, sizeof(numbers), " (%s, usual %s)", value, usual);
+	if (effect->kind == EFFECT_PAIR) {
+		describe_pair(effect, unit, changes, what, sizeof(what));
+		snprintf(text, EFFECTS_TEXT, "%s: %s%s", subject, what, numbers);
+		return;
+	}
+	describe_directions(effect, unit, changes, what, sizeof(what));
+	snprintf(text, EFFECTS_TEXT, "%s %s%s%s%s", subject, what, of, numbers,
+		 effect->kind != EFFECT_GROUP ? ""
+		 : effect->outside            ? "; pairs within are usual, so check its links to the others"
+					      : "; pairs within as well");
+}
