@@ -46,7 +46,7 @@ void effects_value_text(double value, enum effects_unit unit, char text[32])
 		snprintf(text, 32, "%.3g GB/s", exp(value) / 1e9);
 }
 
-/* Writes "host gpu017", "leaf3 (gpu[041-060])", "rank 12 (gpu003)" or "gpu101 to gpu151". */
+/* Writes "host gpu017", "group leaf3 (20 hosts: gpu[041-060])", "rank 12 (gpu003)" or "gpu101 to gpu151". */
 static void describe_subject(const struct effects_ranks *ranks, const struct effect *effect, char *text, size_t size)
 {
 	char hosts[NAMES_TEXT];
@@ -55,9 +55,11 @@ static void describe_subject(const struct effects_ranks *ranks, const struct eff
 	switch (effect->kind) {
 	case EFFECT_GROUP:
 		effects_fold_hosts(ranks, effect->members, effect->member_count, hosts, sizeof(hosts));
-		snprintf(text, size, "group %.100s (%zu hosts: %s)",
-			 effect->at == EFFECTS_NONE ? "without a name" : ranks->group_names[effect->at],
-			 effect->member_count, hosts);
+		if (effect->at == EFFECTS_NONE)
+			snprintf(text, size, "group %s of %zu hosts", hosts, effect->member_count);
+		else
+			snprintf(text, size, "group %.100s (%zu hosts: %s)", ranks->group_names[effect->at],
+				 effect->member_count, hosts);
 		break;
 	case EFFECT_HOST:
 		snprintf(text, size, "host %.200s", ranks->host_names[effect->at]);
@@ -117,13 +119,16 @@ static void describe_pair(const struct effect *effect, enum effects_unit unit, b
 	describe_factor(effect->sending, unit, changes, there);
 	describe_factor(effect->receiving, unit, changes, back);
 	snprintf(text, size, "%s%s%s%s%s", changes ? "" : "at ", there, changes ? "" : " of the usual value",
-		 effect->receives ? ", and back " : "", effect->receives ? back : "");
+		 effect->receives      ? ", and back "
+		 : effect->unconfirmed ? ", in this direction only"
+				       : "",
+		 effect->receives ? back : "");
 }
 
 void effects_describe(const struct effects *effects, const struct effect *effect, enum effects_unit unit, bool changes,
 		      char text[EFFECTS_TEXT])
 {
-	char subject[280], what[140], value[32], usual[32], numbers[80] = "";
+	char subject[280], what[180], value[32], usual[32], numbers[80] = "";
 	const char *of = changes ? "" : " of the others";
 
 	describe_subject(effects->ranks, effect, subject, sizeof(subject));

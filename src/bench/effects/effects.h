@@ -12,7 +12,7 @@
 /* Fewer hosts do not tell what is usual. */
 #define EFFECTS_HOSTS_MIN 6u
 #define EFFECTS_NONE SIZE_MAX
-#define EFFECTS_TEXT 512
+#define EFFECTS_TEXT 640
 
 /* Hosts and groups of ranks: numbers from 0 on. */
 struct effects_ranks {
@@ -39,6 +39,7 @@ struct effect {
 	double sending, receiving;     /* logarithms of factors: -0.22 is 20 % less */
 	double value, usual;           /* logarithms, of the first direction */
 	bool outside;                  /* of a group: values within it are usual, so the links to the others differ */
+	bool unconfirmed; /* of a changed pair: the other direction did not change, as after a passing dip */
 	size_t *members, member_count; /* of a group: its hosts */
 };
 
@@ -47,9 +48,9 @@ struct effects {
 	double usual, noise;    /* median of all; robust standard deviation of the rests */
 	double *send, *receive; /* by rank; NAN: too few values */
 	double *rest;           /* by pair */
-	struct effect *list;    /* groups, hosts, ranks, pairs; the largest first */
+	struct effect *list;    /* groups, hosts, ranks, pairs, unconfirmed pairs; the largest first */
 	size_t count;
-	size_t single;                /* changed pairs of which one direction only changed */
+	size_t unconfirmed;           /* those at the end of the list */
 	size_t *silent, silent_count; /* hosts without any value, which the other hosts have */
 };
 

@@ -316,10 +316,8 @@ static int judge_pair(struct search *search, size_t a, size_t b, double limit)
 
 	if (!slow_there && !slow_back)
 		return 0;
-	if (search->changes && !(slow_there && slow_back && there * back > 0)) {
-		search->effects->single++;
+	if (search->changes && slow_there && slow_back && there * back < 0)
 		return 0;
-	}
 	/* One direction is from `at` to `to`. */
 	if (!slow_there) {
 		effect = (struct effect){ .kind = EFFECT_PAIR, .at = b, .to = a, .sends = true };
@@ -329,6 +327,8 @@ static int judge_pair(struct search *search, size_t a, size_t b, double limit)
 	effect.receiving = effect.receives ? back : 0;
 	effect.value = search->values[effect.at * count + effect.to];
 	effect.usual = effect.value - there;
+	effect.unconfirmed = search->changes && !effect.receives;
+	search->effects->unconfirmed += effect.unconfirmed;
 	return add_effect(search->effects, &effect) ? 0 : -ENOMEM;
 }
 
@@ -353,6 +353,8 @@ static int compare_effects(const void *left, const void *right)
 
 	if (a->kind != b->kind)
 		return (a->kind > b->kind) - (a->kind < b->kind);
+	if (a->unconfirmed != b->unconfirmed)
+		return a->unconfirmed - b->unconfirmed;
 	if (size_a != size_b)
 		return size_a < size_b ? 1 : -1;
 	return (a->at > b->at) - (a->at < b->at);
