@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Sentences about fleets and about matrices of many hosts. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/fleet/changes.h"
+#include "report/fleet.h"
+
+#define EFFECTS_SHOWN 8 /* of pairs of one matrix; groups, hosts and ranks are all named, up to twice as many */
+
+static const char *const unit_names[EFFECTS_UNITS] = { "Bandwidth", "Latency" };
+
+static int describe_effects(struct report *report, const struct effects *effects, enum effects_unit unit, bool changes,
+			    const char *name)
+{
+	size_t shown[2] = { 0, 0 }, left = 0;
+	char text[EFFECTS_TEXT];
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < effects->count; i++) {
+		const struct effect *effect = &effects->list[i];
+		bool pair = effect->kind == EFFECT_PAIR;
+
+		if (shown[pair]++ >= (pair ? EFFECTS_SHOWN : 2 * EFFECTS_SHOWN)) {
+			left++;
+			continue;
+		}
+		effects_describe(effects, effect, unit, changes, text);
+		rc = report_add_sentence(report,
+					 !changes || (!effect->unconfirmed && effect->sending + effect->receiving < 0),
+					 "%s%s: %s.", name, unit_names[unit], text);
+	}
+	if (rc == 0 && left)
+		rc = report_add_sentence(report, !changes,
+					 "%s%s: %zu more, which the JSON of peerlane bench compare and the "
+					 "heat map show.",
+					 name, unit_names[unit], left);
+	return rc;
+}
+
+/* Begins sentences with the name of the file if there are several matrices. */
+static const char *sentence_name(const struct report *report, const struct report_document *document, char text[160])
+{
+	const struct report_document *before;
+
+	report_last_matrix(report, &before);
+	snprintf(text, 160, before ? "%.140s: " : "", document->name);
+	return text;
+}
+
+static int describe_judgement(struct report *report, const struct report_document *document)
+{
+	const struct report_judgement *judgement = document->matrix.judgement;
+	char name[160], hosts[EFFECTS_TEXT];
+	int rc = 0;
+
+	sentence_name(report, document, name);
+	for (int unit = 0; rc == 0 && unit < EFFECTS_UNITS; unit++) {
+		const struct effects *effects = &judgement->effects[unit];
+
+		if (!effects->ranks)
+			continue;
+		if (unit == EFFECTS_RATE && effects->silent_count) {
+			effects_fold_hosts(&judgement->ranks, effects->silent, effects->silent_count, hosts,
+					   sizeof(hosts));
+			rc = report_add_sentence(report, true, "%sNo results of %s.", name, hosts);
+		}
+		if (rc == 0)
+			rc = describe_effects(report, effects, (enum effects_unit)unit, false, name);
+		if (rc == 0 && !effects->count)
+			rc = report_add_sentence(report, false, "%s%s: no host and no pair stands out.", name,
+						 unit_names[unit]);
+	}
+	return rc;
+}
+
+static int describe_fleet_change(struct report *report, const struct effects_change *change, enum effects_unit unit,
+				 const char *name)
+{
+	double factor = change->after[unit] / change->before[unit];
+	bool worse = unit == EFFECTS_LATENCY ? factor > 1.03 : factor < 0.97;
+	char before[REPORT_TEXT], after[REPORT_TEXT], prefix[160];
+	enum report_unit shown = unit == EFFECTS_LATENCY ? REPORT_UNIT_TIME : REPORT_UNIT_RATE;
+	int rc = report_add_sentence(
+		report, worse,
+		"Since %s: %s of the fleet: median %s before, %s now (%+.1f %%); the noise of a pair is %.2g %%.", name,
+		unit_names[unit], report_value(shown, change->before[unit], before),
+		report_value(shown, change->after[unit], after), 100 * (factor - 1),
+		100 * (exp(change->effects[unit].noise) - 1));
+
+	snprintf(prefix, sizeof(prefix), "Since %.140s: ", name);
+	return rc < 0 ? rc : describe_effects(report, &change->effects[unit], unit, true, prefix);
+}
+
+static struct effects_matrix effects_matrix_of(const struct report_matrix *matrix)
+{
+	return (struct effects_matrix){ .count = matrix->ranks,
+					.hosts = matrix->labels,
+					.values = { matrix->rate, matrix->latency } };
+}
+
+/* Copies the groups, which hosts of both matrices have. */
+static int read_change_groups(const struct report *report, struct effects_change *change)
+{
+	struct pl_error error;
+
+	return report->groups ? effects_ranks_read_groups(&change->ranks, report->groups, &error) : 0;
+}
+
+/* Describes what changed between the last two matrices. */
+static int describe_matrix_changes(struct report *report)
+{
+	const struct report_document *before, *after = report_last_matrix(report, &before);
+	struct effects_matrix first, second;
+	struct effects_change change;
+	int rc;
+
+	if (!before)
+		return 0;
+	if (before->matrix.size != after->matrix.size)
+		return report_add_sentence(report, true,
+					   "%s and %s have messages of different sizes, so their changes are unknown.",
+					   before->name, after->name);
+	first = effects_matrix_of(&before->matrix);
+	second = effects_matrix_of(&after->matrix);
+	rc = effects_change_match(&change, &first, &second);
+	if (rc < 0)
+		return rc;
+	if (!effects_change_possible(&change))
+		rc = report_add_sentence(report, true,
+					 "%s and %s have results of %zu hosts in common: too few to tell changes.",
+					 before->name, after->name, change.ranks.host_count);
+	else if ((rc = read_change_groups(report, &change)) == 0)
+		rc = effects_change_find(&change);
+	for (int unit = 0; rc == 0 && unit < EFFECTS_UNITS; unit++)
+		if (change.effects[unit].ranks)
+			rc = describe_fleet_change(report, &change, (enum effects_unit)unit, before->name);
+	for (int side = 0; rc == 0 && side < 2; side++)
+		if (change.only[side])
+			rc = report_add_sentence(report, side == 0, "Results only in %s: %s.",
+						 (side ? after : before)->name, change.only[side]);
+	effects_change_free(&change);
+	return rc;
+}
+
+/* -- fleets ------------------------------------------------------------------------------------------- */
+
+static int describe_fleet_counts(struct report *report, const struct report_document *document)
+{
+	const struct fleet *fleet = &document->fleet->fleet;
+	char text[200] = "";
+	size_t length = 0;
+
+	for (int state = 0; state < ROW_WELL && length < sizeof(text); state++)
+		if (fleet->counts[state])
+			length += (size_t)snprintf(text + length, sizeof(text) - length, ", %zu %s",
+						   fleet->counts[state], row_state_name((enum row_state)state));
+	return report_add_sentence(report, fleet->counts[ROW_FAIL] > 0,
+				   "%s: %zu of %zu hosts answered peerlane fleet %s, %zu are well%s.", document->name,
+				   fleet_answered(fleet), fleet->hosts.count,
+				   fleet->kind == FLEET_TOPO ? "topo" : "check", fleet->counts[ROW_WELL], text);
+}
+
+int report_describe_fleets(struct report *report)
+{
+	int rc = 0;
+
+	for (int kind = FLEET_CHECK; rc == 0 && kind <= FLEET_TOPO; kind++) {
+		const struct report_document *before, *last = report_last_fleet(report, (enum fleet_kind)kind, &before);
+
+		if (last)
+			rc = describe_fleet_counts(report, last);
+	}
+	for (size_t i = 0; rc == 0 && i < report->document_count; i++)
+		if (report->documents[i].matrix.judgement)
+			rc = describe_judgement(report, &report->documents[i]);
+	return rc < 0 ? rc : describe_matrix_changes(report);
+}
