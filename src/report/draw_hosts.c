@@ -10,10 +10,11 @@
 
 #define MAP_SIDE 900.0
 #define CELL_MAX 24.0 /* pixels, so that maps of few hosts do not look like tables */
-#define LEFT 150
-#define TOP 150
+#define CHARACTER 7.2 /* pixels of a character, at most */
+#define NAME_MAX_SHOWN 18
 #define MARGIN 210       /* for marks at the right */
 #define BELOW 180        /* for marks below, if there are any */
+#define HEAD 22          /* for a line of text */
 #define LABEL_PITCH 13.0 /* pixels between labels */
 #define MARKS_MAX 40     /* labels at an edge */
 #define LEVELS 60u       /* colours of the scale */
@@ -28,7 +29,7 @@ struct host_map {
 	const struct report_hosts *hosts;
 	enum effects_unit unit;
 	size_t count;
-	double cell, side;
+	double cell, side, left, top; /* pixels */
 	const double *values;
 };
 
@@ -87,10 +88,10 @@ static int write_map_cells(const struct host_map *map, FILE *file)
 	for (size_t i = 0; i < map->count * map->count; i++)
 		pixels[i] = cell_colour(map, i / map->count, i % map->count);
 	fprintf(file,
-		"<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%.1f\" class=\"n\"/><image x=\"%d\" y=\"%d\" "
+		"<rect x=\"%.0f\" y=\"%.0f\" width=\"%.1f\" height=\"%.1f\" class=\"n\"/><image x=\"%.0f\" y=\"%.0f\" "
 		"width=\"%.1f\" height=\"%.1f\" preserveAspectRatio=\"none\" style=\"image-rendering:pixelated\" "
 		"href=\"data:image/png;base64,",
-		LEFT, TOP, map->side, map->side, LEFT, TOP, map->side, map->side);
+		map->left, map->top, map->side, map->side, map->left, map->top, map->side, map->side);
 	rc = report_write_png(file, pixels, (uint32_t)map->count, (uint32_t)map->count, palette, LEVELS + 1);
 	fputs("\"/>\n", file);
 	free(pixels);
@@ -156,10 +157,11 @@ static void write_host_hit(const struct host_map *map, size_t line, bool column,
 
 	fprintf(file, "<a href=\"#h%zu\"><rect class=\"hit\" ", report_hosts_find(map->hosts, name));
 	if (column)
-		fprintf(file, "x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\">", LEFT + at, TOP - 100, size, 100);
+		fprintf(file, "x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%.0f\">", map->left + at, HEAD, size,
+			map->top - HEAD);
 	else
-		fprintf(file, "x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\">", LEFT - 110, TOP + at,
-			110 + map->side, size);
+		fprintf(file, "x=\"0\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\">", map->top + at,
+			map->left + map->side, size);
 	fputs("<title>", file);
 	report_escape(file, name, 80);
 	fputs(column ? ": receives at " : ": sends at ", file);
@@ -178,10 +180,11 @@ static void write_map_names(const struct host_map *map, FILE *file)
 		if (!begins_host(map, line) || at - last < LABEL_PITCH)
 			continue;
 		last = at;
-		fprintf(file, "<text x=\"%d\" y=\"%.1f\" class=\"e\">", LEFT - 6, TOP + at + 4);
-		report_escape(file, line_host(map, line), 18);
-		fprintf(file, "</text><text transform=\"translate(%.1f %d) rotate(-90)\">", LEFT + at + 4, TOP - 6);
-		report_escape(file, line_host(map, line), 14);
+		fprintf(file, "<text x=\"%.0f\" y=\"%.1f\" class=\"e\">", map->left - 6, map->top + at + 4);
+		report_escape(file, line_host(map, line), NAME_MAX_SHOWN);
+		fprintf(file, "</text><text transform=\"translate(%.1f %.0f) rotate(-90)\">", map->left + at + 4,
+			map->top - 6);
+		report_escape(file, line_host(map, line), NAME_MAX_SHOWN);
 		fputs("</text>\n", file);
 	}
 }
@@ -267,10 +270,10 @@ static void write_group_bars(const struct host_map *map, bool receives, FILE *fi
 
 			if (receives)
 				fprintf(file, "<rect class=\"bar\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"4\"/>",
-					LEFT + at, TOP + map->side + 2, size);
+					map->left + at, map->top + map->side + 2, size);
 			else
 				fprintf(file, "<rect class=\"bar\" x=\"%.1f\" y=\"%.1f\" width=\"4\" height=\"%.1f\"/>",
-					LEFT + map->side + 2, TOP + at, size);
+					map->left + map->side + 2, map->top + at, size);
 		}
 	}
 	fputc('\n', file);
@@ -292,14 +295,14 @@ static void write_map_marks(const struct host_map *map, bool receives, FILE *fil
 			fprintf(file,
 				"<path class=\"x\" fill=\"none\" d=\"M%.1f %.1fV%.1fL%.1f %.1f\"/><text class=\"e k\" "
 				"transform=\"translate(%.1f %.1f) rotate(-90)\">",
-				LEFT + at, TOP + edge, TOP + edge + 4, LEFT + label, TOP + edge + 16, LEFT + label + 4,
-				TOP + edge + 19);
+				map->left + at, map->top + edge, map->top + edge + 4, map->left + label,
+				map->top + edge + 16, map->left + label + 4, map->top + edge + 19);
 		else
 			fprintf(file,
 				"<path class=\"x\" fill=\"none\" d=\"M%.1f %.1fH%.1fL%.1f %.1f\"/><text class=\"k\" "
 				"x=\"%.1f\" y=\"%.1f\">",
-				LEFT + edge, TOP + at, LEFT + edge + 4, LEFT + edge + 16, TOP + label, LEFT + edge + 19,
-				TOP + label + 4);
+				map->left + edge, map->top + at, map->left + edge + 4, map->left + edge + 16,
+				map->top + label, map->left + edge + 19, map->top + label + 4);
 		report_escape(file, marks[i].text, 0);
 		fputs("</text>\n", file);
 	}
@@ -317,8 +320,8 @@ static void write_pair_rings(const struct host_map *map, FILE *file)
 			continue;
 		shown++;
 		fprintf(file, "<circle class=\"slow\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>",
-			LEFT + ((double)line_of_rank(map, effect->to) + 0.5) * map->cell,
-			TOP + ((double)line_of_rank(map, effect->at) + 0.5) * map->cell, fmax(6, map->cell));
+			map->left + ((double)line_of_rank(map, effect->to) + 0.5) * map->cell,
+			map->top + ((double)line_of_rank(map, effect->at) + 0.5) * map->cell, fmax(6, map->cell));
 	}
 	fputc('\n', file);
 }
@@ -332,7 +335,7 @@ static void write_map_scale(const struct host_map *map, double y, FILE *file)
 		struct report_colour colour = blend_colours((double)i / (LEVELS - 1));
 
 		fprintf(file, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"12\" fill=\"#%02x%02x%02x\"/>",
-			LEFT + i * step, y, step + 0.3, colour.red, colour.green, colour.blue);
+			map->left + i * step, y, step + 0.3, colour.red, colour.green, colour.blue);
 	}
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(parts); i++) {
 		char text[32];
@@ -340,16 +343,17 @@ static void write_map_scale(const struct host_map *map, double y, FILE *file)
 		/* Effects are logarithms of which larger ones are better. */
 		effects_value_text(map->effects->usual + log(parts[i]), map->unit, text);
 		fprintf(file, "<text class=\"m\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",
-			LEFT + width * (parts[i] - SCALE_WORST) / (SCALE_BEST - SCALE_WORST), y + 28, text);
+			map->left + width * (parts[i] - SCALE_WORST) / (SCALE_BEST - SCALE_WORST), y + 28, text);
 	}
-	fprintf(file, "<text x=\"%.1f\" y=\"%.1f\">usual at the right; grey: no result</text>\n", LEFT + width + 60,
-		y + 10);
+	fprintf(file, "<text x=\"%.1f\" y=\"%.1f\">usual at the right; grey: no result</text>\n",
+		map->left + width + 60, y + 10);
 }
 
 static int write_host_map(const struct host_map *map, FILE *file)
 {
 	bool latency = map->unit == EFFECTS_LATENCY;
-	double width = LEFT + map->side + MARGIN, height = TOP + map->side + (has_marks(map, true) ? BELOW : 14) + 50;
+	double width = map->left + map->side + MARGIN,
+	       height = map->top + map->side + (has_marks(map, true) ? BELOW : 14) + 50;
 	int rc;
 
 	fprintf(file,
@@ -363,9 +367,9 @@ static int write_host_map(const struct host_map *map, FILE *file)
 		"host\">\n",
 		width, height, width);
 	fprintf(file,
-		"<text x=\"%d\" y=\"16\" class=\"k\">rows: sending host, columns: receiving host; click a row or a "
+		"<text x=\"%.0f\" y=\"14\" class=\"k\">rows: sending host, columns: receiving host; click a row or a "
 		"column head to go to its host</text>\n",
-		LEFT);
+		map->left);
 	rc = write_map_cells(map, file);
 	write_map_names(map, file);
 	write_map_marks(map, false, file);
@@ -379,6 +383,20 @@ static int write_host_map(const struct host_map *map, FILE *file)
 	write_map_scale(map, height - 44, file);
 	fputs("</svg></div></figure>\n", file);
 	return rc;
+}
+
+/* Sets the sizes of a map: margins are as wide as the longest name. */
+static void measure_map(struct host_map *map)
+{
+	const struct effects_ranks *ranks = &map->judgement->ranks;
+	size_t longest = 4;
+
+	for (size_t i = 0; i < ranks->host_count; i++)
+		longest = CLI_MAX(longest, report_length(ranks->host_names[i]));
+	map->left = CHARACTER * (double)CLI_MIN(longest, (size_t)NAME_MAX_SHOWN) + 12;
+	map->top = HEAD + map->left;
+	map->cell = fmin(CELL_MAX, MAP_SIDE / (double)map->count);
+	map->side = map->cell * (double)map->count;
 }
 
 static int write_document_maps(const struct report_document *document, const struct report_hosts *hosts, FILE *file)
@@ -397,9 +415,14 @@ static int write_document_maps(const struct report_document *document, const str
 
 		if (!map.effects->ranks)
 			continue;
-		map.cell = fmin(CELL_MAX, MAP_SIDE / (double)map.count);
-		map.side = map.cell * (double)map.count;
+		measure_map(&map);
+		/* A map in one colour need not be looked at. */
+		if (!map.effects->count)
+			fprintf(file, "<details><summary>%s: no host and no pair stands out</summary>\n",
+				unit == EFFECTS_LATENCY ? "Latency" : "Bandwidth");
 		rc = write_host_map(&map, file);
+		if (!map.effects->count)
+			fputs("</details>\n", file);
 	}
 	return rc;
 }

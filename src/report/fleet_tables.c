@@ -272,27 +272,21 @@ static int write_inventory_table(const struct inventory *inventory, const struct
 
 int report_write_inventory(const struct report *report, const struct report_hosts *hosts, FILE *file)
 {
-	const struct report_document *before, *last = report_last_fleet(report, FLEET_TOPO, &before);
+	const struct report_document *before, *topo = report_last_fleet(report, FLEET_TOPO, &before);
+	const struct report_document *check = report_last_fleet(report, FLEET_CHECK, &before);
+	const struct fleet *fleet, *more = topo && check ? &check->fleet->fleet : NULL;
 	struct inventory inventory;
 	int rc;
 
-	/* A check knows the kernel and the driver, and a topology all devices. */
-	for (int kind = FLEET_CHECK; kind <= FLEET_TOPO; kind++) {
-		last = report_last_fleet(report, (enum fleet_kind)kind, &before);
-		if (!last)
-			continue;
-		rc = inventory_collect(&inventory, &last->fleet->fleet);
-		if (rc < 0)
-			return rc;
-		fprintf(file,
-			"<h2>Inventory</h2>\n<p class=\"soft\">One line for hosts that have the same, from peerlane "
-			"fleet %s.</p>\n",
-			kind == FLEET_TOPO ? "topo" : "check");
-		rc = write_inventory_table(&inventory, &last->fleet->fleet, hosts, file);
-		inventory_free(&inventory);
-		if (rc < 0)
-			return rc;
-		break;
-	}
-	return 0;
+	if (!topo && !check)
+		return 0;
+	/* A topology knows more devices, and a check the kernel and the driver. */
+	fleet = topo ? &topo->fleet->fleet : &check->fleet->fleet;
+	rc = inventory_collect(&inventory, fleet, more);
+	if (rc < 0)
+		return rc;
+	fputs("<h2>Inventory</h2>\n<p class=\"soft\">One line for hosts that have the same.</p>\n", file);
+	rc = write_inventory_table(&inventory, fleet, hosts, file);
+	inventory_free(&inventory);
+	return rc;
 }

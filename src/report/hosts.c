@@ -7,7 +7,9 @@
 #include "report/fleet.h"
 
 #define ITEMS_TEXT 1600
-#define SLOWEST 5 /* pairs that a section names, in each direction */
+#define PAIRS_MAX 8       /* that a section names, in each direction */
+#define PAIR_DEVIATIONS 4 /* of the noise, by which a pair is below what its hosts reach elsewhere */
+#define PAIR_FACTOR 1.05
 
 static int compare_host_names(const void *left, const void *right)
 {
@@ -66,21 +68,27 @@ static size_t find_fleet_host(const struct fleet *fleet, const char *name)
 	return SIZE_MAX;
 }
 
-/* Writes what a run of `peerlane fleet` has found at the host. */
-static void write_host_rows(const struct fleet *fleet, const char *name, FILE *file)
+/* True if a run has a row of this host and name that is not well. */
+static bool has_host_row(const struct fleet *fleet, const char *name, const char *id)
+{
+	size_t host = fleet ? find_fleet_host(fleet, name) : SIZE_MAX;
+
+	for (size_t i = 0; host != SIZE_MAX && i < fleet->row_count; i++)
+		if (fleet->rows[i].host == host && fleet->rows[i].state != ROW_WELL && !strcmp(fleet->rows[i].id, id))
+			return true;
+	return false;
+}
+
+/* Writes what a run of `peerlane fleet` has found at the host, except what another one has found as well. */
+static void write_host_rows(const struct fleet *fleet, const struct fleet *shown, const char *name, FILE *file)
 {
 	size_t host = find_fleet_host(fleet, name);
-	const char *command = fleet->kind == FLEET_TOPO ? "topo" : "check";
 	char text[ITEMS_TEXT];
 
-	if (host == SIZE_MAX)
-		return;
-	if (fleet->states[host] == ROW_WELL)
-		fprintf(file, "<p class=\"soft\">%s: well, and as most hosts</p>\n", command);
-	for (size_t i = 0; i < fleet->row_count; i++) {
+	for (size_t i = 0; host != SIZE_MAX && i < fleet->row_count; i++) {
 		const struct fleet_row *row = &fleet->rows[i];
 
-		if (row->host != host || row->state == ROW_WELL)
+		if (row->host != host || row->state == ROW_WELL || has_host_row(shown, name, row->id))
 			continue;
 		fleet_format_items(text, sizeof(text), fleet, row, false);
 		fprintf(file, "<p><span class=\"st s%d\">%s</span> <b>", row->state, row_state_name(row->state));
@@ -91,11 +99,35 @@ static void write_host_rows(const struct fleet *fleet, const char *name, FILE *f
 	}
 }
 
+static bool is_host_well(const struct fleet *fleet, const char *name)
+{
+	size_t host = fleet ? find_fleet_host(fleet, name) : SIZE_MAX;
+
+	return host != SIZE_MAX && fleet->states[host] == ROW_WELL;
+}
+
+static void write_host_findings(const struct report *report, const char *name, FILE *file)
+{
+	const struct report_document *before, *check = report_last_fleet(report, FLEET_CHECK, &before);
+	const struct report_document *topo = report_last_fleet(report, FLEET_TOPO, &before);
+	const struct fleet *first = check ? &check->fleet->fleet : NULL, *second = topo ? &topo->fleet->fleet : NULL;
+
+	if (is_host_well(first, name) || is_host_well(second, name))
+		fprintf(file, "<p class=\"soft\">%s%s%s: well, and as most hosts</p>\n",
+			is_host_well(first, name) ? "check" : "",
+			is_host_well(first, name) && is_host_well(second, name) ? ", " : "",
+			is_host_well(second, name) ? "topo" : "");
+	if (first)
+		write_host_rows(first, NULL, name, file);
+	if (second)
+		write_host_rows(second, first, name, file);
+}
+
 /* -- pairs ------------------------------------------------------------------------------------------- */
 
 /* Value of a host's rank with another one. */
 struct host_pair {
-	double part; /* of the usual value; a latency of twice the usual one is 0.5 */
+	double rest; /* logarithm of the value over what both hosts reach elsewhere */
 	double value;
 	size_t other; /* host */
 };
@@ -104,67 +136,106 @@ struct host_pairs {
 	const struct report_matrix *matrix;
 	const struct report_hosts *hosts;
 	enum effects_unit unit;
-	struct host_pair *list;
-	double *parts;
-	size_t count;
+	struct host_pair *list; /* slow ones */
+	double *parts;          /* of the usual value, of all pairs; a latency of twice the usual one is 0.5 */
+	size_t count, slow;
 };
 
 static int compare_host_pairs(const void *left, const void *right)
 {
 	const struct host_pair *a = left, *b = right;
 
-	return (a->part > b->part) - (a->part < b->part);
+	return (a->rest > b->rest) - (a->rest < b->rest);
+}
+
+/* Adds a pair of ranks of two hosts. */
+static void add_host_pair(struct host_pairs *pairs, size_t from, size_t to, size_t other)
+{
+	const struct report_judgement *judgement = pairs->matrix->judgement;
+	const struct effects *effects = &judgement->effects[pairs->unit];
+	const double *values = pairs->unit == EFFECTS_LATENCY ? pairs->matrix->latency : pairs->matrix->rate;
+	double value = values[from * judgement->ranks.count + to],
+	       rest = effects->rest[from * judgement->ranks.count + to];
+	double usual = exp(effects->usual);
+
+	if (!(value > 0))
+		return;
+	pairs->parts[pairs->count++] = pairs->unit == EFFECTS_LATENCY ? 1 / (value * usual) : value / usual;
+	if (rest < -fmax(PAIR_DEVIATIONS * effects->noise, log(PAIR_FACTOR)))
+		pairs->list[pairs->slow++] = (struct host_pair){ .rest = rest, .value = value, .other = other };
 }
 
 /* Collects the pairs of a host in one direction, the slowest first. */
 static void collect_host_pairs(struct host_pairs *pairs, size_t host, bool receives)
 {
-	const struct report_judgement *judgement = pairs->matrix->judgement;
-	const double *values = pairs->unit == EFFECTS_LATENCY ? pairs->matrix->latency : pairs->matrix->rate;
-	double usual = exp(judgement->effects[pairs->unit].usual);
-	size_t ranks = judgement->ranks.count;
+	const struct effects_ranks *ranks = &pairs->matrix->judgement->ranks;
 
-	pairs->count = 0;
-	for (size_t i = 0; i < ranks; i++)
-		for (size_t j = 0; judgement->ranks.host[i] == host && j < ranks; j++) {
-			double value = receives ? values[j * ranks + i] : values[i * ranks + j];
-
-			if (!(value > 0) || judgement->ranks.host[j] == host)
-				continue;
-			pairs->list[pairs->count] = (struct host_pair){
-				.part = pairs->unit == EFFECTS_LATENCY ? 1 / (value * usual) : value / usual,
-				.value = value,
-				.other = judgement->ranks.host[j],
-			};
-			pairs->parts[pairs->count] = pairs->list[pairs->count].part;
-			pairs->count++;
-		}
-	qsort(pairs->list, pairs->count, sizeof(*pairs->list), compare_host_pairs);
+	pairs->count = pairs->slow = 0;
+	for (size_t i = 0; i < ranks->count; i++)
+		for (size_t j = 0; ranks->host[i] == host && j < ranks->count; j++)
+			if (ranks->host[j] != host)
+				add_host_pair(pairs, receives ? j : i, receives ? i : j, ranks->host[j]);
+	qsort(pairs->list, pairs->slow, sizeof(*pairs->list), compare_host_pairs);
 }
 
-static void write_host_direction(struct host_pairs *pairs, size_t host, bool receives, FILE *file)
+/* Writes the cell of one direction. */
+static void write_host_median(struct host_pairs *pairs, FILE *file)
+{
+	double median = effects_median(pairs->parts, pairs->count);
+
+	if (isnan(median))
+		fputs("<td>no results</td>", file);
+	else
+		fprintf(file, median < 0.95 ? "<td><b>%.0f %%</b></td>" : "<td>%.0f %%</td>", 100 * median);
+}
+
+/* Writes the slow pairs of one direction, if there are any. */
+static void write_slow_pairs(const struct host_pairs *pairs, bool receives, FILE *file)
+{
+	const struct effects_ranks *ranks = &pairs->matrix->judgement->ranks;
+	bool latency = pairs->unit == EFFECTS_LATENCY;
+	char text[REPORT_TEXT];
+
+	if (!pairs->slow)
+		return;
+	fprintf(file, "<p>%s %s: ", latency ? "Long latency" : "Slow", receives ? "from" : "to");
+	for (size_t i = 0; i < CLI_MIN(pairs->slow, (size_t)PAIRS_MAX); i++) {
+		fputs(i ? ", " : "", file);
+		report_write_host_link(pairs->hosts, ranks->host_names[pairs->list[i].other], file);
+		fprintf(file, " %s",
+			report_value(latency ? REPORT_UNIT_TIME : REPORT_UNIT_RATE, pairs->list[i].value, text));
+	}
+	if (pairs->slow > PAIRS_MAX)
+		fprintf(file, ", and %zu more", pairs->slow - PAIRS_MAX);
+	fputs("</p>\n", file);
+}
+
+/* Writes medians of all judged quantities, and the pairs that are slower than both hosts are elsewhere. */
+static void write_host_values(struct host_pairs *pairs, size_t host, FILE *file)
 {
 	const struct report_judgement *judgement = pairs->matrix->judgement;
-	enum report_unit unit = pairs->unit == EFFECTS_LATENCY ? REPORT_UNIT_TIME : REPORT_UNIT_RATE;
-	char text[REPORT_TEXT];
-	double median;
 
-	collect_host_pairs(pairs, host, receives);
-	fprintf(file, "<tr><td>%s, %s</td>", unit == REPORT_UNIT_TIME ? "latency" : "bandwidth",
-		receives ? "receiving" : "sending");
-	if (!pairs->count) {
-		fputs("<td>no results</td><td></td></tr>\n", file);
-		return;
+	fputs("<table><thead><tr><th scope=\"col\">of usual</th><th scope=\"col\">sending</th><th "
+	      "scope=\"col\">receiving</th></tr></thead>\n",
+	      file);
+	for (int unit = 0; unit < EFFECTS_UNITS; unit++) {
+		if (!judgement->effects[unit].ranks)
+			continue;
+		pairs->unit = (enum effects_unit)unit;
+		fprintf(file, "<tr><td>%s</td>", unit == EFFECTS_LATENCY ? "latency" : "bandwidth");
+		for (int receives = 0; receives < 2; receives++) {
+			collect_host_pairs(pairs, host, receives);
+			write_host_median(pairs, file);
+		}
+		fputs("</tr>\n", file);
 	}
-	median = effects_median(pairs->parts, pairs->count);
-	fprintf(file, "<td>%s%.0f %%%s</td><td class=\"t\">", median < 0.95 ? "<b>" : "", 100 * median,
-		median < 0.95 ? "</b>" : "");
-	for (size_t i = 0; i < CLI_MIN(pairs->count, (size_t)SLOWEST); i++) {
-		fputs(i ? ", " : "", file);
-		report_write_host_link(pairs->hosts, judgement->ranks.host_names[pairs->list[i].other], file);
-		fprintf(file, " %s", report_value(unit, pairs->list[i].value, text));
-	}
-	fputs("</td></tr>\n", file);
+	fputs("</table>\n", file);
+	for (int unit = 0; unit < EFFECTS_UNITS; unit++)
+		for (int receives = 0; judgement->effects[unit].ranks && receives < 2; receives++) {
+			pairs->unit = (enum effects_unit)unit;
+			collect_host_pairs(pairs, host, receives);
+			write_slow_pairs(pairs, receives, file);
+		}
 }
 
 static size_t find_matrix_host(const struct effects_ranks *ranks, const char *name)
@@ -175,7 +246,7 @@ static size_t find_matrix_host(const struct effects_ranks *ranks, const char *na
 	return EFFECTS_NONE;
 }
 
-/* Writes medians and slowest pairs of a host. */
+/* Writes what a matrix tells of a host. */
 static int write_host_pairs(const struct report_document *document, const struct report_hosts *hosts, const char *name,
 			    FILE *file)
 {
@@ -189,17 +260,8 @@ static int write_host_pairs(const struct report_document *document, const struct
 	room = room * room + 1;
 	pairs.list = malloc(room * sizeof(*pairs.list));
 	pairs.parts = malloc(room * sizeof(*pairs.parts));
-	if (pairs.list && pairs.parts) {
-		fputs("<div class=\"wide\"><table><thead><tr><th scope=\"col\"></th><th scope=\"col\">of usual</th><th "
-		      "scope=\"col\">slowest pairs</th></tr></thead>\n",
-		      file);
-		for (int unit = 0; unit < EFFECTS_UNITS; unit++) {
-			pairs.unit = (enum effects_unit)unit;
-			for (int receives = 0; judgement->effects[unit].ranks && receives < 2; receives++)
-				write_host_direction(&pairs, host, receives, file);
-		}
-		fputs("</table></div>\n", file);
-	}
+	if (pairs.list && pairs.parts)
+		write_host_values(&pairs, host, file);
 	free(pairs.list);
 	free(pairs.parts);
 	return pairs.list && pairs.parts ? 0 : -ENOMEM;
@@ -217,12 +279,7 @@ int report_write_host_sections(const struct report *report, const struct report_
 		fprintf(file, "<section class=\"card host\" id=\"h%zu\"><h3>", i);
 		report_escape(file, hosts->names[i], 80);
 		fputs("</h3>\n", file);
-		for (int kind = FLEET_CHECK; kind <= FLEET_TOPO; kind++) {
-			const struct report_document *last = report_last_fleet(report, (enum fleet_kind)kind, &before);
-
-			if (last)
-				write_host_rows(&last->fleet->fleet, hosts->names[i], file);
-		}
+		write_host_findings(report, hosts->names[i], file);
 		if (matrix)
 			rc = write_host_pairs(matrix, hosts, hosts->names[i], file);
 		fputs("</section>\n", file);

@@ -47,9 +47,9 @@ static const char style[] =
 	".s0{background:#b3261e;border-color:#b3261e;color:#fff}.s1,.s2{background:var(--warn);border-color:var(--"
 	"warnedge)}"
 	"td.names{min-width:11em;max-width:30em}"
-	".hosts{display:grid;grid-template-columns:repeat(auto-fill,minmax(430px,1fr));gap:14px}"
+	".hosts{display:grid;grid-template-columns:repeat(auto-fill,minmax(300px,1fr));gap:14px}"
 	".wide+h3,p.soft+h3{margin-top:26px}.host{margin:0;padding:12px "
-	"14px;font-size:14px;content-visibility:auto;contain-intrinsic-size:auto 190px;"
+	"14px;font-size:14px;content-visibility:auto;contain-intrinsic-size:auto 170px;"
 	"scroll-margin-top:12px;overflow-wrap:anywhere}.host:target{border-color:var(--accent);box-shadow:0 0 0 2px "
 	"var(--accent)}.host table{font-size:13px}"
 	"dl{display:grid;grid-template-columns:max-content 1fr;gap:4px 18px;margin:0}dt{color:var(--soft)}"
@@ -167,10 +167,33 @@ static void write_check_tile(const struct report_document *document, FILE *file)
 		   "GPUDirect RDMA", "verdict of peerlane check");
 }
 
+/* Writes a sentence in which names of hosts are links. */
+static void write_sentence(const struct report_hosts *hosts, const char *text, FILE *file)
+{
+	static const char name[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+
+	while (hosts->count && *text) {
+		size_t length = strspn(text, name), other = strcspn(text + length, name);
+		char *word = strndup(text, length), *rest = strndup(text + length, other);
+
+		if (word && rest && length)
+			report_write_host_link(hosts, word, file);
+		if (word && rest)
+			report_escape(file, rest, 0);
+		free(word);
+		free(rest);
+		text += length + other;
+	}
+	report_escape(file, text, 0);
+}
+
 static int write_page_summary(const struct report *report, FILE *file)
 {
+	struct report_hosts hosts;
 	int rc;
 
+	if (report_hosts_make(&hosts, report) < 0)
+		return -ENOMEM;
 	fputs("<div class=\"tiles\">\n", file);
 	rc = write_line_tile(report, REPORT_PLOT_BANDWIDTH, file);
 	if (rc == 0)
@@ -188,7 +211,7 @@ static int write_page_summary(const struct report *report, FILE *file)
 			if (report->sentences[i].warning != warning)
 				continue;
 			fputs(warning ? "<p class=\"note\">" : "<li>", file);
-			report_escape(file, report->sentences[i].text, 0);
+			write_sentence(&hosts, report->sentences[i].text, file);
 			fputs(warning ? "</p>\n" : "</li>\n", file);
 		}
 	}
@@ -200,6 +223,7 @@ static int write_page_summary(const struct report *report, FILE *file)
 	else
 		fprintf(file, "<li>From %zu file%s.</li>\n</ul>\n", report->document_count,
 			report->document_count == 1 ? "" : "s");
+	report_hosts_free(&hosts);
 	return rc;
 }
 

@@ -76,6 +76,9 @@ static char *property_text(const struct facts *facts, const char *id)
 static char *devices_text(const struct facts *facts, const char *id)
 {
 	struct counted counted = { .count = 0 };
+	size_t devices = 0;
+	bool known = false;
+	char *text;
 
 	for (size_t i = 0; i < facts->count; i++) {
 		const struct fact *fact = &facts->list[i], *model;
@@ -83,9 +86,13 @@ static char *devices_text(const struct facts *facts, const char *id)
 		if (fact->kind != FACT_OBJECT || strcmp(fact->id, id))
 			continue;
 		model = facts_find(facts, FACT_VALUE, "model", fact->object);
+		known = known || model;
+		devices++;
 		count_value(&counted, model ? model->value : "unknown model");
 	}
-	return counted_text(&counted);
+	if (known || !devices)
+		return counted_text(&counted);
+	return asprintf(&text, "%zu", devices) < 0 ? NULL : text;
 }
 
 /* Returns a property of the machine, which devices may have as well. */
@@ -139,15 +146,36 @@ static void free_cells(char *const *cells)
 		free(cells[column]);
 }
 
+/* Returns the facts of the host of this name; NULL: there are none. */
+static const struct facts *find_host_facts(const struct fleet *fleet, const char *name)
+{
+	for (size_t i = 0; fleet && i < fleet->hosts.count; i++)
+		if (fleet->answers[i].outcome == ANSWER_DOCUMENT && !strcmp(fleet->hosts.names[i], name))
+			return &fleet->answers[i].facts;
+	return NULL;
+}
+
+/* Returns the text of a column from the first facts, or from the second if the first have none. */
+static char *text_of_either(const struct facts *facts, const struct facts *more, enum inventory_column column)
+{
+	char *text = inventory_text(facts, column);
+
+	if (!text || *text || !more)
+		return text;
+	free(text);
+	return inventory_text(more, column);
+}
+
 /* Adds a host to the line that has its cells, or to a new one. */
-static int add_inventory_host(struct inventory *inventory, const struct fleet *fleet, size_t host)
+static int add_inventory_host(struct inventory *inventory, const struct fleet *fleet, size_t host,
+			      const struct facts *more)
 {
 	char *cells[INVENTORY_COLUMNS] = { NULL };
 	struct inventory_line *line;
 	bool failed = false;
 
 	for (int column = 0; column < INVENTORY_COLUMNS; column++) {
-		cells[column] = inventory_text(&fleet->answers[host].facts, (enum inventory_column)column);
+		cells[column] = text_of_either(&fleet->answers[host].facts, more, (enum inventory_column)column);
 		failed = failed || !cells[column];
 		inventory->used[column] = inventory->used[column] || (cells[column] && *cells[column]);
 	}
@@ -174,7 +202,7 @@ static int compare_inventory_lines(const void *left, const void *right)
 	return (a->hosts[0] > b->hosts[0]) - (a->hosts[0] < b->hosts[0]);
 }
 
-int inventory_collect(struct inventory *inventory, const struct fleet *fleet)
+int inventory_collect(struct inventory *inventory, const struct fleet *fleet, const struct fleet *more)
 {
 	int rc = 0;
 
@@ -183,7 +211,7 @@ int inventory_collect(struct inventory *inventory, const struct fleet *fleet)
 		return -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < fleet->hosts.count; i++)
 		if (fleet->answers[i].outcome == ANSWER_DOCUMENT)
-			rc = add_inventory_host(inventory, fleet, i);
+			rc = add_inventory_host(inventory, fleet, i, find_host_facts(more, fleet->hosts.names[i]));
 	if (rc < 0)
 		inventory_free(inventory);
 	else

@@ -30,8 +30,11 @@ struct inventory {
 
 /* Returns "GPUS" and so on. */
 const char *inventory_column_name(enum inventory_column column);
-/* Collects the inventory of all hosts with a document.  Returns 0 or -ENOMEM. */
-int inventory_collect(struct inventory *inventory, const struct fleet *fleet);
+/*
+ * Collects the inventory of all hosts with a document.  A run of another command on the same hosts, or NULL, has what the
+ * first one does not tell.  Returns 0 or -ENOMEM.
+ */
+int inventory_collect(struct inventory *inventory, const struct fleet *fleet, const struct fleet *more);
 /* Prints the table.  Returns 0 or -ENOMEM. */
 int inventory_print(const struct inventory *inventory, const struct fleet *fleet);
 void inventory_free(struct inventory *inventory);

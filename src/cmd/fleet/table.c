@@ -157,7 +157,7 @@ static void print_fleet_summary(const struct fleet *fleet)
 static int print_inventory(const struct fleet *fleet, bool first)
 {
 	struct inventory inventory;
-	int rc = inventory_collect(&inventory, fleet);
+	int rc = inventory_collect(&inventory, fleet, NULL);
 
 	if (rc < 0)
 		return rc;
