@@ -227,20 +227,21 @@ static size_t collect_marks(const struct host_map *map, bool receives, struct ed
 		struct edge_mark *mark = &marks[count];
 		double percent = 100 * exp(receives ? effect->receiving : effect->sending);
 		const char *name;
+		char cut[24];
 
 		if (effect->kind == EFFECT_PAIR || !(receives ? effect->receives : effect->sends))
 			continue;
 		if (effect->kind == EFFECT_GROUP) {
 			mark->line = line_of_host(map, effect->members[effect->member_count / 2]);
 			name = effect->at == EFFECTS_NONE ? "group" : ranks->group_names[effect->at];
-			snprintf(mark->text, sizeof(mark->text), "%.20s (%zu): %.0f %%", name, effect->member_count,
+			snprintf(mark->text, sizeof(mark->text), "%s (%zu): %.0f %%", effects_cut(cut, sizeof(cut), name), effect->member_count,
 				 percent);
 		} else {
 			bool rank = effect->kind == EFFECT_RANK;
 
 			mark->line = rank ? line_of_rank(map, effect->at) : line_of_host(map, effect->at);
 			name = ranks->host_names[rank ? ranks->host[effect->at] : effect->at];
-			snprintf(mark->text, sizeof(mark->text), "%.20s%s: %.0f %%", name, rank ? ", one rank" : "",
+			snprintf(mark->text, sizeof(mark->text), "%s%s: %.0f %%", effects_cut(cut, sizeof(cut), name), rank ? ", one rank" : "",
 				 percent);
 		}
 		count++;

@@ -44,17 +44,18 @@ static const char *sentence_name(const struct report *report, const struct repor
 	const struct report_document *before;
 
 	report_last_matrix(report, &before);
-	snprintf(text, 160, before ? "%.140s: " : "", document->name);
-	return text;
+	effects_cut(text, 150, document->name);
+	strcat(text, ": ");
+	return before ? text : "";
 }
 
 static int describe_judgement(struct report *report, const struct report_document *document)
 {
 	const struct report_judgement *judgement = document->matrix.judgement;
-	char name[160], hosts[EFFECTS_TEXT];
+	char buffer[160], hosts[EFFECTS_TEXT];
+	const char *name = sentence_name(report, document, buffer);
 	int rc = 0;
 
-	sentence_name(report, document, name);
 	for (int unit = 0; rc == 0 && unit < EFFECTS_UNITS; unit++) {
 		const struct effects *effects = &judgement->effects[unit];
 
@@ -79,7 +80,7 @@ static int describe_fleet_change(struct report *report, const struct effects_cha
 {
 	double factor = change->after[unit] / change->before[unit];
 	bool worse = unit == EFFECTS_LATENCY ? factor > 1.03 : factor < 0.97;
-	char before[REPORT_TEXT], after[REPORT_TEXT], prefix[160];
+	char before[REPORT_TEXT], after[REPORT_TEXT], prefix[160], cut[140];
 	enum report_unit shown = unit == EFFECTS_LATENCY ? REPORT_UNIT_TIME : REPORT_UNIT_RATE;
 	int rc = report_add_sentence(
 		report, worse,
@@ -88,7 +89,7 @@ static int describe_fleet_change(struct report *report, const struct effects_cha
 		report_value(shown, change->after[unit], after), 100 * (factor - 1),
 		100 * (exp(change->effects[unit].noise) - 1));
 
-	snprintf(prefix, sizeof(prefix), "Since %.140s: ", name);
+	snprintf(prefix, sizeof(prefix), "Since %s: ", effects_cut(cut, sizeof(cut), name));
 	return rc < 0 ? rc : describe_effects(report, &change->effects[unit], unit, true, prefix);
 }
 

@@ -41,7 +41,7 @@ static const char style[] =
 	".machine svg{width:auto;max-width:100%;height:auto}"
 	"a{color:var(--accent)}.map svg{max-width:none}.map .wide{padding-bottom:6px}"
 	".pr .hit{fill:transparent;cursor:pointer}.pr a:hover .hit,.pr a:focus-visible .hit{fill:var(--ink);"
-	"fill-opacity:.1;stroke:var(--ink);stroke-width:1}.pr .bar{fill:var(--ink)}"
+	"fill-opacity:.1;stroke:var(--ink);stroke-width:1}.pr .bar{fill:var(--ink)}.map .slow{stroke:#111}"
 	".st{display:inline-block;border-radius:4px;padding:0 6px;font-size:12px;font-weight:650;line-height:1.6;"
 	"background:var(--panel);border:1px solid var(--edge)}"
 	".s0{background:#b3261e;border-color:#b3261e;color:#fff}.s1,.s2{background:var(--warn);border-color:var(--"

@@ -10,6 +10,7 @@ struct match {
 	const struct effects_matrix *matrices[2];
 	struct effects_ranks ranks[2];
 	size_t *same[2]; /* by matched rank: its rank in each matrix */
+	bool *known[2];  /* by host: it has a result with another host */
 	size_t count;
 };
 
@@ -81,22 +82,28 @@ static int name_matched_ranks(struct effects_change *change, const struct match 
 	return rc;
 }
 
-/* True if a host has a result with another host in this matrix. */
-static bool has_host_values(const struct match *match, int side, size_t host)
+/* Marks the hosts that have a result with another host. */
+static int mark_known_hosts(struct match *match, int side)
 {
 	const struct effects_matrix *matrix = match->matrices[side];
 	const size_t *hosts = match->ranks[side].host;
 
-	for (size_t i = 0; host != EFFECTS_NONE && i < matrix->count * matrix->count; i++) {
-		size_t from = i / matrix->count, to = i % matrix->count;
+	match->known[side] = calloc(match->ranks[side].host_count + 1, sizeof(bool));
+	if (!match->known[side])
+		return -ENOMEM;
+	for (int unit = 0; unit < EFFECTS_UNITS; unit++)
+		for (size_t i = 0; matrix->values[unit] && i < matrix->count * matrix->count; i++) {
+			size_t from = hosts[i / matrix->count], to = hosts[i % matrix->count];
 
-		if ((hosts[from] == host) == (hosts[to] == host))
-			continue;
-		for (int unit = 0; unit < EFFECTS_UNITS; unit++)
-			if (matrix->values[unit] && matrix->values[unit][i] > 0)
-				return true;
-	}
-	return false;
+			if (from != to && matrix->values[unit][i] > 0)
+				match->known[side][from] = match->known[side][to] = true;
+		}
+	return 0;
+}
+
+static bool is_host_known(const struct match *match, int side, size_t host)
+{
+	return host != EFFECTS_NONE && match->known[side][host];
 }
 
 /* Names the hosts that only one matrix has results of. */
@@ -109,8 +116,8 @@ static int name_other_hosts(struct effects_change *change, const struct match *m
 	if (!hosts)
 		return -ENOMEM;
 	for (size_t host = 0; host < ranks->host_count; host++)
-		if (has_host_values(match, side, host) &&
-		    !has_host_values(match, !side, find_host(&match->ranks[!side], ranks->host_names[host])))
+		if (is_host_known(match, side, host) &&
+		    !is_host_known(match, !side, find_host(&match->ranks[!side], ranks->host_names[host])))
 			hosts[count++] = host;
 	effects_fold_hosts(ranks, hosts, count, text, sizeof(text));
 	free(hosts);
@@ -165,6 +172,8 @@ int effects_change_match(struct effects_change *change, const struct effects_mat
 	*change = (struct effects_change){ .ratios = { NULL } };
 	for (int side = 0; rc == 0 && side < 2; side++)
 		rc = effects_ranks_make(&match.ranks[side], match.matrices[side]->hosts, match.matrices[side]->count);
+	for (int side = 0; rc == 0 && side < 2; side++)
+		rc = mark_known_hosts(&match, side);
 	if (rc == 0)
 		rc = match_ranks(&match);
 	if (rc == 0)
@@ -177,6 +186,7 @@ int effects_change_match(struct effects_change *change, const struct effects_mat
 	for (int side = 0; side < 2; side++) {
 		effects_ranks_free(&match.ranks[side]);
 		free(match.same[side]);
+		free(match.known[side]);
 	}
 	if (rc < 0)
 		effects_change_free(change);

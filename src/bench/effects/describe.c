@@ -8,6 +8,7 @@
 #include "cmd/fleet/host_list.h"
 
 #define NEARLY 0.01 /* difference of logarithms that needs no second number */
+#define NAME_TEXT 80   /* bytes of a name */
 #define NAMES_TEXT 140 /* bytes of the hosts of a group */
 
 double *effects_logarithms(const double *values, size_t count, enum effects_unit unit)
@@ -19,6 +20,20 @@ double *effects_logarithms(const double *values, size_t count, enum effects_unit
 	return logarithms;
 }
 
+const char *effects_cut(char *buffer, size_t size, const char *text)
+{
+	size_t length = strnlen(text, size);
+
+	if (length == size) {
+		length = size - 1;
+		while (length && ((unsigned char)text[length] & 0xc0) == 0x80)
+			length--;
+	}
+	memcpy(buffer, text, length);
+	buffer[length] = '\0';
+	return buffer;
+}
+
 void effects_fold_hosts(const struct effects_ranks *ranks, const size_t *hosts, size_t count, char *text, size_t size)
 {
 	const char **names = malloc((count + 1) * sizeof(*names));
@@ -28,12 +43,12 @@ void effects_fold_hosts(const struct effects_ranks *ranks, const size_t *hosts, 
 		names[i] = ranks->host_names[hosts[i]];
 	if (names)
 		folded = host_list_fold(names, count);
-	if (folded && strlen(folded) < size)
-		snprintf(text, size, "%s", folded);
-	else if (folded && size > 8)
-		snprintf(text, size, "%.*s...", (int)size - 4, folded);
-	else
+	if (folded) {
+		effects_cut(text, strlen(folded) < size ? size : size - 3, folded);
+		strcat(text, strlen(folded) < size ? "" : "...");
+	} else {
 		snprintf(text, size, "%zu hosts", count);
+	}
 	free(folded);
 	free(names);
 }
@@ -46,11 +61,22 @@ void effects_value_text(double value, enum effects_unit unit, char text[32])
 		snprintf(text, 32, "%.3g GB/s", exp(value) / 1e9);
 }
 
+/* Writes "rank 12 (gpu003)", or "gpu003" if each host has one rank. */
+static void describe_rank(const struct effects_ranks *ranks, size_t rank, char *text, size_t size)
+{
+	char name[NAME_TEXT];
+
+	effects_cut(name, sizeof(name), ranks->host_names[ranks->host[rank]]);
+	if (ranks->count > ranks->host_count)
+		snprintf(text, size, "rank %zu (%s)", rank, name);
+	else
+		snprintf(text, size, "%s", name);
+}
+
 /* Writes "host gpu017", "group leaf3 (20 hosts: gpu[041-060])", "rank 12 (gpu003)" or "gpu101 to gpu151". */
 static void describe_subject(const struct effects_ranks *ranks, const struct effect *effect, char *text, size_t size)
 {
-	char hosts[NAMES_TEXT];
-	bool several = ranks->count > ranks->host_count;
+	char hosts[NAMES_TEXT], name[NAME_TEXT], from[NAME_TEXT + 32], to[NAME_TEXT + 32];
 
 	switch (effect->kind) {
 	case EFFECT_GROUP:
@@ -58,24 +84,21 @@ static void describe_subject(const struct effects_ranks *ranks, const struct eff
 		if (effect->at == EFFECTS_NONE)
 			snprintf(text, size, "group %s of %zu hosts", hosts, effect->member_count);
 		else
-			snprintf(text, size, "group %.100s (%zu hosts: %s)", ranks->group_names[effect->at],
-				 effect->member_count, hosts);
+			snprintf(text, size, "group %s (%zu hosts: %s)",
+				 effects_cut(name, sizeof(name), ranks->group_names[effect->at]), effect->member_count,
+				 hosts);
 		break;
 	case EFFECT_HOST:
-		snprintf(text, size, "host %.200s", ranks->host_names[effect->at]);
+		snprintf(text, size, "host %s", effects_cut(name, sizeof(name), ranks->host_names[effect->at]));
 		break;
 	case EFFECT_RANK:
-		snprintf(text, size, "rank %zu (number %zu of host %.160s)", effect->at,
-			 ranks->rank_on_host[effect->at], ranks->host_names[ranks->host[effect->at]]);
+		snprintf(text, size, "rank %zu (number %zu of host %s)", effect->at, ranks->rank_on_host[effect->at],
+			 effects_cut(name, sizeof(name), ranks->host_names[ranks->host[effect->at]]));
 		break;
 	case EFFECT_PAIR:
-		if (several)
-			snprintf(text, size, "rank %zu (%.100s) to rank %zu (%.100s)", effect->at,
-				 ranks->host_names[ranks->host[effect->at]], effect->to,
-				 ranks->host_names[ranks->host[effect->to]]);
-		else
-			snprintf(text, size, "%.100s to %.100s", ranks->host_names[ranks->host[effect->at]],
-				 ranks->host_names[ranks->host[effect->to]]);
+		describe_rank(ranks, effect->at, from, sizeof(from));
+		describe_rank(ranks, effect->to, to, sizeof(to));
+		snprintf(text, size, "%s to %s", from, to);
 		break;
 	}
 }

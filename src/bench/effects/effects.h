@@ -72,6 +72,8 @@ double *effects_logarithms(const double *values, size_t count, enum effects_unit
 /* Writes a sentence, such as "host gpu017 receives at 48 % of the others (24.1 GB/s, usual 50.2 GB/s)". */
 void effects_describe(const struct effects *effects, const struct effect *effect, enum effects_unit unit, bool changes,
 		      char text[EFFECTS_TEXT]);
+/* Copies a text in UTF-8, cut between characters to the size of the buffer.  Returns the buffer. */
+const char *effects_cut(char *buffer, size_t size, const char *text);
 /* Writes the names of hosts in compressed form, cut to the size. */
 void effects_fold_hosts(const struct effects_ranks *ranks, const size_t *hosts, size_t count, char *text, size_t size);
 /* Writes a rate or a latency from its logarithm. */
