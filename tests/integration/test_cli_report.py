@@ -273,6 +273,73 @@ def test_matrices_that_say_nothing_together(tmp_path):
     assert 'results of 0 hosts in common' in page(tmp_path, fleet_matrix(hosts=8), others)[0]
 
 
+def saved_check(folder, host, **changes):
+    """Saves a small document of `peerlane check` as `peerlane fleet check --save` does."""
+    inventory = {'kernel': '6.8.0', 'driver': '570.1', 'gpus': [{'pci': f'0000:{i}0:00.0', 'model': 'H100'} for i in range(8)],
+                 'devices': [{'device': 'mlx5_0', 'firmware': '28.39', 'ports': []}]}
+    folder.mkdir(exist_ok=True)
+    (folder / f'{host}.json').write_text(json.dumps(
+        {'format': 1, 'kind': 'check', 'version': '0.1.0', 'host': host, 'boot_id': f'boot {host}', 'time': '2026-11-20T08:00:00Z',
+         'status': 'OK', 'checks': [{'id': 'port-state', 'status': 'OK', 'findings': []}],
+         'inventory': {**inventory, **changes}}))
+
+
+def test_fleets(tmp_path):
+    for host in map('gpu{:03}'.format, range(12)):
+        saved_check(tmp_path / 'monday', host)
+        saved_check(tmp_path / 'friday', host, **({'kernel': '6.5.0'} if host == 'gpu007' else {}),
+                    **({'gpus': []} if host == 'gpu003' else {}))
+    (tmp_path / 'friday' / 'gpu005.json').write_text('no route to host')
+    (tmp_path / 'friday' / 'gpu006.json').write_text('{"format": 1, "kind": "check", "checks": [{')
+    (tmp_path / 'friday' / 'gpu008.json').write_text('{"format": 7, "kind": "check", "checks": []}')
+    output = tmp_path / 'page.html'
+    run('report', tmp_path / 'monday', tmp_path / 'friday', '-o', output)
+    text = output.read_text()
+    tree = ElementTree.fromstring(text.split('\n', 1)[1])
+    check_self_contained(text, tree)
+    tables = {table.get('aria-label'): [[''.join(cell.itertext()) for cell in row] for row in table.iter('tr')][1:]
+              for table in tree.iter('div') if table.get('aria-label')}
+    found = {(status, hosts, row) for status, hosts, row, _ in tables['findings']}
+    assert found == {('DIFFERS', 'gpu007', 'kernel'), ('DIFFERS', 'gpu003', 'gpus'), ('NONE', 'gpu005', 'no-document'),
+                     ('NONE', 'gpu006', 'truncated'), ('NONE', 'gpu008', 'other-format')}
+    changes = {(row[0], row[1]): row[3:] for row in tables['changes'] if row[2] == '-'}
+    assert changes[('gpu007', 'kernel')] == ['6.8.0', '6.5.0'] and changes[('gpu003', 'gpus')] == ['8', '0']
+    assert changes[('gpu005, gpu006, gpu008', 'answer')] == ['usable', 'none']
+    assert [row[:2] for row in tables['inventory']] == [
+        ['gpu000, gpu001, gpu002, gpu004, gpu009, gpu010, gpu011', '8 x H100'], ['gpu003', '-'], ['gpu007', '8 x H100']]
+    sections = {section.find('h3').text: ''.join(section.itertext()) for section in tree.iter('section')}
+    assert len(sections) == 12 and '6.5.0' in sections['gpu007'] and 'well' in sections['gpu000']
+    # In the terminal there is a summary.  A file of --output is the same run.
+    assert 'friday: 9 of 12 hosts answered' in run('report', tmp_path / 'friday').stdout
+    run('fleet', 'show', tmp_path / 'friday', '--output', tmp_path / 'friday.json', expect=3)
+    assert 'friday.json: 9 of 12 hosts answered' in run('report', tmp_path / 'friday.json').stdout
+    assert '[REPORT-NO-PLOT]' in run('report', tmp_path / 'friday', '--svg', '-', expect=1).stderr
+
+
+@pytest.mark.parametrize('content, identifier', [
+    ('{"format": 2, "kind": "fleet", "command": "check", "hosts": [{"host": "a"}]}', 'FLEET-SAVED'),
+    ('{"format": 1, "kind": "fleet", "command": "check", "hosts": [{"host": "a"}, {"host": "a"}]}', 'FLEET-SAVED'),
+    ('{"format": 1, "kind": "fleet", "command": "check", "hosts": [{"host": "a"}', 'REPORT-JSON'),
+    ('{"format": 1, "kind": "fleet", "command": "check", "hosts": []}', 'FLEET-SAVED'),
+    ('{"format": 2, "kind": "matrix", "ranks": [1, 2]}', 'REPORT-CONTENT'),
+])
+def test_wrong_fleets(tmp_path, content, identifier):
+    assert f'[{identifier}]' in run('report', save(tmp_path, content), expect=1).stderr
+    (tmp_path / 'empty').mkdir()
+    assert '[FLEET-SAVED]' in run('report', tmp_path / 'empty', expect=1).stderr
+
+
+def test_names_of_hosts_are_hostile(tmp_path):
+    hosts = [HOSTILE, HOSTILE + 'x' * 300, '\u00e9' * 150, '', '#', 'a b', *(f'h{i}' for i in range(24))]
+    square = fleet_matrix(hosts=len(hosts), silent={1}, factor=lambda a, b: (0.4 if a == 0 else 1) * (0.5 if (a, b) == (2, 3) else 1))
+    for rank, host in zip(square['ranks'], hosts):
+        rank['host'] = host
+    text, _ = page(tmp_path, square, square)
+    assert '&lt;script&gt;' in text and '<script' not in text
+    shown = run('report', tmp_path / '0.json', '--quiet').stdout + run('bench', 'compare', tmp_path / '0.json', tmp_path / '0.json').stdout
+    assert '\x1b' not in shown
+
+
 def test_machine_and_check(tmp_path):
     machine = machines.make(tmp_path / 'machine', next((ROOT / 'tests/topology').glob('*.machine')))
     topology = run_json('topo', '--numeric', '--sysroot', machine)
@@ -367,9 +434,9 @@ def test_errors_name_the_file(tmp_path, text, fact):
 
 def test_damaged_files_do_not_crash(tmp_path):
     source = random.Random(7)
-    whole = [json.dumps(one) for one in [bench(point(8), point(64)), workflow(), matrix(4)]]
+    whole = [json.dumps(one) for one in [bench(point(8), point(64)), workflow(), matrix(4), fleet_matrix(hosts=7)]]
     for index in range(60):
-        text = bytearray(whole[index % 3].encode())
+        text = bytearray(whole[index % 4].encode())
         for _ in range(source.randrange(1, 4)):
             text[source.randrange(len(text))] = source.choice(b'0"{}[]:,9e-x\\')
         path = tmp_path / 'damaged.json'
