@@ -154,8 +154,12 @@ static void write_host_hit(const struct host_map *map, size_t line, bool column,
 {
 	double at = (double)line * map->cell, size = (double)count_host_lines(map, line) * map->cell;
 	const char *name = line_host(map, line);
+	size_t number = report_hosts_find(map->hosts, name);
 
-	fprintf(file, "<a href=\"#h%zu\"><rect class=\"hit\" ", report_hosts_find(map->hosts, name));
+	/* The name of the host may be unknown. */
+	if (number == SIZE_MAX)
+		return;
+	fprintf(file, "<a href=\"#h%zu\"><rect class=\"hit\" ", number);
 	if (column)
 		fprintf(file, "x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%.0f\">", map->left + at, HEAD, size,
 			map->top - HEAD);

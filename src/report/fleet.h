@@ -18,7 +18,9 @@ struct report_fleet {
 struct report_judgement {
 	struct effects_ranks ranks;
 	struct effects effects[EFFECTS_UNITS]; /* ranks is NULL: this quantity is not judged */
-	size_t *order;                         /* ranks, by group and host */
+	struct effects (*rails)[EFFECTS_UNITS]; /* of each rail by itself */
+	size_t rail_count;
+	size_t *order; /* ranks, by group and host */
 };
 
 /* Matrices of fewer ranks are drawn with a number in each cell. */

@@ -6,6 +6,7 @@
 #include "cmd/fleet/changes.h"
 #include "report/fleet.h"
 
+#define LEFT_OUT_SHOWN 8
 #define EFFECTS_SHOWN 8 /* of pairs of one matrix; groups, hosts and ranks are all named, up to twice as many */
 
 static const char *const unit_names[EFFECTS_UNITS] = { "Bandwidth", "Latency" };
@@ -49,6 +50,54 @@ static const char *sentence_name(const struct report *report, const struct repor
 	return before ? text : "";
 }
 
+/* Writes "mlx5_3", or "number 2" of a rail without a name. */
+static const char *rail_name(const struct report_matrix *matrix, size_t rail, char text[80])
+{
+	if (matrix->rails[rail].name)
+		return effects_cut(text, 80, matrix->rails[rail].name);
+	snprintf(text, 80, "number %zu", rail);
+	return text;
+}
+
+/* Names what stands out on each rail. */
+static int describe_rails(struct report *report, const struct report_matrix *matrix, const char *name)
+{
+	char rail[80], prefix[300];
+	int rc = 0;
+
+	for (size_t i = 0; i < matrix->judgement->rail_count; i++)
+		for (int unit = 0; rc == 0 && unit < EFFECTS_UNITS; unit++) {
+			snprintf(prefix, sizeof(prefix), "%sRail %s: ", name, rail_name(matrix, i, rail));
+			rc = describe_effects(report, &matrix->judgement->rails[i][unit], (enum effects_unit)unit,
+					      false, prefix);
+		}
+	return rc;
+}
+
+/* Names the ranks that the measurement left out, with the reason. */
+static int describe_left_out(struct report *report, const struct report_document *document)
+{
+	struct json_object *list = cli_json_member(document->root, "left_out", json_type_array);
+	size_t count = list ? json_object_array_length(list) : 0;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < CLI_MIN(count, (size_t)LEFT_OUT_SHOWN); i++) {
+		struct json_object *one = json_object_array_get_idx(list, i);
+		const char *host = cli_json_member_text(one, "host"), *reason = cli_json_member_text(one, "reason");
+		double rank = NAN;
+
+		report_number(one, "rank", &rank);
+		if (!isnan(rank))
+			rc = report_add_sentence(report, true, "%s: rank %.0f (%s) was left out%s%s.", document->name,
+						 rank, host ? host : "unknown host", reason ? ": " : "",
+						 reason ? reason : "");
+	}
+	if (rc == 0 && count > LEFT_OUT_SHOWN)
+		rc = report_add_sentence(report, true, "%s: %zu more ranks were left out.", document->name,
+					 count - LEFT_OUT_SHOWN);
+	return rc;
+}
+
 static int describe_judgement(struct report *report, const struct report_document *document)
 {
 	const struct report_judgement *judgement = document->matrix.judgement;
@@ -72,32 +121,24 @@ static int describe_judgement(struct report *report, const struct report_documen
 			rc = report_add_sentence(report, false, "%s%s: no host and no pair stands out.", name,
 						 unit_names[unit]);
 	}
-	return rc;
+	return rc < 0 ? rc : describe_rails(report, &document->matrix, name);
 }
 
 static int describe_fleet_change(struct report *report, const struct effects_change *change, enum effects_unit unit,
-				 const char *name)
+				 const char *prefix)
 {
 	double factor = change->after[unit] / change->before[unit];
 	bool worse = unit == EFFECTS_LATENCY ? factor > 1.03 : factor < 0.97;
-	char before[REPORT_TEXT], after[REPORT_TEXT], prefix[160], cut[140];
+	char before[REPORT_TEXT], after[REPORT_TEXT];
 	enum report_unit shown = unit == EFFECTS_LATENCY ? REPORT_UNIT_TIME : REPORT_UNIT_RATE;
 	int rc = report_add_sentence(
 		report, worse,
-		"Since %s: %s of the fleet: median %s before, %s now (%+.1f %%); the noise of a pair is %.2g %%.", name,
+		"%s%s of the fleet: median %s before, %s now (%+.1f %%); the noise of a pair is %.2g %%.", prefix,
 		unit_names[unit], report_value(shown, change->before[unit], before),
 		report_value(shown, change->after[unit], after), 100 * (factor - 1),
 		100 * (exp(change->effects[unit].noise) - 1));
 
-	snprintf(prefix, sizeof(prefix), "Since %s: ", effects_cut(cut, sizeof(cut), name));
 	return rc < 0 ? rc : describe_effects(report, &change->effects[unit], unit, true, prefix);
-}
-
-static struct effects_matrix effects_matrix_of(const struct report_matrix *matrix)
-{
-	return (struct effects_matrix){ .count = matrix->ranks,
-					.hosts = matrix->labels,
-					.values = { matrix->rate, matrix->latency } };
 }
 
 /* Copies the groups, which hosts of both matrices have. */
@@ -108,12 +149,66 @@ static int read_change_groups(const struct report *report, struct effects_change
 	return report->groups ? effects_ranks_read_groups(&change->ranks, report->groups, &error) : 0;
 }
 
+/* Describes what changed between two matrices, or between the same rail of both. */
+static int describe_values_change(struct report *report, const struct effects_matrix *before,
+				  const struct effects_matrix *after, const char *prefix, const char *const names[2])
+{
+	struct effects_change change;
+	int rc = effects_change_match(&change, before, after);
+
+	if (rc < 0)
+		return rc;
+	if (effects_change_possible(&change)) {
+		rc = read_change_groups(report, &change);
+		if (rc == 0)
+			rc = effects_change_find(&change);
+	} else if (names) {
+		rc = report_add_sentence(report, true,
+					 "%s and %s have results of %zu hosts in common: too few to tell changes.",
+					 names[0], names[1], change.ranks.host_count);
+	}
+	for (int unit = 0; rc == 0 && unit < EFFECTS_UNITS; unit++)
+		if (change.effects[unit].ranks)
+			rc = describe_fleet_change(report, &change, (enum effects_unit)unit, prefix);
+	for (int side = 0; rc == 0 && names && side < 2; side++)
+		if (change.only[side])
+			rc = report_add_sentence(report, side == 0, "Results only in %s: %s.", names[side],
+						 change.only[side]);
+	effects_change_free(&change);
+	return rc;
+}
+
+/* Describes the changes of each rail that both matrices have. */
+static int describe_rail_changes(struct report *report, const struct report_matrix *before,
+				 const struct report_matrix *after, const char *prefix)
+{
+	char text[400], name[80], other[80];
+	int rc = 0;
+
+	for (size_t i = 0; i < after->rail_count; i++)
+		for (size_t j = 0; rc == 0 && j < before->rail_count; j++) {
+			struct effects_matrix first = { .count = before->ranks,
+							.hosts = before->labels,
+							.values = { before->rails[j].rate, before->rails[j].latency } };
+			struct effects_matrix second = { .count = after->ranks,
+							 .hosts = after->labels,
+							 .values = { after->rails[i].rate, after->rails[i].latency } };
+
+			if (strcmp(rail_name(after, i, name), rail_name(before, j, other)))
+				continue;
+			snprintf(text, sizeof(text), "%sRail %s: ", prefix, name);
+			rc = describe_values_change(report, &first, &second, text, NULL);
+			break;
+		}
+	return rc;
+}
+
 /* Describes what changed between the last two matrices. */
 static int describe_matrix_changes(struct report *report)
 {
 	const struct report_document *before, *after = report_last_matrix(report, &before);
-	struct effects_matrix first, second;
-	struct effects_change change;
+	const char *names[2];
+	char prefix[160], cut[140];
 	int rc;
 
 	if (!before)
@@ -122,26 +217,19 @@ static int describe_matrix_changes(struct report *report)
 		return report_add_sentence(report, true,
 					   "%s and %s have messages of different sizes, so their changes are unknown.",
 					   before->name, after->name);
-	first = effects_matrix_of(&before->matrix);
-	second = effects_matrix_of(&after->matrix);
-	rc = effects_change_match(&change, &first, &second);
-	if (rc < 0)
-		return rc;
-	if (!effects_change_possible(&change))
-		rc = report_add_sentence(report, true,
-					 "%s and %s have results of %zu hosts in common: too few to tell changes.",
-					 before->name, after->name, change.ranks.host_count);
-	else if ((rc = read_change_groups(report, &change)) == 0)
-		rc = effects_change_find(&change);
-	for (int unit = 0; rc == 0 && unit < EFFECTS_UNITS; unit++)
-		if (change.effects[unit].ranks)
-			rc = describe_fleet_change(report, &change, (enum effects_unit)unit, before->name);
-	for (int side = 0; rc == 0 && side < 2; side++)
-		if (change.only[side])
-			rc = report_add_sentence(report, side == 0, "Results only in %s: %s.",
-						 (side ? after : before)->name, change.only[side]);
-	effects_change_free(&change);
-	return rc;
+	names[0] = before->name;
+	names[1] = after->name;
+	snprintf(prefix, sizeof(prefix), "Since %s: ", effects_cut(cut, sizeof(cut), before->name));
+	rc = describe_values_change(
+		report,
+		&(struct effects_matrix){ .count = before->matrix.ranks,
+					  .hosts = before->matrix.labels,
+					  .values = { before->matrix.rate, before->matrix.latency } },
+		&(struct effects_matrix){ .count = after->matrix.ranks,
+					  .hosts = after->matrix.labels,
+					  .values = { after->matrix.rate, after->matrix.latency } },
+		prefix, names);
+	return rc < 0 ? rc : describe_rail_changes(report, &before->matrix, &after->matrix, prefix);
 }
 
 /* -- fleets ------------------------------------------------------------------------------------------- */
@@ -172,8 +260,10 @@ int report_describe_fleets(struct report *report)
 		if (last)
 			rc = describe_fleet_counts(report, last);
 	}
-	for (size_t i = 0; rc == 0 && i < report->document_count; i++)
-		if (report->documents[i].matrix.judgement)
+	for (size_t i = 0; rc == 0 && i < report->document_count; i++) {
+		rc = describe_left_out(report, &report->documents[i]);
+		if (rc == 0 && report->documents[i].matrix.judgement)
 			rc = describe_judgement(report, &report->documents[i]);
+	}
 	return rc < 0 ? rc : describe_matrix_changes(report);
 }

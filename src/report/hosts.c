@@ -36,7 +36,8 @@ int report_hosts_make(struct report_hosts *hosts, const struct report *report)
 		for (size_t j = 0; document->fleet && j < document->fleet->fleet.hosts.count; j++)
 			hosts->names[count++] = document->fleet->fleet.hosts.names[j];
 		for (size_t j = 0; judgement && j < judgement->ranks.host_count; j++)
-			hosts->names[count++] = judgement->ranks.host_names[j];
+			if (strcmp(judgement->ranks.host_names[j], EFFECTS_NO_NAME))
+				hosts->names[count++] = judgement->ranks.host_names[j];
 	}
 	qsort(hosts->names, count, sizeof(*hosts->names), compare_host_names);
 	for (size_t i = 0; i < count; i++)

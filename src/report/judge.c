@@ -30,7 +30,8 @@ static int order_ranks(struct report_judgement *judgement)
 }
 
 /* Judges rates or latencies, if enough hosts have them. */
-static int judge_unit(struct report_judgement *judgement, const double *values, enum effects_unit unit)
+static int judge_unit(struct report_judgement *judgement, const double *values, enum effects_unit unit,
+		      struct effects *effects)
 {
 	double *logarithms = values ? effects_logarithms(values, judgement->ranks.count, unit) : NULL;
 	int rc = 0;
@@ -38,9 +39,31 @@ static int judge_unit(struct report_judgement *judgement, const double *values, 
 	if (values && !logarithms)
 		return -ENOMEM;
 	if (values && effects_possible(&judgement->ranks, logarithms))
-		rc = effects_find(&judgement->effects[unit], &judgement->ranks, logarithms, false);
+		rc = effects_find(effects, &judgement->ranks, logarithms, false);
 	free(logarithms);
 	return rc;
+}
+
+/* Judges the matrix, which has the worst of all rails, and each rail. */
+static int judge_all_values(struct report_judgement *judgement, const struct report_matrix *matrix)
+{
+	int rc = judge_unit(judgement, matrix->rate, EFFECTS_RATE, &judgement->effects[EFFECTS_RATE]);
+
+	if (rc == 0)
+		rc = judge_unit(judgement, matrix->latency, EFFECTS_LATENCY, &judgement->effects[EFFECTS_LATENCY]);
+	judgement->rails = calloc(matrix->rail_count + 1, sizeof(*judgement->rails));
+	if (rc < 0 || !judgement->rails)
+		return -ENOMEM;
+	judgement->rail_count = matrix->rail_count;
+	for (size_t i = 0; rc == 0 && i < matrix->rail_count; i++) {
+		struct effects *effects = judgement->rails[i];
+
+		rc = judge_unit(judgement, matrix->rails[i].rate, EFFECTS_RATE, &effects[EFFECTS_RATE]);
+		if (rc == 0)
+			rc = judge_unit(judgement, matrix->rails[i].latency, EFFECTS_LATENCY,
+					&effects[EFFECTS_LATENCY]);
+	}
+	return rc < 0 ? rc : order_ranks(judgement);
 }
 
 static int judge_document_matrix(const struct report *report, struct report_document *document, struct pl_error *error)
@@ -54,8 +77,7 @@ static int judge_document_matrix(const struct report *report, struct report_docu
 		return report_fail_memory(error);
 	}
 	rc = report->groups ? effects_ranks_read_groups(&judgement->ranks, report->groups, error) : 0;
-	if (rc == 0 && (judge_unit(judgement, matrix->rate, EFFECTS_RATE) < 0 ||
-			judge_unit(judgement, matrix->latency, EFFECTS_LATENCY) < 0 || order_ranks(judgement) < 0))
+	if (rc == 0 && judge_all_values(judgement, matrix) < 0)
 		rc = report_fail_memory(error);
 	if (rc == 0 && (judgement->effects[0].ranks || judgement->effects[1].ranks))
 		matrix->judgement = judgement;
@@ -78,8 +100,12 @@ void report_free_judgement(struct report_judgement *judgement)
 {
 	if (!judgement)
 		return;
-	for (int unit = 0; unit < EFFECTS_UNITS; unit++)
+	for (int unit = 0; unit < EFFECTS_UNITS; unit++) {
 		effects_free(&judgement->effects[unit]);
+		for (size_t i = 0; i < judgement->rail_count; i++)
+			effects_free(&judgement->rails[i][unit]);
+	}
+	free(judgement->rails);
 	effects_ranks_free(&judgement->ranks);
 	free(judgement->order);
 	free(judgement);

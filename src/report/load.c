@@ -293,10 +293,8 @@ void report_free(struct report *report)
 
 		free(document->path);
 		free(document->name);
-		free(document->matrix.rate);
-		free(document->matrix.latency);
-		free(document->matrix.labels);
 		report_free_judgement(document->matrix.judgement);
+		report_free_matrix(&document->matrix);
 		report_free_fleet(document->fleet);
 		pl_topology_free(document->topology);
 		json_object_put(document->root);

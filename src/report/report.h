@@ -19,6 +19,7 @@
 #define REPORT_PHASES_MAX 12
 #define REPORT_SAMPLES_MAX 200 /* of a line; larger counts are averaged */
 #define REPORT_RANKS_MAX 1024
+#define REPORT_RAILS_MAX 16
 #define REPORT_DEPTH_MAX 32
 #define REPORT_TEXT 64
 
@@ -73,11 +74,19 @@ struct report_series {
 	size_t count;
 };
 
+/* Values of one rail of a matrix. */
+struct report_rail {
+	const char *name;
+	double *rate, *latency; /* as those of the matrix, which has the worst of all rails */
+};
+
 struct report_matrix {
 	size_t ranks;
 	double size;
 	double *rate, *latency; /* from row to column; NULL: absent */
 	const char **labels;
+	struct report_rail *rails;
+	size_t rail_count;
 	struct report_judgement *judgement; /* NULL: too few hosts to judge (fleet.h) */
 };
 
@@ -119,6 +128,7 @@ void report_free(struct report *report);
 
 int report_read_results(struct report *report, struct report_document *document, struct pl_error *error);
 int report_read_matrix(struct report_document *document, struct pl_error *error);
+void report_free_matrix(struct report_matrix *matrix);
 /* Reads the output of `peerlane topo --json`, as far as it is drawn. */
 int report_read_topology(struct pl_topology **topology, struct json_object *from, const char *path,
 			 struct pl_error *error);

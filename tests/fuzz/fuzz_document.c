@@ -20,8 +20,9 @@ static void compare_with_itself(const struct document *document)
 		REQUIRE(document->matrix.ranks > DOCUMENT_ROW_RANKS_MAX);
 	}
 	REQUIRE(!comparisons.verdicts[VERDICT_WORSE] && !comparisons.verdicts[VERDICT_BETTER]);
-	REQUIRE(!comparisons.change.only[0] && !comparisons.change.only[1]);
-	effects_change_free(&comparisons.change);
+	for (size_t i = 0; i < comparisons.change_count; i++)
+		REQUIRE(!comparisons.changes[i].change.only[0] && !comparisons.changes[i].change.only[1]);
+	compare_free_matrices(&comparisons);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

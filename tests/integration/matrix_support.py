@@ -34,3 +34,13 @@ def host_name(number):
 def save_matrix(path, **options):
     path.write_text(json.dumps(fleet_matrix(**options)))
     return path
+
+
+def rails_matrix(names, **options):
+    """A matrix with each rail by itself; of a pair, the matrix has the values of the worst rail.  `slow` is a factor for the last one."""
+    slow = options.pop('slow', lambda a, b: 1)
+    whole = fleet_matrix(**options, factor=slow)
+    seed = options.pop('seed', 1)
+    rails = [fleet_matrix(**options, seed=seed + 10 * i) for i in range(1, len(names))] + [whole]
+    return {**whole, 'rails': [{'name': name, 'bytes_per_second': rail['bytes_per_second'], 'latency_us': rail['latency_us']}
+                               for name, rail in zip(names, rails)]}

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from cli_support import DEADLINE, PEERLANE, environment, run, run_json, write
-from matrix_support import save_matrix
+from matrix_support import rails_matrix, save_matrix
 
 BEFORE = [100, 101, 102, 99, 98, 100, 103]
 
@@ -270,3 +270,21 @@ def test_hosts_with_several_ranks(tmp_path):
     after = save_matrix(tmp_path / 'b.json', hosts=10, ranks=4, seed=2, factor=lambda a, b: 0.6 if b == 3 else 1)
     text, = sentences(run('bench', 'compare', before, after, expect=1))
     assert re.match(r'worse   bandwidth: host gpu003 receives (39|40)', text)
+
+
+def test_rails(tmp_path):
+    paths = []
+    for name, slow in [('a.json', lambda a, b: 1), ('b.json', lambda a, b: 0.6 if b == 3 else 1)]:
+        paths.append(tmp_path / name)
+        paths[-1].write_text(json.dumps(rails_matrix(['mlx5_0', 'mlx5_1'], hosts=12, seed=len(paths), slow=slow)))
+    lines = sentences(run('bench', 'compare', *paths, expect=1))
+    assert len(lines) == 2 and lines[0].startswith('worse   bandwidth: host gpu003 receives ')
+    assert lines[1].startswith('worse   bandwidth, rail mlx5_1: host gpu003 receives ')
+    found = run_json('bench', 'compare', *paths, expect=1)['matrices']
+    assert [(one['rail'], one['quantity'], len(one['effects'])) for one in found] == [
+        (None, 'bandwidth', 1), (None, 'latency', 0), ('mlx5_0', 'bandwidth', 0), ('mlx5_0', 'latency', 0),
+        ('mlx5_1', 'bandwidth', 1), ('mlx5_1', 'latency', 0)]
+    damaged = json.loads(paths[0].read_text())
+    for rails in [[{'name': 'x'}], [3], damaged['rails'][:1] * 17]:
+        path = write(tmp_path / 'c.json', json.dumps({**damaged, 'rails': rails}).encode())
+        assert '[BENCH-DOCUMENT]' in run('bench', 'compare', path, paths[0], expect=2).stderr

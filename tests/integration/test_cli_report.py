@@ -14,7 +14,7 @@ import zlib
 import machines
 import pytest
 from cli_support import run, run_json
-from matrix_support import fleet_matrix
+from matrix_support import fleet_matrix, rails_matrix
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SVG = '{http://www.w3.org/2000/svg}'
@@ -264,6 +264,23 @@ def test_two_hundred_hosts(tmp_path):
     assert re.search(r'Slow to: gpu151 2[345]\.\d GB/s', shown['gpu101']) and 'Slow' not in shown['gpu042']
     labels = [element.text for element in svg.iter(f'{SVG}text')]
     assert 'leaf3 (20): 80 %' in labels and any(re.fullmatch('gpu042: (49|50|51) %', text or '') for text in labels)
+
+
+def test_rails_and_hosts_that_were_left_out(tmp_path):
+    square = rails_matrix(['mlx5_0', 'mlx5_1'], hosts=12, slow=lambda a, b: 0.6 if b == 3 else 1, silent={7})
+    square['left_out'] = [{'rank': 7, 'host': 'gpu007', 'reason': 'no answer in round 3'}]
+    shown = run('report', save(tmp_path, square), '--plot', 'matrix').stdout.splitlines()
+    assert 'a.json: rank 7 (gpu007) was left out: no answer in round 3.' in shown and 'No results of gpu007.' in shown
+    assert len([line for line in shown if line.startswith('Bandwidth: host gpu003 receives at ')]) == 1
+    assert len([line for line in shown if line.startswith('Rail mlx5_1: Bandwidth: host gpu003 receives at ')]) == 1
+    assert not [line for line in shown if 'mlx5_0' in line]
+    square['ranks'][7]['host'] = None
+    assert 'No results of' not in run('report', save(tmp_path, square), '--plot', 'matrix').stdout
+    later = rails_matrix(['mlx5_0', 'mlx5_1'], hosts=12, seed=3)
+    text, _ = page(tmp_path, square, later)
+    assert 'Since 0.json: Rail mlx5_1: Bandwidth: host <a href="#h3">gpu003</a> receives ' in text
+    for rails in [[{'bytes_per_second': [1]}], [{}] * 17]:
+        assert '[REPORT-CONTENT]' in run('report', save(tmp_path, {**square, 'rails': rails}), expect=1).stderr
 
 
 def test_matrices_that_say_nothing_together(tmp_path):

@@ -185,7 +185,7 @@ static int compare_documents(struct comparisons *comparisons)
 		rc = document_read(comparisons->names[i], &comparisons->documents[i], &error);
 	if (rc == 0)
 		rc = compare_matrices(comparisons, &error);
-	if (rc == 0 && !comparisons->matrices)
+	if (rc == 0 && !comparisons->change_count)
 		rc = match_documents(comparisons, &error);
 	if (rc < 0) {
 		cli_report_for(&comparisons->common, &error);
@@ -194,7 +194,7 @@ static int compare_documents(struct comparisons *comparisons)
 	warn_incomplete_documents(comparisons);
 	if (comparisons->common.json)
 		compare_render_json(comparisons);
-	else if (comparisons->matrices)
+	else if (comparisons->change_count)
 		compare_render_matrices(comparisons);
 	else
 		compare_render_table(comparisons);
@@ -210,7 +210,7 @@ int bench_compare(int argc, char **argv)
 	status = compare_documents(&comparisons);
 	document_free(&comparisons.documents[0]);
 	document_free(&comparisons.documents[1]);
-	effects_change_free(&comparisons.change);
+	compare_free_matrices(&comparisons);
 	free(comparisons.list);
 	return status;
 }

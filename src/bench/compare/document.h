@@ -12,6 +12,7 @@
 #define DOCUMENT_ROWS_MAX 1024u
 #define DOCUMENT_RUNS_MAX 1000u
 #define DOCUMENT_RANKS_MAX 1024u   /* of a matrix */
+#define DOCUMENT_RAILS_MAX 16u     /* of a matrix */
 #define DOCUMENT_ROW_RANKS_MAX 64u /* of a matrix that has a row for each pair of ranks */
 
 /* Key of a result.  Rows of two documents with the same key are compared. */
@@ -39,7 +40,11 @@ struct document_matrix {
 	size_t ranks;           /* 0: the document is no matrix */
 	uint64_t size;          /* bytes of a message */
 	char **hosts, **memory; /* by rank; NULL: unknown */
-	double *values[2];      /* bytes a second, and microseconds; NAN: this pair has no result */
+	struct document_values {
+		char *rail;        /* NULL: all rails, of which the worst counts */
+		double *values[2]; /* bytes a second, and microseconds; NAN: this pair has no result */
+	} * sets;                  /* the first one is of all rails */
+	size_t set_count;
 };
 
 struct document {

@@ -12,14 +12,14 @@
 static const char *const matrix_members[2] = { "bytes_per_second", "latency_us" };
 
 /* Reads the rates or the latencies of all pairs. */
-static int read_matrix_values(const struct document_reader *reader, int unit)
+static int read_matrix_values(const struct document_reader *reader, struct json_object *object,
+			      struct document_values *set, int unit)
 {
-	struct document_matrix *matrix = &reader->document->matrix;
-	struct json_object *rows = cli_json_member(reader->root, matrix_members[unit], json_type_array);
-	size_t size = matrix->ranks;
+	struct json_object *rows = cli_json_member(object, matrix_members[unit], json_type_array);
+	size_t size = reader->document->matrix.ranks;
 	double *values = calloc(size * size, sizeof(*values));
 
-	matrix->values[unit] = values;
+	set->values[unit] = values;
 	if (!values)
 		return cli_fail_errno(reader->error, -ENOMEM, "calloc", NULL);
 	if (!rows || json_object_array_length(rows) != size)
@@ -38,6 +38,37 @@ static int read_matrix_values(const struct document_reader *reader, int unit)
 		}
 	}
 	return 0;
+}
+
+/* Reads the values of all rails, and of each rail. */
+static int read_matrix_sets(const struct document_reader *reader)
+{
+	struct document_matrix *matrix = &reader->document->matrix;
+	struct json_object *rails = cli_json_member(reader->root, "rails", json_type_array);
+	size_t count = rails ? json_object_array_length(rails) : 0;
+	int rc = 0;
+
+	if (count > DOCUMENT_RAILS_MAX)
+		return refuse_document(reader, "there are more than %s rails", "16");
+	matrix->sets = calloc(count + 1, sizeof(*matrix->sets));
+	if (!matrix->sets)
+		return cli_fail_errno(reader->error, -ENOMEM, "calloc", NULL);
+	while (rc == 0 && matrix->set_count <= count) {
+		struct document_values *set = &matrix->sets[matrix->set_count++];
+		struct json_object *object = reader->root;
+		char name[RANK_TEXT];
+
+		if (set != matrix->sets) {
+			object = json_object_array_get_idx(rails, matrix->set_count - 2);
+			copy_document_text(object, "name", "?", name, sizeof(name));
+			set->rail = strdup(name);
+			if (!set->rail)
+				rc = cli_fail_errno(reader->error, -ENOMEM, "strdup", NULL);
+		}
+		for (int unit = 0; rc == 0 && unit < 2; unit++)
+			rc = read_matrix_values(reader, object, set, unit);
+	}
+	return rc;
 }
 
 /* Returns the text of a rank's member, without control characters; NULL if it is unknown. */
@@ -72,7 +103,7 @@ static int add_matrix_row(const struct document_reader *reader, size_t from, siz
 	const struct document_matrix *matrix = &reader->document->matrix;
 	struct document_row *row = &reader->document->rows[reader->document->count];
 	struct document_key *key = &row->key;
-	double value = matrix->values[unit][from * matrix->ranks + to];
+	double value = matrix->sets[0].values[unit][from * matrix->ranks + to];
 
 	if (isnan(value))
 		return 0;
@@ -118,7 +149,7 @@ static void count_missing_pairs(const struct document_reader *reader)
 		return;
 	document->pairs = (uint32_t)(ranks * (ranks - 1));
 	for (size_t i = 0; i < ranks * ranks; i++)
-		document->pairs_left += i / ranks != i % ranks && isnan(document->matrix.values[0][i]);
+		document->pairs_left += i / ranks != i % ranks && isnan(document->matrix.sets[0].values[0][i]);
 }
 
 int document_read_matrix(const struct document_reader *reader)
@@ -136,8 +167,8 @@ int document_read_matrix(const struct document_reader *reader)
 	matrix->ranks = count;
 	matrix->size = (uint64_t)json_object_get_int64(size);
 	rc = read_matrix_ranks(reader, ranks);
-	for (int unit = 0; rc == 0 && unit < 2; unit++)
-		rc = read_matrix_values(reader, unit);
+	if (rc == 0)
+		rc = read_matrix_sets(reader);
 	if (rc == 0 && count <= DOCUMENT_ROW_RANKS_MAX)
 		rc = add_matrix_rows(reader);
 	if (rc == 0)
@@ -153,7 +184,11 @@ void document_free_matrix(struct document_matrix *matrix)
 	}
 	free(matrix->hosts);
 	free(matrix->memory);
-	free(matrix->values[0]);
-	free(matrix->values[1]);
+	for (size_t i = 0; i < matrix->set_count; i++) {
+		free(matrix->sets[i].rail);
+		free(matrix->sets[i].values[0]);
+		free(matrix->sets[i].values[1]);
+	}
+	free(matrix->sets);
 	*matrix = (struct document_matrix){ .ranks = 0 };
 }

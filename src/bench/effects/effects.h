@@ -12,6 +12,7 @@
 /* Fewer hosts do not tell what is usual. */
 #define EFFECTS_HOSTS_MIN 6u
 #define EFFECTS_NONE SIZE_MAX
+#define EFFECTS_NO_NAME "?" /* of a host that is unknown */
 #define EFFECTS_TEXT 640
 
 /* Hosts and groups of ranks: numbers from 0 on. */

@@ -403,7 +403,8 @@ static void list_silent_hosts(struct effects *effects, const double *values)
 
 		for (size_t i = 0; i < ranks->count && !known; i++)
 			known = ranks->host[i] == host && has_rank_values(ranks, values, i);
-		if (!known)
+		/* Ranks that left before they told their host have none. */
+		if (!known && strcmp(ranks->host_names[host], EFFECTS_NO_NAME))
 			effects->silent[effects->silent_count++] = host;
 	}
 }

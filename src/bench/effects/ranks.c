@@ -52,7 +52,7 @@ int effects_ranks_make(struct effects_ranks *ranks, const char *const *hosts, si
 	ranks->group_names = calloc(count + 1, sizeof(*ranks->group_names));
 	if (names && ranks->host && ranks->group && ranks->rank_on_host && ranks->host_names && ranks->group_names) {
 		for (size_t i = 0; i < count; i++) {
-			names[i] = (struct ranked_name){ hosts[i] ? hosts[i] : "?", i };
+			names[i] = (struct ranked_name){ hosts[i] ? hosts[i] : EFFECTS_NO_NAME, i };
 			ranks->group[i] = EFFECTS_NONE;
 		}
 		rc = number_hosts(ranks, names);
