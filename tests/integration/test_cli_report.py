@@ -191,7 +191,7 @@ def test_samples(tmp_path):
 def test_matrix(tmp_path, ranks):
     text, tree = page(tmp_path, matrix(ranks))
     # Of many hosts, the pairs are judged by the report.
-    assert ('Slow: rank 0 to rank 1, 1.00 GB/s; the median is 5.00 GB/s: why not.' in text) == (ranks < 6)
+    assert ('Slow: rank 0 to rank 1, 1.00 GB/s; the median is 5.00 GB/s: why not.' in text) == (ranks < 8)
     if ranks > 24:
         assert not [svg for svg in tree.iter(f'{SVG}svg') if svg.get('width') == '640']
         run('report', tmp_path / '0.json', '--svg', tmp_path / 'a.svg')
@@ -451,7 +451,7 @@ def test_errors_name_the_file(tmp_path, text, fact):
 
 def test_damaged_files_do_not_crash(tmp_path):
     source = random.Random(7)
-    whole = [json.dumps(one) for one in [bench(point(8), point(64)), workflow(), matrix(4), fleet_matrix(hosts=7)]]
+    whole = [json.dumps(one) for one in [bench(point(8), point(64)), workflow(), matrix(4), fleet_matrix(hosts=9)]]
     for index in range(60):
         text = bytearray(whole[index % 4].encode())
         for _ in range(source.randrange(1, 4)):

