@@ -306,6 +306,41 @@ static void test_changes(void **state)
 	}
 }
 
+/* Hosts of a slow group that are as before have not become better. */
+static void test_group_that_changed_in_part(void **state)
+{
+	struct fleet *before = make_fleet(1, true), *after = make_fleet(2, true);
+	const unsigned first = SLOW_LEAF * LEAF, end = first + LEAF - 3;
+	struct effects effects;
+	double *ratios;
+
+	(void)state;
+	measure_fleet(before, 0.01, false);
+	measure_fleet(after, 0.01, false);
+	for (unsigned i = 0; i < HOSTS * HOSTS; i++) {
+		unsigned from = i / HOSTS, to = i % HOSTS;
+
+		after->values[i] /= before->values[i];
+		if ((from >= first && from < end) != (to >= first && to < end))
+			after->values[i] *= 0.8;
+	}
+	ratios = effects_logarithms(after->values, HOSTS, EFFECTS_RATE);
+	assert_non_null(ratios);
+	assert_int_equal(effects_find(&effects, &after->ranks, ratios, true), 0);
+	assert_int_equal(effects.count - effects.unconfirmed, 1);
+	/* The others are dips. */
+	for (size_t i = 1; i < effects.count; i++) {
+		size_t cell = effects.list[i].at * HOSTS + effects.list[i].to;
+
+		assert_true(before->dips[cell] || after->dips[cell]);
+	}
+	assert_true(effects.list[0].kind == EFFECT_GROUP && effects.list[0].at == SLOW_LEAF && effects.list[0].outside);
+	effects_free(&effects);
+	free(ratios);
+	free_fleet(before);
+	free_fleet(after);
+}
+
 /* -- several ranks of a host -------------------------------------------------------------------------- */
 
 enum { RAILS = 8, RAIL_HOSTS = 25, SLOW_RAIL = 5, SLOW_HOST = 9, SLOW_CARD = 7 * RAILS + 3 };
@@ -353,9 +388,8 @@ static void test_cards_and_rails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_planted_defects),
-		cmocka_unit_test(test_few_hosts),
-		cmocka_unit_test(test_changes),
+		cmocka_unit_test(test_planted_defects), cmocka_unit_test(test_few_hosts),
+		cmocka_unit_test(test_changes),         cmocka_unit_test(test_group_that_changed_in_part),
 		cmocka_unit_test(test_cards_and_rails),
 	};
 

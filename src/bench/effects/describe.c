@@ -168,5 +168,6 @@ void effects_describe(const struct effects *effects, const struct effect *effect
 	snprintf(text, EFFECTS_TEXT, "%s %s%s%s%s", subject, what, of, numbers,
 		 effect->kind != EFFECT_GROUP ? ""
 		 : effect->outside            ? "; pairs within are usual, so check its links to the others"
-					      : "; pairs within as well");
+		 : effect->inside             ? "; pairs within as well"
+					      : "");
 }

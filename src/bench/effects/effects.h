@@ -40,6 +40,7 @@ struct effect {
 	double sending, receiving;     /* logarithms of factors: -0.22 is 20 % less */
 	double value, usual;           /* logarithms, of the first direction */
 	bool outside;                  /* of a group: values within it are usual, so the links to the others differ */
+	bool inside;                   /* of a group: pairs within it have the effect as well; else there are none */
 	bool unconfirmed; /* of a changed pair: the other direction did not change, as after a passing dip */
 	size_t *members, member_count; /* of a group: its hosts */
 };

@@ -22,6 +22,7 @@ struct search {
 	bool changes;
 	double *room; /* for the ranks */
 	size_t *part; /* by rank: its group in this step */
+	bool *affected; /* by rank: it has the effect of its part */
 	size_t parts;
 	double limits[2];       /* of sending and receiving ranks */
 	double *line_errors[2]; /* by rank: standard error of its effect */
@@ -121,19 +122,34 @@ static double median_within_part(const struct search *search, size_t part, doubl
 	return effects_median(room, known) - search->effects->usual;
 }
 
-/* Takes the effect of a part off its ranks; off pairs within it, if only pairs to the others have it. */
-static void take_off_part(struct search *search, size_t part, int direction, double effect, bool outside)
+/* True if a rank has a good part of an effect, in the same sense. */
+static bool has_effect(double rank, double effect)
+{
+	return rank * effect > 0 && fabs(rank) > fabs(effect) / 2;
+}
+
+/* Marks the ranks of a part that have its effect: the others would seem to be better without it. */
+static void mark_affected_ranks(struct search *search, size_t part, const struct effect *effect)
+{
+	for (size_t i = 0; i < search->ranks->count; i++)
+		search->affected[i] =
+			search->part[i] == part && (has_effect(search->effects->send[i], effect->sending) ||
+						    has_effect(search->effects->receive[i], effect->receiving));
+}
+
+/* Takes the effect of a part off its ranks, and off pairs among them, if only pairs to the others have it. */
+static void take_off_part(struct search *search, int direction, double effect, bool outside)
 {
 	double *line = direction_effects(search, direction), *rest = search->effects->rest;
 	size_t count = search->ranks->count;
 
 	for (size_t i = 0; i < count; i++) {
-		if (search->part[i] != part)
+		if (!search->affected[i] || !has_effect(line[i], effect))
 			continue;
 		line[i] -= effect;
 		for (size_t j = 0; outside && j < count; j++)
-			if (search->part[j] == part)
-				rest[i * count + j] += effect;
+			if (search->affected[j])
+				rest[direction ? j * count + i : i * count + j] += effect;
 	}
 }
 
@@ -169,13 +185,13 @@ static int judge_part(struct search *search, size_t part, struct effect effect, 
 	if (effect.kind == EFFECT_GROUP) {
 		within = median_within_part(search, part, room);
 		effect.outside = fabs(within) < fabs(effect.sending + effect.receiving) / 2;
+		effect.inside = !effect.outside && !isnan(within);
 		if (list_members(search, part, &effect) < 0)
 			return -ENOMEM;
 	}
-	for (int direction = 0; direction < 2; direction++)
-		if (direction ? effect.receives : effect.sends)
-			take_off_part(search, part, direction, direction ? effect.receiving : effect.sending,
-				      effect.outside);
+	mark_affected_ranks(search, part, &effect);
+	take_off_part(search, 0, effect.sending, effect.outside);
+	take_off_part(search, 1, effect.receiving, effect.outside);
 	if (add_effect(search->effects, &effect))
 		return 0;
 	free(effect.members);
@@ -449,13 +465,15 @@ int effects_find(struct effects *effects, const struct effects_ranks *ranks, con
 	effects->silent = calloc(ranks->host_count + 1, sizeof(*effects->silent));
 	search.room = calloc(count, sizeof(*search.room));
 	search.part = calloc(count, sizeof(*search.part));
+	search.affected = calloc(count, sizeof(*search.affected));
 	search.line_errors[0] = calloc(count, sizeof(double));
 	search.line_errors[1] = calloc(count, sizeof(double));
 	if (effects->send && effects->receive && effects->rest && effects->silent && search.room && search.part &&
-	    search.line_errors[0] && search.line_errors[1])
+	    search.affected && search.line_errors[0] && search.line_errors[1])
 		rc = find_all_effects(&search);
 	free(search.room);
 	free(search.part);
+	free(search.affected);
 	free(search.line_errors[0]);
 	free(search.line_errors[1]);
 	if (rc < 0)
