@@ -228,7 +228,7 @@ static void test_few_hosts(void **state)
 
 		assert_int_equal(effects_ranks_make(&ranks, fleet->hosts, hosts), 0);
 		for (unsigned i = 0; i < hosts * hosts; i++)
-			values[i] = USUAL * exp(0.03 * normal(fleet));
+			values[i] = USUAL * exp((hosts < 16 ? 0.03 : 0.1) * normal(fleet));
 		logarithms = effects_logarithms(values, hosts, EFFECTS_RATE);
 		assert_non_null(logarithms);
 		assert_true(effects_possible(&ranks, logarithms));
