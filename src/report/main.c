@@ -203,6 +203,15 @@ static bool has_fleet(const struct report *report)
 	return false;
 }
 
+/* Names the page.  Matrices and fleets have no results of single sizes. */
+static void print_written(const struct report_options *options, const struct report *report)
+{
+	printf("%s: ", options->output);
+	if (report->point_count)
+		printf("%zu results ", report->point_count);
+	printf("from %zu file%s\n", report->document_count, report->document_count == 1 ? "" : "s");
+}
+
 static int output_report(struct report_options *options, struct report *report, struct pl_error *error)
 {
 	int rc = 0;
@@ -222,8 +231,7 @@ static int output_report(struct report_options *options, struct report *report, 
 		rc = draw_in_terminal(options, report) < 0 ? report_fail_memory(error) : 0;
 	else if (!options->common.quiet && options->output && strcmp(options->output, "-") &&
 		 (!options->svg || strcmp(options->svg, "-")))
-		printf("%s: %zu results from %zu file%s\n", options->output, report->point_count,
-		       report->document_count, report->document_count == 1 ? "" : "s");
+		print_written(options, report);
 	return rc;
 }
 
