@@ -32,10 +32,13 @@ static int describe_effects(struct report *report, const struct effects *effects
 					 "%s%s: %s.", name, unit_names[unit], text);
 	}
 	if (rc == 0 && left)
-		rc = report_add_sentence(report, !changes,
-					 "%s%s: %zu more, which the JSON of peerlane bench compare and the "
-					 "heat map show.",
-					 name, unit_names[unit], left);
+		rc = report_add_sentence(report, !changes, "%s%s: %zu more, which %s.", name, unit_names[unit], left,
+					 changes ? "peerlane bench compare --json names"
+						 : "the sections of the hosts on the page name");
+	if (rc == 0 && !changes && shown[1])
+		rc = report_add_sentence(report, false,
+					 "%s%s: each pair was measured once, so that a slow one may be a passing dip.",
+					 name, unit_names[unit]);
 	return rc;
 }
 
