@@ -167,18 +167,26 @@ static void write_check_tile(const struct report_document *document, FILE *file)
 		   "GPUDirect RDMA", "verdict of peerlane check");
 }
 
+#define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+
 /* Writes a sentence in which names of hosts are links. */
 static void write_sentence(const struct report_hosts *hosts, const char *text, FILE *file)
 {
-	static const char name[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
-
 	while (hosts->count && *text) {
-		size_t length = strspn(text, name), other = strcspn(text + length, name);
-		char *word = strndup(text, length), *rest = strndup(text + length, other);
+		size_t length = strspn(text, NAME_CHARACTERS "."), other;
+		char *word, *rest;
 
-		if (word && rest && length)
+		/* A dot at the end ends the sentence. */
+		while (length && text[length - 1] == '.')
+			length--;
+		other = strcspn(text + length, NAME_CHARACTERS);
+		word = strndup(text, length);
+		rest = strndup(text + length, other);
+		if (word && report_hosts_find(hosts, word) != SIZE_MAX)
 			report_write_host_link(hosts, word, file);
-		if (word && rest)
+		else if (word)
+			report_escape(file, word, 0);
+		if (rest)
 			report_escape(file, rest, 0);
 		free(word);
 		free(rest);

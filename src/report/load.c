@@ -70,8 +70,11 @@ static int read_document(struct report *report, struct report_document *document
 	double format;
 	int rc;
 
-	if (kind && !strcmp(kind, "fleet"))
+	if (kind && !strcmp(kind, "fleet")) {
+		json_object_put(document->root);
+		document->root = NULL;
 		return report_parse_fleet(document, text, length, error);
+	}
 	rc = find_document_kind(document);
 
 	if (rc < 0)
