@@ -7,6 +7,7 @@
 #include "report/fleet.h"
 
 #define LEFT_OUT_SHOWN 8
+#define FLEET_FACTOR 1.03 /* smaller changes of a whole fleet get no warning */
 #define EFFECTS_SHOWN 8 /* of pairs of one matrix; groups, hosts and ranks are all named, up to twice as many */
 
 static const char *const unit_names[EFFECTS_UNITS] = { "Bandwidth", "Latency" };
@@ -131,15 +132,14 @@ static int describe_fleet_change(struct report *report, const struct effects_cha
 				 const char *prefix)
 {
 	double factor = change->after[unit] / change->before[unit];
-	bool worse = unit == EFFECTS_LATENCY ? factor > 1.03 : factor < 0.97;
-	char before[REPORT_TEXT], after[REPORT_TEXT];
+	bool worse = change->effects[unit].usual < -fmax(log(FLEET_FACTOR), effects_change_noise(change, unit));
+	char before[REPORT_TEXT], after[REPORT_TEXT], noise[32];
 	enum report_unit shown = unit == EFFECTS_LATENCY ? REPORT_UNIT_TIME : REPORT_UNIT_RATE;
 	int rc = report_add_sentence(
-		report, worse,
-		"%s%s of the fleet: median %s before, %s now (%+.1f %%); the noise of a pair is %.2g %%.", prefix,
-		unit_names[unit], report_value(shown, change->before[unit], before),
+		report, worse, "%s%s of the fleet: median %s before, %s now (%+.1f %%); the noise of a pair is %s.",
+		prefix, unit_names[unit], report_value(shown, change->before[unit], before),
 		report_value(shown, change->after[unit], after), 100 * (factor - 1),
-		100 * (exp(change->effects[unit].noise) - 1));
+		effects_percent_text(exp(change->effects[unit].noise) - 1, noise));
 
 	return rc < 0 ? rc : describe_effects(report, &change->effects[unit], unit, true, prefix);
 }

@@ -222,6 +222,14 @@ def test_matrices_of_fleets(tmp_path):
     assert run_json('bench', 'compare', after, before)['worse'] == 0
 
 
+def test_noise_of_the_fleet(tmp_path):
+    """The median of ten noisy hosts is 9 % lower, which noise may cause; that of 50 quiet ones is not."""
+    for hosts, noise, worse in [(10, 0.5, 0), (50, 0.02, 1)]:
+        before = save_matrix(tmp_path / 'before.json', hosts=hosts, noise=noise)
+        after = save_matrix(tmp_path / 'after.json', hosts=hosts, noise=noise, seed=2, factor=lambda a, b: 0.91)
+        assert len(sentences(run('bench', 'compare', before, after, expect=worse))) == worse
+
+
 def test_groups_of_hosts(tmp_path):
     before = save_matrix(tmp_path / 'before.json', hosts=40)
     after = save_matrix(tmp_path / 'after.json', hosts=40, seed=2, factor=lambda a, b: 1 if a // 10 == b // 10 else

@@ -37,7 +37,7 @@ enum verdict judge_fleet_change(const struct comparisons *comparisons, const str
 {
 	double usual = change->effects[unit].usual;
 
-	if (is_within_threshold(comparisons, usual))
+	if (is_within_threshold(comparisons, usual) || fabs(usual) <= effects_change_noise(change, unit))
 		return VERDICT_SAME;
 	return usual < 0 ? VERDICT_WORSE : VERDICT_BETTER;
 }
@@ -211,10 +211,10 @@ static void print_effects(const struct comparisons *comparisons, const struct ma
 static void print_noise(const struct matrix_change *rail, enum effects_unit unit)
 {
 	const struct effects *effects = &rail->change.effects[unit];
-	char quantity[64];
+	char quantity[64], noise[32];
 
-	printf("%s: the noise of a pair is %.2g %%", quantity_text(rail, unit, quantity),
-	       100 * (exp(effects->noise) - 1));
+	printf("%s: the noise of a pair is %s", quantity_text(rail, unit, quantity),
+	       effects_percent_text(exp(effects->noise) - 1, noise));
 	if (effects->unconfirmed)
 		printf("; %zu pair%s changed in one direction only, which may be a passing dip: measure again",
 		       effects->unconfirmed, effects->unconfirmed == 1 ? "" : "s");

@@ -211,6 +211,12 @@ int effects_change_find(struct effects_change *change)
 	return rc;
 }
 
+double effects_change_noise(const struct effects_change *change, enum effects_unit unit)
+{
+	/* Five standard errors of the median, as for the effects of ranks. */
+	return 5 * 1.25 * change->effects[unit].noise / sqrt((double)CLI_MAX(change->pairs[unit], (size_t)1));
+}
+
 void effects_change_free(struct effects_change *change)
 {
 	for (int unit = 0; unit < EFFECTS_UNITS; unit++) {

@@ -30,6 +30,8 @@ int effects_change_match(struct effects_change *change, const struct effects_mat
 bool effects_change_possible(const struct effects_change *change);
 /* Finds the effects of both quantities.  Returns 0 or -ENOMEM. */
 int effects_change_find(struct effects_change *change);
+/* Returns the change of the whole fleet, a logarithm, that noise of single pairs may cause. */
+double effects_change_noise(const struct effects_change *change, enum effects_unit unit);
 void effects_change_free(struct effects_change *change);
 
 #endif

@@ -55,10 +55,12 @@ void effects_fold_hosts(const struct effects_ranks *ranks, const size_t *hosts, 
 
 void effects_value_text(double value, enum effects_unit unit, char text[32])
 {
+	double shown = exp(unit == EFFECTS_LATENCY ? -value : value);
+
 	if (unit == EFFECTS_LATENCY)
-		snprintf(text, 32, "%.3g us", exp(-value));
+		snprintf(text, 32, shown < 1e3 ? "%.3g us" : "%.3g ms", shown < 1e3 ? shown : shown / 1e3);
 	else
-		snprintf(text, 32, "%.3g GB/s", exp(value) / 1e9);
+		snprintf(text, 32, shown < 1e9 ? "%.3g MB/s" : "%.3g GB/s", shown < 1e9 ? shown / 1e6 : shown / 1e9);
 }
 
 /* Writes "rank 12 (gpu003)", or "gpu003" if each host has one rank. */
@@ -103,18 +105,26 @@ static void describe_subject(const struct effects_ranks *ranks, const struct eff
 	}
 }
 
+const char *effects_percent_text(double part, char text[32])
+{
+	/* Three digits, and no exponent. */
+	snprintf(text, 32, part < 1 ? "%.3g %%" : "%.0f %%", 100 * part);
+	return text;
+}
+
 /* Writes "48 %", or for changes "7.1 % less". */
 static void describe_factor(double effect, enum effects_unit unit, bool changes, char text[48])
 {
 	/* Latencies have the opposite sign: more is worse. */
 	double factor = exp(unit == EFFECTS_LATENCY ? -effect : effect);
+	char percent[32];
 
 	if (changes)
-		snprintf(text, 48, "%.3g %% %s", 100 * fabs(factor - 1),
+		snprintf(text, 48, "%s %s", effects_percent_text(fabs(factor - 1), percent),
 			 unit == EFFECTS_LATENCY ? (factor > 1 ? "longer" : "shorter")
 						 : (factor > 1 ? "more" : "less"));
 	else
-		snprintf(text, 48, "%.3g %%", 100 * factor);
+		effects_percent_text(factor, text);
 }
 
 /* Writes "receives at 48 %", or "sends at 80 % and receives at 79 %". */

@@ -78,6 +78,8 @@ void effects_describe(const struct effects *effects, const struct effect *effect
 const char *effects_cut(char *buffer, size_t size, const char *text);
 /* Writes the names of hosts in compressed form, cut to the size. */
 void effects_fold_hosts(const struct effects_ranks *ranks, const size_t *hosts, size_t count, char *text, size_t size);
+/* Writes a part as percent: 0.152 as "15.2 %".  Returns text. */
+const char *effects_percent_text(double part, char text[32]);
 /* Writes a rate or a latency from its logarithm. */
 void effects_value_text(double value, enum effects_unit unit, char text[32]);
 
