@@ -133,7 +133,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
 		;;
-	--hosts | --program | --key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay | --config | --baseline | --cached | --from | --to | --snapshot)
+	--hosts | --groups | --program | --key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay | --config | --baseline | --cached | --from | --to | --snapshot)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		return

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* HTML page: one self-contained file, also well-formed as XML. */
-#include "report/report.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "report/fleet.h"
 
 #define WIDE 640
 #define NARROW 340
@@ -39,13 +39,26 @@ static const char style[] =
 	"th,td{border-bottom:1px solid var(--edge);padding:5px 12px 5px 0;text-align:left;vertical-align:top;"
 	"white-space:nowrap}th{color:var(--soft);font-weight:600}td.r,th.r{text-align:right}td.t{white-space:normal}"
 	".machine svg{width:auto;max-width:100%;height:auto}"
+	"a{color:var(--accent)}.map svg{max-width:none}.map .wide{padding-bottom:6px}"
+	".pr .hit{fill:transparent;cursor:pointer}.pr a:hover .hit,.pr a:focus-visible .hit{fill:var(--ink);"
+	"fill-opacity:.1;stroke:var(--ink);stroke-width:1}.pr .bar{fill:var(--ink)}.map .slow{stroke:#111}"
+	".st{display:inline-block;border-radius:4px;padding:0 6px;font-size:12px;font-weight:650;line-height:1.6;"
+	"background:var(--panel);border:1px solid var(--edge)}"
+	".s0{background:#b3261e;border-color:#b3261e;color:#fff}.s1,.s2{background:var(--warn);border-color:var(--"
+	"warnedge)}"
+	"td.names{min-width:11em;max-width:30em}"
+	".hosts{display:grid;grid-template-columns:repeat(auto-fill,minmax(300px,1fr));gap:14px}"
+	".wide+h3,p.soft+h3{margin-top:26px}.host{margin:0;padding:12px "
+	"14px;font-size:14px;content-visibility:auto;contain-intrinsic-size:auto 170px;"
+	"scroll-margin-top:12px;overflow-wrap:anywhere}.host:target{border-color:var(--accent);box-shadow:0 0 0 2px "
+	"var(--accent)}.host table{font-size:13px}"
 	"dl{display:grid;grid-template-columns:max-content 1fr;gap:4px 18px;margin:0}dt{color:var(--soft)}"
 	"dd{margin:0;overflow-wrap:anywhere}"
 	"pre{background:var(--panel);border:1px solid var(--edge);border-radius:8px;padding:10px 14px;"
 	"white-space:pre-wrap;overflow-wrap:anywhere;font-size:13px;margin:8px "
 	"0}footer{margin-top:44px;color:var(--soft);font-size:13px}"
 	"@media(max-width:599px){body{padding:20px 14px 32px}h1{font-size:23px}h2{font-size:18px;margin-top:32px}"
-	".grid{columns:auto}.tiles{grid-template-columns:1fr 1fr;gap:10px}"
+	".grid{columns:auto}.hosts{grid-template-columns:minmax(0,1fr)}.tiles{grid-template-columns:1fr 1fr;gap:10px}"
 	".tile{padding:10px 12px}.tile b{font-size:20px}.card{padding:14px 10px 10px}.narrow{display:block!important}"
 	".broad{display:none!important}dl{grid-template-columns:1fr}dt{margin-top:6px}.machine svg{max-width:none}}"
 	"@media print{:root{--bg:#fff!important;--ink:#000!important;--soft:#444!important;--edge:#bbb!important;"
@@ -154,10 +167,41 @@ static void write_check_tile(const struct report_document *document, FILE *file)
 		   "GPUDirect RDMA", "verdict of peerlane check");
 }
 
+#define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+
+/* Writes a sentence in which names of hosts are links. */
+static void write_sentence(const struct report_hosts *hosts, const char *text, FILE *file)
+{
+	while (hosts->count && *text) {
+		size_t length = strspn(text, NAME_CHARACTERS "."), other;
+		char *word, *rest;
+
+		/* A dot at the end ends the sentence. */
+		while (length && text[length - 1] == '.')
+			length--;
+		other = strcspn(text + length, NAME_CHARACTERS);
+		word = strndup(text, length);
+		rest = strndup(text + length, other);
+		if (word && report_hosts_find(hosts, word) != SIZE_MAX)
+			report_write_host_link(hosts, word, file);
+		else if (word)
+			report_escape(file, word, 0);
+		if (rest)
+			report_escape(file, rest, 0);
+		free(word);
+		free(rest);
+		text += length + other;
+	}
+	report_escape(file, text, 0);
+}
+
 static int write_page_summary(const struct report *report, FILE *file)
 {
+	struct report_hosts hosts;
 	int rc;
 
+	if (report_hosts_make(&hosts, report) < 0)
+		return -ENOMEM;
 	fputs("<div class=\"tiles\">\n", file);
 	rc = write_line_tile(report, REPORT_PLOT_BANDWIDTH, file);
 	if (rc == 0)
@@ -175,14 +219,19 @@ static int write_page_summary(const struct report *report, FILE *file)
 			if (report->sentences[i].warning != warning)
 				continue;
 			fputs(warning ? "<p class=\"note\">" : "<li>", file);
-			report_escape(file, report->sentences[i].text, 0);
+			write_sentence(&hosts, report->sentences[i].text, file);
 			fputs(warning ? "</p>\n" : "</li>\n", file);
 		}
 	}
 	/* HTML requires at least one item in a list. */
-	fprintf(file, "<li>%zu result%s from %zu file%s; a table is below each plot.</li>\n</ul>\n",
-		report->point_count, report->point_count == 1 ? "" : "s", report->document_count,
-		report->document_count == 1 ? "" : "s");
+	if (report->point_count)
+		fprintf(file, "<li>%zu result%s from %zu file%s; a table is below each plot.</li>\n</ul>\n",
+			report->point_count, report->point_count == 1 ? "" : "s", report->document_count,
+			report->document_count == 1 ? "" : "s");
+	else
+		fprintf(file, "<li>From %zu file%s.</li>\n</ul>\n", report->document_count,
+			report->document_count == 1 ? "" : "s");
+	report_hosts_free(&hosts);
 	return rc;
 }
 
@@ -254,17 +303,65 @@ static void write_page_head(const struct report *report, FILE *file)
 	fputs("</p></header>\n<main>\n", file);
 }
 
+/* True if a plot has a card: maps of many hosts stand apart. */
+static bool has_plot_card(const struct report *report, enum report_plot plot)
+{
+	bool matrix = plot == REPORT_PLOT_MATRIX || plot == REPORT_PLOT_MATRIX_LATENCY;
+
+	if (!report_plot_available(report, plot))
+		return false;
+	for (size_t i = 0; i < report->document_count; i++)
+		if (!matrix || (report->documents[i].kind == REPORT_MATRIX && !report_has_map(&report->documents[i])))
+			return true;
+	return false;
+}
+
+static int write_plot_cards(const struct report *report, FILE *file)
+{
+	bool any = false;
+	int rc = 0;
+
+	for (int plot = 0; plot < REPORT_PLOTS && rc == 0; plot++) {
+		if (!has_plot_card(report, (enum report_plot)plot))
+			continue;
+		if (!any)
+			fputs("<h2>Plots</h2>\n<div class=\"grid\">\n", file);
+		any = true;
+		rc = write_plot_card(report, (enum report_plot)plot, file);
+	}
+	if (any)
+		fputs("</div>\n", file);
+	return rc;
+}
+
+/* Writes what belongs to many hosts: findings first. */
+static int write_hosts_part(const struct report *report, FILE *file)
+{
+	struct report_hosts hosts;
+	int rc = report_hosts_make(&hosts, report);
+
+	if (rc == 0)
+		rc = report_write_fleet_findings(report, &hosts, file);
+	if (rc == 0)
+		rc = report_write_host_maps(report, &hosts, file);
+	if (rc == 0)
+		rc = report_write_inventory(report, &hosts, file);
+	if (rc == 0)
+		rc = report_write_host_sections(report, &hosts, file);
+	report_hosts_free(&hosts);
+	return rc;
+}
+
 int report_write_html(const struct report *report, FILE *file)
 {
 	int rc;
 
 	write_page_head(report, file);
 	rc = write_page_summary(report, file);
-	fputs("<h2>Plots</h2>\n<div class=\"grid\">\n", file);
-	for (int plot = 0; plot < REPORT_PLOTS && rc == 0; plot++)
-		if (report_plot_available(report, (enum report_plot)plot))
-			rc = write_plot_card(report, (enum report_plot)plot, file);
-	fputs("</div>\n", file);
+	if (rc == 0)
+		rc = write_plot_cards(report, file);
+	if (rc == 0)
+		rc = write_hosts_part(report, file);
 	report_write_machines(report, file);
 	report_write_sources(report, file);
 	fprintf(file,

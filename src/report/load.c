@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Loading of files into documents, and naming of series. */
-#include "report/report.h"
-
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "report/fleet.h"
 
 static const char load_hint[] = "create files with: peerlane bench --json > FILE";
 
@@ -62,11 +62,20 @@ static int find_document_kind(struct report_document *document)
 	return 0;
 }
 
-static int read_document(struct report *report, struct report_document *document, struct pl_error *error)
+static int read_document(struct report *report, struct report_document *document, const char *text, size_t length,
+			 struct pl_error *error)
 {
+	const char *kind = cli_json_member_text(document->root, "kind");
 	struct json_object *topology;
 	double format;
-	int rc = find_document_kind(document);
+	int rc;
+
+	if (kind && !strcmp(kind, "fleet")) {
+		json_object_put(document->root);
+		document->root = NULL;
+		return report_parse_fleet(document, text, length, error);
+	}
+	rc = find_document_kind(document);
 
 	if (rc < 0)
 		return report_fail_content(error, document->path, "this JSON is not a result of peerlane bench");
@@ -83,44 +92,48 @@ static int read_document(struct report *report, struct report_document *document
 	return rc;
 }
 
-int report_parse(struct report *report, const char *path, const char *text, size_t length, struct pl_error *error)
+int report_add_document(struct report *report, const char *path, struct report_document **document,
+			struct pl_error *error)
 {
 	const char *slash = strrchr(path, '/');
-	struct report_document *document;
-	struct json_tokener *tokener;
-	enum json_tokener_error rc;
+	struct report_document *list;
 
 	if (report->document_count == REPORT_FILES_MAX)
 		return cli_fail(error, -E2BIG, "REPORT-SIZE", path, "split the files into several reports",
 				"a report has at most %d files", REPORT_FILES_MAX);
-	document = reallocarray(report->documents, report->document_count + 1, sizeof(*document));
-	tokener = json_tokener_new_ex(REPORT_DEPTH_MAX);
-	if (document)
-		report->documents = document;
-	if (!document || !tokener) {
-		json_tokener_free(tokener);
+	list = reallocarray(report->documents, report->document_count + 1, sizeof(*list));
+	if (!list)
 		return report_fail_memory(error);
-	}
-	document = &report->documents[report->document_count++];
-	*document = (struct report_document){ .path = copy_valid_utf8(path),
-					      .name = copy_valid_utf8(slash ? slash + 1 : path) };
+	report->documents = list;
+	*document = &list[report->document_count++];
+	**document = (struct report_document){ .path = copy_valid_utf8(path),
+					       .name = copy_valid_utf8(slash && slash[1] ? slash + 1 : path) };
+	return (*document)->path && (*document)->name ? 0 : report_fail_memory(error);
+}
+
+int report_parse(struct report *report, const char *path, const char *text, size_t length, struct pl_error *error)
+{
+	struct report_document *document;
+	struct json_tokener *tokener;
+	enum json_tokener_error outcome;
+	int rc = report_add_document(report, path, &document, error);
+
+	if (rc < 0)
+		return rc;
+	tokener = json_tokener_new_ex(REPORT_DEPTH_MAX);
+	if (!tokener)
+		return report_fail_memory(error);
 	json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
 	document->root = json_tokener_parse_ex(tokener, text, (int)length);
-	rc = json_tokener_get_error(tokener);
-	if (rc == json_tokener_continue || (rc == json_tokener_success && !document->root)) {
-		rc = json_tokener_continue;
-		cli_fail(error, -EPROTO, "REPORT-JSON", path, load_hint,
-			 length ? "unexpected end of the JSON" : "the file is empty");
-	} else if (rc != json_tokener_success) {
-		cli_fail(error, -EPROTO, "REPORT-JSON", path, load_hint, "invalid JSON at byte %zu: %s",
-			 json_tokener_get_parse_end(tokener), json_tokener_error_desc(rc));
-	}
+	outcome = json_tokener_get_error(tokener);
+	if (outcome == json_tokener_continue || (outcome == json_tokener_success && !document->root))
+		rc = cli_fail(error, -EPROTO, "REPORT-JSON", path, load_hint,
+			      length ? "unexpected end of the JSON" : "the file is empty");
+	else if (outcome != json_tokener_success)
+		rc = cli_fail(error, -EPROTO, "REPORT-JSON", path, load_hint, "invalid JSON at byte %zu: %s",
+			      json_tokener_get_parse_end(tokener), json_tokener_error_desc(outcome));
 	json_tokener_free(tokener);
-	if (rc != json_tokener_success)
-		return error->code;
-	if (!document->path || !document->name)
-		return report_fail_memory(error);
-	return read_document(report, document, error);
+	return rc < 0 ? rc : read_document(report, document, text, length, error);
 }
 
 static int read_report_file(int fd, const char *path, char *buffer, size_t *length, struct pl_error *error)
@@ -139,6 +152,13 @@ static int read_report_file(int fd, const char *path, char *buffer, size_t *leng
 			REPORT_FILE_MAX >> 20);
 }
 
+static bool is_folder(int fd)
+{
+	struct stat status;
+
+	return fd >= 0 && fstat(fd, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
 int report_load(struct report *report, const char *path, struct pl_error *error)
 {
 	bool input = !strcmp(path, "-");
@@ -151,9 +171,9 @@ int report_load(struct report *report, const char *path, struct pl_error *error)
 		rc = cli_fail_errno(error, -errno, "open", path);
 	else if (!buffer)
 		rc = report_fail_memory(error);
-	else
-		rc = read_report_file(fd, path, buffer, &length, error);
-	if (rc == 0)
+	else if (is_folder(fd) && !input)
+		rc = report_load_fleet(report, path, error);
+	else if ((rc = read_report_file(fd, path, buffer, &length, error)) == 0)
 		rc = report_parse(report, input ? "standard input" : path, buffer, length, error);
 	if (fd >= 0 && !input)
 		close(fd);
@@ -245,16 +265,18 @@ static int compare_point_sizes(const void *left, const void *right)
 
 int report_finish(struct report *report, struct pl_error *error)
 {
-	bool matrix = false;
+	bool whole = false;
+	int rc;
 
 	for (size_t i = 0; i < report->document_count; i++)
-		matrix = matrix || report->documents[i].kind == REPORT_MATRIX;
-	if (!matrix && !report->series_count)
+		whole = whole || report->documents[i].kind == REPORT_MATRIX || report->documents[i].fleet;
+	if (!whole && !report->series_count)
 		return report_fail_content(error, report->documents[0].path, "the file contains no results");
 	for (size_t i = 0; i < report->series_count; i++)
 		qsort(report->series[i].points, report->series[i].count, sizeof(*report->series[i].points),
 		      compare_point_sizes);
-	return name_all_series(report) < 0 ? report_fail_memory(error) : 0;
+	rc = report_judge_matrices(report, error);
+	return rc < 0 ? rc : name_all_series(report) < 0 ? report_fail_memory(error) : 0;
 }
 
 static void free_report_series(struct report_series *series)
@@ -274,9 +296,9 @@ void report_free(struct report *report)
 
 		free(document->path);
 		free(document->name);
-		free(document->matrix.rate);
-		free(document->matrix.latency);
-		free(document->matrix.labels);
+		report_free_judgement(document->matrix.judgement);
+		report_free_matrix(&document->matrix);
+		report_free_fleet(document->fleet);
 		pl_topology_free(document->topology);
 		json_object_put(document->root);
 	}

@@ -174,7 +174,7 @@ void report_write_sources(const struct report *report, FILE *file)
 		const char *version = cli_json_member_text(document->root, "version"),
 			   *time = cli_json_member_text(document->root, "time");
 
-		if (document->kind == REPORT_MACHINE)
+		if (document->kind == REPORT_MACHINE || document->kind == REPORT_FLEET)
 			continue;
 		fputs("<h3>", file);
 		report_escape(file, document->name, 120);

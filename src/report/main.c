@@ -11,11 +11,11 @@
 #define WIDTH_MAX 400
 #define SVG_WIDTH 640
 
-enum { OPTION_SVG = 0x100, OPTION_PLOT, OPTION_TERMINAL, OPTION_WIDTH };
+enum { OPTION_SVG = 0x100, OPTION_PLOT, OPTION_TERMINAL, OPTION_WIDTH, OPTION_GROUPS };
 
 struct report_options {
 	struct cli_options common;
-	const char *output, *svg;
+	const char *output, *svg, *groups;
 	const char **files;
 	size_t count;
 	enum report_plot plot;
@@ -61,6 +61,9 @@ static error_t parse_report_option(int key, char *argument, struct argp_state *s
 	case OPTION_PLOT:
 		parse_plot_name(options, argument, state);
 		return 0;
+	case OPTION_GROUPS:
+		options->groups = argument;
+		return 0;
 	case OPTION_TERMINAL:
 		options->terminal = true;
 		return 0;
@@ -95,18 +98,23 @@ static const struct argp_option report_argp_options[] = {
 	  "data)",
 	  10 },
 	{ "terminal", OPTION_TERMINAL, NULL, 0, "Draw in the terminal (default without --output and --svg)", 10 },
+	{ "groups", OPTION_GROUPS, "FILE", 0,
+	  "Groups of hosts, as of leaf switches: lines of HOSTS and GROUP, to judge matrices", 10 },
 	{ "width", OPTION_WIDTH, "N", 0, "Width in characters (default: that of the terminal)", 10 },
 	{ 0 },
 };
 
 static const struct cli_command report_command = {
 	.arguments = "FILE...",
-	.summary = "Draw results of peerlane bench --json as an HTML page, as an SVG picture, or in the terminal.",
+	.summary = "Draw results of peerlane bench --json and runs of peerlane fleet as an HTML page, as an SVG picture, or in "
+		   "the terminal.",
 	.examples = {
 		"peerlane report tcp.json local.json -o report.html",
 		"peerlane bench --latency --size 8 --json | peerlane report -",
 	},
-	.notes = "Several files are compared, such as methods, machines or tools.  FILE may be - for standard input.\n",
+	.notes = "Several files are compared, such as methods, machines or tools.  FILE may be - for standard input, or a "
+		 "folder of peerlane fleet --save.  Of two matrices or two runs of a fleet, the second one is shown with what "
+		 "changed since the first one.\n",
 	.options = report_argp_options,
 	.parse = parse_report_option,
 };
@@ -186,12 +194,30 @@ static int draw_in_terminal(const struct report_options *options, const struct r
 	return rc;
 }
 
+/* True if there is a run of peerlane fleet, which has no plot. */
+static bool has_fleet(const struct report *report)
+{
+	for (size_t i = 0; i < report->document_count; i++)
+		if (report->documents[i].fleet)
+			return true;
+	return false;
+}
+
+/* Names the page.  Matrices and fleets have no results of single sizes. */
+static void print_written(const struct report_options *options, const struct report *report)
+{
+	printf("%s: ", options->output);
+	if (report->point_count)
+		printf("%zu results ", report->point_count);
+	printf("from %zu file%s\n", report->document_count, report->document_count == 1 ? "" : "s");
+}
+
 static int output_report(struct report_options *options, struct report *report, struct pl_error *error)
 {
 	int rc = 0;
 
 	if (options->plot_given ? !report_plot_available(report, options->plot)
-				: find_first_plot(report, &options->plot) < 0)
+				: find_first_plot(report, &options->plot) < 0 && (options->svg || !has_fleet(report)))
 		return fail_no_plot(options, error);
 	if (options->output)
 		rc = write_report_file(options, report, true, error);
@@ -205,8 +231,7 @@ static int output_report(struct report_options *options, struct report *report, 
 		rc = draw_in_terminal(options, report) < 0 ? report_fail_memory(error) : 0;
 	else if (!options->common.quiet && options->output && strcmp(options->output, "-") &&
 		 (!options->svg || strcmp(options->svg, "-")))
-		printf("%s: %zu results from %zu file%s\n", options->output, report->point_count,
-		       report->document_count, report->document_count == 1 ? "" : "s");
+		print_written(options, report);
 	return rc;
 }
 
@@ -218,6 +243,7 @@ int pl_cli_report(int argc, char **argv)
 	int rc = 0;
 
 	cli_parse(&report_command, argc, argv, &options.common, &options);
+	report.groups = options.groups;
 	for (size_t i = 0; i < options.count && rc == 0; i++)
 		rc = report_load(&report, options.files[i], &error);
 	if (rc == 0)

@@ -17,10 +17,10 @@ static int read_matrix_row(struct json_object *row, size_t ranks, double *values
 	return 0;
 }
 
-static int read_matrix_values(struct report_document *document, const char *name, double **values,
-			      struct pl_error *error)
+static int read_matrix_values(struct report_document *document, struct json_object *object, const char *name,
+			      double **values, struct pl_error *error)
 {
-	struct json_object *rows = cli_json_member(document->root, name, json_type_array);
+	struct json_object *rows = cli_json_member(object, name, json_type_array);
 	size_t ranks = document->matrix.ranks;
 
 	if (!rows)
@@ -36,6 +36,44 @@ static int read_matrix_values(struct report_document *document, const char *name
 			return report_fail_content(error, document->path, "\"%s\"[%zu] is not %zu numbers", name, i,
 						   ranks);
 	return 0;
+}
+
+/* Reads the values of each rail. */
+static int read_matrix_rails(struct report_document *document, struct pl_error *error)
+{
+	struct json_object *rails = cli_json_member(document->root, "rails", json_type_array);
+	struct report_matrix *matrix = &document->matrix;
+	size_t count = rails ? json_object_array_length(rails) : 0;
+	int rc = 0;
+
+	if (count > REPORT_RAILS_MAX)
+		return report_fail_content(error, document->path, "\"rails\" is not an array of at most %d",
+					   REPORT_RAILS_MAX);
+	matrix->rails = calloc(count + 1, sizeof(*matrix->rails));
+	if (!matrix->rails)
+		return report_fail_memory(error);
+	while (rc == 0 && matrix->rail_count < count) {
+		struct json_object *object = json_object_array_get_idx(rails, matrix->rail_count);
+		struct report_rail *rail = &matrix->rails[matrix->rail_count++];
+
+		rail->name = cli_json_member_text(object, "name");
+		rc = read_matrix_values(document, object, "bytes_per_second", &rail->rate, error);
+		if (rc == 0)
+			rc = read_matrix_values(document, object, "latency_us", &rail->latency, error);
+	}
+	return rc;
+}
+
+void report_free_matrix(struct report_matrix *matrix)
+{
+	for (size_t i = 0; i < matrix->rail_count; i++) {
+		free(matrix->rails[i].rate);
+		free(matrix->rails[i].latency);
+	}
+	free(matrix->rails);
+	free(matrix->rate);
+	free(matrix->latency);
+	free(matrix->labels);
 }
 
 int report_read_matrix(struct report_document *document, struct pl_error *error)
@@ -55,9 +93,11 @@ int report_read_matrix(struct report_document *document, struct pl_error *error)
 		matrix->labels[i] = cli_json_member_text(json_object_array_get_idx(ranks, i), "host");
 	if (report_number(document->root, "size", &matrix->size) < 0)
 		return report_fail_content(error, document->path, "\"size\" is not a number from 0 to 1e18");
-	rc = read_matrix_values(document, "bytes_per_second", &matrix->rate, error);
+	rc = read_matrix_values(document, document->root, "bytes_per_second", &matrix->rate, error);
 	if (rc == 0)
-		rc = read_matrix_values(document, "latency_us", &matrix->latency, error);
+		rc = read_matrix_values(document, document->root, "latency_us", &matrix->latency, error);
+	if (rc == 0)
+		rc = read_matrix_rails(document, error);
 	if (rc == 0 && !matrix->rate && !matrix->latency)
 		rc = report_fail_content(error, document->path, "the file contains no matrix");
 	return rc;

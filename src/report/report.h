@@ -19,11 +19,12 @@
 #define REPORT_PHASES_MAX 12
 #define REPORT_SAMPLES_MAX 200 /* of a line; larger counts are averaged */
 #define REPORT_RANKS_MAX 1024
+#define REPORT_RAILS_MAX 16
 #define REPORT_DEPTH_MAX 32
 #define REPORT_TEXT 64
 
 /* REPORT_MACHINE: output of `peerlane topo` or `peerlane check`, shown with the results. */
-enum report_kind { REPORT_BENCH, REPORT_WORKFLOW, REPORT_PROXY, REPORT_MATRIX, REPORT_MACHINE };
+enum report_kind { REPORT_BENCH, REPORT_WORKFLOW, REPORT_PROXY, REPORT_MATRIX, REPORT_MACHINE, REPORT_FLEET };
 
 enum report_percentile {
 	REPORT_P50,
@@ -73,11 +74,20 @@ struct report_series {
 	size_t count;
 };
 
+/* Values of one rail of a matrix. */
+struct report_rail {
+	const char *name;
+	double *rate, *latency; /* as those of the matrix, which has the worst of all rails */
+};
+
 struct report_matrix {
 	size_t ranks;
 	double size;
 	double *rate, *latency; /* from row to column; NULL: absent */
 	const char **labels;
+	struct report_rail *rails;
+	size_t rail_count;
+	struct report_judgement *judgement; /* NULL: too few hosts to judge (fleet.h) */
 };
 
 struct report_document {
@@ -86,6 +96,7 @@ struct report_document {
 	enum report_kind kind;
 	struct report_matrix matrix;
 	struct pl_topology *topology; /* NULL: absent */
+	struct report_fleet *fleet;   /* NULL: no run of `peerlane fleet` (fleet.h) */
 };
 
 struct report_sentence {
@@ -101,18 +112,23 @@ struct report {
 	size_t phase_count;
 	struct report_sentence *sentences; /* made by report_make_sentences() */
 	size_t sentence_count;
+	const char *groups; /* file of --groups; NULL: none */
 };
 
 /* All return 0 or a negative errno, with an error that names the file and the member. */
 int report_load(struct report *report, const char *path, struct pl_error *error);
 /* Reads a document from memory; errors call it `path`. */
 int report_parse(struct report *report, const char *path, const char *text, size_t length, struct pl_error *error);
-/* Names the series and sorts their points, once all files are loaded. */
+/* Adds a document without content for a file. */
+int report_add_document(struct report *report, const char *path, struct report_document **document,
+			struct pl_error *error);
+/* Names the series, sorts their points and judges matrices, once all files are loaded. */
 int report_finish(struct report *report, struct pl_error *error);
 void report_free(struct report *report);
 
 int report_read_results(struct report *report, struct report_document *document, struct pl_error *error);
 int report_read_matrix(struct report_document *document, struct pl_error *error);
+void report_free_matrix(struct report_matrix *matrix);
 /* Reads the output of `peerlane topo --json`, as far as it is drawn. */
 int report_read_topology(struct pl_topology **topology, struct json_object *from, const char *path,
 			 struct pl_error *error);
@@ -128,6 +144,9 @@ int report_fail_content(struct pl_error *error, const char *path, const char *fo
 int report_fail_memory(struct pl_error *error);
 
 int report_make_sentences(struct report *report, struct pl_error *error);
+/* Adds a sentence; those beyond a limit are left out.  Returns 0 or -ENOMEM. */
+int report_add_sentence(struct report *report, bool warning, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 /* Plots of a report. */
 enum report_plot {
 	REPORT_PLOT_BANDWIDTH,

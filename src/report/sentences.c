@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Sentences that summarise the results. */
-#include "report/report.h"
-
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SENTENCES_MAX 64
+#include "report/fleet.h"
+
+#define SENTENCES_MAX 128
 #define PHASE_SENTENCES_MAX 4
+#define SLOW_PAIRS_MAX 8
 #define DIFFERENCE 1.01 /* smaller factors are not worth a sentence */
 
-static int __attribute__((format(printf, 3, 4)))
-add_sentence(struct report *report, bool warning, const char *format, ...)
+int report_add_sentence(struct report *report, bool warning, const char *format, ...)
 {
 	struct report_sentence *sentence;
 	va_list arguments;
@@ -111,19 +111,20 @@ static int describe_rate(struct report *report, const struct report_lines *lines
 
 	report_value(REPORT_UNIT_SIZE, line->x[best.at], size);
 	snprintf(gbits, sizeof(gbits), extreme_value(&best) < 1.25e11 ? "%.4g" : "%.0f", extreme_value(&best) / 1.25e8);
-	rc = add_sentence(report, false, "Highest bandwidth: %s, %s (%s Gbit/s), with messages of %s.",
-			  line->series->name, report_value(REPORT_UNIT_RATE, extreme_value(&best), rate), gbits, size);
+	rc = report_add_sentence(report, false, "Highest bandwidth: %s, %s (%s Gbit/s), with messages of %s.",
+				 line->series->name, report_value(REPORT_UNIT_RATE, extreme_value(&best), rate), gbits,
+				 size);
 	if (rc == 0 && worst.line && extreme_value(&worst) > 0 &&
 	    extreme_value(&best) > extreme_value(&worst) * DIFFERENCE)
-		rc = add_sentence(
+		rc = report_add_sentence(
 			report, false, "At the same size, the slowest is %s with %s; the fastest is %s times as fast.",
 			worst.line->series->name, report_value(REPORT_UNIT_RATE, extreme_value(&worst), other),
 			format_factor(extreme_value(&best) / extreme_value(&worst), ratio));
 	while (half < best.at && line->y[half] < extreme_value(&best) / 2)
 		half++;
 	if (rc == 0 && half && half < best.at)
-		rc = add_sentence(report, false, "Messages of %s reach half of that bandwidth.",
-				  report_value(REPORT_UNIT_SIZE, line->x[half], size));
+		rc = report_add_sentence(report, false, "Messages of %s reach half of that bandwidth.",
+					 report_value(REPORT_UNIT_SIZE, line->x[half], size));
 	return rc;
 }
 
@@ -137,15 +138,16 @@ static int describe_latency(struct report *report, const struct report_lines *li
 
 	report_value(REPORT_UNIT_SIZE, best.line->x[best.at], size);
 	report_value(REPORT_UNIT_TIME, high, tail);
-	rc = add_sentence(report, false, "%s: %s, %s for %s (median)%s%s%s%s.",
-			  loaded ? "Shortest time of an operation under load" : "Lowest latency",
-			  best.line->series->name, report_value(REPORT_UNIT_TIME, extreme_value(&best), time), size,
-			  isnan(high) ? "" : "; 99 % of the operations take at most ", isnan(high) ? "" : tail, "", "");
+	rc = report_add_sentence(report, false, "%s: %s, %s for %s (median)%s%s%s%s.",
+				 loaded ? "Shortest time of an operation under load" : "Lowest latency",
+				 best.line->series->name, report_value(REPORT_UNIT_TIME, extreme_value(&best), time),
+				 size, isnan(high) ? "" : "; 99 % of the operations take at most ",
+				 isnan(high) ? "" : tail, "", "");
 	if (rc == 0 && worst.line && extreme_value(&worst) > extreme_value(&best) * DIFFERENCE)
-		rc = add_sentence(report, false, "At the same size, the slowest is %s with %s, %s times as long.",
-				  worst.line->series->name,
-				  report_value(REPORT_UNIT_TIME, extreme_value(&worst), other),
-				  format_factor(extreme_value(&worst) / extreme_value(&best), ratio));
+		rc = report_add_sentence(
+			report, false, "At the same size, the slowest is %s with %s, %s times as long.",
+			worst.line->series->name, report_value(REPORT_UNIT_TIME, extreme_value(&worst), other),
+			format_factor(extreme_value(&worst) / extreme_value(&best), ratio));
 	return rc;
 }
 
@@ -182,11 +184,12 @@ static int describe_ratios(struct report *report, const struct report_document *
 	report_number(best, "high", &high);
 	report_value(REPORT_UNIT_SIZE, size, text);
 	if (isnan(low) || isnan(high))
-		return add_sentence(report, false,
-				    "%s frames of %s, method %s processes %.2f times as many per second as method %s.",
-				    begin_sentence(report, document, with), text, cli_json_member_text(best, "arm"),
-				    most, cli_json_member_text(best, "over"));
-	return add_sentence(
+		return report_add_sentence(
+			report, false,
+			"%s frames of %s, method %s processes %.2f times as many per second as method %s.",
+			begin_sentence(report, document, with), text, cli_json_member_text(best, "arm"), most,
+			cli_json_member_text(best, "over"));
+	return report_add_sentence(
 		report, false,
 		"%s frames of %s, method %s processes %.2f times as many per second as method %s (rounds: %.2f to "
 		"%.2f).",
@@ -205,15 +208,15 @@ static int describe_document(struct report *report, size_t index)
 	int rc = 0;
 
 	if (message)
-		rc = add_sentence(report, true, "%s: the measurement failed: %s.", document->name, message);
+		rc = report_add_sentence(report, true, "%s: the measurement failed: %s.", document->name, message);
 	if (rc == 0 && device && (!strcmp(device, "simulated") || !strcmp(device, "emulated")))
-		rc = add_sentence(report, true, "%s: the GPU is %s; these results say nothing about a real GPU.",
-				  document->name, device);
+		rc = report_add_sentence(report, true, "%s: the GPU is %s; these results say nothing about a real GPU.",
+					 document->name, device);
 	if (rc == 0)
 		rc = describe_ratios(report, document);
 	if (rc == 0 && summary && !report_is_repeated(report, index, "check"))
-		rc = add_sentence(report, verdict && strcmp(verdict, "ready"), "GPUDirect RDMA on this machine: %s",
-				  summary);
+		rc = report_add_sentence(report, verdict && strcmp(verdict, "ready"),
+					 "GPUDirect RDMA on this machine: %s", summary);
 	return rc;
 }
 
@@ -229,18 +232,27 @@ static int describe_missing_pairs(struct report *report, const struct report_doc
 		return 0;
 	for (size_t i = 0; i < matrix->ranks * matrix->ranks; i++)
 		missing += i / matrix->ranks != i % matrix->ranks && isnan(values[i]);
-	return add_sentence(report, true, "%s: the measurement was interrupted: %zu of %zu pairs are missing.",
-			    document->name, missing, pairs);
+	return report_add_sentence(report, true, "%s: the measurement was interrupted: %zu of %zu pairs are missing.",
+				   document->name, missing, pairs);
+}
+
+/* True if report_describe_fleets() judges the pair: it is between two hosts of many. */
+static bool is_judged_pair(const struct report_matrix *matrix, double from, double to)
+{
+	const size_t *hosts = matrix->judgement ? matrix->judgement->ranks.host : NULL;
+	double ranks = (double)matrix->ranks;
+
+	return hosts && from < ranks && to < ranks && hosts[(size_t)from] != hosts[(size_t)to];
 }
 
 static int describe_slow_pairs(struct report *report, const struct report_document *document)
 {
 	struct json_object *slow = cli_json_member(document->root, "slow", json_type_array);
-	size_t count = slow ? json_object_array_length(slow) : 0;
+	size_t count = slow ? json_object_array_length(slow) : 0, seen = 0;
 	double from, to, value, median;
 	int rc = 0;
 
-	for (size_t i = 0; i < CLI_MIN(count, 8u) && rc == 0; i++) {
+	for (size_t i = 0; i < count && rc == 0; i++) {
 		struct json_object *one = json_object_array_get_idx(slow, i);
 		const char *what = cli_json_member_text(one, "what"), *reason = cli_json_member_text(one, "reason");
 		bool latency = what && !strcmp(what, "latency");
@@ -248,15 +260,15 @@ static int describe_slow_pairs(struct report *report, const struct report_docume
 
 		if (report_number(one, "from", &from) < 0 || report_number(one, "to", &to) < 0 ||
 		    report_number(one, "value", &value) < 0 || report_number(one, "median", &median) < 0 ||
-		    isnan(from) || isnan(to))
+		    isnan(from) || isnan(to) || is_judged_pair(&document->matrix, from, to) || seen++ >= SLOW_PAIRS_MAX)
 			continue;
 		report_value(latency ? REPORT_UNIT_TIME : REPORT_UNIT_RATE, value, text);
 		report_value(latency ? REPORT_UNIT_TIME : REPORT_UNIT_RATE, median, usual);
-		rc = add_sentence(report, true, "Slow: rank %.0f to rank %.0f, %s; the median is %s%s%s.", from, to,
-				  text, usual, reason ? ": " : "", reason ? reason : "");
+		rc = report_add_sentence(report, true, "Slow: rank %.0f to rank %.0f, %s; the median is %s%s%s.", from,
+					 to, text, usual, reason ? ": " : "", reason ? reason : "");
 	}
-	if (rc == 0 && count > 8)
-		rc = add_sentence(report, true, "%zu more pairs are slow.", count - 8);
+	if (rc == 0 && seen > SLOW_PAIRS_MAX)
+		rc = report_add_sentence(report, true, "%zu more pairs are slow.", seen - SLOW_PAIRS_MAX);
 	return rc;
 }
 
@@ -271,10 +283,10 @@ static int describe_matrix(struct report *report, const struct report_document *
 	if (report_heat_make(&heat, &document->matrix, latency, 64) < 0)
 		return -ENOMEM;
 	free(heat.values);
-	return add_sentence(report, false, "%s between %zu ranks: median %s, from %s to %s.",
-			    latency ? "Latency" : "Bandwidth", document->matrix.ranks,
-			    report_value(unit, heat.median, middle), report_value(unit, heat.least, low),
-			    report_value(unit, heat.most, high));
+	return report_add_sentence(report, false, "%s between %zu ranks: median %s, from %s to %s.",
+				   latency ? "Latency" : "Bandwidth", document->matrix.ranks,
+				   report_value(unit, heat.median, middle), report_value(unit, heat.least, low),
+				   report_value(unit, heat.most, high));
 }
 
 static int describe_longest_phase(struct report *report, const struct report_series *series)
@@ -287,9 +299,9 @@ static int describe_longest_phase(struct report *report, const struct report_ser
 	for (size_t i = 1; i < report->phase_count; i++)
 		if (point->phases[i] > 0 && !(point->phases[longest] >= point->phases[i]))
 			longest = i;
-	return add_sentence(report, false, "%s: with frames of %s, phase \"%s\" takes %.0f%% of the time.",
-			    series->name, report_value(REPORT_UNIT_SIZE, point->size, size), report->phases[longest],
-			    100 * point->phases[longest] / total);
+	return report_add_sentence(report, false, "%s: with frames of %s, phase \"%s\" takes %.0f%% of the time.",
+				   series->name, report_value(REPORT_UNIT_SIZE, point->size, size),
+				   report->phases[longest], 100 * point->phases[longest] / total);
 }
 
 static bool series_has_phases(const struct report *report, const struct report_series *series)
@@ -330,11 +342,11 @@ static int describe_series(struct report *report, const struct report_series *se
 			staged = series->points[i].reason ? series->points[i].reason : "no reason given";
 	}
 	if (wrong)
-		rc = add_sentence(report, true, "%s: the content was WRONG in %zu of %zu results.", series->name, wrong,
-				  series->count);
+		rc = report_add_sentence(report, true, "%s: the content was WRONG in %zu of %zu results.", series->name,
+					 wrong, series->count);
 	if (rc == 0 && staged && !is_reason_mentioned(report, staged))
-		rc = add_sentence(report, false, "%s: the bytes were staged in host memory (%s).", series->name,
-				  staged);
+		rc = report_add_sentence(report, false, "%s: the bytes were staged in host memory (%s).", series->name,
+					 staged);
 	return rc < 0 || !is_phase_worth_sentence(report, series) ? rc : describe_longest_phase(report, series);
 }
 
@@ -353,6 +365,8 @@ int report_make_sentences(struct report *report, struct pl_error *error)
 		rc = describe_latency(report, &latencies);
 	report_lines_free(&rates);
 	report_lines_free(&latencies);
+	if (rc == 0)
+		rc = report_describe_fleets(report);
 	for (size_t i = 0; i < report->document_count && rc == 0; i++) {
 		rc = describe_matrix(report, &report->documents[i], false);
 		if (rc == 0)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane bench compare`: verdicts, matching of results, invalid files."""
 import json
+import re
 import subprocess
 
 import pytest
 
-from cli_support import DEADLINE, PEERLANE, environment, run, run_json
+from cli_support import DEADLINE, PEERLANE, environment, run, run_json, write
+from matrix_support import rails_matrix, save_matrix
 
 BEFORE = [100, 101, 102, 99, 98, 100, 103]
 
@@ -192,3 +194,105 @@ def test_invalid_matrices(tmp_path, changes, text):
     path = matrix(tmp_path / 'a.json', 5e9, **changes)
     done = run('bench', 'compare', path, path, expect=2)
     assert '[BENCH-DOCUMENT]' in done.stderr and text in done.stderr
+
+
+def sentences(done):
+    return [line for line in done.stdout.splitlines() if line.startswith(('worse', 'better'))]
+
+
+def later(a, b):
+    """The whole fleet is 4 % slower, host 7 sends 10 % less, hosts 20 to 29 reach the others at 80 %, one link has lost half."""
+    rate = 0.96 * (0.9 if a == 7 else 1) * (0.5 if {a, b} == {3, 4} else 1)
+    return rate * (0.8 if (a in range(20, 30)) != (b in range(20, 30)) else 1)
+
+
+def test_matrices_of_fleets(tmp_path):
+    before = save_matrix(tmp_path / 'before.json', hosts=60)
+    after = save_matrix(tmp_path / 'after.json', hosts=60, seed=2, factor=later, silent={50})
+    assert sentences(run('bench', 'compare', before, before)) == []
+    done = run('bench', 'compare', before, after, expect=1)
+    group, host, pair = sentences(done)[1:]
+    assert re.match(r'worse   bandwidth of the fleet: median .* before, .* after \(-[0-9.]+ %\)', sentences(done)[0])
+    assert re.match(r'worse   bandwidth: group gpu\[020-029\] of 10 hosts sends and receives (19|20)', group) and 'check its links' in group
+    assert re.match(r'worse   bandwidth: host gpu007 sends (9|10)\.?\d* % less', host)
+    assert re.match(r'worse   bandwidth: gpu003 to gpu004: (4\d|5\d)[0-9.]* % less, and back', pair)
+    assert f'results only in {before}: gpu050' in done.stdout
+    assert sentences(run('bench', 'compare', '--quiet', '--threshold', '15', before, after, expect=1)) == [group, pair]
+    # The other way round all is better.
+    assert run_json('bench', 'compare', after, before)['worse'] == 0
+
+
+def test_noise_of_the_fleet(tmp_path):
+    """The median of ten noisy hosts is 9 % lower, which noise may cause; that of 50 quiet ones is not."""
+    for hosts, noise, worse in [(10, 0.5, 0), (50, 0.02, 1)]:
+        before = save_matrix(tmp_path / 'before.json', hosts=hosts, noise=noise)
+        after = save_matrix(tmp_path / 'after.json', hosts=hosts, noise=noise, seed=2, factor=lambda a, b: 0.91)
+        assert len(sentences(run('bench', 'compare', before, after, expect=worse))) == worse
+
+
+def test_groups_of_hosts(tmp_path):
+    before = save_matrix(tmp_path / 'before.json', hosts=40)
+    after = save_matrix(tmp_path / 'after.json', hosts=40, seed=2, factor=lambda a, b: 1 if a // 10 == b // 10 else
+                        0.7 if 1 in (a // 10, b // 10) else 1)
+    groups = tmp_path / 'groups'
+    groups.write_text('# leaf switches\n' + ''.join(f'gpu[{i * 10:03}-{i * 10 + 9:03}]\tleaf{i}\n' for i in range(4)))
+    bandwidth, latency = run_json('bench', 'compare', '--groups', groups, before, after, expect=1)['matrices']
+    effect, = bandwidth['effects']
+    assert effect['kind'] == 'group' and effect['group'] == 'leaf1' and effect['verdict'] == 'worse'
+    assert effect['hosts'] == [f'gpu{i:03}' for i in range(10, 20)]
+    assert abs(effect['sending_ratio'] - 0.7) < 0.02 and abs(effect['receiving_ratio'] - 0.7) < 0.02
+    assert latency['effects'] == [] and latency['verdict'] == 'same' and 1.5 < latency['noise_percent'] < 4
+
+
+@pytest.mark.parametrize('text, fact', [
+    ('gpu001\n', 'line 1'), ('gpu001 a b\n', 'line 1'), ('gpu001 a\n\ngpu[000-003] b\n', 'line 3'),
+    ('gpu[1- a\n', 'bracket'), ('gpu001 a\0\n', 'no text'),
+])
+def test_wrong_groups(tmp_path, text, fact):
+    path, groups = save_matrix(tmp_path / 'a.json', hosts=8), tmp_path / 'groups'
+    groups.write_text(text)
+    assert fact in run('bench', 'compare', '--groups', groups, path, path, expect=2).stderr
+
+
+def test_matrices_that_cannot_be_compared(tmp_path):
+    whole = save_matrix(tmp_path / 'a.json', hosts=70)
+    others = [save_matrix(tmp_path / 'b.json', hosts=70, ranks=1, size=4096),
+              write(tmp_path / 'c.json', whole.read_bytes().replace(b'"gpu', b'"cpu')),
+              write(tmp_path / 'd.json', whole.read_bytes().replace(b'"memory": "host"', b'"memory": "cuda"'))]
+    for other in others:
+        done = run('bench', 'compare', whole, other, expect=2)
+        assert '[BENCH-COMPARE-NOTHING]' in done.stderr
+    cut = write(tmp_path / 'e.json', whole.read_bytes()[:-100])
+    assert 'unexpected end' in run('bench', 'compare', whole, cut, expect=2).stderr
+    fleet = write(tmp_path / 'f.json', b'{"format": 1, "kind": "fleet"}')
+    assert 'peerlane fleet compare' in run('bench', 'compare', whole, fleet, expect=2).stderr
+    # A small matrix is compared rank by rank, with a warning if the ranks are on other hosts.
+    small = save_matrix(tmp_path / 'g.json', hosts=3)
+    moved = write(tmp_path / 'h.json', small.read_bytes().replace(b'gpu002', b'gpu102'))
+    done = run('bench', 'compare', small, moved)
+    assert 'rank 2 is on gpu002' in done.stderr and 'rank 0 to 2' in done.stdout
+
+
+def test_hosts_with_several_ranks(tmp_path):
+    before = save_matrix(tmp_path / 'a.json', hosts=10, ranks=4)
+    after = save_matrix(tmp_path / 'b.json', hosts=10, ranks=4, seed=2, factor=lambda a, b: 0.6 if b == 3 else 1)
+    text, = sentences(run('bench', 'compare', before, after, expect=1))
+    assert re.match(r'worse   bandwidth: host gpu003 receives (39|40)', text)
+
+
+def test_rails(tmp_path):
+    paths = []
+    for name, slow in [('a.json', lambda a, b: 1), ('b.json', lambda a, b: 0.6 if b == 3 else 1)]:
+        paths.append(tmp_path / name)
+        paths[-1].write_text(json.dumps(rails_matrix(['mlx5_0', 'mlx5_1'], hosts=12, seed=len(paths), slow=slow)))
+    lines = sentences(run('bench', 'compare', *paths, expect=1))
+    assert len(lines) == 2 and lines[0].startswith('worse   bandwidth: host gpu003 receives ')
+    assert lines[1].startswith('worse   bandwidth, rail mlx5_1: host gpu003 receives ')
+    found = run_json('bench', 'compare', *paths, expect=1)['matrices']
+    assert [(one['rail'], one['quantity'], len(one['effects'])) for one in found] == [
+        (None, 'bandwidth', 1), (None, 'latency', 0), ('mlx5_0', 'bandwidth', 0), ('mlx5_0', 'latency', 0),
+        ('mlx5_1', 'bandwidth', 1), ('mlx5_1', 'latency', 0)]
+    damaged = json.loads(paths[0].read_text())
+    for rails in [[{'name': 'x'}], [3], damaged['rails'][:1] * 17]:
+        path = write(tmp_path / 'c.json', json.dumps({**damaged, 'rails': rails}).encode())
+        assert '[BENCH-DOCUMENT]' in run('bench', 'compare', path, paths[0], expect=2).stderr

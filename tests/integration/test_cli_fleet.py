@@ -520,6 +520,10 @@ def test_topologies_are_compared(tmp_path):
     rows = [(row['id'], row['folded'], [one['object'] for one in row['findings']]) for row in done['rows']]
     assert sorted(rows) == [('gpus', 'gpu009', [None, '0000:63:00.0']), ('link', 'gpu010', ['0000:34:00.0']), ('mtu', 'gpu011', ['eth6'])]
     assert fleet_json(fleet, '--ignore', 'gpus,link,mtu', command='topo', expect=0)['command'] == 'topo'
+    lines = run('fleet', 'topo', *fleet.arguments, expect=3).stdout.split('\n\n')[1].splitlines()
+    assert lines[0].split() == ['HOSTS', 'PLATFORM', 'GPUS', 'CARDS', 'PORTS', 'FIRMWARE', *(['MEMORY'] * ('MEMORY' in lines[0]))]
+    assert [(line.split()[0], line.count('7 x NVIDIA'), line.count('8 x NVIDIA')) for line in lines[1:]] == \
+        [('gpu[000-008,010-011]', 0, 1), ('gpu009', 1, 0)]
     # A document of another command is no topology.
     fleet.answer(name(0), {'format': 1, 'kind': 'check', 'version': '0.1.0', 'checks': []})
     assert fleet_json(fleet, command='topo')['hosts'][0]['outcome'] == 'no-document'

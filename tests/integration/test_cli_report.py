@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane report`: pages, SVG pictures and terminal output of real and of hostile results."""
+import base64
 import json
 import pathlib
 import random
 import re
 import shutil
+import struct
 import subprocess
 import xml.etree.ElementTree as ElementTree
+import zlib
 
 import machines
 import pytest
 from cli_support import run, run_json
+from matrix_support import fleet_matrix, rails_matrix
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SVG = '{http://www.w3.org/2000/svg}'
@@ -63,9 +67,18 @@ def page(folder, *documents, arguments=()):
 
 
 def check_self_contained(text, tree):
+    anchors = {element.get('id') for element in tree.iter()}
     for element in tree.iter():
-        assert element.tag.replace(SVG, '') not in {'script', 'link', 'img', 'image', 'iframe', 'object', 'use', 'base'}
+        tag = element.tag.replace(SVG, '')
+        assert tag not in {'script', 'link', 'img', 'iframe', 'object', 'use', 'base'}
         for name, value in element.attrib.items():
+            # Pictures are in the page, and links lead to its parts.
+            if name == 'href' and tag == 'image':
+                assert value.startswith('data:image/png;base64,')
+                continue
+            if name == 'href' and tag == 'a':
+                assert value[0] == '#' and value[1:] in anchors
+                continue
             assert name not in {'href', 'src', 'action'} and not name.endswith('}href') and not name.startswith('on')
             assert 'http' not in value and 'url(' not in value
     for style in [element.text for element in tree.iter() if element.tag.replace(SVG, '') == 'style']:
@@ -177,8 +190,14 @@ def test_samples(tmp_path):
 @pytest.mark.parametrize('ranks', [2, 8, 40, 200])
 def test_matrix(tmp_path, ranks):
     text, tree = page(tmp_path, matrix(ranks))
-    assert 'Slow: rank 0 to rank 1, 1.00 GB/s; the median is 5.00 GB/s: why not.' in text
-    wide = next(svg for svg in tree.iter(f'{SVG}svg') if svg.get('width') == '640')
+    # Of many hosts, the pairs are judged by the report.
+    assert ('Slow: rank 0 to rank 1, 1.00 GB/s; the median is 5.00 GB/s: why not.' in text) == (ranks < 8)
+    if ranks > 24:
+        assert not [svg for svg in tree.iter(f'{SVG}svg') if svg.get('width') == '640']
+        run('report', tmp_path / '0.json', '--svg', tmp_path / 'a.svg')
+        wide = ElementTree.parse(tmp_path / 'a.svg').getroot()
+    else:
+        wide = next(svg for svg in tree.iter(f'{SVG}svg') if svg.get('width') == '640')
     if ranks <= 24:
         cells = [rect for rect in wide.iter(f'{SVG}rect') if re.fullmatch('n|v[0-9]', rect.get('class') or '')]
         assert len(cells) == ranks ** 2 + 10
@@ -186,6 +205,156 @@ def test_matrix(tmp_path, ranks):
         drawn = sum(path.get('d').count('M') for path in wide.iter(f'{SVG}path') if path.get('class')[0] in 'nv')
         assert drawn == (ranks if ranks <= 64 else 50) ** 2
     assert 'Bandwidth of all pairs' in run('report', save(tmp_path, matrix(ranks))).stdout
+
+
+def pixels(image):
+    """Reads a PNG picture with a palette: its lines of colours."""
+    data = base64.b64decode(image.get('href').split(',')[1])
+    assert data[:8] == b'\x89PNG\r\n\x1a\n'
+    chunks, at = {}, 8
+    while at < len(data):
+        length, = struct.unpack('>I', data[at:at + 4])
+        assert zlib.crc32(data[at + 4:at + 8 + length]) == struct.unpack('>I', data[at + 8 + length:at + 12 + length])[0]
+        chunks[data[at + 4:at + 8]] = data[at + 8:at + 8 + length]
+        at += 12 + length
+    width, height, *rest = struct.unpack('>IIBBBBB', chunks[b'IHDR'])
+    assert rest == [8, 3, 0, 0, 0] and chunks[b'IEND'] == b'' and chunks[b'tRNS'] == b'\0'
+    lines = zlib.decompress(chunks[b'IDAT'])
+    assert len(lines) == height * (width + 1)
+    palette = [tuple(chunks[b'PLTE'][i:i + 3]) for i in range(0, len(chunks[b'PLTE']), 3)]
+    return [[palette[value] if value else None for value in lines[y * (width + 1) + 1:(y + 1) * (width + 1)]] for y in range(height)]
+
+
+def defects(a, b):
+    """Host 17 sends at 85 %, host 42 receives at half, leaf 3 reaches the others at 80 %, one link is at half."""
+    rate = (0.85 if a == 17 else 1) * (0.5 if b == 42 else 1) * (0.5 if (a, b) == (101, 151) else 1)
+    return rate * (0.8 if (a // 20 == 3) != (b // 20 == 3) else 1)
+
+
+def test_two_hundred_hosts(tmp_path):
+    groups = tmp_path / 'groups'
+    groups.write_text(''.join(f'gpu[{i * 20:03}-{i * 20 + 19:03}] leaf{i}\n' for i in range(10)))
+    before = fleet_matrix(noise=0.02)
+    text, tree = page(tmp_path, before, fleet_matrix(seed=2, factor=defects, silent={5, 88}), arguments=['--groups', groups])
+    assert len(text) < 5 << 20
+    shown = [''.join(note.itertext()) for note in tree.iter('p') if note.get('class') == 'note']
+    for name in ['1.json: No results of gpu[005,088].',
+                 '1.json: Bandwidth: group leaf3 (20 hosts: gpu[060-079]) sends and receives at 80',
+                 '1.json: Bandwidth: host gpu042 receives at 50', '1.json: Bandwidth: host gpu017 sends at 8',
+                 '1.json: Bandwidth: gpu101 to gpu151: at 5', 'Since 0.json: Bandwidth: group leaf3 ',
+                 'Since 0.json: Bandwidth: host gpu042 receives 50', 'Since 0.json: Bandwidth: host gpu017 sends 1']:
+        assert len([note for note in shown if note.startswith(name[:-2])]) == 1, (name, shown)
+    assert len(shown) == 9
+    image = next(tree.iter(f'{SVG}image'))
+    cells = pixels(image)
+    assert len(cells) == 200 and len(cells[0]) == 200
+    assert cells[7][7] is None and cells[5][9] is None and cells[9][88] is None
+    red, green = cells[9][42], cells[9][10]
+    assert red[0] > 100 > red[1] and green[1] > green[0]
+    # A click into the row of a host leads to its section.
+    svg = next(svg for svg in tree.iter(f'{SVG}svg') if next(svg.iter(f'{SVG}image'), None) is image)
+    links = {''.join(link.itertext()).split(':')[0]: link.get('href')[1:] for link in svg.iter(f'{SVG}a')}
+    sections = {section.get('id'): section for section in tree.iter('section')}
+    assert len(links) == len(sections) == 200
+    for name, anchor in links.items():
+        assert sections[anchor].find('h3').text == name
+    shown = {name: ''.join(sections[links[name]].itertext()) for name in ['gpu017', 'gpu101', 'gpu042', 'gpu088']}
+    assert re.search(r'bandwidth8[456] %(99|100|101) %', shown['gpu017']) and 'bandwidthno resultsno results' in shown['gpu088']
+    assert re.search(r'bandwidth(99|100|101) %(49|50|51) %', shown['gpu042'])
+    assert re.search(r'Slow to: gpu151 2[345]\.\d GB/s', shown['gpu101']) and 'Slow' not in shown['gpu042']
+    labels = [element.text for element in svg.iter(f'{SVG}text')]
+    assert 'leaf3 (20): 80 %' in labels and any(re.fullmatch('gpu042: (49|50|51) %', text or '') for text in labels)
+
+
+def test_rails_and_hosts_that_were_left_out(tmp_path):
+    square = rails_matrix(['mlx5_0', 'mlx5_1'], hosts=12, slow=lambda a, b: 0.6 if b == 3 else 1, silent={7})
+    square['left_out'] = [{'rank': 7, 'host': 'gpu007', 'reason': 'no answer in round 3'}]
+    shown = run('report', save(tmp_path, square), '--plot', 'matrix').stdout.splitlines()
+    assert 'a.json: rank 7 (gpu007) was left out: no answer in round 3.' in shown and 'No results of gpu007.' in shown
+    assert len([line for line in shown if line.startswith('Bandwidth: host gpu003 receives at ')]) == 1
+    assert len([line for line in shown if line.startswith('Rail mlx5_1: Bandwidth: host gpu003 receives at ')]) == 1
+    assert not [line for line in shown if 'mlx5_0' in line]
+    square['ranks'][7]['host'] = None
+    assert 'No results of' not in run('report', save(tmp_path, square), '--plot', 'matrix').stdout
+    later = rails_matrix(['mlx5_0', 'mlx5_1'], hosts=12, seed=3)
+    text, _ = page(tmp_path, square, later)
+    assert 'Since 0.json: Rail mlx5_1: Bandwidth: host <a href="#h3">gpu003</a> receives ' in text
+    for rails in [[{'bytes_per_second': [1]}], [{}] * 17]:
+        assert '[REPORT-CONTENT]' in run('report', save(tmp_path, {**square, 'rails': rails}), expect=1).stderr
+
+
+def test_matrices_that_say_nothing_together(tmp_path):
+    text, _ = page(tmp_path, fleet_matrix(hosts=8), fleet_matrix(hosts=8, size=64))
+    assert 'messages of different sizes' in text
+    others = json.loads(json.dumps(fleet_matrix(hosts=8)).replace('"gpu', '"cpu'))
+    assert 'results of 0 hosts in common' in page(tmp_path, fleet_matrix(hosts=8), others)[0]
+
+
+def saved_check(folder, host, **changes):
+    """Saves a small document of `peerlane check` as `peerlane fleet check --save` does."""
+    inventory = {'kernel': '6.8.0', 'driver': '570.1', 'gpus': [{'pci': f'0000:{i}0:00.0', 'model': 'H100'} for i in range(8)],
+                 'devices': [{'device': 'mlx5_0', 'firmware': '28.39', 'ports': []}]}
+    folder.mkdir(exist_ok=True)
+    (folder / f'{host}.json').write_text(json.dumps(
+        {'format': 1, 'kind': 'check', 'version': '0.1.0', 'host': host, 'boot_id': f'boot {host}', 'time': '2026-11-20T08:00:00Z',
+         'status': 'OK', 'checks': [{'id': 'port-state', 'status': 'OK', 'findings': []}],
+         'inventory': {**inventory, **changes}}))
+
+
+def test_fleets(tmp_path):
+    for host in map('gpu{:03}'.format, range(12)):
+        saved_check(tmp_path / 'monday', host)
+        saved_check(tmp_path / 'friday', host, **({'kernel': '6.5.0'} if host == 'gpu007' else {}),
+                    **({'gpus': []} if host == 'gpu003' else {}))
+    (tmp_path / 'friday' / 'gpu005.json').write_text('no route to host')
+    (tmp_path / 'friday' / 'gpu006.json').write_text('{"format": 1, "kind": "check", "checks": [{')
+    (tmp_path / 'friday' / 'gpu008.json').write_text('{"format": 7, "kind": "check", "checks": []}')
+    output = tmp_path / 'page.html'
+    run('report', tmp_path / 'monday', tmp_path / 'friday', '-o', output)
+    text = output.read_text()
+    tree = ElementTree.fromstring(text.split('\n', 1)[1])
+    check_self_contained(text, tree)
+    tables = {table.get('aria-label'): [[''.join(cell.itertext()) for cell in row] for row in table.iter('tr')][1:]
+              for table in tree.iter('div') if table.get('aria-label')}
+    found = {(status, hosts, row) for status, hosts, row, _ in tables['findings']}
+    assert found == {('DIFFERS', 'gpu007', 'kernel'), ('DIFFERS', 'gpu003', 'gpus'), ('NONE', 'gpu005', 'no-document'),
+                     ('NONE', 'gpu006', 'truncated'), ('NONE', 'gpu008', 'other-format')}
+    changes = {(row[0], row[1]): row[3:] for row in tables['changes'] if row[2] == '-'}
+    assert changes[('gpu007', 'kernel')] == ['6.8.0', '6.5.0'] and changes[('gpu003', 'gpus')] == ['8', '0']
+    assert changes[('gpu005, gpu006, gpu008', 'answer')] == ['usable', 'none']
+    assert [row[:2] for row in tables['inventory']] == [
+        ['gpu000, gpu001, gpu002, gpu004, gpu009, gpu010, gpu011', '8 x H100'], ['gpu003', '-'], ['gpu007', '8 x H100']]
+    sections = {section.find('h3').text: ''.join(section.itertext()) for section in tree.iter('section')}
+    assert len(sections) == 12 and '6.5.0' in sections['gpu007'] and 'well' in sections['gpu000']
+    # In the terminal there is a summary.  A file of --output is the same run.
+    assert 'friday: 9 of 12 hosts answered' in run('report', tmp_path / 'friday').stdout
+    run('fleet', 'show', tmp_path / 'friday', '--output', tmp_path / 'friday.json', expect=3)
+    assert 'friday.json: 9 of 12 hosts answered' in run('report', tmp_path / 'friday.json').stdout
+    assert '[REPORT-NO-PLOT]' in run('report', tmp_path / 'friday', '--svg', '-', expect=1).stderr
+
+
+@pytest.mark.parametrize('content, identifier', [
+    ('{"format": 2, "kind": "fleet", "command": "check", "hosts": [{"host": "a"}]}', 'FLEET-SAVED'),
+    ('{"format": 1, "kind": "fleet", "command": "check", "hosts": [{"host": "a"}, {"host": "a"}]}', 'FLEET-SAVED'),
+    ('{"format": 1, "kind": "fleet", "command": "check", "hosts": [{"host": "a"}', 'REPORT-JSON'),
+    ('{"format": 1, "kind": "fleet", "command": "check", "hosts": []}', 'FLEET-SAVED'),
+    ('{"format": 2, "kind": "matrix", "ranks": [1, 2]}', 'REPORT-CONTENT'),
+])
+def test_wrong_fleets(tmp_path, content, identifier):
+    assert f'[{identifier}]' in run('report', save(tmp_path, content), expect=1).stderr
+    (tmp_path / 'empty').mkdir()
+    assert '[FLEET-SAVED]' in run('report', tmp_path / 'empty', expect=1).stderr
+
+
+def test_names_of_hosts_are_hostile(tmp_path):
+    hosts = [HOSTILE, HOSTILE + 'x' * 300, '\u00e9' * 150, '', '#', 'a b', *(f'h{i}' for i in range(24))]
+    square = fleet_matrix(hosts=len(hosts), silent={1}, factor=lambda a, b: (0.4 if a == 0 else 1) * (0.5 if (a, b) == (2, 3) else 1))
+    for rank, host in zip(square['ranks'], hosts):
+        rank['host'] = host
+    text, _ = page(tmp_path, square, square)
+    assert '&lt;script&gt;' in text and '<script' not in text
+    shown = run('report', tmp_path / '0.json', '--quiet').stdout + run('bench', 'compare', tmp_path / '0.json', tmp_path / '0.json').stdout
+    assert '\x1b' not in shown
 
 
 def test_machine_and_check(tmp_path):
@@ -282,9 +451,9 @@ def test_errors_name_the_file(tmp_path, text, fact):
 
 def test_damaged_files_do_not_crash(tmp_path):
     source = random.Random(7)
-    whole = [json.dumps(one) for one in [bench(point(8), point(64)), workflow(), matrix(4)]]
+    whole = [json.dumps(one) for one in [bench(point(8), point(64)), workflow(), matrix(4), fleet_matrix(hosts=9)]]
     for index in range(60):
-        text = bytearray(whole[index % 3].encode())
+        text = bytearray(whole[index % 4].encode())
         for _ in range(source.randrange(1, 4)):
             text[source.randrange(len(text))] = source.choice(b'0"{}[]:,9e-x\\')
         path = tmp_path / 'damaged.json'

@@ -12,10 +12,13 @@
 
 enum {
 	OPTION_THRESHOLD = 0x200,
+	OPTION_GROUPS,
 };
 
 static const struct argp_option compare_options[] = {
 	{ "threshold", OPTION_THRESHOLD, "PERCENT", 0, "Smallest difference of medians that counts (default: 3)", 1 },
+	{ "groups", OPTION_GROUPS, "FILE", 0,
+	  "Groups of hosts, as of leaf switches: lines of HOSTS and GROUP, for matrices", 1 },
 	{ 0 },
 };
 
@@ -45,6 +48,9 @@ static error_t parse_compare_option(int key, char *argument, struct argp_state *
 		if (!strcmp(comparisons->names[0], "-") && !strcmp(comparisons->names[1], "-"))
 			argp_error(state, "only one file can be standard input");
 		return 0;
+	case OPTION_GROUPS:
+		comparisons->groups = argument;
+		return 0;
 	case OPTION_THRESHOLD:
 		parse_threshold(comparisons, argument, state);
 		return 0;
@@ -64,6 +70,9 @@ static const struct cli_command compare_command = {
 		 "runs.  A difference counts if it exceeds the threshold and the 95 % confidence interval of the ratio "
 		 "does not include 1.  That needs at least 5 runs of each (--repeat); with fewer, all runs of one file "
 		 "must be better than all of the other.\n"
+		 "\n"
+		 "Matrices with results of 8 hosts in common are compared by groups, hosts, ranks and pairs of hosts, "
+		 "and the noise is that of all pairs.\n"
 		 "\n"
 		 "The exit status is 0 if no result got worse, 1 if one did, 2 if the files cannot be read or have no "
 		 "result in common.\n",
@@ -175,6 +184,8 @@ static int compare_documents(struct comparisons *comparisons)
 	for (int i = 0; rc == 0 && i < 2; i++)
 		rc = document_read(comparisons->names[i], &comparisons->documents[i], &error);
 	if (rc == 0)
+		rc = compare_matrices(comparisons, &error);
+	if (rc == 0 && !comparisons->change_count)
 		rc = match_documents(comparisons, &error);
 	if (rc < 0) {
 		cli_report_for(&comparisons->common, &error);
@@ -183,6 +194,8 @@ static int compare_documents(struct comparisons *comparisons)
 	warn_incomplete_documents(comparisons);
 	if (comparisons->common.json)
 		compare_render_json(comparisons);
+	else if (comparisons->change_count)
+		compare_render_matrices(comparisons);
 	else
 		compare_render_table(comparisons);
 	return comparisons->verdicts[VERDICT_WORSE] ? CLI_FAILED : CLI_OK;
@@ -197,6 +210,7 @@ int bench_compare(int argc, char **argv)
 	status = compare_documents(&comparisons);
 	document_free(&comparisons.documents[0]);
 	document_free(&comparisons.documents[1]);
+	compare_free_matrices(&comparisons);
 	free(comparisons.list);
 	return status;
 }

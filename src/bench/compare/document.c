@@ -9,21 +9,14 @@
 #include <json-c/json.h>
 
 #include "bench/common/numbers.h"
+#include "bench/compare/document_reader.h"
 #include "cmd/common/output.h"
 
 #define NUMBER_MIN 1e-9
 #define NUMBER_MAX 1e21
 #define HINT "use a file that `peerlane bench --json` wrote"
 
-/* Reader of a document, with the error for its first defect. */
-struct reader {
-	const char *name;
-	struct document *document;
-	struct json_object *root;
-	struct pl_error *error;
-};
-
-static int refuse_document(const struct reader *reader, const char *format, const char *what)
+int refuse_document(const struct document_reader *reader, const char *format, const char *what)
 {
 	char text[160];
 
@@ -31,9 +24,7 @@ static int refuse_document(const struct reader *reader, const char *format, cons
 	return cli_fail(reader->error, -EINVAL, "BENCH-DOCUMENT", reader->name, HINT, "%s", text);
 }
 
-/* Copies a text without control characters, as it is printed on a terminal. */
-static void copy_document_text(struct json_object *object, const char *name, const char *otherwise, char *to,
-			       size_t size)
+void copy_document_text(struct json_object *object, const char *name, const char *otherwise, char *to, size_t size)
 {
 	struct json_object *value = cli_json_member(object, name, json_type_string);
 	const char *text = value ? json_object_get_string(value) : otherwise;
@@ -47,8 +38,7 @@ static bool document_flag(struct json_object *object, const char *name)
 	return json_object_get_boolean(cli_json_member(object, name, json_type_boolean));
 }
 
-/* Reads a rate or a time; its limits keep ratios finite. */
-static bool read_positive_number(struct json_object *value, double *number)
+bool read_positive_number(struct json_object *value, double *number)
 {
 	if (!json_object_is_type(value, json_type_double) && !json_object_is_type(value, json_type_int))
 		return false;
@@ -56,7 +46,7 @@ static bool read_positive_number(struct json_object *value, double *number)
 	return *number >= NUMBER_MIN && *number <= NUMBER_MAX;
 }
 
-static int read_document_runs(const struct reader *reader, struct json_object *runs, struct document_row *row)
+static int read_document_runs(const struct document_reader *reader, struct json_object *runs, struct document_row *row)
 {
 	size_t count = json_object_array_length(runs);
 
@@ -86,7 +76,7 @@ static struct json_object *single_value(struct json_object *object, const struct
 	return value;
 }
 
-static int read_row_values(const struct reader *reader, struct json_object *object, struct document_row *row)
+static int read_row_values(const struct document_reader *reader, struct json_object *object, struct document_row *row)
 {
 	struct json_object *runs = cli_json_member(object, "runs", json_type_array);
 
@@ -103,7 +93,8 @@ static int read_row_values(const struct reader *reader, struct json_object *obje
 }
 
 /* Reads the key of a row; members that a result lacks are taken from the whole document. */
-static void read_row_key(const struct reader *reader, struct json_object *object, bool frames, struct document_row *row)
+static void read_row_key(const struct document_reader *reader, struct json_object *object, bool frames,
+			 struct document_row *row)
 {
 	struct json_object *verified = cli_json_member(object, "verified", json_type_boolean);
 	struct document_key *key = &row->key;
@@ -124,7 +115,7 @@ static void read_row_key(const struct reader *reader, struct json_object *object
 	row->wrong_content = verified && !json_object_get_boolean(verified);
 }
 
-static int read_document_row(const struct reader *reader, struct json_object *object, bool frames,
+static int read_document_row(const struct document_reader *reader, struct json_object *object, bool frames,
 			     struct document_row *row)
 {
 	struct json_object *size = cli_json_member(object, "size", json_type_int);
@@ -138,7 +129,7 @@ static int read_document_row(const struct reader *reader, struct json_object *ob
 	return read_row_values(reader, object, row);
 }
 
-static int read_document_rows(const struct reader *reader, bool frames)
+static int read_document_rows(const struct document_reader *reader, bool frames)
 {
 	struct json_object *results = cli_json_member(reader->root, "results", json_type_array);
 	struct document *document = reader->document;
@@ -158,88 +149,6 @@ static int read_document_rows(const struct reader *reader, bool frames)
 	return rc;
 }
 
-/* Adds a pair of ranks.  A pair that was not measured has no row. */
-static int read_matrix_cell(const struct reader *reader, struct json_object *ranks, size_t from, size_t to,
-			    bool latency, struct json_object *value)
-{
-	struct document_row *row = &reader->document->rows[reader->document->count];
-	struct document_key *key = &row->key;
-
-	if (!value)
-		return 0;
-	snprintf(key->operation, sizeof(key->operation), "rank %u to %u", (unsigned)from, (unsigned)to);
-	snprintf(key->mode, sizeof(key->mode), latency ? "latency" : "bandwidth");
-	snprintf(key->fabric, sizeof(key->fabric), "?");
-	snprintf(row->tool, sizeof(row->tool), "peerlane");
-	copy_document_text(json_object_array_get_idx(ranks, from), "memory", "host", key->memory, sizeof(key->memory));
-	copy_document_text(json_object_array_get_idx(ranks, to), "memory", "host", key->peer_memory,
-			   sizeof(key->peer_memory));
-	key->size = (uint64_t)json_object_get_int64(cli_json_member(reader->root, "size", json_type_int));
-	row->lower_is_better = latency;
-	row->runs = calloc(1, sizeof(*row->runs));
-	if (!row->runs)
-		return cli_fail_errno(reader->error, -ENOMEM, "calloc", NULL);
-	reader->document->count++;
-	row->run_count = 1;
-	if (!read_positive_number(value, row->runs))
-		return refuse_document(reader, "the value of a pair %s", "is not a positive number");
-	return 0;
-}
-
-/* Reads the rates or the latencies of all pairs. */
-static int read_matrix_values(const struct reader *reader, struct json_object *ranks, const char *name, bool latency)
-{
-	struct json_object *rows = cli_json_member(reader->root, name, json_type_array);
-	size_t size = json_object_array_length(ranks);
-	int rc = 0;
-
-	if (!rows || json_object_array_length(rows) != size)
-		return refuse_document(reader, "there is no array of %s of all ranks", name);
-	for (size_t from = 0; rc == 0 && from < size; from++) {
-		struct json_object *row = json_object_array_get_idx(rows, from);
-
-		if (!json_object_is_type(row, json_type_array) || json_object_array_length(row) != size)
-			return refuse_document(reader, "a row of %s has a wrong length", name);
-		for (size_t to = 0; rc == 0 && to < size; to++)
-			rc = read_matrix_cell(reader, ranks, from, to, latency, json_object_array_get_idx(row, to));
-	}
-	return rc;
-}
-
-/* Counts the pairs, in both directions, that an interrupted matrix lacks. */
-static void count_missing_pairs(const struct reader *reader, uint32_t ranks)
-{
-	struct json_object *complete = cli_json_member(reader->root, "complete", json_type_boolean);
-	struct document *document = reader->document;
-
-	if (!complete || json_object_get_boolean(complete))
-		return;
-	document->pairs = document->pairs_left = ranks * (ranks - 1);
-	for (uint32_t i = 0; i < document->count; i++)
-		document->pairs_left -= !document->rows[i].lower_is_better && document->pairs_left > 0;
-}
-
-static int read_matrix(const struct reader *reader)
-{
-	struct json_object *ranks = cli_json_member(reader->root, "ranks", json_type_array);
-	struct json_object *size = cli_json_member(reader->root, "size", json_type_int);
-	size_t count = ranks ? json_object_array_length(ranks) : 0;
-	int rc;
-
-	if (count < 2 || count > DOCUMENT_RANKS_MAX)
-		return refuse_document(reader, "there are not 2 to %s ranks", "64");
-	if (!size || json_object_get_int64(size) < 0)
-		return refuse_document(reader, "the matrix has no valid %s", "size");
-	reader->document->rows = calloc(2 * count * count, sizeof(*reader->document->rows));
-	if (!reader->document->rows)
-		return cli_fail_errno(reader->error, -ENOMEM, "calloc", NULL);
-	rc = read_matrix_values(reader, ranks, "bytes_per_second", false);
-	if (rc == 0)
-		rc = read_matrix_values(reader, ranks, "latency_us", true);
-	count_missing_pairs(reader, (uint32_t)count);
-	return rc;
-}
-
 /* True if an error ended the measurement.  After a judgement by --min-rate all results are there. */
 static bool has_incomplete_results(struct json_object *root)
 {
@@ -250,7 +159,7 @@ static bool has_incomplete_results(struct json_object *root)
 	return error && strcmp(id, "RATE-TOO-LOW");
 }
 
-static int read_document_root(const struct reader *reader)
+static int read_document_root(const struct document_reader *reader)
 {
 	struct json_object *format = cli_json_member(reader->root, "format", json_type_int);
 	struct document *document = reader->document;
@@ -269,7 +178,10 @@ static int read_document_root(const struct reader *reader)
 	if (!strcmp(kind, "workflow") || !strcmp(kind, "proxy"))
 		return read_document_rows(reader, true);
 	if (!strcmp(kind, "matrix"))
-		return read_matrix(reader);
+		return document_read_matrix(reader);
+	if (!strcmp(kind, "fleet"))
+		return cli_fail(reader->error, -EINVAL, "BENCH-DOCUMENT", reader->name,
+				"compare fleets with peerlane fleet compare", "this is a run of peerlane fleet");
 	if (strcmp(kind, "bench"))
 		return refuse_document(reader, "results of the kind '%s' cannot be compared", kind);
 	return read_document_rows(reader, false);
@@ -278,7 +190,7 @@ static int read_document_root(const struct reader *reader)
 int document_parse(const char *text, size_t length, const char *name, struct document *document, struct pl_error *error)
 {
 	struct json_tokener *tokener = json_tokener_new();
-	struct reader reader = { .name = name, .document = document, .error = error };
+	struct document_reader reader = { .name = name, .document = document, .error = error };
 	enum json_tokener_error outcome;
 	int rc;
 
@@ -317,7 +229,7 @@ static ssize_t read_whole_file(int fd, char *buffer)
 
 int document_read(const char *path, struct document *document, struct pl_error *error)
 {
-	struct reader reader = { .name = path, .document = document, .error = error };
+	struct document_reader reader = { .name = path, .document = document, .error = error };
 	int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
 	char *text = fd < 0 ? NULL : malloc(DOCUMENT_BYTES_MAX + 1);
 	ssize_t length = 0;
@@ -333,7 +245,7 @@ int document_read(const char *path, struct document *document, struct pl_error *
 	else if (length < 0)
 		rc = cli_fail_errno(error, (int)length, "read", path);
 	else if (length > (ssize_t)DOCUMENT_BYTES_MAX)
-		rc = refuse_document(&reader, "the file has more than %s", "16 MiB");
+		rc = refuse_document(&reader, "the file has more than %s", "32 MiB");
 	else
 		rc = document_parse(text, (size_t)length, path, document, error);
 	free(text);
@@ -347,6 +259,7 @@ void document_free(struct document *document)
 	for (uint32_t i = 0; i < document->count; i++)
 		free(document->rows[i].runs);
 	free(document->rows);
+	document_free_matrix(&document->matrix);
 	document->rows = NULL;
 	document->count = 0;
 }

@@ -8,10 +8,12 @@
 
 #include "cmd/common/cli.h"
 
-#define DOCUMENT_BYTES_MAX (16u << 20)
+#define DOCUMENT_BYTES_MAX (32u << 20)
 #define DOCUMENT_ROWS_MAX 1024u
 #define DOCUMENT_RUNS_MAX 1000u
-#define DOCUMENT_RANKS_MAX 64u /* of a matrix, which has a row for each pair of ranks */
+#define DOCUMENT_RANKS_MAX 1024u   /* of a matrix */
+#define DOCUMENT_RAILS_MAX 16u     /* of a matrix */
+#define DOCUMENT_ROW_RANKS_MAX 64u /* of a matrix that has a row for each pair of ranks */
 
 /* Key of a result.  Rows of two documents with the same key are compared. */
 struct document_key {
@@ -33,10 +35,23 @@ struct document_row {
 	bool wrong_content;   /* the received content was wrong */
 };
 
+/* Matrix of all pairs. */
+struct document_matrix {
+	size_t ranks;           /* 0: the document is no matrix */
+	uint64_t size;          /* bytes of a message */
+	char **hosts, **memory; /* by rank; NULL: unknown */
+	struct document_values {
+		char *rail;        /* NULL: all rails, of which the worst counts */
+		double *values[2]; /* bytes a second, and microseconds; NAN: this pair has no result */
+	} * sets;                  /* the first one is of all rails */
+	size_t set_count;
+};
+
 struct document {
 	struct document_row *rows;
 	uint32_t count;
 	char version[32], time[40], host[80];
+	struct document_matrix matrix;
 	bool failed;                /* the measurement ended with an error */
 	uint32_t pairs, pairs_left; /* of an interrupted matrix: those of two ranks, and those without a rate */
 };

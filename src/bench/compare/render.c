@@ -204,5 +204,7 @@ void compare_render_json(const struct comparisons *comparisons)
 	for (uint32_t i = 0; i < comparisons->count; i++)
 		json_object_array_add(results, json_comparison(&comparisons->list[i]));
 	cli_json_add(object, "results", results);
+	if (comparisons->change_count)
+		compare_add_matrices_json(object, comparisons);
 	cli_json_print(object, true);
 }

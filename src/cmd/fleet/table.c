@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "cmd/fleet/inventory.h"
 #include "cmd/fleet/output.h"
 
 #include <stdlib.h>
@@ -152,6 +153,23 @@ static void print_fleet_summary(const struct fleet *fleet)
 	putchar('\n');
 }
 
+/* Prints what the hosts of `fleet topo` have. */
+static int print_inventory(const struct fleet *fleet, bool first)
+{
+	struct inventory inventory;
+	int rc = inventory_collect(&inventory, fleet, NULL);
+
+	if (rc < 0)
+		return rc;
+	if (inventory.count && !first)
+		putchar('\n');
+	rc = inventory_print(&inventory, fleet);
+	if (inventory.count)
+		putchar('\n');
+	inventory_free(&inventory);
+	return rc;
+}
+
 int fleet_print(const struct fleet *fleet, bool quiet)
 {
 	struct libscols_table *table = cli_table(fleet_columns, CLI_ARRAY_SIZE(fleet_columns));
@@ -164,6 +182,8 @@ int fleet_print(const struct fleet *fleet, bool quiet)
 		cli_table_print(table);
 	else
 		scols_unref_table(table);
+	if (rc == 0 && !quiet && fleet->kind == FLEET_TOPO)
+		rc = print_inventory(fleet, !fleet->group_count);
 	for (size_t i = 0; rc == 0 && !quiet && i < fleet->mixture_count; i++)
 		rc = print_mixture(fleet, &fleet->mixtures[i]);
 	if (rc == 0 && !quiet)
