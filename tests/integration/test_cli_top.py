@@ -30,10 +30,10 @@ def look(server, *options):
     return run_json('top', server.address, '-n', '1', '-i', '0.1', *options)
 
 
-def wait_left(server):
-    """Waits until `top` is the only client."""
+def wait_left(server, others=0):
+    """Waits until this `top`, and others, are the only clients."""
     end = time.monotonic() + DEADLINE
-    while (seen := look(server))['client_count'] != 1:
+    while (seen := look(server))['client_count'] != 1 + others:
         assert time.monotonic() < end, seen
     return seen
 
@@ -41,14 +41,13 @@ def wait_left(server):
 def watch(server, *arguments):
     """Looks at the server while a command runs; one look begins where the last one ended."""
     top = start('top', server.address, '-i', '0.1', '--json')
-    seen = [json.loads(top.stdout.readline())]
+    top.stdout.readline()
     run(*arguments)
-    while (one := json.loads(top.stdout.readline()))['client_count'] != 1:
-        seen.append(one)
+    last = wait_left(server, others=1)
     top.send_signal(signal.SIGINT)
-    top.communicate()
+    lines = top.communicate()[0].splitlines()
     assert top.returncode == 0, 'an interrupt is how the command ends'
-    return [*seen, one]
+    return [*map(json.loads, lines), last]
 
 
 def test_reads_are_seen_while_they_run(tree):
