@@ -91,7 +91,7 @@ void pl_count_sync(struct pl_counters *counters, unsigned fabric, const struct p
 		count_elsewhere(counters, fabric, completion);
 }
 
-static void count_error(struct pl_counters *counters, const char *id)
+static void count_error_id(struct pl_counters *counters, const char *id)
 {
 	unsigned i = 0;
 
@@ -109,12 +109,10 @@ static void count_error(struct pl_counters *counters, const char *id)
 	counters->errors[i].count++;
 }
 
-void pl_count_failed(struct pl_counters *counters, struct pl_count *count, const struct pl_error *error)
+void pl_count_error(struct pl_counters *counters, const struct pl_error *error)
 {
-	if (count)
-		pl_count_add(&count->failed, 1);
 	pthread_mutex_lock(&counters->lock);
-	count_error(counters, error ? error->id : "OPERATION-FAILED");
+	count_error_id(counters, error ? error->id : "OPERATION-FAILED");
 	pthread_mutex_unlock(&counters->lock);
 }
 

@@ -51,8 +51,8 @@ void pl_counters_open(struct pl_counters *counters, const struct pl_allocator *a
 void pl_counters_close(struct pl_counters *counters);
 /* Makes the counters of engines. */
 int pl_counters_add_engines(struct pl_counters *counters, unsigned count, struct pl_error *error);
-/* Counts an operation that failed with `error`; NULL: with a general one. The writer of `count` calls it. */
-void pl_count_failed(struct pl_counters *counters, struct pl_count *count, const struct pl_error *error);
+/* Counts an error of an operation; NULL: a general one. Any thread. */
+void pl_count_error(struct pl_counters *counters, const struct pl_error *error);
 /* Counts an operation that the calling thread completed itself. */
 void pl_count_sync(struct pl_counters *counters, unsigned fabric, const struct pl_completion *completion);
 

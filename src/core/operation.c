@@ -170,10 +170,14 @@ void pl_operation_fail(struct pl_operation *operation, int status, const struct 
 		copy = pl_alloc(&operation->context->allocator, sizeof(*copy));
 	if (copy)
 		*copy = *error;
-	if (atomic_compare_exchange_strong(&operation->status, &none, status))
-		operation->error = copy;
-	else
+	if (!atomic_compare_exchange_strong(&operation->status, &none, status)) {
 		pl_free(&operation->context->allocator, copy);
+		return;
+	}
+	operation->error = copy;
+	/* Counted here: a thread that waits may fail the operation while its home completes it. */
+	if (!operation->parent)
+		pl_count_error(&operation->context->counters, error);
 }
 
 void pl_operation_not_direct(struct pl_operation *operation, const char *why)
@@ -334,20 +338,19 @@ static bool settle_operation(struct pl_operation *operation)
 	return peer->ops->settle(peer->endpoint, operation);
 }
 
-static void count_operation(struct pl_operation *operation)
+static void count_operation(const struct pl_operation *operation)
 {
 	const struct pl_completion *completion = &operation->completion;
-	struct pl_peer *peer = operation->peer;
-	struct pl_count *count = NULL;
+	const struct pl_peer *peer = operation->peer;
+	struct pl_count *count;
 
 	/* The operation that this one serves is counted. */
-	if (operation->parent)
+	if (operation->parent || !peer || !peer->counts || completion->kind >= PL_COUNTED_KINDS)
 		return;
-	if (peer && peer->counts && completion->kind < PL_COUNTED_KINDS)
-		count = &peer->counts[completion->kind];
+	count = &peer->counts[completion->kind];
 	if (completion->status < 0) {
-		pl_count_failed(&operation->context->counters, count, operation->error);
-	} else if (count) {
+		pl_count_add(&count->failed, 1);
+	} else {
 		pl_count_done(count, completion->bytes, completion->completed - completion->posted);
 		pl_count_add(&count->staged, completion->bytes_staged);
 	}

@@ -101,9 +101,9 @@ static void many_errors(void **state)
 	for (unsigned round = 0; round < 2; round++) {
 		for (unsigned i = 0; i < PL_ERROR_COUNTS + 3; i++) {
 			snprintf(error.id, sizeof(error.id), "ERROR-%u", i);
-			pl_count_failed(&context.counters, NULL, &error);
+			pl_count_error(&context.counters, &error);
 		}
-		pl_count_failed(&context.counters, NULL, NULL);
+		pl_count_error(&context.counters, NULL);
 	}
 	check_text(error_count(0).id, "ERROR-0");
 	check_text(error_count(PL_ERROR_COUNTS - 1).id, "ERROR-63");
