@@ -74,7 +74,7 @@ __attribute__((noinline)) static void count_elsewhere(struct pl_counters *counte
 		pl_count_done(count, completion->bytes, time);
 		return;
 	}
-	atomic_fetch_add(&count->bytes, completion->bytes);
+	atomic_fetch_add(&count->direct, completion->bytes);
 	atomic_fetch_add(&count->time, time);
 	atomic_fetch_add(&count->times[pl_time_bucket(time)], 1);
 }
@@ -122,9 +122,11 @@ static void add_counts(struct pl_traffic *traffic, struct pl_counts *counts, uns
 {
 	struct pl_count *count = &counts->counts[fabric][kind];
 
+	uint64_t staged = atomic_load_explicit(&count->staged, memory_order_relaxed);
+
 	traffic->failed += atomic_load_explicit(&count->failed, memory_order_relaxed);
-	traffic->bytes += atomic_load_explicit(&count->bytes, memory_order_relaxed);
-	traffic->staged += atomic_load_explicit(&count->staged, memory_order_relaxed);
+	traffic->bytes += atomic_load_explicit(&count->direct, memory_order_relaxed) + staged;
+	traffic->staged += staged;
 	traffic->time += atomic_load_explicit(&count->time, memory_order_relaxed);
 	for (unsigned i = 0; i < PL_TIME_BUCKETS; i++) {
 		uint64_t number = atomic_load_explicit(&count->times[i], memory_order_relaxed);

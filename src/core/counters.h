@@ -24,7 +24,7 @@
 
 /* Counters of one kind of operation over one fabric. */
 struct pl_count {
-	_Atomic uint64_t failed, bytes, staged, time;
+	_Atomic uint64_t failed, direct, staged, time; /* direct, staged: bytes by route */
 	_Atomic uint64_t times[PL_TIME_BUCKETS];
 };
 
@@ -41,7 +41,7 @@ struct pl_counters {
 	/* Counters outlive their threads: a later thread with the same number goes on with them. */
 	struct pl_counts *_Atomic threads[PL_COUNTING_THREADS];
 	struct pl_counts shared;
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock; /* protects the members below */
 	struct pl_error_count errors[PL_ERROR_COUNTS];
 	unsigned error_count;
 	uint64_t errors_other, errors_all;
@@ -69,10 +69,10 @@ PL_ALWAYS_INLINE void pl_count_add(_Atomic uint64_t *counter, uint64_t value)
 			      memory_order_relaxed);
 }
 
-/* Counts an operation that succeeded. The writer of `count` calls it. */
-PL_ALWAYS_INLINE void pl_count_done(struct pl_count *count, uint64_t bytes, uint64_t time)
+/* Counts an operation that succeeded, with its direct bytes. The writer of `count` calls it. */
+PL_ALWAYS_INLINE void pl_count_done(struct pl_count *count, uint64_t direct, uint64_t time)
 {
-	pl_count_add(&count->bytes, bytes);
+	pl_count_add(&count->direct, direct);
 	pl_count_add(&count->time, time);
 	pl_count_add(&count->times[pl_time_bucket(time)], 1);
 }

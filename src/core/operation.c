@@ -351,7 +351,8 @@ static void count_operation(const struct pl_operation *operation)
 	if (completion->status < 0) {
 		pl_count_add(&count->failed, 1);
 	} else {
-		pl_count_done(count, completion->bytes, completion->completed - completion->posted);
+		pl_count_done(count, completion->bytes - completion->bytes_staged,
+			      completion->completed - completion->posted);
 		pl_count_add(&count->staged, completion->bytes_staged);
 	}
 }

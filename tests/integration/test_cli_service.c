@@ -557,7 +557,7 @@ static void progress(void *argument)
 {
 	static const struct {
 		uint64_t done, written;
-	} reports[] = { { 1000, 1000 }, { 1000, 1000 }, { 500, 1000 }, { 600, 1100 }, { 5001, 1100 }, { 5000, 5500 } };
+	} reports[] = { { 1000, 1000 }, { 1000, 1000 }, { 0, 1000 }, { 900, 1000 }, { 5001, 1000 }, { 5000, 5000 } };
 	struct service_message watch = { .type = SERVICE_WATCH }, answer;
 	struct world world;
 	uint32_t handle;

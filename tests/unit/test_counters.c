@@ -70,13 +70,13 @@ static void many_threads(void **state)
 		struct pl_count *count = counts ? &counts->counts[1][PL_KIND_WRITE] : NULL;
 
 		own += count && counts->thread;
-		bytes += count ? count->bytes : 0;
+		bytes += count ? count->direct : 0;
 		time += count ? count->time : 0;
 		for (unsigned bucket = 0; count && bucket < PL_TIME_BUCKETS; bucket++)
 			done += count->times[bucket];
 	}
 	check_number(own, PL_COUNTING_THREADS);
-	check(context.counters.shared.counts[1][PL_KIND_WRITE].bytes > 0);
+	check(context.counters.shared.counts[1][PL_KIND_WRITE].direct > 0);
 	check_number(done, THREADS * OPERATIONS);
 	check_number(bytes, THREADS * OPERATIONS * 3);
 	check_number(time, expected);

@@ -117,9 +117,11 @@ PyObject *py_context_state(PyObject *self, PyObject *unused)
 	if (py_context_check(context) < 0)
 		return NULL;
 	/* The call takes the locks of the engines. */
+	context->users++;
 	Py_BEGIN_ALLOW_THREADS
 		rc = pl_context_query(context->handle, &info, &error);
 	Py_END_ALLOW_THREADS
+	context->users--;
 	if (rc < 0)
 		return py_raise(context->state, &error);
 	return Py_BuildValue("{sIsNsNsNsNsNsN}", "engines", info.engines, "peers", py_number(info.peers), "lost",

@@ -4,6 +4,8 @@
 /* Time between two looks at the rates of clients, and between two reports of a client. */
 #define LOOK_TIME CLI_NS_PER_S
 #define REPORT_TIME (60 * CLI_NS_PER_S)
+/* Reports of progress that a client may send a second, beside its requests. `put` sends up to 50. */
+#define REPORTS 100u
 
 static void report_limit(struct client *client, const char *limit)
 {
@@ -31,9 +33,18 @@ void budget_count_request(struct client *client)
 		client->paced = budget_take(client->paced, client->rights.requests, cli_now());
 }
 
+void budget_count_report(struct client *client)
+{
+	uint64_t now = cli_now();
+
+	client->reports_paced = budget_take(client->reports_paced, REPORTS, now);
+	if (client->reports_paced > now)
+		client->paced = CLI_MAX(client->paced, client->reports_paced);
+}
+
 bool budget_pauses(struct client *client)
 {
-	if (!client->rights.requests || client->paced <= cli_now())
+	if (client->paced <= cli_now())
 		return false;
 	client->paused = true;
 	client->server->pace_check = CLI_MIN(client->server->pace_check, client->paced);

@@ -13,6 +13,8 @@ uint64_t budget_take(uint64_t paced, unsigned rate, uint64_t now);
 
 /* Counts a request of the client. */
 void budget_count_request(struct client *client);
+/* Counts a report of progress, which is no request. */
+void budget_count_report(struct client *client);
 /* True if the server must not receive the client's next request yet; budget_resume() receives it in time. */
 bool budget_pauses(struct client *client);
 /* Calls receive() for each client whose pause has ended.  receive() may free the client. */

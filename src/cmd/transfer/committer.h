@@ -24,6 +24,7 @@ struct commit {
 	char *name;
 	uint32_t request; /* number and type of the request to answer */
 	enum service_type type;
+	uint64_t unreported; /* bytes of the upload that the client has not reported */
 	bool sync; /* the file must be on storage before the answer */
 	int rc;
 	struct pl_error error;

@@ -279,6 +279,7 @@ static int submit_commit(struct client *client, struct handle *handle, const str
 				   .name = handle->name,
 				   .request = request->request,
 				   .type = request->type,
+				   .unreported = handle->length - handle->moved,
 				   .sync = request->type == SERVICE_COMMIT };
 	client->handles[request->handle] = NULL;
 	client->commit = commit;
@@ -300,9 +301,9 @@ static int handle_commit(struct client *client, const struct service_message *re
 	if (handle->token_length && handle->item->region)
 		pl_region_revoke(handle->item->region, handle->token, handle->token_length);
 	handle->token_length = 0;
-	watch_count(client, handle, handle->length);
 	if (handle->item->kind == ITEM_PARTIAL_FILE)
 		return submit_commit(client, handle, request, error);
+	watch_count(client, handle, handle->length);
 	server_report(client, SERVER_STORED, handle->name, handle->item->version.size);
 	request_handle_close(client, request->handle, false);
 	return REQUEST_ANSWER;
@@ -324,8 +325,10 @@ struct client *request_commit_end(struct server *server, struct commit *commit, 
 	}
 	if (commit->rc == 0)
 		server->catalogue.scanned = 0;
-	if (commit->rc == 0 && client)
+	if (commit->rc == 0 && client) {
+		watch_count_moved(client, true, commit->unreported);
 		server_report(client, SERVER_STORED, commit->name, commit->item->version.size);
+	}
 	item_release(&server->items, commit->item, commit->rc < 0);
 	free(commit->name);
 	return client;

@@ -194,7 +194,10 @@ static void handle_received_request(struct client *client, uint64_t length)
 	}
 	client->active = cli_now();
 	client->requests++;
-	budget_count_request(client);
+	if (rc == 0 && request.type == SERVICE_EXTENT)
+		budget_count_report(client);
+	else
+		budget_count_request(client);
 	if (rc == 0 && request.answer)
 		rc = -EPROTO;
 	if (length && request.type >= SERVICE_LIST && request.type < SERVICE_TYPES) {

@@ -50,6 +50,7 @@ struct client {
 	uint64_t active;          /* time of the last request */
 	unsigned running;         /* operations under way; a disconnected client is freed when there are none */
 	uint64_t paced;           /* time until which its requests are taken (budget.c) */
+	uint64_t reports_paced;   /* the same of its reports of progress alone */
 	bool paused;              /* its next request is received at that time */
 	uint64_t rate_waits;      /* number that was seen last */
 	uint64_t limit_reported;  /* time of the last SERVER_LIMITED; 0: none */
@@ -174,8 +175,8 @@ void deletion_end(struct commit *commit, struct service_message *answer);
 
 /* Counts the bytes up to `moved` of a handle, as the client reported them. */
 void watch_count(struct client *client, struct handle *handle, uint64_t moved);
-/* Counts bytes of small files, which the server moves. */
-void watch_count_small(struct client *client, bool written, uint64_t bytes);
+/* Counts bytes that the server knows to be moved. */
+void watch_count_moved(struct client *client, bool written, uint64_t bytes);
 /* Answers WATCH. */
 int watch_list(struct client *client, const struct service_message *request, struct service_message *answer);
 

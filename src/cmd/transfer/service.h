@@ -45,7 +45,8 @@ enum service_type {
 	SERVICE_DELETE, /* deletes the client's own upload `name`; the answer has the bytes that were freed as `size` */
 	/*
 	 * lists the clients with numbers below `offset`, as many as fit, or all for 0; the answer has `size` and `length`, the
-	 * bytes that clients have read and written since the server began, and `done`, the clients that it has
+	 * bytes that clients have read and written since the server began, and `done`, the number of clients.  An identity that
+	 * is limited to names gets those of its own connections
 	 */
 	SERVICE_WATCH,
 	SERVICE_TYPES,

@@ -356,13 +356,13 @@ void small_end(struct server *server, struct commit *commit, struct service_mess
 			if (!put_answer_file(file, server->entries, &answer->files_length))
 				break;
 			if (commit->client && file->status == 0)
-				watch_count_small(commit->client, false, file->size);
+				watch_count_moved(commit->client, false, file->size);
 			continue;
 		}
 		server->catalogue.scanned = 0;
 		if (!commit->client)
 			continue;
-		watch_count_small(commit->client, true, file->size);
+		watch_count_moved(commit->client, true, file->size);
 		server_report(commit->client, SERVER_STORED, file->name, file->size);
 	}
 	item_release(&server->items, batch->area, false);

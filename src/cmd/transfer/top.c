@@ -55,8 +55,8 @@ static const struct cli_command top_command = {
 		"peerlane top --key key gpu1 -n 1 --json | jq .read_bytes_per_second",
 	},
 	.notes = "ADDRESS is HOST, HOST:PORT or [IPv6]:PORT; the default port is " CLI_DEFAULT_PORT ".\n\n"
-		 "Bytes are those that clients report, twice a second and at the end of each file.  Clients of earlier versions "
-		 "report no reads.\n",
+		 "Bytes are those that clients report while they read or write, holes of sparse files included.  Clients of earlier "
+		 "versions report no reads.\n",
 	.options = top_options,
 	.parse = parse_top_option,
 	.connection = true,
@@ -74,15 +74,16 @@ static int wait_until(struct session *session, uint64_t time, struct pl_error *e
 }
 
 static int print_look(const struct top *top, const struct session *session, const struct top_look *before,
-		      struct top_look *now, struct pl_error *error)
+		      const struct top_look *now, struct pl_error *error)
 {
-	int rc = 0;
+	struct top_row *rows = top_sort(before, now);
+	int rc = rows ? 0 : -ENOMEM;
 
-	top_sort(before, now);
-	if (top->common.json)
-		rc = top_print_json(session, before, now);
-	else
-		top_print(session, before, now, top->common.quiet);
+	if (rows && top->common.json)
+		rc = top_print_json(session, before, now, rows);
+	else if (rows)
+		top_print(session, before, now, rows, top->common.quiet);
+	free(rows);
 	return rc < 0 ? cli_fail_errno(error, rc, "malloc", "standard output") : 0;
 }
 

@@ -20,6 +20,12 @@ struct top_rates {
 	double read, write, requests; /* bytes, bytes, and requests a second */
 };
 
+/* Client in the order of the output. */
+struct top_row {
+	const struct service_client *client; /* of a look */
+	struct top_rates rates;
+};
+
 /* Takes a look.  The caller calls top_look_free(), also on failure. */
 int top_look(struct session *session, struct top_look *look, struct pl_error *error);
 void top_look_free(struct top_look *look);
@@ -28,12 +34,14 @@ struct top_rates top_rates_of(const struct top_look *before, const struct top_lo
 			      const struct service_client *row);
 /* Rates of all clients, with those that have left. */
 struct top_rates top_rates_of_all(const struct top_look *before, const struct top_look *now);
-/* Sorts the rows of a look: the fastest client first. */
-void top_sort(const struct top_look *before, struct top_look *now);
+/* Returns the clients of a look, the fastest first, to be freed; NULL without memory. */
+struct top_row *top_sort(const struct top_look *before, const struct top_look *now);
 
-/* Prints a look on a terminal, over the last one, or below it. */
-void top_print(const struct session *session, const struct top_look *before, const struct top_look *now, bool quiet);
+/* Prints a look with its sorted rows: on a terminal over the last one, else below it. */
+void top_print(const struct session *session, const struct top_look *before, const struct top_look *now,
+	       const struct top_row *rows, bool quiet);
 /* Prints a line of JSON.  Returns 0 or -ENOMEM. */
-int top_print_json(const struct session *session, const struct top_look *before, const struct top_look *now);
+int top_print_json(const struct session *session, const struct top_look *before, const struct top_look *now,
+		   const struct top_row *rows);
 
 #endif

@@ -5,7 +5,8 @@
 #include "cmd/transfer/top.h"
 
 /* Most clients that a server may list. */
-#define ROWS_MAX (1u << 20)
+#define ROWS_MAX 65536u
+#define RATE_MAX 1e18
 
 static int fail_look(const struct session *session, const char *fact, struct pl_error *error)
 {
@@ -72,16 +73,24 @@ void top_look_free(struct top_look *look)
 
 static double rate_of(uint64_t before, uint64_t now, uint64_t span)
 {
-	/* Another server at the same address counts anew. */
-	return now > before && span ? (double)(now - before) * CLI_NS_PER_S / (double)span : 0;
+	/* Another server at the same address counts anew. No honest server has as much as RATE_MAX. */
+	double rate = now > before && span ? (double)(now - before) * CLI_NS_PER_S / (double)span : 0;
+
+	return CLI_MIN(rate, RATE_MAX);
+}
+
+/* The numbers of the rows descend. */
+static int compare_numbers(const void *key, const void *element)
+{
+	const uint64_t *number = key;
+	const struct service_client *row = element;
+
+	return row->number > *number ? 1 : row->number < *number ? -1 : 0;
 }
 
 static const struct service_client *find_row(const struct top_look *look, uint64_t number)
 {
-	for (size_t i = 0; i < look->count; i++)
-		if (look->rows[i].number == number)
-			return &look->rows[i];
-	return NULL;
+	return look->count ? bsearch(&number, look->rows, look->count, sizeof(*look->rows), compare_numbers) : NULL;
 }
 
 struct top_rates top_rates_of(const struct top_look *before, const struct top_look *now,
@@ -108,33 +117,24 @@ struct top_rates top_rates_of_all(const struct top_look *before, const struct to
 				   0 };
 }
 
-struct sorted_row {
-	double rate;
-	struct service_client row;
-};
-
 static int compare_rows(const void *left, const void *right)
 {
-	const struct sorted_row *a = left, *b = right;
+	const struct top_row *a = left, *b = right;
+	double rate_a = a->rates.read + a->rates.write, rate_b = b->rates.read + b->rates.write;
 
-	if (a->rate != b->rate)
-		return a->rate < b->rate ? 1 : -1;
-	return a->row.number < b->row.number ? -1 : a->row.number > b->row.number;
+	if (rate_a != rate_b)
+		return rate_a < rate_b ? 1 : -1;
+	return a->client->number < b->client->number ? -1 : a->client->number > b->client->number;
 }
 
-void top_sort(const struct top_look *before, struct top_look *now)
+struct top_row *top_sort(const struct top_look *before, const struct top_look *now)
 {
-	struct sorted_row *sorted = calloc(now->count + 1, sizeof(*sorted));
+	struct top_row *rows = calloc(now->count + 1, sizeof(*rows));
 
-	/* Without memory they stay in the order of connecting. */
-	for (size_t i = 0; sorted && i < now->count; i++) {
-		struct top_rates rates = top_rates_of(before, now, &now->rows[i]);
-
-		sorted[i] = (struct sorted_row){ rates.read + rates.write, now->rows[i] };
-	}
-	if (sorted)
-		qsort(sorted, now->count, sizeof(*sorted), compare_rows);
-	for (size_t i = 0; sorted && i < now->count; i++)
-		now->rows[i] = sorted[i].row;
-	free(sorted);
+	if (!rows)
+		return NULL;
+	for (size_t i = 0; i < now->count; i++)
+		rows[i] = (struct top_row){ &now->rows[i], top_rates_of(before, now, &now->rows[i]) };
+	qsort(rows, now->count, sizeof(*rows), compare_rows);
+	return rows;
 }

@@ -71,7 +71,8 @@ static size_t rows_shown(size_t count, bool terminal)
 	return CLI_MIN(count, (size_t)(size.ws_row - OTHER_LINES));
 }
 
-void top_print(const struct session *session, const struct top_look *before, const struct top_look *now, bool quiet)
+void top_print(const struct session *session, const struct top_look *before, const struct top_look *now,
+	       const struct top_row *rows, bool quiet)
 {
 	bool terminal = isatty(STDOUT_FILENO);
 	struct top_rates all = top_rates_of_all(before, now);
@@ -87,11 +88,8 @@ void top_print(const struct session *session, const struct top_look *before, con
 		       now->clients == 1 ? "client" : "clients", format_rate(reading, all.read),
 		       format_rate(writing, all.write), cli_format_bytes(read, now->read),
 		       cli_format_bytes(written, now->written));
-	for (size_t i = 0; i < shown; i++) {
-		struct top_rates rates = top_rates_of(before, now, &now->rows[i]);
-
-		add_row(table, &now->rows[i], &rates);
-	}
+	for (size_t i = 0; i < shown; i++)
+		add_row(table, rows[i].client, &rows[i].rates);
 	cli_table_print(table);
 	if (shown < now->count)
 		printf("and %zu slower clients\n", now->count - shown);
@@ -104,7 +102,8 @@ static void add_rates_json(struct json_object *object, const struct top_rates *r
 	cli_json_add(object, "written_bytes_per_second", json_object_new_double(rates->write));
 }
 
-int top_print_json(const struct session *session, const struct top_look *before, const struct top_look *now)
+int top_print_json(const struct session *session, const struct top_look *before, const struct top_look *now,
+		   const struct top_row *rows)
 {
 	struct json_object *object = cli_json_begin(), *clients = json_object_new_array();
 	struct top_rates all = top_rates_of_all(before, now);
@@ -116,8 +115,7 @@ int top_print_json(const struct session *session, const struct top_look *before,
 	cli_json_add(object, "written_bytes", json_object_new_uint64(now->written));
 	add_rates_json(object, &all);
 	for (size_t i = 0; i < now->count; i++) {
-		const struct service_client *row = &now->rows[i];
-		struct top_rates rates = top_rates_of(before, now, row);
+		const struct service_client *row = rows[i].client;
 		struct json_object *one = json_object_new_object();
 
 		cli_json_add(one, "client", cli_json_text(row->address));
@@ -126,9 +124,9 @@ int top_print_json(const struct session *session, const struct top_look *before,
 		cli_json_add(one, "connected_seconds", json_object_new_double((double)row->connected / CLI_NS_PER_S));
 		cli_json_add(one, "read_bytes", json_object_new_uint64(row->read));
 		cli_json_add(one, "written_bytes", json_object_new_uint64(row->written));
-		add_rates_json(one, &rates);
+		add_rates_json(one, &rows[i].rates);
 		cli_json_add(one, "requests", json_object_new_uint64(row->requests));
-		cli_json_add(one, "requests_per_second", json_object_new_double(rates.requests));
+		cli_json_add(one, "requests_per_second", json_object_new_double(rows[i].rates.requests));
 		cli_json_add(one, "open", json_object_new_uint64(row->open));
 		cli_json_add(one, "name", cli_json_text_or_null(row->name));
 		cli_json_append(clients, one);

@@ -5,7 +5,7 @@
 #include "cmd/transfer/server.h"
 #include "cmd/transfer/service_client.h"
 
-static void count_bytes(struct client *client, bool written, uint64_t bytes)
+void watch_count_moved(struct client *client, bool written, uint64_t bytes)
 {
 	struct server *server = client->server;
 
@@ -18,18 +18,13 @@ static void count_bytes(struct client *client, bool written, uint64_t bytes)
 
 void watch_count(struct client *client, struct handle *handle, uint64_t moved)
 {
-	/* No client moves more than there is, whatever it reports. */
-	if (moved > handle->length)
+	/* No client moves more than there is, whatever it reports; what it moves again does not count. */
+	if (moved > handle->length || (handle->reported && moved <= handle->moved))
 		return;
-	if (handle->reported && moved > handle->moved)
-		count_bytes(client, handle->rights == PL_ACCESS_WRITE, moved - handle->moved);
+	if (handle->reported)
+		watch_count_moved(client, handle->rights == PL_ACCESS_WRITE, moved - handle->moved);
 	handle->moved = moved;
 	handle->reported = true;
-}
-
-void watch_count_small(struct client *client, bool written, uint64_t bytes)
-{
-	count_bytes(client, written, bytes);
 }
 
 /*
@@ -77,13 +72,15 @@ int watch_list(struct client *client, const struct service_message *request, str
 	struct service_client row;
 
 	answer->clients = server->entries;
-	answer->size = client->rights.names[0] ? client->read : server->read;
-	answer->length = client->rights.names[0] ? client->written : server->written;
+	answer->size = client->rights.names[0] ? 0 : server->read;
+	answer->length = client->rights.names[0] ? 0 : server->written;
 	/* The newest client is the first one. */
 	for (const struct client *other = server->clients; other; other = other->next) {
 		if (!other->peer || !may_see(client, other))
 			continue;
 		answer->done++;
+		answer->size += client->rights.names[0] ? other->read : 0;
+		answer->length += client->rights.names[0] ? other->written : 0;
 		if (answer->more || (request->offset && other->number >= request->offset))
 			continue;
 		describe_client(other, &row);
