@@ -175,8 +175,8 @@ void pl_operation_fail(struct pl_operation *operation, int status, const struct 
 		return;
 	}
 	operation->error = copy;
-	/* Counted here: a thread that waits may fail the operation while its home completes it. */
-	if (!operation->parent)
+	/* Counted here: a thread that waits may fail the operation while its home completes it. A loss is no operation. */
+	if (!operation->parent && operation->completion.kind != PL_KIND_LOST)
 		pl_count_error(&operation->context->counters, error);
 }
 
