@@ -11,7 +11,7 @@
 /* Limit for the answer of NVML: a driver can hang. */
 #define QUERY_TIMEOUT (10 * CLI_NS_PER_S)
 
-enum { OPTION_SYSROOT = 0x100, OPTION_NCCL, OPTION_SVG, OPTION_HTML };
+enum { OPTION_NCCL = 0x100, OPTION_SVG, OPTION_HTML };
 
 struct topo {
 	struct cli_options common;
@@ -24,7 +24,7 @@ static error_t parse_topo_option(int key, char *argument, struct argp_state *sta
 	struct topo *topo = state->input;
 
 	switch (key) {
-	case OPTION_SYSROOT:
+	case 'r':
 		topo->sysroot = argument;
 		return 0;
 	case OPTION_NCCL:
@@ -54,7 +54,7 @@ static const struct argp_option topo_options[] = {
 	{ "html", OPTION_HTML, "FILE", 0, "Write the picture and all tables as one page into FILE", 10 },
 	{ "numeric", 'n', NULL, 0, "Print device numbers instead of device names", 10 },
 	{ NULL, 0, NULL, 0, "Machine:", 20 },
-	{ "sysroot", OPTION_SYSROOT, "PATH", 0,
+	{ "sysroot", 'r', "PATH", 0,
 	  "Read the machine from the folder PATH, or from a file of `peerlane dump` (default: /)", 20 },
 	{ "nccl-topology", OPTION_NCCL, "FILE", 0, "Take the locations of devices from an NCCL topology file", 20 },
 	{ 0 },
