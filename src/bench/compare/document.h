@@ -8,7 +8,6 @@
 
 #include "cmd/common/cli.h"
 
-#define DOCUMENT_BYTES_MAX (32u << 20)
 #define DOCUMENT_ROWS_MAX 1024u
 #define DOCUMENT_RUNS_MAX 1000u
 #define DOCUMENT_RANKS_MAX 1024u   /* of a matrix */
