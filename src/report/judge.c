@@ -69,9 +69,12 @@ static int judge_all_values(struct report_judgement *judgement, const struct rep
 static int judge_document_matrix(const struct report *report, struct report_document *document, struct pl_error *error)
 {
 	struct report_matrix *matrix = &document->matrix;
-	struct report_judgement *judgement = calloc(1, sizeof(*judgement));
+	struct report_judgement *judgement;
 	int rc;
 
+	if (!effects_judge_schedule(cli_json_member_text(document->root, "schedule")))
+		return 0;
+	judgement = calloc(1, sizeof(*judgement));
 	if (!judgement || effects_ranks_make(&judgement->ranks, matrix->labels, matrix->ranks) < 0) {
 		free(judgement);
 		return report_fail_memory(error);

@@ -136,20 +136,23 @@ int report_parse(struct report *report, const char *path, const char *text, size
 	return rc < 0 ? rc : read_document(report, document, text, length, error);
 }
 
-static int read_report_file(int fd, const char *path, char *buffer, size_t *length, struct pl_error *error)
+static int load_report_file(struct report *report, int fd, const char *path, const char *name, struct pl_error *error)
 {
-	ssize_t got;
+	size_t length;
+	char *text;
+	int rc = cli_read_all(fd, CLI_DOCUMENT_MAX, &text, &length);
 
-	for (*length = 0; *length <= REPORT_FILE_MAX; *length += (size_t)got) {
-		got = read(fd, buffer + *length, REPORT_FILE_MAX + 1 - *length);
-		if (got < 0)
-			return cli_fail_errno(error, -errno, "read", path);
-		if (got == 0)
-			return 0;
-	}
-	return cli_fail(error, -EFBIG, "REPORT-SIZE", path,
-			"check the file: results of peerlane bench are much smaller", "the file has more than %u MB",
-			REPORT_FILE_MAX >> 20);
+	if (rc == -ENOMEM)
+		rc = report_fail_memory(error);
+	else if (rc == -EFBIG)
+		rc = cli_fail(error, rc, "REPORT-SIZE", path, "check the file: results of peerlane bench are smaller",
+			      "the file has more than %u MiB", CLI_DOCUMENT_MAX >> 20);
+	else if (rc < 0)
+		rc = cli_fail_errno(error, rc, "read", path);
+	else
+		rc = report_parse(report, name, text, length, error);
+	free(text);
+	return rc;
 }
 
 static bool is_folder(int fd)
@@ -163,21 +166,16 @@ int report_load(struct report *report, const char *path, struct pl_error *error)
 {
 	bool input = !strcmp(path, "-");
 	int fd = input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	char *buffer = malloc(REPORT_FILE_MAX + 1);
-	size_t length = 0;
 	int rc;
 
 	if (fd < 0)
 		rc = cli_fail_errno(error, -errno, "open", path);
-	else if (!buffer)
-		rc = report_fail_memory(error);
 	else if (is_folder(fd) && !input)
 		rc = report_load_fleet(report, path, error);
-	else if ((rc = read_report_file(fd, path, buffer, &length, error)) == 0)
-		rc = report_parse(report, input ? "standard input" : path, buffer, length, error);
+	else
+		rc = load_report_file(report, fd, path, input ? "standard input" : path, error);
 	if (fd >= 0 && !input)
 		close(fd);
-	free(buffer);
 	return rc;
 }
 

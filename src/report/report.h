@@ -13,7 +13,6 @@
 
 /* Limits keep pages small and legible. */
 #define REPORT_FILES_MAX 64
-#define REPORT_FILE_MAX (32u << 20)
 #define REPORT_SERIES_MAX 64
 #define REPORT_POINTS_MAX 2000
 #define REPORT_PHASES_MAX 12

@@ -273,6 +273,36 @@ def test_matrices_that_cannot_be_compared(tmp_path):
     assert 'rank 2 is on gpu002' in done.stderr and 'rank 0 to 2' in done.stdout
 
 
+def keep_pairs(path, keep, **changes):
+    """Keeps the results of the pairs for which `keep` is true."""
+    whole = {**json.loads(path.read_text()), **changes}
+    for member in 'bytes_per_second', 'latency_us':
+        whole[member] = [[value if keep(a, b) else None for b, value in enumerate(row)] for a, row in enumerate(whole[member])]
+    path.write_text(json.dumps(whole))
+    return path
+
+
+@pytest.mark.parametrize('keep, schedule', [
+    (lambda a, b: (b - a) % 70 in (1, 69), 'pairs'), (lambda a, b: b == (a + 1) % 70, 'ring'), (lambda a, b: (b - a) % 70 < 5, 'ring'),
+    (lambda a, b: 0 in (a, b), 'one-to-all')], ids=['rounds', 'ring', 'judged', 'one-to-all'])
+def test_few_pairs_are_compared_by_themselves(tmp_path, keep, schedule):
+    """With one or two partners, what is usual of a host is unknown: each of many ranks is compared by its number."""
+    before = keep_pairs(save_matrix(tmp_path / 'a.json', hosts=70), keep, schedule=schedule)
+    after = keep_pairs(save_matrix(tmp_path / 'b.json', hosts=70, seed=2, factor=lambda a, b: 0.5), keep, schedule=schedule)
+    shown = run_json('bench', 'compare', '--threshold', '40', before, after, expect=1)
+    pairs = sum(keep(a, b) for a in range(70) for b in range(70) if a != b)
+    assert shown['worse'] == pairs and len(shown['results']) == 2 * pairs
+
+
+def test_a_document_of_many_rails(tmp_path):
+    large = save_matrix(tmp_path / 'a.json', hosts=8)
+    large.write_bytes(large.read_bytes() + b' ' * (33 << 20))
+    assert 'better, 0 worse' in run('bench', 'compare', large, large).stdout and run('report', large).stdout
+    with (tmp_path / 'b.json').open('wb') as file:
+        file.truncate((256 << 20) + 1)
+    assert 'more than 256 MiB' in run('bench', 'compare', large, file.name, expect=2).stderr
+
+
 def test_hosts_with_several_ranks(tmp_path):
     before = save_matrix(tmp_path / 'a.json', hosts=10, ranks=4)
     after = save_matrix(tmp_path / 'b.json', hosts=10, ranks=4, seed=2, factor=lambda a, b: 0.6 if b == 3 else 1)

@@ -12,6 +12,8 @@ shift
 case $host in
 dead) echo "ssh: connect to host dead port 22: No route to host" >&2; exit 255 ;;
 slow) sleep 1000 ;;
+large) head -c 5M /dev/zero | tr '\\0' x; printf '\\033[31mred\\n' >&2; exit ;;
+well) exit ;;
 esac
 echo "$host $*" >>"$(dirname "$0")/lines"
 exec "$@"
@@ -59,6 +61,12 @@ def test_failures_keep_earlier_results(fleet):
     assert 'rank 0, n1: exit status 2' in done.stderr and (fleet.folder / 'run.json').read_text() == 'earlier'
     done = fleet('n1,slow', '--join-timeout', '1', options=['--timeout', '2'], expect=None)
     assert 'rank 1, slow: no end within 2 s' in done.stderr and done.returncode in (1, 3)
+
+
+def test_large_documents_and_messages(fleet):
+    """With rails apart a document is larger than the answers of other commands; messages cannot change the terminal."""
+    done = fleet('large,well')
+    assert done.stdout == 'x' * (5 << 20) and done.stderr == '?[31mred\n'
 
 
 def test_wrong_lines(fleet):

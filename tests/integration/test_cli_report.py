@@ -283,6 +283,13 @@ def test_rails_and_hosts_that_were_left_out(tmp_path):
         assert '[REPORT-CONTENT]' in run('report', save(tmp_path, {**square, 'rails': rails}), expect=1).stderr
 
 
+def test_rings_are_not_judged(tmp_path):
+    ring = fleet_matrix(hosts=12, factor=lambda a, b: 0.3 if a == 3 else 1, schedule='all-to-all')
+    assert 'gpu003' in run('report', save(tmp_path, ring)).stdout
+    done = run('report', save(tmp_path, {**ring, 'schedule': 'ring'})).stdout
+    assert 'gpu003' not in done and 'Bandwidth of all pairs' in done
+
+
 def test_matrices_that_say_nothing_together(tmp_path):
     text, _ = page(tmp_path, fleet_matrix(hosts=8), fleet_matrix(hosts=8, size=64))
     assert 'messages of different sizes' in text
@@ -475,7 +482,7 @@ def test_missing_and_too_large_files(tmp_path):
     assert 'No such file' in run('report', tmp_path / 'none.json', expect=1).stderr
     large = tmp_path / 'large.json'
     with open(large, 'wb') as file:
-        file.truncate(40 << 20)
+        file.truncate((256 << 20) + 1)
     assert '[REPORT-SIZE]' in run('report', large, expect=1).stderr
     assert '[REPORT-SIZE]' in run('report', *[save(tmp_path, bench(point(8)))] * 65, expect=1).stderr
     run('report', expect=2)

@@ -193,6 +193,20 @@ def test_apt_installs_from_the_repository(tmp_path, packages):
     assert done.stdout == f'{tmp_path}/repository: 1 .deb, 0 .rpm, not signed\n'
     assert fetch(tmp_path, '[trusted=yes]') == (packages / 'tiny-peerlane_1_all.deb').stat().st_size
     assert 'not signed' in fetch(tmp_path, '')
+    # An earlier repository is replaced; names are relative to the working folder of the caller.
+    (tmp_path / 'repository/old').touch()
+    done = subprocess.run([ROOT / 'tools/repository', 'packages', 'repository'], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not (tmp_path / 'repository/old').exists(), done
+
+
+@needs_apt
+@pytest.mark.parametrize('mine', ['notes', 'apt/Packages'])
+def test_other_folders_are_not_replaced(tmp_path, packages, mine):
+    (tmp_path / 'repository' / mine).parent.mkdir(parents=True)
+    (tmp_path / 'repository' / mine).write_text('mine')
+    done = make_repository(packages)
+    assert done.returncode == 1 and 'no repository of Peerlane' in done.stderr
+    assert (tmp_path / 'repository' / mine).read_text() == 'mine'
 
 
 @pytest.fixture

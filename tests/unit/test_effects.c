@@ -242,6 +242,56 @@ static void test_few_hosts(void **state)
 	free_fleet(fleet);
 }
 
+/* Fills a matrix of hosts whose numbers are at most `distance` apart on a circle; `died` has results with two hosts. */
+static void measure_near_hosts(struct fleet *fleet, double *values, unsigned hosts, unsigned distance, unsigned died)
+{
+	for (unsigned i = 0; i < hosts * hosts; i++) {
+		unsigned from = i / hosts, to = i % hosts, apart = (to + hosts - from) % hosts;
+		bool dead = from == died || to == died;
+		bool known = apart && CLI_MIN(apart, hosts - apart) <= (dead ? 1 : distance);
+
+		values[i] = known ? USUAL * exp(0.01 * normal(fleet)) : NAN;
+	}
+}
+
+/* Hosts with few values are not judged, and do not change the judgement of the others. */
+static void test_few_values(void **state)
+{
+	enum { COUNT = 12, DIED = 5, NONE = COUNT };
+	static const struct {
+		unsigned distance, died;
+		bool ring, possible;
+	} cases[] = {
+		{ COUNT, DIED, false, true }, { COUNT, NONE, false, true }, { 2, NONE, false, true },
+		{ 1, NONE, false, false },    { 1, NONE, true, false },     { 2, DIED, false, true },
+	};
+	struct fleet *fleet = make_fleet(3, false);
+	double values[COUNT * COUNT], *logarithms;
+	struct effects_ranks ranks;
+	struct effects effects;
+
+	(void)state;
+	assert_int_equal(effects_ranks_make(&ranks, fleet->hosts, COUNT), 0);
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(cases); i++) {
+		measure_near_hosts(fleet, values, COUNT, cases[i].distance, cases[i].died);
+		for (unsigned j = 0; cases[i].ring && j < COUNT * COUNT; j++)
+			if (j % COUNT != (j / COUNT + 1) % COUNT)
+				values[j] = NAN;
+		logarithms = effects_logarithms(values, COUNT, EFFECTS_RATE);
+		assert_non_null(logarithms);
+		assert_int_equal(effects_possible(&ranks, logarithms), cases[i].possible);
+		assert_int_equal(effects_find(&effects, &ranks, logarithms, false), 0);
+		if (effects.count)
+			fail_msg("case %zu: %zu effects", i, effects.count);
+		assert_true(!cases[i].possible || fabs(exp(effects.usual) / USUAL - 1) < 0.01);
+		assert_true(effects.noise < 0.03);
+		effects_free(&effects);
+		free(logarithms);
+	}
+	effects_ranks_free(&ranks);
+	free_fleet(fleet);
+}
+
 /* -- changes ------------------------------------------------------------------------------------------ */
 
 enum { CHANGED_SENDER = 30, BETTER_RECEIVER = 31 };
@@ -390,7 +440,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_planted_defects), cmocka_unit_test(test_few_hosts),
 		cmocka_unit_test(test_changes),         cmocka_unit_test(test_group_that_changed_in_part),
-		cmocka_unit_test(test_cards_and_rails),
+		cmocka_unit_test(test_cards_and_rails), cmocka_unit_test(test_few_values),
 	};
 
 	cmocka_set_test_filter(getenv("TEST_CASES"));

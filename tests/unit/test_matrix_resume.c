@@ -131,6 +131,30 @@ static void test_each_cut_is_refused(void **state)
 	json_object_put(object);
 }
 
+/* The file of a large matrix is read; one beyond the limit is not. */
+static void test_the_limit_of_a_file(void **state)
+{
+	static const off_t sizes[] = { 129 << 20, CLI_DOCUMENT_MAX + 1 };
+	struct matrix matrix = make_empty_matrix();
+
+	(void)state;
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(sizes); i++) {
+		char path[] = "/tmp/peerlane-matrix-XXXXXX";
+		struct matrix_options resumed = options;
+		struct pl_error error;
+		int fd = mkstemp(path);
+
+		assert_true(fd >= 0);
+		assert_int_equal(ftruncate(fd, sizes[i]), 0);
+		close(fd);
+		resumed.resume = path;
+		assert_int_equal(matrix_resume(&matrix, &resumed, &error), -EBADMSG);
+		unlink(path);
+		assert_int_equal(strstr(error.message, "regular file") != NULL, i == 1);
+	}
+	free_cells(&matrix);
+}
+
 static void test_wrong_members_are_refused(void **state)
 {
 	static const struct {
@@ -190,9 +214,8 @@ static void test_each_other_option_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole_pairs_are_kept),
-		cmocka_unit_test(test_each_cut_is_refused),
-		cmocka_unit_test(test_wrong_members_are_refused),
+		cmocka_unit_test(test_whole_pairs_are_kept),         cmocka_unit_test(test_each_cut_is_refused),
+		cmocka_unit_test(test_the_limit_of_a_file),          cmocka_unit_test(test_wrong_members_are_refused),
 		cmocka_unit_test(test_each_other_option_is_refused),
 	};
 

@@ -71,8 +71,8 @@ static const struct cli_command compare_command = {
 		 "does not include 1.  That needs at least 5 runs of each (--repeat); with fewer, all runs of one file "
 		 "must be better than all of the other.\n"
 		 "\n"
-		 "Matrices with results of 8 hosts in common are compared by groups, hosts, ranks and pairs of hosts, "
-		 "and the noise is that of all pairs.\n"
+		 "Matrices with 8 hosts in common, each with 3 results or more, are compared by groups, hosts, ranks "
+		 "and pairs of hosts, and the noise is that of all pairs.\n"
 		 "\n"
 		 "The exit status is 0 if no result got worse, 1 if one did, 2 if the files cannot be read or have no "
 		 "result in common.\n",

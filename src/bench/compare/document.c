@@ -213,41 +213,23 @@ int document_parse(const char *text, size_t length, const char *name, struct doc
 	return rc;
 }
 
-/* Reads at most one byte more than the limit, so that larger files are noticed. */
-static ssize_t read_whole_file(int fd, char *buffer)
-{
-	size_t length = 0;
-	ssize_t got;
-
-	do {
-		got = read(fd, buffer + length, DOCUMENT_BYTES_MAX + 1 - length);
-		if (got > 0)
-			length += (size_t)got;
-	} while (got > 0 || (got < 0 && errno == EINTR));
-	return got < 0 ? -errno : (ssize_t)length;
-}
-
 int document_read(const char *path, struct document *document, struct pl_error *error)
 {
 	struct document_reader reader = { .name = path, .document = document, .error = error };
-	int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
-	char *text = fd < 0 ? NULL : malloc(DOCUMENT_BYTES_MAX + 1);
-	ssize_t length = 0;
-	int rc;
+	int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO, rc;
+	size_t length;
+	char *text;
 
 	memset(document, 0, sizeof(*document));
 	if (fd < 0)
 		return cli_fail_errno(error, -errno, "open", path);
-	if (text)
-		length = read_whole_file(fd, text);
-	if (!text)
-		rc = cli_fail_errno(error, -ENOMEM, "malloc", NULL);
-	else if (length < 0)
-		rc = cli_fail_errno(error, (int)length, "read", path);
-	else if (length > (ssize_t)DOCUMENT_BYTES_MAX)
-		rc = refuse_document(&reader, "the file has more than %s", "32 MiB");
+	rc = cli_read_all(fd, CLI_DOCUMENT_MAX, &text, &length);
+	if (rc == -EFBIG)
+		rc = refuse_document(&reader, "the file has more than %s", "256 MiB");
+	else if (rc < 0)
+		rc = cli_fail_errno(error, rc, rc == -ENOMEM ? "malloc" : "read", path);
 	else
-		rc = document_parse(text, (size_t)length, path, document, error);
+		rc = document_parse(text, length, path, document, error);
 	free(text);
 	if (fd != STDIN_FILENO)
 		close(fd);

@@ -8,12 +8,11 @@
 
 #include "cmd/common/cli.h"
 
-#define DOCUMENT_BYTES_MAX (32u << 20)
 #define DOCUMENT_ROWS_MAX 1024u
 #define DOCUMENT_RUNS_MAX 1000u
 #define DOCUMENT_RANKS_MAX 1024u   /* of a matrix */
 #define DOCUMENT_RAILS_MAX 16u     /* of a matrix */
-#define DOCUMENT_ROW_RANKS_MAX 64u /* of a matrix that has a row for each pair of ranks */
+#define DOCUMENT_ROW_RANKS_MAX 64u /* of a matrix with a row for each pair; larger ones have rows of few pairs */
 
 /* Key of a result.  Rows of two documents with the same key are compared. */
 struct document_key {
@@ -38,6 +37,7 @@ struct document_row {
 /* Matrix of all pairs. */
 struct document_matrix {
 	size_t ranks;           /* 0: the document is no matrix */
+	bool judged;            /* its schedule measures all pairs, so that hosts can be judged */
 	uint64_t size;          /* bytes of a message */
 	char **hosts, **memory; /* by rank; NULL: unknown */
 	struct document_values {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench/compare/document_reader.h"
+#include "bench/effects/effects.h"
 #include "cmd/common/output.h"
 
 #define RANK_TEXT 256
@@ -124,12 +125,19 @@ static int add_matrix_row(const struct document_reader *reader, size_t from, siz
 	return 0;
 }
 
+/* Adds rows, unless there are too many to compare each of them, as with all pairs of many ranks. */
 static int add_matrix_rows(const struct document_reader *reader)
 {
-	size_t ranks = reader->document->matrix.ranks;
+	const struct document_matrix *matrix = &reader->document->matrix;
+	size_t ranks = matrix->ranks, known = 0;
 	int rc = 0;
 
-	reader->document->rows = calloc(2 * ranks * ranks, sizeof(*reader->document->rows));
+	for (int unit = 0; unit < 2; unit++)
+		for (size_t i = 0; i < ranks * ranks; i++)
+			known += !isnan(matrix->sets[0].values[unit][i]);
+	if (ranks > DOCUMENT_ROW_RANKS_MAX && known > 2 * DOCUMENT_ROW_RANKS_MAX * DOCUMENT_ROW_RANKS_MAX)
+		return 0;
+	reader->document->rows = calloc(known + 1, sizeof(*reader->document->rows));
 	if (!reader->document->rows)
 		return cli_fail_errno(reader->error, -ENOMEM, "calloc", NULL);
 	for (int unit = 0; unit < 2; unit++)
@@ -166,10 +174,11 @@ int document_read_matrix(const struct document_reader *reader)
 		return refuse_document(reader, "the matrix has no valid %s", "size");
 	matrix->ranks = count;
 	matrix->size = (uint64_t)json_object_get_int64(size);
+	matrix->judged = effects_judge_schedule(cli_json_member_text(reader->root, "schedule"));
 	rc = read_matrix_ranks(reader, ranks);
 	if (rc == 0)
 		rc = read_matrix_sets(reader);
-	if (rc == 0 && count <= DOCUMENT_ROW_RANKS_MAX)
+	if (rc == 0)
 		rc = add_matrix_rows(reader);
 	if (rc == 0)
 		count_missing_pairs(reader);

@@ -64,14 +64,6 @@ static struct effects_matrix effects_matrix_of(const struct document_matrix *mat
 					.values = { matrix->sets[set].values[0], matrix->sets[set].values[1] } };
 }
 
-static int fail_few_hosts(const struct comparisons *comparisons, struct pl_error *error)
-{
-	return cli_fail(error, -ENOENT, "BENCH-COMPARE-NOTHING", comparisons->names[1],
-			"compare matrices of the same hosts and memory",
-			"the matrices have results of %zu hosts in common, and %u are needed",
-			comparisons->changes[0].change.ranks.host_count, EFFECTS_HOSTS_MIN);
-}
-
 /* Warns if a rank was on another host: rows of matrices are compared by the numbers of ranks. */
 static void warn_other_hosts(const struct comparisons *comparisons)
 {
@@ -84,6 +76,19 @@ static void warn_other_hosts(const struct comparisons *comparisons)
 				 before->hosts[i], comparisons->names[0], after->hosts[i], comparisons->names[1]);
 			return;
 		}
+}
+
+/* Leaves the matrices to the comparison of rows, if these are few enough. */
+static int compare_by_rows(struct comparisons *comparisons, struct pl_error *error)
+{
+	if (!comparisons->documents[0].rows || !comparisons->documents[1].rows)
+		return cli_fail(error, -ENOENT, "BENCH-COMPARE-NOTHING", comparisons->names[1],
+				"compare matrices of the same hosts and memory",
+				"%u hosts in common are needed, each with 3 results as sender and as receiver",
+				EFFECTS_HOSTS_MIN);
+	warn_other_hosts(comparisons);
+	compare_free_matrices(comparisons);
+	return 0;
 }
 
 /* Returns the set of the same rail; SIZE_MAX: there is none. */
@@ -132,6 +137,9 @@ int compare_matrices(struct comparisons *comparisons, struct pl_error *error)
 				"compare matrices of the same size",
 				"one has messages of %llu bytes, the other of %llu", (unsigned long long)before->size,
 				(unsigned long long)after->size);
+	/* Of a ring or of one rank to all, each pair is compared by itself. */
+	if (!before->judged || !after->judged)
+		return compare_by_rows(comparisons, error);
 	comparisons->changes = calloc(after->set_count, sizeof(*comparisons->changes));
 	if (!comparisons->changes)
 		return cli_fail_errno(error, -ENOMEM, "calloc", NULL);
@@ -143,11 +151,7 @@ int compare_matrices(struct comparisons *comparisons, struct pl_error *error)
 	}
 	if (rc < 0 || comparisons->compared)
 		return rc;
-	if (CLI_MAX(before->ranks, after->ranks) > DOCUMENT_ROW_RANKS_MAX)
-		return fail_few_hosts(comparisons, error);
-	warn_other_hosts(comparisons);
-	compare_free_matrices(comparisons);
-	return 0;
+	return compare_by_rows(comparisons, error);
 }
 
 void compare_free_matrices(struct comparisons *comparisons)

@@ -49,15 +49,20 @@ struct effects {
 	const struct effects_ranks *ranks;
 	double usual, noise;    /* median of all; robust standard deviation of the rests */
 	double *send, *receive; /* by rank; NAN: too few values */
-	double *rest;           /* by pair */
+	double *rest;           /* by pair; NAN: no value, or one of a rank with too few */
 	struct effect *list;    /* groups, hosts, ranks, pairs, unconfirmed pairs; the largest first */
 	size_t count;
 	size_t unconfirmed;           /* those at the end of the list */
 	size_t *silent, silent_count; /* hosts without any value, which the other hosts have */
 };
 
-/* True if the ranks have enough hosts with values. */
+/*
+ * True if enough hosts have three values or more as senders and as receivers; fewer have no median that tells something.
+ * False as well if there is no memory (polish.c).
+ */
 bool effects_possible(const struct effects_ranks *ranks, const double *values);
+/* True if values of this schedule are of all pairs, which can be judged; NULL: the document names none (polish.c). */
+bool effects_judge_schedule(const char *schedule);
 /*
  * Finds effects.  `values` has a logarithm for each pair, larger ones are better; NAN: none.  Values within a host are left
  * out.  With `changes`, values are ratios of two measurements: gains count as well, and pairs only if both directions
@@ -85,8 +90,8 @@ void effects_value_text(double value, enum effects_unit unit, char text[32]);
 
 /* -- steps of effects_find() ------------------------------------------------------------------------ */
 
-/* Median polish of `effects->rest`, which holds the values (polish.c).  Returns 0 or -ENOMEM. */
-int effects_polish(struct effects *effects);
+/* Median polish of the values, which leaves `effects->rest` (polish.c).  Returns 0 or -ENOMEM. */
+int effects_polish(struct effects *effects, const double *values);
 /* Sets `effects->noise` from the rests, if there is memory (polish.c). */
 void effects_measure_noise(struct effects *effects);
 /* Returns the median of unsorted values without the NAN among them, which it sorts; NAN if there are none. */

@@ -416,31 +416,13 @@ static void list_silent_hosts(struct effects *effects, const double *values)
 	}
 }
 
-bool effects_possible(const struct effects_ranks *ranks, const double *values)
-{
-	size_t hosts = 0, last = EFFECTS_NONE;
-
-	/* Ranks of a host may be apart, so that hosts are counted by their first ranks. */
-	for (size_t i = 0; i < ranks->count && hosts < EFFECTS_HOSTS_MIN; i++) {
-		if (ranks->rank_on_host[i] == 0 && ranks->host[i] != last && has_rank_values(ranks, values, i)) {
-			last = ranks->host[i];
-			hosts++;
-		}
-	}
-	return hosts >= EFFECTS_HOSTS_MIN;
-}
-
 static int find_all_effects(struct search *search)
 {
 	struct effects *effects = search->effects;
-	size_t count = search->ranks->count;
 	int rc;
 
-	for (size_t i = 0; i < count * count; i++)
-		effects->rest[i] =
-			search->ranks->host[i / count] == search->ranks->host[i % count] ? NAN : search->values[i];
 	list_silent_hosts(effects, search->values);
-	rc = effects_polish(effects);
+	rc = effects_polish(effects, search->values);
 	if (rc < 0)
 		return rc;
 	effects_measure_noise(effects);

@@ -32,6 +32,77 @@ double effects_deviation(double *values, size_t count)
 	return DEVIATION_OF_NORMAL * effects_median(values, count);
 }
 
+/* Copies the values of pairs between hosts. */
+static void copy_values_between_hosts(const struct effects_ranks *ranks, const double *values, double *to)
+{
+	for (size_t i = 0; i < ranks->count * ranks->count; i++)
+		to[i] = ranks->host[i / ranks->count] == ranks->host[i % ranks->count] ? NAN : values[i];
+}
+
+static size_t count_line_values(const double *line, size_t step, size_t count)
+{
+	size_t known = 0;
+
+	for (size_t i = 0; i < count; i++)
+		known += !isnan(line[i * step]);
+	return known;
+}
+
+/*
+ * Leaves out the values of rows and columns with too few of them: without an effect of their rank they tell nothing of
+ * their pairs.  This may make further lines short.
+ */
+static void leave_out_short_lines(double *values, size_t count)
+{
+	bool again = true;
+
+	while (again) {
+		again = false;
+		for (size_t i = 0; i < 2 * count; i++) {
+			double *line = i < count ? values + i * count : values + i - count;
+			size_t step = i < count ? 1 : count, known = count_line_values(line, step, count);
+
+			if (!known || known >= VALUES_MIN)
+				continue;
+			for (size_t j = 0; j < count; j++)
+				line[j * step] = NAN;
+			again = true;
+		}
+	}
+}
+
+/* True if a rank of the host has values as sender and as receiver. */
+static bool has_host_lines(const struct effects_ranks *ranks, const double *values, size_t host)
+{
+	size_t count = ranks->count;
+
+	for (size_t i = 0; i < count; i++)
+		if (ranks->host[i] == host && count_line_values(values + i * count, 1, count) &&
+		    count_line_values(values + i, count, count))
+			return true;
+	return false;
+}
+
+bool effects_possible(const struct effects_ranks *ranks, const double *values)
+{
+	double *left = malloc((ranks->count * ranks->count + 1) * sizeof(*left));
+	size_t hosts = 0;
+
+	if (!left)
+		return false;
+	copy_values_between_hosts(ranks, values, left);
+	leave_out_short_lines(left, ranks->count);
+	for (size_t host = 0; host < ranks->host_count && hosts < EFFECTS_HOSTS_MIN; host++)
+		hosts += has_host_lines(ranks, left, host);
+	free(left);
+	return hosts >= EFFECTS_HOSTS_MIN;
+}
+
+bool effects_judge_schedule(const char *schedule)
+{
+	return !schedule || !strcmp(schedule, "pairs") || !strcmp(schedule, "all-to-all");
+}
+
 /* Moves the median of one row or column from the rests into its effect.  `step` leads to its next value. */
 static void polish_line(double *rest, size_t step, size_t count, double *effect, double *room)
 {
@@ -41,7 +112,7 @@ static void polish_line(double *rest, size_t step, size_t count, double *effect,
 	for (size_t i = 0; i < count; i++)
 		if (!isnan(rest[i * step]))
 			room[known++] = rest[i * step];
-	if (known < VALUES_MIN) {
+	if (!known) {
 		*effect = NAN;
 		return;
 	}
@@ -65,13 +136,15 @@ static void centre_effects(double *usual, double *effects, size_t count, double 
 		effects[i] -= median;
 }
 
-int effects_polish(struct effects *effects)
+int effects_polish(struct effects *effects, const double *values)
 {
 	size_t count = effects->ranks->count;
 	double *room = malloc((count + 1) * sizeof(*room));
 
 	if (!room)
 		return -ENOMEM;
+	copy_values_between_hosts(effects->ranks, values, effects->rest);
+	leave_out_short_lines(effects->rest, count);
 	effects->usual = 0;
 	for (int sweep = 0; sweep < SWEEPS; sweep++) {
 		for (size_t i = 0; i < count; i++)

@@ -9,7 +9,6 @@
 #include "bench/matrix/matrix.h"
 #include "cmd/common/output.h"
 
-#define BYTES_MAX (128u << 20) /* 1024 ranks need less than 40 MiB */
 #define DEPTH_MAX 8
 #define VALUE_MIN 1e-3
 #define VALUE_MAX 1e18
@@ -45,8 +44,8 @@ static ssize_t read_results(const struct resumption *resumption, char **bytes)
 	*bytes = NULL;
 	if (fd < 0 || fstat(fd, &status) < 0) {
 		cli_fail_errno(resumption->error, -errno, "open", resumption->path);
-	} else if (!S_ISREG(status.st_mode) || status.st_size > BYTES_MAX) {
-		refuse_damaged(resumption, "it is not a regular file of up to 128 MiB");
+	} else if (!S_ISREG(status.st_mode) || status.st_size > CLI_DOCUMENT_MAX) {
+		refuse_damaged(resumption, "it is not a regular file of up to 256 MiB");
 	} else {
 		resumption->error->code = 0;
 		*bytes = malloc((size_t)status.st_size + 1);

@@ -193,6 +193,16 @@ bool cli_signal_pending(void);
  */
 int cli_write_stream(int fd, const void *bytes, uint64_t length);
 
+/* Most bytes of a document of results.  One of 1,024 ranks with 8 rails apart has 173 MiB. */
+#define CLI_DOCUMENT_MAX (256u << 20)
+
+/*
+ * Reads a descriptor up to its end, and appends a NUL (read_all.c).  The buffer has the size of the file, or grows, and
+ * belongs to the caller; *text is NULL after a failure.  Returns 0, -EFBIG if there are more than `limit` bytes, -ENOMEM,
+ * or the error of read(2).
+ */
+int cli_read_all(int fd, size_t limit, char **text, size_t *length);
+
 /*
  * Returns -ENOMEM if the host, or a control group of this process, has not that much memory left (memory_limit.c).  An
  * allocation beyond it would make the kernel end processes.

@@ -151,7 +151,7 @@ static void name_failure(const struct fleet_bench *bench, size_t host, const str
 	if (result->end == RUN_TIMEOUT)
 		snprintf(how, sizeof(how), "no end within %.0f s", (double)result->limit / CLI_NS_PER_S);
 	else if (result->end == RUN_TOO_LONG)
-		snprintf(how, sizeof(how), "more output than %u bytes", RUN_OUTPUT_MAX);
+		snprintf(how, sizeof(how), "more output than %u MiB", CLI_DOCUMENT_MAX >> 20);
 	else if (result->end == RUN_NO_START)
 		snprintf(how, sizeof(how), "the launcher cannot start: %s", strerror(-result->status));
 	else if (result->status < 0)
@@ -159,6 +159,16 @@ static void name_failure(const struct fleet_bench *bench, size_t host, const str
 	else
 		snprintf(how, sizeof(how), "exit status %d", result->status);
 	cli_warn("rank %zu, %s: %s%s%s", host, bench->hosts.names[host], how, *message ? ": " : "", message);
+}
+
+/* Shows what rank 0 told on standard error; a host cannot send sequences to the terminal. */
+static void show_messages(const struct run_result *result)
+{
+	char text[RUN_ERRORS_MAX + 1];
+
+	memcpy(text, result->errors, sizeof(text));
+	cli_printable(text, true);
+	fputs(text, stderr);
 }
 
 static void take_rank(void *user, size_t host, const struct run_result *result)
@@ -179,7 +189,7 @@ static void take_rank(void *user, size_t host, const struct run_result *result)
 	}
 	bench->status = exited ? result->status : -1;
 	if (well && !bench->common.quiet)
-		fputs(result->errors, stderr);
+		show_messages(result);
 	bench->text = strdup(result->output ? result->output : "");
 }
 
@@ -202,6 +212,7 @@ static int run_ranks(struct fleet_bench *bench, struct pl_error *error)
 		/* All ranks run at the same time. */
 		.parallel = (unsigned)bench->hosts.count,
 		.timeout = bench->options.timeout,
+		.output_max = CLI_DOCUMENT_MAX,
 		.ended = take_rank,
 		.progress = show_ranks,
 		.user = bench,
@@ -266,7 +277,7 @@ int fleet_bench(int argc, char **argv)
 	cli_parse(&fleet_bench_command, argc, argv, &bench->common, bench);
 	bench->options.common = bench->common;
 	rc = choose_ranks(bench, &error);
-	status = rc < 0 ? CLI_USAGE : CLI_FAILED;
+	status = rc < 0 && rc != -ENOMEM ? CLI_USAGE : CLI_FAILED;
 	if (rc == 0)
 		rc = run_ranks(bench, &error);
 	if (rc == 0)

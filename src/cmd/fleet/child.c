@@ -53,16 +53,17 @@ static void exec_launcher(char *const *words, const int output[2], const int err
 	_exit(127);
 }
 
-int child_start(struct child *child, size_t host, char *const *words, uint64_t timeout)
+int child_start(struct child *child, size_t host, char *const *words, const struct run_options *options)
 {
 	int output[2] = { -1, -1 }, errors[2] = { -1, -1 }, rc = 0;
 	pid_t parent = getpid();
 
 	*child = (struct child){ .host = host, .output = -1, .errors = -1 };
+	child->output_max = options->output_max ? options->output_max : RUN_OUTPUT_MAX;
 	child->result.begun_wall = wall_clock();
 	child->result.begun = cli_now();
-	child->result.limit = timeout;
-	child->deadline = child->result.begun + timeout;
+	child->result.limit = options->timeout;
+	child->deadline = child->result.begun + options->timeout;
 	if (pipe2(output, O_CLOEXEC) < 0 || pipe2(errors, O_CLOEXEC) < 0 || fcntl(output[0], F_SETFL, O_NONBLOCK) < 0 ||
 	    fcntl(errors[0], F_SETFL, O_NONBLOCK) < 0)
 		rc = -errno;
@@ -110,7 +111,7 @@ static bool make_output_room(struct child *child)
 	size_t room = child->room ? 2 * child->room : BLOCK;
 	char *grown;
 
-	if (result->length > RUN_OUTPUT_MAX)
+	if (result->length > child->output_max)
 		return false;
 	if (result->length + BLOCK < child->room)
 		return true;

@@ -14,12 +14,12 @@ struct child {
 	uint64_t deadline;  /* of the next step */
 	unsigned kills;     /* steps taken: SIGTERM, SIGKILL, given up */
 	bool again;         /* second start of this host */
-	size_t room, errors_length;
+	size_t output_max, room, errors_length;
 	struct run_result result;
 };
 
 /* Starts the words for a host; returns a negative errno. */
-int child_start(struct child *child, size_t host, char *const *words, uint64_t timeout);
+int child_start(struct child *child, size_t host, char *const *words, const struct run_options *options);
 /* Reads what is there, at most some blocks, or up to the end of the child.  Kills a child with too much output. */
 void child_read(struct child *child);
 /*

@@ -110,7 +110,7 @@ static bool start_next_host(struct run *run)
 	host = run->queue[run->next];
 	words = launch_make_words(options->launch, options->hosts[host],
 				  options->command_of ? options->command_of(options->user, host) : options->command);
-	rc = words ? child_start(child, host, words, options->timeout) : -ENOMEM;
+	rc = words ? child_start(child, host, words, options) : -ENOMEM;
 	launch_free_words(words);
 	/* Descriptors, processes or memory may be there later. */
 	if (rc < 0 && run->running)

@@ -5,14 +5,14 @@
 
 #include "cmd/fleet/launch.h"
 
-#define RUN_OUTPUT_MAX (4u << 20) /* bytes of standard output of a host */
+#define RUN_OUTPUT_MAX (4u << 20) /* bytes of standard output of a host, unless a command needs more */
 #define RUN_ERRORS_MAX 4096u      /* bytes of standard error that are kept */
 #define RUN_PARALLEL_MAX 256u     /* each takes two descriptors */
 
 enum run_end {
 	RUN_EXITED,   /* `status` is the exit status, or the negative number of the signal */
 	RUN_TIMEOUT,  /* killed at the time limit */
-	RUN_TOO_LONG, /* killed after RUN_OUTPUT_MAX bytes */
+	RUN_TOO_LONG, /* killed after `output_max` bytes */
 	RUN_NO_START, /* `status` is a negative errno */
 };
 
@@ -36,7 +36,8 @@ struct run_options {
 	/* Returns the command for a host, which is valid until the next call; NULL: `command` is that of all hosts. */
 	const char *const *(*command_of)(void *user, size_t host);
 	unsigned parallel;
-	uint64_t timeout; /* nanoseconds of one host */
+	uint64_t timeout;  /* nanoseconds of one host */
+	size_t output_max; /* bytes of standard output of one host; 0: RUN_OUTPUT_MAX */
 	/* Gets each result once, in the order of their ends; the result is valid during the call. */
 	void (*ended)(void *user, size_t host, const struct run_result *result);
 	/* Is called at least once in 250 ms with the state of each host. */

@@ -204,9 +204,7 @@ int saved_read(struct saved *saved, const char *path, struct pl_error *error)
 		return cli_fail_errno(error, -errno, "stat", path);
 	if (S_ISDIR(status.st_mode))
 		return read_saved_folder(saved, error);
-	/* Other than a regular file, a pipe has no size. */
-	rc = check_read_file(path, S_ISREG(status.st_mode) ? CLI_MIN((size_t)status.st_size, FILE_MAX) : FILE_MAX,
-			     &text, &length, error);
+	rc = check_read_file(path, FILE_MAX, &text, &length, error);
 	if (rc < 0)
 		return rc;
 	rc = saved_parse(saved, path, text, length, error);
