@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Ranks that rank 0 of `peerlane bench --matrix` admits or refuses, and messages that it does not accept. */
+#include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -144,12 +146,87 @@ static void test_parts_of_other_messages_are_not_taken(void **state)
 	assert_memory_equal(all, without, RANKS);
 }
 
+static const struct cli_options loopback = { .fabric = "tcp", .lanes = 1, .program = CLI_PROGRAM_MATRIX };
+
+/* Rank 3, and a connection to rank 0 that never says which rank it is. */
+struct late {
+	struct membership membership;
+	struct rendezvous_options options;
+	uint8_t gone[RANKS], lost[RANKS];
+	struct rendezvous rendezvous;
+	struct pl_peer *silent;
+	struct pl_error error;
+};
+
+/* Joins, and closes both connections when rank 0 has answered. */
+static void *join_late(void *argument)
+{
+	struct late *late = argument;
+
+	if (member_open(&late->rendezvous, &late->error) == 0)
+		*late->error.id = '\0';
+	pl_peer_close(late->silent);
+	pl_close(late->rendezvous.context);
+	return NULL;
+}
+
+static void prepare_late_rank(struct late *late, const struct rendezvous *first)
+{
+	*late = (struct late){ .membership = *first->options->membership, .options = *first->options };
+	late->membership.rank = 3;
+	late->options.membership = &late->membership;
+	late->options.join_timeout = 20 * CLI_NS_PER_S;
+	late->rendezvous =
+		(struct rendezvous){ .options = &late->options,
+				     .world = { .rank = 3, .size = RANKS, .gone = late->gone, .lost = late->lost } };
+	pl_listener_address(first->listener, late->membership.address, sizeof(late->membership.address));
+	assert_int_equal(cli_open(&late->rendezvous.context, &loopback, PL_PROGRESS_THREAD, &late->error), 0);
+	assert_int_equal(pl_connect(late->rendezvous.context, late->membership.address, 20 * CLI_NS_PER_S,
+				    &late->silent, &late->error),
+			 0);
+}
+
+/* The connection of rank 3 waits for rank 0 when it closes its listener. */
+static void test_a_rank_that_comes_at_the_end_is_late(void **state)
+{
+	struct fixture *fixture = make_fixture();
+	struct rendezvous *first = &fixture->rendezvous;
+	struct pl_error error;
+	struct late late;
+	pthread_t thread;
+
+	(void)state;
+	*first = (struct rendezvous){ .options = &fixture->options, .seat_count = 4, .world = { .size = RANKS } };
+	first->seats = calloc(first->seat_count, sizeof(*first->seats));
+	first->by_rank = calloc(RANKS, sizeof(struct seat *));
+	first->world.losses = calloc(RANKS, sizeof(*first->world.losses));
+	assert_true(first->seats && first->by_rank && first->world.losses);
+	for (size_t i = 0; i < first->seat_count; i++)
+		first->seats[i].rank = -1;
+	snprintf(fixture->membership.address, sizeof(fixture->membership.address), "127.0.0.1:0");
+	assert_int_equal(cli_open(&first->context, &loopback, PL_PROGRESS_THREAD, &error), 0);
+	assert_int_equal(listen_for_ranks(first, &error), 0);
+	prepare_late_rank(&late, first);
+	while (!first->seats[0].peer && rendezvous_sleep(first, UINT64_MAX))
+		assert_int_equal(handle_events(first, &error), 0);
+	first->begun = first->world.ended = true;
+	assert_int_equal(pthread_create(&thread, NULL, join_late, &late), 0);
+	for (struct pollfd poller = { .fd = pl_fd(first->context), .events = POLLIN }; poll(&poller, 1, 1000) == 0;)
+		;
+	coordinator_close(first);
+	pthread_join(thread, NULL);
+	assert_string_equal(late.error.id, "MATRIX-LATE");
+	pl_close(first->context);
+	free(fixture);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_only_missing_ranks_of_the_run_join),
 		cmocka_unit_test(test_parts_make_one_message),
 		cmocka_unit_test(test_parts_of_other_messages_are_not_taken),
+		cmocka_unit_test(test_a_rank_that_comes_at_the_end_is_late),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
