@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -28,9 +29,12 @@ def clean(**changes):
 
 
 class Rank:
+    running = []
+
     def __init__(self, *arguments, inside=lambda *command: command, **variables):
         self.process = subprocess.Popen(inside(PEERLANE, 'bench', '--matrix', *map(str, arguments)), text=True,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean(**variables))
+        Rank.running.append(self.process)
 
     def end(self, expect=0):
         output, errors = self.process.communicate(timeout=110)
@@ -42,6 +46,16 @@ class Rank:
         errors = self.end(expect=1)[1]
         assert f'[{error}]' in errors, errors
         return errors
+
+
+@pytest.fixture(autouse=True)
+def end_ranks():
+    """Kills ranks that a failed test has left."""
+    yield
+    for process in Rank.running:
+        process.kill()
+        process.wait()
+    Rank.running.clear()
 
 
 def free_port(count=1):
@@ -213,8 +227,12 @@ def test_interrupted_run_is_resumed(tmp_path):
 def test_interrupted_while_ranks_join(tmp_path):
     address = free_address()
     for arguments in [], ['--save', tmp_path / 'all.json']:
-        first = Rank(*FEW, '--rendezvous', address, '--rank', '0', '--ranks', '2', *arguments)
+        first = Rank(*FEW, '--rendezvous', address, '--rank', '0', '--ranks', '2', *arguments,
+                     inside=lambda *command: ['sh', '-c', 'ulimit -Sn 256; exec "$@"', 'sh', *command])
         wait_for_listener(address)
+        # A rank has connections with all others.
+        soft, hard = resource.prlimit(first.process.pid, resource.RLIMIT_NOFILE)
+        assert soft > 256 or hard == 256
         first.process.send_signal(signal.SIGINT)
         errors = first.end(expect=-signal.SIGINT)[1]
         assert ('[INTERRUPTED]' in errors) == bool(arguments)
@@ -239,7 +257,7 @@ def test_strangers_and_wrong_ranks_are_refused(tmp_path):
     address = free_address()
     key, other = make_key(tmp_path), make_key(tmp_path, 'other', os.urandom(32))
     terms = ['--rendezvous', address, '--key', key, '--run', 'night']
-    first = Rank(*terms, *FEW, '--rank', 0, '--ranks', 3)
+    first = Rank(*terms, *FEW, '--rank', 0, '--ranks', 3, '--join-timeout', 200)
     with wait_for_listener(address) as silent, wait_for_listener(address) as noisy:
         noisy.sendall(b'GET / HTTP/1.0\r\n\r\n' + bytes(4096))
         silent.sendall(b'\0')
@@ -250,7 +268,9 @@ def test_strangers_and_wrong_ranks_are_refused(tmp_path):
         assert '--size 8192' in refused('MATRIX-DIFFERS', *terms, '--size', '8K', '--rank', 1, '--ranks', 3)
         # It joins last, so rank 2 is here or comes; one of the two is refused.
         third = Rank(*terms, *FEW, '--rank', 2, '--ranks', 3)
+        end = time.monotonic() + DEADLINE
         while second.process.poll() is None and third.process.poll() is None:
+            assert time.monotonic() < end
             time.sleep(0.01)
         loser, winner = (second, third) if second.process.poll() is not None else (third, second)
         assert 'rank 2 has joined' in loser.refused('MATRIX-RANK-TWICE')

@@ -225,25 +225,81 @@ static void test_rounds_are_spread(void **state)
 	assert_int_equal(matrix_spread_round(31, 0, 7), 7);
 }
 
+static void fail_pair(struct matrix *matrix, int from, int to)
+{
+	matrix_cell(matrix, from, to)->failed = 1;
+	matrix_count_pair(matrix, from, to);
+}
+
 static void test_a_rank_that_fails_three_times_is_found(void **state)
 {
-	struct matrix matrix = make_matrix(6, 1);
-	uint8_t gone[6] = { 0 };
-	struct world world = leave_rank_out(&matrix, gone, 5);
-	int failures[6] = { 0 };
+	struct matrix_failures failures[7] = { 0 };
+	struct matrix matrix = make_matrix(7, 1);
 
 	(void)state;
-	matrix.world = &world;
 	matrix.failures = failures;
-	matrix_cell(&matrix, 0, 1)->failed = matrix_cell(&matrix, 2, 0)->failed = 1;
-	matrix_cell(&matrix, 0, 4)->failed = matrix_cell(&matrix, 0, 5)->failed = 1;
-	assert_false(matrix_keeps_failing(&matrix, 0, 1));
-	assert_false(matrix_keeps_failing(&matrix, 0, 2));
-	assert_false(matrix_keeps_failing(&matrix, 0, 5));
-	assert_true(matrix_keeps_failing(&matrix, 0, 4));
-	assert_false(matrix_keeps_failing(&matrix, 0, 3));
-	assert_false(matrix_keeps_failing(&matrix, 0, 1));
+	/* The first failure speaks against neither. */
+	fail_pair(&matrix, 0, 1);
+	fail_pair(&matrix, 2, 0);
+	fail_pair(&matrix, 0, 3);
+	assert_false(matrix_keeps_failing(&matrix, 0));
+	matrix_count_pair(&matrix, 6, 0);
+	fail_pair(&matrix, 4, 0);
+	fail_pair(&matrix, 0, 5);
+	assert_false(matrix_keeps_failing(&matrix, 0));
+	fail_pair(&matrix, 0, 6);
+	assert_true(matrix_keeps_failing(&matrix, 0));
+	for (int i = 1; i < 7; i++)
+		assert_int_equal(failures[i].count, 0);
+	matrix_forgive_failures(&matrix, 4);
+	assert_false(matrix_keeps_failing(&matrix, 0));
 	free_matrix(&matrix);
+}
+
+/* Measures all rounds of a fleet of which the ranks from `first` to `last` reach nobody.  Checks who is left out. */
+static void check_broken_ranks(int size, int first, int last)
+{
+	struct matrix matrix = make_matrix(size, 1);
+	uint8_t *gone = calloc((size_t)size, 1);
+	struct world world = { .size = size, .gone = gone };
+
+	matrix.failures = calloc((size_t)size, sizeof(*matrix.failures));
+	assert_true(gone && matrix.failures);
+	matrix.world = &world;
+	for (int round = 0; round < matrix_rounds(size); round++) {
+		for (int i = 0; i < size; i++) {
+			int partner = matrix_partner(size, round, i);
+
+			if (partner < i || gone[i] || gone[partner])
+				continue;
+			matrix_cell(&matrix, i, partner)->failed =
+				(i >= first && i <= last) || (partner >= first && partner <= last);
+			matrix_count_pair(&matrix, i, partner);
+		}
+		for (int i = 1; i < size; i++)
+			gone[i] = gone[i] || matrix_keeps_failing(&matrix, i);
+		for (int i = 1; i < size; i++)
+			if (gone[i])
+				matrix_forgive_failures(&matrix, i);
+	}
+	for (int i = 0; i < size; i++)
+		if (gone[i] != (i >= first && i <= last))
+			fail_msg("%d ranks, %d to %d broken: rank %d", size, first, last, i);
+	free(matrix.failures);
+	free(gone);
+	free_matrix(&matrix);
+}
+
+static void test_only_ranks_of_a_broken_switch_are_left_out(void **state)
+{
+	(void)state;
+	check_broken_ranks(200, 180, 199);
+	check_broken_ranks(200, 160, 179);
+	check_broken_ranks(200, 100, 119);
+	check_broken_ranks(200, 1, 20);
+	check_broken_ranks(32, 24, 31);
+	check_broken_ranks(33, 8, 15);
+	check_broken_ranks(8, 5, 5);
 }
 
 static void test_only_outliers_are_slow(void **state)
@@ -316,6 +372,7 @@ int main(void)
 		cmocka_unit_test(test_schedules_omit_ranks_left_out),
 		cmocka_unit_test(test_rounds_are_spread),
 		cmocka_unit_test(test_a_rank_that_fails_three_times_is_found),
+		cmocka_unit_test(test_only_ranks_of_a_broken_switch_are_left_out),
 		cmocka_unit_test(test_only_outliers_are_slow),
 		cmocka_unit_test(test_unknown_values_are_not_slow),
 		cmocka_unit_test(test_pairs_within_and_between_hosts_are_judged_separately),

@@ -114,6 +114,58 @@ static void test_whole_pairs_are_kept(void **state)
 	json_object_put(object);
 }
 
+/* Rails of a pair of which one direction failed are measured again too. */
+static void test_rails_of_whole_pairs_are_kept(void **state)
+{
+	struct matrix matrix = make_empty_matrix(), resumed = make_empty_matrix();
+	size_t cells = 2 * RANKS * RANKS;
+	struct json_object *object;
+	struct pl_error error;
+	const char *text;
+
+	(void)state;
+	matrix.rails = resumed.rails = 2;
+	matrix.rail_cells = calloc(cells, sizeof(*matrix.rail_cells));
+	resumed.rail_cells = calloc(cells, sizeof(*resumed.rail_cells));
+	assert_true(matrix.rail_cells && resumed.rail_cells);
+	for (size_t i = 0; i < cells; i++) {
+		matrix.rail_cells[i] = (struct matrix_cell){ .bytes_per_second = 1e9, .latency_us = 2 };
+		resumed.rail_cells[i] = matrix_empty_cell();
+	}
+	set_cell(&matrix, 0, 1, 1e9);
+	set_cell(&matrix, 1, 0, 2e9);
+	set_cell(&matrix, 0, 2, 3e9);
+	object = matrix_document(&matrix, &options, false);
+	text = cli_json_string(object, false);
+	assert_string_equal(resume_text(&resumed, text, strlen(text), &error), "");
+	for (int rail = 0; rail < 2; rail++) {
+		assert_true(matrix_rail_cell(&resumed, rail, 1, 0)->latency_us == 2);
+		assert_true(isnan(matrix_rail_cell(&resumed, rail, 0, 2)->bytes_per_second));
+		assert_true(isnan(matrix_rail_cell(&resumed, rail, 2, 0)->latency_us));
+	}
+	json_object_put(object);
+	free(matrix.rail_cells);
+	free(resumed.rail_cells);
+	free_cells(&matrix);
+	free_cells(&resumed);
+}
+
+/* The end of a long name counts too. */
+static void test_long_names_of_hosts_are_compared(void **state)
+{
+	struct matrix_rank before = ranks[2];
+	struct pl_error error;
+	struct json_object *object;
+
+	(void)state;
+	memset(ranks[2].host, 'x', MATRIX_HOST - 1);
+	assert_string_equal(resume_document(make_document(), &error), "");
+	object = make_document();
+	ranks[2].host[MATRIX_HOST - 2] = 'y';
+	assert_string_equal(resume_document(object, &error), "MATRIX-OTHER");
+	ranks[2] = before;
+}
+
 static void test_each_cut_is_refused(void **state)
 {
 	struct json_object *object = make_document();
@@ -214,8 +266,12 @@ static void test_each_other_option_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole_pairs_are_kept),         cmocka_unit_test(test_each_cut_is_refused),
-		cmocka_unit_test(test_the_limit_of_a_file),          cmocka_unit_test(test_wrong_members_are_refused),
+		cmocka_unit_test(test_whole_pairs_are_kept),
+		cmocka_unit_test(test_rails_of_whole_pairs_are_kept),
+		cmocka_unit_test(test_long_names_of_hosts_are_compared),
+		cmocka_unit_test(test_each_cut_is_refused),
+		cmocka_unit_test(test_the_limit_of_a_file),
+		cmocka_unit_test(test_wrong_members_are_refused),
 		cmocka_unit_test(test_each_other_option_is_refused),
 	};
 

@@ -126,9 +126,10 @@ static int judge_hello(const struct rendezvous *rendezvous, const struct hello *
 	if (rendezvous->by_rank[hello->rank])
 		return cli_fail(error, -EEXIST, "MATRIX-RANK-TWICE", hello->host, "give each process a rank of its own",
 				"rank %d has joined from %s", hello->rank, rendezvous->world.losses[hello->rank].host);
-	if (rendezvous->begun)
-		return cli_fail(error, -ETIMEDOUT, "MATRIX-LATE", hello->host, "raise --join-timeout of rank 0",
-				"the measurement has begun without rank %d", hello->rank);
+	if (rendezvous->begun || rendezvous->closing)
+		return cli_fail(error, -ETIMEDOUT, "MATRIX-LATE", hello->host, "raise --join-timeout of all ranks",
+				"the measurement has %s without rank %d", rendezvous->closing ? "ended" : "begun",
+				hello->rank);
 	return 0;
 }
 
@@ -170,9 +171,10 @@ static void admit_seat(struct rendezvous *rendezvous, struct seat *seat)
 
 /* -- events ---------------------------------------------------------------------------------------- */
 
+/* A connection may have come before the listener was closed. */
 static int accept_next(struct rendezvous *rendezvous, struct pl_error *error)
 {
-	return pl_accept_start(rendezvous->listener, 0, NULL, error);
+	return rendezvous->listener ? pl_accept_start(rendezvous->listener, 0, NULL, error) : 0;
 }
 
 static void lose_seat(struct rendezvous *rendezvous, struct seat *seat, const char *reason)
@@ -180,8 +182,8 @@ static void lose_seat(struct rendezvous *rendezvous, struct seat *seat, const ch
 	int rank = seat->rank;
 
 	clear_seat(rendezvous, seat);
-	/* A rank that was lost before the begin may join again. */
-	if (rank >= 0 && rendezvous->begun)
+	/* A rank that was lost before the begin may join again.  At the end, ranks close their connections. */
+	if (rank >= 0 && rendezvous->begun && !rendezvous->closing)
 		coordinator_leave_out(rendezvous, rank, reason);
 }
 
@@ -405,10 +407,10 @@ void coordinator_close(struct rendezvous *rendezvous)
 	uint64_t deadline = cli_now() + CLOSE_TIMEOUT;
 	struct pl_error error;
 
-	/* Ranks that have read it close their connections; these are no losses. */
+	rendezvous->closing = true;
 	if (rendezvous->listener)
 		pl_listener_close(rendezvous->listener);
-	rendezvous->begun = false;
+	rendezvous->listener = NULL;
 	while (has_readers(rendezvous) && rendezvous_sleep(rendezvous, deadline) &&
 	       handle_events(rendezvous, &error) == 0)
 		;

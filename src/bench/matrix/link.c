@@ -2,29 +2,78 @@
 #include "bench/matrix/link.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #define ACCEPT_SLICE (50 * CLI_NS_PER_MS) /* between two looks at lost ranks */
+#define CONNECT_SLICE CLI_NS_PER_MS       /* between two looks at links that connect */
 #define TAG_TIMEOUT (5 * CLI_NS_PER_S)    /* in which a connection tells its turn and rank */
 #define TAG(turn, rank) ((uint64_t)(turn) << 32 | (uint32_t)(rank))
 
-/* Connects and tells the other end the turn and the own rank. */
-static void connect_link(const struct link_end *end, struct link *link, uint32_t turn, uint64_t deadline)
+static uint64_t time_left(uint64_t deadline)
 {
-	uint64_t now = cli_now(), left = deadline > now ? deadline - now : 1;
-	struct pl_operation *operation;
+	uint64_t now = cli_now();
 
-	link->rc = pl_connect(end->context, end->ends[link->rank].address, left, &link->peer, &link->error);
-	if (link->rc == 0)
-		link->rc =
-			pl_send_copy(link->peer, TAG(turn, end->matrix->rank), NULL, 0, NULL, &operation, &link->error);
-	if (link->rc == 0)
-		link->rc = pl_wait(operation, left, NULL, &link->error);
+	return deadline > now ? deadline - now : 1;
+}
+
+static int fail_lost(struct link *link)
+{
+	return cli_fail(&link->error, -ECONNRESET, "MATRIX-LOST", NULL, NULL,
+			"the connection of rank %d to rank 0 is lost", link->rank);
+}
+
+static void start_connect(const struct link_end *end, struct link *link, uint64_t deadline)
+{
+	if (world_lost(end->matrix->world, link->rank))
+		link->rc = fail_lost(link);
+	else
+		link->rc = pl_connect_start(end->context, end->ends[link->rank].address, time_left(deadline), 0,
+					    &link->operation, &link->error);
+}
+
+/* Tells the other end the turn and the own rank as soon as the connection is there. */
+static void move_connect(const struct link_end *end, struct link *link, uint32_t turn, uint64_t deadline)
+{
+	bool lost = world_lost(end->matrix->world, link->rank), connecting = !link->peer;
+	struct pl_completion completion = { .status = 0 };
+
+	/* The attempt to connect ends in time by itself. */
+	if (lost || (!connecting && cli_now() >= deadline))
+		link->rc = pl_wait(link->operation, 1, &completion, &link->error);
+	else
+		link->rc = pl_test(link->operation, &completion, &link->error);
+	if (link->rc == -EINPROGRESS) {
+		link->rc = 0;
+		return;
+	}
+	link->operation = NULL;
+	if (link->rc == 0 && connecting) {
+		link->peer = completion.peer;
+		link->rc = pl_send_copy(link->peer, TAG(turn, end->matrix->rank), NULL, 0, NULL, &link->operation,
+					&link->error);
+	}
+	if (lost && !link->operation)
+		link->rc = fail_lost(link);
+}
+
+/* Moves all links that this rank connects.  Returns the last one that is not done, NULL if there is none. */
+static struct link *move_connects(const struct link_end *end, struct link *links, int count, uint32_t turn,
+				  uint64_t deadline)
+{
+	struct link *moving = NULL;
+
+	for (int i = 0; i < count; i++) {
+		if (links[i].operation)
+			move_connect(end, &links[i], turn, deadline);
+		moving = links[i].operation ? &links[i] : moving;
+	}
+	return moving;
 }
 
 static struct link *find_link(struct link *links, int count, uint64_t tag, uint32_t turn)
 {
 	for (int i = 0; i < count; i++)
-		if (!links[i].peer && TAG(turn, links[i].rank) == tag)
+		if (!links[i].peer && !links[i].operation && TAG(turn, links[i].rank) == tag)
 			return &links[i];
 	return NULL;
 }
@@ -59,53 +108,81 @@ static struct link *find_waiting_link(const struct link_end *end, struct link *l
 		if (link->rank > end->matrix->rank || link->peer || link->rc < 0)
 			continue;
 		if (world_lost(end->matrix->world, link->rank))
-			link->rc = cli_fail(&link->error, -ECONNRESET, "MATRIX-LOST", NULL, NULL,
-					    "the connection of rank %d to rank 0 is lost", link->rank);
+			link->rc = fail_lost(link);
 		else
 			waiting = link;
 	}
 	return waiting;
 }
 
-static void accept_links(const struct link_end *end, struct link *links, int count, uint32_t turn, uint64_t deadline)
+/* Accepts a connection, if one comes within `slice` nanoseconds.  *waiting fails at the deadline. */
+static void accept_link(const struct link_end *end, struct link *links, int count, uint32_t turn, uint64_t slice,
+			uint64_t deadline, struct link *waiting)
 {
-	struct link *waiting;
+	uint64_t now = cli_now();
+	struct pl_peer *peer = NULL;
+	struct pl_error error;
+	int rc = pl_accept(end->listener, now < deadline ? CLI_MIN(deadline - now, slice) : 0, &peer, &error);
 
-	while ((waiting = find_waiting_link(end, links, count))) {
-		uint64_t now = cli_now();
-		struct pl_peer *peer = NULL;
-		struct pl_error error;
-		int rc = pl_accept(end->listener, now < deadline ? CLI_MIN(deadline - now, ACCEPT_SLICE) : 0, &peer,
-				   &error);
+	if (rc == 0) {
+		admit_link(peer, links, count, turn);
+	} else if (rc != -ETIMEDOUT) {
+		waiting->rc = rc;
+		waiting->error = error;
+	} else if (now >= deadline) {
+		waiting->rc = cli_fail(&waiting->error, rc, "WAIT-TIMEOUT", NULL, NULL,
+				       "rank %d has not connected within %.3g s", waiting->rank,
+				       (double)end->options->step_timeout / CLI_NS_PER_S);
+	}
+}
 
-		if (rc == 0) {
-			admit_link(peer, links, count, turn);
-		} else if (rc != -ETIMEDOUT) {
-			waiting->rc = rc;
-			waiting->error = error;
-		} else if (now >= deadline) {
-			waiting->rc = cli_fail(&waiting->error, rc, "WAIT-TIMEOUT", NULL, NULL,
-					       "rank %d has not connected within %.3g s", waiting->rank,
-					       (double)end->options->step_timeout / CLI_NS_PER_S);
-		}
+/* Connects and accepts at the same time: a rank that cannot be reached delays no other link. */
+static void meet(const struct link_end *end, struct link *links, int count, uint32_t turn)
+{
+	uint64_t deadline = cli_now() + end->options->step_timeout;
+
+	for (int i = 0; i < count; i++)
+		if (links[i].rank > end->matrix->rank)
+			start_connect(end, &links[i], deadline);
+	for (;;) {
+		struct link *moving = move_connects(end, links, count, turn, deadline);
+		struct link *waiting = find_waiting_link(end, links, count);
+
+		if (waiting)
+			accept_link(end, links, count, turn, moving ? CONNECT_SLICE : ACCEPT_SLICE, deadline, waiting);
+		else if (moving)
+			usleep(CONNECT_SLICE / 1000);
+		else
+			return;
+	}
+}
+
+/* Imports the regions of all other ends within one timeout. */
+static void import_regions(const struct link_end *end, struct link *links, int count)
+{
+	uint64_t deadline = cli_now() + end->options->step_timeout;
+	struct pl_completion completion;
+
+	for (int i = 0; i < count; i++) {
+		const struct matrix_end *other = &end->ends[links[i].rank];
+
+		if (links[i].rc == 0)
+			links[i].rc = pl_remote_import_start(links[i].peer, other->token, other->token_length, 0,
+							     &links[i].operation, &links[i].error);
+	}
+	for (int i = 0; i < count; i++) {
+		if (!links[i].operation)
+			continue;
+		links[i].rc = pl_wait(links[i].operation, time_left(deadline), &completion, &links[i].error);
+		links[i].operation = NULL;
+		links[i].remote = links[i].rc == 0 ? completion.remote : NULL;
 	}
 }
 
 void links_connect(const struct link_end *end, struct link *links, int count, uint32_t turn)
 {
-	uint64_t timeout = end->options->step_timeout, deadline = cli_now() + timeout;
-
-	for (int i = 0; i < count; i++)
-		if (links[i].rank > end->matrix->rank)
-			connect_link(end, &links[i], turn, deadline);
-	accept_links(end, links, count, turn, deadline);
-	for (int i = 0; i < count; i++) {
-		const struct matrix_end *other = &end->ends[links[i].rank];
-
-		if (links[i].rc == 0)
-			links[i].rc = pl_remote_import(links[i].peer, other->token, other->token_length, timeout,
-						       &links[i].remote, &links[i].error);
-	}
+	meet(end, links, count, turn);
+	import_regions(end, links, count);
 }
 
 void links_close(struct link *links, int count)

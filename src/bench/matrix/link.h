@@ -21,6 +21,7 @@ struct link {
 	int rank; /* of the other end */
 	struct pl_peer *peer;
 	struct pl_remote *remote;
+	struct pl_operation *operation; /* in flight while the link connects; NULL: none */
 	struct pl_error error;
 	int rc;                  /* 0, or the first failure */
 	struct matrix_cell cell; /* from this rank to the other end */
@@ -28,7 +29,7 @@ struct link {
 
 /*
  * Connects links of this rank, in each of which the rank with the lower number connects.  `turn` is equal at all ranks
- * and differs between calls.  Links that fail have an error in `rc`.
+ * and differs between calls.  Links that fail have an error in `rc`, and delay no other link.
  */
 void links_connect(const struct link_end *end, struct link *links, int count, uint32_t turn);
 void links_close(struct link *links, int count);

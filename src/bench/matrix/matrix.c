@@ -384,6 +384,8 @@ int bench_matrix(int argc, char **argv)
 	cli_parse(bench_has_option(argc, argv, "--mpi") ? &mpi_command : &matrix_command, argc, argv, &options.common,
 		  &options);
 	options.step_timeout = options.common.timeout ? options.common.timeout : STEP_TIMEOUT_DEFAULT;
+	/* Connections with all ranks take descriptors. */
+	cli_raise_descriptor_limit();
 	/* Threads of the library and of MPI must not receive the signals that rank 0 waits for. */
 	if (options.save || options.resume)
 		ending_block_signals();

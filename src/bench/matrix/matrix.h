@@ -72,6 +72,13 @@ struct matrix_slow {
 	double value, median;
 };
 
+#define MATRIX_FAILURES_MAX 3 /* partners in a row after which a rank is left out */
+
+/* Failures in a row that speak against a rank, rather than against its partners. */
+struct matrix_failures {
+	int partners[MATRIX_FAILURES_MAX], count;
+};
+
 /* File of results, at rank 0 (save.c). */
 struct matrix_save;
 
@@ -93,7 +100,7 @@ struct matrix {
 	} medians[2];                                /* of pairs between two hosts, and within one */
 	double seconds, earlier_seconds;             /* of all runs; of those before this one */
 	uint64_t begun;                              /* time of this run */
-	int *failures;                               /* rank 0: by rank: partners in a row with which it failed */
+	struct matrix_failures *failures;            /* rank 0: by rank */
 	struct matrix_save *save;                    /* NULL: no file, or another rank than 0 */
 	bool measured_all;                           /* all ranks end in order from now on */
 	bool start_failed;                           /* a rank failed to start, and all ranks know that */
@@ -161,8 +168,15 @@ static inline unsigned matrix_pairs(const struct matrix *matrix)
 	return (unsigned)matrix->size * (unsigned)(matrix->size - 1) / 2;
 }
 
-/* Counts the result of a rank with a partner.  Returns true if it failed with 3 partners in a row. */
-bool matrix_keeps_failing(struct matrix *matrix, int rank, int partner);
+/*
+ * Counts the result of a pair.  A failure speaks against the rank that failed with more partners: a healthy one meets all
+ * ranks of a broken switch one after the other.
+ */
+void matrix_count_pair(struct matrix *matrix, int one, int other);
+/* True if MATRIX_FAILURES_MAX failures in a row speak against a rank. */
+bool matrix_keeps_failing(const struct matrix *matrix, int rank);
+/* Failures with a rank that is left out speak against nobody. */
+void matrix_forgive_failures(struct matrix *matrix, int lost);
 /* True if rank 0 has both results of a pair. */
 bool matrix_has_pair(const struct matrix *matrix, int from, int to);
 /* Sets matrix->seconds to the time until now. */

@@ -12,7 +12,6 @@
 #define DEVIATION_OF_NORMAL 1.4826
 #define RATE_FACTOR 1.25
 #define LATENCY_FACTOR 1.25
-#define FAILURES_MAX 3 /* partners in a row after which a rank is left out */
 
 int matrix_rounds(int size)
 {
@@ -235,16 +234,58 @@ bool matrix_has_pair(const struct matrix *matrix, int from, int to)
 	       back->bytes_per_second > 0;
 }
 
-bool matrix_keeps_failing(struct matrix *matrix, int rank, int partner)
+static bool pair_failed(const struct matrix *matrix, int one, int other)
 {
-	/* A lost partner says nothing about this rank. */
-	if (partner < 0 || partner >= matrix->size || !matrix_has_rank(matrix, partner))
-		return false;
-	if (matrix_cell(matrix, rank, partner)->failed || matrix_cell(matrix, partner, rank)->failed)
-		matrix->failures[rank]++;
-	else
-		matrix->failures[rank] = 0;
-	return matrix->failures[rank] >= FAILURES_MAX;
+	return matrix_cell(matrix, one, other)->failed || matrix_cell(matrix, other, one)->failed;
+}
+
+/* Returns the number of partners, of those that take part, with which a rank failed. */
+static int count_failed_partners(const struct matrix *matrix, int rank)
+{
+	int count = 0;
+
+	for (int i = 0; i < matrix->size; i++)
+		count += i != rank && matrix_has_rank(matrix, i) && pair_failed(matrix, rank, i);
+	return count;
+}
+
+static void add_failure(struct matrix_failures *failures, int partner)
+{
+	if (failures->count < MATRIX_FAILURES_MAX)
+		failures->partners[failures->count++] = partner;
+}
+
+void matrix_count_pair(struct matrix *matrix, int one, int other)
+{
+	int excess;
+
+	if (!pair_failed(matrix, one, other)) {
+		matrix->failures[one].count = matrix->failures[other].count = 0;
+		return;
+	}
+	excess = count_failed_partners(matrix, one) - count_failed_partners(matrix, other);
+	if (excess > 0)
+		add_failure(&matrix->failures[one], other);
+	else if (excess < 0)
+		add_failure(&matrix->failures[other], one);
+}
+
+bool matrix_keeps_failing(const struct matrix *matrix, int rank)
+{
+	return matrix->failures[rank].count == MATRIX_FAILURES_MAX;
+}
+
+void matrix_forgive_failures(struct matrix *matrix, int lost)
+{
+	for (int i = 0; i < matrix->size; i++) {
+		struct matrix_failures *failures = &matrix->failures[i];
+		int kept = 0;
+
+		for (int k = 0; k < failures->count; k++)
+			if (failures->partners[k] != lost)
+				failures->partners[kept++] = failures->partners[k];
+		failures->count = kept;
+	}
 }
 
 unsigned matrix_count_pairs(const struct matrix *matrix)

@@ -53,11 +53,12 @@ struct rendezvous {
 	bool lost;
 	struct inbox inbox;
 	/* rank 0 */
-	struct pl_listener *listener;
+	struct pl_listener *listener; /* NULL: closed */
 	struct seat *seats;
 	size_t seat_count;
 	struct seat **by_rank; /* NULL: not here */
 	bool begun;            /* nobody joins any more */
+	bool closing;          /* nor is a connection that ends a loss */
 	char address[80];      /* of this host towards another one; "": none is known */
 };
 

@@ -23,7 +23,8 @@ struct resumption {
 static int refuse_damaged(const struct resumption *resumption, const char *what)
 {
 	return cli_fail(resumption->error, -EBADMSG, "MATRIX-DAMAGED", resumption->path,
-			"begin a new measurement with --save FILE", "this is no file of bench --mpi --save: %s", what);
+			"begin a new measurement with --save FILE",
+			"this is no file of bench --matrix --save or --mpi --save: %s", what);
 }
 
 static int refuse_other(const struct resumption *resumption, const char *what, const char *earlier, const char *now)
@@ -145,7 +146,7 @@ static int compare_ranks(const struct resumption *resumption)
 {
 	struct json_object *ranks = cli_json_member(resumption->root, "ranks", json_type_array);
 	const struct matrix *matrix = resumption->matrix;
-	char earlier[160], now[160];
+	char earlier[24], now[24];
 
 	if (!ranks)
 		return refuse_damaged(resumption, "it has no ranks");
@@ -162,13 +163,12 @@ static int compare_ranks(const struct resumption *resumption)
 			take_absent_rank(&matrix->ranks[i], rank);
 		if (!*matrix->ranks[i].memory || (!*results_text(rank, "memory") && was_left_out(resumption, i)))
 			continue;
-
-		snprintf(what, sizeof(what), "rank %d", i);
-		snprintf(earlier, sizeof(earlier), "%.60s %.60s", results_text(rank, "host"),
-			 results_text(rank, "memory"));
-		snprintf(now, sizeof(now), "%s %s", matrix->ranks[i].host, matrix->ranks[i].memory);
-		if (strcmp(earlier, now))
-			return refuse_other(resumption, what, earlier, now);
+		snprintf(what, sizeof(what), "the host of rank %d", i);
+		if (strcmp(results_text(rank, "host"), matrix->ranks[i].host))
+			return refuse_other(resumption, what, results_text(rank, "host"), matrix->ranks[i].host);
+		snprintf(what, sizeof(what), "the memory of rank %d", i);
+		if (strcmp(results_text(rank, "memory"), matrix->ranks[i].memory))
+			return refuse_other(resumption, what, results_text(rank, "memory"), matrix->ranks[i].memory);
 	}
 	return 0;
 }
@@ -283,15 +283,21 @@ static int read_cells(const struct resumption *resumption)
 /* Keeps the pairs of which both directions succeeded.  All others are measured again. */
 static void keep_measured_pairs(struct matrix *matrix)
 {
+	size_t cells = (size_t)matrix->size * (size_t)matrix->size;
+
 	for (int from = 0; from < matrix->size; from++)
 		for (int to = 0; to < matrix->size; to++) {
 			size_t index = (size_t)from * (size_t)matrix->size + (size_t)to;
 
 			matrix->measured[index] = from != to && matrix_has_pair(matrix, from, to);
 		}
-	for (size_t i = 0; i < (size_t)matrix->size * (size_t)matrix->size; i++)
-		if (!matrix->measured[i])
-			matrix->cells[i] = matrix_empty_cell();
+	for (size_t i = 0; i < cells; i++) {
+		if (matrix->measured[i])
+			continue;
+		matrix->cells[i] = matrix_empty_cell();
+		for (size_t rail = 0; matrix->rail_cells && rail < (size_t)matrix->rails; rail++)
+			matrix->rail_cells[rail * cells + i] = matrix_empty_cell();
+	}
 }
 
 int matrix_resume(struct matrix *matrix, const struct matrix_options *options, struct pl_error *error)

@@ -60,19 +60,40 @@ static void keep_result(struct matrix *matrix, int from, int rail, struct turn_r
 		merge_cell(cell, &result->cell);
 }
 
+/* Returns the partner that a rank measured, and that measured it, in this turn; -1: none that takes part. */
+static int measured_partner(const struct matrix *matrix, const struct runner *runner, int rank)
+{
+	size_t row = (size_t)matrix->rails * (size_t)runner->width;
+	const struct turn_result *result = &runner->results[(size_t)rank * row], *other;
+	int partner = result->partner;
+
+	if (!result->measured || partner < 0 || partner >= matrix->size || !world_has(matrix->world, rank) ||
+	    !world_has(matrix->world, partner))
+		return -1;
+	other = &runner->results[(size_t)partner * row];
+	return other->measured && other->partner == rank ? partner : -1;
+}
+
 /* Leaves ranks out that fail with all partners, so that the others need not wait for them in each round. */
 static void leave_out_failing(struct matrix *matrix, const struct runner *runner)
 {
 	struct world *world = matrix->world;
-	size_t row = (size_t)matrix->rails * (size_t)runner->width;
 
-	for (int i = 0; i < matrix->size && world->ops->leave_out; i++) {
-		const struct turn_result *result = &runner->results[(size_t)i * row];
+	if (!world->ops->leave_out)
+		return;
+	/* All ranks are judged before the first one is left out. */
+	for (int i = 0; i < matrix->size; i++) {
+		int partner = measured_partner(matrix, runner, i);
 
-		if (world_has(world, i) && result->measured && matrix_keeps_failing(matrix, i, result->partner) &&
-		    i > 0)
-			world->ops->leave_out(world, i, "it failed with 3 partners in a row");
+		if (partner > i)
+			matrix_count_pair(matrix, i, partner);
 	}
+	for (int i = 1; i < matrix->size; i++)
+		if (world_has(world, i) && matrix_keeps_failing(matrix, i))
+			world->ops->leave_out(world, i, "it failed with 3 partners in a row");
+	for (int i = 1; i < matrix->size; i++)
+		if (!world_has(world, i))
+			matrix_forgive_failures(matrix, i);
 }
 
 /* Keeps the results of a turn: rank 0 those of all ranks, any other its own. */

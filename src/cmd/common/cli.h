@@ -209,6 +209,9 @@ int cli_read_all(int fd, size_t limit, char **text, size_t *length);
  */
 int cli_check_memory(uint64_t bytes, struct pl_error *error);
 
+/* Raises the limit of descriptors to 65536, as far as the process may (descriptor_limit.c). */
+void cli_raise_descriptor_limit(void);
+
 /* -- paragraphs (wrap.c) --------------------------------------------------------------------------- */
 
 /* Returns the width of the terminal in columns, 40 to 120; 100 if standard output is no terminal. */

@@ -22,8 +22,6 @@
 #define CLIENTS_WAITING 64
 /* Descriptors that the loop waits for, without those of metrics. */
 #define SERVE_DESCRIPTORS 5
-/* Descriptors that the process asks for. */
-#define DESCRIPTORS_MAX 65536
 
 static int publish_arguments(struct serve *serve, struct pl_error *error)
 {
@@ -48,17 +46,6 @@ static int publish_arguments(struct serve *serve, struct pl_error *error)
 	if (faccessat(server->upload, ".", W_OK | X_OK, 0) < 0)
 		return cli_fail_errno(error, -errno, "access", serve->upload);
 	return 0;
-}
-
-/* Clients, their lanes and files take descriptors. */
-static void raise_descriptor_limit(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= DESCRIPTORS_MAX)
-		return;
-	limit.rlim_cur = CLI_MIN(limit.rlim_max, (rlim_t)DESCRIPTORS_MAX);
-	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 /* A core dump would contain the key, and files of clients. */
@@ -145,7 +132,8 @@ static int start_serving(struct serve *serve, struct pl_error *error)
 	if (serve->event_signals < 0)
 		return serve->event_signals;
 	sigbus_guard_install();
-	raise_descriptor_limit();
+	/* Clients, their lanes and files take descriptors. */
+	cli_raise_descriptor_limit();
 	forbid_core_dumps();
 	serve->end = serve->duration ? cli_now() + serve->duration : UINT64_MAX;
 	rc = cli_address(serve->address, address, sizeof(address), error);
