@@ -95,7 +95,6 @@ static void count_error_id(struct pl_counters *counters, const char *id)
 {
 	unsigned i = 0;
 
-	counters->errors_all++;
 	while (i < counters->error_count && strcmp(counters->errors[i].id, id) != 0)
 		i++;
 	if (i == PL_ERROR_COUNTS) {
@@ -116,12 +115,23 @@ void pl_count_error(struct pl_counters *counters, const struct pl_error *error)
 	pthread_mutex_unlock(&counters->lock);
 }
 
+uint64_t pl_counters_errors(struct pl_counters *counters)
+{
+	uint64_t errors;
+
+	pthread_mutex_lock(&counters->lock);
+	errors = counters->errors_other;
+	for (unsigned i = 0; i < counters->error_count; i++)
+		errors += counters->errors[i].count;
+	pthread_mutex_unlock(&counters->lock);
+	return errors;
+}
+
 /* -- queries -------------------------------------------------------------------------------------------- */
 
 static void add_counts(struct pl_traffic *traffic, struct pl_counts *counts, unsigned fabric, enum pl_kind kind)
 {
 	struct pl_count *count = &counts->counts[fabric][kind];
-
 	uint64_t staged = atomic_load_explicit(&count->staged, memory_order_relaxed);
 
 	traffic->failed += atomic_load_explicit(&count->failed, memory_order_relaxed);
@@ -245,8 +255,6 @@ int pl_context_query(struct pl_context *context, struct pl_context_info *info, s
 	info->regions = list_length(&context->regions);
 	info->remotes = list_length(&context->remotes);
 	pthread_mutex_unlock(&context->lock);
-	pthread_mutex_lock(&context->counters.lock);
-	info->errors = context->counters.errors_all;
-	pthread_mutex_unlock(&context->counters.lock);
+	info->errors = pl_counters_errors(&context->counters);
 	return 0;
 }

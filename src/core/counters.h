@@ -44,7 +44,7 @@ struct pl_counters {
 	pthread_mutex_t lock; /* protects the members below */
 	struct pl_error_count errors[PL_ERROR_COUNTS];
 	unsigned error_count;
-	uint64_t errors_other, errors_all;
+	uint64_t errors_other;
 };
 
 void pl_counters_open(struct pl_counters *counters, const struct pl_allocator *allocator);
@@ -53,6 +53,8 @@ void pl_counters_close(struct pl_counters *counters);
 int pl_counters_add_engines(struct pl_counters *counters, unsigned count, struct pl_error *error);
 /* Counts an error of an operation; NULL: a general one. Any thread. */
 void pl_count_error(struct pl_counters *counters, const struct pl_error *error);
+/* Returns the number of errors counted so far. Any thread. */
+uint64_t pl_counters_errors(struct pl_counters *counters);
 /* Counts an operation that the calling thread completed itself. */
 void pl_count_sync(struct pl_counters *counters, unsigned fabric, const struct pl_completion *completion);
 

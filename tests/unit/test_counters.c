@@ -111,7 +111,7 @@ static void many_errors(void **state)
 	check_text(error_count(PL_ERROR_COUNTS).id, "");
 	check_number(error_count(PL_ERROR_COUNTS).count, 2 * (3 + 1));
 	check_number(pl_context_error_count(&context, PL_ERROR_COUNTS + 1, &count, NULL), -ENOENT);
-	check_number(context.counters.errors_all, 2 * (PL_ERROR_COUNTS + 4));
+	check_number(pl_counters_errors(&context.counters), 2 * (PL_ERROR_COUNTS + 4));
 	pl_counters_close(&context.counters);
 }
 
