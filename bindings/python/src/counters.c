@@ -4,11 +4,6 @@
 
 #include "extension.h"
 
-static PyObject *py_number(uint64_t value)
-{
-	return PyLong_FromUnsignedLongLong(value);
-}
-
 /* Sets an item and releases the value. Returns false if that failed, or if there is no value. */
 static bool set_item(PyObject *dictionary, const char *key, PyObject *value)
 {

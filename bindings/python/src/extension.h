@@ -223,6 +223,11 @@ void py_operation_forget(struct py_operation *operation);
 /* Options of a context: options.c. */
 int py_options_parse(struct py_state *state, PyObject *given, struct pl_options *options, PyObject *owners);
 
+static inline PyObject *py_number(uint64_t value)
+{
+	return PyLong_FromUnsignedLongLong(value);
+}
+
 /* Methods of a context, by file. */
 PyObject *py_context_register_buffer(PyObject *self, PY_ARGUMENTS);
 PyObject *py_context_register_address(PyObject *self, PY_ARGUMENTS);

@@ -17,11 +17,6 @@ static PyObject *py_truth(bool value)
 	return PyBool_FromLong(value);
 }
 
-static PyObject *py_number(uint64_t value)
-{
-	return PyLong_FromUnsignedLongLong(value);
-}
-
 PyObject *py_context_staging(PyObject *self, PyObject *unused)
 {
 	struct py_context *context = (struct py_context *)self;
