@@ -9,7 +9,7 @@
 
 /* -- counters ---------------------------------------------------------------------------------------- */
 
-static const char *const fabric_names[METRICS_FABRICS] = { "local", "verbs", "tcp" };
+const char *const metrics_fabric_names[METRICS_FABRICS] = { "local", "verbs", "tcp" };
 
 void metrics_init(struct metrics *metrics)
 {
@@ -52,7 +52,7 @@ static struct metrics_traffic *traffic_of_client(struct metrics *metrics, const 
 {
 	size_t fabric = 0;
 
-	while (fabric < METRICS_TCP && strcmp(fabric_names[fabric], client->fabric) != 0)
+	while (fabric < METRICS_TCP && strcmp(metrics_fabric_names[fabric], client->fabric) != 0)
 		fabric++;
 	return &metrics->traffic[fabric];
 }
@@ -98,7 +98,7 @@ void metrics_count_event(struct metrics *metrics, const struct server_event_repo
 
 /* -- text ---------------------------------------------------------------------------------------------- */
 
-static void write_ids(FILE *file, const char *metric, const char *help, const struct metrics_ids *ids)
+void metrics_write_ids(FILE *file, const char *metric, const char *help, const struct metrics_ids *ids)
 {
 	prometheus_describe(file, metric, "counter", help);
 	for (size_t i = 0; i < ids->count; i++) {
@@ -138,7 +138,7 @@ static void write_traffic(FILE *file, const struct metrics *metrics)
 			uint64_t value;
 
 			memcpy(&value, (const char *)&metrics->traffic[j] + rows[i].offset, sizeof(value));
-			prometheus_begin(file, rows[i].metric, "fabric", fabric_names[j]);
+			prometheus_begin(file, rows[i].metric, "fabric", metrics_fabric_names[j]);
 			prometheus_end(file, value);
 		}
 	}
@@ -227,12 +227,12 @@ char *metrics_text(struct metrics *metrics, const struct server *server)
 		"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %.3f\n",
 		(double)metrics->started / CLI_NS_PER_S);
 	write_traffic(file, metrics);
-	write_ids(file, "refused_connections_total", "Connections that were refused, by identifier of the error.",
-		  &refused);
+	metrics_write_ids(file, "refused_connections_total",
+			  "Connections that were refused, by identifier of the error.", &refused);
 	write_requests(file, server);
-	write_ids(file, "refused_requests_total",
-		  "Requests, and small files within requests, that were refused, by identifier of the error.",
-		  &metrics->refused_requests);
+	metrics_write_ids(file, "refused_requests_total",
+			  "Requests, and small files within requests, that were refused, by identifier of the error.",
+			  &metrics->refused_requests);
 	prometheus_value(file, "deleted_names_total", "counter", "Uploads that clients have deleted.",
 			 metrics->deleted);
 	write_state(file, server);

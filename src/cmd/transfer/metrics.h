@@ -12,6 +12,7 @@
 
 /* Fabrics of clients, for the label `fabric`. */
 enum metrics_fabric { METRICS_LOCAL, METRICS_VERBS, METRICS_TCP, METRICS_FABRICS };
+extern const char *const metrics_fabric_names[METRICS_FABRICS];
 
 /* Numbers of errors by identifier. */
 struct metrics_ids {
@@ -46,6 +47,8 @@ void metrics_count_event(struct metrics *metrics, const struct server_event_repo
 void metrics_count_refused_connection(struct metrics *metrics, const struct pl_error *error);
 /* Returns all metrics in Prometheus' text format, for free(3); NULL: no memory.  Called on the thread of the server. */
 char *metrics_text(struct metrics *metrics, const struct server *server);
+/* Writes a counter of errors by identifier. */
+void metrics_write_ids(FILE *file, const char *metric, const char *help, const struct metrics_ids *ids);
 /* Writes the metrics of a context. */
 void metrics_write_context(FILE *file, struct pl_context *context);
 

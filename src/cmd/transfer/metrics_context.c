@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Metrics of the library's context: what pl_context_query() and its relatives tell. */
+#include <string.h>
+
 #include <peerlane/counters.h>
 
 #include "cmd/common/prometheus.h"
 #include "cmd/transfer/metrics.h"
 
-static const char *const fabrics[] = { "local", "verbs", "tcp" };
 static const char *const kinds[] = {
 	[PL_KIND_WRITE] = "write",     [PL_KIND_READ] = "read",           [PL_KIND_SEND] = "send",
 	[PL_KIND_RECEIVE] = "receive", [PL_KIND_FETCH_ADD] = "fetch_add", [PL_KIND_COMPARE_SWAP] = "compare_swap",
 	[PL_KIND_NOTIFY] = "notify",
 };
 
-#define FABRICS CLI_ARRAY_SIZE(fabrics)
 #define KINDS CLI_ARRAY_SIZE(kinds)
 /* A bound of the histograms covers this many buckets of the library: it is 4 times the bound before it. */
 #define BUCKETS_OF_A_BOUND 2
 
 struct context_traffic {
-	struct pl_traffic of[KINDS][FABRICS];
+	struct pl_traffic of[KINDS][METRICS_FABRICS];
 };
 
 static void begin_sample(FILE *file, const char *metric, size_t kind, size_t fabric)
 {
 	prometheus_begin(file, metric, "kind", kinds[kind]);
-	prometheus_label(file, "fabric", fabrics[fabric]);
+	prometheus_label(file, "fabric", metrics_fabric_names[fabric]);
 }
 
 static void write_operations(FILE *file, const struct context_traffic *traffic)
 {
 	prometheus_describe(file, "operations_total", "counter", "Operations of the server that have ended.");
 	for (size_t i = PL_KIND_WRITE; i < KINDS; i++) {
-		for (size_t j = 0; j < 2 * FABRICS; j++) {
+		for (size_t j = 0; j < 2 * METRICS_FABRICS; j++) {
 			begin_sample(file, "operations_total", i, j / 2);
 			prometheus_label(file, "result", j % 2 ? "error" : "ok");
 			prometheus_end(file, j % 2 ? traffic->of[i][j / 2].failed : traffic->of[i][j / 2].done);
@@ -43,7 +43,7 @@ static void write_bytes(FILE *file, const struct context_traffic *traffic)
 {
 	prometheus_describe(file, "operation_bytes_total", "counter", "Bytes of the server's operations, by route.");
 	for (size_t i = PL_KIND_WRITE; i < KINDS; i++) {
-		for (size_t j = 0; j < 2 * FABRICS; j++) {
+		for (size_t j = 0; j < 2 * METRICS_FABRICS; j++) {
 			const struct pl_traffic *one = &traffic->of[i][j / 2];
 
 			begin_sample(file, "operation_bytes_total", i, j / 2);
@@ -81,7 +81,7 @@ static void write_times(FILE *file, const struct context_traffic *traffic)
 	prometheus_describe(file, "operation_seconds", "histogram",
 			    "Times of the server's operations from posting to completion.");
 	for (size_t i = PL_KIND_WRITE; i < KINDS; i++)
-		for (size_t j = 0; j < FABRICS; j++)
+		for (size_t j = 0; j < METRICS_FABRICS; j++)
 			if (traffic->of[i][j].done)
 				write_histogram(file, i, j, &traffic->of[i][j]);
 }
@@ -89,27 +89,31 @@ static void write_times(FILE *file, const struct context_traffic *traffic)
 static void write_errors(FILE *file, struct pl_context *context)
 {
 	struct pl_error_count count = PL_ERROR_COUNT_INIT;
-	bool other = false;
+	struct metrics_ids ids = { .count = 0 };
 
-	prometheus_describe(file, "operation_errors_total", "counter",
-			    "Operations of the server that failed, by identifier of the error.");
 	for (unsigned i = 0; pl_context_error_count(context, i, &count, NULL) == 0; i++) {
-		other |= !count.id[0];
-		prometheus_begin(file, "operation_errors_total", "id", count.id[0] ? count.id : "other");
-		prometheus_end(file, count.count);
+		struct metrics_id *id = &ids.list[ids.count];
+
+		if (!count.id[0]) {
+			ids.others = count.count;
+			continue;
+		}
+		memcpy(id->id, count.id, sizeof(id->id));
+		id->count = count.count;
+		ids.count++;
 	}
-	if (other)
-		return;
-	prometheus_begin(file, "operation_errors_total", "id", "other");
-	prometheus_end(file, 0);
+	metrics_write_ids(file, "operation_errors_total",
+			  "Operations of the server that failed, by identifier of the error.", &ids);
 }
+
+_Static_assert(PL_ERROR_COUNTS <= METRICS_IDS_MAX, "each error has a place");
 
 static void read_traffic(struct pl_context *context, struct context_traffic *traffic)
 {
 	for (size_t i = PL_KIND_WRITE; i < KINDS; i++) {
-		for (size_t j = 0; j < FABRICS; j++) {
+		for (size_t j = 0; j < METRICS_FABRICS; j++) {
 			traffic->of[i][j] = (struct pl_traffic)PL_TRAFFIC_INIT;
-			pl_context_traffic(context, (enum pl_kind)i, fabrics[j], &traffic->of[i][j], NULL);
+			pl_context_traffic(context, (enum pl_kind)i, metrics_fabric_names[j], &traffic->of[i][j], NULL);
 		}
 	}
 }
