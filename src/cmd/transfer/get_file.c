@@ -126,6 +126,7 @@ static void report_progress(struct fetch *fetch)
 	struct session *session = &fetch->command->session;
 	struct pl_error ignored;
 
+	fetch->report_at = cli_now() + REPORT_INTERVAL;
 	if (fetch->reported.done && session->peer && session_post(session, &message, &fetch->reported, &ignored) < 0)
 		fetch->reported.done = true;
 }
@@ -148,10 +149,8 @@ static int fetch_advance(void *user, uint64_t done, struct pl_error *error)
 	else if (fetch->local_hash)
 		hash_add(fetch->local_hash, fetch->partial.bytes + before, now - before);
 	rc = partial_file_record(&fetch->partial, now);
-	if (cli_now() >= fetch->report_at) {
+	if (cli_now() >= fetch->report_at)
 		report_progress(fetch);
-		fetch->report_at = cli_now() + REPORT_INTERVAL;
-	}
 	fetch->unwritable = rc < 0 && rc != -EINTR;
 	if (rc == -EINTR)
 		return cli_fail(error, rc, "INTERRUPTED", NULL, NULL, "interrupted by a signal");
@@ -260,7 +259,6 @@ static int fetch_file(struct get *get, struct fetch *fetch, struct pl_error *err
 	if (command->verify)
 		rc = request_remote_hash(fetch, error);
 	report_progress(fetch);
-	fetch->report_at = cli_now() + REPORT_INTERVAL;
 	if (rc == 0)
 		rc = transfer_move_bytes(command, transfer, &grant, fetch->partial.bytes, &fetch->pipeline, error);
 	session_drain(&command->session, &fetch->reported);
