@@ -27,13 +27,15 @@ void watch_count(struct client *client, struct handle *handle, uint64_t moved)
 	handle->reported = true;
 }
 
-/*
- * True if a client may learn of another one. A client whose identity may use some names only learns of connections of the same
- * identity.
- */
+/* True if the client learns only of connections of its own identity. */
+static bool is_limited(const struct client *client)
+{
+	return client->rights.names[0];
+}
+
 static bool may_see(const struct client *client, const struct client *other)
 {
-	if (!client->rights.names[0])
+	if (!is_limited(client))
 		return true;
 	return client->identity.fingerprint[0] && !strcmp(client->identity.fingerprint, other->identity.fingerprint);
 }
@@ -70,21 +72,23 @@ int watch_list(struct client *client, const struct service_message *request, str
 {
 	struct server *server = client->server;
 	struct service_client row;
+	uint64_t read = 0, written = 0;
 
 	answer->clients = server->entries;
-	answer->size = client->rights.names[0] ? 0 : server->read;
-	answer->length = client->rights.names[0] ? 0 : server->written;
 	/* The newest client is the first one. */
 	for (const struct client *other = server->clients; other; other = other->next) {
 		if (!other->peer || !may_see(client, other))
 			continue;
 		answer->done++;
-		answer->size += client->rights.names[0] ? other->read : 0;
-		answer->length += client->rights.names[0] ? other->written : 0;
+		read += other->read;
+		written += other->written;
 		if (answer->more || (request->offset && other->number >= request->offset))
 			continue;
 		describe_client(other, &row);
 		answer->more = !service_client_put(&row, server->entries, SERVICE_ENTRIES_MAX, &answer->clients_length);
 	}
+	/* The sums of the server have the bytes of clients that left, too. */
+	answer->size = is_limited(client) ? read : server->read;
+	answer->length = is_limited(client) ? written : server->written;
 	return REQUEST_ANSWER;
 }
