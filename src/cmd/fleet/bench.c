@@ -15,7 +15,6 @@ enum { OPTION_RENDEZVOUS = 0x340, OPTION_TIMEOUT };
 
 struct fleet_bench {
 	struct fleet_options options; /* of hosts and launcher */
-	struct cli_options common;
 	const char *rendezvous, *output;
 	char **words; /* of `peerlane bench` */
 	size_t word_count;
@@ -121,7 +120,7 @@ static const char *const *command_of_rank(void *user, size_t host)
 	bench->command[count++] = address_of(bench->hosts.names[host]);
 	bench->command[count++] = "--rendezvous";
 	bench->command[count++] = bench->rendezvous;
-	if (bench->common.json || bench->output)
+	if (bench->options.common.json || bench->output)
 		bench->command[count++] = "--json";
 	for (size_t i = 0; i < bench->word_count; i++)
 		bench->command[count++] = bench->words[i];
@@ -188,7 +187,7 @@ static void take_rank(void *user, size_t host, const struct run_result *result)
 		return;
 	}
 	bench->status = exited ? result->status : -1;
-	if (well && !bench->common.quiet)
+	if (well && !bench->options.common.quiet)
 		show_messages(result);
 	bench->text = strdup(result->output ? result->output : "");
 }
@@ -220,7 +219,7 @@ static int run_ranks(struct fleet_bench *bench, struct pl_error *error)
 
 	if (rc < 0)
 		return rc;
-	fleet_progress_begin(&bench->progress, !bench->common.quiet);
+	fleet_progress_begin(&bench->progress, !bench->options.common.quiet);
 	rc = run_on_hosts(&run, error);
 	fleet_progress_end(&bench->progress);
 	launch_free(&launch);
@@ -274,8 +273,7 @@ int fleet_bench(int argc, char **argv)
 	fleet_options_init(&bench->options);
 	bench->options.timeout = TIMEOUT_DEFAULT;
 	argc = take_words(bench, argc, argv);
-	cli_parse(&fleet_bench_command, argc, argv, &bench->common, bench);
-	bench->options.common = bench->common;
+	cli_parse(&fleet_bench_command, argc, argv, &bench->options.common, bench);
 	rc = choose_ranks(bench, &error);
 	status = rc < 0 && rc != -ENOMEM ? CLI_USAGE : CLI_FAILED;
 	if (rc == 0)
@@ -283,7 +281,7 @@ int fleet_bench(int argc, char **argv)
 	if (rc == 0)
 		rc = write_results(bench, &error);
 	if (rc < 0)
-		cli_report_for(&bench->common, &error);
+		cli_report_for(&bench->options.common, &error);
 	else if (bench->status >= 0)
 		status = bench->status == CLI_OK && bench->failed ? CLI_DEGRADED : bench->status;
 	host_list_free(&bench->hosts);
