@@ -100,6 +100,12 @@ struct cli_command {
  */
 void cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_options *shared, void *input);
 
+/*
+ * Parser of the only argument of a command, the ADDRESS of `whose`, such as "a server".  Returns ARGP_ERR_UNKNOWN for all keys
+ * but those of arguments.
+ */
+error_t cli_parse_address(const char **address, const char *whose, int key, char *argument, struct argp_state *state);
+
 /* Prints the help of all shared options. */
 void cli_print_shared_options(void);
 

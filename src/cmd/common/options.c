@@ -323,6 +323,22 @@ static error_t print_options_at_init(int key, char *argument, struct argp_state 
 	return 0;
 }
 
+error_t cli_parse_address(const char **address, const char *whose, int key, char *argument, struct argp_state *state)
+{
+	switch (key) {
+	case ARGP_KEY_ARG:
+		if (*address)
+			argp_error(state, "only one ADDRESS is allowed, not '%s' too", argument);
+		*address = argument;
+		return 0;
+	case ARGP_KEY_NO_ARGS:
+		argp_error(state, "the ADDRESS of %s is missing", whose);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
 void cli_print_shared_options(void)
 {
 	const struct argp argp = { .options = shared_options,

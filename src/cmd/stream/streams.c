@@ -35,16 +35,8 @@ static error_t parse_streams_option(int key, char *argument, struct argp_state *
 		if (cli_parse_seconds(argument, &streams->interval) < 0 || streams->interval > 3600 * CLI_NS_PER_S)
 			argp_error(state, "--interval takes seconds up to 3600, such as 1 or 0.5, not '%s'", argument);
 		return 0;
-	case ARGP_KEY_ARG:
-		if (streams->address)
-			argp_error(state, "only one ADDRESS is allowed, not '%s' too", argument);
-		streams->address = argument;
-		return 0;
-	case ARGP_KEY_NO_ARGS:
-		argp_error(state, "the ADDRESS of a publisher is missing");
-		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_parse_address(&streams->address, "a publisher", key, argument, state);
 	}
 }
 

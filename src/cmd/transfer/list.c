@@ -14,18 +14,7 @@ static error_t parse_list_argument(int key, char *argument, struct argp_state *s
 {
 	struct list *list = state->input;
 
-	switch (key) {
-	case ARGP_KEY_ARG:
-		if (list->address)
-			argp_error(state, "only one ADDRESS is allowed, not '%s' too", argument);
-		list->address = argument;
-		return 0;
-	case ARGP_KEY_NO_ARGS:
-		argp_error(state, "the ADDRESS of a server is missing");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+	return cli_parse_address(&list->address, "a server", key, argument, state);
 }
 
 static const struct cli_command list_command = {

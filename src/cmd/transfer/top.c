@@ -28,16 +28,8 @@ static error_t parse_top_option(int key, char *argument, struct argp_state *stat
 		if (cli_parse_number(argument, 1, 1000000000, &top->count) < 0)
 			argp_error(state, "--count takes a number from 1 to 1000000000, not '%s'", argument);
 		return 0;
-	case ARGP_KEY_ARG:
-		if (top->address)
-			argp_error(state, "only one ADDRESS is allowed, not '%s' too", argument);
-		top->address = argument;
-		return 0;
-	case ARGP_KEY_NO_ARGS:
-		argp_error(state, "the ADDRESS of a server is missing");
-		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_parse_address(&top->address, "a server", key, argument, state);
 	}
 }
 
