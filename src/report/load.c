@@ -76,7 +76,6 @@ static int read_document(struct report *report, struct report_document *document
 		return report_parse_fleet(document, text, length, error);
 	}
 	rc = find_document_kind(document);
-
 	if (rc < 0)
 		return report_fail_content(error, document->path, "this JSON is not a result of peerlane bench");
 	if (report_number(document->root, "format", &format) < 0 || format > 1)

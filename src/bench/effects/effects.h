@@ -94,6 +94,8 @@ void effects_value_text(double value, enum effects_unit unit, char text[32]);
 int effects_polish(struct effects *effects, const double *values);
 /* Sets `effects->noise` from the rests, if there is memory (polish.c). */
 void effects_measure_noise(struct effects *effects);
+/* Returns the number of values of a row or column that are not NAN.  `step` leads to its next value. */
+size_t effects_count_values(const double *line, size_t step, size_t count);
 /* Returns the median of unsorted values without the NAN among them, which it sorts; NAN if there are none. */
 double effects_median(double *values, size_t count);
 /* Returns 1.4826 times the median of the absolute values: the standard deviation if most are normal around 0. */

@@ -47,10 +47,8 @@ static void measure_line_errors(struct search *search)
 		size_t step = direction ? count : 1, line = direction ? 1 : count;
 
 		for (size_t i = 0; i < count; i++) {
-			size_t known = 0;
+			size_t known = effects_count_values(search->effects->rest + i * line, step, count);
 
-			for (size_t j = 0; j < count; j++)
-				known += !isnan(search->effects->rest[i * line + j * step]);
 			search->line_errors[direction][i] =
 				known ? MEDIAN_ERROR * search->effects->noise / sqrt((double)known) : 0;
 		}

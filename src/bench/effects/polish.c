@@ -39,7 +39,7 @@ static void copy_values_between_hosts(const struct effects_ranks *ranks, const d
 		to[i] = ranks->host[i / ranks->count] == ranks->host[i % ranks->count] ? NAN : values[i];
 }
 
-static size_t count_line_values(const double *line, size_t step, size_t count)
+size_t effects_count_values(const double *line, size_t step, size_t count)
 {
 	size_t known = 0;
 
@@ -60,7 +60,7 @@ static void leave_out_short_lines(double *values, size_t count)
 		again = false;
 		for (size_t i = 0; i < 2 * count; i++) {
 			double *line = i < count ? values + i * count : values + i - count;
-			size_t step = i < count ? 1 : count, known = count_line_values(line, step, count);
+			size_t step = i < count ? 1 : count, known = effects_count_values(line, step, count);
 
 			if (!known || known >= VALUES_MIN)
 				continue;
@@ -77,8 +77,8 @@ static bool has_host_lines(const struct effects_ranks *ranks, const double *valu
 	size_t count = ranks->count;
 
 	for (size_t i = 0; i < count; i++)
-		if (ranks->host[i] == host && count_line_values(values + i * count, 1, count) &&
-		    count_line_values(values + i, count, count))
+		if (ranks->host[i] == host && effects_count_values(values + i * count, 1, count) &&
+		    effects_count_values(values + i, count, count))
 			return true;
 	return false;
 }
