@@ -12,7 +12,7 @@
 
 #define LINE_MAX_BYTES 4096
 /* Time that other processes may hold the lock of the file, and of one wait. */
-#define LOCK_TIME (2 * PL_NS_PER_S)
+#define LOCK_TIME (5 * PL_NS_PER_S)
 #define LOCK_WAIT (10 * PL_NS_PER_MS)
 
 static int fail_known_hosts(struct pl_error *error, const char *path, unsigned line, const char *fact)
@@ -170,7 +170,8 @@ int pl_known_hosts_add(const struct pl_allocator *allocator, const char *path, c
 	char lock_path[4096], text[PL_FINGERPRINT_MAX], line[PL_HOST_MAX + PL_FINGERPRINT_MAX + 2];
 	char *old = NULL;
 	size_t length = 0;
-	int lock, rc;
+	unsigned number;
+	int lock, rc, known = PL_HOST_UNKNOWN;
 
 	pl_fingerprint_format(fingerprint, text);
 	snprintf(line, sizeof(line), "%s %s\n", address, text);
@@ -184,7 +185,11 @@ int pl_known_hosts_add(const struct pl_allocator *allocator, const char *path, c
 		pl_fail_errno(error, rc, "SYSTEM", "flock", lock_path);
 	if (rc == 0 && access(path, F_OK) == 0)
 		rc = pl_trusted_file_read(allocator, path, false, &old, &length, error);
-	if (rc == 0)
+	if (rc == 0 && old)
+		known = pl_known_hosts_find(path, old, address, fingerprint, &number, error);
+	if (known < 0)
+		rc = known;
+	if (rc == 0 && known == PL_HOST_UNKNOWN)
 		rc = replace_known_hosts(path, old ? old : "", length, line, error);
 	pl_free(allocator, old);
 	close(lock);

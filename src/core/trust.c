@@ -23,7 +23,8 @@ struct pl_trust {
 	bool trust_new;
 	pl_authorize_function authorize;
 	void *user;
-	pthread_mutex_t lock; /* protects `lists` */
+	pthread_mutex_t adding; /* one engine at a time adds a host: the wait for the lock of the file is not fair */
+	pthread_mutex_t lock;   /* protects `lists` */
 	struct lists lists;
 };
 
@@ -132,6 +133,7 @@ static int open_trust(struct pl_context *context, const struct pl_options *optio
 		return pl_fail_memory(error, "pl_open");
 	context->trust = trust;
 	trust->allocator = context->allocator;
+	pthread_mutex_init(&trust->adding, NULL);
 	pthread_mutex_init(&trust->lock, NULL);
 	trust->trust_new = options->trust_new == PL_ON;
 	trust->authorize = options->authorize;
@@ -170,6 +172,7 @@ void pl_trust_close(struct pl_context *context)
 	pl_free(&trust->allocator, trust->authority);
 	pl_free(&trust->allocator, trust->authorized);
 	pl_free(&trust->allocator, trust->known_hosts);
+	pthread_mutex_destroy(&trust->adding);
 	pthread_mutex_destroy(&trust->lock);
 	context->trust = NULL;
 	pl_free(&context->allocator, trust);
@@ -251,24 +254,6 @@ static int fail_unknown(const struct case_file *file)
 	return -EACCES;
 }
 
-static int add_known_host(const struct case_file *file)
-{
-	struct pl_trust *trust = file->trust;
-	char *text = NULL;
-	int rc = pl_known_hosts_add(&trust->allocator, trust->known_hosts, file->candidate->server, file->fingerprint,
-				    file->error);
-
-	if (rc == 0)
-		rc = read_known_hosts(trust, &text, file->error);
-	if (rc < 0)
-		return rc;
-	pthread_mutex_lock(&trust->lock);
-	pl_free(&trust->allocator, trust->lists.known_hosts);
-	trust->lists.known_hosts = text;
-	pthread_mutex_unlock(&trust->lock);
-	return 0;
-}
-
 /* Looks the server up in the file of known hosts. Returns enum pl_known, or -EACCES. */
 static int judge_known_host(const struct case_file *file)
 {
@@ -290,6 +275,37 @@ static int judge_known_host(const struct case_file *file)
 			       "the other end has %s; %s:%u has another", file->admission->identity.fingerprint,
 			       trust->known_hosts, line);
 	return known;
+}
+
+static int write_known_host(const struct case_file *file)
+{
+	struct pl_trust *trust = file->trust;
+	char *text = NULL;
+	int rc = pl_known_hosts_add(&trust->allocator, trust->known_hosts, file->candidate->server, file->fingerprint,
+				    file->error);
+
+	if (rc == 0)
+		rc = read_known_hosts(trust, &text, file->error);
+	if (rc < 0)
+		return rc;
+	pthread_mutex_lock(&trust->lock);
+	pl_free(&trust->allocator, trust->lists.known_hosts);
+	trust->lists.known_hosts = text;
+	pthread_mutex_unlock(&trust->lock);
+	return 0;
+}
+
+/* Judges the server again after its line is written: another process may have added another identity before. */
+static int add_known_host(const struct case_file *file)
+{
+	int rc;
+
+	pthread_mutex_lock(&file->trust->adding);
+	rc = write_known_host(file);
+	pthread_mutex_unlock(&file->trust->adding);
+	if (rc == 0)
+		rc = judge_known_host(file);
+	return rc < 0 ? rc : 0;
 }
 
 /* True if a certificate of an authority is for the host that this end connected to. */

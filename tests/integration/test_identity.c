@@ -480,6 +480,31 @@ static void known_hosts(void *argument)
 	end();
 }
 
+/* Another process adds a line for the server after the context read the file. */
+static void known_hosts_written_meanwhile(void *argument)
+{
+	struct pl_options options = options_of(NULL);
+	struct pl_context *context;
+	struct server server;
+	char expected[200], text[1000], name[96];
+
+	(void)argument;
+	begin();
+	serve(&server, options_of(files[SERVER]));
+	snprintf(name, sizeof(name), "[127.0.0.1]%s", strchr(server.address, ':'));
+	options.known_hosts = "hosts";
+	options.trust_new = PL_ON;
+	context = context_open_with(&options);
+	snprintf(expected, sizeof(expected), "%s %s\n", name, prints[STRANGER]);
+	write_text("hosts", "%s", expected);
+	check(!try_connect(&server, context, "IDENTITY-CHANGED"));
+	read_text("hosts", text, sizeof(text));
+	check_text(text, expected);
+	pl_close(context);
+	stop(&server);
+	end();
+}
+
 /* A reconnect looks the name up that the program gave, and demands the same identity. */
 static void reconnect(void *argument)
 {
@@ -705,6 +730,7 @@ int main(void)
 		{ "self connection", self_connection, NULL, 30 },
 		{ "callback", callback, NULL, 30 },
 		{ "known hosts", known_hosts, NULL, 30 },
+		{ "written meanwhile", known_hosts_written_meanwhile, NULL, 30 },
 		{ "reconnect", reconnect, NULL, 30 },
 		{ "reload", reload, NULL, 30 },
 		{ "reload under load", reload_under_load, NULL, 60 },
