@@ -42,7 +42,8 @@ struct card_character {
 	bool dmabuf;   /* registers dma-bufs */
 	bool relaxed;  /* relaxed ordering */
 	bool early;    /* a post refused at its first request leaves bad_wr as it was */
-	int refusal;   /* errno of a refused post; negative for siw, as its provider returns it */
+	int refusal;   /* errno of a refused post; negative where the provider returns it so */
+	int max_recv_sge; /* if it is below max_sge; the kernel reports the lesser one */
 	int max_sge, max_inline, max_reads, max_cqe, max_qp_wr, max_srq_wr;
 	uint32_t max_message;
 	enum ibv_mtu mtu;

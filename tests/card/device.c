@@ -296,7 +296,7 @@ int ibv_query_device(struct ibv_context *of, struct ibv_device_attr *attributes)
 		.max_qp = 131072,
 		.max_qp_wr = character->max_qp_wr,
 		.device_cap_flags = character->windows ? IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B : 0,
-		.max_sge = character->max_sge,
+		.max_sge = character->max_recv_sge ? character->max_recv_sge : character->max_sge,
 		.max_cq = 16777216,
 		.max_cqe = character->max_cqe,
 		.max_mr = 16777216,

@@ -45,7 +45,8 @@ static const struct mood {
 	{ "wrong-number:500", NULL, false },
 };
 
-static const char *const cards[] = { "cx7-roce", "cx5-ib", "cx8-ib", "ib-vf", "e810", "thor2", "ionic", "mana", "mlx4" };
+static const char *const cards[] = { "cx7-roce", "cx5-ib", "cx8-ib", "ib-vf", "e810", "e2000",
+				     "erdma",    "thor2",  "ionic",  "mana",  "mlx4", "small" };
 
 /* -- one operation -------------------------------------------------------------------------------- */
 

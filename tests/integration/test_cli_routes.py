@@ -105,8 +105,8 @@ BUILD = os.path.dirname(os.path.abspath(os.environ['PEERLANE']))
 CARD = os.path.join(BUILD, 'tests', 'card')
 # Characters of tests/card/character.c, with the direct way that works with each.
 DMABUF = ('cx5-ib', 'cx5-roce', 'cx7-ib', 'cx7-roce', 'cx8-ib', 'cx8-roce', 'cx7-200g', 'cx7-400g', 'cx8-800g', 'ib-vf', 'grace',
-          'thor2', 'e810', 'ionic', 'mana')
-STAGED = ('mlx4', 'hns', 'small')
+          'thor2', 'e810', 'e2000', 'ionic', 'mana', 'small')
+STAGED = ('mlx4', 'hns', 'erdma')
 REFUSED = ('siw', 'efa')
 
 needs_card = pytest.mark.skipif(not os.path.exists(os.path.join(CARD, 'libibverbs.so.1')), reason='no stand-in card')

@@ -11,7 +11,7 @@ bool verbs_gathers(struct pl_endpoint *base, struct pl_operation *operation)
 	uint32_t lkey;
 	int rc;
 
-	if (!device)
+	if (!device || !verbs_device_gathers(device))
 		return false;
 	rc = verbs_local_key(endpoint->state, device, segment->region, false, &lkey);
 	/* The memory is being registered, for which only a message that must not be copied waits. */

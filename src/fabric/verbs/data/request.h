@@ -128,15 +128,23 @@ PL_ALWAYS_INLINE bool verbs_needs_local_key(const struct verbs_rail *rail, const
 	return work->lkey_device != rail->device && (work->gathered || (!work->buffer && work->length));
 }
 
+/* True if a request can have a piece for the header and one for the payload. The kernel reports erdma's as 1. */
+PL_ALWAYS_INLINE bool verbs_device_gathers(const struct verbs_device *device)
+{
+	return device->attributes.max_sge >= 2;
+}
+
 /*
  * Finds the lkey of the local bytes at the rail's device; that of the first rail is known. Returns 0 or a negative
  * errno.
  */
 PL_ALWAYS_INLINE int verbs_rail_key(struct verbs_rail *rail, struct verbs_work *work)
 {
-	int rc = verbs_local_key(rail->endpoint->state, rail->device, work->region, work->kind == VERBS_READ,
-				 &work->lkey);
+	int rc;
 
+	if (work->gathered && !verbs_device_gathers(rail->device))
+		return -ENOTSUP;
+	rc = verbs_local_key(rail->endpoint->state, rail->device, work->region, work->kind == VERBS_READ, &work->lkey);
 	if (rc == 0)
 		work->lkey_device = rail->device;
 	return rc;
