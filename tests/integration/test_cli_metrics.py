@@ -230,9 +230,10 @@ def test_addresses(tree):
         assert 'ADDRESS-SYNTAX' in done.stderr, (address, done.stderr)
     key = make_key(tree)
     for address in ['0.0.0.0:0', '192.0.2.1:0', '[::]:0', '[2001:db8::1]:0']:
-        refused = run('serve', '127.0.0.1:0', tree / 'pub', '--key', key, '--metrics', address, expect=1)
+        # --insecure is about clients.
+        refused = run('serve', '127.0.0.1:0', tree / 'pub', '--insecure', '--metrics', address, expect=1)
         assert 'INSECURE-ADDRESS' in refused.stderr, address
-    with measured(tree / 'pub', '--key', key, '--insecure', metrics='0.0.0.0:0') as server:
+    with measured(tree / 'pub', '--key', key, '--metrics-open', metrics='0.0.0.0:0') as server:
         assert get(server)[0] == 200
     with measured(tree / 'pub', metrics='localhost:0') as server:
         assert json.loads(server.first)['metrics'].startswith(('127.0.0.1:', '[::1]:'))

@@ -87,7 +87,7 @@ static int listen_for_metrics(const char *text, bool any_address, struct pl_erro
 	if (!any_address && !is_loopback(found->ai_addr)) {
 		freeaddrinfo(found);
 		return cli_fail(error, -EPERM, "INSECURE-ADDRESS", text,
-				"use 127.0.0.1, or let any host read them (--insecure)",
+				"use 127.0.0.1, or let any host read them (--metrics-open)",
 				"the address is not loopback, and metrics have no key");
 	}
 	rc = bind_metrics_socket(found);

@@ -110,7 +110,7 @@ static int open_metrics(struct serve *serve, struct pl_error *error)
 {
 	if (!serve->metrics_address)
 		return 0;
-	serve->metrics_http = metrics_http_open(serve->metrics_address, serve->common.insecure, error);
+	serve->metrics_http = metrics_http_open(serve->metrics_address, serve->metrics_open, error);
 	if (!serve->metrics_http)
 		return error->code;
 	serve->metrics_http->page = write_metrics_page;

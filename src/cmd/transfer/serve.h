@@ -34,6 +34,7 @@ struct serve {
 	uint64_t duration; /* 0: no limit */
 	unsigned clients;
 	const char *metrics_address; /* NULL: no metrics */
+	bool metrics_open;           /* the address may be another than loopback */
 
 	struct server server;
 	struct partial_key *key; /* of unfinished uploads; NULL: no memory */

@@ -24,6 +24,7 @@ enum {
 	OPTION_PID_FILE,
 	OPTION_RELOAD,
 	OPTION_METRICS,
+	OPTION_METRICS_OPEN,
 };
 
 #define NS_PER_DAY (86400 * CLI_NS_PER_S)
@@ -155,6 +156,9 @@ static error_t parse_serve_option(int key, char *argument, struct argp_state *st
 	case OPTION_METRICS:
 		serve->metrics_address = argument;
 		return 0;
+	case OPTION_METRICS_OPEN:
+		serve->metrics_open = true;
+		return 0;
 	case OPTION_READ_ONLY:
 		serve->read_only = true;
 		return 0;
@@ -217,6 +221,8 @@ static const struct argp_option serve_options[] = {
 	  "Print the last events of each connection on standard error when it ends; SIGUSR1 prints them at any time", 1 },
 	{ "metrics", OPTION_METRICS, "[HOST:]PORT", 0,
 	  "Answer HTTP requests for /metrics, for Prometheus; without HOST at 127.0.0.1", 1 },
+	{ "metrics-open", OPTION_METRICS_OPEN, NULL, 0,
+	  "Let --metrics listen at an address other than loopback: whoever reaches it reads the metrics", 1 },
 	{ "pid-file", OPTION_PID_FILE, "FILE", 0, "Write the process id to FILE once the server listens", 1 },
 	{ "reload", OPTION_RELOAD, "PID|FILE", 0,
 	  "Let a running server read keys and lists again, and exit with the result; FILE is that of --pid-file", 1 },
