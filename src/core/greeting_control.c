@@ -24,8 +24,8 @@ static int greeting_refuse_reported(struct greeting *greeting, enum pl_wire_stat
 	return -EAGAIN;
 }
 
-/* Refuses an end with a wrong key, or with none, or with one where this end has none. */
-static int greeting_refuse_key(struct greeting *greeting, enum pl_wire_status status)
+/* Refuses an end for a reason that it also learns, such as a wrong key. */
+static int greeting_refuse_by(struct greeting *greeting, enum pl_wire_status status)
 {
 	struct pl_error error;
 
@@ -69,7 +69,7 @@ int pl_greeting_check_key(struct greeting *greeting)
 		return rc;
 	key = pl_key_proof_check(&greeting->stream, tls, true, greeting->bytes, greeting->admission->identity.key_id);
 	if (key < 0)
-		return greeting_refuse_key(greeting, PL_WIRE_WRONG_KEY);
+		return greeting_refuse_by(greeting, PL_WIRE_WRONG_KEY);
 	rc = pl_key_proof_make(&greeting->stream, tls, (unsigned)key, false, greeting->bytes);
 	if (rc == 0 && pl_stream_write(&greeting->stream, &vector, 1) != PL_KEY_PROOF)
 		rc = -ECONNRESET;
@@ -92,7 +92,7 @@ int pl_greeting_control(struct greeting *greeting)
 	magic = pl_get_u32(&reader);
 	if (magic == PL_MAGIC_KEY_PROOF && !greeting->key_proven) {
 		if (!wants_key_proof(greeting))
-			return greeting_refuse_key(greeting, PL_WIRE_NO_KEY);
+			return greeting_refuse_by(greeting, PL_WIRE_NO_KEY);
 		greeting->have = 4; /* the proof begins with them */
 		greeting->step = KEY_PROOF;
 		return 0;
@@ -100,11 +100,9 @@ int pl_greeting_control(struct greeting *greeting)
 	if (magic != PL_MAGIC_CONTROL)
 		return -EPROTO;
 	if (wants_key_proof(greeting) && !greeting->key_proven)
-		return greeting_refuse_key(greeting, PL_WIRE_NEEDS_KEY);
-	if (context->options.peers_max && atomic_load(&context->accepted) >= context->options.peers_max) {
-		pl_greeting_refuse(greeting, PL_WIRE_BUSY);
-		return -EAGAIN;
-	}
+		return greeting_refuse_by(greeting, PL_WIRE_NEEDS_KEY);
+	if (context->options.peers_max && atomic_load(&context->accepted) >= context->options.peers_max)
+		return greeting_refuse_by(greeting, PL_WIRE_BUSY);
 	stream = pl_greeting_take_stream(greeting);
 	pl_peer_accept_stream(greeting->listener, &stream, greeting->bytes, greeting->admission);
 	greeting->admission = NULL;

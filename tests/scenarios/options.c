@@ -270,7 +270,14 @@ static void mixed_handles(struct scenario_environment *environment)
 	buffer_close(&theirs);
 }
 
-/* Refuses peers beyond peers_max by name, and accepts again once one is gone. */
+static void count_busy(void *user, const struct pl_identity *identity, const struct pl_error *error)
+{
+	check_text(error->id, "PEER-BUSY");
+	check(identity->connected_to_us && identity->address[0]);
+	atomic_fetch_add((atomic_uint *)user, 1);
+}
+
+/* Refuses peers beyond peers_max by name at both ends, and accepts again once one is gone. */
 static void peers_at_most(struct scenario_environment *environment)
 {
 	struct pl_options options = setting_options(environment->setting);
@@ -280,8 +287,11 @@ static void peers_at_most(struct scenario_environment *environment)
 	struct pl_error error;
 	char address[96];
 	struct pump pump;
+	atomic_uint busy = 0;
 
 	options.peers_max = 2;
+	options.refused = count_busy;
+	options.refused_user = &busy;
 	limited = context_open_with(&options);
 	listener = listener_open(environment->setting, limited, address);
 	drive(environment, limited);
@@ -291,6 +301,7 @@ static void peers_at_most(struct scenario_environment *environment)
 	pump_start(environment, &pump, limited);
 	check_status(pl_connect(client, address, AMPLE_TIME, &peers[2], &error), -EBUSY, &error);
 	check_text(error.id, "PEER-BUSY");
+	check_number(atomic_load(&busy), 1);
 	pump_stop(&pump);
 	pl_peer_close(accepted[0]);
 	pl_peer_close(peers[0]);
