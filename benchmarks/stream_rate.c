@@ -3,12 +3,14 @@
  * stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL]]]]]: frames of a stream from one process to another on this
  * host. The subscriber holds slots back, so that no frame is lost; with PLACE 1 it uses frames in the ring. The publisher does
  * not fill the frames: the rate is that of the stream. It waits for PAUSE microseconds before each frame, so that the queue is
- * empty. Waiting threads poll for POLL microseconds; 0: the library's default. Prints a JSON object with frames and bytes a second, and the time from publication to take.
+ * empty. Waiting threads poll for POLL microseconds; 0: the library's default. Prints a JSON object with frames and bytes a
+ * second, and the time from publication to take. With FABRIC none there is no subscriber: the cost of the publisher's calls.
  */
 #include "support.h"
 
 #include <errno.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -78,6 +80,39 @@ static void publish(const struct run *run, int address_pipe)
 	pl_close(context);
 }
 
+/* Prints the lowest cost of a frame in rounds that take SECONDS together. */
+static void publish_alone(const struct run *run)
+{
+	const unsigned rounds = 1000;
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_frame_options frame_options = PL_FRAME_OPTIONS_INIT;
+	struct pl_options context_options = PL_OPTIONS_INIT;
+	struct pl_publisher *publisher;
+	struct pl_stream_frame *frame;
+	struct pl_context *context;
+	struct pl_error error;
+	double lowest = 1e18;
+
+	MUST(pl_open(&context, &context_options, &error), &error);
+	options.slot_bytes = frame_options.length = run->bytes;
+	options.slots = run->slots;
+	MUST(pl_publisher_open(context, "rate", &options, &publisher, &error), &error);
+	for (unsigned i = 0; i < rounds; i++) {
+		uint64_t begin = now_ns(), now = begin, frames = 0;
+		double cost;
+
+		for (; now - begin < run->seconds * NS_PER_S / rounds; now = now_ns())
+			for (unsigned j = 0; j < 1000; j++, frames++) {
+				MUST(pl_publisher_loan(publisher, 0, &frame, &error), &error);
+				MUST(pl_frame_publish(frame, &frame_options, &error), &error);
+			}
+		cost = (double)(now - begin) / (double)frames;
+		lowest = cost < lowest ? cost : lowest;
+	}
+	printf("{\"frames_per_second\": %.0f, \"nanoseconds_per_frame\": %.1f}\n", NS_PER_S / lowest, lowest);
+	pl_close(context);
+}
+
 static void subscribe(const struct run *run, const char *address)
 {
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
@@ -142,6 +177,10 @@ int main(int argc, char **argv)
 		run.pause = strtoull(argv[7], NULL, 10) * 1000;
 	if (argc > 8)
 		run.poll = strtoull(argv[8], NULL, 10) * 1000;
+	if (!strcmp(run.fabric, "none")) {
+		publish_alone(&run);
+		return 0;
+	}
 	if (pipe(pipes) < 0)
 		return 1;
 	child = fork();

@@ -185,8 +185,8 @@ static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, ui
 			 int (*claim_try)(struct pl_publisher *, struct claim *, struct pl_error *),
 			 struct pl_error *error)
 {
-	uint64_t deadline = pl_deadline(pl_now(), timeout), until = deadline;
-	bool tell = false, waits;
+	uint64_t deadline = 0, until = 0;
+	bool began = false, tell = false, waits;
 	int rc;
 
 	for (;;) {
@@ -194,6 +194,10 @@ static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, ui
 
 		pthread_mutex_lock(&publisher->lock);
 		rc = claim_try(publisher, claim, error);
+		/* A claim that succeeds at once needs no clock. */
+		if (rc < 0 && !began)
+			until = deadline = pl_deadline(pl_now(), timeout);
+		began = true;
 		if (rc == -EAGAIN) {
 			until = gate_deadline(publisher, deadline, &tell);
 			if (tell)
@@ -291,7 +295,7 @@ static void finish_loan(struct pl_stream_frame *frame, struct pl_ring_descriptor
 	       publisher->loans[published % publisher->loan_count].state == PL_FRAME_DONE)
 		publisher->loans[published++ % publisher->loan_count].state = PL_FRAME_FREE;
 	if (published > publisher->published)
-		pl_ring_publish(&publisher->ring, published);
+		pl_ring_publish(&publisher->ring, published, descriptor->published);
 	publisher->published = published;
 	pthread_mutex_unlock(&publisher->lock);
 	pl_publisher_announce_frames(publisher);

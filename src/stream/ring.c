@@ -256,18 +256,15 @@ static void ring_store(struct pl_ring *ring, uint64_t offset, uint64_t value)
 	__atomic_store_n(ring_word(ring, offset), htole64(value), __ATOMIC_RELEASE);
 }
 
-static void ring_beat(struct pl_ring *ring)
-{
-	ring_store(ring, PL_RING_HEADER + 16, pl_wall_clock() / PL_NS_PER_MS);
-}
-
 /* Orders all stores before it, also those past the cache that memcpy(3) makes, before all later ones. */
 static void ring_fence(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
 	__builtin_ia32_sfence();
-#endif
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+#else
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
 }
 
 void pl_ring_init(struct pl_ring *ring, uint8_t *control, const struct pl_ring_header *header)
@@ -280,7 +277,6 @@ void pl_ring_init(struct pl_ring *ring, uint8_t *control, const struct pl_ring_h
 
 void pl_ring_claim(struct pl_ring *ring, uint64_t sequence)
 {
-	ring_beat(ring);
 	ring_store(ring, PL_RING_HEADER, sequence + 1);
 	ring_fence();
 }
@@ -300,11 +296,11 @@ void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *des
 	ring_store(ring, offset, descriptor->sequence + 1);
 }
 
-void pl_ring_publish(struct pl_ring *ring, uint64_t published)
+void pl_ring_publish(struct pl_ring *ring, uint64_t published, uint64_t now)
 {
 	ring_fence();
 	ring_store(ring, PL_RING_HEADER + 8, published);
-	ring_beat(ring);
+	ring_store(ring, PL_RING_HEADER + 16, now / PL_NS_PER_MS);
 }
 
 uint64_t pl_ring_skip(struct pl_ring *ring, uint64_t begin, uint64_t end)
@@ -316,7 +312,7 @@ uint64_t pl_ring_skip(struct pl_ring *ring, uint64_t begin, uint64_t end)
 	pl_ring_claim(ring, end - 1);
 	for (aborted.sequence = described; aborted.sequence < end; aborted.sequence++)
 		pl_ring_describe(ring, &aborted, NULL);
-	pl_ring_publish(ring, end);
+	pl_ring_publish(ring, end, aborted.published);
 	return described;
 }
 

@@ -50,7 +50,7 @@ struct pl_ring_header {
 struct pl_ring_cursors {
 	uint64_t claimed;   /* first sequence that is not claimed */
 	uint64_t published; /* first sequence that is not published */
-	uint64_t heartbeat; /* milliseconds of CLOCK_REALTIME at the last claim or publication */
+	uint64_t heartbeat; /* milliseconds of CLOCK_REALTIME at the last publication */
 	uint32_t state;     /* enum pl_stream_state */
 };
 
@@ -100,7 +100,7 @@ struct pl_ring {
 };
 
 void pl_ring_init(struct pl_ring *ring, uint8_t *control, const struct pl_ring_header *header);
-/* Claims a sequence. Returns once the claim is visible: anything may write into the slot then. */
+/* Claims a sequence. Later stores, and devices that they start, write into the slot behind the claim. */
 void pl_ring_claim(struct pl_ring *ring, uint64_t sequence);
 /* Writes the descriptor of a claimed sequence. Without metadata it keeps those of an earlier call. */
 void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *descriptor, const void *metadata);
@@ -109,8 +109,8 @@ void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *des
  * at most one descriptor for each slot. Returns the first sequence that has a descriptor.
  */
 uint64_t pl_ring_skip(struct pl_ring *ring, uint64_t begin, uint64_t end);
-/* Makes all sequences below `published` visible. */
-void pl_ring_publish(struct pl_ring *ring, uint64_t published);
+/* Makes all sequences below `published` visible. `now`: nanoseconds of CLOCK_REALTIME. */
+void pl_ring_publish(struct pl_ring *ring, uint64_t published, uint64_t now);
 void pl_ring_set_state(struct pl_ring *ring, enum pl_stream_state state);
 
 /* -- subscriber ------------------------------------------------------------------------------------- */

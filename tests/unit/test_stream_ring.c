@@ -177,13 +177,13 @@ static void test_publisher(void **state)
 	assert_memory_equal(again, control + offset, sizeof(again));
 	assert_memory_equal(&decoded.layout, &image, sizeof(image));
 	assert_int_equal(pl_ring_descriptor_decode(control + offset, &header.geometry, 2, &decoded), -EPROTO);
-	pl_ring_publish(&ring, 7);
+	pl_ring_publish(&ring, 7, 5 * PL_NS_PER_MS);
 	pl_ring_set_state(&ring, PL_STREAM_ENDED);
 	assert_int_equal(pl_ring_cursors_decode(control + PL_RING_HEADER, &cursors), 0);
 	assert_int_equal(cursors.claimed, 7);
 	assert_int_equal(cursors.published, 7);
 	assert_int_equal(cursors.state, PL_STREAM_ENDED);
-	assert_true(cursors.heartbeat > 0);
+	assert_int_equal(cursors.heartbeat, 5);
 	free(control);
 }
 
