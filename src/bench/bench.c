@@ -14,6 +14,7 @@ static const struct bench_subcommand {
 	int (*run)(int argc, char **argv);
 } bench_subcommands[] = {
 	{ "compare", bench_compare },
+	{ "kv", bench_kv },
 	{ "proxy", bench_proxy },
 	{ "workflow", bench_workflow },
 };

@@ -142,6 +142,18 @@ def start(*arguments):
                             env=environment())
 
 
+@contextlib.contextmanager
+def bench_servers(count):
+    """Runs servers of `peerlane bench`, and returns their addresses."""
+    servers = [start('bench', '--server', '--quiet', '--json', '127.0.0.1:0') for _ in range(count)]
+    try:
+        yield [json.loads(server.stdout.readline())['address'] for server in servers]
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+
+
 def children(pid):
     """Returns the child processes of a process, from /proc, whose entries may vanish during the search."""
     found = []

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from cli_support import (DEADLINE, GPU, PEERLANE, children, environment, free_port, make_key, run, run_json, serving, start,
+from cli_support import (DEADLINE, GPU, PEERLANE, bench_servers, children, environment, free_port, make_key, run, run_json, serving, start,
                          wait_exited, write)
 
 SHORT = ['--iterations', '200', '--warmup', '10']
@@ -172,18 +172,12 @@ def test_a_result_below_the_least_rate_fails_after_all_results():
 
 
 def test_least_rate_of_several_servers_is_that_of_the_total():
-    servers = [start('bench', '--server', '--quiet', '--json', '127.0.0.1:0') for _ in range(2)]
-    try:
-        addresses = [json.loads(server.stdout.readline())['address'] for server in servers]
+    with bench_servers(2) as addresses:
         report = run_json('bench', *addresses, '--size', '1K', '--min-rate', '1024T', *SHORT, expect=1)
         row, = report['results']
         assert len(row['servers']) == 2 and row['min_rate_met'] is False
         assert report['error']['message'].startswith(f'{row["bytes_per_second"]} bytes a second')
         assert rows(*addresses, '--size', '1K', '--min-rate', '1K', *SHORT)[0]['min_rate_met'] is True
-    finally:
-        for server in servers:
-            server.kill()
-            server.wait()
 
 
 @pytest.mark.parametrize('arguments, reason', [
@@ -244,9 +238,7 @@ def test_several_connections():
 
 
 def test_several_servers_at_once():
-    servers = [start('bench', '--server', '--quiet', '--json', '127.0.0.1:0') for _ in range(3)]
-    try:
-        addresses = [json.loads(server.stdout.readline())['address'] for server in servers]
+    with bench_servers(3) as addresses:
         for arguments in [['--size', '8,64K'], ['--op', 'read', '--fabric', 'tcp', '--size', '4K', '--vector', '2'],
                           ['--op', 'send', '--size', '100'], ['--op', 'fetch-add', '--post-list', '4', '--repeat', '2'],
                           ['--peers', '2', '--post-list', '8', '--size', '64'], ['--latency', '--op', 'read', '--size', '8'],
@@ -276,10 +268,6 @@ def test_several_servers_at_once():
         unreachable = f'127.0.0.1:{free_port()}'
         assert unreachable in run('bench', *addresses, unreachable, *SHORT, expect=1).stderr
         assert run_json('bench', addresses[0], '--size', '8', *SHORT)['results'][0]['operations'] == 200
-    finally:
-        for server in servers:
-            server.kill()
-            server.wait()
 
 
 def test_post_lists_complete_all_operations():

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMANDS = ['serve', 'list', 'get', 'put', 'delete', 'top', 'publish', 'streams', 'subscribe', 'relay', 'record', 'replay', 'key', 'routes', 'topo', 'bench', 'report', 'demo', 'check', 'fleet',
             'dump', 'version']
 # Commands of two words, and another mode of bench that has its own options.
-SUBCOMMANDS = [['bench', 'compare'], ['bench', 'workflow'], ['bench', 'proxy'], ['bench', '--mpi'], ['bench', '--matrix'], ['fleet', 'check'],
+SUBCOMMANDS = [['bench', 'compare'], ['bench', 'kv'], ['bench', 'workflow'], ['bench', 'proxy'], ['bench', '--mpi'], ['bench', '--matrix'], ['fleet', 'check'],
                ['fleet', 'topo'], ['fleet', 'bench'], ['fleet', 'show'], ['fleet', 'compare']]
 ALL_COMMANDS = [[command] for command in COMMANDS] + SUBCOMMANDS
 CONNECTING = ['serve', 'list', 'get', 'put', 'delete', 'top', 'publish', 'streams', 'subscribe', 'relay', 'record', 'replay', 'demo', 'bench']  # accept the connection options

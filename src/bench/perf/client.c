@@ -115,6 +115,9 @@ static int finish_client_run(struct bench_endpoint *ep, struct bench_result *res
 	for (uint32_t i = 0; rc == 0 && i < ep->peer_count; i++) {
 		ep->peer = &ep->peers[i];
 		message.result.slots_covered = bench_slots_covered(ep, ep->peer);
+		/* The server counts their notifications. */
+		if (ep->plan.operation->scattered)
+			message.result.operations = ep->peer->requests;
 		rc = bench_control_send(ep, &message);
 	}
 	if (rc == 0)

@@ -193,10 +193,11 @@ int bench_endpoint_import(struct bench_endpoint *ep, const struct bench_message 
 
 void bench_endpoint_free_memory(struct bench_endpoint *ep)
 {
+	/* Prepared vectors keep their regions in use. */
+	bench_pipeline_free(&ep->pipeline);
 	bench_connections_release(ep);
 	bench_buffer_close(&ep->local);
 	bench_buffer_close(&ep->exposed);
-	bench_pipeline_free(&ep->pipeline);
 }
 
 bool bench_endpoint_initiates(const struct bench_endpoint *ep)

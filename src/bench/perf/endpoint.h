@@ -37,6 +37,7 @@ struct bench_peer {
 	uint64_t completed, first, last;
 	struct stats *stats; /* NULL: the peer is the only one */
 	uint64_t received;   /* data messages */
+	uint64_t requests;   /* scattered operations: posted in this run, warm-up included */
 };
 
 struct bench_endpoint {
@@ -72,6 +73,7 @@ struct bench_endpoint {
 	uint32_t repost_number;   /* receive that is to be posted again, if `repost` */
 	bool repost;
 	uint64_t received; /* data messages of all peers */
+	uint64_t notified; /* target of scattered operations: notifications of this run */
 	struct bench_samples samples;
 	struct bench_cost cost;
 	struct bench_spent spent;     /* of the last run */

@@ -6,9 +6,9 @@ bool bench_fast_loop_fits(const struct bench_endpoint *ep)
 	const struct bench_pipeline *pipeline = &ep->pipeline;
 	const struct bench_plan *plan = &ep->plan;
 
-	return pipeline->stats && !pipeline->stopped && !pipeline->pools[0].free_count && !ep->settings.rate &&
-	       !plan->touch && ep->peer_count == 1 && plan->connections == 1 && plan->vector == 1 &&
-	       plan->post_list == 1;
+	return plan->operation->fast_loop && pipeline->stats && !pipeline->stopped && !pipeline->pools[0].free_count &&
+	       !ep->settings.rate && !plan->touch && ep->peer_count == 1 && plan->connections == 1 &&
+	       plan->vector == 1 && plan->post_list == 1;
 }
 
 int bench_fast_loop_run(struct bench_endpoint *ep)

@@ -15,6 +15,7 @@
 #define PLAN_BOTH_WAYS 2u
 #define PLAN_VALIDATE 4u
 #define PLAN_TOUCH 8u
+#define PLAN_PREPARED 16u
 
 static void put_bench_setup(struct cursor *cursor, const struct bench_message *message)
 {
@@ -23,7 +24,8 @@ static void put_bench_setup(struct cursor *cursor, const struct bench_message *m
 	cursor_put(cursor, plan->operation ? plan->operation->code : 0, 1);
 	cursor_put(cursor,
 		   (plan->latency ? PLAN_LATENCY : 0) | (plan->both_ways ? PLAN_BOTH_WAYS : 0) |
-			   (plan->validate ? PLAN_VALIDATE : 0) | (plan->touch ? PLAN_TOUCH : 0),
+			   (plan->validate ? PLAN_VALIDATE : 0) | (plan->touch ? PLAN_TOUCH : 0) |
+			   (plan->prepared ? PLAN_PREPARED : 0),
 		   1);
 	cursor_put(cursor, plan->size, 8);
 	cursor_put(cursor, plan->depth, 4);
@@ -44,6 +46,7 @@ static void get_bench_setup(struct cursor *cursor, struct bench_message *message
 	plan->both_ways = flags & PLAN_BOTH_WAYS;
 	plan->validate = flags & PLAN_VALIDATE;
 	plan->touch = flags & PLAN_TOUCH;
+	plan->prepared = flags & PLAN_PREPARED;
 	plan->size = cursor_get(cursor, 8);
 	plan->depth = (uint32_t)cursor_get(cursor, 4);
 	plan->vector = (uint32_t)cursor_get(cursor, 4);

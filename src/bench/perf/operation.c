@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "bench/perf/fast_loop.h"
+#include "bench/perf/requests.h"
 #include "bench/perf/run.h"
 #include "bench/perf/sequential.h"
 
+#define BENCH_KV_SIZES "4K,16K,64K,256K"
 #define POST_FUNCTION static inline __attribute__((always_inline)) int
 
 /* Fills the transfers of a vectored operation, whose messages are in successive slots. */
@@ -182,12 +184,35 @@ static const struct bench_operation operations[] = {
 		.measure_once = bench_connect_once,
 		.default_count = 200,
 	},
+	{
+		.code = BENCH_KV_READ,
+		.name = "kv-read",
+		.default_sizes = BENCH_KV_SIZES,
+		.access = PL_ACCESS_READ,
+		.reads = true,
+		.scattered = true,
+		.vectors = true,
+		.server_busy = true,
+		.post = bench_read_blocks,
+		.verify = bench_verify_read,
+	},
+	{
+		.code = BENCH_KV_WRITE,
+		.name = "kv-write",
+		.default_sizes = BENCH_KV_SIZES,
+		.access = PL_ACCESS_WRITE,
+		.scattered = true,
+		.vectors = true,
+		.server_busy = true,
+		.post = bench_write_blocks,
+		.verify = bench_verify_arrived,
+	},
 };
 
 const struct bench_operation *bench_operation_by_name(const char *name)
 {
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(operations); i++)
-		if (!strcmp(operations[i].name, name))
+		if (!operations[i].scattered && !strcmp(operations[i].name, name))
 			return &operations[i];
 	return NULL;
 }
@@ -202,8 +227,11 @@ const struct bench_operation *bench_operation_by_code(unsigned code)
 
 const char *bench_operation_names(char *buffer, size_t size)
 {
-	size_t length = 0, count = CLI_ARRAY_SIZE(operations);
+	size_t length = 0, count = 0;
 
+	/* The operations of `peerlane bench kv` stand last. */
+	while (count < CLI_ARRAY_SIZE(operations) && !operations[count].scattered)
+		count++;
 	buffer[0] = '\0';
 	for (size_t i = 0; i < count && length < size; i++)
 		length += (size_t)snprintf(buffer + length, size - length, "%s%s", operations[i].name,

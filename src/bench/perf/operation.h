@@ -18,6 +18,10 @@ struct bench_request;
 struct registration_times;
 struct stats;
 
+/* Codes of the requests of `peerlane bench kv`. */
+#define BENCH_KV_READ 8u
+#define BENCH_KV_WRITE 9u
+
 struct bench_operation {
 	uint8_t code;     /* number in control messages */
 	const char *name; /* value of --op and of "operation" in results */
@@ -32,6 +36,7 @@ struct bench_operation {
 	bool needs_receive; /* consumes a posted receive of the peer */
 	bool reads;         /* the bytes move from the peer's memory to the initiator's */
 	bool atomic;        /* each word has one operation at a time, whose old value is known */
+	bool scattered;     /* requests of `peerlane bench kv`, see requests.h; not a value of --op */
 
 	/* -- modes ------------------------------------------------------------------------------- */
 	bool pingpong;              /* --latency sends messages to and fro; else it posts one operation at a time */
@@ -48,7 +53,7 @@ struct bench_operation {
 	 */
 	int (*post)(struct bench_endpoint *ep, const struct bench_request *request, uint64_t number, uint32_t vector,
 		    struct pl_error *error);
-	/* The loop of fast_loop.h, specialised for post(). */
+	/* The loop of fast_loop.h, specialised for post(); NULL: pipeline.c runs the operation. */
 	int (*fast_loop)(struct bench_endpoint *ep, struct bench_fast_loop *loop);
 	/* True if all content that this endpoint received is as expected. */
 	bool (*verify)(const struct bench_endpoint *ep);
@@ -60,7 +65,7 @@ struct bench_operation {
 	unsigned default_count; /* operations of a run without --iterations */
 };
 
-/* Returns NULL if there is none. */
+/* Return NULL if there is none. */
 const struct bench_operation *bench_operation_by_name(const char *name);
 const struct bench_operation *bench_operation_by_code(unsigned code);
 

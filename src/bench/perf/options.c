@@ -150,6 +150,13 @@ static error_t parse_bench_server_option(int key, char *argument, struct argp_st
 	}
 }
 
+void bench_add_address(struct bench_options *options, const char *address, struct argp_state *state)
+{
+	if (options->address_count == BENCH_CONNECTIONS_MAX)
+		argp_error(state, "'%s': at most %u addresses", address, BENCH_CONNECTIONS_MAX);
+	options->addresses[options->address_count++] = address;
+}
+
 static error_t parse_bench_option(int key, char *argument, struct argp_state *state)
 {
 	struct bench_options *options = state->input;
@@ -159,9 +166,7 @@ static error_t parse_bench_option(int key, char *argument, struct argp_state *st
 		state->child_inputs[0] = options;
 		return 0;
 	case ARGP_KEY_ARG:
-		if (options->address_count == BENCH_CONNECTIONS_MAX)
-			argp_error(state, "'%s': at most %u addresses", argument, BENCH_CONNECTIONS_MAX);
-		options->addresses[options->address_count++] = argument;
+		bench_add_address(options, argument, state);
 		return 0;
 	case ARGP_KEY_END:
 		finish_options(options, state);
@@ -221,6 +226,7 @@ static const struct cli_command bench_command = {
 		 "\n"
 		 "Other measurements, with options of their own (see their --help):\n"
 		 "  peerlane bench compare     compare two results\n"
+		 "  peerlane bench kv          scattered blocks of a KV cache, with notifications\n"
 		 "  peerlane bench proxy       frames through a GPU to a third host\n"
 		 "  peerlane bench workflow    frames through a GPU, by several methods\n",
 	.options = bench_options,

@@ -32,6 +32,8 @@ extern const struct argp bench_method_argp;
 /* Check combinations of options, after all were parsed.  They exit if one is wrong. */
 void bench_finish_method(struct bench_options *options, struct argp_state *state);
 void bench_finish_sizes(struct bench_options *options, struct argp_state *state);
+/* Adds an ADDRESS of the command line, which must be one of at most 64. */
+void bench_add_address(struct bench_options *options, const char *address, struct argp_state *state);
 
 /* Applies --cpu and --numa to this process; call it before the library starts threads.  0 or a negative errno. */
 int bench_set_affinity(const struct bench_options *options, struct pl_error *error);

@@ -13,16 +13,21 @@ static uint64_t pattern_word(uint64_t seed, uint64_t index)
 	return bench_splitmix(seed + (index + 1) * BENCH_SPLITMIX_STEP);
 }
 
-static uint64_t pattern_first_index(const struct bench_pattern *pattern, uint64_t slot)
+static uint64_t pattern_first_index(const struct bench_pattern *pattern, uint64_t message)
 {
-	return pattern->same ? 0 : slot * (pattern->stride / 8);
+	return pattern->same ? 0 : message * (pattern->stride / 8);
+}
+
+static uint64_t pattern_offset(const struct bench_pattern *pattern, uint64_t message)
+{
+	return (pattern->order ? pattern->order[message] : message) * pattern->stride;
 }
 
 void bench_pattern_fill(const struct bench_pattern *pattern, void *memory)
 {
-	for (uint64_t slot = 0; slot < pattern->slots; slot++) {
-		uint8_t *message = (uint8_t *)memory + slot * pattern->stride;
-		uint64_t first = pattern_first_index(pattern, slot);
+	for (uint64_t number = 0; number < pattern->slots; number++) {
+		uint8_t *message = (uint8_t *)memory + pattern_offset(pattern, number);
+		uint64_t first = pattern_first_index(pattern, number);
 
 		for (uint64_t at = 0; at < pattern->size; at += 8) {
 			uint64_t word = pattern_word(pattern->seed, first + at / 8);
@@ -61,9 +66,9 @@ static bool pattern_block_equal(const struct bench_pattern *pattern, const uint8
 
 bool bench_pattern_equal(const struct bench_pattern *pattern, const void *memory)
 {
-	for (uint64_t slot = 0; slot < pattern->slots; slot++) {
-		const uint8_t *message = (const uint8_t *)memory + slot * pattern->stride;
-		uint64_t first = pattern_first_index(pattern, slot);
+	for (uint64_t number = 0; number < pattern->slots; number++) {
+		const uint8_t *message = (const uint8_t *)memory + pattern_offset(pattern, number);
+		uint64_t first = pattern_first_index(pattern, number);
 
 		for (uint64_t block = 0; block < pattern->size; block += BENCH_BLOCK)
 			if (!pattern_block_equal(pattern, message, first, block))

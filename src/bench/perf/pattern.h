@@ -9,9 +9,10 @@
 /* A marker ends each block of this size, and the message. */
 #define BENCH_BLOCK 4096u
 
-/* Content of `slots` messages of `size` bytes. */
+/* Content of `slots` messages of `size` bytes, in slots of `stride` bytes. */
 struct bench_pattern {
 	uint64_t size, stride, slots, seed;
+	const uint32_t *order; /* slot of each message; NULL: message N has slot N */
 	bool same;    /* all messages are equal, as any message may arrive in any slot */
 	bool markers; /* skip the words that bench_markers_write() writes */
 };

@@ -5,8 +5,9 @@
 
 struct bench_options;
 
-/* Runs the command; returns an exit status. */
+/* Run `peerlane bench` and `peerlane bench kv`; return an exit status. */
 int bench_perf(int argc, char **argv);
+int bench_kv(int argc, char **argv);
 
 /* Measures and prints the results (client.c); serves clients (server.c).  Return an exit status. */
 int bench_measure(struct bench_options *options);

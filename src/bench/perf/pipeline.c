@@ -41,6 +41,8 @@ int bench_pipeline_allocate(struct bench_endpoint *ep)
 	pipeline->transfers = calloc(plan->vector, sizeof(*pipeline->transfers));
 	if (!pipeline->numbers || !pipeline->requests || !pipeline->expected || !pipeline->transfers)
 		return bench_fail(ep, -ENOMEM, "NO-MEMORY", NULL, NULL, "no memory for %u operations", total);
+	if (plan->operation->scattered && bench_scatter_open(&pipeline->scatter, ep->layout.slots) < 0)
+		return bench_fail(ep, -ENOMEM, "NO-MEMORY", NULL, NULL, "no memory for the order of the blocks");
 	for (uint32_t number = 0; number < total; number++)
 		pipeline->requests[number] = make_request(ep, number);
 	next = pipeline->numbers;
@@ -63,6 +65,10 @@ void bench_pipeline_free(struct bench_pipeline *pipeline)
 	free(pipeline->requests);
 	free(pipeline->expected);
 	free(pipeline->transfers);
+	for (uint32_t i = 0; i < pipeline->vector_count; i++)
+		pl_vector_free(pipeline->vectors[i]);
+	free(pipeline->vectors);
+	bench_scatter_close(&pipeline->scatter);
 	memset(pipeline, 0, sizeof(*pipeline));
 }
 

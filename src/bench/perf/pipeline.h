@@ -7,6 +7,7 @@
 #define PL_BENCH_PERF_PIPELINE_H
 
 #include "bench/perf/plan.h"
+#include "bench/perf/requests.h"
 #include "cmd/common/stats.h"
 
 /* Upper bits of an operation's user_data; the lower bits are its number. */
@@ -44,6 +45,9 @@ struct bench_pipeline {
 	struct bench_number_pool pools[BENCH_CONNECTIONS_MAX];
 	uint64_t *expected; /* atomic operations: current value of each number's word */
 	struct pl_transfer *transfers;
+	struct bench_scatter scatter; /* scattered operations: slots of the blocks */
+	struct pl_vector **vectors;   /* prepared vector of each number; NULL: none */
+	uint32_t vector_count;
 	struct pl_attributes attributes;
 	bool atomic;         /* plan.operation->atomic */
 	bool stopped;        /* posts no more operations */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "bench/perf/plan.h"
 
+#include "bench/perf/requests.h"
 #include "cmd/common/cli.h"
 
 /* Small messages are spread over a window that fits into the processor's caches, as in most programs. */
@@ -28,11 +29,22 @@ uint32_t bench_plan_pingpong_depth(uint64_t size)
 	return (uint32_t)CLI_MAX(CLI_MIN(WINDOW / size, PINGPONG_DEPTH_MAX), 2);
 }
 
+/* Each request in flight has blocks of its own, so the plan decides how much memory both ends allocate. */
+static bool scattered_plan_valid(const struct bench_plan *plan)
+{
+	uint64_t slots = (uint64_t)plan->depth * plan->vector;
+
+	return plan->vector <= BENCH_BLOCKS_MAX && plan->size <= BENCH_POOL_MAX / slots && slots <= UINT32_MAX &&
+	       !plan->latency && !plan->both_ways && plan->connections == 1 && plan->post_list == 1;
+}
+
 bool bench_plan_valid(const struct bench_plan *plan)
 {
 	if (!plan->operation || plan->size < bench_plan_min_size(plan) || plan->size > BENCH_SIZE_MAX)
 		return false;
 	if (plan->depth < 1 || plan->depth > BENCH_DEPTH_MAX || plan->vector < 1 || plan->vector > PL_TRANSFERS_MAX)
+		return false;
+	if (plan->operation->scattered && !scattered_plan_valid(plan))
 		return false;
 	if (plan->vector > 1 && !plan->operation->vectors)
 		return false;
@@ -60,6 +72,8 @@ void bench_plan_layout(const struct bench_plan *plan, struct bench_layout *layou
 	/* Each operation in flight has a slot of its own, for its marker or its counter. */
 	if (bench_plan_pingpong(plan) || plan->operation->atomic)
 		layout->slots = plan->depth;
+	if (plan->operation->scattered)
+		layout->slots = messages;
 	layout->window = layout->slots * layout->stride;
 	layout->receives = 0;
 	if (plan->operation->needs_receive)

@@ -18,6 +18,7 @@
 struct bench_plan {
 	const struct bench_operation *operation; /* NULL: unknown to this version */
 	bool latency, both_ways, validate, touch;
+	bool prepared; /* scattered operations: post prepared vectors */
 	uint64_t size;
 	uint32_t depth, vector;
 	uint32_t post_list;   /* operations that are posted at a time, as one list */

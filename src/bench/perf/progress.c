@@ -24,6 +24,10 @@ static inline void handle_completion(struct bench_endpoint *ep, const struct pl_
 	/* The control receive fails, too, when a peer is lost. */
 	if (completion->kind == PL_KIND_LOST)
 		return;
+	if (completion->kind == PL_KIND_NOTIFIED) {
+		ep->notified++;
+		return;
+	}
 	if (completion->status < 0) {
 		if (completion->user_data >> BENCH_TAG_SHIFT == BENCH_TAG_CONTROL)
 			bench_control_peer(ep, number)->lost = true;

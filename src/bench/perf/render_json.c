@@ -77,6 +77,17 @@ static void add_sequential_members(struct json_object *object, const struct benc
 	cli_json_add(object, "registration_us", registration);
 }
 
+/* Members of `peerlane bench kv`, whose operations are blocks. */
+static void add_request_members(struct json_object *object, const struct bench_row *row)
+{
+	if (!row->plan.operation->scattered)
+		return;
+	cli_json_add(object, "prepared", json_object_new_boolean(row->plan.prepared));
+	cli_json_add(object, "requests", json_object_new_uint64(row->operations / row->plan.vector));
+	cli_json_add(object, "requests_per_second", bench_json_number(bench_row_requests(row), 1));
+	cli_json_add(object, "cpu_seconds_per_gigabyte", bench_json_number(bench_row_cpu_seconds(row), 4));
+}
+
 static void add_plan_members(struct json_object *object, const struct bench_report *report, const struct bench_row *row)
 {
 	const struct bench_plan *plan = &row->plan;
@@ -140,6 +151,7 @@ static struct json_object *json_bench_row(const struct bench_options *options, c
 	cli_json_add(object, "server_cpu_percent", bench_json_number(row->server_cpu, 1));
 	add_cost_members(object, row);
 	add_sequential_members(object, row);
+	add_request_members(object, row);
 	if (row->shares)
 		add_share_members(object, report, row);
 	cli_json_add(object, "card_counters", card_counters_json(row->counters));

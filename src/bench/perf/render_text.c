@@ -75,7 +75,10 @@ static void print_bench_header(const struct bench_options *options, const struct
 	const struct bench_row *row = &report->rows[report->count - 1];
 	const struct bench_plan *plan = &row->plan;
 
-	printf("%s %s over %s", plan->operation->name, plan->latency ? "latency" : "bandwidth",
+	printf("%s %s over %s", plan->operation->name,
+	       plan->operation->scattered ? "requests"
+	       : plan->latency            ? "latency"
+					  : "bandwidth",
 	       row->sample.fabric ? row->sample.fabric : report->servers[0].info.fabric);
 	if (row->sample.kind)
 		printf(", %s", cli_route_name(row->sample.route));
@@ -100,7 +103,9 @@ static void print_bench_header(const struct bench_options *options, const struct
 		printf("%u connections%s, ", plan->connections, report->server_count > 1 ? " each" : "");
 	if (plan->post_list > 1)
 		printf("posted in lists of %u, ", plan->post_list);
-	if (plan->vector > 1)
+	if (plan->operation->scattered)
+		printf("%u scattered blocks each%s, ", plan->vector, plan->prepared ? ", prepared" : "");
+	else if (plan->vector > 1)
 		printf("%u messages per operation, ", plan->vector);
 	printf("%u stream%s, %s progress", row->lanes, row->lanes == 1 ? "" : "s",
 	       options->manual ? "manual" : "thread");
@@ -146,6 +151,50 @@ static void render_sequential_table(const struct bench_report *report)
 			continue;
 		set_nanoseconds(line, SEQUENTIAL_CACHED, (uint64_t)row->cached);
 		set_nanoseconds(line, SEQUENTIAL_OPERATION, (uint64_t)row->operation);
+	}
+	cli_table_print(table);
+}
+
+enum {
+	REQUEST_SIZE,
+	REQUEST_GBYTES,
+	REQUEST_RATE,
+	REQUEST_P50,
+	REQUEST_P99,
+	REQUEST_CPU,
+	REQUEST_VERIFIED,
+	REQUEST_COLUMNS,
+};
+
+static const struct cli_column request_columns[REQUEST_COLUMNS] = {
+	[REQUEST_SIZE] = { "BLOCK", SCOLS_FL_RIGHT },
+	[REQUEST_GBYTES] = { "GB/s", SCOLS_FL_RIGHT },
+	[REQUEST_RATE] = { "requests/s", SCOLS_FL_RIGHT },
+	[REQUEST_P50] = { "p50 us", SCOLS_FL_RIGHT },
+	[REQUEST_P99] = { "p99 us", SCOLS_FL_RIGHT },
+	[REQUEST_CPU] = { "CPU s/GB", SCOLS_FL_RIGHT },
+	[REQUEST_VERIFIED] = { "CONTENT", 0 },
+};
+
+/* Prints the table of `peerlane bench kv`. */
+static void render_request_table(const struct bench_options *options, const struct bench_report *report)
+{
+	struct libscols_table *table =
+		cli_table(request_columns, options->plan.validate ? REQUEST_COLUMNS : REQUEST_VERIFIED);
+	char text[32];
+
+	for (uint32_t i = 0; i < report->count; i++) {
+		const struct bench_row *row = &report->rows[i];
+		struct libscols_line *line = cli_table_line(table);
+
+		cli_table_set(line, REQUEST_SIZE, bench_size_text(text, sizeof(text), row->plan.size));
+		set_bench_number(line, REQUEST_GBYTES, row->bytes_per_second / 1e9);
+		set_bench_number(line, REQUEST_RATE, bench_row_requests(row));
+		set_nanoseconds(line, REQUEST_P50, row->latency.p50);
+		set_nanoseconds(line, REQUEST_P99, row->latency.p99);
+		set_bench_number(line, REQUEST_CPU, bench_row_cpu_seconds(row));
+		if (row->plan.validate)
+			cli_table_set(line, REQUEST_VERIFIED, row->verified ? "correct" : "WRONG");
 	}
 	cli_table_print(table);
 }
@@ -257,7 +306,7 @@ static void print_card_troubles(const struct bench_report *report)
 	card_troubles_print(stdout, results, report->count);
 }
 
-void bench_render_table(const struct bench_options *options, const struct bench_report *report)
+static void render_operation_table(const struct bench_options *options, const struct bench_report *report)
 {
 	struct cli_column shown[COLUMNS];
 	struct libscols_table *table;
@@ -266,24 +315,30 @@ void bench_render_table(const struct bench_options *options, const struct bench_
 	if (report->server_count > 1)
 		shown[COLUMN_SIZE].name = "SIZE, SERVER";
 	table = cli_table(shown, options->plan.validate ? COLUMNS : COLUMN_VERIFIED);
+	for (uint32_t i = 0; i < report->count; i++)
+		add_bench_row(table, report, &report->rows[i]);
+	cli_table_print(table);
+}
+
+void bench_render_table(const struct bench_options *options, const struct bench_report *report)
+{
+	bool sequential = bench_operation_sequential(options->plan.operation);
+
 	if (!options->common.quiet) {
 		print_bench_header(options, report);
 		print_unreadable_counters(&report->cost, &report->cards);
 	}
-	if (bench_operation_sequential(options->plan.operation)) {
+	if (sequential)
 		render_sequential_table(report);
-		scols_unref_table(table);
-		if (!options->common.quiet)
-			print_card_troubles(report);
-		return;
-	}
-	for (uint32_t i = 0; i < report->count; i++)
-		add_bench_row(table, report, &report->rows[i]);
-	cli_table_print(table);
+	else if (options->plan.operation->scattered)
+		render_request_table(options, report);
+	else
+		render_operation_table(options, report);
 	if (options->sample_interval)
 		print_sample_range(options, report);
 	if (options->common.quiet)
 		return;
-	print_bench_cost(report);
+	if (!sequential)
+		print_bench_cost(report);
 	print_card_troubles(report);
 }

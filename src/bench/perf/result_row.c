@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Computes a row of results from the measurements of both endpoints. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "bench/perf/results.h"
@@ -88,6 +89,13 @@ static int fill_row_shares(struct bench_endpoint *ep, struct bench_row *row)
 		bench_latency_fill(&row->shares[i].latency, peer->stats);
 	}
 	return 0;
+}
+
+double bench_row_cpu_seconds(const struct bench_row *row)
+{
+	if (row->bytes_per_second <= 0)
+		return NAN;
+	return (row->cpu + row->server_cpu) / 100 / (row->bytes_per_second / 1e9);
 }
 
 void bench_row_free(struct bench_row *row)

@@ -67,6 +67,13 @@ struct bench_report {
 /* Fills a row from the results of one run, and frees what the row held before.  Returns 0 or a negative errno. */
 int bench_row_fill(struct bench_endpoint *ep, const struct bench_result *ours, struct bench_row *row);
 void bench_row_free(struct bench_row *row);
+/* Processor time of client and servers in seconds, for 10^9 bytes; NAN if no bytes moved. */
+double bench_row_cpu_seconds(const struct bench_row *row);
+/* Requests of `peerlane bench kv` per second. */
+static inline double bench_row_requests(const struct bench_row *row)
+{
+	return row->operations_per_second / row->plan.vector;
+}
 void bench_latency_fill(struct bench_latency *latency, const struct stats *stats);
 
 /* True if the result has the rate of --min-rate. */

@@ -15,8 +15,8 @@ static uint64_t content_seed(const struct bench_endpoint *ep, bool server)
 	return ep->settings.seed ^ (server ? UINT64_MAX : 0);
 }
 
-/* Returns the pattern of the content that the server or the client initiates. */
-static struct bench_pattern content_pattern(const struct bench_endpoint *ep, bool server)
+/* Returns the pattern, in memory of this order, of the content that the server or the client initiates. */
+static struct bench_pattern content_pattern(const struct bench_endpoint *ep, bool server, const uint32_t *order)
 {
 	bool needs_receive = ep->plan.operation->needs_receive, pingpong = bench_plan_pingpong(&ep->plan);
 
@@ -25,6 +25,7 @@ static struct bench_pattern content_pattern(const struct bench_endpoint *ep, boo
 		.stride = ep->layout.stride,
 		.slots = ep->layout.slots,
 		.seed = content_seed(ep, server),
+		.order = order,
 		.same = needs_receive || pingpong,
 		.markers = pingpong && !needs_receive,
 	};
@@ -32,7 +33,9 @@ static struct bench_pattern content_pattern(const struct bench_endpoint *ep, boo
 
 static int fill_content(struct bench_endpoint *ep)
 {
-	struct bench_pattern ours = content_pattern(ep, ep->server), theirs = content_pattern(ep, !ep->server);
+	const struct bench_scatter *scatter = &ep->pipeline.scatter;
+	struct bench_pattern ours = content_pattern(ep, ep->server, scatter->local),
+			     theirs = content_pattern(ep, !ep->server, scatter->remote);
 	bool read = ep->plan.operation->reads;
 	int rc = 0;
 
@@ -74,9 +77,14 @@ int bench_run_prepare(struct bench_endpoint *ep)
 	ep->sample.lanes = 0;
 	ep->round = 0;
 	ep->tag = BENCH_MESSAGE_DATA;
-	ep->received = 0;
+	ep->received = ep->notified = 0;
 	ep->started = ep->finished = false;
-	return bench_endpoint_is_target(ep) ? bench_receives_post(ep) : 0;
+	for (uint32_t i = 0; i < ep->peer_count; i++)
+		ep->peers[i].requests = 0;
+	rc = bench_requests_prepare(ep);
+	if (rc == 0 && bench_endpoint_is_target(ep))
+		rc = bench_receives_post(ep);
+	return rc;
 }
 
 void bench_usage_begin(struct bench_endpoint *ep)
@@ -131,7 +139,7 @@ int bench_run_measure(struct bench_endpoint *ep, int (*started)(struct bench_end
 
 bool bench_verify_read(const struct bench_endpoint *ep)
 {
-	struct bench_pattern pattern = content_pattern(ep, ep->server);
+	struct bench_pattern pattern = content_pattern(ep, ep->server, ep->pipeline.scatter.local);
 
 	for (uint32_t i = 0; bench_endpoint_initiates(ep) && i < ep->peer_count; i++) {
 		pattern.slots = bench_slots_covered(ep, &ep->peers[i]);
@@ -143,7 +151,7 @@ bool bench_verify_read(const struct bench_endpoint *ep)
 
 static bool peer_content_correct(const struct bench_endpoint *ep, const struct bench_peer *peer)
 {
-	struct bench_pattern theirs = content_pattern(ep, !ep->server);
+	struct bench_pattern theirs = content_pattern(ep, !ep->server, ep->pipeline.scatter.remote);
 
 	theirs.slots = CLI_MIN(peer->result.slots_covered, theirs.slots);
 	if (ep->plan.operation->needs_receive)
@@ -169,18 +177,19 @@ bool bench_verify_atomic(const struct bench_endpoint *ep)
 
 int bench_run_verify(struct bench_endpoint *ep, bool *verified)
 {
-	while (ep->posted_receives) {
-		int rc = bench_progress(ep);
+	int rc = bench_requests_await(ep);
 
+	while (rc == 0 && ep->posted_receives) {
+		rc = bench_progress(ep);
 		if (rc == 0)
 			rc = bench_idle(ep, ep->timeout);
-		if (rc < 0)
-			return rc;
+		rc = CLI_MIN(rc, 0);
 	}
+	if (rc < 0)
+		return rc;
 	*verified = false;
 	if (ep->plan.validate) {
-		int rc = bench_buffer_sync_out(ep, &ep->local, 0, ep->local.length);
-
+		rc = bench_buffer_sync_out(ep, &ep->local, 0, ep->local.length);
 		if (rc == 0)
 			rc = bench_buffer_sync_out(ep, &ep->exposed, 0, ep->exposed.length);
 		if (rc < 0)
