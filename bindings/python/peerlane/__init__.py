@@ -9,15 +9,17 @@ import os as _os
 from . import _peerlane
 from ._command import check, topology
 from ._context import Context
-from ._errors import (BufferRefused, Cancelled, Closed, Denied, Error, Forked, Invalid, NoMemory, Refused, Reset,
+from ._errors import (BufferRefused, Cancelled, Closed, Denied, Ended, Error, Forked, Invalid, NoMemory, Refused, Reset,
                       TimedOut, Unreachable)
-from ._peerlane import (Listener, Operation, Peer, Receipt, Region, Remote, RemoteSet, fingerprint, gpu, stream_wait)
+from ._peerlane import (Frame, Listener, Operation, Peer, Publisher, Receipt, Region, Remote, RemoteSet, Subscriber,
+                        fingerprint, gpu, stream_wait)
+from ._streams import Layout
 from ._tokens import Blob, Invitation, Notification, Token
 
-__all__ = ['Blob', 'BufferRefused', 'Cancelled', 'Closed', 'Context', 'Denied', 'Error', 'Forked', 'Invalid',
-           'Invitation', 'Listener', 'NoMemory', 'Notification', 'Operation', 'Peer', 'Receipt', 'Refused', 'Region',
-           'Remote', 'RemoteSet', 'Reset', 'TimedOut', 'Token', 'Unreachable', 'check', 'fingerprint', 'gpu',
-           'stream_wait', 'topology', 'version']
+__all__ = ['Blob', 'BufferRefused', 'Cancelled', 'Closed', 'Context', 'Denied', 'Ended', 'Error', 'Forked', 'Frame',
+           'Invalid', 'Invitation', 'Layout', 'Listener', 'NoMemory', 'Notification', 'Operation', 'Peer', 'Publisher',
+           'Receipt', 'Refused', 'Region', 'Remote', 'RemoteSet', 'Reset', 'Subscriber', 'TimedOut', 'Token',
+           'Unreachable', 'check', 'fingerprint', 'gpu', 'stream_wait', 'topology', 'version']
 
 version = _peerlane.version()
 
