@@ -22,7 +22,7 @@ def test_examples_run(name, code):
 
 
 @pytest.mark.parametrize('kind', [pl.Context, pl.Region, pl.Remote, pl.RemoteSet, pl.Listener, pl.Peer, pl.Operation,
-                                  pl.Receipt, pl.Publisher, pl.Subscriber, pl.Frame, pl.Layout, aio.Context, aio.Subscriber, aio.Peer, aio.Listener])
+                                  pl.Receipt, pl.Publisher, pl.Subscriber, pl.Frame, pl.Layout, pl.Group, aio.Context, aio.Subscriber, aio.Peer, aio.Listener])
 def test_public_names_have_texts_and_signatures(kind):
     assert kind.__doc__
     for name, member in inspect.getmembers(kind):

@@ -6,20 +6,21 @@ All times are in seconds and all sizes in bytes. `peerlane.aio` has the same obj
 import atexit as _atexit
 import os as _os
 
-from . import _peerlane
+from . import _peerlane, mpi, torch
 from ._command import check, topology
 from ._context import Context
 from ._errors import (BufferRefused, Cancelled, Closed, Denied, Ended, Error, Forked, Invalid, NoMemory, Refused, Reset,
                       TimedOut, Unreachable)
+from ._exchange import Group, Member
 from ._peerlane import (Frame, Listener, Operation, Peer, Publisher, Receipt, Region, Remote, RemoteSet, Subscriber,
                         fingerprint, gpu, stream_wait)
 from ._streams import Layout
 from ._tokens import Blob, Invitation, Notification, Token
 
 __all__ = ['Blob', 'BufferRefused', 'Cancelled', 'Closed', 'Context', 'Denied', 'Ended', 'Error', 'Forked', 'Frame',
-           'Invalid', 'Invitation', 'Layout', 'Listener', 'NoMemory', 'Notification', 'Operation', 'Peer', 'Publisher',
-           'Receipt', 'Refused', 'Region', 'Remote', 'RemoteSet', 'Reset', 'Subscriber', 'TimedOut', 'Token',
-           'Unreachable', 'check', 'fingerprint', 'gpu', 'stream_wait', 'topology', 'version']
+           'Group', 'Invalid', 'Invitation', 'Layout', 'Listener', 'Member', 'NoMemory', 'Notification', 'Operation',
+           'Peer', 'Publisher', 'Receipt', 'Refused', 'Region', 'Remote', 'RemoteSet', 'Reset', 'Subscriber', 'TimedOut',
+           'Token', 'Unreachable', 'check', 'fingerprint', 'gpu', 'mpi', 'stream_wait', 'topology', 'torch', 'version']
 
 version = _peerlane.version()
 

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Exchange of regions between all processes of a group; threads with contexts of their own stand in for processes."""
+import concurrent.futures
+import sys
+import threading
+import types
+
+import peerlane as pl
+import pytest
+
+
+class Comm:
+    """Communicator with the methods of mpi4py's, for threads."""
+
+    def __init__(self, rank, shared):
+        self.rank, self.shared = rank, shared
+
+    def Get_rank(self):
+        return self.rank
+
+    def Get_size(self):
+        return self.shared['barrier'].parties
+
+    def allgather(self, value):
+        self.shared['barrier'].wait()
+        self.shared['values'][self.rank] = value
+        self.shared['barrier'].wait()
+        return list(self.shared['values'])
+
+
+def in_ranks(size, function):
+    """Call a function with a communicator for each rank; return the results by rank."""
+    shared = {'barrier': threading.Barrier(size, timeout=30), 'values': [None] * size}
+    with concurrent.futures.ThreadPoolExecutor(size) as pool:
+        return list(pool.map(function, [Comm(rank, shared) for rank in range(size)]))
+
+
+def write_to_all(group, region, barrier):
+    """Write the own rank into a byte of each other member's region; return the own region's bytes."""
+    for member in group.others():
+        member.peer.write(member.remote, region, group.rank, 8, 1)
+    barrier()
+    return bytes(region)[:len(group)]
+
+
+def test_each_rank_writes_to_all_others():
+    def run(comm):
+        with pl.Context() as context:
+            region = context.allocate(16, access='w')
+            region.copy_in(bytes([100 + comm.rank]), 8)
+            with pl.mpi.exchange(comm, context, region, extra=b'%d' % comm.rank) as group:
+                assert (len(group), group.rank, group[comm.rank]) == (4, comm.rank, None)
+                assert [member.rank for member in group.others()] == [(comm.rank + i) % 4 for i in (1, 2, 3)]
+                assert all(member.extra == b'%d' % member.rank and member.remote.rights == 'w' for member in group.others())
+                got = write_to_all(group, region, lambda: comm.allgather(None))
+                comm.allgather(None)
+            assert group.others()[0].peer.closed
+            return got
+
+    for rank, got in enumerate(in_ranks(4, run)):
+        assert got == bytes(0 if other == rank else 100 + other for other in range(4))
+
+
+def test_lists_of_regions_and_rights():
+    def run(comm):
+        with pl.Context(key=b'a key of 16 bytes') as context:
+            regions = [context.allocate(length, access='rw') for length in (10, 20)]
+            with pl.mpi.exchange(comm, context, regions, rights='r', address='127.0.0.1:0') as group:
+                member, = group.others()
+                comm.allgather(None)
+                return [(remote.length, remote.rights) for remote in member.remote]
+
+    assert in_ranks(2, run) == [[(10, 'r'), (20, 'r')]] * 2
+
+
+def test_a_failure_of_one_rank_ends_all():
+    def run(comm):
+        with pl.Context(key=b'one key, of rank %d' % (comm.rank == 2)) as context:
+            with pytest.raises(pl.Error) as caught:
+                pl.mpi.exchange(comm, context, context.allocate(8, access='r'), timeout=0.5)
+            return caught.value.id, caught.value.errno == 103
+
+    assert in_ranks(3, run) == [('PY-EXCHANGE', True)] * 3
+
+    def refuse(comm):
+        with pl.Context() as context:
+            region = context.allocate(8, access='r' if comm.rank else '')
+            with pytest.raises(pl.Error, match='rank 0') as caught:
+                pl.mpi.exchange(comm, context, region)
+            return caught.value.id
+
+    assert in_ranks(2, refuse) == ['PY-EXCHANGE'] * 2
+
+
+def test_torch_distributed(monkeypatch):
+    current = threading.local()
+
+    def all_gather_object(values, value, group=None):
+        assert group == 'group'
+        values[:] = current.comm.allgather(value)
+
+    distributed = types.SimpleNamespace(get_world_size=lambda group: current.comm.Get_size(),
+                                        get_rank=lambda group: current.comm.Get_rank(), all_gather_object=all_gather_object)
+    monkeypatch.setitem(sys.modules, 'torch', types.SimpleNamespace(distributed=distributed))
+    monkeypatch.setitem(sys.modules, 'torch.distributed', distributed)
+
+    def run(comm):
+        current.comm = comm
+        with pl.Context() as context:
+            region = context.allocate(16, access='w')
+            region.copy_in(bytes([100 + comm.rank]), 8)
+            with pl.torch.exchange('group', context, region) as group:
+                got = write_to_all(group, region, lambda: comm.allgather(None))
+                comm.allgather(None)
+                return got
+
+    assert in_ranks(2, run) == [bytes([0, 101]), bytes([100, 0])]
+
+
+def test_one_process_alone():
+    with pl.Context() as context:
+        group = pl.mpi.exchange(Comm(0, {'barrier': threading.Barrier(1), 'values': [None]}), context,
+                                context.allocate(8, access='r'))
+        assert len(group) == 1 and group.others() == [] and repr(group) == '<peerlane.Group of 1, rank 0>'
+        group.close()
+        group.close()
