@@ -7,7 +7,7 @@ import atexit as _atexit
 import os as _os
 
 from . import _peerlane, mpi, torch
-from ._command import check, topology
+from ._command import Bench, Check, Gpus, Topology, bench, check, gpus, topology
 from ._context import Context
 from ._errors import (BufferRefused, Cancelled, Closed, Denied, Ended, Error, Forked, Invalid, NoMemory, Refused, Reset,
                       TimedOut, Unreachable)
@@ -17,10 +17,11 @@ from ._peerlane import (Frame, Listener, Operation, Peer, Publisher, Receipt, Re
 from ._streams import Layout
 from ._tokens import Blob, Invitation, Notification, Token
 
-__all__ = ['Blob', 'BufferRefused', 'Cancelled', 'Closed', 'Context', 'Denied', 'Ended', 'Error', 'Forked', 'Frame',
-           'Group', 'Invalid', 'Invitation', 'Layout', 'Listener', 'Member', 'NoMemory', 'Notification', 'Operation',
-           'Peer', 'Publisher', 'Receipt', 'Refused', 'Region', 'Remote', 'RemoteSet', 'Reset', 'Subscriber', 'TimedOut',
-           'Token', 'Unreachable', 'check', 'fingerprint', 'gpu', 'mpi', 'stream_wait', 'topology', 'torch', 'version']
+__all__ = ['Bench', 'Blob', 'BufferRefused', 'Cancelled', 'Check', 'Closed', 'Context', 'Denied', 'Ended', 'Error',
+           'Forked', 'Frame', 'Gpus', 'Group', 'Invalid', 'Invitation', 'Layout', 'Listener', 'Member', 'NoMemory',
+           'Notification', 'Operation', 'Peer', 'Publisher', 'Receipt', 'Refused', 'Region', 'Remote', 'RemoteSet',
+           'Reset', 'Subscriber', 'TimedOut', 'Token', 'Topology', 'Unreachable', 'bench', 'check', 'fingerprint',
+           'gpu', 'gpus', 'mpi', 'stream_wait', 'topology', 'torch', 'version']
 
 version = _peerlane.version()
 
