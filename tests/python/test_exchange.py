@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Exchange of regions between all processes of a group; threads with contexts of their own stand in for processes."""
 import concurrent.futures
+import os
+import socket
+import subprocess
 import sys
 import threading
 import types
 
 import peerlane as pl
 import pytest
+from peerlane import _rendezvous
 
 
 class Comm:
@@ -124,3 +128,77 @@ def test_one_process_alone():
         assert len(group) == 1 and group.others() == [] and repr(group) == '<peerlane.Group of 1, rank 0>'
         group.close()
         group.close()
+
+
+def free_address():
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return f'127.0.0.1:{probe.getsockname()[1]}'
+
+
+PROCESS = """
+import sys
+import peerlane as pl
+with pl.Context() as context, pl.rendezvous(context) as meeting:
+    region = context.allocate(16, access='w')
+    region.copy_in(bytes([100 + meeting.rank]), 8)
+    with meeting.exchange(region) as group:
+        for member in group.others():
+            member.peer.write(member.remote, region, meeting.rank, 8, 1)
+        meeting.barrier()
+        print(list(bytes(region)[:meeting.ranks]))
+        meeting.barrier()
+"""
+
+
+def test_processes_of_a_launcher_meet():
+    variables = {name: value for name, value in os.environ.items() if 'RANK' not in name}
+    variables['PEERLANE_RENDEZVOUS'] = free_address()
+    started = [subprocess.Popen([sys.executable, '-c', PROCESS], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env={**variables, 'SLURM_PROCID': str(rank), 'SLURM_NTASKS': '3'}) for rank in range(3)]
+    done = [process.communicate(timeout=60) for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], done
+    assert [out for out, _ in done] == ['[0, 101, 102]\n', '[100, 0, 102]\n', '[100, 101, 0]\n']
+
+
+def test_values_of_a_rendezvous():
+    address = free_address()
+
+    def run(rank):
+        with pl.Context() as context, \
+                pl.rendezvous(context, rank=rank, ranks=2, address=address) as meeting:
+            large = b'x' * 100000 * rank
+            return meeting.allgather((None, 'text')[rank]) + [len(value) for value in meeting.allgather(large)]
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, range(2))) == [[None, 'text', 0, 100000]] * 2
+
+
+@pytest.mark.parametrize('variables, ranks, address', [
+    ({'SLURM_PROCID': '3', 'SLURM_NTASKS': '8', 'SLURM_JOB_ID': '5', 'SLURM_STEP_ID': '1',
+      'SLURM_STEP_NODELIST': 'node[007-010,20],other'}, (3, 8), 'node007:20036'),
+    ({'RANK': '1', 'WORLD_SIZE': '2', 'TORCHELASTIC_RUN_ID': 'x', 'MASTER_ADDR': 'h', 'MASTER_PORT': '29500',
+      'TORCHELASTIC_USE_AGENT_STORE': 'True', 'SLURM_PROCID': '0', 'SLURM_NTASKS': '1'}, (1, 2), 'h:29501'),
+    ({'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'h', 'MASTER_PORT': '29500'}, (1, 2), 'h:29500'),
+    ({'OMPI_COMM_WORLD_RANK': '0', 'OMPI_COMM_WORLD_SIZE': '4', 'OMPI_COMM_WORLD_LOCAL_SIZE': '4'}, (0, 4), '127.0.0.1:19878'),
+    ({'PEERLANE_RANK': '1', 'PEERLANE_RANKS': '3', 'PEERLANE_RENDEZVOUS': 'a:1', 'PMI_RANK': '0', 'PMI_SIZE': '1'}, (1, 3), 'a:1'),
+])
+def test_variables_of_launchers(variables, ranks, address):
+    assert _rendezvous.find_ranks(variables) == ranks and _rendezvous.find_address(variables, ranks[1]) == address
+
+
+def test_unknown_ranks_and_addresses():
+    for call in (lambda: _rendezvous.find_ranks({}), lambda: _rendezvous.find_ranks({'RANK': 'x', 'WORLD_SIZE': '2'}),
+                 lambda: _rendezvous.find_address({'RANK': '0'}, 2)):
+        with pytest.raises(pl.Invalid) as caught:
+            call()
+        assert caught.value.id == 'PY-RENDEZVOUS' and caught.value.hint
+    with pl.Context() as context:
+        with pytest.raises(pl.Invalid):
+            pl.rendezvous(context, rank=2, ranks=2)
+        with pytest.raises(pl.TimedOut):
+            pl.rendezvous(context, rank=0, ranks=2, address='127.0.0.1:0', timeout=0.1)
+        with pytest.raises((pl.Refused, pl.TimedOut)):
+            pl.rendezvous(context, rank=1, ranks=2, address=free_address(), timeout=0.1)
+        with pl.rendezvous(context, rank=0, ranks=1) as alone:
+            assert alone.allgather('x') == ['x']
