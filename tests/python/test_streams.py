@@ -300,9 +300,44 @@ with pl.Context(fabric='local') as far, pl.Context(fabric='local') as near, far.
 """
 
 
+STREAM_PROGRAM = """
+import ctypes, threading
+import peerlane as pl
+cuda = ctypes.CDLL('libcuda.so.1')
+gate, stream, primary = threading.Event(), ctypes.c_void_p(), ctypes.c_void_p()
+wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda unused: gate.wait(30) and None)
+class Stream:
+    cuda_stream = property(lambda self: stream.value)
+with pl.Context(fabric='local') as far, pl.Context(fabric='local') as near, far.listen() as listener:
+    peer = near.connect(listener.address)
+    with far.publish('s', slot_bytes=8, memory='cuda') as publisher, peer.subscribe('s', memory='cuda') as subscriber:
+        assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(primary), 0)
+        assert not cuda.cuCtxSetCurrent(primary) and not cuda.cuStreamCreate(ctypes.byref(stream), 1)
+        assert not cuda.cuLaunchHostFunc(stream, wait, None)
+        loan = publisher.loan()
+        loan.copy_in(b'12345678')
+        loan.publish(stream=Stream())
+        assert loan.closed and subscriber.take(0.1) is None     # as the stream has work to do
+        gate.set()
+        frame = subscriber.take(30)
+        frame.release(Stream())
+        assert frame.closed
+        publisher.put(b'abcdefgh')
+        for wrong in (dict(stream=None, length=9), dict(stream='x')):
+            try:
+                publisher.loan().publish(**wrong)
+            except (pl.Error, TypeError) as refused:
+                continue
+            raise AssertionError(wrong)
+        assert not cuda.cuStreamSynchronize(stream)
+print('refused')
+"""
+
+
 @pytest.mark.skipif(not (BUILD / 'tests/libcuda.so.1').exists(), reason='the stand-in for the GPU driver is not built')
-def test_frames_of_gpus():
-    done = subprocess.run([sys.executable, '-c', GPU_PROGRAM], capture_output=True, text=True, timeout=60,
+@pytest.mark.parametrize('program', [GPU_PROGRAM, STREAM_PROGRAM], ids=['memory', 'cuda-stream'])
+def test_frames_of_gpus(program):
+    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, timeout=60,
                           env={**os.environ, 'LD_LIBRARY_PATH': str(BUILD / 'tests')})
     assert (done.returncode, done.stdout) == (0, 'refused\n'), done.stderr
 

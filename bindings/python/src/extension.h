@@ -255,6 +255,7 @@ struct py_attributes {
 	struct pl_attributes library;
 	PyObject *notify_data; /* bytes, or NULL */
 };
+int py_get_stream(PyObject *value, void **stream);
 int py_get_attributes(struct py_state *state, PyObject *const *values, struct py_attributes *attributes);
 int py_use_region(struct py_context *context, PyObject *value, bool written, struct py_region **region);
 int py_use_remote(struct py_context *context, PyObject *value, struct py_remote **remote);

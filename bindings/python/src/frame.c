@@ -69,14 +69,42 @@ static int py_frame_refuse_exports(struct py_frame *frame)
 	return -1;
 }
 
-/* release(): gives a frame back, or discards a loan. */
-static PyObject *py_frame_release(PyObject *self, PyObject *unused)
+/* Gives a frame back once the work so far of a CUDA stream is done. */
+static PyObject *py_frame_release_on(struct py_frame *frame, PyObject *value)
 {
-	struct py_frame *frame = (struct py_frame *)self;
+	struct pl_error error;
+	void *stream;
+	int rc;
 
-	(void)unused;
-	if (!frame->base.closed && py_frame_refuse_exports(frame) < 0)
+	if (py_get_stream(value, &stream) < 0 || py_frame_check(frame) < 0)
 		return NULL;
+	if (frame->loan)
+		return py_fail(frame->base.context->state, -EINVAL, "PY-NO-LOAN", "frame",
+			       "a loan is given back without a stream", "publish it, or leave the stream out");
+	frame->base.closed = true;
+	py_hold(&frame->owner->base);
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_frame_release_on(frame->handle, stream, &error);
+	Py_END_ALLOW_THREADS
+	py_unhold(&frame->owner->base);
+	frame->base.closed = rc == 0;
+	if (rc)
+		return py_raise(frame->base.context->state, &error);
+	Py_RETURN_NONE;
+}
+
+/* release(stream=None): gives a frame back, or discards a loan. */
+static PyObject *py_frame_release(PyObject *self, PY_ARGUMENTS)
+{
+	static const char *const names[] = { "stream", NULL };
+	struct py_frame *frame = (struct py_frame *)self;
+	PyObject *values[1];
+
+	if (py_parse("release", names, 0, arguments, count, keywords, values) < 0 ||
+	    (!frame->base.closed && py_frame_refuse_exports(frame) < 0))
+		return NULL;
+	if (values[0] && !frame->base.closed)
+		return py_frame_release_on(frame, values[0]);
 	py_frame_end(frame);
 	Py_RETURN_NONE;
 }
@@ -107,15 +135,16 @@ static int py_frame_options(PyObject **values, struct pl_frame_options *options,
 	return 0;
 }
 
-/* publish(length=None, metadata=None, captured=None, layout=None, replay=False) */
+/* publish(length=None, metadata=None, captured=None, layout=None, replay=False, stream=None) */
 static PyObject *py_frame_publish(PyObject *self, PY_ARGUMENTS)
 {
-	static const char *const names[] = { "length", "metadata", "captured", "layout", "replay", NULL };
+	static const char *const names[] = { "length", "metadata", "captured", "layout", "replay", "stream", NULL };
 	struct py_frame *frame = (struct py_frame *)self;
 	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
 	struct pl_layout layout = frame->info.layout;
-	PyObject *values[5], *metadata = NULL;
+	PyObject *values[6], *metadata = NULL;
 	struct pl_error error;
+	void *stream = NULL;
 	int rc;
 
 	if (py_parse("publish", names, 0, arguments, count, keywords, values) < 0 || py_frame_check(frame) < 0 ||
@@ -124,7 +153,8 @@ static PyObject *py_frame_publish(PyObject *self, PY_ARGUMENTS)
 	if (!frame->loan)
 		return py_fail(frame->base.context->state, -EINVAL, "PY-NO-LOAN", "frame",
 			       "a frame of a subscriber cannot be published", "copy it into a loan of a publisher");
-	if (py_frame_options(values, &options, &layout, &metadata) < 0) {
+	if ((values[5] && py_get_stream(values[5], &stream) < 0) ||
+	    py_frame_options(values, &options, &layout, &metadata) < 0) {
 		Py_XDECREF(metadata);
 		return NULL;
 	}
@@ -134,7 +164,8 @@ static PyObject *py_frame_publish(PyObject *self, PY_ARGUMENTS)
 	frame->base.closed = true;
 	py_hold(&frame->owner->base);
 	Py_BEGIN_ALLOW_THREADS
-		rc = pl_frame_publish(frame->handle, &options, &error);
+		rc = values[5] ? pl_frame_publish_on(frame->handle, &options, stream, &error)
+			       : pl_frame_publish(frame->handle, &options, &error);
 	Py_END_ALLOW_THREADS
 	py_unhold(&frame->owner->base);
 	Py_XDECREF(metadata);
@@ -219,7 +250,7 @@ static PyObject *py_frame_exit(PyObject *self, PyObject *arguments)
 		return PyObject_CallMethod(self, "publish", NULL);
 	if (frame->exports)
 		Py_RETURN_NONE;
-	return py_frame_release(self, NULL);
+	return py_frame_release(self, NULL, 0, NULL);
 }
 
 /* Values of a frame stay known after its end. */
@@ -306,18 +337,21 @@ static PyObject *py_frame_repr(PyObject *self)
 }
 
 static PyMethodDef py_frame_methods[] = {
-	{ "release", py_frame_release, METH_NOARGS,
-	  "release($self)\n--\n\n"
-	  "Give the memory back: that of a loan unpublished. Raises PY-EXPORTED while arrays of the frame exist." },
+	{ "release", PY_METHOD(py_frame_release), PY_FAST,
+	  "release($self, stream=None)\n--\n\n"
+	  "Give the memory back: that of a loan unpublished. Raises PY-EXPORTED while arrays of the frame exist.\n\n"
+	  "stream is a CUDA stream whose work so far uses a taken frame: the memory goes back after that work." },
 	{ "copy_in", PY_METHOD(py_frame_copy_in), PY_FAST,
 	  "copy_in($self, source, offset=0)\n--\n\nCopy a bytes-like object into a loan, also in memory of a GPU." },
 	{ "copy_out", PY_METHOD(py_frame_copy_out), PY_FAST,
 	  "copy_out($self, target, offset=0)\n--\n\nCopy the frame, also from memory of a GPU, to a writable buffer." },
 	{ "publish", PY_METHOD(py_frame_publish), PY_FAST,
-	  "publish($self, length=None, metadata=None, captured=None, layout=None, replay=False)\n--\n\n"
+	  "publish($self, length=None, metadata=None, captured=None, layout=None, replay=False, stream=None)\n--\n\n"
 	  "Publish a loan, which is used up. captured is the time of the data, in seconds since 1970; None: now.\n\n"
-	  "length is that of the layout, or of the slot, unless given. Raises PY-EXPORTED while arrays of the frame "
-	  "exist." },
+	  "length is that of the layout, or of the slot, unless given. stream is a CUDA stream whose work so far fills "
+	  "the "
+	  "slot:\n"
+	  "the frame is published after that work. Raises PY-EXPORTED while arrays of the frame exist." },
 	{ "__enter__", py_frame_enter, METH_NOARGS, NULL },
 	{ "__exit__", py_frame_exit, METH_VARARGS, NULL },
 	{ "__reduce__", py_object_reduce, METH_NOARGS, NULL },
