@@ -10,7 +10,7 @@ import types
 
 import peerlane as pl
 import pytest
-from peerlane import _rendezvous
+from peerlane import _exchange, _rendezvous
 
 
 class Comm:
@@ -96,6 +96,14 @@ def test_a_failure_of_one_rank_ends_all():
     assert in_ranks(2, refuse) == ['PY-EXCHANGE'] * 2
 
 
+def test_a_rank_that_comes_twice():
+    def run(comm):
+        with pl.Context() as context, pytest.raises(pl.Error, match='rank 0: .*TOKEN-FOREIGN'):
+            _exchange.exchange(context, context.allocate(8, access='r'), min(comm.rank, 1), 3, comm.allgather, timeout=1)
+
+    in_ranks(3, run)
+
+
 def test_torch_distributed(monkeypatch):
     current = threading.local()
 
@@ -122,12 +130,23 @@ def test_torch_distributed(monkeypatch):
 
 
 def test_one_process_alone():
+    gathered = []
+
+    class Alone(Comm):
+        def allgather(self, value):
+            gathered.append(value)
+            return super().allgather(value)
+
     with pl.Context() as context:
-        group = pl.mpi.exchange(Comm(0, {'barrier': threading.Barrier(1), 'values': [None]}), context,
-                                context.allocate(8, access='r'))
+        region = context.allocate(8, access='r')
+        group = pl.mpi.exchange(Alone(0, {'barrier': threading.Barrier(1), 'values': [None]}), context, region)
         assert len(group) == 1 and group.others() == [] and repr(group) == '<peerlane.Group of 1, rank 0>'
         group.close()
         group.close()
+        token = next(pl.Invitation.from_bytes(value).token for value in gathered if isinstance(value, bytes))
+        with pytest.raises(pl.Error) as caught:
+            region.revoke(token)
+        assert caught.value.id == 'PY-NO-GRANT'  # as the end of the group has revoked it
 
 
 def free_address():
