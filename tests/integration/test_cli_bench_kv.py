@@ -58,7 +58,7 @@ def test_table():
 @pytest.mark.parametrize('arguments, text', [
     (['--op', 'send'], "--op takes read or write, not 'send'"),
     (['--touch'], '--touch is not for requests of blocks'),
-    (['--blocks', '65536', '--depth', '16384', '--size', '1G'], 'need more than 64 GiB'),
+    (['--blocks', '65536', '--depth', '65', '--size', '4K'], 'need more than 16 GiB'),
     (['--perftest'], 'perftest has no test of --op kv-read'),
     (['--blocks', '0'], '--blocks takes'),
 ])

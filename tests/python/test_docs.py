@@ -13,7 +13,7 @@ EXAMPLES = re.findall(r'^## ([^\n]*)\n(?:(?!^## ).)*?^```python\n(.*?)^```', TEX
 
 
 def test_the_page_has_examples():
-    assert len(EXAMPLES) == TEXT.count('```python') == 5
+    assert len(EXAMPLES) == TEXT.count('```python') == 8
 
 
 @pytest.mark.parametrize('name, code', EXAMPLES, ids=[name for name, _ in EXAMPLES])
@@ -22,7 +22,7 @@ def test_examples_run(name, code):
 
 
 @pytest.mark.parametrize('kind', [pl.Context, pl.Region, pl.Remote, pl.RemoteSet, pl.Listener, pl.Peer, pl.Operation,
-                                  pl.Receipt, aio.Context, aio.Peer, aio.Listener])
+                                  pl.Receipt, pl.Publisher, pl.Subscriber, pl.Frame, pl.Layout, pl.Group, pl.Rendezvous, aio.Context, aio.Subscriber, aio.Peer, aio.Listener])
 def test_public_names_have_texts_and_signatures(kind):
     assert kind.__doc__
     for name, member in inspect.getmembers(kind):

@@ -63,7 +63,7 @@ def test_stubs_have_the_functions_of_the_extension():
     functions = {node.name for node in ast.parse((PACKAGE / '_peerlane.pyi').read_text()).body
                  if isinstance(node, ast.FunctionDef)}
     assert functions == {name for name, item in vars(_peerlane).items() if inspect.isbuiltin(item)}
-    for module, classes in (('_context', {'Base', 'Context'}), ('aio', {'Context', 'Operation'})):
+    for module, classes in (('_context', {'Base', 'Context'}), ('aio', {'Context', 'Operation', 'Subscriber'}), ('_streams', {'Layout'})):
         assert set(stub_classes(f'{module}.pyi')) == classes
     public = {name for name in vars(aio.Context) if not name.startswith('_')} - {'closed'}
     assert public <= set(stub_classes('aio.pyi')['Context'])

@@ -6,18 +6,25 @@ All times are in seconds and all sizes in bytes. `peerlane.aio` has the same obj
 import atexit as _atexit
 import os as _os
 
-from . import _peerlane
-from ._command import check, topology
+from . import _peerlane, mpi, torch
+from ._command import Bench, Check, Gpus, Topology, bench, check, gpus, topology
 from ._context import Context
-from ._errors import (BufferRefused, Cancelled, Closed, Denied, Error, Forked, Invalid, NoMemory, Refused, Reset,
+from ._errors import (BufferRefused, Cancelled, Closed, Denied, Ended, Error, Forked, Invalid, NoMemory, Refused, Reset,
                       TimedOut, Unreachable)
-from ._peerlane import (Listener, Operation, Peer, Receipt, Region, Remote, RemoteSet, fingerprint, gpu, stream_wait)
+from ._exchange import Group, Member
+from ._peerlane import (Frame, Listener, Operation, Peer, Publisher, Receipt, Region, Remote, RemoteSet, Subscriber,
+                        fingerprint, gpu, stream_wait)
+from ._picture import Picture, picture, view
+from ._rendezvous import Rendezvous, rendezvous
+from ._streams import Layout
 from ._tokens import Blob, Invitation, Notification, Token
 
-__all__ = ['Blob', 'BufferRefused', 'Cancelled', 'Closed', 'Context', 'Denied', 'Error', 'Forked', 'Invalid',
-           'Invitation', 'Listener', 'NoMemory', 'Notification', 'Operation', 'Peer', 'Receipt', 'Refused', 'Region',
-           'Remote', 'RemoteSet', 'Reset', 'TimedOut', 'Token', 'Unreachable', 'check', 'fingerprint', 'gpu',
-           'stream_wait', 'topology', 'version']
+__all__ = ['Bench', 'Blob', 'BufferRefused', 'Cancelled', 'Check', 'Closed', 'Context', 'Denied', 'Ended', 'Error',
+           'Forked', 'Frame', 'Gpus', 'Group', 'Invalid', 'Invitation', 'Layout', 'Listener', 'Member', 'NoMemory',
+           'Notification', 'Operation', 'Peer', 'Picture', 'Publisher', 'Receipt', 'Refused', 'Region', 'Remote',
+           'RemoteSet', 'Rendezvous', 'Reset', 'Subscriber', 'TimedOut', 'Token', 'Topology', 'Unreachable', 'bench',
+           'check', 'fingerprint', 'gpu', 'gpus', 'mpi', 'picture', 'rendezvous', 'stream_wait', 'topology', 'torch',
+           'version', 'view']
 
 version = _peerlane.version()
 

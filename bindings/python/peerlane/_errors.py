@@ -58,6 +58,10 @@ class Forked(Error, RuntimeError):
     """A context of the parent process was used in its child."""
 
 
+class Ended(Error, EOFError):
+    """A stream has ended, and all its frames were taken."""
+
+
 class BufferRefused(Error, BufferError):
     """The memory of an object cannot be used in this way."""
 
@@ -92,6 +96,7 @@ _BY_ERRNO = {
     errno.ECONNRESET: Reset,
     errno.ECONNREFUSED: Refused,
     errno.ENOMEM: NoMemory,
+    errno.ENODATA: Ended,
 }
 
 

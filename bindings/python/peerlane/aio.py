@@ -8,10 +8,11 @@ import asyncio
 
 from . import _peerlane
 from ._context import Base
+from ._errors import Ended
 from ._peerlane import AsyncListener as Listener
 from ._peerlane import AsyncPeer as Peer
 
-__all__ = ['Context', 'Listener', 'Operation', 'Peer', 'accept_all']
+__all__ = ['Context', 'Listener', 'Operation', 'Peer', 'Subscriber', 'accept_all', 'subscribe']
 
 
 class Operation(asyncio.Future):
@@ -112,6 +113,79 @@ class Context(Base):
 
     async def __aexit__(self, *unused):
         await self.aclose()
+
+
+class Subscriber:
+    """Reader of a stream, from subscribe(). `async for` yields its frames until the stream ends."""
+
+    def __init__(self, subscriber):
+        self._subscriber = subscriber
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
+
+    async def take(self, timeout=None):
+        """Return the next frame, or None if none has come in time. Raises peerlane.Ended after the last one.
+
+        One task at a time waits; a cancelled one takes no frame.
+        """
+        try:
+            async with asyncio.timeout(timeout), self._turn:
+                while (frame := self._subscriber.take(0)) is None:
+                    await self._wait_ready()
+                return frame
+        except TimeoutError:
+            return None
+
+    async def _wait_ready(self):
+        descriptor = self._subscriber.fileno()
+        waiter = self._loop.create_future()
+        self._loop.add_reader(descriptor, lambda: waiter.done() or waiter.set_result(None))
+        try:
+            await waiter
+        finally:
+            self._loop.remove_reader(descriptor)
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        try:
+            return await self.take()
+        except Ended:
+            raise StopAsyncIteration from None
+
+    @property
+    def closed(self):
+        """True if this end has closed the stream."""
+        return self._subscriber.closed
+
+    def info(self):
+        """Return a dictionary about the stream."""
+        return self._subscriber.info()
+
+    def pause(self, paused, /):
+        """Pause the subscriber, or let it go on: a paused one fetches no frames."""
+        self._subscriber.pause(paused)
+
+    async def attach(self, peer, timeout=30):
+        """Continue over another connection, after the loss of the first."""
+        await self._loop.run_in_executor(None, lambda: self._subscriber.attach(peer, timeout))
+
+    async def aclose(self):
+        """End the subscription without blocking the loop. Frames of it must not be in use."""
+        await self._loop.run_in_executor(None, self._subscriber.close)
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *unused):
+        await self.aclose()
+
+
+async def subscribe(peer, name, **options):
+    """Subscribe to a stream of a peer; return its Subscriber. Options as for peerlane.Peer.subscribe()."""
+    loop = asyncio.get_running_loop()
+    return Subscriber(await loop.run_in_executor(None, lambda: peer.subscribe(name, **options)))
 
 
 async def accept_all(listener):

@@ -173,17 +173,18 @@ PyType_Spec py_tensor_spec = {
 				  { 0, NULL } },
 };
 
-/* Tensor of bytes that a region gives to another library. */
+/* Tensor that a region or a frame gives to another library. */
 struct py_export {
 	union {
 		struct py_dl_versioned versioned;
 		struct py_dl_unversioned unversioned;
 	};
-	PyObject *region;
-	int64_t shape, stride;
+	PyObject *owner;
+	py_export_count count;
+	int64_t shape[PY_EXPORT_DIMENSIONS], strides[PY_EXPORT_DIMENSIONS];
 };
 
-/* Gives the region back. Any thread may call it, also one that Python does not know. */
+/* Gives the memory back. Any thread may call it, also one that Python does not know. */
 static void py_export_end(struct py_export *tensor)
 {
 	PyGILState_STATE held;
@@ -191,9 +192,8 @@ static void py_export_end(struct py_export *tensor)
 	if (!Py_IsInitialized())
 		return;
 	held = PyGILState_Ensure();
-	((struct py_region *)tensor->region)->exports--;
-	((struct py_region *)tensor->region)->base.context->exports--;
-	Py_DECREF(tensor->region);
+	tensor->count(tensor->owner, -1);
+	Py_DECREF(tensor->owner);
 	free(tensor);
 	PyGILState_Release(held);
 }
@@ -217,34 +217,43 @@ static void py_export_capsule_end(PyObject *capsule)
 		py_export_end(PyCapsule_GetPointer(capsule, "dltensor"));
 }
 
-static PyObject *py_export_new(struct py_region *region, bool versioned)
+static void py_export_fill(struct py_export *made, struct py_dl_tensor *tensor, const struct py_export_source *source)
+{
+	int64_t stride = 1;
+
+	for (int i = source->dimensions - 1; i >= 0; i--) {
+		made->shape[i] = source->shape[i];
+		made->strides[i] = stride;
+		stride *= source->shape[i];
+	}
+	*tensor = (struct py_dl_tensor){
+		.data = source->data,
+		.device_type = source->device < 0 ? PY_DEVICE_CPU : PY_DEVICE_CUDA,
+		.device_id = source->device < 0 ? 0 : source->device,
+		.dimensions = source->dimensions,
+		.type_code = source->code,
+		.type_bits = source->bits,
+		.type_lanes = 1,
+		.shape = made->shape,
+		.strides = made->strides,
+	};
+}
+
+static PyObject *py_export_new(const struct py_export_source *source, bool versioned)
 {
 	struct py_export *made = calloc(1, sizeof(*made));
-	struct py_dl_tensor *tensor;
 	PyObject *capsule;
 
 	if (!made)
 		return PyErr_NoMemory();
-	made->shape = (int64_t)pl_region_length(region->handle);
-	made->stride = 1;
-	tensor = versioned ? &made->versioned.tensor : &made->unversioned.tensor;
-	*tensor = (struct py_dl_tensor){
-		.data = pl_region_address(region->handle),
-		.device_type = region->device < 0 ? PY_DEVICE_CPU : PY_DEVICE_CUDA,
-		.device_id = region->device < 0 ? 0 : region->device,
-		.dimensions = 1,
-		.type_code = 1, /* unsigned integers */
-		.type_bits = 8,
-		.type_lanes = 1,
-		.shape = &made->shape,
-		.strides = &made->stride,
-	};
-	made->region = (PyObject *)region;
+	py_export_fill(made, versioned ? &made->versioned.tensor : &made->unversioned.tensor, source);
+	made->owner = source->owner;
+	made->count = source->count;
 	if (versioned) {
 		made->versioned.major = 1;
 		made->versioned.manager = made;
 		made->versioned.deleter = py_export_delete_versioned;
-		made->versioned.flags = region->readonly ? PY_TENSOR_READONLY : 0;
+		made->versioned.flags = source->readonly ? PY_TENSOR_READONLY : 0;
 	} else {
 		made->unversioned.manager = made;
 		made->unversioned.deleter = py_export_delete;
@@ -254,23 +263,21 @@ static PyObject *py_export_new(struct py_region *region, bool versioned)
 		free(made);
 		return NULL;
 	}
-	Py_INCREF((PyObject *)region);
-	region->exports++;
-	region->base.context->exports++;
+	Py_INCREF(made->owner);
+	made->count(made->owner, 1);
 	return capsule;
 }
 
-/* __dlpack__(stream=None, max_version=None, dl_device=None, copy=None) */
-PyObject *py_region_dlpack(PyObject *self, PY_ARGUMENTS)
+/* __dlpack__(stream=None, max_version=None, dl_device=None, copy=None) of an object that can give its memory now. */
+PyObject *py_export_give(const struct py_export_source *source, PY_ARGUMENTS)
 {
 	static const char *const names[] = { "stream", "max_version", "dl_device", "copy", NULL };
-	struct py_region *region = (struct py_region *)self;
-	struct py_state *state = region->base.context->state;
+	struct py_object *owner = (struct py_object *)source->owner;
+	struct py_state *state = owner->context->state;
 	PyObject *values[4], *major;
 	bool versioned = false;
 
-	if (py_parse("__dlpack__", names, 0, arguments, count, keywords, values) < 0 ||
-	    py_object_check(&region->base) < 0)
+	if (py_parse("__dlpack__", names, 0, arguments, count, keywords, values) < 0)
 		return NULL;
 	if (values[1]) {
 		major = PySequence_GetItem(values[1], 0);
@@ -282,9 +289,37 @@ PyObject *py_region_dlpack(PyObject *self, PY_ARGUMENTS)
 			return NULL;
 	}
 	if (values[3] && PyObject_IsTrue(values[3]))
-		return py_fail(state, -ENOTSUP, "PY-DLPACK", "region", "the region gives its memory, not a copy", "");
-	if (region->readonly && !versioned)
-		return py_fail(state, -ENOTSUP, "PY-READONLY", "region",
+		return py_fail(state, -ENOTSUP, "PY-DLPACK", source->name, "the object gives its memory, not a copy",
+			       "");
+	if (source->readonly && !versioned)
+		return py_fail(state, -ENOTSUP, "PY-READONLY", source->name,
 			       "the memory is read-only, which this version of DLPack cannot say", "");
-	return py_export_new(region, versioned);
+	return py_export_new(source, versioned);
+}
+
+static void py_region_count(PyObject *self, int change)
+{
+	struct py_region *region = (struct py_region *)self;
+
+	region->exports += change;
+	region->base.context->exports += (size_t)change;
+}
+
+PyObject *py_region_dlpack(PyObject *self, PY_ARGUMENTS)
+{
+	struct py_region *region = (struct py_region *)self;
+	struct py_export_source source = { .owner = self,
+					   .name = "region",
+					   .count = py_region_count,
+					   .device = region->device,
+					   .readonly = region->readonly,
+					   .code = 1, /* unsigned integers */
+					   .bits = 8,
+					   .dimensions = 1 };
+
+	if (py_object_check(&region->base) < 0)
+		return NULL;
+	source.data = pl_region_address(region->handle);
+	source.shape[0] = (int64_t)pl_region_length(region->handle);
+	return py_export_give(&source, arguments, count, keywords);
 }

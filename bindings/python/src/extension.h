@@ -21,9 +21,10 @@
 /* State of the module. Subinterpreters are refused, so there is one. */
 struct py_state {
 	PyTypeObject *context, *region, *remote, *remote_set, *listener, *async_listener, *peer, *async_peer,
-		*operation, *receipt, *tensor;
+		*operation, *receipt, *tensor, *publisher, *subscriber, *frame;
 	PyObject *make_error;    /* peerlane._errors.make_error */
 	PyObject *token, *blob;  /* classes of peerlane._tokens */
+	PyObject *layout;        /* class of peerlane._streams */
 	PyObject *notification;  /* class of peerlane._context */
 	PyObject *future_result; /* names of methods of futures */
 	PyObject *future_fail;
@@ -254,6 +255,7 @@ struct py_attributes {
 	struct pl_attributes library;
 	PyObject *notify_data; /* bytes, or NULL */
 };
+int py_get_stream(PyObject *value, void **stream);
 int py_get_attributes(struct py_state *state, PyObject *const *values, struct py_attributes *attributes);
 int py_use_region(struct py_context *context, PyObject *value, bool written, struct py_region **region);
 int py_use_remote(struct py_context *context, PyObject *value, struct py_remote **remote);
@@ -277,8 +279,30 @@ PyObject *py_peer_compare_swap(PyObject *self, PY_ARGUMENTS);
 /* Tensors of other libraries: dlpack.c. */
 PyObject *py_dlpack_take(PyObject *module, PyObject *capsule);
 PyObject *py_region_dlpack(PyObject *self, PY_ARGUMENTS);
+/* Adds `change` to the number of views of an object's memory. */
+typedef void (*py_export_count)(PyObject *owner, int change);
+#define PY_EXPORT_DIMENSIONS 9
+/* Memory that an object gives to another library: elements in C order. */
+struct py_export_source {
+	PyObject *owner;
+	const char *name; /* of the object in errors */
+	py_export_count count;
+	void *data;
+	int device; /* number of the GPU, or -1 */
+	bool readonly;
+	uint8_t code, bits; /* of an element, as of DLPack */
+	int dimensions;
+	int64_t shape[PY_EXPORT_DIMENSIONS];
+};
+PyObject *py_export_give(const struct py_export_source *source, PY_ARGUMENTS);
+
+/* Streams: stream.c. */
+PyObject *py_context_publish(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_subscribe(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_streams(PyObject *self, PY_ARGUMENTS);
 
 extern PyType_Spec py_context_spec, py_region_spec, py_remote_spec, py_remote_set_spec, py_listener_spec,
-	py_async_listener_spec, py_peer_spec, py_async_peer_spec, py_operation_spec, py_receipt_spec, py_tensor_spec;
+	py_async_listener_spec, py_peer_spec, py_async_peer_spec, py_operation_spec, py_receipt_spec, py_tensor_spec,
+	py_publisher_spec, py_subscriber_spec, py_frame_spec;
 
 #endif

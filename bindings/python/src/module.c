@@ -147,6 +147,9 @@ static int py_execute(PyObject *module)
 		{ &py_operation_spec, &state->operation, "Operation" },
 		{ &py_receipt_spec, &state->receipt, "Receipt" },
 		{ &py_tensor_spec, &state->tensor, "Tensor" },
+		{ &py_publisher_spec, &state->publisher, "Publisher" },
+		{ &py_subscriber_spec, &state->subscriber, "Subscriber" },
+		{ &py_frame_spec, &state->frame, "Frame" },
 	};
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
@@ -159,13 +162,14 @@ static int py_execute(PyObject *module)
 	state->make_error = py_import_name("peerlane._errors", "make_error");
 	state->token = py_import_name("peerlane._tokens", "Token");
 	state->blob = py_import_name("peerlane._tokens", "Blob");
+	state->layout = py_import_name("peerlane._streams", "Layout");
 	state->notification = py_import_name("peerlane._tokens", "Notification");
 	state->future_result = PyUnicode_InternFromString("set_result");
 	state->future_fail = PyUnicode_InternFromString("set_exception");
 	state->no_arguments = PyTuple_New(0);
 	state->future_cancel = PyUnicode_InternFromString("_end_cancelled");
-	return state->make_error && state->token && state->blob && state->notification && state->future_result &&
-			       state->future_fail && state->future_cancel && state->no_arguments
+	return state->make_error && state->token && state->blob && state->layout && state->notification &&
+			       state->future_result && state->future_fail && state->future_cancel && state->no_arguments
 		       ? 0
 		       : -1;
 }

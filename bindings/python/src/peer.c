@@ -252,6 +252,18 @@ static PyObject *py_peer_closed(PyObject *self, void *unused)
 		  "Connect anew and import all remote regions again, which stay valid. Blocks." }, \
 		{ "prepare", py_peer_prepare, METH_O, \
 		  "prepare($self, region, /)\n--\n\nPrepare a region of this end for fast first transfers. Blocks." }, \
+		{ "streams", PY_METHOD(py_peer_streams), PY_FAST, \
+		  "streams($self, timeout=30)\n--\n\nReturn a list of dictionaries of the peer's streams. Blocks." }, \
+		{ "subscribe", PY_METHOD(py_peer_subscribe), PY_FAST, \
+		  "subscribe($self, name, start='live', position=0, overflow='drop-oldest', queue=4, held=2, " \
+		  "every=1, " \
+		  "memory_bytes=None, memory='host', in_place=False, timeout=30)\n--\n\n" \
+		  "Subscribe to a stream; return its Subscriber, which yields frames. Blocks.\n\n" \
+		  "start is \"live\", \"latest\", \"history\" (the `position` newest frames) or \"sequence\" (frame " \
+		  "`position`).\n" \
+		  "overflow is \"drop-oldest\", \"drop-newest\" or \"block\". At most `held` frames may be in use at " \
+		  "a " \
+		  "time." }, \
 		{ "info", py_peer_info, METH_NOARGS, "info($self)\n--\n\nReturn a dictionary of properties." }, \
 		{ "identity", py_peer_identity, METH_NOARGS, \
 		  "identity($self)\n--\n\nReturn a dictionary with the proofs and rights of the other end." }, \

@@ -21,7 +21,7 @@ static int py_get_visible(struct py_state *state, PyObject *value, enum pl_visib
 }
 
 /* Reads a stream of CUDA: a number, or an object of PyTorch or CuPy. */
-static int py_get_stream(PyObject *value, void **stream)
+int py_get_stream(PyObject *value, void **stream)
 {
 	static const char *const fields[] = { "cuda_stream", "ptr", NULL };
 	PyObject *number = NULL;

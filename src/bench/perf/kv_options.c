@@ -46,7 +46,7 @@ static void finish_kv_options(struct bench_options *options, struct argp_state *
 		plan.size = options->sizes[i];
 		if (!bench_plan_valid(&plan))
 			argp_error(state,
-				   "%u requests of %u blocks of %llu bytes need more than 64 GiB: use less of --depth, "
+				   "%u requests of %u blocks of %llu bytes need more than 16 GiB: use less of --depth, "
 				   "--blocks or --size",
 				   plan.depth, plan.vector, (unsigned long long)plan.size);
 	}

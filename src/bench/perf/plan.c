@@ -29,13 +29,18 @@ uint32_t bench_plan_pingpong_depth(uint64_t size)
 	return (uint32_t)CLI_MAX(CLI_MIN(WINDOW / size, PINGPONG_DEPTH_MAX), 2);
 }
 
+static uint64_t slot_stride(const struct bench_plan *plan)
+{
+	return (plan->size + 63) & ~63ull;
+}
+
 /* Each request in flight has blocks of its own, so the plan decides how much memory both ends allocate. */
 static bool scattered_plan_valid(const struct bench_plan *plan)
 {
 	uint64_t slots = (uint64_t)plan->depth * plan->vector;
 
-	return plan->vector <= BENCH_BLOCKS_MAX && plan->size <= BENCH_POOL_MAX / slots && slots <= UINT32_MAX &&
-	       !plan->latency && !plan->both_ways && plan->connections == 1 && plan->post_list == 1;
+	return plan->vector <= BENCH_BLOCKS_MAX && slot_stride(plan) <= BENCH_POOL_MAX / slots && !plan->latency &&
+	       !plan->both_ways && plan->connections == 1 && plan->post_list == 1;
 }
 
 bool bench_plan_valid(const struct bench_plan *plan)
@@ -67,7 +72,7 @@ void bench_plan_layout(const struct bench_plan *plan, struct bench_layout *layou
 {
 	uint64_t messages = (uint64_t)plan->depth * plan->vector;
 
-	layout->stride = (plan->size + 63) & ~63ull;
+	layout->stride = slot_stride(plan);
 	layout->slots = CLI_MAX(CLI_MIN(WINDOW / layout->stride, messages), 1);
 	/* Each operation in flight has a slot of its own, for its marker or its counter. */
 	if (bench_plan_pingpong(plan) || plan->operation->atomic)

@@ -9,7 +9,7 @@
 #include "bench/perf/plan.h"
 
 /* Most bytes of the blocks of all requests in flight with one server, and most blocks of a request. */
-#define BENCH_POOL_MAX (64ull << 30)
+#define BENCH_POOL_MAX (16ull << 30)
 #define BENCH_BLOCKS_MAX 65536u
 
 /* Position of each block among the slots of the initiator's and of the target's memory.  Both ends compute the same. */

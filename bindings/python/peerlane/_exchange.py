@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Connections and remote regions of all processes of a group."""
+import errno
+import socket
+import time
+import typing
+
+from ._errors import make_error
+from ._tokens import Invitation
+
+_TAG = 0x504c4558  # of the message with the rank of the connecting process
+
+
+class Member(typing.NamedTuple):
+    """Another process of a group: its rank, the connection, its remote region, and the bytes that it added."""
+
+    rank: int
+    peer: object
+    remote: object
+    extra: bytes
+
+
+class Group:
+    """Members by rank, from exchange(); the entry of this process is None. Keeps the connections until close()."""
+
+    def __init__(self, rank, members, revoke):
+        self.rank = rank
+        self._members = members
+        self._revoke = revoke
+
+    def __len__(self):
+        return len(self._members)
+
+    def __getitem__(self, rank):
+        return self._members[rank]
+
+    def __repr__(self):
+        return f'<peerlane.Group of {len(self)}, rank {self.rank}>'
+
+    def others(self):
+        """Return the members other than this process, in the order in which they follow it by rank.
+
+        All processes that go through their lists at the same pace have different targets.
+        """
+        return [member for member in self._members[self.rank + 1:] + self._members[:self.rank] if member]
+
+    def close(self):
+        """Revoke the token of this process, and close the connections."""
+        for member in self._members:
+            if member:
+                member.remote.release()
+                member.peer.close()
+        revoke, self._revoke = self._revoke, None
+        if revoke:
+            revoke()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.close()
+
+
+def _own_address(hosts, rank):
+    """Return the address to listen on: that towards another host, or loopback if all processes share a host."""
+    other = next((host for host in hosts if host != hosts[rank]), None)
+    if other is None:
+        return '127.0.0.1:0'
+    family, kind, _, _, target = socket.getaddrinfo(other, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(target)  # sends nothing
+        own = probe.getsockname()[0]
+    return f'[{own}]:0' if ':' in own else f'{own}:0'
+
+
+def _agree(gather, problem):
+    """Raise the problem of a process, at all of them."""
+    problems = gather(None if problem is None else f'{type(problem).__name__}: {problem}')
+    failed = next((rank for rank, text in enumerate(problems) if text), None)
+    if failed is not None:
+        raise make_error(errno.ECONNABORTED, 'PY-EXCHANGE', 'exchange', f'rank {failed}', problems[failed],
+                         'all processes need the same key and addresses that reach each other') from problem
+
+
+class _Meeting:
+    """One exchange, at one process."""
+
+    def __init__(self, context, rank, size, timeout):
+        self.context, self.rank, self.size = context, rank, size
+        self.deadline = time.monotonic() + timeout
+        self.members = [None] * size
+
+    def left(self):
+        return max(self.deadline - time.monotonic(), 0.001)
+
+    def add(self, rank, peer, invitation):
+        several = type(invitation.token).__name__ == 'Blob'
+        remote = (peer.import_all if several else peer.import_)(invitation.token, timeout=self.left())
+        self.members[rank] = Member(rank, peer, remote, invitation.extra)
+
+    def meet(self, listener, invitations):
+        """Connect to the processes of lower ranks, and accept those of higher ranks."""
+        for rank in range(self.rank):
+            peer = self.context.connect(invitations[rank].address, timeout=self.left())
+            peer.send(self.rank.to_bytes(8, 'little'), tag=_TAG, timeout=self.left())
+            self.add(rank, peer, invitations[rank])
+        with self.context.allocate(8) as region:
+            for _ in range(self.rank + 1, self.size):
+                peer = listener.accept(timeout=self.left())
+                peer.receive(region, tag=_TAG, timeout=self.left())
+                rank = int.from_bytes(bytes(region), 'little')
+                # The import refuses a process that has come with the rank of another one: the token is not its own.
+                if not self.rank < rank < self.size:
+                    raise ValueError(f'a process connected as rank {rank}')
+                self.add(rank, peer, invitations[rank])
+
+
+def exchange(context, regions, rank, size, gather, *, rights=None, address=None, extra=b'', timeout=60):
+    """Connect all processes of a group, and import the regions of each at all others.
+
+    gather(object) returns the objects of all processes by rank. Each process calls this with its own region, or with a
+    list of regions. Returns a Group. Raises PY-EXCHANGE at all processes if one of them fails.
+    """
+    several = isinstance(regions, (list, tuple))
+    listener = problem = None
+    hosts = gather(socket.gethostname())
+    try:
+        listener = context.listen(address or _own_address(hosts, rank))
+        token = context.share_all(regions, rights) if several else regions.share(rights=rights)
+        own = bytes(Invitation(listener.address, token, extra))
+    except Exception as error:
+        problem, own = error, None
+    invitations = gather(own)
+    _agree(gather, problem)
+    meeting = _Meeting(context, rank, size, timeout)
+    with listener:
+        try:
+            meeting.meet(listener, [Invitation.from_bytes(one) for one in invitations])
+        except Exception as error:
+            problem = error
+        group = Group(rank, meeting.members, lambda: context.revoke_all(token) if several else regions.revoke(token))
+        try:
+            _agree(gather, problem)
+        except OSError:
+            group.close()
+            raise
+    return group

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Rendezvous of the processes that a launcher started, without MPI or PyTorch."""
+import errno
+import os
+import re
+import time
+
+from . import _exchange
+from ._errors import Refused, TimedOut, Unreachable, make_error
+
+_PORT = 19878
+_TAG = 0x504c5256
+_VALUE_MAX = 1 << 20  # bytes of a value of one process
+_RETRY = 0.05  # seconds between two attempts to connect
+
+# Variables of rank and number of ranks, and one without which the launcher is another; the innermost launcher first.
+_LAUNCHERS = (
+    ('PEERLANE_RANK', 'PEERLANE_RANKS', None),
+    ('RANK', 'WORLD_SIZE', 'TORCHELASTIC_RUN_ID'),
+    ('OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE', None),
+    ('FLUX_TASK_RANK', 'FLUX_JOB_SIZE', None),
+    ('SLURM_PROCID', 'SLURM_NTASKS', None),
+    ('PMI_RANK', 'PMI_SIZE', None),
+    ('RANK', 'WORLD_SIZE', None),
+)
+
+
+def _fail(message, hint):
+    raise make_error(errno.EINVAL, 'PY-RENDEZVOUS', 'rendezvous', '', message, hint)
+
+
+def find_ranks(environment):
+    """Return rank and number of ranks from the variables of the launcher."""
+    for rank, ranks, mark in _LAUNCHERS:
+        if environment.get(rank) and environment.get(ranks) and (mark is None or environment.get(mark)):
+            try:
+                return int(environment[rank]), int(environment[ranks])
+            except ValueError:
+                _fail(f'{rank} or {ranks} is no number', 'start the processes with srun, torchrun or mpirun')
+    return _fail('no launcher tells the rank of this process',
+                 'give rank and ranks, or start the processes with srun, torchrun or mpirun')
+
+
+def _first_host(names):
+    """Return the first host of a list of Slurm, such as node[001-032,40],other."""
+    first = re.match(r'(?:[^,[]|\[[^]]*\])*', names)[0]
+    return re.sub(r'\[([^],-]*)[^]]*\]', r'\1', first)
+
+
+def find_address(environment, ranks):
+    """Return the address of rank 0 from the variables of the launcher."""
+    if environment.get('PEERLANE_RENDEZVOUS'):
+        return environment['PEERLANE_RENDEZVOUS']
+    if environment.get('MASTER_ADDR'):
+        port = int(environment.get('MASTER_PORT') or _PORT)
+        # The agent of torchrun listens at the port itself.
+        return f'{environment["MASTER_ADDR"]}:{port + (environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True")}'
+    hosts = environment.get('SLURM_STEP_NODELIST') or environment.get('SLURM_JOB_NODELIST')
+    if environment.get('SLURM_PROCID') and hosts:
+        number = int(environment.get('SLURM_JOB_ID') or 0) * 7 + int(environment.get('SLURM_STEP_ID') or 0)
+        return f'{_first_host(hosts)}:{20000 + number % 10000}'
+    for name in ('OMPI_COMM_WORLD_LOCAL_SIZE', 'MPI_LOCALNRANKS', 'LOCAL_WORLD_SIZE'):
+        if environment.get(name) == str(ranks):
+            return f'127.0.0.1:{_PORT}'
+    return _fail('the address of rank 0 is not known',
+                 'give address="HOST:PORT", with the host of rank 0, or set PEERLANE_RENDEZVOUS')
+
+
+def _encode(value):
+    if value is None:
+        return b'N'
+    return b'S' + value.encode() if isinstance(value, str) else b'B' + bytes(value)
+
+
+def _decode(content):
+    kind, rest = content[:1], bytes(content[1:])
+    return None if kind == b'N' else rest.decode() if kind == b'S' else rest
+
+
+class Rendezvous:
+    """All processes of a run, which meet at rank 0. Values of other processes are bytes, texts or None, never code."""
+
+    def __init__(self, context, rank, ranks, address, timeout):
+        self.rank, self.ranks = rank, ranks
+        self._context, self._timeout = context, timeout
+        self._peers = {}
+        deadline = time.monotonic() + timeout
+        try:
+            if rank == 0:
+                self._accept(address, deadline)
+            else:
+                self._peers[0] = self._connect(address, deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, address, deadline):
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                peer = self._context.connect(address, timeout=max(left, 0.001))
+                break
+            except (Refused, Unreachable, TimedOut):
+                if left <= _RETRY:
+                    raise
+                time.sleep(_RETRY)
+        self._send(peer, b'%d' % self.rank)
+        return peer
+
+    def _accept(self, address, deadline):
+        with self._context.listen(address) as listener:
+            while len(self._peers) < self.ranks - 1:
+                peer = listener.accept(timeout=max(deadline - time.monotonic(), 0))
+                text = self._receive(peer)
+                rank = int(text) if text.isdigit() else 0
+                if not 0 < rank < self.ranks or rank in self._peers:
+                    _fail(f'a process came as rank {text[:20]!r}', 'start each rank once, with the same number of ranks')
+                self._peers[rank] = peer
+
+    def _send(self, peer, content):
+        peer.send(len(content).to_bytes(8, 'little'), tag=_TAG, timeout=self._timeout)
+        if content:
+            with self._context.register(content, 'r') as region:
+                peer.send(region, tag=_TAG, timeout=self._timeout)
+
+    def _receive(self, peer, most=_VALUE_MAX):
+        with self._context.allocate(8) as region:
+            peer.receive(region, tag=_TAG, timeout=self._timeout)
+            length = int.from_bytes(bytes(region), 'little')
+        if length > most:
+            _fail(f'a process sent a value of {length} bytes', f'values have at most {_VALUE_MAX} bytes')
+        content = bytearray(length)
+        if length:
+            with self._context.register(content) as region:
+                peer.receive(region, tag=_TAG, timeout=self._timeout)
+        return bytes(content)
+
+    def allgather(self, value):
+        """Return the values of all processes by rank: bytes, texts or None. All processes call it."""
+        own = _encode(value)
+        if len(own) > _VALUE_MAX:
+            _fail(f'the value has {len(own)} bytes', f'values have at most {_VALUE_MAX} bytes')
+        if self.rank:
+            self._send(self._peers[0], own)
+            whole = self._receive(self._peers[0], self.ranks * (_VALUE_MAX + 8))
+        else:
+            parts = [own] + [self._receive(self._peers[rank]) for rank in range(1, self.ranks)]
+            whole = b''.join(len(part).to_bytes(8, 'little') + part for part in parts)
+            for peer in self._peers.values():
+                self._send(peer, whole)
+        values, at = [], 0
+        while at < len(whole):
+            end = at + 8 + int.from_bytes(whole[at:at + 8], 'little')
+            values.append(_decode(whole[at + 8:end]))
+            at = end
+        return values
+
+    def barrier(self):
+        """Wait until all processes have called it."""
+        self.allgather(None)
+
+    def exchange(self, regions, *, rights=None, address=None, extra=b'', timeout=60):
+        """Connect all processes, and import the regions of each at all others; return a Group, as mpi.exchange()."""
+        return _exchange.exchange(self._context, regions, self.rank, self.ranks, self.allgather, rights=rights,
+                                  address=address, extra=extra, timeout=timeout)
+
+    def close(self):
+        """Close the connections with rank 0."""
+        for peer in self._peers.values():
+            peer.close()
+        self._peers = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.close()
+
+    def __repr__(self):
+        return f'<peerlane.Rendezvous of {self.ranks}, rank {self.rank}>'
+
+
+def rendezvous(context, *, rank=None, ranks=None, address=None, timeout=60):
+    """Meet all processes that a launcher started, at rank 0; return a Rendezvous.
+
+    Rank, number of ranks and the address of rank 0 come from the variables of srun, torchrun, mpirun, Flux or MPICH, or
+    PEERLANE_RANK, PEERLANE_RANKS and PEERLANE_RENDEZVOUS, unless given. Raises PY-RENDEZVOUS if they are not known.
+    """
+    if rank is None or ranks is None:
+        found = find_ranks(os.environ)
+        rank, ranks = found[0] if rank is None else rank, found[1] if ranks is None else ranks
+    if not 0 <= rank < ranks:
+        _fail(f'there is no rank {rank} of {ranks}', 'ranks count from 0')
+    if ranks > 1 and address is None:
+        address = find_address(os.environ, ranks)
+    return Rendezvous(context, rank, ranks, address or '127.0.0.1:0', timeout)

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Publishers of streams. */
+#include <errno.h>
+
+#include "stream.h"
+
+/* Reads the options but for texts. The names are those of py_context_publish(). */
+static int py_publisher_options(const char *const *names, PyObject **values, struct pl_publisher_options *options)
+{
+	uint64_t slot_bytes = 0, metadata_bytes = 0;
+	int block = values[8] ? PyObject_IsTrue(values[8]) : 0;
+
+	if (block < 0 || (values[1] && py_layout_get(values[1], &options->layout) < 0))
+		return -1;
+	slot_bytes = py_layout_bytes(&options->layout);
+	if (py_get_u64(values[2], names[2], &slot_bytes) < 0 ||
+	    py_get_unsigned(values[3], names[3], &options->slots) < 0 ||
+	    py_get_unsigned(values[4], names[4], &options->loans) < 0 ||
+	    py_get_unsigned(values[5], names[5], &options->subscribers) < 0 ||
+	    py_get_u64(values[6], names[6], &metadata_bytes) < 0 ||
+	    py_get_ns(values[9], names[9], 0, &options->patience) < 0 ||
+	    py_get_u64(values[10], names[10], &options->first) < 0)
+		return -1;
+	options->slot_bytes = slot_bytes;
+	options->metadata_bytes = metadata_bytes;
+	options->allow_block = block;
+	return 0;
+}
+
+PyObject *py_context_publish(PyObject *self, PY_ARGUMENTS)
+{
+	static const char *const names[] = { "name",        "layout",      "slot_bytes",     "slots",
+					     "loans",       "subscribers", "metadata_bytes", "content_type",
+					     "allow_block", "patience",    "first",          "memory",
+					     NULL };
+	struct py_context *context = (struct py_context *)self;
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	PyObject *values[12], *owners[3] = { NULL }, *made = NULL;
+	struct pl_publisher *publisher;
+	struct pl_error error;
+	const char *name = NULL;
+	int rc;
+
+	if (py_parse("publish", names, 1, arguments, count, keywords, values) < 0 ||
+	    py_publisher_options(names, values, &options) < 0)
+		return NULL;
+	if (py_stream_text(values[0], names[0], &name, &owners[0]) == 0 &&
+	    py_stream_text(values[7], names[7], &options.content_type, &owners[1]) == 0 &&
+	    py_stream_text(values[11], names[11], &options.memory, &owners[2]) == 0 && py_context_check(context) == 0) {
+		context->users++;
+		Py_BEGIN_ALLOW_THREADS
+			rc = pl_publisher_open(context->handle, name, &options, &publisher, &error);
+		Py_END_ALLOW_THREADS
+		context->users--;
+		made = rc ? py_raise(context->state, &error) : py_stream_new(context, publisher, NULL, options.memory);
+	}
+	for (int i = 0; i < 3; i++)
+		Py_XDECREF(owners[i]);
+	return made;
+}
+
+static struct py_frame *py_publisher_borrow(struct py_stream *stream, uint64_t timeout)
+{
+	struct pl_stream_frame *handle;
+	struct pl_error error;
+	int rc;
+
+	if (py_object_check(&stream->base) < 0)
+		return NULL;
+	py_hold(&stream->base);
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_publisher_loan(stream->publisher, timeout, &handle, &error);
+	Py_END_ALLOW_THREADS
+	py_unhold(&stream->base);
+	return rc ? py_raise(stream->base.context->state, &error)
+		  : (struct py_frame *)py_frame_new(stream, handle, true);
+}
+
+/* loan(timeout=0) */
+static PyObject *py_publisher_loan(PyObject *self, PY_ARGUMENTS)
+{
+	static const char *const names[] = { "timeout", NULL };
+	PyObject *values[1];
+	uint64_t timeout;
+
+	if (py_parse("loan", names, 0, arguments, count, keywords, values) < 0 ||
+	    py_get_ns(values[0], names[0], 0, &timeout) < 0)
+		return NULL;
+	return (PyObject *)py_publisher_borrow((struct py_stream *)self, timeout);
+}
+
+/* put(data, metadata=None, captured=None, layout=None, timeout=0) */
+static PyObject *py_publisher_put(PyObject *self, PY_ARGUMENTS)
+{
+	static const char *const names[] = { "data", "metadata", "captured", "layout", "timeout", NULL };
+	PyObject *values[5], *frame, *copied, *length, *published = NULL;
+	uint64_t timeout;
+	Py_buffer view;
+
+	if (py_parse("put", names, 1, arguments, count, keywords, values) < 0 ||
+	    py_get_ns(values[4], names[4], 0, &timeout) < 0 || PyObject_GetBuffer(values[0], &view, PyBUF_SIMPLE) < 0)
+		return NULL;
+	length = PyLong_FromSsize_t(view.len);
+	PyBuffer_Release(&view);
+	frame = length ? (PyObject *)py_publisher_borrow((struct py_stream *)self, timeout) : NULL;
+	copied = frame ? PyObject_CallMethod(frame, "copy_in", "O", values[0]) : NULL;
+	if (copied)
+		published = PyObject_CallMethod(frame, "publish", "OOOO", length, values[1] ? values[1] : Py_None,
+						values[2] ? values[2] : Py_None, values[3] ? values[3] : Py_None);
+	Py_XDECREF(copied);
+	Py_XDECREF(length);
+	/* A loan that was not published is discarded. */
+	Py_XDECREF(frame);
+	return published;
+}
+
+/* skip(sequence, timeout=0) */
+static PyObject *py_publisher_skip(PyObject *self, PY_ARGUMENTS)
+{
+	static const char *const names[] = { "sequence", "timeout", NULL };
+	struct py_stream *stream = (struct py_stream *)self;
+	uint64_t sequence = 0, timeout;
+	struct pl_error error;
+	PyObject *values[2];
+	int rc;
+
+	if (py_parse("skip", names, 1, arguments, count, keywords, values) < 0 ||
+	    py_get_u64(values[0], names[0], &sequence) < 0 || py_get_ns(values[1], names[1], 0, &timeout) < 0 ||
+	    py_object_check(&stream->base) < 0)
+		return NULL;
+	py_hold(&stream->base);
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_publisher_skip(stream->publisher, sequence, timeout, &error);
+	Py_END_ALLOW_THREADS
+	py_unhold(&stream->base);
+	if (rc)
+		return py_raise(stream->base.context->state, &error);
+	Py_RETURN_NONE;
+}
+
+/* end(timeout=0) */
+static PyObject *py_publisher_finish(PyObject *self, PY_ARGUMENTS)
+{
+	static const char *const names[] = { "timeout", NULL };
+	struct py_stream *stream = (struct py_stream *)self;
+	struct pl_error error;
+	PyObject *values[1];
+	uint64_t timeout;
+	int rc;
+
+	if (py_parse("end", names, 0, arguments, count, keywords, values) < 0 ||
+	    py_get_ns(values[0], names[0], 0, &timeout) < 0 || py_object_check(&stream->base) < 0)
+		return NULL;
+	py_hold(&stream->base);
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_publisher_end(stream->publisher, timeout, &error);
+	Py_END_ALLOW_THREADS
+	py_unhold(&stream->base);
+	/* Without a timeout, subscribers that have not reported are no error. */
+	if (rc && (timeout || rc != -ETIMEDOUT))
+		return py_raise(stream->base.context->state, &error);
+	Py_RETURN_NONE;
+}
+
+static PyMethodDef py_publisher_methods[] = {
+	STREAM_METHODS,
+	{ "close", py_stream_close, METH_NOARGS,
+	  "close($self)\n--\n\nEnd the stream, and close it. Subscribers lose frames that they have not read." },
+	{ "loan", PY_METHOD(py_publisher_loan), PY_FAST,
+	  "loan($self, timeout=0)\n--\n\n"
+	  "Borrow the next slot of the ring; return its Frame, to be filled and published.\n\n"
+	  "With `with`, the end of the block publishes the frame, and an exception discards it. timeout is the time to "
+	  "wait for subscribers that block." },
+	{ "put", PY_METHOD(py_publisher_put), PY_FAST,
+	  "put($self, data, metadata=None, captured=None, layout=None, timeout=0)\n--\n\n"
+	  "Copy a bytes-like object into the next slot, and publish it." },
+	{ "skip", PY_METHOD(py_publisher_skip), PY_FAST,
+	  "skip($self, sequence, timeout=0)\n--\n\nContinue with a later sequence." },
+	{ "end", PY_METHOD(py_publisher_finish), PY_FAST,
+	  "end($self, timeout=0)\n--\n\n"
+	  "End the stream, and wait until all subscribers have read what they can get; not at all with 0." },
+	{ "subscribers", py_publisher_subscribers, METH_NOARGS,
+	  "subscribers($self)\n--\n\nReturn a list of dictionaries of the subscribers and their accounts." },
+	{ NULL, NULL, 0, NULL },
+};
+
+PyType_Spec py_publisher_spec = {
+	.name = "peerlane._peerlane.Publisher",
+	.basicsize = sizeof(struct py_stream),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_stream_dealloc },
+				  { Py_tp_methods, py_publisher_methods },
+				  { Py_tp_getset, py_stream_fields },
+				  { Py_tp_doc, "Writer of a stream, from Context.publish()." },
+				  { 0, NULL } },
+};

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What publishers and subscribers of streams share. */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stream.h"
+
+int py_stream_text(PyObject *value, const char *name, const char **text, PyObject **owner)
+{
+	if (!value)
+		return 0;
+	*text = py_get_text(value, name, owner);
+	return *text ? 0 : -1;
+}
+
+int py_get_unsigned(PyObject *value, const char *name, unsigned *number)
+{
+	uint64_t wide = *number;
+
+	if (py_get_u64(value, name, &wide) < 0)
+		return -1;
+	if (wide > UINT_MAX) {
+		PyErr_Format(PyExc_ValueError, "%s must be below 2**32", name);
+		return -1;
+	}
+	*number = (unsigned)wide;
+	return 0;
+}
+
+static int py_device_of(const char *memory)
+{
+	if (!memory || strncmp(memory, "cuda", 4) != 0)
+		return -1;
+	return memory[4] == ':' ? atoi(memory + 5) : 0;
+}
+
+PyObject *py_stream_new(struct py_context *context, struct pl_publisher *publisher, struct pl_subscriber *subscriber,
+			const char *memory)
+{
+	PyTypeObject *type = publisher ? context->state->publisher : context->state->subscriber;
+	struct py_stream *stream = py_object_new(type, context);
+
+	if (!stream) {
+		pl_publisher_close(publisher);
+		pl_subscriber_close(subscriber);
+		return NULL;
+	}
+	stream->publisher = publisher;
+	stream->subscriber = subscriber;
+	stream->device = py_device_of(memory);
+	return (PyObject *)stream;
+}
+
+static void py_stream_end(struct py_stream *stream)
+{
+	struct py_context *context = stream->base.context;
+
+	if (stream->base.closed || !py_object_quiet(&stream->base))
+		return;
+	context->users++;
+	Py_BEGIN_ALLOW_THREADS
+		pl_publisher_close(stream->publisher);
+		pl_subscriber_close(stream->subscriber);
+	Py_END_ALLOW_THREADS
+	context->users--;
+}
+
+PyObject *py_stream_close(PyObject *self, PyObject *unused)
+{
+	struct py_stream *stream = (struct py_stream *)self;
+
+	(void)unused;
+	if (stream->exports && !stream->base.closed)
+		return py_fail(stream->base.context->state, -EBUSY, "PY-EXPORTED", "stream",
+			       "arrays or memoryviews of its frames exist", "delete them before the stream is closed");
+	py_stream_end(stream);
+	Py_RETURN_NONE;
+}
+
+PyObject *py_stream_exit(PyObject *self, PyObject *arguments)
+{
+	return py_stream_close(self, arguments);
+}
+
+void py_stream_dealloc(PyObject *self)
+{
+	PyObject *type, *value, *trace;
+
+	py_object_unlink((struct py_object *)self);
+	PyErr_Fetch(&type, &value, &trace);
+	py_stream_end((struct py_stream *)self);
+	PyErr_Restore(type, value, trace);
+	py_object_free(self);
+}
+
+PyObject *py_stream_self(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	if (py_object_check((struct py_object *)self) < 0)
+		return NULL;
+	Py_INCREF(self);
+	return self;
+}
+
+static PyObject *py_stream_closed(PyObject *self, void *unused)
+{
+	struct py_object *object = (struct py_object *)self;
+
+	(void)unused;
+	return PyBool_FromLong(object->closed || object->context->status != PY_OPEN);
+}
+
+PyGetSetDef py_stream_fields[] = {
+	{ "closed", py_stream_closed, NULL, "True if this end has closed the stream", NULL },
+	{ NULL, NULL, NULL, NULL, NULL },
+};

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Exchange of regions between all processes of a group; threads with contexts of their own stand in for processes."""
+import concurrent.futures
+import os
+import socket
+import subprocess
+import sys
+import threading
+import types
+
+import peerlane as pl
+import pytest
+from peerlane import _exchange, _rendezvous
+
+
+class Comm:
+    """Communicator with the methods of mpi4py's, for threads."""
+
+    def __init__(self, rank, shared):
+        self.rank, self.shared = rank, shared
+
+    def Get_rank(self):
+        return self.rank
+
+    def Get_size(self):
+        return self.shared['barrier'].parties
+
+    def allgather(self, value):
+        self.shared['barrier'].wait()
+        self.shared['values'][self.rank] = value
+        self.shared['barrier'].wait()
+        return list(self.shared['values'])
+
+
+def in_ranks(size, function):
+    """Call a function with a communicator for each rank; return the results by rank."""
+    shared = {'barrier': threading.Barrier(size, timeout=30), 'values': [None] * size}
+    with concurrent.futures.ThreadPoolExecutor(size) as pool:
+        return list(pool.map(function, [Comm(rank, shared) for rank in range(size)]))
+
+
+def write_to_all(group, region, barrier):
+    """Write the own rank into a byte of each other member's region; return the own region's bytes."""
+    for member in group.others():
+        member.peer.write(member.remote, region, group.rank, 8, 1)
+    barrier()
+    return bytes(region)[:len(group)]
+
+
+def test_each_rank_writes_to_all_others():
+    def run(comm):
+        with pl.Context() as context:
+            region = context.allocate(16, access='w')
+            region.copy_in(bytes([100 + comm.rank]), 8)
+            with pl.mpi.exchange(comm, context, region, extra=b'%d' % comm.rank) as group:
+                assert (len(group), group.rank, group[comm.rank]) == (4, comm.rank, None)
+                assert [member.rank for member in group.others()] == [(comm.rank + i) % 4 for i in (1, 2, 3)]
+                assert all(member.extra == b'%d' % member.rank and member.remote.rights == 'w' for member in group.others())
+                got = write_to_all(group, region, lambda: comm.allgather(None))
+                comm.allgather(None)
+            assert group.others()[0].peer.closed
+            return got
+
+    for rank, got in enumerate(in_ranks(4, run)):
+        assert got == bytes(0 if other == rank else 100 + other for other in range(4))
+
+
+def test_lists_of_regions_and_rights():
+    def run(comm):
+        with pl.Context(key=b'a key of 16 bytes') as context:
+            regions = [context.allocate(length, access='rw') for length in (10, 20)]
+            with pl.mpi.exchange(comm, context, regions, rights='r', address='127.0.0.1:0') as group:
+                member, = group.others()
+                comm.allgather(None)
+                return [(remote.length, remote.rights) for remote in member.remote]
+
+    assert in_ranks(2, run) == [[(10, 'r'), (20, 'r')]] * 2
+
+
+def test_a_failure_of_one_rank_ends_all():
+    def run(comm):
+        with pl.Context(key=b'one key, of rank %d' % (comm.rank == 2)) as context:
+            with pytest.raises(pl.Error) as caught:
+                pl.mpi.exchange(comm, context, context.allocate(8, access='r'), timeout=0.5)
+            return caught.value.id, caught.value.errno == 103
+
+    assert in_ranks(3, run) == [('PY-EXCHANGE', True)] * 3
+
+    def refuse(comm):
+        with pl.Context() as context:
+            region = context.allocate(8, access='r' if comm.rank else '')
+            with pytest.raises(pl.Error, match='rank 0') as caught:
+                pl.mpi.exchange(comm, context, region)
+            return caught.value.id
+
+    assert in_ranks(2, refuse) == ['PY-EXCHANGE'] * 2
+
+
+def test_a_rank_that_comes_twice():
+    def run(comm):
+        with pl.Context() as context, pytest.raises(pl.Error, match='rank 0: .*TOKEN-FOREIGN'):
+            _exchange.exchange(context, context.allocate(8, access='r'), min(comm.rank, 1), 3, comm.allgather, timeout=1)
+
+    in_ranks(3, run)
+
+
+def test_torch_distributed(monkeypatch):
+    current = threading.local()
+
+    def all_gather_object(values, value, group=None):
+        assert group == 'group'
+        values[:] = current.comm.allgather(value)
+
+    distributed = types.SimpleNamespace(get_world_size=lambda group: current.comm.Get_size(),
+                                        get_rank=lambda group: current.comm.Get_rank(), all_gather_object=all_gather_object)
+    monkeypatch.setitem(sys.modules, 'torch', types.SimpleNamespace(distributed=distributed))
+    monkeypatch.setitem(sys.modules, 'torch.distributed', distributed)
+
+    def run(comm):
+        current.comm = comm
+        with pl.Context() as context:
+            region = context.allocate(16, access='w')
+            region.copy_in(bytes([100 + comm.rank]), 8)
+            with pl.torch.exchange('group', context, region) as group:
+                got = write_to_all(group, region, lambda: comm.allgather(None))
+                comm.allgather(None)
+                return got
+
+    assert in_ranks(2, run) == [bytes([0, 101]), bytes([100, 0])]
+
+
+def test_one_process_alone():
+    gathered = []
+
+    class Alone(Comm):
+        def allgather(self, value):
+            gathered.append(value)
+            return super().allgather(value)
+
+    with pl.Context() as context:
+        region = context.allocate(8, access='r')
+        group = pl.mpi.exchange(Alone(0, {'barrier': threading.Barrier(1), 'values': [None]}), context, region)
+        assert len(group) == 1 and group.others() == [] and repr(group) == '<peerlane.Group of 1, rank 0>'
+        group.close()
+        group.close()
+        token = next(pl.Invitation.from_bytes(value).token for value in gathered if isinstance(value, bytes))
+        with pytest.raises(pl.Error) as caught:
+            region.revoke(token)
+        assert caught.value.id == 'PY-NO-GRANT'  # as the end of the group has revoked it
+
+
+def free_address():
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return f'127.0.0.1:{probe.getsockname()[1]}'
+
+
+PROCESS = """
+import sys
+import peerlane as pl
+with pl.Context() as context, pl.rendezvous(context) as meeting:
+    region = context.allocate(16, access='w')
+    region.copy_in(bytes([100 + meeting.rank]), 8)
+    with meeting.exchange(region) as group:
+        for member in group.others():
+            member.peer.write(member.remote, region, meeting.rank, 8, 1)
+        meeting.barrier()
+        print(list(bytes(region)[:meeting.ranks]))
+        meeting.barrier()
+"""
+
+
+def test_processes_of_a_launcher_meet():
+    variables = {name: value for name, value in os.environ.items() if 'RANK' not in name}
+    variables['PEERLANE_RENDEZVOUS'] = free_address()
+    started = [subprocess.Popen([sys.executable, '-c', PROCESS], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env={**variables, 'SLURM_PROCID': str(rank), 'SLURM_NTASKS': '3'}) for rank in range(3)]
+    done = [process.communicate(timeout=60) for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], done
+    assert [out for out, _ in done] == ['[0, 101, 102]\n', '[100, 0, 102]\n', '[100, 101, 0]\n']
+
+
+def test_values_of_a_rendezvous():
+    address = free_address()
+
+    def run(rank):
+        with pl.Context() as context, \
+                pl.rendezvous(context, rank=rank, ranks=2, address=address) as meeting:
+            large = b'x' * 100000 * rank
+            return meeting.allgather((None, 'text')[rank]) + [len(value) for value in meeting.allgather(large)]
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, range(2))) == [[None, 'text', 0, 100000]] * 2
+
+
+@pytest.mark.parametrize('variables, ranks, address', [
+    ({'SLURM_PROCID': '3', 'SLURM_NTASKS': '8', 'SLURM_JOB_ID': '5', 'SLURM_STEP_ID': '1',
+      'SLURM_STEP_NODELIST': 'node[007-010,20],other'}, (3, 8), 'node007:20036'),
+    ({'RANK': '1', 'WORLD_SIZE': '2', 'TORCHELASTIC_RUN_ID': 'x', 'MASTER_ADDR': 'h', 'MASTER_PORT': '29500',
+      'TORCHELASTIC_USE_AGENT_STORE': 'True', 'SLURM_PROCID': '0', 'SLURM_NTASKS': '1'}, (1, 2), 'h:29501'),
+    ({'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'h', 'MASTER_PORT': '29500'}, (1, 2), 'h:29500'),
+    ({'OMPI_COMM_WORLD_RANK': '0', 'OMPI_COMM_WORLD_SIZE': '4', 'OMPI_COMM_WORLD_LOCAL_SIZE': '4'}, (0, 4), '127.0.0.1:19878'),
+    ({'PEERLANE_RANK': '1', 'PEERLANE_RANKS': '3', 'PEERLANE_RENDEZVOUS': 'a:1', 'PMI_RANK': '0', 'PMI_SIZE': '1'}, (1, 3), 'a:1'),
+])
+def test_variables_of_launchers(variables, ranks, address):
+    assert _rendezvous.find_ranks(variables) == ranks and _rendezvous.find_address(variables, ranks[1]) == address
+
+
+def test_unknown_ranks_and_addresses():
+    for call in (lambda: _rendezvous.find_ranks({}), lambda: _rendezvous.find_ranks({'RANK': 'x', 'WORLD_SIZE': '2'}),
+                 lambda: _rendezvous.find_address({'RANK': '0'}, 2)):
+        with pytest.raises(pl.Invalid) as caught:
+            call()
+        assert caught.value.id == 'PY-RENDEZVOUS' and caught.value.hint
+    with pl.Context() as context:
+        with pytest.raises(pl.Invalid):
+            pl.rendezvous(context, rank=2, ranks=2)
+        with pytest.raises(pl.TimedOut):
+            pl.rendezvous(context, rank=0, ranks=2, address='127.0.0.1:0', timeout=0.1)
+        with pytest.raises((pl.Refused, pl.TimedOut)):
+            pl.rendezvous(context, rank=1, ranks=2, address=free_address(), timeout=0.1)
+        with pl.rendezvous(context, rank=0, ranks=1) as alone:
+            assert alone.allgather('x') == ['x']
