@@ -320,6 +320,66 @@ static void test_a_silent_rank_delays_no_other_link(void **state)
 	free(ends);
 }
 
+/* Rank 2 of three, at which a connection stays silent: what it sees once rank 0 has its link. */
+static struct {
+	struct linked *linked;
+	struct pl_context *silent;
+	bool seen, lost;
+} watch;
+
+/* Rank 1 is lost once rank 0 has its link, and the silent connection had time to notice its end. */
+static void notice_silent_connection(struct world *world)
+{
+	struct pl_completion completion;
+
+	if (world->rank != 2 || !watch.linked->links[0].peer || watch.seen)
+		return;
+	watch.seen = true;
+	usleep(100000);
+	while (pl_poll(watch.silent, &completion, 1) == 1)
+		watch.lost = watch.lost || completion.kind == PL_KIND_LOST;
+	world->lost[1] = 1;
+}
+
+static void *connect_rank_0(void *argument)
+{
+	struct linked *linked = argument;
+
+	links_connect(&linked->end, linked->links + 1, 1, 7);
+	return NULL;
+}
+
+static void test_a_silent_connection_delays_no_link(void **state)
+{
+	static const struct world_ops ops = { .notice = notice_silent_connection };
+	struct matrix_end *ends = calloc(3, sizeof(*ends));
+	struct linked first, last;
+	struct pl_peer *peer;
+	struct pl_error error;
+	pthread_t thread;
+
+	(void)state;
+	assert_non_null(ends);
+	open_linked(&first, 0, ends);
+	open_linked(&last, 2, ends);
+	last.world.ops = &ops;
+	last.links[1].rank = 1;
+	watch.linked = &last;
+	assert_int_equal(cli_open(&watch.silent, &loopback, PL_PROGRESS_THREAD, &error), 0);
+	assert_int_equal(pl_connect(watch.silent, ends[2].address, 20 * CLI_NS_PER_S, &peer, &error), 0);
+	assert_int_equal(pthread_create(&thread, NULL, connect_rank_0, &first), 0);
+	links_connect(&last.end, last.links, 2, 7);
+	pthread_join(thread, NULL);
+	assert_true(watch.seen && !watch.lost);
+	assert_true(last.links[0].rc == 0 && last.links[0].remote && first.links[1].rc == 0);
+	assert_string_equal(last.links[1].error.id, "MATRIX-LOST");
+	pl_peer_close(peer);
+	pl_close(watch.silent);
+	close_linked(&first, 2);
+	close_linked(&last, 2);
+	free(ends);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -328,6 +388,7 @@ int main(void)
 		cmocka_unit_test(test_parts_of_other_messages_are_not_taken),
 		cmocka_unit_test(test_a_rank_that_comes_at_the_end_is_late),
 		cmocka_unit_test(test_a_silent_rank_delays_no_other_link),
+		cmocka_unit_test(test_a_silent_connection_delays_no_link),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
