@@ -74,9 +74,13 @@ struct matrix_slow {
 
 #define MATRIX_FAILURES_MAX 3 /* partners in a row after which a rank is left out */
 
+#define MATRIX_RECENT 16u /* last results of a rank, among which a success connects it with its partner */
+
 /* Failures in a row that speak against a rank, rather than against its partners. */
 struct matrix_failures {
 	int partners[MATRIX_FAILURES_MAX], count;
+	int recent[MATRIX_RECENT]; /* a ring of the last results: the partner; -1: a failure */
+	unsigned results;          /* number of all results */
 };
 
 /* File of results, at rank 0 (save.c). */
@@ -128,6 +132,8 @@ const char *matrix_schedule_name(enum matrix_schedule schedule);
 int matrix_phases(enum matrix_schedule schedule);
 /* True if a rank writes to another one in a phase of a schedule in which all ranks write at once. */
 bool matrix_writes(const struct matrix *matrix, enum matrix_schedule schedule, int phase, int from, int to);
+/* True if an earlier run has the results of all writes of such a schedule between ranks that take part. */
+bool matrix_is_measured(const struct matrix *matrix, enum matrix_schedule schedule);
 /* Returns the round of the tournament that the n-th measured round is: --rounds spreads them. */
 int matrix_spread_round(int rounds, int wanted, int number);
 /* Copies the element of a list that is divided by commas.  Returns `rail`; NULL if the list is NULL. */
@@ -169,10 +175,10 @@ static inline unsigned matrix_pairs(const struct matrix *matrix)
 }
 
 /*
- * Counts the result of a pair.  A failure speaks against the rank that failed with more partners: a healthy one meets all
- * ranks of a broken switch one after the other.
+ * Counts the results of a turn, in which rank i measured with partners[i], or with none (-1).  A failed pair speaks against
+ * its rank outside of the majority, which recent pairs connect.  Returns 0 or -ENOMEM.
  */
-void matrix_count_pair(struct matrix *matrix, int one, int other);
+int matrix_count_turn(struct matrix *matrix, const int *partners);
 /* True if MATRIX_FAILURES_MAX failures in a row speak against a rank. */
 bool matrix_keeps_failing(const struct matrix *matrix, int rank);
 /* Failures with a rank that is left out speak against nobody. */

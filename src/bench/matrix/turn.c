@@ -78,16 +78,14 @@ static int measured_partner(const struct matrix *matrix, const struct runner *ru
 static void leave_out_failing(struct matrix *matrix, const struct runner *runner)
 {
 	struct world *world = matrix->world;
+	int *partners = calloc((size_t)matrix->size, sizeof(*partners));
 
-	if (!world->ops->leave_out)
-		return;
-	/* All ranks are judged before the first one is left out. */
-	for (int i = 0; i < matrix->size; i++) {
-		int partner = measured_partner(matrix, runner, i);
-
-		if (partner > i)
-			matrix_count_pair(matrix, i, partner);
-	}
+	/* All ranks are judged before the first one is left out.  Without memory all stay. */
+	for (int i = 0; partners && i < matrix->size; i++)
+		partners[i] = measured_partner(matrix, runner, i);
+	if (partners)
+		matrix_count_turn(matrix, partners);
+	free(partners);
 	for (int i = 1; i < matrix->size; i++)
 		if (world_has(world, i) && matrix_keeps_failing(matrix, i))
 			world->ops->leave_out(world, i, "it failed with 3 partners in a row");
@@ -110,7 +108,7 @@ static void keep_turn_results(struct runner *runner, const struct turn *turn)
 		for (size_t at = 0; at < row; at++)
 			keep_result(matrix, i, (int)(at / (size_t)runner->width), &results[at]);
 	}
-	if (matrix->rank == 0 && turn->schedule == MATRIX_PAIRS)
+	if (matrix->rank == 0 && turn->schedule == MATRIX_PAIRS && matrix->world->ops->leave_out)
 		leave_out_failing(matrix, runner);
 	matrix_save_part(matrix->save);
 }
@@ -241,7 +239,9 @@ int runner_run_schedule(struct runner *runner, struct pl_error *error)
 	int rounds = matrix_rounds(matrix->size), wanted = (int)options->rounds, rc = 0;
 
 	if (options->schedule != MATRIX_PAIRS)
-		return is_alone(matrix) ? 0 : run_turn(runner, &(struct turn){ -1, options->schedule }, error);
+		return is_alone(matrix) || matrix_is_measured(matrix, options->schedule)
+			       ? 0
+			       : run_turn(runner, &(struct turn){ -1, options->schedule }, error);
 	if (wanted == 0 || wanted > rounds)
 		wanted = rounds;
 	for (int number = 0; number < wanted && rc == 0 && !is_alone(matrix); number++)
