@@ -191,16 +191,12 @@ static void prepare_late_rank(struct late *late, const struct rendezvous *first)
 			 0);
 }
 
-/* The connection of rank 3 waits for rank 0 when it closes its listener. */
-static void test_a_rank_that_comes_at_the_end_is_late(void **state)
+/* Lets rank 0 listen. */
+static void open_first(struct fixture *fixture)
 {
-	struct fixture *fixture = make_fixture();
 	struct rendezvous *first = &fixture->rendezvous;
 	struct pl_error error;
-	struct late late;
-	pthread_t thread;
 
-	(void)state;
 	*first = (struct rendezvous){ .options = &fixture->options, .seat_count = 4, .world = { .size = RANKS } };
 	first->seats = calloc(first->seat_count, sizeof(*first->seats));
 	first->by_rank = calloc(RANKS, sizeof(struct seat *));
@@ -211,6 +207,19 @@ static void test_a_rank_that_comes_at_the_end_is_late(void **state)
 	snprintf(fixture->membership.address, sizeof(fixture->membership.address), "127.0.0.1:0");
 	assert_int_equal(cli_open(&first->context, &loopback, PL_PROGRESS_THREAD, &error), 0);
 	assert_int_equal(listen_for_ranks(first, &error), 0);
+}
+
+/* The connection of rank 3 waits for rank 0 when it closes its listener. */
+static void test_a_rank_that_comes_at_the_end_is_late(void **state)
+{
+	struct fixture *fixture = make_fixture();
+	struct rendezvous *first = &fixture->rendezvous;
+	struct pl_error error;
+	struct late late;
+	pthread_t thread;
+
+	(void)state;
+	open_first(fixture);
 	prepare_late_rank(&late, first);
 	while (!first->seats[0].peer && rendezvous_sleep(first, UINT64_MAX))
 		assert_int_equal(handle_events(first, &error), 0);
@@ -221,6 +230,53 @@ static void test_a_rank_that_comes_at_the_end_is_late(void **state)
 	coordinator_close(first);
 	pthread_join(thread, NULL);
 	assert_string_equal(late.error.id, "MATRIX-LATE");
+	pl_close(first->context);
+	free(fixture);
+}
+
+static void *join_as_rank_3(void *argument)
+{
+	struct late *late = argument;
+
+	if (member_open(&late->rendezvous, &late->error) == 0)
+		*late->error.id = '\0';
+	return NULL;
+}
+
+/* Handles events until rank 3 has joined. */
+static void wait_for_rank_3(struct rendezvous *first)
+{
+	struct pl_error error;
+
+	while (!first->by_rank[3] && rendezvous_sleep(first, UINT64_MAX))
+		assert_int_equal(handle_events(first, &error), 0);
+}
+
+/* Rank 0 closes the connection of rank 3 once, as it does if HELLO comes too late. */
+static void test_a_rank_that_was_lost_joins_again(void **state)
+{
+	struct fixture *fixture = make_fixture();
+	struct rendezvous *first = &fixture->rendezvous;
+	struct pl_error error;
+	uint8_t gone[RANKS] = { 0 };
+	struct late late;
+	pthread_t thread;
+
+	(void)state;
+	open_first(fixture);
+	first->world.gone = gone;
+	prepare_late_rank(&late, first);
+	assert_int_equal(pthread_create(&thread, NULL, join_as_rank_3, &late), 0);
+	wait_for_rank_3(first);
+	clear_seat(first, first->by_rank[3]);
+	wait_for_rank_3(first);
+	first->begun = first->world.ended = true;
+	assert_int_equal(answer_ranks(first, NULL, 0, &error), 0);
+	pthread_join(thread, NULL);
+	assert_string_equal(late.error.id, "");
+	pl_peer_close(late.silent);
+	pl_close(late.rendezvous.context);
+	coordinator_close(first);
 	pl_close(first->context);
 	free(fixture);
 }
@@ -387,6 +443,7 @@ int main(void)
 		cmocka_unit_test(test_parts_make_one_message),
 		cmocka_unit_test(test_parts_of_other_messages_are_not_taken),
 		cmocka_unit_test(test_a_rank_that_comes_at_the_end_is_late),
+		cmocka_unit_test(test_a_rank_that_was_lost_joins_again),
 		cmocka_unit_test(test_a_silent_rank_delays_no_other_link),
 		cmocka_unit_test(test_a_silent_connection_delays_no_link),
 	};
