@@ -10,6 +10,7 @@
 
 /* The command is not part of the library, so its source is included. */
 #include "bench/matrix/plan.c"
+#include "bench/matrix/again.c"
 #include "bench/matrix/failures.c"
 
 static void test_each_pair_meets_once(void **state)
@@ -346,6 +347,75 @@ static void test_only_ranks_of_a_broken_switch_are_left_out(void **state)
 	}
 }
 
+/* Adds slow directions between two ranks. */
+static void add_slow(struct matrix *matrix, int from, int to)
+{
+	matrix->slow[matrix->slow_count++] = (struct matrix_slow){ .from = from, .to = to };
+}
+
+static void test_slow_pairs_are_measured_again(void **state)
+{
+	struct matrix matrix = make_matrix(24, 2);
+	uint8_t suspects[24 * 24] = { 0 }, met[24 * 24] = { 0 }, earlier[24 * 24] = { 0 };
+	int turns = 1, pairs = 0;
+
+	(void)state;
+	matrix.slow = calloc(64, sizeof(*matrix.slow));
+	assert_non_null(matrix.slow);
+	add_slow(&matrix, 3, 2);
+	add_slow(&matrix, 2, 3);
+	add_slow(&matrix, 3, 8);
+	add_slow(&matrix, 12, 10);
+	/* Rank 5 is slow with nine others. */
+	for (int i = 14; i < 23; i++)
+		add_slow(&matrix, 5, i);
+	/* An earlier run has this one. */
+	add_slow(&matrix, 6, 7);
+	matrix.measured = earlier;
+	earlier[6 * 24 + 7] = 1;
+	assert_int_equal(matrix_mark_suspects(&matrix, suspects), 3);
+	assert_true(suspects[2 * 24 + 3] && suspects[3 * 24 + 8] && suspects[10 * 24 + 12]);
+	for (int turn = 0; turn < turns; turn++) {
+		uint8_t hosts[24] = { 0 };
+
+		for (int rank = 0; rank < 24; rank++) {
+			int partner = matrix_plan_suspects(&matrix, suspects, turn, rank, &turns), same;
+
+			if (partner < 0)
+				continue;
+			assert_int_equal(matrix_plan_suspects(&matrix, suspects, turn, partner, &same), rank);
+			pairs += rank < partner;
+			met[rank * 24 + partner] = rank < partner;
+			assert_true(++hosts[matrix.hosts[rank]] == 1 || matrix.hosts[rank] == matrix.hosts[partner]);
+		}
+	}
+	assert_int_equal(pairs, 3);
+	assert_int_equal(turns, 2);
+	assert_memory_equal(met, suspects, sizeof(met));
+	free_matrix(&matrix);
+}
+
+static void test_the_better_values_count(void **state)
+{
+	const struct matrix_cell first = { .bytes_per_second = 10, .latency_us = 2, .fabric = "tcp" };
+	const struct matrix_cell faster = { .bytes_per_second = 20, .latency_us = 3, .fabric = "verbs" };
+	const struct matrix_cell failed = { .bytes_per_second = NAN, .latency_us = NAN, .failed = 1 };
+	struct matrix_cell cell = first;
+
+	(void)state;
+	matrix_keep_better(&cell, &failed);
+	assert_true(cell.bytes_per_second == 10 && cell.latency_us == 2 && !cell.failed);
+	matrix_keep_better(&cell, &faster);
+	assert_true(cell.bytes_per_second == 20 && cell.latency_us == 2);
+	assert_string_equal(cell.fabric, "verbs");
+	matrix_keep_better(&cell, &first);
+	assert_true(cell.bytes_per_second == 20 && cell.latency_us == 2);
+	assert_string_equal(cell.fabric, "verbs");
+	cell = matrix_empty_cell();
+	matrix_keep_better(&cell, &first);
+	assert_true(cell.bytes_per_second == 10 && cell.latency_us == 2);
+}
+
 static void test_only_outliers_are_slow(void **state)
 {
 	struct matrix matrix = make_matrix(8, 1);
@@ -417,6 +487,8 @@ int main(void)
 		cmocka_unit_test(test_rounds_are_spread),
 		cmocka_unit_test(test_a_rank_that_fails_three_times_is_found),
 		cmocka_unit_test(test_only_ranks_of_a_broken_switch_are_left_out),
+		cmocka_unit_test(test_slow_pairs_are_measured_again),
+		cmocka_unit_test(test_the_better_values_count),
 		cmocka_unit_test(test_only_outliers_are_slow),
 		cmocka_unit_test(test_unknown_values_are_not_slow),
 		cmocka_unit_test(test_pairs_within_and_between_hosts_are_judged_separately),

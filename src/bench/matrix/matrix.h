@@ -102,6 +102,7 @@ struct matrix {
 	struct matrix_medians {
 		double bytes_per_second, latency_us; /* NAN: there are no such pairs */
 	} medians[2];                                /* of pairs between two hosts, and within one */
+	int measured_again;                          /* slow pairs that were measured twice */
 	double seconds, earlier_seconds;             /* of all runs; of those before this one */
 	uint64_t begun;                              /* time of this run */
 	struct matrix_failures *failures;            /* rank 0: by rank */
@@ -136,6 +137,15 @@ bool matrix_writes(const struct matrix *matrix, enum matrix_schedule schedule, i
 bool matrix_is_measured(const struct matrix *matrix, enum matrix_schedule schedule);
 /* Returns the round of the tournament that the n-th measured round is: --rounds spreads them. */
 int matrix_spread_round(int rounds, int wanted, int number);
+/*
+ * Marks slow pairs to measure again in `suspects`, zeros by row and column, in the row of the lower rank (again.c).  Returns
+ * their number, or -ENOMEM.
+ */
+int matrix_mark_suspects(struct matrix *matrix, uint8_t *suspects);
+/* Returns the partner of a rank in a turn of these pairs; -1: none; -ENOMEM.  *turns is the number of turns. */
+int matrix_plan_suspects(const struct matrix *matrix, const uint8_t *suspects, int turn, int rank, int *turns);
+/* Keeps the better values of two measurements of a pair. */
+void matrix_keep_better(struct matrix_cell *cell, const struct matrix_cell *again);
 /* Copies the element of a list that is divided by commas.  Returns `rail`; NULL if the list is NULL. */
 const char *matrix_copy_rail(const char *list, int number, char *rail, size_t size);
 /* Computes medians and finds slow pairs, again after each change.  Returns 0 or -ENOMEM. */
