@@ -36,8 +36,8 @@ struct report_hosts {
 
 /* Reads a folder of `peerlane fleet --save`. */
 int report_load_fleet(struct report *report, const char *path, struct pl_error *error);
-/* Reads a document of `peerlane fleet --output`. */
-int report_parse_fleet(struct report_document *document, const char *text, size_t length, struct pl_error *error);
+/* Reads a parsed document of `peerlane fleet --output`. */
+int report_take_fleet(struct report_document *document, struct json_object *root, struct pl_error *error);
 void report_free_fleet(struct report_fleet *fleet);
 
 /* -- judgement (judge.c) ----------------------------------------------------------------------------- */

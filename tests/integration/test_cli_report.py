@@ -207,6 +207,19 @@ def test_matrix(tmp_path, ranks):
     assert 'Bandwidth of all pairs' in run('report', save(tmp_path, matrix(ranks))).stdout
 
 
+@pytest.mark.parametrize('rate, shown', [(0.1234e9, {12: '0.123', 20: '0.12'}), (12.3456e9, {12: '12.3', 20: '12.3'}),
+                                         (1234.5e9, {12: '1234', 20: '1234'}), (123456e9, {12: '123456', 20: None})])
+def test_numbers_fit_their_cells(tmp_path, rate, shown):
+    for ranks, text in shown.items():
+        square = matrix(ranks)
+        square['bytes_per_second'] = [[None if i == j else rate for j in range(ranks)] for i in range(ranks)]
+        square['latency_us'] = None
+        _, tree = page(tmp_path, square)
+        wide = next(svg for svg in tree.iter(f'{SVG}svg') if svg.get('width') == '640')
+        cells = [group for group in wide.iter(f'{SVG}g') if group.find(f'{SVG}title') is not None]
+        assert {number.text for cell in cells for number in cell.iter(f'{SVG}text')} == ({text} if text else set())
+
+
 def pixels(image):
     """Reads a PNG picture with a palette: its lines of colours."""
     data = base64.b64decode(image.get('href').split(',')[1])
