@@ -244,6 +244,22 @@ def defects(a, b):
     return rate * (0.8 if (a // 20 == 3) != (b // 20 == 3) else 1)
 
 
+def check_changes(tree):
+    """Checks the map of changes of test_two_hundred_hosts: cells within the noise have one colour, others are worse."""
+    drawn = next(figure for figure in tree.iter('figure') if figure.get('class') == 'card map' and
+                 figure.find('figcaption').text == 'Changes of bandwidth between all hosts: 0.json to 1.json')
+    cells = pixels(next(drawn.iter(f'{SVG}image')))
+    same, worse = cells[9][10], cells[9][42]
+    # Hosts of other groups that no defect has, and the lines of one that has no results.
+    sound = [row for row in range(200) if row not in (5, 17, 42, 88, 101) and row // 20 != 3]
+    others = [cells[row][column] for row in sound for column in sound if row != column]
+    assert max(same) - min(same) < 10 and others.count(same) > 0.999 * len(others)
+    assert worse[0] > 2 * worse[1] and {cells[row][42] for row in sound} != {same} and same not in {cells[row][42] for row in sound}
+    assert cells[9][88] is None and cells[9][9] is None and cells[101][151] != same != cells[17][70]
+    titles = [title.text for title in drawn.iter(f'{SVG}title')]
+    assert [title for title in titles if re.fullmatch(r'gpu042: receives at (49|50|51) % of the value before, beside.*', title)]
+
+
 def test_two_hundred_hosts(tmp_path):
     groups = tmp_path / 'groups'
     groups.write_text(''.join(f'gpu[{i * 20:03}-{i * 20 + 19:03}] leaf{i}\n' for i in range(10)))
@@ -275,6 +291,7 @@ def test_two_hundred_hosts(tmp_path):
     assert re.search(r'bandwidth8[456] %(99|100|101) %', shown['gpu017']) and 'bandwidthno resultsno results' in shown['gpu088']
     assert re.search(r'bandwidth(99|100|101) %(49|50|51) %', shown['gpu042'])
     assert re.search(r'Slow to: gpu151 2[345]\.\d GB/s', shown['gpu101']) and 'Slow' not in shown['gpu042']
+    check_changes(tree)
     labels = [element.text for element in svg.iter(f'{SVG}text')]
     assert 'leaf3 (20): 80 %' in labels and any(re.fullmatch('gpu042: (49|50|51) %', text or '') for text in labels)
 
