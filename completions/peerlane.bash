@@ -82,7 +82,7 @@ _peerlane() {
 		return
 		;;
 	--expect)
-		COMPREPLY=($(compgen -W $'gpus=\ncards=\nrate=\nlinks=\ndriver=' -- "$current"))
+		COMPREPLY=($(compgen -W $'gpus=\ncards=\nrate=\nlinks=\ndriver=\ndirect=' -- "$current"))
 		[[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace 2>/dev/null
 		return
 		;;

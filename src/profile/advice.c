@@ -11,7 +11,6 @@
 
 /* Text of completions for operations that went directly in spite of the profile. */
 #define NOT_USED "verbs: the network card reads and writes the region itself; the profile of routes is not used: "
-#define SYSTEM_FILE "/etc/peerlane/routes.json"
 
 /* The machine id is confidential (machine-id(5)), so a number is derived from it. */
 void pl_profile_machine(char machine[PL_PROFILE_MACHINE])
@@ -43,9 +42,9 @@ bool pl_profile_path(char *path, size_t size)
 		snprintf(path, size, "%s/.config/peerlane/routes.json", home ? home : "");
 	if (access(path, R_OK) == 0)
 		return true;
-	if (size < sizeof(SYSTEM_FILE))
+	if (size < sizeof(PL_PROFILE_SYSTEM_FILE))
 		return false;
-	memcpy(path, SYSTEM_FILE, sizeof(SYSTEM_FILE));
+	memcpy(path, PL_PROFILE_SYSTEM_FILE, sizeof(PL_PROFILE_SYSTEM_FILE));
 	return access(path, R_OK) == 0;
 }
 

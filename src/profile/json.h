@@ -9,6 +9,7 @@
 
 #define ROUTE_JSON_FUNCTIONS(ENTRY) \
 	ENTRY(json_object_from_file) \
+	ENTRY(json_tokener_parse) \
 	ENTRY(json_object_put) \
 	ENTRY(json_object_is_type) \
 	ENTRY(json_object_object_get_ex) \

@@ -136,7 +136,8 @@ static int get_profile(const struct route_json *json, struct pl_profile *profile
 	return count ? 0 : fail_profile(error, file, "there is no proof in it");
 }
 
-int pl_profile_load(struct pl_profile *profile, const char *file, struct pl_error *error)
+/* Reads a profile from a text, or from the file if text is NULL. */
+static int read_profile(struct pl_profile *profile, const char *file, const char *text, struct pl_error *error)
 {
 	struct json_object *object;
 	struct route_json json;
@@ -145,7 +146,7 @@ int pl_profile_load(struct pl_profile *profile, const char *file, struct pl_erro
 	*profile = (struct pl_profile){ 0 };
 	if (rc < 0)
 		return rc;
-	object = json.json_object_from_file(file);
+	object = text ? json.json_tokener_parse(text) : json.json_object_from_file(file);
 	rc = object ? get_profile(&json, profile, object, file, error)
 		    : fail_profile(error, file, "it cannot be read, or is no JSON");
 	json.json_object_put(object);
@@ -156,11 +157,22 @@ int pl_profile_load(struct pl_profile *profile, const char *file, struct pl_erro
 
 #else
 
-int pl_profile_load(struct pl_profile *profile, const char *file, struct pl_error *error)
+static int read_profile(struct pl_profile *profile, const char *file, const char *text, struct pl_error *error)
 {
+	(void)text;
 	*profile = (struct pl_profile){ 0 };
 	return pl_fail(error, -ENOTSUP, "ROUTES-READER", "dlopen", file, "build with the headers of json-c",
 		       "this build does not read profiles of routes");
 }
 
 #endif
+
+int pl_profile_load(struct pl_profile *profile, const char *file, struct pl_error *error)
+{
+	return read_profile(profile, file, NULL, error);
+}
+
+int pl_profile_parse(struct pl_profile *profile, const char *file, const char *text, struct pl_error *error)
+{
+	return read_profile(profile, file, text, error);
+}

@@ -37,6 +37,8 @@ struct pl_proof {
 /* With the NUL: identification of a machine. */
 #define PL_PROFILE_MACHINE 33
 #define PL_PROFILE_VERSION 1
+/* Profile of the system, which pl_profile_path() finds if the user has none. */
+#define PL_PROFILE_SYSTEM_FILE "/etc/peerlane/routes.json"
 
 struct pl_profile {
 	struct pl_proof *proofs; /* those of a GPU and device in the order of enum pl_gpu_path */
@@ -54,6 +56,8 @@ void pl_profile_free(struct pl_profile *profile);
 
 /* load.c: loads a saved profile. Returns 0 or a negative errno with the error. */
 int pl_profile_load(struct pl_profile *profile, const char *file, struct pl_error *error);
+/* The same from the text of a profile; errors name `file`. */
+int pl_profile_parse(struct pl_profile *profile, const char *file, const char *text, struct pl_error *error);
 
 /* advice.c: writes this machine's name in profiles; "" if it has no machine id. */
 void pl_profile_machine(char machine[PL_PROFILE_MACHINE]);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/fleet.h"
+#include "report/host_map.h"
 
 #define MAP_SIDE 900.0
 #define CELL_MAX 24.0 /* pixels, so that maps of few hosts do not look like tables */
@@ -17,86 +17,12 @@
 #define HEAD 22          /* for a line of text */
 #define LABEL_PITCH 13.0 /* pixels between labels */
 #define MARKS_MAX 40     /* labels at an edge */
-#define LEVELS 60u       /* colours of the scale */
-#define SCALE_WORST 0.5  /* of the usual value; slower pairs have the colour of this */
-#define SCALE_BEST 1.05
-
-/* One heat map. */
-struct host_map {
-	const struct report_document *document;
-	const struct report_judgement *judgement;
-	const struct effects *effects;
-	const struct report_hosts *hosts;
-	enum effects_unit unit;
-	size_t count;
-	double cell, side, left, top; /* pixels */
-	const double *values;
-};
 
 /* Label at an edge of a map. */
 struct edge_mark {
 	size_t line; /* row or column */
 	char text[96];
 };
-
-static const struct report_colour scale_colours[] = {
-	{ 0x8c, 0x1d, 0x40 }, { 0xb0, 0x41, 0x3a }, { 0xcb, 0x63, 0x38 }, { 0xdd, 0x88, 0x43 }, { 0xe8, 0xac, 0x5c },
-	{ 0xd9, 0xc7, 0x7a }, { 0xb5, 0xd0, 0x8f }, { 0x97, 0xd3, 0xa1 }, { 0xa7, 0xe0, 0xbd }, { 0xc4, 0xee, 0xd6 },
-};
-
-static struct report_colour blend_colours(double at)
-{
-	size_t last = CLI_ARRAY_SIZE(scale_colours) - 1, low = (size_t)(at * (double)last);
-	double part = at * (double)last - (double)CLI_MIN(low, last - 1);
-	const struct report_colour *a = &scale_colours[CLI_MIN(low, last - 1)], *b = a + 1;
-
-	return (struct report_colour){ (uint8_t)(a->red + part * (b->red - a->red)),
-				       (uint8_t)(a->green + part * (b->green - a->green)),
-				       (uint8_t)(a->blue + part * (b->blue - a->blue)) };
-}
-
-/* Returns a value as part of the usual one; a latency of twice the usual one is 0.5. */
-static double usual_part(const struct host_map *map, double value)
-{
-	double usual = map->unit == EFFECTS_LATENCY ? exp(-map->effects->usual) : exp(map->effects->usual);
-
-	return map->unit == EFFECTS_LATENCY ? usual / value : value / usual;
-}
-
-static uint8_t cell_colour(const struct host_map *map, size_t row, size_t column)
-{
-	size_t from = map->judgement->order[row], to = map->judgement->order[column];
-	double value = map->values[from * map->count + to], at;
-
-	if (!(value > 0) || from == to)
-		return 0;
-	at = (usual_part(map, value) - SCALE_WORST) / (SCALE_BEST - SCALE_WORST);
-	at = fmin(fmax(at, 0), 1);
-	return (uint8_t)(1 + (unsigned)(at * (LEVELS - 1)));
-}
-
-static int write_map_cells(const struct host_map *map, FILE *file)
-{
-	uint8_t *pixels = calloc(map->count, map->count);
-	struct report_colour palette[LEVELS + 1] = { { 0, 0, 0 } };
-	int rc;
-
-	if (!pixels)
-		return -ENOMEM;
-	for (unsigned i = 0; i < LEVELS; i++)
-		palette[i + 1] = blend_colours((double)i / (LEVELS - 1));
-	for (size_t i = 0; i < map->count * map->count; i++)
-		pixels[i] = cell_colour(map, i / map->count, i % map->count);
-	fprintf(file,
-		"<rect x=\"%.0f\" y=\"%.0f\" width=\"%.1f\" height=\"%.1f\" class=\"n\"/><image x=\"%.0f\" y=\"%.0f\" "
-		"width=\"%.1f\" height=\"%.1f\" preserveAspectRatio=\"none\" style=\"image-rendering:pixelated\" "
-		"href=\"data:image/png;base64,",
-		map->left, map->top, map->side, map->side, map->left, map->top, map->side, map->side);
-	rc = report_write_png(file, pixels, (uint32_t)map->count, (uint32_t)map->count, palette, LEVELS + 1);
-	fputs("\"/>\n", file);
-	free(pixels);
-	return rc;
-}
 
 static size_t rank_of_line(const struct host_map *map, size_t line)
 {
@@ -143,7 +69,7 @@ static double line_median(const struct host_map *map, size_t line, bool receives
 		double value = receives ? map->values[i * map->count + rank] : map->values[rank * map->count + i];
 
 		if (value > 0 && map->judgement->ranks.host[i] != map->judgement->ranks.host[rank])
-			room[count++] = log(usual_part(map, value));
+			room[count++] = log(host_map_part(map, value));
 	}
 	median = room ? effects_median(room, count) : NAN;
 	free(room);
@@ -170,7 +96,9 @@ static void write_host_hit(const struct host_map *map, size_t line, bool column,
 	report_escape(file, name, 80);
 	fputs(column ? ": receives at " : ": sends at ", file);
 	write_percent(file, line_median(map, line, column));
-	fputs(" of the usual value</title></rect></a>\n", file);
+	fputs(map->before ? " of the value before, beside the change of all</title></rect></a>\n"
+			  : " of the usual value</title></rect></a>\n",
+	      file);
 }
 
 /* Names every n-th host at the left and above, as far as there is room. */
@@ -331,38 +259,19 @@ static void write_pair_rings(const struct host_map *map, FILE *file)
 	fputc('\n', file);
 }
 
-static void write_map_scale(const struct host_map *map, double y, FILE *file)
+int host_map_write(const struct host_map *map, FILE *file)
 {
-	static const double parts[] = { 0.5, 0.75, 1 };
-	double width = 300, step = width / LEVELS;
-
-	for (unsigned i = 0; i < LEVELS; i++) {
-		struct report_colour colour = blend_colours((double)i / (LEVELS - 1));
-
-		fprintf(file, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"12\" fill=\"#%02x%02x%02x\"/>",
-			map->left + i * step, y, step + 0.3, colour.red, colour.green, colour.blue);
-	}
-	for (size_t i = 0; i < CLI_ARRAY_SIZE(parts); i++) {
-		char text[32];
-
-		/* Effects are logarithms of which larger ones are better. */
-		effects_value_text(map->effects->usual + log(parts[i]), map->unit, text);
-		fprintf(file, "<text class=\"m\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",
-			map->left + width * (parts[i] - SCALE_WORST) / (SCALE_BEST - SCALE_WORST), y + 28, text);
-	}
-	fprintf(file, "<text x=\"%.1f\" y=\"%.1f\">usual at the right; grey: no result</text>\n",
-		map->left + width + 60, y + 10);
-}
-
-static int write_host_map(const struct host_map *map, FILE *file)
-{
-	bool latency = map->unit == EFFECTS_LATENCY;
 	double width = map->left + map->side + MARGIN,
 	       height = map->top + map->side + (has_marks(map, true) ? BELOW : 14) + 50;
 	int rc;
 
 	fprintf(file,
-		"<figure class=\"card map\"><figcaption>%s between all hosts: ", latency ? "Latency" : "Bandwidth");
+		"<figure class=\"card map\"><figcaption>%s%s between all hosts: ", map->before ? "Changes of " : "",
+		host_map_unit_name(map));
+	if (map->before) {
+		report_escape(file, map->before->name, 80);
+		fputs(" to ", file);
+	}
 	report_escape(file, map->document->name, 80);
 	fprintf(file,
 		"</figcaption>\n<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"heat map\">"
@@ -375,7 +284,7 @@ static int write_host_map(const struct host_map *map, FILE *file)
 		"<text x=\"%.0f\" y=\"14\" class=\"k\">rows: sending host, columns: receiving host; click a row or a "
 		"column head to go to its host</text>\n",
 		map->left);
-	rc = write_map_cells(map, file);
+	rc = host_map_write_cells(map, file);
 	write_map_names(map, file);
 	write_map_marks(map, false, file);
 	write_map_marks(map, true, file);
@@ -385,13 +294,13 @@ static int write_host_map(const struct host_map *map, FILE *file)
 			write_host_hit(map, line, true, file);
 		}
 	write_pair_rings(map, file);
-	write_map_scale(map, height - 44, file);
+	host_map_write_scale(map, height - 44, file);
 	fputs("</svg></div></figure>\n", file);
 	return rc;
 }
 
 /* Sets the sizes of a map: margins are as wide as the longest name. */
-static void measure_map(struct host_map *map)
+void host_map_measure(struct host_map *map)
 {
 	const struct effects_ranks *ranks = &map->judgement->ranks;
 	size_t longest = 4;
@@ -420,12 +329,12 @@ static int write_document_maps(const struct report_document *document, const str
 
 		if (!map.effects->ranks)
 			continue;
-		measure_map(&map);
+		host_map_measure(&map);
 		/* A map in one colour need not be looked at. */
 		if (!map.effects->count)
 			fprintf(file, "<details><summary>%s: no host and no pair stands out</summary>\n",
 				unit == EFFECTS_LATENCY ? "Latency" : "Bandwidth");
-		rc = write_host_map(&map, file);
+		rc = host_map_write(&map, file);
 		if (!map.effects->count)
 			fputs("</details>\n", file);
 	}
@@ -447,6 +356,8 @@ int report_write_host_maps(const struct report *report, const struct report_host
 		return 0;
 	fputs("<h2>All pairs</h2>\n", file);
 	rc = write_document_maps(last, hosts, file);
+	if (rc == 0)
+		rc = report_write_change_maps(report, hosts, file);
 	if (count > 1)
 		fputs("<details><summary>Earlier measurements</summary>\n", file);
 	for (size_t i = 0; rc == 0 && i < report->document_count; i++)

@@ -6,8 +6,23 @@
 
 #define CELLS_MAX 64
 #define TITLED_CELLS_MAX 24 /* cells in a row that have a tooltip each; with more cells the page would grow too large */
+#define CELL_TEXT_MIN 26    /* pixels of a cell with a number */
+#define CELL_CHARACTER 6.4  /* approximate width of a digit of 11 pixels */
 #define LEFT 44
 #define TOP 46
+
+/* Writes a value with as many digits as fit a cell.  Returns false if none do. */
+static bool fit_heat_value(double value, double side, char text[16])
+{
+	for (int digits = 3; digits > 0; digits--) {
+		int length =
+			value >= 100 ? snprintf(text, 16, "%.0f", value) : snprintf(text, 16, "%.*g", digits, value);
+
+		if (length * CELL_CHARACTER <= side - 3)
+			return true;
+	}
+	return false;
+}
 
 static void draw_heat_cell(const struct report_heat *heat, bool latency, size_t row, size_t column, double side,
 			   double top, FILE *file)
@@ -22,9 +37,9 @@ static void draw_heat_cell(const struct report_heat *heat, bool latency, size_t 
 		row * heat->step, column * heat->step,
 		report_value(latency ? REPORT_UNIT_TIME : REPORT_UNIT_RATE, value, text), x, y, side - 1, side - 1);
 	fprintf(file, level < 0 ? "n\"/>" : "v%d\"/>", level);
-	if (level >= 0 && side >= 30)
-		fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" class=\"m n%d\">%.3g</text>", x + side / 2, y + side / 2 + 4,
-			level > 2, latency ? value : value / 1e9);
+	if (level >= 0 && side >= CELL_TEXT_MIN && fit_heat_value(latency ? value : value / 1e9, side, text))
+		fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" class=\"m n%d\">%s</text>", x + side / 2, y + side / 2 + 4,
+			level > 2, text);
 	fputs("</g>\n", file);
 }
 

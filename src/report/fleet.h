@@ -36,14 +36,16 @@ struct report_hosts {
 
 /* Reads a folder of `peerlane fleet --save`. */
 int report_load_fleet(struct report *report, const char *path, struct pl_error *error);
-/* Reads a document of `peerlane fleet --output`. */
-int report_parse_fleet(struct report_document *document, const char *text, size_t length, struct pl_error *error);
+/* Reads a parsed document of `peerlane fleet --output`. */
+int report_take_fleet(struct report_document *document, struct json_object *root, struct pl_error *error);
 void report_free_fleet(struct report_fleet *fleet);
 
 /* -- judgement (judge.c) ----------------------------------------------------------------------------- */
 
 /* Judges the matrices of many hosts, with the groups of report->groups. */
 int report_judge_matrices(struct report *report, struct pl_error *error);
+/* Sets the order of the ranks, to be freed.  Returns 0 or -ENOMEM. */
+int report_order_ranks(struct report_judgement *judgement);
 void report_free_judgement(struct report_judgement *judgement);
 /* True if a matrix is drawn as a map that names the hosts. */
 bool report_has_map(const struct report_document *document);
@@ -71,6 +73,8 @@ int report_write_inventory(const struct report *report, const struct report_host
 int report_write_host_sections(const struct report *report, const struct report_hosts *hosts, FILE *file);
 /* Writes the heat maps of all judged matrices (draw_hosts.c). */
 int report_write_host_maps(const struct report *report, const struct report_hosts *hosts, FILE *file);
+/* Writes heat maps of the changes between the last two matrices (draw_changes.c). */
+int report_write_change_maps(const struct report *report, const struct report_hosts *hosts, FILE *file);
 
 /* Colours of a picture with a palette: red, green, blue. */
 struct report_colour {

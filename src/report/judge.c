@@ -16,7 +16,7 @@ static int compare_order(const void *left, const void *right, void *user)
 	return (a > b) - (a < b);
 }
 
-static int order_ranks(struct report_judgement *judgement)
+int report_order_ranks(struct report_judgement *judgement)
 {
 	struct effects_ranks *ranks = &judgement->ranks;
 
@@ -63,7 +63,7 @@ static int judge_all_values(struct report_judgement *judgement, const struct rep
 			rc = judge_unit(judgement, matrix->rails[i].latency, EFFECTS_LATENCY,
 					&effects[EFFECTS_LATENCY]);
 	}
-	return rc < 0 ? rc : order_ranks(judgement);
+	return rc < 0 ? rc : report_order_ranks(judgement);
 }
 
 static int judge_document_matrix(const struct report *report, struct report_document *document, struct pl_error *error)

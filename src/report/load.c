@@ -62,8 +62,7 @@ static int find_document_kind(struct report_document *document)
 	return 0;
 }
 
-static int read_document(struct report *report, struct report_document *document, const char *text, size_t length,
-			 struct pl_error *error)
+static int read_document(struct report *report, struct report_document *document, struct pl_error *error)
 {
 	const char *kind = cli_json_member_text(document->root, "kind");
 	struct json_object *topology;
@@ -71,9 +70,11 @@ static int read_document(struct report *report, struct report_document *document
 	int rc;
 
 	if (kind && !strcmp(kind, "fleet")) {
+		rc = report_take_fleet(document, document->root, error);
+		/* The answers have copies. */
 		json_object_put(document->root);
 		document->root = NULL;
-		return report_parse_fleet(document, text, length, error);
+		return rc;
 	}
 	rc = find_document_kind(document);
 	if (rc < 0)
@@ -132,7 +133,7 @@ int report_parse(struct report *report, const char *path, const char *text, size
 		rc = cli_fail(error, -EPROTO, "REPORT-JSON", path, load_hint, "invalid JSON at byte %zu: %s",
 			      json_tokener_get_parse_end(tokener), json_tokener_error_desc(outcome));
 	json_tokener_free(tokener);
-	return rc < 0 ? rc : read_document(report, document, text, length, error);
+	return rc < 0 ? rc : read_document(report, document, error);
 }
 
 static int load_report_file(struct report *report, int fd, const char *path, const char *name, struct pl_error *error)

@@ -23,10 +23,10 @@ static int judge_saved_run(struct report_document *document, const struct saved 
 	return fleet_judge(&fleet->fleet) < 0 ? report_fail_memory(error) : 0;
 }
 
-int report_parse_fleet(struct report_document *document, const char *text, size_t length, struct pl_error *error)
+int report_take_fleet(struct report_document *document, struct json_object *root, struct pl_error *error)
 {
-	struct saved saved = { .path = NULL };
-	int rc = saved_parse(&saved, document->path, text, length, error);
+	struct saved saved;
+	int rc = saved_take(&saved, document->path, root, error);
 
 	if (rc == 0)
 		return judge_saved_run(document, &saved, error);

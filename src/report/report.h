@@ -19,7 +19,7 @@
 #define REPORT_SAMPLES_MAX 200 /* of a line; larger counts are averaged */
 #define REPORT_RANKS_MAX 1024
 #define REPORT_RAILS_MAX 16
-#define REPORT_DEPTH_MAX 32
+#define REPORT_DEPTH_MAX 40
 #define REPORT_TEXT 64
 
 /* REPORT_MACHINE: output of `peerlane topo` or `peerlane check`, shown with the results. */

@@ -13,6 +13,7 @@ case $host in
 dead) echo "ssh: connect to host dead port 22: No route to host" >&2; exit 255 ;;
 slow) sleep 1000 ;;
 large) head -c 5M /dev/zero | tr '\\0' x; printf '\\033[31mred\\n' >&2; exit ;;
+huge) head -c 300M /dev/zero; exit ;;
 well) exit ;;
 esac
 echo "$host $*" >>"$(dirname "$0")/lines"
@@ -67,6 +68,8 @@ def test_large_documents_and_messages(fleet):
     """With rails apart a document is larger than the answers of other commands; messages cannot change the terminal."""
     done = fleet('large,well')
     assert done.stdout == 'x' * (5 << 20) and done.stderr == '?[31mred\n'
+    # The output of other ranks is dropped, however long it is.
+    assert fleet('well,huge').stderr == ''
 
 
 def test_wrong_lines(fleet):

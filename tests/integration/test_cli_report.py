@@ -207,6 +207,19 @@ def test_matrix(tmp_path, ranks):
     assert 'Bandwidth of all pairs' in run('report', save(tmp_path, matrix(ranks))).stdout
 
 
+@pytest.mark.parametrize('rate, shown', [(0.1234e9, {12: '0.123', 20: '0.12'}), (12.3456e9, {12: '12.3', 20: '12.3'}),
+                                         (1234.5e9, {12: '1234', 20: '1234'}), (123456e9, {12: '123456', 20: None})])
+def test_numbers_fit_their_cells(tmp_path, rate, shown):
+    for ranks, text in shown.items():
+        square = matrix(ranks)
+        square['bytes_per_second'] = [[None if i == j else rate for j in range(ranks)] for i in range(ranks)]
+        square['latency_us'] = None
+        _, tree = page(tmp_path, square)
+        wide = next(svg for svg in tree.iter(f'{SVG}svg') if svg.get('width') == '640')
+        cells = [group for group in wide.iter(f'{SVG}g') if group.find(f'{SVG}title') is not None]
+        assert {number.text for cell in cells for number in cell.iter(f'{SVG}text')} == ({text} if text else set())
+
+
 def pixels(image):
     """Reads a PNG picture with a palette: its lines of colours."""
     data = base64.b64decode(image.get('href').split(',')[1])
@@ -229,6 +242,22 @@ def defects(a, b):
     """Host 17 sends at 85 %, host 42 receives at half, leaf 3 reaches the others at 80 %, one link is at half."""
     rate = (0.85 if a == 17 else 1) * (0.5 if b == 42 else 1) * (0.5 if (a, b) == (101, 151) else 1)
     return rate * (0.8 if (a // 20 == 3) != (b // 20 == 3) else 1)
+
+
+def check_changes(tree):
+    """Checks the map of changes of test_two_hundred_hosts: cells within the noise have one colour, others are worse."""
+    drawn = next(figure for figure in tree.iter('figure') if figure.get('class') == 'card map' and
+                 figure.find('figcaption').text == 'Changes of bandwidth between all hosts: 0.json to 1.json')
+    cells = pixels(next(drawn.iter(f'{SVG}image')))
+    same, worse = cells[9][10], cells[9][42]
+    # Hosts of other groups that no defect has, and the lines of one that has no results.
+    sound = [row for row in range(200) if row not in (5, 17, 42, 88, 101) and row // 20 != 3]
+    others = [cells[row][column] for row in sound for column in sound if row != column]
+    assert max(same) - min(same) < 10 and others.count(same) > 0.999 * len(others)
+    assert worse[0] > 2 * worse[1] and {cells[row][42] for row in sound} != {same} and same not in {cells[row][42] for row in sound}
+    assert cells[9][88] is None and cells[9][9] is None and cells[101][151] != same != cells[17][70]
+    titles = [title.text for title in drawn.iter(f'{SVG}title')]
+    assert [title for title in titles if re.fullmatch(r'gpu042: receives at (49|50|51) % of the value before, beside.*', title)]
 
 
 def test_two_hundred_hosts(tmp_path):
@@ -262,6 +291,7 @@ def test_two_hundred_hosts(tmp_path):
     assert re.search(r'bandwidth8[456] %(99|100|101) %', shown['gpu017']) and 'bandwidthno resultsno results' in shown['gpu088']
     assert re.search(r'bandwidth(99|100|101) %(49|50|51) %', shown['gpu042'])
     assert re.search(r'Slow to: gpu151 2[345]\.\d GB/s', shown['gpu101']) and 'Slow' not in shown['gpu042']
+    check_changes(tree)
     labels = [element.text for element in svg.iter(f'{SVG}text')]
     assert 'leaf3 (20): 80 %' in labels and any(re.fullmatch('gpu042: (49|50|51) %', text or '') for text in labels)
 

@@ -18,7 +18,9 @@ static void test_rows(void **state)
 	(void)state;
 	for (size_t i = 0; (row = pl_check_row_at(i)); i++) {
 		assert_true(row->id[0] && row->group[0] && row->title[0] && row->requirement[0]);
-		assert_true(row->how[0] && row->reason[0] && row->remedy[0] && row->probe);
+		assert_true(row->how[0] && row->reason[0] && row->remedy[0]);
+		/* `peerlane routes` fills its rows itself. */
+		assert_int_equal(!row->probe, !strcmp(row->group, "Tested route"));
 		assert_ptr_equal(pl_check_row_find(row->id), row);
 		for (size_t j = 0; j < i; j++) {
 			other = pl_check_row_at(j);

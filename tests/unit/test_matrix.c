@@ -10,6 +10,8 @@
 
 /* The command is not part of the library, so its source is included. */
 #include "bench/matrix/plan.c"
+#include "bench/matrix/again.c"
+#include "bench/matrix/failures.c"
 
 static void test_each_pair_meets_once(void **state)
 {
@@ -225,10 +227,15 @@ static void test_rounds_are_spread(void **state)
 	assert_int_equal(matrix_spread_round(31, 0, 7), 7);
 }
 
-static void fail_pair(struct matrix *matrix, int from, int to)
+/* Counts a turn of one pair. */
+static void count_pair(struct matrix *matrix, int one, int other, bool failed)
 {
-	matrix_cell(matrix, from, to)->failed = 1;
-	matrix_count_pair(matrix, from, to);
+	int partners[7] = { -1, -1, -1, -1, -1, -1, -1 };
+
+	partners[one] = other;
+	partners[other] = one;
+	matrix_cell(matrix, one, other)->failed = failed;
+	assert_int_equal(matrix_count_turn(matrix, partners), 0);
 }
 
 static void test_a_rank_that_fails_three_times_is_found(void **state)
@@ -238,68 +245,175 @@ static void test_a_rank_that_fails_three_times_is_found(void **state)
 
 	(void)state;
 	matrix.failures = failures;
-	/* The first failure speaks against neither. */
-	fail_pair(&matrix, 0, 1);
-	fail_pair(&matrix, 2, 0);
-	fail_pair(&matrix, 0, 3);
+	/* A failure speaks against nobody until more than half of the ranks are connected. */
+	count_pair(&matrix, 0, 1, true);
+	count_pair(&matrix, 1, 2, false);
+	count_pair(&matrix, 2, 3, false);
+	count_pair(&matrix, 0, 3, true);
+	assert_int_equal(failures[0].count, 0);
+	count_pair(&matrix, 3, 4, false);
+	count_pair(&matrix, 0, 4, true);
+	/* Rank 5 is connected with nobody, so this speaks against neither. */
+	count_pair(&matrix, 0, 5, true);
+	count_pair(&matrix, 2, 0, true);
 	assert_false(matrix_keeps_failing(&matrix, 0));
-	matrix_count_pair(&matrix, 6, 0);
-	fail_pair(&matrix, 4, 0);
-	fail_pair(&matrix, 0, 5);
-	assert_false(matrix_keeps_failing(&matrix, 0));
-	fail_pair(&matrix, 0, 6);
+	count_pair(&matrix, 0, 1, true);
 	assert_true(matrix_keeps_failing(&matrix, 0));
 	for (int i = 1; i < 7; i++)
 		assert_int_equal(failures[i].count, 0);
 	matrix_forgive_failures(&matrix, 4);
 	assert_false(matrix_keeps_failing(&matrix, 0));
+	count_pair(&matrix, 0, 3, false);
+	assert_int_equal(failures[0].count, 0);
 	free_matrix(&matrix);
 }
 
-/* Measures all rounds of a fleet of which the ranks from `first` to `last` reach nobody.  Checks who is left out. */
-static void check_broken_ranks(int size, int first, int last)
+/* Fleet of which the ranks from `first` to `last` lose the others when `round` begins. */
+struct broken {
+	int size, first, last, round;
+	bool inside; /* they reach each other */
+};
+
+static bool is_broken(const struct broken *broken, int rank)
 {
-	struct matrix matrix = make_matrix(size, 1);
-	uint8_t *gone = calloc((size_t)size, 1);
-	struct world world = { .size = size, .gone = gone };
+	return rank >= broken->first && rank <= broken->last;
+}
 
-	matrix.failures = calloc((size_t)size, sizeof(*matrix.failures));
-	assert_true(gone && matrix.failures);
+/* Measures all rounds.  Returns the number of healthy ranks that are left out, and in *missed of broken ones that are not. */
+static int count_wrong(const struct broken *broken, int *missed)
+{
+	struct matrix matrix = make_matrix(broken->size, 1);
+	uint8_t *gone = calloc((size_t)broken->size, 1);
+	int *partners = calloc((size_t)broken->size, sizeof(*partners)), wrong = 0;
+	struct world world = { .size = broken->size, .gone = gone };
+
+	matrix.failures = calloc((size_t)broken->size, sizeof(*matrix.failures));
+	assert_true(gone && partners && matrix.failures);
 	matrix.world = &world;
-	for (int round = 0; round < matrix_rounds(size); round++) {
-		for (int i = 0; i < size; i++) {
-			int partner = matrix_partner(size, round, i);
+	for (int round = 0; round < matrix_rounds(broken->size); round++) {
+		for (int i = 0; i < broken->size; i++) {
+			int partner = matrix_partner(broken->size, round, i);
+			bool one = is_broken(broken, i), other = partner >= 0 && is_broken(broken, partner);
 
-			if (partner < i || gone[i] || gone[partner])
-				continue;
-			matrix_cell(&matrix, i, partner)->failed =
-				(i >= first && i <= last) || (partner >= first && partner <= last);
-			matrix_count_pair(&matrix, i, partner);
+			partners[i] = partner < 0 || gone[i] || gone[partner] ? -1 : partner;
+			if (partners[i] >= 0)
+				matrix_cell(&matrix, i, partner)->failed =
+					round >= broken->round && (one != other || (one && other && !broken->inside));
 		}
-		for (int i = 1; i < size; i++)
+		assert_int_equal(matrix_count_turn(&matrix, partners), 0);
+		for (int i = 1; i < broken->size; i++)
 			gone[i] = gone[i] || matrix_keeps_failing(&matrix, i);
-		for (int i = 1; i < size; i++)
+		for (int i = 1; i < broken->size; i++)
 			if (gone[i])
 				matrix_forgive_failures(&matrix, i);
 	}
-	for (int i = 0; i < size; i++)
-		if (gone[i] != (i >= first && i <= last))
-			fail_msg("%d ranks, %d to %d broken: rank %d", size, first, last, i);
+	*missed = 0;
+	for (int i = 0; i < broken->size; i++) {
+		wrong += gone[i] && !is_broken(broken, i);
+		*missed += i > 0 && !gone[i] && is_broken(broken, i);
+	}
 	free(matrix.failures);
+	free(partners);
 	free(gone);
 	free_matrix(&matrix);
+	return wrong;
+}
+
+/* Breaks groups of up to `most` adjacent ranks, in steps.  Those of up to a fifth of all are found. */
+static void check_broken_groups(int size, int most, int step, int round, bool inside)
+{
+	for (int count = 1; count <= most; count += step)
+		for (int first = 1; first + count <= size; first += step) {
+			struct broken broken = { size, first, first + count - 1, round, inside };
+			int missed, wrong = count_wrong(&broken, &missed);
+
+			if (wrong || (missed && 5 * count <= size))
+				fail_msg("%d of %d ranks broken from %d in round %d: %d wrong, %d missed", count, size,
+					 first, round, wrong, missed);
+		}
 }
 
 static void test_only_ranks_of_a_broken_switch_are_left_out(void **state)
 {
 	(void)state;
-	check_broken_ranks(200, 180, 199);
-	check_broken_ranks(200, 160, 179);
-	check_broken_ranks(200, 100, 119);
-	check_broken_ranks(200, 1, 20);
-	check_broken_ranks(32, 24, 31);
-	check_broken_ranks(33, 8, 15);
-	check_broken_ranks(8, 5, 5);
+	for (int inside = 0; inside < 2; inside++) {
+		check_broken_groups(31, 15, 1, 0, inside);
+		check_broken_groups(32, 15, 1, 0, inside);
+		check_broken_groups(8, 2, 1, 0, inside);
+		check_broken_groups(100, 33, 12, 0, inside);
+		check_broken_groups(200, 60, 41, 0, inside);
+		/* A switch that breaks later was part of the majority before. */
+		check_broken_groups(100, 33, 12, 40, inside);
+	}
+}
+
+/* Adds slow directions between two ranks. */
+static void add_slow(struct matrix *matrix, int from, int to)
+{
+	matrix->slow[matrix->slow_count++] = (struct matrix_slow){ .from = from, .to = to };
+}
+
+static void test_slow_pairs_are_measured_again(void **state)
+{
+	struct matrix matrix = make_matrix(24, 2);
+	uint8_t suspects[24 * 24] = { 0 }, met[24 * 24] = { 0 }, earlier[24 * 24] = { 0 };
+	int turns = 1, pairs = 0;
+
+	(void)state;
+	matrix.slow = calloc(64, sizeof(*matrix.slow));
+	assert_non_null(matrix.slow);
+	add_slow(&matrix, 3, 2);
+	add_slow(&matrix, 2, 3);
+	add_slow(&matrix, 3, 8);
+	add_slow(&matrix, 12, 10);
+	/* Rank 5 is slow with nine others. */
+	for (int i = 14; i < 23; i++)
+		add_slow(&matrix, 5, i);
+	/* An earlier run has this one. */
+	add_slow(&matrix, 6, 7);
+	matrix.measured = earlier;
+	earlier[6 * 24 + 7] = 1;
+	assert_int_equal(matrix_mark_suspects(&matrix, suspects), 3);
+	assert_true(suspects[2 * 24 + 3] && suspects[3 * 24 + 8] && suspects[10 * 24 + 12]);
+	for (int turn = 0; turn < turns; turn++) {
+		uint8_t hosts[24] = { 0 };
+
+		for (int rank = 0; rank < 24; rank++) {
+			int partner = matrix_plan_suspects(&matrix, suspects, turn, rank, &turns), same;
+
+			if (partner < 0)
+				continue;
+			assert_int_equal(matrix_plan_suspects(&matrix, suspects, turn, partner, &same), rank);
+			pairs += rank < partner;
+			met[rank * 24 + partner] = rank < partner;
+			assert_true(++hosts[matrix.hosts[rank]] == 1 || matrix.hosts[rank] == matrix.hosts[partner]);
+		}
+	}
+	assert_int_equal(pairs, 3);
+	assert_int_equal(turns, 2);
+	assert_memory_equal(met, suspects, sizeof(met));
+	free_matrix(&matrix);
+}
+
+static void test_the_better_values_count(void **state)
+{
+	const struct matrix_cell first = { .bytes_per_second = 10, .latency_us = 2, .fabric = "tcp" };
+	const struct matrix_cell faster = { .bytes_per_second = 20, .latency_us = 3, .fabric = "verbs" };
+	const struct matrix_cell failed = { .bytes_per_second = NAN, .latency_us = NAN, .failed = 1 };
+	struct matrix_cell cell = first;
+
+	(void)state;
+	matrix_keep_better(&cell, &failed);
+	assert_true(cell.bytes_per_second == 10 && cell.latency_us == 2 && !cell.failed);
+	matrix_keep_better(&cell, &faster);
+	assert_true(cell.bytes_per_second == 20 && cell.latency_us == 2);
+	assert_string_equal(cell.fabric, "verbs");
+	matrix_keep_better(&cell, &first);
+	assert_true(cell.bytes_per_second == 20 && cell.latency_us == 2);
+	assert_string_equal(cell.fabric, "verbs");
+	cell = matrix_empty_cell();
+	matrix_keep_better(&cell, &first);
+	assert_true(cell.bytes_per_second == 10 && cell.latency_us == 2);
 }
 
 static void test_only_outliers_are_slow(void **state)
@@ -373,6 +487,8 @@ int main(void)
 		cmocka_unit_test(test_rounds_are_spread),
 		cmocka_unit_test(test_a_rank_that_fails_three_times_is_found),
 		cmocka_unit_test(test_only_ranks_of_a_broken_switch_are_left_out),
+		cmocka_unit_test(test_slow_pairs_are_measured_again),
+		cmocka_unit_test(test_the_better_values_count),
 		cmocka_unit_test(test_only_outliers_are_slow),
 		cmocka_unit_test(test_unknown_values_are_not_slow),
 		cmocka_unit_test(test_pairs_within_and_between_hosts_are_judged_separately),

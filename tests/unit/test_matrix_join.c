@@ -191,16 +191,12 @@ static void prepare_late_rank(struct late *late, const struct rendezvous *first)
 			 0);
 }
 
-/* The connection of rank 3 waits for rank 0 when it closes its listener. */
-static void test_a_rank_that_comes_at_the_end_is_late(void **state)
+/* Lets rank 0 listen. */
+static void open_first(struct fixture *fixture)
 {
-	struct fixture *fixture = make_fixture();
 	struct rendezvous *first = &fixture->rendezvous;
 	struct pl_error error;
-	struct late late;
-	pthread_t thread;
 
-	(void)state;
 	*first = (struct rendezvous){ .options = &fixture->options, .seat_count = 4, .world = { .size = RANKS } };
 	first->seats = calloc(first->seat_count, sizeof(*first->seats));
 	first->by_rank = calloc(RANKS, sizeof(struct seat *));
@@ -211,6 +207,19 @@ static void test_a_rank_that_comes_at_the_end_is_late(void **state)
 	snprintf(fixture->membership.address, sizeof(fixture->membership.address), "127.0.0.1:0");
 	assert_int_equal(cli_open(&first->context, &loopback, PL_PROGRESS_THREAD, &error), 0);
 	assert_int_equal(listen_for_ranks(first, &error), 0);
+}
+
+/* The connection of rank 3 waits for rank 0 when it closes its listener. */
+static void test_a_rank_that_comes_at_the_end_is_late(void **state)
+{
+	struct fixture *fixture = make_fixture();
+	struct rendezvous *first = &fixture->rendezvous;
+	struct pl_error error;
+	struct late late;
+	pthread_t thread;
+
+	(void)state;
+	open_first(fixture);
 	prepare_late_rank(&late, first);
 	while (!first->seats[0].peer && rendezvous_sleep(first, UINT64_MAX))
 		assert_int_equal(handle_events(first, &error), 0);
@@ -221,6 +230,53 @@ static void test_a_rank_that_comes_at_the_end_is_late(void **state)
 	coordinator_close(first);
 	pthread_join(thread, NULL);
 	assert_string_equal(late.error.id, "MATRIX-LATE");
+	pl_close(first->context);
+	free(fixture);
+}
+
+static void *join_as_rank_3(void *argument)
+{
+	struct late *late = argument;
+
+	if (member_open(&late->rendezvous, &late->error) == 0)
+		*late->error.id = '\0';
+	return NULL;
+}
+
+/* Handles events until rank 3 has joined. */
+static void wait_for_rank_3(struct rendezvous *first)
+{
+	struct pl_error error;
+
+	while (!first->by_rank[3] && rendezvous_sleep(first, UINT64_MAX))
+		assert_int_equal(handle_events(first, &error), 0);
+}
+
+/* Rank 0 closes the connection of rank 3 once, as it does if HELLO comes too late. */
+static void test_a_rank_that_was_lost_joins_again(void **state)
+{
+	struct fixture *fixture = make_fixture();
+	struct rendezvous *first = &fixture->rendezvous;
+	struct pl_error error;
+	uint8_t gone[RANKS] = { 0 };
+	struct late late;
+	pthread_t thread;
+
+	(void)state;
+	open_first(fixture);
+	first->world.gone = gone;
+	prepare_late_rank(&late, first);
+	assert_int_equal(pthread_create(&thread, NULL, join_as_rank_3, &late), 0);
+	wait_for_rank_3(first);
+	clear_seat(first, first->by_rank[3]);
+	wait_for_rank_3(first);
+	first->begun = first->world.ended = true;
+	assert_int_equal(answer_ranks(first, NULL, 0, &error), 0);
+	pthread_join(thread, NULL);
+	assert_string_equal(late.error.id, "");
+	pl_peer_close(late.silent);
+	pl_close(late.rendezvous.context);
+	coordinator_close(first);
 	pl_close(first->context);
 	free(fixture);
 }
@@ -320,6 +376,66 @@ static void test_a_silent_rank_delays_no_other_link(void **state)
 	free(ends);
 }
 
+/* Rank 2 of three, at which a connection stays silent: what it sees once rank 0 has its link. */
+static struct {
+	struct linked *linked;
+	struct pl_context *silent;
+	bool seen, lost;
+} watch;
+
+/* Rank 1 is lost once rank 0 has its link, and the silent connection had time to notice its end. */
+static void notice_silent_connection(struct world *world)
+{
+	struct pl_completion completion;
+
+	if (world->rank != 2 || !watch.linked->links[0].peer || watch.seen)
+		return;
+	watch.seen = true;
+	usleep(100000);
+	while (pl_poll(watch.silent, &completion, 1) == 1)
+		watch.lost = watch.lost || completion.kind == PL_KIND_LOST;
+	world->lost[1] = 1;
+}
+
+static void *connect_rank_0(void *argument)
+{
+	struct linked *linked = argument;
+
+	links_connect(&linked->end, linked->links + 1, 1, 7);
+	return NULL;
+}
+
+static void test_a_silent_connection_delays_no_link(void **state)
+{
+	static const struct world_ops ops = { .notice = notice_silent_connection };
+	struct matrix_end *ends = calloc(3, sizeof(*ends));
+	struct linked first, last;
+	struct pl_peer *peer;
+	struct pl_error error;
+	pthread_t thread;
+
+	(void)state;
+	assert_non_null(ends);
+	open_linked(&first, 0, ends);
+	open_linked(&last, 2, ends);
+	last.world.ops = &ops;
+	last.links[1].rank = 1;
+	watch.linked = &last;
+	assert_int_equal(cli_open(&watch.silent, &loopback, PL_PROGRESS_THREAD, &error), 0);
+	assert_int_equal(pl_connect(watch.silent, ends[2].address, 20 * CLI_NS_PER_S, &peer, &error), 0);
+	assert_int_equal(pthread_create(&thread, NULL, connect_rank_0, &first), 0);
+	links_connect(&last.end, last.links, 2, 7);
+	pthread_join(thread, NULL);
+	assert_true(watch.seen && !watch.lost);
+	assert_true(last.links[0].rc == 0 && last.links[0].remote && first.links[1].rc == 0);
+	assert_string_equal(last.links[1].error.id, "MATRIX-LOST");
+	pl_peer_close(peer);
+	pl_close(watch.silent);
+	close_linked(&first, 2);
+	close_linked(&last, 2);
+	free(ends);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -327,7 +443,9 @@ int main(void)
 		cmocka_unit_test(test_parts_make_one_message),
 		cmocka_unit_test(test_parts_of_other_messages_are_not_taken),
 		cmocka_unit_test(test_a_rank_that_comes_at_the_end_is_late),
+		cmocka_unit_test(test_a_rank_that_was_lost_joins_again),
 		cmocka_unit_test(test_a_silent_rank_delays_no_other_link),
+		cmocka_unit_test(test_a_silent_connection_delays_no_link),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -268,6 +268,7 @@ struct json_object *matrix_document(const struct matrix *matrix, const struct ma
 	cli_json_add(object, "bytes_per_second", json_matrix_values(matrix->cells, matrix->size, false));
 	cli_json_add(object, "latency_us", json_matrix_values(matrix->cells, matrix->size, true));
 	cli_json_add(object, "rails", json_rails(matrix, options));
+	cli_json_add(object, "measured_again", json_object_new_int(matrix->measured_again));
 	cli_json_add(object, "slow", json_slow_pairs(matrix));
 	cli_json_add(object, "failed", json_failed_pairs(matrix));
 	json_add_min_rate(object, matrix, options, complete);

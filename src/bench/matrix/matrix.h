@@ -74,9 +74,13 @@ struct matrix_slow {
 
 #define MATRIX_FAILURES_MAX 3 /* partners in a row after which a rank is left out */
 
+#define MATRIX_RECENT 16u /* last results of a rank, among which a success connects it with its partner */
+
 /* Failures in a row that speak against a rank, rather than against its partners. */
 struct matrix_failures {
 	int partners[MATRIX_FAILURES_MAX], count;
+	int recent[MATRIX_RECENT]; /* a ring of the last results: the partner; -1: a failure */
+	unsigned results;          /* number of all results */
 };
 
 /* File of results, at rank 0 (save.c). */
@@ -98,6 +102,7 @@ struct matrix {
 	struct matrix_medians {
 		double bytes_per_second, latency_us; /* NAN: there are no such pairs */
 	} medians[2];                                /* of pairs between two hosts, and within one */
+	int measured_again;                          /* slow pairs that were measured twice */
 	double seconds, earlier_seconds;             /* of all runs; of those before this one */
 	uint64_t begun;                              /* time of this run */
 	struct matrix_failures *failures;            /* rank 0: by rank */
@@ -128,8 +133,19 @@ const char *matrix_schedule_name(enum matrix_schedule schedule);
 int matrix_phases(enum matrix_schedule schedule);
 /* True if a rank writes to another one in a phase of a schedule in which all ranks write at once. */
 bool matrix_writes(const struct matrix *matrix, enum matrix_schedule schedule, int phase, int from, int to);
+/* True if an earlier run has the results of all writes of such a schedule between ranks that take part. */
+bool matrix_is_measured(const struct matrix *matrix, enum matrix_schedule schedule);
 /* Returns the round of the tournament that the n-th measured round is: --rounds spreads them. */
 int matrix_spread_round(int rounds, int wanted, int number);
+/*
+ * Marks slow pairs to measure again in `suspects`, zeros by row and column, in the row of the lower rank (again.c).  Returns
+ * their number, or -ENOMEM.
+ */
+int matrix_mark_suspects(struct matrix *matrix, uint8_t *suspects);
+/* Returns the partner of a rank in a turn of these pairs; -1: none; -ENOMEM.  *turns is the number of turns. */
+int matrix_plan_suspects(const struct matrix *matrix, const uint8_t *suspects, int turn, int rank, int *turns);
+/* Keeps the better values of two measurements of a pair. */
+void matrix_keep_better(struct matrix_cell *cell, const struct matrix_cell *again);
 /* Copies the element of a list that is divided by commas.  Returns `rail`; NULL if the list is NULL. */
 const char *matrix_copy_rail(const char *list, int number, char *rail, size_t size);
 /* Computes medians and finds slow pairs, again after each change.  Returns 0 or -ENOMEM. */
@@ -169,10 +185,10 @@ static inline unsigned matrix_pairs(const struct matrix *matrix)
 }
 
 /*
- * Counts the result of a pair.  A failure speaks against the rank that failed with more partners: a healthy one meets all
- * ranks of a broken switch one after the other.
+ * Counts the results of a turn, in which rank i measured with partners[i], or with none (-1).  A failed pair speaks against
+ * its rank outside of the majority, which recent pairs connect.  Returns 0 or -ENOMEM.
  */
-void matrix_count_pair(struct matrix *matrix, int one, int other);
+int matrix_count_turn(struct matrix *matrix, const int *partners);
 /* True if MATRIX_FAILURES_MAX failures in a row speak against a rank. */
 bool matrix_keeps_failing(const struct matrix *matrix, int rank);
 /* Failures with a rank that is left out speak against nobody. */

@@ -164,16 +164,15 @@ int member_exchange(struct rendezvous *rendezvous, const void *own, size_t each,
 	return wait_for_answer(rendezvous, answer, length, 2 * rendezvous->world.patience + ANSWER_SLACK, error);
 }
 
-int member_open(struct rendezvous *rendezvous, struct pl_error *error)
+/* Says who this rank is, and waits until all have joined. */
+static int join_once(struct rendezvous *rendezvous, struct pl_error *error)
 {
 	const struct rendezvous_options *options = rendezvous->options;
 	const struct membership *membership = options->membership;
 	struct hello hello = { .rank = membership->rank, .size = membership->size };
 	uint8_t bytes[PL_NOTIFY_DATA_MAX];
-	int rc = connect_to_first(rendezvous, error);
+	int rc = cli_expect_program(rendezvous->peer, CLI_PROGRAM_MATRIX, membership->address, error);
 
-	if (rc == 0)
-		rc = cli_expect_program(rendezvous->peer, CLI_PROGRAM_MATRIX, membership->address, error);
 	if (rc < 0)
 		return rc;
 	memcpy(hello.run, membership->run, sizeof(hello.run));
@@ -181,4 +180,36 @@ int member_open(struct rendezvous *rendezvous, struct pl_error *error)
 	memcpy(hello.terms, options->terms, sizeof(hello.terms));
 	rc = rendezvous_send(rendezvous->peer, RENDEZVOUS_HELLO, 0, bytes, hello_encode(&hello, bytes), error);
 	return rc < 0 ? rc : wait_for_answer(rendezvous, NULL, 0, options->join_timeout + ANSWER_SLACK, error);
+}
+
+/*
+ * Connects again after the connection was lost.  Rank 0 closes that of a rank that was too slow to say who it is, and
+ * loses those of a network that breaks for a moment.  Returns false if rank 0 is not there any more.
+ */
+static bool reconnect(struct rendezvous *rendezvous)
+{
+	struct pl_error error;
+
+	pl_peer_close(rendezvous->peer);
+	rendezvous->peer = NULL;
+	rendezvous->lost = false;
+	inbox_clear(&rendezvous->inbox);
+	return pl_connect(rendezvous->context, rendezvous->options->membership->address, ATTEMPT_TIMEOUT,
+			  &rendezvous->peer, &error) == 0;
+}
+
+int member_open(struct rendezvous *rendezvous, struct pl_error *error)
+{
+	uint64_t deadline = cli_now() + rendezvous->options->join_timeout, wait = RETRY_FIRST;
+	int rc = connect_to_first(rendezvous, error);
+
+	if (rc == 0)
+		rc = join_once(rendezvous, error);
+	while (rc == -ECONNRESET && cli_now() < deadline) {
+		sleep_until_retry(rendezvous, &wait, deadline);
+		if (!reconnect(rendezvous))
+			break;
+		rc = join_once(rendezvous, error);
+	}
+	return rc;
 }

@@ -137,6 +137,17 @@ bool matrix_writes(const struct matrix *matrix, enum matrix_schedule schedule, i
 	}
 }
 
+bool matrix_is_measured(const struct matrix *matrix, enum matrix_schedule schedule)
+{
+	for (int from = 0; from < matrix->size; from++)
+		for (int to = 0; to < matrix->size; to++)
+			for (int phase = 0; phase < matrix_phases(schedule); phase++)
+				if (matrix_writes(matrix, schedule, phase, from, to) &&
+				    !matrix->measured[(size_t)from * (size_t)matrix->size + (size_t)to])
+					return false;
+	return true;
+}
+
 int matrix_spread_round(int rounds, int wanted, int number)
 {
 	return wanted > 0 && wanted < rounds ? (int)((int64_t)number * rounds / wanted) : number;
@@ -232,60 +243,6 @@ bool matrix_has_pair(const struct matrix *matrix, int from, int to)
 
 	return there->latency_us > 0 && there->bytes_per_second > 0 && back->latency_us > 0 &&
 	       back->bytes_per_second > 0;
-}
-
-static bool pair_failed(const struct matrix *matrix, int one, int other)
-{
-	return matrix_cell(matrix, one, other)->failed || matrix_cell(matrix, other, one)->failed;
-}
-
-/* Returns the number of partners, of those that take part, with which a rank failed. */
-static int count_failed_partners(const struct matrix *matrix, int rank)
-{
-	int count = 0;
-
-	for (int i = 0; i < matrix->size; i++)
-		count += i != rank && matrix_has_rank(matrix, i) && pair_failed(matrix, rank, i);
-	return count;
-}
-
-static void add_failure(struct matrix_failures *failures, int partner)
-{
-	if (failures->count < MATRIX_FAILURES_MAX)
-		failures->partners[failures->count++] = partner;
-}
-
-void matrix_count_pair(struct matrix *matrix, int one, int other)
-{
-	int excess;
-
-	if (!pair_failed(matrix, one, other)) {
-		matrix->failures[one].count = matrix->failures[other].count = 0;
-		return;
-	}
-	excess = count_failed_partners(matrix, one) - count_failed_partners(matrix, other);
-	if (excess > 0)
-		add_failure(&matrix->failures[one], other);
-	else if (excess < 0)
-		add_failure(&matrix->failures[other], one);
-}
-
-bool matrix_keeps_failing(const struct matrix *matrix, int rank)
-{
-	return matrix->failures[rank].count == MATRIX_FAILURES_MAX;
-}
-
-void matrix_forgive_failures(struct matrix *matrix, int lost)
-{
-	for (int i = 0; i < matrix->size; i++) {
-		struct matrix_failures *failures = &matrix->failures[i];
-		int kept = 0;
-
-		for (int k = 0; k < failures->count; k++)
-			if (failures->partners[k] != lost)
-				failures->partners[kept++] = failures->partners[k];
-		failures->count = kept;
-	}
 }
 
 unsigned matrix_count_pairs(const struct matrix *matrix)

@@ -112,6 +112,9 @@ void matrix_print(const struct matrix *matrix, const struct matrix_options *opti
 		if (!isnan(matrix->medians[one_host].bytes_per_second))
 			printf("median %s: %.3g GB/s, %.3g us\n", one_host ? "within a host" : "between hosts",
 			       matrix->medians[one_host].bytes_per_second / 1e9, matrix->medians[one_host].latency_us);
+	if (matrix->measured_again && !options->common.quiet)
+		printf("%d slow pair%s measured again; the better values count\n", matrix->measured_again,
+		       matrix->measured_again == 1 ? "" : "s");
 	print_slow_pairs(matrix);
 	print_pairs_below(matrix, options);
 	print_failed_pairs(matrix);

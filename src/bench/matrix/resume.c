@@ -280,17 +280,26 @@ static int read_cells(const struct resumption *resumption)
 	return 0;
 }
 
-/* Keeps the pairs of which both directions succeeded.  All others are measured again. */
-static void keep_measured_pairs(struct matrix *matrix)
+/*
+ * Keeps results: of pairs those of which both directions succeeded.  Of another schedule, whose ranks measure at the same
+ * time, all results or none.  The others are measured again.
+ */
+static void keep_measured_pairs(struct matrix *matrix, enum matrix_schedule schedule)
 {
 	size_t cells = (size_t)matrix->size * (size_t)matrix->size;
+	bool pairs = schedule == MATRIX_PAIRS, whole = true;
 
 	for (int from = 0; from < matrix->size; from++)
 		for (int to = 0; to < matrix->size; to++) {
-			size_t index = (size_t)from * (size_t)matrix->size + (size_t)to;
+			const struct matrix_cell *cell = matrix_cell(matrix, from, to);
+			bool kept = pairs ? matrix_has_pair(matrix, from, to) : cell->bytes_per_second > 0;
 
-			matrix->measured[index] = from != to && matrix_has_pair(matrix, from, to);
+			matrix->measured[cell - matrix->cells] = from != to && kept;
 		}
+	if (!pairs)
+		whole = matrix_is_measured(matrix, schedule);
+	if (!whole)
+		memset(matrix->measured, 0, cells);
 	for (size_t i = 0; i < cells; i++) {
 		if (matrix->measured[i])
 			continue;
@@ -311,7 +320,7 @@ int matrix_resume(struct matrix *matrix, const struct matrix_options *options, s
 	if (rc == 0)
 		rc = read_cells(&resumption);
 	if (rc == 0) {
-		keep_measured_pairs(matrix);
+		keep_measured_pairs(matrix, options->schedule);
 		seconds = cli_json_member(resumption.root, "seconds", json_type_double);
 		matrix->earlier_seconds = seconds ? json_object_get_double(seconds) : 0;
 	}

@@ -10,6 +10,7 @@
 struct turn {
 	int partner; /* of this rank in MATRIX_PAIRS; -1: none */
 	enum matrix_schedule schedule;
+	bool again; /* pairs that are measured a second time */
 };
 
 /* -- results --------------------------------------------------------------------------------------- */
@@ -43,7 +44,24 @@ static void check_cell(struct matrix_cell *cell)
 	cli_printable(cell->reason, false);
 }
 
-static void keep_result(struct matrix *matrix, int from, int rail, struct turn_result *result)
+/* Keeps the better values of each rail; the worst rail counts for the pair. */
+static void keep_second_result(struct matrix *matrix, int from, int rail, const struct turn_result *result)
+{
+	int to = result->partner;
+
+	if (matrix->rank > 0)
+		return;
+	if (!matrix->rail_cells) {
+		matrix_keep_better(matrix_cell(matrix, from, to), &result->cell);
+		return;
+	}
+	matrix_keep_better(matrix_rail_cell(matrix, rail, from, to), &result->cell);
+	*matrix_cell(matrix, from, to) = *matrix_rail_cell(matrix, 0, from, to);
+	for (int i = 1; i < matrix->rails; i++)
+		merge_cell(matrix_cell(matrix, from, to), matrix_rail_cell(matrix, i, from, to));
+}
+
+static void keep_result(struct matrix *matrix, int from, int rail, struct turn_result *result, bool again)
 {
 	int to = result->partner;
 	struct matrix_cell *cell;
@@ -51,6 +69,10 @@ static void keep_result(struct matrix *matrix, int from, int rail, struct turn_r
 	if (!result->measured || to < 0 || to >= matrix->size || to == from)
 		return;
 	check_cell(&result->cell);
+	if (again) {
+		keep_second_result(matrix, from, rail, result);
+		return;
+	}
 	cell = matrix->rank == 0 ? matrix_cell(matrix, from, to) : &matrix->cells[to];
 	if (matrix->rail_cells)
 		*matrix_rail_cell(matrix, rail, from, to) = result->cell;
@@ -78,16 +100,14 @@ static int measured_partner(const struct matrix *matrix, const struct runner *ru
 static void leave_out_failing(struct matrix *matrix, const struct runner *runner)
 {
 	struct world *world = matrix->world;
+	int *partners = calloc((size_t)matrix->size, sizeof(*partners));
 
-	if (!world->ops->leave_out)
-		return;
-	/* All ranks are judged before the first one is left out. */
-	for (int i = 0; i < matrix->size; i++) {
-		int partner = measured_partner(matrix, runner, i);
-
-		if (partner > i)
-			matrix_count_pair(matrix, i, partner);
-	}
+	/* All ranks are judged before the first one is left out.  Without memory all stay. */
+	for (int i = 0; partners && i < matrix->size; i++)
+		partners[i] = measured_partner(matrix, runner, i);
+	if (partners)
+		matrix_count_turn(matrix, partners);
+	free(partners);
 	for (int i = 1; i < matrix->size; i++)
 		if (world_has(world, i) && matrix_keeps_failing(matrix, i))
 			world->ops->leave_out(world, i, "it failed with 3 partners in a row");
@@ -108,9 +128,9 @@ static void keep_turn_results(struct runner *runner, const struct turn *turn)
 		if (i != matrix->rank && (matrix->rank > 0 || !world_has(matrix->world, i)))
 			continue;
 		for (size_t at = 0; at < row; at++)
-			keep_result(matrix, i, (int)(at / (size_t)runner->width), &results[at]);
+			keep_result(matrix, i, (int)(at / (size_t)runner->width), &results[at], turn->again);
 	}
-	if (matrix->rank == 0 && turn->schedule == MATRIX_PAIRS)
+	if (matrix->rank == 0 && turn->schedule == MATRIX_PAIRS && matrix->world->ops->leave_out)
 		leave_out_failing(matrix, runner);
 	matrix_save_part(matrix->save);
 }
@@ -229,9 +249,53 @@ static int run_round(struct runner *runner, int round, struct pl_error *error)
 	for (int number = 0; number < turns && rc == 0 && !is_alone(matrix); number++) {
 		bool own = number == mine && matrix_has_rank(matrix, partner);
 
-		rc = run_turn(runner, &(struct turn){ own ? partner : -1, MATRIX_PAIRS }, error);
+		rc = run_turn(runner, &(struct turn){ own ? partner : -1, MATRIX_PAIRS, false }, error);
 	}
 	return rc;
+}
+
+/* Tells all ranks which pairs rank 0 found slow.  Returns their number, or a negative errno. */
+static int share_suspects(struct runner *runner, uint8_t *suspects, struct pl_error *error)
+{
+	struct matrix *matrix = runner->matrix;
+	size_t pairs = (size_t)matrix->size * (size_t)matrix->size;
+	int32_t count = 0;
+	int rc;
+
+	if (matrix->rank == 0) {
+		count = matrix_judge(matrix) < 0 ? -ENOMEM : matrix_mark_suspects(matrix, suspects);
+		/* Without memory the first measurement stands. */
+		matrix->measured_again = count = CLI_MAX(count, 0);
+	}
+	rc = matrix->world->ops->share(matrix->world, &count, sizeof(count), error);
+	if (rc == 0 && count > 0)
+		rc = matrix->world->ops->share(matrix->world, suspects, pairs, error);
+	return rc < 0 ? rc : count;
+}
+
+/* Measures slow pairs a second time, before they are reported. */
+static int run_suspects(struct runner *runner, struct pl_error *error)
+{
+	struct matrix *matrix = runner->matrix;
+	uint8_t *suspects = calloc((size_t)matrix->size, (size_t)matrix->size);
+	int turns = 1,
+	    rc = suspects ? share_suspects(runner, suspects, error) : cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	bool any = rc > 0;
+
+	for (int number = 0; any && rc >= 0 && number < turns && !is_alone(matrix); number++) {
+		int partner = matrix_plan_suspects(matrix, suspects, number, matrix->rank, &turns);
+
+		if (partner == -ENOMEM)
+			rc = cli_fail_errno(error, partner, "malloc", NULL);
+		else
+			rc = matrix->world->ops->barrier(matrix->world, error);
+		if (partner >= 0 && !matrix_has_rank(matrix, partner))
+			partner = -1;
+		if (rc == 0)
+			rc = run_turn(runner, &(struct turn){ partner, MATRIX_PAIRS, true }, error);
+	}
+	free(suspects);
+	return CLI_MIN(rc, 0);
 }
 
 int runner_run_schedule(struct runner *runner, struct pl_error *error)
@@ -241,10 +305,12 @@ int runner_run_schedule(struct runner *runner, struct pl_error *error)
 	int rounds = matrix_rounds(matrix->size), wanted = (int)options->rounds, rc = 0;
 
 	if (options->schedule != MATRIX_PAIRS)
-		return is_alone(matrix) ? 0 : run_turn(runner, &(struct turn){ -1, options->schedule }, error);
+		return is_alone(matrix) || matrix_is_measured(matrix, options->schedule)
+			       ? 0
+			       : run_turn(runner, &(struct turn){ -1, options->schedule, false }, error);
 	if (wanted == 0 || wanted > rounds)
 		wanted = rounds;
 	for (int number = 0; number < wanted && rc == 0 && !is_alone(matrix); number++)
 		rc = run_round(runner, matrix_spread_round(rounds, wanted, number), error);
-	return rc;
+	return rc < 0 || is_alone(matrix) ? rc : run_suspects(runner, error);
 }

@@ -22,39 +22,6 @@ static int explain_check_row(const struct check *check)
 	return CLI_OK;
 }
 
-static void release_policy(struct check *check)
-{
-	free(check->policy.accepted);
-	pl_inventory_release(&check->baseline.inventory);
-}
-
-/* Reads the policy, and runs the checks.  Nothing is left to release after a failure. */
-static int begin_run(struct check_run *run, struct check *check, struct pl_error *error)
-{
-	struct pl_check_policy *policy = &check->policy;
-	int rc = 0;
-
-	/* The configuration of this machine says nothing about another one. */
-	if (check->config || !check->sysroot)
-		rc = check_read_config(policy, check->config ? check->config : CHECK_CONFIG, !check->config, error);
-	if (rc == 0 && check->baseline_file) {
-		rc = check_read_baseline(&check->baseline, check->baseline_file, error);
-		policy->baseline = &check->baseline;
-	}
-	if (rc == 0)
-		rc = check_run_begin(run, check->sysroot, check->host, policy, error);
-	if (rc < 0)
-		release_policy(check);
-	return rc;
-}
-
-/* Ends the run, and frees the policy. */
-static void end_run(struct check_run *run, struct check *check)
-{
-	check_run_end(run);
-	release_policy(check);
-}
-
 static void format_known_calls(char *text, size_t size)
 {
 	const char *call;
@@ -91,14 +58,14 @@ static int decode_error(struct check *check)
 			 "not an error of %s", check->call);
 		return cli_report_for(&check->common, &error);
 	}
-	if (begin_run(&run, check, &error) < 0)
+	if (check_judge_begin(&run, check, &error) < 0)
 		return cli_report_for(&check->common, &error);
 	decoded.report = &run.report;
 	if (check->common.json)
 		render_decoded_json(&decoded);
 	else
 		render_decoded(&decoded);
-	end_run(&run, check);
+	check_judge_end(&run, check);
 	return CLI_OK;
 }
 
@@ -167,43 +134,6 @@ static int fix_machine(const struct check *check, struct check_run *run)
 	return status;
 }
 
-/* Writes the run for programs, to standard output or as a file. */
-static int write_run(const struct check_run *run, const struct check *check, struct pl_error *error)
-{
-	char *text = check_format_run(run, check);
-	int rc = 0;
-
-	if (!text)
-		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
-	if (check->output && strcmp(check->output, "-"))
-		rc = cli_replace_file(check->output, text, 0644);
-	else
-		fputs(text, stdout);
-	free(text);
-	return rc < 0 ? cli_fail_errno(error, rc, "write", check->output) : 0;
-}
-
-static int report_failure(const struct check *check, const struct pl_error *error)
-{
-	if (check->format == CHECK_NAGIOS)
-		return check_report_nagios(error);
-	cli_report_for(&check->common, error);
-	/* With --fail-on, 1 says that a check counts. */
-	return check->fail_on && check->format != CHECK_PROMETHEUS ? CLI_USAGE : CLI_FAILED;
-}
-
-/* Names entries of --ignore and of the configuration that match no finding: they hide nothing, and may be outdated. */
-static void name_unused_acceptances(const struct check_run *run, const struct check *check)
-{
-	for (size_t i = 0; !check->common.quiet && i < check->policy.accepted_count; i++) {
-		const struct pl_check_acceptance *acceptance = &check->policy.accepted[i];
-
-		if (!pl_check_acceptance_used(&run->report, acceptance))
-			cli_warn("nothing to ignore of %s%s%s", acceptance->row->id, *acceptance->object ? ":" : "",
-				 acceptance->object);
-	}
-}
-
 /* Shows the results, and returns the exit status. */
 static int show_run(const struct check_run *run, const struct check *check)
 {
@@ -212,9 +142,9 @@ static int show_run(const struct check_run *run, const struct check *check)
 
 	if (check->format == CHECK_TEXT) {
 		render_check(&run->report, check);
-		name_unused_acceptances(run, check);
-	} else if (write_run(run, check, &error) < 0) {
-		return report_failure(check, &error);
+		check_name_unused(run, check);
+	} else if (check_write_run(run, check, &error) < 0) {
+		return check_report_failure(check, &error);
 	}
 	switch (check->format) {
 	case CHECK_PROMETHEUS:
@@ -247,11 +177,11 @@ int pl_cli_check(int argc, char **argv)
 		return decode_error(&check);
 	if (check.cached) {
 		status = check_answer_cached(&check, &error);
-		return status < 0 ? report_failure(&check, &error) : status;
+		return status < 0 ? check_report_failure(&check, &error) : status;
 	}
-	if (begin_run(&run, &check, &error) < 0)
-		return report_failure(&check, &error);
+	if (check_judge_begin(&run, &check, &error) < 0)
+		return check_report_failure(&check, &error);
 	status = check.fix ? fix_machine(&check, &run) : show_run(&run, &check);
-	end_run(&run, &check);
+	check_judge_end(&run, &check);
 	return status;
 }

@@ -10,8 +10,12 @@
 
 enum check_format { CHECK_TEXT, CHECK_JSON, CHECK_LINE, CHECK_PROMETHEUS, CHECK_NAGIOS };
 
+/* Command that judges a machine: each shows rows of its own, and takes the same options about them. */
+enum check_command { CHECK_CHECK, CHECK_TOPO, CHECK_ROUTES };
+
 struct check {
 	struct cli_options common;
+	enum check_command command;
 	enum check_format format;
 	bool format_given;
 	const char *output;  /* file; NULL: standard output */
@@ -25,10 +29,49 @@ struct check {
 	struct pl_check_policy policy;
 	const char *config, *baseline_file; /* NULL: none, or the default one */
 	struct pl_check_baseline baseline;
+	/* Writes metrics of the command's own, behind the others; NULL: none. */
+	void (*write_metrics)(FILE *file, const void *user);
+	const void *user;
 };
 
 /* Parses the command line into zeros; ends the process if it is wrong (check_options.c). */
 void check_parse_arguments(struct check *check, int argc, char **argv);
+
+/* -- judgement, which `check`, `topo` and `routes` share -------------------------------------------- */
+
+/* Parses the options about it; the input is a struct check (judge_options.c). */
+extern const struct argp check_judge_argp;
+/* True if something is expected of the machine. */
+bool check_has_expectations(const struct check *check);
+/* True if an option asks for a judgement. */
+bool check_is_judged(const struct check *check);
+/*
+ * Lets --json and --format agree.  Refuses formats of results if none are shown: `others` are the options of which one is
+ * given.
+ */
+void check_settle_format(struct check *check, bool results, const char *others, struct argp_state *state);
+
+/* Reads the configuration of this machine, or that of --config (judge.c). */
+int check_judge_read_config(struct check *check, struct pl_error *error);
+/* Reads configuration and baseline, and runs the checks.  Nothing is left to release after a failure. */
+int check_judge_begin(struct check_run *run, struct check *check, struct pl_error *error);
+/* Ends the run, and frees the policy. */
+void check_judge_end(struct check_run *run, struct check *check);
+/* Frees the policy. */
+void check_release_policy(struct check *check);
+/* Writes the run for programs, to standard output or as a file. */
+int check_write_run(const struct check_run *run, const struct check *check, struct pl_error *error);
+/* The same of a document, which it frees. */
+int check_write_document(struct json_object *object, const struct check *check, struct pl_error *error);
+/* Reports that the command could not judge; returns the exit status. */
+int check_report_failure(const struct check *check, const struct pl_error *error);
+/* Names entries of --ignore and of the configuration that match no finding. */
+void check_name_unused(const struct check_run *run, const struct check *check);
+/*
+ * Shows the results of `topo` or `routes`, in text behind the command's own output.  Returns the exit status: `status` of
+ * the command itself, unless an option or a failed row sets another one.
+ */
+int check_show_judgement(const struct check_run *run, const struct check *check, enum cli_exit status);
 
 /* Returns the exit status by --fail-on, or by the verdict (check.c). */
 int check_exit_status(enum pl_check_verdict verdict, const struct pl_check_counts *counts, const struct check *check);
@@ -39,6 +82,8 @@ int check_answer_cached(const struct check *check, struct pl_error *error);
 
 /* Prints the verdict, the routes and all results. */
 void render_check(const struct pl_check_report *report, const struct check *check);
+/* Prints all results, by groups. */
+void render_results(const struct pl_check_report *report, bool quiet);
 /* Explains one check. */
 void render_row(const struct pl_check_row *row);
 /* Lists all checks. */
@@ -60,6 +105,8 @@ void render_plan(const struct pl_check_plan *plan, const struct pl_check_report 
 
 /* -- formats for programs -------------------------------------------------------------------------- */
 
+/* Returns a document as text, to be freed; NULL without memory.  Frees the document. */
+char *check_format_document(struct json_object *object);
 /* Returns a run in a format but CHECK_TEXT, to be freed; NULL without memory. */
 char *check_format_run(const struct check_run *run, const struct check *check);
 /* Each writes one format (format_line.c, format_prometheus.c, format_nagios.c). */
@@ -85,6 +132,10 @@ int check_report_nagios(const struct pl_error *error);
 
 /* Returns the document of a run (document.c). */
 struct json_object *check_document(const struct check_run *run, const struct check *check);
+/* Returns the judgement of another command than `check`, for its document. */
+struct json_object *check_judgement_json(const struct check_run *run, const struct check *check);
+/* Adds the checks and their findings. */
+void check_document_add_results(struct json_object *object, const struct pl_check_report *report);
 /* Adds the members about results: verdict, routes, checks. */
 void check_document_add_report(struct json_object *object, const struct pl_check_report *report);
 /* Prints one check, or all if `only` is NULL. */

@@ -11,14 +11,7 @@ enum {
 	OPTION_ERRNO,
 	OPTION_CALL,
 	OPTION_LIST,
-	OPTION_EXPECT,
 	OPTION_STRICT,
-	OPTION_HOST,
-	OPTION_FORMAT,
-	OPTION_FAIL_ON,
-	OPTION_IGNORE,
-	OPTION_CONFIG,
-	OPTION_BASELINE,
 	OPTION_CACHED,
 	OPTION_MAX_AGE
 };
@@ -26,128 +19,13 @@ enum {
 /* Three periods of peerlane-check.timer. */
 #define MAX_AGE (900 * CLI_NS_PER_S)
 
-static void parse_fail_on(struct check *check, const char *name, struct argp_state *state)
-{
-	check->fail_on = check_parse_fail_on(name);
-	if (!check->fail_on)
-		argp_error(state, "--fail-on takes fail, warn or unknown, not '%s'", name);
-}
-
-static const char *const formats[] = {
-	[CHECK_TEXT] = "text",     [CHECK_JSON] = "json", [CHECK_LINE] = "line", [CHECK_PROMETHEUS] = "prometheus",
-	[CHECK_NAGIOS] = "nagios",
-};
-
-static void parse_format(struct check *check, const char *name, struct argp_state *state)
-{
-	for (size_t i = 0; i < CLI_ARRAY_SIZE(formats); i++) {
-		if (strcmp(name, formats[i]))
-			continue;
-		check->format = (enum check_format)i;
-		check->format_given = true;
-		return;
-	}
-	argp_error(state, "--format takes text, json, line, prometheus or nagios, not '%s'", name);
-}
-
-/* True if the arguments ask for the output of a plugin, whose usage errors have another exit status. */
-static bool asks_for_nagios(char *const *arguments)
-{
-	for (; *arguments; arguments++)
-		if (!strcmp(*arguments, "--format=nagios") ||
-		    (!strcmp(*arguments, "--format") && arguments[1] && !strcmp(arguments[1], "nagios")))
-			return true;
-	return false;
-}
-
-/* Lets --json and --format agree, and refuses a format where there are no results. */
-static void settle_format(struct check *check, struct argp_state *state)
-{
-	bool runs = !check->explain && !check->list && !check->call && !check->fix;
-
-	if (check->common.json && check->format_given && check->format != CHECK_JSON)
-		argp_error(state, "--json is --format json: it cannot be used with --format %s",
-			   formats[check->format]);
-	if (check->common.json)
-		check->format = CHECK_JSON;
-	check->common.json = check->format == CHECK_JSON;
-	if (!runs && check->format > CHECK_JSON)
-		argp_error(state,
-			   "--format %s shows results: it cannot be used with --explain, --list, --call or --fix",
-			   formats[check->format]);
-	if (check->output && (!runs || check->format == CHECK_TEXT))
-		argp_error(state, "--output needs --format json, line, prometheus or nagios");
-}
-
-/* Parses the options about the policy. */
-static error_t parse_policy_option(int key, char *argument, struct check *check, struct argp_state *state)
-{
-	struct pl_error error;
-
-	switch (key) {
-	case OPTION_STRICT:
-		check->strict = true;
-		return 0;
-	case OPTION_EXPECT:
-		if (check_parse_expected(&check->policy.expected, argument, &error) < 0)
-			argp_error(state, "--expect: %s; it takes %s", error.message, error.hint);
-		return 0;
-	case OPTION_IGNORE:
-		if (check_parse_ignored(&check->policy, argument, &error) < 0)
-			argp_error(state, "--ignore: %s; %s", error.message, error.hint);
-		return 0;
-	case OPTION_FAIL_ON:
-		parse_fail_on(check, argument, state);
-		return 0;
-	case OPTION_CONFIG:
-		check->config = argument;
-		return 0;
-	case OPTION_BASELINE:
-		check->baseline_file = argument;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-/* Parses the options about the output. */
-static error_t parse_output_option(int key, char *argument, struct check *check, struct argp_state *state)
-{
-	switch (key) {
-	case OPTION_FORMAT:
-		parse_format(check, argument, state);
-		return 0;
-	case 'o':
-		check->output = argument;
-		return 0;
-	case OPTION_HOST:
-		if (!*argument || strlen(argument) >= CHECK_HOST_MAX)
-			argp_error(state, "--host takes a name of 1 to %d bytes", CHECK_HOST_MAX - 1);
-		check->host = argument;
-		return 0;
-	case 'a':
-		check->all = true;
-		return 0;
-	case OPTION_CACHED:
-		check->cached = argument;
-		return 0;
-	case OPTION_MAX_AGE:
-		if (cli_parse_seconds(argument, &check->max_age) < 0 || !check->max_age)
-			argp_error(state, "--max-age takes seconds, not '%s'", argument);
-		return 0;
-	default:
-		return parse_policy_option(key, argument, check, state);
-	}
-}
-
 /* Refuses options that need a check now. */
 static void settle_cached(struct check *check, struct argp_state *state)
 {
-	const struct pl_check_expected *expected = &check->policy.expected;
-	bool expects = expected->gpus || expected->cards || expected->rate || expected->lanes || *expected->driver;
 	bool acts = check->explain || check->list || check->call || check->fix;
-	bool other = expects || acts || check->sysroot || check->host || check->baseline_file || check->config ||
-		     check->policy.accepted_count || check->all || check->format_given || check->common.json;
+	bool other = check_has_expectations(check) || acts || check->sysroot || check->host || check->baseline_file ||
+		     check->config || check->policy.accepted_count || check->all || check->format_given ||
+		     check->common.json;
 
 	if (check->cached && other)
 		argp_error(state, "--cached repeats a result: it can be used with --max-age, --fail-on, --strict and "
@@ -167,10 +45,35 @@ static void settle_options(struct check *check, struct argp_state *state)
 		argp_error(state, "--yes needs --fix");
 	if (check->fix && check->sysroot)
 		argp_error(state, "--fix cannot be used with --sysroot: it changes this machine only");
+	if (check->policy.expected.direct)
+		argp_error(state, "--expect direct=N is for `peerlane routes`, which tests the routes");
 	settle_cached(check, state);
 	if (check->strict && check->fail_on)
 		argp_error(state, "--strict cannot be used with --fail-on, which says the same in more ways");
-	settle_format(check, state);
+	check_settle_format(check, !check->explain && !check->list && !check->call && !check->fix,
+			    "--explain, --list, --call or --fix", state);
+}
+
+/* Parses the options about the results. */
+static error_t parse_result_option(int key, char *argument, struct check *check, struct argp_state *state)
+{
+	switch (key) {
+	case OPTION_STRICT:
+		check->strict = true;
+		return 0;
+	case 'a':
+		check->all = true;
+		return 0;
+	case OPTION_CACHED:
+		check->cached = argument;
+		return 0;
+	case OPTION_MAX_AGE:
+		if (cli_parse_seconds(argument, &check->max_age) < 0 || !check->max_age)
+			argp_error(state, "--max-age takes seconds, not '%s'", argument);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
 }
 
 static error_t parse_check_option(int key, char *argument, struct argp_state *state)
@@ -179,8 +82,7 @@ static error_t parse_check_option(int key, char *argument, struct argp_state *st
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		if (asks_for_nagios(state->argv))
-			argp_err_exit_status = NAGIOS_UNKNOWN;
+		state->child_inputs[0] = check;
 		return 0;
 	case 'r':
 		check->sysroot = argument;
@@ -207,30 +109,13 @@ static error_t parse_check_option(int key, char *argument, struct argp_state *st
 		settle_options(check, state);
 		return 0;
 	default:
-		return parse_output_option(key, argument, check, state);
+		return parse_result_option(key, argument, check, state);
 	}
 }
 
 static const struct argp_option check_options[] = {
 	{ "sysroot", 'r', "PATH", 0, "Check this folder, or this file of `peerlane dump`, instead of this machine", 0 },
-	{ "host", OPTION_HOST, "NAME", 0,
-	  "Name the machine NAME in the output (default: SLURMD_NODENAME, NODE_NAME, or its host name)", 0 },
-	{ "format", OPTION_FORMAT, "FORMAT", 0,
-	  "Print text, json (as --json does), line (one line), prometheus (metrics) or nagios (plugin output)", 0 },
-	{ "output", 'o', "FILE", 0, "Write to FILE, which is replaced as a whole; not for text", 0 },
 	{ "all", 'a', NULL, 0, "Show each pair of a GPU and a card, not only the best card of each GPU", 0 },
-	{ "expect", OPTION_EXPECT, "KEY=VALUE,...", 0,
-	  "Fail if the machine has less than gpus=N, cards=N, rate=GBITS of each port, links=LANESxGENERATION of each "
-	  "GPU and card, or another driver=PATTERN",
-	  0 },
-	{ "baseline", OPTION_BASELINE, "FILE", 0,
-	  "Fail if the machine has less, or other firmware, than at the earlier check in FILE (JSON)", 0 },
-	{ "ignore", OPTION_IGNORE, "ID[:OBJECT][=REASON],...", 0,
-	  "Accept findings of these checks: they are shown, and do not count", 0 },
-	{ "config", OPTION_CONFIG, "FILE", 0,
-	  "Read expectations and accepted findings from FILE (default: " CHECK_CONFIG ", if it exists)", 0 },
-	{ "fail-on", OPTION_FAIL_ON, "STATUS", 0,
-	  "Exit with 1 if a check is this or worse, else with 0: fail, warn or unknown", 0 },
 	{ "cached", OPTION_CACHED, "FILE", 0,
 	  "Check nothing: tell the result in FILE, which --format prometheus wrote; for probes that must answer in a "
 	  "second",
@@ -248,6 +133,8 @@ static const struct argp_option check_options[] = {
 	{ 0 },
 };
 
+static const struct argp_child check_children[] = { { &check_judge_argp, 0, NULL, 0 }, { 0 } };
+
 static const struct cli_command check_command = {
 	.summary = "Find out whether GPUDirect RDMA works on this machine, and how to fix it.",
 	.examples = {
@@ -260,6 +147,7 @@ static const struct cli_command check_command = {
 		 "and 2 if the check could not run.  With --format nagios: that of a plugin.\n",
 	.options = check_options,
 	.parse = parse_check_option,
+	.children = check_children,
 };
 
 void check_parse_arguments(struct check *check, int argc, char **argv)

@@ -121,6 +121,8 @@ static struct json_object *expected_json(const struct pl_check_expected *expecte
 	cli_json_add(object, "speed_transfers_per_second",
 		     known_number_json((uint64_t)pl_check_generation_speed(expected->generation) * 1000000));
 	cli_json_add(object, "driver", cli_json_text_or_null(expected->driver));
+	if (expected->direct)
+		cli_json_add(object, "direct_cards", json_object_new_uint64(expected->direct));
 	return object;
 }
 
@@ -156,7 +158,20 @@ static struct json_object *policy_json(const struct check_run *run, const struct
 	cli_json_add(object, "fail_on", check->fail_on ? cli_json_text(pl_check_status_name(check->fail_on)) : NULL);
 	cli_json_add(object, "expected", expected_json(&policy->expected));
 	cli_json_add(object, "ignored", ignored);
-	cli_json_add(object, "baseline", policy->baseline ? baseline_json(check) : NULL);
+	cli_json_add(object, "baseline", check->baseline_file ? baseline_json(check) : NULL);
+	return object;
+}
+
+struct json_object *check_judgement_json(const struct check_run *run, const struct check *check)
+{
+	const struct pl_check_counts counts = pl_check_count(&run->report);
+	struct json_object *object = json_object_new_object();
+
+	cli_json_add(object, "time", cli_json_text(run->time));
+	cli_json_add(object, "status", cli_json_text(pl_check_status_name(counts.worst)));
+	cli_json_add(object, "counts", counts_json(&counts));
+	cli_json_add(object, "policy", policy_json(run, check));
+	check_document_add_results(object, &run->report);
 	return object;
 }
 

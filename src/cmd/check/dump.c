@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/common/output.h"
+#include "cmd/check/routes.h"
 #include "diag/check/check.h"
 #include "diag/check/facts.h"
 #include "diag/check/privacy.h"
@@ -24,7 +24,7 @@ static const char readme[] =
 	"Contents: files of /sys and /proc about PCI devices, GPUs, RDMA devices and their network devices (with\n"
 	"hardware addresses, GUIDs and GIDs), IOMMU, NUMA nodes and modules; the names of installed MPI, NCCL and\n"
 	"UCX versions; answers of libibverbs, libcuda and NVML; limits; IP addresses; kernel log lines about these\n"
-	"devices.\n"
+	"devices; the profile of tested routes.\n"
 	"Not in it: host names, user names, serial numbers, keys, passwords, the environment, processes, other\n"
 	"kernel log lines, and unrelated words of the kernel command line.  Names of files and folders that are not\n"
 	"in a list of known names stand in it as dir1, dir2 and so on.\n";
@@ -88,6 +88,26 @@ static int add_facts_file(struct pl_snapshot *snapshot, struct pl_privacy *priva
 	return rc;
 }
 
+/* Adds the profile of the system's routes, if there is one, without the number of the machine. */
+static int add_routes_file(struct pl_snapshot *snapshot, struct pl_sysroot *root)
+{
+	struct json_object *object;
+	struct pl_profile profile;
+	struct pl_error error;
+	const char *text;
+	int rc;
+
+	if (routes_load_root(&profile, root, &error) < 0)
+		return 0;
+	profile.machine[0] = '\0';
+	object = routes_to_json(&profile);
+	text = cli_json_string(object, true);
+	rc = text ? pl_snapshot_replace(snapshot, ROUTES_DUMP_FILE, text, strlen(text)) : -ENOMEM;
+	json_object_put(object);
+	pl_profile_free(&profile);
+	return rc;
+}
+
 /* Runs the checks and reads the topology through the recorder. */
 static int capture_machine(struct pl_snapshot *snapshot, struct pl_sysroot *recorder, struct pl_privacy *privacy,
 			   struct pl_error *error)
@@ -145,6 +165,8 @@ int pl_cli_dump(int argc, char **argv)
 	if (rc == 0)
 		rc = recorder ? capture_machine(snapshot, recorder, privacy, &error)
 			      : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
+	if (rc == 0 && add_routes_file(snapshot, root) < 0)
+		rc = cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
 	if (rc == 0)
 		filtered = pl_privacy_snapshot(privacy, snapshot);
 	if (rc == 0)

@@ -5,9 +5,8 @@
 
 #include "cmd/check/check.h"
 
-static char *format_json_run(const struct check_run *run, const struct check *check)
+char *check_format_document(struct json_object *object)
 {
-	struct json_object *object = check_document(run, check);
 	const char *text = cli_json_string(object, true);
 	char *line = NULL;
 
@@ -24,7 +23,7 @@ char *check_format_run(const struct check_run *run, const struct check *check)
 	FILE *file;
 
 	if (check->format == CHECK_JSON)
-		return format_json_run(run, check);
+		return check_format_document(check_document(run, check));
 	file = open_memstream(&text, &size);
 	if (!file)
 		return NULL;

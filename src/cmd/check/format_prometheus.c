@@ -11,6 +11,33 @@ static void describe_gauge(FILE *file, const char *metric, const char *help)
 	prometheus_describe(file, metric, "gauge", help);
 }
 
+/*
+ * Metric of a command: "check_status", "topo_status", "routes_status".  The collector refuses a series that two files of
+ * its folder have.
+ */
+struct command_metric {
+	char name[64];
+};
+
+static struct command_metric command_metric(const struct check *check, const char *name)
+{
+	static const char *const commands[] = { "check", "topo", "routes" };
+	struct command_metric metric;
+
+	snprintf(metric.name, sizeof(metric.name), "%s_%s", commands[check->command], name);
+	return metric;
+}
+
+/* Describes a metric of a command, and returns its name. */
+static struct command_metric describe_command_gauge(FILE *file, const struct check *check, const char *name,
+						    const char *help)
+{
+	struct command_metric metric = command_metric(check, name);
+
+	describe_gauge(file, metric.name, help);
+	return metric;
+}
+
 const char *check_metric_status(enum pl_check_status status)
 {
 	static const char *const names[] = { "none", "ok", "unknown", "warn", "fail" };
@@ -18,26 +45,27 @@ const char *check_metric_status(enum pl_check_status status)
 	return names[status];
 }
 
-static void write_statuses(FILE *file, const struct pl_check_report *report)
+static void write_statuses(FILE *file, const struct pl_check_report *report, const struct check *check)
 {
+	struct command_metric metric =
+		describe_command_gauge(file, check, "status", "1 for the present status of a check, 0 for the others.");
 	size_t findings[PL_CHECK_FAIL + 1] = { 0 };
 
-	describe_gauge(file, "check_status", "1 for the present status of a check, 0 for the others.");
 	for (size_t i = 0; i < report->count; i++) {
 		const struct pl_check_result *result = &report->results[i];
 
 		for (size_t j = 0; j < result->count; j++)
 			findings[result->findings[j].status] += !result->findings[j].accepted;
 		for (size_t j = 0; j < CLI_ARRAY_SIZE(findings); j++) {
-			prometheus_begin(file, "check_status", "check", result->row->id);
+			prometheus_begin(file, metric.name, "check", result->row->id);
 			prometheus_label(file, "group", result->row->group);
 			prometheus_label(file, "status", check_metric_status(j));
 			prometheus_end(file, result->status == j);
 		}
 	}
-	describe_gauge(file, "check_findings", "Findings with this status that count.");
+	metric = describe_command_gauge(file, check, "findings", "Findings with this status that count.");
 	for (size_t j = PL_CHECK_OK; j < CLI_ARRAY_SIZE(findings); j++) {
-		prometheus_begin(file, "check_findings", "status", check_metric_status(j));
+		prometheus_begin(file, metric.name, "status", check_metric_status(j));
 		prometheus_end(file, findings[j]);
 	}
 }
@@ -51,16 +79,18 @@ static void write_verdict(FILE *file, enum pl_check_verdict verdict)
 	}
 }
 
-static void write_run(FILE *file, const struct check_run *run)
+static void write_run(FILE *file, const struct check_run *run, const struct check *check)
 {
-	describe_gauge(file, "build_info", "Version of Peerlane; the value is 1.");
-	prometheus_begin(file, "build_info", "version", pl_version());
-	prometheus_end(file, 1);
-	describe_gauge(file, "check_duration_seconds", "Time that the check took.");
-	fprintf(file, "peerlane_check_duration_seconds %.6f\n", (double)run->duration / CLI_NS_PER_S);
-	describe_gauge(file, "check_last_success_timestamp_seconds",
-		       "Time at which the last check that ended began, since 1970.");
-	fprintf(file, "peerlane_check_last_success_timestamp_seconds %.3f\n", (double)run->wall / CLI_NS_PER_S);
+	struct command_metric metric =
+		describe_command_gauge(file, check, "duration_seconds", "Time that the check took.");
+
+	fprintf(file, "peerlane_%s %.6f\n", metric.name, (double)run->duration / CLI_NS_PER_S);
+	metric = describe_command_gauge(file, check, "last_success_timestamp_seconds",
+					"Time at which the last check that ended began, since 1970.");
+	fprintf(file, "peerlane_%s %.3f\n", metric.name, (double)run->wall / CLI_NS_PER_S);
+	metric = describe_command_gauge(file, check, "accepted",
+					"Findings that the operator accepts, and that do not count.");
+	fprintf(file, "peerlane_%s %zu\n", metric.name, pl_check_count(&run->report).accepted);
 }
 
 static const char *rdma_layer(const struct pl_inventory *inventory, const char *device)
@@ -139,19 +169,19 @@ static void write_expectations(FILE *file, const struct check_run *run, const st
 {
 	static const struct {
 		const char *key, *check;
-	} rows[] = { { "rate", "expect-rate" },
-		     { "links", "expect-links" },
-		     { "driver", "expect-driver" },
-		     { "baseline", "baseline" } };
+	} rows[] = { { "rate", "expect-rate" },       { "links", "expect-links" },   { "driver", "expect-driver" },
+		     { "baseline", "baseline" },      { "direct", "expect-direct" }, { "rate", "expect-route-rate" },
+		     { "baseline", "route-baseline" } };
 	const struct pl_check_expected *expected = &check->policy.expected;
+	struct command_metric metric =
+		describe_command_gauge(file, check, "expected_met", "1 if the machine is as expected, else 0.");
 
-	describe_gauge(file, "check_expected_met", "1 if the machine is as expected, else 0.");
 	if (expected->gpus) {
-		prometheus_begin(file, "check_expected_met", "key", "gpus");
+		prometheus_begin(file, metric.name, "key", "gpus");
 		prometheus_end(file, run->inventory->gpu_count >= expected->gpus);
 	}
 	if (expected->cards) {
-		prometheus_begin(file, "check_expected_met", "key", "cards");
+		prometheus_begin(file, metric.name, "key", "cards");
 		prometheus_end(file, run->inventory->card_count >= expected->cards);
 	}
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(rows); i++) {
@@ -159,20 +189,30 @@ static void write_expectations(FILE *file, const struct check_run *run, const st
 
 		if (!result || result->status == PL_CHECK_NONE || result->status == PL_CHECK_UNKNOWN)
 			continue;
-		prometheus_begin(file, "check_expected_met", "key", rows[i].key);
+		prometheus_begin(file, metric.name, "key", rows[i].key);
 		prometheus_end(file, result->status < PL_CHECK_FAIL);
 	}
 }
 
-void check_write_prometheus(FILE *file, const struct check_run *run, const struct check *check)
+/* Writes facts about the machine, which only one file of a folder may have. */
+static void write_machine(FILE *file, const struct check_run *run)
 {
-	write_run(file, run);
+	describe_gauge(file, "build_info", "Version of Peerlane; the value is 1.");
+	prometheus_begin(file, "build_info", "version", pl_version());
+	prometheus_end(file, 1);
 	write_verdict(file, run->report.verdict);
-	write_statuses(file, &run->report);
-	describe_gauge(file, "check_accepted", "Findings that the operator accepts, and that do not count.");
-	fprintf(file, "peerlane_check_accepted %zu\n", pl_check_count(&run->report).accepted);
-	write_expectations(file, run, check);
 	write_devices(file, run->inventory);
 	write_links(file, run->inventory, true);
 	write_links(file, run->inventory, false);
+}
+
+void check_write_prometheus(FILE *file, const struct check_run *run, const struct check *check)
+{
+	write_run(file, run, check);
+	write_statuses(file, &run->report, check);
+	write_expectations(file, run, check);
+	if (check->command == CHECK_CHECK)
+		write_machine(file, run);
+	if (check->write_metrics)
+		check->write_metrics(file, check->user);
 }

@@ -10,7 +10,8 @@
 #define ID_MAX 64u
 #define ITEM_MAX 320u
 #define EXPECTED_HINT \
-	"gpus=N, cards=N, rate=GBITS, links=LANESxGENERATION and driver=PATTERN, such as gpus=8,rate=400,links=16x5"
+	"gpus=N, cards=N, rate=GBITS, links=LANESxGENERATION, driver=PATTERN and direct=N, such as " \
+	"gpus=8,rate=400,links=16x5"
 
 /* -- expectations ---------------------------------------------------------------------------------- */
 
@@ -48,6 +49,8 @@ static bool parse_expected_value(struct pl_check_expected *expected, const char 
 		return (expected->gpus = (unsigned)parse_count(value, NUMBER_MAX)) != 0;
 	if (!strcmp(key, "cards"))
 		return (expected->cards = (unsigned)parse_count(value, NUMBER_MAX)) != 0;
+	if (!strcmp(key, "direct"))
+		return (expected->direct = (unsigned)parse_count(value, NUMBER_MAX)) != 0;
 	if (!strcmp(key, "rate"))
 		return (expected->rate = parse_count(value, 100000) * (1000000000ull / 8)) != 0;
 	if (!strcmp(key, "links"))
@@ -242,6 +245,7 @@ static void merge_expected(struct pl_check_expected *to, const struct pl_check_e
 	to->gpus = to->gpus ? to->gpus : from->gpus;
 	to->cards = to->cards ? to->cards : from->cards;
 	to->rate = to->rate ? to->rate : from->rate;
+	to->direct = to->direct ? to->direct : from->direct;
 	if (!to->lanes) {
 		to->lanes = from->lanes;
 		to->generation = from->generation;

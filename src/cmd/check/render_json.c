@@ -62,9 +62,18 @@ static struct json_object *check_route_json(const struct pl_check_route *route)
 	return object;
 }
 
+void check_document_add_results(struct json_object *object, const struct pl_check_report *report)
+{
+	struct json_object *checks = json_object_new_array();
+
+	for (size_t i = 0; i < report->count; i++)
+		json_object_array_add(checks, check_result_json(&report->results[i]));
+	cli_json_add(object, "checks", checks);
+}
+
 void check_document_add_report(struct json_object *object, const struct pl_check_report *report)
 {
-	struct json_object *routes = json_object_new_array(), *checks = json_object_new_array();
+	struct json_object *routes = json_object_new_array();
 
 	cli_json_add(object, "verdict", cli_json_text(pl_check_verdict_name(report->verdict)));
 	cli_json_add(object, "summary", cli_json_text(report->summary));
@@ -72,10 +81,8 @@ void check_document_add_report(struct json_object *object, const struct pl_check
 	cli_json_add(object, "first_remedy", report->first ? cli_json_text(report->first->remedy) : NULL);
 	for (size_t i = 0; i < report->route_count; i++)
 		json_object_array_add(routes, check_route_json(&report->routes[i]));
-	for (size_t i = 0; i < report->count; i++)
-		json_object_array_add(checks, check_result_json(&report->results[i]));
 	cli_json_add(object, "routes", routes);
-	cli_json_add(object, "checks", checks);
+	check_document_add_results(object, report);
 }
 
 static struct json_object *check_row_json(const struct pl_check_row *row)

@@ -186,10 +186,26 @@ static void print_status_counts(const struct pl_check_report *report)
 			   0, 0);
 }
 
-void render_check(const struct pl_check_report *report, const struct check *check)
+void render_results(const struct pl_check_report *report, bool quiet)
 {
 	const char *group = "";
 
+	for (size_t i = 0; i < report->count; i++) {
+		const struct pl_check_result *result = &report->results[i];
+
+		if (result->status == PL_CHECK_NONE || (quiet && result->status <= PL_CHECK_UNKNOWN))
+			continue;
+		if (strcmp(group, result->row->group)) {
+			group = result->row->group;
+			printf("%s%s%s\n", colour_bold(), group, colour_reset());
+		}
+		print_check_result(result);
+	}
+	print_status_counts(report);
+}
+
+void render_check(const struct pl_check_report *report, const struct check *check)
+{
 	fputs(colour_bold(), stdout);
 	wrap_print(report->summary, 0, 0);
 	fputs(colour_reset(), stdout);
@@ -200,18 +216,7 @@ void render_check(const struct pl_check_report *report, const struct check *chec
 	}
 	putchar('\n');
 	print_check_routes(report, check->all);
-	for (size_t i = 0; i < report->count; i++) {
-		const struct pl_check_result *result = &report->results[i];
-
-		if (result->status == PL_CHECK_NONE || (check->common.quiet && result->status <= PL_CHECK_UNKNOWN))
-			continue;
-		if (strcmp(group, result->row->group)) {
-			group = result->row->group;
-			printf("%s%s%s\n", colour_bold(), group, colour_reset());
-		}
-		print_check_result(result);
-	}
-	print_status_counts(report);
+	render_results(report, check->common.quiet);
 }
 
 static void print_labelled_text(const char *label, const char *text)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/common/units.h"
+#include "diag/check/snapshot.h"
 #include "diag/routes/prove.h"
 
 #define OPTION_DEVICE 0x100
@@ -13,16 +14,34 @@
 #define SIZE_LIMIT ((uint64_t)1 << 30)
 
 struct routes {
-	struct cli_options common;
+	struct check check; /* its options about the judgement, and the shared ones */
 	const char *device, *save, *replay;
 	uint64_t size;
 };
+
+/* Refuses options that do not fit each other. */
+static void settle_routes_options(struct routes *routes, struct argp_state *state)
+{
+	const struct pl_check_expected *expected = &routes->check.policy.expected;
+
+	if (routes->replay && (routes->device || routes->save))
+		argp_error(state, "--replay shows a saved profile: it cannot be used with --device or --save");
+	if (routes->check.sysroot && (routes->device || routes->save || routes->replay))
+		argp_error(state,
+			   "--sysroot shows a saved profile: it cannot be used with --device, --save or --replay");
+	if (expected->lanes || *expected->driver)
+		argp_error(state, "--expect links and driver are for `peerlane check` and `peerlane topo`");
+	check_settle_format(&routes->check, true, NULL, state);
+}
 
 static error_t parse_routes_option(int key, char *argument, struct argp_state *state)
 {
 	struct routes *routes = state->input;
 
 	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &routes->check;
+		return 0;
 	case OPTION_DEVICE:
 		routes->device = argument;
 		return 0;
@@ -36,9 +55,11 @@ static error_t parse_routes_option(int key, char *argument, struct argp_state *s
 		if (cli_parse_size(argument, &routes->size) < 0 || routes->size < 1 || routes->size > SIZE_LIMIT)
 			argp_error(state, "--size takes a size from 1 to 1G, not '%s'", argument);
 		return 0;
+	case 'r':
+		routes->check.sysroot = argument;
+		return 0;
 	case ARGP_KEY_END:
-		if (routes->replay && (routes->device || routes->save))
-			argp_error(state, "--replay shows a saved profile: it cannot be used with --device or --save");
+		settle_routes_options(routes, state);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -50,8 +71,12 @@ static const struct argp_option routes_options[] = {
 	{ "size", 's', "SIZE", 0, "Bytes of each transfer, 1 to 1G (default: 4M)", 0 },
 	{ "save", OPTION_SAVE, "FILE", 0, "Save the results as a profile, which transfers then follow", 0 },
 	{ "replay", OPTION_REPLAY, "FILE", 0, "Show a saved profile; test nothing", 0 },
+	{ "sysroot", 'r', "PATH", 0,
+	  "Show the profile of the machine in this folder, or in this file of `peerlane dump`", 0 },
 	{ 0 },
 };
+
+static const struct argp_child routes_children[] = { { &check_judge_argp, 0, NULL, 0 }, { 0 } };
 
 static const struct cli_command routes_command = {
 	.summary = "Test and measure the routes between GPUs and RDMA cards of this machine.",
@@ -65,8 +90,10 @@ static const struct cli_command routes_command = {
 		 "succeeds but the data does not arrive.\n"
 		 "\n"
 		 "Exit status: 0 each GPU has a direct route to each card, 3 some pair needs staging, 1 some pair has no "
-		 "route.\n",
+		 "route.  With --fail-on: 0 or 1, and 2 if the command could not run.  With --format nagios: that of a "
+		 "plugin.\n",
 	.options = routes_options,
+	.children = routes_children,
 	.parse = parse_routes_option,
 };
 
@@ -136,26 +163,87 @@ static enum cli_exit profile_status(const struct pl_profile *profile)
 	return status;
 }
 
+/* Loads the profile of the system in a folder or dump. */
+static int load_root_profile(struct pl_profile *profile, const char *path, struct pl_error *error)
+{
+	struct pl_sysroot *root;
+	int rc = pl_archive_open_root(&root, path, error);
+
+	*profile = (struct pl_profile){ 0 };
+	if (rc < 0)
+		return rc;
+	rc = routes_load_root(profile, root, error);
+	pl_sysroot_close(root);
+	return rc;
+}
+
+static int load_routes(const struct routes *routes, struct pl_profile *profile, struct pl_error *error)
+{
+	if (routes->check.sysroot)
+		return load_root_profile(profile, routes->check.sysroot, error);
+	return routes->replay ? pl_profile_load(profile, routes->replay, error)
+			      : pl_profile_prove(profile, routes->device, (size_t)routes->size, error);
+}
+
+/* Prints the profile as text or JSON, unless it goes to a file or another format is asked for. */
+static int show_profile(const struct routes *routes, const struct pl_profile *profile, struct json_object *judgement,
+			struct pl_error *error)
+{
+	const struct check *check = &routes->check;
+	struct json_object *object;
+	int rc = 0;
+
+	if (check->format == CHECK_TEXT) {
+		print_profile_table(profile, check->common.quiet);
+	} else if (check->format == CHECK_JSON) {
+		object = routes_to_json(profile);
+		if (judgement)
+			cli_json_add(object, "judgement", judgement);
+		rc = check_write_document(object, check, error);
+	}
+	return rc;
+}
+
+static int judge_routes(struct routes *routes, const struct pl_profile *profile, struct check_run *begun)
+{
+	struct check *check = &routes->check;
+	struct routes_judgement judgement = { .run = *begun };
+	struct pl_error error;
+	int status;
+
+	check->write_metrics = routes_write_metrics;
+	check->user = profile;
+	judgement.run.duration = pl_wall_clock() - judgement.run.wall;
+	if (routes_judge(&judgement, check, profile, &error) < 0)
+		return check_report_failure(check, &error);
+	status = show_profile(routes, profile,
+			      check->format == CHECK_JSON ? check_judgement_json(&judgement.run, check) : NULL, &error);
+	status = status < 0 ? check_report_failure(check, &error)
+			    : check_show_judgement(&judgement.run, check, profile_status(profile));
+	routes_judgement_end(&judgement, check);
+	return status;
+}
+
 int pl_cli_routes(int argc, char **argv)
 {
-	struct routes routes = { .size = SIZE_DEFAULT };
+	struct routes routes = { .size = SIZE_DEFAULT, .check = { .command = CHECK_ROUTES } };
+	struct check *check = &routes.check;
 	struct pl_profile profile;
-	enum cli_exit status;
+	struct check_run run;
 	struct pl_error error;
-	int rc;
+	int status;
 
-	cli_parse(&routes_command, argc, argv, &routes.common, &routes);
-	rc = routes.replay ? pl_profile_load(&profile, routes.replay, &error)
-			   : pl_profile_prove(&profile, routes.device, (size_t)routes.size, &error);
-	if (rc < 0)
-		return cli_report_for(&routes.common, &error);
-	if (routes.save)
-		rc = routes_save(&profile, routes.save, &error);
-	if (rc == 0 && routes.common.json)
-		cli_json_print(routes_to_json(&profile), true);
-	else if (rc == 0)
-		print_profile_table(&profile, routes.common.quiet);
-	status = rc < 0 ? (enum cli_exit)cli_report_for(&routes.common, &error) : profile_status(&profile);
+	cli_parse(&routes_command, argc, argv, &check->common, &routes);
+	check_run_identify(&run, check->host, routes.replay || check->sysroot);
+	if (load_routes(&routes, &profile, &error) < 0)
+		return check_report_failure(check, &error);
+	if (routes.save && routes_save(&profile, routes.save, &error) < 0)
+		status = check_report_failure(check, &error);
+	else if (check_is_judged(check))
+		status = judge_routes(&routes, &profile, &run);
+	else
+		status = show_profile(&routes, &profile, NULL, &error) < 0 ? check_report_failure(check, &error)
+									   : (int)profile_status(&profile);
 	pl_profile_free(&profile);
 	return status;
 }

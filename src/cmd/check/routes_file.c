@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cmd/check/routes.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "topology/sysroot.h"
+
+#define PROFILE_MAX ((size_t)16 << 20) /* bytes of a saved profile */
 
 static const char *const directions[PL_DIRECTION_COUNT] = { "into", "from" };
 
@@ -69,4 +74,24 @@ int routes_save(const struct pl_profile *profile, const char *file, struct pl_er
 		rc = cli_fail_errno(error, errno ? -errno : -EIO, "open", file);
 	json_object_put(object);
 	return rc;
+}
+
+int routes_load_root(struct pl_profile *profile, struct pl_sysroot *root, struct pl_error *error)
+{
+	static const char *const files[] = { PL_PROFILE_SYSTEM_FILE, "/" ROUTES_DUMP_FILE };
+	int rc = -ENOENT;
+
+	*profile = (struct pl_profile){ 0 };
+	for (size_t i = 0; rc == -ENOENT && i < CLI_ARRAY_SIZE(files); i++) {
+		size_t length;
+		char *text;
+
+		rc = pl_sysroot_load(root, PROFILE_MAX, &text, &length, "%s", files[i] + 1);
+		if (rc == 0) {
+			rc = pl_profile_parse(profile, files[i], text, error);
+			free(text);
+			return rc;
+		}
+	}
+	return cli_fail_errno(error, rc, "open", PL_PROFILE_SYSTEM_FILE);
 }

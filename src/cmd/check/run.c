@@ -62,6 +62,13 @@ static void identify_run(struct check_run *run, const char *host)
 	}
 }
 
+void check_run_identify(struct check_run *run, const char *host, bool dump)
+{
+	*run = (struct check_run){ .uptime = -1, .root_user = -1 };
+	note_time(run);
+	name_host(run, host, !dump);
+}
+
 int check_run_begin(struct check_run *run, const char *sysroot, const char *host, struct pl_check_policy *policy,
 		    struct pl_error *error)
 {

@@ -31,6 +31,8 @@ struct check_run {
  */
 int check_run_begin(struct check_run *run, const char *sysroot, const char *host, struct pl_check_policy *policy,
 		    struct pl_error *error);
+/* Notes host and time of a run that check_run_begin() does not begin; `dump`: not of this machine. */
+void check_run_identify(struct check_run *run, const char *host, bool dump);
 /* Frees the results. */
 void check_run_end(struct check_run *run);
 

@@ -212,6 +212,8 @@ static int run_ranks(struct fleet_bench *bench, struct pl_error *error)
 		.parallel = (unsigned)bench->hosts.count,
 		.timeout = bench->options.timeout,
 		.output_max = CLI_DOCUMENT_MAX,
+		/* Rank 0 prints the results; 256 ranks with as much output would fill the memory. */
+		.first_only = true,
 		.ended = take_rank,
 		.progress = show_ranks,
 		.user = bench,

@@ -59,6 +59,7 @@ int child_start(struct child *child, size_t host, char *const *words, const stru
 	pid_t parent = getpid();
 
 	*child = (struct child){ .host = host, .output = -1, .errors = -1 };
+	child->drops = options->first_only && host > 0;
 	child->output_max = options->output_max ? options->output_max : RUN_OUTPUT_MAX;
 	child->result.begun_wall = wall_clock();
 	child->result.begun = cli_now();
@@ -130,6 +131,8 @@ static void read_child_output(struct child *child)
 	ssize_t got = -1;
 
 	for (int i = 0; child->output >= 0 && i < BLOCKS_AT_ONCE; i++) {
+		if (child->drops)
+			result->length = 0;
 		if (!make_output_room(child)) {
 			close_child_pipe(&child->output);
 			child->kills = CLI_MAX(child->kills, 1u);

@@ -14,6 +14,7 @@ struct child {
 	uint64_t deadline;  /* of the next step */
 	unsigned kills;     /* steps taken: SIGTERM, SIGKILL, given up */
 	bool again;         /* second start of this host */
+	bool drops;         /* standard output is read and dropped */
 	size_t output_max, room, errors_length;
 	struct run_result result;
 };

@@ -70,6 +70,8 @@ static void add_fleet_expected(struct fleet_options *options, const char *text, 
 
 	if (check_parse_expected(&expected, text, &error) < 0)
 		argp_error(state, "--expect: %s; it takes %s", error.message, error.hint);
+	if (expected.direct)
+		argp_error(state, "--expect direct=N is for `peerlane routes`, which tests the routes");
 	if (options->expected_count == EXPECTED_MAX)
 		argp_error(state, "--expect is given more than %d times", EXPECTED_MAX);
 	options->expected[options->expected_count++] = text;

@@ -20,7 +20,7 @@ enum run_end {
 struct run_result {
 	enum run_end end;
 	int status;
-	char *output; /* ends with NUL */
+	char *output; /* ends with NUL; of a host whose output is dropped, what came last */
 	size_t length;
 	char errors[RUN_ERRORS_MAX + 1];
 	uint64_t limit;                  /* nanoseconds it had */
@@ -38,6 +38,7 @@ struct run_options {
 	unsigned parallel;
 	uint64_t timeout;  /* nanoseconds of one host */
 	size_t output_max; /* bytes of standard output of one host; 0: RUN_OUTPUT_MAX */
+	bool first_only;   /* drops the standard output of all hosts but the first */
 	/* Gets each result once, in the order of their ends; the result is valid during the call. */
 	void (*ended)(void *user, size_t host, const struct run_result *result);
 	/* Is called at least once in 250 ms with the state of each host. */

@@ -173,6 +173,12 @@ static int read_saved_hosts(struct saved *saved, struct json_object *root, struc
 	return rc;
 }
 
+int saved_take(struct saved *saved, const char *path, struct json_object *root, struct pl_error *error)
+{
+	*saved = (struct saved){ .path = path };
+	return read_saved_hosts(saved, root, error);
+}
+
 int saved_parse(struct saved *saved, const char *path, const char *text, size_t length, struct pl_error *error)
 {
 	struct json_tokener *tokener = json_tokener_new_ex(DEPTH_MAX);

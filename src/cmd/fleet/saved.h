@@ -18,7 +18,9 @@ struct saved {
  * without one.
  */
 int saved_read(struct saved *saved, const char *path, struct pl_error *error);
-/* Parses a document of `peerlane fleet`. */
+/* Reads a parsed document of `peerlane fleet`, and sorts its hosts. */
+int saved_take(struct saved *saved, const char *path, struct json_object *root, struct pl_error *error);
+/* Parses such a document into zeros. */
 int saved_parse(struct saved *saved, const char *path, const char *text, size_t length, struct pl_error *error);
 void saved_free(struct saved *saved);
 

@@ -328,7 +328,7 @@ static struct json_object *numa_nodes_json(const struct pl_topology *topology)
 	return array;
 }
 
-void topo_print_json(const struct topo_view *view)
+struct json_object *topo_document(const struct topo_view *view)
 {
 	const struct pl_topology *topology = view->topology;
 	struct json_object *object = json_object_new_object(), *machine = json_object_new_object();
@@ -354,5 +354,7 @@ void topo_print_json(const struct topo_view *view)
 	for (size_t i = 0; i < count; i++)
 		json_object_array_add(texts, cli_json_text(notes[i]));
 	cli_json_add(object, "notes", texts);
-	cli_json_print(object, true);
+	if (view->judgement)
+		cli_json_add(object, "judgement", view->judgement);
+	return object;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "cmd/topo/topo.h"
+#include "cmd/topo/judge.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,18 +14,34 @@
 enum { OPTION_NCCL = 0x100, OPTION_SVG, OPTION_HTML };
 
 struct topo {
-	struct cli_options common;
-	const char *sysroot, *nccl_file, *svg, *html;
+	struct check check; /* its options about the judgement, and the shared ones */
+	const char *nccl_file, *svg, *html;
 	bool tree, numeric;
 };
+
+/* Refuses options that do not fit each other. */
+static void settle_topo_options(struct topo *topo, struct argp_state *state)
+{
+	struct check *check = &topo->check;
+
+	if (check->policy.expected.direct)
+		argp_error(state, "--expect direct=N is for `peerlane routes`, which tests the routes");
+	if (topo->nccl_file && check_is_judged(check))
+		argp_error(state, "--nccl-topology cannot be used with a judgement: set NCCL_TOPO_FILE, or use "
+				  "/etc/nccl.conf");
+	check_settle_format(check, !topo->tree && !topo->svg && !topo->html, "--tree, --svg or --html", state);
+}
 
 static error_t parse_topo_option(int key, char *argument, struct argp_state *state)
 {
 	struct topo *topo = state->input;
 
 	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &topo->check;
+		return 0;
 	case 'r':
-		topo->sysroot = argument;
+		topo->check.sysroot = argument;
 		return 0;
 	case OPTION_NCCL:
 		topo->nccl_file = argument;
@@ -41,6 +57,9 @@ static error_t parse_topo_option(int key, char *argument, struct argp_state *sta
 		return 0;
 	case 'n':
 		topo->numeric = true;
+		return 0;
+	case ARGP_KEY_END:
+		settle_topo_options(topo, state);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -60,6 +79,8 @@ static const struct argp_option topo_options[] = {
 	{ 0 },
 };
 
+static const struct argp_child topo_children[] = { { &check_judge_argp, 0, NULL, 0 }, { 0 } };
+
 static const struct cli_command topo_command = {
 	.summary = "Show which RDMA card is near which GPU, the rate of the path between them, and links between GPUs.",
 	.examples = {
@@ -70,8 +91,13 @@ static const struct cli_command topo_command = {
 		 "them), PXB (several switches), PHB (a host bridge), NODE (several host bridges of one NUMA node), SYS "
 		 "(different NUMA nodes).  An asterisk (*) marks the best card of each GPU.  Two "
 		 "GPUs have the number of NVLinks (NV18) or xGMI links (XGMI1) between them, or the class of their "
-		 "PCI path.\n",
+		 "PCI path.\n"
+		 "\n"
+		 "The judgement has the checks of `peerlane check` that are about paths, platform and expectations.  Exit "
+		 "status: 0, or 3 if one of them fails.  With --fail-on: 0 or 1, and 2 if the command could not run.  With "
+		 "--format nagios: that of a plugin.\n",
 	.options = topo_options,
+	.children = topo_children,
 	.parse = parse_topo_option,
 };
 
@@ -88,6 +114,7 @@ static int write_topo_file(const struct topo_view *view, const char *path,
 
 static int write_outputs(const struct topo *topo, const struct topo_view *view, struct pl_error *error)
 {
+	const struct check *check = &topo->check;
 	int rc = 0;
 
 	if (topo->svg)
@@ -96,9 +123,11 @@ static int write_outputs(const struct topo *topo, const struct topo_view *view, 
 		rc = write_topo_file(view, topo->html, topo_write_html, error);
 	if (rc < 0)
 		return rc;
-	if (topo->common.json)
-		topo_print_json(view);
-	else if (topo->tree)
+	if (check->format == CHECK_JSON)
+		return check_write_document(topo_document(view), check, error);
+	if (check->format != CHECK_TEXT)
+		return 0;
+	if (topo->tree)
 		topo_print_tree(view);
 	else if (!topo->svg && !topo->html)
 		topo_print_matrix(view);
@@ -109,7 +138,7 @@ static int open_topology(const struct topo *topo, struct pl_topology **topology,
 {
 	struct pl_topology_options options = { .nccl_file = topo->nccl_file };
 	struct pl_sysroot *root;
-	int rc = pl_archive_open_root(&root, topo->sysroot, error);
+	int rc = pl_archive_open_root(&root, topo->check.sysroot, error);
 
 	if (rc < 0)
 		return rc;
@@ -125,28 +154,50 @@ static int open_topology(const struct topo *topo, struct pl_topology **topology,
 	return rc;
 }
 
+/* Writes the outputs, and the judgement if an option asks for one.  Returns the exit status. */
+static int show_topo(struct topo *topo, struct topo_view *view)
+{
+	struct check *check = &topo->check;
+	struct check_run run;
+	struct pl_error error;
+	int status;
+
+	if (!check_is_judged(check))
+		return write_outputs(topo, view, &error) < 0 ? check_report_failure(check, &error) : CLI_OK;
+	if (topo_judge_begin(&run, check, view, &error) < 0)
+		return check_report_failure(check, &error);
+	if (check->format == CHECK_JSON)
+		view->judgement = check_judgement_json(&run, check);
+	status = write_outputs(topo, view, &error) < 0 ? check_report_failure(check, &error)
+						       : check_show_judgement(&run, check, CLI_OK);
+	check_judge_end(&run, check);
+	return status;
+}
+
 int pl_cli_topo(int argc, char **argv)
 {
-	struct topo topo = { .sysroot = NULL };
+	struct topo topo = { .check = { .command = CHECK_TOPO } };
+	struct check *check = &topo.check;
 	struct pl_topology *topology;
 	struct topo_view view;
 	struct pl_error error;
-	int rc;
+	int status;
 
-	cli_parse(&topo_command, argc, argv, &topo.common, &topo);
-	rc = open_topology(&topo, &topology, &error);
-	if (rc < 0)
-		return cli_report_for(&topo.common, &error);
+	cli_parse(&topo_command, argc, argv, &check->common, &topo);
+	if (open_topology(&topo, &topology, &error) < 0)
+		return check_report_failure(check, &error);
 	view = (struct topo_view){
 		.topology = topology,
 		.names = pci_names_open(topo.numeric),
 		.colour = isatty(STDOUT_FILENO) && !getenv("NO_COLOR"),
-		.quiet = topo.common.quiet,
+		.quiet = check->common.quiet,
 	};
-	if (!topo.sysroot)
+	if (check->host)
+		snprintf(view.host, sizeof(view.host), "%s", check->host);
+	else if (!check->sysroot)
 		cli_host_name(view.host, sizeof(view.host));
-	rc = write_outputs(&topo, &view, &error);
+	status = show_topo(&topo, &view);
 	pci_names_close(view.names);
 	pl_topology_free(topology);
-	return rc < 0 ? cli_report_for(&topo.common, &error) : CLI_OK;
+	return status;
 }

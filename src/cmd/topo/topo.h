@@ -14,6 +14,7 @@ struct topo_view {
 	struct pci_names *names;
 	bool colour, quiet;
 	char host[256]; /* name of the machine; empty: a dump */
+	struct json_object *judgement; /* for the document, which takes it; NULL: none */
 };
 
 /* -- texts (text.c); functions with a buffer return it ------------------------------------------- */
@@ -82,7 +83,8 @@ void topo_note_lost_links(const struct pl_topology *topology, struct topo_note_l
 
 void topo_print_matrix(const struct topo_view *view);           /* table.c */
 void topo_print_tree(const struct topo_view *view);             /* tree.c */
-void topo_print_json(const struct topo_view *view);             /* json.c */
+/* Returns the document; to be freed (json.c). */
+struct json_object *topo_document(const struct topo_view *view);
 void topo_write_svg(const struct topo_view *view, FILE *file);  /* svg.c */
 void topo_write_html(const struct topo_view *view, FILE *file); /* html.c */
 /* Writes the picture with its style, for embedding in a page. */

@@ -78,6 +78,7 @@ struct pl_check_row {
 	const char *reason;      /* consequence if it does not hold */
 	const char *remedy;      /* command; a sentence where no command helps */
 	unsigned rank;           /* of two failed rows the lower rank is mended first */
+	/* NULL: a row of `peerlane routes`, which tests more than files can tell. */
 	void (*probe)(const struct pl_check_machine *machine, struct pl_check_result *result);
 	/* Adds remedies without risk; NULL if there are none. */
 	void (*plan)(const struct pl_check_machine *machine, struct pl_check_plan *plan);
@@ -154,6 +155,10 @@ const struct pl_facts *pl_check_machine_facts(const struct pl_check_machine *mac
 
 int pl_check_run(struct pl_check_report *report, const struct pl_check_machine *machine, struct pl_error *error);
 void pl_check_report_free(struct pl_check_report *report);
+/* Accepts findings by the policy, and chooses the row to mend first.  For reports that pl_check_run() did not fill. */
+void pl_check_settle(struct pl_check_report *report, const struct pl_check_policy *policy);
+/* Removes the results of all rows that are not wanted. */
+void pl_check_report_keep(struct pl_check_report *report, bool (*wanted)(const struct pl_check_row *row));
 
 /* Collects remedies without risk for all rows that are not OK. */
 void pl_check_plan(const struct pl_check_machine *machine, const struct pl_check_report *report,

@@ -10,6 +10,7 @@ struct pl_check_expected {
 	unsigned gpus, cards;       /* at least */
 	uint64_t rate;              /* bytes per second of each port, at least */
 	unsigned lanes, generation; /* of the PCI Express link of each GPU and card, at least */
+	unsigned direct;            /* cards that each GPU reaches directly, in both directions; for tested routes */
 	char driver[64];            /* fnmatch(3) pattern of NVIDIA's driver */
 };
 

@@ -8,7 +8,7 @@
 static const struct pl_check_row *const files[] = {
 	pl_check_rows_gpu,    pl_check_rows_driver,   pl_check_rows_peer,     pl_check_rows_module, pl_check_rows_card,
 	pl_check_rows_access, pl_check_rows_port,     pl_check_rows_traffic,  pl_check_rows_path,   pl_check_rows_bus,
-	pl_check_rows_system, pl_check_rows_software, pl_check_rows_expected,
+	pl_check_rows_system, pl_check_rows_software, pl_check_rows_expected, pl_check_rows_route,
 };
 
 const struct pl_check_row *pl_check_row_at(size_t index)
@@ -46,10 +46,9 @@ static bool more_urgent(const struct pl_check_result *a, const struct pl_check_r
 	return a->row->rank < b->row->rank;
 }
 
-/* Takes accepted findings out, and chooses the row to mend first. */
-static void settle_results(struct pl_check_report *report, const struct pl_check_policy *policy)
+static void choose_first(struct pl_check_report *report)
 {
-	pl_check_accept(report, policy);
+	report->first = NULL;
 	for (size_t i = 0; i < report->count; i++) {
 		struct pl_check_result *result = &report->results[i];
 
@@ -58,6 +57,26 @@ static void settle_results(struct pl_check_report *report, const struct pl_check
 		else if (!report->first || more_urgent(result, report->first))
 			report->first = result;
 	}
+}
+
+void pl_check_settle(struct pl_check_report *report, const struct pl_check_policy *policy)
+{
+	pl_check_accept(report, policy);
+	choose_first(report);
+}
+
+void pl_check_report_keep(struct pl_check_report *report, bool (*wanted)(const struct pl_check_row *row))
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < report->count; i++) {
+		if (wanted(report->results[i].row))
+			report->results[kept++] = report->results[i];
+		else
+			free(report->results[i].findings);
+	}
+	report->count = kept;
+	choose_first(report);
 }
 
 int pl_check_run(struct pl_check_report *report, const struct pl_check_machine *machine, struct pl_error *error)
@@ -72,15 +91,16 @@ int pl_check_run(struct pl_check_report *report, const struct pl_check_machine *
 	report->results = calloc(count, sizeof(*report->results));
 	if (!report->results)
 		return pl_fail_memory(error, "pl_check_run");
-	for (; (row = pl_check_row_at(report->count)); report->count++)
-		run_row(machine, row, &report->results[report->count]);
+	for (size_t i = 0; (row = pl_check_row_at(i)); i++)
+		if (row->probe)
+			run_row(machine, row, &report->results[report->count++]);
 	/* Accepting a finding does not make a path work. */
 	rc = pl_check_add_routes(report, machine);
 	if (rc < 0) {
 		pl_check_report_free(report);
 		return pl_fail_memory(error, "pl_check_run");
 	}
-	settle_results(report, machine->policy);
+	pl_check_settle(report, machine->policy);
 	pl_check_judge(report, machine);
 	return 0;
 }

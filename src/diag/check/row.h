@@ -21,6 +21,7 @@ extern const struct pl_check_row pl_check_rows_bus[];
 extern const struct pl_check_row pl_check_rows_system[];
 extern const struct pl_check_row pl_check_rows_software[];
 extern const struct pl_check_row pl_check_rows_expected[];
+extern const struct pl_check_row pl_check_rows_route[];
 
 /* Adds a finding. The result takes the worst status; object may be NULL. */
 void pl_check_note(struct pl_check_result *result, enum pl_check_status status, const char *object, const char *format,
