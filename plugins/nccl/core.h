@@ -19,6 +19,9 @@ struct plugin_properties {
 	char *name;
 	char *pci_path;
 	int speed; /* Mbit/s */
+	uint64_t guid;
+	int port;
+	int pointers; /* kinds of memory: NET_POINTER_... */
 };
 
 /*

@@ -55,7 +55,8 @@ static struct plugin_memory *memory_new(struct plugin_comm *comm, void *data, si
 	memory->address = data;
 	memory->length = size;
 	memory->id = comm->next_memory++;
-	if (!comm->at->self && pl_region_register(plugin.context, data, size, access, &memory->region, &error) < 0) {
+	if (!comm->at->self &&
+	    pl_region_register(comm->at->device->context, data, size, access, &memory->region, &error) < 0) {
 		plugin_warn_error("cannot register memory", &error);
 		free(memory);
 		return NULL;
@@ -196,7 +197,7 @@ void remote_imported(struct plugin_remote *remote, const struct pl_completion *c
 		return;
 	}
 	if (remote->comm && !remote->dropped && remote->comm->state != COMM_FAILED) {
-		pl_completion_error(plugin.context, completion, &error);
+		pl_completion_error(remote->comm->at->device->context, completion, &error);
 		plugin_warn_error("cannot use the receiver's memory", &error);
 		comm_fail(remote->comm, NET_REMOTE_ERROR);
 	}

@@ -9,7 +9,7 @@
 #include "base/base.h"
 
 /* Version of these messages. Ends of different versions refuse each other. */
-#define MESSAGE_VERSION 1
+#define MESSAGE_VERSION 2
 
 /*
  * Identifiers of comms have 17 bits, and a comm has 32 slots for requests. So the value of a full-sized delivery has 22

@@ -125,7 +125,7 @@ static void request_cancel(struct plugin_request *request)
 	if (left)
 		pieces_end(request, 2 * left, -ECANCELED);
 	if (!request->comm->at->self)
-		pl_cancel_posted(plugin.context, user_data(request, USER_REQUEST));
+		pl_cancel_posted(request->comm->at->device->context, user_data(request, USER_REQUEST));
 }
 
 /* Cancelled operations end soon: local work alone bounds the time. */

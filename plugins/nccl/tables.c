@@ -81,15 +81,15 @@ static enum net_result receive_bytes(void *comm, int n, void **data, size_t size
 }
 
 /* Members that all structures of properties have. */
-#define FILL_PROPERTIES(to, from, device) \
+#define FILL_PROPERTIES(to, from) \
 	do { \
 		(to)->name = (from).name; \
 		(to)->pci_path = (from).pci_path; \
-		(to)->guid = (uint64_t)(device) + 1; \
-		(to)->pointers = NET_POINTER_HOST; \
+		(to)->guid = (from).guid; \
+		(to)->pointers = (from).pointers; \
 		(to)->registration_is_global = 0; \
 		(to)->speed = (from).speed; \
-		(to)->port = 1; \
+		(to)->port = (from).port; \
 		(to)->latency = 0; \
 		(to)->connections_max = CONNECTIONS_MAX; \
 		(to)->receives_max = 1; \
@@ -121,7 +121,7 @@ static enum net_result net_v8_properties(int device, struct net_v8_properties *p
 	enum net_result result = plugin_device_properties(device, &found);
 
 	if (result == NET_SUCCESS)
-		FILL_PROPERTIES(properties, found, device);
+		FILL_PROPERTIES(properties, found);
 	return result;
 }
 
@@ -180,7 +180,7 @@ static enum net_result net_v9_properties(int device, struct net_v9_properties *p
 	enum net_result result = plugin_device_properties(device, &found);
 
 	if (result == NET_SUCCESS) {
-		FILL_PROPERTIES(properties, found, device);
+		FILL_PROPERTIES(properties, found);
 		FILL_LIMITS(properties, device);
 	}
 	return result;
@@ -291,7 +291,7 @@ static enum net_result net_v11_properties(int device, struct net_v11_properties 
 	enum net_result result = plugin_device_properties(device, &found);
 
 	if (result == NET_SUCCESS) {
-		FILL_PROPERTIES(properties, found, device);
+		FILL_PROPERTIES(properties, found);
 		FILL_LIMITS(properties, device);
 		properties->multi_request_max = 1;
 	}
@@ -336,7 +336,7 @@ static enum net_result net_v12_properties(int device, struct net_v12_properties 
 	enum net_result result = plugin_device_properties(device, &found);
 
 	if (result == NET_SUCCESS) {
-		FILL_PROPERTIES(properties, found, device);
+		FILL_PROPERTIES(properties, found);
 		FILL_LIMITS(properties, device);
 		properties->multi_request_max = 1;
 		properties->rail = -1;

@@ -260,6 +260,22 @@ void *driver_must_receive(struct driver *driver, void *comm, void *data, size_t 
 	}
 }
 
+enum net_result driver_wait_refusal(struct driver *driver, void *comm, void *data, size_t size, void *memory)
+{
+	struct patience patience;
+	void *request;
+
+	patience_begin(&patience, SECONDS);
+	for (;;) {
+		enum net_result rc = driver_send(driver, comm, data, size, memory, &request);
+
+		if (rc != NET_SUCCESS)
+			return rc;
+		check(!request);
+		patience_wait(&patience);
+	}
+}
+
 int driver_finish(struct driver *driver, void *request)
 {
 	struct patience patience;

@@ -50,6 +50,8 @@ enum net_result driver_test(struct driver *driver, void *request, int *done, int
 /* Repeat until the call is taken, or the request is done. They fail the test after a time. */
 void *driver_must_send(struct driver *driver, void *comm, void *data, size_t size, void *memory);
 void *driver_must_receive(struct driver *driver, void *comm, void *data, size_t size, void *memory);
+/* Repeats a send that must not be taken, until it fails. Returns its result. */
+enum net_result driver_wait_refusal(struct driver *driver, void *comm, void *data, size_t size, void *memory);
 /* Returns the size. */
 int driver_finish(struct driver *driver, void *request);
 /* Tests until a failure. Returns its result. */

@@ -200,13 +200,13 @@ static void case_too_large(void *argument)
 {
 	struct driver driver;
 	struct line line;
-	void *receive, *send;
+	void *receive;
 
 	(void)argument;
 	driver_open(&driver, 11);
 	line_open(&line, &driver, LENGTH);
 	receive = driver_must_receive(&driver, line.receiver, line.to, 100, line.to_memory);
-	check_number(driver_send(&driver, line.sender, line.from, 101, line.from_memory, &send), NET_INVALID_USAGE);
+	check_number(driver_wait_refusal(&driver, line.sender, line.from, 101, line.from_memory), NET_INVALID_USAGE);
 	check(strstr(driver_warning(), "larger than its receive"));
 	/* The other end learns of the failure when the sender closes. */
 	driver_deregister(&driver, line.sender, line.from_memory);
@@ -432,7 +432,7 @@ static void case_closed_end(void *argument)
 	line_open(&line, &driver, LENGTH);
 	driver_deregister(&driver, line.receiver, line.to_memory);
 	driver_close_receive(&driver, line.receiver);
-	check_number(driver_send(&driver, line.sender, line.from, 100, line.from_memory, &request), NET_REMOTE_ERROR);
+	check_number(driver_wait_refusal(&driver, line.sender, line.from, 100, line.from_memory), NET_REMOTE_ERROR);
 	driver_deregister(&driver, line.sender, line.from_memory);
 	driver_close_send(&driver, line.sender);
 	free(line.from);
