@@ -67,6 +67,7 @@ static int add_card(const struct verbs_library *library, struct ibv_device *of, 
 	struct ibv_context *context = of->transport_type == IBV_TRANSPORT_IB ? library->ibv_open_device(of) : NULL;
 	struct ibv_device_attr card;
 	struct ibv_port_attr port;
+	int first = count;
 
 	if (!context)
 		return count;
@@ -76,6 +77,10 @@ static int add_card(const struct verbs_library *library, struct ibv_device *of, 
 		if (port_is_selected(name, number) && port_is_active(library, context, (uint8_t)number, &port))
 			fill_card(&devices[count++], name, &card, number, &port);
 	library->ibv_close_device(context);
+	if (count > first)
+		devices[first].pointers |= gpus_prove(library, of);
+	for (int i = first; i < count; i++)
+		devices[i].pointers = devices[first].pointers;
 	return count;
 }
 

@@ -88,6 +88,7 @@ struct plugin_memory {
 	uint8_t *address;
 	size_t length;
 	uint32_t id;
+	bool on_gpu;              /* the processor does not reach it */
 	struct pl_region *region; /* NULL: the other end is this process */
 };
 
@@ -97,6 +98,7 @@ struct plugin_remote {
 	struct plugin_comm *comm; /* NULL: closed while the import runs */
 	uint32_t id;
 	uint64_t length;
+	bool on_gpu;              /* the other end's processor does not reach it */
 	uint8_t *address;         /* the other end is this process */
 	struct pl_remote *remote; /* else; NULL: the import runs */
 	unsigned running;         /* requests that write to it */
@@ -193,6 +195,10 @@ bool name_list_has(const char *list, const char *name, unsigned port);
 
 /* interface.c: finds IP interfaces. Returns their number. */
 int interfaces_find(struct plugin_device devices[DEVICES_MAX]);
+struct verbs_library;
+struct ibv_device;
+/* gpu_proof.c: returns NET_POINTER_... flags for the memory of all GPUs that the program uses; 0: one is not reached. */
+int gpus_prove(const struct verbs_library *library, struct ibv_device *card);
 /* card.c: finds usable ports of RDMA cards. Returns their number. */
 int cards_find(struct plugin_device devices[DEVICES_MAX]);
 /* Speed of devices that tell none, as NCCL assumes. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core.h"
+#include "peerlane/peerlane.h"
 
 /* Key of NCCL_NET. */
 #define NAME "Peerlane"
@@ -31,7 +32,16 @@ static enum net_result net_accept(void *listener, void **comm, struct net_device
 
 static enum net_result net_register(void *comm, void *data, size_t size, int type, void **memory)
 {
-	return plugin_memory_register(comm, data, size, type, memory);
+	return plugin_memory_register(comm, data, size, type, NULL, memory);
+}
+
+/* NCCL closes the descriptor afterwards. */
+static enum net_result net_register_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
+					   void **memory)
+{
+	const struct pl_dmabuf dmabuf = { .fd = fd, .offset = offset, .length = size, .address = data };
+
+	return plugin_memory_register(comm, data, size, type, &dmabuf, memory);
 }
 
 static enum net_result net_deregister(void *comm, void *memory)
@@ -39,7 +49,10 @@ static enum net_result net_deregister(void *comm, void *memory)
 	return plugin_memory_deregister(comm, memory);
 }
 
-/* Host memory needs no flush, so there is nothing to wait for. */
+/*
+ * There is nothing to wait for. A receive ends with a notification, and the sender's end flushes GPU memory before that
+ * if the GPU needs it.
+ */
 static enum net_result net_flush(void *comm, int n, void **data, int *sizes, void **memory, void **request)
 {
 	(void)comm;
@@ -164,6 +177,7 @@ const struct net_v8 ncclNetPlugin_v8 = {
 	.connect = net_v8_connect,
 	.accept = net_accept,
 	.regMr = net_register,
+	.regMrDmaBuf = net_register_dmabuf,
 	.deregMr = net_deregister,
 	.isend = net_v8_send,
 	.irecv = net_v8_receive,
@@ -208,6 +222,7 @@ const struct net_v9 ncclNetPlugin_v9 = {
 	.connect = net_v8_connect,
 	.accept = net_accept,
 	.regMr = net_register,
+	.regMrDmaBuf = net_register_dmabuf,
 	.deregMr = net_deregister,
 	.isend = net_v9_send,
 	.irecv = net_v9_receive,
@@ -258,6 +273,7 @@ const struct net_v10 ncclNetPlugin_v10 = {
 	.connect = net_v10_connect,
 	.accept = net_accept,
 	.regMr = net_register,
+	.regMrDmaBuf = net_register_dmabuf,
 	.deregMr = net_deregister,
 	.isend = net_v10_send,
 	.irecv = net_v10_receive,
@@ -319,6 +335,7 @@ const struct net_v11 ncclNetPlugin_v11 = {
 	.connect = net_v11_connect,
 	.accept = net_accept,
 	.regMr = net_register,
+	.regMrDmaBuf = net_register_dmabuf,
 	.deregMr = net_deregister,
 	.isend = net_v10_send,
 	.irecv = net_v10_receive,
@@ -354,6 +371,7 @@ const struct net_v12 ncclNetPlugin_v12 = {
 	.connect = net_v11_connect,
 	.accept = net_accept,
 	.regMr = net_register,
+	.regMrDmaBuf = net_register_dmabuf,
 	.deregMr = net_deregister,
 	.isend = net_v10_send,
 	.irecv = net_v10_receive,

@@ -16,38 +16,9 @@
 
 static const int versions[] = { 8, 9, 10, 11, 12 };
 
-/* A connection with a buffer and its registration at each end. */
-struct line {
-	struct driver *driver;
-	void *sender, *receiver;
-	uint8_t *from, *to;
-	void *from_memory, *to_memory;
-};
-
-/* Calls both functions in turn in a single thread, as NCCL's service thread may do. */
-static void line_connect(struct line *line, struct driver *driver)
-{
-	uint8_t handle[NET_HANDLE_SIZE];
-	struct patience patience;
-	void *listener;
-
-	memset(line, 0, sizeof(*line));
-	line->driver = driver;
-	driver_listen(driver, handle, &listener);
-	patience_begin(&patience, 30);
-	while (!line->sender || !line->receiver) {
-		if (!line->sender)
-			check_number(driver_connect(driver, handle, &line->sender), NET_SUCCESS);
-		if (!line->receiver)
-			check_number(driver_accept(driver, listener, &line->receiver), NET_SUCCESS);
-		patience_wait(&patience);
-	}
-	driver_close_listen(driver, listener);
-}
-
 static void line_open(struct line *line, struct driver *driver, size_t length)
 {
-	line_connect(line, driver);
+	line_connect(line, driver, 0, 0);
 	line->from = malloc(length);
 	line->to = calloc(1, length);
 	check(line->from && line->to);
