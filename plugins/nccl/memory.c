@@ -229,18 +229,20 @@ void remote_imported(struct plugin_remote *remote, const struct pl_completion *c
 			remote_free(remote);
 		return;
 	}
-	if (remote->comm && !remote->dropped && remote->comm->state != COMM_FAILED) {
-		pl_completion_error(remote->comm->at->device->context, completion, &error);
-		plugin_warn_error("cannot use the receiver's memory", &error);
-		comm_fail(remote->comm, NET_REMOTE_ERROR);
+	if (!remote->comm || remote->dropped || remote->comm->state == COMM_FAILED) {
+		remote_free(remote);
+		return;
 	}
-	remote_free(remote);
+	/* The receiver may have deregistered the memory already, and its message about that comes later. */
+	remote->failure = completion->status;
+	pl_completion_error(remote->comm->at->device->context, completion, &error);
+	plugin_info("cannot import the receiver's memory: %s", error.message);
 }
 
 void remote_drop(struct plugin_remote *remote)
 {
 	remote->dropped = true;
 	/* Imports and requests free it at their end. */
-	if (!remote->running && (remote->remote || remote->address))
+	if (!remote->running && (remote->remote || remote->address || remote->failure))
 		remote_free(remote);
 }

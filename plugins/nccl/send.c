@@ -215,6 +215,10 @@ static enum net_result send_posted(struct plugin_comm *comm, struct plugin_reque
 						   request->memory->length))
 			return NET_INVALID_USAGE;
 		remote = remote_find(comm, posted->memory);
+		if (remote && remote->failure) {
+			plugin_warn("cannot use the receiver's memory: %s", strerror(-remote->failure));
+			return NET_REMOTE_ERROR;
+		}
 		if (!remote || (!remote->remote && !remote->address))
 			return comm->closed_there ? NET_REMOTE_ERROR : NET_SUCCESS;
 		if (pl_outside(posted->offset, request->size, remote->length))

@@ -100,7 +100,8 @@ struct plugin_remote {
 	uint64_t length;
 	bool on_gpu;              /* the other end's processor does not reach it */
 	uint8_t *address;         /* the other end is this process */
-	struct pl_remote *remote; /* else; NULL: the import runs */
+	struct pl_remote *remote; /* else; NULL: the import runs, or failed */
+	int failure;              /* negative errno of the import */
 	unsigned running;         /* requests that write to it */
 	bool dropped;             /* released after these */
 };
