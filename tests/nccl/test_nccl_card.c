@@ -402,7 +402,7 @@ static void case_gpu_not_reached(void *argument)
 /* NCCL aborts with messages under way: after deregMr() nothing writes to the memory. */
 static void case_gpu_abort(void *argument)
 {
-	const struct gpu_setting setting = { "cx7-ib", "late:3000,order", ORDER_NONE, true };
+	const struct gpu_setting setting = { "cx7-ib", "order", ORDER_NONE, true };
 	struct driver driver;
 
 	(void)argument;

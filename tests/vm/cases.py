@@ -127,7 +127,7 @@ WORKFLOW = over('verbs', Case('bench workflow', 60, server='workflow_server', cl
 RAW = over('verbs', Case('raw verbs', 60, server='serving $port raw_server $server:$port',
                          client='raw_verbs $server $port'))
 # Two processes whose bytes go through soft-RoCE as a device of NCCL.
-NCCL = [Case('verbs: the NCCL plugin', 60, "nccl_peers '*_verbs'")]
+NCCL = [Case('verbs: the NCCL plugin', 60, "nccl_peers '@(receiver_killed|abort)_verbs'")]
 FIRST_HOUR = [Case('first hour', 300, 'first_hour')]
 SCENARIOS = [
     Case('tcp: scenarios transfer', 100, "scenarios tcp --setting thread '*-sizes'"),
