@@ -96,6 +96,24 @@ static bool memory_is_reached(const struct plugin_device *device, int type, cons
 	return device->pointers & type && (!dmabuf || device->pointers & NET_POINTER_DMABUF);
 }
 
+/*
+ * Registers the memory with the card now, so that no message waits for that. Gives up the lock meanwhile, because the
+ * registration of much memory takes long; the peer stays.
+ */
+static void memory_prepare(struct plugin_comm *comm, struct plugin_memory *memory)
+{
+	struct plugin_link *link = comm->at;
+
+	if (!plugin.cards || link->state != LINK_UP)
+		return;
+	link->running++;
+	pthread_mutex_unlock(&plugin.lock);
+	/* A refusal shows in the first message. */
+	pl_region_prepare(link->peer, memory->region, NULL);
+	pthread_mutex_lock(&plugin.lock);
+	link->running--;
+}
+
 enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, size_t size, int type,
 				       const struct pl_dmabuf *dmabuf, void **result)
 {
@@ -106,6 +124,8 @@ enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, siz
 		return NET_INVALID_ARGUMENT;
 	pthread_mutex_lock(&plugin.lock);
 	memory = memory_new(comm, data, size, type == NET_POINTER_CUDA, dmabuf);
+	if (memory)
+		memory_prepare(comm, memory);
 	if (memory && !comm->sends && memory_share(comm, memory) < 0) {
 		memory_free(memory);
 		memory = NULL;
