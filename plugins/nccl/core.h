@@ -8,6 +8,7 @@
 
 #include "net.h"
 
+struct pl_dmabuf;
 struct plugin_owner;
 struct plugin_listener;
 struct plugin_comm;
@@ -19,6 +20,9 @@ struct plugin_properties {
 	char *name;
 	char *pci_path;
 	int speed; /* Mbit/s */
+	uint64_t guid;
+	int port;
+	int pointers; /* kinds of memory: NET_POINTER_... */
 };
 
 /*
@@ -39,7 +43,9 @@ enum net_result plugin_connect(struct plugin_owner *owner, int device, void *han
 enum net_result plugin_accept(struct plugin_listener *listener, void **comm);
 enum net_result plugin_comm_close(struct plugin_comm *comm);
 
-enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, size_t size, int type, void **memory);
+/* type: NET_POINTER_HOST, or NET_POINTER_CUDA if the device has it. `dmabuf` has the same memory; NULL: none. */
+enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, size_t size, int type,
+				       const struct pl_dmabuf *dmabuf, void **memory);
 enum net_result plugin_memory_deregister(struct plugin_comm *comm, struct plugin_memory *memory);
 
 /* Leave *request NULL if the caller must try again. */

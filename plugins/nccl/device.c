@@ -1,63 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* IP interfaces: NCCL's devices, chosen by NCCL's own variables. */
-#include <ifaddrs.h>
-#include <netinet/in.h>
+/* NCCL's devices: all are ports of RDMA cards, or all are IP interfaces. */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/address.h"
 #include "state.h"
 
-/* Speed of interfaces that tell none, as NCCL assumes. */
-#define SPEED_UNKNOWN 10000
-/* The loopback interface: NCCL then uses more channels. */
-#define SPEED_LOOPBACK 240000
+/* A card's progress thread moves no data, so one suffices. */
+#define CARD_WORKERS 1
 
-/* True if a list of NCCL_SOCKET_IFNAME names an interface: "eth,ib" prefixes, "=eth0" whole names, "^docker" none. */
-static bool list_selects(const char *list, const char *name)
-{
-	bool inverted = list[0] == '^', exact, found = false;
-
-	list += inverted;
-	exact = list[0] == '=';
-	list += exact;
-	while (*list && !found) {
-		size_t length = strcspn(list, ",");
-
-		found = length && !strncmp(list, name, length) && (!exact || name[length] == '\0');
-		list += length + (list[length] == ',');
-	}
-	return found != inverted;
-}
-
-/* Interfaces without NCCL_SOCKET_IFNAME: real ones, else bridges of containers, else loopback. */
-static int interface_rank(const struct ifaddrs *at)
-{
-	if (at->ifa_flags & IFF_LOOPBACK)
-		return 2;
-	return !strncmp(at->ifa_name, "docker", 6) || !strncmp(at->ifa_name, "virbr", 5) ? 1 : 0;
-}
-
-static bool address_is_usable(const struct ifaddrs *at)
-{
-	const char *family = getenv("NCCL_SOCKET_FAMILY");
-	const struct sockaddr_in6 *six = (const void *)at->ifa_addr;
-
-	if (!at->ifa_addr || (at->ifa_flags & (IFF_UP | IFF_RUNNING)) != (IFF_UP | IFF_RUNNING))
-		return false;
-	switch (at->ifa_addr->sa_family) {
-	case AF_INET:
-		return !family || strcmp(family, "AF_INET6");
-	case AF_INET6:
-		/* A link-local address means nothing to another host. */
-		return (!family || strcmp(family, "AF_INET")) && !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr);
-	default:
-		return false;
-	}
-}
-
-/* Keeps the path up to the last PCI device: a virtio device, for example, lies below one. */
-static void keep_pci_path(struct plugin_device *device, char *path)
+void device_keep_pci_path(struct plugin_device *device, char *path)
 {
 	char *last;
 
@@ -73,72 +24,126 @@ static void keep_pci_path(struct plugin_device *device, char *path)
 	}
 }
 
-static void read_interface(struct plugin_device *device)
+/* True if cards are used that reach no GPU: the program asked for them. */
+static bool cards_are_demanded(void)
 {
-	char path[128], text[32], *resolved;
+	const char *fabric = plugin.settings.options.fabric;
 
-	device->speed = plugin.settings.speed;
-	snprintf(path, sizeof(path), "/sys/class/net/%s/speed", device->name);
-	if (!device->speed && pl_read_head(path, text, sizeof(text)))
-		device->speed = atoi(text);
-	if (device->speed <= 0)
-		device->speed = strcmp(device->name, "lo") ? SPEED_UNKNOWN : SPEED_LOOPBACK;
-	snprintf(path, sizeof(path), "/sys/class/net/%s/device", device->name);
-	resolved = realpath(path, NULL);
-	if (resolved)
-		keep_pci_path(device, resolved);
-	free(resolved);
+	return fabric && !strcmp(fabric, "verbs");
 }
 
-/* Adds the interface of an address, unless it is there or the table is full. */
-static void add_interface(const struct ifaddrs *at)
+/* Cards do not encrypt. A card that reaches GPU memory is the reason to choose cards. */
+static bool cards_are_wanted(const struct plugin_device *cards, int count)
 {
-	struct sockaddr_storage address = { 0 };
-	struct plugin_device *device;
+	const struct pl_options *options = &plugin.settings.options;
 
-	for (int i = 0; i < plugin.device_count; i++)
-		if (!strcmp(plugin.devices[i].name, at->ifa_name))
-			return;
-	if (plugin.device_count == DEVICES_MAX)
-		return;
-	device = &plugin.devices[plugin.device_count];
-	memset(device, 0, sizeof(*device));
-	snprintf(device->name, sizeof(device->name), "%s", at->ifa_name);
-	if (at->ifa_addr->sa_family == AF_INET) {
-		memcpy(&address, at->ifa_addr, sizeof(struct sockaddr_in));
-		((struct sockaddr_in *)&address)->sin_port = 0;
-	} else {
-		memcpy(&address, at->ifa_addr, sizeof(struct sockaddr_in6));
-		((struct sockaddr_in6 *)&address)->sin6_port = 0;
-	}
-	if (pl_address_format((struct sockaddr *)&address, device->address, sizeof(device->address)) < 0)
-		return;
-	read_interface(device);
-	plugin.device_count++;
+	if (cards_are_demanded())
+		return count > 0;
+	if ((options->fabric && strcmp(options->fabric, "auto")) || options->encrypt_data == PL_ON)
+		return false;
+	for (int i = 0; i < count; i++)
+		if (cards[i].pointers & NET_POINTER_CUDA)
+			return true;
+	return false;
+}
+
+/* Connections of cards begin with a connection over the first interface. */
+static void use_cards(const struct plugin_device *cards, int count)
+{
+	char address[sizeof(plugin.devices[0].address)];
+
+	memcpy(address, plugin.devices[0].address, sizeof(address));
+	memcpy(plugin.devices, cards, (size_t)count * sizeof(*cards));
+	for (int i = 0; i < count; i++)
+		memcpy(plugin.devices[i].address, address, sizeof(address));
+	plugin.device_count = count;
+	plugin.cards = true;
+}
+
+static bool cards_are_possible(void)
+{
+	const char *fabric = plugin.settings.options.fabric;
+
+	return !fabric || !strcmp(fabric, "auto") || cards_are_demanded();
 }
 
 bool devices_find(void)
 {
-	const char *list = getenv("NCCL_SOCKET_IFNAME");
-	struct ifaddrs *all;
+	static struct plugin_device cards[DEVICES_MAX];
+	int count;
 
 	/* NCCL keeps the names. */
 	if (plugin.device_count > 0)
 		return true;
-	if (getifaddrs(&all) < 0) {
-		plugin_warn("getifaddrs: %s", strerror(errno));
+	plugin.device_count = interfaces_find(plugin.devices);
+	if (plugin.device_count == 0)
+		return false;
+	count = cards_are_possible() ? cards_find(cards) : 0;
+	if (cards_are_wanted(cards, count))
+		use_cards(cards, count);
+	if (cards_are_demanded() && !plugin.cards) {
+		plugin_warn("PEERLANE_FABRIC=verbs: no port of an RDMA device is active, or the variables "
+			    "PEERLANE_DEVICES and NCCL_IB_HCA select none");
+		plugin.device_count = 0;
+	}
+	return plugin.device_count > 0;
+}
+
+/* Opens a context that uses the device's port alone. */
+static bool card_open(struct plugin_device *device)
+{
+	struct pl_options options = plugin.settings.options;
+	struct pl_error error;
+
+	options.devices = device->port;
+	options.fabric = "verbs";
+	if (!options.workers)
+		options.workers = CARD_WORKERS;
+	if (pl_open(&device->context, &options, &error) == 0)
+		return true;
+	plugin_warn_error("cannot start", &error);
+	return false;
+}
+
+static bool interfaces_open(void)
+{
+	struct pl_error error;
+
+	if (pl_open(&plugin.devices[0].context, &plugin.settings.options, &error) < 0) {
+		plugin_warn_error("cannot start", &error);
 		return false;
 	}
-	for (int rank = 0; rank <= 2 && plugin.device_count == 0; rank++)
-		for (struct ifaddrs *at = all; at; at = at->ifa_next)
-			if (address_is_usable(at) &&
-			    (list && *list ? list_selects(list, at->ifa_name) : interface_rank(at) == rank))
-				add_interface(at);
-	freeifaddrs(all);
-	if (plugin.device_count == 0)
-		plugin_warn("no IP interface is up%s%s", list && *list ? " of NCCL_SOCKET_IFNAME=" : "",
-			    list && *list ? list : "");
-	return plugin.device_count > 0;
+	for (int i = 1; i < plugin.device_count; i++)
+		plugin.devices[i].context = plugin.devices[0].context;
+	return true;
+}
+
+bool devices_open(void)
+{
+	bool opened = plugin.cards || interfaces_open();
+
+	for (int i = 0; i < plugin.device_count && plugin.cards && opened; i++)
+		opened = card_open(&plugin.devices[i]);
+	if (!opened)
+		devices_close();
+	return opened;
+}
+
+void devices_forget(void)
+{
+	for (int i = 0; i < plugin.device_count; i++) {
+		plugin.devices[i].context = NULL;
+		plugin.devices[i].listener = NULL;
+		plugin.devices[i].used = false;
+	}
+}
+
+void devices_close(void)
+{
+	for (int i = 0; i < (plugin.cards ? plugin.device_count : 1); i++)
+		if (plugin.devices[i].context)
+			pl_close(plugin.devices[i].context);
+	devices_forget();
 }
 
 bool device_listen(struct plugin_device *device)
@@ -147,11 +152,12 @@ bool device_listen(struct plugin_device *device)
 
 	if (device->listener)
 		return true;
-	if (pl_listen(plugin.context, device->address, &device->listener, &error) < 0) {
+	if (pl_listen(device->context, device->address, &device->listener, &error) < 0) {
 		plugin_warn_error("cannot listen", &error);
 		return false;
 	}
 	pl_listener_address(device->listener, device->bound, sizeof(device->bound));
+	device->used = true;
 	device_accept(device);
 	return true;
 }
@@ -182,5 +188,8 @@ enum net_result plugin_device_properties(int number, struct plugin_properties *p
 	properties->name = device->name;
 	properties->pci_path = device->pci_path[0] ? device->pci_path : NULL;
 	properties->speed = device->speed;
+	properties->guid = device->guid;
+	properties->port = device->port_number;
+	properties->pointers = device->pointers;
 	return NET_SUCCESS;
 }

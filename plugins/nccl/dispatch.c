@@ -89,7 +89,8 @@ static void handle_delivery(struct plugin_link *link, struct plugin_comm *comm, 
 
 	if (message->type == MESSAGE_DELIVERED && size == MESSAGE_SIZE_FULL)
 		size = request->size;
-	if (request->state != REQUEST_RUNNING || size > request->size) {
+	if (request->state != REQUEST_RUNNING || size > request->size ||
+	    (message->type == MESSAGE_DATA && size && request->memory && request->memory->on_gpu)) {
 		link_lost(link, "the other end sent more than was asked for");
 		return;
 	}

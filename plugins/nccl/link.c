@@ -8,12 +8,13 @@
 
 #include "state.h"
 
-static struct plugin_link *link_new(enum link_state state)
+static struct plugin_link *link_new(struct plugin_device *device, enum link_state state)
 {
 	struct plugin_link *link = calloc(1, sizeof(*link));
 
 	if (!link)
 		return NULL;
+	link->device = device;
 	link->state = state;
 	pl_list_init(&link->comms);
 	pl_list_append(&plugin.links, &link->link);
@@ -31,26 +32,29 @@ static bool link_begin_connecting(struct plugin_link *link)
 {
 	struct pl_error error;
 
-	if (pl_connect_start(plugin.context, link->address, 0, user_data(link, USER_LINK), NULL, &error) < 0) {
+	if (pl_connect_start(link->device->context, link->address, 0, user_data(link, USER_LINK), NULL, &error) < 0) {
 		plugin_warn_error("cannot connect", &error);
 		return false;
 	}
+	link->device->used = true;
 	link->connecting = true;
 	return true;
 }
 
-struct plugin_link *link_find_or_connect(const uint8_t id[ID_LENGTH], const char *address)
+struct plugin_link *link_find_or_connect(struct plugin_device *device, const uint8_t id[ID_LENGTH], const char *address)
 {
-	bool self = !memcmp(id, plugin.id, ID_LENGTH);
+	/* The processor does not reach all memory of cards, so these connect to their own process, too. */
+	bool self = !memcmp(id, plugin.id, ID_LENGTH) && !plugin.cards;
 	struct plugin_link *link;
 
 	pl_list_for_each(at, &plugin.links) {
 		link = pl_list_entry(at, struct plugin_link, link);
 		if (!link->incoming && link->state != LINK_LOST && link->self == self &&
-		    (self || (!memcmp(link->id, id, ID_LENGTH) && !strcmp(link->address, address))))
+		    (self ||
+		     (link->device == device && !memcmp(link->id, id, ID_LENGTH) && !strcmp(link->address, address))))
 			return link;
 	}
-	link = link_new(self ? LINK_UP : LINK_CONNECTING);
+	link = link_new(device, self ? LINK_UP : LINK_CONNECTING);
 	if (!link)
 		return NULL;
 	link->self = self;
@@ -89,7 +93,7 @@ void link_connected(struct plugin_link *link, const struct pl_completion *comple
 	struct pl_error error;
 
 	link->connecting = false;
-	if (pl_completion_error(plugin.context, completion, &error) == 0) {
+	if (pl_completion_error(link->device->context, completion, &error) == 0) {
 		link_use_peer(link, completion->peer);
 		return;
 	}
@@ -104,7 +108,7 @@ void link_accepted(struct plugin_device *device, const struct pl_completion *com
 	if (completion->status == -ECANCELED)
 		return;
 	if (completion->status == 0) {
-		link = link_new(LINK_UP);
+		link = link_new(device, LINK_UP);
 		if (link) {
 			link->incoming = true;
 			link_use_peer(link, completion->peer);

@@ -25,7 +25,11 @@ static void memory_free(struct plugin_memory *memory)
 static int memory_share(struct plugin_comm *comm, struct plugin_memory *memory)
 {
 	struct message message = {
-		.type = MESSAGE_REGION, .comm = comm->remote_id, .index = memory->id, .size = memory->length
+		.type = MESSAGE_REGION,
+		.comm = comm->remote_id,
+		.index = memory->id,
+		.slot = memory->on_gpu,
+		.size = memory->length,
 	};
 	uint8_t token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
@@ -44,18 +48,38 @@ static int memory_share(struct plugin_comm *comm, struct plugin_memory *memory)
 	return 0;
 }
 
-static struct plugin_memory *memory_new(struct plugin_comm *comm, void *data, size_t size)
+/* A peer may read the memory of a GPU, because such a read flushes the writes before it. */
+static unsigned memory_access(const struct plugin_comm *comm, const struct plugin_memory *memory)
+{
+	if (comm->sends)
+		return PL_ACCESS_LOCAL;
+	return memory->on_gpu ? PL_ACCESS_WRITE | PL_ACCESS_READ : PL_ACCESS_WRITE;
+}
+
+static int memory_register(struct plugin_comm *comm, struct plugin_memory *memory, const struct pl_dmabuf *dmabuf,
+			   struct pl_error *error)
+{
+	struct pl_context *context = comm->at->device->context;
+	unsigned access = memory_access(comm, memory);
+
+	if (dmabuf)
+		return pl_region_register_dmabuf(context, dmabuf, access, &memory->region, error);
+	return pl_region_register(context, memory->address, memory->length, access, &memory->region, error);
+}
+
+static struct plugin_memory *memory_new(struct plugin_comm *comm, void *data, size_t size, bool on_gpu,
+					const struct pl_dmabuf *dmabuf)
 {
 	struct plugin_memory *memory = calloc(1, sizeof(*memory));
-	unsigned access = comm->sends ? PL_ACCESS_LOCAL : PL_ACCESS_WRITE;
 	struct pl_error error;
 
 	if (!memory)
 		return NULL;
 	memory->address = data;
 	memory->length = size;
+	memory->on_gpu = on_gpu;
 	memory->id = comm->next_memory++;
-	if (!comm->at->self && pl_region_register(plugin.context, data, size, access, &memory->region, &error) < 0) {
+	if (!comm->at->self && memory_register(comm, memory, dmabuf, &error) < 0) {
 		plugin_warn_error("cannot register memory", &error);
 		free(memory);
 		return NULL;
@@ -64,15 +88,44 @@ static struct plugin_memory *memory_new(struct plugin_comm *comm, void *data, si
 	return memory;
 }
 
-enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, size_t size, int type, void **result)
+/* True if the device has proven that it reaches this kind of memory. */
+static bool memory_is_reached(const struct plugin_device *device, int type, const struct pl_dmabuf *dmabuf)
+{
+	if (type != NET_POINTER_HOST && type != NET_POINTER_CUDA)
+		return false;
+	return device->pointers & type && (!dmabuf || device->pointers & NET_POINTER_DMABUF);
+}
+
+/*
+ * Registers the memory with the card now, so that no message waits for that. Gives up the lock meanwhile, because the
+ * registration of much memory takes long; the peer stays.
+ */
+static void memory_prepare(struct plugin_comm *comm, struct plugin_memory *memory)
+{
+	struct plugin_link *link = comm->at;
+
+	if (!plugin.cards || link->state != LINK_UP)
+		return;
+	link->running++;
+	pthread_mutex_unlock(&plugin.lock);
+	/* A refusal shows in the first message. */
+	pl_region_prepare(link->peer, memory->region, NULL);
+	pthread_mutex_lock(&plugin.lock);
+	link->running--;
+}
+
+enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, size_t size, int type,
+				       const struct pl_dmabuf *dmabuf, void **result)
 {
 	struct plugin_memory *memory;
 
 	*result = NULL;
-	if (type != NET_POINTER_HOST || !data || !size)
+	if (!data || !size || !memory_is_reached(comm->at->device, type, dmabuf))
 		return NET_INVALID_ARGUMENT;
 	pthread_mutex_lock(&plugin.lock);
-	memory = memory_new(comm, data, size);
+	memory = memory_new(comm, data, size, type == NET_POINTER_CUDA, dmabuf);
+	if (memory)
+		memory_prepare(comm, memory);
 	if (memory && !comm->sends && memory_share(comm, memory) < 0) {
 		memory_free(memory);
 		memory = NULL;
@@ -167,6 +220,7 @@ void remote_add(struct plugin_comm *comm, const struct message *message)
 	remote->comm = comm;
 	remote->id = message->index;
 	remote->length = message->size;
+	remote->on_gpu = message->slot;
 	pl_list_append(&comm->remotes, &remote->link);
 	comm->remote_count++;
 	if (comm->at->self) {
@@ -195,18 +249,20 @@ void remote_imported(struct plugin_remote *remote, const struct pl_completion *c
 			remote_free(remote);
 		return;
 	}
-	if (remote->comm && !remote->dropped && remote->comm->state != COMM_FAILED) {
-		pl_completion_error(plugin.context, completion, &error);
-		plugin_warn_error("cannot use the receiver's memory", &error);
-		comm_fail(remote->comm, NET_REMOTE_ERROR);
+	if (!remote->comm || remote->dropped || remote->comm->state == COMM_FAILED) {
+		remote_free(remote);
+		return;
 	}
-	remote_free(remote);
+	/* The receiver may have deregistered the memory already, and its message about that comes later. */
+	remote->failure = completion->status;
+	pl_completion_error(remote->comm->at->device->context, completion, &error);
+	plugin_info("cannot import the receiver's memory: %s", error.message);
 }
 
 void remote_drop(struct plugin_remote *remote)
 {
 	remote->dropped = true;
 	/* Imports and requests free it at their end. */
-	if (!remote->running && (remote->remote || remote->address))
+	if (!remote->running && (remote->remote || remote->address || remote->failure))
 		remote_free(remote);
 }

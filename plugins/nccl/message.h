@@ -9,7 +9,7 @@
 #include "base/base.h"
 
 /* Version of these messages. Ends of different versions refuse each other. */
-#define MESSAGE_VERSION 1
+#define MESSAGE_VERSION 2
 
 /*
  * Identifiers of comms have 17 bits, and a comm has 32 slots for requests. So the value of a full-sized delivery has 22
@@ -22,10 +22,10 @@ enum message_type {
 	MESSAGE_HELLO = 1, /* sender of data: comm, listener, nonce */
 	MESSAGE_ACCEPTED,  /* receiver: comm, its own comm as `index` */
 	MESSAGE_REFUSED,   /* receiver: comm */
-	MESSAGE_REGION,    /* receiver: comm, region as `index`, length as `size`, token as payload */
-	MESSAGE_DROPPED,   /* receiver: comm, region as `index` */
-	MESSAGE_POSTED,    /* receiver: comm, slot, region as `index`, `offset` and `size` of the buffer */
-	MESSAGE_DATA,      /* sender: comm, slot, bytes as payload */
+	MESSAGE_REGION,  /* receiver: comm, region as `index`, length as `size`, token as payload, `slot` 1: of a GPU */
+	MESSAGE_DROPPED, /* receiver: comm, region as `index` */
+	MESSAGE_POSTED,  /* receiver: comm, slot, region as `index`, `offset` and `size` of the buffer */
+	MESSAGE_DATA,    /* sender: comm, slot, bytes as payload */
 	MESSAGE_DELIVERED, /* sender: comm, slot, `size` of the bytes that were written; a value without data */
 	MESSAGE_CLOSED,    /* either: comm, its own comm as `index` */
 	MESSAGE_TYPE_END,

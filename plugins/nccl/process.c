@@ -25,11 +25,10 @@ static void owner_end(struct plugin_owner *owner)
 		listener_free(pl_list_first(&owner->listeners, struct plugin_listener, link));
 }
 
-static bool open_context(void)
+static bool open_contexts(void)
 {
 	struct plugin_settings *settings = &plugin.settings;
 	const char *reason = plugin_openssl_load();
-	struct pl_error error;
 	int rc;
 
 	if (reason) {
@@ -38,15 +37,13 @@ static bool open_context(void)
 	}
 	if (pl_random(plugin.id, sizeof(plugin.id)) < 0)
 		return false;
-	if (pl_open(&plugin.context, &settings->options, &error) < 0) {
-		plugin_warn_error("cannot start", &error);
+	if (!devices_open())
 		return false;
-	}
 	rc = copy_threads_start(&plugin.copy_threads, settings->copy_threads,
 				settings->options.poll_time == PL_NO_POLLING ? 0 : settings->options.poll_time);
 	if (rc < 0) {
 		plugin_warn("cannot start threads: %s", strerror(-rc));
-		pl_close(plugin.context);
+		devices_close();
 	}
 	return rc == 0;
 }
@@ -56,8 +53,9 @@ static void log_start(void)
 	const struct pl_options *options = &plugin.settings.options;
 
 	for (int i = 0; i < plugin.device_count; i++)
-		plugin_info("%s %s, %d Mbit/s", plugin.devices[i].name, plugin.devices[i].address,
-			    plugin.devices[i].speed);
+		plugin_info("%s %s, %d Mbit/s%s", plugin.devices[i].name, plugin.devices[i].address,
+			    plugin.devices[i].speed,
+			    plugin.devices[i].pointers & NET_POINTER_CUDA ? ", reaches GPU memory" : "");
 	plugin_info("Peerlane %s, fabric %s, %u copy threads", pl_version(), options->fabric ? options->fabric : "auto",
 		    plugin.settings.copy_threads);
 	if (!options->key)
@@ -65,7 +63,7 @@ static void log_start(void)
 			    "with a key, the same on all hosts");
 }
 
-/* Opens the context of the process. The key is wiped: the context has a copy. */
+/* Opens the contexts of the process. The key is wiped: they have copies. */
 static bool process_open(void)
 {
 	bool opened;
@@ -78,7 +76,7 @@ static bool process_open(void)
 	plugin.bytes_sent = plugin.bytes_received = 0;
 	owner_init(&plugin.forever);
 	plugin.comms = calloc(COMM_IDS, sizeof(struct plugin_comm *));
-	opened = plugin.comms && settings_read(&plugin.settings) && devices_find() && open_context();
+	opened = plugin.comms && settings_read(&plugin.settings) && devices_find() && open_contexts();
 	explicit_bzero(plugin.settings.key, sizeof(plugin.settings.key));
 	if (opened) {
 		log_start();
@@ -100,10 +98,8 @@ static void process_close(void)
 	} while (plugin.imports);
 	copy_threads_join(&plugin.copy_threads);
 	early_drop(NULL);
-	pl_close(plugin.context);
+	devices_close();
 	links_free();
-	for (int i = 0; i < plugin.device_count; i++)
-		plugin.devices[i].listener = NULL;
 	free(plugin.comms);
 	plugin.comms = NULL;
 	plugin_info("sent %llu bytes, received %llu bytes", (unsigned long long)plugin.bytes_sent,
@@ -127,8 +123,7 @@ static void forget_parent(void)
 	if (atomic_compare_exchange_strong(&plugin.pid, &none, getpid()) || !plugin_is_of_parent())
 		return;
 	memcpy(&plugin.lock, &unlocked, sizeof(unlocked));
-	for (int i = 0; i < plugin.device_count; i++)
-		plugin.devices[i].listener = NULL;
+	devices_forget();
 	plugin.opened = 0;
 	atomic_store(&plugin.pid, getpid());
 }

@@ -10,20 +10,22 @@
 /* Notification of a peer whose accept has not completed: all accepts were taken by other peers. */
 struct early {
 	struct pl_list link;
+	struct pl_context *context;
 	struct pl_completion completion;
 };
 
 /* Most of them, of all peers. A peer sends one for each connection of NCCL. */
 #define EARLY_MAX 4096
 
-static void early_keep(struct pl_completion *completion)
+static void early_keep(struct pl_context *context, struct pl_completion *completion)
 {
 	struct early *early = plugin.early_count < EARLY_MAX ? malloc(sizeof(*early)) : NULL;
 
 	if (!early) {
-		pl_notification_free(plugin.context, completion);
+		pl_notification_free(context, completion);
 		return;
 	}
+	early->context = context;
 	early->completion = *completion;
 	pl_list_append(&plugin.early, &early->link);
 	plugin.early_count++;
@@ -31,7 +33,7 @@ static void early_keep(struct pl_completion *completion)
 
 static void early_free(struct early *early)
 {
-	pl_notification_free(plugin.context, &early->completion);
+	pl_notification_free(early->context, &early->completion);
 	pl_list_remove(&early->link);
 	plugin.early_count--;
 	free(early);
@@ -58,7 +60,7 @@ static void take_notification(struct plugin_link *link, struct pl_completion *co
 		else
 			message_handle(link, &message);
 	}
-	pl_notification_free(plugin.context, completion);
+	pl_notification_free(link->device->context, completion);
 }
 
 void early_replay(struct plugin_link *link)
@@ -82,14 +84,14 @@ static void take_loss(const struct pl_completion *completion)
 		struct plugin_link *link = pl_list_entry(at, struct plugin_link, link);
 
 		if (completion->peer && link->peer == completion->peer) {
-			pl_completion_error(plugin.context, completion, &error);
+			pl_completion_error(link->device->context, completion, &error);
 			link_lost(link, completion->status < 0 ? error.message : "the other end closed the connection");
 			return;
 		}
 	}
 }
 
-static void take_completion(struct pl_completion *completion)
+static void take_completion(struct pl_context *context, struct pl_completion *completion)
 {
 	void *object = user_object(completion->user_data);
 
@@ -99,9 +101,9 @@ static void take_completion(struct pl_completion *completion)
 		if (link)
 			take_notification(link, completion);
 		else if (completion->peer)
-			early_keep(completion);
+			early_keep(context, completion);
 		else
-			pl_notification_free(plugin.context, completion);
+			pl_notification_free(context, completion);
 		return;
 	}
 	if (completion->kind == PL_KIND_LOST) {
@@ -128,21 +130,29 @@ static void take_completion(struct pl_completion *completion)
 	}
 }
 
-void plugin_progress(void)
+static void progress_context(struct pl_context *context)
 {
 	struct pl_completion completions[BATCH];
 	struct copy_job *job;
 	int count;
 
 	do {
-		count = pl_poll(plugin.context, completions, BATCH);
+		count = pl_poll(context, completions, BATCH);
 		for (int i = 0; i < count; i++)
-			take_completion(&completions[i]);
+			take_completion(context, &completions[i]);
 		while ((job = copy_threads_take_finished(&plugin.copy_threads)))
 			request_finish(pl_container_of(job, struct plugin_request, job));
 		/* Peers of this batch are named in it, so they are closed at its end. */
 		links_reap();
 	} while (count == BATCH);
+}
+
+void plugin_progress(void)
+{
+	/* Interfaces share the context of the first. */
+	for (int i = 0; i < (plugin.cards ? plugin.device_count : 1); i++)
+		if (plugin.devices[i].used || !plugin.cards)
+			progress_context(plugin.devices[i].context);
 }
 
 void plugin_drain_notifications(uint64_t deadline)

@@ -49,9 +49,11 @@ enum net_result plugin_listen(struct plugin_owner *owner, int device, void *data
 	struct handle handle = { 0 };
 
 	*result = NULL;
+	if (device < 0 || device >= plugin.device_count)
+		return NET_INVALID_ARGUMENT;
 	memset(data, 0, NET_HANDLE_SIZE);
 	pthread_mutex_lock(&plugin.lock);
-	if (device >= 0 && device < plugin.device_count && device_listen(&plugin.devices[device]))
+	if (device_listen(&plugin.devices[device]))
 		listener = listener_new(owner_or_forever(owner));
 	if (listener) {
 		memcpy(handle.magic, magic, sizeof(magic));
@@ -167,9 +169,10 @@ static struct plugin_comm *handle_comm(const struct handle *handle)
 	return comm && comm->sends && comm->nonce && comm->nonce == handle->comm_nonce ? comm : NULL;
 }
 
-static struct plugin_comm *begin_connection(struct plugin_owner *owner, struct handle *handle)
+static struct plugin_comm *begin_connection(struct plugin_owner *owner, struct plugin_device *device,
+					    struct handle *handle)
 {
-	struct plugin_link *link = link_find_or_connect(handle->id, handle->address);
+	struct plugin_link *link = link_find_or_connect(device, handle->id, handle->address);
 	struct plugin_comm *comm = link ? comm_new(owner, link, true) : NULL;
 
 	if (!comm)
@@ -215,7 +218,9 @@ enum net_result plugin_connect(struct plugin_owner *owner, int device, void *dat
 
 	*result = NULL;
 	memcpy(&handle, data, sizeof(handle));
-	if (device < 0 || !handle_is_valid(&handle)) {
+	if (device < 0 || device >= plugin.device_count)
+		return NET_INVALID_ARGUMENT;
+	if (!handle_is_valid(&handle)) {
 		plugin_warn("the receiver does not use this release of the plugin: install the same on all hosts");
 		return NET_INVALID_USAGE;
 	}
@@ -223,7 +228,7 @@ enum net_result plugin_connect(struct plugin_owner *owner, int device, void *dat
 	plugin_progress();
 	comm = handle_comm(&handle);
 	if (!comm)
-		comm = begin_connection(owner_or_forever(owner), &handle);
+		comm = begin_connection(owner_or_forever(owner), &plugin.devices[device], &handle);
 	if (comm) {
 		rc = continue_connection(comm, &handle);
 		if (rc != NET_SUCCESS) {

@@ -76,6 +76,9 @@ void request_write_piece(struct plugin_request *request, size_t piece)
 	attributes.user_data = user_data(request, USER_REQUEST);
 	if (request->notifies) {
 		attributes.flags = PL_NOTIFY;
+		/* A copy to host memory would wait for NCCL's kernel, which waits for the message. */
+		if (plugin.cards)
+			attributes.flags |= PL_REQUIRE_DIRECT;
 		attributes.notify = message_delivery(request->comm->remote_id, request->slot, delivered_size(request));
 	}
 	rc = pl_write(request->comm->at->peer, &transfer, &attributes, NULL, NULL);
@@ -125,7 +128,7 @@ static void request_cancel(struct plugin_request *request)
 	if (left)
 		pieces_end(request, 2 * left, -ECANCELED);
 	if (!request->comm->at->self)
-		pl_cancel_posted(plugin.context, user_data(request, USER_REQUEST));
+		pl_cancel_posted(request->comm->at->device->context, user_data(request, USER_REQUEST));
 }
 
 /* Cancelled operations end soon: local work alone bounds the time. */
@@ -172,7 +175,8 @@ static void send_large(struct plugin_comm *comm, struct plugin_request *request,
 	request->state = REQUEST_RUNNING;
 	remote->running++;
 	comm->at->running++;
-	if (request->size > INLINE_COPY_MAX) {
+	/* A card takes a request of any size at once. */
+	if (request->size > INLINE_COPY_MAX && !plugin.cards) {
 		copy_threads_add(&plugin.copy_threads, &request->job, pieces);
 		return;
 	}
@@ -181,22 +185,40 @@ static void send_large(struct plugin_comm *comm, struct plugin_request *request,
 	plugin_progress();
 }
 
+/* True if the message travels within a notification, which both ends' processors copy. */
+static bool message_is_small(const struct plugin_comm *comm, const struct plugin_request *request,
+			     const struct posted_receive *posted)
+{
+	const struct plugin_remote *remote;
+
+	if (request->size > MESSAGE_PAYLOAD_MAX || request->size == 0)
+		return request->size == 0;
+	remote = remote_find(comm, posted->memory);
+	return !(request->memory && request->memory->on_gpu) && !(remote && remote->on_gpu);
+}
+
 /* Fills the request, and sends. Returns NET_SUCCESS with request->state REQUEST_FREE if the caller must try again. */
 static enum net_result send_posted(struct plugin_comm *comm, struct plugin_request *request,
 				   struct posted_receive *posted)
 {
 	struct plugin_remote *remote = NULL;
+	bool small;
 
 	if (request->size > posted->size) {
 		plugin_warn("a message of %zu bytes is larger than its receive of %llu bytes", request->size,
 			    (unsigned long long)posted->size);
 		return NET_INVALID_USAGE;
 	}
-	if (request->size > MESSAGE_PAYLOAD_MAX) {
+	small = message_is_small(comm, request, posted);
+	if (!small) {
 		if (!request->memory || pl_outside((uint64_t)(request->data - request->memory->address), request->size,
 						   request->memory->length))
 			return NET_INVALID_USAGE;
 		remote = remote_find(comm, posted->memory);
+		if (remote && remote->failure) {
+			plugin_warn("cannot use the receiver's memory: %s", strerror(-remote->failure));
+			return NET_REMOTE_ERROR;
+		}
 		if (!remote || (!remote->remote && !remote->address))
 			return comm->closed_there ? NET_REMOTE_ERROR : NET_SUCCESS;
 		if (pl_outside(posted->offset, request->size, remote->length))
@@ -206,7 +228,7 @@ static enum net_result send_posted(struct plugin_comm *comm, struct plugin_reque
 	request->buffer_size = posted->size;
 	posted->valid = false;
 	comm->next++;
-	if (remote)
+	if (!small)
 		send_large(comm, request, remote);
 	else
 		send_small(comm, request);

@@ -110,7 +110,7 @@ bool settings_read(struct plugin_settings *settings)
 {
 	struct pl_options *options = &settings->options;
 	bool many = sysconf(_SC_NPROCESSORS_ONLN) >= POLLING_CORES;
-	unsigned long workers, lanes, poll_us, threads, speed, keepalive, accept;
+	unsigned long workers, lanes, poll_us, threads, speed, keepalive, connect, accept;
 
 	memset(settings, 0, sizeof(*settings));
 	*options = (struct pl_options)PL_OPTIONS_INIT;
@@ -119,6 +119,7 @@ bool settings_read(struct plugin_settings *settings)
 	    !read_number("PEERLANE_COPY_THREADS", 1, COPY_THREADS_MAX, COPY_THREADS, &threads) ||
 	    !read_number("PEERLANE_SPEED", 1, 10000000, 0, &speed) ||
 	    !read_number("PEERLANE_KEEPALIVE", 1, 86400, KEEPALIVE_S, &keepalive) ||
+	    !read_number("PEERLANE_CONNECT_TIMEOUT", 1, 86400, CONNECT_S, &connect) ||
 	    !read_number("PEERLANE_ACCEPT_TIMEOUT", 1, 86400, ACCEPT_S, &accept) || !read_key(settings) ||
 	    !read_encryption(options))
 		return false;
@@ -130,7 +131,7 @@ bool settings_read(struct plugin_settings *settings)
 	options->devices = read_text("PEERLANE_DEVICES");
 	options->poll_time = poll_us ? poll_us * 1000 : PL_NO_POLLING;
 	options->keepalive = keepalive * PL_NS_PER_S;
-	options->connect_timeout = CONNECT_S * PL_NS_PER_S;
+	options->connect_timeout = connect * PL_NS_PER_S;
 	options->operation_timeout = OPERATION_S * PL_NS_PER_S;
 	settings->copy_threads = (unsigned)threads;
 	settings->speed = (int)speed;

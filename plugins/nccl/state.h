@@ -6,7 +6,6 @@
 #ifndef PLUGIN_STATE_H
 #define PLUGIN_STATE_H
 
-#include <net/if.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -14,15 +13,21 @@
 #include "core.h"
 #include "message.h"
 
-#define DEVICES_MAX 16
+#define DEVICES_MAX 32
 #define ID_LENGTH 16
 
-/* IP interface: a device of NCCL. Listens as soon as NCCL does. */
+/* IP interface or port of an RDMA card: a device of NCCL. Listens as soon as NCCL does. */
 struct plugin_device {
-	char name[IF_NAMESIZE];
+	char name[80];
+	char port[80];      /* RDMA port as pl_options.devices names it, "mlx5_0:1"; "": an IP interface */
 	char pci_path[256]; /* "": not of a PCI device */
-	char address[80];   /* numeric, with port 0 */
+	char address[80];   /* numeric, with port 0; of a card: that of the first interface */
 	int speed;          /* Mbit/s */
+	uint64_t guid;
+	int port_number;
+	int pointers;               /* kinds of memory: NET_POINTER_... */
+	struct pl_context *context; /* interfaces share one; a card's uses that port alone */
+	bool used;                  /* the context may have completions */
 	struct pl_listener *listener;
 	char bound[80]; /* numeric, with the port of the listener */
 };
@@ -43,6 +48,7 @@ struct plugin_link {
 	struct pl_list link; /* of the plugin */
 	struct pl_list comms;
 	enum link_state state;
+	struct plugin_device *device;
 	bool self;             /* both ends are this process: no peer */
 	bool incoming;         /* the other end connected */
 	bool local;            /* this process's threads copy the bytes of pl_write() */
@@ -82,6 +88,7 @@ struct plugin_memory {
 	uint8_t *address;
 	size_t length;
 	uint32_t id;
+	bool on_gpu;              /* the processor does not reach it */
 	struct pl_region *region; /* NULL: the other end is this process */
 };
 
@@ -91,8 +98,10 @@ struct plugin_remote {
 	struct plugin_comm *comm; /* NULL: closed while the import runs */
 	uint32_t id;
 	uint64_t length;
+	bool on_gpu;              /* the other end's processor does not reach it */
 	uint8_t *address;         /* the other end is this process */
-	struct pl_remote *remote; /* else; NULL: the import runs */
+	struct pl_remote *remote; /* else; NULL: the import runs, or failed */
+	int failure;              /* negative errno of the import */
 	unsigned running;         /* requests that write to it */
 	bool dropped;             /* released after these */
 };
@@ -150,12 +159,12 @@ struct plugin {
 	_Atomic pid_t pid; /* of the process that opened it; 0: none */
 	net_log_function log;
 	unsigned opened;
-	struct pl_context *context;
 	uint8_t id[ID_LENGTH];
 	struct plugin_settings settings;
 	struct copy_threads copy_threads;
 	struct plugin_device devices[DEVICES_MAX];
 	int device_count;
+	bool cards; /* all devices are ports of RDMA cards; else all are IP interfaces */
 	struct pl_list links, listeners;
 	struct plugin_owner forever; /* of tables before version 11 */
 	struct plugin_comm **comms;  /* by identifier */
@@ -180,15 +189,39 @@ void plugin_warn_error(const char *action, const struct pl_error *error);
 /* settings.c: reads the environment. Logs a wrong value and returns false. */
 bool settings_read(struct plugin_settings *settings);
 
+/* name_list.c: true if a list of NCCL's form selects a name and port (0: names have no ports). */
+bool name_list_selects(const char *list, const char *name, unsigned port);
+/* True if a list of PEERLANE_DEVICES, of whole names, has a name and port. */
+bool name_list_has(const char *list, const char *name, unsigned port);
+
+/* interface.c: finds IP interfaces. Returns their number. */
+int interfaces_find(struct plugin_device devices[DEVICES_MAX]);
+struct verbs_library;
+struct ibv_device;
+/* gpu_proof.c: returns NET_POINTER_... flags for the memory of all GPUs that the program uses; 0: one is not reached. */
+int gpus_prove(const struct verbs_library *library, struct ibv_device *card);
+/* card.c: finds usable ports of RDMA cards. Returns their number. */
+int cards_find(struct plugin_device devices[DEVICES_MAX]);
+/* Speed of devices that tell none, as NCCL assumes. */
+#define SPEED_UNKNOWN 10000
+
 /* device.c */
 bool devices_find(void);
+/* Opens the contexts of all devices. Logs a failure and returns false. */
+bool devices_open(void);
+void devices_close(void);
+/* Forgets contexts and listeners: they were closed, or are those of the parent process. */
+void devices_forget(void);
+/* Keeps a path of sysfs up to its last PCI device: a virtio device, for example, lies below one. */
+void device_keep_pci_path(struct plugin_device *device, char *path);
 /* Begins to listen on a device, if it does not. */
 bool device_listen(struct plugin_device *device);
 /* Waits for the next process that connects. */
 void device_accept(struct plugin_device *device);
 
 /* link.c */
-struct plugin_link *link_find_or_connect(const uint8_t id[ID_LENGTH], const char *address);
+struct plugin_link *link_find_or_connect(struct plugin_device *device, const uint8_t id[ID_LENGTH],
+					 const char *address);
 void link_connected(struct plugin_link *link, const struct pl_completion *completion);
 void link_accepted(struct plugin_device *device, const struct pl_completion *completion);
 void link_lost(struct plugin_link *link, const char *reason);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core.h"
+#include "peerlane/peerlane.h"
 
 /* Key of NCCL_NET. */
 #define NAME "Peerlane"
@@ -31,7 +32,16 @@ static enum net_result net_accept(void *listener, void **comm, struct net_device
 
 static enum net_result net_register(void *comm, void *data, size_t size, int type, void **memory)
 {
-	return plugin_memory_register(comm, data, size, type, memory);
+	return plugin_memory_register(comm, data, size, type, NULL, memory);
+}
+
+/* NCCL closes the descriptor afterwards. */
+static enum net_result net_register_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
+					   void **memory)
+{
+	const struct pl_dmabuf dmabuf = { .fd = fd, .offset = offset, .length = size, .address = data };
+
+	return plugin_memory_register(comm, data, size, type, &dmabuf, memory);
 }
 
 static enum net_result net_deregister(void *comm, void *memory)
@@ -39,7 +49,10 @@ static enum net_result net_deregister(void *comm, void *memory)
 	return plugin_memory_deregister(comm, memory);
 }
 
-/* Host memory needs no flush, so there is nothing to wait for. */
+/*
+ * There is nothing to wait for. A receive ends with a notification, and the sender's end flushes GPU memory before that
+ * if the GPU needs it.
+ */
 static enum net_result net_flush(void *comm, int n, void **data, int *sizes, void **memory, void **request)
 {
 	(void)comm;
@@ -81,15 +94,15 @@ static enum net_result receive_bytes(void *comm, int n, void **data, size_t size
 }
 
 /* Members that all structures of properties have. */
-#define FILL_PROPERTIES(to, from, device) \
+#define FILL_PROPERTIES(to, from) \
 	do { \
 		(to)->name = (from).name; \
 		(to)->pci_path = (from).pci_path; \
-		(to)->guid = (uint64_t)(device) + 1; \
-		(to)->pointers = NET_POINTER_HOST; \
+		(to)->guid = (from).guid; \
+		(to)->pointers = (from).pointers; \
 		(to)->registration_is_global = 0; \
 		(to)->speed = (from).speed; \
-		(to)->port = 1; \
+		(to)->port = (from).port; \
 		(to)->latency = 0; \
 		(to)->connections_max = CONNECTIONS_MAX; \
 		(to)->receives_max = 1; \
@@ -121,7 +134,7 @@ static enum net_result net_v8_properties(int device, struct net_v8_properties *p
 	enum net_result result = plugin_device_properties(device, &found);
 
 	if (result == NET_SUCCESS)
-		FILL_PROPERTIES(properties, found, device);
+		FILL_PROPERTIES(properties, found);
 	return result;
 }
 
@@ -164,6 +177,7 @@ const struct net_v8 ncclNetPlugin_v8 = {
 	.connect = net_v8_connect,
 	.accept = net_accept,
 	.regMr = net_register,
+	.regMrDmaBuf = net_register_dmabuf,
 	.deregMr = net_deregister,
 	.isend = net_v8_send,
 	.irecv = net_v8_receive,
@@ -180,7 +194,7 @@ static enum net_result net_v9_properties(int device, struct net_v9_properties *p
 	enum net_result result = plugin_device_properties(device, &found);
 
 	if (result == NET_SUCCESS) {
-		FILL_PROPERTIES(properties, found, device);
+		FILL_PROPERTIES(properties, found);
 		FILL_LIMITS(properties, device);
 	}
 	return result;
@@ -208,6 +222,7 @@ const struct net_v9 ncclNetPlugin_v9 = {
 	.connect = net_v8_connect,
 	.accept = net_accept,
 	.regMr = net_register,
+	.regMrDmaBuf = net_register_dmabuf,
 	.deregMr = net_deregister,
 	.isend = net_v9_send,
 	.irecv = net_v9_receive,
@@ -258,6 +273,7 @@ const struct net_v10 ncclNetPlugin_v10 = {
 	.connect = net_v10_connect,
 	.accept = net_accept,
 	.regMr = net_register,
+	.regMrDmaBuf = net_register_dmabuf,
 	.deregMr = net_deregister,
 	.isend = net_v10_send,
 	.irecv = net_v10_receive,
@@ -291,7 +307,7 @@ static enum net_result net_v11_properties(int device, struct net_v11_properties 
 	enum net_result result = plugin_device_properties(device, &found);
 
 	if (result == NET_SUCCESS) {
-		FILL_PROPERTIES(properties, found, device);
+		FILL_PROPERTIES(properties, found);
 		FILL_LIMITS(properties, device);
 		properties->multi_request_max = 1;
 	}
@@ -319,6 +335,7 @@ const struct net_v11 ncclNetPlugin_v11 = {
 	.connect = net_v11_connect,
 	.accept = net_accept,
 	.regMr = net_register,
+	.regMrDmaBuf = net_register_dmabuf,
 	.deregMr = net_deregister,
 	.isend = net_v10_send,
 	.irecv = net_v10_receive,
@@ -336,7 +353,7 @@ static enum net_result net_v12_properties(int device, struct net_v12_properties 
 	enum net_result result = plugin_device_properties(device, &found);
 
 	if (result == NET_SUCCESS) {
-		FILL_PROPERTIES(properties, found, device);
+		FILL_PROPERTIES(properties, found);
 		FILL_LIMITS(properties, device);
 		properties->multi_request_max = 1;
 		properties->rail = -1;
@@ -354,6 +371,7 @@ const struct net_v12 ncclNetPlugin_v12 = {
 	.connect = net_v11_connect,
 	.accept = net_accept,
 	.regMr = net_register,
+	.regMrDmaBuf = net_register_dmabuf,
 	.deregMr = net_deregister,
 	.isend = net_v10_send,
 	.irecv = net_v10_receive,

@@ -208,6 +208,8 @@ void card_hold(size_t least);
 unsigned card_held(void);
 /* The device reports that it is gone. The next look finds it again. */
 void card_remove(void);
+/* All devices are gone, and no look finds one again. */
+void card_hide(void);
 
 /* characters.c, mood.c */
 const struct card_character *card_character(void);

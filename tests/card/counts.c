@@ -59,8 +59,16 @@ unsigned card_held(void)
 
 void card_remove(void)
 {
-	void (*remove)(void);
+	void (*remove)(bool returns);
 
 	find_function("standin_card_remove", &remove);
-	remove();
+	remove(true);
+}
+
+void card_hide(void)
+{
+	void (*remove)(bool returns);
+
+	find_function("standin_card_remove", &remove);
+	remove(false);
 }

@@ -19,6 +19,7 @@ static unsigned device_count;
 /* All open contexts; card_lock. */
 static struct card_context *contexts;
 static atomic_bool port_down[CARD_DEVICES];
+static atomic_bool hidden; /* all devices are gone */
 
 unsigned card_number(const struct ibv_context *of)
 {
@@ -239,10 +240,10 @@ struct ibv_device **ibv_get_device_list(int *count)
 	if (!list)
 		return NULL;
 	pthread_once(&once, device_fill);
-	for (unsigned i = 0; i < device_count; i++)
+	for (unsigned i = 0; i < device_count && !hidden; i++)
 		list[i] = &devices[i];
 	if (count)
-		*count = (int)device_count;
+		*count = hidden ? 0 : (int)device_count;
 	return list;
 }
 
@@ -389,9 +390,11 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 
 /* -- what tests do -------------------------------------------------------------------------------- */
 
-void standin_card_remove(void)
+/* Without `returns` no later look finds a device. */
+void standin_card_remove(bool returns)
 {
 	pthread_mutex_lock(&card_lock);
+	hidden = !returns;
 	card_event((struct ibv_async_event){ .event_type = IBV_EVENT_DEVICE_FATAL });
 	pthread_mutex_unlock(&card_lock);
 }

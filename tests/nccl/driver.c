@@ -66,7 +66,7 @@ static const void *find_table(struct driver *driver, int version)
 	return table;
 }
 
-void driver_open(struct driver *driver, int version)
+enum net_result driver_load(struct driver *driver, int version)
 {
 	memset(driver, 0, sizeof(*driver));
 	check(getenv("NCCL_NET_PLUGIN"));
@@ -79,7 +79,12 @@ void driver_open(struct driver *driver, int version)
 	driver->v10 = find_table(driver, 10);
 	driver->v11 = find_table(driver, 11);
 	driver->v12 = find_table(driver, 12);
-	check_number(driver_init(driver, &driver->context), NET_SUCCESS);
+	return driver_init(driver, &driver->context);
+}
+
+void driver_open(struct driver *driver, int version)
+{
+	check_number(driver_load(driver, version), NET_SUCCESS);
 }
 
 void driver_close(struct driver *driver)
@@ -131,9 +136,9 @@ void driver_listen(struct driver *driver, void *handle, void **listener)
 	*listener = NULL;
 	memset(handle, 0xaa, NET_HANDLE_SIZE);
 	if (driver->version < 11)
-		rc = driver->v10->listen(0, handle, listener);
+		rc = driver->v10->listen(driver->device, handle, listener);
 	else
-		rc = driver->v11->listen(driver->context, 0, handle, listener);
+		rc = driver->v11->listen(driver->context, driver->device, handle, listener);
 	check_number(rc, NET_SUCCESS);
 	check(*listener);
 }
@@ -146,11 +151,11 @@ enum net_result driver_connect(struct driver *driver, void *handle, void **comm)
 
 	*comm = (void *)1;
 	if (driver->version < 10)
-		rc = driver->v9->connect(0, handle, comm, &offload);
+		rc = driver->v9->connect(driver->device, handle, comm, &offload);
 	else if (driver->version == 10)
-		rc = driver->v10->connect(0, &config, handle, comm, &offload);
+		rc = driver->v10->connect(driver->device, &config, handle, comm, &offload);
 	else
-		rc = driver->v11->connect(driver->context, 0, handle, comm, &offload);
+		rc = driver->v11->connect(driver->context, driver->device, handle, comm, &offload);
 	check(offload == (void *)1);
 	return rc;
 }
@@ -188,6 +193,17 @@ void *driver_register(struct driver *driver, void *comm, void *data, size_t size
 	void *memory = NULL;
 
 	check_number(driver->v11->regMr(comm, data, size, NET_POINTER_HOST, &memory), NET_SUCCESS);
+	check(memory);
+	return memory;
+}
+
+void *driver_register_gpu(struct driver *driver, void *comm, void *data, size_t size, uint64_t offset, int fd)
+{
+	void *memory = NULL;
+	enum net_result rc = fd < 0 ? driver->v11->regMr(comm, data, size, NET_POINTER_CUDA, &memory)
+				    : driver->v11->regMrDmaBuf(comm, data, size, NET_POINTER_CUDA, offset, fd, &memory);
+
+	check_number(rc, NET_SUCCESS);
 	check(memory);
 	return memory;
 }
@@ -260,6 +276,22 @@ void *driver_must_receive(struct driver *driver, void *comm, void *data, size_t 
 	}
 }
 
+enum net_result driver_wait_refusal(struct driver *driver, void *comm, void *data, size_t size, void *memory)
+{
+	struct patience patience;
+	void *request;
+
+	patience_begin(&patience, SECONDS);
+	for (;;) {
+		enum net_result rc = driver_send(driver, comm, data, size, memory, &request);
+
+		if (rc != NET_SUCCESS)
+			return rc;
+		check(!request);
+		patience_wait(&patience);
+	}
+}
+
 int driver_finish(struct driver *driver, void *request)
 {
 	struct patience patience;
@@ -312,4 +344,29 @@ bool content_is(const uint8_t *data, size_t size, unsigned number)
 		if (data[at] != content_at(at, number))
 			return false;
 	return true;
+}
+
+/* -- both ends in this process --------------------------------------------------------------------- */
+
+/* Calls both functions in turn in a single thread, as NCCL's service thread may do. */
+void line_connect(struct line *line, struct driver *driver, int from_device, int to_device)
+{
+	uint8_t handle[NET_HANDLE_SIZE];
+	struct patience patience;
+	void *listener;
+
+	memset(line, 0, sizeof(*line));
+	line->driver = driver;
+	driver->device = to_device;
+	driver_listen(driver, handle, &listener);
+	driver->device = from_device;
+	patience_begin(&patience, 30);
+	while (!line->sender || !line->receiver) {
+		if (!line->sender)
+			check_number(driver_connect(driver, handle, &line->sender), NET_SUCCESS);
+		if (!line->receiver)
+			check_number(driver_accept(driver, listener, &line->receiver), NET_SUCCESS);
+		patience_wait(&patience);
+	}
+	driver_close_listen(driver, listener);
 }

@@ -19,9 +19,12 @@ struct driver {
 	const struct net_v11 *v11;
 	const struct net_v12 *v12;
 	void *context; /* of version 11 and later */
+	int device;
 };
 
-/* Loads the library, takes the table, and calls init(). */
+/* Loads the library, takes the table, and calls init(). Returns its result. */
+enum net_result driver_load(struct driver *driver, int version);
+/* The same, which must succeed. */
 void driver_open(struct driver *driver, int version);
 /* Calls finalize(), if the table has it, and unloads the library. */
 void driver_close(struct driver *driver);
@@ -30,8 +33,9 @@ enum net_result driver_init(struct driver *driver, void **context);
 enum net_result driver_finalize(struct driver *driver, void *context);
 
 int driver_devices(struct driver *driver);
+/* Listens on the device `driver->device`. */
 void driver_listen(struct driver *driver, void *handle, void **listener);
-/* Make one call. */
+/* Make one call. The first connects from the device `driver->device`. */
 enum net_result driver_connect(struct driver *driver, void *handle, void **comm);
 enum net_result driver_accept(struct driver *driver, void *listener, void **comm);
 void driver_close_listen(struct driver *driver, void *listener);
@@ -39,6 +43,8 @@ void driver_close_send(struct driver *driver, void *comm);
 void driver_close_receive(struct driver *driver, void *comm);
 
 void *driver_register(struct driver *driver, void *comm, void *data, size_t size);
+/* Registers memory of a GPU: by a dma-buf of the driver, or by its address (fd -1). */
+void *driver_register_gpu(struct driver *driver, void *comm, void *data, size_t size, uint64_t offset, int fd);
 void driver_deregister(struct driver *driver, void *comm, void *memory);
 
 /* Make one call each. *request has garbage before, as NCCL leaves there. */
@@ -50,6 +56,8 @@ enum net_result driver_test(struct driver *driver, void *request, int *done, int
 /* Repeat until the call is taken, or the request is done. They fail the test after a time. */
 void *driver_must_send(struct driver *driver, void *comm, void *data, size_t size, void *memory);
 void *driver_must_receive(struct driver *driver, void *comm, void *data, size_t size, void *memory);
+/* Repeats a send that must not be taken, until it fails. Returns its result. */
+enum net_result driver_wait_refusal(struct driver *driver, void *comm, void *data, size_t size, void *memory);
 /* Returns the size. */
 int driver_finish(struct driver *driver, void *request);
 /* Tests until a failure. Returns its result. */
@@ -68,5 +76,15 @@ void patience_wait(struct patience *patience);
 /* Content of a message, from its number. */
 void content_fill(uint8_t *data, size_t size, unsigned number);
 bool content_is(const uint8_t *data, size_t size, unsigned number);
+
+/* A connection within this process, with a buffer and its registration at each end. */
+struct line {
+	struct driver *driver;
+	void *sender, *receiver;
+	uint8_t *from, *to;
+	void *from_memory, *to_memory;
+};
+/* Connects the devices of both ends, without buffers. */
+void line_connect(struct line *line, struct driver *driver, int from_device, int to_device);
 
 #endif

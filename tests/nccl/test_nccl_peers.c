@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The plugin between two processes, over the fabric that PEERLANE_FABRIC names. */
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -132,8 +134,25 @@ static void start_child(struct end *end, void (*run)(struct end *))
 	*end = (struct end){ .fd = pair[0], .other = child };
 }
 
+/* Verbs need a device, as in the virtual machines. */
+static bool has_rdma_device(void)
+{
+	DIR *folder = opendir("/sys/class/infiniband");
+	const struct dirent *entry = NULL;
+
+	while (folder && (entry = readdir(folder)) && entry->d_name[0] == '.')
+		continue;
+	if (folder)
+		closedir(folder);
+	return entry;
+}
+
 static void use_fabric(const void *fabric)
 {
+	if (!strcmp(fabric, "verbs") && !has_rdma_device()) {
+		fprintf(stderr, "there is no RDMA device\n");
+		exit(SKIPPED);
+	}
 	check_number(setenv("PEERLANE_FABRIC", fabric, 1), 0);
 }
 
@@ -797,6 +816,9 @@ int main(void)
 	static const struct test_case cases[] = {
 		FABRIC_CASES("tcp"),
 		FABRIC_CASES("local"),
+		{ "sizes_verbs", case_sizes, "verbs", 30 },
+		{ "receiver_killed_verbs", case_receiver_killed, "verbs", 60 },
+		{ "abort_verbs", case_abort, "verbs", 40 },
 		{ "several_at_once", case_several_at_once, "tcp", 60 },
 		{ "nobody_connects", case_nobody_connects, "tcp", 30 },
 		{ "never_accepted", case_never_accepted, "tcp", 30 },

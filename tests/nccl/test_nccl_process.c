@@ -16,38 +16,9 @@
 
 static const int versions[] = { 8, 9, 10, 11, 12 };
 
-/* A connection with a buffer and its registration at each end. */
-struct line {
-	struct driver *driver;
-	void *sender, *receiver;
-	uint8_t *from, *to;
-	void *from_memory, *to_memory;
-};
-
-/* Calls both functions in turn in a single thread, as NCCL's service thread may do. */
-static void line_connect(struct line *line, struct driver *driver)
-{
-	uint8_t handle[NET_HANDLE_SIZE];
-	struct patience patience;
-	void *listener;
-
-	memset(line, 0, sizeof(*line));
-	line->driver = driver;
-	driver_listen(driver, handle, &listener);
-	patience_begin(&patience, 30);
-	while (!line->sender || !line->receiver) {
-		if (!line->sender)
-			check_number(driver_connect(driver, handle, &line->sender), NET_SUCCESS);
-		if (!line->receiver)
-			check_number(driver_accept(driver, listener, &line->receiver), NET_SUCCESS);
-		patience_wait(&patience);
-	}
-	driver_close_listen(driver, listener);
-}
-
 static void line_open(struct line *line, struct driver *driver, size_t length)
 {
-	line_connect(line, driver);
+	line_connect(line, driver, 0, 0);
 	line->from = malloc(length);
 	line->to = calloc(1, length);
 	check(line->from && line->to);
@@ -200,13 +171,13 @@ static void case_too_large(void *argument)
 {
 	struct driver driver;
 	struct line line;
-	void *receive, *send;
+	void *receive;
 
 	(void)argument;
 	driver_open(&driver, 11);
 	line_open(&line, &driver, LENGTH);
 	receive = driver_must_receive(&driver, line.receiver, line.to, 100, line.to_memory);
-	check_number(driver_send(&driver, line.sender, line.from, 101, line.from_memory, &send), NET_INVALID_USAGE);
+	check_number(driver_wait_refusal(&driver, line.sender, line.from, 101, line.from_memory), NET_INVALID_USAGE);
 	check(strstr(driver_warning(), "larger than its receive"));
 	/* The other end learns of the failure when the sender closes. */
 	driver_deregister(&driver, line.sender, line.from_memory);
@@ -432,7 +403,7 @@ static void case_closed_end(void *argument)
 	line_open(&line, &driver, LENGTH);
 	driver_deregister(&driver, line.receiver, line.to_memory);
 	driver_close_receive(&driver, line.receiver);
-	check_number(driver_send(&driver, line.sender, line.from, 100, line.from_memory, &request), NET_REMOTE_ERROR);
+	check_number(driver_wait_refusal(&driver, line.sender, line.from, 100, line.from_memory), NET_REMOTE_ERROR);
 	driver_deregister(&driver, line.sender, line.from_memory);
 	driver_close_send(&driver, line.sender);
 	free(line.from);

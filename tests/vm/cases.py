@@ -126,6 +126,8 @@ WORKFLOW = over('verbs', Case('bench workflow', 60, server='workflow_server', cl
 # A program without the library accesses the memory of a program with it.
 RAW = over('verbs', Case('raw verbs', 60, server='serving $port raw_server $server:$port',
                          client='raw_verbs $server $port'))
+# Two processes whose bytes go through soft-RoCE as a device of NCCL.
+NCCL = [Case('verbs: the NCCL plugin', 60, "nccl_peers '@(receiver_killed|abort)_verbs'")]
 FIRST_HOUR = [Case('first hour', 300, 'first_hour')]
 SCENARIOS = [
     Case('tcp: scenarios transfer', 100, "scenarios tcp --setting thread '*-sizes'"),
@@ -357,8 +359,8 @@ GPU = [
 
 ONE, ONE_MORE = split(
     [Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *POST_LISTS, *PACKED, *WORKFLOW, *RAW,
-     *SCENARIOS, *FIRST_HOUR],
-    'ibv*', 'check: *', '*: serve and *', 'verbs: post lists *', 'verbs: small *', 'verbs: bench workflow', 'verbs: raw verbs',
+     *NCCL, *SCENARIOS, *FIRST_HOUR],
+    'ibv*', 'check: *', '*: serve and *', 'verbs: post lists *', 'verbs: small *', 'verbs: bench workflow', 'verbs: raw verbs', '*NCCL*',
     'tcp: scenarios atomic', 'verbs: scenarios thread', 'verbs: scenarios by*',
     'verbs: what is *')
 # Few tcp cases: tests/integration/test_netns.c tests tcp between network namespaces.

@@ -25,11 +25,12 @@ PROGRAMS = {
 # Programs of the build folder.
 BUILT = ['peerlane', 'tests/test_scenarios', 'tests/check_action']
 # Programs that only a build with the verbs fabric has.
-BUILT_WITH_VERBS = ['tests/ledger', 'tests/raw_server', 'tests/raw_verbs', 'tests/peermem_cases', 'tests/peermem_verbs',
+BUILT_WITH_VERBS = ['tests/ledger', 'tests/nccl/test_nccl_peers', 'tests/raw_server', 'tests/raw_verbs', 'tests/peermem_cases', 'tests/peermem_verbs',
                     'tests/peermem_walk', 'tests/emulated/emulated_gpu',
                     'tests/emulated/emulated_peer']
-# Libraries used through LD_LIBRARY_PATH and LD_PRELOAD only: the emulated GPU's driver, and dma-bufs for soft-RoCE.
-BUILT_LIBRARIES = ['tests/emulated/libcuda.so.1', 'tests/emulated/roce_dmabuf.so']
+# Libraries used through variables only: the emulated GPU's driver, dma-bufs for soft-RoCE, and NCCL's plugin.
+BUILT_LIBRARIES = ['tests/emulated/libcuda.so.1', 'tests/emulated/roce_dmabuf.so',
+                   'plugins/nccl/libnccl-net-peerlane.so']
 
 FIRST_HOUR = pathlib.Path(__file__).resolve().parents[2] / 'src/cmd/first-hour/peerlane-first-hour'
 

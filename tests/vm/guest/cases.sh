@@ -193,6 +193,16 @@ scenarios() # FABRIC ARGUMENT...
 	return "$(cat status)"
 }
 
+# Runs cases of the NCCL plugin between processes; none may be skipped.
+nccl_peers() # PATTERN
+{
+	NCCL_NET_PLUGIN=/guest/gpu/libnccl-net-peerlane.so NCCL_SOCKET_IFNAME=$interface TEST_CASES=$1 \
+		test_nccl_peers >result 2>&1
+	status=$?
+	cat result
+	[ $status = 0 ] && ! grep -q SKIPPED result
+}
+
 # Runs a command during which the device must send fewer than LIMIT SEND messages.
 fewer_sends() # LIMIT COMMAND...
 {

@@ -8,38 +8,13 @@
 #include <string.h>
 
 #include "fabric/verbs/verbs.h"
+#include "rdma/port_rate.h"
 
 /* Rate, in units of 100 Mb/s, above which a port has two queue pairs. */
 #define WIDE_RATE 2000u
 /* Members of a bond that are looked at, and the longest name of a network interface with its NUL. */
 #define MEMBERS_MAX 16
 #define NAME_MAX_WITH_NUL 16
-
-/* Returns the rate of a lane, in units of 100 Mb/s; 0: unknown. The encodings are those of ibv_query_port(3). */
-static unsigned lane_rate(unsigned speed)
-{
-	static const struct {
-		uint8_t code;
-		unsigned rate;
-	} rates[] = { { 1, 25 }, { 2, 50 }, { 4, 100 }, { 8, 100 }, { 16, 140 }, { 32, 250 }, { 64, 500 }, { 128, 1000 } };
-
-	for (size_t i = 0; i < PL_ARRAY_SIZE(rates); i++)
-		if (rates[i].code == speed)
-			return rates[i].rate;
-	return 0;
-}
-
-static unsigned count_lanes(unsigned width)
-{
-	static const struct {
-		uint8_t code, lanes;
-	} widths[] = { { 1, 1 }, { 2, 4 }, { 4, 8 }, { 8, 12 }, { 16, 2 } };
-
-	for (size_t i = 0; i < PL_ARRAY_SIZE(widths); i++)
-		if (widths[i].code == width)
-			return widths[i].lanes;
-	return 0;
-}
 
 /* Reads the first line of a file, without its end. Returns false if there is none. */
 static bool read_line(char *text, size_t size, const char *path)
@@ -88,7 +63,7 @@ static unsigned members_of_port(const struct verbs_port *port)
 
 bool verbs_port_is_wide(const struct verbs_port *port, const struct ibv_port_attr *attributes)
 {
-	if (lane_rate(attributes->active_speed) * count_lanes(attributes->active_width) > WIDE_RATE)
+	if (rdma_port_rate(attributes->active_speed, attributes->active_width) > WIDE_RATE)
 		return true;
 	return port->link_layer == IBV_LINK_LAYER_ETHERNET && members_of_port(port) > 1;
 }
