@@ -211,7 +211,7 @@ int agent::connect()
 
 	forgive_locked();
 	while ((status = ready_locked()) == -EINPROGRESS)
-		changed.wait(lock);
+		wait_for_change(changed, lock);
 	return status;
 }
 

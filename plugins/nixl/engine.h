@@ -9,6 +9,7 @@
 #define PLUGIN_NIXL_ENGINE_H
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -154,6 +155,12 @@ public:
 	/* Cancels, waits, and fails all later postings if the request uses this memory. */
 	void revoke(const memory &gone);
 };
+
+/* Waits for a change, or wakes up without one. condition_variable::wait() would need a libstdc++ newer than RHEL 9's. */
+inline void wait_for_change(std::condition_variable &changed, std::unique_lock<std::mutex> &lock)
+{
+	changed.wait_for(lock, std::chrono::hours(1));
+}
 
 /* Size of the largest notification. */
 constexpr size_t NOTICE_MAX = 64u << 20;

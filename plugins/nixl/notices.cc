@@ -52,7 +52,7 @@ void engine::wait_until_collected()
 	std::unique_lock<std::mutex> lock(mutex);
 
 	while (!stopping && (notices.size() > NOTICES_MAX || notice_bytes > NOTICE_BYTES_MAX))
-		collected.wait(lock);
+		wait_for_change(collected, lock);
 }
 
 void engine::drain()
