@@ -106,8 +106,8 @@ int agent::try_address(const std::string &address, pl_peer **fresh, pl_remote **
 		status = wait_unless_closed(operation, completion, error);
 	if (status == 0) {
 		*imported_proof = completion.remote;
-		status = pl_notify(*fresh, notice_value(notice_kind::hello), hello.data(), hello.size(), nullptr, nullptr,
-				   &error);
+		status = pl_notify(*fresh, notice_value(notice_kind::hello), hello.data(), hello.size(), nullptr,
+				   nullptr, &error);
 	}
 	if (status == 0)
 		return 0;
@@ -231,7 +231,8 @@ int agent::send_large_locked(const std::string &notice, pl_error &error)
 	uint64_t tag = owner.keep_send(region);
 	pl_buffer buffer = { region, 0, notice.size() };
 	attributes.user_data = tag;
-	status = pl_notify(peer, notice_value(notice_kind::large, tag), length, sizeof(length), nullptr, nullptr, &error);
+	status = pl_notify(peer, notice_value(notice_kind::large, tag), length, sizeof(length), nullptr, nullptr,
+			   &error);
 	if (status == 0)
 		status = pl_send(peer, tag, &buffer, &attributes, nullptr, &error);
 	if (status < 0)
@@ -245,8 +246,8 @@ int agent::send_locked(const std::string &notice, pl_error &error)
 		return -EMSGSIZE;
 	if (notice.size() > PL_NOTIFY_DATA_MAX)
 		return send_large_locked(notice, error);
-	return pl_notify(peer, notice_value(notice_kind::small), notice.empty() ? nullptr : notice.data(), notice.size(),
-			 nullptr, nullptr, &error);
+	return pl_notify(peer, notice_value(notice_kind::small), notice.empty() ? nullptr : notice.data(),
+			 notice.size(), nullptr, nullptr, &error);
 }
 
 int agent::send(const std::string &notice)

@@ -210,8 +210,8 @@ nixl_status_t backend::loadLocalMD(nixlBackendMD *input, nixlBackendMD *&out)
 	return guarded([&] {
 		auto fresh = std::make_unique<metadata>(true);
 		const memory_card &card = metadata_of(input).local->card;
-		int status = core->load_memory(core->name, encode(card), card.gpu, card.address, card.length,
-					       fresh->remote);
+		int status =
+			core->load_memory(core->name, encode(card), card.gpu, card.address, card.length, fresh->remote);
 		if (status == 0)
 			out = fresh.release();
 		return status;
@@ -317,7 +317,9 @@ nixlBackendPlugin table = {
 	[] { return "PEERLANE"; },
 	[] { return PLUGIN_VERSION " for NIXL " PLUGIN_NIXL_VERSION; },
 	[] { return nixl_b_params_t(parameter_names()); },
-	[] { return nixl_mem_list_t{ DRAM_SEG, VRAM_SEG }; },
+	[] {
+		return nixl_mem_list_t{ DRAM_SEG, VRAM_SEG };
+	},
 };
 
 } // namespace

@@ -111,7 +111,8 @@ int engine::register_memory(uint64_t address, uint64_t length, bool gpu, std::sh
 	auto fresh = std::make_shared<memory>();
 	pl_error error = {};
 	unsigned access = PL_ACCESS_READ | PL_ACCESS_WRITE;
-	int status = pl_region_register(context, reinterpret_cast<void *>(address), length, access, &fresh->region, &error);
+	int status =
+		pl_region_register(context, reinterpret_cast<void *>(address), length, access, &fresh->region, &error);
 
 	if (status < 0) {
 		warn_error("cannot register memory", error);

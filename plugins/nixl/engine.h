@@ -74,9 +74,9 @@ class agent
 public:
 	const std::string name;
 	std::mutex mutex;
-	pl_peer *peer = nullptr;                     /* while the state is up */
-	uint64_t connection = 0;                     /* rises with each end of a connection */
-	std::unordered_set<request *> prepared;      /* those with a vector of the peer */
+	pl_peer *peer = nullptr;                      /* while the state is up */
+	uint64_t connection = 0;                      /* rises with each end of a connection */
+	std::unordered_set<request *> prepared;       /* those with a vector of the peer */
 	std::unordered_set<remote_memory *> imported; /* those with a handle of the peer */
 
 	agent(engine &of, std::string called, agent_card reached);
@@ -122,9 +122,9 @@ class request
 	bool has_notice = false;
 	std::string notice;
 	bool posted_again = false;
-	bool revoked = false;         /* a local range was deregistered */
+	bool revoked = false; /* a local range was deregistered */
 	bool release_refused = false;
-	uint64_t connection = 0;      /* of the agent, at the posting */
+	uint64_t connection = 0; /* of the agent, at the posting */
 
 	int step();
 	int begin();

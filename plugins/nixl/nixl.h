@@ -56,7 +56,8 @@ struct nixlBackendOptionalArgs {
 };
 using nixl_opt_b_args_t = nixlBackendOptionalArgs;
 
-class nixlBackendInitParams {
+class nixlBackendInitParams
+{
 public:
 	std::string localAgent;
 	nixl_backend_t type;
@@ -67,12 +68,14 @@ public:
 	bool enableTelemetry_ = false;
 };
 
-class nixlBackendReqH {
+class nixlBackendReqH
+{
 public:
 	virtual ~nixlBackendReqH() {}
 };
 
-class nixlBackendMD {
+class nixlBackendMD
+{
 protected:
 	bool isPrivateMD;
 
@@ -81,7 +84,8 @@ public:
 	virtual ~nixlBackendMD() {}
 };
 
-class nixlBasicDesc {
+class nixlBasicDesc
+{
 public:
 	uintptr_t addr;
 	size_t len;
@@ -93,14 +97,16 @@ public:
 	}
 };
 
-class nixlBlobDesc : public nixlBasicDesc {
+class nixlBlobDesc : public nixlBasicDesc
+{
 public:
 	nixl_blob_t metaInfo;
 
 	using nixlBasicDesc::nixlBasicDesc;
 };
 
-class nixlMetaDesc : public nixlBasicDesc {
+class nixlMetaDesc : public nixlBasicDesc
+{
 public:
 	nixlBackendMD *metadataP = nullptr;
 
@@ -111,7 +117,8 @@ struct nixlRemoteMetaDesc : nixlMetaDesc {
 	std::string remoteAgent;
 };
 
-template <class T> class nixlDescList {
+template <class T> class nixlDescList
+{
 protected:
 	nixl_mem_t type;
 	std::vector<T> descs;
@@ -136,7 +143,8 @@ struct nixlTelemetryEvent {
 	uint64_t value_;
 };
 
-class nixlBackendEngine {
+class nixlBackendEngine
+{
 	nixl_backend_t backendType;
 	nixl_b_params_t customParams;
 	std::vector<nixlTelemetryEvent> telemetryEvents_;
@@ -225,7 +233,8 @@ public:
 
 #define NIXL_PLUGIN_API_VERSION 1
 
-class nixlBackendPlugin {
+class nixlBackendPlugin
+{
 public:
 	int api_version;
 	nixlBackendEngine *(*create_engine)(const nixlBackendInitParams *params);

@@ -153,8 +153,8 @@ void engine::begin_receive(pl_peer *peer, const std::string &sender, const pl_co
 	if (status == 0) {
 		pl_buffer buffer = { region, 0, length };
 		attributes.user_data = ++receives_begun;
-		status = pl_receive(peer, completion.value & ~notice_value(notice_kind(0xff)), UINT64_MAX, &buffer, &attributes,
-				    nullptr, &error);
+		status = pl_receive(peer, completion.value & ~notice_value(notice_kind(0xff)), UINT64_MAX, &buffer,
+				    &attributes, nullptr, &error);
 		if (status == 0)
 			receives[attributes.user_data] = { sender, region };
 		else
@@ -175,7 +175,8 @@ void engine::handle_received(const pl_completion &completion)
 		deliver(found->second.name,
 			std::string(static_cast<const char *>(pl_region_address(region)), completion.bytes));
 	else
-		warn("a notification of agent %s was lost: %s", found->second.name.c_str(), strerror(-completion.status));
+		warn("a notification of agent %s was lost: %s", found->second.name.c_str(),
+		     strerror(-completion.status));
 	receives.erase(found);
 	pl_region_deregister(region);
 }

@@ -35,7 +35,8 @@ bool range_is_inside(const memory_card &card, uint64_t address, uint64_t length)
 
 } // namespace
 
-request::request(engine &of, std::shared_ptr<agent> to, bool is_write) : owner(of), target(std::move(to)), write(is_write)
+request::request(engine &of, std::shared_ptr<agent> to, bool is_write)
+	: owner(of), target(std::move(to)), write(is_write)
 {
 }
 
@@ -93,8 +94,8 @@ int request::prepare_locked(pl_error &error)
 
 	for (size_t i = 0; i < elements.size(); i++) {
 		const element &each = elements[i];
-		transfers[i] = { remotes[each.remote]->remote, each.remote_offset, locals[each.local]->region, each.offset,
-				 each.length };
+		transfers[i] = { remotes[each.remote]->remote, each.remote_offset, locals[each.local]->region,
+				 each.offset, each.length };
 	}
 	int status = pl_vector_prepare(target->peer, write ? PL_KIND_WRITE : PL_KIND_READ, transfers.data(),
 				       transfers.size(), &vector, &error);

@@ -27,7 +27,8 @@ template <class Class, class Member> void offset(const char *name, Member Class:
 	alignas(Class) static char object[sizeof(Class)];
 	Class *at = reinterpret_cast<Class *>(object);
 
-	printf("offset %s %td, %zu bytes\n", name, reinterpret_cast<const char *>(&(at->*member)) - object, sizeof(Member));
+	printf("offset %s %td, %zu bytes\n", name, reinterpret_cast<const char *>(&(at->*member)) - object,
+	       sizeof(Member));
 }
 
 #define SIZE(type) printf("size %s %zu\n", #type, sizeof(type))
@@ -109,8 +110,8 @@ static void print_structures()
 	OFFSET(nixlBackendPlugin, get_backend_mems);
 	probe::print();
 	list_probe::print();
-	static_assert(std::has_virtual_destructor_v<nixlBackendEngine> && std::has_virtual_destructor_v<nixlBackendMD> &&
-		      std::has_virtual_destructor_v<nixlBackendReqH>);
+	static_assert(std::has_virtual_destructor_v<nixlBackendEngine> &&
+		      std::has_virtual_destructor_v<nixlBackendMD> && std::has_virtual_destructor_v<nixlBackendReqH>);
 }
 
 static void print_places()

@@ -58,7 +58,8 @@ static void copy_pieces(std::vector<char> &to, const std::vector<char> &from, co
 		memcpy(&to[each.to], &from[each.from], each.length);
 }
 
-static void check_report(remote_process &remote, stand_in &agent, const std::string &notice, const std::vector<char> &expected)
+static void check_report(remote_process &remote, stand_in &agent, const std::string &notice,
+			 const std::vector<char> &expected)
 {
 	report next = next_report(remote, agent);
 
@@ -328,8 +329,10 @@ static void test_wrong(void *)
 	check_number(agent.load("three", remote.data, there.address, LENGTH, out), NIXL_ERR_NOT_FOUND);
 	check_number(agent.engine->connect("three"), NIXL_ERR_NOT_FOUND);
 	check_number(agent.prepare(NIXL_READ, local, there, {}, "two", handle), NIXL_ERR_INVALID_PARAM);
-	check_number(agent.prepare(NIXL_READ, local, there, { { 1, 0, LENGTH } }, "two", handle), NIXL_ERR_INVALID_PARAM);
-	check_number(agent.prepare(NIXL_READ, local, there, { { 0, LENGTH, 1 } }, "two", handle), NIXL_ERR_INVALID_PARAM);
+	check_number(agent.prepare(NIXL_READ, local, there, { { 1, 0, LENGTH } }, "two", handle),
+		     NIXL_ERR_INVALID_PARAM);
+	check_number(agent.prepare(NIXL_READ, local, there, { { 0, LENGTH, 1 } }, "two", handle),
+		     NIXL_ERR_INVALID_PARAM);
 	check_number(agent.prepare(NIXL_READ, local, self, { { 0, 0, 1 } }, "two", handle), NIXL_ERR_INVALID_PARAM);
 	check_number(agent.prepare(NIXL_READ, there, local, { { 0, 0, 1 } }, "two", handle), NIXL_ERR_INVALID_PARAM);
 	check_number(agent.prepare(NIXL_READ, local, there, { { 0, 0, 1 } }, "three", handle), NIXL_ERR_NOT_FOUND);
