@@ -99,6 +99,12 @@ nixl_status_t stand_in::load(const std::string &agent, const std::string &blob, 
 	return engine->loadRemoteMD(description, DRAM_SEG, agent, out.metadata);
 }
 
+void stand_in::unload(range &gone)
+{
+	check_number(engine->unloadMD(gone.metadata), NIXL_SUCCESS);
+	gone.metadata = nullptr;
+}
+
 nixl_status_t stand_in::prepare(nixl_xfer_op_t operation, const range &local, const range &remote,
 				const std::vector<piece> &pieces, const std::string &agent, nixlBackendReqH *&out)
 {

@@ -49,6 +49,7 @@ public:
 	range add_self(const range &local);
 	nixl_status_t load(const std::string &agent, const std::string &blob, uintptr_t address, size_t length,
 			   range &out);
+	void unload(range &gone);
 	nixl_status_t prepare(nixl_xfer_op_t operation, const range &local, const range &remote,
 			      const std::vector<piece> &pieces, const std::string &agent, nixlBackendReqH *&out);
 	nixl_status_t post(nixlBackendReqH *&handle);

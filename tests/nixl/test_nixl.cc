@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The plugin of NIXL between two processes, and of an agent with itself. */
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -58,6 +59,13 @@ static void copy_pieces(std::vector<char> &to, const std::vector<char> &from, co
 		memcpy(&to[each.to], &from[each.from], each.length);
 }
 
+static void check_answer(remote_process &remote, const char *expected)
+{
+	std::string text = answer(remote);
+
+	check_text(text.c_str(), expected);
+}
+
 static void check_report(remote_process &remote, stand_in &agent, const std::string &notice,
 			 const std::vector<char> &expected)
 {
@@ -103,7 +111,7 @@ static void test_transfers(void *argument)
 	}
 	agent.release(write);
 	agent.release(read);
-	check_number(agent.engine->unloadMD(there.metadata), NIXL_SUCCESS);
+	agent.unload(there);
 	check_number(agent.engine->disconnect("two"), NIXL_SUCCESS);
 	check_number(agent.engine->genNotif("two", "x"), NIXL_ERR_NOT_FOUND);
 	agent.remove(local);
@@ -118,16 +126,17 @@ static void test_answers(void *)
 	remote_process remote = start_remote("two", parameters, 4096);
 	stand_in agent("one", parameters);
 
-	load_remote(agent, remote);
+	range there = load_remote(agent, remote);
 	command(remote, "i one " + agent.info());
-	check_text(answer(remote).c_str(), "0");
+	check_answer(remote, "0");
 	for (size_t length : { (size_t)0, (size_t)1000, (size_t)100000 }) {
 		command(remote, "g one " + std::to_string(length));
-		check_text(answer(remote).c_str(), "0");
+		check_answer(remote, "0");
 		auto notice = agent.notice();
 		check_text(notice.first.c_str(), "two");
 		check(notice.second == notice_of(length));
 	}
+	agent.unload(there);
 	end_remote(remote);
 }
 
@@ -150,7 +159,7 @@ static void test_self(void *argument)
 	check_text(notice.second.c_str(), "done");
 	check(to == expected);
 	agent.release(handle);
-	check_number(agent.engine->unloadMD(target.metadata), NIXL_SUCCESS);
+	agent.unload(target);
 	agent.remove(local);
 	agent.remove(other);
 }
@@ -168,12 +177,13 @@ static void test_failure(void *)
 	check_number(agent.prepare(NIXL_WRITE, local, there, scattered(), "two", handle), NIXL_SUCCESS);
 	check_number(agent.finish(handle, agent.post(handle)), NIXL_SUCCESS);
 	command(remote, "r");
-	check_text(answer(remote).c_str(), "removed");
+	check_answer(remote, "removed");
 	check_number(agent.finish(handle, agent.post(handle, notice_of(5))), NIXL_ERR_NOT_ALLOWED);
 	check_number(agent.finish(handle, agent.post(handle, notice_of(5000))), NIXL_ERR_NOT_ALLOWED);
 	check_number(agent.engine->genNotif("two", notice_of(6)), NIXL_SUCCESS);
 	check_number(next_report(remote, agent).length, 6);
 	agent.release(handle);
+	agent.unload(there);
 	agent.remove(local);
 	end_remote(remote);
 }
@@ -214,6 +224,7 @@ static void test_release(void *argument)
 	check_number(agent.engine->checkXfer(handle), NIXL_ERR_CANCELED);
 	check_number(agent.post(handle), NIXL_ERR_NOT_FOUND);
 	agent.release(handle);
+	agent.unload(there);
 	end_remote(remote);
 }
 
@@ -224,6 +235,7 @@ static void test_death(void *argument)
 	std::vector<char> memory(LENGTH), expected(LENGTH);
 	std::vector<piece> pieces = scattered();
 	remote_process remote = start_remote("two", parameters, LENGTH);
+	remote_process successor = start_remote("two", parameters, LENGTH);
 	stand_in agent("one", parameters);
 	range local = agent.add(memory.data(), LENGTH), there = load_remote(agent, remote);
 	nixlBackendReqH *handle;
@@ -240,19 +252,19 @@ static void test_death(void *argument)
 	check_number(agent.finish(handle, agent.post(handle)), NIXL_ERR_REMOTE_DISCONNECT);
 	check_number(agent.engine->genNotif("two", "x"), NIXL_ERR_REMOTE_DISCONNECT);
 	agent.release(handle);
-	check_number(agent.engine->unloadMD(there.metadata), NIXL_SUCCESS);
+	agent.unload(there);
 	check_number(agent.engine->disconnect("two"), NIXL_SUCCESS);
 
-	remote = start_remote("two", parameters, LENGTH);
-	there = load_remote(agent, remote);
+	there = load_remote(agent, successor);
 	fill(memory, 9);
 	copy_pieces(expected, memory, pieces);
 	check_number(agent.prepare(NIXL_WRITE, local, there, pieces, "two", handle), NIXL_SUCCESS);
 	check_number(agent.finish(handle, agent.post(handle, "new")), NIXL_SUCCESS);
-	check_report(remote, agent, "new", expected);
+	check_report(successor, agent, "new", expected);
 	agent.release(handle);
+	agent.unload(there);
 	agent.remove(local);
-	end_remote(remote);
+	end_remote(successor);
 }
 
 /* Puts a proxy in front of the agent: the first of two addresses of its connection information. */
@@ -292,6 +304,7 @@ static void test_reconnect(void *)
 	check_number(agent.engine->genNotif("two", "second"), NIXL_SUCCESS);
 	check_report(remote, agent, "second", expected);
 	agent.release(handle);
+	agent.unload(there);
 	agent.remove(local);
 	end_remote(remote);
 }
@@ -341,8 +354,8 @@ static void test_wrong(void *)
 	check_number(agent.engine->registerMem(nixlBlobDesc((uintptr_t)memory.data(), 0, 0), DRAM_SEG, none),
 		     NIXL_ERR_INVALID_PARAM);
 	check_number(agent.engine->genNotif("two", std::string((64u << 20) + 1, 'x')), NIXL_ERR_INVALID_PARAM);
-	check_number(agent.engine->unloadMD(self.metadata), NIXL_SUCCESS);
-	check_number(agent.engine->unloadMD(there.metadata), NIXL_SUCCESS);
+	agent.unload(self);
+	agent.unload(there);
 	agent.remove(local);
 	end_remote(remote);
 	for (const char *bad : { "fabric=nothing", "workers=0", "insecure=2", "progress=never", "key_file=/nowhere" }) {
@@ -393,7 +406,7 @@ static void test_threads(void *argument)
 	check_number(seen["low"], 3 * ROUNDS);
 	check_number(seen["small"], ROUNDS / 2);
 	check_number(seen[notice_of(2000)], ROUNDS / 2);
-	check_number(agent.engine->unloadMD(there.metadata), NIXL_SUCCESS);
+	agent.unload(there);
 	agent.remove(local);
 	other.remove(own);
 }
