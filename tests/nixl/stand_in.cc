@@ -55,14 +55,15 @@ std::string stand_in::info() const
 	return text;
 }
 
-range stand_in::add(void *memory, size_t length)
+range stand_in::add(void *memory, size_t length, nixl_mem_t kind)
 {
 	range fresh;
 	nixlBlobDesc description(reinterpret_cast<uintptr_t>(memory), length, 0);
 
 	fresh.address = description.addr;
 	fresh.length = length;
-	check_number(engine->registerMem(description, DRAM_SEG, fresh.metadata), NIXL_SUCCESS);
+	fresh.kind = kind;
+	check_number(engine->registerMem(description, kind, fresh.metadata), NIXL_SUCCESS);
 	return fresh;
 }
 
@@ -96,7 +97,7 @@ nixl_status_t stand_in::load(const std::string &agent, const std::string &blob, 
 	description.metaInfo = blob;
 	out.address = address;
 	out.length = length;
-	return engine->loadRemoteMD(description, DRAM_SEG, agent, out.metadata);
+	return engine->loadRemoteMD(description, out.kind, agent, out.metadata);
 }
 
 void stand_in::unload(range &gone)
@@ -108,7 +109,7 @@ void stand_in::unload(range &gone)
 nixl_status_t stand_in::prepare(nixl_xfer_op_t operation, const range &local, const range &remote,
 				const std::vector<piece> &pieces, const std::string &agent, nixlBackendReqH *&out)
 {
-	nixl_meta_dlist_t from(DRAM_SEG), to(DRAM_SEG);
+	nixl_meta_dlist_t from(local.kind), to(remote.kind);
 
 	for (const piece &each : pieces) {
 		nixlMetaDesc here(local.address + each.from, each.length, 0);
@@ -179,7 +180,7 @@ std::pair<std::string, std::string> stand_in::notice()
 	return first;
 }
 
-uint64_t hash_bytes(const void *bytes, size_t length)
+__attribute__((no_sanitize("thread"))) uint64_t hash_bytes(const void *bytes, size_t length)
 {
 	const char *at = static_cast<const char *>(bytes);
 	uint64_t hash = 14695981039346656037ull + length, word;

@@ -20,6 +20,7 @@ extern "C" {
 struct range {
 	uintptr_t address = 0;
 	size_t length = 0;
+	nixl_mem_t kind = DRAM_SEG;
 	nixlBackendMD *metadata = nullptr;
 };
 
@@ -42,7 +43,7 @@ public:
 	stand_in(const stand_in &) = delete;
 
 	std::string info() const;
-	range add(void *memory, size_t length);
+	range add(void *memory, size_t length, nixl_mem_t kind = DRAM_SEG);
 	void remove(range &gone);
 	std::string public_data(const range &local) const;
 	/* Loads the range as a target of this agent's own transfers. */
@@ -93,6 +94,7 @@ void end_remote(remote_process &remote);
 /* Loads the other process's agent and range. */
 range load_remote(stand_in &agent, const remote_process &remote);
 
+/* ThreadSanitizer does not look: agreements with other processes order these reads and the peer's next writes. */
 uint64_t hash_bytes(const void *bytes, size_t length);
 std::string notice_of(size_t length);
 
