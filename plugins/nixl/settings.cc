@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "settings.h"
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace peerlane_nixl
+{
+namespace
+{
+
+constexpr size_t KEY_MIN = 16;
+constexpr size_t KEY_MAX = 1024;
+constexpr uint64_t SECOND = 1000000000;
+/* Requests of engines have their own time-outs, and are released then. */
+constexpr uint64_t OPERATION_S = 600;
+constexpr uint64_t CONNECT_S = 10;
+
+struct parameter {
+	const char *name;
+	const char *variable;
+};
+
+constexpr parameter PARAMETERS[] = {
+	{ "address", "PEERLANE_NIXL_ADDRESS" },
+	{ "key_file", "PEERLANE_KEY_FILE" },
+	{ "insecure", "PEERLANE_NIXL_INSECURE" },
+	{ "encrypt", "PEERLANE_ENCRYPT" },
+	{ "fabric", "PEERLANE_FABRIC" },
+	{ "devices", "PEERLANE_DEVICES" },
+	{ "progress", "PEERLANE_NIXL_PROGRESS" },
+	{ "workers", "PEERLANE_WORKERS" },
+	{ "lanes", "PEERLANE_LANES" },
+	{ "keepalive", "PEERLANE_KEEPALIVE" },
+	{ "connect_timeout", "PEERLANE_NIXL_CONNECT_TIMEOUT" },
+	{ "operation_timeout", "PEERLANE_NIXL_OPERATION_TIMEOUT" },
+};
+
+class lookup
+{
+	const parameters &given;
+
+public:
+	explicit lookup(const parameters &all) : given(all) {}
+
+	/* Returns the value of a parameter, or of its variable; "" if neither is set. */
+	std::string text(const std::string &name) const
+	{
+		auto found = given.find(name);
+
+		if (found != given.end() && !found->second.empty())
+			return found->second;
+		for (const parameter &each : PARAMETERS) {
+			const char *value = name == each.name ? getenv(each.variable) : nullptr;
+			if (value)
+				return value;
+		}
+		return "";
+	}
+
+	bool number(const char *name, unsigned long least, unsigned long most, unsigned long standard,
+		    unsigned long &value) const
+	{
+		std::string found = text(name);
+		char *end;
+
+		value = standard;
+		if (found.empty())
+			return true;
+		errno = 0;
+		value = strtoul(found.c_str(), &end, 10);
+		if (errno == 0 && *end == '\0' && found[0] != '-' && value >= least && value <= most)
+			return true;
+		warn("%s=%s is no number from %lu to %lu", name, found.c_str(), least, most);
+		return false;
+	}
+
+	bool choice(const char *name, pl_choice &value) const
+	{
+		std::string found = text(name);
+
+		if (!found.empty())
+			value = found == "1" ? PL_ON : PL_OFF;
+		if (found.empty() || found == "0" || found == "1")
+			return true;
+		warn("%s=%s is neither 0 nor 1", name, found.c_str());
+		return false;
+	}
+};
+
+/* Reads a key as the command does: without the newline at the end of a text. */
+int read_key(const std::string &path, std::string &key)
+{
+	int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+	struct stat status;
+
+	if (fd < 0 || fstat(fd, &status) < 0) {
+		int code = -errno;
+		warn("key_file: cannot open %s: %s", path.c_str(), strerror(errno));
+		if (fd >= 0)
+			close(fd);
+		return code;
+	}
+	key.resize(KEY_MAX + 2);
+	ssize_t length = read(fd, key.data(), key.size());
+	close(fd);
+	if (status.st_mode & (S_IROTH | S_IWOTH | S_IWGRP)) {
+		warn("key_file: other users can read or replace the key in %s: run chmod go= on it", path.c_str());
+		return -EACCES;
+	}
+	key.resize(length > 0 ? (size_t)length : 0);
+	if (!key.empty() && key.back() == '\n')
+		key.pop_back();
+	if (key.size() >= KEY_MIN && key.size() <= KEY_MAX)
+		return 0;
+	warn("key_file: %s is no file with a key of %zu to %zu bytes", path.c_str(), KEY_MIN, KEY_MAX);
+	return -EINVAL;
+}
+
+int read_progress(const std::string &text, pl_progress &progress)
+{
+	if (!text.empty() && text != "thread" && text != "manual") {
+		warn("progress=%s is neither thread nor manual", text.c_str());
+		return -EINVAL;
+	}
+	progress = text == "manual" ? PL_PROGRESS_MANUAL : PL_PROGRESS_THREAD;
+	return 0;
+}
+
+} // namespace
+
+void warn(const char *format, ...)
+{
+	char line[1024];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(line, sizeof(line), format, arguments);
+	va_end(arguments);
+	fprintf(stderr, "peerlane-nixl: %s\n", line);
+}
+
+void warn_error(const std::string &action, const pl_error &error)
+{
+	char text[600];
+
+	pl_error_format(&error, text, sizeof(text));
+	for (char *at = text; (at = strchr(at, '\n'));)
+		*at = ';';
+	warn("%s: %s", action.c_str(), text);
+}
+
+parameters parameter_names()
+{
+	parameters names;
+
+	for (const parameter &each : PARAMETERS)
+		names[each.name] = "";
+	return names;
+}
+
+int settings::read(const parameters &given)
+{
+	lookup from(given);
+	parameters known = parameter_names();
+	unsigned long workers, lanes, keepalive, connect_s, operation_s;
+	int status;
+
+	for (const auto &each : given) {
+		if (!known.count(each.first))
+			warn("the parameter %s does not exist; it has no effect", each.first.c_str());
+	}
+	if (!from.number("workers", 1, 64, 0, workers) || !from.number("lanes", 1, 16, 0, lanes) ||
+	    !from.number("keepalive", 1, 86400, 0, keepalive) ||
+	    !from.number("connect_timeout", 1, 86400, CONNECT_S, connect_s) ||
+	    !from.number("operation_timeout", 1, 86400, OPERATION_S, operation_s) ||
+	    !from.choice("insecure", options.insecure) || !from.choice("encrypt", options.encrypt_data))
+		return -EINVAL;
+	status = read_progress(from.text("progress"), options.progress);
+	if (status == 0 && !from.text("key_file").empty())
+		status = read_key(from.text("key_file"), key);
+	if (status < 0)
+		return status;
+	options.workers = (unsigned)workers;
+	options.lanes = (unsigned)lanes;
+	options.keepalive = keepalive * SECOND;
+	options.connect_timeout = connect_s * SECOND;
+	options.operation_timeout = operation_s * SECOND;
+	fabric = from.text("fabric");
+	devices = from.text("devices");
+	address = from.text("address");
+	bool open_to_hosts = !key.empty() || options.insecure == PL_ON;
+	if (address.empty())
+		address = open_to_hosts ? ":0" : "127.0.0.1:0";
+	if (!open_to_hosts)
+		warn("no key: only processes of this host can connect; set key_file, or PEERLANE_KEY_FILE");
+	return 0;
+}
+
+void settings::apply()
+{
+	options.fabric = fabric.empty() ? nullptr : fabric.c_str();
+	options.devices = devices.empty() ? nullptr : devices.c_str();
+	options.key = key.empty() ? nullptr : key.data();
+	options.key_length = key.size();
+	options.program = "peerlane-nixl";
+}
+
+} // namespace peerlane_nixl
