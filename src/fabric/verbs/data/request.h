@@ -12,15 +12,10 @@
 PL_ALWAYS_INLINE struct verbs_work *verbs_work_take(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
 						    struct pl_operation *operation)
 {
-	struct verbs_work *work;
+	struct verbs_work *work = pl_pool_first(&endpoint->spare);
 
-	if (endpoint->spare_count) {
-		work = pl_list_first(&endpoint->spare, struct verbs_work, link);
-		pl_list_remove(&work->link);
-		endpoint->spare_count--;
-	} else {
+	if (!work)
 		work = pl_alloc(&endpoint->state->context->allocator, sizeof(*work));
-	}
 	if (!work)
 		return NULL;
 	memset(work, 0, offsetof(struct verbs_work, copying));

@@ -79,17 +79,6 @@ void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, ui
 	pl_list_append(work->link.next, &rest->link);
 }
 
-void verbs_spare_drop(struct verbs_endpoint *endpoint)
-{
-	while (!pl_list_empty(&endpoint->spare)) {
-		struct verbs_work *work = pl_list_first(&endpoint->spare, struct verbs_work, link);
-
-		pl_list_remove(&work->link);
-		pl_free(&endpoint->state->context->allocator, work);
-	}
-	endpoint->spare_count = 0;
-}
-
 /*
  * Posts waiting work, unless so much is posted that a completion will come and post it: fewer lists mean fewer calls of
  * the driver and fewer completions. With `more` it waits for the next operation.
