@@ -147,14 +147,27 @@ int verbs_message(struct pl_endpoint *endpoint, const struct pl_frame *frame, co
 /* mw.c: work on windows ends, done or not: a bind request, an invalidation, a message whose windows are bound. */
 void verbs_mw_work_over(struct verbs_endpoint *endpoint, struct verbs_work *work);
 
+/* Clears the members that are clear in unused work. */
+static inline void verbs_work_clear(struct verbs_work *work)
+{
+	pl_vectors_clear(&work->staged, VERBS_WORK_SPECIAL);
+}
+
+/* Keeps the memory of work that has nothing else, and whose members are clear. */
+static inline void verbs_work_keep(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	if (!pl_pool_keep(&endpoint->spare, work))
+		pl_free(&endpoint->state->context->allocator, work);
+}
+
 static inline void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	if (work->buffer)
 		verbs_buffer_put(work->buffer);
 	if (work->kind >= VERBS_BIND || work->answer)
 		verbs_mw_work_over(endpoint, work);
-	if (!pl_pool_keep(&endpoint->spare, work))
-		pl_free(&endpoint->state->context->allocator, work);
+	verbs_work_clear(work);
+	verbs_work_keep(endpoint, work);
 }
 
 /* behind.c: work behind the data of a write, which goes without waiting for that data's completions */
@@ -170,6 +183,8 @@ enum verbs_behind verbs_behind_first(struct verbs_endpoint *endpoint, struct ver
 bool verbs_reads_back(const struct verbs_endpoint *endpoint, const struct pl_operation *operation);
 
 /* work.c */
+/* Allocates unused work. NULL: no memory. */
+struct verbs_work *verbs_work_allocate(const struct verbs_endpoint *endpoint);
 /* Takes work, and a pending count of its operation. NULL: no memory. */
 struct verbs_work *verbs_work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
 				  struct pl_operation *operation);

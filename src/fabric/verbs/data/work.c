@@ -19,6 +19,15 @@ static const char reason_near[] =
 static const char reason_far[] =
 	"verbs: a network card reads and writes the region itself, from afar, as the nearest ones are not connected";
 
+struct verbs_work *verbs_work_allocate(const struct verbs_endpoint *endpoint)
+{
+	struct verbs_work *work = pl_alloc(&endpoint->state->context->allocator, sizeof(*work));
+
+	if (work)
+		verbs_work_clear(work);
+	return work;
+}
+
 struct verbs_work *verbs_work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
 				  struct pl_operation *operation)
 {
