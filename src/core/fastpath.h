@@ -93,12 +93,11 @@ PL_ALWAYS_INLINE void pl_fast_segment(struct pl_operation *operation, const stru
 		atomic_fetch_add(&segment->remote->references, 1);
 }
 
-/* The operation's time is set. `handle`: it gets a handle. */
-PL_ALWAYS_INLINE void pl_fast_prepare(struct pl_operation *operation, bool handle)
+/* The operation's time is set. */
+PL_ALWAYS_INLINE void pl_fast_prepare(struct pl_operation *operation)
 {
 	operation->deadline = pl_deadline(operation->completion.posted, operation->attributes.timeout);
-	operation->plain = !handle && operation->segment_count == 1 &&
-			   !(operation->attributes.flags & ~(unsigned)PL_MORE) &&
+	operation->plain = operation->segment_count == 1 && !(operation->attributes.flags & ~(unsigned)PL_MORE) &&
 			   !pl_visible_more(operation->attributes.visible);
 }
 
@@ -196,7 +195,7 @@ PL_ALWAYS_INLINE bool pl_fast_enter(struct pl_peer *peer)
 PL_ALWAYS_INLINE void pl_fast_submit(struct pl_peer *peer, struct pl_operation *operation, enum pl_kind kind,
 				     struct pl_operation **handle)
 {
-	pl_fast_prepare(operation, handle);
+	pl_fast_prepare(operation);
 	if (handle || (operation->attributes.flags & PL_FENCE) || pl_fast_is_unwatched(peer, operation->deadline) ||
 	    atomic_load_explicit(&peer->state, memory_order_relaxed) == PL_PEER_LOST) {
 		pl_operation_submit_held(operation, handle);
@@ -335,28 +334,28 @@ PL_ALWAYS_INLINE void pl_fast_visible(struct pl_operation *operation)
 }
 
 /* True if one rail carried all bytes of a plain operation, so that its completion has no special values. */
-PL_ALWAYS_INLINE bool pl_fast_usual(struct pl_operation *operation)
+PL_ALWAYS_INLINE bool pl_fast_usual(struct pl_operation *operation, uint64_t now)
 {
 	unsigned rails = atomic_load_explicit(&operation->rails, memory_order_relaxed);
 
 	return operation->plain && rails && !(rails & (rails - 1)) && !operation->route_reason &&
 	       !atomic_load_explicit(&operation->status, memory_order_relaxed) &&
-	       !atomic_load_explicit(&operation->staged, memory_order_relaxed) &&
-	       pl_engine_now(operation->home) > operation->completion.posted;
+	       !atomic_load_explicit(&operation->staged, memory_order_relaxed) && now > operation->completion.posted;
 }
 
 /* pl_operation_complete() for the usual case. Home. */
 PL_ALWAYS_INLINE void pl_fast_complete(struct pl_operation *operation)
 {
 	struct pl_completion *completion = &operation->completion;
+	uint64_t now = pl_engine_now(operation->home);
 	struct pl_peer *peer = operation->peer;
 
-	if (!pl_fast_usual(operation)) {
+	if (!pl_fast_usual(operation, now)) {
 		pl_operation_complete(operation);
 		return;
 	}
 	pl_list_unlink(&operation->peer_link);
-	completion->completed = pl_engine_now(operation->home);
+	completion->completed = now;
 	/* Messages set their byte count earlier. */
 	if (completion->kind != PL_KIND_SEND && completion->kind != PL_KIND_RECEIVE)
 		completion->bytes = operation->total;
@@ -372,8 +371,11 @@ PL_ALWAYS_INLINE void pl_fast_complete(struct pl_operation *operation)
 	pl_fast_release(operation);
 	if (operation->counted)
 		pl_fast_ended(peer, operation);
-	pl_count_done(&peer->counts[completion->kind], completion->bytes, completion->completed - completion->posted);
-	pl_fast_deliver(operation);
+	pl_count_done(&peer->counts[completion->kind], completion->bytes, now - completion->posted);
+	if (operation->has_handle)
+		pl_operation_deliver(operation);
+	else
+		pl_fast_deliver(operation);
 }
 
 /* Ends one pending count. The last one completes the operation at once. Home. */

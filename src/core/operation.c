@@ -153,7 +153,7 @@ void pl_operation_submit_held(struct pl_operation *operation, struct pl_operatio
 void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle)
 {
 	operation->completion.posted = pl_now();
-	pl_fast_prepare(operation, handle);
+	pl_fast_prepare(operation);
 	announce_operation(operation, handle);
 	pl_task_init(&operation->task, run);
 	pl_engine_post(operation->home, &operation->task);
@@ -291,7 +291,7 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 
 /* -- completion --------------------------------------------------------------------------------- */
 
-static void deliver_operation(struct pl_operation *operation)
+void pl_operation_deliver(struct pl_operation *operation)
 {
 	if (operation->internal) {
 		operation->finished(operation);
@@ -416,5 +416,5 @@ void pl_operation_complete(struct pl_operation *operation)
 	count_operation(operation);
 	if (operation->before_delivery)
 		operation->before_delivery(operation);
-	deliver_operation(operation);
+	pl_operation_deliver(operation);
 }

@@ -68,7 +68,7 @@ struct pl_operation {
 	bool has_handle;       /* pl_wait() collects it, not pl_poll() */
 	bool internal;         /* finished() takes it */
 	bool counted;          /* counted in peer->running */
-	bool plain;            /* one segment, collected by pl_poll(), no flags or higher visibility */
+	bool plain;            /* of the program: one segment, no flags or higher visibility */
 	bool of_home;          /* its memory is from the home engine's pool; it owns `copy` and `error` at most */
 	bool used_at_home;     /* counted in `used` of the region and remote region of `single` */
 	bool cancel_requested; /* pl_cancel() was called */
@@ -162,6 +162,8 @@ void pl_operations_expire(struct pl_timer *timer);
 void pl_operation_fail(struct pl_operation *operation, int status, const struct pl_error *error);
 /* Delivers the operation to its waiter, to pl_poll() or to finished(). Home. */
 void pl_operation_complete(struct pl_operation *operation);
+/* Delivers a completed operation. Home. */
+void pl_operation_deliver(struct pl_operation *operation);
 /* Makes the home engine call pl_operation_complete(). Any engine. */
 void pl_operation_finish(struct pl_operation *operation);
 /* Ends one pending count. Returns true if it was the last one. Any engine. */
