@@ -109,10 +109,16 @@ static inline void pl_list_prepend(struct pl_list *head, struct pl_list *element
 	pl_list_append(head->next, element);
 }
 
-static inline void pl_list_remove(struct pl_list *element)
+/* Removes an element that is added or freed next: it points to its old neighbours. */
+static inline void pl_list_unlink(const struct pl_list *element)
 {
 	element->prev->next = element->next;
 	element->next->prev = element->prev;
+}
+
+static inline void pl_list_remove(struct pl_list *element)
+{
+	pl_list_unlink(element);
 	pl_list_init(element);
 }
 

@@ -37,11 +37,11 @@ static unsigned special_flags(enum pl_kind kind)
 }
 
 int pl_call_copy_attributes(struct pl_attributes *attributes, const struct pl_attributes *given, enum pl_kind kind,
-			    unsigned allowed, const char *call, struct pl_error *error)
+			    const char *call, struct pl_error *error)
 {
 	if (pl_copy_versioned(attributes, sizeof(*attributes), given) < 0)
 		return pl_call_bad_attributes(error, call, "attributes of a newer library, or not initialised");
-	if (attributes->flags & ~(allowed | special_flags(kind)))
+	if (attributes->flags & ~(PL_CALL_FLAGS | special_flags(kind)))
 		return pl_call_bad_attributes(error, call, "flags that this operation does not have");
 	if (attributes->visible > PL_VISIBLE_GPU_VISIBLE)
 		return pl_call_bad_attributes(error, call, "unknown visibility");

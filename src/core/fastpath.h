@@ -6,31 +6,11 @@
 #ifndef PL_CORE_FASTPATH_H
 #define PL_CORE_FASTPATH_H
 
+#include "base/vector_bytes.h"
 #include "core/fabric.h"
 #include "core/vector.h"
 
-/*
- * Copy and clear 128 bytes in vector registers. The compiler's own code for structures of this size is a loop with four times
- * as many instructions.
- */
-typedef long long pl_vector_word __attribute__((vector_size(16), aligned(8), may_alias));
 #define PL_VECTOR_BYTES 128u
-
-PL_ALWAYS_INLINE void pl_vectors_copy(void *to, const void *from)
-{
-	const pl_vector_word *words = from;
-
-#pragma GCC unroll 8
-	for (unsigned i = 0; i < PL_VECTOR_BYTES / sizeof(*words); i++)
-		((pl_vector_word *)to)[i] = words[i];
-}
-
-PL_ALWAYS_INLINE void pl_vectors_clear(void *to)
-{
-#pragma GCC unroll 8
-	for (unsigned i = 0; i < PL_VECTOR_BYTES / sizeof(pl_vector_word); i++)
-		((pl_vector_word *)to)[i] = (pl_vector_word){ 0 };
-}
 
 _Static_assert(sizeof(struct pl_completion) == PL_VECTOR_BYTES, "completions are copied in vector registers");
 _Static_assert(offsetof(struct pl_operation, completion) >= PL_VECTOR_BYTES, "so are members of operations cleared");
@@ -39,7 +19,7 @@ _Static_assert(offsetof(struct pl_operation, completion) >= PL_VECTOR_BYTES, "so
 PL_ALWAYS_INLINE void pl_fast_init(struct pl_operation *operation, struct pl_context *context, struct pl_peer *peer,
 				   enum pl_kind kind, const struct pl_attributes *attributes)
 {
-	pl_vectors_clear(operation);
+	pl_vectors_clear(operation, PL_VECTOR_BYTES);
 	memset((uint8_t *)operation + PL_VECTOR_BYTES, 0, offsetof(struct pl_operation, completion) - PL_VECTOR_BYTES);
 	operation->attributes = *attributes;
 	if (attributes->timeout == 0)
@@ -53,7 +33,7 @@ PL_ALWAYS_INLINE void pl_fast_init(struct pl_operation *operation, struct pl_con
 	pl_list_init(&operation->peer_link);
 	pl_list_init(&operation->queue_link);
 	atomic_init(&operation->pending, 1);
-	pl_vectors_clear(&operation->completion);
+	pl_vectors_clear(&operation->completion, PL_VECTOR_BYTES);
 	operation->completion.kind = kind;
 	operation->completion.fabric = peer ? peer->ops->name : "";
 	operation->completion.reason = "";
@@ -73,18 +53,33 @@ PL_ALWAYS_INLINE struct pl_operation *pl_fast_new(struct pl_context *context, st
 	return operation;
 }
 
-/* The same at the peer's home. */
+/*
+ * The same for an operation of one segment, posted now at the peer's home. Everything that may call a function comes first:
+ * behind a call the compiler no longer knows the members.
+ */
 PL_ALWAYS_INLINE struct pl_operation *pl_fast_new_held(struct pl_peer *peer, enum pl_kind kind,
-						       const struct pl_attributes *attributes)
+						       const struct pl_attributes *attributes,
+						       const struct pl_segment *segment)
 {
 	struct pl_context *context = peer->context;
-	struct pl_operation *operation = pl_pool_take_held(&peer->home->spare_operations, &context->spare_operations,
+	struct pl_engine *home = peer->home;
+	uint64_t now = pl_clock_now(&home->clock);
+	struct pl_operation *operation = pl_pool_take_held(&home->spare_operations, &context->spare_operations,
 							   &context->allocator, sizeof(*operation));
 
 	if (!operation)
 		return NULL;
+	if (segment->region)
+		pl_region_use(segment->region, home);
+	if (segment->remote)
+		pl_remote_use(segment->remote);
 	pl_fast_init(operation, context, peer, kind, attributes);
 	operation->of_home = true;
+	operation->completion.posted = now;
+	operation->single = *segment;
+	operation->segment_count = 1;
+	operation->total = segment->length;
+	operation->used_at_home = true;
 	return operation;
 }
 
@@ -98,36 +93,24 @@ PL_ALWAYS_INLINE void pl_fast_segment(struct pl_operation *operation, const stru
 		atomic_fetch_add(&segment->remote->references, 1);
 }
 
-/* The same for the only segment of an operation, at home. */
-PL_ALWAYS_INLINE void pl_fast_segment_held(struct pl_operation *operation, const struct pl_segment *segment)
+/* The operation's time is set. */
+PL_ALWAYS_INLINE void pl_fast_prepare(struct pl_operation *operation)
 {
-	operation->single = *segment;
-	operation->segment_count = 1;
-	operation->total = segment->length;
-	operation->used_at_home = true;
-	if (segment->region)
-		pl_region_use(segment->region, operation->home);
-	if (segment->remote)
-		pl_remote_use(segment->remote);
-}
-
-PL_ALWAYS_INLINE void pl_fast_prepare(struct pl_operation *operation, uint64_t now, struct pl_operation **handle)
-{
-	operation->completion.posted = now;
-	operation->deadline = pl_deadline(now, operation->attributes.timeout);
-	if (handle)
-		pl_operation_hold(operation, handle);
-	if (operation->attributes.flags & PL_FENCE)
-		atomic_fetch_add(&operation->peer->fences, 1);
-	operation->plain = !handle && operation->segment_count == 1 &&
-			   !(operation->attributes.flags & ~(unsigned)PL_MORE) &&
+	operation->deadline = pl_deadline(operation->completion.posted, operation->attributes.timeout);
+	operation->plain = operation->segment_count == 1 && !(operation->attributes.flags & ~(unsigned)PL_MORE) &&
 			   !pl_visible_more(operation->attributes.visible);
 }
 
-/* Sets the peer's only timer for operations, if this deadline is earlier than all before. Home. */
+/* True if the peer's only timer for operations is not set, or later than this deadline. Home. */
+PL_ALWAYS_INLINE bool pl_fast_is_unwatched(const struct pl_peer *peer, uint64_t deadline)
+{
+	return pl_list_empty(&peer->deadline.link) || deadline < peer->next_deadline;
+}
+
+/* Sets that timer, if this deadline is earlier than all before. Home. */
 PL_ALWAYS_INLINE void pl_fast_watch(struct pl_peer *peer, uint64_t deadline)
 {
-	if (pl_list_empty(&peer->deadline.link) || deadline < peer->next_deadline) {
+	if (pl_fast_is_unwatched(peer, deadline)) {
 		peer->next_deadline = deadline;
 		pl_timer_set(peer->home, &peer->deadline, deadline);
 	}
@@ -165,11 +148,16 @@ PL_ALWAYS_INLINE void pl_fast_carry(struct pl_peer *peer, struct pl_operation *o
 		peer->ops->post(peer->endpoint, operation);
 }
 
-/* Carries an operation, now or when its stream has reached its mark. Home. */
-PL_ALWAYS_INLINE void pl_fast_run(struct pl_peer *peer, struct pl_operation *operation)
+PL_ALWAYS_INLINE void pl_fast_count(struct pl_peer *peer, struct pl_operation *operation)
 {
 	operation->counted = true;
 	peer->running++;
+}
+
+/* Carries an operation, now or when its stream has reached its mark. Home. */
+PL_ALWAYS_INLINE void pl_fast_run(struct pl_peer *peer, struct pl_operation *operation)
+{
+	pl_fast_count(peer, operation);
 	if (operation->after || (!pl_list_empty(&peer->after_stream) && pl_fast_keeps_order(operation)))
 		pl_after_stream(peer, operation);
 	else
@@ -203,15 +191,25 @@ PL_ALWAYS_INLINE bool pl_fast_enter(struct pl_peer *peer)
 	return false;
 }
 
-/* Begins and starts an operation after pl_fast_enter(), and unlocks. */
-PL_ALWAYS_INLINE void pl_fast_submit(struct pl_peer *peer, struct pl_operation *operation, struct pl_operation **handle)
+/* Begins and starts an operation of pl_fast_new_held() after pl_fast_enter(), and unlocks. `kind` is the operation's. */
+PL_ALWAYS_INLINE void pl_fast_submit(struct pl_peer *peer, struct pl_operation *operation, enum pl_kind kind,
+				     struct pl_operation **handle)
 {
-	struct pl_engine *home = peer->home;
-
-	pl_fast_prepare(operation, pl_clock_now(&home->clock), handle);
-	if (pl_fast_begin(peer, operation))
-		pl_fast_start(peer, operation);
-	pl_engine_leave(home);
+	pl_fast_prepare(operation);
+	if (handle || (operation->attributes.flags & PL_FENCE) || pl_fast_is_unwatched(peer, operation->deadline) ||
+	    atomic_load_explicit(&peer->state, memory_order_relaxed) == PL_PEER_LOST) {
+		pl_operation_submit_held(operation, handle);
+	} else {
+		pl_list_append(&peer->operations, &operation->peer_link);
+		/* Only messages wait for streams here: no stream was marked for the operation. */
+		if (kind == PL_KIND_SEND || !pl_list_empty(&peer->fenced)) {
+			pl_fast_start(peer, operation);
+		} else {
+			pl_fast_count(peer, operation);
+			peer->ops->post(peer->endpoint, operation);
+		}
+	}
+	pl_engine_leave(peer->home);
 }
 
 /* Ends a running operation's count. Home. */
@@ -275,14 +273,15 @@ PL_ALWAYS_INLINE void pl_fast_free(struct pl_operation *operation)
 	pl_pool_give(&context->spare_operations, &context->allocator, operation);
 }
 
-/* The same at home. */
+/* The same at home, of a successful operation. */
 PL_ALWAYS_INLINE void pl_fast_free_held(struct pl_operation *operation)
 {
 	if (!operation->of_home) {
 		pl_fast_free(operation);
 		return;
 	}
-	pl_fast_strip(operation);
+	if (operation->copy)
+		pl_free(&operation->context->allocator, operation->copy);
 	if (!pl_pool_keep(&operation->home->spare_operations, operation))
 		pl_free(&operation->context->allocator, operation);
 }
@@ -306,7 +305,7 @@ PL_ALWAYS_INLINE void pl_fast_deliver(struct pl_operation *operation)
 	struct pl_sink *sink = pl_fast_sink(operation->context);
 
 	if (sink) {
-		pl_vectors_copy(&sink->completions[sink->count++], &operation->completion);
+		pl_vectors_copy(&sink->completions[sink->count++], &operation->completion, PL_VECTOR_BYTES);
 		pl_fast_free_held(operation);
 		return;
 	}
@@ -335,28 +334,28 @@ PL_ALWAYS_INLINE void pl_fast_visible(struct pl_operation *operation)
 }
 
 /* True if one rail carried all bytes of a plain operation, so that its completion has no special values. */
-PL_ALWAYS_INLINE bool pl_fast_usual(struct pl_operation *operation)
+PL_ALWAYS_INLINE bool pl_fast_usual(struct pl_operation *operation, uint64_t now)
 {
 	unsigned rails = atomic_load_explicit(&operation->rails, memory_order_relaxed);
 
 	return operation->plain && rails && !(rails & (rails - 1)) && !operation->route_reason &&
 	       !atomic_load_explicit(&operation->status, memory_order_relaxed) &&
-	       !atomic_load_explicit(&operation->staged, memory_order_relaxed) &&
-	       pl_engine_now(operation->home) > operation->completion.posted;
+	       !atomic_load_explicit(&operation->staged, memory_order_relaxed) && now > operation->completion.posted;
 }
 
 /* pl_operation_complete() for the usual case. Home. */
 PL_ALWAYS_INLINE void pl_fast_complete(struct pl_operation *operation)
 {
 	struct pl_completion *completion = &operation->completion;
+	uint64_t now = pl_engine_now(operation->home);
 	struct pl_peer *peer = operation->peer;
 
-	if (!pl_fast_usual(operation)) {
+	if (!pl_fast_usual(operation, now)) {
 		pl_operation_complete(operation);
 		return;
 	}
-	pl_list_remove(&operation->peer_link);
-	completion->completed = pl_engine_now(operation->home);
+	pl_list_unlink(&operation->peer_link);
+	completion->completed = now;
 	/* Messages set their byte count earlier. */
 	if (completion->kind != PL_KIND_SEND && completion->kind != PL_KIND_RECEIVE)
 		completion->bytes = operation->total;
@@ -372,8 +371,11 @@ PL_ALWAYS_INLINE void pl_fast_complete(struct pl_operation *operation)
 	pl_fast_release(operation);
 	if (operation->counted)
 		pl_fast_ended(peer, operation);
-	pl_count_done(&peer->counts[completion->kind], completion->bytes, completion->completed - completion->posted);
-	pl_fast_deliver(operation);
+	pl_count_done(&peer->counts[completion->kind], completion->bytes, now - completion->posted);
+	if (operation->has_handle)
+		pl_operation_deliver(operation);
+	else
+		pl_fast_deliver(operation);
 }
 
 /* Ends one pending count. The last one completes the operation at once. Home. */

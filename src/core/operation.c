@@ -136,9 +136,25 @@ void pl_operation_hold(struct pl_operation *operation, struct pl_operation **han
 	*handle = operation;
 }
 
+static void announce_operation(struct pl_operation *operation, struct pl_operation **handle)
+{
+	if (handle)
+		pl_operation_hold(operation, handle);
+	if (operation->attributes.flags & PL_FENCE)
+		atomic_fetch_add(&operation->peer->fences, 1);
+}
+
+void pl_operation_submit_held(struct pl_operation *operation, struct pl_operation **handle)
+{
+	announce_operation(operation, handle);
+	pl_operation_run(operation);
+}
+
 void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle)
 {
-	pl_fast_prepare(operation, pl_now(), handle);
+	operation->completion.posted = pl_now();
+	pl_fast_prepare(operation);
+	announce_operation(operation, handle);
 	pl_task_init(&operation->task, run);
 	pl_engine_post(operation->home, &operation->task);
 }
@@ -149,6 +165,12 @@ bool pl_operation_begin(struct pl_operation *operation)
 		return pl_fast_begin(operation->peer, operation);
 	pl_timer_set(operation->home, &operation->timer, operation->deadline);
 	return true;
+}
+
+void pl_operation_run(struct pl_operation *operation)
+{
+	if (pl_operation_begin(operation))
+		pl_peer_start(operation->peer, operation);
 }
 
 void pl_operation_lost(struct pl_operation *operation)
@@ -269,7 +291,7 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 
 /* -- completion --------------------------------------------------------------------------------- */
 
-static void deliver_operation(struct pl_operation *operation)
+void pl_operation_deliver(struct pl_operation *operation)
 {
 	if (operation->internal) {
 		operation->finished(operation);
@@ -394,5 +416,5 @@ void pl_operation_complete(struct pl_operation *operation)
 	count_operation(operation);
 	if (operation->before_delivery)
 		operation->before_delivery(operation);
-	deliver_operation(operation);
+	pl_operation_deliver(operation);
 }

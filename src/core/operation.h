@@ -68,8 +68,8 @@ struct pl_operation {
 	bool has_handle;       /* pl_wait() collects it, not pl_poll() */
 	bool internal;         /* finished() takes it */
 	bool counted;          /* counted in peer->running */
-	bool plain;            /* one segment, collected by pl_poll(), no flags or higher visibility */
-	bool of_home;          /* its memory is from the home engine's pool */
+	bool plain;            /* of the program: one segment, no flags or higher visibility */
+	bool of_home;          /* its memory is from the home engine's pool; it owns `copy` and `error` at most */
 	bool used_at_home;     /* counted in `used` of the region and remote region of `single` */
 	bool cancel_requested; /* pl_cancel() was called */
 	bool settled;          /* the requested visibility is reached, or the fabric handles it */
@@ -150,6 +150,10 @@ void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_t
  * finished then. Home.
  */
 bool pl_operation_begin(struct pl_operation *operation);
+/* Gives the program a handle if it wants one, begins and starts the operation, which has a peer. Home. */
+void pl_operation_submit_held(struct pl_operation *operation, struct pl_operation **handle);
+/* Begins an operation with a peer, and starts it. Home. */
+void pl_operation_run(struct pl_operation *operation);
 /* Fails an operation that began after the loss of its peer. */
 void pl_operation_lost(struct pl_operation *operation);
 /* A deadline of the peer's operations has passed: stops all operations whose time is over. */
@@ -158,6 +162,8 @@ void pl_operations_expire(struct pl_timer *timer);
 void pl_operation_fail(struct pl_operation *operation, int status, const struct pl_error *error);
 /* Delivers the operation to its waiter, to pl_poll() or to finished(). Home. */
 void pl_operation_complete(struct pl_operation *operation);
+/* Delivers a completed operation. Home. */
+void pl_operation_deliver(struct pl_operation *operation);
 /* Makes the home engine call pl_operation_complete(). Any engine. */
 void pl_operation_finish(struct pl_operation *operation);
 /* Ends one pending count. Returns true if it was the last one. Any engine. */

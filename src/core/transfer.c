@@ -17,10 +17,7 @@ static int take_attributes(struct pl_operation *operation, const char *call, str
 
 static void run_posted(struct pl_task *task)
 {
-	struct pl_operation *operation = pl_operation_of_task(task);
-
-	if (pl_operation_begin(operation))
-		pl_peer_start(operation->peer, operation);
+	pl_operation_run(pl_operation_of_task(task));
 }
 
 static inline unsigned right_of(enum pl_kind kind)
@@ -82,36 +79,66 @@ __attribute__((noinline)) static int transfer_by_task(struct pl_peer *peer, enum
 	return operation ? submit_segment(operation, &segment, call, handle, error) : -ENOMEM;
 }
 
-/* Posts a transfer of one range. */
-PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *at,
-			      const struct pl_attributes *given, struct pl_operation **handle, const char *call,
-			      struct pl_error *error)
+/* Does a transfer synchronously, if its fabric can. Out of line: its structure on the stack needs a canary. */
+__attribute__((noinline)) static bool transfer_sync(struct pl_peer *peer, enum pl_kind kind,
+						    const struct pl_transfer *at,
+						    const struct pl_attributes *attributes,
+						    struct pl_operation **handle)
 {
-	const struct pl_attributes *attributes;
-	struct pl_operation *operation;
-	struct pl_attributes copy;
-	struct pl_segment segment;
-	int rc = pl_call_attributes(&attributes, &copy, given, kind, call, error);
+	struct pl_sync_op sync = { .kind = kind, .segment = segment_of(at) };
 
-	if (rc == 0 && !pl_call_peer_fits(peer))
+	return pl_sync_try(peer, &sync, attributes, handle);
+}
+
+/* Posts a transfer of one range, with attributes of this release's size. */
+PL_ALWAYS_INLINE int transfer_with(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *at,
+				   const struct pl_attributes *attributes, struct pl_operation **handle,
+				   const char *call, struct pl_error *error)
+{
+	struct pl_operation *operation;
+	struct pl_segment segment;
+	int rc = 0;
+
+	if (!pl_call_peer_fits(peer))
 		rc = pl_call_check_peer(peer, call, error);
 	if (rc == 0 && !(pl_call_remote_fits(peer, at->remote, at->remote_offset, at->length, right_of(kind)) &&
 			 pl_call_local_fits(peer, at->region, at->offset, at->length)))
 		rc = check_transfer(peer, kind, at, call, error);
 	if (rc < 0)
 		return rc;
-	if (peer->ops->sync_try &&
-	    pl_sync_try(peer, &(struct pl_sync_op){ .kind = kind, .segment = segment_of(at) }, attributes, handle))
+	if (peer->ops->sync_try && transfer_sync(peer, kind, at, attributes, handle))
 		return 0;
 	if ((attributes->flags & REFERRING) || !pl_fast_enter(peer))
 		return transfer_by_task(peer, kind, at, attributes, handle, call, error);
-	operation = pl_fast_new_held(peer, kind, attributes);
+	segment = segment_of(at);
+	operation = pl_fast_new_held(peer, kind, attributes, &segment);
 	if (!operation)
 		return leave_without_memory(peer, error);
-	segment = segment_of(at);
-	pl_fast_segment_held(operation, &segment);
-	pl_fast_submit(peer, operation, handle);
+	pl_fast_submit(peer, operation, kind, handle);
 	return 0;
+}
+
+/* The same with a copy of the attributes. */
+__attribute__((noinline)) static int transfer_unusual(struct pl_peer *peer, enum pl_kind kind,
+						      const struct pl_transfer *at, const struct pl_attributes *given,
+						      struct pl_operation **handle, const char *call,
+						      struct pl_error *error)
+{
+	struct pl_attributes copy;
+	int rc = pl_call_copy_attributes(&copy, given, kind, call, error);
+
+	return rc < 0 ? rc : transfer_with(peer, kind, at, &copy, handle, call, error);
+}
+
+PL_ALWAYS_INLINE int transfer(struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *at,
+			      const struct pl_attributes *given, struct pl_operation **handle, const char *call,
+			      struct pl_error *error)
+{
+	const struct pl_attributes *attributes = pl_call_usual(given);
+
+	if (!attributes)
+		return transfer_unusual(peer, kind, at, given, handle, call, error);
+	return transfer_with(peer, kind, at, attributes, handle, call, error);
 }
 
 static void fill_segments(struct pl_operation *operation, const struct pl_transfer *transfers, size_t count)
@@ -300,12 +327,11 @@ static int post_atomic(struct pl_peer *peer, enum pl_kind kind, const struct pl_
 		return 0;
 	if ((attributes->flags & REFERRING) || !pl_fast_enter(peer))
 		return atomic_by_task(peer, &sync, attributes, handle, call, error);
-	operation = pl_fast_new_held(peer, kind, attributes);
+	operation = pl_fast_new_held(peer, kind, attributes, &sync.segment);
 	if (!operation)
 		return leave_without_memory(peer, error);
 	set_operands(operation, &sync);
-	pl_fast_segment_held(operation, &sync.segment);
-	pl_fast_submit(peer, operation, handle);
+	pl_fast_submit(peer, operation, kind, handle);
 	return 0;
 }
 
@@ -360,12 +386,11 @@ int pl_send(struct pl_peer *peer, uint64_t tag, const struct pl_buffer *buffer, 
 	segment = segment_of_buffer(buffer);
 	if ((attributes->flags & REFERRING) || !pl_fast_enter(peer))
 		return send_by_task(peer, tag, &segment, attributes, handle, error);
-	operation = pl_fast_new_held(peer, PL_KIND_SEND, attributes);
+	operation = pl_fast_new_held(peer, PL_KIND_SEND, attributes, &segment);
 	if (!operation)
 		return leave_without_memory(peer, error);
 	operation->tag = operation->completion.tag = tag;
-	pl_fast_segment_held(operation, &segment);
-	pl_fast_submit(peer, operation, handle);
+	pl_fast_submit(peer, operation, PL_KIND_SEND, handle);
 	return 0;
 }
 

@@ -181,7 +181,6 @@ struct fault_rig *fault_rig_new(void)
 	rig->endpoint.rail_count = 2;
 	pl_list_init(&rig->endpoint.waiting);
 	pl_list_init(&rig->endpoint.again);
-	pl_list_init(&rig->endpoint.spare);
 	pl_list_init(&rig->endpoint.early);
 	pl_list_init(&rig->endpoint.targets);
 	add_rail(rig, 0);
@@ -216,7 +215,7 @@ void fault_rig_free(struct fault_rig *rig)
 	}
 	if (!pl_list_empty(&rails[0].posted))
 		pl_free(&pl_system_allocator, rig->work);
-	verbs_spare_drop(&rig->endpoint);
+	pl_pool_drain(&rig->endpoint.spare, &pl_system_allocator);
 	pl_free(&pl_system_allocator, rig->operation.error);
 	pl_free(&pl_system_allocator, rig->peer.channel.unsent);
 	pl_event_log_destroy(&rig->peer.events);

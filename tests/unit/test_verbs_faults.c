@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "fabric/verbs/data/request.h"
 #include "support/fault_rig.h"
 
 #define VENDOR 0x81
@@ -136,6 +137,48 @@ static void test_mistaken(void **state)
 	complete(rig, IBV_WC_REM_INV_REQ_ERR);
 	assert_int_equal(atomic_load(&rig->operation.status), -EPROTO);
 	assert_string_equal(rig->operation.error->id, "RDMA-REMOTE-REQUEST");
+	fault_rig_free(rig);
+}
+
+static int take_requests(struct ibv_qp *pair, struct ibv_send_wr *list, struct ibv_send_wr **bad)
+{
+	(void)pair;
+	(void)list;
+	(void)bad;
+	return 0;
+}
+
+/* A write that was posted alone, and is posted again in a list, leaves no traces in the memory of later work. */
+static void test_again(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+	struct verbs_remote_key target = { .present = 3 };
+	struct pl_region region = { 0 };
+	struct verbs_work *work = rig->work;
+
+	(void)state;
+	work->simple = true;
+	work->target = &target;
+	work->region = &region;
+	work->lkey_device = &rig->device;
+	rig->endpoint.choices[0].rails = 3;
+	rig->device.message_max = VERBS_CHUNK;
+	complete(rig, IBV_WC_REM_INV_REQ_ERR);
+	assert_true(work->refused);
+	pl_list_remove(&work->link);
+	pl_list_append(&rig->endpoint.again, &work->link);
+	rig->endpoint.flushing = false;
+	rig->verbs.ops.post_send = take_requests;
+	rig->pairs[1].context = &rig->verbs;
+	verbs_flush(&rig->endpoint);
+	assert_ptr_equal(rig->endpoint.rails[1].posted.next, &work->link);
+	fault_card.completion = (struct ibv_wc){ .wr_id = work->serial << 2, .qp_num = rig->pairs[1].qp_num };
+	fault_card.completed = true;
+	assert_true(verbs_cq_poll(&rig->queue));
+	work = verbs_work_take(&rig->endpoint, VERBS_WRITE, &rig->operation);
+	assert_non_null(work);
+	assert_false(work->refused);
+	verbs_work_free(&rig->endpoint, work);
 	fault_rig_free(rig);
 }
 
@@ -302,17 +345,12 @@ static void test_nothing_to_watch(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_broken),
-		cmocka_unit_test(test_flushed),
-		cmocka_unit_test(test_mistaken),
-		cmocka_unit_test(test_atomic),
-		cmocka_unit_test(test_no_route),
-		cmocka_unit_test(test_stuck),
-		cmocka_unit_test(test_long_retries),
-		cmocka_unit_test(test_slow),
-		cmocka_unit_test(test_message_waits),
-		cmocka_unit_test(test_nothing_to_watch),
+		cmocka_unit_test(test_refused),       cmocka_unit_test(test_broken),
+		cmocka_unit_test(test_flushed),       cmocka_unit_test(test_mistaken),
+		cmocka_unit_test(test_again),         cmocka_unit_test(test_atomic),
+		cmocka_unit_test(test_no_route),      cmocka_unit_test(test_stuck),
+		cmocka_unit_test(test_long_retries),  cmocka_unit_test(test_slow),
+		cmocka_unit_test(test_message_waits), cmocka_unit_test(test_nothing_to_watch),
 	};
 
 	return cmocka_run_group_tests_name("verbs faults", tests, NULL, NULL);

@@ -55,7 +55,6 @@ static struct rig *rig_new(void)
 	rig->endpoint.rail_count = 1;
 	rig->endpoint.notified = (uint32_t)-VERBS_EARLY;
 	pl_list_init(&rig->endpoint.waiting);
-	pl_list_init(&rig->endpoint.spare);
 	rig->rail = &rig->endpoint.rails[0];
 	rig->rail->endpoint = &rig->endpoint;
 	rig->rail->device = &rig->device;
@@ -90,7 +89,7 @@ static void rig_free(struct rig *rig)
 {
 	drop(rig, &rig->endpoint.waiting);
 	drop(rig, &rig->rail->held);
-	verbs_spare_drop(&rig->endpoint);
+	pl_pool_drain(&rig->endpoint.spare, &pl_system_allocator);
 	pl_event_log_destroy(&rig->peer.events);
 	free(rig);
 }

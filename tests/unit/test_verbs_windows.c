@@ -202,7 +202,6 @@ static void rig_open_rail(struct rig *rig)
 	pl_list_init(&rig->endpoint.again);
 	pl_list_init(&rig->endpoint.registering);
 	pl_list_init(&rig->endpoint.waiter_link);
-	pl_list_init(&rig->endpoint.spare);
 	pl_list_init(&rig->endpoint.targets);
 }
 
@@ -279,7 +278,7 @@ static void rig_free(struct rig *rig)
 		pl_list_remove(&work->link);
 		verbs_work_free(&rig->endpoint, work);
 	}
-	verbs_spare_drop(&rig->endpoint);
+	pl_pool_drain(&rig->endpoint.spare, &pl_system_allocator);
 	pl_index_table_free(&pl_system_allocator, &rig->peer.keys);
 	pl_event_log_destroy(&rig->peer.events);
 	free(rig);

@@ -86,7 +86,6 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	pl_list_init(&endpoint->waiting);
 	pl_list_init(&endpoint->parked);
 	pl_list_init(&endpoint->again);
-	pl_list_init(&endpoint->spare);
 	pl_list_init(&endpoint->early);
 	pl_list_init(&endpoint->settling);
 	pl_list_init(&endpoint->flushes);
@@ -374,7 +373,7 @@ static void verbs_close(struct pl_endpoint *base)
 	drop_list(endpoint, &endpoint->again, true);
 	drop_list(endpoint, &endpoint->waiting, true);
 	drop_list(endpoint, &endpoint->parked, true);
-	verbs_spare_drop(endpoint);
+	pl_pool_drain(&endpoint->spare, &endpoint->state->context->allocator);
 	forget_targets(endpoint);
 	verbs_flushes_forget(endpoint);
 	while (!pl_list_empty(&endpoint->early)) {

@@ -58,8 +58,7 @@ struct verbs_endpoint {
 	struct pl_list registering; /* waits until memory is registered */
 	struct pl_list copying; /* staged: its bytes are being copied */
 	struct pl_list waiter_link; /* among the engine's endpoints that wait for registrations */
-	struct pl_list spare;   /* unused work objects */
-	unsigned spare_count;
+	struct pl_pool spare;   /* unused work objects */
 	struct pl_list settling; /* operations that wait for answers to FLUSH, or for reads of this end */
 	struct pl_list flushes;  /* flushes for the peer, and for those operations */
 	unsigned flush_count;
@@ -148,8 +147,18 @@ int verbs_message(struct pl_endpoint *endpoint, const struct pl_frame *frame, co
 /* mw.c: work on windows ends, done or not: a bind request, an invalidation, a message whose windows are bound. */
 void verbs_mw_work_over(struct verbs_endpoint *endpoint, struct verbs_work *work);
 
-/* Most unused work objects kept. */
-#define VERBS_SPARES 256
+/* Clears the members that are clear in unused work. */
+static inline void verbs_work_clear(struct verbs_work *work)
+{
+	pl_vectors_clear(&work->staged, VERBS_WORK_SPECIAL);
+}
+
+/* Keeps the memory of work that has nothing else, and whose members are clear. */
+static inline void verbs_work_keep(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	if (!pl_pool_keep(&endpoint->spare, work))
+		pl_free(&endpoint->state->context->allocator, work);
+}
 
 static inline void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
@@ -157,13 +166,8 @@ static inline void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs
 		verbs_buffer_put(work->buffer);
 	if (work->kind >= VERBS_BIND || work->answer)
 		verbs_mw_work_over(endpoint, work);
-	if (endpoint->spare_count < VERBS_SPARES) {
-		/* First in the list: it is still in the processor's cache. */
-		pl_list_prepend(&endpoint->spare, &work->link);
-		endpoint->spare_count++;
-	} else {
-		pl_free(&endpoint->state->context->allocator, work);
-	}
+	verbs_work_clear(work);
+	verbs_work_keep(endpoint, work);
 }
 
 /* behind.c: work behind the data of a write, which goes without waiting for that data's completions */
@@ -179,6 +183,8 @@ enum verbs_behind verbs_behind_first(struct verbs_endpoint *endpoint, struct ver
 bool verbs_reads_back(const struct verbs_endpoint *endpoint, const struct pl_operation *operation);
 
 /* work.c */
+/* Allocates unused work. NULL: no memory. */
+struct verbs_work *verbs_work_allocate(const struct verbs_endpoint *endpoint);
 /* Takes work, and a pending count of its operation. NULL: no memory. */
 struct verbs_work *verbs_work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
 				  struct pl_operation *operation);
@@ -208,6 +214,5 @@ bool verbs_work_skip(struct verbs_work *work);
 void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, uint32_t length);
 /* Turns the next chunks of an operation into work in front of `rest`, which stands for those that are left. */
 void verbs_work_expand(struct verbs_endpoint *endpoint, struct verbs_work *rest);
-void verbs_spare_drop(struct verbs_endpoint *endpoint);
 
 #endif

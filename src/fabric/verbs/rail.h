@@ -97,6 +97,10 @@ struct verbs_rail {
 	uint32_t chunk;
 	unsigned done; /* completions since the connection was made or the chunk grew */
 	struct verbs_pace pace;
+	struct {
+		struct ibv_send_wr request, *bad;
+		struct ibv_sge pieces[VERBS_PIECES];
+	} single; /* request that is posted alone, filled before its call of ibv_post_send(3); post_single.c */
 	unsigned completed;   /* completions in total; stall_watch.c: */
 	unsigned watch_done;  /* completions when the watch began, */
 	unsigned watch_looks; /* and checks since then */

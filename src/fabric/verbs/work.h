@@ -3,6 +3,7 @@
 #ifndef PL_FABRIC_VERBS_WORK_H
 #define PL_FABRIC_VERBS_WORK_H
 
+#include "base/vector_bytes.h"
 #include "fabric/verbs/state.h"
 #include "staging/staging.h"
 
@@ -64,50 +65,59 @@ struct verbs_remote_key {
 /* Work request: waiting or posted. */
 struct verbs_work {
 	struct pl_list link;
-	uint64_t serial;                /* number of the request on its rail, as posted last */
+
+	/* Members of most work, cleared when work is taken. */
 	struct pl_operation *operation; /* holds a pending count of it; NULL: none (any more) */
+	uint64_t serial;                /* number of the request on its rail, as posted last */
+	struct pl_region *region;       /* write, read; frame, if it is gathered */
+	uint64_t offset;
+	struct verbs_remote_key *target;        /* write, read, atomic */
+	uint64_t remote;                        /* remote address */
+	const struct verbs_device *lkey_device; /* device of the lkey */
+	uint32_t length, lkey;
 	enum verbs_work_kind kind;
-	bool staged;                 /* the bytes go through the buffer */
+	uint8_t choice; /* write, read, atomic: its rails, in endpoint->choices */
+	bool simple;    /* a write or read that was posted alone, and sets no member of the next part */
+
+	/* Members of other work, clear in unused work. */
+	_Alignas(16) bool staged;    /* the bytes go through the buffer */
 	bool back;                   /* read that only flushes earlier writes */
 	bool notify;                 /* write that notifies; frame.offset has the value */
 	bool framed;                 /* write: goes over the rail of the frames, for the notification behind it */
 	bool counted;                /* has a frame number, frame.ack */
 	bool built;                  /* frame: built in the buffer */
 	bool bare;                   /* frame: without its header */
-	/* bind: import or message that waits for it; NULL: the peer asked. frame: its windows are not all bound yet */
-	struct verbs_answer *answer;
-	struct verbs_mw *window;     /* invalidate */
-	struct verbs_work *also;     /* frame: chain of gathered frames sent with it */
 	bool alone;                  /* frame: must be sent alone */
 	bool gathered;               /* frame: the payload stays in its region until it was sent */
-	uint32_t immediate;          /* immediate data in place of the header */
 	bool rest;                   /* stands for the chunks from `segment` and `offset` on */
 	bool refused;                /* by the other end, once */
 	uint8_t refusals;            /* by this end's device, or its driver */
 	bool lkey_only;              /* only the device of the lkey reaches the memory */
 	bool copied;                 /* staged: the bytes are in the buffer, or in their place */
 	bool copies, starts;         /* staged: a copy is under way; it is being started */
-	uint8_t choice;              /* write, read, atomic: its rails, in endpoint->choices */
+	uint16_t behind_generation;  /* back: generation of the connection of `behind` */
+	uint32_t immediate;          /* immediate data in place of the header */
+	uint32_t rkey;               /* bind: key of the window */
+	unsigned segment;            /* `rest` only */
+	struct verbs_buffer *buffer; /* frame; the result of an atomic operation; staged bytes */
 	struct verbs_rail *only;     /* for this rail only */
 	struct verbs_rail *behind;   /* back: rail of the writes that it flushes; NULL: not known yet */
-	uint16_t behind_generation;  /* and generation of their connection */
-	struct verbs_buffer *buffer; /* frame; the result of an atomic operation; staged bytes */
-	struct pl_region *region;    /* write, read; frame, if it is gathered */
-	unsigned segment;            /* `rest` only */
-	uint64_t offset;
-	struct verbs_remote_key *target; /* write, read, atomic */
-	uint64_t remote;                       /* remote address */
-	uint32_t length, lkey;
-	uint32_t rkey;                          /* bind: key of the window */
-	const struct verbs_device *lkey_device; /* device of the lkey */
-	const uint8_t *payload;                 /* frame: until it is copied into a buffer */
+	/* bind: import or message that waits for it; NULL: the peer asked. frame: its windows are not all bound yet */
+	struct verbs_answer *answer;
+	struct verbs_mw *window; /* invalidate */
+	struct verbs_work *also; /* frame: chain of gathered frames sent with it */
+	const uint8_t *payload;  /* frame: until it is copied into a buffer */
 
-	struct pl_copy copying; /* of staged bytes; not cleared */
+	_Alignas(16) struct pl_copy copying; /* of staged bytes; not cleared */
 
 	/* Of frames; not cleared. */
 	struct pl_frame frame;
 	uint8_t copy[PL_KEY_BLOB_MAX];
 };
+
+#define VERBS_WORK_SPECIAL (offsetof(struct verbs_work, copying) - offsetof(struct verbs_work, staged))
+_Static_assert(VERBS_WORK_SPECIAL % 16 == 0 && VERBS_WORK_SPECIAL <= 128,
+	       "these members are cleared in vector registers");
 
 /* True for frames of the fabric itself, which have no number. */
 static inline bool verbs_unnumbered(const struct verbs_work *work)

@@ -292,11 +292,15 @@ PL_ALWAYS_INLINE void work_done(struct verbs_endpoint *endpoint, struct verbs_wo
 {
 	struct pl_operation *operation = work->operation;
 
+	if (work->simple) {
+		verbs_work_keep(endpoint, work);
+		pl_fast_pending_done(operation);
+		return;
+	}
 	if (work->also) {
 		chain_done(endpoint, work);
 		return;
 	}
-
 	if (operation && work->kind == VERBS_ATOMIC)
 		memcpy(&operation->completion.value, work->buffer->bytes, sizeof(operation->completion.value));
 	if (operation && work->staged) {

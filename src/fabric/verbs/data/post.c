@@ -202,6 +202,7 @@ static void add_to_batch(struct batch *batch, struct verbs_rail *rail, struct ve
 {
 	unsigned n = batch->count++;
 
+	work->simple = false;
 	verbs_fill_request(rail, work, &batch->requests[n], batch->pieces[n]);
 	if (n)
 		batch->requests[n - 1].next = &batch->requests[n];

@@ -12,21 +12,25 @@
 PL_ALWAYS_INLINE struct verbs_work *verbs_work_take(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
 						    struct pl_operation *operation)
 {
-	struct verbs_work *work;
+	struct verbs_work *work = pl_pool_first(&endpoint->spare);
 
-	if (endpoint->spare_count) {
-		work = pl_list_first(&endpoint->spare, struct verbs_work, link);
-		pl_list_remove(&work->link);
-		endpoint->spare_count--;
-	} else {
-		work = pl_alloc(&endpoint->state->context->allocator, sizeof(*work));
-	}
+	if (!work)
+		work = verbs_work_allocate(endpoint);
 	if (!work)
 		return NULL;
-	memset(work, 0, offsetof(struct verbs_work, copying));
 	pl_list_init(&work->link);
-	work->kind = kind;
+	/* The compiler leaves out members that the caller sets. memset() would clear them before. */
 	work->operation = operation;
+	work->serial = 0;
+	work->region = NULL;
+	work->offset = 0;
+	work->target = NULL;
+	work->remote = 0;
+	work->lkey_device = NULL;
+	work->length = work->lkey = 0;
+	work->kind = kind;
+	work->choice = 0;
+	work->simple = false;
 	return work;
 }
 
@@ -199,21 +203,34 @@ PL_ALWAYS_INLINE bool verbs_is_inline(const struct verbs_rail *rail, const struc
 	       !work->gathered && (work->buffer || !work->region || !pl_memory_staged(&work->region->memory));
 }
 
-PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_work *work, struct ibv_send_wr *request,
-					 struct ibv_sge pieces[VERBS_PIECES])
+PL_ALWAYS_INLINE void verbs_fill_head(struct verbs_rail *rail, struct verbs_work *work, struct ibv_send_wr *request,
+				      struct ibv_sge pieces[VERBS_PIECES])
 {
 	/* Other members belong to other kinds of requests. */
 	request->next = NULL;
 	request->send_flags = 0;
 	request->wr_id = verbs_number_request(rail, work);
 	request->sg_list = pieces;
+}
+
+/* `kind`: write or read. */
+PL_ALWAYS_INLINE void verbs_fill_transfer(const struct verbs_rail *rail, const struct verbs_work *work,
+					  enum verbs_work_kind kind, struct ibv_send_wr *request)
+{
+	request->opcode = kind == VERBS_WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+	request->wr.rdma.remote_addr = work->remote;
+	request->wr.rdma.rkey = work->target->rkeys[rail->index];
+}
+
+PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_work *work, struct ibv_send_wr *request,
+					 struct ibv_sge pieces[VERBS_PIECES])
+{
+	verbs_fill_head(rail, work, request, pieces);
 	request->num_sge = verbs_fill_pieces(work, pieces);
 	switch (work->kind) {
 	case VERBS_WRITE:
 	case VERBS_READ:
-		request->opcode = work->kind == VERBS_WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
-		request->wr.rdma.remote_addr = work->remote;
-		request->wr.rdma.rkey = work->target->rkeys[rail->index];
+		verbs_fill_transfer(rail, work, work->kind, request);
 		if (work->notify) {
 			request->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
 			request->imm_data =
@@ -307,7 +324,8 @@ PL_ALWAYS_INLINE void verbs_account(struct verbs_rail *rail, const struct verbs_
 	rail->endpoint->latest = rail;
 	rail->posted_count++;
 	rail->posted_bytes += work->length;
-	rail->frames += verbs_has_number(work);
+	if (!work->simple)
+		rail->frames += verbs_has_number(work);
 	rail->queue->posted++;
 	if (pl_list_empty(&rail->watch.link))
 		verbs_watch_begin(rail);
@@ -320,6 +338,8 @@ PL_ALWAYS_INLINE int verbs_post_list(struct verbs_rail *rail, struct ibv_send_wr
 
 	*bad = NULL;
 	rc = ibv_post_send(rail->qp, list, bad);
+	if (rc == 0)
+		return 0;
 	return rc < -1 ? rc : verbs_result(rc);
 }
 
@@ -328,7 +348,8 @@ PL_ALWAYS_INLINE void verbs_unaccount(struct verbs_rail *rail, const struct verb
 {
 	rail->posted_count--;
 	rail->posted_bytes -= work->length;
-	rail->frames -= verbs_has_number(work);
+	if (!work->simple)
+		rail->frames -= verbs_has_number(work);
 	rail->queue->posted--;
 }
 

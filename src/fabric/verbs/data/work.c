@@ -19,6 +19,15 @@ static const char reason_near[] =
 static const char reason_far[] =
 	"verbs: a network card reads and writes the region itself, from afar, as the nearest ones are not connected";
 
+struct verbs_work *verbs_work_allocate(const struct verbs_endpoint *endpoint)
+{
+	struct verbs_work *work = pl_alloc(&endpoint->state->context->allocator, sizeof(*work));
+
+	if (work)
+		verbs_work_clear(work);
+	return work;
+}
+
 struct verbs_work *verbs_work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
 				  struct pl_operation *operation)
 {
@@ -77,17 +86,6 @@ void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, ui
 	}
 	work->length = length;
 	pl_list_append(work->link.next, &rest->link);
-}
-
-void verbs_spare_drop(struct verbs_endpoint *endpoint)
-{
-	while (!pl_list_empty(&endpoint->spare)) {
-		struct verbs_work *work = pl_list_first(&endpoint->spare, struct verbs_work, link);
-
-		pl_list_remove(&work->link);
-		pl_free(&endpoint->state->context->allocator, work);
-	}
-	endpoint->spare_count = 0;
 }
 
 /*

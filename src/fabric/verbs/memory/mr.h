@@ -104,6 +104,15 @@ void verbs_await_registration(struct verbs_endpoint *endpoint);
 int verbs_local_key_find(struct verbs_state *state, struct verbs_device *device, struct pl_region *region, bool written,
 			 uint32_t *lkey);
 
+/* Returns the region's registration that was used last, if it is one of the device; else NULL. */
+PL_ALWAYS_INLINE const struct verbs_mr *verbs_recent_mr(const struct verbs_device *device, struct pl_region *region)
+{
+	struct pl_registration *recent = atomic_load_explicit(&region->recent, memory_order_acquire);
+
+	/* Another fabric's registration has another device. */
+	return recent && recent->device == device ? pl_container_of(recent, struct verbs_mr, base) : NULL;
+}
+
 /*
  * Returns the lkey of a region's memory at a device, and registers the memory if necessary. 0, -EACCES if the memory
  * must not be written, -EINPROGRESS while a thread registers it, or the reason why the device cannot reach it.
@@ -111,13 +120,10 @@ int verbs_local_key_find(struct verbs_state *state, struct verbs_device *device,
 PL_ALWAYS_INLINE int verbs_local_key(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
 				     bool written, uint32_t *lkey)
 {
-	struct pl_registration *recent = atomic_load_explicit(&region->recent, memory_order_acquire);
-	const struct verbs_mr *registration;
+	const struct verbs_mr *registration = verbs_recent_mr(device, region);
 
-	/* Another fabric's registration has another device. */
-	if (!recent || recent->device != device)
+	if (!registration)
 		return verbs_local_key_find(state, device, region, written, lkey);
-	registration = pl_container_of(recent, struct verbs_mr, base);
 	if (written && !(registration->access & IBV_ACCESS_LOCAL_WRITE))
 		return -EACCES;
 	*lkey = registration->lkey;
