@@ -27,6 +27,7 @@ static bool poll_marks(struct pl_watch *watch)
 		frame = first_passed(marks, &status);
 		if (frame)
 			pl_list_remove(&frame->mark_link);
+		marks->passing = frame != NULL;
 		idle = pl_list_empty(&marks->frames);
 		pthread_mutex_unlock(marks->lock);
 		if (!frame)
@@ -77,6 +78,11 @@ int pl_frame_marks_add(struct pl_frame_marks *marks, struct pl_stream_frame *fra
 		return 0;
 	pl_stream_mark_free(mark);
 	return pl_fail_memory(error, "stream");
+}
+
+bool pl_frame_marks_any(const struct pl_frame_marks *marks)
+{
+	return marks->passing || !pl_list_empty(&marks->frames);
 }
 
 void pl_frame_unmark(struct pl_stream_frame *frame)

@@ -20,6 +20,7 @@ struct pl_frame_marks {
 	void (*passed)(struct pl_stream_frame *frame, int status);
 	struct pl_watch watch;
 	struct pl_list frames; /* mark_link */
+	bool passing;          /* passed() runs for a frame that is not in the list any more */
 };
 
 void pl_frame_marks_init(struct pl_frame_marks *marks, struct pl_context *context, pthread_mutex_t *lock,
@@ -27,6 +28,8 @@ void pl_frame_marks_init(struct pl_frame_marks *marks, struct pl_context *contex
 /* Adds a mark on the stream to a frame. Neither the lock nor an engine's lock is held. */
 int pl_frame_marks_add(struct pl_frame_marks *marks, struct pl_stream_frame *frame, void *stream,
 		       struct pl_error *error);
+/* True if streams have yet to pass marks, or passed() has yet to return. The lock is held. */
+bool pl_frame_marks_any(const struct pl_frame_marks *marks);
 void pl_frame_unmark(struct pl_stream_frame *frame);
 /* Forgets all frames. No lock is held. */
 void pl_frame_marks_close(struct pl_frame_marks *marks);

@@ -262,7 +262,7 @@ static int await_promise(struct pl_subscriber *subscriber, uint64_t deadline, st
 
 		pthread_mutex_lock(&subscriber->lock);
 		rc = promise_frame(subscriber, deadline, frame);
-		leaving = rc == -EMLINK && !pl_list_empty(&subscriber->marks.frames);
+		leaving = rc == -EMLINK && pl_frame_marks_any(&subscriber->marks);
 		if (rc < 0 && (!leaving || !waited))
 			pl_subscriber_fail_take(subscriber, call, rc, error);
 		*engine = subscriber->engine;

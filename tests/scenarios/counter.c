@@ -75,10 +75,10 @@ static void check_traffic(struct pl_context *context, enum pl_kind kind, const s
 	check_number(all.time, sum->time);
 }
 
-static void transfer(struct scenario_environment *environment, const struct pair *pair, bool write, size_t length,
-		     struct sum *sum)
+static void transfer_at(struct scenario_environment *environment, const struct pair *pair, bool write, uint64_t offset,
+			size_t length, struct sum *sum)
 {
-	struct pl_transfer one = { pair->remote, 0, pair->near.region, 0, length };
+	struct pl_transfer one = { pair->remote, offset, pair->near.region, offset, length };
 	struct pl_completion receipt;
 	struct pl_operation *operation;
 	struct pl_error error;
@@ -86,6 +86,12 @@ static void transfer(struct scenario_environment *environment, const struct pair
 	check_ok((write ? pl_write : pl_read)(environment->near_peer, &one, NULL, &operation, &error), &error);
 	complete(environment, operation, &receipt);
 	add_receipt(sum, &receipt);
+}
+
+static void transfer(struct scenario_environment *environment, const struct pair *pair, bool write, size_t length,
+		     struct sum *sum)
+{
+	transfer_at(environment, pair, write, 0, length, sum);
 }
 
 static void message(struct scenario_environment *environment, const struct pair *pair, size_t length, struct sum *sent,
@@ -157,6 +163,7 @@ static void counted_polled(struct scenario_environment *environment)
 struct writer {
 	struct scenario_environment *environment;
 	const struct pair *pair;
+	uint64_t offset; /* bytes of its own */
 	pthread_t thread;
 };
 
@@ -166,7 +173,7 @@ static void *write_often(void *argument)
 	struct sum sum = { 0 };
 
 	for (unsigned i = 0; i < WRITES; i++)
-		transfer(writer->environment, writer->pair, true, 8, &sum);
+		transfer_at(writer->environment, writer->pair, true, writer->offset, 8, &sum);
 	return NULL;
 }
 
@@ -180,7 +187,7 @@ static void counted_threads(struct scenario_environment *environment)
 		return;
 	counter_pair_open(environment, &pair);
 	for (unsigned i = 0; i < THREADS; i++) {
-		writers[i] = (struct writer){ .environment = environment, .pair = &pair };
+		writers[i] = (struct writer){ .environment = environment, .pair = &pair, .offset = 8 * i };
 		check_number(pthread_create(&writers[i].thread, NULL, write_often, &writers[i]), 0);
 	}
 	for (unsigned i = 0; i < THREADS; i++)
