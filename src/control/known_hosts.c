@@ -165,14 +165,14 @@ static int lock_known_hosts(int fd)
 }
 
 int pl_known_hosts_add(const struct pl_allocator *allocator, const char *path, const char *address,
-		       const uint8_t fingerprint[PL_FINGERPRINT], struct pl_error *error)
+		       const uint8_t fingerprint[PL_FINGERPRINT], int *known, unsigned *number, struct pl_error *error)
 {
 	char lock_path[4096], text[PL_FINGERPRINT_MAX], line[PL_HOST_MAX + PL_FINGERPRINT_MAX + 2];
 	char *old = NULL;
 	size_t length = 0;
-	unsigned number;
-	int lock, rc, known = PL_HOST_UNKNOWN;
+	int lock, rc;
 
+	*known = PL_HOST_UNKNOWN;
 	pl_fingerprint_format(fingerprint, text);
 	snprintf(line, sizeof(line), "%s %s\n", address, text);
 	if ((size_t)snprintf(lock_path, sizeof(lock_path), "%s.lock", path) >= sizeof(lock_path))
@@ -186,10 +186,10 @@ int pl_known_hosts_add(const struct pl_allocator *allocator, const char *path, c
 	if (rc == 0 && access(path, F_OK) == 0)
 		rc = pl_trusted_file_read(allocator, path, false, &old, &length, error);
 	if (rc == 0 && old)
-		known = pl_known_hosts_find(path, old, address, fingerprint, &number, error);
-	if (known < 0)
-		rc = known;
-	if (rc == 0 && known == PL_HOST_UNKNOWN)
+		*known = pl_known_hosts_find(path, old, address, fingerprint, number, error);
+	if (*known < 0)
+		rc = *known;
+	if (rc == 0 && *known == PL_HOST_UNKNOWN)
 		rc = replace_known_hosts(path, old ? old : "", length, line, error);
 	pl_free(allocator, old);
 	close(lock);

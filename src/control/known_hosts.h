@@ -23,11 +23,12 @@ int pl_known_hosts_find(const char *path, const char *text, const char *address,
 			const uint8_t fingerprint[PL_FINGERPRINT], unsigned *line, struct pl_error *error);
 
 /*
- * Adds a line to the file, which need not exist, unless a line there decides already (see pl_known_hosts_find()).
- * Processes that add lines wait for each other; readers see the old or the new file. Returns 0, "KNOWN-HOSTS-SYNTAX", or
- * "SYSTEM" with -ETIMEDOUT if others hold the lock for 5 s.
+ * Adds a line to the file, which need not exist, unless a line there decides already. `known` and `number` receive the
+ * result of pl_known_hosts_find() before; PL_HOST_UNKNOWN: the line was added. Processes that add lines wait for each
+ * other; readers see the old or the new file. Returns 0, "KNOWN-HOSTS-SYNTAX", or "SYSTEM" with -ETIMEDOUT if others hold
+ * the lock for 5 s.
  */
 int pl_known_hosts_add(const struct pl_allocator *allocator, const char *path, const char *address,
-		       const uint8_t fingerprint[PL_FINGERPRINT], struct pl_error *error);
+		       const uint8_t fingerprint[PL_FINGERPRINT], int *known, unsigned *number, struct pl_error *error);
 
 #endif

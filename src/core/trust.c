@@ -254,18 +254,12 @@ static int fail_unknown(const struct case_file *file)
 	return -EACCES;
 }
 
-/* Looks the server up in the file of known hosts. Returns enum pl_known, or -EACCES. */
-static int judge_known_host(const struct case_file *file)
+/* Returns `known`, or -EACCES if the line of the known hosts speaks against the server. */
+static int judge_by_line(const struct case_file *file, int known, unsigned line)
 {
-	struct pl_trust *trust = file->trust;
+	const struct pl_trust *trust = file->trust;
 	struct pl_error *error = file->error;
-	unsigned line = 0;
-	int known;
 
-	pthread_mutex_lock(&trust->lock);
-	known = pl_known_hosts_find(trust->known_hosts, trust->lists.known_hosts ? trust->lists.known_hosts : "",
-				    file->candidate->server, file->fingerprint, &line, error);
-	pthread_mutex_unlock(&trust->lock);
 	if (known == PL_HOST_REVOKED)
 		return pl_fail(error, -EACCES, "IDENTITY-REVOKED", "connect", file->admission->identity.address, NULL,
 			       "%s:%u revokes the identity of the other end", trust->known_hosts, line);
@@ -277,12 +271,27 @@ static int judge_known_host(const struct case_file *file)
 	return known;
 }
 
-static int write_known_host(const struct case_file *file)
+/* Looks the server up in the file of known hosts. Returns enum pl_known, or a negative errno. */
+static int judge_known_host(const struct case_file *file)
+{
+	struct pl_trust *trust = file->trust;
+	unsigned line = 0;
+	int known;
+
+	pthread_mutex_lock(&trust->lock);
+	known = pl_known_hosts_find(trust->known_hosts, trust->lists.known_hosts ? trust->lists.known_hosts : "",
+				    file->candidate->server, file->fingerprint, &line, file->error);
+	pthread_mutex_unlock(&trust->lock);
+	return judge_by_line(file, known, line);
+}
+
+/* Writes the server's line, and reads the file again. `known`, `line`: what the file said before. */
+static int write_known_host(const struct case_file *file, int *known, unsigned *line)
 {
 	struct pl_trust *trust = file->trust;
 	char *text = NULL;
 	int rc = pl_known_hosts_add(&trust->allocator, trust->known_hosts, file->candidate->server, file->fingerprint,
-				    file->error);
+				    known, line, file->error);
 
 	if (rc == 0)
 		rc = read_known_hosts(trust, &text, file->error);
@@ -295,16 +304,17 @@ static int write_known_host(const struct case_file *file)
 	return 0;
 }
 
-/* Judges the server again after its line is written: another process may have added another identity before. */
+/* Another process may have added another identity before, whose line decides then. */
 static int add_known_host(const struct case_file *file)
 {
-	int rc;
+	unsigned line = 0;
+	int known, rc;
 
 	pthread_mutex_lock(&file->trust->adding);
-	rc = write_known_host(file);
+	rc = write_known_host(file, &known, &line);
 	pthread_mutex_unlock(&file->trust->adding);
 	if (rc == 0)
-		rc = judge_known_host(file);
+		rc = judge_by_line(file, known, line);
 	return rc < 0 ? rc : 0;
 }
 

@@ -348,7 +348,8 @@ static void assert_hosts(const char *expected)
 static int add_host(const char *path, const char *address)
 {
 	struct pl_error error;
-	int rc = pl_known_hosts_add(&pl_system_allocator, path, address, a, &error);
+	unsigned line;
+	int known, rc = pl_known_hosts_add(&pl_system_allocator, path, address, a, &known, &line, &error);
 
 	if (rc < 0)
 		assert_string_equal(error.id, "SYSTEM");
