@@ -186,7 +186,7 @@ static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, ui
 			 struct pl_error *error)
 {
 	uint64_t deadline = 0, until = 0;
-	bool began = false, tell = false, waits;
+	bool tell = false, waits;
 	int rc;
 
 	for (;;) {
@@ -195,9 +195,8 @@ static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, ui
 		pthread_mutex_lock(&publisher->lock);
 		rc = claim_try(publisher, claim, error);
 		/* A claim that succeeds at once needs no clock. */
-		if (rc < 0 && !began)
+		if (rc < 0 && !deadline)
 			until = deadline = pl_deadline(pl_now(), timeout);
-		began = true;
 		if (rc == -EAGAIN) {
 			until = gate_deadline(publisher, deadline, &tell);
 			if (tell)
