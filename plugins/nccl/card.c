@@ -38,7 +38,7 @@ static bool port_is_active(const struct verbs_library *library, struct ibv_conte
 static void fill_card(struct plugin_device *device, const char *name, const struct ibv_device_attr *card,
 		      unsigned number, const struct ibv_port_attr *port)
 {
-	char path[128], *resolved;
+	char path[128];
 
 	*device = (struct plugin_device){
 		.speed = plugin.settings.speed ? plugin.settings.speed
@@ -52,10 +52,7 @@ static void fill_card(struct plugin_device *device, const char *name, const stru
 	snprintf(device->port, sizeof(device->port), "%s:%u", name, number);
 	snprintf(device->name, sizeof(device->name), "%s", card->phys_port_cnt > 1 ? device->port : name);
 	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device", name);
-	resolved = realpath(path, NULL);
-	if (resolved)
-		device_keep_pci_path(device, resolved);
-	free(resolved);
+	device_keep_pci_path(device, path);
 }
 
 /* Adds the ports of a card. Returns the number of devices. */

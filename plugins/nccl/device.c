@@ -8,20 +8,21 @@
 /* A card's progress thread moves no data, so one suffices. */
 #define CARD_WORKERS 1
 
-void device_keep_pci_path(struct plugin_device *device, char *path)
+void device_keep_pci_path(struct plugin_device *device, const char *link)
 {
-	char *last;
+	char *path = realpath(link, NULL), *last;
 
-	while ((last = strrchr(path, '/')) && last != path) {
+	while (path && (last = strrchr(path, '/')) && last != path) {
 		unsigned domain, bus, slot, function;
 		char rest;
 
 		if (sscanf(last, "/%4x:%2x:%2x.%1x%c", &domain, &bus, &slot, &function, &rest) == 4) {
 			snprintf(device->pci_path, sizeof(device->pci_path), "%s", path);
-			return;
+			break;
 		}
 		*last = '\0';
 	}
+	free(path);
 }
 
 /* True if cards are used that reach no GPU: the program asked for them. */

@@ -40,7 +40,7 @@ static bool address_is_usable(const struct ifaddrs *at)
 
 static void read_interface(struct plugin_device *device)
 {
-	char path[128], text[32], *resolved;
+	char path[128], text[32];
 
 	device->speed = plugin.settings.speed;
 	snprintf(path, sizeof(path), "/sys/class/net/%s/speed", device->name);
@@ -49,10 +49,7 @@ static void read_interface(struct plugin_device *device)
 	if (device->speed <= 0)
 		device->speed = strcmp(device->name, "lo") ? SPEED_UNKNOWN : SPEED_LOOPBACK;
 	snprintf(path, sizeof(path), "/sys/class/net/%s/device", device->name);
-	resolved = realpath(path, NULL);
-	if (resolved)
-		device_keep_pci_path(device, resolved);
-	free(resolved);
+	device_keep_pci_path(device, path);
 }
 
 /* Adds the interface of an address, unless it is there or the table is full. Returns the number of interfaces. */

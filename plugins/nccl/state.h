@@ -212,8 +212,8 @@ bool devices_open(void);
 void devices_close(void);
 /* Forgets contexts and listeners: they were closed, or are those of the parent process. */
 void devices_forget(void);
-/* Keeps a path of sysfs up to its last PCI device: a virtio device, for example, lies below one. */
-void device_keep_pci_path(struct plugin_device *device, char *path);
+/* Keeps the target of a link of sysfs up to its last PCI device: a virtio device, for example, lies below one. */
+void device_keep_pci_path(struct plugin_device *device, const char *link);
 /* Begins to listen on a device, if it does not. */
 bool device_listen(struct plugin_device *device);
 /* Waits for the next process that connects. */
