@@ -116,9 +116,8 @@ static void write_change_scale(const struct host_map *map, double width, double 
 		fprintf(file, "<text class=\"m\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", map->left + width * (double)i / 2,
 			y + 28, names[i]);
 	fprintf(file,
-		"<text x=\"%.1f\" y=\"%.1f\">beside the change of all; changes of less than %s count as noise; grey: "
-		"no "
-		"result</text>\n",
+		"<text x=\"%.1f\" y=\"%.1f\">beside the change of all; changes of less than %s count as noise; "
+		"grey: no result</text>\n",
 		map->left + width + 60, y + 10, effects_percent_text(exp(change_limit(map)) - 1, noise));
 }
 

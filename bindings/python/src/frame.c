@@ -348,10 +348,9 @@ static PyMethodDef py_frame_methods[] = {
 	{ "publish", PY_METHOD(py_frame_publish), PY_FAST,
 	  "publish($self, length=None, metadata=None, captured=None, layout=None, replay=False, stream=None)\n--\n\n"
 	  "Publish a loan, which is used up. captured is the time of the data, in seconds since 1970; None: now.\n\n"
-	  "length is that of the layout, or of the slot, unless given. stream is a CUDA stream whose work so far fills "
-	  "the "
-	  "slot:\n"
-	  "the frame is published after that work. Raises PY-EXPORTED while arrays of the frame exist." },
+	  "length is that of the layout, or of the slot, unless given. stream is a CUDA stream whose work so far\n"
+	  "fills the slot: the frame is published after that work. Raises PY-EXPORTED while arrays of the frame "
+	  "exist." },
 	{ "__enter__", py_frame_enter, METH_NOARGS, NULL },
 	{ "__exit__", py_frame_exit, METH_VARARGS, NULL },
 	{ "__reduce__", py_object_reduce, METH_NOARGS, NULL },
