@@ -50,7 +50,7 @@ enum pl_frame_flag {
 struct pl_frame_options {
 	size_t size;                    /**< sizeof(struct pl_frame_options) */
 	uint64_t length;                /**< bytes of payload, 0 to the slot's size */
-	uint64_t captured;              /**< time of the data, CLOCK_REALTIME nanoseconds; 0: now */
+	uint64_t captured;              /**< time of the data, CLOCK_REALTIME nanoseconds; 0: that of the publication */
 	const void *metadata;           /**< copied; NULL: none */
 	size_t metadata_length;         /**< bytes, up to the publisher's metadata_bytes */
 	const struct pl_layout *layout; /**< copied; NULL: that of the stream */
@@ -92,7 +92,7 @@ struct pl_frame_status {
 struct pl_frame_info {
 	size_t size;             /**< set by the caller: sizeof(struct pl_frame_info) */
 	uint64_t sequence;
-	void *data;              /**< payload, at a multiple of 4096 bytes; an address of the GPU if it lies there */
+	void *data;              /**< payload, at a multiple of 4096 bytes; if it lies in a GPU, its address there, of 256 */
 	uint64_t length;         /**< bytes of payload; of a loan: bytes of the slot */
 	uint64_t captured;       /**< CLOCK_REALTIME nanoseconds, of the publisher's host; 0 of a loan */
 	uint64_t published;      /**< the same */

@@ -145,9 +145,15 @@ struct pl_subscriber_options {
 	 * frames. pl_subscriber_open(3) tells how that ends. Default: false.
 	 */
 	bool in_place;
+	/**
+	 * The publisher writes frames into slots in memory of the subscriber, with a credit for each free slot. Nothing is
+	 * read: for sensors that can only write. pl_frame_release() returns the credit. pl_subscriber_read() and
+	 * pl_subscriber_take_on() are -ENOTSUP. pl_subscriber_open(3) has the details. Default: false.
+	 */
+	bool push;
 };
 /* clang-format off */
-#define PL_SUBSCRIBER_OPTIONS_INIT { sizeof(struct pl_subscriber_options), PL_START_LIVE, 0, PL_OVERFLOW_DROP_OLDEST, 0, 0, 0, 0, NULL, false, 0, false }
+#define PL_SUBSCRIBER_OPTIONS_INIT { sizeof(struct pl_subscriber_options), PL_START_LIVE, 0, PL_OVERFLOW_DROP_OLDEST, 0, 0, 0, 0, NULL, false, 0, false, false }
 /* clang-format on */
 
 /** State of a subscriber. */
@@ -258,7 +264,8 @@ int pl_peer_publishers(struct pl_peer *peer, struct pl_publisher_info *infos, un
  * @return 0; -EINVAL for a name or option out of range; -ENOENT for an unknown name; -EPERM if the publisher does not
  *         allow to block; -EMLINK if it has its most subscribers; -ENODATA if the stream has ended; -EMSGSIZE if the
  *         frames need more than `memory_bytes`; -ENODEV if there is no such GPU, or no driver; -ENOTSUP if the other
- *         end's release has no streams, or no frames in place, or if the ring for those cannot be mapped here;
+ *         end's release has no streams, no frames in place, or does not push, or if the ring for frames in place cannot
+ *         be mapped here;
  *         -ENOTCONN; -ETIMEDOUT; -EPROTO; -ENOMEM
  */
 int pl_subscriber_open(struct pl_peer *peer, const char *name, const struct pl_subscriber_options *options,

@@ -5,6 +5,7 @@
 
 #include "core/context.h"
 
+struct pl_operation;
 struct pl_peer;
 struct pl_region;
 
@@ -20,9 +21,15 @@ struct pl_stream_ops {
 extern const struct pl_stream_ops pl_stream_ops;
 
 /*
- * grant_bind.c: makes a token with the right to read the whole region, which only this peer can import. Revoke it with
- * pl_grant_revoke().
+ * grant_bind.c: makes a token with rights (enum pl_access) to the whole region, which only this peer can import. Revoke it
+ * with pl_grant_revoke().
  */
-int pl_grant_bind(struct pl_region *region, const struct pl_peer *peer, uint8_t token[PL_TOKEN_SIZE]);
+int pl_grant_bind(struct pl_region *region, unsigned rights, const struct pl_peer *peer, uint8_t token[PL_TOKEN_SIZE]);
+/*
+ * import.c: imports a token. The internal operation ends by `finished`, with the remote region in its completion. Returns NULL
+ * with the reason in `*status` if it did not begin. Home.
+ */
+struct pl_operation *pl_import_begin(struct pl_peer *peer, const uint8_t token[PL_TOKEN_SIZE], uint64_t user_data,
+				     void (*finished)(struct pl_operation *operation), int *status);
 
 #endif

@@ -89,22 +89,34 @@ static bool build_announcement(struct pl_subscription *subscription, struct pl_s
 	return news;
 }
 
+bool pl_subscription_must_wait(const struct pl_subscription *subscription)
+{
+	struct pl_peer *peer = subscription->peer;
+	struct pl_announcer *announcer;
+
+	if (pl_channel_unsent(&peer->channel) <= CHANNEL_FULL)
+		return false;
+	announcer = pl_announcer_of(subscription->publisher, peer->home);
+	if (pl_list_empty(&announcer->timer.link))
+		pl_timer_set(announcer->engine, &announcer->timer, pl_now() + CHANNEL_PAUSE);
+	return true;
+}
+
 void pl_subscription_announce(struct pl_subscription *subscription)
 {
 	struct pl_stream_message message = { .type = PL_STREAM_ANNOUNCE, .number = subscription->number };
 	uint8_t buffer[PL_STREAM_ANNOUNCE_MAX];
 	struct pl_peer *peer = subscription->peer;
 
+	if (subscription->pushed) {
+		pl_push_continue(subscription);
+		return;
+	}
 	/* The answer to an earlier announcement brings the next one. A quiet subscriber looks for frames without answers. */
 	if (subscription_limited(subscription) && !subscription->quiet)
 		return;
-	if (pl_channel_unsent(&peer->channel) > CHANNEL_FULL) {
-		struct pl_announcer *announcer = pl_announcer_of(subscription->publisher, peer->home);
-
-		if (pl_list_empty(&announcer->timer.link))
-			pl_timer_set(announcer->engine, &announcer->timer, pl_now() + CHANNEL_PAUSE);
+	if (pl_subscription_must_wait(subscription))
 		return;
-	}
 	if (!build_announcement(subscription, &message, buffer))
 		return;
 	subscription->told = message.announce.published;

@@ -13,6 +13,7 @@ static void replace_memory(struct pl_subscriber *subscriber, const struct pl_fra
 
 	pthread_mutex_lock(&subscriber->lock);
 	subscriber->memory = *memory;
+	subscriber->unclean = false;
 	pl_list_init(&subscriber->window);
 	pl_list_init(&subscriber->spare);
 	for (unsigned i = 0; i < memory->count; i++) {
@@ -38,25 +39,29 @@ static bool has_frames(struct pl_subscriber *subscriber)
 static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_ring_geometry *geometry,
 			   struct pl_error *error)
 {
-	unsigned count = subscriber->queue + subscriber->held_limit;
+	/* One slot more lets the publisher write a frame while the queue is full. */
+	unsigned count = subscriber->queue + subscriber->held_limit + subscriber->push;
 	uint64_t size = pl_frame_memory_size(geometry, count);
 	struct pl_frame_memory memory;
 	int rc;
 
 	if (subscriber->memory.frames && subscriber->geometry.slot_stride == geometry->slot_stride &&
-	    subscriber->geometry.descriptor_stride == geometry->descriptor_stride)
+	    subscriber->geometry.descriptor_stride == geometry->descriptor_stride && !subscriber->unclean)
 		return 0;
 	if (has_frames(subscriber))
 		return pl_fail(error, -EBUSY, "STREAM-HELD", "pl_subscriber_attach", subscriber->name,
 			       "take and release all frames, then attach",
-			       "the new instance has other slots, and frames of the old one are in use");
+			       subscriber->unclean
+				       ? "a lost publisher may still write, and frames beside its slots are in use"
+				       : "the new instance has other slots, and frames of the old one are in use");
 	if (size > subscriber->memory_bytes)
 		return pl_fail(error, -EMSGSIZE, "STREAM-MEMORY", "pl_subscriber_open", subscriber->name,
 			       "raise pl_subscriber_options.memory_bytes, or lower queue and held",
 			       "%u frames of up to %llu bytes need %llu bytes, and %zu are allowed", count,
 			       (unsigned long long)geometry->slot_bytes, (unsigned long long)size,
 			       subscriber->memory_bytes);
-	rc = pl_frame_memory_open(&memory, subscriber->context, subscriber->memory_kind, geometry, count, error);
+	rc = pl_frame_memory_open(&memory, subscriber->context, subscriber->memory_kind, geometry, count,
+				  subscriber->push ? PL_ACCESS_WRITE : PL_ACCESS_LOCAL, error);
 	if (rc == 0)
 		replace_memory(subscriber, &memory);
 	return rc;
@@ -96,6 +101,7 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 	ask.subscribe.overflow = subscriber->overflow;
 	ask.subscribe.every = subscriber->every;
 	ask.subscribe.in_place = subscriber->in_place;
+	ask.subscribe.push = subscriber->push;
 	pl_engine_lock(peer->home);
 	rc = pl_call_check_peer(peer, "pl_subscriber_open", error);
 	if (rc == 0) {
@@ -213,14 +219,16 @@ static void accept_answer(struct pl_subscriber *subscriber, const struct pl_stre
 		subscriber->last_delivered = first;
 	} else if (is_same_instance(subscriber, answer)) {
 		/* The accounts of a new instance that the program has not seen yet begin with its first sequence. */
-		if (!subscriber->restarted) {
+		if (subscriber->restarted) {
+			subscriber->restart_next = first;
+		} else {
 			accounts->missed += first - accounts->next;
 			accounts->next = first;
 		}
 	} else {
 		pl_subscriber_miss_known(subscriber, accounts);
 		subscriber->restarted = true;
-		subscriber->restart_first = first;
+		subscriber->restart_first = subscriber->restart_next = first;
 		subscriber->read_claimed = subscriber->read_published = subscriber->claimed = subscriber->published = 0;
 	}
 	subscriber->entry = *entry;
@@ -244,6 +252,7 @@ static int import_keys(struct pl_subscriber *subscriber, struct pl_peer *peer, c
 	if (rc < 0)
 		return rc;
 	remotes[0]->whole_words = true;
+	remotes[0]->internal = remotes[1]->internal = true;
 	if (remotes[0]->length < pl_ring_control_size(geometry) || remotes[1]->length < pl_ring_payload_size(geometry))
 		return pl_fail(error, -EPROTO, "STREAM-PROTOCOL", "pl_subscriber_open", subscriber->name, NULL,
 			       "the publisher's keys do not cover its ring");
@@ -291,7 +300,7 @@ static int subscriber_begin(struct pl_subscriber *subscriber, struct pl_remote *
 		}
 	} else {
 		rc = pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_subscriber_open", subscriber->name, "connect again",
-			     "the publisher was closed, or the connection is lost");
+			     "the connection is lost");
 	}
 	subscriber->answer = NULL;
 	pl_subscriber_wake(subscriber);
@@ -302,16 +311,15 @@ static int subscriber_begin(struct pl_subscriber *subscriber, struct pl_remote *
 	return rc;
 }
 
-static int subscribe_with(struct pl_subscriber *subscriber, struct pl_peer *peer, struct pl_stream_message *answer,
-			  uint64_t deadline, struct pl_error *error)
+/* Waits for the answer to SUBSCRIBE, and begins to read. */
+static int subscribe_by_answer(struct pl_subscriber *subscriber, struct pl_peer *peer, struct pl_stream_message *answer,
+			       uint64_t deadline, struct pl_error *error)
 {
 	struct pl_remote *remotes[2] = { NULL, NULL };
 	struct pl_ring_view *view = NULL;
 	struct pl_ring_geometry geometry;
-	int rc = subscriber_ask(subscriber, peer, answer, error);
+	int rc = await_answer(subscriber, deadline, error);
 
-	if (rc == 0)
-		rc = await_answer(subscriber, deadline, error);
 	if (rc == 0 && answer->subscribed.status)
 		rc = fail_refused(subscriber, answer->subscribed.status, error);
 	if (rc == 0 && check_answer(subscriber, answer, &geometry) < 0)
@@ -319,7 +327,7 @@ static int subscribe_with(struct pl_subscriber *subscriber, struct pl_peer *peer
 			     "the publisher described its ring by values that cannot be");
 	if (rc == 0)
 		rc = allocate_frames(subscriber, &geometry, error);
-	if (rc == 0)
+	if (rc == 0 && !subscriber->push)
 		rc = import_keys(subscriber, peer, answer, &geometry, remotes, deadline, error);
 	if (rc == 0)
 		rc = subscriber_map_ring(subscriber, peer, remotes, &geometry, &view, error);
@@ -328,6 +336,17 @@ static int subscribe_with(struct pl_subscriber *subscriber, struct pl_peer *peer
 	pl_ring_view_put(view);
 	pl_remote_release(remotes[0]);
 	pl_remote_release(remotes[1]);
+	return rc;
+}
+
+/* Names the reason if the subscription was over before it began: its publisher was closed, which revokes its keys, or failed. */
+static int fail_if_over(struct pl_subscriber *subscriber, int rc, struct pl_error *error)
+{
+	pthread_mutex_lock(&subscriber->lock);
+	if (subscriber->phase == PL_SUBSCRIBER_OVER)
+		rc = pl_subscriber_fail_take(subscriber, "pl_subscriber_open",
+					     subscriber->failure.code ? subscriber->failure.code : -ENODATA, error);
+	pthread_mutex_unlock(&subscriber->lock);
 	return rc;
 }
 
@@ -344,10 +363,19 @@ int pl_subscriber_connect(struct pl_subscriber *subscriber, struct pl_peer *peer
 		return pl_fail(error, -ENOTSUP, "STREAM-OLD", "pl_subscriber_open", subscriber->name,
 			       "update Peerlane at the other end, or subscribe without in_place",
 			       "the other end (%s) has no frames in place", peer->software);
+	if (subscriber->push && !peer->pushed_frames)
+		return pl_fail(error, -ENOTSUP, "STREAM-OLD", "pl_subscriber_open", subscriber->name,
+			       "update Peerlane at the other end, or subscribe without push",
+			       "the other end (%s) does not push frames", peer->software);
 	answer = pl_zalloc(&subscriber->context->allocator, sizeof(*answer));
 	if (!answer)
 		return pl_fail_memory(error, "pl_subscriber_open");
-	rc = subscribe_with(subscriber, peer, answer, deadline, error);
+	rc = subscriber_ask(subscriber, peer, answer, error);
+	if (rc == 0) {
+		rc = subscribe_by_answer(subscriber, peer, answer, deadline, error);
+		if (rc < 0)
+			rc = fail_if_over(subscriber, rc, error);
+	}
 	if (rc < 0)
 		pl_subscriber_detach(subscriber);
 	pl_free(&subscriber->context->allocator, answer);

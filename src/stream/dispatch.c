@@ -27,6 +27,12 @@ static int stream_message(struct pl_peer *peer, const uint8_t *body, size_t leng
 		return pl_subscription_taken(peer, &message);
 	case PL_STREAM_CLOSED:
 		return pl_subscriber_closed(peer, &message);
+	case PL_STREAM_SLOTS:
+		return pl_push_slots(peer, &message);
+	case PL_STREAM_CREDIT:
+		return pl_push_credit(peer, &message);
+	case PL_STREAM_PUSHED:
+		return pl_subscriber_pushed(peer, &message);
 	}
 	return -EPROTO;
 }

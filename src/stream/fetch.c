@@ -269,8 +269,7 @@ static void admit_frame(struct pl_subscriber *subscriber, const struct pl_stream
 	}
 }
 
-/* Drops the oldest frame. Returns false while it is being read: so frames are dropped in the order of their sequences. */
-static bool drop_oldest(struct pl_subscriber *subscriber)
+bool pl_subscriber_drop_oldest(struct pl_subscriber *subscriber)
 {
 	struct pl_stream_frame *frame;
 
@@ -330,7 +329,7 @@ bool pl_subscriber_admit(struct pl_subscriber *subscriber, const struct pl_strea
 		accounts->rejected++;
 		accounts->next++;
 	} else if (subscriber->overflow == PL_OVERFLOW_DROP_OLDEST || subscriber->demoted) {
-		return drop_oldest(subscriber);
+		return pl_subscriber_drop_oldest(subscriber);
 	} else {
 		return false;
 	}
@@ -339,13 +338,9 @@ bool pl_subscriber_admit(struct pl_subscriber *subscriber, const struct pl_strea
 
 /* -- steps ---------------------------------------------------------------------------------------------------------- */
 
-/*
- * Returns the bytes of a payload that are read. Into GPU memory they are whole cache lines, which both slots have: then no
- * piece is a single byte, which a GPU can copy only by a way that waiting streams hold up.
- */
 static uint64_t bytes_to_read(const struct pl_subscriber *subscriber, uint64_t length)
 {
-	return pl_memory_staged(&subscriber->memory.payloads->memory) ? (length + 63) / 64 * 64 : length;
+	return pl_ring_bytes_to_move(pl_memory_staged(&subscriber->memory.payloads->memory), length);
 }
 
 static bool begin_frame_read(struct pl_subscriber *subscriber, struct read_request *request)
@@ -420,6 +415,8 @@ static bool subscriber_step(struct pl_subscriber *subscriber)
 	struct pl_peer *peer;
 	bool read, stepped;
 
+	if (subscriber->push)
+		return pl_pushed_step(subscriber);
 	pthread_mutex_lock(&subscriber->lock);
 	peer = subscriber->peer;
 	if (subscriber->phase == PL_SUBSCRIBER_OVER)
@@ -443,7 +440,7 @@ static void leave_after_failure(struct pl_subscriber *subscriber)
 	struct pl_peer *peer;
 
 	pthread_mutex_lock(&subscriber->lock);
-	peer = subscriber->phase == PL_SUBSCRIBER_OVER ? subscriber->peer : NULL;
+	peer = subscriber->phase == PL_SUBSCRIBER_OVER && !subscriber->leaving ? subscriber->peer : NULL;
 	pthread_mutex_unlock(&subscriber->lock);
 	if (!peer)
 		return;

@@ -26,6 +26,8 @@
  *   free -> promised           pl_subscriber_take_on()   no frame is in the window that is not promised already
  *   promised -> want ...       pl_subscriber_admit()     the next frame takes this place
  *   promised -> held, free     promise.c                 no frame will come, or none came in time
+ *   free -> credited           pl_pushed_step()          the publisher may write into the slot
+ *   credited -> ready          pl_subscriber_pushed()    the publisher has written a frame
  *
  * A promised frame of the window is held, with a status, as soon as it is ready and the first one, or will never be.
  */
@@ -39,6 +41,7 @@ enum pl_frame_state {
 	PL_FRAME_READY,
 	PL_FRAME_HELD,
 	PL_FRAME_PROMISED,
+	PL_FRAME_CREDITED,
 	/* of a publisher */
 	PL_FRAME_LOANED,
 	PL_FRAME_MARKED, /* pl_frame_publish_on(): waits for its stream */

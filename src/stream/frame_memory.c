@@ -44,7 +44,8 @@ static void open_statuses(struct pl_frame_memory *memory)
 }
 
 int pl_frame_memory_open(struct pl_frame_memory *memory, struct pl_context *context, const char *kind,
-			 const struct pl_ring_geometry *geometry, unsigned count, struct pl_error *error)
+			 const struct pl_ring_geometry *geometry, unsigned count, unsigned access,
+			 struct pl_error *error)
 {
 	int rc;
 
@@ -52,8 +53,8 @@ int pl_frame_memory_open(struct pl_frame_memory *memory, struct pl_context *cont
 	memory->count = count;
 	rc = pl_region_allocate(context, control_size(geometry, count), PL_ACCESS_LOCAL, &memory->control, error);
 	if (rc == 0)
-		rc = pl_region_allocate_in(context, kind, count * geometry->slot_stride, PL_ACCESS_LOCAL,
-					   &memory->payloads, error);
+		rc = pl_region_allocate_in(context, kind, count * geometry->slot_stride, access, &memory->payloads,
+					   error);
 	if (rc < 0) {
 		pl_frame_memory_close(memory, context);
 		return rc;

@@ -18,11 +18,12 @@ struct pl_frame_memory {
 /* Returns the bytes of all regions of `count` frames. */
 uint64_t pl_frame_memory_size(const struct pl_ring_geometry *geometry, unsigned count);
 /*
- * Allocates memory for `count` frames, with payloads in memory of a kind. All frames are free. Returns -ENOMEM, -ENODEV,
- * -EINVAL.
+ * Allocates memory for `count` frames, with payloads in memory of a kind, which peers may be given `access` to. All frames are
+ * free. Returns -ENOMEM, -ENODEV, -EINVAL.
  */
 int pl_frame_memory_open(struct pl_frame_memory *memory, struct pl_context *context, const char *kind,
-			 const struct pl_ring_geometry *geometry, unsigned count, struct pl_error *error);
+			 const struct pl_ring_geometry *geometry, unsigned count, unsigned access,
+			 struct pl_error *error);
 /* Frees what was allocated, if anything. */
 void pl_frame_memory_close(struct pl_frame_memory *memory, struct pl_context *context);
 

@@ -262,7 +262,7 @@ static int describe_frame(const struct pl_publisher *publisher, const struct pl_
 	descriptor->length = options->length;
 	descriptor->metadata_length = (uint16_t)options->metadata_length;
 	descriptor->published = pl_wall_clock();
-	descriptor->captured = options->captured ? options->captured : descriptor->published;
+	descriptor->captured = options->captured;
 	if (options->flags & ~(unsigned)PL_FRAME_REPLAY)
 		return pl_fail(error, -EINVAL, "OPTION", "pl_frame_publish", "flags", "use bits of enum pl_frame_flag",
 			       "unknown flags");
@@ -287,6 +287,9 @@ static void finish_loan(struct pl_stream_frame *frame, struct pl_ring_descriptor
 
 	pthread_mutex_lock(&publisher->lock);
 	descriptor->sequence = frame->sequence;
+	/* By default a frame is captured when it is published. */
+	if (!descriptor->captured)
+		descriptor->captured = descriptor->published;
 	pl_ring_describe(&publisher->ring, descriptor, metadata);
 	frame->state = PL_FRAME_DONE;
 	published = publisher->published;

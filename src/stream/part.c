@@ -195,6 +195,10 @@ static int part_refuse(const struct pl_subscriber *subscriber, struct pl_error *
 		return pl_subscriber_fail_take(subscriber, "pl_subscriber_read", subscriber->failure.code, error);
 	if (subscriber->phase != PL_SUBSCRIBER_LIVE || !subscriber->peer)
 		return fail_disconnected(subscriber, error);
+	if (subscriber->push)
+		return pl_fail(error, -ENOTSUP, "STREAM-PUSHED", "pl_subscriber_read", subscriber->name,
+			       "subscribe without push",
+			       "the publisher writes the frames, and gives no keys to read them");
 	if (subscriber->restarted)
 		return pl_subscriber_fail_take(subscriber, "pl_subscriber_read", -ESTALE, error);
 	return 0;

@@ -152,7 +152,7 @@ void pl_frame_release(struct pl_stream_frame *frame)
 	if (!subscriber)
 		return;
 	pthread_mutex_lock(&subscriber->lock);
-	placed = frame->view && frame->view == subscriber->view;
+	placed = subscriber->push || (frame->view && frame->view == subscriber->view);
 	/* A quiet subscriber tells of several slots at a time, unless the publisher waits. */
 	if (placed && ++subscriber->released < pl_slots_of_report(subscriber) && !subscriber->awaited)
 		placed = !pl_subscriber_is_quiet(subscriber);
@@ -192,7 +192,7 @@ static void frame_left(struct pl_stream_frame *frame, int status)
 	pl_frame_unmark(frame);
 	pl_subscriber_unhold(subscriber, frame);
 	pl_subscriber_wake(subscriber);
-	engine = subscriber->view ? subscriber->engine : NULL;
+	engine = subscriber->view || subscriber->push ? subscriber->engine : NULL;
 	pthread_mutex_unlock(&subscriber->lock);
 	/* The publisher may wait for the slot. */
 	if (engine)
@@ -281,6 +281,10 @@ int pl_subscriber_take_on(struct pl_subscriber *subscriber, void *stream, uint64
 	int rc;
 
 	*frame = NULL;
+	if (subscriber->push)
+		return pl_fail(error, -ENOTSUP, "STREAM-PUSHED", "pl_subscriber_take_on", subscriber->name,
+			       "take the frame, then launch the work that uses it",
+			       "the publisher chooses the memory of a frame that it pushes");
 	if (pl_stream_is_default(stream))
 		return pl_fail(error, -EINVAL, "STREAM-DEFAULT", "pl_subscriber_take_on", NULL,
 			       "create a stream by cuStreamCreate()",

@@ -6,6 +6,8 @@
 
 #define SLOTS_DEFAULT 16
 #define PATIENCE_DEFAULT PL_NS_PER_S
+/* Longest wait for pushed writes at the close, before they are cancelled. */
+#define WRITE_PATIENCE PL_NS_PER_S
 
 static int bad_publisher_option(struct pl_error *error, const char *object, const char *fact)
 {
@@ -239,12 +241,31 @@ static void announcer_close(struct pl_announcer *announcer)
 	while (!pl_list_empty(&announcer->subscriptions)) {
 		struct pl_subscription *subscription =
 			pl_list_first(&announcer->subscriptions, struct pl_subscription, home_link);
-		struct pl_stream_message closed = { .type = PL_STREAM_CLOSED, .number = subscription->number };
 
-		pl_stream_send(subscription->peer, &closed);
-		pl_subscription_end(subscription);
+		pl_push_close(subscription);
+		if (subscription->peer)
+			pl_subscription_end(subscription);
 	}
 	pl_engine_unlock(announcer->engine);
+}
+
+/* Waits for pushed writes, which read the ring. Returns false if some go on at the deadline. */
+static bool await_writes(struct pl_publisher *publisher, uint64_t deadline)
+{
+	unsigned writing;
+
+	for (;;) {
+		unsigned seen = pl_turn_read(&publisher->turn);
+
+		pthread_mutex_lock(&publisher->lock);
+		publisher->closing = true;
+		writing = publisher->writing;
+		pthread_mutex_unlock(&publisher->lock);
+		if (!writing)
+			return true;
+		if (!pl_turn_wait(publisher->context, &publisher->turn, seen, deadline))
+			return false;
+	}
 }
 
 void pl_publisher_close(struct pl_publisher *publisher)
@@ -258,8 +279,12 @@ void pl_publisher_close(struct pl_publisher *publisher)
 	pl_list_remove(&publisher->link);
 	pthread_mutex_unlock(&context->lock);
 	pl_frame_marks_close(&publisher->marks);
+	/* To cancel a write costs a card its queue pair. */
+	await_writes(publisher, pl_now() + WRITE_PATIENCE);
 	for (unsigned i = 0; i < context->engine_count; i++)
 		announcer_close(&publisher->announcers[i]);
+	/* Cancelled writes end soon, and all end by their time limit. */
+	await_writes(publisher, UINT64_MAX);
 	publisher_free(publisher);
 }
 

@@ -48,15 +48,18 @@ struct pl_subscription {
 	uint8_t control[PL_TOKEN_SIZE], payload[PL_TOKEN_SIZE];
 	/* Home. */
 	uint32_t sent, answered; /* announcements */
-	uint64_t told;           /* `published` of the last announcement */
+	uint64_t told;           /* `published` of the last announcement, or of the last PUSHED */
 	enum pl_stream_state told_state;
 	bool told_demoted;
 	uint32_t demotion; /* number of the first announcement that told of it */
+	struct pl_push *push; /* `pushed`: set once the subscriber has shared its slots; home */
 	/* publisher->lock. */
 	bool blocks, demoted, ended;
 	bool quiet;          /* in place, and its subscriber answers and reports only if it must */
 	bool awaited;        /* the next announcement asks for a report, because a loan or a skip waits */
 	bool in_place;       /* blocks until its frames are frozen, or until this time: */
+	bool pushed;         /* the publisher writes its frames */
+	bool drop_newest;    /* of pushed frames: those without a credit are rejected */
 	uint64_t freeze_end; /* once it is demoted */
 	uint64_t first, taken;
 	uint64_t announced;
@@ -90,6 +93,8 @@ struct pl_publisher {
 	struct pl_stream_frame *loans; /* loan_count; sequence s uses loans[s % loan_count] */
 	struct pl_list subscriptions, ended;
 	unsigned subscription_count, ended_count;
+	unsigned writing; /* pushed writes under way, which read the ring */
+	bool closing;     /* begins no more of them */
 };
 
 /* Returns the announcer whose subscriptions belong to peers of this engine. */
@@ -133,6 +138,10 @@ void pl_stream_entry_info(const struct pl_stream_entry *entry, struct pl_publish
 int pl_subscription_open(struct pl_peer *peer, const struct pl_stream_message *message);
 int pl_subscription_taken(struct pl_peer *peer, const struct pl_stream_message *message);
 int pl_subscription_close(struct pl_peer *peer, const struct pl_stream_message *message);
+/* Takes over the accounts of a pushed subscription. Returns -EPROTO for some that cannot be. Home. */
+int pl_push_report(struct pl_subscription *subscription, const struct pl_accounts *accounts);
+/* Returns the subscription of a number, or NULL. Home. */
+struct pl_subscription *pl_subscription_find(struct pl_peer *peer, uint32_t number);
 /* Ends a subscription, and keeps its accounts. Home. */
 void pl_subscription_end(struct pl_subscription *subscription);
 
@@ -143,6 +152,8 @@ void pl_publisher_announce_frames(struct pl_publisher *publisher);
 void pl_announcer_init(struct pl_announcer *announcer, struct pl_publisher *publisher, struct pl_engine *engine);
 /* Tells a subscription the news, unless it has too many announcements to answer. Home. */
 void pl_subscription_announce(struct pl_subscription *subscription);
+/* True if the peer's control channel is too full for more. The announcer looks again later. Home. */
+bool pl_subscription_must_wait(const struct pl_subscription *subscription);
 /* Sends a message about streams. Returns as pl_channel_send(). Home. */
 int pl_stream_send(struct pl_peer *peer, const struct pl_stream_message *message);
 
@@ -150,6 +161,23 @@ int pl_stream_send(struct pl_peer *peer, const struct pl_stream_message *message
 int pl_listing_serve(struct pl_peer *peer, const struct pl_stream_message *message);
 int pl_listing_arrived(struct pl_peer *peer, const struct pl_stream_message *message);
 void pl_listings_end(struct pl_peer *peer);
+
+/*
+ * push.c: frames that the publisher writes into slots of the subscriber. Handle SLOTS and CREDIT; return 0 or -EPROTO. Home.
+ */
+int pl_push_slots(struct pl_peer *peer, const struct pl_stream_message *message);
+int pl_push_credit(struct pl_peer *peer, const struct pl_stream_message *message);
+/* Writes and tells what can be now. May end the subscription. Home. */
+void pl_push_continue(struct pl_subscription *subscription);
+/* Ends the push. `stop`: cancels the writes under way. `answer`: CLOSED tells the subscriber that they have ended. Home. */
+void pl_push_end(struct pl_subscription *subscription, bool stop, bool answer);
+/*
+ * Sends CLOSED to any subscriber; to one whose frames are pushed after all sequences have been told, and all writes have ended. The
+ * subscription must be ended next, unless the message has lost the peer. Home.
+ */
+void pl_push_close(struct pl_subscription *subscription);
+/* Ends a subscription whose frames cannot be pushed. Home. */
+void pl_push_refuse(struct pl_subscription *subscription);
 
 /* Closes all publishers of a context. */
 void pl_publisher_close_all(struct pl_context *context);

@@ -18,8 +18,7 @@ static uint64_t first_unread(const struct pl_subscriber *subscriber)
 	return pl_subscriber_first_placed(subscriber, subscriber->accounts.next);
 }
 
-/* True if all frames of an ended stream have a fate. */
-static bool is_complete(const struct pl_subscriber *subscriber)
+bool pl_subscriber_is_complete(const struct pl_subscriber *subscriber)
 {
 	return subscriber->state != PL_STREAM_LIVE && subscriber->accounts.next >= subscriber->published &&
 	       subscriber->accounts.pending == 0;
@@ -41,7 +40,7 @@ static bool slots_due(const struct pl_subscriber *subscriber, uint64_t taken)
 static bool build_report(struct pl_subscriber *subscriber, struct pl_stream_message *message)
 {
 	uint64_t taken = PL_MAX(first_unread(subscriber), subscriber->reported_taken);
-	bool complete = is_complete(subscriber), quiet = pl_subscriber_is_quiet(subscriber);
+	bool complete = pl_subscriber_is_complete(subscriber), quiet = pl_subscriber_is_quiet(subscriber);
 
 	if (subscriber->phase != PL_SUBSCRIBER_LIVE || subscriber->restarted)
 		return false;
@@ -89,8 +88,11 @@ void pl_subscriber_unsubscribe(struct pl_subscriber *subscriber, struct pl_peer 
 	*accounts = subscriber->accounts;
 	/* The accounts of an earlier instance do not concern this publisher. */
 	if (subscriber->restarted)
-		*accounts =
-			(struct pl_accounts){ .first = subscriber->restart_first, .next = subscriber->restart_first };
+		*accounts = pl_subscriber_restart_accounts(subscriber);
+	/* Nor do those from before an answer that was not accepted. */
+	else if (subscriber->phase == PL_SUBSCRIBER_ANSWERED)
+		*accounts = (struct pl_accounts){ .first = subscriber->answer->subscribed.first,
+						  .next = subscriber->answer->subscribed.first };
 	accounts->dropped += accounts->pending;
 	accounts->pending = 0;
 	message.taken.answered = subscriber->arrived;

@@ -138,6 +138,15 @@ static inline bool pl_ring_whole(uint64_t claimed, uint64_t sequence, uint32_t s
 	return claimed <= sequence + slots;
 }
 
+/*
+ * Returns the bytes of a payload that are moved. Into GPU memory they are whole cache lines, which both slots have: then no
+ * piece is a single byte, which a GPU can copy only by a way that waiting streams hold up.
+ */
+static inline uint64_t pl_ring_bytes_to_move(bool gpu, uint64_t length)
+{
+	return gpu ? (length + 63) / 64 * 64 : length;
+}
+
 /* Returns the oldest sequence that the ring may still hold. */
 static inline uint64_t pl_ring_oldest(uint64_t claimed, uint32_t slots)
 {

@@ -32,6 +32,8 @@ static int subscriber_configure(struct pl_subscriber *subscriber, const char *na
 	if (options->in_place &&
 	    (options->overflow == PL_OVERFLOW_DROP_NEWEST || (options->memory && strcmp(options->memory, "host"))))
 		return bad_subscriber_option(error, "in_place", "frames in place block, and are in host memory");
+	if (options->in_place && options->push)
+		return bad_subscriber_option(error, "push", "frames in place are not pushed");
 	snprintf(subscriber->name, sizeof(subscriber->name), "%s", name);
 	snprintf(subscriber->memory_kind, sizeof(subscriber->memory_kind), "%s",
 		 options->memory ? options->memory : "host");
@@ -43,6 +45,7 @@ static int subscriber_configure(struct pl_subscriber *subscriber, const char *na
 	subscriber->every = options->every ? options->every : 1;
 	subscriber->memory_bytes = options->memory_bytes ? options->memory_bytes : MEMORY_DEFAULT;
 	subscriber->in_place = options->in_place;
+	subscriber->push = options->push;
 	subscriber->events = options->events;
 	subscriber->user_data = options->user_data;
 	return 0;
@@ -67,6 +70,7 @@ static struct pl_subscriber *subscriber_new(struct pl_context *context)
 	pl_task_init(&subscriber->task, pl_subscriber_task);
 	pthread_mutex_init(&subscriber->lock, NULL);
 	pl_promises_init(subscriber);
+	pl_pushed_init(subscriber);
 	return subscriber;
 }
 
@@ -131,14 +135,17 @@ void pl_subscriber_detach(struct pl_subscriber *subscriber)
 
 	if (!engine)
 		return;
+	pl_pushed_unsubscribe(subscriber, engine);
 	pl_engine_lock(engine);
 	if (subscriber->peer) {
-		pl_subscriber_unsubscribe(subscriber, subscriber->peer);
+		if (!subscriber->leaving)
+			pl_subscriber_unsubscribe(subscriber, subscriber->peer);
 		pl_subscriber_leave(subscriber);
 	}
 	cancel_reads(subscriber);
 	pl_engine_withdraw(engine, &subscriber->task);
 	pl_promises_forget(subscriber, engine);
+	pl_timer_clear(engine, &subscriber->credit_timer);
 	pl_engine_unlock(engine);
 	do {
 		unsigned seen = pl_turn_read(&subscriber->turn);
@@ -153,7 +160,9 @@ void pl_subscriber_detach(struct pl_subscriber *subscriber)
 	pl_engine_lock(engine);
 	pl_engine_withdraw(engine, &subscriber->task);
 	pl_promises_forget(subscriber, engine);
+	pl_timer_clear(engine, &subscriber->credit_timer);
 	pl_engine_unlock(engine);
+	pl_pushed_recall(subscriber);
 }
 
 void pl_subscriber_close(struct pl_subscriber *subscriber)
@@ -206,11 +215,12 @@ void pl_subscriber_leave(struct pl_subscriber *subscriber)
 	pl_remote_release(subscriber->control);
 	pl_remote_release(subscriber->payload);
 	subscriber->control = subscriber->payload = NULL;
+	pl_pushed_revoke(subscriber);
 }
 
 /* -- messages ----------------------------------------------------------------------------------------------------- */
 
-static struct pl_subscriber *subscriber_find(struct pl_peer *peer, uint32_t number)
+struct pl_subscriber *pl_subscriber_find(struct pl_peer *peer, uint32_t number)
 {
 	pl_list_for_each(at, &peer->subscribers) {
 		struct pl_subscriber *subscriber = pl_list_entry(at, struct pl_subscriber, peer_link);
@@ -223,7 +233,7 @@ static struct pl_subscriber *subscriber_find(struct pl_peer *peer, uint32_t numb
 
 int pl_subscriber_subscribed(struct pl_peer *peer, const struct pl_stream_message *message)
 {
-	struct pl_subscriber *subscriber = subscriber_find(peer, message->number);
+	struct pl_subscriber *subscriber = pl_subscriber_find(peer, message->number);
 	int rc = 0;
 
 	if (!subscriber)
@@ -284,14 +294,15 @@ static void take_announcement(struct pl_subscriber *subscriber, const struct pl_
 
 int pl_subscriber_announced(struct pl_peer *peer, const struct pl_stream_message *message)
 {
-	struct pl_subscriber *subscriber = subscriber_find(peer, message->number);
+	struct pl_subscriber *subscriber = pl_subscriber_find(peer, message->number);
 	bool right;
 
 	if (!subscriber)
 		return 0;
 	pthread_mutex_lock(&subscriber->lock);
-	right = subscriber->phase != PL_SUBSCRIBER_ASKED;
-	if (subscriber->phase == PL_SUBSCRIBER_ANSWERED || subscriber->phase == PL_SUBSCRIBER_LIVE)
+	/* Frames that are pushed come with PUSHED alone. */
+	right = subscriber->phase != PL_SUBSCRIBER_ASKED && !subscriber->push;
+	if (right && (subscriber->phase == PL_SUBSCRIBER_ANSWERED || subscriber->phase == PL_SUBSCRIBER_LIVE))
 		take_announcement(subscriber, message);
 	pthread_mutex_unlock(&subscriber->lock);
 	if (!right)
@@ -304,13 +315,19 @@ int pl_subscriber_announced(struct pl_peer *peer, const struct pl_stream_message
 
 int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *message)
 {
-	struct pl_subscriber *subscriber = subscriber_find(peer, message->number);
+	struct pl_subscriber *subscriber = pl_subscriber_find(peer, message->number);
 	struct pl_accounts *accounts;
 
 	if (!subscriber)
 		return 0;
 	accounts = &subscriber->accounts;
 	pthread_mutex_lock(&subscriber->lock);
+	if (subscriber->leaving) {
+		subscriber->written = true;
+		pthread_mutex_unlock(&subscriber->lock);
+		pl_subscriber_leave(subscriber);
+		return 0;
+	}
 	pl_subscriber_follow_ring(subscriber);
 	subscriber->phase = PL_SUBSCRIBER_OVER;
 	if (subscriber->state == PL_STREAM_LIVE || accounts->next < subscriber->published)

@@ -45,6 +45,7 @@ struct pl_subscriber {
 	unsigned queue, held_limit, every;
 	size_t memory_bytes;
 	bool in_place; /* asked for */
+	bool push;     /* the publisher writes the frames */
 	bool events;   /* for pl_poll() */
 	uint64_t user_data;
 	struct pl_turn turn;
@@ -61,11 +62,17 @@ struct pl_subscriber {
 	uint32_t number;
 	bool pumping, pump_again;
 	struct pl_timer promise_timer;
+	struct pl_timer credit_timer; /* push: the control channel was full */
 	struct pl_operation *cursors_operation;
 	uint32_t arrived; /* announcements of this subscription */
 	uint64_t reported_taken;
 	uint32_t reported_arrived;
 	bool reported_end;
+	bool shared;                                  /* push: the publisher has a key of the slots */
+	bool told_paused;                             /* push: the publisher knows of the pause */
+	bool maps_slots;                              /* the publisher's process has mapped them */
+	uint8_t token[PL_TOKEN_SIZE];                 /* of that key */
+	struct pl_push_fates pushed_fates;            /* as the publisher has told last */
 	const struct pl_stream_message *announcement; /* being handled: has the newest descriptors; else NULL */
 
 	pthread_mutex_t lock;     /* all below */
@@ -85,12 +92,17 @@ struct pl_subscriber {
 	bool blocks, demoted, paused;
 	bool restarted;         /* the program must learn of the new instance before its first frame */
 	uint64_t restart_first; /* first sequence of that instance */
+	uint64_t restart_next;  /* of the last answer: those before were published while there was no connection */
 	struct pl_accounts accounts;
 	uint64_t last_delivered; /* sequence after the last delivered frame; or the first sequence */
 	struct pl_list window, spare;
 	struct pl_list placed;     /* frames in a view that the program holds */
 	struct pl_ring_view *view; /* of the present subscription, while frames are used in place; else NULL */
 	bool closing;              /* all frames become invalid */
+	bool leaving;              /* push: UNSUBSCRIBE is sent */
+	bool written;              /* push: the publisher has answered that: no write is under way */
+	bool unclean;              /* push: a process that was stopped and cut off may still write into the slots */
+	unsigned credited;         /* slots that the publisher may write into */
 	bool report_due;           /* the publisher waits for a report */
 	/* ring_poll.c */
 	bool may_be_quiet;                     /* the publisher asks for reports, and threads of this context poll */
@@ -114,6 +126,8 @@ struct pl_subscriber {
 int pl_subscriber_subscribed(struct pl_peer *peer, const struct pl_stream_message *message);
 int pl_subscriber_announced(struct pl_peer *peer, const struct pl_stream_message *message);
 int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *message);
+/* Returns the subscriber of a number, or NULL. Home. */
+struct pl_subscriber *pl_subscriber_find(struct pl_peer *peer, uint32_t number);
 /* Takes over what was announced. subscriber->lock is held. */
 void pl_subscriber_follow(struct pl_subscriber *subscriber);
 /*
@@ -149,6 +163,11 @@ void pl_subscriber_close_all(struct pl_context *context);
 /* fetch.c: does all steps that can be done now. Home; subscriber->lock is not held. */
 void pl_subscriber_pump(struct pl_subscriber *subscriber);
 void pl_subscriber_task(struct pl_task *task);
+/*
+ * Drops the oldest frame. Returns false while it is being read: so frames are dropped in the order of their sequences.
+ * subscriber->lock is held.
+ */
+bool pl_subscriber_drop_oldest(struct pl_subscriber *subscriber);
 /* Ends reading for good, with a reason. subscriber->lock is held. */
 void pl_subscriber_fail(struct pl_subscriber *subscriber, int code, const char *id, const char *fact);
 /* Gives up all frames of which a part has not been read, because nothing can be read now. subscriber->lock is held. */
@@ -161,6 +180,8 @@ void pl_subscriber_wake(struct pl_subscriber *subscriber);
 /* Returns 0 if a frame may still come after those of the window, or the result of a take. subscriber->lock is held. */
 int pl_subscriber_end_of_frames(const struct pl_subscriber *subscriber);
 /* Begins the accounts of the new instance. subscriber->lock is held. */
+/* Returns the first accounts of an instance that the program has not seen yet. */
+struct pl_accounts pl_subscriber_restart_accounts(const struct pl_subscriber *subscriber);
 void pl_subscriber_begin_instance(struct pl_subscriber *subscriber);
 /* Gives the first frame of the window, which is ready, to the program. subscriber->lock is held. */
 void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
@@ -208,12 +229,27 @@ bool pl_subscriber_poll_ring(struct pl_subscriber *subscriber);
 /* Waits for a turn after `seen`, as pl_turn_wait(), or for a frame in the ring. subscriber->lock is not held. */
 bool pl_subscriber_await(struct pl_subscriber *subscriber, unsigned seen, uint64_t deadline);
 
+/* pushed.c: init. */
+void pl_pushed_init(struct pl_subscriber *subscriber);
+/* Handles PUSHED. Returns 0 or -EPROTO. Home. */
+int pl_subscriber_pushed(struct pl_peer *peer, const struct pl_stream_message *message);
+/* Shares the slots, and gives credits for free ones. Returns false if nothing can be done now. Home. */
+bool pl_pushed_step(struct pl_subscriber *subscriber);
+/* Ends a subscription over a connection that may work: awaits the end of the publisher's writes, at most 1 s. */
+void pl_pushed_unsubscribe(struct pl_subscriber *subscriber, struct pl_engine *engine);
+/* Revokes the slots' key. Home. */
+void pl_pushed_revoke(struct pl_subscriber *subscriber);
+/* Takes the credits back after that. No lock is held. */
+void pl_pushed_recall(struct pl_subscriber *subscriber);
+
 /* report.c: slots of which one report tells while the publisher does not wait. */
 static inline unsigned pl_slots_of_report(const struct pl_subscriber *subscriber)
 {
 	return PL_MAX(subscriber->geometry.slots / 4, 1u);
 }
 
+/* True if all frames of an ended stream have a fate. subscriber->lock is held. */
+bool pl_subscriber_is_complete(const struct pl_subscriber *subscriber);
 /* report.c: tells the publisher. Home; subscriber->lock is not held. Returns true if it sent a report. */
 bool pl_subscriber_report(struct pl_subscriber *subscriber);
 void pl_subscriber_unsubscribe(struct pl_subscriber *subscriber, struct pl_peer *peer);

@@ -2,7 +2,7 @@
 /* Subscriptions at the publisher's end. All functions run under the lock of the home engine of the subscription's peer. */
 #include "stream/publisher.h"
 
-static struct pl_subscription *subscription_find(struct pl_peer *peer, uint32_t number)
+struct pl_subscription *pl_subscription_find(struct pl_peer *peer, uint32_t number)
 {
 	pl_list_for_each(at, &peer->subscriptions) {
 		struct pl_subscription *subscription = pl_list_entry(at, struct pl_subscription, peer_link);
@@ -76,6 +76,8 @@ static enum pl_subscribe_status admit_subscription(struct pl_subscription *subsc
 		subscription->base = continues_instance(publisher, message) ? message->subscribe.base : first;
 		subscription->blocks = message->subscribe.overflow == PL_OVERFLOW_BLOCK;
 		subscription->in_place = message->subscribe.in_place;
+		subscription->pushed = message->subscribe.push;
+		subscription->drop_newest = message->subscribe.overflow == PL_OVERFLOW_DROP_NEWEST;
 		subscription->quiet = subscription->in_place && subscription->peer->quiet_frames;
 		/* A loan that waits may have to wait for this one. */
 		subscription->awaited = subscription->quiet && publisher->blocked_since;
@@ -85,6 +87,16 @@ static enum pl_subscribe_status admit_subscription(struct pl_subscription *subsc
 	}
 	pthread_mutex_unlock(&publisher->lock);
 	return status;
+}
+
+/* Makes the keys of the ring, which allow reads. */
+static int bind_ring(struct pl_subscription *subscription)
+{
+	const struct pl_publisher *publisher = subscription->publisher;
+	const struct pl_peer *peer = subscription->peer;
+	int rc = pl_grant_bind(publisher->control, PL_ACCESS_READ, peer, subscription->control);
+
+	return rc < 0 ? rc : pl_grant_bind(publisher->payload, PL_ACCESS_READ, peer, subscription->payload);
 }
 
 static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const struct pl_stream_message *message,
@@ -109,12 +121,8 @@ static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const 
 	subscription->publisher = publisher;
 	subscription->peer = peer;
 	subscription->number = message->number;
-	if (pl_grant_bind(publisher->control, peer, subscription->control) < 0) {
-		pl_free(&context->allocator, subscription);
-		return PL_SUBSCRIBE_INTERNAL;
-	}
 	status = PL_SUBSCRIBE_INTERNAL;
-	if (pl_grant_bind(publisher->payload, peer, subscription->payload) == 0)
+	if (message->subscribe.push || bind_ring(subscription) == 0)
 		status = admit_subscription(subscription, message);
 	if (status != PL_SUBSCRIBE_OK) {
 		pl_grant_revoke(context, NULL, subscription->control);
@@ -136,7 +144,7 @@ int pl_subscription_open(struct pl_peer *peer, const struct pl_stream_message *m
 	struct pl_stream_message answer = { .type = PL_STREAM_SUBSCRIBED, .number = message->number };
 	struct pl_subscription *subscription = NULL;
 
-	if (subscription_find(peer, message->number) || message->subscribe.from > PL_RING_SEQUENCE_MAX ||
+	if (pl_subscription_find(peer, message->number) || message->subscribe.from > PL_RING_SEQUENCE_MAX ||
 	    message->subscribe.base > message->subscribe.from)
 		return -EPROTO;
 	answer.subscribed.status = create_subscription(peer, message, &subscription);
@@ -144,6 +152,8 @@ int pl_subscription_open(struct pl_peer *peer, const struct pl_stream_message *m
 		pthread_mutex_lock(&subscription->publisher->lock);
 		pl_publisher_describe(subscription->publisher, &answer.subscribed.entry);
 		answer.subscribed.skipped = subscription->skipped;
+		if (subscription->pushed)
+			subscription->told = subscription->publisher->published;
 		pthread_mutex_unlock(&subscription->publisher->lock);
 		answer.subscribed.first = subscription->first;
 		memcpy(answer.subscribed.control, subscription->control, PL_TOKEN_SIZE);
@@ -194,14 +204,31 @@ static int subscription_report(struct pl_subscription *subscription, const struc
 	return right ? 0 : -EPROTO;
 }
 
+int pl_push_report(struct pl_subscription *subscription, const struct pl_accounts *accounts)
+{
+	struct pl_publisher *publisher = subscription->publisher;
+	bool right;
+
+	pthread_mutex_lock(&publisher->lock);
+	right = accounts->first <= subscription->first && accounts->next >= subscription->accounts.next &&
+		accounts->next <= subscription->announced && accounts->delivered >= subscription->accounts.delivered;
+	if (right)
+		subscription->accounts = *accounts;
+	pthread_mutex_unlock(&publisher->lock);
+	pl_turn_next(publisher->context, &publisher->turn);
+	return right ? 0 : -EPROTO;
+}
+
 int pl_subscription_taken(struct pl_peer *peer, const struct pl_stream_message *message)
 {
-	struct pl_subscription *subscription = subscription_find(peer, message->number);
+	struct pl_subscription *subscription = pl_subscription_find(peer, message->number);
 	int rc;
 
 	/* The publisher may have been closed before the message arrived. */
 	if (!subscription)
 		return 0;
+	if (subscription->pushed)
+		return -EPROTO;
 	rc = subscription_report(subscription, message);
 	atomic_store(&pl_announcer_of(subscription->publisher, peer->home)->silent, false);
 	if (rc == 0)
@@ -211,12 +238,16 @@ int pl_subscription_taken(struct pl_peer *peer, const struct pl_stream_message *
 
 int pl_subscription_close(struct pl_peer *peer, const struct pl_stream_message *message)
 {
-	struct pl_subscription *subscription = subscription_find(peer, message->number);
-	int rc;
+	struct pl_subscription *subscription = pl_subscription_find(peer, message->number);
+	int rc = 0;
 
 	if (!subscription)
 		return 0;
-	rc = subscription_report(subscription, message);
+	/* A subscriber that gave up before it had an answer knows no sequences. */
+	if (message->taken.accounts.next)
+		rc = subscription->pushed ? pl_push_report(subscription, &message->taken.accounts)
+					  : subscription_report(subscription, message);
+	pl_push_end(subscription, false, true);
 	pl_subscription_end(subscription);
 	return rc;
 }
@@ -247,6 +278,7 @@ void pl_subscription_end(struct pl_subscription *subscription)
 	struct pl_peer *peer = subscription->peer;
 	struct pl_subscription *forgotten;
 
+	pl_push_end(subscription, true, false);
 	pl_list_remove(&subscription->peer_link);
 	peer->subscription_count--;
 	pl_list_remove(&subscription->home_link);
@@ -260,6 +292,9 @@ void pl_subscription_end(struct pl_subscription *subscription)
 	/* Its subscriber looked at the ring itself. */
 	if (subscription->quiet)
 		subscription->announced = PL_MAX(publisher->published, subscription->first);
+	/* PUSHED told what is published, and not only the fates. */
+	if (subscription->pushed)
+		subscription->announced = PL_MAX(subscription->announced, subscription->told);
 	/* Nobody reports the fates of these any more. */
 	accounts->missed += accounts->pending + PL_MAX(subscription->announced, accounts->next) - accounts->next;
 	accounts->next = PL_MAX(subscription->announced, accounts->next);

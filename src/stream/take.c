@@ -104,11 +104,17 @@ int pl_subscriber_fail_take(const struct pl_subscriber *subscriber, const char *
 	}
 }
 
+struct pl_accounts pl_subscriber_restart_accounts(const struct pl_subscriber *subscriber)
+{
+	return (struct pl_accounts){ .first = subscriber->restart_first,
+				     .next = subscriber->restart_next,
+				     .missed = subscriber->restart_next - subscriber->restart_first };
+}
+
 void pl_subscriber_begin_instance(struct pl_subscriber *subscriber)
 {
 	subscriber->restarted = false;
-	subscriber->accounts =
-		(struct pl_accounts){ .first = subscriber->restart_first, .next = subscriber->restart_first };
+	subscriber->accounts = pl_subscriber_restart_accounts(subscriber);
 	subscriber->last_delivered = subscriber->restart_first;
 }
 

@@ -8,6 +8,9 @@
  *   UNSUBSCRIBE, TAKEN  u32 answered, u64 taken, accounts: 10 u64
  *   ANNOUNCE    u64 claimed, u64 published, u8 state, u8 demoted, u64 skipped, u32 count, descriptors to the end
  *   CLOSED      nothing
+ *   SLOTS       u32 count, u64 stride, u8 memory (1: of a GPU), token[68]
+ *   CREDIT      accounts, u8 paused, u32 count, count u32
+ *   PUSHED      u64 next, u64 published, u8 state, u8 demoted, 4 u64 fates, u32 slot, descriptor and metadata to the end
  *
  * Entry: string name, string content type, instance[16], u64 created, u32 slots, u32 metadata bytes, u64 slot bytes,
  * layout (u8 code, u8 bits, u16 lanes, u32 dimensions, 8 u64), u64 claimed, u64 published, u32 subscribers,
@@ -17,6 +20,8 @@
 
 /* Overflow of a subscriber that blocks and uses frames in place. */
 #define OVERFLOW_IN_PLACE 3u
+/* Added to the overflow of a subscriber whose frames are pushed. */
+#define OVERFLOW_PUSH 4u
 
 #define DESCRIPTOR_BYTES 128
 #define DESCRIPTOR_METADATA 40 /* offset of the metadata's length */
@@ -83,6 +88,31 @@ static int check_announced(const struct pl_stream_message *message)
 	return left ? -EPROTO : 0;
 }
 
+static int check_subscribe(const struct pl_stream_message *message)
+{
+	bool right = message->subscribe.start <= PL_START_SEQUENCE &&
+		     message->subscribe.overflow <= PL_OVERFLOW_BLOCK && message->subscribe.every &&
+		     (!message->subscribe.in_place ||
+		      (message->subscribe.overflow == PL_OVERFLOW_BLOCK && !message->subscribe.push)) &&
+		     stream_text_ends(message->subscribe.name, PL_STREAM_NAME_SIZE);
+
+	return right ? 0 : -EPROTO;
+}
+
+static int check_pushed(const struct pl_stream_message *message)
+{
+	size_t left = message->pushed.frame ? message->pushed.frame_length : 0;
+
+	if (!stream_state_valid(message->pushed.state) || left > PL_STREAM_ANNOUNCE_MAX)
+		return -EPROTO;
+	if (!message->pushed.frame)
+		return message->pushed.slot ? -EPROTO : 0;
+	return message->pushed.next && message->pushed.next <= message->pushed.published &&
+			       pl_stream_frame_bytes(message->pushed.frame, left) == left
+		       ? 0
+		       : -EPROTO;
+}
+
 static int check_stream_message(const struct pl_stream_message *message)
 {
 	int rc = 0;
@@ -98,13 +128,7 @@ static int check_stream_message(const struct pl_stream_message *message)
 			rc = check_entry(&message->listed.entries[i]);
 		return rc;
 	case PL_STREAM_SUBSCRIBE:
-		return message->subscribe.start <= PL_START_SEQUENCE &&
-				       message->subscribe.overflow <= PL_OVERFLOW_BLOCK && message->subscribe.every &&
-				       (!message->subscribe.in_place ||
-					message->subscribe.overflow == PL_OVERFLOW_BLOCK) &&
-				       stream_text_ends(message->subscribe.name, PL_STREAM_NAME_SIZE)
-			       ? 0
-			       : -EPROTO;
+		return check_subscribe(message);
 	case PL_STREAM_SUBSCRIBED:
 		if (message->subscribed.status >= PL_SUBSCRIBE_END)
 			return -EPROTO;
@@ -114,6 +138,14 @@ static int check_stream_message(const struct pl_stream_message *message)
 		return pl_accounts_exact(&message->taken.accounts) ? 0 : -EPROTO;
 	case PL_STREAM_ANNOUNCE:
 		return check_announced(message);
+	case PL_STREAM_SLOTS:
+		return message->slots.count && message->slots.count <= PL_STREAM_PUSH_SLOTS_MAX ? 0 : -EPROTO;
+	case PL_STREAM_CREDIT:
+		return message->credit.count <= PL_STREAM_CREDIT_MAX && pl_accounts_exact(&message->credit.accounts)
+			       ? 0
+			       : -EPROTO;
+	case PL_STREAM_PUSHED:
+		return check_pushed(message);
 	}
 	return -EPROTO;
 }
@@ -200,6 +232,50 @@ static void get_announce(struct pl_reader *reader, struct pl_stream_message *mes
 	reader->at = reader->end;
 }
 
+static void get_credit(struct pl_reader *reader, struct pl_stream_message *message)
+{
+	get_accounts(reader, &message->credit.accounts);
+	message->credit.paused = get_bool(reader);
+	message->credit.count = pl_get_u32(reader);
+	for (uint32_t i = 0; i < PL_MIN(message->credit.count, PL_STREAM_CREDIT_MAX); i++)
+		message->credit.slots[i] = pl_get_u32(reader);
+}
+
+static void get_pushed(struct pl_reader *reader, struct pl_stream_message *message)
+{
+	struct pl_push_fates *fates = &message->pushed.fates;
+
+	message->pushed.next = pl_get_u64(reader);
+	message->pushed.published = pl_get_u64(reader);
+	message->pushed.state = (enum pl_stream_state)pl_get_u8(reader);
+	message->pushed.demoted = get_bool(reader);
+	fates->lapped = pl_get_u64(reader);
+	fates->aborted = pl_get_u64(reader);
+	fates->unwanted = pl_get_u64(reader);
+	fates->rejected = pl_get_u64(reader);
+	message->pushed.slot = pl_get_u32(reader);
+	message->pushed.frame_length = (size_t)(reader->end - reader->at);
+	message->pushed.frame = message->pushed.frame_length ? reader->at : NULL;
+	reader->at = reader->end;
+}
+
+static void get_subscribe(struct pl_reader *reader, struct pl_stream_message *message)
+{
+	unsigned overflow;
+
+	message->subscribe.start = (enum pl_start)pl_get_u8(reader);
+	overflow = pl_get_u8(reader);
+	message->subscribe.push = overflow >= OVERFLOW_PUSH;
+	overflow -= message->subscribe.push ? OVERFLOW_PUSH : 0;
+	message->subscribe.in_place = overflow == OVERFLOW_IN_PLACE;
+	message->subscribe.overflow = message->subscribe.in_place ? PL_OVERFLOW_BLOCK : (enum pl_overflow)overflow;
+	message->subscribe.from = pl_get_u64(reader);
+	pl_get_bytes(reader, message->subscribe.instance, sizeof(message->subscribe.instance));
+	message->subscribe.every = pl_get_u32(reader);
+	message->subscribe.base = pl_get_u64(reader);
+	pl_get_string(reader, message->subscribe.name, sizeof(message->subscribe.name));
+}
+
 static void get_stream_message(struct pl_reader *reader, struct pl_stream_message *message)
 {
 	switch (message->type) {
@@ -213,16 +289,7 @@ static void get_stream_message(struct pl_reader *reader, struct pl_stream_messag
 			get_entry(reader, &message->listed.entries[i]);
 		break;
 	case PL_STREAM_SUBSCRIBE:
-		message->subscribe.start = (enum pl_start)pl_get_u8(reader);
-		message->subscribe.overflow = (enum pl_overflow)pl_get_u8(reader);
-		message->subscribe.in_place = (unsigned)message->subscribe.overflow == OVERFLOW_IN_PLACE;
-		if (message->subscribe.in_place)
-			message->subscribe.overflow = PL_OVERFLOW_BLOCK;
-		message->subscribe.from = pl_get_u64(reader);
-		pl_get_bytes(reader, message->subscribe.instance, sizeof(message->subscribe.instance));
-		message->subscribe.every = pl_get_u32(reader);
-		message->subscribe.base = pl_get_u64(reader);
-		pl_get_string(reader, message->subscribe.name, sizeof(message->subscribe.name));
+		get_subscribe(reader, message);
 		break;
 	case PL_STREAM_SUBSCRIBED:
 		get_subscribed(reader, message);
@@ -235,6 +302,18 @@ static void get_stream_message(struct pl_reader *reader, struct pl_stream_messag
 		break;
 	case PL_STREAM_ANNOUNCE:
 		get_announce(reader, message);
+		break;
+	case PL_STREAM_SLOTS:
+		message->slots.count = pl_get_u32(reader);
+		message->slots.stride = pl_get_u64(reader);
+		message->slots.gpu = get_bool(reader);
+		pl_get_bytes(reader, message->slots.token, PL_TOKEN_SIZE);
+		break;
+	case PL_STREAM_CREDIT:
+		get_credit(reader, message);
+		break;
+	case PL_STREAM_PUSHED:
+		get_pushed(reader, message);
 		break;
 	case PL_STREAM_CLOSED:
 		break;
@@ -252,7 +331,7 @@ int pl_stream_message_decode(const void *body, size_t length, struct pl_stream_m
 	pl_get_bytes(&reader, zeros, sizeof(zeros));
 	message->number = pl_get_u32(&reader);
 	if (reader.bad || zeros[0] || zeros[1] || zeros[2] || message->type < PL_STREAM_LIST ||
-	    message->type > PL_STREAM_CLOSED)
+	    message->type > PL_STREAM_PUSHED)
 		return -EPROTO;
 	get_stream_message(&reader, message);
 	if (reader.bad || reader.at != reader.end)
@@ -322,6 +401,39 @@ static void put_announce(struct pl_writer *writer, const struct pl_stream_messag
 	pl_put_bytes(writer, message->announce.frames, message->announce.frames_length);
 }
 
+static void put_credit(struct pl_writer *writer, const struct pl_stream_message *message)
+{
+	put_accounts(writer, &message->credit.accounts);
+	pl_put_u8(writer, message->credit.paused);
+	pl_put_u32(writer, message->credit.count);
+	for (uint32_t i = 0; i < message->credit.count; i++)
+		pl_put_u32(writer, message->credit.slots[i]);
+}
+
+static void put_pushed(struct pl_writer *writer, const struct pl_stream_message *message)
+{
+	const struct pl_push_fates *fates = &message->pushed.fates;
+
+	pl_put_u64(writer, message->pushed.next);
+	pl_put_u64(writer, message->pushed.published);
+	pl_put_u8(writer, (uint8_t)message->pushed.state);
+	pl_put_u8(writer, message->pushed.demoted);
+	pl_put_u64(writer, fates->lapped);
+	pl_put_u64(writer, fates->aborted);
+	pl_put_u64(writer, fates->unwanted);
+	pl_put_u64(writer, fates->rejected);
+	pl_put_u32(writer, message->pushed.slot);
+	if (message->pushed.frame)
+		pl_put_bytes(writer, message->pushed.frame, message->pushed.frame_length);
+}
+
+static uint8_t overflow_byte(const struct pl_stream_message *message)
+{
+	unsigned overflow = message->subscribe.in_place ? OVERFLOW_IN_PLACE : (unsigned)message->subscribe.overflow;
+
+	return (uint8_t)(overflow + (message->subscribe.push ? OVERFLOW_PUSH : 0));
+}
+
 static void put_stream_message(struct pl_writer *writer, const struct pl_stream_message *message)
 {
 	switch (message->type) {
@@ -336,8 +448,7 @@ static void put_stream_message(struct pl_writer *writer, const struct pl_stream_
 		break;
 	case PL_STREAM_SUBSCRIBE:
 		pl_put_u8(writer, (uint8_t)message->subscribe.start);
-		pl_put_u8(writer,
-			  message->subscribe.in_place ? OVERFLOW_IN_PLACE : (uint8_t)message->subscribe.overflow);
+		pl_put_u8(writer, overflow_byte(message));
 		pl_put_u64(writer, message->subscribe.from);
 		pl_put_bytes(writer, message->subscribe.instance, sizeof(message->subscribe.instance));
 		pl_put_u32(writer, message->subscribe.every);
@@ -355,6 +466,18 @@ static void put_stream_message(struct pl_writer *writer, const struct pl_stream_
 		break;
 	case PL_STREAM_ANNOUNCE:
 		put_announce(writer, message);
+		break;
+	case PL_STREAM_SLOTS:
+		pl_put_u32(writer, message->slots.count);
+		pl_put_u64(writer, message->slots.stride);
+		pl_put_u8(writer, message->slots.gpu);
+		pl_put_bytes(writer, message->slots.token, PL_TOKEN_SIZE);
+		break;
+	case PL_STREAM_CREDIT:
+		put_credit(writer, message);
+		break;
+	case PL_STREAM_PUSHED:
+		put_pushed(writer, message);
 		break;
 	case PL_STREAM_CLOSED:
 		break;

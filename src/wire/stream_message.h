@@ -19,6 +19,9 @@ enum pl_stream_message_type {
 	PL_STREAM_ANNOUNCE,    /* publisher to subscriber: newest cursors, and newest descriptors */
 	PL_STREAM_TAKEN,       /* subscriber to publisher: answers announcements, releases slots, reports accounts */
 	PL_STREAM_CLOSED,      /* publisher to subscriber: nothing can be read any more */
+	PL_STREAM_SLOTS,       /* subscriber to publisher: key of the slots that the publisher may write into */
+	PL_STREAM_CREDIT,      /* subscriber to publisher: slots that are free, and accounts */
+	PL_STREAM_PUSHED, /* publisher to subscriber: fates of sequences, and a frame that was written into a slot */
 };
 
 /* Result of SUBSCRIBE. */
@@ -49,6 +52,13 @@ struct pl_stream_entry {
 
 #define PL_STREAM_LISTED_MAX 16     /* entries of a LISTED */
 #define PL_STREAM_ANNOUNCE_MAX 4096 /* bytes of descriptors and metadata in an ANNOUNCE */
+#define PL_STREAM_CREDIT_MAX 1024   /* slots in a CREDIT */
+#define PL_STREAM_PUSH_SLOTS_MAX 8193 /* slots of a subscriber */
+
+/* Sequences that the publisher gave a fate without a frame, since the subscription began. */
+struct pl_push_fates {
+	uint64_t lapped, aborted, unwanted, rejected;
+};
 
 struct pl_stream_message {
 	enum pl_stream_message_type type;
@@ -70,6 +80,8 @@ struct pl_stream_message {
 			uint64_t base;        /* of `instance`: `every` counts from this sequence */
 			/* True if the subscriber blocks, and its program uses frames in the ring (PL_CAPABILITY_FRAMES_IN_PLACE). */
 			bool in_place;
+			/* True if the publisher writes frames into the subscriber's slots (PL_CAPABILITY_PUSHED_FRAMES). */
+			bool push;
 		} subscribe;
 		struct {
 			enum pl_subscribe_status status; /* the rest is zero unless this is PL_SUBSCRIBE_OK */
@@ -95,12 +107,35 @@ struct pl_stream_message {
 			uint64_t taken;    /* first sequence that must be held back */
 			struct pl_accounts accounts;
 		} taken; /* and UNSUBSCRIBE */
+		struct {
+			uint32_t count; /* slots, from 1 */
+			uint64_t stride;
+			bool gpu;                     /* the slots are in GPU memory */
+			uint8_t token[PL_TOKEN_SIZE]; /* for this connection only */
+		} slots;
+		struct {
+			struct pl_accounts accounts;
+			bool paused; /* later sequences are unwanted */
+			uint32_t count;
+			uint32_t slots[PL_STREAM_CREDIT_MAX];
+		} credit;
+		struct {
+			uint64_t next; /* sequences below have a fate: that of `fates`, or were written */
+			uint64_t published;
+			enum pl_stream_state state;
+			bool demoted; /* as in ANNOUNCE */
+			struct pl_push_fates fates;
+			uint32_t slot; /* that has the frame `next` - 1 */
+			const uint8_t *
+				frame; /* its descriptor and metadata, in the decoded body or of the caller; NULL: no frame */
+			size_t frame_length;
+		} pushed;
 	};
 };
 
 /*
- * Decodes a body. Returns -EPROTO for anything malformed or out of range. Accounts of TAKEN add up, and descriptors of
- * ANNOUNCE have the lengths that they name; their other fields are not checked.
+ * Decodes a body. Returns -EPROTO for anything malformed or out of range. Accounts of TAKEN and CREDIT add up, and
+ * descriptors of ANNOUNCE and PUSHED have the lengths that they name; their other fields are not checked.
  */
 int pl_stream_message_decode(const void *body, size_t length, struct pl_stream_message *message);
 /* Returns the bytes written; -EINVAL for a message that the decoder refuses; -ENOBUFS. */

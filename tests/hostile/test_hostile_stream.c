@@ -4,14 +4,19 @@
 #include <unistd.h>
 
 #include "stream/publisher.h"
+#include "stream/push.h"
 #include "stream/subscriber.h"
 #include "support/cases.h"
 #include "support/environment.h"
 #include "support/frames.h"
+#include "support/local.h"
 #include "support/process.h"
 
 static const struct setting tcp_threads = {
 	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+};
+static const struct setting tcp_manual = {
+	.name = "manual", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
 };
 
 static const struct setting local_manual_end = {
@@ -186,7 +191,7 @@ static void test_report_back(void *argument)
 static void test_messages(void *argument)
 {
 	static const uint8_t bodies[][12] = { { 0, 0, 0, 0, 1 },
-					      { 9, 0, 0, 0, 1 },
+					      { PL_STREAM_PUSHED + 1, 0, 0, 0, 1 },
 					      { PL_STREAM_LIST, 1 },
 					      { PL_STREAM_CLOSED, 0, 0, 0, 1, 0, 0, 0, 1 } };
 	struct pl_stream_message message;
@@ -288,7 +293,7 @@ static void test_tokens(void *argument)
 /* -- hostile publishers -------------------------------------------------------------------------------------------------- */
 
 /* `goes_on`: the connection does, because the subscriber reports nothing that the honest part of the publisher refuses. */
-static void check_given_up(struct rig *rig, bool goes_on)
+static void check_given_up_by(struct rig *rig, const char *id, bool goes_on)
 {
 	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
 	const struct pl_accounts *accounts = &info.accounts;
@@ -299,7 +304,7 @@ static void check_given_up(struct rig *rig, bool goes_on)
 	while ((rc = pl_subscriber_take(rig->subscriber, &frame, 1, AMPLE_TIME, &error)) == 1)
 		pl_frame_release(frame);
 	check_number(rc, -EPROTO);
-	check(!strcmp(error.id, "STREAM-PROTOCOL"));
+	check(!strcmp(error.id, id));
 	check(pl_subscriber_query(rig->subscriber, &info) == 0 && info.stream.state == PL_STREAM_FAILED);
 	check(accounts->delivered + accounts->lapped + accounts->dropped + accounts->aborted + accounts->missed ==
 	      accounts->next - accounts->first);
@@ -307,6 +312,11 @@ static void check_given_up(struct rig *rig, bool goes_on)
 		return;
 	check(is_connected(rig->environment.near_peer));
 	check_serves(rig);
+}
+
+static void check_given_up(struct rig *rig, bool goes_on)
+{
+	check_given_up_by(rig, "STREAM-PROTOCOL", goes_on);
 }
 
 static struct pl_stream_message announcement(const struct rig *rig, uint64_t claimed, uint64_t published)
@@ -426,6 +436,307 @@ static void test_cursors_back(void *argument)
 	rig_close(&rig);
 }
 
+/* -- pushed frames ------------------------------------------------------------------------------------------------------ */
+
+#define PUSH_SLOTS 7u /* of a subscriber with default options */
+
+static struct pl_subscriber_options push_options(void)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+
+	options.push = true;
+	return options;
+}
+
+/* PUSHED of the publisher: `next`, sums of fates, and, unless `slot` is UINT32_MAX, a frame. */
+struct false_push {
+	const char *id; /* of the error */
+	uint64_t next, published;
+	struct pl_push_fates fates;
+	uint32_t slot;
+	uint64_t sequence, length;
+	uint16_t metadata;
+	enum pl_stream_state state;
+};
+
+static void send_push(struct rig *rig, const struct false_push *push)
+{
+	struct pl_stream_message message = { .type = PL_STREAM_PUSHED, .number = rig->subscriber->number };
+	struct pl_ring_descriptor descriptor = { .sequence = push->sequence,
+						 .length = push->length,
+						 .metadata_length = push->metadata };
+	uint8_t frame[PL_RING_DESCRIPTOR + 65] = { 0 };
+
+	pl_ring_descriptor_encode(&descriptor, &rig->publisher->header.geometry, frame);
+	message.pushed.next = push->next;
+	message.pushed.published = push->published;
+	message.pushed.state = push->state ? push->state : PL_STREAM_LIVE;
+	message.pushed.fates = push->fates;
+	if (push->slot != UINT32_MAX) {
+		message.pushed.slot = push->slot;
+		message.pushed.frame = frame;
+		message.pushed.frame_length = PL_RING_DESCRIPTOR + push->metadata;
+	}
+	send_as(rig->environment.far_peer, &message);
+}
+
+static void await_failure(const struct rig *rig)
+{
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+	uint64_t limit = clock_now() + AMPLE_TIME;
+
+	while (pl_subscriber_query(rig->subscriber, &info) == 0 && info.stream.state != PL_STREAM_FAILED) {
+		check(clock_now() < limit);
+		sleep_ms(1);
+	}
+}
+
+/* The publisher announces what cannot be, first, or after it has pushed frame 0 into slot 0. */
+static void test_pushes(void *argument)
+{
+	static const struct false_push first[] = {
+		{ "PUSH-CREDIT", 1, 1, { 0 }, PUSH_SLOTS, 0, 10, 0, PL_STREAM_LIVE }, /* no such slot */
+		{ "PUSH-CREDIT", 1, 1, { 0 }, UINT32_MAX - 1, 0, 10, 0, PL_STREAM_LIVE },
+		{ "PUSH-FRAME", 1, 1, { 0 }, 0, 0, 1001, 0, PL_STREAM_LIVE },           /* longer than a slot */
+		{ "PUSH-FRAME", 1, 1, { 0 }, 0, 0, 10, 65, PL_STREAM_LIVE },            /* too much metadata */
+		{ "PUSH-FRAME", 1, 1, { 0 }, 0, 5, 10, 0, PL_STREAM_LIVE },             /* another sequence */
+		{ "PUSH-SEQUENCE", 3, 3, { 0 }, 0, 2, 10, 0, PL_STREAM_LIVE },          /* without a fate for 0 and 1 */
+		{ "PUSH-SEQUENCE", 2, 2, { 1, 1, 0, 0 }, 0, 1, 10, 0, PL_STREAM_LIVE }, /* two fates for 0 */
+		{ "PUSH-SEQUENCE", 2, 2, { UINT64_MAX, 2, 0, 0 }, 0, 1, 10, 0, PL_STREAM_LIVE },
+		{ "PUSH-SEQUENCE", 1, UINT64_MAX, { 0 }, 0, 0, 10, 0, PL_STREAM_LIVE },
+		{ "PUSH-SEQUENCE", 0, 0, { 0 }, UINT32_MAX, 0, 0, 0, PL_STREAM_LIVE }, /* nothing new */
+	};
+	static const struct false_push second[] = {
+		{ "PUSH-CREDIT", 2, 2, { 0 }, 0, 1, 10, 0, PL_STREAM_LIVE }, /* the frame is there, and was not taken */
+		{ "PUSH-SEQUENCE", 1, 1, { 0 }, 1, 0, 10, 0, PL_STREAM_LIVE }, /* again */
+		{ "PUSH-SEQUENCE", 0, 1, { 0 }, UINT32_MAX, 0, 0, 0, PL_STREAM_LIVE },
+		{ "PUSH-SEQUENCE", 1, 1, { 0 }, UINT32_MAX, 0, 0, 0, PL_STREAM_LIVE },
+	};
+	const struct pl_subscriber_options options = push_options();
+	struct pl_stream_message message;
+	struct rig rig;
+	uint64_t limit;
+
+	(void)argument;
+	for (unsigned i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
+		rig_open(&rig, &options);
+		check_serves(&rig);
+		send_push(&rig, &first[i]);
+		check_given_up_by(&rig, first[i].id, true);
+		rig_close(&rig);
+	}
+	for (unsigned i = 0; i < sizeof(second) / sizeof(second[0]); i++) {
+		rig_open(&rig, &options);
+		publish(rig.publisher, 1000);
+		for (limit = clock_now() + AMPLE_TIME; exact_accounts(rig.subscriber).pending == 0; sleep_ms(1))
+			check(clock_now() < limit);
+		send_push(&rig, &second[i]);
+		/* A frame that is taken before that returns its credit. */
+		await_failure(&rig);
+		check_given_up_by(&rig, second[i].id, true);
+		rig_close(&rig);
+	}
+	rig_open(&rig, &options);
+	message = announcement(&rig, 1, 1);
+	send_as(rig.environment.far_peer, &message);
+	await_loss(rig.environment.near_peer);
+	rig_close(&rig);
+}
+
+/* Waits until the publisher has told that it writes no more. */
+static void await_answer(struct pl_subscriber *subscriber)
+{
+	uint64_t limit = clock_now() + AMPLE_TIME;
+	bool written;
+
+	do {
+		check(clock_now() < limit);
+		pthread_mutex_lock(&subscriber->lock);
+		written = subscriber->written && !subscriber->peer;
+		pthread_mutex_unlock(&subscriber->lock);
+		sleep_ms(1);
+	} while (!written);
+}
+
+/* The publisher can write into the slots, and only until the subscription ends. */
+static void test_push_key(void *argument)
+{
+	const struct pl_subscriber_options options = push_options();
+	struct pl_subscription *subscription;
+	struct pl_stream_message message;
+	uint8_t token[PL_TOKEN_SIZE];
+	struct pl_remote *remote;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, &options);
+	check_serves(&rig);
+	subscription = pl_list_first(&rig.publisher->subscriptions, struct pl_subscription, link);
+	memcpy(token, rig.subscriber->token, sizeof(token));
+	remote = import_token(&rig.environment, rig.environment.far_peer, token, sizeof(token));
+	check(pl_remote_rights(remote) == PL_ACCESS_WRITE && remote->length == PUSH_SLOTS * 4096);
+	pl_remote_release(remote);
+	/* No key of the ring was made. */
+	memset(token, 0, sizeof(token));
+	check(!memcmp(subscription->control, token, sizeof(token)) &&
+	      !memcmp(subscription->payload, token, sizeof(token)));
+	memcpy(token, rig.subscriber->token, sizeof(token));
+	message = (struct pl_stream_message){ .type = PL_STREAM_PUSHED, .number = 5000 };
+	message.pushed.state = PL_STREAM_LIVE;
+	send_as(rig.environment.far_peer, &message); /* of a subscription that does not exist: may be late */
+	pl_pushed_unsubscribe(rig.subscriber, rig.subscriber->engine);
+	await_answer(rig.subscriber);
+	check_serves(&rig);
+	check(import_status(&rig.environment, rig.environment.far_peer, token, sizeof(token)) == -EACCES);
+	rig_close(&rig);
+}
+
+/* Opens a pushed subscription by hand, and shares slots with a token of the region. */
+static void share_by_hand_over(struct rig *rig, const struct setting *setting, struct buffer *slots, uint32_t count,
+			       unsigned rights)
+{
+	struct pl_stream_message message = subscribe_message(77);
+
+	rig_open_over(rig, setting, NULL);
+	buffer_open(slots, rig->environment.near, 2 * 4096, PL_ACCESS_ALL);
+	message.subscribe.push = true;
+	send_as(rig->environment.near_peer, &message);
+	message = (struct pl_stream_message){ .type = PL_STREAM_SLOTS, .number = 77 };
+	message.slots.count = count;
+	message.slots.stride = 4096;
+	check(pl_grant_bind(slots->region, rights, rig->environment.near_peer, message.slots.token) == 0);
+	send_as(rig->environment.near_peer, &message);
+	check_serves(rig);
+}
+
+static void share_by_hand(struct rig *rig, struct buffer *slots, uint32_t count)
+{
+	share_by_hand_over(rig, &tcp_threads, slots, count, PL_ACCESS_WRITE);
+}
+
+/* Each of these messages of a subscriber ends the connection. */
+static void test_credits(void *argument)
+{
+	struct pl_stream_message message;
+	struct buffer slots;
+	struct rig rig;
+
+	(void)argument;
+	for (unsigned i = 0; i < 6; i++) {
+		share_by_hand(&rig, &slots, 2);
+		message = (struct pl_stream_message){ .type = PL_STREAM_CREDIT, .number = 77 };
+		message.credit.count = 2;
+		switch (i) {
+		case 0: /* the same slot twice */
+			break;
+		case 1: /* no such slot */
+			message.credit.slots[1] = 2;
+			break;
+		case 2: /* frames that do not exist */
+			message.credit.slots[1] = 1;
+			message.credit.accounts = (struct pl_accounts){ .next = 1, .delivered = 1 };
+			break;
+		case 3: /* other slots */
+			message = (struct pl_stream_message){ .type = PL_STREAM_SLOTS, .number = 77 };
+			message.slots.count = 1;
+			message.slots.stride = 4096;
+			break;
+		case 4: /* answers announcements, of which there are none */
+			message = (struct pl_stream_message){ .type = PL_STREAM_TAKEN, .number = 77 };
+			break;
+		default: /* slots of a subscription that pulls */
+			message = subscribe_message(78);
+			send_as(rig.environment.near_peer, &message);
+			message = (struct pl_stream_message){ .type = PL_STREAM_SLOTS, .number = 78 };
+			message.slots.count = 1;
+			message.slots.stride = 4096;
+		}
+		send_as(rig.environment.near_peer, &message);
+		await_loss(rig.environment.far_peer);
+		buffer_close(&slots);
+		rig_close(&rig);
+	}
+}
+
+/* Slots that end before the last one, or that may only be read: the subscription ends, the connection goes on. */
+static void refuse_slots(const struct setting *setting, uint32_t count, unsigned rights)
+{
+	struct pl_subscription_info info = PL_SUBSCRIPTION_INFO_INIT;
+	struct buffer slots;
+	uint64_t limit;
+	struct rig rig;
+
+	share_by_hand_over(&rig, setting, &slots, count, rights);
+	for (limit = clock_now() + AMPLE_TIME; !info.ended; sleep_ms(1)) {
+		check(clock_now() < limit);
+		check(pl_publisher_subscribers(rig.publisher, &info, 1) == 1);
+	}
+	check_serves(&rig);
+	buffer_close(&slots);
+	rig_close(&rig);
+}
+
+static void test_false_slots(void *argument)
+{
+	(void)argument;
+	refuse_slots(&tcp_threads, 3, PL_ACCESS_WRITE);
+	refuse_slots(&tcp_threads, 2, PL_ACCESS_READ);
+	refuse_slots(&local_threads, 2, PL_ACCESS_READ);
+}
+
+static bool slots_are_imported(const struct rig *rig)
+{
+	struct pl_engine *engine = rig->environment.far_peer->home;
+	const struct pl_subscription *subscription;
+	bool imported;
+
+	pl_engine_lock(engine);
+	check(!pl_list_empty(&rig->publisher->subscriptions));
+	subscription = pl_list_first(&rig->publisher->subscriptions, struct pl_subscription, link);
+	imported = subscription->push && subscription->push->remote;
+	pl_engine_unlock(engine);
+	return imported;
+}
+
+static unsigned writes_under_way(struct pl_publisher *publisher)
+{
+	unsigned writing;
+
+	pthread_mutex_lock(&publisher->lock);
+	writing = publisher->writing;
+	pthread_mutex_unlock(&publisher->lock);
+	return writing;
+}
+
+/* The subscriber makes no progress while the publisher closes: the write is cancelled, and the ring's memory is freed. */
+static void test_close_while_writing(void *argument)
+{
+	struct pl_context_info info = PL_CONTEXT_INFO_INIT;
+	struct pl_stream_message message = { .type = PL_STREAM_CREDIT, .number = 77 };
+	uint64_t limit = clock_now() + AMPLE_TIME;
+	struct buffer slots;
+	struct rig rig;
+
+	share_by_hand_over(&rig, argument, &slots, 2, PL_ACCESS_WRITE);
+	/* The import needs an answer of the subscriber. */
+	while (!slots_are_imported(&rig))
+		progress(&rig.environment);
+	message.credit.count = 1;
+	send_as(rig.environment.near_peer, &message);
+	publish(rig.publisher, 900);
+	while (!writes_under_way(rig.publisher)) {
+		check(clock_now() < limit);
+		sleep_ms(1);
+	}
+	pl_publisher_close(rig.publisher);
+	rig.publisher = NULL;
+	check(clock_now() < limit);
+	check(pl_context_query(rig.environment.far, &info, NULL) == 0);
+	check_number(info.regions, 0);
+	buffer_close(&slots);
+	rig_close(&rig);
+}
+
 /* -- frames in place ------------------------------------------------------------------------------------------------- */
 
 static unsigned flags_of(const struct pl_stream_frame *frame)
@@ -511,6 +822,11 @@ static void test_old_end(void *argument)
 	check_number(pl_subscriber_open(rig.environment.near_peer, "cam0", &options, AMPLE_TIME, &subscriber, &error),
 		     -ENOTSUP);
 	check(!strcmp(error.id, "STREAM-OLD"));
+	options = push_options();
+	rig.environment.near_peer->pushed_frames = false;
+	check_number(pl_subscriber_open(rig.environment.near_peer, "cam0", &options, AMPLE_TIME, &subscriber, &error),
+		     -ENOTSUP);
+	check(!strcmp(error.id, "STREAM-OLD"));
 	check_serves(&rig);
 	rig_close(&rig);
 }
@@ -526,6 +842,11 @@ int main(void)
 		{ "announcements", test_announcements, NULL, 20 },
 		{ "ring", test_ring, NULL, 20 },
 		{ "cursors back", test_cursors_back, NULL, 10 },
+		{ "pushes", test_pushes, NULL, 20 },
+		{ "push key", test_push_key, NULL, 10 },
+		{ "credits", test_credits, NULL, 20 },
+		{ "false slots", test_false_slots, NULL, 10 },
+		{ "close while writing", test_close_while_writing, &tcp_manual, 20 },
 		{ "no progress", test_no_progress, NULL, 20 },
 		{ "old end", test_old_end, NULL, 10 },
 	};

@@ -33,13 +33,14 @@ def ended(process, expect=0):
 # -- frames -----------------------------------------------------------------------------------------------------
 
 
-def test_test_source_is_verified_without_losses(tmp_path):
+@pytest.mark.parametrize('push', [[], ['--push']], ids=['pull', 'push'])
+def test_test_source_is_verified_without_losses(tmp_path, push):
     key = make_key(tmp_path)
     # The length of a frame is no multiple of the pattern's words.
     with publishing('--key', key, '--count', '40', '--rate', '0', '--dtype', 'u8', '--shape', '3x1001', '--subscribers', '1',
                     '--allow-block', '--patience', 'never', '--json') as publisher:
         got = run_json('subscribe', publisher.address, 'cam0', '--key', key, '--verify', '--lossless', '--overflow', 'block',
-                       '--to', tmp_path / 'frames')
+                       '--to', tmp_path / 'frames', *push)
         totals = publisher.finish_json()
     assert (got['frames'], got['lost'], got['end'], got['verified'], got['error']) == (40, 0, 'ended', True, None)
     assert got['bytes'] == totals['bytes'] == 40 * 3003 and totals['frames'] == 40
@@ -51,10 +52,11 @@ def test_test_source_is_verified_without_losses(tmp_path):
 
 
 def test_frames_in_place(tmp_path):
-    with publishing('--count', '40', '--rate', '0', '--dtype', 'u8', '--shape', '3x1001', '--subscribers', '1', '--allow-block',
-                    '--patience', 'never') as publisher:
-        got = run_json('subscribe', publisher.address, 'cam0', '--verify', '--lossless', '--in-place', '--to', tmp_path / 'frames')
-        publisher.finish()
+    # The publisher outlives the subscriber: a frame still in use when a publisher closes is copied, and so not in place.
+    with publishing('--rate', '0', '--dtype', 'u8', '--shape', '3x1001', '--subscribers', '1', '--allow-block', '--patience',
+                    'never') as publisher:
+        got = run_json('subscribe', publisher.address, 'cam0', '--verify', '--lossless', '--in-place', '--count', '40', '--to',
+                       tmp_path / 'frames')
     assert (got['frames'], got['in_place'], got['lost'], got['verified'], got['error']) == (40, 40, 0, True, None)
     assert (tmp_path / 'frames').read_bytes() == b''.join(pattern(i, 3003) for i in range(40))
 
@@ -208,10 +210,11 @@ def test_unknown_stream_and_forbidden_block(tmp_path):
         assert 'in use' in done.stderr
 
 
-def test_reconnect_continues_behind_the_last_frame():
+@pytest.mark.parametrize('push', [[], ['--push']], ids=['pull', 'push'])
+def test_reconnect_continues_behind_the_last_frame(push):
     with fed('--slots', '16', '--fabric', 'tcp') as publisher:
         proxy = Proxy(publisher.address)
-        process = start('subscribe', proxy.address, 'cam0', '--reconnect', DEADLINE, '--to', '-', '--queue', '16')
+        process = start('subscribe', proxy.address, 'cam0', '--reconnect', DEADLINE, '--to', '-', '--queue', '16', *push)
         publisher.wait_for('subscribers', 1)
         publisher.feed(frame(0))
         assert process.stdout.read(FRAME) == frame(0)
@@ -320,6 +323,7 @@ WRONG = [
     (['subscribe', 'a', 'b', '--json', '--to', '-'], 'both be written'),
     (['subscribe', 'a', 'b', '--in-place', '--snapshot', 'x.png'], '--snapshot keeps frames'),
     (['subscribe', 'a', 'b', '--in-place', '--memory', 'cuda'], "not in 'cuda'"),
+    (['subscribe', 'a', 'b', '--in-place', '--push'], '--push writes frames'),
     (['subscribe', 'a', 'b', '--in-place', '--overflow', 'drop-newest'], 'implies --overflow block'),
     *[(['subscribe', 'a', 'b', f'{option}={value}'], f'{option} takes')
       for option, values in {'--start': ('now', 'history:0', 'history:', 'sequence:-1', 'livex', 'sequence:99999999999999999999'),

@@ -306,6 +306,90 @@ static void test_silence(void *argument)
 	part_rig_close(&rig);
 }
 
+/* A subscriber that gives up before the publisher answers costs nobody the connection. */
+static void test_impatient(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_subscriber *impatient;
+	struct part_rig rig;
+
+	part_rig_open(&rig, argument, 5, NULL);
+	pump_stop(&rig.pump);
+	for (unsigned i = 0; i < 2; i++) {
+		options.push = i;
+		check_number(
+			pl_subscriber_open(rig.environment.near_peer, "cam0", &options, SECOND / 20, &impatient, NULL),
+			-ETIMEDOUT);
+	}
+	pump_start(&rig.environment, &rig.pump, rig.environment.far);
+	part_publish(rig.publisher, 1);
+	part_check(&rig, 5, 0, 1000);
+	part_rig_close(&rig);
+}
+
+static bool is_connected(const struct part_rig *rig)
+{
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+
+	check(pl_subscriber_query(rig->subscriber, &info) == 0);
+	return info.connected;
+}
+
+static void part_attach(struct part_rig *rig)
+{
+	struct scenario_environment *environment = &rig->environment;
+	struct pl_peer *old = environment->near_peer;
+	struct pl_error error;
+
+	while (is_connected(rig))
+		progress(environment);
+	connect_pair(environment, environment->near, environment->listener, &environment->near_peer,
+		     &environment->far_peer);
+	check_ok(pl_subscriber_attach(rig->subscriber, environment->near_peer, AMPLE_TIME, &error), &error);
+	pl_peer_close(old);
+}
+
+/* The connection is lost twice before the program learns of a new instance, whose ring has gone on meanwhile. */
+static void attach_twice(const struct setting *setting, bool push)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_stream_frame *frame;
+	struct pl_accounts accounts;
+	struct part_rig rig;
+	int rc;
+
+	options.push = push;
+	part_rig_open(&rig, setting, 0, &options);
+	pl_publisher_close(rig.publisher);
+	part_publisher_open(&rig, 10);
+	pl_peer_close(rig.environment.far_peer);
+	part_attach(&rig);
+	part_publish(rig.publisher, SLOTS + 3);
+	pl_peer_close(rig.environment.far_peer);
+	part_attach(&rig);
+	check_number(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, NULL), -ESTALE);
+	part_publish(rig.publisher, 1);
+	while ((rc = pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, NULL)) == 1) {
+		struct pl_frame_info info = PL_FRAME_INFO_INIT;
+
+		check(pl_frame_query(frame, &info) == 0);
+		pl_frame_release(frame);
+		if (info.sequence == 10 + SLOTS + 3)
+			break;
+	}
+	check_number(rc, 1);
+	accounts = exact_accounts(rig.subscriber);
+	check_number(accounts.first, 10);
+	check(accounts.missed + accounts.lapped + accounts.dropped >= 3 && is_connected(&rig));
+	part_rig_close(&rig);
+}
+
+static void test_two_attaches(void *argument)
+{
+	attach_twice(argument, false);
+	attach_twice(argument, true);
+}
+
 /* -- at full speed ------------------------------------------------------------------------------------------------- */
 
 struct part_writer {
@@ -386,7 +470,10 @@ int main(void)
 		{ "ranges", test_ranges, &part_tcp_threads, 20 },
 		{ "blocking", test_blocking, &part_local_threads, 20 },
 		BOTH("connections", test_connections, 20),
+		{ "impatient tcp", test_impatient, &part_tcp_manual, 20 },
+		{ "impatient local", test_impatient, &part_local_manual, 20 },
 		{ "silence", test_silence, &part_tcp_manual, 20 },
+		BOTH("two attaches", test_two_attaches, 30),
 		BOTH("hunt", test_part_hunt, 60),
 	};
 

@@ -34,12 +34,27 @@ static const struct setting local_manual_setting = {
 	.name = "manual", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
 };
 
+/* The publisher writes all frames into slots of the subscriber. */
+static const struct setting tcp_push = {
+	.name = "push", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 2
+};
+static const struct setting local_push = {
+	.name = "push", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+};
+static const struct setting tcp_push_manual = {
+	.name = "push", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+};
+static const struct setting local_push_manual = {
+	.name = "push", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+};
+
 /* A publisher in `far`, and a subscriber in `near`. With manual progress a thread drives `far`. */
 struct rig {
 	struct scenario_environment environment;
 	struct pl_publisher *publisher;
 	struct pl_subscriber *subscriber;
 	struct pump pump;
+	pthread_t thread; /* of the test */
 };
 
 static void rig_open(struct rig *rig, const struct setting *setting, const struct pl_publisher_options *given)
@@ -57,12 +72,23 @@ static void rig_open(struct rig *rig, const struct setting *setting, const struc
 	check_ok(pl_publisher_open(rig->environment.far, "cam0", &options, &rig->publisher, &error), &error);
 }
 
+static int rig_try_subscribe(const struct rig *rig, struct pl_peer *peer, const char *name,
+			     const struct pl_subscriber_options *given, struct pl_subscriber **subscriber,
+			     struct pl_error *error)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+
+	if (given)
+		options = *given;
+	options.push = !strcmp(rig->environment.setting->name, "push");
+	return pl_subscriber_open(peer, name, &options, AMPLE_TIME, subscriber, error);
+}
+
 static void rig_subscribe(struct rig *rig, const struct pl_subscriber_options *options)
 {
 	struct pl_error error;
 
-	check_ok(pl_subscriber_open(rig->environment.near_peer, "cam0", options, AMPLE_TIME, &rig->subscriber, &error),
-		 &error);
+	check_ok(rig_try_subscribe(rig, rig->environment.near_peer, "cam0", options, &rig->subscriber, &error), &error);
 }
 
 /* Opens a rig with a subscriber that holds slots back. */
@@ -81,8 +107,8 @@ static void rig_open_blocking(struct rig *rig, const struct setting *setting, ui
 
 static void rig_close(struct rig *rig)
 {
-	pump_stop(&rig->pump);
 	pl_subscriber_close(rig->subscriber);
+	pump_stop(&rig->pump);
 	pl_publisher_close(rig->publisher);
 	environment_close(&rig->environment);
 }
@@ -223,8 +249,7 @@ static void test_starts(void *argument)
 		options.start = starts[i].start;
 		options.from = starts[i].from;
 		options.queue = SLOTS;
-		check_ok(pl_subscriber_open(rig.environment.near_peer, "cam0", &options, AMPLE_TIME, &subscriber,
-					    &error),
+		check_ok(rig_try_subscribe(&rig, rig.environment.near_peer, "cam0", &options, &subscriber, &error),
 			 &error);
 		check(exact_accounts(subscriber).first == starts[i].first);
 		for (uint64_t sequence = starts[i].first; sequence < 20; sequence++)
@@ -339,11 +364,23 @@ static struct pl_accounts await_counted(struct rig *rig, uint64_t end)
 	return accounts;
 }
 
+/* Publishes from a sequence on until a frame is wanted again. Returns its sequence. A publisher that pushes learns of that later. */
+static uint64_t rig_await_resumption(struct rig *rig, uint64_t sequence)
+{
+	for (;; sequence++) {
+		publish_one(rig->publisher);
+		if (await_counted(rig, sequence + 1).pending)
+			return sequence;
+		check(!strcmp(rig->environment.setting->name, "push"));
+	}
+}
+
 /* Frames of a pause are unwanted, also those that are overwritten or skipped meanwhile, and nobody waits for them. */
 static void test_pause(void *argument)
 {
 	struct pl_subscriber_info own = PL_SUBSCRIBER_INFO_INIT;
 	const uint64_t after_gap = 100 * SLOTS, end = 3 * SLOTS + 2;
+	uint64_t resumed;
 	struct pl_accounts accounts;
 	struct pl_error error;
 	struct pump pump;
@@ -365,13 +402,13 @@ static void test_pause(void *argument)
 	check(accounts.unwanted == after_gap + 1 - 2 && accounts.delivered == 2 && accounts.aborted == 0);
 	check(pl_subscriber_query(rig.subscriber, &own) == 0 && own.paused && own.blocks);
 	pl_subscriber_pause(rig.subscriber, false);
-	publish_one(rig.publisher);
-	check(take_one(rig.subscriber, after_gap + 1) == after_gap + 1 - 2);
+	resumed = rig_await_resumption(&rig, after_gap + 1);
+	check(take_one(rig.subscriber, resumed) == resumed - 2);
 	check_ok(pl_publisher_skip(rig.publisher, 2 * after_gap, AMPLE_TIME, &error), &error);
 	publish_one(rig.publisher);
-	check(take_one(rig.subscriber, 2 * after_gap) == after_gap - 2);
+	check(take_one(rig.subscriber, 2 * after_gap) == 2 * after_gap - resumed - 1);
 	accounts = exact_accounts(rig.subscriber);
-	check(accounts.delivered == 4 && accounts.aborted == after_gap - 2);
+	check(accounts.delivered == 4 && accounts.aborted == 2 * after_gap - resumed - 1);
 	pump_stop(&pump);
 	rig_close(&rig);
 }
@@ -552,7 +589,7 @@ static int open_status(struct rig *rig, const char *name, const struct pl_subscr
 {
 	struct pl_subscriber *subscriber;
 	struct pl_error error;
-	int rc = pl_subscriber_open(rig->environment.near_peer, name, options, AMPLE_TIME, &subscriber, &error);
+	int rc = rig_try_subscribe(rig, rig->environment.near_peer, name, options, &subscriber, &error);
 
 	check(rc < 0 && !subscriber && !strcmp(error.id, id));
 	return rc;
@@ -637,6 +674,94 @@ static void test_closed_publisher(void *argument)
 	check(taken <= 3 && take_status(rig.subscriber, AMPLE_TIME) == -ENODATA);
 	check(pl_subscriber_query(rig.subscriber, &info) == 0 && info.stream.state == PL_STREAM_FAILED);
 	check(info.accounts.missed == 6 - taken && info.accounts.delivered == taken && info.accounts.next == 6);
+	rig_close(&rig);
+}
+
+/* The publisher closes while frames wait for a credit, of which it has told nothing before. */
+static void test_closed_without_credit(void *argument)
+{
+	struct pl_accounts accounts;
+	struct rig rig;
+
+	rig_open_blocking(&rig, argument, UINT64_MAX, 1);
+	publish_one(rig.publisher);
+	await_ready(&rig, 1, 1);
+	publish_many(rig.publisher, 3);
+	pl_publisher_close(rig.publisher);
+	rig.publisher = NULL;
+	check(take_one(rig.subscriber, 0) == 0);
+	check(take_status(rig.subscriber, AMPLE_TIME) == -ENODATA);
+	accounts = exact_accounts(rig.subscriber);
+	check(accounts.missed == 3 && accounts.delivered == 1 && accounts.next == 4);
+	rig_close(&rig);
+}
+
+/* The stream ends before the first sequence that the subscriber wants. */
+static void test_end_before_start(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_error error;
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	options.start = PL_START_SEQUENCE;
+	options.from = 9;
+	rig_subscribe(&rig, &options);
+	publish_many(rig.publisher, 3);
+	check_ok(pl_publisher_end(rig.publisher, 0, &error), &error);
+	check(take_status(rig.subscriber, AMPLE_TIME) == -ENODATA);
+	check_number(exact_accounts(rig.subscriber).next, 9);
+	rig_close(&rig);
+}
+
+/* Closes the publisher at the first allocation of the subscribing thread after the publisher's answer. */
+static void *allocate_and_close(size_t size, void *user)
+{
+	struct rig *rig = user;
+
+	if (pthread_equal(pthread_self(), rig->thread) && rig->publisher) {
+		struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
+
+		check(pl_publisher_query(rig->publisher, &info) == 0);
+		if (info.subscribers == 1) {
+			pl_publisher_close(rig->publisher);
+			rig->publisher = NULL;
+		}
+	}
+	return malloc(size);
+}
+
+static void *reallocate(void *pointer, size_t size, void *user)
+{
+	(void)user;
+	return realloc(pointer, size);
+}
+
+static void release(void *pointer, void *user)
+{
+	(void)user;
+	free(pointer);
+}
+
+/* The publisher closes between its answer and the import of its keys, which are revoked then. */
+static void test_closed_before_import(void *argument)
+{
+	struct pl_options options = setting_options(argument);
+	struct pl_peer *peer, *other;
+	struct pl_context *context;
+	struct pl_error error;
+	struct rig rig;
+	struct pl_allocator allocator = { allocate_and_close, reallocate, release, &rig };
+
+	rig_open(&rig, argument, NULL);
+	rig.thread = pthread_self();
+	options.allocator = &allocator;
+	context = context_open_with(&options);
+	connect_pair(&rig.environment, context, rig.environment.listener, &peer, &other);
+	check(pl_subscriber_open(peer, "cam0", NULL, AMPLE_TIME, &rig.subscriber, &error) == -ENODATA);
+	check(!rig.publisher && !rig.subscriber && !strcmp(error.id, "STREAM-ENDED"));
+	pl_peer_close(other);
+	pl_close(context);
 	rig_close(&rig);
 }
 
@@ -895,18 +1020,22 @@ static void test_discarded_at_end(void *argument)
 	rig_close(&rig);
 }
 
+#define BOTH_PUSH(name, function, seconds) \
+	{ name " tcp push", function, &tcp_push, seconds }, \
+	{ \
+		name " local push", function, &local_push, seconds \
+	}
 #define ALL(name, function, seconds) \
 	{ name " tcp", function, &tcp_threads, seconds }, \
 		{ name " local", function, &local_threads_setting, seconds }, \
 		{ name " tcp manual", function, &tcp_manual, seconds }, \
-	{ \
-		name " local manual", function, &local_manual_setting, seconds \
-	}
+		{ name " local manual", function, &local_manual_setting, seconds }, \
+		{ name " tcp push manual", function, &tcp_push_manual, seconds }, \
+		{ name " local push manual", function, &local_push_manual, seconds }, \
+		BOTH_PUSH(name, function, seconds)
 #define BOTH(name, function, seconds) \
 	{ name " tcp", function, &tcp_threads, seconds }, \
-	{ \
-		name " local", function, &local_threads_setting, seconds \
-	}
+		{ name " local", function, &local_threads_setting, seconds }, BOTH_PUSH(name, function, seconds)
 
 int main(void)
 {
@@ -926,6 +1055,10 @@ int main(void)
 		BOTH("refusals", test_refusals, 10),
 		{ "list", test_list, &tcp_threads, 10 },
 		ALL("closed publisher", test_closed_publisher, 10),
+		{ "closed before import tcp", test_closed_before_import, &tcp_threads, 10 },
+		{ "closed before import local", test_closed_before_import, &local_threads_setting, 10 },
+		BOTH_PUSH("closed without credit", test_closed_without_credit, 10),
+		BOTH("end before start", test_end_before_start, 10),
 		ALL("attach", test_attach, 10),
 		BOTH("closes", test_closes, 20),
 		ALL("skip", test_skip, 10),

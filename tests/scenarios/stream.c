@@ -78,7 +78,8 @@ static void take_sequence(struct pl_subscriber *subscriber, uint64_t sequence)
 	pl_frame_release(frame);
 }
 
-static void stream_order(struct scenario_environment *environment)
+/* Frames go around once, and both ends agree on the accounts. */
+static void pass_frames(struct scenario_environment *environment, bool push)
 {
 	struct pl_subscription_info there = PL_SUBSCRIPTION_INFO_INIT;
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
@@ -88,6 +89,7 @@ static void stream_order(struct scenario_environment *environment)
 	struct ends ends;
 
 	options.overflow = PL_OVERFLOW_BLOCK;
+	options.push = push;
 	ends_open(environment, &ends);
 	ends_subscribe(environment, &ends, &options);
 	for (uint64_t sequence = 0; sequence < FRAMES; sequence++) {
@@ -102,6 +104,16 @@ static void stream_order(struct scenario_environment *environment)
 	check(here.accounts.delivered == FRAMES && here.accounts.next == FRAMES);
 	check(!memcmp(&here.accounts, &there.accounts, sizeof(here.accounts)));
 	ends_close(&ends);
+}
+
+static void stream_order(struct scenario_environment *environment)
+{
+	pass_frames(environment, false);
+}
+
+static void stream_push(struct scenario_environment *environment)
+{
+	pass_frames(environment, true);
 }
 
 /* The ring has overwritten the first frames when the subscriber begins. */
@@ -127,6 +139,7 @@ static void stream_history(struct scenario_environment *environment)
 
 const struct scenario stream_scenarios[] = {
 	{ "stream-order", stream_order, 0 },
+	{ "stream-push", stream_push, 0 },
 	{ "stream-history", stream_history, 0 },
 	{ NULL, NULL, 0 },
 };

@@ -36,6 +36,8 @@ void buffer_check_guards(const struct buffer *buffer);
 
 /* Fills bytes[i] with byte `position + i` of the endless pattern number `seed`. */
 void pattern_fill(uint8_t *bytes, size_t length, uint64_t seed, uint64_t position);
+/* Same from position 0, for memory that a transfer may read at the same time. ThreadSanitizer does not see the stores. */
+void pattern_fill_shared(uint8_t *bytes, size_t length, uint64_t seed);
 void pattern_check_at(const char *file, int line, const uint8_t *bytes, size_t length, uint64_t seed,
 		      uint64_t position);
 bool pattern_matches(const uint8_t *bytes, size_t length, uint64_t seed, uint64_t position);

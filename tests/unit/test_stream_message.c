@@ -32,7 +32,7 @@ static struct pl_stream_message round_trip(const struct pl_stream_message *messa
 	assert_memory_equal(again, buffer, (size_t)bytes);
 	/* Neither a part of a message nor a longer one is accepted. */
 	for (int i = 0; i < bytes; i++)
-		if (message->type != PL_STREAM_ANNOUNCE || i < 38)
+		if ((message->type != PL_STREAM_ANNOUNCE || i < 38) && (message->type != PL_STREAM_PUSHED || i != 62))
 			assert_int_equal(pl_stream_message_decode(buffer, (size_t)i, &decoded), -EPROTO);
 	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes + 1, &decoded), -EPROTO);
 	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes, &decoded), 0);
@@ -165,6 +165,70 @@ static void test_announce(void **state)
 	assert_int_equal(encode(&message, buffer), -EINVAL);
 }
 
+static void test_push(void **state)
+{
+	static const uint8_t subscribe[] = { 3, 0, 0, 0, 5, 0, 0, 0, 0, 6 };
+	static const uint8_t slots[] = { 9, 0, 0, 0, 5, 0, 0, 0, 7, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 1, 3 };
+	static const uint8_t credit[] = { 10, 0, 0, 0, 5, 0, 0, 0, 10, [16] = 12, [24] = 2, [88] = 1,
+					  2,  0, 0, 0, 6, 0, 0, 0, 4,  0,         0,        0 };
+	static const uint8_t pushed[] = { 11, 0, 0,  0,        5, 0, 0,        0,        9,        0,        0, 0, 0, 0,
+					  0,  0, 12, [24] = 1, 1, 1, [34] = 2, [42] = 3, [50] = 4, [58] = 5, 0, 0, 0 };
+	uint8_t frame[128 + 3] = { [40] = 3 }, buffer[BODY_MAX];
+	struct pl_stream_message message = { .type = PL_STREAM_SUBSCRIBE, .number = 5 };
+
+	(void)state;
+	message.subscribe.every = 1;
+	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
+	message.subscribe.push = true;
+	assert_true(round_trip(&message, subscribe, sizeof(subscribe), 48).subscribe.push);
+	message.subscribe.in_place = true;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message = (struct pl_stream_message){ .type = PL_STREAM_SLOTS, .number = 5 };
+	message.slots.count = 7;
+	message.slots.stride = 4096;
+	message.slots.gpu = true;
+	message.slots.token[0] = 3;
+	round_trip(&message, slots, sizeof(slots), 21 + PL_TOKEN_SIZE);
+	message.slots.count = 0;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message.slots.count = PL_STREAM_PUSH_SLOTS_MAX + 1;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message = (struct pl_stream_message){ .type = PL_STREAM_CREDIT, .number = 5 };
+	message.credit.accounts = (struct pl_accounts){ .first = 10, .next = 12, .delivered = 2 };
+	message.credit.paused = true;
+	message.credit.count = 2;
+	message.credit.slots[0] = 6;
+	message.credit.slots[1] = 4;
+	round_trip(&message, credit, sizeof(credit), sizeof(credit));
+	message.credit.count = PL_STREAM_CREDIT_MAX + 1;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message.credit.count = 2;
+	message.credit.accounts.next++;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message = (struct pl_stream_message){ .type = PL_STREAM_PUSHED, .number = 5 };
+	message.pushed.next = 9;
+	message.pushed.published = 12;
+	message.pushed.state = PL_STREAM_LIVE;
+	message.pushed.demoted = true;
+	message.pushed.fates = (struct pl_push_fates){ 1, 2, 3, 4 };
+	message.pushed.slot = 5;
+	message.pushed.frame = frame;
+	message.pushed.frame_length = sizeof(frame);
+	round_trip(&message, pushed, sizeof(pushed), (int)(sizeof(pushed) + sizeof(frame)));
+	message.pushed.next = 13; /* not published */
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message.pushed.next = 9;
+	message.pushed.frame_length--; /* the metadata lack a byte */
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message.pushed.frame = NULL; /* a slot without a frame */
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message.pushed.slot = 0;
+	assert_int_equal(encode(&message, buffer), sizeof(pushed));
+	/* A subscription can begin with a later sequence. */
+	message.pushed.next = 13;
+	assert_int_equal(encode(&message, buffer), sizeof(pushed));
+}
+
 static void test_accounts(void **state)
 {
 	struct pl_accounts accounts = { .first = 5,
@@ -188,7 +252,7 @@ static void test_accounts(void **state)
 
 static void test_refusals(void **state)
 {
-	uint8_t body[64] = { 9 };
+	uint8_t body[64] = { PL_STREAM_PUSHED + 1 };
 	struct pl_stream_message message = { .type = PL_STREAM_SUBSCRIBE };
 	uint8_t buffer[BODY_MAX];
 	int length;
@@ -211,7 +275,7 @@ static void test_refusals(void **state)
 	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
 	assert_int_equal(pl_stream_message_encode(&message, buffer, 20), -ENOBUFS);
 	length = encode(&message, buffer);
-	buffer[9] = 4; /* overflow */
+	buffer[9] = 7; /* overflow */
 	assert_true(length > 0);
 	assert_int_equal(pl_stream_message_decode(buffer, (size_t)length, &message), -EPROTO);
 	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBE };
@@ -225,7 +289,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_golden),   cmocka_unit_test(test_listed),   cmocka_unit_test(test_announce),
-		cmocka_unit_test(test_accounts), cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_accounts), cmocka_unit_test(test_refusals), cmocka_unit_test(test_push),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,9 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
+#include "stream/push_credit.h"
 #include "stream/ring.h"
 
 #define IMAGE \
@@ -299,6 +301,59 @@ static void test_hostile_cursors(void **state)
 	assert_int_equal(pl_ring_cursors_decode(buffer, &cursors), -EPROTO);
 }
 
+/* -- credits ---------------------------------------------------------------------------------------------------------- */
+
+#define CREDIT_SLOTS 5u
+
+/* Each slot goes around: with the subscriber, free here, written into. A model says where each one is, and in which order. */
+static void test_credits(void **state)
+{
+	enum { WITH_SUBSCRIBER, FREE_HERE, WRITTEN } place[CREDIT_SLOTS] = { 0 };
+	uint32_t free_slots[CREDIT_SLOTS] = { 0 }, queue[CREDIT_SLOTS], slot, random = 1;
+	bool owned[CREDIT_SLOTS] = { 0 };
+	struct pl_push_credits credits;
+	unsigned queued = 0;
+
+	(void)state;
+	pl_push_credits_init(&credits, CREDIT_SLOTS, free_slots, owned);
+	assert_int_equal(pl_push_credit_add(&credits, CREDIT_SLOTS), -EPROTO);
+	assert_int_equal(pl_push_credit_add(&credits, UINT32_MAX), -EPROTO);
+	for (unsigned i = 0; i < 20000; i++) {
+		random = random * 1664525 + 1013904223;
+		slot = (random >> 16) % CREDIT_SLOTS;
+		switch (random >> 30) {
+		case 0:
+			assert_int_equal(pl_push_credit_add(&credits, slot),
+					 place[slot] == WITH_SUBSCRIBER ? 0 : -EPROTO);
+			if (place[slot] != WITH_SUBSCRIBER)
+				break;
+			place[slot] = FREE_HERE;
+			queue[queued++] = slot;
+			break;
+		case 1:
+			assert_int_equal(pl_push_credit_take(&credits, &slot), queued > 0);
+			if (queued == 0)
+				break;
+			assert_int_equal(slot, queue[0]);
+			place[slot] = WRITTEN;
+			memmove(queue, queue + 1, --queued * sizeof(queue[0]));
+			break;
+		default: /* the write ends: the frame was lapped, or goes to the subscriber */
+			if (place[slot] != WRITTEN)
+				break;
+			if (random >> 30 == 2) {
+				pl_push_credit_give(&credits, slot);
+				place[slot] = WITH_SUBSCRIBER;
+			} else {
+				pl_push_credit_free(&credits, slot);
+				place[slot] = FREE_HERE;
+				queue[queued++] = slot;
+			}
+		}
+		assert_int_equal(credits.count, queued);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -306,6 +361,7 @@ int main(void)
 		cmocka_unit_test(test_geometry),        cmocka_unit_test(test_names_and_layouts),
 		cmocka_unit_test(test_publisher),       cmocka_unit_test(test_hostile_descriptors),
 		cmocka_unit_test(test_hostile_cursors), cmocka_unit_test(test_skip),
+		cmocka_unit_test(test_credits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

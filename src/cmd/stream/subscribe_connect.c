@@ -31,6 +31,8 @@ static int fail_to_subscribe(const struct subscribe *subscribe, int rc, struct p
 	case -ENOTSUP:
 		if (subscribe->options->stream.in_place)
 			snprintf(error->hint, sizeof(error->hint), "leave --in-place out");
+		else if (subscribe->options->stream.push)
+			snprintf(error->hint, sizeof(error->hint), "leave --push out");
 		break;
 	default:
 		break;

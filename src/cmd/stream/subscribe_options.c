@@ -17,6 +17,7 @@ enum {
 	OPTION_VERIFY,
 	OPTION_LOSSLESS,
 	OPTION_IN_PLACE,
+	OPTION_PUSH,
 	OPTION_SNAPSHOT,
 	OPTION_RECONNECT,
 	OPTION_MEMORY_LIMIT,
@@ -80,6 +81,9 @@ static void check_subscribe_arguments(const struct subscribe_options *options, s
 		argp_error(state, "--snapshot takes the name of a .png or .npy file, not '%s'", options->snapshot);
 	if (options->stream.in_place && options->stream.overflow == PL_OVERFLOW_DROP_NEWEST)
 		argp_error(state, "--in-place implies --overflow block");
+	if (options->stream.in_place && options->stream.push)
+		argp_error(state,
+			   "--push writes frames into this command's memory, and --in-place uses the publisher's");
 	if (options->stream.in_place && options->stream.memory && strcmp(options->stream.memory, "host"))
 		argp_error(state, "--in-place uses frames in host memory, not in '%s'", options->stream.memory);
 	/* A snapshot keeps a frame between two writes of the file, and would hold the publisher back meanwhile. */
@@ -117,6 +121,9 @@ static error_t parse_subscribe_option(int key, char *argument, struct argp_state
 	case OPTION_IN_PLACE:
 		options->stream.in_place = true;
 		return 0;
+	case OPTION_PUSH:
+		options->stream.push = true;
+		return 0;
 	case OPTION_SNAPSHOT:
 		options->snapshot = argument;
 		return 0;
@@ -151,6 +158,8 @@ static const struct argp_option subscribe_options[] = {
 	  "Use the frames in the memory of a publisher of this host, without a copy; it waits meanwhile (--overflow "
 	  "block)",
 	  1 },
+	{ "push", OPTION_PUSH, NULL, 0,
+	  "Let the publisher write the frames into memory of this command: for a sensor that can only write", 1 },
 	{ "to", OPTION_TO, "FILE", 0,
 	  "Write the frames into FILE, as raw bytes, or as one array if its name ends in .npy; -: standard output", 1 },
 	{ "snapshot", OPTION_SNAPSHOT, "FILE", 0,

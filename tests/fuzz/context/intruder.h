@@ -7,6 +7,8 @@
 #include "context/world.h"
 #include "core/lane_auth.h"
 
+#define INTRUDER_ID 7 /* each byte of the intruder's context id */
+
 #define LANES 4u
 #define CHANNELS (1 + LANES) /* the control channel is number 0 */
 #define STRANGERS 4u

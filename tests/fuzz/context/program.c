@@ -4,7 +4,6 @@
 
 #define SECOND PL_NS_PER_S
 #define MS PL_NS_PER_MS
-#define INTRUDER_ID 7 /* each byte of the intruder's context id */
 
 uint64_t step_value(const struct fuzz_step *step)
 {

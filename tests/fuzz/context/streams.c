@@ -148,26 +148,51 @@ static void fill_subscribe(const struct fuzz_step *step, struct pl_stream_messag
 	strcpy(message->subscribe.name, step->cookie == 1 ? "other" : NAME);
 	message->subscribe.start = step->flags % 4;
 	message->subscribe.overflow = step->flags / 4 % 3;
+	message->subscribe.push = step->flags / 12 % 2;
 	message->subscribe.from = step_value(step);
 	message->subscribe.every = 1 + step->length % 4;
 	if (step->cookie == 2)
 		message->subscribe.instance[0] = 1 + step->offset;
 }
 
-static void fill_taken(const struct intruder *intruder, const struct fuzz_step *step, struct pl_stream_message *message)
+static void fill_accounts(const struct fuzz_step *step, struct pl_accounts *accounts)
 {
-	struct pl_accounts *accounts = &message->taken.accounts;
-
-	message->taken.answered = step->cookie % 4 ? intruder->announced : step->cookie;
-	message->taken.taken = step_value(step);
 	accounts->first = step->offset;
 	accounts->next = accounts->first + step->length;
 	*(step->flags % 2 ? &accounts->delivered : &accounts->lapped) = step->length;
 }
 
+static void fill_taken(const struct intruder *intruder, const struct fuzz_step *step, struct pl_stream_message *message)
+{
+	message->taken.answered = step->cookie % 4 ? intruder->announced : step->cookie;
+	message->taken.taken = step_value(step);
+	fill_accounts(step, &message->taken.accounts);
+}
+
+/* Slots of the intruder, which never answers the import of their key; or a token that is none. */
+static void fill_slots(const struct fuzz_step *step, struct pl_stream_message *message)
+{
+	struct pl_token token = { .rights = PL_ACCESS_WRITE, .grant = 1, .length = SLOT };
+
+	message->slots.count = 1 + step->flags % 8;
+	message->slots.stride = SLOT << (step->cookie == 1);
+	memset(token.context_id, INTRUDER_ID, sizeof(token.context_id));
+	if (step->cookie != 2)
+		pl_token_encode(&token, message->slots.token);
+}
+
+static void fill_credit(const struct fuzz_step *step, struct pl_stream_message *message)
+{
+	fill_accounts(step, &message->credit.accounts);
+	message->credit.paused = step->cookie % 2;
+	message->credit.count = step->flags / 2 % 3;
+	message->credit.slots[0] = step->flags % 8;
+	message->credit.slots[1] = step->flags / 8 % 8;
+}
+
 void step_stream(struct intruder *intruder, const struct fuzz_step *step)
 {
-	struct pl_stream_message message = { .type = step->kind % (PL_STREAM_CLOSED + 1), .number = step->key % 4 };
+	struct pl_stream_message message = { .type = step->kind % (PL_STREAM_PUSHED + 1), .number = step->key % 4 };
 	struct pl_control control = { .type = PL_CONTROL_STREAM };
 	uint8_t bytes[PL_SEND_COPY_MAX];
 	int length;
@@ -182,6 +207,12 @@ void step_stream(struct intruder *intruder, const struct fuzz_step *step)
 		message.subscribed.status = 1 + step->flags % (PL_SUBSCRIBE_END - 1);
 	else if (message.type == PL_STREAM_ANNOUNCE)
 		message.announce.claimed = message.announce.published = step_value(step);
+	else if (message.type == PL_STREAM_SLOTS)
+		fill_slots(step, &message);
+	else if (message.type == PL_STREAM_CREDIT)
+		fill_credit(step, &message);
+	else if (message.type == PL_STREAM_PUSHED)
+		message.pushed.state = PL_STREAM_LIVE;
 	length = pl_stream_message_encode(&message, bytes, sizeof(bytes));
 	if (length <= 0)
 		return;
