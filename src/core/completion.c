@@ -31,6 +31,7 @@ void pl_completion_push(struct pl_context *context, struct pl_operation *operati
 
 void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer)
 {
+	atomic_fetch_add(&context->closed_peers, 1);
 	pl_lock_take(&context->queue_lock);
 	pl_list_for_each(at, &context->completed) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);

@@ -156,7 +156,15 @@ static void connect_run(struct pl_task *task)
 	struct pl_operation *operation = pl_operation_of_task(task);
 	struct pl_peer *peer = operation->connecting;
 
+	/* The context may have been closed before this task ran. */
+	if (!peer)
+		return;
 	pl_operation_begin(operation);
+	pl_dial_in_turn(peer);
+}
+
+void pl_peer_dial(struct pl_peer *peer)
+{
 	dial_next_target(peer, -EINVAL);
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/fabric.h"
 #include "core/stream_ops.h"
+#include "core/thread_state.h"
 #include "core/trust.h"
 #include "core/vector.h"
 
@@ -166,7 +167,11 @@ static int open_engines(struct pl_context *context, struct pl_error *error)
 	while (rc == 0 && context->engine_count < context->options.workers) {
 		rc = pl_engine_open(&context->allocator, threaded, poll_time, &context->engines[context->engine_count],
 				    error);
-		context->engine_count += rc == 0;
+		if (rc < 0)
+			break;
+		pl_dial_turns_init(&context->dial_turns[context->engine_count],
+				   context->engines[context->engine_count]);
+		context->engine_count++;
 	}
 	return rc;
 }
@@ -241,9 +246,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	init_lists(context);
 	pl_slots_open(&context->slot_pool, &context->allocator, context->options.staging_bytes);
 	read_boot_id(context->boot_id);
-	rc = pl_sync_open(context, error);
-	if (rc == 0)
-		rc = pl_fabrics_configure(context, options.fabric, error);
+	rc = pl_fabrics_configure(context, options.fabric, error);
 	if (rc == 0)
 		rc = copy_devices(context, options.devices, error);
 	if (rc == 0)
@@ -301,12 +304,19 @@ void pl_context_barrier(struct pl_context *context)
 	}
 }
 
-struct pl_copier *pl_context_copier(struct pl_context *context, struct pl_engine *engine)
+unsigned pl_context_engine_index(const struct pl_context *context, const struct pl_engine *engine)
 {
 	unsigned i = 0;
 
 	while (context->engines[i] != engine)
 		i++;
+	return i;
+}
+
+struct pl_copier *pl_context_copier(struct pl_context *context, struct pl_engine *engine)
+{
+	unsigned i = pl_context_engine_index(context, engine);
+
 	if (!context->copiers[i])
 		pl_copier_open(engine, &context->copiers[i]);
 	return context->copiers[i];
@@ -354,7 +364,7 @@ static void destroy_peers(struct pl_context *context)
 /* Frees operations that the program did not collect. */
 static void free_operations(struct pl_context *context)
 {
-	pl_sync_close(context);
+	pl_thread_states_close(context);
 	while (!pl_list_empty(&context->handles))
 		pl_operation_free(pl_list_first(&context->handles, struct pl_operation, handle_link));
 	while (!pl_list_empty(&context->completed)) {

@@ -16,6 +16,7 @@
 #include "base/lock.h"
 #include "base/pool.h"
 #include "core/counters.h"
+#include "core/dial_turns.h"
 #include "core/error_log.h"
 #include "engine/engine.h"
 #include "profile/profile.h"
@@ -35,6 +36,9 @@ struct pl_sink {
 	int count, most;
 };
 
+/* Threads with a state of their own. All further ones share the context's. */
+#define PL_THREADS_MAX 64u
+
 struct pl_context {
 	struct pl_allocator allocator;
 	struct pl_options options; /* with defaults; pointers in it are not valid */
@@ -50,6 +54,7 @@ struct pl_context {
 	pthread_mutex_t reload_lock;  /* held during pl_context_reload() */
 	struct pl_tls *tls; /* NULL: there is no key, and the context has neither listened nor connected */
 	struct pl_engine *engines[PL_ENGINES_MAX];
+	struct pl_dial_turns dial_turns[PL_ENGINES_MAX]; /* of each engine */
 	/* created on demand for an engine; protected by that engine's lock */
 	struct pl_copier *copiers[PL_ENGINES_MAX];
 	unsigned engine_count;
@@ -64,6 +69,7 @@ struct pl_context {
 	struct pl_list peers, listeners, regions, remotes, vectors, publishers, subscribers;
 	atomic_uint accepted;             /* peers that connected to this context, until they are freed */
 	struct pl_index_table peer_table; /* struct pl_peer, for sockets that join a peer */
+	atomic_uint closed_peers;         /* number of peers that were closed */
 
 	pthread_mutex_t grant_lock;   /* grants, and the keys of all peers */
 	struct pl_index_table grants; /* struct pl_grant */
@@ -84,14 +90,9 @@ struct pl_context {
 
 	struct pl_pool spare_operations;
 	struct pl_list handles; /* operations with a handle of the program; the pool's latch */
-	/* For synchronous operations; the pool's latch. */
-	struct pl_clock clock;
-	/*
-	 * Spare synchronous operation with a handle. It stays in the list of handles and becomes spare by a release
-	 * store: an atomic instruction would wait until the copied bytes have left the processor's store buffers. NULL:
-	 * not available.
-	 */
-	struct pl_operation *instant;
+	/* States outlive their threads: a later thread with the same number goes on with them. */
+	struct pl_thread_state *_Atomic threads[PL_THREADS_MAX];
+	struct pl_clock clock; /* of synchronous operations of threads without a state; the pool's latch */
 };
 
 static inline bool pl_context_manual(const struct pl_context *context)
@@ -102,6 +103,8 @@ static inline bool pl_context_manual(const struct pl_context *context)
 /* Drives all engines once; for contexts without threads. Returns true if anything happened. */
 bool pl_context_progress(struct pl_context *context);
 
+/* Returns the index of one of the context's engines. */
+unsigned pl_context_engine_index(const struct pl_context *context, const struct pl_engine *engine);
 /*
  * Returns the copier of an engine of the context, and creates it on first use. NULL: no memory. The engine's lock is
  * held.

@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-#include "core/context.h"
 #include "core/fabric.h"
+#include "core/thread_state.h"
 
 /* -- counting ------------------------------------------------------------------------------------------- */
 
@@ -17,8 +17,6 @@ void pl_counters_open(struct pl_counters *counters, const struct pl_allocator *a
 void pl_counters_close(struct pl_counters *counters)
 {
 	pl_free(counters->allocator, counters->engines);
-	for (unsigned i = 0; i < PL_COUNTING_THREADS; i++)
-		pl_free(counters->allocator, atomic_load(&counters->threads[i]));
 	pthread_mutex_destroy(&counters->lock);
 }
 
@@ -31,64 +29,14 @@ int pl_counters_add_engines(struct pl_counters *counters, unsigned count, struct
 	return 0;
 }
 
-static unsigned slot_of_thread(unsigned long thread, unsigned attempt)
+void pl_count_shared(struct pl_counters *counters, unsigned fabric, const struct pl_completion *completion)
 {
-	/* Threads lie a few MiB apart. */
-	return ((unsigned)((uint64_t)thread * 0x9e3779b97f4a7c15u >> 58) + attempt) % PL_COUNTING_THREADS;
-}
-
-/* Returns the counters of the calling thread, and makes them on first use. */
-static struct pl_counts *counts_of_thread(struct pl_counters *counters)
-{
-	unsigned long self = pl_thread_self();
-	struct pl_counts *made = NULL;
-
-	for (unsigned i = 0; i < PL_COUNTING_THREADS; i++) {
-		struct pl_counts *_Atomic *slot = &counters->threads[slot_of_thread(self, i)];
-		struct pl_counts *there = atomic_load_explicit(slot, memory_order_acquire);
-
-		if (!there && !made) {
-			made = pl_zalloc(counters->allocator, sizeof(*made));
-			if (!made)
-				break;
-			made->thread = self;
-		}
-		if (!there && atomic_compare_exchange_strong(slot, &there, made))
-			return made;
-		if (there->thread == self)
-			return there;
-	}
-	pl_free(counters->allocator, made);
-	return &counters->shared;
-}
-
-/* Counts for a thread whose counters are not in their first slot, or which has none. */
-__attribute__((noinline)) static void count_elsewhere(struct pl_counters *counters, unsigned fabric,
-						      const struct pl_completion *completion)
-{
-	struct pl_counts *counts = counts_of_thread(counters);
-	struct pl_count *count = &counts->counts[fabric][completion->kind];
+	struct pl_count *count = &counters->shared.counts[fabric][completion->kind];
 	uint64_t time = completion->completed - completion->posted;
 
-	if (counts->thread) {
-		pl_count_done(count, completion->bytes, time);
-		return;
-	}
 	atomic_fetch_add(&count->direct, completion->bytes);
 	atomic_fetch_add(&count->time, time);
 	atomic_fetch_add(&count->times[pl_time_bucket(time)], 1);
-}
-
-void pl_count_sync(struct pl_counters *counters, unsigned fabric, const struct pl_completion *completion)
-{
-	unsigned long self = pl_thread_self();
-	struct pl_counts *own = atomic_load_explicit(&counters->threads[slot_of_thread(self, 0)], memory_order_acquire);
-
-	if (own && own->thread == self)
-		pl_count_done(&own->counts[fabric][completion->kind], completion->bytes,
-			      completion->completed - completion->posted);
-	else
-		count_elsewhere(counters, fabric, completion);
 }
 
 static void count_error_id(struct pl_counters *counters, const char *id)
@@ -146,16 +94,18 @@ static void add_counts(struct pl_traffic *traffic, struct pl_counts *counts, uns
 	}
 }
 
-static void add_fabric(struct pl_traffic *traffic, struct pl_counters *counters, unsigned fabric, enum pl_kind kind)
+static void add_fabric(struct pl_traffic *traffic, struct pl_context *context, unsigned fabric, enum pl_kind kind)
 {
+	struct pl_counters *counters = &context->counters;
+
 	for (unsigned i = 0; i < counters->engine_count; i++)
 		add_counts(traffic, &counters->engines[i], fabric, kind);
 	add_counts(traffic, &counters->shared, fabric, kind);
-	for (unsigned i = 0; i < PL_COUNTING_THREADS; i++) {
-		struct pl_counts *own = atomic_load_explicit(&counters->threads[i], memory_order_acquire);
+	for (unsigned i = 0; i < PL_THREADS_MAX; i++) {
+		struct pl_thread_state *own = atomic_load_explicit(&context->threads[i], memory_order_acquire);
 
 		if (own)
-			add_counts(traffic, own, fabric, kind);
+			add_counts(traffic, &own->counts, fabric, kind);
 	}
 }
 
@@ -184,7 +134,7 @@ int pl_context_traffic(struct pl_context *context, enum pl_kind kind, const char
 	*traffic = (struct pl_traffic)PL_TRAFFIC_INIT;
 	for (unsigned i = 0; i < context->fabric_count; i++)
 		if (!fabric || !strcmp(context->fabrics[i]->name, fabric))
-			add_fabric(traffic, &context->counters, i, kind);
+			add_fabric(traffic, context, i, kind);
 	return 0;
 }
 

@@ -18,8 +18,6 @@
 #include "engine/engine.h"
 #include "wire/wire.h"
 
-/* Threads with counters of their own. All further ones share some, by atomic additions. */
-#define PL_COUNTING_THREADS 64u
 #define PL_COUNTED_KINDS (PL_KIND_NOTIFY + 1)
 
 /* Counters of one kind of operation over one fabric. */
@@ -30,7 +28,6 @@ struct pl_count {
 
 /* Counters of one writer, of all fabrics of the context and all kinds. */
 struct pl_counts {
-	unsigned long thread; /* pl_thread_self() of the writer; 0: an engine, or several threads */
 	struct pl_count counts[PL_FABRICS_MAX][PL_COUNTED_KINDS];
 };
 
@@ -38,9 +35,7 @@ struct pl_counters {
 	const struct pl_allocator *allocator;
 	struct pl_counts *engines; /* of each engine, in the order of context->engines */
 	unsigned engine_count;
-	/* Counters outlive their threads: a later thread with the same number goes on with them. */
-	struct pl_counts *_Atomic threads[PL_COUNTING_THREADS];
-	struct pl_counts shared;
+	struct pl_counts shared; /* of threads without a state of their own, by atomic additions */
 	pthread_mutex_t lock; /* protects the members below */
 	struct pl_error_count errors[PL_ERROR_COUNTS];
 	unsigned error_count;
@@ -55,8 +50,8 @@ int pl_counters_add_engines(struct pl_counters *counters, unsigned count, struct
 void pl_count_error(struct pl_counters *counters, const struct pl_error *error);
 /* Returns the number of errors counted so far. Any thread. */
 uint64_t pl_counters_errors(struct pl_counters *counters);
-/* Counts an operation that the calling thread completed itself. */
-void pl_count_sync(struct pl_counters *counters, unsigned fabric, const struct pl_completion *completion);
+/* Counts an operation that succeeded, of a thread without counters of its own. */
+void pl_count_shared(struct pl_counters *counters, unsigned fabric, const struct pl_completion *completion);
 
 static inline unsigned pl_time_bucket(uint64_t time)
 {

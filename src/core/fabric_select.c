@@ -31,10 +31,8 @@ static const char *const refusal_reasons[PL_REFUSAL_END] = {
 static void set_peer_counts(struct pl_peer *peer)
 {
 	const struct pl_context *context = peer->context;
-	unsigned engine = 0, fabric = 0;
+	unsigned engine = pl_context_engine_index(context, peer->home), fabric = 0;
 
-	while (context->engines[engine] != peer->home)
-		engine++;
 	while (context->fabrics[fabric] != peer->ops)
 		fabric++;
 	peer->fabric = fabric;

@@ -9,9 +9,6 @@
 #include "core/fabric.h"
 #include "core/trust.h"
 
-/* Most keys of a peer. */
-#define KEYS_MAX 65536
-
 static bool is_expired(uint64_t expires)
 {
 	return expires && pl_wall_clock() >= expires;
@@ -69,7 +66,7 @@ static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory,
 	uint32_t random;
 	ssize_t index;
 
-	if (pl_index_table_used(&peer->keys) >= KEYS_MAX || pl_random(&random, sizeof(random)) < 0)
+	if (pl_index_table_used(&peer->keys) >= PL_KEYS_MAX || pl_random(&random, sizeof(random)) < 0)
 		return NULL;
 	key = pl_zalloc(&context->allocator, sizeof(*key));
 	if (!key)
@@ -245,6 +242,7 @@ static void grant_remove(struct pl_context *context, struct pl_grant *grant, con
 		pl_list_remove(&key->grant_link);
 		pl_peer_note_key(key->peer, PL_EVENT_REVOKED_HERE, key->id, 0, why);
 	}
+	pl_list_remove(&grant->region_link);
 	pl_index_table_remove(&context->grants, (uint32_t)grant->id);
 	pl_registrations_release(&grant->registrations, ended);
 	pl_free(&context->allocator, grant);
@@ -304,8 +302,10 @@ static struct pl_grant *grant_new(struct pl_region *region, const struct pl_gran
 	index = -ENOMEM;
 	if (pl_random(&random, sizeof(random)) == 0 && pl_random(grant->secret, sizeof(grant->secret)) == 0)
 		index = pl_index_table_add(&context->allocator, &context->grants, grant);
-	if (index >= 0)
+	if (index >= 0) {
 		grant->id = (uint64_t)random << 32 | (uint32_t)index;
+		pl_list_append(&region->grants, &grant->region_link);
+	}
 	pthread_mutex_unlock(&context->grant_lock);
 	if (index < 0) {
 		pl_free(&context->allocator, grant);
@@ -463,11 +463,6 @@ void pl_region_destroy(struct pl_region *region)
 	pl_free(&context->allocator, region);
 }
 
-static bool grant_is_of_region(const struct pl_grant *grant, const struct pl_region *region)
-{
-	return grant && grant->region == region;
-}
-
 int pl_region_deregister(struct pl_region *region)
 {
 	struct pl_context *context;
@@ -480,13 +475,12 @@ int pl_region_deregister(struct pl_region *region)
 		return -EBUSY;
 	pl_list_init(&ended);
 	pthread_mutex_lock(&context->grant_lock);
-	for (size_t i = 0; i < context->grants.count; i++)
-		if (grant_is_of_region(pl_index_table_get(&context->grants, i), region))
-			grant_shut(pl_index_table_get(&context->grants, i));
-	for (size_t i = 0; i < context->grants.count; i++)
-		if (grant_is_of_region(pl_index_table_get(&context->grants, i), region))
-			grant_remove(context, pl_index_table_get(&context->grants, i), "the region was deregistered",
-				     &ended);
+	/* All are shut first, so that one wait serves for the uses under way. */
+	pl_list_for_each(at, &region->grants)
+		grant_shut(pl_list_entry(at, struct pl_grant, region_link));
+	while (!pl_list_empty(&region->grants))
+		grant_remove(context, pl_list_first(&region->grants, struct pl_grant, region_link),
+			     "the region was deregistered", &ended);
 	pthread_mutex_unlock(&context->grant_lock);
 	pl_registrations_finish(&ended);
 	pl_context_barrier(context);

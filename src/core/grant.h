@@ -9,6 +9,9 @@
 struct pl_operation;
 struct pl_peer;
 
+/* Most keys of a peer. */
+#define PL_KEYS_MAX 65536u
+
 /* Token given out. Freed once it is revoked and no key refers to it. */
 struct pl_grant {
 	uint64_t id;
@@ -18,6 +21,7 @@ struct pl_grant {
 	unsigned rights;
 	uint64_t expires;           /* CLOCK_REALTIME, 0 never */
 	const struct pl_peer *only; /* peer that can import the grant; compared only. NULL: all peers */
+	struct pl_list region_link; /* region->grants */
 	struct pl_list keys;
 	struct pl_list registrations;
 };

@@ -3,7 +3,7 @@
 #include "core/grant.h"
 #include "core/stream_ops.h"
 
-int pl_grant_bind(struct pl_region *region, const struct pl_peer *peer, uint8_t data[PL_TOKEN_SIZE])
+int pl_grant_bind(struct pl_region *region, unsigned rights, const struct pl_peer *peer, uint8_t data[PL_TOKEN_SIZE])
 {
 	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
 	struct pl_context *context = region->context;
@@ -12,7 +12,7 @@ int pl_grant_bind(struct pl_region *region, const struct pl_peer *peer, uint8_t 
 	struct pl_grant *grant;
 	int rc;
 
-	options.rights = PL_ACCESS_READ;
+	options.rights = rights;
 	rc = pl_region_share(region, &options, data, &length, NULL);
 	if (rc == 0)
 		rc = pl_token_decode(data, length, &token);

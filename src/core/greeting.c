@@ -19,10 +19,14 @@
 #define GREETINGS_MAX 256u
 #define DESCRIPTORS_FOR_ONE 8u
 /*
- * Many processes of a job connect at the same time: connections younger than this may exceed the number by this factor.
+ * Many processes of a job connect at the same time: connections younger than this may exceed the number by this factor. Beyond
+ * that, more wait in the kernel's queue until others have finished, or have been silent for a time.
  */
 #define YOUNG (3 * PL_NS_PER_S)
 #define YOUNG_FACTOR 4u
+#define SILENCE (500 * PL_NS_PER_MS)
+/* Bytes protect a connection for this time after its arrival, so that strangers cannot keep others out by single bytes. */
+#define PROTECTION PL_NS_PER_S
 #define TLS_HANDSHAKE_RECORD 0x16
 /* Time for the other end to read a refusal. */
 #define REFUSAL_TIME PL_NS_PER_S
@@ -265,6 +269,7 @@ static bool greeting_ready(struct pl_source *source, uint32_t events)
 	int rc;
 
 	(void)events;
+	greeting->active = pl_now();
 	do
 		rc = greeting_advance(greeting);
 	while (rc == 0);
@@ -296,9 +301,25 @@ static uint64_t network_of(int fd)
 	return network;
 }
 
-bool pl_greeting_evict(struct pl_listener *listener, uint64_t age)
+static bool has_unread_bytes(const struct greeting *greeting)
 {
-	const uint64_t latest = pl_now() - age;
+	uint8_t byte;
+
+	return recv(greeting->source.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+/* True if the other end is at work, or this end has not read what it sent. */
+static bool is_protected(const struct greeting *greeting, uint64_t now, uint64_t idle)
+{
+	if (greeting->since <= now - PROTECTION)
+		return false;
+	return greeting->active > now - idle || has_unread_bytes(greeting);
+}
+
+/* Returns the connection that pl_greeting_evict() would close; NULL: none. */
+static struct greeting *find_victim(struct pl_listener *listener, uint64_t age, uint64_t idle)
+{
+	const uint64_t now = pl_now();
 	struct greeting *victim = NULL;
 	unsigned most = 0;
 
@@ -306,13 +327,21 @@ bool pl_greeting_evict(struct pl_listener *listener, uint64_t age)
 	pl_list_for_each(at, &listener->greetings) {
 		struct greeting *greeting = pl_list_entry(at, struct greeting, link);
 
-		if (greeting->since > latest)
+		if (greeting->since > now - age)
 			break;
-		if (*count_of_network(listener, greeting->network) <= most)
+		if (*count_of_network(listener, greeting->network) <= most ||
+		    (idle && is_protected(greeting, now, idle)))
 			continue;
 		most = *count_of_network(listener, greeting->network);
 		victim = greeting;
 	}
+	return victim;
+}
+
+bool pl_greeting_evict(struct pl_listener *listener, uint64_t age, uint64_t idle)
+{
+	struct greeting *victim = find_victim(listener, age, idle);
+
 	if (victim)
 		pl_greeting_free(victim);
 	return victim;
@@ -327,21 +356,33 @@ static unsigned most_greetings(void)
 	return PL_MAX((unsigned)limit.rlim_cur / DESCRIPTORS_FOR_ONE, GREETINGS_LEAST);
 }
 
+bool pl_greeting_room(struct pl_listener *listener)
+{
+	return listener->greeting_count < most_greetings() * YOUNG_FACTOR || find_victim(listener, 0, SILENCE);
+}
+
+/* Makes room for one more. */
+static void make_room(struct pl_listener *listener)
+{
+	const unsigned most = most_greetings();
+
+	while (listener->greeting_count >= most && pl_greeting_evict(listener, YOUNG, 0))
+		;
+	if (listener->greeting_count >= most * YOUNG_FACTOR)
+		pl_greeting_evict(listener, 0, SILENCE);
+}
+
 void pl_greeting_new(struct pl_listener *listener, int fd)
 {
 	struct greeting *greeting = pl_zalloc(&listener->context->allocator, sizeof(*greeting));
-	const unsigned most = most_greetings();
 
 	if (!greeting) {
 		close(fd);
 		return;
 	}
 	greeting->network = network_of(fd);
-	greeting->since = pl_now();
-	while (listener->greeting_count >= most && pl_greeting_evict(listener, YOUNG))
-		;
-	if (listener->greeting_count >= most * YOUNG_FACTOR)
-		pl_greeting_evict(listener, 0);
+	greeting->since = greeting->active = pl_now();
+	make_room(listener);
 	greeting->listener = listener;
 	greeting->stream.fd = fd;
 	greeting->source.fd = fd;

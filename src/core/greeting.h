@@ -15,6 +15,7 @@ struct greeting {
 	struct pl_stream stream;
 	enum { FIRST_BYTE, CONTROL_TLS, CONTROL, KEY_PROOF, LANE_MAGIC, LANE_HELLO, LANE_PROOF, REFUSED } step;
 	uint64_t since;   /* time of its arrival */
+	uint64_t active;  /* time of its last bytes */
 	uint64_t network; /* the address, or the first half of an IPv6 address */
 	size_t have;      /* bytes of the message that is being read */
 	uint8_t bytes[PL_KEY_PROOF];

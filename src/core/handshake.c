@@ -21,7 +21,7 @@ static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 	hello->capabilities = PL_CAPABILITY_ASKS | PL_CAPABILITY_VISIBLE | PL_CAPABILITY_HEADERLESS |
 			      PL_CAPABILITY_PACKED | PL_CAPABILITY_NOTIFY_DATA | PL_CAPABILITY_NOTIFY_RAILS |
 			      PL_CAPABILITY_BOUND_MESSAGES | PL_CAPABILITY_STREAMS | PL_CAPABILITY_FRAMES_IN_PLACE |
-			      PL_CAPABILITY_QUIET_FRAMES;
+			      PL_CAPABILITY_QUIET_FRAMES | PL_CAPABILITY_MANY_GATES | PL_CAPABILITY_PUSHED_FRAMES;
 	if (context->options.encrypt_data != PL_DEFAULT)
 		hello->flags = context->options.encrypt_data == PL_ON ? PL_HELLO_ENCRYPT_DATA : PL_HELLO_CLEAR_DATA;
 	snprintf(hello->software, sizeof(hello->software), "peerlane %s", pl_version());
@@ -103,6 +103,8 @@ static int accept_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 	peer->streams = hello->capabilities & PL_CAPABILITY_STREAMS;
 	peer->frames_in_place = hello->capabilities & PL_CAPABILITY_FRAMES_IN_PLACE;
 	peer->quiet_frames = hello->capabilities & PL_CAPABILITY_QUIET_FRAMES;
+	peer->many_gates = hello->capabilities & PL_CAPABILITY_MANY_GATES;
+	peer->pushed_frames = hello->capabilities & PL_CAPABILITY_PUSHED_FRAMES;
 	if (hello->capabilities % 256 && hello->capabilities % 256 < PL_REFUSAL_END)
 		peer->refusal = (enum pl_refusal)(hello->capabilities % 256);
 	if (!peer->initiator)
@@ -359,6 +361,7 @@ void pl_peer_up(struct pl_peer *peer)
 	pl_timer_clear(peer->home, &peer->timer);
 	peer->loss = (struct pl_error){ 0 };
 	peer->opening = NULL;
+	pl_dial_turn_over(peer);
 	if (opening) {
 		opening->connecting = NULL;
 		opening->completion.peer = peer;

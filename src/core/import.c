@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "core/fabric.h"
+#include "core/stream_ops.h"
 
 /* Imports under way at a time. Their answers fit the control channel of a peer that reads them later. */
 #define IMPORTS_TOGETHER 256
@@ -93,8 +94,9 @@ int pl_remote_import_start(struct pl_peer *peer, const void *data, size_t length
 	return pl_import_post(peer, data, length, &attributes, handle, error);
 }
 
-int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const struct pl_attributes *attributes,
-		   struct pl_operation **handle, struct pl_error *error)
+/* Makes the operation of an import. Returns 0 or the reason. */
+static int import_new(struct pl_peer *peer, const void *data, size_t length, const struct pl_attributes *attributes,
+		      struct pl_operation **result, struct pl_error *error)
 {
 	struct pl_operation *operation;
 	struct import_state *import;
@@ -115,8 +117,35 @@ int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const 
 	import->import.grant = token.grant;
 	memcpy(import->import.secret, token.secret, sizeof(token.secret));
 	memcpy(import->token, data, PL_TOKEN_SIZE);
-	pl_operation_submit(operation, import_run, handle);
+	*result = operation;
 	return 0;
+}
+
+int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const struct pl_attributes *attributes,
+		   struct pl_operation **handle, struct pl_error *error)
+{
+	struct pl_operation *operation;
+	int rc = import_new(peer, data, length, attributes, &operation, error);
+
+	if (rc == 0)
+		pl_operation_submit(operation, import_run, handle);
+	return rc;
+}
+
+struct pl_operation *pl_import_begin(struct pl_peer *peer, const uint8_t token[PL_TOKEN_SIZE], uint64_t user_data,
+				     void (*finished)(struct pl_operation *operation), int *status)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation;
+
+	attributes.user_data = user_data;
+	*status = import_new(peer, token, PL_TOKEN_SIZE, &attributes, &operation, NULL);
+	if (*status < 0)
+		return NULL;
+	operation->internal = true;
+	operation->finished = finished;
+	pl_operation_submit(operation, import_run, NULL);
+	return operation;
 }
 
 int pl_remote_import(struct pl_peer *peer, const void *data, size_t length, uint64_t timeout, struct pl_remote **remote,
@@ -215,6 +244,7 @@ static struct pl_remote *remote_new(struct pl_peer *peer, const struct pl_import
 		return NULL;
 	remote->context = context;
 	remote->peer = peer;
+	pl_list_init(&remote->peer_link);
 	atomic_init(&remote->references, 1);
 	remote->length = answer->length;
 	remote->rights = answer->rights;
@@ -226,6 +256,11 @@ static struct pl_remote *remote_new(struct pl_peer *peer, const struct pl_import
 	pl_peer_note_key(peer, PL_EVENT_PATH_CHOSEN, pl_remote_key_id(remote), 0,
 			 remote->path_reason ? remote->path_reason : peer->reason);
 	pthread_mutex_lock(&context->lock);
+	/* A peer that is being closed has left its remote regions, and is freed before this one is released. */
+	if (pl_list_empty(&peer->link))
+		remote->peer = NULL;
+	else
+		pl_list_append(&peer->remotes, &remote->peer_link);
 	pl_list_append(&context->remotes, &remote->link);
 	pthread_mutex_unlock(&context->lock);
 	return remote;
@@ -247,6 +282,7 @@ void pl_remote_unused(struct pl_remote *remote)
 
 	pthread_mutex_lock(&context->lock);
 	pl_list_remove(&remote->link);
+	pl_list_remove(&remote->peer_link);
 	peer = remote->peer;
 	if (peer)
 		atomic_fetch_add(&peer->pins, 1);

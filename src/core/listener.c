@@ -7,11 +7,19 @@
 #include "core/listener.h"
 #include "core/socket.h"
 
-#define LISTEN_BACKLOG 1024
+/* The kernel's limit, net.core.somaxconn, is lower by default. */
+#define LISTEN_BACKLOG 65535
 /* Most accepts in one round of the engine, so that other sources get their turn. */
 #define ACCEPTS_A_ROUND 64
-/* Time until the next accept when the process is out of descriptors. */
+/* Time until the next accept when the process is out of descriptors, or has too many connections without a name. */
 #define PAUSE (100 * PL_NS_PER_MS)
+#define SHORT_PAUSE (10 * PL_NS_PER_MS)
+
+static void pause_accepting(struct pl_listener *listener, uint64_t time)
+{
+	pl_source_watch(&listener->source, 0);
+	pl_timer_set(listener->engine, &listener->pause, pl_now() + time);
+}
 
 static bool listener_ready(struct pl_source *source, uint32_t events)
 {
@@ -19,20 +27,23 @@ static bool listener_ready(struct pl_source *source, uint32_t events)
 
 	(void)events;
 	for (int i = 0; i < ACCEPTS_A_ROUND; i++) {
-		int fd = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		int fd;
 
+		if (!pl_greeting_room(listener)) {
+			pause_accepting(listener, SHORT_PAUSE);
+			break;
+		}
+		fd = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {
 			pl_socket_tune(fd, &listener->context->options);
 			pl_greeting_new(listener, fd);
 			continue;
 		}
 		/* Strangers must not keep peers out: one of them leaves its descriptor. */
-		if ((errno == EMFILE || errno == ENFILE) && pl_greeting_evict(listener, 0))
+		if ((errno == EMFILE || errno == ENFILE) && pl_greeting_evict(listener, 0, 0))
 			continue;
-		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-			pl_source_watch(source, 0);
-			pl_timer_set(listener->engine, &listener->pause, pl_now() + PAUSE);
-		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+			pause_accepting(listener, PAUSE);
 		if (errno != ECONNABORTED && errno != EINTR)
 			break;
 	}

@@ -5,8 +5,6 @@
 
 #include "core/peer.h"
 
-#define PL_BACKLOG_MAX 1024
-
 struct pl_listener {
 	struct pl_list link;
 	struct pl_context *context;
@@ -16,7 +14,7 @@ struct pl_listener {
 	struct pl_list greetings; /* connections that have not identified themselves */
 	unsigned greeting_count;
 	unsigned greeting_counts[256]; /* the same by address */
-	struct pl_timer pause;  /* out of descriptors: accepts again later */
+	struct pl_timer pause;         /* out of descriptors, or of room for greetings: accepts again later */
 	atomic_uint references; /* of peers that it accepted, and of the program */
 	bool lanes_only;        /* of the local fabric: accepts data sockets of known peers, no new peers */
 	pthread_mutex_t lock;   /* protects the members below */
@@ -40,9 +38,12 @@ int pl_listeners_cancel(struct pl_context *context, uint64_t user_data);
 void pl_greeting_new(struct pl_listener *listener, int fd);
 void pl_greetings_clear(struct pl_listener *listener);
 /*
- * Closes the oldest connection of the address that has most of them, if it is at least as old (nanoseconds). Returns
- * false if there is none.
+ * Closes the oldest connection that is `age` nanoseconds old, of the address that has most of them. `idle`: not one of the last
+ * second that has sent bytes in this time, or whose bytes this end has not read: it is busy, and not the other end. Returns false if
+ * there is none.
  */
-bool pl_greeting_evict(struct pl_listener *listener, uint64_t age);
+bool pl_greeting_evict(struct pl_listener *listener, uint64_t age, uint64_t idle);
+/* True if there is room for one more connection, or one would be closed for it. Else the others need time. */
+bool pl_greeting_room(struct pl_listener *listener);
 
 #endif

@@ -161,6 +161,7 @@ static struct pl_remote *source_of(struct pl_peer *peer, const struct pl_frame *
 	if (!source)
 		return NULL;
 	pl_list_init(&source->link);
+	pl_list_init(&source->peer_link);
 	source->context = peer->context;
 	atomic_init(&source->references, 1);
 	source->length = frame->offset;

@@ -75,7 +75,7 @@ void pl_operation_unhold(struct pl_context *context, struct pl_operation *operat
 	struct pl_pool *spare = &context->spare_operations;
 	bool kept;
 
-	if (operation == context->instant) {
+	if (operation->of_thread) {
 		atomic_store_explicit(&operation->state, PL_SPARE, memory_order_release);
 		return;
 	}

@@ -42,7 +42,7 @@ struct pl_sync_op {
 	const char *route_reason; /* reason of the route */
 };
 
-enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE, PL_SPARE /* context->instant only */ };
+enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE, PL_SPARE /* of struct pl_thread_state only */ };
 
 struct pl_operation {
 	struct pl_peer *connecting;   /* connect */
@@ -66,6 +66,8 @@ struct pl_operation {
 	unsigned segment_count;
 	atomic_bool canceled;  /* chunks must be dropped */
 	bool has_handle;       /* pl_wait() collects it, not pl_poll() */
+	bool of_thread;        /* it is the spare operation of a thread's state: */
+	unsigned closed_before; /* peers of the context that had been closed when it was posted */
 	bool internal;         /* finished() takes it */
 	bool counted;          /* counted in peer->running */
 	bool plain;            /* of the program: one segment, no flags or higher visibility */
@@ -115,10 +117,8 @@ static inline bool pl_visible_more(enum pl_visible visible)
 	return visible >= PL_VISIBLE_PLACED;
 }
 
-/* sync_op.c: creates the context's spare operation. */
-int pl_sync_open(struct pl_context *context, struct pl_error *error);
-/* Called before uncollected operations are freed. */
-void pl_sync_close(struct pl_context *context);
+/* sync_op.c: returns the peer of a completed operation with `of_thread`; NULL if it was closed meanwhile. */
+struct pl_peer *pl_sync_peer(const struct pl_operation *operation);
 /*
  * sync_op.c: does an operation of one segment synchronously if its fabric can, and nothing must be waited for. Returns
  * true if the operation is done and delivered.

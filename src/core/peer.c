@@ -53,6 +53,8 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	peer->reason = peer->ops->reason;
 	peer->dialing.fd = peer->incoming.fd = -1;
 	pl_list_init(&peer->backlog_link);
+	pl_list_init(&peer->turn_link);
+	pl_list_init(&peer->remotes);
 	pl_list_init(&peer->operations);
 	pl_list_init(&peer->fenced);
 	pl_after_stream_init(peer);
@@ -252,11 +254,11 @@ static void peer_leave_context(struct pl_peer *peer)
 	pthread_mutex_lock(&context->lock);
 	pl_list_remove(&peer->link);
 	pl_index_table_remove(&context->peer_table, peer->peer_index);
-	pl_list_for_each(at, &context->remotes) {
-		struct pl_remote *remote = pl_list_entry(at, struct pl_remote, link);
+	while (!pl_list_empty(&peer->remotes)) {
+		struct pl_remote *remote = pl_list_first(&peer->remotes, struct pl_remote, peer_link);
 
-		if (remote->peer == peer)
-			remote->peer = NULL;
+		pl_list_remove(&remote->peer_link);
+		remote->peer = NULL;
 	}
 	pthread_mutex_unlock(&context->lock);
 	/* No thread can find the peer from here on. Threads that found the peer earlier unpin it soon. */
@@ -332,6 +334,7 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 
 	peer_leave_context(peer);
 	pl_engine_lock(peer->home);
+	pl_dial_turn_over(peer);
 	opening = peer->opening;
 	peer->opening = NULL;
 	if (opening) {
@@ -425,6 +428,7 @@ void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
 		error = &none;
 	}
 	peer->dead = true;
+	pl_dial_turn_over(peer);
 	pl_peer_replace(peer, error);
 	opening = peer->opening;
 	peer->opening = NULL;

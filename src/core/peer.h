@@ -81,6 +81,9 @@ struct pl_peer {
 	struct pl_operation *opening; /* initiator: the connect operation */
 	struct pl_listener *listener; /* acceptor: listener that delivers it */
 	struct pl_list backlog_link;
+	struct pl_list turn_link;         /* initiator: of dial_turns, while it has a turn or waits for one; home */
+	uint64_t turn_end;                /* time at which its turn is over; 0: it has none */
+	struct pl_list remotes;           /* remote regions of the program; context->lock */
 	struct sockaddr_storage *targets; /* initiator: addresses to try */
 	unsigned target_count, target_next;
 	struct pl_stream incoming; /* acceptor: handed over to the home engine */
@@ -108,6 +111,8 @@ struct pl_peer {
 	bool streams;                    /* PL_CAPABILITY_STREAMS */
 	bool frames_in_place;            /* PL_CAPABILITY_FRAMES_IN_PLACE */
 	bool quiet_frames;               /* PL_CAPABILITY_QUIET_FRAMES */
+	bool many_gates;                 /* PL_CAPABILITY_MANY_GATES */
+	bool pushed_frames;              /* PL_CAPABILITY_PUSHED_FRAMES */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;
@@ -262,7 +267,9 @@ void pl_peer_note_refusal(struct pl_peer *peer, uint64_t key, unsigned right, en
 /* The other end, or its device, refused the grant of a failed operation. */
 void pl_peer_note_refused_operation(const struct pl_operation *operation);
 
-/* connect.c: takes over a control connection that sent its magic, and its admission. */
+/* connect.c: connects to the first address that answers. Home. */
+void pl_peer_dial(struct pl_peer *peer);
+/* Takes over a control connection that sent its magic, and its admission. */
 void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *stream, const uint8_t magic[4],
 			   struct pl_admission *admission);
 

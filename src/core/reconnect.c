@@ -14,32 +14,24 @@ struct reconnect {
 	uint64_t deadline;
 };
 
-static size_t count_remotes(const struct pl_context *context, const struct pl_peer *peer)
-{
-	size_t count = 0;
-
-	pl_list_for_each(at, &context->remotes)
-		count += pl_list_entry(at, struct pl_remote, link)->peer == peer;
-	return count;
-}
-
 /* Collects the remote regions of a peer, with a reference each.  Returns 0 or -ENOMEM. */
 static int collect_remotes(struct reconnect *reconnect, const struct pl_peer *peer)
 {
 	struct pl_context *context = reconnect->context;
-	size_t count;
+	size_t count = 0;
 	int rc = 0;
 
 	pthread_mutex_lock(&context->lock);
-	count = count_remotes(context, peer);
+	pl_list_for_each(at, &peer->remotes)
+		count++;
 	if (count)
 		reconnect->imports = pl_zalloc(&context->allocator, count * sizeof(*reconnect->imports));
 	if (count && !reconnect->imports)
 		rc = -ENOMEM;
-	pl_list_for_each(at, &context->remotes) {
-		struct pl_remote *remote = pl_list_entry(at, struct pl_remote, link);
+	pl_list_for_each(at, &peer->remotes) {
+		struct pl_remote *remote = pl_list_entry(at, struct pl_remote, peer_link);
 
-		if (rc < 0 || remote->peer != peer)
+		if (rc < 0 || remote->internal)
 			continue;
 		atomic_fetch_add(&remote->references, 1);
 		reconnect->imports[reconnect->count++].remote = remote;
@@ -95,8 +87,11 @@ static void move_remotes(struct reconnect *reconnect, struct pl_peer *peer)
 		exchange_paths(import->remote, import->fresh);
 		pthread_mutex_lock(&context->lock);
 		import->remote->peer = peer;
+		pl_list_remove(&import->remote->peer_link);
+		pl_list_append(&peer->remotes, &import->remote->peer_link);
 		/* The old key needs no release: the old connection is closed. */
 		import->fresh->peer = NULL;
+		pl_list_remove(&import->fresh->peer_link);
 		pthread_mutex_unlock(&context->lock);
 	}
 }

@@ -23,6 +23,7 @@ static struct pl_region *region_new(struct pl_context *context, unsigned access)
 		region->access = access & PL_ACCESS_ALL;
 		region->strict = access & PL_ACCESS_STRICT;
 		pl_list_init(&region->registrations);
+		pl_list_init(&region->grants);
 	}
 	return region;
 }

@@ -43,6 +43,7 @@ struct pl_region {
 	struct pl_engine *_Atomic counter; /* that engine; NULL: none so far */
 	unsigned used;                     /* its operations; its lock */
 	atomic_uint busy;                  /* other operations of this end that use the region, and one for all of `used` */
+	struct pl_list grants;             /* grant_lock */
 	struct pl_list registrations;
 	struct pl_registration *_Atomic recent; /* one of the registrations, kept until the end, or NULL */
 	/* Of a fabric with cards: ports near the memory (0: not known yet), and ports whose peers got keys. */

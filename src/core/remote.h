@@ -20,7 +20,9 @@ struct pl_remote {
 	void (*forget)(struct pl_remote *remote); /* releases `fabric_data`; may be NULL */
 	/* True if reads of up to 64 aligned bytes must load whole words, which calls of the kernel do not promise. */
 	bool whole_words;
+	bool internal;       /* the library's own, which its user imports anew: pl_peer_reconnect() does not */
 	struct pl_list link; /* empty for the source of a large send */
+	struct pl_list peer_link; /* peer->remotes */
 	struct pl_task task;
 	struct pl_context *context;
 	const char *path_reason; /* reason of the access path; set by the fabric. NULL: that of the peer */

@@ -4,6 +4,7 @@
  * memory itself, posting the operation to an engine would cost more than doing it.
  */
 #include "core/fastpath.h"
+#include "core/thread_state.h"
 
 /* Without threads and without waiting operations nothing else polls the sockets, so one operation in this many does. */
 #define LOOK_EVERY 256
@@ -36,24 +37,11 @@ static void add_running_handle(struct pl_context *context, struct pl_operation *
 
 /* State that is needed before the bytes move. */
 struct start {
+	struct pl_thread_state *own;    /* of this thread; NULL: none is left */
 	struct pl_operation *operation; /* its memory; NULL: none available */
 	struct pl_moment posted;
+	bool of_thread; /* the operation is the thread's own */
 };
-
-/* Takes an operation that has no waiter. NULL: none is spare. The latch is held. */
-static struct pl_operation *take_spare_operation(struct pl_context *context, bool held)
-{
-	struct pl_operation *operation = context->instant;
-
-	if (held && operation && atomic_load_explicit(&operation->state, memory_order_acquire) == PL_SPARE) {
-		atomic_store_explicit(&operation->state, PL_RUNNING, memory_order_relaxed);
-		return operation;
-	}
-	operation = pl_pool_first(&context->spare_operations);
-	if (held && operation)
-		add_running_handle(context, operation);
-	return operation;
-}
 
 static struct pl_operation *allocate_operation(struct pl_context *context, bool held)
 {
@@ -67,48 +55,60 @@ static struct pl_operation *allocate_operation(struct pl_context *context, bool 
 	return operation;
 }
 
-/* Takes the latch only once for the time and the memory. */
-static void start_sync_op(struct start *start, struct pl_context *context, bool held)
+/* Takes the operation from the context's pool, and the time too if this thread has no clock. Takes the latch only once. */
+static void start_shared(struct start *start, struct pl_context *context, bool held, uint64_t ticks)
 {
-	/* Reads the counter before the latch: after an atomic instruction it took 20 ns more. */
-	uint64_t ticks = pl_clock_ticks();
-
 	pl_latch_take(&context->spare_operations.latch);
-	start->posted = pl_clock_moment(&context->clock, ticks);
-	start->operation = take_spare_operation(context, held);
+	if (!start->own)
+		start->posted = pl_clock_moment(&context->clock, ticks);
+	start->operation = pl_pool_first(&context->spare_operations);
+	if (held && start->operation)
+		add_running_handle(context, start->operation);
 	pl_latch_release(&context->spare_operations.latch);
 	if (!start->operation)
 		start->operation = allocate_operation(context, held);
 }
 
-static void return_operation(struct pl_context *context, struct pl_operation *operation, bool held)
+static void start_sync_op(struct start *start, struct pl_context *context, bool held)
 {
-	if (held)
-		pl_operation_unhold(context, operation);
-	else
-		pl_pool_give(&context->spare_operations, &context->allocator, operation);
-}
+	/* Reads the counter first: after an atomic instruction it took 20 ns more. */
+	uint64_t ticks = pl_clock_ticks();
+	struct pl_thread_state *own = pl_thread_state_of(context);
 
-int pl_sync_open(struct pl_context *context, struct pl_error *error)
-{
-	/* Memory checkers must see freed operations, so there is no spare one. */
-	if (PL_POOL_MAX == 0)
-		return 0;
-	context->instant = pl_zalloc(&context->allocator, sizeof(*context->instant));
-	if (!context->instant)
-		return pl_fail_memory(error, "pl_open");
-	add_running_handle(context, context->instant);
-	atomic_store(&context->instant->state, PL_SPARE);
-	return 0;
-}
-
-void pl_sync_close(struct pl_context *context)
-{
-	if (!context->instant)
+	start->own = own;
+	start->of_thread = own && held && atomic_load_explicit(&own->spare.state, memory_order_acquire) == PL_SPARE;
+	if (own)
+		start->posted = pl_clock_moment(&own->clock, ticks);
+	if (!start->of_thread) {
+		start_shared(start, context, held, ticks);
 		return;
-	pl_list_remove(&context->instant->handle_link);
-	pl_free(&context->allocator, context->instant);
-	context->instant = NULL;
+	}
+	start->operation = &own->spare;
+	atomic_store_explicit(&own->spare.state, PL_RUNNING, memory_order_relaxed);
+}
+
+static void return_operation(struct pl_context *context, const struct start *start, bool held)
+{
+	start->operation->of_thread = start->of_thread;
+	if (held)
+		pl_operation_unhold(context, start->operation);
+	else
+		pl_pool_give(&context->spare_operations, &context->allocator, start->operation);
+}
+
+struct pl_peer *pl_sync_peer(const struct pl_operation *operation)
+{
+	struct pl_context *context = operation->context;
+	struct pl_peer *peer = NULL;
+
+	if (atomic_load(&context->closed_peers) == operation->closed_before)
+		return operation->completion.peer;
+	pthread_mutex_lock(&context->lock);
+	pl_list_for_each(at, &context->peers)
+		if (pl_list_entry(at, struct pl_peer, link) == operation->completion.peer)
+			peer = operation->completion.peer;
+	pthread_mutex_unlock(&context->lock);
+	return peer;
 }
 
 static void fill_completion(struct pl_completion *completion, const struct pl_sync_op *instant, struct start *start)
@@ -144,7 +144,7 @@ bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct 
 	if (!operation)
 		return false;
 	if (!peer->ops->sync_try(peer->endpoint, instant)) {
-		return_operation(context, operation, handle);
+		return_operation(context, &at, handle);
 		return false;
 	}
 	pl_fast_init(operation, context, peer, instant->kind, attributes);
@@ -152,7 +152,9 @@ bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct 
 	if (instant->old)
 		*instant->old = instant->value;
 	operation->has_handle = handle;
-	pl_count_sync(&context->counters, peer->fabric, &operation->completion);
+	operation->of_thread = at.of_thread;
+	operation->closed_before = atomic_load_explicit(&context->closed_peers, memory_order_relaxed);
+	pl_thread_count(context, at.own, peer->fabric, &operation->completion);
 	/* Before the delivery: the thread that gets the completion may close the peer. */
 	poll_sockets_sometimes(peer);
 	atomic_store_explicit(&operation->state, PL_DONE, memory_order_release);

@@ -27,8 +27,11 @@ static void fill_result(struct pl_operation *operation, struct pl_completion *co
 {
 	int status = operation->completion.status;
 
-	if (completion)
+	if (completion) {
 		copy_completion(completion, &operation->completion);
+		if (operation->of_thread)
+			completion->peer = pl_sync_peer(operation);
+	}
 	if (status >= 0 || !error)
 		return;
 	if (operation->error)

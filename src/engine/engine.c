@@ -229,23 +229,27 @@ static bool dispatch_events(struct pl_engine *engine, int count)
 static bool poll_hot(struct pl_engine *engine)
 {
 	bool eager = atomic_load_explicit(&engine->eager_idle, memory_order_relaxed);
-	uint64_t removals = engine->removals;
+	uint64_t removals = engine->removals, replacements = engine->replacements;
 	bool any = false;
 
 	pl_list_for_each_safe(at, next, &engine->hot) {
 		struct pl_source *source = pl_list_entry(at, struct pl_source, hot);
+		unsigned idle_rounds = source->idle_rounds;
 		bool did;
 
 		pl_engine_tick(engine);
+		/* It is not replaced while it is being served. */
+		source->idle_rounds = 0;
 		did = source->ready(source, EPOLLIN);
 		if (engine->removals != removals)
 			return true;
-		if (did) {
-			source->idle_rounds = 0;
-			any = true;
-		} else if (!engine->threaded && ++source->idle_rounds > HOT_IDLE_ROUNDS) {
+		if (!did)
+			source->idle_rounds = idle_rounds + 1;
+		any |= did;
+		if (engine->replacements != replacements)
+			return true;
+		if (!engine->threaded && source->idle_rounds > HOT_IDLE_ROUNDS)
 			pl_engine_cool(engine, source);
-		}
 		if (source->idle && (!did || eager) && (!source->memory || eager || pl_list_empty(&source->hot)))
 			source->idle(source);
 	}
@@ -279,7 +283,10 @@ static bool epoll_due(struct pl_engine *engine)
 		return true;
 	if (engine->hot_memory == engine->hot_count && !atomic_load_explicit(&engine->eager_idle, memory_order_relaxed))
 		return rounds % ROUNDS_OF_MEMORY == 0;
-	return rounds % ROUNDS_BETWEEN_EPOLL == 0;
+	if (rounds - engine->last_look < engine->look_pause)
+		return false;
+	engine->last_look = rounds;
+	return true;
 }
 
 bool pl_engine_progress_held(struct pl_engine *engine)
@@ -289,8 +296,13 @@ bool pl_engine_progress_held(struct pl_engine *engine)
 	any |= poll_device(engine);
 	if (engine->hot_count)
 		any |= poll_hot(engine);
-	if (epoll_due(engine))
-		any |= dispatch_events(engine, pl_engine_look(engine));
+	if (epoll_due(engine)) {
+		bool found = dispatch_events(engine, pl_engine_look(engine));
+
+		/* Many sources may be busy, of which few are hot. */
+		engine->look_pause = found ? 1 : PL_MIN(2 * engine->look_pause + 1, ROUNDS_BETWEEN_EPOLL);
+		any |= found;
+	}
 	return any;
 }
 

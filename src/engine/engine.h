@@ -101,9 +101,11 @@ struct pl_engine {
 	struct pl_list hot;
 	unsigned hot_count, hot_memory; /* number of hot sources, and of those that only read memory */
 	unsigned round;
+	unsigned last_look, look_pause; /* round of the last call of epoll, and rounds until the next one */
 	uint64_t now; /* time read after pl_engine_tick(); 0: not read yet */
 	struct pl_clock clock;
 	uint64_t removals; /* number of removed sources: a change makes fetched events stale */
+	uint64_t replacements; /* number of hot sources that were cooled for others */
 	struct epoll_event events[PL_ENGINE_EVENTS];
 	struct pl_wheel wheel;
 	atomic_bool eager_idle; /* call idle() at once: a thread sleeps on the descriptor */

@@ -53,18 +53,47 @@ void pl_source_remove(struct pl_source *source)
 	source->engine = NULL;
 }
 
+/*
+ * Returns the hot source that has been idle for the most rounds; NULL: all are busy, as is the one that is being served. Those
+ * that only read memory stay hot: they cost no system call, and their devices would interrupt.
+ */
+static struct pl_source *find_idlest(const struct pl_engine *engine)
+{
+	struct pl_source *idlest = NULL;
+
+	pl_list_for_each(at, &engine->hot) {
+		struct pl_source *source = pl_list_entry(at, struct pl_source, hot);
+
+		if (!source->memory && source->idle_rounds > (idlest ? idlest->idle_rounds : 0))
+			idlest = source;
+	}
+	return idlest;
+}
+
 void pl_engine_heat(struct pl_engine *engine, struct pl_source *source)
 {
+	struct pl_source *replaced = NULL;
+
 	source->idle_rounds = 0;
 	/* A thread that polled sockets would call the kernel for each, where one epoll_wait() looks at all. */
 	if (engine->threaded && !(engine->poll_time && source->memory))
 		return;
-	if (!source->pollable || !pl_list_empty(&source->hot) || engine->hot_count == HOT_MAX)
+	if (!source->pollable || !source->engine || !pl_list_empty(&source->hot))
 		return;
+	if (engine->hot_count >= HOT_MAX) {
+		replaced = engine->threaded ? NULL : find_idlest(engine);
+		if (!replaced)
+			return;
+		pl_engine_cool(engine, replaced);
+		engine->replacements++;
+	}
 	engine->hot_end = pl_now() + engine->poll_time;
 	pl_list_append(&engine->hot, &source->hot);
 	engine->hot_count++;
 	engine->hot_memory += source->memory;
+	/* Comes last: it may heat the source that was replaced. */
+	if (replaced && replaced->idle)
+		replaced->idle(replaced);
 }
 
 void pl_engine_cool_all(struct pl_engine *engine)

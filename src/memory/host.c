@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/memcheck.h"
+#include "memory/mappings.h"
 #include "memory/memory.h"
 
 static uintptr_t page_mask(void)
@@ -31,31 +32,13 @@ static int host_recognise(const void *address, size_t length, struct pl_error *e
 	return msync((void *)begin, end - begin, MS_ASYNC) == 0;
 }
 
-/*
- * Marks memory as fragile if a file is behind any part of it, or it is read-only: access may raise a signal. Also if
- * that cannot be found out.
- */
+/* Marks memory as fragile if access may raise a signal. */
 static int host_attach(struct pl_memory *memory, struct pl_error *error)
 {
-	uintptr_t first = (uintptr_t)memory->address, last = first + memory->length - 1;
-	FILE *maps = fopen("/proc/self/maps", "re");
-	char line[512];
+	uintptr_t first = (uintptr_t)memory->address;
 
 	(void)error;
-	memory->fragile = !maps;
-	while (maps && !memory->fragile && fgets(line, sizeof(line), maps)) {
-		unsigned long begin, end, inode;
-		char access[8];
-
-		/* The rest of a name that is too long for the buffer does not look like a mapping. */
-		if (sscanf(line, "%lx-%lx %7s %*s %*s %lu", &begin, &end, access, &inode) != 4)
-			continue;
-		if (begin > last)
-			break;
-		memory->fragile = end > first && (inode != 0 || access[1] != 'w');
-	}
-	if (maps)
-		fclose(maps);
+	memory->fragile = pl_mappings_fragile(first, first + memory->length - 1);
 	return 0;
 }
 

@@ -10,7 +10,7 @@
 
 #define SIZE (200 << 10)
 #define MOST 5000
-#define CONNECT_TIMEOUT (400 * slowness() * MS)
+#define CONNECT_TIMEOUT (3000 * slowness() * MS)
 
 struct allocations {
 	atomic_ulong count;

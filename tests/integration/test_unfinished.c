@@ -49,7 +49,7 @@ static void lanes_without_the_first(void *argument)
 	struct victim victim;
 
 	/* A loaded machine may stop an attacker for a while between two sockets. */
-	victim_open_for(&victim, argument, SECOND / 2 * slowness());
+	victim_open_for(&victim, argument, 5 * SECOND * slowness());
 	for (unsigned i = 0; i < ATTACKERS; i++) {
 		attackers[i] = (struct attacker){ .address = victim.address, .number = i };
 		check_number(pthread_create(&attackers[i].thread, NULL, attack, &attackers[i]), 0);

@@ -63,9 +63,9 @@ static void receive_hello(struct tls_link *link, struct pl_control *hello, uint8
 	uint32_t length;
 	uint16_t type;
 
-	check(tls_link_receive(link, header, sizeof(header), 2000));
+	check(tls_link_receive(link, header, sizeof(header), 10000));
 	check_number(pl_control_header_decode(header, &type, &length), 0);
-	check(tls_link_receive(link, body, length, 2000));
+	check(tls_link_receive(link, body, length, 10000));
 	check_number(pl_control_decode(type, body, length, hello), 0);
 	check_number(hello->type, PL_CONTROL_HELLO);
 	digest_body(body, length, digest);

@@ -8,10 +8,10 @@
 
 #include <cmocka.h>
 
-#include "core/context.h"
+#include "core/thread_state.h"
 #include "support/check.h"
 
-#define THREADS (PL_COUNTING_THREADS + 16u)
+#define THREADS (PL_THREADS_MAX + 16u)
 #define OPERATIONS 500u
 
 static struct pl_context context;
@@ -19,6 +19,8 @@ static struct pl_context context;
 static void open_counters(void)
 {
 	memset(&context, 0, sizeof(context));
+	context.allocator = pl_system_allocator;
+	pl_list_init(&context.handles);
 	pl_counters_open(&context.counters, &pl_system_allocator);
 }
 
@@ -43,7 +45,7 @@ static void *count_often(void *argument)
 
 	pthread_barrier_wait(&begun);
 	for (unsigned i = 0; i < OPERATIONS; i++)
-		pl_count_sync(&context.counters, 1, &completion);
+		pl_thread_count(&context, pl_thread_state_of(&context), 1, &completion);
 	pthread_barrier_wait(&begun);
 	return NULL;
 }
@@ -64,22 +66,23 @@ static void many_threads(void **state)
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	pthread_barrier_destroy(&begun);
-	for (unsigned i = 0; i <= PL_COUNTING_THREADS; i++) {
-		struct pl_counts *counts =
-			i < PL_COUNTING_THREADS ? context.counters.threads[i] : &context.counters.shared;
-		struct pl_count *count = counts ? &counts->counts[1][PL_KIND_WRITE] : NULL;
+	for (unsigned i = 0; i <= PL_THREADS_MAX; i++) {
+		struct pl_thread_state *thread = i < PL_THREADS_MAX ? context.threads[i] : NULL;
+		struct pl_counts *counts = thread ? &thread->counts : &context.counters.shared;
+		struct pl_count *count = &counts->counts[1][PL_KIND_WRITE];
 
-		own += count && counts->thread;
-		bytes += count ? count->direct : 0;
-		time += count ? count->time : 0;
-		for (unsigned bucket = 0; count && bucket < PL_TIME_BUCKETS; bucket++)
+		own += thread && count->direct;
+		bytes += count->direct;
+		time += count->time;
+		for (unsigned bucket = 0; bucket < PL_TIME_BUCKETS; bucket++)
 			done += count->times[bucket];
 	}
-	check_number(own, PL_COUNTING_THREADS);
+	check_number(own, PL_THREADS_MAX);
 	check(context.counters.shared.counts[1][PL_KIND_WRITE].direct > 0);
 	check_number(done, THREADS * OPERATIONS);
 	check_number(bytes, THREADS * OPERATIONS * 3);
 	check_number(time, expected);
+	pl_thread_states_close(&context);
 	pl_counters_close(&context.counters);
 }
 

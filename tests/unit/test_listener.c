@@ -15,6 +15,7 @@
 
 #include "core/context.h"
 #include "core/fabric.h"
+#include "core/greeting.h"
 #include "support/socket.h"
 
 #define STRANGERS_MAX 256
@@ -157,6 +158,103 @@ static void test_burst(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 }
 
+#define MOST (4 * STRANGERS_MAX)
+#define SILENT 40 /* the only one that sends nothing */
+
+static void poll_some(struct rig *rig)
+{
+	pl_poll(rig->context, &(struct pl_completion){ 0 }, 1);
+}
+
+/* Makes all connections young, however long the test took so far. Their last bytes are `silence` old. */
+static void make_young(struct rig *rig, uint64_t silence)
+{
+	pl_engine_lock(rig->listener->engine);
+	pl_list_for_each(at, &rig->listener->greetings) {
+		struct greeting *greeting = pl_list_entry(at, struct greeting, link);
+
+		greeting->since = pl_now();
+		greeting->active = greeting->since - silence;
+	}
+	pl_engine_unlock(rig->listener->engine);
+}
+
+/* Connects until the listener has this many. */
+static void connect_up_to(struct rig *rig, int *fds, unsigned from, unsigned count)
+{
+	uint64_t end = pl_now() + PATIENCE;
+
+	for (unsigned i = from; i < count; i++) {
+		fds[i] = socket_connect(rig->address);
+		assert_true(fds[i] >= 0);
+	}
+	while (count_strangers(rig) < count) {
+		assert_true(pl_now() < end);
+		make_young(rig, 0);
+		poll_some(rig);
+	}
+}
+
+/* A young connection whose bytes this end has not read is not silent: others are closed. */
+static void test_unread(void **state)
+{
+	const struct rlimit old = limit_descriptors(4096);
+	static int fds[MOST];
+	struct rig rig;
+
+	(void)state;
+	rig_open_with(&rig, PL_PROGRESS_MANUAL);
+	connect_up_to(&rig, fds, 0, MOST);
+	for (unsigned i = 0; i < MOST; i++)
+		assert_true(i == SILENT || socket_send(fds[i], "\x16", 1));
+	make_young(&rig, PL_NS_PER_S);
+	pl_engine_lock(rig.listener->engine);
+	assert_true(pl_greeting_room(rig.listener));
+	assert_true(pl_greeting_evict(rig.listener, 0, PL_NS_PER_S / 2));
+	assert_int_equal(rig.listener->greeting_count, MOST - 1);
+	for (unsigned i = 0; i < MOST; i++)
+		assert_int_equal(is_closed(fds[i], 0), i == SILENT);
+	pl_engine_unlock(rig.listener->engine);
+	make_young(&rig, PL_NS_PER_S);
+	pl_engine_lock(rig.listener->engine);
+	assert_false(pl_greeting_evict(rig.listener, 0, PL_NS_PER_S / 2));
+	/* Bytes do not protect old ones. */
+	pl_list_first(&rig.listener->greetings, struct greeting, link)->since -= 2 * PL_NS_PER_S;
+	assert_true(pl_greeting_evict(rig.listener, 0, PL_NS_PER_S / 2));
+	assert_true(is_closed(fds[0], 0));
+	pl_engine_unlock(rig.listener->engine);
+	for (unsigned i = 0; i < MOST; i++)
+		close(fds[i]);
+	rig_close(&rig);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+}
+
+/* A listener with too many connections that are at work accepts none until they are silent. */
+static void test_pause(void **state)
+{
+	const struct rlimit old = limit_descriptors(4096);
+	static int fds[MOST + 1];
+	uint64_t end = pl_now() + PATIENCE;
+	struct rig rig;
+
+	(void)state;
+	rig_open_with(&rig, PL_PROGRESS_MANUAL);
+	connect_up_to(&rig, fds, 0, MOST);
+	make_young(&rig, 0);
+	pl_engine_lock(rig.listener->engine);
+	assert_false(pl_greeting_room(rig.listener));
+	pl_engine_unlock(rig.listener->engine);
+	fds[MOST] = socket_connect(rig.address);
+	while (!is_closed(fds[0], 0)) {
+		assert_true(pl_now() < end);
+		poll_some(&rig);
+	}
+	for (unsigned i = 0; i <= MOST; i++)
+		close(fds[i]);
+	rig_close(&rig);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+}
+
 /* Neither TLS nor a lane nor an older release: the listener closes without an answer. */
 static void test_unknown_bytes(void **state)
 {
@@ -281,6 +379,8 @@ int main(void)
 		cmocka_unit_test(test_few_descriptors),
 		cmocka_unit_test(test_many_descriptors),
 		cmocka_unit_test(test_burst),
+		cmocka_unit_test(test_unread),
+		cmocka_unit_test(test_pause),
 		cmocka_unit_test(test_unknown_bytes),
 		cmocka_unit_test(test_accept_after_close),
 		cmocka_unit_test(test_cancel_before_task),
