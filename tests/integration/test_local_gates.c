@@ -4,6 +4,8 @@
  * of ended threads and of hostile peers harm no other key.
  */
 #include <pthread.h>
+#include <stdlib.h>
+#include <sys/resource.h>
 
 #include "fabric/local/local.h"
 #include "scenarios/scenario.h"
@@ -124,7 +126,7 @@ static void gate_crowded(void *argument)
 	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
 	remote = share(&environment, far.region, environment.near_peer, NULL);
 	for (unsigned taken = 0; taken <= LOCAL_HOLDER_SLOTS; taken++) {
-		for (unsigned i = 0; i < LOCAL_GATES; i++)
+		for (unsigned i = 0; i < LOCAL_GATES_LEAST; i++)
 			for (unsigned j = 0; j < taken; j++)
 				atomic_store(&near->gates[i].slots[j], 1);
 		pattern_fill(source.bytes, SIZE, taken, 0);
@@ -134,7 +136,7 @@ static void gate_crowded(void *argument)
 		complete(&environment, operation, NULL);
 		pattern_check(far.bytes, SIZE, taken, 0);
 	}
-	for (unsigned i = 0; i < LOCAL_GATES; i++) {
+	for (unsigned i = 0; i < LOCAL_GATES_LEAST; i++) {
 		check_number(atomic_load(&near->gates[i].holders), 0);
 		for (unsigned j = 0; j < LOCAL_HOLDER_SLOTS; j++)
 			check_number(atomic_exchange(&near->gates[i].slots[j], 0), 1);
@@ -163,7 +165,7 @@ static void gate_held(void *argument)
 		check_ok(pl_region_share(far.region, NULL, token[i], &length[i], &error), &error);
 		remotes[i] = import_token(&environment, environment.near_peer, token[i], length[i]);
 	}
-	for (unsigned i = 0; i < LOCAL_GATES; i++) {
+	for (unsigned i = 0; i < LOCAL_GATES_LEAST; i++) {
 		struct local_gate *gate = &near->gates[i];
 
 		/* Holds one of two consecutive gates by a slot, and the other by the counter. */
@@ -290,7 +292,7 @@ static void gate_emptied(void *argument)
 	check(access->path == &local_mapped_path);
 	memset(access->base, 1, SIZE / 2);
 	check(local_gate_enter(access->gate, access->number) == &access->gate->slots[0]);
-	for (unsigned i = 0; i < LOCAL_GATES; i++)
+	for (unsigned i = 0; i < LOCAL_GATES_LEAST; i++)
 		atomic_store(&far->own_gates->gates[i].slots[0], 0);
 	check_number(pl_region_revoke(allocated, token, length), 0);
 	progress_until(&environment, !mapping_shared(access->mapping));
@@ -357,6 +359,60 @@ static void others_go_on(void *argument)
 	environment_close(&environment);
 }
 
+#define MANY (LOCAL_GATES_LEAST + 2)
+
+/* Checks that more keys than an earlier release has gates for are used without sockets, and are shut with the peer. */
+static void many_keys(void *argument)
+{
+	struct pl_remote **remotes = calloc(MANY, sizeof(struct pl_remote *));
+	const struct local_access *last;
+	struct scenario_environment environment;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct buffer source, far;
+	struct local_gate *gates;
+	struct pl_error error;
+
+	environment_open(&environment, argument);
+	buffer_open(&source, environment.near, SIZE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
+	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
+	for (unsigned i = 0; i < MANY; i++)
+		remotes[i] = import_token(&environment, environment.near_peer, token, length);
+	check_reason(&environment, remotes[0], source.region, "process_vm");
+	check_reason(&environment, remotes[MANY - 1], source.region, "process_vm");
+	last = remotes[MANY - 1]->fabric_data;
+	gates = local_endpoint_of(environment.near_peer->endpoint)->gates;
+	check(last->gate >= gates + LOCAL_GATES_LEAST);
+	check(atomic_load(&last->gate->open) == last->number);
+	pl_peer_close(environment.far_peer);
+	environment.far_peer = NULL;
+	check_number(atomic_load(&last->gate->open), 0);
+	for (unsigned i = 0; i < MANY; i++)
+		pl_remote_release(remotes[i]);
+	free(remotes);
+	buffer_close(&source);
+	buffer_close(&far);
+	environment_close(&environment);
+}
+
+/* Peers of earlier releases, and small limits of file sizes, allow fewer gates. */
+static void gate_counts(void *argument)
+{
+	struct pl_peer peer = { .many_gates = false };
+	struct rlimit before, limit;
+
+	(void)argument;
+	check_number(local_gate_count(&peer), LOCAL_GATES_LEAST);
+	peer.many_gates = true;
+	check_number(local_gate_count(&peer), LOCAL_GATES_MOST);
+	check(getrlimit(RLIMIT_FSIZE, &before) == 0);
+	limit = (struct rlimit){ LOCAL_GATES_MOST * sizeof(struct local_gate) - 1, before.rlim_max };
+	check(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+	check_number(local_gate_count(&peer), LOCAL_GATES_LEAST);
+	check(setrlimit(RLIMIT_FSIZE, &before) == 0);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -374,6 +430,9 @@ int main(void)
 		{ "gate emptied", gate_emptied, &local_threads, 15 },
 		{ "gate emptied, manual", gate_emptied, &local_manual, 15 },
 		{ "gate left held", gate_left_held, &local_threads, 15 },
+		{ "many keys", many_keys, &local_threads, 30 },
+		{ "many keys, manual", many_keys, &local_manual, 30 },
+		{ "gate counts", gate_counts, NULL, 15 },
 		{ "gate left held, manual", gate_left_held, &local_manual, 15 },
 	};
 

@@ -98,7 +98,7 @@ static void use_gate_in_threads(void *argument)
 	char record[64];
 
 	(void)argument;
-	rig.gates = local_gates_new(&pl_system_allocator);
+	rig.gates = local_gates_new(&pl_system_allocator, LOCAL_GATES_LEAST);
 	check(rig.gates);
 	check_number(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, rig.sockets), 0);
 	pl_list_init(&rig.key.registrations);
@@ -202,6 +202,84 @@ static void use_accesses_in_threads(void *argument)
 	}
 }
 
+/* -- completions of closed peers ----------------------------------------------------------------------------------- */
+
+struct writer {
+	struct scenario_environment *environment;
+	struct pl_transfer transfer;
+	atomic_bool done;
+};
+
+static struct pl_operation *write_to(struct pl_peer *peer, const struct pl_transfer *transfer)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(pl_write(peer, transfer, NULL, &operation, &error), &error);
+	return operation;
+}
+
+static void check_peer(struct pl_operation *operation, const struct pl_peer *peer)
+{
+	struct pl_completion completion;
+	struct pl_error error;
+
+	check_ok(pl_wait(operation, AMPLE_TIME, &completion, &error), &error);
+	check(completion.peer == peer);
+}
+
+/* Its operations belong to a peer that stays, while other peers are closed. */
+static void *write_often(void *argument)
+{
+	struct writer *writer = argument;
+	struct pl_peer *peer = writer->environment->near_peer;
+
+	while (!atomic_load(&writer->done))
+		check_peer(write_to(peer, &writer->transfer), peer);
+	return NULL;
+}
+
+static void close_peers_of_completions(void *argument)
+{
+	const struct setting setting = { .name = "completions",
+					 .fabric = "local",
+					 .host = "127.0.0.1",
+					 .progress = PL_PROGRESS_THREAD,
+					 .lanes = 1 };
+	struct scenario_environment environment;
+	struct writer writer = { .environment = &environment };
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct buffer near, far;
+	pthread_t thread;
+
+	(void)argument;
+	environment_open(&environment, &setting);
+	buffer_open(&near, environment.near, SIZE, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
+	check_ok(pl_region_share(far.region, NULL, token, &length, NULL), NULL);
+	writer.transfer.region = near.region;
+	writer.transfer.length = 8;
+	writer.transfer.remote = import_token(&environment, environment.near_peer, token, length);
+	check_number(pthread_create(&thread, NULL, write_often, &writer), 0);
+	for (unsigned i = 0; i < CONNECTIONS; i++) {
+		struct pl_transfer transfer = writer.transfer;
+		struct pl_operation *operation;
+		struct pl_peer *peer;
+
+		check_ok(pl_connect(environment.near, environment.address, 0, &peer, NULL), NULL);
+		transfer.remote = import_token(&environment, peer, token, length);
+		operation = write_to(peer, &transfer);
+		pl_peer_close(peer);
+		check_peer(operation, NULL);
+	}
+	atomic_store(&writer.done, true);
+	check_number(pthread_join(thread, NULL), 0);
+	buffer_close(&near);
+	buffer_close(&far);
+	environment_close(&environment);
+}
+
 /* -- the state of a context --------------------------------------------------------------------------------------- */
 
 struct state_rig {
@@ -243,6 +321,7 @@ static const struct test_case cases[] = {
 	{ "gate", use_gate_in_threads, NULL, 30 },
 	{ "accesses", use_accesses_in_threads, NULL, 30 },
 	{ "state", get_state_in_threads, NULL, 30 },
+	{ "completions", close_peers_of_completions, NULL, 30 },
 };
 
 int main(void)

@@ -35,7 +35,9 @@ static int local_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	endpoint->base.peer = peer;
 	endpoint->state = state;
 	local_fd_socket_init(endpoint);
-	endpoint->own_gates = local_gates_new(&peer->context->allocator);
+	endpoint->own_gates = local_gates_new(&peer->context->allocator, local_gate_count(peer));
+	if (!endpoint->own_gates)
+		endpoint->own_gates = local_gates_new(&peer->context->allocator, LOCAL_GATES_LEAST);
 	rc = endpoint->own_gates ? pl_tcp_fabric.create(peer, &endpoint->lanes, error)
 				 : pl_fail_memory(error, "connect");
 	if (rc < 0) {

@@ -29,9 +29,10 @@ struct received {
 
 static int send_gates(struct local_endpoint *endpoint)
 {
-	struct local_record record = { .type = LOCAL_RECORD_GATES, .size = LOCAL_GATES * sizeof(struct local_gate) };
+	const struct local_gates *gates = endpoint->own_gates;
+	struct local_record record = { .type = LOCAL_RECORD_GATES, .size = gates->count * sizeof(struct local_gate) };
 
-	return local_fd_socket_send(endpoint, &record, endpoint->own_gates->fd);
+	return local_fd_socket_send(endpoint, &record, gates->fd);
 }
 
 static int receive_gates(struct local_endpoint *endpoint, const struct local_record *record, int fd)
@@ -40,7 +41,8 @@ static int receive_gates(struct local_endpoint *endpoint, const struct local_rec
 	bool writable = false;
 	int rc;
 
-	if (endpoint->gates_received || record->size != LOCAL_GATES * sizeof(struct local_gate))
+	if (endpoint->gates_received || record->size % sizeof(struct local_gate) ||
+	    record->size > LOCAL_GATES_MOST * sizeof(struct local_gate))
 		return -EPROTO;
 	endpoint->gates = local_map_sealed_file(fd, record->size, &writable);
 	if (endpoint->gates && !writable) {
@@ -50,6 +52,7 @@ static int receive_gates(struct local_endpoint *endpoint, const struct local_rec
 	if (!endpoint->gates)
 		return -EPROTO;
 	endpoint->gates_received = true;
+	endpoint->gate_count = (unsigned)(record->size / sizeof(struct local_gate));
 	if (!endpoint->base.peer->initiator)
 		return send_gates(endpoint);
 	rc = pl_tcp_fabric.connect(endpoint->lanes, endpoint->lanes_blob, endpoint->lanes_length, &error);
@@ -309,5 +312,5 @@ void local_fd_socket_close(struct local_endpoint *endpoint)
 	while (!pl_list_empty(&endpoint->pending))
 		local_pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
 	if (endpoint->gates)
-		munmap(endpoint->gates, LOCAL_GATES * sizeof(struct local_gate));
+		munmap(endpoint->gates, endpoint->gate_count * sizeof(struct local_gate));
 }

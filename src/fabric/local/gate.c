@@ -12,7 +12,6 @@
 
 #include "fabric/local/local.h"
 
-#define GATES_SIZE (LOCAL_GATES * sizeof(struct local_gate))
 /* Longest wait for holders, 1 s: a longer holder was stopped during a copy, or is hostile. */
 #define HOLDER_WAIT_NS PL_NS_PER_S
 /* Looks at a held gate, with sched_yield() between, before the owner sleeps between looks. */
@@ -90,22 +89,28 @@ bool local_gate_is_held(const struct local_gate *gate)
 
 /* -- at the owner --------------------------------------------------------------------------------- */
 
-struct local_gates *local_gates_new(const struct pl_allocator *allocator)
+static size_t gates_size(const struct local_gates *gates)
+{
+	return gates->count * sizeof(struct local_gate);
+}
+
+struct local_gates *local_gates_new(const struct pl_allocator *allocator, unsigned count)
 {
 	struct local_gates *gates = pl_zalloc(allocator, sizeof(*gates));
 
 	if (!gates)
 		return NULL;
 	gates->allocator = allocator;
+	gates->count = count;
 	atomic_init(&gates->references, 1);
 	atomic_init(&gates->process, -1);
 	pthread_mutex_init(&gates->lock, NULL);
 	gates->fd_socket = -1;
 	gates->gates = MAP_FAILED;
 	gates->fd = memfd_create("peerlane-gates", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (gates->fd >= 0 && ftruncate(gates->fd, (off_t)GATES_SIZE) == 0 &&
+	if (gates->fd >= 0 && ftruncate(gates->fd, (off_t)gates_size(gates)) == 0 &&
 	    fcntl(gates->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-		gates->gates = mmap(NULL, GATES_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, gates->fd, 0);
+		gates->gates = mmap(NULL, gates_size(gates), PROT_READ | PROT_WRITE, MAP_SHARED, gates->fd, 0);
 	if (gates->gates == MAP_FAILED) {
 		local_gates_put(gates);
 		return NULL;
@@ -118,7 +123,7 @@ void local_gates_put(struct local_gates *gates)
 	if (!gates || atomic_fetch_sub(&gates->references, 1) != 1)
 		return;
 	if (gates->gates != MAP_FAILED)
-		munmap(gates->gates, GATES_SIZE);
+		munmap(gates->gates, gates_size(gates));
 	if (gates->fd >= 0)
 		close(gates->fd);
 	if (atomic_load(&gates->process) >= 0)
@@ -147,7 +152,7 @@ static void gate_await_holders(struct local_gates *gates, struct local_gate *gat
 	struct timespec pause = { .tv_nsec = POLL_PAUSE_NS };
 
 	for (unsigned rounds = 0; local_gate_is_held(gate) && !atomic_load(&gates->dead); rounds++) {
-		if (rounds < POLLS_BEFORE_SLEEP) {
+		if (rounds < POLLS_BEFORE_SLEEP && pl_now() <= deadline) {
 			sched_yield();
 			continue;
 		}
@@ -160,13 +165,14 @@ static void gate_await_holders(struct local_gates *gates, struct local_gate *gat
 void local_gates_shut(struct local_gates *gates)
 {
 	uint64_t deadline = pl_now() + HOLDER_WAIT_NS;
-	bool was_open[LOCAL_GATES];
+	uint64_t was_open[LOCAL_GATES_MOST / 64] = { 0 };
 
 	/* Shuts all gates first, so that all running copies get the same deadline. */
 	for (unsigned i = 0; i < gates->used; i++)
-		was_open[i] = atomic_exchange(&gates->gates[i].open, 0);
+		if (atomic_exchange(&gates->gates[i].open, 0))
+			was_open[i / 64] |= 1ull << i % 64;
 	for (unsigned i = 0; i < gates->used; i++)
-		if (was_open[i])
+		if (was_open[i / 64] >> i % 64 & 1)
 			gate_await_holders(gates, &gates->gates[i], deadline);
 }
 

@@ -55,7 +55,7 @@ int local_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 	const void *address = pl_memory_host_pointer(key->memory, key->offset);
 	unsigned paths = 0;
 
-	if (remote_key.gate < LOCAL_GATES && endpoint->own_gates) {
+	if (endpoint->own_gates && remote_key.gate < endpoint->own_gates->count) {
 		remote_key.number = (uint32_t)(key->id >> 32) | 1;
 		remote_key.address = (uintptr_t)address;
 		paths = address ? LOCAL_PATH_PROCESS
@@ -77,9 +77,11 @@ static void access_unmap(struct local_access *access)
 {
 	local_host_pin_free(access->pin);
 	access->pin = NULL;
-	if (access->mapping)
-		munmap(access->mapping, access->mapped);
+	if (!access->mapping)
+		return;
+	munmap(access->mapping, access->mapped);
 	access->mapping = NULL;
+	atomic_fetch_sub(&access->state->mappings, 1);
 }
 
 static void forget_access(struct pl_remote *remote)
@@ -132,11 +134,12 @@ void local_key_revoked(struct local_endpoint *endpoint, uint64_t key)
 	pl_list_for_each(at, &endpoint->accesses) {
 		struct local_access *access = pl_list_entry(at, struct local_access, link);
 
-		if (access->key == key)
-			pl_peer_note_key(endpoint->base.peer, PL_EVENT_REVOKED_THERE, key, 0,
-					 "the other end ended the grant");
-		if (access->key == key && copies_have_left(access))
+		if (access->key != key)
+			continue;
+		pl_peer_note_key(endpoint->base.peer, PL_EVENT_REVOKED_THERE, key, 0, "the other end ended the grant");
+		if (copies_have_left(access))
 			access_close_memory(access);
+		break;
 	}
 	pthread_mutex_unlock(&endpoint->state->lock);
 }
@@ -162,11 +165,9 @@ static bool access_take_mapping(struct local_endpoint *endpoint, const struct lo
 	access->mapping = pending->mapping;
 	access->mapped = pending->size;
 	access->base = pending->mapping;
-	if (remote->length > pending->size ||
-	    (!pending->writable && (remote->rights & (PL_ACCESS_WRITE | PL_ACCESS_ATOMIC)))) {
-		munmap(access->mapping, access->mapped);
-		access->mapping = NULL;
-	}
+	if (atomic_fetch_add(&access->state->mappings, 1) >= LOCAL_MAPPINGS_MAX || remote->length > pending->size ||
+	    (!pending->writable && (remote->rights & (PL_ACCESS_WRITE | PL_ACCESS_ATOMIC))))
+		access_unmap(access);
 	pl_free(&endpoint->state->context->allocator, pending);
 	return access->mapping != NULL;
 }
@@ -189,8 +190,8 @@ static void select_access_path(struct local_endpoint *endpoint, const struct pl_
 	struct local_key key;
 
 	access->path = &local_socket_path;
-	if (local_key_decode(remote->key, remote->key_length, &key) < 0 || !key.number || key.gate >= LOCAL_GATES ||
-	    !endpoint->gates || key.address + remote->length < key.address)
+	if (local_key_decode(remote->key, remote->key_length, &key) < 0 || !key.number || !endpoint->gates ||
+	    key.gate >= endpoint->gate_count || key.address + remote->length < key.address)
 		return;
 	access->gate = &endpoint->gates[key.gate];
 	access->number = key.number;

@@ -29,8 +29,14 @@
 #include "core/work_list.h"
 #include "fabric/local/record.h"
 
-/* Gates for the keys of one peer. Further keys get no gate, and so use the sockets. */
-#define LOCAL_GATES 4096
+/*
+ * Gates for the keys of one peer: the most that a peer can have, or the fewest for a peer without PL_CAPABILITY_MANY_GATES, or
+ * where RLIMIT_FSIZE allows no more. Keys without a gate use the sockets.
+ */
+#define LOCAL_GATES_LEAST 4096u
+#define LOCAL_GATES_MOST PL_KEYS_MAX
+/* Most regions that a context maps. The kernel's default limit for a process is 65,530 mappings. */
+#define LOCAL_MAPPINGS_MAX 16384u
 /* Threads that can hold a gate without the counter. */
 #define LOCAL_HOLDER_SLOTS 8
 /* Most bytes copied while a gate is held. */
@@ -65,6 +71,7 @@ struct local_gates {
 	const struct pl_allocator *allocator;
 	atomic_uint references;
 	struct local_gate *gates;
+	unsigned count;
 	unsigned used; /* number of gates that were ever open; home */
 	int fd;
 	pthread_mutex_t lock; /* protects the members below */
@@ -135,6 +142,7 @@ struct local_worker {
 struct local_state {
 	struct pl_context *context;
 	uint8_t name[LOCAL_NAME]; /* name of the listener */
+	atomic_uint mappings;     /* of regions of peers */
 	uint64_t process_namespace, user_namespace;
 	pthread_mutex_t lock; /* protects the members below */
 	struct pl_list work;
@@ -202,6 +210,7 @@ struct local_endpoint {
 	int process_fd; /* own_gates->process */
 	struct local_gates *own_gates;
 	struct local_gate *gates; /* gates of the peer, mapped */
+	unsigned gate_count;
 	struct pl_list accesses;  /* struct local_access; state->lock */
 	struct pl_list pending;   /* struct local_pending */
 	unsigned pending_count;
@@ -219,6 +228,8 @@ void local_state_close(struct pl_context *context, void *state);
 int local_serves(struct pl_peer *peer, struct pl_error *error);
 int local_invite(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX]);
 int local_suits(struct pl_peer *peer, const struct pl_fabric_advert *advert, struct pl_error *error);
+/* Returns the number of gates for the peer's keys. */
+unsigned local_gate_count(const struct pl_peer *peer);
 void local_invitation(const struct local_state *state, struct local_invitation *invitation);
 /* Returns a socket connected to the listener with that name, or a negative errno. */
 int local_connect_to_listener(const uint8_t name[LOCAL_NAME]);
@@ -226,7 +237,7 @@ int local_connect_to_listener(const uint8_t name[LOCAL_NAME]);
 int local_identify_peer(int fd, pid_t *process, enum pl_refusal *refusal);
 
 /* gate.c */
-struct local_gates *local_gates_new(const struct pl_allocator *allocator);
+struct local_gates *local_gates_new(const struct pl_allocator *allocator, unsigned count);
 void local_gates_put(struct local_gates *gates);
 /* Shuts all gates, and waits until none has holders. */
 void local_gates_shut(struct local_gates *gates);

@@ -162,10 +162,8 @@ static void wake_workers(struct local_state *state, const struct pl_engine *home
 {
 	struct pl_context *context = state->context;
 	uint64_t one = 1, count = PL_MAX(total / BYTES_PER_ENGINE, (uint64_t)1);
-	unsigned first = 0;
+	unsigned first = pl_context_engine_index(context, home);
 
-	while (context->engines[first] != home)
-		first++;
 	for (unsigned i = 0; i < context->engine_count && i < count; i++) {
 		struct local_worker *worker = &state->workers[(first + i) % context->engine_count];
 

@@ -98,16 +98,27 @@ static int open_listener(struct local_state *state, struct pl_error *error)
 	return pl_fail_errno(error, rc, "LOCAL-SOCKET", "bind", NULL);
 }
 
-/* True if this process can create the gates. The kernel raises a signal for shared memory beyond RLIMIT_FSIZE. */
+/* The kernel raises a signal for shared memory beyond RLIMIT_FSIZE. */
+static bool may_have_gates(unsigned count)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= count * sizeof(struct local_gate);
+}
+
 static bool can_create_gates(const struct pl_allocator *allocator)
 {
 	struct local_gates *gates = NULL;
-	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= LOCAL_GATES * sizeof(struct local_gate))
-		gates = local_gates_new(allocator);
+	if (may_have_gates(LOCAL_GATES_LEAST))
+		gates = local_gates_new(allocator, LOCAL_GATES_LEAST);
 	local_gates_put(gates);
 	return gates;
+}
+
+unsigned local_gate_count(const struct pl_peer *peer)
+{
+	return peer->many_gates && may_have_gates(LOCAL_GATES_MOST) ? LOCAL_GATES_MOST : LOCAL_GATES_LEAST;
 }
 
 static int local_state_open(struct pl_context *context, struct local_state **result, struct pl_error *error)

@@ -43,10 +43,8 @@ void tcp_late_frame_placed(struct tcp_endpoint *endpoint)
 static struct pl_engine *tcp_engine_of_lane(const struct tcp_endpoint *endpoint, unsigned index)
 {
 	struct pl_context *context = endpoint->context;
-	unsigned home = 0;
+	unsigned home = pl_context_engine_index(context, endpoint->base.peer->home);
 
-	while (context->engines[home] != endpoint->base.peer->home)
-		home++;
 	return context->engines[(home + index) % context->engine_count];
 }
 

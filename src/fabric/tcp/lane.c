@@ -333,8 +333,8 @@ void tcp_lane_shut(struct tcp_lane *lane)
 {
 	tcp_lane_ignore_rate(lane);
 	if (lane->state == TCP_LANE_UP) {
-		tcp_lane_ack(lane);
 		tcp_lane_flush(lane);
+		tcp_lane_ack(lane);
 	}
 	if (lane->state == TCP_LANE_UP)
 		lane_drain(lane);

@@ -17,6 +17,9 @@ static void lane_pause_ends(struct pl_timer *timer)
 	tcp_lane_flush(lane);
 	/* The engine calls the source's idle() after events only, so this acknowledges at once. */
 	tcp_lane_ack(lane);
+	/* A lane that cannot send watches anew only when it can. */
+	if (lane->state == TCP_LANE_UP && lane->blocked && !lane->stopped)
+		pl_source_watch(&lane->source, tcp_lane_events(lane) | EPOLLOUT);
 }
 
 void tcp_lane_init_rate(struct tcp_lane *lane)

@@ -6,14 +6,20 @@
  */
 #include "fabric/tcp/tcp.h"
 
-/* Size in bytes of a frame after which only a header is read, because the next frame is probably bulk too. */
-#define BULKY_FROM 16384
+/*
+ * Sizes in bytes of a WRITE and of DATA after which only a header is read, because the next frame is probably bulk too.
+ * Small VALUE frames stand between DATA frames. A smaller answer is copied in less time than a system call takes.
+ */
+#define BULKY_WRITE_FROM 16384
+#define BULKY_DATA_FROM 32768
 /* Most bytes, and system calls, of one visit to a socket. Then other sockets get their turn. */
 #define VISIT_BYTES (4u << 20)
 #define VISIT_READS 256
 /* Frames, and bytes, after which one-way traffic is acknowledged. */
 #define ACK_FRAMES 512
 #define ACK_BYTES (1u << 20)
+/* Answers after which a visit sends further requests, so that the peer still has some to answer. */
+#define ASK_ANSWERS (TCP_REQUESTS_MAX / 4)
 
 static struct pl_peer *receiving_peer(const struct tcp_lane *lane)
 {
@@ -135,7 +141,7 @@ static int bulk_frame_begins(struct tcp_lane *lane, const struct pl_frame *frame
 {
 	lane->current = *frame;
 	lane->remaining = frame->length;
-	lane->bulky = frame->length >= BULKY_FROM;
+	lane->bulky = frame->length >= (frame->type == PL_FRAME_WRITE ? BULKY_WRITE_FROM : BULKY_DATA_FROM);
 	if (frame->type == PL_FRAME_WRITE)
 		return tcp_serve_write(lane, frame, whole);
 	return data_frame_begins(lane, frame, whole);
@@ -213,22 +219,30 @@ static uint32_t bulk_consume_bytes(struct tcp_lane *lane, const uint8_t *bytes, 
 }
 
 /*
- * Reads at most `most` bytes of payload to their destination, and the next header behind the payload. Returns bytes or a
- * negative errno.
+ * Reads at most `most` bytes of payload to their destination. Behind the payload of a bulk frame reads the next header;
+ * behind that of a smaller one fills the scratch buffer, because small frames come together. Sets `beyond` to the bytes
+ * in the scratch buffer. Returns bytes or a negative errno.
  */
-static ssize_t bulk_read_payload(struct tcp_lane *lane, size_t most)
+static ssize_t bulk_read_payload(struct tcp_lane *lane, size_t most, size_t *beyond)
 {
 	uint8_t *destination = bulk_destination(lane);
 	struct iovec vectors[2] = {
 		{ .iov_base = destination, .iov_len = lane->remaining },
 		{ .iov_base = lane->head, .iov_len = sizeof(lane->head) },
 	};
+	bool gathers = !lane->bulky && most > lane->remaining;
 	int count = 2;
 	ssize_t got;
 
+	*beyond = 0;
 	if (!destination) {
 		vectors[0].iov_base = lane->engine->scratch;
 		most = PL_MIN(most, (size_t)PL_ENGINE_SCRATCH);
+	}
+	if (gathers) {
+		/* Overwrites dropped bytes. */
+		vectors[1].iov_base = lane->engine->scratch;
+		vectors[1].iov_len = PL_MIN(most - lane->remaining, (size_t)PL_ENGINE_SCRATCH);
 	}
 	if (most < lane->remaining) {
 		vectors[0].iov_len = most;
@@ -244,8 +258,13 @@ static ssize_t bulk_read_payload(struct tcp_lane *lane, size_t most)
 	if (got <= 0)
 		return got;
 	if ((size_t)got > lane->remaining) {
-		lane->head_have = (unsigned)((size_t)got - lane->remaining);
+		size_t behind = (size_t)got - lane->remaining;
+
 		lane->remaining = 0;
+		if (gathers)
+			*beyond = behind;
+		else
+			lane->head_have = (unsigned)behind;
 	} else {
 		lane->remaining -= (uint32_t)got;
 		if (destination)
@@ -346,14 +365,14 @@ static ssize_t tcp_lane_receive_once(struct tcp_lane *lane, size_t most)
 	int rc;
 
 	if (lane->remaining) {
-		got = bulk_read_payload(lane, most);
+		got = bulk_read_payload(lane, most, &have);
 		if (got < 0 || lane->remaining)
 			return got;
 		rc = bulk_frame_ends(lane);
-		if (rc == 0 && lane->head_have == PL_FRAME_HEADER && lane->state == TCP_LANE_UP) {
+		if (rc == 0 && lane->head_have == PL_FRAME_HEADER && lane->state == TCP_LANE_UP)
 			have = restore_incomplete_frame(lane);
+		if (rc == 0)
 			rc = tcp_lane_handle_frames(lane, lane->engine->scratch, have);
-		}
 		return rc < 0 ? rc : got;
 	}
 	have = restore_incomplete_frame(lane);
@@ -391,6 +410,8 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 		tcp_allowance_use(&lane->reading, got);
 		if (lane->placed - lane->placed_told >= ACK_FRAMES || lane->unacked_bytes >= ACK_BYTES)
 			tcp_lane_ack(lane);
+		if (lane->answered >= ASK_ANSWERS)
+			tcp_lane_flush(lane);
 		/* A short read of small frames means that the socket is empty. */
 		if (!lane->bulky && lane->remaining == 0 && got < 16384 && !pl_stream_pending(&lane->stream))
 			break;

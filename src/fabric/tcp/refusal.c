@@ -22,17 +22,18 @@ static void continue_reading(struct tcp_lane *lane)
 	pl_timer_clear(lane->engine, &lane->patience);
 }
 
-/*
- * Finds the position from the last refusal on. Pieces whose header is final are few, because one system call takes
- * them.
- */
+struct pl_list *tcp_lane_open_pieces(struct tcp_lane *lane, const struct tcp_piece *last)
+{
+	struct pl_list *at = last ? last->link.next : lane->queue.next;
+
+	while (at != &lane->queue && pl_list_entry(at, struct tcp_piece, link)->header_final)
+		at = at->next;
+	return at;
+}
+
 void tcp_lane_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece)
 {
-	struct pl_list *before = lane->last_refusal ? lane->last_refusal->link.next : lane->queue.next;
-
-	while (before != &lane->queue && pl_list_entry(before, struct tcp_piece, link)->header_final)
-		before = before->next;
-	pl_list_append(before, &piece->link);
+	pl_list_append(tcp_lane_open_pieces(lane, lane->last_refusal), &piece->link);
 	lane->queued += tcp_piece_size(piece);
 	lane->last_refusal = piece;
 	if (++lane->refusals == REFUSALS_MAX)

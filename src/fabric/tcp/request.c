@@ -46,6 +46,7 @@ void tcp_request_complete(struct tcp_lane *lane, struct tcp_request *request)
 	request->operation = NULL;
 	lane->request_count--;
 	lane->requests_sent--;
+	lane->answered++;
 	lane->requested -= request->length;
 	if (operation)
 		pl_operation_pending_done(operation);

@@ -135,6 +135,44 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 	return 0;
 }
 
+/*
+ * Queues the frame that ends an answer, behind other such frames, before all pieces whose header is not final: the peer
+ * sends a further request only after it. Refusals stay first, because every header acknowledges.
+ */
+static void queue_trailer(struct tcp_lane *lane, struct tcp_piece *trailer)
+{
+	const struct tcp_piece *last = lane->last_refusal ? lane->last_refusal : lane->last_trailer;
+
+	pl_list_append(tcp_lane_open_pieces(lane, last), &trailer->link);
+	lane->queued += tcp_piece_size(trailer);
+	lane->last_trailer = trailer;
+}
+
+void tcp_serve_data_sent(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	uint32_t cookie = piece->frame.cookie;
+	enum pl_wire_status data_status = piece->data_status;
+	bool last = piece->frame.flags & TCP_DATA_LAST;
+	struct tcp_piece *trailer;
+
+	tcp_piece_free(lane, piece);
+	if (last) {
+		lane->serving--;
+		return;
+	}
+	trailer = tcp_piece_new(lane, &(struct pl_frame){ .type = PL_FRAME_VALUE, .cookie = cookie });
+	if (!trailer) {
+		tcp_lane_fail(lane, -ENOMEM);
+		return;
+	}
+	if (data_status != PL_WIRE_OK) {
+		trailer->frame.type = PL_FRAME_FAIL;
+		trailer->frame.flags = PL_FRAME_READ;
+		trailer->frame.offset = data_status;
+	}
+	queue_trailer(lane, trailer);
+}
+
 /* Does an atomic: with an instruction of the processor if the processor reaches the word. */
 static enum pl_wire_status serve_atomic_now(struct pl_memory *memory, size_t offset, uint8_t kind,
 					    const uint64_t words[2], uint64_t *old)

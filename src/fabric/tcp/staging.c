@@ -272,12 +272,12 @@ static void landing_copied(struct pl_copy *copy, int status)
 		landing->refusal = PL_WIRE_MEMORY;
 	place_landings_in_order(lane);
 	/*
-	 * While receiving, frames received together are acknowledged together. Otherwise this call must send: also
-	 * refusals that were queued just now, which acknowledge frames.
+	 * While receiving, frames received together are acknowledged together. Otherwise this call must send: refusals that
+	 * were queued just now, and then the acknowledgement of frames behind the refused ones, which refusals do not carry.
 	 */
 	if (lane->state == TCP_LANE_UP && !lane->receiving) {
-		tcp_lane_ack(lane);
 		tcp_lane_flush(lane);
+		tcp_lane_ack(lane);
 	}
 }
 

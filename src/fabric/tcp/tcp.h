@@ -133,9 +133,11 @@ struct tcp_lane {
 	struct tcp_request *requests; /* TCP_REQUESTS_MAX entries, once needed */
 	unsigned request_count, next_request;
 	unsigned requests_sent;         /* requests whose frames are sent and not answered */
+	unsigned answered;              /* requests answered since the lane took work */
 	uint32_t requested;             /* bytes that their answers will bring */
 	unsigned serving;               /* requests of the peer whose answer is not sent */
 	struct tcp_piece *last_refusal; /* of a WRITE, in `queue`; NULL: none */
+	struct tcp_piece *last_trailer; /* of a DATA frame, in `queue`; NULL: none */
 	unsigned refusals;              /* unsent refusals of WRITEs */
 	bool stopped;                   /* true if nothing is read until refusals are sent */
 	struct pl_timer patience;       /* longest time of that */
@@ -254,6 +256,11 @@ static inline bool tcp_frame_is_counted(uint8_t type)
 /* refusal.c: refusals of WRITEs */
 /* Queues a refusal behind other refusals, before all pieces whose header is not final. */
 void tcp_lane_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece);
+/*
+ * Returns the position before the first piece behind `last` (NULL: in the queue) whose header is not final. Pieces whose
+ * header is final are few, because one system call takes them.
+ */
+struct pl_list *tcp_lane_open_pieces(struct tcp_lane *lane, const struct tcp_piece *last);
 void tcp_lane_refusal_sent(struct tcp_lane *lane);
 /* Returns the events to watch for reading. */
 uint32_t tcp_lane_events(const struct tcp_lane *lane);
@@ -311,6 +318,8 @@ void tcp_lane_count_received(struct tcp_lane *lane, enum pl_wire_status refusal)
 int tcp_serve_write(struct tcp_lane *lane, const struct pl_frame *frame, bool whole);
 void tcp_serve_written(struct tcp_lane *lane);
 int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame);
+/* Frees a sent DATA answer. A long one is followed by a frame with the status of all its bytes. */
+void tcp_serve_data_sent(struct tcp_lane *lane, struct tcp_piece *piece);
 int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload);
 int tcp_lane_refuse_request(struct tcp_lane *lane, uint8_t type, uint32_t cookie, enum pl_wire_status status);
 

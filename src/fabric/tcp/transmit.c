@@ -50,6 +50,8 @@ void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece)
 	pl_list_remove(&piece->link);
 	if (piece == lane->last_refusal)
 		lane->last_refusal = NULL;
+	if (piece == lane->last_trailer)
+		lane->last_trailer = NULL;
 	tcp_piece_return_slot(lane, piece);
 	pl_free(lane->engine->allocator, piece->payload_copy);
 	if (piece->key)
@@ -75,32 +77,6 @@ static bool refuses_write(const struct tcp_piece *piece)
 
 /* -- after sending ------------------------------------------------------------------------------ */
 
-/* Frees a sent DATA answer. A long one is followed by a frame with the status of all its bytes. */
-static void queue_data_trailer(struct tcp_lane *lane, struct tcp_piece *piece)
-{
-	uint32_t cookie = piece->frame.cookie;
-	enum pl_wire_status data_status = piece->data_status;
-	struct tcp_piece *trailer;
-
-	if (piece->frame.flags & TCP_DATA_LAST) {
-		lane->serving--;
-		tcp_piece_free(lane, piece);
-		return;
-	}
-	tcp_piece_free(lane, piece);
-	trailer = tcp_piece_new(lane, &(struct pl_frame){ .type = PL_FRAME_VALUE, .cookie = cookie });
-	if (!trailer) {
-		tcp_lane_fail(lane, -ENOMEM);
-		return;
-	}
-	if (data_status != PL_WIRE_OK) {
-		trailer->frame.type = PL_FRAME_FAIL;
-		trailer->frame.flags = PL_FRAME_READ;
-		trailer->frame.offset = data_status;
-	}
-	tcp_lane_queue_piece(lane, trailer);
-}
-
 static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	struct pl_operation *operation = piece->operation;
@@ -116,7 +92,7 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 		}
 		break;
 	case PL_FRAME_DATA:
-		queue_data_trailer(lane, piece);
+		tcp_serve_data_sent(lane, piece);
 		break;
 	case PL_FRAME_READ:
 	case PL_FRAME_ATOMIC:
@@ -350,6 +326,7 @@ void tcp_lane_flush(struct tcp_lane *lane)
 	if (lane->flushing || lane->blocked || lane->state != TCP_LANE_UP)
 		return;
 	lane->flushing = true;
+	lane->answered = 0;
 	while (lane->state == TCP_LANE_UP) {
 		ssize_t sent = pl_stream_unsent(&lane->stream) ? pl_stream_flush(&lane->stream) : 0;
 
@@ -367,6 +344,9 @@ void tcp_lane_flush(struct tcp_lane *lane)
 			sent = tcp_lane_send_batch(lane, single);
 		if (sent > 0) {
 			advance_sent_pieces(lane, (size_t)sent);
+			/* The other end answers soon. */
+			if (lane->state == TCP_LANE_UP)
+				pl_engine_heat(lane->engine, &lane->source);
 			single = false;
 		} else if (sent == -EFAULT && !single) {
 			single = true;
