@@ -63,7 +63,7 @@ enum card_fault {
 	CARD_PATH_LOST,    /* a connection whose packets are lost */
 	CARD_LOST,         /* lost completions */
 	CARD_DOUBLED,      /* doubled completions */
-	CARD_STALE,        /* completions with a number of earlier work */
+	CARD_STALE,        /* completions that name earlier work, or an earlier receive */
 	CARD_WRONG_NUMBER, /* completions of an unknown queue pair */
 	CARD_STATUS,       /* requests that fail with any status */
 	CARD_REFUSE,       /* refused posts */
@@ -173,6 +173,9 @@ struct card_request {
 	bool signaled;
 };
 
+/* Receives that a stale completion may name. */
+#define CARD_RECEIVED 40u
+
 struct card_qp {
 	struct ibv_qp base;
 	struct card_qp *next;
@@ -191,6 +194,8 @@ struct card_qp {
 	uint16_t pkey_index;
 	unsigned access;
 	uint64_t last_wr_id;
+	uint64_t received[CARD_RECEIVED]; /* wr_id of the last receives */
+	unsigned received_count;
 	uint64_t taken;           /* wr_id of a shared receive that its message did not end; 0: none */
 	unsigned unacknowledged;  /* events that were read */
 };

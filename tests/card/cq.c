@@ -59,14 +59,29 @@ static void cq_push(struct card_cq *cq, const struct ibv_wc *wc, uint64_t retire
 		card_event((struct ibv_async_event){ .element.cq = &cq->base, .event_type = IBV_EVENT_CQ_ERR });
 		return;
 	}
-	/* Entries keep their order. */
-	if (card_happens(CARD_LATE))
-		cq->last = card_now() + card_random(LATE_MOST);
+	/* Entries keep their order: each comes at the time of the last one, or later. */
+	if (card_happens(CARD_LATE)) {
+		uint64_t late = card_now() + card_random(LATE_MOST);
+
+		cq->last = late > cq->last ? late : cq->last;
+	}
 	*entry = (struct card_cqe){ .wc = *wc, .retired = retired, .at = cq->last };
 	cq->head++;
 	card_counts.completions++;
 	if (cq->armed)
 		cq_report_at(cq, entry->at);
+}
+
+/* A completion that names a receive of some time ago, which may have been posted again. */
+static void repeat_receive(struct card_cq *cq, struct card_qp *qp, const struct ibv_wc *wc)
+{
+	struct ibv_wc other = *wc;
+
+	if (qp->received_count >= CARD_RECEIVED && card_happens(CARD_STALE)) {
+		other.wr_id = qp->received[card_random(CARD_RECEIVED)];
+		cq_push(cq, &other, 0);
+	}
+	qp->received[qp->received_count++ % CARD_RECEIVED] = wc->wr_id;
 }
 
 void card_complete(struct ibv_cq *base, const struct ibv_wc *wc, uint64_t retired)
@@ -84,8 +99,12 @@ void card_complete(struct ibv_cq *base, const struct ibv_wc *wc, uint64_t retire
 		other.qp_num ^= 0x155555;
 		cq_push(cq, &other, 0);
 	}
-	if (!retired || !qp)
+	if (!qp)
 		return;
+	if (!retired) {
+		repeat_receive(cq, qp, wc);
+		return;
+	}
 	if (qp->last_wr_id && card_happens(CARD_STALE)) {
 		other = *wc;
 		other.wr_id = qp->last_wr_id;

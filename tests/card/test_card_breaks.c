@@ -3,6 +3,7 @@
  * Connections that break in the middle of a message: the device has taken a shared receive for it, and returns it late
  * or never. Messages must arrive after more breaks than there are receives.
  */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "card/card.h"
@@ -11,6 +12,7 @@
 
 #define LIMIT 60 /* seconds, times slowness() */
 #define BREAKS 300u
+#define CANCELS 20u
 /* A queue pair may have this many SENDs under way. */
 #define BURST 128u
 #define LENGTH 4096u
@@ -80,6 +82,38 @@ static void completions_late(void *argument)
 	pair_close(&pair);
 }
 
+/*
+ * An end cancels its write, which breaks the connection, when a message has arrived whose completion comes later than
+ * that of the write. The sender knows that the message arrived, and does not send it again.
+ */
+static void message_arrives_at_break(void *argument)
+{
+	struct pl_operation *write, *sent, *received;
+	static const uint8_t bytes[LENGTH];
+	struct pl_buffer into = { .length = LENGTH };
+	struct pl_error error;
+	struct pair pair;
+	int rc;
+
+	setenv("STANDIN_CARD", argument, 1);
+	setenv("STANDIN_MOOD", "late", 1);
+	pair_open(&pair, &manual, LENGTH);
+	into.region = pair.near.region;
+	for (unsigned i = 0; i < CANCELS; i++) {
+		const struct pl_transfer transfer = { .remote = pair.remote, .region = pair.near.region, .length = LENGTH };
+
+		check_ok(pl_receive(pair.environment.near_peer, TAG, UINT64_MAX, &into, NULL, &received, &error), &error);
+		check_ok(pl_write(pair.environment.near_peer, &transfer, NULL, &write, &error), &error);
+		check_ok(pl_send_copy(pair.environment.far_peer, TAG, bytes, LENGTH, NULL, &sent, &error), &error);
+		pl_cancel(write);
+		complete(&pair.environment, sent, NULL);
+		complete(&pair.environment, received, NULL);
+		rc = pl_wait(write, UINT64_MAX, NULL, &error);
+		check(rc == 0 || rc == -ECANCELED);
+	}
+	pair_close(&pair);
+}
+
 /* The device keeps the receives, and tells nothing: queues are made anew, and the old ones go. */
 static void receives_lost(void *argument)
 {
@@ -119,6 +153,8 @@ int main(void)
 		{ "receives-return-manual", receives_return, &settings[0], LIMIT },
 		{ "receives-return-thread", receives_return, &settings[1], LIMIT },
 		{ "completions-late", completions_late, &settings[0], LIMIT },
+		{ "message-arrives-at-break", message_arrives_at_break, "cx7-ib", LIMIT },
+		{ "message-arrives-at-break-own", message_arrives_at_break, "e810", LIMIT },
 		{ "receives-lost-manual", receives_lost, &settings[0], LIMIT },
 		{ "receives-lost-thread", receives_lost, &settings[1], LIMIT },
 		{ "peers-close", peers_close, NULL, LIMIT },

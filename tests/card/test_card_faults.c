@@ -3,10 +3,12 @@
  * One fault of the stand-in card at a time: what the user is told, and how many connections it costs. Each case has a
  * process of its own, because the card reads its variables once.
  */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -337,6 +339,28 @@ static void closed_while_connecting(void *argument)
 	}
 }
 
+/* A stop of the program that is longer than its first attempt costs no attempt: the answer is read after it. */
+static void stopped_while_connecting(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_operation *connecting, *accepting;
+	struct pl_completion near, far;
+	struct pl_error error;
+
+	(void)argument;
+	/* Counts are asked for before the library under test loads the card. */
+	check(dlopen("libibverbs.so.1", RTLD_NOW));
+	connect_begin(&environment, &connecting, &accepting);
+	progress_until(&environment, card_counts_now().made_qps);
+	usleep(1200000);
+	check_ok(await(&environment, connecting, &near, &error), &error);
+	check_ok(await(&environment, accepting, &far, &error), &error);
+	check_number(card_counts_now().connects, 1);
+	environment.near_peer = near.peer;
+	environment.far_peer = far.peer;
+	environment_close(&environment);
+}
+
 /* -- completions ---------------------------------------------------------------------------------- */
 
 /* A completion that names earlier work, or no queue pair, does not matter. */
@@ -389,6 +413,7 @@ int main(void)
 		{ "hopeless-remembered", hopeless_remembered, NULL },
 		{ "closed-while-connecting", closed_while_connecting, "close" },
 		{ "canceled-while-connecting", closed_while_connecting, "cancel" },
+		{ "stopped-while-connecting", stopped_while_connecting, NULL },
 		{ "completion-doubled", completion_wrong, "doubled" },
 		{ "completion-stale", completion_wrong, "stale" },
 		{ "completion-wrong-number", completion_wrong, "wrong-number" },

@@ -18,6 +18,10 @@
 #define TURNS 200u
 /* No multiple of the 16 requests that may have one completion. */
 #define LIST 40u
+/* More than a rail takes before further operations wait for others, and with as many reads more than its queue pair takes. */
+#define WIDE 80u
+/* Requests that a queue pair takes. */
+#define QUEUE 128u
 /* More than the length below which requests may be unsignaled. Bytes. */
 #define LONG 8192u
 /* Half of the time after which the library expects no poll soon. */
@@ -67,8 +71,10 @@ static unsigned collect_all(struct pair *pair, unsigned count)
 		int got = pl_poll(pair->environment.near, completions, LIST);
 
 		check(got >= 0 && (unsigned)got <= count);
-		for (int i = 0; i < got; i++)
+		for (int i = 0; i < got; i++) {
 			failed += completions[i].status != 0;
+			check(completions[i].status || completions[i].lanes == 1);
+		}
 		count -= (unsigned)got;
 		check(clock_now() - begin < SOON);
 		pl_poll(pair->environment.far, NULL, 0);
@@ -275,10 +281,62 @@ static void moods_pass(void *argument)
 	pair_close(&pair);
 }
 
+static void post_both(struct pair *pair, unsigned number)
+{
+	const struct pl_transfer write = { pair->remote, number, pair->near.region, number, 1 };
+	const struct pl_transfer read = { pair->remote, WIDE + number, pair->near.region, WIDE + number, 1 };
+	struct pl_peer *peer = pair->environment.near_peer;
+	struct pl_error error;
+
+	check_ok(pl_write(peer, &write, NULL, NULL, &error), &error);
+	check_ok(pl_read(peer, &read, NULL, NULL, &error), &error);
+}
+
+/*
+ * Writes and reads that wait behind a busy rail move their bytes, also if the connection breaks meanwhile. Returns the
+ * number of failed operations.
+ */
+static unsigned move_behind(struct pair *pair, uint8_t value)
+{
+	const unsigned posts = card_counts_now().posts;
+	unsigned failed;
+
+	memset(pair->near.bytes, value, WIDE);
+	memset(pair->far.bytes + WIDE, value, WIDE);
+	for (unsigned i = 0; i < WIDE; i++)
+		post_both(pair, i);
+	check(card_counts_now().posts - posts <= QUEUE);
+	failed = collect_all(pair, 2 * WIDE);
+	for (unsigned i = 0; failed == 0 && i < WIDE; i++) {
+		check_number(pair->far.bytes[i], value);
+		check_number(pair->near.bytes[WIDE + i], value);
+	}
+	return failed;
+}
+
+static void waiting_pass(void *argument)
+{
+	const bool fails = !strncmp(argument, "status", 6) || !strncmp(argument, "refuse", 6);
+	unsigned failed = 0;
+	struct pair pair;
+
+	setenv("STANDIN_MOOD", argument, 1);
+	setenv("STANDIN_FAULTS", "6", 1);
+	pair_open(&pair, &manual, 2 * WIDE);
+	for (unsigned turn = 1; turn <= TURNS / 10; turn++)
+		failed += move_behind(&pair, (uint8_t)turn);
+	check(failed <= (fails ? 6 : 0));
+	if (card_counts_now().faults[CARD_ORDER])
+		check_number(card_counts_now().connects, 1);
+	else
+		check(card_counts_now().connects > 1 || fails);
+	pair_close(&pair);
+}
+
 /* Operations that are cancelled, or done and not reported, end at once. The region is free then. */
 static void cancelled_end(void *argument)
 {
-	struct pl_completion completions[DEPTH];
+	struct pl_completion completions[WIDE];
 	unsigned done = 0;
 	struct pair pair;
 	uint64_t begin;
@@ -289,12 +347,12 @@ static void cancelled_end(void *argument)
 		for (unsigned i = 0; i < DEPTH; i++)
 			post_one(&pair, i, NULL);
 		check_number(collect_all(&pair, DEPTH), 0);
-		for (unsigned i = 0; i < DEPTH; i++)
+		for (unsigned i = 0; i < WIDE; i++)
 			post_one(&pair, i, NULL);
 		begin = clock_now();
 		check(pl_cancel_posted(pair.environment.near, 0) >= 0);
-		for (done = 0; done < DEPTH;) {
-			int got = pl_poll(pair.environment.near, completions, DEPTH);
+		for (done = 0; done < WIDE;) {
+			int got = pl_poll(pair.environment.near, completions, WIDE);
 
 			for (int i = 0; i < got; i++)
 				check_one_of(completions[i].status, 0, -ECANCELED);
@@ -378,6 +436,15 @@ static void test_moods(void **state)
 		in_process(moods[i], moods_pass, moods[i]);
 }
 
+static void test_waiting(void **state)
+{
+	static char moods[][24] = { "order:100", "undelivered:20", "unanswered:20", "status:20", "refuse:20" };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(moods) / sizeof(moods[0]); i++)
+		in_process(moods[i], waiting_pass, moods[i]);
+}
+
 static void test_cancelled(void **state)
 {
 	(void)state;
@@ -395,7 +462,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bursts),    cmocka_unit_test(test_lists),   cmocka_unit_test(test_rules),
 		cmocka_unit_test(test_waiters),   cmocka_unit_test(test_threads), cmocka_unit_test(test_moods),
-		cmocka_unit_test(test_cancelled), cmocka_unit_test(test_regions),
+		cmocka_unit_test(test_cancelled), cmocka_unit_test(test_regions), cmocka_unit_test(test_waiting),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -195,6 +195,25 @@ uint64_t verbs_rig_until(const struct pl_timer *timer)
 	return timer->deadline > now ? timer->deadline - now : 0;
 }
 
+static bool verbs_rig_is_connecting(const struct verbs_rail *rail)
+{
+	return !rail->given_up.code &&
+	       (rail->link == VERBS_ASKING || rail->link == VERBS_READYING || rail->link == VERBS_PROVING);
+}
+
+uint64_t verbs_rig_expire_attempt(struct verbs_rig *rig, unsigned index)
+{
+	struct verbs_rail *rail = &rig->endpoint->rails[index];
+	uint64_t limit = 0;
+
+	assert_true(verbs_rig_is_connecting(rail));
+	while (verbs_rig_is_connecting(rail)) {
+		limit += verbs_rig_until(&rail->retry);
+		verbs_rig_expire(rig, &rail->retry);
+	}
+	return limit;
+}
+
 /* -- messages ------------------------------------------------------------------------------------- */
 
 /* Reads the next message that was sent, which must be of this type. */
@@ -300,7 +319,7 @@ void verbs_rig_arrive(struct verbs_rig *rig, unsigned rail)
 {
 	struct verbs_buffer *buffer = &rig->buffers[rig->arrived++];
 	const struct ibv_wc completion = {
-		.wr_id = (uintptr_t)buffer | 1,
+		.wr_id = verbs_receive_id(buffer),
 		.status = IBV_WC_SUCCESS,
 		.opcode = IBV_WC_RECV,
 		.qp_num = rig->endpoint->rails[rail].qp->qp_num,

@@ -69,6 +69,8 @@ void verbs_rig_open_card(struct verbs_rig *rig);
 void verbs_rig_settle(struct verbs_rig *rig);
 /* Runs a timer that is set, as the engine does. */
 void verbs_rig_expire(struct verbs_rig *rig, struct pl_timer *timer);
+/* Runs the checks of a rail's attempt until it ends. Returns the time that it had. */
+uint64_t verbs_rig_expire_attempt(struct verbs_rig *rig, unsigned index);
 /* Returns the time until a timer expires, which must be set. */
 uint64_t verbs_rig_until(const struct pl_timer *timer);
 

@@ -9,8 +9,8 @@
 
 #include "support/verbs_rig.h"
 
-/* Timers expire up to 10 ms late. The machine may be slow between two calls. */
-#define LATE (20 * PL_NS_PER_MS)
+/* Timers expire up to 10 ms late, and an attempt has four. The machine may be slow between two calls. */
+#define LATE (50 * PL_NS_PER_MS)
 #define SLOW (400 * PL_NS_PER_MS)
 /* Attempts of a new peer. */
 #define FIRST_ATTEMPTS 5
@@ -33,13 +33,11 @@ static void expect_pause(const struct verbs_rail *rail, uint64_t pause)
 /* One attempt of a rail expires. Returns the time that it had. */
 static uint64_t let_attempt_expire(struct verbs_rig *rig, uint16_t generation)
 {
-	struct verbs_rail *rail = rail_of(rig, 0);
 	uint64_t limit;
 
 	verbs_rig_expect(rig, PL_RAIL_CONNECT, 0, generation);
 	verbs_rig_expect_link(rig, 0, VERBS_ASKING, 1);
-	limit = verbs_rig_until(&rail->retry);
-	verbs_rig_expire(rig, &rail->retry);
+	limit = verbs_rig_expire_attempt(rig, 0);
 	verbs_rig_expect_link(rig, 0, VERBS_DOWN, 0);
 	verbs_rig_expect(rig, PL_RAIL_DOWN, 0, generation);
 	return limit;
@@ -50,17 +48,16 @@ static void expect_limit(uint64_t limit, uint64_t seconds)
 	assert_in_range(limit, seconds * PL_NS_PER_S - SLOW, seconds * PL_NS_PER_S + LATE);
 }
 
-/* A new peer: each attempt has more time, and each pause is longer. */
+/* A new peer that does not answer: each pause is longer. */
 static void test_first_attempts(void **state)
 {
-	static const unsigned limits[FIRST_ATTEMPTS] = { 1, 2, 4, 4, 4 };
 	struct verbs_rig *rig = verbs_rig_new(true, false, 1);
 	struct verbs_rail *rail = rail_of(rig, 0);
 
 	(void)state;
 	for (unsigned i = 0; i < FIRST_ATTEMPTS; i++) {
 		assert_int_equal(rail->attempts, i);
-		expect_limit(let_attempt_expire(rig, (uint16_t)(1 + i)), limits[i]);
+		expect_limit(let_attempt_expire(rig, (uint16_t)(1 + i)), 4);
 		if (i + 1 == FIRST_ATTEMPTS)
 			break;
 		expect_pause(rail, (2 * PL_NS_PER_MS) << i);
@@ -71,6 +68,26 @@ static void test_first_attempts(void **state)
 	assert_string_equal(rig->peer.loss.id, "RDMA-CONNECT");
 	assert_string_equal(rig->peer.loss.call, "connect");
 	assert_non_null(strstr(rig->peer.loss.message, "do not reach each other"));
+	verbs_rig_free(rig);
+}
+
+/* A new peer whose packets do not arrive: each proof has more time. */
+static void test_first_proofs(void **state)
+{
+	static const unsigned limits[FIRST_ATTEMPTS] = { 1, 2, 4, 4, 4 };
+	struct verbs_rig *rig = verbs_rig_new(true, false, 1);
+
+	(void)state;
+	for (uint16_t i = 1; i <= FIRST_ATTEMPTS; i++) {
+		verbs_rig_expect(rig, PL_RAIL_CONNECT, 0, i);
+		verbs_rig_send(rig, PL_RAIL_ACCEPT, 0, i);
+		verbs_rig_expect_link(rig, 0, VERBS_PROVING, 1);
+		expect_limit(verbs_rig_expire_attempt(rig, 0), limits[i - 1]);
+		verbs_rig_expect(rig, PL_RAIL_DOWN, 0, i);
+		if (i < FIRST_ATTEMPTS)
+			verbs_rig_expire(rig, &rail_of(rig, 0)->retry);
+	}
+	assert_int_equal(atomic_load(&rig->peer.state), PL_PEER_LOST);
 	verbs_rig_free(rig);
 }
 
@@ -110,7 +127,7 @@ static void test_spare_rail(void **state)
 	verbs_rig_bring_up(rig, 0, 1);
 	verbs_rig_expect(rig, PL_RAIL_CONNECT, 1, 1);
 	rail->attempts = 20;
-	verbs_rig_expire(rig, &rail->retry);
+	verbs_rig_expire_attempt(rig, 1);
 	expect_pause(rail, 5 * PL_NS_PER_S);
 	assert_true(verbs_rig_until(&rail->retry) > 4 * PL_NS_PER_S);
 	assert_int_equal(rig->endpoint->down_since, 0);
@@ -302,11 +319,11 @@ static void test_other_rail_hopes(void **state)
 
 	(void)state;
 	rail_of(rig, 0)->attempts = FIRST_ATTEMPTS;
-	verbs_rig_expire(rig, &rail_of(rig, 0)->retry);
+	verbs_rig_expire_attempt(rig, 0);
 	assert_int_equal(atomic_load(&rig->peer.state), PL_PEER_UP);
 	assert_false(pl_list_empty(&rail_of(rig, 0)->retry.link));
 	rail_of(rig, 1)->attempts = FIRST_ATTEMPTS;
-	verbs_rig_expire(rig, &rail_of(rig, 1)->retry);
+	verbs_rig_expire_attempt(rig, 1);
 	assert_int_equal(atomic_load(&rig->peer.state), PL_PEER_LOST);
 	verbs_rig_free(rig);
 }
@@ -356,7 +373,7 @@ static void test_busy(void **state)
 
 		verbs_rig_bring_to(rig, VERBS_READYING);
 		if (i == 0)
-			verbs_rig_expire(rig, &rail->retry);
+			verbs_rig_expire_attempt(rig, 0);
 		else if (i == 1)
 			verbs_rig_send(rig, PL_RAIL_DOWN, 0, 1);
 		else if (i == 2)
@@ -496,6 +513,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_first_attempts),
+		cmocka_unit_test(test_first_proofs),
 		cmocka_unit_test(test_later_attempts),
 		cmocka_unit_test(test_spare_rail),
 		cmocka_unit_test(test_generation_wraps),

@@ -360,7 +360,7 @@ static void test_proof_goes(void **state)
 	(void)state;
 	verbs_rig_bring_to(rig, VERBS_PROVING);
 	for (uint16_t i = 1; i <= 2; i++) {
-		verbs_rig_expire(rig, &rail_of(rig, 0)->retry);
+		verbs_rig_expire_attempt(rig, 0);
 		verbs_rig_expect_link(rig, 0, VERBS_DOWN, 0);
 		assert_int_equal(rig->queue.posted, 0);
 		verbs_rig_expect(rig, PL_RAIL_DOWN, 0, i);
@@ -379,7 +379,7 @@ static void test_late_failure(void **state)
 	verbs_rig_bring_to(rig, VERBS_PROVING);
 	verbs_rig_complete(rig, 0, IBV_WC_RETRY_EXC_ERR);
 	assert_true(verbs_cq_poll(&rig->queue));
-	verbs_rig_expire(rig, &rail_of(rig, 0)->retry);
+	verbs_rig_expire_attempt(rig, 0);
 	verbs_rig_expire(rig, &rail_of(rig, 0)->retry);
 	verbs_rig_expect_link(rig, 0, VERBS_ASKING, 1);
 	verbs_rig_settle(rig);

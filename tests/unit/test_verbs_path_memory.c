@@ -79,7 +79,7 @@ static void test_other_causes(void **state)
 	struct verbs_rig *rig = verbs_rig_new(true, false, 1);
 
 	(void)state;
-	verbs_rig_expire(rig, &rail_of(rig, 0)->retry);
+	verbs_rig_expire_attempt(rig, 0);
 	replace_fabric(rig);
 	assert_false(are_lost(rig));
 	verbs_rig_free(rig);
@@ -93,7 +93,7 @@ static void test_other_causes(void **state)
 	rig = verbs_rig_new(true, false, 1);
 	fail_attempt(rig, 0, 0, IBV_WC_RETRY_EXC_ERR);
 	verbs_rig_expire(rig, &rail_of(rig, 0)->retry);
-	verbs_rig_expire(rig, &rail_of(rig, 0)->retry);
+	verbs_rig_expire_attempt(rig, 0);
 	replace_fabric(rig);
 	assert_false(are_lost(rig));
 	verbs_rig_free(rig);

@@ -27,10 +27,7 @@ static void retry(struct pl_timer *timer)
 	case VERBS_ASKING:
 	case VERBS_READYING:
 	case VERBS_PROVING:
-		/* The proof may be among completions that nobody polled yet. */
-		verbs_take_rest(rail);
-		if (rail->link != VERBS_UP)
-			verbs_fail(rail, "the connection attempt got no answer");
+		verbs_attempt_look(rail);
 		break;
 	case VERBS_DRAINING:
 	case VERBS_UP:
@@ -151,7 +148,7 @@ static bool verbs_is_up(struct pl_endpoint *base)
 	return endpoint->opened;
 }
 
-/* This fabric uses no sockets. */
+/* The fabric uses no sockets. */
 static int verbs_join(struct pl_endpoint *base, struct pl_stream *stream, const uint8_t *hello)
 {
 	(void)base;

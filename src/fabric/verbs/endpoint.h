@@ -189,6 +189,8 @@ struct verbs_work *verbs_work_allocate(const struct verbs_endpoint *endpoint);
 struct verbs_work *verbs_work_new(struct verbs_endpoint *endpoint, enum verbs_work_kind kind,
 				  struct pl_operation *operation);
 void verbs_post_parts(struct verbs_endpoint *endpoint, struct pl_operation *operation);
+/* work.c: posts waiting work, unless the rail is busy and more work should share its list. */
+void verbs_flush_soon(struct verbs_endpoint *endpoint);
 /*
  * Takes a message, and a pending count of its operation, whose bytes the device reads from memory that the processor
  * cannot reach. gathers: true if so. gather_not: the bytes are copied after all, where another rail's device cannot

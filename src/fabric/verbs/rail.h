@@ -64,13 +64,15 @@ struct verbs_rail {
 	struct pl_rail_message joined; /* acceptor: request to accept once the old queue pair is gone; step 0: none */
 	struct pl_timer retry, drain, watch;
 	unsigned attempts; /* attempts to connect since the rail was up */
+	unsigned attempt_looks; /* checks whether the present attempt succeeded */
 
 	struct verbs_buffer_pool receives; /* empty with a shared receive queue */
 	struct pl_list spent;              /* receive buffers to be posted again */
 	unsigned spent_count;
-	bool own_receives; /* the queue pair's receives count in its queue */
+	bool own_receives;        /* the queue pair's receives count in its queue */
+	unsigned receives_posted; /* of these, receives that the queue pair has not returned */
 	atomic_bool last_reached; /* shared receive queue: the failed queue pair has returned all receives */
-	bool awaits_last;         /* the drain timer waits for that only */
+	bool awaits_last;         /* the drain timer waits for the last receive only */
 	struct pl_list windows; /* struct verbs_mw: unbound windows, for messages */
 	unsigned window_count;
 	uint64_t serial;       /* number of the last request; completions name these, which are never used again */
@@ -151,6 +153,8 @@ bool verbs_port_is_down(const struct verbs_rail *rail);
 int verbs_rail_message(struct pl_endpoint *endpoint, const struct pl_rail_message *message);
 /* Initiator: begins a connection attempt. */
 void verbs_dial(struct verbs_rail *rail);
+/* Checks an attempt, and gives it up at the last check. */
+void verbs_attempt_look(struct verbs_rail *rail);
 /* The rail is down, and a request waits for it. */
 void verbs_accept_joined(struct verbs_rail *rail);
 /* The device has the other end's address, or the attempt failed. */
@@ -175,6 +179,8 @@ void verbs_fail(struct verbs_rail *rail, const char *why);
 /* Fails the rail later: called while completions are taken, or from other engines. */
 void verbs_fail_soon(struct verbs_rail *rail);
 void verbs_fail_run(struct pl_task *task);
+/* Notes that a queue pair returned one of its own receives; drops a failed queue pair after the last one. */
+void verbs_receive_returned(struct verbs_rail *rail);
 /* Ends the wait for a failed queue pair of an endpoint that closes. The home engine is held. */
 void verbs_await_last_receive(struct verbs_rail *rail);
 /* All posted work has come back: destroys the queue pair, so that the next one can be made. */

@@ -156,8 +156,26 @@ struct verbs_buffer {
 	struct pl_list link;
 	struct verbs_buffer_pool *pool;
 	uint8_t *bytes;
-	bool posted; /* receives: the device has it */
+	bool posted;   /* receives: the device has it */
+	uint8_t taken; /* receives: number of messages that came into it */
 };
+
+/* Mark in wr_id of a received frame. */
+#define VERBS_RECEIVED 1u
+
+/*
+ * wr_id of a receive: its buffer, aligned to 8 bytes, and how often this was posted before. A device that repeats the
+ * completion of an earlier receive must not end the present one. Addresses of programs have fewer than 59 bits.
+ */
+static inline uint64_t verbs_receive_id(const struct verbs_buffer *buffer)
+{
+	return (uint64_t)(uintptr_t)buffer << 5 | (buffer->taken & 127u) << 1 | VERBS_RECEIVED;
+}
+
+static inline struct verbs_buffer *verbs_receive_of(uint64_t wr_id)
+{
+	return (struct verbs_buffer *)(uintptr_t)(wr_id >> 8 << 3);
+}
 
 /* Buffers of one size in registered memory. */
 struct verbs_buffer_pool {

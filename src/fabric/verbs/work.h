@@ -77,7 +77,8 @@ struct verbs_work {
 	uint32_t length, lkey;
 	enum verbs_work_kind kind;
 	uint8_t choice; /* write, read, atomic: its rails, in endpoint->choices */
-	bool simple;    /* a write or read that was posted alone, and sets no member of the next part */
+	bool simple;    /* a write or read of one request, posted without setting a member of the next part */
+	bool fresh;     /* a write or read that waits behind a busy rail, and can be posted like that */
 
 	/* Members of other work, clear in unused work. */
 	_Alignas(16) bool staged;    /* the bytes go through the buffer */

@@ -11,8 +11,6 @@
 #define CHUNKS_UNTIL_GROWTH 256
 /* Received buffers return to the shared receive queue in lists of this length. */
 #define RECEIVES_TOGETHER 16
-/* Mark in wr_id of a received frame; buffers are aligned. */
-#define RECEIVED 1u
 
 static struct verbs_rail *find_rail(struct verbs_cq *queue, uint32_t number)
 {
@@ -42,7 +40,7 @@ static int post_spent(struct verbs_cq *queue, struct verbs_rail *rail)
 		elements[count] = (struct ibv_sge){ .addr = (uintptr_t)buffer->bytes,
 						    .length = VERBS_BUFFER,
 						    .lkey = buffer->pool->mr->lkey };
-		requests[count] = (struct ibv_recv_wr){ .wr_id = (uintptr_t)buffer | RECEIVED,
+		requests[count] = (struct ibv_recv_wr){ .wr_id = verbs_receive_id(buffer),
 							.sg_list = &elements[count],
 							.num_sge = 1 };
 		if (count)
@@ -54,6 +52,8 @@ static int post_spent(struct verbs_cq *queue, struct verbs_rail *rail)
 	if (rc)
 		count = bad ? (unsigned)(bad - requests) : 0;
 	*(rail ? &rail->spent_count : &queue->spent_count) -= count;
+	if (rail)
+		rail->receives_posted += count;
 	for (; count; count--) {
 		pl_list_first(spent, struct verbs_buffer, link)->posted = true;
 		pl_list_remove(spent->next);
@@ -79,7 +79,7 @@ int verbs_own_receives_post(struct verbs_rail *rail)
 	rail->queue->room -= VERBS_OWN_RECEIVES;
 	rail->own_receives = true;
 	pl_list_init(&rail->spent);
-	rail->spent_count = 0;
+	rail->spent_count = rail->receives_posted = 0;
 	for (unsigned i = 0; rc == 0 && i < rail->receives.count; i++) {
 		rail->receives.buffers[i].posted = false;
 		rc = verbs_receive_post(rail->queue, rail, &rail->receives.buffers[i]);
@@ -250,15 +250,18 @@ static bool takes_again(const struct verbs_rail *rail, const struct ibv_wc *comp
 
 PL_ALWAYS_INLINE void received(struct verbs_cq *queue, const struct ibv_wc *completion)
 {
-	struct verbs_buffer *buffer = (struct verbs_buffer *)(uintptr_t)(completion->wr_id & ~(uint64_t)RECEIVED);
+	struct verbs_buffer *buffer = verbs_receive_of(completion->wr_id);
 	struct verbs_rail *rail = find_rail(queue, completion->qp_num);
 	struct verbs_endpoint *endpoint = rail ? rail->endpoint : NULL;
 	int rc = 0;
 
 	/* Receives of a queue pair that is gone; or a completion that the device repeats. */
-	if ((!queue->srq && !rail) || !buffer->posted)
+	if ((!queue->srq && !rail) || !buffer->posted || completion->wr_id != verbs_receive_id(buffer))
 		return;
 	buffer->posted = false;
+	buffer->taken++;
+	if (!queue->srq)
+		rail->receives_posted--;
 	if (endpoint && completion->status == IBV_WC_SUCCESS) {
 		if (rail->link == VERBS_PROVING)
 			verbs_established(rail);
@@ -270,6 +273,8 @@ PL_ALWAYS_INLINE void received(struct verbs_cq *queue, const struct ibv_wc *comp
 		verbs_receive_post(queue, NULL, buffer);
 	else if (takes_again(rail, completion) && !buffer->posted)
 		verbs_receive_post(queue, rail, buffer);
+	if (!queue->srq)
+		verbs_receive_returned(rail);
 	if (rc < 0)
 		broke_protocol(endpoint, rc);
 }
@@ -390,7 +395,7 @@ void verbs_cq_feed(struct verbs_cq *queue)
 PL_ALWAYS_INLINE void take(struct verbs_cq *queue, const struct ibv_wc *completions, int count)
 {
 	for (int i = 0; i < count; i++) {
-		if (completions[i].wr_id & RECEIVED)
+		if (completions[i].wr_id & VERBS_RECEIVED)
 			received(queue, &completions[i]);
 		else if (completions[i].wr_id & VERBS_LOOPBACK_READ)
 			verbs_loopback_done(queue, &completions[i]);

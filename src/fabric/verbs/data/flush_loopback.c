@@ -7,7 +7,7 @@
 #include "fabric/verbs/data/flush.h"
 #include "rdma/loopback_qp.h"
 
-/* One byte would do. */
+/* A byte would do. */
 #define READ_LENGTH 8
 
 struct verbs_loopback {

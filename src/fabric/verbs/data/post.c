@@ -198,17 +198,46 @@ static bool await_rail(struct verbs_endpoint *endpoint, struct verbs_work *work)
 	return !(live & work->target->present) && verbs_ask_missing(endpoint, work->target, live);
 }
 
-static void add_to_batch(struct batch *batch, struct verbs_rail *rail, struct verbs_work *work)
+/* Appends work whose request is filled. */
+static inline void batch_append(struct batch *batch, struct verbs_rail *rail, struct verbs_work *work)
 {
 	unsigned n = batch->count++;
 
-	work->simple = false;
-	verbs_fill_request(rail, work, &batch->requests[n], batch->pieces[n]);
 	if (n)
 		batch->requests[n - 1].next = &batch->requests[n];
 	batch->rail = rail;
 	batch->works[n] = work;
 	verbs_account(rail, work);
+}
+
+static void add_to_batch(struct batch *batch, struct verbs_rail *rail, struct verbs_work *work)
+{
+	work->simple = work->fresh = false;
+	verbs_fill_request(rail, work, &batch->requests[batch->count], batch->pieces[batch->count]);
+	batch_append(batch, rail, work);
+}
+
+/*
+ * Adds the first waiting work if it is fresh, and the only rail has room for it: no other work needs so few steps. Returns
+ * false if it needs others.
+ */
+static bool add_fresh(struct verbs_endpoint *endpoint, struct verbs_work *work, struct batch *batch)
+{
+	struct verbs_rail *rail = &endpoint->rails[0];
+	unsigned n = batch->count;
+
+	if (!work->fresh)
+		return false;
+	work->fresh = false;
+	if (endpoint->rail_count != 1 || !verbs_usable(rail) || rail->queue->posted >= rail->queue->room ||
+	    !verbs_reaches(work->target, 0) || work->lkey_device != rail->device || work->length > verbs_most_of(rail))
+		return false;
+	pl_list_remove(&work->link);
+	work->simple = true;
+	verbs_carried_by(work->operation, rail);
+	verbs_fill_simple(rail, work, work->kind, &batch->requests[n], batch->pieces[n]);
+	batch_append(batch, rail, work);
+	return true;
 }
 
 /* Posts a bind request in a list of its own, because keys must not change while the list is built. */
@@ -271,6 +300,8 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		end_waiting_work(endpoint, work, NULL);
 		return true;
 	}
+	if (add_fresh(endpoint, work, batch))
+		return true;
 	if (work->rest) {
 		verbs_work_expand(endpoint, work);
 		return true;

@@ -17,19 +17,6 @@ PL_ALWAYS_INLINE bool has_room(const struct verbs_rail *rail, uint64_t length, b
 	       rail->posted_bytes + (length ? length : 1) <= rail->pace.limit;
 }
 
-/* Fills the request of a write or read that has no buffer. */
-PL_ALWAYS_INLINE void fill_simple(struct verbs_rail *rail, struct verbs_work *work, enum verbs_work_kind kind)
-{
-	struct ibv_send_wr *request = &rail->single.request;
-
-	verbs_fill_head(rail, work, request, rail->single.pieces);
-	rail->single.pieces[0] = verbs_local_piece(work, work->length);
-	request->num_sge = work->length > 0;
-	verbs_fill_transfer(rail, work, kind, request);
-	if (kind == VERBS_WRITE && work->length <= rail->inline_max && !pl_memory_staged(&work->region->memory))
-		request->send_flags = IBV_SEND_INLINE;
-}
-
 /*
  * Posts work on a rail with room, whose device knows the local bytes. Returns false if no buffer is free; the caller keeps
  * the work. `kind` is that of the work: the compiler drops the steps of other kinds.
@@ -49,7 +36,7 @@ PL_ALWAYS_INLINE bool post_on_rail(struct verbs_rail *rail, struct verbs_work *w
 	if (frame)
 		verbs_copy_frame(endpoint, work, false);
 	if (simple)
-		fill_simple(rail, work, kind);
+		verbs_fill_simple(rail, work, kind, &rail->single.request, rail->single.pieces);
 	else
 		verbs_fill_request(rail, work, &rail->single.request, rail->single.pieces);
 	signals = frame || verbs_must_signal(rail, work, operation->completion.posted);
@@ -95,18 +82,15 @@ struct ends {
 	uint8_t choice;
 };
 
-/*
- * Posts an operation on the rail, which has room; NULL: on the rail that suits it best. Returns false if something is in
- * the way.
- */
-PL_ALWAYS_INLINE bool post_segment(struct verbs_endpoint *endpoint, struct verbs_rail *rail,
-				   struct pl_operation *operation, enum verbs_work_kind kind, const struct ends *ends)
+/* Takes work for an operation's only segment, without a pending count. */
+PL_ALWAYS_INLINE struct verbs_work *take_segment(struct verbs_endpoint *endpoint, struct pl_operation *operation,
+						 enum verbs_work_kind kind, const struct ends *ends)
 {
 	const struct pl_segment *segment = operation->segments;
 	struct verbs_work *work = verbs_work_take(endpoint, kind, operation);
 
 	if (!work)
-		return false;
+		return NULL;
 	work->target = ends->target;
 	work->remote = ends->target->address + segment->remote_offset;
 	work->choice = ends->choice;
@@ -115,6 +99,20 @@ PL_ALWAYS_INLINE bool post_segment(struct verbs_endpoint *endpoint, struct verbs
 	work->offset = segment->offset;
 	work->lkey = ends->lkey;
 	work->lkey_device = ends->device;
+	return work;
+}
+
+/*
+ * Posts an operation on the rail, which has room; NULL: on the rail that suits it best. Returns false if something is in
+ * the way.
+ */
+PL_ALWAYS_INLINE bool post_segment(struct verbs_endpoint *endpoint, struct verbs_rail *rail,
+				   struct pl_operation *operation, enum verbs_work_kind kind, const struct ends *ends)
+{
+	struct verbs_work *work = take_segment(endpoint, operation, kind, ends);
+
+	if (!work)
+		return false;
 	if (rail ? post_on_rail(rail, work, kind) : post_now(endpoint, work, kind))
 		return true;
 	verbs_work_free(endpoint, work);
@@ -149,9 +147,23 @@ __attribute__((noinline)) static bool post_any(struct verbs_endpoint *endpoint, 
 	return post_segment(endpoint, NULL, operation, kind, &ends);
 }
 
+/* Lets a write or read wait for others that share its list, because the rail is busy. */
+PL_ALWAYS_INLINE bool list_segment(struct verbs_endpoint *endpoint, struct pl_operation *operation,
+				   enum verbs_work_kind kind, const struct ends *ends)
+{
+	struct verbs_work *work = take_segment(endpoint, operation, kind, ends);
+
+	if (!work)
+		return false;
+	work->fresh = true;
+	pl_list_append(&endpoint->waiting, &work->link);
+	verbs_flush_soon(endpoint);
+	return true;
+}
+
 /*
- * Posts a write or read between single cards, of host memory whose registration is known. Returns false if any of that
- * does not hold, or something is in the way.
+ * Posts a write or read between single cards, of host memory whose registration is known, or lets it wait if the rail is
+ * busy. Returns false if any of that does not hold, or something is in the way.
  */
 PL_ALWAYS_INLINE bool post_usual(struct verbs_endpoint *endpoint, struct pl_operation *operation,
 				 enum verbs_work_kind kind)
@@ -165,23 +177,26 @@ PL_ALWAYS_INLINE bool post_usual(struct verbs_endpoint *endpoint, struct pl_oper
 	    !verbs_reaches(target, 0) || !segment->length || pl_memory_staged(&segment->region->memory))
 		return false;
 	mr = verbs_recent_mr(rail->device, segment->region);
-	return mr && (kind == VERBS_WRITE || mr->access & IBV_ACCESS_LOCAL_WRITE) &&
-	       has_room(rail, segment->length, false) &&
-	       post_segment(endpoint, rail, operation, kind, &(struct ends){ target, rail->device, mr->lkey, 0 });
+	if (!mr || (kind == VERBS_READ && !(mr->access & IBV_ACCESS_LOCAL_WRITE)))
+		return false;
+	if (verbs_may_post_now(endpoint) && has_room(rail, segment->length, false))
+		return post_segment(endpoint, rail, operation, kind,
+				    &(struct ends){ target, rail->device, mr->lkey, 0 });
+	return rail->link == VERBS_UP && verbs_is_busy(rail, false) &&
+	       list_segment(endpoint, operation, kind, &(struct ends){ target, rail->device, mr->lkey, 0 });
 }
 
 /* Returns false if nothing was done. Otherwise the operation's only pending count is the one that it had. */
 PL_ALWAYS_INLINE bool post_single(struct verbs_endpoint *endpoint, struct pl_operation *operation)
 {
 	if (operation->segment_count != 1 || operation->segments->length >= VERBS_SLICE ||
-	    !verbs_may_post_now(endpoint) || (operation->attributes.flags & (PL_MORE | PL_NOTIFY)) ||
-	    pl_visible_more(operation->attributes.visible))
+	    (operation->attributes.flags & (PL_MORE | PL_NOTIFY)) || pl_visible_more(operation->attributes.visible))
 		return false;
 	if (operation->completion.kind == PL_KIND_WRITE && post_usual(endpoint, operation, VERBS_WRITE))
 		return true;
 	if (operation->completion.kind == PL_KIND_READ && post_usual(endpoint, operation, VERBS_READ))
 		return true;
-	return post_any(endpoint, operation);
+	return verbs_may_post_now(endpoint) && post_any(endpoint, operation);
 }
 
 void verbs_post(struct pl_endpoint *base, struct pl_operation *operation)

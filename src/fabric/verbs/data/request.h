@@ -30,7 +30,7 @@ PL_ALWAYS_INLINE struct verbs_work *verbs_work_take(struct verbs_endpoint *endpo
 	work->length = work->lkey = 0;
 	work->kind = kind;
 	work->choice = 0;
-	work->simple = false;
+	work->simple = work->fresh = false;
 	return work;
 }
 
@@ -220,6 +220,18 @@ PL_ALWAYS_INLINE void verbs_fill_transfer(const struct verbs_rail *rail, const s
 	request->opcode = kind == VERBS_WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
 	request->wr.rdma.remote_addr = work->remote;
 	request->wr.rdma.rkey = work->target->rkeys[rail->index];
+}
+
+/* Fills the request of a write or read that has no buffer. */
+PL_ALWAYS_INLINE void verbs_fill_simple(struct verbs_rail *rail, struct verbs_work *work, enum verbs_work_kind kind,
+					struct ibv_send_wr *request, struct ibv_sge pieces[VERBS_PIECES])
+{
+	verbs_fill_head(rail, work, request, pieces);
+	pieces[0] = verbs_local_piece(work, work->length);
+	request->num_sge = work->length > 0;
+	verbs_fill_transfer(rail, work, kind, request);
+	if (kind == VERBS_WRITE && work->length <= rail->inline_max && !pl_memory_staged(&work->region->memory))
+		request->send_flags = IBV_SEND_INLINE;
 }
 
 PL_ALWAYS_INLINE void verbs_fill_request(struct verbs_rail *rail, struct verbs_work *work, struct ibv_send_wr *request,

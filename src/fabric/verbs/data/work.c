@@ -106,6 +106,11 @@ static void flush_soon(struct verbs_endpoint *endpoint, bool more, bool small)
 		verbs_flush(endpoint);
 }
 
+void verbs_flush_soon(struct verbs_endpoint *endpoint)
+{
+	flush_soon(endpoint, false, false);
+}
+
 /* Access of cards to local bytes, as the device has it that the rails for them use first. */
 struct local {
 	bool staged;

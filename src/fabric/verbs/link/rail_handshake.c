@@ -15,10 +15,12 @@
  */
 #include "fabric/verbs/verbs.h"
 
-/* Time of one attempt to reconnect; of a new peer's first attempt, and most of its later ones, which double. */
+/* Time of an attempt to reconnect. A new peer's first proof has FIRST_LIMIT; the later ones double it, up to FIRST_LIMIT_MAX. */
 #define ATTEMPT_LIMIT (2 * PL_NS_PER_S)
 #define FIRST_LIMIT PL_NS_PER_S
 #define FIRST_LIMIT_MAX (4 * PL_NS_PER_S)
+/* Checks of an attempt are counted, not time: after a stop of the program its answer may be there, and not read yet. */
+#define ATTEMPT_LOOKS 4
 
 static struct pl_peer *peer_of(const struct verbs_rail *rail)
 {
@@ -46,12 +48,47 @@ void verbs_tell_down(struct verbs_rail *rail)
 	send_message(rail, &message);
 }
 
-/* The first attempts are short: with the fabric "auto", tcp replaces verbs after a few seconds. */
+/*
+ * The first proofs are short: with the fabric "auto", tcp replaces verbs after a few seconds. The answer before the proof
+ * comes over the control channel, which loses nothing, but a busy host may run its helper thread seconds later.
+ */
 static uint64_t attempt_limit(const struct verbs_rail *rail)
 {
 	if (rail->endpoint->opened)
 		return ATTEMPT_LIMIT;
+	if (rail->link != VERBS_PROVING)
+		return FIRST_LIMIT_MAX;
 	return PL_MIN(FIRST_LIMIT << PL_MIN(rail->attempts, 8u), FIRST_LIMIT_MAX);
+}
+
+static void look_later(struct verbs_rail *rail)
+{
+	pl_timer_set(peer_of(rail)->home, &rail->retry, pl_now() + attempt_limit(rail) / ATTEMPT_LOOKS);
+}
+
+/* Begins the checks of an attempt, or of its proof. */
+static void look_anew(struct verbs_rail *rail)
+{
+	rail->attempt_looks = 0;
+	look_later(rail);
+}
+
+void verbs_attempt_look(struct verbs_rail *rail)
+{
+	/* The proof may be among completions that nobody polled yet. */
+	verbs_take_rest(rail);
+	if (rail->link == VERBS_UP)
+		return;
+	if (++rail->attempt_looks < ATTEMPT_LOOKS)
+		look_later(rail);
+	else
+		verbs_fail(rail, "the connection attempt got no answer");
+}
+
+/* Returns the time until which work waits for the first attempt to connect the rail. */
+static uint64_t first_wait(const struct verbs_rail *rail)
+{
+	return pl_now() + (rail->endpoint->opened ? ATTEMPT_LIMIT : FIRST_LIMIT);
 }
 
 /* -- both ends ------------------------------------------------------------------------------------ */
@@ -155,7 +192,12 @@ void verbs_ready_ended(struct pl_task *task)
 		return;
 	}
 	rail->link = VERBS_PROVING;
-	rc = peer_of(rail)->initiator ? post_proof(rail) : send_accept(rail);
+	if (peer_of(rail)->initiator) {
+		look_anew(rail);
+		rc = post_proof(rail);
+	} else {
+		rc = send_accept(rail);
+	}
 	if (rc < 0)
 		verbs_connect_failed(rail, rc, "ibv_post_send");
 }
@@ -166,7 +208,7 @@ void verbs_ready_ended(struct pl_task *task)
 static void wait_for_first(struct verbs_rail *rail)
 {
 	if (!rail->was_up && rail->attempts == 0)
-		rail->wait_until = pl_now() + attempt_limit(rail);
+		rail->wait_until = first_wait(rail);
 }
 
 void verbs_dial(struct verbs_rail *rail)
@@ -197,7 +239,7 @@ void verbs_dial(struct verbs_rail *rail)
 	if (rc < 0)
 		verbs_connect_failed(rail, rc, "send");
 	else
-		pl_timer_set(peer_of(rail)->home, &rail->retry, pl_now() + attempt_limit(rail));
+		look_anew(rail);
 }
 
 static int accepted(struct verbs_rail *rail, const struct pl_rail_message *message)
@@ -254,7 +296,7 @@ static int read_rails(struct verbs_endpoint *endpoint, const struct pl_rail_mess
 		rail->port = endpoint->ports[rail->near_port];
 		rail->gid = endpoint->gids[rail->near_port];
 		rail->device = rail->port->device;
-		rail->wait_until = pl_now() + attempt_limit(rail);
+		rail->wait_until = first_wait(rail);
 	}
 	pthread_mutex_unlock(&endpoint->state->lock);
 	endpoint->rail_count = message->count;

@@ -14,8 +14,8 @@
 /* A queue pair in the error state returns all its work at once. */
 #define DRAIN_LIMIT PL_NS_PER_S
 /*
- * A device tells that a failed queue pair has returned all receives of the shared receive queue. Without the event the
- * destroyed queue pair may keep receives, which nobody gets back. Some drivers never tell.
+ * A failed queue pair returns its own receives one by one. Of a shared receive queue, the device tells that the queue
+ * pair has returned all: without the event the destroyed queue pair may keep receives. Some drivers never tell.
  */
 #define LAST_LIMIT (100 * PL_NS_PER_MS)
 #define LASTS_MISSED 4
@@ -221,15 +221,28 @@ void verbs_fail_run(struct pl_task *task)
 		verbs_fail(rail, "the other end uses this connection no more");
 }
 
-/* True if the queue pair may still have receives of the shared receive queue. */
+/*
+ * True if the queue pair has not returned all receives. Some may have frames, whose completions are lost with the queue
+ * pair, although the other end knows that the frames arrived.
+ */
 static bool keeps_receives(const struct verbs_rail *rail)
 {
-	return rail->qp && rail->queue->srq && !atomic_load(&rail->last_reached);
+	if (!rail->qp)
+		return false;
+	return rail->queue->srq ? !atomic_load(&rail->last_reached) : rail->receives_posted;
 }
 
 static bool tells_last_receive(const struct verbs_rail *rail)
 {
 	return atomic_load(&rail->device->lasts_missed) < LASTS_MISSED;
+}
+
+void verbs_receive_returned(struct verbs_rail *rail)
+{
+	if (rail->link != VERBS_DRAINING || rail->receives_posted)
+		return;
+	atomic_store(&rail->device->lasts_missed, 0);
+	pl_engine_post(rail->queue->engine, &rail->drained_task);
 }
 
 static void miss_last_receive(struct verbs_rail *rail)
@@ -240,7 +253,7 @@ static void miss_last_receive(struct verbs_rail *rail)
 	verbs_srq_note_lost(rail->queue);
 }
 
-/* Starts to wait for the event. Returns false if the rail need not wait. */
+/* Starts to wait for the event, or for the last receive. Returns false if the rail need not wait. */
 static bool wait_for_last_receive(struct verbs_rail *rail)
 {
 	if (!keeps_receives(rail))

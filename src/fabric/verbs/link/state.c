@@ -10,15 +10,6 @@
 
 /* -- the state ------------------------------------------------------------------------------------ */
 
-static unsigned index_of(const struct verbs_state *state, const struct pl_engine *engine)
-{
-	unsigned index = 0;
-
-	while (state->context->engines[index] != engine)
-		index++;
-	return index;
-}
-
 static void state_free(struct verbs_state *state)
 {
 	verbs_removal_close(state);
@@ -111,7 +102,7 @@ static int vector_of(const struct verbs_cq *queue)
 {
 	unsigned vectors = (unsigned)PL_MAX(queue->device->verbs->num_comp_vectors, 1);
 
-	return (int)(index_of(queue->state, queue->engine) % vectors);
+	return (int)(pl_context_engine_index(queue->state->context, queue->engine) % vectors);
 }
 
 static int make_cq(struct verbs_cq *queue, struct verbs_failure *failure)
