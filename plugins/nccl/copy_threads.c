@@ -5,41 +5,57 @@
 
 #include "state.h"
 
-/* Polls for work, because a sleeping thread needs tens of microseconds to wake. The lock is not held. */
-static void poll_queue(struct copy_threads *threads)
-{
-	uint64_t end = pl_now() + threads->poll_time;
-
-	while (atomic_load_explicit(&threads->waiting, memory_order_relaxed) == 0 && pl_now() < end) {
-#if defined(__x86_64__)
-		__builtin_ia32_pause();
-#endif
-	}
-}
-
-/* Waits for a piece of a job. Returns NULL when the threads end. The lock is held. */
-static struct copy_job *take_piece(struct copy_threads *threads, size_t *piece)
+/* Takes a piece of a job, if there is one and no other thread is at the queue. */
+static struct copy_job *try_piece(struct copy_threads *threads, size_t *piece)
 {
 	struct copy_job *job;
 
-	if (pl_list_empty(&threads->queue) && threads->poll_time) {
-		pthread_mutex_unlock(&threads->lock);
-		poll_queue(threads);
-		pthread_mutex_lock(&threads->lock);
-	}
-	while (pl_list_empty(&threads->queue) && !threads->ending) {
-		threads->sleeping++;
-		pthread_cond_wait(&threads->wake, &threads->lock);
-		threads->sleeping--;
-	}
-	if (threads->ending)
+	if (atomic_load_explicit(&threads->waiting, memory_order_relaxed) == 0 || !pl_latch_try(&threads->latch))
 		return NULL;
+	if (pl_list_empty(&threads->queue)) {
+		pl_latch_release(&threads->latch);
+		return NULL;
+	}
 	job = pl_list_first(&threads->queue, struct copy_job, link);
 	*piece = job->next++;
-	atomic_fetch_sub_explicit(&threads->waiting, 1, memory_order_relaxed);
+	atomic_fetch_sub(&threads->waiting, 1);
 	if (job->next == job->pieces)
 		pl_list_remove(&job->link);
+	pl_latch_release(&threads->latch);
 	return job;
+}
+
+/*
+ * A thread counts itself, and then looks for pieces; copy_threads_add() adds pieces, and then looks for sleeping threads. Both
+ * orders are sequentially consistent, so that one of them sees the other.
+ */
+static void sleep_until_pieces(struct copy_threads *threads)
+{
+	pthread_mutex_lock(&threads->lock);
+	atomic_fetch_add(&threads->sleeping, 1);
+	while (atomic_load(&threads->waiting) == 0 && !atomic_load(&threads->ending))
+		pthread_cond_wait(&threads->wake, &threads->lock);
+	atomic_fetch_sub(&threads->sleeping, 1);
+	pthread_mutex_unlock(&threads->lock);
+}
+
+/* Waits for a piece of a job. Polls first, because a sleeping thread needs tens of microseconds to wake. NULL: the end. */
+static struct copy_job *take_piece(struct copy_threads *threads, size_t *piece)
+{
+	uint64_t end = pl_now() + threads->poll_time;
+
+	while (!atomic_load_explicit(&threads->ending, memory_order_relaxed)) {
+		struct copy_job *job = try_piece(threads, piece);
+
+		if (job)
+			return job;
+		if (atomic_load_explicit(&threads->waiting, memory_order_relaxed) == 0 && pl_now() >= end) {
+			sleep_until_pieces(threads);
+			end = pl_now() + threads->poll_time;
+		}
+		pl_relax();
+	}
+	return NULL;
 }
 
 static void *run_copy_thread(void *argument)
@@ -49,13 +65,8 @@ static void *run_copy_thread(void *argument)
 	size_t piece;
 
 	pthread_setname_np(pthread_self(), "peerlane-copy");
-	pthread_mutex_lock(&threads->lock);
-	while ((job = take_piece(threads, &piece))) {
-		pthread_mutex_unlock(&threads->lock);
+	while ((job = take_piece(threads, &piece)))
 		request_write_piece(pl_container_of(job, struct plugin_request, job), piece);
-		pthread_mutex_lock(&threads->lock);
-	}
-	pthread_mutex_unlock(&threads->lock);
 	return NULL;
 }
 
@@ -68,8 +79,10 @@ int copy_threads_start(struct copy_threads *threads, unsigned count, uint64_t po
 	pthread_cond_init(&threads->wake, NULL);
 	pl_list_init(&threads->queue);
 	pl_list_init(&threads->finished);
-	threads->sleeping = 0;
-	threads->ending = false;
+	/* A child of fork(2) may have a copy of a taken one. */
+	threads->latch = (struct pl_latch){ false };
+	atomic_store(&threads->sleeping, 0);
+	atomic_store(&threads->ending, false);
 	atomic_store(&threads->waiting, 0);
 	atomic_store(&threads->any_finished, false);
 	threads->poll_time = poll_time;
@@ -90,7 +103,7 @@ int copy_threads_start(struct copy_threads *threads, unsigned count, uint64_t po
 void copy_threads_join(struct copy_threads *threads)
 {
 	pthread_mutex_lock(&threads->lock);
-	threads->ending = true;
+	atomic_store(&threads->ending, true);
 	pthread_cond_broadcast(&threads->wake);
 	pthread_mutex_unlock(&threads->lock);
 	for (unsigned i = 0; i < threads->count; i++)
@@ -102,12 +115,16 @@ void copy_threads_join(struct copy_threads *threads)
 
 void copy_threads_add(struct copy_threads *threads, struct copy_job *job, size_t pieces)
 {
-	pthread_mutex_lock(&threads->lock);
+	pl_latch_take(&threads->latch);
 	job->next = 0;
 	job->pieces = pieces;
 	pl_list_append(&threads->queue, &job->link);
-	atomic_fetch_add_explicit(&threads->waiting, (unsigned)pieces, memory_order_relaxed);
-	for (size_t i = PL_MIN(pieces, threads->sleeping); i > 0; i--)
+	atomic_fetch_add(&threads->waiting, (unsigned)pieces);
+	pl_latch_release(&threads->latch);
+	if (atomic_load(&threads->sleeping) == 0)
+		return;
+	pthread_mutex_lock(&threads->lock);
+	for (size_t i = PL_MIN(pieces, atomic_load(&threads->sleeping)); i > 0; i--)
 		pthread_cond_signal(&threads->wake);
 	pthread_mutex_unlock(&threads->lock);
 }
@@ -116,23 +133,23 @@ size_t copy_threads_withdraw(struct copy_threads *threads, struct copy_job *job)
 {
 	size_t left = 0;
 
-	pthread_mutex_lock(&threads->lock);
+	pl_latch_take(&threads->latch);
 	if (job->next < job->pieces) {
 		left = job->pieces - job->next;
 		job->next = job->pieces;
-		atomic_fetch_sub_explicit(&threads->waiting, (unsigned)left, memory_order_relaxed);
+		atomic_fetch_sub(&threads->waiting, (unsigned)left);
 		pl_list_remove(&job->link);
 	}
-	pthread_mutex_unlock(&threads->lock);
+	pl_latch_release(&threads->latch);
 	return left;
 }
 
 void copy_threads_finish(struct copy_threads *threads, struct copy_job *job)
 {
-	pthread_mutex_lock(&threads->lock);
+	pl_latch_take(&threads->latch);
 	pl_list_append(&threads->finished, &job->link);
 	atomic_store_explicit(&threads->any_finished, true, memory_order_release);
-	pthread_mutex_unlock(&threads->lock);
+	pl_latch_release(&threads->latch);
 }
 
 struct copy_job *copy_threads_take_finished(struct copy_threads *threads)
@@ -141,13 +158,13 @@ struct copy_job *copy_threads_take_finished(struct copy_threads *threads)
 
 	if (!atomic_load_explicit(&threads->any_finished, memory_order_acquire))
 		return NULL;
-	pthread_mutex_lock(&threads->lock);
+	pl_latch_take(&threads->latch);
 	if (!pl_list_empty(&threads->finished)) {
 		job = pl_list_first(&threads->finished, struct copy_job, link);
 		pl_list_remove(&job->link);
 	}
 	if (pl_list_empty(&threads->finished))
 		atomic_store_explicit(&threads->any_finished, false, memory_order_relaxed);
-	pthread_mutex_unlock(&threads->lock);
+	pl_latch_release(&threads->latch);
 	return job;
 }

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "base/base.h"
+#include "base/lock.h"
 
 #define COPY_THREADS_MAX 32
 
@@ -17,14 +18,16 @@ struct copy_job {
 };
 
 struct copy_threads {
-	pthread_mutex_t lock; /* protects the members below */
-	pthread_cond_t wake;
+	/* A latch: threads that poll all want it when a job comes, and none may sleep for it. */
+	struct pl_latch latch; /* protects both lists, and the jobs in them */
 	struct pl_list queue, finished;
-	unsigned sleeping;
-	bool ending;
-	atomic_uint waiting;      /* pieces in the queue: read without the lock */
-	atomic_bool any_finished; /* read without the lock */
-	uint64_t poll_time;       /* nanoseconds that a thread polls before it sleeps */
+	atomic_uint waiting; /* pieces in the queue: changed under the latch */
+	atomic_bool any_finished;
+	pthread_mutex_t lock; /* of threads that sleep until there are pieces */
+	pthread_cond_t wake;
+	atomic_uint sleeping; /* changed under the lock */
+	atomic_bool ending;
+	uint64_t poll_time; /* nanoseconds that a thread polls before it sleeps */
 	unsigned count;
 	pthread_t threads[COPY_THREADS_MAX];
 };

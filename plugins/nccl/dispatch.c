@@ -40,6 +40,8 @@ static void handle_hello(struct plugin_link *link, const struct message *message
 		refuse_greeting(link, message);
 		return;
 	}
+	/* This end listens for the other one: a stranger gets no memory. */
+	mailbox_open(link);
 	greeting->from = link;
 	greeting->comm = message->comm;
 	pl_list_append(&listener->greetings, &greeting->link);
@@ -127,8 +129,10 @@ void message_handle(struct plugin_link *link, const struct message *message)
 		handle_hello(link, message);
 	else if (message->type == MESSAGE_CLOSED)
 		handle_closed(link, message);
+	else if (message->type >= MESSAGE_MAILBOX)
+		mailbox_handle(link, message);
 	/* Messages to a comm that was closed meanwhile are dropped. */
-	if (!comm || message->type == MESSAGE_HELLO || message->type == MESSAGE_CLOSED)
+	if (!comm || message->type == MESSAGE_HELLO || message->type >= MESSAGE_CLOSED)
 		return;
 	switch (message->type) {
 	case MESSAGE_ACCEPTED:

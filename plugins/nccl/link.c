@@ -164,6 +164,7 @@ void links_reap(void)
 		if (link->state != LINK_LOST || link->running || link->connecting)
 			continue;
 		if (link->peer) {
+			mailbox_close(link);
 			pl_peer_close(link->peer);
 			link->peer = NULL;
 		}
@@ -185,6 +186,7 @@ void link_send(struct plugin_link *link, const struct message *message)
 	struct pl_error error;
 	uint64_t value;
 	size_t length;
+	int rc;
 
 	if (link->self) {
 		message_handle(link, message);
@@ -198,10 +200,14 @@ void link_send(struct plugin_link *link, const struct message *message)
 	} else {
 		length = message_encode(message, data, &value);
 	}
+	if (mailbox_send(link, value, data, length))
+		return;
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = user_data(NULL, USER_NOTIFICATION);
-	if (pl_notify(link->peer, value, data, length, &attributes, NULL, &error) < 0)
-		link_lost(link, error.message);
-	else
+	rc = pl_notify(link->peer, value, data, length, &attributes, NULL, &error);
+	/* The event of a loss comes behind the messages that the other end sent before, which must not be dropped. */
+	if (rc == 0)
 		plugin.notifications++;
+	else if (rc != -ENOTCONN && rc != -ECONNRESET)
+		link_lost(link, error.message);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Messages between two ends of the plugin. Each is a notification of Peerlane: a value, and up to 1,024 bytes of data.
- * Connections ("comms") have one direction and an identifier at each end.
+ * Messages between two ends of the plugin. Each is a value, and up to 1,024 bytes of data: a notification of Peerlane, or in a
+ * mailbox (mailbox.h). Connections ("comms") have one direction and an identifier at each end.
  */
 #ifndef PLUGIN_MESSAGE_H
 #define PLUGIN_MESSAGE_H
@@ -9,7 +9,7 @@
 #include "base/base.h"
 
 /* Version of these messages. Ends of different versions refuse each other. */
-#define MESSAGE_VERSION 2
+#define MESSAGE_VERSION 3
 
 /*
  * Identifiers of comms have 17 bits, and a comm has 32 slots for requests. So the value of a full-sized delivery has 22
@@ -28,6 +28,9 @@ enum message_type {
 	MESSAGE_DATA,    /* sender: comm, slot, bytes as payload */
 	MESSAGE_DELIVERED, /* sender: comm, slot, `size` of the bytes that were written; a value without data */
 	MESSAGE_CLOSED,    /* either: comm, its own comm as `index` */
+	MESSAGE_MAILBOX,   /* either, of the link: token of its inbox as payload */
+	MESSAGE_MAPPED,    /* either, of the link: it can write into the other end's inbox */
+	MESSAGE_SWITCHED,  /* either, of the link: the last notification; what follows lies in the inbox */
 	MESSAGE_TYPE_END,
 };
 

@@ -70,6 +70,7 @@ static bool process_open(void)
 
 	pl_list_init(&plugin.links);
 	pl_list_init(&plugin.listeners);
+	pl_list_init(&plugin.mailboxes);
 	pl_list_init(&plugin.early);
 	plugin.lost_links = plugin.early_count = 0;
 	plugin.notifications = plugin.imports = 0;

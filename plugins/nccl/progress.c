@@ -53,6 +53,7 @@ static void take_notification(struct plugin_link *link, struct pl_completion *co
 {
 	struct message message;
 
+	mailbox_follow(link->mailbox);
 	if (link->state == LINK_UP) {
 		if (message_decode(completion->value, completion->data, completion->data_length, &message) < 0)
 			link_lost(link,
@@ -84,7 +85,10 @@ static void take_loss(const struct pl_completion *completion)
 		struct plugin_link *link = pl_list_entry(at, struct plugin_link, link);
 
 		if (completion->peer && link->peer == completion->peer) {
+			/* Messages that the other end sent before come first. */
+			mailbox_take_last(link->mailbox);
 			pl_completion_error(link->device->context, completion, &error);
+			link->gone = true;
 			link_lost(link, completion->status < 0 ? error.message : "the other end closed the connection");
 			return;
 		}
@@ -127,6 +131,9 @@ static void take_completion(struct pl_context *context, struct pl_completion *co
 	case USER_REMOTE:
 		remote_imported(object, completion);
 		break;
+	case USER_MAILBOX:
+		mailbox_imported(object, completion);
+		break;
 	}
 }
 
@@ -149,6 +156,7 @@ static void progress_context(struct pl_context *context)
 
 void plugin_progress(void)
 {
+	mailboxes_poll();
 	/* Interfaces share the context of the first. */
 	for (int i = 0; i < (plugin.cards ? plugin.device_count : 1); i++)
 		if (plugin.devices[i].used || !plugin.cards)

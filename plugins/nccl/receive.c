@@ -50,6 +50,15 @@ enum net_result plugin_receive(struct plugin_comm *comm, void *data, size_t size
 	return rc;
 }
 
+/*
+ * True if a send has yet to learn its result, although its comm has failed. The receiver may have had the message, and left, while
+ * a copy thread of this end was still in the call that posted it. Operations of a lost peer end at once.
+ */
+static bool send_is_ending(const struct plugin_request *request)
+{
+	return request->comm->sends && request->state == REQUEST_RUNNING && request->comm->at->gone;
+}
+
 enum net_result plugin_test(struct plugin_request *request, int *done, int *size)
 {
 	enum net_result rc = NET_SUCCESS;
@@ -63,7 +72,7 @@ enum net_result plugin_test(struct plugin_request *request, int *done, int *size
 			*size = (int)request->size;
 		request->state = REQUEST_FREE;
 		request->memory = NULL;
-	} else if (request->comm->state == COMM_FAILED) {
+	} else if (request->comm->state == COMM_FAILED && !send_is_ending(request)) {
 		rc = request->comm->failure;
 	}
 	pthread_mutex_unlock(&plugin.lock);

@@ -201,6 +201,8 @@ static enum net_result continue_connection(struct plugin_comm *comm, const struc
 						       .index = handle->listener,
 						       .offset = handle->nonce,
 						       .size = MESSAGE_VERSION });
+		/* Behind the greeting, which makes the other end open its own. */
+		mailbox_open(comm->at);
 	}
 	if (comm->state == COMM_GREETED && pl_now() - comm->begun > plugin.settings.accept_timeout) {
 		plugin_warn("the receiver accepted no connection within %llu s (PEERLANE_ACCEPT_TIMEOUT)",

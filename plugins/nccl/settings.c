@@ -16,7 +16,8 @@
 #define CONNECT_S 30
 /* Imports wait for a process that may be stopped for long; its loss ends them before. */
 #define OPERATION_S 86400
-#define COPY_THREADS 4
+#define COPY_THREADS_LEAST 4ul
+#define COPY_THREADS_USUAL 8ul
 /* From this number of cores on, threads may poll for work. */
 #define POLLING_CORES 8
 #define POLL_US 100
@@ -106,17 +107,26 @@ static bool read_encryption(struct pl_options *options)
 	return true;
 }
 
+/* A thread copies 4 to 7 GB/s, so that 8 of them exceed what NCCL's shared memory moves. */
+static unsigned long copy_threads_for(long cores)
+{
+	unsigned long share = cores > 0 ? (unsigned long)cores / 4 : 0;
+
+	return PL_MAX(COPY_THREADS_LEAST, PL_MIN(share, COPY_THREADS_USUAL));
+}
+
 bool settings_read(struct plugin_settings *settings)
 {
 	struct pl_options *options = &settings->options;
-	bool many = sysconf(_SC_NPROCESSORS_ONLN) >= POLLING_CORES;
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	bool many = cores >= POLLING_CORES;
 	unsigned long workers, lanes, poll_us, threads, speed, keepalive, connect, accept;
 
 	memset(settings, 0, sizeof(*settings));
 	*options = (struct pl_options)PL_OPTIONS_INIT;
 	if (!read_number("PEERLANE_WORKERS", 1, 64, 0, &workers) || !read_number("PEERLANE_LANES", 1, 16, 0, &lanes) ||
 	    !read_number("PEERLANE_POLL_US", 0, 1000000, many ? POLL_US : 0, &poll_us) ||
-	    !read_number("PEERLANE_COPY_THREADS", 1, COPY_THREADS_MAX, COPY_THREADS, &threads) ||
+	    !read_number("PEERLANE_COPY_THREADS", 1, COPY_THREADS_MAX, copy_threads_for(cores), &threads) ||
 	    !read_number("PEERLANE_SPEED", 1, 10000000, 0, &speed) ||
 	    !read_number("PEERLANE_KEEPALIVE", 1, 86400, KEEPALIVE_S, &keepalive) ||
 	    !read_number("PEERLANE_CONNECT_TIMEOUT", 1, 86400, CONNECT_S, &connect) ||

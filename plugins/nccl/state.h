@@ -11,6 +11,7 @@
 
 #include "copy_threads.h"
 #include "core.h"
+#include "mailbox.h"
 #include "message.h"
 
 #define DEVICES_MAX 32
@@ -55,8 +56,10 @@ struct plugin_link {
 	uint8_t id[ID_LENGTH]; /* of the other process, if this end connected */
 	char address[80];
 	struct pl_peer *peer; /* NULL: none yet, or closed */
+	struct mailbox *mailbox; /* NULL: messages are notifications */
 	unsigned running;     /* requests that may use the peer */
 	bool connecting;      /* a completion of pl_connect_start() will come */
+	bool gone;            /* the library has lost the peer, and ends its operations */
 };
 
 /* NCCL's communicator, for tables of version 11 and later. */
@@ -165,7 +168,7 @@ struct plugin {
 	struct plugin_device devices[DEVICES_MAX];
 	int device_count;
 	bool cards; /* all devices are ports of RDMA cards; else all are IP interfaces */
-	struct pl_list links, listeners;
+	struct pl_list links, listeners, mailboxes;
 	struct plugin_owner forever; /* of tables before version 11 */
 	struct plugin_comm **comms;  /* by identifier */
 	uint32_t next_comm, next_listener;
@@ -274,7 +277,7 @@ void request_write_piece(struct plugin_request *request, size_t piece);
 void sends_cancel(struct plugin_comm *comm, const struct plugin_memory *memory, const struct plugin_remote *remote);
 
 /* user_data of completions: an aligned pointer, and the kind of object in its low bits. */
-enum user_kind { USER_REQUEST, USER_NOTIFICATION, USER_LINK, USER_DEVICE, USER_REMOTE };
+enum user_kind { USER_REQUEST, USER_NOTIFICATION, USER_LINK, USER_DEVICE, USER_REMOTE, USER_MAILBOX };
 #define USER_KIND_MASK 7u
 
 static inline uint64_t user_data(const void *object, enum user_kind kind)

@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Measures NCCL on two GPUs of this host, without P2P and shared memory: over NCCL's sockets, and over the plugin.
+"""Measures NCCL on two GPUs of this host, without P2P: over NCCL's sockets, its shared memory, and the plugin.
 
-Usage: try.py [--limit SECONDS] [--quick] PLUGIN
+Usage: try.py [--limit SECONDS] [--quick] [--only TEXT] PLUGIN
 
 PLUGIN is the path of libnccl-net-peerlane.so.  Needs PyTorch with NCCL.  Each setting is a run of two processes with a
-time limit; all together end within --limit (240).  Prints a table of medians: latency of an all_reduce of 8 bytes, bus
-bandwidth of all_reduce, bandwidth of send/recv, and CPU seconds for each GB that a rank sent.  All results are checked.
+time limit; all together end within --limit (240).  --only: settings whose name begins with this text.  Prints a table of
+medians: latency of an all_reduce of 8 bytes, bus bandwidth of all_reduce, bandwidth of send/recv, and CPU seconds for each
+GB that a rank sent.  All results are checked.
 The exit status is 1 if a run failed, or did not use the network that it should use.
 """
 import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+
+import ranks
 
 BASE = {
     'NCCL_P2P_DISABLE': '1',
@@ -37,10 +39,12 @@ PORT = 29600
 def settings(plugin):
     peerlane = {'NCCL_NET_PLUGIN': plugin, 'NCCL_NET': 'Peerlane'}
     return [
+        ('shared memory', 'SHM', SOCKETS | {'NCCL_SHM_DISABLE': '0'}),
         ('sockets', 'Socket', SOCKETS),
         ('sockets 4x4', 'Socket', SOCKETS | TUNED),
         ('peerlane', 'Peerlane', peerlane),
         ('peerlane tcp', 'Peerlane', peerlane | {'PEERLANE_FABRIC': 'tcp'}),
+        ('shared memory, 4 channels', 'SHM', SOCKETS | CHANNELS | {'NCCL_SHM_DISABLE': '0'}),
         ('sockets 4x4, 4 channels', 'Socket', SOCKETS | TUNED | CHANNELS),
         ('peerlane, 4 channels', 'Peerlane', peerlane | CHANNELS),
         ('peerlane tcp, 4 channels', 'Peerlane', peerlane | CHANNELS | {'PEERLANE_FABRIC': 'tcp'}),
@@ -110,31 +114,6 @@ def rank_main(rank, quick):
 
 # -- all settings --------------------------------------------------------------------------------------------------
 
-def run_pair(environment, limit, port, quick, folder):
-    """Returns the output of both ranks, and their exit statuses."""
-    ranks = []
-    for rank in range(2):
-        log = open(os.path.join(folder, f'{port}.{rank}'), 'w+', encoding='utf-8')
-        command = [sys.executable, os.path.abspath(__file__), '--rank', str(rank)] + ['--quick'] * quick
-        ranks.append((subprocess.Popen(command, env=os.environ | BASE | environment | {'MASTER_PORT': str(port)},
-                                       stdout=log, stderr=subprocess.STDOUT), log))
-    end = time.monotonic() + limit
-    for process, _ in ranks:
-        try:
-            process.wait(max(0.1, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            for other, _ in ranks:
-                other.kill()
-            process.wait()
-    outputs = []
-    for process, log in ranks:
-        process.wait()
-        log.seek(0)
-        outputs.append(log.read())
-        log.close()
-    return outputs, [process.returncode for process, _ in ranks]
-
-
 def main():
     arguments = sys.argv[1:]
     quick = '--quick' in arguments
@@ -144,6 +123,9 @@ def main():
     limit = 240
     if arguments[:1] == ['--limit']:
         limit, arguments = int(arguments[1]), arguments[2:]
+    only = ''
+    if arguments[:1] == ['--only']:
+        only, arguments = arguments[1], arguments[2:]
     if len(arguments) != 1:
         print(__doc__, file=sys.stderr)
         return 2
@@ -154,12 +136,15 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, net, environment) in enumerate(settings(os.path.abspath(arguments[0]))):
             left = end - time.monotonic()
+            if not name.startswith(only):
+                continue
             if left < 15:
                 print(f'{name:26} not run: the time is over')
                 continue
-            outputs, statuses = run_pair(environment, min(60, left), PORT + number, quick, folder)
+            outputs, statuses = ranks.run_pair(os.path.abspath(__file__), ['--quick'] * quick,
+                                               os.environ | BASE | environment, min(60, left), PORT + number, folder)
             found = [re.search(r'^RESULT (.*)$', output, re.M) for output in outputs]
-            if any(statuses) or not all(found) or f'via NET/{net}/' not in outputs[0]:
+            if any(statuses) or not all(found) or ('via SHM' if net == 'SHM' else f'via NET/{net}/') not in outputs[0]:
                 failed += 1
                 print(f'{name:26} FAILED: exit statuses {statuses}')
                 print('\n'.join('    ' + line for line in outputs[0].splitlines()[-30:]))

@@ -19,6 +19,9 @@
 #define LENGTH ((size_t)8 << 20)
 /* Place of the address, as text, in the plugin's handle. */
 #define HANDLE_ADDRESS 32
+/* Its nonce, and the number of its listener. */
+#define HANDLE_NONCE 24
+#define HANDLE_LISTENER 96
 
 /* Process of a pair. `fd` is NCCL's bootstrap network. */
 struct end {
@@ -570,12 +573,12 @@ static void case_stranger(void *fabric)
 
 /* Peerlane without a key lets anybody connect, so a stranger can send any notification. */
 #define HOSTILE_MESSAGES 6000u
+#define HOSTILE_BYTES ((size_t)48)
 
-static void hostile_notify(struct pl_peer *peer, unsigned *seed)
+static uint64_t hostile_message(uint32_t words[12], size_t *bytes, unsigned *seed)
 {
-	uint32_t words[12] = { 0 };
-	uint64_t value = 1ull << 32 | (1 + (unsigned)rand_r(seed) % 9);
-	size_t length = sizeof(words);
+	uint64_t value = 1ull << 32 | (1 + (unsigned)rand_r(seed) % 12);
+	size_t length = HOSTILE_BYTES;
 
 	for (unsigned i = 0; i < 12; i++)
 		words[i] = i < 3 || rand_r(seed) % 4 ? (unsigned)rand_r(seed) % 6 : (unsigned)rand_r(seed);
@@ -583,7 +586,7 @@ static void hostile_notify(struct pl_peer *peer, unsigned *seed)
 	words[3] = 0;
 	switch (rand_r(seed) % 64) {
 	case 0:
-		length = (unsigned)rand_r(seed) % sizeof(words);
+		length = (unsigned)rand_r(seed) % HOSTILE_BYTES;
 		break;
 	case 1:
 		words[(unsigned)rand_r(seed) % 4] = (unsigned)rand_r(seed);
@@ -600,39 +603,131 @@ static void hostile_notify(struct pl_peer *peer, unsigned *seed)
 		length = 0;
 		break;
 	}
-	pl_notify(peer, value, words, length, NULL, NULL, NULL);
+	*bytes = length;
+	return value;
+}
+
+/* What a stranger has of one connection. */
+struct hostile {
+	struct pl_context *context;
+	struct pl_peer *peer;
+	const uint8_t *handle; /* of the plugin's listener */
+	struct pl_remote *inbox; /* of the plugin; NULL: not offered, or not over the local fabric */
+	struct pl_region *memory;
+	uint64_t written;
+};
+
+static void hostile_notify(struct hostile *hostile, unsigned *seed)
+{
+	uint32_t words[12] = { 0 };
+	size_t length;
+	uint64_t value = hostile_message(words, &length, seed);
+
+	pl_notify(hostile->peer, value, words, length, NULL, NULL, NULL);
+}
+
+/* Offers an inbox of its own, takes that of the plugin, and agrees to send by it. */
+static void hostile_map(struct hostile *hostile, const struct pl_completion *notification)
+{
+	uint8_t offer[32 + PL_TOKEN_MAX] = { 0 };
+	size_t length = PL_TOKEN_MAX;
+
+	/* The plugin may have closed the connection. */
+	if (pl_remote_import(hostile->peer, (const uint8_t *)notification->data + 32, notification->data_length - 32, 0,
+			     &hostile->inbox, NULL) < 0)
+		return;
+	check_ok(pl_region_share(hostile->memory, NULL, offer + 32, &length, NULL), NULL);
+	pl_notify(hostile->peer, 1ull << 32 | 10, offer, 32 + length, NULL, NULL, NULL);
+	pl_notify(hostile->peer, 1ull << 32 | 11, offer, 32, NULL, NULL, NULL);
+	pl_notify(hostile->peer, 1ull << 32 | 12, offer, 32, NULL, NULL, NULL);
+	hostile->written = 0;
+}
+
+/* Writes the next message into the inbox, or one that has no place there, or a wrong counter. */
+static void hostile_write(struct hostile *hostile, unsigned *seed)
+{
+	uint64_t *slot = pl_region_address(hostile->memory);
+	bool counter = rand_r(seed) % 8 == 0, next = !counter && rand_r(seed) % 16;
+	uint64_t number = next ? hostile->written++ : (uint64_t)rand_r(seed);
+	struct pl_transfer transfer = { .remote = hostile->inbox,
+					.remote_offset = 64 + number % 128 * 1088,
+					.region = hostile->memory,
+					.length = 24 + HOSTILE_BYTES };
+	size_t length;
+
+	slot[0] = number + 1;
+	slot[1] = hostile_message((uint32_t *)&slot[3], &length, seed);
+	slot[2] = rand_r(seed) % 8 ? length : (uint64_t)rand_r(seed);
+	if (counter) {
+		transfer.remote_offset = 0;
+		transfer.length = 8;
+	}
+	pl_write(hostile->peer, &transfer, NULL, NULL, NULL);
+}
+
+/* Greets the listener as NCCL's sender does: only then the plugin offers its inbox. */
+static void hostile_connect(struct hostile *hostile)
+{
+	uint32_t words[8] = { 0 };
+
+	pl_peer_close(hostile->peer);
+	hostile->inbox = NULL;
+	check_ok(pl_connect(hostile->context, (const char *)hostile->handle + HANDLE_ADDRESS, 0, &hostile->peer, NULL),
+		 NULL);
+	memcpy(&words[1], hostile->handle + HANDLE_LISTENER, sizeof(words[1]));
+	memcpy(&words[4], hostile->handle + HANDLE_NONCE, sizeof(uint64_t));
+	words[6] = 3;
+	pl_notify(hostile->peer, 1ull << 32 | 1, words, sizeof(words), NULL, NULL, NULL);
+}
+
+static void hostile_poll(struct hostile *hostile)
+{
+	struct pl_completion taken[16];
+	int count;
+
+	do {
+		count = pl_poll(hostile->context, taken, 16);
+		for (int i = 0; i < count; i++) {
+			if (taken[i].kind != PL_KIND_NOTIFIED)
+				continue;
+			if (taken[i].value == (1ull << 32 | 10) && taken[i].peer == hostile->peer && !hostile->inbox)
+				hostile_map(hostile, &taken[i]);
+			pl_notification_free(hostile->context, &taken[i]);
+		}
+	} while (count == 16);
 }
 
 static void hostile_sender(struct end *end)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
 	uint8_t handle[NET_HANDLE_SIZE];
-	struct pl_context *context;
-	struct pl_completion taken[16];
-	struct pl_peer *peer = NULL;
-	unsigned seed = 7;
+	struct hostile hostile = { .handle = handle };
+	unsigned seed = 7, inboxes = 0;
 
 	end_get(end, handle, sizeof(handle));
 	options.insecure = PL_ON;
 	options.fabric = getenv("PEERLANE_FABRIC");
-	check_ok(pl_open(&context, &options, NULL), NULL);
+	check_ok(pl_open(&hostile.context, &options, NULL), NULL);
+	check_ok(pl_region_allocate(hostile.context, 8 << 20, PL_ACCESS_ALL, &hostile.memory, NULL), NULL);
 	for (unsigned i = 0; i < HOSTILE_MESSAGES; i++) {
 		struct pl_peer_info info = PL_PEER_INFO_INIT;
 
-		if (peer)
-			pl_peer_query(peer, &info);
-		if (!info.connected) {
-			pl_peer_close(peer);
-			check_ok(pl_connect(context, (const char *)handle + HANDLE_ADDRESS, 0, &peer, NULL), NULL);
-		}
-		hostile_notify(peer, &seed);
+		if (hostile.peer)
+			pl_peer_query(hostile.peer, &info);
+		if (!info.connected)
+			hostile_connect(&hostile);
+		inboxes += hostile.inbox && hostile.written == 0;
+		if (hostile.inbox)
+			hostile_write(&hostile, &seed);
+		else
+			hostile_notify(&hostile, &seed);
 		/* A loss shows after a moment. */
 		if (i % 16 == 0)
 			nanosleep(&(struct timespec){ .tv_nsec = 500000 }, NULL);
-		while (pl_poll(context, taken, 16) == 16)
-			continue;
+		hostile_poll(&hostile);
 	}
-	pl_close(context);
+	check(strcmp(options.fabric, "local") || inboxes > 0);
+	pl_close(hostile.context);
 }
 
 static void case_hostile(void *fabric)
