@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Connections to agents. A thread of the agent connects, because the library's calls wait. */
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <exception>
 
 #include "engine.h"
 
@@ -90,7 +92,7 @@ int agent::wait_unless_closed(pl_operation *operation, pl_completion &completion
 /* Connects to one address, and proves that the listener there is the agent's: another process may have its port. */
 int agent::try_address(const std::string &address, pl_peer **fresh, pl_remote **imported_proof, pl_error &error)
 {
-	std::string hello(1, (char)HELLO_VERSION);
+	std::string hello = std::string(1, (char)HELLO_VERSION) + owner.name;
 	pl_completion completion = {};
 	pl_operation *operation;
 	int status = pl_connect_start(owner.context, address.c_str(), 0, 0, &operation, &error);
@@ -99,7 +101,6 @@ int agent::try_address(const std::string &address, pl_peer **fresh, pl_remote **
 		status = wait_unless_closed(operation, completion, error);
 	if (status < 0)
 		return status;
-	hello += owner.name;
 	*fresh = completion.peer;
 	status = pl_remote_import_start(*fresh, card.token.data(), card.token.size(), 0, &operation, &error);
 	if (status == 0)
@@ -111,10 +112,27 @@ int agent::try_address(const std::string &address, pl_peer **fresh, pl_remote **
 	}
 	if (status == 0)
 		return 0;
-	pl_peer_close(*fresh);
+	owner.close_peer(*fresh);
 	pl_remote_release(*imported_proof);
 	*fresh = nullptr;
 	*imported_proof = nullptr;
+	return status;
+}
+
+int agent::try_addresses(pl_peer **fresh, pl_remote **imported_proof, pl_error &error)
+{
+	int status = -EHOSTUNREACH;
+
+	try {
+		for (const std::string &address : card.addresses) {
+			status = try_address(address, fresh, imported_proof, error);
+			if (status == 0 || closed)
+				break;
+		}
+	} catch (const std::exception &problem) {
+		snprintf(error.message, sizeof(error.message), "%s", problem.what());
+		status = -ENOMEM;
+	}
 	return status;
 }
 
@@ -123,23 +141,18 @@ void agent::run_connector()
 	pl_peer *fresh = nullptr;
 	pl_remote *imported_proof = nullptr;
 	pl_error error = {};
-	int status = -EHOSTUNREACH;
-
-	for (const std::string &address : card.addresses) {
-		status = try_address(address, &fresh, &imported_proof, error);
-		if (status == 0 || closed)
-			break;
-	}
+	int status = try_addresses(&fresh, &imported_proof, error);
 	std::lock_guard<std::mutex> lock(mutex);
+
 	if (status == 0 && closed) {
-		pl_peer_close(fresh);
+		owner.close_peer(fresh);
 		pl_remote_release(imported_proof);
 		status = -ECANCELED;
 	} else if (status == 0) {
 		peer = fresh;
 		proof = imported_proof;
 	} else if (!closed) {
-		warn_error("cannot connect to agent " + name, error);
+		warn("cannot connect to agent %s: %s", name.c_str(), error.message);
 	}
 	now = status == 0 ? state::up : state::failed;
 	changed.notify_all();
@@ -178,7 +191,7 @@ void agent::drop_locked(uint64_t number)
 		each->vector = nullptr;
 	}
 	prepared.clear();
-	pl_peer_close(peer);
+	owner.close_peer(peer);
 	peer = nullptr;
 	for (remote_memory *each : imported)
 		each->forget_locked();
@@ -248,6 +261,11 @@ int agent::send_locked(const std::string &notice, pl_error &error)
 		return send_large_locked(notice, error);
 	return pl_notify(peer, notice_value(notice_kind::small), notice.empty() ? nullptr : notice.data(),
 			 notice.size(), nullptr, nullptr, &error);
+}
+
+int agent::probe_locked(pl_operation **probe, pl_error &error)
+{
+	return pl_remote_import_start(peer, card.token.data(), card.token.size(), 0, probe, &error);
 }
 
 int agent::send(const std::string &notice)

@@ -15,6 +15,7 @@ namespace
 {
 
 constexpr size_t PROOF_SIZE = 64;
+constexpr int ACCEPTS = 16;
 constexpr int DEREGISTER_ATTEMPTS = 1000;
 
 int share_region(pl_region *region, unsigned rights, std::string &token, pl_error &error)
@@ -73,7 +74,9 @@ int engine::open(const parameters &given)
 	wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (wake_fd < 0)
 		return -errno;
-	accept_next();
+	/* Several, so that an agent's first notifications do not wait until others were accepted. */
+	for (int i = 0; i < ACCEPTS; i++)
+		accept_next();
 	if (options.options.progress == PL_PROGRESS_THREAD)
 		events = std::thread(&engine::run_events, this);
 	return 0;
@@ -140,6 +143,7 @@ int engine::deregister_memory(const memory &gone)
 {
 	int status;
 
+	free_retired();
 	for (const auto &each : live_requests())
 		each->revoke(gone);
 	/* A request that was released meanwhile may still have the region in a vector, for an instant. */
@@ -149,8 +153,22 @@ int engine::deregister_memory(const memory &gone)
 			return status;
 		std::this_thread::sleep_for(std::chrono::milliseconds(1));
 	}
-	warn("memory at 0x%llx is in use and stays registered", (unsigned long long)gone.card.address);
+	/* The region outlives its metadata, but no agent reaches the memory any more. */
+	pl_region_revoke(gone.region, gone.card.token.data(), gone.card.token.size());
+	warn("memory at 0x%llx is in use, and must stay allocated", (unsigned long long)gone.card.address);
+	std::lock_guard<std::mutex> lock(mutex);
+	retired.push_back(gone.region);
 	return status;
+}
+
+/* Ends registrations whose last user has gone. */
+void engine::free_retired()
+{
+	std::lock_guard<std::mutex> lock(mutex);
+
+	for (size_t i = retired.size(); i-- > 0;)
+		if (pl_region_deregister(retired[i]) == 0)
+			retired.erase(retired.begin() + (ptrdiff_t)i);
 }
 
 int engine::load_agent(const std::string &called, const std::string &info)

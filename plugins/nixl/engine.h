@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -67,6 +68,7 @@ class agent
 	std::thread connector;
 
 	void run_connector();
+	int try_addresses(pl_peer **fresh, pl_remote **imported, pl_error &error);
 	int wait_unless_closed(pl_operation *operation, pl_completion &completion, pl_error &error);
 	int try_address(const std::string &address, pl_peer **fresh, pl_remote **imported, pl_error &error);
 	int send_large_locked(const std::string &notice, pl_error &error);
@@ -94,12 +96,14 @@ public:
 	/* Sends a notification, over a new connection if the old one is lost. Waits for a connection only. */
 	int send(const std::string &notice);
 	int send_locked(const std::string &notice, pl_error &error);
+	/* Starts to import the agent's proof again over its connection: a living agent answers with 0. */
+	int probe_locked(pl_operation **probe, pl_error &error);
 };
 
 /* A prepared transfer: ranges, and the state of the last posting. */
 class request
 {
-	enum class state { idle, waiting, running, notifying, probing };
+	enum class state { idle, waiting, running, refused, notifying, probing };
 
 	struct element {
 		uint32_t local;
@@ -125,6 +129,9 @@ class request
 	bool revoked = false; /* a local range was deregistered */
 	bool release_refused = false;
 	uint64_t connection = 0; /* of the agent, at the posting */
+	pl_operation *probe = nullptr;
+	std::chrono::steady_clock::time_point refused_until, next_probe;
+	pl_error refusal = {};
 
 	int step();
 	int begin();
@@ -133,6 +140,9 @@ class request
 	int lost_locked(int status);
 	int finish(int status, const pl_error *error);
 	int step_running();
+	int step_refused();
+	void begin_refused(const pl_error &error);
+	void end_probe();
 	int step_notifying();
 	void stop(uint64_t timeout);
 
@@ -167,15 +177,39 @@ constexpr size_t NOTICE_MAX = 64u << 20;
 
 class engine
 {
-	/* Connection that another agent has made to this one. */
+	/* Notification that came before the connection was accepted. */
+	struct early {
+		uint64_t value;
+		std::string data;
+	};
+	/* Large notification that was announced. */
+	struct announced {
+		uint64_t tag;
+		uint64_t length;
+	};
+	/* Connection that another agent has made to this one; or one of this agent's, of which nothing is believed. */
 	struct inbound {
-		std::string name;      /* of the agent, once it has said hello */
-		bool accepted = false; /* its first notifications can arrive before */
-		bool lost = false;
+		uint64_t number = 0;
+		std::string name; /* of the agent, once it has said hello */
+		bool accepted = false;
+		bool lost = false;             /* what it sent before may still arrive */
+		bool refused = false;          /* it is closed by this engine */
+		std::vector<early> before;     /* it was accepted */
+		std::deque<announced> waiting; /* until others have arrived */
+		size_t arriving = 0;           /* large notifications under way */
+		size_t bytes = 0;              /* length of `before` */
+	};
+	/* Large notifications under way from one agent, over all its connections. */
+	struct share {
+		size_t arriving = 0;
+		size_t bytes = 0;
 	};
 	struct arriving {
+		pl_peer *peer;
+		uint64_t number; /* of the connection: another one may have the address by now */
 		std::string name;
 		pl_region *region;
+		uint64_t length;
 	};
 
 	std::string conn_info;
@@ -186,7 +220,8 @@ class engine
 	std::mutex drain_mutex; /* taken before mutex: one thread handles events, in their order */
 	std::unordered_map<pl_peer *, inbound> peers;    /* of drain_mutex */
 	std::unordered_map<uint64_t, arriving> receives; /* of drain_mutex: large notifications under way */
-	uint64_t receives_begun = 0;
+	std::unordered_map<std::string, share> shares;   /* of drain_mutex, by the agent's name */
+	uint64_t receives_begun = 0, connections = 0;
 
 	std::mutex mutex;
 	bool stopping = false;
@@ -197,16 +232,24 @@ class engine
 	uint64_t sends_begun = 0;
 	std::vector<std::pair<std::string, std::string>> notices;
 	size_t notice_bytes = 0;
+	std::vector<pl_region *> retired; /* deregistered ranges that something still used */
 
 	int listen(const settings &with, pl_error &error);
 	void run_events();
 	void wait_until_collected();
 	void drain();
+	void try_handle(pl_completion &completion);
 	void handle(pl_completion &completion);
+	inbound &inbound_of(pl_peer *peer);
+	void handle_accepted(pl_peer *peer);
 	void handle_notified(const pl_completion &completion);
+	void handle_notice(pl_peer *peer, inbound &sender, uint64_t value, std::string data);
 	void handle_received(const pl_completion &completion);
-	void begin_receive(pl_peer *peer, const std::string &name, const pl_completion &completion);
-	void accept_next();
+	void begin_receives(pl_peer *peer, inbound &sender);
+	int begin_receive(pl_peer *peer, inbound &sender, share &used, const announced &notice, pl_error &error);
+	void end_receive(const std::string &of, uint64_t length);
+	void accept_next() noexcept;
+	void free_retired();
 	void close_lost();
 	void deliver(const std::string &name, std::string bytes);
 	std::vector<std::shared_ptr<request>> live_requests();
@@ -232,6 +275,8 @@ public:
 	std::shared_ptr<request> new_request(std::shared_ptr<agent> to, bool write);
 	void forget_request(request *gone);
 
+	/* Closes a connection that an agent of this engine has made. */
+	void close_peer(pl_peer *peer);
 	/* Moves all notifications that have arrived to `list`. */
 	void take_notices(std::vector<std::pair<std::string, std::string>> &list);
 	/* Keeps a region until the message with the returned tag is sent. */

@@ -5,6 +5,7 @@
  */
 #include <cerrno>
 #include <cstring>
+#include <exception>
 
 #include <poll.h>
 
@@ -19,13 +20,21 @@ constexpr int BATCH = 64;
 /* With more uncollected notifications the engine takes no more, and their senders wait. */
 constexpr size_t NOTICES_MAX = 1u << 20;
 constexpr size_t NOTICE_BYTES_MAX = 1u << 30;
+/* Large notifications of one agent that have memory here; further ones wait. One of any size always fits. */
+constexpr size_t ARRIVING_MAX = 16;
+constexpr size_t ARRIVING_BYTES_MAX = 2 * NOTICE_MAX;
+/* Announcements that wait: an agent that sends more is closed. */
+constexpr size_t WAITING_MAX = 1u << 16;
+/* Notifications that are kept until a connection is accepted; the same holds. */
+constexpr size_t EARLY_MAX = 1u << 14;
+constexpr size_t EARLY_BYTES_MAX = 4u << 20;
 
-uint64_t read_length(const unsigned char *bytes)
+uint64_t read_length(const std::string &bytes)
 {
 	uint64_t length = 0;
 
 	for (int i = 0; i < 8; i++)
-		length |= (uint64_t)bytes[i] << 8 * i;
+		length |= (uint64_t)(unsigned char)bytes[i] << 8 * i;
 	return length;
 }
 
@@ -64,21 +73,29 @@ void engine::drain()
 	do {
 		count = pl_poll(context, completions, BATCH);
 		for (int i = 0; i < count; i++)
-			handle(completions[i]);
+			try_handle(completions[i]);
 	} while (count == BATCH);
 	close_lost();
+}
+
+/* Without memory an event is lost, and this process goes on. */
+void engine::try_handle(pl_completion &completion)
+{
+	try {
+		handle(completion);
+	} catch (const std::exception &problem) {
+		warn("an event was lost: %s", problem.what());
+	}
 }
 
 void engine::handle(pl_completion &completion)
 {
 	switch (completion.kind) {
 	case PL_KIND_ACCEPT:
-		if (completion.status == 0 && completion.peer) {
-			inbound &fresh = peers[completion.peer];
-			fresh.accepted = true;
-		}
 		if (completion.status != -ECANCELED)
 			accept_next();
+		if (completion.status == 0 && completion.peer)
+			handle_accepted(completion.peer);
 		break;
 	case PL_KIND_LOST: {
 		auto found = peers.find(completion.peer);
@@ -86,10 +103,13 @@ void engine::handle(pl_completion &completion)
 			found->second.lost = true;
 		break;
 	}
-	case PL_KIND_NOTIFIED:
+	case PL_KIND_NOTIFIED: {
+		/* Frees the data also if the handler throws. */
+		auto data = [this](pl_completion *taken) { pl_notification_free(context, taken); };
+		std::unique_ptr<pl_completion, decltype(data)> held(&completion, data);
 		handle_notified(completion);
-		pl_notification_free(context, &completion);
 		break;
+	}
 	case PL_KIND_RECEIVE:
 		handle_received(completion);
 		break;
@@ -103,65 +123,144 @@ void engine::handle(pl_completion &completion)
 	}
 }
 
-void engine::accept_next()
+void engine::accept_next() noexcept
 {
 	pl_error error = {};
 
 	if (pl_accept_start(listener, 0, nullptr, &error) < 0)
-		warn_error("cannot accept further agents", error);
+		warn("cannot accept further agents: %s", error.message);
+}
+
+engine::inbound &engine::inbound_of(pl_peer *peer)
+{
+	inbound &found = peers[peer];
+
+	if (found.number == 0)
+		found.number = ++connections;
+	return found;
+}
+
+void engine::handle_accepted(pl_peer *peer)
+{
+	inbound *sender;
+
+	try {
+		sender = &inbound_of(peer);
+	} catch (...) {
+		pl_peer_close(peer);
+		throw;
+	}
+	sender->accepted = true;
+	sender->bytes = 0;
+	for (early &each : std::exchange(sender->before, {}))
+		handle_notice(peer, *sender, each.value, std::move(each.data));
 }
 
 void engine::handle_notified(const pl_completion &completion)
 {
-	const char *data = static_cast<const char *>(completion.data);
-	auto kind = static_cast<notice_kind>(completion.value >> 56);
+	const char *bytes = static_cast<const char *>(completion.data);
+	std::string data(bytes ? bytes : "", completion.data_length);
 
 	if (!completion.peer)
 		return;
-	if (kind == notice_kind::hello) {
-		if (completion.data_length < 2 || (uint8_t)data[0] != HELLO_VERSION) {
-			warn("an agent of another release of the plugin has connected; its notifications are dropped");
-			return;
-		}
-		inbound &sender = peers[completion.peer];
-		sender.name.assign(data + 1, completion.data_length - 1);
-		return;
+	inbound &sender = inbound_of(completion.peer);
+	if (sender.accepted) {
+		handle_notice(completion.peer, sender, completion.value, std::move(data));
+	} else if (sender.before.size() < EARLY_MAX && sender.bytes + data.size() <= EARLY_BYTES_MAX) {
+		sender.bytes += data.size();
+		sender.before.push_back({ completion.value, std::move(data) });
+	} else {
+		sender.refused = true;
 	}
-	auto sender = peers.find(completion.peer);
-	if (sender == peers.end() || sender->second.name.empty())
-		return;
-	if (kind == notice_kind::small)
-		deliver(sender->second.name, std::string(data ? data : "", completion.data_length));
-	else if (kind == notice_kind::large && completion.data_length == 8)
-		begin_receive(completion.peer, sender->second.name, completion);
 }
 
-void engine::begin_receive(pl_peer *peer, const std::string &sender, const pl_completion &completion)
+void engine::handle_notice(pl_peer *peer, inbound &sender, uint64_t value, std::string data)
 {
-	uint64_t length = read_length(static_cast<const unsigned char *>(completion.data));
-	pl_attributes attributes = PL_ATTRIBUTES_INIT;
-	pl_error error = {};
-	pl_region *region;
-	int status;
+	auto kind = static_cast<notice_kind>(value >> 56);
 
-	if (length == 0 || length > NOTICE_MAX) {
-		warn("agent %s announces a notification of %llu bytes, which is too long", sender.c_str(),
-		     (unsigned long long)length);
+	if (kind == notice_kind::hello) {
+		if (data.size() < 2 || (uint8_t)data[0] != HELLO_VERSION)
+			warn("an agent of another release of the plugin has connected; its notifications are dropped");
+		else if (sender.name.empty())
+			sender.name = data.substr(1);
 		return;
 	}
-	status = pl_region_allocate(context, length, PL_ACCESS_LOCAL, &region, &error);
+	if (sender.name.empty() || sender.refused)
+		return;
+	if (kind == notice_kind::small) {
+		deliver(sender.name, std::move(data));
+	} else if (kind == notice_kind::large && data.size() == 8) {
+		announced notice = { value & ~notice_value(notice_kind(0xff)), read_length(data) };
+		if (notice.length == 0 || notice.length > NOTICE_MAX || sender.waiting.size() >= WAITING_MAX) {
+			warn("agent %s announces a notification of %llu bytes behind %zu others: too much, so its "
+			     "connection is closed",
+			     sender.name.c_str(), (unsigned long long)notice.length, sender.waiting.size());
+			sender.refused = true;
+			return;
+		}
+		sender.waiting.push_back(notice);
+		begin_receives(peer, sender);
+	}
+}
+
+/* Gives memory to announced notifications, in their order, as far as the limits allow. */
+void engine::begin_receives(pl_peer *peer, inbound &sender)
+{
+	while (!sender.waiting.empty() && !sender.refused) {
+		announced next = sender.waiting.front();
+		share &used = shares[sender.name];
+		if (used.arriving && (used.arriving >= ARRIVING_MAX || used.bytes + next.length > ARRIVING_BYTES_MAX))
+			return;
+		pl_error error = {};
+		int status = begin_receive(peer, sender, used, next, error);
+		/* Without memory it waits for those that have some. */
+		if (status == -ENOMEM && used.arriving)
+			return;
+		if (used.arriving == 0)
+			shares.erase(sender.name);
+		if (status < 0)
+			warn_error("cannot receive a notification of agent " + sender.name, error);
+		sender.waiting.pop_front();
+	}
+}
+
+int engine::begin_receive(pl_peer *peer, inbound &sender, share &used, const announced &notice, pl_error &error)
+{
+	pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	pl_region *region;
+
+	attributes.user_data = ++receives_begun;
+	arriving fresh = { peer, sender.number, sender.name, nullptr, notice.length };
+	arriving &entry = receives.emplace(attributes.user_data, std::move(fresh)).first->second;
+	int status = pl_region_allocate(context, notice.length, PL_ACCESS_LOCAL, &region, &error);
 	if (status == 0) {
-		pl_buffer buffer = { region, 0, length };
-		attributes.user_data = ++receives_begun;
-		status = pl_receive(peer, completion.value & ~notice_value(notice_kind(0xff)), UINT64_MAX, &buffer,
-				    &attributes, nullptr, &error);
-		if (status == 0)
-			receives[attributes.user_data] = { sender, region };
-		else
+		pl_buffer buffer = { region, 0, notice.length };
+		entry.region = region;
+		status = pl_receive(peer, notice.tag, UINT64_MAX, &buffer, &attributes, nullptr, &error);
+		if (status < 0)
 			pl_region_deregister(region);
 	}
-	if (status < 0)
-		warn_error("cannot receive a notification of agent " + sender, error);
+	if (status < 0) {
+		receives.erase(attributes.user_data);
+		return status;
+	}
+	sender.arriving++;
+	used.arriving++;
+	used.bytes += notice.length;
+	return 0;
+}
+
+/* Gives an agent's share back, and lets what waits on any connection of the agent begin. */
+void engine::end_receive(const std::string &of, uint64_t length)
+{
+	share &used = shares[of];
+
+	used.bytes -= length;
+	if (--used.arriving == 0)
+		shares.erase(of);
+	for (auto &each : peers)
+		if (each.second.name == of)
+			begin_receives(each.first, each.second);
 }
 
 void engine::handle_received(const pl_completion &completion)
@@ -170,22 +269,43 @@ void engine::handle_received(const pl_completion &completion)
 
 	if (found == receives.end())
 		return;
-	pl_region *region = found->second.region;
-	if (completion.status == 0)
-		deliver(found->second.name,
-			std::string(static_cast<const char *>(pl_region_address(region)), completion.bytes));
-	else
-		warn("a notification of agent %s was lost: %s", found->second.name.c_str(),
-		     strerror(-completion.status));
+	arriving done = std::move(found->second);
 	receives.erase(found);
-	pl_region_deregister(region);
+	auto sender = peers.find(done.peer);
+	if (sender != peers.end() && sender->second.number == done.number)
+		sender->second.arriving--;
+	auto drop = [](pl_region *region) { pl_region_deregister(region); };
+	std::unique_ptr<pl_region, decltype(drop)> held(done.region, drop);
+	try {
+		if (completion.status == 0)
+			deliver(done.name, std::string(static_cast<const char *>(pl_region_address(done.region)),
+						       completion.bytes));
+		else
+			warn("a notification of agent %s was lost: %s", done.name.c_str(),
+			     strerror(-completion.status));
+	} catch (const std::exception &problem) {
+		warn("a notification of agent %s was lost: %s", done.name.c_str(), problem.what());
+	}
+	held.reset();
+	end_receive(done.name, done.length);
 }
 
-/* Closes lost connections, after the notifications that came before their loss were handled. */
+void engine::close_peer(pl_peer *peer)
+{
+	std::lock_guard<std::mutex> lock(drain_mutex);
+
+	pl_peer_close(peer);
+	peers.erase(peer);
+}
+
+/* Closes refused connections, and lost ones after the notifications that came before the loss were handled. */
 void engine::close_lost()
 {
 	for (auto each = peers.begin(); each != peers.end();) {
-		if (each->second.accepted && each->second.lost) {
+		const inbound &sender = each->second;
+		bool done = sender.lost && sender.waiting.empty() && !sender.arriving;
+
+		if (sender.accepted && (sender.refused || done)) {
 			pl_peer_close(each->first);
 			each = peers.erase(each);
 		} else {
@@ -205,7 +325,10 @@ void engine::deliver(const std::string &sender, std::string bytes)
 void engine::take_notices(std::vector<std::pair<std::string, std::string>> &list)
 {
 	drain();
+	free_retired();
 	std::lock_guard<std::mutex> lock(mutex);
+	/* Without memory all notifications stay for the next call. */
+	list.reserve(list.size() + notices.size());
 	for (auto &each : notices)
 		list.push_back(std::move(each));
 	notices.clear();

@@ -3,6 +3,8 @@
  * Transfers. A posting passes these states: waiting (for the connection and the imports), running (one operation of the
  * library for all ranges), notifying (a large notification after it). A lost connection leads back to waiting, once; or
  * to probing, if the lost operation had a notification, which may have arrived: the probe tells if the agent still lives.
+ * An agent that ends deregisters its memory first, so that its end can look like a refusal: a refused transfer asks the
+ * agent whether it lives before it fails.
  */
 #include <cerrno>
 
@@ -15,6 +17,11 @@ namespace
 
 /* Cancelled operations end within some milliseconds, unless the peer's process is stopped. */
 constexpr uint64_t RELEASE_WAIT = 100000000;
+
+/* Time in which an agent that has deregistered its memory usually ends, if it does. */
+constexpr std::chrono::milliseconds REFUSED_WAIT(50);
+/* Longest wait after it for an answer, which an agent that was stopped does not give, and the time between two probes. */
+constexpr std::chrono::milliseconds PROBE_WAIT(2000), PROBE_PAUSE(2);
 
 template <class T> uint32_t index_of(std::vector<std::shared_ptr<T>> &all, const std::shared_ptr<T> &one)
 {
@@ -162,6 +169,10 @@ int request::begin()
 		status = lost_locked(status);
 	if (status == -EINPROGRESS)
 		return status;
+	if (status == -EACCES) {
+		begin_refused(error);
+		return 0;
+	}
 	if (status < 0)
 		return finish(status, &error);
 	now = state::running;
@@ -183,6 +194,10 @@ int request::step_running()
 	}
 	if (status == 0)
 		return finish(0, nullptr);
+	if (status == -EACCES) {
+		begin_refused(error);
+		return 0;
+	}
 	std::lock_guard<std::mutex> lock(target->mutex);
 	/* Another request that met the loss has closed the connection, which cancels the operations of all. */
 	bool lost = status_is_loss(status) || (status == -ECANCELED && connection != target->connection);
@@ -194,6 +209,59 @@ int request::step_running()
 		return 0;
 	}
 	status = lost_locked(status);
+	return status == -EINPROGRESS ? 0 : finish(status, &error);
+}
+
+void request::begin_refused(const pl_error &error)
+{
+	refusal = error;
+	refused_until = std::chrono::steady_clock::now() + REFUSED_WAIT;
+	now = state::refused;
+}
+
+void request::end_probe()
+{
+	pl_completion completion;
+
+	if (!probe)
+		return;
+	pl_cancel(probe);
+	if (pl_wait(probe, UINT64_MAX, &completion, nullptr) == 0)
+		pl_remote_release(completion.remote);
+	probe = nullptr;
+}
+
+/* Probes the agent again and again. The refusal is the result if the agent lives until the end of the time. */
+int request::step_refused()
+{
+	std::lock_guard<std::mutex> lock(target->mutex);
+	const auto time = std::chrono::steady_clock::now();
+	pl_completion completion;
+	pl_error error = {};
+	int status = -ECONNRESET;
+
+	if (connection == target->connection) {
+		if (!probe && time < next_probe)
+			return -EINPROGRESS;
+		status = probe ? 0 : target->probe_locked(&probe, error);
+		if (status == 0)
+			status = pl_test(probe, &completion, &error);
+		/* An agent that is stopped does not answer. */
+		if (status == -EINPROGRESS && time < refused_until + PROBE_WAIT)
+			return status;
+		if (status != -EINPROGRESS)
+			probe = nullptr;
+	}
+	end_probe();
+	next_probe = time + PROBE_PAUSE;
+	if (status == 0)
+		pl_remote_release(completion.remote);
+	/* The proof is refused, too, while the agent ends. */
+	if ((status == 0 || status == -EACCES) && time < refused_until)
+		return -EINPROGRESS;
+	if (!status_is_loss(status) && status != -ECANCELED)
+		return finish(-EACCES, &refusal);
+	status = lost_locked(-ENOTCONN);
 	return status == -EINPROGRESS ? 0 : finish(status, &error);
 }
 
@@ -229,6 +297,9 @@ int request::step()
 			break;
 		case state::running:
 			status = step_running();
+			break;
+		case state::refused:
+			status = step_refused();
 			break;
 		case state::notifying:
 			status = step_notifying();
@@ -282,6 +353,7 @@ void request::stop(uint64_t timeout)
 			return;
 		operation = nullptr;
 	}
+	end_probe();
 	if (now != state::idle)
 		finish(-ECANCELED, nullptr);
 	std::lock_guard<std::mutex> lock(target->mutex);

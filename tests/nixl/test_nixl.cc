@@ -9,6 +9,7 @@
 #include <signal.h>
 
 #include "stand_in.h"
+#include "strangers.h"
 #include "wire.h"
 
 extern "C" {
@@ -34,6 +35,9 @@ static nixl_b_params_t parameters_of(const char *text)
 		parameters[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
 		at = end + 1;
 	}
+	/* The cases whose agents are of one process run over a stand-in card, too. */
+	if (const char *fabric = getenv("NIXL_TEST_FABRIC"))
+		parameters["fabric"] = fabric;
 	return parameters;
 }
 
@@ -471,10 +475,18 @@ int main()
 		{ "failure", test_failure, nullptr, 30 },
 		{ "release_tcp", test_release, "fabric=tcp", 30 },
 		{ "release_local", test_release, "fabric=local", 30 },
+		{ "busy_read", test_busy, nullptr, 30 },
+		{ "busy_write", test_busy, "write", 30 },
+		{ "ending", test_ending, nullptr, 30 },
 		{ "death_tcp", test_death, "fabric=tcp", 30 },
 		{ "death_local", test_death, "fabric=local", 30 },
 		{ "reconnect", test_reconnect, nullptr, 30 },
 		{ "wrong", test_wrong, nullptr, 30 },
+		{ "announcements", test_announcements, nullptr, 30 },
+		{ "departed", test_departed, nullptr, 30 },
+		{ "false_name", test_false_name, nullptr, 30 },
+		{ "no_memory", test_no_memory, nullptr, 30 },
+		{ "no_memory_list", test_no_memory_list, nullptr, 30 },
 		{ "gpu_tcp", test_gpu, "fabric=tcp", 30 },
 		{ "gpu_local", test_gpu, "fabric=local", 30 },
 		{ "threads_tcp", test_threads, "fabric=tcp", 30 },

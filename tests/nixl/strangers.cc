@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "strangers.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include <signal.h>
+
+#include <peerlane/peerlane.h>
+
+#include "stand_in.h"
+#include "wire.h"
+
+extern "C" {
+#include "support/cases.h"
+}
+
+static void check_notice(stand_in &agent, const char *expected)
+{
+	std::string notice = agent.notice().second;
+
+	check_text(notice.c_str(), expected);
+}
+
+/* -- a process without memory --------------------------------------------------------------------- */
+
+/* Allocations of this size and up to twice of it fail. 0: none does. */
+static std::atomic<size_t> failing_size;
+static std::atomic<unsigned> failures;
+
+__attribute__((noinline)) void *operator new(size_t size)
+{
+	size_t failing = failing_size;
+
+	if (failing && size >= failing && size < 2 * failing) {
+		failures++;
+		throw std::bad_alloc();
+	}
+	void *memory = malloc(size ? size : 1);
+	if (!memory)
+		throw std::bad_alloc();
+	return memory;
+}
+
+__attribute__((noinline)) void operator delete(void *memory) noexcept
+{
+	free(memory);
+}
+
+__attribute__((noinline)) void operator delete(void *memory, size_t) noexcept
+{
+	free(memory);
+}
+
+static nixl_b_params_t parameters()
+{
+	return { { "fabric", "tcp" } };
+}
+
+/* The threads of an engine survive, and what comes afterwards arrives. */
+void test_no_memory(void *)
+{
+	std::string name(3000, 'n'), lost(700000, 'x');
+	name.resize(900);
+	stand_in agent(name, parameters()), other("two", parameters());
+
+	check_number(agent.engine->loadRemoteConnInfo("two", other.info()), NIXL_SUCCESS);
+	failing_size = 899;
+	check(agent.engine->connect("two") != NIXL_SUCCESS);
+	failing_size = 0;
+	check_number(agent.engine->connect("two"), NIXL_SUCCESS);
+	check_number(agent.engine->genNotif("two", "before"), NIXL_SUCCESS);
+	check_notice(other, "before");
+	failures = 0;
+	/* The sender allocates no such string. */
+	failing_size = 690000;
+	check_number(agent.engine->genNotif("two", lost), NIXL_SUCCESS);
+	while (failures == 0)
+		check(!other.has_notice());
+	failing_size = 0;
+	check_number(agent.engine->genNotif("two", "after"), NIXL_SUCCESS);
+	check_notice(other, "after");
+	check_number(agent.engine->genNotif("two", lost), NIXL_SUCCESS);
+	check(other.notice().second == lost);
+}
+
+/* Notifications for which the list of the caller has no room stay, all of them and in their order. */
+void test_no_memory_list(void *)
+{
+	constexpr size_t BEFORE = 1000, COUNT = 20;
+	stand_in agent("one", parameters()), other("two", parameters());
+	notif_list_t list;
+
+	check_number(agent.engine->loadRemoteConnInfo("two", other.info()), NIXL_SUCCESS);
+	for (size_t i = 0; i < COUNT; i++)
+		check_number(agent.engine->genNotif("two", std::to_string(i)), NIXL_SUCCESS);
+	/* Most have arrived before the first call. */
+	std::this_thread::sleep_for(std::chrono::milliseconds(50));
+	list.reserve(BEFORE + 1);
+	list.resize(BEFORE);
+	failing_size = sizeof(list[0]) * (BEFORE + 2);
+	while (list.size() < BEFORE + COUNT)
+		if (other.engine->getNotifs(list) != NIXL_SUCCESS)
+			failing_size = 0;
+	failing_size = 0;
+	for (size_t i = 0; i < COUNT; i++)
+		check(list[BEFORE + i].second == std::to_string(i));
+}
+
+/* -- a process that stands still ------------------------------------------------------------------ */
+
+/* A deregistration in the middle of a transfer ends it: what the other process sends later is not written. */
+void test_busy(void *argument)
+{
+	bool write = argument != nullptr;
+	const size_t length = 8 << 20;
+	std::vector<char> memory(length);
+	remote_process remote = start_remote("two", parameters(), length);
+	stand_in agent("one", parameters());
+	range local = agent.add(memory.data(), length), there = load_remote(agent, remote);
+	nixlBackendReqH *handle;
+
+	check_number(agent.prepare(write ? NIXL_WRITE : NIXL_READ, local, there, { { 0, 0, length } }, "two", handle),
+		     NIXL_SUCCESS);
+	check_number(agent.finish(handle, agent.post(handle)), NIXL_SUCCESS);
+	process_stop(remote.pid);
+	check_number(agent.post(handle), NIXL_IN_PROG);
+	check_number(agent.engine->checkXfer(handle), NIXL_IN_PROG);
+	agent.remove(local);
+	memset(memory.data(), 0x55, length);
+	check_number(agent.engine->checkXfer(handle), NIXL_ERR_CANCELED);
+	kill(remote.pid, SIGCONT);
+	check_number(agent.engine->genNotif("two", notice_of(3)), NIXL_SUCCESS);
+	check_number(next_report(remote, agent).length, 3);
+	check(std::all_of(memory.begin(), memory.end(), [](char each) { return each == 0x55; }));
+	check_number(agent.post(handle), NIXL_ERR_NOT_FOUND);
+	agent.release(handle);
+	agent.unload(there);
+	end_remote(remote);
+}
+
+/* An agent that ends deregisters its memory first. Its end is the result of a transfer, not the deregistration. */
+void test_ending(void *)
+{
+	nixl_b_params_t local_fabric = { { "fabric", "local" } };
+	std::vector<char> memory(4096);
+	remote_process remote = start_remote("two", local_fabric, 4096);
+	stand_in agent("one", local_fabric);
+	range local = agent.add(memory.data(), 4096), there = load_remote(agent, remote);
+	nixlBackendReqH *handle, *released;
+
+	check_number(agent.prepare(NIXL_WRITE, local, there, { { 0, 0, 4096 } }, "two", handle), NIXL_SUCCESS);
+	check_number(agent.prepare(NIXL_READ, local, there, { { 0, 0, 4096 } }, "two", released), NIXL_SUCCESS);
+	check_number(agent.finish(handle, agent.post(handle)), NIXL_SUCCESS);
+	check_number(agent.finish(released, agent.post(released)), NIXL_SUCCESS);
+	command(remote, "r");
+	check(answer(remote) == "removed");
+	/* The local fabric refuses the transfer without the help of the other process. */
+	process_stop(remote.pid);
+	nixl_status_t status = agent.post(handle, "never");
+	for (int polls = 0; polls < 100 && status == NIXL_IN_PROG; polls++) {
+		sleep_ms(1);
+		status = agent.engine->checkXfer(handle);
+	}
+	check_number(status, NIXL_IN_PROG);
+	check_number(agent.post(released), NIXL_IN_PROG);
+	check_number(agent.engine->releaseReqH(released), NIXL_SUCCESS);
+	process_kill(remote.pid, SIGKILL);
+	check_number(agent.finish(handle, status), NIXL_ERR_REMOTE_DISCONNECT);
+	agent.release(handle);
+	agent.unload(there);
+	agent.remove(local);
+}
+
+/* -- strangers ------------------------------------------------------------------------------------ */
+
+/* An end that speaks the agents' protocol itself. */
+struct stranger {
+	pl_context *context;
+	pl_listener *listener = nullptr;
+	pl_peer *peer = nullptr;
+
+	stranger()
+	{
+		pl_options options = PL_OPTIONS_INIT;
+		options.fabric = "tcp";
+		options.insecure = PL_ON;
+		check_ok(pl_open(&context, &options, nullptr), nullptr);
+	}
+	~stranger() { pl_close(context); }
+
+	void dial(const stand_in &agent)
+	{
+		peerlane_nixl::agent_card card;
+		check(decode(agent.info(), card));
+		check_ok(pl_connect(context, card.addresses[0].c_str(), 0, &peer, nullptr), nullptr);
+	}
+	void notify(unsigned kind, uint64_t rest, const std::string &data)
+	{
+		check_ok(pl_notify(peer, (uint64_t)kind << 56 | rest, data.data(), data.size(), nullptr, nullptr,
+				   nullptr),
+			 nullptr);
+	}
+	void hello(const std::string &name) { notify(1, 0, "\1" + name); }
+	void announce(uint64_t tag, uint64_t length)
+	{
+		std::string bytes;
+		for (int i = 0; i < 8; i++)
+			bytes.push_back((char)(length >> 8 * i));
+		notify(3, tag, bytes);
+	}
+};
+
+/* Bytes of this process's mappings of memory that the library allocated. */
+static size_t library_bytes()
+{
+	std::ifstream maps("/proc/self/maps");
+	std::string line;
+	size_t bytes = 0;
+
+	while (std::getline(maps, line)) {
+		unsigned long from, to;
+		if (line.find("memfd:peerlane") != std::string::npos &&
+		    sscanf(line.c_str(), "%lx-%lx", &from, &to) == 2)
+			bytes += to - from;
+	}
+	return bytes;
+}
+
+/* Announcements alone cost no memory beyond a limit; all that an honest agent sends at once arrives, in order. */
+void test_announcements(void *)
+{
+	stand_in agent("one", parameters()), other("two", parameters());
+	size_t before = library_bytes();
+	{
+		stranger liar, twin;
+		/* Two connections of one agent share its limit. */
+		for (stranger *each : { &liar, &twin }) {
+			each->dial(other);
+			each->hello("three");
+			for (uint64_t tag = 1; tag <= 40; tag++)
+				each->announce(tag, 64u << 20);
+			each->notify(2, 0, "marker");
+			check_notice(other, "marker");
+		}
+		check(library_bytes() - before >= 64u << 20);
+		check(library_bytes() - before <= 160u << 20);
+		/* A length that no agent has ends the connection. */
+		liar.announce(41, (64u << 20) + 1);
+		pl_peer_info info = PL_PEER_INFO_INIT;
+		do {
+			check(!other.has_notice());
+			check_number(pl_peer_query(liar.peer, &info), 0);
+		} while (info.connected);
+	}
+	check_number(agent.engine->loadRemoteConnInfo("two", other.info()), NIXL_SUCCESS);
+	for (int i = 0; i < 40; i++)
+		check_number(agent.engine->genNotif("two", std::string(20000 + i, (char)('A' + i))), NIXL_SUCCESS);
+	for (int i = 0; i < 40; i++)
+		check(other.notice().second == std::string(20000 + i, (char)('A' + i)));
+}
+
+/* All notifications of an agent that has left already arrive. */
+void test_departed(void *)
+{
+	stand_in other("two", parameters());
+	{
+		stand_in agent("one", parameters());
+		check_number(agent.engine->loadRemoteConnInfo("two", other.info()), NIXL_SUCCESS);
+		for (int i = 0; i < 40; i++)
+			check_number(agent.engine->genNotif("two", std::string(2000 + i, (char)('A' + i))),
+				     NIXL_SUCCESS);
+		check(other.notice().second == std::string(2000, 'A'));
+	}
+	for (int i = 1; i < 40; i++)
+		check(other.notice().second == std::string(2000 + i, (char)('A' + i)));
+}
+
+/* An agent to which this one connects cannot speak in the name of another one. */
+void test_false_name(void *)
+{
+	stand_in agent("one", parameters());
+	stranger liar, honest;
+	pl_region *region;
+	peerlane_nixl::agent_card card;
+	char address[80], token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+
+	check_ok(pl_listen(liar.context, "127.0.0.1:0", &liar.listener, nullptr), nullptr);
+	pl_listener_address(liar.listener, address, sizeof(address));
+	check_ok(pl_region_allocate(liar.context, 64, PL_ACCESS_READ, &region, nullptr), nullptr);
+	check_ok(pl_region_share(region, nullptr, token, &length, nullptr), nullptr);
+	card.addresses = { address };
+	card.token.assign(token, length);
+	check_number(agent.engine->loadRemoteConnInfo("liar", encode(card)), NIXL_SUCCESS);
+	check_number(agent.engine->connect("liar"), NIXL_SUCCESS);
+	check_ok(pl_accept(liar.listener, 10000000000, &liar.peer, nullptr), nullptr);
+	liar.hello("two");
+	liar.notify(2, 0, "from two");
+	honest.dial(agent);
+	honest.hello("three");
+	honest.notify(2, 0, "marker");
+	check_notice(agent, "marker");
+	std::this_thread::sleep_for(std::chrono::milliseconds(30));
+	check(!agent.has_notice());
+	check_number(agent.engine->disconnect("liar"), NIXL_SUCCESS);
+}
