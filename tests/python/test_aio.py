@@ -30,7 +30,7 @@ async def connected(fabric='local', progress='thread'):
 def run(function, **options):
     async def main():
         async with connected(**options) as made:
-            await asyncio.wait_for(function(*made), 20)
+            await asyncio.wait_for(function(*made), 100)
     asyncio.run(main())
 
 
@@ -300,6 +300,77 @@ def test_the_loop_runs_during_waits():
     run(body)
 
 
+@pytest.mark.parametrize('close', [aio.Context.aclose, aio.Context.close], ids=['aclose', 'close'])
+def test_a_close_ends_the_wait_for_notifications(close):
+    async def main():
+        context = aio.Context(fabric='local')
+        waiting = asyncio.create_task(anext(context.notifications()))
+        await asyncio.sleep(0)
+        view = memoryview(context.allocate(8))
+        # A close that is refused ends no wait.
+        for ended in False, True:
+            try:
+                done = close(context)
+                if done is not None:
+                    await done
+            except pl.BufferRefused:
+                view.release()
+            await asyncio.wait([waiting], timeout=10 if ended else 0)
+            assert waiting.done() == ended
+        for call in (lambda: waiting, lambda: anext(context.notifications())):
+            with pytest.raises(pl.Closed):
+                await asyncio.wait_for(call(), 10)
+    asyncio.run(main())
+
+
+def test_a_close_that_is_cancelled_while_operations_end():
+    async def main():
+        context = aio.Context(fabric='local')
+        listener = context.listen()
+        accepting = asyncio.ensure_future(listener.accept())
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(context.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert context.closed
+        await asyncio.wait([accepting])
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_close_leaves_no_descriptor_in_the_loop(monkeypatch):
+    entered, gate, original = threading.Event(), threading.Event(), aio.Base.close
+
+    def close(self):
+        entered.set()
+        assert gate.wait(30)
+        original(self)
+
+    async def main():
+        loop, context = asyncio.get_running_loop(), aio.Context(fabric='local')
+        descriptor = context.fileno()
+        closing = asyncio.create_task(context.aclose())
+        await asyncio.to_thread(entered.wait, 30)
+        for _ in range(2):
+            closing.cancel()
+            for _ in range(4):
+                await asyncio.sleep(0)
+            watched = loop.remove_reader(descriptor)
+            assert not watched and not closing.done()
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert context.closed and not loop.remove_reader(descriptor)
+
+    monkeypatch.setattr(aio.Base, 'close', close)
+    try:
+        asyncio.run(main())
+    finally:
+        gate.set()
+
+
 def test_no_descriptors_leak():
     async def body(near, far, peer, other, listener):
         other.receive(far.register(bytearray(8)))
@@ -323,7 +394,8 @@ def test_random_cancellations_agree_with_a_model(seed):
         remote = await peer.import_(region.share())
         mine = near.register(bytearray(64 * 64))
         with memoryview(mine) as view, memoryview(region) as result:
-            old = bytes(4096)
+            # Bytes of a cancelled write may arrive until another write of the same place has succeeded.
+            possible = {at: [bytes(64)] for at in range(64)}
             for _ in range(20):
                 for at in range(64):
                     view[at * 64:at * 64 + 64] = choose.randbytes(1) * 64
@@ -335,6 +407,6 @@ def test_random_cancellations_agree_with_a_model(seed):
                 for at in range(64):
                     place = slice(at * 64, at * 64 + 64)
                     assert futures[at].cancelled() == (at in cancelled)
-                    assert result[place] == view[place] or (at in cancelled and result[place] == old[place])
-                old = bytes(result)
+                    possible[at] = [bytes(view[place])] + (possible[at] if at in cancelled else [])
+                    assert result[place] in possible[at]
     run(body, fabric=('local', 'tcp', 'tcp')[seed], progress=('thread', 'thread', 'manual')[seed])

@@ -13,7 +13,7 @@ EXAMPLES = re.findall(r'^## ([^\n]*)\n(?:(?!^## ).)*?^```python\n(.*?)^```', TEX
 
 
 def test_the_page_has_examples():
-    assert len(EXAMPLES) == TEXT.count('```python') == 8
+    assert len(EXAMPLES) == TEXT.count('```python') == 9
 
 
 @pytest.mark.parametrize('name, code', EXAMPLES, ids=[name for name, _ in EXAMPLES])

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Exchange of regions between all processes of a group; threads with contexts of their own stand in for processes."""
 import concurrent.futures
+import contextlib
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 import types
 
 import peerlane as pl
@@ -98,10 +100,47 @@ def test_a_failure_of_one_rank_ends_all():
 
 def test_a_rank_that_comes_twice():
     def run(comm):
-        with pl.Context() as context, pytest.raises(pl.Error, match='rank 0: .*TOKEN-FOREIGN'):
-            _exchange.exchange(context, context.allocate(8, access='r'), min(comm.rank, 1), 3, comm.allgather, timeout=1)
+        with pl.Context() as context:
+            with pytest.raises(pl.Error, match='rank 0: .*TOKEN-FOREIGN') as caught:
+                _exchange.exchange(context, context.allocate(8, access='r'), min(comm.rank, 1), 3, comm.allgather, timeout=1)
+            # The traceback keeps the objects of the exchange.
+            return caught.traceback and context.state()['peers']
 
-    in_ranks(3, run)
+    assert in_ranks(3, run) == [0, 0, 0]
+
+
+class Listening(pl.Context):
+    """Context that keeps its listeners."""
+
+    def listen(self, *address):
+        self.listener = super().listen(*address)
+        return self.listener
+
+
+@pytest.mark.parametrize('gathers', [1, 2, 3])
+def test_a_failed_exchange_leaves_nothing_open(gathers):
+    class Breaking(Comm):
+        def allgather(self, value):
+            self.gathered.append(value)
+            if len(self.gathered) > gathers:
+                raise RuntimeError('the communicator failed')
+            return super().allgather(value)
+
+    def run(comm):
+        broken = Breaking(comm.rank, comm.shared)
+        broken.gathered = []
+        with Listening() as context:
+            region = context.allocate(8, access='r')
+            with pytest.raises(RuntimeError, match='communicator') as caught:
+                pl.mpi.exchange(broken, context, region)
+            with pytest.raises(pl.Error) as refused:
+                region.revoke(pl.Invitation.from_bytes(broken.gathered[1]).token)
+            with pytest.raises(pl.Closed):
+                context.listener.accept(timeout=0)
+            state = context.state()
+            return caught.traceback and (refused.value.id, state['peers'], state['remotes'])
+
+    assert in_ranks(2, run) == [('PY-NO-GRANT', 0, 0)] * 2
 
 
 def test_torch_distributed(monkeypatch):
@@ -193,6 +232,54 @@ def test_values_of_a_rendezvous():
         assert list(pool.map(run, range(2))) == [[None, 'text', 0, 100000]] * 2
 
 
+class Timed:
+    """Object that records the timeouts of the calls of another object, and of the peers and listeners that they return."""
+
+    def __init__(self, real, timeouts):
+        self.real, self.timeouts = real, timeouts
+
+    def __getattr__(self, name):
+        member = getattr(self.real, name)
+
+        def call(*arguments, **options):
+            if 'timeout' in options:
+                self.timeouts.append(options['timeout'])
+            made = member(*arguments, **options)
+            return Timed(made, self.timeouts) if isinstance(made, (pl.Peer, pl.Listener)) else made
+        return call if callable(member) else member
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.real.close()
+
+
+def test_the_steps_of_a_call_share_its_time():
+    address, falling = free_address(), lambda timeouts: all(a > b for a, b in zip(timeouts, timeouts[1:]))
+
+    def run(rank):
+        timeouts = []
+        with pl.Context() as context:
+            region = context.allocate(8, access='r')
+            with pl.rendezvous(Timed(context, timeouts), rank=rank, ranks=2, address=address, timeout=60) as meeting:
+                # A rank that came too early has connected more than once.
+                assert len(timeouts) > 2 and falling(timeouts) and timeouts[0] <= 60
+                timeouts.clear()
+                meeting.allgather(b'value')
+                assert len(timeouts) == 4 and falling(timeouts)
+                timeouts.clear()
+                with meeting.exchange(region, timeout=40):
+                    # The processes connect in nine tenths of the time, and tell each other of failures in the rest.
+                    assert len(timeouts) == 19 and timeouts[0] == max(timeouts) <= 40
+                    assert falling(timeouts[12:15]) and max(timeouts[12:15]) <= 36 and falling(timeouts[:12] + timeouts[15:])
+                    meeting.barrier()
+        return True
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, range(2))) == [True, True]
+
+
 @pytest.mark.parametrize('variables, ranks, address', [
     ({'SLURM_PROCID': '3', 'SLURM_NTASKS': '8', 'SLURM_JOB_ID': '5', 'SLURM_STEP_ID': '1',
       'SLURM_STEP_NODELIST': 'node[007-010,20],other'}, (3, 8), 'node007:20036'),
@@ -217,6 +304,20 @@ def test_unknown_ranks_and_addresses():
             pl.rendezvous(context, rank=2, ranks=2)
         with pytest.raises(pl.TimedOut):
             pl.rendezvous(context, rank=0, ranks=2, address='127.0.0.1:0', timeout=0.1)
+        # A process that does not tell its rank.
+        address = free_address()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool, pl.Context() as silent:
+            meeting = pool.submit(pl.rendezvous, context, rank=0, ranks=2, address=address, timeout=0.5)
+            peer = None
+            while not peer and not meeting.done():
+                with contextlib.suppress(pl.Error):
+                    peer = silent.connect(address, timeout=0.5)
+            with pytest.raises(pl.TimedOut) as caught:
+                meeting.result(60)
+            until = time.monotonic() + 10
+            while context.state()['peers'] and time.monotonic() < until:
+                time.sleep(0.01)
+            assert caught.traceback and context.state()['peers'] == 0
         with pytest.raises((pl.Refused, pl.TimedOut)):
             pl.rendezvous(context, rank=1, ranks=2, address=free_address(), timeout=0.1)
         with pl.rendezvous(context, rank=0, ranks=1) as alone:

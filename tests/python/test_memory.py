@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Kinds of memory that register() takes, refuses and keeps."""
 import array
+import contextlib
 import ctypes
 import gc
 import mmap
+import sys
 import threading
+import types
 import weakref
 
 import peerlane as pl
@@ -255,6 +258,41 @@ def test_a_cuda_tensor_is_asked_without_waiting(local):
     tensor = Producer(device=2)
     region = local.near.register(tensor)
     assert tensor.asked['stream'] == -1 and region.__cuda_array_interface__ is not None
+
+
+def test_a_gpu_array_whose_buffer_refuses_is_a_tensor(local):
+    tensor = Producer(device=2)
+
+    class Array(mmap.mmap):    # its buffer refuses once it is closed, as that of a JAX array on a GPU does
+        __dlpack_device__ = tensor.__dlpack_device__
+        __dlpack__ = tensor.__dlpack__
+
+    array, plain = Array(-1, 64), mmap.mmap(-1, 64)
+    array.close()
+    plain.close()
+    assert local.near.register(array).address == ctypes.addressof(tensor.memory)
+    with pytest.raises(ValueError, match='closed'):
+        local.near.register(plain)
+
+
+def test_a_tensor_of_another_gpu_is_asked_on_that_gpu(local, monkeypatch):
+    current = []
+
+    class Tensor(Producer):
+        def __dlpack__(self, **given):
+            if current != [self.device]:
+                raise BufferError('the tensor is not on the current GPU')
+            return super().__dlpack__(**given)
+
+    @contextlib.contextmanager
+    def device(chosen):
+        current.append(chosen)
+        yield
+        current.pop()
+
+    torch = types.SimpleNamespace(Tensor=Tensor, cuda=types.SimpleNamespace(device=device))
+    monkeypatch.setitem(sys.modules, 'torch', torch)
+    assert local.near.register(Tensor(device=2)).length == 8 and not current
 
 
 class CudaArray:

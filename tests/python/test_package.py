@@ -70,6 +70,18 @@ def test_stubs_have_the_functions_of_the_extension():
     assert (PACKAGE / 'py.typed').exists()
 
 
+def test_types_are_complete_and_those_of_the_package(tmp_path):
+    pytest.importorskip('mypy', reason='python3-mypy is not installed')
+    # Python 3.11 shows no __buffer__(); the options of a context are keyword arguments only.
+    (tmp_path / 'allowed').write_text('.*\\.__buffer__\npeerlane\\._peerlane\\.Context\\.__init__\n')
+    for tool in (['mypy.stubtest', '--allowlist', tmp_path / 'allowed', '--ignore-unused-allowlist', 'peerlane'],
+                 ['mypy', '--strict', '--python-version', '3.11', '--cache-dir', tmp_path, '-p', 'peerlane']):
+        # The debug hooks of the allocator would double the time of both tools.
+        done = subprocess.run([sys.executable, '-m', *tool], cwd=PACKAGE.parent, capture_output=True, text=True,
+                              env={**os.environ, 'PYTHONMALLOC': 'default'})
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_extension_uses_no_private_symbols():
     listed = subprocess.run(['nm', '-D', PACKAGE / '_peerlane.abi3.so'], capture_output=True, text=True, check=True).stdout
     undefined = set(re.findall(r' U (_?Py\w*)', listed))

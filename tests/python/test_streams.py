@@ -205,6 +205,14 @@ def test_frames_in_the_ring(local):
         assert subscriber.info()['in_place'] and not frame.overwritten
 
 
+def test_frames_that_are_pushed(local):
+    with local.far.publish('s', LAYOUT) as publisher, local.peer.subscribe('s', push=True) as subscriber:
+        publisher.put(numbers(3))
+        frame = subscriber.take(10)
+        assert not frame.in_ring and values(frame) == listed(3)
+        assert subscriber.info()['accounts']['delivered'] == 1
+
+
 def test_streams_of_a_peer_and_starts(local):
     with local.far.publish('one', LAYOUT, slots=8, content_type='x/y'), local.far.publish('two', slot_bytes=8) as two:
         for number in range(4):
@@ -275,6 +283,40 @@ def test_asyncio():
     assert asyncio.run(run()) == [listed(start) for start in range(3)]
 
 
+@pytest.mark.parametrize('closes', ['subscriber', 'context'])
+def test_a_close_ends_the_waits_of_tasks(closes):
+    async def run():
+        async with aio.Context(fabric='local') as near:
+            with pl.Context(fabric='local') as far, far.listen() as listener, far.publish('s', LAYOUT) as publisher:
+                accepted = asyncio.get_running_loop().run_in_executor(None, listener.accept, 10)
+                peer = await near.connect(listener.address)
+                other = await accepted
+                subscriber = await aio.subscribe(peer, 's', held=4)
+                publisher.put(numbers(1))
+                frame = await subscriber.take(10)
+                view = memoryview(frame)
+                waiting = [asyncio.create_task(subscriber.take()) for _ in range(2)]
+                await asyncio.sleep(0)
+                closing = subscriber if closes == 'subscriber' else near
+                # A close that is refused wakes no task, and frames arrive after it.
+                with pytest.raises(pl.BufferRefused):
+                    await closing.aclose()
+                publisher.put(numbers(2))
+                done, left = await asyncio.wait(waiting, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+                assert [values(task.result()) for task in done] == [listed(2)] and len(left) == 1
+                view.release()
+                last = left.pop()
+                waiting = [last, asyncio.create_task(subscriber.take())]
+                await asyncio.sleep(0)
+                del frame, done
+                await closing.aclose()
+                for task in waiting:
+                    with pytest.raises(pl.Closed):
+                        await asyncio.wait_for(task, 10)
+                assert subscriber.closed and near.closed == (closing is near) and not other.closed
+    asyncio.run(run())
+
+
 GPU_PROGRAM = """
 import peerlane as pl
 from peerlane import _peerlane
@@ -339,6 +381,63 @@ print('refused')
 def test_frames_of_gpus(program):
     done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, timeout=60,
                           env={**os.environ, 'LD_LIBRARY_PATH': str(BUILD / 'tests')})
+    assert (done.returncode, done.stdout) == (0, 'refused\n'), done.stderr
+
+
+# A thread stops in the middle of a copy, at a page that no access is allowed to.
+BUSY_PROGRAM = """
+import contextlib, ctypes, errno, mmap, signal, threading
+import peerlane as pl
+libc, memory = ctypes.CDLL(None), mmap.mmap(-1, 4096)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+def allow(access):
+    assert libc.mprotect(ctypes.c_void_p(address), 4096, access) == 0
+@ctypes.CFUNCTYPE(None, ctypes.c_int)
+def stop(number):
+    inside.set()
+    gate.wait(30)
+    allow(mmap.PROT_READ | mmap.PROT_WRITE)
+libc.signal(signal.SIGSEGV, stop)
+@contextlib.contextmanager
+def copying(copy):
+    global inside, gate
+    inside, gate = threading.Event(), threading.Event()
+    allow(0)
+    thread = threading.Thread(target=copy, args=(memory,))
+    thread.start()
+    try:
+        assert inside.wait(30)
+        yield
+    finally:
+        gate.set()
+        thread.join()
+def expect_busy(call):
+    try:
+        call()
+    except pl.Error as busy:
+        assert (busy.id, busy.errno) == ('PY-FRAME-BUSY', errno.EBUSY) and busy.hint, busy
+    else:
+        raise AssertionError('the library took the memory during the copy')
+with pl.Context(fabric='local') as far, pl.Context(fabric='local') as near, far.listen() as listener:
+    peer = near.connect(listener.address)
+    with far.publish('s', slot_bytes=4096) as publisher, peer.subscribe('s') as subscriber:
+        memory[:4] = b'data'
+        loan = publisher.loan()
+        with copying(loan.copy_in):
+            expect_busy(loan.publish)
+        loan.publish()
+        frame = subscriber.take(10)
+        assert bytes(frame)[:4] == b'data'
+        with copying(frame.copy_out):
+            expect_busy(lambda: frame.release(0))
+        frame.release()
+        assert loan.closed and frame.closed
+print('refused')
+"""
+
+
+def test_a_frame_does_not_end_during_a_copy():
+    done = subprocess.run([sys.executable, '-c', BUSY_PROGRAM], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, 'refused\n'), done.stderr
 
 

@@ -2,7 +2,9 @@
 """Transfers, messages, atomic operations and notifications."""
 import array
 import random
+import signal
 import threading
+import time
 
 import peerlane as pl
 import pytest
@@ -206,3 +208,27 @@ def test_random_operations_agree_with_a_model(seed):
                 with pytest.raises(pl.Invalid):
                     pair.peer.write(remote, mine, size, 0, 1 + length)
             assert bytes(memoryview(region)) == model
+
+
+def test_a_cancellation_in_a_signal_handler_that_raises(local):
+    def handle(number, frame):
+        operation.cancel()
+        raise InterruptedError
+
+    region = local.far.allocate(8)
+    operation = local.other.receive_start(region)
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(InterruptedError):
+            operation.wait(timeout=20)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    # The operation ends without a further call, and its memory is free.
+    end = time.monotonic() + 10
+    while not region.closed:
+        try:
+            region.deregister()
+        except pl.Error:
+            assert time.monotonic() < end
+            time.sleep(0.01)

@@ -63,12 +63,16 @@ class Base(_peerlane.Context):
             return self._register_address(address, length, access, keep)
         try:
             memoryview(memory).release()
+            buffer = True
         except TypeError:
-            address, length, keeper, readonly, device = _memory.describe(memory)
-            return self._register_address(address, length, access, keeper, readonly, device)
-        except BufferError:
-            pass  # refused below, with the reason
-        return self._register_buffer(memory, access)
+            buffer = False
+        except (BufferError, ValueError):
+            # Arrays of JAX have a buffer, which refuses if a GPU has the memory. Others are refused below, with the reason.
+            buffer = not _memory.on_gpu(memory)
+        if buffer:
+            return self._register_buffer(memory, access)
+        address, length, keeper, readonly, device = _memory.describe(memory)
+        return self._register_address(address, length, access, keeper, readonly, device)
 
     def lost_peers(self):
         """Return the peers whose connection was lost since the last call."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-from collections.abc import Buffer, Iterator
+from collections.abc import Iterator
 from typing import Any
+
+from _typeshed import ReadableBuffer as Buffer
 
 from ._peerlane import Context as _Context
 from ._peerlane import Listener, Peer, Region, _Path

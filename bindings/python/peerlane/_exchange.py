@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Connections and remote regions of all processes of a group."""
+import contextlib
 import errno
 import socket
 import time
@@ -23,10 +24,10 @@ class Member(typing.NamedTuple):
 class Group:
     """Members by rank, from exchange(); the entry of this process is None. Keeps the connections until close()."""
 
-    def __init__(self, rank, members, revoke):
+    def __init__(self, rank, members, opened):
         self.rank = rank
         self._members = members
-        self._revoke = revoke
+        self._opened = opened
 
     def __len__(self):
         return len(self._members)
@@ -46,13 +47,7 @@ class Group:
 
     def close(self):
         """Revoke the token of this process, and close the connections."""
-        for member in self._members:
-            if member:
-                member.remote.release()
-                member.peer.close()
-        revoke, self._revoke = self._revoke, None
-        if revoke:
-            revoke()
+        self._opened.close()
 
     def __enter__(self):
         return self
@@ -83,11 +78,11 @@ def _agree(gather, problem):
 
 
 class _Meeting:
-    """One exchange, at one process."""
+    """One exchange, at one process. `opened` closes what the meeting has opened."""
 
-    def __init__(self, context, rank, size, timeout):
+    def __init__(self, context, rank, size, deadline, opened):
         self.context, self.rank, self.size = context, rank, size
-        self.deadline = time.monotonic() + timeout
+        self.deadline, self.opened = deadline, opened
         self.members = [None] * size
 
     def left(self):
@@ -96,17 +91,18 @@ class _Meeting:
     def add(self, rank, peer, invitation):
         several = type(invitation.token).__name__ == 'Blob'
         remote = (peer.import_all if several else peer.import_)(invitation.token, timeout=self.left())
+        self.opened.callback(remote.release)
         self.members[rank] = Member(rank, peer, remote, invitation.extra)
 
     def meet(self, listener, invitations):
         """Connect to the processes of lower ranks, and accept those of higher ranks."""
         for rank in range(self.rank):
-            peer = self.context.connect(invitations[rank].address, timeout=self.left())
+            peer = self.opened.enter_context(self.context.connect(invitations[rank].address, timeout=self.left()))
             peer.send(self.rank.to_bytes(8, 'little'), tag=_TAG, timeout=self.left())
             self.add(rank, peer, invitations[rank])
         with self.context.allocate(8) as region:
             for _ in range(self.rank + 1, self.size):
-                peer = listener.accept(timeout=self.left())
+                peer = self.opened.enter_context(listener.accept(timeout=self.left()))
                 peer.receive(region, tag=_TAG, timeout=self.left())
                 rank = int.from_bytes(bytes(region), 'little')
                 # The import refuses a process that has come with the rank of another one: the token is not its own.
@@ -115,33 +111,30 @@ class _Meeting:
                 self.add(rank, peer, invitations[rank])
 
 
-def exchange(context, regions, rank, size, gather, *, rights=None, address=None, extra=b'', timeout=60):
+def exchange(context, regions, rank, size, gather, *, rights=None, address=None, extra=b'', timeout=60, deadline=None):
     """Connect all processes of a group, and import the regions of each at all others.
 
     gather(object) returns the objects of all processes by rank. Each process calls this with its own region, or with a
-    list of regions. Returns a Group. Raises PY-EXCHANGE at all processes if one of them fails.
+    list of regions. Returns a Group. Raises PY-EXCHANGE at all processes if one of them fails. The processes have
+    `timeout` seconds to connect once all have come, or until `deadline` by time.monotonic().
     """
     several = isinstance(regions, (list, tuple))
-    listener = problem = None
+    problem = None
     hosts = gather(socket.gethostname())
-    try:
-        listener = context.listen(address or _own_address(hosts, rank))
-        token = context.share_all(regions, rights) if several else regions.share(rights=rights)
-        own = bytes(Invitation(listener.address, token, extra))
-    except Exception as error:
-        problem, own = error, None
-    invitations = gather(own)
-    _agree(gather, problem)
-    meeting = _Meeting(context, rank, size, timeout)
-    with listener:
+    with contextlib.ExitStack() as opened, contextlib.ExitStack() as listening:
+        try:
+            listener = listening.enter_context(context.listen(address or _own_address(hosts, rank)))
+            token = context.share_all(regions, rights) if several else regions.share(rights=rights)
+            opened.callback(context.revoke_all if several else regions.revoke, token)
+            own = bytes(Invitation(listener.address, token, extra))
+        except Exception as error:
+            problem, own = error, None
+        invitations = gather(own)
+        _agree(gather, problem)
+        meeting = _Meeting(context, rank, size, time.monotonic() + timeout if deadline is None else deadline, opened)
         try:
             meeting.meet(listener, [Invitation.from_bytes(one) for one in invitations])
         except Exception as error:
             problem = error
-        group = Group(rank, meeting.members, lambda: context.revoke_all(token) if several else regions.revoke(token))
-        try:
-            _agree(gather, problem)
-        except OSError:
-            group.close()
-            raise
-    return group
+        _agree(gather, problem)
+        return Group(rank, meeting.members, opened.pop_all())

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Memory of other libraries: DLPack, and the CUDA array interface."""
+import contextlib
 import errno
+import sys
 
 from . import _peerlane
 from ._errors import make_error
@@ -19,13 +21,32 @@ def _refuse_strides(shape, strides):
            'register its contiguous(), and keep that')
 
 
+def _device_of(tensor, device):
+    """Return a context in which the tensor's GPU is PyTorch's current one: PyTorch exports tensors of no other."""
+    torch = sys.modules.get('torch')
+    if device == _CUDA and torch is not None and isinstance(tensor, torch.Tensor):
+        return torch.cuda.device(tensor.device)
+    return contextlib.nullcontext()
+
+
 def _dlpack_capsule(tensor, device):
-    """Ask for the tensor's memory itself, without waiting for the GPU: a registration moves no bytes."""
-    stream = {'stream': -1} if device == _CUDA else {}
-    try:
-        return tensor.__dlpack__(max_version=(1, 0), copy=False, **stream)
-    except TypeError:
-        return tensor.__dlpack__(**stream)
+    """Ask for the tensor's memory itself, without waiting for the GPU if the library can: a registration moves no bytes."""
+    attempts = [{'max_version': (1, 0), 'copy': False}, {}]
+    if device == _CUDA:
+        # JAX takes -1, which means no waiting, for the handle of a stream, and fails with a RuntimeError.
+        attempts = [attempts[0] | {'stream': -1}, {'stream': -1}, *attempts]
+    with _device_of(tensor, device):
+        for attempt in attempts[:-1]:
+            try:
+                return tensor.__dlpack__(**attempt)
+            except (RuntimeError, TypeError):
+                pass  # the next attempt asks for less
+        return tensor.__dlpack__(**attempts[-1])
+
+
+def on_gpu(thing):
+    """Return whether a tensor says that a GPU has its memory."""
+    return hasattr(thing, '__dlpack_device__') and int(thing.__dlpack_device__()[0]) not in _HOST
 
 
 def from_dlpack(tensor):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Rendezvous of the processes that a launcher started, without MPI or PyTorch."""
+import contextlib
 import errno
 import os
 import re
@@ -12,6 +13,7 @@ _PORT = 19878
 _TAG = 0x504c5256
 _VALUE_MAX = 1 << 20  # bytes of a value of one process
 _RETRY = 0.05  # seconds between two attempts to connect
+_TELL = 0.1  # share of an exchange's time that is kept to tell all processes of a failure
 
 # Variables of rank and number of ranks, and one without which the launcher is another; the innermost launcher first.
 _LAUNCHERS = (
@@ -66,6 +68,10 @@ def find_address(environment, ranks):
                  'give address="HOST:PORT", with the host of rank 0, or set PEERLANE_RENDEZVOUS')
 
 
+def _left(deadline):
+    return max(deadline - time.monotonic(), 0.001)
+
+
 def _encode(value):
     if value is None:
         return b'N'
@@ -83,7 +89,7 @@ class Rendezvous:
     def __init__(self, context, rank, ranks, address, timeout):
         self.rank, self.ranks = rank, ranks
         self._context, self._timeout = context, timeout
-        self._peers = {}
+        self._peers, self._opened = {}, contextlib.ExitStack()
         deadline = time.monotonic() + timeout
         try:
             if rank == 0:
@@ -96,58 +102,64 @@ class Rendezvous:
 
     def _connect(self, address, deadline):
         while True:
-            left = deadline - time.monotonic()
+            left = _left(deadline)
             try:
-                peer = self._context.connect(address, timeout=max(left, 0.001))
+                peer = self._opened.enter_context(self._context.connect(address, timeout=left))
                 break
             except (Refused, Unreachable, TimedOut):
                 if left <= _RETRY:
                     raise
                 time.sleep(_RETRY)
-        self._send(peer, b'%d' % self.rank)
+        self._send(peer, b'%d' % self.rank, deadline)
         return peer
 
     def _accept(self, address, deadline):
         with self._context.listen(address) as listener:
             while len(self._peers) < self.ranks - 1:
-                peer = listener.accept(timeout=max(deadline - time.monotonic(), 0))
-                text = self._receive(peer)
+                peer = self._opened.enter_context(listener.accept(timeout=_left(deadline)))
+                text = self._receive(peer, deadline)
                 rank = int(text) if text.isdigit() else 0
                 if not 0 < rank < self.ranks or rank in self._peers:
                     _fail(f'a process came as rank {text[:20]!r}', 'start each rank once, with the same number of ranks')
                 self._peers[rank] = peer
 
-    def _send(self, peer, content):
-        peer.send(len(content).to_bytes(8, 'little'), tag=_TAG, timeout=self._timeout)
+    def _send(self, peer, content, deadline):
+        peer.send(len(content).to_bytes(8, 'little'), tag=_TAG, timeout=_left(deadline))
         if content:
             with self._context.register(content, 'r') as region:
-                peer.send(region, tag=_TAG, timeout=self._timeout)
+                peer.send(region, tag=_TAG, timeout=_left(deadline))
 
-    def _receive(self, peer, most=_VALUE_MAX):
+    def _receive(self, peer, deadline, most=_VALUE_MAX):
         with self._context.allocate(8) as region:
-            peer.receive(region, tag=_TAG, timeout=self._timeout)
+            peer.receive(region, tag=_TAG, timeout=_left(deadline))
             length = int.from_bytes(bytes(region), 'little')
         if length > most:
             _fail(f'a process sent a value of {length} bytes', f'values have at most {_VALUE_MAX} bytes')
         content = bytearray(length)
         if length:
             with self._context.register(content) as region:
-                peer.receive(region, tag=_TAG, timeout=self._timeout)
+                peer.receive(region, tag=_TAG, timeout=_left(deadline))
         return bytes(content)
 
     def allgather(self, value):
-        """Return the values of all processes by rank: bytes, texts or None. All processes call it."""
+        """Return the values of all processes by rank: bytes, texts or None. All processes call it.
+
+        The whole call has the time of the rendezvous.
+        """
+        return self._gather(value, time.monotonic() + self._timeout)
+
+    def _gather(self, value, deadline):
         own = _encode(value)
         if len(own) > _VALUE_MAX:
             _fail(f'the value has {len(own)} bytes', f'values have at most {_VALUE_MAX} bytes')
         if self.rank:
-            self._send(self._peers[0], own)
-            whole = self._receive(self._peers[0], self.ranks * (_VALUE_MAX + 8))
+            self._send(self._peers[0], own, deadline)
+            whole = self._receive(self._peers[0], deadline, self.ranks * (_VALUE_MAX + 8))
         else:
-            parts = [own] + [self._receive(self._peers[rank]) for rank in range(1, self.ranks)]
+            parts = [own] + [self._receive(self._peers[rank], deadline) for rank in range(1, self.ranks)]
             whole = b''.join(len(part).to_bytes(8, 'little') + part for part in parts)
             for peer in self._peers.values():
-                self._send(peer, whole)
+                self._send(peer, whole, deadline)
         values, at = [], 0
         while at < len(whole):
             end = at + 8 + int.from_bytes(whole[at:at + 8], 'little')
@@ -160,14 +172,19 @@ class Rendezvous:
         self.allgather(None)
 
     def exchange(self, regions, *, rights=None, address=None, extra=b'', timeout=60):
-        """Connect all processes, and import the regions of each at all others; return a Group, as mpi.exchange()."""
-        return _exchange.exchange(self._context, regions, self.rank, self.ranks, self.allgather, rights=rights,
-                                  address=address, extra=extra, timeout=timeout)
+        """Connect all processes, and import the regions of each at all others; return a Group, as mpi.exchange().
+
+        timeout is the time for all of it, in seconds, also for processes that come late. A tenth of it is kept to tell all
+        processes of a failure.
+        """
+        deadline = time.monotonic() + timeout
+        return _exchange.exchange(self._context, regions, self.rank, self.ranks,
+                                  lambda value: self._gather(value, deadline), rights=rights, address=address,
+                                  extra=extra, deadline=deadline - timeout * _TELL)
 
     def close(self):
         """Close the connections with rank 0."""
-        for peer in self._peers.values():
-            peer.close()
+        self._opened.close()
         self._peers = {}
 
     def __enter__(self):

@@ -5,6 +5,7 @@ When an await has ended, also by cancellation or a timeout, the memory is the ca
 when the library no longer uses the memory, which takes bounded time.
 """
 import asyncio
+import weakref
 
 from . import _peerlane
 from ._context import Base
@@ -13,6 +14,26 @@ from ._peerlane import AsyncListener as Listener
 from ._peerlane import AsyncPeer as Peer
 
 __all__ = ['Context', 'Listener', 'Operation', 'Peer', 'Subscriber', 'accept_all', 'subscribe']
+
+
+async def _close_in_thread(loop, close, ended):
+    """Call `close` in a thread, and then `ended` here. A cancelled task waits for both, as the close goes on."""
+    cancelled = None
+    try:
+        work = loop.run_in_executor(None, close)
+    except RuntimeError:
+        ended()
+        raise
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    ended()
+    if cancelled:
+        work.exception()
+        raise cancelled
+    work.result()
 
 
 class Operation(asyncio.Future):
@@ -44,6 +65,7 @@ class Context(Base):
 
     def _bind_events(self):
         self._waiters = set()
+        self._subscribers = weakref.WeakSet()
         self._descriptor = self.fileno()
         self._bind(self._take_event, Operation, {'loop': self._loop})
         self._loop.add_reader(self._descriptor, self._on_ready)
@@ -55,12 +77,18 @@ class Context(Base):
 
     def _take_event(self, event):
         self._events.append(event)
+        self._wake()
+
+    def _wake(self):
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     async def notifications(self, timeout=None):
-        """Yield notifications of all peers as they arrive, until none has arrived for `timeout` seconds."""
+        """Yield notifications of all peers as they arrive, until none has arrived for `timeout` seconds.
+
+        A close of the context ends the wait with peerlane.Closed.
+        """
         while True:
             try:
                 async with asyncio.timeout(timeout):
@@ -73,6 +101,7 @@ class Context(Base):
         while True:
             if self._events:
                 return self._events.popleft()
+            self.fileno()  # raises the error of a closed context
             waiter = self._loop.create_future()
             self._waiters.add(waiter)
             try:
@@ -85,25 +114,49 @@ class Context(Base):
         if self.closed:
             return
         self._detach()
-        super().close()
+        try:
+            super().close()
+        finally:
+            self._end_close()
 
     def _detach(self):
         # A closed loop runs no callbacks.
         if not self._loop.is_closed():
             self._poll()
             self._loop.remove_reader(self._descriptor)
+            for subscriber in list(self._subscribers):
+                subscriber._begin_close()
+
+    def _end_close(self):
+        """Let waiting tasks see the end; continue if the close was refused."""
+        if not self._loop.is_closed():
+            for subscriber in list(self._subscribers):
+                subscriber._end_close()
+            if self.closed:
+                self._wake()
+            else:
+                self._loop.add_reader(self._descriptor, self._on_ready)
 
     async def aclose(self):
-        """Cancel running operations, wait for their ends, and close the context without blocking the loop."""
+        """Cancel running operations, wait for their ends, and close the context without blocking the loop.
+
+        A task that is cancelled during the close ends after it.
+        """
         if self.closed:
             return
+        cancelled = None
         while self._pending:
             self._cancel_all()
-            waiter = self._loop.create_future()
-            self._loop.call_later(0.001, waiter.set_result, None)
-            await waiter
-        self._detach()
-        await self._loop.run_in_executor(None, super().close)
+            try:
+                await asyncio.sleep(0.001)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        # Another task may have closed the context meanwhile.
+        if not self.closed:
+            self._detach()
+            await _close_in_thread(self._loop, super().close, self._end_close)
+        if cancelled:
+            raise cancelled
 
     def __enter__(self):
         raise TypeError('use `async with` with a context of peerlane.aio')
@@ -122,11 +175,16 @@ class Subscriber:
         self._subscriber = subscriber
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
+        self._waiter = self._descriptor = None
+        self._closing = False
+        # A context of calls that wait has no such set, and no loop.
+        getattr(subscriber._context, '_subscribers', set()).add(self)
 
     async def take(self, timeout=None):
         """Return the next frame, or None if none has come in time. Raises peerlane.Ended after the last one.
 
-        One task at a time waits; a cancelled one takes no frame.
+        One task at a time waits; a cancelled one takes no frame. A close of the subscriber ends all waits with
+        peerlane.Closed.
         """
         try:
             async with asyncio.timeout(timeout), self._turn:
@@ -137,13 +195,39 @@ class Subscriber:
             return None
 
     async def _wait_ready(self):
-        descriptor = self._subscriber.fileno()
-        waiter = self._loop.create_future()
-        self._loop.add_reader(descriptor, lambda: waiter.done() or waiter.set_result(None))
+        self._waiter = self._loop.create_future()
         try:
-            await waiter
+            self._watch()
+            await self._waiter
         finally:
-            self._loop.remove_reader(descriptor)
+            self._unwatch()
+            self._waiter = None
+
+    def _wake(self):
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _watch(self):
+        # A close gives the descriptor back, and then wakes the task.
+        if self._waiter and not self._closing:
+            self._descriptor = self._subscriber.fileno()
+            self._loop.add_reader(self._descriptor, self._wake)
+
+    def _unwatch(self):
+        if self._descriptor is not None:
+            self._loop.remove_reader(self._descriptor)
+            self._descriptor = None
+
+    def _begin_close(self):
+        self._closing = True
+        self._unwatch()
+
+    def _end_close(self):
+        self._closing = False
+        if self.closed:
+            self._wake()
+        else:
+            self._watch()
 
     def __aiter__(self):
         return self
@@ -173,7 +257,8 @@ class Subscriber:
 
     async def aclose(self):
         """End the subscription without blocking the loop. Frames of it must not be in use."""
-        await self._loop.run_in_executor(None, self._subscriber.close)
+        self._begin_close()
+        await _close_in_thread(self._loop, self._subscriber.close, self._end_close)
 
     async def __aenter__(self):
         return self

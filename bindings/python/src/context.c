@@ -26,7 +26,7 @@ static int py_context_init(PyObject *self, PyObject *arguments, PyObject *keywor
 	owners = PyList_New(0);
 	if (!owners)
 		return -1;
-	if (py_options_parse(state, keywords, &options, owners) == 0) {
+	if (py_options_parse(context, keywords, &options, owners) == 0) {
 		context->status = PY_CLOSING;
 		Py_BEGIN_ALLOW_THREADS
 			rc = pl_open(&context->handle, &options, &error);
@@ -117,6 +117,10 @@ static void py_context_shut(struct py_context *context)
 	py_context_unlink(context);
 	py_context_forget_objects(context);
 	py_records_end(context);
+	/* These may refer to the context. */
+	Py_CLEAR(context->authorize);
+	Py_CLEAR(context->refused);
+	Py_CLEAR(context->sink);
 }
 
 static PyObject *py_context_close(PyObject *self, PyObject *unused)
@@ -152,6 +156,8 @@ static void py_context_dealloc(PyObject *self)
 	Py_XDECREF(context->sink);
 	Py_XDECREF(context->future);
 	Py_XDECREF(context->future_options);
+	Py_XDECREF(context->authorize);
+	Py_XDECREF(context->refused);
 	free(context->records);
 	free(context->orphans);
 	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);

@@ -189,13 +189,12 @@ static void py_export_end(struct py_export *tensor)
 {
 	PyGILState_STATE held;
 
-	if (!Py_IsInitialized())
+	if (!py_thread_enter(&held))
 		return;
-	held = PyGILState_Ensure();
 	tensor->count(tensor->owner, -1);
 	Py_DECREF(tensor->owner);
 	free(tensor);
-	PyGILState_Release(held);
+	py_thread_leave(held);
 }
 
 static void py_export_delete_versioned(struct py_dl_versioned *tensor)

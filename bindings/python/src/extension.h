@@ -83,6 +83,8 @@ struct py_context {
 	PyObject *sink;                  /* receives Notification objects */
 	PyObject *future;                /* class of futures; NULL: calls wait */
 	PyObject *future_options;        /* keyword arguments of the class */
+	PyObject *authorize;             /* function that decides about other ends, or NULL */
+	PyObject *refused;               /* function that learns of refused ends, or NULL */
 	unsigned long thread;            /* the loop's, if there are futures */
 	struct py_record *records;
 	uint32_t record_count, record_free, record_used;
@@ -127,7 +129,7 @@ struct py_operation {
 	struct py_object base;
 	struct pl_operation *handle; /* NULL: ended */
 	struct py_references references;
-	bool waiting;     /* a thread is inside the library with the handle */
+	bool waiting;     /* a thread uses the handle: it alone collects the completion */
 	bool asked;       /* cancel() was called meanwhile */
 	PyObject *result; /* receipt, or NULL */
 	PyObject *error;  /* exception, or NULL */
@@ -200,7 +202,6 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 /* Makes the result of a completion, or raises its error. */
 PyObject *py_result(struct py_context *context, const struct pl_completion *completion,
 		    struct py_references *references, const struct pl_error *error);
-void py_orphans_reap(struct py_context *context);
 void py_records_end(struct py_context *context);
 PyObject *py_context_take_lost(PyObject *self, PyObject *unused);
 PyObject *py_context_poll(PyObject *self, PyObject *unused);
@@ -221,8 +222,22 @@ struct py_object *py_find_peer(struct py_context *context, const struct pl_peer 
 void py_region_forget(struct py_region *region);
 void py_operation_forget(struct py_operation *operation);
 
-/* Options of a context: options.c. */
-int py_options_parse(struct py_state *state, PyObject *given, struct pl_options *options, PyObject *owners);
+/* Options of a context: options.c, authorize.c. */
+int py_options_parse(struct py_context *context, PyObject *given, struct pl_options *options, PyObject *owners);
+int py_function_option(struct py_context *context, const char *name, PyObject *function, struct pl_options *options);
+/* Lets the child of a fork collect, whatever callbacks its parent had. */
+void py_callbacks_forked(void);
+/* Threads that Python does not know (gate.c). Takes the interpreter's lock; false without it once the interpreter ends. */
+bool py_thread_enter(PyGILState_STATE *before);
+void py_thread_leave(PyGILState_STATE before);
+/*
+ * Lets no such thread enter any more, and waits for those that did: contexts with memoryviews stay open beyond the end of
+ * the interpreter, and refuse other ends then.
+ */
+void py_threads_end(void);
+void py_threads_forked(void);
+/* Returns the proofs of another end as a dictionary, with its rights unless they are NULL. */
+PyObject *py_identity_dict(const struct pl_identity *identity, const struct pl_rights *rights);
 
 static inline PyObject *py_number(uint64_t value)
 {

@@ -69,6 +69,23 @@ static int py_frame_refuse_exports(struct py_frame *frame)
 	return -1;
 }
 
+/*
+ * Shuts the frame before the library takes its memory back, unless something uses the memory. No code of Python may run
+ * between this check and the call of the library.
+ */
+static int py_frame_shut(struct py_frame *frame)
+{
+	if (py_frame_check(frame) < 0 || py_frame_refuse_exports(frame) < 0)
+		return -1;
+	if (frame->base.users) {
+		py_fail(frame->base.context->state, -EBUSY, "PY-FRAME-BUSY", "frame",
+			"a copy of another thread is using its memory", "wait for the end of copy_in() or copy_out()");
+		return -1;
+	}
+	frame->base.closed = true;
+	return 0;
+}
+
 /* Gives a frame back once the work so far of a CUDA stream is done. */
 static PyObject *py_frame_release_on(struct py_frame *frame, PyObject *value)
 {
@@ -76,12 +93,11 @@ static PyObject *py_frame_release_on(struct py_frame *frame, PyObject *value)
 	void *stream;
 	int rc;
 
-	if (py_get_stream(value, &stream) < 0 || py_frame_check(frame) < 0)
-		return NULL;
 	if (frame->loan)
 		return py_fail(frame->base.context->state, -EINVAL, "PY-NO-LOAN", "frame",
 			       "a loan is given back without a stream", "publish it, or leave the stream out");
-	frame->base.closed = true;
+	if (py_get_stream(value, &stream) < 0 || py_frame_shut(frame) < 0)
+		return NULL;
 	py_hold(&frame->owner->base);
 	Py_BEGIN_ALLOW_THREADS
 		rc = pl_frame_release_on(frame->handle, stream, &error);
@@ -93,18 +109,19 @@ static PyObject *py_frame_release_on(struct py_frame *frame, PyObject *value)
 	Py_RETURN_NONE;
 }
 
-/* release(stream=None): gives a frame back, or discards a loan. */
+/* release(stream=None): gives a frame back, or discards a loan. Waits for copies of other threads, unless on a stream. */
 static PyObject *py_frame_release(PyObject *self, PY_ARGUMENTS)
 {
 	static const char *const names[] = { "stream", NULL };
 	struct py_frame *frame = (struct py_frame *)self;
 	PyObject *values[1];
 
-	if (py_parse("release", names, 0, arguments, count, keywords, values) < 0 ||
-	    (!frame->base.closed && py_frame_refuse_exports(frame) < 0))
+	if (py_parse("release", names, 0, arguments, count, keywords, values) < 0)
 		return NULL;
 	if (values[0] && !frame->base.closed)
 		return py_frame_release_on(frame, values[0]);
+	if (!frame->base.closed && py_frame_refuse_exports(frame) < 0)
+		return NULL;
 	py_frame_end(frame);
 	Py_RETURN_NONE;
 }
@@ -147,21 +164,19 @@ static PyObject *py_frame_publish(PyObject *self, PY_ARGUMENTS)
 	void *stream = NULL;
 	int rc;
 
-	if (py_parse("publish", names, 0, arguments, count, keywords, values) < 0 || py_frame_check(frame) < 0 ||
-	    py_frame_refuse_exports(frame) < 0)
+	if (py_parse("publish", names, 0, arguments, count, keywords, values) < 0 || py_frame_check(frame) < 0)
 		return NULL;
 	if (!frame->loan)
 		return py_fail(frame->base.context->state, -EINVAL, "PY-NO-LOAN", "frame",
 			       "a frame of a subscriber cannot be published", "copy it into a loan of a publisher");
 	if ((values[5] && py_get_stream(values[5], &stream) < 0) ||
-	    py_frame_options(values, &options, &layout, &metadata) < 0) {
+	    py_frame_options(values, &options, &layout, &metadata) < 0 || py_frame_shut(frame) < 0) {
 		Py_XDECREF(metadata);
 		return NULL;
 	}
 	/* Without a layout, all of the slot is the frame. */
 	if (!values[0] && !layout.bits)
 		options.length = frame->info.length;
-	frame->base.closed = true;
 	py_hold(&frame->owner->base);
 	Py_BEGIN_ALLOW_THREADS
 		rc = values[5] ? pl_frame_publish_on(frame->handle, &options, stream, &error)
@@ -349,8 +364,8 @@ static PyMethodDef py_frame_methods[] = {
 	  "publish($self, length=None, metadata=None, captured=None, layout=None, replay=False, stream=None)\n--\n\n"
 	  "Publish a loan, which is used up. captured is the time of the data, in seconds since 1970; None: now.\n\n"
 	  "length is that of the layout, or of the slot, unless given. stream is a CUDA stream whose work so far\n"
-	  "fills the slot: the frame is published after that work. Raises PY-EXPORTED while arrays of the frame "
-	  "exist." },
+	  "fills the slot: the frame is published after that work. Raises PY-EXPORTED while arrays of the frame\n"
+	  "exist, and PY-FRAME-BUSY during a copy_in() of another thread." },
 	{ "__enter__", py_frame_enter, METH_NOARGS, NULL },
 	{ "__exit__", py_frame_exit, METH_VARARGS, NULL },
 	{ "__reduce__", py_object_reduce, METH_NOARGS, NULL },

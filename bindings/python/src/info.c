@@ -66,6 +66,27 @@ PyObject *py_peer_info(PyObject *self, PyObject *unused)
 			     py_number(info.rate), "rate_waits", py_number(info.rate_waits));
 }
 
+PyObject *py_identity_dict(const struct pl_identity *identity, const struct pl_rights *rights)
+{
+	PyObject *about = Py_BuildValue("{sNsNsNsNsN}", "fingerprint", py_text(identity->fingerprint), "name",
+					py_text(identity->name), "key_id", py_text(identity->key_id), "address",
+					py_text(identity->address), "connected_to_us",
+					py_truth(identity->connected_to_us)),
+		 *more;
+
+	if (!about || !rights)
+		return about;
+	more = Py_BuildValue("{sNsNsNsNsNsNsNsN}", "access", py_rights_text(rights->access), "clients",
+			     py_number(rights->clients), "quota", py_number(rights->quota), "until",
+			     PyFloat_FromDouble((double)rights->until / 1e9), "names", py_text(rights->names), "rate",
+			     py_number(rights->rate), "imports", py_number(rights->imports), "requests",
+			     py_number(rights->requests));
+	if (!more || PyDict_Update(about, more) < 0)
+		Py_CLEAR(about);
+	Py_XDECREF(more);
+	return about;
+}
+
 PyObject *py_peer_identity(PyObject *self, PyObject *unused)
 {
 	struct py_peer *peer = (struct py_peer *)self;
@@ -75,15 +96,14 @@ PyObject *py_peer_identity(PyObject *self, PyObject *unused)
 	(void)unused;
 	if (py_object_check(&peer->base) < 0)
 		return NULL;
-	pl_peer_identity(peer->handle, &identity);
-	pl_peer_rights(peer->handle, &rights);
-	return Py_BuildValue("{sNsNsNsNsNsNsNsNsNsNsNsNsN}", "fingerprint", py_text(identity.fingerprint), "name",
-			     py_text(identity.name), "key_id", py_text(identity.key_id), "address",
-			     py_text(identity.address), "connected_to_us", py_truth(identity.connected_to_us), "access",
-			     py_rights_text(rights.access), "clients", py_number(rights.clients), "quota",
-			     py_number(rights.quota), "until", PyFloat_FromDouble((double)rights.until / 1e9), "names",
-			     py_text(rights.names), "rate", py_number(rights.rate), "imports",
-			     py_number(rights.imports), "requests", py_number(rights.requests));
+	/* These wait for the engine, which may be asking a function of the program. */
+	py_hold(&peer->base);
+	Py_BEGIN_ALLOW_THREADS
+		pl_peer_identity(peer->handle, &identity);
+		pl_peer_rights(peer->handle, &rights);
+	Py_END_ALLOW_THREADS
+	py_unhold(&peer->base);
+	return py_identity_dict(&identity, &rights);
 }
 
 static PyObject *py_event_dict(const struct pl_event_record *record)

@@ -78,6 +78,8 @@ static PyObject *py_forked(PyObject *module, PyObject *unused)
 		context->status = PY_FORKED;
 		context->handle = NULL;
 	}
+	py_threads_forked();
+	py_callbacks_forked();
 	Py_RETURN_NONE;
 }
 
@@ -98,6 +100,7 @@ static PyObject *py_close_all(PyObject *module, PyObject *unused)
 			PyErr_WriteUnraisable(PyList_GetItem(list, i));
 		Py_XDECREF(closed);
 	}
+	py_threads_end();
 	if (!list)
 		return NULL;
 	Py_DECREF(list);

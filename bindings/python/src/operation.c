@@ -29,6 +29,23 @@ static uint64_t py_deadline(uint64_t timeout)
 	return timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
 }
 
+/*
+ * Tests a handle, which the caller keeps from other threads. With manual progress the library may call `authorize`, which
+ * waits for the interpreter lock.
+ */
+static int py_test_handle(struct py_context *context, struct pl_operation *handle, struct pl_completion *completion,
+			  struct pl_error *error)
+{
+	int rc;
+
+	context->users++;
+	Py_BEGIN_ALLOW_THREADS
+		rc = pl_test(handle, completion, error);
+	Py_END_ALLOW_THREADS
+	context->users--;
+	return rc;
+}
+
 /* Waits in slices, without the interpreter lock. Cancels the operation once when `asked`, unless NULL, becomes true. */
 static enum py_waited py_wait_handle(struct py_context *context, struct pl_operation *handle, bool *asked,
 				     uint64_t deadline, struct pl_completion *completion, struct pl_error *error)
@@ -121,8 +138,7 @@ static PyObject *py_wait_on(struct py_context *context, struct pl_operation *han
 	return py_result(context, &completion, references, completion.status ? &error : NULL);
 }
 
-/* Moves an operation out of its object, so that its memory stays until its end. */
-static void py_orphan_add(struct py_context *context, struct py_operation *operation)
+static void py_orphan_add(struct py_context *context, struct py_orphan orphan)
 {
 	if (context->orphan_count == context->orphan_capacity) {
 		size_t capacity = context->orphan_capacity * 2 + 8;
@@ -134,24 +150,22 @@ static void py_orphan_add(struct py_context *context, struct py_operation *opera
 		context->orphans = larger;
 		context->orphan_capacity = capacity;
 	}
-	context->orphans[context->orphan_count++] =
-		(struct py_orphan){ .handle = operation->handle, .references = operation->references };
+	context->orphans[context->orphan_count++] = orphan;
 }
 
 /* Gives up operations without an object that have ended: at most 4 in a call. */
-void py_orphans_reap(struct py_context *context)
+static void py_orphans_reap(struct py_context *context)
 {
-	for (size_t i = 0, looked = 0; i < context->orphan_count && looked < 4; looked++) {
-		struct py_orphan orphan = context->orphans[i];
+	for (unsigned looked = 0; looked < 4 && context->orphan_count && context->status == PY_OPEN; looked++) {
+		/* No other thread finds it meanwhile. The last one takes its place, and is looked at next. */
+		struct py_orphan orphan = context->orphans[0];
 		struct pl_completion completion;
 
-		/* Without the interpreter lock another thread could test the same handle. */
-		if (pl_test(orphan.handle, &completion, NULL) == -EINPROGRESS) {
-			i++;
-			continue;
-		}
-		context->orphans[i] = context->orphans[--context->orphan_count];
-		py_references_clear(&orphan.references);
+		context->orphans[0] = context->orphans[--context->orphan_count];
+		if (py_test_handle(context, orphan.handle, &completion, NULL) == -EINPROGRESS)
+			py_orphan_add(context, orphan);
+		else
+			py_references_clear(&orphan.references);
 	}
 }
 
@@ -172,18 +186,14 @@ static PyObject *py_operation_new(struct py_context *context, struct pl_operatio
 	return (PyObject *)operation;
 }
 
-PyObject *py_submit(struct py_context *context, enum py_mode mode, uint64_t timeout, py_post_function post,
-		    void *argument, struct py_references *references)
+static PyObject *py_submit_handle(struct py_context *context, enum py_mode mode, uint64_t timeout,
+				  py_post_function post, void *argument, struct py_references *references)
 {
 	struct pl_operation *handle;
 	struct pl_completion completion;
 	struct pl_error error;
 	int rc, waited = -EINPROGRESS;
 
-	if (context->future)
-		return py_submit_future(context, post, argument, references);
-	if (context->orphan_count)
-		py_orphans_reap(context);
 	py_references_use(context, references, 1);
 	Py_BEGIN_ALLOW_THREADS
 		rc = post(argument, 0, &handle, &error);
@@ -204,13 +214,29 @@ PyObject *py_submit(struct py_context *context, enum py_mode mode, uint64_t time
 	return py_wait_on(context, handle, py_deadline(timeout), references);
 }
 
-/* Keeps the result of an operation that has ended. */
+PyObject *py_submit(struct py_context *context, enum py_mode mode, uint64_t timeout, py_post_function post,
+		    void *argument, struct py_references *references)
+{
+	PyObject *result, *type, *value, *trace;
+
+	if (context->future)
+		return py_submit_future(context, post, argument, references);
+	result = py_submit_handle(context, mode, timeout, post, argument, references);
+	if (!context->orphan_count)
+		return result;
+	/* Not before: other threads may close what the caller has looked up. */
+	PyErr_Fetch(&type, &value, &trace);
+	py_orphans_reap(context);
+	PyErr_Restore(type, value, trace);
+	return result;
+}
+
+/* Keeps the result of an operation that has ended. Other threads see the end, a handle of NULL, after the result. */
 static void py_operation_end(struct py_operation *operation, const struct pl_completion *completion,
 			     const struct pl_error *error)
 {
 	struct py_context *context = operation->base.context;
 
-	operation->handle = NULL;
 	if (completion->status == 0) {
 		operation->result = py_receipt_new(context->state, completion);
 		if (!operation->result)
@@ -220,6 +246,7 @@ static void py_operation_end(struct py_operation *operation, const struct pl_com
 		if (!operation->error)
 			PyErr_Clear();
 	}
+	operation->handle = NULL;
 	py_references_clear(&operation->references);
 }
 
@@ -286,7 +313,10 @@ static PyObject *py_operation_wait(PyObject *self, PY_ARGUMENTS)
 	case PY_GONE:
 		break;
 	}
-	operation->waiting = false;
+	/* A cancellation of the last slice. */
+	if (operation->handle && operation->asked && context->status == PY_OPEN)
+		pl_cancel(operation->handle);
+	operation->asked = operation->waiting = false;
 	return PyErr_Occurred() ? NULL : py_operation_outcome(operation);
 }
 
@@ -303,12 +333,15 @@ static PyObject *py_operation_done(PyObject *self, PyObject *unused)
 		Py_RETURN_TRUE;
 	if (operation->waiting || context->status != PY_OPEN)
 		Py_RETURN_FALSE;
-	/* With the interpreter lock, so that no other thread uses the handle up or cancels meanwhile. */
-	rc = pl_test(operation->handle, &completion, &error);
-	if (rc == -EINPROGRESS)
-		Py_RETURN_FALSE;
-	py_operation_end(operation, &completion, &error);
-	Py_RETURN_TRUE;
+	/* No other thread uses the handle up or cancels meanwhile. */
+	operation->waiting = true;
+	rc = py_test_handle(context, operation->handle, &completion, &error);
+	if (rc != -EINPROGRESS)
+		py_operation_end(operation, &completion, &error);
+	else if (operation->asked && context->status == PY_OPEN)
+		pl_cancel(operation->handle);
+	operation->asked = operation->waiting = false;
+	return PyBool_FromLong(rc != -EINPROGRESS);
 }
 
 static PyObject *py_operation_cancel(PyObject *self, PyObject *unused)
@@ -332,7 +365,7 @@ static void py_operation_dealloc(PyObject *self)
 	py_object_unlink(&operation->base);
 	if (operation->handle && operation->base.context->status != PY_CLOSED &&
 	    operation->base.context->status != PY_FORKED)
-		py_orphan_add(operation->base.context, operation);
+		py_orphan_add(operation->base.context, (struct py_orphan){ operation->handle, operation->references });
 	else
 		py_references_clear(&operation->references);
 	Py_XDECREF(operation->result);

@@ -18,6 +18,7 @@ enum py_option_type {
 	PY_OPTION_PROGRESS,
 	PY_OPTION_POLL, /* seconds; 0: threads do not poll */
 	PY_OPTION_GID,
+	PY_OPTION_FUNCTION,
 };
 
 #define OPTION(name, type) \
@@ -54,6 +55,8 @@ static const struct py_option {
 	OPTION(known_hosts, TEXT),
 	OPTION(expected, TEXT),
 	OPTION(trust_new, CHOICE),
+	OPTION(authorize, FUNCTION),
+	OPTION(refused, FUNCTION),
 	OPTION(old_key, BYTES),
 	OPTION(peers_rate, U64),
 	OPTION(poll_time, POLL),
@@ -156,12 +159,13 @@ static int py_option_set(struct py_state *state, const struct py_option *option,
 }
 
 /* Fills options; `owners` keeps their texts. Options that are None keep their defaults. */
-int py_options_parse(struct py_state *state, PyObject *given, struct pl_options *options, PyObject *owners)
+int py_options_parse(struct py_context *context, PyObject *given, struct pl_options *options, PyObject *owners)
 {
 	PyObject *name, *value;
 	Py_ssize_t at = 0;
+	int rc = 0;
 
-	while (given && PyDict_Next(given, &at, &name, &value)) {
+	while (rc == 0 && given && PyDict_Next(given, &at, &name, &value)) {
 		const struct py_option *option = NULL;
 
 		for (size_t i = 0; i < sizeof(py_options) / sizeof(*py_options) && !option; i++) {
@@ -172,9 +176,12 @@ int py_options_parse(struct py_state *state, PyObject *given, struct pl_options 
 			PyErr_Format(PyExc_TypeError, "a context has no option '%U'", name);
 			return -1;
 		}
-		if (value != Py_None &&
-		    py_option_set(state, option, value, (char *)options + option->offset, owners) < 0)
-			return -1;
+		if (value == Py_None)
+			continue;
+		if (option->type == PY_OPTION_FUNCTION)
+			rc = py_function_option(context, option->name, value, options);
+		else
+			rc = py_option_set(context->state, option, value, (char *)options + option->offset, owners);
 	}
-	return 0;
+	return rc;
 }

@@ -257,7 +257,7 @@ static PyObject *py_peer_closed(PyObject *self, void *unused)
 		{ "subscribe", PY_METHOD(py_peer_subscribe), PY_FAST, \
 		  "subscribe($self, name, start='live', position=0, overflow='drop-oldest', queue=4, held=2, " \
 		  "every=1, " \
-		  "memory_bytes=None, memory='host', in_place=False, timeout=30)\n--\n\n" \
+		  "memory_bytes=None, memory='host', in_place=False, timeout=30, push=False)\n--\n\n" \
 		  "Subscribe to a stream; return its Subscriber, which yields frames. Blocks.\n\n" \
 		  "start is \"live\", \"latest\", \"history\" (the `position` newest frames) or \"sequence\" (frame " \
 		  "`position`).\n" \

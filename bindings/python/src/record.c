@@ -287,13 +287,19 @@ static long py_records_cancel(struct py_context *context, PyObject *future)
 {
 	long asked = 0;
 
-	for (uint32_t i = 0; i < context->record_count; i++) {
+	for (uint32_t i = 0; i < context->record_count && context->status == PY_OPEN; i++) {
 		struct py_record *record = &context->records[i];
+		uint64_t user_data = (uint64_t)record->generation << 32 | i;
 
 		if (!record->future || (future && record->future != future))
 			continue;
 		record->asked = true;
-		pl_cancel_posted(context->handle, (uint64_t)record->generation << 32 | i);
+		/* Waits for engines. */
+		context->users++;
+		Py_BEGIN_ALLOW_THREADS
+			pl_cancel_posted(context->handle, user_data);
+		Py_END_ALLOW_THREADS
+		context->users--;
 		asked++;
 		if (future)
 			break;
@@ -307,9 +313,15 @@ PyObject *py_cancel_future(PyObject *module, PyObject *future)
 	struct py_state *state = PyModule_GetState(module);
 	long found = 0;
 
-	for (struct py_context *context = state->contexts; context && !found; context = context->next) {
-		if (context->status == PY_OPEN && context->future)
-			found = py_records_cancel(context, future);
+	for (struct py_context *context = state->contexts; context; context = context->next) {
+		if (context->status != PY_OPEN || !context->future)
+			continue;
+		Py_INCREF((PyObject *)context);
+		found = py_records_cancel(context, future);
+		/* Another thread may have closed the context meanwhile. */
+		Py_DECREF((PyObject *)context);
+		if (found)
+			break;
 	}
 	return PyBool_FromLong(found);
 }

@@ -112,7 +112,17 @@ static PyObject *py_stream_closed(PyObject *self, void *unused)
 	return PyBool_FromLong(object->closed || object->context->status != PY_OPEN);
 }
 
+static PyObject *py_stream_context(PyObject *self, void *unused)
+{
+	PyObject *context = (PyObject *)((struct py_object *)self)->context;
+
+	(void)unused;
+	Py_INCREF(context);
+	return context;
+}
+
 PyGetSetDef py_stream_fields[] = {
+	{ "_context", py_stream_context, NULL, NULL, NULL },
 	{ "closed", py_stream_closed, NULL, "True if this end has closed the stream", NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };

@@ -21,9 +21,11 @@ static int py_subscriber_options(const char *const *names, PyObject **values, st
 	int start = values[1] ? py_get_word(values[1], names[1], starts) : 0;
 	int overflow = start >= 0 && values[3] ? py_get_word(values[3], names[3], overflows) : 0;
 	int in_place = values[9] ? PyObject_IsTrue(values[9]) : 0;
+	int push = values[11] ? PyObject_IsTrue(values[11]) : 0;
 	uint64_t memory_bytes = 0;
 
-	if (start < 0 || overflow < 0 || in_place < 0 || py_get_u64(values[2], names[2], &options->from) < 0 ||
+	if (start < 0 || overflow < 0 || in_place < 0 || push < 0 ||
+	    py_get_u64(values[2], names[2], &options->from) < 0 ||
 	    py_get_unsigned(values[4], names[4], &options->queue) < 0 ||
 	    py_get_unsigned(values[5], names[5], &options->held) < 0 ||
 	    py_get_unsigned(values[6], names[6], &options->every) < 0 ||
@@ -33,17 +35,18 @@ static int py_subscriber_options(const char *const *names, PyObject **values, st
 	options->overflow = (enum pl_overflow)overflow;
 	options->memory_bytes = memory_bytes;
 	options->in_place = in_place;
+	options->push = push;
 	return 0;
 }
 
 PyObject *py_peer_subscribe(PyObject *self, PY_ARGUMENTS)
 {
-	static const char *const names[] = { "name",  "start",        "position", "overflow", "queue",   "held",
-					     "every", "memory_bytes", "memory",   "in_place", "timeout", NULL };
+	static const char *const names[] = { "name",         "start",  "position", "overflow", "queue", "held", "every",
+					     "memory_bytes", "memory", "in_place", "timeout",  "push",  NULL };
 	struct py_peer *peer = (struct py_peer *)self;
 	struct py_context *context = peer->base.context;
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
-	PyObject *values[11], *owners[2] = { NULL }, *made = NULL;
+	PyObject *values[12], *owners[2] = { NULL }, *made = NULL;
 	struct pl_subscriber *subscriber;
 	struct pl_error error;
 	const char *name = NULL;

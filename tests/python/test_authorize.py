@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A function of the program that decides about other ends."""
+import asyncio
+import contextlib
+import gc
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import peerlane as pl
+import pytest
+from peerlane import aio
+
+from conftest import SETTINGS, progressing
+
+pytestmark = pytest.mark.skipif(not os.environ.get('PEERLANE'), reason='the command, which makes identities, is not built')
+NAMES = ('server', 'alice', 'bob')
+
+
+@pytest.fixture(scope='module')
+def identities(tmp_path_factory):
+    """Files of identities by name."""
+    files = {name: str(tmp_path_factory.mktemp('identities') / name) for name in NAMES}
+    for file in files.values():
+        subprocess.run([os.environ['PEERLANE'], 'key', 'generate', file], check=True, capture_output=True)
+    return files
+
+
+@pytest.mark.parametrize('fabric, progress', SETTINGS, ids=['-'.join(setting) for setting in SETTINGS])
+def test_a_function_admits_other_ends(identities, fabric, progress):
+    prints = {name: pl.fingerprint(file) for name, file in identities.items()}
+    asked, answered, refused = [], [], []
+
+    def decide(identity):
+        asked.append(identity)
+        return {'access': 'r', 'quota': 10, 'until': 4e9, 'names': 'a*'} if identity['fingerprint'] == prints['alice'] else False
+
+    def check_server(identity):
+        answered.append(identity)
+        return True
+
+    with pl.Context(fabric=fabric, progress=progress, identity=identities['server'], authorize=decide,
+                    refused=lambda *about: refused.append(about)) as server, \
+            progressing(server), server.listen() as listener:
+        with pl.Context(fabric=fabric, identity=identities['alice'], authorize=check_server) as near:
+            peer, other = near.connect(listener.address, timeout=10), listener.accept(timeout=10)
+            region = server.allocate(64, access='rw')
+            assert peer.import_(region.share(rights='r')).rights == 'r'
+            with pytest.raises(pl.Denied):
+                peer.import_(region.share(rights='w'))
+            got = other.identity()
+            assert (got['access'], got['quota'], got['until'], got['names']) == ('r', 10, 4e9, 'a*')
+        with pl.Context(fabric=fabric, identity=identities['bob']) as near, pytest.raises(pl.Denied) as caught:
+            near.connect(listener.address, timeout=10)
+        assert caught.value.id == 'IDENTITY-REFUSED'
+    (identity, error), = refused
+    assert identity['fingerprint'] == prints['bob'] and 'access' not in identity
+    assert isinstance(error, pl.Denied) and error.id == 'IDENTITY-REFUSED'
+    assert [identity['fingerprint'] for identity in asked] == [prints['alice'], prints['bob']]
+    assert asked[0]['connected_to_us'] and asked[0]['access'] == 'rwa' and asked[0].keys() == got.keys()
+    assert [(identity['fingerprint'], identity['connected_to_us']) for identity in answered] == [(prints['server'], False)]
+
+
+@pytest.mark.parametrize('answer', [None, 1, {'access': 'x'}, {'quota': -1}, {'clients': 2**32}, {'names': 'n' * 512},
+                                    {'until': 'x'}, {'nothing': 1}, {1: 1}, ZeroDivisionError])
+def test_exceptions_and_wrong_answers_refuse(identities, monkeypatch, answer):
+    reported = []
+
+    def decide(identity):
+        if answer is ZeroDivisionError:
+            raise answer
+        return answer
+
+    monkeypatch.setattr(sys, 'unraisablehook', lambda about: reported.append(about.exc_type))
+    with pl.Context(authorize=decide) as server, server.listen() as listener, pl.Context() as near:
+        with pytest.raises(pl.Denied):
+            near.connect(listener.address, timeout=10)
+    assert len(reported) == 1 and issubclass(reported[0], answer if isinstance(answer, type) else (TypeError, ValueError))
+
+
+def test_an_exception_of_a_function_for_refused_ends(monkeypatch):
+    def learn(identity, error):
+        raise KeyError(error.id)
+
+    reported = []
+    monkeypatch.setattr(sys, 'unraisablehook', lambda about: reported.append(str(about.exc_value)))
+    with pl.Context(key=b'a key of 16 bytes', refused=learn) as server, server.listen() as listener, \
+            pl.Context(key=b'another 16 bytes') as near:
+        with pytest.raises(pl.Denied):
+            near.connect(listener.address, timeout=10)
+    # The close waits for the function.
+    assert reported == ["'AUTH-KEY-MISMATCH'"]
+
+
+def test_a_reload_asks_again(identities):
+    refused = []
+    with pl.Context(authorize=lambda identity: identity['address'] not in refused) as server, \
+            server.listen() as listener, pl.Context() as near:
+        peer = near.connect(listener.address, timeout=10)
+        other = listener.accept(timeout=10)
+        server.reload()
+        assert peer.connected and other.connected
+        refused.append(other.identity()['address'])
+        server.reload()
+        assert not other.connected
+
+
+def answer_while_a_function_decides():
+    """Return what another thread sees of an operation whose end the deciding thread is about to see."""
+    answers = []
+
+    def decide(identity):
+        if not identity['connected_to_us']:
+            return True
+        thread = threading.Thread(target=lambda: answers.append(operation.done()))
+        thread.start()
+        thread.join()
+        return True
+
+    def settle():
+        time.sleep(0.05)
+
+    with pl.Context(fabric='tcp', progress='manual', authorize=decide) as server, server.listen() as listener, \
+            pl.Context(fabric='tcp') as near, near.listen() as other, socket.create_server(('127.0.0.1', 0)) as gate:
+        peer = server.connect(other.address, timeout=10)
+        far, region = other.accept(timeout=10), server.allocate(64)
+        idle = peer.receive_start(server.allocate(64), tag=1, timeout=None)
+        client = threading.Thread(target=lambda: pytest.raises(pl.Error, near.connect, '%s:%d' % gate.getsockname(), timeout=10))
+        client.start()
+        with gate.accept()[0] as left, socket.create_connection(listener.address.rsplit(':', 1)) as right:
+            left.settimeout(10), right.setblocking(False)
+            while not answers:
+                # The message is there first, and what the client says last.
+                operation = peer.receive_start(region)
+                sent = far.send_start(b'x')
+                settle()
+                right.sendall(left.recv(1 << 16))
+                settle()
+                while not operation.done():
+                    pass
+                operation.wait(), sent.wait()
+                end = time.monotonic() + 0.1
+                while time.monotonic() < end:
+                    assert not idle.done()
+                with contextlib.suppress(BlockingIOError):
+                    left.sendall(right.recv(1 << 16))
+                settle()
+        client.join()
+    return answers
+
+
+def test_threads_test_one_operation_while_a_function_decides():
+    # On a busy machine the function may run when the end was seen already, and the answer is True.
+    assert any(answer_while_a_function_decides() == [False] for _ in range(5))
+
+
+def test_functions_and_contexts_end(identities):
+    for wrong in (dict(authorize='all'), dict(refused=1)):
+        with pytest.raises(TypeError, match='function'):
+            pl.Context(**wrong)
+
+    def use():
+        context = pl.Context(authorize=lambda identity: not context.closed, refused=lambda *about: print(context, about))
+        context.close()
+        return weakref.ref(context)
+
+    async def use_loop():
+        async with aio.Context() as context:
+            return weakref.ref(context)
+
+    gone = use(), asyncio.run(use_loop())
+    gc.collect()
+    assert [context() for context in gone] == [None, None]
+
+
+# The thread that asks the function holds the lock of the engine for which other calls wait.
+WAITING_PROGRAM = """
+import asyncio, threading
+import peerlane as pl
+from peerlane import aio
+entered, gate = threading.Event(), threading.Event()
+def decide(identity):
+    entered.set()
+    return gate.wait(30)
+async def main():
+    async with aio.Context(authorize=decide) as server:
+        listener = server.listen()
+        with pl.Context() as near:
+            gate.set()
+            accepted = listener.accept()
+            first = await asyncio.to_thread(near.connect, listener.address, timeout=30)
+            other = await accepted
+            for call in (other.identity, lambda: other.receive(server.allocate(8)).cancel()):
+                entered.clear(), gate.clear()
+                second = asyncio.create_task(asyncio.to_thread(near.connect, listener.address, timeout=30))
+                assert await asyncio.to_thread(entered.wait, 30)
+                threading.Timer(0.1, gate.set).start()
+                call()
+                await second
+asyncio.run(main())
+print('done')
+"""
+
+
+def test_calls_of_other_threads_go_on(identities):
+    done = subprocess.run([sys.executable, '-c', WAITING_PROGRAM], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, 'done\n'), done.stderr
+
+
+def test_no_collection_ends_a_peer_under_the_engines_lock(identities):
+    held = []
+
+    def decide(identity):
+        if held:
+            cycle = [held.pop()]
+            cycle.append(cycle)
+            del cycle
+            _ = [[] for _ in range(20000)]    # more than a collection waits for
+        return True
+
+    with pl.Context(fabric='tcp', identity=identities['server'], authorize=decide, workers=1) as server, \
+            server.listen() as listener, \
+            pl.Context(fabric='tcp', identity=identities['alice'], authorize=lambda identity: True) as near:
+        near.connect(listener.address, timeout=10)
+        held.append(listener.accept(timeout=10))
+        near.connect(listener.address, timeout=10)
+        listener.accept(timeout=10)
+        assert not held and gc.isenabled()
+        gc.collect()
+
+
+
+# A context with a memoryview stays open at exit. The first handler runs last, after the one of peerlane.
+ENDING_PROGRAM = """
+import atexit, threading, time
+def report():
+    print(*asked)
+    try:
+        with pl.Context() as late:
+            late.connect(listener.address, timeout=30)
+    except pl.Denied as error:
+        print(error.id, *asked)
+atexit.register(report)
+import peerlane as pl
+asked, entered = [], threading.Event()
+def decide(identity):
+    entered.set()
+    time.sleep(0.2)
+    asked.append('decided')
+    return True
+def connect():
+    try:
+        near.connect(listener.address, timeout=30)
+    except pl.Error:
+        pass
+server, near = pl.Context(authorize=decide), pl.Context()
+view, listener = memoryview(server.allocate(8)), server.listen()
+threading.Thread(target=connect, daemon=True).start()
+entered.wait(30)
+"""
+
+
+def test_no_function_is_called_at_the_end_of_the_interpreter(identities):
+    done = subprocess.run([sys.executable, '-c', ENDING_PROGRAM], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, 'decided\nIDENTITY-REFUSED decided\n'), done.stderr
