@@ -8,7 +8,6 @@
 #include "cmd/fleet/output.h"
 #include "report/fleet.h"
 
-#define ITEMS_TEXT 1600
 #define LINKS_MAX 12 /* hosts of a row that are named one by one */
 
 void report_write_host_link(const struct report_hosts *hosts, const char *name, FILE *file)
@@ -72,7 +71,7 @@ static int write_group_row(const struct fleet *fleet, const struct fleet_group *
 {
 	const char **names = malloc((group->host_count + 1) * sizeof(*names));
 	const struct fleet_row *row = group->row;
-	char text[ITEMS_TEXT];
+	char text[FLEET_ITEMS_TEXT];
 	int rc;
 
 	if (!names)

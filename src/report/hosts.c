@@ -6,7 +6,6 @@
 #include "cmd/fleet/output.h"
 #include "report/fleet.h"
 
-#define ITEMS_TEXT 1600
 #define PAIRS_MAX 8       /* that a section names, in each direction */
 #define PAIR_DEVIATIONS 4 /* of the noise, by which a pair is below what its hosts reach elsewhere */
 #define PAIR_FACTOR 1.05
@@ -84,7 +83,7 @@ static bool has_host_row(const struct fleet *fleet, const char *name, const char
 static void write_host_rows(const struct fleet *fleet, const struct fleet *shown, const char *name, FILE *file)
 {
 	size_t host = find_fleet_host(fleet, name);
-	char text[ITEMS_TEXT];
+	char text[FLEET_ITEMS_TEXT];
 
 	for (size_t i = 0; host != SIZE_MAX && i < fleet->row_count; i++) {
 		const struct fleet_row *row = &fleet->rows[i];

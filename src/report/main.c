@@ -11,7 +11,7 @@
 #define WIDTH_MAX 400
 #define SVG_WIDTH 640
 
-enum { OPTION_SVG = 0x100, OPTION_PLOT, OPTION_TERMINAL, OPTION_WIDTH, OPTION_GROUPS };
+enum { OPTION_SVG = 0x100, OPTION_PLOT, OPTION_TERMINAL, OPTION_WIDTH, OPTION_GROUPS, OPTION_CSV };
 
 struct report_options {
 	struct cli_options common;
@@ -20,7 +20,7 @@ struct report_options {
 	size_t count;
 	enum report_plot plot;
 	unsigned width;
-	bool plot_given, terminal;
+	bool plot_given, terminal, csv;
 };
 
 static void add_report_file(struct report_options *options, const char *file, struct argp_state *state)
@@ -64,6 +64,9 @@ static error_t parse_report_option(int key, char *argument, struct argp_state *s
 	case OPTION_GROUPS:
 		options->groups = argument;
 		return 0;
+	case OPTION_CSV:
+		options->csv = true;
+		return 0;
 	case OPTION_TERMINAL:
 		options->terminal = true;
 		return 0;
@@ -82,6 +85,8 @@ static error_t parse_report_option(int key, char *argument, struct argp_state *s
 	case ARGP_KEY_END:
 		if (!options->count)
 			argp_error(state, "FILE is missing: the output of peerlane bench --json");
+		if (options->csv && options->common.json)
+			argp_error(state, "--json and --csv exclude each other");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -98,6 +103,8 @@ static const struct argp_option report_argp_options[] = {
 	  "data)",
 	  10 },
 	{ "terminal", OPTION_TERMINAL, NULL, 0, "Draw in the terminal (default without --output and --svg)", 10 },
+	{ "csv", OPTION_CSV, NULL, 0,
+	  "Print all results, pairs of matrices and findings of hosts as comma-separated values, with names in the first line", 10 },
 	{ "groups", OPTION_GROUPS, "FILE", 0,
 	  "Groups of hosts, as of leaf switches: lines of HOSTS and GROUP, to judge matrices", 10 },
 	{ "width", OPTION_WIDTH, "N", 0, "Width in characters (default: that of the terminal)", 10 },
@@ -227,6 +234,8 @@ static int output_report(struct report_options *options, struct report *report, 
 		return rc;
 	if (options->common.json)
 		report_print_json(report);
+	else if (options->csv)
+		report_print_csv(report);
 	else if (options->terminal || (!options->output && !options->svg))
 		rc = draw_in_terminal(options, report) < 0 ? report_fail_memory(error) : 0;
 	else if (!options->common.quiet && options->output && strcmp(options->output, "-") &&

@@ -242,5 +242,6 @@ int report_print(const struct report *report, enum report_plot plot, const struc
 int report_print_phases(const struct report *report, const struct report_terminal *terminal);
 int report_print_matrix(const struct report *report, enum report_plot plot, const struct report_terminal *terminal);
 void report_print_json(const struct report *report);
+void report_print_csv(const struct report *report);
 
 #endif

@@ -32,6 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	REQUIRE(workflow_decode(again, length, &second) == 0);
 	REQUIRE(message.type == second.type && message.token_length == second.token_length);
 	REQUIRE(message.seed == second.seed && message.frames == second.frames && message.depth == second.depth);
+	REQUIRE(message.stream == second.stream);
 	REQUIRE(!strcmp(message.error.message, second.error.message));
 	REQUIRE(!strcmp(message.totals.reason, second.totals.reason));
 	return 0;

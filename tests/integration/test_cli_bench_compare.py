@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane bench compare`: verdicts, matching of results, invalid files."""
+import csv
 import json
 import re
 import subprocess
@@ -156,6 +157,32 @@ def test_hostile_texts_are_harmless(tmp_path):
     assert '\x1b' not in done.stdout
 
 
+def read_csv(*arguments, expect=0):
+    """Returns the lines of a table as dictionaries."""
+    done = subprocess.run([PEERLANE, 'bench', 'compare', '--csv', *arguments], capture_output=True, timeout=DEADLINE,
+                          env=environment())
+    assert done.returncode == expect and done.stdout.endswith(b'\r\n') and done.stdout.count(b'\r') == done.stdout.count(b'\n')
+    head, *lines = csv.reader(done.stdout.decode().splitlines(), strict=True)
+    assert all(len(line) == len(head) for line in lines)
+    return [dict(zip(head, line)) for line in lines]
+
+
+def test_csv(tmp_path):
+    strange = {'operation': 'a "b",\x1b\nc', 'runs': BEFORE}
+    before = document(tmp_path / 'a.json', row(runs=BEFORE), row(**strange), row(64, runs=BEFORE))
+    after = document(tmp_path / 'b.json', row(runs=scaled(0.5)), row(**strange))
+    worse, same, only = read_csv(before, after, expect=1)
+    shown = run_json('bench', 'compare', before, after, expect=1)['results'][0]['comparison']
+    assert {name: float(worse[name]) for name in ['before', 'after', 'ratio', 'ratio_low', 'ratio_high']} == {
+        'before': shown['before'], 'after': shown['after'], 'ratio': pytest.approx(shown['ratio'], rel=1e-14),
+        'ratio_low': pytest.approx(shown['interval'][0], rel=1e-14), 'ratio_high': pytest.approx(shown['interval'][1], rel=1e-14)}
+    assert (worse['verdict'], worse['unit'], worse['runs_after'], worse['size']) == ('worse', 'bytes/s', '7', '8')
+    assert same['operation'].startswith('a "b",') and same['operation'].isprintable()
+    assert (only['verdict'], only['before'], only['runs_after']) == ('only before', '', '0')
+    assert read_csv(before, after, '--quiet', expect=1) == [worse]
+    assert 'exclude' in run('bench', 'compare', '--csv', '--json', before, after, expect=2).stderr
+
+
 @pytest.mark.parametrize('arguments', [
     [], ['one'], ['one', 'two', 'three'], ['-', '-'], ['--threshold', '-1', 'a', 'b'], ['--threshold', 'nan', 'a', 'b'],
     ['--threshold', '5%', 'a', 'b'], ['/nonexistent/a', '/nonexistent/b'], ['/', '/'],
@@ -218,6 +245,13 @@ def test_matrices_of_fleets(tmp_path):
     assert re.match(r'worse   bandwidth: gpu003 to gpu004: (4\d|5\d)[0-9.]* % less, and back', pair)
     assert f'results only in {before}: gpu050' in done.stdout
     assert sentences(run('bench', 'compare', '--quiet', '--threshold', '15', before, after, expect=1)) == [group, pair]
+    lines = read_csv(before, after, '--quiet', '--threshold', '15', expect=1)
+    assert [(line['kind'], line['hosts']) for line in lines] == [('group', ' '.join(f'gpu{i:03}' for i in range(20, 30))),
+                                                                 ('pair', 'gpu003 gpu004')]
+    assert float(lines[0]['sending_ratio']) == pytest.approx(0.8, rel=0.03) and lines[1]['text'].startswith('gpu003 to gpu004: ')
+    fleet, *_ = read_csv(before, after, expect=1)
+    assert (fleet['kind'], fleet['quantity'], fleet['unit']) == ('fleet', 'bandwidth', 'bytes/s')
+    assert float(fleet['median_after']) < float(fleet['median_before'])
     # The other way round all is better.
     assert run_json('bench', 'compare', after, before)['worse'] == 0
 
@@ -265,7 +299,9 @@ def test_matrices_that_cannot_be_compared(tmp_path):
     cut = write(tmp_path / 'e.json', whole.read_bytes()[:-100])
     assert 'unexpected end' in run('bench', 'compare', whole, cut, expect=2).stderr
     fleet = write(tmp_path / 'f.json', b'{"format": 1, "kind": "fleet"}')
-    assert 'peerlane fleet compare' in run('bench', 'compare', whole, fleet, expect=2).stderr
+    (tmp_path / 'check.json').write_text(json.dumps({'format': 1, 'kind': 'check', 'version': '0.1.0', 'checks': []}))
+    for other in fleet, tmp_path, tmp_path / 'check.json':
+        assert 'with peerlane fleet compare' in run('bench', 'compare', whole, other, expect=2).stderr
     # A small matrix is compared rank by rank, with a warning if the ranks are on other hosts.
     small = save_matrix(tmp_path / 'g.json', hosts=3)
     moved = write(tmp_path / 'h.json', small.read_bytes().replace(b'gpu002', b'gpu102'))

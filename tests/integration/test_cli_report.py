@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane report`: pages, SVG pictures and terminal output of real and of hostile results."""
 import base64
+import csv
 import json
 import pathlib
 import random
@@ -129,6 +130,23 @@ def test_values_are_those_of_the_file(tmp_path):
     assert any('12.3 GB/s' in one['text'] and '1 MiB' in one['text'] for one in shown['sentences'])
     text, _ = page(tmp_path, bench(point(8, 1e9), point(65536, 4e9), point(1 << 20, 12345678901)))
     assert text.count('12.3 GB/s') >= 3
+
+
+def test_csv(tmp_path):
+    square = rails_matrix(['mlx5_0', 'mlx5_1'], hosts=3)
+    square['ranks'][0]['host'] = '=a"b,\nc'
+    square['bytes_per_second'][1][2] = square['latency_us'][1][2] = None
+    files = [save(tmp_path, bench(point(8, 1e9, verified=False), point(64, 12345678901)), 'a,b.json'), save(tmp_path, square, 'm.json')]
+    head, *lines = csv.reader(run('report', '--csv', *files).stdout.splitlines(), strict=True)
+    assert all(len(line) == len(head) for line in lines)
+    small, large, *pairs = [dict(zip(head, line)) for line in lines]
+    assert (small['file'], small['mode'], small['size'], small['verified']) == (str(files[0]), 'bandwidth', '8', 'false')
+    assert (large['bytes_per_second'], large['p50_us'], large['p90_us'], large['verified']) == ('12345678901', '1.0064', '', '')
+    assert len(pairs) == 5 + 6 + 5 and {pair['mode'] for pair in pairs} == {'matrix'}
+    assert sorted({pair['rail'] for pair in pairs}) == ['', 'mlx5_0', 'mlx5_1']
+    assert float(pairs[0]['bytes_per_second']) == square['bytes_per_second'][0][1] and '\'=a"b,?c' in pairs[0]['from']
+    assert float(pairs[0]['p50_us']) == square['latency_us'][0][1]
+    assert 'exclude' in run('report', '--csv', '--json', *files, expect=2).stderr
 
 
 def test_line_names_list_differing_properties(tmp_path):
@@ -363,6 +381,11 @@ def test_fleets(tmp_path):
         ['gpu000, gpu001, gpu002, gpu004, gpu009, gpu010, gpu011', '8 x H100'], ['gpu003', '-'], ['gpu007', '8 x H100']]
     sections = {section.find('h3').text: ''.join(section.itertext()) for section in tree.iter('section')}
     assert len(sections) == 12 and '6.5.0' in sections['gpu007'] and 'well' in sections['gpu000']
+    # A line for each host of a finding.
+    lines = list(csv.DictReader(run('report', '--csv', tmp_path / 'monday', tmp_path / 'friday').stdout.splitlines(), strict=True))
+    assert {(line['status'], line['host'], line['row']) for line in lines} == found and len(lines) == len(found)
+    assert {(line['mode'], line['name'], line['size']) for line in lines} == {('finding', 'friday', '')}
+    assert any('6.5.0' in line['text'] for line in lines)
     # In the terminal there is a summary.  A file of --output is the same run.
     assert 'friday: 9 of 12 hosts answered' in run('report', tmp_path / 'friday').stdout
     run('fleet', 'show', tmp_path / 'friday', '--output', tmp_path / 'friday.json', expect=3)

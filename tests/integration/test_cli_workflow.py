@@ -24,9 +24,9 @@ def check(result, frames=40):
 def test_all_methods_are_measured_and_verified(fabric):
     report = run_json('bench', 'workflow', '--fabric', fabric, '--size', '4K,100004', *SHORT)
     assert (report['format'], report['kind'], report['device'], report['fabric']) == (1, 'workflow', 'simulated', fabric)
-    assert [method['name'] for method in report['arms']] == ['A', 'B', 'AO', 'BO', 'BP']
+    assert [method['name'] for method in report['arms']] == ['A', 'B', 'AO', 'BO', 'BP', 'S']
     assert [(row['size'], row['arm']) for row in report['results']] == [
-        (size, arm) for size in (4096, 100004) for arm in ('A', 'B', 'AO', 'BO', 'BP')]
+        (size, arm) for size in (4096, 100004) for arm in ('A', 'B', 'AO', 'BO', 'BP', 'S')]
     for row in report['results']:
         check(row)
         assert set(row['phases_us']) == PHASES
@@ -49,7 +49,7 @@ def test_proxy_serves_computed_frames():
         assert (row['phases_us']['to_host'] > 0) == (row['arm'] in ('A', 'AO'))
 
 
-@pytest.mark.parametrize('command, methods', [('workflow', ['A', 'B', 'AO', 'BO', 'BP']), ('proxy', ['B', 'BO'])])
+@pytest.mark.parametrize('command, methods', [('workflow', ['A', 'B', 'AO', 'BO', 'BP', 'S']), ('proxy', ['B', 'BO'])])
 @pytest.mark.parametrize('where', ['source', 'compute', 'result'])
 def test_injected_fault_is_detected(command, methods, where):
     for method in methods:
@@ -60,13 +60,13 @@ def test_injected_fault_is_detected(command, methods, where):
 
 
 def test_simulated_gpu():
-    methods = ['A', 'B', "A'", "B'", 'AO', 'BO', 'BP']
+    methods = ['A', 'B', "A'", "B'", 'AO', 'BO', 'BP', 'S']
     report = run_json('bench', 'workflow', '--fabric', 'tcp', '--size', '300K', '--frames', '10', '--rounds', '2', **GPU)
     assert report['device'] == 'stand-in 0' and [row['arm'] for row in report['results']] == methods
     for row in report['results']:
         check(row, 20)
         # sockets cannot write into GPU memory
-        staged = row['arm'].startswith('B')
+        staged = row['arm'][0] in 'BS'
         assert row['route'] == ('staged' if staged else 'direct') and (row['host_bytes_staged'] > 0) == staged
         assert row['reason']
     report = run_json('bench', 'proxy', '--fabric', 'tcp', '--size', '64K', '--frames', '10', '--rounds', '2',

@@ -230,12 +230,11 @@ static void test_rounds_are_spread(void **state)
 /* Counts a turn of one pair. */
 static void count_pair(struct matrix *matrix, int one, int other, bool failed)
 {
-	int partners[7] = { -1, -1, -1, -1, -1, -1, -1 };
+	struct matrix_outcome outcomes[7];
 
-	partners[one] = other;
-	partners[other] = one;
-	matrix_cell(matrix, one, other)->failed = failed;
-	assert_int_equal(matrix_count_turn(matrix, partners), 0);
+	for (int i = 0; i < 7; i++)
+		outcomes[i] = (struct matrix_outcome){ i == one ? other : i == other ? one : -1, failed };
+	assert_int_equal(matrix_count_turn(matrix, outcomes), 0);
 }
 
 static void test_a_rank_that_fails_three_times_is_found(void **state)
@@ -284,23 +283,23 @@ static int count_wrong(const struct broken *broken, int *missed)
 {
 	struct matrix matrix = make_matrix(broken->size, 1);
 	uint8_t *gone = calloc((size_t)broken->size, 1);
-	int *partners = calloc((size_t)broken->size, sizeof(*partners)), wrong = 0;
+	struct matrix_outcome *outcomes = calloc((size_t)broken->size, sizeof(*outcomes));
 	struct world world = { .size = broken->size, .gone = gone };
+	int wrong = 0;
 
 	matrix.failures = calloc((size_t)broken->size, sizeof(*matrix.failures));
-	assert_true(gone && partners && matrix.failures);
+	assert_true(gone && outcomes && matrix.failures);
 	matrix.world = &world;
 	for (int round = 0; round < matrix_rounds(broken->size); round++) {
 		for (int i = 0; i < broken->size; i++) {
 			int partner = matrix_partner(broken->size, round, i);
 			bool one = is_broken(broken, i), other = partner >= 0 && is_broken(broken, partner);
 
-			partners[i] = partner < 0 || gone[i] || gone[partner] ? -1 : partner;
-			if (partners[i] >= 0)
-				matrix_cell(&matrix, i, partner)->failed =
-					round >= broken->round && (one != other || (one && other && !broken->inside));
+			outcomes[i].partner = partner < 0 || gone[i] || gone[partner] ? -1 : partner;
+			outcomes[i].failed =
+				round >= broken->round && (one != other || (one && other && !broken->inside));
 		}
-		assert_int_equal(matrix_count_turn(&matrix, partners), 0);
+		assert_int_equal(matrix_count_turn(&matrix, outcomes), 0);
 		for (int i = 1; i < broken->size; i++)
 			gone[i] = gone[i] || matrix_keeps_failing(&matrix, i);
 		for (int i = 1; i < broken->size; i++)
@@ -313,7 +312,7 @@ static int count_wrong(const struct broken *broken, int *missed)
 		*missed += i > 0 && !gone[i] && is_broken(broken, i);
 	}
 	free(matrix.failures);
-	free(partners);
+	free(outcomes);
 	free(gone);
 	free_matrix(&matrix);
 	return wrong;

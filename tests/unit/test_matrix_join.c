@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Ranks that rank 0 of `peerlane bench --matrix` admits or refuses, messages that it does not accept, and links. */
-#include <netinet/in.h>
+/* Ranks that rank 0 of `peerlane bench --matrix` admits or refuses, and messages that it does not accept. */
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -8,14 +7,30 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "bench/matrix/link.h"
 /* The command is not part of the library, so its source is included. */
 #include "bench/matrix/coordinator.c"
+
+/* Results of the next calls of pl_connect() by member.c, which fail; 0: the real result. */
+static struct {
+	atomic_uint calls;
+	int fail_call, code;
+} connects;
+
+static int connect_unless_failing(struct pl_context *context, const char *address, uint64_t timeout,
+				  struct pl_peer **peer, struct pl_error *error)
+{
+	if ((int)atomic_fetch_add(&connects.calls, 1) + 1 == connects.fail_call)
+		return cli_fail_errno(error, connects.code, "connect", address);
+	return pl_connect(context, address, timeout, peer, error);
+}
+
+#define pl_connect connect_unless_failing
+#include "bench/matrix/member.c"
+#undef pl_connect
 
 #define RANKS 4
 
@@ -161,6 +176,7 @@ struct late {
 	struct rendezvous rendezvous;
 	struct pl_peer *silent;
 	struct pl_error error;
+	atomic_bool ended;
 };
 
 /* Joins, and closes both connections when rank 0 has answered. */
@@ -240,200 +256,167 @@ static void *join_as_rank_3(void *argument)
 
 	if (member_open(&late->rendezvous, &late->error) == 0)
 		*late->error.id = '\0';
+	atomic_store(&late->ended, true);
 	return NULL;
 }
 
-/* Handles events until rank 3 has joined. */
-static void wait_for_rank_3(struct rendezvous *first)
+/* Joins with a connection that is lost already. */
+static void *join_lost_rank(void *argument)
 {
-	struct pl_error error;
+	struct late *late = argument;
 
-	while (!first->by_rank[3] && rendezvous_sleep(first, UINT64_MAX))
-		assert_int_equal(handle_events(first, &error), 0);
+	if (join_until(&late->rendezvous, cli_now() + late->options.join_timeout, &late->error) == 0)
+		*late->error.id = '\0';
+	atomic_store(&late->ended, true);
+	return NULL;
 }
 
-/* Rank 0 closes the connection of rank 3 once, as it does if HELLO comes too late. */
-static void test_a_rank_that_was_lost_joins_again(void **state)
+/* Handles events until rank 3 has joined, or has ended. */
+static void wait_for_rank_3(struct rendezvous *first, const struct late *late)
 {
-	struct fixture *fixture = make_fixture();
-	struct rendezvous *first = &fixture->rendezvous;
 	struct pl_error error;
-	uint8_t gone[RANKS] = { 0 };
+
+	while (!first->by_rank[3] && !atomic_load(&late->ended) && rendezvous_sleep(first, UINT64_MAX))
+		assert_int_equal(handle_events(first, &error), 0);
+	assert_non_null(first->by_rank[3]);
+}
+
+/* Rank 0, at which rank 3 joins in a thread of its own. */
+struct joining {
+	struct fixture *fixture;
+	struct rendezvous *first;
+	uint8_t gone[RANKS];
 	struct late late;
 	pthread_t thread;
-
-	(void)state;
-	open_first(fixture);
-	first->world.gone = gone;
-	prepare_late_rank(&late, first);
-	assert_int_equal(pthread_create(&thread, NULL, join_as_rank_3, &late), 0);
-	wait_for_rank_3(first);
-	clear_seat(first, first->by_rank[3]);
-	wait_for_rank_3(first);
-	first->begun = first->world.ended = true;
-	assert_int_equal(answer_ranks(first, NULL, 0, &error), 0);
-	pthread_join(thread, NULL);
-	assert_string_equal(late.error.id, "");
-	pl_peer_close(late.silent);
-	pl_close(late.rendezvous.context);
-	coordinator_close(first);
-	pl_close(first->context);
-	free(fixture);
-}
-
-/* One of three ranks, of which rank 1 takes no connection. */
-struct linked {
-	struct world world;
-	uint8_t gone[3], lost[3];
-	struct matrix matrix;
-	struct link_end end;
-	struct link links[2];
 };
 
-static const struct matrix_options link_options = { .step_timeout = 20 * CLI_NS_PER_S };
-static atomic_bool link_is_up; /* of rank 2 with rank 0 */
-
-/* Rank 0 waits for rank 1 until all other links are up. */
-static void notice_loss(struct world *world)
+static void begin_joining(struct joining *joining, int fail_call, int code)
 {
-	world->lost[1] = world->rank == 0 && atomic_load(&link_is_up);
+	*joining = (struct joining){ .fixture = make_fixture() };
+	joining->first = &joining->fixture->rendezvous;
+	atomic_store(&connects.calls, 0);
+	connects.fail_call = fail_call;
+	connects.code = code;
+	open_first(joining->fixture);
+	joining->first->world.gone = joining->gone;
+	prepare_late_rank(&joining->late, joining->first);
+	assert_int_equal(pthread_create(&joining->thread, NULL, join_as_rank_3, &joining->late), 0);
+	wait_for_rank_3(joining->first, &joining->late);
 }
 
-static const struct world_ops link_ops = { .notice = notice_loss };
-
-static void open_linked(struct linked *linked, int rank, struct matrix_end *ends)
+/* Waits for the end of rank 3, which has the error `id`. */
+static void end_joining(struct joining *joining, const char *id)
 {
-	size_t length = sizeof(ends->token);
-	struct link_end *end = &linked->end;
+	pthread_join(joining->thread, NULL);
+	assert_string_equal(joining->late.error.id, id);
+	pl_peer_close(joining->late.silent);
+	pl_close(joining->late.rendezvous.context);
+	coordinator_close(joining->first);
+	pl_close(joining->first->context);
+	free(joining->fixture);
+}
+
+static void answer_rank_3(struct joining *joining)
+{
 	struct pl_error error;
 
-	*linked = (struct linked){ .world = { .ops = &link_ops, .rank = rank, .size = 3 },
-				   .matrix = { .rank = rank, .size = 3 },
-				   .links = { { .rank = rank == 0 ? 1 : 0 }, { .rank = 2 } } };
-	linked->world.gone = linked->gone;
-	linked->world.lost = linked->lost;
-	linked->matrix.world = &linked->world;
-	*end = (struct link_end){ .matrix = &linked->matrix, .options = &link_options, .ends = ends };
-	assert_int_equal(cli_open(&end->context, &loopback, PL_PROGRESS_THREAD, &error), 0);
-	assert_int_equal(pl_listen(end->context, "127.0.0.1:0", &end->listener, &error), 0);
-	pl_listener_address(end->listener, ends[rank].address, sizeof(ends[rank].address));
-	assert_int_equal(pl_region_allocate_in(end->context, "host", 4096, PL_ACCESS_ALL, &end->region, &error), 0);
-	assert_int_equal(pl_region_share(end->region, NULL, ends[rank].token, &length, &error), 0);
-	ends[rank].token_length = (uint32_t)length;
+	joining->first->begun = joining->first->world.ended = true;
+	assert_int_equal(answer_ranks(joining->first, NULL, 0, &error), 0);
 }
 
-static void close_linked(struct linked *linked, int count)
+/* Rank 0 closes the connection of rank 3 once, as it does if HELLO comes too late; then the network fails once. */
+static void test_a_rank_that_was_lost_joins_again(void **state)
 {
-	links_close(linked->links, count);
-	pl_listener_close(linked->end.listener);
-	pl_region_deregister(linked->end.region);
-	pl_close(linked->end.context);
-}
-
-static void *connect_rank_2(void *argument)
-{
-	struct linked *linked = argument;
-
-	links_connect(&linked->end, linked->links, 1, 7);
-	atomic_store(&link_is_up, true);
-	return NULL;
-}
-
-/* Opens a socket whose backlog takes connections that nobody answers. */
-static int listen_silently(char *address, size_t size)
-{
-	struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t length = sizeof(in);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&in, length) == 0 && listen(fd, 8) == 0);
-	assert_int_equal(getsockname(fd, (struct sockaddr *)&in, &length), 0);
-	snprintf(address, size, "127.0.0.1:%u", ntohs(in.sin_port));
-	return fd;
-}
-
-static void test_a_silent_rank_delays_no_other_link(void **state)
-{
-	struct matrix_end *ends = calloc(3, sizeof(*ends));
-	struct linked first, last;
-	pthread_t thread;
-	int silent;
+	struct joining joining;
 
 	(void)state;
-	assert_non_null(ends);
-	silent = listen_silently(ends[1].address, sizeof(ends[1].address));
-	open_linked(&first, 0, ends);
-	open_linked(&last, 2, ends);
-	assert_int_equal(pthread_create(&thread, NULL, connect_rank_2, &last), 0);
-	links_connect(&first.end, first.links, 2, 7);
-	pthread_join(thread, NULL);
-	assert_string_equal(first.links[0].error.id, "MATRIX-LOST");
-	assert_true(first.links[0].rc < 0 && first.links[1].rc == 0 && last.links[0].rc == 0);
-	assert_true(first.links[1].remote && last.links[0].remote);
-	close_linked(&first, 2);
-	close_linked(&last, 1);
-	close(silent);
-	free(ends);
+	begin_joining(&joining, 2, -ETIMEDOUT);
+	clear_seat(joining.first, joining.first->by_rank[3]);
+	wait_for_rank_3(joining.first, &joining.late);
+	answer_rank_3(&joining);
+	end_joining(&joining, "");
+	assert_true(atomic_load(&connects.calls) >= 3);
 }
 
-/* Rank 2 of three, at which a connection stays silent: what it sees once rank 0 has its link. */
-static struct {
-	struct linked *linked;
-	struct pl_context *silent;
-	bool seen, lost;
-} watch;
-
-/* Rank 1 is lost once rank 0 has its link, and the silent connection had time to notice its end. */
-static void notice_silent_connection(struct world *world)
+/* Rank 0 notices the loss of the first connection after the second one has come. */
+static void test_a_rank_joins_again_before_its_loss_is_noticed(void **state)
 {
-	struct pl_completion completion;
-
-	if (world->rank != 2 || !watch.linked->links[0].peer || watch.seen)
-		return;
-	watch.seen = true;
-	usleep(100000);
-	while (pl_poll(watch.silent, &completion, 1) == 1)
-		watch.lost = watch.lost || completion.kind == PL_KIND_LOST;
-	world->lost[1] = 1;
-}
-
-static void *connect_rank_0(void *argument)
-{
-	struct linked *linked = argument;
-
-	links_connect(&linked->end, linked->links + 1, 1, 7);
-	return NULL;
-}
-
-static void test_a_silent_connection_delays_no_link(void **state)
-{
-	static const struct world_ops ops = { .notice = notice_silent_connection };
-	struct matrix_end *ends = calloc(3, sizeof(*ends));
-	struct linked first, last;
-	struct pl_peer *peer;
+	struct seat earlier = { .rank = 3 }, *seat;
 	struct pl_error error;
-	pthread_t thread;
+	struct joining joining;
+	bool refused = false;
 
 	(void)state;
-	assert_non_null(ends);
-	open_linked(&first, 0, ends);
-	open_linked(&last, 2, ends);
-	last.world.ops = &ops;
-	last.links[1].rank = 1;
-	watch.linked = &last;
-	assert_int_equal(cli_open(&watch.silent, &loopback, PL_PROGRESS_THREAD, &error), 0);
-	assert_int_equal(pl_connect(watch.silent, ends[2].address, 20 * CLI_NS_PER_S, &peer, &error), 0);
-	assert_int_equal(pthread_create(&thread, NULL, connect_rank_0, &first), 0);
-	links_connect(&last.end, last.links, 2, 7);
-	pthread_join(thread, NULL);
-	assert_true(watch.seen && !watch.lost);
-	assert_true(last.links[0].rc == 0 && last.links[0].remote && first.links[1].rc == 0);
-	assert_string_equal(last.links[1].error.id, "MATRIX-LOST");
-	pl_peer_close(peer);
-	pl_close(watch.silent);
-	close_linked(&first, 2);
-	close_linked(&last, 2);
-	free(ends);
+	begin_joining(&joining, 0, 0);
+	seat = joining.first->by_rank[3];
+	joining.first->by_rank[3] = &earlier;
+	clear_seat(joining.first, seat);
+	while (!refused && rendezvous_sleep(joining.first, UINT64_MAX)) {
+		assert_int_equal(handle_events(joining.first, &error), 0);
+		for (size_t i = 0; i < joining.first->seat_count; i++)
+			refused = refused || joining.first->seats[i].refused;
+	}
+	joining.first->by_rank[3] = NULL;
+	wait_for_rank_3(joining.first, &joining.late);
+	answer_rank_3(&joining);
+	end_joining(&joining, "");
+}
+
+/* Rank 0 has ended when nobody listens any more. */
+static void test_a_rank_ends_with_rank_0(void **state)
+{
+	struct joining joining;
+
+	(void)state;
+	begin_joining(&joining, 0, 0);
+	pl_listener_close(joining.first->listener);
+	joining.first->listener = NULL;
+	clear_seat(joining.first, joining.first->by_rank[3]);
+	end_joining(&joining, "MATRIX-LOST");
+	/* Until the deadline there would be more attempts. */
+	assert_in_range(atomic_load(&connects.calls), 2, 4);
+}
+
+/* Waits until rank 0 has the connection that rank 3 has opened, and closes it. */
+static void lose_connection(struct rendezvous *first, struct rendezvous *rank)
+{
+	struct pollfd poller = { .fd = pl_fd(rank->context), .events = POLLIN };
+	struct pl_error error;
+
+	while (!first->seats[1].peer && rendezvous_sleep(first, UINT64_MAX))
+		assert_int_equal(handle_events(first, &error), 0);
+	for (int i = 0; i < 2; i++)
+		clear_seat(first, &first->seats[i]);
+	assert_int_equal(poll(&poller, 1, 60000), 1);
+}
+
+/* The connection of rank 3 is lost before its HELLO; its other, silent connection is lost as well. */
+static void test_losses_before_hello(void **state)
+{
+	struct joining joining = { .fixture = make_fixture() };
+	struct rendezvous *first = &joining.fixture->rendezvous, *rank = &joining.late.rendezvous;
+	struct pl_error error;
+
+	(void)state;
+	joining.first = first;
+	open_first(joining.fixture);
+	first->world.gone = joining.gone;
+	prepare_late_rank(&joining.late, first);
+	assert_int_equal(connect_to_first(rank, &error), 0);
+	lose_connection(first, rank);
+	/* The loss of a connection is no loss of the next one. */
+	assert_int_equal(reconnect_to_first(rank, &error), 0);
+	assert_int_equal(handle_member_events(rank), 0);
+	assert_false(rank->lost);
+	while (!first->seats[0].peer && rendezvous_sleep(first, UINT64_MAX))
+		assert_int_equal(handle_events(first, &error), 0);
+	clear_seat(first, &first->seats[0]);
+	while (pl_notify(rank->peer, 0, NULL, 0, NULL, NULL, &error) != -ENOTCONN)
+		usleep(1000);
+	assert_int_equal(pthread_create(&joining.thread, NULL, join_lost_rank, &joining.late), 0);
+	wait_for_rank_3(first, &joining.late);
+	answer_rank_3(&joining);
+	end_joining(&joining, "");
 }
 
 int main(void)
@@ -444,8 +427,9 @@ int main(void)
 		cmocka_unit_test(test_parts_of_other_messages_are_not_taken),
 		cmocka_unit_test(test_a_rank_that_comes_at_the_end_is_late),
 		cmocka_unit_test(test_a_rank_that_was_lost_joins_again),
-		cmocka_unit_test(test_a_silent_rank_delays_no_other_link),
-		cmocka_unit_test(test_a_silent_connection_delays_no_link),
+		cmocka_unit_test(test_a_rank_joins_again_before_its_loss_is_noticed),
+		cmocka_unit_test(test_a_rank_ends_with_rank_0),
+		cmocka_unit_test(test_losses_before_hello),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,12 +13,14 @@
 enum {
 	OPTION_THRESHOLD = 0x200,
 	OPTION_GROUPS,
+	OPTION_CSV,
 };
 
 static const struct argp_option compare_options[] = {
 	{ "threshold", OPTION_THRESHOLD, "PERCENT", 0, "Smallest difference of medians that counts (default: 3)", 1 },
 	{ "groups", OPTION_GROUPS, "FILE", 0,
 	  "Groups of hosts, as of leaf switches: lines of HOSTS and GROUP, for matrices", 1 },
+	{ "csv", OPTION_CSV, NULL, 0, "Print comma-separated values, with names in the first line", 1 },
 	{ 0 },
 };
 
@@ -47,9 +49,14 @@ static error_t parse_compare_option(int key, char *argument, struct argp_state *
 			argp_error(state, "two files are needed: results before and after a change");
 		if (!strcmp(comparisons->names[0], "-") && !strcmp(comparisons->names[1], "-"))
 			argp_error(state, "only one file can be standard input");
+		if (comparisons->csv && comparisons->common.json)
+			argp_error(state, "--json and --csv exclude each other");
 		return 0;
 	case OPTION_GROUPS:
 		comparisons->groups = argument;
+		return 0;
+	case OPTION_CSV:
+		comparisons->csv = true;
 		return 0;
 	case OPTION_THRESHOLD:
 		parse_threshold(comparisons, argument, state);
@@ -194,6 +201,8 @@ static int compare_documents(struct comparisons *comparisons)
 	warn_incomplete_documents(comparisons);
 	if (comparisons->common.json)
 		compare_render_json(comparisons);
+	else if (comparisons->csv)
+		compare_render_csv(comparisons);
 	else if (comparisons->change_count)
 		compare_render_matrices(comparisons);
 	else

@@ -8,6 +8,7 @@
 #include "bench/compare/document.h"
 #include "bench/compare/ratio.h"
 #include "bench/effects/change.h"
+#include "cmd/common/csv.h"
 
 enum verdict {
 	VERDICT_SAME,
@@ -38,6 +39,7 @@ struct comparisons {
 	uint32_t verdicts[VERDICT_ONLY_AFTER + 1]; /* count of each verdict */
 	double threshold;                          /* percent */
 	const char *groups;                        /* file of --groups; NULL: none */
+	bool csv;
 	struct matrix_change *changes;             /* of matrices; the list is empty then */
 	size_t change_count;
 };
@@ -62,7 +64,13 @@ void compare_render_matrices(const struct comparisons *comparisons);
 /* Adds the members of matrices to the document. */
 void compare_add_matrices_json(struct json_object *object, const struct comparisons *comparisons);
 
+/* Adds a line for each change of matrices. */
+void compare_print_matrices_csv(struct csv *csv, const struct comparisons *comparisons);
+
+/* Returns the unit of the medians of a row in JSON and CSV. */
+const char *comparison_unit_name(const struct document_row *row);
 void compare_render_table(const struct comparisons *comparisons);
 void compare_render_json(const struct comparisons *comparisons);
+void compare_render_csv(const struct comparisons *comparisons);
 
 #endif

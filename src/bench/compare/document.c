@@ -159,6 +159,13 @@ static bool has_incomplete_results(struct json_object *root)
 	return error && strcmp(id, "RATE-TOO-LOW");
 }
 
+/* Names the command that compares machines and fleets. */
+static int refuse_fleet(const struct document_reader *reader, const char *fact)
+{
+	return cli_fail(reader->error, -EINVAL, "BENCH-DOCUMENT", reader->name,
+			"compare machines and fleets with peerlane fleet compare", "%s", fact);
+}
+
 static int read_document_root(const struct document_reader *reader)
 {
 	struct json_object *format = cli_json_member(reader->root, "format", json_type_int);
@@ -180,8 +187,9 @@ static int read_document_root(const struct document_reader *reader)
 	if (!strcmp(kind, "matrix"))
 		return document_read_matrix(reader);
 	if (!strcmp(kind, "fleet"))
-		return cli_fail(reader->error, -EINVAL, "BENCH-DOCUMENT", reader->name,
-				"compare fleets with peerlane fleet compare", "this is a run of peerlane fleet");
+		return refuse_fleet(reader, "this is a run of peerlane fleet");
+	if (!strcmp(kind, "check") || !strcmp(kind, "topo"))
+		return refuse_fleet(reader, "this is a document about a machine, without results");
 	if (strcmp(kind, "bench"))
 		return refuse_document(reader, "results of the kind '%s' cannot be compared", kind);
 	return read_document_rows(reader, false);
@@ -226,6 +234,8 @@ int document_read(const char *path, struct document *document, struct pl_error *
 	rc = cli_read_all(fd, CLI_DOCUMENT_MAX, &text, &length);
 	if (rc == -EFBIG)
 		rc = refuse_document(&reader, "the file has more than %s", "256 MiB");
+	else if (rc == -EISDIR)
+		rc = refuse_fleet(&reader, "this is a folder");
 	else if (rc < 0)
 		rc = cli_fail_errno(error, rc, rc == -ENOMEM ? "malloc" : "read", path);
 	else

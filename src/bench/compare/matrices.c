@@ -338,3 +338,82 @@ void compare_add_matrices_json(struct json_object *object, const struct comparis
 	cli_json_add(object, "hosts_only_after", cli_json_text(change->only[1]));
 	cli_json_add(object, "matrices", list);
 }
+
+/* -- CSV --------------------------------------------------------------------------------------------- */
+
+/* Begins a line of a quantity; the kind "fleet" is all pairs. */
+static void begin_csv_change(struct csv *csv, const struct matrix_change *rail, enum effects_unit unit,
+			     const char *kind)
+{
+	csv_text(csv, unit_names[unit]);
+	csv_text(csv, rail->rail);
+	csv_text(csv, kind);
+}
+
+static void print_csv_effect(struct csv *csv, const struct comparisons *comparisons, const struct matrix_change *rail,
+			     const struct effect *effect, enum effects_unit unit)
+{
+	const struct effects *effects = &rail->change.effects[unit];
+	struct json_object *members = json_members(effects->ranks, effect);
+	bool named = effect->kind == EFFECT_GROUP && effect->at != EFFECTS_NONE;
+	double sign = unit == EFFECTS_LATENCY ? -1 : 1;
+	char text[EFFECTS_TEXT];
+	size_t length = 1;
+	char *hosts;
+
+	for (size_t i = 0; i < json_object_array_length(members); i++)
+		length += (size_t)json_object_get_string_len(json_object_array_get_idx(members, i)) + 1;
+	hosts = calloc(1, length);
+	for (size_t i = 0, at = 0; hosts && i < json_object_array_length(members); i++)
+		at += (size_t)snprintf(hosts + at, length - at, "%s%s", i ? " " : "",
+				       json_object_get_string(json_object_array_get_idx(members, i)));
+	json_object_put(members);
+	effects_describe(effects, effect, unit, true, text);
+	begin_csv_change(csv, rail, unit, kind_names[effect->kind]);
+	csv_text(csv, hosts);
+	csv_text(csv, named ? effects->ranks->group_names[effect->at] : NULL);
+	csv_text(csv, verdict_name(judge_effect(comparisons, effect)));
+	csv_text(csv, effect->unconfirmed ? "false" : "true");
+	csv_number(csv, effect->sends ? exp(sign * effect->sending) : NAN);
+	csv_number(csv, effect->receives ? exp(sign * effect->receiving) : NAN);
+	for (int i = 0; i < 3; i++)
+		csv_text(csv, NULL);
+	csv_text(csv, text);
+	csv_end(csv);
+	free(hosts);
+}
+
+static void print_csv_fleet(struct csv *csv, const struct comparisons *comparisons, const struct matrix_change *rail,
+			    enum effects_unit unit)
+{
+	const struct effects_change *change = &rail->change;
+	enum verdict verdict = judge_fleet_change(comparisons, change, unit);
+
+	if (!comparisons->common.quiet || verdict == VERDICT_WORSE) {
+		begin_csv_change(csv, rail, unit, "fleet");
+		csv_text(csv, NULL);
+		csv_text(csv, NULL);
+		csv_text(csv, verdict_name(verdict));
+		for (int i = 0; i < 3; i++)
+			csv_text(csv, NULL);
+		csv_text(csv, unit == EFFECTS_LATENCY ? "us" : "bytes/s");
+		csv_number(csv, change->before[unit]);
+		csv_number(csv, change->after[unit]);
+		csv_text(csv, NULL);
+		csv_end(csv);
+	}
+	for (size_t i = 0; i < change->effects[unit].count; i++) {
+		const struct effect *effect = &change->effects[unit].list[i];
+
+		if (!comparisons->common.quiet || judge_effect(comparisons, effect) == VERDICT_WORSE)
+			print_csv_effect(csv, comparisons, rail, effect, unit);
+	}
+}
+
+void compare_print_matrices_csv(struct csv *csv, const struct comparisons *comparisons)
+{
+	for (size_t i = 0; i < comparisons->change_count; i++)
+		for (int unit = 0; unit < EFFECTS_UNITS; unit++)
+			if (comparisons->changes[i].change.effects[unit].ranks)
+				print_csv_fleet(csv, comparisons, &comparisons->changes[i], (enum effects_unit)unit);
+}

@@ -148,6 +148,15 @@ void compare_render_table(const struct comparisons *comparisons)
 
 /* -- JSON ------------------------------------------------------------------------------------------- */
 
+const char *comparison_unit_name(const struct document_row *row)
+{
+	const char *unit;
+	double factor;
+
+	comparison_unit(row, &unit, &factor);
+	return factor == 1 ? unit : "bytes/s";
+}
+
 static struct json_object *json_ratio_members(const struct comparison *comparison)
 {
 	struct json_object *object = json_object_new_object(), *interval = json_object_new_array();
@@ -170,10 +179,7 @@ static struct json_object *json_comparison(const struct comparison *comparison)
 	const struct document_row *row = comparison->after ? comparison->after : comparison->before;
 	const struct document_key *key = &row->key;
 	struct json_object *object = json_object_new_object();
-	const char *unit;
-	double factor;
 
-	comparison_unit(row, &unit, &factor);
 	cli_json_add(object, "operation", cli_json_text(key->operation));
 	cli_json_add(object, "size", json_object_new_uint64(key->size));
 	cli_json_add(object, "mode", cli_json_text(key->mode));
@@ -181,7 +187,7 @@ static struct json_object *json_comparison(const struct comparison *comparison)
 	cli_json_add(object, "fabric", cli_json_text(key->fabric));
 	cli_json_add(object, "memory", cli_json_text(key->memory));
 	cli_json_add(object, "peer_memory", cli_json_text(key->peer_memory));
-	cli_json_add(object, "unit", cli_json_text(factor == 1 ? unit : "bytes/s"));
+	cli_json_add(object, "unit", cli_json_text(comparison_unit_name(row)));
 	cli_json_add(object, "verdict", cli_json_text(verdict_name(comparison->verdict)));
 	cli_json_add(object, "comparison",
 		     comparison->before && comparison->after ? json_ratio_members(comparison) : NULL);

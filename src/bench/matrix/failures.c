@@ -9,18 +9,12 @@
 
 #include "bench/matrix/matrix.h"
 
-static bool pair_failed(const struct matrix *matrix, int one, int other)
-{
-	return matrix_cell(matrix, one, other)->failed || matrix_cell(matrix, other, one)->failed;
-}
-
-static void note_result(struct matrix *matrix, int rank, int partner)
+static void note_result(struct matrix *matrix, int rank, const struct matrix_outcome *outcome)
 {
 	struct matrix_failures *failures = &matrix->failures[rank];
-	bool failed = pair_failed(matrix, rank, partner);
 
-	failures->recent[failures->results++ % MATRIX_RECENT] = failed ? -1 : partner;
-	if (!failed)
+	failures->recent[failures->results++ % MATRIX_RECENT] = outcome->failed ? -1 : outcome->partner;
+	if (!outcome->failed)
 		failures->count = 0;
 }
 
@@ -76,7 +70,7 @@ static void blame_rank(struct matrix *matrix, int rank, int partner)
 		failures->partners[failures->count++] = partner;
 }
 
-int matrix_count_turn(struct matrix *matrix, const int *partners)
+int matrix_count_turn(struct matrix *matrix, const struct matrix_outcome *outcomes)
 {
 	int *groups = calloc((size_t)matrix->size, sizeof(*groups)),
 	    *sizes = calloc((size_t)matrix->size, sizeof(*sizes));
@@ -88,14 +82,14 @@ int matrix_count_turn(struct matrix *matrix, const int *partners)
 		return -ENOMEM;
 	}
 	for (int i = 0; i < matrix->size; i++)
-		if (partners[i] >= 0)
-			note_result(matrix, i, partners[i]);
+		if (outcomes[i].partner >= 0)
+			note_result(matrix, i, &outcomes[i]);
 	join_groups(matrix, groups);
 	majority = find_majority(matrix, groups, sizes);
 	for (int i = 0; majority >= 0 && i < matrix->size; i++)
-		if (partners[i] >= 0 && pair_failed(matrix, i, partners[i]) && find_group(groups, i) != majority &&
-		    find_group(groups, partners[i]) == majority)
-			blame_rank(matrix, i, partners[i]);
+		if (outcomes[i].partner >= 0 && outcomes[i].failed && find_group(groups, i) != majority &&
+		    find_group(groups, outcomes[i].partner) == majority)
+			blame_rank(matrix, i, outcomes[i].partner);
 	free(groups);
 	free(sizes);
 	return 0;

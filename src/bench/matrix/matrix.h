@@ -83,6 +83,12 @@ struct matrix_failures {
 	unsigned results;          /* number of all results */
 };
 
+/* Result of a rank in one turn. */
+struct matrix_outcome {
+	int partner; /* -1: it measured with none */
+	bool failed; /* a direction, on one of the rails */
+};
+
 /* File of results, at rank 0 (save.c). */
 struct matrix_save;
 
@@ -185,10 +191,10 @@ static inline unsigned matrix_pairs(const struct matrix *matrix)
 }
 
 /*
- * Counts the results of a turn, in which rank i measured with partners[i], or with none (-1).  A failed pair speaks against
- * its rank outside of the majority, which recent pairs connect.  Returns 0 or -ENOMEM.
+ * Counts the results of a turn, by rank; both ranks of a pair have the same.  A failed pair speaks against its rank outside
+ * of the majority, which recent pairs connect.  Returns 0 or -ENOMEM.
  */
-int matrix_count_turn(struct matrix *matrix, const int *partners);
+int matrix_count_turn(struct matrix *matrix, const struct matrix_outcome *outcomes);
 /* True if MATRIX_FAILURES_MAX failures in a row speak against a rank. */
 bool matrix_keeps_failing(const struct matrix *matrix, int rank);
 /* Failures with a rank that is left out speak against nobody. */

@@ -86,13 +86,17 @@ static int handle_member_events(struct rendezvous *rendezvous)
 	int rc = 0;
 
 	while (rc == 0 && !rendezvous->inbox.ready && pl_poll(rendezvous->context, &completion, 1) == 1) {
+		/* Events of a connection that this rank has closed have no peer. */
+		bool current = completion.peer && completion.peer == rendezvous->peer;
+
 		if (completion.kind == PL_KIND_NOTIFIED) {
-			rc = inbox_add(&rendezvous->inbox, &completion, RENDEZVOUS_MESSAGE_MAX);
+			if (current)
+				rc = inbox_add(&rendezvous->inbox, &completion, RENDEZVOUS_MESSAGE_MAX);
 			pl_notification_free(rendezvous->context, &completion);
 			if (rc == 0 && rendezvous->inbox.ready)
 				take_loss(rendezvous);
 		}
-		rendezvous->lost = rendezvous->lost || completion.kind == PL_KIND_LOST;
+		rendezvous->lost = rendezvous->lost || (current && completion.kind == PL_KIND_LOST);
 	}
 	return rc;
 }
@@ -153,13 +157,18 @@ static int wait_for_answer(struct rendezvous *rendezvous, void *answer, size_t l
 	return rc;
 }
 
+static bool means_connection_lost(int rc)
+{
+	return rc == -ECONNRESET || rc == -ENOTCONN || rc == -EPIPE;
+}
+
 int member_exchange(struct rendezvous *rendezvous, const void *own, size_t each, void *answer, size_t length,
 		    struct pl_error *error)
 {
 	int rc = rendezvous_send(rendezvous->peer, RENDEZVOUS_PART, rendezvous->sequence, own, each, error);
 
 	/* After a loss the reason of rank 0 may be here. */
-	if (rc < 0 && rc != -ECONNRESET && rc != -ENOTCONN && rc != -EPIPE)
+	if (rc < 0 && !means_connection_lost(rc))
 		return rc;
 	return wait_for_answer(rendezvous, answer, length, 2 * rendezvous->world.patience + ANSWER_SLACK, error);
 }
@@ -184,32 +193,51 @@ static int join_once(struct rendezvous *rendezvous, struct pl_error *error)
 
 /*
  * Connects again after the connection was lost.  Rank 0 closes that of a rank that was too slow to say who it is, and
- * loses those of a network that breaks for a moment.  Returns false if rank 0 is not there any more.
+ * loses those of a network that breaks for a moment.
  */
-static bool reconnect(struct rendezvous *rendezvous)
+static int reconnect_to_first(struct rendezvous *rendezvous, struct pl_error *error)
 {
-	struct pl_error error;
-
 	pl_peer_close(rendezvous->peer);
 	rendezvous->peer = NULL;
 	rendezvous->lost = false;
 	inbox_clear(&rendezvous->inbox);
 	return pl_connect(rendezvous->context, rendezvous->options->membership->address, ATTEMPT_TIMEOUT,
-			  &rendezvous->peer, &error) == 0;
+			  &rendezvous->peer, error);
+}
+
+/* True if a rank that could not join may try again.  Rank 0 may notice the loss of the earlier connection later. */
+static bool may_join_again(int rc, bool reconnected)
+{
+	return means_connection_lost(rc) || (reconnected && rc == -EEXIST);
+}
+
+/* Joins; after a loss connects again, until `deadline`.  The error is that of the last attempt to join. */
+static int join_until(struct rendezvous *rendezvous, uint64_t deadline, struct pl_error *error)
+{
+	uint64_t wait = RETRY_FIRST;
+	int rc = join_once(rendezvous, error);
+
+	for (bool reconnected = false; rc < 0 && may_join_again(rc, reconnected) && cli_now() < deadline;) {
+		struct pl_error other;
+		int broken;
+
+		sleep_until_retry(rendezvous, &wait, deadline);
+		broken = reconnect_to_first(rendezvous, &other);
+		/* Rank 0 was there: it has ended if nobody listens at its address. */
+		if (broken < 0 && (broken == -ECONNREFUSED || !may_start_later(&other)))
+			break;
+		if (broken < 0)
+			continue;
+		reconnected = true;
+		rc = join_once(rendezvous, error);
+	}
+	return rc;
 }
 
 int member_open(struct rendezvous *rendezvous, struct pl_error *error)
 {
-	uint64_t deadline = cli_now() + rendezvous->options->join_timeout, wait = RETRY_FIRST;
+	uint64_t deadline = cli_now() + rendezvous->options->join_timeout;
 	int rc = connect_to_first(rendezvous, error);
 
-	if (rc == 0)
-		rc = join_once(rendezvous, error);
-	while (rc == -ECONNRESET && cli_now() < deadline) {
-		sleep_until_retry(rendezvous, &wait, deadline);
-		if (!reconnect(rendezvous))
-			break;
-		rc = join_once(rendezvous, error);
-	}
-	return rc;
+	return rc < 0 ? rc : join_until(rendezvous, deadline, error);
 }

@@ -96,18 +96,38 @@ static int measured_partner(const struct matrix *matrix, const struct runner *ru
 	return other->measured && other->partner == rank ? partner : -1;
 }
 
-/* Leaves ranks out that fail with all partners, so that the others need not wait for them in each round. */
+/* True if a rank measured with its partner in this turn, and failed on one of the rails. */
+static bool failed_in_turn(const struct matrix *matrix, const struct runner *runner, int rank)
+{
+	const struct turn_result *results =
+		&runner->results[(size_t)rank * (size_t)matrix->rails * (size_t)runner->width];
+	bool failed = false;
+
+	for (int rail = 0; rail < matrix->rails; rail++, results += runner->width)
+		failed = failed || (results->measured && results->cell.failed);
+	return failed;
+}
+
+/*
+ * Leaves ranks out that fail with all partners, so that the others need not wait for them in each round.  Only results of
+ * this turn count: a pair that is measured again keeps its better values.
+ */
 static void leave_out_failing(struct matrix *matrix, const struct runner *runner)
 {
+	struct matrix_outcome *outcomes = calloc((size_t)matrix->size, sizeof(*outcomes));
 	struct world *world = matrix->world;
-	int *partners = calloc((size_t)matrix->size, sizeof(*partners));
 
 	/* All ranks are judged before the first one is left out.  Without memory all stay. */
-	for (int i = 0; partners && i < matrix->size; i++)
-		partners[i] = measured_partner(matrix, runner, i);
-	if (partners)
-		matrix_count_turn(matrix, partners);
-	free(partners);
+	for (int i = 0; outcomes && i < matrix->size; i++) {
+		int partner = outcomes[i].partner = measured_partner(matrix, runner, i);
+
+		if (partner >= 0)
+			outcomes[i].failed =
+				failed_in_turn(matrix, runner, i) || failed_in_turn(matrix, runner, partner);
+	}
+	if (outcomes)
+		matrix_count_turn(matrix, outcomes);
+	free(outcomes);
 	for (int i = 1; i < matrix->size; i++)
 		if (world_has(world, i) && matrix_keeps_failing(matrix, i))
 			world->ops->leave_out(world, i, "it failed with 3 partners in a row");

@@ -138,5 +138,6 @@ void workflow_explain(const struct workflow_report *report, uint64_t size)
 	explain_serial_pair(report, size, "B'", "A'");
 	explain_overlap(report, size, "BO", serial ? serial->method->name : "B");
 	explain_overlap(report, size, "BP", "");
+	explain_overlap(report, size, "S", "");
 	explain_method_route(report, size);
 }

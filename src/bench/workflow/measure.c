@@ -57,6 +57,7 @@ static int prepare_method_run(struct measurement *measurement, struct workflow_r
 		.type = WORKFLOW_RUN, .seed = run->seed, .depth = run->depth, .checked = checked
 	};
 	pushed->fault = measurement->options->fault;
+	pushed->stream = run->method->stream;
 	if (run->method->push)
 		rc = grant_ring(workflow_memory_in(run->memory, run->method), pushed, error);
 	if (rc == 0 && run->method->proxy)
@@ -135,6 +136,12 @@ static int measure_method_frames(const struct workflow_options *options, struct 
 	return 0;
 }
 
+/* True if there is no memory of the device for the frames of a subscriber. */
+static bool lacks_memory(int rc)
+{
+	return rc == -ENOMEM || rc == -EMSGSIZE || rc == -ENODEV || rc == -ENOTSUP;
+}
+
 /*
  * Runs a method: first frames of which every word is compared, which also warms up; then the measured ones; then the
  * check of the last ones.
@@ -168,7 +175,9 @@ static int run_method_round(struct measurement *measurement, struct workflow_res
 		request = served;
 		rc = workflow_request(run.sink, &request, error);
 	}
-	if (rc < 0 && request.type == WORKFLOW_FAILED) {
+	if (rc == 0 && run.method->stream)
+		rc = workflow_subscribe(&run, error);
+	if (rc < 0 && (request.type == WORKFLOW_FAILED || (run.method->stream && lacks_memory(rc)))) {
 		result->skipped = true;
 		result->reason = *error;
 		revoke_run_tokens(&run, &pushed, &served);
@@ -178,9 +187,10 @@ static int run_method_round(struct measurement *measurement, struct workflow_res
 		rc = run_method_frames(&run, error);
 	if (rc == 0 && options->fault == WORKFLOW_FAULT_NONE)
 		rc = measure_method_frames(options, &run, result, error);
+	workflow_unsubscribe(&run);
 	if (rc == 0)
 		rc = verify_remaining_frames(&run, error);
-	if (rc == 0 && run.method->push)
+	if (rc == 0 && (run.method->push || run.method->stream))
 		rc = workflow_request(run.source, &totals, error);
 	if (rc == 0)
 		revoke_run_tokens(&run, &pushed, &served);

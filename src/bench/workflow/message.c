@@ -78,6 +78,7 @@ size_t workflow_encode(const struct workflow_message *message, uint8_t *buffer)
 	case WORKFLOW_RUN:
 		cursor_put(&cursor, message->seed, 8);
 		cursor_put(&cursor, message->fault, 1);
+		cursor_put(&cursor, message->stream, 1);
 		cursor_put(&cursor, message->checked, 8);
 		cursor_put(&cursor, message->depth, 4);
 		cursor_put_bytes(&cursor, message->token, message->token_length);
@@ -107,6 +108,7 @@ static int get_workflow_body(struct cursor *cursor, struct workflow_message *mes
 	case WORKFLOW_RUN:
 		message->seed = cursor_get(cursor, 8);
 		message->fault = (enum workflow_fault)cursor_get(cursor, 1);
+		message->stream = cursor_get(cursor, 1) != 0;
 		message->checked = cursor_get(cursor, 8);
 		message->depth = (uint32_t)cursor_get(cursor, 4);
 		message->token_length = (uint16_t)cursor_get_bytes(cursor, message->token, sizeof(message->token));

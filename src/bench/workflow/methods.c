@@ -15,6 +15,7 @@ static const struct workflow_method local_methods[] = {
 	  .pinned = true,
 	  .overlapped = true,
 	  .push = true },
+	{ .name = "S", .title = "BO, of a stream", .direct = true, .pinned = true, .overlapped = true, .stream = true },
 };
 
 static const struct workflow_method proxy_methods[] = {

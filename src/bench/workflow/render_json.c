@@ -89,8 +89,8 @@ static struct json_object *json_skipped_methods(const struct workflow_report *re
 static struct json_object *json_method_ratios(const struct workflow_report *report)
 {
 	static const char *const pairs[][2] = {
-		{ "B", "A" },   { "B'", "A'" }, { "AO", "A" },  { "AO", "A'" }, { "BO", "A" },
-		{ "BO", "B'" }, { "BO", "B" },  { "BO", "AO" }, { "BP", "A" },  { "BP", "BO" },
+		{ "B", "A" },  { "B'", "A'" }, { "AO", "A" }, { "AO", "A'" }, { "BO", "A" }, { "BO", "B'" },
+		{ "BO", "B" }, { "BO", "AO" }, { "BP", "A" }, { "BP", "BO" }, { "S", "A" },  { "S", "BO" },
 	};
 	struct json_object *ratios = json_object_new_array();
 

@@ -35,6 +35,7 @@ static void reset_workflow_server(struct workflow_server *server)
 {
 	struct pl_completion completions[16];
 
+	workflow_stream_close(server);
 	pl_remote_release(server->remote);
 	pl_peer_close(server->peer);
 	/* All operations have ended; their completions must not be taken for those of the next client. */

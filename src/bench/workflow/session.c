@@ -56,6 +56,9 @@ static int set_up_frames(struct workflow_server *server, const struct workflow_m
 
 	if (!workflow_size_valid(message->size) || message->depth < 1 || message->depth > WORKFLOW_DEPTH_MAX)
 		return fail_workflow_protocol(server, "the client requested an invalid frame size or depth");
+	rc = workflow_stream_close(server);
+	if (rc < 0)
+		return rc;
 	pl_remote_release(server->remote);
 	server->remote = NULL;
 	pl_region_deregister(server->ring);
@@ -97,7 +100,10 @@ static int begin_client_run(struct workflow_server *server, const struct workflo
 {
 	const struct workflow_message ready = { .type = WORKFLOW_RUN };
 	uint64_t slots = message->depth * workflow_stride(server->setup.size);
+	int rc = workflow_stream_close(server);
 
+	if (rc < 0)
+		return rc;
 	if (!server->ring || message->depth < 1 || message->depth > server->setup.depth)
 		return fail_workflow_protocol(server, "the client started a run before a valid setup");
 	server->run = *message;
@@ -107,9 +113,8 @@ static int begin_client_run(struct workflow_server *server, const struct workflo
 	pl_remote_release(server->remote);
 	server->remote = NULL;
 	if (message->token_length) {
-		int rc = pl_remote_import(server->peer, message->token, message->token_length, 0, &server->remote,
-					  &server->error);
-
+		rc = pl_remote_import(server->peer, message->token, message->token_length, 0, &server->remote,
+				      &server->error);
 		if (rc < 0)
 			return send_run_refusal(server);
 		if (pl_remote_length(server->remote) < slots)
@@ -117,9 +122,11 @@ static int begin_client_run(struct workflow_server *server, const struct workflo
 	}
 	if (server->setup.sink)
 		memset(pl_region_address(server->ring), 0, pl_region_length(server->ring));
+	else if (message->stream)
+		rc = workflow_stream_open(server);
 	else
 		fill_source_frames(server);
-	return send_session_answer(server, &ready);
+	return rc < 0 ? send_run_refusal(server) : send_session_answer(server, &ready);
 }
 
 /* Compares all words of a frame that the sink has read. */
@@ -138,7 +145,10 @@ static int end_client_run(struct workflow_server *server, const struct workflow_
 {
 	struct workflow_message reply = { .type = WORKFLOW_CHECK, .frames = server->ended, .totals = server->totals };
 	uint64_t count = CLI_MIN(message->frames, (uint64_t)server->setup.depth + 1);
+	int rc = workflow_stream_close(server);
 
+	if (rc < 0)
+		return rc;
 	if (server->setup.sink && message->frames != server->ended)
 		return fail_workflow_protocol(server, "the client's count of frames differs from the sink's");
 	for (uint64_t i = 1; server->setup.sink && i <= count; i++)
@@ -195,11 +205,13 @@ static int start_frame_transfer(struct workflow_server *server, uint64_t number)
 		&attributes, NULL, &server->error);
 }
 
-/* Handles a notification: the number of frames that may be written, or that are ready to be read. */
+/* Handles a notification: the number of frames that may be written, or that are ready to be read; or a subscription. */
 static int handle_client_notification(struct workflow_server *server, uint64_t allowed)
 {
 	int rc = 0;
 
+	if (server->stream.publisher)
+		return workflow_stream_start(server);
 	/* A slot may be free again before the completion of its last frame has arrived. */
 	if (!server->remote || allowed < server->allowed || allowed - server->ended > 2 * server->run.depth)
 		return fail_workflow_protocol(server, "the client allowed more frames than its ring holds");

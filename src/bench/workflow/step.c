@@ -85,7 +85,7 @@ int workflow_receive_begin(struct workflow_run *run, uint64_t number, struct pl_
 
 	memset(frame, 0, sizeof(*frame));
 	frame->begun = cli_now();
-	if (run->method->push)
+	if (run->method->push || run->method->stream)
 		return 0;
 	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
 	return pl_read(run->source->peer,
@@ -107,6 +107,8 @@ int workflow_receive_end(struct workflow_run *run, uint64_t number, struct pl_er
 
 	if (run->method->push) {
 		rc = wait_for_arrival(run, run->source, &run->pushed, number, error);
+	} else if (run->method->stream) {
+		rc = workflow_stream_take(run, number, error);
 	} else {
 		rc = pl_wait(frame->read, UINT64_MAX, &receipt, error);
 		frame->read = NULL;
@@ -128,7 +130,8 @@ int workflow_device_begin(struct workflow_run *run, uint64_t number, unsigned st
 		work.steps &= ~(1u << PL_STEP_KERNEL);
 		run->inject = false;
 	}
-	work.in = workflow_slot(&run->memory->device_in, slot);
+	work.in = run->method->stream ? workflow_stream_data(run_frame(run, number))
+				      : workflow_slot(&run->memory->device_in, slot);
 	work.out = workflow_slot(&run->memory->device_out, slot);
 	if (!run->method->direct)
 		work.received = workflow_slot(workflow_memory_in(run->memory, run->method), slot);
@@ -144,6 +147,9 @@ int workflow_device_end(struct workflow_run *run, uint64_t number, struct pl_err
 
 	for (unsigned i = 0; rc == 0 && i < PL_STEPS; i++)
 		run_frame(run, number)->phases[WORKFLOW_TO_DEVICE + i] = times[i];
+	/* The device has read the frame. */
+	if (rc == 0)
+		workflow_stream_release(run_frame(run, number));
 	return rc;
 }
 

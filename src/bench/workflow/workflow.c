@@ -80,7 +80,7 @@ static void parse_methods(struct workflow_options *options, const char *text, st
 			i++;
 		if (i == count)
 			argp_error(state, "--arms takes %s, not '%s'",
-				   options->proxy ? "A, B, AO and BO" : "A, B, A', B', AO, BO and BP", at);
+				   options->proxy ? "A, B, AO and BO" : "A, B, A', B', AO, BO, BP and S", at);
 		else
 			options->methods[i] = true;
 	}
@@ -188,7 +188,7 @@ static const struct cli_command workflow_command = {
 	.notes = "Method A receives into host memory, copies to the device, computes, copies back; B receives directly "
 		 "into the device's memory.  A' and B' do the same with pinned host memory.  AO and BO have several "
 		 "frames in flight, so that receiving, computing and copying overlap.  BP is BO with frames that the "
-		 "source writes.  Every frame is inspected, and of some frames every word is compared.\n"
+		 "source writes, and S with frames of a stream that the source publishes.  Every frame is inspected, and of some frames every word is compared.\n"
 		 "\n"
 		 "Without ADDRESS the source is another process of this machine.  Without a GPU the device is "
 		 "simulated: the processor copies and computes.\n",

@@ -7,6 +7,12 @@
 #ifndef PL_BENCH_WORKFLOW_WORKFLOW_H
 #define PL_BENCH_WORKFLOW_WORKFLOW_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <peerlane/counters.h>
+#include <peerlane/stream.h>
+
 #include "bench/common/result_head.h"
 #include "compute/compute.h"
 #include "cmd/common/cli.h"
@@ -28,6 +34,7 @@ struct workflow_method {
 	bool pinned;     /* host memory is pinned for the device's copies */
 	bool overlapped; /* several frames in flight */
 	bool push;       /* the source writes frames; else the client reads them */
+	bool stream;     /* the source publishes frames, and the client's subscriber reads them */
 	bool proxy;      /* results are served to a sink; else inspected */
 };
 
@@ -66,16 +73,17 @@ bool workflow_result_equal(const uint32_t *words, uint64_t size, uint64_t seed, 
 
 /* -- messages -------------------------------------------------------------------------------------------- */
 
-#define WORKFLOW_VERSION 2
+#define WORKFLOW_VERSION 3
 #define WORKFLOW_MESSAGE_MAX 1024
 #define WORKFLOW_MESSAGE_TAG 3ull
 #define WORKFLOW_POLL_MS 100
 
 enum workflow_type {
 	WORKFLOW_SETUP = 1, /* client: role, size, depth; source: token of its frames */
-	WORKFLOW_RUN,   /* client: seed, fault, depth, token of a ring for pushed frames or of results; server: ready */
-	WORKFLOW_CHECK, /* client: count of frames so far; server: route totals and, from the sink, the verdict */
-	WORKFLOW_BYE,   /* client: no more requests; server: the same */
+	/* client: seed, fault, depth, stream or not, token of a ring for pushed frames or of results; server: ready */
+	WORKFLOW_RUN,
+	WORKFLOW_CHECK,  /* client: count of frames so far; server: route totals and, from the sink, the verdict */
+	WORKFLOW_BYE,    /* client: no more requests; server: the same */
 	WORKFLOW_FAILED, /* either: an error ends the session */
 };
 
@@ -88,7 +96,7 @@ struct workflow_totals {
 
 struct workflow_message {
 	enum workflow_type type;
-	bool sink, verify;
+	bool sink, verify, stream;
 	uint64_t size, seed, frames, checked;
 	uint32_t depth;
 	enum workflow_fault fault;
@@ -136,6 +144,16 @@ struct workflow_options {
 /* Serves clients, one after the other.  Returns an exit status. */
 int workflow_serve(const struct workflow_options *options);
 
+/* Stream of frames that a source publishes. */
+struct workflow_stream {
+	struct pl_publisher *publisher; /* NULL: none */
+	pthread_t thread;
+	bool started;
+	atomic_bool stop;
+	int rc; /* of the thread; the reason is in `error` */
+	struct pl_error error;
+};
+
 /* Source or sink, with its client. */
 struct workflow_server {
 	struct pl_context *context;
@@ -143,6 +161,7 @@ struct workflow_server {
 	struct pl_region *control, *ring; /* receives messages; frames */
 	struct pl_remote *remote;         /* the client's ring */
 	struct workflow_message setup, run;
+	struct workflow_stream stream;
 	struct workflow_totals totals;
 	struct workflow_difference difference;
 	uint64_t begun, allowed, ended; /* frames: started, allowed by the client, completed */
@@ -153,6 +172,13 @@ struct workflow_server {
 
 /* Serves a client until it is gone.  Returns 0, or a negative errno with the reason in server->error. */
 int workflow_server_run(struct workflow_server *server);
+
+/* Opens the stream of a run. Its frames are those of the source's ring. */
+int workflow_stream_open(struct workflow_server *server);
+/* Begins to publish: the client has subscribed. */
+int workflow_stream_start(struct workflow_server *server);
+/* Ends the stream, if there is one. Returns the status of its thread, with the reason in server->error. */
+int workflow_stream_close(struct workflow_server *server);
 
 struct workflow_connection {
 	struct pl_context *context;
@@ -226,6 +252,7 @@ struct workflow_frame {
 	uint64_t begun;
 	uint64_t phases[WORKFLOW_PHASES];
 	struct pl_operation *read;
+	struct pl_stream_frame *frame; /* of a stream */
 };
 
 /* Notifications: frames that the source has written, or results that the sink has read. */
@@ -240,6 +267,8 @@ struct workflow_run {
 	struct workflow_memory *memory;
 	struct workflow_connection *source, *sink;
 	struct pl_remote *remote; /* the source's frames */
+	struct pl_subscriber *subscriber; /* of the source's stream; NULL: none */
+	struct pl_traffic traffic;        /* reads before the subscription */
 	uint64_t seed;
 	uint32_t depth;       /* slots that this method uses */
 	uint64_t next;        /* number of the next frame */
@@ -259,6 +288,14 @@ struct workflow_run {
 /* Run frames from run->next to run->limit or the deadline: one after the other, or `depth` at a time. */
 int workflow_run_serial(struct workflow_run *run, struct pl_error *error);
 int workflow_run_overlapped(struct workflow_run *run, struct pl_error *error);
+
+/* Subscribe to the source's stream, with frames in device memory, and leave it; leaving adds the totals. */
+int workflow_subscribe(struct workflow_run *run, struct pl_error *error);
+void workflow_unsubscribe(struct workflow_run *run);
+/* Takes the next frame, which must have this number; returns its address; gives it back, if there is one. */
+int workflow_stream_take(struct workflow_run *run, uint64_t number, struct pl_error *error);
+void *workflow_stream_data(const struct workflow_frame *frame);
+void workflow_stream_release(struct workflow_frame *frame);
 
 /* Steps of one frame. */
 int workflow_receive_begin(struct workflow_run *run, uint64_t number, struct pl_error *error);

@@ -13,7 +13,7 @@ static int read_into_room(int fd, size_t limit, size_t room, char **text, size_t
 		char *grown = *text;
 		ssize_t got;
 
-		/* One byte stays for the NUL. */
+		/* The NUL needs a byte. */
 		if (!grown || *length + 1 >= room) {
 			room = grown ? CLI_MIN(2 * room, limit + 2) : room;
 			grown = realloc(grown, room);
