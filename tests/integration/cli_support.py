@@ -79,8 +79,12 @@ class Server:
         return data.decode(errors='surrogateescape').rstrip('\n')
 
     def stop(self, how=signal.SIGTERM, expect=0):
+        # communicate() ends the input, which the process must not see before the signal.
+        given, self.process.stdin = self.process.stdin, None
         self.process.send_signal(how)
         output, errors = self.process.communicate(timeout=DEADLINE)
+        if given:
+            given.close()
         assert self.process.returncode == expect, (self.process.returncode, output, errors)
         return output.decode(errors='replace'), errors.decode(errors='replace')
 

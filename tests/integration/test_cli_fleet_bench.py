@@ -15,6 +15,8 @@ slow) sleep 1000 ;;
 large) head -c 5M /dev/zero | tr '\\0' x; printf '\\033[31mred\\n' >&2; exit ;;
 huge) head -c 300M /dev/zero; exit ;;
 well) exit ;;
+talks|*@talks) seq -f 'line %g' 2000 >&2; printf 'peerlane: cannot \\033[31mread\\r\\n  hint: look\\r\\n\\n' >&2; exit 1 ;;
+brief) echo 'only line' >&2; exit 1 ;;
 esac
 echo "$host $*" >>"$(dirname "$0")/lines"
 exec "$@"
@@ -70,6 +72,18 @@ def test_large_documents_and_messages(fleet):
     assert done.stdout == 'x' * (5 << 20) and done.stderr == '?[31mred\n'
     # The output of other ranks is dropped, however long it is.
     assert fleet('well,huge').stderr == ''
+
+
+def test_the_last_lines_of_failed_ranks_are_shown(fleet):
+    done = fleet('well,talks,brief', expect=3)
+    lines = done.stderr.splitlines()
+    at = lines.index('peerlane: warning: rank 1, talks: exit status 1: peerlane: cannot ?[31mread')
+    assert lines[at + 1:at + 9] == [*(f'  talks: line {i}' for i in range(1995, 2001)),
+                                    '  talks: peerlane: cannot ?[31mread', '  talks:   hint: look']
+    assert len(lines) == 10 and 'peerlane: warning: rank 2, brief: exit status 1: only line' in lines
+    # Many ranks that fail have a line each.
+    lines = fleet(f'well,{",".join(f"u{i}@talks" for i in range(10))}', expect=3).stderr.splitlines()
+    assert len(lines) == 10 + 8 * 8
 
 
 def test_wrong_lines(fleet):

@@ -159,6 +159,21 @@ def test_runs_of_the_command_are_compared(documents, tmp_path):
     compare(tmp_path / 'b.json', tmp_path / 'b.json', expect=0)
 
 
+def test_documents_of_one_host(well, tmp_path):
+    """What `peerlane check --json` wrote, with a name and, of a dump, without one."""
+    path = [tmp_path / 'monday.json', tmp_path / 'friday.json']
+    for host in name(1), None:
+        before, after = {**well[name(1)], 'host': host}, {**well[name(1)], 'host': host}
+        path[0].write_text(json.dumps(before, indent=2))
+        path[1].write_text(json.dumps({**after, 'inventory': {**after['inventory'], 'kernel': '9.9'}}))
+        done = compare(*path)
+        assert [(row['id'], row['folded'], row['now']) for row in done['changes']] == [('kernel', host or 'unnamed', '9.9')]
+        assert compare(path[0], path[0], expect=0)['counts']['compared'] == 1
+    shown = run('fleet', 'show', write_run(tmp_path / 'run', {name(1): well[name(1)]})).stdout.splitlines()
+    path[0].write_text(json.dumps(well[name(1)]))
+    assert run('fleet', 'show', path[0]).stdout.splitlines() == shown
+
+
 def test_damaged_files_are_named(documents, well, tmp_path):
     before, after = write_run(tmp_path / 'a', well), write_run(tmp_path / 'b', well)
     (after / 'gpu001.json').write_text('{"format": 1, "kind": "check"')
@@ -173,7 +188,8 @@ def test_damaged_files_are_named(documents, well, tmp_path):
 
 @pytest.mark.parametrize('content, message', [
     (None, 'No such file'), ('', 'no whole JSON'), ('{"kind": "fleet"', 'no whole JSON'), ('[]', 'no document of peerlane fleet'),
-    ('{"kind": "check", "format": 1}', 'no document of peerlane fleet'),
+    ('{"kind": "check", "format": 1}', 'no list of checks'), ('{"kind": "topo", "format": 2}', 'this is format 1'),
+    ('{"kind": "check", "format": 1, "host": "a,b", "checks": []}', 'no name of a host'),
     ('{"kind": "fleet", "format": 1, "command": "check", "hosts": []}', 'no document of peerlane fleet'),
     ('{"kind": "fleet", "format": 2, "command": "check", "hosts": [{"host": "a"}]}', 'another format'),
     ('{"kind": "fleet", "format": 1, "command": "check", "hosts": [{"host": "a"}, {"host": "a"}]}', 'name of another one'),

@@ -8,19 +8,23 @@ import subprocess
 
 import pytest
 from check_machines import GPU, ideal
-from cli_support import DEADLINE, PEERLANE, environment, make_key
+from cli_support import DEADLINE, PEERLANE, environment, make_key, run_json
+from fleet_hosts import on_host
 from netns_support import can_make_hosts, hosts
 
 SSHD = shutil.which('sshd', path=f'{os.environ["PATH"]}:/usr/sbin')
 COUNT, SILENT, NARROW = 32, 31, 7
+REPLAYED, OLD = range(33, 201), 150  # numbers of hosts whose documents are files, and the one with another firmware
 LINK = f'sys/devices/pci0000:3a/0000:3a:01.0/0000:3b:00.0/0000:3c:00.0/{GPU}/current_link_width'
 
 pytestmark = [
     pytest.mark.skipif(not SSHD or not shutil.which('ssh') or not shutil.which('ssh-keygen'), reason='needs openssh-server'),
     pytest.mark.skipif(os.geteuid() != 0 or not can_make_hosts(), reason='needs root and namespaces')]
 
-# sshd needs a folder of its own below /run.
-START = 'mount -t tmpfs none /run && mkdir /run/sshd && exec "$0" -D -e -f "$1"'
+# sshd needs a folder of its own below /run.  Shells that sshd starts read ~/.bashrc, which takes long for some users.
+START = """mount -t tmpfs none /run && mkdir /run/sshd &&
+{ [ ! -e ~root/.bashrc ] || mount --bind /dev/null ~root/.bashrc; } && exec "$0" -D -e -f "$1"
+"""
 SERVER = """HostKey {folder}/host_key
 AuthorizedKeysFile {folder}/user_key.pub
 PermitRootLogin yes
@@ -120,6 +124,22 @@ def test_check_finds_the_narrow_host_and_names_the_silent_one(fleet):
     assert first.split()[:2] == [f'h{NARROW}', 'FAIL']
     # Greetings are no answers.
     assert 'Welcome' not in shown and 'Authorized' not in shown
+    check_with_replayed_hosts(fleet.folder / 'saved', {name: answer['document'] for name, answer in answers.items()
+                                                       if answer['outcome'] == 'document'})
+
+
+def check_with_replayed_hosts(folder, documents):
+    """The rest of 200 hosts is replayed from files."""
+    folder.mkdir()
+    for number in REPLAYED:
+        documents[f'h{number}'] = on_host(documents['h1'], f'h{number}', number)
+    documents[f'h{OLD}']['inventory']['devices'][0]['firmware'] = '28.1.1'
+    for name, document in documents.items():
+        (folder / f'{name}.json').write_text(json.dumps(document))
+    seen = run_json('fleet', 'show', folder, expect=1)
+    bad = {host['host']: host['status'] for host in seen['hosts'] if host['status'] != 'OK'}
+    assert bad == {f'h{NARROW}': 'FAIL', f'h{OLD}': 'DIFFERS'} and seen['counts']['answered'] == 199, seen['rows']
+    assert {row['id'] for row in seen['rows'] if row['hosts'] == [f'h{OLD}']} == {'firmware'}
 
 
 def test_topo_and_bench(fleet):

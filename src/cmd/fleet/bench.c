@@ -10,6 +10,9 @@
 #define TIMEOUT_DEFAULT (3600 * CLI_NS_PER_S)
 /* Words before those of the command line. */
 #define OWN_WORDS 13u
+/* Last lines of messages that are shown of a rank that failed, and number of such ranks. */
+#define LINES_SHOWN 8u
+#define RANKS_SHOWN 8u
 
 enum { OPTION_RENDEZVOUS = 0x340, OPTION_TIMEOUT };
 
@@ -25,6 +28,7 @@ struct fleet_bench {
 	char *text;  /* that rank 0 printed; NULL: no memory */
 	int status;  /* exit status of rank 0; negative: it has none of Peerlane */
 	bool failed; /* another rank did not end well */
+	unsigned shown; /* ranks whose last lines were shown */
 };
 
 /* -- command line ------------------------------------------------------------------------------------ */
@@ -140,6 +144,41 @@ static const char *last_message(char *text)
 	return last;
 }
 
+/* Returns the last lines of a text without its final newlines, which it removes. */
+static char *last_lines(char *text, unsigned count)
+{
+	size_t length = strlen(text), at;
+
+	while (length && (text[length - 1] == '\n' || text[length - 1] == '\r'))
+		text[--length] = '\0';
+	for (at = length; at > 0; at--)
+		if (text[at - 1] == '\n' && --count == 0)
+			break;
+	return text + at;
+}
+
+/* Shows the last lines on standard error of a host, if there is more than one. */
+static void show_last_lines(struct fleet_bench *bench, size_t host, const struct run_result *result)
+{
+	char text[RUN_ERRORS_MAX + 1], *rest, *line;
+	size_t length;
+
+	memcpy(text, result->errors, sizeof(text));
+	rest = last_lines(text, LINES_SHOWN);
+	if (bench->shown == RANKS_SHOWN || !strchr(rest, '\n'))
+		return;
+	bench->shown++;
+	while ((line = strsep(&rest, "\n"))) {
+		/* ssh ends its own lines with CR LF; a progress line overwrites itself after CR. */
+		length = strlen(line);
+		if (length && line[length - 1] == '\r')
+			line[length - 1] = '\0';
+		line = strrchr(line, '\r') ? strrchr(line, '\r') + 1 : line;
+		cli_printable(line, false);
+		fprintf(stderr, "  %s: %s\n", bench->hosts.names[host], line);
+	}
+}
+
 static void name_failure(const struct fleet_bench *bench, size_t host, const struct run_result *result)
 {
 	char errors[RUN_ERRORS_MAX + 1], how[96];
@@ -181,6 +220,7 @@ static void take_rank(void *user, size_t host, const struct run_result *result)
 		bench->progress.failed++;
 		fleet_progress_end(&bench->progress);
 		name_failure(bench, host, result);
+		show_last_lines(bench, host, result);
 	}
 	if (host) {
 		bench->failed |= !well;
@@ -214,6 +254,7 @@ static int run_ranks(struct fleet_bench *bench, struct pl_error *error)
 		.output_max = CLI_DOCUMENT_MAX,
 		/* Rank 0 prints the results; 256 ranks with as much output would fill the memory. */
 		.first_only = true,
+		.last_errors = true,
 		.ended = take_rank,
 		.progress = show_ranks,
 		.user = bench,

@@ -37,6 +37,9 @@ static void exec_launcher(char *const *words, const int output[2], const int err
 		_exit(127);
 	/* A session has no terminal: a launcher cannot ask for passwords there, and its whole group can be killed. */
 	setsid();
+	/* The parent's descriptors may be all that a process may have; these two are not for the launcher. */
+	close(output[0]);
+	close(errors[0]);
 	input = open("/dev/null", O_RDONLY);
 	if (input < 0 || dup2(input, STDIN_FILENO) < 0 || dup2(output[1], STDOUT_FILENO) < 0 ||
 	    dup2(errors[1], STDERR_FILENO) < 0)
@@ -60,6 +63,7 @@ int child_start(struct child *child, size_t host, char *const *words, const stru
 
 	*child = (struct child){ .host = host, .output = -1, .errors = -1 };
 	child->drops = options->first_only && host > 0;
+	child->last_errors = options->last_errors;
 	child->output_max = options->output_max ? options->output_max : RUN_OUTPUT_MAX;
 	child->result.begun_wall = wall_clock();
 	child->result.begun = cli_now();
@@ -151,23 +155,38 @@ static void read_child_output(struct child *child)
 	}
 }
 
-/* Keeps the beginning of the messages, and drops the rest. */
+/* Keeps the beginning or the end of the messages, and drops the rest. */
+static void keep_child_errors(struct child *child, const char *bytes, size_t length)
+{
+	size_t room = RUN_ERRORS_MAX - child->errors_length;
+	char *errors = child->result.errors;
+
+	if (child->last_errors && length > RUN_ERRORS_MAX) {
+		bytes += length - RUN_ERRORS_MAX;
+		length = RUN_ERRORS_MAX;
+	}
+	if (child->last_errors && length > room) {
+		memmove(errors, errors + (length - room), RUN_ERRORS_MAX - length);
+		child->errors_length = RUN_ERRORS_MAX - length;
+		room = length;
+	}
+	length = CLI_MIN(length, room);
+	memcpy(errors + child->errors_length, bytes, length);
+	child->errors_length += length;
+}
+
 static void read_child_errors(struct child *child)
 {
-	struct run_result *result = &child->result;
 	char block[4096];
 
 	for (int i = 0; child->errors >= 0 && i < BLOCKS_AT_ONCE; i++) {
 		ssize_t got = read(child->errors, block, sizeof(block));
-		size_t kept;
 
 		if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
 			close_child_pipe(&child->errors);
 		if (got <= 0)
 			return;
-		kept = CLI_MIN((size_t)got, RUN_ERRORS_MAX - child->errors_length);
-		memcpy(result->errors + child->errors_length, block, kept);
-		child->errors_length += kept;
+		keep_child_errors(child, block, (size_t)got);
 	}
 }
 

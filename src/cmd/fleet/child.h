@@ -15,6 +15,7 @@ struct child {
 	unsigned kills;     /* steps taken: SIGTERM, SIGKILL, given up */
 	bool again;         /* second start of this host */
 	bool drops;         /* standard output is read and dropped */
+	bool last_errors;   /* the end of standard error is kept */
 	size_t output_max, room, errors_length;
 	struct run_result result;
 };

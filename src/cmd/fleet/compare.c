@@ -32,7 +32,7 @@ static error_t parse_fleet_compare_option(int key, char *argument, struct argp_s
 		return 0;
 	case ARGP_KEY_END:
 		if (state->arg_num < 2)
-			argp_error(state, "OLD and NEW are needed: folders of --save, or files of --output");
+			argp_error(state, "OLD and NEW are needed: folders of --save, or JSON documents");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -52,7 +52,8 @@ static const struct cli_command fleet_compare_command = {
 		"peerlane fleet compare monday friday",
 		"peerlane fleet compare monday.json friday.json --ignore kernel",
 	},
-	.notes = "OLD and NEW are folders of --save, or files of --output.  Compared are statuses of checks, findings, devices and "
+	.notes = "OLD and NEW are folders of --save, files of --output, or documents of one host, as `peerlane check --json` "
+		 "writes them.  Compared are statuses of checks, findings, devices and "
 		 "their properties.  Times, loads, counters, addresses and starts of machines are no changes.\n"
 		 "\n"
 		 "Exit status: 0 nothing changed, 1 something changed, 2 a run cannot be read.\n",

@@ -312,7 +312,7 @@ static const struct cli_command show_fleet_command = {
 		"peerlane fleet show monday --ignore firmware:mlx5_8=spare",
 		"peerlane fleet show all.json --fail-on warn",
 	},
-	.notes = "RUN is a folder of HOST.json, or a file of --output.  " USUAL_NOTES,
+	.notes = "RUN is a folder of HOST.json, a file of --output, or the document of one host.  " USUAL_NOTES,
 	.options = show_fleet_options,
 	.parse = parse_fleet_option,
 	.children = show_children,

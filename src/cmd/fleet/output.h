@@ -14,6 +14,8 @@ char *fleet_fold_hosts(const struct fleet *fleet, const size_t *hosts, size_t co
 void fleet_break_hosts(char *folded);
 /* Lets a column of a table show the lines of fleet_break_hosts(). */
 void fleet_set_hosts_column(struct libscols_table *table, size_t column);
+/* Size of a text of fleet_format_items(). */
+#define FLEET_ITEMS_TEXT 1600
 /* Writes the first items of a row as one text; with HOST for the host's name in the reason of a silence if `several`. */
 void fleet_format_items(char *buffer, size_t size, const struct fleet *fleet, const struct fleet_row *row,
 			bool several);

@@ -6,7 +6,7 @@
 #include "cmd/fleet/launch.h"
 
 #define RUN_OUTPUT_MAX (4u << 20) /* bytes of standard output of a host, unless a command needs more */
-#define RUN_ERRORS_MAX 4096u      /* bytes of standard error that are kept */
+#define RUN_ERRORS_MAX 4096u      /* bytes of standard error that are kept: the first, or the last */
 #define RUN_PARALLEL_MAX 256u     /* each takes two descriptors */
 
 enum run_end {
@@ -39,6 +39,7 @@ struct run_options {
 	uint64_t timeout;  /* nanoseconds of one host */
 	size_t output_max; /* bytes of standard output of one host; 0: RUN_OUTPUT_MAX */
 	bool first_only;   /* drops the standard output of all hosts but the first */
+	bool last_errors;  /* keeps the end of standard error, not its beginning */
 	/* Gets each result once, in the order of their ends; the result is valid during the call. */
 	void (*ended)(void *user, size_t host, const struct run_result *result);
 	/* Is called at least once in 250 ms with the state of each host. */

@@ -11,7 +11,8 @@
 #define FILE_MAX (512u << 20) /* bytes of a document of a fleet */
 #define DEPTH_MAX 40          /* a document of a host is within it */
 #define SUFFIX ".json"
-#define SAVED_HINT "name a folder of --save, or a file of --output"
+#define SAVED_HINT "name a folder of --save, a file of --output, or the JSON document of a host"
+#define UNNAMED "unnamed" /* host of a document that has no name, as of a dump */
 
 static int fail_saved(struct pl_error *error, const char *path, const char *fact)
 {
@@ -25,21 +26,29 @@ static int allocate_answers(struct saved *saved, struct pl_error *error)
 	return saved->answers ? 0 : cli_fail_errno(error, -ENOMEM, "calloc", NULL);
 }
 
+/* Sets the kind to that of a host's document.  Returns false if it is none. */
+static bool set_kind(struct saved *saved, struct json_object *root)
+{
+	const char *kind = cli_json_member_text(root, "kind");
+
+	if (!kind || (strcmp(kind, "check") != 0 && strcmp(kind, "topo") != 0))
+		return false;
+	saved->kind = !strcmp(kind, "topo") ? FLEET_TOPO : FLEET_CHECK;
+	return true;
+}
+
 /* Takes the kind of the first document for all. */
 static void learn_kind(struct saved *saved, bool *known, const char *text, size_t length)
 {
 	struct json_object *root;
-	const char *begin, *kind;
+	const char *begin;
 	size_t size;
 	bool truncated;
 
 	if (*known)
 		return;
 	root = answer_find(text, length, &begin, &size, &truncated);
-	kind = cli_json_member_text(root, "kind");
-	*known = kind && (!strcmp(kind, "check") || !strcmp(kind, "topo"));
-	if (*known)
-		saved->kind = !strcmp(kind, "topo") ? FLEET_TOPO : FLEET_CHECK;
+	*known = set_kind(saved, root);
 	json_object_put(root);
 }
 
@@ -173,6 +182,25 @@ static int read_saved_hosts(struct saved *saved, struct json_object *root, struc
 	return rc;
 }
 
+/* Reads the document of one host. */
+static int read_single_document(struct saved *saved, struct json_object *root, const char *text, size_t length,
+				struct pl_error *error)
+{
+	const char *host = cli_json_member_text(root, "host");
+	int rc = host_list_add(&saved->hosts, host ? host : UNNAMED, error);
+
+	if (rc == -EINVAL || (rc == 0 && saved->hosts.count != 1))
+		return fail_saved(error, saved->path, "the name in the document is no name of a host");
+	if (rc == 0)
+		rc = allocate_answers(saved, error);
+	if (rc < 0)
+		return rc;
+	answer_read(&saved->answers[0], saved->kind, text, length);
+	saved->answers[0].seconds = -1;
+	return saved->answers[0].outcome == ANSWER_DOCUMENT ? 0
+							    : fail_saved(error, saved->path, saved->answers[0].reason);
+}
+
 int saved_take(struct saved *saved, const char *path, struct json_object *root, struct pl_error *error)
 {
 	*saved = (struct saved){ .path = path };
@@ -190,9 +218,12 @@ int saved_parse(struct saved *saved, const char *path, const char *text, size_t 
 		return cli_fail_errno(error, -ENOMEM, "json_tokener_new", NULL);
 	json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
 	root = json_tokener_parse_ex(tokener, text, (int)length);
-	rc = json_tokener_get_error(tokener) == json_tokener_success
-		     ? read_saved_hosts(saved, root, error)
-		     : fail_saved(error, path, "this is no whole JSON document");
+	if (json_tokener_get_error(tokener) != json_tokener_success)
+		rc = fail_saved(error, path, "this is no whole JSON document");
+	else if (set_kind(saved, root))
+		rc = read_single_document(saved, root, text, length, error);
+	else
+		rc = read_saved_hosts(saved, root, error);
 	json_object_put(root);
 	json_tokener_free(tokener);
 	return rc;
