@@ -246,6 +246,27 @@ static void save_stream(const char *name, const struct pl_stream_message *messag
 	save("stream", name, buffer, (size_t)length);
 }
 
+static void save_push_messages(const uint8_t *frame, size_t length)
+{
+	struct pl_stream_message message = { .type = PL_STREAM_SLOTS, .number = 1 };
+
+	message.slots.count = 4;
+	message.slots.stride = 8192;
+	save_stream("slots", &message);
+	message = (struct pl_stream_message){ .type = PL_STREAM_CREDIT, .number = 1 };
+	message.credit.accounts = (struct pl_accounts){ .next = 2, .delivered = 1, .pending = 1 };
+	message.credit.count = 2;
+	message.credit.slots[1] = 3;
+	save_stream("credit", &message);
+	message = (struct pl_stream_message){ .type = PL_STREAM_PUSHED, .number = 1 };
+	message.pushed.next = message.pushed.published = 6;
+	message.pushed.state = PL_STREAM_LIVE;
+	message.pushed.slot = 3;
+	message.pushed.frame = frame;
+	message.pushed.frame_length = length;
+	save_stream("pushed", &message);
+}
+
 static void streams(void)
 {
 	static const uint8_t frames[128 + 3] = { 6, [8] = 1, [16] = 10, [40] = 3 };
@@ -266,6 +287,9 @@ static void streams(void)
 	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
 	message.subscribe.in_place = true;
 	save_stream("subscribe-in-place", &message);
+	message.subscribe.in_place = false;
+	message.subscribe.push = true;
+	save_stream("subscribe-push", &message);
 	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBED, .number = 1 };
 	message.subscribed.entry = entry;
 	save_stream("subscribed", &message);
@@ -279,6 +303,7 @@ static void streams(void)
 	message.announce.frames = frames;
 	message.announce.frames_length = sizeof(frames);
 	save_stream("announce", &message);
+	save_push_messages(frames, sizeof(frames));
 	save("stream", "descriptor", frames, sizeof(frames));
 	pl_ring_geometry_init(&header.geometry);
 	pl_ring_header_encode(&header, page);
@@ -353,7 +378,7 @@ static void service(void)
 		{ "closed", { .type = SERVICE_CLOSE, .answer = true, .request = 7, .size = 1 } },
 		{ "delete", { .type = SERVICE_DELETE, .request = 11, .flags = SERVICE_UNSYNCED, .name = "sub/up" } },
 		{ "deleted", { .type = SERVICE_DELETE, .answer = true, .request = 11, .size = 4096 } },
-		{ "watch", { .type = SERVICE_WATCH, .request = 12, .offset = 9 } },
+		{ "watch", { .type = SERVICE_WATCH, .request = 12, .offset = SERVICE_WATCH_ROUTES | 9 } },
 		{ "failed",
 		  { .type = SERVICE_OPEN,
 		    .answer = true,
@@ -374,6 +399,24 @@ static void service(void)
 		service_entry_put(&entries[i], buffer, sizeof(buffer), &listed.entries_length);
 	listed.entries = buffer;
 	save_service("listed", &listed);
+}
+
+static void service_routes(void)
+{
+	struct service_message extent = { .type = SERVICE_EXTENT, .handle = SERVICE_HANDLE_STAGED, .done = 8192 },
+			       watched = { .type = SERVICE_WATCH, .answer = true, .more = SERVICE_MORE_ROUTES };
+	struct service_client client = { .number = 9, .address = "a:1", .routes = true, .direct = 8 };
+	uint8_t clients[512];
+
+	extent.has_staged = true;
+	extent.staged = 4096;
+	save_service("staged", &extent);
+	watched.clients = clients;
+	service_client_put(&client, clients, sizeof(clients), &watched.clients_length);
+	save_service("watched-routes", &watched);
+	watched.more |= SERVICE_MORE_SUMS;
+	watched.direct = watched.staged = 8;
+	save_service("watched-sums", &watched);
 }
 
 static void service_clients(void)
@@ -513,6 +556,12 @@ static void steps_of_streams(void)
 		   loan, { .op = STEP_ADVANCE, .kind = 2 }, loan, publish, CALL(STREAM, .flags = 5), loan);
 	SAVE_STEPS("stream-flood", REPEAT(1000), STREAM(SUBSCRIBE), REPEAT(100), STREAM(LIST), REPEAT(5),
 		   STREAM(SUBSCRIBE, .key = 1), STREAM(SUBSCRIBE, .key = 2), STREAM(SUBSCRIBE, .key = 3));
+	SAVE_STEPS("stream-push", STREAM(SUBSCRIBE, .flags = 12), STREAM(SLOTS, .flags = 3),
+		   STREAM(CREDIT, .flags = 10), loan, publish, { .op = STEP_ANSWER, .flags = 1, .length = 4 }, loan,
+		   publish, loan, publish, loan, publish, { .op = STEP_ANSWER },
+		   STREAM(CREDIT, .flags = 2, .cookie = 1), STREAM(UNSUBSCRIBE));
+	SAVE_STEPS("stream-push-wrong", STREAM(SUBSCRIBE, .flags = 12), STREAM(SLOTS, .flags = 3),
+		   STREAM(CREDIT, .flags = 10), STREAM(CREDIT, .flags = 10));
 	SAVE_STEPS("stream-wrong", STREAM(SUBSCRIBE), STREAM(TAKEN, .cookie = 8, .value = { 9 }));
 	SAVE_STEPS("stream-unasked", STREAM(SUBSCRIBED), STREAM(ANNOUNCE), STREAM(CLOSED));
 }
@@ -558,6 +607,7 @@ int main(int argc, char **argv)
 	streams();
 	service();
 	service_clients();
+	service_routes();
 	small_files();
 	data_ranges();
 	steps_of_peer();

@@ -8,7 +8,7 @@ import socket
 import time
 
 import pytest
-from cli_support import DEADLINE, content, make_key, run, serving, start, write
+from cli_support import DEADLINE, GPU, content, make_key, run, serving, start, write
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -103,13 +103,15 @@ def test_counters_are_those_of_transfers(tree):
         manual, page = ((ROOT / path).read_text() for path in ['man/peerlane-serve.1.scd', 'docs/metrics.md'])
         assert [name for name in names if re.search(rf'\b{name}\b', manual) is None] == []
         assert [name for name in names if re.search(rf'`(peerlane_)?{name}`', page) is None] == []
+        assert set(re.findall(r'\bpeerlane_(\w+)', page)) - names == {'operation_seconds'}, 'of operations, which are none yet'
 
         run('get', server.address, 'model', '--fabric', 'tcp', '-o', tree / 'copy')
         second = wait_samples(server, ('clients', 'tcp'), 0)
         changes = grown(first, second)
         assert {changes.pop(key) for key in list(changes) if key[0] == 'requests_total' and key[-1] == 'ok'} >= {1}
         assert changes == {('connections_total', 'tcp'): 1, ('opened_names_total', 'tcp'): 1,
-                           ('opened_bytes_total', 'tcp'): 3_000_001, ('read_bytes_total', 'tcp'): 3_000_001}
+                           ('opened_bytes_total', 'tcp'): 3_000_001, ('read_bytes_total', 'tcp'): 3_000_001,
+                           ('routed_bytes_total', 'tcp', 'read', 'direct'): 3_000_001}
 
         write(tree / 'new', content(2_000_003))
         run('put', server.address, tree / 'new', '--fabric', 'tcp')
@@ -118,6 +120,8 @@ def test_counters_are_those_of_transfers(tree):
         assert (changes['requests_total', 'create', 'ok'], changes['requests_total', 'commit', 'ok']) == (1, 1)
         assert changes['stored_bytes_total', 'tcp'] == 2_000_003 and changes['stored_names_total', 'tcp'] == 1
         assert changes['written_bytes_total', 'tcp'] == 2_000_003
+        assert {key[1:]: value for key, value in changes.items() if key[0] == 'routed_bytes_total'} == {
+            ('tcp', 'write', 'direct'): 2_000_003}
         assert ('opened_bytes_total', 'tcp') not in changes and ('read_bytes_total', 'tcp') not in changes
 
         run('get', server.address, 'none', '--fabric', 'local', '-o', tree / 'copy', expect=1)
@@ -129,6 +133,21 @@ def test_counters_are_those_of_transfers(tree):
 
         run('delete', server.address, 'new')
         assert wait_samples(server, ('clients', 'local'), 0)['deleted_names_total',] == 1
+
+
+def test_staged_bytes_of_clients(tree):
+    """The GPU of the stand-in driver cannot reach the mapping of a file."""
+    source = write(tree / 'frames', content(70_001))
+    with measured('--memory=frames=70001@cuda:1', '--writable', **GPU) as server:
+        for fabric in ('tcp', 'local'):
+            run('put', server.address, source, '--fabric', fabric, expect=3, **GPU)
+            run('get', server.address, 'frames', '-o', tree / 'copy', '--fabric', fabric, expect=3, **GPU)
+        after = wait_samples(server, ('clients', 'local'), 0)
+    routed = {key[1:]: value for key, value in after.items() if key[0] == 'routed_bytes_total'}
+    assert 0 < after['staging_locked_bytes',] <= after['staging_limit_bytes',] and after['staging_used_bytes',] == 0
+    assert len(routed) == 12 and {key[2] for key in routed} == {'direct', 'staged'}
+    assert {key: value for key, value in routed.items() if value} == {
+        (fabric, direction, 'staged'): 70_001 for fabric in ('tcp', 'local') for direction in ('read', 'write')}
 
 
 def test_operations_of_the_library(tree):

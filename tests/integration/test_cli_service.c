@@ -373,7 +373,7 @@ static void too_many_handles(void *argument)
 	check_number(send_request(&world, &request, &answer), 0);
 	request = (struct service_message){ .type = SERVICE_OPEN, .name = "frames" };
 	check_number(send_request(&world, &request, &answer), 0);
-	check_number(answer.handle, 63);
+	check_number(answer.handle, 63 | SERVICE_HANDLE_STAGED);
 	world_close(&world);
 }
 
@@ -574,6 +574,85 @@ static void progress(void *argument)
 	}
 	answer = (struct service_message){ .type = SERVICE_CLOSE, .handle = handle, .flags = SERVICE_DISCARD };
 	check_number(send_request(&world, &answer, &answer), 0);
+	world_close(&world);
+}
+
+#define ROUTES_AND_SUMS (SERVICE_WATCH_ROUTES | SERVICE_WATCH_SUMS)
+
+static void check_routes(struct world *world, struct service_message *watch, uint64_t direct, uint64_t staged)
+{
+	struct service_message answer;
+	struct service_client client;
+	size_t offset = 0;
+
+	check_number(send_request(world, watch, &answer), 0);
+	check_number(answer.more, SERVICE_MORE_ROUTES | SERVICE_MORE_SUMS);
+	check_number(answer.direct, direct);
+	check_number(answer.staged, staged);
+	check(service_client_next(&answer, &offset, &client) && client.routes);
+	check_number(client.direct, direct);
+	check_number(client.staged, staged);
+}
+
+/* At most all bytes are staged; a report without routes counts as neither. */
+static void routes(void *argument)
+{
+	static const struct {
+		uint64_t done, reported;
+		bool silent;
+		uint64_t direct, staged;
+	} reports[] = {
+		{ 1000, 0, false, 1000, 0 },
+		{ 2000, 300, false, 1700, 300 },
+		{ 2000, 900, false, 1700, 300 },
+		{ 5001, 900, false, 1700, 300 },
+		{ 2100, 200, false, 1800, 300 },
+		{ 3000, UINT64_MAX, false, 1800, 1200 },
+		{ 4000, UINT64_MAX, true, 1800, 1200 },
+		{ 5000, 0, false, 2800, 1200 },
+	};
+	struct service_message watch = { .type = SERVICE_WATCH, .offset = ROUTES_AND_SUMS }, answer;
+	struct world world;
+	char path[100];
+	uint32_t handle;
+
+	(void)argument;
+	world_open(&world);
+	handle = create(&world, "up", 5000);
+	for (size_t i = 0; i < sizeof(reports) / sizeof(reports[0]); i++) {
+		struct service_message report = { .type = SERVICE_EXTENT,
+						  .handle = handle,
+						  .done = reports[i].done,
+						  .staged = reports[i].reported,
+						  .has_staged = !reports[i].silent };
+
+		post_request(&world, &report);
+		check_routes(&world, &watch, reports[i].direct, reports[i].staged);
+	}
+	/* No client has a number below 1. */
+	watch.offset |= 1;
+	check_number(send_request(&world, &watch, &answer), 0);
+	check(answer.more == (SERVICE_MORE_ROUTES | SERVICE_MORE_SUMS) && answer.clients_length == 0);
+	/* Earlier clients know of clients' routes only, or of none. */
+	for (uint64_t more = 0; more <= SERVICE_MORE_ROUTES; more += SERVICE_MORE_ROUTES) {
+		watch.offset = more ? SERVICE_WATCH_ROUTES : 0;
+		check_number(send_request(&world, &watch, &answer), 0);
+		check_number(answer.more, more);
+	}
+	answer = (struct service_message){ .type = SERVICE_CLOSE, .handle = handle, .flags = SERVICE_DISCARD };
+	check_number(send_request(&world, &answer, &answer), 0);
+	/* COMMIT tells the rest, of a file and of memory. */
+	watch.offset = ROUTES_AND_SUMS;
+	for (uint64_t i = 1; i <= 2; i++) {
+		handle = create(&world, i == 1 ? "routed" : "frames", 1000);
+		answer = (struct service_message){
+			.type = SERVICE_COMMIT_UNSYNCED, .handle = handle, .staged = 400, .has_staged = true
+		};
+		check_number(send_request(&world, &answer, &answer), 0);
+		check_routes(&world, &watch, 2800 + i * 600, 1200 + i * 400);
+	}
+	snprintf(path, sizeof(path), "%s/routed", world.folder);
+	check(unlink(path) == 0);
 	world_close(&world);
 }
 
@@ -982,6 +1061,7 @@ int main(void)
 		{ "requests to delete have the documented bytes", deletion_messages, NULL, 5 },
 		{ "sparse files and lies about them", sparse_requests, NULL, 30 },
 		{ "reports of progress are counted", progress, NULL, 30 },
+		{ "bytes are counted by route", routes, NULL, 30 },
 		{ "messages wait for the end of a hash", messages_during_a_hash, NULL, 30 },
 		{ "clients leave while their file is stored", clients_that_leave_a_commit, NULL, 60 },
 		{ "disconnected clients leave only unlocked partial files", clients_that_disconnect, NULL, 60 },

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -11,7 +12,7 @@ import termios
 import time
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, content, environment, run, run_json, serving, start, write
+from cli_support import DEADLINE, GPU, PEERLANE, content, environment, run, run_json, serving, start, write
 
 SIZE = 4 << 20
 RATE = 4 << 20
@@ -38,11 +39,11 @@ def wait_left(server, others=0):
     return seen
 
 
-def watch(server, *arguments):
+def watch(server, *arguments, **options):
     """Looks at the server while a command runs; one look begins where the last one ended."""
     top = start('top', server.address, '-i', '0.1', '--json')
     top.stdout.readline()
-    run(*arguments)
+    run(*arguments, **options)
     last = wait_left(server, others=1)
     top.send_signal(signal.SIGINT)
     lines = top.communicate()[0].splitlines()
@@ -54,20 +55,45 @@ def test_reads_are_seen_while_they_run(tree):
     with serving(tree / 'pub', '--upload', tree / 'inbox', '--rate', RATE) as server:
         first = look(server)
         assert (first['read_bytes'], first['written_bytes'], first['client_count']) == (0, 0, 1)
+        assert (first['direct_bytes'], first['staged_bytes'], first['direct_bytes_per_second']) == (0, 0, 0)
         assert first['clients'][0]['read_bytes'] == 0 and first['clients'][0]['name'] is None
 
         seen = watch(server, 'get', server.address, 'model', '-o', tree / 'copy')
         rows = [row for one in seen for row in one['clients'] if row['name'] == 'model']
         assert rows and all(row['open'] == 1 and row['fabric'] == 'tcp' for row in rows)
+        assert all((row['direct_bytes'], row['staged_bytes']) == (row['read_bytes'], 0) for row in rows), rows
         amounts = [row['read_bytes'] for row in rows]
         assert amounts == sorted(amounts) and any(0 < amount < SIZE for amount in amounts)
         assert any(one['clients'][0]['name'] == 'model' and one['read_bytes_per_second'] > 0 for one in seen)
         assert (seen[-1]['read_bytes'], seen[-1]['written_bytes']) == (SIZE, 0)
 
         seen = watch(server, 'put', server.address, tree / 'copy', '--as', 'up')
-        amounts = [row['written_bytes'] for one in seen for row in one['clients'] if row['name'] == 'up']
+        rows = [row for one in seen for row in one['clients'] if row['name'] == 'up']
+        assert all((row['direct_bytes'], row['staged_bytes']) == (row['written_bytes'], 0) for row in rows), rows
+        amounts = [row['written_bytes'] for row in rows]
         assert amounts == sorted(amounts) and any(0 < amount < SIZE for amount in amounts)
         assert (seen[-1]['read_bytes'], seen[-1]['written_bytes']) == (SIZE, SIZE)
+        # Clients that left count, and the sums begin with those of the first command.
+        assert all(one['direct_bytes'] == one['read_bytes'] + one['written_bytes'] >= SIZE for one in seen), seen
+        assert max(one['direct_bytes_per_second'] for one in seen) > 0 == seen[-1]['staged_bytes']
+
+
+def test_bytes_are_staged(tree):
+    """The GPU of the stand-in driver cannot reach the mapping of a file.  The row of the second file has the end of the first."""
+    names = {'one': 70000, 'two': SIZE}
+    files = [write(tree / name, content(size)) for name, size in names.items()]
+    memory = [f'--memory={name}={size}@cuda:1' for name, size in names.items()]
+    with serving(*memory, '--writable', '--rate', RATE, **GPU) as server:
+        for arguments in ['put', server.address, *files], ['get', server.address, *names, '-o', f'{tree}/inbox/']:
+            seen = watch(server, *arguments, expect=3, **GPU)
+            rows = [row for one in seen for row in one['clients'] if row['name'] in names]
+            assert all(row['staged_bytes'] == row['read_bytes'] + row['written_bytes'] for row in rows), rows
+            assert any(row['staged_bytes'] for row in rows) and not any(row['direct_bytes'] for row in rows), rows
+            assert any(one['staged_bytes_per_second'] > 0 == one['direct_bytes_per_second'] for one in seen), seen
+        last = seen[-1]
+        assert (last['staged_bytes'], last['direct_bytes']) == (2 * sum(names.values()), 0), last
+        text = run('top', server.address, '-n', '1', '-i', '0.1').stdout
+        assert '\nsince the server began: 4.26 MB read, 4.26 MB written, 0 B direct, 8.53 MB staged\n' in text, text
 
 
 def test_resumed_and_partial_reads_count_once(tree):
@@ -113,6 +139,7 @@ def test_identities_with_names_see_their_own_clients_only(tree):
     assert identities['bob'] == sorted([prints['alice'], prints['bob'], prints['bob']])
     assert (seen['alice']['client_count'], seen['alice']['read_bytes']) == (2, 0)
     assert (seen['bob']['client_count'], seen['bob']['read_bytes']) == (3, SIZE)
+    assert (seen['alice']['direct_bytes'], seen['bob']['direct_bytes']) == (0, SIZE), 'of connections of its own only'
 
 
 def test_terminal_and_pipe(tree):
@@ -122,6 +149,8 @@ def test_terminal_and_pipe(tree):
             while not other.stdout.readline().startswith(b'CLIENT'):
                 pass
         text = run('top', server.address, '-n', '2', '-i', '0.1').stdout
+        assert re.search(r' DIRECT +STAGED .*\n.* 0 B +0 B ', text) and re.search(r' WRITING +STAGING +READ ', text)
+        assert re.search(r'writing -, staging -\nsince .*: 0 B read, 0 B written, 0 B direct, 0 B staged\n', text), text
         assert '\033' not in text and text.count('CLIENT') == 2 and '5 clients, reading -' in text
         assert 'CLIENT' in run('top', server.address, '-n', '1', '-i', '0.1', '--quiet').stdout.splitlines()[0]
         master, slave = pty.openpty()
@@ -135,7 +164,7 @@ def test_terminal_and_pipe(tree):
     assert done.returncode == 0
     screens = text.split('\033[H\033[J')[1:]
     assert len(screens) == 2
-    assert all(screen.count('\n') == 6 and 'and 2 slower clients' in screen for screen in screens), screens
+    assert all(screen.count('\n') == 6 and 'and 3 slower clients' in screen for screen in screens), screens
 
 
 def test_bad_arguments_and_lost_servers(tree):

@@ -335,6 +335,90 @@ static void test_clients(void **state)
 	assert_int_equal(decode_clients((uint64_t[]){ 1, 0 }, 2), -EPROTO);
 }
 
+/* EXTENT has the staged bytes for servers that take them; clients of earlier versions repeat the handle alone. */
+static void test_staged(void **state)
+{
+	static const uint8_t golden[] = { 'P', 'V',  'S', '1', 2, 0, 4, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1, 0,
+					  0,   0x80, 5,   0,   0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0 };
+	struct service_message extent = { .type = SERVICE_EXTENT,
+					  .request = 7,
+					  .done = 5,
+					  .staged = 3,
+					  .has_staged = true },
+			       decoded;
+	struct encoded encoded;
+
+	(void)state;
+	extent.handle = 1;
+	encoded = encode_message(&extent);
+	assert_int_equal(encoded.length, sizeof(golden) - 8);
+	extent.handle |= SERVICE_HANDLE_STAGED;
+	encoded = encode_message(&extent);
+	assert_int_equal(encoded.length, sizeof(golden));
+	assert_memory_equal(encoded.bytes, golden, sizeof(golden));
+	assert_int_equal(service_decode(encoded.bytes, encoded.length, &decoded), 0);
+	assert_true(decoded.has_staged && decoded.staged == 3 && decoded.done == 5);
+	for (encoded.length = sizeof(golden) - 9; encoded.length <= sizeof(golden) + 1; encoded.length++)
+		assert_int_equal(decode_message(&encoded),
+				 encoded.length == sizeof(golden) || encoded.length == sizeof(golden) - 8 ? 0
+													  : -EPROTO);
+	encoded.length = sizeof(golden) - 8;
+	assert_int_equal(service_decode(encoded.bytes, encoded.length, &decoded), 0);
+	assert_false(decoded.has_staged);
+	/* Without the bit, the field is one too many. */
+	encoded.length = sizeof(golden);
+	encoded.bytes[FIELDS + 3] = 0;
+	assert_int_equal(decode_message(&encoded), -EPROTO);
+}
+
+/* Clients have the bytes by route if the answer says so. */
+static void test_routes(void **state)
+{
+	struct service_client client = { .number = 4, .routes = true, .direct = 10, .staged = UINT64_MAX }, again;
+	struct service_message message = { .type = SERVICE_WATCH, .answer = true, .more = SERVICE_MORE_ROUTES },
+			       decoded;
+	uint8_t bytes[400];
+	struct encoded encoded;
+	size_t offset = 0;
+
+	(void)state;
+	message.clients = bytes;
+	assert_true(service_client_put(&client, bytes, sizeof(bytes), &message.clients_length));
+	encoded = encode_message(&message);
+	assert_int_equal(service_decode(encoded.bytes, encoded.length, &decoded), 0);
+	assert_true(service_client_next(&decoded, &offset, &again));
+	assert_true(again.routes && again.direct == 10 && again.staged == UINT64_MAX);
+	assert_false(service_client_next(&decoded, &offset, &again));
+	message.more = 0;
+	encoded = encode_message(&message);
+	assert_int_equal(decode_message(&encoded), -EPROTO);
+	message.more = SERVICE_MORE_SUMS << 1;
+	encoded = encode_message(&message);
+	assert_int_equal(decode_message(&encoded), -EPROTO);
+}
+
+/* WATCH has the sums by route if the answer says so, before the clients. */
+static void test_sums_of_routes(void **state)
+{
+	static const uint8_t golden[] = { 6, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+					  0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0 };
+	struct service_message message = {
+		.type = SERVICE_WATCH, .answer = true, .more = SERVICE_MORE_ROUTES, .done = 1, .direct = 7, .staged = 5
+	};
+	struct encoded encoded = encode_message(&message);
+
+	(void)state;
+	assert_int_equal(encoded.length, FIELDS + sizeof(golden) - 16);
+	message.more |= SERVICE_MORE_SUMS;
+	encoded = encode_message(&message);
+	assert_int_equal(encoded.length, FIELDS + sizeof(golden));
+	assert_memory_equal(encoded.bytes + FIELDS, golden, sizeof(golden));
+	assert_int_equal(service_decode(encoded.bytes, encoded.length, &message), 0);
+	assert_true(message.direct == 7 && message.staged == 5 && message.done == 1);
+	encoded.length--;
+	assert_int_equal(decode_message(&encoded), -EPROTO);
+}
+
 /* A message has no fields of other types, even if the caller sets them. */
 static void test_other_fields(void **state)
 {
@@ -378,10 +462,14 @@ static void test_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_header),  cmocka_unit_test(test_types),        cmocka_unit_test(test_statuses),
-		cmocka_unit_test(test_strings), cmocka_unit_test(test_tokens),       cmocka_unit_test(test_values),
-		cmocka_unit_test(test_entries), cmocka_unit_test(test_files),        cmocka_unit_test(test_ranges),
-		cmocka_unit_test(test_names),   cmocka_unit_test(test_other_fields), cmocka_unit_test(test_clients),
+		cmocka_unit_test(test_header),         cmocka_unit_test(test_types),
+		cmocka_unit_test(test_statuses),       cmocka_unit_test(test_strings),
+		cmocka_unit_test(test_tokens),         cmocka_unit_test(test_values),
+		cmocka_unit_test(test_entries),        cmocka_unit_test(test_files),
+		cmocka_unit_test(test_ranges),         cmocka_unit_test(test_names),
+		cmocka_unit_test(test_other_fields),   cmocka_unit_test(test_clients),
+		cmocka_unit_test(test_staged),         cmocka_unit_test(test_routes),
+		cmocka_unit_test(test_sums_of_routes),
 	};
 
 	return cmocka_run_group_tests_name("service", tests, NULL, NULL);

@@ -25,6 +25,8 @@ struct commit {
 	uint32_t request; /* number and type of the request to answer */
 	enum service_type type;
 	uint64_t unreported; /* bytes of the upload that the client has not reported */
+	uint64_t unreported_staged; /* of these, bytes that the client staged; valid if has_staged */
+	bool has_staged;
 	bool sync; /* the file must be on storage before the answer */
 	int rc;
 	struct pl_error error;

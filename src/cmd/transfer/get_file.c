@@ -122,7 +122,9 @@ static void report_progress(struct fetch *fetch)
 {
 	struct service_message message = { .type = SERVICE_EXTENT,
 					   .handle = fetch->handle,
-					   .done = fetch->partial.done };
+					   .done = fetch->partial.done,
+					   .staged = fetch->transfer->result.staged,
+					   .has_staged = true };
 	struct session *session = &fetch->command->session;
 	struct pl_error ignored;
 

@@ -83,6 +83,11 @@ void metrics_count_event(struct metrics *metrics, const struct server_event_repo
 	case SERVER_HAS_WRITTEN:
 		traffic->written_bytes += report->bytes;
 		break;
+	case SERVER_ROUTES_OF_READING:
+	case SERVER_ROUTES_OF_WRITING:
+		traffic->routed[report->event == SERVER_ROUTES_OF_WRITING][0] += report->bytes - report->staged;
+		traffic->routed[report->event == SERVER_ROUTES_OF_WRITING][1] += report->staged;
+		break;
 	case SERVER_DELETED:
 		metrics->deleted++;
 		break;
@@ -144,6 +149,20 @@ static void write_traffic(FILE *file, const struct metrics *metrics)
 	}
 }
 
+static void write_routes(FILE *file, const struct metrics *metrics)
+{
+	prometheus_describe(file, "routed_bytes_total", "counter",
+			    "Bytes that clients have read and written, by route, as they reported.");
+	for (size_t i = 0; i < 4 * METRICS_FABRICS; i++) {
+		size_t fabric = i / 4, written = i / 2 % 2, staged = i % 2;
+
+		prometheus_begin(file, "routed_bytes_total", "fabric", metrics_fabric_names[fabric]);
+		prometheus_label(file, "direction", written ? "write" : "read");
+		prometheus_label(file, "route", staged ? "staged" : "direct");
+		prometheus_end(file, metrics->traffic[fabric].routed[written][staged]);
+	}
+}
+
 static void write_requests(FILE *file, const struct server *server)
 {
 	static const char *const kinds[SERVICE_TYPES] = {
@@ -186,8 +205,6 @@ static uint64_t count_uploads(const struct server *server)
 static void write_state(FILE *file, const struct server *server)
 {
 	const struct catalogue *catalogue = &server->catalogue;
-	struct pl_staging_info staging = PL_STAGING_INFO_INIT;
-	struct pl_registrations_info registrations = PL_REGISTRATIONS_INFO_INIT;
 
 	prometheus_describe(file, "published_names", "gauge", "Names that the last scan found.");
 	prometheus_begin(file, "published_names", "kind", "file");
@@ -199,12 +216,6 @@ static void write_state(FILE *file, const struct server *server)
 	prometheus_value(file, "uploads", "gauge", "Files that clients are uploading.", count_uploads(server));
 	prometheus_value(file, "clients_limit", "gauge", "Most clients that are served at a time.",
 			 server->clients_max);
-	if (pl_staging_query(server->context, &staging, NULL) == 0)
-		prometheus_value(file, "staging_locked_bytes", "gauge", "Host memory locked for staging.",
-				 staging.locked);
-	if (pl_registrations_query(server->context, &registrations, NULL) == 0)
-		prometheus_value(file, "registered_bytes", "gauge", "Memory that RDMA cards have registered.",
-				 registrations.bytes);
 }
 
 char *metrics_text(struct metrics *metrics, const struct server *server)
@@ -227,6 +238,7 @@ char *metrics_text(struct metrics *metrics, const struct server *server)
 		"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %.3f\n",
 		(double)metrics->started / CLI_NS_PER_S);
 	write_traffic(file, metrics);
+	write_routes(file, metrics);
 	metrics_write_ids(file, "refused_connections_total",
 			  "Connections that were refused, by identifier of the error.", &refused);
 	write_requests(file, server);

@@ -28,6 +28,7 @@ struct metrics_ids {
 struct metrics_traffic {
 	uint64_t clients; /* now */
 	uint64_t connections, opened, opened_bytes, stored, stored_bytes, read_bytes, written_bytes;
+	uint64_t routed[2][2]; /* bytes by route: [written][staged], of reports that tell it */
 };
 
 struct metrics {

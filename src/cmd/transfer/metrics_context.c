@@ -106,6 +106,45 @@ static void write_errors(FILE *file, struct pl_context *context)
 			  "Operations of the server that failed, by identifier of the error.", &ids);
 }
 
+static void write_staging(FILE *file, struct pl_context *context)
+{
+	struct pl_staging_info info = PL_STAGING_INFO_INIT;
+
+	if (pl_staging_query(context, &info, NULL) < 0)
+		return;
+	prometheus_value(file, "staging_locked_bytes", "gauge", "Host memory locked for staging.", info.locked);
+	prometheus_value(file, "staging_limit_bytes", "gauge", "Most host memory that is locked for staging.",
+			 info.limit);
+	prometheus_value(file, "staging_used_bytes", "gauge", "Locked memory that running transfers use.", info.in_use);
+}
+
+/* Writes a counter with two values of a label. */
+static void write_pair(FILE *file, const char *name, const char *help, const char *label, const char *const texts[2],
+		       const uint64_t values[2])
+{
+	prometheus_describe(file, name, "counter", help);
+	for (size_t i = 0; i < 2; i++) {
+		prometheus_begin(file, name, label, texts[i]);
+		prometheus_end(file, values[i]);
+	}
+}
+
+static void write_registrations(FILE *file, struct pl_context *context)
+{
+	struct pl_registrations_info info = PL_REGISTRATIONS_INFO_INIT;
+
+	if (pl_registrations_query(context, &info, NULL) < 0)
+		return;
+	prometheus_value(file, "registered_bytes", "gauge", "Memory that RDMA cards have registered.", info.bytes);
+	prometheus_value(file, "registrations", "gauge", "Registrations of memory with RDMA cards.",
+			 info.registrations);
+	write_pair(file, "registration_lookups_total",
+		   "Searches for a registration; those without a result register memory.", "found",
+		   (const char *const[]){ "yes", "no" }, (const uint64_t[]){ info.found, info.made });
+	write_pair(file, "dropped_registrations_total", "Kept registrations that ended, by reason.", "reason",
+		   (const char *const[]){ "limit", "freed" }, (const uint64_t[]){ info.evicted, info.outdated });
+}
+
 _Static_assert(PL_ERROR_COUNTS <= METRICS_IDS_MAX, "each error has a place");
 
 static void read_traffic(struct pl_context *context, struct context_traffic *traffic)
@@ -128,6 +167,8 @@ void metrics_write_context(FILE *file, struct pl_context *context)
 	write_bytes(file, &traffic);
 	write_times(file, &traffic);
 	write_errors(file, context);
+	write_staging(file, context);
+	write_registrations(file, context);
 	if (pl_context_query(context, &info, NULL) < 0)
 		return;
 	prometheus_value(file, "operations_running", "gauge", "Operations of the server that are under way.",

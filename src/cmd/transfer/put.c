@@ -198,7 +198,10 @@ static int compare_kept_bytes(struct upload *upload, struct pl_error *error)
 static int upload_advance(void *user, uint64_t done, struct pl_error *error)
 {
 	struct upload *upload = user;
-	struct service_message message = { .type = SERVICE_EXTENT, .handle = upload->handle };
+	struct service_message message = { .type = SERVICE_EXTENT,
+					   .handle = upload->handle,
+					   .staged = upload->transfer->result.staged,
+					   .has_staged = true };
 	uint64_t before = upload->done, now = cli_now();
 
 	upload->done = upload->transfer->base + done;
@@ -247,7 +250,9 @@ static int verify_uploaded_file(struct upload *upload, struct pl_error *error)
 static int commit_remote_file(struct upload *upload, struct pl_error *error)
 {
 	struct service_message request = { .type = upload->unsynced ? SERVICE_COMMIT_UNSYNCED : SERVICE_COMMIT,
-					   .handle = upload->handle };
+					   .handle = upload->handle,
+					   .staged = upload->transfer->result.staged,
+					   .has_staged = true };
 
 	upload->created = false;
 	return session_call(&upload->command->session, &request, &upload->answer, error);

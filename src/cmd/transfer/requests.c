@@ -167,6 +167,7 @@ static int handle_open(struct client *client, const struct service_message *requ
 	fill_version(answer, &item->version);
 	if (item->kind == ITEM_FILE && fstat(item->fd, &status) == 0 && file_is_sparse(&status))
 		answer->flags = SERVICE_SPARSE;
+	answer->handle |= SERVICE_HANDLE_STAGED;
 	server_report(client, SERVER_READS, request->name, item->version.size);
 	return rc;
 }
@@ -241,6 +242,7 @@ static int handle_create(struct client *client, const struct service_message *re
 	answer->done = item->kind == ITEM_PARTIAL_FILE ? item->partial.done : 0;
 	client->handles[answer->handle]->length = request->size;
 	watch_count(client, client->handles[answer->handle], answer->done);
+	answer->handle |= SERVICE_HANDLE_STAGED;
 	server_report(client, SERVER_WRITES, request->name, request->size);
 	return rc;
 }
@@ -253,7 +255,7 @@ static int handle_extent(struct client *client, const struct service_message *re
 	/* Ignores errors: without the record, a resumed transfer only repeats more bytes. */
 	if (request_find_handle(client, request->handle, &handle, &ignored) < 0 || handle->area)
 		return REQUEST_NO_ANSWER;
-	watch_count(client, handle, request->done);
+	watch_count_report(client, handle, request->done, request);
 	if (handle->item->kind == ITEM_PARTIAL_FILE && request->done <= handle->item->version.size)
 		partial_file_record(&handle->item->partial, request->done);
 	return REQUEST_NO_ANSWER;
@@ -280,6 +282,8 @@ static int submit_commit(struct client *client, struct handle *handle, const str
 				   .request = request->request,
 				   .type = request->type,
 				   .unreported = handle->length - handle->moved,
+				   .unreported_staged = watch_unreported_staged(handle, request),
+				   .has_staged = request->has_staged,
 				   .sync = request->type == SERVICE_COMMIT };
 	client->handles[request->handle] = NULL;
 	client->commit = commit;
@@ -303,7 +307,7 @@ static int handle_commit(struct client *client, const struct service_message *re
 	handle->token_length = 0;
 	if (handle->item->kind == ITEM_PARTIAL_FILE)
 		return submit_commit(client, handle, request, error);
-	watch_count(client, handle, handle->length);
+	watch_count_report(client, handle, handle->length, request);
 	server_report(client, SERVER_STORED, handle->name, handle->item->version.size);
 	request_handle_close(client, request->handle, false);
 	return REQUEST_ANSWER;
@@ -327,6 +331,8 @@ struct client *request_commit_end(struct server *server, struct commit *commit, 
 		server->catalogue.scanned = 0;
 	if (commit->rc == 0 && client) {
 		watch_count_moved(client, true, commit->unreported);
+		if (commit->has_staged)
+			watch_count_routes(client, true, commit->unreported, commit->unreported_staged);
 		server_report(client, SERVER_STORED, commit->name, commit->item->version.size);
 	}
 	item_release(&server->items, commit->item, commit->rc < 0);

@@ -25,6 +25,8 @@ static const struct {
 	[SERVER_LEFT] = { "left", NULL, "disconnect" },
 	[SERVER_HAS_READ] = { NULL, NULL, NULL },
 	[SERVER_HAS_WRITTEN] = { NULL, NULL, NULL },
+	[SERVER_ROUTES_OF_READING] = { NULL, NULL, NULL },
+	[SERVER_ROUTES_OF_WRITING] = { NULL, NULL, NULL },
 };
 
 static void print_event_json(const struct server_event_report *report)

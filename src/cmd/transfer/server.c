@@ -185,8 +185,11 @@ static void handle_received_request(struct client *client, uint64_t length)
 	bool decoded = false, logged = true;
 	int rc = -EPROTO;
 
+	request.name[0] = '\0';
 	if (length)
 		rc = service_decode(client->buffer, length, &request);
+	if (rc == 0)
+		request.handle &= ~SERVICE_HANDLE_STAGED;
 	if (client->hash_item && (rc < 0 || request.type != SERVICE_EXTENT)) {
 		client->held = true;
 		client->held_length = length;

@@ -23,6 +23,7 @@ struct handle {
 	uint64_t opened; /* time */
 	uint64_t length; /* bytes to move: of the file, or of the upload */
 	uint64_t moved;  /* bytes that the client reported */
+	uint64_t staged; /* bytes of those that the client reported as staged */
 	bool reported;   /* `moved` is known: a client that resumes does not begin at 0 */
 	uint8_t token[PL_TOKEN_MAX];
 	size_t token_length; /* 0: no token, because the item is empty */
@@ -38,6 +39,7 @@ struct client {
 	uint64_t number, connected; /* from 1, in the order of connecting; time */
 	char address[80], fabric[16];
 	uint64_t read, written; /* bytes, as the client reported */
+	uint64_t direct, staged; /* the same by route, of reports that tell it */
 	uint64_t requests;
 	struct pl_identity identity; /* what it proved, and what that allows */
 	struct pl_rights rights;
@@ -73,8 +75,10 @@ enum server_event {
 	SERVER_LIMITED, /* had to wait for its rate, or for its requests */
 	SERVER_CONNECTED,
 	SERVER_LEFT,
-	SERVER_HAS_READ,    /* reported that it has read more bytes */
-	SERVER_HAS_WRITTEN, /* the same of writing */
+	SERVER_HAS_READ,          /* reported that it has read more bytes */
+	SERVER_HAS_WRITTEN,       /* the same of writing */
+	SERVER_ROUTES_OF_READING, /* reported how many of the last SERVER_HAS_READ bytes were staged */
+	SERVER_ROUTES_OF_WRITING, /* the same of SERVER_HAS_WRITTEN */
 };
 
 struct server_event_report {
@@ -82,6 +86,7 @@ struct server_event_report {
 	const struct client *client;
 	const char *name;             /* NULL: the event has none */
 	uint64_t bytes, duration;     /* duration in nanoseconds; 0: none */
+	uint64_t staged;              /* SERVER_ROUTES_...: of `bytes` */
 	const struct pl_error *error; /* SERVER_REFUSED */
 	const char *limit;            /* SERVER_LIMITED: "rate" or "requests" */
 };
@@ -110,6 +115,7 @@ struct server {
 	uint64_t served;                      /* clients that have disconnected */
 	uint64_t numbered;                    /* number of the last client */
 	uint64_t read, written;               /* bytes, as clients reported */
+	uint64_t direct, staged;              /* the same by route, of reports that tell it */
 	/* requests done, by enum service_type (0: not decoded), and that failed */
 	uint64_t requests[SERVICE_TYPES][2];
 	bool accepting;                       /* set while an accept is posted */
@@ -173,8 +179,15 @@ void deletion_end(struct commit *commit, struct service_message *answer);
 
 /* -- progress (watch_server.c) ---------------------------------------------------------------------- */
 
-/* Counts the bytes up to `moved` of a handle, as the client reported them. */
+/* Counts the bytes up to `moved` of a handle. */
 void watch_count(struct client *client, struct handle *handle, uint64_t moved);
+/* Counts the bytes up to `moved` of a handle, and by route if the client's EXTENT or COMMIT tells how many were staged. */
+void watch_count_report(struct client *client, struct handle *handle, uint64_t moved,
+			const struct service_message *report);
+/* Counts moved bytes by route.  Returns how many of them count as staged. */
+uint64_t watch_count_routes(struct client *client, bool written, uint64_t moved, uint64_t staged);
+/* Bytes that a report tells to be staged, beyond those that have counted. */
+uint64_t watch_unreported_staged(const struct handle *handle, const struct service_message *report);
 /* Counts bytes that the server knows to be moved. */
 void watch_count_moved(struct client *client, bool written, uint64_t bytes);
 /* Answers WATCH. */

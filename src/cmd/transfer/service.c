@@ -30,6 +30,7 @@ enum field {
 	FILES = 1u << 16,
 	RANGES = 1u << 17,
 	CLIENT_LIST = 1u << 18,
+	STAGED = 1u << 19,
 };
 
 #define SOURCE (SIZE | MODIFIED | IDENTITY)
@@ -40,11 +41,11 @@ static const struct {
 	[SERVICE_LIST] = { NAME, MORE | ENTRIES },
 	[SERVICE_OPEN] = { NAME, HANDLE | FLAGS | KIND | SOURCE | MODE | TOKEN },
 	[SERVICE_CREATE] = { FLAGS | SOURCE | LENGTH | MODE | NAME, HANDLE | KIND | DONE | TOKEN },
-	[SERVICE_EXTENT] = { HANDLE | DONE, 0 },
+	[SERVICE_EXTENT] = { HANDLE | DONE | STAGED, 0 },
 	[SERVICE_HASH] = { HANDLE | OFFSET | LENGTH, HASH },
-	[SERVICE_COMMIT] = { HANDLE, 0 },
+	[SERVICE_COMMIT] = { HANDLE | STAGED, 0 },
 	[SERVICE_CLOSE] = { HANDLE | FLAGS, SOURCE },
-	[SERVICE_COMMIT_UNSYNCED] = { HANDLE, 0 },
+	[SERVICE_COMMIT_UNSYNCED] = { HANDLE | STAGED, 0 },
 	[SERVICE_AREA] = { LENGTH, HANDLE | LENGTH | TOKEN },
 	[SERVICE_PUT_SMALL] = { HANDLE | FLAGS | FILES, DONE | FILES },
 	[SERVICE_GET_SMALL] = { HANDLE | FLAGS | FILES, DONE | FILES },
@@ -210,6 +211,17 @@ static void code_numbers(struct cursor *cursor, unsigned fields, struct service_
 			code_u64(cursor, wide[i].value);
 }
 
+/* Only a server that gave the handle with SERVICE_HANDLE_STAGED takes this field, and clients of earlier versions omit it. */
+static void code_staged(struct cursor *cursor, struct service_message *message)
+{
+	if (!(message->handle & SERVICE_HANDLE_STAGED))
+		return;
+	if (!cursor->writing)
+		message->has_staged = cursor->at < cursor->end;
+	if (message->has_staged)
+		code_u64(cursor, &message->staged);
+}
+
 static void code_fields(struct cursor *cursor, struct service_message *message)
 {
 	unsigned fields = message->answer ? layouts[message->type].answer : layouts[message->type].request;
@@ -217,6 +229,12 @@ static void code_fields(struct cursor *cursor, struct service_message *message)
 	if (message->status)
 		fields = ERROR;
 	code_numbers(cursor, fields, message);
+	if (fields & STAGED)
+		code_staged(cursor, message);
+	if (fields & CLIENT_LIST && message->more & SERVICE_MORE_SUMS) {
+		code_u64(cursor, &message->direct);
+		code_u64(cursor, &message->staged);
+	}
 	if (fields & MODE)
 		code_u32(cursor, &message->mode);
 	if (fields & NAME)
@@ -264,7 +282,9 @@ int service_encode(const struct service_message *message, void *buffer, size_t s
 
 static bool service_values_valid(const struct service_message *message)
 {
-	return message->kind < SERVICE_KINDS && message->mode <= FILE_MODE_MAX && message->more <= 1 &&
+	unsigned more = SERVICE_MORE | (message->type == SERVICE_WATCH ? SERVICE_MORE_ROUTES | SERVICE_MORE_SUMS : 0);
+
+	return message->kind < SERVICE_KINDS && message->mode <= FILE_MODE_MAX && !(message->more & ~more) &&
 	       !(message->flags & ~SERVICE_FLAGS);
 }
 

@@ -29,8 +29,9 @@ enum service_type {
 	SERVICE_LIST = 1, /* lists the entries behind `name`, as many as fit */
 	SERVICE_OPEN,     /* opens `name`; the answer has a token for reading */
 	SERVICE_CREATE,   /* creates `name`; the answer has a token for writing from `done` on */
-	SERVICE_EXTENT,   /* reports that the first `done` bytes are written, or have been read */
-	SERVICE_HASH,     /* hashes a range of `handle` */
+	/* reports that the first `done` bytes are written, or have been read, and how many bytes were staged for that */
+	SERVICE_EXTENT,
+	SERVICE_HASH, /* hashes a range of `handle` */
 	/* reports that all bytes are written; the file gets its final name, and the answer comes when it is on storage */
 	SERVICE_COMMIT,
 	SERVICE_CLOSE, /* closes `handle`; the answer has the current version of the file */
@@ -46,7 +47,9 @@ enum service_type {
 	/*
 	 * lists the clients with numbers below `offset`, as many as fit, or all for 0; the answer has `size` and `length`, the
 	 * bytes that clients have read and written since the server began, and `done`, the number of clients.  An identity that
-	 * is limited to names gets those of its own connections
+	 * is limited to names gets those of its own connections.  With SERVICE_WATCH_ROUTES in `offset`, the clients have the
+	 * bytes by route, and `more` has SERVICE_MORE_ROUTES; with SERVICE_WATCH_SUMS, the answer has `direct` and `staged`, the
+	 * bytes by route of all clients, and `more` has SERVICE_MORE_SUMS.  Earlier servers take both for a large number
 	 */
 	SERVICE_WATCH,
 	SERVICE_TYPES,
@@ -63,6 +66,16 @@ enum service_kind { SERVICE_FILE = 0, SERVICE_MEMORY = 1, SERVICE_KINDS };
 #define SERVICE_SPARSE 16u
 #define SERVICE_FLAGS 31u
 
+/* In `handle` of an answer to OPEN or CREATE: the server takes `staged`.  The client repeats it with the handle. */
+#define SERVICE_HANDLE_STAGED (1u << 31)
+/* In `offset` of WATCH, above the numbers of clients. */
+#define SERVICE_WATCH_ROUTES (1ull << 63)
+#define SERVICE_WATCH_SUMS (1ull << 62)
+/* Bits of `more`. */
+#define SERVICE_MORE 1u
+#define SERVICE_MORE_ROUTES 2u /* WATCH */
+#define SERVICE_MORE_SUMS 4u   /* WATCH */
+
 /* Largest area, and largest file that travels through it, in bytes. */
 #define SERVICE_AREA_MAX (256u << 10)
 #define SERVICE_SMALL_MAX (64u << 10)
@@ -77,7 +90,7 @@ struct service_message {
 	uint32_t handle;
 	uint32_t flags;
 	uint8_t kind; /* enum service_kind */
-	uint8_t more; /* LIST, DATA, WATCH: set if there are more */
+	uint8_t more; /* LIST, DATA, WATCH: SERVICE_MORE if there are more */
 	uint64_t size;
 	uint64_t modified; /* nanoseconds since 1970; 0: unknown */
 	uint64_t identity; /* differs between files */
@@ -86,6 +99,13 @@ struct service_message {
 	uint64_t offset;
 	uint64_t length;
 	uint64_t hash[2]; /* low and high half of XXH3-128 */
+	/*
+	 * EXTENT, COMMIT: bytes staged since the handle was opened, as far as the client knows; WATCH, with SERVICE_MORE_SUMS:
+	 * staged bytes of all clients since the server began
+	 */
+	uint64_t staged;
+	bool has_staged; /* EXTENT, COMMIT: `staged` is valid; it travels only if `handle` has SERVICE_HANDLE_STAGED */
+	uint64_t direct; /* WATCH, with SERVICE_MORE_SUMS: bytes of all clients that were not staged */
 	char name[SERVICE_NAME_MAX + 1];
 	uint8_t token[PL_TOKEN_MAX];
 	size_t token_length;

@@ -13,6 +13,10 @@ static void code_client(struct cursor *cursor, struct service_client *client)
 	code_string(cursor, client->fabric, sizeof(client->fabric));
 	code_string(cursor, client->identity, sizeof(client->identity));
 	code_string(cursor, client->name, sizeof(client->name));
+	if (client->routes)
+		code_u64(cursor, &client->direct);
+	if (client->routes)
+		code_u64(cursor, &client->staged);
 }
 
 bool service_client_put(const struct service_client *client, uint8_t *buffer, size_t size, size_t *length)
@@ -32,6 +36,7 @@ bool service_client_next(const struct service_message *message, size_t *offset, 
 
 	if (*offset >= message->clients_length)
 		return false;
+	*client = (struct service_client){ .routes = message->more & SERVICE_MORE_ROUTES };
 	cursor.at = (uint8_t *)(uintptr_t)message->clients + *offset;
 	cursor.end = message->clients + message->clients_length;
 	code_client(&cursor, client);
@@ -42,7 +47,7 @@ bool service_client_next(const struct service_message *message, size_t *offset, 
 void service_clients_decode(struct cursor *cursor, struct service_message *message)
 {
 	uint64_t last = UINT64_MAX;
-	struct service_client client;
+	struct service_client client = { .routes = message->more & SERVICE_MORE_ROUTES };
 
 	message->clients = cursor->at;
 	while (!cursor->bad && cursor->at < cursor->end) {

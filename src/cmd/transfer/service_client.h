@@ -11,6 +11,8 @@ struct service_client {
 	uint64_t connected;     /* nanoseconds since it connected */
 	uint64_t read, written; /* bytes, as the client reported */
 	uint64_t requests;
+	bool routes;             /* `direct` and `staged` are valid */
+	uint64_t direct, staged; /* bytes that were moved without staging, and staged; others: unknown */
 	uint32_t open;    /* names that it has open */
 	char address[80]; /* host:port */
 	char fabric[16];

@@ -48,7 +48,7 @@ static const struct cli_command top_command = {
 	},
 	.notes = "ADDRESS is HOST, HOST:PORT or [IPv6]:PORT; the default port is " CLI_DEFAULT_PORT ".\n\n"
 		 "Bytes are those that clients report while they read or write, holes of sparse files included.  Clients of earlier "
-		 "versions report no reads.\n",
+		 "versions report no reads.  STAGING, DIRECT and STAGED have no small files.\n",
 	.options = top_options,
 	.parse = parse_top_option,
 	.connection = true,

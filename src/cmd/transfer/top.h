@@ -10,6 +10,8 @@
 struct top_look {
 	uint64_t time;
 	uint64_t read, written;      /* bytes of all clients since the server began */
+	bool routes;                 /* `direct` and `staged` are valid */
+	uint64_t direct, staged;     /* the same by route, of clients that report it */
 	uint64_t clients;            /* number of clients */
 	struct service_client *rows; /* those that this client may see, the newest first */
 	size_t count, room;
@@ -17,7 +19,8 @@ struct top_look {
 
 /* Rates of a client, or of all, between two looks. */
 struct top_rates {
-	double read, write, requests; /* bytes, bytes, and requests a second */
+	double read, write, direct, staged; /* bytes a second */
+	double requests;                    /* a second */
 };
 
 /* Client in the order of the output. */

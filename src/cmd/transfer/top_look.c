@@ -36,7 +36,8 @@ static int add_row(const struct session *session, struct top_look *look, const s
 
 int top_look(struct session *session, struct top_look *look, struct pl_error *error)
 {
-	struct service_message request = { .type = SERVICE_WATCH }, answer;
+	struct service_message request = { .type = SERVICE_WATCH, .offset = SERVICE_WATCH_ROUTES | SERVICE_WATCH_SUMS },
+			       answer;
 	struct service_client row;
 	int rc;
 
@@ -49,17 +50,23 @@ int top_look(struct session *session, struct top_look *look, struct pl_error *er
 			look->time = cli_now();
 			look->read = answer.size;
 			look->written = answer.length;
+			look->routes = answer.more & SERVICE_MORE_SUMS;
+			look->direct = answer.direct;
+			look->staged = answer.staged;
 			look->clients = answer.done;
 		}
 		while (rc == 0 && service_client_next(&answer, &offset, &row))
 			rc = add_row(session, look, &row, error);
 		if (rc < 0)
 			return rc;
-		if (answer.more && look->count == before)
+		if (answer.more & SERVICE_MORE && look->count == before)
 			return fail_look(session, "the server announced more clients and sent none", error);
-		if (answer.more)
-			request.offset = look->rows[look->count - 1].number;
-	} while (answer.more);
+		/* A server of an earlier version tells no routes or no sums, and would take the flag for a number. */
+		if (answer.more & SERVICE_MORE)
+			request.offset = look->rows[look->count - 1].number |
+					 (answer.more & SERVICE_MORE_ROUTES ? SERVICE_WATCH_ROUTES : 0) |
+					 (answer.more & SERVICE_MORE_SUMS ? SERVICE_WATCH_SUMS : 0);
+	} while (answer.more & SERVICE_MORE);
 	return 0;
 }
 
@@ -104,17 +111,21 @@ struct top_rates top_rates_of(const struct top_look *before, const struct top_lo
 		earlier = &none;
 		span = CLI_MIN(span, row->connected);
 	}
-	return (struct top_rates){ rate_of(earlier->read, row->read, span),
-				   rate_of(earlier->written, row->written, span),
-				   rate_of(earlier->requests, row->requests, span) };
+	return (struct top_rates){ .read = rate_of(earlier->read, row->read, span),
+				   .write = rate_of(earlier->written, row->written, span),
+				   .direct = rate_of(earlier->direct, row->direct, span),
+				   .staged = rate_of(earlier->staged, row->staged, span),
+				   .requests = rate_of(earlier->requests, row->requests, span) };
 }
 
 struct top_rates top_rates_of_all(const struct top_look *before, const struct top_look *now)
 {
 	uint64_t span = now->time - before->time;
 
-	return (struct top_rates){ rate_of(before->read, now->read, span), rate_of(before->written, now->written, span),
-				   0 };
+	return (struct top_rates){ .read = rate_of(before->read, now->read, span),
+				   .write = rate_of(before->written, now->written, span),
+				   .direct = rate_of(before->direct, now->direct, span),
+				   .staged = rate_of(before->staged, now->staged, span) };
 }
 
 static int compare_rows(const void *left, const void *right)

@@ -7,16 +7,19 @@
 #include "cmd/common/units.h"
 #include "cmd/transfer/top.h"
 
-/* Lines of a terminal that the table does not get: the sums, the heading, what is left out, and the cursor. */
-#define OTHER_LINES 4
+/* Lines of a terminal that the table does not get: two of sums, the heading, what is left out, and the cursor. */
+#define OTHER_LINES 5
 
 enum {
 	COLUMN_CLIENT,
 	COLUMN_FABRIC,
 	COLUMN_READING,
 	COLUMN_WRITING,
+	COLUMN_STAGING,
 	COLUMN_READ,
 	COLUMN_WRITTEN,
+	COLUMN_DIRECT,
+	COLUMN_STAGED,
 	COLUMN_REQUESTS,
 	COLUMN_NAME
 };
@@ -26,8 +29,11 @@ static const struct cli_column columns[] = {
 	[COLUMN_FABRIC] = { "FABRIC", 0 },
 	[COLUMN_READING] = { "READING", SCOLS_FL_RIGHT },
 	[COLUMN_WRITING] = { "WRITING", SCOLS_FL_RIGHT },
+	[COLUMN_STAGING] = { "STAGING", SCOLS_FL_RIGHT },
 	[COLUMN_READ] = { "READ", SCOLS_FL_RIGHT },
 	[COLUMN_WRITTEN] = { "WRITTEN", SCOLS_FL_RIGHT },
+	[COLUMN_DIRECT] = { "DIRECT", SCOLS_FL_RIGHT },
+	[COLUMN_STAGED] = { "STAGED", SCOLS_FL_RIGHT },
 	[COLUMN_REQUESTS] = { "REQUESTS", SCOLS_FL_RIGHT },
 	[COLUMN_NAME] = { "NAME", SCOLS_FL_TRUNC },
 };
@@ -50,8 +56,11 @@ static void add_row(struct libscols_table *table, const struct service_client *r
 	cli_table_set(line, COLUMN_FABRIC, row->fabric);
 	cli_table_set(line, COLUMN_READING, format_rate(text, rates->read));
 	cli_table_set(line, COLUMN_WRITING, format_rate(text, rates->write));
+	cli_table_set(line, COLUMN_STAGING, row->routes ? format_rate(text, rates->staged) : "-");
 	cli_table_set(line, COLUMN_READ, cli_format_bytes(text, row->read));
 	cli_table_set(line, COLUMN_WRITTEN, cli_format_bytes(text, row->written));
+	cli_table_set(line, COLUMN_DIRECT, row->routes ? cli_format_bytes(text, row->direct) : "-");
+	cli_table_set(line, COLUMN_STAGED, row->routes ? cli_format_bytes(text, row->staged) : "-");
 	snprintf(text, sizeof(text), "%.0f/s", rates->requests);
 	cli_table_set(line, COLUMN_REQUESTS, text);
 	if (row->open > 1)
@@ -71,6 +80,24 @@ static size_t rows_shown(size_t count, bool terminal)
 	return CLI_MIN(count, (size_t)(size.ws_row - OTHER_LINES));
 }
 
+/* Prints the clients of the server and their rates now, and their bytes since it began. */
+static void print_sums(const struct session *session, const struct top_look *look, const struct top_rates *all)
+{
+	char first[CLI_UNIT_MAX], second[CLI_UNIT_MAX], third[CLI_UNIT_MAX];
+
+	printf("%s: %llu %s, reading %s, writing %s", session->info.address, (unsigned long long)look->clients,
+	       look->clients == 1 ? "client" : "clients", format_rate(first, all->read),
+	       format_rate(second, all->write));
+	if (look->routes)
+		printf(", staging %s", format_rate(third, all->staged));
+	printf("\nsince the server began: %s read, %s written", cli_format_bytes(first, look->read),
+	       cli_format_bytes(second, look->written));
+	if (look->routes)
+		printf(", %s direct, %s staged", cli_format_bytes(first, look->direct),
+		       cli_format_bytes(second, look->staged));
+	putchar('\n');
+}
+
 void top_print(const struct session *session, const struct top_look *before, const struct top_look *now,
 	       const struct top_row *rows, bool quiet)
 {
@@ -78,22 +105,27 @@ void top_print(const struct session *session, const struct top_look *before, con
 	struct top_rates all = top_rates_of_all(before, now);
 	struct libscols_table *table = cli_table(columns, CLI_ARRAY_SIZE(columns));
 	size_t shown = rows_shown(now->count, terminal);
-	char reading[CLI_UNIT_MAX], writing[CLI_UNIT_MAX], read[CLI_UNIT_MAX], written[CLI_UNIT_MAX];
 
 	if (terminal)
 		fputs("\033[H\033[J", stdout);
 	if (!quiet)
-		printf("%s: %llu %s, reading %s, writing %s; %s read and %s written since the server began\n",
-		       session->info.address, (unsigned long long)now->clients,
-		       now->clients == 1 ? "client" : "clients", format_rate(reading, all.read),
-		       format_rate(writing, all.write), cli_format_bytes(read, now->read),
-		       cli_format_bytes(written, now->written));
+		print_sums(session, now, &all);
 	for (size_t i = 0; i < shown; i++)
 		add_row(table, rows[i].client, &rows[i].rates);
 	cli_table_print(table);
 	if (shown < now->count)
 		printf("and %zu slower clients\n", now->count - shown);
 	fflush(stdout);
+}
+
+/* Adds bytes and rates by route; null if the server tells none. */
+static void add_routes_json(struct json_object *object, bool routes, uint64_t direct, uint64_t staged,
+			    const struct top_rates *rates)
+{
+	cli_json_add(object, "direct_bytes", routes ? json_object_new_uint64(direct) : NULL);
+	cli_json_add(object, "staged_bytes", routes ? json_object_new_uint64(staged) : NULL);
+	cli_json_add(object, "direct_bytes_per_second", routes ? json_object_new_double(rates->direct) : NULL);
+	cli_json_add(object, "staged_bytes_per_second", routes ? json_object_new_double(rates->staged) : NULL);
 }
 
 static void add_rates_json(struct json_object *object, const struct top_rates *rates)
@@ -113,6 +145,7 @@ int top_print_json(const struct session *session, const struct top_look *before,
 	cli_json_add(object, "client_count", json_object_new_uint64(now->clients));
 	cli_json_add(object, "read_bytes", json_object_new_uint64(now->read));
 	cli_json_add(object, "written_bytes", json_object_new_uint64(now->written));
+	add_routes_json(object, now->routes, now->direct, now->staged, &all);
 	add_rates_json(object, &all);
 	for (size_t i = 0; i < now->count; i++) {
 		const struct service_client *row = rows[i].client;
@@ -124,6 +157,7 @@ int top_print_json(const struct session *session, const struct top_look *before,
 		cli_json_add(one, "connected_seconds", json_object_new_double((double)row->connected / CLI_NS_PER_S));
 		cli_json_add(one, "read_bytes", json_object_new_uint64(row->read));
 		cli_json_add(one, "written_bytes", json_object_new_uint64(row->written));
+		add_routes_json(one, row->routes, row->direct, row->staged, &rows[i].rates);
 		add_rates_json(one, &rows[i].rates);
 		cli_json_add(one, "requests", json_object_new_uint64(row->requests));
 		cli_json_add(one, "requests_per_second", json_object_new_double(rows[i].rates.requests));
