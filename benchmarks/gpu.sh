@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# gpu.sh [BUILD]: runs the scenarios on GPU memory, and measures transfers from GPU to GPU between two processes.  Over the
+# gpu.sh [BUILD]: runs the scenarios on GPU memory, and measures transfers from GPU to GPU between two processes.  With PyTorch and
+# pytest it also runs the tests of the package for Python (PYTHONPATH: the package, by default that of BUILD).  Over the
 # local fabric it compares them with the driver's own copies; over loopback tcp with transfers from host to host and, if
 # PyTorch is installed, with NCCL's socket transport.  BUILD is the build folder (default: build); it is built if it does not
 # exist.  The variable KINDS lists the kinds of memory to use, of alloc (cuMemAlloc), pool, mapped and managed (default: all).
@@ -94,6 +95,12 @@ for program in $programs; do
 	line "  two processes, local fabric, $program: passed, skipped" "$(counts "$log")"
 	grep -E 'check failed|ended by' <<<"$log"
 done
+
+if python3 -c 'import torch, pytest' 2>/dev/null; then
+	log=$(cd ../tests/python && PATH=$OLDPWD:$PATH PYTHONPATH=${PYTHONPATH:-$OLDPWD/bindings/python} \
+		timeout 200 python3 -m pytest -q -p no:cacheprovider gpu 2>&1) || { failed=1; tail -30 <<<"$log"; }
+	line "  package for Python" "$(tail -1 <<<"$log")"
+fi
 
 echo
 if [ "$gpus" -gt 1 ]; then

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -42,8 +41,9 @@ static struct pl_context *open_end(const struct run *run)
 }
 
 /* Publishes until the stream has run for its time, then ends it. */
-static void publish(const struct run *run, int address_pipe)
+static void publish(const void *argument, int address_pipe)
 {
+	const struct run *run = argument;
 	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
 	struct pl_frame_options frame_options = PL_FRAME_OPTIONS_INIT;
 	struct pl_context *context = open_end(run);
@@ -113,8 +113,9 @@ static void publish_alone(const struct run *run)
 	pl_close(context);
 }
 
-static void subscribe(const struct run *run, const char *address)
+static void subscribe(const void *argument, const char *address)
 {
+	const struct run *run = argument;
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_context *context = open_end(run);
 	uint64_t *latencies = malloc(LATENCIES_MAX * sizeof(*latencies)), begin = 0, took;
@@ -143,8 +144,13 @@ static void subscribe(const struct run *run, const char *address)
 		pl_frame_release(frame);
 	}
 	took = now_ns() - begin;
-	if (rc != -ENODATA || frames == 0)
+	if (rc != -ENODATA)
 		give_up("pl_subscriber_take", rc, &error);
+	if (frames == 0) {
+		fprintf(stderr, "all %llu frames were warm-up: allow more SECONDS, or fewer SLOTS\n",
+			(unsigned long long)taken);
+		exit(1);
+	}
 	sort_times(latencies, frames < LATENCIES_MAX ? frames : LATENCIES_MAX);
 	printf("{\"frames_per_second\": %.0f, \"bytes_per_second\": %.0f, \"latency_p50_us\": %.2f}\n",
 	       (double)frames * NS_PER_S / (double)took, (double)frames * (double)run->bytes * NS_PER_S / (double)took,
@@ -156,9 +162,6 @@ static void subscribe(const struct run *run, const char *address)
 int main(int argc, char **argv)
 {
 	struct run run = { .queue = 8, .slots = 16 };
-	char address[96];
-	int pipes[2];
-	pid_t child;
 
 	if (argc < 4) {
 		fprintf(stderr, "usage: stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL]]]]]\n");
@@ -181,14 +184,5 @@ int main(int argc, char **argv)
 		publish_alone(&run);
 		return 0;
 	}
-	if (pipe(pipes) < 0)
-		return 1;
-	child = fork();
-	if (child == 0) {
-		publish(&run, pipes[1]);
-		return 0;
-	}
-	get(pipes[0], address, sizeof(address));
-	subscribe(&run, address);
-	return waitpid(child, NULL, 0) == child ? 0 : 1;
+	return run_stream(&run, publish, subscribe);
 }

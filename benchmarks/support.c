@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -117,6 +118,25 @@ void get(int fd, void *data, size_t length)
 			give_up("read", more < 0 ? -errno : -EPIPE, NULL);
 		have += (size_t)more;
 	}
+}
+
+int run_stream(const void *run, void (*publish)(const void *run, int address_pipe),
+	       void (*subscribe)(const void *run, const char *address))
+{
+	char address[96];
+	int pipes[2];
+	pid_t child;
+
+	if (pipe(pipes) < 0)
+		return 1;
+	child = fork();
+	if (child == 0) {
+		publish(run, pipes[1]);
+		return 0;
+	}
+	get(pipes[0], address, sizeof(address));
+	subscribe(run, address);
+	return waitpid(child, NULL, 0) == child ? 0 : 1;
 }
 
 void give_up(const char *call, int code, const struct pl_error *error)

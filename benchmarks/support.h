@@ -33,6 +33,13 @@ unsigned memory_mappings(void);
 void put(int fd, const void *data, size_t length);
 void get(int fd, void *data, size_t length);
 
+/*
+ * Publishes in a child, which writes an address of 96 bytes to a pipe, and subscribes to it in this process. Returns the exit
+ * status of the program.
+ */
+int run_stream(const void *run, void (*publish)(const void *run, int address_pipe),
+	       void (*subscribe)(const void *run, const char *address));
+
 _Noreturn void give_up(const char *call, int code, const struct pl_error *error);
 
 /* Calls a function that must succeed; `error` is a struct pl_error if the call fills one, else NULL. */
