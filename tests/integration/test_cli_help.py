@@ -201,7 +201,7 @@ def test_completion_of_bench_subcommands():
     assert 'compare' in complete('bench', '')
     assert complete('bench', 'comp') == {'compare'}
     offered = {word.rstrip('=') for word in complete('bench', 'compare', '--')}
-    assert offered == {'--threshold', '--groups'} | OUTPUT_OPTIONS
+    assert offered == {'--threshold', '--groups', '--csv'} | OUTPUT_OPTIONS
     assert {'--key=', '--rounds=', '--json'} <= complete('bench', 'workflow', '--')
 
 

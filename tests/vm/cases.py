@@ -122,12 +122,19 @@ PACKED = over('verbs', Case('small messages in few SENDs', 60, server='bench_ser
                                    '--iterations 2000'))
 
 # Frames through a simulated GPU, with all methods.
-WORKFLOW = over('verbs', Case('bench workflow', 60, server='workflow_server', client='workflow simulated 5 --size 64K --frames 10'))
+WORKFLOW = over('verbs', Case('bench workflow', 60, server='workflow_server', client='workflow simulated 6 --size 64K --frames 10'))
 # A program without the library accesses the memory of a program with it.
 RAW = over('verbs', Case('raw verbs', 60, server='serving $port raw_server $server:$port',
                          client='raw_verbs $server $port'))
 # Two processes whose bytes go through soft-RoCE as a device of NCCL.
 NCCL = [Case('verbs: the NCCL plugin', 60, "nccl_peers '@(receiver_killed|abort)_verbs'")]
+# Soft-iWARP alone, and beside soft-RoCE.
+IWARP = [
+    Case('rping', 30, server='serving 7174 pings 25 -s -v', client='says rdma-ping-9 pings 25 -c -a $server -C 10 -v'),
+    *over('auto', Case('refused by name', 30, server='bench_server', client='iwarp_refused'),
+          Case('beside soft-RoCE', 30, server='beside_roce bench_server',
+               client='beside_roce by_fabric verbs bench --op write --size 64K --iterations 20')),
+]
 FIRST_HOUR = [Case('first hour', 300, 'first_hour')]
 SCENARIOS = [
     Case('tcp: scenarios transfer', 100, "scenarios tcp --setting thread '*-sizes'"),
@@ -354,7 +361,7 @@ GPU = [
     Case('topo: a GPU', 30, 'topo_gpu'),
     # The card receives frames into GPU memory, the GPU computes, and the result is copied back.
     *over('verbs', *(Case(f'frames through the GPU, {way}', 60, server='workflow_server',
-                          client=with_gpu(way, 'workflow cuda 7 --size 64K --frames 10')) for way in ('dmabuf', 'address'))),
+                          client=with_gpu(way, 'workflow cuda 8 --size 64K --frames 10')) for way in ('dmabuf', 'address'))),
 ]
 
 ONE, ONE_MORE = split(
@@ -386,6 +393,7 @@ SUITES = [
     Suite('more-one', '1G', 2, ['on_dummy $server'], ONE_MORE, asked=True),
     Suite('more-two', '512M', 1, ON_TWO, TWO_MORE, sound=SOUND[:1], asked=True),
     Suite('more-rails', '512M', 1, WITH_TWO_CARDS, RAILS_MORE, cables=2, sound=SOUND, asked=True),
+    Suite('iwarp', '512M', 1, ['soft_iwarp 10.0.0.1', 'soft_iwarp 10.0.0.2'], IWARP, asked=True),
     Suite('endurance', '512M', 1, ON_TWO, ENDURANCE, sound=SOUND[:1], asked=True),
     Suite('endurance-rails', '512M', 1, WITH_TWO_CARDS, ENDURANCE_RAILS, cables=2, sound=SOUND, asked=True),
     # Failures that the runner must detect.

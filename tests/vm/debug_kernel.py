@@ -14,8 +14,8 @@ from kernel import Kernel, Unavailable, newest_version, output_of
 SETTINGS = pathlib.Path(__file__).resolve().parent / 'debug.config'
 
 
-def fetch_source(folder):
-    """Downloads and unpacks the sources of the distribution's kernel."""
+def fetch_source(folder, part=''):
+    """Downloads and unpacks the sources of the distribution's kernel, or one folder of them; returns their root."""
     series = '.'.join((newest_version() or '').split('.')[:2])
     package = f'linux-source-{series}'
     source = folder / package
@@ -30,7 +30,7 @@ def fetch_source(folder):
     for found in partial.glob('*.deb'):
         output_of('dpkg-deb', '-x', str(found), str(partial))
     archive = partial / 'usr/src' / f'{package}.tar.xz'
-    if output_of('tar', '-xf', str(archive), '-C', str(partial)) is None:
+    if output_of('tar', '-xf', str(archive), '-C', str(partial), f'{package}/{part}') is None:
         raise Unavailable(f'{archive.name} cannot be unpacked')
     (partial / package).rename(source)
     shutil.rmtree(partial)

@@ -36,8 +36,8 @@ FIRST_HOUR = pathlib.Path(__file__).resolve().parents[2] / 'src/cmd/first-hour/p
 
 MODULES = ['virtio_pci', 'virtio_net', 'dummy', 'rdma_rxe', 'rdma_ucm', 'ib_uverbs', 'sch_netem', 'sch_prio', 'cls_u32',
            'tcp_diag']
-# Checksums that soft-RoCE loads by name; newer kernels have them built in.
-OPTIONAL_MODULES = ['crc32_generic', 'crc32_pclmul']
+# Checksums that soft-RoCE and soft-iWARP load by name; newer kernels have them built in.
+OPTIONAL_MODULES = ['crc32_generic', 'crc32_pclmul', 'crc32c_generic', 'libcrc32c']
 
 
 class Image:
@@ -128,15 +128,22 @@ def add_modules(image, kernel):
         image.add(path.relative_to(kernel.root), path)
 
 
-def add_verbs(image):
-    """Adds soft-RoCE's provider only: loading all providers takes seconds on an emulated processor."""
-    drivers = glob.glob('/usr/lib/*/libibverbs/librxe-rdmav*.so')
-    settings = glob.glob('/etc/libibverbs.d/rxe.driver') + glob.glob('/usr/share/libibverbs.d/rxe.driver')
+def add_provider(image, name):
+    """Adds a provider of libibverbs."""
+    drivers = glob.glob(f'/usr/lib/*/libibverbs/lib{name}-rdmav*.so')
+    settings = glob.glob(f'/etc/libibverbs.d/{name}.driver') + glob.glob(f'/usr/share/libibverbs.d/{name}.driver')
     if not drivers or not settings:
-        raise Unavailable('there is no soft-RoCE driver for libibverbs: install ibverbs-providers')
+        raise Unavailable(f'there is no provider {name} for libibverbs: install ibverbs-providers')
     for path in drivers + settings:
         image.add(path, path)
     image.libraries(drivers[0])
+
+
+def add_verbs(image, built_modules):
+    """Adds the providers of the machines' devices only: loading all takes seconds on an emulated processor."""
+    add_provider(image, 'rxe')
+    if any(module.stem == 'siw' for module in built_modules):
+        add_provider(image, 'siw')
     # For topology files.
     for path in glob.glob('/usr/lib/*/libexpat.so.1') + glob.glob('/lib/*/libexpat.so.1'):
         image.add(path, path)
@@ -153,7 +160,7 @@ def make(path, kernel, guest, build, more, built_modules, checker=None):
     image = Image()
     add_programs(image, build, more)
     add_modules(image, kernel)
-    add_verbs(image)
+    add_verbs(image, built_modules)
     image.add('etc/passwd', b'root:x:0:0:root:/root:/bin/sh\n')
     image.add('etc/group', b'root:x:0:\n')
     image.add('etc/hosts', b'127.0.0.1 localhost\n')

@@ -105,6 +105,16 @@ on_cables() # ADDRESS...
 	done
 }
 
+# Creates a soft-iWARP device on the cable.
+soft_iwarp() # ADDRESS
+{
+	modprobe -a virtio_pci virtio_net ib_uverbs rdma_ucm libcrc32c && insmod /guest/modules/siw.ko || return
+	until interface=$(ls /sys/class/net | grep -v '^lo$'); do
+		sleep 0.1
+	done
+	ip address add "$1/24" dev "$interface" && ip link set "$interface" up && rdma link add siw0 type siw netdev "$interface"
+}
+
 # Prints the index of the GID with the IPv4 address, for RoCE v2.
 gid_index() # [DEVICE]
 {
@@ -688,6 +698,19 @@ renew()
 		read -r cable <"/sys/class/infiniband/$device/parent" &&
 			rdma link delete "$device" && add_device "$cable" "$device" || return
 	done
+}
+
+# Runs a command with a soft-RoCE device on the interface of soft-iWARP.
+beside_roce() # COMMAND...
+{
+	modprobe rdma_rxe && add_device "$(ls /sys/class/net | grep -v '^lo$')" rxe0 && "$@"
+}
+
+# Checks soft-iWARP devices: an explicit `--fabric verbs` fails with their name, and `auto` uses tcp.
+iwarp_refused()
+{
+	must_fail 'siw0: .*RDMA-IWARP' peerlane bench --key /guest/key --fabric verbs $server && over auto &&
+		by_fabric tcp bench --op write --size 64K --iterations 20
 }
 
 # Runs a command that must choose a fabric.
