@@ -60,7 +60,7 @@ static void add_gpu(struct pl_check_machine *machine, const struct pl_gpu *from)
 									       : capability_of_number(pci->device);
 }
 
-/* One card can have two RDMA devices. */
+/* A card can have two RDMA devices. */
 static struct check_card *find_card(struct pl_check_machine *machine, const struct pl_pci_node *pci)
 {
 	struct check_card *card;
