@@ -184,6 +184,10 @@ class Machine:
             self.excused = KASAN_TAINT
         return [line for line in lines if KNOWN not in line]
 
+    def console_end(self, lines=10):
+        """Returns the last lines of the console."""
+        return self.console.read_text(errors='replace').splitlines()[-lines:]
+
     def unsound(self):
         """Returns the report of a driver's defect with which no program can work correctly; '' if there is none."""
         found = UNSOUND.search(self.console.read_text(errors='replace'))
