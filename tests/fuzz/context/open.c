@@ -198,6 +198,15 @@ bool intruder_open_lane(struct intruder *intruder, unsigned lane, unsigned numbe
 	return opened;
 }
 
+/* Lanes of the victim that nobody accepted. */
+static void reset_unaccepted(const struct intruder *intruder)
+{
+	for (int fd; (fd = accept4(intruder->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
+		intruder_reset_at_close(fd);
+		close(fd);
+	}
+}
+
 bool intruder_connect(struct intruder *intruder, unsigned connection, unsigned lanes)
 {
 	bool victim_connects = connection & FUZZ_VICTIM_CONNECTS;
@@ -212,6 +221,8 @@ bool intruder_connect(struct intruder *intruder, unsigned connection, unsigned l
 	memset(intruder->stream_tokens, 0, sizeof(intruder->stream_tokens));
 	intruder->lanes_opened = 0;
 	if (victim_connects) {
+		/* The victim may have opened lanes of the last input again before it noticed that the control channel was lost. */
+		reset_unaccepted(intruder);
 		REQUIRE(pl_connect_start(world->victim, intruder->address, 0, FUZZ_USERS, NULL, NULL) == 0);
 		world->outstanding++;
 		fd = accept_victim(intruder, true);
@@ -234,9 +245,5 @@ void intruder_disconnect(struct intruder *intruder)
 		intruder_reset_at_close(intruder->strangers[--intruder->stranger_count]);
 		close(intruder->strangers[intruder->stranger_count]);
 	}
-	/* Lanes of the victim that nobody accepted. */
-	for (int fd; (fd = accept4(intruder->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
-		intruder_reset_at_close(fd);
-		close(fd);
-	}
+	reset_unaccepted(intruder);
 }
