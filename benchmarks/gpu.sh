@@ -68,7 +68,7 @@ for run in "alloc thread" "alloc manual" "pool thread-key" "mapped manual-encryp
 done
 # Real copies of the GPU, over a stand-in for a card that takes no dma-buf.
 if [ -x tests/card/test_card_staging ]; then
-	log=$(env -u TEST_CASES STANDIN_CARD=mlx4 LD_LIBRARY_PATH="$PWD/tests/card" \
+	log=$(env -u TEST_CASES STANDIN_CARD=mlx4 LD_LIBRARY_PATH="$PWD/tests/card${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
 		timeout 300 tests/card/test_card_staging 2>&1) || failed=1
 	line "  staging over verbs, stand-in card: passed, skipped" "$(counts "$log")"
 fi

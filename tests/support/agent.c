@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum command_type {
@@ -137,8 +138,15 @@ void agent_fork(struct agent *agent, const struct setting *setting, size_t size,
 void agent_ready(struct agent *agent)
 {
 	struct agent self;
+	int status;
 
-	check(receive_struct(agent->fd, &self, sizeof(self)));
+	/* An agent without the memory that it needs skips the case. */
+	if (!receive_struct(agent->fd, &self, sizeof(self))) {
+		status = process_wait(agent->pid);
+		check(WIFEXITED(status));
+		check_number(WEXITSTATUS(status), SKIPPED);
+		exit(SKIPPED);
+	}
 	memcpy(agent->address, self.address, sizeof(self.address));
 	memcpy(agent->token, self.token, sizeof(self.token));
 	agent->token_length = self.token_length;
