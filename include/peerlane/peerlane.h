@@ -106,7 +106,7 @@ struct pl_options {
 	const struct pl_allocator *allocator; /**< copied; default malloc(3) */
 	unsigned rails;       /**< verbs: queue pairs for each peer, 1 to 8; default: one or two for each pair of cards */
 	const char *devices;  /**< verbs: devices to use, such as "mlx5_0,mlx5_1:1"; NULL: all that fit */
-	size_t staging_bytes; /**< most host memory to lock for staging GPU data; default 128 MiB */
+	size_t staging_bytes; /**< most host memory to lock for GPU data; default: see pl_open(3) */
 	enum pl_choice
 		narrow_grants; /**< verbs: only the connections of its peer reach a grant (memory windows); default on */
 	size_t keep_bytes;     /**< verbs: bytes of unused registrations kept for each card; default 0 */
@@ -349,7 +349,7 @@ int pl_registrations_query(struct pl_context *context, struct pl_registrations_i
 /** Host memory for staging GPU data. */
 struct pl_staging_info {
 	size_t size;         /**< set by the caller: sizeof(struct pl_staging_info) */
-	uint64_t limit;      /**< most bytes that the context locks: pl_options.staging_bytes */
+	uint64_t limit;      /**< most bytes that the context locks, see pl_options.staging_bytes */
 	uint64_t locked;     /**< bytes locked now, including memory of peers from which GPUs copy repeatedly */
 	uint64_t in_use;     /**< of the context's own memory, bytes in use by running transfers */
 	uint64_t in_use_max; /**< maximum of in_use so far */

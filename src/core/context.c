@@ -11,8 +11,6 @@
 #define STRINGIFY_(x) #x
 #define STRINGIFY(x) STRINGIFY_(x)
 
-/* Enough for 8 engines with 4 chunks in each direction, twice; well under the usual RLIMIT_MEMLOCK. */
-#define STAGING_DEFAULT ((size_t)128 << 20)
 /* With fewer multiprocessors, reads of small elements from another H100 are slower; more of them gain nothing. */
 #define GPU_MULTIPROCESSORS_DEFAULT 96u
 
@@ -129,8 +127,6 @@ static void fill_defaults(struct pl_options *options)
 		options->connect_timeout = 10 * PL_NS_PER_S;
 	if (!options->gpu_multiprocessors)
 		options->gpu_multiprocessors = GPU_MULTIPROCESSORS_DEFAULT;
-	if (!options->staging_bytes)
-		options->staging_bytes = STAGING_DEFAULT;
 	if (!options->keepalive)
 		options->keepalive = 15 * PL_NS_PER_S;
 	/* Polling helps only if the other threads have cores of their own. */

@@ -7,6 +7,13 @@
 
 #define BLOCK_SIZE ((size_t)PL_SLOT_BLOCK * PL_SLOT_SIZE)
 #define RETRY_AFTER PL_NS_PER_S
+/*
+ * Default limit of the pool's own blocks, in bytes. Enough for 8 engines with 4 chunks in each direction, twice; well under the
+ * usual RLIMIT_MEMLOCK.
+ */
+#define SLOTS_DEFAULT ((size_t)128 << 20)
+/* Default limit of other owners: this part of the machine's memory. Their memory exists anyhow; locked, it stays in place. */
+#define RESERVED_PART 8
 #define PREFER_NODE 1 /* MPOL_PREFERRED */
 
 struct block {
@@ -16,10 +23,18 @@ struct block {
 	struct pl_slot slots[PL_SLOT_BLOCK];
 };
 
+static size_t machine_memory(void)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+
+	return pages > 0 && size > 0 ? (size_t)pages * (size_t)size : 0;
+}
+
 void pl_slots_open(struct pl_slots *pool, const struct pl_allocator *allocator, size_t limit)
 {
 	pool->allocator = allocator;
-	pool->limit = limit;
+	pool->slots_limit = limit ? limit : SLOTS_DEFAULT;
+	pool->limit = limit ? limit : SLOTS_DEFAULT + machine_memory() / RESERVED_PART;
 	pthread_mutex_init(&pool->lock, NULL);
 	pl_list_init(&pool->blocks);
 	pl_list_init(&pool->free);
@@ -60,7 +75,8 @@ static bool grow_slot_pool(struct pl_slots *pool, const struct pl_memory *memory
 {
 	struct block *block;
 
-	if (!memory->ops->pin || pool->limit - pool->used < BLOCK_SIZE || pl_now() < pool->retry)
+	if (!memory->ops->pin || pool->limit - pool->used < BLOCK_SIZE ||
+	    pool->slots_limit - (pool->used - pool->reserved) < BLOCK_SIZE || pl_now() < pool->retry)
 		return false;
 	block = pl_zalloc(pool->allocator, sizeof(*block));
 	if (block)
@@ -160,8 +176,10 @@ bool pl_slots_reserve(struct pl_slots *pool, size_t bytes)
 
 	pthread_mutex_lock(&pool->lock);
 	room = pool->limit - pool->used >= bytes;
-	if (room)
+	if (room) {
 		pool->used += bytes;
+		pool->reserved += bytes;
+	}
 	pthread_mutex_unlock(&pool->lock);
 	return room;
 }
@@ -170,5 +188,6 @@ void pl_slots_return(struct pl_slots *pool, size_t bytes)
 {
 	pthread_mutex_lock(&pool->lock);
 	pool->used -= bytes;
+	pool->reserved -= bytes;
 	pthread_mutex_unlock(&pool->lock);
 }

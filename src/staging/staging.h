@@ -27,10 +27,13 @@ struct pl_slots {
 	pthread_mutex_t lock;
 	struct pl_list blocks, free;
 	size_t limit, used;      /* bytes: limit, and locked now */
+	size_t slots_limit;      /* of `limit`, for the pool's own blocks */
+	size_t reserved;         /* of `used`, by other owners */
 	size_t taken, taken_max; /* locked slots in use: now, and the maximum so far */
 	uint64_t retry;          /* locking failed: no new attempt before this time */
 };
 
+/* limit: of the pool and of other owners together, in bytes; 0: defaults. */
 void pl_slots_open(struct pl_slots *pool, const struct pl_allocator *allocator, size_t limit);
 /* Frees the pool's memory. All slots must have been returned. */
 void pl_slots_close(struct pl_slots *pool);
@@ -40,7 +43,7 @@ void pl_slots_close(struct pl_slots *pool);
  */
 struct pl_slot *pl_slots_take(struct pl_slots *pool, const struct pl_memory *memory);
 void pl_slots_give(struct pl_slots *pool, struct pl_slot *slot);
-/* Counts memory that another owner locks for device copies against the pool's limit. Returns false above the limit. */
+/* Counts memory that another owner locks for device copies against the limit. Returns false above it. */
 bool pl_slots_reserve(struct pl_slots *pool, size_t bytes);
 void pl_slots_return(struct pl_slots *pool, size_t bytes);
 void pl_slots_count(struct pl_slots *pool, struct pl_staging_info *info);

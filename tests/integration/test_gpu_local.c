@@ -88,6 +88,43 @@ static void gpu_to_mapped(void *unused)
 	(void)unused;
 	gpu_session_open(&session, agent_allocates, "alloc", LARGE);
 	gpu_session_check(&session, LARGE, PL_ROUTE_DIRECT, "host memory of one process");
+	if (gpu_standin.pinned)
+		check(gpu_standin.pinned() >= LARGE);
+	gpu_session_close(&session);
+}
+
+/* By default, a ring that exceeds the limit of staging buffers is locked too. */
+static void gpu_to_large(void *unused)
+{
+	const size_t size = (size_t)160 << 20;
+	struct gpu_session session;
+	struct pl_staging_info info = PL_STAGING_INFO_INIT;
+
+	(void)unused;
+	gpu_session_open(&session, agent_allocates, "alloc", size);
+	gpu_session_check(&session, size, PL_ROUTE_DIRECT, "host memory of one process");
+	check_number(pl_staging_query(session.environment.near, &info, NULL), 0);
+	check(info.locked >= size && info.locked <= info.limit);
+	if (gpu_standin.pinned)
+		check(gpu_standin.pinned() >= size);
+	gpu_session_close(&session);
+}
+
+/* The peer's memory may not be locked for the GPU, and the receipt says so. */
+static void gpu_to_unlocked(void *unused)
+{
+	struct gpu_session session;
+	struct pl_completion receipt;
+	struct pl_error error;
+
+	(void)unused;
+	gpu_session_staging = (size_t)8 << 20;
+	gpu_session_open(&session, agent_allocates, "alloc", LARGE);
+	gpu_session_check(&session, LARGE, PL_ROUTE_DIRECT, "host memory of one process");
+	check_ok(gpu_session_transfer(&session, true, 0, LARGE, NULL, &receipt, &error), &error);
+	check(strstr(receipt.reason, "would exceed the limit"));
+	if (gpu_standin.pinned)
+		check(gpu_standin.pinned() <= gpu_session_staging);
 	gpu_session_close(&session);
 }
 
@@ -367,6 +404,8 @@ static const struct test_case cases[] = {
 	{ "host-to-gpu", host_to_gpu, NULL, 30 },
 	{ "gpu-to-host", gpu_to_host, NULL, 30 },
 	{ "gpu-to-mapped", gpu_to_mapped, NULL, 30 },
+	{ "gpu-to-large", gpu_to_large, NULL, 60 },
+	{ "gpu-to-unlocked", gpu_to_unlocked, NULL, 30 },
 	{ "no-driver", no_driver, NULL, 30 },
 	{ "failing-copies", failing_copies, "alloc", 30 },
 	{ "failing-host-copies", failing_copies, NULL, 30 },

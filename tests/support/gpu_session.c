@@ -15,6 +15,7 @@ const struct setting gpu_setting = {
 };
 
 unsigned gpu_session_multiprocessors;
+size_t gpu_session_staging;
 
 void gpu_agent_alloc(int fd)
 {
@@ -36,6 +37,7 @@ void gpu_session_connect(struct gpu_session *session, size_t size)
 	struct pl_error error;
 
 	options.gpu_multiprocessors = gpu_session_multiprocessors;
+	options.staging_bytes = gpu_session_staging;
 	session->environment = (struct scenario_environment){ .setting = &gpu_setting };
 	session->environment.near = context_open_with(&options);
 	check_ok(pl_connect(session->environment.near, session->agent.address, 0, &session->peer, &error), &error);

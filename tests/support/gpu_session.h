@@ -11,6 +11,8 @@ extern const struct setting gpu_setting;
 
 /* pl_options.gpu_multiprocessors of the sessions of this process. */
 extern unsigned gpu_session_multiprocessors;
+/* pl_options.staging_bytes of new sessions; 0: the default. */
+extern size_t gpu_session_staging;
 
 struct gpu_session {
 	struct agent agent;

@@ -2,7 +2,8 @@
 /*
  * Mapped memory of the peer, pinned for copies of this process's GPUs. Copies of pinned memory run at the rate of the
  * bus. Copies of other memory go through the driver's buffers at a fraction of that rate. Pinning takes about as long
- * as one copy. So memory is pinned after as many copied bytes as its length, as with frames in a ring.
+ * as one copy. So memory is pinned after as many copied bytes as its length, as with frames in a ring. If the context may
+ * lock no more memory, that is tried again after as many bytes, because other mappings may have ended.
  */
 #include "fabric/local/local.h"
 
@@ -17,6 +18,7 @@ struct local_host_pin {
 	size_t length;
 	atomic_uint_fast64_t copied;
 	atomic_int state;
+	atomic_bool limited;             /* the context may lock no more memory */
 	const struct pl_memory_ops *ops; /* set once the memory is pinned */
 	void *holder;
 };
@@ -56,9 +58,14 @@ static void host_pin_try(struct local_host_pin *pin, const struct pl_memory *mem
 {
 	int untried = UNTRIED;
 
-	if (!atomic_compare_exchange_strong(&pin->state, &untried, TRIED) ||
-	    !pl_slots_reserve(&pin->context->slot_pool, pin->length))
+	if (!atomic_compare_exchange_strong(&pin->state, &untried, TRIED))
 		return;
+	atomic_store(&pin->limited, !pl_slots_reserve(&pin->context->slot_pool, pin->length));
+	if (atomic_load(&pin->limited)) {
+		atomic_store(&pin->copied, 0);
+		atomic_store(&pin->state, UNTRIED);
+		return;
+	}
 	if (memory->ops->pin(memory, pin->address, pin->length, &pin->holder) < 0) {
 		pl_slots_return(&pin->context->slot_pool, pin->length);
 		return;
@@ -73,4 +80,9 @@ void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory
 		return;
 	if (atomic_fetch_add_explicit(&pin->copied, length, memory_order_relaxed) >= pin->length)
 		host_pin_try(pin, memory);
+}
+
+bool local_host_pin_limited(const struct local_host_pin *pin)
+{
+	return pin && atomic_load_explicit(&pin->limited, memory_order_relaxed);
 }
