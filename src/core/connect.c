@@ -154,13 +154,9 @@ static void dial_next_target(struct pl_peer *peer, int last)
 static void connect_run(struct pl_task *task)
 {
 	struct pl_operation *operation = pl_operation_of_task(task);
-	struct pl_peer *peer = operation->connecting;
 
-	/* The context may have been closed before this task ran. */
-	if (!peer)
-		return;
 	pl_operation_begin(operation);
-	pl_dial_in_turn(peer);
+	pl_dial_in_turn(operation->connecting);
 }
 
 void pl_peer_dial(struct pl_peer *peer)

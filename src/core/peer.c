@@ -328,6 +328,19 @@ static void peer_free(struct pl_peer *peer)
 	pl_free(&context->allocator, peer);
 }
 
+/* Parts the peer and its connect, which may still wait in the engine's queue and which its owner may free when it ends. */
+static struct pl_operation *take_opening(struct pl_peer *peer)
+{
+	struct pl_operation *opening = peer->opening;
+
+	if (!opening)
+		return NULL;
+	pl_engine_withdraw(peer->home, &opening->task);
+	opening->connecting = NULL;
+	peer->opening = NULL;
+	return opening;
+}
+
 void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *error)
 {
 	struct pl_operation *opening;
@@ -335,10 +348,8 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 	peer_leave_context(peer);
 	pl_engine_lock(peer->home);
 	pl_dial_turn_over(peer);
-	opening = peer->opening;
-	peer->opening = NULL;
+	opening = take_opening(peer);
 	if (opening) {
-		opening->connecting = NULL;
 		pl_operation_fail(opening, status, error);
 		pl_operation_pending_done(opening);
 	}
@@ -430,11 +441,9 @@ void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
 	peer->dead = true;
 	pl_dial_turn_over(peer);
 	pl_peer_replace(peer, error);
-	opening = peer->opening;
-	peer->opening = NULL;
+	opening = take_opening(peer);
 	close_peer_control(peer, error->code, error);
 	if (opening) {
-		opening->connecting = NULL;
 		pl_operation_fail(opening, error->code, error);
 		pl_operation_pending_done(opening);
 	}

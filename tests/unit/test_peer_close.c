@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Operations that wait in the queue of an engine while pl_peer_close() runs. */
+/* Operations that wait in the queue of an engine while pl_peer_close() runs, or while they end. */
 #include "core/fabric.h"
 #include "support/cases.h"
 #include "support/environment.h"
@@ -60,8 +60,36 @@ static void close_with_queued_operations(void *argument)
 	environment_close(&environment);
 }
 
+/* A connect that ends before the engine has begun it leaves the queue, since its owner may free it then. */
+static void stop_queued_connect(void *argument)
+{
+	const struct setting setting = {
+		.name = "queue",
+		.fabric = "tcp",
+		.host = "127.0.0.1",
+		.progress = PL_PROGRESS_MANUAL,
+		.lanes = 1,
+	};
+	struct pl_options options = setting_options(&setting);
+	struct pl_context *context = context_open_with(&options);
+	struct pl_engine *engine = context->engines[0];
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	(void)argument;
+	pl_engine_lock(engine);
+	check_ok(pl_connect_start(context, "127.0.0.1:1", AMPLE_TIME, 0, &operation, &error), &error);
+	check(atomic_load(&operation->task.queued));
+	pl_operation_stop(operation, -ECANCELED, NULL);
+	check(!atomic_load(&operation->task.queued));
+	pl_engine_unlock(engine);
+	check_number(pl_wait(operation, AMPLE_TIME, NULL, &error), -ECANCELED);
+	pl_close(context);
+}
+
 static const struct test_case cases[] = {
 	{ "close-with-queued-operations", close_with_queued_operations, NULL, 20 },
+	{ "stop-queued-connect", stop_queued_connect, NULL, 20 },
 };
 
 int main(void)
