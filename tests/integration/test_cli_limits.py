@@ -142,6 +142,20 @@ def test_requests_wait(world):
     assert 1 <= len(lines) <= 2, 'more than one line for a client'
 
 
+def test_reports_of_many_files_do_not_wait(world):
+    """A client reports twice for each file that it gets. Only an identity with `requests` has a limit of reports."""
+    folder = world.path / 'many'
+    for i in range(250):
+        write(folder / f'{i}', content(64 * 1024 + 1, i))
+    (world.path / 'out').mkdir()
+    authorized = world.authorize(f'{world.alice_print} read', f'{world.bob_print} read requests=100000')
+    with serving(folder, '--identity', world.server, '--authorized', authorized, '--audit', world.path / 'audit', '--json') as server:
+        for name in ['alice', 'bob']:
+            run('get', server.address, '-r', '-o', world.path / 'out', *options(world, name))
+        wait_until(lambda: len(audit_lines(world, 'disconnect')) == 2)
+    assert not audit_lines(world, 'limit')
+
+
 def test_a_reload_changes_requests_and_names(world):
     """Rights that the server enforces count at once for connected clients."""
     authorized = world.authorize(f'{world.alice_print} read requests=1')

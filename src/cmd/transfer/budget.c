@@ -4,8 +4,9 @@
 /* Time between two looks at the rates of clients, and between two reports of a client. */
 #define LOOK_TIME CLI_NS_PER_S
 #define REPORT_TIME (60 * CLI_NS_PER_S)
-/* Reports of progress that a client may send a second, beside its requests. `put` sends up to 50. */
+/* Reports of progress that a client may send a second, and for each request: `put` sends up to 50 a second. */
 #define REPORTS 100u
+#define REPORTS_OF_REQUEST 4u
 
 static void report_limit(struct client *client, const char *limit)
 {
@@ -35,9 +36,12 @@ void budget_count_request(struct client *client)
 
 void budget_count_report(struct client *client)
 {
+	unsigned requests = CLI_MIN(client->rights.requests, CLI_NS_PER_S / REPORTS_OF_REQUEST);
 	uint64_t now = cli_now();
 
-	client->reports_paced = budget_take(client->reports_paced, REPORTS, now);
+	if (!requests)
+		return;
+	client->reports_paced = budget_take(client->reports_paced, REPORTS + REPORTS_OF_REQUEST * requests, now);
 	if (client->reports_paced > now)
 		client->paced = CLI_MAX(client->paced, client->reports_paced);
 }
