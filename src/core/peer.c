@@ -328,31 +328,26 @@ static void peer_free(struct pl_peer *peer)
 	pl_free(&context->allocator, peer);
 }
 
-/* Parts the peer and its connect, which may still wait in the engine's queue and which its owner may free when it ends. */
-static struct pl_operation *take_opening(struct pl_peer *peer)
+/* Ends the connect, whose owner may free it then. It may still wait in the engine's queue. */
+static void end_opening(struct pl_peer *peer, int status, const struct pl_error *error)
 {
 	struct pl_operation *opening = peer->opening;
 
 	if (!opening)
-		return NULL;
+		return;
+	peer->opening = NULL;
 	pl_engine_withdraw(peer->home, &opening->task);
 	opening->connecting = NULL;
-	peer->opening = NULL;
-	return opening;
+	pl_operation_fail(opening, status, error);
+	pl_operation_pending_done(opening);
 }
 
 void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *error)
 {
-	struct pl_operation *opening;
-
 	peer_leave_context(peer);
 	pl_engine_lock(peer->home);
 	pl_dial_turn_over(peer);
-	opening = take_opening(peer);
-	if (opening) {
-		pl_operation_fail(opening, status, error);
-		pl_operation_pending_done(opening);
-	}
+	end_opening(peer, status, error);
 	if (peer->listener)
 		pl_listener_withdraw(peer->listener, &peer->backlog_link);
 	close_peer_control(peer, status, error);
@@ -429,7 +424,6 @@ static void end_unopened_peer(struct pl_task *task)
 
 void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
 {
-	struct pl_operation *opening;
 	struct pl_error none;
 
 	if (peer->dead)
@@ -441,12 +435,8 @@ void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error)
 	peer->dead = true;
 	pl_dial_turn_over(peer);
 	pl_peer_replace(peer, error);
-	opening = take_opening(peer);
 	close_peer_control(peer, error->code, error);
-	if (opening) {
-		pl_operation_fail(opening, error->code, error);
-		pl_operation_pending_done(opening);
-	}
+	end_opening(peer, error->code, error);
 	pthread_mutex_lock(&peer->context->lock);
 	peer->joinable = false;
 	pthread_mutex_unlock(&peer->context->lock);
