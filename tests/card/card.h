@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Stand-in card: libibverbs.so.1 in user space, for tests without a card or kernel module.
- * All queue pairs live in one process. One lock guards all state: a call that posts or polls orders memory, as a real
+ * One process has all queue pairs, unless STANDIN_CABLE joins processes (wire.h). One lock guards all state: a call that posts or polls orders memory, as a real
  * card does. A thread of the card does everything that takes time.
  */
 #ifndef CARD_H
@@ -168,6 +168,8 @@ struct card_request {
 	struct ibv_send_wr wr;
 	struct ibv_sge pieces[CARD_PIECES];
 	uint8_t copy[CARD_INLINE];
+	uint8_t *
+		bytes; /* of all pieces: inline bytes, or those of another process's request; NULL: in the pieces' memory */
 	uint32_t length;
 	uint64_t since; /* time of the first attempt; 0: none yet */
 	bool signaled;
@@ -190,6 +192,11 @@ struct card_qp {
 	bool sq_sig_all, pumping, loopback;
 	bool mute; /* its packets are lost */
 	uint64_t wake; /* time until which it waits; 0: it does not */
+	/* The first request is at another process: its number there, and then its answer. */
+	uint64_t asked;
+	bool answered;
+	int answer;
+	unsigned answer_timer;
 	uint8_t rnr_timer;
 	uint16_t pkey_index;
 	unsigned access;
@@ -286,6 +293,8 @@ int card_arm(struct ibv_cq *cq, int solicited_only);
 
 /* qp.c */
 struct card_qp *card_qp_find(uint32_t number);
+/* Returns the queue pair after this one, the first one after NULL, and NULL after the last one. */
+struct card_qp *card_qp_next(const struct card_qp *qp);
 /* Moves the queue pair into the error state: all its work is returned. */
 void card_qp_fail(struct card_qp *qp);
 int card_receives_open(struct card_receives *receives, unsigned count);
@@ -296,6 +305,17 @@ int card_post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **ba
 
 /* execute.c: runs requests until one must wait. */
 void card_pump(struct card_qp *qp);
+/* Results that are no status: try again at qp->wake; the other queue pair does not answer; it has no receive. */
+#define CARD_WAIT 1000
+#define CARD_SILENT 1001
+#define CARD_NOT_READY 1002
+/* Does a request at a queue pair of this process that answers the requester. Returns a status, or CARD_WAIT: no receive. */
+int card_execute_at(struct card_qp *qp, struct card_qp *peer, struct card_request *request);
+/* True if the queue pair is connected to this one: packets of another connection do not fit its numbers. */
+bool card_answers(const struct card_qp *peer, const struct card_qp *qp);
+/* Returns the bytes of a piece, which `before` bytes precede, or NULL. */
+uint8_t *card_piece(const struct card_qp *qp, struct card_request *request, int piece, uint32_t before, bool write);
+bool card_pieces_are_good(const struct card_qp *qp, struct card_request *request, bool write);
 
 /* place.c */
 /* Places the bytes of a write: now, or later in the mood "order". */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "card/card.h"
+#include "card/wire.h"
 
 #define NS_PER_S 1000000000ull
 
@@ -75,6 +75,7 @@ void card_start(void)
 		sigdelset(&all, SIGSEGV);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
 		running = !pthread_create(&thread, NULL, card_thread, NULL);
+		card_wire_start();
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
 	}
 	pthread_mutex_unlock(&card_lock);

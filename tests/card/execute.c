@@ -2,10 +2,8 @@
 /* Execution of requests at both ends of a connection. */
 #include <string.h>
 
-#include "card/card.h"
+#include "card/wire.h"
 
-/* Not a status: the request is tried again at qp->wake. */
-#define WAIT 1000
 /* Pause before a packet without an answer is sent again. */
 #define RESEND (2 * CARD_MILLISECOND)
 /* Requests above this size take time, in which a key can be revoked: 32 Gb/s. */
@@ -15,29 +13,28 @@
 static int wait_for(struct card_qp *qp, uint64_t pause)
 {
 	qp->wake = card_now() + pause;
-	return WAIT;
+	return CARD_WAIT;
 }
 
 /* Pause that the responder asks for, by InfiniBand's encoding: 0 means 655 ms. */
-static int receiver_not_ready(struct card_qp *qp, const struct card_qp *peer)
+static int receiver_not_ready(struct card_qp *qp, unsigned rnr_timer)
 {
 	card_counts.receiver_waits++;
-	return wait_for(qp, peer->rnr_timer ? 640 * CARD_MICROSECOND : 655 * CARD_MILLISECOND);
+	return wait_for(qp, rnr_timer ? 640 * CARD_MICROSECOND : 655 * CARD_MILLISECOND);
 }
 
-/* Returns the bytes of a piece, or NULL. Inline bytes were copied at the post. */
-static uint8_t *piece_bytes(const struct card_qp *qp, struct card_request *request, int piece, uint32_t before, bool write)
+uint8_t *card_piece(const struct card_qp *qp, struct card_request *request, int piece, uint32_t before, bool write)
 {
 	const struct ibv_sge *at = &request->pieces[piece];
 	const struct card_access access = { at->addr, at->lkey, at->length, write ? IBV_ACCESS_LOCAL_WRITE : 0 };
 
-	return request->wr.send_flags & IBV_SEND_INLINE ? request->copy + before : card_local(qp, &access);
+	return request->bytes ? request->bytes + before : card_local(qp, &access);
 }
 
-static bool pieces_are_good(const struct card_qp *qp, struct card_request *request, bool write)
+bool card_pieces_are_good(const struct card_qp *qp, struct card_request *request, bool write)
 {
 	for (int i = 0; i < request->wr.num_sge; i++)
-		if (request->pieces[i].length && !piece_bytes(qp, request, i, 0, write))
+		if (request->pieces[i].length && !card_piece(qp, request, i, 0, write))
 			return false;
 	return true;
 }
@@ -65,12 +62,12 @@ static int execute_write(struct card_qp *qp, struct card_qp *peer, struct card_r
 	uint8_t *to = request->length ? card_remote(peer, &access) : NULL;
 	uint32_t before = 0;
 
-	if (!pieces_are_good(qp, request, false))
+	if (!card_pieces_are_good(qp, request, false))
 		return IBV_WC_LOC_PROT_ERR;
 	if (request->length && !to)
 		return IBV_WC_REM_ACCESS_ERR;
 	for (int i = 0; i < wr->num_sge; i++) {
-		const struct card_place place = { to + before, piece_bytes(qp, request, i, before, false),
+		const struct card_place place = { to + before, card_piece(qp, request, i, before, false),
 						  request->pieces[i].length, card_region_of(wr->wr.rdma.rkey) };
 
 		if (place.length)
@@ -97,13 +94,13 @@ static int execute_read(struct card_qp *qp, struct card_qp *peer, struct card_re
 	uint32_t before = 0;
 
 	card_place_held(true);
-	if (!pieces_are_good(qp, request, true))
+	if (!card_pieces_are_good(qp, request, true))
 		return IBV_WC_LOC_PROT_ERR;
 	if (request->length && !from)
 		return IBV_WC_REM_ACCESS_ERR;
 	for (int i = 0; i < wr->num_sge; i++) {
 		if (request->pieces[i].length)
-			card_copy(piece_bytes(qp, request, i, before, true), from + before, request->pieces[i].length);
+			card_copy(card_piece(qp, request, i, before, true), from + before, request->pieces[i].length);
 		before += request->pieces[i].length;
 	}
 	return IBV_WC_SUCCESS;
@@ -119,7 +116,7 @@ static int execute_send(struct card_qp *qp, struct card_qp *peer, struct card_re
 	uint32_t before = 0;
 	int status = IBV_WC_SUCCESS;
 
-	if (!pieces_are_good(qp, request, false))
+	if (!card_pieces_are_good(qp, request, false))
 		return IBV_WC_LOC_PROT_ERR;
 	if (request->wr.opcode == IBV_WR_SEND_WITH_IMM) {
 		wc.wc_flags = IBV_WC_WITH_IMM;
@@ -134,7 +131,7 @@ static int execute_send(struct card_qp *qp, struct card_qp *peer, struct card_re
 	}
 	for (int i = 0; i < request->wr.num_sge && status == IBV_WC_SUCCESS; i++) {
 		if (request->pieces[i].length)
-			card_copy(to + before, piece_bytes(qp, request, i, before, false), request->pieces[i].length);
+			card_copy(to + before, card_piece(qp, request, i, before, false), request->pieces[i].length);
 		before += request->pieces[i].length;
 	}
 	receive_done(peer, &wc);
@@ -149,7 +146,7 @@ static int execute_atomic(struct card_qp *qp, struct card_qp *peer, struct card_
 	uint64_t *word = (uint64_t *)card_remote(peer, &access), old;
 
 	card_place_held(true);
-	if (wr->num_sge != 1 || request->length != 8 || !pieces_are_good(qp, request, true))
+	if (wr->num_sge != 1 || request->length != 8 || !card_pieces_are_good(qp, request, true))
 		return IBV_WC_LOC_PROT_ERR;
 	if (wr->wr.atomic.remote_addr % 8)
 		return IBV_WC_REM_INV_REQ_ERR;
@@ -162,7 +159,7 @@ static int execute_atomic(struct card_qp *qp, struct card_qp *peer, struct card_
 		old = __atomic_fetch_add(word, wr->wr.atomic.compare_add, __ATOMIC_SEQ_CST);
 	else
 		__atomic_compare_exchange_n(word, &old, wr->wr.atomic.swap, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-	card_copy(piece_bytes(qp, request, 0, 0, true), (const uint8_t *)&old, sizeof(old));
+	card_copy(card_piece(qp, request, 0, 0, true), (const uint8_t *)&old, sizeof(old));
 	return IBV_WC_SUCCESS;
 }
 
@@ -196,7 +193,7 @@ static int execute_connected(struct card_qp *qp, struct card_qp *peer, struct ca
 	if (request->length > card_character()->max_message)
 		return IBV_WC_LOC_LEN_ERR;
 	if (needs_receive(request) && (receives->head == receives->tail || card_happens(CARD_RNR)))
-		return receiver_not_ready(qp, peer);
+		return receiver_not_ready(qp, peer->rnr_timer);
 	switch (request->wr.opcode) {
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -214,17 +211,49 @@ static int execute_connected(struct card_qp *qp, struct card_qp *peer, struct ca
 	}
 }
 
-/* True if the queue pair is connected to this one: packets of another connection do not fit its numbers. */
-static bool answers(const struct card_qp *peer, const struct card_qp *qp)
+bool card_answers(const struct card_qp *peer, const struct card_qp *qp)
 {
 	return peer && (peer->base.state == IBV_QPS_RTR || peer->base.state == IBV_QPS_RTS) && !peer->mute && !qp->mute &&
 	       peer->peer == qp->base.qp_num && peer->receive_psn == qp->send_psn;
 }
 
-/* Returns a status, or WAIT. */
-static int execute(struct card_qp *qp, struct card_request *request)
+int card_execute_at(struct card_qp *qp, struct card_qp *peer, struct card_request *request)
+{
+	int status = execute_connected(qp, peer, request);
+
+	/* The responder's queue pair fails, too. */
+	if (status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_OP_ERR) {
+		card_qp_fail(peer);
+		card_event(
+			(struct ibv_async_event){ .element.qp = &peer->base, .event_type = IBV_EVENT_QP_ACCESS_ERR });
+	}
+	return status;
+}
+
+/* Begins a request at the connected queue pair. Returns a status, CARD_WAIT or CARD_SILENT. */
+static int begin(struct card_qp *qp, struct card_request *request)
 {
 	struct card_qp *peer = card_qp_find(qp->peer);
+	unsigned device;
+	bool far = card_wire_is_far(qp->peer, &device);
+	int status;
+
+	if (qp->asked)
+		return card_far_execute(qp, request);
+	if (far ? qp->mute : !card_answers(peer, qp))
+		return CARD_SILENT;
+	if (request->length > QUICK && card_now() - request->since < request->length / BYTES_PER_NS)
+		return wait_for(qp, request->length / BYTES_PER_NS);
+	status = request->wr.opcode == IBV_WR_RDMA_READ && card_happens(CARD_BAD_READS) ? IBV_WC_LOC_QP_OP_ERR
+											: status_by_chance(qp);
+	if (status)
+		return status;
+	return far ? card_far_execute(qp, request) : card_execute_at(qp, peer, request);
+}
+
+/* Returns a status, or CARD_WAIT. */
+static int execute(struct card_qp *qp, struct card_request *request)
+{
 	int status;
 
 	if (qp->base.state == IBV_QPS_ERR)
@@ -235,20 +264,12 @@ static int execute(struct card_qp *qp, struct card_request *request)
 		return (int)card_bind(qp, &request->wr, request->pieces[0].lkey);
 	if (request->wr.opcode == IBV_WR_LOCAL_INV)
 		return (int)card_invalidate(qp, request->wr.invalidate_rkey);
-	if (!answers(peer, qp))
+	status = qp->answered ? qp->answer : begin(qp, request);
+	qp->answered = false;
+	if (status == CARD_NOT_READY)
+		return receiver_not_ready(qp, qp->answer_timer);
+	if (status == CARD_SILENT)
 		return card_now() - request->since < CARD_RETRY_TIME ? wait_for(qp, RESEND) : IBV_WC_RETRY_EXC_ERR;
-	if (request->length > QUICK && card_now() - request->since < request->length / BYTES_PER_NS)
-		return wait_for(qp, request->length / BYTES_PER_NS);
-	status = request->wr.opcode == IBV_WR_RDMA_READ && card_happens(CARD_BAD_READS) ? IBV_WC_LOC_QP_OP_ERR
-											   : status_by_chance(qp);
-	if (status)
-		return status;
-	status = execute_connected(qp, peer, request);
-	/* The responder's queue pair fails, too. */
-	if (status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_OP_ERR) {
-		card_qp_fail(peer);
-		card_event((struct ibv_async_event){ .element.qp = &peer->base, .event_type = IBV_EVENT_QP_ACCESS_ERR });
-	}
 	return status;
 }
 
@@ -332,7 +353,7 @@ static void run_unanswered(struct card_qp *qp)
 
 		qp->wake = 0;
 		status = execute(qp, qp->ring[qp->executed % qp->size]);
-		if (status == WAIT)
+		if (status == CARD_WAIT)
 			pump_at_wake(qp);
 		if (status)
 			break;
@@ -346,7 +367,7 @@ static bool run_first(struct card_qp *qp)
 	struct card_request *request = qp->ring[qp->tail % qp->size];
 	int status = execute(qp, request);
 
-	if (status == WAIT) {
+	if (status == CARD_WAIT) {
 		pump_at_wake(qp);
 		return false;
 	}
@@ -364,8 +385,8 @@ void card_pump(struct card_qp *qp)
 		return;
 	qp->pumping = true;
 	if (qp->base.state == IBV_QPS_ERR) {
-		qp->wake = 0;
-		qp->unanswered = false;
+		qp->wake = qp->asked = 0;
+		qp->unanswered = qp->answered = false;
 	}
 	while (!qp->unanswered && qp->tail != qp->head && (!qp->wake || card_now() >= qp->wake)) {
 		qp->wake = 0;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "card/card.h"
+#include "card/wire.h"
 
 #define HASH 1024u
 #define FIRST_NUMBER 17u
@@ -23,6 +23,17 @@ struct card_qp *card_qp_find(uint32_t number)
 	while (qp && qp->base.qp_num != number)
 		qp = qp->next;
 	return qp;
+}
+
+struct card_qp *card_qp_next(const struct card_qp *qp)
+{
+	unsigned row = qp ? qp->base.qp_num % HASH + 1 : 0;
+
+	if (qp && qp->next)
+		return qp->next;
+	while (row < HASH && !table[row])
+		row++;
+	return row < HASH ? table[row] : NULL;
 }
 
 /* -- receives -------------------------------------------------------------------------------------- */
@@ -208,7 +219,9 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attribu
 	card_counts.made_qps++;
 	if (qp->base.srq)
 		((struct card_srq *)qp->base.srq)->users++;
-	qp->base.qp_num = next_number++;
+	do
+		qp->base.qp_num = card_wire_number(card_number(pd->context), next_number++);
+	while (card_qp_find(qp->base.qp_num));
 	qp->next = table[qp->base.qp_num % HASH];
 	table[qp->base.qp_num % HASH] = qp;
 	pthread_mutex_unlock(&card_lock);
@@ -309,11 +322,21 @@ static bool has_gid(unsigned device, const union ibv_gid *wanted, enum ibv_gid_t
 	return false;
 }
 
+/* Returns the device of a queue pair, by its number. */
+static unsigned device_of(uint32_t number)
+{
+	const struct card_qp *qp = card_qp_find(number);
+	unsigned device;
+
+	if (card_wire_is_far(number, &device))
+		return device;
+	return qp ? card_number(qp->base.context) : 0;
+}
+
 /* Path to the other end. Returns an errno. */
 static int qp_route(const struct card_qp *qp, const struct ibv_qp_attr *attributes)
 {
-	const struct card_qp *peer = card_qp_find(attributes->dest_qp_num);
-	unsigned far = peer ? card_number(peer->base.context) : 0;
+	unsigned far = device_of(attributes->dest_qp_num);
 	const struct card_character *character = card_character();
 	bool usable;
 	enum ibv_gid_type type;
@@ -336,12 +359,11 @@ static int qp_route(const struct card_qp *qp, const struct ibv_qp_attr *attribut
 }
 
 /* STANDIN_NETWORKS=apart: each device has a network of its own, and packets to other devices are lost. */
-static bool is_apart(const struct card_qp *qp, const struct card_qp *peer)
+static bool is_apart(const struct card_qp *qp)
 {
 	const char *networks = getenv("STANDIN_NETWORKS");
 
-	return networks && !strcmp(networks, "apart") && peer &&
-	       card_number(qp->base.context) != card_number(peer->base.context);
+	return networks && !strcmp(networks, "apart") && card_number(qp->base.context) != device_of(qp->peer);
 }
 
 /* Moves to RTR. */
@@ -359,7 +381,7 @@ static int qp_connect(struct card_qp *qp, const struct ibv_qp_attr *attributes, 
 	qp->peer = attributes->dest_qp_num;
 	qp->receive_psn = attributes->rq_psn;
 	qp->loopback = qp->peer == qp->base.qp_num;
-	qp->mute = !qp->loopback && (is_apart(qp, peer) || card_happens(CARD_PATH_LOST));
+	qp->mute = !qp->loopback && (is_apart(qp) || card_happens(CARD_PATH_LOST));
 	card_counts.connects += !qp->loopback && peer && peer->peer == qp->base.qp_num;
 	/* A port drops packets of another partition, and those between limited members. */
 	if (peer && !card_pkeys_match(qp->pkey_index, peer->pkey_index))

@@ -141,9 +141,9 @@ def cut_transfer(part, size, start, attempts=30):
     raise AssertionError('every transfer finished before it was killed')
 
 
-def start(*arguments):
+def start(*arguments, **changes):
     return subprocess.Popen([PEERLANE, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            env=environment())
+                            env=environment(**changes))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`peerlane-first-hour` over tcp, with false tools that print what must not leave the machine."""
+"""`peerlane-first-hour` over tcp and the stand-in card, with false tools that print what must not leave the machine."""
+import json
 import os
 import pathlib
 import re
@@ -11,7 +12,8 @@ import pytest
 from cli_support import PEERLANE, environment, make_key, start
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / 'src/cmd/first-hour/peerlane-first-hour'
-LIMIT = 200
+CARD = os.path.join(os.path.dirname(os.path.abspath(PEERLANE)), 'tests', 'card')
+LIMIT = 600
 HOST = os.uname().nodename
 SECRETS = ['0c42:a103:00ab:cdef', 'fe80:0000:0000:0000:0e42:a1ff:feab:cdef', 'fe80::e42:a1ff:feab:cdef', '::ffff:192.168.17.4',
            '192.168.17.4', '0c:42:a1:ab:cd:ef', '/home/marie', 'GPU-01234567-89ab-cdef-0123-456789abcdef', HOST]
@@ -64,6 +66,24 @@ def test_all_steps_are_done_and_nothing_private_is_saved(tmp_path, tools):
     assert 'PEER-LOST' in killed and re.search(r'exit status 1, [0-9] s after', killed)
     # Neither the key nor a folder is left.
     assert not any('key' in name for name in files) and not os.listdir(tmp_path / 'tmp')
+
+
+@pytest.mark.skipif(not os.path.exists(os.path.join(CARD, 'libcard_file.so')), reason='no stand-in card')
+def test_all_steps_are_done_over_the_stand_in_card(tmp_path, tools):
+    (tmp_path / 'cable').mkdir()
+    variables = {**tools, 'STANDIN_CABLE': str(tmp_path / 'cable'), 'LD_LIBRARY_PATH': CARD,
+                 'LD_PRELOAD': os.path.join(CARD, 'libcard_file.so')}
+    done = run_script(tmp_path, variables, '--device', 'mlx5_0', '--quick')
+    files = contents(tmp_path / 'first-hour.tar.gz')
+    steps = dict(re.findall(r'^\d\d-(\S+): ([^(]+) \(', files['summary.txt'], re.M))
+    failed = {name: text for name, text in steps.items() if text.startswith('FAILED')}
+    assert failed == {'yardstick-ib_write_lat': 'FAILED: exit status 1'}, (failed, files, done.stderr)
+    measured = {name: json.loads(text.partition('\n')[2]) for name, text in files.items() if '-bench-' in name}
+    assert len(measured) >= 15
+    for name, result in measured.items():
+        assert {row['fabric'] for row in result['results']} == {'verbs'}, (name, result)
+    killed = next(text for name, text in files.items() if name.endswith('-killed-server.txt'))
+    assert 'PEER-LOST' in killed or 'RDMA-REMOTE-ACCESS' in killed
 
 
 def test_measures_with_a_peer(tmp_path, tools):
