@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -96,6 +97,7 @@ static void take_place(void)
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	int lock;
 
+	mkdir(cable.folder, 0700);
 	snprintf(path, sizeof(path), "%s/lock", cable.folder);
 	lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	cable.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -35,7 +35,7 @@ static nixl_b_params_t parameters_of(const char *text)
 		parameters[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
 		at = end + 1;
 	}
-	/* The cases whose agents are of one process run over a stand-in card, too. */
+	/* Cases run over the stand-in card, too. */
 	if (const char *fabric = getenv("NIXL_TEST_FABRIC"))
 		parameters["fabric"] = fabric;
 	return parameters;
