@@ -3,9 +3,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "support/cases.h"
@@ -125,6 +127,16 @@ static unsigned count_links(const char *to)
 	return count;
 }
 
+/* valgrind has no pidfds, and its limit of descriptors does not bind the kernel's recvmsg(2). */
+static bool has_pidfds(void)
+{
+	int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
 static bool kernel_populates(void)
 {
 	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -157,7 +169,7 @@ static void descriptors_of_a_local_peer(void *argument)
 
 	buffers_allocated = true;
 	environment_open(&environment, argument);
-	check_number(count_links("peerlane-gates"), kernel_populates() ? 0 : 2);
+	check_number(count_links("peerlane-gates"), kernel_populates() && has_pidfds() ? 0 : 2);
 	buffer_open(&far, environment.far, 64, PL_ACCESS_ALL);
 	before = open_descriptors();
 	for (unsigned i = 0; i < REGIONS; i++)
@@ -183,6 +195,8 @@ static void import_without_descriptor(void *argument)
 	uint8_t token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
 
+	if (!has_pidfds())
+		exit(SKIPPED);
 	buffers_allocated = true;
 	environment_open(&environment, argument);
 	buffer_open(&near, environment.near, 64, PL_ACCESS_ALL);
