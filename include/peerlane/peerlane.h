@@ -526,9 +526,11 @@ struct pl_peer_info {
 	char program[32];       /**< after pl_connect(): pl_options.program of the other end; "": it gave none */
 	uint64_t rate;       /**< bytes a second to which this end limits the connection; 0: no limit */
 	uint64_t rate_waits; /**< number of times that the connection had to wait for its rate */
+	unsigned lanes_missing; /**< sockets that this end, which connected, could not open and tries to open again */
+	int lanes_status;       /**< negative errno of the last failure of one of them; 0: none is missing */
 };
 /* clang-format off */
-#define PL_PEER_INFO_INIT { sizeof(struct pl_peer_info), "", "", "", "", 0, false, false, false, false, "", 0, 0 }
+#define PL_PEER_INFO_INIT { sizeof(struct pl_peer_info), "", "", "", "", 0, false, false, false, false, "", 0, 0, 0, 0 }
 /* clang-format on */
 
 /** Fills info.  @return 0; -EINVAL if info->size is unknown */

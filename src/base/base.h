@@ -30,7 +30,10 @@
 int pl_fail(struct pl_error *error, int code, const char *id, const char *call, const char *object, const char *hint,
 	    const char *format, ...) __attribute__((format(printf, 7, 8)));
 
-/* pl_fail() for a failed system call: the fact is strerror(-code). */
+/*
+ * pl_fail() for a failed system call: the fact is strerror(-code). EMFILE and ENFILE have the id "DESCRIPTOR-LIMIT", and
+ * name the limit and its remedy.
+ */
 int pl_fail_errno(struct pl_error *error, int code, const char *id, const char *call, const char *object);
 
 /* pl_fail() for a lack of memory. */

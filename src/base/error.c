@@ -3,6 +3,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 static void copy_error_text(char *to, size_t size, const char *from)
 {
@@ -44,10 +46,40 @@ int pl_fail(struct pl_error *error, int code, const char *id, const char *call, 
 	return code;
 }
 
+/* Counts the open descriptors without opening one: since Linux 6.2 they are the size of this folder. 0: unknown. */
+static unsigned long long count_descriptors(void)
+{
+	struct stat status;
+
+	return stat("/proc/self/fd", &status) == 0 ? (unsigned long long)status.st_size : 0;
+}
+
+/* Names the limit of descriptors that a system call met: of this process, or of the host. */
+static int fail_descriptor_limit(struct pl_error *error, int code, const char *call, const char *object)
+{
+	unsigned long long open = count_descriptors();
+	struct rlimit limit = { 0 };
+	char text[48] = "";
+
+	if (code == -ENFILE)
+		return pl_fail(error, code, "DESCRIPTOR-LIMIT", call, object,
+			       "raise the limit of the host: sysctl -w fs.file-max=NUMBER",
+			       "this host has no free file descriptor (fs.file-max)");
+	getrlimit(RLIMIT_NOFILE, &limit);
+	if (open)
+		snprintf(text, sizeof(text), ", and %llu are open", open);
+	return pl_fail(error, code, "DESCRIPTOR-LIMIT", call, object,
+		       "raise it: ulimit -n NUMBER in the shell, LimitNOFILE=NUMBER in the unit of systemd",
+		       "this process has no free file descriptor: its limit is %llu (RLIMIT_NOFILE)%s",
+		       (unsigned long long)limit.rlim_cur, text);
+}
+
 int pl_fail_errno(struct pl_error *error, int code, const char *id, const char *call, const char *object)
 {
 	char text[96];
 
+	if (code == -EMFILE || code == -ENFILE)
+		return fail_descriptor_limit(error, code, call, object);
 	return pl_fail(error, code, id, call, object, NULL, "%s", strerror_r(-code, text, sizeof(text)));
 }
 

@@ -55,6 +55,8 @@ struct pl_fabric_ops {
 	/* Adds lanes: the peer asked for more. */
 	void (*widen)(struct pl_endpoint *endpoint, unsigned lanes);
 	unsigned (*lanes)(struct pl_endpoint *endpoint);
+	/* Returns the lanes that this end could not open and tries again, and why in *status. Optional. Any thread. */
+	unsigned (*lanes_missing)(struct pl_endpoint *endpoint, int *status);
 	/* Returns true if this end has read all bytes that the peer sent before it closed the connection. */
 	bool (*drained)(struct pl_endpoint *endpoint);
 	/*

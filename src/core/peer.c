@@ -489,6 +489,8 @@ int pl_peer_query(struct pl_peer *peer, struct pl_peer_info *info)
 	full.connected = atomic_load(&peer->state) == PL_PEER_UP;
 	full.rate = atomic_load(&peer->bucket.rate);
 	full.rate_waits = atomic_load(&peer->bucket.waits);
+	if (peer->ops->lanes_missing)
+		full.lanes_missing = peer->ops->lanes_missing(peer->endpoint, &full.lanes_status);
 	memcpy(info, &full, size);
 	info->size = size;
 	return 0;

@@ -60,14 +60,22 @@ static void prepare_staging(struct pl_context *context, struct pl_memory *memory
 		pl_slots_give(&context->slot_pool, slots[i]);
 }
 
-/* Waits until the peer has this many lanes, is lost, or the time is over. */
+/* Returns the lanes that are open, or that the peer cannot open now. */
+static unsigned count_tried_lanes(struct pl_peer *peer)
+{
+	unsigned lanes = peer->ops->lanes(peer->endpoint);
+	int status;
+
+	return lanes + (peer->ops->lanes_missing ? peer->ops->lanes_missing(peer->endpoint, &status) : 0);
+}
+
+/* Waits until the peer has this many lanes, or cannot open more, is lost, or the time is over. */
 static void await_lanes(struct pl_peer *peer, unsigned lanes)
 {
 	const struct timespec pause = { .tv_nsec = LANES_POLL };
 	uint64_t deadline = pl_deadline(pl_now(), LANES_WAIT);
 
-	while (atomic_load(&peer->state) == PL_PEER_UP && peer->ops->lanes(peer->endpoint) < lanes &&
-	       pl_now() < deadline) {
+	while (atomic_load(&peer->state) == PL_PEER_UP && count_tried_lanes(peer) < lanes && pl_now() < deadline) {
 		if (!pl_context_manual(peer->context) || !pl_context_progress(peer->context))
 			nanosleep(&pause, NULL);
 	}

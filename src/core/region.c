@@ -121,6 +121,15 @@ int pl_region_register_dmabuf(struct pl_context *context, const struct pl_dmabuf
 	return region_publish(region, rc, result);
 }
 
+/* True if peers of this host may map regions of the context. */
+static bool has_mapping_fabric(const struct pl_context *context)
+{
+	for (unsigned i = 0; i < context->fabric_count; i++)
+		if (context->fabrics[i]->map)
+			return true;
+	return false;
+}
+
 int pl_region_allocate(struct pl_context *context, size_t length, unsigned access, struct pl_region **result,
 		       struct pl_error *error)
 {
@@ -139,7 +148,10 @@ int pl_region_allocate_in(struct pl_context *context, const char *kind, size_t l
 	region = region_new(context, access);
 	if (!region)
 		return pl_fail_memory(error, "pl_region_allocate");
-	return region_publish(region, pl_memory_allocate(&region->memory, kind, length, error), result);
+	rc = pl_memory_allocate(&region->memory, kind, length, error);
+	if (rc == 0 && !has_mapping_fabric(context))
+		pl_memory_keep_private(&region->memory);
+	return region_publish(region, rc, result);
 }
 
 void *pl_region_address(const struct pl_region *region)

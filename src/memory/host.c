@@ -96,12 +96,21 @@ static int host_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 	return 0;
 }
 
+/* The mapping keeps the pages. */
+static void host_keep_private(struct pl_memory *memory)
+{
+	if (!memory->owned || (intptr_t)memory->handle < 0)
+		return;
+	close((int)(intptr_t)memory->handle);
+	memory->handle = (void *)(intptr_t)-1;
+}
+
 static void host_release(struct pl_memory *memory)
 {
 	if (!memory->owned)
 		return;
 	munmap(memory->address, round_to_pages(memory->length));
-	close((int)(intptr_t)memory->handle);
+	host_keep_private(memory);
 }
 
 /* Opened again, because a descriptor keeps the access mode of its open(2). */
@@ -110,7 +119,7 @@ static int host_export_shared(const struct pl_memory *memory, bool writable)
 	char path[32];
 	int fd;
 
-	if (!memory->owned)
+	if (!memory->owned || (intptr_t)memory->handle < 0)
 		return -ENOTSUP;
 	if (writable) {
 		fd = fcntl((int)(intptr_t)memory->handle, F_DUPFD_CLOEXEC, 0);
@@ -217,6 +226,7 @@ const struct pl_memory_ops pl_host_memory = {
 	.allocate = host_allocate,
 	.release = host_release,
 	.export_shared = host_export_shared,
+	.keep_private = host_keep_private,
 	.host_pointer = host_pointer,
 	.copy_in = host_copy_in,
 	.copy_out = host_copy_out,

@@ -86,6 +86,12 @@ int pl_memory_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t
 	return memory->ops->copy_out ? memory->ops->copy_out(memory, offset, to, length) : -ENOTSUP;
 }
 
+void pl_memory_keep_private(struct pl_memory *memory)
+{
+	if (memory->ops->keep_private)
+		memory->ops->keep_private(memory);
+}
+
 int pl_memory_export_shared(const struct pl_memory *memory, bool writable)
 {
 	return memory->ops->export_shared ? memory->ops->export_shared(memory, writable) : -ENOTSUP;

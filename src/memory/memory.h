@@ -29,6 +29,8 @@ static inline bool pl_memory_staged(const struct pl_memory *memory)
 }
 int pl_memory_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length);
 int pl_memory_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length);
+/* Closes the descriptors that only pl_memory_export_shared() needs. */
+void pl_memory_keep_private(struct pl_memory *memory);
 int pl_memory_export_shared(const struct pl_memory *memory, bool writable);
 int pl_memory_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint8_t handle[PL_IPC_HANDLE_MAX],
 			 struct pl_ipc_fds *fds);

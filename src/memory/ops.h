@@ -218,6 +218,9 @@ struct pl_memory_ops {
 	 */
 	int (*export_shared)(const struct pl_memory *memory, bool writable);
 
+	/** Closes descriptors that only export_shared() needs. Default: nothing to do. */
+	void (*keep_private)(struct pl_memory *memory);
+
 	/** Returns the condition under which the device's own kernels see a card's writes. Default: PL_ORDER_HOST. */
 	enum pl_memory_order (*order)(const struct pl_memory *memory);
 

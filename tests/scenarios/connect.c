@@ -384,7 +384,34 @@ static void hasty_acceptor(struct scenario_environment *environment)
 	buffer_close(&buffer);
 }
 
-/* Checks that a peer for whose further lanes there are no descriptors goes on with the lanes that it has. */
+static struct pl_peer_info peer_information_of(struct pl_peer *peer)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+
+	check_number(pl_peer_query(peer, &info), 0);
+	return info;
+}
+
+/* Counts the log's records of lanes that ended for lack of a descriptor. */
+static unsigned count_lanes_lost(struct pl_peer *peer)
+{
+	struct pl_event_query query = PL_EVENT_QUERY_INIT;
+	struct pl_event_record records[PL_EVENTS_MAX];
+	int count = pl_peer_events(peer, &query, records, PL_EVENTS_MAX);
+	unsigned lost = 0;
+
+	for (int i = 0; i < count; i++)
+		if (records[i].event == PL_EVENT_LANE_LOST && records[i].status == -EMFILE) {
+			check(strstr(records[i].text, "ulimit -n"));
+			lost++;
+		}
+	return lost;
+}
+
+/*
+ * Checks that a peer for whose further lanes there are no descriptors goes on with the lanes that it has, says why, and opens
+ * the others when there are descriptors.
+ */
 static void lanes_without_descriptors(struct scenario_environment *environment)
 {
 	enum { SIZE = 8 << 20 };
@@ -392,6 +419,7 @@ static void lanes_without_descriptors(struct scenario_environment *environment)
 	struct rlimit limit, none;
 	struct pl_remote *remote;
 	struct pl_error error;
+	unsigned lanes, missing;
 
 	if (strcmp(environment->setting->fabric, "tcp"))
 		return; /* operations of other fabrics need descriptors */
@@ -403,7 +431,6 @@ static void lanes_without_descriptors(struct scenario_environment *environment)
 	none.rlim_cur = open_descriptors();
 	check_number(setrlimit(RLIMIT_NOFILE, &none), 0);
 	for (unsigned round = 0; round < 3; round++) {
-		struct pl_peer_info info = PL_PEER_INFO_INIT;
 		struct pl_operation *operation;
 
 		pattern_fill(near.bytes, SIZE, round, 0);
@@ -414,10 +441,20 @@ static void lanes_without_descriptors(struct scenario_environment *environment)
 		pattern_check(far.bytes, SIZE, round, 0);
 		/* Longer than it takes a peer that lost a lane to be lost. */
 		settle(environment, 700);
-		check_number(pl_peer_query(environment->near_peer, &info), 0);
-		check(info.connected);
+		check(peer_information_of(environment->near_peer).connected);
 	}
+	lanes = peer_information_of(environment->near_peer).lanes;
+	missing = peer_information_of(environment->near_peer).lanes_missing;
+	check(missing || environment->setting->lanes == 1);
+	check_number(peer_information_of(environment->near_peer).lanes_status, missing ? -EMFILE : 0);
+	check_number(count_lanes_lost(environment->near_peer), missing);
+	check_number(peer_information_of(environment->far_peer).lanes_missing, 0);
 	check_number(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	progress_until(environment, peer_information_of(environment->near_peer).lanes_missing == 0 &&
+					    peer_information_of(environment->far_peer).lanes ==
+						    peer_information_of(environment->near_peer).lanes);
+	check(!missing || peer_information_of(environment->near_peer).lanes > lanes);
+	check_number(peer_information_of(environment->near_peer).lanes_status, 0);
 	pl_remote_release(remote);
 	buffer_close(&near);
 	buffer_close(&far);

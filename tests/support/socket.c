@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,15 +14,33 @@
 #include "support/check.h"
 #include "support/process.h"
 
-int socket_listen(char address[32])
+/* Connections of an earlier listener may still have the port. */
+static int listen_on_port(unsigned port)
 {
-	struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t length = sizeof(name);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in name = { .sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				    .sin_port = htons((uint16_t)port) };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
 
 	check(fd >= 0);
+	if (port)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	check(!bind(fd, (struct sockaddr *)&name, sizeof(name)));
 	check(!listen(fd, 64));
+	return fd;
+}
+
+int socket_listen_at(const char *address)
+{
+	return listen_on_port((unsigned)atoi(strrchr(address, ':') + 1));
+}
+
+int socket_listen(char address[32])
+{
+	struct sockaddr_in name;
+	socklen_t length = sizeof(name);
+	int fd = listen_on_port(0);
+
 	check(!getsockname(fd, (struct sockaddr *)&name, &length));
 	snprintf(address, 32, "127.0.0.1:%u", ntohs(name.sin_port));
 	return fd;

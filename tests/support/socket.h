@@ -10,6 +10,8 @@
 
 /* Listens on a free port of 127.0.0.1 and stores "127.0.0.1:port". */
 int socket_listen(char address[32]);
+/* Listens at a "127.0.0.1:port" whose listener has gone. */
+int socket_listen_at(const char *address);
 int socket_accept(int listener);
 /* Connects to a numeric "host:port" or "[host]:port".  Returns -1 with errno set on failure. */
 int socket_connect(const char *address);

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -53,11 +54,37 @@ static void test_long_object(void **state)
 	assert_memory_equal(error_about(path).object, "...\xc3\xa4", 5);
 }
 
+/* A lack of descriptors names the limit, and what raises it. */
+static void test_descriptor_limit(void **state)
+{
+	struct rlimit old;
+	struct pl_error error;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 123, old.rlim_max }), 0);
+	assert_int_equal(pl_fail_errno(&error, -EMFILE, "SYSTEM", "socket", "object"), -EMFILE);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	assert_string_equal(error.id, "DESCRIPTOR-LIMIT");
+	assert_string_equal(error.call, "socket");
+	assert_string_equal(error.object, "object");
+	assert_non_null(strstr(error.message, "123 (RLIMIT_NOFILE)"));
+	assert_non_null(strstr(error.hint, "ulimit -n"));
+	assert_non_null(strstr(error.hint, "LimitNOFILE="));
+	assert_int_equal(pl_fail_errno(&error, -ENFILE, "SYSTEM", "socket", NULL), -ENFILE);
+	assert_string_equal(error.id, "DESCRIPTOR-LIMIT");
+	assert_non_null(strstr(error.hint, "fs.file-max"));
+	assert_int_equal(pl_fail_errno(&error, -EBADF, "SYSTEM", "socket", NULL), -EBADF);
+	assert_string_equal(error.id, "SYSTEM");
+	assert_int_equal(pl_fail_errno(NULL, -EMFILE, "SYSTEM", "socket", NULL), -EMFILE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_text),
 		cmocka_unit_test(test_long_object),
+		cmocka_unit_test(test_descriptor_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -255,6 +255,49 @@ static void test_pause(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 }
 
+static uint32_t watched_events(struct rig *rig)
+{
+	uint32_t events;
+
+	pl_engine_lock(rig->listener->engine);
+	events = rig->listener->source.events;
+	pl_engine_unlock(rig->listener->engine);
+	return events;
+}
+
+/* Without a free descriptor the listener pauses, and accepts again when there is one. */
+static void test_no_descriptor(void **state)
+{
+	struct pollfd poll_fd = { .events = POLLOUT };
+	const uint64_t end = pl_now() + PATIENCE;
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct rlimit old;
+	struct rig rig;
+	int lowest;
+
+	(void)state;
+	rig_open(&rig);
+	address.sin_port = htons((uint16_t)atoi(strrchr(rig.address, ':') + 1));
+	poll_fd.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	lowest = dup(poll_fd.fd);
+	assert_true(lowest >= 0);
+	close(lowest);
+	/* The kernel gives the lowest free number: that of the limit, which is none. */
+	old = limit_descriptors((rlim_t)lowest);
+	assert_int_equal(connect(poll_fd.fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	while (watched_events(&rig)) {
+		assert_true(pl_now() < end);
+		usleep(1000);
+	}
+	assert_int_equal(count_strangers(&rig), 0);
+	assert_false(is_closed(poll_fd.fd, 0));
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	assert_true(wait_for_strangers_until(&rig, 1, end));
+	assert_int_equal(watched_events(&rig), EPOLLIN);
+	close(poll_fd.fd);
+	rig_close(&rig);
+}
+
 /* Neither TLS nor a lane nor an older release: the listener closes without an answer. */
 static void test_unknown_bytes(void **state)
 {
@@ -381,6 +424,7 @@ int main(void)
 		cmocka_unit_test(test_burst),
 		cmocka_unit_test(test_unread),
 		cmocka_unit_test(test_pause),
+		cmocka_unit_test(test_no_descriptor),
 		cmocka_unit_test(test_unknown_bytes),
 		cmocka_unit_test(test_accept_after_close),
 		cmocka_unit_test(test_cancel_before_task),

@@ -98,7 +98,7 @@ static void use_gate_in_threads(void *argument)
 	char record[64];
 
 	(void)argument;
-	rig.gates = local_gates_new(&pl_system_allocator, LOCAL_GATES_LEAST);
+	rig.gates = local_gates_new(&pl_system_allocator, LOCAL_GATES_LEAST, NULL);
 	check(rig.gates);
 	check_number(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, rig.sockets), 0);
 	pl_list_init(&rig.key.registrations);

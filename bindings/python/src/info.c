@@ -58,12 +58,13 @@ PyObject *py_peer_info(PyObject *self, PyObject *unused)
 	if (py_object_check(&peer->base) < 0)
 		return NULL;
 	pl_peer_query(peer->handle, &info);
-	return Py_BuildValue("{sNsNsNsNsNsNsNsNsNsNsNsN}", "address", py_text(info.address), "local_address",
+	return Py_BuildValue("{sNsNsNsNsNsNsNsNsNsNsNsNsNsi}", "address", py_text(info.address), "local_address",
 			     py_text(info.local_address), "fabric", py_text(info.fabric), "software",
 			     py_text(info.software), "program", py_text(info.program), "lanes", py_number(info.lanes),
 			     "authenticated", py_truth(info.authenticated), "encrypted", py_truth(info.encrypted),
 			     "same_host", py_truth(info.same_host), "connected", py_truth(info.connected), "rate",
-			     py_number(info.rate), "rate_waits", py_number(info.rate_waits));
+			     py_number(info.rate), "rate_waits", py_number(info.rate_waits), "lanes_missing",
+			     py_number(info.lanes_missing), "lanes_status", info.lanes_status);
 }
 
 PyObject *py_identity_dict(const struct pl_identity *identity, const struct pl_rights *rights)

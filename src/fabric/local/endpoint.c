@@ -25,6 +25,7 @@ static int local_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 {
 	struct local_state *state = local_state_get(peer->context, error);
 	struct local_endpoint *endpoint;
+	struct pl_error failure;
 	int rc;
 
 	if (!state)
@@ -35,11 +36,12 @@ static int local_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	endpoint->base.peer = peer;
 	endpoint->state = state;
 	local_fd_socket_init(endpoint);
-	endpoint->own_gates = local_gates_new(&peer->context->allocator, local_gate_count(peer));
+	endpoint->own_gates = local_gates_new(&peer->context->allocator, local_gate_count(peer), NULL);
 	if (!endpoint->own_gates)
-		endpoint->own_gates = local_gates_new(&peer->context->allocator, LOCAL_GATES_LEAST);
-	rc = endpoint->own_gates ? pl_tcp_fabric.create(peer, &endpoint->lanes, error)
-				 : pl_fail_memory(error, "connect");
+		endpoint->own_gates = local_gates_new(&peer->context->allocator, LOCAL_GATES_LEAST, &failure);
+	rc = endpoint->own_gates ? pl_tcp_fabric.create(peer, &endpoint->lanes, error) : failure.code;
+	if (!endpoint->own_gates && error)
+		*error = failure;
 	if (rc < 0) {
 		endpoint_free(endpoint);
 		return rc;
@@ -132,6 +134,11 @@ static unsigned local_lanes(struct pl_endpoint *base)
 	return pl_tcp_fabric.lanes(local_endpoint_of(base)->lanes);
 }
 
+static unsigned local_lanes_missing(struct pl_endpoint *base, int *status)
+{
+	return pl_tcp_fabric.lanes_missing(local_endpoint_of(base)->lanes, status);
+}
+
 /* Abandons the endpoint of a peer that never opened, which has no operations. */
 static void local_abandon(struct pl_endpoint *base, struct pl_task *task)
 {
@@ -182,6 +189,7 @@ const struct pl_fabric_ops pl_local_fabric = {
 	.sweep = local_sweep,
 	.drained = local_drained,
 	.lanes = local_lanes,
+	.lanes_missing = local_lanes_missing,
 	.abandon = local_abandon,
 	.close = local_close,
 	.export_key = local_export_key,

@@ -31,8 +31,11 @@ static int send_gates(struct local_endpoint *endpoint)
 {
 	const struct local_gates *gates = endpoint->own_gates;
 	struct local_record record = { .type = LOCAL_RECORD_GATES, .size = gates->count * sizeof(struct local_gate) };
+	int rc = local_fd_socket_send(endpoint, &record, gates->fd);
 
-	return local_fd_socket_send(endpoint, &record, gates->fd);
+	if (rc == 0)
+		local_gates_sent(endpoint->own_gates);
+	return rc;
 }
 
 static int receive_gates(struct local_endpoint *endpoint, const struct local_record *record, int fd)
@@ -72,6 +75,19 @@ static void store_descriptors(struct msghdr *message, struct received *received)
 	memcpy(received->fds, CMSG_DATA(header), received->count * sizeof(int));
 }
 
+/* Handles a record whose descriptor the kernel dropped: this process has no free one. */
+static int handle_bare_record(struct local_endpoint *endpoint, const struct local_record *record)
+{
+	if (record->type == LOCAL_RECORD_GATES)
+		return -EMFILE;
+	if (record->type == LOCAL_RECORD_REVOKED)
+		local_key_revoked(endpoint, record->key);
+	else
+		pl_peer_note_key(endpoint->base.peer, PL_EVENT_LIMIT_REACHED, record->key, -EMFILE,
+				 LOCAL_NO_DESCRIPTOR);
+	return endpoint->gates_received ? 0 : -EPROTO;
+}
+
 static int handle_record(struct local_endpoint *endpoint, struct received *received)
 {
 	const struct local_record *record = &received->record;
@@ -81,6 +97,8 @@ static int handle_record(struct local_endpoint *endpoint, struct received *recei
 			return -EPROTO;
 		return local_pending_add(endpoint, record, received->fds, received->count, received->whole);
 	}
+	if (!received->count && !received->whole)
+		return handle_bare_record(endpoint, record);
 	if (received->count != 1 || !received->whole)
 		return -EPROTO;
 	if (record->type == LOCAL_RECORD_GATES)
@@ -126,7 +144,10 @@ static void fd_socket_fail(struct local_endpoint *endpoint, int rc)
 
 	pl_source_remove(&endpoint->fd_socket);
 	/* Reports only failures: the other connections report an orderly end. */
-	if (rc == -EPROTO || !endpoint->gates_received) {
+	if (rc == -EMFILE || rc == -ENFILE) {
+		pl_fail_errno(&error, rc, "PEER-LOST", "receive", NULL);
+		pl_peer_lose(peer, &error);
+	} else if (rc == -EPROTO || !endpoint->gates_received) {
 		pl_fail(&error, rc == -EPROTO ? rc : -ECONNRESET, rc == -EPROTO ? "PROTOCOL" : "PEER-LOST", "receive",
 			NULL, "check that both ends run the same release of Peerlane",
 			"the local socket broke, or the peer violated the protocol");
@@ -207,6 +228,9 @@ static int identify_process(struct local_endpoint *endpoint, int fd)
 	if (rc < 0)
 		return rc;
 	endpoint->process_fd = (int)syscall(SYS_pidfd_open, endpoint->process, 0);
+	/* Older kernels, and filters of containers, lack the call: other access paths remain. */
+	if (endpoint->process_fd < 0 && (errno == EMFILE || errno == ENFILE))
+		return -errno;
 	/* Threads that wait for holders poll the pidfd, possibly after the connection is closed. */
 	atomic_store(&endpoint->own_gates->process, endpoint->process_fd);
 	return 0;

@@ -18,6 +18,11 @@
 #define POLLS_BEFORE_SLEEP 1000
 #define POLL_PAUSE_NS (50 * 1000)
 
+/* Linux 5.14: allocates pages, or fails. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 /* Registration of an open gate at its key. */
 struct gate_registration {
 	struct pl_registration base;
@@ -94,12 +99,33 @@ static size_t gates_size(const struct local_gates *gates)
 	return gates->count * sizeof(struct local_gate);
 }
 
-struct local_gates *local_gates_new(const struct pl_allocator *allocator, unsigned count)
+/* Allocates the page of a gate through the mapping. Returns 0 or a negative errno; -EINVAL: the kernel cannot do that. */
+static int gate_populate(struct local_gate *gate)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	return madvise((void *)((uintptr_t)gate & ~(page - 1)), page, MADV_POPULATE_WRITE) < 0 ? -errno : 0;
+}
+
+static int gates_create(struct local_gates *gates)
+{
+	gates->fd = memfd_create("peerlane-gates", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (gates->fd < 0 || ftruncate(gates->fd, (off_t)gates_size(gates)) < 0 ||
+	    fcntl(gates->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		return -errno;
+	gates->gates = mmap(NULL, gates_size(gates), PROT_READ | PROT_WRITE, MAP_SHARED, gates->fd, 0);
+	return gates->gates == MAP_FAILED ? -errno : 0;
+}
+
+struct local_gates *local_gates_new(const struct pl_allocator *allocator, unsigned count, struct pl_error *error)
 {
 	struct local_gates *gates = pl_zalloc(allocator, sizeof(*gates));
+	int rc;
 
-	if (!gates)
+	if (!gates) {
+		pl_fail_memory(error, "connect");
 		return NULL;
+	}
 	gates->allocator = allocator;
 	gates->count = count;
 	atomic_init(&gates->references, 1);
@@ -107,15 +133,24 @@ struct local_gates *local_gates_new(const struct pl_allocator *allocator, unsign
 	pthread_mutex_init(&gates->lock, NULL);
 	gates->fd_socket = -1;
 	gates->gates = MAP_FAILED;
-	gates->fd = memfd_create("peerlane-gates", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (gates->fd >= 0 && ftruncate(gates->fd, (off_t)gates_size(gates)) == 0 &&
-	    fcntl(gates->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-		gates->gates = mmap(NULL, gates_size(gates), PROT_READ | PROT_WRITE, MAP_SHARED, gates->fd, 0);
-	if (gates->gates == MAP_FAILED) {
+	rc = gates_create(gates);
+	if (rc < 0) {
 		local_gates_put(gates);
+		pl_fail_errno(error, rc, "LOCAL-LIMIT", "memfd_create", NULL);
 		return NULL;
 	}
 	return gates;
+}
+
+void local_gates_sent(struct local_gates *gates)
+{
+	if (gate_populate(gates->gates) < 0 || atomic_load(&gates->process) < 0)
+		return;
+	pthread_mutex_lock(&gates->lock);
+	if (gates->fd >= 0)
+		close(gates->fd);
+	gates->fd = -1;
+	pthread_mutex_unlock(&gates->lock);
 }
 
 void local_gates_put(struct local_gates *gates)
@@ -185,15 +220,17 @@ void local_gates_set_fd_socket(struct local_gates *gates, int fd_socket)
 
 /*
  * Tells the peer to unmap the memory of a revoked key, so that the owner can free the memory. The record is lost if the
- * socket is full.
+ * socket is full. Each record has a descriptor: here that of the gates, or the peer's own pidfd.
  */
 static void gates_report_revoked(struct local_gates *gates, uint64_t key, uint64_t length)
 {
 	struct local_record record = { .type = LOCAL_RECORD_REVOKED, .key = key, .size = length };
+	int fd;
 
 	pthread_mutex_lock(&gates->lock);
+	fd = gates->fd >= 0 ? gates->fd : atomic_load(&gates->process);
 	if (gates->fd_socket >= 0)
-		local_record_send(gates->fd_socket, &record, &gates->fd, 1);
+		local_record_send(gates->fd_socket, &record, &fd, 1);
 	pthread_mutex_unlock(&gates->lock);
 }
 
@@ -234,11 +271,20 @@ static void finish_gate_registration(struct pl_registration *base)
 	local_gates_put(gates);
 }
 
+/* Home, as local_gates_sent(). */
 static int gate_prepare(struct local_gates *gates, unsigned index)
 {
+	int rc;
+
 	/* Allocates the page now: a lack of pages is an error here and not a SIGBUS later. */
-	if (fallocate(gates->fd, 0, (off_t)(index * sizeof(struct local_gate)), sizeof(struct local_gate)) < 0)
-		return -errno;
+	if (gates->fd < 0)
+		rc = gate_populate(&gates->gates[index]);
+	else
+		rc = fallocate(gates->fd, 0, (off_t)(index * sizeof(struct local_gate)), sizeof(struct local_gate)) < 0
+			     ? -errno
+			     : 0;
+	if (rc < 0)
+		return rc;
 	/* A holder that did not leave (a thread that ended during a copy) would delay the new key as well. */
 	return local_gate_is_held(&gates->gates[index]) ? -EBUSY : 0;
 }

@@ -50,6 +50,10 @@
 /* Opened GPU memory of recent large messages that stays open: opening costs more than many copies. */
 #define LOCAL_PARKED 8
 
+/* Text of an event: an import goes on without the memory's descriptor. */
+#define LOCAL_NO_DESCRIPTOR \
+	"no free descriptor for a region's memory (ulimit -n, LimitNOFILE=): slower access paths remain"
+
 struct local_endpoint;
 
 /*
@@ -72,9 +76,9 @@ struct local_gates {
 	atomic_uint references;
 	struct local_gate *gates;
 	unsigned count;
-	unsigned used; /* number of gates that were ever open; home */
-	int fd;
+	unsigned used;        /* number of gates that were ever open; home */
 	pthread_mutex_t lock; /* protects the members below */
+	int fd; /* of the shared memory; written at home; -1: the peer has it, and this end needs it no more */
 	int fd_socket;        /* socket that reports revoked keys to the peer; -1: none */
 	/* Outside the lock: */
 	atomic_int process; /* pidfd of the peer, closed with the gates; -1 until known */
@@ -237,7 +241,9 @@ int local_connect_to_listener(const uint8_t name[LOCAL_NAME]);
 int local_identify_peer(int fd, pid_t *process, enum pl_refusal *refusal);
 
 /* gate.c */
-struct local_gates *local_gates_new(const struct pl_allocator *allocator, unsigned count);
+struct local_gates *local_gates_new(const struct pl_allocator *allocator, unsigned count, struct pl_error *error);
+/* The peer has the descriptor: closes it here, if the mapping suffices. Home. */
+void local_gates_sent(struct local_gates *gates);
 void local_gates_put(struct local_gates *gates);
 /* Shuts all gates, and waits until none has holders. */
 void local_gates_shut(struct local_gates *gates);

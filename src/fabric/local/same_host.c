@@ -106,14 +106,21 @@ static bool may_have_gates(unsigned count)
 	return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= count * sizeof(struct local_gate);
 }
 
-static bool can_create_gates(const struct pl_allocator *allocator)
+static int try_gates(const struct pl_allocator *allocator, struct pl_error *error)
 {
+	struct pl_error failure = { .code = -EFBIG };
 	struct local_gates *gates = NULL;
 
 	if (may_have_gates(LOCAL_GATES_LEAST))
-		gates = local_gates_new(allocator, LOCAL_GATES_LEAST);
+		gates = local_gates_new(allocator, LOCAL_GATES_LEAST, &failure);
 	local_gates_put(gates);
-	return gates;
+	if (gates)
+		return 0;
+	if (failure.code == -EMFILE || failure.code == -ENFILE)
+		return pl_fail_errno(error, failure.code, "LOCAL-LIMIT", "memfd_create", NULL);
+	return pl_fail(error, -ENOMEM, "LOCAL-LIMIT", "memfd_create", NULL,
+		       "allow files of 256 KiB (ulimit -f), and memfd_create(2)",
+		       "this process cannot create shared memory");
 }
 
 unsigned local_gate_count(const struct pl_peer *peer)
@@ -134,10 +141,8 @@ static int local_state_open(struct pl_context *context, struct local_state **res
 	    !read_namespace_inode("/proc/self/ns/user", &state->user_namespace))
 		rc = pl_fail(error, -ENOENT, "LOCAL-SOCKET", "stat", "/proc/self/ns", "mount /proc",
 			     "the namespaces of this process are unknown");
-	if (rc == 0 && !can_create_gates(&context->allocator))
-		rc = pl_fail(error, -ENOMEM, "LOCAL-LIMIT", "memfd_create", NULL,
-			     "allow files of 256 KiB (ulimit -f), and memfd_create(2)",
-			     "this process cannot create shared memory");
+	if (rc == 0)
+		rc = try_gates(&context->allocator, error);
 	if (rc == 0)
 		rc = open_listener(state, error);
 	if (rc < 0) {

@@ -10,12 +10,16 @@ static void lane_ended_run(struct pl_task *task)
 {
 	struct tcp_endpoint *endpoint = pl_container_of(task, struct tcp_endpoint, ended_task);
 	struct pl_peer *peer = endpoint->base.peer;
+	int failure = endpoint->lanes[0] ? atomic_load(&endpoint->lanes[0]->failure) : 0;
 	struct pl_error error;
 
 	if (atomic_load(&endpoint->violated)) {
 		pl_fail(&error, -EPROTO, "PROTOCOL", "receive", NULL,
 			"check that both ends run the same release of Peerlane",
 			"a data socket broke the protocol, or there was no memory to serve it");
+		pl_peer_lose(peer, &error);
+	} else if (atomic_load(&peer->state) == PL_PEER_OPENING && (failure == -EMFILE || failure == -ENFILE)) {
+		pl_fail_errno(&error, failure, "PEER-LOST", "connect", NULL);
 		pl_peer_lose(peer, &error);
 	} else if (atomic_load(&peer->state) == PL_PEER_OPENING) {
 		pl_fail(&error, -ECONNRESET, "PEER-LOST", "connect", NULL, NULL, "the data socket was not accepted");
@@ -340,6 +344,7 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.sweep = tcp_sweep,
 	.drained = tcp_drained,
 	.lanes = tcp_lanes,
+	.lanes_missing = tcp_lanes_missing,
 	.abandon = tcp_abandon,
 	.close = tcp_close,
 	.export_key = tcp_export_key,

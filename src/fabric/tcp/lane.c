@@ -21,6 +21,7 @@ void tcp_lane_init(struct tcp_lane *lane)
 	lane->source.idle = lane_idle;
 	lane->source.pollable = true;
 	pl_timer_init(&lane->patience, lane_lost_patience);
+	tcp_lane_init_retry(lane);
 	tcp_lane_init_rate(lane);
 	pl_task_init(&lane->task, lane_run);
 	pl_task_init(&lane->end_task, lane_end);
@@ -32,26 +33,6 @@ void tcp_lane_init(struct tcp_lane *lane)
 	pl_list_init(&lane->spare);
 }
 
-/* Returns the reason of a lane's end, for the peer's log. */
-static const char *lane_loss_reason(int code)
-{
-	switch (code) {
-	case -EPIPE:
-		return "the other end closed the socket";
-	case -ECONNRESET:
-		return "the connection was reset";
-	case -ETIMEDOUT:
-		return "the other end did not answer or read in time";
-	case -EPROTO:
-	case -EMSGSIZE:
-		return "the other end broke the protocol, or refused the socket";
-	case -ENOMEM:
-		return "this end had no memory for the lane";
-	default:
-		return "the socket failed";
-	}
-}
-
 void tcp_lane_fail(struct tcp_lane *lane, int code)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
@@ -59,7 +40,10 @@ void tcp_lane_fail(struct tcp_lane *lane, int code)
 
 	if (lane->state == TCP_LANE_ENDED)
 		return;
-	pl_peer_note_lane(endpoint->base.peer, PL_EVENT_LANE_LOST, lane->index, code, lane_loss_reason(code));
+	/* Attempts that fail alike make one event. */
+	if (atomic_exchange(&lane->failure, code) != code)
+		pl_peer_note_lane(endpoint->base.peer, PL_EVENT_LANE_LOST, lane->index, code,
+				  tcp_lane_loss_reason(code));
 	if (lane->state == TCP_LANE_UP)
 		tcp_lane_leaves(lane);
 	opened = lane->index == 0 || lane->state == TCP_LANE_UP;
@@ -69,8 +53,10 @@ void tcp_lane_fail(struct tcp_lane *lane, int code)
 	pl_source_remove(&lane->source);
 	atomic_fetch_sub(&endpoint->lanes_open, 1);
 	/* Without a further lane the others carry its bytes. */
-	if (!opened)
+	if (!opened) {
+		tcp_lane_retry_later(lane);
 		return;
+	}
 	if (code == -EPROTO || code == -EMSGSIZE || code == -ENOMEM)
 		atomic_store(&endpoint->violated, true);
 	pl_engine_post(endpoint->base.peer->home, &endpoint->ended_task);
@@ -79,6 +65,8 @@ void tcp_lane_fail(struct tcp_lane *lane, int code)
 static void lane_up(struct tcp_lane *lane)
 {
 	lane->state = TCP_LANE_UP;
+	atomic_store(&lane->failure, 0);
+	lane->retry_pause = 0;
 	tcp_lane_joins(lane);
 	pl_source_watch(&lane->source, EPOLLIN);
 	pl_peer_note_lane(lane->endpoint->base.peer, PL_EVENT_LANE_OPENED, lane->index, 0, "");
@@ -345,6 +333,7 @@ void tcp_lane_shut(struct tcp_lane *lane)
 		lane->state = TCP_LANE_ENDED;
 	}
 	pl_timer_clear(lane->engine, &lane->patience);
+	pl_timer_clear(lane->engine, &lane->retry);
 	pl_source_remove(&lane->source);
 	tcp_lane_sweep_staging(lane, true);
 	tcp_lane_sweep_pieces(lane, true);

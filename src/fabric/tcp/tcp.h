@@ -114,6 +114,9 @@ struct tcp_lane {
 	struct pl_stream stream;
 	struct pl_task task;
 	struct pl_task end_task; /* of an abandoned endpoint */
+	struct pl_timer retry;   /* initiator: dials again after a failure */
+	uint64_t retry_pause;    /* nanoseconds before the last retry; 0: none failed since the lane was up */
+	atomic_int failure;      /* negative errno of the lane's end, or of the last attempt to open it; 0: none */
 	atomic_uint sweep;       /* requested by another engine */
 	unsigned index;
 	enum tcp_lane_state state;
@@ -229,6 +232,15 @@ void tcp_for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_l
 void tcp_late_frame_placed(struct tcp_endpoint *endpoint);
 /* Counts an ended lane of an abandoned endpoint. The caller must not access the endpoint afterwards. */
 void tcp_abandoned_lane_ended(struct tcp_endpoint *endpoint);
+
+/* lane_retry.c */
+void tcp_lane_init_retry(struct tcp_lane *lane);
+/* Returns the reason of a lane's end, for the peer's log. */
+const char *tcp_lane_loss_reason(int code);
+/* Keeps the peer without a lane that could not be opened, and dials again later. Lane's engine. */
+void tcp_lane_retry_later(struct tcp_lane *lane);
+/* Returns the lanes that could not be opened, and the reason of one of them in *status. Any thread. */
+unsigned tcp_lanes_missing(struct pl_endpoint *endpoint, int *status);
 
 /* lane.c */
 void tcp_lane_init(struct tcp_lane *lane);

@@ -71,7 +71,7 @@ int cuda_pool_import(const struct cuda_gpu *gpu, const struct cuda_ipc_handle *i
 	CUmemPoolPtrExportData pointer = ipc->pointer;
 	CUmemoryPool pool;
 
-	*why = CUDA_STAGED "the descriptors of the other end's GPU memory did not come";
+	*why = CUDA_STAGED "the descriptors of the other end's GPU memory did not come (see ulimit -n)";
 	if (!fds || fds->count != 1)
 		return -ENOENT;
 	*why = CUDA_STAGED "the GPU's driver does not let this process open the other's memory";

@@ -140,7 +140,7 @@ int cuda_handles_import(const struct cuda_gpu *gpu, const struct cuda_ipc_handle
 	const struct cuda_driver *driver = gpu->driver;
 	CUresult result = CUDA_SUCCESS;
 
-	*why = CUDA_STAGED "the descriptors of the other end's GPU memory did not come";
+	*why = CUDA_STAGED "the descriptors of the other end's GPU memory did not come (see ulimit -n)";
 	if (!fds || !fds->count)
 		return -ENOENT;
 	*why = CUDA_STAGED "the other end described more of its GPU memory than there is";

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Descriptors: calls that find none free, and those that regions and local peers keep. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "support/cases.h"
+#include "support/environment.h"
+
+#define REGIONS 100
+/* Linux 5.14 */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static const struct setting local = { "local", "local", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false };
+static const struct setting tcp = { "tcp", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, false, false };
+
+/* Takes all descriptors from this process. Returns the limit that it had. */
+static struct rlimit take_descriptors(void)
+{
+	int lowest = fcntl(0, F_DUPFD_CLOEXEC, 0);
+	struct rlimit old, none;
+
+	check(lowest >= 0);
+	close(lowest);
+	check_number(getrlimit(RLIMIT_NOFILE, &old), 0);
+	none = old;
+	none.rlim_cur = (rlim_t)lowest;
+	check_number(setrlimit(RLIMIT_NOFILE, &none), 0);
+	return old;
+}
+
+static void give_descriptors(const struct rlimit *limit)
+{
+	check_number(setrlimit(RLIMIT_NOFILE, limit), 0);
+}
+
+/* Checks that a call failed for lack of a descriptor, and says what helps. */
+static void expect_limit(int rc, const struct pl_error *error)
+{
+	check_number(rc, -EMFILE);
+	check_text(error->id, "DESCRIPTOR-LIMIT");
+	check(strstr(error->message, "RLIMIT_NOFILE"));
+	check(strstr(error->hint, "ulimit -n") && strstr(error->hint, "LimitNOFILE="));
+}
+
+/* Calls without a free descriptor. The peer that exists goes on. */
+static void limit_of_calls(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_options options = PL_OPTIONS_INIT;
+	struct pl_operation *operation;
+	struct pl_listener *listener;
+	struct pl_context *context;
+	struct buffer near, far;
+	struct pl_remote *remote;
+	struct pl_region *region;
+	struct pl_error error;
+	struct rlimit limit;
+
+	environment_open(&environment, argument);
+	buffer_open(&near, environment.near, 64, PL_ACCESS_ALL);
+	buffer_open(&far, environment.far, 64, PL_ACCESS_ALL);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	limit = take_descriptors();
+	expect_limit(pl_open(&context, &options, &error), &error);
+	expect_limit(pl_listen(environment.near, "127.0.0.1:0", &listener, &error), &error);
+	expect_limit(pl_region_allocate(environment.near, 64, PL_ACCESS_ALL, &region, &error), &error);
+	check_ok(pl_connect_start(environment.near, environment.address, 0, 0, &operation, &error), &error);
+	expect_limit(await(&environment, operation, NULL, &error), &error);
+	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 64 }, NULL,
+			  &operation, &error),
+		 &error);
+	complete(&environment, operation, NULL);
+	give_descriptors(&limit);
+	check_ok(pl_region_allocate(environment.near, 64, PL_ACCESS_ALL, &region, &error), &error);
+	pl_region_deregister(region);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+	environment_close(&environment);
+}
+
+/* Only contexts whose peers can map regions keep a descriptor for each. */
+static void descriptors_of_regions(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_region *regions[REGIONS];
+	unsigned before, each = !strcmp(((const struct setting *)argument)->fabric, "local");
+	struct pl_error error;
+
+	environment_listen(&environment, argument);
+	before = open_descriptors();
+	for (unsigned i = 0; i < REGIONS; i++)
+		check_ok(pl_region_allocate(environment.near, 64, PL_ACCESS_ALL, &regions[i], &error), &error);
+	check_number(open_descriptors(), before + each * REGIONS);
+	for (unsigned i = 0; i < REGIONS; i++) {
+		*(volatile char *)pl_region_address(regions[i]) = 1;
+		pl_region_deregister(regions[i]);
+	}
+	check_number(open_descriptors(), before);
+	environment_close(&environment);
+}
+
+static unsigned count_links(const char *to)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	struct dirent *entry;
+	unsigned count = 0;
+	char target[128];
+
+	check(folder != NULL);
+	while ((entry = readdir(folder))) {
+		ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target) - 1);
+
+		target[length > 0 ? length : 0] = '\0';
+		count += strstr(target, to) != NULL;
+	}
+	closedir(folder);
+	return count;
+}
+
+/* valgrind has no pidfds, and its limit of descriptors does not bind the kernel's recvmsg(2). */
+static bool has_pidfds(void)
+{
+	int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+static bool kernel_populates(void)
+{
+	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	bool does = madvise(page, 4096, MADV_POPULATE_WRITE) == 0;
+
+	munmap(page, 4096);
+	return does;
+}
+
+static unsigned count_events(struct pl_peer *peer, uint32_t event)
+{
+	struct pl_event_query query = PL_EVENT_QUERY_INIT;
+	struct pl_event_record records[PL_EVENTS_MAX];
+	int count = pl_peer_events(peer, &query, records, PL_EVENTS_MAX);
+	unsigned found = 0;
+
+	for (int i = 0; i < count; i++)
+		if (records[i].event == event)
+			found += records[i].count;
+	return found;
+}
+
+/* A connection keeps no descriptor of its gates. Keys beyond the first page of them are opened and revoked without it. */
+static void descriptors_of_a_local_peer(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_remote *remotes[REGIONS];
+	struct buffer far;
+	unsigned before;
+
+	buffers_allocated = true;
+	environment_open(&environment, argument);
+	check_number(count_links("peerlane-gates"), kernel_populates() && has_pidfds() ? 0 : 2);
+	buffer_open(&far, environment.far, 64, PL_ACCESS_ALL);
+	before = open_descriptors();
+	for (unsigned i = 0; i < REGIONS; i++)
+		remotes[i] = share(&environment, far.region, environment.near_peer, NULL);
+	check_number(open_descriptors(), before);
+	check_number(count_events(environment.near_peer, PL_EVENT_REVOKED_THERE), 0);
+	buffer_close(&far);
+	progress_until(&environment, count_events(environment.near_peer, PL_EVENT_REVOKED_THERE) == REGIONS);
+	for (unsigned i = 0; i < REGIONS; i++)
+		pl_remote_release(remotes[i]);
+	environment_close(&environment);
+}
+
+/* The importer has no descriptor for a region that the owner sent: the peer stays, and the kernel copies. */
+static void import_without_descriptor(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_operation *operation;
+	struct pl_completion imported;
+	struct buffer near, far;
+	struct pl_error error;
+	struct rlimit limit;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+
+	if (!has_pidfds())
+		exit(SKIPPED);
+	buffers_allocated = true;
+	environment_open(&environment, argument);
+	buffer_open(&near, environment.near, 64, PL_ACCESS_ALL);
+	buffer_open(&far, environment.far, 64, PL_ACCESS_ALL);
+	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
+	check_ok(pl_remote_import_start(environment.near_peer, token, length, 0, &operation, &error), &error);
+	/* The owner answers: only its context makes progress. Both ends are this process. */
+	for (unsigned i = 0; i < 1000; i++)
+		pl_poll(environment.far, &imported, 1);
+	limit = take_descriptors();
+	complete(&environment, operation, &imported);
+	check_number(count_events(environment.near_peer, PL_EVENT_LIMIT_REACHED), 1);
+	pattern_fill(near.bytes, 64, 1, 0);
+	check_ok(pl_write(environment.near_peer, &(struct pl_transfer){ imported.remote, 0, near.region, 0, 64 }, NULL,
+			  &operation, &error),
+		 &error);
+	complete(&environment, operation, NULL);
+	pattern_check(far.bytes, 64, 1, 0);
+	give_descriptors(&limit);
+	pl_remote_release(imported.remote);
+	buffer_close(&near);
+	buffer_close(&far);
+	environment_close(&environment);
+}
+
+static const struct test_case cases[] = {
+	{ "limit-of-calls", limit_of_calls, &local, 60 },
+	{ "regions-over-tcp", descriptors_of_regions, &tcp, 60 },
+	{ "regions-over-local", descriptors_of_regions, &local, 60 },
+	{ "local-peer", descriptors_of_a_local_peer, &local, 60 },
+	{ "import-without-descriptor", import_without_descriptor, &local, 60 },
+};
+
+int main(void)
+{
+	return cases_run("descriptors", cases, sizeof(cases) / sizeof(cases[0]));
+}
