@@ -28,7 +28,7 @@
 #define HASTE (50 * MS / 1000)
 #define LIMIT 30 /* seconds, times slowness() */
 /* A completion that nothing asks for would come with the end of the operation. */
-#define TIMEOUT (10 * SECOND)
+#define TIMEOUT (2 * AMPLE_TIME)
 #define SOON (TIMEOUT / 2)
 
 static const struct setting manual = {
