@@ -119,8 +119,8 @@ static void serve_client(struct false_server *server)
 		answer.type = request.type;
 		answer.answer = true;
 		answer.request = request.request;
-		server->requests++;
 		server->silent = request.type == SERVICE_EXTENT;
+		server->requests += !server->silent;
 		server->answer(server, &request, &answer);
 		if (!server->silent)
 			send_answer(server, &answer);
