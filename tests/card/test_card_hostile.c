@@ -103,11 +103,11 @@ static bool receive_rail(int fd, struct pl_control *control)
 	uint32_t length;
 	uint16_t type;
 
-	if (!socket_receive(fd, header, sizeof(header), 5000))
+	if (!socket_receive(fd, header, sizeof(header), AMPLE_MS))
 		return false;
 	check_number(pl_control_header_decode(header, &type, &length), 0);
 	check_number(type, PL_CONTROL_RAIL);
-	return socket_receive(fd, body, length, 5000) && pl_control_decode(type, body, length, control) == 0;
+	return socket_receive(fd, body, length, AMPLE_MS) && pl_control_decode(type, body, length, control) == 0;
 }
 
 static void expect_rail(int fd, enum pl_rail_step step, uint8_t index, uint16_t generation)
@@ -122,7 +122,7 @@ static void expect_rail(int fd, enum pl_rail_step step, uint8_t index, uint16_t 
 
 static void expect_closed(int fd)
 {
-	check(socket_wait_closed(fd, 5000));
+	check(socket_wait_closed(fd, AMPLE_MS));
 	close(fd);
 }
 

@@ -23,7 +23,7 @@
 /* Seeds below this one leave out the last mood, whose operations last for seconds. */
 #define COMMON 1000u
 #define LIMIT 15 /* seconds, times slowness() */
-#define TIMEOUT (5 * SECOND)
+#define TIMEOUT (10 * slowness() * SECOND)
 
 static const struct setting seed_settings[] = {
 	{ "manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false },

@@ -28,7 +28,7 @@
 #define HASTE (50 * MS / 1000)
 #define LIMIT 30 /* seconds, times slowness() */
 /* A completion that nothing asks for would come with the end of the operation. */
-#define TIMEOUT (10 * SECOND)
+#define TIMEOUT (2 * AMPLE_TIME)
 #define SOON (TIMEOUT / 2)
 
 static const struct setting manual = {
@@ -337,9 +337,9 @@ static void waiting_pass(void *argument)
 static void cancelled_end(void *argument)
 {
 	struct pl_completion completions[WIDE];
+	uint64_t begin, least = UINT64_MAX;
 	unsigned done = 0;
 	struct pair pair;
-	uint64_t begin;
 
 	(void)argument;
 	pair_open(&pair, &manual, LENGTH);
@@ -358,10 +358,12 @@ static void cancelled_end(void *argument)
 				check_one_of(completions[i].status, 0, -ECANCELED);
 			done += (unsigned)got;
 			pl_poll(pair.environment.far, NULL, 0);
-			/* Less than the time after which a rail gives up its requests. */
-			check(clock_now() - begin < SECOND * slowness() / 2);
 		}
+		begin = clock_now() - begin;
+		least = begin < least ? begin : least;
 	}
+	/* A rail gives up its requests after a second.  Some turns of a busy machine may take as long. */
+	check(least < SECOND / 2);
 	check_number(pl_region_deregister(pair.near.region), 0);
 	pair.near.region = NULL;
 	pair_close(&pair);

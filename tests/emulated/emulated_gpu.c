@@ -210,7 +210,7 @@ static void killed_case(struct gpu_ends *ends)
 	close(told[0]);
 	emulated_check_registered(1);
 	process_kill(child, SIGKILL);
-	for (int i = 0; i < 500 && emulated_dmabufs() + emulated_pins(); i++)
+	for (int i = 0; i < 6000 && emulated_dmabufs() + emulated_pins(); i++)
 		sleep_ms(10);
 	emulated_check_registered(0);
 }

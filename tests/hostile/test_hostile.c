@@ -145,7 +145,7 @@ static void *drip_run(void *argument)
 	}
 	/* The listener's time limit has closed all connections by now. */
 	for (unsigned i = 0; i < COUNT; i++) {
-		check(socket_wait_closed(fds[i], 1000));
+		check(socket_wait_closed(fds[i], AMPLE_MS));
 		close(fds[i]);
 	}
 	return NULL;

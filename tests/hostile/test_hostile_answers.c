@@ -63,7 +63,7 @@ static void offender_import_answer(struct offender *offender, struct pl_remote *
 	pl_put_u64(&writer, 1);
 	encoded = attack_encode(&message);
 	check(socket_send(offender->control, encoded.data, encoded.length));
-	check_ok(pl_wait(operation, 5 * SECOND, &completion, &error), &error);
+	check_ok(pl_wait(operation, AMPLE_TIME, &completion, &error), &error);
 	*remote = completion.remote;
 }
 
@@ -93,9 +93,9 @@ static void receive_request(const struct offender *offender, struct pl_frame *fr
 	uint8_t header[PL_FRAME_HEADER];
 
 	do {
-		check(socket_receive(offender->lane, header, sizeof(header), 5000));
+		check(socket_receive(offender->lane, header, sizeof(header), AMPLE_MS));
 		check_number(pl_frame_decode(header, frame), 0);
-		check(socket_receive(offender->lane, payload, pl_frame_payload(frame), 5000));
+		check(socket_receive(offender->lane, payload, pl_frame_payload(frame), AMPLE_MS));
 	} while (frame->type > PL_FRAME_ATOMIC);
 }
 
@@ -132,7 +132,7 @@ static void check_lane(struct accomplice *accomplice, uint32_t writes)
 	receive_request(accomplice->offender, &frame);
 	check_number(frame.type, PL_FRAME_ATOMIC);
 	send_answers(accomplice->offender, value, frame.cookie, writes);
-	check_ok(pl_wait(operation, 5 * SECOND, &completion, &error), &error);
+	check_ok(pl_wait(operation, AMPLE_TIME, &completion, &error), &error);
 	check_number(completion.value, 5);
 	check(offender_is_connected(accomplice->offender));
 }
@@ -142,7 +142,7 @@ static void check_exchange(struct accomplice *accomplice, const struct exchange 
 {
 	struct pl_completion completion = { 0 };
 	struct pl_error error;
-	int rc = operation ? pl_wait(operation, 5 * SECOND, &completion, &error) : -ECANCELED;
+	int rc = operation ? pl_wait(operation, AMPLE_TIME, &completion, &error) : -ECANCELED;
 
 	/* It ends with the connection, not with the time. */
 	check(rc != -ETIMEDOUT);
@@ -176,13 +176,13 @@ static void run_exchange(struct offender *offender, const struct exchange *excha
 	cookie = exchange->kind == PL_KIND_WRITE ? exchange->count : frame.cookie;
 	if (exchange->cancel) {
 		pl_cancel(operations[0]);
-		check_number(pl_wait(operations[0], 5 * SECOND, NULL, &error), -ECANCELED);
+		check_number(pl_wait(operations[0], AMPLE_TIME, NULL, &error), -ECANCELED);
 		operations[0] = NULL;
 	}
 	send_answers(offender, exchange->answers, cookie, exchange->kind == PL_KIND_WRITE ? exchange->count : 0);
 	check_exchange(&accomplice, exchange, operations[exchange->count - 1]);
 	for (unsigned i = 0; i + 1 < exchange->count; i++)
-		check_number(pl_wait(operations[i], 5 * SECOND, NULL, &error) < 0, exchange->violation);
+		check_number(pl_wait(operations[i], AMPLE_TIME, NULL, &error) < 0, exchange->violation);
 	pl_remote_release(accomplice.remote);
 	offender_leave(offender);
 	buffer_close(&accomplice.buffer);
@@ -304,7 +304,7 @@ static uint32_t cancel_request(struct accomplice *accomplice, enum pl_kind kind,
 	if (other)
 		*other = post_operation(accomplice, kind);
 	pl_cancel(operation);
-	check_number(pl_wait(operation, 5 * SECOND, NULL, &error), -ECANCELED);
+	check_number(pl_wait(operation, AMPLE_TIME, NULL, &error), -ECANCELED);
 	return frame.cookie;
 }
 
@@ -334,7 +334,7 @@ static void a_cancelled_neighbour(void *argument)
 	receive_request(&offender, &frame);
 	check_number(frame.type, PL_FRAME_READ);
 	send_answers(&offender, whole, frame.cookie, 0);
-	check_ok(pl_wait(other, 5 * SECOND, NULL, &error), &error);
+	check_ok(pl_wait(other, AMPLE_TIME, NULL, &error), &error);
 	pattern_check(accomplice.buffer.bytes, LENGTH, 1, 0);
 	accomplice_leave(&accomplice);
 	victim_close(&offender.victim);
@@ -367,7 +367,7 @@ static void work_after_a_cancelled_request(void *argument)
 			receive_request(&offender, &frame);
 			check_number(frame.type, PL_FRAME_WRITE);
 			send_answers(&offender, acknowledged, 0, i + 1);
-			check_ok(pl_wait(writes[i], 5 * SECOND, NULL, &error), &error);
+			check_ok(pl_wait(writes[i], AMPLE_TIME, NULL, &error), &error);
 		}
 		accomplice_leave(&accomplice);
 	}

@@ -193,7 +193,7 @@ static void expect_lane_served(const struct offender *offender, uint32_t ack)
 
 	send_message(offender, &frame);
 	do {
-		check(socket_receive(offender->lane, header, sizeof(header), 5000));
+		check(socket_receive(offender->lane, header, sizeof(header), AMPLE_MS));
 		check_number(pl_frame_decode(header, &frame), 0);
 	} while (frame.type != PL_FRAME_FAIL);
 	check_number(frame.cookie, 7);
@@ -233,11 +233,11 @@ static void make_victim_send(const struct offender *offender, unsigned count)
 
 	for (unsigned i = 1; i <= count; i++) {
 		check_ok(pl_notify(offender->peer, i, NULL, 0, NULL, &operation, &error), &error);
-		check(socket_receive(offender->lane, header, sizeof(header), 5000));
+		check(socket_receive(offender->lane, header, sizeof(header), AMPLE_MS));
 		check_number(pl_frame_decode(header, &frame), 0);
 		check_number(frame.type, PL_FRAME_NOTIFY);
 		send_message(offender, &(struct pl_frame){ .type = PL_FRAME_ACK, .ack = i });
-		check_ok(pl_wait(operation, 5 * SECOND, NULL, &error), &error);
+		check_ok(pl_wait(operation, AMPLE_TIME, NULL, &error), &error);
 	}
 }
 

@@ -72,7 +72,7 @@ static void refused_requests(const struct pl_frame *frame, size_t payload, bool 
 	flood_open(&flood, frame, payload, connects);
 	check(flood_send(&flood) < FLOOD);
 	victim_check(&flood.victim);
-	check(socket_wait_closed(flood.link.lane, 5000));
+	check(socket_wait_closed(flood.link.lane, AMPLE_MS));
 	flood_close(&flood);
 }
 
@@ -105,7 +105,7 @@ static void refused_writes(void *argument)
 	victim_check(&flood.victim);
 	/* The refusals come in order and without a gap. */
 	for (uint32_t i = 1; i <= sent / flood.one; i++) {
-		check(socket_receive(flood.link.lane, answer, sizeof(answer), 5000));
+		check(socket_receive(flood.link.lane, answer, sizeof(answer), AMPLE_MS));
 		check_number(pl_frame_decode(answer, &refusal), 0);
 		if (refusal.type == PL_FRAME_ACK) {
 			i--;

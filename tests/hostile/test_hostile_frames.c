@@ -49,9 +49,9 @@ static void receive_frame(const struct offender *offender, struct pl_frame *fram
 {
 	uint8_t bytes[PL_FRAME_HEADER];
 
-	check(socket_receive(offender->lane, bytes, sizeof(bytes), 5000));
+	check(socket_receive(offender->lane, bytes, sizeof(bytes), AMPLE_MS));
 	check_number(pl_frame_decode(bytes, frame), 0);
-	check(socket_receive(offender->lane, payload, pl_frame_payload(frame), 20000));
+	check(socket_receive(offender->lane, payload, pl_frame_payload(frame), AMPLE_MS));
 }
 
 /* A lane has at most 256 READs whose answers have not ended.  Nobody reads the answers here. */

@@ -37,9 +37,9 @@ static void receive_control(int fd, struct pl_control *message)
 	uint32_t length;
 	uint16_t type;
 
-	check(socket_receive(fd, header, sizeof(header), 5000));
+	check(socket_receive(fd, header, sizeof(header), AMPLE_MS));
 	check_number(pl_control_header_decode(header, &type, &length), 0);
-	check(socket_receive(fd, body, length, 5000));
+	check(socket_receive(fd, body, length, AMPLE_MS));
 	check_number(pl_control_decode(type, body, length, message), 0);
 }
 
@@ -129,10 +129,10 @@ static enum pl_wire_status request(const struct intruder *intruder, const struct
 	send_frame(intruder, frame);
 	send_frame(intruder, &marker);
 	do {
-		check(socket_receive(intruder->link.lane, header, sizeof(header), 5000));
+		check(socket_receive(intruder->link.lane, header, sizeof(header), AMPLE_MS));
 		check_number(pl_frame_decode(header, &answer), 0);
 		if (answer.type == PL_FRAME_DATA)
-			check(socket_receive(intruder->link.lane, payload, answer.length, 5000));
+			check(socket_receive(intruder->link.lane, payload, answer.length, AMPLE_MS));
 		if (answer.type == PL_FRAME_FAIL) {
 			check_number(answer.flags, frame->type);
 			status = (enum pl_wire_status)answer.offset;
@@ -443,7 +443,8 @@ static void broken_connection(void *argument)
 	close(world.intruder.link.lane);
 	close(world.intruder.link.control);
 	world.intruder.link.lane = world.intruder.link.control = -1;
-	for (unsigned i = 0; i < 500 && !count_events(&world, PL_EVENT_LOST, &entries); i++)
+	for (uint64_t end = clock_now() + AMPLE_TIME;
+	     !count_events(&world, PL_EVENT_LOST, &entries) && clock_now() < end;)
 		sleep_ms(10);
 	check_number(count_events(&world, PL_EVENT_LANE_LOST, &entries), 1);
 	count = read_log(&world, records);

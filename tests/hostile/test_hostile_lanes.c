@@ -30,7 +30,7 @@ static void stranger_open(struct stranger *stranger)
 	victim_open(&stranger->victim, &plain);
 	stranger->control = attack_greet(stranger->victim.address, &stranger->target);
 	stranger->lane = attack_lane(stranger->victim.address, &stranger->target, 0);
-	check_ok(pl_accept(stranger->victim.listener, 5 * SECOND, &stranger->served, &error), &error);
+	check_ok(pl_accept(stranger->victim.listener, AMPLE_TIME, &stranger->served, &error), &error);
 	stranger->peer = calloc(1, sizeof(*stranger->peer));
 	check(stranger->peer);
 	stranger->peer->secret = stranger->target.secret;
@@ -58,7 +58,7 @@ static int challenge(const struct stranger *stranger, struct pl_lane_auth *auth)
 
 	check(fd >= 0);
 	check(socket_send(fd, auth->hello, sizeof(auth->hello)));
-	check(socket_receive(fd, auth->challenge, sizeof(auth->challenge), 5000));
+	check(socket_receive(fd, auth->challenge, sizeof(auth->challenge), AMPLE_MS));
 	return fd;
 }
 
@@ -68,8 +68,8 @@ static void expect_refusal(int fd, const void *proof)
 	uint8_t byte;
 
 	check(socket_send(fd, proof, PL_TAG));
-	check(!socket_receive(fd, &byte, 1, 5000));
-	check(socket_wait_closed(fd, 1000));
+	check(!socket_receive(fd, &byte, 1, AMPLE_MS));
+	check(socket_wait_closed(fd, AMPLE_MS));
 	close(fd);
 }
 
@@ -194,10 +194,10 @@ static void slow(void *argument)
 	fd = socket_connect(stranger.victim.address);
 	check(fd >= 0 && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0);
 	send_slowly(fd, auth.hello, sizeof(auth.hello));
-	check(socket_receive(fd, auth.challenge, sizeof(auth.challenge), 5000));
+	check(socket_receive(fd, auth.challenge, sizeof(auth.challenge), AMPLE_MS));
 	check_number(pl_lane_auth_prove(&auth, stranger.peer, proof), 0);
 	send_slowly(fd, proof, sizeof(proof));
-	check(socket_receive(fd, welcome, sizeof(welcome), 5000));
+	check(socket_receive(fd, welcome, sizeof(welcome), AMPLE_MS));
 	check_number(pl_lane_welcome_decode(welcome, &status), 0);
 	check_number(status, PL_WIRE_OK);
 	close(fd);
@@ -218,14 +218,14 @@ static void older_release(void *argument)
 	victim_open(&victim, argument);
 	fd = socket_connect(victim.address);
 	check(fd >= 0 && socket_send(fd, bytes.data, bytes.length));
-	check(socket_receive(fd, header, sizeof(header), 5000));
+	check(socket_receive(fd, header, sizeof(header), AMPLE_MS));
 	check_number(pl_control_header_decode(header, &type, &length), 0);
-	check(socket_receive(fd, body, length, 5000));
+	check(socket_receive(fd, body, length, AMPLE_MS));
 	check_number(pl_control_decode(type, body, length, &answer), 0);
 	check_number(answer.type, PL_CONTROL_REJECT);
 	check_number(answer.reject.code, PL_WIRE_VERSION);
 	check_text(answer.reject.id, "PROTOCOL-VERSION");
-	check(socket_wait_closed(fd, 5000));
+	check(socket_wait_closed(fd, AMPLE_MS));
 	close(fd);
 	victim_check(&victim);
 	victim_close(&victim);
@@ -270,7 +270,7 @@ static void farewell(void *argument)
 		check(socket_send(stranger.control, bytes.data, bytes.length));
 		close(stranger.control);
 	}
-	check_status(pl_wait(receive, 5 * SECOND, NULL, &error), -ECONNRESET, &error);
+	check_status(pl_wait(receive, AMPLE_TIME, NULL, &error), -ECONNRESET, &error);
 	check_text(error.id, *says_bye ? "PEER-CLOSED" : "PEER-LOST");
 	if (!*says_bye)
 		close(stranger.control);
@@ -307,18 +307,18 @@ static int lie_about_lane(int listener, const struct attack_target *target, enum
 	peer->secret = secret;
 	memcpy(secret, target->secret, sizeof(secret));
 	peer->secret[0] ^= lie == OTHER_SECRET;
-	check(socket_receive(fd, auth.hello, sizeof(auth.hello), 5000));
+	check(socket_receive(fd, auth.hello, sizeof(auth.hello), AMPLE_MS));
 	check_number(pl_lane_auth_challenge(&auth, lie == WRONG_TAG ? NULL : peer), 0);
 	if (lie == REFLECTED)
 		memcpy(auth.challenge, auth.hello, sizeof(auth.challenge));
 	if (lie != SILENT)
 		check(socket_send(fd, auth.challenge, sizeof(auth.challenge) / (lie == HALF ? 2 : 1)));
 	if (lie >= NO_WELCOME) {
-		check(socket_receive(fd, proof, sizeof(proof), 5000));
+		check(socket_receive(fd, proof, sizeof(proof), AMPLE_MS));
 		check(pl_lane_auth_check(&auth, peer, proof));
 	} else if (lie > HALF) {
 		/* The victim must not prove anything to an end without the secret. */
-		check(!socket_receive(fd, proof, 1, 5000));
+		check(!socket_receive(fd, proof, 1, AMPLE_MS));
 	}
 	if (lie == REFUSED)
 		pl_lane_welcome_encode(PL_WIRE_BUSY, welcome);
@@ -328,7 +328,8 @@ static int lie_about_lane(int listener, const struct attack_target *target, enum
 	return fd;
 }
 
-#define CONNECT_TIME (300 * MS)
+/* Time of an attempt that must expire; the acceptor answers within it. */
+#define CONNECT_TIME (slowness() * SECOND / 2)
 
 /* Each lie ends the attempt with a named error, in its time; other connections of the context go on. */
 static void false_acceptor(void *argument)
@@ -341,11 +342,14 @@ static void false_acceptor(void *argument)
 		struct attack_target target;
 		struct pl_operation *operation;
 		struct pl_error error;
+		const bool expires = lie == SILENT || lie == HALF;
 		int listener, control, lane, status;
 		char address[32];
 
 		listener = socket_listen(address);
-		check_ok(pl_connect_start(victim.context, address, CONNECT_TIME, 0, &operation, &error), &error);
+		check_ok(pl_connect_start(victim.context, address, expires ? CONNECT_TIME : AMPLE_TIME, 0, &operation,
+					  &error),
+			 &error);
 		control = attack_serve(listener, &target);
 		lane = lie_about_lane(listener, &target, (enum acceptor_lie)lie);
 		if (lie == NO_WELCOME)
@@ -353,7 +357,7 @@ static void false_acceptor(void *argument)
 		victim_check(&victim);
 		status = pl_wait(operation, UINT64_MAX, NULL, &error);
 		check_status(status, status, &error);
-		if (lie == SILENT || lie == HALF)
+		if (expires)
 			check_number(status, -ETIMEDOUT);
 		else
 			check_one_of(status, -EPROTO, -EACCES, -ECONNRESET);

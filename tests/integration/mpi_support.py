@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from cli_support import PEERLANE, environment
+from cli_support import DEADLINE, PEERLANE, environment
 
 # mpirun uses the path of its command as its prefix, which fails for /bin/mpirun, so it is started by name.
 MPIRUN = 'mpirun'
@@ -21,7 +21,7 @@ FEW = ['--duration', '0.004', '--size', '4K']
 def mpi(ranks, *arguments, expect=0):
     """Runs the command with ranks of this host, also more than it has cores."""
     done = subprocess.run([MPIRUN, '--oversubscribe', '-n', str(ranks), PEERLANE, 'bench', '--mpi', *map(str, arguments)],
-                          capture_output=True, text=True, timeout=110,
+                          capture_output=True, text=True, timeout=DEADLINE,
                           env=environment(**MPI))
     assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
     return done

@@ -369,17 +369,19 @@ def test_text_output():
     assert ' 32 in flight, ' in run('bench', '--size', '8,16M', '--depth', '32', *FEW).stdout
 
 
+# Operations that would outlast run(), if a client waited for an answer.
+PATIENT = ['--timeout', 2 * DEADLINE]
+
+
 def test_other_servers_are_recognised_at_once(tmp_path):
     """A client that reaches another program's server says so, and does not wait for answers."""
     address = f'127.0.0.1:{free_port()}'
     server = start('bench', '--server', address)
     try:
         assert server.stdout.readline()
-        for command in (['list', address], ['get', address, 'x', '-o', tmp_path], ['bench', 'workflow', address]):
-            began = time.monotonic()
+        for command in (['list', address, *PATIENT], ['get', address, 'x', '-o', tmp_path, *PATIENT], ['bench', 'workflow', address]):
             error = run(*command, expect=1).stderr
             assert '[OTHER-PROGRAM]' in error and '`peerlane bench --server` listens there' in error
-            assert time.monotonic() - began < 10
         run('bench', address, *SHORT)
     finally:
         server.kill()
@@ -395,12 +397,10 @@ def test_each_client_recognises_a_workflow_server(tmp_path):
     try:
         address = server.stdout.readline().split()[-1].decode()
         write(tmp_path / 'file', b'data')
-        for command in (['list', address], ['get', address, 'x', '-o', tmp_path], ['put', address, tmp_path / 'file'],
-                        ['bench', address]):
-            began = time.monotonic()
+        for command in (['list', address, *PATIENT], ['get', address, 'x', '-o', tmp_path, *PATIENT],
+                        ['put', address, tmp_path / 'file', *PATIENT], ['bench', address]):
             error = run(*command, expect=1).stderr
             assert '[OTHER-PROGRAM]' in error and '`peerlane bench workflow` listens there' in error
-            assert time.monotonic() - began < 10
     finally:
         server.kill()
         server.communicate()
@@ -408,7 +408,7 @@ def test_each_client_recognises_a_workflow_server(tmp_path):
 
 def interrupt_bench(arguments, group):
     """Interrupts a measurement when it has results; returns its document."""
-    for delay in (2, 5, 12, 30):
+    for delay in (2, 5, 12, 30, 100):
         process = subprocess.Popen([PEERLANE, *arguments, '--json'], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    start_new_session=True, env=environment())
         time.sleep(delay)

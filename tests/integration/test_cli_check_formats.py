@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 from check_formats import LINE, SCHEMA, document, metrics, nagios, schema_errors, show
 from check_machines import CARD, GPU, ideal, old
-from cli_support import PEERLANE, environment, run, run_json
+from cli_support import DEADLINE, PEERLANE, environment, run, run_json
 
 STATUSES = ['OK', 'UNKNOWN', 'WARN', 'FAIL']
 
@@ -265,7 +265,7 @@ def test_output_replaces_the_file(folders, tmp_path):
     path.write_text('old')
     with path.open() as old_file:
         done = subprocess.run([PEERLANE, 'check', '--sysroot', folders / 'old', '--format', 'prometheus', '-o', path],
-                              capture_output=True, text=True, umask=0o077, env=environment(), timeout=60)
+                              capture_output=True, text=True, umask=0o077, env=environment(), timeout=DEADLINE)
         assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
         assert old_file.read() == 'old'
     assert stat.S_IMODE(path.stat().st_mode) == 0o644 and list(tmp_path.iterdir()) == [path]

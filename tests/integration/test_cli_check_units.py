@@ -11,7 +11,7 @@ import subprocess
 import pytest
 from check_formats import metrics
 from check_machines import ideal
-from cli_support import PEERLANE, environment, free_port, make_key, run_json
+from cli_support import DEADLINE, PEERLANE, environment, free_port, make_key, run_json
 
 NAMES = ('peerlane.service', 'peerlane.socket', 'peerlane-bench.service', 'peerlane-bench.socket', 'peerlane-check.service',
          'peerlane-check.timer')
@@ -38,7 +38,7 @@ def run_service(**variables):
         words += shlex.split(variables.get(bare[1], '')) if bare else \
             [re.sub(r'\$\{(\w+)\}', lambda name: variables.get(name[1], ''), word)]
     assert words[0] == '/usr/bin/peerlane'
-    return subprocess.run([PEERLANE, *words[1:]], capture_output=True, text=True, env=environment(), timeout=60)
+    return subprocess.run([PEERLANE, *words[1:]], capture_output=True, text=True, env=environment(), timeout=DEADLINE)
 
 
 def test_service_writes_the_metrics(tmp_path):
@@ -72,7 +72,7 @@ def test_systemd_accepts_the_units(tmp_path):
 
     def verify(units):
         return subprocess.run(['systemd-analyze', 'verify', '--man=no', '--recursive-errors=no',
-                               *(tmp_path / unit for unit in units)], capture_output=True, text=True, timeout=60,
+                               *(tmp_path / unit for unit in units)], capture_output=True, text=True, timeout=DEADLINE,
                               env={**os.environ, 'SYSTEMD_LOG_LEVEL': 'warning'})
 
     done = verify(NAMES)
@@ -112,7 +112,7 @@ def test_lines_for_the_journal_have_levels(tmp_path):
     def lines(*arguments, offset=0):
         reader, writer = os.pipe()
         pipe = os.fstat(writer)
-        done = subprocess.run([PEERLANE, *arguments], stderr=writer, stdout=subprocess.PIPE, timeout=60,
+        done = subprocess.run([PEERLANE, *arguments], stderr=writer, stdout=subprocess.PIPE, timeout=DEADLINE,
                               env=environment(JOURNAL_STREAM=f'{pipe.st_dev}:{pipe.st_ino + offset}'))
         os.close(writer)
         with os.fdopen(reader) as file:

@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from cli_support import PEERLANE, content, cut_transfer, environment, make_key, run, run_json, serving, write
+from cli_support import DEADLINE, PEERLANE, content, cut_transfer, environment, make_key, run, run_json, serving, write
 
 BIG = 64 << 20
 
@@ -197,4 +197,4 @@ def test_a_full_file_system_does_not_keep_files(world):
         assert [entry['name'] for entry in run_json('list', address)['entries']] == ['other']
     finally:
         server.terminate()
-        server.communicate(timeout=60)
+        server.communicate(timeout=DEADLINE)

@@ -50,9 +50,13 @@ def test_document_and_table(fleet):
 
 
 def test_unreachable_hosts_are_left_out(fleet):
-    done = fleet('n1,dead,n2', '--join-timeout', '1', options=['--json'], expect=3)
-    shown = json.loads(done.stdout)
-    assert [one['rank'] for one in shown['left_out']] == [1]
+    # Two ranks of a busy machine may not join in time.
+    for seconds in 1, 5, 25, 125:
+        done = fleet('n1,dead,n2', '--join-timeout', seconds, options=['--json'], expect=None)
+        shown = json.loads(done.stdout or '{"left_out": []}')
+        if len(shown['left_out']) == 1:
+            break
+    assert done.returncode == 3 and [one['rank'] for one in shown['left_out']] == [1]
     assert 'rank 1, dead: exit status 255: ssh: connect to host dead port 22: No route to host' in done.stderr
     done = fleet('dead,n1', '--join-timeout', '1', expect=None)
     assert done.returncode == 1 and 'rank 0, dead' in done.stderr and done.stdout == ''

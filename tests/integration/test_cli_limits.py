@@ -5,19 +5,19 @@ import json
 import os
 import time
 
-from cli_support import content, make_key, run, run_json, serving, start, write
+from cli_support import DEADLINE, content, make_key, run, run_json, serving, start, write
 from test_cli_identity import reload, wait_until, world  # noqa: F401 (fixture)
 
 MIB = 1 << 20
 
 
 @contextlib.contextmanager
-def takes(least, most):
-    """Checks the time of a block, in seconds.  Only the lower limit is strict, as the machine may be busy."""
+def takes(least):
+    """Checks that a block takes this time in seconds, or longer, as the machine may be busy."""
     begin = time.monotonic()
     yield
     took = time.monotonic() - begin
-    assert least <= took <= most, f'{took:.2f} s are not between {least} and {most}'
+    assert least <= took, f'{took:.2f} s are less than {least}'
 
 
 def options(world, person):
@@ -29,17 +29,20 @@ def audit_lines(world, event):
 
 
 def test_a_rate_limits_its_identity_alone(world):
+    """The least rate, at which the file takes 192 s, holds up no other client.  Then a higher one ends the transfer."""
     big = write(world.path / 'big', content(12 * MIB))
-    authorized = world.authorize(f'{world.alice_print} read rate=4M', f'{world.bob_print} read')
+    authorized = world.authorize(f'{world.alice_print} read rate=64K', f'{world.bob_print} read')
     with serving(big, '--identity', world.server, '--authorized', authorized, '--audit', world.path / 'audit',
                  '--json') as server:
-        with takes(0.8 * 3, 40):
+        with takes(0.8 * 2):
             limited = start('get', server.address, 'big', '-o', world.path / 'slow', '--json', *options(world, 'alice'))
             for i in range(3):
                 other = run_json('get', server.address, 'big', '-o', world.path / f'fast{i}', *options(world, 'bob'))
                 assert other['files'][0]['fabric'] == 'local'
             assert limited.poll() is None, 'the other client was not faster'
-            output = json.loads(limited.communicate(timeout=60)[0])
+            world.authorize(f'{world.alice_print} read rate=6M', f'{world.bob_print} read')
+            reload(server)
+            output = json.loads(limited.communicate(timeout=DEADLINE)[0])
         assert output['files'][0]['fabric'] == 'tcp' and 'limits the rate' in output['files'][0]['reason']
         assert (world.path / 'slow').read_bytes() == big.read_bytes() == (world.path / 'fast2').read_bytes()
         wait_until(lambda: len(audit_lines(world, 'disconnect')) == 4)
@@ -55,18 +58,22 @@ def test_a_rate_for_all_clients(world):
     upload.mkdir()
     for more in [['--key', make_key(world.path)], ['--key', make_key(world.path), '--encrypt']]:
         with serving(big, '--upload', upload, '--rate', '4M', *more) as server:
-            with takes(0.8 * 1, 40):
+            with takes(0.8 * 1):
                 run('put', server.address, big, *more)
-            with takes(0.8 * 1, 40):
+            with takes(0.8 * 1):
                 run('get', server.address, 'big', '-o', world.path / 'out', *more)
         assert (upload / 'big').read_bytes() == (world.path / 'out').read_bytes() == big.read_bytes()
         (upload / 'big').unlink()
         (world.path / 'out').unlink()
     authorized = world.authorize(f'{world.alice_print} all rate=1G', '* all')
+    write(big, content(64 * MIB))
     with serving(world.path / 'pub', '--identity', world.server, '--authorized', authorized, '--rate', '256K') as server:
-        with takes(0, 0.8 * 16):  # with the rate of the others: 16 s
-            run('get', server.address, 'big', '-o', world.path / 'fast', *options(world, 'alice'))
-        with takes(0.8 * 2, 60):
+        slow = start('get', server.address, 'big', '-o', world.path / 'slow', *options(world, 'bob'))  # 256 s
+        run('get', server.address, 'big', '-o', world.path / 'fast', *options(world, 'alice'))
+        assert slow.poll() is None, slow.communicate()
+        slow.kill()
+        slow.communicate()
+        with takes(0.8 * 2):
             run('get', server.address, 'small', '-o', world.path / 'slow', *options(world, 'bob'))
 
 
@@ -77,9 +84,9 @@ def test_many_small_files_within_a_rate(world):
     upload.mkdir()
     (world.path / 'out').mkdir()
     with serving(world.path / 'many', '--upload', upload, '--rate', '2M') as server:
-        with takes(0.8 * 3e6 / (2 * MIB), 60):
+        with takes(0.8 * 3e6 / (2 * MIB)):
             run('put', server.address, '-r', world.path / 'many')
-        with takes(0.8 * 3e6 / (2 * MIB), 60):
+        with takes(0.8 * 3e6 / (2 * MIB)):
             run('get', server.address, '-r', '-o', world.path / 'out')
     for i in range(150):
         assert (upload / f'many/{i}').read_bytes() == (world.path / f'out/{i}').read_bytes() == content(20000, i)
@@ -92,25 +99,25 @@ def test_the_least_rate_ends_no_transfer(world):
     upload.mkdir()
     with serving(big, '--upload', upload, '--rate', '64K') as server:
         processes = [start('get', server.address, 'big', '-o', world.path / 'out'), start('put', server.address, big)]
-        with takes(0.8 * 16, 55):
+        with takes(0.8 * 16):
             for process in processes:
-                assert process.communicate(timeout=55)[1] == b''
+                assert process.communicate(timeout=DEADLINE)[1] == b''
     assert (upload / 'big').read_bytes() == (world.path / 'out').read_bytes() == big.read_bytes()
 
 
 def test_a_reload_changes_the_rate_of_connected_clients(world):
-    big = write(world.path / 'big', content(4 * MIB))
+    big = write(world.path / 'big', content(64 * MIB))
     lines = [f'{world.alice_print} read rate=128K', f'{world.bob_print} read']
     authorized = world.authorize(*lines)
     with serving(big, '--identity', world.server, '--authorized', authorized) as server:
-        with takes(1, 20):  # without the reload: 32 s
+        with takes(1):  # without the reload: 512 s
             slow = start('get', server.address, 'big', '-o', world.path / 'out', *options(world, 'alice'))
             wait_until(lambda: 'reads big' in server.line())
             time.sleep(1)
             assert slow.poll() is None
             world.authorize(f'{world.alice_print} read rate=1G', lines[1])
             reload(server)
-            assert slow.communicate(timeout=60)[1] == b'' and slow.returncode == 0
+            assert slow.communicate(timeout=DEADLINE)[1] == b'' and slow.returncode == 0
     assert (world.path / 'out').read_bytes() == big.read_bytes()
 
 
@@ -119,23 +126,24 @@ def test_requests_wait(world):
     folder.mkdir()
     for i in range(3000):
         (folder / f'{i:05d}-{"n" * 150}').touch()
-    authorized = world.authorize(f'{world.alice_print} read requests=20', f'{world.bob_print} read')
+    authorized = world.authorize(f'{world.alice_print} read requests=1', f'{world.bob_print} read')
     with serving(folder, '--identity', world.server, '--authorized', authorized, '--audit', world.path / 'audit',
                  '--json') as server:
-        # About 66 requests, of which 20 need not wait.
-        with takes(1.8, 40):
-            slow = start('list', server.address, '--json', *options(world, 'alice'))
-            begin = time.monotonic()
-            assert len(run_json('list', server.address, *options(world, 'bob'))['entries']) == 3000
-            unlimited = time.monotonic() - begin
-            assert slow.poll() is None, f'the other client took {unlimited:.2f} s'
-            assert len(json.loads(slow.communicate(timeout=60)[0])['entries']) == 3000
+        # About 66 requests, which take 65 s.
+        slow = start('list', server.address, '--json', *options(world, 'alice'))
+        assert len(run_json('list', server.address, *options(world, 'bob'))['entries']) == 3000
+        assert slow.poll() is None, 'the other client was not faster'
         # A client that leaves while its request waits is forgotten.
-        slow = start('list', server.address, *options(world, 'alice'))
-        time.sleep(1)
+        wait_until(lambda: audit_lines(world, 'limit'))
         slow.kill()
         slow.communicate()
-        wait_until(lambda: len(audit_lines(world, 'disconnect')) == 3)
+        wait_until(lambda: len(audit_lines(world, 'disconnect')) == 2)
+        # 20 of the requests need not wait.
+        world.authorize(f'{world.alice_print} read requests=20', f'{world.bob_print} read')
+        reload(server)
+        wait_until(lambda: audit_lines(world, 'reload'))
+        with takes(1.8):
+            assert len(run_json('list', server.address, *options(world, 'alice'))['entries']) == 3000
         run('list', server.address, *options(world, 'bob'))
     lines = audit_lines(world, 'limit')
     assert all(line['limit'] == 'requests' and line['identity'] == world.alice_print for line in lines)
@@ -161,17 +169,17 @@ def test_a_reload_changes_requests_and_names(world):
     authorized = world.authorize(f'{world.alice_print} read requests=1')
     folder = world.path / 'many'
     folder.mkdir()
-    for i in range(3000):
+    for i in range(20000):
         (folder / f'{i:05d}-{"n" * 150}').touch()
     with serving(folder, '--identity', world.server, '--authorized', authorized, '--json') as server:
-        with takes(1, 25):  # without the reload: more than 60 s
+        with takes(1):  # without the reload: more than 400 s
             slow = start('list', server.address, '--json', *options(world, 'alice'))
             wait_until(lambda: 'connected' in server.line())
             time.sleep(1)
             assert slow.poll() is None
             world.authorize(f'{world.alice_print} read requests=1000000')
             reload(server)
-            assert len(json.loads(slow.communicate(timeout=60)[0])['entries']) == 3000
+            assert len(json.loads(slow.communicate(timeout=DEADLINE)[0])['entries']) == 20000
 
 
 def test_imports_of_an_identity(world):

@@ -89,7 +89,7 @@ def measure_between_hosts(folder):
                            '--mca', 'plm_rsh_agent', folder / 'agent', '--mca', 'oob_tcp_if_include', network,
                            '--mca', 'btl_tcp_if_include', network, '--mca', 'btl', 'tcp,self', '--mca', 'pml', 'ob1',
                            PEERLANE, 'bench', '--mpi', '--insecure', '--network', '10.77.', '--size', '64K',
-                           '--duration', '0.01', '--json'], capture_output=True, text=True, timeout=110,
+                           '--duration', '0.01', '--json'], capture_output=True, text=True, timeout=DEADLINE,
                           env=environment(**MPI, HOSTS=str(HOSTS), FOLDER=str(folder)))
     assert done.returncode == 0, (done.stdout, done.stderr)
     document = json.loads(done.stdout)
@@ -164,6 +164,6 @@ def test_foreign_mpi_is_refused(tmp_path):
     """Derivatives of MPICH have the functions, but not the objects that Open MPI exports."""
     source = tmp_path / 'other.c'
     source.write_text('int MPI_Init(int *c, char ***v) { (void)c; (void)v; return 0; }\n')
-    subprocess.run(['cc', '-shared', '-fPIC', '-o', tmp_path / 'libmpi.so.40', source], check=True, timeout=60)
+    subprocess.run(['cc', '-shared', '-fPIC', '-o', tmp_path / 'libmpi.so.40', source], check=True, timeout=DEADLINE)
     done = run('bench', '--mpi', expect=1, LD_LIBRARY_PATH=str(tmp_path))
     assert '[MPI-FOREIGN]' in done.stderr and 'ompi_mpi_comm_world' in done.stderr

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import pytest
-from cli_support import PEERLANE, content, cut_transfer, environment, recorded, run_json, serving, write
+from cli_support import DEADLINE, PEERLANE, content, cut_transfer, environment, recorded, run_json, serving, write
 
 SIZE = 32 << 20
 RECORD = 144
@@ -147,7 +147,7 @@ def test_a_key_that_is_not_private_is_not_used(world, how):
         world.cut('get', server)
         break_key(world, how)
         done = subprocess.run([PEERLANE, *map(str, world.command('get', server)), '--json'], capture_output=True, text=True,
-                              timeout=60, env=environment())
+                              timeout=DEADLINE, env=environment())
         assert done.returncode == 0 and '"resumed": 0' in done.stdout
         assert done.stderr.count('warning: interrupted transfers will begin again: ') == 1
         assert str(world.key.parent)[:79] in done.stderr and 'hint: ' in done.stderr
@@ -161,7 +161,7 @@ def test_without_a_key_nothing_is_kept(world):
         assert saved[-32:] == bytes(32)
         assert world.repeat('get', server, **changes) == 0
         done = subprocess.run([PEERLANE, 'get', server.address, 'big', 'other', '-o', world.out], capture_output=True,
-                              text=True, timeout=60, env=environment(**changes))
+                              text=True, timeout=DEADLINE, env=environment(**changes))
         assert done.returncode == 0 and done.stderr.count('begin again') == 1 and 'XDG_STATE_HOME' in done.stderr
         # An interrupted client leaves no file that it could not resume.
         process = subprocess.Popen([PEERLANE, *map(str, world.command('get', server))], stdout=subprocess.PIPE,
@@ -169,7 +169,7 @@ def test_without_a_key_nothing_is_kept(world):
         while process.poll() is None and recorded(world.part('get'), SIZE) <= 0:
             time.sleep(0.0005)
         process.send_signal(signal.SIGINT)
-        assert b'kept' not in process.communicate(timeout=60)[1]
+        assert b'kept' not in process.communicate(timeout=DEADLINE)[1]
         assert not world.part('get').exists()
     with serving(world.path / 'pub', *SLOW, '--upload', world.inbox, **changes) as server:
         try:

@@ -5,7 +5,7 @@ import socket
 import subprocess
 
 import pytest
-from cli_support import PEERLANE, environment, make_key, run, run_json, serving, write
+from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, serving, write
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_answers_that_are_none_are_refused(world, answer):
         with accepted:
             if answer:
                 accepted.send(answer)
-        assert 'RELOAD-NO-ANSWER' in client.communicate(timeout=60)[1] and client.returncode == 1
+        assert 'RELOAD-NO-ANSWER' in client.communicate(timeout=DEADLINE)[1] and client.returncode == 1
 
 
 def test_other_users_cannot_reload(world):
@@ -113,7 +113,7 @@ def test_other_users_cannot_reload(world):
         script = ('import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); '
                   f's.connect("\\0peerlane/serve/{server.process.pid}"); sys.stdout.write(repr(s.recv(100)))')
         done = subprocess.run(['/usr/bin/python3', '-c', script], user=65534, group=65534, capture_output=True, text=True,
-                              timeout=60)
+                              timeout=DEADLINE)
         assert done.stdout == "b''", done
         assert 'reload' not in (world.path / 'audit').read_text()
         run('serve', '--reload', server.process.pid)

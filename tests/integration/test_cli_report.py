@@ -579,6 +579,6 @@ def test_page_needs_no_horizontal_scrolling(tmp_path, width):
         '[...d.querySelectorAll("svg")].filter(s => s.getBoundingClientRect().width > 0).length}`}</script>')
     done = subprocess.run(['chromium', '--headless', '--no-sandbox', '--disable-gpu', '--allow-file-access-from-files',
                            f'--user-data-dir={tmp_path}/profile', '--virtual-time-budget=2000', '--dump-dom',
-                           f'file://{tmp_path}/frame.html'], capture_output=True, text=True, timeout=100)
+                           f'file://{tmp_path}/frame.html'], capture_output=True, text=True, timeout=DEADLINE)
     shown = re.search(r'wide (\d+) pictures (\d+)', done.stdout)
     assert shown and int(shown[1]) <= width and int(shown[2]) == 7, (done.stdout[-300:], done.stderr[-300:])

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import pytest
-from cli_support import PEERLANE, content, environment, make_key, run, serving, write
+from cli_support import DEADLINE, PEERLANE, content, environment, make_key, run, serving, write
 
 
 def mappings(pid):
@@ -52,7 +52,7 @@ def psk_of(key):
 
 def wait_gone(pid, secret):
     """Waits until the memory that core dumps have is without a secret."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + DEADLINE
     while occurrences(pid, secret)[0] and time.monotonic() < end:
         time.sleep(0.1)
     return occurrences(pid, secret)

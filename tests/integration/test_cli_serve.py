@@ -198,7 +198,7 @@ def test_for_exits_after_the_given_time(tree):
     begin = time.monotonic()
     server = Server(tree, '--for', '0.5')
     assert server.process.wait(timeout=DEADLINE) == 0
-    assert 0.4 < time.monotonic() - begin < 10
+    assert time.monotonic() - begin > 0.4
     server.process.communicate()
 
 

@@ -519,7 +519,7 @@ static void clients_that_leave_a_commit(void *argument)
 	client_open(&world);
 	for (int i = 0; i < CLIENTS; i++) {
 		snprintf(path, sizeof(path), "%s/stored%d", world.folder, i);
-		for (uint64_t end = clock_now() + 10 * SECOND; access(path, F_OK) != 0; sleep_ms(1))
+		for (uint64_t end = clock_now() + AMPLE_TIME; access(path, F_OK) != 0; sleep_ms(1))
 			check(clock_now() < end);
 		check(unlink(path) == 0);
 	}

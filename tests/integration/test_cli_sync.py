@@ -4,7 +4,7 @@ import os
 import subprocess
 
 import pytest
-from cli_support import PEERLANE, content, environment, run, serving, write
+from cli_support import DEADLINE, PEERLANE, content, environment, run, serving, write
 
 
 def recording(log, fail=None):
@@ -107,7 +107,7 @@ def test_a_failure_of_the_directory_fails_small_files(tmp_path, inbox):
 
 def get(server, *options, expect=0, **changes):
     done = subprocess.run([PEERLANE, 'get', server.address, 'model.bin', *map(str, options)], capture_output=True,
-                          text=True, timeout=60, env=environment(**changes))
+                          text=True, timeout=DEADLINE, env=environment(**changes))
     assert done.returncode == expect, done.stderr
     return done
 

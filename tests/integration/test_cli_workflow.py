@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from cli_support import GPU, PEERLANE, make_key, run, run_json, start
+from cli_support import DEADLINE, GPU, PEERLANE, make_key, run, run_json, start
 
 SHORT = ['--compute', 'simulated', '--rounds', '2', '--frames', '20']
 PHASES = {'receive', 'to_device', 'compute', 'to_host', 'inspect', 'other'}
@@ -92,12 +92,12 @@ def test_server_with_a_key(tmp_path):
     assert report['authenticated'] and report['results'][0]['verified']
     # The server sends its machine, so that it is known on other hosts too.
     assert report['peer_machine'] == report['machine'] and report['peer_machine']['cores'] >= 1
-    output, errors = server.communicate(timeout=60)
+    output, errors = server.communicate(timeout=DEADLINE)
     assert server.returncode == 0 and b'frames for' in output, errors
     server = start('bench', 'workflow', '--server', '127.0.0.1:0')
     server.stdout.readline()
     server.send_signal(signal.SIGTERM)
-    assert server.communicate(timeout=60) and server.returncode == 0
+    assert server.communicate(timeout=DEADLINE) and server.returncode == 0
 
 
 @pytest.mark.parametrize('arguments, text', [

@@ -8,10 +8,9 @@ import struct
 import subprocess
 import time
 
-from cli_support import free_port
+from cli_support import DEADLINE, free_port
 
 COMMAND, SERVE, READ, PROXY = (os.environ[name] for name in ('PEERLANE', 'EXAMPLE_SERVE', 'EXAMPLE_READ', 'EXAMPLE_PROXY'))
-DEADLINE = 60
 
 
 def run(program, *arguments):

@@ -242,11 +242,12 @@ static void expired(void *unused)
 
 	(void)unused;
 	gpu_session_open(&session, gpu_agent_alloc, "alloc", SMALL);
-	options.lifetime = SECOND;
+	/* The first write ends within the lifetime, on a busy machine too. */
+	options.lifetime = 2 * slowness() * SECOND;
 	check_ok(pl_region_share(session.buffer.region, &options, token, &length, &error), &error);
 	agent_write(&session.agent, token, length, SMALL);
 	check_number(agent_wait(&session.agent), 0);
-	sleep_ms(1100);
+	sleep_ms((unsigned)(options.lifetime / MS) + 100);
 	agent_rewrite(&session.agent, SMALL);
 	status = agent_wait(&session.agent);
 	check_number(status, -EACCES);

@@ -148,7 +148,7 @@ static struct pl_peer *try_connect_at(int line, struct server *server, struct pl
 
 static void await_refusals(struct server *server, int count)
 {
-	for (int i = 0; i < 1000 && atomic_load(&server->refusals) < count; i++)
+	for (uint64_t end = clock_now() + AMPLE_TIME; atomic_load(&server->refusals) < count && clock_now() < end;)
 		usleep(10000);
 	check_number(atomic_load(&server->refusals), count);
 }
@@ -543,7 +543,7 @@ static bool is_connected(struct pl_peer *peer)
 
 static void await_loss(struct pl_peer *peer)
 {
-	for (int i = 0; i < 1000 && is_connected(peer); i++)
+	for (uint64_t end = clock_now() + AMPLE_TIME; is_connected(peer) && clock_now() < end;)
 		usleep(10000);
 	check(!is_connected(peer));
 }

@@ -11,7 +11,7 @@
 
 #define LARGE (128u << 20)
 /* Longest time until an operation fails.  The kernel reports a death at once; a busy machine needs longer. */
-#define SOON (3 * SECOND)
+#define SOON SLACK
 
 static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false };
 static const struct setting keyed = { "keyed", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, true, false, false, false };
@@ -313,7 +313,7 @@ static void kill_greeting_client(void *argument)
 		process_kill(children[i], SIGKILL);
 	good = context_open(argument);
 	check_ok(pl_connect(good, address, 0, &peer, &error), &error);
-	check_ok(pl_accept(listener, SECOND, &served, &error), &error);
+	check_ok(pl_accept(listener, AMPLE_TIME, &served, &error), &error);
 	check_status(pl_accept(listener, 0, &served, &error), -ETIMEDOUT, &error);
 	pl_close(good);
 	for (unsigned i = 0; i < 300 && open_descriptors() > descriptors; i++)

@@ -22,7 +22,7 @@
 #define LARGE (128u << 20)
 #define SIZE (64u << 10)
 /* Longest time until an operation fails. The kernel reports a death at once; a busy machine needs longer. */
-#define SOON (3 * SECOND)
+#define SOON SLACK
 
 static const struct setting open_choice = { "auto", "auto", "127.0.0.1", PL_PROGRESS_THREAD, 1, false,
 					    false,  true,   false };

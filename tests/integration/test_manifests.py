@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from check_machines import ideal
-from cli_support import PEERLANE, environment, free_port, make_key, run
+from cli_support import DEADLINE, PEERLANE, environment, free_port, make_key, run
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / 'docs/examples'
 VERSIONS = {'Namespace': 'v1', 'Service': 'v1', 'DaemonSet': 'apps/v1', 'Job': 'batch/v1'}
@@ -195,7 +195,7 @@ def results(tmp_path):
 
 def status(results, words, **variables):
     path = f'{results}/bin:{environment()["PATH"]}'
-    return subprocess.run(words, capture_output=True, text=True, timeout=60,
+    return subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE,
                           env=environment(PATH=path, **variables)).returncode
 
 
@@ -261,7 +261,7 @@ def test_ranks_of_the_job_find_each_other(tmp_path):
                  for word in container['args']]
         ranks.append(subprocess.Popen([PEERLANE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                       env=environment(JOB_COMPLETION_INDEX=str(index))))
-    (result, error), _ = [rank.communicate(timeout=60) for rank in ranks]
+    (result, error), _ = [rank.communicate(timeout=DEADLINE) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], error
     assert json.loads(result)['complete'] is True
 

@@ -10,7 +10,7 @@ import tempfile
 
 import pytest
 
-from cli_support import PEERLANE
+from cli_support import DEADLINE, PEERLANE
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(PEERLANE).resolve().parent
@@ -32,7 +32,7 @@ def destination(tmp_path_factory):
     log = BUILD / 'meson-logs/install-log.txt'
     kept = log.read_bytes() if log.exists() else None
     try:
-        subprocess.run(['meson', 'install', '-C', BUILD, '--no-rebuild', '--quiet'], check=True, timeout=60,
+        subprocess.run(['meson', 'install', '-C', BUILD, '--no-rebuild', '--quiet'], check=True, timeout=DEADLINE,
                        env={**os.environ, 'DESTDIR': str(folder)})
         shutil.copy(log, folder.parent / 'install-log.txt')
         yield folder
@@ -100,7 +100,7 @@ def test_uninstall_leaves_nothing(destination):
     logs.mkdir(parents=True)
     shutil.move(destination.parent / 'install-log.txt', logs / 'install-log.txt')
     assert 'meson --internal uninstall' in (BUILD / 'build.ninja').read_text()
-    subprocess.run(['meson', '--internal', 'uninstall'], check=True, timeout=60, cwd=logs.parent, capture_output=True)
+    subprocess.run(['meson', '--internal', 'uninstall'], check=True, timeout=DEADLINE, cwd=logs.parent, capture_output=True)
     assert files_below(destination) == set()
 
 
@@ -127,7 +127,7 @@ def test_purge_removes_what_the_command_wrote(tmp_path):
         (folder / 'etc/peerlane/key').write_text(changed)
         if not changed:
             (folder / 'etc/peerlane/key').unlink()
-        done = subprocess.run(['sh', '-c', re.sub(r' /(?=etc|var|run)', f' {folder}/', script), 'postrm', action], timeout=60,
+        done = subprocess.run(['sh', '-c', re.sub(r' /(?=etc|var|run)', f' {folder}/', script), 'postrm', action], timeout=DEADLINE,
                               capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, '')
         return {f'/{path}' for path in files_below(folder)}, (folder / 'etc/peerlane').exists()
@@ -165,7 +165,7 @@ def packages(tmp_path):
 
 def make_repository(packages, **variables):
     return subprocess.run([ROOT / 'tools/repository', packages, packages.parent / 'repository'], capture_output=True, text=True,
-                          timeout=60, env={**os.environ, **variables})
+                          timeout=DEADLINE, env={**os.environ, **variables})
 
 
 def fetch(folder, options):
@@ -179,10 +179,10 @@ def fetch(folder, options):
                 'Dir::State': state, 'Dir::State::Lists': state / 'lists', 'Dir::State::Status': '/dev/null',
                 'Dir::Cache': state / 'cache', 'APT::Sandbox::User': 'root'}
     options = [f'-o{name}={value}' for name, value in settings.items()]
-    update = subprocess.run(['apt-get', *options, '-q', 'update'], capture_output=True, text=True, timeout=60)
+    update = subprocess.run(['apt-get', *options, '-q', 'update'], capture_output=True, text=True, timeout=DEADLINE)
     if update.returncode:
         return update.stderr
-    return subprocess.run(['apt-get', *options, 'download', 'tiny-peerlane'], capture_output=True, text=True, timeout=60,
+    return subprocess.run(['apt-get', *options, 'download', 'tiny-peerlane'], capture_output=True, text=True, timeout=DEADLINE,
                           cwd=state).stderr or (state / 'tiny-peerlane_1_all.deb').stat().st_size
 
 
@@ -195,7 +195,7 @@ def test_apt_installs_from_the_repository(tmp_path, packages):
     assert 'not signed' in fetch(tmp_path, '')
     # An earlier repository is replaced; names are relative to the working folder of the caller.
     (tmp_path / 'repository/old').touch()
-    done = subprocess.run([ROOT / 'tools/repository', 'packages', 'repository'], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([ROOT / 'tools/repository', 'packages', 'repository'], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
     assert done.returncode == 0 and not (tmp_path / 'repository/old').exists(), done
 
 
@@ -222,7 +222,7 @@ def keys():
 def test_apt_verifies_the_signature(tmp_path, packages, keys):
     assert make_repository(packages, **keys).returncode != 0 and not (tmp_path / 'repository').exists()
     subprocess.run(['gpg', '--batch', '--quiet', '--passphrase', '', '--quick-generate-key', keys['KEY'], 'ed25519', 'sign',
-                    'never'], check=True, timeout=60, env={**os.environ, **keys}, capture_output=True)
+                    'never'], check=True, timeout=DEADLINE, env={**os.environ, **keys}, capture_output=True)
     done = make_repository(packages, **keys)
     assert done.returncode == 0 and done.stdout.endswith('signed by site@peerlane.invalid\n'), done
     signed = f'[signed-by={tmp_path}/repository/peerlane.asc]'

@@ -44,7 +44,7 @@ const char *driver_warning(void)
 
 void patience_begin(struct patience *patience, unsigned seconds)
 {
-	patience->deadline = clock_now() + seconds * slowness() * 1000000000ull;
+	patience->deadline = clock_now() + hang_seconds(seconds) * SECOND;
 }
 
 void patience_wait(struct patience *patience)

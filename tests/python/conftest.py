@@ -48,8 +48,8 @@ def connected(fabric='local', progress='thread', **options):
             pl.Context(fabric=fabric, progress=progress, **options) as far, \
             (progressing(far) if progress == 'manual' else contextlib.nullcontext()):
         with far.listen() as listener:
-            peer = near.connect(listener.address, timeout=10)
-            other = listener.accept(timeout=10)
+            peer = near.connect(listener.address, timeout=120)
+            other = listener.accept(timeout=120)
             yield Pair(near, far, listener, peer, other)
 
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import weakref
 
 import peerlane as pl
@@ -289,12 +288,9 @@ def test_other_threads_and_calls_without_a_loop_are_refused():
 def test_the_loop_runs_during_waits():
     async def body(near, far, peer, other, listener):
         waiting = other.receive(far.register(bytearray(8)))
-        ticks = 0
-        start = time.monotonic()
-        while time.monotonic() - start < 0.1:
-            await asyncio.sleep(0.001)
-            ticks += 1
-        assert ticks > 5 and not waiting.done()
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+        assert not waiting.done()
         await peer.send(b'x')
         await waiting
     run(body)
@@ -315,11 +311,11 @@ def test_a_close_ends_the_wait_for_notifications(close):
                     await done
             except pl.BufferRefused:
                 view.release()
-            await asyncio.wait([waiting], timeout=10 if ended else 0)
+            await asyncio.wait([waiting], timeout=120 if ended else 0)
             assert waiting.done() == ended
         for call in (lambda: waiting, lambda: anext(context.notifications())):
             with pytest.raises(pl.Closed):
-                await asyncio.wait_for(call(), 10)
+                await asyncio.wait_for(call(), 120)
     asyncio.run(main())
 
 
@@ -345,7 +341,7 @@ def test_a_cancelled_close_leaves_no_descriptor_in_the_loop(monkeypatch):
 
     def close(self):
         entered.set()
-        assert gate.wait(30)
+        assert gate.wait(120)
         original(self)
 
     async def main():

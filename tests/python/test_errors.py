@@ -134,8 +134,8 @@ def test_a_lost_peer_is_reported(local):
     waiting = local.other.receive_start(local.far.register(bytearray(8)))
     local.peer.close()
     with pytest.raises(ConnectionError):
-        waiting.wait(10)
-    deadline = time.monotonic() + 10
+        waiting.wait(120)
+    deadline = time.monotonic() + 120
     while not (lost := local.far.lost_peers()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -146,7 +146,7 @@ def test_a_lost_peer_that_was_given_up_is_closed(local):
     """Events keep no reference to peers."""
     for _ in range(3):
         peer = local.near.connect(local.listener.address)
-        other = local.listener.accept(10)
+        other = local.listener.accept(120)
         peer.close()
         while other.connected:
             time.sleep(0.001)
@@ -185,7 +185,7 @@ def test_close_ends_waits_of_other_threads(local):
     time.sleep(0.1)
     local.far.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     assert len(seen) == 4
 
 
@@ -197,7 +197,7 @@ def test_waits_let_other_threads_run(local):
         counted += 1
     assert waiting.is_alive() and counted == 10000
     local.peer.send(b'x')
-    waiting.join(10)
+    waiting.join(120)
     assert not waiting.is_alive()
 
 
@@ -258,7 +258,7 @@ def test_an_interrupt_ends_a_wait(local, call):
     with pytest.raises(KeyboardInterrupt):
         calls[call]()
     local.other.send(b'x', tag=1)
-    assert operation.wait(10).bytes == 1
+    assert operation.wait(120).bytes == 1
     region.deregister()
 
 
@@ -309,7 +309,7 @@ def test_a_forked_child_gets_errors(local):
     assert in_child(child) == 0
     local.peer.write(remote, mine)
     local.other.send(b'x', tag=3)
-    assert operation.wait(10).bytes == 1
+    assert operation.wait(120).bytes == 1
 
 
 SCRIPTS = {
@@ -327,7 +327,7 @@ SCRIPTS = {
 @pytest.mark.parametrize('name', SCRIPTS)
 def test_the_interpreter_ends_cleanly(name):
     done = subprocess.run([sys.executable, '-c', 'import peerlane as pl\n' + SCRIPTS[name]], capture_output=True, text=True,
-                          timeout=30)
+                          timeout=120)
     assert (done.returncode, done.stderr) == (0, '') or 'ResourceWarning' in done.stderr and done.returncode == 0
 
 

@@ -97,7 +97,7 @@ def test_an_operation_keeps_region_and_memory(local):
     gc.collect()
     assert gone() is not None
     local.peer.send(b'12345')
-    operation.wait(10)
+    operation.wait(120)
     assert gone() is None
 
 

@@ -41,7 +41,7 @@ class Shared:
     def __init__(self, owned, start, length, rights, peer):
         self.owned, self.start, self.length, self.rights = owned, start, length, rights
         self.token = owned.region.share(start, length, rights)
-        self.remote, self.revoked, self.released = peer.import_(self.token, timeout=30), False, False
+        self.remote, self.revoked, self.released = peer.import_(self.token, timeout=120), False, False
 
     def errors(self, right, end):
         """Return the classes of the errors of a transfer, which must raise one of them; none if it must succeed."""
@@ -207,7 +207,7 @@ class Calls(RuleBasedStateMachine):
             return
         operation.cancel()
         try:
-            assert operation.wait(30).bytes == length and not errors
+            assert operation.wait(120).bytes == length and not errors
         except pl.Cancelled:
             pass
         except pl.Error as error:
@@ -261,7 +261,7 @@ class Calls(RuleBasedStateMachine):
         if len(message) > posted.room:
             expect((pl.Error,), posted.operation.wait, 30)
             return
-        receipt = posted.operation.wait(30)
+        receipt = posted.operation.wait(120)
         assert (receipt.bytes, receipt.tag) == (len(message), posted.tag)
         posted.owned.model[posted.offset:posted.offset + len(message)] = message
 
@@ -277,7 +277,7 @@ class Calls(RuleBasedStateMachine):
     def notify(self, data, count):
         for number in range(count):
             self.peer.notify(self.notified + number, data)
-        arriving = self.pair.far.notifications(timeout=30)
+        arriving = self.pair.far.notifications(timeout=120)
         for number in range(count):
             assert next(arriving) == (self.notified + number, self.pair.other, data)
         self.notified += count

@@ -11,7 +11,7 @@ import pytest
 def writer(queue, invitation):
     """Run in another process: write where an invitation says."""
     with pl.Context() as context:
-        peer = context.connect(invitation.address, timeout=10)
+        peer = context.connect(invitation.address, timeout=120)
         remote = peer.import_(invitation.token)
         queue.put((peer.write(remote, context.register(invitation.extra, 'r')).bytes, pickle.dumps(invitation)))
 
@@ -26,8 +26,8 @@ def test_an_invitation_reaches_another_process(method):
         queue = start.Queue()
         process = start.Process(target=writer, args=(queue, invitation))
         process.start()
-        peer = listener.accept(timeout=30)
-        count, back = queue.get(timeout=30)
+        peer = listener.accept(timeout=120)
+        count, back = queue.get(timeout=120)
         process.join(30)
         assert (process.exitcode, count, bytes(memoryview(region)[:5])) == (0, 5, b'hello')
         assert pickle.loads(back) == invitation

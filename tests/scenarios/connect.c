@@ -61,7 +61,7 @@ static void silent_server(struct scenario_environment *environment)
 	check_status(pl_connect(environment->near, address, 150 * MS, &peer, &error), -ETIMEDOUT, &error);
 	check(clock_now() - started >= 140 * MS && clock_now() - started < 150 * MS + SLACK);
 	fd = socket_accept(listener);
-	check(socket_wait_closed(fd, 2000));
+	check(socket_wait_closed(fd, AMPLE_MS));
 	close(fd);
 	/* The context's connect_timeout applies if the call names no time. */
 	options.connect_timeout = 100 * MS;
@@ -101,7 +101,7 @@ static void *bad_server_run(void *argument)
 		socket_send(fd, text, sizeof(text));
 		while (server->answer == ANSWER_ENDLESS && socket_send(fd, text, sizeof(text)))
 			;
-		socket_wait_closed(fd, 3000);
+		socket_wait_closed(fd, AMPLE_MS);
 	}
 	close(fd);
 	return NULL;
@@ -117,7 +117,7 @@ static void bad_servers(struct scenario_environment *environment)
 
 		server.listener = socket_listen(address);
 		check_number(pthread_create(&server.thread, NULL, bad_server_run, &server), 0);
-		status = connect_status(environment, environment->near, address, 3 * SECOND, &error);
+		status = connect_status(environment, environment->near, address, AMPLE_TIME, &error);
 		/* If a key is set, an answer without TLS counts as a peer without the key: -EACCES. */
 		check_one_of(status, -EPROTO, -ECONNRESET, environment->setting->key ? -EACCES : -EPROTO);
 		if (answer <= ANSWER_HTTP)

@@ -14,7 +14,7 @@ static struct pl_attributes attributes_within(uint64_t timeout)
 /* Returns attributes with this timeout, or 30 s for a card, which completes without the target's processor. */
 static struct pl_attributes within_or_done(const struct scenario_environment *environment, uint64_t timeout)
 {
-	return attributes_within(environment->setting->one_sided ? 30 * SECOND : timeout);
+	return attributes_within(environment->setting->one_sided ? AMPLE_TIME : timeout);
 }
 
 /* Checks that the operation fails with -ETIMEDOUT, not before the deadline and within SLACK after it. */

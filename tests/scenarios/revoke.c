@@ -192,12 +192,10 @@ static bool revoke_read_once(struct scenario_environment *environment)
 }
 
 /* Time for attempts: on a busy machine many transfers may end before the revoking thread runs. */
-#define PATIENCE (5 * SECOND)
-
 static void repeat_until_cut(struct scenario_environment *environment,
 			     bool (*once)(struct scenario_environment *environment))
 {
-	const uint64_t end = clock_now() + slowness() * PATIENCE;
+	const uint64_t end = clock_now() + AMPLE_TIME;
 	bool cut;
 
 	do

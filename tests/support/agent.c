@@ -55,7 +55,7 @@ static int64_t agent_run_command(struct served *served, const struct command *co
 
 	switch (command->type) {
 	case COMMAND_ACCEPT:
-		check_ok(pl_accept(served->listener, 10 * SECOND, &served->peer, &error), &error);
+		check_ok(pl_accept(served->listener, AMPLE_TIME, &served->peer, &error), &error);
 		return 0;
 	case COMMAND_FILL:
 		pattern_fill(served->buffer.bytes, served->buffer.length, command->first, 0);

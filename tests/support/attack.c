@@ -168,10 +168,10 @@ int attack_lane(const char *address, const struct attack_target *target, uint16_
 	memcpy(secret, target->secret, sizeof(secret));
 	check_number(pl_lane_auth_hello(&auth, target->peer_index, lane), 0);
 	check(socket_send(fd, auth.hello, sizeof(auth.hello)));
-	check(socket_receive(fd, auth.challenge, sizeof(auth.challenge), 5000));
+	check(socket_receive(fd, auth.challenge, sizeof(auth.challenge), AMPLE_MS));
 	check_number(pl_lane_auth_prove(&auth, peer, proof), 0);
 	check(socket_send(fd, proof, sizeof(proof)));
-	check(socket_receive(fd, welcome, sizeof(welcome), 5000));
+	check(socket_receive(fd, welcome, sizeof(welcome), AMPLE_MS));
 	check_number(pl_lane_welcome_decode(welcome, &status), 0);
 	check_number(status, PL_WIRE_OK);
 	free(peer);
@@ -188,10 +188,10 @@ int attack_serve_lane(int listener, const struct attack_target *target)
 	check(peer);
 	peer->secret = secret;
 	memcpy(secret, target->secret, sizeof(secret));
-	check(socket_receive(fd, auth.hello, sizeof(auth.hello), 5000));
+	check(socket_receive(fd, auth.hello, sizeof(auth.hello), AMPLE_MS));
 	check_number(pl_lane_auth_challenge(&auth, peer), 0);
 	check(socket_send(fd, auth.challenge, sizeof(auth.challenge)));
-	check(socket_receive(fd, proof, sizeof(proof), 5000));
+	check(socket_receive(fd, proof, sizeof(proof), AMPLE_MS));
 	check(pl_lane_auth_check(&auth, peer, proof));
 	pl_lane_welcome_encode(PL_WIRE_OK, welcome);
 	check(socket_send(fd, welcome, sizeof(welcome)));
@@ -210,7 +210,7 @@ void attack_open(struct attack_link *link, struct victim *victim, bool connects)
 	if (!connects) {
 		link->control = attack_greet(victim->address, &link->target);
 		link->lane = attack_lane(victim->address, &link->target, 0);
-		check_ok(pl_accept(victim->listener, 5 * SECOND, &link->peer, &error), &error);
+		check_ok(pl_accept(victim->listener, AMPLE_TIME, &link->peer, &error), &error);
 		return;
 	}
 	link->listener = socket_listen(address);

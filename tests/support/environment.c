@@ -27,6 +27,7 @@ struct pl_options setting_options(const struct setting *setting)
 	options.fabric = setting->fabric;
 	options.narrow_grants = narrow_grants ? PL_ON : PL_OFF;
 	options.connect_timeout = AMPLE_TIME;
+	options.operation_timeout = 2 * AMPLE_TIME;
 	options.poll_time = poll_time;
 	options.rails = rail_limit;
 	if (setting->key) {

@@ -28,10 +28,6 @@ struct setting {
 
 #define ENVIRONMENT_CONTEXTS 8
 
-/* SLACK: longest delay after a deadline, in nanoseconds.  AMPLE_TIME: limit for an action without a deadline. */
-#define SLACK (slowness() * SECOND)
-#define AMPLE_TIME (5 * slowness() * SECOND)
-
 /* True if all contexts reach grants by memory windows, where the device has them. */
 extern bool narrow_grants;
 /* poll_time of all contexts; 0: the machine's default. */

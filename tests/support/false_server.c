@@ -109,7 +109,7 @@ static void serve_client(struct false_server *server)
 	struct pl_completion receipt;
 	struct pl_error error;
 
-	check_ok(pl_accept(server->listener, 20 * SECOND, &server->peer, &error), &error);
+	check_ok(pl_accept(server->listener, AMPLE_TIME, &server->peer, &error), &error);
 	while (pl_receive(server->peer, SERVICE_TAG, UINT64_MAX, &buffer, NULL, &operation, NULL) == 0 &&
 	       pl_wait(operation, 60 * SECOND, &receipt, NULL) == 0) {
 		static struct service_message request, answer;
@@ -119,8 +119,8 @@ static void serve_client(struct false_server *server)
 		answer.type = request.type;
 		answer.answer = true;
 		answer.request = request.request;
-		server->requests++;
 		server->silent = request.type == SERVICE_EXTENT;
+		server->requests += !server->silent;
 		server->answer(server, &request, &answer);
 		if (!server->silent)
 			send_answer(server, &answer);

@@ -51,7 +51,7 @@ bool offender_is_connected(const struct offender *offender)
 
 void offender_expect_end(const struct offender *offender)
 {
-	for (uint64_t end = clock_now() + 5 * SECOND; offender_is_connected(offender); sleep_ms(1))
+	for (uint64_t end = clock_now() + AMPLE_TIME; offender_is_connected(offender); sleep_ms(1))
 		check(clock_now() < end);
 }
 
@@ -62,9 +62,9 @@ void offender_receive_control(const struct offender *offender, enum pl_control_t
 	uint16_t received;
 
 	do {
-		check(socket_receive(offender->control, header, sizeof(header), 5000));
+		check(socket_receive(offender->control, header, sizeof(header), AMPLE_MS));
 		check_number(pl_control_header_decode(header, &received, &length), 0);
-		check(socket_receive(offender->control, body, length, 5000));
+		check(socket_receive(offender->control, body, length, AMPLE_MS));
 		check_number(pl_control_decode(received, body, length, message), 0);
 	} while (message->type != type);
 }

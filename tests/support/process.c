@@ -36,6 +36,11 @@ unsigned slowness(void)
 	return SLOWNESS;
 }
 
+unsigned hang_seconds(unsigned seconds)
+{
+	return 6 * seconds * slowness();
+}
+
 static uint64_t read_time(clockid_t id)
 {
 	struct timespec time;
@@ -129,11 +134,11 @@ int process_run(const char *name, unsigned seconds, void (*test)(void *argument)
 		exit(0);
 	}
 	setpgid(pid, pid);
-	ended = ended_within(pid, seconds * slowness(), &status);
+	ended = ended_within(pid, hang_seconds(seconds), &status);
 	if (!ended) {
-		fprintf(stderr, "%s: not done within %u s\n", name, seconds * slowness());
+		fprintf(stderr, "%s: not done within %u s\n", name, hang_seconds(seconds));
 		kill(pid, SIGABRT);
-		if (!ended_within(pid, 2, &status))
+		if (!ended_within(pid, 20, &status))
 			process_kill(pid, SIGKILL);
 	}
 	kill(-pid, SIGKILL);
@@ -225,14 +230,14 @@ unsigned running_threads(void)
 	check_number(pthread_create(&thread, NULL, no_work, NULL), 0);
 	pthread_join(thread, NULL);
 	/* The kernel shows a joined thread a little longer. */
-	for (unsigned i = 0; i < 20 && count_threads() != before; i++)
+	for (unsigned i = 0; i < 200 && count_threads() != before; i++)
 		sleep_ms(1);
 	return count_threads();
 }
 
 void check_threads(unsigned expected)
 {
-	for (unsigned i = 0; i < 500 && count_threads() != expected; i++)
+	for (unsigned i = 0; i < 20000 && count_threads() != expected; i++)
 		sleep_ms(1);
 	check_number(count_threads(), expected);
 }

@@ -9,9 +9,9 @@
 
 /*
  * Runs a test in a child process.
- * The test passes if the child exits with 0 within `seconds` times slowness().  Otherwise the function prints the
- * reason with the test's name, kills the child with all its children, and returns -1.  If the child exits with SKIPPED,
- * the machine cannot run the test, and the function returns SKIPPED.
+ * The test passes if the child exits with 0 within hang_seconds(seconds).  Otherwise the function prints the reason with
+ * the test's name, kills the child with all its children, and returns -1.  If the child exits with SKIPPED, the machine
+ * cannot run the test, and the function returns SKIPPED.
  */
 #define SKIPPED 77
 int process_run(const char *name, unsigned seconds, void (*test)(void *argument), void *argument);
@@ -21,6 +21,11 @@ int process_run(const char *name, unsigned seconds, void (*test)(void *argument)
  * to end hangs.
  */
 unsigned slowness(void);
+/*
+ * Returns the seconds after which an action that takes up to `seconds` on an idle machine counts as hanging, also on a
+ * machine ten times slower.
+ */
+unsigned hang_seconds(unsigned seconds);
 
 /* Forks a child that dies with this process.  Returns 0 in the child. */
 pid_t process_fork(void);
@@ -54,5 +59,13 @@ void sleep_ms(unsigned milliseconds);
 
 #define MS 1000000ull
 #define SECOND 1000000000ull
+
+/*
+ * Times that only a hang exceeds, in nanoseconds, also on a machine ten times slower than usual.
+ * SLACK: longest delay after a deadline.  AMPLE_TIME: limit for an action without a deadline.
+ */
+#define SLACK (10 * slowness() * SECOND)
+#define AMPLE_TIME (30 * slowness() * SECOND)
+#define AMPLE_MS ((unsigned)(AMPLE_TIME / MS)) /* the same in milliseconds */
 
 #endif

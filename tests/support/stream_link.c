@@ -23,7 +23,7 @@ struct pl_tls *stream_tls, *stream_other_tls;
 int stream_alarm(void **state)
 {
 	(void)state;
-	alarm(120);
+	alarm(600);
 	ERR_clear_error();
 	return 0;
 }

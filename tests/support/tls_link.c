@@ -10,7 +10,7 @@
 
 #include "support/check.h"
 
-#define PATIENCE_MS 5000
+#define PATIENCE_MS 60000
 
 /* Waits for the socket as the last call asked.  Returns false after the time. */
 static bool wait_link(const struct tls_link *link, int milliseconds)

@@ -24,7 +24,7 @@ void victim_open_for(struct victim *victim, const struct setting *setting, uint6
 	check_ok(pl_region_share(victim->buffer.region, &second, token, &length, &error), &error);
 	victim->good = context_open(setting);
 	check_ok(pl_connect(victim->good, victim->address, 0, &victim->good_peer, &error), &error);
-	check_ok(pl_accept(victim->listener, SECOND, &victim->served, &error), &error);
+	check_ok(pl_accept(victim->listener, AMPLE_TIME, &victim->served, &error), &error);
 	check_ok(pl_remote_import(victim->good_peer, token, length, 0, &victim->good_remote, &error), &error);
 	buffer_open(&victim->good_buffer, victim->good, VICTIM_SIZE, PL_ACCESS_LOCAL);
 	victim_check(victim);
@@ -96,7 +96,7 @@ void victim_check(struct victim *victim)
 void victim_close(struct victim *victim)
 {
 	victim_check(victim);
-	for (unsigned i = 0; i < 500 && open_descriptors() > victim->descriptors; i++) {
+	for (uint64_t end = clock_now() + AMPLE_TIME; open_descriptors() > victim->descriptors && clock_now() < end;) {
 		accept_all(victim);
 		sleep_ms(10);
 	}

@@ -47,11 +47,9 @@ static void test_probes(void **state)
 		{ "talk", talks_without_end },
 	};
 	struct pl_facts *facts = pl_facts_new();
-	uint64_t began = pl_now();
 
 	(void)state;
 	pl_probe_run(facts, probes, PL_ARRAY_SIZE(probes), 2500 * PL_NS_PER_MS);
-	assert_true(pl_now() - began < 20 * PL_NS_PER_S);
 	assert_string_equal(pl_facts_get(facts, "good.state"), "done");
 	assert_int_equal(pl_facts_number(facts, 0, "good.one"), 1);
 	assert_string_equal(pl_facts_get(facts, "good.two"), "two words");
