@@ -50,7 +50,11 @@ def test_document_and_table(fleet):
 
 
 def test_unreachable_hosts_are_left_out(fleet):
-    done = fleet('n1,dead,n2', '--join-timeout', '1', options=['--json'], expect=3)
+    for seconds in 1, 5, 30:  # on a busy machine two ranks may need long to meet
+        done = fleet('n1,dead,n2', '--join-timeout', str(seconds), options=['--json'], expect=None)
+        if 'MATRIX-FEW' not in done.stdout:
+            break
+    assert done.returncode == 3, (done.stdout, done.stderr)
     shown = json.loads(done.stdout)
     assert [one['rank'] for one in shown['left_out']] == [1]
     assert 'rank 1, dead: exit status 255: ssh: connect to host dead port 22: No route to host' in done.stderr
