@@ -383,6 +383,29 @@ def test_no_process_is_left_after_a_signal(small, tmp_path, how):
     wait_exited(pids)
 
 
+def test_answers_before_an_interrupt_are_kept(small, tmp_path):
+    """A new run is compared with what an interrupted one has saved; hosts that it did not wait for are named."""
+    for host in small.names[3:]:
+        small.act(host, 'echo $$ >new.$1; mv new.$1 pid.$1; exec sleep 1000\n')
+    saved = tmp_path / 'saved'
+    process = subprocess.Popen([PEERLANE, 'fleet', 'check', *small.arguments, '--timeout', '1000', '--save', saved, '-o', tmp_path / 'all'],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    end = time.monotonic() + DEADLINE
+    while len(session_pids(small.folder)) < 3 or not saved.exists() or len([*saved.glob('*.json')]) < 3:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == -signal.SIGINT and output == '' and not (tmp_path / 'all').exists()
+    assert 'interrupted after 3 of 6 hosts' in errors and f'peerlane fleet show {saved}\n' in errors
+    assert '3 of 3 hosts answered' in run('fleet', 'show', saved).stdout
+    for host in small.names[3:]:
+        (small.folder / f'{host}.sh').unlink()
+    run('fleet', 'check', *small.arguments, '--save', tmp_path / 'whole')
+    done = json.loads(run('fleet', 'compare', saved, tmp_path / 'whole', '--json', expect=1).stdout)
+    assert (done['changes'], done['added'], done['counts']['compared']) == ([], small.names[3:], 3)
+
+
 def test_no_process_is_left_after_a_result(small):
     """Children that a launcher leaves in the background end with it."""
     for host in small.names:
