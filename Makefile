@@ -65,7 +65,7 @@ demo:
 	@build/peerlane demo
 
 test:
-	@tools/setup build test vm fresh valgrind
+	@tools/setup build test test-more vm fresh valgrind
 	@tools/run-tests
 
 asan tsan clang:

@@ -39,6 +39,31 @@ struct pl_context_info {
  */
 int pl_context_query(struct pl_context *context, struct pl_context_info *info, struct pl_error *error);
 
+/** Depths of the queues of one fabric, of all peers together. */
+struct pl_queues {
+	size_t size;         /**< set by the caller: sizeof(struct pl_queues) */
+	uint64_t peers;      /**< open peers that are connected */
+	uint64_t running;    /**< operations that are under way */
+	uint64_t fenced;     /**< operations that wait behind a PL_FENCE */
+	uint64_t receives;   /**< posted receives without a message */
+	uint64_t unexpected; /**< messages that arrived without a receive */
+};
+/* clang-format off */
+#define PL_QUEUES_INIT { sizeof(struct pl_queues), 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/**
+ * Fills queues with the operations of one fabric that have not ended. Visits each peer and its waiting operations, and takes the
+ * lock of each engine: call it once a second rather than once an operation.
+ *
+ * @param fabric  "local", "verbs" or "tcp"; NULL: all fabrics together
+ *
+ * Thread-safe. Must not be called by a callback of the library.
+ *
+ * @return 0; -EINVAL if queues->size or the fabric is unknown. A fabric that the context does not use gives zeros
+ */
+int pl_context_queues(struct pl_context *context, const char *fabric, struct pl_queues *queues, struct pl_error *error);
+
 /** Buckets of a histogram of times. */
 #define PL_TIME_BUCKETS 28
 /** First time above bucket `i`, in nanoseconds: 64 ns, 128 ns, ... 4.3 s. The last bucket has all longer times. */

@@ -109,12 +109,15 @@ static void add_fabric(struct pl_traffic *traffic, struct pl_context *context, u
 	}
 }
 
-static bool fabric_exists(const char *name)
+/* Refuses a name that no fabric has; NULL stands for all fabrics. */
+static int check_fabric(const char *name, const char *call, struct pl_error *error)
 {
-	for (unsigned i = 0; pl_fabrics[i]; i++)
+	for (unsigned i = 0; name && pl_fabrics[i]; i++)
 		if (!strcmp(pl_fabrics[i]->name, name))
-			return true;
-	return false;
+			return 0;
+	return name ? pl_fail(error, -EINVAL, "OPTION", call, name, "ask for local, verbs or tcp",
+			      "there is no such fabric")
+		    : 0;
 }
 
 int pl_context_traffic(struct pl_context *context, enum pl_kind kind, const char *fabric, struct pl_traffic *traffic,
@@ -128,9 +131,8 @@ int pl_context_traffic(struct pl_context *context, enum pl_kind kind, const char
 	if (kind < PL_KIND_WRITE || kind >= PL_COUNTED_KINDS)
 		return pl_fail(error, -EINVAL, "OPTION", call, "kind", "ask for PL_KIND_WRITE to PL_KIND_NOTIFY",
 			       "operations of kind %d are not counted", (int)kind);
-	if (fabric && !fabric_exists(fabric))
-		return pl_fail(error, -EINVAL, "OPTION", call, fabric, "ask for local, verbs or tcp",
-			       "there is no such fabric");
+	if (check_fabric(fabric, call, error) < 0)
+		return -EINVAL;
 	*traffic = (struct pl_traffic)PL_TRAFFIC_INIT;
 	for (unsigned i = 0; i < context->fabric_count; i++)
 		if (!fabric || !strcmp(context->fabrics[i]->name, fabric))
@@ -206,5 +208,42 @@ int pl_context_query(struct pl_context *context, struct pl_context_info *info, s
 	info->remotes = list_length(&context->remotes);
 	pthread_mutex_unlock(&context->lock);
 	info->errors = pl_counters_errors(&context->counters);
+	return 0;
+}
+
+/* Adds the queues of an engine's peers. */
+static void add_queues(struct pl_context *context, struct pl_engine *engine, const char *fabric,
+		       struct pl_queues *queues)
+{
+	pl_engine_lock(engine);
+	pthread_mutex_lock(&context->lock);
+	pl_list_for_each(at, &context->peers) {
+		const struct pl_peer *peer = pl_list_entry(at, struct pl_peer, link);
+
+		/* A peer that is connecting has no fabric yet. */
+		if (peer->home != engine || !peer->ops || (fabric && strcmp(peer->ops->name, fabric) != 0))
+			continue;
+		queues->peers += atomic_load(&peer->state) == PL_PEER_UP;
+		queues->running += peer->running;
+		queues->fenced += list_length(&peer->fenced);
+		queues->receives += list_length(&peer->receives);
+		queues->unexpected += list_length(&peer->unexpected);
+	}
+	pthread_mutex_unlock(&context->lock);
+	pl_engine_unlock(engine);
+}
+
+int pl_context_queues(struct pl_context *context, const char *fabric, struct pl_queues *queues, struct pl_error *error)
+{
+	const char *call = "pl_context_queues";
+
+	if (queues->size != sizeof(*queues))
+		return pl_fail(error, -EINVAL, "OPTION", call, "size", "initialise with PL_QUEUES_INIT",
+			       "this library knows no such structure");
+	if (check_fabric(fabric, call, error) < 0)
+		return -EINVAL;
+	*queues = (struct pl_queues)PL_QUEUES_INIT;
+	for (unsigned i = 0; i < context->engine_count; i++)
+		add_queues(context, context->engines[i], fabric, queues);
 	return 0;
 }

@@ -308,7 +308,20 @@ int report_print_phases(const struct report *report, const struct report_termina
 	return 0;
 }
 
-static void print_heat_cells(const struct report_heat *heat, const struct report_terminal *terminal)
+/* Names the host of a row behind its `used` columns, if the terminal has room. */
+static void print_row_host(const struct report_matrix *matrix, size_t rank, size_t used,
+			   const struct report_terminal *terminal)
+{
+	const char *host = matrix->labels[rank];
+
+	if (!host || used + 2 + strlen(host) > terminal->width)
+		return;
+	fputs("  ", stdout);
+	print_terminal_text(terminal, host);
+}
+
+static void print_heat_cells(const struct report_heat *heat, const struct report_matrix *matrix,
+			     const struct report_terminal *terminal)
 {
 	/* From worst to best: light to dark, so that slow pairs appear as gaps. */
 	static const char *const blocks[] = { "  ", "\xe2\x96\x91\xe2\x96\x91", "\xe2\x96\x92\xe2\x96\x92",
@@ -325,12 +338,16 @@ static void print_heat_cells(const struct report_heat *heat, const struct report
 			else
 				fputs(terminal->unicode ? blocks[level / 2] : signs[level / 2], stdout);
 		}
+		if (heat->step == 1)
+			print_row_host(matrix, i, 7 + 2 * heat->cells, terminal);
 		putchar('\n');
 	}
 }
 
-static void print_heat_numbers(const struct report_heat *heat, bool latency, int width)
+static void print_heat_numbers(const struct report_heat *heat, const struct report_matrix *matrix, bool latency,
+			       const struct report_terminal *terminal)
 {
+	const int width = 8;
 	double scale = latency ? 1 : 1e-9;
 
 	printf("%6s ", latency ? "us" : "GB/s");
@@ -347,6 +364,7 @@ static void print_heat_numbers(const struct report_heat *heat, bool latency, int
 			else
 				printf("%*.3g", width, value * scale);
 		}
+		print_row_host(matrix, i, 7 + (size_t)width * heat->cells, terminal);
 		putchar('\n');
 	}
 }
@@ -370,9 +388,9 @@ int report_print_matrix(const struct report *report, enum report_plot plot, cons
 			break;
 		printf("\n%s of all pairs, from row to column\n", latency ? "Latency" : "Bandwidth");
 		if (heat.step == 1 && heat.cells * 8 + 8 <= terminal->width) {
-			print_heat_numbers(&heat, latency, 8);
+			print_heat_numbers(&heat, matrix, latency, terminal);
 		} else {
-			print_heat_cells(&heat, terminal);
+			print_heat_cells(&heat, matrix, terminal);
 			printf("       empty: worst (%s); full: best (%s)\n", report_value(unit, heat.worst, low),
 			       report_value(unit, heat.best, high));
 		}

@@ -174,6 +174,22 @@ def test_documents_of_one_host(well, tmp_path):
     assert run('fleet', 'show', path[0]).stdout.splitlines() == shown
 
 
+def test_members_in_another_order(documents, well, tmp_path):
+    """As `jq -S` writes them, in each form of a run."""
+    few = {host: well[host] for host in [name(1), name(2)]}
+    plain, ordered = write_run(tmp_path / 'plain', few), tmp_path / 'ordered'
+    ordered.mkdir()
+    for host, shown in few.items():
+        (ordered / f'{host}.json').write_text(json.dumps(shown, sort_keys=True, indent=2))
+    assert list(json.loads((ordered / f'{name(1)}.json').read_text()))[0] == 'boot_id'
+    fleet = tmp_path / 'fleet.json'
+    fleet.write_text(json.dumps(json.loads(run('fleet', 'show', plain, '--json').stdout), sort_keys=True))
+    for other in ordered, fleet:
+        assert compare(plain, other, expect=0)['counts'] == {'compared': 2, 'changed': 0, 'restarted': 0}
+        assert run('fleet', 'show', other).stdout == run('fleet', 'show', plain).stdout
+    compare(plain / f'{name(1)}.json', ordered / f'{name(1)}.json', expect=0)
+
+
 def test_damaged_files_are_named(documents, well, tmp_path):
     before, after = write_run(tmp_path / 'a', well), write_run(tmp_path / 'b', well)
     (after / 'gpu001.json').write_text('{"format": 1, "kind": "check"')

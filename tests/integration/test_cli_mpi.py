@@ -126,7 +126,8 @@ def test_between_hosts(tmp_path):
 def test_text_output_over_tcp_with_a_key(tmp_path):
     shown = mpi(3, *FEW, '--fabric', 'tcp', '--key', make_key(tmp_path), '--network', 'lo').stdout
     assert shown.startswith('3 ranks, messages of 4K') and 'median' in shown
-    rows = [line.split() for line in shown.splitlines() if line[:6].strip().isdigit() and len(line.split()) == 4]
+    rows = [line.split() for line in shown.splitlines() if line[:6].strip().isdigit() and len(line.split()) == 5]
+    assert {row[-1] for row in rows} == {os.uname().nodename}
     assert [row[0] for row in rows if row[int(row[0]) + 1] == '-'] == ['0', '1', '2', '0', '1', '2']
 
 

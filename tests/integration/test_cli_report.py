@@ -225,6 +225,15 @@ def test_matrix(tmp_path, ranks):
     assert 'Bandwidth of all pairs' in run('report', save(tmp_path, matrix(ranks))).stdout
 
 
+@pytest.mark.parametrize('ranks, width, named', [(3, 80, True), (30, 80, True), (36, 80, False), (60, 80, False), (60, 160, True)])
+def test_rows_name_their_hosts(tmp_path, ranks, width, named):
+    shown = run('report', save(tmp_path, matrix(ranks)), '--plot', 'matrix', '--width', width).stdout.splitlines()
+    rows = [line for line in shown if line[:6].strip().isdigit() and line[6:7] == ' ' and not line.endswith(str(ranks - 1))]
+    assert len(rows) >= ranks - 1 if named else rows
+    assert all(line.endswith(f'  h{line.split()[0]}') == named for line in rows), shown
+    assert max(map(len, shown)) <= width
+
+
 @pytest.mark.parametrize('rate, shown', [(0.1234e9, {12: '0.123', 20: '0.12'}), (12.3456e9, {12: '12.3', 20: '12.3'}),
                                          (1234.5e9, {12: '1234', 20: '1234'}), (123456e9, {12: '123456', 20: None})])
 def test_numbers_fit_their_cells(tmp_path, rate, shown):
@@ -335,7 +344,7 @@ def test_rings_are_not_judged(tmp_path):
     ring = fleet_matrix(hosts=12, factor=lambda a, b: 0.3 if a == 3 else 1, schedule='all-to-all')
     assert 'gpu003' in run('report', save(tmp_path, ring)).stdout
     done = run('report', save(tmp_path, {**ring, 'schedule': 'ring'})).stdout
-    assert 'gpu003' not in done and 'Bandwidth of all pairs' in done
+    assert 'host gpu003' not in done and 'Bandwidth of all pairs' in done
 
 
 def test_matrices_that_say_nothing_together(tmp_path):

@@ -165,6 +165,9 @@ def test_terminal_and_pipe(tree):
     screens = text.split('\033[H\033[J')[1:]
     assert len(screens) == 2
     assert all(screen.count('\n') == 6 and 'and 3 slower clients' in screen for screen in screens), screens
+    # The terminal is too narrow for the bytes of each client.
+    assert all('STAGING REQUESTS NAME' in screen and 'DIRECT' not in screen for screen in screens), screens
+    assert max(len(line) for line in screens[1].splitlines()) <= 90, screens
 
 
 def test_bad_arguments_and_lost_servers(tree):

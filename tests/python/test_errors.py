@@ -381,7 +381,7 @@ def test_operations_leak_no_memory(local):
             region.revoke(region.share())
             local.peer.info(), local.peer.identity(), local.peer.events()
             local.far.staging(), local.far.registrations()
-            local.near.traffic(), local.near.error_counts(), local.near.state()
+            local.near.traffic(), local.near.error_counts(), local.near.state(), local.near.queues()
 
     use(20)
     gc.collect()
@@ -413,8 +413,14 @@ def test_counters(local):
     state = local.near.state()
     assert (state['peers'], state['lost'], state['errors'], state['running']) == (1, 0, 1, 0)
     assert state['regions'] >= 1 and state['remotes'] == 1
+    none = dict.fromkeys(['peers', 'running', 'fenced', 'receives', 'unexpected'], 0)
+    receive = local.peer.receive_start(mine, tag=1)
+    assert local.near.queues() == {'local': {**none, 'peers': 1, 'receives': 1}, 'verbs': none, 'tcp': none}
+    receive.cancel()
+    with pytest.raises(pl.Error):
+        receive.wait()
     local.near.close()
-    for ask in local.near.traffic, local.near.error_counts, local.near.state:
+    for ask in local.near.traffic, local.near.error_counts, local.near.state, local.near.queues:
         with pytest.raises(pl.Error):
             ask()
 

@@ -251,11 +251,80 @@ static void state(struct scenario_environment *environment)
 	counter_pair_close(&pair);
 }
 
+static struct pl_queues queues_of(struct pl_context *context, const char *fabric)
+{
+	struct pl_queues queues = PL_QUEUES_INIT;
+	struct pl_error error;
+
+	check_ok(pl_context_queues(context, fabric, &queues, &error), &error);
+	return queues;
+}
+
+/* Checks the queues of each fabric: only that of the pair has operations. */
+static void check_queues(struct pl_context *context, const char *fabric, uint64_t running, uint64_t fenced,
+			 uint64_t receives, uint64_t unexpected)
+{
+	static const char *const names[] = { NULL, "local", "verbs", "tcp" };
+
+	for (unsigned i = 0; i < 4; i++) {
+		struct pl_queues queues = queues_of(context, names[i]);
+		bool used = !names[i] || !strcmp(names[i], fabric);
+
+		check_number(queues.peers, used);
+		check_number(queues.running, used ? running : 0);
+		check_number(queues.fenced, used ? fenced : 0);
+		check_number(queues.receives, used ? receives : 0);
+		check_number(queues.unexpected, used ? unexpected : 0);
+	}
+}
+
+/* A message without a receive is running at its sender, which holds a fenced write back. */
+static void counted_queues(struct scenario_environment *environment)
+{
+	struct pl_attributes fence = PL_ATTRIBUTES_INIT;
+	struct pl_operation *send, *write, *receive, *idle[2];
+	struct pl_error error;
+	struct pair pair;
+
+	counter_pair_open(environment, &pair);
+	check_queues(environment->near, pair.fabric, 0, 0, 0, 0);
+	for (unsigned i = 0; i < 2; i++)
+		check_ok(pl_receive(environment->near_peer, 7, EXACT, &(struct pl_buffer){ pair.near.region, 0, 8 },
+				    NULL, &idle[i], &error),
+			 &error);
+	check_ok(pl_send(environment->near_peer, 1, &(struct pl_buffer){ pair.near.region, 0, SIZE }, NULL, &send,
+			 &error),
+		 &error);
+	fence.flags = PL_FENCE;
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, 8 },
+			  &fence, &write, &error),
+		 &error);
+	while (queues_of(environment->near, NULL).fenced != 1 || queues_of(environment->far, NULL).unexpected != 1)
+		settle(environment, 1);
+	check_queues(environment->near, pair.fabric, 1, 1, 2, 0);
+	check_queues(environment->far, pair.fabric, 0, 0, 0, 1);
+	check_ok(pl_receive(environment->far_peer, 1, EXACT, &(struct pl_buffer){ pair.far.region, 0, SIZE }, NULL,
+			    &receive, &error),
+		 &error);
+	complete(environment, send, NULL);
+	complete(environment, write, NULL);
+	complete(environment, receive, NULL);
+	check_queues(environment->near, pair.fabric, 0, 0, 2, 0);
+	check_queues(environment->far, pair.fabric, 0, 0, 0, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		pl_cancel(idle[i]);
+		fail_with(environment, idle[i], -ECANCELED);
+	}
+	check_queues(environment->near, pair.fabric, 0, 0, 0, 0);
+	counter_pair_close(&pair);
+}
+
 static void bad_questions(struct scenario_environment *environment)
 {
 	struct pl_traffic traffic = PL_TRAFFIC_INIT;
 	struct pl_context_info info = { 0 };
 	struct pl_error_count count = { 0 };
+	struct pl_queues queues = PL_QUEUES_INIT;
 	struct pl_error error;
 
 	check_status(pl_context_traffic(environment->near, 0, NULL, &traffic, &error), -EINVAL, &error);
@@ -264,6 +333,9 @@ static void bad_questions(struct scenario_environment *environment)
 	traffic.size--;
 	check_status(pl_context_traffic(environment->near, PL_KIND_WRITE, NULL, &traffic, &error), -EINVAL, &error);
 	check_status(pl_context_query(environment->near, &info, &error), -EINVAL, &error);
+	check_status(pl_context_queues(environment->near, "efa", &queues, &error), -EINVAL, &error);
+	queues.size--;
+	check_status(pl_context_queues(environment->near, NULL, &queues, &error), -EINVAL, &error);
 	check_status(pl_context_error_count(environment->near, 0, &count, &error), -EINVAL, &error);
 }
 
@@ -273,6 +345,7 @@ const struct scenario counter_scenarios[] = {
 	{ "counters-of-threads", counted_threads, 0 },
 	{ "counters-of-errors", counted_errors, 0 },
 	{ "counters-of-objects", state, 0 },
+	{ "counters-of-queues", counted_queues, 0 },
 	{ "counters-bad-questions", bad_questions, SCENARIO_CONTROL },
 	{ NULL, NULL, 0 },
 };

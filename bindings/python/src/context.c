@@ -306,6 +306,10 @@ static PyMethodDef py_context_methods[] = {
 	  "Return the operations that have ended, as traffic[kind][fabric]: done, failed, bytes, staged, seconds and "
 	  "times,\n"
 	  "a histogram whose bucket i ends at 64 * 2**i nanoseconds.  Fabrics without operations are left out." },
+	{ "queues", py_context_queues, METH_NOARGS,
+	  "queues($self)\n--\n\n"
+	  "Return the queues of each fabric: peers, running and fenced operations, receives without a message, and "
+	  "unexpected messages without a receive." },
 	{ "error_counts", py_context_error_counts, METH_NOARGS,
 	  "error_counts($self)\n--\n\nReturn the number of failed operations by id of their error." },
 	{ "state", py_context_state, METH_NOARGS,

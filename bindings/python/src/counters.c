@@ -4,6 +4,9 @@
 
 #include "extension.h"
 
+#define FABRICS 3
+static const char *const fabrics[FABRICS] = { "local", "verbs", "tcp" };
+
 /* Sets an item and releases the value. Returns false if that failed, or if there is no value. */
 static bool set_item(PyObject *dictionary, const char *key, PyObject *value)
 {
@@ -42,10 +45,9 @@ static PyObject *traffic_of(const struct pl_traffic *traffic)
 /* Traffic of one kind by fabric, without fabrics that had none. */
 static PyObject *fabrics_of(struct py_context *context, enum pl_kind kind)
 {
-	static const char *const fabrics[] = { "local", "verbs", "tcp" };
 	PyObject *dictionary = PyDict_New();
 
-	for (unsigned i = 0; dictionary && i < 3; i++) {
+	for (unsigned i = 0; dictionary && i < FABRICS; i++) {
 		struct pl_traffic traffic = PL_TRAFFIC_INIT;
 		struct pl_error error;
 
@@ -94,6 +96,51 @@ PyObject *py_context_error_counts(PyObject *self, PyObject *unused)
 	dictionary = PyDict_New();
 	for (unsigned i = 0; dictionary && pl_context_error_count(context->handle, i, &count, NULL) == 0; i++) {
 		if (!set_item(dictionary, count.id[0] ? count.id : "other", py_number(count.count))) {
+			Py_DECREF(dictionary);
+			return NULL;
+		}
+	}
+	return dictionary;
+}
+
+static PyObject *queues_of(const struct pl_queues *queues)
+{
+	return Py_BuildValue("{sNsNsNsNsN}", "peers", py_number(queues->peers), "running", py_number(queues->running),
+			     "fenced", py_number(queues->fenced), "receives", py_number(queues->receives), "unexpected",
+			     py_number(queues->unexpected));
+}
+
+/* Fills the queues of each fabric. The call takes the locks of the engines. */
+static int query_queues(struct py_context *context, struct pl_queues queues[FABRICS], struct pl_error *error)
+{
+	int rc = 0;
+
+	context->users++;
+	Py_BEGIN_ALLOW_THREADS
+		for (unsigned i = 0; rc == 0 && i < FABRICS; i++) {
+			queues[i] = (struct pl_queues)PL_QUEUES_INIT;
+			rc = pl_context_queues(context->handle, fabrics[i], &queues[i], error);
+		}
+	Py_END_ALLOW_THREADS
+	context->users--;
+	return rc;
+}
+
+PyObject *py_context_queues(PyObject *self, PyObject *unused)
+{
+	struct py_context *context = (struct py_context *)self;
+	struct pl_queues queues[FABRICS];
+	struct pl_error error;
+	PyObject *dictionary;
+
+	(void)unused;
+	if (py_context_check(context) < 0)
+		return NULL;
+	if (query_queues(context, queues, &error) < 0)
+		return py_raise(context->state, &error);
+	dictionary = PyDict_New();
+	for (unsigned i = 0; dictionary && i < FABRICS; i++) {
+		if (!set_item(dictionary, fabrics[i], queues_of(&queues[i]))) {
 			Py_DECREF(dictionary);
 			return NULL;
 		}

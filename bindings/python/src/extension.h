@@ -255,6 +255,7 @@ PyObject *py_context_connect(PyObject *self, PY_ARGUMENTS);
 PyObject *py_context_staging(PyObject *self, PyObject *unused);
 PyObject *py_context_registrations(PyObject *self, PyObject *unused);
 PyObject *py_context_traffic(PyObject *self, PyObject *unused);
+PyObject *py_context_queues(PyObject *self, PyObject *unused);
 PyObject *py_context_error_counts(PyObject *self, PyObject *unused);
 PyObject *py_context_state(PyObject *self, PyObject *unused);
 PyObject *py_peer_info(PyObject *self, PyObject *unused);

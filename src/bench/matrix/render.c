@@ -38,6 +38,8 @@ static void print_matrix_values(const struct matrix *matrix, bool latency)
 				       : isnan(value)                          ? "."
 									       : text);
 		}
+		if (matrix_has_rank(matrix, from))
+			printf("  %s", matrix->ranks[from].host);
 		putchar('\n');
 	}
 }

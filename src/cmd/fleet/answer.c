@@ -7,16 +7,25 @@
 #include <time.h>
 
 #define FORMAT 1
+#define SHELL_CANNOT_START 126 /* exit status of shells: the command is no program */
+#define SHELL_NO_COMMAND 127   /* ... there is no such command */
+#define NO_PROGRAM_HINT "install Peerlane there, or name it with --program"
 #define DEPTH_MAX 32
 #define ATTEMPTS_MAX 64     /* beginnings of documents without an end, or with errors */
 #define CLOCK_TOLERANCE 1.5 /* seconds; the time of a document has whole seconds */
 
 static const char *const outcome_names[ANSWER_OUTCOMES] = {
-	[ANSWER_NONE] = "not-asked",          [ANSWER_DOCUMENT] = "document",
-	[ANSWER_UNREACHABLE] = "unreachable", [ANSWER_TIMEOUT] = "timeout",
-	[ANSWER_TOO_LONG] = "too-long",       [ANSWER_TRUNCATED] = "truncated",
-	[ANSWER_NO_DOCUMENT] = "no-document", [ANSWER_OTHER_FORMAT] = "other-format",
-	[ANSWER_FAILED] = "failed",           [ANSWER_REPEATED] = "repeated",
+	[ANSWER_NONE] = "not-asked",
+	[ANSWER_DOCUMENT] = "document",
+	[ANSWER_UNREACHABLE] = "unreachable",
+	[ANSWER_NO_PROGRAM] = "no-program",
+	[ANSWER_TIMEOUT] = "timeout",
+	[ANSWER_TOO_LONG] = "too-long",
+	[ANSWER_TRUNCATED] = "truncated",
+	[ANSWER_NO_DOCUMENT] = "no-document",
+	[ANSWER_OTHER_FORMAT] = "other-format",
+	[ANSWER_FAILED] = "failed",
+	[ANSWER_REPEATED] = "repeated",
 };
 
 const char *answer_outcome_name(enum answer_outcome outcome)
@@ -52,13 +61,22 @@ static void refuse_answer(struct answer *answer, enum answer_outcome outcome, co
 
 /* -- document among noise ------------------------------------------------------------------------ */
 
+static size_t count_blanks(const char *at, const char *end)
+{
+	const char *first = at;
+
+	while (at < end && *at && strchr(" \t\r\n", *at))
+		at++;
+	return (size_t)(at - first);
+}
+
 /* True if a document of Peerlane begins at a brace: its first member tells. */
 static bool begins_document(const char *at, const char *end)
 {
 	static const char *const firsts[] = { "\"format\"", "\"error\"", "\"kind\"", "\"machine\"", "\"version\"" };
 
-	for (at++; at < end && strchr(" \t\r\n", *at) && *at; at++)
-		;
+	at++;
+	at += count_blanks(at, end);
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(firsts); i++)
 		if ((size_t)(end - at) > strlen(firsts[i]) && !memcmp(at, firsts[i], strlen(firsts[i])))
 			return true;
@@ -103,12 +121,32 @@ static struct json_object *parse_answer_object(const char *text, size_t length)
 	return root;
 }
 
+/* Parses an output that is a document and nothing else: some programs sort its members. */
+static struct json_object *parse_whole_output(const char *text, const char *end, const char **begin, size_t *size)
+{
+	const char *at = text + count_blanks(text, end);
+	struct json_object *root = NULL;
+
+	*begin = at;
+	*size = at < end && *at == '{' ? measure_object(at, end) : 0;
+	if (*size && at + *size + count_blanks(at + *size, end) == end)
+		root = parse_answer_object(at, *size);
+	if (root && !json_object_object_get_ex(root, "kind", NULL) && !json_object_object_get_ex(root, "error", NULL)) {
+		json_object_put(root);
+		root = NULL;
+	}
+	return root;
+}
+
 struct json_object *answer_find(const char *text, size_t length, const char **begin, size_t *size, bool *truncated)
 {
 	const char *end = text + length, *at = text;
 	struct json_object *root;
 
 	*truncated = false;
+	root = parse_whole_output(text, end, begin, size);
+	if (root)
+		return root;
 	for (unsigned attempts = 0; attempts < ATTEMPTS_MAX && (at = memchr(at, '{', (size_t)(end - at)));) {
 		if (!begins_document(at, end)) {
 			at++;
@@ -240,6 +278,11 @@ static void explain_silence(struct answer *answer, const struct run_result *resu
 	default:
 		if (answer->outcome != ANSWER_NO_DOCUMENT || !result->status)
 			break;
+		if (result->status == SHELL_CANNOT_START || result->status == SHELL_NO_COMMAND) {
+			refuse_answer(answer, ANSWER_NO_PROGRAM, "%s%s%s", message, *message ? ": " : "",
+				      NO_PROGRAM_HINT);
+			break;
+		}
 		if (result->status < 0)
 			snprintf(how, sizeof(how), "signal %d", -result->status);
 		else

@@ -12,6 +12,7 @@ enum answer_outcome {
 	ANSWER_NONE, /* not asked yet */
 	ANSWER_DOCUMENT,
 	ANSWER_UNREACHABLE, /* the launcher failed, or could not be started */
+	ANSWER_NO_PROGRAM,  /* a shell behind the launcher cannot start the command */
 	ANSWER_TIMEOUT,
 	ANSWER_TOO_LONG,
 	ANSWER_TRUNCATED,
@@ -54,8 +55,8 @@ void answer_set_clock(struct answer *answer, double seconds);
 const char *answer_note_name(enum answer_note note);
 
 /*
- * Finds the document in an output of any bytes.  Noise before and behind it is allowed.  Returns the parsed object, and
- * sets *begin and *size; NULL with *truncated set if a document begins and does not end.  The text ends with NUL.
+ * Finds the document in an output of any bytes.  Noise before and behind it is allowed; without noise, its members may
+ * have any order.  Returns the parsed object, and sets *begin and *size; NULL with *truncated set if a document begins and does not end.  The text ends with NUL.
  */
 struct json_object *answer_find(const char *text, size_t length, const char **begin, size_t *size, bool *truncated);
 

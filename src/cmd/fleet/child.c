@@ -13,6 +13,7 @@
 #define GRACE (1 * CLI_NS_PER_S) /* between SIGTERM and SIGKILL */
 #define GIVE_UP \
 	(3 * CLI_NS_PER_S) /* between SIGKILL and the end without an exit, as of a process in an uninterruptible wait */
+#define LAUNCHER_NOT_STARTED 125 /* exit status; 126 and 127 are those of shells behind a launcher */
 #define BLOCK 65536u
 #define PIPE_SIZE 262144  /* holds a whole document: its host does not wait for this process */
 #define BLOCKS_AT_ONCE 16 /* other children wait meanwhile */
@@ -34,7 +35,7 @@ static void exec_launcher(char *const *words, const int output[2], const int err
 	/* Only the launcher itself: a killed parent cannot kill the session. */
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
-		_exit(127);
+		_exit(LAUNCHER_NOT_STARTED);
 	/* A session has no terminal: a launcher cannot ask for passwords there, and its whole group can be killed. */
 	setsid();
 	/* The parent's descriptors may be all that a process may have; these two are not for the launcher. */
@@ -43,7 +44,7 @@ static void exec_launcher(char *const *words, const int output[2], const int err
 	input = open("/dev/null", O_RDONLY);
 	if (input < 0 || dup2(input, STDIN_FILENO) < 0 || dup2(output[1], STDOUT_FILENO) < 0 ||
 	    dup2(errors[1], STDERR_FILENO) < 0)
-		_exit(127);
+		_exit(LAUNCHER_NOT_STARTED);
 	if (input > STDERR_FILENO)
 		close(input);
 	signal(SIGPIPE, SIG_DFL);
@@ -53,7 +54,7 @@ static void exec_launcher(char *const *words, const int output[2], const int err
 	execvp(words[0], words);
 	failure = errno;
 	dprintf(STDERR_FILENO, "%s: %s\n", words[0], strerror(failure));
-	_exit(127);
+	_exit(LAUNCHER_NOT_STARTED);
 }
 
 int child_start(struct child *child, size_t host, char *const *words, const struct run_options *options)

@@ -119,6 +119,9 @@ static int collect_answers(struct collection *collection, const struct launch *l
 	fleet_progress_end(&collection->progress);
 	fleet->seconds = (double)(cli_now() - begun) / CLI_NS_PER_S;
 	free(command);
+	if (rc == -EINTR && options->save)
+		snprintf(collection->error->hint, sizeof(collection->error->hint),
+			 "see the answers that came before: peerlane fleet show %s", options->save);
 	return rc < 0 ? rc : collection->rc;
 }
 

@@ -147,6 +147,25 @@ static void write_registrations(FILE *file, struct pl_context *context)
 
 _Static_assert(PL_ERROR_COUNTS <= METRICS_IDS_MAX, "each error has a place");
 
+static void write_queues(FILE *file, struct pl_context *context)
+{
+	static const char *const names[] = { "running", "fenced", "receives", "unexpected" };
+
+	prometheus_describe(file, "queue_depth", "gauge",
+			    "Operations of the server that have not ended, and messages without a receive.");
+	for (size_t i = 0; i < METRICS_FABRICS; i++) {
+		struct pl_queues queues = PL_QUEUES_INIT;
+
+		pl_context_queues(context, metrics_fabric_names[i], &queues, NULL);
+		for (size_t j = 0; j < CLI_ARRAY_SIZE(names); j++) {
+			prometheus_begin(file, "queue_depth", "fabric", metrics_fabric_names[i]);
+			prometheus_label(file, "queue", names[j]);
+			prometheus_end(file, (const uint64_t[]){ queues.running, queues.fenced, queues.receives,
+								 queues.unexpected }[j]);
+		}
+	}
+}
+
 static void read_traffic(struct pl_context *context, struct context_traffic *traffic)
 {
 	for (size_t i = PL_KIND_WRITE; i < KINDS; i++) {
@@ -167,6 +186,7 @@ void metrics_write_context(FILE *file, struct pl_context *context)
 	write_bytes(file, &traffic);
 	write_times(file, &traffic);
 	write_errors(file, context);
+	write_queues(file, context);
 	write_staging(file, context);
 	write_registrations(file, context);
 	if (pl_context_query(context, &info, NULL) < 0)

@@ -9,6 +9,8 @@
 
 /* Lines of a terminal that the table does not get: two of sums, the heading, what is left out, and the cursor. */
 #define OTHER_LINES 5
+/* Columns of a terminal below which it shows rates, but no bytes since the client connected. */
+#define WIDE_TERMINAL 110
 
 enum {
 	COLUMN_CLIENT,
@@ -71,13 +73,25 @@ static void add_row(struct libscols_table *table, const struct service_client *r
 }
 
 /* Number of rows that fit on the terminal. */
-static size_t rows_shown(size_t count, bool terminal)
+static size_t rows_shown(size_t count, const struct winsize *size)
 {
-	struct winsize size;
+	return size->ws_row <= OTHER_LINES ? count : CLI_MIN(count, (size_t)(size->ws_row - OTHER_LINES));
+}
 
-	if (!terminal || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_row <= OTHER_LINES)
-		return count;
-	return CLI_MIN(count, (size_t)(size.ws_row - OTHER_LINES));
+/* Prints the rows of the clients in the columns that the terminal has room for. */
+static void print_clients(const struct top_row *rows, size_t count, const struct winsize *size)
+{
+	struct cli_column shown[CLI_ARRAY_SIZE(columns)];
+	struct libscols_table *table;
+
+	memcpy(shown, columns, sizeof(shown));
+	for (size_t i = COLUMN_READ; i <= COLUMN_STAGED; i++)
+		if (size->ws_col && size->ws_col < WIDE_TERMINAL)
+			shown[i].flags |= SCOLS_FL_HIDDEN;
+	table = cli_table(shown, CLI_ARRAY_SIZE(shown));
+	for (size_t i = 0; i < count; i++)
+		add_row(table, rows[i].client, &rows[i].rates);
+	cli_table_print(table);
 }
 
 /* Prints the clients of the server and their rates now, and their bytes since it began. */
@@ -103,16 +117,18 @@ void top_print(const struct session *session, const struct top_look *before, con
 {
 	bool terminal = isatty(STDOUT_FILENO);
 	struct top_rates all = top_rates_of_all(before, now);
-	struct libscols_table *table = cli_table(columns, CLI_ARRAY_SIZE(columns));
-	size_t shown = rows_shown(now->count, terminal);
+	struct winsize size = { .ws_row = 0 };
+	size_t shown;
 
+	/* Zeros stay: no terminal, or one of unknown size. */
+	if (terminal)
+		ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+	shown = rows_shown(now->count, &size);
 	if (terminal)
 		fputs("\033[H\033[J", stdout);
 	if (!quiet)
 		print_sums(session, now, &all);
-	for (size_t i = 0; i < shown; i++)
-		add_row(table, rows[i].client, &rows[i].rates);
-	cli_table_print(table);
+	print_clients(rows, shown, &size);
 	if (shown < now->count)
 		printf("and %zu slower clients\n", now->count - shown);
 	fflush(stdout);
