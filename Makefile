@@ -42,6 +42,8 @@ help:
 	@echo 'make faults     each fault at each phase of a transfer; writes the table of docs/reliability.md'
 	@echo 'make mutants    change checks of the sources, one at a time, and list changes that no test notices (hours)'
 	@echo 'make bench      measure, and compare with other tools if they are installed'
+	@echo 'make bench-guard'
+	@echo '                fail if small operations cost more than in the last landed commit, or in BASE: 10 minutes'
 	@echo 'make bench-verbs'
 	@echo '                compare the verbs fabric with perftest, in a virtual machine'
 	@echo 'make packages   build .deb and .rpm of the last commit in build/packages'
@@ -159,6 +161,10 @@ bench: all
 	@tools/setup build bench
 	@benchmarks/run
 
+bench-guard:
+	@tools/setup build test valgrind
+	@benchmarks/guard $(if $(BASE),--base $(BASE)) $(GUARD)
+
 bench-verbs: all
 	@tools/setup build vm bench
 	@benchmarks/verbs
@@ -196,5 +202,5 @@ clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz build-aarch64
 
 .PHONY: all help setup demo test asan tsan clang valgrind aarch64 fresh vm-test vm-all vm-asan vm-valgrind vm-endurance \
-	vm-debug vm-next vm-boot kernels fuzz soak card-soak faults mutants bench bench-verbs packages packages-test \
+	vm-debug vm-next vm-boot kernels fuzz soak card-soak faults mutants bench bench-guard bench-verbs packages packages-test \
 	repository install uninstall style format clean

@@ -181,21 +181,23 @@ static void run_second(struct process *self, bool latency)
 
 static void run_first(struct process *self, bool latency, double seconds)
 {
-	uint64_t batch = BATCH_BYTES / self->size, done = 0, took = 0;
+	uint64_t batch = BATCH_BYTES / self->size, done = 0, took = 0, used = 0;
 
 	batch = latency || batch > BATCH_MAX ? BATCH_MAX : batch ? batch : 1;
 	for (bool warm = false; took < (uint64_t)(seconds * (double)NS_PER_S); warm = true) {
-		uint64_t began;
+		uint64_t began, busy;
 
 		put(self->socket, &batch, sizeof(batch));
 		if (latency)
 			ping_pong(self, true, 100); /* wakes both processes */
 		began = now_ns();
+		busy = processor_ns();
 		if (latency)
 			ping_pong(self, true, batch - 100);
 		else
 			write_batch(self, batch);
 		if (warm) {
+			used += processor_ns() - busy;
 			took += now_ns() - began;
 			done += latency ? batch - 100 : batch;
 		}
@@ -203,10 +205,10 @@ static void run_first(struct process *self, bool latency, double seconds)
 	batch = 0;
 	put(self->socket, &batch, sizeof(batch));
 	printf("{\"test\": \"%s\", \"size\": %zu, \"operations\": %llu, \"bytes_per_second\": %.0f, "
-	       "\"one_way_us\": %.4f, \"reason\": \"%s\"}\n",
+	       "\"one_way_us\": %.4f, \"processor_ns_per_operation\": %.2f, \"reason\": \"%s\"}\n",
 	       latency ? "latency" : "rate", self->size, (unsigned long long)done,
 	       (double)done * (double)self->size * (double)NS_PER_S / (double)took,
-	       (double)took / (double)done / (latency ? 2000 : 1000), self->reason);
+	       (double)took / (double)done / (latency ? 2000 : 1000), (double)used / (double)done, self->reason);
 }
 
 int main(int argc, char **argv)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * path_cost [PATH [OPERATIONS]]: the cost of small operations, both ends in this process, in nanoseconds: the lowest
- * and the median elapsed time of 101 short rounds, and the processor time of all of them. The lowest time is that of a
- * round which nothing else disturbed. PATH is one path, or "all". With OPERATIONS it runs one round, in
+ * path_cost [PATH [OPERATIONS]]: the cost of operations, both ends in this process, in nanoseconds: the lowest and the
+ * median elapsed time of 101 short rounds, and the median of their processor times. The lowest time is that of a round
+ * which nothing else disturbed; the processor time depends least on other load of the machine. PATH is one path, or "all". With OPERATIONS it runs one round, in
  * path_measured(), whose instructions tools/path-cost counts. `--list` lists the paths, `--built-with` names the compiler
  * and the C library. No test: a benchmark.
  *
- * The verbs paths use the stand-in card. The plain paths are perftest's loop over the same card, without Peerlane.
+ * benchmarks/guard compares the processor times of two commits. The verbs paths use the stand-in card. The plain paths are perftest's loop over the same card, without Peerlane.
  */
 #include <gnu/libc-version.h>
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "card/plain_loop.h"
+#include "card/process_fd.h"
 #include "card/virtual_time.h"
 #include "support/pair.h"
 
@@ -23,10 +24,13 @@
 #define COMPILER "gcc"
 #endif
 #define LENGTH 8u
+#define LARGE 65536u
+#define ELEMENTS_MAX 16u
 #define DEPTH_MAX 64u
 #define POLL_MAX 64
 #define ROUNDS 101u
 #define OPERATIONS 2048u
+#define OPERATIONS_SLOW 128u /* with calls of the kernel, or long copies */
 /* Multiple of all depths; enough for connections, registrations and lists of spare memory. */
 #define WARM_UP 1024u
 
@@ -41,19 +45,29 @@ struct path {
 	bool waits;      /* collects with pl_wait(), not with pl_poll() */
 	enum pl_progress progress;
 	uint64_t poll_time;
+	unsigned length;   /* bytes of an operation or element; 0: LENGTH */
+	unsigned elements; /* of a prepared vector; 0: none */
 };
 
 #define PLAIN(name, list, every) \
 	{ \
-		name, list, every, DEPTH_MAX, NULL, PL_KIND_WRITE, false, false, PL_PROGRESS_MANUAL, 0 \
+		name, list, every, DEPTH_MAX, NULL, PL_KIND_WRITE, false, false, PL_PROGRESS_MANUAL, 0, 0, 0 \
 	}
 #define MANUAL(name, depth, fabric, kind, drives_far) \
 	{ \
-		name, 0, 0, depth, fabric, kind, drives_far, false, PL_PROGRESS_MANUAL, 0 \
+		name, 0, 0, depth, fabric, kind, drives_far, false, PL_PROGRESS_MANUAL, 0, 0, 0 \
+	}
+#define WAITING(name, fabric) \
+	{ \
+		name, 0, 0, 1, fabric, PL_KIND_WRITE, false, true, PL_PROGRESS_MANUAL, 0, 0, 0 \
+	}
+#define LONG(name, fabric, kind, drives_far) \
+	{ \
+		name, 0, 0, 1, fabric, kind, drives_far, false, PL_PROGRESS_MANUAL, 0, LARGE, 0 \
 	}
 #define THREADS(name, depth, poll_time) \
 	{ \
-		name, 0, 0, depth, "verbs", PL_KIND_WRITE, false, true, PL_PROGRESS_THREAD, poll_time \
+		name, 0, 0, depth, "verbs", PL_KIND_WRITE, false, true, PL_PROGRESS_THREAD, poll_time, 0, 0 \
 	}
 
 static const struct path paths[] = {
@@ -63,13 +77,20 @@ static const struct path paths[] = {
 	MANUAL("verbs-write-1", 1, "verbs", PL_KIND_WRITE, false),
 	MANUAL("verbs-write-16", 16, "verbs", PL_KIND_WRITE, false),
 	MANUAL("verbs-write-64", 64, "verbs", PL_KIND_WRITE, false),
-	{ "verbs-write-wait-1", 0, 0, 1, "verbs", PL_KIND_WRITE, false, true, PL_PROGRESS_MANUAL, 0 },
+	WAITING("verbs-write-wait-1", "verbs"),
 	MANUAL("verbs-read-16", 16, "verbs", PL_KIND_READ, false),
 	MANUAL("verbs-fetch-add-16", 16, "verbs", PL_KIND_FETCH_ADD, false),
 	MANUAL("verbs-send-1", 1, "verbs", PL_KIND_SEND, true),
 	MANUAL("verbs-send-16", 16, "verbs", PL_KIND_SEND, true),
 	MANUAL("tcp-write-1", 1, "tcp", PL_KIND_WRITE, true),
 	MANUAL("tcp-send-1", 1, "tcp", PL_KIND_SEND, true),
+	LONG("tcp-write-64K", "tcp", PL_KIND_WRITE, true),
+	LONG("tcp-send-64K", "tcp", PL_KIND_SEND, true),
+	MANUAL("local-write-1", 1, "local", PL_KIND_WRITE, false),
+	MANUAL("local-read-1", 1, "local", PL_KIND_READ, false),
+	WAITING("local-write-wait-1", "local"),
+	{ "local-vector-16", 0, 0, 1, "local", PL_KIND_WRITE, false, true, PL_PROGRESS_MANUAL, 0, 0, ELEMENTS_MAX },
+	LONG("local-write-64K", "local", PL_KIND_WRITE, false),
 	THREADS("verbs-write-threads-1", 1, PL_NO_POLLING),
 	THREADS("verbs-write-threads-64", 64, PL_NO_POLLING),
 	THREADS("verbs-write-polling-64", 64, 20000),
@@ -80,8 +101,28 @@ struct run {
 	const struct path *path;
 	struct setting setting;
 	struct pair pair;
+	struct pl_vector *vector;
 	struct plain_loop plain;
 };
+
+static unsigned length_of(const struct path *path)
+{
+	return path->length ? path->length : LENGTH;
+}
+
+static void prepare_vector(struct run *run)
+{
+	const unsigned length = length_of(run->path), count = run->path->elements;
+	struct pl_transfer transfers[ELEMENTS_MAX];
+	struct pl_error error;
+
+	for (unsigned i = 0; i < count; i++)
+		transfers[i] =
+			(struct pl_transfer){ run->pair.remote, i * length, run->pair.near.region, i * length, length };
+	check_ok(pl_vector_prepare(run->pair.environment.near_peer, run->path->kind, transfers, count, &run->vector,
+				   &error),
+		 &error);
+}
 
 static void run_open(struct run *run, const struct path *path)
 {
@@ -97,47 +138,56 @@ static void run_open(struct run *run, const struct path *path)
 					 .lanes = 1,
 					 .one_sided = true };
 	poll_time = path->poll_time;
-	pair_open(&run->pair, &run->setting, LENGTH);
+	/* The near end maps memory of the library, and copies by itself. */
+	buffers_allocated = !strcmp(path->fabric, "local");
+	pair_open(&run->pair, &run->setting, length_of(path) * (path->elements ? path->elements : 1));
+	if (path->elements)
+		prepare_vector(run);
 }
 
 static void run_close(struct run *run)
 {
+	pl_vector_free(run->vector);
 	if (run->path->list)
 		plain_loop_close(&run->plain);
 	else
 		pair_close(&run->pair);
 }
 
-static void post_operation(struct run *run, struct pl_operation **handle)
+static int start_operation(struct run *run, struct pl_operation **handle, struct pl_error *error)
 {
-	const struct pl_transfer transfer = { run->pair.remote, 0, run->pair.near.region, 0, LENGTH };
+	const unsigned length = length_of(run->path);
+	const struct pl_transfer transfer = { run->pair.remote, 0, run->pair.near.region, 0, length };
 	const struct pl_atomic atomic = { .remote = run->pair.remote, .operand = 1 };
-	const struct pl_buffer buffer = { run->pair.near.region, 0, LENGTH };
+	const struct pl_buffer buffer = { run->pair.near.region, 0, length };
 	struct pl_peer *peer = run->pair.environment.near_peer;
-	struct pl_error error;
-	int rc;
 
+	if (run->vector)
+		return pl_vector_post(run->vector, 0, 0, NULL, handle, error);
 	switch (run->path->kind) {
 	case PL_KIND_READ:
-		rc = pl_read(peer, &transfer, NULL, handle, &error);
-		break;
+		return pl_read(peer, &transfer, NULL, handle, error);
 	case PL_KIND_FETCH_ADD:
-		rc = pl_fetch_add(peer, &atomic, NULL, handle, &error);
-		break;
+		return pl_fetch_add(peer, &atomic, NULL, handle, error);
 	case PL_KIND_SEND:
-		rc = pl_send(peer, 7, &buffer, NULL, handle, &error);
-		break;
+		return pl_send(peer, 7, &buffer, NULL, handle, error);
 	default:
-		rc = pl_write(peer, &transfer, NULL, handle, &error);
-		break;
+		return pl_write(peer, &transfer, NULL, handle, error);
 	}
+}
+
+static void post_operation(struct run *run, struct pl_operation **handle)
+{
+	struct pl_error error;
+	int rc = start_operation(run, handle, &error);
+
 	if (rc < 0)
 		check_ok(rc, &error);
 }
 
 static void post_receive(struct run *run)
 {
-	const struct pl_buffer buffer = { run->pair.far.region, 0, LENGTH };
+	const struct pl_buffer buffer = { run->pair.far.region, 0, length_of(run->path) };
 	struct pl_error error;
 
 	check_ok(pl_receive(run->pair.environment.far_peer, 7, UINT64_MAX, &buffer, NULL, NULL, &error), &error);
@@ -225,24 +275,23 @@ static int compare_numbers(const void *a, const void *b)
 
 static void measure_path(const struct path *path)
 {
-	double elapsed[ROUNDS];
+	const unsigned operations = path->length || path->drives_far ? OPERATIONS_SLOW : OPERATIONS;
+	double elapsed[ROUNDS], used[ROUNDS];
 	struct run run;
-	uint64_t used;
 
 	run_open(&run, path);
 	run_operations(&run, WARM_UP);
-	used = processor_now();
 	for (unsigned round = 0; round < ROUNDS; round++) {
-		uint64_t began = clock_now();
+		uint64_t began = clock_now(), busy = processor_now();
 
-		run_operations(&run, OPERATIONS);
-		elapsed[round] = (double)(clock_now() - began) / OPERATIONS;
+		run_operations(&run, operations);
+		used[round] = (double)(processor_now() - busy) / operations;
+		elapsed[round] = (double)(clock_now() - began) / operations;
 	}
-	used = processor_now() - used;
 	run_close(&run);
 	qsort(elapsed, ROUNDS, sizeof(elapsed[0]), compare_numbers);
-	printf("%-24s%10.1f%10.1f%12.1f\n", path->name, elapsed[0], elapsed[ROUNDS / 2],
-	       (double)used / OPERATIONS / ROUNDS);
+	qsort(used, ROUNDS, sizeof(used[0]), compare_numbers);
+	printf("%-24s%10.1f%10.1f%12.1f\n", path->name, elapsed[0], elapsed[ROUNDS / 2], used[ROUNDS / 2]);
 	fflush(stdout);
 }
 
@@ -251,6 +300,7 @@ static void count_path(const struct path *path, unsigned operations)
 	struct run run;
 
 	virtual_time_begin();
+	process_fd_begin();
 	run_open(&run, path);
 	run_operations(&run, WARM_UP);
 	path_measured(&run, operations);
