@@ -14,7 +14,7 @@ static bool is_loopback(const char *host)
 }
 
 bool narrow_grants;
-uint64_t poll_time;
+uint64_t poll_time, connect_time;
 unsigned rail_limit;
 
 struct pl_options setting_options(const struct setting *setting)
@@ -26,7 +26,7 @@ struct pl_options setting_options(const struct setting *setting)
 	options.lanes = setting->lanes;
 	options.fabric = setting->fabric;
 	options.narrow_grants = narrow_grants ? PL_ON : PL_OFF;
-	options.connect_timeout = AMPLE_TIME;
+	options.connect_timeout = connect_time ? connect_time : AMPLE_TIME;
 	options.operation_timeout = 2 * AMPLE_TIME;
 	options.poll_time = poll_time;
 	options.rails = rail_limit;

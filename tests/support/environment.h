@@ -32,6 +32,8 @@ struct setting {
 extern bool narrow_grants;
 /* poll_time of all contexts; 0: the machine's default. */
 extern uint64_t poll_time;
+/* Value of pl_options.connect_timeout; 0: AMPLE_TIME. */
+extern uint64_t connect_time;
 /* Most rails of each peer; 0: the library's default. */
 extern unsigned rail_limit;
 

@@ -2,6 +2,7 @@
 /* Descriptors: calls that find none free, and those that regions and local peers keep. */
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,6 +195,7 @@ static void import_without_descriptor(void *argument)
 	struct rlimit limit;
 	uint8_t token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
+	struct pollfd answer = { .events = POLLIN };
 
 	if (!has_pidfds())
 		exit(SKIPPED);
@@ -204,6 +206,10 @@ static void import_without_descriptor(void *argument)
 	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
 	check_ok(pl_remote_import_start(environment.near_peer, token, length, 0, &operation, &error), &error);
 	/* The owner answers: only its context makes progress. Both ends are this process. */
+	answer.fd = pl_fd(environment.near);
+	check(answer.fd >= 0);
+	while (poll(&answer, 1, 0) == 0)
+		pl_poll(environment.far, &imported, 1);
 	for (unsigned i = 0; i < 1000; i++)
 		pl_poll(environment.far, &imported, 1);
 	limit = take_descriptors();

@@ -39,8 +39,9 @@ static const char *hint_of(int code)
 	case EROFS:
 		return "check the permissions, or choose another place";
 	case EMFILE:
+		return "raise the limit of open files: ulimit -n, or LimitNOFILE= of the unit";
 	case ENFILE:
-		return "raise the limit of open files (ulimit -n)";
+		return "raise the host's limit of open files: sysctl fs.file-max";
 	default:
 		return NULL;
 	}
@@ -48,9 +49,11 @@ static const char *hint_of(int code)
 
 int cli_fail_errno(struct pl_error *error, int code, const char *call, const char *object)
 {
+	const bool limited = code == -EMFILE || code == -ENFILE;
 	char text[96];
 
-	cli_fail(error, code, "SYSTEM", object, hint_of(code), "%s", strerror_r(-code, text, sizeof(text)));
+	cli_fail(error, code, limited ? "DESCRIPTOR-LIMIT" : "SYSTEM", object, hint_of(code), "%s",
+		 strerror_r(-code, text, sizeof(text)));
 	copy_text(error->call, sizeof(error->call), call);
 	return code;
 }

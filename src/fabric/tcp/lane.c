@@ -44,12 +44,13 @@ void tcp_lane_fail(struct tcp_lane *lane, int code)
 	if (atomic_exchange(&lane->failure, code) != code)
 		pl_peer_note_lane(endpoint->base.peer, PL_EVENT_LANE_LOST, lane->index, code,
 				  tcp_lane_loss_reason(code));
-	if (lane->state == TCP_LANE_UP)
+	if (lane->state == TCP_LANE_UP) {
 		tcp_lane_leaves(lane);
+		tcp_lane_ignore_rate(lane);
+	}
 	opened = lane->index == 0 || lane->state == TCP_LANE_UP;
 	lane->state = TCP_LANE_ENDED;
 	pl_timer_clear(lane->engine, &lane->patience);
-	tcp_lane_ignore_rate(lane);
 	pl_source_remove(&lane->source);
 	atomic_fetch_sub(&endpoint->lanes_open, 1);
 	/* Without a further lane the others carry its bytes. */
@@ -66,7 +67,9 @@ static void lane_up(struct tcp_lane *lane)
 {
 	lane->state = TCP_LANE_UP;
 	atomic_store(&lane->failure, 0);
+	atomic_store(&lane->missing, 0);
 	lane->retry_pause = 0;
+	pl_timer_clear(lane->engine, &lane->patience);
 	tcp_lane_joins(lane);
 	pl_source_watch(&lane->source, EPOLLIN);
 	pl_peer_note_lane(lane->endpoint->base.peer, PL_EVENT_LANE_OPENED, lane->index, 0, "");
@@ -93,6 +96,10 @@ void tcp_lane_dial(struct tcp_lane *lane)
 	int fd = lane->endpoint->dial(lane->endpoint);
 
 	lane->state = TCP_LANE_CONNECTING;
+	/* The peer's own timer limits the first lane. A stranger at the address may accept the others, and say nothing. */
+	if (lane->index)
+		pl_timer_set(lane->engine, &lane->patience,
+			     pl_deadline(pl_now(), lane->endpoint->context->options.connect_timeout));
 	if (fd < 0) {
 		tcp_lane_fail(lane, fd);
 		return;
@@ -215,7 +222,10 @@ static bool lane_opening_ready(struct tcp_lane *lane, uint32_t events)
 	return rc < 0 || lane->state != before || lane->head_have != had;
 }
 
-/* Both ends can stop on each other's refusals; so can an end that reads nothing. */
+/*
+ * Both ends can stop on each other's refusals; so can an end that reads nothing. An end that accepts a lane may not
+ * answer.
+ */
 static void lane_lost_patience(struct pl_timer *timer)
 {
 	tcp_lane_fail(pl_container_of(timer, struct tcp_lane, patience), -ETIMEDOUT);
@@ -332,6 +342,7 @@ void tcp_lane_shut(struct tcp_lane *lane)
 		atomic_fetch_sub(&lane->endpoint->lanes_open, 1);
 		lane->state = TCP_LANE_ENDED;
 	}
+	atomic_store(&lane->missing, 0);
 	pl_timer_clear(lane->engine, &lane->patience);
 	pl_timer_clear(lane->engine, &lane->retry);
 	pl_source_remove(&lane->source);

@@ -59,6 +59,7 @@ void tcp_lane_retry_later(struct tcp_lane *lane)
 	lane->auth = NULL;
 	if (!lane->endpoint->base.peer->initiator)
 		return;
+	atomic_store(&lane->missing, atomic_load(&lane->failure));
 	lane->retry_pause = PL_MIN(PL_MAX(2 * lane->retry_pause, PAUSE_FIRST), PAUSE_MAX);
 	pl_timer_set(lane->engine, &lane->retry, pl_now() + lane->retry_pause);
 }
@@ -71,7 +72,7 @@ unsigned tcp_lanes_missing(struct pl_endpoint *base, int *status)
 	*status = 0;
 	pthread_mutex_lock(&endpoint->lock);
 	for (unsigned i = 1; i < TCP_SOCKETS_MAX; i++) {
-		int failure = endpoint->lanes[i] ? atomic_load(&endpoint->lanes[i]->failure) : 0;
+		int failure = endpoint->lanes[i] ? atomic_load(&endpoint->lanes[i]->missing) : 0;
 
 		if (!failure)
 			continue;

@@ -117,6 +117,7 @@ struct tcp_lane {
 	struct pl_timer retry;   /* initiator: dials again after a failure */
 	uint64_t retry_pause;    /* nanoseconds before the last retry; 0: none failed since the lane was up */
 	atomic_int failure;      /* negative errno of the lane's end, or of the last attempt to open it; 0: none */
+	atomic_int missing;      /* initiator: that of the last attempt, until the lane is up; 0: none failed */
 	atomic_uint sweep;       /* requested by another engine */
 	unsigned index;
 	enum tcp_lane_state state;
