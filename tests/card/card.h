@@ -171,7 +171,8 @@ struct card_request {
 	uint8_t *
 		bytes; /* of all pieces: inline bytes, or those of another process's request; NULL: in the pieces' memory */
 	uint32_t length;
-	uint64_t since; /* time of the first attempt; 0: none yet */
+	uint64_t since;  /* time of the first attempt; 0: none yet */
+	uint64_t silent; /* time of the first one without an answer; 0: none yet */
 	bool signaled;
 };
 
@@ -191,7 +192,7 @@ struct card_qp {
 	uint32_t send_psn, receive_psn;
 	bool sq_sig_all, pumping, loopback;
 	bool mute; /* its packets are lost */
-	uint64_t wake; /* time until which it waits; 0: it does not */
+	uint64_t wake; /* time until which it waits; 0: it does not; UINT64_MAX: for an answer */
 	/* The first request is at another process: its number there, and then its answer. */
 	uint64_t asked;
 	bool answered;

@@ -268,9 +268,11 @@ static int execute(struct card_qp *qp, struct card_request *request)
 	qp->answered = false;
 	if (status == CARD_NOT_READY)
 		return receiver_not_ready(qp, qp->answer_timer);
-	if (status == CARD_SILENT)
-		return card_now() - request->since < CARD_RETRY_TIME ? wait_for(qp, RESEND) : IBV_WC_RETRY_EXC_ERR;
-	return status;
+	if (status != CARD_SILENT)
+		return status;
+	if (!request->silent)
+		request->silent = card_now();
+	return card_now() - request->silent < CARD_RETRY_TIME ? wait_for(qp, RESEND) : IBV_WC_RETRY_EXC_ERR;
 }
 
 static enum ibv_wc_opcode opcode_of(enum ibv_wr_opcode opcode)
@@ -303,6 +305,8 @@ static void pump_at_wake(struct card_qp *qp)
 {
 	uint64_t now = card_now();
 
+	if (qp->wake == UINT64_MAX)
+		return;
 	card_after(qp->wake > now ? qp->wake - now : 0, pump_later, qp);
 }
 

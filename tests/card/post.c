@@ -49,7 +49,7 @@ static void request_take(struct card_qp *qp, const struct ibv_send_wr *wr)
 	request->wr = *wr;
 	request->wr.next = NULL;
 	request->length = 0;
-	request->since = 0;
+	request->since = request->silent = 0;
 	request->bytes = wr->send_flags & IBV_SEND_INLINE ? request->copy : NULL;
 	request->signaled = qp->sq_sig_all || wr->send_flags & IBV_SEND_SIGNALED;
 	for (int i = 0; i < wr->num_sge && wr->opcode != IBV_WR_BIND_MW; i++) {

@@ -43,6 +43,7 @@ static struct {
 	uint32_t place;
 	int listener, wake;
 	pthread_t thread;
+	pid_t process; /* a child without exec(3) has no thread */
 	bool stopping;
 	struct wire *wires[WIRES];
 } cable = { .listener = -1 };
@@ -263,8 +264,13 @@ static void serve_all(void)
 	accept_all();
 	for (unsigned i = 0; i < WIRES; i++) {
 		struct wire *wire = cable.wires[i];
+		bool open;
 
-		if (wire && (!wire_flush(wire) || !wire_receive(wire)))
+		if (!wire)
+			continue;
+		/* Answers that came before the end count. */
+		open = wire_receive(wire);
+		if (!wire_flush(wire) || !open)
 			wire_drop(&cable.wires[i]);
 	}
 }
@@ -308,6 +314,7 @@ void card_wire_start(void)
 	cable.folder = getenv("STANDIN_CABLE");
 	if (!cable.folder)
 		return;
+	cable.process = getpid();
 	cable.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	take_place();
 	if (cable.wake < 0 || pthread_create(&cable.thread, NULL, wire_thread, NULL))
@@ -320,11 +327,11 @@ static void wire_stop(void)
 {
 	uint64_t one = 1;
 
+	if (cable.process != getpid())
+		return;
 	pthread_mutex_lock(&card_lock);
 	cable.stopping = true;
 	pthread_mutex_unlock(&card_lock);
-	if (!cable.folder)
-		return;
 	(void)!write(cable.wake, &one, sizeof(one));
 	pthread_join(cable.thread, NULL);
 	unlink(address_of(cable.place).sun_path);

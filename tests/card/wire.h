@@ -18,7 +18,7 @@ struct wire_header {
 	uint32_t length; /* of what follows */
 	uint32_t wanted; /* bytes of the request */
 	uint32_t rnr_timer;
-	uint16_t pkey_index;
+	uint16_t pkey_index, unused;
 };
 
 struct wire;
