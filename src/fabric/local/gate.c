@@ -117,6 +117,15 @@ static int gates_create(struct local_gates *gates)
 	return gates->gates == MAP_FAILED ? -errno : 0;
 }
 
+int local_fail_gates(int code, struct pl_error *error)
+{
+	if (code == -EMFILE || code == -ENFILE)
+		return pl_fail_errno(error, code, "LOCAL-LIMIT", "memfd_create", NULL);
+	return pl_fail(error, -ENOMEM, "LOCAL-LIMIT", "memfd_create", NULL,
+		       "allow files of 256 KiB (ulimit -f), and memfd_create(2)",
+		       "this process cannot create shared memory");
+}
+
 struct local_gates *local_gates_new(const struct pl_allocator *allocator, unsigned count, struct pl_error *error)
 {
 	struct local_gates *gates = pl_zalloc(allocator, sizeof(*gates));
@@ -136,7 +145,7 @@ struct local_gates *local_gates_new(const struct pl_allocator *allocator, unsign
 	rc = gates_create(gates);
 	if (rc < 0) {
 		local_gates_put(gates);
-		pl_fail_errno(error, rc, "LOCAL-LIMIT", "memfd_create", NULL);
+		local_fail_gates(rc, error);
 		return NULL;
 	}
 	return gates;

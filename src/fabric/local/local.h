@@ -241,6 +241,8 @@ int local_connect_to_listener(const uint8_t name[LOCAL_NAME]);
 int local_identify_peer(int fd, pid_t *process, enum pl_refusal *refusal);
 
 /* gate.c */
+/* Fills the error of gates that cannot be made. Returns its code. */
+int local_fail_gates(int code, struct pl_error *error);
 struct local_gates *local_gates_new(const struct pl_allocator *allocator, unsigned count, struct pl_error *error);
 /* The peer has the descriptor: closes it here, if the mapping suffices. Home. */
 void local_gates_sent(struct local_gates *gates);

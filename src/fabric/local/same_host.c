@@ -108,19 +108,16 @@ static bool may_have_gates(unsigned count)
 
 static int try_gates(const struct pl_allocator *allocator, struct pl_error *error)
 {
-	struct pl_error failure = { .code = -EFBIG };
-	struct local_gates *gates = NULL;
+	struct local_gates *gates;
+	struct pl_error failure;
 
-	if (may_have_gates(LOCAL_GATES_LEAST))
-		gates = local_gates_new(allocator, LOCAL_GATES_LEAST, &failure);
+	if (!may_have_gates(LOCAL_GATES_LEAST))
+		return local_fail_gates(-EFBIG, error);
+	gates = local_gates_new(allocator, LOCAL_GATES_LEAST, &failure);
+	if (!gates)
+		return local_fail_gates(failure.code, error);
 	local_gates_put(gates);
-	if (gates)
-		return 0;
-	if (failure.code == -EMFILE || failure.code == -ENFILE)
-		return pl_fail_errno(error, failure.code, "LOCAL-LIMIT", "memfd_create", NULL);
-	return pl_fail(error, -ENOMEM, "LOCAL-LIMIT", "memfd_create", NULL,
-		       "allow files of 256 KiB (ulimit -f), and memfd_create(2)",
-		       "this process cannot create shared memory");
+	return 0;
 }
 
 unsigned local_gate_count(const struct pl_peer *peer)

@@ -93,7 +93,7 @@ static int lane_greet(struct tcp_lane *lane, void *bytes, size_t length)
 
 void tcp_lane_dial(struct tcp_lane *lane)
 {
-	int fd = lane->endpoint->dial(lane->endpoint);
+	int fd = lane->endpoint->dial(lane->endpoint), rc;
 
 	lane->state = TCP_LANE_CONNECTING;
 	/* The peer's own timer limits the first lane. A stranger at the address may accept the others, and say nothing. */
@@ -105,8 +105,9 @@ void tcp_lane_dial(struct tcp_lane *lane)
 		return;
 	}
 	lane->stream.fd = lane->source.fd = fd;
-	if (pl_source_add(lane->engine, &lane->source, EPOLLOUT) < 0)
-		tcp_lane_fail(lane, -ENOMEM);
+	rc = pl_source_add(lane->engine, &lane->source, EPOLLOUT);
+	if (rc < 0)
+		tcp_lane_fail(lane, rc);
 }
 
 /* Reads until `length` bytes are there, from the beginning. Returns 1, 0 for not yet, or a negative errno. */

@@ -24,6 +24,8 @@ const char *tcp_lane_loss_reason(int code)
 		return "the other end did not prove the secret of the connection";
 	case -ENOMEM:
 		return "this end had no memory for the lane";
+	case -ENOSPC:
+		return "this user has no free watch of epoll(7): raise fs.epoll.max_user_watches";
 	case -EMFILE:
 		return "this process has no free file descriptor: raise ulimit -n, or LimitNOFILE= of its unit";
 	case -ENFILE:
