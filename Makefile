@@ -67,7 +67,8 @@ demo:
 	@build/peerlane demo
 
 test:
-	@tools/setup build test test-more vm fresh valgrind
+	@tools/setup build test vm fresh valgrind
+	@tools/setup test-more 2>/dev/null || echo 'tests with promtool and sshd are skipped: see tools/setup test-more'
 	@tools/run-tests
 
 asan tsan clang:
