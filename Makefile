@@ -164,7 +164,7 @@ bench: all
 
 bench-guard:
 	@tools/setup build test valgrind
-	@benchmarks/guard $(if $(BASE),--base $(BASE)) $(GUARD)
+	@benchmarks/guard $${BASE:+--base "$$BASE"} $(GUARD)
 
 bench-verbs: all
 	@tools/setup build vm bench
