@@ -67,7 +67,8 @@ demo:
 	@build/peerlane demo
 
 test:
-	@tools/setup build test test-more vm fresh valgrind
+	@tools/setup build test vm fresh valgrind
+	@tools/setup test-more 2>/dev/null || echo 'tests with promtool and sshd are skipped: see tools/setup test-more'
 	@tools/run-tests
 
 asan tsan clang:
@@ -163,7 +164,7 @@ bench: all
 
 bench-guard:
 	@tools/setup build test valgrind
-	@benchmarks/guard $(if $(BASE),--base $(BASE)) $(GUARD)
+	@benchmarks/guard $${BASE:+--base "$$BASE"} $(GUARD)
 
 bench-verbs: all
 	@tools/setup build vm bench

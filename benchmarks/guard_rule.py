@@ -42,13 +42,16 @@ def ratio_of(one):
 
 
 def verdict_of(effect, bound):
-    """Returns the verdict for a ratio and its bound, both as logarithms."""
-    limit = max(TOLERANCE, bound)
-    if effect > limit:
+    """Returns the verdict for a ratio and its bound, both as logarithms.
+
+    An effect above the tolerance, but within the bound, may be a loss: it is not accepted as unchanged.
+    """
+    tolerance = math.log1p(TOLERANCE)
+    if effect > max(tolerance, bound):
         return WORSE
-    if effect < -limit:
+    if effect < -max(tolerance, bound):
         return BETTER
-    return NOISY if bound > WIDEST else SAME
+    return NOISY if effect > tolerance or bound > math.log1p(WIDEST) else SAME
 
 
 def judge(rounds):
@@ -63,7 +66,7 @@ def judge(rounds):
 
 def settled(rounds):
     """True if more rounds are not needed: the noise is below the tolerance.  Does not depend on the ratio."""
-    return len(rounds) >= LEAST_ROUNDS and bound_of(rounds) <= TOLERANCE
+    return len(rounds) >= LEAST_ROUNDS and bound_of(rounds) <= math.log1p(TOLERANCE)
 
 
 def confirmed(first, second):
@@ -72,12 +75,19 @@ def confirmed(first, second):
 
 
 def judge_counts(base, head):
-    """Judges counts of instructions of several runs of each commit.  The lowest is the cost; others were disturbed."""
+    """Judges counts of instructions of several runs of each commit.  The lowest is the cost; others were disturbed.
+
+    So the spread of the counts excuses no loss.  It tells only whether a row without one can be judged.
+    """
     ratio = min(head) / min(base)
-    bound = max(max(runs) / min(runs) - 1 for runs in (base, head))
-    effect, limit = math.log(ratio), math.log1p(max(TOLERANCE, bound))
-    verdict = WORSE if effect > limit else BETTER if effect < -limit else NOISY if bound > WIDEST else SAME
-    return Judged(min(base), min(head), ratio, bound, len(head), verdict)
+    spread = max(max(runs) / min(runs) - 1 for runs in (base, head))
+    if ratio > 1 + TOLERANCE:
+        verdict = WORSE
+    elif ratio < 1 / (1 + TOLERANCE):
+        verdict = BETTER
+    else:
+        verdict = NOISY if spread > WIDEST else SAME
+    return Judged(min(base), min(head), ratio, spread, len(head), verdict)
 
 
 def status(verdicts):

@@ -84,6 +84,13 @@ def plant(documents, folder):
     return fleet
 
 
+def test_hint_follows_long_messages(small):
+    small.act(name(2), 'printf %0300d 0 >&2; exit 127\n')
+    shown = fleet_json(small)
+    assert [hosts for key, hosts in found(shown).items() if key[0] == 'no-program' and key[3].startswith('000') and
+            key[3].endswith(': the command cannot start there: install Peerlane or its libraries, or name it with --program')] == [[name(2)]]
+
+
 # -- 200 hosts -------------------------------------------------------------------------------------------------------
 
 def test_all_planted_defects_are_found_and_nothing_else(documents, tmp_path):

@@ -9,7 +9,8 @@
 #define FORMAT 1
 #define SHELL_CANNOT_START 126 /* exit status of shells: the command is no program */
 #define SHELL_NO_COMMAND 127   /* ... there is no such command */
-#define NO_PROGRAM_HINT "install Peerlane there, or name it with --program"
+#define NO_PROGRAM_HINT "the command cannot start there: install Peerlane or its libraries, or name it with --program"
+#define SHELL_MESSAGE_MAX 140 /* bytes; the hint must follow within ANSWER_REASON_MAX */
 #define DEPTH_MAX 32
 #define ATTEMPTS_MAX 64     /* beginnings of documents without an end, or with errors */
 #define CLOCK_TOLERANCE 1.5 /* seconds; the time of a document has whole seconds */
@@ -121,6 +122,13 @@ static struct json_object *parse_answer_object(const char *text, size_t length)
 	return root;
 }
 
+/* True if an object has the members of a document: noise and wrappers of launchers may have some of these names. */
+static bool has_document_members(struct json_object *root)
+{
+	return cli_json_member(root, "error", json_type_object) ||
+	       (cli_json_member(root, "format", json_type_int) && cli_json_member_text(root, "kind"));
+}
+
 /* Parses an output that is a document and nothing else: some programs sort its members. */
 static struct json_object *parse_whole_output(const char *text, const char *end, const char **begin, size_t *size)
 {
@@ -131,7 +139,7 @@ static struct json_object *parse_whole_output(const char *text, const char *end,
 	*size = at < end && *at == '{' ? measure_object(at, end) : 0;
 	if (*size && at + *size + count_blanks(at + *size, end) == end)
 		root = parse_answer_object(at, *size);
-	if (root && !json_object_object_get_ex(root, "kind", NULL) && !json_object_object_get_ex(root, "error", NULL)) {
+	if (root && !has_document_members(root)) {
 		json_object_put(root);
 		root = NULL;
 	}
@@ -279,8 +287,8 @@ static void explain_silence(struct answer *answer, const struct run_result *resu
 		if (answer->outcome != ANSWER_NO_DOCUMENT || !result->status)
 			break;
 		if (result->status == SHELL_CANNOT_START || result->status == SHELL_NO_COMMAND) {
-			refuse_answer(answer, ANSWER_NO_PROGRAM, "%s%s%s", message, *message ? ": " : "",
-				      NO_PROGRAM_HINT);
+			refuse_answer(answer, ANSWER_NO_PROGRAM, "%.*s%s%s", SHELL_MESSAGE_MAX, message,
+				      *message ? ": " : "", NO_PROGRAM_HINT);
 			break;
 		}
 		if (result->status < 0)
