@@ -135,7 +135,7 @@ static void malformed(void *argument)
 	struct victim victim;
 
 	(void)argument;
-	victim_open_for(&victim, &setting, 30 * SECOND);
+	victim_open(&victim, &setting);
 	for (unsigned n = 0; n < 8 * RAIL_BODY + RAIL_BODY; n++) {
 		struct bytes bytes = attack_encode(&good);
 		int fd = greet_victim(&victim);
@@ -175,7 +175,7 @@ static void claims(void *argument)
 	struct victim victim;
 
 	(void)argument;
-	victim_open_for(&victim, &setting, 30 * SECOND);
+	victim_open(&victim, &setting);
 	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
 		const struct pl_control good = rail_message(PL_RAIL_CONNECT, 0, 1);
 		struct bytes bytes = attack_encode(&good);
@@ -199,7 +199,7 @@ static void out_of_state(void *argument)
 	int fd;
 
 	(void)argument;
-	victim_open_for(&victim, &setting, 30 * SECOND);
+	victim_open(&victim, &setting);
 	/* An acceptor's message, and messages about rails that nobody asked for. */
 	fd = greet_victim(&victim);
 	check(send_rail(fd, PL_RAIL_ACCEPT, 0, 1));
@@ -238,7 +238,7 @@ static void generations(void *argument)
 	int fd;
 
 	(void)argument;
-	victim_open_for(&victim, &setting, 30 * SECOND);
+	victim_open(&victim, &setting);
 	fd = greet_victim(&victim);
 	check(send_rail(fd, PL_RAIL_CONNECT, 0, 1));
 	expect_rail(fd, PL_RAIL_ACCEPT, 0, 1);
@@ -265,7 +265,7 @@ static void queue_pairs_of_others(void *argument)
 	int fd;
 
 	(void)argument;
-	victim_open_for(&victim, &setting, 30 * SECOND);
+	victim_open(&victim, &setting);
 	fd = greet_victim(&victim);
 	connects = card_counts_now().connects;
 	for (uint16_t i = 1; i <= 40; i++) {
@@ -335,7 +335,7 @@ static void connect_storm(void *argument)
 
 	/* Each thread would keep freed memory in an arena of its own: 100 to 118 MiB in all, by chance. */
 	mallopt(M_ARENA_MAX, 1);
-	victim_open_for(&victim, &setting, 30 * SECOND);
+	victim_open(&victim, &setting);
 	memory = resident_memory();
 	made = card_counts_now().made_qps;
 	for (unsigned i = 0; i < ATTACKERS; i++)
@@ -367,14 +367,14 @@ static void connect_storm(void *argument)
 /* -- acceptors ------------------------------------------------------------------------------------ */
 
 /* The victim connects to an acceptor, which answers as the case says. Returns the error of pl_connect(). */
-static int connect_victim(struct victim *victim, const struct pl_control *answer, void (*act)(int fd),
+static int connect_victim(struct victim *victim, const struct pl_control *answer, void (*act)(int fd), uint64_t timeout,
 			  struct pl_error *error)
 {
 	struct pl_operation *operation;
 	char address[32];
 	int listener = socket_listen(address), fd, status;
 
-	check_ok(pl_connect_start(victim->context, address, 2 * SECOND * slowness(), 0, &operation, error), error);
+	check_ok(pl_connect_start(victim->context, address, timeout, 0, &operation, error), error);
 	fd = attack_serve_as(listener, answer);
 	if (act)
 		act(fd);
@@ -446,9 +446,9 @@ static void acceptors(void *argument)
 	struct victim victim;
 
 	(void)argument;
-	victim_open_for(&victim, &setting, 30 * SECOND);
+	victim_open(&victim, &setting);
 	for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); i++) {
-		connect_victim(&victim, &answer, acts[i], &error);
+		connect_victim(&victim, &answer, acts[i], 2 * SECOND * slowness(), &error);
 		victim_check(&victim);
 	}
 	victim_close(&victim);
@@ -463,7 +463,7 @@ static void adverts(void *argument)
 	struct victim victim;
 
 	(void)argument;
-	victim_open_for(&victim, &setting, 30 * SECOND);
+	victim_open(&victim, &setting);
 	for (uint16_t n = 0; n < length + 3; n++) {
 		struct pl_control answer = good;
 		struct pl_fabric_advert *advert = &answer.hello.fabrics[0];
@@ -476,7 +476,7 @@ static void adverts(void *argument)
 			advert->blob[1] = 255;
 		else
 			advert->blob_length++;
-		check_number(connect_victim(&victim, &answer, NULL, &error), -EPROTO);
+		check_number(connect_victim(&victim, &answer, NULL, AMPLE_TIME, &error), -EPROTO);
 	}
 	victim_close(&victim);
 }

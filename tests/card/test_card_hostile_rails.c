@@ -106,7 +106,7 @@ static void wrong(bool victim_connects, const struct pl_rails_message *messages,
 {
 	struct attack attack;
 
-	victim_open_for(&attack.victim, &setting, 30 * SECOND);
+	victim_open(&attack.victim, &setting);
 	for (size_t i = 0; i < count; i++) {
 		unsigned made;
 
@@ -153,7 +153,7 @@ static void many_questions(void *argument)
 	struct attack attack;
 
 	(void)argument;
-	victim_open_for(&attack.victim, &setting, 30 * SECOND);
+	victim_open(&attack.victim, &setting);
 	before = card_counts_now().qps;
 	link_open(&attack, true);
 	for (unsigned i = 0; i < ROUNDS; i++) {

@@ -119,34 +119,42 @@ static void control_messages(void *argument)
 	victim_close(&victim);
 }
 
-struct drip {
-	const char *address;
-	atomic_bool stop;
-	pthread_t thread;
-};
+/* Time of a connection in slow_greetings, in which the honest client must connect as well. */
+#define GREETING_MS (2000 * slowness())
 
-/* Opens many connections, each of which sends a valid greeting byte by byte with pauses. */
+/*
+ * Opens many connections, which send the greeting of a lane byte by byte, or nothing.  Goes on until the listener's time
+ * limit has closed all of them; a whole greeting would take twice that time.
+ */
 static void *drip_run(void *argument)
 {
 	enum { COUNT = 40 };
-	struct drip *drip = argument;
-	struct pl_control hello = attack_hello();
-	struct bytes bytes = attack_encode(&hello);
+	const char *address = argument;
+	struct pl_lane_hello hello = { PL_PROTOCOL_VERSION, 0, 1, { 1 } };
+	uint8_t bytes[PL_LANE_HELLO];
+	uint64_t end = clock_now() + AMPLE_TIME;
+	unsigned left = COUNT;
 	int fds[COUNT];
 
+	pl_lane_hello_encode(&hello, bytes);
 	for (unsigned i = 0; i < COUNT; i++) {
-		fds[i] = socket_connect(drip->address);
+		fds[i] = socket_connect(address);
 		check(fds[i] >= 0);
 	}
-	for (size_t at = 0; !atomic_load(&drip->stop); at++) {
-		for (unsigned i = 0; i < COUNT; i++)
-			socket_send(fds[i], bytes.data + at % bytes.length, i % 2);
-		sleep_ms(50);
-	}
-	/* The listener's time limit has closed all connections by now. */
-	for (unsigned i = 0; i < COUNT; i++) {
-		check(socket_wait_closed(fds[i], AMPLE_MS));
-		close(fds[i]);
+	for (size_t at = 0; left; at++) {
+		check(clock_now() < end);
+		for (unsigned i = 0; i < COUNT; i++) {
+			if (fds[i] < 0)
+				continue;
+			if (at < sizeof(bytes) && i % 2)
+				socket_send(fds[i], bytes + at, 1);
+			if (socket_wait_closed(fds[i], 1)) {
+				close(fds[i]);
+				fds[i] = -1;
+				left--;
+			}
+		}
+		sleep_ms(2 * GREETING_MS / PL_LANE_HELLO);
 	}
 	return NULL;
 }
@@ -154,17 +162,16 @@ static void *drip_run(void *argument)
 static void slow_greetings(void *argument)
 {
 	struct victim victim;
-	struct drip drip = { .stop = false };
+	pthread_t thread;
 
-	victim_open_for(&victim, argument, 200 * MS * slowness());
-	drip.address = victim.address;
-	check_number(pthread_create(&drip.thread, NULL, drip_run, &drip), 0);
+	victim_open_for(&victim, argument, GREETING_MS * MS);
+	check_number(pthread_create(&thread, NULL, drip_run, victim.address), 0);
 	for (unsigned i = 0; i < 10; i++) {
 		victim_check(&victim);
 		sleep_ms(100);
 	}
-	atomic_store(&drip.stop, true);
-	pthread_join(drip.thread, NULL);
+	pthread_join(thread, NULL);
+	victim_check(&victim);
 	victim_close(&victim);
 }
 
@@ -322,10 +329,10 @@ static void lie_over_tls(const struct liar *liar, int fd)
 	uint8_t header[PL_CONTROL_HEADER], end;
 	struct tls_link link;
 
-	if (tls_link_open(&link, fd, true) && tls_link_receive(&link, header, sizeof(header), 1000)) {
+	if (tls_link_open(&link, fd, true) && tls_link_receive(&link, header, sizeof(header), AMPLE_MS)) {
 		tls_link_send(&link, liar->answer.data, liar->answer.length);
 		/* Until the client closes. */
-		while (tls_link_receive(&link, &end, 1, 1000))
+		while (tls_link_receive(&link, &end, 1, AMPLE_MS))
 			;
 	}
 	tls_link_close(&link);
@@ -341,9 +348,9 @@ static void *liar_run(void *argument)
 		lie_over_tls(liar, fd);
 		return NULL;
 	}
-	if (socket_receive(fd, header, sizeof(header), 1000))
+	if (socket_receive(fd, header, sizeof(header), AMPLE_MS))
 		socket_send(fd, liar->answer.data, liar->answer.length);
-	socket_wait_closed(fd, 1000);
+	socket_wait_closed(fd, AMPLE_MS);
 	close(fd);
 	return NULL;
 }

@@ -27,9 +27,9 @@ static struct pl_control answer_to_hello(const struct victim *victim, const stru
 
 	check(tls_link_open(&link, socket_connect(victim->address), false));
 	check(tls_link_send(&link, bytes.data, bytes.length));
-	check(tls_link_receive(&link, header, sizeof(header), 5000));
+	check(tls_link_receive(&link, header, sizeof(header), AMPLE_MS));
 	check_number(pl_control_header_decode(header, &type, &length), 0);
-	check(tls_link_receive(&link, body, length, 5000));
+	check(tls_link_receive(&link, body, length, AMPLE_MS));
 	check_number(pl_control_decode(type, body, length, &answer), 0);
 	tls_link_close(&link);
 	return answer;

@@ -65,11 +65,8 @@ static int challenge(const struct stranger *stranger, struct pl_lane_auth *auth)
 /* Sends a proof that the victim must refuse, without any byte of an answer. */
 static void expect_refusal(int fd, const void *proof)
 {
-	uint8_t byte;
-
 	check(socket_send(fd, proof, PL_TAG));
-	check(!socket_receive(fd, &byte, 1, AMPLE_MS));
-	check(socket_wait_closed(fd, AMPLE_MS));
+	check(socket_ends_silently(fd, AMPLE_MS));
 	close(fd);
 }
 
@@ -329,7 +326,7 @@ static int lie_about_lane(int listener, const struct attack_target *target, enum
 }
 
 /* Time of an attempt that must expire; the acceptor answers within it. */
-#define CONNECT_TIME (slowness() * SECOND / 2)
+#define CONNECT_TIME (slowness() * SECOND)
 
 /* Each lie ends the attempt with a named error, in its time; other connections of the context go on. */
 static void false_acceptor(void *argument)
@@ -395,7 +392,7 @@ static void silent_acceptor(void *argument)
 
 	(void)argument;
 	listener = socket_listen(address);
-	check_ok(pl_connect_start(context, address, 2 * SECOND, 0, &operation, &error), &error);
+	check_ok(pl_connect_start(context, address, 2 * CONNECT_TIME, 0, &operation, &error), &error);
 	check_number(pthread_create(&pump.thread, NULL, poll_until_stopped, &pump), 0);
 	control = attack_serve(listener, &target);
 	lane = lie_about_lane(listener, &target, HALF);

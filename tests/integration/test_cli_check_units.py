@@ -88,7 +88,7 @@ def test_a_client_starts_the_measurement_server(tmp_path):
     words = settings('peerlane-bench.service')['ExecStart'][0].replace('${CREDENTIALS_DIRECTORY}/key', str(key)).split()
     notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     notices.bind(str(tmp_path / 'notify'))
-    notices.settimeout(60)
+    notices.settimeout(DEADLINE)
     process = subprocess.Popen(['systemd-socket-activate', '-l', address, '-E', 'NOTIFY_SOCKET', PEERLANE, *words[1:]],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=environment(NOTIFY_SOCKET=str(tmp_path / 'notify')))
@@ -101,7 +101,7 @@ def test_a_client_starts_the_measurement_server(tmp_path):
         assert process.stdout.readline() == f'listening on {address}\n'
         assert notices.recv(100).startswith(b'READY=1')
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(DEADLINE) == 0
         assert notices.recv(100) == b'STOPPING=1'
     finally:
         process.kill()

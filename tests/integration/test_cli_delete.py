@@ -172,7 +172,7 @@ def test_a_reader_keeps_the_file_that_is_deleted(world):
             run('delete', server.address, 'file')
             assert 'NOT-PUBLISHED' in run('get', server.address, 'file', '-o', world.path / 'copy', expect=1).stderr
             got += output.read()
-        assert reader.wait(60) == 0 and got == content(BIG)
+        assert reader.wait(DEADLINE) == 0 and got == content(BIG)
 
 
 def test_wrong_usage_and_help(world):

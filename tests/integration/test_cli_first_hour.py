@@ -13,7 +13,7 @@ from cli_support import PEERLANE, environment, make_key, start
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / 'src/cmd/first-hour/peerlane-first-hour'
 CARD = os.path.join(os.path.dirname(os.path.abspath(PEERLANE)), 'tests', 'card')
-LIMIT = 600
+LIMIT = 350
 HOST = os.uname().nodename
 SECRETS = ['0c42:a103:00ab:cdef', 'fe80:0000:0000:0000:0e42:a1ff:feab:cdef', 'fe80::e42:a1ff:feab:cdef', '::ffff:192.168.17.4',
            '192.168.17.4', '0c:42:a1:ab:cd:ef', '/home/marie', 'GPU-01234567-89ab-cdef-0123-456789abcdef', HOST]

@@ -216,7 +216,7 @@ def test_connections_of_an_identity_are_limited(world):
             assert 'IDENTITY-BUSY' in run('list', server.address, *options, expect=1).stderr
             run('list', server.address, '--peer', world.server_print, '--identity', world.bob)
             output.read()
-        assert first.wait(60) == 0
+        assert first.wait(DEADLINE) == 0
         run('list', server.address, *options)
 
 
@@ -463,7 +463,7 @@ def test_old_partial_files_are_removed(world):
 def test_socket_activation_and_notices(world):
     notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     notices.bind(str(world.path / 'notify'))
-    notices.settimeout(30)
+    notices.settimeout(DEADLINE)
     listener = socket.socket()
     listener.bind(('127.0.0.1', 0))
     listener.listen()
@@ -486,7 +486,7 @@ def test_socket_activation_and_notices(world):
         process.send_signal(signal.SIGTERM)
         while notices.recv(1000) != b'STOPPING=1':
             pass
-        assert process.wait(60) == 0
+        assert process.wait(DEADLINE) == 0
     finally:
         process.kill()
         process.wait()

@@ -13,11 +13,11 @@ MIB = 1 << 20
 
 @contextlib.contextmanager
 def takes(least):
-    """Checks that a block takes this time in seconds, or longer, as the machine may be busy."""
+    """Checks that a block takes this time in seconds, or up to ten times as long and a minute, as the machine may be busy."""
     begin = time.monotonic()
     yield
     took = time.monotonic() - begin
-    assert least <= took, f'{took:.2f} s are less than {least}'
+    assert least <= took < 10 * least + 60, f'{took:.2f} s, not {least}'
 
 
 def options(world, person):

@@ -146,19 +146,22 @@ def test_absent_host_is_measured_when_the_run_is_resumed(tmp_path):
     saved = tmp_path / 'all.json'
 
     def measure_between(fleet, numbers, expect, *arguments):
+        """Returns the output and the errors of rank 0, and the exit status of each rank."""
         ranks = [Rank('--hosts', 'node[1-4]', '--host', f'node{number}', '--insecure', '--fabric', 'tcp', *FEW,
                       '--rendezvous', '10.77.0.1:20001', '--json', *arguments,
                       inside=lambda *command, number=number: fleet.inside(number, *command)) for number in numbers]
-        return [rank.end(expect) for rank in ranks][0]
+        ends = [rank.end(expect) for rank in ranks]
+        return *ends[0], [rank.process.returncode for rank in ranks]
 
     with hosts(4) as fleet:
         # Other ranks of a busy machine may not join in time.
         for seconds in 4, 20, 100:
-            output, errors = measure_between(fleet, [1, 2, 4], None, '--save', saved, '--join-timeout', seconds)
+            output, errors, statuses = measure_between(fleet, [1, 2, 4], None, '--save', saved, '--join-timeout', seconds)
             document = json.loads(output or '{"left_out": []}')
             if len(document['left_out']) == 1:
                 break
             saved.unlink(missing_ok=True)
+        assert statuses == [3, 3, 3], errors
         assert f'rank 2 (node3) is left out: it has not joined within {seconds} s' in errors
         assert document['left_out'] == [{'rank': 2, 'host': 'node3', 'reason': f'it has not joined within {seconds} s'}]
         assert pairs(document).keys() == {(i, j) for i in (0, 1, 3) for j in (0, 1, 3) if i != j}

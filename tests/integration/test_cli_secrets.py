@@ -89,7 +89,7 @@ def test_group_keys_are_left_out_of_core_dumps(tmp_path, data):
             assert occurrences(pid, secret) == (0, 0)
         finally:
             output.close()
-            client.wait(60)
+            client.wait(DEADLINE)
 
 
 def test_private_keys_are_left_out_of_core_dumps(tmp_path, data):

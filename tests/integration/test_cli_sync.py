@@ -130,6 +130,6 @@ def test_commits_of_many_clients(tmp_path, inbox, source):
         processes = [subprocess.Popen([PEERLANE, 'put', server.address, source, '--as', f'f{i}'],
                                       env=environment()) for i in range(8)]
         for process in processes:
-            assert process.wait(60) == 0
+            assert process.wait(DEADLINE) == 0
     for i in range(8):
         assert (inbox / f'f{i}').read_bytes() == source.read_bytes()

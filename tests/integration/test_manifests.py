@@ -219,13 +219,13 @@ def test_the_container_writes_metrics_until_it_is_stopped(results):
     process = subprocess.Popen(['sh', '-c', script], env=environment(PATH=f'{results}/bin:{environment()["PATH"]}'),
                                start_new_session=True)
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + DEADLINE
         while not (results / 'written/peerlane.prom').exists() and time.monotonic() < end:
             time.sleep(0.02)
         words = ['peerlane', 'check', '--cached', results / 'written/peerlane.prom', '--fail-on', 'fail']
         assert status(results, words) in (0, 1)
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(DEADLINE) == 0
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # a sleep is left

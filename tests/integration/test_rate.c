@@ -124,12 +124,12 @@ static void memory_close(struct memory *memory)
 	buffer_close(&memory->remote);
 }
 
-/* Checks that the bytes took their time at the rate, with a tolerance for the burst. */
+/* Checks that the bytes took their time at the rate, with a tolerance for the burst and for a busy machine. */
 static void check_rate(uint64_t bytes, uint64_t rate, uint64_t took)
 {
 	double expected = (double)bytes / (double)rate, seconds = (double)took / SECOND;
 
-	if (seconds < 0.8 * expected)
+	if (seconds < 0.8 * expected || seconds > 10 * expected + 60)
 		check_failed(__FILE__, __LINE__, "%llu bytes at %llu bytes a second took %.3f s",
 			     (unsigned long long)bytes, (unsigned long long)rate, seconds);
 }
@@ -323,18 +323,18 @@ static void reload(void *argument)
 	setting.fabric = "tcp";
 	open_ends(&ends, &setting, 0, &budget);
 	for (int i = 0; i < 2; i++) {
-		memory_open(&ends, &memory[i], 16 * MIB, i == 0);
+		memory_open(&ends, &memory[i], 32 * MIB, i == 0);
 		complete(&ends, memory_transfer(&ends, &memory[i]), &receipt);
 	}
 	check_number(info_of(ends.near_peer).lanes, 4);
 	for (int i = 0; i < 2; i++) {
-		atomic_store(&budget.rate, 8 * MIB);
+		atomic_store(&budget.rate, 16 * MIB);
 		reload_far(&ends);
-		check_number(info_of(ends.far_peer).rate, 8 * MIB);
+		check_number(info_of(ends.far_peer).rate, 16 * MIB);
 		begin = clock_now();
 		operation = memory_transfer(&ends, &memory[i]);
 		complete(&ends, operation, &receipt);
-		check_rate(16 * MIB, 8 * MIB, clock_now() - begin);
+		check_rate(32 * MIB, 16 * MIB, clock_now() - begin);
 		/* Most of the bytes wait when the rate ends. */
 		atomic_store(&budget.rate, MIB);
 		reload_far(&ends);
@@ -344,7 +344,8 @@ static void reload(void *argument)
 		atomic_store(&budget.rate, 0);
 		reload_far(&ends);
 		complete(&ends, operation, &receipt);
-		check(clock_now() - begin < 10 * SECOND);
+		/* At the old rate: 31 s. */
+		check(clock_now() - begin < 25 * SECOND);
 		check_number(info_of(ends.far_peer).rate, 0);
 	}
 	for (int i = 0; i < 2; i++)

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static constexpr uint64_t PATIENCE = 60 * SECOND;
+static const uint64_t PATIENCE = hang_seconds(10) * SECOND;
 static constexpr size_t ANSWER_MAX = 65536;
 
 stand_in::stand_in(const std::string &called, nixl_b_params_t parameters) : name(called)

@@ -197,7 +197,7 @@ async def main():
             for call in (other.identity, lambda: other.receive(server.allocate(8)).cancel()):
                 entered.clear(), gate.clear()
                 second = asyncio.create_task(asyncio.to_thread(near.connect, listener.address, timeout=120))
-                assert await asyncio.to_thread(entered.wait, 30)
+                assert await asyncio.to_thread(entered.wait, 120)
                 threading.Timer(0.1, gate.set).start()
                 call()
                 await second

@@ -104,7 +104,7 @@ def test_use_after_the_end_is_a_named_error(local):
     with pytest.raises(pl.Closed):
         local.peer.write(remote, mine)
     with pytest.raises(pl.Error):
-        running.wait(5)
+        running.wait(120)
     local.listener.close()
     with pytest.raises(pl.Closed):
         local.listener.accept()

@@ -313,7 +313,7 @@ def test_unknown_ranks_and_addresses():
                 with contextlib.suppress(pl.Error):
                     peer = silent.connect(address, timeout=0.5)
             with pytest.raises(pl.TimedOut) as caught:
-                meeting.result(60)
+                meeting.result(120)
             until = time.monotonic() + 120
             while context.state()['peers'] and time.monotonic() < until:
                 time.sleep(0.01)

@@ -28,7 +28,7 @@ def test_an_invitation_reaches_another_process(method):
         process.start()
         peer = listener.accept(timeout=120)
         count, back = queue.get(timeout=120)
-        process.join(30)
+        process.join(120)
         assert (process.exitcode, count, bytes(memoryview(region)[:5])) == (0, 5, b'hello')
         assert pickle.loads(back) == invitation
         assert peer is not None

@@ -40,7 +40,7 @@ static void descriptor_wakeups(struct scenario_environment *environment)
 			posted -= (unsigned)got;
 			done += (unsigned)got;
 			if (posted && got < 4)
-				check(poll(&poll_fd, 1, 5000) == 1);
+				check(poll(&poll_fd, 1, (int)AMPLE_MS) == 1);
 		}
 	}
 	pump_stop(&pump);
@@ -63,7 +63,7 @@ static void descriptor_notified(struct scenario_environment *environment)
 		if (environment_manual(environment))
 			check_number(pl_poll(environment->near, NULL, 0), 0);
 		while (!pl_poll(environment->far, &completion, 1))
-			check(poll(&poll_fd, 1, 5000) == 1);
+			check(poll(&poll_fd, 1, (int)AMPLE_MS) == 1);
 		check_number(completion.kind, PL_KIND_NOTIFIED);
 		check_number(completion.value, i);
 		complete(environment, operation, NULL);

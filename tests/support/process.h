@@ -9,9 +9,10 @@
 
 /*
  * Runs a test in a child process.
- * The test passes if the child exits with 0 within hang_seconds(seconds).  Otherwise the function prints the reason with
- * the test's name, kills the child with all its children, and returns -1.  If the child exits with SKIPPED, the machine
- * cannot run the test, and the function returns SKIPPED.
+ * The test passes if the child exits with 0 within hang_seconds(seconds), or within seconds * slowness() once a test of
+ * this process has hung.  Otherwise the function prints the reason with the test's name, kills the child with all its
+ * children, and returns -1.  If the child exits with SKIPPED, the machine cannot run the test, and the function returns
+ * SKIPPED.  Not thread-safe.
  */
 #define SKIPPED 77
 int process_run(const char *name, unsigned seconds, void (*test)(void *argument), void *argument);
@@ -23,7 +24,7 @@ int process_run(const char *name, unsigned seconds, void (*test)(void *argument)
 unsigned slowness(void);
 /*
  * Returns the seconds after which an action that takes up to `seconds` on an idle machine counts as hanging, also on a
- * machine ten times slower.
+ * machine ten times slower.  At most 300 s, or 600 s with sanitizers and tools, but at least seconds * slowness().
  */
 unsigned hang_seconds(unsigned seconds);
 

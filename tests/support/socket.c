@@ -136,6 +136,13 @@ bool socket_wait_closed(int fd, unsigned milliseconds)
 	return false;
 }
 
+bool socket_ends_silently(int fd, unsigned milliseconds)
+{
+	char byte;
+
+	return readable(fd, clock_now() + milliseconds * MS) && recv(fd, &byte, 1, 0) <= 0;
+}
+
 void socket_reset(int fd)
 {
 	struct linger linger = { 1, 0 };

@@ -23,6 +23,8 @@ bool socket_send(int fd, const void *data, size_t length);
 bool socket_receive(int fd, void *data, size_t length, unsigned milliseconds);
 /* Returns true once the other end closes or resets the connection.  Drops all bytes that arrive before. */
 bool socket_wait_closed(int fd, unsigned milliseconds);
+/* Returns true if the other end closes or resets the connection within the time, and sends no byte before. */
+bool socket_ends_silently(int fd, unsigned milliseconds);
 /* Closes the socket with a reset. */
 void socket_reset(int fd);
 

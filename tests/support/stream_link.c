@@ -23,7 +23,7 @@ struct pl_tls *stream_tls, *stream_other_tls;
 int stream_alarm(void **state)
 {
 	(void)state;
-	alarm(600);
+	alarm(200);
 	ERR_clear_error();
 	return 0;
 }
@@ -87,7 +87,7 @@ void stream_await(struct pl_stream *stream)
 	struct pollfd poll_fd = { stream->fd, stream->want == EPOLLIN ? POLLIN : POLLOUT, 0 };
 
 	assert_true(stream->want == EPOLLIN || stream->want == EPOLLOUT);
-	assert_true(poll(&poll_fd, 1, 10000) > 0);
+	assert_true(poll(&poll_fd, 1, (int)AMPLE_MS) > 0);
 }
 
 /* Runs one step of a handshake that is in progress. */
@@ -101,7 +101,7 @@ static void stream_handshake_step(struct pl_stream *stream, int *status, struct 
 
 void stream_link_handshake(struct stream_link *link, int status[2], struct pl_error error[2])
 {
-	uint64_t deadline = clock_now() + 10 * SECOND;
+	uint64_t deadline = clock_now() + AMPLE_TIME;
 
 	status[0] = status[1] = -EAGAIN;
 	while (status[0] == -EAGAIN || status[1] == -EAGAIN) {

@@ -19,7 +19,7 @@ extern struct pl_tls *stream_tls, *stream_other_tls;
 int stream_keys_open(void **state);
 int stream_keys_close(void **state);
 
-/* Setup of a test: sets an alarm of 120 s.  A wait without end thus kills the program, which fails the test. */
+/* Setup of a test: sets an alarm of 200 s.  A wait without end thus kills the program, which fails the test. */
 int stream_alarm(void **state);
 
 /* Makes two connected sockets without blocking.  `buffer`: size of their buffers in bytes, 0 for the default. */

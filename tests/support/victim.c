@@ -3,7 +3,7 @@
 
 void victim_open(struct victim *victim, const struct setting *setting)
 {
-	victim_open_for(victim, setting, AMPLE_TIME);
+	victim_open_for(victim, setting, VICTIM_CONNECT_TIME);
 }
 
 void victim_open_for(struct victim *victim, const struct setting *setting, uint64_t connect_timeout)

@@ -6,6 +6,8 @@
 #include "support/environment.h"
 
 #define VICTIM_SIZE (96 << 10)
+/* Time in nanoseconds of an attacker's connection.  Tests wait AMPLE_TIME for a refusal, which must come before. */
+#define VICTIM_CONNECT_TIME (3 * AMPLE_TIME)
 
 struct victim {
 	const struct setting *setting;
