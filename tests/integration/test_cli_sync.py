@@ -17,6 +17,18 @@ def recording(log, fail=None):
     return changes
 
 
+@pytest.fixture(scope='module', autouse=True)
+def key_of_parts(tmp_path_factory):
+    """The key of partial files exists: the first upload makes it, and synchronises it."""
+    folder = tmp_path_factory.mktemp('state')
+    (folder / 'inbox').mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('XDG_STATE_HOME', str(folder))
+        with serving('--upload', folder / 'inbox') as server:
+            run('put', server.address, write(folder / 'file', content(300000)))
+        yield
+
+
 @pytest.fixture
 def inbox(tmp_path):
     folder = tmp_path / 'inbox'
