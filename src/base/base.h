@@ -30,6 +30,12 @@
 int pl_fail(struct pl_error *error, int code, const char *id, const char *call, const char *object, const char *hint,
 	    const char *format, ...) __attribute__((format(printf, 7, 8)));
 
+/* True for the codes of a process, or a host, that has no free file descriptor. */
+static inline bool pl_lacks_descriptor(int code)
+{
+	return code == -EMFILE || code == -ENFILE;
+}
+
 /*
  * pl_fail() for a failed system call: the fact is strerror(-code). EMFILE and ENFILE have the id "DESCRIPTOR-LIMIT", and
  * name the limit and its remedy.

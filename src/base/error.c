@@ -78,7 +78,7 @@ int pl_fail_errno(struct pl_error *error, int code, const char *id, const char *
 {
 	char text[96];
 
-	if (code == -EMFILE || code == -ENFILE)
+	if (pl_lacks_descriptor(code))
 		return fail_descriptor_limit(error, code, call, object);
 	return pl_fail(error, code, id, call, object, NULL, "%s", strerror_r(-code, text, sizeof(text)));
 }

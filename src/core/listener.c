@@ -40,9 +40,9 @@ static bool listener_ready(struct pl_source *source, uint32_t events)
 			continue;
 		}
 		/* Strangers must not keep peers out: one of them leaves its descriptor. */
-		if ((errno == EMFILE || errno == ENFILE) && pl_greeting_evict(listener, 0, 0))
+		if (pl_lacks_descriptor(-errno) && pl_greeting_evict(listener, 0, 0))
 			continue;
-		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+		if (pl_lacks_descriptor(-errno) || errno == ENOBUFS || errno == ENOMEM)
 			pause_accepting(listener, PAUSE);
 		if (errno != ECONNABORTED && errno != EINTR)
 			break;

@@ -27,6 +27,8 @@ struct wire;
 void card_wire_start(void);
 /* Returns the number of the next queue pair of a device. */
 uint32_t card_wire_number(unsigned device, uint32_t count);
+/* Returns the place of the process that a number names. */
+unsigned card_wire_place(uint32_t number);
 /* True if the number is of another process; *device is the device that it names. */
 bool card_wire_is_far(uint32_t number, unsigned *device);
 /* Sends to the process of a number. Returns false if there is none. */
@@ -40,6 +42,5 @@ int card_far_execute(struct card_qp *qp, struct card_request *request);
 void card_far_message(struct wire *wire, const struct wire_header *header, uint8_t *bytes);
 /* Requests whose answers cannot come any more, because the connection to the process of `place` broke, are sent again. */
 void card_far_lost(unsigned place);
-unsigned card_wire_place(uint32_t number);
 
 #endif

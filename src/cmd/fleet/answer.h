@@ -56,7 +56,8 @@ const char *answer_note_name(enum answer_note note);
 
 /*
  * Finds the document in an output of any bytes.  Noise before and behind it is allowed; without noise, its members may
- * have any order.  Returns the parsed object, and sets *begin and *size; NULL with *truncated set if a document begins and does not end.  The text ends with NUL.
+ * have any order.  Returns the parsed object, and sets *begin and *size; NULL with *truncated set if a document begins
+ * and does not end.  The text ends with NUL.
  */
 struct json_object *answer_find(const char *text, size_t length, const char **begin, size_t *size, bool *truncated);
 

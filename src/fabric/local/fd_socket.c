@@ -144,7 +144,7 @@ static void fd_socket_fail(struct local_endpoint *endpoint, int rc)
 
 	pl_source_remove(&endpoint->fd_socket);
 	/* Reports only failures: the other connections report an orderly end. */
-	if (rc == -EMFILE || rc == -ENFILE) {
+	if (pl_lacks_descriptor(rc)) {
 		pl_fail_errno(&error, rc, "PEER-LOST", "receive", NULL);
 		pl_peer_lose(peer, &error);
 	} else if (rc == -EPROTO || !endpoint->gates_received) {
@@ -229,7 +229,7 @@ static int identify_process(struct local_endpoint *endpoint, int fd)
 		return rc;
 	endpoint->process_fd = (int)syscall(SYS_pidfd_open, endpoint->process, 0);
 	/* Older kernels, and filters of containers, lack the call: other access paths remain. */
-	if (endpoint->process_fd < 0 && (errno == EMFILE || errno == ENFILE))
+	if (endpoint->process_fd < 0 && pl_lacks_descriptor(-errno))
 		return -errno;
 	/* Threads that wait for holders poll the pidfd, possibly after the connection is closed. */
 	atomic_store(&endpoint->own_gates->process, endpoint->process_fd);

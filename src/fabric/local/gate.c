@@ -119,7 +119,7 @@ static int gates_create(struct local_gates *gates)
 
 int local_fail_gates(int code, struct pl_error *error)
 {
-	if (code == -EMFILE || code == -ENFILE)
+	if (pl_lacks_descriptor(code))
 		return pl_fail_errno(error, code, "LOCAL-LIMIT", "memfd_create", NULL);
 	return pl_fail(error, -ENOMEM, "LOCAL-LIMIT", "memfd_create", NULL,
 		       "allow files of 256 KiB (ulimit -f), and memfd_create(2)",

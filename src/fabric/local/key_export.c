@@ -21,7 +21,7 @@ static bool send_region_descriptor(struct local_endpoint *endpoint, const struct
 	if (key->offset || key->length != key->memory->length)
 		return false;
 	fd = pl_memory_export_shared(key->memory, key->rights & (PL_ACCESS_WRITE | PL_ACCESS_ATOMIC));
-	if (fd == -EMFILE || fd == -ENFILE)
+	if (pl_lacks_descriptor(fd))
 		pl_peer_note_key(endpoint->base.peer, PL_EVENT_LIMIT_REACHED, key->id, fd, LOCAL_NO_DESCRIPTOR);
 	if (fd < 0)
 		return false;

@@ -18,7 +18,7 @@ static void lane_ended_run(struct pl_task *task)
 			"check that both ends run the same release of Peerlane",
 			"a data socket broke the protocol, or there was no memory to serve it");
 		pl_peer_lose(peer, &error);
-	} else if (atomic_load(&peer->state) == PL_PEER_OPENING && (failure == -EMFILE || failure == -ENFILE)) {
+	} else if (atomic_load(&peer->state) == PL_PEER_OPENING && pl_lacks_descriptor(failure)) {
 		pl_fail_errno(&error, failure, "PEER-LOST", "connect", NULL);
 		pl_peer_lose(peer, &error);
 	} else if (atomic_load(&peer->state) == PL_PEER_OPENING) {

@@ -29,7 +29,7 @@ static int fail_without_port(const struct verbs_state *state, struct pl_error *e
 		return pl_fail(error, -ENOTSUP, "RDMA-NO-RC", "ibv_get_device_list", device, HINT_NO_RC,
 			       "the device has no reliable connections (RC), and there is no other RDMA device");
 	case VERBS_CLOSED:
-		if (code == -EMFILE || code == -ENFILE)
+		if (pl_lacks_descriptor(code))
 			return pl_fail_errno(error, code, "RDMA-NO-DEVICE", "ibv_open_device", device);
 		return pl_fail(error, -ENODEV, "RDMA-NO-DEVICE", "ibv_open_device", device, HINT_OPEN,
 			       "the device cannot be opened (%s)",
