@@ -169,6 +169,19 @@ void tcp_lane_leaves(struct tcp_lane *lane)
 	atomic_fetch_sub(&lane->endpoint->lanes_up, 1);
 }
 
+/*
+ * Returns the bytes that the lane may have to send, or requested. Of a few small operations it takes half its share, so that more
+ * lanes work.
+ */
+static uint32_t tcp_lane_share(const struct tcp_endpoint *endpoint, struct pl_operation *operation)
+{
+	unsigned lanes = atomic_load(&endpoint->lanes_up);
+	uint32_t share = tcp_work_of(operation)->lane_share_max;
+	bool few = endpoint->waiting < (uint64_t)lanes * share / 4;
+
+	return lanes > 1 && few && operation->total < share ? share / 2 : share;
+}
+
 /* Takes the next chunk of the first operation, which the list's pending count keeps alive. */
 static bool tcp_lane_take_chunk(struct tcp_lane *lane, bool bulk, struct pl_chunk *chunk)
 {
@@ -183,7 +196,7 @@ static bool tcp_lane_take_chunk(struct tcp_lane *lane, bool bulk, struct pl_chun
 		operation = pl_work_item_operation(endpoint->small_work.next);
 	else if (bulk && !pl_list_empty(&endpoint->work))
 		operation = pl_work_item_operation(endpoint->work.next);
-	if (!operation || PL_MAX(lane->queued, lane->requested) >= tcp_work_of(operation)->lane_share_max) {
+	if (!operation || PL_MAX(lane->queued, lane->requested) >= tcp_lane_share(endpoint, operation)) {
 		pthread_mutex_unlock(&endpoint->lock);
 		return false;
 	}
@@ -369,7 +382,7 @@ static void tcp_list_work(struct tcp_endpoint *endpoint, struct tcp_work *work, 
 	lanes = atomic_load(&endpoint->bulk_lanes);
 	hungry = atomic_load(&endpoint->hungry);
 	working = (unsigned)__builtin_popcount(lanes & ~hungry);
-	if (working && waiting <= working * PL_MIN(4 * total, (uint64_t)TCP_LANE_SOON))
+	if (working && waiting <= working * (uint64_t)TCP_LANE_SOON)
 		return;
 	chunks = tcp_wake_lanes(endpoint, lanes & hungry, false, chunks);
 	tcp_wake_lanes(endpoint, lanes & hungry, true, chunks);

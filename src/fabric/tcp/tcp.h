@@ -33,8 +33,8 @@
 /* Limits of a lane: with this many bytes to send, or requested, it takes no more work. */
 #define TCP_LANE_BACKLOG (1u << 20)
 #define TCP_LANE_READ_AHEAD (8u << 20)
-/* Other lanes are woken if more bytes, or four operations, wait for each lane that works: a wake takes longer than these. */
-#define TCP_LANE_SOON (256u << 10)
+/* Other lanes are woken if more bytes wait for each lane that works: a wake takes longer than these. */
+#define TCP_LANE_SOON (64u << 10)
 /* A DATA frame with this flag is the whole answer; others are followed by VALUE or FAIL. */
 #define TCP_DATA_LAST 1u
 /* Flag in a remote key: sockets of the owner cannot reach the memory. */
