@@ -175,8 +175,8 @@ static void send_large(struct plugin_comm *comm, struct plugin_request *request,
 	request->state = REQUEST_RUNNING;
 	remote->running++;
 	comm->at->running++;
-	/* A card takes a request of any size at once. */
-	if (request->size > INLINE_COPY_MAX && !plugin.cards) {
+	/* Cards, and the sockets' threads, take a request of any size at once. */
+	if (request->size > INLINE_COPY_MAX && copies) {
 		copy_threads_add(&plugin.copy_threads, &request->job, pieces);
 		return;
 	}
