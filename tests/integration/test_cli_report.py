@@ -328,6 +328,7 @@ def test_rails_and_hosts_that_were_left_out(tmp_path):
     square['left_out'] = [{'rank': 7, 'host': 'gpu007', 'reason': 'no answer in round 3'}]
     shown = run('report', save(tmp_path, square), '--plot', 'matrix').stdout.splitlines()
     assert 'a.json: rank 7 (gpu007) was left out: no answer in round 3.' in shown and 'No results of gpu007.' in shown
+    assert len([line for line in shown if line.startswith('Bandwidth between 11 of 12 ranks: ')]) == 1
     assert len([line for line in shown if line.startswith('Bandwidth: host gpu003 receives at ')]) == 1
     assert len([line for line in shown if line.startswith('Rail mlx5_1: Bandwidth: host gpu003 receives at ')]) == 1
     assert not [line for line in shown if 'mlx5_0' in line]
