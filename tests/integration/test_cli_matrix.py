@@ -195,6 +195,20 @@ def test_schedules_in_which_all_write_at_once(schedule, tmp_path):
     assert again.keys() == CELLS[schedule] and not set(again.values()) & set(pairs(document).values())
 
 
+def test_output_beside_the_table(tmp_path):
+    """--output writes the document into a file, or behind the table."""
+    def first_rank(*arguments):
+        address = free_address()
+        ranks = [Rank('--rendezvous', address, '--rank', rank, '--ranks', 2, *FEW, *arguments) for rank in range(2)]
+        return [rank.end()[0] for rank in ranks][0]
+
+    table = first_rank('-o', tmp_path / 'run.json')
+    assert 'from row to column' in table and '{' not in table and json.loads((tmp_path / 'run.json').read_text())['complete']
+    table, _, document = first_rank('--output', '-').partition('\n{')
+    assert 'from row to column' in table and pairs(json.loads('{' + document)).keys() == {(0, 1), (1, 0)}
+    assert '--json and --output -' in run('bench', '--matrix', '--json', '-o', '-', expect=2).stderr
+
+
 def test_rails_apart(tmp_path):
     """Rails are measured one after the other; a pair has the values of its worst rail."""
     saved = tmp_path / 'all.json'
