@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pathlib
 import random
 import resource
 import signal
@@ -206,6 +207,16 @@ def test_schedules_in_which_all_write_at_once(schedule, tmp_path):
     saved.write_text(json.dumps(document))
     again = pairs(measure(3, *options, '--resume', saved))
     assert again.keys() == CELLS[schedule] and not set(again.values()) & set(pairs(document).values())
+
+
+@pytest.mark.skipif(not pathlib.Path('/proc/net/if_inet6').exists() or ' lo\n' not in pathlib.Path('/proc/net/if_inet6').read_text(),
+                    reason='loopback has no IPv6 address')
+def test_networks_with_ipv6():
+    """A network without an address of IPv4 is used as well."""
+    assert pairs(measure(2, '--network', '::1', '--fabric', 'tcp')).keys() == {(0, 1), (1, 0)}
+    address = free_address()
+    ranks = [Rank('--rendezvous', address, '--rank', rank, '--ranks', 2, *FEW, '--network', 'fd77:') for rank in range(2)]
+    assert 'no address of this host matches' in ''.join(rank.end(expect=1)[1] for rank in ranks)
 
 
 def test_output_beside_the_table(tmp_path):
