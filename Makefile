@@ -181,6 +181,7 @@ repository:
 packages-test: packages
 	@tools/setup packages-test repository
 	@tests/packages/run
+	@SUITE=trixie tests/packages/run
 
 install: all
 	@meson install -C build --no-rebuild

@@ -128,19 +128,23 @@ static int describe_judgement(struct report *report, const struct report_documen
 	return rc < 0 ? rc : describe_rails(report, &document->matrix, name);
 }
 
+/* Describes a change of the whole fleet, and what stands out in it.  Of a rail, a fleet that stayed the same is no news. */
 static int describe_fleet_change(struct report *report, const struct effects_change *change, enum effects_unit unit,
-				 const char *prefix)
+				 const char *prefix, bool rail)
 {
-	double factor = change->after[unit] / change->before[unit];
-	bool worse = change->effects[unit].usual < -fmax(log(FLEET_FACTOR), effects_change_noise(change, unit));
+	double factor = change->after[unit] / change->before[unit], usual = change->effects[unit].usual;
+	double least = fmax(log(FLEET_FACTOR), effects_change_noise(change, unit));
 	char before[REPORT_TEXT], after[REPORT_TEXT], noise[32];
 	enum report_unit shown = unit == EFFECTS_LATENCY ? REPORT_UNIT_TIME : REPORT_UNIT_RATE;
-	int rc = report_add_sentence(
-		report, worse, "%s%s of the fleet: median %s before, %s now (%+.1f %%); the noise of a pair is %s.",
-		prefix, unit_names[unit], report_value(shown, change->before[unit], before),
-		report_value(shown, change->after[unit], after), 100 * (factor - 1),
-		effects_percent_text(exp(change->effects[unit].noise) - 1, noise));
+	int rc = 0;
 
+	if (!rail || fabs(usual) > least)
+		rc = report_add_sentence(
+			report, usual < -least,
+			"%s%s of the fleet: median %s before, %s now (%+.1f %%); the noise of a pair is %s.", prefix,
+			unit_names[unit], report_value(shown, change->before[unit], before),
+			report_value(shown, change->after[unit], after), 100 * (factor - 1),
+			effects_percent_text(exp(change->effects[unit].noise) - 1, noise));
 	return rc < 0 ? rc : describe_effects(report, &change->effects[unit], unit, true, prefix);
 }
 
@@ -152,7 +156,7 @@ static int read_change_groups(const struct report *report, struct effects_change
 	return report->groups ? effects_ranks_read_groups(&change->ranks, report->groups, &error) : 0;
 }
 
-/* Describes what changed between two matrices, or between the same rail of both. */
+/* Describes what changed between two matrices, or, without `names`, between the same rail of both. */
 static int describe_values_change(struct report *report, const struct effects_matrix *before,
 				  const struct effects_matrix *after, const char *prefix, const char *const names[2])
 {
@@ -172,7 +176,7 @@ static int describe_values_change(struct report *report, const struct effects_ma
 	}
 	for (int unit = 0; rc == 0 && unit < EFFECTS_UNITS; unit++)
 		if (change.effects[unit].ranks)
-			rc = describe_fleet_change(report, &change, (enum effects_unit)unit, prefix);
+			rc = describe_fleet_change(report, &change, (enum effects_unit)unit, prefix, !names);
 	for (int side = 0; rc == 0 && names && side < 2; side++)
 		if (change.only[side])
 			rc = report_add_sentence(report, side == 0, "Results only in %s: %s.", names[side],

@@ -272,19 +272,40 @@ static int describe_slow_pairs(struct report *report, const struct report_docume
 	return rc;
 }
 
+/* Counts the ranks that have a result with another rank: others were left out, or not measured. */
+static size_t count_measured_ranks(const struct report_matrix *matrix, bool latency)
+{
+	const double *values = latency ? matrix->latency : matrix->rate;
+	size_t count = 0;
+
+	for (size_t i = 0; i < matrix->ranks; i++) {
+		bool measured = false;
+
+		for (size_t j = 0; j < matrix->ranks && !measured; j++)
+			measured = i != j &&
+				   !(isnan(values[i * matrix->ranks + j]) && isnan(values[j * matrix->ranks + i]));
+		count += measured;
+	}
+	return count;
+}
+
 static int describe_matrix(struct report *report, const struct report_document *document, bool latency)
 {
 	enum report_unit unit = latency ? REPORT_UNIT_TIME : REPORT_UNIT_RATE;
-	char low[REPORT_TEXT], middle[REPORT_TEXT], high[REPORT_TEXT];
+	char low[REPORT_TEXT], middle[REPORT_TEXT], high[REPORT_TEXT], all[32] = "";
 	struct report_heat heat;
+	size_t count;
 
 	if (!(latency ? document->matrix.latency : document->matrix.rate))
 		return 0;
 	if (report_heat_make(&heat, &document->matrix, latency, 64) < 0)
 		return -ENOMEM;
 	free(heat.values);
-	return report_add_sentence(report, false, "%s between %zu ranks: median %s, from %s to %s.",
-				   latency ? "Latency" : "Bandwidth", document->matrix.ranks,
+	count = count_measured_ranks(&document->matrix, latency);
+	if (count < document->matrix.ranks)
+		snprintf(all, sizeof(all), "of %zu ", document->matrix.ranks);
+	return report_add_sentence(report, false, "%s between %zu %sranks: median %s, from %s to %s.",
+				   latency ? "Latency" : "Bandwidth", count, all,
 				   report_value(unit, heat.median, middle), report_value(unit, heat.least, low),
 				   report_value(unit, heat.most, high));
 }

@@ -26,8 +26,9 @@ static void check_hello(const struct inbox *inbox)
 	REQUIRE(hello.rank >= 0 && hello.size >= 0);
 	length = hello_encode(&hello, again);
 	REQUIRE(length <= sizeof(again) && hello_decode(again, length, &second) == 0);
-	REQUIRE(second.rank == hello.rank && second.size == hello.size && !strcmp(second.run, hello.run) &&
-		!strcmp(second.host, hello.host) && !strcmp(second.terms, hello.terms));
+	REQUIRE(second.rank == hello.rank && second.size == hello.size && second.process == hello.process &&
+		!strcmp(second.run, hello.run) && !strcmp(second.host, hello.host) &&
+		!strcmp(second.terms, hello.terms));
 }
 
 /* True if a notification is the next one of a message, or the first one of another. */

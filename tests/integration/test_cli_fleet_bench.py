@@ -43,10 +43,23 @@ def test_document_and_table(fleet):
     assert sum(rate is not None for row in shown['bytes_per_second'] for rate in row) == 3
     lines = (fleet.folder / 'lines').read_text().splitlines()
     assert sorted(line.split()[0] for line in lines) == ['root@n1', 'root@n2', 'root@n3']
-    done = fleet('n[1-2]', options=['-o', fleet.folder / 'run.json'])
-    assert done.stdout == '' and json.loads((fleet.folder / 'run.json').read_text())['complete']
     text = fleet('n[1-2]').stdout
-    assert text.startswith('2 ranks, messages of 1M') and 'GB/s, from row to column' in text
+    assert text.startswith('2 ranks, messages of 1M') and 'GB/s, from row to column' in text and '{' not in text
+
+
+def test_output_beside_the_table(fleet):
+    file = fleet.folder / 'run.json'
+    text = fleet('n[1-2]', options=['-o', file]).stdout
+    assert text.startswith('2 ranks, messages of 1M') and 'GB/s, from row to column' in text and '{' not in text
+    assert json.loads(file.read_text())['complete']
+    shown = fleet('n[1-2]', options=['-o', file, '--json']).stdout
+    assert json.loads(shown) == json.loads(file.read_text())
+    # The judgement of --min-rate fails the run, and does not lose its results.
+    done = fleet('n[1-2]', '--min-rate', '100TB', options=['-o', file], expect=1)
+    assert 'from row to column' in done.stdout and json.loads(file.read_text())['error']['id'] == 'RATE-TOO-LOW'
+    file.write_text('earlier')
+    assert '[FLEET-NO-DOCUMENT]' in fleet('well,brief', options=['-o', file], expect=1).stderr
+    assert file.read_text() == 'earlier'
 
 
 def test_unreachable_hosts_are_left_out(fleet):
@@ -56,7 +69,8 @@ def test_unreachable_hosts_are_left_out(fleet):
         shown = json.loads(done.stdout or '{"left_out": []}')
         if len(shown['left_out']) == 1:
             break
-    assert done.returncode == 3 and [one['rank'] for one in shown['left_out']] == [1]
+    assert done.returncode == 3 and [(one['rank'], one['host']) for one in shown['left_out']] == [(1, 'dead')]
+    assert [rank['host'] for rank in shown['ranks']] == ['n1', 'dead', 'n2'] and 'rank 1 (dead) is left out' in done.stderr
     assert 'rank 1, dead: exit status 255: ssh: connect to host dead port 22: No route to host' in done.stderr
     done = fleet('dead,n1', '--join-timeout', '1', expect=None)
     assert done.returncode == 1 and 'rank 0, dead' in done.stderr and done.stdout == ''

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane fleet compare`: planted changes between two saved runs, and files that are no runs."""
+import csv
+import io
 import json
 import pathlib
+import subprocess
 import uuid
 
 import jsonschema
 import pytest
-from cli_support import run
+from cli_support import DEADLINE, PEERLANE, run
 from fleet_hosts import Fleet, captured, card, check_row, gpu, name, on_host, slim, spoil
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -92,6 +95,50 @@ def test_all_changes_are_found_and_nothing_else(documents, well, tmp_path):
     # Back again: what was bad is better.
     back = rows(compare(tmp_path / 'friday', tmp_path / 'monday'))
     assert back['path-link', None, f'WARN, {link}', 'OK'] == 'gpu[022-023]' and back['gpus', gpu(5), 'missing', 'present'] == name(17)
+
+
+def test_bench_compare_takes_runs(documents, well, tmp_path):
+    """Folders, files of --output and documents of one host give what `peerlane fleet compare` gives; results are another matter."""
+    after = replayed(documents, well)
+    well = {name(number): well[name(number)] for number in (1, 17, 22, 39, 40)}
+    after = {host: after[host] for host in [*well][:-1]}
+    folders = write_run(tmp_path / 'monday', well), write_run(tmp_path / 'friday', after)
+    files = [tmp_path / 'monday.json', tmp_path / 'friday.json']
+    for folder, file in zip(folders, files):
+        file.write_text(run('fleet', 'show', folder, '--json', expect=None).stdout)
+    hosts = [folder / f'{name(17)}.json' for folder in folders]
+    whole = run('fleet', 'compare', *files, expect=1).stdout
+    for pair in folders, (folders[0], files[1]):
+        assert run('bench', 'compare', *pair, expect=1).stdout == whole
+    for option in '--json', '--csv', '--quiet':
+        expected = run('fleet', 'compare', *hosts, option, expect=1).stdout
+        assert run('bench', 'compare', *hosts, option, expect=1).stdout == expected and expected
+    with files[1].open() as later_run:
+        done = subprocess.run([PEERLANE, 'bench', 'compare', files[0], '-'], stdin=later_run, capture_output=True, text=True,
+                              timeout=DEADLINE)
+    assert (done.returncode, done.stdout) == (1, whole)
+    run('bench', 'compare', folders[0], files[0])
+    results = tmp_path / 'bench.json'
+    results.write_text(json.dumps({'results': [{'operation': 'write', 'size': 1, 'bytes_per_second': 1.0}]}))
+    for pair in (folders[0], results), (results, files[0]), (hosts[0], results):
+        assert 'compare runs of peerlane fleet with runs' in run('bench', 'compare', *pair, expect=2).stderr
+    (tmp_path / 'topo.json').write_text(json.dumps({'format': 1, 'kind': 'topo', 'version': '0.1.0', 'gpus': []}))
+    assert 'one of peerlane fleet topo' in run('bench', 'compare', files[0], tmp_path / 'topo.json', expect=2).stderr
+    (tmp_path / 'empty').mkdir()
+    assert 'no documents' in run('bench', 'compare', tmp_path / 'empty', files[0], expect=2).stderr
+
+
+def test_csv(documents, well, tmp_path):
+    """A line for each host and change, also of hosts that one run lacks."""
+    few = {name(number): well[name(number)] for number in (1, 2, 3)}
+    after = {**{host: {**shown, 'inventory': {**shown['inventory'], 'kernel': '9,9'}} for host, shown in few.items()}, 'new': well[name(4)]}
+    del after[name(3)]
+    done = run('fleet', 'compare', write_run(tmp_path / 'a', few), write_run(tmp_path / 'b', after), '--csv', expect=1)
+    kernel = few[name(1)]['inventory']['kernel']
+    assert [*csv.reader(io.StringIO(done.stdout, newline=''))] == [
+        ['host', 'row', 'object', 'was', 'now'], [name(1), 'kernel', '', kernel, '9,9'], [name(2), 'kernel', '', kernel, '9,9'],
+        [name(3), 'document', '', 'present', 'missing'], ['new', 'document', '', 'missing', 'present']]
+    assert 'exclude each other' in run('fleet', 'compare', 'a', 'b', '--csv', '--json', expect=2).stderr
 
 
 def test_nothing_changed(documents, well, tmp_path):
@@ -224,6 +271,8 @@ def test_files_that_are_no_runs(content, message, tmp_path):
 def test_wrong_arguments(well, tmp_path):
     assert 'OLD and NEW are needed' in run('fleet', 'compare', 'a', expect=2).stderr
     assert 'there are OLD and NEW already' in run('fleet', 'compare', 'a', 'b', 'c', expect=2).stderr
+    write_run(tmp_path / 'noise', {'x': 'noise'})
+    assert 'no host has a document' in run('fleet', 'compare', tmp_path / 'noise', tmp_path / 'noise', expect=2).stderr
     (tmp_path / 'empty').mkdir()
     assert 'no documents' in run('fleet', 'compare', tmp_path / 'empty', tmp_path / 'empty', expect=2).stderr
     topology = {'format': 1, 'kind': 'topo', 'version': '0.1.0', 'gpus': []}

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pathlib
 import random
 import resource
 import signal
@@ -97,11 +98,26 @@ def measure(count, *arguments):
 # -- hosts -------------------------------------------------------------------------------------------------
 
 COUNT = 32
-SLOW, DYING = 20, 12  # numbers of hosts, from 1 on
+SLOW, DYING, DEAD = 20, 12, 27  # numbers of hosts, from 1 on
+
+
+def measure_fleet(fleet, saved, names, seconds):
+    """Measures without the dead host, and kills the dying one; returns the output and the errors of rank 0, and all exit statuses."""
+    ranks = {number: Rank('--host', f'node{number}.cluster', *names, '--join-timeout', seconds,
+                          *(['--save', saved, '--json'] if number == 1 else []),
+                          inside=lambda *command, number=number: fleet.inside(number, *command))
+             for number in range(1, COUNT + 1) if number != DEAD}
+    end = time.monotonic() + DEADLINE
+    while not (saved.exists() and pairs(json.loads(saved.read_text()))):
+        assert ranks[1].process.poll() is None and time.monotonic() < end, ranks[1].end(expect=None)
+        time.sleep(0.01)
+    ranks[DYING].process.kill()
+    ends = [rank.end(expect=None) for rank in ranks.values()]
+    return *ends[0], {number: rank.process.returncode for number, rank in ranks.items()}
 
 
 @needs_hosts
-def test_fleet_with_slow_and_dying_hosts(tmp_path):
+def test_fleet_with_slow_dying_and_dead_hosts(tmp_path):
     """The dying host delays each round, so that it is killed long before the end of the run, which goes on without it."""
     saved = tmp_path / 'all.json'
     names = ['--hosts', f'node[1-{COUNT}]', '--rendezvous', '10.77.0.1', '--key', make_key(tmp_path), '--fabric', 'tcp',
@@ -110,28 +126,26 @@ def test_fleet_with_slow_and_dying_hosts(tmp_path):
         limited = fleet.limit(SLOW, '4mbit') and fleet.limit(DYING, '512kbit')
         if not limited:
             pytest.skip('the kernel has no tbf')
-        ranks = [Rank('--host', f'node{number}.cluster', *names, *(['--save', saved, '--json'] if number == 1 else []),
-                      inside=lambda *command, number=number: fleet.inside(number, *command))
-                 for number in range(1, COUNT + 1)]
-        end = time.monotonic() + DEADLINE
-        while not (saved.exists() and pairs(json.loads(saved.read_text()))):
-            assert ranks[0].process.poll() is None and time.monotonic() < end, ranks[0].end(expect=None)
-            time.sleep(0.01)
-        ranks[DYING - 1].process.kill()
-        output, errors = ranks[0].end(expect=3)
-        for number, rank in enumerate(ranks[1:], start=2):
-            rank.end(expect=-signal.SIGKILL if number == DYING else 3)
-    document = json.loads(output)
-    lost, = document['left_out']
-    assert lost == {'rank': DYING - 1, 'host': f'node{DYING}.cluster', 'reason': 'the connection is lost'}
+        # Other ranks of a busy machine may not join in time.
+        for seconds in 8, 40, 200:
+            output, errors, statuses = measure_fleet(fleet, saved, names, seconds)
+            document = json.loads(output or '{"left_out": []}')
+            if len(document['left_out']) == 2:
+                break
+            saved.unlink(missing_ok=True)
+    assert statuses == {number: -signal.SIGKILL if number == DYING else 3 for number in statuses}, errors
+    assert document['left_out'] == [
+        {'rank': DYING - 1, 'host': f'node{DYING}.cluster', 'reason': 'the connection is lost'},
+        {'rank': DEAD - 1, 'host': f'node{DEAD}', 'reason': f'it has not joined within {seconds} s'}]
     assert f'rank {DYING - 1} (node{DYING}.cluster) is left out: the connection is lost' in errors
-    assert document['complete'] and [rank['host'] for rank in document['ranks']] == [f'node{i + 1}.cluster' for i in range(COUNT)]
+    assert document['complete'] and [rank['host'] for rank in document['ranks']] == [
+        f'node{number}' if number == DEAD else f'node{number}.cluster' for number in range(1, COUNT + 1)]
     rates = pairs(document)
     measured = {pair for pair in rates if DYING - 1 not in pair}
     assert measured == {pair for pair in pairs(document, 'latency_us') if DYING - 1 not in pair}
-    for rank in set(range(COUNT)) - {DYING - 1}:
-        # Each round has another partner, of which one has died.
-        assert len({j for i, j in rates if i == rank} | {DYING - 1}) in (8, 9)
+    for rank in set(range(COUNT)) - {DYING - 1, DEAD - 1}:
+        # Each round has another partner, of which one has died, and one was never there.
+        assert 7 <= len({j for i, j in rates if i == rank} | {DYING - 1}) <= 9
     # No more than 4 Mbit/s and the burst of 8 KiB arrive at the slow host.
     slow = [rate for (i, j), rate in rates.items() if j == SLOW - 1]
     assert slow and all(rate < 1e6 for rate in slow)
@@ -193,6 +207,30 @@ def test_schedules_in_which_all_write_at_once(schedule, tmp_path):
     saved.write_text(json.dumps(document))
     again = pairs(measure(3, *options, '--resume', saved))
     assert again.keys() == CELLS[schedule] and not set(again.values()) & set(pairs(document).values())
+
+
+@pytest.mark.skipif(not pathlib.Path('/proc/net/if_inet6').exists() or ' lo\n' not in pathlib.Path('/proc/net/if_inet6').read_text(),
+                    reason='loopback has no IPv6 address')
+def test_networks_with_ipv6():
+    """A network without an address of IPv4 is used as well."""
+    assert pairs(measure(2, '--network', '::1', '--fabric', 'tcp')).keys() == {(0, 1), (1, 0)}
+    address = free_address()
+    ranks = [Rank('--rendezvous', address, '--rank', rank, '--ranks', 2, *FEW, '--network', 'fd77:') for rank in range(2)]
+    assert 'no address of this host matches' in ''.join(rank.end(expect=1)[1] for rank in ranks)
+
+
+def test_output_beside_the_table(tmp_path):
+    """--output writes the document into a file, or behind the table."""
+    def first_rank(*arguments):
+        address = free_address()
+        ranks = [Rank('--rendezvous', address, '--rank', rank, '--ranks', 2, *FEW, *arguments) for rank in range(2)]
+        return [rank.end()[0] for rank in ranks][0]
+
+    table = first_rank('-o', tmp_path / 'run.json')
+    assert 'from row to column' in table and '{' not in table and json.loads((tmp_path / 'run.json').read_text())['complete']
+    table, _, document = first_rank('--output', '-').partition('\n{')
+    assert 'from row to column' in table and pairs(json.loads('{' + document)).keys() == {(0, 1), (1, 0)}
+    assert '--json and --output -' in run('bench', '--matrix', '--json', '-o', '-', expect=2).stderr
 
 
 def test_rails_apart(tmp_path):

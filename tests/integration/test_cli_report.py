@@ -14,7 +14,7 @@ import zlib
 
 import machines
 import pytest
-from cli_support import run, run_json
+from cli_support import DEADLINE, run, run_json
 from matrix_support import fleet_matrix, rails_matrix
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -328,6 +328,7 @@ def test_rails_and_hosts_that_were_left_out(tmp_path):
     square['left_out'] = [{'rank': 7, 'host': 'gpu007', 'reason': 'no answer in round 3'}]
     shown = run('report', save(tmp_path, square), '--plot', 'matrix').stdout.splitlines()
     assert 'a.json: rank 7 (gpu007) was left out: no answer in round 3.' in shown and 'No results of gpu007.' in shown
+    assert len([line for line in shown if line.startswith('Bandwidth between 11 of 12 ranks: ')]) == 1
     assert len([line for line in shown if line.startswith('Bandwidth: host gpu003 receives at ')]) == 1
     assert len([line for line in shown if line.startswith('Rail mlx5_1: Bandwidth: host gpu003 receives at ')]) == 1
     assert not [line for line in shown if 'mlx5_0' in line]
@@ -336,6 +337,11 @@ def test_rails_and_hosts_that_were_left_out(tmp_path):
     later = rails_matrix(['mlx5_0', 'mlx5_1'], hosts=12, seed=3)
     text, _ = page(tmp_path, square, later)
     assert 'Since 0.json: Rail mlx5_1: Bandwidth: host <a href="#h3">gpu003</a> receives ' in text
+    # A rail that stayed the same is not named; one that became slower is.
+    assert 'Since 0.json: Bandwidth of the fleet' in text and not re.search(r'Rail mlx5_\d: \w+ of the fleet', text)
+    slower = rails_matrix(['mlx5_0', 'mlx5_1'], hosts=12, seed=3, slow=lambda a, b: 0.8)
+    text, _ = page(tmp_path, later, slower)
+    assert re.findall(r'Since 0.json: Rail (mlx5_\d): (\w+) of the fleet', text) == [('mlx5_1', 'Bandwidth')]
     for rails in [[{'bytes_per_second': [1]}], [{}] * 17]:
         assert '[REPORT-CONTENT]' in run('report', save(tmp_path, {**square, 'rails': rails}), expect=1).stderr
 
@@ -534,7 +540,7 @@ def test_damaged_files_do_not_crash(tmp_path):
 
 def accepts(path):
     """Returns whether the command accepts a file; it must not crash."""
-    from cli_support import DEADLINE, PEERLANE, environment
+    from cli_support import PEERLANE, environment
     done = subprocess.run([PEERLANE, 'report', path, '--json'], capture_output=True, timeout=DEADLINE, env=environment())
     assert done.returncode in (0, 1), (done, path.read_bytes())
     return done.returncode == 0

@@ -19,44 +19,43 @@ from cli_support import DEADLINE, PEERLANE, environment, free_port, make_key, ru
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / 'docs/examples'
 VERSIONS = {'Namespace': 'v1', 'Service': 'v1', 'DaemonSet': 'apps/v1', 'Job': 'batch/v1'}
 
-# Members of Kubernetes' objects that the manifests use.  A name says which object the value is; None: any value.
-OBJECT = {'apiVersion': None, 'kind': None, 'metadata': 'metadata', 'spec': None}
-MEMBERS = {
-    'metadata': {'name': None, 'namespace': None, 'labels': None},
-    'Service': {'clusterIP': None, 'publishNotReadyAddresses': None, 'selector': None, 'ports': None},
-    'DaemonSet': {'selector': None, 'updateStrategy': None, 'template': 'template'},
-    'Job': {'completionMode': None, 'completions': None, 'parallelism': None, 'backoffLimit': None,
-            'activeDeadlineSeconds': None, 'ttlSecondsAfterFinished': None, 'template': 'template'},
-    'template': {'metadata': 'metadata', 'spec': 'pod'},
-    'pod': {'nodeSelector': None, 'tolerations': None, 'automountServiceAccountToken': None, 'hostNetwork': None,
-            'terminationGracePeriodSeconds': None, 'subdomain': None, 'restartPolicy': None, 'affinity': None,
-            'containers': 'container', 'volumes': 'volume'},
-    'container': {'name': None, 'image': None, 'command': None, 'args': None, 'env': None, 'ports': None,
-                  'securityContext': 'security', 'resources': 'resources', 'readinessProbe': 'probe', 'livenessProbe': 'probe',
-                  'volumeMounts': 'mount'},
-    'security': {'privileged': None, 'runAsUser': None, 'readOnlyRootFilesystem': None, 'allowPrivilegeEscalation': None,
-                 'capabilities': 'capabilities'},
-    'capabilities': {'drop': None, 'add': None},
-    'resources': {'requests': None, 'limits': None},
-    'probe': {'exec': None, 'initialDelaySeconds': None, 'periodSeconds': None, 'timeoutSeconds': None,
-              'failureThreshold': None},
-    'mount': {'name': None, 'mountPath': None, 'readOnly': None},
-    'volume': {'name': None, 'hostPath': None, 'emptyDir': None, 'secret': None},
-}
+# Names of the members of all objects.
+OBJECT = {'apiVersion', 'kind', 'metadata', 'spec'}
 
 
 def manifests():
     return {path.stem: list(yaml.safe_load_all(path.read_text())) for path in sorted((EXAMPLES / 'kubernetes').glob('*.yaml'))}
 
 
-def unknown_members(value, kind):
-    """Yields the members that an object must not have."""
-    for item in value if isinstance(value, list) else [value]:
-        for name, member in item.items():
-            if name not in MEMBERS[kind]:
-                yield f'{kind} has no member {name}'
-            elif MEMBERS[kind][name]:
-                yield from unknown_members(member, MEMBERS[kind][name])
+def schema_defects(client, value, kind, path):
+    """Yields where a value does not have the form of a type of Kubernetes' API, as its Python client describes it."""
+    container, _, inner = kind.partition('[' if kind.startswith('list') else '(str, ')
+    form = {'list': list, 'dict': dict, 'str': str, 'bool': bool, 'int': int, 'float': float, 'datetime': str}.get(container)
+    if kind == 'object':
+        return
+    if form:
+        if not isinstance(value, form) or (container == 'int' and isinstance(value, bool)):
+            yield f'{path} is no {kind}'
+        elif form is dict:
+            for name, item in value.items():
+                yield from schema_defects(client, item, inner[:-1], f'{path}.{name}')
+        elif form is list:
+            for number, item in enumerate(value):
+                yield from schema_defects(client, item, inner[:-1], f'{path}.{number}')
+        return
+    model, members = getattr(client, kind), value if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        yield f'{path} is no {kind}'
+    names = {member: name for name, member in model.attribute_map.items()}
+    for member in members.keys() - names.keys():
+        yield f'{path}: {kind} has no member {member}'
+    known = {names[member]: item for member, item in members.items() if member in names}
+    try:
+        model(**known)
+    except ValueError as error:  # a required member, or a value of an enumeration
+        yield f'{path}: {error}'
+    for name, item in known.items():
+        yield from schema_defects(client, item, model.openapi_types[name], f'{path}.{model.attribute_map[name]}')
 
 
 def container_defects(container, volumes):
@@ -110,13 +109,10 @@ def defects(documents):
     """Yields what is wrong with the documents of a file."""
     for document in documents:
         kind = document['kind']
-        if document['apiVersion'] != VERSIONS[kind] or document.keys() - OBJECT.keys():
+        if document['apiVersion'] != VERSIONS[kind] or document.keys() - OBJECT:
             yield f'{kind} has another version or form'
         if kind != 'Namespace' and document['metadata'].get('namespace') != 'peerlane':
             yield f'{kind} has another namespace'
-        yield from unknown_members(document['metadata'], 'metadata')
-        if kind in MEMBERS:
-            yield from unknown_members(document['spec'], kind)
         if kind in ('DaemonSet', 'Job'):
             yield from workload_defects(document)
     for service in (document for document in documents if document['kind'] == 'Service'):
@@ -144,7 +140,6 @@ WRONG = [
     ('check', 1, 'spec.template.spec.volumes.0.name', 'other'),
     ('check', 1, 'spec.template.spec.containers.0.resources.requests.memory', '1Mi'),
     ('check', 1, 'spec.template.spec.containers.0.readinessProbe.timeoutSeconds', 5),
-    ('check', 1, 'spec.template.spec.containers.0.readinessprobe', {}),
     ('check', 1, 'spec.template.spec.containers.0.securityContext.privileged', None),
     ('matrix', 0, 'spec.selector', {'app': 'x'}),
     ('matrix', 0, 'spec.ports.0.port', 1),
@@ -156,6 +151,24 @@ WRONG = [
     ('matrix', 1, 'spec.template.spec.containers.0.securityContext.capabilities.add', ['SYS_ADMIN']),
     ('matrix', 1, 'spec.template.spec.volumes.0.secret.defaultMode', 0o644),
 ]
+
+
+@pytest.mark.parametrize('file', ['check', 'matrix'])
+def test_manifests_have_the_form_of_the_api(file):
+    """Members, types, required members and enumerations are those of Debian's client of Kubernetes' API."""
+    client = pytest.importorskip('kubernetes.client', reason='python3-kubernetes is not installed')
+
+    def found(documents):
+        return [defect for document in documents for defect in schema_defects(client, document, f'V1{document["kind"]}', document['kind'])]
+
+    documents = manifests()[file]
+    assert found(documents) == []
+    spec = documents[1]['spec']['template']['spec']
+    for change in ({'readinessprobe': {}}, {'terminationGracePeriodSeconds': '5'}, {'containers': [{'image': 'x'}]},
+                   {'containers': [{**spec['containers'][0], 'env': {}}]}, {'nodeSelector': {'a': True}}):
+        wrong = copy.deepcopy(documents)
+        wrong[1]['spec']['template']['spec'].update(change)
+        assert len(found(wrong)) == 1, change
 
 
 @pytest.mark.parametrize('file,document,path,value', WRONG, ids=lambda value: value if isinstance(value, str) else '')

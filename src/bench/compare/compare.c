@@ -6,6 +6,7 @@
 
 #include "bench/common/numbers.h"
 #include "cmd/common/output.h"
+#include "cmd/fleet/changes.h"
 
 #define THRESHOLD_DEFAULT 3.0
 #define THRESHOLD_MAX 1000.0
@@ -46,7 +47,9 @@ static error_t parse_compare_option(int key, char *argument, struct argp_state *
 		return 0;
 	case ARGP_KEY_END:
 		if (state->arg_num < 2)
-			argp_error(state, "two files are needed: results before and after a change");
+			argp_error(state,
+				   "two files are needed: results, or runs of peerlane fleet, before and after a "
+				   "change");
 		if (!strcmp(comparisons->names[0], "-") && !strcmp(comparisons->names[1], "-"))
 			argp_error(state, "only one file can be standard input");
 		if (comparisons->csv && comparisons->common.json)
@@ -67,11 +70,11 @@ static error_t parse_compare_option(int key, char *argument, struct argp_state *
 }
 
 static const struct cli_command compare_command = {
-	.arguments = "BEFORE.json AFTER.json",
-	.summary = "Compare two sets of results, and tell changes from noise.",
+	.arguments = "BEFORE AFTER",
+	.summary = "Compare two sets of results, and tell changes from noise; or two runs of peerlane fleet.",
 	.examples = {
-		"peerlane bench compare before.json after.json",
 		"peerlane bench compare --threshold 10 --quiet before.json after.json",
+		"peerlane bench compare monday friday",
 	},
 	.notes = "Results with the same operation, size, mode, fabric and memory are compared by the medians of their "
 		 "runs.  A difference counts if it exceeds the threshold and the 95 % confidence interval of the ratio "
@@ -80,6 +83,9 @@ static const struct cli_command compare_command = {
 		 "\n"
 		 "Matrices with 8 hosts in common, each with 3 results or more, are compared by groups, hosts, ranks "
 		 "and pairs of hosts, and the noise is that of all pairs.\n"
+		 "\n"
+		 "Runs of `peerlane fleet check` and `topo`, which are folders of --save or files of --output, and documents of "
+		 "one host are compared as `peerlane fleet compare` does: the exit status is 1 if anything changed.\n"
 		 "\n"
 		 "The exit status is 0 if no result got worse, 1 if one did, 2 if the files cannot be read or have no "
 		 "result in common.\n",
@@ -183,13 +189,40 @@ static void warn_incomplete_documents(const struct comparisons *comparisons)
 	}
 }
 
+/* Reads both documents, which are two runs of `peerlane fleet`, or two sets of results. */
+static int read_both_documents(struct comparisons *comparisons, struct pl_error *error)
+{
+	struct document *documents = comparisons->documents;
+	int rc = 0, run;
+
+	for (int i = 0; rc == 0 && i < 2; i++)
+		rc = document_read(comparisons->names[i], &documents[i], error);
+	if (rc < 0 || document_is_run(&documents[0]) == document_is_run(&documents[1]))
+		return rc;
+	run = document_is_run(&documents[1]);
+	return cli_fail(error, -EINVAL, "BENCH-DOCUMENT", comparisons->names[run],
+			"compare runs of peerlane fleet with runs, and results with results",
+			"this is a run of peerlane fleet or a document about a machine, and %.60s has results",
+			comparisons->names[!run]);
+}
+
+/* Compares two runs as `peerlane fleet compare` does.  Returns the exit status. */
+static int compare_runs(const struct comparisons *comparisons)
+{
+	struct changes changes = { .before = &comparisons->documents[0].run, .after = &comparisons->documents[1].run };
+	int status = changes_show(&changes, &comparisons->common, comparisons->csv);
+
+	changes_free(&changes);
+	return status;
+}
+
 static int compare_documents(struct comparisons *comparisons)
 {
 	struct pl_error error;
-	int rc = 0;
+	int rc = read_both_documents(comparisons, &error);
 
-	for (int i = 0; rc == 0 && i < 2; i++)
-		rc = document_read(comparisons->names[i], &comparisons->documents[i], &error);
+	if (rc == 0 && document_is_run(&comparisons->documents[0]))
+		return compare_runs(comparisons);
 	if (rc == 0)
 		rc = compare_matrices(comparisons, &error);
 	if (rc == 0 && !comparisons->change_count)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `peerlane bench compare`: differences between two sets of results, told from noise. */
+/* `peerlane bench compare`: differences between two sets of results, told from noise, or between two runs of a fleet. */
 #ifndef PL_BENCH_COMPARE_COMPARE_H
 #define PL_BENCH_COMPARE_COMPARE_H
 

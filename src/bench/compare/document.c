@@ -159,13 +159,6 @@ static bool has_incomplete_results(struct json_object *root)
 	return error && strcmp(id, "RATE-TOO-LOW");
 }
 
-/* Names the command that compares machines and fleets. */
-static int refuse_fleet(const struct document_reader *reader, const char *fact)
-{
-	return cli_fail(reader->error, -EINVAL, "BENCH-DOCUMENT", reader->name,
-			"compare machines and fleets with peerlane fleet compare", "%s", fact);
-}
-
 static int read_document_root(const struct document_reader *reader)
 {
 	struct json_object *format = cli_json_member(reader->root, "format", json_type_int);
@@ -186,10 +179,8 @@ static int read_document_root(const struct document_reader *reader)
 		return read_document_rows(reader, true);
 	if (!strcmp(kind, "matrix"))
 		return document_read_matrix(reader);
-	if (!strcmp(kind, "fleet"))
-		return refuse_fleet(reader, "this is a run of peerlane fleet");
-	if (!strcmp(kind, "check") || !strcmp(kind, "topo"))
-		return refuse_fleet(reader, "this is a document about a machine, without results");
+	if (!strcmp(kind, "fleet") || !strcmp(kind, "check") || !strcmp(kind, "topo"))
+		return saved_parse(&document->run, reader->name, reader->text, reader->length, reader->error);
 	if (strcmp(kind, "bench"))
 		return refuse_document(reader, "results of the kind '%s' cannot be compared", kind);
 	return read_document_rows(reader, false);
@@ -198,7 +189,9 @@ static int read_document_root(const struct document_reader *reader)
 int document_parse(const char *text, size_t length, const char *name, struct document *document, struct pl_error *error)
 {
 	struct json_tokener *tokener = json_tokener_new();
-	struct document_reader reader = { .name = name, .document = document, .error = error };
+	struct document_reader reader = {
+		.name = name, .text = text, .length = length, .document = document, .error = error
+	};
 	enum json_tokener_error outcome;
 	int rc;
 
@@ -235,7 +228,7 @@ int document_read(const char *path, struct document *document, struct pl_error *
 	if (rc == -EFBIG)
 		rc = refuse_document(&reader, "the file has more than %s", "256 MiB");
 	else if (rc == -EISDIR)
-		rc = refuse_fleet(&reader, "this is a folder");
+		rc = saved_read(&document->run, path, error);
 	else if (rc < 0)
 		rc = cli_fail_errno(error, rc, rc == -ENOMEM ? "malloc" : "read", path);
 	else
@@ -252,8 +245,14 @@ void document_free(struct document *document)
 		free(document->rows[i].runs);
 	free(document->rows);
 	document_free_matrix(&document->matrix);
+	saved_free(&document->run);
 	document->rows = NULL;
 	document->count = 0;
+}
+
+bool document_is_run(const struct document *document)
+{
+	return document->run.answers;
 }
 
 bool document_rows_match(const struct document_row *one, const struct document_row *other)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Documents of `peerlane bench --json` and of the scripts in benchmarks/. Files are either read completely or refused:
- * limits bound their size, their rows and the runs of a row.
+ * Documents of `peerlane bench --json` and of the scripts in benchmarks/, and runs of `peerlane fleet`. Files are either read
+ * completely or refused: limits bound their size, their rows and the runs of a row.
  */
 #ifndef PL_BENCH_COMPARE_DOCUMENT_H
 #define PL_BENCH_COMPARE_DOCUMENT_H
 
 #include "cmd/common/cli.h"
+#include "cmd/fleet/saved.h"
 
 #define DOCUMENT_ROWS_MAX 1024u
 #define DOCUMENT_RUNS_MAX 1000u
@@ -52,16 +53,20 @@ struct document {
 	uint32_t count;
 	char version[32], time[40], host[80];
 	struct document_matrix matrix;
+	struct saved run;           /* of `peerlane fleet`, or a document of `peerlane check` or `topo` */
 	bool failed;                /* the measurement ended with an error */
 	uint32_t pairs, pairs_left; /* of an interrupted matrix: those of two ranks, and those without a rate */
 };
 
-/* Returns 0, -EINVAL if the text is not a document, or -ENOMEM. */
+/* Returns 0, -EINVAL if the text is not a document, or -ENOMEM.  A run keeps the name. */
 int document_parse(const char *text, size_t length, const char *name, struct document *document,
 		   struct pl_error *error);
-/* Reads a file ("-": standard input).  Also returns errors of open(2) and read(2). */
+/* Reads a file ("-": standard input) or a folder of a run.  Also returns errors of open(2) and read(2). */
 int document_read(const char *path, struct document *document, struct pl_error *error);
 void document_free(struct document *document);
+
+/* True if the document is a run of `peerlane fleet`, or a document of `peerlane check` or `topo`. */
+bool document_is_run(const struct document *document);
 
 /*
  * True if two rows have the same key.  The fabric counts only within one tool, as other tools have names of their own.

@@ -9,7 +9,8 @@
 
 /* Reader of a document, with the error for its first defect. */
 struct document_reader {
-	const char *name;
+	const char *name, *text;
+	size_t length;
 	struct document *document;
 	struct json_object *root;
 	struct pl_error *error;

@@ -123,7 +123,7 @@ static int judge_hello(const struct rendezvous *rendezvous, const struct hello *
 	if (hello->rank <= 0 || hello->rank >= own->size)
 		return cli_fail(error, -EINVAL, "MATRIX-RANK-TWICE", hello->host, "give each process a rank of its own",
 				"rank %d is not one that may join", hello->rank);
-	if (rendezvous->by_rank[hello->rank])
+	if (rendezvous->by_rank[hello->rank] && rendezvous->by_rank[hello->rank]->process != hello->process)
 		return cli_fail(error, -EEXIST, "MATRIX-RANK-TWICE", hello->host, "give each process a rank of its own",
 				"rank %d has joined from %s", hello->rank, rendezvous->world.losses[hello->rank].host);
 	if (rendezvous->begun || rendezvous->closing)
@@ -163,7 +163,11 @@ static void admit_seat(struct rendezvous *rendezvous, struct seat *seat)
 		refuse_seat(seat, &error);
 		return;
 	}
+	/* A process that joins again has lost its connection, which rank 0 has not noticed yet. */
+	if (rendezvous->by_rank[hello.rank])
+		clear_seat(rendezvous, rendezvous->by_rank[hello.rank]);
 	seat->rank = hello.rank;
+	seat->process = hello.process;
 	rendezvous->by_rank[hello.rank] = seat;
 	snprintf(rendezvous->world.losses[hello.rank].host, sizeof(hello.host), "%s", hello.host);
 	note_own_address(rendezvous, seat->peer);

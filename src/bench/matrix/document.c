@@ -287,3 +287,17 @@ int matrix_print_json(const struct matrix *matrix, const struct matrix_options *
 
 	return rc < 0 ? cli_fail_errno(error, rc, "malloc", "standard output") : 0;
 }
+
+int matrix_write_output(const struct matrix *matrix, const struct matrix_options *options, struct pl_error *error)
+{
+	struct json_object *object = matrix_document(matrix, options, true);
+	const char *text = cli_json_string(object, matrix_has_lines(matrix));
+	int rc = text ? 0 : -ENOMEM;
+
+	if (rc == 0 && !strcmp(options->output, "-"))
+		puts(text);
+	else if (rc == 0)
+		rc = cli_replace_file(options->output, text, 0644);
+	json_object_put(object);
+	return rc < 0 ? cli_fail_errno(error, rc, "write", options->output) : 0;
+}

@@ -105,6 +105,8 @@ static void check_matrix_options(struct matrix_options *options, struct argp_sta
 
 	if (options->mpi && (options->matrix || options->rank_options))
 		argp_error(state, "with --mpi the ranks meet by MPI: omit it, or the options of the rendezvous");
+	if (options->common.json && options->output && !strcmp(options->output, "-"))
+		argp_error(state, "--json and --output - both write the document on standard output");
 	if (options->rounds && options->schedule != MATRIX_PAIRS)
 		argp_error(state, "--rounds needs --schedule pairs");
 	options->rail_count = 1;
@@ -154,6 +156,9 @@ static error_t parse_matrix_option(int key, char *argument, struct argp_state *s
 	case OPTION_RESUME:
 		options->resume = argument;
 		return 0;
+	case 'o':
+		options->output = argument;
+		return 0;
 	case OPTION_DURATION:
 		options->duration = bench_parse_interval("duration", argument, state);
 		return 0;
@@ -188,6 +193,7 @@ static const struct argp_option matrix_argp_options[] = {
 	{ "rails-apart", OPTION_RAILS_APART, NULL, 0,
 	  "Measure each device of --device, or each name of --network, by itself", 10 },
 	{ "min-rate", OPTION_MIN_RATE, "RATE", 0, "Fail if a pair has fewer bytes per second, such as 20GB", 10 },
+	{ "output", 'o', "FILE", 0, "Write the JSON document to FILE at the end, beside the table (-: behind it)", 10 },
 	{ "save", OPTION_SAVE, "FILE", 0, "Write the results to a new FILE as they come, as JSON", 10 },
 	{ "resume", OPTION_RESUME, "FILE", 0, "Measure only pairs that FILE of --save lacks, and add them to it", 10 },
 	{ NULL, 0, NULL, 0, "Ranks of --matrix, by default from the launcher's environment:", 11 },
@@ -254,7 +260,7 @@ static bool any_cell_failed(const struct matrix *matrix)
 /* Saves and prints the results of rank 0.  They are printed also if they cannot be saved. */
 static int show_results(struct matrix *matrix, const struct matrix_options *options, struct pl_error *error)
 {
-	int rc = matrix_save_all(matrix->save, error), printed = 0;
+	int rc = matrix_save_all(matrix->save, error), printed = 0, written = 0;
 	struct pl_error other;
 
 	if (options->common.json)
@@ -262,6 +268,9 @@ static int show_results(struct matrix *matrix, const struct matrix_options *opti
 	else
 		matrix_print(matrix, options);
 	rc = rc < 0 ? rc : printed;
+	if (options->output)
+		written = matrix_write_output(matrix, options, rc < 0 ? &other : error);
+	rc = rc < 0 ? rc : written;
 	return rc < 0 ? rc : matrix_check_rates(matrix, options, error);
 }
 

@@ -28,6 +28,7 @@ struct matrix_options {
 	struct cli_options common;
 	const char *network, *memory; /* network: NULL: any; memory: "host" by default */
 	const char *save, *resume;    /* files of results; NULL: none */
+	const char *output;           /* file of the document beside the table, "-": behind it; NULL: none */
 	uint64_t size, duration;      /* bytes; nanoseconds for each direction of a pair */
 	uint64_t min_rate;            /* bytes a second that each direction of a pair must have; 0: any */
 	bool rails_apart;             /* each network, or each device, is a rail, measured by itself */
@@ -216,6 +217,8 @@ int matrix_check_rates(const struct matrix *matrix, const struct matrix_options 
 
 void matrix_print(const struct matrix *matrix, const struct matrix_options *options);
 int matrix_print_json(const struct matrix *matrix, const struct matrix_options *options, struct pl_error *error);
+/* Writes the document into the file of --output, or on standard output. */
+int matrix_write_output(const struct matrix *matrix, const struct matrix_options *options, struct pl_error *error);
 /* Returns the document of the results; `complete`: all pairs were measured. */
 struct json_object *matrix_document(const struct matrix *matrix, const struct matrix_options *options, bool complete);
 /* True if a document has a line for each value: those of more ranks would be too large for `peerlane report`. */

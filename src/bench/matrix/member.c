@@ -178,7 +178,7 @@ static int join_once(struct rendezvous *rendezvous, struct pl_error *error)
 {
 	const struct rendezvous_options *options = rendezvous->options;
 	const struct membership *membership = options->membership;
-	struct hello hello = { .rank = membership->rank, .size = membership->size };
+	struct hello hello = { .rank = membership->rank, .size = membership->size, .process = rendezvous->process };
 	uint8_t bytes[PL_NOTIFY_DATA_MAX];
 	int rc = cli_expect_program(rendezvous->peer, CLI_PROGRAM_MATRIX, membership->address, error);
 
@@ -205,19 +205,13 @@ static int reconnect_to_first(struct rendezvous *rendezvous, struct pl_error *er
 			  &rendezvous->peer, error);
 }
 
-/* True if a rank that could not join may try again.  Rank 0 may notice the loss of the earlier connection later. */
-static bool may_join_again(int rc, bool reconnected)
-{
-	return means_connection_lost(rc) || (reconnected && rc == -EEXIST);
-}
-
 /* Joins; after a loss connects again, until `deadline`.  The error is that of the last attempt to join. */
 static int join_until(struct rendezvous *rendezvous, uint64_t deadline, struct pl_error *error)
 {
 	uint64_t wait = RETRY_FIRST;
 	int rc = join_once(rendezvous, error);
 
-	for (bool reconnected = false; rc < 0 && may_join_again(rc, reconnected) && cli_now() < deadline;) {
+	while (means_connection_lost(rc) && cli_now() < deadline) {
 		struct pl_error other;
 		int broken;
 
@@ -226,10 +220,8 @@ static int join_until(struct rendezvous *rendezvous, uint64_t deadline, struct p
 		/* Rank 0 was there: it has ended if nobody listens at its address. */
 		if (broken < 0 && (broken == -ECONNREFUSED || !may_start_later(&other)))
 			break;
-		if (broken < 0)
-			continue;
-		reconnected = true;
-		rc = join_once(rendezvous, error);
+		if (broken == 0)
+			rc = join_once(rendezvous, error);
 	}
 	return rc;
 }

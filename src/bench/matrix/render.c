@@ -108,7 +108,7 @@ void matrix_print(const struct matrix *matrix, const struct matrix_options *opti
 			print_matrix_values(matrix, true);
 		putchar('\n');
 	} else {
-		printf("use --json and peerlane report to draw this many ranks\n");
+		printf("%speerlane report draws this many ranks\n", options->output ? "" : "use --json: ");
 	}
 	for (int one_host = 0; one_host < 2; one_host++)
 		if (!isnan(matrix->medians[one_host].bytes_per_second))

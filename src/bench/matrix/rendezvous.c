@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "bench/matrix/rendezvous_internal.h"
 
@@ -127,6 +128,8 @@ int rendezvous_open(struct world **result, const struct rendezvous_options *opti
 	rendezvous->world.lost = calloc((size_t)rendezvous->world.size, 1);
 	if (!rendezvous->world.gone || !rendezvous->world.lost)
 		rc = cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	else if (getrandom(&rendezvous->process, sizeof(rendezvous->process), 0) < 0)
+		rc = cli_fail_errno(error, -errno, "getrandom", NULL);
 	else
 		rc = open_rendezvous_context(rendezvous, error);
 	if (rc == 0)

@@ -5,7 +5,7 @@
 
 #include "bench/matrix/rendezvous.h"
 
-#define RENDEZVOUS_FORMAT 1
+#define RENDEZVOUS_FORMAT 2
 #define RENDEZVOUS_HINT "use the same version of Peerlane and the same options for all ranks"
 #define RENDEZVOUS_MESSAGE_MAX (64u << 20) /* bytes; 1024 ranks send all rows of a matrix in less */
 #define RENDEZVOUS_LOSSES \
@@ -32,12 +32,14 @@ struct inbox {
 struct hello {
 	int rank, size;
 	char run[MEMBERSHIP_RUN], host[64], terms[RENDEZVOUS_TERMS];
+	uint64_t process; /* random number of the process, the same when it joins again */
 };
 
 /* Connection of another rank at rank 0. */
 struct seat {
 	struct pl_peer *peer; /* NULL: the seat is free */
 	int rank;             /* -1: it has not joined */
+	uint64_t process;     /* of HELLO */
 	bool refused;
 	uint64_t until; /* time at which it is closed if it has not joined */
 	struct inbox inbox;
@@ -48,6 +50,7 @@ struct rendezvous {
 	const struct rendezvous_options *options;
 	struct pl_context *context;
 	uint32_t sequence; /* of the next message of all */
+	uint64_t process;  /* random number of this process */
 	/* ranks other than 0 */
 	struct pl_peer *peer; /* rank 0 */
 	bool lost;

@@ -93,6 +93,7 @@ size_t hello_encode(const struct hello *hello, uint8_t bytes[PL_NOTIFY_DATA_MAX]
 	cursor_put(&cursor, RENDEZVOUS_FORMAT, 2);
 	cursor_put(&cursor, (uint32_t)hello->rank, 4);
 	cursor_put(&cursor, (uint32_t)hello->size, 4);
+	cursor_put(&cursor, hello->process, 8);
 	cursor_put_text(&cursor, hello->run);
 	cursor_put_text(&cursor, hello->host);
 	cursor_put_text(&cursor, hello->terms);
@@ -110,6 +111,7 @@ int hello_decode(const uint8_t *bytes, size_t length, struct hello *hello)
 		return -EPROTONOSUPPORT;
 	rank = cursor_get(&cursor, 4);
 	size = cursor_get(&cursor, 4);
+	hello->process = cursor_get(&cursor, 8);
 	cursor_get_text(&cursor, hello->run, sizeof(hello->run), false);
 	cursor_get_text(&cursor, hello->host, sizeof(hello->host), false);
 	cursor_get_text(&cursor, hello->terms, sizeof(hello->terms), false);

@@ -10,33 +10,54 @@
 
 #define LANES_RANKS 8 /* partners at once up to which the library chooses the number of sockets */
 
+/* Writes the address of an interface, if it is of this family.  Addresses of one link need a scope, which others lack. */
+static bool format_interface_address(const struct ifaddrs *interface, int family, char text[INET6_ADDRSTRLEN])
+{
+	const void *socket = interface->ifa_addr, *address;
+
+	if (!socket || interface->ifa_addr->sa_family != family || !(interface->ifa_flags & IFF_UP))
+		return false;
+	address = &((const struct sockaddr_in *)socket)->sin_addr;
+	if (family == AF_INET6)
+		address = &((const struct sockaddr_in6 *)socket)->sin6_addr;
+	if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)address))
+		return false;
+	return inet_ntop(family, address, text, INET6_ADDRSTRLEN);
+}
+
+/* Finds an address of this family as find_network_address() does. */
+static bool find_family_address(const struct ifaddrs *all, int family, const char *network, char text[INET6_ADDRSTRLEN])
+{
+	for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
+		if (!format_interface_address(at, family, text))
+			continue;
+		if (network ? !strcmp(at->ifa_name, network) || !strncmp(text, network, strlen(network))
+			    : !(at->ifa_flags & IFF_LOOPBACK))
+			return true;
+	}
+	return false;
+}
+
 /*
- * Finds the address of an interface, or an address with this beginning; without `network` the first one that is up and
- * not loopback.
+ * Finds the address of an interface, or an address with this beginning, IPv4 first; without `network` the first one that is
+ * up and not loopback.
  */
 static int find_network_address(const char *network, char address[MATRIX_ADDRESS], struct pl_error *error)
 {
-	struct ifaddrs *all, *at;
-	char text[INET_ADDRSTRLEN];
-	bool found = false;
+	char text[INET6_ADDRSTRLEN];
+	struct ifaddrs *all;
+	bool four, six;
 
 	if (getifaddrs(&all) < 0)
 		return cli_fail_errno(error, -errno, "getifaddrs", NULL);
-	for (at = all; at && !found; at = at->ifa_next) {
-		const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)at->ifa_addr;
-
-		if (!in || in->sin_family != AF_INET || !(at->ifa_flags & IFF_UP))
-			continue;
-		inet_ntop(AF_INET, &in->sin_addr, text, sizeof(text));
-		found = network ? !strcmp(at->ifa_name, network) || !strncmp(text, network, strlen(network))
-				: !(at->ifa_flags & IFF_LOOPBACK);
-	}
+	four = find_family_address(all, AF_INET, network, text);
+	six = !four && find_family_address(all, AF_INET6, network, text);
 	freeifaddrs(all);
-	if (!found)
+	if (!four && !six)
 		return cli_fail(error, -EADDRNOTAVAIL, "MPI-NETWORK", network,
 				"use an interface such as ib0, or the beginning of an address such as 10.1.",
 				"no address of this host matches");
-	snprintf(address, MATRIX_ADDRESS, "%s:0", text);
+	snprintf(address, MATRIX_ADDRESS, six ? "[%s]:0" : "%s:0", text);
 	return 0;
 }
 

@@ -9,7 +9,7 @@
 
 #define TIMEOUT_DEFAULT (3600 * CLI_NS_PER_S)
 /* Words before those of the command line. */
-#define OWN_WORDS 13u
+#define OWN_WORDS 16u
 /* Last lines of messages that are shown of a rank that failed, and number of such ranks. */
 #define LINES_SHOWN 8u
 #define RANKS_SHOWN 8u
@@ -24,6 +24,7 @@ struct fleet_bench {
 	struct host_list hosts;
 	const char **command; /* of one host */
 	char rank[24], ranks[24];
+	char *names; /* of all hosts, by rank */
 	struct fleet_progress progress;
 	char *text;  /* that rank 0 printed; NULL: no memory */
 	int status;  /* exit status of rank 0; negative: it has none of Peerlane */
@@ -73,7 +74,7 @@ static const struct argp_option fleet_bench_options[] = {
 	  "Address of the first host, at which the others meet (default: its name, port 19876)", 10 },
 	{ "timeout", OPTION_TIMEOUT, "SECONDS", 0, "End the run after this time (default: 3600)", 10 },
 	{ NULL, 0, NULL, 0, "Results:", 20 },
-	{ "output", 'o', "FILE", 0, "Write the JSON document to FILE, and print nothing else", 20 },
+	{ "output", 'o', "FILE", 0, "Write the JSON document to FILE, beside the table", 20 },
 	{ 0 },
 };
 
@@ -124,8 +125,15 @@ static const char *const *command_of_rank(void *user, size_t host)
 	bench->command[count++] = address_of(bench->hosts.names[host]);
 	bench->command[count++] = "--rendezvous";
 	bench->command[count++] = bench->rendezvous;
-	if (bench->options.common.json || bench->output)
+	/* Rank 0 names hosts that never join. */
+	bench->command[count++] = "--hosts";
+	bench->command[count++] = bench->names;
+	if (bench->options.common.json) {
 		bench->command[count++] = "--json";
+	} else if (bench->output) {
+		bench->command[count++] = "--output";
+		bench->command[count++] = "-";
+	}
 	for (size_t i = 0; i < bench->word_count; i++)
 		bench->command[count++] = bench->words[i];
 	bench->command[count] = NULL;
@@ -269,6 +277,22 @@ static int run_ranks(struct fleet_bench *bench, struct pl_error *error)
 	return rc;
 }
 
+/* Returns the names of all hosts by rank, to be freed; NULL without memory. */
+static char *join_host_names(const struct host_list *hosts)
+{
+	char *text = NULL;
+	size_t length;
+	FILE *file = open_memstream(&text, &length);
+
+	for (size_t i = 0; file && i < hosts->count; i++)
+		fprintf(file, "%s%s", i ? "," : "", address_of(hosts->names[i]));
+	if (file && fclose(file)) {
+		free(text);
+		text = NULL;
+	}
+	return text;
+}
+
 static int choose_ranks(struct fleet_bench *bench, struct pl_error *error)
 {
 	int rc = fleet_choose_hosts(&bench->options, &bench->hosts, error);
@@ -276,7 +300,8 @@ static int choose_ranks(struct fleet_bench *bench, struct pl_error *error)
 	if (rc < 0)
 		return rc;
 	bench->command = calloc(OWN_WORDS + bench->word_count + 1, sizeof(*bench->command));
-	if (!bench->command)
+	bench->names = join_host_names(&bench->hosts);
+	if (!bench->command || !bench->names)
 		return cli_fail_errno(error, -ENOMEM, "calloc", NULL);
 	if (bench->hosts.count < 2 || bench->hosts.count > RUN_PARALLEL_MAX)
 		return cli_fail(
@@ -288,21 +313,36 @@ static int choose_ranks(struct fleet_bench *bench, struct pl_error *error)
 	return 0;
 }
 
-static int write_results(const struct fleet_bench *bench, struct pl_error *error)
+/* Returns the document in what rank 0 printed, which no line of the table before it looks like; NULL if there is none. */
+static char *find_document(char *text)
 {
-	int rc;
+	char *line = *text == '{' ? text : strstr(text, "\n{");
+
+	return line && line != text ? line + 1 : line;
+}
+
+/* Prints what rank 0 printed, and writes the document into the file of --output. */
+static int write_results(struct fleet_bench *bench, struct pl_error *error)
+{
+	bool measured = bench->status == CLI_OK || bench->status == CLI_DEGRADED, json = bench->options.common.json;
+	char *document;
+	int rc = 0;
 
 	if (!bench->text)
 		return cli_fail_errno(error, -ENOMEM, "malloc", bench->hosts.names[0]);
-	if (!bench->output) {
-		fputs(bench->text, stdout);
-		return 0;
-	}
-	/* Without results an earlier file stays. */
-	rc = bench->status == CLI_OK || bench->status == CLI_DEGRADED
-		     ? cli_replace_file(bench->output, bench->text, 0644)
-		     : 0;
-	return rc < 0 ? cli_fail_errno(error, rc, "write", bench->output) : 0;
+	document = bench->output ? find_document(bench->text) : NULL;
+	/* Without results an earlier file stays.  A document of --json may be that of an error. */
+	if (document && (measured || !json))
+		rc = cli_replace_file(bench->output, document, 0644);
+	if (document && !json)
+		*document = '\0';
+	fputs(bench->text, stdout);
+	if (rc < 0)
+		return cli_fail_errno(error, rc, "write", bench->output);
+	if (bench->output && measured && !document)
+		return cli_fail(error, -EPROTO, "FLEET-NO-DOCUMENT", bench->hosts.names[0],
+				"see what it printed; try --program PATH", "rank 0 printed no document");
+	return 0;
 }
 
 int fleet_bench(int argc, char **argv)
@@ -330,6 +370,7 @@ int fleet_bench(int argc, char **argv)
 	host_list_free(&bench->hosts);
 	fleet_free_options(&bench->options);
 	free(bench->command);
+	free(bench->names);
 	free(bench->text);
 	free(bench);
 	return status;

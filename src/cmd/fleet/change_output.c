@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Changes as a table, and as JSON. */
+/* Changes as a table, as comma-separated values, and as JSON. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/common/csv.h"
 #include "cmd/fleet/changes.h"
 #include "cmd/fleet/output.h"
 
@@ -73,7 +74,8 @@ static int print_hosts_of_one(const struct changes *changes)
 	return rc < 0 ? rc : print_named_hosts(changes->spoke, changes->spoke_count, "a usable answer again");
 }
 
-int changes_print(const struct changes *changes, bool quiet)
+/* Prints a table, and a summary without `quiet`.  Returns 0 or -ENOMEM. */
+static int print_changes_table(const struct changes *changes, bool quiet)
 {
 	struct libscols_table *table = cli_table(change_columns, CLI_ARRAY_SIZE(change_columns));
 	int rc = table ? 0 : -ENOMEM;
@@ -145,4 +147,81 @@ struct json_object *changes_document(const struct changes *changes)
 	cli_json_add(object, "silent", names_json(changes->silent, changes->silent_count));
 	cli_json_add(object, "answering", names_json(changes->spoke, changes->spoke_count));
 	return object;
+}
+
+/* -- comma-separated values ------------------------------------------------------------------------- */
+
+static void print_csv_change(struct csv *csv, const char *host, const struct change *change)
+{
+	csv_text(csv, host);
+	csv_text(csv, change->id);
+	csv_text(csv, change->objects);
+	csv_text(csv, change->was);
+	csv_text(csv, change->now);
+	csv_end(csv);
+}
+
+/* Prints hosts whose document only one of both runs has. */
+static void print_csv_hosts(struct csv *csv, const char **names, size_t count, const char *was, const char *now)
+{
+	for (size_t i = 0; i < count; i++) {
+		csv_text(csv, names[i]);
+		csv_text(csv, "document");
+		csv_text(csv, NULL);
+		csv_text(csv, was);
+		csv_text(csv, now);
+		csv_end(csv);
+	}
+}
+
+/* Prints a line for each host and change. */
+static void print_changes_csv(const struct changes *changes)
+{
+	static const char *const names[] = { "host", "row", "object", "was", "now" };
+	struct csv csv = { .file = stdout };
+
+	csv_names(&csv, names, CLI_ARRAY_SIZE(names));
+	for (size_t i = 0; i < changes->count; i++)
+		print_csv_change(&csv, changes->names[changes->list[i].host], &changes->list[i]);
+	print_csv_hosts(&csv, changes->gone, changes->gone_count, "present", "missing");
+	print_csv_hosts(&csv, changes->silent, changes->silent_count, "present", "no usable answer");
+	print_csv_hosts(&csv, changes->added, changes->added_count, "missing", "present");
+	print_csv_hosts(&csv, changes->spoke, changes->spoke_count, "no usable answer", "present");
+}
+
+/* -- all --------------------------------------------------------------------------------------------- */
+
+static int find_changes(struct changes *changes, struct pl_error *error)
+{
+	if (changes->before->kind != changes->after->kind)
+		return cli_fail(error, -EINVAL, "FLEET-SAVED", changes->after->path,
+				"compare two runs of the same command",
+				"one is of peerlane fleet check, and one of peerlane fleet topo");
+	if (changes_find(changes) < 0)
+		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
+	if (!changes->name_count && !changes_exist(changes))
+		return cli_fail(error, -EINVAL, "FLEET-SAVED", changes->after->path,
+				"name runs in which hosts have answered", "no host has a document in either run");
+	return 0;
+}
+
+int changes_show(struct changes *changes, const struct cli_options *common, bool csv)
+{
+	struct pl_error error;
+	int status = CLI_OK;
+
+	if (find_changes(changes, &error) < 0) {
+		cli_report_for(common, &error);
+		return CLI_USAGE;
+	}
+	if (common->json) {
+		status = cli_json_results(changes_document(changes));
+	} else if (csv) {
+		print_changes_csv(changes);
+	} else if (print_changes_table(changes, common->quiet) < 0) {
+		cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
+		cli_report(&error);
+		status = CLI_USAGE;
+	}
+	return status == CLI_OK && changes_exist(changes) ? CLI_FAILED : status;
 }

@@ -58,8 +58,12 @@ void changes_free(struct changes *changes);
 /* Adds the changes of one host with two documents (change_facts.c).  Returns 0 or -ENOMEM. */
 int changes_add_host(struct changes *changes, size_t host, const struct answer *before, const struct answer *after);
 
-/* Outputs (change_output.c). */
-int changes_print(const struct changes *changes, bool quiet);
+/*
+ * Compares both runs, and prints the changes (change_output.c): as JSON with --json, as comma-separated values with `csv`, else as
+ * a table.  Returns the exit status: CLI_FAILED if something changed, CLI_USAGE after a message if the runs are not of one kind.
+ */
+int changes_show(struct changes *changes, const struct cli_options *common, bool csv);
+/* Returns the document that docs/fleet-changes.schema.json describes. */
 struct json_object *changes_document(const struct changes *changes);
 
 #endif

@@ -34,7 +34,8 @@ int catalogue_add_path(struct catalogue *catalogue, const char *path, struct pl_
 	struct stat status;
 
 	if (stat(path, &status) < 0 && errno == ENOENT)
-		return cli_fail(error, -ENOENT, "NO-PATH", path, "an ADDRESS contains a colon: HOST:PORT or :PORT",
+		return cli_fail(error, -ENOENT, "NO-PATH", path,
+				"an ADDRESS has a colon and comes first: HOST:PORT or :PORT",
 				"no such file or directory");
 	if (stat(path, &status) < 0)
 		return cli_fail_errno(error, -errno, "stat", path);
