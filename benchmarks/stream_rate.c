@@ -4,7 +4,7 @@
  * host. The subscriber holds slots back, so that no frame is lost; with PLACE 1 it uses frames in the ring. The publisher does
  * not fill the frames: the rate is that of the stream. It waits for PAUSE microseconds before each frame, so that the queue is
  * empty. Waiting threads poll for POLL microseconds; 0: the library's default. Prints a JSON object with frames and bytes a
- * second, and the time from publication to take. With FABRIC none there is no subscriber: the cost of the publisher's calls.
+ * second, the time from publication to take, and the reads of the cursors that a frame needs. With FABRIC none there is no subscriber: the cost of the publisher's calls.
  */
 #include "support.h"
 
@@ -117,6 +117,7 @@ static void subscribe(const void *argument, const char *address)
 {
 	const struct run *run = argument;
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_subscriber_info state = PL_SUBSCRIBER_INFO_INIT;
 	struct pl_context *context = open_end(run);
 	uint64_t *latencies = malloc(LATENCIES_MAX * sizeof(*latencies)), begin = 0, took;
 	struct pl_subscriber *subscriber;
@@ -152,9 +153,12 @@ static void subscribe(const void *argument, const char *address)
 		exit(1);
 	}
 	sort_times(latencies, frames < LATENCIES_MAX ? frames : LATENCIES_MAX);
-	printf("{\"frames_per_second\": %.0f, \"bytes_per_second\": %.0f, \"latency_p50_us\": %.2f}\n",
+	pl_subscriber_query(subscriber, &state);
+	printf("{\"frames_per_second\": %.0f, \"bytes_per_second\": %.0f, \"latency_p50_us\": %.2f, "
+	       "\"checks_per_frame\": %.3f}\n",
 	       (double)frames * NS_PER_S / (double)took, (double)frames * (double)run->bytes * NS_PER_S / (double)took,
-	       (double)latencies[(frames < LATENCIES_MAX ? frames : LATENCIES_MAX) / 2] / 1000);
+	       (double)latencies[(frames < LATENCIES_MAX ? frames : LATENCIES_MAX) / 2] / 1000,
+	       (double)state.checks / (double)taken);
 	free(latencies);
 	pl_close(context);
 }
