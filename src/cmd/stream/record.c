@@ -19,6 +19,8 @@ static void hint_at_options(const struct record *record, int rc, struct pl_error
 			 "start the publisher with --allow-block, or use another --overflow");
 	if (rc == -EMSGSIZE)
 		snprintf(error->hint, sizeof(error->hint), "use a smaller --queue, or raise --memory-limit");
+	if (rc == -ENOTSUP && record->options->stream.push)
+		snprintf(error->hint, sizeof(error->hint), "leave --push out");
 }
 
 static int open_record(struct record *record, struct pl_error *error)
