@@ -76,6 +76,7 @@ struct cli_options {
 	const char *program; /* set by programs; NULL: no name for clients */
 	uint64_t timeout;    /* nanoseconds; 0: the library's defaults */
 	uint64_t keepalive;  /* nanoseconds; set by programs; 0: the library's default */
+	size_t staging;      /* most host memory to lock for GPUs; set by programs; 0: the library's default */
 	size_t keep; /* bytes of registrations to cache, also of host memory; set by programs, not by an option */
 	enum pl_choice encrypt, narrow;
 	bool insecure, json, quiet;
