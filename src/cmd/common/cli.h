@@ -193,6 +193,11 @@ uint64_t cli_now(void);
 int cli_signal_fd(int other, struct pl_error *error);
 /* True if SIGINT or SIGTERM, which are blocked, has arrived and has not been read (signal_fd.c). */
 bool cli_signal_pending(void);
+/*
+ * Discards pending and later SIGINT and SIGTERM (signal_fd.c). For a command that has its results: it exits with its own status,
+ * also if a signal arrives while it prints them.
+ */
+void cli_signal_ignore(void);
 
 /*
  * Writes bytes into a pipe, socket or device, and waits while it is full (write_stream.c).  Returns 0; -EINTR once
