@@ -196,9 +196,9 @@ void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream
 void pl_subscriber_wake(struct pl_subscriber *subscriber);
 /* Returns 0 if a frame may still come after those of the window, or the result of a take. subscriber->lock is held. */
 int pl_subscriber_end_of_frames(const struct pl_subscriber *subscriber);
-/* Begins the accounts of the new instance. subscriber->lock is held. */
-/* Returns the first accounts of an instance that the program has not seen yet. */
+/* Returns the first accounts of an instance that the program has not seen yet. subscriber->lock is held. */
 struct pl_accounts pl_subscriber_restart_accounts(const struct pl_subscriber *subscriber);
+/* Begins the accounts of the new instance. subscriber->lock is held. */
 void pl_subscriber_begin_instance(struct pl_subscriber *subscriber);
 /* Gives the first frame of the window, which is ready, to the program. subscriber->lock is held. */
 void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
