@@ -186,6 +186,12 @@ void pl_subscriber_close(struct pl_subscriber *subscriber)
 
 void pl_subscriber_close_all(struct pl_context *context)
 {
+	/* All publishers end their writes at the same time. No other call uses a context that is being closed. */
+	pl_list_for_each(at, &context->subscribers) {
+		struct pl_subscriber *subscriber = pl_list_entry(at, struct pl_subscriber, link);
+
+		pl_pushed_begin_leave(subscriber, subscriber->engine);
+	}
 	for (;;) {
 		struct pl_subscriber *subscriber = NULL;
 
@@ -318,6 +324,7 @@ int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *m
 	struct pl_subscriber *subscriber = pl_subscriber_find(peer, message->number);
 	struct pl_accounts *accounts;
 
+	peer->leave_end = 0;
 	if (!subscriber)
 		return 0;
 	accounts = &subscriber->accounts;

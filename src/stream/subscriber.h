@@ -105,7 +105,8 @@ struct pl_subscriber {
 	struct pl_list placed;     /* frames in a view that the program holds */
 	struct pl_ring_view *view; /* of the present subscription, while frames are used in place; else NULL */
 	bool closing;              /* all frames become invalid */
-	bool leaving;              /* push: UNSUBSCRIBE is sent */
+	bool leaving;              /* push: UNSUBSCRIBE is sent, and answered by this time: */
+	uint64_t leave_end;
 	bool written;              /* push: the publisher has answered that: no write is under way */
 	bool unclean;              /* push: a process that was stopped and cut off may still write into the slots */
 	unsigned credited;         /* slots that the publisher may write into */
@@ -252,7 +253,12 @@ void pl_pushed_init(struct pl_subscriber *subscriber);
 int pl_subscriber_pushed(struct pl_peer *peer, const struct pl_stream_message *message);
 /* Shares the slots, and gives credits for free ones. Returns false if nothing can be done now. Home. */
 bool pl_pushed_step(struct pl_subscriber *subscriber);
-/* Ends a subscription over a connection that may work: awaits the end of the publisher's writes, at most 1 s. */
+/* Asks the publisher to end its writes. */
+void pl_pushed_begin_leave(struct pl_subscriber *subscriber, struct pl_engine *engine);
+/*
+ * Ends a subscription over a connection that may work: awaits the end of the publisher's writes. A publisher that does not answer
+ * delays all subscriptions of its connection by 1 s together.
+ */
 void pl_pushed_unsubscribe(struct pl_subscriber *subscriber, struct pl_engine *engine);
 /* Revokes the slots' key. Home. */
 void pl_pushed_revoke(struct pl_subscriber *subscriber);
