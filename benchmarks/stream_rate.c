@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL]]]]]: frames of a stream from one process to another on this
- * host. The subscriber holds slots back, so that no frame is lost; with PLACE 1 it uses frames in the ring. The publisher does
+ * stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL [BATCH]]]]]]: frames of a stream from one process to another
+ * on this host. The subscriber holds slots back, so that no frame is lost; with PLACE 1 it uses frames in the ring. The publisher does
  * not fill the frames: the rate is that of the stream. It waits for PAUSE microseconds before each frame, so that the queue is
- * empty. Waiting threads poll for POLL microseconds; 0: the library's default. Prints a JSON object with frames and bytes a
- * second, and the time from publication to take. With FABRIC none there is no subscriber: the cost of the publisher's calls.
+ * empty. Waiting threads poll for POLL microseconds; 0: the library's default. A call takes up to BATCH frames. Prints a JSON object with frames and bytes a
+ * second, the time from publication to take, and the reads of the cursors that a frame needs. With FABRIC none there is no subscriber: the cost of the publisher's calls.
  */
 #include "support.h"
 
@@ -18,12 +18,15 @@
 
 #define TIMEOUT (60 * NS_PER_S)
 #define LATENCIES_MAX 1000000u
+#define BATCH_MAX 256u
+/* Frames after which the publisher looks at the clock. */
+#define LOOK_INTERVAL 16u
 
 struct run {
 	const char *fabric;
 	size_t bytes;
 	double seconds;
-	unsigned queue, slots;
+	unsigned queue, slots, batch;
 	bool in_place;
 	uint64_t pause, poll; /* nanoseconds */
 };
@@ -68,7 +71,8 @@ static void publish(const void *argument, int address_pipe)
 	for (struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT; info.blocking == 0;)
 		pl_publisher_query(publisher, &info);
 	end = now_ns() + (uint64_t)(run->seconds * NS_PER_S);
-	while (now_ns() < end) {
+	/* A look at the clock takes as long as a third of a small frame. */
+	for (uint64_t frames = 0; (!run->pause && frames % LOOK_INTERVAL) || now_ns() < end; frames++) {
 		if (run->pause)
 			nanosleep(&(struct timespec){ .tv_sec = (time_t)(run->pause / NS_PER_S),
 						      .tv_nsec = (long)(run->pause % NS_PER_S) },
@@ -117,10 +121,11 @@ static void subscribe(const void *argument, const char *address)
 {
 	const struct run *run = argument;
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_subscriber_info state = PL_SUBSCRIBER_INFO_INIT;
 	struct pl_context *context = open_end(run);
 	uint64_t *latencies = malloc(LATENCIES_MAX * sizeof(*latencies)), begin = 0, took;
 	struct pl_subscriber *subscriber;
-	struct pl_stream_frame *frame;
+	struct pl_stream_frame *batch[BATCH_MAX];
 	struct pl_error error;
 	struct pl_peer *peer;
 	uint64_t frames = 0, taken = 0, warm_up;
@@ -130,18 +135,21 @@ static void subscribe(const void *argument, const char *address)
 	options.overflow = PL_OVERFLOW_BLOCK;
 	options.queue = run->queue;
 	options.in_place = run->in_place;
+	options.held = run->batch + 1;
 	MUST(pl_subscriber_open(peer, "rate", &options, TIMEOUT, &subscriber, &error), &error);
 	/* Until then, both ends touch pages of the ring and of the subscriber for the first time. */
 	warm_up = 2 * (run->queue + run->slots + 2);
-	while ((rc = pl_subscriber_take(subscriber, &frame, 1, TIMEOUT, &error)) == 1) {
-		struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	while ((rc = pl_subscriber_take(subscriber, batch, run->batch, TIMEOUT, &error)) > 0) {
+		for (int i = 0; i < rc; i++) {
+			struct pl_frame_info info = PL_FRAME_INFO_INIT;
 
-		pl_frame_query(frame, &info);
-		if (++taken == warm_up)
-			begin = now_ns();
-		else if (taken > warm_up)
-			latencies[frames++ % LATENCIES_MAX] = info.taken - info.published;
-		pl_frame_release(frame);
+			pl_frame_query(batch[i], &info);
+			if (++taken == warm_up)
+				begin = now_ns();
+			else if (taken > warm_up)
+				latencies[frames++ % LATENCIES_MAX] = info.taken - info.published;
+			pl_frame_release(batch[i]);
+		}
 	}
 	took = now_ns() - begin;
 	if (rc != -ENODATA)
@@ -152,19 +160,23 @@ static void subscribe(const void *argument, const char *address)
 		exit(1);
 	}
 	sort_times(latencies, frames < LATENCIES_MAX ? frames : LATENCIES_MAX);
-	printf("{\"frames_per_second\": %.0f, \"bytes_per_second\": %.0f, \"latency_p50_us\": %.2f}\n",
+	pl_subscriber_query(subscriber, &state);
+	printf("{\"frames_per_second\": %.0f, \"bytes_per_second\": %.0f, \"latency_p50_us\": %.2f, "
+	       "\"checks_per_frame\": %.3f}\n",
 	       (double)frames * NS_PER_S / (double)took, (double)frames * (double)run->bytes * NS_PER_S / (double)took,
-	       (double)latencies[(frames < LATENCIES_MAX ? frames : LATENCIES_MAX) / 2] / 1000);
+	       (double)latencies[(frames < LATENCIES_MAX ? frames : LATENCIES_MAX) / 2] / 1000,
+	       (double)state.checks / (double)taken);
 	free(latencies);
 	pl_close(context);
 }
 
 int main(int argc, char **argv)
 {
-	struct run run = { .queue = 8, .slots = 16 };
+	struct run run = { .queue = 8, .slots = 16, .batch = 1 };
 
 	if (argc < 4) {
-		fprintf(stderr, "usage: stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL]]]]]\n");
+		fprintf(stderr,
+			"usage: stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL [BATCH]]]]]]\n");
 		return 2;
 	}
 	run.fabric = argv[1];
@@ -180,6 +192,12 @@ int main(int argc, char **argv)
 		run.pause = strtoull(argv[7], NULL, 10) * 1000;
 	if (argc > 8)
 		run.poll = strtoull(argv[8], NULL, 10) * 1000;
+	if (argc > 9)
+		run.batch = (unsigned)atoi(argv[9]);
+	if (run.batch < 1 || run.batch > BATCH_MAX) {
+		fprintf(stderr, "stream_rate: BATCH is 1 to %u\n", BATCH_MAX);
+		return 2;
+	}
 	if (!strcmp(run.fabric, "none")) {
 		publish_alone(&run);
 		return 0;

@@ -128,10 +128,14 @@ struct pl_subscriber_options {
 	enum pl_start start;       /**< first frame; default PL_START_LIVE */
 	uint64_t from;             /**< of PL_START_HISTORY and PL_START_SEQUENCE */
 	enum pl_overflow overflow; /**< default PL_OVERFLOW_DROP_OLDEST */
-	unsigned queue;            /**< frames that are ready or being read, 1 to 4096; default 4 */
+	/**
+	 * Frames that are ready or being read, 1 to 4096; default 4. With PL_OVERFLOW_BLOCK the subscriber fetches up to 4 MiB of
+	 * frames more, which keep their slots in the ring until they come into the queue.
+	 */
+	unsigned queue;
 	unsigned held;             /**< frames that the program may hold at a time, 1 to 4096; default 2 */
 	unsigned every;            /**< takes the first of each `every` frames; default 1 */
-	size_t memory_bytes;       /**< most memory for `queue + held` frames of the publisher's slot size; default 1 GiB */
+	size_t memory_bytes;       /**< most memory for all frames, each of the publisher's slot size; default 1 GiB */
 	const char *memory;        /**< of the frames: "host" (default), "cuda", "cuda:1"; read during the call only */
 	/**
 	 * pl_poll() of the context delivers PL_KIND_FRAME each time that pl_subscriber_take() has something to return after
@@ -166,9 +170,12 @@ struct pl_subscriber_info {
 	bool connected;                  /**< false: pl_subscriber_attach() continues */
 	bool paused;                     /**< by pl_subscriber_pause() */
 	bool in_place;                   /**< frames are used in the publisher's ring */
+	uint64_t checks;                 /**< reads of the publisher's cursors; each judges all frames read before it */
+	uint32_t route;     /**< `enum pl_route` of the last payload that was read; in place, or pushed: none */
+	const char *reason; /**< reason for that route, static storage; NULL: no payload was read */
 };
 /* clang-format off */
-#define PL_SUBSCRIBER_INFO_INIT { sizeof(struct pl_subscriber_info), PL_PUBLISHER_INFO_INIT, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, false, false, false, false, false }
+#define PL_SUBSCRIBER_INFO_INIT { sizeof(struct pl_subscriber_info), PL_PUBLISHER_INFO_INIT, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, false, false, false, false, false, 0, 0, NULL }
 /* clang-format on */
 
 /* ------------------------------------------------------------------------------------------------

@@ -156,6 +156,7 @@ struct pl_peer {
 	struct pl_list subscriptions, subscribers, listings;
 	unsigned subscription_count;
 	uint32_t next_stream; /* number of the last subscription or request of this end */
+	uint64_t leave_end;   /* limit of the wait for the end of pushed writes; 0: none is awaited. Home */
 
 	bool leaving;               /* the peer sent BYE */
 	struct pl_error loss;       /* reason of the loss */

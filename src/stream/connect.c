@@ -7,12 +7,13 @@
 /* -- memory ---------------------------------------------------------------------------------------------------------- */
 
 /* Replaces the memory, which nothing reads or holds any longer, and frees the old one. */
-static void replace_memory(struct pl_subscriber *subscriber, const struct pl_frame_memory *memory)
+static void replace_memory(struct pl_subscriber *subscriber, const struct pl_frame_memory *memory, unsigned ahead)
 {
 	struct pl_frame_memory old = subscriber->memory;
 
 	pthread_mutex_lock(&subscriber->lock);
 	subscriber->memory = *memory;
+	subscriber->ahead = ahead;
 	subscriber->unclean = false;
 	pl_list_init(&subscriber->window);
 	pl_list_init(&subscriber->spare);
@@ -35,12 +36,29 @@ static bool has_frames(struct pl_subscriber *subscriber)
 	return has;
 }
 
+/*
+ * Returns the frames that the subscriber may fetch beyond its queue, as far as `memory_bytes` allows. Only one that blocks does: it
+ * loses no frame, so that the order in which frames come into the queue is the only difference.
+ */
+static unsigned frames_ahead(const struct pl_subscriber *subscriber, const struct pl_ring_geometry *geometry,
+			     unsigned least)
+{
+	uint64_t frame = geometry->slot_stride + geometry->descriptor_stride, ahead, most;
+
+	if (subscriber->overflow != PL_OVERFLOW_BLOCK || subscriber->in_place || subscriber->push)
+		return 0;
+	ahead = PL_MIN(PL_AHEAD_BYTES / frame, (uint64_t)geometry->slots);
+	most = subscriber->memory_bytes - PL_MIN(subscriber->memory_bytes, pl_frame_memory_size(geometry, least));
+	return (unsigned)PL_MIN(ahead, (most > PL_RING_PAGE ? most - PL_RING_PAGE : 0) / frame);
+}
+
 /* Allocates memory for all frames, unless it is there. */
 static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_ring_geometry *geometry,
 			   struct pl_error *error)
 {
 	/* One slot more lets the publisher write a frame while the queue is full. */
-	unsigned count = subscriber->queue + subscriber->held_limit + subscriber->push;
+	unsigned least = subscriber->queue + subscriber->held_limit + subscriber->push;
+	unsigned ahead = frames_ahead(subscriber, geometry, least), count = least + ahead;
 	uint64_t size = pl_frame_memory_size(geometry, count);
 	struct pl_frame_memory memory;
 	int rc;
@@ -63,7 +81,7 @@ static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_rin
 	rc = pl_frame_memory_open(&memory, subscriber->context, subscriber->memory_kind, geometry, count,
 				  subscriber->push ? PL_ACCESS_WRITE : PL_ACCESS_LOCAL, error);
 	if (rc == 0)
-		replace_memory(subscriber, &memory);
+		replace_memory(subscriber, &memory, ahead);
 	return rc;
 }
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Reads of a subscriber: descriptor, payload, and then the cursors, which the lap rule judges. One read of the cursors
- * judges all frames whose reads had ended before it was posted.
- */
+/* Reads of a subscriber: descriptor, payload, and then the cursors, for a check. */
 #include "core/fastpath.h"
 #include "stream/subscriber.h"
 
@@ -17,7 +14,7 @@ void pl_subscriber_fail(struct pl_subscriber *subscriber, int code, const char *
 	pl_subscriber_wake(subscriber);
 }
 
-static void fail_protocol(struct pl_subscriber *subscriber)
+void pl_subscriber_fail_protocol(struct pl_subscriber *subscriber)
 {
 	pl_subscriber_fail(subscriber, -EPROTO, "STREAM-PROTOCOL", "the publisher wrote values that cannot be");
 }
@@ -35,8 +32,7 @@ void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream
 		pl_list_append(&subscriber->spare, &frame->link);
 }
 
-/* Frees a frame that cannot be read. subscriber->lock is held. */
-static void give_up_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+void pl_subscriber_give_up(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
 	pl_subscriber_free_frame(subscriber, frame);
 	subscriber->accounts.missed++;
@@ -45,21 +41,20 @@ static void give_up_frame(struct pl_subscriber *subscriber, struct pl_stream_fra
 /* -- reads ------------------------------------------------------------------------------------------------------- */
 
 struct read_request {
-	struct pl_stream_frame *frame; /* NULL: the cursors */
+	struct pl_stream_frame *frame; /* NULL: the cursors, for a check */
+	struct pl_stream_check *check;
 	struct pl_remote *remote;
 	struct pl_region *region;
 	uint64_t remote_offset, offset, length;
 };
 
 static void frame_read_finished(struct pl_operation *operation);
-static void cursors_read_finished(struct pl_operation *operation);
-static void judge_frames(struct pl_subscriber *subscriber, int status);
+static void check_finished(struct pl_operation *operation);
 
-/* Ends a read that could not begin, or that failed: the connection is lost, or the publisher has been closed. */
-static void read_failed(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, int status)
+void pl_subscriber_read_failed(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, int status)
 {
 	if (frame)
-		give_up_frame(subscriber, frame);
+		pl_subscriber_give_up(subscriber, frame);
 	/* The message about the end, or the loss of the connection, gives the reason. */
 	if (subscriber->phase == PL_SUBSCRIBER_LIVE && status == -ETIMEDOUT)
 		pl_subscriber_fail(subscriber, status, "STREAM-READ", "a read of the ring did not end in time");
@@ -75,7 +70,7 @@ static void post_read(struct pl_subscriber *subscriber, struct pl_peer *peer, co
 					    request->length };
 	struct pl_operation *operation;
 
-	attributes.user_data = (uint64_t)(uintptr_t)(request->frame ? (void *)request->frame : (void *)subscriber);
+	attributes.user_data = (uint64_t)(uintptr_t)(request->frame ? (void *)request->frame : (void *)request->check);
 	if (pl_memory_staged(&request->region->memory))
 		attributes.visible = PL_VISIBLE_GPU_VISIBLE;
 	operation = pl_operation_new(peer->context, peer, PL_KIND_READ, &attributes, NULL);
@@ -83,21 +78,21 @@ static void post_read(struct pl_subscriber *subscriber, struct pl_peer *peer, co
 		pthread_mutex_lock(&subscriber->lock);
 		subscriber->reading--;
 		if (request->frame)
-			read_failed(subscriber, request->frame, -ENOMEM);
+			pl_subscriber_read_failed(subscriber, request->frame, -ENOMEM);
 		else
-			judge_frames(subscriber, -ENOMEM);
+			pl_check_end(request->check, -ENOMEM);
 		pthread_mutex_unlock(&subscriber->lock);
 		return;
 	}
 	pl_fast_segment(operation, &segment);
 	operation->internal = true;
-	operation->finished = request->frame ? frame_read_finished : cursors_read_finished;
+	operation->finished = request->frame ? frame_read_finished : check_finished;
 	operation->completion.posted = pl_engine_now(peer->home);
 	operation->deadline = pl_deadline(operation->completion.posted, operation->attributes.timeout);
 	if (request->frame)
 		request->frame->operation = operation;
 	else
-		subscriber->cursors_operation = operation;
+		request->check->operation = operation;
 	if (pl_operation_begin(operation))
 		pl_peer_start(peer, operation);
 }
@@ -107,7 +102,7 @@ static void *object_of_read(const struct pl_operation *operation)
 	return (void *)(uintptr_t)operation->attributes.user_data;
 }
 
-/* Decodes the descriptor that was read. A wrong one may be a lap: the lap check decides. */
+/* Decodes the descriptor that was read. A wrong one may be a lap: the check decides. */
 static void describe_from_memory(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
 	const uint8_t *at = (uint8_t *)pl_region_address(subscriber->memory.control) + frame->descriptor_offset;
@@ -115,6 +110,14 @@ static void describe_from_memory(struct pl_subscriber *subscriber, struct pl_str
 	frame->described =
 		pl_ring_descriptor_decode(at, &subscriber->geometry, frame->sequence, &frame->descriptor) == 0;
 	frame->state = frame->described && frame->descriptor.length ? PL_FRAME_WANT_PAYLOAD : PL_FRAME_UNCHECKED;
+}
+
+static void payload_arrived(struct pl_subscriber *subscriber, struct pl_stream_frame *frame,
+			    const struct pl_completion *completion)
+{
+	frame->state = PL_FRAME_UNCHECKED;
+	subscriber->route = completion->route;
+	subscriber->reason = completion->reason;
 }
 
 static void frame_read_finished(struct pl_operation *operation)
@@ -128,78 +131,24 @@ static void frame_read_finished(struct pl_operation *operation)
 	subscriber->reading--;
 	/* Without a connection no check can follow. */
 	if (status < 0 || subscriber->phase != PL_SUBSCRIBER_LIVE)
-		read_failed(subscriber, frame, status);
+		pl_subscriber_read_failed(subscriber, frame, status);
 	else if (!frame->described)
 		describe_from_memory(subscriber, frame);
 	else
-		frame->state = PL_FRAME_UNCHECKED;
+		payload_arrived(subscriber, frame, &operation->completion);
 	pthread_mutex_unlock(&subscriber->lock);
 	pl_operation_free(operation);
 	pl_subscriber_pump(subscriber);
 }
 
-/* Judges a frame whose reads had ended before the cursors were read. */
-static void judge_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, uint64_t claimed)
+static void check_finished(struct pl_operation *operation)
 {
-	if (!pl_ring_whole(claimed, frame->sequence, subscriber->geometry.slots)) {
-		pl_subscriber_free_frame(subscriber, frame);
-		subscriber->accounts.lapped++;
-	} else if (!frame->described) {
-		give_up_frame(subscriber, frame);
-		fail_protocol(subscriber);
-	} else if (frame->descriptor.flags & PL_DESCRIPTOR_ABORTED) {
-		pl_subscriber_free_frame(subscriber, frame);
-		subscriber->accounts.aborted++;
-	} else {
-		frame->state = PL_FRAME_READY;
-	}
-}
-
-/* Takes over cursors that were read. Returns false if they are wrong, or went back. */
-static bool accept_cursors(struct pl_subscriber *subscriber, struct pl_ring_cursors *cursors)
-{
-	const uint8_t *at = pl_region_address(subscriber->memory.control);
-
-	if (pl_ring_cursors_decode(at, cursors) < 0 || cursors->claimed < subscriber->read_claimed ||
-	    cursors->published < subscriber->read_published)
-		return false;
-	subscriber->read_claimed = cursors->claimed;
-	subscriber->read_published = cursors->published;
-	subscriber->claimed = PL_MAX(subscriber->claimed, cursors->claimed);
-	subscriber->published = PL_MAX(subscriber->published, cursors->published);
-	return true;
-}
-
-static void judge_frames(struct pl_subscriber *subscriber, int status)
-{
-	struct pl_ring_cursors cursors = { 0 };
-	bool accepted = status == 0 && accept_cursors(subscriber, &cursors);
-
-	if (status < 0)
-		read_failed(subscriber, NULL, status);
-	else if (!accepted)
-		fail_protocol(subscriber);
-	pl_list_for_each_safe(at, next, &subscriber->window) {
-		struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
-
-		if (frame->state != PL_FRAME_CHECKING)
-			continue;
-		if (accepted)
-			judge_frame(subscriber, frame, cursors.claimed);
-		else
-			give_up_frame(subscriber, frame);
-	}
-	pl_subscriber_wake(subscriber);
-}
-
-static void cursors_read_finished(struct pl_operation *operation)
-{
-	struct pl_subscriber *subscriber = object_of_read(operation);
+	struct pl_stream_check *check = object_of_read(operation);
+	struct pl_subscriber *subscriber = check->subscriber;
 
 	pthread_mutex_lock(&subscriber->lock);
-	subscriber->cursors_operation = NULL;
 	subscriber->reading--;
-	judge_frames(subscriber, operation->completion.status);
+	pl_check_end(check, operation->completion.status);
 	pthread_mutex_unlock(&subscriber->lock);
 	pl_operation_free(operation);
 	pl_subscriber_pump(subscriber);
@@ -256,8 +205,8 @@ static void admit_frame(struct pl_subscriber *subscriber, const struct pl_stream
 		frame->state = PL_FRAME_WANT_DESCRIPTOR;
 	} else if (!frame->described) {
 		/* The publisher copied the descriptor while the slot was its own, so it is no lap. */
-		give_up_frame(subscriber, frame);
-		fail_protocol(subscriber);
+		pl_subscriber_give_up(subscriber, frame);
+		pl_subscriber_fail_protocol(subscriber);
 	} else if (frame->descriptor.flags & PL_DESCRIPTOR_ABORTED) {
 		pl_subscriber_free_frame(subscriber, frame);
 		subscriber->accounts.aborted++;
@@ -323,7 +272,8 @@ bool pl_subscriber_admit(struct pl_subscriber *subscriber, const struct pl_strea
 		accounts->unwanted++;
 		accounts->next++;
 	} else if (!pl_list_empty(&subscriber->promises) ||
-		   (subscriber->window_count < subscriber->queue && !pl_list_empty(&subscriber->spare))) {
+		   (subscriber->window_count < pl_subscriber_window_limit(subscriber) &&
+		    !pl_list_empty(&subscriber->spare))) {
 		admit_frame(subscriber, announcement);
 	} else if (subscriber->overflow == PL_OVERFLOW_DROP_NEWEST) {
 		accounts->rejected++;
@@ -350,19 +300,21 @@ static bool begin_frame_read(struct pl_subscriber *subscriber, struct read_reque
 		const struct pl_ring_geometry *geometry = &subscriber->geometry;
 
 		if (frame->state == PL_FRAME_WANT_DESCRIPTOR)
-			*request = (struct read_request){ frame,
-							  subscriber->control,
-							  subscriber->memory.control,
-							  pl_ring_descriptor_offset(geometry, frame->sequence),
-							  frame->descriptor_offset,
-							  geometry->descriptor_stride };
+			*request = (struct read_request){ .frame = frame,
+							  .remote = subscriber->control,
+							  .region = subscriber->memory.control,
+							  .remote_offset =
+								  pl_ring_descriptor_offset(geometry, frame->sequence),
+							  .offset = frame->descriptor_offset,
+							  .length = geometry->descriptor_stride };
 		else if (frame->state == PL_FRAME_WANT_PAYLOAD)
-			*request = (struct read_request){ frame,
-							  subscriber->payload,
-							  subscriber->memory.payloads,
-							  pl_ring_slot_offset(geometry, frame->sequence),
-							  frame->offset,
-							  bytes_to_read(subscriber, frame->descriptor.length) };
+			*request =
+				(struct read_request){ .frame = frame,
+						       .remote = subscriber->payload,
+						       .region = subscriber->memory.payloads,
+						       .remote_offset = pl_ring_slot_offset(geometry, frame->sequence),
+						       .offset = frame->offset,
+						       .length = bytes_to_read(subscriber, frame->descriptor.length) };
 		else
 			continue;
 		frame->state = PL_FRAME_READING;
@@ -371,24 +323,19 @@ static bool begin_frame_read(struct pl_subscriber *subscriber, struct read_reque
 	return false;
 }
 
-/* Begins a read of the cursors for all frames whose reads have ended. */
+/* Begins a check of all frames whose reads have ended. */
 static bool begin_check(struct pl_subscriber *subscriber, struct read_request *request)
 {
-	bool any = false;
+	struct pl_stream_check *check = pl_check_begin(subscriber);
 
-	if (subscriber->cursors_operation)
-		return false;
-	pl_list_for_each(at, &subscriber->window) {
-		struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
-
-		if (frame->state != PL_FRAME_UNCHECKED)
-			continue;
-		frame->state = PL_FRAME_CHECKING;
-		any = true;
-	}
-	*request = (struct read_request){ NULL, subscriber->control, subscriber->memory.control, PL_RING_HEADER,
-					  0,    PL_RING_CURSORS };
-	return any;
+	if (check)
+		*request = (struct read_request){ .check = check,
+						  .remote = subscriber->control,
+						  .region = subscriber->memory.control,
+						  .remote_offset = PL_RING_HEADER,
+						  .offset = pl_check_offset(check),
+						  .length = PL_RING_CURSORS };
+	return check != NULL;
 }
 
 void pl_subscriber_stop_reading(struct pl_subscriber *subscriber)
@@ -401,7 +348,7 @@ void pl_subscriber_stop_reading(struct pl_subscriber *subscriber)
 		if (frame->state != PL_FRAME_WANT_DESCRIPTOR && frame->state != PL_FRAME_WANT_PAYLOAD &&
 		    frame->state != PL_FRAME_UNCHECKED)
 			continue;
-		give_up_frame(subscriber, frame);
+		pl_subscriber_give_up(subscriber, frame);
 		any = true;
 	}
 	if (any)

@@ -18,8 +18,8 @@
  *   want ... -> reading        subscriber_step()         a read begins
  *   reading -> want payload    frame_read_finished()     the descriptor was read
  *   reading -> unchecked       frame_read_finished()     all bytes were read
- *   unchecked -> checking      subscriber_step()         the read of the cursors begins
- *   checking -> ready, free    cursors_read_finished()   the lap rule accepts the frame, or not
+ *   unchecked -> checking      subscriber_step()         a check begins
+ *   checking -> ready, free    pl_check_end()            the lap rule accepts the frame, or not
  *   ready -> held              pl_subscriber_take()
  *   ready -> free              pl_subscriber_admit()     the queue is full, and drops the oldest frame
  *   held -> free               pl_frame_release(); the end of the work before pl_frame_release_on()
@@ -56,6 +56,7 @@ enum pl_frame_place {
 };
 
 struct pl_ring_view;
+struct pl_stream_check;
 
 struct pl_stream_frame {
 	/* subscriber->window while it is being read or ready; promises; placed while it is held in place; else spare */
@@ -72,6 +73,7 @@ struct pl_stream_frame {
 	struct pl_layout stream_layout; /* of a frame without a layout of its own */
 	bool described;                 /* the descriptor is decoded, and has all values in range */
 	uint64_t taken, lost_before;
+	struct pl_stream_check *check;  /* that judges it, or judged it last */
 	bool promised;                  /* a stream waits for it */
 	bool abandoned;                 /* the program has released it before it came */
 	bool on_stream;                 /* pl_subscriber_take_on() took it */

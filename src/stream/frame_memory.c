@@ -7,7 +7,7 @@
 
 static uint64_t control_size(const struct pl_ring_geometry *geometry, unsigned count)
 {
-	return PL_RING_CURSORS + (uint64_t)count * geometry->descriptor_stride;
+	return PL_CHECKS_SIZE + (uint64_t)count * geometry->descriptor_stride;
 }
 
 uint64_t pl_frame_memory_size(const struct pl_ring_geometry *geometry, unsigned count)
@@ -68,7 +68,7 @@ int pl_frame_memory_open(struct pl_frame_memory *memory, struct pl_context *cont
 	for (unsigned i = 0; i < count; i++) {
 		struct pl_stream_frame *frame = &memory->frames[i];
 
-		frame->descriptor_offset = PL_RING_CURSORS + (uint64_t)i * geometry->descriptor_stride;
+		frame->descriptor_offset = PL_CHECKS_SIZE + (uint64_t)i * geometry->descriptor_stride;
 		frame->offset = i * geometry->slot_stride;
 		frame->data = (char *)pl_region_address(memory->payloads) + frame->offset;
 		frame->status = memory->statuses ? &memory->statuses[i] : NULL;

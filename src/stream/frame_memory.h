@@ -4,10 +4,11 @@
 #define PL_STREAM_FRAME_MEMORY_H
 
 #include "core/region.h"
+#include "stream/check.h"
 #include "stream/frame.h"
 
 struct pl_frame_memory {
-	struct pl_region *control;        /* cursors, then for each frame a descriptor with its metadata */
+	struct pl_region *control; /* cursors of the checks, then for each frame a descriptor with its metadata */
 	struct pl_region *payloads;       /* slots of the frames */
 	struct pl_frame_status *statuses; /* of each frame, locked for the GPU of the payloads; NULL: there are none */
 	void *holder;                     /* of the lock */

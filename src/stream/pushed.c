@@ -8,7 +8,7 @@
 #include "stream/publisher.h"
 #include "stream/subscriber.h"
 
-/* Longest wait for the end of the publisher's writes. Then its key is revoked. */
+/* Longest wait for the end of a publisher's writes. Then its key is revoked. */
 #define LEAVE_TIME PL_NS_PER_S
 /* Unsent bytes of a control channel from which on it gets no credits, and the pause before another look. */
 #define CREDIT_ROOM (32u << 10)
@@ -272,28 +272,40 @@ bool pl_pushed_step(struct pl_subscriber *subscriber)
 
 /* -- the end -------------------------------------------------------------------------------------------------------- */
 
-void pl_pushed_unsubscribe(struct pl_subscriber *subscriber, struct pl_engine *engine)
+void pl_pushed_begin_leave(struct pl_subscriber *subscriber, struct pl_engine *engine)
 {
-	uint64_t deadline = pl_now() + LEAVE_TIME;
-	bool waits;
-	unsigned seen;
+	struct pl_peer *peer;
 
 	pl_engine_lock(engine);
-	waits = subscriber->peer && subscriber->shared;
-	if (waits) {
-		pl_subscriber_unsubscribe(subscriber, subscriber->peer);
+	peer = subscriber->peer;
+	if (peer && subscriber->shared && !subscriber->leaving) {
+		pl_subscriber_unsubscribe(subscriber, peer);
+		/* Any answer ends this limit, so a publisher that makes progress gets the whole time for each subscription. */
+		if (!peer->leave_end)
+			peer->leave_end = pl_now() + LEAVE_TIME;
 		pthread_mutex_lock(&subscriber->lock);
 		subscriber->leaving = true;
+		subscriber->leave_end = peer->leave_end;
 		pthread_mutex_unlock(&subscriber->lock);
 	}
 	pl_engine_unlock(engine);
-	while (waits) {
-		seen = pl_turn_read(&subscriber->turn);
+}
+
+void pl_pushed_unsubscribe(struct pl_subscriber *subscriber, struct pl_engine *engine)
+{
+	bool waits;
+
+	pl_pushed_begin_leave(subscriber, engine);
+	do {
+		unsigned seen = pl_turn_read(&subscriber->turn);
+		uint64_t deadline;
+
 		pthread_mutex_lock(&subscriber->lock);
-		waits = subscriber->peer;
+		waits = subscriber->peer && subscriber->leaving;
+		deadline = subscriber->leave_end;
 		pthread_mutex_unlock(&subscriber->lock);
 		waits = waits && pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);
-	}
+	} while (waits);
 }
 
 void pl_pushed_revoke(struct pl_subscriber *subscriber)

@@ -6,13 +6,18 @@
 /* Announcements after which the subscriber answers. The publisher stops at PL_UNANSWERED_MAX. */
 #define ANSWER_AFTER (PL_UNANSWERED_MAX / 2)
 
-/* Returns the first sequence that is still read from the ring, or used in it. */
+/*
+ * Returns the first sequence that is still read from the ring, or used in it. Frames that are fetched beyond the queue keep their
+ * slots, so that the publisher gets as far ahead of the program as the queue allows, and no further.
+ */
 static uint64_t first_unread(const struct pl_subscriber *subscriber)
 {
+	unsigned count = 0;
+
 	pl_list_for_each(at, &subscriber->window) {
 		const struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
 
-		if (frame->state != PL_FRAME_READY)
+		if (frame->state != PL_FRAME_READY || ++count > subscriber->queue)
 			return pl_subscriber_first_placed(subscriber, frame->sequence);
 	}
 	return pl_subscriber_first_placed(subscriber, subscriber->accounts.next);

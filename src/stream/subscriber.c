@@ -70,6 +70,7 @@ static struct pl_subscriber *subscriber_new(struct pl_context *context)
 	pl_task_init(&subscriber->task, pl_subscriber_task);
 	pthread_mutex_init(&subscriber->lock, NULL);
 	pl_promises_init(subscriber);
+	pl_checks_init(subscriber);
 	pl_pushed_init(subscriber);
 	return subscriber;
 }
@@ -123,8 +124,7 @@ static void cancel_reads(struct pl_subscriber *subscriber)
 	for (unsigned i = 0; i < subscriber->memory.count; i++)
 		if (subscriber->memory.frames[i].operation)
 			pl_operation_stop(subscriber->memory.frames[i].operation, -ECANCELED, NULL);
-	if (subscriber->cursors_operation)
-		pl_operation_stop(subscriber->cursors_operation, -ECANCELED, NULL);
+	pl_checks_cancel(subscriber);
 	pl_parts_cancel(subscriber);
 }
 
@@ -186,6 +186,12 @@ void pl_subscriber_close(struct pl_subscriber *subscriber)
 
 void pl_subscriber_close_all(struct pl_context *context)
 {
+	/* All publishers end their writes at the same time. No other call uses a context that is being closed. */
+	pl_list_for_each(at, &context->subscribers) {
+		struct pl_subscriber *subscriber = pl_list_entry(at, struct pl_subscriber, link);
+
+		pl_pushed_begin_leave(subscriber, subscriber->engine);
+	}
 	for (;;) {
 		struct pl_subscriber *subscriber = NULL;
 
@@ -318,6 +324,7 @@ int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *m
 	struct pl_subscriber *subscriber = pl_subscriber_find(peer, message->number);
 	struct pl_accounts *accounts;
 
+	peer->leave_end = 0;
 	if (!subscriber)
 		return 0;
 	accounts = &subscriber->accounts;
@@ -366,6 +373,9 @@ int pl_subscriber_query(struct pl_subscriber *subscriber, struct pl_subscriber_i
 	full.blocks = subscriber->blocks && full.connected;
 	full.demoted = subscriber->demoted;
 	full.in_place = subscriber->view != NULL;
+	full.checks = subscriber->check_count;
+	full.route = subscriber->route;
+	full.reason = subscriber->reason;
 	/* Frames that are known and were not read are missed, unless the program attaches in time. */
 	if (!full.connected)
 		pl_subscriber_miss_known(subscriber, accounts);

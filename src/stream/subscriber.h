@@ -11,11 +11,15 @@
 
 #include "core/fabric.h"
 #include "core/stream_ops.h"
+#include "stream/check.h"
 #include "stream/frame_marks.h"
 #include "stream/frame_memory.h"
 #include "stream/ring_view.h"
 #include "stream/turn.h"
 #include "wire/stream_message.h"
+
+/* Most bytes of frames that a subscriber fetches beyond its queue. */
+#define PL_AHEAD_BYTES ((uint64_t)4 << 20)
 
 /*
  * Life cycle of a subscriber's connection. subscriber->lock protects `phase`; changed at home.
@@ -63,7 +67,6 @@ struct pl_subscriber {
 	bool pumping, pump_again;
 	struct pl_timer promise_timer;
 	struct pl_timer credit_timer; /* push: the control channel was full */
-	struct pl_operation *cursors_operation;
 	uint32_t arrived; /* announcements of this subscription */
 	uint64_t reported_taken;
 	uint32_t reported_arrived;
@@ -83,7 +86,9 @@ struct pl_subscriber {
 	struct pl_stream_entry entry;          /* of the present instance */
 	struct pl_ring_geometry geometry;      /* of the present memory; slots 0: there is none */
 	uint64_t claimed, published;           /* newest known */
-	uint64_t read_claimed, read_published; /* by the last read of the cursors; neither goes back */
+	uint64_t read_claimed, read_published; /* newest that checks have read */
+	struct pl_stream_check checks[PL_CHECKS_MAX];
+	uint64_t check_count; /* checks that have begun */
 	/* By the last announcement of the present subscription. Before the subscriber is live they are all that it knows. */
 	uint64_t announced_claimed, announced_published, announced_skipped;
 	uint64_t counted_skipped; /* part of `announced_skipped` that the accounts have */
@@ -96,10 +101,12 @@ struct pl_subscriber {
 	struct pl_accounts accounts;
 	uint64_t last_delivered; /* sequence after the last delivered frame; or the first sequence */
 	struct pl_list window, spare;
+	unsigned ahead;            /* frames that are fetched beyond the queue while the subscriber blocks */
 	struct pl_list placed;     /* frames in a view that the program holds */
 	struct pl_ring_view *view; /* of the present subscription, while frames are used in place; else NULL */
 	bool closing;              /* all frames become invalid */
-	bool leaving;              /* push: UNSUBSCRIBE is sent */
+	bool leaving;              /* push: UNSUBSCRIBE is sent, and answered by this time: */
+	uint64_t leave_end;
 	bool written;              /* push: the publisher has answered that: no write is under way */
 	bool unclean;              /* push: a process that was stopped and cut off may still write into the slots */
 	unsigned credited;         /* slots that the publisher may write into */
@@ -115,7 +122,9 @@ struct pl_subscriber {
 	struct pl_list spare_parts;
 	struct pl_list promises;   /* frames that streams wait for, and that no sequence has yet */
 	unsigned window_count, held;
-	unsigned reading;        /* reads under way, with that of the cursors */
+	unsigned reading;    /* reads under way, with those of the cursors */
+	enum pl_route route; /* of the last payload that was read, and the reason */
+	const char *reason;
 	struct pl_error failure; /* code 0: none */
 	int event_fd;            /* -1: not asked for */
 	bool event_set;
@@ -170,6 +179,15 @@ void pl_subscriber_task(struct pl_task *task);
 bool pl_subscriber_drop_oldest(struct pl_subscriber *subscriber);
 /* Ends reading for good, with a reason. subscriber->lock is held. */
 void pl_subscriber_fail(struct pl_subscriber *subscriber, int code, const char *id, const char *fact);
+/* The same for values in the ring that cannot be. subscriber->lock is held. */
+void pl_subscriber_fail_protocol(struct pl_subscriber *subscriber);
+/* Frees a frame that cannot be read, and counts it as missed. subscriber->lock is held. */
+void pl_subscriber_give_up(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
+/*
+ * Ends a read that could not begin, or that failed: the connection is lost, or the publisher has been closed. `frame`: gives it up;
+ * NULL: the read was a check. subscriber->lock is held.
+ */
+void pl_subscriber_read_failed(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, int status);
 /* Gives up all frames of which a part has not been read, because nothing can be read now. subscriber->lock is held. */
 void pl_subscriber_stop_reading(struct pl_subscriber *subscriber);
 /* Removes a frame from the window. subscriber->lock is held. */
@@ -179,9 +197,9 @@ void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream
 void pl_subscriber_wake(struct pl_subscriber *subscriber);
 /* Returns 0 if a frame may still come after those of the window, or the result of a take. subscriber->lock is held. */
 int pl_subscriber_end_of_frames(const struct pl_subscriber *subscriber);
-/* Begins the accounts of the new instance. subscriber->lock is held. */
-/* Returns the first accounts of an instance that the program has not seen yet. */
+/* Returns the first accounts of an instance that the program has not seen yet. subscriber->lock is held. */
 struct pl_accounts pl_subscriber_restart_accounts(const struct pl_subscriber *subscriber);
+/* Begins the accounts of the new instance. subscriber->lock is held. */
 void pl_subscriber_begin_instance(struct pl_subscriber *subscriber);
 /* Gives the first frame of the window, which is ready, to the program. subscriber->lock is held. */
 void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
@@ -235,12 +253,23 @@ void pl_pushed_init(struct pl_subscriber *subscriber);
 int pl_subscriber_pushed(struct pl_peer *peer, const struct pl_stream_message *message);
 /* Shares the slots, and gives credits for free ones. Returns false if nothing can be done now. Home. */
 bool pl_pushed_step(struct pl_subscriber *subscriber);
-/* Ends a subscription over a connection that may work: awaits the end of the publisher's writes, at most 1 s. */
+/* Asks the publisher to end its writes. */
+void pl_pushed_begin_leave(struct pl_subscriber *subscriber, struct pl_engine *engine);
+/*
+ * Ends a subscription over a connection that may work: awaits the end of the publisher's writes. A publisher that does not answer
+ * delays all subscriptions of its connection by 1 s together.
+ */
 void pl_pushed_unsubscribe(struct pl_subscriber *subscriber, struct pl_engine *engine);
 /* Revokes the slots' key. Home. */
 void pl_pushed_revoke(struct pl_subscriber *subscriber);
 /* Takes the credits back after that. No lock is held. */
 void pl_pushed_recall(struct pl_subscriber *subscriber);
+
+/* Returns the most frames of the window. subscriber->lock is held. */
+static inline unsigned pl_subscriber_window_limit(const struct pl_subscriber *subscriber)
+{
+	return subscriber->queue + (subscriber->blocks ? subscriber->ahead : 0);
+}
 
 /* report.c: slots of which one report tells while the publisher does not wait. */
 static inline unsigned pl_slots_of_report(const struct pl_subscriber *subscriber)

@@ -708,6 +708,26 @@ static unsigned writes_under_way(struct pl_publisher *publisher)
 	return writing;
 }
 
+/* A publisher that does not answer in time uses the time of all its subscriptions up. Its answer gives later ones the time again. */
+static void test_late_answer(void *argument)
+{
+	const struct pl_subscriber_options options = push_options();
+	uint64_t limit = clock_now() + AMPLE_TIME;
+	struct rig rig;
+
+	rig_open_over(&rig, argument, &options);
+	pump_stop(&rig.pump);
+	pl_subscriber_close(rig.subscriber);
+	rig.subscriber = NULL;
+	check(rig.environment.near_peer->leave_end > 0 && rig.environment.near_peer->leave_end <= clock_now());
+	pump_start(&rig.environment, &rig.pump, rig.environment.far);
+	while (rig.environment.near_peer->leave_end) {
+		check(clock_now() < limit);
+		settle(&rig.environment, 1);
+	}
+	rig_close(&rig);
+}
+
 /* The subscriber makes no progress while the publisher closes: the write is cancelled, and the ring's memory is freed. */
 static void test_close_while_writing(void *argument)
 {
@@ -846,6 +866,7 @@ int main(void)
 		{ "push key", test_push_key, NULL, 10 },
 		{ "credits", test_credits, NULL, 20 },
 		{ "false slots", test_false_slots, NULL, 10 },
+		{ "late answer", test_late_answer, &tcp_manual, 20 },
 		{ "close while writing", test_close_while_writing, &tcp_manual, 20 },
 		{ "no progress", test_no_progress, NULL, 20 },
 		{ "old end", test_old_end, NULL, 10 },

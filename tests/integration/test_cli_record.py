@@ -91,11 +91,12 @@ def wait_for_size(process, path, size):
 # -- record -----------------------------------------------------------------------------------------------------
 
 
-def test_file_has_the_frames_and_an_index(tmp_path):
+@pytest.mark.parametrize('push', [[], ['--push']], ids=['pull', 'push'])
+def test_file_has_the_frames_and_an_index(tmp_path, push):
     path = tmp_path / 'run'
     with publishing('--count', '20', '--rate', '0', '--dtype', 'u8', '--shape', '3x1001', '--subscribers', '1',
                     '--allow-block', '--patience', 'never') as publisher:
-        got = run_json('record', publisher.address, 'cam0', '--to', path, '--overflow', 'block')
+        got = run_json('record', publisher.address, 'cam0', '--to', path, '--overflow', 'block', *push)
     assert (got['frames'], got['lost'], got['end'], got['indexed'], got['error']) == (20, 0, 'ended', True, None)
     assert got['bytes'] == 20 * 3003 and got['replayed'] == 0 and got['gaps'] == {'count': 0, 'sequences': 0, 'ranges': []}
     frames, index = parse(path)

@@ -40,10 +40,11 @@ HOLD = ['--allow-block', '--patience', 'never']
 HELD = ['--overflow', 'block']
 
 
-def test_two_levels_of_relays_lose_nothing():
+@pytest.mark.parametrize('push', [[], ['--push']], ids=['pull', 'push'])
+def test_two_levels_of_relays_lose_nothing(push):
     with publishing('--count', '60', '--rate', '0', '--dtype', 'u8', '--shape', '3001', '--subscribers', '2', '--slots', '4', *HOLD) as publisher:
-        with relaying(publisher.address, *HELD, *HOLD, '--json') as first:
-            with relaying(first.address, *HELD, *HOLD) as second:
+        with relaying(publisher.address, *HELD, *HOLD, *push, '--json') as first:
+            with relaying(first.address, *HELD, *HOLD, *push) as second:
                 process = start('subscribe', second.address, 'cam0', *HELD, '--verify', '--lossless', '--json')
                 second.wait_for('subscribers', 1)
                 stream = second.look()

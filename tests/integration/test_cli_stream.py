@@ -324,6 +324,7 @@ WRONG = [
     (['subscribe', 'a', 'b', '--in-place', '--snapshot', 'x.png'], '--snapshot keeps frames'),
     (['subscribe', 'a', 'b', '--in-place', '--memory', 'cuda'], "not in 'cuda'"),
     (['subscribe', 'a', 'b', '--in-place', '--push'], '--push writes frames'),
+    (['subscribe', 'a', 'b', '--staging-memory', 'x'], '--staging-memory takes a size'),
     (['subscribe', 'a', 'b', '--in-place', '--overflow', 'drop-newest'], 'implies --overflow block'),
     *[(['subscribe', 'a', 'b', f'{option}={value}'], f'{option} takes')
       for option, values in {'--start': ('now', 'history:0', 'history:', 'sequence:-1', 'livex', 'sequence:99999999999999999999'),

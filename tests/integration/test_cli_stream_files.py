@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Files of publish and subscribe: arrays of NumPy, pictures, full disks, closed pipes, and signals."""
 import ast
+import fcntl
 import json
 import os
 import resource
 import signal
+import socket
 import struct
 import subprocess
+import time
 import zlib
 
 import pytest
@@ -190,6 +193,59 @@ def test_pattern_is_verified_in_gpu_memory():
         got = run_json('subscribe', publisher.address, 'cam0', '--memory', 'cuda', '--queue', '32', '--verify', **GPU)
         publisher.finish()
     assert got['verified'] and got['frames'] == 20
+
+
+def test_signal_after_the_end_of_the_input_keeps_the_status(tmp_path):
+    """The command has its results, and waits for a reader of its output."""
+    output, inlet = os.pipe()
+    process = subprocess.Popen([PEERLANE, 'publish', '--name', 'cam0', '--listen', '127.0.0.1:0', '--from', '-', '--frame-bytes', '100'],
+                               stdin=subprocess.PIPE, stdout=inlet, stderr=subprocess.PIPE, env=environment())
+    with open(output, 'rb', buffering=0) as reader:
+        text = b''
+        while b'publishing' not in text or not text.endswith(b'\n'):
+            text += reader.read(4096)
+        host, port = text.split()[2].decode().split(':')
+        os.write(inlet, bytes(fcntl.fcntl(inlet, fcntl.F_GETPIPE_SZ)))
+        process.stdin.write(bytes(250))
+        process.stdin.close()
+        end = time.monotonic() + DEADLINE
+        while True:  # until the publisher has closed its port
+            assert time.monotonic() < end
+            try:
+                socket.create_connection((host, int(port)), timeout=DEADLINE).close()
+            except ConnectionRefusedError:
+                break
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        os.close(inlet)
+        text = reader.read(1 << 20)
+        while more := reader.read(1 << 20):
+            text += more
+    errors = process.stderr.read()
+    assert process.wait(DEADLINE) == 1 and b'FRAME-PARTIAL' in errors
+    assert text.strip(b'\0').startswith(b'2 frames')
+
+
+@pytest.mark.parametrize('limit,slow', [([], False), (['--staging-memory', '64K'], True)], ids=['default', 'small'])
+def test_route_tells_that_memory_is_not_locked(limit, slow):
+    # The ring is locked after as many bytes as it has were copied.
+    with publishing('--rate', '0', '--count', '60', '--frame-bytes', 65536, '--slots', '16', '--subscribers', '1', '--allow-block',
+                    '--patience', 'never', **GPU) as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--fabric', 'local', '--memory', 'cuda', '--overflow', 'block', '--verify',
+                        *limit, **GPU)
+        output, errors = process.communicate(timeout=DEADLINE)
+        publisher.finish()
+    assert process.returncode == 0, errors
+    route = output.decode().splitlines()[-1]
+    assert route.startswith('route: direct, local: a GPU copies between the host memory')
+    assert ('locking the host memory would exceed the limit, see staging_bytes of pl_open' in route) == slow
+
+
+def test_route_is_in_the_results():
+    with publishing('--rate', '0', '--count', '5', '--subscribers', '1', '--allow-block', '--patience', 'never') as publisher:
+        got = run_json('subscribe', publisher.address, 'cam0', '--overflow', 'block', '--fabric', 'tcp')
+        publisher.finish()
+    assert got['route'] == 'direct' and got['reason'].startswith('tcp')
 
 
 def test_unknown_memory_is_refused():

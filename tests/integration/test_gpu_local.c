@@ -128,6 +128,24 @@ static void gpu_to_unlocked(void *unused)
 	gpu_session_close(&session);
 }
 
+/* The driver cannot lock the peer's memory, and the receipt says so. */
+static void gpu_to_refused(void *unused)
+{
+	struct gpu_session session;
+	struct pl_completion receipt;
+	struct pl_error error;
+
+	(void)unused;
+	gpu_standin_find();
+	gpu_standin_need();
+	gpu_session_open(&session, agent_allocates, "alloc", LARGE);
+	gpu_standin.fail("cuMemHostRegister", 0, UINT32_MAX, CUDA_ERROR_OUT_OF_MEMORY);
+	gpu_session_check(&session, LARGE, PL_ROUTE_DIRECT, "host memory of one process");
+	check_ok(gpu_session_transfer(&session, true, 0, LARGE, NULL, &receipt, &error), &error);
+	check(strstr(receipt.reason, "the driver could not lock the host memory"));
+	gpu_session_close(&session);
+}
+
 /* Checks a process with host memory and without a driver. */
 static void no_driver(void *unused)
 {
@@ -407,6 +425,7 @@ static const struct test_case cases[] = {
 	{ "gpu-to-mapped", gpu_to_mapped, NULL, 30 },
 	{ "gpu-to-large", gpu_to_large, NULL, 60 },
 	{ "gpu-to-unlocked", gpu_to_unlocked, NULL, 30 },
+	{ "gpu-to-refused", gpu_to_refused, NULL, 30 },
 	{ "no-driver", no_driver, NULL, 30 },
 	{ "failing-copies", failing_copies, "alloc", 30 },
 	{ "failing-host-copies", failing_copies, NULL, 30 },

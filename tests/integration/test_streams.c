@@ -666,12 +666,12 @@ static void test_closed_publisher(void *argument)
 	check(take_one(rig.subscriber, 0) == 0);
 	pl_publisher_close(rig.publisher);
 	rig.publisher = NULL;
-	/* Up to two frames more have been read, or were being read. */
+	/* Some frames more have been read, or were being read. */
 	while (pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, NULL) > 0) {
 		taken++;
 		pl_frame_release(frame);
 	}
-	check(taken <= 3 && take_status(rig.subscriber, AMPLE_TIME) == -ENODATA);
+	check(taken <= 6 && take_status(rig.subscriber, AMPLE_TIME) == -ENODATA);
 	check(pl_subscriber_query(rig.subscriber, &info) == 0 && info.stream.state == PL_STREAM_FAILED);
 	check(info.accounts.missed == 6 - taken && info.accounts.delivered == taken && info.accounts.next == 6);
 	rig_close(&rig);
@@ -892,21 +892,24 @@ static void test_skip_blocked(void *argument)
 /* A skip waits for a blocking subscriber no longer than the publisher's patience. */
 static void test_skip_patience(void *argument)
 {
+	/* Frames are pushed into the queue alone, and fetched beyond it. */
+	uint64_t fetched = argument == &tcp_push || argument == &local_push ? 1 : 3;
 	struct pl_accounts accounts;
 	struct pl_error error;
 	struct rig rig;
 
 	rig_open_blocking(&rig, argument, 30 * MS, 1);
 	publish_many(rig.publisher, 3);
-	await_ready(&rig, 1, 1);
+	await_ready(&rig, fetched, fetched);
 	check_ok(pl_publisher_skip(rig.publisher, 100, AMPLE_TIME, &error), &error);
 	check(subscription_of(rig.publisher).demoted && !subscription_of(rig.publisher).blocks);
 	publish_one(rig.publisher);
 	while (exact_accounts(rig.subscriber).next < 101)
 		settle(&rig.environment, 1);
 	accounts = exact_accounts(rig.subscriber);
-	/* The queue held frame 0, which has no payload, until a later one took its place. */
-	check(accounts.aborted == 97 && accounts.lapped == 2 && accounts.dropped + accounts.pending == 2);
+	/* Frames that were fetched, in the queue or beyond it, are dropped once a later one takes their place. */
+	check(accounts.aborted == 97 && accounts.dropped + accounts.pending == fetched + 1);
+	check(accounts.lapped == 3 - fetched);
 	rig_close(&rig);
 }
 

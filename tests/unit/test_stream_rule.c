@@ -5,6 +5,9 @@
  *
  * The model has a ring of `slots` slots of `words` words. The publisher's steps for a frame are the claim, a store of each
  * word in any order, and the publication. The subscriber reads `published`, the words in any order, and `claimed`.
+ *
+ * A second model has a subscriber that reads two frames at a time. It reads `claimed` for each frame, in a check that is posted after
+ * the words of that frame were read, and the publisher answers the check at any later time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,6 +22,9 @@
 
 #define WORDS_MAX 3
 #define SLOTS_MAX 3
+#define FRAMES_MAX 2
+/* Reads of a subscriber in any order: words, and cursors. */
+#define READS_MAX (FRAMES_MAX * (WORDS_MAX + 1))
 #define STEPS_MAX 64
 
 /* The rule, and its mutations. SPLIT halves have base 2, so that every second frame carries into the upper half. */
@@ -30,7 +36,7 @@ enum mutation {
 	LATE,     /* the claim is stored after the words */
 	TWO_ENDS, /* two servers read the words; the subscriber waits for the first server only */
 	SPLIT,    /* the cursor is read in two halves */
-	MUTATIONS,
+	POSTED,   /* of two frames: the first check judges a frame whose reads ended after it was posted, too */
 };
 
 enum step_kind { CLAIM, WORD, PUBLISH, READ_PUBLISHED, READ_WORD, READ_CLAIMED, READ_UPPER };
@@ -38,7 +44,7 @@ enum step_kind { CLAIM, WORD, PUBLISH, READ_PUBLISHED, READ_WORD, READ_CLAIMED, 
 struct step {
 	enum step_kind kind;
 	unsigned word;
-	unsigned sequence;
+	unsigned sequence; /* of the publisher; of the subscriber: number of the frame, or of its check */
 };
 
 struct model {
@@ -46,20 +52,21 @@ struct model {
 	unsigned slots, words;
 	struct step writer[STEPS_MAX], reader[STEPS_MAX];
 	unsigned writer_count, reader_count;
-	unsigned sequence; /* frame that the subscriber reads */
+	unsigned sequence; /* first frame that the subscriber reads */
+	unsigned frames;   /* that it reads */
 	unsigned long interleavings, accepted, torn;
 };
 
 /* Memory of the publisher, and the subscriber's copies. */
 struct memory {
 	uint8_t claimed, published, slot[SLOTS_MAX][WORDS_MAX];
-	uint8_t seen_published, seen_claimed, seen[WORDS_MAX];
+	uint8_t seen_published, seen_claimed[FRAMES_MAX], seen[FRAMES_MAX][WORDS_MAX];
 };
 
 /* Stores permutation number `index` of 0 to count - 1. Returns false after the last one. */
 static bool permutation(unsigned index, unsigned count, unsigned *order)
 {
-	bool used[WORDS_MAX + 2] = { false };
+	bool used[READS_MAX] = { false };
 	unsigned permutations = 1;
 
 	for (unsigned i = 2; i <= count; i++)
@@ -156,37 +163,44 @@ static void run_step(const struct model *model, struct memory *memory, const str
 		memory->seen_published = memory->published;
 		break;
 	case READ_WORD:
-		memory->seen[step->word] = memory->slot[model->sequence % model->slots][step->word];
+		memory->seen[step->sequence][step->word] =
+			memory->slot[(model->sequence + step->sequence) % model->slots][step->word];
 		break;
 	case READ_UPPER:
-		memory->seen_claimed = (uint8_t)(memory->claimed / 2 * 2);
+		memory->seen_claimed[step->sequence] = (uint8_t)(memory->claimed / 2 * 2);
 		break;
 	case READ_CLAIMED:
 		if (model->mutation == SPLIT)
-			memory->seen_claimed = (uint8_t)(memory->seen_claimed + memory->claimed % 2);
+			memory->seen_claimed[step->sequence] =
+				(uint8_t)(memory->seen_claimed[step->sequence] + memory->claimed % 2);
 		else
-			memory->seen_claimed = memory->claimed;
+			memory->seen_claimed[step->sequence] = memory->claimed;
 		break;
 	}
+}
+
+static void judge_frame(struct model *model, const struct memory *memory, unsigned frame)
+{
+	uint64_t claimed = memory->seen_claimed[model->mutation == POSTED ? 0 : frame];
+	unsigned sequence = model->sequence + frame;
+	bool torn = false;
+
+	if (model->mutation == LIMIT)
+		claimed -= claimed > 0;
+	if (!pl_ring_whole(claimed, sequence, model->slots))
+		return;
+	model->accepted++;
+	for (unsigned i = 0; i < model->words; i++)
+		torn |= memory->seen[frame][i] != sequence + 1;
+	model->torn += torn;
 }
 
 /* Judges an interleaving as a subscriber does. */
 static void judge(struct model *model, const struct memory *memory)
 {
-	uint64_t claimed = memory->seen_claimed;
-	bool torn = false;
-
 	model->interleavings++;
-	if (model->sequence >= memory->seen_published)
-		return;
-	if (model->mutation == LIMIT)
-		claimed -= claimed > 0;
-	if (!pl_ring_whole(claimed, model->sequence, model->slots))
-		return;
-	model->accepted++;
-	for (unsigned i = 0; i < model->words; i++)
-		torn |= memory->seen[i] != model->sequence + 1;
-	model->torn += torn;
+	for (unsigned frame = 0; frame < model->frames; frame++)
+		judge_frame(model, memory, frame);
 }
 
 static void interleave(struct model *model, struct memory memory, unsigned writer, unsigned reader)
@@ -198,8 +212,8 @@ static void interleave(struct model *model, struct memory memory, unsigned write
 		return;
 	}
 	run_step(model, &after, &model->reader[reader]);
-	/* A subscriber that found no published frame reads nothing. */
-	if (reader || after.seen_published > model->sequence)
+	/* A subscriber that did not find its frames published reads nothing. */
+	if (reader || after.seen_published >= model->sequence + model->frames)
 		interleave(model, after, writer, reader + 1);
 	else
 		model->interleavings++;
@@ -241,7 +255,7 @@ static void check_rings(enum mutation mutation, const char *name)
 	static const unsigned sizes[][2] = { { 2, 2 }, { 3, 2 }, { 2, 3 } };
 
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		struct model model = { .mutation = mutation, .slots = sizes[i][0], .words = sizes[i][1] };
+		struct model model = { .mutation = mutation, .frames = 1, .slots = sizes[i][0], .words = sizes[i][1] };
 
 		enumerate(&model);
 		print_message("%-9s slots %u words %u: interleavings %lu accepted %lu torn %lu\n", name, model.slots,
@@ -262,12 +276,59 @@ static void test_right_rule(void **state)
 
 static void test_mutations(void **state)
 {
-	static const char *const names[MUTATIONS] = { "right", "limit",    "together", "no fence",
-						      "late",  "two ends", "split" };
+	static const char *const names[] = { "right", "limit", "together", "no fence", "late", "two ends", "split" };
 
 	(void)state;
-	for (unsigned i = LIMIT; i < MUTATIONS; i++)
+	for (unsigned i = LIMIT; i <= SPLIT; i++)
 		check_rings((enum mutation)i, names[i]);
+}
+
+/* Builds the steps of a subscriber that reads two frames. Returns false if a check is answered before it is posted. */
+static bool build_reader_of_two(struct model *model, const unsigned *order)
+{
+	unsigned read[FRAMES_MAX] = { 0 }, reads = model->words + 1;
+
+	model->reader_count = 0;
+	add(model->reader, &model->reader_count, READ_PUBLISHED, 0, 0);
+	for (unsigned i = 0; i < FRAMES_MAX * reads; i++) {
+		unsigned frame = order[i] / reads, word = order[i] % reads;
+
+		if (word == model->words && read[frame] < model->words)
+			return false;
+		read[frame]++;
+		add(model->reader, &model->reader_count, word == model->words ? READ_CLAIMED : READ_WORD, word, frame);
+	}
+	return true;
+}
+
+static void check_two_frames(enum mutation mutation, unsigned slots, const char *name)
+{
+	struct model model = { .mutation = mutation, .frames = FRAMES_MAX, .slots = slots, .words = 2 };
+	unsigned stores[WORDS_MAX], reads[READS_MAX];
+
+	for (unsigned i = 0; permutation(i, model.words, stores); i++) {
+		build_writer(&model, stores, 0);
+		for (unsigned j = 0; permutation(j, FRAMES_MAX * (model.words + 1), reads); j++)
+			if (build_reader_of_two(&model, reads))
+				interleave(&model, (struct memory){ 0 }, 0, 0);
+	}
+	print_message("%-9s slots %u, two frames: interleavings %lu accepted %lu torn %lu\n", name, slots,
+		      model.interleavings, model.accepted, model.torn);
+	assert_true(model.accepted > 0);
+	if (mutation == RIGHT)
+		assert_int_equal(model.torn, 0);
+	else
+		assert_true(model.torn > 0);
+}
+
+/* Several checks are under way. Each judges the frames whose reads ended before it was posted, and no others. */
+static void test_two_checks(void **state)
+{
+	(void)state;
+	for (unsigned slots = 2; slots <= SLOTS_MAX; slots++) {
+		check_two_frames(RIGHT, slots, "right");
+		check_two_frames(POSTED, slots, "posted");
+	}
 }
 
 /* Numbers far from 0 and from the end of 64 bits follow the same rule. */
@@ -288,6 +349,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_right_rule),
 		cmocka_unit_test(test_mutations),
+		cmocka_unit_test(test_two_checks),
 		cmocka_unit_test(test_large_numbers),
 	};
 

@@ -76,6 +76,7 @@ struct cli_options {
 	const char *program; /* set by programs; NULL: no name for clients */
 	uint64_t timeout;    /* nanoseconds; 0: the library's defaults */
 	uint64_t keepalive;  /* nanoseconds; set by programs; 0: the library's default */
+	size_t staging;      /* most host memory to lock for GPUs; set by programs; 0: the library's default */
 	size_t keep; /* bytes of registrations to cache, also of host memory; set by programs, not by an option */
 	enum pl_choice encrypt, narrow;
 	bool insecure, json, quiet;
@@ -192,6 +193,11 @@ uint64_t cli_now(void);
 int cli_signal_fd(int other, struct pl_error *error);
 /* True if SIGINT or SIGTERM, which are blocked, has arrived and has not been read (signal_fd.c). */
 bool cli_signal_pending(void);
+/*
+ * Discards pending and later SIGINT and SIGTERM (signal_fd.c). For a command that has its results: it exits with its own status,
+ * also if a signal arrives while it prints them.
+ */
+void cli_signal_ignore(void);
 
 /*
  * Writes bytes into a pipe, socket or device, and waits while it is full (write_stream.c).  Returns 0; -EINTR once

@@ -144,6 +144,7 @@ int cli_open(struct pl_context **context, const struct cli_options *options, enu
 	library.keep_bytes = options->keep;
 	library.keep_host = options->keep > 0 ? PL_ON : PL_DEFAULT;
 	library.keepalive = options->keepalive;
+	library.staging_bytes = options->staging;
 	library.operation_timeout = library.connect_timeout = options->timeout;
 	rc = pl_open(context, &library, error);
 out:

@@ -26,3 +26,9 @@ bool cli_signal_pending(void)
 	sigpending(&pending);
 	return sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM);
 }
+
+void cli_signal_ignore(void)
+{
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+}

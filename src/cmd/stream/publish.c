@@ -63,6 +63,7 @@ int pl_cli_publish(int argc, char **argv)
 		return cli_report_for(&options.common, &error);
 	}
 	rc = publish_frames(&publish, &error);
+	cli_signal_ignore();
 	status = publish_print_totals(&publish, rc < 0 ? &error : NULL);
 	publish_close(&publish);
 	return rc < 0 ? cli_report(&error) : status;

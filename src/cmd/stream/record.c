@@ -3,7 +3,6 @@
 #include "cmd/stream/record.h"
 
 #include <stdlib.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "cmd/common/output.h"
@@ -19,6 +18,8 @@ static void hint_at_options(const struct record *record, int rc, struct pl_error
 			 "start the publisher with --allow-block, or use another --overflow");
 	if (rc == -EMSGSIZE)
 		snprintf(error->hint, sizeof(error->hint), "use a smaller --queue, or raise --memory-limit");
+	if (rc == -ENOTSUP && record->options->stream.push)
+		snprintf(error->hint, sizeof(error->hint), "leave --push out");
 }
 
 static int open_record(struct record *record, struct pl_error *error)
@@ -48,15 +49,6 @@ static void close_record(struct record *record)
 	stream_client_close(&record->client);
 }
 
-/* Takes the signal that ended the recording: the command then exits with its own status. */
-static void take_signal(const struct record *record)
-{
-	struct signalfd_siginfo signal;
-
-	while (read(record->client.signals, &signal, sizeof(signal)) == sizeof(signal))
-		;
-}
-
 static int run_record(struct record *record)
 {
 	struct pl_error error;
@@ -67,7 +59,7 @@ static int run_record(struct record *record)
 		return cli_report_for(&record->options->common, &error);
 	}
 	rc = record_frames(record, &error);
-	take_signal(record);
+	cli_signal_ignore();
 	status = record_print(record, rc < 0 ? &error : NULL);
 	close_record(record);
 	return status;

@@ -14,6 +14,7 @@ enum {
 	OPTION_SECONDS,
 	OPTION_MEMORY_LIMIT,
 	OPTION_FORCE,
+	OPTION_PUSH,
 };
 
 #define QUEUE_MAX 4096
@@ -88,6 +89,9 @@ static error_t parse_record_option(int key, char *argument, struct argp_state *s
 	case OPTION_FORCE:
 		options->force = true;
 		return 0;
+	case OPTION_PUSH:
+		options->stream.push = true;
+		return 0;
 	case ARGP_KEY_ARG:
 		parse_record_argument(options, argument, state);
 		return 0;
@@ -111,6 +115,8 @@ static const struct argp_option record_options[] = {
 	  "publisher wait (block) (default: drop-oldest)",
 	  1 },
 	{ "queue", OPTION_QUEUE, "N", 0, "Fetch up to N frames ahead, 1 to 4096 (default: 4)", 1 },
+	{ "push", OPTION_PUSH, NULL, 0,
+	  "Let the publisher write the frames into memory of this command: for a sensor that can only write", 1 },
 	{ "count", OPTION_COUNT, "N", 0, "End after N frames", 1 },
 	{ "seconds", OPTION_SECONDS, "SECONDS", 0, "End after this time", 1 },
 	{ "memory-limit", OPTION_MEMORY_LIMIT, "SIZE", 0,

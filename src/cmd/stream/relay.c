@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include "cmd/common/output.h"
 
@@ -109,6 +111,15 @@ static int relay_open(struct relay *relay, struct pl_error *error)
 	return 0;
 }
 
+/* Takes a signal that has ended the frames. */
+static void relay_consume_signal(const struct relay *relay)
+{
+	struct signalfd_siginfo signal;
+
+	while (read(relay->subscribe.client.signals, &signal, sizeof(signal)) == sizeof(signal))
+		;
+}
+
 /* Relays until the end.  A stream that was cut off is not ended: its subscribers must not take it for complete. */
 static int relay_run(struct relay *relay)
 {
@@ -116,12 +127,13 @@ static int relay_run(struct relay *relay)
 	int rc = subscribe_frames(&relay->subscribe, &error), status;
 
 	/* A signal from now on ends the wait for subscribers. */
-	subscribe_consume_signal(&relay->subscribe);
+	relay_consume_signal(relay);
 	relay->server.signals = relay->subscribe.client.signals;
 	if (rc == 0)
 		rc = stream_server_end(&relay->server, &relay->options->upstream.common, &error);
 	if (rc < 0)
 		relay->subscribe.end = SUBSCRIBE_FAILED;
+	cli_signal_ignore();
 	status = subscribe_print(&relay->subscribe, rc < 0 ? &error : NULL);
 	stream_server_warn(&relay->server);
 	return status;

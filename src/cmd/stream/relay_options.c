@@ -16,6 +16,7 @@ enum {
 	OPTION_QUEUE,
 	OPTION_RECONNECT,
 	OPTION_MEMORY_LIMIT,
+	OPTION_PUSH,
 };
 
 #define QUEUE_MAX 4096
@@ -47,6 +48,9 @@ static error_t parse_upstream_option(struct subscribe_options *upstream, int key
 		if (cli_parse_size(argument, &bytes) < 0 || !bytes || bytes > SIZE_MAX)
 			argp_error(state, "--memory-limit takes a size, such as 4G, not '%s'", argument);
 		upstream->stream.memory_bytes = (size_t)bytes;
+		return 0;
+	case OPTION_PUSH:
+		upstream->stream.push = true;
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -131,6 +135,8 @@ static const struct argp_option relay_options[] = {
 	{ "overflow", OPTION_OVERFLOW, "CHOICE", 0,
 	  "While the queue is full: drop-oldest, drop-newest or block (default: drop-oldest)", 2 },
 	{ "queue", OPTION_QUEUE, "N", 0, "Fetch up to N frames ahead, 1 to 4096 (default: 4)", 2 },
+	{ "push", OPTION_PUSH, NULL, 0,
+	  "Let the publisher write the frames into memory of this command: for a sensor that can only write", 2 },
 	{ "reconnect", OPTION_RECONNECT, "SECONDS", 0,
 	  "After the loss of the connection, try for this time to connect and continue (default: fail)", 2 },
 	{ "memory-limit", OPTION_MEMORY_LIMIT, "SIZE", 0,

@@ -71,6 +71,7 @@ static int publish_recording(struct replay *replay)
 		return cli_report_for(&replay->options->common, &error);
 	}
 	rc = replay_frames(replay, &error);
+	cli_signal_ignore();
 	status = replay_print_totals(replay, rc < 0 ? &error : NULL);
 	replay_close(replay);
 	return status;

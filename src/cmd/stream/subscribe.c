@@ -17,7 +17,7 @@ static int run_subscribe(struct subscribe *subscribe)
 		return cli_report_for(&options->common, &error);
 	}
 	rc = subscribe_frames(subscribe, &error);
-	subscribe_consume_signal(subscribe);
+	cli_signal_ignore();
 	status = subscribe_print(subscribe, rc < 0 ? &error : NULL);
 	subscribe_close(subscribe);
 	return status;

@@ -73,8 +73,6 @@ void subscribe_init(struct subscribe *subscribe, const struct subscribe_options 
 int subscribe_open(struct subscribe *subscribe, struct pl_error *error);
 /* Continues over another connection within --reconnect.  Returns 0; -EINTR; or the reason. */
 int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error);
-/* Takes a signal that has ended the frames: the command then exits with its own status. */
-void subscribe_consume_signal(const struct subscribe *subscribe);
 void subscribe_close(struct subscribe *subscribe);
 
 /* Takes frames until the end (subscribe_frames.c).  Returns 0 or a negative errno. */

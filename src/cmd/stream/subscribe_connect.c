@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Connections of `peerlane subscribe`, and its outputs. */
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "cmd/stream/pattern.h"
@@ -113,14 +112,6 @@ int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error)
 	}
 	subscribe->reconnects += rc == 0;
 	return rc < 0 ? fail_to_subscribe(subscribe, rc, error) : 0;
-}
-
-void subscribe_consume_signal(const struct subscribe *subscribe)
-{
-	struct signalfd_siginfo signal;
-
-	while (read(subscribe->client.signals, &signal, sizeof(signal)) == sizeof(signal))
-		;
 }
 
 void subscribe_close(struct subscribe *subscribe)

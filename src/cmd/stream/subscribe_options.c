@@ -21,6 +21,7 @@ enum {
 	OPTION_SNAPSHOT,
 	OPTION_RECONNECT,
 	OPTION_MEMORY_LIMIT,
+	OPTION_STAGING_MEMORY,
 	OPTION_MEMORY = 'm',
 };
 
@@ -52,6 +53,11 @@ static error_t parse_subscribe_number(struct subscribe_options *options, int key
 		if (cli_parse_size(argument, &bytes) < 0 || !bytes || bytes > SIZE_MAX)
 			argp_error(state, "--memory-limit takes a size, such as 4G, not '%s'", argument);
 		options->stream.memory_bytes = (size_t)bytes;
+		return 0;
+	case OPTION_STAGING_MEMORY:
+		if (cli_parse_size(argument, &bytes) < 0 || !bytes || bytes > SIZE_MAX)
+			argp_error(state, "--staging-memory takes a size, such as 1G, not '%s'", argument);
+		options->common.staging = (size_t)bytes;
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -170,6 +176,11 @@ static const struct argp_option subscribe_options[] = {
 	  "After the loss of the connection, try for this time to connect and continue (default: fail)", 1 },
 	{ "memory-limit", OPTION_MEMORY_LIMIT, "SIZE", 0,
 	  "Use at most this memory for the queue and two more frames (default: 1G)", 1 },
+	{ "staging-memory", OPTION_STAGING_MEMORY, "SIZE", 0,
+	  "Lock at most this host memory for the copies of a GPU (default: 128M, and an eighth of the host's memory "
+	  "for "
+	  "frames of a publisher of this host)",
+	  1 },
 	{ 0 },
 };
 

@@ -27,6 +27,11 @@ static struct json_object *latency_json(const struct subscribe *subscribe)
 	return object;
 }
 
+static const char *route_name(uint32_t route)
+{
+	return route == PL_ROUTE_STAGED ? "staged" : route == PL_ROUTE_DIRECT ? "direct" : "none";
+}
+
 static int print_subscribe_json(const struct subscribe *subscribe, const struct pl_accounts *accounts,
 				const struct pl_error *error)
 {
@@ -50,6 +55,8 @@ static int print_subscribe_json(const struct subscribe *subscribe, const struct 
 	cli_json_add(object, "lost", json_object_new_uint64(subscribe_lost(accounts)));
 	cli_json_add(object, "accounts", stream_json_accounts(accounts));
 	cli_json_add(object, "latency_ns", latency_json(subscribe));
+	cli_json_add(object, "route", cli_json_text(route_name(subscribe->info.route)));
+	cli_json_add(object, "reason", cli_json_text_or_null(subscribe->info.reason));
 	cli_json_add(object, "verified", json_object_new_boolean(subscribe->verified));
 	cli_json_add(object, "written", json_object_new_uint64(subscribe->sink.frames));
 	cli_json_add(object, "snapshots", json_object_new_uint64(subscribe->snapshot.written));
@@ -63,6 +70,17 @@ static int print_subscribe_json(const struct subscribe *subscribe, const struct 
 	cli_json_add(object, "error", error ? cli_json_error(error) : NULL);
 	/* A relay prints an object a line. */
 	return forward ? (cli_json_end(object, false) == 0 ? CLI_OK : CLI_OUTPUT) : cli_json_results(object);
+}
+
+/* Prints how the frames came into, or out of, GPU memory. */
+static void print_route(FILE *to, const struct subscribe *subscribe)
+{
+	const struct pl_subscriber_info *info = &subscribe->info;
+
+	if (!info->reason ||
+	    (!frame_memory_is_gpu(subscribe->options->stream.memory) && !frame_memory_is_gpu(info->stream.memory)))
+		return;
+	fprintf(to, "route: %s, %s\n", route_name(info->route), info->reason);
 }
 
 static void print_latency(FILE *to, const struct subscribe *subscribe)
@@ -101,8 +119,10 @@ static void print_subscribe_text(FILE *to, const struct subscribe *subscribe, co
 		fprintf(to, "; subscribers %u, demoted %u", subscribers, demoted);
 	}
 	fputc('\n', to);
-	if (subscribe->frames && !subscribe->options->common.quiet)
+	if (subscribe->frames && !subscribe->options->common.quiet) {
 		print_latency(to, subscribe);
+		print_route(to, subscribe);
+	}
 	fflush(to);
 }
 

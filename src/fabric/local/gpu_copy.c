@@ -51,6 +51,9 @@ static const char reason_host[] =
 static const char reason_unlocked[] =
 	"local: a GPU copies between the host memory of one process and the other's GPU memory, slowly, as locking the "
 	"host memory would exceed the limit, see staging_bytes of pl_open";
+static const char reason_refused[] = "local: a GPU copies between the host memory of one process and the other's GPU "
+				     "memory, slowly, as the driver could "
+				     "not lock the host memory, see ulimit -l";
 static const char reason_file[] = STAGED "a file backs the host memory that the GPU's bytes come from or go to";
 static const char reason_memory[] = STAGED "this process has no memory to open the peer's memory";
 static const char reason_process[] =
@@ -233,7 +236,9 @@ bool local_device_reaches(const struct local_access *access, struct pl_memory *m
 	if (access->path == &local_device_path) {
 		*reason = device_reason_for(access, memory, &reached);
 	} else if (access->path == &local_mapped_path) {
-		*reason = local_host_pin_limited(access->pin) ? reason_unlocked : reason_host;
+		*reason = local_host_pin_limited(access->pin)   ? reason_unlocked
+			  : local_host_pin_refused(access->pin) ? reason_refused
+								: reason_host;
 		reached = true;
 	} else {
 		*reason = reason_process;

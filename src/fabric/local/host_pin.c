@@ -19,6 +19,7 @@ struct local_host_pin {
 	atomic_uint_fast64_t copied;
 	atomic_int state;
 	atomic_bool limited;             /* the context may lock no more memory */
+	atomic_bool refused;             /* by the driver */
 	const struct pl_memory_ops *ops; /* set once the memory is pinned */
 	void *holder;
 };
@@ -67,6 +68,7 @@ static void host_pin_try(struct local_host_pin *pin, const struct pl_memory *mem
 		return;
 	}
 	if (memory->ops->pin(memory, pin->address, pin->length, &pin->holder) < 0) {
+		atomic_store(&pin->refused, true);
 		pl_slots_return(&pin->context->slot_pool, pin->length);
 		return;
 	}
@@ -85,4 +87,9 @@ void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory
 bool local_host_pin_limited(const struct local_host_pin *pin)
 {
 	return pin && atomic_load_explicit(&pin->limited, memory_order_relaxed);
+}
+
+bool local_host_pin_refused(const struct local_host_pin *pin)
+{
+	return pin && atomic_load_explicit(&pin->refused, memory_order_relaxed);
 }

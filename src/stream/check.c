@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "stream/check.h"
+
+#include "stream/subscriber.h"
+
+void pl_checks_init(struct pl_subscriber *subscriber)
+{
+	for (unsigned i = 0; i < PL_CHECKS_MAX; i++)
+		subscriber->checks[i].subscriber = subscriber;
+}
+
+uint64_t pl_check_offset(const struct pl_stream_check *check)
+{
+	return (uint64_t)(check - check->subscriber->checks) * PL_RING_CURSORS;
+}
+
+static struct pl_stream_check *free_check(struct pl_subscriber *subscriber)
+{
+	for (unsigned i = 0; i < PL_CHECKS_MAX; i++)
+		if (!subscriber->checks[i].busy)
+			return &subscriber->checks[i];
+	return NULL;
+}
+
+struct pl_stream_check *pl_check_begin(struct pl_subscriber *subscriber)
+{
+	struct pl_stream_check *check = free_check(subscriber);
+	bool any = false;
+
+	if (!check)
+		return NULL;
+	pl_list_for_each(at, &subscriber->window) {
+		struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
+
+		if (frame->state != PL_FRAME_UNCHECKED)
+			continue;
+		frame->state = PL_FRAME_CHECKING;
+		frame->check = check;
+		any = true;
+	}
+	if (!any)
+		return NULL;
+	check->busy = true;
+	check->claimed = subscriber->read_claimed;
+	check->published = subscriber->read_published;
+	subscriber->check_count++;
+	return check;
+}
+
+/* Judges a frame whose reads had ended before the check was posted. */
+static void judge_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, uint64_t claimed)
+{
+	if (!pl_ring_whole(claimed, frame->sequence, subscriber->geometry.slots)) {
+		pl_subscriber_free_frame(subscriber, frame);
+		subscriber->accounts.lapped++;
+	} else if (!frame->described) {
+		pl_subscriber_give_up(subscriber, frame);
+		pl_subscriber_fail_protocol(subscriber);
+	} else if (frame->descriptor.flags & PL_DESCRIPTOR_ABORTED) {
+		pl_subscriber_free_frame(subscriber, frame);
+		subscriber->accounts.aborted++;
+	} else {
+		frame->state = PL_FRAME_READY;
+	}
+}
+
+/* Takes over the cursors of a check. Returns false if they are wrong, or went back. */
+static bool accept_cursors(struct pl_stream_check *check, struct pl_ring_cursors *cursors)
+{
+	struct pl_subscriber *subscriber = check->subscriber;
+	const uint8_t *at = (uint8_t *)pl_region_address(subscriber->memory.control) + pl_check_offset(check);
+
+	if (pl_ring_cursors_decode(at, cursors) < 0 || cursors->claimed < check->claimed ||
+	    cursors->published < check->published)
+		return false;
+	/* A later check may have ended earlier. */
+	subscriber->read_claimed = PL_MAX(subscriber->read_claimed, cursors->claimed);
+	subscriber->read_published = PL_MAX(subscriber->read_published, cursors->published);
+	subscriber->claimed = PL_MAX(subscriber->claimed, cursors->claimed);
+	subscriber->published = PL_MAX(subscriber->published, cursors->published);
+	return true;
+}
+
+void pl_check_end(struct pl_stream_check *check, int status)
+{
+	struct pl_subscriber *subscriber = check->subscriber;
+	struct pl_ring_cursors cursors = { 0 };
+	bool accepted = status == 0 && accept_cursors(check, &cursors);
+
+	check->operation = NULL;
+	check->busy = false;
+	if (status < 0)
+		pl_subscriber_read_failed(subscriber, NULL, status);
+	else if (!accepted)
+		pl_subscriber_fail_protocol(subscriber);
+	pl_list_for_each_safe(at, next, &subscriber->window) {
+		struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
+
+		if (frame->state != PL_FRAME_CHECKING || frame->check != check)
+			continue;
+		if (accepted)
+			judge_frame(subscriber, frame, cursors.claimed);
+		else
+			pl_subscriber_give_up(subscriber, frame);
+	}
+	pl_subscriber_wake(subscriber);
+}
+
+void pl_checks_cancel(struct pl_subscriber *subscriber)
+{
+	for (unsigned i = 0; i < PL_CHECKS_MAX; i++)
+		if (subscriber->checks[i].operation)
+			pl_operation_stop(subscriber->checks[i].operation, -ECANCELED, NULL);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Lap checks of a subscriber: reads of the cursors, each of which judges frames by the lap rule.
+ *
+ * A check judges the frames whose reads had ended before it was posted, and no others: a frame keeps the check that was posted
+ * for it. Several checks may be under way, and may end in any order.
+ */
+#ifndef PL_STREAM_CHECK_H
+#define PL_STREAM_CHECK_H
+
+#include "core/operation.h"
+#include "stream/ring.h"
+
+/* Most checks under way at a time. More of them would judge fewer frames each. */
+#define PL_CHECKS_MAX 4u
+/* Memory of the cursors of all checks. */
+#define PL_CHECKS_SIZE (PL_CHECKS_MAX * PL_RING_CURSORS)
+
+struct pl_subscriber;
+
+struct pl_stream_check {
+	struct pl_subscriber *subscriber;
+	struct pl_operation *operation; /* under way; home */
+	/* subscriber->lock. */
+	bool busy;                   /* posted, or about to be */
+	uint64_t claimed, published; /* newest cursors that had been read when it was posted: its own are not older */
+};
+
+void pl_checks_init(struct pl_subscriber *subscriber);
+/*
+ * Gives all frames whose reads have ended to a check, which the caller must post. Returns NULL if there are none, or if all checks
+ * are under way. subscriber->lock is held.
+ */
+struct pl_stream_check *pl_check_begin(struct pl_subscriber *subscriber);
+/* Returns the offset of the check's cursors in the subscriber's memory. */
+uint64_t pl_check_offset(const struct pl_stream_check *check);
+/* Ends a check: judges its frames if `status` is 0, and gives them up otherwise. subscriber->lock is held. Home. */
+void pl_check_end(struct pl_stream_check *check, int status);
+/* Stops the checks under way. Home. */
+void pl_checks_cancel(struct pl_subscriber *subscriber);
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Frames that a blocking subscriber fetches beyond its queue: how many, what they hold back, and what becomes of them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <peerlane/stream.h>
+
+#include "support/cases.h"
+#include "support/environment.h"
+#include "support/frames.h"
+
+#define SLOT 10000u
+#define SLOTS 4u
+#define QUEUE 1u
+#define MS 1000000ull
+
+static const struct setting tcp_threads = {
+	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 2
+};
+static const struct setting local_threads_setting = {
+	.name = "thread", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+};
+static const struct setting tcp_manual = {
+	.name = "manual", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+};
+
+/* A publisher in `far`, and a subscriber in `near`. With manual progress a thread drives `far`. */
+struct rig {
+	struct scenario_environment environment;
+	struct pl_publisher *publisher;
+	struct pl_subscriber *subscriber;
+	struct pump pump;
+};
+
+static void rig_open(struct rig *rig, const struct setting *setting, uint64_t patience,
+		     const struct pl_subscriber_options *given)
+{
+	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_subscriber_options options = *given;
+	struct pl_error error;
+
+	memset(rig, 0, sizeof(*rig));
+	environment_open(&rig->environment, setting);
+	pump_start(&rig->environment, &rig->pump, rig->environment.far);
+	publisher.slot_bytes = SLOT;
+	publisher.slots = SLOTS;
+	publisher.allow_block = true;
+	publisher.patience = patience;
+	check_ok(pl_publisher_open(rig->environment.far, "cam0", &publisher, &rig->publisher, &error), &error);
+	options.queue = QUEUE;
+	check_ok(pl_subscriber_open(rig->environment.near_peer, "cam0", &options, AMPLE_TIME, &rig->subscriber, &error),
+		 &error);
+}
+
+static void rig_close(struct rig *rig)
+{
+	pl_subscriber_close(rig->subscriber);
+	pump_stop(&rig->pump);
+	pl_publisher_close(rig->publisher);
+	environment_close(&rig->environment);
+}
+
+/* Publishes a frame, unless subscribers hold its slot back. */
+static int try_publish(struct rig *rig)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	int rc = pl_publisher_loan(rig->publisher, 0, &frame, &error);
+
+	if (rc < 0)
+		return rc;
+	check(pl_frame_query(frame, &info) == 0);
+	options.length = SLOT;
+	frame_fill(&info, SLOT);
+	check_ok(pl_frame_publish(frame, &options, &error), &error);
+	return 0;
+}
+
+static void publish_many(struct rig *rig, unsigned count)
+{
+	uint64_t limit = clock_now() + AMPLE_TIME;
+
+	while (count) {
+		int rc = try_publish(rig);
+
+		check((rc == 0 || rc == -EAGAIN) && clock_now() < limit);
+		count -= rc == 0;
+		if (rc < 0)
+			settle(&rig->environment, 1);
+	}
+}
+
+static void take_in_order(struct rig *rig, uint64_t first, uint64_t end)
+{
+	for (; first < end; first++) {
+		struct pl_frame_info info = PL_FRAME_INFO_INIT;
+		struct pl_stream_frame *frame;
+		struct pl_error error;
+		int rc = pl_subscriber_take(rig->subscriber, &frame, 1, AMPLE_TIME, &error);
+
+		check_ok(rc < 0 ? rc : 0, &error);
+		check(pl_frame_query(frame, &info) == 0 && info.sequence == first && info.lost_before == 0);
+		pattern_check(info.data, info.length, first, 0);
+		pl_frame_release(frame);
+	}
+}
+
+/* Waits until the subscriber has begun to fetch the sequences before `next`. Returns the accounts. */
+static struct pl_accounts await_fetched(struct rig *rig, uint64_t next)
+{
+	uint64_t limit = clock_now() + AMPLE_TIME;
+
+	for (;;) {
+		struct pl_accounts accounts = exact_accounts(rig->subscriber);
+
+		if (accounts.next >= next)
+			return accounts;
+		check(clock_now() < limit);
+		settle(&rig->environment, 1);
+	}
+}
+
+/*
+ * The subscriber fetches all frames of the ring, although its queue holds one. The publisher gets no further than without that:
+ * only the slot of the frame in the queue is free.
+ */
+static void test_ahead_keeps_slots(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct rig rig;
+
+	options.overflow = PL_OVERFLOW_BLOCK;
+	rig_open(&rig, argument, UINT64_MAX, &options);
+	publish_many(&rig, SLOTS);
+	check(await_fetched(&rig, SLOTS).pending == SLOTS);
+	publish_many(&rig, QUEUE);
+	check(await_fetched(&rig, SLOTS + QUEUE).pending == SLOTS + QUEUE);
+	check(try_publish(&rig) == -EAGAIN);
+	settle(&rig.environment, 1);
+	check(try_publish(&rig) == -EAGAIN);
+	take_in_order(&rig, 0, 1);
+	publish_many(&rig, 1);
+	check(try_publish(&rig) == -EAGAIN);
+	take_in_order(&rig, 1, SLOTS + QUEUE + 1);
+	check(exact_accounts(rig.subscriber).delivered == SLOTS + QUEUE + 1);
+	rig_close(&rig);
+}
+
+/* Frames beyond the queue use no more memory than `memory_bytes`: with the least that is possible there are none. */
+static void test_ahead_fits_memory(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct rig rig;
+
+	options.overflow = PL_OVERFLOW_BLOCK;
+	options.held = 1;
+	/* Slots are whole pages. Cursors and descriptors have a page. */
+	options.memory_bytes = (QUEUE + 1) * 12288 + 4096;
+	rig_open(&rig, argument, UINT64_MAX, &options);
+	publish_many(&rig, SLOTS);
+	check(await_fetched(&rig, QUEUE).pending == QUEUE);
+	settle(&rig.environment, 1);
+	check(exact_accounts(rig.subscriber).next == QUEUE);
+	take_in_order(&rig, 0, SLOTS);
+	rig_close(&rig);
+}
+
+/* A subscriber that cannot block fetches no frame beyond its queue. */
+static void test_no_ahead_without_block(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_accounts accounts;
+	struct rig rig;
+
+	options.overflow = PL_OVERFLOW_DROP_NEWEST;
+	rig_open(&rig, argument, UINT64_MAX, &options);
+	publish_many(&rig, SLOTS);
+	accounts = await_fetched(&rig, SLOTS);
+	check(accounts.pending == QUEUE && accounts.rejected == SLOTS - QUEUE);
+	rig_close(&rig);
+}
+
+/* After the publisher's patience, frames beyond the queue make room for newer ones as those of the queue do. */
+static void test_ahead_after_demotion(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_accounts accounts;
+	struct pl_stream_frame *frame;
+	uint64_t published = 3 * SLOTS;
+	struct rig rig;
+
+	options.overflow = PL_OVERFLOW_BLOCK;
+	rig_open(&rig, argument, 10 * MS, &options);
+	publish_many(&rig, (unsigned)published);
+	accounts = await_fetched(&rig, published);
+	while (accounts.pending > QUEUE) {
+		settle(&rig.environment, 1);
+		accounts = exact_accounts(rig.subscriber);
+	}
+	check(accounts.pending == QUEUE && accounts.dropped + accounts.lapped == published - QUEUE);
+	check(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, NULL) == 1);
+	rig_close(&rig);
+}
+
+#define ALL(name, function) \
+	{ name " tcp", function, &tcp_threads, 20 }, { name " local", function, &local_threads_setting, 20 }, \
+	{ \
+		name " tcp manual", function, &tcp_manual, 20 \
+	}
+
+int main(void)
+{
+	static const struct test_case cases[] = {
+		ALL("slots", test_ahead_keeps_slots),
+		ALL("memory", test_ahead_fits_memory),
+		ALL("no block", test_no_ahead_without_block),
+		ALL("demotion", test_ahead_after_demotion),
+	};
+
+	return cases_run("stream ahead", cases, sizeof(cases) / sizeof(cases[0]));
+}

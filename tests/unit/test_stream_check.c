@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Checks of a subscriber: which frames each judges, whatever the order in which they end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/context.h"
+#include "stream/subscriber.h"
+
+#define SLOTS 4u
+#define FRAMES (PL_CHECKS_MAX + 2)
+
+/* A subscriber without a connection. The test stands for the publisher: it writes the cursors that a check has read. */
+struct rig {
+	struct pl_context *context;
+	struct pl_subscriber subscriber;
+	struct pl_stream_frame frames[FRAMES];
+};
+
+static int rig_open(void **state)
+{
+	struct rig *rig = calloc(1, sizeof(*rig));
+	struct pl_options options = PL_OPTIONS_INIT;
+	struct pl_subscriber *subscriber = &rig->subscriber;
+	struct pl_list *const lists[] = { &subscriber->window, &subscriber->spare, &subscriber->promises };
+	struct pl_error error;
+
+	assert_int_equal(pl_open(&rig->context, &options, &error), 0);
+	assert_int_equal(pl_region_allocate(rig->context, PL_CHECKS_SIZE, PL_ACCESS_LOCAL, &subscriber->memory.control, &error),
+			 0);
+	subscriber->context = rig->context;
+	subscriber->geometry.slots = SLOTS;
+	subscriber->phase = PL_SUBSCRIBER_LIVE;
+	subscriber->state = PL_STREAM_LIVE;
+	subscriber->event_fd = -1;
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(lists); i++)
+		pl_list_init(lists[i]);
+	pl_checks_init(subscriber);
+	*state = rig;
+	return 0;
+}
+
+static int rig_close(void **state)
+{
+	struct rig *rig = *state;
+
+	pl_region_deregister(rig->subscriber.memory.control);
+	pl_close(rig->context);
+	free(rig);
+	return 0;
+}
+
+/* Puts the next frame into the window. All its reads have ended. */
+static struct pl_stream_frame *read_frame(struct rig *rig)
+{
+	struct pl_subscriber *subscriber = &rig->subscriber;
+	struct pl_stream_frame *frame = &rig->frames[subscriber->window_count++];
+
+	frame->subscriber = subscriber;
+	frame->sequence = subscriber->accounts.next++;
+	frame->described = true;
+	frame->state = PL_FRAME_UNCHECKED;
+	subscriber->accounts.pending++;
+	pl_list_append(&subscriber->window, &frame->link);
+	return frame;
+}
+
+static struct pl_stream_check *begin_check(struct rig *rig)
+{
+	struct pl_stream_check *check = pl_check_begin(&rig->subscriber);
+
+	assert_non_null(check);
+	return check;
+}
+
+/* Ends a check that has read these cursors. */
+static void end_check(struct rig *rig, struct pl_stream_check *check, uint64_t claimed)
+{
+	struct pl_ring ring = { .control = (uint8_t *)pl_region_address(rig->subscriber.memory.control) +
+					   pl_check_offset(check) - PL_RING_HEADER };
+
+	memset(ring.control + PL_RING_HEADER, 0, PL_RING_CURSORS);
+	pl_ring_set_state(&ring, PL_STREAM_LIVE);
+	pl_ring_publish(&ring, claimed, 0);
+	pl_ring_claim(&ring, claimed - 1);
+	pl_check_end(check, 0);
+}
+
+static void test_later_frames_have_their_own_check(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_stream_frame *first = read_frame(rig), *second;
+	struct pl_stream_check *early = begin_check(rig), *late;
+
+	second = read_frame(rig);
+	late = begin_check(rig);
+	assert_ptr_not_equal(early, late);
+	assert_int_not_equal(pl_check_offset(early), pl_check_offset(late));
+	end_check(rig, early, SLOTS);
+	assert_int_equal(first->state, PL_FRAME_READY);
+	assert_int_equal(second->state, PL_FRAME_CHECKING);
+	/* Since then the publisher has claimed the slots of both. */
+	end_check(rig, late, SLOTS + 2);
+	assert_int_equal(first->state, PL_FRAME_READY);
+	assert_int_equal(second->state, PL_FRAME_FREE);
+	assert_int_equal(rig->subscriber.accounts.lapped, 1);
+	assert_int_equal(rig->subscriber.check_count, 2);
+}
+
+/* A frame whose reads end while a check is under way waits for the next one. */
+static void test_check_ignores_frames_read_after_it(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_stream_frame *first = read_frame(rig), *second;
+	struct pl_stream_check *check = begin_check(rig);
+
+	second = read_frame(rig);
+	end_check(rig, check, SLOTS);
+	assert_int_equal(first->state, PL_FRAME_READY);
+	assert_int_equal(second->state, PL_FRAME_UNCHECKED);
+}
+
+static void test_checks_end_in_any_order(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_stream_frame *first = read_frame(rig), *second;
+	struct pl_stream_check *early = begin_check(rig), *late;
+
+	second = read_frame(rig);
+	late = begin_check(rig);
+	end_check(rig, late, SLOTS + 1);
+	assert_int_equal(second->state, PL_FRAME_READY);
+	assert_int_equal(first->state, PL_FRAME_CHECKING);
+	/* The publisher answered the first check before it claimed that slot. */
+	end_check(rig, early, SLOTS);
+	assert_int_equal(first->state, PL_FRAME_READY);
+	assert_int_equal(rig->subscriber.phase, PL_SUBSCRIBER_LIVE);
+	assert_int_equal(rig->subscriber.claimed, SLOTS + 1);
+}
+
+static void test_cursors_that_go_back_end_the_subscriber(void **state)
+{
+	struct rig *rig = *state;
+
+	read_frame(rig);
+	end_check(rig, begin_check(rig), 3);
+	read_frame(rig);
+	end_check(rig, begin_check(rig), 2);
+	assert_int_equal(rig->subscriber.phase, PL_SUBSCRIBER_OVER);
+	assert_string_equal(rig->subscriber.failure.id, "STREAM-PROTOCOL");
+	assert_int_equal(rig->subscriber.accounts.missed, 1);
+}
+
+static void test_number_of_checks_is_limited(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_stream_check *checks[PL_CHECKS_MAX];
+	struct pl_stream_frame *last;
+
+	assert_null(pl_check_begin(&rig->subscriber));
+	for (unsigned i = 0; i < PL_CHECKS_MAX; i++) {
+		read_frame(rig);
+		checks[i] = begin_check(rig);
+	}
+	last = read_frame(rig);
+	assert_null(pl_check_begin(&rig->subscriber));
+	assert_int_equal(last->state, PL_FRAME_UNCHECKED);
+	end_check(rig, checks[1], SLOTS);
+	assert_ptr_equal(begin_check(rig), checks[1]);
+	assert_int_equal(last->state, PL_FRAME_CHECKING);
+}
+
+/* Frames of a check that failed are missed, and those of other checks are not. */
+static void test_failure_concerns_one_check(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_stream_frame *first = read_frame(rig), *second;
+	struct pl_stream_check *early = begin_check(rig), *late;
+
+	second = read_frame(rig);
+	late = begin_check(rig);
+	pl_check_end(early, -EACCES);
+	assert_int_equal(first->state, PL_FRAME_FREE);
+	assert_int_equal(second->state, PL_FRAME_CHECKING);
+	assert_int_equal(rig->subscriber.accounts.missed, 1);
+	end_check(rig, late, SLOTS);
+	assert_int_equal(second->state, PL_FRAME_READY);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_later_frames_have_their_own_check, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_check_ignores_frames_read_after_it, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_checks_end_in_any_order, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_cursors_that_go_back_end_the_subscriber, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_number_of_checks_is_limited, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_failure_concerns_one_check, rig_open, rig_close),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
