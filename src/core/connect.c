@@ -380,6 +380,7 @@ void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *strea
 	struct pl_peer *peer = pl_peer_new(listener->context, false, NULL);
 
 	if (!peer) {
+		atomic_fetch_sub(&listener->context->accepted, 1);
 		pl_stream_close(stream);
 		pl_free(&listener->context->allocator, admission);
 		return;

@@ -45,8 +45,6 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	peer->context = context;
 	pl_event_log_init(&peer->events, &context->allocator);
 	peer->initiator = initiator;
-	if (!initiator)
-		atomic_fetch_add(&context->accepted, 1);
 	peer->home = pl_context_pick_engine(context);
 	/* Replaced when both ends agree on a fabric. */
 	peer->ops = context->fabrics[0];
@@ -84,8 +82,6 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 		pl_fail_memory(error, "peer");
 		if (peer->loss_event)
 			pl_operation_discard(peer->loss_event);
-		if (!initiator)
-			atomic_fetch_sub(&context->accepted, 1);
 		pl_free(&context->allocator, peer);
 		return NULL;
 	}

@@ -269,7 +269,7 @@ void pl_peer_note_refused_operation(const struct pl_operation *operation);
 
 /* connect.c: connects to the first address that answers. Home. */
 void pl_peer_dial(struct pl_peer *peer);
-/* Takes over a control connection that sent its magic, and its admission. */
+/* Takes over a control connection that sent its magic, its admission, and its count in context->accepted. */
 void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *stream, const uint8_t magic[4],
 			   struct pl_admission *admission);
 
