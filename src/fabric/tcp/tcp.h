@@ -121,7 +121,10 @@ struct tcp_lane {
 	atomic_uint sweep;       /* requested by another engine */
 	unsigned index;
 	enum tcp_lane_state state;
-	bool joining, dialing; /* true until the task has started the lane */
+	bool dialing;              /* true until the task has started the lane */
+	atomic_bool joining;       /* acceptor: the same; the task takes `accepted` */
+	struct pl_stream accepted; /* acceptor: socket that the listener accepted; fd -1: none; endpoint->lock */
+	bool vacant; /* acceptor: true if the lane failed, and another socket may join in its place; endpoint->lock */
 	bool flushing;
 	bool blocked; /* true if the socket is full; until EPOLLOUT */
 
@@ -238,7 +241,10 @@ void tcp_abandoned_lane_ended(struct tcp_endpoint *endpoint);
 void tcp_lane_init_retry(struct tcp_lane *lane);
 /* Returns the reason of a lane's end, for the peer's log. */
 const char *tcp_lane_loss_reason(int code);
-/* Keeps the peer without a lane that could not be opened, and dials again later. Lane's engine. */
+/*
+ * Keeps the peer without a lane that could not be opened. The initiator dials again later; the acceptor lets that socket
+ * take the lane's place. Lane's engine.
+ */
 void tcp_lane_retry_later(struct tcp_lane *lane);
 /* Returns the lanes that could not be opened, and the reason of one of them in *status. Any thread. */
 unsigned tcp_lanes_missing(struct pl_endpoint *endpoint, int *status);
