@@ -192,6 +192,14 @@ static void serve_timers(struct pl_engine *engine)
 		pl_engine_arm(engine, next);
 }
 
+/* Owners keep what their events need behind the source. */
+static inline void prefetch_source(const struct pl_source *source)
+{
+	__builtin_prefetch(source);
+	__builtin_prefetch((const char *)source + 64);
+	__builtin_prefetch((const char *)source + 128);
+}
+
 /* Serves a batch of events. Stops early if a source was removed: later events may point to it. */
 static bool dispatch_events(struct pl_engine *engine, int count)
 {
@@ -202,6 +210,9 @@ static bool dispatch_events(struct pl_engine *engine, int count)
 		struct pl_source *source = engine->events[i].data.ptr;
 		bool did;
 
+		/* With many busy sources the next one is in no cache. */
+		if (i + 1 < count)
+			prefetch_source(engine->events[i + 1].data.ptr);
 		if (!source) {
 			serve_timers(engine);
 			continue;
@@ -279,6 +290,7 @@ static bool epoll_due(struct pl_engine *engine)
 {
 	unsigned rounds = engine->round++;
 
+	/* Nothing is hot in a crowded engine. */
 	if (!engine->hot_count)
 		return true;
 	if (engine->hot_memory == engine->hot_count && !atomic_load_explicit(&engine->eager_idle, memory_order_relaxed))
@@ -289,6 +301,21 @@ static bool epoll_due(struct pl_engine *engine)
 	return true;
 }
 
+/*
+ * Decides, by the number of events, whether hot sources are worth their system calls. Without events that remains open: the
+ * answers of many sources may be on their way.
+ */
+static void note_crowd(struct pl_engine *engine, int events)
+{
+	bool crowded = events > PL_ENGINE_HOT_MAX && !engine->hot_memory;
+
+	if (events <= 0 || crowded == engine->crowded)
+		return;
+	engine->crowded = crowded;
+	if (crowded)
+		pl_engine_cool_all(engine);
+}
+
 bool pl_engine_progress_held(struct pl_engine *engine)
 {
 	bool any = atomic_load_explicit(&engine->task_count, memory_order_relaxed) && run_tasks(engine, NULL);
@@ -297,8 +324,11 @@ bool pl_engine_progress_held(struct pl_engine *engine)
 	if (engine->hot_count)
 		any |= poll_hot(engine);
 	if (epoll_due(engine)) {
-		bool found = dispatch_events(engine, pl_engine_look(engine));
+		int events = pl_engine_look(engine);
+		bool found;
 
+		note_crowd(engine, events);
+		found = dispatch_events(engine, events);
 		/* Many sources may be busy, of which few are hot. */
 		engine->look_pause = found ? 1 : PL_MIN(2 * engine->look_pause + 1, ROUNDS_BETWEEN_EPOLL);
 		any |= found;
