@@ -301,21 +301,6 @@ static bool epoll_due(struct pl_engine *engine)
 	return true;
 }
 
-/*
- * Decides, by the number of events, whether hot sources are worth their system calls. Without events that remains open: the
- * answers of many sources may be on their way.
- */
-static void note_crowd(struct pl_engine *engine, int events)
-{
-	bool crowded = events > PL_ENGINE_HOT_MAX && !engine->hot_memory;
-
-	if (events <= 0 || crowded == engine->crowded)
-		return;
-	engine->crowded = crowded;
-	if (crowded)
-		pl_engine_cool_all(engine);
-}
-
 bool pl_engine_progress_held(struct pl_engine *engine)
 {
 	bool any = atomic_load_explicit(&engine->task_count, memory_order_relaxed) && run_tasks(engine, NULL);
@@ -327,7 +312,7 @@ bool pl_engine_progress_held(struct pl_engine *engine)
 		int events = pl_engine_look(engine);
 		bool found;
 
-		note_crowd(engine, events);
+		pl_engine_note_crowd(engine, events);
 		found = dispatch_events(engine, events);
 		/* Many sources may be busy, of which few are hot. */
 		engine->look_pause = found ? 1 : PL_MIN(2 * engine->look_pause + 1, ROUNDS_BETWEEN_EPOLL);

@@ -268,6 +268,11 @@ static inline void pl_task_init(struct pl_task *task, void (*run)(struct pl_task
 void pl_engine_heat(struct pl_engine *engine, struct pl_source *source);
 void pl_engine_cool(struct pl_engine *engine, struct pl_source *source);
 void pl_engine_cool_all(struct pl_engine *engine);
+/*
+ * Decides, by the number of events that epoll found, whether hot sources are worth their system calls. Without events the
+ * decision stays: the answers of many sources may be on their way. For engines without a thread.
+ */
+void pl_engine_note_crowd(struct pl_engine *engine, int events);
 /* Makes timer_fd fire at `when`. Under the lock. */
 void pl_engine_arm(struct pl_engine *engine, uint64_t when);
 

@@ -104,3 +104,14 @@ void pl_engine_cool_all(struct pl_engine *engine)
 			source->idle(source);
 	}
 }
+
+void pl_engine_note_crowd(struct pl_engine *engine, int events)
+{
+	bool crowded = events > PL_ENGINE_HOT_MAX && !engine->hot_memory;
+
+	if (events <= 0 || crowded == engine->crowded)
+		return;
+	engine->crowded = crowded;
+	if (crowded)
+		pl_engine_cool_all(engine);
+}
