@@ -175,6 +175,8 @@ static int open_engines(struct pl_context *context, struct pl_error *error)
 static void init_lists(struct pl_context *context)
 {
 	pl_list_init(&context->peers);
+	for (unsigned i = 0; i < PL_ENGINES_MAX; i++)
+		pl_list_init(&context->home_peers[i]);
 	pl_list_init(&context->listeners);
 	pl_list_init(&context->regions);
 	pl_list_init(&context->remotes);

@@ -70,7 +70,7 @@ struct pl_peer {
 	/* Not beside those above, which home writes: lanes on other engines read the rate. */
 	struct pl_bucket bucket; /* bytes of both directions; rate 0: no limit */
 
-	struct pl_list link;
+	struct pl_list link, home_link; /* of context->peers, and of home_peers; context->lock */
 	size_t peer_index; /* index in context->peer_table */
 	/* of both ends, for proofs of sockets; written before the peer is joinable, or by the initiator at home */
 	uint8_t *secret; /* PL_SECRET bytes of context->tls's pool; NULL: not derived yet */
@@ -190,7 +190,8 @@ static inline struct pl_operation *pl_peer_operation_next(struct pl_peer *peer, 
 	return operation;
 }
 
-struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct pl_error *error);
+/* Creates a peer with this home. */
+struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, bool initiator, struct pl_error *error);
 /* Claims the right to free a peer, which is given once: pl_close() and a failed opening may both ask for it. */
 bool pl_peer_claim(struct pl_peer *peer);
 /* Closes and frees a peer. Called without an engine's lock, by the owner or the claimer of the peer. */

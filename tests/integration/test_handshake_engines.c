@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base.h"
+#include "peerlane/counters.h"
 #include "support/cases.h"
 #include "support/environment.h"
 
@@ -131,6 +133,38 @@ static void accept_as_many_as_the_limit(void *argument)
 	rig_close(&rig);
 }
 
+static void expect_peers(struct pl_context *context, unsigned count)
+{
+	struct pl_context_info info = PL_CONTEXT_INFO_INIT;
+	struct pl_queues queues = PL_QUEUES_INIT;
+	struct pl_error error;
+
+	check_ok(pl_context_query(context, &info, &error), &error);
+	check_number(info.peers, count);
+	check_ok(pl_context_queues(context, "tcp", &queues, &error), &error);
+	check_number(queues.peers, count);
+}
+
+/* Each peer is counted by its home, of which there are several. */
+static void count_peers_of_all_engines(void *argument)
+{
+	struct pl_peer *peers[2 * WORKERS];
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, 0);
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(peers); i++) {
+		check_ok(pl_connect(rig.client, rig.address, AMPLE_TIME, &peers[i], &error), &error);
+		expect_peers(rig.client, i + 1);
+	}
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(peers); i++) {
+		pl_peer_close(peers[i]);
+		expect_peers(rig.client, 2 * WORKERS - i - 1);
+	}
+	rig_close(&rig);
+}
+
 /* The listener, or the context, closes while all engines shake hands. */
 static void close_during_handshakes(void *argument)
 {
@@ -158,10 +192,11 @@ static const struct test_case cases[] = {
 	{ "several engines", use_several_engines, NULL, 60 },
 	{ "one call at a time", call_the_program_once_at_a_time, NULL, 60 },
 	{ "peers_max", accept_as_many_as_the_limit, NULL, 60 },
+	{ "count", count_peers_of_all_engines, NULL, 60 },
 	{ "close", close_during_handshakes, NULL, 60 },
 };
 
 int main(void)
 {
-	return cases_run("handshake-engines", cases, sizeof(cases) / sizeof(cases[0]));
+	return cases_run("handshake-engines", cases, PL_ARRAY_SIZE(cases));
 }
