@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * scale SUBJECT COUNT [KEY]: what many peers, regions and grants cost. Subjects:
+ * scale SUBJECT COUNT [KEY [WORKERS]]: what many peers, regions and grants cost. WORKERS: engines of each process, by default
+ * those of the library. Subjects:
  *
- * connect   COUNT connections at once; KEY is a pre-shared key for TLS
+ * connect   COUNT connections at once; KEY is a pre-shared key for TLS, "" for none
  * turns     manual progress: a write of 8 bytes to each of COUNT peers in turn
  * dying     COUNT reads outstanding at a process that is killed: time until all have ended
  * mappings  registration of host memory above COUNT mappings of the process
@@ -31,6 +32,7 @@
 struct run {
 	unsigned count;
 	const char *key;
+	unsigned workers;
 	int socket; /* to the other process */
 	pid_t other;
 };
@@ -50,6 +52,7 @@ static struct pl_context *open_context(const struct run *run, const char *fabric
 
 	options.fabric = fabric;
 	options.progress = progress;
+	options.workers = run->workers;
 	options.key = run->key;
 	options.key_length = run->key ? strlen(run->key) : 0;
 	MUST(pl_open(&context, &options, &error), &error);
@@ -380,10 +383,11 @@ static const struct subject {
 
 int main(int argc, char **argv)
 {
-	struct run run = { .other = -1, .socket = -1, .key = argc > 3 ? argv[3] : NULL };
+	struct run run = { .other = -1, .socket = -1, .key = argc > 3 && *argv[3] ? argv[3] : NULL };
 	struct rlimit limit;
 
 	run.count = argc > 2 ? (unsigned)atoi(argv[2]) : 0;
+	run.workers = argc > 4 ? (unsigned)atoi(argv[4]) : 0;
 	getrlimit(RLIMIT_NOFILE, &limit);
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &limit);
@@ -396,7 +400,8 @@ int main(int argc, char **argv)
 			waitpid(run.other, NULL, 0);
 		return 0;
 	}
-	fprintf(stderr, "usage: scale SUBJECT COUNT [KEY], SUBJECT is connect, turns, dying, mappings, grants, close "
-			"or keys\n");
+	fprintf(stderr,
+		"usage: scale SUBJECT COUNT [KEY [WORKERS]], SUBJECT is connect, turns, dying, mappings, grants, close "
+		"or keys\n");
 	return 2;
 }

@@ -64,7 +64,8 @@ struct pl_rights {
 /**
  * Decides about the other end (pl_options.authorize): after it has proved its identity, and after the files of
  * pl_options have admitted it. Called once for each connection, and again by pl_context_reload(), on a thread of the
- * library that holds a lock. It must not block, and must not call functions of this context.
+ * library that holds a lock, one call at a time with those of pl_options.refused. It must not block, and must not call
+ * functions of this context.
  *
  * @param user  pl_options.authorize_user
  * @param identity  the other end; valid during the call
@@ -75,7 +76,8 @@ typedef int (*pl_authorize_function)(void *user, const struct pl_identity *ident
 
 /**
  * Learns of an end that connected and was refused (pl_options.refused), with the reason. Called on a thread of the
- * library that holds a lock. It must not block, and must not call functions of this context.
+ * library that holds a lock, one call at a time with those of pl_options.authorize. It must not block, and must not call
+ * functions of this context.
  *
  * @param identity  what the other end proved before; at least its address. Valid during the call
  */

@@ -210,11 +210,10 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
 		return false;
 	if (peer->endpoint && peer->ops->replaced)
 		peer->ops->replaced(peer->endpoint);
-	next = pl_peer_new(peer->context, true, NULL);
+	/* The lock of the operation's home engine is held. */
+	next = pl_peer_new(peer->context, peer->home, true, NULL);
 	if (!next)
 		return false;
-	/* The lock of the operation's home engine is held. */
-	next->home = peer->home;
 	next->failed = peer->ops;
 	next->loss = *error;
 	next->refusal = PL_REFUSAL_CARDS;
@@ -292,7 +291,7 @@ static int start_connecting(struct pl_context *context, const char *address, con
 	}
 	attributes.timeout = timeout ? timeout : context->options.connect_timeout;
 	attributes.user_data = user_data;
-	peer = pl_peer_new(context, true, error);
+	peer = pl_peer_new(context, pl_context_pick_engine(context), true, error);
 	rc = peer ? store_targets(peer, addresses, error) : -ENOMEM;
 	freeaddrinfo(addresses);
 	if (rc == 0)
@@ -377,11 +376,13 @@ static void run_accepted_stream(struct pl_task *task)
 void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *stream, const uint8_t magic[4],
 			   struct pl_admission *admission)
 {
-	struct pl_peer *peer = pl_peer_new(listener->context, false, NULL);
+	struct pl_context *context = listener->context;
+	struct pl_peer *peer = pl_peer_new(context, pl_context_pick_engine(context), false, NULL);
 
 	if (!peer) {
+		atomic_fetch_sub(&context->accepted, 1);
 		pl_stream_close(stream);
-		pl_free(&listener->context->allocator, admission);
+		pl_free(&context->allocator, admission);
 		return;
 	}
 	peer->admission = admission;

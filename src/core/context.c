@@ -175,6 +175,8 @@ static int open_engines(struct pl_context *context, struct pl_error *error)
 static void init_lists(struct pl_context *context)
 {
 	pl_list_init(&context->peers);
+	for (unsigned i = 0; i < PL_ENGINES_MAX; i++)
+		pl_list_init(&context->home_peers[i]);
 	pl_list_init(&context->listeners);
 	pl_list_init(&context->regions);
 	pl_list_init(&context->remotes);
@@ -189,6 +191,7 @@ static void init_lists(struct pl_context *context)
 	pthread_mutex_init(&context->grant_lock, NULL);
 	pthread_cond_init(&context->registration_ended, NULL);
 	pthread_mutex_init(&context->reload_lock, NULL);
+	pthread_mutex_init(&context->callback_lock, NULL);
 	pl_lock_init(&context->queue_lock);
 	pl_counters_open(&context->counters, &context->allocator);
 	pl_error_log_init(&context->errors, &context->allocator);
@@ -416,6 +419,7 @@ void pl_close(struct pl_context *context)
 	pl_tls_close(context->tls);
 	pl_trust_close(context);
 	pthread_mutex_destroy(&context->reload_lock);
+	pthread_mutex_destroy(&context->callback_lock);
 	pthread_mutex_destroy(&context->lock);
 	pthread_mutex_destroy(&context->fabric_lock);
 	pthread_cond_destroy(&context->registration_ended);

@@ -52,6 +52,7 @@ struct pl_context {
 	struct pl_trust *trust;       /* NULL: no options about identities */
 	atomic_uint trust_generation; /* number of reloads */
 	pthread_mutex_t reload_lock;  /* held during pl_context_reload() */
+	pthread_mutex_t callback_lock; /* held during a call of options.authorize or options.refused */
 	struct pl_tls *tls; /* NULL: there is no key, and the context has neither listened nor connected */
 	struct pl_engine *engines[PL_ENGINES_MAX];
 	struct pl_dial_turns dial_turns[PL_ENGINES_MAX]; /* of each engine */
@@ -59,6 +60,8 @@ struct pl_context {
 	struct pl_copier *copiers[PL_ENGINES_MAX];
 	unsigned engine_count;
 	atomic_uint next_engine;
+	atomic_uint greetings[PL_ENGINES_MAX]; /* connections of each engine that have not identified themselves */
+	atomic_uint next_greeting;             /* engine with which the search for that of the next one begins */
 	struct pl_slots slot_pool; /* locked memory, for bytes that sockets and cards cannot reach */
 	const struct pl_fabric_ops *fabrics[PL_FABRICS_MAX]; /* candidates, best first */
 	unsigned fabric_count;
@@ -67,6 +70,7 @@ struct pl_context {
 
 	pthread_mutex_t lock; /* the lists, and peer_table */
 	struct pl_list peers, listeners, regions, remotes, vectors, publishers, subscribers;
+	struct pl_list home_peers[PL_ENGINES_MAX]; /* the peers again, by the index of their home */
 	atomic_uint accepted;             /* peers that connected to this context, until they are freed */
 	struct pl_index_table peer_table; /* struct pl_peer, for sockets that join a peer */
 	atomic_uint closed_peers;         /* number of peers that were closed */

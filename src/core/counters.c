@@ -176,22 +176,20 @@ static unsigned list_length(const struct pl_list *list)
 }
 
 /* Counts the peers of one engine. */
-static void count_peers(struct pl_context *context, struct pl_engine *engine, struct pl_context_info *info)
+static void count_peers(struct pl_context *context, unsigned engine, struct pl_context_info *info)
 {
-	pl_engine_lock(engine);
+	pl_engine_lock(context->engines[engine]);
 	pthread_mutex_lock(&context->lock);
-	pl_list_for_each(at, &context->peers) {
-		const struct pl_peer *peer = pl_list_entry(at, struct pl_peer, link);
+	pl_list_for_each(at, &context->home_peers[engine]) {
+		const struct pl_peer *peer = pl_list_entry(at, struct pl_peer, home_link);
 		int state = atomic_load(&peer->state);
 
-		if (peer->home != engine)
-			continue;
 		info->peers += state == PL_PEER_UP;
 		info->lost += state == PL_PEER_LOST;
 		info->running += peer->running;
 	}
 	pthread_mutex_unlock(&context->lock);
-	pl_engine_unlock(engine);
+	pl_engine_unlock(context->engines[engine]);
 }
 
 int pl_context_query(struct pl_context *context, struct pl_context_info *info, struct pl_error *error)
@@ -202,7 +200,7 @@ int pl_context_query(struct pl_context *context, struct pl_context_info *info, s
 	*info = (struct pl_context_info)PL_CONTEXT_INFO_INIT;
 	info->engines = context->engine_count;
 	for (unsigned i = 0; i < context->engine_count; i++)
-		count_peers(context, context->engines[i], info);
+		count_peers(context, i, info);
 	pthread_mutex_lock(&context->lock);
 	info->regions = list_length(&context->regions);
 	info->remotes = list_length(&context->remotes);
@@ -212,16 +210,15 @@ int pl_context_query(struct pl_context *context, struct pl_context_info *info, s
 }
 
 /* Adds the queues of an engine's peers. */
-static void add_queues(struct pl_context *context, struct pl_engine *engine, const char *fabric,
-		       struct pl_queues *queues)
+static void add_queues(struct pl_context *context, unsigned engine, const char *fabric, struct pl_queues *queues)
 {
-	pl_engine_lock(engine);
+	pl_engine_lock(context->engines[engine]);
 	pthread_mutex_lock(&context->lock);
-	pl_list_for_each(at, &context->peers) {
-		const struct pl_peer *peer = pl_list_entry(at, struct pl_peer, link);
+	pl_list_for_each(at, &context->home_peers[engine]) {
+		const struct pl_peer *peer = pl_list_entry(at, struct pl_peer, home_link);
 
 		/* A peer that is connecting has no fabric yet. */
-		if (peer->home != engine || !peer->ops || (fabric && strcmp(peer->ops->name, fabric) != 0))
+		if (!peer->ops || (fabric && strcmp(peer->ops->name, fabric) != 0))
 			continue;
 		queues->peers += atomic_load(&peer->state) == PL_PEER_UP;
 		queues->running += peer->running;
@@ -230,7 +227,7 @@ static void add_queues(struct pl_context *context, struct pl_engine *engine, con
 		queues->unexpected += list_length(&peer->unexpected);
 	}
 	pthread_mutex_unlock(&context->lock);
-	pl_engine_unlock(engine);
+	pl_engine_unlock(context->engines[engine]);
 }
 
 int pl_context_queues(struct pl_context *context, const char *fabric, struct pl_queues *queues, struct pl_error *error)
@@ -244,6 +241,6 @@ int pl_context_queues(struct pl_context *context, const char *fabric, struct pl_
 		return -EINVAL;
 	*queues = (struct pl_queues)PL_QUEUES_INIT;
 	for (unsigned i = 0; i < context->engine_count; i++)
-		add_queues(context, context->engines[i], fabric, queues);
+		add_queues(context, i, fabric, queues);
 	return 0;
 }

@@ -4,59 +4,14 @@
  * data socket of a known peer, which proves that. The other end is not trusted, so each connection has a small buffer
  * and a deadline.
  */
-#include <netinet/in.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/fabric.h"
 #include "core/greeting.h"
 
-/*
- * Most connections of a listener: one in eight of the process's descriptors, within these limits. Beyond that number
- * the address that has most of them loses one, so that strangers cannot keep peers out.
- */
-#define GREETINGS_LEAST 16u
-#define GREETINGS_MAX 256u
-#define DESCRIPTORS_FOR_ONE 8u
-/*
- * Many processes of a job connect at the same time: connections younger than this may exceed the number by this factor. Beyond
- * that, more wait in the kernel's queue until others have finished, or have been silent for a time.
- */
-#define YOUNG (3 * PL_NS_PER_S)
-#define YOUNG_FACTOR 4u
-#define SILENCE (500 * PL_NS_PER_MS)
-/* Bytes protect a connection for this time after its arrival, so that strangers cannot keep others out by single bytes. */
-#define PROTECTION PL_NS_PER_S
 #define TLS_HANDSHAKE_RECORD 0x16
 /* Time for the other end to read a refusal. */
 #define REFUSAL_TIME PL_NS_PER_S
-
-/* Connections of some addresses together: enough to tell an address with many from one with few. */
-static unsigned *count_of_network(struct pl_listener *listener, uint64_t network)
-{
-	const uint64_t hash = (network ^ (uintptr_t)listener) * 0x9e3779b97f4a7c15ull;
-
-	return &listener->greeting_counts[hash >> 32 & (PL_ARRAY_SIZE(listener->greeting_counts) - 1)];
-}
-
-void pl_greeting_free(struct greeting *greeting)
-{
-	struct pl_listener *listener = greeting->listener;
-
-	pl_source_remove(&greeting->source);
-	pl_timer_clear(listener->engine, &greeting->timer);
-	pl_stream_close(&greeting->stream);
-	pl_list_remove(&greeting->link);
-	listener->greeting_count--;
-	--*count_of_network(listener, greeting->network);
-	pl_free(&listener->context->allocator, greeting->admission);
-	pl_free(&listener->context->allocator, greeting);
-}
-
-static void greeting_expire(struct pl_timer *timer)
-{
-	pl_greeting_free(pl_container_of(timer, struct greeting, timer));
-}
 
 void pl_greeting_refuse(struct greeting *greeting, enum pl_wire_status status)
 {
@@ -75,7 +30,7 @@ void pl_greeting_refuse(struct greeting *greeting, enum pl_wire_status status)
 	pl_stream_write(&greeting->stream, &vector, 1);
 	shutdown(greeting->stream.fd, SHUT_WR);
 	greeting->step = REFUSED;
-	pl_timer_set(greeting->listener->engine, &greeting->timer, pl_now() + REFUSAL_TIME);
+	pl_timer_set(pl_greeting_engine(greeting), &greeting->timer, pl_now() + REFUSAL_TIME);
 }
 
 int pl_greeting_read(struct greeting *greeting, void *bytes, size_t want)
@@ -113,15 +68,16 @@ static int greeting_identify(struct greeting *greeting)
 	return pl_stream_open(&greeting->stream, greeting->source.fd, listener->context->tls, true, NULL);
 }
 
-struct pl_stream pl_greeting_take_stream(struct greeting *greeting)
+int pl_greeting_take_stream(struct greeting *greeting, struct pl_stream *stream)
 {
-	struct pl_stream stream = greeting->stream;
-
+	if (!pl_greeting_leave_list(greeting))
+		return -ECANCELED;
 	pl_source_remove(&greeting->source);
+	*stream = greeting->stream;
 	greeting->stream.fd = -1;
 	greeting->stream.ssl = NULL;
 	greeting->stream.sealed = NULL;
-	return stream;
+	return 0;
 }
 
 int pl_greeting_handshake(struct greeting *greeting, struct pl_error *error)
@@ -145,11 +101,14 @@ static struct pl_peer *find_peer(const struct greeting *greeting, struct pl_lane
 	return pl_peer_by_index(greeting->listener->context, hello->peer_index);
 }
 
-/* Hands the socket over to the peer. Returns 1. */
+/* Hands the socket over to the peer. Returns 1, or -ECANCELED if the listener has given the connection up. */
 static int join_peer(struct greeting *greeting, struct pl_peer *peer)
 {
-	struct pl_stream stream = pl_greeting_take_stream(greeting);
+	struct pl_stream stream;
+	int rc = pl_greeting_take_stream(greeting, &stream);
 
+	if (rc < 0)
+		return rc;
 	peer->ops->join(peer->endpoint, &stream, greeting->auth.hello);
 	pl_greeting_free(greeting);
 	return 1;
@@ -263,144 +222,17 @@ static int greeting_advance(struct greeting *greeting)
 	return greeting_drain(greeting);
 }
 
-static bool greeting_ready(struct pl_source *source, uint32_t events)
+bool pl_greeting_ready(struct pl_source *source, uint32_t events)
 {
 	struct greeting *greeting = pl_container_of(source, struct greeting, source);
 	int rc;
 
 	(void)events;
-	greeting->active = pl_now();
+	atomic_store_explicit(&greeting->active, pl_now(), memory_order_relaxed);
 	do
 		rc = greeting_advance(greeting);
 	while (rc == 0);
 	if (rc < 0 && rc != -EAGAIN)
 		pl_greeting_free(greeting);
 	return true;
-}
-
-static uint64_t network_of(int fd)
-{
-	struct sockaddr_storage address = { 0 };
-	socklen_t length = sizeof(address);
-	uint64_t network = 0;
-
-	getpeername(fd, (struct sockaddr *)&address, &length);
-	if (address.ss_family == AF_INET) {
-		network = ((struct sockaddr_in *)&address)->sin_addr.s_addr;
-	} else if (address.ss_family == AF_INET6) {
-		const struct in6_addr *six = &((struct sockaddr_in6 *)&address)->sin6_addr;
-		const uint8_t *bytes = six->s6_addr;
-
-		memcpy(&network, bytes, sizeof(network));
-		/* IPv4 through a socket for both families */
-		if (IN6_IS_ADDR_V4MAPPED(six)) {
-			network = 0;
-			memcpy(&network, bytes + 12, 4);
-		}
-	}
-	return network;
-}
-
-static bool has_unread_bytes(const struct greeting *greeting)
-{
-	uint8_t byte;
-
-	return recv(greeting->source.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-}
-
-/* True if the other end is at work, or this end has not read what it sent. */
-static bool is_protected(const struct greeting *greeting, uint64_t now, uint64_t idle)
-{
-	if (greeting->since <= now - PROTECTION)
-		return false;
-	return greeting->active > now - idle || has_unread_bytes(greeting);
-}
-
-/* Returns the connection that pl_greeting_evict() would close; NULL: none. */
-static struct greeting *find_victim(struct pl_listener *listener, uint64_t age, uint64_t idle)
-{
-	const uint64_t now = pl_now();
-	struct greeting *victim = NULL;
-	unsigned most = 0;
-
-	/* The list is in the order of arrival, so the first one found is the oldest of its address. */
-	pl_list_for_each(at, &listener->greetings) {
-		struct greeting *greeting = pl_list_entry(at, struct greeting, link);
-
-		if (greeting->since > now - age)
-			break;
-		if (*count_of_network(listener, greeting->network) <= most ||
-		    (idle && is_protected(greeting, now, idle)))
-			continue;
-		most = *count_of_network(listener, greeting->network);
-		victim = greeting;
-	}
-	return victim;
-}
-
-bool pl_greeting_evict(struct pl_listener *listener, uint64_t age, uint64_t idle)
-{
-	struct greeting *victim = find_victim(listener, age, idle);
-
-	if (victim)
-		pl_greeting_free(victim);
-	return victim;
-}
-
-static unsigned most_greetings(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur / DESCRIPTORS_FOR_ONE >= GREETINGS_MAX)
-		return GREETINGS_MAX;
-	return PL_MAX((unsigned)limit.rlim_cur / DESCRIPTORS_FOR_ONE, GREETINGS_LEAST);
-}
-
-bool pl_greeting_room(struct pl_listener *listener)
-{
-	return listener->greeting_count < most_greetings() * YOUNG_FACTOR || find_victim(listener, 0, SILENCE);
-}
-
-/* Makes room for one more. */
-static void make_room(struct pl_listener *listener)
-{
-	const unsigned most = most_greetings();
-
-	while (listener->greeting_count >= most && pl_greeting_evict(listener, YOUNG, 0))
-		;
-	if (listener->greeting_count >= most * YOUNG_FACTOR)
-		pl_greeting_evict(listener, 0, SILENCE);
-}
-
-void pl_greeting_new(struct pl_listener *listener, int fd)
-{
-	struct greeting *greeting = pl_zalloc(&listener->context->allocator, sizeof(*greeting));
-
-	if (!greeting) {
-		close(fd);
-		return;
-	}
-	greeting->network = network_of(fd);
-	greeting->since = greeting->active = pl_now();
-	make_room(listener);
-	greeting->listener = listener;
-	greeting->stream.fd = fd;
-	greeting->source.fd = fd;
-	greeting->source.ready = greeting_ready;
-	pl_timer_init(&greeting->timer, greeting_expire);
-	pl_list_append(&listener->greetings, &greeting->link);
-	listener->greeting_count++;
-	++*count_of_network(listener, greeting->network);
-	if (pl_source_add(listener->engine, &greeting->source, EPOLLIN) < 0) {
-		pl_greeting_free(greeting);
-		return;
-	}
-	pl_timer_set(listener->engine, &greeting->timer,
-		     pl_deadline(pl_now(), listener->context->options.connect_timeout));
-}
-
-void pl_greetings_clear(struct pl_listener *listener)
-{
-	while (!pl_list_empty(&listener->greetings))
-		pl_greeting_free(pl_list_first(&listener->greetings, struct greeting, link));
 }

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Accepted connection that has not identified itself; for greeting.c and greeting_control.c. Listener's engine. */
+/*
+ * Accepted connection that has not identified itself; for greeting*.c.
+ *
+ * One engine of the context runs it, so that TLS handshakes use all engines; that engine's lock protects it. The listener's
+ * engine accepts it, and evicts it: it takes the connection out of the list, and posts a task that frees it.
+ */
 #ifndef PL_CORE_GREETING_H
 #define PL_CORE_GREETING_H
 
@@ -9,29 +14,44 @@
 
 struct greeting {
 	struct pl_source source;
-	struct pl_timer timer;
-	struct pl_list link;
+	struct pl_timer timer; /* ends it after a refusal */
+	struct pl_task evicted_task;
+	struct pl_list link; /* of listener->greetings; listener->lock */
+	bool evicted;        /* true if evicted_task frees it; listener->lock */
 	struct pl_listener *listener;
+	unsigned engine; /* index in context->engines */
 	struct pl_stream stream;
 	enum { FIRST_BYTE, CONTROL_TLS, CONTROL, KEY_PROOF, LANE_MAGIC, LANE_HELLO, LANE_PROOF, REFUSED } step;
-	uint64_t since;   /* time of its arrival */
-	uint64_t active;  /* time of its last bytes */
-	uint64_t network; /* the address, or the first half of an IPv6 address */
-	size_t have;      /* bytes of the message that is being read */
+	uint64_t since;          /* time of its arrival */
+	_Atomic uint64_t active; /* time of its last bytes; the listener's engine reads it */
+	uint64_t network;        /* the address, or the first half of an IPv6 address */
+	size_t have;             /* bytes of the message that is being read */
 	uint8_t bytes[PL_KEY_PROOF];
 	struct pl_admission *admission; /* after the handshake; NULL: the context judges nobody */
 	bool key_proven;                /* by a proof after the handshake */
 	struct pl_lane_auth auth;
 };
 
-/* greeting.c */
+static inline struct pl_engine *pl_greeting_engine(const struct greeting *greeting)
+{
+	return greeting->listener->context->engines[greeting->engine];
+}
+
+/* greeting_list.c */
+/* Takes the connection out of the listener's list. Returns false if it has been evicted: then a task frees it. */
+bool pl_greeting_leave_list(struct greeting *greeting);
+/* Closes the connection. Frees it, unless it has been evicted. */
 void pl_greeting_free(struct greeting *greeting);
+
+/* greeting.c */
+/* Event of the connection's socket: takes as many steps as its bytes allow. */
+bool pl_greeting_ready(struct pl_source *source, uint32_t events);
 /* Sends the reason, and lingers so that a reset does not discard it. */
 void pl_greeting_refuse(struct greeting *greeting, enum pl_wire_status status);
 /* Reads until `want` bytes are there. Returns 0, -EAGAIN, or the stream's error. */
 int pl_greeting_read(struct greeting *greeting, void *bytes, size_t want);
-/* Takes the stream out of the greeting, which is freed afterwards. */
-struct pl_stream pl_greeting_take_stream(struct greeting *greeting);
+/* Takes the stream out of the greeting, which the caller frees. Returns 0, or -ECANCELED if it has been evicted. */
+int pl_greeting_take_stream(struct greeting *greeting, struct pl_stream *stream);
 /* Continues the TLS handshake; results of pl_stream_handshake(). */
 int pl_greeting_handshake(struct greeting *greeting, struct pl_error *error);
 

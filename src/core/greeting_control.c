@@ -78,6 +78,17 @@ int pl_greeting_check_key(struct greeting *greeting)
 	return rc;
 }
 
+/* Counts a peer that the context accepts. Returns false if peers_max does not allow one more. */
+static bool count_accepted_peer(struct pl_context *context)
+{
+	const unsigned most = context->options.peers_max;
+
+	if (atomic_fetch_add(&context->accepted, 1) < most || !most)
+		return true;
+	atomic_fetch_sub(&context->accepted, 1);
+	return false;
+}
+
 int pl_greeting_control(struct greeting *greeting)
 {
 	struct pl_context *context = greeting->listener->context;
@@ -101,9 +112,13 @@ int pl_greeting_control(struct greeting *greeting)
 		return -EPROTO;
 	if (wants_key_proof(greeting) && !greeting->key_proven)
 		return greeting_refuse_by(greeting, PL_WIRE_NEEDS_KEY);
-	if (context->options.peers_max && atomic_load(&context->accepted) >= context->options.peers_max)
+	if (!count_accepted_peer(context))
 		return greeting_refuse_by(greeting, PL_WIRE_BUSY);
-	stream = pl_greeting_take_stream(greeting);
+	rc = pl_greeting_take_stream(greeting, &stream);
+	if (rc < 0) {
+		atomic_fetch_sub(&context->accepted, 1);
+		return rc;
+	}
 	pl_peer_accept_stream(greeting->listener, &stream, greeting->bytes, greeting->admission);
 	greeting->admission = NULL;
 	pl_greeting_free(greeting);

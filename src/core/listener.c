@@ -21,30 +21,44 @@ static void pause_accepting(struct pl_listener *listener, uint64_t time)
 	pl_timer_set(listener->engine, &listener->pause, pl_now() + time);
 }
 
+/* Returns true if the listener goes on after a failed accept4(2). */
+static bool accept_failed(struct pl_listener *listener, int code)
+{
+	bool lacks_descriptor = pl_lacks_descriptor(code);
+
+	if (code == -ECONNABORTED || code == -EINTR)
+		return true;
+	/* Strangers must not keep peers out: one of them leaves its descriptor, soon if its engine is busy. */
+	if (lacks_descriptor && pl_greeting_evict(listener, 0, 0)) {
+		if (!atomic_load(&listener->evicted))
+			return true;
+		pause_accepting(listener, SHORT_PAUSE);
+	} else if (lacks_descriptor || code == -ENOBUFS || code == -ENOMEM) {
+		pause_accepting(listener, PAUSE);
+	}
+	return false;
+}
+
 static bool listener_ready(struct pl_source *source, uint32_t events)
 {
 	struct pl_listener *listener = pl_container_of(source, struct pl_listener, source);
+	const unsigned most = pl_greetings_most();
 
 	(void)events;
 	for (int i = 0; i < ACCEPTS_A_ROUND; i++) {
 		int fd;
 
-		if (!pl_greeting_room(listener)) {
+		if (!pl_greeting_room(listener, most)) {
 			pause_accepting(listener, SHORT_PAUSE);
 			break;
 		}
 		fd = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {
 			pl_socket_tune(fd, &listener->context->options);
-			pl_greeting_new(listener, fd);
+			pl_greeting_new(listener, fd, most);
 			continue;
 		}
-		/* Strangers must not keep peers out: one of them leaves its descriptor. */
-		if (pl_lacks_descriptor(-errno) && pl_greeting_evict(listener, 0, 0))
-			continue;
-		if (pl_lacks_descriptor(-errno) || errno == ENOBUFS || errno == ENOMEM)
-			pause_accepting(listener, PAUSE);
-		if (errno != ECONNABORTED && errno != EINTR)
+		if (!accept_failed(listener, -errno))
 			break;
 	}
 	return true;
@@ -180,6 +194,7 @@ int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct
 	pl_list_init(&listener->backlog);
 	pl_list_init(&listener->accepts);
 	pl_timer_init(&listener->pause, resume_accepting);
+	pl_timer_init(&listener->expiry, pl_greetings_expire);
 	pthread_mutex_init(&listener->lock, NULL);
 	atomic_init(&listener->references, 1);
 	getsockname(fd, (struct sockaddr *)&listener->address, &length);
@@ -401,8 +416,8 @@ void pl_listener_close(struct pl_listener *listener)
 	pl_list_splice(&accepts, &listener->accepts);
 	pthread_mutex_unlock(&listener->lock);
 	pl_engine_lock(listener->engine);
-	pl_greetings_clear(listener);
 	pl_timer_clear(listener->engine, &listener->pause);
+	pl_timer_clear(listener->engine, &listener->expiry);
 	pl_source_remove(&listener->source);
 	close(listener->source.fd);
 	while (!pl_list_empty(&accepts)) {
@@ -413,6 +428,7 @@ void pl_listener_close(struct pl_listener *listener)
 		pl_operation_pending_done(operation);
 	}
 	pl_engine_unlock(listener->engine);
+	pl_greetings_clear(listener);
 	while (!pl_list_empty(&peers)) {
 		struct pl_peer *peer = pl_list_first(&peers, struct pl_peer, backlog_link);
 

@@ -33,7 +33,7 @@ static void lose_after_grace(struct pl_timer *timer)
 	pl_peer_lose(peer, &peer->loss);
 }
 
-struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct pl_error *error)
+struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, bool initiator, struct pl_error *error)
 {
 	struct pl_peer *peer = pl_zalloc(&context->allocator, sizeof(*peer));
 	int rc;
@@ -45,9 +45,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	peer->context = context;
 	pl_event_log_init(&peer->events, &context->allocator);
 	peer->initiator = initiator;
-	if (!initiator)
-		atomic_fetch_add(&context->accepted, 1);
-	peer->home = pl_context_pick_engine(context);
+	peer->home = home;
 	/* Replaced when both ends agree on a fabric. */
 	peer->ops = context->fabrics[0];
 	peer->reason = peer->ops->reason;
@@ -77,15 +75,15 @@ struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct p
 	pthread_mutex_lock(&context->lock);
 	if (rc == 0)
 		rc = peer_table_insert(context, peer);
-	if (rc == 0)
+	if (rc == 0) {
 		pl_list_append(&context->peers, &peer->link);
+		pl_list_append(&context->home_peers[pl_context_engine_index(context, home)], &peer->home_link);
+	}
 	pthread_mutex_unlock(&context->lock);
 	if (rc < 0) {
 		pl_fail_memory(error, "peer");
 		if (peer->loss_event)
 			pl_operation_discard(peer->loss_event);
-		if (!initiator)
-			atomic_fetch_sub(&context->accepted, 1);
 		pl_free(&context->allocator, peer);
 		return NULL;
 	}
@@ -253,6 +251,7 @@ static void peer_leave_context(struct pl_peer *peer)
 
 	pthread_mutex_lock(&context->lock);
 	pl_list_remove(&peer->link);
+	pl_list_remove(&peer->home_link);
 	pl_index_table_remove(&context->peer_table, peer->peer_index);
 	while (!pl_list_empty(&peer->remotes)) {
 		struct pl_remote *remote = pl_list_first(&peer->remotes, struct pl_remote, peer_link);

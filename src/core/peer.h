@@ -51,7 +51,7 @@ enum pl_refusal {
 enum pl_peer_state { PL_PEER_OPENING, PL_PEER_UP, PL_PEER_LOST };
 
 struct pl_peer {
-	/* Members that each operation reads, side by side. */
+	/* Members that each operation uses, side by side. */
 	struct pl_context *context;
 	struct pl_engine *home;
 	const struct pl_fabric_ops *ops;
@@ -61,8 +61,16 @@ struct pl_peer {
 	atomic_uint sync_count; /* synchronous operations; the sockets are polled once in a number of them */
 	struct pl_count *counts; /* its home's, of its fabric, by kind; written at home */
 	unsigned fabric;         /* index of `ops` in context->fabrics */
+	struct pl_list operations; /* operations that began and are not complete */
+	struct pl_list fenced;     /* operations that wait for earlier ones */
+	unsigned running;          /* operations that began, are not fenced and not complete */
+	bool releasing;            /* pl_peer_fence_release() is running */
+	uint64_t next_deadline;    /* time of the timer `deadline` */
+	struct pl_timer deadline;  /* set for the operation with the earliest deadline, which may be complete by now */
+	/* Not beside those above, which home writes: lanes on other engines read the rate. */
+	struct pl_bucket bucket; /* bytes of both directions; rate 0: no limit */
 
-	struct pl_list link;
+	struct pl_list link, home_link; /* of context->peers, and of home_peers; context->lock */
 	size_t peer_index; /* index in context->peer_table */
 	/* of both ends, for proofs of sockets; written before the peer is joinable, or by the initiator at home */
 	uint8_t *secret; /* PL_SECRET bytes of context->tls's pool; NULL: not derived yet */
@@ -116,19 +124,12 @@ struct pl_peer {
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;
-	struct pl_bucket bucket; /* bytes of both directions; rate 0: no limit */
 
 	const char *reason; /* reason of the route, for completions */
 	/* found by the local fabric at this end, or reported by the other end */
 	enum pl_refusal refusal;
 	const struct pl_fabric_ops *failed; /* initiator: fabric that failed before; `loss` has the error */
 
-	struct pl_list operations; /* operations that began and are not complete */
-	struct pl_timer deadline;  /* set for the operation with the earliest deadline, which may be complete by now */
-	uint64_t next_deadline;    /* time of that timer */
-	struct pl_list fenced;     /* operations that wait for earlier ones */
-	unsigned running;          /* operations that began, are not fenced and not complete */
-	bool releasing;            /* pl_peer_fence_release() is running */
 	unsigned stopping;         /* functions that are stopping many operations */
 	bool sweep_due;            /* the fabric has operations that they stopped */
 	struct pl_list after_stream; /* running operations that wait for streams, or for messages before them that do */
@@ -190,7 +191,8 @@ static inline struct pl_operation *pl_peer_operation_next(struct pl_peer *peer, 
 	return operation;
 }
 
-struct pl_peer *pl_peer_new(struct pl_context *context, bool initiator, struct pl_error *error);
+/* Creates a peer with this home. */
+struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, bool initiator, struct pl_error *error);
 /* Claims the right to free a peer, which is given once: pl_close() and a failed opening may both ask for it. */
 bool pl_peer_claim(struct pl_peer *peer);
 /* Closes and frees a peer. Called without an engine's lock, by the owner or the claimer of the peer. */
@@ -270,7 +272,7 @@ void pl_peer_note_refused_operation(const struct pl_operation *operation);
 
 /* connect.c: connects to the first address that answers. Home. */
 void pl_peer_dial(struct pl_peer *peer);
-/* Takes over a control connection that sent its magic, and its admission. */
+/* Takes over a control connection that sent its magic, its admission, and its count in context->accepted. */
 void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *stream, const uint8_t magic[4],
 			   struct pl_admission *admission);
 

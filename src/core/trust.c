@@ -427,7 +427,23 @@ void pl_trust_report_refused(struct pl_context *context, const struct pl_candida
 	if (!context->options.refused)
 		return;
 	fill_identity(&file, context);
+	pthread_mutex_lock(&context->callback_lock);
 	context->options.refused(context->options.refused_user, &admission.identity, error);
+	pthread_mutex_unlock(&context->callback_lock);
+}
+
+/* Lets the program decide. Several engines judge at the same time; the program sees one call at a time. */
+static int ask_program(struct pl_context *context, const struct case_file *file)
+{
+	const struct pl_trust *trust = context->trust;
+	int rc;
+
+	if (!trust || !trust->authorize)
+		return 0;
+	pthread_mutex_lock(&context->callback_lock);
+	rc = trust->authorize(trust->user, &file->admission->identity, &file->admission->rights);
+	pthread_mutex_unlock(&context->callback_lock);
+	return rc < 0 ? fail_trust(file, "IDENTITY-REFUSED", NULL, "this program refused the other end") : 0;
 }
 
 int pl_trust_judge(struct pl_context *context, const struct pl_candidate *candidate, struct pl_admission **admission,
@@ -444,9 +460,8 @@ int pl_trust_judge(struct pl_context *context, const struct pl_candidate *candid
 		return pl_fail_memory(error, "connect");
 	fill_identity(&file, context);
 	rc = !context->trust ? 0 : candidate->server ? judge_server(&file) : judge_client(&file);
-	if (rc == 0 && context->trust && context->trust->authorize &&
-	    context->trust->authorize(context->trust->user, &file.admission->identity, &file.admission->rights) < 0)
-		rc = fail_trust(&file, "IDENTITY-REFUSED", NULL, "this program refused the other end");
+	if (rc == 0)
+		rc = ask_program(context, &file);
 	if (rc < 0) {
 		pl_free(&context->allocator, file.admission);
 		return rc;

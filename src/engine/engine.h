@@ -76,6 +76,8 @@ struct pl_wheel {
 
 #define PL_ENGINE_SCRATCH (128u << 10)
 #define PL_ENGINE_EVENTS 64
+/* Most hot sources. */
+#define PL_ENGINE_HOT_MAX 4
 
 struct pl_engine {
 	const struct pl_allocator *allocator;
@@ -102,6 +104,7 @@ struct pl_engine {
 	unsigned hot_count, hot_memory; /* number of hot sources, and of those that only read memory */
 	unsigned round;
 	unsigned last_look, look_pause; /* round of the last call of epoll, and rounds until the next one */
+	bool crowded; /* true if more sources are busy than can be hot: epoll finds them all, and none is hot */
 	uint64_t now; /* time read after pl_engine_tick(); 0: not read yet */
 	struct pl_clock clock;
 	uint64_t removals; /* number of removed sources: a change makes fetched events stale */
@@ -265,6 +268,11 @@ static inline void pl_task_init(struct pl_task *task, void (*run)(struct pl_task
 void pl_engine_heat(struct pl_engine *engine, struct pl_source *source);
 void pl_engine_cool(struct pl_engine *engine, struct pl_source *source);
 void pl_engine_cool_all(struct pl_engine *engine);
+/*
+ * Decides, by the number of events that epoll found, whether hot sources are worth their system calls. Without events the
+ * decision stays: the answers of many sources may be on their way. For engines without a thread.
+ */
+void pl_engine_note_crowd(struct pl_engine *engine, int events);
 /* Makes timer_fd fire at `when`. Under the lock. */
 void pl_engine_arm(struct pl_engine *engine, uint64_t when);
 

@@ -2,9 +2,6 @@
 /* Sources of an engine: epoll watches them, and the engine itself polls the hot ones. */
 #include "engine/engine.h"
 
-/* Most hot sources. */
-#define HOT_MAX 4
-
 int pl_source_add(struct pl_engine *engine, struct pl_source *source, uint32_t events)
 {
 	struct epoll_event event = { .events = events, .data.ptr = source };
@@ -78,9 +75,9 @@ void pl_engine_heat(struct pl_engine *engine, struct pl_source *source)
 	/* A thread that polled sockets would call the kernel for each, where one epoll_wait() looks at all. */
 	if (engine->threaded && !(engine->poll_time && source->memory))
 		return;
-	if (!source->pollable || !source->engine || !pl_list_empty(&source->hot))
+	if (!source->pollable || !source->engine || !pl_list_empty(&source->hot) || engine->crowded)
 		return;
-	if (engine->hot_count >= HOT_MAX) {
+	if (engine->hot_count >= PL_ENGINE_HOT_MAX) {
 		replaced = engine->threaded ? NULL : find_idlest(engine);
 		if (!replaced)
 			return;
@@ -106,4 +103,15 @@ void pl_engine_cool_all(struct pl_engine *engine)
 		if (source->idle)
 			source->idle(source);
 	}
+}
+
+void pl_engine_note_crowd(struct pl_engine *engine, int events)
+{
+	bool crowded = events > PL_ENGINE_HOT_MAX && !engine->hot_memory;
+
+	if (events <= 0 || crowded == engine->crowded)
+		return;
+	engine->crowded = crowded;
+	if (crowded)
+		pl_engine_cool_all(engine);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Sleepers in an engine without a thread: woken by a call, by the deadline, and for polling. Threads that want the lock,
- * or post a task, beside others.
+ * or post a task, beside others. Sources that the engine reads without epoll.
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -188,6 +188,98 @@ static void post_of_a_queued_task(void *unused)
 	engine_close(late.engine);
 }
 
+/* Source with an eventfd: counts the looks that found something, those that did not, and calls of idle(). */
+struct busy_source {
+	struct pl_source source;
+	unsigned found, missed, idle;
+};
+
+static bool busy_source_ready(struct pl_source *source, uint32_t events)
+{
+	struct busy_source *busy = pl_container_of(source, struct busy_source, source);
+	uint64_t value;
+
+	(void)events;
+	if (read(source->fd, &value, sizeof(value)) != sizeof(value)) {
+		busy->missed++;
+		return false;
+	}
+	busy->found++;
+	return true;
+}
+
+static void busy_source_idle(struct pl_source *source)
+{
+	pl_container_of(source, struct busy_source, source)->idle++;
+}
+
+#define CROWD (2 * PL_ENGINE_HOT_MAX)
+
+static void make_busy(struct busy_source *sources, unsigned count)
+{
+	const uint64_t one = 1;
+
+	for (unsigned i = 0; i < count; i++)
+		check_number(write(sources[i].source.fd, &one, sizeof(one)), sizeof(one));
+}
+
+/* Progress until each of the first `count` sources has found `times` values. */
+static void progress_until_found(struct pl_engine *engine, const struct busy_source *sources, unsigned count,
+				 unsigned times)
+{
+	for (unsigned i = 0; i < count; i++)
+		while (sources[i].found < times)
+			pl_engine_progress(engine);
+}
+
+/*
+ * Of many busy sources none is read on suspicion: epoll finds them all, and their idle() follows each event. Once few are
+ * busy, these are read without epoll again.
+ */
+static void crowd_of_busy_sources(void *unused)
+{
+	struct pl_engine *engine = engine_open();
+	struct busy_source sources[CROWD] = { 0 };
+	unsigned idle;
+
+	(void)unused;
+	for (unsigned i = 0; i < CROWD; i++) {
+		sources[i].source = (struct pl_source){ .fd = eventfd(0, EFD_NONBLOCK),
+							.pollable = true,
+							.ready = busy_source_ready,
+							.idle = busy_source_idle };
+		check_number(pl_source_add(engine, &sources[i].source, EPOLLIN), 0);
+	}
+	for (unsigned round = 1; round <= 10; round++) {
+		make_busy(sources, CROWD);
+		progress_until_found(engine, sources, CROWD, round);
+		/* The answers of the others are awaited. */
+		for (unsigned i = 0; i < 3; i++)
+			check(!pl_engine_progress(engine));
+	}
+	for (unsigned i = 0; i < CROWD; i++) {
+		check_number(sources[i].missed, 0);
+		check(sources[i].idle >= 10);
+	}
+	check_number(engine->hot_count, 0);
+	make_busy(sources, 1);
+	progress_until_found(engine, sources, 1, 11);
+	check_number(engine->hot_count, 1);
+	idle = sources[0].idle;
+	pl_engine_progress(engine);
+	check(sources[0].missed && sources[0].idle > idle);
+	make_busy(sources, CROWD);
+	progress_until_found(engine, sources, CROWD, 11);
+	check_number(engine->hot_count, 0);
+	for (unsigned i = 0; i < CROWD; i++) {
+		pl_engine_lock(engine);
+		pl_source_remove(&sources[i].source);
+		pl_engine_unlock(engine);
+		close(sources[i].source.fd);
+	}
+	engine_close(engine);
+}
+
 static const struct test_case cases[] = {
 	{ "sleep-until-deadline", until_deadline, NULL, 10 },
 	{ "sleep-call-missing", without_nanoseconds, &missing, 10 },
@@ -196,6 +288,7 @@ static const struct test_case cases[] = {
 	{ "sleep-while-polling", while_polling, NULL, 10 },
 	{ "lock of a busy engine", lock_of_a_busy_engine, NULL, 30 },
 	{ "post-of-a-queued-task", post_of_a_queued_task, NULL, 10 },
+	{ "crowd", crowd_of_busy_sources, NULL, 10 },
 };
 
 int main(void)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "core/fabric.h"
 #include "support/cases.h"
 #include "support/environment.h"
 #include "support/socket.h"
@@ -23,6 +24,7 @@ static const struct setting settings[] = {
 	{ "thread", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, LANES, false, false, false, false },
 	{ "encrypted", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, LANES, true, true, false, false },
 	{ "manual-encrypted", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, LANES, true, true, false, false },
+	{ "manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, LANES, false, false, false, false },
 };
 
 static void rig_open(struct lanes_rig *rig, const struct setting *setting)
@@ -194,6 +196,126 @@ static void ended(void *argument)
 	rig_close(&rig);
 }
 
+/*
+ * Gives the far end a socket for a lane, as its listener does after the proof. Returns the other end of the socket; -1: the
+ * lane is in use.
+ */
+static int join_far(struct lanes_rig *rig, uint16_t lane)
+{
+	struct pl_peer *peer = rig->environment.far_peer;
+	const struct pl_lane_hello hello = { .version = PL_PROTOCOL_VERSION, .lane = lane };
+	uint8_t bytes[PL_LANE_HELLO];
+	struct pl_stream stream = { .fd = -1 };
+	int ends[2];
+
+	check_number(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+	stream.fd = ends[0];
+	pl_lane_hello_encode(&hello, bytes);
+	if (peer->ops->join(peer->endpoint, &stream, bytes) == 0)
+		return ends[1];
+	close(ends[1]);
+	return -1;
+}
+
+/* Returns the engine of a lane of the far end. While its lock is held, the lane does not take its socket. */
+static struct pl_engine *far_engine(struct lanes_rig *rig, unsigned lane)
+{
+	struct pl_context *context = rig->environment.far;
+	unsigned home = pl_context_engine_index(context, rig->environment.far_peer->home);
+
+	return context->engines[(home + lane) % context->engine_count];
+}
+
+static bool far_is_connected(struct lanes_rig *rig)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+
+	check_number(pl_peer_query(rig->environment.far_peer, &info), 0);
+	return info.connected;
+}
+
+/* The acceptor has taken a lane, and the initiator gives up before it learns that, twice. Then it opens the lane. */
+static void left_by_initiator(void *argument)
+{
+	uint8_t welcome[PL_LANE_WELCOME];
+	struct lanes_rig rig;
+
+	rig_open(&rig, argument);
+	for (unsigned i = 0; i < 2; i++) {
+		int fd;
+
+		progress_until(&rig.environment, (fd = join_far(&rig, 1)) >= 0);
+		progress_until(&rig.environment, recv(fd, welcome, sizeof(welcome), 0) == sizeof(welcome));
+		close(fd);
+		/* Longer than it takes a peer that lost a lane to be lost. */
+		settle(&rig.environment, 700);
+		check(far_is_connected(&rig));
+	}
+	write_once(&rig, 3);
+	expect_all(&rig);
+	rig_close(&rig);
+}
+
+/* The sockets of lanes fail before the acceptor has answered their proofs. */
+static void fails_at_acceptor(void *argument)
+{
+	struct lanes_rig rig;
+
+	rig_open(&rig, argument);
+	for (uint16_t lane = 1; lane <= LANES; lane++) {
+		struct pl_engine *engine = far_engine(&rig, lane);
+
+		pl_engine_lock(engine);
+		close(join_far(&rig, lane));
+		pl_engine_unlock(engine);
+	}
+	write_once(&rig, 3);
+	expect_all(&rig);
+	check(far_is_connected(&rig));
+	rig_close(&rig);
+}
+
+/* Bytes have passed over the lane that ends, so that work may be lost: the peer ends with it. */
+static void left_after_bytes(void *argument)
+{
+	struct lanes_rig rig;
+	int fd;
+
+	rig_open(&rig, argument);
+	fd = join_far(&rig, 1);
+	check_number(send(fd, "bytes", 5, MSG_NOSIGNAL), 5);
+	close(fd);
+	progress_until(&rig.environment, !far_is_connected(&rig));
+	rig_close(&rig);
+}
+
+/* The peer is lost while a socket waits for its lane, which closes the socket. */
+static void lost_meanwhile(void *argument)
+{
+	struct pl_engine *engine;
+	struct lanes_rig rig;
+	struct pl_peer *peer;
+	struct pl_error error;
+	char byte;
+	int fd;
+
+	rig_open(&rig, argument);
+	peer = rig.environment.far_peer;
+	engine = far_engine(&rig, 1);
+	pl_fail(&error, -ECONNRESET, "PEER-LOST", "test", NULL, NULL, "the test ends the peer");
+	pl_engine_lock(engine);
+	if (peer->home != engine)
+		pl_engine_lock(peer->home);
+	fd = join_far(&rig, 1);
+	pl_peer_lose(peer, &error);
+	if (peer->home != engine)
+		pl_engine_unlock(peer->home);
+	pl_engine_unlock(engine);
+	progress_until(&rig.environment, recv(fd, &byte, 1, 0) == 0);
+	close(fd);
+	rig_close(&rig);
+}
+
 static const struct test_case cases[] = {
 	{ "no-descriptor", no_descriptor, &settings[0], 60 },
 	{ "no-descriptor-encrypted", no_descriptor, &settings[1], 60 },
@@ -202,6 +324,11 @@ static const struct test_case cases[] = {
 	{ "no-proof", no_proof, &settings[0], 60 },
 	{ "silence", silence, &settings[0], 60 },
 	{ "ended", ended, &settings[0], 60 },
+	{ "left-by-initiator", left_by_initiator, &settings[0], 60 },
+	{ "left-by-initiator-manual", left_by_initiator, &settings[3], 60 },
+	{ "fails-at-acceptor", fails_at_acceptor, &settings[0], 60 },
+	{ "left-after-bytes", left_after_bytes, &settings[0], 60 },
+	{ "lost-meanwhile", lost_meanwhile, &settings[0], 60 },
 };
 
 int main(void)

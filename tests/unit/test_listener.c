@@ -19,6 +19,8 @@
 #include "support/socket.h"
 
 #define STRANGERS_MAX 256
+/* Engines of contexts with threads: strangers are those of all engines, and the listener is of the first one. */
+#define WORKERS 3
 #define PATIENCE (20 * PL_NS_PER_S)
 
 struct rig {
@@ -32,6 +34,7 @@ static void rig_open_with(struct rig *rig, enum pl_progress progress)
 	struct pl_options options = PL_OPTIONS_INIT;
 
 	options.progress = progress;
+	options.workers = WORKERS;
 	options.connect_timeout = 60 * PL_NS_PER_S;
 	options.fabric = "tcp";
 	assert_int_equal(pl_open(&rig->context, &options, NULL), 0);
@@ -56,8 +59,11 @@ static unsigned count_strangers(struct rig *rig)
 {
 	unsigned count;
 
+	/* The listener closes others, and takes up a new one, under its engine's lock. */
 	pl_engine_lock(rig->listener->engine);
+	pthread_mutex_lock(&rig->listener->lock);
 	count = rig->listener->greeting_count;
+	pthread_mutex_unlock(&rig->listener->lock);
 	pl_engine_unlock(rig->listener->engine);
 	return count;
 }
@@ -209,7 +215,7 @@ static void test_unread(void **state)
 		assert_true(i == SILENT || socket_send(fds[i], "\x16", 1));
 	make_young(&rig, PL_NS_PER_S);
 	pl_engine_lock(rig.listener->engine);
-	assert_true(pl_greeting_room(rig.listener));
+	assert_true(pl_greeting_room(rig.listener, STRANGERS_MAX));
 	assert_true(pl_greeting_evict(rig.listener, 0, PL_NS_PER_S / 2));
 	assert_int_equal(rig.listener->greeting_count, MOST - 1);
 	for (unsigned i = 0; i < MOST; i++)
@@ -242,7 +248,7 @@ static void test_pause(void **state)
 	connect_up_to(&rig, fds, 0, MOST);
 	make_young(&rig, 0);
 	pl_engine_lock(rig.listener->engine);
-	assert_false(pl_greeting_room(rig.listener));
+	assert_false(pl_greeting_room(rig.listener, STRANGERS_MAX));
 	pl_engine_unlock(rig.listener->engine);
 	fds[MOST] = socket_connect(rig.address);
 	while (!is_closed(fds[0], 0)) {
@@ -253,6 +259,82 @@ static void test_pause(void **state)
 		close(fds[i]);
 	rig_close(&rig);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+}
+
+/* Each engine has as many connections as the others. Those that end make room on their engine for later ones. */
+static void test_engines(void **state)
+{
+	int fds[4 * WORKERS];
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig);
+	for (unsigned i = 0; i < 2 * WORKERS; i++)
+		fds[i] = socket_connect(rig.address);
+	assert_true(wait_for_strangers_until(&rig, 2 * WORKERS, pl_now() + PATIENCE));
+	for (unsigned i = 0; i < WORKERS; i++)
+		assert_int_equal(atomic_load(&rig.context->greetings[i]), 2);
+	for (unsigned i = 0; i < 2 * WORKERS - 1; i++)
+		close(fds[i]);
+	assert_true(wait_for_strangers_until(&rig, 1, pl_now() + PATIENCE));
+	for (unsigned i = 0; i < 2 * WORKERS - 1; i++)
+		fds[i] = socket_connect(rig.address);
+	assert_true(wait_for_strangers_until(&rig, 2 * WORKERS, pl_now() + PATIENCE));
+	for (unsigned i = 0; i < WORKERS; i++)
+		assert_int_equal(atomic_load(&rig.context->greetings[i]), 2);
+	for (unsigned i = 0; i < 2 * WORKERS; i++)
+		close(fds[i]);
+	rig_close(&rig);
+}
+
+/* Closes a connection as the listener does. */
+static void *evict_one(void *argument)
+{
+	struct rig *rig = argument;
+
+	pl_engine_lock(rig->listener->engine);
+	assert_true(pl_greeting_evict(rig->listener, 0, 0));
+	pl_engine_unlock(rig->listener->engine);
+	return NULL;
+}
+
+/* The listener closes a connection that identifies itself at the same time. Its engine leaves the freeing to the task. */
+static void test_evicted_meanwhile(void **state)
+{
+	struct greeting *greeting;
+	struct pl_engine *engine;
+	struct pl_stream stream;
+	pthread_t thread;
+	struct rig rig;
+	int fd;
+
+	(void)state;
+	rig_open(&rig);
+	/* The first one is the first engine's, the second one that of another engine. */
+	fd = socket_connect(rig.address);
+	assert_true(wait_for_strangers_until(&rig, 1, pl_now() + PATIENCE));
+	close(fd);
+	assert_true(wait_for_strangers_until(&rig, 0, pl_now() + PATIENCE));
+	fd = socket_connect(rig.address);
+	assert_true(wait_for_strangers_until(&rig, 1, pl_now() + PATIENCE));
+	pthread_mutex_lock(&rig.listener->lock);
+	greeting = pl_list_first(&rig.listener->greetings, struct greeting, link);
+	pthread_mutex_unlock(&rig.listener->lock);
+	engine = pl_greeting_engine(greeting);
+	assert_ptr_not_equal(engine, rig.listener->engine);
+	pl_engine_lock(engine);
+	assert_int_equal(pthread_create(&thread, NULL, evict_one, &rig), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(atomic_load(&rig.listener->evicted), 1);
+	assert_int_equal(count_strangers(&rig), 0);
+	assert_int_equal(pl_greeting_take_stream(greeting, &stream), -ECANCELED);
+	pl_greeting_free(greeting);
+	assert_false(is_closed(fd, 0));
+	pl_engine_unlock(engine);
+	assert_true(is_closed(fd, 20000));
+	assert_int_equal(atomic_load(&rig.listener->evicted), 0);
+	close(fd);
+	rig_close(&rig);
 }
 
 static uint32_t watched_events(struct rig *rig)
@@ -424,6 +506,8 @@ int main(void)
 		cmocka_unit_test(test_burst),
 		cmocka_unit_test(test_unread),
 		cmocka_unit_test(test_pause),
+		cmocka_unit_test(test_engines),
+		cmocka_unit_test(test_evicted_meanwhile),
 		cmocka_unit_test(test_no_descriptor),
 		cmocka_unit_test(test_unknown_bytes),
 		cmocka_unit_test(test_accept_after_close),

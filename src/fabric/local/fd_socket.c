@@ -314,7 +314,6 @@ void local_fd_socket_init(struct local_endpoint *endpoint)
 	atomic_init(&endpoint->joining, -1);
 	pl_task_init(&endpoint->fd_socket_task, fd_socket_joined);
 	pl_list_init(&endpoint->pending);
-	pl_list_init(&endpoint->accesses);
 }
 
 void local_fd_socket_stop(struct local_endpoint *endpoint)
@@ -327,7 +326,9 @@ void local_fd_socket_close(struct local_endpoint *endpoint)
 {
 	int fd = atomic_exchange(&endpoint->joining, -1);
 
-	local_accesses_unlink(endpoint);
+	pthread_mutex_lock(&endpoint->state->lock);
+	local_access_table_clear(&endpoint->accesses, &endpoint->state->context->allocator);
+	pthread_mutex_unlock(&endpoint->state->lock);
 	local_gates_set_fd_socket(endpoint->own_gates, -1);
 	if (fd >= 0)
 		close(fd);

@@ -91,7 +91,9 @@ static void forget_access(struct pl_remote *remote)
 	struct local_access *access = remote->fabric_data;
 
 	pthread_mutex_lock(&access->state->lock);
-	pl_list_remove(&access->link);
+	/* Without a list the endpoint may have ended. */
+	if (!pl_list_empty(&access->link))
+		local_access_table_remove(&access->endpoint->accesses, access);
 	pthread_mutex_unlock(&access->state->lock);
 	access_unmap(access);
 	if (access->device && access->message_source)
@@ -129,28 +131,17 @@ static void access_close_memory(struct local_access *access)
 void local_key_revoked(struct local_endpoint *endpoint, uint64_t key)
 {
 	struct local_pending *pending = local_pending_find(endpoint, key);
+	struct local_access *access;
 
 	if (pending)
 		local_pending_free(endpoint, pending);
 	pthread_mutex_lock(&endpoint->state->lock);
-	pl_list_for_each(at, &endpoint->accesses) {
-		struct local_access *access = pl_list_entry(at, struct local_access, link);
-
-		if (access->key != key)
-			continue;
+	access = local_access_table_find(&endpoint->accesses, key);
+	if (access) {
 		pl_peer_note_key(endpoint->base.peer, PL_EVENT_REVOKED_THERE, key, 0, "the other end ended the grant");
 		if (copies_have_left(access))
 			access_close_memory(access);
-		break;
 	}
-	pthread_mutex_unlock(&endpoint->state->lock);
-}
-
-void local_accesses_unlink(struct local_endpoint *endpoint)
-{
-	pthread_mutex_lock(&endpoint->state->lock);
-	while (!pl_list_empty(&endpoint->accesses))
-		pl_list_remove(endpoint->accesses.next);
 	pthread_mutex_unlock(&endpoint->state->lock);
 }
 
@@ -218,6 +209,7 @@ void local_imported(struct pl_endpoint *base, struct pl_remote *remote)
 {
 	struct local_endpoint *endpoint = local_endpoint_of(base);
 	struct local_access *access = pl_zalloc(&endpoint->state->context->allocator, sizeof(*access));
+	int rc;
 
 	if (!access)
 		return; /* the sockets need no access path */
@@ -228,12 +220,19 @@ void local_imported(struct pl_endpoint *base, struct pl_remote *remote)
 	/* Receives the descriptor, which was sent before the key. */
 	local_fd_socket_drain(endpoint);
 	select_access_path(endpoint, remote, access);
-	remote->path_reason = access->path->reason;
 	pthread_mutex_lock(&endpoint->state->lock);
-	pl_list_append(&endpoint->accesses, &access->link);
+	rc = local_access_table_add(&endpoint->accesses, &endpoint->state->context->allocator, access);
 	pthread_mutex_unlock(&endpoint->state->lock);
 	remote->fabric_data = access;
 	remote->forget = forget_access;
+	if (rc < 0) {
+		/* A revoked key could not be found. The sockets need no access path. */
+		forget_access(remote);
+		remote->fabric_data = NULL;
+		remote->forget = NULL;
+		return;
+	}
+	remote->path_reason = access->path->reason;
 }
 
 void *local_map(struct pl_endpoint *base, struct pl_remote *remote, size_t *length)

@@ -121,7 +121,7 @@ struct local_access {
 	struct local_state *state;
 	void *mapping;
 	size_t mapped;
-	struct pl_list link; /* endpoint->accesses */
+	struct pl_list link; /* of a list in endpoint->accesses */
 	uint64_t key;
 };
 
@@ -199,6 +199,13 @@ struct local_gathering {
 };
 _Static_assert(sizeof(struct local_gathering) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
 
+/* Access paths of an endpoint by their keys, which the peer chooses. state->lock */
+struct local_access_table {
+	struct pl_list *lists; /* struct local_access; NULL: none was added */
+	size_t list_count;     /* a power of two */
+	size_t count;
+};
+
 struct local_endpoint {
 	struct pl_endpoint base;
 	struct local_state *state;
@@ -215,7 +222,7 @@ struct local_endpoint {
 	struct local_gates *own_gates;
 	struct local_gate *gates; /* gates of the peer, mapped */
 	unsigned gate_count;
-	struct pl_list accesses;  /* struct local_access; state->lock */
+	struct local_access_table accesses;
 	struct pl_list pending;   /* struct local_pending */
 	unsigned pending_count;
 	unsigned pending_ipc_fds; /* descriptors in `pending` */
@@ -303,8 +310,17 @@ void local_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
 void *local_map(struct pl_endpoint *endpoint, struct pl_remote *remote, size_t *length);
 /* Closes the mapping and the device memory of a revoked key. Home. */
 void local_key_revoked(struct local_endpoint *endpoint, uint64_t key);
-/* Unlinks all access paths from an endpoint that is freed before its remote regions. */
-void local_accesses_unlink(struct local_endpoint *endpoint);
+
+/* access_table.c: the caller holds state->lock */
+/* Returns 0 or -ENOMEM. */
+int local_access_table_add(struct local_access_table *table, const struct pl_allocator *allocator,
+			   struct local_access *access);
+/* Removes an access path that is in the table. */
+void local_access_table_remove(struct local_access_table *table, struct local_access *access);
+/* Returns the access path of a key; NULL: none. */
+struct local_access *local_access_table_find(const struct local_access_table *table, uint64_t key);
+/* Unlinks all access paths, and frees the lists: an endpoint may end before its remote regions. */
+void local_access_table_clear(struct local_access_table *table, const struct pl_allocator *allocator);
 
 /* copy.c */
 extern const struct local_path local_mapped_path, local_process_path, local_socket_path, local_denied_path;

@@ -133,6 +133,27 @@ static int tcp_connect(struct pl_endpoint *base, const uint8_t *blob, size_t len
 	return 0;
 }
 
+/* Gives the socket to a lane that failed. Returns false if there is none with that index. */
+static bool tcp_endpoint_join_again(struct tcp_endpoint *endpoint, unsigned index, const struct pl_stream *stream)
+{
+	struct tcp_lane *lane;
+	bool joins;
+
+	pthread_mutex_lock(&endpoint->lock);
+	lane = endpoint->lanes[index];
+	joins = lane && lane->vacant && !endpoint->closed;
+	if (joins) {
+		lane->vacant = false;
+		lane->accepted = *stream;
+	}
+	pthread_mutex_unlock(&endpoint->lock);
+	if (!joins)
+		return false;
+	atomic_store(&lane->joining, true);
+	pl_engine_post(lane->engine, &lane->task);
+	return true;
+}
+
 static int tcp_join(struct pl_endpoint *base, struct pl_stream *stream, const uint8_t *bytes)
 {
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
@@ -140,15 +161,17 @@ static int tcp_join(struct pl_endpoint *base, struct pl_stream *stream, const ui
 	struct tcp_lane *lane = NULL;
 
 	if (pl_lane_hello_decode(bytes, &hello) == 0 && hello.version == PL_PROTOCOL_VERSION &&
-	    hello.lane < tcp_sockets(base->peer->lanes))
+	    hello.lane < tcp_sockets(base->peer->lanes)) {
+		if (tcp_endpoint_join_again(endpoint, hello.lane, stream))
+			return 0;
 		lane = tcp_lane_new(endpoint, hello.lane);
+	}
 	if (!lane) {
 		pl_stream_close(stream);
 		return -EPROTO;
 	}
-	lane->stream = *stream;
-	lane->source.fd = stream->fd;
-	lane->joining = true;
+	lane->accepted = *stream;
+	atomic_store(&lane->joining, true);
 	if (!tcp_endpoint_add_lane(endpoint, lane)) {
 		pl_stream_close(stream);
 		pl_free(&endpoint->context->allocator, lane);

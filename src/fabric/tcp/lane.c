@@ -15,7 +15,7 @@ static void lane_end(struct pl_task *task);
 
 void tcp_lane_init(struct tcp_lane *lane)
 {
-	lane->stream.fd = -1;
+	lane->stream.fd = lane->accepted.fd = -1;
 	lane->source.fd = -1;
 	lane->source.ready = lane_ready;
 	lane->source.idle = lane_idle;
@@ -33,10 +33,37 @@ void tcp_lane_init(struct tcp_lane *lane)
 	pl_list_init(&lane->spare);
 }
 
+static bool breaks_protocol(int code)
+{
+	return code == -EPROTO || code == -EMSGSIZE || code == -ENOMEM;
+}
+
+/*
+ * True if no frame has passed over the lane, so that nothing is lost with it. An acceptor's lane is up as soon as it joins;
+ * the initiator may give up before it learns that. If the initiator's lane was up, its end tells the peer.
+ */
+static bool lane_is_unused(const struct tcp_lane *lane)
+{
+	return lane->sequence == 0 && lane->received == 0 && !lane->requests && !lane->remaining && !lane->carry &&
+	       !lane->head_have && pl_list_empty(&lane->queue) && pl_list_empty(&lane->waiting) &&
+	       pl_list_empty(&lane->copying) && pl_list_empty(&lane->landings) && pl_list_empty(&lane->unacked) &&
+	       pl_list_empty(&lane->spare);
+}
+
+/* True if the peer goes on without the lane that fails: the others carry its bytes. */
+static bool lane_is_dispensable(const struct tcp_lane *lane, int code)
+{
+	if (lane->index == 0)
+		return false;
+	if (lane->state != TCP_LANE_UP)
+		return true;
+	return !lane->endpoint->base.peer->initiator && !breaks_protocol(code) && lane_is_unused(lane);
+}
+
 void tcp_lane_fail(struct tcp_lane *lane, int code)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
-	bool opened;
+	bool dispensable;
 
 	if (lane->state == TCP_LANE_ENDED)
 		return;
@@ -44,21 +71,20 @@ void tcp_lane_fail(struct tcp_lane *lane, int code)
 	if (atomic_exchange(&lane->failure, code) != code)
 		pl_peer_note_lane(endpoint->base.peer, PL_EVENT_LANE_LOST, lane->index, code,
 				  tcp_lane_loss_reason(code));
+	dispensable = lane_is_dispensable(lane, code);
 	if (lane->state == TCP_LANE_UP) {
 		tcp_lane_leaves(lane);
 		tcp_lane_ignore_rate(lane);
 	}
-	opened = lane->index == 0 || lane->state == TCP_LANE_UP;
 	lane->state = TCP_LANE_ENDED;
 	pl_timer_clear(lane->engine, &lane->patience);
 	pl_source_remove(&lane->source);
 	atomic_fetch_sub(&endpoint->lanes_open, 1);
-	/* Without a further lane the others carry its bytes. */
-	if (!opened) {
+	if (dispensable) {
 		tcp_lane_retry_later(lane);
 		return;
 	}
-	if (code == -EPROTO || code == -EMSGSIZE || code == -ENOMEM)
+	if (breaks_protocol(code))
 		atomic_store(&endpoint->violated, true);
 	pl_engine_post(endpoint->base.peer->home, &endpoint->ended_task);
 }
@@ -181,12 +207,29 @@ static int lane_read_welcome(struct tcp_lane *lane)
 
 /* -- acceptor ----------------------------------------------------------------------------------- */
 
+/* Takes the socket that the listener accepted. A lane that failed begins anew. */
+static void lane_take_accepted(struct tcp_lane *lane)
+{
+	if (lane->state == TCP_LANE_ENDED) {
+		lane->state = TCP_LANE_CONNECTING;
+		lane->unlimited = false;
+		atomic_fetch_add(&lane->endpoint->lanes_open, 1);
+	}
+	pthread_mutex_lock(&lane->endpoint->lock);
+	lane->stream = lane->accepted;
+	lane->accepted = (struct pl_stream){ .fd = -1 };
+	pthread_mutex_unlock(&lane->endpoint->lock);
+	lane->source.fd = lane->stream.fd;
+}
+
 /* Starts a lane with a socket that the listener accepted. Runs on the lane's engine. */
 static int lane_joined(struct tcp_lane *lane)
 {
 	uint8_t bytes[PL_LANE_WELCOME];
-	int rc = pl_source_add(lane->engine, &lane->source, EPOLLIN);
+	int rc;
 
+	lane_take_accepted(lane);
+	rc = pl_source_add(lane->engine, &lane->source, EPOLLIN);
 	if (rc < 0)
 		return rc;
 	pl_lane_welcome_encode(PL_WIRE_OK, bytes);
@@ -285,10 +328,10 @@ static void lane_run(struct pl_task *task)
 		tcp_lane_shut(lane);
 		return;
 	}
-	if (lane->joining) {
+	if (atomic_load(&lane->joining)) {
 		int rc;
 
-		lane->joining = false;
+		atomic_store(&lane->joining, false);
 		rc = lane_joined(lane);
 		if (rc < 0)
 			tcp_lane_fail(lane, rc);
@@ -326,6 +369,16 @@ static void lane_drain(struct tcp_lane *lane)
 	for (int i = 0; i < DRAIN_READS; i++)
 		if (pl_stream_read(&lane->stream, &vector, 1) < 0)
 			break;
+}
+
+/* Closes a socket that the lane has not taken. */
+static void lane_drop_accepted(struct tcp_lane *lane)
+{
+	pthread_mutex_lock(&lane->endpoint->lock);
+	if (lane->accepted.fd >= 0)
+		pl_stream_close(&lane->accepted);
+	lane->accepted.fd = -1;
+	pthread_mutex_unlock(&lane->endpoint->lock);
 }
 
 void tcp_lane_shut(struct tcp_lane *lane)
@@ -371,4 +424,5 @@ void tcp_lane_shut(struct tcp_lane *lane)
 	if (lane->stream.fd >= 0)
 		pl_stream_close(&lane->stream);
 	lane->stream.fd = -1;
+	lane_drop_accepted(lane);
 }

@@ -59,8 +59,12 @@ void tcp_lane_retry_later(struct tcp_lane *lane)
 	lane->head_have = 0;
 	pl_free(&lane->endpoint->context->allocator, lane->auth);
 	lane->auth = NULL;
-	if (!lane->endpoint->base.peer->initiator)
+	if (!lane->endpoint->base.peer->initiator) {
+		pthread_mutex_lock(&lane->endpoint->lock);
+		lane->vacant = true;
+		pthread_mutex_unlock(&lane->endpoint->lock);
 		return;
+	}
 	atomic_store(&lane->missing, atomic_load(&lane->failure));
 	lane->retry_pause = PL_MIN(PL_MAX(2 * lane->retry_pause, PAUSE_FIRST), PAUSE_MAX);
 	pl_timer_set(lane->engine, &lane->retry, pl_now() + lane->retry_pause);

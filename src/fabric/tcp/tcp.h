@@ -108,86 +108,92 @@ enum tcp_lane_state {
 };
 
 struct tcp_lane {
+	/* Members that each operation uses, side by side: with many peers they are in no cache. */
 	struct tcp_endpoint *endpoint;
 	struct pl_engine *engine;
 	struct pl_source source;
 	struct pl_stream stream;
+	unsigned index;
+	enum tcp_lane_state state;
+	bool flushing;
+	bool blocked;        /* true if the socket is full; until EPOLLOUT */
+	bool stopped;        /* true if nothing is read until refusals are sent */
+	bool bulky;          /* true if the last frame was bulk: another one is likely */
+	bool receiving;      /* tcp_lane_receive() is running */
+	atomic_bool joining; /* acceptor: true until the task has taken `accepted` */
+	atomic_uint sweep;   /* requested by another engine */
+	unsigned head_have;
+	uint32_t remaining;
+	uint32_t queued;        /* unsent bytes of `queue` */
+	struct pl_list queue;   /* pieces to send */
+	struct pl_list waiting; /* pieces that need a slot, in order */
+	struct pl_list unacked; /* WRITE pieces */
+	struct pl_list spare;   /* pieces for reuse, the last used first */
+	uint8_t *carry;         /* incomplete small frame */
+	uint32_t sequence;      /* counted frames sent */
+	uint32_t acked;         /* counted frames that the peer acknowledged */
+	uint32_t received;      /* counted frames received */
+	uint32_t placed;        /* counted frames placed */
+	uint32_t placed_told;
+	uint32_t unacked_bytes; /* bytes received since the last acknowledgement */
+	unsigned spare_count;
+	unsigned slots; /* slots used by pieces */
+	unsigned request_count;
+	unsigned requests_sent; /* requests whose frames are sent and not answered */
+	unsigned answered;      /* requests answered since the lane took work */
+	uint32_t requested;     /* bytes that their answers will bring */
+
 	struct pl_task task;
 	struct pl_task end_task; /* of an abandoned endpoint */
 	struct pl_timer retry;   /* initiator: dials again after a failure */
 	uint64_t retry_pause;    /* nanoseconds before the last retry; 0: none failed since the lane was up */
 	atomic_int failure;      /* negative errno of the lane's end, or of the last attempt to open it; 0: none */
 	atomic_int missing;      /* initiator: that of the last attempt, until the lane is up; 0: none failed */
-	atomic_uint sweep;       /* requested by another engine */
-	unsigned index;
-	enum tcp_lane_state state;
-	bool joining, dialing; /* true until the task has started the lane */
-	bool flushing;
-	bool blocked; /* true if the socket is full; until EPOLLOUT */
+	bool dialing;            /* true until the task has started the lane */
+	bool vacant; /* acceptor: true if the lane failed, and another socket may join in its place; endpoint->lock */
+	struct pl_stream accepted; /* acceptor: socket that the listener accepted; fd -1: none; endpoint->lock */
 
-	struct pl_list queue;         /* pieces to send */
-	uint32_t queued;              /* their unsent bytes */
-	struct pl_list waiting;       /* pieces that need a slot, in order */
 	struct pl_list copying;       /* pieces being copied into slots, in order */
-	unsigned slots;               /* slots used by pieces */
 	bool starting_copies;         /* tcp_lane_start_copies() is running */
-	struct pl_list unacked;       /* WRITE pieces */
-	uint32_t sequence;            /* counted frames sent */
-	uint32_t acked;               /* counted frames that the peer acknowledged */
 	struct tcp_request *requests; /* TCP_REQUESTS_MAX entries, once needed */
-	unsigned request_count, next_request;
-	unsigned requests_sent;         /* requests whose frames are sent and not answered */
-	unsigned answered;              /* requests answered since the lane took work */
-	uint32_t requested;             /* bytes that their answers will bring */
+	unsigned next_request;
 	unsigned serving;               /* requests of the peer whose answer is not sent */
 	struct tcp_piece *last_refusal; /* of a WRITE, in `queue`; NULL: none */
 	struct tcp_piece *last_trailer; /* of a DATA frame, in `queue`; NULL: none */
 	unsigned refusals;              /* unsent refusals of WRITEs */
-	bool stopped;                   /* true if nothing is read until refusals are sent */
-	struct pl_timer patience;       /* longest time of that */
+	struct pl_timer patience;       /* longest time that the lane is stopped, or opening */
 	struct tcp_allowance reading, sending;
 	struct pl_timer rate_timer; /* ends the pause of both directions */
 	bool unlimited;             /* true if the rate no longer counts, as the lane ends */
-	struct pl_list spare;           /* pieces for reuse */
-	unsigned spare_count;
 
-	uint32_t received; /* counted frames received */
-	uint32_t placed;   /* counted frames placed */
-	uint32_t placed_told;
-	uint32_t unacked_bytes; /* bytes received since the last acknowledgement */
 	uint8_t head[PL_FRAME_HEADER];
-	unsigned head_have;
 	struct pl_lane_auth *auth; /* initiator: until the lane is up */
-	uint8_t *carry;            /* incomplete small frame */
 	uint32_t carry_length;
-	struct pl_frame current; /* bulk frame being received */
-	uint32_t remaining;
-	bool bulky;                  /* true if the last frame was bulk: another one is likely */
+	struct pl_frame current;     /* bulk frame being received */
 	struct pl_key *key;          /* WRITE: destination */
 	struct tcp_request *request; /* DATA: request that it answers */
 	uint8_t *destination;        /* of the next byte; NULL: drop */
 	struct tcp_landing *landing; /* the frame's bytes go to a slot first */
 	struct pl_list landings;     /* counted frames being copied from slots, and refused ones behind them */
 	unsigned landing_count;      /* frames being copied */
-	bool receiving;              /* tcp_lane_receive() is running */
 	enum pl_wire_status refusal;
 };
 
 struct tcp_endpoint {
 	struct pl_endpoint base;
 	struct pl_context *context;
-	struct pl_task ended_task;
-	struct pl_task late_placed_task; /* runs when `late` becomes 0 */
-	atomic_bool violated;            /* a lane ended by a protocol error */
 	atomic_uint lanes_up, lanes_open;
 	/* Frames of ended operations that may still change the peer's memory. Work posted later waits for them. */
 	atomic_uint late;
-	int (*dial)(struct tcp_endpoint *endpoint); /* returns a connecting socket or a negative errno */
-	uint64_t peer_index;                        /* initiator: this end's index at the peer */
-	unsigned lanes_requested;                   /* lanes requested so far */
-	uint64_t bulk;                              /* bytes posted, without small operations */
+	unsigned lanes_requested; /* lanes requested so far */
 	/* Lanes that are up, and those of them that found no work, which tcp_post() wakes: bits, without lane 0. */
 	atomic_uint bulk_lanes, hungry;
+	uint64_t bulk; /* bytes posted, without small operations */
+	struct pl_task ended_task;
+	struct pl_task late_placed_task;            /* runs when `late` becomes 0 */
+	atomic_bool violated;                       /* a lane ended by a protocol error */
+	int (*dial)(struct tcp_endpoint *endpoint); /* returns a connecting socket or a negative errno */
+	uint64_t peer_index;                        /* initiator: this end's index at the peer */
 	struct pl_task *ended;                      /* abandoned: task to post when all lanes have ended */
 	atomic_uint ending;                         /* lanes that have not ended, plus 1 while tcp_abandon() runs */
 
@@ -238,7 +244,10 @@ void tcp_abandoned_lane_ended(struct tcp_endpoint *endpoint);
 void tcp_lane_init_retry(struct tcp_lane *lane);
 /* Returns the reason of a lane's end, for the peer's log. */
 const char *tcp_lane_loss_reason(int code);
-/* Keeps the peer without a lane that could not be opened, and dials again later. Lane's engine. */
+/*
+ * Keeps the peer without a lane that could not be opened. The initiator dials again later; the acceptor lets that socket
+ * take the lane's place. Lane's engine.
+ */
 void tcp_lane_retry_later(struct tcp_lane *lane);
 /* Returns the lanes that could not be opened, and the reason of one of them in *status. Any thread. */
 unsigned tcp_lanes_missing(struct pl_endpoint *endpoint, int *status);

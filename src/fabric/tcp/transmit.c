@@ -57,7 +57,7 @@ void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece)
 	if (piece->key)
 		pl_key_release(lane->endpoint->base.peer, piece->key);
 	if (lane->spare_count < SPARE_MAX) {
-		pl_list_append(&lane->spare, &piece->link);
+		pl_list_prepend(&lane->spare, &piece->link);
 		lane->spare_count++;
 	} else {
 		pl_free(lane->engine->allocator, piece);
