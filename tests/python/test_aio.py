@@ -5,15 +5,24 @@ import contextlib
 import gc
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import weakref
 
 import peerlane as pl
 import pytest
 from peerlane import aio
+
+@pytest.fixture(params=['asyncio', 'uvloop'], autouse=True)
+def loops(request):
+    """All cases run with the loop of asyncio, and with that of uvloop."""
+    if request.param == 'asyncio':
+        yield
+        return
+    uvloop = pytest.importorskip('uvloop', reason='python3-uvloop is not installed')
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    yield
+    asyncio.set_event_loop_policy(None)
+
 
 SETTINGS = [('local', 'thread'), ('tcp', 'thread'), ('tcp', 'manual')]
 
@@ -181,48 +190,6 @@ def test_an_operation_that_had_succeeded_counts_as_cancelled():
         accepting.cancel()
         await asyncio.wait([accepting])
     run(body)
-
-
-SERVER = '''
-import sys, peerlane as pl
-context = pl.Context(fabric=sys.argv[1], lanes=1)
-region = context.allocate(64 << 20, access="rwa")
-listener = context.listen()
-print(listener.address, bytes(region.share()).hex(), flush=True)
-peer = listener.accept()
-sys.stdin.read()
-'''
-
-
-def test_memory_is_free_after_a_cancellation_with_a_stopped_peer():
-    """The peer is stopped during a read. After the cancellation nothing writes to the buffer, also when it goes on."""
-    async def body():
-        server = subprocess.Popen([sys.executable, '-c', SERVER, 'tcp'], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  text=True)
-        try:
-            address, token = server.stdout.readline().split()
-            async with aio.Context(fabric='tcp', lanes=1) as context:
-                peer = await context.connect(address)
-                remote = await peer.import_(bytes.fromhex(token))
-                memory = context.allocate(64 << 20)
-                reading = peer.read(remote, memory)
-                os.kill(server.pid, signal.SIGSTOP)
-                with pytest.raises((TimeoutError, asyncio.CancelledError)):
-                    async with asyncio.timeout(0.05):
-                        await reading
-                view = memoryview(memory)
-                pattern = b'\xa5' * len(view)
-                view[:] = pattern
-                os.kill(server.pid, signal.SIGCONT)
-                await asyncio.sleep(0.3)
-                assert view == pattern
-                view.release()
-                memory.deregister()
-        finally:
-            os.kill(server.pid, signal.SIGCONT)
-            server.kill()
-            server.communicate()
-    asyncio.run(body())
 
 
 def test_close_waits_for_the_ends_of_operations():

@@ -149,9 +149,13 @@ static void py_context_dealloc(PyObject *self)
 	struct py_context *context = (struct py_context *)self;
 	PyTypeObject *type = Py_TYPE(self);
 
-	if (context->status == PY_OPEN)
-		py_context_shut(context);
+	/* The close lets other threads run. None may find the context meanwhile, but the end of the interpreter waits for it. */
 	py_context_unlink(context);
+	if (context->status == PY_OPEN) {
+		context->state->going++;
+		py_context_shut(context);
+		context->state->going--;
+	}
 	Py_XDECREF(context->kept);
 	Py_XDECREF(context->sink);
 	Py_XDECREF(context->future);
@@ -210,7 +214,7 @@ static PyObject *py_context_fd(PyObject *self, PyObject *unused)
 	if (py_context_check(context) < 0)
 		return NULL;
 	fd = pl_fd(context->handle);
-	return fd < 0 ? py_raise_code(context->state, fd, "fd", "context") : PyLong_FromLong(fd);
+	return fd < 0 ? py_raise_code(context->state, fd, "fileno", "context") : PyLong_FromLong(fd);
 }
 
 static PyObject *py_context_closed(PyObject *self, void *unused)

@@ -18,7 +18,7 @@
 /* Longest time without a look for signals and for a close by another thread. */
 #define PY_SLICE_NS (50 * 1000000ull)
 
-/* State of the module. Subinterpreters are refused, so there is one. */
+/* State of the module. Only the main interpreter can import the module. */
 struct py_state {
 	PyTypeObject *context, *region, *remote, *remote_set, *listener, *async_listener, *peer, *async_peer,
 		*operation, *receipt, *tensor, *publisher, *subscriber, *frame;
@@ -31,6 +31,7 @@ struct py_state {
 	PyObject *future_cancel;
 	PyObject *no_arguments; /* empty tuple */
 	struct py_context *contexts;
+	unsigned going; /* contexts without references that are being closed */
 };
 
 /* Object of a context, in the context's list from its creation until its end. */
@@ -132,7 +133,8 @@ struct py_operation {
 	bool waiting;     /* a thread uses the handle: it alone collects the completion */
 	bool asked;       /* cancel() was called meanwhile */
 	PyObject *result; /* receipt, or NULL */
-	PyObject *error;  /* exception, or NULL */
+	struct pl_error
+		*error; /* or NULL; each wait makes an exception of its own, whose frames may refer to this object */
 };
 
 /* Arguments: args.c. Functions that return int return 0, or -1 with an exception. */

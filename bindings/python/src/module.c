@@ -78,6 +78,7 @@ static PyObject *py_forked(PyObject *module, PyObject *unused)
 		context->status = PY_FORKED;
 		context->handle = NULL;
 	}
+	state->going = 0;
 	py_threads_forked();
 	py_callbacks_forked();
 	Py_RETURN_NONE;
@@ -100,6 +101,8 @@ static PyObject *py_close_all(PyObject *module, PyObject *unused)
 			PyErr_WriteUnraisable(PyList_GetItem(list, i));
 		Py_XDECREF(closed);
 	}
+	while (state->going)
+		py_sleep_slice();
 	py_threads_end();
 	if (!list)
 		return NULL;
@@ -155,6 +158,12 @@ static int py_execute(PyObject *module)
 		{ &py_frame_spec, &state->frame, "Frame" },
 	};
 
+	/* Threads of the library take the lock of the main interpreter. */
+	if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+		PyErr_SetString(PyExc_ImportError, "peerlane does not work in a subinterpreter: import it in the main "
+						   "interpreter, or in a process of its own");
+		return -1;
+	}
 	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
 		PyObject *type = PyType_FromModuleAndSpec(module, types[i].spec, NULL);
 

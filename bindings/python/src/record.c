@@ -269,6 +269,8 @@ PyObject *py_context_wait_event(PyObject *self, PyObject *timeout)
 		struct pollfd waiter = { .fd = pl_fd(context->handle), .events = POLLIN };
 		int ms = (int)((ns < PY_SLICE_NS ? ns : PY_SLICE_NS) + 999999) / 1000000;
 
+		if (waiter.fd < 0)
+			return py_raise_code(context->state, waiter.fd, "fileno", "context");
 		context->users++;
 		Py_BEGIN_ALLOW_THREADS
 			rc = poll(&waiter, 1, ms);
