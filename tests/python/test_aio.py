@@ -230,6 +230,44 @@ def test_a_loop_that_ends_leaves_no_crash():
         kept[1].allocate(8)
 
 
+def test_another_loop_is_refused():
+    """Nothing waits for ever in a loop that cannot deliver; the context can be closed there."""
+    kept = []
+
+    async def first():
+        near, far = aio.Context(fabric='local'), aio.Context(fabric='local')
+        listener = far.listen()
+        peer, other = await asyncio.gather(near.connect(listener.address), listener.accept())
+        region, remote = far.allocate(64), near.allocate(64)
+        kept.extend([near, far, peer, other, region, remote, listener])
+        far_waiting = other.receive(region)
+        far_waiting.add_done_callback(lambda future: None)
+
+    async def second():
+        near, far, peer, other, region, _, listener = kept
+        calls = [lambda: peer.notify(1), lambda: other.receive(region), listener.accept, lambda: anext(near.notifications())]
+        for call in calls:
+            with pytest.raises(RuntimeError, match='belongs to the loop'):
+                await call()
+        if not near._loop.is_closed():
+            with pytest.raises(RuntimeError, match='belongs to the loop'):
+                await near.aclose()
+            return
+        for context in near, far:
+            await context.aclose()
+            assert context.closed
+
+    old = asyncio.new_event_loop()
+    old.run_until_complete(first())
+    asyncio.run(second())
+    # Without a running loop, calls are for the loop that can run again.
+    old.run_until_complete(kept[2].notify(1))
+    old.close()
+    with pytest.raises(RuntimeError, match='is closed'):
+        kept[2].notify(1)
+    asyncio.run(second())
+
+
 def test_other_threads_and_calls_without_a_loop_are_refused():
     with pytest.raises(RuntimeError):
         aio.Context()

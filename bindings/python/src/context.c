@@ -192,6 +192,14 @@ static PyObject *py_context_bind(PyObject *self, PY_ARGUMENTS)
 
 	if (py_parse("_bind", names, 1, arguments, count, keywords, values) < 0)
 		return NULL;
+	if (values[1] && !context->state->running_loop) {
+		PyObject *events = PyImport_ImportModule("asyncio.events");
+
+		context->state->running_loop = events ? PyObject_GetAttrString(events, "_get_running_loop") : NULL;
+		Py_XDECREF(events);
+		if (!context->state->running_loop)
+			return NULL;
+	}
 	Py_INCREF(values[0]);
 	Py_XINCREF(values[1]);
 	Py_XINCREF(values[2]);
@@ -201,6 +209,7 @@ static PyObject *py_context_bind(PyObject *self, PY_ARGUMENTS)
 	context->sink = values[0];
 	context->future = values[1];
 	context->future_options = values[2];
+	context->loop = values[2] ? PyDict_GetItemString(values[2], "loop") : NULL;
 	context->thread = PyThread_get_thread_ident();
 	Py_RETURN_NONE;
 }
@@ -321,6 +330,7 @@ static PyMethodDef py_context_methods[] = {
 	{ "_bind", PY_METHOD(py_context_bind), PY_FAST, NULL },
 	{ "_register_buffer", PY_METHOD(py_context_register_buffer), PY_FAST, NULL },
 	{ "_register_address", PY_METHOD(py_context_register_address), PY_FAST, NULL },
+	{ "_check_loop", py_context_check_loop, METH_NOARGS, NULL },
 	{ "_take_lost", py_context_take_lost, METH_NOARGS, NULL },
 	{ "_poll", py_context_poll, METH_NOARGS, NULL },
 	{ "_wait_event", py_context_wait_event, METH_O, NULL },

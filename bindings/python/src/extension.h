@@ -30,6 +30,8 @@ struct py_state {
 	PyObject *future_fail;
 	PyObject *future_cancel;
 	PyObject *no_arguments; /* empty tuple */
+	PyObject *
+		running_loop; /* function of asyncio that returns the running loop or None; NULL before a context needs it */
 	struct py_context *contexts;
 	unsigned going; /* contexts without references that are being closed */
 };
@@ -86,6 +88,7 @@ struct py_context {
 	PyObject *future_options;        /* keyword arguments of the class */
 	PyObject *authorize;             /* function that decides about other ends, or NULL */
 	PyObject *refused;               /* function that learns of refused ends, or NULL */
+	PyObject *loop;                  /* of the futures; `future_options` keeps it */
 	unsigned long thread;            /* the loop's, if there are futures */
 	struct py_record *records;
 	uint32_t record_count, record_free, record_used;
@@ -205,6 +208,8 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 PyObject *py_result(struct py_context *context, const struct pl_completion *completion,
 		    struct py_references *references, const struct pl_error *error);
 void py_records_end(struct py_context *context);
+int py_loop_check(struct py_context *context);
+PyObject *py_context_check_loop(PyObject *self, PyObject *unused);
 PyObject *py_context_take_lost(PyObject *self, PyObject *unused);
 PyObject *py_context_poll(PyObject *self, PyObject *unused);
 PyObject *py_context_wait_event(PyObject *self, PyObject *timeout);

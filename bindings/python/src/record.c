@@ -59,6 +59,51 @@ static void py_record_drop(struct py_record *content)
 	Py_CLEAR(content->future);
 }
 
+/*
+ * Returns 0 if futures of the context can be awaited: its loop runs, or no loop does and it can run later. Otherwise nothing would
+ * collect the completion.
+ */
+int py_loop_check(struct py_context *context)
+{
+	PyObject *running, *closed;
+	int rc = -1;
+
+	if (context->thread != PyThread_get_thread_ident()) {
+		PyErr_SetString(PyExc_RuntimeError,
+				"an asyncio context belongs to the thread of its loop: call it there, "
+				"for example with loop.call_soon_threadsafe()");
+		return -1;
+	}
+	running = PyObject_CallNoArgs(context->state->running_loop);
+	if (!running)
+		return -1;
+	if (running == context->loop) {
+		rc = 0;
+	} else if (running != Py_None) {
+		PyErr_Format(PyExc_RuntimeError,
+			     "the asyncio context belongs to the loop %R, but %R runs: open a context in each loop",
+			     context->loop, running);
+	} else {
+		closed = PyObject_CallMethod(context->loop, "is_closed", NULL);
+		if (closed == Py_False)
+			rc = 0;
+		else if (closed)
+			PyErr_Format(PyExc_RuntimeError, "the loop of the asyncio context is closed: %R",
+				     context->loop);
+		Py_XDECREF(closed);
+	}
+	Py_DECREF(running);
+	return rc;
+}
+
+PyObject *py_context_check_loop(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	if (py_loop_check((struct py_context *)self) < 0)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
 PyObject *py_submit_future(struct py_context *context, py_post_function post, void *argument,
 			   struct py_references *references)
 {
@@ -68,12 +113,8 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 	uint64_t user_data;
 	int rc;
 
-	if (context->thread != PyThread_get_thread_ident()) {
-		PyErr_SetString(PyExc_RuntimeError,
-				"an asyncio context belongs to the thread of its loop: call it there, "
-				"for example with loop.call_soon_threadsafe()");
+	if (py_loop_check(context) < 0)
 		return NULL;
-	}
 	future = PyObject_Call(context->future, context->state->no_arguments, context->future_options);
 	if (!future)
 		return NULL;
