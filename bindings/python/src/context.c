@@ -160,6 +160,7 @@ static void py_context_dealloc(PyObject *self)
 	Py_XDECREF(context->sink);
 	Py_XDECREF(context->future);
 	Py_XDECREF(context->future_options);
+	Py_XDECREF(context->run);
 	Py_XDECREF(context->authorize);
 	Py_XDECREF(context->refused);
 	free(context->records);

@@ -30,8 +30,8 @@ struct py_state {
 	PyObject *future_fail;
 	PyObject *future_cancel;
 	PyObject *no_arguments; /* empty tuple */
-	PyObject *
-		running_loop; /* function of asyncio that returns the running loop or None; NULL before a context needs it */
+	PyObject *running_loop; /* function of asyncio; NULL before a context needs it */
+	PyObject *loop_key;     /* of the object for a run of a loop, in the dictionary of a thread */
 	struct py_context *contexts;
 	unsigned going; /* contexts without references that are being closed */
 };
@@ -89,6 +89,7 @@ struct py_context {
 	PyObject *authorize;             /* function that decides about other ends, or NULL */
 	PyObject *refused;               /* function that learns of refused ends, or NULL */
 	PyObject *loop;                  /* of the futures; `future_options` keeps it */
+	PyObject *run;                   /* object of asyncio for the run of the loop that was checked last, or NULL */
 	unsigned long thread;            /* the loop's, if there are futures */
 	struct py_record *records;
 	uint32_t record_count, record_free, record_used;

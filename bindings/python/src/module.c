@@ -179,9 +179,11 @@ static int py_execute(PyObject *module)
 	state->future_result = PyUnicode_InternFromString("set_result");
 	state->future_fail = PyUnicode_InternFromString("set_exception");
 	state->no_arguments = PyTuple_New(0);
+	state->loop_key = PyUnicode_InternFromString("__asyncio_running_event_loop__");
 	state->future_cancel = PyUnicode_InternFromString("_end_cancelled");
 	return state->make_error && state->token && state->blob && state->layout && state->notification &&
-			       state->future_result && state->future_fail && state->future_cancel && state->no_arguments
+			       state->future_result && state->future_fail && state->future_cancel &&
+			       state->no_arguments && state->loop_key
 		       ? 0
 		       : -1;
 }
