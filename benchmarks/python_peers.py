@@ -217,17 +217,17 @@ TOOLS = {'peerlane': 'peerlane', 'pyzmq': 'zmq', 'mpi4py': 'mpi'}
 
 
 def run(tool, path, share=1):
-    """Returns the results of a tool, or None without its library. `path` is the folder of the package peerlane."""
+    """Returns the results of a tool, or None if it does not run here. `path` is the folder of the package peerlane."""
     command = [*LAUNCHERS[TOOLS[tool]], sys.executable, __file__, TOOLS[tool], str(share)]
     try:
         done = subprocess.run(command, env={**os.environ, 'PYTHONPATH': path}, capture_output=True, text=True, timeout=300)
     except FileNotFoundError:
         return None
-    if 'ModuleNotFoundError' in done.stderr:
-        return None
-    if done.returncode:
-        raise SystemExit(f'{tool}: status {done.returncode}: {done.stderr.strip()[-500:]}')
-    return json.loads(done.stdout)
+    if done.returncode == 0:
+        return json.loads(done.stdout)
+    if 'ModuleNotFoundError' not in done.stderr:
+        print(f'{tool}: status {done.returncode}: {done.stderr.strip()[-500:]}', file=sys.stderr)
+    return None
 
 
 if __name__ == '__main__':
