@@ -117,7 +117,7 @@ static void py_context_shut(struct py_context *context)
 	py_context_unlink(context);
 	py_context_forget_objects(context);
 	py_records_end(context);
-	/* These may refer to the context. */
+	/* Callbacks may refer to the context. */
 	Py_CLEAR(context->authorize);
 	Py_CLEAR(context->refused);
 	Py_CLEAR(context->sink);

@@ -264,7 +264,7 @@ static PyObject *py_operation_outcome(struct py_operation *operation)
 		return operation->result;
 	}
 	if (!operation->error)
-		/* There was no memory for the result. */
+		/* Memory for the result was lacking. */
 		return operation->base.context->status == PY_OPEN ? PyErr_NoMemory()
 								  : py_raise_gone(operation->base.context);
 	return py_raise(operation->base.context->state, operation->error);
