@@ -197,12 +197,8 @@ class engine
 		std::vector<early> before;     /* it was accepted */
 		std::deque<announced> waiting; /* until others have arrived */
 		size_t arriving = 0;           /* large notifications under way */
+		size_t arriving_bytes = 0;     /* their lengths */
 		size_t bytes = 0;              /* length of `before` */
-	};
-	/* Large notifications under way from one agent, over all its connections. */
-	struct share {
-		size_t arriving = 0;
-		size_t bytes = 0;
 	};
 	struct arriving {
 		pl_peer *peer;
@@ -220,7 +216,6 @@ class engine
 	std::mutex drain_mutex; /* taken before mutex: one thread handles events, in their order */
 	std::unordered_map<pl_peer *, inbound> peers;    /* of drain_mutex */
 	std::unordered_map<uint64_t, arriving> receives; /* of drain_mutex: large notifications under way */
-	std::unordered_map<std::string, share> shares;   /* of drain_mutex, by the agent's name */
 	uint64_t receives_begun = 0, connections = 0;
 
 	std::mutex mutex;
@@ -246,8 +241,7 @@ class engine
 	void handle_notice(pl_peer *peer, inbound &sender, uint64_t value, std::string data);
 	void handle_received(const pl_completion &completion);
 	void begin_receives(pl_peer *peer, inbound &sender);
-	int begin_receive(pl_peer *peer, inbound &sender, share &used, const announced &notice, pl_error &error);
-	void end_receive(const std::string &of, uint64_t length);
+	int begin_receive(pl_peer *peer, inbound &sender, const announced &notice, pl_error &error);
 	void accept_next() noexcept;
 	void free_retired();
 	void close_lost();

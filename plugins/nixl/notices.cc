@@ -20,7 +20,10 @@ constexpr int BATCH = 64;
 /* With more uncollected notifications the engine takes no more, and their senders wait. */
 constexpr size_t NOTICES_MAX = 1u << 20;
 constexpr size_t NOTICE_BYTES_MAX = 1u << 30;
-/* Large notifications of one agent that have memory here; further ones wait. One of any size always fits. */
+/*
+ * Large notifications of one connection that have memory here; further ones wait. One of any size always fits. The limit does not
+ * belong to the agent's name, which another agent could claim to use the limit up.
+ */
 constexpr size_t ARRIVING_MAX = 16;
 constexpr size_t ARRIVING_BYTES_MAX = 2 * NOTICE_MAX;
 /* Announcements that wait: an agent that sends more is closed. */
@@ -208,23 +211,21 @@ void engine::begin_receives(pl_peer *peer, inbound &sender)
 {
 	while (!sender.waiting.empty() && !sender.refused) {
 		announced next = sender.waiting.front();
-		share &used = shares[sender.name];
-		if (used.arriving && (used.arriving >= ARRIVING_MAX || used.bytes + next.length > ARRIVING_BYTES_MAX))
+		if (sender.arriving &&
+		    (sender.arriving >= ARRIVING_MAX || sender.arriving_bytes + next.length > ARRIVING_BYTES_MAX))
 			return;
 		pl_error error = {};
-		int status = begin_receive(peer, sender, used, next, error);
+		int status = begin_receive(peer, sender, next, error);
 		/* Without memory it waits for those that have some. */
-		if (status == -ENOMEM && used.arriving)
+		if (status == -ENOMEM && sender.arriving)
 			return;
-		if (used.arriving == 0)
-			shares.erase(sender.name);
 		if (status < 0)
 			warn_error("cannot receive a notification of agent " + sender.name, error);
 		sender.waiting.pop_front();
 	}
 }
 
-int engine::begin_receive(pl_peer *peer, inbound &sender, share &used, const announced &notice, pl_error &error)
+int engine::begin_receive(pl_peer *peer, inbound &sender, const announced &notice, pl_error &error)
 {
 	pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	pl_region *region;
@@ -245,22 +246,8 @@ int engine::begin_receive(pl_peer *peer, inbound &sender, share &used, const ann
 		return status;
 	}
 	sender.arriving++;
-	used.arriving++;
-	used.bytes += notice.length;
+	sender.arriving_bytes += notice.length;
 	return 0;
-}
-
-/* Gives an agent's share back, and lets what waits on any connection of the agent begin. */
-void engine::end_receive(const std::string &of, uint64_t length)
-{
-	share &used = shares[of];
-
-	used.bytes -= length;
-	if (--used.arriving == 0)
-		shares.erase(of);
-	for (auto &each : peers)
-		if (each.second.name == of)
-			begin_receives(each.first, each.second);
 }
 
 void engine::handle_received(const pl_completion &completion)
@@ -271,9 +258,6 @@ void engine::handle_received(const pl_completion &completion)
 		return;
 	arriving done = std::move(found->second);
 	receives.erase(found);
-	auto sender = peers.find(done.peer);
-	if (sender != peers.end() && sender->second.number == done.number)
-		sender->second.arriving--;
 	auto drop = [](pl_region *region) { pl_region_deregister(region); };
 	std::unique_ptr<pl_region, decltype(drop)> held(done.region, drop);
 	try {
@@ -287,7 +271,12 @@ void engine::handle_received(const pl_completion &completion)
 		warn("a notification of agent %s was lost: %s", done.name.c_str(), problem.what());
 	}
 	held.reset();
-	end_receive(done.name, done.length);
+	auto sender = peers.find(done.peer);
+	if (sender == peers.end() || sender->second.number != done.number)
+		return;
+	sender->second.arriving--;
+	sender->second.arriving_bytes -= done.length;
+	begin_receives(sender->first, sender->second);
 }
 
 void engine::close_peer(pl_peer *peer)

@@ -32,6 +32,10 @@ constexpr parameter PARAMETERS[] = {
 	{ "address", "PEERLANE_NIXL_ADDRESS" },
 	{ "key_file", "PEERLANE_KEY_FILE" },
 	{ "insecure", "PEERLANE_NIXL_INSECURE" },
+	{ "identity", "PEERLANE_IDENTITY" },
+	{ "authority", "PEERLANE_AUTHORITY" },
+	{ "authorized", "PEERLANE_AUTHORIZED" },
+	{ "known_hosts", "PEERLANE_KNOWN_HOSTS" },
 	{ "encrypt", "PEERLANE_ENCRYPT" },
 	{ "fabric", "PEERLANE_FABRIC" },
 	{ "devices", "PEERLANE_DEVICES" },
@@ -196,18 +200,29 @@ int settings::read(const parameters &given)
 	fabric = from.text("fabric");
 	devices = from.text("devices");
 	address = from.text("address");
-	bool open_to_hosts = !key.empty() || options.insecure == PL_ON;
+	identity = from.text("identity");
+	authority = from.text("authority");
+	authorized = from.text("authorized");
+	known_hosts = from.text("known_hosts");
+	bool open_to_hosts = !key.empty() || options.insecure == PL_ON || !authority.empty() || !authorized.empty();
 	if (address.empty())
 		address = open_to_hosts ? ":0" : "127.0.0.1:0";
 	if (!open_to_hosts)
-		warn("no key: only processes of this host can connect; set key_file, or PEERLANE_KEY_FILE");
+		warn("no key: only processes of this host can connect; set key_file, or PEERLANE_KEY_FILE, or use "
+		     "identities");
 	return 0;
 }
 
 void settings::apply()
 {
-	options.fabric = fabric.empty() ? nullptr : fabric.c_str();
-	options.devices = devices.empty() ? nullptr : devices.c_str();
+	auto text = [](const std::string &value) { return value.empty() ? nullptr : value.c_str(); };
+
+	options.fabric = text(fabric);
+	options.devices = text(devices);
+	options.identity = text(identity);
+	options.authority = text(authority);
+	options.authorized = text(authorized);
+	options.known_hosts = text(known_hosts);
 	options.key = key.empty() ? nullptr : key.data();
 	options.key_length = key.size();
 	options.program = "peerlane-nixl";

@@ -28,6 +28,7 @@ struct settings {
 	std::string fabric;
 	std::string devices;
 	std::string key;
+	std::string identity, authority, authorized, known_hosts; /* paths */
 	pl_options options = PL_OPTIONS_INIT; /* points to the strings above, once apply() was called */
 
 	/* Reads the settings. Returns 0; -EINVAL, or the error of the key file, after a warning that names it. */

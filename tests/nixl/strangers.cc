@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <peerlane/peerlane.h>
 
@@ -234,37 +235,71 @@ static size_t library_bytes()
 	return bytes;
 }
 
-/* Announcements alone cost no memory beyond a limit; all that an honest agent sends at once arrives, in order. */
+/* Announcements alone cost no memory beyond a limit of the connection; they delay no agent whose name their sender claims. */
 void test_announcements(void *)
 {
 	stand_in agent("one", parameters()), other("two", parameters());
 	size_t before = library_bytes();
-	{
-		stranger liar, twin;
-		/* Two connections of one agent share its limit. */
-		for (stranger *each : { &liar, &twin }) {
-			each->dial(other);
-			each->hello("three");
-			for (uint64_t tag = 1; tag <= 40; tag++)
-				each->announce(tag, 64u << 20);
-			each->notify(2, 0, "marker");
-			check_notice(other, "marker");
-		}
-		check(library_bytes() - before >= 64u << 20);
-		check(library_bytes() - before <= 160u << 20);
-		/* A length that no agent has ends the connection. */
-		liar.announce(41, (64u << 20) + 1);
-		pl_peer_info info = PL_PEER_INFO_INIT;
-		do {
-			check(!other.has_notice());
-			check_number(pl_peer_query(liar.peer, &info), 0);
-		} while (info.connected);
-	}
+	stranger liar;
+
+	liar.dial(other);
+	liar.hello("one");
+	for (uint64_t tag = 1; tag <= 40; tag++)
+		liar.announce(tag, 64u << 20);
+	liar.notify(2, 0, "marker");
+	check_notice(other, "marker");
+	check(library_bytes() - before >= 64u << 20);
+	check(library_bytes() - before <= 160u << 20);
+	/* All that an honest agent sends at once arrives, in order. */
 	check_number(agent.engine->loadRemoteConnInfo("two", other.info()), NIXL_SUCCESS);
 	for (int i = 0; i < 40; i++)
 		check_number(agent.engine->genNotif("two", std::string(20000 + i, (char)('A' + i))), NIXL_SUCCESS);
 	for (int i = 0; i < 40; i++)
 		check(other.notice().second == std::string(20000 + i, (char)('A' + i)));
+	/* A length that no agent has ends the connection. */
+	liar.announce(41, (64u << 20) + 1);
+	pl_peer_info info = PL_PEER_INFO_INIT;
+	do {
+		check(!other.has_notice());
+		check_number(pl_peer_query(liar.peer, &info), 0);
+	} while (info.connected);
+}
+
+/* Identities decide which agents connect, without a key: those of the file `authorized`, in both directions. */
+void test_identities(void *)
+{
+	char folder[] = "/tmp/test_nixl.XXXXXX";
+
+	if (!getenv("PEERLANE"))
+		exit(SKIPPED);
+	check(mkdtemp(folder) && chdir(folder) == 0);
+	check_number(
+		system("umask 077; for name in one two three; do \"$PEERLANE\" key generate $name.pem >$name.log && "
+		       "\"$PEERLANE\" key show $name.pem >$name.print || exit 1; done; "
+		       "for name in one two; do echo \"$(cat $name.print) read,write\"; done >authorized"),
+		0);
+	{
+		auto with = [](const char *file) {
+			return nixl_b_params_t{ { "fabric", "tcp" },
+						{ "address", "127.0.0.1:0" },
+						{ "identity", file },
+						{ "authorized", "authorized" } };
+		};
+		stand_in one("one", with("one.pem")), two("two", with("two.pem")), three("three", with("three.pem"));
+		for (stand_in *each : { &one, &three }) {
+			check_number(each->engine->loadRemoteConnInfo("two", two.info()), NIXL_SUCCESS);
+			check_number(each->engine->genNotif("two", each->name),
+				     each == &one ? NIXL_SUCCESS : NIXL_ERR_REMOTE_DISCONNECT);
+		}
+		check_notice(two, "one");
+		check_number(one.engine->loadRemoteConnInfo("three", three.info()), NIXL_SUCCESS);
+		check(one.engine->connect("three") != NIXL_SUCCESS);
+		check(!two.has_notice());
+		nixl_b_params_t missing = with("nowhere.pem");
+		check(stand_in("four", missing).engine->getInitErr());
+	}
+	check(chdir("/") == 0);
+	check_number(system((std::string("rm -r ") + folder).c_str()), 0);
 }
 
 /* All notifications of an agent that has left already arrive. */

@@ -484,6 +484,7 @@ int main()
 		{ "wrong", test_wrong, nullptr, 30 },
 		{ "announcements", test_announcements, nullptr, 30 },
 		{ "departed", test_departed, nullptr, 30 },
+		{ "identities", test_identities, nullptr, 60 },
 		{ "false_name", test_false_name, nullptr, 30 },
 		{ "no_memory", test_no_memory, nullptr, 30 },
 		{ "no_memory_list", test_no_memory_list, nullptr, 30 },

@@ -5,15 +5,24 @@ import contextlib
 import gc
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import weakref
 
 import peerlane as pl
 import pytest
 from peerlane import aio
+
+@pytest.fixture(params=['asyncio', 'uvloop'], autouse=True)
+def loops(request):
+    """All cases run with the loop of asyncio, and with that of uvloop."""
+    if request.param == 'asyncio':
+        yield
+        return
+    uvloop = pytest.importorskip('uvloop', reason='python3-uvloop is not installed')
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    yield
+    asyncio.set_event_loop_policy(None)
+
 
 SETTINGS = [('local', 'thread'), ('tcp', 'thread'), ('tcp', 'manual')]
 
@@ -183,48 +192,6 @@ def test_an_operation_that_had_succeeded_counts_as_cancelled():
     run(body)
 
 
-SERVER = '''
-import sys, peerlane as pl
-context = pl.Context(fabric=sys.argv[1], lanes=1)
-region = context.allocate(64 << 20, access="rwa")
-listener = context.listen()
-print(listener.address, bytes(region.share()).hex(), flush=True)
-peer = listener.accept()
-sys.stdin.read()
-'''
-
-
-def test_memory_is_free_after_a_cancellation_with_a_stopped_peer():
-    """The peer is stopped during a read. After the cancellation nothing writes to the buffer, also when it goes on."""
-    async def body():
-        server = subprocess.Popen([sys.executable, '-c', SERVER, 'tcp'], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  text=True)
-        try:
-            address, token = server.stdout.readline().split()
-            async with aio.Context(fabric='tcp', lanes=1) as context:
-                peer = await context.connect(address)
-                remote = await peer.import_(bytes.fromhex(token))
-                memory = context.allocate(64 << 20)
-                reading = peer.read(remote, memory)
-                os.kill(server.pid, signal.SIGSTOP)
-                with pytest.raises((TimeoutError, asyncio.CancelledError)):
-                    async with asyncio.timeout(0.05):
-                        await reading
-                view = memoryview(memory)
-                pattern = b'\xa5' * len(view)
-                view[:] = pattern
-                os.kill(server.pid, signal.SIGCONT)
-                await asyncio.sleep(0.3)
-                assert view == pattern
-                view.release()
-                memory.deregister()
-        finally:
-            os.kill(server.pid, signal.SIGCONT)
-            server.kill()
-            server.communicate()
-    asyncio.run(body())
-
-
 def test_close_waits_for_the_ends_of_operations():
     class Memory(bytearray):
         pass
@@ -261,6 +228,44 @@ def test_a_loop_that_ends_leaves_no_crash():
     assert kept[2].cancelled()
     with pytest.raises(pl.Closed):
         kept[1].allocate(8)
+
+
+def test_another_loop_is_refused():
+    """Nothing waits for ever in a loop that cannot deliver; the context can be closed there."""
+    kept = []
+
+    async def first():
+        near, far = aio.Context(fabric='local'), aio.Context(fabric='local')
+        listener = far.listen()
+        peer, other = await asyncio.gather(near.connect(listener.address), listener.accept())
+        region, remote = far.allocate(64), near.allocate(64)
+        kept.extend([near, far, peer, other, region, remote, listener])
+        far_waiting = other.receive(region)
+        far_waiting.add_done_callback(lambda future: None)
+
+    async def second():
+        near, far, peer, other, region, _, listener = kept
+        calls = [lambda: peer.notify(1), lambda: other.receive(region), listener.accept, lambda: anext(near.notifications())]
+        for call in calls:
+            with pytest.raises(RuntimeError, match='belongs to the loop'):
+                await call()
+        if not near._loop.is_closed():
+            with pytest.raises(RuntimeError, match='belongs to the loop'):
+                await near.aclose()
+            return
+        for context in near, far:
+            await context.aclose()
+            assert context.closed
+
+    old = asyncio.new_event_loop()
+    old.run_until_complete(first())
+    asyncio.run(second())
+    # Without a running loop, calls are for the loop that can run again.
+    old.run_until_complete(kept[2].notify(1))
+    old.close()
+    with pytest.raises(RuntimeError, match='is closed'):
+        kept[2].notify(1)
+    asyncio.run(second())
 
 
 def test_other_threads_and_calls_without_a_loop_are_refused():

@@ -135,3 +135,14 @@ def test_view_of_a_stream(local, monkeypatch):
         publisher.end()
         assert pl.view(subscriber, interval=0) == len(shown) and 1 <= len(shown) <= 3
         assert shown[-1].sequence == 2 and decoded(shown[-1])[3] == [b'\2\t']
+
+
+def test_the_benchmark_of_two_processes_runs(monkeypatch):
+    """A thousandth of its counts, and a tool that is not there."""
+    monkeypatch.syspath_prepend(pathlib.Path(__file__).parents[2] / 'benchmarks')
+    import python_peers
+    path = str(pathlib.Path(pl.__file__).parents[1])
+    rows = python_peers.run('peerlane', path, 1000)
+    assert len(rows) == 8 and all(value > 0 for value in rows.values())
+    monkeypatch.setitem(python_peers.LAUNCHERS, 'mpi', ['/nowhere/mpirun'])
+    assert python_peers.run('mpi4py', path, 1000) is None

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Examples of docs/python.md, and the texts of help()."""
 import inspect
+import os
 import pathlib
 import re
+import shutil
+import subprocess
+import sys
+import textwrap
 
 import peerlane as pl
 import pytest
@@ -19,6 +24,23 @@ def test_the_page_has_examples():
 @pytest.mark.parametrize('name, code', EXAMPLES, ids=[name for name, _ in EXAMPLES])
 def test_examples_run(name, code):
     exec(compile(code, f'docs/python.md: {name}', 'exec'), {'__name__': 'example'})
+
+
+@pytest.mark.skipif(not shutil.which('mpirun'), reason='openmpi-bin is not installed')
+def test_the_example_of_mpi_runs(tmp_path):
+    """Three processes, which need a key as those of several hosts do."""
+    pytest.importorskip('mpi4py', reason='python3-mpi4py is not installed')
+    code, = re.findall(r'^(    from mpi4py .*?)^\S', TEXT, re.M | re.S)
+    (tmp_path / 'example.py').write_text(textwrap.dedent(code) + 'ends = comm.gather(len(group))\nif ends:\n    print(ends)\n')
+    (tmp_path / 'key').touch(0o600)
+    (tmp_path / 'key').write_text('a key of this test')
+    # The processes need none of the settings of this one, and hwloc no names of devices.
+    done = subprocess.run(['mpirun', '--oversubscribe', '-n', '3', sys.executable, 'example.py'], cwd=tmp_path, timeout=300,
+                          capture_output=True, text=True,
+                          env={**os.environ, 'PYTHONMALLOC': 'default', 'HWLOC_COMPONENTS': '-pci', 'OMPI_ALLOW_RUN_AS_ROOT': '1',
+                               'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == '[3, 3, 3]\n'
 
 
 @pytest.mark.parametrize('kind', [pl.Context, pl.Region, pl.Remote, pl.RemoteSet, pl.Listener, pl.Peer, pl.Operation,

@@ -93,8 +93,15 @@ def test_the_extension_uses_no_private_symbols():
 
 
 PROGRAM = '''
+import ctypes
+import os
 import sys
 import peerlane as pl
+# Another copy of the library in the process, in the plugin of NIXL.
+for plugin in sys.argv[2:]:
+    library = ctypes.CDLL(plugin, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    library.nixl_plugin_init.restype = ctypes.c_void_p
+    assert library.nixl_plugin_init()
 assert pl.__file__.startswith(sys.argv[1]), pl.__file__
 with pl.Context() as a, pl.Context() as b:
     target = bytearray(8)
@@ -126,7 +133,8 @@ def test_the_wheel_runs_alone(tmp_path):
         assert (digest, int(size)) == ('sha256=' + expected, len(content))
     # The test runner may name the folder of the build's library there.
     inherited = {name: value for name, value in os.environ.items() if name != 'LD_LIBRARY_PATH'}
-    done = subprocess.run([sys.executable, '-c', PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=300,
+    plugins = [str(plugin) for plugin in (BUILD / 'plugins/nixl').glob('libplugin_PEERLANE.so')]
+    done = subprocess.run([sys.executable, '-c', PROGRAM, str(tmp_path), *plugins], capture_output=True, text=True, timeout=300,
                           env={**inherited, 'PYTHONPATH': str(tmp_path / 'site')})
     assert done.returncode == 0, done.stderr
 

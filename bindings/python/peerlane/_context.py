@@ -40,7 +40,11 @@ class Base(_peerlane.Context):
             options['key'] = read_key(key_file)
         super().__init__(**options)
         self._events = collections.deque()
-        self._bind_events()
+        try:
+            self._bind_events()
+        except BaseException:
+            super().close()
+            raise
 
     def __del__(self):
         if not self.closed and not getattr(self, '_quiet', False):

@@ -102,6 +102,7 @@ class Context(Base):
             if self._events:
                 return self._events.popleft()
             self.fileno()  # raises the error of a closed context
+            self._check_loop()
             waiter = self._loop.create_future()
             self._waiters.add(waiter)
             try:
@@ -140,10 +141,15 @@ class Context(Base):
     async def aclose(self):
         """Cancel running operations, wait for their ends, and close the context without blocking the loop.
 
-        A task that is cancelled during the close ends after it.
+        A task that is cancelled during the close ends after it. If the loop of the context has been closed, nothing can deliver
+        the ends of operations: then the close blocks.
         """
         if self.closed:
             return
+        if self._loop.is_closed():
+            self.close()
+            return
+        self._check_loop()
         cancelled = None
         while self._pending:
             self._cancel_all()

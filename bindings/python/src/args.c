@@ -157,9 +157,15 @@ const char *py_get_text(PyObject *value, const char *name, PyObject **owner)
 
 PyObject *py_get_bytes(PyObject *value, const char *name)
 {
+	PyObject *method;
+
 	if (PyObject_CheckBuffer(value))
 		return PyBytes_FromObject(value);
-	if (PyObject_HasAttrString(value, "__bytes__"))
+	method = PyObject_GetAttrString(value, "__bytes__");
+	Py_XDECREF(method);
+	if (method)
 		return PyObject_Bytes(value);
+	if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+		return NULL;
 	return PyErr_Format(PyExc_TypeError, "%s must be bytes, not %R", name, (PyObject *)Py_TYPE(value));
 }

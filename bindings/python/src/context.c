@@ -117,7 +117,7 @@ static void py_context_shut(struct py_context *context)
 	py_context_unlink(context);
 	py_context_forget_objects(context);
 	py_records_end(context);
-	/* These may refer to the context. */
+	/* Callbacks may refer to the context. */
 	Py_CLEAR(context->authorize);
 	Py_CLEAR(context->refused);
 	Py_CLEAR(context->sink);
@@ -149,13 +149,18 @@ static void py_context_dealloc(PyObject *self)
 	struct py_context *context = (struct py_context *)self;
 	PyTypeObject *type = Py_TYPE(self);
 
-	if (context->status == PY_OPEN)
-		py_context_shut(context);
+	/* The close lets other threads run. None may find the context meanwhile, but the end of the interpreter waits for it. */
 	py_context_unlink(context);
+	if (context->status == PY_OPEN) {
+		context->state->going++;
+		py_context_shut(context);
+		context->state->going--;
+	}
 	Py_XDECREF(context->kept);
 	Py_XDECREF(context->sink);
 	Py_XDECREF(context->future);
 	Py_XDECREF(context->future_options);
+	Py_XDECREF(context->run);
 	Py_XDECREF(context->authorize);
 	Py_XDECREF(context->refused);
 	free(context->records);
@@ -188,6 +193,14 @@ static PyObject *py_context_bind(PyObject *self, PY_ARGUMENTS)
 
 	if (py_parse("_bind", names, 1, arguments, count, keywords, values) < 0)
 		return NULL;
+	if (values[1] && !context->state->running_loop) {
+		PyObject *events = PyImport_ImportModule("asyncio.events");
+
+		context->state->running_loop = events ? PyObject_GetAttrString(events, "_get_running_loop") : NULL;
+		Py_XDECREF(events);
+		if (!context->state->running_loop)
+			return NULL;
+	}
 	Py_INCREF(values[0]);
 	Py_XINCREF(values[1]);
 	Py_XINCREF(values[2]);
@@ -197,6 +210,7 @@ static PyObject *py_context_bind(PyObject *self, PY_ARGUMENTS)
 	context->sink = values[0];
 	context->future = values[1];
 	context->future_options = values[2];
+	context->loop = values[2] ? PyDict_GetItemString(values[2], "loop") : NULL;
 	context->thread = PyThread_get_thread_ident();
 	Py_RETURN_NONE;
 }
@@ -210,7 +224,7 @@ static PyObject *py_context_fd(PyObject *self, PyObject *unused)
 	if (py_context_check(context) < 0)
 		return NULL;
 	fd = pl_fd(context->handle);
-	return fd < 0 ? py_raise_code(context->state, fd, "fd", "context") : PyLong_FromLong(fd);
+	return fd < 0 ? py_raise_code(context->state, fd, "fileno", "context") : PyLong_FromLong(fd);
 }
 
 static PyObject *py_context_closed(PyObject *self, void *unused)
@@ -317,6 +331,7 @@ static PyMethodDef py_context_methods[] = {
 	{ "_bind", PY_METHOD(py_context_bind), PY_FAST, NULL },
 	{ "_register_buffer", PY_METHOD(py_context_register_buffer), PY_FAST, NULL },
 	{ "_register_address", PY_METHOD(py_context_register_address), PY_FAST, NULL },
+	{ "_check_loop", py_context_check_loop, METH_NOARGS, NULL },
 	{ "_take_lost", py_context_take_lost, METH_NOARGS, NULL },
 	{ "_poll", py_context_poll, METH_NOARGS, NULL },
 	{ "_wait_event", py_context_wait_event, METH_O, NULL },

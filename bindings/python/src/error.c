@@ -37,11 +37,17 @@ void *py_raise(struct py_state *state, const struct pl_error *error)
 	return NULL;
 }
 
-/* Raises the error of a function of the library that gives a code only. */
+/* Raises the error of a function of the library that gives the code of a system call only. */
 void *py_raise_code(struct py_state *state, int code, const char *call, const char *object)
 {
+	const bool limited = code == -EMFILE || code == -ENFILE;
 	struct pl_error error = { .code = code };
 
+	snprintf(error.id, sizeof(error.id), "%s", limited ? "DESCRIPTOR-LIMIT" : "SYSTEM");
+	if (limited)
+		snprintf(error.hint, sizeof(error.hint), "%s",
+			 code == -EMFILE ? "raise the limit of open files: ulimit -n, or LimitNOFILE= of the unit"
+					 : "raise the host's limit of open files: sysctl fs.file-max");
 	snprintf(error.call, sizeof(error.call), "%s", call);
 	snprintf(error.object, sizeof(error.object), "%s", object);
 	snprintf(error.message, sizeof(error.message), "%s", strerror(-code));

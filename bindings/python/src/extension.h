@@ -18,7 +18,7 @@
 /* Longest time without a look for signals and for a close by another thread. */
 #define PY_SLICE_NS (50 * 1000000ull)
 
-/* State of the module. Subinterpreters are refused, so there is one. */
+/* State of the module. Only the main interpreter can import the module. */
 struct py_state {
 	PyTypeObject *context, *region, *remote, *remote_set, *listener, *async_listener, *peer, *async_peer,
 		*operation, *receipt, *tensor, *publisher, *subscriber, *frame;
@@ -30,7 +30,10 @@ struct py_state {
 	PyObject *future_fail;
 	PyObject *future_cancel;
 	PyObject *no_arguments; /* empty tuple */
+	PyObject *running_loop; /* function of asyncio; NULL before a context needs it */
+	PyObject *loop_key;     /* of the object for a run of a loop, in the dictionary of a thread */
 	struct py_context *contexts;
+	unsigned going; /* contexts without references that are being closed */
 };
 
 /* Object of a context, in the context's list from its creation until its end. */
@@ -85,6 +88,8 @@ struct py_context {
 	PyObject *future_options;        /* keyword arguments of the class */
 	PyObject *authorize;             /* function that decides about other ends, or NULL */
 	PyObject *refused;               /* function that learns of refused ends, or NULL */
+	PyObject *loop;                  /* of the futures; `future_options` keeps it */
+	PyObject *run;                   /* object of asyncio for the run of the loop that was checked last, or NULL */
 	unsigned long thread;            /* the loop's, if there are futures */
 	struct py_record *records;
 	uint32_t record_count, record_free, record_used;
@@ -132,7 +137,8 @@ struct py_operation {
 	bool waiting;     /* a thread uses the handle: it alone collects the completion */
 	bool asked;       /* cancel() was called meanwhile */
 	PyObject *result; /* receipt, or NULL */
-	PyObject *error;  /* exception, or NULL */
+	struct pl_error
+		*error; /* or NULL; each wait makes an exception of its own, whose frames may refer to this object */
 };
 
 /* Arguments: args.c. Functions that return int return 0, or -1 with an exception. */
@@ -203,6 +209,8 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 PyObject *py_result(struct py_context *context, const struct pl_completion *completion,
 		    struct py_references *references, const struct pl_error *error);
 void py_records_end(struct py_context *context);
+int py_loop_check(struct py_context *context);
+PyObject *py_context_check_loop(PyObject *self, PyObject *unused);
 PyObject *py_context_take_lost(PyObject *self, PyObject *unused);
 PyObject *py_context_poll(PyObject *self, PyObject *unused);
 PyObject *py_context_wait_event(PyObject *self, PyObject *timeout);

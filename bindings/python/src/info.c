@@ -97,7 +97,7 @@ PyObject *py_peer_identity(PyObject *self, PyObject *unused)
 	(void)unused;
 	if (py_object_check(&peer->base) < 0)
 		return NULL;
-	/* These wait for the engine, which may be asking a function of the program. */
+	/* Queries wait for the engine, which may be asking a function of the program. */
 	py_hold(&peer->base);
 	Py_BEGIN_ALLOW_THREADS
 		pl_peer_identity(peer->handle, &identity);

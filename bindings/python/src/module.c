@@ -78,6 +78,7 @@ static PyObject *py_forked(PyObject *module, PyObject *unused)
 		context->status = PY_FORKED;
 		context->handle = NULL;
 	}
+	state->going = 0;
 	py_threads_forked();
 	py_callbacks_forked();
 	Py_RETURN_NONE;
@@ -100,6 +101,8 @@ static PyObject *py_close_all(PyObject *module, PyObject *unused)
 			PyErr_WriteUnraisable(PyList_GetItem(list, i));
 		Py_XDECREF(closed);
 	}
+	while (state->going)
+		py_sleep_slice();
 	py_threads_end();
 	if (!list)
 		return NULL;
@@ -155,6 +158,12 @@ static int py_execute(PyObject *module)
 		{ &py_frame_spec, &state->frame, "Frame" },
 	};
 
+	/* Threads of the library take the lock of the main interpreter. */
+	if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+		PyErr_SetString(PyExc_ImportError, "peerlane does not work in a subinterpreter: import it in the main "
+						   "interpreter, or in a process of its own");
+		return -1;
+	}
 	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
 		PyObject *type = PyType_FromModuleAndSpec(module, types[i].spec, NULL);
 
@@ -170,9 +179,11 @@ static int py_execute(PyObject *module)
 	state->future_result = PyUnicode_InternFromString("set_result");
 	state->future_fail = PyUnicode_InternFromString("set_exception");
 	state->no_arguments = PyTuple_New(0);
+	state->loop_key = PyUnicode_InternFromString("__asyncio_running_event_loop__");
 	state->future_cancel = PyUnicode_InternFromString("_end_cancelled");
 	return state->make_error && state->token && state->blob && state->layout && state->notification &&
-			       state->future_result && state->future_fail && state->future_cancel && state->no_arguments
+			       state->future_result && state->future_fail && state->future_cancel &&
+			       state->no_arguments && state->loop_key
 		       ? 0
 		       : -1;
 }

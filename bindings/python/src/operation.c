@@ -242,9 +242,9 @@ static void py_operation_end(struct py_operation *operation, const struct pl_com
 		if (!operation->result)
 			PyErr_Clear();
 	} else {
-		operation->error = py_new_error(context->state, error);
-		if (!operation->error)
-			PyErr_Clear();
+		operation->error = malloc(sizeof(*error));
+		if (operation->error)
+			*operation->error = *error;
 	}
 	operation->handle = NULL;
 	py_references_clear(&operation->references);
@@ -264,9 +264,10 @@ static PyObject *py_operation_outcome(struct py_operation *operation)
 		return operation->result;
 	}
 	if (!operation->error)
-		return py_raise_gone(operation->base.context);
-	PyErr_SetObject((PyObject *)Py_TYPE(operation->error), operation->error);
-	return NULL;
+		/* Memory for the result was lacking. */
+		return operation->base.context->status == PY_OPEN ? PyErr_NoMemory()
+								  : py_raise_gone(operation->base.context);
+	return py_raise(operation->base.context->state, operation->error);
 }
 
 /* wait(timeout=None): a wait that ends without the operation leaves it running. */
@@ -369,7 +370,7 @@ static void py_operation_dealloc(PyObject *self)
 	else
 		py_references_clear(&operation->references);
 	Py_XDECREF(operation->result);
-	Py_XDECREF(operation->error);
+	free(operation->error);
 	py_object_free(operation);
 }
 

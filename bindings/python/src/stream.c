@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What publishers and subscribers of streams share. */
+/* Functions that publishers and subscribers of streams share. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
