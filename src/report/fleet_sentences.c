@@ -128,7 +128,10 @@ static int describe_judgement(struct report *report, const struct report_documen
 	return rc < 0 ? rc : describe_rails(report, &document->matrix, name);
 }
 
-/* Describes a change of the whole fleet, and what stands out in it.  Of a rail, a fleet that stayed the same is no news. */
+/*
+ * Describes a change of the whole fleet, and what stands out in it.  Leaves a rail out if the value of the fleet changed by less than
+ * the noise.
+ */
 static int describe_fleet_change(struct report *report, const struct effects_change *change, enum effects_unit unit,
 				 const char *prefix, bool rail)
 {

@@ -95,6 +95,10 @@ int py_loop_check(struct py_context *context)
 	PyObject *dictionary, *run;
 	int rc;
 
+	if (!context->loop || !context->state->running_loop) {
+		PyErr_SetString(PyExc_RuntimeError, "the context has no loop: open it with peerlane.aio");
+		return -1;
+	}
 	if (context->thread != PyThread_get_thread_ident()) {
 		PyErr_SetString(PyExc_RuntimeError,
 				"an asyncio context belongs to the thread of its loop: call it there, "

@@ -221,8 +221,14 @@ static int compare_documents(struct comparisons *comparisons)
 	struct pl_error error;
 	int rc = read_both_documents(comparisons, &error);
 
-	if (rc == 0 && document_is_run(&comparisons->documents[0]))
+	if (rc == 0 && document_is_run(&comparisons->documents[0]) && comparisons->threshold >= 0)
+		rc = cli_fail(&error, -EINVAL, "OPTION", "--threshold",
+			      "leave it out: any difference between runs counts",
+			      "runs of peerlane fleet have no threshold");
+	else if (rc == 0 && document_is_run(&comparisons->documents[0]))
 		return compare_runs(comparisons);
+	if (comparisons->threshold < 0)
+		comparisons->threshold = THRESHOLD_DEFAULT;
 	if (rc == 0)
 		rc = compare_matrices(comparisons, &error);
 	if (rc == 0 && !comparisons->change_count)
@@ -245,7 +251,7 @@ static int compare_documents(struct comparisons *comparisons)
 
 int bench_compare(int argc, char **argv)
 {
-	struct comparisons comparisons = { .threshold = THRESHOLD_DEFAULT };
+	struct comparisons comparisons = { .threshold = -1 };
 	int status;
 
 	cli_parse(&compare_command, argc, argv, &comparisons.common, &comparisons);

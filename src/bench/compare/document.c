@@ -12,6 +12,9 @@
 #include "bench/compare/document_reader.h"
 #include "cmd/common/output.h"
 
+/* A document of a host may have 32 levels, and stands in that of a fleet. */
+#define DEPTH_MAX 40
+
 #define NUMBER_MIN 1e-9
 #define NUMBER_MAX 1e21
 #define HINT "use a file that `peerlane bench --json` wrote"
@@ -188,7 +191,7 @@ static int read_document_root(const struct document_reader *reader)
 
 int document_parse(const char *text, size_t length, const char *name, struct document *document, struct pl_error *error)
 {
-	struct json_tokener *tokener = json_tokener_new();
+	struct json_tokener *tokener = json_tokener_new_ex(DEPTH_MAX);
 	struct document_reader reader = {
 		.name = name, .text = text, .length = length, .document = document, .error = error
 	};

@@ -126,6 +126,10 @@ static int judge_hello(const struct rendezvous *rendezvous, const struct hello *
 	if (rendezvous->by_rank[hello->rank] && rendezvous->by_rank[hello->rank]->process != hello->process)
 		return cli_fail(error, -EEXIST, "MATRIX-RANK-TWICE", hello->host, "give each process a rank of its own",
 				"rank %d has joined from %s", hello->rank, rendezvous->world.losses[hello->rank].host);
+	if (rendezvous->by_rank[hello->rank] && rendezvous->begun)
+		return cli_fail(error, -ENOTCONN, "MATRIX-LATE", hello->host,
+				"look for errors of the network, and run again",
+				"the connection of rank %d was lost when the measurement had begun", hello->rank);
 	if (rendezvous->begun || rendezvous->closing)
 		return cli_fail(error, -ETIMEDOUT, "MATRIX-LATE", hello->host, "raise --join-timeout of all ranks",
 				"the measurement has %s without rank %d", rendezvous->closing ? "ended" : "begun",

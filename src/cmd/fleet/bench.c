@@ -313,7 +313,7 @@ static int choose_ranks(struct fleet_bench *bench, struct pl_error *error)
 	return 0;
 }
 
-/* Returns the document in what rank 0 printed, which no line of the table before it looks like; NULL if there is none. */
+/* Returns the JSON document in the output of rank 0; NULL: none. No line of the table before it begins with a brace. */
 static char *find_document(char *text)
 {
 	char *line = *text == '{' ? text : strstr(text, "\n{");
