@@ -61,7 +61,7 @@ struct pl_context {
 	unsigned engine_count;
 	atomic_uint next_engine;
 	atomic_uint greetings[PL_ENGINES_MAX]; /* connections of each engine that have not identified themselves */
-	atomic_uint next_greeting;             /* engine with which the search for that of the next one begins */
+	atomic_uint next_greeting; /* index of the engine at which the search for that of the next one begins */
 	struct pl_slots slot_pool; /* locked memory, for bytes that sockets and cards cannot reach */
 	const struct pl_fabric_ops *fabrics[PL_FABRICS_MAX]; /* candidates, best first */
 	unsigned fabric_count;

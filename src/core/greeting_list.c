@@ -103,9 +103,11 @@ static void greeting_expire(struct pl_timer *timer)
 static void free_evicted_greeting(struct pl_task *task)
 {
 	struct greeting *greeting = pl_container_of(task, struct greeting, evicted_task);
+	struct pl_listener *listener = greeting->listener;
 
-	atomic_fetch_sub(&greeting->listener->evicted, 1);
+	/* The listener counts on the descriptor afterwards. It stays: pl_greetings_clear() waits for the engine's lock. */
 	greeting_destroy(greeting);
+	atomic_fetch_sub(&listener->evicted, 1);
 }
 
 /* Frees a connection that the caller has marked. Its engine does so if that is another one. */
@@ -166,7 +168,7 @@ static struct greeting *find_victim(struct pl_listener *listener, uint64_t age, 
 }
 
 /* Takes the connection out of the list, and frees it. Called with listener->lock, which it releases. */
-static bool evict_and_unlock(struct pl_listener *listener, struct greeting *victim)
+static bool listener_evict_and_unlock(struct pl_listener *listener, struct greeting *victim)
 {
 	if (victim)
 		mark_evicted(victim);
@@ -179,7 +181,7 @@ static bool evict_and_unlock(struct pl_listener *listener, struct greeting *vict
 bool pl_greeting_evict(struct pl_listener *listener, uint64_t age, uint64_t idle)
 {
 	pthread_mutex_lock(&listener->lock);
-	return evict_and_unlock(listener, find_victim(listener, age, idle));
+	return listener_evict_and_unlock(listener, find_victim(listener, age, idle));
 }
 
 /* -- limits ------------------------------------------------------------------------------------------------------- */
@@ -218,19 +220,19 @@ bool pl_greeting_room(struct pl_listener *listener, unsigned most)
 }
 
 /* Closes the connection that pl_greeting_room() found, unless it has ended meanwhile. */
-static void evict_found_one(struct pl_listener *listener)
+static void listener_evict_victim(struct pl_listener *listener)
 {
 	pthread_mutex_lock(&listener->lock);
-	evict_and_unlock(listener, listener->victim);
+	listener_evict_and_unlock(listener, listener->victim);
 }
 
 /* Makes room for one more. */
-static void make_room(struct pl_listener *listener, unsigned most)
+static void listener_make_room(struct pl_listener *listener, unsigned most)
 {
 	while (count_greetings(listener) >= most && pl_greeting_evict(listener, YOUNG, 0))
 		;
 	if (count_greetings(listener) >= most * YOUNG_FACTOR)
-		evict_found_one(listener);
+		listener_evict_victim(listener);
 }
 
 /* -- arrival ------------------------------------------------------------------------------------------------------ */
@@ -311,7 +313,7 @@ void pl_greeting_new(struct pl_listener *listener, int fd, unsigned most)
 	}
 	greeting->listener = listener;
 	greeting->network = network_of(fd);
-	make_room(listener, most);
+	listener_make_room(listener, most);
 	greeting->since = pl_now();
 	atomic_init(&greeting->active, greeting->since);
 	greeting->stream.fd = fd;

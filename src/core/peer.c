@@ -203,6 +203,7 @@ void pl_peer_ending(struct pl_peer *peer)
 {
 	if (atomic_load(&peer->state) != PL_PEER_UP)
 		return;
+	atomic_store(&peer->ending, true);
 	/* Data sockets can end before the other end's BYE, or the end of its process, arrives in the control channel. */
 	if (peer->channel.open && !peer->leaving) {
 		if (pl_list_empty(&peer->timer.link)) {

@@ -160,6 +160,7 @@ struct pl_peer {
 	uint64_t leave_end;   /* limit of the wait for the end of pushed writes; 0: none is awaited. Home */
 
 	bool leaving;               /* the peer sent BYE */
+	atomic_bool ending;         /* a connection of the peer has ended; read by all engines */
 	struct pl_error loss;       /* reason of the loss */
 	struct pl_event_log events; /* for pl_peer_events(); has a lock of its own */
 };

@@ -192,7 +192,7 @@ static void serve_timers(struct pl_engine *engine)
 		pl_engine_arm(engine, next);
 }
 
-/* Owners keep what their events need behind the source. */
+/* Prefetches the source and the members behind it, which its ready() reads. */
 static inline void prefetch_source(const struct pl_source *source)
 {
 	__builtin_prefetch(source);
@@ -290,7 +290,7 @@ static bool epoll_due(struct pl_engine *engine)
 {
 	unsigned rounds = engine->round++;
 
-	/* Nothing is hot in a crowded engine. */
+	/* No socket is hot in a crowded engine. */
 	if (!engine->hot_count)
 		return true;
 	if (engine->hot_memory == engine->hot_count && !atomic_load_explicit(&engine->eager_idle, memory_order_relaxed))
@@ -310,10 +310,11 @@ bool pl_engine_progress_held(struct pl_engine *engine)
 		any |= poll_hot(engine);
 	if (epoll_due(engine)) {
 		int events = pl_engine_look(engine);
+		uint64_t removals = engine->removals;
 		bool found;
 
 		pl_engine_note_crowd(engine, events);
-		found = dispatch_events(engine, events);
+		found = engine->removals != removals || dispatch_events(engine, events);
 		/* Many sources may be busy, of which few are hot. */
 		engine->look_pause = found ? 1 : PL_MIN(2 * engine->look_pause + 1, ROUNDS_BETWEEN_EPOLL);
 		any |= found;

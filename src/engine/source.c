@@ -75,7 +75,8 @@ void pl_engine_heat(struct pl_engine *engine, struct pl_source *source)
 	/* A thread that polled sockets would call the kernel for each, where one epoll_wait() looks at all. */
 	if (engine->threaded && !(engine->poll_time && source->memory))
 		return;
-	if (!source->pollable || !source->engine || !pl_list_empty(&source->hot) || engine->crowded)
+	if (!source->pollable || !source->engine || !pl_list_empty(&source->hot) ||
+	    (engine->crowded && !source->memory))
 		return;
 	if (engine->hot_count >= PL_ENGINE_HOT_MAX) {
 		replaced = engine->threaded ? NULL : find_idlest(engine);

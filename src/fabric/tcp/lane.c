@@ -80,11 +80,12 @@ void tcp_lane_fail(struct tcp_lane *lane, int code)
 	pl_timer_clear(lane->engine, &lane->patience);
 	pl_source_remove(&lane->source);
 	atomic_fetch_sub(&endpoint->lanes_open, 1);
-	if (dispensable) {
+	if (dispensable)
 		tcp_lane_retry_later(lane);
+	/* Whoever comes later, this or pl_peer_ending(), sees that the last lane has ended. */
+	if (dispensable && !atomic_load(&endpoint->base.peer->ending))
 		return;
-	}
-	if (breaks_protocol(code))
+	if (!dispensable && breaks_protocol(code))
 		atomic_store(&endpoint->violated, true);
 	pl_engine_post(endpoint->base.peer->home, &endpoint->ended_task);
 }

@@ -170,8 +170,8 @@ void tcp_lane_leaves(struct tcp_lane *lane)
 }
 
 /*
- * Returns the bytes that the lane may have to send, or requested. Of a few small operations it takes half its share, so that more
- * lanes work.
+ * Returns the bytes that the lane may have to send, or requested. A lane takes half its share while few small operations wait, so
+ * that more lanes work.
  */
 static uint32_t tcp_lane_share(const struct tcp_endpoint *endpoint, struct pl_operation *operation)
 {
