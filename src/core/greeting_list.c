@@ -141,8 +141,7 @@ static bool is_protected(const struct greeting *greeting, uint64_t now, uint64_t
 {
 	if (greeting->since <= now - PROTECTION)
 		return false;
-	return atomic_load_explicit(&greeting->active, memory_order_relaxed) > now - idle ||
-	       has_unread_bytes(greeting);
+	return atomic_load_explicit(&greeting->active, memory_order_relaxed) > now - idle || has_unread_bytes(greeting);
 }
 
 /* Returns the oldest connection, as described at pl_greeting_evict(); NULL: none. Under listener->lock. */

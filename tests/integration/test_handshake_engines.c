@@ -19,8 +19,8 @@
 /* Time that the callback takes, in microseconds: calls of several engines would overlap. */
 #define CALL_TIME 500
 
-static const struct setting setting = { "handshakes", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, false,
-					false };
+static const struct setting setting = { "handshakes", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 1, false,
+					false,        false, false };
 
 /* Threads that called the callback of a context. */
 struct witness {
