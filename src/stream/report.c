@@ -8,7 +8,8 @@
 
 /*
  * Returns the first sequence that is still read from the ring, or used in it. Frames that are fetched beyond the queue keep their
- * slots, so that the publisher gets as far ahead of the program as the queue allows, and no further.
+ * slots, so that the publisher gets as far ahead of the program as the queue allows, and no further. A paused subscriber keeps only
+ * slots that it still reads, or whose frames are in place.
  */
 static uint64_t first_unread(const struct pl_subscriber *subscriber)
 {
@@ -17,7 +18,7 @@ static uint64_t first_unread(const struct pl_subscriber *subscriber)
 	pl_list_for_each(at, &subscriber->window) {
 		const struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
 
-		if (frame->state != PL_FRAME_READY || ++count > subscriber->queue)
+		if (frame->state != PL_FRAME_READY || (!subscriber->paused && ++count > subscriber->queue))
 			return pl_subscriber_first_placed(subscriber, frame->sequence);
 	}
 	return pl_subscriber_first_placed(subscriber, subscriber->accounts.next);

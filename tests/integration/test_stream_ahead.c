@@ -92,19 +92,23 @@ static void publish_many(struct rig *rig, unsigned count)
 	}
 }
 
+static void take_one(struct rig *rig, uint64_t sequence, uint64_t lost_before)
+{
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	int rc = pl_subscriber_take(rig->subscriber, &frame, 1, AMPLE_TIME, &error);
+
+	check_ok(rc < 0 ? rc : 0, &error);
+	check(pl_frame_query(frame, &info) == 0 && info.sequence == sequence && info.lost_before == lost_before);
+	pattern_check(info.data, info.length, sequence, 0);
+	pl_frame_release(frame);
+}
+
 static void take_in_order(struct rig *rig, uint64_t first, uint64_t end)
 {
-	for (; first < end; first++) {
-		struct pl_frame_info info = PL_FRAME_INFO_INIT;
-		struct pl_stream_frame *frame;
-		struct pl_error error;
-		int rc = pl_subscriber_take(rig->subscriber, &frame, 1, AMPLE_TIME, &error);
-
-		check_ok(rc < 0 ? rc : 0, &error);
-		check(pl_frame_query(frame, &info) == 0 && info.sequence == first && info.lost_before == 0);
-		pattern_check(info.data, info.length, first, 0);
-		pl_frame_release(frame);
-	}
+	for (; first < end; first++)
+		take_one(rig, first, 0);
 }
 
 /* Waits until the subscriber has begun to fetch the sequences before `next`. Returns the accounts. */
@@ -120,6 +124,23 @@ static struct pl_accounts await_fetched(struct rig *rig, uint64_t next)
 		check(clock_now() < limit);
 		settle(&rig->environment, 1);
 	}
+}
+
+/*
+ * Publishes SLOTS frames, which the subscriber fetches, and as many during a pause. A paused subscriber holds only the slots of
+ * frames that are not ready, so all fetched frames are ready in the end.
+ */
+static void publish_around_pause(struct rig *rig)
+{
+	struct pl_accounts accounts;
+
+	publish_many(rig, SLOTS);
+	await_fetched(rig, SLOTS);
+	pl_subscriber_pause(rig->subscriber, true);
+	publish_many(rig, SLOTS);
+	accounts = await_fetched(rig, 2 * SLOTS);
+	check(accounts.pending == SLOTS && accounts.unwanted == SLOTS);
+	pl_subscriber_pause(rig->subscriber, false);
 }
 
 /*
@@ -204,6 +225,21 @@ static void test_ahead_after_demotion(void *argument)
 	rig_close(&rig);
 }
 
+/* A paused subscriber holds no slots back, also not those of frames beyond its queue. */
+static void test_ahead_paused(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct rig rig;
+
+	options.overflow = PL_OVERFLOW_BLOCK;
+	rig_open(&rig, argument, UINT64_MAX, &options);
+	publish_around_pause(&rig);
+	take_in_order(&rig, 0, SLOTS);
+	publish_many(&rig, 1);
+	take_one(&rig, 2 * SLOTS, SLOTS);
+	rig_close(&rig);
+}
+
 #define ALL(name, function) \
 	{ name " tcp", function, &tcp_threads, 20 }, { name " local", function, &local_threads_setting, 20 }, \
 	{ \
@@ -217,6 +253,7 @@ int main(void)
 		ALL("memory", test_ahead_fits_memory),
 		ALL("no block", test_no_ahead_without_block),
 		ALL("demotion", test_ahead_after_demotion),
+		ALL("paused", test_ahead_paused),
 	};
 
 	return cases_run("stream ahead", cases, sizeof(cases) / sizeof(cases[0]));
