@@ -253,6 +253,8 @@ static void accept_answer(struct pl_subscriber *subscriber, const struct pl_stre
 	subscriber->geometry = *geometry;
 	subscriber->published = entry->published;
 	subscriber->claimed = PL_MAX(subscriber->claimed, entry->claimed);
+	/* The new subscription begins there, and copies of earlier frames hold no slots of it. */
+	subscriber->reported_taken = first;
 	subscriber->blocks = subscriber->overflow == PL_OVERFLOW_BLOCK && !subscriber->demoted;
 	/* An announcement may have arrived after the answer. */
 	pl_subscriber_follow(subscriber);

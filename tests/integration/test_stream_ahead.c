@@ -240,6 +240,33 @@ static void test_ahead_paused(void *argument)
 	rig_close(&rig);
 }
 
+/* More frames than the queue holds are ready when another subscription begins. Its reports are right, and no frame is lost. */
+static void test_ahead_attach(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
+	struct pl_accounts accounts;
+	struct pl_error error;
+	struct rig rig;
+
+	options.overflow = PL_OVERFLOW_BLOCK;
+	rig_open(&rig, argument, UINT64_MAX, &options);
+	publish_around_pause(&rig);
+	check_ok(pl_subscriber_attach(rig.subscriber, rig.environment.near_peer, AMPLE_TIME, &error), &error);
+	take_in_order(&rig, 0, SLOTS);
+	publish_many(&rig, 1);
+	take_one(&rig, 2 * SLOTS, SLOTS);
+	/* Each lap of the ring needs reports of the new subscription. */
+	for (uint64_t sequence = 2 * SLOTS + 1; sequence < 5 * SLOTS; sequence++) {
+		publish_many(&rig, 1);
+		take_one(&rig, sequence, 0);
+	}
+	accounts = exact_accounts(rig.subscriber);
+	check(accounts.delivered == 4 * SLOTS && accounts.unwanted == SLOTS && accounts.missed == 0);
+	check(pl_publisher_query(rig.publisher, &info) == 0 && info.blocking == 1);
+	rig_close(&rig);
+}
+
 #define ALL(name, function) \
 	{ name " tcp", function, &tcp_threads, 20 }, { name " local", function, &local_threads_setting, 20 }, \
 	{ \
@@ -254,6 +281,7 @@ int main(void)
 		ALL("no block", test_no_ahead_without_block),
 		ALL("demotion", test_ahead_after_demotion),
 		ALL("paused", test_ahead_paused),
+		ALL("attach", test_ahead_attach),
 	};
 
 	return cases_run("stream ahead", cases, sizeof(cases) / sizeof(cases[0]));
