@@ -209,17 +209,20 @@ static void test_ahead_after_demotion(void *argument)
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_accounts accounts;
 	struct pl_stream_frame *frame;
-	uint64_t published = 3 * SLOTS;
+	uint64_t published = 3 * SLOTS, limit = clock_now() + AMPLE_TIME;
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
 	struct rig rig;
 
 	options.overflow = PL_OVERFLOW_BLOCK;
 	rig_open(&rig, argument, 10 * MS, &options);
 	publish_many(&rig, (unsigned)published);
-	accounts = await_fetched(&rig, published);
-	while (accounts.pending > QUEUE) {
+	do {
+		check(clock_now() < limit && pl_subscriber_query(rig.subscriber, &info) == 0);
 		settle(&rig.environment, 1);
-		accounts = exact_accounts(rig.subscriber);
-	}
+	} while (!info.demoted);
+	/* The subscriber drops frames once a newer one needs room. */
+	publish_many(&rig, 1);
+	accounts = await_fetched(&rig, ++published);
 	check(accounts.pending == QUEUE && accounts.dropped + accounts.lapped == published - QUEUE);
 	check(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, NULL) == 1);
 	rig_close(&rig);
@@ -267,6 +270,36 @@ static void test_ahead_attach(void *argument)
 	rig_close(&rig);
 }
 
+/* The publisher closes while more frames are ready than the queue holds: these can be taken, and the rest is missed. */
+static void test_ahead_closed_publisher(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_accounts accounts;
+	struct pl_stream_frame *frame;
+	uint64_t delivered = SLOTS;
+	struct pl_error error;
+	struct rig rig;
+	int rc;
+
+	options.overflow = PL_OVERFLOW_BLOCK;
+	rig_open(&rig, argument, UINT64_MAX, &options);
+	publish_around_pause(&rig);
+	publish_many(&rig, SLOTS);
+	pl_publisher_close(rig.publisher);
+	rig.publisher = NULL;
+	take_in_order(&rig, 0, SLOTS);
+	/* The window had room for `QUEUE` frames more, which may have been read. */
+	while ((rc = pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, &error)) == 1) {
+		delivered++;
+		pl_frame_release(frame);
+	}
+	check(rc == -ENODATA);
+	accounts = exact_accounts(rig.subscriber);
+	check(delivered <= SLOTS + QUEUE && accounts.delivered == delivered && accounts.unwanted == SLOTS);
+	check(accounts.missed == 2 * SLOTS - delivered && accounts.pending == 0 && accounts.next == 3 * SLOTS);
+	rig_close(&rig);
+}
+
 #define ALL(name, function) \
 	{ name " tcp", function, &tcp_threads, 20 }, { name " local", function, &local_threads_setting, 20 }, \
 	{ \
@@ -282,6 +315,7 @@ int main(void)
 		ALL("demotion", test_ahead_after_demotion),
 		ALL("paused", test_ahead_paused),
 		ALL("attach", test_ahead_attach),
+		ALL("closed publisher", test_ahead_closed_publisher),
 	};
 
 	return cases_run("stream ahead", cases, sizeof(cases) / sizeof(cases[0]));

@@ -671,7 +671,7 @@ static void test_closed_publisher(void *argument)
 		taken++;
 		pl_frame_release(frame);
 	}
-	check(taken <= 6 && take_status(rig.subscriber, AMPLE_TIME) == -ENODATA);
+	check(take_status(rig.subscriber, AMPLE_TIME) == -ENODATA);
 	check(pl_subscriber_query(rig.subscriber, &info) == 0 && info.stream.state == PL_STREAM_FAILED);
 	check(info.accounts.missed == 6 - taken && info.accounts.delivered == taken && info.accounts.next == 6);
 	rig_close(&rig);
