@@ -37,8 +37,8 @@ static bool has_frames(struct pl_subscriber *subscriber)
 }
 
 /*
- * Returns the frames that the subscriber may fetch beyond its queue, as far as `memory_bytes` allows. Only one that blocks does: it
- * loses no frame, so that the order in which frames come into the queue is the only difference.
+ * Returns the frames that the subscriber may fetch beyond its queue, as far as `memory_bytes` allows. Only a
+ * blocking subscriber fetches ahead: it loses no frame, so fetching ahead changes no account.
  */
 static unsigned frames_ahead(const struct pl_subscriber *subscriber, const struct pl_ring_geometry *geometry,
 			     unsigned least)

@@ -280,7 +280,7 @@ void pl_pushed_begin_leave(struct pl_subscriber *subscriber, struct pl_engine *e
 	peer = subscriber->peer;
 	if (peer && subscriber->shared && !subscriber->leaving) {
 		pl_subscriber_unsubscribe(subscriber, peer);
-		/* Any answer ends this limit, so a publisher that makes progress gets the whole time for each subscription. */
+		/* All subscriptions of the peer that leave together have 1 s. */
 		if (!peer->leave_end)
 			peer->leave_end = pl_now() + LEAVE_TIME;
 		pthread_mutex_lock(&subscriber->lock);

@@ -105,8 +105,8 @@ struct pl_subscriber {
 	struct pl_list placed;     /* frames in a view that the program holds */
 	struct pl_ring_view *view; /* of the present subscription, while frames are used in place; else NULL */
 	bool closing;              /* all frames become invalid */
-	bool leaving;              /* push: UNSUBSCRIBE is sent, and answered by this time: */
-	uint64_t leave_end;
+	bool leaving;              /* push: true after UNSUBSCRIBE was sent */
+	uint64_t leave_end;        /* time at which the wait for CLOSED ends, in ns */
 	bool written;              /* push: the publisher has answered that: no write is under way */
 	bool unclean;              /* push: a process that was stopped and cut off may still write into the slots */
 	unsigned credited;         /* slots that the publisher may write into */
