@@ -47,7 +47,7 @@ static unsigned frames_ahead(const struct pl_subscriber *subscriber, const struc
 
 	if (subscriber->overflow != PL_OVERFLOW_BLOCK || subscriber->in_place || subscriber->push)
 		return 0;
-	ahead = PL_MIN(PL_AHEAD_BYTES / frame, (uint64_t)geometry->slots);
+	ahead = PL_MIN(PL_AHEAD_BYTES / frame, (uint64_t)PL_MIN(geometry->slots, PL_AHEAD_FRAMES));
 	most = subscriber->memory_bytes - PL_MIN(subscriber->memory_bytes, pl_frame_memory_size(geometry, least));
 	return (unsigned)PL_MIN(ahead, (most > PL_RING_PAGE ? most - PL_RING_PAGE : 0) / frame);
 }

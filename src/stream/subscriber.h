@@ -18,8 +18,9 @@
 #include "stream/turn.h"
 #include "wire/stream_message.h"
 
-/* Most bytes of frames that a subscriber fetches beyond its queue. */
+/* Most bytes of frames that a subscriber fetches beyond its queue, and most frames: each step looks at all frames of the window. */
 #define PL_AHEAD_BYTES ((uint64_t)4 << 20)
+#define PL_AHEAD_FRAMES 64u
 
 /*
  * Life cycle of a subscriber's connection. subscriber->lock protects `phase`; changed at home.

@@ -12,6 +12,7 @@
 #define SLOT 10000u
 #define SLOTS 4u
 #define QUEUE 1u
+#define AHEAD 64u /* most frames beyond the queue */
 #define MS 1000000ull
 
 static const struct setting tcp_threads = {
@@ -32,24 +33,35 @@ struct rig {
 	struct pump pump;
 };
 
-static void rig_open(struct rig *rig, const struct setting *setting, uint64_t patience,
-		     const struct pl_subscriber_options *given)
+static void rig_open_publisher(struct rig *rig, const struct setting *setting, uint64_t patience, unsigned slots)
 {
 	struct pl_publisher_options publisher = PL_PUBLISHER_OPTIONS_INIT;
-	struct pl_subscriber_options options = *given;
 	struct pl_error error;
 
 	memset(rig, 0, sizeof(*rig));
 	environment_open(&rig->environment, setting);
 	pump_start(&rig->environment, &rig->pump, rig->environment.far);
 	publisher.slot_bytes = SLOT;
-	publisher.slots = SLOTS;
+	publisher.slots = slots;
 	publisher.allow_block = true;
 	publisher.patience = patience;
 	check_ok(pl_publisher_open(rig->environment.far, "cam0", &publisher, &rig->publisher, &error), &error);
+}
+
+static void rig_subscribe(struct rig *rig, struct pl_peer *peer, const struct pl_subscriber_options *given)
+{
+	struct pl_subscriber_options options = *given;
+	struct pl_error error;
+
 	options.queue = QUEUE;
-	check_ok(pl_subscriber_open(rig->environment.near_peer, "cam0", &options, AMPLE_TIME, &rig->subscriber, &error),
-		 &error);
+	check_ok(pl_subscriber_open(peer, "cam0", &options, AMPLE_TIME, &rig->subscriber, &error), &error);
+}
+
+static void rig_open(struct rig *rig, const struct setting *setting, uint64_t patience,
+		     const struct pl_subscriber_options *options)
+{
+	rig_open_publisher(rig, setting, patience, SLOTS);
+	rig_subscribe(rig, rig->environment.near_peer, options);
 }
 
 static void rig_close(struct rig *rig)
@@ -188,6 +200,27 @@ static void test_ahead_fits_memory(void *argument)
 	rig_close(&rig);
 }
 
+/* The window holds at most AHEAD frames beyond the queue, also of a larger ring. */
+static void test_ahead_limit(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	unsigned slots = AHEAD + QUEUE + 10;
+	struct rig rig;
+
+	options.overflow = PL_OVERFLOW_BLOCK;
+	rig_open_publisher(&rig, argument, UINT64_MAX, slots);
+	rig_subscribe(&rig, rig.environment.near_peer, &options);
+	publish_many(&rig, slots);
+	await_fetched(&rig, AHEAD + QUEUE);
+	settle(&rig.environment, 1);
+	check(exact_accounts(rig.subscriber).pending == AHEAD + QUEUE);
+	for (uint64_t sequence = 0; sequence < slots; sequence++) {
+		take_one(&rig, sequence, 0);
+		check(exact_accounts(rig.subscriber).pending <= AHEAD + QUEUE);
+	}
+	rig_close(&rig);
+}
+
 /* A subscriber that cannot block fetches no frame beyond its queue. */
 static void test_no_ahead_without_block(void *argument)
 {
@@ -311,6 +344,7 @@ int main(void)
 	static const struct test_case cases[] = {
 		ALL("slots", test_ahead_keeps_slots),
 		ALL("memory", test_ahead_fits_memory),
+		ALL("limit", test_ahead_limit),
 		ALL("no block", test_no_ahead_without_block),
 		ALL("demotion", test_ahead_after_demotion),
 		ALL("paused", test_ahead_paused),
