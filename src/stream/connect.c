@@ -59,6 +59,7 @@ static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_rin
 	/* One slot more lets the publisher write a frame while the queue is full. */
 	unsigned least = subscriber->queue + subscriber->held_limit + subscriber->push;
 	unsigned ahead = frames_ahead(subscriber, geometry, least), count = least + ahead;
+	unsigned access = subscriber->push ? PL_ACCESS_WRITE : PL_ACCESS_LOCAL;
 	uint64_t size = pl_frame_memory_size(geometry, count);
 	struct pl_frame_memory memory;
 	int rc;
@@ -78,8 +79,14 @@ static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_rin
 			       "%u frames of up to %llu bytes need %llu bytes, and %zu are allowed", count,
 			       (unsigned long long)geometry->slot_bytes, (unsigned long long)size,
 			       subscriber->memory_bytes);
-	rc = pl_frame_memory_open(&memory, subscriber->context, subscriber->memory_kind, geometry, count,
-				  subscriber->push ? PL_ACCESS_WRITE : PL_ACCESS_LOCAL, error);
+	rc = pl_frame_memory_open(&memory, subscriber->context, subscriber->memory_kind, geometry, count, access,
+				  error);
+	if (rc < 0 && ahead) {
+		/* The queue alone may fit into the memory of a GPU, or into a limit of locked memory. */
+		ahead = 0;
+		rc = pl_frame_memory_open(&memory, subscriber->context, subscriber->memory_kind, geometry, least,
+					  access, error);
+	}
 	if (rc == 0)
 		replace_memory(subscriber, &memory, ahead);
 	return rc;

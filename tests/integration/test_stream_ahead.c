@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Frames that a blocking subscriber fetches beyond its queue: how many, what they hold back, and what becomes of them. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,6 +224,65 @@ static void test_ahead_limit(void *argument)
 	rig_close(&rig);
 }
 
+/* An allocator that refuses large blocks to one thread. */
+struct refusal {
+	pthread_t thread;
+	size_t least; /* bytes of the smallest refused block */
+	atomic_uint count;
+};
+
+static void *allocate_or_refuse(size_t size, void *user)
+{
+	struct refusal *refusal = user;
+
+	if (!pthread_equal(pthread_self(), refusal->thread) || size < refusal->least)
+		return malloc(size);
+	atomic_fetch_add(&refusal->count, 1);
+	return NULL;
+}
+
+static void *reallocate(void *pointer, size_t size, void *user)
+{
+	(void)user;
+	return realloc(pointer, size);
+}
+
+static void release(void *pointer, void *user)
+{
+	(void)user;
+	free(pointer);
+}
+
+/* Without memory for frames beyond the queue the subscriber has a queue alone. */
+static void test_ahead_without_memory(void *argument)
+{
+	struct refusal refusal = { .thread = pthread_self(), .least = SIZE_MAX };
+	struct pl_allocator allocator = { allocate_or_refuse, reallocate, release, &refusal };
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_options given = setting_options(argument);
+	struct pl_peer *peer, *other;
+	struct pl_context *context;
+	struct rig rig;
+
+	rig_open_publisher(&rig, argument, UINT64_MAX, AHEAD);
+	given.allocator = &allocator;
+	context = context_open_with(&given);
+	connect_pair(&rig.environment, context, rig.environment.listener, &peer, &other);
+	options.overflow = PL_OVERFLOW_BLOCK;
+	/* The states of 67 frames have more bytes, and those of the queue alone have fewer. */
+	refusal.least = 8192;
+	rig_subscribe(&rig, peer, &options);
+	check(refusal.count == 1);
+	publish_many(&rig, AHEAD);
+	check(await_fetched(&rig, QUEUE).pending == QUEUE);
+	take_in_order(&rig, 0, AHEAD);
+	pl_subscriber_close(rig.subscriber);
+	rig.subscriber = NULL;
+	pl_peer_close(other);
+	pl_close(context);
+	rig_close(&rig);
+}
+
 /* A subscriber that cannot block fetches no frame beyond its queue. */
 static void test_no_ahead_without_block(void *argument)
 {
@@ -345,6 +407,8 @@ int main(void)
 		ALL("slots", test_ahead_keeps_slots),
 		ALL("memory", test_ahead_fits_memory),
 		ALL("limit", test_ahead_limit),
+		{ "without memory tcp", test_ahead_without_memory, &tcp_threads, 20 },
+		{ "without memory local", test_ahead_without_memory, &local_threads_setting, 20 },
 		ALL("no block", test_no_ahead_without_block),
 		ALL("demotion", test_ahead_after_demotion),
 		ALL("paused", test_ahead_paused),
