@@ -371,7 +371,8 @@ static void test_ahead_closed_publisher(void *argument)
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_accounts accounts;
 	struct pl_stream_frame *frame;
-	uint64_t delivered = SLOTS;
+	uint64_t delivered = SLOTS, limit = clock_now() + AMPLE_TIME;
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
 	struct pl_error error;
 	struct rig rig;
 	int rc;
@@ -382,6 +383,10 @@ static void test_ahead_closed_publisher(void *argument)
 	publish_many(&rig, SLOTS);
 	pl_publisher_close(rig.publisher);
 	rig.publisher = NULL;
+	do {
+		check(clock_now() < limit && pl_subscriber_query(rig.subscriber, &info) == 0);
+		settle(&rig.environment, 1);
+	} while (info.stream.state != PL_STREAM_FAILED);
 	take_in_order(&rig, 0, SLOTS);
 	/* The window had room for `QUEUE` frames more, which may have been read. */
 	while ((rc = pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, &error)) == 1) {
