@@ -63,6 +63,20 @@ def test_units_are_installed_and_packaged():
         assert f'%{{_unitdir}}/{unit}\n' in (root / 'packaging/rpm/peerlane.spec').read_text()
 
 
+@pytest.mark.skipif(not shutil.which('systemd-sysusers'), reason='systemd-sysusers is not installed')
+def test_users_and_folders_are_made(tmp_path):
+    (tmp_path / 'etc').mkdir()
+    subprocess.run(['systemd-sysusers', f'--root={tmp_path}', UNITS / 'peerlane.sysusers'], check=True, timeout=DEADLINE)
+    users = [line.split(':')[0] for line in (tmp_path / 'etc/passwd').read_text().splitlines()]
+    services = [name for name in NAMES if name.endswith('.service') and 'DynamicUser=yes' in (UNITS / name).read_text()]
+    # A unit with a dynamic user takes the one with its own name.
+    assert sorted(users) == sorted(name.removesuffix('.service') for name in services)
+    (tmp_path / 'etc/passwd').write_text('root:x:0:0::/:/bin/sh\n')
+    (tmp_path / 'etc/group').write_text('root:x:0:\n')
+    subprocess.run(['systemd-tmpfiles', '--create', f'--root={tmp_path}', UNITS / 'peerlane.tmpfiles'], check=True, timeout=DEADLINE)
+    assert (tmp_path / 'etc/peerlane').is_dir()
+
+
 @pytest.mark.skipif(not shutil.which('systemd-analyze'), reason='systemd-analyze is not installed')
 def test_systemd_accepts_the_units(tmp_path):
     for unit in NAMES:

@@ -14,7 +14,7 @@ from cli_support import DEADLINE, PEERLANE
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(PEERLANE).resolve().parent
-MACROS = {'_bindir': 'usr/bin', '_datadir': 'usr/share', '_mandir': 'usr/share/man', '_includedir': 'usr/include',
+MACROS = {'_prefix': 'usr', '_bindir': 'usr/bin', '_datadir': 'usr/share', '_mandir': 'usr/share/man', '_includedir': 'usr/include',
           '_unitdir': 'usr/lib/systemd/system', '_libdir': 'usr/lib/*'}
 # Files of the source that are for its developers only.
 INTERNAL = {'docs/renames.tsv', 'docs/examples/meson.build'}
