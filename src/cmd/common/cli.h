@@ -87,7 +87,7 @@ struct cli_options {
 struct cli_command {
 	const char *arguments; /* for the usage line, such as "ADDRESS NAME..."; NULL: the command takes none */
 	const char *summary;   /* one sentence */
-	const char *examples[3];
+	const char *examples[2];
 	const char *notes;                 /* text below the options, wrapped when printed; NULL: none */
 	const struct argp_option *options; /* NULL: shared options only */
 	argp_parser_t parse;               /* of the own options and the arguments; NULL: there are none */
