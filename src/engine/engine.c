@@ -192,14 +192,6 @@ static void serve_timers(struct pl_engine *engine)
 		pl_engine_arm(engine, next);
 }
 
-/* Prefetches the source and the members behind it, which its ready() reads. */
-static inline void prefetch_source(const struct pl_source *source)
-{
-	__builtin_prefetch(source);
-	__builtin_prefetch((const char *)source + 64);
-	__builtin_prefetch((const char *)source + 128);
-}
-
 /* Serves a batch of events. Stops early if a source was removed: later events may point to it. */
 static bool dispatch_events(struct pl_engine *engine, int count)
 {
@@ -210,9 +202,6 @@ static bool dispatch_events(struct pl_engine *engine, int count)
 		struct pl_source *source = engine->events[i].data.ptr;
 		bool did;
 
-		/* With many busy sources the next one is in no cache. */
-		if (i + 1 < count)
-			prefetch_source(engine->events[i + 1].data.ptr);
 		if (!source) {
 			serve_timers(engine);
 			continue;
