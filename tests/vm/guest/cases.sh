@@ -224,21 +224,35 @@ fewer_sends() # LIMIT COMMAND...
 	[ $((after - before)) -lt "$limit" ]
 }
 
+# Counts the calls of a function of the kernel from now on.  The probe is set once, and stays: each change of the kernel's code stops
+# the other processors, and an emulated processor may not come back from that.
+set_probe() # NAME FUNCTION
+{
+	tracing=/sys/kernel/tracing
+	[ -e $tracing/kprobe_events ] || mount -t tracefs tracefs $tracing || return 77
+	if ! grep -q "/$1 " $tracing/kprobe_events; then
+		echo 0 >$tracing/options/record-cmd # more such changes
+		echo "p:$1 $2" >>$tracing/kprobe_events || return 77
+		echo 1 >$tracing/events/kprobes/$1/enable
+	fi
+}
+
+# Prints the number of calls since the probe was set.
+probe_hits() # NAME
+{
+	sed -n "s/^ *$1  *\([0-9]*\).*/\1/p" /sys/kernel/tracing/kprobe_profile
+}
+
 # Runs a command during which soft-RoCE must bind memory windows: the command would also pass without windows.
 by_windows() # COMMAND...
 {
-	tracing=/sys/kernel/tracing
-	[ -e $tracing/trace ] || mount -t tracefs tracing $tracing || return
-	echo 'p:bind rxe_bind_mw' >$tracing/kprobe_events && echo >$tracing/trace &&
-		echo 1 >$tracing/events/kprobes/bind/enable || return
-	"$@"
-	status=$?
-	echo 0 >$tracing/events/kprobes/bind/enable
-	if ! grep -q ' bind: ' $tracing/trace; then
+	set_probe bind rxe_bind_mw || return
+	bound=$(probe_hits bind)
+	"$@" || return
+	if [ "$(probe_hits bind)" -le "$bound" ]; then
 		echo 'no window was bound'
 		return 1
 	fi
-	return $status
 }
 
 numbers()
@@ -280,24 +294,15 @@ bench() # ARGUMENT...
 	return 1
 }
 
-# Prints the number of calls of soft-RoCE's post_send since the probe was set.
-posts()
-{
-	sed -n 's/^ *posts  *\([0-9]*\).*/\1/p' /sys/kernel/tracing/kprobe_profile
-}
-
 # Runs 320 operations, 16 in flight, in lists of LENGTH.  Each list must be one call of the driver; at most 60 other
 # calls are permitted.
 post_lists() # LENGTH OPERATION
 {
-	[ -e /sys/kernel/tracing/kprobe_events ] || mount -t tracefs tracefs /sys/kernel/tracing || return 77
-	echo p:posts rxe_post_send >/sys/kernel/tracing/kprobe_events || return 77
-	echo 1 >/sys/kernel/tracing/events/kprobes/posts/enable
+	set_probe posts rxe_post_send || return
+	before=$(probe_hits posts)
 	bench --op "$2" --size 8 --iterations 320 --warmup 0 --depth 16 --post-list "$1"
 	status=$?
-	calls=$(posts)
-	echo 0 >/sys/kernel/tracing/events/kprobes/posts/enable
-	echo >/sys/kernel/tracing/kprobe_events
+	calls=$(($(probe_hits posts) - before))
 	echo "$calls calls for 320 operations"
 	[ $status = 0 ] || return
 	if [ "$1" = 1 ]; then
