@@ -53,13 +53,7 @@ static void judge_frame(struct pl_subscriber *subscriber, struct pl_stream_frame
 	if (!pl_ring_whole(claimed, frame->sequence, subscriber->geometry.slots)) {
 		pl_subscriber_free_frame(subscriber, frame);
 		subscriber->accounts.lapped++;
-	} else if (!frame->described) {
-		pl_subscriber_give_up(subscriber, frame);
-		pl_subscriber_fail_protocol(subscriber);
-	} else if (frame->descriptor.flags & PL_DESCRIPTOR_ABORTED) {
-		pl_subscriber_free_frame(subscriber, frame);
-		subscriber->accounts.aborted++;
-	} else {
+	} else if (!pl_subscriber_reject(subscriber, frame)) {
 		frame->state = PL_FRAME_READY;
 	}
 }

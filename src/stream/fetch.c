@@ -38,6 +38,20 @@ void pl_subscriber_give_up(struct pl_subscriber *subscriber, struct pl_stream_fr
 	subscriber->accounts.missed++;
 }
 
+bool pl_subscriber_reject(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+{
+	if (!frame->described) {
+		pl_subscriber_give_up(subscriber, frame);
+		pl_subscriber_fail_protocol(subscriber);
+		return true;
+	}
+	if (!(frame->descriptor.flags & PL_DESCRIPTOR_ABORTED))
+		return false;
+	pl_subscriber_free_frame(subscriber, frame);
+	subscriber->accounts.aborted++;
+	return true;
+}
+
 /* -- reads ------------------------------------------------------------------------------------------------------- */
 
 struct read_request {
@@ -203,13 +217,9 @@ static void admit_frame(struct pl_subscriber *subscriber, const struct pl_stream
 	if (!describe_from_announcement(subscriber, frame, announcement) &&
 	    !pl_frame_describe_in_place(subscriber, frame)) {
 		frame->state = PL_FRAME_WANT_DESCRIPTOR;
-	} else if (!frame->described) {
-		/* The publisher copied the descriptor while the slot was its own, so it is no lap. */
-		pl_subscriber_give_up(subscriber, frame);
-		pl_subscriber_fail_protocol(subscriber);
-	} else if (frame->descriptor.flags & PL_DESCRIPTOR_ABORTED) {
-		pl_subscriber_free_frame(subscriber, frame);
-		subscriber->accounts.aborted++;
+	} else if (pl_subscriber_reject(subscriber, frame)) {
+		/* The publisher copied the descriptor while the slot was its own, so a wrong one is no lap. */
+		return;
 	} else if (frame->descriptor.length && !pl_frame_place(subscriber, frame)) {
 		frame->state = PL_FRAME_WANT_PAYLOAD;
 	} else {
