@@ -105,7 +105,7 @@ static void free_evicted_greeting(struct pl_task *task)
 	struct greeting *greeting = pl_container_of(task, struct greeting, evicted_task);
 	struct pl_listener *listener = greeting->listener;
 
-	/* The listener counts on the descriptor afterwards. It stays: pl_greetings_clear() waits for the engine's lock. */
+	/* The count falls after the descriptor is free. The listener stays: pl_greetings_clear() takes this engine's lock. */
 	greeting_destroy(greeting);
 	atomic_fetch_sub(&listener->evicted, 1);
 }

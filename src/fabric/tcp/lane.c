@@ -82,12 +82,11 @@ void tcp_lane_fail(struct tcp_lane *lane, int code)
 	atomic_fetch_sub(&endpoint->lanes_open, 1);
 	if (dispensable)
 		tcp_lane_retry_later(lane);
-	/* Whoever comes later, this or pl_peer_ending(), sees that the last lane has ended. */
-	if (dispensable && !atomic_load(&endpoint->base.peer->ending))
-		return;
-	if (!dispensable && breaks_protocol(code))
+	else if (breaks_protocol(code))
 		atomic_store(&endpoint->violated, true);
-	pl_engine_post(endpoint->base.peer->home, &endpoint->ended_task);
+	/* pl_peer_ending() stores `ending` before it counts open lanes, so that it or this sees the end of the last lane. */
+	if (!dispensable || atomic_load(&endpoint->base.peer->ending))
+		pl_engine_post(endpoint->base.peer->home, &endpoint->ended_task);
 }
 
 static void lane_up(struct tcp_lane *lane)
