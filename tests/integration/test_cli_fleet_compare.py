@@ -118,6 +118,7 @@ def test_bench_compare_takes_runs(documents, well, tmp_path):
                               timeout=DEADLINE)
     assert (done.returncode, done.stdout) == (1, whole)
     run('bench', 'compare', folders[0], files[0])
+    assert 'have no threshold' in run('bench', 'compare', '--threshold', '50', *folders, expect=2).stderr
     results = tmp_path / 'bench.json'
     results.write_text(json.dumps({'results': [{'operation': 'write', 'size': 1, 'bytes_per_second': 1.0}]}))
     for pair in (folders[0], results), (results, files[0]), (hosts[0], results):

@@ -210,8 +210,16 @@ static int read_both_documents(struct comparisons *comparisons, struct pl_error 
 static int compare_runs(const struct comparisons *comparisons)
 {
 	struct changes changes = { .before = &comparisons->documents[0].run, .after = &comparisons->documents[1].run };
-	int status = changes_show(&changes, &comparisons->common, comparisons->csv);
+	struct pl_error error;
+	int status;
 
+	if (comparisons->threshold >= 0) {
+		cli_fail(&error, -EINVAL, "OPTION", "--threshold", "leave it out: any difference between runs counts",
+			 "runs of peerlane fleet have no threshold");
+		cli_report_for(&comparisons->common, &error);
+		return CLI_USAGE;
+	}
+	status = changes_show(&changes, &comparisons->common, comparisons->csv);
 	changes_free(&changes);
 	return status;
 }
@@ -221,11 +229,7 @@ static int compare_documents(struct comparisons *comparisons)
 	struct pl_error error;
 	int rc = read_both_documents(comparisons, &error);
 
-	if (rc == 0 && document_is_run(&comparisons->documents[0]) && comparisons->threshold >= 0)
-		rc = cli_fail(&error, -EINVAL, "OPTION", "--threshold",
-			      "leave it out: any difference between runs counts",
-			      "runs of peerlane fleet have no threshold");
-	else if (rc == 0 && document_is_run(&comparisons->documents[0]))
+	if (rc == 0 && document_is_run(&comparisons->documents[0]))
 		return compare_runs(comparisons);
 	if (comparisons->threshold < 0)
 		comparisons->threshold = THRESHOLD_DEFAULT;

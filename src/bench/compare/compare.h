@@ -37,7 +37,7 @@ struct comparisons {
 	struct comparison *list;
 	uint32_t count, compared;
 	uint32_t verdicts[VERDICT_ONLY_AFTER + 1]; /* count of each verdict */
-	double threshold;                          /* percent */
+	double threshold;                          /* percent; below 0: not given */
 	const char *groups;                        /* file of --groups; NULL: none */
 	bool csv;
 	struct matrix_change *changes;             /* of matrices; the list is empty then */
