@@ -104,7 +104,7 @@ struct pl_engine {
 	unsigned hot_count, hot_memory; /* number of hot sources, and of those that only read memory */
 	unsigned round;
 	unsigned last_look, look_pause; /* round of the last call of epoll, and rounds until the next one */
-	bool crowded; /* true if more sources are busy than can be hot: epoll finds them all, and none is hot */
+	bool crowded; /* true if more sources are busy than can be hot: epoll finds them all, and no socket is hot */
 	uint64_t now; /* time read after pl_engine_tick(); 0: not read yet */
 	struct pl_clock clock;
 	uint64_t removals; /* number of removed sources: a change makes fetched events stale */
