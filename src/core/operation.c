@@ -393,6 +393,8 @@ void pl_operation_complete(struct pl_operation *operation)
 		pl_message_send(operation);
 		return;
 	}
+	if (operation->has_turn && atomic_load(&peer->state) == PL_PEER_UP)
+		pl_message_dropped(peer, PL_FRAME_NOTIFY);
 	if (operation->attributes.flags & PL_FENCE)
 		atomic_fetch_sub(&peer->fences, 1);
 	if (!peer)

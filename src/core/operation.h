@@ -80,6 +80,7 @@ struct pl_operation {
 	bool registering;      /* large send: first in peer->unsent, while its bytes are being registered */
 	bool gathered;         /* send: the fabric takes the bytes from their place */
 	bool credit_due;       /* notification: its collection requires a credit */
+	bool has_turn;         /* write: its notification has its place in the peer's window, and is not sent */
 
 	/*
 	 * Members from here on are set when the operation is created or used, and never cleared. The first ones, set by

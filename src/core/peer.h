@@ -116,6 +116,7 @@ struct pl_peer {
 	bool notify_data;                /* PL_CAPABILITY_NOTIFY_DATA */
 	bool bound_messages;             /* PL_CAPABILITY_BOUND_MESSAGES */
 	bool notify_rails;               /* PL_CAPABILITY_NOTIFY_RAILS */
+	bool notify_lanes;               /* PL_CAPABILITY_NOTIFY_LANES */
 	bool streams;                    /* PL_CAPABILITY_STREAMS */
 	bool frames_in_place;            /* PL_CAPABILITY_FRAMES_IN_PLACE */
 	bool quiet_frames;               /* PL_CAPABILITY_QUIET_FRAMES */

@@ -106,6 +106,7 @@ struct pl_hello {
 #define PL_CAPABILITY_QUIET_FRAMES 262144u    /* accepts few announcements and reports of frames in place */
 #define PL_CAPABILITY_MANY_GATES 524288u      /* on one host: maps a gate for each of the most keys of a peer */
 #define PL_CAPABILITY_PUSHED_FRAMES 1048576u  /* accepts SUBSCRIBE for frames that the publisher writes */
+#define PL_CAPABILITY_NOTIFY_LANES 4194304u   /* accepts notifications behind their data on each lane, and void ones */
 #define PL_CAPABILITY_NOTIFY_RAILS 8192u /* accepts notifications with writes over verbs with several rails, too */
 
 struct pl_reject {
@@ -259,8 +260,12 @@ enum pl_frame_type {
 	PL_FRAME_EAGER, /* key = tag, payload */
 	/* key = tag, offset = total length, cookie, payload = source's key: start of a large send */
 	PL_FRAME_RENDEZVOUS,
-	PL_FRAME_FINISH,  /* cookie, offset = enum pl_wire_status: end of a large send */
-	PL_FRAME_NOTIFY,  /* offset = value, payload (PL_CAPABILITY_NOTIFY_DATA) */
+	PL_FRAME_FINISH, /* cookie, offset = enum pl_wire_status: end of a large send */
+	/*
+	 * offset = value, payload (PL_CAPABILITY_NOTIFY_DATA). Behind data (PL_CAPABILITY_NOTIFY_LANES): cookie = WRITEs
+	 * of the lane just before it that it announces, key = messages of lane 0 that precede it.
+	 */
+	PL_FRAME_NOTIFY,
 	PL_FRAME_CREDIT,  /* offset = messages consumed so far, in total */
 	PL_FRAME_FENCE,   /* cookie = rail, offset = generation: asks to take nothing of that any more */
 	PL_FRAME_FENCED,  /* the same: nothing of that is taken any more */
@@ -275,6 +280,9 @@ enum pl_frame_type {
 /* Level that a FLUSH asks for, and the method that its answer reports. */
 enum pl_wire_level { PL_LEVEL_PLACED = 1, PL_LEVEL_GPU = 2 };
 enum pl_wire_flush { PL_FLUSH_READ = 1, PL_FLUSH_DRIVER, PL_FLUSH_NATIVE, PL_FLUSH_ORDER, PL_FLUSH_END };
+
+/* Flag of NOTIFY: it replaces a message, or a notification, that was cancelled; counts as consumed. */
+#define PL_NOTIFY_VOID 1u
 
 enum pl_wire_atomic { PL_ATOMIC_ADD = 1, PL_ATOMIC_SWAP = 2 };
 

@@ -40,33 +40,6 @@ struct accomplice {
 	uint64_t old;
 };
 
-static void offender_import_answer(struct offender *offender, struct pl_remote **remote)
-{
-	struct pl_token token = { .rights = PL_ACCESS_ALL, .grant = 1, .length = LENGTH };
-	struct pl_control hello = attack_hello(), message;
-	uint8_t bytes[PL_TOKEN_SIZE];
-	struct pl_operation *operation;
-	struct pl_completion completion;
-	struct pl_writer writer;
-	struct pl_error error;
-	struct bytes encoded;
-
-	memcpy(token.context_id, hello.hello.context_id, sizeof(token.context_id));
-	pl_token_encode(&token, bytes);
-	check_ok(pl_remote_import_start(offender->peer, bytes, sizeof(bytes), 0, &operation, &error), &error);
-	offender_receive_control(offender, PL_CONTROL_IMPORT, &message);
-	message = (struct pl_control){
-		.type = PL_CONTROL_IMPORTED,
-		.imported = { .request = message.import.request, .length = LENGTH, .rights = PL_ACCESS_ALL, .key_length = 8 },
-	};
-	pl_writer_init(&writer, message.imported.key, sizeof(message.imported.key));
-	pl_put_u64(&writer, 1);
-	encoded = attack_encode(&message);
-	check(socket_send(offender->control, encoded.data, encoded.length));
-	check_ok(pl_wait(operation, AMPLE_TIME, &completion, &error), &error);
-	*remote = completion.remote;
-}
-
 static struct pl_operation *post_operation(struct accomplice *accomplice, enum pl_kind kind)
 {
 	const struct pl_transfer transfer = { accomplice->remote, 0, accomplice->buffer.region, 0, LENGTH };
@@ -166,7 +139,7 @@ static void run_exchange(struct offender *offender, const struct exchange *excha
 	uint32_t cookie;
 
 	offender_connect(offender);
-	offender_import_answer(offender, &accomplice.remote);
+	accomplice.remote = offender_share(offender, LENGTH);
 	buffer_open(&accomplice.buffer, offender->victim.context, LENGTH, PL_ACCESS_LOCAL);
 	for (unsigned i = 0; i < exchange->count; i++)
 		operations[i] = post_operation(&accomplice, exchange->kind);
@@ -297,7 +270,7 @@ static uint32_t cancel_request(struct accomplice *accomplice, enum pl_kind kind,
 	struct pl_error error;
 
 	offender_connect(accomplice->offender);
-	offender_import_answer(accomplice->offender, &accomplice->remote);
+	accomplice->remote = offender_share(accomplice->offender, LENGTH);
 	buffer_open(&accomplice->buffer, accomplice->offender->victim.context, LENGTH, PL_ACCESS_LOCAL);
 	operation = post_operation(accomplice, kind);
 	receive_request(accomplice->offender, &frame);

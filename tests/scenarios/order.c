@@ -77,6 +77,17 @@ static void check_notified(struct scenario_environment *environment, uint64_t va
 	check(completion.peer == environment->far_peer);
 }
 
+/* Two notifications without an order between them. */
+static void check_notified_pair(struct scenario_environment *environment, uint64_t first)
+{
+	struct pl_completion completions[2];
+
+	collect(environment, environment->far, completions, 2);
+	check_number(completions[0].kind, PL_KIND_NOTIFIED);
+	check_number(completions[1].kind, PL_KIND_NOTIFIED);
+	check_number(completions[0].value + completions[1].value, 2 * first + 1);
+}
+
 static void fence_write_notify(struct scenario_environment *environment)
 {
 	struct pl_attributes attributes = fenced_attributes();
@@ -133,6 +144,45 @@ static void write_with_notification(struct scenario_environment *environment)
 	settle(environment, 10);
 	check_number(pl_poll(environment->far, &spare, 1), 0);
 	check_number(pl_poll(environment->near, &spare, 1), 0);
+	order_pair_close(&pair);
+}
+
+/*
+ * Notifications of writes of each size, and messages between them. A message that was posted before a write arrives
+ * before its notification; one that was posted after the write's completion arrives after it.
+ */
+static void notifications_keep_order(struct scenario_environment *environment)
+{
+	enum { SIZES = 5 };
+	static const size_t sizes[SIZES] = { 8, 20000, 128 << 10, 100 << 10, 300 << 10 };
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pair pair;
+	struct pl_error error;
+
+	attributes.flags = PL_NOTIFY;
+	order_pair_open(environment, &pair);
+	for (uint64_t round = 0; round < 10 * SIZES; round++) {
+		size_t size = sizes[round % SIZES];
+		struct pl_operation *before, *writes[2], *after;
+
+		pattern_fill(pair.near.bytes, SIZE, 500 + round, 0);
+		check_ok(pl_notify(environment->near_peer, 1000, NULL, 0, NULL, &before, &error), &error);
+		for (uint64_t i = 0; i < 2; i++) {
+			const struct pl_transfer transfer = { pair.remote, i * size, pair.near.region, i * size, size };
+
+			attributes.notify = 2000 + i;
+			check_ok(pl_write(environment->near_peer, &transfer, &attributes, &writes[i], &error), &error);
+		}
+		complete(environment, writes[0], NULL);
+		complete(environment, writes[1], NULL);
+		check_ok(pl_notify(environment->near_peer, 3000, NULL, 0, NULL, &after, &error), &error);
+		check_notified(environment, 1000);
+		check_notified_pair(environment, 2000);
+		pattern_check(pair.far.bytes, 2 * size, 500 + round, 0);
+		check_notified(environment, 3000);
+		complete(environment, before, NULL);
+		complete(environment, after, NULL);
+	}
 	order_pair_close(&pair);
 }
 
@@ -337,6 +387,7 @@ const struct scenario order_scenarios[] = {
 	{ "write-with-notification", write_with_notification, 0 },
 	{ "notifications-that-fail", notifications_that_fail, 0 },
 	{ "fence-writes-and-read", fence_writes_and_read, 0 },
+	{ "notifications-keep-order", notifications_keep_order, 0 },
 	{ "notify-among-messages", notify_among_messages, 0 },
 	{ "more-may-follow", more_may_follow, 0 },
 	{ NULL, NULL, 0 },

@@ -46,6 +46,7 @@ struct pl_control attack_hello(void)
 	control.hello.lanes = 4;
 	control.hello.eager_max = 8192;
 	control.hello.window = 64;
+	control.hello.capabilities = PL_CAPABILITY_NOTIFY_LANES;
 	strcpy(control.hello.software, "peerlane 0.1.0");
 	control.hello.fabric_count = 1;
 	strcpy(control.hello.fabrics[0].name, "tcp");

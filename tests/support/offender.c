@@ -86,3 +86,33 @@ uint64_t offender_import(const struct offender *offender, const uint8_t *bytes, 
 	pl_reader_init(&reader, message.imported.key, message.imported.key_length);
 	return pl_get_u64(&reader);
 }
+
+struct pl_remote *offender_share(const struct offender *offender, uint64_t length)
+{
+	struct pl_token token = { .rights = PL_ACCESS_ALL, .grant = 1, .length = length };
+	struct pl_control hello = attack_hello(), message;
+	uint8_t bytes[PL_TOKEN_SIZE];
+	struct pl_operation *operation;
+	struct pl_completion completion;
+	struct pl_writer writer;
+	struct pl_error error;
+	struct bytes encoded;
+
+	memcpy(token.context_id, hello.hello.context_id, sizeof(token.context_id));
+	pl_token_encode(&token, bytes);
+	check_ok(pl_remote_import_start(offender->peer, bytes, sizeof(bytes), 0, &operation, &error), &error);
+	offender_receive_control(offender, PL_CONTROL_IMPORT, &message);
+	message = (struct pl_control){
+		.type = PL_CONTROL_IMPORTED,
+		.imported = { .request = message.import.request,
+			      .length = length,
+			      .rights = PL_ACCESS_ALL,
+			      .key_length = 8 },
+	};
+	pl_writer_init(&writer, message.imported.key, sizeof(message.imported.key));
+	pl_put_u64(&writer, 1);
+	encoded = attack_encode(&message);
+	check(socket_send(offender->control, encoded.data, encoded.length));
+	check_ok(pl_wait(operation, AMPLE_TIME, &completion, &error), &error);
+	return completion.remote;
+}

@@ -32,5 +32,7 @@ void offender_expect_end(const struct offender *offender);
 void offender_receive_control(const struct offender *offender, enum pl_control_type type, struct pl_control *message);
 /* Imports a token over the control channel.  Returns the key. */
 uint64_t offender_import(const struct offender *offender, const uint8_t *bytes, size_t length);
+/* Lets the victim import memory that the offender pretends to have, with the key 1. The caller releases the result. */
+struct pl_remote *offender_share(const struct offender *offender, uint64_t length);
 
 #endif

@@ -85,6 +85,7 @@ static int tcp_create(struct pl_peer *peer, struct pl_endpoint **result, struct 
 	pthread_mutex_init(&endpoint->lock, NULL);
 	pl_list_init(&endpoint->work);
 	pl_list_init(&endpoint->small_work);
+	tcp_init_held(endpoint);
 	*result = &endpoint->base;
 	return 0;
 }
@@ -206,6 +207,24 @@ void tcp_widen(struct pl_endpoint *base, unsigned lanes)
 	}
 }
 
+void tcp_lane_queue_message(struct tcp_lane *lane, struct tcp_piece *piece, const void *payload,
+			    struct pl_operation *operation)
+{
+	piece->length = piece->frame.length;
+	piece->payload = payload;
+	if (piece->length <= sizeof(piece->copy)) {
+		if (piece->length)
+			memcpy(piece->copy, payload, piece->length);
+		piece->payload = piece->copy;
+	}
+	piece->operation = operation;
+	if (operation)
+		atomic_fetch_add(&operation->pending, 1);
+	if (lane->index == 0 && tcp_frame_is_counted(piece->frame.type))
+		lane->endpoint->messages++;
+	tcp_lane_queue_piece(lane, piece);
+}
+
 /* Sends a frame of core over lane 0, whose engine is the peer's home. */
 static int tcp_message(struct pl_endpoint *base, const struct pl_frame *frame, const void *payload,
 		       struct pl_operation *operation)
@@ -215,17 +234,7 @@ static int tcp_message(struct pl_endpoint *base, const struct pl_frame *frame, c
 
 	if (!piece)
 		return -ENOMEM;
-	piece->length = frame->length;
-	piece->payload = payload;
-	if (frame->length <= sizeof(piece->copy)) {
-		if (frame->length)
-			memcpy(piece->copy, payload, frame->length);
-		piece->payload = piece->copy;
-	}
-	piece->operation = operation;
-	if (operation)
-		atomic_fetch_add(&operation->pending, 1);
-	tcp_lane_queue_piece(lane, piece);
+	tcp_lane_queue_message(lane, piece, payload, operation);
 	tcp_lane_push(lane);
 	return 0;
 }
@@ -259,7 +268,9 @@ static void tcp_sweep(struct pl_endpoint *base)
 
 static bool tcp_drained(struct pl_endpoint *base)
 {
-	return atomic_load(&tcp_endpoint_of(base)->lanes_open) == 0;
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
+
+	return atomic_load(&endpoint->lanes_open) == 0 && atomic_load(&endpoint->held_count) == 0;
 }
 
 /* Lane 0 counts if it is the only one. */
@@ -327,8 +338,10 @@ static void tcp_close(struct pl_endpoint *base)
 	/* Runs tasks that the lanes posted to the home engine. */
 	pl_engine_withdraw(home, &endpoint->ended_task);
 	pl_engine_withdraw(home, &endpoint->late_placed_task);
+	pl_engine_withdraw(home, &endpoint->held_task);
 	if (!held)
 		pl_engine_unlock(home);
+	tcp_free_held(endpoint);
 	for (unsigned i = 0; i < TCP_SOCKETS_MAX; i++)
 		pl_free(&endpoint->context->allocator, endpoint->lanes[i]);
 	pthread_mutex_destroy(&endpoint->lock);

@@ -14,6 +14,7 @@ struct tcp_work {
 	struct pl_work_item item;
 	uint32_t chunk;
 	uint32_t lane_share_max; /* a lane with this many unsent or requested bytes takes no chunk */
+	uint32_t messages;       /* with a turn: messages given to lane 0 before */
 };
 _Static_assert(sizeof(struct tcp_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
 
@@ -234,6 +235,8 @@ static void tcp_lane_take_chunks(struct tcp_lane *lane, bool bulk, unsigned most
 			rc = tcp_lane_queue_request(lane, operation, chunk.segment, chunk.at, (uint32_t)chunk.length);
 		else if (chunk.length || operation->total == 0)
 			rc = tcp_lane_queue_write(lane, operation, chunk.segment, chunk.at, (uint32_t)chunk.length);
+		if (rc == 0 && operation->has_turn && !atomic_load(&operation->status))
+			rc = tcp_queue_notification(lane, operation, 1, tcp_work_of(operation)->messages);
 		if (rc < 0)
 			fail_post_operation(operation, rc);
 		pl_operation_pending_done(operation);
@@ -253,17 +256,20 @@ void tcp_work_sweep(struct tcp_endpoint *endpoint)
 
 static void tcp_post_small_write(struct tcp_lane *lane, struct pl_operation *operation)
 {
-	bool any = false;
+	bool notifies = tcp_take_turn_behind(lane->endpoint, operation);
+	uint32_t count = 0;
 	int rc = 0;
 
 	for (unsigned i = 0; rc == 0 && i < operation->segment_count; i++) {
 		const struct pl_segment *segment = &operation->segments[i];
 
-		if (segment->length == 0 && (any || operation->total))
+		if (segment->length == 0 && (count || operation->total))
 			continue;
 		rc = tcp_lane_queue_write(lane, operation, segment, 0, (uint32_t)segment->length);
-		any = true;
+		count++;
 	}
+	if (rc == 0 && notifies)
+		rc = tcp_queue_notification(lane, operation, count, 0);
 	if (rc < 0)
 		fail_post_operation(operation, rc);
 	pl_operation_pending_done(operation);
@@ -409,6 +415,10 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 	}
 	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation->total) };
 	work->lane_share_max = tcp_lane_share_max(endpoint, operation->total, work->chunk);
+	/* Data of one chunk has one lane. */
+	if (operation->segment_count == 1 && operation->total <= work->chunk &&
+	    tcp_take_turn_behind(endpoint, operation))
+		work->messages = endpoint->messages;
 	/* If nothing is under way, the first chunk needs no other thread. */
 	chunks = tcp_chunks_at_most(operation, work->chunk) - !busy;
 	if (small)

@@ -55,7 +55,7 @@ static int tcp_write_refused(struct tcp_lane *lane, const struct pl_frame *frame
 	pl_list_for_each(at, &lane->unacked) {
 		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
 
-		if (piece->sequence != frame->cookie)
+		if (piece->sequence != frame->cookie || piece->frame.type != PL_FRAME_WRITE)
 			continue;
 		fail_refused_operation(piece->operation, frame->offset);
 		return 0;
@@ -80,11 +80,13 @@ static int tcp_request_refused(struct tcp_lane *lane, const struct pl_frame *fra
 
 static int tcp_message_frame_arrived(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload)
 {
+	if (frame->type == PL_FRAME_NOTIFY && (lane->index || frame->cookie || frame->flags))
+		return tcp_notification_arrived(lane, frame, payload);
 	if (lane->index != 0 || frame->type > PL_FRAME_CREDIT)
 		return -EPROTO;
 	if (tcp_frame_is_counted(frame->type))
 		tcp_lane_count_received(lane, PL_WIRE_OK);
-	return pl_message_arrived(receiving_peer(lane), frame, payload);
+	return tcp_message_arrived(lane, frame, payload);
 }
 
 static int tcp_handle_small_frame(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload)

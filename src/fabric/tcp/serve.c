@@ -56,8 +56,13 @@ void tcp_serve_written(struct tcp_lane *lane)
 	struct pl_key *key = lane->key;
 
 	lane->key = NULL;
-	if (tcp_land_end(lane, key, NULL))
+	lane->writes++;
+	if (tcp_land_end(lane, key, NULL)) {
+		lane->last_landed = lane->writes;
 		return;
+	}
+	if (lane->refusal != PL_WIRE_OK)
+		lane->last_refused = lane->writes;
 	pl_key_release(serving_peer(lane), key);
 	tcp_lane_count_received(lane, lane->refusal);
 }

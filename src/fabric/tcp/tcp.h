@@ -177,6 +177,9 @@ struct tcp_lane {
 	struct pl_list landings;     /* counted frames being copied from slots, and refused ones behind them */
 	unsigned landing_count;      /* frames being copied */
 	enum pl_wire_status refusal;
+	uint64_t writes; /* WRITEs received */
+	uint64_t last_refused,
+		last_landed; /* numbers of the last refused one, and of one placed from a slot; 0: none */
 };
 
 struct tcp_endpoint {
@@ -186,6 +189,10 @@ struct tcp_endpoint {
 	/* Frames of ended operations that may still change the peer's memory. Work posted later waits for them. */
 	atomic_uint late;
 	unsigned lanes_requested; /* lanes requested so far */
+	uint32_t messages;        /* messages given to lane 0; home */
+	uint32_t messages_arrived; /* those that arrived there; home */
+	atomic_uint held_count;    /* entries of `held` */
+	struct pl_task held_task;
 	/* Lanes that are up, and those of them that found no work, which tcp_post() wakes: bits, without lane 0. */
 	atomic_uint bulk_lanes, hungry;
 	uint64_t bulk; /* bytes posted, without small operations */
@@ -203,6 +210,7 @@ struct tcp_endpoint {
 	struct pl_list work;       /* operations with chunks to take */
 	uint64_t waiting;          /* bytes of these chunks, or more after a cancellation */
 	struct pl_list small_work; /* operations for lane 0 */
+	struct pl_list held;       /* notifications that other lanes received, for the home engine */
 };
 
 static inline struct tcp_endpoint *tcp_endpoint_of(struct pl_endpoint *endpoint)
@@ -232,6 +240,9 @@ void tcp_widen(struct pl_endpoint *endpoint, unsigned lanes);
 /* endpoint.c */
 struct tcp_lane *tcp_lane_new(struct tcp_endpoint *endpoint, unsigned index);
 void tcp_lane_dial(struct tcp_lane *lane);
+/* Queues a frame of core, with a pending count of the operation unless that is NULL. */
+void tcp_lane_queue_message(struct tcp_lane *lane, struct tcp_piece *piece, const void *payload,
+			    struct pl_operation *operation);
 /* Wakes the lane's engine, which looks for work. Any thread. */
 void tcp_lane_wake(struct tcp_lane *lane);
 void tcp_for_each_lane(struct tcp_endpoint *endpoint, void (*visit)(struct tcp_lane *));
@@ -274,6 +285,26 @@ static inline bool tcp_frame_is_counted(uint8_t type)
 	return type == PL_FRAME_WRITE || type == PL_FRAME_EAGER || type == PL_FRAME_RENDEZVOUS ||
 	       type == PL_FRAME_NOTIFY;
 }
+
+/* behind.c: notifications behind their data */
+/*
+ * Takes the turn of a write's notification, if that can follow the data. The data's frames must then be side by side on
+ * one lane. Home.
+ */
+bool tcp_take_turn_behind(struct tcp_endpoint *endpoint, struct pl_operation *operation);
+/* Queues the notification behind `writes` frames of data; `messages`: those given to lane 0 before. 0 or -ENOMEM. */
+int tcp_queue_notification(struct tcp_lane *lane, struct pl_operation *operation, uint32_t writes, uint32_t messages);
+/* True if a notification behind this data may have been sent: the data must stay right. */
+bool tcp_piece_is_announced(struct tcp_lane *lane, const struct tcp_piece *piece);
+/* Makes a message void whose header is not final. Returns false if the piece is none, or the other end is too old. */
+bool tcp_piece_make_void(struct tcp_lane *lane, struct tcp_piece *piece);
+/* Makes the queued notification of a failed write void. */
+void tcp_void_notification_of(struct tcp_lane *lane, struct pl_operation *operation);
+/* Handle a frame of core that lane 0 received, and a notification behind data or a void one of any lane. */
+int tcp_message_arrived(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload);
+int tcp_notification_arrived(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload);
+void tcp_init_held(struct tcp_endpoint *endpoint);
+void tcp_free_held(struct tcp_endpoint *endpoint);
 
 /* refusal.c: refusals of WRITEs */
 /* Queues a refusal behind other refusals, before all pieces whose header is not final. */
