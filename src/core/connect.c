@@ -51,7 +51,10 @@ static void advance_opening(struct pl_peer *peer, uint32_t events);
 
 static bool dialing_ready(struct pl_source *source, uint32_t events)
 {
-	advance_opening(pl_container_of(source, struct pl_peer, dialing), events);
+	struct pl_peer *peer = pl_container_of(source, struct pl_peer, dialing);
+
+	if (pl_engine_may_compute(peer->home))
+		advance_opening(peer, events);
 	return true;
 }
 

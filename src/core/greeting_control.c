@@ -70,8 +70,10 @@ static int greeting_refuse_by(struct greeting *greeting, enum pl_wire_status sta
 int pl_greeting_authenticate(struct greeting *greeting)
 {
 	struct pl_error error;
-	int rc = pl_greeting_handshake(greeting, &error);
+	int rc = -EAGAIN;
 
+	if (pl_engine_may_compute(pl_greeting_engine(greeting)))
+		rc = pl_greeting_handshake(greeting, &error);
 	if (rc < 0 && rc != -EAGAIN)
 		return greeting_refuse_reported(greeting, PL_WIRE_OK, &error);
 	if (rc == 0)

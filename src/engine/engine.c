@@ -198,6 +198,7 @@ static bool dispatch_events(struct pl_engine *engine, int count)
 	uint64_t removals = engine->removals;
 	bool any = false;
 
+	engine->computations = 0;
 	for (int i = 0; i < count && engine->removals == removals; i++) {
 		struct pl_source *source = engine->events[i].data.ptr;
 		bool did;
