@@ -122,6 +122,7 @@ struct pl_peer {
 	bool quiet_frames;               /* PL_CAPABILITY_QUIET_FRAMES */
 	bool many_gates;                 /* PL_CAPABILITY_MANY_GATES */
 	bool pushed_frames;              /* PL_CAPABILITY_PUSHED_FRAMES */
+	bool confirms_lanes;             /* PL_CAPABILITY_CONFIRMS_LANES */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;

@@ -98,11 +98,15 @@ struct tcp_allowance {
 	bool waits;     /* the direction pauses until then */
 };
 
-/* A lane of the initiator takes these steps in order; one of the acceptor is up when it joins. */
+/*
+ * A lane of the initiator takes these steps in order, without the fourth. Lane 0 of the acceptor is up when it joins; a further
+ * lane waits until the initiator has sent bytes over it, if that end has PL_CAPABILITY_CONFIRMS_LANES.
+ */
 enum tcp_lane_state {
 	TCP_LANE_CONNECTING,
 	TCP_LANE_CHALLENGE, /* waits for the challenge */
 	TCP_LANE_WELCOME,   /* waits for the welcome */
+	TCP_LANE_CONFIRMATION,
 	TCP_LANE_UP,
 	TCP_LANE_ENDED,
 };
