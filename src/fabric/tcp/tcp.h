@@ -192,6 +192,7 @@ struct tcp_endpoint {
 	unsigned lanes_requested; /* lanes requested so far */
 	/* Lanes that are up, and those of them that found no work, which tcp_post() wakes: bits, without lane 0. */
 	atomic_uint bulk_lanes, hungry;
+	atomic_bool any_work; /* false: `work` and `small_work` are empty; written under the lock, read without it */
 	uint64_t bulk; /* bytes posted, without small operations */
 	struct pl_task ended_task;
 	struct pl_task late_placed_task;            /* runs when `late` becomes 0 */
