@@ -276,7 +276,7 @@ static bool poll_device(struct pl_engine *engine)
  * True if it is time to call epoll. A thread that sleeps on its descriptor between two rounds must not be woken in
  * vain.
  */
-static bool epoll_due(struct pl_engine *engine)
+PL_ALWAYS_INLINE bool epoll_due(struct pl_engine *engine)
 {
 	unsigned rounds = engine->round++;
 
