@@ -51,7 +51,10 @@ static void advance_opening(struct pl_peer *peer, uint32_t events);
 
 static bool dialing_ready(struct pl_source *source, uint32_t events)
 {
-	advance_opening(pl_container_of(source, struct pl_peer, dialing), events);
+	struct pl_peer *peer = pl_container_of(source, struct pl_peer, dialing);
+
+	if (pl_engine_may_compute(peer->home))
+		advance_opening(peer, events);
 	return true;
 }
 
@@ -67,6 +70,51 @@ static void fail_opening(struct pl_peer *peer, int code, const char *call)
 		pl_fail(&error, code, "CONNECT-REFUSED", call, object,
 			"start the other end, and check the port that it prints", "no process listens at the address");
 	pl_peer_open_failed(peer, &error);
+}
+
+bool pl_peer_begin_judging(struct pl_peer *peer, void (*run)(struct pl_callback_wait *))
+{
+	struct pl_context *context = peer->context;
+	const unsigned engine = pl_context_engine_index(context, peer->home);
+
+	if (!pl_trust_asks_program(context))
+		return true;
+	peer->judging.run = run;
+	return pl_callback_turn_begin(&context->callback_turns.queues[engine], &peer->judging);
+}
+
+void pl_peer_end_judging(struct pl_peer *peer)
+{
+	if (pl_trust_asks_program(peer->context))
+		pl_callback_turn_end(&peer->context->callback_turns);
+}
+
+static void resume_opening(struct pl_callback_wait *wait)
+{
+	struct pl_peer *peer = pl_container_of(wait, struct pl_peer, judging);
+	int rc = pl_source_add(peer->home, &peer->dialing, EPOLLIN);
+
+	if (rc < 0)
+		fail_opening(peer, rc, "epoll_ctl");
+	else
+		advance_opening(peer, EPOLLIN);
+}
+
+/* Judges the acceptor, and exchanges proofs. Returns -EINPROGRESS if the peer waits for its turn, else as pl_peer_prove(). */
+static int prove_opening(struct pl_peer *peer, struct pl_error *error)
+{
+	int rc;
+
+	if (peer->proving != PL_PROOF_NONE)
+		return pl_peer_prove(peer, error);
+	if (!pl_peer_begin_judging(peer, resume_opening)) {
+		/* Bytes and the end of the connection wait too: epoll would report them over and over. */
+		pl_source_remove(&peer->dialing);
+		return -EINPROGRESS;
+	}
+	rc = pl_peer_judge(peer, error);
+	pl_peer_end_judging(peer);
+	return rc < 0 ? rc : pl_peer_prove(peer, error);
 }
 
 /* The socket is connected: TLS handshake, then the hello. */
@@ -103,7 +151,9 @@ static void advance_opening(struct pl_peer *peer, uint32_t events)
 		return;
 	}
 	if (rc == 0)
-		rc = pl_peer_prove(peer, &error);
+		rc = prove_opening(peer, &error);
+	if (rc == -EINPROGRESS)
+		return;
 	if (rc == -EAGAIN) {
 		pl_source_watch(&peer->dialing, peer->incoming.want);
 		return;
@@ -351,17 +401,21 @@ static void expire_handshake(struct pl_timer *timer)
 	pl_peer_lose(peer, &error);
 }
 
-static void run_accepted_stream(struct pl_task *task)
-{
-	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
-	struct pl_error error;
-	int rc;
+static void resume_accepted(struct pl_callback_wait *wait);
 
-	peer->timer.expire = expire_handshake;
-	pl_timer_set(peer->home, &peer->timer, pl_deadline(pl_now(), peer->context->options.connect_timeout));
-	peer->channel.message = pl_peer_control;
-	peer->channel.closed = pl_peer_channel_closed;
-	if (pl_peer_judge_again(peer, &error) < 0) {
+/* Judges the other end again after a reload, then opens the channel. */
+static void open_accepted(struct pl_peer *peer)
+{
+	struct pl_error error;
+	int rc = 0;
+
+	if (pl_peer_judgement_outdated(peer)) {
+		if (!pl_peer_begin_judging(peer, resume_accepted))
+			return;
+		rc = pl_peer_judge_again(peer, &error);
+		pl_peer_end_judging(peer);
+	}
+	if (rc < 0) {
 		pl_peer_open_failed(peer, &error);
 		return;
 	}
@@ -371,6 +425,22 @@ static void run_accepted_stream(struct pl_task *task)
 		pl_fail_errno(&error, rc, "SYSTEM", "accept", NULL);
 		pl_peer_open_failed(peer, &error);
 	}
+}
+
+static void resume_accepted(struct pl_callback_wait *wait)
+{
+	open_accepted(pl_container_of(wait, struct pl_peer, judging));
+}
+
+static void run_accepted_stream(struct pl_task *task)
+{
+	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
+
+	peer->timer.expire = expire_handshake;
+	pl_timer_set(peer->home, &peer->timer, pl_deadline(pl_now(), peer->context->options.connect_timeout));
+	peer->channel.message = pl_peer_control;
+	peer->channel.closed = pl_peer_channel_closed;
+	open_accepted(peer);
 }
 
 void pl_peer_accept_stream(struct pl_listener *listener, struct pl_stream *stream, const uint8_t magic[4],

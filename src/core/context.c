@@ -167,6 +167,8 @@ static int open_engines(struct pl_context *context, struct pl_error *error)
 			break;
 		pl_dial_turns_init(&context->dial_turns[context->engine_count],
 				   context->engines[context->engine_count]);
+		pl_callback_queue_init(&context->callback_turns, context->engine_count,
+				       context->engines[context->engine_count]);
 		context->engine_count++;
 	}
 	return rc;
@@ -191,7 +193,7 @@ static void init_lists(struct pl_context *context)
 	pthread_mutex_init(&context->grant_lock, NULL);
 	pthread_cond_init(&context->registration_ended, NULL);
 	pthread_mutex_init(&context->reload_lock, NULL);
-	pthread_mutex_init(&context->callback_lock, NULL);
+	pl_callback_turns_open(&context->callback_turns);
 	pl_lock_init(&context->queue_lock);
 	pl_counters_open(&context->counters, &context->allocator);
 	pl_error_log_init(&context->errors, &context->allocator);
@@ -419,7 +421,7 @@ void pl_close(struct pl_context *context)
 	pl_tls_close(context->tls);
 	pl_trust_close(context);
 	pthread_mutex_destroy(&context->reload_lock);
-	pthread_mutex_destroy(&context->callback_lock);
+	pl_callback_turns_close(&context->callback_turns);
 	pthread_mutex_destroy(&context->lock);
 	pthread_mutex_destroy(&context->fabric_lock);
 	pthread_cond_destroy(&context->registration_ended);

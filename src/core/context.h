@@ -15,6 +15,7 @@
 #include "base/index_table.h"
 #include "base/lock.h"
 #include "base/pool.h"
+#include "core/callback_turns.h"
 #include "core/counters.h"
 #include "core/dial_turns.h"
 #include "core/error_log.h"
@@ -28,7 +29,7 @@ struct pl_topology;
 struct pl_grant;
 struct pl_peer;
 
-#define PL_ENGINES_MAX 64
+#define PL_ENGINES_MAX PL_CALLBACK_QUEUES
 
 /* Array of a pl_poll() call that receives completions while that call makes progress. */
 struct pl_sink {
@@ -52,10 +53,10 @@ struct pl_context {
 	struct pl_trust *trust;       /* NULL: no options about identities */
 	atomic_uint trust_generation; /* number of reloads */
 	pthread_mutex_t reload_lock;  /* held during pl_context_reload() */
-	pthread_mutex_t callback_lock; /* held during a call of options.authorize or options.refused */
 	struct pl_tls *tls; /* NULL: there is no key, and the context has neither listened nor connected */
 	struct pl_engine *engines[PL_ENGINES_MAX];
 	struct pl_dial_turns dial_turns[PL_ENGINES_MAX]; /* of each engine */
+	struct pl_callback_turns callback_turns;         /* of options.authorize and options.refused */
 	/* created on demand for an engine; protected by that engine's lock */
 	struct pl_copier *copiers[PL_ENGINES_MAX];
 	unsigned engine_count;

@@ -206,6 +206,8 @@ static int greeting_advance(struct greeting *greeting)
 		return greeting_identify(greeting);
 	case CONTROL_TLS:
 		return pl_greeting_authenticate(greeting);
+	case JUDGE:
+		return pl_greeting_judge(greeting);
 	case CONTROL:
 		return pl_greeting_control(greeting);
 	case KEY_PROOF:
@@ -216,23 +218,42 @@ static int greeting_advance(struct greeting *greeting)
 		return greeting_challenge(greeting);
 	case LANE_PROOF:
 		return greeting_check_proof(greeting);
+	case REPORT:
+		return pl_greeting_report(greeting);
 	case REFUSED:
 		break;
 	}
 	return greeting_drain(greeting);
 }
 
-bool pl_greeting_ready(struct pl_source *source, uint32_t events)
+/* Takes steps until the connection waits, or is finished. */
+static void greeting_run(struct greeting *greeting)
 {
-	struct greeting *greeting = pl_container_of(source, struct greeting, source);
 	int rc;
 
-	(void)events;
-	atomic_store_explicit(&greeting->active, pl_now(), memory_order_relaxed);
 	do
 		rc = greeting_advance(greeting);
 	while (rc == 0);
 	if (rc < 0 && rc != -EAGAIN)
 		pl_greeting_free(greeting);
+}
+
+bool pl_greeting_ready(struct pl_source *source, uint32_t events)
+{
+	struct greeting *greeting = pl_container_of(source, struct greeting, source);
+
+	(void)events;
+	atomic_store_explicit(&greeting->active, pl_now(), memory_order_relaxed);
+	greeting_run(greeting);
 	return true;
+}
+
+void pl_greeting_turn_came(struct pl_callback_wait *wait)
+{
+	struct greeting *greeting = pl_container_of(wait, struct greeting, turn);
+
+	if (pl_source_add(pl_greeting_engine(greeting), &greeting->source, EPOLLIN) < 0)
+		pl_greeting_free(greeting);
+	else
+		greeting_run(greeting);
 }

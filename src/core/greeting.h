@@ -16,12 +16,24 @@ struct greeting {
 	struct pl_source source;
 	struct pl_timer timer; /* ends it after a refusal */
 	struct pl_task evicted_task;
+	struct pl_callback_wait turn; /* to call the program; meanwhile the engine does not watch the socket */
 	struct pl_list link; /* of listener->greetings; listener->lock */
 	bool evicted;        /* true if evicted_task frees it; listener->lock */
 	struct pl_listener *listener;
 	unsigned engine; /* index in context->engines */
 	struct pl_stream stream;
-	enum { FIRST_BYTE, CONTROL_TLS, CONTROL, KEY_PROOF, LANE_MAGIC, LANE_HELLO, LANE_PROOF, REFUSED } step;
+	enum {
+		FIRST_BYTE,
+		CONTROL_TLS,
+		JUDGE,
+		CONTROL,
+		KEY_PROOF,
+		LANE_MAGIC,
+		LANE_HELLO,
+		LANE_PROOF,
+		REPORT,
+		REFUSED
+	} step;
 	uint64_t since;          /* time of its arrival */
 	_Atomic uint64_t active; /* time of its last bytes; the listener's engine reads it */
 	uint64_t network;        /* the address, or the first half of an IPv6 address */
@@ -30,6 +42,9 @@ struct greeting {
 	struct pl_admission *admission; /* after the handshake; NULL: the context judges nobody */
 	bool key_proven;                /* by a proof after the handshake */
 	struct pl_lane_auth auth;
+	/* Step REPORT: the reason for the program, and for the other end; PL_WIRE_OK: that end is not told. */
+	struct pl_error refusal;
+	enum pl_wire_status refusal_status;
 };
 
 static inline struct pl_engine *pl_greeting_engine(const struct greeting *greeting)
@@ -46,6 +61,8 @@ void pl_greeting_free(struct greeting *greeting);
 /* greeting.c */
 /* Event of the connection's socket: takes as many steps as its bytes allow. */
 bool pl_greeting_ready(struct pl_source *source, uint32_t events);
+/* The turn of the callbacks may be free: goes on with the step that waits for it. */
+void pl_greeting_turn_came(struct pl_callback_wait *wait);
 /* Sends the reason, and lingers so that a reset does not discard it. */
 void pl_greeting_refuse(struct greeting *greeting, enum pl_wire_status status);
 /* Reads until `want` bytes are there. Returns 0, -EAGAIN, or the stream's error. */
@@ -59,8 +76,12 @@ int pl_greeting_handshake(struct greeting *greeting, struct pl_error *error);
  * greeting_control.c: steps of a control channel. They return 1 if the connection is finished, 0 to go on, -EAGAIN to
  * wait, another negative errno to give up.
  */
-/* Finishes the TLS handshake, and judges the other end. */
+/* Finishes the TLS handshake. */
 int pl_greeting_authenticate(struct greeting *greeting);
+/* Judges the other end, in its turn if the program decides. */
+int pl_greeting_judge(struct greeting *greeting);
+/* Tells the program, in its turn, why the connection is refused; then the other end. */
+int pl_greeting_report(struct greeting *greeting);
 /* Reads the magic of the next message: a proof of the key, or the first control message, which makes a peer. */
 int pl_greeting_control(struct greeting *greeting);
 /* Checks the proof of the key and answers with this end's, made with the same key. */

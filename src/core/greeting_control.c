@@ -13,15 +13,49 @@ static struct pl_candidate greeting_candidate(const struct greeting *greeting, s
 	return (struct pl_candidate){ .stream = &greeting->stream, .address = (struct sockaddr *)address };
 }
 
-/* Tells the program, and the other end, why a connection is refused. Returns -EAGAIN, to wait until it has read that. */
-static int greeting_refuse_reported(struct greeting *greeting, enum pl_wire_status status, const struct pl_error *error)
+/* Takes the turn of the callbacks. Returns false if the connection waits for it. */
+static bool greeting_begin_turn(struct greeting *greeting)
 {
+	if (pl_callback_turn_begin(&greeting->listener->context->callback_turns.queues[greeting->engine],
+				   &greeting->turn))
+		return true;
+	/* Bytes and the end of the connection wait too: epoll would report them over and over. */
+	pl_source_remove(&greeting->source);
+	return false;
+}
+
+/* Ends a connection that is refused: returns the next step's result as the steps do. */
+static int greeting_end_refused(struct greeting *greeting, enum pl_wire_status status)
+{
+	if (status == PL_WIRE_OK)
+		return -ECONNRESET;
+	/* Waits until the other end has read it. */
+	pl_greeting_refuse(greeting, status);
+	return -EAGAIN;
+}
+
+int pl_greeting_report(struct greeting *greeting)
+{
+	struct pl_context *context = greeting->listener->context;
 	struct sockaddr_storage address;
 	const struct pl_candidate candidate = greeting_candidate(greeting, &address);
 
-	pl_trust_report_refused(greeting->listener->context, &candidate, error);
-	pl_greeting_refuse(greeting, status);
-	return -EAGAIN;
+	if (!greeting_begin_turn(greeting))
+		return -EAGAIN;
+	pl_trust_report_refused(context, &candidate, &greeting->refusal);
+	pl_callback_turn_end(&context->callback_turns);
+	return greeting_end_refused(greeting, greeting->refusal_status);
+}
+
+/* Tells the program, and then the other end, why a connection is refused. PL_WIRE_OK: the other end is not told. */
+static int greeting_refuse_reported(struct greeting *greeting, enum pl_wire_status status, const struct pl_error *error)
+{
+	if (!greeting->listener->context->options.refused)
+		return greeting_end_refused(greeting, status);
+	greeting->refusal = *error;
+	greeting->refusal_status = status;
+	greeting->step = REPORT;
+	return 0;
 }
 
 /* Refuses an end for a reason that it also learns, such as a wrong key. */
@@ -35,16 +69,32 @@ static int greeting_refuse_by(struct greeting *greeting, enum pl_wire_status sta
 
 int pl_greeting_authenticate(struct greeting *greeting)
 {
+	struct pl_error error;
+	int rc = -EAGAIN;
+
+	if (pl_engine_may_compute(pl_greeting_engine(greeting)))
+		rc = pl_greeting_handshake(greeting, &error);
+	if (rc < 0 && rc != -EAGAIN)
+		return greeting_refuse_reported(greeting, PL_WIRE_OK, &error);
+	if (rc == 0)
+		greeting->step = JUDGE;
+	return rc;
+}
+
+int pl_greeting_judge(struct greeting *greeting)
+{
+	struct pl_context *context = greeting->listener->context;
+	const bool asks = pl_trust_asks_program(context);
 	struct sockaddr_storage address;
 	const struct pl_candidate candidate = greeting_candidate(greeting, &address);
 	struct pl_error error;
-	int rc = pl_greeting_handshake(greeting, &error);
+	int rc;
 
-	if (rc < 0 && rc != -EAGAIN)
-		pl_trust_report_refused(greeting->listener->context, &candidate, &error);
-	if (rc < 0)
-		return rc;
-	rc = pl_trust_judge(greeting->listener->context, &candidate, &greeting->admission, &error);
+	if (asks && !greeting_begin_turn(greeting))
+		return -EAGAIN;
+	rc = pl_trust_judge(context, &candidate, &greeting->admission, &error);
+	if (asks)
+		pl_callback_turn_end(&context->callback_turns);
 	if (rc < 0)
 		return greeting_refuse_reported(greeting, PL_WIRE_REFUSED, &error);
 	greeting->step = CONTROL;

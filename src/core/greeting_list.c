@@ -80,6 +80,7 @@ static void greeting_destroy(struct greeting *greeting)
 
 	pl_source_remove(&greeting->source);
 	pl_timer_clear(pl_greeting_engine(greeting), &greeting->timer);
+	pl_callback_turn_leave(&greeting->turn);
 	pl_stream_close(&greeting->stream);
 	atomic_fetch_sub(&context->greetings[greeting->engine], 1);
 	pl_free(&context->allocator, greeting->admission);
@@ -320,6 +321,7 @@ void pl_greeting_new(struct pl_listener *listener, int fd, unsigned most)
 	greeting->source.ready = pl_greeting_ready;
 	pl_timer_init(&greeting->timer, greeting_expire);
 	pl_task_init(&greeting->evicted_task, free_evicted_greeting);
+	pl_callback_wait_init(&greeting->turn, pl_greeting_turn_came);
 	pl_list_init(&greeting->link);
 	greeting->engine = pick_greeting_engine(context);
 	greeting_enter_list(greeting);

@@ -52,6 +52,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, 
 	peer->dialing.fd = peer->incoming.fd = -1;
 	pl_list_init(&peer->backlog_link);
 	pl_list_init(&peer->turn_link);
+	pl_callback_wait_init(&peer->judging, NULL);
 	pl_list_init(&peer->remotes);
 	pl_list_init(&peer->operations);
 	pl_list_init(&peer->fenced);
@@ -288,6 +289,7 @@ static void close_peer_control(struct pl_peer *peer, int status, const struct pl
 	struct pl_control bye = { .type = PL_CONTROL_BYE };
 
 	pl_timer_clear(peer->home, &peer->timer);
+	pl_callback_turn_leave(&peer->judging);
 	pl_source_remove(&peer->dialing);
 	/* During the TLS handshake both have the same descriptor. */
 	if (peer->incoming.fd >= 0)

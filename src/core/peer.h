@@ -90,6 +90,7 @@ struct pl_peer {
 	struct pl_listener *listener; /* acceptor: listener that delivers it */
 	struct pl_list backlog_link;
 	struct pl_list turn_link;         /* initiator: of dial_turns, while it has a turn or waits for one; home */
+	struct pl_callback_wait judging;  /* for the turn of the callbacks; home */
 	uint64_t turn_end;                /* time at which its turn is over; 0: it has none */
 	struct pl_list remotes;           /* remote regions of the program; context->lock */
 	struct sockaddr_storage *targets; /* initiator: addresses to try */
@@ -122,6 +123,7 @@ struct pl_peer {
 	bool quiet_frames;               /* PL_CAPABILITY_QUIET_FRAMES */
 	bool many_gates;                 /* PL_CAPABILITY_MANY_GATES */
 	bool pushed_frames;              /* PL_CAPABILITY_PUSHED_FRAMES */
+	bool confirms_lanes;             /* PL_CAPABILITY_CONFIRMS_LANES */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;
@@ -216,11 +218,21 @@ bool pl_peer_is_replaceable(const struct pl_peer *peer);
 void pl_peer_limit_attempt(struct pl_peer *peer);
 bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error);
 /*
- * prove.c, initiator: judges the acceptor, and exchanges proofs of the key. Returns 0, also if the acceptor refuses;
- * -EAGAIN; -EACCES and other errors of pl_trust_judge().
+ * prove.c, initiator: judges the acceptor; errors of pl_trust_judge(). Then exchanges proofs of the key if the ends use
+ * certificates: returns 0, also if the acceptor refuses, -EAGAIN, or the error of the other end or the stream.
  */
+int pl_peer_judge(struct pl_peer *peer, struct pl_error *error);
 int pl_peer_prove(struct pl_peer *peer, struct pl_error *error);
-/* reload.c, acceptor: judges the other end again if the files were reloaded since. Before its channel is open. */
+/*
+ * connect.c: takes the turn of the callbacks if the program decides about the other end. Returns false if `judging` waits for it.
+ */
+bool pl_peer_begin_judging(struct pl_peer *peer, void (*run)(struct pl_callback_wait *));
+void pl_peer_end_judging(struct pl_peer *peer);
+/*
+ * reload.c, acceptor: true if the files were reloaded since the other end was judged; judges it again. Before its channel is
+ * open.
+ */
+bool pl_peer_judgement_outdated(const struct pl_peer *peer);
 int pl_peer_judge_again(struct pl_peer *peer, struct pl_error *error);
 /*
  * rate.c: sets the rate of a new peer by its admission and the options, before the first hello of this end. Only fabrics

@@ -73,29 +73,25 @@ static int read_other_proof(struct pl_peer *peer, struct pl_error *error)
 	return 0;
 }
 
-static int judge_acceptor(struct pl_peer *peer, struct pl_error *error)
+int pl_peer_judge(struct pl_peer *peer, struct pl_error *error)
 {
-	struct pl_context *context = peer->context;
+	struct pl_tls *tls = peer->context->tls;
 	const struct pl_candidate candidate = { .stream = &peer->incoming,
 						.address = (struct sockaddr *)&peer->address,
 						.server = peer->server_name };
 
-	return pl_trust_judge(context, &candidate, &peer->admission, error);
+	int rc = pl_trust_judge(peer->context, &candidate, &peer->admission, error);
+
+	if (rc == 0)
+		peer->proving = pl_tls_has_key(tls) && pl_tls_uses_certificates(tls) ? PL_PROOF_SEND : PL_PROOF_DONE;
+	return rc;
 }
 
 int pl_peer_prove(struct pl_peer *peer, struct pl_error *error)
 {
-	struct pl_tls *tls = peer->context->tls;
-	int rc;
-
-	if (peer->proving == PL_PROOF_NONE) {
-		rc = judge_acceptor(peer, error);
-		if (rc < 0)
-			return rc;
-		peer->proving = pl_tls_has_key(tls) && pl_tls_uses_certificates(tls) ? PL_PROOF_SEND : PL_PROOF_DONE;
-	}
 	if (peer->proving == PL_PROOF_SEND) {
-		rc = send_own_proof(peer, error);
+		int rc = send_own_proof(peer, error);
+
 		if (rc < 0)
 			return rc;
 		peer->proving = PL_PROOF_READ;

@@ -40,6 +40,11 @@ static void judge_peer_again(struct pl_peer *peer)
 		pl_peer_lose(peer, &lost);
 }
 
+bool pl_peer_judgement_outdated(const struct pl_peer *peer)
+{
+	return peer->admission && peer->admission->generation != atomic_load(&peer->context->trust_generation);
+}
+
 int pl_peer_judge_again(struct pl_peer *peer, struct pl_error *error)
 {
 	const struct pl_candidate candidate = { .stream = &peer->incoming,
@@ -47,8 +52,6 @@ int pl_peer_judge_again(struct pl_peer *peer, struct pl_error *error)
 	struct pl_admission *admission, *old = peer->admission;
 	int rc;
 
-	if (!old || old->generation == atomic_load(&peer->context->trust_generation))
-		return 0;
 	rc = pl_trust_judge(peer->context, &candidate, &admission, error);
 	if (rc < 0)
 		return rc;
@@ -83,13 +86,19 @@ static int judge_all_peers(struct pl_context *context, struct pl_error *error)
 {
 	struct pl_peer **peers;
 	ssize_t count = pin_all_peers(context, &peers);
+	const bool asks = pl_trust_asks_program(context);
 
 	if (count < 0)
 		return pl_fail_memory(error, "pl_context_reload");
 	for (ssize_t i = 0; i < count; i++) {
+		/* First the turn, then the lock: no engine waits for the turn under its lock. */
+		if (asks)
+			pl_callback_turn_take(&context->callback_turns);
 		pl_engine_lock(peers[i]->home);
 		judge_peer_again(peers[i]);
 		pl_engine_unlock(peers[i]->home);
+		if (asks)
+			pl_callback_turn_end(&context->callback_turns);
 		pl_peer_unpin(peers[i]);
 	}
 	pl_free(&context->allocator, peers);

@@ -424,25 +424,24 @@ void pl_trust_report_refused(struct pl_context *context, const struct pl_candida
 	struct pl_admission admission;
 	struct case_file file = { .trust = context->trust, .candidate = candidate, .admission = &admission };
 
-	if (!context->options.refused)
-		return;
 	fill_identity(&file, context);
-	pthread_mutex_lock(&context->callback_lock);
 	context->options.refused(context->options.refused_user, &admission.identity, error);
-	pthread_mutex_unlock(&context->callback_lock);
 }
 
-/* Lets the program decide. Several engines judge at the same time; the program sees one call at a time. */
-static int ask_program(struct pl_context *context, const struct case_file *file)
+bool pl_trust_asks_program(const struct pl_context *context)
+{
+	return context->trust && context->trust->authorize;
+}
+
+/* Lets the program decide. */
+static int ask_program(const struct pl_context *context, const struct case_file *file)
 {
 	const struct pl_trust *trust = context->trust;
 	int rc;
 
-	if (!trust || !trust->authorize)
+	if (!pl_trust_asks_program(context))
 		return 0;
-	pthread_mutex_lock(&context->callback_lock);
 	rc = trust->authorize(trust->user, &file->admission->identity, &file->admission->rights);
-	pthread_mutex_unlock(&context->callback_lock);
 	return rc < 0 ? fail_trust(file, "IDENTITY-REFUSED", NULL, "this program refused the other end") : 0;
 }
 

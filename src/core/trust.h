@@ -39,12 +39,19 @@ struct pl_candidate {
 
 /*
  * Judges the other end. `admission` receives memory of the context's allocator, or NULL if the context does not judge.
- * Returns 0, or -EACCES with the reason; -ENOMEM. Thread-safe.
+ * Returns 0, or -EACCES with the reason; -ENOMEM. Thread-safe. The caller has the turn of the callbacks if
+ * pl_trust_asks_program().
  */
 int pl_trust_judge(struct pl_context *context, const struct pl_candidate *candidate, struct pl_admission **admission,
 		   struct pl_error *error);
 
-/* Reports an end that connected and was refused to the program (pl_options.refused). */
+/* True if pl_trust_judge() calls the program (pl_options.authorize). */
+bool pl_trust_asks_program(const struct pl_context *context);
+
+/*
+ * Reports an end that connected and was refused to the program (pl_options.refused, which is not NULL). The caller has the turn
+ * of the callbacks.
+ */
 void pl_trust_report_refused(struct pl_context *context, const struct pl_candidate *candidate,
 			     const struct pl_error *error);
 

@@ -198,6 +198,7 @@ static bool dispatch_events(struct pl_engine *engine, int count)
 	uint64_t removals = engine->removals;
 	bool any = false;
 
+	engine->computations = 0;
 	for (int i = 0; i < count && engine->removals == removals; i++) {
 		struct pl_source *source = engine->events[i].data.ptr;
 		bool did;
@@ -275,7 +276,7 @@ static bool poll_device(struct pl_engine *engine)
  * True if it is time to call epoll. A thread that sleeps on its descriptor between two rounds must not be woken in
  * vain.
  */
-static bool epoll_due(struct pl_engine *engine)
+PL_ALWAYS_INLINE bool epoll_due(struct pl_engine *engine)
 {
 	unsigned rounds = engine->round++;
 

@@ -76,6 +76,8 @@ struct pl_wheel {
 
 #define PL_ENGINE_SCRATCH (128u << 10)
 #define PL_ENGINE_EVENTS 64
+/* Most long computations, such as steps of TLS handshakes, in a batch of events: other sources get their turn. */
+#define PL_ENGINE_COMPUTATIONS 4
 /* Most hot sources. */
 #define PL_ENGINE_HOT_MAX 4
 
@@ -110,6 +112,7 @@ struct pl_engine {
 	uint64_t removals; /* number of removed sources: a change makes fetched events stale */
 	uint64_t replacements; /* number of hot sources that were cooled for others */
 	struct epoll_event events[PL_ENGINE_EVENTS];
+	unsigned computations; /* long computations in this batch of events */
 	struct pl_wheel wheel;
 	atomic_bool eager_idle; /* call idle() at once: a thread sleeps on the descriptor */
 
@@ -171,6 +174,15 @@ PL_ALWAYS_INLINE uint64_t pl_engine_now(struct pl_engine *engine)
 	if (!engine->now)
 		engine->now = pl_clock_now(&engine->clock);
 	return engine->now;
+}
+
+/*
+ * Counts a long computation. Returns false if this batch of events has had enough of them: the source leaves its event, which
+ * epoll reports again behind those of other sources. Under the lock.
+ */
+static inline bool pl_engine_may_compute(struct pl_engine *engine)
+{
+	return engine->computations < PL_ENGINE_COMPUTATIONS && ++engine->computations;
 }
 
 /*

@@ -106,6 +106,7 @@ struct pl_hello {
 #define PL_CAPABILITY_QUIET_FRAMES 262144u    /* accepts few announcements and reports of frames in place */
 #define PL_CAPABILITY_MANY_GATES 524288u      /* on one host: maps a gate for each of the most keys of a peer */
 #define PL_CAPABILITY_PUSHED_FRAMES 1048576u  /* accepts SUBSCRIBE for frames that the publisher writes */
+#define PL_CAPABILITY_CONFIRMS_LANES 2097152u /* as an initiator: sends a frame over each further lane that is up */
 #define PL_CAPABILITY_NOTIFY_LANES 4194304u   /* accepts notifications behind their data on each lane, and void ones */
 #define PL_CAPABILITY_NOTIFY_RAILS 8192u /* accepts notifications with writes over verbs with several rails, too */
 

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "core/fabric.h"
+#include "fabric/tcp/tcp.h"
 #include "support/cases.h"
 #include "support/environment.h"
 #include "support/socket.h"
@@ -66,6 +67,36 @@ static void write_once(struct lanes_rig *rig, unsigned seed)
 	pattern_check(rig->far.bytes, SIZE, seed, 0);
 }
 
+/* Returns once no task of the peer's home waits. Checks that the end of a lane does not end the peer then, or later. */
+static void expect_lasting(struct pl_peer *peer)
+{
+	pl_engine_lock(peer->home);
+	pl_engine_unlock(peer->home);
+	check(!atomic_load(&peer->ending));
+	check_number(atomic_load(&peer->state), PL_PEER_UP);
+}
+
+/* True if a further lane of the near end has failed at least twice: its pause has grown. */
+static bool near_has_tried_again(struct lanes_rig *rig)
+{
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(rig->environment.near_peer->endpoint);
+	bool tried = false;
+
+	for (unsigned i = 1; i <= LANES; i++) {
+		struct tcp_lane *lane;
+
+		pthread_mutex_lock(&endpoint->lock);
+		lane = endpoint->lanes[i];
+		pthread_mutex_unlock(&endpoint->lock);
+		if (!lane)
+			continue;
+		pl_engine_lock(lane->engine);
+		tried |= lane->retry_pause > PL_NS_PER_S / 4;
+		pl_engine_unlock(lane->engine);
+	}
+	return tried;
+}
+
 /* Checks that the further lanes, of which `most` may be open, fail for a reason, and that transfers go on. */
 static void expect_missing(struct lanes_rig *rig, int status, unsigned most)
 {
@@ -74,9 +105,9 @@ static void expect_missing(struct lanes_rig *rig, int status, unsigned most)
 		progress_until(&rig->environment, near_info(rig).lanes_missing >= LANES - most);
 		check(near_info(rig).lanes <= PL_MAX(most, 1u));
 		check_number(near_info(rig).lanes_status, status);
-		/* Longer than the first pauses, and than it takes a peer that lost a lane to be lost. */
-		if (i == 0)
-			settle(&rig->environment, 700);
+		progress_until(&rig->environment, near_has_tried_again(rig));
+		expect_lasting(rig->environment.near_peer);
+		expect_lasting(rig->environment.far_peer);
 	}
 }
 
@@ -234,23 +265,92 @@ static bool far_is_connected(struct lanes_rig *rig)
 	return info.connected;
 }
 
+/* Gives the far end a socket for lane 1, as soon as that is not in use, and reads the welcome. */
+static int join_and_welcome(struct lanes_rig *rig)
+{
+	uint8_t welcome[PL_LANE_WELCOME];
+	int fd;
+
+	progress_until(&rig->environment, (fd = join_far(rig, 1)) >= 0);
+	progress_until(&rig->environment, recv(fd, welcome, sizeof(welcome), 0) == sizeof(welcome));
+	return fd;
+}
+
+/* True if the far end has noticed that the socket of lane 1 ended, and keeps the peer. */
+static bool far_has_vacant_lane(struct lanes_rig *rig)
+{
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(rig->environment.far_peer->endpoint);
+	bool vacant;
+
+	check(far_is_connected(rig));
+	pthread_mutex_lock(&endpoint->lock);
+	vacant = endpoint->lanes[1]->vacant;
+	pthread_mutex_unlock(&endpoint->lock);
+	return vacant;
+}
+
 /* The acceptor has taken a lane, and the initiator gives up before it learns that, twice. Then it opens the lane. */
 static void left_by_initiator(void *argument)
 {
-	uint8_t welcome[PL_LANE_WELCOME];
 	struct lanes_rig rig;
 
 	rig_open(&rig, argument);
 	for (unsigned i = 0; i < 2; i++) {
-		int fd;
-
-		progress_until(&rig.environment, (fd = join_far(&rig, 1)) >= 0);
-		progress_until(&rig.environment, recv(fd, welcome, sizeof(welcome), 0) == sizeof(welcome));
-		close(fd);
-		/* Longer than it takes a peer that lost a lane to be lost. */
-		settle(&rig.environment, 700);
-		check(far_is_connected(&rig));
+		close(join_and_welcome(&rig));
+		progress_until(&rig.environment, far_has_vacant_lane(&rig));
+		expect_lasting(rig.environment.far_peer);
 	}
+	write_once(&rig, 3);
+	expect_all(&rig);
+	rig_close(&rig);
+}
+
+/*
+ * The acceptor has bytes to send while the initiator has not read the welcome, and gives up. The acceptor has sent none of them
+ * over that lane, so nothing is lost with it.
+ */
+static void left_while_acceptor_sends(void *argument)
+{
+	struct pl_operation *operation;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct lanes_rig rig;
+	uint8_t byte;
+	int fd;
+
+	rig_open(&rig, argument);
+	remote = share(&rig.environment, rig.near.region, rig.environment.far_peer, NULL);
+	fd = join_and_welcome(&rig);
+	pattern_fill(rig.far.bytes, SIZE, 5, 0);
+	check_ok(pl_write(rig.environment.far_peer, &(struct pl_transfer){ remote, 0, rig.far.region, 0, SIZE }, NULL,
+			  &operation, &error),
+		 &error);
+	complete(&rig.environment, operation, NULL);
+	pattern_check(rig.near.bytes, SIZE, 5, 0);
+	check_number(recv(fd, &byte, 1, 0), -1);
+	check_number(errno, EAGAIN);
+	close(fd);
+	/* The near end, which the write made open lanes, may take the place at once. */
+	progress_until(&rig.environment, far_has_vacant_lane(&rig) || near_info(&rig).lanes == LANES);
+	expect_lasting(rig.environment.far_peer);
+	write_once(&rig, 3);
+	expect_all(&rig);
+	pl_remote_release(remote);
+	rig_close(&rig);
+}
+
+/* The initiator, of a release that confirms no lanes, gives up after the acceptor has taken a lane that nothing used. */
+static void left_by_older_initiator(void *argument)
+{
+	struct lanes_rig rig;
+
+	rig_open(&rig, argument);
+	pl_engine_lock(rig.environment.far_peer->home);
+	rig.environment.far_peer->confirms_lanes = false;
+	pl_engine_unlock(rig.environment.far_peer->home);
+	close(join_and_welcome(&rig));
+	progress_until(&rig.environment, far_has_vacant_lane(&rig));
+	expect_lasting(rig.environment.far_peer);
 	write_once(&rig, 3);
 	expect_all(&rig);
 	rig_close(&rig);
@@ -326,6 +426,9 @@ static const struct test_case cases[] = {
 	{ "ended", ended, &settings[0], 60 },
 	{ "left-by-initiator", left_by_initiator, &settings[0], 60 },
 	{ "left-by-initiator-manual", left_by_initiator, &settings[3], 60 },
+	{ "left-while-acceptor-sends", left_while_acceptor_sends, &settings[0], 60 },
+	{ "left-while-acceptor-sends-manual", left_while_acceptor_sends, &settings[3], 60 },
+	{ "left-by-older-initiator", left_by_older_initiator, &settings[0], 60 },
 	{ "fails-at-acceptor", fails_at_acceptor, &settings[0], 60 },
 	{ "left-after-bytes", left_after_bytes, &settings[0], 60 },
 	{ "lost-meanwhile", lost_meanwhile, &settings[0], 60 },

@@ -39,8 +39,9 @@ static bool breaks_protocol(int code)
 }
 
 /*
- * True if no frame has passed over the lane, so that nothing is lost with it. An acceptor's lane is up as soon as it joins;
- * the initiator may give up before it learns that. If the initiator's lane was up, its end tells the peer.
+ * True if no frame has passed over the lane, so that nothing is lost with it. If the initiator does not confirm lanes, an
+ * acceptor's lane is up as soon as it joins, and the initiator may give up before it learns that. If the initiator's lane was up,
+ * its end tells the peer.
  */
 static bool lane_is_unused(const struct tcp_lane *lane)
 {
@@ -190,6 +191,17 @@ static int lane_prove(struct tcp_lane *lane)
 	return rc < 0 || !peer->encrypt ? rc : pl_lane_auth_seal(lane->auth, peer, &lane->stream);
 }
 
+/* Queues the first frame of a further lane: the acceptor sends nothing over the lane before that has come. */
+static int lane_confirm(struct tcp_lane *lane)
+{
+	struct tcp_piece *piece = tcp_piece_new(lane, &(struct pl_frame){ .type = PL_FRAME_ACK });
+
+	if (!piece)
+		return -ENOMEM;
+	tcp_lane_queue_piece(lane, piece);
+	return 0;
+}
+
 static int lane_read_welcome(struct tcp_lane *lane)
 {
 	uint32_t status;
@@ -201,8 +213,10 @@ static int lane_read_welcome(struct tcp_lane *lane)
 		return -EPROTO;
 	pl_free(&lane->endpoint->context->allocator, lane->auth);
 	lane->auth = NULL;
-	lane_up(lane);
-	return 0;
+	rc = lane->index ? lane_confirm(lane) : 0;
+	if (rc == 0)
+		lane_up(lane);
+	return rc;
 }
 
 /* -- acceptor ----------------------------------------------------------------------------------- */
@@ -234,9 +248,28 @@ static int lane_joined(struct tcp_lane *lane)
 		return rc;
 	pl_lane_welcome_encode(PL_WIRE_OK, bytes);
 	rc = lane_greet(lane, bytes, sizeof(bytes));
-	if (rc == 0)
+	if (rc < 0)
+		return rc;
+	if (lane->index && lane->endpoint->base.peer->confirms_lanes)
+		lane->state = TCP_LANE_CONFIRMATION;
+	else
 		lane_up(lane);
-	return rc;
+	return 0;
+}
+
+/* The lane is up once the initiator has sent bytes over it, which are read next. */
+static int lane_await_confirmation(struct tcp_lane *lane)
+{
+	uint8_t byte;
+	ssize_t got = recv(lane->source.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	if (got > 0)
+		lane_up(lane);
+	else if (got == 0)
+		return -EPIPE;
+	else if (errno != EAGAIN && errno != EINTR)
+		return -errno;
+	return 0;
 }
 
 /* -- events ------------------------------------------------------------------------------------- */
@@ -249,6 +282,8 @@ static int lane_advance(struct tcp_lane *lane, uint32_t events)
 		rc = lane_connected(lane);
 	else if (lane->state == TCP_LANE_CHALLENGE)
 		rc = lane_prove(lane);
+	else if (lane->state == TCP_LANE_CONFIRMATION)
+		rc = lane_await_confirmation(lane);
 	if (rc == 0 && lane->state == TCP_LANE_WELCOME)
 		rc = lane_read_welcome(lane);
 	return rc;

@@ -190,9 +190,12 @@ static bool tcp_lane_take_chunk(struct tcp_lane *lane, bool bulk, struct pl_chun
 	struct pl_operation *operation = NULL;
 	struct tcp_work *work;
 
-	if (atomic_load(&endpoint->late))
+	/* Small writes are in no list: they need no lock. */
+	if (!atomic_load(&endpoint->any_work) || atomic_load(&endpoint->late))
 		return false;
 	pthread_mutex_lock(&endpoint->lock);
+	if (pl_list_empty(&endpoint->small_work) && pl_list_empty(&endpoint->work))
+		atomic_store(&endpoint->any_work, false);
 	if (lane->index == 0 && !pl_list_empty(&endpoint->small_work))
 		operation = pl_work_item_operation(endpoint->small_work.next);
 	else if (bulk && !pl_list_empty(&endpoint->work))
@@ -369,6 +372,7 @@ static void tcp_list_small_work(struct tcp_endpoint *endpoint, struct tcp_work *
 {
 	pthread_mutex_lock(&endpoint->lock);
 	pl_list_append(&endpoint->small_work, &work->item.link);
+	atomic_store(&endpoint->any_work, true);
 	pthread_mutex_unlock(&endpoint->lock);
 }
 
@@ -383,6 +387,7 @@ static void tcp_list_work(struct tcp_endpoint *endpoint, struct tcp_work *work, 
 
 	pthread_mutex_lock(&endpoint->lock);
 	pl_list_append(&endpoint->work, &work->item.link);
+	atomic_store(&endpoint->any_work, true);
 	waiting = endpoint->waiting += total;
 	pthread_mutex_unlock(&endpoint->lock);
 	lanes = atomic_load(&endpoint->bulk_lanes);

@@ -98,11 +98,15 @@ struct tcp_allowance {
 	bool waits;     /* the direction pauses until then */
 };
 
-/* A lane of the initiator takes these steps in order; one of the acceptor is up when it joins. */
+/*
+ * A lane of the initiator takes these steps in order, without the fourth. Lane 0 of the acceptor is up when it joins; a further
+ * lane waits until the initiator has sent bytes over it, if that end has PL_CAPABILITY_CONFIRMS_LANES.
+ */
 enum tcp_lane_state {
 	TCP_LANE_CONNECTING,
 	TCP_LANE_CHALLENGE, /* waits for the challenge */
 	TCP_LANE_WELCOME,   /* waits for the welcome */
+	TCP_LANE_CONFIRMATION,
 	TCP_LANE_UP,
 	TCP_LANE_ENDED,
 };
@@ -195,6 +199,7 @@ struct tcp_endpoint {
 	struct pl_task held_task;
 	/* Lanes that are up, and those of them that found no work, which tcp_post() wakes: bits, without lane 0. */
 	atomic_uint bulk_lanes, hungry;
+	atomic_bool any_work; /* false: `work` and `small_work` are empty; written under the lock, read without it */
 	uint64_t bulk; /* bytes posted, without small operations */
 	struct pl_task ended_task;
 	struct pl_task late_placed_task;            /* runs when `late` becomes 0 */

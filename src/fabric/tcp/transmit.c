@@ -358,8 +358,10 @@ void tcp_lane_flush(struct tcp_lane *lane)
 			sent = tcp_lane_send_batch(lane, single);
 		if (sent > 0) {
 			advance_sent_pieces(lane, (size_t)sent);
-			/* The other end answers soon. */
-			if (lane->state == TCP_LANE_UP)
+			/* The other end answers soon. A hot source needs no call. */
+			if (!pl_list_empty(&lane->source.hot))
+				lane->source.idle_rounds = 0;
+			else if (lane->state == TCP_LANE_UP)
 				pl_engine_heat(lane->engine, &lane->source);
 			single = false;
 		} else if (sent == -EFAULT && !single) {
