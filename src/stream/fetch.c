@@ -29,7 +29,7 @@ void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream
 	if (frame->promised)
 		pl_promise_miss(subscriber, frame);
 	else
-		pl_list_append(&subscriber->spare, &frame->link);
+		pl_subscriber_add_spare(subscriber, frame);
 }
 
 void pl_subscriber_give_up(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)

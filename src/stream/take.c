@@ -213,7 +213,7 @@ void pl_subscriber_unhold(struct pl_subscriber *subscriber, struct pl_stream_fra
 	pl_frame_unplace(frame);
 	frame->state = PL_FRAME_FREE;
 	frame->on_stream = frame->abandoned = false;
-	pl_list_append(&subscriber->spare, &frame->link);
+	pl_subscriber_add_spare(subscriber, frame);
 	subscriber->held--;
 }
 
