@@ -44,12 +44,12 @@ static struct pl_part *part_take(struct pl_subscriber *subscriber, struct pl_err
 	struct pl_context *context = subscriber->context;
 	struct pl_part *part = NULL;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	if (!pl_list_empty(&subscriber->spare_parts)) {
 		part = pl_list_first(&subscriber->spare_parts, struct pl_part, link);
 		pl_list_remove(&part->link);
 	}
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (part)
 		return part;
 	part = pl_zalloc(&context->allocator, sizeof(*part));
@@ -70,9 +70,9 @@ static void part_put(struct pl_part *part)
 {
 	struct pl_subscriber *subscriber = part->subscriber;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	pl_list_append(&subscriber->spare_parts, &part->link);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 }
 
 void pl_parts_close(struct pl_subscriber *subscriber)
@@ -119,10 +119,10 @@ static int part_post_check(struct pl_part *part, struct pl_peer *peer)
 	struct pl_subscriber *subscriber = part->subscriber;
 	struct pl_segment cursors = { NULL, part->memory, PL_RING_HEADER, PART_CURSORS, PL_RING_CURSORS };
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	if (subscriber->peer == peer && subscriber->phase == PL_SUBSCRIBER_LIVE && subscriber->number == part->number)
 		cursors.remote = subscriber->control;
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	return cursors.remote ? part_post(part, peer, PART_READ_DESCRIPTOR, &cursors) : -ECONNRESET;
 }
 
@@ -132,7 +132,7 @@ static void part_count_read(struct pl_part *part, struct pl_peer *peer, int stat
 	struct pl_subscriber *subscriber = part->subscriber;
 	bool last, check;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	if (status < 0 && part->status == 0)
 		part->status = status;
 	last = part->pending == 1;
@@ -142,7 +142,7 @@ static void part_count_read(struct pl_part *part, struct pl_peer *peer, int stat
 	part->pending -= !check;
 	if (part->pending == 0)
 		pl_list_remove(&part->link);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (check) {
 		status = part_post_check(part, peer);
 		if (status < 0)
@@ -208,7 +208,7 @@ static int part_begin(struct pl_part *part, struct pl_error *error)
 	unsigned reads = part->range.length ? 2 : 1;
 	int rc;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	peer = subscriber->peer;
 	part->geometry = subscriber->geometry;
 	rc = part_refuse(subscriber, error);
@@ -234,7 +234,7 @@ static int part_begin(struct pl_part *part, struct pl_error *error)
 					     pl_ring_slot_offset(geometry, part->range.sequence) + part->range.offset,
 					     part->range.region_offset, part->range.length };
 	}
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	for (unsigned i = 0; rc == 0 && i < reads; i++) {
 		int posted = part_post(part, peer, i, &segments[i]);
 
@@ -253,9 +253,9 @@ static int part_run(struct pl_part *part, struct pl_error *error)
 	int rc = 0;
 
 	do {
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		engine = subscriber->engine;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		pl_engine_lock(engine);
 		home = pl_subscriber_at_home(subscriber);
 		if (home)
@@ -265,9 +265,9 @@ static int part_run(struct pl_part *part, struct pl_error *error)
 	while (rc == 0 && !ended) {
 		unsigned seen = pl_turn_read(&subscriber->turn);
 
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		ended = part->pending == 0;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		if (!ended)
 			pl_turn_wait(subscriber->context, &subscriber->turn, seen, UINT64_MAX);
 	}
@@ -373,9 +373,9 @@ static int part_pull(struct pl_subscriber *subscriber, const struct pl_part_rang
 	if (rc == 0)
 		rc = part_judge(part, &descriptor, error);
 	if (rc == 0 && info) {
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		own = subscriber->entry.layout;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		pl_part_describe(range->sequence, &descriptor, &own, info);
 	}
 	part_put(part);

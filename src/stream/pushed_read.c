@@ -69,19 +69,19 @@ static void end_pushed_read(struct pl_subscriber *subscriber, struct pl_stream_f
 	struct pl_engine *engine;
 	bool free;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	frame->reads--;
 	free = frame->reads == 0 && frame->state == PL_FRAME_FREE;
 	if (free)
 		pl_subscriber_add_spare(subscriber, frame);
 	engine = subscriber->engine;
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (free)
 		pl_engine_post(engine, &subscriber->task);
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	subscriber->reading--;
 	pl_turn_next(subscriber->context, &subscriber->turn);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 }
 
 static int copy_pushed(struct pl_memory *slots, uint64_t at, const struct pl_part_range *range)
@@ -107,9 +107,9 @@ int pl_pushed_read(struct pl_subscriber *subscriber, const struct pl_part_range 
 	struct pl_stream_frame *frame = NULL;
 	int rc;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	rc = begin_pushed_read(subscriber, range, &frame, error);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (rc < 0)
 		return rc;
 	if (range->length)

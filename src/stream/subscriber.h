@@ -79,7 +79,7 @@ struct pl_subscriber {
 	struct pl_push_fates pushed_fates;            /* as the publisher has told last */
 	const struct pl_stream_message *announcement; /* being handled: has the newest descriptors; else NULL */
 
-	pthread_mutex_t lock;     /* all below */
+	struct pl_lock lock;      /* all below */
 	struct pl_engine *engine; /* home of the present or last peer */
 	struct pl_peer *peer;     /* NULL: none */
 	enum pl_subscriber_phase phase;
@@ -160,9 +160,9 @@ static inline bool pl_subscriber_at_home(struct pl_subscriber *subscriber)
 {
 	bool held;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	held = pl_engine_held(subscriber->engine);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	return held;
 }
 
