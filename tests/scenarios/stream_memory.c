@@ -14,6 +14,17 @@
 #define SUBSCRIBERS 256u
 #define SUBSCRIPTION_MOST 4096
 #define FRAMES 300u
+/* With AddressSanitizer the library keeps no operations for later ones: a frame has up to 3 reads. */
+#if defined(__SANITIZE_ADDRESS__)
+#define OPERATIONS 3u
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define OPERATIONS 3u
+#endif
+#endif
+#ifndef OPERATIONS
+#define OPERATIONS 0u
+#endif
 
 /* Memory of one context. */
 struct account {
@@ -176,7 +187,7 @@ static void subscription_memory_push(struct scenario_environment *environment)
 static void measure_frames(struct scenario_environment *environment, bool push)
 {
 	struct counted counted;
-	unsigned long calls;
+	unsigned long calls, most;
 
 	counted_open(environment, &counted);
 	counted_subscribe(&counted, push);
@@ -188,10 +199,8 @@ static void measure_frames(struct scenario_environment *environment, bool push)
 	calls = atomic_load(&counted.near_account.calls) + atomic_load(&counted.far_account.calls) - calls;
 	printf("allocations of %u frames: %lu\n", FRAMES, calls);
 	/* A card reads pushed bytes back before a frame is announced. Each such flush allocates its two records. */
-	if (push && !strcmp(environment->setting->fabric, "verbs"))
-		check(calls <= 2 * FRAMES);
-	else
-		check_number(calls, 0);
+	most = OPERATIONS + (push && !strcmp(environment->setting->fabric, "verbs") ? 2 : 0);
+	check(calls <= most * FRAMES);
 	counted_close(environment, &counted);
 }
 
