@@ -151,8 +151,8 @@ struct pl_subscriber_options {
 	bool in_place;
 	/**
 	 * The publisher writes frames into slots in memory of the subscriber, with a credit for each free slot. Nothing is
-	 * read: for sensors that can only write. pl_frame_release() returns the credit. pl_subscriber_read() and
-	 * pl_subscriber_take_on() are -ENOTSUP. pl_subscriber_open(3) has the details. Default: false.
+	 * read: for sensors that can only write. pl_frame_release() returns the credit. pl_subscriber_read() reads frames in these
+	 * slots, and pl_subscriber_take_on() is -ENOTSUP. pl_subscriber_open(3) has the details. Default: false.
 	 */
 	bool push;
 };
@@ -309,7 +309,7 @@ int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame 
  *                 or pl_frame_release(), whatever its result is
  * @return 0; -EMLINK if the program holds `held` frames and pl_frame_release_on() gives none back in time; -ENODATA, -ENOTCONN,
  *         -ESTALE, -EPROTO as pl_subscriber_take(); -EINVAL for a stream that cannot be used; -ENOTSUP if the frames are in host
- *         memory, or the GPU or the driver cannot wait for words of host memory
+ *         memory or pushed, or the GPU or the driver cannot wait for words of host memory
  */
 int pl_subscriber_take_on(struct pl_subscriber *subscriber, void *stream, uint64_t timeout,
 			  struct pl_stream_frame **frame, struct pl_error *error);
@@ -317,7 +317,8 @@ int pl_subscriber_take_on(struct pl_subscriber *subscriber, void *stream, uint64
 /**
  * Reads a part of one frame of the publisher's ring into memory of the program, beside the frames that the subscriber
  * fetches: no account counts it, and no slot is held back. It works while the subscriber is paused, too. The bytes are those
- * of the frame: the publisher had not claimed its slot again after they were read, else the call fails.
+ * of the frame: the publisher had not claimed its slot again after they were read, else the call fails. With
+ * `pl_subscriber_options.push` it copies from a slot of the subscriber, whose frame is ready or held by the program.
  *
  * @param sequence       of the frame; pl_subscriber_query() tells `stream.published`, the first one that is not published
  * @param offset         bytes from the beginning of the frame
@@ -327,8 +328,8 @@ int pl_subscriber_take_on(struct pl_subscriber *subscriber, void *stream, uint64
  * @param timeout        nanoseconds; 0: pl_options.operation_timeout
  * @param info           NULL, or receives the description of the frame; `size` is set by the caller. `data` and `metadata`
  *                       are NULL, and `length` has the bytes of the whole frame
- * @return 0; -EAGAIN if the frame is not published yet; -ENOENT if the ring holds it no longer; -ECANCELED if the publisher
- *         discarded it; -ERANGE outside of the frame or the region; -EINVAL for a region of another context or an unknown
+ * @return 0; -EAGAIN if the frame is not published yet, or not pushed; -ENOENT if the ring, or with `push` the subscriber,
+ *         holds it no longer; -ECANCELED if the publisher discarded it; -ERANGE outside of the frame or the region; -EINVAL for a region of another context or an unknown
  *         size; -ENOTCONN without a connection, or after the publisher was closed; -ESTALE until pl_subscriber_take() has
  *         told of another instance of the stream; -EPROTO if the publisher broke the protocol; -ETIMEDOUT; -ENOMEM
  */

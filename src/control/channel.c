@@ -116,6 +116,46 @@ static int watch(struct pl_channel *channel, bool again)
 	return pl_source_watch(&channel->source, events | (unsent || again ? EPOLLOUT : 0));
 }
 
+/* -- unsent bytes: in the engine's memory while they fit and no other channel uses it, else in allocated memory -------- */
+
+static bool unsent_is_engines(const struct pl_channel *channel)
+{
+	return channel->unsent && channel->unsent == channel->source.engine->messages;
+}
+
+static void unsent_release(struct pl_channel *channel)
+{
+	if (unsent_is_engines(channel))
+		channel->source.engine->messages_owner = NULL;
+	else
+		pl_free(channel->allocator, channel->unsent);
+	channel->unsent = NULL;
+	channel->unsent_length = channel->unsent_sent = 0;
+}
+
+/* Makes room for `length` unsent bytes in all. Returns false without memory. */
+static bool unsent_reserve(struct pl_channel *channel, size_t length)
+{
+	struct pl_engine *engine = channel->source.engine;
+	bool engines = unsent_is_engines(channel);
+	uint8_t *grown;
+
+	if (length <= PL_ENGINE_MESSAGES && (engines || (!channel->unsent && !engine->messages_owner))) {
+		engine->messages_owner = channel;
+		channel->unsent = engine->messages;
+		return true;
+	}
+	grown = pl_realloc(channel->allocator, engines ? NULL : channel->unsent, length);
+	if (!grown)
+		return false;
+	if (engines) {
+		memcpy(grown, channel->unsent, channel->unsent_length);
+		engine->messages_owner = NULL;
+	}
+	channel->unsent = grown;
+	return true;
+}
+
 static int flush(struct pl_channel *channel)
 {
 	while (channel->unsent_sent < channel->unsent_length) {
@@ -129,9 +169,7 @@ static int flush(struct pl_channel *channel)
 			return (int)sent;
 		channel->unsent_sent += (size_t)sent;
 	}
-	pl_free(channel->allocator, channel->unsent);
-	channel->unsent = NULL;
-	channel->unsent_length = channel->unsent_sent = 0;
+	unsent_release(channel);
 	return watch(channel, true);
 }
 
@@ -187,7 +225,6 @@ int pl_channel_open(struct pl_channel *channel, struct pl_engine *engine, struct
 int pl_channel_send(struct pl_channel *channel, const struct pl_control *message)
 {
 	uint8_t buffer[MESSAGE_MAX];
-	uint8_t *grown;
 	int length;
 
 	if (!channel->open)
@@ -202,11 +239,9 @@ int pl_channel_send(struct pl_channel *channel, const struct pl_control *message
 	}
 	if (channel->unsent_length + (size_t)length > UNSENT_MAX)
 		return -ENOBUFS;
-	grown = pl_realloc(channel->allocator, channel->unsent, channel->unsent_length + (size_t)length);
-	if (!grown)
+	if (!unsent_reserve(channel, channel->unsent_length + (size_t)length))
 		return -ENOMEM;
-	channel->unsent = grown;
-	memcpy(grown + channel->unsent_length, buffer, (size_t)length);
+	memcpy(channel->unsent + channel->unsent_length, buffer, (size_t)length);
 	channel->unsent_length += (size_t)length;
 	return channel->gone ? 0 : flush(channel);
 }
@@ -221,9 +256,9 @@ void pl_channel_close(struct pl_channel *channel)
 		*channel->gone = true;
 	channel->gone = NULL;
 	channel->open = false;
+	unsent_release(channel);
 	pl_source_remove(&channel->source);
 	pl_stream_close(&channel->stream);
 	pl_free(channel->allocator, channel->received);
-	pl_free(channel->allocator, channel->unsent);
-	channel->received = channel->unsent = NULL;
+	channel->received = NULL;
 }

@@ -19,7 +19,7 @@ struct pl_channel {
 	bool *gone;
 	uint8_t *received; /* beginning of a message; only while one is incomplete */
 	size_t received_length;
-	uint8_t *unsent;                   /* only while the socket is full */
+	uint8_t *unsent;                   /* of the engine, or allocated; NULL while there are none */
 	size_t unsent_length, unsent_sent; /* bytes there, and of these the first that the socket has taken */
 	/* Each callback may close the channel and free its owner. */
 	void (*message)(struct pl_channel *channel, const struct pl_control *message);

@@ -60,10 +60,10 @@ int pl_call_check_peer(const struct pl_peer *peer, const char *call, struct pl_e
 	return pl_fail(error, -ENOTCONN, "PEER-LOST", call, NULL, "connect again", "the connection is lost");
 }
 
-int pl_call_check_local(const struct pl_peer *peer, const struct pl_region *region, uint64_t offset, uint64_t length,
-			const char *call, struct pl_error *error)
+int pl_call_check_local(const struct pl_context *context, const struct pl_region *region, uint64_t offset,
+			uint64_t length, const char *call, struct pl_error *error)
 {
-	if (!region || region->context != peer->context)
+	if (!region || region->context != context)
 		return pl_fail(error, -EINVAL, "REGION-FOREIGN", call, NULL, "use a region of the peer's context",
 			       "no region, or one of another context");
 	if (pl_outside(offset, length, region->memory.length))

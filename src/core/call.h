@@ -17,8 +17,8 @@ int pl_call_check_notify_data(const struct pl_peer *peer, const void *data, size
 			      struct pl_error *error);
 /* Report the reason that the peer, region or remote region does not fit. */
 int pl_call_check_peer(const struct pl_peer *peer, const char *call, struct pl_error *error);
-int pl_call_check_local(const struct pl_peer *peer, const struct pl_region *region, uint64_t offset, uint64_t length,
-			const char *call, struct pl_error *error);
+int pl_call_check_local(const struct pl_context *context, const struct pl_region *region, uint64_t offset,
+			uint64_t length, const char *call, struct pl_error *error);
 int pl_call_check_remote(const struct pl_peer *peer, const struct pl_remote *remote, uint64_t offset, uint64_t length,
 			 unsigned right, const char *call, struct pl_error *error);
 

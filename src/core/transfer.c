@@ -30,7 +30,7 @@ static int check_transfer(const struct pl_peer *peer, enum pl_kind kind, const s
 {
 	int rc = pl_call_check_remote(peer, at->remote, at->remote_offset, at->length, right_of(kind), call, error);
 
-	return rc < 0 ? rc : pl_call_check_local(peer, at->region, at->offset, at->length, call, error);
+	return rc < 0 ? rc : pl_call_check_local(peer->context, at->region, at->offset, at->length, call, error);
 }
 
 static int leave_without_memory(struct pl_peer *peer, struct pl_error *error)
@@ -380,7 +380,8 @@ int pl_send(struct pl_peer *peer, uint64_t tag, const struct pl_buffer *buffer, 
 	if (rc == 0 && !pl_call_peer_fits(peer))
 		rc = pl_call_check_peer(peer, "pl_send", error);
 	if (rc == 0 && !pl_call_local_fits(peer, buffer->region, buffer->offset, buffer->length))
-		rc = pl_call_check_local(peer, buffer->region, buffer->offset, buffer->length, "pl_send", error);
+		rc = pl_call_check_local(peer->context, buffer->region, buffer->offset, buffer->length, "pl_send",
+					 error);
 	if (rc < 0)
 		return rc;
 	segment = segment_of_buffer(buffer);
@@ -470,7 +471,8 @@ int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, const struct p
 	buffer = buffer ? buffer : &empty;
 	/* Messages that arrived before the loss can still be received, so pl_call_check_peer() is not called. */
 	if (rc == 0 && (buffer->region || buffer->offset || buffer->length))
-		rc = pl_call_check_local(peer, buffer->region, buffer->offset, buffer->length, "pl_receive", error);
+		rc = pl_call_check_local(peer->context, buffer->region, buffer->offset, buffer->length, "pl_receive",
+					 error);
 	if (rc < 0)
 		return rc;
 	operation = pl_operation_new(peer->context, peer, PL_KIND_RECEIVE, attributes, error);

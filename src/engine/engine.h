@@ -75,6 +75,8 @@ struct pl_wheel {
 };
 
 #define PL_ENGINE_SCRATCH (128u << 10)
+/* Bytes of control messages that an engine stores for one channel: a message of the largest size, and its header. */
+#define PL_ENGINE_MESSAGES 8448u
 #define PL_ENGINE_EVENTS 64
 /* Most long computations, such as steps of TLS handshakes, in a batch of events: other sources get their turn. */
 #define PL_ENGINE_COMPUTATIONS 4
@@ -123,6 +125,9 @@ struct pl_engine {
 	atomic_bool polling;      /* true while the poller has unfinished work */
 
 	uint8_t *scratch; /* PL_ENGINE_SCRATCH bytes for the thread that runs the engine */
+	/* Unsent bytes of the control channel `messages_owner`, so that a message needs no allocation; NULL: of none. */
+	const void *messages_owner;
+	uint8_t messages[PL_ENGINE_MESSAGES];
 	struct pl_pool spare_operations; /* of the core; the engine's lock protects it */
 };
 

@@ -69,7 +69,7 @@ static bool build_announcement(struct pl_subscription *subscription, struct pl_s
 	struct pl_publisher *publisher = subscription->publisher;
 	bool news;
 
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	news = subscription->told_state != publisher->state || subscription->told_demoted != subscription->demoted ||
 	       subscription->awaited ||
 	       (subscription->told != publisher->published && !subscription_limited(subscription));
@@ -85,7 +85,7 @@ static bool build_announcement(struct pl_subscription *subscription, struct pl_s
 		/* Before the message leaves: its answer may arrive at once. */
 		subscription->announced = publisher->published;
 	}
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 	return news;
 }
 

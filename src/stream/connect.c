@@ -11,7 +11,7 @@ static void replace_memory(struct pl_subscriber *subscriber, const struct pl_fra
 {
 	struct pl_frame_memory old = subscriber->memory;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	subscriber->memory = *memory;
 	subscriber->ahead = ahead;
 	subscriber->unclean = false;
@@ -21,7 +21,7 @@ static void replace_memory(struct pl_subscriber *subscriber, const struct pl_fra
 		memory->frames[i].subscriber = subscriber;
 		pl_list_append(&subscriber->spare, &memory->frames[i].link);
 	}
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	pl_frame_memory_close(&old, subscriber->context);
 }
 
@@ -30,9 +30,9 @@ static bool has_frames(struct pl_subscriber *subscriber)
 {
 	bool has;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	has = subscriber->held || !pl_list_empty(&subscriber->window);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	return has;
 }
 
@@ -130,7 +130,7 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 	pl_engine_lock(peer->home);
 	rc = pl_call_check_peer(peer, "pl_subscriber_open", error);
 	if (rc == 0) {
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		if (continues(subscriber)) {
 			ask.subscribe.start = PL_START_SEQUENCE;
 			ask.subscribe.from = next_wanted(subscriber);
@@ -150,7 +150,7 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 		subscriber->failure.code = 0;
 		/* A connection that ended may have been the reason for a failure. */
 		subscriber->state = PL_STREAM_LIVE;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		pl_list_append(&peer->subscribers, &subscriber->peer_link);
 		pl_stream_send(peer, &ask);
 	}
@@ -166,9 +166,9 @@ static int await_answer(struct pl_subscriber *subscriber, uint64_t deadline, str
 	for (;;) {
 		unsigned seen = pl_turn_read(&subscriber->turn);
 
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		phase = subscriber->phase;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		if (phase != PL_SUBSCRIBER_ASKED || !waited)
 			break;
 		waited = pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);
@@ -222,12 +222,12 @@ static int check_answer(struct pl_subscriber *subscriber, const struct pl_stream
 	    entry->claimed > PL_RING_SEQUENCE_MAX || entry->claimed - entry->published >= entry->slots ||
 	    answer->subscribed.first > PL_RING_SEQUENCE_MAX)
 		return -EPROTO;
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	if (is_same_instance(subscriber, answer) &&
 	    (answer->subscribed.first < next_wanted(subscriber) || entry->slots != subscriber->geometry.slots ||
 	     entry->published < subscriber->published))
 		rc = -EPROTO;
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	return rc;
 }
 
@@ -312,7 +312,7 @@ static int subscriber_begin(struct pl_subscriber *subscriber, struct pl_remote *
 	int rc = 0;
 
 	pl_engine_lock(engine);
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	if (subscriber->phase == PL_SUBSCRIBER_ANSWERED) {
 		accept_answer(subscriber, answer, geometry);
 		subscriber->phase = PL_SUBSCRIBER_LIVE;
@@ -331,7 +331,7 @@ static int subscriber_begin(struct pl_subscriber *subscriber, struct pl_remote *
 	}
 	subscriber->answer = NULL;
 	pl_subscriber_wake(subscriber);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (rc == 0)
 		pl_subscriber_pump(subscriber);
 	pl_engine_unlock(engine);
@@ -369,11 +369,11 @@ static int subscribe_by_answer(struct pl_subscriber *subscriber, struct pl_peer 
 /* Names the reason if the subscription was over before it began: its publisher was closed, which revokes its keys, or failed. */
 static int fail_if_over(struct pl_subscriber *subscriber, int rc, struct pl_error *error)
 {
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	if (subscriber->phase == PL_SUBSCRIBER_OVER)
 		rc = pl_subscriber_fail_take(subscriber, "pl_subscriber_open",
 					     subscriber->failure.code ? subscriber->failure.code : -ENODATA, error);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	return rc;
 }
 

@@ -29,7 +29,7 @@ void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream
 	if (frame->promised)
 		pl_promise_miss(subscriber, frame);
 	else
-		pl_list_append(&subscriber->spare, &frame->link);
+		pl_subscriber_add_spare(subscriber, frame);
 }
 
 void pl_subscriber_give_up(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
@@ -89,13 +89,13 @@ static void post_read(struct pl_subscriber *subscriber, struct pl_peer *peer, co
 		attributes.visible = PL_VISIBLE_GPU_VISIBLE;
 	operation = pl_operation_new(peer->context, peer, PL_KIND_READ, &attributes, NULL);
 	if (!operation) {
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		subscriber->reading--;
 		if (request->frame)
 			pl_subscriber_read_failed(subscriber, request->frame, -ENOMEM);
 		else
 			pl_check_end(request->check, -ENOMEM);
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		return;
 	}
 	pl_fast_segment(operation, &segment);
@@ -140,7 +140,7 @@ static void frame_read_finished(struct pl_operation *operation)
 	struct pl_subscriber *subscriber = frame->subscriber;
 	int status = operation->completion.status;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	frame->operation = NULL;
 	subscriber->reading--;
 	/* Without a connection no check can follow. */
@@ -150,7 +150,7 @@ static void frame_read_finished(struct pl_operation *operation)
 		describe_from_memory(subscriber, frame);
 	else
 		payload_arrived(subscriber, frame, &operation->completion);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	pl_operation_free(operation);
 	pl_subscriber_pump(subscriber);
 }
@@ -160,10 +160,10 @@ static void check_finished(struct pl_operation *operation)
 	struct pl_stream_check *check = object_of_read(operation);
 	struct pl_subscriber *subscriber = check->subscriber;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	subscriber->reading--;
 	pl_check_end(check, operation->completion.status);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	pl_operation_free(operation);
 	pl_subscriber_pump(subscriber);
 }
@@ -374,7 +374,7 @@ static bool subscriber_step(struct pl_subscriber *subscriber)
 
 	if (subscriber->push)
 		return pl_pushed_step(subscriber);
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	peer = subscriber->peer;
 	if (subscriber->phase == PL_SUBSCRIBER_OVER)
 		pl_subscriber_stop_reading(subscriber);
@@ -385,7 +385,7 @@ static bool subscriber_step(struct pl_subscriber *subscriber)
 	/* The last sequences may have got their fates without a frame. */
 	if (stepped && subscriber->state != PL_STREAM_LIVE)
 		pl_subscriber_wake(subscriber);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (read)
 		post_read(subscriber, peer, &request);
 	return stepped || pl_subscriber_report(subscriber);
@@ -396,9 +396,9 @@ static void leave_after_failure(struct pl_subscriber *subscriber)
 {
 	struct pl_peer *peer;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	peer = subscriber->phase == PL_SUBSCRIBER_OVER && !subscriber->leaving ? subscriber->peer : NULL;
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (!peer)
 		return;
 	pl_subscriber_unsubscribe(subscriber, peer);

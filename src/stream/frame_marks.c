@@ -23,13 +23,13 @@ static bool poll_marks(struct pl_watch *watch)
 	int status;
 
 	for (;;) {
-		pthread_mutex_lock(marks->lock);
+		pl_lock_take(marks->lock);
 		frame = first_passed(marks, &status);
 		if (frame)
 			pl_list_remove(&frame->mark_link);
 		marks->passing = frame != NULL;
 		idle = pl_list_empty(&marks->frames);
-		pthread_mutex_unlock(marks->lock);
+		pl_lock_release(marks->lock);
 		if (!frame)
 			break;
 		marks->passed(frame, PL_MIN(status, 0));
@@ -40,7 +40,7 @@ static bool poll_marks(struct pl_watch *watch)
 	return any;
 }
 
-void pl_frame_marks_init(struct pl_frame_marks *marks, struct pl_context *context, pthread_mutex_t *lock,
+void pl_frame_marks_init(struct pl_frame_marks *marks, struct pl_context *context, struct pl_lock *lock,
 			 void (*passed)(struct pl_stream_frame *frame, int status))
 {
 	marks->context = context;
@@ -67,10 +67,10 @@ int pl_frame_marks_add(struct pl_frame_marks *marks, struct pl_stream_frame *fra
 	pl_engine_lock(engine);
 	copier = pl_context_copier(marks->context, engine);
 	if (copier) {
-		pthread_mutex_lock(marks->lock);
+		pl_lock_take(marks->lock);
 		frame->mark = mark;
 		pl_list_append(&marks->frames, &frame->mark_link);
-		pthread_mutex_unlock(marks->lock);
+		pl_lock_release(marks->lock);
 		pl_watch_add(copier, &marks->watch);
 	}
 	pl_engine_unlock(engine);
@@ -97,13 +97,13 @@ void pl_frame_marks_close(struct pl_frame_marks *marks)
 
 	pl_engine_lock(engine);
 	pl_watch_remove(&marks->watch);
-	pthread_mutex_lock(marks->lock);
+	pl_lock_take(marks->lock);
 	while (!pl_list_empty(&marks->frames)) {
 		struct pl_stream_frame *frame = pl_list_first(&marks->frames, struct pl_stream_frame, mark_link);
 
 		pl_list_remove(&frame->mark_link);
 		pl_frame_unmark(frame);
 	}
-	pthread_mutex_unlock(marks->lock);
+	pl_lock_release(marks->lock);
 	pl_engine_unlock(engine);
 }

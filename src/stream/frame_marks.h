@@ -12,7 +12,7 @@
 
 struct pl_frame_marks {
 	struct pl_context *context;
-	pthread_mutex_t *lock;
+	struct pl_lock *lock;
 	/*
 	 * Called once a stream has passed a frame's mark; status: -EFAULT if the stream's work failed. Calls
 	 * pl_frame_unmark(). The lock is not held.
@@ -23,7 +23,7 @@ struct pl_frame_marks {
 	bool passing;          /* passed() runs for a frame that is not in the list any more */
 };
 
-void pl_frame_marks_init(struct pl_frame_marks *marks, struct pl_context *context, pthread_mutex_t *lock,
+void pl_frame_marks_init(struct pl_frame_marks *marks, struct pl_context *context, struct pl_lock *lock,
 			 void (*passed)(struct pl_stream_frame *frame, int status));
 /* Adds a mark on the stream to a frame. Neither the lock nor an engine's lock is held. */
 int pl_frame_marks_add(struct pl_frame_marks *marks, struct pl_stream_frame *frame, void *stream,

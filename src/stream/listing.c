@@ -23,9 +23,9 @@ int pl_listing_serve(struct pl_peer *peer, const struct pl_stream_message *messa
 
 		if (index++ < message->from || answer.listed.count == PL_STREAM_LISTED_MAX)
 			continue;
-		pthread_mutex_lock(&publisher->lock);
+		pl_lock_take(&publisher->lock);
 		pl_publisher_describe(publisher, &answer.listed.entries[answer.listed.count++]);
-		pthread_mutex_unlock(&publisher->lock);
+		pl_lock_release(&publisher->lock);
 	}
 	pthread_mutex_unlock(&context->lock);
 	answer.listed.total = index;

@@ -111,7 +111,7 @@ static void skip_sequences(struct pl_publisher *publisher, uint64_t end)
 static struct pl_stream_frame *claim_slot(struct pl_publisher *publisher)
 {
 	uint64_t sequence = publisher->claimed;
-	struct pl_stream_frame *frame = &publisher->loans[sequence % publisher->loan_count];
+	struct pl_stream_frame *frame = &publisher->loans[pl_ring_index(sequence, publisher->loan_count)];
 
 	pl_ring_claim(&publisher->ring, sequence);
 	publisher->claimed = sequence + 1;
@@ -135,7 +135,7 @@ bool pl_publisher_returns(const struct pl_publisher *publisher)
 {
 	/* Frames are published in their order, so later loans come back after the oldest one. */
 	return publisher->claimed != publisher->published &&
-	       publisher->loans[publisher->published % publisher->loan_count].state == PL_FRAME_MARKED;
+	       publisher->loans[pl_ring_index(publisher->published, publisher->loan_count)].state == PL_FRAME_MARKED;
 }
 
 static int claim_skip(struct pl_publisher *publisher, struct claim *claim, struct pl_error *error)
@@ -156,6 +156,13 @@ static int claim_skip(struct pl_publisher *publisher, struct claim *claim, struc
 	if (claim->end > publisher->claimed)
 		skip_sequences(publisher, claim->end);
 	return 0;
+}
+
+/* True if nothing prevents a loan. publisher->lock is held. */
+static bool may_loan(const struct pl_publisher *publisher)
+{
+	return publisher->state == PL_STREAM_LIVE && publisher->claimed < publisher->gate &&
+	       publisher->claimed - publisher->published < publisher->loan_count;
 }
 
 /* Claims the next slot, or returns the reason. publisher->lock is held. */
@@ -192,7 +199,7 @@ static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, ui
 	for (;;) {
 		unsigned seen = pl_turn_read(&publisher->turn);
 
-		pthread_mutex_lock(&publisher->lock);
+		pl_lock_take(&publisher->lock);
 		rc = claim_try(publisher, claim, error);
 		/* A claim that succeeds at once needs no clock. */
 		if (rc < 0 && !deadline)
@@ -211,7 +218,7 @@ static int claim_in_time(struct pl_publisher *publisher, struct claim *claim, ui
 		}
 		waits = (rc == -EAGAIN && until) ||
 			(rc == -EMLINK && pl_publisher_returns(publisher) && pl_now() < deadline);
-		pthread_mutex_unlock(&publisher->lock);
+		pl_lock_release(&publisher->lock);
 		if (tell)
 			pl_publisher_announce(publisher);
 		tell = false;
@@ -228,8 +235,17 @@ int pl_publisher_loan(struct pl_publisher *publisher, uint64_t timeout, struct p
 		      struct pl_error *error)
 {
 	struct claim claim = { .call = "pl_publisher_loan" };
-	int rc = claim_in_time(publisher, &claim, timeout, claim_loan, error);
+	int rc;
 
+	/* The usual case, without a look at the reasons. */
+	*frame = NULL;
+	pl_lock_take(&publisher->lock);
+	if (may_loan(publisher))
+		*frame = claim_slot(publisher);
+	pl_lock_release(&publisher->lock);
+	if (*frame)
+		return 0;
+	rc = claim_in_time(publisher, &claim, timeout, claim_loan, error);
 	*frame = claim.frame;
 	return rc;
 }
@@ -261,7 +277,6 @@ static int describe_frame(const struct pl_publisher *publisher, const struct pl_
 			       "a length of metadata without metadata");
 	descriptor->length = options->length;
 	descriptor->metadata_length = (uint16_t)options->metadata_length;
-	descriptor->published = pl_wall_clock();
 	descriptor->captured = options->captured;
 	if (options->flags & ~(unsigned)PL_FRAME_REPLAY)
 		return pl_fail(error, -EINVAL, "OPTION", "pl_frame_publish", "flags", "use bits of enum pl_frame_flag",
@@ -285,73 +300,83 @@ static void finish_loan(struct pl_stream_frame *frame, struct pl_ring_descriptor
 	struct pl_publisher *publisher = frame->publisher;
 	uint64_t published;
 
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	descriptor->sequence = frame->sequence;
+	descriptor->published = pl_wall_now(&publisher->wall);
 	/* By default a frame is captured when it is published. */
 	if (!descriptor->captured)
 		descriptor->captured = descriptor->published;
 	pl_ring_describe(&publisher->ring, descriptor, metadata);
 	frame->state = PL_FRAME_DONE;
 	published = publisher->published;
-	while (published < publisher->claimed &&
-	       publisher->loans[published % publisher->loan_count].state == PL_FRAME_DONE)
-		publisher->loans[published++ % publisher->loan_count].state = PL_FRAME_FREE;
+	while (published < publisher->claimed) {
+		struct pl_stream_frame *next = &publisher->loans[pl_ring_index(published, publisher->loan_count)];
+
+		if (next->state != PL_FRAME_DONE)
+			break;
+		next->state = PL_FRAME_FREE;
+		published++;
+	}
 	if (published > publisher->published)
 		pl_ring_publish(&publisher->ring, published, descriptor->published);
 	publisher->published = published;
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 	pl_publisher_announce_frames(publisher);
 }
 
-/* Checks a frame to be published, and fills options and descriptor. */
-static int check_publication(const struct pl_stream_frame *frame, const struct pl_frame_options *given,
-			     struct pl_frame_options *options, struct pl_ring_descriptor *descriptor,
+/* Checks a frame to be published, and fills the descriptor. `options`: receives options of this version. */
+static int check_publication(const struct pl_stream_frame *frame, const struct pl_frame_options **options,
+			     struct pl_frame_options *copy, struct pl_ring_descriptor *descriptor,
 			     struct pl_error *error)
 {
+	const struct pl_frame_options *given = *options;
+
 	memset(descriptor, 0, sizeof(*descriptor));
-	if (pl_copy_versioned(options, sizeof(*options), given) < 0)
+	if (!given || given->size != sizeof(*given))
+		*options = copy;
+	if (*options == copy && pl_copy_versioned(copy, sizeof(*copy), given) < 0)
 		return pl_fail(error, -EINVAL, "OPTION", "pl_frame_publish", "size", "use PL_FRAME_OPTIONS_INIT",
 			       "options of a newer library, or not initialised");
 	if (!frame->publisher || frame->state != PL_FRAME_LOANED)
 		return pl_fail(error, -EINVAL, "FRAME-FOREIGN", "pl_frame_publish", NULL,
 			       "publish a frame of pl_publisher_loan()", "the frame is not on loan");
-	return describe_frame(frame->publisher, options, descriptor, error);
+	return describe_frame(frame->publisher, *options, descriptor, error);
 }
 
-int pl_frame_publish(struct pl_stream_frame *frame, const struct pl_frame_options *given, struct pl_error *error)
+int pl_frame_publish(struct pl_stream_frame *frame, const struct pl_frame_options *options, struct pl_error *error)
 {
 	struct pl_ring_descriptor descriptor;
-	struct pl_frame_options options;
-	int rc = check_publication(frame, given, &options, &descriptor, error);
+	struct pl_frame_options copy;
+	int rc = check_publication(frame, &options, &copy, &descriptor, error);
 
 	if (rc < 0)
 		return rc;
-	finish_loan(frame, &descriptor, options.metadata);
+	finish_loan(frame, &descriptor, options->metadata);
 	return 0;
 }
 
-int pl_frame_publish_on(struct pl_stream_frame *frame, const struct pl_frame_options *given, void *stream,
+int pl_frame_publish_on(struct pl_stream_frame *frame, const struct pl_frame_options *options, void *stream,
 			struct pl_error *error)
 {
 	struct pl_ring_descriptor descriptor;
-	struct pl_frame_options options;
 	struct pl_publisher *publisher;
-	int rc = check_publication(frame, given, &options, &descriptor, error);
+	struct pl_frame_options copy;
+	int rc = check_publication(frame, &options, &copy, &descriptor, error);
 
 	if (rc < 0)
 		return rc;
 	publisher = frame->publisher;
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	descriptor.sequence = frame->sequence;
-	pl_ring_describe(&publisher->ring, &descriptor, options.metadata);
+	pl_ring_describe(&publisher->ring, &descriptor, options->metadata);
 	frame->descriptor = descriptor;
 	frame->state = PL_FRAME_MARKED;
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 	rc = pl_frame_marks_add(&publisher->marks, frame, stream, error);
 	if (rc < 0) {
-		pthread_mutex_lock(&publisher->lock);
+		pl_lock_take(&publisher->lock);
 		frame->state = PL_FRAME_LOANED;
-		pthread_mutex_unlock(&publisher->lock);
+		pl_lock_release(&publisher->lock);
 	}
 	return rc;
 }
@@ -362,11 +387,8 @@ void pl_publisher_marked(struct pl_stream_frame *frame, int status)
 	struct pl_publisher *publisher = frame->publisher;
 
 	pl_frame_unmark(frame);
-	descriptor->published = pl_wall_clock();
 	if (status < 0)
-		*descriptor = (struct pl_ring_descriptor){ .flags = PL_DESCRIPTOR_ABORTED,
-							   .captured = descriptor->published,
-							   .published = descriptor->published };
+		*descriptor = (struct pl_ring_descriptor){ .flags = PL_DESCRIPTOR_ABORTED };
 	finish_loan(frame, descriptor, NULL);
 	/* For threads that wait for a loan, or for the end of the stream. */
 	pl_turn_next(publisher->context, &publisher->turn);
@@ -378,6 +400,5 @@ void pl_frame_discard(struct pl_stream_frame *frame)
 
 	if (!frame || !frame->publisher || frame->state != PL_FRAME_LOANED)
 		return;
-	descriptor.published = descriptor.captured = pl_wall_clock();
 	finish_loan(frame, &descriptor, NULL);
 }

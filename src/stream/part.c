@@ -26,9 +26,7 @@ struct pl_part {
 	struct pl_list link; /* subscriber->parts (home) while reads are under way; else subscriber->spare_parts */
 	struct pl_subscriber *subscriber;
 	struct pl_region *memory; /* PART_MEMORY bytes */
-	uint64_t sequence, offset, length;
-	struct pl_region *region; /* of the program */
-	uint64_t region_offset;
+	struct pl_part_range range;
 	uint64_t deadline;
 	uint32_t number;                             /* of the subscription */
 	struct pl_ring_geometry geometry;            /* of its ring */
@@ -46,12 +44,12 @@ static struct pl_part *part_take(struct pl_subscriber *subscriber, struct pl_err
 	struct pl_context *context = subscriber->context;
 	struct pl_part *part = NULL;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	if (!pl_list_empty(&subscriber->spare_parts)) {
 		part = pl_list_first(&subscriber->spare_parts, struct pl_part, link);
 		pl_list_remove(&part->link);
 	}
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (part)
 		return part;
 	part = pl_zalloc(&context->allocator, sizeof(*part));
@@ -72,9 +70,9 @@ static void part_put(struct pl_part *part)
 {
 	struct pl_subscriber *subscriber = part->subscriber;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	pl_list_append(&subscriber->spare_parts, &part->link);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 }
 
 void pl_parts_close(struct pl_subscriber *subscriber)
@@ -121,10 +119,10 @@ static int part_post_check(struct pl_part *part, struct pl_peer *peer)
 	struct pl_subscriber *subscriber = part->subscriber;
 	struct pl_segment cursors = { NULL, part->memory, PL_RING_HEADER, PART_CURSORS, PL_RING_CURSORS };
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	if (subscriber->peer == peer && subscriber->phase == PL_SUBSCRIBER_LIVE && subscriber->number == part->number)
 		cursors.remote = subscriber->control;
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	return cursors.remote ? part_post(part, peer, PART_READ_DESCRIPTOR, &cursors) : -ECONNRESET;
 }
 
@@ -134,7 +132,7 @@ static void part_count_read(struct pl_part *part, struct pl_peer *peer, int stat
 	struct pl_subscriber *subscriber = part->subscriber;
 	bool last, check;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	if (status < 0 && part->status == 0)
 		part->status = status;
 	last = part->pending == 1;
@@ -144,7 +142,7 @@ static void part_count_read(struct pl_part *part, struct pl_peer *peer, int stat
 	part->pending -= !check;
 	if (part->pending == 0)
 		pl_list_remove(&part->link);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (check) {
 		status = part_post_check(part, peer);
 		if (status < 0)
@@ -195,10 +193,6 @@ static int part_refuse(const struct pl_subscriber *subscriber, struct pl_error *
 		return pl_subscriber_fail_take(subscriber, "pl_subscriber_read", subscriber->failure.code, error);
 	if (subscriber->phase != PL_SUBSCRIBER_LIVE || !subscriber->peer)
 		return fail_disconnected(subscriber, error);
-	if (subscriber->push)
-		return pl_fail(error, -ENOTSUP, "STREAM-PUSHED", "pl_subscriber_read", subscriber->name,
-			       "subscribe without push",
-			       "the publisher writes the frames, and gives no keys to read them");
 	if (subscriber->restarted)
 		return pl_subscriber_fail_take(subscriber, "pl_subscriber_read", -ESTALE, error);
 	return 0;
@@ -211,21 +205,21 @@ static int part_begin(struct pl_part *part, struct pl_error *error)
 	const struct pl_ring_geometry *geometry = &part->geometry;
 	struct pl_segment segments[PART_READS];
 	struct pl_peer *peer;
-	unsigned reads = part->length ? 2 : 1;
+	unsigned reads = part->range.length ? 2 : 1;
 	int rc;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	peer = subscriber->peer;
 	part->geometry = subscriber->geometry;
 	rc = part_refuse(subscriber, error);
-	if (rc == 0 && part->length)
-		rc = pl_call_check_local(peer, part->region, part->region_offset, part->length, "pl_subscriber_read",
-					 error);
-	if (rc == 0 &&
-	    (pl_outside(part->offset, part->length, geometry->slot_bytes) || part->sequence > PL_RING_SEQUENCE_MAX))
+	if (rc == 0 && part->range.length)
+		rc = pl_call_check_local(peer->context, part->range.region, part->range.region_offset,
+					 part->range.length, "pl_subscriber_read", error);
+	if (rc == 0 && (pl_outside(part->range.offset, part->range.length, geometry->slot_bytes) ||
+			part->range.sequence > PL_RING_SEQUENCE_MAX))
 		rc = pl_fail(error, -ERANGE, "FRAME-RANGE", "pl_subscriber_read", subscriber->name,
 			     "stay within the frame", "%llu bytes at %llu of a slot of %llu",
-			     (unsigned long long)part->length, (unsigned long long)part->offset,
+			     (unsigned long long)part->range.length, (unsigned long long)part->range.offset,
 			     (unsigned long long)geometry->slot_bytes);
 	if (rc == 0) {
 		part->number = subscriber->number;
@@ -233,14 +227,14 @@ static int part_begin(struct pl_part *part, struct pl_error *error)
 		pl_list_append(&subscriber->parts, &part->link);
 		segments[PART_READ_DESCRIPTOR] =
 			(struct pl_segment){ subscriber->control, part->memory,
-					     pl_ring_descriptor_offset(geometry, part->sequence), PART_DESCRIPTOR,
+					     pl_ring_descriptor_offset(geometry, part->range.sequence), PART_DESCRIPTOR,
 					     PL_RING_DESCRIPTOR };
 		segments[PART_READ_PAYLOAD] =
-			(struct pl_segment){ subscriber->payload, part->region,
-					     pl_ring_slot_offset(geometry, part->sequence) + part->offset,
-					     part->region_offset, part->length };
+			(struct pl_segment){ subscriber->payload, part->range.region,
+					     pl_ring_slot_offset(geometry, part->range.sequence) + part->range.offset,
+					     part->range.region_offset, part->range.length };
 	}
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	for (unsigned i = 0; rc == 0 && i < reads; i++) {
 		int posted = part_post(part, peer, i, &segments[i]);
 
@@ -259,9 +253,9 @@ static int part_run(struct pl_part *part, struct pl_error *error)
 	int rc = 0;
 
 	do {
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		engine = subscriber->engine;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		pl_engine_lock(engine);
 		home = pl_subscriber_at_home(subscriber);
 		if (home)
@@ -271,9 +265,9 @@ static int part_run(struct pl_part *part, struct pl_error *error)
 	while (rc == 0 && !ended) {
 		unsigned seen = pl_turn_read(&subscriber->turn);
 
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		ended = part->pending == 0;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		if (!ended)
 			pl_turn_wait(subscriber->context, &subscriber->turn, seen, UINT64_MAX);
 	}
@@ -308,7 +302,7 @@ static int fail_part(const struct pl_part *part, int code, const char *id, const
 {
 	return pl_fail(error, code, id, "pl_subscriber_read", part->subscriber->name,
 		       "see pl_subscriber_query(3) for the frames of the ring", "frame %llu: %s",
-		       (unsigned long long)part->sequence, fact);
+		       (unsigned long long)part->range.sequence, fact);
 }
 
 /* Judges what was read. Fills the descriptor. */
@@ -322,67 +316,54 @@ static int part_judge(const struct pl_part *part, struct pl_ring_descriptor *des
 
 	if (rc < 0)
 		return fail_part(part, rc, "STREAM-PROTOCOL", "the publisher wrote cursors that cannot be", error);
-	if (!pl_ring_whole(cursors.claimed, part->sequence, geometry->slots))
+	if (!pl_ring_whole(cursors.claimed, part->range.sequence, geometry->slots))
 		return fail_part(part, -ENOENT, "FRAME-GONE", "the publisher has claimed its slot again", error);
-	if (part->sequence >= cursors.published)
+	if (part->range.sequence >= cursors.published)
 		return fail_part(part, -EAGAIN, "FRAME-UNPUBLISHED", "the publisher has not published it yet", error);
 	memcpy(&stamp, memory + PART_DESCRIPTOR, sizeof(stamp));
 	/* A publisher that began with a later sequence never wrote this one. */
-	if (le64toh(stamp) != part->sequence + 1)
+	if (le64toh(stamp) != part->range.sequence + 1)
 		return fail_part(part, -ENOENT, "FRAME-GONE", "the ring does not hold it", error);
-	rc = pl_ring_descriptor_decode(memory + PART_DESCRIPTOR, geometry, part->sequence, descriptor);
+	rc = pl_ring_descriptor_decode(memory + PART_DESCRIPTOR, geometry, part->range.sequence, descriptor);
 	if (rc < 0)
 		return fail_part(part, rc, "STREAM-PROTOCOL", "the publisher described it by values that cannot be",
 				 error);
 	if (descriptor->flags & PL_DESCRIPTOR_ABORTED)
 		return fail_part(part, -ECANCELED, "FRAME-ABORTED", "the publisher discarded it", error);
-	if (pl_outside(part->offset, part->length, descriptor->length))
+	if (pl_outside(part->range.offset, part->range.length, descriptor->length))
 		return fail_part(part, -ERANGE, "FRAME-RANGE", "it is shorter than offset and length", error);
 	return 0;
 }
 
-static void part_describe(const struct pl_part *part, const struct pl_ring_descriptor *descriptor,
-			  struct pl_frame_info *info)
+void pl_part_describe(uint64_t sequence, const struct pl_ring_descriptor *descriptor, const struct pl_layout *own,
+		      struct pl_frame_info *info)
 {
 	struct pl_frame_info full = PL_FRAME_INFO_INIT;
-	struct pl_subscriber *subscriber = part->subscriber;
 	size_t size = info->size;
 
-	full.sequence = part->sequence;
+	full.sequence = sequence;
 	full.length = descriptor->length;
 	full.captured = descriptor->captured;
 	full.published = descriptor->published;
 	full.taken = pl_wall_clock();
 	full.flags = descriptor->flags & PL_DESCRIPTOR_REPLAY ? PL_FRAME_REPLAY : 0;
-	full.layout = descriptor->layout;
-	if (!full.layout.bits) {
-		pthread_mutex_lock(&subscriber->lock);
-		full.layout = subscriber->entry.layout;
-		pthread_mutex_unlock(&subscriber->lock);
-	}
+	full.layout = descriptor->layout.bits ? descriptor->layout : *own;
 	memcpy(info, &full, size);
 	info->size = size;
 }
 
-int pl_subscriber_read(struct pl_subscriber *subscriber, uint64_t sequence, uint64_t offset, uint64_t length,
-		       struct pl_region *region, uint64_t region_offset, uint64_t timeout, struct pl_frame_info *info,
-		       struct pl_error *error)
+/* Reads the part from the publisher's ring. */
+static int part_pull(struct pl_subscriber *subscriber, const struct pl_part_range *range, uint64_t timeout,
+		     struct pl_frame_info *info, struct pl_error *error)
 {
 	struct pl_ring_descriptor descriptor;
-	struct pl_part *part;
+	struct pl_part *part = part_take(subscriber, error);
+	struct pl_layout own;
 	int rc;
 
-	if (info && (info->size < sizeof(info->size) || info->size > sizeof(*info)))
-		return pl_fail(error, -EINVAL, "OPTION", "pl_subscriber_read", "size", "use PL_FRAME_INFO_INIT",
-			       "information of a newer library, or not initialised");
-	part = part_take(subscriber, error);
 	if (!part)
 		return -ENOMEM;
-	part->sequence = sequence;
-	part->offset = offset;
-	part->length = length;
-	part->region = region;
-	part->region_offset = region_offset;
+	part->range = *range;
 	part->deadline = pl_deadline(pl_now(), timeout ? timeout : subscriber->context->options.operation_timeout);
 	part->status = 0;
 	part->checking = false;
@@ -391,8 +372,26 @@ int pl_subscriber_read(struct pl_subscriber *subscriber, uint64_t sequence, uint
 		rc = part_status(part, error);
 	if (rc == 0)
 		rc = part_judge(part, &descriptor, error);
-	if (rc == 0 && info)
-		part_describe(part, &descriptor, info);
+	if (rc == 0 && info) {
+		pl_lock_take(&subscriber->lock);
+		own = subscriber->entry.layout;
+		pl_lock_release(&subscriber->lock);
+		pl_part_describe(range->sequence, &descriptor, &own, info);
+	}
 	part_put(part);
 	return rc;
+}
+
+int pl_subscriber_read(struct pl_subscriber *subscriber, uint64_t sequence, uint64_t offset, uint64_t length,
+		       struct pl_region *region, uint64_t region_offset, uint64_t timeout, struct pl_frame_info *info,
+		       struct pl_error *error)
+{
+	const struct pl_part_range range = { sequence, offset, length, region, region_offset };
+
+	if (info && (info->size < sizeof(info->size) || info->size > sizeof(*info)))
+		return pl_fail(error, -EINVAL, "OPTION", "pl_subscriber_read", "size", "use PL_FRAME_INFO_INIT",
+			       "information of a newer library, or not initialised");
+	if (subscriber->push)
+		return pl_pushed_read(subscriber, &range, info, error);
+	return part_pull(subscriber, &range, timeout, info, error);
 }

@@ -74,12 +74,12 @@ static void watch_times(struct pl_subscriber *subscriber)
 	uint64_t now = pl_now(), next_end = UINT64_MAX;
 	struct pl_engine *engine;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	engine = subscriber->engine;
 	end_unmet(subscriber, now, -ETIMEDOUT);
 	pl_list_for_each(at, &subscriber->promises)
 		next_end = PL_MIN(next_end, pl_list_entry(at, struct pl_stream_frame, link)->promise_end);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (next_end == UINT64_MAX)
 		pl_timer_clear(engine, &subscriber->promise_timer);
 	else
@@ -109,7 +109,7 @@ void pl_promises_forget(struct pl_subscriber *subscriber, struct pl_engine *engi
 
 void pl_promises_cancel(struct pl_subscriber *subscriber)
 {
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	end_unmet(subscriber, UINT64_MAX, -ECANCELED);
 	while (!pl_list_empty(&subscriber->window)) {
 		struct pl_stream_frame *frame = pl_list_first(&subscriber->window, struct pl_stream_frame, link);
@@ -117,7 +117,7 @@ void pl_promises_cancel(struct pl_subscriber *subscriber)
 		pl_subscriber_free_frame(subscriber, frame);
 		subscriber->accounts.dropped++;
 	}
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 }
 
 /* -- the program's side ------------------------------------------------------------------------------------------------- */
@@ -151,14 +151,14 @@ void pl_frame_release(struct pl_stream_frame *frame)
 
 	if (!subscriber)
 		return;
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	placed = subscriber->push || (frame->view && frame->view == subscriber->view);
 	/* A quiet subscriber tells of several slots at a time, unless the publisher waits. */
 	if (placed && ++subscriber->released < pl_slots_of_report(subscriber) && !subscriber->awaited)
 		placed = !pl_subscriber_is_quiet(subscriber);
 	engine = subscriber->engine;
 	break_promise(subscriber, frame);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	/* The publisher may wait for the slot. */
 	if (placed)
 		pl_engine_post(engine, &subscriber->task);
@@ -170,9 +170,9 @@ int pl_frame_release_on(struct pl_stream_frame *frame, void *stream, struct pl_e
 	bool held = false;
 
 	if (subscriber) {
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		held = (frame->state == PL_FRAME_HELD || frame->promised) && !frame->mark && !frame->abandoned;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 	}
 	if (!held)
 		return pl_fail(error, -EINVAL, "FRAME-FOREIGN", "pl_frame_release_on", NULL,
@@ -188,12 +188,12 @@ static void frame_left(struct pl_stream_frame *frame, int status)
 	struct pl_engine *engine;
 
 	(void)status; /* work that failed does not use the frame any more either */
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	pl_frame_unmark(frame);
 	pl_subscriber_unhold(subscriber, frame);
 	pl_subscriber_wake(subscriber);
 	engine = subscriber->view || subscriber->push ? subscriber->engine : NULL;
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	/* The publisher may wait for the slot. */
 	if (engine)
 		pl_engine_post(engine, &subscriber->task);
@@ -260,13 +260,13 @@ static int await_promise(struct pl_subscriber *subscriber, uint64_t deadline, st
 		unsigned seen = pl_turn_read(&subscriber->turn);
 		bool leaving;
 
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		rc = promise_frame(subscriber, deadline, frame);
 		leaving = rc == -EMLINK && pl_frame_marks_any(&subscriber->marks);
 		if (rc < 0 && (!leaving || !waited))
 			pl_subscriber_fail_take(subscriber, call, rc, error);
 		*engine = subscriber->engine;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		if (!leaving || !waited)
 			return rc;
 		waited = pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);

@@ -107,7 +107,6 @@ static void publisher_free(struct pl_publisher *publisher)
 		pl_region_deregister(publisher->control);
 	if (publisher->payload)
 		pl_region_deregister(publisher->payload);
-	pthread_mutex_destroy(&publisher->lock);
 	pl_free(&context->allocator, publisher->loans);
 	pl_free(&context->allocator, publisher->announcers);
 	pl_free(&context->allocator, publisher);
@@ -157,7 +156,8 @@ int pl_publisher_open(struct pl_context *context, const char *name, const struct
 	pl_list_init(&publisher->link);
 	pl_list_init(&publisher->subscriptions);
 	pl_list_init(&publisher->ended);
-	pthread_mutex_init(&publisher->lock, NULL);
+	pl_lock_init(&publisher->lock);
+	pl_wall_open(&publisher->wall);
 	pl_frame_marks_init(&publisher->marks, context, &publisher->lock, pl_publisher_marked);
 	rc = publisher_configure(publisher, name, &options, error);
 	if (rc == 0)
@@ -197,14 +197,14 @@ static bool publisher_stop(struct pl_publisher *publisher, uint64_t deadline)
 
 	do {
 		seen = pl_turn_read(&publisher->turn);
-		pthread_mutex_lock(&publisher->lock);
+		pl_lock_take(&publisher->lock);
 		loaned = publisher->claimed != publisher->published;
 		returning = pl_publisher_returns(publisher);
 		if (!loaned && publisher->state == PL_STREAM_LIVE) {
 			publisher->state = PL_STREAM_ENDED;
 			pl_ring_set_state(&publisher->ring, PL_STREAM_ENDED);
 		}
-		pthread_mutex_unlock(&publisher->lock);
+		pl_lock_release(&publisher->lock);
 	} while (returning && pl_turn_wait(publisher->context, &publisher->turn, seen, deadline));
 	return !loaned;
 }
@@ -221,9 +221,9 @@ int pl_publisher_end(struct pl_publisher *publisher, uint64_t timeout, struct pl
 	pl_publisher_announce(publisher);
 	do {
 		seen = pl_turn_read(&publisher->turn);
-		pthread_mutex_lock(&publisher->lock);
+		pl_lock_take(&publisher->lock);
 		drained = publisher_drained(publisher);
-		pthread_mutex_unlock(&publisher->lock);
+		pl_lock_release(&publisher->lock);
 	} while (!drained && timeout && pl_turn_wait(publisher->context, &publisher->turn, seen, deadline));
 	if (drained || !timeout)
 		return 0;
@@ -257,10 +257,10 @@ static bool await_writes(struct pl_publisher *publisher, uint64_t deadline)
 	for (;;) {
 		unsigned seen = pl_turn_read(&publisher->turn);
 
-		pthread_mutex_lock(&publisher->lock);
+		pl_lock_take(&publisher->lock);
 		publisher->closing = true;
 		writing = publisher->writing;
-		pthread_mutex_unlock(&publisher->lock);
+		pl_lock_release(&publisher->lock);
 		if (!writing)
 			return true;
 		if (!pl_turn_wait(publisher->context, &publisher->turn, seen, deadline))
@@ -355,10 +355,10 @@ int pl_publisher_query(struct pl_publisher *publisher, struct pl_publisher_info 
 
 	if (size < sizeof(size) || size > sizeof(full))
 		return -EINVAL;
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	pl_publisher_describe(publisher, &entry);
 	full.refused = publisher->refused;
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 	pl_stream_entry_info(&entry, &full);
 	memcpy(info, &full, size);
 	info->size = size;
@@ -385,7 +385,7 @@ int pl_publisher_subscribers(struct pl_publisher *publisher, struct pl_subscript
 
 	if (size < sizeof(size) || size > sizeof(*infos))
 		return -EINVAL;
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	for (unsigned i = 0; i < PL_ARRAY_SIZE(lists); i++) {
 		pl_list_for_each(at, lists[i]) {
 			struct pl_subscription_info full = PL_SUBSCRIPTION_INFO_INIT;
@@ -397,6 +397,6 @@ int pl_publisher_subscribers(struct pl_publisher *publisher, struct pl_subscript
 			memcpy((char *)infos + count++ * size, &full, size);
 		}
 	}
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 	return (int)count;
 }

@@ -8,6 +8,7 @@
 #ifndef PL_STREAM_PUBLISHER_H
 #define PL_STREAM_PUBLISHER_H
 
+#include "base/wall.h"
 #include "core/fabric.h"
 #include "core/stream_ops.h"
 #include "stream/frame_marks.h"
@@ -82,7 +83,8 @@ struct pl_publisher {
 	struct pl_announcer *announcers; /* one for each engine */
 	struct pl_frame_marks marks;     /* loans that wait for streams */
 
-	pthread_mutex_t lock; /* all below */
+	struct pl_lock lock; /* all below */
+	struct pl_wall wall;
 	struct pl_ring ring;
 	enum pl_stream_state state;
 	uint64_t claimed, published, refused;

@@ -312,12 +312,12 @@ static void push_tell_last(struct pl_push *push)
 	struct pl_publisher *publisher = subscription->publisher;
 	bool news;
 
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	news = subscription->told < publisher->published;
 	push_describe(push, &message);
 	if (news)
 		subscription->told = subscription->announced = publisher->published;
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 	if (news)
 		pl_stream_send(subscription->peer, &message);
 }
@@ -329,7 +329,7 @@ static bool push_build(struct pl_push *push, struct pl_stream_message *message, 
 	struct pl_publisher *publisher = subscription->publisher;
 	bool news;
 
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	while (push->write_count && push->writes[push->first_write].ended && !message->pushed.frame) {
 		message->pushed.frame_length = push_end_write(push, buffer, &message->pushed.slot);
 		message->pushed.frame = message->pushed.frame_length ? buffer : NULL;
@@ -347,7 +347,7 @@ static bool push_build(struct pl_push *push, struct pl_stream_message *message, 
 		subscription->announced = push->told_next;
 		subscription->told = publisher->published;
 	}
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 	subscription->told_state = message->pushed.state;
 	subscription->told_demoted = message->pushed.demoted;
 	return news;
@@ -358,10 +358,10 @@ static bool push_build(struct pl_push *push, struct pl_stream_message *message, 
 /* The publisher may be freed then, unless it has the subscription still. */
 static void count_write_end(struct pl_publisher *publisher)
 {
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	if (--publisher->writing == 0 && publisher->closing)
 		pl_turn_next(publisher->context, &publisher->turn);
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 }
 
 static void push_write_finished(struct pl_operation *operation)
@@ -408,9 +408,9 @@ static void push_post(struct pl_push *push, struct pl_push_write *write)
 	operation->deadline = pl_deadline(operation->completion.posted, operation->attributes.timeout);
 	write->operation = operation;
 	push->writing++;
-	pthread_mutex_lock(&push->publisher->lock);
+	pl_lock_take(&push->publisher->lock);
 	push->publisher->writing++;
-	pthread_mutex_unlock(&push->publisher->lock);
+	pl_lock_release(&push->publisher->lock);
 	if (pl_operation_begin(operation))
 		pl_peer_start(peer, operation);
 }
@@ -429,10 +429,10 @@ static bool push_step(struct pl_push *push)
 
 	if (push->status < 0 || pl_subscription_must_wait(subscription))
 		return false;
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	admitted = push->remote && push_admit(push, &write);
 	moved = push_move_taken(push);
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 	if (moved)
 		pl_turn_next(publisher->context, &publisher->turn);
 	if (write)

@@ -150,11 +150,11 @@ int pl_subscriber_pushed(struct pl_peer *peer, const struct pl_stream_message *m
 		return 0;
 	if (!subscriber->shared)
 		return -EPROTO;
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	/* The accounts that the publisher has go as far as UNSUBSCRIBE. */
 	if (subscriber->phase == PL_SUBSCRIBER_LIVE && !subscriber->leaving)
 		take_pushed(subscriber, message);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	pl_subscriber_pump(subscriber);
 	return 0;
 }
@@ -166,9 +166,9 @@ static void send_kept(struct pl_subscriber *subscriber, struct pl_peer *peer, co
 {
 	if (pl_stream_send(peer, message) != -ENOMEM)
 		return;
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	pl_subscriber_fail(subscriber, -ENOMEM, "NO-MEMORY", "no memory for a message to the publisher");
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 }
 
 /* Gives the publisher a key of the slots. */
@@ -178,9 +178,9 @@ static void share_slots(struct pl_subscriber *subscriber, struct pl_peer *peer)
 	struct pl_region *slots = subscriber->memory.payloads;
 
 	if (pl_grant_bind(slots, PL_ACCESS_WRITE, peer, subscriber->token) < 0) {
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		pl_subscriber_fail(subscriber, -ENOMEM, "NO-MEMORY", "no memory for the key of the slots");
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		return;
 	}
 	subscriber->shared = true;
@@ -256,11 +256,11 @@ bool pl_pushed_step(struct pl_subscriber *subscriber)
 	struct pl_peer *peer;
 	bool due;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	peer = subscriber->peer;
 	due = peer && subscriber->phase == PL_SUBSCRIBER_LIVE && !subscriber->restarted && !subscriber->leaving &&
 	      !must_wait_for_room(subscriber, peer) && (!subscriber->shared || build_credit(subscriber, &message));
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (!due)
 		return false;
 	if (subscriber->shared)
@@ -283,10 +283,10 @@ void pl_pushed_begin_leave(struct pl_subscriber *subscriber, struct pl_engine *e
 		/* All subscriptions of the peer that leave together have 1 s. */
 		if (!peer->leave_end)
 			peer->leave_end = pl_now() + LEAVE_TIME;
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		subscriber->leaving = true;
 		subscriber->leave_end = peer->leave_end;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 	}
 	pl_engine_unlock(engine);
 }
@@ -300,10 +300,10 @@ void pl_pushed_unsubscribe(struct pl_subscriber *subscriber, struct pl_engine *e
 		unsigned seen = pl_turn_read(&subscriber->turn);
 		uint64_t deadline;
 
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		waits = subscriber->peer && subscriber->leaving;
 		deadline = subscriber->leave_end;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		waits = waits && pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);
 	} while (waits);
 }
@@ -321,7 +321,7 @@ void pl_pushed_recall(struct pl_subscriber *subscriber)
 		return;
 	/* Afterwards no engine writes for the revoked key. */
 	pl_context_barrier(subscriber->context);
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	subscriber->unclean |= subscriber->credited && subscriber->maps_slots && !subscriber->written;
 	for (unsigned i = 0; i < subscriber->memory.count; i++) {
 		struct pl_stream_frame *frame = &subscriber->memory.frames[i];
@@ -333,5 +333,5 @@ void pl_pushed_recall(struct pl_subscriber *subscriber)
 	}
 	subscriber->credited = 0;
 	subscriber->leaving = subscriber->written = false;
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 }

@@ -74,10 +74,10 @@ bool pl_subscriber_report(struct pl_subscriber *subscriber)
 	struct pl_peer *peer;
 	bool due;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	peer = subscriber->peer;
 	due = peer && build_report(subscriber, &message);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (due)
 		pl_stream_send(peer, &message);
 	return due;
@@ -88,7 +88,7 @@ void pl_subscriber_unsubscribe(struct pl_subscriber *subscriber, struct pl_peer 
 	struct pl_stream_message message = { .type = PL_STREAM_UNSUBSCRIBE, .number = subscriber->number };
 	struct pl_accounts *accounts = &message.taken.accounts;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	/* The publisher waits for nothing after this message. */
 	pl_subscriber_freeze(subscriber);
 	*accounts = subscriber->accounts;
@@ -103,6 +103,6 @@ void pl_subscriber_unsubscribe(struct pl_subscriber *subscriber, struct pl_peer 
 	accounts->pending = 0;
 	message.taken.answered = subscriber->arrived;
 	message.taken.taken = PL_MAX(accounts->next, subscriber->reported_taken);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	pl_stream_send(peer, &message);
 }

@@ -157,12 +157,13 @@ uint64_t pl_ring_payload_size(const struct pl_ring_geometry *geometry)
 
 uint64_t pl_ring_descriptor_offset(const struct pl_ring_geometry *geometry, uint64_t sequence)
 {
-	return PL_RING_HEADER + PL_RING_CURSORS + sequence % geometry->slots * geometry->descriptor_stride;
+	return PL_RING_HEADER + PL_RING_CURSORS +
+	       (uint64_t)pl_ring_index(sequence, geometry->slots) * geometry->descriptor_stride;
 }
 
 uint64_t pl_ring_slot_offset(const struct pl_ring_geometry *geometry, uint64_t sequence)
 {
-	return sequence % geometry->slots * geometry->slot_stride;
+	return pl_ring_index(sequence, geometry->slots) * geometry->slot_stride;
 }
 
 /* -- header ------------------------------------------------------------------------------------------ */
@@ -281,15 +282,28 @@ void pl_ring_claim(struct pl_ring *ring, uint64_t sequence)
 	ring_fence();
 }
 
+/* Writes all but the stamp. Most frames have no layout of their own. */
+static void descriptor_encode_fields(const struct pl_ring_descriptor *descriptor, uint32_t slot, uint8_t *buffer)
+{
+	put32(buffer + 8, slot);
+	put32(buffer + 12, descriptor->flags);
+	put64(buffer + 16, descriptor->length);
+	put64(buffer + 24, descriptor->captured);
+	put64(buffer + 32, descriptor->published);
+	put64(buffer + 40, descriptor->metadata_length);
+	memset(buffer + DESCRIPTOR_LAYOUT, 0, PL_RING_DESCRIPTOR - DESCRIPTOR_LAYOUT);
+	if (descriptor->layout.bits)
+		layout_encode(&descriptor->layout, buffer + DESCRIPTOR_LAYOUT);
+}
+
 void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *descriptor, const void *metadata)
 {
 	uint64_t offset = pl_ring_descriptor_offset(&ring->geometry, descriptor->sequence);
-	uint8_t encoded[PL_RING_DESCRIPTOR];
 
-	pl_ring_descriptor_encode(descriptor, &ring->geometry, encoded);
 	ring_store(ring, offset, (descriptor->sequence + 1) | STAMP_WRITING);
 	ring_fence();
-	memcpy(ring->control + offset + 8, encoded + 8, sizeof(encoded) - 8);
+	descriptor_encode_fields(descriptor, pl_ring_index(descriptor->sequence, ring->geometry.slots),
+				 ring->control + offset);
 	if (descriptor->metadata_length && metadata)
 		memcpy(ring->control + offset + PL_RING_DESCRIPTOR, metadata, descriptor->metadata_length);
 	ring_fence();
@@ -341,15 +355,8 @@ int pl_ring_cursors_decode(const uint8_t buffer[PL_RING_CURSORS], struct pl_ring
 void pl_ring_descriptor_encode(const struct pl_ring_descriptor *descriptor, const struct pl_ring_geometry *geometry,
 			       uint8_t buffer[PL_RING_DESCRIPTOR])
 {
-	memset(buffer, 0, PL_RING_DESCRIPTOR);
 	put64(buffer, descriptor->sequence + 1);
-	put32(buffer + 8, (uint32_t)(descriptor->sequence % geometry->slots));
-	put32(buffer + 12, descriptor->flags);
-	put64(buffer + 16, descriptor->length);
-	put64(buffer + 24, descriptor->captured);
-	put64(buffer + 32, descriptor->published);
-	put16(buffer + 40, descriptor->metadata_length);
-	layout_encode(&descriptor->layout, buffer + DESCRIPTOR_LAYOUT);
+	descriptor_encode_fields(descriptor, pl_ring_index(descriptor->sequence, geometry->slots), buffer);
 }
 
 int pl_ring_descriptor_decode(const uint8_t buffer[PL_RING_DESCRIPTOR], const struct pl_ring_geometry *geometry,
@@ -366,7 +373,7 @@ int pl_ring_descriptor_decode(const uint8_t buffer[PL_RING_DESCRIPTOR], const st
 	descriptor->metadata_length = get16(buffer + 40);
 	layout_decode(buffer + DESCRIPTOR_LAYOUT, &descriptor->layout);
 	has_layout = descriptor->layout.bits;
-	if (get64(buffer) != sequence + 1 || get32(buffer + 8) != sequence % geometry->slots ||
+	if (get64(buffer) != sequence + 1 || get32(buffer + 8) != pl_ring_index(sequence, geometry->slots) ||
 	    (descriptor->flags & ~(uint32_t)DESCRIPTOR_FLAGS) || descriptor->length > geometry->slot_bytes ||
 	    descriptor->metadata_length > geometry->metadata_bytes || !is_zero(buffer + 42, 6) ||
 	    !is_zero(buffer + 120, 8) || !pl_layout_valid(&descriptor->layout) ||

@@ -147,6 +147,12 @@ static inline uint64_t pl_ring_bytes_to_move(bool gpu, uint64_t length)
 	return gpu ? (length + 63) / 64 * 64 : length;
 }
 
+/* Returns sequence % count. A division takes as long as a tenth of a small frame. */
+static inline uint32_t pl_ring_index(uint64_t sequence, uint32_t count)
+{
+	return (count & (count - 1)) == 0 ? (uint32_t)sequence & (count - 1) : (uint32_t)(sequence % count);
+}
+
 /* Returns the oldest sequence that the ring may still hold. */
 static inline uint64_t pl_ring_oldest(uint64_t claimed, uint32_t slots)
 {

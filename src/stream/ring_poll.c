@@ -82,17 +82,17 @@ static bool sleep_in_take(struct pl_subscriber *subscriber, unsigned seen, uint6
 	struct pl_engine *engine;
 	bool quiet, changed;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	quiet = pl_subscriber_is_quiet(subscriber);
 	subscriber->sleeping++;
 	engine = subscriber->engine;
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (quiet)
 		pl_engine_post(engine, &subscriber->task);
 	changed = pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	subscriber->sleeping--;
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	return changed;
 }
 
@@ -102,12 +102,12 @@ bool pl_subscriber_await(struct pl_subscriber *subscriber, unsigned seen, uint64
 	uint64_t published;
 	bool polls, changed;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	polls = subscriber->polls;
 	if (polls && !subscriber->paused && subscriber->phase == PL_SUBSCRIBER_LIVE)
 		view = pl_ring_view_get(subscriber->view);
 	published = subscriber->view_published;
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	/* A new subscription wakes these threads. */
 	if (!polls)
 		return pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);

@@ -68,7 +68,7 @@ static struct pl_subscriber *subscriber_new(struct pl_context *context)
 	pl_list_init(&subscriber->parts);
 	pl_list_init(&subscriber->spare_parts);
 	pl_task_init(&subscriber->task, pl_subscriber_task);
-	pthread_mutex_init(&subscriber->lock, NULL);
+	pl_lock_init(&subscriber->lock);
 	pl_promises_init(subscriber);
 	pl_checks_init(subscriber);
 	pl_pushed_init(subscriber);
@@ -85,7 +85,6 @@ static void subscriber_free(struct pl_subscriber *subscriber)
 	pl_parts_close(subscriber);
 	if (subscriber->event_fd >= 0)
 		close(subscriber->event_fd);
-	pthread_mutex_destroy(&subscriber->lock);
 	pl_free(&context->allocator, subscriber);
 }
 
@@ -150,9 +149,9 @@ void pl_subscriber_detach(struct pl_subscriber *subscriber)
 	do {
 		unsigned seen = pl_turn_read(&subscriber->turn);
 
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		reading = subscriber->reading || !pl_list_empty(&subscriber->parts);
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		if (reading)
 			pl_turn_wait(subscriber->context, &subscriber->turn, seen, UINT64_MAX);
 	} while (reading);
@@ -175,9 +174,9 @@ void pl_subscriber_close(struct pl_subscriber *subscriber)
 	pthread_mutex_lock(&context->lock);
 	pl_list_remove(&subscriber->link);
 	pthread_mutex_unlock(&context->lock);
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	subscriber->closing = true;
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	pl_subscriber_detach(subscriber);
 	pl_promises_cancel(subscriber);
 	pl_frame_marks_close(&subscriber->marks);
@@ -208,7 +207,7 @@ void pl_subscriber_close_all(struct pl_context *context)
 void pl_subscriber_leave(struct pl_subscriber *subscriber)
 {
 	pl_list_remove(&subscriber->peer_link);
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	/* Announcements may have told of fewer frames. */
 	pl_subscriber_follow_ring(subscriber);
 	subscriber->peer = NULL;
@@ -217,7 +216,7 @@ void pl_subscriber_leave(struct pl_subscriber *subscriber)
 	pl_subscriber_freeze(subscriber);
 	pl_subscriber_stop_reading(subscriber);
 	pl_subscriber_wake(subscriber);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	pl_remote_release(subscriber->control);
 	pl_remote_release(subscriber->payload);
 	subscriber->control = subscriber->payload = NULL;
@@ -244,7 +243,7 @@ int pl_subscriber_subscribed(struct pl_peer *peer, const struct pl_stream_messag
 
 	if (!subscriber)
 		return 0; /* the program has given up */
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	if (subscriber->phase == PL_SUBSCRIBER_ASKED) {
 		*subscriber->answer = *message;
 		subscriber->phase = PL_SUBSCRIBER_ANSWERED;
@@ -257,7 +256,7 @@ int pl_subscriber_subscribed(struct pl_peer *peer, const struct pl_stream_messag
 	} else {
 		rc = -EPROTO;
 	}
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	return rc;
 }
 
@@ -305,12 +304,12 @@ int pl_subscriber_announced(struct pl_peer *peer, const struct pl_stream_message
 
 	if (!subscriber)
 		return 0;
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	/* Frames that are pushed come with PUSHED alone. */
 	right = subscriber->phase != PL_SUBSCRIBER_ASKED && !subscriber->push;
 	if (right && (subscriber->phase == PL_SUBSCRIBER_ANSWERED || subscriber->phase == PL_SUBSCRIBER_LIVE))
 		take_announcement(subscriber, message);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (!right)
 		return -EPROTO;
 	subscriber->announcement = message;
@@ -328,10 +327,10 @@ int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *m
 	if (!subscriber)
 		return 0;
 	accounts = &subscriber->accounts;
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	if (subscriber->leaving) {
 		subscriber->written = true;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		pl_subscriber_leave(subscriber);
 		return 0;
 	}
@@ -342,7 +341,7 @@ int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *m
 	pl_subscriber_miss_known(subscriber, accounts);
 	pl_subscriber_stop_reading(subscriber);
 	pl_subscriber_wake(subscriber);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	pl_subscriber_leave(subscriber);
 	return 0;
 }
@@ -359,7 +358,7 @@ int pl_subscriber_query(struct pl_subscriber *subscriber, struct pl_subscriber_i
 
 	if (size < sizeof(size) || size > sizeof(full))
 		return -EINVAL;
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	failed = !pl_subscriber_follow_ring(subscriber);
 	engine = subscriber->engine;
 	pl_stream_entry_info(&subscriber->entry, &full.stream);
@@ -379,7 +378,7 @@ int pl_subscriber_query(struct pl_subscriber *subscriber, struct pl_subscriber_i
 	/* Frames that are known and were not read are missed, unless the program attaches in time. */
 	if (!full.connected)
 		pl_subscriber_miss_known(subscriber, accounts);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	if (failed)
 		pl_engine_post(engine, &subscriber->task);
 	memcpy(info, &full, size);

@@ -79,7 +79,7 @@ struct pl_subscriber {
 	struct pl_push_fates pushed_fates;            /* as the publisher has told last */
 	const struct pl_stream_message *announcement; /* being handled: has the newest descriptors; else NULL */
 
-	pthread_mutex_t lock;     /* all below */
+	struct pl_lock lock;      /* all below */
 	struct pl_engine *engine; /* home of the present or last peer */
 	struct pl_peer *peer;     /* NULL: none */
 	enum pl_subscriber_phase phase;
@@ -160,9 +160,9 @@ static inline bool pl_subscriber_at_home(struct pl_subscriber *subscriber)
 {
 	bool held;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	held = pl_engine_held(subscriber->engine);
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	return held;
 }
 
@@ -204,6 +204,12 @@ int pl_subscriber_end_of_frames(const struct pl_subscriber *subscriber);
 struct pl_accounts pl_subscriber_restart_accounts(const struct pl_subscriber *subscriber);
 /* Begins the accounts of the new instance. subscriber->lock is held. */
 void pl_subscriber_begin_instance(struct pl_subscriber *subscriber);
+/* Puts a free frame back, or leaves that to the end of the reads that copy from its slot. subscriber->lock is held. */
+static inline void pl_subscriber_add_spare(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+{
+	if (frame->reads == 0)
+		pl_list_append(&subscriber->spare, &frame->link);
+}
 /* Gives the first frame of the window, which is ready, to the program. subscriber->lock is held. */
 void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
 /* Puts a frame that the program held back. subscriber->lock is held. */
@@ -220,7 +226,17 @@ void pl_promises_forget(struct pl_subscriber *subscriber, struct pl_engine *engi
 /* Ends all waits without frames. No read is under way. */
 void pl_promises_cancel(struct pl_subscriber *subscriber);
 
-/* part.c: stops the reads of pl_subscriber_read(). Home. */
+/* Bytes of a frame that pl_subscriber_read() is asked for, and the place that receives them. */
+struct pl_part_range {
+	uint64_t sequence, offset, length;
+	struct pl_region *region;
+	uint64_t region_offset;
+};
+
+/* part.c: describes a frame of which a part was read. `own`: layout of a frame that has none in its descriptor. */
+void pl_part_describe(uint64_t sequence, const struct pl_ring_descriptor *descriptor, const struct pl_layout *own,
+		      struct pl_frame_info *info);
+/* Stops the reads of pl_subscriber_read(). Home. */
 void pl_parts_cancel(struct pl_subscriber *subscriber);
 /* Frees the memory of calls that have returned. */
 void pl_parts_close(struct pl_subscriber *subscriber);
@@ -256,7 +272,10 @@ void pl_pushed_init(struct pl_subscriber *subscriber);
 int pl_subscriber_pushed(struct pl_peer *peer, const struct pl_stream_message *message);
 /* Shares the slots, and gives credits for free ones. Returns false if nothing can be done now. Home. */
 bool pl_pushed_step(struct pl_subscriber *subscriber);
-/* Asks the publisher to end its writes. */
+/* pushed_read.c: copies a part of a frame that is in a slot. Returns as pl_subscriber_read(). */
+int pl_pushed_read(struct pl_subscriber *subscriber, const struct pl_part_range *range, struct pl_frame_info *info,
+		   struct pl_error *error);
+/* pushed.c: asks the publisher to end its writes. */
 void pl_pushed_begin_leave(struct pl_subscriber *subscriber, struct pl_engine *engine);
 /*
  * Ends a subscription over a connection that may work: awaits the end of the publisher's writes. A publisher that does not answer

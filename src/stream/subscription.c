@@ -64,7 +64,7 @@ static enum pl_subscribe_status admit_subscription(struct pl_subscription *subsc
 	enum pl_subscribe_status status;
 	uint64_t first;
 
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	first = first_sequence(publisher, message);
 	status = refusal_of_publisher(publisher, message, first);
 	if (status == PL_SUBSCRIBE_OK) {
@@ -85,7 +85,7 @@ static enum pl_subscribe_status admit_subscription(struct pl_subscription *subsc
 		publisher->subscription_count++;
 		pl_publisher_set_gate(publisher);
 	}
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 	return status;
 }
 
@@ -149,12 +149,12 @@ int pl_subscription_open(struct pl_peer *peer, const struct pl_stream_message *m
 		return -EPROTO;
 	answer.subscribed.status = create_subscription(peer, message, &subscription);
 	if (subscription) {
-		pthread_mutex_lock(&subscription->publisher->lock);
+		pl_lock_take(&subscription->publisher->lock);
 		pl_publisher_describe(subscription->publisher, &answer.subscribed.entry);
 		answer.subscribed.skipped = subscription->skipped;
 		if (subscription->pushed)
 			subscription->told = subscription->publisher->published;
-		pthread_mutex_unlock(&subscription->publisher->lock);
+		pl_lock_release(&subscription->publisher->lock);
 		answer.subscribed.first = subscription->first;
 		memcpy(answer.subscribed.control, subscription->control, PL_TOKEN_SIZE);
 		memcpy(answer.subscribed.payload, subscription->payload, PL_TOKEN_SIZE);
@@ -178,7 +178,7 @@ static int subscription_report(struct pl_subscription *subscription, const struc
 
 	if (answered > subscription->sent - subscription->answered)
 		return -EPROTO;
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	/*
 	 * `first` may lie before, if the subscriber has continued over this connection. The cursors can tell the subscriber
 	 * more than the announcements did.
@@ -198,7 +198,7 @@ static int subscription_report(struct pl_subscription *subscription, const struc
 		subscription->awaited |= subscription->quiet && publisher->blocked_since &&
 					 pl_subscription_holds(subscription, publisher->awaited);
 	}
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 	subscription->answered += answered;
 	pl_turn_next(publisher->context, &publisher->turn);
 	return right ? 0 : -EPROTO;
@@ -209,12 +209,12 @@ int pl_push_report(struct pl_subscription *subscription, const struct pl_account
 	struct pl_publisher *publisher = subscription->publisher;
 	bool right;
 
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	right = accounts->first <= subscription->first && accounts->next >= subscription->accounts.next &&
 		accounts->next <= subscription->announced && accounts->delivered >= subscription->accounts.delivered;
 	if (right)
 		subscription->accounts = *accounts;
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 	pl_turn_next(publisher->context, &publisher->turn);
 	return right ? 0 : -EPROTO;
 }
@@ -285,7 +285,7 @@ void pl_subscription_end(struct pl_subscription *subscription)
 	atomic_fetch_sub(&pl_announcer_of(publisher, peer->home)->count, 1);
 	pl_grant_revoke(context, NULL, subscription->control);
 	pl_grant_revoke(context, NULL, subscription->payload);
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	subscription->peer = NULL;
 	subscription->blocks = false;
 	subscription->ended = true;
@@ -301,7 +301,7 @@ void pl_subscription_end(struct pl_subscription *subscription)
 	accounts->pending = 0;
 	forgotten = keep_ended(publisher, subscription);
 	pl_publisher_set_gate(publisher);
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 	pl_free(&context->allocator, forgotten);
 	pl_turn_next(context, &publisher->turn);
 }

@@ -180,7 +180,7 @@ int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame 
 	for (;;) {
 		unsigned seen = pl_turn_read(&subscriber->turn);
 
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		room = false;
 		work = pl_subscriber_poll_ring(subscriber);
 		rc = try_take(subscriber, frames, n, &room);
@@ -193,7 +193,7 @@ int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame 
 		if (rc < 0)
 			pl_subscriber_fail_take(subscriber, "pl_subscriber_take", rc, error);
 		engine = subscriber->engine;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		if (work)
 			pl_engine_post(engine, &subscriber->task);
 		if (rc)
@@ -213,7 +213,7 @@ void pl_subscriber_unhold(struct pl_subscriber *subscriber, struct pl_stream_fra
 	pl_frame_unplace(frame);
 	frame->state = PL_FRAME_FREE;
 	frame->on_stream = frame->abandoned = false;
-	pl_list_append(&subscriber->spare, &frame->link);
+	pl_subscriber_add_spare(subscriber, frame);
 	subscriber->held--;
 }
 
@@ -221,10 +221,10 @@ void pl_subscriber_pause(struct pl_subscriber *subscriber, bool paused)
 {
 	struct pl_engine *engine;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	subscriber->paused = paused;
 	engine = subscriber->engine;
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	/* Sequences that wait for room have a fate now. Announcements tell of later ones, and are answered. */
 	pl_engine_post(engine, &subscriber->task);
 }
@@ -235,7 +235,7 @@ int pl_subscriber_fd(struct pl_subscriber *subscriber)
 	bool quiet;
 	int fd;
 
-	pthread_mutex_lock(&subscriber->lock);
+	pl_lock_take(&subscriber->lock);
 	quiet = pl_subscriber_is_quiet(subscriber);
 	engine = subscriber->engine;
 	if (subscriber->event_fd < 0) {
@@ -245,7 +245,7 @@ int pl_subscriber_fd(struct pl_subscriber *subscriber)
 	} else {
 		fd = subscriber->event_fd;
 	}
-	pthread_mutex_unlock(&subscriber->lock);
+	pl_lock_release(&subscriber->lock);
 	/* Answers announcements, which set the descriptor from now on. */
 	if (quiet)
 		pl_engine_post(engine, &subscriber->task);

@@ -551,9 +551,9 @@ static void await_answer(struct pl_subscriber *subscriber)
 
 	do {
 		check(clock_now() < limit);
-		pthread_mutex_lock(&subscriber->lock);
+		pl_lock_take(&subscriber->lock);
 		written = subscriber->written && !subscriber->peer;
-		pthread_mutex_unlock(&subscriber->lock);
+		pl_lock_release(&subscriber->lock);
 		sleep_ms(1);
 	} while (!written);
 }
@@ -702,9 +702,9 @@ static unsigned writes_under_way(struct pl_publisher *publisher)
 {
 	unsigned writing;
 
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	writing = publisher->writing;
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 	return writing;
 }
 
@@ -770,10 +770,10 @@ static unsigned flags_of(const struct pl_stream_frame *frame)
 /* Ends the time that the publisher gives its subscriber to freeze frames. */
 static void end_freeze_time(struct pl_publisher *publisher)
 {
-	pthread_mutex_lock(&publisher->lock);
+	pl_lock_take(&publisher->lock);
 	check(!pl_list_empty(&publisher->subscriptions));
 	pl_list_first(&publisher->subscriptions, struct pl_subscription, link)->freeze_end = 0;
-	pthread_mutex_unlock(&publisher->lock);
+	pl_lock_release(&publisher->lock);
 }
 
 /*

@@ -764,20 +764,73 @@ static void no_frames_in_place(void *argument)
 	rig_close(&rig);
 }
 
-/* The publisher chooses the slot of a pushed frame, so no CUDA stream can wait for it, and no part of it can be read. */
+/* The publisher chooses the slot of a pushed frame, so no CUDA stream can wait for it. */
 static void no_take_on_of_pushed_frames(void *argument)
 {
+	struct pl_stream_frame *frame;
 	struct pl_error error;
 	struct rig rig;
 
 	rig_open(&rig, argument, NULL);
 	rig_subscribe(&rig, "cuda", 0);
-	check_number(take_on_status(&rig, rig.stream, AMPLE_TIME), -ENOTSUP);
-	check_number(pl_subscriber_read(rig.subscriber, 0, 0, 0, NULL, 0, AMPLE_TIME, NULL, &error), -ENOTSUP);
+	check_number(pl_subscriber_take_on(rig.subscriber, rig.stream, AMPLE_TIME, &frame, &error), -ENOTSUP);
 	check(!strcmp(error.id, "STREAM-PUSHED"));
 	publish(&rig, false);
 	take(&rig, 0, true);
 	rig_close(&rig);
+}
+
+/* Reads a part of a pushed frame into a region, and checks the bytes. */
+static void read_pushed(struct rig *rig, struct pl_region *region, bool gpu, uint64_t sequence, uint64_t offset)
+{
+	uint64_t length = length_of(sequence) - offset;
+	uint8_t *at = (uint8_t *)pl_region_address(region) + 64;
+	struct pl_error error;
+	int rc;
+
+	while ((rc = pl_subscriber_read(rig->subscriber, sequence, offset, length, region, 64, AMPLE_TIME, NULL,
+					&error)) == -EAGAIN)
+		settle(&rig->environment, 1);
+	check_ok(rc, &error);
+	if (gpu)
+		gpu_copy_out(at, rig->bytes, length);
+	else
+		memcpy(rig->bytes, at, length);
+	pattern_check(rig->bytes, length, sequence, offset);
+}
+
+/* Parts of pushed frames in memory of the host and of the GPU, read into each. */
+static void parts_of_pushed_frames(void *argument)
+{
+	static const char *const kinds[] = { NULL, "cuda" };
+
+	for (unsigned i = 0; i < 4; i++) {
+		struct pl_region *region;
+		struct pl_error error;
+		struct rig rig;
+		void *memory = NULL;
+
+		rig_open(&rig, argument, NULL);
+		rig_subscribe(&rig, kinds[i / 2], 0);
+		if (i % 2) {
+			memory = gpu_allocate(SLOT + 64);
+			check_ok(pl_region_register(rig.environment.near, memory, SLOT + 64, PL_ACCESS_LOCAL, &region,
+						    &error),
+				 &error);
+		} else {
+			check_ok(pl_region_allocate(rig.environment.near, SLOT + 64, PL_ACCESS_LOCAL, &region, &error),
+				 &error);
+		}
+		publish(&rig, false);
+		publish(&rig, false);
+		read_pushed(&rig, region, i % 2, 1, 0);
+		read_pushed(&rig, region, i % 2, 1, 1001);
+		take(&rig, 0, i / 2);
+		pl_region_deregister(region);
+		if (memory)
+			gpu_free(memory);
+		rig_close(&rig);
+	}
 }
 
 static const struct setting tcp_thread = { "tcp", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
@@ -817,6 +870,8 @@ static const struct test_case cases[] = {
 	{ "slots-push", slots_in_gpu, &tcp_push, 20 },
 	{ "slots-local-push", slots_in_gpu, &local_push, 20 },
 	{ "pushed-refusals", no_take_on_of_pushed_frames, &tcp_push, 20 },
+	{ "pushed-parts", parts_of_pushed_frames, &tcp_push, 20 },
+	{ "pushed-parts-local", parts_of_pushed_frames, &local_push, 20 },
 };
 
 int main(void)

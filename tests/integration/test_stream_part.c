@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* pl_subscriber_read(): which bytes of which frames it gives, and how it fails. */
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
 
 #include <peerlane/stream.h>
 
@@ -390,6 +393,163 @@ static void test_two_attaches(void *argument)
 	attach_twice(argument, true);
 }
 
+/* -- frames that are pushed ------------------------------------------------------------------------------------------ */
+
+static void pushed_rig_open(struct part_rig *rig, const struct setting *setting, unsigned queue)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+
+	options.push = true;
+	options.overflow = PL_OVERFLOW_BLOCK;
+	options.queue = queue;
+	options.held = 1;
+	part_rig_open(rig, setting, 0, &options);
+}
+
+static void await_pushed(struct part_rig *rig, uint64_t next)
+{
+	while (exact_accounts(rig->subscriber).next < next)
+		progress(&rig->environment);
+}
+
+static struct pl_stream_frame *take_next(struct part_rig *rig, uint64_t sequence)
+{
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct pl_stream_frame *frame = NULL;
+	struct pl_error error;
+	int rc = pl_subscriber_take(rig->subscriber, &frame, 1, AMPLE_TIME, &error);
+
+	check_ok(rc < 0 ? rc : 0, &error);
+	check(pl_frame_query(frame, &info) == 0);
+	check_number(info.sequence, sequence);
+	return frame;
+}
+
+/* Parts of frames that are ready, and of one that the program holds. The connection is not needed for them. */
+static void test_pushed(void *argument)
+{
+	struct pl_frame_info info = PL_FRAME_INFO_INIT;
+	struct pl_stream_frame *frame;
+	struct part_rig rig;
+	struct pl_error error;
+
+	pushed_rig_open(&rig, argument, SLOTS);
+	part_publish(rig.publisher, 3);
+	await_pushed(&rig, 3);
+	for (uint64_t sequence = 0; sequence < 3; sequence++) {
+		uint64_t length = part_frame_length(sequence);
+
+		part_check(&rig, sequence, 0, length);
+		part_check(&rig, sequence, 4097, 4001);
+		part_check(&rig, sequence, length, 0);
+		check_number(part_read(&rig, sequence, length, 1), -ERANGE);
+	}
+	check_ok(pl_subscriber_read(rig.subscriber, 2, 0, 0, NULL, 0, AMPLE_TIME, &info, &error), &error);
+	check(info.sequence == 2 && info.length == SLOT - 2 && info.captured == 3 && info.taken >= info.published);
+	check(!info.data && !info.metadata && info.layout.shape[0] == 100 && info.flags == 0);
+	check_number(part_read(&rig, 3, 0, 1), -EAGAIN);
+	check_number(part_read(&rig, UINT64_MAX, 0, 1), -ERANGE);
+	check_number(pl_subscriber_read(rig.subscriber, 0, 0, 1, NULL, 0, AMPLE_TIME, NULL, NULL), -EINVAL);
+	check_number(exact_accounts(rig.subscriber).delivered, 0);
+	frame = take_next(&rig, 0);
+	part_check(&rig, 0, 7000, 1000);
+	pl_frame_release(frame);
+	check_number(pl_subscriber_read(rig.subscriber, 0, 0, 1, rig.buffer.region, 0, AMPLE_TIME, NULL, &error),
+		     -ENOENT);
+	check(!strcmp(error.id, "FRAME-GONE"));
+	pl_peer_close(rig.environment.far_peer);
+	rig.environment.far_peer = NULL;
+	while (is_connected(&rig))
+		progress(&rig.environment);
+	part_check(&rig, 2, 7000, 1000);
+	part_rig_close(&rig);
+}
+
+#define PAGE 4096
+#define PAGES 3
+
+/* Memory whose second page cannot be written until `open`: a copy to it stops there. */
+static struct {
+	uint8_t *bytes;
+	atomic_bool stopped, open;
+} barrier;
+
+static void stop_at_barrier(int signal, siginfo_t *info, void *context)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+	uint8_t *at = info->si_addr;
+
+	(void)signal;
+	(void)context;
+	if (at < barrier.bytes + PAGE || at >= barrier.bytes + 2 * PAGE)
+		abort();
+	atomic_store(&barrier.stopped, true);
+	while (!atomic_load(&barrier.open))
+		nanosleep(&pause, NULL);
+	mprotect(barrier.bytes + PAGE, PAGE, PROT_READ | PROT_WRITE);
+}
+
+struct stopped_read {
+	struct part_rig *rig;
+	struct pl_region *region;
+	uint64_t sequence;
+};
+
+static void *read_to_barrier(void *argument)
+{
+	struct stopped_read *read = argument;
+	struct pl_error error;
+
+	check_ok(pl_subscriber_read(read->rig->subscriber, read->sequence, 0, part_frame_length(read->sequence),
+				    read->region, 0, AMPLE_TIME, NULL, &error),
+		 &error);
+	return NULL;
+}
+
+/* The program releases a frame while another thread reads it: the publisher gets the slot after the read. */
+static void test_pushed_slot_is_kept(void *argument)
+{
+	const struct sigaction action = { .sa_sigaction = stop_at_barrier, .sa_flags = SA_SIGINFO };
+	struct stopped_read read;
+	struct part_rig rig;
+	struct pl_error error;
+	uint64_t next = 0;
+	pthread_t thread;
+
+	pushed_rig_open(&rig, argument, 1);
+	check(sigaction(SIGSEGV, &action, NULL) == 0);
+	barrier.bytes = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(barrier.bytes != MAP_FAILED);
+	read.rig = &rig;
+	check_ok(pl_region_register(rig.environment.near, barrier.bytes, PAGES * PAGE, PL_ACCESS_LOCAL, &read.region,
+				    &error),
+		 &error);
+	/* More often than there are slots, so that a slot that did not come back would be missed. */
+	for (unsigned i = 0; i < 5; i++) {
+		part_publish(rig.publisher, 1);
+		await_pushed(&rig, next + 1);
+		check(mprotect(barrier.bytes + PAGE, PAGE, PROT_NONE) == 0);
+		atomic_store(&barrier.stopped, false);
+		atomic_store(&barrier.open, false);
+		read.sequence = next;
+		check(pthread_create(&thread, NULL, read_to_barrier, &read) == 0);
+		while (!atomic_load(&barrier.stopped))
+			progress(&rig.environment);
+		pl_frame_release(take_next(&rig, next++));
+		for (unsigned j = 0; j < 6; j++) {
+			part_publish(rig.publisher, 1);
+			pl_frame_release(take_next(&rig, next++));
+		}
+		atomic_store(&barrier.open, true);
+		pthread_join(thread, NULL);
+		pattern_check(barrier.bytes, part_frame_length(read.sequence), read.sequence, 0);
+	}
+	pl_region_deregister(read.region);
+	munmap(barrier.bytes, PAGES * PAGE);
+	signal(SIGSEGV, SIG_DFL);
+	part_rig_close(&rig);
+}
+
 /* -- at full speed ------------------------------------------------------------------------------------------------- */
 
 struct part_writer {
@@ -475,6 +635,8 @@ int main(void)
 		{ "impatient tcp", test_impatient, &part_tcp_manual, 20 },
 		{ "impatient local", test_impatient, &part_local_manual, 20 },
 		{ "silence", test_silence, &part_tcp_manual, 20 },
+		ALL("pushed", test_pushed, 20),
+		BOTH("pushed slot is kept", test_pushed_slot_is_kept, 30),
 		BOTH("two attaches", test_two_attaches, 30),
 		BOTH("hunt", test_part_hunt, 60),
 	};

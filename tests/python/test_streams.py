@@ -205,12 +205,23 @@ def test_frames_in_the_ring(local):
         assert subscriber.info()['in_place'] and not frame.overwritten
 
 
+def test_route_and_checks_of_frames(pair):
+    with pair.far.publish('s', LAYOUT) as publisher, pair.peer.subscribe('s') as subscriber:
+        info = subscriber.info()
+        assert (info['route'], info['reason'], info['checks']) == ('none', None, 0)
+        publisher.put(numbers(3))
+        subscriber.take(120).release()
+        info = subscriber.info()
+        assert info['route'] in ('direct', 'staged') and info['reason'] and info['checks'] >= 1
+
+
 def test_frames_that_are_pushed(local):
     with local.far.publish('s', LAYOUT) as publisher, local.peer.subscribe('s', push=True) as subscriber:
         publisher.put(numbers(3))
         frame = subscriber.take(120)
         assert not frame.in_ring and values(frame) == listed(3)
-        assert subscriber.info()['accounts']['delivered'] == 1
+        info = subscriber.info()
+        assert (info['accounts']['delivered'], info['checks'], info['route']) == (1, 0, 'none')
 
 
 def test_streams_of_a_peer_and_starts(local):

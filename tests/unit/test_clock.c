@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/wall.h"
 
 #define SOON 100 /* ticks between the two counter readings around a call of the kernel */
 
@@ -202,12 +203,28 @@ static void test_moment(void **state)
 	assert_int_equal(pl_clock_moment(&clock, clock.ticks - 1).valid, 0);
 }
 
+/* The wall clock by the counter is never ahead of the kernel's, and not far behind. */
+static void test_wall(void **state)
+{
+	struct pl_wall wall;
+	uint64_t begin = pl_now();
+
+	(void)state;
+	pl_wall_open(&wall);
+	while (pl_now() - begin < 50 * PL_NS_PER_MS) {
+		uint64_t before = pl_wall_clock(), now = pl_wall_now(&wall), after = pl_wall_clock();
+
+		assert_true(now <= after);
+		assert_true(before <= now + 2000);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_counters), cmocka_unit_test(test_other_rate), cmocka_unit_test(test_interrupted),
 		cmocka_unit_test(test_set_back), cmocka_unit_test(test_real),       cmocka_unit_test(test_counter),
-		cmocka_unit_test(test_moment),
+		cmocka_unit_test(test_moment),   cmocka_unit_test(test_wall),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -247,6 +247,9 @@ void py_threads_forked(void);
 /* Returns the proofs of another end as a dictionary, with its rights unless they are NULL. */
 PyObject *py_identity_dict(const struct pl_identity *identity, const struct pl_rights *rights);
 
+/* Returns the name of an `enum pl_route`. */
+const char *py_route_name(unsigned route);
+
 static inline PyObject *py_number(uint64_t value)
 {
 	return PyLong_FromUnsignedLongLong(value);

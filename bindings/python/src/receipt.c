@@ -67,11 +67,11 @@ enum py_receipt_field {
 	PY_VISIBILITY,
 };
 
-static const char *py_route_name(const struct pl_completion *completion)
+const char *py_route_name(unsigned route)
 {
 	static const char *const names[] = { "none", "direct", "staged" };
 
-	return names[completion->route < 3 ? completion->route : 0];
+	return names[route < 3 ? route : 0];
 }
 
 static PyObject *py_receipt_get(PyObject *self, void *field)
@@ -99,7 +99,7 @@ static PyObject *py_receipt_get(PyObject *self, void *field)
 	case PY_FABRIC:
 		return py_text_or_none(completion->fabric);
 	case PY_ROUTE:
-		return py_text_or_none(py_route_name(completion));
+		return py_text_or_none(py_route_name(completion->route));
 	case PY_REASON:
 		return py_text_or_none(completion->reason);
 	case PY_VISIBLE:
@@ -115,7 +115,8 @@ static PyObject *py_receipt_repr(PyObject *self)
 	const struct pl_completion *completion = &((struct py_receipt *)self)->completion;
 
 	return PyUnicode_FromFormat("<peerlane.Receipt %llu bytes, %s, %s>", (unsigned long long)completion->bytes,
-				    completion->fabric ? completion->fabric : "no fabric", py_route_name(completion));
+				    completion->fabric ? completion->fabric : "no fabric",
+				    py_route_name(completion->route));
 }
 
 #define FIELD(name, value, text) \

@@ -49,10 +49,11 @@ PyObject *py_stream_info(PyObject *self, PyObject *unused)
 		return py_info_dict(state, &info.stream);
 	}
 	pl_subscriber_query(stream->subscriber, &info);
-	return Py_BuildValue("{sNsNsNsNsNsNsN}", "stream", py_info_dict(state, &info.stream), "accounts",
+	return Py_BuildValue("{sNsNsNsNsNsNsNsNsssz}", "stream", py_info_dict(state, &info.stream), "accounts",
 			     py_accounts_dict(&info.accounts), "blocks", PyBool_FromLong(info.blocks), "demoted",
 			     PyBool_FromLong(info.demoted), "connected", PyBool_FromLong(info.connected), "paused",
-			     PyBool_FromLong(info.paused), "in_place", PyBool_FromLong(info.in_place));
+			     PyBool_FromLong(info.paused), "in_place", PyBool_FromLong(info.in_place), "checks",
+			     py_number(info.checks), "route", py_route_name(info.route), "reason", info.reason);
 }
 
 /* Appends a new reference, which it gives up. Returns 0, or -1 with an exception. */
