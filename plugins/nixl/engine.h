@@ -172,6 +172,9 @@ inline void wait_for_change(std::condition_variable &changed, std::unique_lock<s
 	changed.wait_for(lock, std::chrono::hours(1));
 }
 
+/* User data of the connections that this engine has made, from their first use on. Those of others have 0. */
+constexpr uint64_t OUTGOING = 1;
+
 /* Size of the largest notification. */
 constexpr size_t NOTICE_MAX = 64u << 20;
 

@@ -164,7 +164,8 @@ void engine::handle_notified(const pl_completion &completion)
 	const char *bytes = static_cast<const char *>(completion.data);
 	std::string data(bytes ? bytes : "", completion.data_length);
 
-	if (!completion.peer)
+	/* The other end of an own connection proves no name, and agents send nothing there. */
+	if (!completion.peer || completion.user_data == OUTGOING)
 		return;
 	inbound &sender = inbound_of(completion.peer);
 	if (sender.accepted) {
@@ -281,10 +282,13 @@ void engine::handle_received(const pl_completion &completion)
 
 void engine::close_peer(pl_peer *peer)
 {
-	std::lock_guard<std::mutex> lock(drain_mutex);
-
+	{
+		/* Of notifications that came before the connection was marked. */
+		std::lock_guard<std::mutex> lock(drain_mutex);
+		peers.erase(peer);
+	}
+	/* Without the lock: it waits up to 1 s for copies of a stopped process. */
 	pl_peer_close(peer);
-	peers.erase(peer);
 }
 
 /* Closes refused connections, and lost ones after the notifications that came before the loss were handled. */

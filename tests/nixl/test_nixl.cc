@@ -478,6 +478,7 @@ int main()
 		{ "busy_read", test_busy, nullptr, 30 },
 		{ "busy_write", test_busy, "write", 30 },
 		{ "ending", test_ending, nullptr, 30 },
+		{ "slow_close", test_slow_close, nullptr, 60 },
 		{ "death_tcp", test_death, "fabric=tcp", 30 },
 		{ "death_local", test_death, "fabric=local", 30 },
 		{ "reconnect", test_reconnect, nullptr, 30 },
