@@ -342,6 +342,57 @@ void test_announcements(void *)
 	} while (info.connected);
 }
 
+/* Text that this process wrote to standard error since `file` took it over. */
+static std::string error_text(const char *file)
+{
+	std::ifstream written(file);
+
+	return { std::istreambuf_iterator<char>(written), {} };
+}
+
+/* Connections that announce together more than the engine's limit get memory up to it. Others wait, and have their turn. */
+void test_notice_memory(void *)
+{
+	constexpr size_t MIB = 1 << 20;
+	char file[] = "/tmp/test_nixl.XXXXXX";
+	nixl_b_params_t small = parameters(), wrong = parameters();
+
+	wrong["notification_memory"] = "63";
+	check(stand_in("bad", wrong).engine->getInitErr());
+	small["notification_memory"] = "128";
+	stand_in agent("one", parameters()), other("two", small);
+	size_t before = library_bytes();
+	close(mkstemp(file));
+	check(freopen(file, "w", stderr) && setvbuf(stderr, nullptr, _IONBF, 0) == 0);
+	{
+		stranger liars[4];
+		for (stranger &each : liars) {
+			each.dial(other);
+			each.hello("liar");
+			for (uint64_t tag = 1; tag <= 3; tag++)
+				each.announce(tag, 64 * MIB);
+			each.notify(2, 0, "marker");
+		}
+		for (int i = 0; i < 4; i++)
+			check_notice(other, "marker");
+		check(library_bytes() - before >= 128 * MIB);
+		check(library_bytes() - before <= 160 * MIB);
+		check(error_text(file).find("NIXL-NOTICE-MEMORY") != std::string::npos);
+		/* Without memory it waits; a small one does not. */
+		check_number(agent.engine->loadRemoteConnInfo("two", other.info()), NIXL_SUCCESS);
+		check_number(agent.engine->genNotif("two", std::string(20000, 'x')), NIXL_SUCCESS);
+		check_number(agent.engine->genNotif("two", "small"), NIXL_SUCCESS);
+		check_notice(other, "small");
+		check(!other.has_notice());
+	}
+	check(other.notice().second == std::string(20000, 'x'));
+	for (int i = 0; i < 3; i++)
+		check_number(agent.engine->genNotif("two", std::string(64 * MIB, (char)('a' + i))), NIXL_SUCCESS);
+	for (int i = 0; i < 3; i++)
+		check(other.notice().second == std::string(64 * MIB, (char)('a' + i)));
+	unlink(file);
+}
+
 /* Identities decide which agents connect, without a key: those of the file `authorized`, in both directions. */
 void test_identities(void *)
 {

@@ -484,6 +484,7 @@ int main()
 		{ "reconnect", test_reconnect, nullptr, 30 },
 		{ "wrong", test_wrong, nullptr, 30 },
 		{ "announcements", test_announcements, nullptr, 30 },
+		{ "notice_memory", test_notice_memory, nullptr, 60 },
 		{ "departed", test_departed, nullptr, 30 },
 		{ "identities", test_identities, nullptr, 60 },
 		{ "false_name", test_false_name, nullptr, 30 },
