@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Makes a wheel of the package from a build folder, without network and without other packages.
 
-Usage: make_wheel.py BUILD [FOLDER]     FOLDER: of the wheel, by default BUILD
+The wheel is for Python 3.11 and later, or with --python for one free-threaded version.
 
 The wheel contains the library, so one file is enough on other machines with the same C library, or a newer one, and
 OpenSSL 3: pip install --no-index --no-deps FILE, or PYTHONPATH=FILE's content.
 """
+import argparse
 import base64
 import hashlib
 import os
@@ -16,7 +17,6 @@ import re
 import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 import zipfile
 
@@ -66,37 +66,55 @@ def stripped(path):
         return pathlib.Path(output.name).read_bytes()
 
 
-def contents(build):
+def target_of(interpreter):
+    """Return the name of the extension, and the tag of the wheel without the platform."""
+    if interpreter is None:
+        return '_peerlane.abi3.so', 'cp311-abi3', '>=3.11'
+    facts = ('import sys, sysconfig; variable = sysconfig.get_config_var; '
+             'print(variable("Py_GIL_DISABLED") or 0, variable("EXT_SUFFIX"), *sys.version_info[:2])')
+    asked = subprocess.run([interpreter, '-c', facts], capture_output=True, text=True)
+    if asked.returncode != 0:
+        raise SystemExit(f'make_wheel: {interpreter} is no Python: {asked.stderr.strip()}')
+    disabled, suffix, major, minor = asked.stdout.split()
+    if disabled != '1':
+        raise SystemExit(f'make_wheel: {interpreter} is not free-threaded: the wheel without --python serves it')
+    return f'_peerlane{suffix}', f'cp{major}{minor}-cp{major}{minor}t', f'=={major}.{minor}.*'
+
+
+def contents(build, extension):
     """Return the files of the wheel."""
     package = build / 'bindings/python/peerlane'
-    if not (package / '_peerlane.abi3.so').exists():
-        raise SystemExit(f'make_wheel: {package} has no extension: build with Python 3.11 or later and its headers')
+    if not (package / extension).exists():
+        need = ('build with Python 3.11 or later and its headers' if extension.endswith('.abi3.so') else
+                'configure the build with -Dpython_free_threaded=INTERPRETER')
+        raise SystemExit(f'make_wheel: {package} has no {extension}: {need}')
     files = {f'peerlane/{path.name}': path.read_bytes()
              for path in sorted((ROOT / 'bindings/python/peerlane').glob('*.py*')) + [
                  ROOT / 'bindings/python/peerlane/py.typed'] if path.is_file()}
-    files['peerlane/_peerlane.abi3.so'] = with_run_path(stripped(package / '_peerlane.abi3.so'), '$ORIGIN')
+    files[f'peerlane/{extension}'] = with_run_path(stripped(package / extension), '$ORIGIN')
     files['peerlane/libpeerlane.so.0'] = stripped(build / 'libpeerlane.so.0')
     return files
 
 
-def metadata(number):
+def metadata(number, tag, versions):
     """Return the name of the folder of metadata, and its files."""
-    tag = f'cp311-abi3-linux_{platform.machine()}'
+    tag = f'{tag}-linux_{platform.machine()}'
     folder = f'peerlane-{number}.dist-info'
     return tag, folder, {
         f'{folder}/METADATA': f'Metadata-Version: 2.1\nName: peerlane\nVersion: {number}\n'
                               'Summary: Moves data straight between memory and a remote host\n'
-                              'License: BSD-2-Clause\nRequires-Python: >=3.11\n'.encode(),
+                              f'License: BSD-2-Clause\nRequires-Python: {versions}\n'.encode(),
         f'{folder}/WHEEL': f'Wheel-Version: 1.0\nGenerator: peerlane\nRoot-Is-Purelib: false\nTag: {tag}\n'.encode(),
         f'{folder}/LICENSE': (ROOT / 'LICENSE').read_bytes(),
     }
 
 
-def make(build, folder):
+def make(build, folder, interpreter):
     """Write the wheel; return its path."""
     number = version()
-    tag, information, further = metadata(number)
-    files = {**contents(build), **further}
+    extension, tag, versions = target_of(interpreter)
+    tag, information, further = metadata(number, tag, versions)
+    files = {**contents(build, extension), **further}
     record = ''.join(
         f'{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()},{len(content)}\n'
         for name, content in files.items())
@@ -112,12 +130,15 @@ def make(build, folder):
 
 
 def main():
-    if not 2 <= len(sys.argv) <= 3 or sys.argv[1].startswith('-'):
-        raise SystemExit(__doc__.split('\n\n')[1])
-    build = pathlib.Path(sys.argv[1])
-    folder = pathlib.Path(sys.argv[2]) if len(sys.argv) == 3 else build
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0], epilog=__doc__.split('\n\n', 1)[1])
+    parser.add_argument('--python', metavar='INTERPRETER',
+                        help='free-threaded interpreter that BUILD was configured for, with -Dpython_free_threaded=INTERPRETER')
+    parser.add_argument('build', metavar='BUILD', type=pathlib.Path, help='folder of a build')
+    parser.add_argument('folder', metavar='FOLDER', type=pathlib.Path, nargs='?', help='of the wheel, by default BUILD')
+    given = parser.parse_args()
+    folder = given.folder or given.build
     os.makedirs(folder, exist_ok=True)
-    print(make(build, folder))
+    print(make(given.build, folder, given.python))
 
 
 if __name__ == '__main__':

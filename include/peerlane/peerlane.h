@@ -613,7 +613,10 @@ int pl_peer_events(struct pl_peer *peer, struct pl_event_query *query, struct pl
 /** Returns the name of an event, such as "lane-lost"; "unknown" for other numbers. Static storage. */
 const char *pl_event_name(unsigned event);
 
-/** Value of the program that belongs to the peer; initially 0. Completions of PL_KIND_LOST return it. */
+/**
+ * Value of the program that belongs to the peer; initially 0. Completions of PL_KIND_LOST return it, and those of
+ * PL_KIND_NOTIFIED the value at the notification's arrival, also once the peer is closed.
+ */
 void pl_peer_set_user_data(struct pl_peer *peer, uint64_t user_data);
 uint64_t pl_peer_user_data(const struct pl_peer *peer);
 
@@ -771,7 +774,7 @@ enum pl_kind {
 	PL_KIND_FETCH_ADD,
 	PL_KIND_COMPARE_SWAP,
 	PL_KIND_NOTIFY,
-	PL_KIND_NOTIFIED, /**< event, by pl_poll() only: a notification of the peer arrived */
+	PL_KIND_NOTIFIED, /**< event, by pl_poll() only: a notification of the peer arrived; `user_data` is the peer's */
 	PL_KIND_CONNECT,
 	PL_KIND_ACCEPT,
 	PL_KIND_IMPORT,

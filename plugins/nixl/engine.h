@@ -172,8 +172,8 @@ inline void wait_for_change(std::condition_variable &changed, std::unique_lock<s
 	changed.wait_for(lock, std::chrono::hours(1));
 }
 
-/* Size of the largest notification. */
-constexpr size_t NOTICE_MAX = 64u << 20;
+/* User data of the connections that this engine has made, from their first use on. Those of others have 0. */
+constexpr uint64_t OUTGOING = 1;
 
 class engine
 {
@@ -199,6 +199,7 @@ class engine
 		size_t arriving = 0;           /* large notifications under way */
 		size_t arriving_bytes = 0;     /* their lengths */
 		size_t bytes = 0;              /* length of `before` */
+		bool short_of_memory = false;  /* it is in the list of that name */
 	};
 	struct arriving {
 		pl_peer *peer;
@@ -217,6 +218,9 @@ class engine
 	std::unordered_map<pl_peer *, inbound> peers;    /* of drain_mutex */
 	std::unordered_map<uint64_t, arriving> receives; /* of drain_mutex: large notifications under way */
 	uint64_t receives_begun = 0, connections = 0;
+	uint64_t receive_bytes = 0; /* of drain_mutex: lengths of all receives */
+	/* Connections whose next large notification waits for memory that others use, by peer and number; of drain_mutex. */
+	std::deque<std::pair<pl_peer *, uint64_t>> short_of_memory;
 
 	std::mutex mutex;
 	bool stopping = false;
@@ -240,7 +244,10 @@ class engine
 	void handle_notified(const pl_completion &completion);
 	void handle_notice(pl_peer *peer, inbound &sender, uint64_t value, std::string data);
 	void handle_received(const pl_completion &completion);
-	void begin_receives(pl_peer *peer, inbound &sender);
+	void begin_receives(pl_peer *peer, inbound &sender, bool turn = false);
+	bool memory_fits(uint64_t length) const;
+	void wait_for_memory(pl_peer *peer, inbound &sender, uint64_t length);
+	void serve_waiting();
 	int begin_receive(pl_peer *peer, inbound &sender, const announced &notice, pl_error &error);
 	void accept_next() noexcept;
 	void free_retired();

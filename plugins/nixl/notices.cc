@@ -4,6 +4,7 @@
  * them, so that agents need not be polled; take_notices() handles them, too, so that nothing waits for the thread.
  */
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 
@@ -164,7 +165,8 @@ void engine::handle_notified(const pl_completion &completion)
 	const char *bytes = static_cast<const char *>(completion.data);
 	std::string data(bytes ? bytes : "", completion.data_length);
 
-	if (!completion.peer)
+	/* The other end of an own connection proves no name, and agents send nothing there. */
+	if (!completion.peer || completion.user_data == OUTGOING)
 		return;
 	inbound &sender = inbound_of(completion.peer);
 	if (sender.accepted) {
@@ -206,14 +208,67 @@ void engine::handle_notice(pl_peer *peer, inbound &sender, uint64_t value, std::
 	}
 }
 
-/* Gives memory to announced notifications, in their order, as far as the limits allow. */
-void engine::begin_receives(pl_peer *peer, inbound &sender)
+/* True if the limit of all connections allows a notification. One of any size fits alone. */
+bool engine::memory_fits(uint64_t length) const
 {
-	while (!sender.waiting.empty() && !sender.refused) {
+	return receives.empty() || receive_bytes + length <= options.notice_memory;
+}
+
+/* Puts a connection at the end of those that wait for memory. */
+void engine::wait_for_memory(pl_peer *peer, inbound &sender, uint64_t length)
+{
+	if (sender.short_of_memory)
+		return;
+	if (short_of_memory.empty()) {
+		pl_error error = {};
+		error.code = -ENOBUFS;
+		snprintf(error.id, sizeof(error.id), "NIXL-NOTICE-MEMORY");
+		snprintf(error.object, sizeof(error.object), "agent %s", sender.name.c_str());
+		snprintf(error.message, sizeof(error.message),
+			 "its notification of %llu bytes waits, as others that arrive use %llu of %llu bytes",
+			 (unsigned long long)length, (unsigned long long)receive_bytes,
+			 (unsigned long long)options.notice_memory);
+		snprintf(error.hint, sizeof(error.hint),
+			 "raise notification_memory, or PEERLANE_NIXL_NOTIFICATION_MEMORY");
+		warn_error("notifications wait for memory", error);
+	}
+	short_of_memory.emplace_back(peer, sender.number);
+	sender.short_of_memory = true;
+}
+
+/* Gives memory that has become free to the connections that wait for it, one notification each, in their order. */
+void engine::serve_waiting()
+{
+	while (!short_of_memory.empty()) {
+		auto [peer, number] = short_of_memory.front();
+		auto found = peers.find(peer);
+		bool gone = found == peers.end() || found->second.number != number || found->second.refused ||
+			    found->second.waiting.empty();
+		if (!gone && !memory_fits(found->second.waiting.front().length))
+			return;
+		short_of_memory.pop_front();
+		if (gone)
+			continue;
+		found->second.short_of_memory = false;
+		begin_receives(peer, found->second, true);
+	}
+}
+
+/*
+ * Gives memory to announced notifications, in their order, as far as the limits allow. Others wait for memory first, unless the
+ * connection has its turn with one notification.
+ */
+void engine::begin_receives(pl_peer *peer, inbound &sender, bool turn)
+{
+	for (; !sender.waiting.empty() && !sender.refused; turn = false) {
 		announced next = sender.waiting.front();
 		if (sender.arriving &&
 		    (sender.arriving >= ARRIVING_MAX || sender.arriving_bytes + next.length > ARRIVING_BYTES_MAX))
 			return;
+		if (!memory_fits(next.length) || (!turn && !short_of_memory.empty())) {
+			wait_for_memory(peer, sender, next.length);
+			return;
+		}
 		pl_error error = {};
 		int status = begin_receive(peer, sender, next, error);
 		/* Without memory it waits for those that have some. */
@@ -247,6 +302,7 @@ int engine::begin_receive(pl_peer *peer, inbound &sender, const announced &notic
 	}
 	sender.arriving++;
 	sender.arriving_bytes += notice.length;
+	receive_bytes += notice.length;
 	return 0;
 }
 
@@ -258,6 +314,7 @@ void engine::handle_received(const pl_completion &completion)
 		return;
 	arriving done = std::move(found->second);
 	receives.erase(found);
+	receive_bytes -= done.length;
 	auto drop = [](pl_region *region) { pl_region_deregister(region); };
 	std::unique_ptr<pl_region, decltype(drop)> held(done.region, drop);
 	try {
@@ -272,19 +329,23 @@ void engine::handle_received(const pl_completion &completion)
 	}
 	held.reset();
 	auto sender = peers.find(done.peer);
-	if (sender == peers.end() || sender->second.number != done.number)
-		return;
-	sender->second.arriving--;
-	sender->second.arriving_bytes -= done.length;
-	begin_receives(sender->first, sender->second);
+	if (sender != peers.end() && sender->second.number == done.number) {
+		sender->second.arriving--;
+		sender->second.arriving_bytes -= done.length;
+		begin_receives(sender->first, sender->second);
+	}
+	serve_waiting();
 }
 
 void engine::close_peer(pl_peer *peer)
 {
-	std::lock_guard<std::mutex> lock(drain_mutex);
-
+	{
+		/* Of notifications that came before the connection was marked. */
+		std::lock_guard<std::mutex> lock(drain_mutex);
+		peers.erase(peer);
+	}
+	/* Without the lock: it waits up to 1 s for copies of a stopped process. */
 	pl_peer_close(peer);
-	peers.erase(peer);
 }
 
 /* Closes refused connections, and lost ones after the notifications that came before the loss were handled. */

@@ -22,6 +22,9 @@ constexpr uint64_t SECOND = 1000000000;
 /* Requests of engines have their own time-outs, and are released then. */
 constexpr uint64_t OPERATION_S = 600;
 constexpr uint64_t CONNECT_S = 10;
+constexpr unsigned long MIB = 1ul << 20;
+constexpr unsigned long NOTICE_MEMORY_MIB = 1024;
+constexpr unsigned long NOTICE_MEMORY_MIB_MAX = 1ul << 20;
 
 struct parameter {
 	const char *name;
@@ -45,6 +48,7 @@ constexpr parameter PARAMETERS[] = {
 	{ "keepalive", "PEERLANE_KEEPALIVE" },
 	{ "connect_timeout", "PEERLANE_NIXL_CONNECT_TIMEOUT" },
 	{ "operation_timeout", "PEERLANE_NIXL_OPERATION_TIMEOUT" },
+	{ "notification_memory", "PEERLANE_NIXL_NOTIFICATION_MEMORY" },
 };
 
 class lookup
@@ -174,7 +178,7 @@ int settings::read(const parameters &given)
 {
 	lookup from(given);
 	parameters known = parameter_names();
-	unsigned long workers, lanes, keepalive, connect_s, operation_s;
+	unsigned long workers, lanes, keepalive, connect_s, operation_s, notice_mib;
 	int status;
 
 	for (const auto &each : given) {
@@ -185,6 +189,8 @@ int settings::read(const parameters &given)
 	    !from.number("keepalive", 1, 86400, 0, keepalive) ||
 	    !from.number("connect_timeout", 1, 86400, CONNECT_S, connect_s) ||
 	    !from.number("operation_timeout", 1, 86400, OPERATION_S, operation_s) ||
+	    !from.number("notification_memory", NOTICE_MAX / MIB, NOTICE_MEMORY_MIB_MAX, NOTICE_MEMORY_MIB,
+			 notice_mib) ||
 	    !from.choice("insecure", options.insecure) || !from.choice("encrypt", options.encrypt_data))
 		return -EINVAL;
 	status = read_progress(from.text("progress"), options.progress);
@@ -192,6 +198,7 @@ int settings::read(const parameters &given)
 		status = read_key(from.text("key_file"), key);
 	if (status < 0)
 		return status;
+	notice_memory = notice_mib * MIB;
 	options.workers = (unsigned)workers;
 	options.lanes = (unsigned)lanes;
 	options.keepalive = keepalive * SECOND;

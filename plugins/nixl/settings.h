@@ -23,8 +23,12 @@ using parameters = std::unordered_map<std::string, std::string>;
 /* Returns all parameters with empty values, which mean the variable of the environment, or the default. */
 parameters parameter_names();
 
+/* Largest notification, and so the least memory for those that arrive. */
+constexpr size_t NOTICE_MAX = 64u << 20;
+
 struct settings {
 	std::string address; /* "host:port" to listen on */
+	uint64_t notice_memory = 0; /* bytes for large notifications that arrive, of all connections */
 	std::string fabric;
 	std::string devices;
 	std::string key;

@@ -283,6 +283,7 @@ static int notified(struct pl_peer *peer, const struct pl_frame *frame, const vo
 		memcpy(operation->copy, payload, frame->length);
 		operation->completion.data_length = frame->length;
 	}
+	operation->completion.user_data = atomic_load(&peer->user_data);
 	operation->completion.value = frame->offset;
 	operation->completion.posted = operation->completion.completed = pl_now();
 	arrived(operation);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <peerlane/peerlane.h>
@@ -147,6 +148,82 @@ void test_busy(void *argument)
 	end_remote(remote);
 }
 
+/* Gates of the local fabric: one in each 64 bytes, the number of its key, and the count of copies that use it. */
+struct gate {
+	std::atomic<uint32_t> open, holders;
+	uint32_t rest[14];
+};
+
+/* Returns the gates of all connections that are shut, in mappings of their own, which outlive the connections. */
+static std::vector<gate *> shut_gates()
+{
+	std::ifstream maps("/proc/self/maps");
+	std::vector<gate *> gates;
+	std::string line;
+
+	while (std::getline(maps, line)) {
+		constexpr size_t PAGE = 4096; /* the file is sparse, and this process has shared few keys */
+		unsigned long from;
+		if (line.find("memfd:peerlane-gates") == std::string::npos || sscanf(line.c_str(), "%lx-", &from) != 1)
+			continue;
+		void *copy = mremap(reinterpret_cast<void *>(from), 0, PAGE, MREMAP_MAYMOVE);
+		check(copy != MAP_FAILED);
+		for (size_t at = 0; at < PAGE; at += sizeof(gate)) {
+			auto *found = reinterpret_cast<gate *>(static_cast<char *>(copy) + at);
+			if (!found->open)
+				gates.push_back(found);
+		}
+	}
+	return gates;
+}
+
+/* True if an agent collects notifications while it closes a connection to a process that was stopped in a copy. */
+static bool collects_during_close()
+{
+	nixl_b_params_t local_fabric = { { "fabric", "local" } };
+	remote_process remote = start_remote("two", local_fabric, 4096);
+	stand_in agent("one", local_fabric);
+	range there = load_remote(agent, remote);
+	std::atomic<bool> done = false;
+	std::vector<gate *> gates;
+	gate *opened = nullptr;
+	notif_list_t list;
+	bool collected;
+
+	check_number(agent.engine->connect("two"), NIXL_SUCCESS);
+	process_stop(remote.pid);
+	gates = shut_gates();
+	/* Opens a gate: the other process copies a large message itself. */
+	check_number(agent.engine->genNotif("two", std::string(1 << 20, 'x')), NIXL_SUCCESS);
+	while (!opened)
+		for (gate *each : gates)
+			opened = each->open ? each : opened;
+	opened->holders = 1;
+	std::thread closing([&] {
+		check_number(agent.engine->disconnect("two"), NIXL_SUCCESS);
+		done = true;
+	});
+	while (opened->open)
+		std::this_thread::yield();
+	check_number(agent.engine->getNotifs(list), NIXL_SUCCESS);
+	sleep_ms(20);
+	collected = !done;
+	opened->holders = 0;
+	closing.join();
+	agent.unload(there);
+	process_kill(remote.pid, SIGKILL);
+	return collected;
+}
+
+/* The close ends after 1 s at most, which a slow machine may spend elsewhere. */
+void test_slow_close(void *)
+{
+	for (int attempt = 0; attempt < 10; attempt++)
+		if (collects_during_close())
+			return;
+	check(!"notifications are collected while a connection is closed");
+}
+
 /* An agent that ends deregisters its memory first. Its end is the result of a transfer, not the deregistration. */
 void test_ending(void *)
 {
@@ -263,6 +340,57 @@ void test_announcements(void *)
 		check(!other.has_notice());
 		check_number(pl_peer_query(liar.peer, &info), 0);
 	} while (info.connected);
+}
+
+/* Text that this process wrote to standard error since `file` took it over. */
+static std::string error_text(const char *file)
+{
+	std::ifstream written(file);
+
+	return { std::istreambuf_iterator<char>(written), {} };
+}
+
+/* Connections that announce together more than the engine's limit get memory up to it. Others wait, and have their turn. */
+void test_notice_memory(void *)
+{
+	constexpr size_t MIB = 1 << 20;
+	char file[] = "/tmp/test_nixl.XXXXXX";
+	nixl_b_params_t small = parameters(), wrong = parameters();
+
+	wrong["notification_memory"] = "63";
+	check(stand_in("bad", wrong).engine->getInitErr());
+	small["notification_memory"] = "128";
+	stand_in agent("one", parameters()), other("two", small);
+	size_t before = library_bytes();
+	close(mkstemp(file));
+	check(freopen(file, "w", stderr) && setvbuf(stderr, nullptr, _IONBF, 0) == 0);
+	{
+		stranger liars[4];
+		for (stranger &each : liars) {
+			each.dial(other);
+			each.hello("liar");
+			for (uint64_t tag = 1; tag <= 3; tag++)
+				each.announce(tag, 64 * MIB);
+			each.notify(2, 0, "marker");
+		}
+		for (int i = 0; i < 4; i++)
+			check_notice(other, "marker");
+		check(library_bytes() - before >= 128 * MIB);
+		check(library_bytes() - before <= 160 * MIB);
+		check(error_text(file).find("NIXL-NOTICE-MEMORY") != std::string::npos);
+		/* Without memory it waits; a small one does not. */
+		check_number(agent.engine->loadRemoteConnInfo("two", other.info()), NIXL_SUCCESS);
+		check_number(agent.engine->genNotif("two", std::string(20000, 'x')), NIXL_SUCCESS);
+		check_number(agent.engine->genNotif("two", "small"), NIXL_SUCCESS);
+		check_notice(other, "small");
+		check(!other.has_notice());
+	}
+	check(other.notice().second == std::string(20000, 'x'));
+	for (int i = 0; i < 3; i++)
+		check_number(agent.engine->genNotif("two", std::string(64 * MIB, (char)('a' + i))), NIXL_SUCCESS);
+	for (int i = 0; i < 3; i++)
+		check(other.notice().second == std::string(64 * MIB, (char)('a' + i)));
+	unlink(file);
 }
 
 /* Identities decide which agents connect, without a key: those of the file `authorized`, in both directions. */

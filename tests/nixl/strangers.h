@@ -11,6 +11,8 @@ void test_busy(void *argument);
 void test_departed(void *argument);
 void test_ending(void *argument);
 void test_false_name(void *argument);
+void test_slow_close(void *argument);
+void test_notice_memory(void *argument);
 void test_identities(void *argument);
 void test_no_memory(void *argument);
 void test_no_memory_list(void *argument);

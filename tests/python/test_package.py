@@ -114,10 +114,40 @@ assert all(library.startswith(sys.argv[1]) for library in libraries) and librari
 '''
 
 
+def make_wheel(*arguments):
+    return subprocess.run([sys.executable, ROOT / 'bindings/python/make_wheel.py', *arguments], capture_output=True, text=True)
+
+
+def test_a_wheel_for_a_free_threaded_interpreter_needs_one(tmp_path):
+    with_lock = tmp_path / 'python'
+    with_lock.write_text('#!/bin/sh\necho 0 .so 3 13\n')
+    with_lock.chmod(0o755)
+    made = make_wheel('--python', with_lock, BUILD, tmp_path)
+    assert made.returncode != 0 and 'is not free-threaded' in made.stderr
+    with_lock.write_text('#!/bin/sh\necho 1 .none.so 3 13\n')
+    made = make_wheel('--python', with_lock, BUILD, tmp_path)
+    assert made.returncode != 0 and '-Dpython_free_threaded=' in made.stderr
+
+
+@pytest.mark.skipif(not os.environ.get('FREE_THREADED_PYTHON'), reason='the build has no extension for a free-threaded interpreter')
+def test_the_wheel_for_a_free_threaded_interpreter_runs_alone(tmp_path):
+    interpreter = os.environ['FREE_THREADED_PYTHON']
+    made = make_wheel('--python', interpreter, BUILD, tmp_path)
+    assert made.returncode == 0, made.stderr
+    wheel = pathlib.Path(made.stdout.strip())
+    assert re.fullmatch(r'peerlane-[\d.]+-cp3(\d+)-cp3\1t-linux_\w+\.whl', wheel.name)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / 'site')
+    inherited = {name: value for name, value in os.environ.items() if name != 'LD_LIBRARY_PATH'}
+    program = PROGRAM + 'assert not sys._is_gil_enabled()\n'
+    done = subprocess.run([interpreter, '-W', 'error', '-c', program, str(tmp_path)], capture_output=True, text=True, timeout=300,
+                          env={**inherited, 'PYTHONPATH': str(tmp_path / 'site')})
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.skipif(not (BUILD / 'build.ninja').exists(), reason='the package does not run from a build folder')
 def test_the_wheel_runs_alone(tmp_path):
-    made = subprocess.run([sys.executable, ROOT / 'bindings/python/make_wheel.py', BUILD, tmp_path], capture_output=True,
-                          text=True)
+    made = make_wheel(BUILD, tmp_path)
     assert made.returncode == 0, made.stderr
     wheel = pathlib.Path(made.stdout.strip())
     assert re.fullmatch(r'peerlane-[\d.]+-cp311-abi3-linux_\w+\.whl', wheel.name)

@@ -34,6 +34,7 @@ static void check_notification(struct scenario_environment *environment, uint64_
 	collect(environment, environment->far, &completion, 1);
 	check_number(completion.kind, PL_KIND_NOTIFIED);
 	check_number(completion.value, value);
+	check_number(completion.user_data, pl_peer_user_data(environment->far_peer));
 	check_number(completion.data_length, length);
 	check(length ? !memcmp(completion.data, data, length) : !completion.data);
 	pl_notification_free(environment->far, &completion);
@@ -52,6 +53,7 @@ static void notification_data(struct scenario_environment *environment)
 		uint8_t copy[sizeof(data)];
 
 		memcpy(copy, data, sizeof(data));
+		pl_peer_set_user_data(environment->far_peer, i + 4711);
 		check_ok(pl_notify(environment->near_peer, i, copy, lengths[i], NULL, &operation, &error), &error);
 		/* The call has copied the data. */
 		memset(copy, 0, sizeof(copy));

@@ -7,6 +7,7 @@
  * call that waits for an engine may hold the interpreter lock.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -118,8 +119,9 @@ static int py_authorize_ask(struct py_context *context, const struct pl_identity
 
 /*
  * The library calls with an engine's lock held, which the end of a peer, listener or context takes, too. So no collection may find
- * such an object in a cycle meanwhile. The interpreter's lock protects the number of callbacks that run.
+ * such an object in a cycle meanwhile. The mutex protects the number of callbacks that run, and what the first one found.
  */
+static pthread_mutex_t callbacks_mutex = PTHREAD_MUTEX_INITIALIZER;
 static unsigned callbacks;
 static int collects;
 
@@ -127,21 +129,26 @@ static bool py_callback_begin(PyGILState_STATE *before)
 {
 	if (!py_thread_enter(before))
 		return false;
+	pthread_mutex_lock(&callbacks_mutex);
 	if (callbacks++ == 0)
 		collects = PyGC_Disable();
+	pthread_mutex_unlock(&callbacks_mutex);
 	return true;
 }
 
 static void py_callback_end(PyGILState_STATE before)
 {
+	pthread_mutex_lock(&callbacks_mutex);
 	/* A child of a fork in between has none. */
 	if (callbacks && --callbacks == 0 && collects)
 		PyGC_Enable();
+	pthread_mutex_unlock(&callbacks_mutex);
 	py_thread_leave(before);
 }
 
 void py_callbacks_forked(void)
 {
+	pthread_mutex_init(&callbacks_mutex, NULL);
 	if (callbacks && collects)
 		PyGC_Enable();
 	callbacks = 0;

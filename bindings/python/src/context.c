@@ -8,6 +8,7 @@
 
 static int py_context_init(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
+	PY_GUARD(self);
 	struct py_context *context = (struct py_context *)self;
 	struct pl_options options = PL_OPTIONS_INIT;
 	struct pl_error error;
@@ -24,8 +25,10 @@ static int py_context_init(PyObject *self, PyObject *arguments, PyObject *keywor
 		return -1;
 	}
 	owners = PyList_New(0);
-	if (!owners)
+	if (!owners || py_weak_set(&context->weak, self) < 0) {
+		Py_XDECREF(owners);
 		return -1;
+	}
 	if (py_options_parse(context, keywords, &options, owners) == 0) {
 		context->status = PY_CLOSING;
 		Py_BEGIN_ALLOW_THREADS
@@ -38,11 +41,13 @@ static int py_context_init(PyObject *self, PyObject *arguments, PyObject *keywor
 	Py_DECREF(owners);
 	if (rc)
 		return -1;
+	PY_LOCK(&state->lock);
 	context->next = state->contexts;
 	context->link = &state->contexts;
 	if (context->next)
 		context->next->link = &context->next;
 	state->contexts = context;
+	PY_UNLOCK(&state->lock);
 	return 0;
 }
 
@@ -69,31 +74,34 @@ static PyObject *py_context_create(PyTypeObject *type, PyObject *arguments, PyOb
 
 static void py_context_unlink(struct py_context *context)
 {
-	if (!context->link)
-		return;
-	*context->link = context->next;
-	if (context->next)
-		context->next->link = context->link;
-	context->link = NULL;
+	PY_LOCK(&context->state->lock);
+	if (context->link) {
+		*context->link = context->next;
+		if (context->next)
+			context->next->link = context->link;
+		context->link = NULL;
+	}
+	PY_UNLOCK(&context->state->lock);
 }
 
-/* Ends all objects of a context that is closed. An object may go when references to it are given up. */
+/* Ends all objects of a context that is closed. Objects may go when references are given up. */
 static void py_context_forget_objects(struct py_context *context)
 {
 	struct py_state *state = context->state;
 
 	while (context->objects) {
 		struct py_object *object = context->objects;
-		PyObject *self = (PyObject *)object;
+		struct py_references references = { { NULL } };
+		PyTypeObject *type = Py_TYPE((PyObject *)object);
 
 		py_object_unlink(object);
 		object->closed = true;
-		Py_INCREF(self);
-		if (Py_TYPE(self) == state->region)
-			py_region_forget((struct py_region *)object);
-		else if (Py_TYPE(self) == state->operation)
-			py_operation_forget((struct py_operation *)object);
-		Py_DECREF(self);
+		if (type == state->region)
+			py_region_forget((struct py_region *)object, &references);
+		else if (type == state->operation)
+			py_operation_forget((struct py_operation *)object, &references);
+		/* The object may be gone afterwards. */
+		py_references_clear(&references);
 	}
 	for (size_t i = 0; i < context->orphan_count; i++)
 		py_references_clear(&context->orphans[i].references);
@@ -125,6 +133,7 @@ static void py_context_shut(struct py_context *context)
 
 static PyObject *py_context_close(PyObject *self, PyObject *unused)
 {
+	PY_GUARD(self);
 	struct py_context *context = (struct py_context *)self;
 
 	(void)unused;
@@ -144,6 +153,13 @@ static PyObject *py_context_close(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+static void py_context_count_going(struct py_state *state, int change)
+{
+	PY_LOCK(&state->lock);
+	state->going += (unsigned)change;
+	PY_UNLOCK(&state->lock);
+}
+
 static void py_context_dealloc(PyObject *self)
 {
 	struct py_context *context = (struct py_context *)self;
@@ -152,14 +168,16 @@ static void py_context_dealloc(PyObject *self)
 	/* The close lets other threads run. None may find the context meanwhile, but the end of the interpreter waits for it. */
 	py_context_unlink(context);
 	if (context->status == PY_OPEN) {
-		context->state->going++;
+		py_context_count_going(context->state, 1);
 		py_context_shut(context);
-		context->state->going--;
+		py_context_count_going(context->state, -1);
 	}
+	Py_XDECREF(context->weak);
 	Py_XDECREF(context->kept);
 	Py_XDECREF(context->sink);
 	Py_XDECREF(context->future);
 	Py_XDECREF(context->future_options);
+	Py_XDECREF(context->running_loop);
 	Py_XDECREF(context->run);
 	Py_XDECREF(context->authorize);
 	Py_XDECREF(context->refused);
@@ -171,6 +189,7 @@ static void py_context_dealloc(PyObject *self)
 
 static PyObject *py_context_enter(PyObject *self, PyObject *unused)
 {
+	PY_GUARD(self);
 	(void)unused;
 	if (py_context_check((struct py_context *)self) < 0)
 		return NULL;
@@ -187,18 +206,19 @@ static PyObject *py_context_exit(PyObject *self, PyObject *arguments)
 /* _bind(sink, future=None, options=None): sets the receiver of events, and the class of futures with its arguments. */
 static PyObject *py_context_bind(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD(self);
 	static const char *const names[] = { "sink", "future", "options", NULL };
 	struct py_context *context = (struct py_context *)self;
 	PyObject *values[3];
 
 	if (py_parse("_bind", names, 1, arguments, count, keywords, values) < 0)
 		return NULL;
-	if (values[1] && !context->state->running_loop) {
+	if (values[1] && !context->running_loop) {
 		PyObject *events = PyImport_ImportModule("asyncio.events");
 
-		context->state->running_loop = events ? PyObject_GetAttrString(events, "_get_running_loop") : NULL;
+		context->running_loop = events ? PyObject_GetAttrString(events, "_get_running_loop") : NULL;
 		Py_XDECREF(events);
-		if (!context->state->running_loop)
+		if (!context->running_loop)
 			return NULL;
 	}
 	Py_INCREF(values[0]);
@@ -217,6 +237,7 @@ static PyObject *py_context_bind(PyObject *self, PY_ARGUMENTS)
 
 static PyObject *py_context_fd(PyObject *self, PyObject *unused)
 {
+	PY_GUARD(self);
 	struct py_context *context = (struct py_context *)self;
 	int fd;
 
@@ -229,12 +250,14 @@ static PyObject *py_context_fd(PyObject *self, PyObject *unused)
 
 static PyObject *py_context_closed(PyObject *self, void *unused)
 {
+	PY_GUARD(self);
 	(void)unused;
 	return PyBool_FromLong(((struct py_context *)self)->status != PY_OPEN);
 }
 
 static PyObject *py_context_pending(PyObject *self, void *unused)
 {
+	PY_GUARD(self);
 	(void)unused;
 	return PyLong_FromUnsignedLong(((struct py_context *)self)->record_used);
 }
@@ -242,6 +265,7 @@ static PyObject *py_context_pending(PyObject *self, void *unused)
 /* reload(key=None, old_key=None): reads the files of identities again, and replaces the keys. */
 static PyObject *py_context_reload(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD(self);
 	static const char *const names[] = { "key", "old_key", NULL };
 	struct py_context *context = (struct py_context *)self;
 	struct pl_credentials credentials = PL_CREDENTIALS_INIT;

@@ -65,6 +65,7 @@ static PyObject *fabrics_of(struct py_context *context, enum pl_kind kind)
 
 PyObject *py_context_traffic(PyObject *self, PyObject *unused)
 {
+	PY_GUARD(self);
 	static const char *const kinds[] = {
 		"write", "read", "send", "receive", "fetch_add", "compare_swap", "notify"
 	};
@@ -86,6 +87,7 @@ PyObject *py_context_traffic(PyObject *self, PyObject *unused)
 
 PyObject *py_context_error_counts(PyObject *self, PyObject *unused)
 {
+	PY_GUARD(self);
 	struct pl_error_count count = PL_ERROR_COUNT_INIT;
 	struct py_context *context = (struct py_context *)self;
 	PyObject *dictionary;
@@ -128,6 +130,7 @@ static int query_queues(struct py_context *context, struct pl_queues queues[FABR
 
 PyObject *py_context_queues(PyObject *self, PyObject *unused)
 {
+	PY_GUARD(self);
 	struct py_context *context = (struct py_context *)self;
 	struct pl_queues queues[FABRICS];
 	struct pl_error error;
@@ -150,6 +153,7 @@ PyObject *py_context_queues(PyObject *self, PyObject *unused)
 
 PyObject *py_context_state(PyObject *self, PyObject *unused)
 {
+	PY_GUARD(self);
 	struct pl_context_info info = PL_CONTEXT_INFO_INIT;
 	struct py_context *context = (struct py_context *)self;
 	struct pl_error error;

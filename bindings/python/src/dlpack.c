@@ -68,6 +68,7 @@ static void py_tensor_dealloc(PyObject *self)
 /* Takes the tensor of a capsule over. The versions of the structure have the deleter at the same place. */
 PyObject *py_dlpack_take(PyObject *module, PyObject *capsule)
 {
+	PY_GUARD(capsule);
 	struct py_state *state = PyModule_GetState(module);
 	struct py_tensor *tensor = PyObject_New(struct py_tensor, state->tensor);
 
@@ -298,6 +299,7 @@ PyObject *py_export_give(const struct py_export_source *source, PY_ARGUMENTS)
 
 static void py_region_count(PyObject *self, int change)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_region *region = (struct py_region *)self;
 
 	region->exports += change;
@@ -306,6 +308,7 @@ static void py_region_count(PyObject *self, int change)
 
 PyObject *py_region_dlpack(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_region *region = (struct py_region *)self;
 	struct py_export_source source = { .owner = self,
 					   .name = "region",

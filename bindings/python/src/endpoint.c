@@ -19,6 +19,7 @@ PyObject *py_listener_new(struct py_context *context, struct pl_listener *handle
 
 PyObject *py_context_listen(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD(self);
 	static const char *const names[] = { "address", NULL };
 	struct py_context *context = (struct py_context *)self;
 	const char *address = "127.0.0.1:0";
@@ -59,6 +60,7 @@ static int py_post_connect(void *argument, uint64_t user_data, struct pl_operati
 
 PyObject *py_context_connect(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD(self);
 	static const char *const names[] = { "address", "timeout", NULL };
 	struct py_context *context = (struct py_context *)self;
 	struct py_references references = { { NULL } };
@@ -86,6 +88,7 @@ PyObject *py_context_connect(PyObject *self, PY_ARGUMENTS)
 /* Waits in slices for the next peer. */
 static PyObject *py_listener_accept(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "timeout", NULL };
 	struct py_listener *listener = (struct py_listener *)self;
 	struct py_context *context = listener->base.context;
@@ -126,6 +129,7 @@ static int py_post_accept(void *argument, uint64_t user_data, struct pl_operatio
 /* accept() of asyncio: returns a future. */
 static PyObject *py_listener_accept_start(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_listener *listener = (struct py_listener *)self;
 	struct py_references references = { { self } };
 
@@ -150,24 +154,25 @@ static void py_listener_end(struct py_listener *listener)
 
 static PyObject *py_listener_close(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	(void)unused;
 	py_listener_end((struct py_listener *)self);
 	Py_RETURN_NONE;
 }
 
+static void py_listener_finish(PyObject *self)
+{
+	py_listener_end((struct py_listener *)self);
+}
+
 static void py_listener_dealloc(PyObject *self)
 {
-	PyObject *type, *value, *trace;
-
-	py_object_unlink((struct py_object *)self);
-	PyErr_Fetch(&type, &value, &trace);
-	py_listener_end((struct py_listener *)self);
-	PyErr_Restore(type, value, trace);
-	py_object_free(self);
+	py_object_dealloc(self, py_listener_finish);
 }
 
 static PyObject *py_listener_enter(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	(void)unused;
 	if (py_object_check((struct py_object *)self) < 0)
 		return NULL;
@@ -182,6 +187,7 @@ static PyObject *py_listener_exit(PyObject *self, PyObject *arguments)
 
 static PyObject *py_listener_address(PyObject *self, void *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_listener *listener = (struct py_listener *)self;
 	char address[80];
 

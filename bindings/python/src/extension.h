@@ -2,8 +2,12 @@
 /*
  * Objects of the extension module `_peerlane`.
  *
- * The global interpreter lock guards all fields. Calls of the library that may sleep run without the lock. Each object
- * counts the calls that use its handle meanwhile (`users`), and a close waits until there are none.
+ * The global interpreter lock guards all fields; in a build for a free-threaded interpreter guards of contexts do (guard.h).
+ * Calls of the library that may sleep run without the lock. Each object counts the calls that use its handle meanwhile
+ * (`users`), and a close waits until there are none.
+ *
+ * Without the global lock, the last reference to an object may go while another thread finds the object in a list. The
+ * object stays allocated until its end has taken the guard, but the thread must not count a reference: it asks a weak one.
  */
 #ifndef PEERLANE_PYTHON_EXTENSION_H
 #define PEERLANE_PYTHON_EXTENSION_H
@@ -14,6 +18,8 @@
 #include <stdint.h>
 
 #include <peerlane/peerlane.h>
+
+#include "guard.h"
 
 /* Longest time without a look for signals and for a close by another thread. */
 #define PY_SLICE_NS (50 * 1000000ull)
@@ -30,8 +36,8 @@ struct py_state {
 	PyObject *future_fail;
 	PyObject *future_cancel;
 	PyObject *no_arguments; /* empty tuple */
-	PyObject *running_loop; /* function of asyncio; NULL before a context needs it */
 	PyObject *loop_key;     /* of the object for a run of a loop, in the dictionary of a thread */
+	py_lock lock;           /* guards the fields below */
 	struct py_context *contexts;
 	unsigned going; /* contexts without references that are being closed */
 };
@@ -81,13 +87,15 @@ struct py_context {
 	unsigned long poller; /* thread that collects and delivers completions; 0: none */
 	size_t exports;       /* buffers and tensors that regions have given out */
 	struct py_object *objects;
-	struct py_context *next, **link; /* in state->contexts */
+	struct py_context *next, **link; /* in state->contexts; state->lock guards them */
+	PyObject *weak;                  /* reference to this object, of free-threaded builds */
 	PyObject *kept;                  /* list: memory of regions that could not be deregistered */
 	PyObject *sink;                  /* receives Notification objects */
 	PyObject *future;                /* class of futures; NULL: calls wait */
 	PyObject *future_options;        /* keyword arguments of the class */
 	PyObject *authorize;             /* function that decides about other ends, or NULL */
 	PyObject *refused;               /* function that learns of refused ends, or NULL */
+	PyObject *running_loop;          /* function of asyncio, if there are futures */
 	PyObject *loop;                  /* of the futures; `future_options` keeps it */
 	PyObject *run;                   /* object of asyncio for the run of the loop that was checked last, or NULL */
 	unsigned long thread;            /* the loop's, if there are futures */
@@ -127,6 +135,8 @@ struct py_listener {
 struct py_peer {
 	struct py_object base;
 	struct pl_peer *handle;
+	PyObject *references; /* list of weak references to this object */
+	PyObject *weak;       /* one of them, of free-threaded builds */
 	bool lost; /* the connection was lost, and _take_lost() has not returned the peer */
 };
 
@@ -170,12 +180,17 @@ int py_object_check(struct py_object *object);
 bool py_object_quiet(struct py_object *object);
 PyObject *py_object_reduce(PyObject *self, PyObject *unused);
 void py_object_unlink(struct py_object *object);
-void py_object_free(void *object);
+/* Ends an object without references: calls `end`, which gives the handle back and keeps the exception, and frees the object. */
+void py_object_dealloc(PyObject *self, void (*end)(PyObject *self));
+int py_weak_set(PyObject **weak, PyObject *object);
+PyObject *py_weak_get(PyObject *weak, void *object);
+PyObject *py_contexts(struct py_state *state);
 void py_context_await_end(struct py_context *context);
 void py_references_set(struct py_references *references, void *first, void *second, void *third);
 void py_references_use(struct py_context *context, const struct py_references *references, int change);
 void py_references_take(struct py_references *references, struct py_references *from);
 void py_references_clear(struct py_references *references);
+int py_references_check(const struct py_references *references);
 
 /* Marks `object` as used by a call without the interpreter lock. */
 static inline void py_hold(struct py_object *object)
@@ -224,11 +239,12 @@ PyObject *py_remote_new(struct py_context *context, struct pl_remote *handle, Py
 PyObject *py_listener_new(struct py_context *context, struct pl_listener *handle);
 PyObject *py_remote_set_new(struct py_context *context, struct pl_remote_set *handle, PyObject *peer);
 PyObject *py_region_new(struct py_context *context, struct pl_region *handle, PyObject *keeper, bool readonly);
-struct py_object *py_find_peer(struct py_context *context, const struct pl_peer *handle);
+struct py_peer *py_as_peer(struct py_object *object);
+struct py_peer *py_find_peer(struct py_context *context, const struct pl_peer *handle);
 
-/* Ends of objects when the context has been closed. */
-void py_region_forget(struct py_region *region);
-void py_operation_forget(struct py_operation *operation);
+/* Ends of objects when the context has been closed. The caller gives up the references. */
+void py_region_forget(struct py_region *region, struct py_references *references);
+void py_operation_forget(struct py_operation *operation, struct py_references *references);
 
 /* Options of a context: options.c, authorize.c. */
 int py_options_parse(struct py_context *context, PyObject *given, struct pl_options *options, PyObject *owners);

@@ -47,17 +47,17 @@ static void py_frame_end(struct py_frame *frame)
 	py_unhold(&owner->base);
 }
 
-static void py_frame_dealloc(PyObject *self)
+static void py_frame_finish(PyObject *self)
 {
 	struct py_frame *frame = (struct py_frame *)self;
-	PyObject *type, *value, *trace, *owner = (PyObject *)frame->owner;
 
-	py_object_unlink(&frame->base);
-	PyErr_Fetch(&type, &value, &trace);
 	py_frame_end(frame);
-	PyErr_Restore(type, value, trace);
-	py_object_free(frame);
-	Py_XDECREF(owner);
+	Py_CLEAR(frame->owner);
+}
+
+static void py_frame_dealloc(PyObject *self)
+{
+	py_object_dealloc(self, py_frame_finish);
 }
 
 static int py_frame_refuse_exports(struct py_frame *frame)
@@ -112,6 +112,7 @@ static PyObject *py_frame_release_on(struct py_frame *frame, PyObject *value)
 /* release(stream=None): gives a frame back, or discards a loan. Waits for copies of other threads, unless on a stream. */
 static PyObject *py_frame_release(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "stream", NULL };
 	struct py_frame *frame = (struct py_frame *)self;
 	PyObject *values[1];
@@ -155,6 +156,7 @@ static int py_frame_options(PyObject **values, struct pl_frame_options *options,
 /* publish(length=None, metadata=None, captured=None, layout=None, replay=False, stream=None) */
 static PyObject *py_frame_publish(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "length", "metadata", "captured", "layout", "replay", "stream", NULL };
 	struct py_frame *frame = (struct py_frame *)self;
 	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
@@ -193,6 +195,7 @@ static PyObject *py_frame_publish(PyObject *self, PY_ARGUMENTS)
 /* Copies between a buffer and the frame's memory, of any kind. */
 static PyObject *py_frame_copy(struct py_frame *frame, PyObject *object, PyObject *at, bool in)
 {
+	PY_GUARD_CONTEXT_OF(frame);
 	struct pl_error error;
 	uint64_t offset = 0;
 	Py_buffer view;
@@ -241,6 +244,7 @@ static PyObject *py_frame_copy_out(PyObject *self, PY_ARGUMENTS)
 
 static PyObject *py_frame_enter(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	(void)unused;
 	if (py_frame_check((struct py_frame *)self) < 0)
 		return NULL;
@@ -254,6 +258,7 @@ static PyObject *py_frame_enter(PyObject *self, PyObject *unused)
  */
 static PyObject *py_frame_exit(PyObject *self, PyObject *arguments)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_frame *frame = (struct py_frame *)self;
 	PyObject *kind = PyTuple_GetItem(arguments, 0);
 
@@ -284,6 +289,7 @@ enum py_frame_field {
 
 static PyObject *py_frame_get(PyObject *self, void *field)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	const struct py_frame *frame = (struct py_frame *)self;
 	const struct pl_frame_info *info = &frame->info;
 
@@ -314,6 +320,7 @@ static PyObject *py_frame_get(PyObject *self, void *field)
 
 static PyObject *py_frame_overwritten(PyObject *self, void *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_frame *frame = (struct py_frame *)self;
 	struct pl_frame_info info = PL_FRAME_INFO_INIT;
 
@@ -326,6 +333,7 @@ static PyObject *py_frame_overwritten(PyObject *self, void *unused)
 
 static PyObject *py_frame_metadata(PyObject *self, void *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_frame *frame = (struct py_frame *)self;
 
 	(void)unused;
@@ -342,6 +350,7 @@ static PyObject *py_frame_layout(PyObject *self, void *unused)
 
 static PyObject *py_frame_repr(PyObject *self)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	const struct py_frame *frame = (struct py_frame *)self;
 
 	return PyUnicode_FromFormat("<peerlane.Frame %llu, %llu bytes%s>", (unsigned long long)frame->info.sequence,

@@ -103,6 +103,7 @@ static bool py_frame_has_layout(const struct py_frame *frame)
 
 static void py_frame_count(PyObject *self, int change)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_frame *frame = (struct py_frame *)self;
 
 	frame->exports += change;
@@ -144,6 +145,7 @@ static int py_frame_fill_view(const struct py_frame *frame, Py_buffer *view, int
 
 int py_frame_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_frame *frame = (struct py_frame *)self;
 
 	view->obj = NULL;
@@ -175,6 +177,7 @@ void py_frame_releasebuffer(PyObject *self, Py_buffer *view)
 /* __dlpack__(stream=None, max_version=None, dl_device=None, copy=None) */
 PyObject *py_frame_dlpack(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_frame *frame = (struct py_frame *)self;
 	const struct pl_layout *layout = &frame->info.layout;
 	struct py_export_source source = { .owner = self,

@@ -19,6 +19,7 @@ static PyObject *py_truth(bool value)
 
 PyObject *py_context_staging(PyObject *self, PyObject *unused)
 {
+	PY_GUARD(self);
 	struct py_context *context = (struct py_context *)self;
 	struct pl_staging_info info = PL_STAGING_INFO_INIT;
 	struct pl_error error;
@@ -34,6 +35,7 @@ PyObject *py_context_staging(PyObject *self, PyObject *unused)
 
 PyObject *py_context_registrations(PyObject *self, PyObject *unused)
 {
+	PY_GUARD(self);
 	struct py_context *context = (struct py_context *)self;
 	struct pl_registrations_info info = PL_REGISTRATIONS_INFO_INIT;
 	struct pl_error error;
@@ -51,6 +53,7 @@ PyObject *py_context_registrations(PyObject *self, PyObject *unused)
 
 PyObject *py_peer_info(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_peer *peer = (struct py_peer *)self;
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
 
@@ -90,6 +93,7 @@ PyObject *py_identity_dict(const struct pl_identity *identity, const struct pl_r
 
 PyObject *py_peer_identity(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_peer *peer = (struct py_peer *)self;
 	struct pl_identity identity = PL_IDENTITY_INIT;
 	struct pl_rights rights = PL_RIGHTS_INIT;
@@ -118,6 +122,7 @@ static PyObject *py_event_dict(const struct pl_event_record *record)
 
 PyObject *py_peer_events(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_peer *peer = (struct py_peer *)self;
 	struct pl_event_query query = PL_EVENT_QUERY_INIT;
 	struct pl_event_record *records;
@@ -220,6 +225,7 @@ static PyObject *py_share_list(struct py_context *context, PyObject *list, const
 
 PyObject *py_context_share_all(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD(self);
 	static const char *const names[] = { "regions", "rights", "lifetime", NULL };
 	struct py_context *context = (struct py_context *)self;
 	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
@@ -239,6 +245,7 @@ PyObject *py_context_share_all(PyObject *self, PY_ARGUMENTS)
 
 PyObject *py_context_revoke_all(PyObject *self, PyObject *blob)
 {
+	PY_GUARD(self);
 	struct py_context *context = (struct py_context *)self;
 	PyObject *bytes = py_get_bytes(blob, "blob");
 	const char *content;

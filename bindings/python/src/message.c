@@ -47,6 +47,7 @@ static PyObject *py_send_copy(struct py_message_call *call, enum py_mode mode, P
 
 static PyObject *py_send(PyObject *self, enum py_mode mode, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = {
 		"data", "tag", "offset", "length", "fence", "timeout", "confidential", NULL
 	};
@@ -102,6 +103,7 @@ static int py_post_receive(void *argument, uint64_t user_data, struct pl_operati
 
 static PyObject *py_receive(PyObject *self, enum py_mode mode, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "region", "tag", "mask", "offset", "length", "timeout", NULL };
 	struct py_message_call call = { .peer = (struct py_peer *)self, .mask = UINT64_MAX };
 	struct py_context *context = call.peer->base.context;
@@ -157,6 +159,7 @@ static int py_post_notify(void *argument, uint64_t user_data, struct pl_operatio
 
 PyObject *py_peer_notify(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "value", "data", "fence", "timeout", NULL };
 	struct py_notify_call call = { .peer = (struct py_peer *)self };
 	struct py_context *context = call.peer->base.context;

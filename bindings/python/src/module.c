@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Extension module peerlane._peerlane, for the limited API of Python 3.11. */
+/* Extension module peerlane._peerlane, for the limited API of Python 3.11, or for one free-threaded version of Python. */
 #include <errno.h>
+#include <string.h>
 
 #include "extension.h"
 
@@ -74,6 +75,8 @@ static PyObject *py_forked(PyObject *module, PyObject *unused)
 	struct py_state *state = PyModule_GetState(module);
 
 	(void)unused;
+	/* Another thread may have had the lock. */
+	memset(&state->lock, 0, sizeof(state->lock));
 	for (struct py_context *context = state->contexts; context; context = context->next) {
 		context->status = PY_FORKED;
 		context->handle = NULL;
@@ -84,24 +87,41 @@ static PyObject *py_forked(PyObject *module, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+static bool py_context_exported(struct py_context *context)
+{
+	PY_GUARD(context);
+
+	return context->exports != 0;
+}
+
+static bool py_contexts_going(struct py_state *state)
+{
+	bool going;
+
+	PY_LOCK(&state->lock);
+	going = state->going != 0;
+	PY_UNLOCK(&state->lock);
+	return going;
+}
+
 /* _close_all(): closes all contexts before the interpreter ends. A context with memoryviews of its memory stays open. */
 static PyObject *py_close_all(PyObject *module, PyObject *unused)
 {
 	struct py_state *state = PyModule_GetState(module);
-	PyObject *list = PyList_New(0), *closed;
+	PyObject *list = py_contexts(state), *closed;
 
 	(void)unused;
-	for (struct py_context *context = state->contexts; list && context; context = context->next) {
-		if (!context->exports && PyList_Append(list, (PyObject *)context) < 0)
-			Py_CLEAR(list);
-	}
 	for (Py_ssize_t i = 0; list && i < PyList_Size(list); i++) {
-		closed = PyObject_CallMethod(PyList_GetItem(list, i), "close", NULL);
+		PyObject *context = PyList_GetItem(list, i);
+
+		if (py_context_exported((struct py_context *)context))
+			continue;
+		closed = PyObject_CallMethod(context, "close", NULL);
 		if (!closed)
-			PyErr_WriteUnraisable(PyList_GetItem(list, i));
+			PyErr_WriteUnraisable(context);
 		Py_XDECREF(closed);
 	}
-	while (state->going)
+	while (py_contexts_going(state))
 		py_sleep_slice();
 	py_threads_end();
 	if (!list)
@@ -193,7 +213,11 @@ static struct PyModuleDef py_module = {
 	.m_name = "_peerlane",
 	.m_size = sizeof(struct py_state),
 	.m_methods = py_functions,
-	.m_slots = (PyModuleDef_Slot[]){ { Py_mod_exec, py_execute }, { 0, NULL } },
+	.m_slots = (PyModuleDef_Slot[]){ { Py_mod_exec, py_execute },
+#ifdef Py_GIL_DISABLED
+					 { Py_mod_gil, Py_MOD_GIL_NOT_USED },
+#endif
+					 { 0, NULL } },
 };
 
 PyMODINIT_FUNC PyInit__peerlane(void);

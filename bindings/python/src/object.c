@@ -87,18 +87,77 @@ void py_object_unlink(struct py_object *object)
 	object->link = NULL;
 }
 
-/* Frees an object whose handle has been given back. */
-void py_object_free(void *freed)
+static void py_object_end(PyObject *self, void (*end)(PyObject *self))
 {
-	struct py_object *object = freed;
-	PyTypeObject *type = Py_TYPE((PyObject *)object);
-	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-	struct py_context *context = object->context;
+	PY_GUARD_CONTEXT_OF(self);
+	PyObject *type, *value, *trace;
 
-	py_object_unlink(object);
-	release(object);
+	py_object_unlink((struct py_object *)self);
+	PyErr_Fetch(&type, &value, &trace);
+	end(self);
+	PyErr_Restore(type, value, trace);
+}
+
+void py_object_dealloc(PyObject *self, void (*end)(PyObject *self))
+{
+	PyObject *context = (PyObject *)((struct py_object *)self)->context;
+	PyTypeObject *type = Py_TYPE(self);
+
+	py_object_end(self, end);
+	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
 	Py_DECREF(type);
-	Py_XDECREF((PyObject *)context);
+	Py_DECREF(context);
+}
+
+/* Makes a weak reference for py_weak_get(), unless the global lock makes it needless. Returns 0, or -1 with an exception. */
+int py_weak_set(PyObject **weak, PyObject *object)
+{
+#ifdef Py_GIL_DISABLED
+	Py_XDECREF(*weak);
+	*weak = PyWeakref_NewRef(object, NULL);
+	return *weak ? 0 : -1;
+#else
+	(void)weak;
+	(void)object;
+	return 0;
+#endif
+}
+
+/* Returns a new reference to an object of a list; NULL without an exception if the object has no references any more. */
+PyObject *py_weak_get(PyObject *weak, void *object)
+{
+#ifdef Py_GIL_DISABLED
+	PyObject *found = NULL;
+
+	(void)object;
+	if (PyWeakref_GetRef(weak, &found) < 0)
+		PyErr_Clear();
+	return found;
+#else
+	(void)weak;
+	Py_INCREF((PyObject *)object);
+	return object;
+#endif
+}
+
+/* Returns a list of the open contexts. */
+PyObject *py_contexts(struct py_state *state)
+{
+	PyObject *list = PyList_New(0), *held = NULL;
+	int rc = 0;
+
+	PY_LOCK(&state->lock);
+	for (struct py_context *context = state->contexts; list && rc == 0 && context; context = context->next) {
+		/* Never the last reference: the list has one, too. */
+		Py_XDECREF(held);
+		held = py_weak_get(context->weak, context);
+		rc = held ? PyList_Append(list, held) : 0;
+	}
+	PY_UNLOCK(&state->lock);
+	Py_XDECREF(held);
+	if (rc < 0)
+		Py_CLEAR(list);
+	return list;
 }
 
 /* __reduce__(): refuses pickling. */
@@ -145,6 +204,24 @@ void py_references_take(struct py_references *references, struct py_references *
 	*references = *from;
 	for (int i = 0; i < PY_REFERENCES; i++)
 		Py_XINCREF(references->objects[i]);
+}
+
+/* Fails if one of the objects was closed since the caller looked. */
+int py_references_check(const struct py_references *references)
+{
+	for (int i = 0; i < PY_REFERENCES; i++) {
+		struct py_object *object = (struct py_object *)references->objects[i];
+
+		if (!object)
+			continue;
+		if (Py_TYPE((PyObject *)object) == object->context->state->remote &&
+		    ((struct py_remote *)object)->in_set &&
+		    py_object_check((struct py_object *)((struct py_remote *)object)->owner) < 0)
+			return -1;
+		if (py_object_check(object) < 0)
+			return -1;
+	}
+	return 0;
 }
 
 void py_references_clear(struct py_references *references)

@@ -251,10 +251,11 @@ static void py_operation_end(struct py_operation *operation, const struct pl_com
 }
 
 /* Ends an operation whose context was closed. */
-void py_operation_forget(struct py_operation *operation)
+void py_operation_forget(struct py_operation *operation, struct py_references *references)
 {
 	operation->handle = NULL;
-	py_references_clear(&operation->references);
+	*references = operation->references;
+	operation->references = (struct py_references){ { NULL } };
 }
 
 static PyObject *py_operation_outcome(struct py_operation *operation)
@@ -273,6 +274,7 @@ static PyObject *py_operation_outcome(struct py_operation *operation)
 /* wait(timeout=None): a wait that ends without the operation leaves it running. */
 static PyObject *py_operation_wait(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "timeout", NULL };
 	struct py_operation *operation = (struct py_operation *)self;
 	struct py_context *context = operation->base.context;
@@ -323,6 +325,7 @@ static PyObject *py_operation_wait(PyObject *self, PY_ARGUMENTS)
 
 static PyObject *py_operation_done(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_operation *operation = (struct py_operation *)self;
 	struct py_context *context = operation->base.context;
 	struct pl_completion completion;
@@ -347,6 +350,7 @@ static PyObject *py_operation_done(PyObject *self, PyObject *unused)
 
 static PyObject *py_operation_cancel(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_operation *operation = (struct py_operation *)self;
 	struct py_context *context = operation->base.context;
 
@@ -359,19 +363,22 @@ static PyObject *py_operation_cancel(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-static void py_operation_dealloc(PyObject *self)
+static void py_operation_finish(PyObject *self)
 {
 	struct py_operation *operation = (struct py_operation *)self;
 
-	py_object_unlink(&operation->base);
 	if (operation->handle && operation->base.context->status != PY_CLOSED &&
 	    operation->base.context->status != PY_FORKED)
 		py_orphan_add(operation->base.context, (struct py_orphan){ operation->handle, operation->references });
 	else
 		py_references_clear(&operation->references);
-	Py_XDECREF(operation->result);
+	Py_CLEAR(operation->result);
 	free(operation->error);
-	py_object_free(operation);
+}
+
+static void py_operation_dealloc(PyObject *self)
+{
+	py_object_dealloc(self, py_operation_finish);
 }
 
 static PyMethodDef py_operation_methods[] = {

@@ -1,29 +1,44 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Peers: connections, and the regions that they share. */
 #include <errno.h>
+#include <stddef.h>
 
 #include "extension.h"
+
+#include <structmember.h>
 
 PyObject *py_peer_new(struct py_context *context, struct pl_peer *handle)
 {
 	struct py_peer *peer =
 		py_object_new(context->future ? context->state->async_peer : context->state->peer, context);
 
-	if (peer)
-		peer->handle = handle;
-	else
+	if (!peer) {
 		pl_peer_close(handle);
+		return NULL;
+	}
+	peer->handle = handle;
+	if (py_weak_set(&peer->weak, (PyObject *)peer) < 0)
+		Py_CLEAR(peer);
 	return (PyObject *)peer;
 }
 
-/* Returns the object of a handle, borrowed. The handle may be gone, so nothing in it is read. */
-struct py_object *py_find_peer(struct py_context *context, const struct pl_peer *handle)
+/* Returns the object as a peer; NULL if it is none. */
+struct py_peer *py_as_peer(struct py_object *object)
+{
+	PyTypeObject *type = Py_TYPE((PyObject *)object);
+	const struct py_state *state = object->context->state;
+
+	return type == state->peer || type == state->async_peer ? (struct py_peer *)object : NULL;
+}
+
+/* Returns the object of a handle, borrowed. The handle may be gone, so nothing in it is read; the object may be ending. */
+struct py_peer *py_find_peer(struct py_context *context, const struct pl_peer *handle)
 {
 	for (struct py_object *object = handle ? context->objects : NULL; object; object = object->next) {
-		if ((Py_TYPE((PyObject *)object) == context->state->peer ||
-		     Py_TYPE((PyObject *)object) == context->state->async_peer) &&
-		    ((struct py_peer *)object)->handle == handle && !object->closed)
-			return object;
+		struct py_peer *peer = py_as_peer(object);
+
+		if (peer && peer->handle == handle && !object->closed)
+			return peer;
 	}
 	return NULL;
 }
@@ -43,24 +58,29 @@ static void py_peer_end(struct py_peer *peer)
 
 static PyObject *py_peer_close(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	(void)unused;
 	py_peer_end((struct py_peer *)self);
 	Py_RETURN_NONE;
 }
 
+static void py_peer_finish(PyObject *self)
+{
+	struct py_peer *peer = (struct py_peer *)self;
+
+	PyObject_ClearWeakRefs(self);
+	Py_CLEAR(peer->weak);
+	py_peer_end(peer);
+}
+
 static void py_peer_dealloc(PyObject *self)
 {
-	PyObject *type, *value, *trace;
-
-	py_object_unlink((struct py_object *)self);
-	PyErr_Fetch(&type, &value, &trace);
-	py_peer_end((struct py_peer *)self);
-	PyErr_Restore(type, value, trace);
-	py_object_free(self);
+	py_object_dealloc(self, py_peer_finish);
 }
 
 static PyObject *py_peer_enter(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	(void)unused;
 	if (py_object_check((struct py_object *)self) < 0)
 		return NULL;
@@ -88,6 +108,7 @@ static int py_post_import(void *argument, uint64_t user_data, struct pl_operatio
 
 static PyObject *py_peer_import(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "token", "timeout", NULL };
 	struct py_peer *peer = (struct py_peer *)self;
 	struct py_context *context = peer->base.context;
@@ -115,6 +136,7 @@ static PyObject *py_peer_import(PyObject *self, PY_ARGUMENTS)
 /* import_all(blob, timeout=None): blocks also with asyncio, at most for the timeout. */
 static PyObject *py_peer_import_all(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "blob", "timeout", NULL };
 	struct py_peer *peer = (struct py_peer *)self;
 	struct py_context *context = peer->base.context;
@@ -149,6 +171,7 @@ static PyObject *py_peer_import_all(PyObject *self, PY_ARGUMENTS)
 /* reconnect(address=None, timeout=None): no other call may use the peer meanwhile. */
 static PyObject *py_peer_reconnect(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "address", "timeout", NULL };
 	struct py_peer *peer = (struct py_peer *)self;
 	struct py_context *context = peer->base.context;
@@ -188,6 +211,7 @@ static PyObject *py_peer_reconnect(PyObject *self, PY_ARGUMENTS)
 /* prepare(region): makes the first transfers of a region with this peer fast. */
 static PyObject *py_peer_prepare(PyObject *self, PyObject *value)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_peer *peer = (struct py_peer *)self;
 	struct py_context *context = peer->base.context;
 	struct py_region *region;
@@ -210,6 +234,7 @@ static PyObject *py_peer_prepare(PyObject *self, PyObject *value)
 
 static PyObject *py_peer_connected(PyObject *self, void *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_peer *peer = (struct py_peer *)self;
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
 
@@ -221,6 +246,7 @@ static PyObject *py_peer_connected(PyObject *self, void *unused)
 
 static PyObject *py_peer_closed(PyObject *self, void *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_object *object = (struct py_object *)self;
 
 	(void)unused;
@@ -328,6 +354,11 @@ static PyGetSetDef py_peer_fields[] = {
 	{ NULL, NULL, NULL, NULL, NULL },
 };
 
+static PyMemberDef py_peer_members[] = {
+	{ "__weaklistoffset__", T_PYSSIZET, offsetof(struct py_peer, references), READONLY, NULL },
+	{ NULL, 0, 0, 0, NULL },
+};
+
 PyType_Spec py_peer_spec = {
 	.name = "peerlane.Peer",
 	.basicsize = sizeof(struct py_peer),
@@ -335,6 +366,7 @@ PyType_Spec py_peer_spec = {
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_peer_dealloc },
 				  { Py_tp_methods, py_peer_methods },
 				  { Py_tp_getset, py_peer_fields },
+				  { Py_tp_members, py_peer_members },
 				  { Py_tp_doc,
 				    "Other end of a connection, from Context.connect() or Listener.accept()." },
 				  { 0, NULL } },
@@ -347,6 +379,7 @@ PyType_Spec py_async_peer_spec = {
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_peer_dealloc },
 				  { Py_tp_methods, py_async_peer_methods },
 				  { Py_tp_getset, py_peer_fields },
+				  { Py_tp_members, py_peer_members },
 				  { Py_tp_doc, "Other end of a connection. Methods that move data return futures." },
 				  { 0, NULL } },
 };

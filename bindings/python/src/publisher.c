@@ -29,6 +29,7 @@ static int py_publisher_options(const char *const *names, PyObject **values, str
 
 PyObject *py_context_publish(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD(self);
 	static const char *const names[] = { "name",        "layout",      "slot_bytes",     "slots",
 					     "loans",       "subscribers", "metadata_bytes", "content_type",
 					     "allow_block", "patience",    "first",          "memory",
@@ -61,6 +62,7 @@ PyObject *py_context_publish(PyObject *self, PY_ARGUMENTS)
 
 static struct py_frame *py_publisher_borrow(struct py_stream *stream, uint64_t timeout)
 {
+	PY_GUARD_CONTEXT_OF(stream);
 	struct pl_stream_frame *handle;
 	struct pl_error error;
 	int rc;
@@ -117,6 +119,7 @@ static PyObject *py_publisher_put(PyObject *self, PY_ARGUMENTS)
 /* skip(sequence, timeout=0) */
 static PyObject *py_publisher_skip(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "sequence", "timeout", NULL };
 	struct py_stream *stream = (struct py_stream *)self;
 	uint64_t sequence = 0, timeout;
@@ -141,6 +144,7 @@ static PyObject *py_publisher_skip(PyObject *self, PY_ARGUMENTS)
 /* end(timeout=0) */
 static PyObject *py_publisher_finish(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "timeout", NULL };
 	struct py_stream *stream = (struct py_stream *)self;
 	struct pl_error error;

@@ -62,7 +62,7 @@ static void py_record_drop(struct py_record *content)
 /* Asks asyncio, which takes some 200 ns. Returns 1 if the loop of the context runs, 0 if none does and it can run later, or -1. */
 static int py_loop_ask(struct py_context *context)
 {
-	PyObject *running = PyObject_CallNoArgs(context->state->running_loop), *closed;
+	PyObject *running = PyObject_CallNoArgs(context->running_loop), *closed;
 	int rc = -1;
 
 	if (!running)
@@ -95,7 +95,7 @@ int py_loop_check(struct py_context *context)
 	PyObject *dictionary, *run;
 	int rc;
 
-	if (!context->loop || !context->state->running_loop) {
+	if (!context->loop || !context->running_loop) {
 		PyErr_SetString(PyExc_RuntimeError, "the context has no loop: open it with peerlane.aio");
 		return -1;
 	}
@@ -122,6 +122,7 @@ int py_loop_check(struct py_context *context)
 
 PyObject *py_context_check_loop(PyObject *self, PyObject *unused)
 {
+	PY_GUARD(self);
 	(void)unused;
 	if (py_loop_check((struct py_context *)self) < 0)
 		return NULL;
@@ -142,7 +143,10 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 	future = PyObject_Call(context->future, context->state->no_arguments, context->future_options);
 	if (!future)
 		return NULL;
-	record = py_record_take(context, &user_data);
+	/* The call may have run code that closed objects. */
+	record = py_references_check(references) < 0 || py_context_check(context) < 0
+			 ? NULL
+			 : py_record_take(context, &user_data);
 	if (!record) {
 		Py_DECREF(future);
 		return NULL;
@@ -231,10 +235,13 @@ void py_records_end(struct py_context *context)
 /* Gives a notification to the receiver. */
 static void py_notification_deliver(struct py_context *context, struct pl_completion *completion)
 {
-	PyObject *peer = (PyObject *)py_find_peer(context, completion->peer), *event, *value, *data, *done;
+	struct py_peer *found = py_find_peer(context, completion->peer);
+	PyObject *peer = found ? py_weak_get(found->weak, found) : NULL, *event, *value, *data, *done;
 
-	peer = peer ? peer : Py_None;
-	Py_INCREF(peer);
+	if (!peer) {
+		peer = Py_None;
+		Py_INCREF(peer);
+	}
 	value = PyLong_FromUnsignedLongLong(completion->value);
 	data = PyBytes_FromStringAndSize(completion->data, completion->data ? completion->data_length : 0);
 	pl_notification_free(context->handle, completion);
@@ -253,7 +260,7 @@ static void py_notification_deliver(struct py_context *context, struct pl_comple
 /* Remembers a lost peer in its object, so that no reference keeps peers that the program has given up. */
 static void py_peer_mark_lost(struct py_context *context, const struct pl_completion *completion)
 {
-	struct py_peer *peer = (struct py_peer *)py_find_peer(context, completion->peer);
+	struct py_peer *peer = py_find_peer(context, completion->peer);
 
 	if (peer)
 		peer->lost = true;
@@ -262,19 +269,22 @@ static void py_peer_mark_lost(struct py_context *context, const struct pl_comple
 /* _take_lost(): returns the peers that were lost since the last call. */
 PyObject *py_context_take_lost(PyObject *self, PyObject *unused)
 {
+	PY_GUARD(self);
 	struct py_context *context = (struct py_context *)self;
 	PyObject *list = PyList_New(0);
 
 	(void)unused;
 	for (struct py_object *object = context->objects; list && object; object = object->next) {
-		PyObject *peer = (PyObject *)object;
+		struct py_peer *peer = py_as_peer(object);
+		PyObject *held;
 
-		if ((Py_TYPE(peer) != context->state->peer && Py_TYPE(peer) != context->state->async_peer) ||
-		    object->closed || !((struct py_peer *)object)->lost)
+		if (!peer || object->closed || !peer->lost)
 			continue;
-		((struct py_peer *)object)->lost = false;
-		if (PyList_Append(list, peer) < 0)
+		peer->lost = false;
+		held = py_weak_get(peer->weak, peer);
+		if (held && PyList_Append(list, held) < 0)
 			Py_CLEAR(list);
+		Py_XDECREF(held);
 	}
 	return list;
 }
@@ -313,6 +323,7 @@ static int py_poll_batch(struct py_context *context)
 /* _poll(): True if there may be more. */
 PyObject *py_context_poll(PyObject *self, PyObject *unused)
 {
+	PY_GUARD(self);
 	struct py_context *context = (struct py_context *)self;
 
 	(void)unused;
@@ -324,6 +335,7 @@ PyObject *py_context_poll(PyObject *self, PyObject *unused)
 /* _wait_event(seconds): polls once, waits at most 50 ms for work, and polls again. */
 PyObject *py_context_wait_event(PyObject *self, PyObject *timeout)
 {
+	PY_GUARD(self);
 	struct py_context *context = (struct py_context *)self;
 	uint64_t ns;
 	int rc = 0;
@@ -377,24 +389,25 @@ static long py_records_cancel(struct py_context *context, PyObject *future)
 /* _cancel(future): True if its operation runs. Futures do not refer to contexts, which makes them small. */
 PyObject *py_cancel_future(PyObject *module, PyObject *future)
 {
-	struct py_state *state = PyModule_GetState(module);
+	PyObject *list = py_contexts(PyModule_GetState(module));
 	long found = 0;
 
-	for (struct py_context *context = state->contexts; context; context = context->next) {
-		if (context->status != PY_OPEN || !context->future)
-			continue;
-		Py_INCREF((PyObject *)context);
-		found = py_records_cancel(context, future);
-		/* Another thread may have closed the context meanwhile. */
-		Py_DECREF((PyObject *)context);
-		if (found)
-			break;
+	if (!list)
+		return NULL;
+	for (Py_ssize_t i = 0; !found && i < PyList_Size(list); i++) {
+		struct py_context *context = (struct py_context *)PyList_GetItem(list, i);
+		PY_GUARD(context);
+
+		if (context->status == PY_OPEN && context->future)
+			found = py_records_cancel(context, future);
 	}
+	Py_DECREF(list);
 	return PyBool_FromLong(found);
 }
 
 PyObject *py_context_cancel_all(PyObject *self, PyObject *unused)
 {
+	PY_GUARD(self);
 	struct py_context *context = (struct py_context *)self;
 
 	(void)unused;

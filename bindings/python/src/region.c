@@ -21,11 +21,12 @@ PyObject *py_region_new(struct py_context *context, struct pl_region *handle, Py
 	return (PyObject *)region;
 }
 
-/* Ends a region whose context has been closed. */
-void py_region_forget(struct py_region *region)
+/* Ends a region whose handle is gone. */
+void py_region_forget(struct py_region *region, struct py_references *references)
 {
 	region->handle = NULL;
-	Py_CLEAR(region->keeper);
+	references->objects[0] = region->keeper;
+	region->keeper = NULL;
 }
 
 /* Gives the handle back. Returns 0, or a negative errno if the library still uses the memory. */
@@ -47,8 +48,10 @@ static int py_region_end(struct py_region *region)
 
 static PyObject *py_region_deregister(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_region *region = (struct py_region *)self;
 	struct py_context *context = region->base.context;
+	struct py_references references = { { NULL } };
 	int rc;
 
 	(void)unused;
@@ -69,7 +72,8 @@ static PyObject *py_region_deregister(PyObject *self, PyObject *unused)
 			       "wait for the operation, or cancel it");
 	}
 	py_context_await_end(context);
-	py_region_forget(region);
+	py_region_forget(region, &references);
+	py_references_clear(&references);
 	Py_RETURN_NONE;
 }
 
@@ -79,15 +83,12 @@ static PyObject *py_region_exit(PyObject *self, PyObject *arguments)
 	return py_region_deregister(self, NULL);
 }
 
-static void py_region_dealloc(PyObject *self)
+static void py_region_finish(PyObject *self)
 {
 	struct py_region *region = (struct py_region *)self;
 	struct py_context *context = region->base.context;
-	PyObject *type, *value, *trace;
 	bool busy;
 
-	py_object_unlink(&region->base);
-	PyErr_Fetch(&type, &value, &trace);
 	busy = !region->base.closed && py_region_end(region) != 0;
 	/* While the context closes, and if the region is busy all the same, the context keeps the memory. */
 	if (region->keeper && context->kept && (busy || context->status == PY_CLOSING) &&
@@ -95,14 +96,18 @@ static void py_region_dealloc(PyObject *self)
 		PyErr_Clear();
 		region->keeper = NULL;
 	}
-	Py_XDECREF(region->keeper);
-	PyErr_Restore(type, value, trace);
-	py_object_free(region);
+	Py_CLEAR(region->keeper);
+}
+
+static void py_region_dealloc(PyObject *self)
+{
+	py_object_dealloc(self, py_region_finish);
 }
 
 /* share(offset=0, length=None, rights=None, lifetime=None) */
 static PyObject *py_region_share(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "offset", "length", "rights", "lifetime", NULL };
 	struct py_region *region = (struct py_region *)self;
 	struct py_context *context = region->base.context;
@@ -143,6 +148,7 @@ static PyObject *py_region_share(PyObject *self, PY_ARGUMENTS)
 
 static PyObject *py_region_revoke(PyObject *self, PyObject *token)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_region *region = (struct py_region *)self;
 	PyObject *bytes;
 	const char *content;
@@ -175,6 +181,7 @@ static PyObject *py_region_revoke(PyObject *self, PyObject *token)
 /* Copies between a bytes-like object and the region's memory, of any kind. */
 static PyObject *py_region_copy(struct py_region *region, PyObject *object, PyObject *at, bool in)
 {
+	PY_GUARD_CONTEXT_OF(region);
 	struct pl_error error;
 	uint64_t offset = 0;
 	Py_buffer view;
@@ -225,6 +232,7 @@ static PyObject *py_region_copy_out(PyObject *self, PY_ARGUMENTS)
 
 static int py_region_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_region *region = (struct py_region *)self;
 
 	view->obj = NULL;
@@ -245,6 +253,7 @@ static int py_region_getbuffer(PyObject *self, Py_buffer *view, int flags)
 
 static void py_region_releasebuffer(PyObject *self, Py_buffer *view)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_region *region = (struct py_region *)self;
 
 	(void)view;
@@ -254,6 +263,7 @@ static void py_region_releasebuffer(PyObject *self, Py_buffer *view)
 
 static PyObject *py_region_length(PyObject *self, void *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_region *region = (struct py_region *)self;
 
 	(void)unused;
@@ -262,6 +272,7 @@ static PyObject *py_region_length(PyObject *self, void *unused)
 
 static PyObject *py_region_address(PyObject *self, void *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_region *region = (struct py_region *)self;
 
 	(void)unused;
@@ -270,6 +281,7 @@ static PyObject *py_region_address(PyObject *self, void *unused)
 
 static PyObject *py_region_memory(PyObject *self, void *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_region *region = (struct py_region *)self;
 
 	(void)unused;
@@ -284,6 +296,7 @@ static PyObject *py_region_readonly(PyObject *self, void *unused)
 
 static PyObject *py_region_closed(PyObject *self, void *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_object *object = (struct py_object *)self;
 
 	(void)unused;
@@ -292,6 +305,7 @@ static PyObject *py_region_closed(PyObject *self, void *unused)
 
 static PyObject *py_region_repr(PyObject *self)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_region *region = (struct py_region *)self;
 
 	if (region->base.closed || region->base.context->status != PY_OPEN)
@@ -302,6 +316,7 @@ static PyObject *py_region_repr(PyObject *self)
 
 static PyObject *py_region_self(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	(void)unused;
 	if (py_object_check((struct py_object *)self) < 0)
 		return NULL;
@@ -321,6 +336,7 @@ static PyObject *py_region_device(PyObject *self, PyObject *unused)
 /* Version 3 of the CUDA array interface. A region of host memory has none, as an array of NumPy. */
 static PyObject *py_region_cuda_array(PyObject *self, void *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_region *region = (struct py_region *)self;
 
 	(void)unused;

@@ -83,6 +83,7 @@ static PyObject *py_register(struct py_context *context, void *pointer, size_t l
 /* _register_buffer(object, access) */
 PyObject *py_context_register_buffer(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD(self);
 	static const char *const names[] = { "object", "access", NULL };
 	struct py_context *context = (struct py_context *)self;
 	PyObject *values[2], *keeper, *region;
@@ -104,6 +105,7 @@ PyObject *py_context_register_buffer(PyObject *self, PY_ARGUMENTS)
 /* _register_address(address, length, access, keeper, readonly, device) */
 PyObject *py_context_register_address(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD(self);
 	static const char *const names[] = { "address", "length", "access", "keep", "readonly", "device", NULL };
 	struct py_context *context = (struct py_context *)self;
 	PyObject *values[6], *region;
@@ -125,6 +127,7 @@ PyObject *py_context_register_address(PyObject *self, PY_ARGUMENTS)
 
 PyObject *py_context_allocate(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD(self);
 	static const char *const names[] = { "length", "kind", "access", NULL };
 	struct py_context *context = (struct py_context *)self;
 	PyObject *values[3], *owner = NULL, *made;

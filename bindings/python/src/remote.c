@@ -50,26 +50,28 @@ static void py_remote_end(struct py_remote *remote)
 
 static PyObject *py_remote_release(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	(void)unused;
 	py_remote_end((struct py_remote *)self);
 	Py_RETURN_NONE;
 }
 
-static void py_remote_dealloc(PyObject *self)
+static void py_remote_finish(PyObject *self)
 {
 	struct py_remote *remote = (struct py_remote *)self;
-	PyObject *type, *value, *trace, *owner = remote->owner;
 
-	PyErr_Fetch(&type, &value, &trace);
-	py_object_unlink(&remote->base);
 	py_remote_end(remote);
-	py_object_free(self);
-	Py_XDECREF(owner);
-	PyErr_Restore(type, value, trace);
+	Py_CLEAR(remote->owner);
+}
+
+static void py_remote_dealloc(PyObject *self)
+{
+	py_object_dealloc(self, py_remote_finish);
 }
 
 static PyObject *py_remote_enter(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	(void)unused;
 	if (py_object_check((struct py_object *)self) < 0)
 		return NULL;
@@ -97,10 +99,8 @@ int py_use_remote(struct py_context *context, PyObject *value, struct py_remote 
 		PyErr_Format(PyExc_TypeError, "remote must be a Remote, not %R", (PyObject *)Py_TYPE(value));
 		return -1;
 	}
-	if (py_remote_check(*remote) < 0)
-		return -1;
 	if ((*remote)->base.context == context)
-		return 0;
+		return py_remote_check(*remote);
 	py_fail(context->state, -EINVAL, "PY-FOREIGN", "remote", "the remote region belongs to another context",
 		"import the token through this peer");
 	return -1;
@@ -108,6 +108,7 @@ int py_use_remote(struct py_context *context, PyObject *value, struct py_remote 
 
 static PyObject *py_remote_length(PyObject *self, void *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_remote *remote = (struct py_remote *)self;
 
 	(void)unused;
@@ -116,6 +117,7 @@ static PyObject *py_remote_length(PyObject *self, void *unused)
 
 static PyObject *py_remote_rights(PyObject *self, void *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_remote *remote = (struct py_remote *)self;
 
 	(void)unused;
@@ -163,6 +165,7 @@ static void py_remote_set_end(struct py_remote_set *set)
 
 static PyObject *py_remote_set_release(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	(void)unused;
 	py_remote_set_end((struct py_remote_set *)self);
 	Py_RETURN_NONE;
@@ -173,21 +176,22 @@ static PyObject *py_remote_set_exit(PyObject *self, PyObject *arguments)
 	return py_remote_set_release(self, arguments);
 }
 
-static void py_remote_set_dealloc(PyObject *self)
+static void py_remote_set_finish(PyObject *self)
 {
 	struct py_remote_set *set = (struct py_remote_set *)self;
-	PyObject *type, *value, *trace, *peer = set->peer;
 
-	PyErr_Fetch(&type, &value, &trace);
-	py_object_unlink(&set->base);
 	py_remote_set_end(set);
-	py_object_free(self);
-	Py_XDECREF(peer);
-	PyErr_Restore(type, value, trace);
+	Py_CLEAR(set->peer);
+}
+
+static void py_remote_set_dealloc(PyObject *self)
+{
+	py_object_dealloc(self, py_remote_set_finish);
 }
 
 static Py_ssize_t py_remote_set_count(PyObject *self)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_remote_set *set = (struct py_remote_set *)self;
 
 	return py_object_check(&set->base) < 0 ? -1 : (Py_ssize_t)pl_remote_set_count(set->handle);
@@ -195,6 +199,7 @@ static Py_ssize_t py_remote_set_count(PyObject *self)
 
 static PyObject *py_remote_set_item(PyObject *self, Py_ssize_t index)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_remote_set *set = (struct py_remote_set *)self;
 	struct pl_remote *remote;
 
@@ -208,6 +213,7 @@ static PyObject *py_remote_set_item(PyObject *self, Py_ssize_t index)
 
 static PyObject *py_remote_set_find(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "address", "length", NULL };
 	struct py_remote_set *set = (struct py_remote_set *)self;
 	uint64_t address = 0, length = 0, offset;

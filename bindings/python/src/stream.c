@@ -69,6 +69,7 @@ static void py_stream_end(struct py_stream *stream)
 
 PyObject *py_stream_close(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_stream *stream = (struct py_stream *)self;
 
 	(void)unused;
@@ -84,19 +85,19 @@ PyObject *py_stream_exit(PyObject *self, PyObject *arguments)
 	return py_stream_close(self, arguments);
 }
 
+static void py_stream_finish(PyObject *self)
+{
+	py_stream_end((struct py_stream *)self);
+}
+
 void py_stream_dealloc(PyObject *self)
 {
-	PyObject *type, *value, *trace;
-
-	py_object_unlink((struct py_object *)self);
-	PyErr_Fetch(&type, &value, &trace);
-	py_stream_end((struct py_stream *)self);
-	PyErr_Restore(type, value, trace);
-	py_object_free(self);
+	py_object_dealloc(self, py_stream_finish);
 }
 
 PyObject *py_stream_self(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	(void)unused;
 	if (py_object_check((struct py_object *)self) < 0)
 		return NULL;
@@ -106,6 +107,7 @@ PyObject *py_stream_self(PyObject *self, PyObject *unused)
 
 static PyObject *py_stream_closed(PyObject *self, void *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_object *object = (struct py_object *)self;
 
 	(void)unused;

@@ -37,6 +37,7 @@ static PyObject *py_accounts_dict(const struct pl_accounts *accounts)
 
 PyObject *py_stream_info(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_stream *stream = (struct py_stream *)self;
 	struct py_state *state = stream->base.context->state;
 	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
@@ -74,6 +75,7 @@ static PyObject *py_subscription_dict(const struct pl_subscription_info *info)
 
 PyObject *py_publisher_subscribers(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_stream *stream = (struct py_stream *)self;
 	struct pl_subscription_info *infos;
 	PyObject *list;
@@ -101,6 +103,7 @@ PyObject *py_publisher_subscribers(PyObject *self, PyObject *unused)
 /* streams(timeout=30) */
 PyObject *py_peer_streams(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "timeout", NULL };
 	struct py_peer *peer = (struct py_peer *)self;
 	struct py_context *context = peer->base.context;

@@ -41,6 +41,7 @@ static int py_subscriber_options(const char *const *names, PyObject **values, st
 
 PyObject *py_peer_subscribe(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "name",         "start",  "position", "overflow", "queue", "held", "every",
 					     "memory_bytes", "memory", "in_place", "timeout",  "push",  NULL };
 	struct py_peer *peer = (struct py_peer *)self;
@@ -79,6 +80,7 @@ PyObject *py_peer_subscribe(PyObject *self, PY_ARGUMENTS)
  */
 static PyObject *py_subscriber_next(struct py_stream *stream, uint64_t timeout, bool *ended)
 {
+	PY_GUARD_CONTEXT_OF(stream);
 	struct py_state *state = stream->base.context->state;
 	struct pl_stream_frame *handle;
 	struct pl_error error;
@@ -140,6 +142,7 @@ static PyObject *py_subscriber_iterator(PyObject *self)
 
 static PyObject *py_subscriber_fileno(PyObject *self, PyObject *unused)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_stream *stream = (struct py_stream *)self;
 	int fd;
 
@@ -152,6 +155,7 @@ static PyObject *py_subscriber_fileno(PyObject *self, PyObject *unused)
 
 static PyObject *py_subscriber_pause(PyObject *self, PyObject *value)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	struct py_stream *stream = (struct py_stream *)self;
 	int paused = PyObject_IsTrue(value);
 
@@ -168,6 +172,7 @@ static PyObject *py_subscriber_pause(PyObject *self, PyObject *value)
 /* attach(peer, timeout=30) */
 static PyObject *py_subscriber_attach(PyObject *self, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "peer", "timeout", NULL };
 	struct py_stream *stream = (struct py_stream *)self;
 	struct py_state *state = stream->base.context->state;

@@ -101,13 +101,13 @@ int py_use_region(struct py_context *context, PyObject *value, bool written, str
 			     (PyObject *)Py_TYPE(value));
 		return -1;
 	}
-	if (py_object_check(&(*region)->base) < 0)
-		return -1;
 	if ((*region)->base.context != context) {
 		py_fail(context->state, -EINVAL, "PY-FOREIGN", "region", "the region belongs to another context",
 			"register the memory with the context of the peer");
 		return -1;
 	}
+	if (py_object_check(&(*region)->base) < 0)
+		return -1;
 	if (!written || !(*region)->readonly)
 		return 0;
 	py_fail(context->state, -EACCES, "PY-READONLY", "region", "the memory is read-only",
@@ -148,6 +148,7 @@ static int py_post_transfer(void *argument, uint64_t user_data, struct pl_operat
 
 static PyObject *py_transfer(PyObject *self, enum py_mode mode, bool reads, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "remote",           "region", "remote_offset", "offset", "length",
 					     PY_ATTRIBUTE_NAMES, NULL };
 	struct py_transfer_call call = { .peer = (struct py_peer *)self, .reads = reads };
@@ -216,6 +217,7 @@ static int py_post_atomic(void *argument, uint64_t user_data, struct pl_operatio
 static PyObject *py_atomic(PyObject *self, struct py_atomic_call *call, PyObject *const *values, PyObject *fence,
 			   PyObject *timeout)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	PyObject *attributes[PY_ATTRIBUTE_COUNT] = { NULL, NULL, fence, NULL, timeout, NULL, NULL };
 	struct py_context *context = call->peer->base.context;
 	struct py_references references = { { self } };

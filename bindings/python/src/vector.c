@@ -124,6 +124,7 @@ static int py_vector_fill(struct py_context *context, struct py_vector_call *cal
 
 static PyObject *py_vector(PyObject *self, enum py_mode mode, bool reads, PY_ARGUMENTS)
 {
+	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "remote",           "region", "remote_offsets", "offsets", "lengths",
 					     PY_ATTRIBUTE_NAMES, NULL };
 	struct py_vector_call call = { .peer = (struct py_peer *)self, .reads = reads };
