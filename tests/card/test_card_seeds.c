@@ -33,6 +33,9 @@ static const struct setting seed_settings[] = {
 	{ "thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false },
 };
 
+/* With several rails the receiver waits for the frame of a lost receive until operations time out: see docs/cards.md. */
+#define LOST "lost:100"
+
 /* Faults, with the most of each; 0: no limit. Connections that a fault may cost: none, or a few. */
 static const struct mood {
 	const char *faults, *most;
@@ -51,7 +54,7 @@ static const struct mood {
 	{ "doubled:500,late:500", NULL, false },
 	{ "stale:3000", NULL, false },
 	{ "wrong-number:500", NULL, false },
-	{ "lost:100", "2", true },
+	{ LOST, "2", true },
 };
 
 /* Those without atomics come last. */
@@ -322,6 +325,8 @@ static void run_choose(struct run *run, unsigned long seed)
 	choice->setting = &seed_settings[run_random(run, PL_ARRAY_SIZE(seed_settings))];
 	choice->cards = 1 + run_random(run, 2);
 	choice->rails = choice->cards * (1 + run_random(run, 2));
+	if (!strcmp(choice->mood->faults, LOST))
+		choice->cards = choice->rails = 1;
 	choice->near_gpu = run_random(run, 2);
 	choice->far_gpu = run_random(run, 2);
 	choice->message_max = SLOT;
