@@ -145,8 +145,8 @@ soak:
 card-soak:
 	@tools/setup build test
 	@tools/configure build
-	@ninja -C build tests/card/test_card_seeds tests/card/libibverbs.so.1
-	@LD_LIBRARY_PATH=build/tests/card build/tests/card/test_card_seeds --minutes $${MINUTES:-30}
+	@ninja -C build tests/card/test_card_seeds tests/card/libibverbs.so.1 tests/libcuda.so.1
+	@LD_LIBRARY_PATH=build/tests/card:build/tests build/tests/card/test_card_seeds --minutes $${MINUTES:-30}
 
 faults:
 	@tools/setup build test

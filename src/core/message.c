@@ -3,6 +3,8 @@
  * Sending messages. A small message carries its bytes. A large message sends a rendezvous frame with a key, by which
  * the peer reads the bytes once a receive is posted. A window limits the messages that the peer must hold.
  */
+#include <stdio.h>
+
 #include "core/fastpath.h"
 
 const char pl_message_staging_reason[] =
@@ -94,11 +96,32 @@ static int notify(struct pl_peer *peer, struct pl_operation *operation)
 	return peer->ops->message(peer->endpoint, &frame, operation->copy, operation);
 }
 
+/* True if the peer cannot read a large message, because the fabric's devices do not reach its memory. */
+static bool is_out_of_reach(const struct pl_operation *operation, int rc)
+{
+	const struct pl_region *region = operation->segment_count ? operation->segments->region : NULL;
+
+	return (rc == -EFAULT || rc == -ENOTSUP) && operation->completion.kind == PL_KIND_SEND &&
+	       operation->total > operation->peer->eager_max && region && pl_memory_staged(&region->memory);
+}
+
 static void fail_to_send(struct pl_operation *operation, int rc)
 {
 	struct pl_error error;
+	char hint[160];
 
-	pl_fail_errno(&error, rc, "SEND-FAILED", "message", NULL);
+	if (is_out_of_reach(operation, rc)) {
+		snprintf(hint, sizeof(hint),
+			 "send at most %u bytes in a message, or memory of the host, or use the fabric tcp; see: "
+			 "peerlane "
+			 "routes",
+			 (unsigned)operation->peer->eager_max);
+		pl_fail(&error, rc, "SEND-NOT-REGISTERED", "message", NULL, hint,
+			"no network device of this end takes the device memory of the message, which the peer would "
+			"read");
+	} else {
+		pl_fail_errno(&error, rc, "SEND-FAILED", "message", NULL);
+	}
 	pl_operation_fail(operation, rc, &error);
 }
 

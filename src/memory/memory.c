@@ -165,6 +165,8 @@ int pl_memory_atomic(struct pl_memory *memory, size_t offset, bool add, uint64_t
 
 enum pl_memory_order pl_memory_order(const struct pl_memory *memory)
 {
+	if (__atomic_load_n(&memory->data_direct, __ATOMIC_RELAXED))
+		return PL_ORDER_READ;
 	return memory->ops->order ? memory->ops->order(memory) : PL_ORDER_HOST;
 }
 

@@ -38,6 +38,11 @@ struct pl_memory {
 	void *device;  /**< equal for all memory that one queue of copies serves */
 	int node;      /**< NUMA node of nearby host memory; -1: any */
 	struct pl_dmabuf_memory *dmabuf; /**< cards use it before any other path; NULL: none */
+	/**
+	 * True once a card has registered it by Data Direct. A completion, which comes by the card's other function, may
+	 * pass bytes that go there, so only a read by the same path is sure. Accessed with __atomic_ functions.
+	 */
+	bool data_direct;
 };
 
 /** Descriptor of a piece of device memory, passed between processes of one host. */
@@ -211,6 +216,12 @@ struct pl_memory_ops {
 	 * range's offset in it. Default: -ENOTSUP.
 	 */
 	int (*export_dmabuf)(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew);
+
+	/**
+	 * The same with a mapping over PCI Express, beside a processor that has a coherent link to the GPU. Only Data
+	 * Direct reaches it: other registrations of it succeed, and their accesses fail. Default: -ENOTSUP.
+	 */
+	int (*export_dmabuf_pcie)(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew);
 
 	/**
 	 * Returns a new descriptor with which another process of this host maps the whole range from its first byte;

@@ -8,13 +8,14 @@
 #include <unistd.h>
 
 #include "memory/dmabuf.h"
+#include "rdma/data_direct.h"
 
 #define STAGED "memory of a device is staged: dma-buf: "
 #define NO_PEER "; by its address: no peer memory module is loaded"
 #define REFUSED "; by its address: the device's driver refuses"
 
 /* Result of the dma-buf path. */
-enum outcome { NOT_EXPORTED, NO_CALL, NOT_BY_DEVICE, NO_ROOM, IMPORT_FAILED, OUTCOMES };
+enum outcome { NOT_EXPORTED, NO_CALL, NOT_BY_DEVICE, NO_ROOM, IMPORT_FAILED, DATA_DIRECT, OUTCOMES };
 
 #define WORDS_NOT_EXPORTED "the GPU's driver exports none"
 #define WORDS_NO_CALL "rdma-core is older than 34"
@@ -33,7 +34,28 @@ static const char *const reasons[OUTCOMES][3] = {
 	[NO_ROOM] = { WORDS_NO_ROOM, STAGED WORDS_NO_ROOM NO_PEER, STAGED WORDS_NO_ROOM REFUSED },
 	[IMPORT_FAILED] = { WORDS_IMPORT_FAILED, STAGED WORDS_IMPORT_FAILED NO_PEER,
 			    STAGED WORDS_IMPORT_FAILED REFUSED },
+	[DATA_DIRECT] = { rdma_data_direct_reason, rdma_data_direct_reason, rdma_data_direct_reason },
 };
+
+/* Registers GPU memory by Data Direct, for a device that has it. Returns 0 or a negative errno. */
+static int by_data_direct(struct ibv_pd *pd, struct pl_memory *memory, size_t offset, size_t length, unsigned access,
+			  struct ibv_mr **mr)
+{
+	const struct pl_memory_ops *ops = memory->ops;
+	uint64_t skew = 0;
+	int rc, fd = ops->export_dmabuf_pcie ? ops->export_dmabuf_pcie(memory, offset, length, &skew) : -ENOTSUP;
+
+	/* The driver has such mappings beside some processors only. */
+	if (fd < 0)
+		fd = ops->export_dmabuf(memory, offset, length, &skew);
+	if (fd < 0)
+		return fd;
+	rc = rdma_data_direct_register(pd, skew, length, (uintptr_t)memory->address + offset, fd, access, mr);
+	close(fd);
+	if (rc == 0)
+		__atomic_store_n(&memory->data_direct, true, __ATOMIC_RELAXED);
+	return rc;
+}
 
 static int by_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
 		     size_t length, unsigned access, struct ibv_mr **mr, enum outcome *outcome)
@@ -45,6 +67,10 @@ static int by_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, str
 	*outcome = NO_CALL;
 	if (!library->ibv_reg_dmabuf_mr)
 		return -ENOSYS;
+	*outcome = DATA_DIRECT;
+	if (!memory->dmabuf && memory->ops->export_dmabuf && rdma_data_direct_has(library, pd->context) &&
+	    by_data_direct(pd, memory, offset, length, access, mr) == 0)
+		return 0;
 	*outcome = NOT_EXPORTED;
 	if (memory->dmabuf)
 		fd = pl_dmabuf_export(memory, offset, &skew);
@@ -85,6 +111,8 @@ int verbs_reg_memory(const struct verbs_library *library, struct ibv_pd *pd, str
 	if (address_first && by_address == 0)
 		return 0;
 	rc = by_dmabuf(library, pd, memory, offset, length, access, mr, &outcome);
+	if (rc == 0 && outcome == DATA_DIRECT)
+		*reason = reasons[outcome][0];
 	if (rc == 0)
 		return 0;
 	rc = address_first ? by_address : verbs_reg_mr(library, pd, address, length, access, mr);

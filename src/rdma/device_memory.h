@@ -7,7 +7,8 @@
 
 /*
  * Registers memory: of the host by its address, other memory by any path. Returns 0, or a negative errno with the
- * reason for other memory (static storage).
+ * reason for other memory (static storage). A registration by Data Direct has the reason rdma_data_direct_reason; other
+ * successful ones leave it as it was.
  */
 int verbs_reg_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
 		     size_t length, unsigned access, bool address_first, struct ibv_mr **mr, const char **reason);

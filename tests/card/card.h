@@ -40,6 +40,7 @@ struct card_character {
 	bool immediate;
 	bool windows;  /* memory windows of type 2 */
 	bool dmabuf;   /* registers dma-bufs */
+	bool data_direct; /* has a Data Direct function */
 	bool relaxed;  /* relaxed ordering */
 	bool early;    /* a post refused at its first request leaves bad_wr as it was */
 	int refusal;   /* errno of a refused post; negative where the provider returns it so */
@@ -91,6 +92,7 @@ struct card_counts {
 	unsigned receiver_waits; /* requests that found no receive, once for each attempt */
 	uint64_t locked;         /* bytes of live regions, without dma-bufs */
 	uint64_t shown;          /* bytes of live regions of dma-bufs */
+	unsigned data_direct;    /* regions registered by Data Direct so far */
 	unsigned relaxed;        /* live regions with relaxed ordering */
 	unsigned vectors; /* completion vectors in use at some time, a bit for each */
 	unsigned faults[CARD_FAULTS];
@@ -118,6 +120,7 @@ struct card_mr {
 	void *map;      /* mapping of a dma-buf, or NULL */
 	size_t map_length;
 	bool relaxed;   /* registered with relaxed ordering */
+	bool direct;    /* registered by Data Direct */
 	bool dead;      /* dma-buf that the card cannot access, although it registered it */
 	unsigned windows;
 };
@@ -281,6 +284,9 @@ struct card_place {
 	uint32_t length;
 	const struct card_mr *mr;
 };
+/* ibv_reg_dmabuf_mr(3); `direct`: by Data Direct, which also reaches a mapping over PCI Express. */
+struct ibv_mr *card_reg_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access,
+			       bool direct);
 /* Returns the region of a remote key that card_remote() found. */
 const struct card_mr *card_region_of(uint32_t key);
 /* An asynchronous event by chance. */

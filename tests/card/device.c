@@ -294,6 +294,7 @@ int ibv_query_device(struct ibv_context *of, struct ibv_device_attr *attributes)
 	(void)of;
 	*attributes = (struct ibv_device_attr){
 		.fw_ver = "stand-in",
+		.vendor_id = strncmp(character->device, "mlx5", 4) ? 0 : 0x2c9,
 		.max_qp = 131072,
 		.max_qp_wr = character->max_qp_wr,
 		.device_cap_flags = character->windows ? IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B : 0,

@@ -216,6 +216,7 @@ static struct ibv_mr *region_add(struct ibv_pd *pd, struct card_mr made)
 	card_counts.device_mrs[card_number(pd->context)]++;
 	card_counts.made_mrs++;
 	card_counts.relaxed += mr->relaxed;
+	card_counts.data_direct += mr->direct;
 	*(mr->map ? &card_counts.shown : &card_counts.locked) += mr->base.length;
 	mr->base.lkey = mr->base.rkey = key_make(mr, NULL);
 	if (card_happens(CARD_SLOW))
@@ -272,7 +273,8 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int a
 	return ibv_reg_mr_iova2(pd, address, length, (uintptr_t)address, (unsigned)access);
 }
 
-struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+struct ibv_mr *card_reg_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access,
+			       bool direct)
 {
 	uint64_t skew;
 	size_t mapped;
@@ -304,7 +306,13 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 						.bytes = map + skew,
 						.map = map,
 						.map_length = mapped,
-						.dead = fcntl(fd, F_GETFL) & O_APPEND });
+						.direct = direct,
+						.dead = !direct && fcntl(fd, F_GETFL) & O_APPEND });
+}
+
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+{
+	return card_reg_dmabuf(pd, offset, length, iova, fd, access, false);
 }
 
 int ibv_dereg_mr(struct ibv_mr *base)

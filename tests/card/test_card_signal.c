@@ -119,6 +119,46 @@ static void bursts_end(void *argument)
 	pair_close(&pair);
 }
 
+/*
+ * A burst that follows an equal one has a completion for each quarter, and one for the rest. Of single requests after it,
+ * only the first one may need an empty request.
+ */
+static void bursts_repeat(void *argument)
+{
+	struct card_counts before, after;
+	unsigned fast = 0, completions = 0;
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &manual, LENGTH);
+	for (unsigned turn = 0; turn < TURNS; turn++) {
+		uint64_t begin;
+
+		for (unsigned i = 0; i < DEPTH; i++)
+			post_one(&pair, i, NULL);
+		check_number(collect_all(&pair, DEPTH), 0);
+		before = card_counts_now();
+		begin = clock_now();
+		for (unsigned i = 0; i < DEPTH; i++)
+			post_one(&pair, i, NULL);
+		begin = clock_now() - begin;
+		check_number(collect_all(&pair, DEPTH), 0);
+		after = card_counts_now();
+		if (begin <= HASTE) {
+			fast++;
+			completions += after.completions - before.completions;
+		}
+		for (unsigned i = 0; i < DEPTH; i++) {
+			post_one(&pair, i, NULL);
+			check_number(collect_all(&pair, 1), 0);
+		}
+		check(card_counts_now().posts - after.posts <= DEPTH + 1);
+	}
+	/* Five of 30; 14 for a burst that follows no other. */
+	check(completions <= fast * DEPTH / 3);
+	pair_close(&pair);
+}
+
 /* Posts operations as one list: the last one ends the list. */
 static void post_list(struct pair *pair)
 {
@@ -400,6 +440,7 @@ static void test_bursts(void **state)
 {
 	(void)state;
 	in_process("bursts", bursts_end, NULL);
+	in_process("repeated bursts", bursts_repeat, NULL);
 }
 
 static void test_lists(void **state)

@@ -316,6 +316,31 @@ static void refused(void *argument)
 	rig_close(&rig);
 }
 
+/* The peer cannot read a large message that this end's card does not reach. Small ones are copied. */
+static void sent(void *argument)
+{
+	struct pl_operation *sending, *receiving;
+	struct pl_buffer from, to;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, 0);
+	from = (struct pl_buffer){ rig.gpu.region, 0, LARGE };
+	check_ok(pl_send(rig.environment.near_peer, 1, &from, NULL, &sending, &error), &error);
+	check_number(await(&rig.environment, sending, NULL, &error), -EFAULT);
+	check_text(error.id, "SEND-NOT-REGISTERED");
+	check(strstr(error.hint, "8192 bytes") && strstr(error.hint, "tcp"));
+	from.length = 8192;
+	to = (struct pl_buffer){ rig.far.region, 0, 8192 };
+	check_ok(pl_receive(rig.environment.far_peer, 1, UINT64_MAX, &to, NULL, &receiving, &error), &error);
+	check_ok(pl_send(rig.environment.near_peer, 1, &from, NULL, &sending, &error), &error);
+	complete(&rig.environment, sending, NULL);
+	complete(&rig.environment, receiving, NULL);
+	pattern_check(rig.far.bytes, 8192, 1, 0);
+	rig_close(&rig);
+}
+
 /* Without room for locked memory, or if the driver locks none, the copies are synchronous. */
 static void unlocked(void *argument)
 {
@@ -353,6 +378,7 @@ static const struct test_case cases[] = {
 	{ "broken read", broken, &yes, 60 },
 	{ "refused write", refused, &no, 30 },
 	{ "refused read", refused, &yes, 30 },
+	{ "sent", sent, NULL, 30 },
 	{ "no room for locks", unlocked, &yes, 30 },
 	{ "no locks", unlocked, &no, 30 },
 };

@@ -43,7 +43,8 @@ static struct {
 	uint32_t place;
 	int listener, wake;
 	pthread_t thread;
-	pid_t process; /* a child without exec(3) has no thread */
+	pid_t process; /* a child without exec(3) has neither place nor thread */
+	bool threaded;
 	bool stopping;
 	struct wire *wires[WIRES];
 } cable = { .listener = -1 };
@@ -309,16 +310,33 @@ static void *wire_thread(void *argument)
 	return argument;
 }
 
-void card_wire_start(void)
+/* Takes a place, if this process has none. */
+static void wire_join(void)
 {
 	cable.folder = getenv("STANDIN_CABLE");
-	if (!cable.folder)
+	if (!cable.folder || cable.process == getpid())
 		return;
 	cable.process = getpid();
-	cable.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	take_place();
+}
+
+void card_wire_start(void)
+{
+	wire_join();
+	if (!cable.folder)
+		return;
+	cable.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (cable.wake < 0 || pthread_create(&cable.thread, NULL, wire_thread, NULL))
 		abort();
+	cable.threaded = true;
+}
+
+/* cable_early.c: opens the files that a sandbox would refuse later. */
+void standin_cable_join(void)
+{
+	pthread_mutex_lock(&card_lock);
+	wire_join();
+	pthread_mutex_unlock(&card_lock);
 }
 
 static void wire_stop(void) __attribute__((destructor(102)));
@@ -329,15 +347,18 @@ static void wire_stop(void)
 
 	if (cable.process != getpid())
 		return;
-	pthread_mutex_lock(&card_lock);
-	cable.stopping = true;
-	pthread_mutex_unlock(&card_lock);
-	(void)!write(cable.wake, &one, sizeof(one));
-	pthread_join(cable.thread, NULL);
+	if (cable.threaded) {
+		pthread_mutex_lock(&card_lock);
+		cable.stopping = true;
+		pthread_mutex_unlock(&card_lock);
+		(void)!write(cable.wake, &one, sizeof(one));
+		pthread_join(cable.thread, NULL);
+		close(cable.wake);
+	}
+	/* A sandbox may refuse this: the next process takes a place without a listener. */
 	unlink(address_of(cable.place).sun_path);
 	for (unsigned i = 0; i < WIRES; i++)
 		if (cable.wires[i])
 			wire_drop(&cable.wires[i]);
 	close(cable.listener);
-	close(cable.wake);
 }

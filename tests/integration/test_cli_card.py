@@ -37,6 +37,22 @@ def test_files_move_over_the_card(tmp_path, card):
     assert os.listdir(tmp_path / 'cable') == ['lock']
 
 
+def test_a_server_in_its_sandbox_uses_the_card(tmp_path, card):
+    data = content(3 * MIB + 5, 4)
+    write(tmp_path / 'pub/model', data)
+    for folder in 'out', 'in':
+        (tmp_path / folder).mkdir()
+    # The stand-in's socket exists before the sandbox, as the files of a kernel's card do.
+    early = {**card, 'STANDIN_EARLY': '1'}
+    with serving(tmp_path / 'pub', '--upload', tmp_path / 'in', '--json', **early) as server:
+        if not json.loads(server.first)['sandbox']:
+            pytest.skip('the kernel has no Landlock')
+        got = run_json('get', '--fabric', 'verbs', '--verify', server.address, 'model', '-o', tmp_path / 'out', **card)
+        assert got['files'][0]['fabric'] == 'verbs', got
+        run('put', '--fabric', 'verbs', '--verify', server.address, tmp_path / 'pub/model', **card)
+    assert (tmp_path / 'out/model').read_bytes() == (tmp_path / 'in/model').read_bytes() == data
+
+
 def test_a_killed_client_goes_on(tmp_path, card):
     data = content(24 * MIB, 3)
     write(tmp_path / 'pub/model', data)

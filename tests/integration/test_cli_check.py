@@ -300,6 +300,7 @@ ROWS = [
     ('card-model', machines.connectx3, 'WARN', 'ConnectX-3'),
     ('card-model', no_driver, 'UNKNOWN', '15b3:1021'),
     ('card-dmabuf', ideal, 'OK', 'was asked'),
+    ('card-dmabuf', fact('verbs.device.mlx5_0.data-direct', '/sys/devices/pci0/01'), 'OK', 'by Data Direct: /sys/devices/pci0/01'),
     ('card-dmabuf', fact('verbs.device.mlx5_0.dmabuf', 95), 'WARN', 'takes no dma-bufs'),
     ('card-dmabuf', fact('verbs.device.mlx5_0.dmabuf', 38), 'WARN', 'too old'),
     ('card-dmabuf', fact('verbs.device.mlx5_0.dmabuf', 12), 'UNKNOWN', 'Cannot allocate'),

@@ -104,7 +104,8 @@ def test_without_a_gpu():
 BUILD = os.path.dirname(os.path.abspath(os.environ['PEERLANE']))
 CARD = os.path.join(BUILD, 'tests', 'card')
 # Characters of tests/card/character.c, with the direct way that works with each.
-DMABUF = ('cx5-ib', 'cx5-roce', 'cx7-ib', 'cx7-roce', 'cx8-ib', 'cx8-roce', 'cx7-200g', 'cx7-400g', 'cx8-800g', 'ib-vf', 'grace',
+DMABUF = ('cx5-ib', 'cx5-roce', 'cx7-ib', 'cx7-roce', 'cx8-ib', 'cx8-roce', 'cx7-200g', 'cx7-400g', 'cx8-800g', 'cx8-direct', 'ib-vf',
+          'grace',
           'thor2', 'e810', 'e2000', 'ionic', 'mana', 'small')
 STAGED = ('mlx4', 'hns', 'erdma')
 REFUSED = ('siw', 'efa')
@@ -131,11 +132,13 @@ def test_characters_are_known():
 @needs_card
 @pytest.mark.parametrize('character', DMABUF)
 def test_card_with_dmabuf(character):
-    changes = {'STANDIN_GPU': 'grace'} if character == 'grace' else {}
+    changes = {'STANDIN_GPU': 'grace'} if character in ('grace', 'cx8-direct') else {}
     proofs, _ = prove(character, **changes)
     for proof in proofs:
         proven = proof['way'] != 'peer-memory'
         assert [proof[leg]['proven'] for leg in ('into', 'from')] == [proven, proven], proof
+        direct = character == 'cx8-direct' and proof['way'] == 'dma-buf'
+        assert ['Data Direct' in proof[leg]['reason'] for leg in ('into', 'from')] == [direct, direct], proof
 
 
 @needs_card

@@ -144,10 +144,12 @@ enum pl_check_way check_gpu_dmabuf(const struct pl_check_machine *machine, const
 	return PL_CHECK_WAY_UNKNOWN;
 }
 
-static enum pl_check_way by_answer(long long answer, char *reason, size_t size)
+/* direct: path of the device's Data Direct function; NULL: none */
+static enum pl_check_way by_answer(long long answer, const char *direct, char *reason, size_t size)
 {
 	if (answer == EBADF || answer == 0) {
-		snprintf(reason, size, "the driver takes dma-bufs (it was asked)");
+		snprintf(reason, size, "the driver takes dma-bufs (it was asked)%s%s",
+			 direct ? ", by Data Direct: " : "", direct ? direct : "");
 		return PL_CHECK_WAY_YES;
 	}
 	if (answer == ENOSYS)
@@ -167,7 +169,8 @@ enum pl_check_way check_device_dmabuf(const struct pl_check_machine *machine, co
 	const char *driver = device->card ? device->card->pci->driver : "";
 
 	if (answer >= 0)
-		return by_answer(answer, reason, size);
+		return by_answer(answer, pl_facts_get(machine->facts, "verbs.device.%s.data-direct", device->name),
+				 reason, size);
 	if (!check_kernel_at_least(machine, 5, 12)) {
 		snprintf(reason, size, "the kernel is older than 5.12");
 		return PL_CHECK_WAY_NO;

@@ -4,6 +4,7 @@
 
 #ifdef PL_HAVE_VERBS
 
+#include "rdma/data_direct.h"
 #include "rdma/library.h"
 
 /* Registers an invalid descriptor: EBADF comes from a driver with support, every other error from one without. */
@@ -50,6 +51,7 @@ static void ask_device(const struct verbs_library *library, struct ibv_device *d
 {
 	const char *name = library->ibv_get_device_name(device);
 	struct ibv_context *context = library->ibv_open_device(device);
+	char direct[RDMA_DATA_DIRECT_PATH];
 	struct ibv_device_attr attributes;
 	struct ibv_pd *pd;
 
@@ -58,6 +60,8 @@ static void ask_device(const struct verbs_library *library, struct ibv_device *d
 		return;
 	if (library->ibv_query_device(context, &attributes) == 0)
 		tell_ports(library, context, name, attributes.phys_port_cnt, to);
+	if (rdma_data_direct_path(library, context, direct) == 0)
+		fprintf(to, "verbs.device.%s.data-direct %s\n", name, direct);
 	pd = library->ibv_alloc_pd(context);
 	if (pd) {
 		fprintf(to, "verbs.device.%s.register %d\n", name, ask_registration(library, pd));

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "rdma/data_direct.h"
 #include "rdma/device_memory.h"
 #include "rdma/gpu_bench.h"
 
@@ -110,6 +111,13 @@ static int reg(struct rdma_gpu_bench *bench, enum pl_gpu_path way, const char **
 	return rc;
 }
 
+static void tell_data_direct(struct pl_proof_leg *leg)
+{
+	size_t used = strlen(leg->reason);
+
+	snprintf(leg->reason + used, sizeof(leg->reason) - used, "; by Data Direct");
+}
+
 static void prove_way(struct rdma_gpu_bench *bench, struct pl_proof *proof)
 {
 	const char *what = "";
@@ -124,6 +132,8 @@ static void prove_way(struct rdma_gpu_bench *bench, struct pl_proof *proof)
 			prove_staged(bench, direction, leg);
 		else
 			prove_direct(bench, direction, leg);
+		if (rc == 0 && leg->proven && what == rdma_data_direct_reason)
+			tell_data_direct(leg);
 	}
 }
 

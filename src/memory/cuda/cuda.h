@@ -149,6 +149,7 @@ int cuda_stream_wait(const struct pl_memory *memory, void *stream, const uint64_
 
 /* dmabuf_export.c */
 int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew);
+int cuda_export_dmabuf_pcie(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew);
 enum pl_memory_order cuda_order(const struct pl_memory *memory);
 int cuda_flush(struct pl_memory *memory);
 

@@ -4,17 +4,12 @@
 
 #include "memory/cuda/cuda.h"
 
-/* Without the PCI Express mapping: only registrations by Data Direct (mlx5dv_reg_dmabuf_mr()) can access that one. */
-static CUresult export_range(const struct cuda_driver *driver, CUdeviceptr begin, size_t length, int *fd)
-{
-	return driver->cuMemGetHandleForAddressRange(fd, begin, length, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
-}
-
 /* Rounding of a range's ends: pages of the host; if that is refused, both page sizes of GPUs. */
 static const CUdeviceptr roundings[] = { 4096, 65536, 2097152 };
 
 /* Exports whole pages, including memory next to the range, so a grant must set its own bounds. */
-int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew)
+static int export_pages(struct pl_memory *memory, size_t offset, size_t length, unsigned long long flags,
+			uint64_t *skew)
 {
 	const struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
 	const struct cuda_driver *driver = gpu->driver;
@@ -32,13 +27,24 @@ int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, u
 		CUdeviceptr mask = PL_MAX(roundings[i], (CUdeviceptr)sysconf(_SC_PAGESIZE)) - 1;
 
 		begin = first & ~mask;
-		result = export_range(driver, begin, ((first + length + mask) & ~mask) - begin, &fd);
+		result = driver->cuMemGetHandleForAddressRange(&fd, begin, ((first + length + mask) & ~mask) - begin,
+							       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags);
 	}
 	cuda_leave(gpu);
 	if (result != CUDA_SUCCESS)
 		return cuda_errno(result);
 	*skew = first - begin;
 	return fd;
+}
+
+int cuda_export_dmabuf(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew)
+{
+	return export_pages(memory, offset, length, 0, skew);
+}
+
+int cuda_export_dmabuf_pcie(struct pl_memory *memory, size_t offset, size_t length, uint64_t *skew)
+{
+	return export_pages(memory, offset, length, CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE, skew);
 }
 
 /*

@@ -236,6 +236,7 @@ const struct pl_memory_ops pl_cuda_memory = {
 	.number = cuda_number,
 	.identity = cuda_identity,
 	.export_dmabuf = cuda_export_dmabuf,
+	.export_dmabuf_pcie = cuda_export_dmabuf_pcie,
 	.order = cuda_order,
 	.flush = cuda_flush,
 	.mark_new = cuda_mark_new,

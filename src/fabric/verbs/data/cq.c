@@ -349,6 +349,7 @@ PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *com
 	const uint64_t serial = completion->wr_id >> 2;
 	struct verbs_rail *rail = find_rail(queue, completion->qp_num);
 	bool fine = completion->status == IBV_WC_SUCCESS, end;
+	unsigned posted_count;
 	uint64_t bytes;
 
 	if (!rail || !names_posted(rail, serial)) {
@@ -357,6 +358,7 @@ PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *com
 		return;
 	}
 	bytes = rail->posted_bytes;
+	posted_count = rail->posted_count;
 	/* Takes all unsignaled requests before the completed one. */
 	do {
 		struct verbs_work *work = verbs_take_posted(rail);
@@ -370,6 +372,7 @@ PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *com
 			count_done(rail);
 		work_done(rail->endpoint, work);
 	} while (!end && names_posted(rail, serial));
+	verbs_note_peak(rail, posted_count);
 	if (fine && rail->pace.limit != VERBS_UNLIMITED)
 		look_at_pace(rail, bytes - rail->posted_bytes);
 	if (rail->link == VERBS_DRAINING && pl_list_empty(&rail->posted))

@@ -46,6 +46,7 @@ void verbs_ask(struct verbs_rail *rail)
 		return;
 	/* First: a failing rail asks, too. */
 	verbs_mark_signaled(rail);
+	rail->usual = 0;
 	if (!pl_list_empty(&rail->posted) && post_empty(rail) < 0)
 		verbs_fail(rail, "the device refused a request");
 }

@@ -11,6 +11,9 @@
  *
  * - A rail that fails asks first, so that completed requests show themselves.
  *
+ * A program that posts bursts has few requests under way at the begin of each. So a rail remembers how many it had under
+ * way before it had none last. Empty requests show that too few are signaled: it forgets the number then.
+ *
  * The empty request has its room in the queue pair and in the completion queue: a quiet rail reserves it.
  */
 #ifndef PL_FABRIC_VERBS_DATA_SIGNAL_H
@@ -46,10 +49,21 @@ PL_ALWAYS_INLINE void verbs_mark_signaled(struct verbs_rail *rail)
 	rail->queue->posted--;
 }
 
+/* Learns how many requests a program usually has under way. The rail has one at least, and one ended. */
+PL_ALWAYS_INLINE void verbs_note_peak(struct verbs_rail *rail, unsigned posted_count)
+{
+	rail->peak = PL_MAX(rail->peak, posted_count);
+	if (rail->posted_count)
+		return;
+	rail->usual = rail->peak;
+	rail->peak = 0;
+}
+
 /* True if a single request of an operation, posted at that time, must be signaled. */
 PL_ALWAYS_INLINE bool verbs_must_signal(const struct verbs_rail *rail, const struct verbs_work *work, uint64_t posted)
 {
-	unsigned every = PL_MIN(rail->posted_count / VERBS_SIGNAL_SHARE, (unsigned)VERBS_SIGNAL_EVERY);
+	unsigned under_way = PL_MAX(rail->posted_count, rail->usual);
+	unsigned every = PL_MIN(under_way / VERBS_SIGNAL_SHARE, (unsigned)VERBS_SIGNAL_EVERY);
 
 	return rail->unsignaled + 1 >= every || rail->posted_count + 2 > VERBS_SEND_DEPTH ||
 	       rail->queue->posted + 2 > rail->queue->room || rail->queue->armed || work->length > VERBS_QUIET_LENGTH ||

@@ -9,6 +9,7 @@
 
 #include "fabric/verbs/memory/near.h"
 #include "fabric/verbs/verbs.h"
+#include "rdma/data_direct.h"
 
 /* A lack of memory may have ended after this time. */
 #define RETRY_PAUSE PL_NS_PER_S
@@ -86,15 +87,30 @@ void verbs_mr_register(const struct verbs_mr *registration, struct verbs_mr_resu
 					   registration->length, result->access, false, &result->mr, &result->reason);
 }
 
+/* Notes in receipts, unless a profile of routes says more. */
+static void note_data_direct(struct verbs_mr *registration)
+{
+	for (enum pl_direction direction = 0; direction < PL_DIRECTION_COUNT; direction++)
+		if (!registration->advice.directions[direction].reason)
+			registration->advice.directions[direction].reason = rdma_data_direct_reason;
+}
+
 void verbs_mr_fill(struct verbs_mr *registration, const struct verbs_mr_result *result)
 {
+	const bool direct = result->mr && result->reason == rdma_data_direct_reason;
 	/* Read-only memory may become writable later. The address of a dma-buf need not belong to this process. */
 	bool shared = result->mr && registration->own && result->access == registration->access &&
 		      !registration->memory->dmabuf;
 
+	/* Regions that share it take for granted that the device used Data Direct. */
+	if (registration->device->data_direct && pl_memory_staged(registration->memory))
+		shared &= direct;
+	if (direct)
+		note_data_direct(registration);
+
 	registration->access = result->access;
 	registration->mr = result->mr;
-	registration->reason = result->reason;
+	registration->reason = direct ? NULL : result->reason;
 	registration->failure = result->failure;
 	registration->failed = result->failure ? pl_now() : 0;
 	if (result->mr)
@@ -142,6 +158,10 @@ static int share_or_make(struct verbs_device *device, struct pl_region *region, 
 	(*result)->cached = cached;
 	(*result)->mr = mr;
 	(*result)->lkey = mr->lkey;
+	if (device->data_direct && pl_memory_staged(memory)) {
+		__atomic_store_n(&memory->data_direct, true, __ATOMIC_RELAXED);
+		note_data_direct(*result);
+	}
 	return 0;
 }
 
