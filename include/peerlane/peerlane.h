@@ -716,8 +716,11 @@ enum pl_visible {
 enum pl_flag {
 	PL_REQUIRE_DIRECT = 1u << 0, /**< fail with -ENOTSUP rather than go through a staging buffer */
 	PL_FENCE = 1u << 1,          /**< begin only when all earlier operations with this peer completed */
-	PL_NOTIFY =
-		1u << 2,   /**< pl_write(), pl_read(): after success, notify the peer with `notify` and `notify_data` */
+	/**
+	 * pl_write(), pl_read(): after success, notify the peer with `notify` and `notify_data`. The notification of an
+	 * operation that is cancelled, or whose time ends, may arrive too; then all its bytes are placed.
+	 */
+	PL_NOTIFY = 1u << 2,
 	PL_MORE = 1u << 3, /**< another operation with this peer follows at once: begin with that one */
 	PL_AFTER_STREAM =
 		1u << 4, /**< begin when the work so far of the CUDA stream `stream` is done; not of receives */

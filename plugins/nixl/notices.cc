@@ -340,7 +340,7 @@ void engine::handle_received(const pl_completion &completion)
 void engine::close_peer(pl_peer *peer)
 {
 	{
-		/* Of notifications that came before the connection was marked. */
+		/* Notifications that came before the connection was marked have it as their peer. */
 		std::lock_guard<std::mutex> lock(drain_mutex);
 		peers.erase(peer);
 	}

@@ -17,6 +17,11 @@ void pl_message_send(struct pl_operation *operation);
  * is open. The fabric must then send one message that counts.
  */
 bool pl_message_take_turn(struct pl_peer *peer);
+/* True if half of the window is free. Home. */
+static inline bool pl_message_has_room(const struct pl_peer *peer)
+{
+	return peer->sent - peer->consumed_there < peer->window / 2;
+}
 /* Sends waiting messages. Called when memory of the first one may be registered, or when the first one has ended. */
 void pl_message_resume(struct pl_peer *peer);
 /* Handles a credit of the peer, and the end of a large send. -EPROTO: protocol violation. */

@@ -66,7 +66,7 @@ static const char *const cards[] = { "cx7-roce", "cx5-ib", "cx8-ib", "ib-vf", "e
 static const char *const without_dmabuf[] = { "erdma", "mlx4", "hns" };
 #define MESSAGE_COPIED 8192u
 
-/* What a seed chooses. */
+/* Choices of a seed. */
 struct choice {
 	const struct mood *mood;
 	const char *card;

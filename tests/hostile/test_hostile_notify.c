@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Notifications behind their data, from and to an end that speaks the protocol itself. */
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "support/cases.h"
@@ -280,7 +281,7 @@ static void sent_and_cancelled(void *argument)
 
 /*
  * Writes are cancelled while the socket is full, and their memory gets other bytes. A notification that still comes must
- * have the right bytes before it: the victim copied them, as it had announced them.
+ * have the right bytes before it.
  */
 static void cancelled_in_the_middle(void *argument)
 {
@@ -325,6 +326,36 @@ static void cancelled_in_the_middle(void *argument)
 	offender_close(&offender);
 }
 
+/* Memory that is gone fails its write. The notification becomes void, and the connection lives. */
+static void unreadable(void *argument)
+{
+	void *memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pl_completion completion;
+	struct pl_operation *operation;
+	struct offender offender;
+	struct pl_remote *remote;
+	struct buffer buffer = { 0 };
+	struct pl_error error;
+
+	(void)argument;
+	check(memory != MAP_FAILED);
+	offender_open(&offender);
+	remote = offender_share(&offender, LENGTH);
+	check_ok(pl_region_register(offender.victim.context, memory, LENGTH, PL_ACCESS_LOCAL, &buffer.region, &error),
+		 &error);
+	munmap(memory, LENGTH);
+	operation = post_write(&offender, remote, &buffer, LENGTH, 71);
+	expect_frame(&offender, PL_FRAME_WRITE, 0, 0, 0);
+	expect_frame(&offender, PL_FRAME_NOTIFY, PL_NOTIFY_VOID, 0, 0);
+	send_frame(offender.lane, &(struct pl_frame){ .type = PL_FRAME_ACK, .ack = 2 }, "");
+	check_status(pl_wait(operation, AMPLE_TIME, &completion, &error), -EFAULT, &error);
+	check_ok(pl_notify(offender.peer, 72, NULL, 0, NULL, NULL, &error), &error);
+	expect_frame(&offender, PL_FRAME_NOTIFY, 0, 0, 72);
+	pl_remote_release(remote);
+	check_number(pl_region_deregister(buffer.region), 0);
+	offender_close(&offender);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -335,6 +366,7 @@ int main(void)
 		{ "violations", violations, NULL, 60 },
 		{ "more than the window", more_than_the_window, NULL, 20 },
 		{ "sent and cancelled", sent_and_cancelled, NULL, 20 },
+		{ "unreadable", unreadable, NULL, 20 },
 		{ "cancelled in the middle", cancelled_in_the_middle, NULL, 20 },
 	};
 

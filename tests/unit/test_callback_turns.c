@@ -36,7 +36,7 @@ static void gate_pass(struct gate *gate)
 {
 	struct pl_context *context = gate->context;
 
-	/* One call at a time. */
+	/* The library makes one call at a time. */
 	check(!atomic_exchange(&gate->inside, true));
 	atomic_fetch_add(&gate->calls, 1);
 	if (atomic_load(&gate->armed) && !pl_engine_held(context->engines[0]) && atomic_load(&gate->engine) < 0) {
@@ -304,7 +304,7 @@ static void report_blocked(void *argument)
 	while (atomic_load(&rig.gate.engine) < 0) {
 		int fd = begin_failing(&rig);
 
-		/* Its engine closes it after the callback. */
+		/* The engine closes the connection after the callback. */
 		while (atomic_load(&rig.gate.engine) < 0 && !socket_wait_closed(fd, 10))
 			;
 		close(fd);
@@ -316,7 +316,7 @@ static void report_blocked(void *argument)
 	expect_transfers(&rig);
 	for (unsigned i = 0; i < LATER; i++)
 		rig.later[i] = begin_connecting(&rig);
-	/* Of eight, at most three are accepted by the blocked engine, and it is the home of at most two others. */
+	/* The blocked engine accepts at most three of eight, and is the home of at most two others. */
 	while (open < LATER - 5) {
 		open = 0;
 		for (unsigned i = 0; i < LATER; i++)

@@ -25,11 +25,6 @@ bool tcp_take_turn_behind(struct tcp_endpoint *endpoint, struct pl_operation *op
 	if (!(operation->attributes.flags & PL_NOTIFY) || operation->completion.kind != PL_KIND_WRITE ||
 	    !peer->notify_lanes || atomic_load(&operation->staged))
 		return false;
-	/* Bytes of a cancelled write are copied, see tcp_piece_keep_bytes(): that must not fault. */
-	for (unsigned i = 0; i < operation->segment_count; i++) {
-		if (operation->segments[i].region && operation->segments[i].region->memory.fragile)
-			return false;
-	}
 	operation->has_turn = pl_message_take_turn(peer);
 	return operation->has_turn;
 }
@@ -51,36 +46,19 @@ int tcp_queue_notification(struct tcp_lane *lane, struct pl_operation *operation
 	return 0;
 }
 
-/* Returns the notification behind the data, if its header may have been sent; or NULL. */
-static struct tcp_piece *final_notification(struct tcp_lane *lane, const struct tcp_piece *data)
-{
-	for (struct pl_list *at = data->link.next; at != &lane->queue; at = at->next) {
-		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
-
-		if (!piece->header_final)
-			break;
-		if (piece->operation == data->operation && piece->frame.type == PL_FRAME_NOTIFY)
-			return piece;
-	}
-	return NULL;
-}
-
-bool tcp_piece_is_announced(struct tcp_lane *lane, const struct tcp_piece *piece)
-{
-	return piece->frame.type == PL_FRAME_WRITE && piece->operation && final_notification(lane, piece);
-}
-
 bool tcp_piece_make_void(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	uint8_t type = piece->frame.type;
+	uint32_t ack = piece->frame.ack;
 
-	if (!lane->endpoint->base.peer->notify_lanes || type == PL_FRAME_WRITE || !tcp_frame_is_counted(type))
+	if (piece->sent || !lane->endpoint->base.peer->notify_lanes || type == PL_FRAME_WRITE ||
+	    !tcp_frame_is_counted(type))
 		return false;
 	lane->queued -= piece->length;
 	piece->length = 0;
 	piece->payload = NULL;
 	piece->operation = NULL;
-	piece->frame = (struct pl_frame){ .type = PL_FRAME_NOTIFY, .flags = PL_NOTIFY_VOID };
+	piece->frame = (struct pl_frame){ .type = PL_FRAME_NOTIFY, .flags = PL_NOTIFY_VOID, .ack = ack };
 	return true;
 }
 
@@ -111,24 +89,22 @@ static bool may_deliver(const struct tcp_endpoint *endpoint, const struct pl_fra
 	return frame->type == PL_FRAME_SKIP || (int32_t)(endpoint->messages_arrived - (uint32_t)frame->key) >= 0;
 }
 
-/* Removes the first notification that no message must precede; NULL: none. */
+/* Removes the first notification, unless a message must precede it; NULL: none. */
 static struct tcp_held *next_held(struct tcp_endpoint *endpoint)
 {
-	struct tcp_held *found = NULL;
+	struct tcp_held *held = NULL;
 
 	pthread_mutex_lock(&endpoint->lock);
-	pl_list_for_each(at, &endpoint->held) {
-		struct tcp_held *held = pl_list_entry(at, struct tcp_held, link);
-
-		if (!may_deliver(endpoint, &held->frame))
-			continue;
+	if (!pl_list_empty(&endpoint->held))
+		held = pl_list_first(&endpoint->held, struct tcp_held, link);
+	if (held && may_deliver(endpoint, &held->frame)) {
 		pl_list_remove(&held->link);
 		atomic_fetch_sub(&endpoint->held_count, 1);
-		found = held;
-		break;
+	} else {
+		held = NULL;
 	}
 	pthread_mutex_unlock(&endpoint->lock);
-	return found;
+	return held;
 }
 
 static int deliver_held(struct tcp_endpoint *endpoint)
@@ -172,6 +148,27 @@ static void held_run(struct pl_task *task)
 		pl_peer_ending(peer);
 }
 
+/*
+ * Returns the place of a notification in the list, which is in the order of the messages that must precede: that of an
+ * honest sender is at its end.
+ */
+static struct pl_list *place_held(struct tcp_endpoint *endpoint, const struct pl_frame *frame)
+{
+	struct pl_list *at = &endpoint->held;
+
+	if (frame->type == PL_FRAME_SKIP)
+		return at->next;
+	while (at->prev != &endpoint->held) {
+		const struct tcp_held *before = pl_list_entry(at->prev, struct tcp_held, link);
+
+		if (before->frame.type == PL_FRAME_SKIP ||
+		    (int32_t)((uint32_t)before->frame.key - (uint32_t)frame->key) <= 0)
+			break;
+		at = at->prev;
+	}
+	return at;
+}
+
 /* Gives a notification to the home engine. */
 static int hold_notification(struct tcp_endpoint *endpoint, const struct pl_frame *frame, const uint8_t *payload)
 {
@@ -188,7 +185,7 @@ static int hold_notification(struct tcp_endpoint *endpoint, const struct pl_fram
 	if (frame->length)
 		memcpy(held->payload, payload, frame->length);
 	pthread_mutex_lock(&endpoint->lock);
-	pl_list_append(&endpoint->held, &held->link);
+	pl_list_append(place_held(endpoint, frame), &held->link);
 	atomic_fetch_add(&endpoint->held_count, 1);
 	pthread_mutex_unlock(&endpoint->lock);
 	pl_engine_post(endpoint->base.peer->home, &endpoint->held_task);

@@ -335,7 +335,7 @@ static void tcp_close(struct pl_endpoint *base)
 		tcp_for_each_lane(endpoint, tcp_lane_close);
 		pl_engine_lock(home);
 	}
-	/* Runs tasks that the lanes posted to the home engine. */
+	/* Tasks that the lanes posted. */
 	pl_engine_withdraw(home, &endpoint->ended_task);
 	pl_engine_withdraw(home, &endpoint->late_placed_task);
 	pl_engine_withdraw(home, &endpoint->held_task);

@@ -420,8 +420,8 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 	}
 	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation->total) };
 	work->lane_share_max = tcp_lane_share_max(endpoint, operation->total, work->chunk);
-	/* Data of one chunk has one lane. */
-	if (operation->segment_count == 1 && operation->total <= work->chunk &&
+	/* Data of one chunk has one lane. It may wait long, and the rest of the window is for messages. */
+	if (operation->segment_count == 1 && operation->total <= work->chunk && pl_message_has_room(base->peer) &&
 	    tcp_take_turn_behind(endpoint, operation))
 		work->messages = endpoint->messages;
 	/* If nothing is under way, the first chunk needs no other thread. */

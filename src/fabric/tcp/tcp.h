@@ -215,7 +215,8 @@ struct tcp_endpoint {
 	struct pl_list work;       /* operations with chunks to take */
 	uint64_t waiting;          /* bytes of these chunks, or more after a cancellation */
 	struct pl_list small_work; /* operations for lane 0 */
-	struct pl_list held;       /* notifications that other lanes received, for the home engine */
+	struct pl_list
+		held; /* notifications that other lanes received, for the home engine, in the order of their messages */
 };
 
 static inline struct tcp_endpoint *tcp_endpoint_of(struct pl_endpoint *endpoint)
@@ -299,9 +300,7 @@ static inline bool tcp_frame_is_counted(uint8_t type)
 bool tcp_take_turn_behind(struct tcp_endpoint *endpoint, struct pl_operation *operation);
 /* Queues the notification behind `writes` frames of data; `messages`: those given to lane 0 before. 0 or -ENOMEM. */
 int tcp_queue_notification(struct tcp_lane *lane, struct pl_operation *operation, uint32_t writes, uint32_t messages);
-/* True if a notification behind this data may have been sent: the data must stay right. */
-bool tcp_piece_is_announced(struct tcp_lane *lane, const struct tcp_piece *piece);
-/* Makes a message void whose header is not final. Returns false if the piece is none, or the other end is too old. */
+/* Makes a message void of which no byte was sent. Returns false if it cannot: other pieces, and old other ends. */
 bool tcp_piece_make_void(struct tcp_lane *lane, struct tcp_piece *piece);
 /* Makes the queued notification of a failed write void. */
 void tcp_void_notification_of(struct tcp_lane *lane, struct pl_operation *operation);

@@ -92,7 +92,7 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 		}
 		break;
 	case PL_FRAME_NOTIFY:
-		/* Its write completes when the receiver has listed it; over lane 0, frames keep their order. */
+		/* The write completes when the receiver has listed its notification; frames of lane 0 keep their order. */
 		if (lane->index == 0) {
 			tcp_piece_free(lane, piece);
 			if (operation)
@@ -274,7 +274,6 @@ static void fail_unreadable_piece(struct tcp_lane *lane)
 {
 	struct tcp_piece *piece = pl_list_first(&lane->queue, struct tcp_piece, link);
 	struct pl_operation *operation = piece->operation;
-	bool announced = tcp_piece_is_announced(lane, piece);
 	struct pl_error error;
 
 	if (operation) {
@@ -282,16 +281,15 @@ static void fail_unreadable_piece(struct tcp_lane *lane)
 			"keep the region mapped, and files behind it whole, while it is used",
 			"the region's memory cannot be read");
 		pl_operation_fail(operation, -EFAULT, &error);
-		if (!announced)
-			tcp_void_notification_of(lane, operation);
+		tcp_void_notification_of(lane, operation);
 	}
 	/*
 	 * The operation keeps its pending count until the zeros are placed: work posted after its completion must not
 	 * be overwritten.
 	 */
 	piece_send_zeros(lane, piece, PL_WIRE_MEMORY);
-	/* A message or notification cannot be withdrawn, and the receiver would take zeros for its bytes. */
-	if (announced || (piece->frame.type != PL_FRAME_WRITE && piece->frame.type != PL_FRAME_DATA))
+	/* A message cannot be withdrawn, and the receiver would take zeros for its bytes. */
+	if (piece->frame.type != PL_FRAME_WRITE && piece->frame.type != PL_FRAME_DATA)
 		tcp_lane_fail(lane, -EFAULT);
 }
 
@@ -433,10 +431,10 @@ static void piece_detach_operation(struct tcp_lane *lane, struct tcp_piece *piec
 	atomic_fetch_add(&lane->endpoint->late, 1);
 }
 
-/* Copies a payload that is partly sent, and that the receiver delivers or was told of: its bytes must stay right. */
-static void piece_copy_payload(struct tcp_lane *lane, struct tcp_piece *piece)
+/* Copies the payload of a message that is partly sent: the receiver delivers it, so its bytes must stay right. */
+static void piece_copy_message(struct tcp_lane *lane, struct tcp_piece *piece)
 {
-	if (!piece->payload || !piece->length || piece->payload == piece->copy)
+	if (piece->length == 0 || piece->payload == piece->copy)
 		return;
 	piece->payload_copy = pl_alloc(lane->engine->allocator, piece->length);
 	if (!piece->payload_copy) {
@@ -457,15 +455,15 @@ static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all
 		piece_withdraw_data(lane, piece);
 	if (!drop)
 		return;
-	if (piece->header_final) {
-		bool announced = tcp_piece_is_announced(lane, piece);
-
+	if (!all && tcp_piece_make_void(lane, piece)) {
+		; /* goes in place of the message, or of the notification of a cancelled write */
+	} else if (piece->header_final) {
 		piece_detach_operation(lane, piece);
-		if (all || (piece->frame.type == PL_FRAME_WRITE && !announced))
+		if (all || piece->frame.type == PL_FRAME_WRITE)
 			piece_send_zeros(lane, piece, PL_WIRE_CANCELED);
 		else
-			piece_copy_payload(lane, piece);
-	} else if (all || !tcp_piece_make_void(lane, piece)) {
+			piece_copy_message(lane, piece);
+	} else {
 		uint8_t type = piece->frame.type;
 
 		lane->queued -= tcp_piece_size(piece);
