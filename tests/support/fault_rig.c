@@ -173,6 +173,7 @@ struct fault_rig *fault_rig_new(void)
 	pl_event_log_init(&rig->peer.events, &pl_system_allocator);
 	rig->peer.home = rig->context.engines[0];
 	rig->peer.channel.allocator = &pl_system_allocator;
+	rig->peer.channel.source.engine = rig->peer.home;
 	rig->peer.channel.open = true;
 	rig->peer.channel.gone = &rig->handling;
 	rig->endpoint.base.peer = &rig->peer;
@@ -217,7 +218,8 @@ void fault_rig_free(struct fault_rig *rig)
 		pl_free(&pl_system_allocator, rig->work);
 	pl_pool_drain(&rig->endpoint.spare, &pl_system_allocator);
 	pl_free(&pl_system_allocator, rig->operation.error);
-	pl_free(&pl_system_allocator, rig->peer.channel.unsent);
+	if (rig->peer.channel.unsent != rig->peer.home->messages)
+		pl_free(&pl_system_allocator, rig->peer.channel.unsent);
 	pl_event_log_destroy(&rig->peer.events);
 	verbs_helpers_close(&rig->state.connectors);
 	verbs_registrar_close(&rig->state);
