@@ -15,6 +15,8 @@
 #define DOUBT 10000
 /* Measurements must be this exact. The rate is lower by the same share, so that the time never runs ahead. */
 #define EXACT_SHIFT 14
+/* Rates that differ by a larger share show that one of the clocks stood still, as the kernel's does while it is suspended. */
+#define AGREE_SHIFT 10
 
 void pl_clock_open(struct pl_clock *clock)
 {
@@ -34,9 +36,16 @@ static void begin_measurement(struct pl_clock *clock, uint64_t unsure, uint64_t 
 	clock->since_unsure = unsure;
 }
 
+static bool rates_agree(uint64_t rate, uint64_t other)
+{
+	uint64_t distance = rate > other ? rate - other : other - rate;
+
+	return distance <= other >> AGREE_SHIFT;
+}
+
 static void measure_rate(struct pl_clock *clock, uint64_t unsure, uint64_t time, uint64_t after)
 {
-	uint64_t ticks = after - clock->since_ticks, took = time - clock->since_time;
+	uint64_t ticks = after - clock->since_ticks, took = time - clock->since_time, rate;
 
 	/* The counter was set back, too. */
 	if (!clock->since_time || took > 2 * MEASURE_MOST || ticks >> 62) {
@@ -50,8 +59,15 @@ static void measure_rate(struct pl_clock *clock, uint64_t unsure, uint64_t time,
 			begin_measurement(clock, unsure, time, after);
 		return;
 	}
-	clock->rate = (took << 32) / ticks;
-	clock->rate -= clock->rate >> EXACT_SHIFT;
+	rate = (took << 32) / ticks;
+	rate -= rate >> EXACT_SHIFT;
+	if (!rates_agree(rate, clock->candidate)) {
+		clock->candidate = rate;
+		clock->rate = clock->valid = 0;
+		begin_measurement(clock, unsure, time, after);
+		return;
+	}
+	clock->rate = clock->candidate = rate;
 	if (took > MEASURE_MOST)
 		begin_measurement(clock, unsure, time, after);
 }

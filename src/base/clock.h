@@ -23,6 +23,7 @@ struct pl_clock {
 	uint64_t valid;
 	uint64_t since_ticks, since_time; /* start of the measurement of the rate; 0: none yet */
 	uint64_t since_unsure;            /* uncertainty of that start, in ticks */
+	uint64_t candidate;               /* last measured rate; it counts if the next one agrees */
 	bool steady;                      /* the kernel uses the counter itself */
 };
 

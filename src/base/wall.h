@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * CLOCK_REALTIME for frequent callers: the monotonic clock and its distance to the wall clock, which is measured 1,000 times a
- * second. A step of the wall clock appears within 1 ms. The time is never ahead of the kernel's, and less than 2 us behind it. One
- * thread at a time.
+ * second. A step of the wall clock appears within 1 ms. The time differs from the kernel's by less than 2 us. One thread at a time.
  */
 #ifndef PL_WALL_H
 #define PL_WALL_H
