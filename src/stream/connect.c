@@ -31,7 +31,8 @@ static bool has_frames(struct pl_subscriber *subscriber)
 	bool has;
 
 	pl_lock_take(&subscriber->lock);
-	has = subscriber->held || !pl_list_empty(&subscriber->window);
+	/* A read that began on a held frame keeps the memory after the frame's release. */
+	has = subscriber->held || subscriber->reading || !pl_list_empty(&subscriber->window);
 	pl_lock_release(&subscriber->lock);
 	return has;
 }

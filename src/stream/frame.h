@@ -77,6 +77,7 @@ struct pl_stream_frame {
 	bool promised;                  /* a stream waits for it */
 	bool abandoned;                 /* the program has released it before it came */
 	bool on_stream;                 /* pl_subscriber_take_on() took it */
+	bool stale;                     /* push: held, of an earlier instance of the publisher */
 	unsigned reads;                 /* push: calls of pl_subscriber_read() that copy from the slot */
 	uint64_t round;                 /* value of status->ready that ends the present wait */
 	uint64_t promise_end;           /* time at which the stream stops to wait, while no frame takes the place */

@@ -34,6 +34,7 @@ struct pl_part {
 	unsigned pending;
 	int status;    /* of the first read that failed; else 0 */
 	bool checking; /* the cursors are being read, or have been */
+	bool known;    /* the frame was known as published before it was read */
 };
 
 /* -- memory ------------------------------------------------------------------------------------------------------- */
@@ -187,7 +188,7 @@ static int fail_disconnected(const struct pl_subscriber *subscriber, struct pl_e
 }
 
 /* Returns the reason why nothing can be read now, or 0. subscriber->lock is held. */
-static int part_refuse(const struct pl_subscriber *subscriber, struct pl_error *error)
+int pl_part_refuse(const struct pl_subscriber *subscriber, struct pl_error *error)
 {
 	if (subscriber->phase == PL_SUBSCRIBER_OVER && subscriber->failure.code)
 		return pl_subscriber_fail_take(subscriber, "pl_subscriber_read", subscriber->failure.code, error);
@@ -211,7 +212,7 @@ static int part_begin(struct pl_part *part, struct pl_error *error)
 	pl_lock_take(&subscriber->lock);
 	peer = subscriber->peer;
 	part->geometry = subscriber->geometry;
-	rc = part_refuse(subscriber, error);
+	rc = pl_part_refuse(subscriber, error);
 	if (rc == 0 && part->range.length)
 		rc = pl_call_check_local(peer->context, part->range.region, part->range.region_offset,
 					 part->range.length, "pl_subscriber_read", error);
@@ -223,6 +224,9 @@ static int part_begin(struct pl_part *part, struct pl_error *error)
 			     (unsigned long long)geometry->slot_bytes);
 	if (rc == 0) {
 		part->number = subscriber->number;
+		part->known =
+			part->range.sequence < subscriber->published ||
+			(part->number == subscriber->part_number && part->range.sequence < subscriber->part_published);
 		part->pending = reads;
 		pl_list_append(&subscriber->parts, &part->link);
 		segments[PART_READ_DESCRIPTOR] =
@@ -305,7 +309,7 @@ static int fail_part(const struct pl_part *part, int code, const char *id, const
 		       (unsigned long long)part->range.sequence, fact);
 }
 
-/* Judges what was read. Fills the descriptor. */
+/* Judges what was read. Fills the descriptor. Returns 0, 1 if all must be read again, or a negative errno. */
 static int part_judge(const struct pl_part *part, struct pl_ring_descriptor *descriptor, struct pl_error *error)
 {
 	const struct pl_ring_geometry *geometry = &part->geometry;
@@ -320,6 +324,9 @@ static int part_judge(const struct pl_part *part, struct pl_ring_descriptor *des
 		return fail_part(part, -ENOENT, "FRAME-GONE", "the publisher has claimed its slot again", error);
 	if (part->range.sequence >= cursors.published)
 		return fail_part(part, -EAGAIN, "FRAME-UNPUBLISHED", "the publisher has not published it yet", error);
+	/* What was read before the frame was published may be half of it. */
+	if (!part->known)
+		return 1;
 	memcpy(&stamp, memory + PART_DESCRIPTOR, sizeof(stamp));
 	/* A publisher that began with a later sequence never wrote this one. */
 	if (le64toh(stamp) != part->range.sequence + 1)
@@ -352,6 +359,19 @@ void pl_part_describe(uint64_t sequence, const struct pl_ring_descriptor *descri
 	info->size = size;
 }
 
+/* Notes that the frame is published: a read that begins now is whole if the lap rule says so. */
+static void part_note_published(const struct pl_part *part)
+{
+	struct pl_subscriber *subscriber = part->subscriber;
+
+	pl_lock_take(&subscriber->lock);
+	if (subscriber->part_number != part->number)
+		subscriber->part_published = 0;
+	subscriber->part_number = part->number;
+	subscriber->part_published = PL_MAX(subscriber->part_published, part->range.sequence + 1);
+	pl_lock_release(&subscriber->lock);
+}
+
 /* Reads the part from the publisher's ring. */
 static int part_pull(struct pl_subscriber *subscriber, const struct pl_part_range *range, uint64_t timeout,
 		     struct pl_frame_info *info, struct pl_error *error)
@@ -366,12 +386,16 @@ static int part_pull(struct pl_subscriber *subscriber, const struct pl_part_rang
 	part->range = *range;
 	part->deadline = pl_deadline(pl_now(), timeout ? timeout : subscriber->context->options.operation_timeout);
 	part->status = 0;
-	part->checking = false;
-	rc = part_run(part, error);
-	if (rc == 0)
-		rc = part_status(part, error);
-	if (rc == 0)
-		rc = part_judge(part, &descriptor, error);
+	do {
+		part->checking = false;
+		rc = part_run(part, error);
+		if (rc == 0)
+			rc = part_status(part, error);
+		if (rc == 0)
+			rc = part_judge(part, &descriptor, error);
+		if (rc == 1)
+			part_note_published(part);
+	} while (rc == 1);
 	if (rc == 0 && info) {
 		pl_lock_take(&subscriber->lock);
 		own = subscriber->entry.layout;

@@ -96,6 +96,7 @@ static void queue_pushed(struct pl_subscriber *subscriber, struct pl_stream_fram
 {
 	frame->sequence = subscriber->accounts.next - 1;
 	frame->described = true;
+	frame->stale = false;
 	frame->lost_before = 0;
 	frame->stream_layout = subscriber->entry.layout;
 	frame->state = PL_FRAME_READY;

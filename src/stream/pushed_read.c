@@ -23,7 +23,8 @@ static struct pl_stream_frame *find_pushed(struct pl_subscriber *subscriber, uin
 	for (unsigned i = 0; i < subscriber->memory.count; i++) {
 		struct pl_stream_frame *frame = &subscriber->memory.frames[i];
 
-		if ((frame->state == PL_FRAME_READY || frame->state == PL_FRAME_HELD) && frame->sequence == sequence)
+		if ((frame->state == PL_FRAME_READY || frame->state == PL_FRAME_HELD) && !frame->stale &&
+		    frame->sequence == sequence)
 			return frame;
 	}
 	return NULL;
@@ -47,9 +48,13 @@ static int begin_pushed_read(struct pl_subscriber *subscriber, const struct pl_p
 		return fail_pushed_part(subscriber, -ERANGE, "FRAME-RANGE", range->sequence, "sequences end at 2^62",
 					error);
 	frame = find_pushed(subscriber, range->sequence);
-	if (!frame && range->sequence >= subscriber->accounts.next)
+	if (!frame && range->sequence >= subscriber->accounts.next) {
+		rc = pl_part_refuse(subscriber, error);
+		if (rc < 0)
+			return rc;
 		return fail_pushed_part(subscriber, -EAGAIN, "FRAME-UNPUBLISHED", range->sequence,
 					"the publisher has not pushed it yet", error);
+	}
 	if (!frame)
 		return fail_pushed_part(subscriber, -ENOENT, "FRAME-GONE", range->sequence,
 					"no slot of the subscriber holds it", error);

@@ -88,6 +88,8 @@ struct pl_subscriber {
 	struct pl_ring_geometry geometry;      /* of the present memory; slots 0: there is none */
 	uint64_t claimed, published;           /* newest known */
 	uint64_t read_claimed, read_published; /* newest that checks have read */
+	uint64_t part_published; /* newest that reads of parts have found, in the subscription `part_number` */
+	uint32_t part_number;
 	struct pl_stream_check checks[PL_CHECKS_MAX];
 	uint64_t check_count; /* checks that have begun */
 	/* By the last announcement of the present subscription. Before the subscriber is live they are all that it knows. */
@@ -234,6 +236,8 @@ struct pl_part_range {
 };
 
 /* part.c: describes a frame of which a part was read. `own`: layout of a frame that has none in its descriptor. */
+/* Returns 0, or the reason for which no part can be read. subscriber->lock is held. */
+int pl_part_refuse(const struct pl_subscriber *subscriber, struct pl_error *error);
 void pl_part_describe(uint64_t sequence, const struct pl_ring_descriptor *descriptor, const struct pl_layout *own,
 		      struct pl_frame_info *info);
 /* Stops the reads of pl_subscriber_read(). Home. */

@@ -116,6 +116,9 @@ void pl_subscriber_begin_instance(struct pl_subscriber *subscriber)
 	subscriber->restarted = false;
 	subscriber->accounts = pl_subscriber_restart_accounts(subscriber);
 	subscriber->last_delivered = subscriber->restart_first;
+	/* The new instance may use the sequences of frames that the program still holds. */
+	for (unsigned i = 0; i < subscriber->memory.count; i++)
+		subscriber->memory.frames[i].stale |= subscriber->memory.frames[i].state == PL_FRAME_HELD;
 }
 
 void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)

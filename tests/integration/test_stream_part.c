@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* pl_subscriber_read(): which bytes of which frames it gives, and how it fails. */
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -622,6 +624,59 @@ static void test_part_hunt(void *argument)
 		name " local", function, &part_local_threads, seconds \
 	}
 
+struct early_read {
+	struct part_rig *rig;
+	uint64_t sequence;
+	int status;
+	atomic_bool done;
+};
+
+static void *read_early(void *argument)
+{
+	struct early_read *read = argument;
+
+	read->status = part_read(read->rig, read->sequence, 0, SLOT - 2);
+	atomic_store(&read->done, true);
+	return NULL;
+}
+
+/*
+ * A frame is written and published while a part of it is being read, after each number of steps of the publisher's end.
+ * The read may come too early, but must never return bytes from before the publication.
+ */
+static void test_published_meanwhile(void *argument)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct part_rig rig;
+	struct pl_error error;
+
+	options.length = SLOT;
+	part_rig_open(&rig, argument, 0, NULL);
+	pump_stop(&rig.pump);
+	for (unsigned steps = 0; steps < 24; steps++) {
+		struct pl_frame_info info;
+		struct pl_stream_frame *frame = loan_frame(rig.publisher, &info);
+		struct early_read read = { .rig = &rig, .sequence = info.sequence };
+		pthread_t thread;
+
+		check_number(pthread_create(&thread, NULL, read_early, &read), 0);
+		for (unsigned i = 0; i < steps; i++) {
+			sleep_ms(1);
+			pl_poll(rig.environment.far, NULL, 0);
+		}
+		frame_fill(&info, SLOT);
+		check_ok(pl_frame_publish(frame, &options, &error), &error);
+		while (!atomic_load(&read.done))
+			pl_poll(rig.environment.far, NULL, 0);
+		pthread_join(thread, NULL);
+		if (read.status == 0)
+			pattern_check(rig.buffer.bytes, SLOT - 2, info.sequence, 0);
+		else
+			check_number(read.status, -EAGAIN);
+	}
+	part_rig_close(&rig);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -632,6 +687,7 @@ int main(void)
 		{ "ranges", test_ranges, &part_tcp_threads, 20 },
 		{ "blocking", test_blocking, &part_local_threads, 20 },
 		BOTH("connections", test_connections, 20),
+		{ "published meanwhile", test_published_meanwhile, &part_tcp_manual, 20 },
 		{ "impatient tcp", test_impatient, &part_tcp_manual, 20 },
 		{ "impatient local", test_impatient, &part_local_manual, 20 },
 		{ "silence", test_silence, &part_tcp_manual, 20 },
