@@ -329,8 +329,9 @@ int pl_subscriber_take_on(struct pl_subscriber *subscriber, void *stream, uint64
  * @param info           NULL, or receives the description of the frame; `size` is set by the caller. `data` and `metadata`
  *                       are NULL, and `length` has the bytes of the whole frame
  * @return 0; -EAGAIN if the frame is not published yet, or not pushed; -ENOENT if the ring, or with `push` the subscriber,
- *         holds it no longer; -ECANCELED if the publisher discarded it; -ERANGE outside of the frame or the region; -EINVAL for a region of another context or an unknown
- *         size; -ENOTCONN without a connection, or after the publisher was closed; -ESTALE until pl_subscriber_take() has
+ *         holds it no longer; -ECANCELED if the publisher discarded it (with `push` -ENOENT); -ERANGE outside of the
+ *         frame or the region; -EINVAL for a region of another context or an unknown size; -ENOTCONN without a
+ *         connection, or after the publisher was closed; -ESTALE until pl_subscriber_take() has
  *         told of another instance of the stream; -EPROTO if the publisher broke the protocol; -ETIMEDOUT; -ENOMEM
  */
 int pl_subscriber_read(struct pl_subscriber *subscriber, uint64_t sequence, uint64_t offset, uint64_t length,
