@@ -371,24 +371,11 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 	peer_free(peer);
 }
 
-bool pl_peer_claim(struct pl_peer *peer)
-{
-	bool first;
-
-	pthread_mutex_lock(&peer->context->lock);
-	first = !peer->claimed;
-	peer->claimed = true;
-	pthread_mutex_unlock(&peer->context->lock);
-	return first;
-}
-
 /* Frees a peer whose opening failed. Never waits, since the home engine's lock is held: the peer has no users. */
 static void free_unopened_peer(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
 
-	if (!pl_peer_claim(peer))
-		return; /* pl_close() waits for the lock held here */
 	peer_leave_context(peer);
 	if (peer->endpoint)
 		peer->ops->close(peer->endpoint);
@@ -396,6 +383,25 @@ static void free_unopened_peer(struct pl_task *task)
 	if (peer->listener)
 		pl_listener_put(peer->listener);
 	peer_free(peer);
+}
+
+/*
+ * Claims a dead peer. Returns -EBUSY if it has pins, -EALREADY if pl_close() has claimed it. A reload pins no claimed peer: it
+ * would keep the pin while it waits for the home engine's lock, which free_unopened_peer() holds until no pin is left.
+ */
+static int claim_unopened_peer(struct pl_peer *peer)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&peer->context->lock);
+	if (peer->claimed)
+		rc = -EALREADY;
+	else if (atomic_load(&peer->pins))
+		rc = -EBUSY;
+	else
+		peer->claimed = true;
+	pthread_mutex_unlock(&peer->context->lock);
+	return rc;
 }
 
 static void end_unopened_peer(struct pl_task *task);
@@ -411,8 +417,11 @@ static void end_unopened_peer_later(struct pl_timer *timer)
 static void end_unopened_peer(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
+	const int rc = claim_unopened_peer(peer);
 
-	if (atomic_load(&peer->pins)) {
+	if (rc == -EALREADY)
+		return; /* pl_close() waits for the lock held here */
+	if (rc == -EBUSY) {
 		peer->timer.expire = end_unopened_peer_later;
 		pl_timer_set(peer->home, &peer->timer, pl_now() + PIN_PAUSE);
 		return;
