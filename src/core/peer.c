@@ -385,25 +385,6 @@ static void free_unopened_peer(struct pl_task *task)
 	peer_free(peer);
 }
 
-/*
- * Claims a dead peer. Returns -EBUSY if it has pins, -EALREADY if pl_close() has claimed it. A reload pins no claimed peer: it
- * would keep the pin while it waits for the home engine's lock, which free_unopened_peer() holds until no pin is left.
- */
-static int claim_unopened_peer(struct pl_peer *peer)
-{
-	int rc = 0;
-
-	pthread_mutex_lock(&peer->context->lock);
-	if (peer->claimed)
-		rc = -EALREADY;
-	else if (atomic_load(&peer->pins))
-		rc = -EBUSY;
-	else
-		peer->claimed = true;
-	pthread_mutex_unlock(&peer->context->lock);
-	return rc;
-}
-
 static void end_unopened_peer(struct pl_task *task);
 
 static void end_unopened_peer_later(struct pl_timer *timer)
@@ -413,15 +394,21 @@ static void end_unopened_peer_later(struct pl_timer *timer)
 	end_unopened_peer(&peer->task);
 }
 
-/* Waits until the peer has no pins, then ends its work on other engines. */
+/* Waits until the peer has no pins, claims it, then ends its work on other engines. */
 static void end_unopened_peer(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
-	const int rc = claim_unopened_peer(peer);
+	bool mine, pinned;
 
-	if (rc == -EALREADY)
+	/* A reload pins no claimed peer: its pin would last until it has the lock that free_unopened_peer() holds meanwhile. */
+	pthread_mutex_lock(&peer->context->lock);
+	mine = !peer->claimed;
+	pinned = atomic_load(&peer->pins);
+	peer->claimed |= !pinned;
+	pthread_mutex_unlock(&peer->context->lock);
+	if (!mine)
 		return; /* pl_close() waits for the lock held here */
-	if (rc == -EBUSY) {
+	if (pinned) {
 		peer->timer.expire = end_unopened_peer_later;
 		pl_timer_set(peer->home, &peer->timer, pl_now() + PIN_PAUSE);
 		return;
