@@ -63,10 +63,10 @@ struct pl_rights {
 
 /**
  * Decides about the other end (pl_options.authorize): after it has proved its identity, and after the files of
- * pl_options have admitted it. Called once for each connection, and again by pl_context_reload(), on a thread of the
- * library that holds a lock, one call at a time with those of pl_options.refused. It must not block, and must not call
- * functions of this context. While a call runs, the connections of its engine wait, and new connections that need a call;
- * those of other engines go on.
+ * pl_options have admitted it. Called once for each connection, on a thread of the library (with PL_PROGRESS_MANUAL: of
+ * the program), and again by pl_context_reload(), on the thread that calls it. That thread holds a lock. One call at a time
+ * with those of pl_options.refused. It must not block, and must not call functions of this context. While a call runs, the
+ * connections of its engine wait, and new connections that need a call; those of other engines go on.
  *
  * @param user  pl_options.authorize_user
  * @param identity  the other end; valid during the call

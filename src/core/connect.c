@@ -100,21 +100,35 @@ static void resume_opening(struct pl_callback_wait *wait)
 		advance_opening(peer, EPOLLIN);
 }
 
-/* Judges the acceptor, and exchanges proofs. Returns -EINPROGRESS if the peer waits for its turn, else as pl_peer_prove(). */
-static int prove_opening(struct pl_peer *peer, struct pl_error *error)
+/* Judges the acceptor in the turn of the callbacks. Returns -EINPROGRESS if the peer waits for it. */
+static int judge_opening(struct pl_peer *peer, int (*judge)(struct pl_peer *, struct pl_error *),
+			 struct pl_error *error)
 {
 	int rc;
 
-	if (peer->proving != PL_PROOF_NONE)
-		return pl_peer_prove(peer, error);
 	if (!pl_peer_begin_judging(peer, resume_opening)) {
 		/* Bytes and the end of the connection wait too: epoll would report them over and over. */
 		pl_source_remove(&peer->dialing);
 		return -EINPROGRESS;
 	}
-	rc = pl_peer_judge(peer, error);
+	rc = judge(peer, error);
 	pl_peer_end_judging(peer);
-	return rc < 0 ? rc : pl_peer_prove(peer, error);
+	return rc;
+}
+
+/* Judges the acceptor, exchanges proofs, and judges it again after a reload. Results of judge_opening() and pl_peer_prove(). */
+static int prove_opening(struct pl_peer *peer, struct pl_error *error)
+{
+	int rc = 0;
+
+	if (peer->proving == PL_PROOF_NONE)
+		rc = judge_opening(peer, pl_peer_judge, error);
+	if (rc == 0)
+		rc = pl_peer_prove(peer, error);
+	/* The reload left out the peer, which has no channel yet. */
+	if (rc == 0 && pl_peer_judgement_outdated(peer))
+		rc = judge_opening(peer, pl_peer_judge_again, error);
+	return rc;
 }
 
 /* The socket is connected: TLS handshake, then the hello. */

@@ -371,24 +371,11 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 	peer_free(peer);
 }
 
-bool pl_peer_claim(struct pl_peer *peer)
-{
-	bool first;
-
-	pthread_mutex_lock(&peer->context->lock);
-	first = !peer->claimed;
-	peer->claimed = true;
-	pthread_mutex_unlock(&peer->context->lock);
-	return first;
-}
-
 /* Frees a peer whose opening failed. Never waits, since the home engine's lock is held: the peer has no users. */
 static void free_unopened_peer(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
 
-	if (!pl_peer_claim(peer))
-		return; /* pl_close() waits for the lock held here */
 	peer_leave_context(peer);
 	if (peer->endpoint)
 		peer->ops->close(peer->endpoint);
@@ -407,12 +394,21 @@ static void end_unopened_peer_later(struct pl_timer *timer)
 	end_unopened_peer(&peer->task);
 }
 
-/* Waits until the peer has no pins, then ends its work on other engines. */
+/* Waits until the peer has no pins, claims it, then ends its work on other engines. */
 static void end_unopened_peer(struct pl_task *task)
 {
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
+	bool mine, pinned;
 
-	if (atomic_load(&peer->pins)) {
+	/* A reload pins no claimed peer: its pin would last until it has the lock that free_unopened_peer() holds meanwhile. */
+	pthread_mutex_lock(&peer->context->lock);
+	mine = !peer->claimed;
+	pinned = atomic_load(&peer->pins);
+	peer->claimed |= !pinned;
+	pthread_mutex_unlock(&peer->context->lock);
+	if (!mine)
+		return; /* pl_close() waits for the lock held here */
+	if (pinned) {
 		peer->timer.expire = end_unopened_peer_later;
 		pl_timer_set(peer->home, &peer->timer, pl_now() + PIN_PAUSE);
 		return;

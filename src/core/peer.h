@@ -46,7 +46,7 @@ enum pl_refusal {
  *   dead -> freed        pl_peer_open_failed()      queues a task: waits for pins and for other engines, then frees
  *
  * A dead peer still has the state PL_PEER_OPENING: `dead` marks it. pl_close() may also free an opening or dead peer:
- * pl_peer_claim() selects the thread that does so. The program keeps a lost peer until it calls pl_peer_close().
+ * `claimed` selects the thread that does so. The program keeps a lost peer until it calls pl_peer_close().
  */
 enum pl_peer_state { PL_PEER_OPENING, PL_PEER_UP, PL_PEER_LOST };
 
@@ -197,8 +197,6 @@ static inline struct pl_operation *pl_peer_operation_next(struct pl_peer *peer, 
 
 /* Creates a peer with this home. */
 struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, bool initiator, struct pl_error *error);
-/* Claims the right to free a peer, which is given once: pl_close() and a failed opening may both ask for it. */
-bool pl_peer_claim(struct pl_peer *peer);
 /* Closes and frees a peer. Called without an engine's lock, by the owner or the claimer of the peer. */
 void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *error);
 /* Finds a peer that accepts sockets by its index, and pins it. Returns NULL if there is none. */

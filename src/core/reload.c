@@ -48,7 +48,8 @@ bool pl_peer_judgement_outdated(const struct pl_peer *peer)
 int pl_peer_judge_again(struct pl_peer *peer, struct pl_error *error)
 {
 	const struct pl_candidate candidate = { .stream = &peer->incoming,
-						.address = (struct sockaddr *)&peer->address };
+						.address = (struct sockaddr *)&peer->address,
+						.server = peer->server_name };
 	struct pl_admission *admission, *old = peer->admission;
 	int rc;
 

@@ -27,6 +27,7 @@ static const struct setting setting = {
 /* Calls of a context's callback. The first one after `armed` that the first engine, which accepts, does not make, blocks. */
 struct gate {
 	struct pl_context *context;
+	pthread_t program; /* thread of the program that the library must not call on */
 	atomic_bool armed, open, inside;
 	atomic_int engine; /* index of the engine that is blocked; -1: none */
 	atomic_uint calls;
@@ -38,6 +39,7 @@ static void gate_pass(struct gate *gate)
 
 	/* The library makes one call at a time. */
 	check(!atomic_exchange(&gate->inside, true));
+	check(!pthread_equal(gate->program, pthread_self()));
 	atomic_fetch_add(&gate->calls, 1);
 	if (atomic_load(&gate->armed) && !pl_engine_held(context->engines[0]) && atomic_load(&gate->engine) < 0) {
 		unsigned i = 1;
@@ -86,6 +88,7 @@ static void rig_open(struct rig *rig, struct pl_context **asked, bool reports)
 
 	memset(rig, 0, sizeof(*rig));
 	atomic_init(&rig->gate.engine, -1);
+	rig->gate.program = pthread_self();
 	options.workers = plain.workers = WORKERS;
 	options.authorize = reports ? NULL : authorize;
 	options.authorize_user = &rig->gate;
@@ -334,10 +337,176 @@ static void report_blocked(void *argument)
 	rig_close(&rig);
 }
 
+/* True if an engine has been told that it has the next turn. */
+static bool turn_was_handed_over(struct pl_callback_turns *turns)
+{
+	bool handed = false;
+
+	for (unsigned i = 0; i < WORKERS; i++)
+		handed |= atomic_load(&turns->queues[i].task.queued);
+	return handed;
+}
+
+/*
+ * The turn comes while a thread of the program holds the engine's lock, as in pl_write(). That thread runs the engine's tasks
+ * before it unlocks, and must leave the callback to a thread of the library (gate_pass() checks that).
+ */
+static void program_holds_locks(void *argument)
+{
+	struct pl_operation *first;
+	struct pl_context *context;
+	struct rig rig;
+	int blocked;
+
+	(void)argument;
+	rig_open(&rig, &rig.server, false);
+	context = rig.server;
+	first = block_by_connecting(&rig);
+	for (unsigned i = 0; i < LATER; i++)
+		rig.later[i] = begin_connecting(&rig);
+	wait_for_queues(&rig);
+	blocked = atomic_load(&rig.gate.engine);
+	for (int i = 0; i < WORKERS; i++)
+		if (i != blocked)
+			pl_engine_lock(context->engines[i]);
+	atomic_store(&rig.gate.open, true);
+	while (!turn_was_handed_over(&context->callback_turns))
+		usleep(1000);
+	for (int i = 0; i < WORKERS; i++)
+		if (i != blocked)
+			pl_engine_unlock(context->engines[i]);
+	expect_connected(first);
+	for (unsigned i = 0; i < LATER; i++)
+		expect_connected(rig.later[i]);
+	expect_transfers(&rig);
+	rig_close(&rig);
+}
+
+/* -- turns without connections ------------------------------------------------------------------------------------ */
+
+#define WAITS 10
+
+struct bare;
+
+struct bare_handshake {
+	struct pl_callback_wait wait;
+	struct bare *bare;
+};
+
+/* Turns of a context whose only engine has no thread: this one runs it. */
+struct bare {
+	struct pl_context *context;
+	struct pl_callback_turns *turns;
+	struct bare_handshake handshakes[WAITS];
+	unsigned calls;
+	atomic_bool taken; /* by the thread in pl_callback_turn_take() */
+};
+
+static const struct setting manual = {
+	"manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, false, false
+};
+
+static void bare_try(struct pl_callback_wait *wait)
+{
+	struct bare *bare = pl_container_of(wait, struct bare_handshake, wait)->bare;
+
+	if (!pl_callback_turn_begin(&bare->turns->queues[0], wait))
+		return;
+	bare->calls++;
+	pl_callback_turn_end(bare->turns);
+}
+
+static void bare_open(struct bare *bare)
+{
+	struct pl_options options = setting_options(&manual);
+
+	memset(bare, 0, sizeof(*bare));
+	bare->context = context_open_with(&options);
+	bare->turns = &bare->context->callback_turns;
+	for (unsigned i = 0; i < WAITS; i++) {
+		pl_callback_wait_init(&bare->handshakes[i].wait, bare_try);
+		bare->handshakes[i].bare = bare;
+	}
+}
+
+/* Many handshakes wait: other work of the engine goes on between them. */
+static void few_at_once(void *argument)
+{
+	struct pl_engine *engine;
+	struct bare bare;
+
+	(void)argument;
+	bare_open(&bare);
+	engine = bare.context->engines[0];
+	pl_callback_turn_take(bare.turns);
+	pl_engine_lock(engine);
+	for (unsigned i = 0; i < WAITS; i++)
+		bare_try(&bare.handshakes[i].wait);
+	check_number(bare.calls, 0);
+	pl_callback_turn_end(bare.turns);
+	pl_engine_unlock(engine);
+	check_number(bare.calls, 4);
+	while (bare.calls < WAITS)
+		pl_engine_progress(engine);
+	pl_close(bare.context);
+}
+
+static void *take_turn(void *argument)
+{
+	struct bare *bare = argument;
+
+	pl_callback_turn_take(bare->turns);
+	atomic_store(&bare->taken, true);
+	pl_callback_turn_end(bare->turns);
+	return NULL;
+}
+
+static void wait_until_awaited(struct pl_callback_turns *turns)
+{
+	bool awaited = false;
+
+	while (!awaited) {
+		pthread_mutex_lock(&turns->lock);
+		awaited = turns->awaited;
+		pthread_mutex_unlock(&turns->lock);
+		usleep(100);
+	}
+}
+
+/* A reload that waits gets the turn before an engine that comes when it ends. Often: without that, the reload may be faster. */
+static void reload_first(void *argument)
+{
+	struct pl_engine *engine;
+	struct bare bare;
+
+	(void)argument;
+	bare_open(&bare);
+	engine = bare.context->engines[0];
+	for (unsigned round = 0; round < 200; round++) {
+		pthread_t thread;
+
+		bare.calls = 0;
+		atomic_store(&bare.taken, false);
+		pl_callback_turn_take(bare.turns);
+		check_number(pthread_create(&thread, NULL, take_turn, &bare), 0);
+		wait_until_awaited(bare.turns);
+		pl_engine_lock(engine);
+		pl_callback_turn_end(bare.turns);
+		bare_try(&bare.handshakes[0].wait);
+		check(!bare.calls || atomic_load(&bare.taken));
+		pl_engine_unlock(engine);
+		check_number(pthread_join(thread, NULL), 0);
+		/* The end of the reload's turn calls the engine. */
+		while (!bare.calls)
+			pl_engine_progress(engine);
+	}
+	pl_close(bare.context);
+}
+
 static const struct test_case cases[] = {
-	{ "accept", accept_blocked, NULL, 120 },
-	{ "connect", connect_blocked, NULL, 120 },
-	{ "report", report_blocked, NULL, 120 },
+	{ "accept", accept_blocked, NULL, 120 },   { "connect", connect_blocked, NULL, 120 },
+	{ "report", report_blocked, NULL, 120 },   { "program-holds-locks", program_holds_locks, NULL, 120 },
+	{ "few-at-once", few_at_once, NULL, 120 }, { "reload-first", reload_first, NULL, 120 },
 };
 
 int main(void)
