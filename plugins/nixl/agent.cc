@@ -26,8 +26,6 @@ remote_memory::~remote_memory()
 {
 	std::lock_guard<std::mutex> lock(owner->mutex);
 
-	if (import)
-		pl_cancel(import);
 	forget_locked();
 	owner->imported.erase(this);
 }
@@ -36,6 +34,9 @@ void remote_memory::forget_locked()
 {
 	pl_completion completion;
 
+	/* The connection may still be open. */
+	if (import)
+		pl_cancel(import);
 	if (import && pl_wait(import, UINT64_MAX, &completion, nullptr) == 0)
 		remote = completion.remote;
 	import = nullptr;
@@ -71,6 +72,14 @@ int remote_memory::import_locked(pl_error &error)
 agent::agent(engine &of, std::string called, agent_card reached)
 	: owner(of), card(std::move(reached)), name(std::move(called))
 {
+}
+
+agent_lock::~agent_lock()
+{
+	pl_peer *gone = std::exchange(of.dropped, nullptr);
+
+	of.mutex.unlock();
+	of.owner.close_peer(gone);
 }
 
 agent::~agent()
@@ -143,10 +152,10 @@ void agent::run_connector()
 	pl_remote *imported_proof = nullptr;
 	pl_error error = {};
 	int status = try_addresses(&fresh, &imported_proof, error);
-	std::lock_guard<std::mutex> lock(mutex);
+	agent_lock lock(*this);
 
 	if (status == 0 && closed) {
-		owner.close_peer(fresh);
+		dropped = fresh;
 		pl_remote_release(imported_proof);
 		status = -ECANCELED;
 	} else if (status == 0) {
@@ -192,8 +201,7 @@ void agent::drop_locked(uint64_t number)
 		each->vector = nullptr;
 	}
 	prepared.clear();
-	owner.close_peer(peer);
-	peer = nullptr;
+	dropped = std::exchange(peer, nullptr);
 	for (remote_memory *each : imported)
 		each->forget_locked();
 	imported.clear();
@@ -208,7 +216,7 @@ void agent::close()
 	std::thread attempt;
 
 	{
-		std::lock_guard<std::mutex> lock(mutex);
+		agent_lock lock(*this);
 		closed = true;
 		drop_locked(connection);
 		attempt = std::move(connector);
@@ -278,7 +286,7 @@ int agent::send(const std::string &notice)
 		status = connect();
 		if (status < 0)
 			return status;
-		std::lock_guard<std::mutex> lock(mutex);
+		agent_lock lock(*this);
 		if (now != state::up)
 			continue;
 		status = send_locked(notice, error);

@@ -57,6 +57,7 @@ struct remote_memory {
 /* An agent to which transfers go, or this agent itself: its addresses, and one connection, made at first use. */
 class agent
 {
+	friend class agent_lock;
 	enum class state { idle, connecting, up, failed };
 
 	engine &owner;
@@ -77,6 +78,7 @@ public:
 	const std::string name;
 	std::mutex mutex;
 	pl_peer *peer = nullptr;                      /* while the state is up */
+	pl_peer *dropped = nullptr;                   /* closed once the lock is released */
 	uint64_t connection = 0;                      /* rises with each end of a connection */
 	std::unordered_set<request *> prepared;       /* those with a vector of the peer */
 	std::unordered_set<remote_memory *> imported; /* those with a handle of the peer */
@@ -87,7 +89,7 @@ public:
 	int ready_locked();
 	/* Lets the next ready_locked() connect again after a failure. */
 	void forgive_locked();
-	/* Ends the connection if it still has this number. */
+	/* Ends the connection if it still has this number. The end of the agent_lock closes it. */
 	void drop_locked(uint64_t number);
 	/* Ends the connection, or the attempt, for good. */
 	void close();
@@ -98,6 +100,21 @@ public:
 	int send_locked(const std::string &notice, pl_error &error);
 	/* Starts to import the agent's proof again over its connection: a living agent answers with 0. */
 	int probe_locked(pl_operation **probe, pl_error &error);
+};
+
+/*
+ * Lock of an agent whose holder may end the connection. Closes the ended connection without the lock, because that waits up to
+ * 1 s for copies of a stopped process.
+ */
+class agent_lock
+{
+	agent &of;
+
+public:
+	explicit agent_lock(agent &locked) : of(locked) { of.mutex.lock(); }
+	agent_lock(const agent_lock &) = delete;
+	agent_lock &operator=(const agent_lock &) = delete;
+	~agent_lock();
 };
 
 /* A prepared transfer: ranges, and the state of the last posting. */
@@ -172,7 +189,7 @@ inline void wait_for_change(std::condition_variable &changed, std::unique_lock<s
 	changed.wait_for(lock, std::chrono::hours(1));
 }
 
-/* User data of the connections that this engine has made, from their first use on. Those of others have 0. */
+/* User data of connections whose notifications are dropped: those that this engine has made, or closes. Others have 0. */
 constexpr uint64_t OUTGOING = 1;
 
 class engine
@@ -194,6 +211,7 @@ class engine
 		bool accepted = false;
 		bool lost = false;             /* what it sent before may still arrive */
 		bool refused = false;          /* it is closed by this engine */
+		bool closing = false;          /* forget_lost() has collected it */
 		std::vector<early> before;     /* it was accepted */
 		std::deque<announced> waiting; /* until others have arrived */
 		size_t arriving = 0;           /* large notifications under way */
@@ -237,6 +255,7 @@ class engine
 	void run_events();
 	void wait_until_collected();
 	void drain();
+	void handle_all();
 	void try_handle(pl_completion &completion);
 	void handle(pl_completion &completion);
 	inbound &inbound_of(pl_peer *peer);
@@ -247,11 +266,12 @@ class engine
 	void begin_receives(pl_peer *peer, inbound &sender, bool turn = false);
 	bool memory_fits(uint64_t length) const;
 	void wait_for_memory(pl_peer *peer, inbound &sender, uint64_t length);
+	void resume_receives();
 	void serve_waiting();
 	int begin_receive(pl_peer *peer, inbound &sender, const announced &notice, pl_error &error);
 	void accept_next() noexcept;
 	void free_retired();
-	void close_lost();
+	void forget_lost(std::vector<pl_peer *> &gone);
 	void deliver(const std::string &name, std::string bytes);
 	std::vector<std::shared_ptr<request>> live_requests();
 

@@ -70,7 +70,34 @@ void engine::wait_until_collected()
 
 void engine::drain()
 {
-	std::lock_guard<std::mutex> lock(drain_mutex);
+	std::vector<pl_peer *> gone;
+	{
+		std::lock_guard<std::mutex> lock(drain_mutex);
+		size_t known;
+		/* Once more for queued notifications without the mark of forget_lost(), which would make another entry. */
+		do {
+			known = gone.size();
+			handle_all();
+			/* Without memory the next call continues. */
+			try {
+				resume_receives();
+				serve_waiting();
+				forget_lost(gone);
+			} catch (const std::exception &problem) {
+				warn("notifications and connections wait: %s", problem.what());
+			}
+		} while (gone.size() != known);
+		for (pl_peer *each : gone)
+			peers.erase(each);
+	}
+	/* Without the lock: pl_peer_close() waits up to 1 s for copies of a stopped process. */
+	for (pl_peer *each : gone)
+		pl_peer_close(each);
+}
+
+/* Handles all events that have arrived. The caller holds drain_mutex. */
+void engine::handle_all()
+{
 	pl_completion completions[BATCH];
 	int count;
 
@@ -79,7 +106,6 @@ void engine::drain()
 		for (int i = 0; i < count; i++)
 			try_handle(completions[i]);
 	} while (count == BATCH);
-	close_lost();
 }
 
 /* Without memory an event is lost, and this process goes on. */
@@ -236,6 +262,15 @@ void engine::wait_for_memory(pl_peer *peer, inbound &sender, uint64_t length)
 	sender.short_of_memory = true;
 }
 
+/* Continues connections whose receives a lack of memory in this process has stopped: no completion continues them. */
+void engine::resume_receives()
+{
+	for (auto &[peer, sender] : peers) {
+		if (!sender.waiting.empty() && !sender.arriving && !sender.short_of_memory)
+			begin_receives(peer, sender);
+	}
+}
+
 /* Gives memory that has become free to the connections that wait for it, one notification each, in their order. */
 void engine::serve_waiting()
 {
@@ -334,32 +369,35 @@ void engine::handle_received(const pl_completion &completion)
 		sender->second.arriving_bytes -= done.length;
 		begin_receives(sender->first, sender->second);
 	}
-	serve_waiting();
 }
 
 void engine::close_peer(pl_peer *peer)
 {
+	if (!peer)
+		return;
+	/* Queued notifications that came before the connection was marked make an entry for it now, not later. */
+	drain();
 	{
-		/* Notifications that came before the connection was marked have it as their peer. */
 		std::lock_guard<std::mutex> lock(drain_mutex);
 		peers.erase(peer);
 	}
-	/* Without the lock: it waits up to 1 s for copies of a stopped process. */
+	/* Without the lock: pl_peer_close() waits up to 1 s for copies of a stopped process. */
 	pl_peer_close(peer);
 }
 
-/* Closes refused connections, and lost ones after the notifications that came before the loss were handled. */
-void engine::close_lost()
+/*
+ * Collects and marks refused connections, and lost ones after the notifications that came before the loss were handled. The
+ * caller erases and closes them.
+ */
+void engine::forget_lost(std::vector<pl_peer *> &gone)
 {
-	for (auto each = peers.begin(); each != peers.end();) {
-		const inbound &sender = each->second;
+	for (auto &[peer, sender] : peers) {
 		bool done = sender.lost && sender.waiting.empty() && !sender.arriving;
 
-		if (sender.accepted && (sender.refused || done)) {
-			pl_peer_close(each->first);
-			each = peers.erase(each);
-		} else {
-			++each;
+		if (sender.accepted && !sender.closing && (sender.refused || done)) {
+			gone.push_back(peer);
+			sender.closing = true;
+			pl_peer_set_user_data(peer, OUTGOING);
 		}
 	}
 }

@@ -146,7 +146,7 @@ int request::lost_locked(int status)
 /* Posts if the connection and all imports are there. */
 int request::begin()
 {
-	std::lock_guard<std::mutex> lock(target->mutex);
+	agent_lock lock(*target);
 	pl_error error = {};
 	bool pending = false;
 	int status = target->ready_locked();
@@ -198,7 +198,7 @@ int request::step_running()
 		begin_refused(error);
 		return 0;
 	}
-	std::lock_guard<std::mutex> lock(target->mutex);
+	agent_lock lock(*target);
 	/* Another request that met the loss has closed the connection, which cancels the operations of all. */
 	bool lost = status_is_loss(status) || (status == -ECANCELED && connection != target->connection);
 	if (!lost)
@@ -234,7 +234,7 @@ void request::end_probe()
 /* Probes the agent again and again. The refusal is the result if the agent lives until the end of the time. */
 int request::step_refused()
 {
-	std::lock_guard<std::mutex> lock(target->mutex);
+	agent_lock lock(*target);
 	const auto time = std::chrono::steady_clock::now();
 	pl_completion completion;
 	pl_error error = {};
@@ -267,7 +267,7 @@ int request::step_refused()
 
 int request::step_notifying()
 {
-	std::lock_guard<std::mutex> lock(target->mutex);
+	agent_lock lock(*target);
 	pl_error error = {};
 	int status = target->ready_locked();
 

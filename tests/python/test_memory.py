@@ -341,3 +341,20 @@ def test_regions_are_tensors_of_bytes(local, version, kind, name):
     del_me = unused.__dlpack__()
     del del_me
     unused.deregister()
+
+
+@pytest.mark.parametrize('name', ['max_version', 'copy'])
+def test_memory_that_an_argument_frees_is_not_given(local, name):
+    region = local.near.allocate(64)
+
+    class Freeing:
+        def __getitem__(self, at):
+            region.deregister()
+            return 1
+
+        def __bool__(self):
+            region.deregister()
+            return False
+
+    with pytest.raises(pl.Closed):
+        region.__dlpack__(**{'max_version': (1, 0), name: Freeing()})

@@ -192,7 +192,10 @@ static void py_export_end(struct py_export *tensor)
 
 	if (!py_thread_enter(&held))
 		return;
-	tensor->count(tensor->owner, -1);
+	{
+		PY_GUARD_CONTEXT_OF(tensor->owner);
+		tensor->count(tensor->owner, -1);
+	}
 	Py_DECREF(tensor->owner);
 	free(tensor);
 	py_thread_leave(held);
@@ -258,13 +261,19 @@ static PyObject *py_export_new(const struct py_export_source *source, bool versi
 		made->unversioned.manager = made;
 		made->unversioned.deleter = py_export_delete;
 	}
-	capsule = PyCapsule_New(made, versioned ? "dltensor_versioned" : "dltensor", py_export_capsule_end);
-	if (!capsule) {
+	/* No code of Python may run between the check and the count, nor may the guard be given up. */
+	if (source->check(source->owner) < 0) {
 		free(made);
 		return NULL;
 	}
 	Py_INCREF(made->owner);
 	made->count(made->owner, 1);
+	capsule = PyCapsule_New(made, versioned ? "dltensor_versioned" : "dltensor", py_export_capsule_end);
+	if (!capsule) {
+		made->count(made->owner, -1);
+		Py_DECREF(made->owner);
+		free(made);
+	}
 	return capsule;
 }
 
@@ -299,11 +308,15 @@ PyObject *py_export_give(const struct py_export_source *source, PY_ARGUMENTS)
 
 static void py_region_count(PyObject *self, int change)
 {
-	PY_GUARD_CONTEXT_OF(self);
 	struct py_region *region = (struct py_region *)self;
 
 	region->exports += change;
 	region->base.context->exports += (size_t)change;
+}
+
+static int py_region_check_open(PyObject *self)
+{
+	return py_object_check(&((struct py_region *)self)->base);
 }
 
 PyObject *py_region_dlpack(PyObject *self, PY_ARGUMENTS)
@@ -313,6 +326,7 @@ PyObject *py_region_dlpack(PyObject *self, PY_ARGUMENTS)
 	struct py_export_source source = { .owner = self,
 					   .name = "region",
 					   .count = py_region_count,
+					   .check = py_region_check_open,
 					   .device = region->device,
 					   .readonly = region->readonly,
 					   .code = 1, /* unsigned integers */

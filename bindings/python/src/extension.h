@@ -322,7 +322,7 @@ PyObject *py_peer_compare_swap(PyObject *self, PY_ARGUMENTS);
 /* Tensors of other libraries: dlpack.c. */
 PyObject *py_dlpack_take(PyObject *module, PyObject *capsule);
 PyObject *py_region_dlpack(PyObject *self, PY_ARGUMENTS);
-/* Adds `change` to the number of views of an object's memory. */
+/* Adds `change` to the number of views of an object's memory. The caller guards the object's context. */
 typedef void (*py_export_count)(PyObject *owner, int change);
 #define PY_EXPORT_DIMENSIONS 9
 /* Memory that an object gives to another library: elements in C order. */
@@ -330,6 +330,7 @@ struct py_export_source {
 	PyObject *owner;
 	const char *name; /* of the object in errors */
 	py_export_count count;
+	int (*check)(PyObject *owner); /* 0 while the object has its memory; else -1 with an exception */
 	void *data;
 	int device; /* number of the GPU, or -1 */
 	bool readonly;

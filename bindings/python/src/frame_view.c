@@ -103,7 +103,6 @@ static bool py_frame_has_layout(const struct py_frame *frame)
 
 static void py_frame_count(PyObject *self, int change)
 {
-	PY_GUARD_CONTEXT_OF(self);
 	struct py_frame *frame = (struct py_frame *)self;
 
 	frame->exports += change;
@@ -170,8 +169,15 @@ int py_frame_getbuffer(PyObject *self, Py_buffer *view, int flags)
 
 void py_frame_releasebuffer(PyObject *self, Py_buffer *view)
 {
+	PY_GUARD_CONTEXT_OF(self);
+
 	PyMem_Free(view->internal);
 	py_frame_count(self, -1);
+}
+
+static int py_frame_check_open(PyObject *self)
+{
+	return py_frame_check((struct py_frame *)self);
 }
 
 /* __dlpack__(stream=None, max_version=None, dl_device=None, copy=None) */
@@ -183,6 +189,7 @@ PyObject *py_frame_dlpack(PyObject *self, PY_ARGUMENTS)
 	struct py_export_source source = { .owner = self,
 					   .name = "frame",
 					   .count = py_frame_count,
+					   .check = py_frame_check_open,
 					   .data = frame->info.data,
 					   .device = frame->owner->device,
 					   .readonly = py_frame_readonly(frame),

@@ -4,7 +4,8 @@
  *
  * Each function that Python calls guards the context of its object. A guard behaves as the global lock does in other builds: it
  * is given up while the thread calls the library without the interpreter, and while code of Python that the function
- * calls waits. Taking a guard that the thread has already is allowed.
+ * calls waits. A thread may take a guard that it has already, but CPython 3.13 then gives up the outer guard until the inner
+ * one begins. Therefore no function takes a guard between a check and the use of the checked object.
  */
 #ifndef PEERLANE_PYTHON_GUARD_H
 #define PEERLANE_PYTHON_GUARD_H

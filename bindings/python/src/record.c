@@ -285,6 +285,9 @@ PyObject *py_context_take_lost(PyObject *self, PyObject *unused)
 		if (held && PyList_Append(list, held) < 0)
 			Py_CLEAR(list);
 		Py_XDECREF(held);
+		/* The last reference may have freed the object. */
+		if (!list)
+			break;
 	}
 	return list;
 }
