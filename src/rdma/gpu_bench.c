@@ -22,6 +22,8 @@ int rdma_gpu_bench_open(struct rdma_gpu_bench *bench, struct rdma_loopback *loop
 	int rc = 0;
 
 	*bench = (struct rdma_gpu_bench){ .loop = loop, .gpu = gpu, .length = length };
+	/* An earlier bench of the memory may have registered it by Data Direct. */
+	__atomic_store_n(&gpu->data_direct, false, __ATOMIC_RELAXED);
 	bench->near = malloc(length);
 	bench->far = malloc(length);
 	*what = "memory of the host";

@@ -7,9 +7,14 @@
 #include <stdlib.h>
 
 #include "card/card.h"
+#include "core/region.h"
+#include "rdma/device_memory.h"
+#include "rdma/gpu_bench.h"
+#include "rdma/loopback_write.h"
 #include "support/cases.h"
 #include "support/environment.h"
 #include "support/gpu.h"
+#include "support/gpu_standin.h"
 
 #define LENGTH (256u << 10)
 
@@ -95,6 +100,120 @@ static void run(void *argument)
 	rig_close(&rig);
 }
 
+/* Writes all bytes with a notification. Returns the number of reads that it cost. */
+static unsigned reads_of_notifying(struct rig *rig)
+{
+	const unsigned before = card_counts_now().requests[IBV_WR_RDMA_READ];
+	const struct pl_transfer transfer = { rig->remote, 0, rig->near.region, 0, LENGTH };
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_completion notified;
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	attributes.flags = PL_NOTIFY;
+	check_ok(pl_write(rig->environment.near_peer, &transfer, &attributes, &operation, &error), &error);
+	complete(&rig->environment, operation, NULL);
+	collect(&rig->environment, rig->environment.far, &notified, 1);
+	pl_notification_free(rig->environment.far, &notified);
+	return card_counts_now().requests[IBV_WR_RDMA_READ] - before;
+}
+
+/* The GPU's driver promises that writes are in order. */
+static void set_native_order(void)
+{
+	void (*order)(int ordering, int flush_options) = NULL;
+
+	gpu_driver_find(&order, "standin_order");
+	check(order);
+	order(100, 1);
+}
+
+/*
+ * A card without Data Direct has the first rail. The key that is exported then also serves later rails, so its order
+ * counts the card with Data Direct.
+ */
+static void second_card(void *argument)
+{
+	struct rig rig;
+
+	(void)argument;
+	setenv("STANDIN_CARD", "cx8-direct", 1);
+	setenv("STANDIN_CARDS", "2", 1);
+	setenv("STANDIN_DATA_DIRECT", "1", 1);
+	rail_limit = 1;
+	set_native_order();
+	rig_open(&rig);
+	check(!move(&rig, false, 1));
+	check_number(card_counts_now().data_direct, 0);
+	check(reads_of_notifying(&rig) > 0);
+	rig_close(&rig);
+}
+
+/* Regions of the same memory each know of Data Direct, also if the card had none when it was opened. */
+static void late_function(void *argument)
+{
+	struct buffer first;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	setenv("STANDIN_CARD", "cx8-direct", 1);
+	/* No card has this number. */
+	setenv("STANDIN_DATA_DIRECT", "9", 1);
+	rig_open(&rig);
+	unsetenv("STANDIN_DATA_DIRECT");
+	check(move(&rig, false, 1));
+	first = rig.near;
+	check_ok(pl_region_register(rig.environment.near, first.address, LENGTH, PL_ACCESS_LOCAL, &rig.near.region,
+				    &error),
+		 &error);
+	check(move(&rig, false, 2));
+	check_number(pl_region_deregister(rig.near.region), 0);
+	rig.near = first;
+	rig_close(&rig);
+}
+
+static bool order_is_read(struct rdma_loopback *loop, struct pl_memory *memory, bool dmabuf)
+{
+	struct rdma_gpu_bench bench;
+	const char *what;
+	bool read;
+
+	check_number(rdma_gpu_bench_open(&bench, loop, memory, &what), 0);
+	if (dmabuf)
+		check_number(verbs_reg_dmabuf(loop->library, loop->pd, memory, 0, LENGTH, RDMA_GPU_BENCH_ACCESS,
+					      &bench.gpu_mr, &what),
+			     0);
+	read = pl_memory_order(memory) == PL_ORDER_READ;
+	rdma_gpu_bench_close(&bench);
+	return read;
+}
+
+/* The proof of another way after one by Data Direct uses the order of its own way. */
+static void proof_of_each_way(void *argument)
+{
+	const struct verbs_library *library;
+	struct rdma_loopback loop;
+	struct ibv_device **devices;
+	struct pl_memory *memory;
+	const char *what;
+	struct rig rig;
+
+	(void)argument;
+	setenv("STANDIN_CARD", "cx8-direct", 1);
+	set_native_order();
+	rig_open(&rig);
+	memory = &rig.near.region->memory;
+	library = verbs_library_get(NULL);
+	devices = library->ibv_get_device_list(NULL);
+	check_number(rdma_loopback_open(&loop, library, devices[0], &what), 0);
+	check(order_is_read(&loop, memory, true));
+	check(!order_is_read(&loop, memory, false));
+	rdma_loopback_close(&loop);
+	library->ibv_free_device_list(devices);
+	rig_close(&rig);
+}
+
 static const struct test_case cases[] = {
 	{ "used", run, &(const struct world){ "cx8-direct", NULL, NULL, false, true }, 60 },
 	{ "beside Grace", run, &(const struct world){ "cx8-direct", "grace", NULL, false, true }, 60 },
@@ -104,6 +223,9 @@ static const struct test_case cases[] = {
 	{ "missing", run, &(const struct world){ "cx8-roce", NULL, NULL, false, false }, 60 },
 	{ "missing beside Grace", run, &(const struct world){ "grace", "grace", NULL, false, false }, 60 },
 	{ "another maker's", run, &(const struct world){ "ionic", NULL, NULL, false, false }, 60 },
+	{ "second card", second_card, NULL, 60 },
+	{ "late function", late_function, NULL, 60 },
+	{ "proof of each way", proof_of_each_way, NULL, 60 },
 };
 
 int main(void)

@@ -430,6 +430,73 @@ static void regions_stay(void *argument)
 	pair_close(&pair);
 }
 
+/* A second peer, whose rail shares the completion queue of the first one's. */
+struct beside {
+	struct pl_peer *near, *far;
+	struct pl_remote *remote;
+};
+
+static void beside_open(struct pair *pair, struct beside *beside)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_error error;
+
+	connect_pair(&pair->environment, pair->environment.near, pair->environment.listener, &beside->near,
+		     &beside->far);
+	check_ok(pl_region_share(pair->far.region, NULL, token, &length, &error), &error);
+	beside->remote = import_token(&pair->environment, beside->near, token, length);
+}
+
+static void beside_close(struct beside *beside)
+{
+	pl_remote_release(beside->remote);
+	pl_peer_close(beside->near);
+	pl_peer_close(beside->far);
+}
+
+/* Polls until a burst has ended. Each poll finds the completion of a write to the other peer, posted just before. */
+static void collect_beside(struct pair *pair, const struct beside *beside, unsigned count)
+{
+	const struct pl_transfer transfer = { beside->remote, 0, pair->near.region, 0, 8 };
+	struct pl_completion completions[LIST];
+	const uint64_t begin = clock_now();
+	struct pl_error error;
+
+	while (count) {
+		int got;
+
+		check_ok(pl_write(beside->near, &transfer, NULL, NULL, &error), &error);
+		got = pl_poll(pair->environment.near, completions, LIST);
+		check(got >= 1 && (unsigned)got <= count + 1);
+		for (int i = 0; i < got; i++)
+			check_number(completions[i].status, 0);
+		count -= (unsigned)got - 1;
+		check(clock_now() - begin < SOON);
+	}
+}
+
+/* The end of a burst is asked for although no poll finds nothing. */
+static void busy_queue_asks(void *argument)
+{
+	struct beside beside;
+	unsigned connects;
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &manual, LENGTH);
+	beside_open(&pair, &beside);
+	connects = card_counts_now().connects;
+	for (unsigned turn = 0; turn < TURNS; turn++) {
+		for (unsigned i = 0; i < DEPTH; i++)
+			post_one(&pair, i, NULL);
+		collect_beside(&pair, &beside, DEPTH);
+	}
+	check_number(card_counts_now().connects, connects);
+	beside_close(&beside);
+	pair_close(&pair);
+}
+
 static void in_process(const char *name, void (*run)(void *), char *argument)
 {
 	setenv("STANDIN_CARD", "cx7-roce", 1);
@@ -454,6 +521,12 @@ static void test_rules(void **state)
 	(void)state;
 	in_process("rules", rules_hold, NULL);
 	in_process("slow rail", slow_rail_asks, NULL);
+}
+
+static void test_busy_queue(void **state)
+{
+	(void)state;
+	in_process("busy queue", busy_queue_asks, NULL);
 }
 
 static void test_waiters(void **state)
@@ -503,9 +576,10 @@ static void test_regions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bursts),    cmocka_unit_test(test_lists),   cmocka_unit_test(test_rules),
-		cmocka_unit_test(test_waiters),   cmocka_unit_test(test_threads), cmocka_unit_test(test_moods),
-		cmocka_unit_test(test_cancelled), cmocka_unit_test(test_regions), cmocka_unit_test(test_waiting),
+		cmocka_unit_test(test_bursts),     cmocka_unit_test(test_lists),   cmocka_unit_test(test_rules),
+		cmocka_unit_test(test_waiters),    cmocka_unit_test(test_threads), cmocka_unit_test(test_moods),
+		cmocka_unit_test(test_cancelled),  cmocka_unit_test(test_regions), cmocka_unit_test(test_waiting),
+		cmocka_unit_test(test_busy_queue),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -224,6 +224,7 @@ struct verbs_cq {
 	bool armed;
 	unsigned quiet; /* rails whose last request is unsignaled; signal.h */
 	uint64_t taken; /* time at which completions were taken last */
+	uint64_t quiet_since; /* time at which a poll first saw the quiet rails; 0: none has seen them yet */
 };
 
 /* State of the fabric in a context (fabric_states). The lists grow under the lock. */

@@ -409,6 +409,15 @@ PL_ALWAYS_INLINE void take(struct verbs_cq *queue, const struct ibv_wc *completi
 		verbs_cq_feed(queue);
 }
 
+/* The completions may all be of other rails, at each poll. */
+static void ask_late(struct verbs_cq *queue)
+{
+	if (!queue->quiet_since)
+		queue->quiet_since = queue->taken;
+	else if (queue->taken - queue->quiet_since > VERBS_QUIET_TIME)
+		verbs_ask_all(queue);
+}
+
 bool verbs_cq_poll(struct verbs_cq *queue)
 {
 	struct ibv_wc completions[POLL_BATCH];
@@ -418,6 +427,8 @@ bool verbs_cq_poll(struct verbs_cq *queue)
 	if (count > 0) {
 		queue->taken = pl_engine_now(queue->engine);
 		take(queue, completions, count);
+		if (queue->quiet)
+			ask_late(queue);
 	} else if (queue->quiet) {
 		verbs_ask_all(queue);
 	}

@@ -5,6 +5,7 @@
  * unsignaled. Its completion may then never come, so:
  *
  * - A poll of the queue that finds nothing asks: it posts an empty signaled request behind the last one of each quiet rail.
+ *   So does a poll that finds completions, which may all be of other rails, when it saw quiet rails VERBS_QUIET_TIME ago.
  *
  * - No rail becomes quiet unless such a poll will follow soon: while a thread may sleep until a completion comes (the
  *   queue is armed), or when completions were not taken for a while, each request is signaled.
@@ -35,7 +36,8 @@ PL_ALWAYS_INLINE void verbs_mark_quiet(struct verbs_rail *rail)
 {
 	if (rail->unsignaled++)
 		return;
-	rail->queue->quiet++;
+	if (!rail->queue->quiet++)
+		rail->queue->quiet_since = 0;
 	rail->queue->posted++;
 }
 

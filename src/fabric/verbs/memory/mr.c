@@ -102,9 +102,9 @@ void verbs_mr_fill(struct verbs_mr *registration, const struct verbs_mr_result *
 	bool shared = result->mr && registration->own && result->access == registration->access &&
 		      !registration->memory->dmabuf;
 
-	/* Regions that share it take for granted that the device used Data Direct. */
-	if (registration->device->data_direct && pl_memory_staged(registration->memory))
-		shared &= direct;
+	/* Regions that share it take for granted that Data Direct was used if the device had it when it was opened. */
+	if (pl_memory_staged(registration->memory))
+		shared &= direct == registration->device->data_direct;
 	if (direct)
 		note_data_direct(registration);
 
@@ -398,10 +398,22 @@ static bool is_exported(const struct exports *exports)
 	return exports->present || exports->windows || exports->registering;
 }
 
-static int write_key(const struct pl_key *key, const struct exports *exports, unsigned rails, uint16_t near,
-		     uint8_t blob[PL_KEY_BLOB_MAX])
+/* A card with Data Direct may register the memory later, when a rail uses it, and the peer keeps the order. */
+static enum pl_memory_order order_for(const struct verbs_endpoint *endpoint, const struct pl_memory *memory)
 {
-	uint8_t order = (uint8_t)pl_memory_order(key->memory);
+	const bool possible = pl_memory_staged(memory) && !memory->dmabuf;
+
+	for (unsigned i = 0; possible && i < endpoint->port_count; i++)
+		if (endpoint->ports[i]->device->data_direct)
+			return PL_ORDER_READ;
+	return pl_memory_order(memory);
+}
+
+static int write_key(const struct verbs_endpoint *endpoint, const struct pl_key *key, const struct exports *exports,
+		     uint16_t near, uint8_t blob[PL_KEY_BLOB_MAX])
+{
+	const unsigned rails = endpoint->rail_count;
+	uint8_t order = (uint8_t)order_for(endpoint, key->memory);
 	struct pl_writer writer;
 
 	pl_writer_init(&writer, blob, PL_KEY_BLOB_MAX);
@@ -446,5 +458,5 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 		return exports.rc;
 	if (grant)
 		pl_peer_note_key(base->peer, PL_EVENT_GRANTED, key->id, 0, exports.reach);
-	return write_key(key, &exports, endpoint->rail_count, near, blob);
+	return write_key(endpoint, key, &exports, near, blob);
 }
