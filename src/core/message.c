@@ -112,13 +112,10 @@ static void fail_to_send(struct pl_operation *operation, int rc)
 
 	if (is_out_of_reach(operation, rc)) {
 		snprintf(hint, sizeof(hint),
-			 "send at most %u bytes in a message, or memory of the host, or use the fabric tcp; see: "
-			 "peerlane "
-			 "routes",
+			 "send at most %u bytes, or memory of the host, or use the fabric tcp; see: peerlane routes",
 			 (unsigned)operation->peer->eager_max);
 		pl_fail(&error, rc, "SEND-NOT-REGISTERED", "message", NULL, hint,
-			"no network device of this end takes the device memory of the message, which the peer would "
-			"read");
+			"no network device takes the device memory of the message, which the peer would read");
 	} else {
 		pl_fail_errno(&error, rc, "SEND-FAILED", "message", NULL);
 	}
