@@ -3,8 +3,6 @@
  * Streams between two processes: hunt for torn frames while the publisher overwrites its ring at full speed, and accounts
  * after one end was killed. Each frame has its sequence in every word. A reader without the lap rule must see mixed
  * frames, or the hunt proves nothing.
- *
- * With an address of an RDMA card as argument, one hunt runs over that card instead.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -436,22 +434,7 @@ static void test_killed_subscriber(void *argument)
 	pl_close(context);
 }
 
-/* Hunts over the card of an address of this machine, whose processor may be emulated. */
-static int hunt_over_card(const char *host)
-{
-	const struct setting setting = { .name = "thread",
-					 .fabric = "verbs",
-					 .host = host,
-					 .progress = PL_PROGRESS_THREAD,
-					 .lanes = 1,
-					 .one_sided = true,
-					 .slow = true };
-	const struct test_case test_case = { "hunt verbs", test_hunt, &setting, 60 };
-
-	return cases_run("stream_hunt", &test_case, 1);
-}
-
-int main(int argc, char **argv)
+int main(void)
 {
 	static const struct test_case cases[] = {
 		{ "hunt tcp", test_hunt, &tcp_threads, 30 },
@@ -470,7 +453,5 @@ int main(int argc, char **argv)
 		{ "stopped publisher local push", test_stopped_publisher, &local_push, 30 },
 	};
 
-	if (argc > 1)
-		return hunt_over_card(argv[1]);
 	return cases_run("stream_hunt", cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -128,8 +128,6 @@ RAW = over('verbs', Case('raw verbs', 60, server='serving $port raw_server $serv
                          client='raw_verbs $server $port'))
 # Two processes whose bytes go through soft-RoCE as a device of NCCL.
 NCCL = [Case('verbs: the NCCL plugin', 60, "nccl_peers '@(receiver_killed|abort)_verbs'")]
-# Frames that are overwritten while soft-RoCE reads them, packet by packet: none may be torn.
-STREAMS = [Case('verbs: torn hunt', 300, 'torn_hunt')]
 # Soft-iWARP alone, and beside soft-RoCE.
 IWARP = [
     Case('rping', 30, server='serving 7174 pings 25 -s -v', client='says rdma-ping-9 pings 25 -c -a $server -C 10 -v'),
@@ -368,8 +366,8 @@ GPU = [
 
 ONE, ONE_MORE = split(
     [Case('ibv_devinfo', 20, 'devinfo'), *CHECK, *FOREIGN, *over('verbs', *COMMAND), *POST_LISTS, *PACKED, *WORKFLOW, *RAW,
-     *NCCL, *STREAMS, *SCENARIOS, *FIRST_HOUR],
-    'ibv*', 'check: *', '*: serve and *', 'verbs: post lists *', 'verbs: small *', 'verbs: bench workflow', 'verbs: raw verbs', '*NCCL*', '*torn hunt',
+     *NCCL, *SCENARIOS, *FIRST_HOUR],
+    'ibv*', 'check: *', '*: serve and *', 'verbs: post lists *', 'verbs: small *', 'verbs: bench workflow', 'verbs: raw verbs', '*NCCL*',
     'tcp: scenarios atomic', 'verbs: scenarios thread', 'verbs: scenarios by*',
     'verbs: what is *')
 # Few tcp cases: tests/integration/test_netns.c tests tcp between network namespaces.

@@ -203,15 +203,6 @@ scenarios() # FABRIC ARGUMENT...
 	return "$(cat status)"
 }
 
-# Hunts for torn frames over soft-RoCE. The hunt must not be skipped.
-torn_hunt()
-{
-	test_stream_hunt $server >result 2>&1
-	status=$?
-	cat result
-	[ $status = 0 ] && ! grep -q SKIPPED result
-}
-
 # Runs cases of the NCCL plugin between processes; none may be skipped.
 nccl_peers() # PATTERN
 {
