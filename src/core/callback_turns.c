@@ -18,8 +18,8 @@ static unsigned index_of_queue(const struct pl_callback_queue *queue)
 /* Picks the engine that has the next turn: engines that want one get it in a circle. Under the lock. */
 static int pick_next(struct pl_callback_turns *turns)
 {
-	for (unsigned i = 1; turns->wanting && i <= PL_CALLBACK_QUEUES; i++) {
-		unsigned index = (turns->last + i) % PL_CALLBACK_QUEUES;
+	for (unsigned i = 1; turns->wanting && i <= PL_ENGINES_MAX; i++) {
+		unsigned index = (turns->last + i) % PL_ENGINES_MAX;
 
 		if (!(turns->wanting & 1ull << index))
 			continue;

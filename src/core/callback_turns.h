@@ -12,8 +12,6 @@
 
 #include "engine/engine.h"
 
-#define PL_CALLBACK_QUEUES 64
-
 /* Handshake that may wait for the turn. Embedded in its owner. */
 struct pl_callback_wait {
 	struct pl_list link;
@@ -39,7 +37,7 @@ struct pl_callback_turns {
 	int next;         /* index of the engine that has the next turn; -1: the first one that comes */
 	unsigned last;    /* index of the engine that had the last turn */
 	uint64_t wanting; /* bits of the engines whose queues wait */
-	struct pl_callback_queue queues[PL_CALLBACK_QUEUES]; /* of each engine */
+	struct pl_callback_queue queues[PL_ENGINES_MAX]; /* of each engine */
 };
 
 void pl_callback_turns_open(struct pl_callback_turns *turns);
@@ -53,8 +51,8 @@ static inline void pl_callback_wait_init(struct pl_callback_wait *wait, void (*r
 }
 
 /*
- * Takes the turn if it is free, and the calling thread may make the call. Otherwise queues `wait`, whose run() is called later and begins again. The queue's engine is
- * locked, and the caller ends the turn before it unlocks.
+ * Takes the turn if it is free, and the calling thread may make the call. Otherwise queues `wait`, whose run() is called later
+ * and begins again. The queue's engine is locked, and the caller ends the turn before it unlocks.
  */
 bool pl_callback_turn_begin(struct pl_callback_queue *queue, struct pl_callback_wait *wait);
 /* Takes `wait` out of its queue, if it is in one. The queue's engine is locked. */

@@ -29,8 +29,6 @@ struct pl_topology;
 struct pl_grant;
 struct pl_peer;
 
-#define PL_ENGINES_MAX PL_CALLBACK_QUEUES
-
 /* Array of a pl_poll() call that receives completions while that call makes progress. */
 struct pl_sink {
 	struct pl_completion *completions;

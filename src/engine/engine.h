@@ -74,6 +74,8 @@ struct pl_wheel {
 	struct pl_list slots[PL_WHEEL_SLOTS];
 };
 
+/* Most engines of a context. */
+#define PL_ENGINES_MAX 64
 #define PL_ENGINE_SCRATCH (128u << 10)
 /* Bytes of control messages that an engine stores for one channel: a message of the largest size, and its header. */
 #define PL_ENGINE_MESSAGES 8448u
@@ -279,10 +281,16 @@ static inline void pl_task_init(struct pl_task *task, void (*run)(struct pl_task
 }
 
 /*
- * source.c, under the lock. heat: the engine polls a busy source, if it is pollable. cool: epoll watches it again.
- * cool_all: cools all hot sources, and calls their idle().
+ * source.c, under the lock. heat: the engine polls a busy source, if it is pollable; no call if it is hot. cool: epoll watches
+ * it again. cool_all: cools all hot sources, and calls their idle().
  */
-void pl_engine_heat(struct pl_engine *engine, struct pl_source *source);
+void pl_engine_make_hot(struct pl_engine *engine, struct pl_source *source);
+PL_ALWAYS_INLINE void pl_engine_heat(struct pl_engine *engine, struct pl_source *source)
+{
+	source->idle_rounds = 0;
+	if (pl_list_empty(&source->hot))
+		pl_engine_make_hot(engine, source);
+}
 void pl_engine_cool(struct pl_engine *engine, struct pl_source *source);
 void pl_engine_cool_all(struct pl_engine *engine);
 /*

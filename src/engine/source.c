@@ -67,16 +67,14 @@ static struct pl_source *find_idlest(const struct pl_engine *engine)
 	return idlest;
 }
 
-void pl_engine_heat(struct pl_engine *engine, struct pl_source *source)
+void pl_engine_make_hot(struct pl_engine *engine, struct pl_source *source)
 {
 	struct pl_source *replaced = NULL;
 
-	source->idle_rounds = 0;
 	/* A thread that polled sockets would call the kernel for each, where one epoll_wait() looks at all. */
 	if (engine->threaded && !(engine->poll_time && source->memory))
 		return;
-	if (!source->pollable || !source->engine || !pl_list_empty(&source->hot) ||
-	    (engine->crowded && !source->memory))
+	if (!source->pollable || !source->engine || (engine->crowded && !source->memory))
 		return;
 	if (engine->hot_count >= PL_ENGINE_HOT_MAX) {
 		replaced = engine->threaded ? NULL : find_idlest(engine);
