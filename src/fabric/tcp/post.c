@@ -259,10 +259,10 @@ void tcp_work_sweep(struct tcp_endpoint *endpoint)
 
 static void tcp_post_small_write(struct tcp_lane *lane, struct pl_operation *operation)
 {
-	bool notifies = tcp_take_turn_behind(lane->endpoint, operation);
 	uint32_t count = 0;
 	int rc = 0;
 
+	tcp_take_turn_behind(lane->endpoint, operation);
 	for (unsigned i = 0; rc == 0 && i < operation->segment_count; i++) {
 		const struct pl_segment *segment = &operation->segments[i];
 
@@ -271,7 +271,7 @@ static void tcp_post_small_write(struct tcp_lane *lane, struct pl_operation *ope
 		rc = tcp_lane_queue_write(lane, operation, segment, 0, (uint32_t)segment->length);
 		count++;
 	}
-	if (rc == 0 && notifies)
+	if (rc == 0 && operation->has_turn)
 		rc = tcp_queue_notification(lane, operation, count, 0);
 	if (rc < 0)
 		fail_post_operation(operation, rc);

@@ -182,8 +182,8 @@ struct tcp_lane {
 	unsigned landing_count;      /* frames being copied */
 	enum pl_wire_status refusal;
 	uint64_t writes; /* WRITEs received */
-	uint64_t last_refused,
-		last_landed; /* numbers of the last refused one, and of one placed from a slot; 0: none */
+	/* Numbers of the last refused one, and of the last one that is placed from a slot; 0: none. */
+	uint64_t last_refused, last_landed;
 };
 
 struct tcp_endpoint {
@@ -215,8 +215,8 @@ struct tcp_endpoint {
 	struct pl_list work;       /* operations with chunks to take */
 	uint64_t waiting;          /* bytes of these chunks, or more after a cancellation */
 	struct pl_list small_work; /* operations for lane 0 */
-	struct pl_list
-		held; /* notifications that other lanes received, for the home engine, in the order of their messages */
+	/* Notifications that other lanes received, for the home engine, in the order of the messages before them. */
+	struct pl_list held;
 };
 
 static inline struct tcp_endpoint *tcp_endpoint_of(struct pl_endpoint *endpoint)

@@ -91,17 +91,6 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 			pl_operation_pending_done(operation);
 		}
 		break;
-	case PL_FRAME_NOTIFY:
-		/* The write completes when the receiver has listed its notification; frames of lane 0 keep their order. */
-		if (lane->index == 0) {
-			tcp_piece_free(lane, piece);
-			if (operation)
-				pl_operation_pending_done(operation);
-			break;
-		}
-		pl_list_remove(&piece->link);
-		pl_list_append(&lane->unacked, &piece->link);
-		break;
 	case PL_FRAME_DATA:
 		tcp_serve_data_sent(lane, piece);
 		break;
@@ -119,6 +108,12 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 		tcp_piece_free(lane, piece);
 		break;
 	default:
+		/* Frames of lane 0 keep their order. On another lane, the receiver must have listed a write's notification. */
+		if (piece->frame.type == PL_FRAME_NOTIFY && lane->index) {
+			pl_list_remove(&piece->link);
+			pl_list_append(&lane->unacked, &piece->link);
+			break;
+		}
 		tcp_piece_free(lane, piece);
 		if (operation)
 			pl_operation_pending_done(operation);
@@ -356,10 +351,8 @@ void tcp_lane_flush(struct tcp_lane *lane)
 			sent = tcp_lane_send_batch(lane, single);
 		if (sent > 0) {
 			advance_sent_pieces(lane, (size_t)sent);
-			/* The other end answers soon. A hot source needs no call. */
-			if (!pl_list_empty(&lane->source.hot))
-				lane->source.idle_rounds = 0;
-			else if (lane->state == TCP_LANE_UP)
+			/* The other end answers soon. */
+			if (lane->state == TCP_LANE_UP)
 				pl_engine_heat(lane->engine, &lane->source);
 			single = false;
 		} else if (sent == -EFAULT && !single) {
