@@ -289,17 +289,22 @@ static bool far_has_vacant_lane(struct lanes_rig *rig)
 	return vacant;
 }
 
+/* The initiator gives up after the acceptor has taken a lane that nothing used. The peer stays. */
+static void give_up(struct lanes_rig *rig)
+{
+	close(join_and_welcome(rig));
+	progress_until(&rig->environment, far_has_vacant_lane(rig));
+	expect_lasting(rig->environment.far_peer);
+}
+
 /* The acceptor has taken a lane, and the initiator gives up before it learns that, twice. Then it opens the lane. */
 static void left_by_initiator(void *argument)
 {
 	struct lanes_rig rig;
 
 	rig_open(&rig, argument);
-	for (unsigned i = 0; i < 2; i++) {
-		close(join_and_welcome(&rig));
-		progress_until(&rig.environment, far_has_vacant_lane(&rig));
-		expect_lasting(rig.environment.far_peer);
-	}
+	for (unsigned i = 0; i < 2; i++)
+		give_up(&rig);
 	write_once(&rig, 3);
 	expect_all(&rig);
 	rig_close(&rig);
@@ -339,7 +344,7 @@ static void left_while_acceptor_sends(void *argument)
 	rig_close(&rig);
 }
 
-/* The initiator, of a release that confirms no lanes, gives up after the acceptor has taken a lane that nothing used. */
+/* An initiator of a release that confirms no lanes gives up a lane that nothing used. */
 static void left_by_older_initiator(void *argument)
 {
 	struct lanes_rig rig;
@@ -348,9 +353,7 @@ static void left_by_older_initiator(void *argument)
 	pl_engine_lock(rig.environment.far_peer->home);
 	rig.environment.far_peer->confirms_lanes = false;
 	pl_engine_unlock(rig.environment.far_peer->home);
-	close(join_and_welcome(&rig));
-	progress_until(&rig.environment, far_has_vacant_lane(&rig));
-	expect_lasting(rig.environment.far_peer);
+	give_up(&rig);
 	write_once(&rig, 3);
 	expect_all(&rig);
 	rig_close(&rig);
