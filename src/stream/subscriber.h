@@ -186,7 +186,7 @@ void pl_subscriber_fail(struct pl_subscriber *subscriber, int code, const char *
 void pl_subscriber_fail_protocol(struct pl_subscriber *subscriber);
 /* Frees a frame that cannot be read, and counts it as missed. subscriber->lock is held. */
 void pl_subscriber_give_up(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
-/* Frees a whole frame whose descriptor is wrong, or that the publisher aborted. Returns true for these. subscriber->lock is held. */
+/* Frees a whole frame if its descriptor is wrong or the publisher aborted it; returns true then. subscriber->lock is held. */
 bool pl_subscriber_reject(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
 /*
  * Ends a read that could not begin, or that failed: the connection is lost, or the publisher has been closed. `frame`: gives it up;

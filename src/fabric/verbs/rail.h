@@ -81,8 +81,8 @@ struct verbs_rail {
 	uint16_t held_generation; /* generation under which the held work was posted */
 	unsigned posted_count, inline_max;
 	unsigned unsignaled; /* last posted requests that no signaled one follows; signal.h: */
-	unsigned peak;       /* most posted requests at a completion since the rail had none */
-	unsigned usual;      /* `peak` when the rail had none last; 0: unknown */
+	unsigned peak;       /* most posted requests at a completion of this burst */
+	unsigned usual;      /* `peak` of the last burst; 0: unknown */
 	unsigned frames; /* frames and notifications with a number among posted and held work */
 	uint64_t posted_bytes;
 	struct {

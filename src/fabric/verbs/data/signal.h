@@ -12,8 +12,8 @@
  *
  * - A rail that fails asks first, so that completed requests show themselves.
  *
- * A program that posts bursts has few requests under way at the begin of each. So a rail remembers how many it had under
- * way before it had none last. Empty requests show that too few are signaled: it forgets the number then.
+ * A program that posts bursts has few requests under way at the beginning of each. So a rail remembers the most requests
+ * of the last burst. An empty request shows that too few are signaled: the rail then forgets that number.
  *
  * The empty request has its room in the queue pair and in the completion queue: a quiet rail reserves it.
  */
