@@ -80,8 +80,7 @@ static void flow_open(struct flow *flow, unsigned rails)
 	narrow_grants = true;
 	rail_limit = rails;
 	pair_open(&flow->pair, &setting, SLOTS * SLOT);
-	/* All rails are up. */
-	settle(&flow->pair.environment, 100);
+	pair_await_lanes(&flow->pair, rails);
 }
 
 /* -- cases ----------------------------------------------------------------------------------------- */

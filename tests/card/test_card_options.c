@@ -73,10 +73,7 @@ static int ends_fail(struct ends *ends, struct pl_error *error)
 
 static unsigned count_rails(const struct ends *ends)
 {
-	struct pl_peer_info info = PL_PEER_INFO_INIT;
-
-	check_number(pl_peer_query(ends->environment.near_peer, &info), 0);
-	return info.lanes;
+	return peer_information_of(ends->environment.near_peer).lanes;
 }
 
 /* -- attributes of queue pairs -------------------------------------------------------------------- */

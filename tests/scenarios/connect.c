@@ -384,14 +384,6 @@ static void hasty_acceptor(struct scenario_environment *environment)
 	buffer_close(&buffer);
 }
 
-static struct pl_peer_info peer_information_of(struct pl_peer *peer)
-{
-	struct pl_peer_info info = PL_PEER_INFO_INIT;
-
-	check_number(pl_peer_query(peer, &info), 0);
-	return info;
-}
-
 /* Counts the log's records of lanes that ended for lack of a descriptor. */
 static unsigned count_lanes_lost(struct pl_peer *peer)
 {

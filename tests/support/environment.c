@@ -160,6 +160,14 @@ void progress(struct scenario_environment *environment)
 	}
 }
 
+struct pl_peer_info peer_information_of(struct pl_peer *peer)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+
+	check_number(pl_peer_query(peer, &info), 0);
+	return info;
+}
+
 void settle(struct scenario_environment *environment, unsigned milliseconds)
 {
 	uint64_t end = clock_now() + milliseconds * MS;

@@ -68,6 +68,7 @@ struct pl_context *context_open_with(const struct pl_options *options);
 struct pl_listener *listener_open(const struct setting *setting, struct pl_context *context, char address[96]);
 void connect_pair(struct scenario_environment *environment, struct pl_context *from, struct pl_listener *to,
 		  struct pl_peer **from_peer, struct pl_peer **to_peer);
+struct pl_peer_info peer_information_of(struct pl_peer *peer);
 
 /* Add a context to `driven`, or remove it. */
 void drive(struct scenario_environment *environment, struct pl_context *context);
