@@ -354,12 +354,17 @@ static struct pl_peer *claim_peer(struct pl_context *context)
 
 static void destroy_peers(struct pl_context *context)
 {
+	const struct timespec pause = { .tv_nsec = PL_NS_PER_MS };
 	struct pl_peer *peer;
 
 	while ((peer = claim_peer(context)))
 		pl_peer_destroy(peer, -ECANCELED, NULL);
-	while (first_of(context, &context->peers))
+	/* Engines free the others, some of them when a thread that connects a queue pair has ended. */
+	while (first_of(context, &context->peers)) {
 		pl_context_barrier(context);
+		if (first_of(context, &context->peers))
+			nanosleep(&pause, NULL);
+	}
 }
 
 /* Frees operations that the program did not collect. */
