@@ -54,7 +54,8 @@ static int cuda_compute_begin(struct pl_compute *compute, unsigned number, const
 	struct cuda_compute *own = (struct cuda_compute *)compute;
 	const struct cuda_driver *driver = own->gpu->driver;
 	struct compute_stream *stream = &own->streams[number];
-	CUresult result = cuda_enter(own->gpu);
+	int mode;
+	CUresult result = cuda_enter(own->gpu, &mode);
 	const char *call = "cuEventRecord";
 
 	if (result != CUDA_SUCCESS)
@@ -69,7 +70,7 @@ static int cuda_compute_begin(struct pl_compute *compute, unsigned number, const
 		if (result == CUDA_SUCCESS)
 			result = driver->cuEventRecord(stream->marks[step + 1], stream->handle);
 	}
-	cuda_leave(own->gpu);
+	cuda_leave(own->gpu, mode);
 	return result == CUDA_SUCCESS ? 0 : cuda_fail(driver, result, call, compute->name, error);
 }
 
@@ -98,7 +99,8 @@ static int cuda_compute_wait(struct pl_compute *compute, unsigned number, uint64
 	struct cuda_compute *own = (struct cuda_compute *)compute;
 	const struct cuda_driver *driver = own->gpu->driver;
 	struct compute_stream *stream = &own->streams[number];
-	CUresult result = cuda_enter(own->gpu);
+	int mode;
+	CUresult result = cuda_enter(own->gpu, &mode);
 
 	if (result != CUDA_SUCCESS)
 		return cuda_fail(driver, result, "cuCtxPushCurrent", compute->name, error);
@@ -106,18 +108,19 @@ static int cuda_compute_wait(struct pl_compute *compute, unsigned number, uint64
 	result = driver->cuStreamSynchronize(stream->handle);
 	if (result == CUDA_SUCCESS)
 		result = read_step_times(driver, stream, nanoseconds);
-	cuda_leave(own->gpu);
+	cuda_leave(own->gpu, mode);
 	return result == CUDA_SUCCESS ? 0 : cuda_fail(driver, result, "cuStreamSynchronize", compute->name, error);
 }
 
 static int cuda_compute_pin(struct pl_compute *compute, void *address, size_t length, struct pl_error *error)
 {
 	struct cuda_compute *own = (struct cuda_compute *)compute;
-	CUresult result = cuda_enter(own->gpu);
+	int mode;
+	CUresult result = cuda_enter(own->gpu, &mode);
 
 	if (result == CUDA_SUCCESS) {
 		result = own->gpu->driver->cuMemHostRegister(address, length, CU_MEMHOSTREGISTER_PORTABLE);
-		cuda_leave(own->gpu);
+		cuda_leave(own->gpu, mode);
 	}
 	return result == CUDA_SUCCESS ? 0
 				      : cuda_fail(own->gpu->driver, result, "cuMemHostRegister", compute->name, error);
@@ -126,19 +129,21 @@ static int cuda_compute_pin(struct pl_compute *compute, void *address, size_t le
 static void cuda_compute_unpin(struct pl_compute *compute, void *address)
 {
 	struct cuda_compute *own = (struct cuda_compute *)compute;
+	int mode;
 
-	if (cuda_enter(own->gpu) != CUDA_SUCCESS)
+	if (cuda_enter(own->gpu, &mode) != CUDA_SUCCESS)
 		return;
 	own->gpu->driver->cuMemHostUnregister(address);
-	cuda_leave(own->gpu);
+	cuda_leave(own->gpu, mode);
 }
 
 static void cuda_compute_close(struct pl_compute *compute)
 {
 	struct cuda_compute *own = (struct cuda_compute *)compute;
 	const struct cuda_driver *driver = own->gpu->driver;
+	int mode;
 
-	if (cuda_enter(own->gpu) == CUDA_SUCCESS) {
+	if (cuda_enter(own->gpu, &mode) == CUDA_SUCCESS) {
 		for (unsigned i = 0; i < own->count; i++) {
 			struct compute_stream *stream = &own->streams[i];
 
@@ -149,7 +154,7 @@ static void cuda_compute_close(struct pl_compute *compute)
 		}
 		if (own->module)
 			driver->cuModuleUnload(own->module);
-		cuda_leave(own->gpu);
+		cuda_leave(own->gpu, mode);
 	}
 	cuda_gpu_put(own->gpu);
 	free(own);
@@ -171,7 +176,8 @@ static int open_cuda_compute(struct cuda_compute *own, const struct pl_compute_k
 {
 	const struct cuda_driver *driver = own->gpu->driver;
 	const char *call = "cuModuleLoadData";
-	CUresult result = cuda_enter(own->gpu);
+	int mode;
+	CUresult result = cuda_enter(own->gpu, &mode);
 
 	if (result != CUDA_SUCCESS)
 		return cuda_fail(driver, result, "cuCtxPushCurrent", NULL, error);
@@ -184,7 +190,7 @@ static int open_cuda_compute(struct cuda_compute *own, const struct pl_compute_k
 		call = "cuStreamCreate";
 		result = open_cuda_stream(driver, &own->streams[i]);
 	}
-	cuda_leave(own->gpu);
+	cuda_leave(own->gpu, mode);
 	return result == CUDA_SUCCESS ? 0 : cuda_fail(driver, result, call, own->compute.name, error);
 }
 

@@ -104,15 +104,16 @@ static void managed_pointer(void *unused)
 	struct pl_error error;
 	CUresult (*managed)(CUdeviceptr * address, size_t length, unsigned flags);
 	CUdeviceptr address;
+	int mode;
 
 	(void)unused;
 	begin("alloc");
 	gpu_driver_find(&managed, "cuMemAllocManaged");
 	context = context_open(&setting);
 	check_ok(cuda_gpu_get(cuda_driver_loaded(), NULL, 0, &gpu, &error), &error);
-	check_number(cuda_enter(gpu), CUDA_SUCCESS);
+	check_number(cuda_enter(gpu, &mode), CUDA_SUCCESS);
 	check_number(managed(&address, 4096, 1), CUDA_SUCCESS);
-	cuda_leave(gpu);
+	cuda_leave(gpu, mode);
 	check_status(pl_region_register(context, (void *)(uintptr_t)address, 4096, 0, &region, &error), -ENOTSUP,
 		     &error);
 	check_text(error.id, "GPU-MANAGED");

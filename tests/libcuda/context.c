@@ -190,6 +190,8 @@ API CUresult cuDeviceGetPCIBusId(char *name, int size, int device)
 
 API CUresult cuDevicePrimaryCtxRetain(struct context **context, int device)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (!standin_initialized)
 		return NOT_INITIALIZED;
 	if (device < 0 || device >= backing_devices())
@@ -205,6 +207,8 @@ API CUresult cuDevicePrimaryCtxRelease_v2(int device)
 {
 	CUresult result = SUCCESS;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&standin_lock);
 	if (primary[device].references)
 		primary[device].references--;

@@ -52,11 +52,15 @@ static CUresult begin_host_copy(CUdeviceptr device, void *host, size_t length, b
 
 API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t length, struct stream *stream)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	return begin_host_copy(to, (void *)from, length, true, stream);
 }
 
 API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t length, struct stream *stream)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	return begin_host_copy(from, to, length, false, stream);
 }
 
@@ -84,6 +88,8 @@ API CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *l
 	size_t total = 0;
 	bool good = true;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (!context || result)
 		return context ? result : INVALID_CONTEXT;
 	if (!count || attribute_count != 1 || *first || *attributes != 1)
@@ -116,6 +122,8 @@ API CUresult cuMemcpy2DAsync_v2(const struct rows *rows, struct stream *stream)
 	struct piece *pieces;
 	bool known, registered;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (!context || result)
 		return context ? result : INVALID_CONTEXT;
 	if (!rows->width || rows->height < 2 || rows->from_pitch < rows->width || rows->to_pitch < rows->width ||
@@ -162,6 +170,8 @@ API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t lengt
 {
 	const struct context *context = standin_current();
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	return context ? begin_device_copy(to, context, from, context, length, stream) : INVALID_CONTEXT;
 }
 
@@ -171,6 +181,8 @@ API CUresult cuMemcpyPeerAsync(CUdeviceptr to, struct context *to_context, CUdev
 {
 	bool good;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&standin_lock);
 	good = to_context && to_context->references && from_context && from_context->references;
 	pthread_mutex_unlock(&standin_lock);
@@ -180,6 +192,8 @@ API CUresult cuMemcpyPeerAsync(CUdeviceptr to, struct context *to_context, CUdev
 
 API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t length, struct stream *stream)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (!standin_current())
 		return INVALID_CONTEXT;
 	return standin_enqueue(stream, (struct job){ .device = to, .length = length, .set = true, .value = value });

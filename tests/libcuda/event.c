@@ -10,6 +10,8 @@ API CUresult cuEventCreate(struct event **result, unsigned flags)
 {
 	struct event *event;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	(void)flags;
 	if (!standin_current())
 		return INVALID_CONTEXT;
@@ -38,6 +40,8 @@ static void event_remove(struct event *event)
 
 API CUresult cuEventDestroy_v2(struct event *event)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&standin_stream_lock);
 	if (event->reached == event->recorded)
 		event_remove(event);
@@ -80,6 +84,8 @@ void standin_forget_events(struct context *context)
 
 API CUresult cuEventRecord(struct event *event, struct stream *stream)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (!standin_current())
 		return INVALID_CONTEXT;
 	if (standin_is_default(stream))
@@ -91,6 +97,8 @@ API CUresult cuEventQuery(struct event *event)
 {
 	CUresult result;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&standin_stream_lock);
 	result = event->reached == event->recorded ? event->result : NOT_READY;
 	pthread_mutex_unlock(&standin_stream_lock);
@@ -101,6 +109,8 @@ API CUresult cuEventSynchronize(struct event *event)
 {
 	CUresult result;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&standin_stream_lock);
 	while (event->reached != event->recorded)
 		pthread_cond_wait(&standin_stream_changed, &standin_stream_lock);

@@ -56,6 +56,8 @@ API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t align
 	struct reservation *made;
 	void *start;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (!size || size % GRANULARITY || flags || (alignment & (alignment - 1)))
 		return INVALID_VALUE;
 	(void)wanted;
@@ -86,6 +88,8 @@ API CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
 {
 	struct reservation **at = &reservations, *removed;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&standin_lock);
 	while (*at && ((*at)->address != address || (*at)->size != size))
 		at = &(*at)->next;
@@ -184,6 +188,8 @@ API CUresult cuMemCreate(struct handle **result, size_t size, const struct prope
 
 API CUresult cuMemRelease(struct handle *handle)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&standin_lock);
 	handles--;
 	handle_drop(handle);
@@ -196,6 +202,8 @@ API CUresult cuMemRetainAllocationHandle(struct handle **handle, void *address)
 	const struct allocation *of;
 	CUresult result = standin_failure("cuMemRetainAllocationHandle");
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (result)
 		return result;
 	pthread_mutex_lock(&standin_lock);
@@ -221,6 +229,8 @@ API CUresult cuMemExportToShareableHandle(int *fd, const struct handle *handle, 
 {
 	CUresult result = standin_failure("cuMemExportToShareableHandle");
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (result)
 		return result;
 	if (type != SHAREABLE || !(handle->properties.handle_types & SHAREABLE) || flags)
@@ -246,6 +256,8 @@ API CUresult cuMemImportFromShareableHandle(struct handle **result, void *shared
 	struct trailer trailer;
 	struct handle *made;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (rc)
 		return rc;
 	if (!standin_initialized)
@@ -276,6 +288,8 @@ API CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, struct ha
 	CUresult result = standin_failure("cuMemMap");
 	struct allocation *made = NULL;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (result)
 		return result;
 	if (offset || flags || size != handle->length)
@@ -317,6 +331,8 @@ API CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 {
 	CUresult result = INVALID_VALUE;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&standin_lock);
 	if (size && is_filled(address, size)) {
 		for (size_t done = 0, length; done < size; done += length) {
@@ -337,6 +353,8 @@ API CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const struct acces
 {
 	CUresult result = standin_failure("cuMemSetAccess");
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (result)
 		return result;
 	pthread_mutex_lock(&standin_lock);

@@ -172,6 +172,8 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t length)
 	CUresult result = standin_failure("cuMemAlloc");
 	struct context *context = standin_current();
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (result)
 		return result;
 	if (!context || !length)
@@ -182,6 +184,8 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t length)
 /* Like the driver, waits for all streams first. */
 API CUresult cuMemFree_v2(CUdeviceptr address)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	standin_finish_streams();
 	return allocation_free(address);
 }
@@ -297,6 +301,8 @@ API CUresult cuPointerSetAttribute(const void *value, int name, CUdeviceptr addr
 	CUresult result = INVALID_VALUE;
 	const struct allocation *of;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	(void)value;
 	pthread_mutex_lock(&standin_lock);
 	of = allocation_at(address);
@@ -325,6 +331,8 @@ API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevicept
 API CUresult cuMemGetHandleForAddressRange(void *result, CUdeviceptr address, size_t length, int type,
 					   unsigned long long flags)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	/* Beside a Grace processor the driver has PCIE mappings, which ordinary registrations cannot access. */
 	const char *machine = getenv("STANDIN_GPU");
 	const struct allocation *of;
@@ -365,6 +373,8 @@ static void flush_card(void)
 
 API CUresult cuFlushGPUDirectRDMAWrites(int target, int scope)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	(void)target;
 	(void)scope;
 	if (!standin_current())
@@ -405,6 +415,8 @@ API CUresult cuMemHostRegister_v2(void *address, size_t length, unsigned flags)
 	CUresult result = standin_failure("cuMemHostRegister");
 	struct registration *made;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	(void)flags;
 	if (result)
 		return result;
@@ -444,6 +456,8 @@ API CUresult cuMemHostUnregister(void *address)
 {
 	struct registration **at = &registrations, *removed;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (!standin_current())
 		return INVALID_CONTEXT;
 	pthread_mutex_lock(&standin_lock);

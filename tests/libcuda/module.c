@@ -190,6 +190,8 @@ API CUresult cuModuleLoadData(struct module **result, const void *image)
 {
 	CUresult failure = standin_failure("cuModuleLoadData");
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (failure)
 		return failure;
 	if (!standin_current())
@@ -207,6 +209,8 @@ API CUresult cuModuleLoadData(struct module **result, const void *image)
 
 API CUresult cuModuleUnload(struct module *module)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	free(module);
 	return SUCCESS;
 }
@@ -226,6 +230,8 @@ API CUresult cuLaunchKernel(struct module *function, unsigned grid_x, unsigned g
 	CUresult failure = standin_failure("cuLaunchKernel");
 	struct standin_kernel kernel = { 0 };
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (failure)
 		return failure;
 	if (!standin_current())

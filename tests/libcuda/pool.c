@@ -57,6 +57,8 @@ API CUresult cuMemPoolCreate(struct pool **result, const struct properties *prop
 
 API CUresult cuMemPoolDestroy(struct pool *pool)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (pool == &standin_pool)
 		return INVALID_VALUE;
 	free(pool);
@@ -67,6 +69,8 @@ API CUresult cuMemPoolExportToShareableHandle(int *fd, struct pool *pool, int ty
 {
 	struct description description = { MAGIC, pool->owner, pool->number, (uint64_t)pool->device };
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (type != SHAREABLE || !pool->shareable || pool->imported || flags)
 		return INVALID_VALUE;
 	*fd = memfd_create("pool", MFD_CLOEXEC);
@@ -85,6 +89,8 @@ API CUresult cuMemPoolImportFromShareableHandle(struct pool **result, void *shar
 	struct stat status;
 	struct pool *made;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (type != SHAREABLE || flags || fstat(fd, &status) || !S_ISREG(status.st_mode) ||
 	    pread(fd, &description, sizeof(description), 0) != (ssize_t)sizeof(description) ||
 	    description.magic != MAGIC || description.device >= DEVICES)
@@ -107,6 +113,8 @@ API CUresult cuMemPoolExportPointer(struct pointer *pointer, CUdeviceptr address
 	const struct allocation *of;
 	CUresult result = INVALID_VALUE;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&standin_lock);
 	of = standin_find(address, 1);
 	if (of && of->kind == KIND_POOL && of->address == address && of->pool->exported) {
@@ -123,6 +131,8 @@ API CUresult cuMemPoolImportPointer(CUdeviceptr *address, struct pool *pool, con
 	CUresult result = standin_failure("cuMemPoolImportPointer");
 	struct allocation *made;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (result)
 		return result;
 	if (!standin_current())
@@ -145,6 +155,8 @@ API CUresult cuMemPoolImportPointer(CUdeviceptr *address, struct pool *pool, con
 
 API CUresult cuMemPoolSetAccess(struct pool *pool, const struct access *access, size_t count)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	for (size_t i = 0; i < count; i++)
 		if (access[i].location.type != 1 || access[i].location.number == pool->device)
 			return INVALID_VALUE;

@@ -26,6 +26,8 @@ API CUresult cuIpcGetMemHandle(struct handle *handle, CUdeviceptr address)
 	const struct allocation *of;
 	CUresult result = standin_failure("cuIpcGetMemHandle");
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (result)
 		return result;
 	if (!standin_current())
@@ -106,6 +108,8 @@ API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct handle handle, u
 	CUresult result = standin_failure("cuIpcOpenMemHandle");
 	struct allocation *found;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (result)
 		return result;
 	if (!context || handle.owner == (uint64_t)getpid())
@@ -135,6 +139,8 @@ API CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 	struct allocation *found;
 	CUresult result = INVALID_VALUE;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (!standin_current())
 		return INVALID_CONTEXT;
 	pthread_mutex_lock(&standin_lock);

@@ -37,6 +37,7 @@ enum {
 	ALREADY_REGISTERED = 712,
 	NOT_REGISTERED = 713,
 	NOT_SUPPORTED = 801,
+	CAPTURE_UNSUPPORTED = 900,
 };
 
 #define SHAREABLE 1 /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
@@ -126,6 +127,9 @@ API unsigned standin_flushes(void);
  */
 API size_t standin_opened(void);
 API size_t standin_handles(void);
+
+/* True if the call spoils a graph that another thread captures: it then returns CAPTURE_UNSUPPORTED. (capture.c) */
+bool standin_spoils(void);
 
 /* Returns the failure code that tests set for this call, or 0. */
 CUresult standin_failure(const char *call);

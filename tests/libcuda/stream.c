@@ -248,6 +248,8 @@ API CUresult cuStreamCreate(struct stream **stream, unsigned flags)
 {
 	struct stream *made;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	(void)flags;
 	if (!standin_current())
 		return INVALID_CONTEXT;
@@ -267,6 +269,8 @@ API CUresult cuStreamCreate(struct stream **stream, unsigned flags)
 
 API CUresult cuStreamDestroy_v2(struct stream *stream)
 {
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&standin_stream_lock);
 	stream->ending = true;
 	pthread_cond_signal(&stream->asked);
@@ -307,6 +311,8 @@ API CUresult cuStreamSynchronize(struct stream *stream)
 {
 	CUresult result;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (!standin_current())
 		return INVALID_CONTEXT;
 	/* The default stream of the context executes no jobs later. */
@@ -325,6 +331,8 @@ API CUresult cuStreamQuery(struct stream *stream)
 {
 	CUresult result;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (!standin_current())
 		return INVALID_CONTEXT;
 	pthread_mutex_lock(&standin_stream_lock);
@@ -348,6 +356,8 @@ API CUresult cuStreamWaitValue64_v2(struct stream *stream, CUdeviceptr word, uin
 {
 	CUresult result = standin_failure("cuStreamWaitValue64");
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (result)
 		return result;
 	if (!standin_current())

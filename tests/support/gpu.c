@@ -16,6 +16,7 @@ static struct cuda_driver driver;
 static CUdevice device;
 static CUcontext context;
 static CUstream stream;
+static __thread int capture_mode; /* of this thread, while another one is set */
 static CUmemoryPool pool; /* memory pool whose memory can be shared */
 
 /* Driver functions that only tests call. */
@@ -55,6 +56,19 @@ static bool find_more(void)
 	       find_function(library, "cuMemCreate", &more.create);
 }
 
+/* The calls of the test itself must not spoil a graph that another thread captures. */
+static void exchange_capture_mode(void)
+{
+	if (driver.cuThreadExchangeStreamCaptureMode)
+		driver.cuThreadExchangeStreamCaptureMode(&capture_mode);
+}
+
+static void relax(void)
+{
+	capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	exchange_capture_mode();
+}
+
 bool gpu_open(const char *kind)
 {
 	return gpu_open_on(kind, 0);
@@ -62,24 +76,30 @@ bool gpu_open(const char *kind)
 
 bool gpu_open_on(const char *kind, int number)
 {
-	if (cuda_driver_open("libcuda.so.1", RTLD_NOW, &driver, NULL) < 0 || !find_more() || driver.cuInit(0) ||
-	    driver.cuDeviceGet(&device, number) || driver.cuDevicePrimaryCtxRetain(&context, device) ||
-	    driver.cuCtxPushCurrent(context) || driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))
+	bool good;
+
+	if (cuda_driver_open("libcuda.so.1", RTLD_NOW, &driver, NULL) < 0 || !find_more())
 		return false;
-	driver.cuCtxPopCurrent(&context);
-	gpu_kind = kind;
-	return true;
+	relax();
+	good = !driver.cuInit(0) && !driver.cuDeviceGet(&device, number) &&
+	       !driver.cuDevicePrimaryCtxRetain(&context, device) && !driver.cuCtxPushCurrent(context) &&
+	       !driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) && !driver.cuCtxPopCurrent(&context);
+	exchange_capture_mode();
+	gpu_kind = good ? kind : gpu_kind;
+	return good;
 }
 
 static void push_context(void)
 {
 	check(driver.cuCtxPushCurrent(context) == CUDA_SUCCESS);
+	relax();
 }
 
 static void pop_context(void)
 {
 	CUcontext popped;
 
+	exchange_capture_mode();
 	check(driver.cuCtxPopCurrent(&popped) == CUDA_SUCCESS && popped == context);
 }
 

@@ -35,7 +35,8 @@ static CUresult begin_cuda_copy(struct cuda_gpu *gpu, CUdeviceptr device, void *
 static int copy_and_wait(struct pl_memory *memory, size_t offset, void *host, size_t length, bool into)
 {
 	struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
-	CUresult result = cuda_enter(gpu);
+	int mode;
+	CUresult result = cuda_enter(gpu, &mode);
 	struct cuda_clock clock;
 
 	if (result != CUDA_SUCCESS)
@@ -44,7 +45,7 @@ static int copy_and_wait(struct pl_memory *memory, size_t offset, void *host, si
 	if (result == CUDA_SUCCESS)
 		result = gpu->driver->cuStreamSynchronize(gpu->stream);
 	cuda_ended(gpu, clock);
-	cuda_leave(gpu);
+	cuda_leave(gpu, mode);
 	return result == CUDA_SUCCESS ? 0 : -EFAULT;
 }
 
@@ -68,14 +69,15 @@ static CUresult begin_across(const struct cuda_gpu *gpu, struct pl_memory *to, s
 int cuda_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset, size_t length)
 {
 	const struct cuda_gpu *gpu = cuda_memory_of(from)->gpu;
-	CUresult result = cuda_enter(gpu);
+	int mode;
+	CUresult result = cuda_enter(gpu, &mode);
 
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
 	result = begin_across(gpu, to, to_offset, from, from_offset, length, gpu->stream);
 	if (result == CUDA_SUCCESS)
 		result = gpu->driver->cuStreamSynchronize(gpu->stream);
-	cuda_leave(gpu);
+	cuda_leave(gpu, mode);
 	return result == CUDA_SUCCESS ? 0 : -EFAULT;
 }
 
@@ -113,6 +115,7 @@ int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **resul
 	struct pl_copy_queue *queue = calloc(1, sizeof(*queue));
 	CUresult rc;
 	int code;
+	int mode;
 
 	if (!queue)
 		return pl_fail_memory(error, "copy");
@@ -122,11 +125,11 @@ int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **resul
 		free(queue);
 		return code;
 	}
-	rc = cuda_enter(queue->gpu);
+	rc = cuda_enter(queue->gpu, &mode);
 	if (rc == CUDA_SUCCESS) {
 		for (unsigned i = 0; rc == CUDA_SUCCESS && i < 2; i++)
 			rc = open_direction(driver, &queue->directions[i]);
-		cuda_leave(queue->gpu);
+		cuda_leave(queue->gpu, mode);
 	}
 	if (rc != CUDA_SUCCESS) {
 		cuda_queue_close(queue);
@@ -138,26 +141,27 @@ int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **resul
 
 void cuda_queue_close(struct pl_copy_queue *queue)
 {
-	if (cuda_enter(queue->gpu) == CUDA_SUCCESS) {
+	int mode;
+	if (cuda_enter(queue->gpu, &mode) == CUDA_SUCCESS) {
 		for (unsigned i = 0; i < 2; i++)
 			close_direction(queue->gpu->driver, &queue->directions[i]);
-		cuda_leave(queue->gpu);
+		cuda_leave(queue->gpu, mode);
 	}
 	cuda_gpu_put(queue->gpu);
 	free(queue);
 }
 
 /* Prepares a copy of a queue: finds room for its event, and enters the context. */
-static int queue_enter(struct pl_copy_queue *queue, bool into)
+static int queue_enter(struct pl_copy_queue *queue, bool into, int *mode)
 {
 	struct direction *direction = &queue->directions[into];
 
 	if (direction->begun - direction->done >= DEPTH && cuda_queue_done(queue, into, direction->done + 1, true) < 0)
 		return -EFAULT;
-	return cuda_enter(queue->gpu) == CUDA_SUCCESS ? 0 : -EFAULT;
+	return cuda_enter(queue->gpu, mode) == CUDA_SUCCESS ? 0 : -EFAULT;
 }
 
-static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, struct cuda_clock clock,
+static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, struct cuda_clock clock, int mode,
 		       uint64_t *sequence)
 {
 	struct direction *direction = &queue->directions[into];
@@ -166,7 +170,7 @@ static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, 
 	direction->clocks[at] = clock;
 	if (result == CUDA_SUCCESS)
 		result = queue->gpu->driver->cuEventRecord(direction->events[at], direction->stream);
-	cuda_leave(queue->gpu);
+	cuda_leave(queue->gpu, mode);
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
 	*sequence = ++direction->begun;
@@ -178,12 +182,13 @@ int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size
 {
 	CUresult result;
 	struct cuda_clock clock;
+	int mode;
 
-	if (queue_enter(queue, into) < 0)
+	if (queue_enter(queue, into, &mode) < 0)
 		return -EFAULT;
 	result = begin_cuda_copy(queue->gpu, cuda_address(memory, offset), host, length, into,
 				 queue->directions[into].stream, &clock);
-	return queue_leave(queue, into, result, clock, sequence);
+	return queue_leave(queue, into, result, clock, mode, sequence);
 }
 
 /* Starts copies with one call of the driver, since CUDA 13.0; a call for each costs more than the copy. */
@@ -214,8 +219,9 @@ int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces,
 {
 	CUstream stream = queue->directions[into].stream;
 	struct cuda_clock first = { 0 };
+	int mode;
 
-	if (queue_enter(queue, into) < 0)
+	if (queue_enter(queue, into, &mode) < 0)
 		return -EFAULT;
 	for (unsigned at = 0; at < count;) {
 		unsigned end = PL_MIN(at + TOGETHER, count);
@@ -234,18 +240,19 @@ int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces,
 		if (!first.begun)
 			first = clock;
 	}
-	return queue_leave(queue, into, CUDA_SUCCESS, first, sequence);
+	return queue_leave(queue, into, CUDA_SUCCESS, first, mode, sequence);
 }
 
 int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t to_offset, struct pl_memory *from,
 		      size_t from_offset, size_t length, bool into, uint64_t *sequence)
 {
-	if (queue_enter(queue, into) < 0)
+	CUresult result;
+	int mode;
+
+	if (queue_enter(queue, into, &mode) < 0)
 		return -EFAULT;
-	return queue_leave(
-		queue, into,
-		begin_across(queue->gpu, to, to_offset, from, from_offset, length, queue->directions[into].stream),
-		(struct cuda_clock){ 0 }, sequence);
+	result = begin_across(queue->gpu, to, to_offset, from, from_offset, length, queue->directions[into].stream);
+	return queue_leave(queue, into, result, (struct cuda_clock){ 0 }, mode, sequence);
 }
 
 int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t sequence, bool wait)
@@ -254,13 +261,14 @@ int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t sequence, b
 	struct direction *direction = &queue->directions[into];
 	CUevent event = direction->events[sequence % DEPTH];
 	CUresult result;
+	int mode;
 
 	if (sequence <= direction->done)
 		return 1;
-	result = cuda_enter(queue->gpu);
+	result = cuda_enter(queue->gpu, &mode);
 	if (result == CUDA_SUCCESS) {
 		result = wait ? driver->cuEventSynchronize(event) : driver->cuEventQuery(event);
-		cuda_leave(queue->gpu);
+		cuda_leave(queue->gpu, mode);
 	}
 	if (result == CUDA_ERROR_NOT_READY)
 		return 0;

@@ -42,9 +42,21 @@ struct cuda_gpu {
 int cuda_gpu_get(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_gpu **gpu,
 		 struct pl_error *error);
 void cuda_gpu_put(struct cuda_gpu *gpu);
-/* Makes the context current for a few calls, whatever the caller's context is. */
-CUresult cuda_enter(const struct cuda_gpu *gpu);
-void cuda_leave(const struct cuda_gpu *gpu);
+/*
+ * device.c: cuda_relax() makes calls of this thread possible while another thread captures a CUDA graph. In the mode that
+ * threads have at first, GLOBAL, allocations, queries of events and waits fail then, and spoil the graph. Returns the mode
+ * that the thread had, for cuda_unrelax().
+ */
+int cuda_relax(const struct cuda_driver *driver);
+void cuda_unrelax(const struct cuda_driver *driver, int mode);
+/*
+ * Makes the context current for a few calls, whatever the caller's context is, and relaxes the thread. `mode`: of the
+ * thread before, for cuda_leave(); not set if the call fails.
+ */
+CUresult cuda_enter(const struct cuda_gpu *gpu, int *mode);
+void cuda_leave(const struct cuda_gpu *gpu, int mode);
+CUresult cuda_enter_context(const struct cuda_driver *driver, CUcontext context, int *mode);
+void cuda_leave_context(const struct cuda_driver *driver, int mode);
 
 /* Properties of a range. (pointer.c) */
 struct cuda_pointer {

@@ -40,13 +40,18 @@ static void ask_device_attribute(struct cuda_gpu *gpu)
 
 static void destroy(struct cuda_gpu *gpu)
 {
+	int mode;
+
 	cuda_gather_close(atomic_load(&gpu->gathers));
-	if (gpu->stream && cuda_enter(gpu) == CUDA_SUCCESS) {
+	if (gpu->stream && cuda_enter(gpu, &mode) == CUDA_SUCCESS) {
 		gpu->driver->cuStreamDestroy(gpu->stream);
-		cuda_leave(gpu);
+		cuda_leave(gpu, mode);
 	}
-	if (gpu->primary)
+	if (gpu->primary) {
+		mode = cuda_relax(gpu->driver);
 		gpu->driver->cuDevicePrimaryCtxRelease(gpu->device);
+		cuda_unrelax(gpu->driver, mode);
+	}
 	pthread_mutex_destroy(&gpu->atomic);
 	free(gpu);
 }
@@ -56,6 +61,7 @@ static int make_gpu(const struct cuda_driver *driver, CUcontext context, int ord
 {
 	struct cuda_gpu *gpu = calloc(1, sizeof(*gpu));
 	CUresult rc;
+	int mode;
 
 	if (!gpu)
 		return pl_fail_memory(error, "pl_region_register");
@@ -66,14 +72,16 @@ static int make_gpu(const struct cuda_driver *driver, CUcontext context, int ord
 	pthread_mutex_init(&gpu->atomic, NULL);
 	rc = driver->cuDeviceGet(&gpu->device, ordinal);
 	if (rc == CUDA_SUCCESS && !context) {
+		mode = cuda_relax(driver);
 		rc = driver->cuDevicePrimaryCtxRetain(&gpu->context, gpu->device);
+		cuda_unrelax(driver, mode);
 		gpu->primary = rc == CUDA_SUCCESS;
 	}
 	if (rc == CUDA_SUCCESS)
-		rc = cuda_enter(gpu);
+		rc = cuda_enter(gpu, &mode);
 	if (rc == CUDA_SUCCESS) {
 		rc = driver->cuStreamCreate(&gpu->stream, CU_STREAM_NON_BLOCKING);
-		cuda_leave(gpu);
+		cuda_leave(gpu, mode);
 	}
 	if (rc != CUDA_SUCCESS) {
 		destroy(gpu);
@@ -168,14 +176,44 @@ void cuda_gpu_put(struct cuda_gpu *gpu)
 		destroy(gpu);
 }
 
-CUresult cuda_enter(const struct cuda_gpu *gpu)
+int cuda_relax(const struct cuda_driver *driver)
 {
-	return gpu->driver->cuCtxPushCurrent(gpu->context);
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	if (driver->cuThreadExchangeStreamCaptureMode)
+		driver->cuThreadExchangeStreamCaptureMode(&mode);
+	return mode;
 }
 
-void cuda_leave(const struct cuda_gpu *gpu)
+void cuda_unrelax(const struct cuda_driver *driver, int mode)
+{
+	if (driver->cuThreadExchangeStreamCaptureMode)
+		driver->cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+CUresult cuda_enter_context(const struct cuda_driver *driver, CUcontext context, int *mode)
+{
+	CUresult result = driver->cuCtxPushCurrent(context);
+
+	if (result == CUDA_SUCCESS)
+		*mode = cuda_relax(driver);
+	return result;
+}
+
+void cuda_leave_context(const struct cuda_driver *driver, int mode)
 {
 	CUcontext popped;
 
-	gpu->driver->cuCtxPopCurrent(&popped);
+	cuda_unrelax(driver, mode);
+	driver->cuCtxPopCurrent(&popped);
+}
+
+CUresult cuda_enter(const struct cuda_gpu *gpu, int *mode)
+{
+	return cuda_enter_context(gpu->driver, gpu->context, mode);
+}
+
+void cuda_leave(const struct cuda_gpu *gpu, int mode)
+{
+	cuda_leave_context(gpu->driver, mode);
 }

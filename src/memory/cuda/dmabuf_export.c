@@ -16,10 +16,11 @@ static int export_pages(struct pl_memory *memory, size_t offset, size_t length, 
 	CUdeviceptr first = cuda_address(memory, offset), begin = first;
 	CUresult result;
 	int fd = -1;
+	int mode;
 
 	if (!driver->cuMemGetHandleForAddressRange)
 		return -ENOSYS;
-	result = cuda_enter(gpu);
+	result = cuda_enter(gpu, &mode);
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
 	result = CUDA_ERROR_INVALID_VALUE;
@@ -30,7 +31,7 @@ static int export_pages(struct pl_memory *memory, size_t offset, size_t length, 
 		result = driver->cuMemGetHandleForAddressRange(&fd, begin, ((first + length + mask) & ~mask) - begin,
 							       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags);
 	}
-	cuda_leave(gpu);
+	cuda_leave(gpu, mode);
 	if (result != CUDA_SUCCESS)
 		return cuda_errno(result);
 	*skew = first - begin;
@@ -71,13 +72,14 @@ int cuda_flush(struct pl_memory *memory)
 	const struct cuda_driver *driver = gpu->driver;
 	enum pl_memory_order order = cuda_order(memory);
 	CUresult result;
+	int mode;
 
 	if (order != PL_ORDER_DRIVER)
 		return order == PL_ORDER_NATIVE ? 0 : -ENOTSUP;
-	result = cuda_enter(gpu);
+	result = cuda_enter(gpu, &mode);
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
 	result = driver->cuFlushGPUDirectRDMAWrites(CU_FLUSH_TARGET_CURRENT_DEVICE, CU_FLUSH_TO_OWNER);
-	cuda_leave(gpu);
+	cuda_leave(gpu, mode);
 	return cuda_errno(result);
 }

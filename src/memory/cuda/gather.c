@@ -70,10 +70,10 @@ static struct launch *launch_of(struct pl_gather *gather)
 static void free_gathers(struct cuda_gathers *gathers)
 {
 	const struct cuda_driver *driver = gathers->driver;
-	CUcontext popped;
+	int mode;
 
 	/* The context may be gone, with all that it had. */
-	if (driver->cuCtxPushCurrent(gathers->context) == CUDA_SUCCESS) {
+	if (cuda_enter_context(driver, gathers->context, &mode) == CUDA_SUCCESS) {
 		if (gathers->stream)
 			driver->cuStreamDestroy(gathers->stream);
 		if (gathers->module)
@@ -82,7 +82,7 @@ static void free_gathers(struct cuda_gathers *gathers)
 			driver->cuMemFree(gathers->words);
 		if (gathers->states_there)
 			driver->cuMemHostUnregister(gathers->states);
-		driver->cuCtxPopCurrent(&popped);
+		cuda_leave_context(driver, mode);
 	}
 	if (gathers->states)
 		munmap(gathers->states, LOCKED_BYTES);
@@ -119,13 +119,6 @@ static CUresult launch_kernel(struct cuda_gathers *gathers, CUdeviceptr ranges, 
 					       gathers->stream, arguments, NULL);
 }
 
-/* Exchanges the thread's capture mode: in others, allocations would spoil a graph that another thread captures. */
-static void exchange_capture_mode(const struct cuda_driver *driver, int *mode)
-{
-	if (driver->cuThreadExchangeStreamCaptureMode)
-		driver->cuThreadExchangeStreamCaptureMode(mode);
-}
-
 /* The first launch loads the kernel, and would wait for others of the program if it came later: it copies nothing. */
 static CUresult load_kernel(struct cuda_gathers *gathers, const struct cuda_gpu *gpu)
 {
@@ -148,9 +141,9 @@ static CUresult load_kernel(struct cuda_gathers *gathers, const struct cuda_gpu 
 
 static struct cuda_gathers *open_gathers(const struct cuda_gpu *gpu)
 {
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	struct cuda_gathers *gathers;
 	CUresult result;
+	int mode;
 
 	if (!gpu->driver->cuMemHostGetDevicePointer || !gpu->driver->cuStreamQuery)
 		return NULL;
@@ -162,13 +155,11 @@ static struct cuda_gathers *open_gathers(const struct cuda_gpu *gpu)
 	pthread_mutex_init(&gathers->lock, NULL);
 	for (unsigned i = 0; i < LAUNCHES; i++)
 		gathers->launches[i] = (struct launch){ .base.ops = &pl_cuda_memory, .gathers = gathers, .number = i };
-	exchange_capture_mode(gpu->driver, &mode);
-	result = cuda_enter(gpu);
+	result = cuda_enter(gpu, &mode);
 	if (result == CUDA_SUCCESS) {
 		result = load_kernel(gathers, gpu);
-		cuda_leave(gpu);
+		cuda_leave(gpu, mode);
 	}
-	exchange_capture_mode(gpu->driver, &mode);
 	if (result == CUDA_SUCCESS)
 		return gathers;
 	free_gathers(gathers);
@@ -303,20 +294,20 @@ int cuda_gather_start(struct pl_gather *base, unsigned blocks)
 	struct cuda_gathers *gathers = launch->gathers;
 	const struct cuda_driver *driver = gathers->driver;
 	struct gather_state *state = &gathers->states[launch->number];
-	CUcontext popped;
 	CUresult result;
+	int mode;
 
 	atomic_store_explicit(&state->started, 0, memory_order_relaxed);
 	atomic_store_explicit(&state->withdrawn, 0, memory_order_relaxed);
 	atomic_store_explicit(&state->result, GATHER_UNKNOWN, memory_order_relaxed);
 	atomic_store_explicit(&state->left, 0, memory_order_release);
-	result = driver->cuCtxPushCurrent(gathers->context);
+	result = cuda_enter_context(driver, gathers->context, &mode);
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
 	result = launch_kernel(gathers, gathers->ranges_there + launch->first * sizeof(*base->ranges),
 			       gathers->states_there + launch->number * sizeof(*state), base->count,
 			       PL_MIN(blocks, base->count));
-	driver->cuCtxPopCurrent(&popped);
+	cuda_leave_context(driver, mode);
 	launch->begun = launch->asked = pl_now();
 	atomic_store(&launch->started, result == CUDA_SUCCESS);
 	return result == CUDA_SUCCESS ? 0 : -EFAULT;
@@ -357,17 +348,17 @@ static bool withdraw(struct cuda_gathers *gathers, struct gather_state *state, u
 static bool kernel_failed(struct launch *launch, uint64_t now)
 {
 	const struct cuda_driver *driver = launch->gathers->driver;
-	CUcontext popped;
 	CUresult result;
+	int mode;
 
 	if (now - launch->asked < ASK_EACH)
 		return false;
 	launch->asked = now;
-	result = driver->cuCtxPushCurrent(launch->gathers->context);
+	result = cuda_enter_context(driver, launch->gathers->context, &mode);
 	if (result != CUDA_SUCCESS)
 		return true;
 	result = driver->cuStreamQuery(launch->gathers->stream);
-	driver->cuCtxPopCurrent(&popped);
+	cuda_leave_context(driver, mode);
 	return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
 }
 

@@ -59,14 +59,15 @@ int cuda_export_ipc(struct pl_memory *memory, size_t offset, size_t length, uint
 {
 	const struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
 	struct cuda_ipc_handle ipc = { .version = CUDA_IPC_VERSION, .address = cuda_address(memory, offset) };
+	int mode;
 
 	memcpy(ipc.pci, gpu->name, sizeof(ipc.pci));
 	ipc.id = cuda_buffer_id(gpu->driver, memory->address);
-	if (cuda_enter(gpu) == CUDA_SUCCESS) {
+	if (cuda_enter(gpu, &mode) == CUDA_SUCCESS) {
 		if (!add_ipc_handle(gpu, length, &ipc) && fds && !cuda_pool_export(gpu, length, &ipc, fds) &&
 		    ipc.why == CUDA_WHY_REFUSED)
 			cuda_handles_export(gpu, length, &ipc, fds);
-		cuda_leave(gpu);
+		cuda_leave(gpu, mode);
 	}
 	ipc.check = cuda_ipc_handle_check(&ipc);
 	memcpy(bytes, &ipc, sizeof(ipc));
@@ -89,12 +90,13 @@ static struct cuda_opening *find_opening(const struct cuda_gpu *gpu, const struc
 
 static CUresult open_handle(const struct cuda_gpu *gpu, const struct cuda_ipc_handle *ipc, CUdeviceptr *base)
 {
-	CUresult result = cuda_enter(gpu);
+	int mode;
+	CUresult result = cuda_enter(gpu, &mode);
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = gpu->driver->cuIpcOpenMemHandle(base, ipc->handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-	cuda_leave(gpu);
+	cuda_leave(gpu, mode);
 	return result;
 }
 
@@ -125,12 +127,13 @@ static struct cuda_opening *opening_get(struct cuda_gpu *gpu, const struct cuda_
 
 static void opening_put(struct cuda_opening *opening)
 {
+	int mode;
 	pthread_mutex_lock(&openings.lock);
 	if (--opening->references == 0) {
 		pl_list_remove(&opening->link);
-		if (cuda_enter(opening->gpu) == CUDA_SUCCESS) {
+		if (cuda_enter(opening->gpu, &mode) == CUDA_SUCCESS) {
 			opening->gpu->driver->cuIpcCloseMemHandle(opening->base);
-			cuda_leave(opening->gpu);
+			cuda_leave(opening->gpu, mode);
 		}
 		free(opening);
 	}
@@ -143,6 +146,7 @@ static int take_own(const struct cuda_driver *driver, const struct cuda_ipc_hand
 {
 	const struct cuda_gpu *gpu;
 	int rc = cuda_pointer_inspect(driver, (void *)(uintptr_t)ipc->address, length, &own->pointer, NULL);
+	int mode;
 
 	if (rc == 1)
 		rc = cuda_gpu_get(driver, own->pointer.context, own->pointer.ordinal, &own->gpu, NULL);
@@ -154,14 +158,15 @@ static int take_own(const struct cuda_driver *driver, const struct cuda_ipc_hand
 	if (gpu == own->gpu)
 		own->beside = gpu;
 	/* Without peer access, or if it is not possible, the driver copies through the host. */
-	if (gpu->device != own->gpu->device && driver->cuCtxEnablePeerAccess && cuda_enter(gpu) == CUDA_SUCCESS) {
+	if (gpu->device != own->gpu->device && driver->cuCtxEnablePeerAccess &&
+	    cuda_enter(gpu, &mode) == CUDA_SUCCESS) {
 		CUresult result = driver->cuCtxEnablePeerAccess(own->gpu->context, 0);
 
 		/* Memory of pools and handles has access rights of its own. */
 		if ((result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) &&
 		    own->pointer.context)
 			own->beside = gpu;
-		cuda_leave(gpu);
+		cuda_leave(gpu, mode);
 	}
 	return 0;
 }
@@ -172,11 +177,12 @@ static bool opened_size_fits(const struct cuda_memory *own, const struct cuda_ip
 	CUdeviceptr base;
 	size_t size;
 	CUresult result;
+	int mode;
 
-	if (cuda_enter(own->gpu) != CUDA_SUCCESS)
+	if (cuda_enter(own->gpu, &mode) != CUDA_SUCCESS)
 		return false;
 	result = own->gpu->driver->cuMemGetAddressRange(&base, &size, own->opening->base);
-	cuda_leave(own->gpu);
+	cuda_leave(own->gpu, mode);
 	return result == CUDA_SUCCESS && !pl_outside(own->opening->base - base + ipc->offset, length, size);
 }
 
@@ -198,12 +204,13 @@ static int open_parts(const struct cuda_ipc_handle *ipc, struct pl_ipc_fds *fds,
 {
 	bool pool = ipc->method == CUDA_IPC_POOL;
 	int rc;
+	int mode;
 
 	*why = CUDA_STAGED "the GPU's driver does not let this process open the other's memory";
-	if (cuda_enter(own->gpu) != CUDA_SUCCESS)
+	if (cuda_enter(own->gpu, &mode) != CUDA_SUCCESS)
 		return -EACCES;
 	rc = (pool ? cuda_pool_import : cuda_handles_import)(own->gpu, ipc, fds, &own->base, why);
-	cuda_leave(own->gpu);
+	cuda_leave(own->gpu, mode);
 	if (rc == 0) {
 		own->imported = pool;
 		own->mapped = pool ? 0 : ipc->size;
@@ -250,26 +257,29 @@ static int take_other(const struct cuda_driver *driver, const struct cuda_ipc_ha
 void cuda_close_other(struct cuda_memory *own)
 {
 	const struct cuda_driver *driver = own->gpu->driver;
+	int mode;
 
 	if (own->opening)
 		opening_put(own->opening);
-	if ((!own->mapped && !own->imported) || cuda_enter(own->gpu) != CUDA_SUCCESS)
+	if ((!own->mapped && !own->imported) || cuda_enter(own->gpu, &mode) != CUDA_SUCCESS)
 		return;
 	if (own->imported)
 		driver->cuMemFree(own->base);
 	else
 		cuda_handles_leave(driver, own->base, own->mapped);
-	cuda_leave(own->gpu);
+	cuda_leave(own->gpu, mode);
 }
 
 void cuda_close_ipc_fd(struct pl_ipc_fd *part)
 {
 	const struct cuda_driver *driver = cuda_driver_loaded();
+	int mode = cuda_relax(driver);
 
 	if (part->type == CUDA_FD_POOL)
 		driver->cuMemPoolDestroy((CUmemoryPool)(uintptr_t)part->handle);
 	else
 		driver->cuMemRelease(part->handle);
+	cuda_unrelax(driver, mode);
 }
 
 static int decode_ipc_handle(const uint8_t *bytes, size_t length, struct cuda_ipc_handle *ipc)

@@ -36,9 +36,10 @@ static void fill_cuda_memory(struct pl_memory *memory, struct cuda_memory *own)
  */
 static void order_operations(const struct cuda_driver *driver, const struct pl_memory *memory)
 {
-	int on = 1;
+	int mode = cuda_relax(driver), on = 1;
 
 	driver->cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, cuda_address(memory, 0));
+	cuda_unrelax(driver, mode);
 }
 
 static int cuda_attach(struct pl_memory *memory, struct pl_error *error)
@@ -68,7 +69,8 @@ static int cuda_attach(struct pl_memory *memory, struct pl_error *error)
 CUresult cuda_allocate_zeroed(const struct cuda_gpu *gpu, size_t length, CUdeviceptr *address)
 {
 	const struct cuda_driver *driver = gpu->driver;
-	CUresult result = cuda_enter(gpu);
+	int mode;
+	CUresult result = cuda_enter(gpu, &mode);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -82,7 +84,7 @@ CUresult cuda_allocate_zeroed(const struct cuda_gpu *gpu, size_t length, CUdevic
 			*address = 0;
 		}
 	}
-	cuda_leave(gpu);
+	cuda_leave(gpu, mode);
 	return result;
 }
 
@@ -132,10 +134,11 @@ static int cuda_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 static void cuda_release(struct pl_memory *memory)
 {
 	struct cuda_memory *own = cuda_memory_of(memory);
+	int mode;
 
-	if (memory->owned && cuda_enter(own->gpu) == CUDA_SUCCESS) {
+	if (memory->owned && cuda_enter(own->gpu, &mode) == CUDA_SUCCESS) {
 		own->gpu->driver->cuMemFree(cuda_address(memory, 0));
-		cuda_leave(own->gpu);
+		cuda_leave(own->gpu, mode);
 	}
 	cuda_close_other(own);
 	cuda_gpu_put(own->gpu);
@@ -167,17 +170,18 @@ static int cuda_pin(const struct pl_memory *memory, void *address, size_t length
 	struct cuda_gpu *gpu;
 	CUresult result;
 	int rc = cuda_gpu_get(own->driver, own->primary ? NULL : own->context, own->ordinal, &gpu, NULL);
+	int mode;
 
 	if (rc < 0)
 		return rc;
-	result = cuda_enter(gpu);
+	result = cuda_enter(gpu, &mode);
 	if (result == CUDA_SUCCESS) {
 		result = gpu->driver->cuMemHostRegister(address, length, CU_MEMHOSTREGISTER_PORTABLE);
 		/* Read-only memory of another process needs a flag; since CUDA 11.1. */
 		if (result != CUDA_SUCCESS)
 			result = gpu->driver->cuMemHostRegister(
 				address, length, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY);
-		cuda_leave(gpu);
+		cuda_leave(gpu, mode);
 	}
 	if (result != CUDA_SUCCESS)
 		cuda_gpu_put(gpu);
@@ -188,10 +192,11 @@ static int cuda_pin(const struct pl_memory *memory, void *address, size_t length
 static void cuda_unpin(void *holder, void *address)
 {
 	struct cuda_gpu *gpu = holder;
+	int mode;
 
-	if (cuda_enter(gpu) == CUDA_SUCCESS) {
+	if (cuda_enter(gpu, &mode) == CUDA_SUCCESS) {
 		gpu->driver->cuMemHostUnregister(address);
-		cuda_leave(gpu);
+		cuda_leave(gpu, mode);
 	}
 	cuda_gpu_put(gpu);
 }

@@ -48,18 +48,20 @@ static CUresult range_of(const struct cuda_driver *driver, const struct answer *
 	CUcontext context = answer->context, popped;
 	CUdevice device;
 	CUresult result = driver->cuDeviceGet(&device, answer->ordinal);
+	int mode = cuda_relax(driver);
 
 	if (result == CUDA_SUCCESS && !answer->context)
 		result = driver->cuDevicePrimaryCtxRetain(&context, device);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = driver->cuCtxPushCurrent(context);
 	if (result == CUDA_SUCCESS) {
-		result = driver->cuMemGetAddressRange(base, size, at);
-		driver->cuCtxPopCurrent(&popped);
+		result = driver->cuCtxPushCurrent(context);
+		if (result == CUDA_SUCCESS) {
+			result = driver->cuMemGetAddressRange(base, size, at);
+			driver->cuCtxPopCurrent(&popped);
+		}
+		if (!answer->context)
+			driver->cuDevicePrimaryCtxRelease(device);
 	}
-	if (!answer->context)
-		driver->cuDevicePrimaryCtxRelease(device);
+	cuda_unrelax(driver, mode);
 	return result;
 }
 

@@ -14,15 +14,15 @@ struct cuda_mark {
 static CUresult record_mark(struct cuda_mark *mark, CUstream stream)
 {
 	const struct cuda_driver *driver = mark->driver;
-	CUcontext popped;
-	CUresult rc = driver->cuCtxPushCurrent(mark->context);
+	int mode;
+	CUresult rc = cuda_enter_context(driver, mark->context, &mode);
 
 	if (rc != CUDA_SUCCESS)
 		return rc;
 	rc = driver->cuEventCreate(&mark->event, CU_EVENT_DISABLE_TIMING);
 	if (rc == CUDA_SUCCESS)
 		rc = driver->cuEventRecord(mark->event, stream);
-	driver->cuCtxPopCurrent(&popped);
+	cuda_leave_context(driver, mode);
 	return rc;
 }
 
@@ -77,13 +77,13 @@ int cuda_mark_new(void *handle, struct pl_stream_mark **result, struct pl_error 
 int cuda_mark_done(struct pl_stream_mark *base)
 {
 	struct cuda_mark *mark = pl_container_of(base, struct cuda_mark, base);
-	CUcontext popped;
 	CUresult rc;
+	int mode;
 
-	if (mark->driver->cuCtxPushCurrent(mark->context) != CUDA_SUCCESS)
+	if (cuda_enter_context(mark->driver, mark->context, &mode) != CUDA_SUCCESS)
 		return -EFAULT;
 	rc = mark->driver->cuEventQuery(mark->event);
-	mark->driver->cuCtxPopCurrent(&popped);
+	cuda_leave_context(mark->driver, mode);
 	if (rc == CUDA_ERROR_NOT_READY)
 		return 0;
 	return rc == CUDA_SUCCESS ? 1 : -EFAULT;
@@ -92,12 +92,12 @@ int cuda_mark_done(struct pl_stream_mark *base)
 void cuda_mark_free(struct pl_stream_mark *base)
 {
 	struct cuda_mark *mark = pl_container_of(base, struct cuda_mark, base);
-	CUcontext popped;
+	int mode;
 
 	/* The driver frees the event when the stream reaches it. */
-	if (mark->event && mark->driver->cuCtxPushCurrent(mark->context) == CUDA_SUCCESS) {
+	if (mark->event && cuda_enter_context(mark->driver, mark->context, &mode) == CUDA_SUCCESS) {
 		mark->driver->cuEventDestroy(mark->event);
-		mark->driver->cuCtxPopCurrent(&popped);
+		cuda_leave_context(mark->driver, mode);
 	}
 	free(mark);
 }
@@ -128,21 +128,22 @@ int cuda_stream_wait(const struct pl_memory *memory, void *handle, const uint64_
 	struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
 	const struct cuda_driver *driver = gpu->driver;
 	CUstream stream = handle;
-	CUcontext context, popped;
+	CUcontext context;
 	CUdeviceptr address;
 	CUresult result;
+	int mode;
 
 	if (!word)
 		return check_wait(gpu, stream, error);
 	atomic_store_explicit(&gpu->streams_wait, true, memory_order_relaxed);
 	result = driver->cuStreamGetCtx(stream, &context);
 	if (result == CUDA_SUCCESS)
-		result = driver->cuCtxPushCurrent(context);
+		result = cuda_enter_context(driver, context, &mode);
 	if (result != CUDA_SUCCESS)
 		return cuda_fail(driver, result, "cuCtxPushCurrent", NULL, error);
 	result = driver->cuMemHostGetDevicePointer(&address, (void *)(uintptr_t)word, 0);
 	if (result == CUDA_SUCCESS)
 		result = driver->cuStreamWaitValue64(stream, address, value, CU_STREAM_WAIT_VALUE_GEQ);
-	driver->cuCtxPopCurrent(&popped);
+	cuda_leave_context(driver, mode);
 	return result == CUDA_SUCCESS ? 0 : cuda_fail(driver, result, "cuStreamWaitValue64", gpu->name, error);
 }
