@@ -10,7 +10,6 @@
 #include <stdio.h>
 
 #include "memory/cuda/driver.h"
-#include "rdma/device_memory.h"
 #include "rdma/gpu_bench.h"
 
 #define PROOF_BYTES ((size_t)64 << 10)
@@ -29,13 +28,11 @@ static bool gpu_is_used(const struct cuda_driver *driver, int number)
 /* Registers the memory as the fabric does. Returns NET_POINTER_... flags; 0 with the reason. */
 static int register_gpu(struct rdma_gpu_bench *bench, const char **reason)
 {
-	const struct verbs_library *library = bench->loop->library;
-	struct ibv_pd *pd = bench->loop->pd;
+	const struct rdma_domain domain = rdma_gpu_bench_domain(bench);
 
-	if (verbs_reg_dmabuf(library, pd, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS, &bench->gpu_mr,
-			     reason) == 0)
+	if (verbs_reg_dmabuf(&domain, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS, &bench->gpu_mr, reason) == 0)
 		return NET_POINTER_CUDA | NET_POINTER_DMABUF;
-	if (verbs_reg_memory(library, pd, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS, false, &bench->gpu_mr,
+	if (verbs_reg_memory(&domain, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS, false, &bench->gpu_mr,
 			     reason) == 0)
 		return NET_POINTER_CUDA;
 	return 0;

@@ -26,6 +26,7 @@
 
 struct pl_fabric_ops;
 struct pl_topology;
+struct pl_sysroot;
 struct pl_grant;
 struct pl_peer;
 
@@ -45,8 +46,9 @@ struct pl_context {
 	char program[32];          /* options.program; "": none */
 	struct pl_profile routes;  /* grant_lock, except in pl_routes_open() */
 	bool routes_known;
-	struct pl_topology *_Atomic machine; /* NULL: not needed so far, or not to be used */
-	bool machine_known;                  /* pl_machine_load() */
+	struct pl_topology *_Atomic machine; /* NULL: not needed so far, or not to be used. Does not change any more */
+	struct pl_topology *machine_named;   /* of the file that the program named, until pl_machine_load() */
+	bool machine_known;                  /* pl_machine_load() has nothing more to do */
 	uint8_t id[16], boot_id[16];
 	struct pl_trust *trust;       /* NULL: no options about identities */
 	atomic_uint trust_generation; /* number of reloads */
@@ -130,8 +132,12 @@ void pl_routes_close(struct pl_context *context);
 
 /* machine.c: reads the topology that the program named. NULL: pl_machine_load() reads that of the kernel. */
 int pl_machine_open(struct pl_context *context, const char *file, struct pl_error *error);
-/* Fills context->machine on first use, which takes some milliseconds. One thread at a time. */
-void pl_machine_load(struct pl_context *context);
+/*
+ * Fills context->machine on first use, which takes some milliseconds. `complete` adds what no file tells, before others
+ * see the topology. One thread at a time.
+ */
+void pl_machine_load(struct pl_context *context,
+		     void (*complete)(struct pl_topology *machine, struct pl_sysroot *root, void *user), void *user);
 void pl_machine_close(struct pl_context *context);
 
 #endif

@@ -57,9 +57,10 @@ static int by_data_direct(struct ibv_pd *pd, struct pl_memory *memory, size_t of
 	return rc;
 }
 
-static int by_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
-		     size_t length, unsigned access, struct ibv_mr **mr, enum outcome *outcome)
+static int by_dmabuf(const struct rdma_domain *domain, struct pl_memory *memory, size_t offset, size_t length,
+		     unsigned access, struct ibv_mr **mr, enum outcome *outcome)
 {
+	const struct verbs_library *library = domain->library;
 	uintptr_t address = (uintptr_t)memory->address + offset;
 	uint64_t skew = 0;
 	int fd, rc;
@@ -68,8 +69,8 @@ static int by_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, str
 	if (!library->ibv_reg_dmabuf_mr)
 		return -ENOSYS;
 	*outcome = DATA_DIRECT;
-	if (!memory->dmabuf && memory->ops->export_dmabuf && rdma_data_direct_has(library, pd->context) &&
-	    by_data_direct(pd, memory, offset, length, access, mr) == 0)
+	if (!memory->dmabuf && memory->ops->export_dmabuf && domain->data_direct &&
+	    by_data_direct(domain->pd, memory, offset, length, access, mr) == 0)
 		return 0;
 	*outcome = NOT_EXPORTED;
 	if (memory->dmabuf)
@@ -78,7 +79,7 @@ static int by_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, str
 		fd = memory->ops->export_dmabuf ? memory->ops->export_dmabuf(memory, offset, length, &skew) : -ENOTSUP;
 	if (fd < 0)
 		return fd;
-	*mr = library->ibv_reg_dmabuf_mr(pd, skew, length, address, fd, (int)access);
+	*mr = library->ibv_reg_dmabuf_mr(domain->pd, skew, length, address, fd, (int)access);
 	rc = verbs_made(*mr);
 	/* The registration holds a reference to the dma-buf. */
 	close(fd);
@@ -88,34 +89,39 @@ static int by_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, str
 	return rc;
 }
 
-int verbs_reg_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
-		     size_t length, unsigned access, struct ibv_mr **mr, const char **reason)
+int verbs_reg_dmabuf(const struct rdma_domain *domain, struct pl_memory *memory, size_t offset, size_t length,
+		     unsigned access, struct ibv_mr **mr, const char **reason)
 {
 	enum outcome outcome;
-	int rc = by_dmabuf(library, pd, memory, offset, length, access, mr, &outcome);
+	int rc = by_dmabuf(domain, memory, offset, length, access, mr, &outcome);
 
 	*reason = reasons[outcome][0];
 	return rc;
 }
 
-int verbs_reg_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
-		     size_t length, unsigned access, bool address_first, struct ibv_mr **mr, const char **reason)
+static int by_address(const struct rdma_domain *domain, struct pl_memory *memory, size_t offset, size_t length,
+		      unsigned access, struct ibv_mr **mr)
+{
+	return verbs_reg_mr(domain->library, domain->pd, (uint8_t *)memory->address + offset, length, access, mr);
+}
+
+int verbs_reg_memory(const struct rdma_domain *domain, struct pl_memory *memory, size_t offset, size_t length,
+		     unsigned access, bool address_first, struct ibv_mr **mr, const char **reason)
 {
 	bool host = !pl_memory_staged(memory) && !memory->dmabuf;
-	void *address = (uint8_t *)memory->address + offset;
 	enum outcome outcome;
-	int rc, by_address = host || address_first ? verbs_reg_mr(library, pd, address, length, access, mr) : 0;
+	int rc, first = host || address_first ? by_address(domain, memory, offset, length, access, mr) : 0;
 
 	if (host)
-		return by_address;
-	if (address_first && by_address == 0)
+		return first;
+	if (address_first && first == 0)
 		return 0;
-	rc = by_dmabuf(library, pd, memory, offset, length, access, mr, &outcome);
+	rc = by_dmabuf(domain, memory, offset, length, access, mr, &outcome);
 	if (rc == 0 && outcome == DATA_DIRECT)
 		*reason = reasons[outcome][0];
 	if (rc == 0)
 		return 0;
-	rc = address_first ? by_address : verbs_reg_mr(library, pd, address, length, access, mr);
+	rc = address_first ? first : by_address(domain, memory, offset, length, access, mr);
 	if (rc < 0)
 		*reason = reasons[outcome][1 + (rc != -EFAULT)];
 	/* There may be room later. */

@@ -5,15 +5,22 @@
 #include "rdma/library.h"
 #include "memory/memory.h"
 
+/* Protection domain of a device, with which memory is registered. */
+struct rdma_domain {
+	const struct verbs_library *library;
+	struct ibv_pd *pd;
+	bool data_direct; /* rdma_data_direct_has() of the device */
+};
+
 /*
  * Registers memory: of the host by its address, other memory by any path. Returns 0, or a negative errno with the
  * reason for other memory (static storage). A registration by Data Direct has the reason rdma_data_direct_reason; other
  * successful ones leave it as it was.
  */
-int verbs_reg_memory(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
-		     size_t length, unsigned access, bool address_first, struct ibv_mr **mr, const char **reason);
+int verbs_reg_memory(const struct rdma_domain *domain, struct pl_memory *memory, size_t offset, size_t length,
+		     unsigned access, bool address_first, struct ibv_mr **mr, const char **reason);
 /* Registers by dma-buf only. */
-int verbs_reg_dmabuf(const struct verbs_library *library, struct ibv_pd *pd, struct pl_memory *memory, size_t offset,
-		     size_t length, unsigned access, struct ibv_mr **mr, const char **reason);
+int verbs_reg_dmabuf(const struct rdma_domain *domain, struct pl_memory *memory, size_t offset, size_t length,
+		     unsigned access, struct ibv_mr **mr, const char **reason);
 
 #endif

@@ -4,6 +4,7 @@
 #define PL_RDMA_GPU_BENCH_H
 
 #include "memory/memory.h"
+#include "rdma/device_memory.h"
 #include "rdma/loopback_write.h"
 
 /* Rights with which all memory is registered. */
@@ -18,6 +19,12 @@ struct rdma_gpu_bench {
 	struct ibv_mr *near_mr, *far_mr;
 	struct ibv_mr *gpu_mr; /* registered by the caller, with the loop's domain; NULL: not */
 };
+
+/* Returns the domain of the loopback queue pair, with which the caller registers the GPU's memory. */
+static inline struct rdma_domain rdma_gpu_bench_domain(const struct rdma_gpu_bench *bench)
+{
+	return (struct rdma_domain){ bench->loop->library, bench->loop->pd, bench->loop->data_direct };
+}
 
 /* Makes the host's buffers. Returns 0, or a negative errno and the failed step (static storage). */
 int rdma_gpu_bench_open(struct rdma_gpu_bench *bench, struct rdma_loopback *loop, struct pl_memory *gpu,

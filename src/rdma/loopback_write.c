@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "rdma/data_direct.h"
 #include "rdma/loopback_qp.h"
 #include "rdma/loopback_write.h"
 
@@ -41,6 +42,7 @@ int rdma_loopback_open(struct rdma_loopback *loop, const struct verbs_library *l
 	*what = "ibv_open_device";
 	rc = verbs_made(loop->context);
 	if (rc == 0) {
+		loop->data_direct = rdma_data_direct_has(library, loop->context);
 		*what = "ibv_alloc_pd";
 		loop->pd = library->ibv_alloc_pd(loop->context);
 		rc = verbs_made(loop->pd);

@@ -11,6 +11,7 @@ struct rdma_loopback {
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
+	bool data_direct; /* the device has a Data Direct function for GPU memory */
 };
 
 /* Returns 0, or a negative errno and the failed call or missing feature (static storage). */

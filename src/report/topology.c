@@ -195,6 +195,7 @@ static int add_report_cards(struct pl_topology *topology, struct json_object *fr
 		TOPOLOGY_COPY(topology->cards[index].type, member_text(object, "name"));
 		TOPOLOGY_COPY(topology->cards[index].firmware, member_text(object, "firmware"));
 		topology->cards[index].software = member_flag(object, "software");
+		topology->cards[index].data_direct = pl_topology_find(topology, member_text(object, "data_direct"));
 		rc = add_card_ports(&topology->cards[index], object);
 		if (rc < 0)
 			return rc;

@@ -42,8 +42,8 @@ int topology_node_chain(struct pl_topology *topology, struct pl_sysroot *root, c
 void topology_node_read(struct pl_pci_node *node, struct pl_sysroot *root);
 /* Copies the properties that do not depend on the position from another node. */
 void topology_node_merge(struct pl_pci_node *node, const struct pl_pci_node *from);
-/* Derives the kinds of ports, and the links, from the tree and from both ends. */
-void topology_nodes_finish(struct pl_topology *topology);
+/* Derives the kinds of ports, and the links, from the tree and from both ends, for the nodes from `first` on. */
+void topology_nodes_finish(struct pl_topology *topology, size_t first);
 
 /* Converts "16.0 GT/s PCIe" to 16000; 0 if unknown. */
 uint32_t topology_link_speed(const char *text);
@@ -109,6 +109,7 @@ int topology_parse_xml(struct topology_xml *xml, const char *name, const char *d
 
 /* -- paths (path.c, nearest_card.c) -------------------------------------------------------------- */
 
+/* Makes the paths, again if the topology has changed. Returns 0 or -ENOMEM. */
 int topology_make_paths(struct pl_topology *topology);
 int topology_choose(struct pl_topology *topology);
 /* Returns the node where two paths meet, -1 if there is none, and counts the switches on the way. */

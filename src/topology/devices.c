@@ -7,6 +7,8 @@
 #define CLASS_NETWORK 0x02
 #define CLASS_DISPLAY 0x03
 #define CLASS_ACCELERATOR 0x12
+/* Device number of ConnectX-8's Data Direct function. */
+#define DATA_DIRECT_FUNCTION 0x2100
 
 bool topology_is_gpu(const struct pl_pci_node *node, enum pl_gpu_vendor *vendor)
 {
@@ -66,6 +68,9 @@ bool topology_is_rdma_card(const struct pl_pci_node *node)
 {
 	uint32_t class = node->class >> 8;
 
+	/* Belongs to a card, and has no RDMA device of its own. */
+	if (node->vendor == PL_PCI_VENDOR_MELLANOX && node->device == DATA_DIRECT_FUNCTION)
+		return false;
 	if (class == PCI_CLASS_INFINIBAND)
 		return true;
 	if (class >> 8 != CLASS_NETWORK)
@@ -95,6 +100,7 @@ int topology_card_add(struct pl_topology *topology, int node, const char *name)
 	if (index < 0)
 		return index;
 	topology->cards[index].node = node;
+	topology->cards[index].data_direct = -1;
 	TOPOLOGY_COPY(topology->cards[index].name, name);
 	return index;
 }

@@ -196,24 +196,30 @@ static bool redirects(const struct pl_topology *topology, int node, int end)
 	return false;
 }
 
+int pl_card_gpu_node(const struct pl_card *card)
+{
+	return card->data_direct < 0 ? card->node : card->data_direct;
+}
+
 static void make_path(const struct pl_topology *topology, struct pl_path *path)
 {
 	const struct pl_card *card = &topology->cards[path->card];
-	int gpu = topology->gpus[path->gpu].node, meeting = card->node < 0 ? -1 : common(topology, gpu, card->node);
+	int gpu = topology->gpus[path->gpu].node, end = pl_card_gpu_node(card);
+	int meeting = end < 0 ? -1 : common(topology, gpu, end);
 	struct narrow narrow = { .node = -1 };
 	uint64_t port = port_rate(card);
 
-	path->class = pl_topology_class(topology, gpu, card->node);
+	path->class = pl_topology_class(topology, gpu, end);
 	narrow_up(topology, &narrow, gpu, meeting);
-	if (card->node >= 0 && !card->software)
-		narrow_up(topology, &narrow, card->node, meeting);
+	if (end >= 0 && !card->software)
+		narrow_up(topology, &narrow, end, meeting);
 	narrow_by(&narrow, port, port, -1);
 	path->bandwidth = narrow.now;
 	path->possible = narrow.possible;
 	path->narrowest = narrow.node;
 	path->usable = is_usable(topology, card);
-	if (path->class <= PL_PATH_PXB && card->node >= 0)
-		path->redirected = redirects(topology, gpu, meeting) || redirects(topology, card->node, meeting);
+	if (path->class <= PL_PATH_PXB && end >= 0)
+		path->redirected = redirects(topology, gpu, meeting) || redirects(topology, end, meeting);
 }
 
 int topology_make_paths(struct pl_topology *topology)
@@ -222,6 +228,8 @@ int topology_make_paths(struct pl_topology *topology)
 
 	if (!count)
 		return 0;
+	free(topology->paths);
+	topology->path_count = 0;
 	topology->paths = calloc(count, sizeof(*topology->paths));
 	if (!topology->paths)
 		return -ENOMEM;

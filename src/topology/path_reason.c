@@ -46,7 +46,7 @@ static const char *address_of(const struct pl_topology *topology, int node)
 
 static void say_class(const struct pl_topology *topology, const struct pl_path *path, struct reasons *reasons)
 {
-	int gpu = topology->gpus[path->gpu].node, card = topology->cards[path->card].node;
+	int gpu = topology->gpus[path->gpu].node, card = pl_card_gpu_node(&topology->cards[path->card]);
 	unsigned count;
 	int meeting = topology_meeting(topology, gpu, card, &count);
 
@@ -156,10 +156,13 @@ size_t pl_topology_reasons(const struct pl_topology *topology, const struct pl_p
 			   size_t room)
 {
 	struct reasons reasons = { text, 0, room };
-	int gpu = topology->gpus[path->gpu].node, card = topology->cards[path->card].node;
+	int gpu = topology->gpus[path->gpu].node, card = pl_card_gpu_node(&topology->cards[path->card]);
 	unsigned count;
 	int meeting = topology_meeting(topology, gpu, card, &count);
 
+	if (card != topology->cards[path->card].node)
+		say(&reasons, "the card reaches the GPU's memory by its Data Direct function, %s",
+		    topology->nodes[card].address);
 	say_class(topology, path, &reasons);
 	if (topology->is_virtual && !topology->file[0])
 		say(&reasons,

@@ -343,15 +343,15 @@ static void finish_link(struct pl_topology *topology, struct pl_pci_node *node)
 }
 
 /* Parents come before their children. A host bridge has the NUMA node of its first child that reports one. */
-void topology_nodes_finish(struct pl_topology *topology)
+void topology_nodes_finish(struct pl_topology *topology, size_t first)
 {
-	for (size_t i = topology->node_count; i-- > 0;) {
+	for (size_t i = topology->node_count; i-- > first;) {
 		const struct pl_pci_node *node = &topology->nodes[i];
 
 		if (node->parent >= 0 && topology->nodes[node->parent].kind == PL_PCI_HOST_BRIDGE &&
 		    topology->nodes[node->parent].numa < 0)
 			topology->nodes[node->parent].numa = node->numa;
 	}
-	for (size_t i = 0; i < topology->node_count; i++)
+	for (size_t i = first; i < topology->node_count; i++)
 		finish_link(topology, &topology->nodes[i]);
 }

@@ -53,7 +53,7 @@ static int find_described(struct pl_topology *topology, int node)
 			continue;
 		free(card->ports);
 		free(card->netdevs);
-		*card = (struct pl_card){ .node = node };
+		*card = (struct pl_card){ .node = node, .data_direct = -1 };
 		return (int)i;
 	}
 	return -1;
@@ -91,6 +91,31 @@ static int read_card(struct pl_topology *topology, struct pl_sysroot *root, cons
 	}
 	topology_name_ports(card);
 	return PL_MIN(rc, 0);
+}
+
+static struct pl_card *find_rdma_device(struct pl_topology *topology, const char *name)
+{
+	for (size_t i = 0; *name && i < topology->card_count; i++)
+		if (!strcmp(topology->cards[i].name, name))
+			return &topology->cards[i];
+	return NULL;
+}
+
+int pl_topology_set_data_direct(struct pl_topology *topology, struct pl_sysroot *root, const char *name,
+				const char *path)
+{
+	struct pl_card *card = find_rdma_device(topology, name);
+	const size_t known = topology->node_count;
+	int node;
+
+	if (!card || card->software)
+		return 0;
+	node = topology_node_chain(topology, root, path);
+	topology_nodes_finish(topology, known);
+	if (node < 0)
+		return node == -ENOMEM ? node : 0;
+	card->data_direct = node;
+	return topology_make_paths(topology);
 }
 
 static int compare_device_names(const void *a, const void *b)

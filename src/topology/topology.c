@@ -135,7 +135,7 @@ static int read_all(struct pl_topology *topology, struct pl_sysroot *root, const
 	free(data);
 	if (rc < 0)
 		return rc;
-	topology_nodes_finish(topology);
+	topology_nodes_finish(topology, 0);
 	topology_read_names(topology, root);
 	if (!topology->file_foreign)
 		rc = topology_read_xgmi(topology, root);

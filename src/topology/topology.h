@@ -2,7 +2,7 @@
 /*
  * Topology of a machine: GPUs, RDMA cards and NVMe drives, the PCI tree above them, links between GPUs, and the quality
  * of the path between any two of them. Read once from files (sysroot.h) or from a topology file of NCCL. After that only
- * pl_topology_set_nvlinks() changes it: it needs no lock.
+ * pl_topology_set_nvlinks() and pl_topology_set_data_direct() change it: it needs no lock.
  *
  * Elements refer to each other by their index in the arrays; -1 is none. Texts hold no control characters.
  */
@@ -149,6 +149,7 @@ struct pl_netdev {
 /* RDMA device; or a card that should be one and is not: `name` is empty then. */
 struct pl_card {
 	int node;          /* -1: software device over a network device without a PCI device */
+	int data_direct;   /* node of its Data Direct function, by which it reaches GPU memory; -1: none, or unknown */
 	char name[64];     /* "mlx5_0" */
 	char uverbs[16];   /* "uverbs0" */
 	char type[32];     /* hca_type */
@@ -226,6 +227,15 @@ void pl_topology_free(struct pl_topology *topology);
 const char *pl_pci_rdma_driver(uint16_t vendor, uint16_t device);
 /* Returns BAR1 of an NVIDIA GPU, through which cards reach its memory: never NULL. */
 const struct pl_pci_bar *pl_pci_nvidia_bar1(const struct pl_pci_node *node);
+
+/*
+ * Notes the Data Direct function of the RDMA device `name`, by its path below /sys. Paths between GPUs and the card end
+ * there then. A device or function that the topology lacks changes nothing. Returns 0 or -ENOMEM.
+ */
+int pl_topology_set_data_direct(struct pl_topology *topology, struct pl_sysroot *root, const char *name,
+				const char *path);
+/* Returns the node at which a card reaches GPU memory: its Data Direct function, else itself; -1: none. */
+int pl_card_gpu_node(const struct pl_card *card);
 
 /* Returns the node with this address, -1 if there is none. */
 int pl_topology_find(const struct pl_topology *topology, const char *address);

@@ -8,7 +8,6 @@
 
 #include "card/card.h"
 #include "core/region.h"
-#include "rdma/device_memory.h"
 #include "rdma/gpu_bench.h"
 #include "rdma/loopback_write.h"
 #include "support/cases.h"
@@ -149,11 +148,35 @@ static void second_card(void *argument)
 	rig_close(&rig);
 }
 
-/* Regions of the same memory each know of Data Direct, also if the card had none when it was opened. */
+/* Writes from two regions of the same memory. Both must know of Data Direct, or neither. */
+static void move_from_both(struct rig *rig, bool direct)
+{
+	const struct buffer first = rig->near;
+	struct pl_error error;
+
+	check(move(rig, false, 1) == direct);
+	check_ok(pl_region_register(rig->environment.near, first.address, LENGTH, PL_ACCESS_LOCAL, &rig->near.region,
+				    &error),
+		 &error);
+	check(move(rig, false, 2) == direct);
+	check_number(pl_region_deregister(rig->near.region), 0);
+	rig->near = first;
+}
+
+static void two_regions(void *argument)
+{
+	struct rig rig;
+
+	(void)argument;
+	setenv("STANDIN_CARD", "cx8-direct", 1);
+	rig_open(&rig);
+	move_from_both(&rig, true);
+	rig_close(&rig);
+}
+
+/* A card is asked for its function when it is opened, and at no registration. */
 static void late_function(void *argument)
 {
-	struct buffer first;
-	struct pl_error error;
 	struct rig rig;
 
 	(void)argument;
@@ -162,27 +185,22 @@ static void late_function(void *argument)
 	setenv("STANDIN_DATA_DIRECT", "9", 1);
 	rig_open(&rig);
 	unsetenv("STANDIN_DATA_DIRECT");
-	check(move(&rig, false, 1));
-	first = rig.near;
-	check_ok(pl_region_register(rig.environment.near, first.address, LENGTH, PL_ACCESS_LOCAL, &rig.near.region,
-				    &error),
-		 &error);
-	check(move(&rig, false, 2));
-	check_number(pl_region_deregister(rig.near.region), 0);
-	rig.near = first;
+	move_from_both(&rig, false);
+	check_number(card_counts_now().data_direct, 0);
 	rig_close(&rig);
 }
 
 static bool order_is_read(struct rdma_loopback *loop, struct pl_memory *memory, bool dmabuf)
 {
 	struct rdma_gpu_bench bench;
+	struct rdma_domain domain;
 	const char *what;
 	bool read;
 
 	check_number(rdma_gpu_bench_open(&bench, loop, memory, &what), 0);
+	domain = rdma_gpu_bench_domain(&bench);
 	if (dmabuf)
-		check_number(verbs_reg_dmabuf(loop->library, loop->pd, memory, 0, LENGTH, RDMA_GPU_BENCH_ACCESS,
-					      &bench.gpu_mr, &what),
+		check_number(verbs_reg_dmabuf(&domain, memory, 0, LENGTH, RDMA_GPU_BENCH_ACCESS, &bench.gpu_mr, &what),
 			     0);
 	read = pl_memory_order(memory) == PL_ORDER_READ;
 	rdma_gpu_bench_close(&bench);
@@ -224,6 +242,7 @@ static const struct test_case cases[] = {
 	{ "missing beside Grace", run, &(const struct world){ "grace", "grace", NULL, false, false }, 60 },
 	{ "another maker's", run, &(const struct world){ "ionic", NULL, NULL, false, false }, 60 },
 	{ "second card", second_card, NULL, 60 },
+	{ "two regions", two_regions, NULL, 60 },
 	{ "late function", late_function, NULL, 60 },
 	{ "proof of each way", proof_of_each_way, NULL, 60 },
 };

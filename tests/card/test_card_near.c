@@ -52,7 +52,33 @@ static const char topology[] =
 	"  </cpu>\n"
 	"</system>\n";
 
-static char file[64];
+/* Each GPU is far from all cards, but beside the Data Direct function of mlx5_0. */
+static const char direct_topology[] =
+	"<system version=\"1\">\n"
+	"  <cpu numaid=\"0\" affinity=\"1\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"85\">\n"
+	"    <pci busid=\"0000:10:00.0\" class=\"0x020000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+	"      <nic><net name=\"mlx5_0\" speed=\"400000\" port=\"1\"/></nic>\n"
+	"    </pci>\n"
+	"  </cpu>\n"
+	"  <cpu numaid=\"1\" affinity=\"2\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"85\">\n"
+	"    <pci busid=\"0000:20:00.0\" class=\"0x020000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+	"      <nic><net name=\"mlx5_1\" speed=\"400000\" port=\"1\"/></nic>\n"
+	"    </pci>\n"
+	"    <pci busid=\"0000:30:00.0\" class=\"0x020000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+	"      <nic><net name=\"mlx5_2\" speed=\"400000\" port=\"1\"/></nic>\n"
+	"    </pci>\n"
+	"    <pci busid=\"0000:40:00.0\" class=\"0x020000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+	"      <nic><net name=\"mlx5_3\" speed=\"400000\" port=\"1\"/></nic>\n"
+	"    </pci>\n"
+	"    <pci busid=\"0000:e0:00.0\" class=\"0x060400\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+	"      <pci busid=\"0000:80:00.1\" class=\"0x088000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"/>\n"
+	"      <pci busid=\"0000:f0:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"/>\n"
+	"      <pci busid=\"0000:f1:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"/>\n"
+	"    </pci>\n"
+	"  </cpu>\n"
+	"</system>\n";
+
+static char file[64], direct_file[64];
 
 /* -- two ends ------------------------------------------------------------------------------------- */
 
@@ -229,6 +255,52 @@ static void gpus(void *argument)
 		check_moved(1u << (2 + here), 1u << (2 + there));
 		link_close(&link);
 	}
+	environment_close(&world.environment);
+}
+
+/*
+ * The place of a card's Data Direct function counts for GPU memory; STANDIN_DATA_DIRECT gives it to the first card only. The
+ * receipt names the function, so the bytes tell whether another card carried them because the connection took long.
+ */
+static void data_direct(void *argument)
+{
+	const struct options options = { &manual, direct_file, 0 };
+	unsigned here, there;
+	struct world world;
+	struct link link;
+
+	(void)argument;
+	setenv("STANDIN_CARD", "cx8-direct", 1);
+	setenv("STANDIN_DATA_DIRECT", "0", 1);
+	world_open(&world, &options);
+	link_open(&world, false, "cuda:0", "cuda:1", &link);
+	do {
+		count_from_here();
+		write_all(&world, &link);
+		moved_by(&here, &there);
+	} while (here != 1u || there != 1u);
+	check(holds(link.there, 'h'));
+	link_close(&link);
+	environment_close(&world.environment);
+}
+
+/* Without the function, the cards of the GPU's node are near. */
+static void data_direct_missing(void *argument)
+{
+	const struct options options = { &manual, direct_file, 0 };
+	unsigned here, there;
+	struct world world;
+	struct link link;
+
+	(void)argument;
+	setenv("STANDIN_CARD", "cx8-direct", 1);
+	setenv("STANDIN_DATA_DIRECT", "9", 1);
+	world_open(&world, &options);
+	link_open(&world, false, "cuda:0", "cuda:1", &link);
+	write_near(&world, &link);
+	moved_by(&here, &there);
+	check(here && there && !(here & 1u) && !(there & 1u));
+	link_close(&link);
 	environment_close(&world.environment);
 }
 
@@ -576,6 +648,8 @@ static void bad_file(void *argument)
 static const struct test_case cases[] = {
 	{ "GPUs", gpus, (void *)&manual, 60 },
 	{ "GPUs, threads", gpus, (void *)&threads, 60 },
+	{ "Data Direct", data_direct, NULL, 60 },
+	{ "Data Direct missing", data_direct_missing, NULL, 60 },
 	{ "registrations", registrations, NULL, 30 },
 	{ "host memory", host, NULL, 30 },
 	{ "host memory and a GPU", mixed, NULL, 30 },
@@ -592,11 +666,11 @@ static const struct test_case cases[] = {
 	{ "bad file", bad_file, NULL, 30 },
 };
 
-static void write_file(void)
+static void write_file(const char *path, const char *text)
 {
-	FILE *stream = fopen(file, "w");
+	FILE *stream = fopen(path, "w");
 
-	check(stream && fputs(topology, stream) >= 0 && fclose(stream) == 0);
+	check(stream && fputs(text, stream) >= 0 && fclose(stream) == 0);
 }
 
 int main(void)
@@ -604,9 +678,12 @@ int main(void)
 	int rc;
 
 	snprintf(file, sizeof(file), "/tmp/peerlane-near-%d.xml", (int)getpid());
+	snprintf(direct_file, sizeof(direct_file), "/tmp/peerlane-near-direct-%d.xml", (int)getpid());
 	setenv("STANDIN_CARDS", "4", 1);
-	write_file();
+	write_file(file, topology);
+	write_file(direct_file, direct_topology);
 	rc = cases_run("near cards", cases, sizeof(cases) / sizeof(cases[0]));
 	unlink(file);
+	unlink(direct_file);
 	return rc;
 }

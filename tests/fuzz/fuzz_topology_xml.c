@@ -15,7 +15,7 @@ static void check_xml_topology(struct pl_topology *topology)
 	REQUIRE(pl_sysroot_open(&root, "/proc/self/fdinfo", NULL) == 0);
 	REQUIRE(topology_complete_file(topology, root) == 0);
 	pl_sysroot_close(root);
-	topology_nodes_finish(topology);
+	topology_nodes_finish(topology, 0);
 	REQUIRE(topology_make_paths(topology) == 0);
 	for (size_t i = 0; i < topology->path_count; i++)
 		REQUIRE(pl_topology_reasons(topology, &topology->paths[i], reasons, 16) > 0);

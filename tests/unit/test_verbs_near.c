@@ -83,6 +83,7 @@ static struct world *world_new(const char *text)
 	world->context.allocator = pl_system_allocator;
 	pthread_mutex_init(&world->context.grant_lock, NULL);
 	world->state.context = &world->context;
+	pl_list_init(&world->state.devices);
 	for (unsigned i = 0; i < CARDS; i++) {
 		world->ports[i].place = i;
 		snprintf(world->ports[i].name, sizeof(world->ports[i].name), "mlx5_%u", i);
@@ -98,6 +99,7 @@ static struct world *world_new(const char *text)
 	assert_int_equal(fclose(stream), 0);
 	assert_int_equal(pl_machine_open(&world->context, file, NULL), 0);
 	unlink(file);
+	verbs_machine_read(&world->state);
 	return world;
 }
 

@@ -226,6 +226,8 @@ static struct json_object *topo_cards_json(const struct topo_view *view)
 		cli_json_add(object, "software", json_object_new_boolean(card->software));
 		cli_json_add(object, "firmware", cli_json_text_or_null(card->firmware));
 		cli_json_add(object, "board", cli_json_text_or_null(card->board));
+		cli_json_add(object, "data_direct",
+			     card->data_direct < 0 ? NULL : cli_json_text(topology->nodes[card->data_direct].address));
 		if (card->node >= 0)
 			add_pci_members(object, topology, card->node);
 		cli_json_add(object, "ports", card_ports_json(card));

@@ -253,6 +253,20 @@ static void note_redirected_paths(const struct pl_topology *topology, struct top
 			      redirected);
 }
 
+static void note_data_direct(const struct pl_topology *topology, struct topo_note_list *notes)
+{
+	for (size_t i = 0; i < topology->card_count; i++) {
+		const struct pl_card *card = &topology->cards[i];
+
+		if (card->data_direct >= 0)
+			topo_add_note(notes,
+				      "%s reaches GPU memory by its Data Direct function %s: its distances from GPUs, "
+				      "and the "
+				      "rates, are those of that function.",
+				      card->name, topology->nodes[card->data_direct].address);
+	}
+}
+
 size_t topo_notes(const struct topo_view *view, char (*text)[PL_REASON_MAX], size_t room)
 {
 	const struct pl_topology *topology = view->topology;
@@ -263,6 +277,7 @@ size_t topo_notes(const struct topo_view *view, char (*text)[PL_REASON_MAX], siz
 		topo_add_note(&notes, "No GPU of NVIDIA, AMD or Intel found.");
 	if (!topology->card_count)
 		topo_add_note(&notes, "No RDMA card and no software RDMA device found.");
+	note_data_direct(topology, &notes);
 	note_slow_links(topology, &notes);
 	topo_note_lost_links(topology, &notes);
 	note_redirected_paths(topology, &notes);

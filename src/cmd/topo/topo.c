@@ -5,10 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "diag/check/data_direct.h"
 #include "diag/check/gpu_links.h"
 #include "diag/check/snapshot.h"
 
-/* Limit for the answer of NVML: a driver can hang. */
+/* Limit for each answer, of libmlx5 and of NVML: a driver can hang. */
 #define QUERY_TIMEOUT (10 * CLI_NS_PER_S)
 
 enum { OPTION_NCCL = 0x100, OPTION_SVG, OPTION_HTML };
@@ -146,7 +147,8 @@ static int open_topology(const struct topo *topo, struct pl_topology **topology,
 	if (pl_sysroot_is_live(root))
 		options.nccl_variable = getenv("NCCL_TOPO_FILE");
 	rc = pl_topology_read(topology, root, &options, error);
-	if (rc == 0 && pl_gpu_links_read(*topology, root, QUERY_TIMEOUT) < 0) {
+	if (rc == 0 && (pl_data_direct_read(*topology, root, QUERY_TIMEOUT) < 0 ||
+			pl_gpu_links_read(*topology, root, QUERY_TIMEOUT) < 0)) {
 		pl_topology_free(*topology);
 		rc = cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	}

@@ -48,6 +48,22 @@ static void describe_card_node(const struct tree *tree, struct libscols_line *li
 	cli_table_set(line, COLUMN_DETAILS, topo_ports(topology, card, text));
 }
 
+/* Describes a bridge, or the Data Direct function of a card. */
+static void describe_other_node(const struct tree *tree, struct libscols_line *line, int index)
+{
+	const struct pl_topology *topology = tree->view->topology;
+	char text[TOPO_TEXT];
+
+	for (size_t i = 0; i < topology->card_count; i++) {
+		if (topology->cards[i].data_direct != index)
+			continue;
+		snprintf(text, sizeof(text), "Data Direct of %s", topology->cards[i].name);
+		cli_table_set(line, COLUMN_DESCRIPTION, text);
+		return;
+	}
+	cli_table_set(line, COLUMN_DESCRIPTION, topo_bridge_name(topology, index));
+}
+
 static void describe_pci_node(const struct tree *tree, struct libscols_line *line, int index)
 {
 	const struct pl_topology *topology = tree->view->topology;
@@ -74,7 +90,7 @@ static void describe_pci_node(const struct tree *tree, struct libscols_line *lin
 		cli_table_set(line, COLUMN_DETAILS, topology->drives[device].model);
 		break;
 	case TOPO_OTHER:
-		cli_table_set(line, COLUMN_DESCRIPTION, topo_bridge_name(topology, index));
+		describe_other_node(tree, line, index);
 		break;
 	}
 }

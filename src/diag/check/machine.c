@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "diag/check/data_direct.h"
 #include "diag/check/probe.h"
 
 #define GLOB_NAMES 512
@@ -190,6 +191,16 @@ static int read_topology(struct pl_check_machine *machine)
 	return 0;
 }
 
+/* Adds to the topologies what a driver tells, and no file. */
+static int add_facts(struct pl_check_machine *machine)
+{
+	int rc = pl_data_direct_add(machine->here, machine->root, machine->facts);
+
+	if (rc == 0 && machine->topology != machine->here)
+		rc = pl_data_direct_add(machine->topology, machine->root, machine->facts);
+	return rc;
+}
+
 int pl_check_machine_open(struct pl_check_machine **ret, struct pl_sysroot *root,
 			  const struct pl_check_options *options, struct pl_error *error)
 {
@@ -206,7 +217,7 @@ int pl_check_machine_open(struct pl_check_machine **ret, struct pl_sysroot *root
 		goto no_memory;
 	read_facts(machine, options);
 	find_container(machine);
-	if (read_topology(machine) < 0)
+	if (read_topology(machine) < 0 || add_facts(machine) < 0)
 		goto no_memory;
 	machine->virtual_machine = machine->topology->is_virtual;
 	machine->product = machine->topology->platform;

@@ -32,6 +32,8 @@ void pl_probe_process(struct pl_facts *facts);
 void pl_probe_kernel(struct pl_facts *facts);
 
 void pl_probe_verbs(FILE *to);
+/* Asks libmlx5 only, which pl_probe_verbs() does, too. */
+void pl_probe_data_direct(FILE *to);
 void pl_probe_cuda(FILE *to);
 void pl_probe_nvml(FILE *to);
 

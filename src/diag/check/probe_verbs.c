@@ -47,11 +47,19 @@ static void tell_ports(const struct verbs_library *library, struct ibv_context *
 		}
 }
 
+static void tell_data_direct_function(const struct verbs_library *library, struct ibv_context *context,
+				      const char *name, FILE *to)
+{
+	char path[RDMA_DATA_DIRECT_PATH];
+
+	if (rdma_data_direct_path(library, context, path) == 0)
+		fprintf(to, "verbs.device.%s.data-direct %s\n", name, path);
+}
+
 static void ask_device(const struct verbs_library *library, struct ibv_device *device, FILE *to)
 {
 	const char *name = library->ibv_get_device_name(device);
 	struct ibv_context *context = library->ibv_open_device(device);
-	char direct[RDMA_DATA_DIRECT_PATH];
 	struct ibv_device_attr attributes;
 	struct ibv_pd *pd;
 
@@ -60,8 +68,7 @@ static void ask_device(const struct verbs_library *library, struct ibv_device *d
 		return;
 	if (library->ibv_query_device(context, &attributes) == 0)
 		tell_ports(library, context, name, attributes.phys_port_cnt, to);
-	if (rdma_data_direct_path(library, context, direct) == 0)
-		fprintf(to, "verbs.device.%s.data-direct %s\n", name, direct);
+	tell_data_direct_function(library, context, name, to);
 	pd = library->ibv_alloc_pd(context);
 	if (pd) {
 		fprintf(to, "verbs.device.%s.register %d\n", name, ask_registration(library, pd));
@@ -91,11 +98,33 @@ void pl_probe_verbs(FILE *to)
 		library->ibv_free_device_list(devices);
 }
 
+void pl_probe_data_direct(FILE *to)
+{
+	const struct verbs_library *library = verbs_library_get(NULL);
+	struct ibv_device **devices = library ? library->ibv_get_device_list(NULL) : NULL;
+
+	for (size_t i = 0; devices && devices[i]; i++) {
+		struct ibv_context *context = library->ibv_open_device(devices[i]);
+
+		if (!context)
+			continue;
+		tell_data_direct_function(library, context, library->ibv_get_device_name(devices[i]), to);
+		library->ibv_close_device(context);
+	}
+	if (devices)
+		library->ibv_free_device_list(devices);
+}
+
 #else
 
 void pl_probe_verbs(FILE *to)
 {
 	fputs("verbs.library this build is without libibverbs\n", to);
+}
+
+void pl_probe_data_direct(FILE *to)
+{
+	(void)to;
 }
 
 #endif

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "rdma/data_direct.h"
-#include "rdma/device_memory.h"
 #include "rdma/gpu_bench.h"
 
 #define WRITES_MIN 4
@@ -99,13 +98,13 @@ static void prove_staged(struct rdma_gpu_bench *bench, enum pl_direction directi
 
 static int reg(struct rdma_gpu_bench *bench, enum pl_gpu_path way, const char **what)
 {
-	const struct verbs_library *library = bench->loop->library;
+	const struct rdma_domain domain = rdma_gpu_bench_domain(bench);
 	int rc;
 
 	if (way == PL_GPU_PATH_DMABUF)
-		return verbs_reg_dmabuf(library, bench->loop->pd, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS,
-					&bench->gpu_mr, what);
-	rc = verbs_reg_mr(library, bench->loop->pd, bench->gpu->address, bench->length, RDMA_GPU_BENCH_ACCESS,
+		return verbs_reg_dmabuf(&domain, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS, &bench->gpu_mr,
+					what);
+	rc = verbs_reg_mr(domain.library, domain.pd, bench->gpu->address, bench->length, RDMA_GPU_BENCH_ACCESS,
 			  &bench->gpu_mr);
 	*what = rc == -EFAULT ? "no peer memory module is loaded" : "the device's driver refuses";
 	return rc;

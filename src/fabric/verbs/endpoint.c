@@ -80,6 +80,7 @@ static int verbs_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	endpoint->notified = (uint32_t)-VERBS_EARLY;
 	pl_timer_init(&endpoint->patience, nothing_followed);
 	pl_timer_init(&endpoint->parking, verbs_parking_ended);
+	pl_timer_init(&endpoint->gap.timer, verbs_gap_look);
 	pl_list_init(&endpoint->waiting);
 	pl_list_init(&endpoint->parked);
 	pl_list_init(&endpoint->again);
@@ -373,12 +374,7 @@ static void verbs_close(struct pl_endpoint *base)
 	pl_pool_drain(&endpoint->spare, &endpoint->state->context->allocator);
 	forget_targets(endpoint);
 	verbs_flushes_forget(endpoint);
-	while (!pl_list_empty(&endpoint->early)) {
-		struct verbs_early *early = pl_list_first(&endpoint->early, struct verbs_early, link);
-
-		pl_list_remove(&early->link);
-		pl_free(&endpoint->state->context->allocator, early);
-	}
+	verbs_early_forget(endpoint);
 	if (!held)
 		pl_engine_unlock(home);
 	pl_free(&endpoint->state->context->allocator, endpoint);

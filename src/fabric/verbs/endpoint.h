@@ -65,6 +65,11 @@ struct verbs_endpoint {
 	uint32_t next_cookie;
 	struct pl_list early; /* frames that came early */
 	unsigned early_count;
+	struct {
+		struct pl_timer timer; /* looks for the frame that those wait for */
+		uint32_t received;     /* number of the last frame when the looks began */
+		unsigned looks;
+	} gap;
 	uint32_t sent, received; /* numbers of the last frames */
 	uint32_t notified;       /* number of the last notification that went with a write */
 };
@@ -116,6 +121,18 @@ void verbs_parking_ended(struct pl_timer *timer);
 int verbs_rails_message(struct pl_endpoint *endpoint, const struct pl_rails_message *message);
 /* Returns the numbers of this end's ports that are in a mask of places. */
 uint16_t verbs_port_numbers(const struct verbs_endpoint *endpoint, unsigned places);
+
+/* early_frame.c: numbered frames that overtook others */
+/*
+ * Keeps a frame until those before it come. Returns 0, -ENOMEM, or -EBADMSG if none can come any more.
+ */
+int verbs_early_keep(struct verbs_endpoint *endpoint, const struct pl_frame *frame, const uint8_t *payload);
+/* Returns a kept frame that is next now, or that came twice, for the caller to free; NULL: none. */
+struct verbs_early *verbs_early_take(struct verbs_endpoint *endpoint);
+void verbs_early_forget(struct verbs_endpoint *endpoint);
+void verbs_gap_look(struct pl_timer *timer);
+/* Loses the peer: the next frame cannot come any more. */
+void verbs_frame_lost(struct verbs_endpoint *endpoint);
 
 /* pack.c */
 /* True if waiting work can be packed with a frame, which was taken from the list. */

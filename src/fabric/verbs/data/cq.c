@@ -116,46 +116,13 @@ PL_ALWAYS_INLINE int next_frame(struct verbs_endpoint *endpoint, const struct pl
 	return pl_message_arrived(endpoint->base.peer, frame, payload);
 }
 
-/* Keeps a frame that overtook an older one of another rail. */
-static int early_frame(struct verbs_endpoint *endpoint, const struct pl_frame *frame, const uint8_t *payload)
-{
-	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
-	size_t length = pl_frame_payload(frame);
-	struct verbs_early *early;
-
-	if (endpoint->rail_count < 2 || endpoint->early_count == VERBS_EARLY)
-		return -EPROTO;
-	early = pl_alloc(allocator, sizeof(*early) + length);
-	if (!early)
-		return -ENOMEM;
-	early->frame = *frame;
-	if (length)
-		memcpy(early->payload, payload, length);
-	pl_list_append(&endpoint->early, &early->link);
-	endpoint->early_count++;
-	return 0;
-}
-
-static struct verbs_early *find_early(struct verbs_endpoint *endpoint)
-{
-	pl_list_for_each(at, &endpoint->early) {
-		struct verbs_early *early = pl_list_entry(at, struct verbs_early, link);
-
-		if ((int32_t)(early->frame.ack - endpoint->received) <= 1)
-			return early;
-	}
-	return NULL;
-}
-
 /* Takes kept frames that are next now, or that came twice. */
 static int take_early(struct verbs_endpoint *endpoint)
 {
 	struct verbs_early *early;
 	int rc = 0;
 
-	while (rc == 0 && (early = find_early(endpoint))) {
-		pl_list_remove(&early->link);
-		endpoint->early_count--;
+	while (rc == 0 && (early = verbs_early_take(endpoint))) {
 		if (early->frame.ack == endpoint->received + 1)
 			rc = next_frame(endpoint, &early->frame, early->payload);
 		pl_free(&endpoint->state->context->allocator, early);
@@ -179,7 +146,7 @@ static int verbs_take_frame(struct verbs_rail *rail, const struct pl_frame *fram
 	if ((int32_t)(frame->ack - endpoint->received) <= 0)
 		return 0;
 	if (frame->ack != endpoint->received + 1)
-		return early_frame(endpoint, frame, bytes);
+		return verbs_early_keep(endpoint, frame, bytes);
 	rc = next_frame(endpoint, frame, bytes);
 	return rc == 0 && endpoint->early_count ? take_early(endpoint) : rc;
 }
@@ -236,9 +203,13 @@ static void broke_protocol(struct verbs_endpoint *endpoint, int rc)
 {
 	struct pl_error error;
 
+	if (rc == -EBADMSG) {
+		verbs_frame_lost(endpoint);
+		return;
+	}
 	pl_fail(&error, rc, "PROTOCOL", "receive", NULL, "check that both ends run the same release of Peerlane",
 		"a frame broke the protocol, or there was no memory to serve it");
-	pl_peer_lose(endpoint->base.peer, &error);
+	verbs_lose_peer(endpoint, NULL, &error);
 }
 
 /* True if the rail's queue pair, which has receives of its own, is the one of this completion. */

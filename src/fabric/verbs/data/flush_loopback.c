@@ -67,7 +67,7 @@ void verbs_loopbacks_end(const struct verbs_library *library, struct verbs_devic
 static int find_or_make_loopback_mr(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
 				    struct ibv_mr **mr)
 {
-	struct ibv_pd *pd = device->loop_pd;
+	const struct rdma_domain domain = { state->library, device->loop_pd, device->data_direct };
 	const struct pl_allocator *allocator = &state->context->allocator;
 	struct pl_registration *found = pl_registration_find(&region->registrations, &device->loop_pd);
 	size_t length = PL_MIN(region->memory.length, (size_t)READ_LENGTH);
@@ -79,10 +79,9 @@ static int find_or_make_loopback_mr(struct verbs_state *state, struct verbs_devi
 		*mr = pl_container_of(found, struct registration, base)->mr;
 		return *mr ? 0 : -ENODEV;
 	}
-	if (!pd || atomic_load(&device->gone))
+	if (!domain.pd || atomic_load(&device->gone))
 		return -ENODEV;
-	rc = verbs_reg_memory(state->library, pd, &region->memory, 0, length, IBV_ACCESS_REMOTE_READ, false, mr,
-			      &reason);
+	rc = verbs_reg_memory(&domain, &region->memory, 0, length, IBV_ACCESS_REMOTE_READ, false, mr, &reason);
 	registration = rc == 0 ? pl_alloc(allocator, sizeof(*registration)) : NULL;
 	if (rc == 0 && !registration) {
 		state->library->ibv_dereg_mr(*mr);

@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "fabric/verbs/verbs.h"
-#include "rdma/data_direct.h"
 
 static uint32_t message_max_of(const struct verbs_library *library, struct ibv_context *verbs,
 			       const struct ibv_device_attr *attributes)
@@ -38,7 +37,7 @@ static int fill_device(struct verbs_device *device)
 	atomic_init(&device->windows, device->attributes.device_cap_flags &
 					      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B));
 	device->loop_pd = library->ibv_alloc_pd(device->verbs);
-	device->data_direct = rdma_data_direct_has(library, device->verbs);
+	device->data_direct = rdma_data_direct_path(library, device->verbs, device->data_direct_path) == 0;
 	device->message_max = message_max_of(library, device->verbs, &device->attributes);
 	return 0;
 }

@@ -207,6 +207,14 @@ void verbs_fail(struct verbs_rail *rail, const char *why)
 		pl_engine_post(home_of(rail), &rail->drained_task);
 }
 
+void verbs_lose_peer(struct verbs_endpoint *endpoint, const struct verbs_rail *failing, const struct pl_error *error)
+{
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (endpoint->rails[i].link == VERBS_UP && &endpoint->rails[i] != failing)
+			verbs_fail(&endpoint->rails[i], "the peer is lost");
+	pl_peer_lose(endpoint->base.peer, error);
+}
+
 void verbs_fail_soon(struct verbs_rail *rail)
 {
 	rail->fail_generation = rail->generation;

@@ -69,6 +69,7 @@ void verbs_mr_register(const struct verbs_mr *registration, struct verbs_mr_resu
 {
 	struct verbs_device *device = registration->device;
 	struct pl_memory *memory = registration->memory;
+	const struct rdma_domain domain = { registration->library, device->pd, device->data_direct };
 	bool address_first = registration->advice.first == PL_GPU_PATH_ADDRESS && !memory->dmabuf;
 
 	*result = (struct verbs_mr_result){ .access = registration->access };
@@ -76,15 +77,14 @@ void verbs_mr_register(const struct verbs_mr *registration, struct verbs_mr_resu
 		result->failure = -ENODEV;
 		return;
 	}
-	result->failure = verbs_reg_memory(registration->library, device->pd, memory, registration->offset,
-					   registration->length, result->access, address_first, &result->mr,
-					   &result->reason);
+	result->failure = verbs_reg_memory(&domain, memory, registration->offset, registration->length, result->access,
+					   address_first, &result->mr, &result->reason);
 	if (result->failure != -EFAULT || !registration->own || pl_memory_staged(memory))
 		return;
 	/* Read-only memory can still be sent, but the kernel binds windows to writable memory only. */
 	result->access = registration->access & IBV_ACCESS_RELAXED_ORDERING;
-	result->failure = verbs_reg_memory(registration->library, device->pd, memory, registration->offset,
-					   registration->length, result->access, false, &result->mr, &result->reason);
+	result->failure = verbs_reg_memory(&domain, memory, registration->offset, registration->length, result->access,
+					   false, &result->mr, &result->reason);
 }
 
 /* Notes in receipts, unless a profile of routes says more. */

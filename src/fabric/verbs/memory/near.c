@@ -22,13 +22,27 @@ struct candidates {
 	unsigned count;
 };
 
+/* GPU memory is near the Data Direct function of a card, where the card has one. */
+static void add_data_direct(struct pl_topology *machine, struct pl_sysroot *root, void *user)
+{
+	const struct verbs_state *state = user;
+
+	pl_list_for_each(at, &state->devices) {
+		const struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
+
+		/* Without memory the card's own place counts. */
+		if (device->data_direct)
+			pl_topology_set_data_direct(machine, root, device->name, device->data_direct_path);
+	}
+}
+
 void verbs_machine_read(struct verbs_state *state)
 {
 	unsigned count = atomic_load(&state->place_count);
 
 	for (unsigned i = 1; i < count; i++) {
 		if (strcmp(state->places[i]->name, state->places[0]->name)) {
-			pl_machine_load(state->context);
+			pl_machine_load(state->context, add_data_direct, state);
 			return;
 		}
 	}

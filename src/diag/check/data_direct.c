@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "diag/check/data_direct.h"
+
+#include "diag/check/probe.h"
+
+int pl_data_direct_add(struct pl_topology *topology, struct pl_sysroot *root, const struct pl_facts *facts)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < topology->card_count; i++) {
+		const char *name = topology->cards[i].name;
+		const char *path = pl_facts_get(facts, "verbs.device.%s.data-direct", name);
+
+		if (path)
+			rc = pl_topology_set_data_direct(topology, root, name, path);
+	}
+	return rc;
+}
+
+static bool may_have_functions(const struct pl_topology *topology)
+{
+	for (size_t i = 0; topology->gpu_count && i < topology->card_count; i++) {
+		const struct pl_card *card = &topology->cards[i];
+
+		if (card->name[0] && card->node >= 0 && topology->nodes[card->node].vendor == PL_PCI_VENDOR_MELLANOX)
+			return true;
+	}
+	return false;
+}
+
+int pl_data_direct_read(struct pl_topology *topology, struct pl_sysroot *root, uint64_t timeout)
+{
+	static const struct pl_probe probe = { "data-direct", pl_probe_data_direct };
+	struct pl_facts *facts;
+	int rc;
+
+	if (topology->file_foreign || !may_have_functions(topology))
+		return 0;
+	facts = pl_facts_new();
+	if (!facts)
+		return -ENOMEM;
+	if (pl_sysroot_is_live(root))
+		pl_probe_run(facts, &probe, 1, timeout);
+	else
+		pl_facts_load(facts, root);
+	rc = pl_data_direct_add(topology, root, facts);
+	pl_facts_free(facts);
+	return rc;
+}

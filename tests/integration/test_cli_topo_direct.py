@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerlane topo`: cards that reach GPU memory by a Data Direct function, which has a place of its own in the PCI tree."""
+import machines
+from cli_support import run, run_json
+
+# The card is far from the GPU, its Data Direct function beside it. Another card is nearer than the first one.
+MACHINE = '''numa 0 cpus=0-7
+numa 1 cpus=8-15
+pci0000:00 numa=0
+  0000:00:01.0 port link=32x16
+    0000:01:00.0 nic id=15b3:1023 rdma=mlx5_0 rate=800 link=32x16
+pci0000:80 numa=1
+  0000:80:01.0 port link=64x16
+    0000:81:00.0 switch link=64x16
+      0000:82:00.0 port link=64x16
+        0000:83:00.0 gpu id=10de:2901 link=64x16
+      0000:82:01.0 port link=64x16
+        0000:84:00.0 nic id=15b3:2100 link=64x16
+  0000:80:02.0 port link=32x16
+    0000:85:00.0 nic id=15b3:1023 rdma=mlx5_1 rate=400 link=32x16
+'''
+FUNCTION = '/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:01.0/0000:84:00.0'
+
+
+def build(folder, facts=None):
+    root = machines.build(folder, MACHINE)
+    if facts:
+        (root / 'peerlane').mkdir()
+        (root / 'peerlane/facts').write_text(facts)
+    return root
+
+
+def topo(root, *arguments):
+    return run_json('topo', '--numeric', '--sysroot', root, *arguments)
+
+
+def pair(shown, nic):
+    return next(one for one in shown['pairs'] if one['nic'] == nic)
+
+
+def test_place_of_the_function(tmp_path):
+    """Class, rate and choice are those of the function, not of the card."""
+    plain = topo(build(tmp_path / 'plain'))
+    assert [nic['data_direct'] for nic in plain['nics']] == [None, None]
+    assert (pair(plain, '0000:01:00.0')['class'], pair(plain, '0000:85:00.0')['class']) == ('SYS', 'PHB')
+    assert pair(plain, '0000:85:00.0')['best']
+    root = build(tmp_path / 'direct', f'verbs.device.mlx5_0.data-direct {FUNCTION}\n')
+    shown = topo(root)
+    # The function is no card.
+    assert {nic['rdma_device']: nic['data_direct'] for nic in shown['nics']} == {'mlx5_0': '0000:84:00.0', 'mlx5_1': None}
+    near = pair(shown, '0000:01:00.0')
+    assert near['class'] == 'PIX' and near['best'] and not pair(shown, '0000:85:00.0')['best']
+    assert near['bottleneck_bytes_per_second'] == 100_000_000_000 > pair(plain, '0000:01:00.0')['bottleneck_bytes_per_second']
+    assert 'the card reaches the GPU\'s memory by its Data Direct function, 0000:84:00.0' in near['reasons']
+    assert pair(shown, '0000:85:00.0') == pair(plain, '0000:85:00.0') | {'best': False, 'reasons': pair(shown, '0000:85:00.0')['reasons']}
+    assert any(note.startswith('mlx5_0 reaches GPU memory by its Data Direct function 0000:84:00.0') for note in shown['notes'])
+
+
+def test_texts(tmp_path):
+    root = build(tmp_path, f'verbs.device.mlx5_0.data-direct {FUNCTION}\n')
+    tree = run('topo', '--tree', '--numeric', '--sysroot', root).stdout
+    line = next(line for line in tree.splitlines() if '0000:84:00.0' in line)
+    assert 'Data Direct of mlx5_0' in line
+    assert 'best card mlx5_0, PIX' in tree
+    matrix = run('topo', '--numeric', '--sysroot', root).stdout
+    assert 'PIX*' in matrix and 'Data Direct function 0000:84:00.0' in matrix
+
+
+def test_function_outside_the_tree(tmp_path):
+    """A function that sysfs shows nowhere else is added, with the ports above it; a wrong path changes nothing."""
+    root = build(tmp_path / 'other', 'verbs.device.mlx5_0.data-direct /sys/devices/pci0000:40/0000:40:01.0/0000:41:00.0\n')
+    shown = topo(root)
+    assert shown['nics'][0]['data_direct'] == '0000:41:00.0' and pair(shown, '0000:01:00.0')['class'] == 'SYS'
+    assert {'pci0000:40', '0000:40:01.0', '0000:41:00.0'} <= {node['id'] for node in shown['pci']}
+    for i, wrong in enumerate(['', ' ', '/', '/sys/devices', '../../etc', 'x' * 300]):
+        shown = topo(build(tmp_path / str(i), f'verbs.device.mlx5_0.data-direct {wrong}\n'))
+        assert shown['nics'][0]['data_direct'] is None and pair(shown, '0000:01:00.0')['class'] == 'SYS'
+
+
+def test_check(tmp_path):
+    """The path rows of `peerlane check` follow, and a dump keeps the place."""
+    root = build(tmp_path / 'a', f'verbs.device.mlx5_0.data-direct {FUNCTION}\n')
+    dump = tmp_path / 'dump.tar'
+    run('dump', '--sysroot', root, '--output', dump)
+    for source in root, dump:
+        rows = run_json('check', '--sysroot', source, expect=None)['checks']
+        best = next(row for row in rows if row['id'] == 'path-class')
+        assert 'mlx5_0' in str(best) and 'PIX' in str(best)
+        assert topo(source)['nics'][0]['data_direct'] == '0000:84:00.0'
