@@ -43,30 +43,41 @@ static void exchange(struct pair *pair, unsigned count)
 	}
 }
 
-static void break_often(struct pair *pair, const struct setting *setting, unsigned breaks)
+/* Time for which an end waits for its last receive.  A card that is late four times in a row loses receives. */
+#define LAST_TIME (100 * MS)
+#define LATE_LEAST 4u
+
+/* Returns the breaks whose last receive the card, on a busy machine, may not have returned in time. */
+static unsigned break_often(struct pair *pair, const struct setting *setting, unsigned breaks)
 {
-	unsigned waits;
+	unsigned waits, late = 0;
 
 	pair_open(pair, setting, LENGTH);
 	for (unsigned i = 0; i < breaks; i++) {
+		const uint64_t begin = clock_now();
+
 		card_fault_next(CARD_UNDELIVERED);
 		exchange(pair, 1);
+		/* The other end may have begun its wait in the break before. */
+		late += clock_now() - begin >= LAST_TIME / 2;
 	}
 	check_number(card_counts_now().faults[CARD_UNDELIVERED], breaks);
 	check(card_counts_now().faults[CARD_TAKEN] >= breaks);
 	waits = card_counts_now().receiver_waits;
 	exchange(pair, BURST);
 	check_number(card_counts_now().receiver_waits, waits);
+	return late;
 }
 
 /* The device returns each receive some milliseconds after the failure, and tells then. */
 static void receives_return(void *argument)
 {
 	struct pair pair;
+	unsigned late;
 
 	setenv("STANDIN_MOOD", "taken", 1);
-	break_often(&pair, *(const struct setting *const *)argument, BREAKS);
-	check_number(card_counts_now().made_srqs, 2);
+	late = break_often(&pair, *(const struct setting *const *)argument, BREAKS);
+	check(card_counts_now().made_srqs == 2 || late >= LATE_LEAST);
 	check_number(card_counts_now().srqs, 2);
 	pair_close(&pair);
 }
@@ -75,10 +86,11 @@ static void receives_return(void *argument)
 static void completions_late(void *argument)
 {
 	struct pair pair;
+	unsigned late;
 
 	setenv("STANDIN_MOOD", "taken,late:3000", 1);
-	break_often(&pair, *(const struct setting *const *)argument, BREAKS);
-	check_number(card_counts_now().made_srqs, 2);
+	late = break_often(&pair, *(const struct setting *const *)argument, BREAKS);
+	check(card_counts_now().made_srqs == 2 || late >= LATE_LEAST);
 	pair_close(&pair);
 }
 
@@ -125,10 +137,6 @@ static void receives_lost(void *argument)
 	check_number(card_counts_now().srqs, 2);
 	pair_close(&pair);
 }
-
-/* Time for which a peer that closes waits for its last receive.  A card that often takes longer loses receives. */
-#define LAST_TIME (100 * MS)
-#define LATE_LEAST 4u
 
 /* Closes a peer. Returns true if the card, on a busy machine, may not have returned the last receive in time. */
 static bool close_late(struct pl_peer *peer)

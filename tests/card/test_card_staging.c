@@ -16,8 +16,10 @@
 #define LARGE (9u << 20)
 #define SMALL 4096u
 #define STAGES (4u << 20)
-/* Time of a copy in the cases that look at running copies. Microseconds. */
-#define SLOW 100000u
+/* Time of a copy in the cases that look at running copies, which they end. Microseconds. */
+#define LASTING ((unsigned)(2 * AMPLE_TIME / 1000))
+/* Time of a copy in the other cases. Microseconds. */
+#define SLOW 5000u
 
 static const struct setting manual = { "manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false };
 
@@ -172,7 +174,7 @@ static void behind(void *argument)
 	attributes.notify = 5;
 	attributes.visible = flags & PL_NOTIFY ? PL_VISIBLE_ACKNOWLEDGED : PL_VISIBLE_PLACED;
 	before = card_counts_now();
-	delay(SLOW);
+	delay(LASTING);
 	check_ok(pl_write(rig.environment.near_peer, &transfer, &attributes, &operation, &error), &error);
 	/* The copies have begun, and no progress was made: what could be posted has been posted by the call. */
 	check_number(card_counts_now().requests[IBV_WR_RDMA_WRITE], before.requests[IBV_WR_RDMA_WRITE]);
@@ -211,7 +213,7 @@ static void beside(void *argument)
 	gpu_standin_need();
 	rig_open(&rig, 0);
 	check_staged(&rig, post(&rig, read, SMALL), SMALL);
-	delay(SLOW);
+	delay(LASTING);
 	operation = post(&rig, read, 16 * (256u << 10));
 	for (unsigned i = 0; i < 20; i++)
 		write_small(&rig);
@@ -240,7 +242,7 @@ static void canceled(void *argument)
 	struct rig rig;
 
 	rig_open(&rig, 0);
-	delay(SLOW / 20);
+	delay(SLOW);
 	for (unsigned i = 0; i < 4; i++) {
 		operation = post(&rig, read, LARGE);
 		settle(&rig.environment, 8 * i);
@@ -264,7 +266,7 @@ static void closed(void *argument)
 
 	for (unsigned i = 0; i < 4; i++) {
 		rig_open(&rig, 0);
-		delay(SLOW / 20);
+		delay(SLOW);
 		operation = post(&rig, read, LARGE);
 		settle(&rig.environment, 8 * i);
 		pl_peer_close(rig.environment.near_peer);
@@ -283,7 +285,7 @@ static void broken(void *argument)
 	struct rig rig;
 
 	rig_open(&rig, 0);
-	delay(SLOW / 50);
+	delay(SLOW / 2);
 	operation = post(&rig, read, LARGE);
 	settle(&rig.environment, 20);
 	card_remove();

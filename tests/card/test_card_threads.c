@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Progress threads over the stand-in card: which completions need an event, and which vector a queue gets. */
-#include <unistd.h>
-
 #include "card/card.h"
 #include "support/cases.h"
 #include "support/pair.h"
@@ -54,21 +52,29 @@ static void not_polled(void *argument)
 		check_failed(__FILE__, __LINE__, "%u events of %u writes", events, WRITES);
 }
 
+/* Returns the processor time of half a second. */
+static uint64_t idle_time(void)
+{
+	uint64_t before = cpu_time();
+
+	sleep_ms(500);
+	return cpu_time() - before;
+}
+
 /* The thread sleeps once nothing happened for the time that it polls. */
 static void sleeps(void *argument)
 {
 	struct scenario_environment environment;
+	unsigned tries = 20;
 	uint64_t used;
 
 	(void)argument;
 	events_of_writes(MS);
 	environment_open(&environment, &setting);
-	usleep(100000);
-	used = cpu_time();
-	usleep(500000);
-	used = cpu_time() - used;
-	if (used > 50 * MS)
-		check_failed(__FILE__, __LINE__, "%.1f ms of processor time while idle", (double)used / MS);
+	/* On a busy machine, work of the opening may go on for a while. */
+	while ((used = idle_time()) > 50 * MS)
+		if (!--tries)
+			check_failed(__FILE__, __LINE__, "%.1f ms of processor time while idle", (double)used / MS);
 	environment_close(&environment);
 }
 

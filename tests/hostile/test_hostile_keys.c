@@ -14,7 +14,7 @@
 #define SIZE 4096u
 #define WORD 8u
 #define MARKER 0xabcdu /* cookie of the READ that follows each request */
-#define LIFETIME (slowness() * SECOND)
+#define LIFETIME ((3 + slowness() / 2) * SECOND)
 
 static const struct setting plain = { "plain", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, false, false, false, false };
 

@@ -271,6 +271,7 @@ static void lies_about_a_file(void *argument)
 		const struct false_result *result;
 
 		server.entries = lie;
+		server.impatient = lie == LIE_NO_HASH;
 		result = verify ? run(&server, "get", "other", "--verify") : run(&server, "get", "other");
 		check(server.requests < 500);
 		if (lie == LIE_RANGES_ENDLESS) {

@@ -63,7 +63,7 @@ def test_all_steps_are_done_and_nothing_private_is_saved(tmp_path, tools):
     writes = next(text for name, text in files.items() if name.endswith('-bench-write.txt'))
     assert writes.count('"bytes_per_second"') >= 4 and '"fabric": "tcp"' in writes
     killed = next(text for name, text in files.items() if name.endswith('-killed-server.txt'))
-    assert 'PEER-LOST' in killed and re.search(r'exit status 1, [0-9] s after', killed)
+    assert 'PEER-LOST' in killed and re.search(r'exit status 1, \d{1,2} s after', killed)
     # Neither the key nor a folder is left.
     assert not any('key' in name for name in files) and not os.listdir(tmp_path / 'tmp')
 

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, serving, write
+from test_cli_identity import wait_until
 
 
 @pytest.fixture
@@ -47,6 +48,8 @@ def test_a_reload_tells_its_result(world):
         assert run_json('serve', '--reload', server.process.pid, expect=1)['error']['id'] == 'AUTHORIZED-SYNTAX'
         world.authorize(f'{world.alice_print} read\n')
         assert run_json('serve', '--reload', server.process.pid) == {'reloaded': True}
+        # A thread of the server writes the log.
+        wait_until(lambda: log.read_text().count('event="reload"') >= 2 and log.read_text().count('event="reload-failed"') >= 2)
         assert log.read_text().count('event="reload"') == 2 and log.read_text().count('event="reload-failed"') == 2
 
 

@@ -18,6 +18,9 @@
 
 #define MEMORY_SIZE (1u << 20)
 #define LARGE (1u << 20)
+/* Seconds for which a client of a limited server may be idle: longer than a busy machine stands still. */
+#define IDLE "4"
+#define IDLE_MS 4000u
 
 struct world {
 	pid_t server;
@@ -26,7 +29,7 @@ struct world {
 	struct pl_peer *peer;
 	struct pl_region *region;
 	uint32_t requests;
-	bool limited; /* --clients 1 --idle 0.4 --rate 1G */
+	bool limited;  /* --clients 1 --idle IDLE --rate 1G */
 	bool deleting; /* --allow-delete --quota 100000 */
 };
 
@@ -54,7 +57,7 @@ static void server_start(struct world *world)
 		      world->limited    ? "--clients=1"
 		      : world->deleting ? "--allow-delete"
 					: NULL,
-		      world->limited ? "--idle=0.4" : "--quota=100000", world->limited ? "--rate=1G" : NULL, NULL);
+		      world->limited ? "--idle=" IDLE : "--quota=100000", world->limited ? "--rate=1G" : NULL, NULL);
 		_exit(127);
 	}
 	close(output[1]);
@@ -180,7 +183,7 @@ static void stopped_server(void *argument)
 	client_open(&world);
 	check_server_answers(&world);
 	check_number(kill(world.server, SIGSTOP), 0);
-	sleep_ms(1500);
+	sleep_ms(IDLE_MS + 1000);
 	check_number(kill(world.server, SIGCONT), 0);
 	while (pl_poll(world.context, &lost, 1) == 0)
 		sleep_ms(1);

@@ -80,7 +80,7 @@ static void *client_run(void *argument)
 	struct buffer buffer;
 
 	options.workers = 1;
-	options.connect_timeout = 30 * SECOND;
+	options.connect_timeout = AMPLE_TIME;
 	context = context_open_with(&options);
 	buffer_open(&buffer, context, SLOT, PL_ACCESS_LOCAL);
 	check_ok(pl_connect(context, client->address, 0, &peer, &error), &error);
@@ -154,7 +154,7 @@ static void serve_all(const struct setting *setting, int addresses)
 	for (unsigned i = 0; i < PROCESSES; i++)
 		check_number(write(addresses, address, sizeof(address)), sizeof(address));
 	for (start.number = 0; start.number < CLIENTS; start.number++) {
-		check_ok(pl_accept(listener, 30 * SECOND, &peers[start.number], &error), &error);
+		check_ok(pl_accept(listener, AMPLE_TIME, &peers[start.number], &error), &error);
 		pl_peer_set_user_data(peers[start.number], start.number);
 		check_ok(pl_send_copy(peers[start.number], 0, &start, sizeof(start), NULL, NULL, &error), &error);
 	}

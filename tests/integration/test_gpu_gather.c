@@ -59,6 +59,16 @@ static struct pl_operation *post_vector(struct gpu_session *session, bool write,
 	return operation;
 }
 
+/* Writes by vectors until a kernel copies: those that could not begin must have left first. */
+static void await_kernel(struct gpu_session *session, size_t mean)
+{
+	struct pl_completion receipt;
+
+	do
+		complete(&session->environment, post_vector(session, true, mean), &receipt);
+	while (!strstr(receipt.reason, KERNEL));
+}
+
 static void check_vector(struct gpu_session *session, bool write, size_t mean, const char *reason)
 {
 	struct pl_completion receipt;
@@ -278,6 +288,7 @@ static void held(void *unused)
 	hold_kernels(false);
 	sleep_ms(20);
 	check(agent_matches(&session.agent, 13, 0, SIZE));
+	await_kernel(&session, 70000);
 	check_vectors(&session, 70000, KERNEL);
 	gpu_session_close(&session);
 }

@@ -161,7 +161,7 @@ static void revoked_is_closed(void *prepare)
 	check_ok(gpu_session_transfer(&session, true, 0, 8, NULL, NULL, &error), &error);
 	check_number(gpu_standin.opened(), 1);
 	agent_revoke(&session.agent);
-	until = clock_now() + 10 * PL_NS_PER_S;
+	until = clock_now() + AMPLE_TIME;
 	while (gpu_standin.opened() || gpu_standin.handles()) {
 		check(clock_now() < until);
 		settle(&session.environment, 1);

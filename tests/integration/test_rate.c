@@ -326,7 +326,8 @@ static void reload(void *argument)
 		memory_open(&ends, &memory[i], 32 * MIB, i == 0);
 		complete(&ends, memory_transfer(&ends, &memory[i]), &receipt);
 	}
-	check_number(info_of(ends.near_peer).lanes, 4);
+	/* Threads of a busy machine may open the lanes later. */
+	progress_until(&ends, info_of(ends.near_peer).lanes == 4);
 	for (int i = 0; i < 2; i++) {
 		atomic_store(&budget.rate, 16 * MIB);
 		reload_far(&ends);

@@ -93,7 +93,7 @@ extern bool standin_initialized;
 
 /* Makes calls of this name fail `count` times, after `skip` calls that work. */
 API void standin_fail(const char *call, unsigned skip, unsigned count, CUresult result);
-/* Sets the minimum time of a copy in microseconds. */
+/* Sets the minimum time of a copy in microseconds, also of those that run. */
 API void standin_delay(unsigned microseconds);
 /* Has cuStreamIsCapturing() say that streams are being captured. */
 API void standin_capture(bool captured);

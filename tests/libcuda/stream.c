@@ -15,10 +15,14 @@ static size_t copied;
 static unsigned unfinished; /* jobs of all streams */
 static bool capturing, kernels_held;
 
+/* Wakes copies that wait for their time. */
+static pthread_cond_t delay_changed = PTHREAD_COND_INITIALIZER;
+
 void standin_delay(unsigned microseconds)
 {
 	pthread_mutex_lock(&standin_stream_lock);
 	delay = microseconds;
+	pthread_cond_broadcast(&delay_changed);
 	pthread_mutex_unlock(&standin_stream_lock);
 }
 
@@ -185,6 +189,24 @@ static CUresult job_perform(const struct stream *stream, const struct job *job)
 	return good ? SUCCESS : ILLEGAL_ADDRESS;
 }
 
+/* Waits for the time of a copy, from now on. The caller holds the lock, which is free meanwhile. */
+static void wait_for_delay(unsigned more)
+{
+	struct timespec begin, until;
+	unsigned waited_for = 0;
+
+	clock_gettime(CLOCK_REALTIME, &begin);
+	while (delay + more > waited_for) {
+		uint64_t end = (uint64_t)begin.tv_nsec + (delay + more) * 1000ull;
+
+		waited_for = delay + more;
+		until = (struct timespec){ begin.tv_sec + (time_t)(end / 1000000000), (long)(end % 1000000000) };
+		while (delay + more == waited_for &&
+		       pthread_cond_timedwait(&delay_changed, &standin_stream_lock, &until) == 0)
+			;
+	}
+}
+
 static void *stream_thread(void *argument)
 {
 	struct stream *stream = argument;
@@ -205,14 +227,11 @@ static void *stream_thread(void *argument)
 			stream->last = &stream->first;
 		stream->busy = true;
 		if (!job->event) {
-			unsigned pause = delay + (job->computes ? shared : 0);
-
 			waited += job->computes && shared;
 			if (job->launch)
 				kernel_begins(&job->kernel);
+			wait_for_delay(job->computes ? shared : 0);
 			pthread_mutex_unlock(&standin_stream_lock);
-			if (pause)
-				usleep(pause);
 			if (job->launch)
 				wait_for_multiprocessors(stream);
 			if (job->word)

@@ -139,8 +139,8 @@ static pid_t start_command(const struct false_server *server, const char *const 
 	pid_t child;
 
 	check(command);
-	/* Some servers never answer. */
-	snprintf(timeout, sizeof(timeout), "--timeout=%u", 2 * slowness());
+	snprintf(timeout, sizeof(timeout), "--timeout=%u",
+		 server->impatient ? 2 * slowness() : (unsigned)(AMPLE_TIME / SECOND));
 	for (unsigned i = 1; arguments[i]; i++)
 		all[count++] = arguments[i];
 	all[count++] = timeout;

@@ -29,6 +29,7 @@ struct false_server {
 	const char *text;   /* for the test */
 	uint64_t granted;   /* bytes of the token in answers; 0: all */
 	bool silent;        /* the answer is not sent */
+	bool impatient;     /* for the test: the command waits seconds for an answer, not minutes */
 	uint8_t buffer[SERVICE_ENTRIES_MAX]; /* entries, files or ranges of an answer */
 };
 

@@ -137,6 +137,7 @@ struct verbs_rig *verbs_rig_new(bool initiator, bool ethernet, unsigned rails)
 	open_ports(rig, ethernet, rails);
 	open_peer(rig, initiator);
 	pl_engine_lock(rig->peer.home);
+	rig->acted = pl_now();
 	assert_int_equal(pl_verbs_fabric.create(&rig->peer, &base, NULL), 0);
 	rig->endpoint = verbs_endpoint_of(base);
 	rig->peer.endpoint = base;
@@ -176,6 +177,7 @@ void verbs_rig_free(struct verbs_rig *rig)
 
 void verbs_rig_settle(struct verbs_rig *rig)
 {
+	rig->acted = pl_now();
 	pl_engine_unlock(rig->peer.home);
 	pl_engine_lock(rig->peer.home);
 }
@@ -184,15 +186,17 @@ void verbs_rig_expire(struct verbs_rig *rig, struct pl_timer *timer)
 {
 	assert_false(pl_list_empty(&timer->link));
 	pl_timer_clear(rig->peer.home, timer);
+	rig->acted = pl_now();
 	timer->expire(timer);
 }
 
-uint64_t verbs_rig_until(const struct pl_timer *timer)
+struct verbs_rig_time verbs_rig_until(const struct verbs_rig *rig, const struct pl_timer *timer)
 {
 	uint64_t now = pl_now();
 
 	assert_false(pl_list_empty(&timer->link));
-	return timer->deadline > now ? timer->deadline - now : 0;
+	return (struct verbs_rig_time){ .least = timer->deadline - PL_MIN(timer->deadline, now),
+					.most = timer->deadline - PL_MIN(timer->deadline, rig->acted) };
 }
 
 static bool verbs_rig_is_connecting(const struct verbs_rail *rail)
@@ -201,17 +205,20 @@ static bool verbs_rig_is_connecting(const struct verbs_rail *rail)
 	       (rail->link == VERBS_ASKING || rail->link == VERBS_READYING || rail->link == VERBS_PROVING);
 }
 
-uint64_t verbs_rig_expire_attempt(struct verbs_rig *rig, unsigned index)
+struct verbs_rig_time verbs_rig_expire_attempt(struct verbs_rig *rig, unsigned index)
 {
 	struct verbs_rail *rail = &rig->endpoint->rails[index];
-	uint64_t limit = 0;
+	struct verbs_rig_time sum = { 0 };
 
 	assert_true(verbs_rig_is_connecting(rail));
 	while (verbs_rig_is_connecting(rail)) {
-		limit += verbs_rig_until(&rail->retry);
+		const struct verbs_rig_time time = verbs_rig_until(rig, &rail->retry);
+
+		sum.least += time.least;
+		sum.most += time.most;
 		verbs_rig_expire(rig, &rail->retry);
 	}
-	return limit;
+	return sum;
 }
 
 /* -- messages ------------------------------------------------------------------------------------- */
@@ -286,6 +293,7 @@ int verbs_rig_deliver(struct verbs_rig *rig, const struct pl_rail_message *messa
 
 	/* A decoder refuses other messages. */
 	assert_true(pl_control_encode(&control, bytes, sizeof(bytes)) > 0);
+	rig->acted = pl_now();
 	return pl_verbs_fabric.rail(&rig->endpoint->base, message);
 }
 

@@ -54,7 +54,13 @@ struct verbs_rig {
 	unsigned arrived;
 	struct pl_peer peer;
 	struct verbs_endpoint *endpoint; /* NULL: the test closed it */
-	int far; /* other end of the control channel */
+	int far;                         /* other end of the control channel */
+	uint64_t acted;                  /* time before the last call that may set a timer */
+};
+
+/* Bounds of the time for which a timer was set: the machine may stand still between two calls. Nanoseconds. */
+struct verbs_rig_time {
+	uint64_t least, most;
 };
 
 /* The peer is up, and its endpoint was never. An initiator has sent its first requests. */
@@ -70,9 +76,9 @@ void verbs_rig_settle(struct verbs_rig *rig);
 /* Runs a timer that is set, as the engine does. */
 void verbs_rig_expire(struct verbs_rig *rig, struct pl_timer *timer);
 /* Runs the checks of a rail's attempt until it ends. Returns the time that it had. */
-uint64_t verbs_rig_expire_attempt(struct verbs_rig *rig, unsigned index);
-/* Returns the time until a timer expires, which must be set. */
-uint64_t verbs_rig_until(const struct pl_timer *timer);
+struct verbs_rig_time verbs_rig_expire_attempt(struct verbs_rig *rig, unsigned index);
+/* Returns the time of a timer, which must be set. */
+struct verbs_rig_time verbs_rig_until(const struct verbs_rig *rig, const struct pl_timer *timer);
 
 /* Returns the next message that was sent, which must be of this kind. */
 struct pl_rail_message verbs_rig_expect(struct verbs_rig *rig, enum pl_rail_step step, unsigned index,

@@ -248,6 +248,7 @@ static void test_added_rails(void **state)
 /* Transfers wait for the near rail's first connection, and for a moment after it broke; then others carry them. */
 static void test_live_rails(void **state)
 {
+	const uint64_t before = pl_now();
 	struct verbs_rig *rig = rig_new(true);
 	struct verbs_rail *rails = rig->endpoint->rails;
 	uint8_t choice = verbs_choose(rig->endpoint, 1, 2);
@@ -256,7 +257,8 @@ static void test_live_rails(void **state)
 	(void)state;
 	rails[0].link = VERBS_UP;
 	rails[1].link = VERBS_UP;
-	assert_true(rails[2].wait_until > pl_now());
+	assert_true(rails[2].wait_until > before);
+	rails[2].wait_until = pl_now() + 100 * PL_NS_PER_S;
 	assert_int_equal(verbs_live_rails(rig->endpoint, choice, NULL), 0);
 	rails[2].wait_until = 0;
 	rails[1].wait_until = pl_now() + 100 * PL_NS_PER_S;
@@ -290,6 +292,7 @@ static void test_parking(void **state)
 	pl_list_init(&work->link);
 	work->choice = verbs_choose(rig->endpoint, 1, 2);
 	rig->endpoint->rails[1].wait_until = pl_now() + 100 * PL_NS_PER_S;
+	rig->endpoint->rails[2].wait_until = pl_now() + 50 * PL_NS_PER_S;
 	verbs_park(rig->endpoint, work);
 	assert_false(pl_list_empty(&rig->endpoint->parked));
 	assert_true(rig->endpoint->parking.deadline - rig->endpoint->rails[2].wait_until < PL_NS_PER_S / 10);
@@ -299,7 +302,7 @@ static void test_parking(void **state)
 	/* Without a rail to wait for, only an answer ends the wait. */
 	verbs_park(rig->endpoint, work);
 	assert_true(pl_list_empty(&rig->endpoint->parking.link));
-	rig->endpoint->rails[2].wait_until = pl_now() + PL_NS_PER_S;
+	rig->endpoint->rails[2].wait_until = pl_now() + 50 * PL_NS_PER_S;
 	verbs_park(rig->endpoint, work);
 	/* The timer of the first one serves all. */
 	until = rig->endpoint->parking.deadline;

@@ -233,7 +233,7 @@ static void test_down(void **state)
 		verbs_rig_send(rig, PL_RAIL_DOWN, 0, 1);
 		verbs_rig_expect_silence(rig);
 		assert_int_equal(rail->attempts, 1);
-		assert_true(verbs_rig_until(&rail->retry) < 30 * PL_NS_PER_MS);
+		assert_true(verbs_rig_until(rig, &rail->retry).least < 30 * PL_NS_PER_MS);
 		verbs_rig_expire(rig, &rail->retry);
 		verbs_rig_bring_up(rig, 0, 2);
 		assert_int_equal(rail->attempts, 0);
