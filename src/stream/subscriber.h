@@ -125,6 +125,8 @@ struct pl_subscriber {
 	struct pl_list spare_parts;
 	struct pl_list promises;   /* frames that streams wait for, and that no sequence has yet */
 	unsigned window_count, held;
+	/* Frames to be read one at a time: the publisher has overwritten one that was being read. */
+	unsigned after_lap;
 	unsigned reading;    /* reads under way, with those of the cursors */
 	enum pl_route route; /* of the last payload that was read, and the reason */
 	const char *reason;
