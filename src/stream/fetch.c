@@ -224,7 +224,9 @@ static void admit_frame(struct pl_subscriber *subscriber, const struct pl_stream
 		frame->state = PL_FRAME_WANT_PAYLOAD;
 	} else {
 		frame->state = PL_FRAME_READY;
-		pl_subscriber_wake(subscriber);
+		/* Threads of a quiet subscriber look for frames themselves. */
+		if (frame->promised || !pl_subscriber_is_quiet(subscriber))
+			pl_subscriber_wake(subscriber);
 	}
 }
 

@@ -293,6 +293,17 @@ void pl_pushed_revoke(struct pl_subscriber *subscriber);
 /* Takes the credits back after that. No lock is held. */
 void pl_pushed_recall(struct pl_subscriber *subscriber);
 
+/* Returns the oldest frame of the window if it is ready. subscriber->lock is held. */
+static inline struct pl_stream_frame *pl_subscriber_first_ready(const struct pl_subscriber *subscriber)
+{
+	struct pl_stream_frame *frame;
+
+	if (pl_list_empty(&subscriber->window))
+		return NULL;
+	frame = pl_list_first(&subscriber->window, struct pl_stream_frame, link);
+	return frame->state == PL_FRAME_READY ? frame : NULL;
+}
+
 /* Returns the most frames of the window. subscriber->lock is held. */
 static inline unsigned pl_subscriber_window_limit(const struct pl_subscriber *subscriber)
 {
