@@ -218,6 +218,8 @@ void pl_subscriber_pause(struct pl_subscriber *subscriber, bool paused)
 	subscriber->paused = paused;
 	engine = subscriber->engine;
 	pl_lock_release(&subscriber->lock);
+	/* Threads that poll look into the ring only while there is no pause. */
+	pl_turn_next(subscriber->context, &subscriber->turn);
 	/* Sequences that wait for room have a fate now. Announcements tell of later ones, and are answered. */
 	pl_engine_post(engine, &subscriber->task);
 }
