@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL [BATCH]]]]]]: frames of a stream from one process to another
- * on this host. The subscriber holds slots back, so that no frame is lost; with PLACE 1 it uses frames in the ring. The publisher does
+ * stream_rate FABRIC[@HOST] BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL [BATCH]]]]]]: frames of a stream from one process to another
+ * on this host, over the loopback interface or the address HOST. The subscriber holds slots back, so that no frame is lost; with PLACE 1 it uses frames in the ring. The publisher does
  * not fill the frames: the rate is that of the stream. It waits for PAUSE microseconds before each frame, so that the queue is
  * empty. Waiting threads poll for POLL microseconds; 0: the library's default. A call takes up to BATCH frames. Prints a JSON object with frames and bytes a
- * second, the time from publication to take, and the reads of the cursors that a frame needs. With FABRIC none there is no subscriber: the cost of the publisher's calls.
+ * second, the time from publication to take, and the reads of the cursors that a frame needs. With FABRIC none there is no subscriber: the cost of the publisher's calls. With FABRIC alternate one
+ * thread publishes BATCH frames and takes them in place, again and again: the cost of the calls of both ends, whose
+ * instructions callgrind can count.
  */
 #include "support.h"
 
@@ -23,7 +25,7 @@
 #define LOOK_INTERVAL 16u
 
 struct run {
-	const char *fabric;
+	const char *fabric, *host; /* `host` NULL: the loopback interface */
 	size_t bytes;
 	double seconds;
 	unsigned queue, slots, batch;
@@ -38,6 +40,7 @@ static struct pl_context *open_end(const struct run *run)
 	struct pl_error error;
 
 	options.fabric = run->fabric;
+	options.insecure = run->host != NULL;
 	options.poll_time = run->poll;
 	MUST(pl_open(&context, &options, &error), &error);
 	return context;
@@ -64,7 +67,8 @@ static void publish(const void *argument, int address_pipe)
 	options.patience = UINT64_MAX;
 	frame_options.length = run->bytes;
 	MUST(pl_publisher_open(context, "rate", &options, &publisher, &error), &error);
-	MUST(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
+	snprintf(address, sizeof(address), "%s:0", run->host ? run->host : "127.0.0.1");
+	MUST(pl_listen(context, address, &listener, &error), &error);
 	pl_listener_address(listener, address, sizeof(address));
 	put(address_pipe, address, sizeof(address));
 	MUST(pl_accept(listener, TIMEOUT, &peer, &error), &error);
@@ -115,6 +119,59 @@ static void publish_alone(const struct run *run)
 	}
 	printf("{\"frames_per_second\": %.0f, \"nanoseconds_per_frame\": %.1f}\n", NS_PER_S / lowest, lowest);
 	pl_close(context);
+}
+
+/* Publishes and takes in one thread, over the local fabric. */
+static void alternate(const struct run *run)
+{
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_subscriber_options subscriber_options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_frame_options frame_options = PL_FRAME_OPTIONS_INIT;
+	struct pl_context *far = open_end(run), *near = open_end(run);
+	struct pl_stream_frame *frames[BATCH_MAX];
+	struct pl_subscriber *subscriber;
+	struct pl_publisher *publisher;
+	struct pl_listener *listener;
+	uint64_t begin, now, count = 0;
+	struct pl_error error;
+	struct pl_peer *peer;
+	char address[96];
+
+	options.slot_bytes = frame_options.length = run->bytes;
+	options.slots = run->slots;
+	options.allow_block = true;
+	MUST(pl_publisher_open(far, "rate", &options, &publisher, &error), &error);
+	MUST(pl_listen(far, "127.0.0.1:0", &listener, &error), &error);
+	pl_listener_address(listener, address, sizeof(address));
+	MUST(pl_connect(near, address, TIMEOUT, &peer, &error), &error);
+	subscriber_options.overflow = PL_OVERFLOW_BLOCK;
+	subscriber_options.in_place = true;
+	subscriber_options.queue = run->queue;
+	subscriber_options.held = run->batch + 1;
+	MUST(pl_subscriber_open(peer, "rate", &subscriber_options, TIMEOUT, &subscriber, &error), &error);
+	begin = now = now_ns();
+	for (; now - begin < run->seconds * NS_PER_S; now = now_ns(), count += run->batch) {
+		for (unsigned i = 0; i < run->batch; i++) {
+			MUST(pl_publisher_loan(publisher, TIMEOUT, &frames[0], &error), &error);
+			MUST(pl_frame_publish(frames[0], &frame_options, &error), &error);
+		}
+		for (unsigned taken = 0; taken < run->batch;) {
+			int rc = pl_subscriber_take(subscriber, frames, run->batch - taken, TIMEOUT, &error);
+
+			MUST(rc, &error);
+			for (int i = 0; i < rc; i++, taken++) {
+				struct pl_frame_info info = PL_FRAME_INFO_INIT;
+
+				pl_frame_query(frames[i], &info);
+				pl_frame_release(frames[i]);
+			}
+		}
+	}
+	printf("{\"frames_per_second\": %.0f, \"nanoseconds_per_frame\": %.1f}\n",
+	       (double)count * NS_PER_S / (double)(now - begin), (double)(now - begin) / (double)count);
+	pl_subscriber_close(subscriber);
+	pl_close(near);
+	pl_close(far);
 }
 
 static void subscribe(const void *argument, const char *address)
@@ -175,11 +232,12 @@ int main(int argc, char **argv)
 	struct run run = { .queue = 8, .slots = 16, .batch = 1 };
 
 	if (argc < 4) {
-		fprintf(stderr,
-			"usage: stream_rate FABRIC BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL [BATCH]]]]]]\n");
+		fprintf(stderr, "usage: stream_rate FABRIC[@HOST] BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL "
+				"[BATCH]]]]]]\n");
 		return 2;
 	}
-	run.fabric = argv[1];
+	run.fabric = strtok(argv[1], "@");
+	run.host = strtok(NULL, "");
 	run.bytes = strtoull(argv[2], NULL, 10);
 	run.seconds = strtod(argv[3], NULL);
 	if (argc > 4)
@@ -200,6 +258,11 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(run.fabric, "none")) {
 		publish_alone(&run);
+		return 0;
+	}
+	if (!strcmp(run.fabric, "alternate")) {
+		run.fabric = "local";
+		alternate(&run);
 		return 0;
 	}
 	return run_stream(&run, publish, subscribe);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * zmq_rate BYTES SECONDS [QUEUE]: messages of libzmq's PUB/SUB over loopback tcp, from one process to another, next to
- * stream_rate. The publisher waits for room (ZMQ_XPUB_NODROP), so that no message is lost. It sends the same memory each time,
- * without a copy and without filling it. QUEUE: messages that each end keeps. Prints a JSON object.
+ * zmq_rate BYTES SECONDS [QUEUE [BUFFERS]]: messages of libzmq's PUB/SUB over loopback tcp, from one process to another, next to
+ * stream_rate. The publisher waits for room (ZMQ_XPUB_NODROP), so that no message is lost. It sends BUFFERS pieces of memory in turn,
+ * as a ring of that many slots does, without a copy and without filling them; 1: the same memory each time, which stays in the
+ * processor's cache. QUEUE: messages that each end keeps. Prints a JSON object.
  */
 #include "support.h"
 
@@ -18,6 +19,7 @@ struct run {
 	size_t bytes;
 	double seconds;
 	int queue;
+	unsigned buffers;
 };
 
 /* libzmq's functions fail with -1 or NULL, and a reason in errno. */
@@ -61,12 +63,15 @@ static void publish(const void *argument, int address_pipe)
 {
 	const struct run *run = argument;
 	void *context = zmq_ctx_new(), *socket;
-	char *data = calloc(1, run->bytes), address[96] = { 0 }, subscription[8];
+	char *data = malloc(run->buffers * run->bytes), address[96] = { 0 }, subscription[8];
 	size_t length = sizeof(address);
 	int yes = 1;
 	uint64_t end;
+	unsigned sent = 0;
 
 	must(context && data, "zmq_ctx_new");
+	/* Pages that were never written would all be one page of zeros. */
+	memset(data, 1, run->buffers * run->bytes);
 	socket = open_socket(context, ZMQ_XPUB, run);
 	must(!zmq_setsockopt(socket, ZMQ_XPUB_NODROP, &yes, sizeof(yes)), "ZMQ_XPUB_NODROP");
 	must(!zmq_bind(socket, "tcp://127.0.0.1:*"), "zmq_bind");
@@ -74,7 +79,7 @@ static void publish(const void *argument, int address_pipe)
 	put(address_pipe, address, sizeof(address));
 	must(zmq_recv(socket, subscription, sizeof(subscription), 0) >= 0, "zmq_recv");
 	for (end = now_ns() + (uint64_t)(run->seconds * NS_PER_S); now_ns() < end;)
-		send_frame(socket, data, run->bytes);
+		send_frame(socket, data + sent++ % run->buffers * run->bytes, run->bytes);
 	send_frame(socket, data, 0);
 	zmq_close(socket);
 	zmq_ctx_term(context);
@@ -114,15 +119,21 @@ static void subscribe(const void *argument, const char *address)
 
 int main(int argc, char **argv)
 {
-	struct run run = { .queue = 8 };
+	struct run run = { .queue = 8, .buffers = 1 };
 
 	if (argc < 3) {
-		fprintf(stderr, "usage: zmq_rate BYTES SECONDS [QUEUE]\n");
+		fprintf(stderr, "usage: zmq_rate BYTES SECONDS [QUEUE [BUFFERS]]\n");
 		return 2;
 	}
 	run.bytes = strtoull(argv[1], NULL, 10);
 	run.seconds = strtod(argv[2], NULL);
 	if (argc > 3)
 		run.queue = atoi(argv[3]);
+	if (argc > 4)
+		run.buffers = (unsigned)atoi(argv[4]);
+	if (!run.buffers) {
+		fprintf(stderr, "zmq_rate: BUFFERS is at least 1\n");
+		return 2;
+	}
 	return run_stream(&run, publish, subscribe);
 }

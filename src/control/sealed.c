@@ -18,6 +18,8 @@
 /* Sizes of buffers for received bytes: one record, or many. */
 #define BUFFER_SMALL (PL_RECORD_MAX + 64)
 #define BUFFER_BULK (8 * PL_RECORD_MAX)
+/* Records that are sealed together: those of one system call, and a message that replaces the key. */
+#define BATCH_BYTES ((BATCH_RECORDS + 1) * PL_RECORD_MAX)
 /* Most elements of a vector in one record. */
 #define PARTS_MAX 256
 
@@ -139,10 +141,12 @@ static int send_sealed(struct pl_sealed *sealed, const uint8_t *bytes, size_t le
 	sent = PL_MAX(sent, 0);
 	if ((size_t)sent == length)
 		return 0;
-	sealed->unsent = pl_alloc(sealed->allocator, length - (size_t)sent);
+	sealed->unsent_length = length - (size_t)sent;
+	/* Few sizes, so that a later buffer can take the memory. */
+	sealed->unsent_size = sealed->unsent_length <= BUFFER_SMALL ? BUFFER_SMALL : BATCH_BYTES;
+	sealed->unsent = pl_spare_take(sealed->spare, sealed->allocator, sealed->unsent_size);
 	if (!sealed->unsent)
 		return -ENOMEM;
-	sealed->unsent_length = length - (size_t)sent;
 	sealed->unsent_at = 0;
 	memcpy(sealed->unsent, bytes + sent, sealed->unsent_length);
 	return 0;
@@ -160,7 +164,7 @@ int pl_sealed_flush(struct pl_sealed *sealed)
 		sealed->unsent_at += (size_t)sent;
 		if (sealed->unsent_at < sealed->unsent_length)
 			continue;
-		pl_free(sealed->allocator, sealed->unsent);
+		pl_spare_give(sealed->spare, sealed->allocator, sealed->unsent, sealed->unsent_size);
 		sealed->unsent = NULL;
 	}
 	return 0;
@@ -208,7 +212,7 @@ static ssize_t seal_next(struct pl_sealed *sealed, struct position *at, bool fra
 
 ssize_t pl_sealed_write(struct pl_sealed *sealed, const struct iovec *vector, int count, bool fragile)
 {
-	uint8_t bytes[(BATCH_RECORDS + 1) * PL_RECORD_MAX];
+	uint8_t bytes[BATCH_BYTES];
 	struct position at = { vector, count, 0, 0 };
 	int rc = pl_sealed_flush(sealed);
 
@@ -314,16 +318,17 @@ static int prepare_buffer(struct pl_sealed *sealed)
 	uint8_t *buffer = sealed->buffer;
 
 	if (!buffer || sealed->size < size) {
-		buffer = pl_alloc(sealed->allocator, size);
+		buffer = pl_spare_take(sealed->spare, sealed->allocator, size);
 		if (!buffer)
 			return -ENOMEM;
-		sealed->size = size;
 	}
 	if (have)
 		memmove(buffer, sealed->buffer + sealed->sealed_at, have);
-	if (buffer != sealed->buffer)
-		pl_free(sealed->allocator, sealed->buffer);
-	sealed->buffer = buffer;
+	if (buffer != sealed->buffer) {
+		pl_spare_give(sealed->spare, sealed->allocator, sealed->buffer, sealed->size);
+		sealed->buffer = buffer;
+		sealed->size = size;
+	}
 	sealed->sealed_at = 0;
 	sealed->end = have;
 	return 0;
@@ -348,12 +353,12 @@ static int receive_sealed(struct pl_sealed *sealed)
 	return 0;
 }
 
-/* Frees the buffer of a stream that probably becomes idle. */
+/* Gives the buffer of a stream back that probably becomes idle. */
 static void release_buffer(struct pl_sealed *sealed)
 {
 	if (sealed->plain_length || sealed->sealed_at != sealed->end || sealed->bulk)
 		return;
-	pl_free(sealed->allocator, sealed->buffer);
+	pl_spare_give(sealed->spare, sealed->allocator, sealed->buffer, sealed->size);
 	sealed->buffer = NULL;
 	sealed->sealed_at = sealed->end = 0;
 }

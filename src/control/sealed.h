@@ -8,10 +8,12 @@
 #ifndef PL_SEALED_H
 #define PL_SEALED_H
 
+#include "base/spare_buffers.h"
 #include "control/record.h"
 
 struct pl_sealed {
 	const struct pl_allocator *allocator;
+	struct pl_spare_buffers *spare; /* buffers come from there, and go back there; NULL: allocator */
 	int fd; /* not owned */
 	struct pl_record_key in, out;
 	uint32_t update_from, update_at; /* records under one key: fewest before its replacement, and most */
@@ -24,7 +26,7 @@ struct pl_sealed {
 	bool bulk; /* the last buffer was filled: the next one is large */
 
 	uint8_t *unsent; /* sealed bytes for which the socket had no room; NULL: none */
-	size_t unsent_length, unsent_at;
+	size_t unsent_size, unsent_length, unsent_at;
 };
 
 /* Returns 0, -ENOMEM or -EIO. The allocator must live as long as the object. */

@@ -234,6 +234,12 @@ int pl_stream_seal(struct pl_stream *stream, const struct pl_allocator *allocato
 	return pl_sealed_open(allocator, stream->fd, send, receive, &stream->sealed);
 }
 
+void pl_stream_use_spare(struct pl_stream *stream, struct pl_spare_buffers *spare)
+{
+	if (stream->sealed)
+		stream->sealed->spare = spare;
+}
+
 bool pl_stream_unsent(const struct pl_stream *stream)
 {
 	return stream->sealed && stream->sealed->unsent;

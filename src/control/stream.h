@@ -13,6 +13,7 @@
 #include "base/base.h"
 
 struct pl_sealed;
+struct pl_spare_buffers;
 
 /* Bytes of pre-shared keys and of secrets that a stream exports. */
 #define PL_SECRET 32
@@ -79,6 +80,12 @@ int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, bool se
  */
 int pl_stream_seal(struct pl_stream *stream, const struct pl_allocator *allocator, const uint8_t send[PL_SECRET],
 		   const uint8_t receive[PL_SECRET]);
+
+/*
+ * Makes a sealed stream use these buffers from now on. They live as long as the stream, and the caller's lock for them is
+ * held in all calls of it but pl_stream_close(). Does nothing for other streams.
+ */
+void pl_stream_use_spare(struct pl_stream *stream, struct pl_spare_buffers *spare);
 
 /*
  * Continues the TLS handshake. 0: done (at once in the clear); -EAGAIN: see want; -EACCES "AUTH-KEY-MISMATCH": the keys

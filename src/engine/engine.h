@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/pool.h"
+#include "base/spare_buffers.h"
 
 struct pl_engine;
 
@@ -131,6 +132,7 @@ struct pl_engine {
 	const void *messages_owner;
 	uint8_t messages[PL_ENGINE_MESSAGES];
 	struct pl_pool spare_operations; /* of the core; the engine's lock protects it */
+	struct pl_spare_buffers spare_buffers; /* of encrypted sockets */
 };
 
 /*

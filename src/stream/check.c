@@ -53,8 +53,10 @@ static void judge_frame(struct pl_subscriber *subscriber, struct pl_stream_frame
 	if (!pl_ring_whole(claimed, frame->sequence, subscriber->geometry.slots)) {
 		pl_subscriber_free_frame(subscriber, frame);
 		subscriber->accounts.lapped++;
+		subscriber->after_lap = PL_FRAMES_AFTER_LAP;
 	} else if (!pl_subscriber_reject(subscriber, frame)) {
 		frame->state = PL_FRAME_READY;
+		subscriber->after_lap -= subscriber->after_lap > 0;
 	}
 }
 

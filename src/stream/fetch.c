@@ -224,7 +224,9 @@ static void admit_frame(struct pl_subscriber *subscriber, const struct pl_stream
 		frame->state = PL_FRAME_WANT_PAYLOAD;
 	} else {
 		frame->state = PL_FRAME_READY;
-		pl_subscriber_wake(subscriber);
+		/* Threads of a quiet subscriber look for frames themselves. */
+		if (frame->promised || !pl_subscriber_is_quiet(subscriber))
+			pl_subscriber_wake(subscriber);
 	}
 }
 
@@ -266,18 +268,35 @@ static void lap_sequences(struct pl_subscriber *subscriber, uint64_t end)
 	accounts->next = end;
 }
 
+/* True if a frame of the window is not whole yet. */
+static bool is_fetching(const struct pl_subscriber *subscriber)
+{
+	pl_list_for_each(at, &subscriber->window)
+		if (pl_list_entry(at, struct pl_stream_frame, link)->state != PL_FRAME_READY)
+			return true;
+	return false;
+}
+
 bool pl_subscriber_admit(struct pl_subscriber *subscriber, const struct pl_stream_message *announcement)
 {
 	struct pl_accounts *accounts = &subscriber->accounts;
-	uint64_t oldest = pl_ring_oldest(subscriber->claimed, subscriber->geometry.slots);
+	uint64_t oldest = pl_ring_oldest(subscriber->claimed, subscriber->geometry.slots), begin = oldest;
 
 	if (subscriber->phase != PL_SUBSCRIBER_LIVE || subscriber->restarted || accounts->next >= subscriber->published)
 		return false;
-	if (accounts->next < oldest) {
-		/* The publisher may have skipped more than a ring. The announcement of that tells their number. */
-		if (subscriber->claimed - subscriber->announced_claimed > subscriber->geometry.slots)
+	/* A stream that has ended overwrites nothing more. */
+	if (subscriber->after_lap && !subscriber->blocks && subscriber->state == PL_STREAM_LIVE) {
+		if (is_fetching(subscriber))
 			return false;
-		lap_sequences(subscriber, PL_MIN(oldest, subscriber->published));
+		begin = PL_MAX(oldest,
+			       pl_stream_newest_wanted(subscriber->published, accounts->first, subscriber->every));
+	}
+	if (accounts->next < begin) {
+		/* The publisher may have skipped more than a ring. The announcement of that tells their number. */
+		if (accounts->next < oldest &&
+		    subscriber->claimed - subscriber->announced_claimed > subscriber->geometry.slots)
+			return false;
+		lap_sequences(subscriber, PL_MIN(begin, subscriber->published));
 	} else if (subscriber->paused || (accounts->next - accounts->first) % subscriber->every) {
 		accounts->unwanted++;
 		accounts->next++;

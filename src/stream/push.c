@@ -224,10 +224,12 @@ static bool push_admit(struct pl_push *push, struct pl_push_write **write)
 	const struct pl_subscription *subscription = push->subscription;
 	const struct pl_publisher *publisher = subscription->publisher;
 	const struct pl_ring_geometry *geometry = &publisher->header.geometry;
-	uint64_t oldest = PL_MIN(pl_publisher_oldest(publisher), publisher->published);
+	uint64_t oldest = pl_push_oldest(push);
 	struct pl_ring_descriptor descriptor;
 
 	if (push->next >= publisher->published || publisher->closing)
+		return false;
+	if (push->after_lap && push->write_count)
 		return false;
 	if (push->next < oldest) {
 		push_lap(push, oldest);
@@ -264,9 +266,11 @@ static size_t push_end_write(struct pl_push *push, uint8_t *buffer, uint32_t *sl
 	push->told_next = write->sequence + 1;
 	if (!pl_ring_whole(publisher->claimed, write->sequence, geometry->slots)) {
 		push->told.lapped++;
+		push->after_lap = PL_FRAMES_AFTER_LAP;
 		pl_push_credit_free(&push->credits, write->slot);
 		return 0;
 	}
+	push->after_lap -= push->after_lap > 0;
 	bytes = pl_stream_frame_bytes(at, geometry->descriptor_stride);
 	memcpy(buffer, at, bytes);
 	*slot = write->slot;

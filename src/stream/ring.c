@@ -29,6 +29,7 @@ static const uint8_t ring_magic[8] = "PLSTREAM";
 
 #define STAMP_WRITING (1ull << 63)
 #define DESCRIPTOR_LAYOUT 48
+#define DESCRIPTOR_RESERVED 120
 #define DESCRIPTOR_FLAGS (PL_DESCRIPTOR_ABORTED | PL_DESCRIPTOR_LAYOUT | PL_DESCRIPTOR_REPLAY)
 
 static void put16(uint8_t *at, uint16_t value)
@@ -268,6 +269,12 @@ static void ring_fence(void)
 #endif
 }
 
+/* Orders the stores before it before all later ones, but for those past the cache. */
+static void ring_order(void)
+{
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
 void pl_ring_init(struct pl_ring *ring, uint8_t *control, const struct pl_ring_header *header)
 {
 	ring->control = control;
@@ -300,19 +307,19 @@ void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *des
 {
 	uint64_t offset = pl_ring_descriptor_offset(&ring->geometry, descriptor->sequence);
 
-	ring_store(ring, offset, (descriptor->sequence + 1) | STAMP_WRITING);
+	/* The program may have written the payload past the cache. No such stores follow, so no other fence has to wait for them. */
 	ring_fence();
+	ring_store(ring, offset, (descriptor->sequence + 1) | STAMP_WRITING);
+	ring_order();
 	descriptor_encode_fields(descriptor, pl_ring_index(descriptor->sequence, ring->geometry.slots),
 				 ring->control + offset);
 	if (descriptor->metadata_length && metadata)
 		memcpy(ring->control + offset + PL_RING_DESCRIPTOR, metadata, descriptor->metadata_length);
-	ring_fence();
 	ring_store(ring, offset, descriptor->sequence + 1);
 }
 
 void pl_ring_publish(struct pl_ring *ring, uint64_t published, uint64_t now)
 {
-	ring_fence();
 	ring_store(ring, PL_RING_HEADER + 8, published);
 	ring_store(ring, PL_RING_HEADER + 16, now / PL_NS_PER_MS);
 }
@@ -359,11 +366,32 @@ void pl_ring_descriptor_encode(const struct pl_ring_descriptor *descriptor, cons
 	descriptor_encode_fields(descriptor, pl_ring_index(descriptor->sequence, geometry->slots), buffer);
 }
 
+/* True if bytes of the layout are not zero. */
+static bool descriptor_has_layout(const uint8_t *buffer)
+{
+	uint64_t bits = 0;
+
+	for (unsigned at = DESCRIPTOR_LAYOUT; at < DESCRIPTOR_RESERVED; at += 8)
+		bits |= get64(buffer + at);
+	return bits != 0;
+}
+
+/* Decodes the layout of a frame. Returns false for one that cannot be. */
+static bool descriptor_decode_layout(const uint8_t *buffer, struct pl_ring_descriptor *descriptor)
+{
+	bool flagged = descriptor->flags & PL_DESCRIPTOR_LAYOUT;
+
+	/* Most frames have none. */
+	if (!descriptor_has_layout(buffer))
+		return !flagged;
+	layout_decode(buffer + DESCRIPTOR_LAYOUT, &descriptor->layout);
+	return flagged && descriptor->layout.bits && pl_layout_valid(&descriptor->layout) &&
+	       pl_layout_bytes(&descriptor->layout) <= descriptor->length;
+}
+
 int pl_ring_descriptor_decode(const uint8_t buffer[PL_RING_DESCRIPTOR], const struct pl_ring_geometry *geometry,
 			      uint64_t sequence, struct pl_ring_descriptor *descriptor)
 {
-	bool has_layout;
-
 	memset(descriptor, 0, sizeof(*descriptor));
 	descriptor->sequence = sequence;
 	descriptor->flags = get32(buffer + 12);
@@ -371,18 +399,13 @@ int pl_ring_descriptor_decode(const uint8_t buffer[PL_RING_DESCRIPTOR], const st
 	descriptor->captured = get64(buffer + 24);
 	descriptor->published = get64(buffer + 32);
 	descriptor->metadata_length = get16(buffer + 40);
-	layout_decode(buffer + DESCRIPTOR_LAYOUT, &descriptor->layout);
-	has_layout = descriptor->layout.bits;
 	if (get64(buffer) != sequence + 1 || get32(buffer + 8) != pl_ring_index(sequence, geometry->slots) ||
 	    (descriptor->flags & ~(uint32_t)DESCRIPTOR_FLAGS) || descriptor->length > geometry->slot_bytes ||
-	    descriptor->metadata_length > geometry->metadata_bytes || !is_zero(buffer + 42, 6) ||
-	    !is_zero(buffer + 120, 8) || !pl_layout_valid(&descriptor->layout) ||
-	    has_layout != !!(descriptor->flags & PL_DESCRIPTOR_LAYOUT) ||
-	    pl_layout_bytes(&descriptor->layout) > descriptor->length)
+	    descriptor->metadata_length > geometry->metadata_bytes || get64(buffer + 40) >> 16 ||
+	    get64(buffer + DESCRIPTOR_RESERVED) || !descriptor_decode_layout(buffer, descriptor))
 		return -EPROTO;
 	if ((descriptor->flags & PL_DESCRIPTOR_ABORTED) &&
-	    (descriptor->flags != PL_DESCRIPTOR_ABORTED || descriptor->length || descriptor->metadata_length ||
-	     has_layout))
+	    (descriptor->flags != PL_DESCRIPTOR_ABORTED || descriptor->length || descriptor->metadata_length))
 		return -EPROTO;
 	return 0;
 }

@@ -147,6 +147,18 @@ static inline uint64_t pl_ring_bytes_to_move(bool gpu, uint64_t length)
 	return gpu ? (length + 63) / 64 * 64 : length;
 }
 
+/*
+ * Frames that are moved one at a time, each the newest one, after a lap. A reader whose way is slower than the publisher would
+ * otherwise always move the oldest frames, several at a time, and none of them in time.
+ */
+#define PL_FRAMES_AFTER_LAP 8u
+
+/* Returns the newest wanted sequence below `published`, if `base` and the first of each `every` after it are wanted. */
+static inline uint64_t pl_stream_newest_wanted(uint64_t published, uint64_t base, uint32_t every)
+{
+	return base + (published - 1 - base) / every * every;
+}
+
 /* Returns sequence % count. A division takes as long as a tenth of a small frame. */
 static inline uint32_t pl_ring_index(uint64_t sequence, uint32_t count)
 {

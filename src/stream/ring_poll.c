@@ -83,6 +83,11 @@ static bool sleep_in_take(struct pl_subscriber *subscriber, unsigned seen, uint6
 	bool quiet, changed;
 
 	pl_lock_take(&subscriber->lock);
+	/* Another thread may have left a frame, and wakes only threads that sleep. */
+	if (pl_subscriber_first_ready(subscriber)) {
+		pl_lock_release(&subscriber->lock);
+		return true;
+	}
 	quiet = pl_subscriber_is_quiet(subscriber);
 	subscriber->sleeping++;
 	engine = subscriber->engine;
@@ -99,15 +104,19 @@ static bool sleep_in_take(struct pl_subscriber *subscriber, unsigned seen, uint6
 bool pl_subscriber_await(struct pl_subscriber *subscriber, unsigned seen, uint64_t deadline)
 {
 	struct pl_ring_view *view = NULL;
+	bool polls, changed, ready;
 	uint64_t published;
-	bool polls, changed;
 
 	pl_lock_take(&subscriber->lock);
+	ready = pl_subscriber_first_ready(subscriber) != NULL;
 	polls = subscriber->polls;
-	if (polls && !subscriber->paused && subscriber->phase == PL_SUBSCRIBER_LIVE)
+	if (polls && !ready && !subscriber->paused && subscriber->phase == PL_SUBSCRIBER_LIVE)
 		view = pl_ring_view_get(subscriber->view);
 	published = subscriber->view_published;
 	pl_lock_release(&subscriber->lock);
+	/* Another thread has left a frame. */
+	if (polls && ready)
+		return true;
 	/* A new subscription wakes these threads. */
 	if (!polls)
 		return pl_turn_wait(subscriber->context, &subscriber->turn, seen, deadline);

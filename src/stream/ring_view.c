@@ -9,7 +9,8 @@
 
 struct pl_ring_view {
 	const struct pl_allocator *allocator;
-	atomic_uint references;     /* of the subscriber, and of each frame in it */
+	atomic_uint references;     /* of the subscriber, or else of the frames together; and of waiting threads */
+	unsigned frames;            /* in the view; subscriber->lock */
 	uint8_t *control, *payload; /* mappings, for reading only; NULL: none */
 	size_t control_length, payload_length;
 	struct pl_ring_geometry geometry;
@@ -117,14 +118,18 @@ bool pl_frame_unchanged(const struct pl_stream_frame *frame)
 bool pl_frame_describe_in_place(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
 	const struct pl_ring_geometry *geometry = &subscriber->geometry;
+	const struct pl_ring_descriptor *descriptor = &frame->descriptor;
 	const struct pl_ring_view *view = subscriber->view;
 	uint8_t *to = (uint8_t *)pl_region_address(subscriber->memory.control) + frame->descriptor_offset;
+	bool checked_later;
 
 	if (!view)
 		return false;
 	memcpy(to, view->control + pl_ring_descriptor_offset(geometry, frame->sequence), geometry->descriptor_stride);
-	frame->described = pl_ring_descriptor_decode(to, geometry, frame->sequence, &frame->descriptor) == 0 &&
-			   ring_view_holds(view, frame->sequence);
+	frame->described = pl_ring_descriptor_decode(to, geometry, frame->sequence, &frame->descriptor) == 0;
+	/* A look at `claimed` costs the way of a cache line. The take of a frame with a payload looks at it anyway. */
+	checked_later = descriptor->length && !(descriptor->flags & PL_DESCRIPTOR_ABORTED);
+	frame->described = frame->described && (checked_later || ring_view_holds(view, frame->sequence));
 	return frame->described;
 }
 
@@ -132,22 +137,27 @@ bool pl_frame_place(struct pl_subscriber *subscriber, struct pl_stream_frame *fr
 {
 	struct pl_ring_view *view = subscriber->view;
 
-	if (!view || !ring_view_holds(view, frame->sequence))
+	/* Of other frames, a take finds out whether the slot was claimed again. */
+	if (!view || (frame->promised && !ring_view_holds(view, frame->sequence)))
 		return false;
-	frame->view = pl_ring_view_get(view);
+	view->frames++;
+	frame->view = view;
 	frame->data = view->payload + pl_ring_slot_offset(&view->geometry, frame->sequence);
-	atomic_store(&frame->place, PL_PLACE_RING);
+	atomic_store_explicit(&frame->place, PL_PLACE_RING, memory_order_release);
 	return true;
 }
 
 void pl_frame_unplace(struct pl_stream_frame *frame)
 {
-	if (!frame->view)
+	struct pl_ring_view *view = frame->view;
+
+	if (!view)
 		return;
-	atomic_store(&frame->place, PL_PLACE_OWN);
+	atomic_store_explicit(&frame->place, PL_PLACE_OWN, memory_order_release);
 	frame->data = (char *)pl_region_address(frame->subscriber->memory.payloads) + frame->offset;
-	pl_ring_view_put(frame->view);
 	frame->view = NULL;
+	if (--view->frames == 0 && view != frame->subscriber->view)
+		pl_ring_view_put(view);
 }
 
 /* -- freezing --------------------------------------------------------------------------------------------------------------- */
@@ -183,7 +193,9 @@ void pl_subscriber_freeze(struct pl_subscriber *subscriber)
 	for (unsigned i = 0; !subscriber->closing && i < PL_ARRAY_SIZE(lists); i++)
 		pl_list_for_each(at, lists[i])
 			freeze_frame(pl_list_entry(at, struct pl_stream_frame, link));
-	pl_ring_view_put(subscriber->view);
+	/* The last frame in the view gives it up. */
+	if (subscriber->view->frames == 0)
+		pl_ring_view_put(subscriber->view);
 	subscriber->view = NULL;
 }
 

@@ -39,7 +39,10 @@ void pl_ring_view_put(struct pl_ring_view *view);
  * that of another sequence: then a read of the ring tells the reason.
  */
 bool pl_frame_describe_in_place(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
-/* Moves the payload of a frame with a descriptor into the present view. Returns false without one, or for a lapped frame. */
+/*
+ * Moves the payload of a frame with a descriptor into the present view. Returns false without one. The lap rule judges the frame
+ * when it is taken.
+ */
 bool pl_frame_place(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
 /* Moves the payload of a frame back to memory.payloads. */
 void pl_frame_unplace(struct pl_stream_frame *frame);

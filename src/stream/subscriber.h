@@ -125,6 +125,8 @@ struct pl_subscriber {
 	struct pl_list spare_parts;
 	struct pl_list promises;   /* frames that streams wait for, and that no sequence has yet */
 	unsigned window_count, held;
+	/* Frames to be read one at a time: the publisher has overwritten one that was being read. */
+	unsigned after_lap;
 	unsigned reading;    /* reads under way, with those of the cursors */
 	enum pl_route route; /* of the last payload that was read, and the reason */
 	const char *reason;
@@ -290,6 +292,17 @@ void pl_pushed_unsubscribe(struct pl_subscriber *subscriber, struct pl_engine *e
 void pl_pushed_revoke(struct pl_subscriber *subscriber);
 /* Takes the credits back after that. No lock is held. */
 void pl_pushed_recall(struct pl_subscriber *subscriber);
+
+/* Returns the oldest frame of the window if it is ready. subscriber->lock is held. */
+static inline struct pl_stream_frame *pl_subscriber_first_ready(const struct pl_subscriber *subscriber)
+{
+	struct pl_stream_frame *frame;
+
+	if (pl_list_empty(&subscriber->window))
+		return NULL;
+	frame = pl_list_first(&subscriber->window, struct pl_stream_frame, link);
+	return frame->state == PL_FRAME_READY ? frame : NULL;
+}
 
 /* Returns the most frames of the window. subscriber->lock is held. */
 static inline unsigned pl_subscriber_window_limit(const struct pl_subscriber *subscriber)

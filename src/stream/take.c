@@ -6,17 +6,6 @@
 #include "stream/publisher.h"
 #include "stream/subscriber.h"
 
-/* Returns the oldest frame of the window if it is ready. */
-static struct pl_stream_frame *first_ready(const struct pl_subscriber *subscriber)
-{
-	struct pl_stream_frame *frame;
-
-	if (pl_list_empty(&subscriber->window))
-		return NULL;
-	frame = pl_list_first(&subscriber->window, struct pl_stream_frame, link);
-	return frame->state == PL_FRAME_READY ? frame : NULL;
-}
-
 int pl_subscriber_end_of_frames(const struct pl_subscriber *subscriber)
 {
 	if (subscriber->restarted)
@@ -52,7 +41,7 @@ static bool deliver_event(const struct pl_subscriber *subscriber)
 /* Tells the program if a take would return something. */
 static void tell_program(struct pl_subscriber *subscriber)
 {
-	bool set = first_ready(subscriber) || end_of_frames(subscriber);
+	bool set = pl_subscriber_first_ready(subscriber) || end_of_frames(subscriber);
 	uint64_t one = 1;
 
 	if (subscriber->events && set != subscriber->told)
@@ -146,7 +135,8 @@ static int try_take(struct pl_subscriber *subscriber, struct pl_stream_frame **f
 	unsigned count = 0;
 	int rc;
 
-	while (count < n && subscriber->held < subscriber->held_limit && (frame = first_ready(subscriber))) {
+	while (count < n && subscriber->held < subscriber->held_limit &&
+	       (frame = pl_subscriber_first_ready(subscriber))) {
 		if (!pl_frame_unchanged(frame)) {
 			pl_subscriber_free_frame(subscriber, frame);
 			subscriber->accounts.lapped++;
@@ -159,7 +149,7 @@ static int try_take(struct pl_subscriber *subscriber, struct pl_stream_frame **f
 	*room |= count;
 	if (count)
 		return (int)count;
-	if (first_ready(subscriber))
+	if (pl_subscriber_first_ready(subscriber))
 		return -EMLINK;
 	rc = end_of_frames(subscriber);
 	if (rc == -ESTALE) {
@@ -228,6 +218,8 @@ void pl_subscriber_pause(struct pl_subscriber *subscriber, bool paused)
 	subscriber->paused = paused;
 	engine = subscriber->engine;
 	pl_lock_release(&subscriber->lock);
+	/* Threads that poll look into the ring only while there is no pause. */
+	pl_turn_next(subscriber->context, &subscriber->turn);
 	/* Sequences that wait for room have a fate now. Announcements tell of later ones, and are answered. */
 	pl_engine_post(engine, &subscriber->task);
 }

@@ -584,6 +584,45 @@ static void test_quiet_sleep(void *argument)
 	place_rig_close(&rig);
 }
 
+/* Of two threads that take frames, neither sleeps through one, whichever found it in the ring. */
+static void *quiet_share(void *argument)
+{
+	struct place_rig *rig = argument;
+	struct pl_stream_frame *frame;
+	int rc;
+
+	do {
+		uint64_t begin = clock_now();
+
+		rc = pl_subscriber_take(rig->subscriber, &frame, 1, AMPLE_TIME, NULL);
+		check(clock_now() - begin < AMPLE_TIME / 2);
+		if (rc == 1)
+			pl_frame_release(frame);
+	} while (rc == 1);
+	check_number(rc, -ENODATA);
+	return NULL;
+}
+
+static void test_quiet_readers(void *argument)
+{
+	struct place_rig rig;
+	struct quiet_writer writer = { .rig = &rig, .count = 1000 };
+	pthread_t threads[2];
+	struct pl_error error;
+
+	(void)argument;
+	poll_time = SECOND / 4000;
+	place_rig_open(&rig, &place_polling, UINT64_MAX);
+	for (unsigned i = 0; i < 2; i++)
+		check(pthread_create(&threads[i], NULL, quiet_share, &rig) == 0);
+	quiet_write(&writer);
+	check_ok(pl_publisher_end(rig.publisher, AMPLE_TIME, &error), &error);
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	check(place_info(rig.subscriber).accounts.delivered == writer.count);
+	place_rig_close(&rig);
+}
+
 /* A program that looked into the ring turns to the event descriptor, to a pause, and to the end of the stream. */
 static void test_quiet_changes(void *argument)
 {
@@ -811,6 +850,7 @@ int main(void)
 		{ "quiet slots", test_quiet_slots, NULL, 20 },
 		{ "quiet announcement", test_quiet_announcement, NULL, 20 },
 		{ "quiet sleep", test_quiet_sleep, NULL, 20 },
+		{ "quiet readers", test_quiet_readers, NULL, 20 },
 		{ "quiet changes", test_quiet_changes, NULL, 20 },
 		{ "quiet end", test_quiet_end, NULL, 20 },
 		{ "refused", test_place_refused, &place_threads, 20 },

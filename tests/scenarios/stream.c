@@ -8,6 +8,8 @@
 #define SLOT 300000
 #define SLOTS 4u
 #define FRAMES 12u
+/* Frames that a publisher publishes without a pause. */
+#define OVERRUN 300u
 
 /* The publisher is at the far end, and a thread drives that end if no thread of the library does. */
 struct ends {
@@ -137,9 +139,76 @@ static void stream_history(struct scenario_environment *environment)
 	ends_close(&ends);
 }
 
+/* Takes all frames that are ready. Returns the sequence after the last one, or `next` if there was none. */
+static uint64_t take_ready(struct pl_subscriber *subscriber, uint64_t next)
+{
+	struct pl_stream_frame *frame;
+
+	while (pl_subscriber_take(subscriber, &frame, 1, 0, NULL) == 1) {
+		struct pl_frame_info info = PL_FRAME_INFO_INIT;
+
+		check(pl_frame_query(frame, &info) == 0 && info.sequence >= next && info.length == SLOT);
+		pattern_check(info.data, SLOT, info.sequence, 0);
+		next = info.sequence + 1;
+		pl_frame_release(frame);
+	}
+	return next;
+}
+
+/* The publisher overwrites its ring while frames are being moved. All frames that come are whole, and the last one comes. */
+static void overrun(struct scenario_environment *environment, bool push)
+{
+	struct pl_subscription_info there = PL_SUBSCRIPTION_INFO_INIT;
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	unsigned frames = environment->setting->slow ? OVERRUN / 10 : OVERRUN;
+	struct pl_stream_frame *frame;
+	struct pl_accounts accounts;
+	struct pl_error error;
+	struct ends ends;
+	uint64_t next = 0;
+
+	options.push = push;
+	ends_open(environment, &ends);
+	ends_subscribe(environment, &ends, &options);
+	for (unsigned i = 0; i < frames; i++) {
+		struct pl_frame_options frame_options = PL_FRAME_OPTIONS_INIT;
+		struct pl_frame_info info;
+
+		frame = loan_frame(ends.publisher, &info);
+		frame_fill(&info, SLOT);
+		frame_options.length = SLOT;
+		check_ok(pl_frame_publish(frame, &frame_options, &error), &error);
+		next = take_ready(ends.subscriber, next);
+	}
+	check_ok(pl_publisher_end(ends.publisher, 0, &error), &error);
+	while (next < frames) {
+		next = take_ready(ends.subscriber, next);
+		progress(environment);
+	}
+	check(pl_subscriber_take(ends.subscriber, &frame, 1, AMPLE_TIME, &error) == -ENODATA);
+	check_ok(pl_publisher_end(ends.publisher, AMPLE_TIME, &error), &error);
+	accounts = exact_accounts(ends.subscriber);
+	check(pl_publisher_subscribers(ends.publisher, &there, 1) == 1);
+	check(accounts.next == frames && accounts.missed == 0 && accounts.pending == 0);
+	check(!memcmp(&accounts, &there.accounts, sizeof(accounts)));
+	ends_close(&ends);
+}
+
+static void stream_overrun(struct scenario_environment *environment)
+{
+	overrun(environment, false);
+}
+
+static void stream_overrun_push(struct scenario_environment *environment)
+{
+	overrun(environment, true);
+}
+
 const struct scenario stream_scenarios[] = {
 	{ "stream-order", stream_order, 0 },
 	{ "stream-push", stream_push, 0 },
 	{ "stream-history", stream_history, 0 },
+	{ "stream-overrun", stream_overrun, 0 },
+	{ "stream-overrun-push", stream_overrun_push, 0 },
 	{ NULL, NULL, 0 },
 };

@@ -14,6 +14,8 @@
 #define SUBSCRIBERS 256u
 #define SUBSCRIPTION_MOST 4096
 #define FRAMES 300u
+/* Buffers of encrypted sockets that engines keep: they may allocate one of them late. */
+#define BUFFERS 24u
 /* With AddressSanitizer the library keeps no operations for later ones, so allocations of frames cannot be counted. */
 #if defined(__SANITIZE_ADDRESS__)
 #define POOLED false
@@ -189,8 +191,7 @@ static void measure_frames(struct scenario_environment *environment, bool push)
 	struct counted counted;
 	unsigned long calls, most;
 
-	/* An encrypted socket has a buffer only while bytes come in. */
-	if (environment->setting->encrypted || !POOLED)
+	if (!POOLED)
 		return;
 	counted_open(environment, &counted);
 	counted_subscribe(&counted, push);
@@ -202,8 +203,8 @@ static void measure_frames(struct scenario_environment *environment, bool push)
 	calls = atomic_load(&counted.near_account.calls) + atomic_load(&counted.far_account.calls) - calls;
 	printf("allocations of %u frames: %lu\n", FRAMES, calls);
 	/* A card reads pushed bytes back before a frame is announced. Each such flush allocates its two records. */
-	most = push && !strcmp(environment->setting->fabric, "verbs") ? 2 : 0;
-	check(calls <= most * FRAMES);
+	most = push && !strcmp(environment->setting->fabric, "verbs") ? 2 * FRAMES : 0;
+	check(calls <= most + (environment->setting->encrypted ? BUFFERS : 0));
 	counted_close(environment, &counted);
 }
 

@@ -84,6 +84,8 @@ static void pass_bytes(struct relay *relay, unsigned index, unsigned from)
 		return;
 	}
 	relayed->passed[from] += (uint64_t)got;
+	if (relay->proxy->passes)
+		relay->proxy->passes(relay->proxy->user, from, (size_t)got);
 	if (relay->proxy->marker && memmem(bytes, (size_t)got, relay->proxy->marker, strlen(relay->proxy->marker)))
 		atomic_fetch_add(&relay->proxy->seen, 1);
 	if (damage->kind != DAMAGE_NONE && damage->connection == index && damage->direction == from &&

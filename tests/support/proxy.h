@@ -38,6 +38,9 @@ struct proxy {
 	atomic_bool damaged; /* true once the offset was reached */
 	const char *marker;  /* text to look for; NULL: none.  Set before the first connection. */
 	atomic_uint seen;    /* received blocks that contain it */
+	/* Called with bytes before they pass, and the direction.  NULL: not called.  Set before the first connection. */
+	void (*passes)(void *user, unsigned direction, size_t length);
+	void *user;
 };
 
 void proxy_start(struct proxy *proxy, const char *target, const struct damage *damage);

@@ -435,6 +435,72 @@ static void test_idle_memory(void **state)
 	stream_link_close(&link);
 }
 
+/* Counts what is allocated. */
+static void *allocate_counted(size_t size, void *user)
+{
+	unsigned *calls = user;
+
+	++*calls;
+	return malloc(size);
+}
+
+static void release_counted(void *pointer, void *user)
+{
+	(void)user;
+	free(pointer);
+}
+
+/* Sends `length` bytes to the other end, which receives all of them, more than the socket has room for. */
+static void pass_bytes(struct stream_link *link, char *data, size_t length)
+{
+	size_t sent = 0, received = 0;
+
+	while (received < length) {
+		ssize_t rc = sent < length ? stream_write_some(&link->client, data + sent, length - sent)
+					   : pl_stream_flush(&link->client);
+
+		sent += rc > 0 ? (size_t)rc : 0;
+		rc = stream_read_some(&link->server, data, length);
+		received += rc > 0 ? (size_t)rc : 0;
+	}
+	assert_int_equal(stream_read_some(&link->server, data, length), -EAGAIN);
+}
+
+/* Checks that idle streams keep no buffers, but give them to each other, so that busy ones allocate nothing. */
+static void test_spare_buffers(void **state)
+{
+	static const uint8_t secrets[2][PL_SECRET] = { { 1 }, { 2 } };
+	static char data[300000];
+	unsigned calls = 0, before;
+	const struct pl_allocator allocator = { .allocate = allocate_counted,
+						.release = release_counted,
+						.user = &calls };
+	struct pl_spare_buffers spare = { 0 };
+	struct stream_link links[2];
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		stream_link_open(&links[i], true, 0, NULL, NULL);
+		assert_int_equal(pl_stream_seal(&links[i].client, &allocator, secrets[0], secrets[1]), 0);
+		assert_int_equal(pl_stream_seal(&links[i].server, &allocator, secrets[1], secrets[0]), 0);
+		pl_stream_use_spare(&links[i].client, &spare);
+		pl_stream_use_spare(&links[i].server, &spare);
+	}
+	before = calls;
+	for (unsigned i = 0; i < 20; i++) {
+		pass_bytes(&links[i % 2], data, sizeof(data));
+		pass_bytes(&links[i % 2], data, 1);
+		assert_null(links[i % 2].server.sealed->buffer);
+		assert_null(links[i % 2].client.sealed->unsent);
+	}
+	assert_true(calls > before);
+	/* Each allocated buffer is a spare one now. */
+	assert_true(calls - before <= PL_SPARE_MAX || PL_SPARE_EACH == 0);
+	stream_link_close(&links[0]);
+	stream_link_close(&links[1]);
+	pl_spare_drain(&spare, &allocator);
+}
+
 static void *allocate_until(size_t size, void *user)
 {
 	int *left = user;
@@ -476,6 +542,7 @@ int main(void)
 		cmocka_unit_test_setup(test_damaged, stream_alarm),
 		cmocka_unit_test_setup(test_missing_memory, stream_alarm),
 		cmocka_unit_test_setup(test_idle_memory, stream_alarm),
+		cmocka_unit_test_setup(test_spare_buffers, stream_alarm),
 		cmocka_unit_test_setup(test_no_memory, stream_alarm),
 	};
 

@@ -97,6 +97,7 @@ static void lane_up(struct tcp_lane *lane)
 	atomic_store(&lane->missing, 0);
 	lane->retry_pause = 0;
 	pl_timer_clear(lane->engine, &lane->patience);
+	pl_stream_use_spare(&lane->stream, &lane->engine->spare_buffers);
 	tcp_lane_joins(lane);
 	pl_source_watch(&lane->source, EPOLLIN);
 	pl_peer_note_lane(lane->endpoint->base.peer, PL_EVENT_LANE_OPENED, lane->index, 0, "");
