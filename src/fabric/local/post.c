@@ -23,16 +23,58 @@ static bool kind_is_write_or_read(enum pl_kind kind)
 	return kind == PL_KIND_WRITE || kind == PL_KIND_READ;
 }
 
+static inline struct local_range range_of_segment(enum pl_kind kind, const struct pl_segment *segment, uint64_t at,
+						  uint64_t length)
+{
+	return (struct local_range){ .memory = &segment->region->memory,
+				     .offset = segment->offset + at,
+				     .remote_offset = segment->remote_offset + at,
+				     .length = length,
+				     .write = kind == PL_KIND_WRITE };
+}
+
 static int copy_segment_range(enum pl_kind kind, const struct pl_segment *segment, uint64_t at, uint64_t length,
 			      struct pl_error *error)
 {
-	struct local_range request = { .memory = &segment->region->memory,
-				       .offset = segment->offset + at,
-				       .remote_offset = segment->remote_offset + at,
-				       .length = length,
-				       .write = kind == PL_KIND_WRITE };
+	struct local_range request = range_of_segment(kind, segment, at, length);
 
 	return local_copy_chunk(segment->remote->fabric_data, &request, error);
+}
+
+/*
+ * Copies the segment at `first`, and those behind it that the same system call can copy: of the same remote region. Returns the
+ * index of the next segment, or a negative errno.
+ */
+static int copy_segment_run(const struct pl_operation *operation, unsigned first, struct pl_error *error)
+{
+	const struct pl_segment *segments = operation->segments;
+	const struct local_access *access = segments[first].remote->fabric_data;
+	struct local_range ranges[LOCAL_RANGES];
+	unsigned next = first, count = 0;
+	int rc;
+
+	for (; next < operation->segment_count && count < LOCAL_RANGES && segments[next].length; next++) {
+		if (segments[next].remote->fabric_data != access)
+			break;
+		ranges[count++] =
+			range_of_segment(operation->completion.kind, &segments[next], 0, segments[next].length);
+	}
+	rc = local_copy_ranges(access, ranges, count, error);
+	return rc < 0 ? rc : (int)next;
+}
+
+/* Copies the segment at `first`, and perhaps those behind it. Returns the index of the next segment, or a negative errno. */
+static int copy_segments(const struct pl_operation *operation, unsigned first, struct pl_error *error)
+{
+	const struct pl_segment *segment = &operation->segments[first];
+	const struct local_access *access = segment->remote->fabric_data;
+	int rc = 0;
+
+	if (segment->length && operation->segment_count > 1 && access->path->copy_ranges)
+		return copy_segment_run(operation, first, error);
+	if (segment->length || operation->total == 0)
+		rc = copy_segment_range(operation->completion.kind, segment, 0, segment->length, error);
+	return rc < 0 ? rc : (int)first + 1;
 }
 
 /* True if this end's processor, or a GPU, reaches both ends of a segment. Sets the reason of the route. */
@@ -66,12 +108,8 @@ static void do_operation_sync(struct pl_operation *operation)
 	struct pl_error error;
 	int rc = 0;
 
-	for (unsigned i = 0; rc == 0 && i < operation->segment_count; i++) {
-		const struct pl_segment *segment = &operation->segments[i];
-
-		if (segment->length || operation->total == 0)
-			rc = copy_segment_range(operation->completion.kind, segment, 0, segment->length, &error);
-	}
+	while (rc >= 0 && (unsigned)rc < operation->segment_count)
+		rc = copy_segments(operation, (unsigned)rc, &error);
 	if (rc < 0)
 		pl_operation_fail(operation, rc, &error);
 	pl_operation_pending_done(operation);
