@@ -614,8 +614,9 @@ int pl_peer_events(struct pl_peer *peer, struct pl_event_query *query, struct pl
 const char *pl_event_name(unsigned event);
 
 /**
- * Value of the program that belongs to the peer; initially 0. Completions of PL_KIND_LOST return it, and those of
- * PL_KIND_NOTIFIED the value at the notification's arrival, also once the peer is closed.
+ * Value of the program that belongs to the peer; initially 0. Completions of PL_KIND_LOST and PL_KIND_NOTIFIED have the value
+ * at the arrival of the event, also once the peer is closed. Events that arrive after the return of pl_peer_set_user_data()
+ * have the new value; earlier ones are in the queue of pl_poll() by then.
  */
 void pl_peer_set_user_data(struct pl_peer *peer, uint64_t user_data);
 uint64_t pl_peer_user_data(const struct pl_peer *peer);

@@ -15,18 +15,31 @@ static void signal_event(int fd)
 		(void)!write(fd, &one, sizeof(one));
 }
 
-void pl_completion_push(struct pl_context *context, struct pl_operation *operation)
+/* Appends an operation to the queue. The caller holds the queue's lock. */
+static inline void queue_completed(struct pl_context *context, struct pl_operation *operation)
 {
-	bool was_empty;
+	bool was_empty = pl_list_empty(&context->completed);
 
-	pl_lock_take(&context->queue_lock);
-	was_empty = pl_list_empty(&context->completed);
 	pl_list_append(&context->completed, &operation->queue_link);
 	if (was_empty) {
 		atomic_store_explicit(&context->any_completed, true, memory_order_release);
 		signal_event(context->event_fd);
 	}
+}
+
+void pl_completion_push(struct pl_context *context, struct pl_operation *operation)
+{
+	pl_lock_take(&context->queue_lock);
+	queue_completed(context, operation);
 	pl_lock_release(&context->queue_lock);
+}
+
+void pl_completion_push_event(struct pl_peer *peer, struct pl_operation *event)
+{
+	pl_lock_take(&peer->context->queue_lock);
+	event->completion.user_data = atomic_load(&peer->user_data);
+	queue_completed(peer->context, event);
+	pl_lock_release(&peer->context->queue_lock);
 }
 
 void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer)

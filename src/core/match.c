@@ -50,7 +50,7 @@ static void fail_unwritable(struct pl_operation *receive)
 PL_ALWAYS_INLINE void deliver_arrival(struct pl_operation *operation)
 {
 	if (operation->completion.kind == PL_KIND_NOTIFIED)
-		pl_completion_push(operation->context, operation);
+		pl_completion_push_event(operation->peer, operation);
 	else
 		pl_fast_pending_done(operation);
 }
@@ -283,7 +283,6 @@ static int notified(struct pl_peer *peer, const struct pl_frame *frame, const vo
 		memcpy(operation->copy, payload, frame->length);
 		operation->completion.data_length = frame->length;
 	}
-	operation->completion.user_data = atomic_load(&peer->user_data);
 	operation->completion.value = frame->offset;
 	operation->completion.posted = operation->completion.completed = pl_now();
 	arrived(operation);

@@ -200,6 +200,8 @@ void pl_operation_not_direct(struct pl_operation *operation, const char *why);
 
 /* Adds an operation to the queue of pl_poll(). */
 void pl_completion_push(struct pl_context *context, struct pl_operation *operation);
+/* Adds an event of the peer, with the peer's user data of this moment. */
+void pl_completion_push_event(struct pl_peer *peer, struct pl_operation *event);
 void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer);
 
 #endif

@@ -162,10 +162,9 @@ static void deliver_loss_event(struct pl_peer *peer)
 	pl_operation_fail(event, peer->loss.code, &peer->loss);
 	event->completion.status = peer->loss.code;
 	event->completion.fabric = peer->ops->name;
-	event->completion.user_data = peer->user_data;
 	event->completion.posted = event->completion.completed = pl_now();
 	atomic_store_explicit(&event->state, PL_DONE, memory_order_release);
-	pl_completion_push(peer->context, event);
+	pl_completion_push_event(peer, event);
 }
 
 void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error)
@@ -459,7 +458,10 @@ void pl_peer_close(struct pl_peer *peer)
 
 void pl_peer_set_user_data(struct pl_peer *peer, uint64_t user_data)
 {
+	/* Events that are queued later have this value: pl_completion_push_event(). */
+	pl_lock_take(&peer->context->queue_lock);
 	atomic_store(&peer->user_data, user_data);
+	pl_lock_release(&peer->context->queue_lock);
 }
 
 uint64_t pl_peer_user_data(const struct pl_peer *peer)

@@ -233,6 +233,51 @@ def test_no_collection_ends_a_peer_under_the_engines_lock(identities):
         gc.collect()
 
 
+# The function runs on the thread that holds the lock of the engine, for which the end of a peer waits.
+DROPPING_PROGRAM = """
+import sys, threading, weakref
+import peerlane as pl
+held, peers, watched = [], [], []
+def drop():
+    held.pop()
+    dropped.set()
+def decide(identity):
+    if held and 'other' in sys.argv:
+        threading.Thread(target=drop).start()
+        assert dropped.wait(120)
+        for _ in range(1000):
+            str(_)
+    held.clear()
+    return True
+dropped = threading.Event()
+server = pl.Context(fabric='tcp', progress='manual', authorize=decide)
+listener = server.listen()
+with pl.Context(fabric='tcp') as near:
+    def connect():
+        peers.append(near.connect(listener.address, timeout=120))
+    for _ in range(2):
+        client = threading.Thread(target=connect)
+        client.start()
+        held.append(listener.accept(timeout=120))
+        watched.append(weakref.ref(held[-1]))
+        client.join()
+    assert watched[0]() is None and watched[1]().connected
+    while peers[0].connected:
+        pass
+    assert peers[1].connected
+held.clear()
+server.close()
+print('done')
+"""
+
+
+@pytest.mark.parametrize('thread', ['own', 'other'])
+def test_a_function_drops_a_peer(thread):
+    if thread == 'other' and getattr(sys, '_is_gil_enabled', lambda: True)():
+        pytest.skip('with a global lock the other thread ends the peer itself')
+    done = subprocess.run([sys.executable, '-c', DROPPING_PROGRAM, thread], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, 'done\n'), done.stderr
+
 
 # A context with a memoryview stays open at exit. The first handler runs last, after the one of peerlane.
 ENDING_PROGRAM = """

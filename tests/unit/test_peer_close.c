@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Operations that wait in the queue of an engine while pl_peer_close() runs, or while they end. */
+/* Operations that wait in the queue of an engine while pl_peer_close() runs, or while they end; and the user data of events. */
+#include <pthread.h>
+#include <sched.h>
+
 #include "core/fabric.h"
 #include "support/cases.h"
 #include "support/environment.h"
@@ -87,9 +90,83 @@ static void stop_queued_connect(void *argument)
 	pl_close(context);
 }
 
+/* Calls that wait for the queue's lock, and what they do with the user data of a peer. */
+struct queue_user {
+	struct pl_peer *near_peer, *far_peer;
+	pthread_t thread;
+	bool notify;
+	atomic_bool ended;
+};
+
+static void *use_queue(void *argument)
+{
+	struct queue_user *user = argument;
+	struct pl_error error;
+
+	if (user->notify)
+		check_ok(pl_notify(user->near_peer, 1, NULL, 0, NULL, NULL, &error), &error);
+	else
+		pl_peer_set_user_data(user->far_peer, 8);
+	atomic_store(&user->ended, true);
+	return NULL;
+}
+
+/*
+ * Takes the lock of the far end's queue, begins the call, and waits until a thread waits for the lock: that of the far end's
+ * engine for a notification, else the calling one.
+ */
+static void begin_queue_user(struct queue_user *user)
+{
+	struct pl_lock *lock = &user->far_peer->context->queue_lock;
+
+	pl_lock_take(lock);
+	check_number(pthread_create(&user->thread, NULL, use_queue, user), 0);
+	while (atomic_load(&lock->word) != 2) {
+		check(user->notify || !atomic_load(&user->ended));
+		sched_yield();
+	}
+}
+
+/*
+ * Checks that the user data of a peer changes under the lock of the queue of events, and that an event reads them under this
+ * lock: so no event with the old value appears once the change and a pl_poll() have returned.
+ */
+static void user_data_of_events(void *argument)
+{
+	const struct setting setting = {
+		.name = "queue",
+		.fabric = "tcp",
+		.host = "127.0.0.1",
+		.progress = PL_PROGRESS_THREAD,
+		.lanes = 1,
+	};
+	struct scenario_environment environment;
+	struct pl_completion completion;
+	struct queue_user user;
+
+	(void)argument;
+	environment_open(&environment, &setting);
+	user = (struct queue_user){ environment.near_peer, environment.far_peer, .notify = true };
+	begin_queue_user(&user);
+	atomic_store(&environment.far_peer->user_data, 7);
+	pl_lock_release(&environment.far->queue_lock);
+	pthread_join(user.thread, NULL);
+	collect(&environment, environment.far, &completion, 1);
+	check_number(completion.kind, PL_KIND_NOTIFIED);
+	check_number(completion.user_data, 7);
+	user = (struct queue_user){ environment.near_peer, environment.far_peer, .notify = false };
+	begin_queue_user(&user);
+	check_number(pl_peer_user_data(environment.far_peer), 7);
+	pl_lock_release(&environment.far->queue_lock);
+	pthread_join(user.thread, NULL);
+	check_number(pl_peer_user_data(environment.far_peer), 8);
+	environment_close(&environment);
+}
+
 static const struct test_case cases[] = {
 	{ "close-with-queued-operations", close_with_queued_operations, NULL, 20 },
 	{ "stop-queued-connect", stop_queued_connect, NULL, 20 },
+	{ "user-data-of-events", user_data_of_events, NULL, 60 },
 };
 
 int main(void)

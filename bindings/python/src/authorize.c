@@ -119,7 +119,7 @@ static int py_authorize_ask(struct py_context *context, const struct pl_identity
 
 /*
  * The library calls with an engine's lock held, which the end of a peer, listener or context takes, too. So no collection may find
- * such an object in a cycle meanwhile. The mutex protects the number of callbacks that run, and what the first one found.
+ * such an object in a cycle meanwhile; the end of one without a cycle waits (late.c). The mutex protects the number of callbacks that run, and what the first one found.
  */
 static pthread_mutex_t callbacks_mutex = PTHREAD_MUTEX_INITIALIZER;
 static unsigned callbacks;
@@ -133,11 +133,13 @@ static bool py_callback_begin(PyGILState_STATE *before)
 	if (callbacks++ == 0)
 		collects = PyGC_Disable();
 	pthread_mutex_unlock(&callbacks_mutex);
+	py_late_enter();
 	return true;
 }
 
 static void py_callback_end(PyGILState_STATE before)
 {
+	py_late_leave();
 	pthread_mutex_lock(&callbacks_mutex);
 	/* A child of a fork in between has none. */
 	if (callbacks && --callbacks == 0 && collects)

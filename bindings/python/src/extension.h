@@ -48,6 +48,7 @@ struct py_object {
 	struct py_object *next, **link;
 	unsigned users; /* calls without the interpreter lock that use the handle */
 	bool closed;
+	void (*end)(PyObject *self); /* while the object waits for its end: late.c */
 };
 
 enum py_status {
@@ -249,6 +250,15 @@ void py_operation_forget(struct py_operation *operation, struct py_references *r
 /* Options of a context: options.c, authorize.c. */
 int py_options_parse(struct py_context *context, PyObject *given, struct pl_options *options, PyObject *owners);
 int py_function_option(struct py_context *context, const char *name, PyObject *function, struct pl_options *options);
+/*
+ * Ends during a callback of the library (late.c). Between enter and leave, py_late_add() takes over an object without
+ * references, whose end waits for an engine; else it returns false. The object is in no other list.
+ */
+void py_late_enter(void);
+void py_late_leave(void);
+bool py_late_add(struct py_object *object, void (*end)(PyObject *self));
+/* Leaves the objects of the parent process alone. */
+void py_late_forked(void);
 /* Lets the child of a fork collect, whatever callbacks its parent had. */
 void py_callbacks_forked(void);
 /* Threads that Python does not know (gate.c). Takes the interpreter's lock; false without it once the interpreter ends. */

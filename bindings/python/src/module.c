@@ -84,6 +84,7 @@ static PyObject *py_forked(PyObject *module, PyObject *unused)
 	state->going = 0;
 	py_threads_forked();
 	py_callbacks_forked();
+	py_late_forked();
 	Py_RETURN_NONE;
 }
 

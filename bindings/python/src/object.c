@@ -87,15 +87,19 @@ void py_object_unlink(struct py_object *object)
 	object->link = NULL;
 }
 
-static void py_object_end(PyObject *self, void (*end)(PyObject *self))
+/* Returns false if the object ends later, on another thread. */
+static bool py_object_end(PyObject *self, void (*end)(PyObject *self))
 {
 	PY_GUARD_CONTEXT_OF(self);
 	PyObject *type, *value, *trace;
 
 	py_object_unlink((struct py_object *)self);
+	if (py_late_add((struct py_object *)self, end))
+		return false;
 	PyErr_Fetch(&type, &value, &trace);
 	end(self);
 	PyErr_Restore(type, value, trace);
+	return true;
 }
 
 void py_object_dealloc(PyObject *self, void (*end)(PyObject *self))
@@ -103,7 +107,8 @@ void py_object_dealloc(PyObject *self, void (*end)(PyObject *self))
 	PyObject *context = (PyObject *)((struct py_object *)self)->context;
 	PyTypeObject *type = Py_TYPE(self);
 
-	py_object_end(self, end);
+	if (!py_object_end(self, end))
+		return;
 	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
 	Py_DECREF(type);
 	Py_DECREF(context);

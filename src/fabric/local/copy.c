@@ -27,34 +27,73 @@ static bool peer_process_is_alive(const struct local_endpoint *endpoint)
 	return poll(&poll_fd, 1, 0) == 0;
 }
 
-static int copy_by_process_vm(const struct local_access *access, const struct local_range *range)
-{
-	struct iovec local = { .iov_base = pl_memory_host_pointer(range->memory, range->offset),
-			       .iov_len = range->length };
-	struct iovec remote = { .iov_base = access->base + range->remote_offset, .iov_len = range->length };
+/* Ranges that process_vm_readv(2) or process_vm_writev(2) has still to copy. Ranges of one index have one length. */
+struct vm_ranges {
+	struct iovec local[LOCAL_RANGES], remote[LOCAL_RANGES];
+	unsigned first, count;
+};
 
-	if (!local.iov_base)
-		return -ENOTSUP;
-	if (!peer_process_is_alive(access->endpoint))
-		return -ECONNRESET;
-	while (local.iov_len) {
-		pid_t process = access->endpoint->process;
-		ssize_t moved = range->write ? process_vm_writev(process, &local, 1, &remote, 1, 0)
-					     : process_vm_readv(process, &local, 1, &remote, 1, 0);
+/* Takes `moved` bytes off the front. */
+static void vm_ranges_advance(struct vm_ranges *ranges, size_t moved, bool write)
+{
+	for (; moved; ranges->first++) {
+		struct iovec *local = &ranges->local[ranges->first], *remote = &ranges->remote[ranges->first];
+		size_t part = PL_MIN(moved, local->iov_len);
+
+		if (!write)
+			pl_mark_written(local->iov_base, part);
+		moved -= part;
+		if (part == local->iov_len)
+			continue;
+		local->iov_base = (uint8_t *)local->iov_base + part;
+		remote->iov_base = (uint8_t *)remote->iov_base + part;
+		local->iov_len -= part;
+		remote->iov_len = local->iov_len;
+		return;
+	}
+}
+
+static int vm_ranges_copy(struct vm_ranges *ranges, pid_t process, bool write)
+{
+	while (ranges->first < ranges->count) {
+		const struct iovec *local = ranges->local + ranges->first, *remote = ranges->remote + ranges->first;
+		unsigned count = ranges->count - ranges->first;
+		ssize_t moved = write ? process_vm_writev(process, local, count, remote, count, 0)
+				      : process_vm_readv(process, local, count, remote, count, 0);
 
 		if (moved < 0)
 			return errno == ESRCH ? -ECONNRESET : -errno;
 		if (moved == 0)
 			return -EFAULT;
-		if (!range->write)
-			pl_mark_written(local.iov_base, (size_t)moved);
 		/* After a short copy, the next call returns the error. */
-		local.iov_base = (uint8_t *)local.iov_base + moved;
-		remote.iov_base = (uint8_t *)remote.iov_base + moved;
-		local.iov_len -= (size_t)moved;
-		remote.iov_len = local.iov_len;
+		vm_ranges_advance(ranges, (size_t)moved, write);
 	}
 	return 0;
+}
+
+static int copy_ranges_by_process_vm(const struct local_access *access, const struct local_range *ranges,
+				     unsigned count)
+{
+	struct vm_ranges left;
+
+	for (unsigned i = 0; i < count; i++) {
+		left.local[i].iov_base = pl_memory_host_pointer(ranges[i].memory, ranges[i].offset);
+		left.local[i].iov_len = ranges[i].length;
+		left.remote[i].iov_base = access->base + ranges[i].remote_offset;
+		left.remote[i].iov_len = ranges[i].length;
+		if (!left.local[i].iov_base)
+			return -ENOTSUP;
+	}
+	left.first = 0;
+	left.count = count;
+	if (!peer_process_is_alive(access->endpoint))
+		return -ECONNRESET;
+	return vm_ranges_copy(&left, access->endpoint->process, ranges->write);
+}
+
+static int copy_by_process_vm(const struct local_access *access, const struct local_range *range)
+{
+	return copy_ranges_by_process_vm(access, range, 1);
 }
 
 const struct local_path local_mapped_path = {
@@ -65,6 +104,7 @@ const struct local_path local_process_path = {
 	.reason = "local: the kernel copies between the processes (process_vm_writev), as the library did not allocate "
 		  "the region, or not all of it was granted",
 	.copy = copy_by_process_vm,
+	.copy_ranges = copy_ranges_by_process_vm,
 };
 const struct local_path local_socket_path = {
 	.reason = "local: through a socket, as no other access path reaches the memory",
@@ -130,6 +170,19 @@ int local_copy_chunk(const struct local_access *access, const struct local_range
 		rc = access->path->copy(access, range);
 	local_gate_leave(access->gate, slot);
 	return rc < 0 ? local_copy_fail(error, rc, range->write) : 0;
+}
+
+int local_copy_ranges(const struct local_access *access, const struct local_range *ranges, unsigned count,
+		      struct pl_error *error)
+{
+	_Atomic uint32_t *slot = enter_access_gate(access);
+	int rc;
+
+	if (!slot)
+		return fail_unusable_access(access, error);
+	rc = access->path->copy_ranges(access, ranges, count);
+	local_gate_leave(access->gate, slot);
+	return rc < 0 ? local_copy_fail(error, rc, ranges->write) : 0;
 }
 
 int local_atomic(struct pl_sync_op *sync_op, struct pl_error *error)

@@ -23,16 +23,58 @@ static bool kind_is_write_or_read(enum pl_kind kind)
 	return kind == PL_KIND_WRITE || kind == PL_KIND_READ;
 }
 
+static inline struct local_range range_of_segment(enum pl_kind kind, const struct pl_segment *segment, uint64_t at,
+						  uint64_t length)
+{
+	return (struct local_range){ .memory = &segment->region->memory,
+				     .offset = segment->offset + at,
+				     .remote_offset = segment->remote_offset + at,
+				     .length = length,
+				     .write = kind == PL_KIND_WRITE };
+}
+
 static int copy_segment_range(enum pl_kind kind, const struct pl_segment *segment, uint64_t at, uint64_t length,
 			      struct pl_error *error)
 {
-	struct local_range request = { .memory = &segment->region->memory,
-				       .offset = segment->offset + at,
-				       .remote_offset = segment->remote_offset + at,
-				       .length = length,
-				       .write = kind == PL_KIND_WRITE };
+	struct local_range request = range_of_segment(kind, segment, at, length);
 
 	return local_copy_chunk(segment->remote->fabric_data, &request, error);
+}
+
+/*
+ * Copies the segment at `first`, and those behind it, before `end`, that the same system call can copy: of the same remote
+ * region. Returns the index of the next segment, or a negative errno.
+ */
+static int copy_segment_run(const struct pl_operation *operation, unsigned first, unsigned end, struct pl_error *error)
+{
+	const struct pl_segment *segments = operation->segments;
+	const struct local_access *access = segments[first].remote->fabric_data;
+	struct local_range ranges[LOCAL_RANGES];
+	unsigned next = first, count = 0;
+	int rc;
+
+	for (; next < end && count < LOCAL_RANGES && segments[next].length; next++) {
+		if (segments[next].remote->fabric_data != access)
+			break;
+		ranges[count++] =
+			range_of_segment(operation->completion.kind, &segments[next], 0, segments[next].length);
+	}
+	rc = local_copy_ranges(access, ranges, count, error);
+	return rc < 0 ? rc : (int)next;
+}
+
+/* Copies the segment at `first`, and perhaps those behind it. Returns the index of the next segment, or a negative errno. */
+static int copy_segments(const struct pl_operation *operation, unsigned first, struct pl_error *error)
+{
+	const struct pl_segment *segment = &operation->segments[first];
+	const struct local_access *access = segment->remote->fabric_data;
+	int rc = 0;
+
+	if (segment->length && operation->segment_count > 1 && access->path->copy_ranges)
+		return copy_segment_run(operation, first, operation->segment_count, error);
+	if (segment->length || operation->total == 0)
+		rc = copy_segment_range(operation->completion.kind, segment, 0, segment->length, error);
+	return rc < 0 ? rc : (int)first + 1;
 }
 
 /* True if this end's processor, or a GPU, reaches both ends of a segment. Sets the reason of the route. */
@@ -66,12 +108,8 @@ static void do_operation_sync(struct pl_operation *operation)
 	struct pl_error error;
 	int rc = 0;
 
-	for (unsigned i = 0; rc == 0 && i < operation->segment_count; i++) {
-		const struct pl_segment *segment = &operation->segments[i];
-
-		if (segment->length || operation->total == 0)
-			rc = copy_segment_range(operation->completion.kind, segment, 0, segment->length, &error);
-	}
+	while (rc >= 0 && (unsigned)rc < operation->segment_count)
+		rc = copy_segments(operation, (unsigned)rc, &error);
 	if (rc < 0)
 		pl_operation_fail(operation, rc, &error);
 	pl_operation_pending_done(operation);
@@ -79,8 +117,52 @@ static void do_operation_sync(struct pl_operation *operation)
 
 /* -- operations of the engines -------------------------------------------------------------------- */
 
-/* Takes the next chunk, which has a pending count that keeps the operation alive. */
-static bool local_worker_take_chunk(struct local_worker *worker, struct pl_chunk *chunk)
+/* Work that an engine takes at once: a chunk of a segment, or several whole segments, of which the chunk is the first. */
+struct local_share {
+	struct pl_chunk chunk;
+	unsigned segments;
+	uint64_t bytes;
+};
+
+/* True if one system call can copy the next segment, too. */
+static bool share_can_grow(const struct local_share *share)
+{
+	const struct pl_segment *first = share->chunk.segment, *next = first + share->segments;
+	const struct local_access *access = first->remote->fabric_data;
+
+	return share->chunk.length && share->chunk.length == first->length && access->path->copy_ranges &&
+	       share->segments < LOCAL_RANGES && next->length && next->remote->fabric_data == access &&
+	       share->bytes + next->length <= LOCAL_CHUNK;
+}
+
+/* Takes the next share of an operation. Returns true if nothing is left. */
+static bool operation_take_share(struct pl_operation *operation, struct local_share *share)
+{
+	bool is_last = pl_work_item_take_chunk(operation, LOCAL_CHUNK, &share->chunk);
+	struct pl_chunk next;
+
+	share->segments = 1;
+	share->bytes = share->chunk.length;
+	for (; !is_last && share_can_grow(share); share->segments++) {
+		is_last = pl_work_item_take_chunk(operation, LOCAL_CHUNK, &next);
+		share->bytes += next.length;
+	}
+	return is_last;
+}
+
+static int copy_share(const struct local_share *share, struct pl_error *error)
+{
+	const struct pl_chunk *chunk = &share->chunk;
+	const struct pl_operation *operation = chunk->operation;
+	unsigned first = (unsigned)(chunk->segment - operation->segments);
+
+	if (share->segments > 1)
+		return PL_MIN(copy_segment_run(operation, first, first + share->segments, error), 0);
+	return copy_segment_range(operation->completion.kind, chunk->segment, chunk->at, chunk->length, error);
+}
+
+/* Takes the next share, which has a pending count that keeps the operation alive. */
+static bool local_worker_take_share(struct local_worker *worker, struct local_share *share)
 {
 	struct local_state *state = worker->state;
 	struct pl_operation *operation;
@@ -95,9 +177,9 @@ static bool local_worker_take_chunk(struct local_worker *worker, struct pl_chunk
 		return false;
 	}
 	operation = pl_work_item_operation(state->work.next);
-	is_last = pl_work_item_take_chunk(operation, LOCAL_CHUNK, chunk);
+	is_last = operation_take_share(operation, share);
 	if (is_last || atomic_load(&operation->status))
-		pl_list_remove(state->work.next); /* the chunk takes over the list's pending count */
+		pl_list_remove(state->work.next); /* the share takes over the list's pending count */
 	else
 		atomic_fetch_add(&operation->pending, 1);
 	pthread_mutex_unlock(&state->lock);
@@ -107,22 +189,22 @@ static bool local_worker_take_chunk(struct local_worker *worker, struct pl_chunk
 bool local_worker_ready(struct pl_source *source, uint32_t events)
 {
 	struct local_worker *worker = pl_container_of(source, struct local_worker, source);
-	struct pl_chunk chunk;
+	struct local_share share;
 	uint64_t moved = 0;
 	bool any = false;
 
 	(void)events;
-	while (moved < VISIT && local_worker_take_chunk(worker, &chunk)) {
+	while (moved < VISIT && local_worker_take_share(worker, &share)) {
+		struct pl_operation *operation = share.chunk.operation;
 		struct pl_error error;
 		int rc = 0;
 
-		if (chunk.length && !atomic_load(&chunk.operation->status))
-			rc = copy_segment_range(chunk.operation->completion.kind, chunk.segment, chunk.at, chunk.length,
-						&error);
+		if (share.bytes && !atomic_load(&operation->status))
+			rc = copy_share(&share, &error);
 		if (rc < 0)
-			pl_operation_fail(chunk.operation, rc, &error);
-		pl_operation_pending_done(chunk.operation);
-		moved += chunk.length;
+			pl_operation_fail(operation, rc, &error);
+		pl_operation_pending_done(operation);
+		moved += share.bytes;
 		any = true;
 	}
 	return any;
