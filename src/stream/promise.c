@@ -58,7 +58,7 @@ void pl_promises_keep(struct pl_subscriber *subscriber)
 
 		if (!frame->promised || frame->state != PL_FRAME_READY)
 			return;
-		pl_subscriber_hold(subscriber, frame);
+		pl_subscriber_hold(subscriber, frame, pl_wall_clock());
 		end_promise(subscriber, frame, PL_TAKE_FRAME, 0);
 	}
 	end = pl_list_empty(&subscriber->promises) ? 0 : pl_subscriber_end_of_frames(subscriber);

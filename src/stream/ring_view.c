@@ -115,6 +115,17 @@ bool pl_frame_unchanged(const struct pl_stream_frame *frame)
 	return atomic_load(&frame->place) != PL_PLACE_RING || ring_view_holds(frame->view, frame->sequence);
 }
 
+bool pl_frame_unchanged_at(const struct pl_stream_frame *frame, struct pl_ring_look *look)
+{
+	if (atomic_load(&frame->place) != PL_PLACE_RING)
+		return true;
+	if (look->view != frame->view) {
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		*look = (struct pl_ring_look){ frame->view, ring_view_claimed(frame->view) };
+	}
+	return pl_ring_whole(look->claimed, frame->sequence, frame->view->geometry.slots);
+}
+
 bool pl_frame_describe_in_place(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
 	const struct pl_ring_geometry *geometry = &subscriber->geometry;

@@ -48,6 +48,12 @@ bool pl_frame_place(struct pl_subscriber *subscriber, struct pl_stream_frame *fr
 void pl_frame_unplace(struct pl_stream_frame *frame);
 /* True unless the publisher has claimed the slot of a frame in its ring again. No lock is needed. */
 bool pl_frame_unchanged(const struct pl_stream_frame *frame);
+/* The same for several frames that were read before: one look at `claimed` of their view, whose line the publisher writes. */
+struct pl_ring_look {
+	const struct pl_ring_view *view; /* NULL: no look yet */
+	uint64_t claimed;
+};
+bool pl_frame_unchanged_at(const struct pl_stream_frame *frame, struct pl_ring_look *look);
 /* Freezes all frames in the present view, and gives the view up. A subscriber that is being closed only gives it up. */
 void pl_subscriber_freeze(struct pl_subscriber *subscriber);
 /* Returns the first sequence in place that the program or the window still has; or `sequence`, if that is less. */

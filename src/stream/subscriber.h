@@ -214,8 +214,8 @@ static inline void pl_subscriber_add_spare(struct pl_subscriber *subscriber, str
 	if (frame->reads == 0)
 		pl_list_append(&subscriber->spare, &frame->link);
 }
-/* Gives the first frame of the window, which is ready, to the program. subscriber->lock is held. */
-void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
+/* Gives the first frame of the window, which is ready, to the program. `now`: wall clock. subscriber->lock is held. */
+void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, uint64_t now);
 /* Puts a frame that the program held back. subscriber->lock is held. */
 void pl_subscriber_unhold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
 int pl_subscriber_fail_take(const struct pl_subscriber *subscriber, const char *call, int rc, struct pl_error *error);

@@ -110,7 +110,7 @@ void pl_subscriber_begin_instance(struct pl_subscriber *subscriber)
 		subscriber->memory.frames[i].stale |= subscriber->memory.frames[i].state == PL_FRAME_HELD;
 }
 
-void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, uint64_t now)
 {
 	pl_list_remove(&frame->link);
 	subscriber->window_count--;
@@ -118,7 +118,7 @@ void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame
 	subscriber->accounts.pending--;
 	subscriber->accounts.delivered++;
 	frame->state = PL_FRAME_HELD;
-	frame->taken = pl_wall_clock();
+	frame->taken = now;
 	if (frame->view)
 		pl_list_append(&subscriber->placed, &frame->link);
 	frame->lost_before = frame->sequence - subscriber->last_delivered;
@@ -131,19 +131,22 @@ void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame
  */
 static int try_take(struct pl_subscriber *subscriber, struct pl_stream_frame **frames, unsigned n, bool *room)
 {
+	struct pl_ring_look look = { 0 };
 	struct pl_stream_frame *frame;
 	unsigned count = 0;
+	uint64_t now = 0;
 	int rc;
 
 	while (count < n && subscriber->held < subscriber->held_limit &&
 	       (frame = pl_subscriber_first_ready(subscriber))) {
-		if (!pl_frame_unchanged(frame)) {
+		if (!pl_frame_unchanged_at(frame, &look)) {
 			pl_subscriber_free_frame(subscriber, frame);
 			subscriber->accounts.lapped++;
 			*room = true;
 			continue;
 		}
-		pl_subscriber_hold(subscriber, frame);
+		now = now ? now : pl_wall_clock();
+		pl_subscriber_hold(subscriber, frame, now);
 		frames[count++] = frame;
 	}
 	*room |= count;
