@@ -155,9 +155,12 @@ static int copy_share(const struct local_share *share, struct pl_error *error)
 	const struct pl_chunk *chunk = &share->chunk;
 	const struct pl_operation *operation = chunk->operation;
 	unsigned first = (unsigned)(chunk->segment - operation->segments);
+	int rc;
 
-	if (share->segments > 1)
-		return PL_MIN(copy_segment_run(operation, first, first + share->segments, error), 0);
+	if (share->segments > 1) {
+		rc = copy_segment_run(operation, first, first + share->segments, error);
+		return rc < 0 ? rc : 0;
+	}
 	return copy_segment_range(operation->completion.kind, chunk->segment, chunk->at, chunk->length, error);
 }
 
