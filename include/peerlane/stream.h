@@ -99,7 +99,7 @@ struct pl_accounts {
 	uint64_t first;     /**< first sequence that the subscriber was given */
 	uint64_t next;      /**< first sequence without a fate */
 	uint64_t delivered; /**< pl_subscriber_take() returned the frame */
-	/** The publisher overwrote the frame, or its note of an abort, before that was read; or a later one was read after a lap. */
+	/** The publisher overwrote the frame, or its note of an abort, before that was read; or a newer one was read after laps. */
 	uint64_t lapped;
 	uint64_t dropped;   /**< PL_OVERFLOW_DROP_OLDEST dropped it; or the program closed the subscriber before taking it */
 	uint64_t rejected;  /**< PL_OVERFLOW_DROP_NEWEST did not fetch it */

@@ -83,7 +83,7 @@ int pl_stream_seal(struct pl_stream *stream, const struct pl_allocator *allocato
 
 /*
  * Makes a sealed stream use these buffers from now on. They live as long as the stream, and the caller's lock for them is
- * held in all calls of it but pl_stream_close(). Does nothing for other streams.
+ * held in all calls of it. Does nothing for other streams.
  */
 void pl_stream_use_spare(struct pl_stream *stream, struct pl_spare_buffers *spare);
 

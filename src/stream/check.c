@@ -50,13 +50,15 @@ struct pl_stream_check *pl_check_begin(struct pl_subscriber *subscriber)
 /* Judges a frame whose reads had ended before the check was posted. */
 static void judge_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, uint64_t claimed)
 {
-	if (!pl_ring_whole(claimed, frame->sequence, subscriber->geometry.slots)) {
+	const uint32_t slots = subscriber->geometry.slots;
+	bool whole = pl_ring_whole(claimed, frame->sequence, slots);
+
+	pl_laps_count(&subscriber->laps, whole, PL_MIN(pl_subscriber_window_limit(subscriber), slots / 2));
+	if (!whole) {
 		pl_subscriber_free_frame(subscriber, frame);
 		subscriber->accounts.lapped++;
-		subscriber->after_lap = PL_FRAMES_AFTER_LAP;
 	} else if (!pl_subscriber_reject(subscriber, frame)) {
 		frame->state = PL_FRAME_READY;
-		subscriber->after_lap -= subscriber->after_lap > 0;
 	}
 }
 

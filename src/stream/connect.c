@@ -263,6 +263,7 @@ static void accept_answer(struct pl_subscriber *subscriber, const struct pl_stre
 	subscriber->claimed = PL_MAX(subscriber->claimed, entry->claimed);
 	/* The new subscription begins there, and copies of earlier frames hold no slots of it. */
 	subscriber->reported_taken = first;
+	subscriber->laps = (struct pl_laps){ 0 };
 	subscriber->blocks = subscriber->overflow == PL_OVERFLOW_BLOCK && !subscriber->demoted;
 	/* An announcement may have arrived after the answer. */
 	pl_subscriber_follow(subscriber);

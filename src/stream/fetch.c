@@ -277,6 +277,15 @@ static bool is_fetching(const struct pl_subscriber *subscriber)
 	return false;
 }
 
+/* True if the next frame is the newest one, alone. A stream that has ended overwrites nothing more. */
+static bool follows_newest(const struct pl_subscriber *subscriber)
+{
+	bool rejects = subscriber->overflow == PL_OVERFLOW_DROP_NEWEST &&
+		       subscriber->window_count >= pl_subscriber_window_limit(subscriber);
+
+	return subscriber->laps.left && !subscriber->blocks && !rejects && subscriber->state == PL_STREAM_LIVE;
+}
+
 bool pl_subscriber_admit(struct pl_subscriber *subscriber, const struct pl_stream_message *announcement)
 {
 	struct pl_accounts *accounts = &subscriber->accounts;
@@ -284,8 +293,7 @@ bool pl_subscriber_admit(struct pl_subscriber *subscriber, const struct pl_strea
 
 	if (subscriber->phase != PL_SUBSCRIBER_LIVE || subscriber->restarted || accounts->next >= subscriber->published)
 		return false;
-	/* A stream that has ended overwrites nothing more. */
-	if (subscriber->after_lap && !subscriber->blocks && subscriber->state == PL_STREAM_LIVE) {
+	if (follows_newest(subscriber)) {
 		if (is_fetching(subscriber))
 			return false;
 		begin = PL_MAX(oldest,

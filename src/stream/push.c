@@ -229,7 +229,7 @@ static bool push_admit(struct pl_push *push, struct pl_push_write **write)
 
 	if (push->next >= publisher->published || publisher->closing)
 		return false;
-	if (push->after_lap && push->write_count)
+	if (push->laps.left && push->write_count)
 		return false;
 	if (push->next < oldest) {
 		push_lap(push, oldest);
@@ -259,18 +259,19 @@ static size_t push_end_write(struct pl_push *push, uint8_t *buffer, uint32_t *sl
 	const struct pl_push_write *write = &push->writes[push->first_write];
 	const uint8_t *at = publisher->ring.control + pl_ring_descriptor_offset(geometry, write->sequence);
 	size_t bytes;
+	bool whole;
 
 	push->first_write = (push->first_write + 1) % push->write_limit;
 	push->write_count--;
 	fates_add(&push->told, &write->before);
 	push->told_next = write->sequence + 1;
-	if (!pl_ring_whole(publisher->claimed, write->sequence, geometry->slots)) {
+	whole = pl_ring_whole(publisher->claimed, write->sequence, geometry->slots);
+	pl_laps_count(&push->laps, whole, PL_MIN(push->write_limit, geometry->slots / 2));
+	if (!whole) {
 		push->told.lapped++;
-		push->after_lap = PL_FRAMES_AFTER_LAP;
 		pl_push_credit_free(&push->credits, write->slot);
 		return 0;
 	}
-	push->after_lap -= push->after_lap > 0;
 	bytes = pl_stream_frame_bytes(at, geometry->descriptor_stride);
 	memcpy(buffer, at, bytes);
 	*slot = write->slot;

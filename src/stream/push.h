@@ -44,7 +44,7 @@ struct pl_push {
 	struct pl_push_fates told;    /* fates among these */
 	unsigned first_write, write_count;
 	unsigned write_limit;         /* most writes at a time */
-	unsigned after_lap;           /* frames to be written one at a time, because the ring lapped one */
+	struct pl_laps laps;          /* of frames that were being written */
 	struct pl_push_write *writes; /* `write_limit` elements: those under way, in the order of their sequences */
 	struct pl_push_credits credits;
 };
@@ -57,7 +57,7 @@ static inline uint64_t pl_push_oldest(const struct pl_push *push)
 	uint64_t oldest = PL_MIN(pl_publisher_oldest(publisher), publisher->published);
 
 	/* A stream that has ended overwrites nothing more. */
-	if (!push->after_lap || push->next >= publisher->published || publisher->state != PL_STREAM_LIVE)
+	if (!push->laps.left || push->next >= publisher->published || publisher->state != PL_STREAM_LIVE)
 		return oldest;
 	return PL_MAX(oldest, pl_stream_newest_wanted(publisher->published, subscription->base, subscription->every));
 }

@@ -148,10 +148,26 @@ static inline uint64_t pl_ring_bytes_to_move(bool gpu, uint64_t length)
 }
 
 /*
- * Frames that are moved one at a time, each the newest one, after a lap. A reader whose way is slower than the publisher would
- * otherwise always move the oldest frames, several at a time, and none of them in time.
+ * Laps of frames that were being moved. A reader whose way is slower than the publisher would always move the oldest frames,
+ * several at a time, and none of them in time. So after laps in a row the next frames are moved one at a time, each the newest
+ * one, until some were whole. Single laps are no sign of that: the oldest frames of a full ring are often lost.
  */
-#define PL_FRAMES_AFTER_LAP 8u
+struct pl_laps {
+	unsigned row;  /* frames lapped since the last whole one */
+	unsigned left; /* frames to be moved one at a time */
+};
+#define PL_FRAMES_AFTER_LAPS 8u
+
+/* Counts a moved frame. `most`: frames in a row that all lap if the way is too slow. */
+static inline void pl_laps_count(struct pl_laps *laps, bool whole, unsigned most)
+{
+	if (whole) {
+		laps->row = 0;
+		laps->left -= laps->left > 0;
+	} else if (++laps->row >= most || laps->left) {
+		laps->left = PL_FRAMES_AFTER_LAPS;
+	}
+}
 
 /* Returns the newest wanted sequence below `published`, if `base` and the first of each `every` after it are wanted. */
 static inline uint64_t pl_stream_newest_wanted(uint64_t published, uint64_t base, uint32_t every)

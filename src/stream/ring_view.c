@@ -148,8 +148,7 @@ bool pl_frame_place(struct pl_subscriber *subscriber, struct pl_stream_frame *fr
 {
 	struct pl_ring_view *view = subscriber->view;
 
-	/* Of other frames, a take finds out whether the slot was claimed again. */
-	if (!view || (frame->promised && !ring_view_holds(view, frame->sequence)))
+	if (!view)
 		return false;
 	view->frames++;
 	frame->view = view;

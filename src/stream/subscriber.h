@@ -125,8 +125,7 @@ struct pl_subscriber {
 	struct pl_list spare_parts;
 	struct pl_list promises;   /* frames that streams wait for, and that no sequence has yet */
 	unsigned window_count, held;
-	/* Frames to be read one at a time: the publisher has overwritten one that was being read. */
-	unsigned after_lap;
+	struct pl_laps laps; /* of frames that were being read */
 	unsigned reading;    /* reads under way, with those of the cursors */
 	enum pl_route route; /* of the last payload that was read, and the reason */
 	const char *reason;
