@@ -2,8 +2,8 @@
 /*
  * Capture of a CUDA graph by a thread that the test does not have. It lasts as long as the process if STANDIN_CAPTURE is set.
  * Meanwhile a thread whose mode is GLOBAL, as it is at first, must not call functions that the capture does not see. NVIDIA
- * names allocations and queries of events, not all others; here all calls that make, wait, copy or map are refused. With
- * STANDIN_CAPTURE=engines the first thread may make them, for tests whose own calls do not change the mode.
+ * names allocations and queries of events, not all others; here all calls of the library that make, wait, copy or map are
+ * refused. With STANDIN_CAPTURE=engines the first thread may make them, for tests whose own calls do not change the mode.
  */
 #include <stdlib.h>
 #include <string.h>

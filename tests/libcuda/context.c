@@ -234,6 +234,8 @@ API CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags)
 	struct context *current = standin_current();
 	CUresult result = INVALID_VALUE;
 
+	if (standin_spoils())
+		return CAPTURE_UNSUPPORTED;
 	if (!current || !peer)
 		return INVALID_CONTEXT;
 	pthread_mutex_lock(&standin_lock);

@@ -142,6 +142,7 @@ int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **resul
 void cuda_queue_close(struct pl_copy_queue *queue)
 {
 	int mode;
+
 	if (cuda_enter(queue->gpu, &mode) == CUDA_SUCCESS) {
 		for (unsigned i = 0; i < 2; i++)
 			close_direction(queue->gpu->driver, &queue->directions[i]);

@@ -45,7 +45,7 @@ void cuda_gpu_put(struct cuda_gpu *gpu);
 /*
  * device.c: cuda_relax() makes calls of this thread possible while another thread captures a CUDA graph. In the mode that
  * threads have at first, GLOBAL, allocations, queries of events and waits fail then, and spoil the graph. Returns the mode
- * that the thread had, for cuda_unrelax().
+ * that the thread had, for cuda_unrelax(); -1: the driver does not change it.
  */
 int cuda_relax(const struct cuda_driver *driver);
 void cuda_unrelax(const struct cuda_driver *driver, int mode);

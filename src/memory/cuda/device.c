@@ -180,14 +180,15 @@ int cuda_relax(const struct cuda_driver *driver)
 {
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-	if (driver->cuThreadExchangeStreamCaptureMode)
-		driver->cuThreadExchangeStreamCaptureMode(&mode);
+	if (!driver->cuThreadExchangeStreamCaptureMode ||
+	    driver->cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS)
+		return -1;
 	return mode;
 }
 
 void cuda_unrelax(const struct cuda_driver *driver, int mode)
 {
-	if (driver->cuThreadExchangeStreamCaptureMode)
+	if (mode >= 0)
 		driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
 

@@ -128,6 +128,7 @@ static struct cuda_opening *opening_get(struct cuda_gpu *gpu, const struct cuda_
 static void opening_put(struct cuda_opening *opening)
 {
 	int mode;
+
 	pthread_mutex_lock(&openings.lock);
 	if (--opening->references == 0) {
 		pl_list_remove(&opening->link);
