@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * stream_rate FABRIC[@HOST] BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL [BATCH]]]]]]: frames of a stream from one process to another
- * on this host, over the loopback interface or the address HOST. The subscriber holds slots back, so that no frame is lost; with PLACE 1 it uses frames in the ring. The publisher does
- * not fill the frames: the rate is that of the stream. It waits for PAUSE microseconds before each frame, so that the queue is
- * empty. Waiting threads poll for POLL microseconds; 0: the library's default. A call takes up to BATCH frames. Prints a JSON object with frames and bytes a
- * second, the time from publication to take, and the reads of the cursors that a frame needs. With FABRIC none there is no subscriber: the cost of the publisher's calls. With FABRIC alternate one
- * thread publishes BATCH frames and takes them in place, again and again: the cost of the calls of both ends, whose
- * instructions callgrind can count.
+ * stream_rate FABRIC[@HOST] BYTES SECONDS [QUEUE [SLOTS [PLACE [PAUSE [POLL [BATCH]]]]]]: frames of a stream from one process to
+ * another on this host, over the loopback interface or the address HOST. The subscriber holds slots back, so that no frame is
+ * lost; with PLACE 1 it uses frames in the ring. The publisher does not fill the frames: the rate is that of the stream. It waits
+ * for PAUSE microseconds before each frame, so that the queue is empty. Waiting threads poll for POLL microseconds; 0: the
+ * library's default. A call takes up to BATCH frames. Prints a JSON object with frames and bytes a second, the time from
+ * publication to take, and the reads of the cursors that a frame needs.
+ *
+ * With FABRIC none there is no subscriber: the cost of the publisher's calls. With FABRIC alternate one thread publishes BATCH
+ * frames and takes them in place, again and again: the cost of the calls of both ends, whose instructions callgrind can count.
  */
 #include "support.h"
 

@@ -119,7 +119,7 @@ static void subscribe(const void *argument, const char *address)
 
 int main(int argc, char **argv)
 {
-	struct run run = { .queue = 8, .buffers = 1 };
+	struct run run = { .queue = 8, .buffers = 16 };
 
 	if (argc < 3) {
 		fprintf(stderr, "usage: zmq_rate BYTES SECONDS [QUEUE [BUFFERS]]\n");
