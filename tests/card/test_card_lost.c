@@ -6,7 +6,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/base.h"
 #include "card/card.h"
+#include "core/peer.h"
+#include "fabric/verbs/endpoint.h"
 #include "support/cases.h"
 #include "support/environment.h"
 
@@ -176,6 +179,130 @@ static void message_after_loss(void *argument)
 	ends_close(&ends);
 }
 
+/* -- other losses of the far end's peer ------------------------------------------------------------ */
+
+/* Loses the far end's peer as pl_context_reload() does with a peer that is no longer admitted. */
+static void revoke_near(struct ends *ends)
+{
+	struct pl_peer *peer = ends->environment.far_peer;
+	struct pl_error error;
+
+	pl_fail(&error, -EACCES, "PEER-REVOKED", NULL, NULL, NULL, "the other end is not admitted any longer");
+	pl_engine_lock(peer->home);
+	pl_peer_lose(peer, &error);
+	pl_engine_unlock(peer->home);
+}
+
+static void expect_receive(struct ends *ends, struct pl_operation *operation, int status)
+{
+	struct pl_error error;
+
+	check_number(await(&ends->environment, operation, NULL, &error), status);
+	check_text(error.id, "PEER-REVOKED");
+}
+
+/* A revoked peer reaches no grant any more, over no rail, and its messages go to no receive. */
+static void revoked_peer(void *argument)
+{
+	static const uint8_t bytes[LENGTH];
+	struct pl_operation *receive, *writing, *sending;
+	struct buffer near, far;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct ends ends;
+
+	ends_open(&ends, &manual, *(const unsigned *)argument);
+	buffer_open(&near, ends.environment.near, LENGTH, PL_ACCESS_LOCAL);
+	buffer_open(&far, ends.environment.far, LENGTH, PL_ACCESS_ALL);
+	memset(near.bytes, 1, LENGTH);
+	memset(far.bytes, 2, LENGTH);
+	remote = share(&ends.environment, far.region, ends.environment.near_peer, NULL);
+	receive = receive_next(&ends);
+	revoke_near(&ends);
+	expect_receive(&ends, receive, -EACCES);
+	const struct pl_transfer transfer = { remote, 0, near.region, 0, LENGTH };
+
+	/* The near end knows nothing of the loss yet. */
+	check_ok(pl_write(ends.environment.near_peer, &transfer, NULL, &writing, &error), &error);
+	check_ok(pl_send_copy(ends.environment.near_peer, TAG, bytes, LENGTH, NULL, &sending, &error), &error);
+	check(await(&ends.environment, writing, NULL, &error) < 0);
+	await(&ends.environment, sending, NULL, &error);
+	expect_receive(&ends, receive_next(&ends), -EACCES);
+	for (unsigned i = 0; i < LENGTH; i++)
+		check_number(far.bytes[i], 2);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+	ends_close(&ends);
+}
+
+static bool rails_are_down(const struct pl_peer *peer)
+{
+	const struct verbs_endpoint *endpoint = verbs_endpoint_of(peer->endpoint);
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (endpoint->rails[i].link != VERBS_DOWN)
+			return false;
+	return true;
+}
+
+/*
+ * A message and a notification are in the far end's queue, not yet taken, when the peer is lost. The receive that was
+ * posted for the message fails, so no later one gets it.
+ */
+static void queued_at_loss(void *argument)
+{
+	static const uint8_t bytes[LENGTH];
+	struct pl_operation *receive, *sending, *notifying;
+	struct pl_completion completions[8];
+	struct pl_error error;
+	struct ends ends;
+	int count;
+
+	ends_open(&ends, &manual, *(const unsigned *)argument);
+	receive = receive_next(&ends);
+	check_ok(pl_send_copy(ends.environment.near_peer, TAG, bytes, LENGTH, NULL, &sending, &error), &error);
+	check_ok(pl_notify(ends.environment.near_peer, 7, NULL, 0, NULL, &notifying, &error), &error);
+	/* Only the near end makes progress: the far end's card has acknowledged both. */
+	while (pl_test(sending, NULL, &error) == -EINPROGRESS)
+		;
+	while (pl_test(notifying, NULL, &error) == -EINPROGRESS)
+		;
+	revoke_near(&ends);
+	expect_receive(&ends, receive, -EACCES);
+	/* A rail that is down has taken all of its completions. */
+	while (!rails_are_down(ends.environment.far_peer)) {
+		count = pl_poll(ends.environment.far, completions, 8);
+		for (int i = 0; i < count; i++)
+			check(completions[i].kind != PL_KIND_NOTIFIED);
+	}
+	expect_receive(&ends, receive_next(&ends), -EACCES);
+	ends_close(&ends);
+}
+
+/* The driver refuses a message on as many rails as may be tried. The last of these rails ends with the peer, too. */
+static void message_refused(void *argument)
+{
+	static const uint8_t bytes[LENGTH];
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct ends ends;
+
+	(void)argument;
+	ends_open(&ends, &manual, VERBS_REFUSALS + 1);
+	card_faults_next(CARD_REFUSE, VERBS_REFUSALS);
+	check_ok(pl_send_copy(ends.environment.far_peer, TAG, bytes, LENGTH, NULL, &operation, &error), &error);
+	/* The near end connects no rail again: its proof would take a refusal. */
+	while (is_connected(ends.environment.far_peer))
+		check_number(pl_poll(ends.environment.far, NULL, 0), 0);
+	check_number(card_counts_now().faults[CARD_REFUSE], VERBS_REFUSALS);
+	check_number(lanes_of(ends.environment.far_peer), 0);
+	complete(&ends.environment, operation, NULL);
+	check(await(&ends.environment, receive_next(&ends), NULL, &error) < 0);
+	check_text(error.id, "RDMA-POST");
+	ends_close(&ends);
+}
+
 static const struct test_case cases[] = {
 	{ "1-rail", message_lost, &(const struct loss){ &manual, 1, false }, LIMIT },
 	{ "1-rail-break", message_lost, &(const struct loss){ &manual, 1, true }, LIMIT },
@@ -184,6 +311,11 @@ static const struct test_case cases[] = {
 	{ "4-rails", message_lost, &(const struct loss){ &manual, 4, false }, LIMIT },
 	{ "4-rails-break", message_lost, &(const struct loss){ &manual, 4, true }, LIMIT },
 	{ "4-rails-thread", message_lost, &(const struct loss){ &threads, 4, false }, LIMIT },
+	{ "revoked-1-rail", revoked_peer, &(const unsigned){ 1 }, LIMIT },
+	{ "revoked-3-rails", revoked_peer, &(const unsigned){ 3 }, LIMIT },
+	{ "queued-1-rail", queued_at_loss, &(const unsigned){ 1 }, LIMIT },
+	{ "queued-2-rails", queued_at_loss, &(const unsigned){ 2 }, LIMIT },
+	{ "refused", message_refused, NULL, LIMIT },
 	{ "after-loss", message_after_loss, NULL, LIMIT },
 	{ "late", messages_late, &manual, LIMIT },
 	{ "late-thread", messages_late, &threads, LIMIT },

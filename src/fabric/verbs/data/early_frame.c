@@ -26,7 +26,7 @@ void verbs_frame_lost(struct verbs_endpoint *endpoint)
 	pl_fail(&error, -EPROTO, "RDMA-MESSAGE-LOST", "receive", NULL, HINT,
 		"frame %u did not come, but later ones did: a card of this host lost its completion, or the peer left it out",
 		endpoint->received + 1);
-	verbs_lose_peer(endpoint, NULL, &error);
+	pl_peer_lose(endpoint->base.peer, &error);
 }
 
 /* Begins the looks for the first missing frame. */
