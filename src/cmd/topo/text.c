@@ -259,11 +259,12 @@ static void note_data_direct(const struct pl_topology *topology, struct topo_not
 		const struct pl_card *card = &topology->cards[i];
 
 		if (card->data_direct >= 0)
-			topo_add_note(notes,
-				      "%s reaches GPU memory by its Data Direct function %s: its distances from GPUs, "
-				      "and the "
-				      "rates, are those of that function.",
-				      card->name, topology->nodes[card->data_direct].address);
+			topo_add_note(
+				notes,
+				"%s reaches GPU memory by its Data Direct function %s%s: its distances from GPUs, "
+				"and the rates, are those of that function.",
+				card->name, card->data_direct_below ? "below " : "",
+				topology->nodes[card->data_direct].address);
 	}
 }
 
