@@ -221,10 +221,10 @@ void *card_function(const char *name);
 void card_fault_next(enum card_fault fault);
 void card_faults_next(enum card_fault fault, unsigned count);
 /*
- * While true, completions of receives cannot be polled, nor those behind them in their queues. Completions that came
- * before, and queues to which no receive completes meanwhile, are as ever.
+ * Holds completions of receives that come to the queue from now on, and those behind them, until the next call; NULL: holds
+ * none.
  */
-void card_hold_received(bool hold);
+void card_hold_received(struct ibv_cq *cq);
 /* Holds registrations of this many bytes and more until the next call; 0: none. Returns those that are held now. */
 void card_hold(size_t least);
 unsigned card_held(void);

@@ -46,12 +46,12 @@ void card_fault_next(enum card_fault fault)
 	card_faults_next(fault, 1);
 }
 
-void card_hold_received(bool hold)
+void card_hold_received(struct ibv_cq *cq)
 {
-	void (*set)(bool hold);
+	void (*hold)(struct ibv_cq * cq);
 
-	find_function("standin_card_hold_received", &set);
-	set(hold);
+	find_function("standin_card_hold_received", &hold);
+	hold(cq);
 }
 
 void card_hold(size_t least)

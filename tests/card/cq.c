@@ -13,14 +13,9 @@
 #define POLL_MOST 32
 /* Time of an entry that waits for the end of card_hold_received(). */
 #define HELD UINT64_MAX
-#define HELD_QUEUES 16
 
-/* Completions of receives are held: card_hold_received(). */
-static struct {
-	bool on;
-	struct card_cq *queues[HELD_QUEUES]; /* queues with such completions */
-	unsigned count;
-} hold;
+/* Queue whose completions of receives are held: card_hold_received(). NULL: none. */
+static struct card_cq *held;
 
 struct channel {
 	struct ibv_comp_channel base;
@@ -47,34 +42,21 @@ static void cq_report(void *argument)
 }
 
 /* Returns true if the entry can be polled at the time. */
-static bool is_due(const struct card_cqe *entry, uint64_t now)
+static bool is_due(const struct card_cq *cq, const struct card_cqe *entry, uint64_t now)
 {
-	return entry->at == HELD ? !hold.on : entry->at <= now;
+	return entry->at == HELD ? cq != held : entry->at <= now;
 }
 
-static void hold_queue(struct card_cq *cq)
+void standin_card_hold_received(struct ibv_cq *cq)
 {
-	if (cq->last == HELD)
-		return;
-	if (hold.count == HELD_QUEUES)
-		abort();
-	cq->last = HELD;
-	hold.queues[hold.count++] = cq;
-}
+	struct card_cq *before;
 
-static void release_queue(unsigned index)
-{
-	hold.queues[index]->last = 0;
-	hold.queues[index] = hold.queues[--hold.count];
-}
-
-void standin_card_hold_received(bool on)
-{
 	pthread_mutex_lock(&card_lock);
-	hold.on = on;
-	while (!on && hold.count) {
-		cq_report(hold.queues[0]);
-		release_queue(0);
+	before = held;
+	held = (struct card_cq *)cq;
+	if (before && before->last == HELD) {
+		before->last = 0;
+		cq_report(before);
 	}
 	pthread_mutex_unlock(&card_lock);
 }
@@ -105,9 +87,9 @@ static void cq_push(struct card_cq *cq, const struct ibv_wc *wc, uint64_t retire
 		return;
 	}
 	/* Entries keep their order: each comes at the time of the last one, or later. */
-	if (hold.on && !retired) {
-		hold_queue(cq);
-	} else if (card_happens(CARD_LATE)) {
+	if (cq == held && !retired)
+		cq->last = HELD;
+	else if (card_happens(CARD_LATE)) {
 		uint64_t late = card_now() + card_random(LATE_MOST);
 
 		cq->last = late > cq->last ? late : cq->last;
@@ -189,7 +171,7 @@ int card_poll(struct ibv_cq *base, int count, struct ibv_wc *wc)
 		const struct card_cqe *entry = &cq->ring[cq->tail % cq->size];
 		struct card_qp *qp = card_qp_find(entry->wc.qp_num);
 
-		if (!is_due(entry, now))
+		if (!is_due(cq, entry, now))
 			break;
 		if (qp && qp->retired < entry->retired)
 			qp->retired = entry->retired;
@@ -211,7 +193,7 @@ int card_arm(struct ibv_cq *base, int solicited_only)
 	cq->armed = true;
 	now = cq->last ? card_now() : 0;
 	for (unsigned i = cq->tail; i != cq->head; i++) {
-		if (!is_due(&cq->ring[i % cq->size], now)) {
+		if (!is_due(cq, &cq->ring[i % cq->size], now)) {
 			cq_report_at(cq, cq->ring[i % cq->size].at);
 			break;
 		}
@@ -263,9 +245,8 @@ int ibv_destroy_cq(struct ibv_cq *base)
 			abort();
 	}
 	card_forget(cq);
-	for (unsigned i = 0; i < hold.count; i++)
-		if (hold.queues[i] == cq)
-			release_queue(i);
+	if (held == cq)
+		held = NULL;
 	card_counts.cqs--;
 	pthread_mutex_unlock(&card_lock);
 	free(cq->ring);
