@@ -117,6 +117,15 @@ def test_file_without_the_function(tmp_path):
     assert 'Data Direct of' not in tree
 
 
+def test_silent_driver(tmp_path):
+    """A note tells that the process that asks for the functions did not end well; without such a fact there is none."""
+    for state in 'hangs', 'crashed with signal 11', 'not started':
+        notes = topo(build(tmp_path / state, f'verbs.state {state}\n'))['notes']
+        assert any(note.startswith('Data Direct functions of the cards are unknown') and state in note for note in notes)
+    for name, facts in ('done', 'verbs.state done\n'), ('none', None):
+        assert not any('Data Direct' in note for note in topo(build(tmp_path / name, facts))['notes'])
+
+
 def test_check(tmp_path):
     """The path rows of `peerlane check` follow, and a dump keeps the place."""
     root = build(tmp_path / 'a', f'verbs.device.mlx5_0.data-direct {FUNCTION}\n')
