@@ -338,6 +338,32 @@ static void queued_at_loss(void *argument)
 	ends_close(&ends);
 }
 
+/*
+ * The near end sends and closes at once. The far end reads BYE before it can poll the message, which its receive gets all the
+ * same.
+ */
+static void closed_behind_message(void *argument)
+{
+	struct pl_operation *receive;
+	struct pl_completion receipt;
+	struct verbs_rail *rail;
+	struct ends ends;
+
+	ends_open(&ends, &manual, *(const unsigned *)argument);
+	receive = receive_next(&ends);
+	rail = verbs_frame_rail(verbs_endpoint_of(ends.environment.near_peer->endpoint));
+	check(rail);
+	card_hold_received(verbs_endpoint_of(ends.environment.far_peer->endpoint)->rails[rail->index].queue->cq);
+	send_length(&ends, 1);
+	pl_peer_close(ends.environment.near_peer);
+	ends.environment.near_peer = NULL;
+	progress_until(&ends.environment, atomic_load(&ends.environment.far_peer->ending));
+	card_hold_received(NULL);
+	complete(&ends.environment, receive, &receipt);
+	check_number(receipt.bytes, 1);
+	ends_close(&ends);
+}
+
 /* The driver refuses a message on as many rails as may be tried. The last of these rails ends with the peer, too. */
 static void message_refused(void *argument)
 {
@@ -373,6 +399,8 @@ static const struct test_case cases[] = {
 	{ "revoked-3-rails", revoked_peer, &(const unsigned){ 3 }, LIMIT },
 	{ "queued-1-rail", queued_at_loss, &(const unsigned){ 1 }, LIMIT },
 	{ "queued-2-rails", queued_at_loss, &(const unsigned){ 2 }, LIMIT },
+	{ "closed-1-rail", closed_behind_message, &(const unsigned){ 1 }, LIMIT },
+	{ "closed-2-rails", closed_behind_message, &(const unsigned){ 2 }, LIMIT },
 	{ "refused", message_refused, NULL, LIMIT },
 	{ "after-loss", message_after_loss, NULL, LIMIT },
 	{ "overtakes", message_overtakes, NULL, LIMIT },
