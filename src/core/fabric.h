@@ -100,6 +100,11 @@ struct pl_fabric_ops {
 	int (*message)(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
 		       struct pl_operation *operation);
 	void (*sweep)(struct pl_endpoint *endpoint);
+	/*
+	 * Ends the connections of a peer that is lost, before its operations end: no byte of either end may go over them
+	 * any more, and no message may arrive. Optional: sweep() does that.
+	 */
+	void (*lost)(struct pl_endpoint *endpoint);
 
 	/* -- Data, optional -- */
 	/*

@@ -185,6 +185,8 @@ void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error)
 	atomic_store(&peer->state, PL_PEER_LOST);
 	pl_timer_clear(peer->home, &peer->timer);
 	pl_channel_close(&peer->channel);
+	if (peer->ops->lost)
+		peer->ops->lost(peer->endpoint);
 	stop_peer_operations(peer, peer->loss.code, &peer->loss);
 	peer->ops->sweep(peer->endpoint);
 	deliver_loss_event(peer);

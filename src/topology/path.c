@@ -201,6 +201,11 @@ int pl_card_gpu_node(const struct pl_card *card)
 	return card->data_direct < 0 ? card->node : card->data_direct;
 }
 
+const char *pl_card_data_direct(const struct pl_topology *topology, const struct pl_card *card)
+{
+	return card->data_direct < 0 || card->data_direct_below ? NULL : topology->nodes[card->data_direct].address;
+}
+
 static void make_path(const struct pl_topology *topology, struct pl_path *path)
 {
 	const struct pl_card *card = &topology->cards[path->card];
@@ -224,22 +229,29 @@ static void make_path(const struct pl_topology *topology, struct pl_path *path)
 
 int topology_make_paths(struct pl_topology *topology)
 {
-	size_t count = topology->gpu_count * topology->card_count;
+	size_t count = topology->gpu_count * topology->card_count, old_count = topology->path_count;
+	struct pl_path *old = topology->paths, *paths;
+	int rc;
 
 	if (!count)
 		return 0;
-	free(topology->paths);
-	topology->path_count = 0;
-	topology->paths = calloc(count, sizeof(*topology->paths));
-	if (!topology->paths)
+	paths = calloc(count, sizeof(*paths));
+	if (!paths)
 		return -ENOMEM;
+	topology->paths = paths;
 	topology->path_count = count;
 	for (size_t i = 0; i < count; i++) {
 		topology->paths[i].gpu = (int)(i / topology->card_count);
 		topology->paths[i].card = (int)(i % topology->card_count);
 		make_path(topology, &topology->paths[i]);
 	}
-	return topology_choose(topology);
+	rc = topology_choose(topology);
+	if (rc < 0) {
+		topology->paths = old;
+		topology->path_count = old_count;
+	}
+	free(rc < 0 ? paths : old);
+	return rc;
 }
 
 const struct pl_path *pl_topology_path(const struct pl_topology *topology, size_t gpu, size_t card)

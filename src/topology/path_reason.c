@@ -160,9 +160,9 @@ size_t pl_topology_reasons(const struct pl_topology *topology, const struct pl_p
 	unsigned count;
 	int meeting = topology_meeting(topology, gpu, card, &count);
 
-	if (card != topology->cards[path->card].node)
-		say(&reasons, "the card reaches the GPU's memory by its Data Direct function, %s",
-		    topology->nodes[card].address);
+	if (topology->cards[path->card].data_direct >= 0)
+		say(&reasons, "the card reaches the GPU's memory by its Data Direct function, %s%s",
+		    topology->cards[path->card].data_direct_below ? "below " : "", topology->nodes[card].address);
 	say_class(topology, path, &reasons);
 	if (topology->is_virtual && !topology->file[0])
 		say(&reasons,

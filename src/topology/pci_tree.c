@@ -59,7 +59,7 @@ static bool is_host_bridge(const char *text, size_t length)
 
 int pl_topology_find(const struct pl_topology *topology, const char *address)
 {
-	for (size_t i = 0; i < topology->node_count; i++)
+	for (size_t i = 0; *address && i < topology->node_count; i++)
 		if (!strcmp(topology->nodes[i].address, address))
 			return (int)i;
 	return -1;

@@ -101,12 +101,35 @@ static struct pl_card *find_rdma_device(struct pl_topology *topology, const char
 	return NULL;
 }
 
+/* True if a node can be a Data Direct function, or stand above one that a topology file lacks. */
+static bool may_be_data_direct(const struct pl_topology *topology, int node)
+{
+	if (topology->nodes[node].kind == PL_PCI_HOST_BRIDGE)
+		return false;
+	for (size_t i = 0; i < topology->gpu_count; i++)
+		if (topology->gpus[i].node == node)
+			return false;
+	for (size_t i = 0; i < topology->card_count; i++)
+		if (topology->cards[i].node == node)
+			return false;
+	return true;
+}
+
+/* Returns the last component of a path. */
+static const char *last_component(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
 int pl_topology_set_data_direct(struct pl_topology *topology, struct pl_sysroot *root, const char *name,
 				const char *path)
 {
 	struct pl_card *card = find_rdma_device(topology, name);
 	const size_t known = topology->node_count;
-	int node;
+	struct pl_card before;
+	int node, rc;
 
 	if (!card || card->software)
 		return 0;
@@ -114,8 +137,15 @@ int pl_topology_set_data_direct(struct pl_topology *topology, struct pl_sysroot 
 	topology_nodes_finish(topology, known);
 	if (node < 0)
 		return node == -ENOMEM ? node : 0;
+	if (!may_be_data_direct(topology, node))
+		return 0;
+	before = *card;
 	card->data_direct = node;
-	return topology_make_paths(topology);
+	card->data_direct_below = strcmp(last_component(path), topology->nodes[node].address) != 0;
+	rc = topology_make_paths(topology);
+	if (rc < 0)
+		*card = before;
+	return rc;
 }
 
 static int compare_device_names(const void *a, const void *b)

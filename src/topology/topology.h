@@ -150,6 +150,7 @@ struct pl_netdev {
 struct pl_card {
 	int node;          /* -1: software device over a network device without a PCI device */
 	int data_direct;   /* node of its Data Direct function, by which it reaches GPU memory; -1: none, or unknown */
+	bool data_direct_below; /* a topology file lacks the function: that node is the device above it */
 	char name[64];     /* "mlx5_0" */
 	char uverbs[16];   /* "uverbs0" */
 	char type[32];     /* hca_type */
@@ -207,6 +208,8 @@ struct pl_topology {
 	size_t file_vague;  /* devices whose kind the file does not tell */
 	size_t file_absent; /* GPUs and cards of this machine that the file lacks */
 	char ignored[256];  /* topology file named in the environment and not used */
+	char data_direct_silent
+		[64]; /* why the cards' drivers did not tell their Data Direct functions; empty: they did */
 };
 
 struct pl_topology_options {
@@ -230,12 +233,15 @@ const struct pl_pci_bar *pl_pci_nvidia_bar1(const struct pl_pci_node *node);
 
 /*
  * Notes the Data Direct function of the RDMA device `name`, by its path below /sys. Paths between GPUs and the card end
- * there then. A device or function that the topology lacks changes nothing. Returns 0 or -ENOMEM.
+ * there then. Nothing changes if the topology lacks the device or the function, or has a host bridge, a GPU or a card
+ * there. Returns 0; or -ENOMEM, and nothing changes either.
  */
 int pl_topology_set_data_direct(struct pl_topology *topology, struct pl_sysroot *root, const char *name,
 				const char *path);
 /* Returns the node at which a card reaches GPU memory: its Data Direct function, else itself; -1: none. */
 int pl_card_gpu_node(const struct pl_card *card);
+/* Returns the address of a card's Data Direct function. NULL: the card has none, or the topology does not have it. */
+const char *pl_card_data_direct(const struct pl_topology *topology, const struct pl_card *card);
 
 /* Returns the node with this address, -1 if there is none. */
 int pl_topology_find(const struct pl_topology *topology, const char *address);

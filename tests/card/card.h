@@ -217,8 +217,14 @@ extern struct card_counts card_counts;
 struct card_counts card_counts_now(void);
 /* A function of the card, for tests only. */
 void *card_function(const char *name);
-/* Makes a fault happen at the next chance, once. */
+/* Makes a fault happen at the next chance, once, or at the next `count` chances. */
 void card_fault_next(enum card_fault fault);
+void card_faults_next(enum card_fault fault, unsigned count);
+/*
+ * Holds completions of receives that come to the queue from now on, and those behind them, until the next call; NULL: holds
+ * none.
+ */
+void card_hold_received(struct ibv_cq *cq);
 /* Holds registrations of this many bytes and more until the next call; 0: none. Returns those that are held now. */
 void card_hold(size_t least);
 unsigned card_held(void);

@@ -33,12 +33,25 @@ static void find_function(const char *name, void *function)
 	memcpy(function, &found, sizeof(found));
 }
 
+void card_faults_next(enum card_fault fault, unsigned count)
+{
+	void (*next)(enum card_fault fault, unsigned count);
+
+	find_function("standin_card_faults", &next);
+	next(fault, count);
+}
+
 void card_fault_next(enum card_fault fault)
 {
-	void (*next)(enum card_fault fault);
+	card_faults_next(fault, 1);
+}
 
-	find_function("standin_card_fault", &next);
-	next(fault);
+void card_hold_received(struct ibv_cq *cq)
+{
+	void (*hold)(struct ibv_cq * cq);
+
+	find_function("standin_card_hold_received", &hold);
+	hold(cq);
 }
 
 void card_hold(size_t least)

@@ -11,6 +11,11 @@
 
 #define LATE_MOST (2 * CARD_MILLISECOND)
 #define POLL_MOST 32
+/* Time of an entry that waits for the end of card_hold_received(). */
+#define HELD UINT64_MAX
+
+/* Queue whose completions of receives are held: card_hold_received(). NULL: none. */
+static struct card_cq *held;
 
 struct channel {
 	struct ibv_comp_channel base;
@@ -36,12 +41,34 @@ static void cq_report(void *argument)
 		abort();
 }
 
+/* Returns true if the entry can be polled at the time. */
+static bool is_due(const struct card_cq *cq, const struct card_cqe *entry, uint64_t now)
+{
+	return entry->at == HELD ? cq != held : entry->at <= now;
+}
+
+void standin_card_hold_received(struct ibv_cq *cq)
+{
+	struct card_cq *before;
+
+	pthread_mutex_lock(&card_lock);
+	before = held;
+	held = (struct card_cq *)cq;
+	if (before && before->last == HELD) {
+		before->last = 0;
+		cq_report(before);
+	}
+	pthread_mutex_unlock(&card_lock);
+}
+
 /* Reports an entry at the time at which it can be polled. */
 static void cq_report_at(struct card_cq *cq, uint64_t at)
 {
 	uint64_t now = card_now();
 	bool late = card_happens(CARD_CHANNEL);
 
+	if (at == HELD)
+		return;
 	if (late || at > now)
 		card_after((at > now ? at - now : 0) + (late ? card_random(LATE_MOST) : 0), cq_report, cq);
 	else
@@ -60,7 +87,9 @@ static void cq_push(struct card_cq *cq, const struct ibv_wc *wc, uint64_t retire
 		return;
 	}
 	/* Entries keep their order: each comes at the time of the last one, or later. */
-	if (card_happens(CARD_LATE)) {
+	if (cq == held && !retired)
+		cq->last = HELD;
+	else if (card_happens(CARD_LATE)) {
 		uint64_t late = card_now() + card_random(LATE_MOST);
 
 		cq->last = late > cq->last ? late : cq->last;
@@ -142,7 +171,7 @@ int card_poll(struct ibv_cq *base, int count, struct ibv_wc *wc)
 		const struct card_cqe *entry = &cq->ring[cq->tail % cq->size];
 		struct card_qp *qp = card_qp_find(entry->wc.qp_num);
 
-		if (entry->at > now)
+		if (!is_due(cq, entry, now))
 			break;
 		if (qp && qp->retired < entry->retired)
 			qp->retired = entry->retired;
@@ -164,7 +193,7 @@ int card_arm(struct ibv_cq *base, int solicited_only)
 	cq->armed = true;
 	now = cq->last ? card_now() : 0;
 	for (unsigned i = cq->tail; i != cq->head; i++) {
-		if (cq->ring[i % cq->size].at > now) {
+		if (!is_due(cq, &cq->ring[i % cq->size], now)) {
 			cq_report_at(cq, cq->ring[i % cq->size].at);
 			break;
 		}
@@ -216,6 +245,8 @@ int ibv_destroy_cq(struct ibv_cq *base)
 			abort();
 	}
 	card_forget(cq);
+	if (held == cq)
+		held = NULL;
 	card_counts.cqs--;
 	pthread_mutex_unlock(&card_lock);
 	free(cq->ring);

@@ -30,7 +30,7 @@ static struct {
 	uint32_t chances[CARD_FAULTS];
 	unsigned most;
 	uint64_t state;
-	bool next[CARD_FAULTS]; /* happens at the next chance */
+	unsigned next[CARD_FAULTS]; /* next chances at which it happens */
 } mood = { .once = PTHREAD_ONCE_INIT };
 
 static void mood_add(const char *text, size_t length)
@@ -76,7 +76,7 @@ bool card_happens(enum card_fault fault)
 {
 	pthread_once(&mood.once, mood_read);
 	if (mood.next[fault]) {
-		mood.next[fault] = false;
+		mood.next[fault]--;
 		card_counts.faults[fault]++;
 		return true;
 	}
@@ -86,9 +86,9 @@ bool card_happens(enum card_fault fault)
 	return true;
 }
 
-void standin_card_fault(enum card_fault fault)
+void standin_card_faults(enum card_fault fault, unsigned count)
 {
 	pthread_mutex_lock(&card_lock);
-	mood.next[fault] = true;
+	mood.next[fault] = count;
 	pthread_mutex_unlock(&card_lock);
 }

@@ -6,7 +6,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/base.h"
 #include "card/card.h"
+#include "core/peer.h"
+#include "fabric/verbs/verbs.h"
 #include "support/cases.h"
 #include "support/environment.h"
 
@@ -72,14 +75,20 @@ static struct pl_operation *receive_next(struct ends *ends)
 	return operation;
 }
 
-static void send_next(struct ends *ends)
+/* Sends bytes. The message may still be on its way. */
+static void send_length(struct ends *ends, size_t length)
 {
 	static const uint8_t bytes[LENGTH];
 	struct pl_operation *operation;
 	struct pl_error error;
 
-	check_ok(pl_send_copy(ends->environment.near_peer, TAG, bytes, LENGTH, NULL, &operation, &error), &error);
+	check_ok(pl_send_copy(ends->environment.near_peer, TAG, bytes, length, NULL, &operation, &error), &error);
 	complete(&ends->environment, operation, NULL);
+}
+
+static void send_next(struct ends *ends)
+{
+	send_length(ends, LENGTH);
 }
 
 static void expect_message_lost(struct ends *ends, struct pl_operation *operation)
@@ -113,7 +122,7 @@ static void message_lost(void *argument)
 
 #define ROUNDS 40u
 
-/* Connections break again and again while completions come late: messages overtake others, and all arrive. */
+/* Connections break again and again while completions come late: all messages arrive. */
 static void messages_late(void *argument)
 {
 	struct ends ends;
@@ -135,6 +144,58 @@ static void messages_late(void *argument)
 			complete(&ends.environment, received[j], NULL);
 	}
 	check_number(card_counts_now().faults[CARD_UNDELIVERED], ROUNDS);
+	ends_close(&ends);
+}
+
+/* Looks of the far end that find nothing, fewer than those that lose the peer. */
+#define VAIN_LOOKS 3u
+
+/*
+ * A message overtakes one that is in the queue of another card, which shows its completion late. Looks in vain lose nothing,
+ * and both arrive in order.
+ */
+static void message_overtakes(void *argument)
+{
+	struct pl_operation *first, *second;
+	struct verbs_endpoint *near, *far;
+	struct verbs_rail *rail;
+	struct pl_completion receipts[2];
+	struct ends ends;
+
+	(void)argument;
+	setenv("STANDIN_CARDS", "2", 1);
+	ends_open(&ends, &manual, 2);
+	near = verbs_endpoint_of(ends.environment.near_peer->endpoint);
+	far = verbs_endpoint_of(ends.environment.far_peer->endpoint);
+	first = receive_next(&ends);
+	second = receive_next(&ends);
+	/* The far end makes no progress but what this function makes. */
+	drive_no_more(&ends.environment, ends.environment.far);
+	rail = verbs_frame_rail(near);
+	check(rail);
+	check(far->rails[0].queue != far->rails[1].queue);
+	card_hold_received(far->rails[rail->index].queue->cq);
+	send_length(&ends, 1);
+	/* The far end's card has acknowledged the message. */
+	progress_until(&ends.environment, !rail->frames);
+	pl_engine_lock(near->base.peer->home);
+	verbs_fail(rail, "a test");
+	pl_engine_unlock(near->base.peer->home);
+	send_length(&ends, 2);
+	pl_engine_lock(far->base.peer->home);
+	while (!far->early_count)
+		verbs_cq_poll(far->rails[!rail->index].queue);
+	for (unsigned i = 1; i <= VAIN_LOOKS; i++) {
+		verbs_gap_look(&far->gap.timer);
+		check_number(far->gap.looks, i);
+	}
+	pl_engine_unlock(far->base.peer->home);
+	card_hold_received(NULL);
+	drive(&ends.environment, ends.environment.far);
+	complete(&ends.environment, first, &receipts[0]);
+	complete(&ends.environment, second, &receipts[1]);
+	check_number(receipts[0].bytes, 1);
+	check_number(receipts[1].bytes, 2);
 	ends_close(&ends);
 }
 
@@ -176,6 +237,156 @@ static void message_after_loss(void *argument)
 	ends_close(&ends);
 }
 
+/* -- other losses of the far end's peer ------------------------------------------------------------ */
+
+/* Loses the far end's peer as pl_context_reload() does with a peer that is no longer admitted. */
+static void revoke_near(struct ends *ends)
+{
+	struct pl_peer *peer = ends->environment.far_peer;
+	struct pl_error error;
+
+	pl_fail(&error, -EACCES, "PEER-REVOKED", NULL, NULL, NULL, "the other end is not admitted any longer");
+	pl_engine_lock(peer->home);
+	pl_peer_lose(peer, &error);
+	pl_engine_unlock(peer->home);
+}
+
+static void expect_receive(struct ends *ends, struct pl_operation *operation, int status)
+{
+	struct pl_error error;
+
+	check_number(await(&ends->environment, operation, NULL, &error), status);
+	check_text(error.id, "PEER-REVOKED");
+}
+
+/* A revoked peer reaches no grant any more, over no rail, and its messages go to no receive. */
+static void revoked_peer(void *argument)
+{
+	static const uint8_t bytes[LENGTH];
+	struct pl_operation *receive, *writing, *sending;
+	struct buffer near, far;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct ends ends;
+
+	ends_open(&ends, &manual, *(const unsigned *)argument);
+	buffer_open(&near, ends.environment.near, LENGTH, PL_ACCESS_LOCAL);
+	buffer_open(&far, ends.environment.far, LENGTH, PL_ACCESS_ALL);
+	memset(near.bytes, 1, LENGTH);
+	memset(far.bytes, 2, LENGTH);
+	remote = share(&ends.environment, far.region, ends.environment.near_peer, NULL);
+	receive = receive_next(&ends);
+	revoke_near(&ends);
+	expect_receive(&ends, receive, -EACCES);
+	const struct pl_transfer transfer = { remote, 0, near.region, 0, LENGTH };
+
+	/* The near end knows nothing of the loss yet. */
+	check_ok(pl_write(ends.environment.near_peer, &transfer, NULL, &writing, &error), &error);
+	check_ok(pl_send_copy(ends.environment.near_peer, TAG, bytes, LENGTH, NULL, &sending, &error), &error);
+	check(await(&ends.environment, writing, NULL, &error) < 0);
+	await(&ends.environment, sending, NULL, &error);
+	expect_receive(&ends, receive_next(&ends), -EACCES);
+	for (unsigned i = 0; i < LENGTH; i++)
+		check_number(far.bytes[i], 2);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+	ends_close(&ends);
+}
+
+static bool rails_are_down(const struct pl_peer *peer)
+{
+	const struct verbs_endpoint *endpoint = verbs_endpoint_of(peer->endpoint);
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (endpoint->rails[i].link != VERBS_DOWN)
+			return false;
+	return true;
+}
+
+/*
+ * A message and a notification are in the far end's queue, not yet taken, when the peer is lost. The receive that was
+ * posted for the message fails, so no later one gets it.
+ */
+static void queued_at_loss(void *argument)
+{
+	static const uint8_t bytes[LENGTH];
+	struct pl_operation *receive, *sending, *notifying;
+	struct pl_completion completions[8];
+	struct pl_error error;
+	struct ends ends;
+	int count;
+
+	ends_open(&ends, &manual, *(const unsigned *)argument);
+	receive = receive_next(&ends);
+	check_ok(pl_send_copy(ends.environment.near_peer, TAG, bytes, LENGTH, NULL, &sending, &error), &error);
+	check_ok(pl_notify(ends.environment.near_peer, 7, NULL, 0, NULL, &notifying, &error), &error);
+	/* Only the near end makes progress: the far end's card has acknowledged both. */
+	while (pl_test(sending, NULL, &error) == -EINPROGRESS)
+		;
+	while (pl_test(notifying, NULL, &error) == -EINPROGRESS)
+		;
+	revoke_near(&ends);
+	expect_receive(&ends, receive, -EACCES);
+	/* A rail that is down has taken all of its completions. */
+	while (!rails_are_down(ends.environment.far_peer)) {
+		count = pl_poll(ends.environment.far, completions, 8);
+		for (int i = 0; i < count; i++)
+			check(completions[i].kind != PL_KIND_NOTIFIED);
+	}
+	expect_receive(&ends, receive_next(&ends), -EACCES);
+	ends_close(&ends);
+}
+
+/*
+ * The near end sends and closes at once. The far end reads BYE before it can poll the message, which its receive gets all the
+ * same.
+ */
+static void closed_behind_message(void *argument)
+{
+	struct pl_operation *receive;
+	struct pl_completion receipt;
+	struct verbs_rail *rail;
+	struct ends ends;
+
+	ends_open(&ends, &manual, *(const unsigned *)argument);
+	receive = receive_next(&ends);
+	rail = verbs_frame_rail(verbs_endpoint_of(ends.environment.near_peer->endpoint));
+	check(rail);
+	card_hold_received(verbs_endpoint_of(ends.environment.far_peer->endpoint)->rails[rail->index].queue->cq);
+	send_length(&ends, 1);
+	pl_peer_close(ends.environment.near_peer);
+	ends.environment.near_peer = NULL;
+	progress_until(&ends.environment, atomic_load(&ends.environment.far_peer->ending));
+	card_hold_received(NULL);
+	complete(&ends.environment, receive, &receipt);
+	check_number(receipt.bytes, 1);
+	ends_close(&ends);
+}
+
+/* The driver refuses a message on as many rails as may be tried. The last of these rails ends with the peer, too. */
+static void message_refused(void *argument)
+{
+	static const uint8_t bytes[LENGTH];
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct ends ends;
+
+	(void)argument;
+	ends_open(&ends, &manual, VERBS_REFUSALS + 1);
+	card_faults_next(CARD_REFUSE, VERBS_REFUSALS);
+	check_ok(pl_send_copy(ends.environment.far_peer, TAG, bytes, LENGTH, NULL, &operation, &error), &error);
+	/* The near end connects no rail again: its proof would take a refusal. */
+	while (is_connected(ends.environment.far_peer))
+		check_number(pl_poll(ends.environment.far, NULL, 0), 0);
+	check_number(card_counts_now().faults[CARD_REFUSE], VERBS_REFUSALS);
+	check_number(lanes_of(ends.environment.far_peer), 0);
+	complete(&ends.environment, operation, NULL);
+	check(await(&ends.environment, receive_next(&ends), NULL, &error) < 0);
+	check_text(error.id, "RDMA-POST");
+	ends_close(&ends);
+}
+
 static const struct test_case cases[] = {
 	{ "1-rail", message_lost, &(const struct loss){ &manual, 1, false }, LIMIT },
 	{ "1-rail-break", message_lost, &(const struct loss){ &manual, 1, true }, LIMIT },
@@ -184,7 +395,15 @@ static const struct test_case cases[] = {
 	{ "4-rails", message_lost, &(const struct loss){ &manual, 4, false }, LIMIT },
 	{ "4-rails-break", message_lost, &(const struct loss){ &manual, 4, true }, LIMIT },
 	{ "4-rails-thread", message_lost, &(const struct loss){ &threads, 4, false }, LIMIT },
+	{ "revoked-1-rail", revoked_peer, &(const unsigned){ 1 }, LIMIT },
+	{ "revoked-3-rails", revoked_peer, &(const unsigned){ 3 }, LIMIT },
+	{ "queued-1-rail", queued_at_loss, &(const unsigned){ 1 }, LIMIT },
+	{ "queued-2-rails", queued_at_loss, &(const unsigned){ 2 }, LIMIT },
+	{ "closed-1-rail", closed_behind_message, &(const unsigned){ 1 }, LIMIT },
+	{ "closed-2-rails", closed_behind_message, &(const unsigned){ 2 }, LIMIT },
+	{ "refused", message_refused, NULL, LIMIT },
 	{ "after-loss", message_after_loss, NULL, LIMIT },
+	{ "overtakes", message_overtakes, NULL, LIMIT },
 	{ "late", messages_late, &manual, LIMIT },
 	{ "late-thread", messages_late, &threads, LIMIT },
 };

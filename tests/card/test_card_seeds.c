@@ -81,7 +81,7 @@ enum slot_kind { SLOT_FREE, SLOT_WRITE, SLOT_READ, SLOT_SEND, SLOT_ADD };
 struct slot {
 	enum slot_kind kind;
 	struct pl_operation *operation, *receive;
-	uint64_t offset, tag; /* tag: of its own, as a message may arrive after its receive has failed with the peer */
+	uint64_t offset;
 	uint32_t length;
 	uint8_t value;
 	uint64_t old; /* the word before SLOT_ADD */
@@ -124,10 +124,10 @@ static bool slot_start(struct run *run, struct slot *slot)
 	slot_set(&run->near, slot, slot->kind == SLOT_READ ? 0 : slot->value);
 	slot_set(&run->far, slot, slot->kind == SLOT_READ ? slot->value : 0);
 	if (slot->kind == SLOT_SEND) {
-		rc = pl_receive(run->environment.far_peer, slot->tag, UINT64_MAX, &to, &attributes, &slot->receive,
+		rc = pl_receive(run->environment.far_peer, slot->offset, UINT64_MAX, &to, &attributes, &slot->receive,
 				&error);
 		if (rc == 0)
-			rc = pl_send(peer, slot->tag, &from, &attributes, &slot->operation, &error);
+			rc = pl_send(peer, slot->offset, &from, &attributes, &slot->operation, &error);
 	} else if (slot->kind == SLOT_ADD) {
 		const struct pl_atomic atomic = {
 			.remote = run->remote, .remote_offset = slot->offset, .operand = slot->value, .old = &slot->old
@@ -275,7 +275,6 @@ static void run_traffic(struct run *run)
 			slot_finish(run, slot);
 		slot->kind = (enum slot_kind)(1 + run_random(run, run->choice.atomics ? 4 : 3));
 		slot->offset = (i % SLOTS) * SLOT;
-		slot->tag = i;
 		slot->length = 1 + run_random(run, run_random(run, 2) ? 64 : SLOT - 1);
 		slot->value = (uint8_t)(1 + run_random(run, 255));
 		if (slot->kind == SLOT_SEND && slot->length > run->choice.message_max)

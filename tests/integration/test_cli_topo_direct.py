@@ -77,6 +77,55 @@ def test_function_outside_the_tree(tmp_path):
         assert shown['nics'][0]['data_direct'] is None and pair(shown, '0000:01:00.0')['class'] == 'SYS'
 
 
+def test_wrong_devices(tmp_path):
+    """A host bridge, a GPU or a card is no Data Direct function."""
+    above = '/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0'
+    wrong = ['/sys/devices/pci0000:80', f'{above}/0000:83:00.0', '/sys/devices/pci0000:80/0000:80:02.0/0000:85:00.0',
+             '/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0']
+    for i, path in enumerate(wrong):
+        shown = topo(build(tmp_path / str(i), f'verbs.device.mlx5_0.data-direct {path}\n'))
+        assert shown['nics'][0]['data_direct'] is None and pair(shown, '0000:01:00.0')['class'] == 'SYS'
+        assert not any('Data Direct' in note for note in shown['notes'])
+
+
+# NCCL's form of the machine, without the Data Direct function.
+FILE = '''<system version="1">
+  <cpu numaid="0" affinity="ff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:01:00.0" class="0x020000" link_speed="32.0 GT/s PCIe" link_width="16">
+      <nic><net name="mlx5_0" speed="800000" port="1"/></nic></pci>
+  </cpu>
+  <cpu numaid="1" affinity="ff00" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:81:00.0" class="0x060400" link_speed="64.0 GT/s PCIe" link_width="16">
+      <pci busid="0000:83:00.0" class="0x030200" link_speed="64.0 GT/s PCIe" link_width="16"/>
+    </pci>
+  </cpu>
+</system>
+'''
+
+
+def test_file_without_the_function(tmp_path):
+    """Distances begin at the device above the function, which is not called the function."""
+    root = build(tmp_path / 'root', f'verbs.device.mlx5_0.data-direct {FUNCTION}\n')
+    file = tmp_path / 'topo.xml'
+    file.write_text(FILE)
+    shown = topo(root, '--nccl-topology', file)
+    near = pair(shown, '0000:01:00.0')
+    assert near['class'] == 'PIX' and shown['nics'][0]['data_direct'] is None
+    assert "the card reaches the GPU's memory by its Data Direct function, below 0000:81:00.0" in near['reasons']
+    assert any('Data Direct function below 0000:81:00.0' in note for note in shown['notes'])
+    tree = run('topo', '--tree', '--numeric', '--sysroot', root, '--nccl-topology', file).stdout
+    assert 'Data Direct of' not in tree
+
+
+def test_silent_driver(tmp_path):
+    """A note tells that the process that asks for the functions did not end well; without such a fact there is none."""
+    for state in 'hangs', 'crashed with signal 11', 'not started':
+        notes = topo(build(tmp_path / state, f'verbs.state {state}\n'))['notes']
+        assert any(note.startswith('Data Direct functions of the cards are unknown') and state in note for note in notes)
+    for name, facts in ('done', 'verbs.state done\n'), ('none', None):
+        assert not any('Data Direct' in note for note in topo(build(tmp_path / name, facts))['notes'])
+
+
 def test_check(tmp_path):
     """The path rows of `peerlane check` follow, and a dump keeps the place."""
     root = build(tmp_path / 'a', f'verbs.device.mlx5_0.data-direct {FUNCTION}\n')

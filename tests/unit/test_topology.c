@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Topology queries of the library: rates, configuration space, ranks. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -219,12 +220,66 @@ static void test_cpu_names(void **state)
 	assert_string_equal(name, "Intel");
 }
 
+/* An allocation of too many bytes fails, also under a sanitizer. */
+const char *__asan_default_options(void);
+const char *__tsan_default_options(void);
+
+const char *__asan_default_options(void)
+{
+	return "allocator_may_return_null=1";
+}
+
+const char *__tsan_default_options(void)
+{
+	return "allocator_may_return_null=1";
+}
+
+/* Without memory for new paths the topology keeps its paths. */
+static void test_paths_without_memory(void **state)
+{
+	struct pl_topology topology = { 0 };
+
+	(void)state;
+	assert_int_equal(topology_node_add(&topology, "0000:01:00.0", PL_PCI_ENDPOINT, -1), 0);
+	assert_int_equal(topology_node_add(&topology, "0000:02:00.0", PL_PCI_ENDPOINT, -1), 1);
+	topology.gpus = calloc(1, sizeof(*topology.gpus));
+	topology.gpu_count = 1;
+	assert_int_equal(topology_card_add(&topology, 1, "mlx5_0"), 0);
+	assert_int_equal(topology_make_paths(&topology), 0);
+	topology.gpu_count = SIZE_MAX / sizeof(struct pl_path) + 1;
+	assert_int_equal(topology_make_paths(&topology), -ENOMEM);
+	topology.gpu_count = 1;
+	assert_int_equal(topology.path_count, 1);
+	assert_non_null(pl_topology_path(&topology, 0, 0));
+	assert_int_equal(topology_make_paths(&topology), 0);
+	free(topology.paths);
+	free(topology.gpus);
+	free(topology.cards);
+	free(topology.nodes);
+}
+
+/* An absent address in a report finds no node, not even one whose address has no printable character. */
+static void test_empty_address(void **state)
+{
+	struct pl_topology topology = { 0 };
+
+	(void)state;
+	assert_int_equal(topology_node_add(&topology, "", PL_PCI_ENDPOINT, -1), 0);
+	assert_int_equal(pl_topology_find(&topology, ""), -1);
+	free(topology.nodes);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rates),     cmocka_unit_test(test_speeds),
-		cmocka_unit_test(test_addresses), cmocka_unit_test(test_configuration_space),
-		cmocka_unit_test(test_ranks),     cmocka_unit_test(test_cpu_names),
+		cmocka_unit_test(test_rates),
+		cmocka_unit_test(test_speeds),
+		cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_configuration_space),
+		cmocka_unit_test(test_ranks),
+		cmocka_unit_test(test_cpu_names),
+		cmocka_unit_test(test_paths_without_memory),
+		cmocka_unit_test(test_empty_address),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -218,6 +218,7 @@ static struct json_object *topo_cards_json(const struct topo_view *view)
 
 	for (size_t i = 0; i < topology->card_count; i++) {
 		const struct pl_card *card = &topology->cards[i];
+		const char *data_direct = pl_card_data_direct(topology, card);
 		struct json_object *object = json_object_new_object();
 
 		cli_json_add(object, "id", card_id_json(topology, card));
@@ -226,8 +227,7 @@ static struct json_object *topo_cards_json(const struct topo_view *view)
 		cli_json_add(object, "software", json_object_new_boolean(card->software));
 		cli_json_add(object, "firmware", cli_json_text_or_null(card->firmware));
 		cli_json_add(object, "board", cli_json_text_or_null(card->board));
-		cli_json_add(object, "data_direct",
-			     card->data_direct < 0 ? NULL : cli_json_text(topology->nodes[card->data_direct].address));
+		cli_json_add(object, "data_direct", data_direct ? cli_json_text(data_direct) : NULL);
 		if (card->node >= 0)
 			add_pci_members(object, topology, card->node);
 		cli_json_add(object, "ports", card_ports_json(card));

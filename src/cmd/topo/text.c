@@ -255,15 +255,22 @@ static void note_redirected_paths(const struct pl_topology *topology, struct top
 
 static void note_data_direct(const struct pl_topology *topology, struct topo_note_list *notes)
 {
+	if (topology->data_direct_silent[0])
+		topo_add_note(
+			notes,
+			"Data Direct functions of the cards are unknown: the process that asked libmlx5 for them: %s. "
+			"See the kernel log.",
+			topology->data_direct_silent);
 	for (size_t i = 0; i < topology->card_count; i++) {
 		const struct pl_card *card = &topology->cards[i];
 
 		if (card->data_direct >= 0)
-			topo_add_note(notes,
-				      "%s reaches GPU memory by its Data Direct function %s: its distances from GPUs, "
-				      "and the "
-				      "rates, are those of that function.",
-				      card->name, topology->nodes[card->data_direct].address);
+			topo_add_note(
+				notes,
+				"%s reaches GPU memory by its Data Direct function %s%s: its distances from GPUs, "
+				"and the rates, are those of that function.",
+				card->name, card->data_direct_below ? "below " : "",
+				topology->nodes[card->data_direct].address);
 	}
 }
 

@@ -55,7 +55,7 @@ static void describe_other_node(const struct tree *tree, struct libscols_line *l
 	char text[TOPO_TEXT];
 
 	for (size_t i = 0; i < topology->card_count; i++) {
-		if (topology->cards[i].data_direct != index)
+		if (topology->cards[i].data_direct != index || topology->cards[i].data_direct_below)
 			continue;
 		snprintf(text, sizeof(text), "Data Direct of %s", topology->cards[i].name);
 		cli_table_set(line, COLUMN_DESCRIPTION, text);

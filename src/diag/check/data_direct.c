@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "diag/check/data_direct.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "diag/check/probe.h"
 
 int pl_data_direct_add(struct pl_topology *topology, struct pl_sysroot *root, const struct pl_facts *facts)
@@ -28,6 +31,15 @@ static bool may_have_functions(const struct pl_topology *topology)
 	return false;
 }
 
+/* Notes a child process that did not end. In a dump the child is that of all questions to libibverbs. */
+static void note_silence(struct pl_topology *topology, const struct pl_facts *facts, bool live)
+{
+	const char *state = pl_facts_get(facts, "%s.state", live ? "data-direct" : "verbs");
+
+	if (state && strcmp(state, "done"))
+		snprintf(topology->data_direct_silent, sizeof(topology->data_direct_silent), "%s", state);
+}
+
 int pl_data_direct_read(struct pl_topology *topology, struct pl_sysroot *root, uint64_t timeout)
 {
 	static const struct pl_probe probe = { "data-direct", pl_probe_data_direct };
@@ -44,6 +56,7 @@ int pl_data_direct_read(struct pl_topology *topology, struct pl_sysroot *root, u
 	else
 		pl_facts_load(facts, root);
 	rc = pl_data_direct_add(topology, root, facts);
+	note_silence(topology, facts, pl_sysroot_is_live(root));
 	pl_facts_free(facts);
 	return rc;
 }

@@ -11,7 +11,7 @@ int pl_data_direct_add(struct pl_topology *topology, struct pl_sysroot *root, co
 /*
  * Adds the functions of the machine below the root. For this machine a child process asks libmlx5, for at most
  * `timeout` nanoseconds. A topology without GPUs or without RDMA devices of NVIDIA, or of another machine than the root,
- * stays as it is. Returns 0 or -ENOMEM.
+ * stays as it is. A child that does not end well shows in topology->data_direct_silent. Returns 0 or -ENOMEM.
  */
 int pl_data_direct_read(struct pl_topology *topology, struct pl_sysroot *root, uint64_t timeout);
 

@@ -78,41 +78,49 @@ static void ask_device(const struct verbs_library *library, struct ibv_device *d
 	library->ibv_close_device(context);
 }
 
+static void ask_data_direct(const struct verbs_library *library, struct ibv_device *device, FILE *to)
+{
+	struct ibv_context *context = library->ibv_open_device(device);
+
+	if (!context)
+		return;
+	tell_data_direct_function(library, context, library->ibv_get_device_name(device), to);
+	library->ibv_close_device(context);
+}
+
+/* Tells the number of devices, and asks each. */
+static void ask_devices(const struct verbs_library *library,
+			void (*ask)(const struct verbs_library *library, struct ibv_device *device, FILE *to), FILE *to)
+{
+	int count = 0;
+	struct ibv_device **devices = library->ibv_get_device_list(&count);
+
+	fprintf(to, "verbs.devices %d\n", devices ? count : -errno);
+	for (int i = 0; devices && i < count; i++)
+		ask(library, devices[i], to);
+	if (devices)
+		library->ibv_free_device_list(devices);
+}
+
 void pl_probe_verbs(FILE *to)
 {
 	struct pl_error error;
 	const struct verbs_library *library = verbs_library_get(&error);
-	struct ibv_device **devices;
-	int count = 0;
 
 	if (!library) {
 		fprintf(to, "verbs.library %s\n", error.message);
 		return;
 	}
 	fputs("verbs.library ok\n", to);
-	devices = library->ibv_get_device_list(&count);
-	fprintf(to, "verbs.devices %d\n", devices ? count : -errno);
-	for (int i = 0; devices && i < count; i++)
-		ask_device(library, devices[i], to);
-	if (devices)
-		library->ibv_free_device_list(devices);
+	ask_devices(library, ask_device, to);
 }
 
 void pl_probe_data_direct(FILE *to)
 {
 	const struct verbs_library *library = verbs_library_get(NULL);
-	struct ibv_device **devices = library ? library->ibv_get_device_list(NULL) : NULL;
 
-	for (size_t i = 0; devices && devices[i]; i++) {
-		struct ibv_context *context = library->ibv_open_device(devices[i]);
-
-		if (!context)
-			continue;
-		tell_data_direct_function(library, context, library->ibv_get_device_name(devices[i]), to);
-		library->ibv_close_device(context);
-	}
-	if (devices)
-		library->ibv_free_device_list(devices);
+	if (library)
+		ask_devices(library, ask_data_direct, to);
 }
 
 #else

@@ -255,12 +255,28 @@ static void verbs_sweep(struct pl_endpoint *base)
 	verbs_flush(endpoint);
 }
 
+/* Rails in an attempt to connect fail later: completions may be taken now. */
+static void verbs_lost(struct pl_endpoint *base)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++) {
+		struct verbs_rail *rail = &endpoint->rails[i];
+
+		if (rail->link == VERBS_UP)
+			verbs_fail(rail, "the peer is lost");
+		else if (rail->link != VERBS_DOWN && rail->link != VERBS_DRAINING)
+			verbs_fail_soon(rail);
+	}
+}
+
 static bool verbs_is_drained(struct pl_endpoint *base)
 {
 	const struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
 
+	/* The other end may have proved the path, and sent, although this end has not polled the completions yet. */
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		if (endpoint->rails[i].link == VERBS_UP || endpoint->rails[i].link == VERBS_DRAINING)
+		if (endpoint->rails[i].link >= VERBS_PROVING)
 			return false;
 	return true;
 }
@@ -403,6 +419,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.gathers = verbs_gathers,
 	.settle = verbs_settle,
 	.sweep = verbs_sweep,
+	.lost = verbs_lost,
 	.drained = verbs_is_drained,
 	.lanes = verbs_lanes,
 	.abandon = verbs_abandon,

@@ -84,11 +84,15 @@ static inline const struct verbs_library *verbs_library_of(const struct verbs_ra
 	return rail->endpoint->state->library;
 }
 
+static inline bool verbs_is_lost(const struct verbs_endpoint *endpoint)
+{
+	return atomic_load(&endpoint->base.peer->state) == PL_PEER_LOST;
+}
+
 /* True if nothing more must be connected. */
 static inline bool verbs_finished(const struct verbs_endpoint *endpoint)
 {
-	return endpoint->closing || endpoint->base.peer->leaving ||
-	       atomic_load(&endpoint->base.peer->state) == PL_PEER_LOST;
+	return endpoint->closing || endpoint->base.peer->leaving || verbs_is_lost(endpoint);
 }
 
 static inline unsigned verbs_rails_up(const struct verbs_endpoint *endpoint)

@@ -178,11 +178,6 @@ void verbs_link_drop(struct verbs_rail *rail);
  * static storage.
  */
 void verbs_fail(struct verbs_rail *rail, const char *why);
-/*
- * Loses the peer, and ends its connections, apart from one that fails already (NULL: none): the posted receives fail, so
- * a message that came afterwards would be taken for that of a later receive.
- */
-void verbs_lose_peer(struct verbs_endpoint *endpoint, const struct verbs_rail *failing, const struct pl_error *error);
 /* Fails the rail later: called while completions are taken, or from other engines. */
 void verbs_fail_soon(struct verbs_rail *rail);
 void verbs_fail_run(struct pl_task *task);

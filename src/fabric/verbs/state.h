@@ -68,8 +68,8 @@ struct verbs_device {
 	struct pl_list registrations;      /* grant_lock */
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
-	bool data_direct;                             /* the device has a Data Direct function for GPU memory, */
-	char data_direct_path[RDMA_DATA_DIRECT_PATH]; /* there below /sys */
+	bool data_direct;                             /* the device has a Data Direct function for GPU memory */
+	char data_direct_path[RDMA_DATA_DIRECT_PATH]; /* path of that function below /sys */
 	atomic_uint lasts_missed;             /* failed queue pairs without IBV_EVENT_QP_LAST_WQE_REACHED since the last one */
 	atomic_bool windows;                  /* the device supports memory windows of type 2, as far as known */
 	struct pl_registration_cache *shared; /* registrations for this end's own use */

@@ -122,7 +122,7 @@ static int take_early(struct verbs_endpoint *endpoint)
 	struct verbs_early *early;
 	int rc = 0;
 
-	while (rc == 0 && (early = verbs_early_take(endpoint))) {
+	while (rc == 0 && !verbs_is_lost(endpoint) && (early = verbs_early_take(endpoint))) {
 		if (early->frame.ack == endpoint->received + 1)
 			rc = next_frame(endpoint, &early->frame, early->payload);
 		pl_free(&endpoint->state->context->allocator, early);
@@ -164,7 +164,7 @@ static int take_headed(struct verbs_rail *rail, const uint8_t *bytes, uint32_t l
 		rc = verbs_take_frame(rail, &frame, bytes + PL_FRAME_HEADER);
 		left -= PL_FRAME_HEADER + pl_frame_payload(&frame);
 		bytes += PL_FRAME_HEADER + pl_frame_payload(&frame);
-	} while (rc == 0 && left);
+	} while (rc == 0 && left && !verbs_is_lost(rail->endpoint));
 	return rc;
 }
 
@@ -209,7 +209,7 @@ static void broke_protocol(struct verbs_endpoint *endpoint, int rc)
 	}
 	pl_fail(&error, rc, "PROTOCOL", "receive", NULL, "check that both ends run the same release of Peerlane",
 		"a frame broke the protocol, or there was no memory to serve it");
-	verbs_lose_peer(endpoint, NULL, &error);
+	pl_peer_lose(endpoint->base.peer, &error);
 }
 
 /* True if the rail's queue pair, which has receives of its own, is the one of this completion. */
@@ -217,6 +217,15 @@ static bool takes_again(const struct verbs_rail *rail, const struct ibv_wc *comp
 {
 	return rail->qp && rail->qp->qp_num == completion->qp_num &&
 	       completion->status == IBV_WC_SUCCESS;
+}
+
+/*
+ * True if frames of the rail count. The receives of a lost peer have failed: a message that is taken afterwards would go to
+ * a later receive in place of one of these. All rails of a lost peer are down or draining.
+ */
+PL_ALWAYS_INLINE bool takes_frames(const struct verbs_rail *rail)
+{
+	return rail->link == VERBS_UP || !verbs_is_lost(rail->endpoint);
 }
 
 PL_ALWAYS_INLINE void received(struct verbs_cq *queue, const struct ibv_wc *completion)
@@ -236,9 +245,10 @@ PL_ALWAYS_INLINE void received(struct verbs_cq *queue, const struct ibv_wc *comp
 	if (endpoint && completion->status == IBV_WC_SUCCESS) {
 		if (rail->link == VERBS_PROVING)
 			verbs_established(rail);
-		rc = completion->opcode == IBV_WC_RECV_RDMA_WITH_IMM
-			     ? take_notification(rail, be32toh(completion->imm_data))
-			     : verbs_take_frames(rail, completion, buffer->bytes);
+		if (takes_frames(rail))
+			rc = completion->opcode == IBV_WC_RECV_RDMA_WITH_IMM
+				     ? take_notification(rail, be32toh(completion->imm_data))
+				     : verbs_take_frames(rail, completion, buffer->bytes);
 	}
 	if (queue->srq)
 		verbs_receive_post(queue, NULL, buffer);

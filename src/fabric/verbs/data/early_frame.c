@@ -14,6 +14,8 @@
 /* Looks are counted, not time: after a stop of the program, the completion may be there and not polled yet. */
 #define LOOKS 4
 #define PAUSE (250 * PL_NS_PER_MS)
+/* Polls of each queue in one look: more than a queue's entries, unless others refill it. */
+#define ROUNDS 1024
 
 #define HINT \
 	"connect again; if this happens often, see the kernel log of this host, and look for newer firmware of its RDMA " \
@@ -26,7 +28,7 @@ void verbs_frame_lost(struct verbs_endpoint *endpoint)
 	pl_fail(&error, -EPROTO, "RDMA-MESSAGE-LOST", "receive", NULL, HINT,
 		"frame %u did not come, but later ones did: a card of this host lost its completion, or the peer left it out",
 		endpoint->received + 1);
-	verbs_lose_peer(endpoint, NULL, &error);
+	pl_peer_lose(endpoint->base.peer, &error);
 }
 
 /* Begins the looks for the first missing frame. */
@@ -37,18 +39,34 @@ static void look_anew(struct verbs_endpoint *endpoint)
 	pl_timer_set(endpoint->base.peer->home, &endpoint->gap.timer, pl_now() + PAUSE);
 }
 
+/*
+ * Polls the queues of all rails in turn, a batch each, while frames wait. One queue alone could yield so many frames that the
+ * short numbers of notifications become ambiguous. Returns false if other peers keep a queue busy: the missing frame may
+ * still be in it.
+ */
+static bool poll_all_rails(struct verbs_endpoint *endpoint)
+{
+	bool any = true;
+
+	for (unsigned round = 0; any && round < ROUNDS && !pl_list_empty(&endpoint->early); round++) {
+		any = false;
+		for (unsigned i = 0; i < endpoint->rail_count; i++)
+			any |= endpoint->rails[i].queue && verbs_cq_poll(endpoint->rails[i].queue);
+	}
+	return !any;
+}
+
 void verbs_gap_look(struct pl_timer *timer)
 {
 	struct verbs_endpoint *endpoint = pl_container_of(timer, struct verbs_endpoint, gap.timer);
+	bool empty = poll_all_rails(endpoint);
 
-	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		verbs_take_rest(&endpoint->rails[i]);
 	if (pl_list_empty(&endpoint->early) || verbs_finished(endpoint))
 		return;
 	/* The frame came; another one is missing now. */
 	if (endpoint->received != endpoint->gap.received)
 		look_anew(endpoint);
-	else if (++endpoint->gap.looks < LOOKS)
+	else if (!empty || ++endpoint->gap.looks < LOOKS)
 		pl_timer_set(endpoint->base.peer->home, timer, pl_now() + PAUSE);
 	else
 		verbs_frame_lost(endpoint);

@@ -101,7 +101,7 @@ static bool is_refused_again(struct verbs_work *work, enum ibv_wc_status status)
 static void lose_peer_of_frame(struct verbs_rail *rail, const struct verbs_work *work, const struct pl_error *error)
 {
 	if (work->kind == VERBS_FRAME && !work->operation)
-		verbs_lose_peer(rail->endpoint, rail, error);
+		pl_peer_lose(rail->endpoint->base.peer, error);
 }
 
 bool verbs_work_refused(struct verbs_rail *rail, struct verbs_work *work, int code)
@@ -120,7 +120,7 @@ bool verbs_work_refused(struct verbs_rail *rail, struct verbs_work *work, int co
 		"the card's driver refuses the request (%s)", strerrorname_np(-code) ? strerrorname_np(-code) : "?");
 	if (work->kind == VERBS_FRAME) {
 		pl_list_append(&endpoint->again, &work->link);
-		verbs_lose_peer(endpoint, rail, &error);
+		pl_peer_lose(endpoint->base.peer, &error);
 		return true;
 	}
 	pl_operation_fail(operation, code, &error);

@@ -162,6 +162,11 @@ void verbs_established(struct verbs_rail *rail)
 
 	if (rail->link != VERBS_PROVING)
 		return;
+	/* The peer would reach its grants again. */
+	if (verbs_is_lost(endpoint)) {
+		verbs_fail_soon(rail);
+		return;
+	}
 	set_link(rail, VERBS_UP);
 	pl_timer_clear(home_of(rail), &rail->retry);
 	verbs_note_rail_up(rail);
@@ -205,14 +210,6 @@ void verbs_fail(struct verbs_rail *rail, const char *why)
 	verbs_tell_down(rail);
 	if (pl_list_empty(&rail->posted))
 		pl_engine_post(home_of(rail), &rail->drained_task);
-}
-
-void verbs_lose_peer(struct verbs_endpoint *endpoint, const struct verbs_rail *failing, const struct pl_error *error)
-{
-	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		if (endpoint->rails[i].link == VERBS_UP && &endpoint->rails[i] != failing)
-			verbs_fail(&endpoint->rails[i], "the peer is lost");
-	pl_peer_lose(endpoint->base.peer, error);
 }
 
 void verbs_fail_soon(struct verbs_rail *rail)

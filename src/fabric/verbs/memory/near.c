@@ -22,7 +22,10 @@ struct candidates {
 	unsigned count;
 };
 
-/* GPU memory is near the Data Direct function of a card, where the card has one. */
+/*
+ * GPU memory is near the Data Direct function of a card, where the card has one. Called once for a context, so of a card
+ * that is opened later its own place counts.
+ */
 static void add_data_direct(struct pl_topology *machine, struct pl_sysroot *root, void *user)
 {
 	const struct verbs_state *state = user;
