@@ -63,18 +63,49 @@ static int copy_segment_run(const struct pl_operation *operation, unsigned first
 	return rc < 0 ? rc : (int)next;
 }
 
-/* Copies the segment at `first`, and perhaps those behind it. Returns the index of the next segment, or a negative errno. */
-static int copy_segments(const struct pl_operation *operation, unsigned first, struct pl_error *error)
+static bool segment_has_lists(const struct pl_segment *segment)
 {
-	const struct pl_segment *segment = &operation->segments[first];
 	const struct local_access *access = segment->remote->fabric_data;
+
+	return access->path->copy_ranges;
+}
+
+/* Returns 0 or a negative errno. */
+static int copy_segments_by_lists(const struct pl_operation *operation, struct pl_error *error)
+{
+	const struct pl_segment *segments = operation->segments;
+	int next = 0, rc;
+
+	while (next >= 0 && (unsigned)next < operation->segment_count) {
+		const struct pl_segment *segment = &segments[next];
+
+		if (segment->length && segment_has_lists(segment)) {
+			next = copy_segment_run(operation, (unsigned)next, operation->segment_count, error);
+			continue;
+		}
+		rc = segment->length
+			     ? copy_segment_range(operation->completion.kind, segment, 0, segment->length, error)
+			     : 0;
+		next = rc < 0 ? rc : next + 1;
+	}
+	return PL_MIN(next, 0);
+}
+
+/* Returns 0 or a negative errno. */
+static int copy_segments(const struct pl_operation *operation, struct pl_error *error)
+{
 	int rc = 0;
 
-	if (segment->length && operation->segment_count > 1 && access->path->copy_ranges)
-		return copy_segment_run(operation, first, operation->segment_count, error);
-	if (segment->length || operation->total == 0)
-		rc = copy_segment_range(operation->completion.kind, segment, 0, segment->length, error);
-	return rc < 0 ? rc : (int)first + 1;
+	/* Segments of a vector mostly have one path; the look costs small pieces of memory that both ends map too much. */
+	if (operation->segment_count > 1 && segment_has_lists(operation->segments))
+		return copy_segments_by_lists(operation, error);
+	for (unsigned i = 0; rc == 0 && i < operation->segment_count; i++) {
+		const struct pl_segment *segment = &operation->segments[i];
+
+		if (segment->length || operation->total == 0)
+			rc = copy_segment_range(operation->completion.kind, segment, 0, segment->length, error);
+	}
+	return rc;
 }
 
 /* True if this end's processor, or a GPU, reaches both ends of a segment. Sets the reason of the route. */
@@ -106,10 +137,8 @@ bool local_sync_try(struct pl_endpoint *base, struct pl_sync_op *sync_op)
 static void do_operation_sync(struct pl_operation *operation)
 {
 	struct pl_error error;
-	int rc = 0;
+	int rc = copy_segments(operation, &error);
 
-	while (rc >= 0 && (unsigned)rc < operation->segment_count)
-		rc = copy_segments(operation, (unsigned)rc, &error);
 	if (rc < 0)
 		pl_operation_fail(operation, rc, &error);
 	pl_operation_pending_done(operation);
