@@ -54,10 +54,11 @@ static void exchange(struct pair *pair, unsigned count)
 /* Opens a pair and breaks it often. Returns the breaks whose last receive the card may not have returned in time. */
 static unsigned break_often(struct pair *pair, const struct setting *setting, unsigned breaks)
 {
-	const struct card_counts before = card_counts_now();
+	struct card_counts before;
 	unsigned waits, late = 0;
 
 	pair_open(pair, setting, LENGTH);
+	before = card_counts_now();
 	for (unsigned i = 0; i < breaks; i++) {
 		const uint64_t begin = clock_now();
 
@@ -77,19 +78,20 @@ static unsigned break_often(struct pair *pair, const struct setting *setting, un
 /* Checks that a pair whose connections break keeps its two queues. */
 static void keep_queues(const struct setting *setting)
 {
-	unsigned made, late, tries = TRIES;
+	unsigned late, before = 0, tries = TRIES;
+	struct card_counts counts;
 	struct pair pair;
 
 	for (;;) {
-		made = card_counts_now().made_srqs;
 		late = break_often(&pair, setting, BREAKS);
-		made = card_counts_now().made_srqs - made;
-		check_number(card_counts_now().srqs, 2);
+		counts = card_counts_now();
 		pair_close(&pair);
-		if (made == 2)
-			return;
+		if (counts.made_srqs == before + 2)
+			break;
 		check(late >= LATE_LEAST && --tries);
+		before = card_counts_now().made_srqs;
 	}
+	check_number(counts.srqs, 2);
 }
 
 /* The device returns each receive some milliseconds after the failure, and tells then. */
@@ -159,37 +161,43 @@ static bool close_late(struct pl_peer *peer)
 	return clock_now() - begin >= LAST_TIME;
 }
 
-/* Opens a pair, and closes peers beside it. Returns true if the queues were kept; they may be lost on a busy machine. */
-static bool queues_outlast_peers(void)
+/*
+ * Opens a pair, and closes peers beside it. `made`: queues that were made before. Returns true if the pair kept its two;
+ * on a busy machine they may be lost.
+ */
+static bool queues_outlast_peers(unsigned made)
 {
-	const struct card_counts before = card_counts_now();
 	struct pl_peer *near, *far;
-	unsigned made, late = 0;
+	unsigned waits, late = 0;
 	struct pair pair;
+	bool kept;
 
 	pair_open(&pair, &manual, LENGTH);
+	waits = card_counts_now().receiver_waits;
 	for (unsigned i = 0; i < BREAKS; i++) {
 		connect_pair(&pair.environment, pair.environment.near, pair.environment.listener, &near, &far);
 		late += close_late(near);
 		late += close_late(far);
 	}
 	exchange(&pair, BURST);
-	check_number(card_counts_now().receiver_waits, before.receiver_waits);
-	made = card_counts_now().made_srqs - before.made_srqs;
-	check(made == 2 || late >= LATE_LEAST);
+	check_number(card_counts_now().receiver_waits, waits);
+	kept = card_counts_now().made_srqs == made + 2;
+	check(kept || late >= LATE_LEAST);
 	pair_close(&pair);
-	return made == 2;
+	return kept;
 }
 
 /* Peers that close share the queue with those that stay. */
 static void peers_close(void *argument)
 {
-	unsigned tries = TRIES;
+	unsigned made = 0, tries = TRIES;
 
 	(void)argument;
 	setenv("STANDIN_MOOD", "taken", 1);
-	while (!queues_outlast_peers())
+	while (!queues_outlast_peers(made)) {
 		check(--tries);
+		made = card_counts_now().made_srqs;
+	}
 }
 
 int main(void)
