@@ -36,6 +36,13 @@ def run_json(*arguments, **options):
     return json.loads(run(*arguments, '--json', **options).stdout)
 
 
+def wait_until(condition):
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def content(size, seed=1):
     source = random.Random(seed)
     return b''.join(source.randbytes(min(1 << 20, size - at)) for at in range(0, size, 1 << 20))

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from cli_support import DEADLINE, content, run, serving, write
+from cli_support import DEADLINE, content, run, serving, wait_until, write
 
 SET_PIPE_SIZE = 1031
 # Bytes of waiting lines from which a strict log stops accesses: QUEUE_MAX of src/cmd/transfer/audit.c.
@@ -37,13 +37,6 @@ def attempts(server, world):
         ('put', server.address, world / 'small', world / 'pub/data'),
         ('delete', server.address, 'old'),
     ]]
-
-
-def wait_until(condition):
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_a_log_that_cannot_be_written_stops_accesses(world):

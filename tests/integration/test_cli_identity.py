@@ -11,7 +11,8 @@ import subprocess
 import time
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, content, cut_transfer, environment, make_key, run, run_json, serving, write
+from cli_support import (DEADLINE, PEERLANE, content, cut_transfer, environment, make_key, run, run_json, serving,
+                         wait_until, write)
 
 
 def identity(folder, name):
@@ -50,13 +51,6 @@ def world(tmp_path, monkeypatch):
 
 def reload(server):
     server.process.send_signal(signal.SIGHUP)
-
-
-def wait_until(condition):
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 # -- the command key ----------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ import json
 import os
 import time
 
-from cli_support import DEADLINE, content, make_key, run, run_json, serving, start, write
-from test_cli_identity import reload, wait_until, world  # noqa: F401 (fixture)
+from cli_support import DEADLINE, content, make_key, run, run_json, serving, start, wait_until, write
+from test_cli_identity import reload, world  # noqa: F401 (fixture)
 
 MIB = 1 << 20
 

@@ -5,8 +5,7 @@ import socket
 import subprocess
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, serving, write
-from test_cli_identity import wait_until
+from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, serving, wait_until, write
 
 
 @pytest.fixture

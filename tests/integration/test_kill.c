@@ -10,6 +10,7 @@
 #include "wire/wire.h"
 
 #define LARGE (128u << 20)
+#define SEED 5u /* of the agent's bytes */
 /* Longest time until an operation fails.  The kernel reports a death at once; a busy machine needs longer. */
 #define SOON SLACK
 
@@ -103,6 +104,12 @@ static void post(struct session *session, enum stage stage, const struct pl_attr
 	}
 }
 
+/* Returns true if the operation of the stage ends with the agent's bytes in the buffer of this end. */
+static bool brings_bytes(enum stage stage)
+{
+	return stage == STAGE_READ || stage == STAGE_RECEIVE;
+}
+
 /* Kills the agent during the operation of the stage. Returns false if the operation ended before, as on a busy machine. */
 static bool killed_during(const struct setting *setting, enum stage stage)
 {
@@ -114,6 +121,7 @@ static bool killed_during(const struct setting *setting, enum stage stage)
 	int status;
 
 	session_open(&session, setting, stage == STAGE_IDLE ? 64 : LARGE);
+	agent_fill(&session.agent, SEED);
 	if (stage == STAGE_SEND)
 		agent_receive(&session.agent, 1, LARGE);
 	if (stage == STAGE_RECEIVE)
@@ -143,6 +151,12 @@ static bool killed_during(const struct setting *setting, enum stage stage)
 		check(strstr(error.object, session.agent.address) || strstr(error.message, session.agent.address));
 		session_close(&session);
 	} else {
+		if (brings_bytes(stage))
+			pattern_check(session.buffer.bytes, LARGE, SEED, 0);
+		else if (stage == STAGE_IMPORT)
+			pl_remote_release(receipt.remote);
+		else
+			check(stage == STAGE_WRITE || stage == STAGE_SEND);
 		pl_remote_release(session.remote);
 		pl_peer_close(session.peer);
 		buffer_close(&session.buffer);

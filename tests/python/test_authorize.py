@@ -235,22 +235,34 @@ def test_no_collection_ends_a_peer_under_the_engines_lock(identities):
 
 # The function runs on the thread that holds the lock of the engine, for which the end of a peer waits.
 DROPPING_PROGRAM = """
-import sys, threading, weakref
+import contextvars, resource, sys, threading, time, weakref
 import peerlane as pl
+how, progress = sys.argv[1:]
 held, peers, watched = [], [], []
+local, variable = threading.local(), contextvars.ContextVar('peer')
+memory = resource.getrlimit(resource.RLIMIT_AS)
 def drop():
     held.pop()
     dropped.set()
 def decide(identity):
-    if held and 'other' in sys.argv:
+    if held and how == 'other':
         threading.Thread(target=drop).start()
         assert dropped.wait(120)
         for _ in range(1000):
             str(_)
+    if held and how == 'local':
+        local.last = held.pop()
+    if held and how == 'variable':
+        variable.set(held.pop())
+    if held and how == 'no-thread':
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 20, memory[1]))
     held.clear()
+    resource.setrlimit(resource.RLIMIT_AS, memory)
     return True
 dropped = threading.Event()
-server = pl.Context(fabric='tcp', progress='manual', authorize=decide)
+# Too small for the stack of a thread of the library, which could take that of a thread that ended.
+threading.stack_size(1 << 18)
+server = pl.Context(fabric='tcp', progress=progress, authorize=decide)
 listener = server.listen()
 with pl.Context(fabric='tcp') as near:
     def connect():
@@ -261,7 +273,13 @@ with pl.Context(fabric='tcp') as near:
         held.append(listener.accept(timeout=120))
         watched.append(weakref.ref(held[-1]))
         client.join()
-    assert watched[0]() is None and watched[1]().connected
+    # The thread or its next call of the function ends what only a variable of the thread holds.
+    if how not in ('local', 'variable') or progress == 'thread':
+        while watched[0]() is not None:
+            time.sleep(0.01)
+    assert watched[1]().connected
+    local.__dict__.clear()
+    variable.set(None)
     while peers[0].connected:
         pass
     assert peers[1].connected
@@ -271,11 +289,13 @@ print('done')
 """
 
 
-@pytest.mark.parametrize('thread', ['own', 'other'])
-def test_a_function_drops_a_peer(thread):
-    if thread == 'other' and getattr(sys, '_is_gil_enabled', lambda: True)():
+@pytest.mark.parametrize('progress', ['manual', 'thread'])
+@pytest.mark.parametrize('how', ['own', 'other', 'local', 'variable', 'no-thread'])
+def test_a_function_drops_a_peer(how, progress):
+    if how == 'other' and getattr(sys, '_is_gil_enabled', lambda: True)():
         pytest.skip('with a global lock the other thread ends the peer itself')
-    done = subprocess.run([sys.executable, '-c', DROPPING_PROGRAM, thread], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, '-c', DROPPING_PROGRAM, how, progress], capture_output=True, text=True,
+                          timeout=300)
     assert (done.returncode, done.stdout) == (0, 'done\n'), done.stderr
 
 

@@ -156,10 +156,11 @@ static void deadline_others(struct scenario_environment *environment)
 	silent_close(&silent);
 }
 
-/* Checks that each operation has its own deadline, in any posting order and with any completions before. */
-static void deadline_order(struct scenario_environment *environment)
+/* Returns false if the operation with the earliest deadline ended by it, as the thread stood still before pl_cancel(). */
+static bool ends_in_order(struct scenario_environment *environment, unsigned factor)
 {
-	static const uint64_t timeouts[] = { 450 * MS, 150 * MS, 30 * SECOND, 300 * MS, UINT64_MAX, 100 * MS };
+	const uint64_t timeouts[] = { factor * 450 * MS, factor * 150 * MS, factor * 30 * SECOND,
+				      factor * 300 * MS, UINT64_MAX,        factor * 100 * MS };
 	enum { COUNT = sizeof(timeouts) / sizeof(timeouts[0]) };
 	static const unsigned order[] = { 1, 3, 0 };
 	struct pl_operation *receives[COUNT], *send;
@@ -176,7 +177,6 @@ static void deadline_order(struct scenario_environment *environment)
 				    &(struct pl_buffer){ near.region, 64 * i, 64 }, &attributes, &receives[i], &error),
 			 &error);
 	}
-	/* The operation with the earliest deadline ends before the deadline, unless this thread stood still until then. */
 	pl_cancel(receives[COUNT - 1]);
 	status = await(environment, receives[COUNT - 1], NULL, &error);
 	check_status(status, clock_now() - posted < timeouts[COUNT - 1] ? -ECANCELED : status, &error);
@@ -192,6 +192,18 @@ static void deadline_order(struct scenario_environment *environment)
 		complete(environment, send, NULL);
 	}
 	buffer_close(&near);
+	return status == -ECANCELED;
+}
+
+/* Checks that each operation has its own deadline, in any posting order and with any completions before. */
+static void deadline_order(struct scenario_environment *environment)
+{
+	unsigned factor = 1;
+
+	while (!ends_in_order(environment, factor)) {
+		factor *= 2;
+		check(factor <= 32);
+	}
 }
 
 static void wait_timeout(struct scenario_environment *environment)

@@ -118,8 +118,9 @@ static int py_authorize_ask(struct py_context *context, const struct pl_identity
 }
 
 /*
- * The library calls with an engine's lock held, which the end of a peer, listener or context takes, too. So no collection may find
- * such an object in a cycle meanwhile; the end of one without a cycle waits (late.c). The mutex protects the number of callbacks that run, and what the first one found.
+ * The library calls with an engine's lock held, which the end of a context takes, too. So no collection may find a context
+ * in a cycle meanwhile. The ends of peers, listeners and regions wait (late.c). The mutex protects the number of
+ * callbacks that run, and what the first one found.
  */
 static pthread_mutex_t callbacks_mutex = PTHREAD_MUTEX_INITIALIZER;
 static unsigned callbacks;
@@ -139,13 +140,14 @@ static bool py_callback_begin(PyGILState_STATE *before)
 
 static void py_callback_end(PyGILState_STATE before)
 {
-	py_late_leave();
 	pthread_mutex_lock(&callbacks_mutex);
 	/* A child of a fork in between has none. */
 	if (callbacks && --callbacks == 0 && collects)
 		PyGC_Enable();
 	pthread_mutex_unlock(&callbacks_mutex);
+	/* On a thread of the library this ends the thread's state for Python, and objects that only the state holds. */
 	py_thread_leave(before);
+	py_late_leave();
 }
 
 void py_callbacks_forked(void)

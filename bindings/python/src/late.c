@@ -5,7 +5,7 @@
  * The calling thread holds the lock of an engine, for which the end of a peer, listener or region waits. The function of the
  * program may drop the last reference to such an object; without a global lock, the interpreter also ends objects there
  * whose last reference another thread has dropped. These objects wait in a list, and a thread of their own ends them once
- * the engine is free.
+ * the engine is free. The order of their ends does not matter, as each keeps its context alive.
  */
 #include <pthread.h>
 
@@ -48,21 +48,26 @@ static void *py_late_serve(void *unused)
 	return NULL;
 }
 
-bool py_late_add(struct py_object *object, void (*end)(PyObject *self))
+/* Called with the mutex. Without a thread the objects wait for the next attempt. */
+static void py_late_start(void)
 {
 	pthread_t thread;
 
+	if (late_objects && !late_served && pthread_create(&thread, NULL, py_late_serve, NULL) == 0) {
+		pthread_detach(thread);
+		late_served = true;
+	}
+}
+
+bool py_late_add(struct py_object *object, void (*end)(PyObject *self))
+{
 	if (!py_callback_depth)
 		return false;
 	object->end = end;
 	pthread_mutex_lock(&late_mutex);
 	object->next = late_objects;
 	late_objects = object;
-	/* Without a thread the objects wait for the next one. */
-	if (!late_served && pthread_create(&thread, NULL, py_late_serve, NULL) == 0) {
-		pthread_detach(thread);
-		late_served = true;
-	}
+	py_late_start();
 	pthread_mutex_unlock(&late_mutex);
 	return true;
 }
@@ -75,6 +80,10 @@ void py_late_enter(void)
 void py_late_leave(void)
 {
 	py_callback_depth--;
+	/* The function may have returned what a thread needs. */
+	pthread_mutex_lock(&late_mutex);
+	py_late_start();
+	pthread_mutex_unlock(&late_mutex);
 }
 
 void py_late_forked(void)
