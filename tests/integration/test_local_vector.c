@@ -214,6 +214,33 @@ static void unmapped_piece(void *argument)
 	ends_close(&ends);
 }
 
+/* Checks that a vector without bytes needs valid keys, too. */
+static void empty_pieces(void *argument)
+{
+	struct pl_region *region;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct ends ends;
+	uint8_t *memory;
+
+	ends_open(&ends, argument, PIECES);
+	memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(memory != MAP_FAILED);
+	check_ok(pl_region_register(ends.environment.far, memory, LENGTH, PL_ACCESS_ALL, &region, &error), &error);
+	remote = share(&ends.environment, region, ends.environment.near_peer, NULL);
+	for (unsigned i = 0; i < ends.count; i++) {
+		ends.transfers[i].remote = remote;
+		ends.transfers[i].remote_offset = 0;
+		ends.transfers[i].length = 0;
+	}
+	check_ok(transfer(&ends, false, &error), &error);
+	check_number(pl_region_deregister(region), 0);
+	check(transfer(&ends, false, &error) < 0);
+	pl_remote_release(remote);
+	munmap(memory, LENGTH);
+	ends_close(&ends);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -225,6 +252,7 @@ int main(void)
 		{ "unmapped piece", unmapped_piece, (void *)&few, 60 },
 		{ "unmapped piece of engines", unmapped_piece, (void *)&many, 60 },
 		{ "unmapped piece of threads", unmapped_piece, (void *)&many_threads, 60 },
+		{ "empty pieces", empty_pieces, (void *)&few, 60 },
 	};
 
 	return cases_run("local-vector", cases, sizeof(cases) / sizeof(cases[0]));

@@ -83,9 +83,9 @@ static int copy_segments_by_lists(const struct pl_operation *operation, struct p
 			next = copy_segment_run(operation, (unsigned)next, operation->segment_count, error);
 			continue;
 		}
-		rc = segment->length
-			     ? copy_segment_range(operation->completion.kind, segment, 0, segment->length, error)
-			     : 0;
+		rc = 0;
+		if (segment->length || operation->total == 0)
+			rc = copy_segment_range(operation->completion.kind, segment, 0, segment->length, error);
 		next = rc < 0 ? rc : next + 1;
 	}
 	return PL_MIN(next, 0);
