@@ -105,6 +105,8 @@ struct pl_fabric_ops {
 	 * any more, and no message may arrive. Optional: sweep() does that.
 	 */
 	void (*lost)(struct pl_endpoint *endpoint);
+	/* Takes all messages that have arrived, before a peer that has said BYE is lost. Default: nothing. */
+	void (*take_arrived)(struct pl_endpoint *endpoint);
 
 	/* -- Data, optional -- */
 	/*

@@ -30,6 +30,9 @@ static void lose_after_grace(struct pl_timer *timer)
 {
 	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, timer);
 
+	/* The timer may be late, and then come before messages that have long arrived. */
+	if (peer->ops->take_arrived)
+		peer->ops->take_arrived(peer->endpoint);
 	pl_peer_lose(peer, &peer->loss);
 }
 
@@ -451,8 +454,7 @@ void pl_peer_close(struct pl_peer *peer)
 
 	if (!peer)
 		return;
-	pl_fail(&error, -ECANCELED, "PEER-CLOSING", "pl_peer_close", NULL, NULL,
-		"the connection was closed at this end");
+	pl_fail(&error, -ECANCELED, "PEER-CLOSING", "pl_peer_close", NULL, NULL, "the connection was closed at this end");
 	pl_peer_destroy(peer, -ECANCELED, &error);
 }
 
@@ -484,8 +486,7 @@ int pl_peer_query(struct pl_peer *peer, struct pl_peer_info *info)
 	snprintf(full.software, sizeof(full.software), "%s", peer->software);
 	snprintf(full.program, sizeof(full.program), "%s", peer->program);
 	full.lanes = peer->ops->lanes(peer->endpoint);
-	full.authenticated =
-		pl_tls_has_key(peer->context->tls) || pl_trust_decides(peer->context, !peer->initiator);
+	full.authenticated = pl_tls_has_key(peer->context->tls) || pl_trust_decides(peer->context, !peer->initiator);
 	full.encrypted = peer->encrypt;
 	full.same_host = peer->same_host;
 	full.connected = atomic_load(&peer->state) == PL_PEER_UP;

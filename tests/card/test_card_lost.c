@@ -338,18 +338,32 @@ static void queued_at_loss(void *argument)
 	ends_close(&ends);
 }
 
+/* Lets the timer of a peer that has said BYE expire now, as it does if the program made no progress for long. */
+static void end_grace(struct pl_peer *peer)
+{
+	pl_engine_lock(peer->home);
+	peer->timer.expire(&peer->timer);
+	pl_engine_unlock(peer->home);
+}
+
+struct closing {
+	unsigned rails;
+	bool late; /* the far end takes its completions when the peer's grace is over */
+};
+
 /*
  * The near end sends and closes at once. The far end reads BYE before it can poll the message, which its receive gets all the
  * same.
  */
 static void closed_behind_message(void *argument)
 {
+	const struct closing *closing = argument;
 	struct pl_operation *receive;
 	struct pl_completion receipt;
 	struct verbs_rail *rail;
 	struct ends ends;
 
-	ends_open(&ends, &manual, *(const unsigned *)argument);
+	ends_open(&ends, &manual, closing->rails);
 	receive = receive_next(&ends);
 	rail = verbs_frame_rail(verbs_endpoint_of(ends.environment.near_peer->endpoint));
 	check(rail);
@@ -359,6 +373,8 @@ static void closed_behind_message(void *argument)
 	ends.environment.near_peer = NULL;
 	progress_until(&ends.environment, atomic_load(&ends.environment.far_peer->ending));
 	card_hold_received(NULL);
+	if (closing->late)
+		end_grace(ends.environment.far_peer);
 	complete(&ends.environment, receive, &receipt);
 	check_number(receipt.bytes, 1);
 	ends_close(&ends);
@@ -399,8 +415,10 @@ static const struct test_case cases[] = {
 	{ "revoked-3-rails", revoked_peer, &(const unsigned){ 3 }, LIMIT },
 	{ "queued-1-rail", queued_at_loss, &(const unsigned){ 1 }, LIMIT },
 	{ "queued-2-rails", queued_at_loss, &(const unsigned){ 2 }, LIMIT },
-	{ "closed-1-rail", closed_behind_message, &(const unsigned){ 1 }, LIMIT },
-	{ "closed-2-rails", closed_behind_message, &(const unsigned){ 2 }, LIMIT },
+	{ "closed-1-rail", closed_behind_message, &(const struct closing){ 1, false }, LIMIT },
+	{ "closed-2-rails", closed_behind_message, &(const struct closing){ 2, false }, LIMIT },
+	{ "closed-1-rail-late", closed_behind_message, &(const struct closing){ 1, true }, LIMIT },
+	{ "closed-2-rails-late", closed_behind_message, &(const struct closing){ 2, true }, LIMIT },
 	{ "refused", message_refused, NULL, LIMIT },
 	{ "after-loss", message_after_loss, NULL, LIMIT },
 	{ "overtakes", message_overtakes, NULL, LIMIT },

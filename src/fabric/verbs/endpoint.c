@@ -270,6 +270,14 @@ static void verbs_lost(struct pl_endpoint *base)
 	}
 }
 
+static void verbs_take_arrived(struct pl_endpoint *base)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		verbs_take_rest(&endpoint->rails[i]);
+}
+
 static bool verbs_is_drained(struct pl_endpoint *base)
 {
 	const struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
@@ -420,6 +428,7 @@ const struct pl_fabric_ops pl_verbs_fabric = {
 	.settle = verbs_settle,
 	.sweep = verbs_sweep,
 	.lost = verbs_lost,
+	.take_arrived = verbs_take_arrived,
 	.drained = verbs_is_drained,
 	.lanes = verbs_lanes,
 	.abandon = verbs_abandon,

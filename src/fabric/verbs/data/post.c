@@ -402,6 +402,9 @@ static bool handle_refusal(struct batch *batch, unsigned taken, int code)
 	verbs_unaccount(rail, batch->works[taken]);
 	if (verbs_work_refused(rail, batch->works[taken], code)) {
 		untake(batch, taken + 1);
+		/* The sweep at a loss has not seen the rest of the batch. */
+		if (verbs_is_lost(rail->endpoint))
+			pl_peer_sweep(rail->endpoint->base.peer);
 		/* The last request that was taken may be the last for long. */
 		verbs_ask(rail);
 		return true;
