@@ -100,7 +100,8 @@ struct pl_engine {
 	int wake_fd;    /* ends the thread's sleep */
 	int timer_fd;   /* fires when a timer may be due, so that epoll_fd reports all work */
 	uint64_t armed; /* time at which timer_fd fires; UINT64_MAX: never */
-	bool threaded;  /* true if the engine has a thread */
+	/* True if the engine has a thread. When engines stop one after the other, threads of later ones may still look. */
+	atomic_bool threaded;
 	atomic_bool stopping;
 	pthread_t thread;
 	uint64_t poll_time; /* nanoseconds that the thread polls before it sleeps */
