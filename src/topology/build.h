@@ -42,6 +42,8 @@ int topology_node_chain(struct pl_topology *topology, struct pl_sysroot *root, c
 void topology_node_read(struct pl_pci_node *node, struct pl_sysroot *root);
 /* Copies the properties that do not depend on the position from another node. */
 void topology_node_merge(struct pl_pci_node *node, const struct pl_pci_node *from);
+/* True if a node is that of a GPU or an RDMA card. (merge.c) */
+bool topology_has_owner(const struct pl_topology *topology, int node);
 /* Derives the kinds of ports, and the links, from the tree and from both ends, for the nodes from `first` on. */
 void topology_nodes_finish(struct pl_topology *topology, size_t first);
 

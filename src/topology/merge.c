@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-static bool has_owner(const struct pl_topology *topology, int node)
+bool topology_has_owner(const struct pl_topology *topology, int node)
 {
 	for (size_t i = 0; i < topology->gpu_count; i++)
 		if (topology->gpus[i].node == node)
@@ -95,9 +95,9 @@ int topology_complete_file(struct pl_topology *topology, struct pl_sysroot *root
 			continue;
 		devices++;
 		here += merge(&topology->nodes[i], root);
-		if (!has_owner(topology, (int)i) && add_owner(topology, (int)i) == -ENOMEM)
+		if (!topology_has_owner(topology, (int)i) && add_owner(topology, (int)i) == -ENOMEM)
 			return -ENOMEM;
-		topology->file_vague += !topology->nodes[i].class && !has_owner(topology, (int)i);
+		topology->file_vague += !topology->nodes[i].class && !topology_has_owner(topology, (int)i);
 	}
 	drop_plain(topology);
 	topology_links_resolve(topology);

@@ -104,15 +104,7 @@ static struct pl_card *find_rdma_device(struct pl_topology *topology, const char
 /* True if a node can be a Data Direct function, or stand above one that a topology file lacks. */
 static bool may_be_data_direct(const struct pl_topology *topology, int node)
 {
-	if (topology->nodes[node].kind == PL_PCI_HOST_BRIDGE)
-		return false;
-	for (size_t i = 0; i < topology->gpu_count; i++)
-		if (topology->gpus[i].node == node)
-			return false;
-	for (size_t i = 0; i < topology->card_count; i++)
-		if (topology->cards[i].node == node)
-			return false;
-	return true;
+	return topology->nodes[node].kind != PL_PCI_HOST_BRIDGE && !topology_has_owner(topology, node);
 }
 
 /* Returns the last component of a path. */

@@ -208,8 +208,8 @@ struct pl_topology {
 	size_t file_vague;  /* devices whose kind the file does not tell */
 	size_t file_absent; /* GPUs and cards of this machine that the file lacks */
 	char ignored[256];  /* topology file named in the environment and not used */
-	char data_direct_silent
-		[64]; /* why the cards' drivers did not tell their Data Direct functions; empty: they did */
+	/* Why the drivers did not tell the Data Direct functions of the cards; empty: they did. */
+	char data_direct_silent[64];
 };
 
 struct pl_topology_options {

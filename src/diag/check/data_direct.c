@@ -48,13 +48,9 @@ int pl_data_direct_read(struct pl_topology *topology, struct pl_sysroot *root, u
 
 	if (topology->file_foreign || !may_have_functions(topology))
 		return 0;
-	facts = pl_facts_new();
+	facts = pl_probe_one(root, &probe, timeout);
 	if (!facts)
 		return -ENOMEM;
-	if (pl_sysroot_is_live(root))
-		pl_probe_run(facts, &probe, 1, timeout);
-	else
-		pl_facts_load(facts, root);
 	rc = pl_data_direct_add(topology, root, facts);
 	note_silence(topology, facts, pl_sysroot_is_live(root));
 	pl_facts_free(facts);

@@ -101,13 +101,9 @@ int pl_gpu_links_read(struct pl_topology *topology, struct pl_sysroot *root, uin
 
 	if (topology->file_foreign || !pl_topology_has_vendor(topology, PL_GPU_NVIDIA))
 		return 0;
-	facts = pl_facts_new();
+	facts = pl_probe_one(root, &probe, timeout);
 	if (!facts)
 		return -ENOMEM;
-	if (pl_sysroot_is_live(root))
-		pl_probe_run(facts, &probe, 1, timeout);
-	else
-		pl_facts_load(facts, root);
 	rc = pl_gpu_links_add(topology, root, facts);
 	pl_facts_free(facts);
 	return rc;

@@ -160,6 +160,17 @@ void pl_probe_run(struct pl_facts *facts, const struct pl_probe *probes, size_t 
 		finish_child(&children[i], facts);
 }
 
+struct pl_facts *pl_probe_one(struct pl_sysroot *root, const struct pl_probe *probe, uint64_t timeout)
+{
+	struct pl_facts *facts = pl_facts_new();
+
+	if (facts && pl_sysroot_is_live(root))
+		pl_probe_run(facts, probe, 1, timeout);
+	else if (facts)
+		pl_facts_load(facts, root);
+	return facts;
+}
+
 void pl_probe_all(struct pl_facts *facts, uint64_t timeout)
 {
 	static const struct pl_probe probes[] = {

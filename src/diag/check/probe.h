@@ -21,6 +21,12 @@ struct pl_probe {
 void pl_probe_run(struct pl_facts *facts, const struct pl_probe *probes, size_t count, uint64_t timeout);
 
 /*
+ * Returns the facts of one probe of this machine, or those of the dump below the root, for pl_facts_free(). NULL: no
+ * memory.
+ */
+struct pl_facts *pl_probe_one(struct pl_sysroot *root, const struct pl_probe *probe, uint64_t timeout);
+
+/*
  * Asks everything: the process and its limits, the kernel's log, addresses, libibverbs, libcuda, NVML. Takes at most
  * `timeout` for the last three, which run together.
  */
