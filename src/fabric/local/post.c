@@ -70,25 +70,30 @@ static bool segment_has_lists(const struct pl_segment *segment)
 	return access->path->copy_ranges;
 }
 
+/* A segment without bytes counts only if no other one has any: then the keys are checked. */
+static inline int copy_segment(const struct pl_operation *operation, unsigned index, struct pl_error *error)
+{
+	const struct pl_segment *segment = &operation->segments[index];
+
+	if (!segment->length && operation->total)
+		return 0;
+	return copy_segment_range(operation->completion.kind, segment, 0, segment->length, error);
+}
+
 /* Returns 0 or a negative errno. */
 static int copy_segments_by_lists(const struct pl_operation *operation, struct pl_error *error)
 {
-	const struct pl_segment *segments = operation->segments;
-	int next = 0, rc;
+	for (unsigned next = 0; next < operation->segment_count;) {
+		const struct pl_segment *segment = &operation->segments[next];
+		bool list = segment->length && segment_has_lists(segment);
+		int rc = list ? copy_segment_run(operation, next, operation->segment_count, error)
+			      : copy_segment(operation, next, error);
 
-	while (next >= 0 && (unsigned)next < operation->segment_count) {
-		const struct pl_segment *segment = &segments[next];
-
-		if (segment->length && segment_has_lists(segment)) {
-			next = copy_segment_run(operation, (unsigned)next, operation->segment_count, error);
-			continue;
-		}
-		rc = 0;
-		if (segment->length || operation->total == 0)
-			rc = copy_segment_range(operation->completion.kind, segment, 0, segment->length, error);
-		next = rc < 0 ? rc : next + 1;
+		if (rc < 0)
+			return rc;
+		next = list ? (unsigned)rc : next + 1;
 	}
-	return PL_MIN(next, 0);
+	return 0;
 }
 
 /* Returns 0 or a negative errno. */
@@ -96,15 +101,11 @@ static int copy_segments(const struct pl_operation *operation, struct pl_error *
 {
 	int rc = 0;
 
-	/* Segments of a vector mostly have one path; the look costs small pieces of memory that both ends map too much. */
+	/* One look for all: a look at each would cost too much where both ends map the memory. Vectors rarely mix paths. */
 	if (operation->segment_count > 1 && segment_has_lists(operation->segments))
 		return copy_segments_by_lists(operation, error);
-	for (unsigned i = 0; rc == 0 && i < operation->segment_count; i++) {
-		const struct pl_segment *segment = &operation->segments[i];
-
-		if (segment->length || operation->total == 0)
-			rc = copy_segment_range(operation->completion.kind, segment, 0, segment->length, error);
-	}
+	for (unsigned i = 0; rc == 0 && i < operation->segment_count; i++)
+		rc = copy_segment(operation, i, error);
 	return rc;
 }
 
