@@ -100,15 +100,15 @@ struct pl_fabric_ops {
 	int (*message)(struct pl_endpoint *endpoint, const struct pl_frame *frame, const void *payload,
 		       struct pl_operation *operation);
 	void (*sweep)(struct pl_endpoint *endpoint);
+
+	/* -- Data, optional -- */
 	/*
 	 * Ends the connections of a peer that is lost, before its operations end: no byte of either end may go over them
-	 * any more, and no message may arrive. Optional: sweep() does that.
+	 * any more, and no message may arrive. Default: sweep() does that.
 	 */
 	void (*lost)(struct pl_endpoint *endpoint);
 	/* Takes all messages that have arrived, before a peer that has said BYE is lost. Default: nothing. */
 	void (*take_arrived)(struct pl_endpoint *endpoint);
-
-	/* -- Data, optional -- */
 	/*
 	 * Does an operation of one segment before it returns, on the program's thread. Any thread, no lock. Returns
 	 * false if it did nothing; the core then calls post(). Default: false.

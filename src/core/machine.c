@@ -21,9 +21,10 @@ int pl_machine_open(struct pl_context *context, const char *file, struct pl_erro
 	if (!file)
 		return 0;
 	/* An empty name asks for no topology. */
-	context->machine_known = !*file;
-	if (!*file)
+	if (!*file) {
+		context->machine_known = true;
 		return 0;
+	}
 	rc = pl_sysroot_open(&root, NULL, error);
 	if (rc < 0)
 		return rc;

@@ -30,7 +30,7 @@ static void lose_after_grace(struct pl_timer *timer)
 {
 	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, timer);
 
-	/* The timer may be late, and then come before messages that have long arrived. */
+	/* A late timer may come before the completions of messages that arrived long ago. */
 	if (peer->ops->take_arrived)
 		peer->ops->take_arrived(peer->endpoint);
 	pl_peer_lose(peer, &peer->loss);

@@ -127,9 +127,7 @@ int verbs_rails_message(struct pl_endpoint *endpoint, const struct pl_rails_mess
 uint16_t verbs_port_numbers(const struct verbs_endpoint *endpoint, unsigned places);
 
 /* early_frame.c: numbered frames that overtook others */
-/*
- * Keeps a frame until those before it come. Returns 0, -ENOMEM, or -EBADMSG if none can come any more.
- */
+/* Keeps a frame until those before it come. Returns 0, -ENOMEM, or -EBADMSG if none can come any more. */
 int verbs_early_keep(struct verbs_endpoint *endpoint, const struct pl_frame *frame, const uint8_t *payload);
 /* Returns a kept frame that is next now, or that came twice, for the caller to free; NULL: none. */
 struct verbs_early *verbs_early_take(struct verbs_endpoint *endpoint);

@@ -14,7 +14,7 @@
 /* Looks are counted, not time: after a stop of the program, the completion may be there and not polled yet. */
 #define LOOKS 4
 #define PAUSE (250 * PL_NS_PER_MS)
-/* Polls of each queue in one look: more than a queue's entries, unless others refill it. */
+/* Rounds of one look, in which each queue is polled once. They empty the queues, unless other peers refill them. */
 #define ROUNDS 1024
 
 #define HINT \
