@@ -39,7 +39,7 @@ static void rig_open(struct rig *rig, const struct order *order)
 	setenv("STANDIN_MOOD", "order", 1);
 	pair_open(&rig->pair, &manual, LARGE + MANY * STRIDE);
 	buffer_open(&rig->small, rig->pair.environment.near, MANY * STRIDE, PL_ACCESS_LOCAL);
-	pair_await_lanes(&rig->pair, order->rails);
+	await_lanes(&rig->pair.environment, order->rails);
 	pattern_fill(rig->pair.near.bytes, LARGE, 1, 0);
 	pattern_fill(rig->small.bytes, MANY * STRIDE, 2, 0);
 	rig->before = card_counts_now();

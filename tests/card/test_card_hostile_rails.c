@@ -77,14 +77,6 @@ static bool send_rails(struct attack *attack, const struct pl_rails_message *mes
 	return rc == 0;
 }
 
-static struct pl_peer_info query(struct pl_peer *peer)
-{
-	struct pl_peer_info info = PL_PEER_INFO_INIT;
-
-	check_number(pl_peer_query(peer, &info), 0);
-	return info;
-}
-
 /* The victim ends the connection, because of the message. */
 static void expect_lost(struct pl_peer *peer)
 {
@@ -93,7 +85,7 @@ static void expect_lost(struct pl_peer *peer)
 	bool found = false;
 	int count;
 
-	for (uint64_t end = clock_now() + AMPLE_TIME; query(peer).connected && clock_now() < end;)
+	for (uint64_t end = clock_now() + AMPLE_TIME; peer_information_of(peer).connected && clock_now() < end;)
 		sleep_ms(1);
 	count = pl_peer_events(peer, &all, records, 32);
 	for (int i = 0; i < count; i++)
@@ -112,7 +104,8 @@ static void wrong(bool victim_connects, const struct pl_rails_message *messages,
 
 		link_open(&attack, victim_connects);
 		/* Two rails are made at first. */
-		for (uint64_t end = clock_now() + AMPLE_TIME; query(attack.there).lanes < 2 && clock_now() < end;)
+		for (uint64_t end = clock_now() + AMPLE_TIME;
+		     peer_information_of(attack.there).lanes < 2 && clock_now() < end;)
 			sleep_ms(1);
 		made = card_counts_now().made_qps;
 		check(send_rails(&attack, &messages[i]));
@@ -165,7 +158,7 @@ static void many_questions(void *argument)
 	for (uint64_t end = clock_now() + AMPLE_TIME; atomic_load(&answers) < questions && clock_now() < end;)
 		sleep_ms(1);
 	check_number(atomic_load(&answers), questions);
-	check(query(attack.there).connected);
+	check(peer_information_of(attack.there).connected);
 	/* Each end has one queue pair for each rail, at most. */
 	check(card_counts_now().qps <= before + 2 * PL_RAILS_MAX);
 	check(card_counts_now().qps > before + 2 * 2);

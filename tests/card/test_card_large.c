@@ -80,7 +80,7 @@ static void flow_open(struct flow *flow, unsigned rails)
 	narrow_grants = true;
 	rail_limit = rails;
 	pair_open(&flow->pair, &setting, SLOTS * SLOT);
-	pair_await_lanes(&flow->pair, rails);
+	await_lanes(&flow->pair.environment, rails);
 }
 
 /* -- cases ----------------------------------------------------------------------------------------- */

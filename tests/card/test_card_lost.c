@@ -38,14 +38,6 @@ struct loss {
 	bool breaks; /* the connection breaks behind the message, so that later ones come over another */
 };
 
-static unsigned lanes_of(struct pl_peer *peer)
-{
-	struct pl_peer_info info = PL_PEER_INFO_INIT;
-
-	check_number(pl_peer_query(peer, &info), 0);
-	return info.lanes;
-}
-
 /* Returns when all rails are up. */
 static void ends_open(struct ends *ends, const struct setting *setting, unsigned rails)
 {
@@ -53,8 +45,7 @@ static void ends_open(struct ends *ends, const struct setting *setting, unsigned
 	*ends = (struct ends){ 0 };
 	environment_open(&ends->environment, setting);
 	buffer_open(&ends->far, ends->environment.far, LENGTH, PL_ACCESS_LOCAL);
-	progress_until(&ends->environment, lanes_of(ends->environment.near_peer) == rails &&
-						   lanes_of(ends->environment.far_peer) == rails);
+	await_lanes(&ends->environment, rails);
 }
 
 static void ends_close(struct ends *ends)
@@ -204,10 +195,20 @@ static void message_overtakes(void *argument)
 
 static bool is_connected(struct pl_peer *peer)
 {
-	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	return peer_information_of(peer).connected;
+}
 
-	check_number(pl_peer_query(peer, &info), 0);
-	return info.connected;
+/* Sends a message from the far end, which loses its peer by it. The near end makes no progress. */
+static void lose_by_sending(struct ends *ends)
+{
+	static const uint8_t bytes[LENGTH];
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(pl_send_copy(ends->environment.far_peer, TAG, bytes, LENGTH, NULL, &operation, &error), &error);
+	while (is_connected(ends->environment.far_peer))
+		check_number(pl_poll(ends->environment.far, NULL, 0), 0);
+	complete(&ends->environment, operation, NULL);
 }
 
 /*
@@ -216,8 +217,6 @@ static bool is_connected(struct pl_peer *peer)
  */
 static void message_after_loss(void *argument)
 {
-	static const uint8_t bytes[LENGTH];
-	struct pl_operation *operation;
 	struct pl_error error;
 	struct ends ends;
 
@@ -225,11 +224,8 @@ static void message_after_loss(void *argument)
 	setenv("STANDIN_SEED", WRONG_LENGTH_SEED, 1);
 	ends_open(&ends, &manual, 2);
 	card_fault_next(CARD_STATUS);
-	check_ok(pl_send_copy(ends.environment.far_peer, TAG, bytes, LENGTH, NULL, &operation, &error), &error);
-	while (is_connected(ends.environment.far_peer))
-		check_number(pl_poll(ends.environment.far, NULL, 0), 0);
+	lose_by_sending(&ends);
 	check_number(card_counts_now().faults[CARD_STATUS], 1);
-	complete(&ends.environment, operation, NULL);
 	send_next(&ends);
 	progress_until(&ends.environment, !is_connected(ends.environment.near_peer));
 	check_number(await(&ends.environment, receive_next(&ends), NULL, &error), -EIO);
@@ -383,21 +379,16 @@ static void closed_behind_message(void *argument)
 /* The driver refuses a message on as many rails as may be tried. The last of these rails ends with the peer, too. */
 static void message_refused(void *argument)
 {
-	static const uint8_t bytes[LENGTH];
-	struct pl_operation *operation;
 	struct pl_error error;
 	struct ends ends;
 
 	(void)argument;
 	ends_open(&ends, &manual, VERBS_REFUSALS + 1);
 	card_faults_next(CARD_REFUSE, VERBS_REFUSALS);
-	check_ok(pl_send_copy(ends.environment.far_peer, TAG, bytes, LENGTH, NULL, &operation, &error), &error);
 	/* The near end connects no rail again: its proof would take a refusal. */
-	while (is_connected(ends.environment.far_peer))
-		check_number(pl_poll(ends.environment.far, NULL, 0), 0);
+	lose_by_sending(&ends);
 	check_number(card_counts_now().faults[CARD_REFUSE], VERBS_REFUSALS);
-	check_number(lanes_of(ends.environment.far_peer), 0);
-	complete(&ends.environment, operation, NULL);
+	check_number(peer_information_of(ends.environment.far_peer).lanes, 0);
 	check(await(&ends.environment, receive_next(&ends), NULL, &error) < 0);
 	check_text(error.id, "RDMA-POST");
 	ends_close(&ends);

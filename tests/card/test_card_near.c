@@ -258,22 +258,29 @@ static void gpus(void *argument)
 	environment_close(&world.environment);
 }
 
+/* Opens a link between two GPUs. The driver tells the Data Direct function of one card, by its index; "9": of none. */
+static void direct_open(struct world *world, struct link *link, const char *card)
+{
+	const struct options options = { &manual, direct_file, 0 };
+
+	setenv("STANDIN_CARD", "cx8-direct", 1);
+	setenv("STANDIN_DATA_DIRECT", card, 1);
+	world_open(world, &options);
+	link_open(world, false, "cuda:0", "cuda:1", link);
+}
+
 /*
- * The place of a card's Data Direct function counts for GPU memory; STANDIN_DATA_DIRECT gives it to the first card only. The
- * receipt names the function, so the bytes tell whether another card carried them because the connection took long.
+ * The place of a card's Data Direct function counts for GPU memory. The receipt names the function, so the bytes tell
+ * whether another card carried them because the connection took long.
  */
 static void data_direct(void *argument)
 {
-	const struct options options = { &manual, direct_file, 0 };
 	unsigned here, there;
 	struct world world;
 	struct link link;
 
 	(void)argument;
-	setenv("STANDIN_CARD", "cx8-direct", 1);
-	setenv("STANDIN_DATA_DIRECT", "0", 1);
-	world_open(&world, &options);
-	link_open(&world, false, "cuda:0", "cuda:1", &link);
+	direct_open(&world, &link, "0");
 	do {
 		count_from_here();
 		write_all(&world, &link);
@@ -287,16 +294,12 @@ static void data_direct(void *argument)
 /* Without the function, the cards of the GPU's node are near. */
 static void data_direct_missing(void *argument)
 {
-	const struct options options = { &manual, direct_file, 0 };
 	unsigned here, there;
 	struct world world;
 	struct link link;
 
 	(void)argument;
-	setenv("STANDIN_CARD", "cx8-direct", 1);
-	setenv("STANDIN_DATA_DIRECT", "9", 1);
-	world_open(&world, &options);
-	link_open(&world, false, "cuda:0", "cuda:1", &link);
+	direct_open(&world, &link, "9");
 	write_near(&world, &link);
 	moved_by(&here, &there);
 	check(here && there && !(here & 1u) && !(there & 1u));

@@ -123,7 +123,7 @@ static void older_peer(void *argument)
 	(void)argument;
 	rail_limit = 2;
 	pair_open(&pair, &setting, SMALL);
-	pair_await_lanes(&pair, rail_limit);
+	await_lanes(&pair.environment, rail_limit);
 	pair.environment.near_peer->notify_rails = false;
 	attributes.flags = PL_NOTIFY;
 	attributes.notify = 77;
@@ -293,7 +293,7 @@ static void repeat_behind_many(void *argument)
 	rail_limit = *(const unsigned *)argument;
 	pair_open(&pair, &setting, SMALL);
 	environment = &pair.environment;
-	pair_await_lanes(&pair, rail_limit);
+	await_lanes(&pair.environment, rail_limit);
 	for (unsigned i = 0; i < MESSAGES; i++)
 		check_ok(pl_receive(environment->far_peer, 5, UINT64_MAX, &(struct pl_buffer){ pair.far.region, 0, 8 }, NULL,
 				    &received[i], &error),
@@ -327,7 +327,7 @@ static void pair_open_gpu(struct pair *pair, unsigned rails, size_t bytes)
 	rail_limit = rails;
 	use_gpu("alloc");
 	pair_open(pair, &setting, bytes);
-	pair_await_lanes(pair, rails);
+	await_lanes(&pair->environment, rails);
 }
 
 /* A read that a broken connection returns flushes nothing: with another rail, the owner is asked then. */

@@ -22,10 +22,7 @@ static struct pl_context *open_choice(const struct setting *setting, enum pl_cho
 
 static bool is_encrypted(struct pl_peer *peer)
 {
-	struct pl_peer_info info = PL_PEER_INFO_INIT;
-
-	check_number(pl_peer_query(peer, &info), 0);
-	return info.encrypted;
+	return peer_information_of(peer).encrypted;
 }
 
 /* Connects two contexts, moves data over all lanes, and returns true if both ends say that it is encrypted. */

@@ -535,10 +535,7 @@ static void reconnect(void *argument)
 
 static bool is_connected(struct pl_peer *peer)
 {
-	struct pl_peer_info info = PL_PEER_INFO_INIT;
-
-	check_number(pl_peer_query(peer, &info), 0);
-	return info.connected;
+	return peer_information_of(peer).connected;
 }
 
 static void await_loss(struct pl_peer *peer)

@@ -171,31 +171,52 @@ static void mixed_pieces(void *argument)
 	ends_close(&ends);
 }
 
+/* A region of the far end in memory that a test may take away. All pieces lie there, one behind the other. */
+struct extra {
+	uint8_t *memory;
+	struct pl_region *region;
+	struct pl_remote *remote;
+};
+
+static void extra_open(struct extra *extra, struct ends *ends)
+{
+	struct pl_error error;
+
+	extra->memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(extra->memory != MAP_FAILED);
+	check_ok(
+		pl_region_register(ends->environment.far, extra->memory, LENGTH, PL_ACCESS_ALL, &extra->region, &error),
+		&error);
+	extra->remote = share(&ends->environment, extra->region, ends->environment.near_peer, NULL);
+	for (unsigned i = 0; i < ends->count; i++) {
+		ends->transfers[i].remote = extra->remote;
+		ends->transfers[i].remote_offset = (uint64_t)i * STRIDE;
+	}
+}
+
+/* The region has been deregistered. */
+static void extra_close(struct extra *extra)
+{
+	pl_remote_release(extra->remote);
+	munmap(extra->memory, LENGTH);
+}
+
 /* Checks that a piece without memory fails the vector, by one call, and that no piece behind it in its share is written. */
 static void unmapped_piece(void *argument)
 {
 	enum { HOLE = 130 };
 	const struct shape *shape = argument;
-	uint8_t *hole;
 	struct pl_error error;
+	struct extra extra;
 	struct ends ends;
-	struct pl_region *region;
-	struct pl_remote *remote;
 
 	most_bytes = LENGTH;
 	refused = 0;
 	ends_open(&ends, shape, shape->count);
-	hole = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	check(hole != MAP_FAILED);
-	check_ok(pl_region_register(ends.environment.far, hole, LENGTH, PL_ACCESS_ALL, &region, &error), &error);
-	remote = share(&ends.environment, region, ends.environment.near_peer, NULL);
-	for (unsigned i = 0; i < ends.count; i++) {
-		ends.transfers[i].remote = remote;
-		ends.transfers[i].remote_offset = (uint64_t)i * STRIDE;
-	}
-	pattern_fill(hole, LENGTH, 3, 0);
+	extra_open(&extra, &ends);
+	pattern_fill(extra.memory, LENGTH, 3, 0);
 	bytes_set(ends.near.bytes, POISON, LENGTH);
-	check_number(munmap(hole + HOLE * STRIDE, STRIDE), 0);
+	check_number(munmap(extra.memory + HOLE * STRIDE, STRIDE), 0);
 	check_status(transfer(&ends, false, &error), -EFAULT, &error);
 	check_text(error.id, "MEMORY-UNWRITABLE");
 	check_number(refused, 1);
@@ -208,36 +229,26 @@ static void unmapped_piece(void *argument)
 		else
 			value_check(piece, STRIDE, POISON);
 	}
-	pl_remote_release(remote);
-	check_number(pl_region_deregister(region), 0);
-	munmap(hole, LENGTH);
+	check_number(pl_region_deregister(extra.region), 0);
+	extra_close(&extra);
 	ends_close(&ends);
 }
 
 /* Checks that a vector without bytes needs valid keys, too. */
 static void empty_pieces(void *argument)
 {
-	struct pl_region *region;
-	struct pl_remote *remote;
 	struct pl_error error;
+	struct extra extra;
 	struct ends ends;
-	uint8_t *memory;
 
 	ends_open(&ends, argument, PIECES);
-	memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	check(memory != MAP_FAILED);
-	check_ok(pl_region_register(ends.environment.far, memory, LENGTH, PL_ACCESS_ALL, &region, &error), &error);
-	remote = share(&ends.environment, region, ends.environment.near_peer, NULL);
-	for (unsigned i = 0; i < ends.count; i++) {
-		ends.transfers[i].remote = remote;
-		ends.transfers[i].remote_offset = 0;
+	extra_open(&extra, &ends);
+	for (unsigned i = 0; i < ends.count; i++)
 		ends.transfers[i].length = 0;
-	}
 	check_ok(transfer(&ends, false, &error), &error);
-	check_number(pl_region_deregister(region), 0);
+	check_number(pl_region_deregister(extra.region), 0);
 	check(transfer(&ends, false, &error) < 0);
-	pl_remote_release(remote);
-	munmap(memory, LENGTH);
+	extra_close(&extra);
 	ends_close(&ends);
 }
 

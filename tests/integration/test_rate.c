@@ -63,14 +63,6 @@ static void open_ends(struct scenario_environment *ends, const struct setting *s
 	connect_pair(ends, ends->near, ends->listener, &ends->near_peer, &ends->far_peer);
 }
 
-static struct pl_peer_info info_of(struct pl_peer *peer)
-{
-	struct pl_peer_info info = PL_PEER_INFO_INIT;
-
-	check_number(pl_peer_query(peer, &info), 0);
-	return info;
-}
-
 /*
  * Takes the place of the C library's function, to count calls. An engine that polls a paused socket makes some 100,000 a
  * second, also on a busy machine thousands; a pause that sleeps needs a few.
@@ -146,10 +138,10 @@ static void both_directions(void *argument)
 	uint64_t begin;
 
 	open_ends(&ends, setting, 4 * MIB, NULL);
-	check_text(info_of(ends.near_peer).fabric, "tcp");
-	check_text(info_of(ends.far_peer).fabric, "tcp");
-	check_number(info_of(ends.far_peer).rate, 4 * MIB);
-	check_number(info_of(ends.near_peer).rate, 0);
+	check_text(peer_information_of(ends.near_peer).fabric, "tcp");
+	check_text(peer_information_of(ends.far_peer).fabric, "tcp");
+	check_number(peer_information_of(ends.far_peer).rate, 4 * MIB);
+	check_number(peer_information_of(ends.near_peer).rate, 0);
 	memory_open(&ends, &memory[0], 6 * MIB, true);
 	memory_open(&ends, &memory[1], 4 * MIB, false);
 	atomic_store(&waits, 0);
@@ -164,8 +156,8 @@ static void both_directions(void *argument)
 	/* Both ends sleep while the sockets pause; waiting functions of tests without threads poll. */
 	if (setting->progress == PL_PROGRESS_THREAD && atomic_load(&waits) > WAITS_MAX)
 		check_failed(__FILE__, __LINE__, "%u waits", atomic_load(&waits));
-	check(info_of(ends.far_peer).rate_waits > 0);
-	check_number(info_of(ends.far_peer).lanes, 1);
+	check(peer_information_of(ends.far_peer).rate_waits > 0);
+	check_number(peer_information_of(ends.far_peer).lanes, 1);
 	for (int i = 0; i < 2; i++)
 		memory_close(&memory[i]);
 	environment_close(&ends);
@@ -243,7 +235,7 @@ static void loss_during_a_pause(void *argument)
 	transfer = (struct pl_transfer){ memory.handle, 0, memory.local.region, 0, MIB };
 	check_ok(pl_write(ends.near_peer, &transfer, NULL, NULL, &error), &error);
 	begin = clock_now();
-	for (; info_of(ends.far_peer).rate_waits == 0; usleep(1000))
+	for (; peer_information_of(ends.far_peer).rate_waits == 0; usleep(1000))
 		check(clock_now() - begin < AMPLE_TIME);
 	begin = clock_now();
 	atomic_store(&waits, 0);
@@ -251,9 +243,9 @@ static void loss_during_a_pause(void *argument)
 		reset_data_socket(ends.address);
 	else
 		pl_close(ends.near);
-	while (info_of(ends.far_peer).connected && clock_now() - begin < AMPLE_TIME)
+	while (peer_information_of(ends.far_peer).connected && clock_now() - begin < AMPLE_TIME)
 		usleep(1000);
-	check(!info_of(ends.far_peer).connected);
+	check(!peer_information_of(ends.far_peer).connected);
 	usleep(500000);
 	if (atomic_load(&waits) > WAITS_MAX)
 		check_failed(__FILE__, __LINE__, "%u waits", atomic_load(&waits));
@@ -281,9 +273,9 @@ static void rate_of_an_acceptor(void *argument)
 	drive(&ends, ends.far);
 	ends.listener = listener_open(&threads, ends.far, ends.address);
 	connect_pair(&ends, ends.near, ends.listener, &ends.near_peer, &ends.far_peer);
-	check_number(info_of(ends.near_peer).rate, 65536);
-	check_number(info_of(ends.far_peer).rate, 0);
-	check_text(info_of(ends.far_peer).fabric, "tcp");
+	check_number(peer_information_of(ends.near_peer).rate, 65536);
+	check_number(peer_information_of(ends.far_peer).rate, 0);
+	check_text(peer_information_of(ends.far_peer).fabric, "tcp");
 	environment_close(&ends);
 }
 
@@ -327,11 +319,11 @@ static void reload(void *argument)
 		complete(&ends, memory_transfer(&ends, &memory[i]), &receipt);
 	}
 	/* Threads of a busy machine may open the lanes later. */
-	progress_until(&ends, info_of(ends.near_peer).lanes == 4);
+	progress_until(&ends, peer_information_of(ends.near_peer).lanes == 4);
 	for (int i = 0; i < 2; i++) {
 		atomic_store(&budget.rate, 16 * MIB);
 		reload_far(&ends);
-		check_number(info_of(ends.far_peer).rate, 16 * MIB);
+		check_number(peer_information_of(ends.far_peer).rate, 16 * MIB);
 		begin = clock_now();
 		operation = memory_transfer(&ends, &memory[i]);
 		complete(&ends, operation, &receipt);
@@ -347,7 +339,7 @@ static void reload(void *argument)
 		complete(&ends, operation, &receipt);
 		/* At the old rate: 31 s. */
 		check(clock_now() - begin < 25 * SECOND);
-		check_number(info_of(ends.far_peer).rate, 0);
+		check_number(peer_information_of(ends.far_peer).rate, 0);
 	}
 	for (int i = 0; i < 2; i++)
 		memory_close(&memory[i]);
@@ -369,18 +361,18 @@ static void reload_disconnects(void *argument)
 
 		setting.fabric = fabrics[i];
 		open_ends(&ends, &setting, 0, &budget);
-		check_text(info_of(ends.near_peer).fabric, first[i]);
+		check_text(peer_information_of(ends.near_peer).fabric, first[i]);
 		atomic_store(&budget.rate, i ? MIB - 1 : 1024 * MIB);
 		reload_far(&ends);
-		check(!info_of(ends.far_peer).connected);
+		check(!peer_information_of(ends.far_peer).connected);
 		connect_pair(&ends, ends.near, ends.listener, &near, &far);
-		check_text(info_of(near).fabric, "tcp");
-		check_number(info_of(far).rate, atomic_load(&budget.rate));
+		check_text(peer_information_of(near).fabric, "tcp");
+		check_number(peer_information_of(far).rate, atomic_load(&budget.rate));
 		/* A connection with one socket can have any rate. */
 		atomic_store(&budget.rate, 64 * KIB);
 		reload_far(&ends);
-		check(info_of(far).connected);
-		check_number(info_of(far).rate, 64 * KIB);
+		check(peer_information_of(far).connected);
+		check_number(peer_information_of(far).rate, 64 * KIB);
 		pl_peer_close(near);
 		pl_peer_close(far);
 		environment_close(&ends);

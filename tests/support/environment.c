@@ -180,6 +180,12 @@ void settle(struct scenario_environment *environment, unsigned milliseconds)
 		progress(environment);
 }
 
+void await_lanes(struct scenario_environment *environment, unsigned lanes)
+{
+	progress_until(environment, peer_information_of(environment->near_peer).lanes == lanes &&
+					    peer_information_of(environment->far_peer).lanes == lanes);
+}
+
 int await(struct scenario_environment *environment, struct pl_operation *operation, struct pl_completion *receipt,
 	  struct pl_error *error)
 {

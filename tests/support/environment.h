@@ -83,6 +83,8 @@ void settle(struct scenario_environment *environment, unsigned milliseconds);
 			progress(environment); \
 	} while (0)
 
+/* Waits until both ends have so many lanes, or rails. */
+void await_lanes(struct scenario_environment *environment, unsigned lanes);
 /* Waits for an operation and returns its status. */
 int await(struct scenario_environment *environment, struct pl_operation *operation, struct pl_completion *receipt,
 	  struct pl_error *error);

@@ -9,14 +9,6 @@ void pair_open(struct pair *pair, const struct setting *setting, size_t length)
 	pair->remote = share(&pair->environment, pair->far.region, pair->environment.near_peer, NULL);
 }
 
-void pair_await_lanes(struct pair *pair, unsigned lanes)
-{
-	struct scenario_environment *environment = &pair->environment;
-
-	progress_until(environment, peer_information_of(environment->near_peer).lanes == lanes &&
-					    peer_information_of(environment->far_peer).lanes == lanes);
-}
-
 void pair_spread(struct pair *pair, unsigned lanes)
 {
 	const struct pl_transfer all = { pair->remote, 0, pair->near.region, 0, pair->near.length };
@@ -24,7 +16,7 @@ void pair_spread(struct pair *pair, unsigned lanes)
 	struct pl_completion receipt;
 	struct pl_error error;
 
-	pair_await_lanes(pair, lanes);
+	await_lanes(&pair->environment, lanes);
 	do {
 		check_ok(pl_write(pair->environment.near_peer, &all, NULL, &operation, &error), &error);
 		complete(&pair->environment, operation, &receipt);

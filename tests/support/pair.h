@@ -13,8 +13,6 @@ struct pair {
 
 /* length: bytes of each buffer */
 void pair_open(struct pair *pair, const struct setting *setting, size_t length);
-/* Waits until both ends have so many lanes. */
-void pair_await_lanes(struct pair *pair, unsigned lanes);
 /* Waits until a write to all of the far buffer uses so many lanes, so that this end knows their keys. */
 void pair_spread(struct pair *pair, unsigned lanes);
 void pair_close(struct pair *pair);

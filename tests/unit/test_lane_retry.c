@@ -46,9 +46,8 @@ static void rig_close(struct lanes_rig *rig)
 
 static struct pl_peer_info near_info(struct lanes_rig *rig)
 {
-	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	struct pl_peer_info info = peer_information_of(rig->environment.near_peer);
 
-	check_number(pl_peer_query(rig->environment.near_peer, &info), 0);
 	check(info.connected);
 	return info;
 }
@@ -259,10 +258,7 @@ static struct pl_engine *far_engine(struct lanes_rig *rig, unsigned lane)
 
 static bool far_is_connected(struct lanes_rig *rig)
 {
-	struct pl_peer_info info = PL_PEER_INFO_INIT;
-
-	check_number(pl_peer_query(rig->environment.far_peer, &info), 0);
-	return info.connected;
+	return peer_information_of(rig->environment.far_peer).connected;
 }
 
 /* Gives the far end a socket for lane 1, as soon as that is not in use, and reads the welcome. */
