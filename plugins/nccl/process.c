@@ -81,6 +81,7 @@ static bool process_open(void)
 	explicit_bzero(plugin.settings.key, sizeof(plugin.settings.key));
 	if (opened) {
 		log_start();
+		nccl_variables_set();
 	} else {
 		free(plugin.comms);
 		plugin.comms = NULL;

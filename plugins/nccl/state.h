@@ -222,6 +222,9 @@ bool device_listen(struct plugin_device *device);
 /* Waits for the next process that connects. */
 void device_accept(struct plugin_device *device);
 
+/* nccl_variables.c: sets variables of NCCL for the devices that were found, unless the user has set them. */
+void nccl_variables_set(void);
+
 /* link.c */
 struct plugin_link *link_find_or_connect(struct plugin_device *device, const uint8_t id[ID_LENGTH],
 					 const char *address);

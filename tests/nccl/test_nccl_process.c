@@ -411,6 +411,22 @@ static void case_closed_end(void *argument)
 	driver_close(&driver);
 }
 
+/* The plugin sets variables that NCCL reads later, but never against the user. */
+static void case_nccl_variables(void *argument)
+{
+	struct driver driver;
+
+	(void)argument;
+	check_number(unsetenv("NCCL_P2P_NET_CHUNKSIZE"), 0);
+	driver_open(&driver, 11);
+	check_text(getenv("NCCL_P2P_NET_CHUNKSIZE"), "524288");
+	driver_close(&driver);
+	check_number(setenv("NCCL_P2P_NET_CHUNKSIZE", "65536", 1), 0);
+	driver_open(&driver, 11);
+	check_text(getenv("NCCL_P2P_NET_CHUNKSIZE"), "65536");
+	driver_close(&driver);
+}
+
 static void case_settings(void *argument)
 {
 	struct driver driver;
@@ -451,6 +467,7 @@ int main(void)
 		{ "fork", case_fork, NULL, 30 },
 		{ "foreign_handle", case_foreign_handle, NULL, 20 },
 		{ "closed_end", case_closed_end, NULL, 20 },
+		{ "nccl_variables", case_nccl_variables, NULL, 20 },
 		{ "settings", case_settings, NULL, 20 },
 	};
 
