@@ -4,11 +4,14 @@
 Not a part of `make test`, which needs no GPU: benchmarks/gpu.sh runs it.
 """
 import asyncio
+import concurrent.futures
 import os
 import socket
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
 import peerlane as pl
 import pytest
@@ -201,6 +204,42 @@ def test_frames_are_tensors(pair, memory):
             assert torch.equal(tensor, image)
             del tensor
             frame.release()
+
+
+def test_a_graph_is_captured_beside_transfers_of_another_thread(pair):
+    """PyTorch captures in the mode "global": a call of another thread that allocates, registers or waits would spoil the graph."""
+    source, target = pattern(1 << 20), torch.zeros(1 << 20, dtype=torch.uint8, device='cuda')
+    value = torch.zeros(1 << 16, device='cuda')
+    torch.cuda.synchronize()
+    rounds, end = [], threading.Event()
+
+    def transfer():
+        while not end.is_set():
+            with pair.near.register(source, access='rw') as near, pair.far.register(target, access='rw') as far:
+                pair.peer.write(pair.peer.import_(far.share()), near, visible='gpu-visible', timeout=20)
+            rounds.append(len(rounds))
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        other = pool.submit(transfer)
+        try:
+            for number in range(30):
+                before = len(rounds)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    value += 1
+                    # A whole round of the other thread while the capture is open.
+                    deadline = time.monotonic() + 20
+                    while len(rounds) < before + 2 and not other.done() and time.monotonic() < deadline:
+                        time.sleep(0.001)
+                    value *= 1
+                assert len(rounds) >= before + 2
+                graph.replay()
+                torch.cuda.synchronize()
+                assert bool((value == number + 1).all())
+        finally:
+            end.set()
+        other.result()
+    assert torch.equal(source, target)
 
 
 def test_the_package_lists_the_gpus():
