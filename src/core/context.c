@@ -279,9 +279,24 @@ int pl_context_use_tls(struct pl_context *context, struct pl_error *error)
 	return rc;
 }
 
+static unsigned greatest_divisor(unsigned a, unsigned b)
+{
+	return b ? greatest_divisor(b, a % b) : a;
+}
+
+unsigned pl_context_home_of(unsigned number, unsigned lanes, unsigned engines)
+{
+	uint64_t lane = (uint64_t)number * lanes;
+	unsigned turns = engines / greatest_divisor(engines, lanes);
+
+	return (unsigned)((lane + number / turns) % engines);
+}
+
 struct pl_engine *pl_context_pick_engine(struct pl_context *context)
 {
-	return context->engines[atomic_fetch_add(&context->next_engine, 1) % context->engine_count];
+	unsigned number = atomic_fetch_add(&context->next_engine, 1);
+
+	return context->engines[pl_context_home_of(number, context->options.lanes, context->engine_count)];
 }
 
 bool pl_context_progress(struct pl_context *context)

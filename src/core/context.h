@@ -119,6 +119,11 @@ struct pl_copier *pl_context_copier(struct pl_context *context, struct pl_engine
 /* Waits until every engine, and every copy of one, has finished all work that began before the call. */
 void pl_context_barrier(struct pl_context *context);
 
+/*
+ * Engine that is the home of a context's peer by its number. Lane i of a peer belongs to the i-th engine after the home, so that peers
+ * in succession have engines of their own as far as there are any. As many peers as engines have different homes.
+ */
+unsigned pl_context_home_of(unsigned number, unsigned lanes, unsigned engines);
 struct pl_engine *pl_context_pick_engine(struct pl_context *context);
 
 /* Prepares `tls` for the first connection of a context without a key: OpenSSL takes some milliseconds to start. */
