@@ -2,11 +2,14 @@
 /* NCCL's devices: all are ports of RDMA cards, or all are IP interfaces. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "state.h"
 
 /* A card's progress thread moves no data, so one suffices. */
 #define CARD_WORKERS 1
+/* The library's default from 16 cores on. */
+#define LANES_USUAL 8u
 
 void device_keep_pci_path(struct plugin_device *device, const char *link)
 {
@@ -106,11 +109,26 @@ static bool card_open(struct plugin_device *device)
 	return false;
 }
 
+/*
+ * Two ranks have a connection for each direction, and NCCL's collectives use both at once: a thread for each lane of both, as far as
+ * there are cores. 0: the library's default.
+ */
+static unsigned interface_workers(unsigned lanes)
+{
+	long half = sysconf(_SC_NPROCESSORS_ONLN) / 2;
+
+	lanes = lanes ? lanes : LANES_USUAL;
+	return half > (long)lanes ? (unsigned)PL_MIN(half, 2l * lanes) : 0;
+}
+
 static bool interfaces_open(void)
 {
+	struct pl_options options = plugin.settings.options;
 	struct pl_error error;
 
-	if (pl_open(&plugin.devices[0].context, &plugin.settings.options, &error) < 0) {
+	if (!options.workers)
+		options.workers = interface_workers(options.lanes);
+	if (pl_open(&plugin.devices[0].context, &options, &error) < 0) {
 		plugin_warn_error("cannot start", &error);
 		return false;
 	}
