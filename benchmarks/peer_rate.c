@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * peer_rate PROGRESS PEERS THREADS SIZE SECONDS: writes of SIZE bytes over tcp to PEERS peers in another process, one under
- * way at each peer. Each of THREADS threads has peers and a region of its own. PROGRESS is thread or manual (one thread).
+ * peer_rate PROGRESS PEERS THREADS SIZE SECONDS [WORKERS]: writes of SIZE bytes over tcp to PEERS peers in another process, one under
+ * way at each peer. Each of THREADS threads has peers and a region of its own. PROGRESS is thread or manual (one thread). WORKERS:
+ * engines of each process, by default those of the library.
  * Before that, the same with plain sockets: a thread sends 32 + SIZE bytes to each socket, waits in epoll, and sends again
  * after an answer of 32 bytes; the other process has as many threads. Prints one JSON object: operations a second, and
  * microseconds of processor time for an operation, of this process and of the other one.
@@ -31,7 +32,7 @@
 
 struct run {
 	bool manual;
-	unsigned peers, threads;
+	unsigned peers, threads, workers;
 	size_t size;
 	uint64_t duration;
 	int socket; /* to the other process */
@@ -162,7 +163,7 @@ static _Noreturn void serve_sockets(struct run *run)
 	answer_questions(run);
 }
 
-static struct pl_context *open_context(enum pl_progress progress)
+static struct pl_context *open_context(const struct run *run, enum pl_progress progress)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
 	struct pl_context *opened;
@@ -170,13 +171,14 @@ static struct pl_context *open_context(enum pl_progress progress)
 
 	options.fabric = "tcp";
 	options.progress = progress;
+	options.workers = run->workers;
 	MUST(pl_open(&opened, &options, &error), &error);
 	return opened;
 }
 
 static _Noreturn void serve_peers(struct run *run)
 {
-	struct pl_context *far = open_context(PL_PROGRESS_THREAD);
+	struct pl_context *far = open_context(run, PL_PROGRESS_THREAD);
 	struct pl_listener *listener;
 	struct pl_error error;
 	char address[96] = "";
@@ -385,7 +387,7 @@ static struct result measure_peers(struct run *run)
 
 	start_other(run, serve_peers);
 	get(run->socket, address, sizeof(address));
-	context = open_context(run->manual ? PL_PROGRESS_MANUAL : PL_PROGRESS_THREAD);
+	context = open_context(run, run->manual ? PL_PROGRESS_MANUAL : PL_PROGRESS_THREAD);
 	for (unsigned i = 0; i < run->threads; i++)
 		connect_share(run, address, (unsigned)((uint64_t)run->peers * i / run->threads),
 			      (unsigned)((uint64_t)run->peers * (i + 1) / run->threads));
@@ -407,14 +409,15 @@ int main(int argc, char **argv)
 	struct rlimit limit;
 	struct run run;
 
-	if (argc != 6) {
-		fprintf(stderr, "usage: peer_rate thread|manual PEERS THREADS SIZE SECONDS\n");
+	if (argc != 6 && argc != 7) {
+		fprintf(stderr, "usage: peer_rate thread|manual PEERS THREADS SIZE SECONDS [WORKERS]\n");
 		return 2;
 	}
 	run = (struct run){ .manual = !strcmp(argv[1], "manual"),
 			    .peers = (unsigned)atoi(argv[2]),
 			    .threads = (unsigned)atoi(argv[3]),
 			    .size = (size_t)atoi(argv[4]),
+			    .workers = argc > 6 ? (unsigned)atoi(argv[6]) : 0,
 			    .duration = (uint64_t)(atof(argv[5]) * NS_PER_S) };
 	if (run.manual)
 		run.threads = 1;

@@ -7,6 +7,7 @@
  * turns     manual progress: a write of 8 bytes to each of COUNT peers in turn
  * dying     COUNT reads outstanding at a process that is killed: time until all have ended
  * mappings  registration of host memory above COUNT mappings of the process
+ * regions   register and deregister, while COUNT regions exist
  * grants    share, revoke and deregister, while COUNT grants of another region exist
  * close     close of a peer, while COUNT imports from another peer are held
  * keys      local fabric: writes through the first and the last of COUNT imports
@@ -267,6 +268,32 @@ static void measure_mappings(struct run *run)
 	pl_close(context);
 }
 
+static void measure_regions(struct run *run)
+{
+	struct pl_context *context = open_context(run, "tcp", PL_PROGRESS_MANUAL);
+	uint64_t begins[SAMPLES], ends[SAMPLES];
+	static _Alignas(PAGE) char memory[PAGE];
+	struct pl_region *region;
+	struct pl_error error;
+
+	for (unsigned i = 0; i < run->count; i++)
+		MUST(pl_region_register(context, memory, PAGE, PL_ACCESS_ALL, &region, &error), &error);
+	for (unsigned i = 0; i < SAMPLES; i++) {
+		uint64_t began = now_ns();
+
+		MUST(pl_region_register(context, memory, PAGE, PL_ACCESS_ALL, &region, &error), &error);
+		begins[i] = now_ns() - began;
+		began = now_ns();
+		MUST(pl_region_deregister(region), NULL);
+		ends[i] = now_ns() - began;
+	}
+	sort_times(begins, SAMPLES);
+	sort_times(ends, SAMPLES);
+	printf("{\"register_microseconds\": %.2f, \"deregister_microseconds\": %.2f}\n",
+	       (double)begins[SAMPLES / 2] / 1000, (double)ends[SAMPLES / 2] / 1000);
+	pl_close(context);
+}
+
 static void measure_grants(struct run *run)
 {
 	struct pl_context *context = open_context(run, "tcp", PL_PROGRESS_MANUAL);
@@ -376,9 +403,9 @@ static const struct subject {
 	const char *name;
 	void (*measure)(struct run *);
 } subjects[] = {
-	{ "connect", measure_connect },   { "turns", measure_turns },   { "dying", measure_dying },
-	{ "mappings", measure_mappings }, { "grants", measure_grants }, { "close", measure_close },
-	{ "keys", measure_keys },
+	{ "connect", measure_connect },   { "turns", measure_turns },     { "dying", measure_dying },
+	{ "mappings", measure_mappings }, { "regions", measure_regions }, { "grants", measure_grants },
+	{ "close", measure_close },       { "keys", measure_keys },
 };
 
 int main(int argc, char **argv)
@@ -401,7 +428,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	fprintf(stderr,
-		"usage: scale SUBJECT COUNT [KEY [WORKERS]], SUBJECT is connect, turns, dying, mappings, grants, close "
-		"or keys\n");
+		"usage: scale SUBJECT COUNT [KEY [WORKERS]], SUBJECT is connect, turns, dying, mappings, regions, "
+		"grants, close or keys\n");
 	return 2;
 }
