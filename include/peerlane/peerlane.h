@@ -731,6 +731,11 @@ enum pl_flag {
 	 * message is handed to the connection (PL_VISIBLE_ON_WIRE).
 	 */
 	PL_CONFIDENTIAL = 1u << 5,
+	/**
+	 * pl_write(), pl_read(): return without waiting for copies by a GPU, so that several are under way. The peer's
+	 * engine polls their end. Has no effect on other copies.
+	 */
+	PL_NO_WAIT = 1u << 6,
 };
 
 /** The most data of a notification, in bytes. */

@@ -9,21 +9,9 @@
 
 #include <stdio.h>
 
-#include "memory/cuda/driver.h"
 #include "rdma/gpu_bench.h"
 
 #define PROOF_BYTES ((size_t)64 << 10)
-
-/* True if the program uses the GPU: CUDA's runtime has made its context. */
-static bool gpu_is_used(const struct cuda_driver *driver, int number)
-{
-	unsigned flags;
-	int active = 0;
-	CUdevice device;
-
-	return driver->cuDeviceGet(&device, number) == CUDA_SUCCESS &&
-	       driver->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
-}
 
 /* Registers the memory as the fabric does. Returns NET_POINTER_... flags; 0 with the reason. */
 static int register_gpu(struct rdma_gpu_bench *bench, const char **reason)
@@ -80,19 +68,12 @@ static int prove_gpu(const struct verbs_library *library, struct ibv_device *car
 
 int gpus_prove(const struct verbs_library *library, struct ibv_device *card)
 {
-	const struct cuda_driver *driver = cuda_driver_get(NULL);
-	int pointers = NET_POINTER_CUDA | NET_POINTER_DMABUF, count = 0;
-	bool any = false;
+	int gpus[GPUS_MAX], count = gpus_used(gpus, GPUS_MAX);
+	int pointers = NET_POINTER_CUDA | NET_POINTER_DMABUF;
 
-	if (!driver || !driver->cuDevicePrimaryCtxGetState || driver->cuDeviceGetCount(&count) != CUDA_SUCCESS)
-		return 0;
-	for (int number = 0; number < count && pointers; number++) {
-		if (!gpu_is_used(driver, number))
-			continue;
-		any = true;
-		pointers &= prove_gpu(library, card, number);
-	}
-	return any ? pointers : 0;
+	for (int i = 0; i < count && pointers; i++)
+		pointers &= prove_gpu(library, card, gpus[i]);
+	return count ? pointers : 0;
 }
 
 #endif

@@ -43,8 +43,8 @@ static bool link_begin_connecting(struct plugin_link *link)
 
 struct plugin_link *link_find_or_connect(struct plugin_device *device, const uint8_t id[ID_LENGTH], const char *address)
 {
-	/* The processor does not reach all memory of cards, so these connect to their own process, too. */
-	bool self = !memcmp(id, plugin.id, ID_LENGTH) && !plugin.cards;
+	/* The processor does not reach GPU memory, so devices that promise it connect to their own process, too. */
+	bool self = !memcmp(id, plugin.id, ID_LENGTH) && !plugin.cards && !plugin.gpu_memory;
 	struct plugin_link *link;
 
 	pl_list_for_each(at, &plugin.links) {
@@ -171,6 +171,26 @@ void links_reap(void)
 		if (pl_list_empty(&link->comms))
 			link_free(link);
 	}
+}
+
+/* A write of a few bytes to mapped memory is done at once; the time is for an end that must not wait for ever. */
+#define WRITE_TIME PL_NS_PER_S
+
+bool link_write_now(struct plugin_link *link, const struct pl_transfer *transfer)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation;
+	int rc;
+
+	attributes.timeout = WRITE_TIME;
+	if (pl_write(link->peer, transfer, &attributes, &operation, NULL) < 0)
+		return false;
+	rc = pl_test(operation, NULL, NULL);
+	if (rc != -EINPROGRESS)
+		return rc == 0;
+	pl_cancel(operation);
+	pl_wait(operation, UINT64_MAX, NULL, NULL);
+	return false;
 }
 
 void links_free(void)

@@ -11,8 +11,6 @@
 #define MAILBOX_SIZE (MAILBOX_HEADER + MAILBOX_SLOTS * MAILBOX_SLOT)
 /* Messages after which the other end learns that their slots are free. */
 #define REPORT_AFTER (MAILBOX_SLOTS / 4)
-/* A write of a few bytes to mapped memory is done at once; the time is for an end that must not wait for ever. */
-#define WRITE_TIME PL_NS_PER_S
 
 struct slot {
 	uint64_t sequence, value;
@@ -41,24 +39,11 @@ static struct slot *outbox_slot(struct mailbox *mailbox)
 /* Writes from the outbox into the other end's inbox. Returns false if that was not done at once. */
 static bool mailbox_write(struct mailbox *mailbox, uint64_t to, uint64_t from, uint64_t length)
 {
-	struct pl_transfer transfer = { .remote = mailbox->remote,
-					.remote_offset = to,
-					.region = mailbox->outbox,
-					.offset = from,
-					.length = length };
-	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
-	struct pl_operation *operation;
-	int rc;
-
-	attributes.timeout = WRITE_TIME;
-	if (pl_write(mailbox->owner->peer, &transfer, &attributes, &operation, NULL) < 0)
-		return false;
-	rc = pl_test(operation, NULL, NULL);
-	if (rc != -EINPROGRESS)
-		return rc == 0;
-	pl_cancel(operation);
-	pl_wait(operation, UINT64_MAX, NULL, NULL);
-	return false;
+	return link_write_now(mailbox->owner, &(struct pl_transfer){ .remote = mailbox->remote,
+								     .remote_offset = to,
+								     .region = mailbox->outbox,
+								     .offset = from,
+								     .length = length });
 }
 
 /* -- life ----------------------------------------------------------------------------------------- */

@@ -97,14 +97,14 @@ static bool memory_is_reached(const struct plugin_device *device, int type, cons
 }
 
 /*
- * Registers the memory with the card now, so that no message waits for that. Gives up the lock meanwhile, because the
+ * Registers the memory with the card, or opens the GPU's queues, now, so that no message waits for that. Gives up the lock meanwhile, because the
  * registration of much memory takes long; the peer stays.
  */
 static void memory_prepare(struct plugin_comm *comm, struct plugin_memory *memory)
 {
 	struct plugin_link *link = comm->at;
 
-	if (!plugin.cards || link->state != LINK_UP)
+	if ((!plugin.cards && !memory->on_gpu) || link->state != LINK_UP)
 		return;
 	link->running++;
 	pthread_mutex_unlock(&plugin.lock);
@@ -112,6 +112,16 @@ static void memory_prepare(struct plugin_comm *comm, struct plugin_memory *memor
 	pl_region_prepare(link->peer, memory->region, NULL);
 	pthread_mutex_lock(&plugin.lock);
 	link->running--;
+}
+
+/*
+ * Opens the receiver's GPU memory for the GPU of this memory now, by a write without bytes: else the first message would
+ * do that, while NCCL's kernels run. A failure shows in the first message.
+ */
+static void remote_open(struct plugin_comm *comm, struct plugin_remote *remote, struct plugin_memory *memory)
+{
+	if (comm->at->local && comm->at->state == LINK_UP && remote->on_gpu && remote->remote)
+		link_write_now(comm->at, &(struct pl_transfer){ .remote = remote->remote, .region = memory->region });
 }
 
 enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, size_t size, int type,
@@ -130,6 +140,9 @@ enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, siz
 		memory_free(memory);
 		memory = NULL;
 	}
+	if (memory && comm->sends)
+		pl_list_for_each(at, &comm->remotes)
+			remote_open(comm, pl_list_entry(at, struct plugin_remote, link), memory);
 	*result = memory;
 	pthread_mutex_unlock(&plugin.lock);
 	return memory ? NET_SUCCESS : NET_SYSTEM_ERROR;
@@ -245,8 +258,12 @@ void remote_imported(struct plugin_remote *remote, const struct pl_completion *c
 	if (completion->status == 0) {
 		remote->remote = completion->remote;
 		remote->length = pl_remote_length(remote->remote);
-		if (remote->dropped || !remote->comm)
+		if (remote->dropped || !remote->comm) {
 			remote_free(remote);
+			return;
+		}
+		pl_list_for_each(at, &remote->comm->memory)
+			remote_open(remote->comm, remote, pl_list_entry(at, struct plugin_memory, link));
 		return;
 	}
 	if (!remote->comm || remote->dropped || remote->comm->state == COMM_FAILED) {

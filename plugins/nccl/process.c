@@ -48,6 +48,30 @@ static bool open_contexts(void)
 	return rc == 0;
 }
 
+/* NCCL uses GPU memory with devices near the GPU only, unless this variable says otherwise. It reads it afterwards. */
+static void allow_gpu_memory(void)
+{
+	const char *level = getenv("NCCL_NET_GDR_LEVEL");
+
+	if (level) {
+		plugin_info("NCCL_NET_GDR_LEVEL=%s: NCCL uses GPU memory only if its devices are that near", level);
+		return;
+	}
+	setenv("NCCL_NET_GDR_LEVEL", "SYS", 0);
+	plugin_info("PEERLANE_GPU_MEMORY=1: set NCCL_NET_GDR_LEVEL=SYS");
+}
+
+/* IP interfaces promise GPU memory if the program wants that, and it was proven. */
+static void use_gpu_memory(void)
+{
+	plugin.gpu_memory = !plugin.cards && plugin.settings.gpu_memory &&
+			    interfaces_prove_gpus(plugin.devices[0].address);
+	for (int i = 0; i < plugin.device_count && !plugin.cards; i++)
+		plugin.devices[i].pointers = NET_POINTER_HOST | (plugin.gpu_memory ? NET_POINTER_CUDA : 0);
+	if (plugin.gpu_memory)
+		allow_gpu_memory();
+}
+
 static void log_start(void)
 {
 	const struct pl_options *options = &plugin.settings.options;
@@ -78,6 +102,8 @@ static bool process_open(void)
 	owner_init(&plugin.forever);
 	plugin.comms = calloc(COMM_IDS, sizeof(struct plugin_comm *));
 	opened = plugin.comms && settings_read(&plugin.settings) && devices_find() && open_contexts();
+	if (opened)
+		use_gpu_memory();
 	explicit_bzero(plugin.settings.key, sizeof(plugin.settings.key));
 	if (opened) {
 		log_start();

@@ -74,9 +74,11 @@ void request_write_piece(struct plugin_request *request, size_t piece)
 	transfer.length = length;
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = user_data(request, USER_REQUEST);
+	/* Several copies of a GPU are under way. */
+	attributes.flags = PL_NO_WAIT;
 	if (request->notifies) {
-		attributes.flags = PL_NOTIFY;
-		/* A copy to host memory would wait for NCCL's kernel, which waits for the message. */
+		attributes.flags |= PL_NOTIFY;
+		/* A card that proved GPU memory must not stage it in silence. */
 		if (plugin.cards)
 			attributes.flags |= PL_REQUIRE_DIRECT;
 		attributes.notify = message_delivery(request->comm->remote_id, request->slot, delivered_size(request));
@@ -163,19 +165,20 @@ static void send_small(struct plugin_comm *comm, struct plugin_request *request)
 
 static void send_large(struct plugin_comm *comm, struct plugin_request *request, struct plugin_remote *remote)
 {
-	bool copies = comm->at->self || comm->at->local;
+	bool local = comm->at->self || comm->at->local;
+	/* Else cards, the sockets' threads, or a GPU take a request of any size at once. */
+	bool copies = local && !request->memory->on_gpu && !remote->on_gpu;
 	size_t pieces;
 
 	request->remote = remote;
 	request->piece = copies ? PIECE : request->size;
-	request->notifies = !copies;
+	request->notifies = !local;
 	pieces = (request->size + request->piece - 1) / request->piece;
 	atomic_store(&request->pending, 2 * (unsigned)pieces);
 	atomic_store(&request->status, 0);
 	request->state = REQUEST_RUNNING;
 	remote->running++;
 	comm->at->running++;
-	/* Cards, and the sockets' threads, take a request of any size at once. */
 	if (request->size > INLINE_COPY_MAX && copies) {
 		copy_threads_add(&plugin.copy_threads, &request->job, pieces);
 		return;

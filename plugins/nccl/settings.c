@@ -107,6 +107,17 @@ static bool read_encryption(struct pl_options *options)
 	return true;
 }
 
+static bool read_switch(const char *name, bool *value)
+{
+	const char *text = read_text(name);
+
+	*value = text && !strcmp(text, "1");
+	if (!text || !strcmp(text, "0") || *value)
+		return true;
+	plugin_warn("%s=%s is neither 0 nor 1", name, text);
+	return false;
+}
+
 /* A thread copies 4 to 7 GB/s, so that 8 of them exceed what NCCL's shared memory moves. */
 static unsigned long copy_threads_for(long cores)
 {
@@ -131,7 +142,7 @@ bool settings_read(struct plugin_settings *settings)
 	    !read_number("PEERLANE_KEEPALIVE", 1, 86400, KEEPALIVE_S, &keepalive) ||
 	    !read_number("PEERLANE_CONNECT_TIMEOUT", 1, 86400, CONNECT_S, &connect) ||
 	    !read_number("PEERLANE_ACCEPT_TIMEOUT", 1, 86400, ACCEPT_S, &accept) || !read_key(settings) ||
-	    !read_encryption(options))
+	    !read_encryption(options) || !read_switch("PEERLANE_GPU_MEMORY", &settings->gpu_memory))
 		return false;
 	options->workers = (unsigned)workers;
 	options->lanes = (unsigned)lanes;

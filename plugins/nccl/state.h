@@ -39,6 +39,7 @@ struct plugin_settings {
 	uint8_t key[1025];
 	unsigned copy_threads;
 	int speed;               /* Mbit/s; 0: that of the interface */
+	bool gpu_memory;         /* NCCL's buffers may be in GPU memory with interfaces, too */
 	uint64_t accept_timeout; /* nanoseconds */
 };
 
@@ -168,6 +169,7 @@ struct plugin {
 	struct plugin_device devices[DEVICES_MAX];
 	int device_count;
 	bool cards; /* all devices are ports of RDMA cards; else all are IP interfaces */
+	bool gpu_memory; /* devices that are IP interfaces promise GPU memory */
 	struct pl_list links, listeners, mailboxes;
 	struct plugin_owner forever; /* of tables before version 11 */
 	struct plugin_comm **comms;  /* by identifier */
@@ -199,6 +201,11 @@ bool name_list_has(const char *list, const char *name, unsigned port);
 
 /* interface.c: finds IP interfaces. Returns their number. */
 int interfaces_find(struct plugin_device devices[DEVICES_MAX]);
+#define GPUS_MAX 64
+/* gpu_used.c: finds the GPUs whose CUDA context exists. Returns their number, at most `most`. */
+int gpus_used(int *numbers, int most);
+/* gpu_fabric.c: proves that bytes go from GPU to GPU with IP interfaces. Logs the reason and returns false if not. */
+bool interfaces_prove_gpus(const char *address);
 struct verbs_library;
 struct ibv_device;
 /* gpu_proof.c: returns NET_POINTER_... flags for the memory of all GPUs that the program uses; 0: one is not reached. */
@@ -235,6 +242,8 @@ void link_lost(struct plugin_link *link, const char *reason);
 void links_reap(void);
 /* Frees all of them; the context is closed afterwards. */
 void links_free(void);
+/* Writes by this thread. Returns false if that was not done at once: the write was cancelled, and has ended. */
+bool link_write_now(struct plugin_link *link, const struct pl_transfer *transfer);
 /* Sends a message, or handles it at once if both ends are this process. */
 void link_send(struct plugin_link *link, const struct message *message);
 

@@ -26,7 +26,7 @@ static unsigned special_flags(enum pl_kind kind)
 	switch (kind) {
 	case PL_KIND_WRITE:
 	case PL_KIND_READ:
-		return PL_NOTIFY | PL_AFTER_STREAM;
+		return PL_NOTIFY | PL_AFTER_STREAM | PL_NO_WAIT;
 	case PL_KIND_RECEIVE:
 		return 0;
 	case PL_KIND_SEND:

@@ -37,6 +37,7 @@ struct pl_sync_op {
 	struct pl_segment segment;
 	uint64_t operand, compare; /* atomics */
 	uint64_t *old;             /* receives the old value; may be NULL */
+	bool no_wait;              /* PL_NO_WAIT */
 	/* Set by the fabric: */
 	uint64_t value;           /* atomics: old value */
 	const char *route_reason; /* reason of the route */

@@ -139,6 +139,7 @@ bool pl_sync_try(struct pl_peer *peer, struct pl_sync_op *instant, const struct 
 
 	if (!sync_op_is_allowed(peer, attributes))
 		return false;
+	instant->no_wait = attributes->flags & PL_NO_WAIT;
 	start_sync_op(&at, context, handle);
 	operation = at.operation;
 	if (!operation)

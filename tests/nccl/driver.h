@@ -65,6 +65,8 @@ enum net_result driver_wait_failure(struct driver *driver, void *request);
 
 /* The last line that the plugin logged as a warning; "" for none. */
 const char *driver_warning(void);
+/* True if a line that the plugin logged in this process has the text. */
+bool driver_logged(const char *text);
 
 /* Fails the test when a loop took too long; sleeps for a moment otherwise. */
 struct patience {

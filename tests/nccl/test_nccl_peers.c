@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "driver.h"
+#include "end.h"
 #include "support/cases.h"
 #include "support/check.h"
 #include "support/process.h"
@@ -22,81 +23,6 @@
 /* Its nonce, and the number of its listener. */
 #define HANDLE_NONCE 24
 #define HANDLE_LISTENER 96
-
-/* Process of a pair. `fd` is NCCL's bootstrap network. */
-struct end {
-	struct driver driver;
-	int fd;
-	pid_t other;
-	void *comm, *memory;
-	uint8_t *data;
-};
-
-static void end_put(struct end *end, const void *data, size_t length)
-{
-	check_number(send(end->fd, data, length, MSG_NOSIGNAL), length);
-}
-
-static void end_get(struct end *end, void *data, size_t length)
-{
-	check_number(recv(end->fd, data, length, MSG_WAITALL), length);
-}
-
-/* Each end waits for the other one. */
-static void end_meet(struct end *end)
-{
-	char byte = 1;
-
-	end_put(end, &byte, 1);
-	end_get(end, &byte, 1);
-}
-
-static void *end_send_comm(struct end *end)
-{
-	uint8_t handle[NET_HANDLE_SIZE];
-	struct patience patience;
-	void *comm = NULL;
-
-	end_get(end, handle, sizeof(handle));
-	patience_begin(&patience, 30);
-	for (;;) {
-		check_number(driver_connect(&end->driver, handle, &comm), NET_SUCCESS);
-		if (comm)
-			return comm;
-		patience_wait(&patience);
-	}
-}
-
-static void *end_begin_listening(struct end *end)
-{
-	uint8_t handle[NET_HANDLE_SIZE];
-	void *listener;
-
-	driver_listen(&end->driver, handle, &listener);
-	end_put(end, handle, sizeof(handle));
-	return listener;
-}
-
-static void *end_accept(struct end *end, void *listener)
-{
-	struct patience patience;
-	void *comm = NULL;
-
-	patience_begin(&patience, 30);
-	for (;;) {
-		check_number(driver_accept(&end->driver, listener, &comm), NET_SUCCESS);
-		if (comm)
-			break;
-		patience_wait(&patience);
-	}
-	driver_close_listen(&end->driver, listener);
-	return comm;
-}
-
-static void *end_receive_comm(struct end *end)
-{
-	return end_accept(end, end_begin_listening(end));
-}
 
 static void end_open(struct end *end, bool sends)
 {
@@ -116,25 +42,6 @@ static void end_close(struct end *end, bool sends)
 	else
 		driver_close_receive(&end->driver, end->comm);
 	driver_close(&end->driver);
-}
-
-/* Starts the other end as a child, `end->other`. */
-static void start_child(struct end *end, void (*run)(struct end *))
-{
-	int pair[2];
-	pid_t child;
-
-	check_number(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-	child = process_fork();
-	if (child == 0) {
-		struct end other = { .fd = pair[1] };
-
-		close(pair[0]);
-		run(&other);
-		_exit(0);
-	}
-	close(pair[1]);
-	*end = (struct end){ .fd = pair[0], .other = child };
 }
 
 /* Verbs need a device, as in the virtual machines, or the stand-in card with a cable for the processes. */
@@ -208,7 +115,7 @@ static void case_sizes(void *fabric)
 	struct end end;
 
 	use_fabric(fabric);
-	start_child(&end, sizes_receiver);
+	end_start_child(&end, sizes_receiver);
 	sizes_sender(&end);
 	check_number(process_wait(end.other), 0);
 }
@@ -248,7 +155,7 @@ static void case_stream(void *fabric)
 	struct end end;
 
 	use_fabric(fabric);
-	start_child(&end, stream_receiver);
+	end_start_child(&end, stream_receiver);
 	end_open(&end, true);
 	for (unsigned i = 0; i < STREAM + WINDOW; i++) {
 		uint8_t *slot = end.data + i % WINDOW * MIDDLE;
@@ -330,7 +237,7 @@ static void case_many_comms(void *fabric)
 	struct end end;
 
 	use_fabric(fabric);
-	start_child(&end, many_comms_receiver);
+	end_start_child(&end, many_comms_receiver);
 	many_comms(&end, true);
 	check_number(process_wait(end.other), 0);
 }
@@ -344,7 +251,7 @@ static void case_several_at_once(void *fabric)
 
 	use_fabric(fabric);
 	for (int i = 0; i < SENDERS; i++)
-		start_child(&ends[i], sizes_sender);
+		end_start_child(&ends[i], sizes_sender);
 	driver_open(&driver, 11);
 	for (int i = 0; i < SENDERS; i++) {
 		ends[i].driver = driver;
@@ -386,9 +293,9 @@ static void case_receiver_killed(void *fabric)
 	void *request;
 
 	use_fabric(fabric);
-	start_child(&end, killed_receiver);
+	end_start_child(&end, killed_receiver);
 	/* Before this process has threads: ThreadSanitizer wants it so. */
-	start_child(&second, sizes_receiver);
+	end_start_child(&second, sizes_receiver);
 	end_open(&end, true);
 	end_meet(&end);
 	driver_must_send(&end.driver, end.comm, end.data, LENGTH, end.memory);
@@ -423,7 +330,7 @@ static void case_sender_killed(void *fabric)
 	void *request;
 
 	use_fabric(fabric);
-	start_child(&end, killed_sender);
+	end_start_child(&end, killed_sender);
 	end_open(&end, false);
 	request = driver_must_receive(&end.driver, end.comm, end.data, LENGTH, end.memory);
 	end_meet(&end);
@@ -459,7 +366,7 @@ static void case_receiver_stopped(void *fabric)
 	int done;
 
 	use_fabric(fabric);
-	start_child(&end, stopped_receiver);
+	end_start_child(&end, stopped_receiver);
 	end_open(&end, true);
 	end_meet(&end);
 	/* Takes the posted receives. */
@@ -511,7 +418,7 @@ static void case_abort(void *fabric)
 	struct end end;
 
 	use_fabric(fabric);
-	start_child(&end, aborting_receiver);
+	end_start_child(&end, aborting_receiver);
 	end_open(&end, true);
 	content_fill(end.data, LENGTH, 1);
 	request = driver_must_send(&end.driver, end.comm, end.data, MIDDLE, end.memory);
@@ -553,7 +460,7 @@ static void case_stranger(void *fabric)
 	struct end end;
 
 	use_fabric(fabric);
-	start_child(&end, killed_sender);
+	end_start_child(&end, killed_sender);
 	driver_open(&end.driver, 11);
 	driver_listen(&end.driver, handle, &listener);
 	connect_stranger(handle, descriptors);
@@ -739,8 +646,8 @@ static void case_hostile(void *fabric)
 	int status;
 
 	use_fabric(fabric);
-	start_child(&hostile, hostile_sender);
-	start_child(&end, sizes_sender);
+	end_start_child(&hostile, hostile_sender);
+	end_start_child(&end, sizes_sender);
 	driver_open(&end.driver, 11);
 	/* A connection of this process with itself, which the stranger's messages must not reach. */
 	driver_listen(&end.driver, handle, &listener);
@@ -885,7 +792,7 @@ static void case_without_key(void *fabric)
 
 	use_fabric(fabric);
 	use_key_file("kQ7vX2pL9mR4tY8wB3nZ6cF1");
-	start_child(&end, refused_sender);
+	end_start_child(&end, refused_sender);
 	driver_open(&end.driver, 11);
 	driver_listen(&end.driver, handle, &listener);
 	end_put(&end, handle, sizeof(handle));

@@ -129,6 +129,18 @@ static bool local_drained(struct pl_endpoint *base)
 	return pl_tcp_fabric.drained(local_endpoint_of(base)->lanes);
 }
 
+/* Opens the queues of a GPU that copies, so that the first transfer need not. */
+static unsigned local_prepare(struct pl_endpoint *base, struct pl_region *region)
+{
+	struct local_endpoint *endpoint = local_endpoint_of(base);
+	struct pl_copier *copier =
+		pl_memory_staged(&region->memory) ? pl_context_copier(endpoint->state->context, base->peer->home) : NULL;
+
+	if (copier)
+		pl_copier_prepare(copier, &region->memory);
+	return 0;
+}
+
 static unsigned local_lanes(struct pl_endpoint *base)
 {
 	return pl_tcp_fabric.lanes(local_endpoint_of(base)->lanes);
@@ -185,6 +197,7 @@ const struct pl_fabric_ops pl_local_fabric = {
 	.join = local_join,
 	.widen = local_widen,
 	.post = local_post,
+	.prepare = local_prepare,
 	.message = local_message,
 	.sweep = local_sweep,
 	.drained = local_drained,

@@ -130,6 +130,8 @@ bool local_sync_try(struct pl_endpoint *base, struct pl_sync_op *sync_op)
 	/* Reports no failure: the core then calls post(), which fails again with an error. */
 	if (segment->length > LOCAL_SYNC_MAX || !segment_is_reached(segment, &sync_op->route_reason))
 		return false;
+	if (sync_op->no_wait && segment->length && local_device_takes_part(segment))
+		return false;
 	if (!kind_is_write_or_read(sync_op->kind))
 		return local_atomic(sync_op, NULL) == 0;
 	return copy_segment_range(sync_op->kind, segment, 0, segment->length, NULL) == 0;
@@ -346,6 +348,13 @@ static bool operation_is_for_device(const struct pl_operation *operation)
 	return true;
 }
 
+/* True if the posting thread copies all, and waits for the copies. */
+static bool operation_is_sync(const struct pl_operation *operation)
+{
+	return operation->total <= LOCAL_SYNC_MAX && !(operation->total && (operation->attributes.flags & PL_NO_WAIT) &&
+						       operation_is_for_device(operation));
+}
+
 /* Does an atomic, and sets the completion. Returns as local_atomic() does. */
 static int do_atomic_locally(struct pl_operation *operation, struct pl_error *error)
 {
@@ -381,7 +390,7 @@ void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 		pl_operation_pending_done(operation);
 	} else if (local_gather_post(operation)) {
 		return;
-	} else if (operation->total <= LOCAL_SYNC_MAX) {
+	} else if (operation_is_sync(operation)) {
 		do_operation_sync(operation);
 	} else if (operation_is_for_device(operation)) {
 		local_device_post(operation, (struct local_position){ 0 });

@@ -31,7 +31,8 @@ struct cuda_gpu {
 	atomic_uint slow_rows;  /* slow rows since the last quick one */
 	_Atomic(struct cuda_gathers *) gathers; /* gather.c; NULL: none */
 	bool gathers_tried;
-	atomic_bool streams_wait; /* the program's streams wait for words, and can hold other work of the process up */
+	/* The program's streams or kernels wait for words, and can hold other work of the process up. */
+	atomic_bool streams_wait;
 	pthread_mutex_t atomic; /* protects words of this GPU that peers change atomically */
 	char name[16];          /* PCI address */
 	int writes_ordering, flush_options;
@@ -42,6 +43,8 @@ struct cuda_gpu {
 int cuda_gpu_get(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_gpu **gpu,
 		 struct pl_error *error);
 void cuda_gpu_put(struct cuda_gpu *gpu);
+/* Tells that kernels of the program can wait for copies: from now on copy engines do small copies of host bytes, too. */
+void cuda_gpus_are_occupied(void);
 /*
  * device.c: cuda_relax() makes calls of this thread possible while another thread captures a CUDA graph. In the mode that
  * threads have at first, GLOBAL, allocations, queries of events and waits fail then, and spoil the graph. Returns the mode

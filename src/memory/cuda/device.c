@@ -9,7 +9,8 @@
 static struct {
 	pthread_mutex_t lock;
 	struct pl_list all;
-} gpus = { PTHREAD_MUTEX_INITIALIZER, { &gpus.all, &gpus.all } };
+	bool occupied; /* kernels of the program wait for copies */
+} gpus = { PTHREAD_MUTEX_INITIALIZER, { &gpus.all, &gpus.all }, false };
 
 /* Returns -1 if there is one node, or the firmware does not tell. */
 static int node_of(const char *pci)
@@ -69,6 +70,7 @@ static int make_gpu(const struct cuda_driver *driver, CUcontext context, int ord
 	gpu->context = context;
 	gpu->ordinal = ordinal;
 	gpu->references = 1;
+	atomic_store_explicit(&gpu->streams_wait, gpus.occupied, memory_order_relaxed);
 	pthread_mutex_init(&gpu->atomic, NULL);
 	rc = driver->cuDeviceGet(&gpu->device, ordinal);
 	if (rc == CUDA_SUCCESS && !context) {
@@ -174,6 +176,18 @@ void cuda_gpu_put(struct cuda_gpu *gpu)
 	pthread_mutex_unlock(&gpus.lock);
 	if (last)
 		destroy(gpu);
+}
+
+void cuda_gpus_are_occupied(void)
+{
+	pthread_mutex_lock(&gpus.lock);
+	gpus.occupied = true;
+	pl_list_for_each(at, &gpus.all) {
+		struct cuda_gpu *gpu = pl_list_entry(at, struct cuda_gpu, link);
+
+		atomic_store_explicit(&gpu->streams_wait, true, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&gpus.lock);
 }
 
 int cuda_relax(const struct cuda_driver *driver)
