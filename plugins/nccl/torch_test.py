@@ -210,6 +210,8 @@ def check_run(name, net, outputs, statuses):
         raise ValueError(f'exit statuses {statuses}')
     if f'via NET/{net}/' not in outputs[0]:
         raise ValueError(f'NCCL did not use NET/{net}')
+    if net == 'Peerlane' and os.environ.get('PEERLANE_GPU_MEMORY') == '1' and '/GDRDMA' not in outputs[0]:
+        raise ValueError('NCCL did not use GPU memory')
     if net == 'Peerlane' and name != 'kill':
         sent = [int(number) for number in re.findall(r'NET/Peerlane : sent (\d+) bytes', outputs[0])]
         if not sum(sent):

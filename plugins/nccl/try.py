@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Measures NCCL on two GPUs of this host, without P2P: over NCCL's sockets, its shared memory, and the plugin.
 
-Usage: try.py [--limit SECONDS] [--quick] [--only TEXT] PLUGIN
+Usage: try.py [--limit SECONDS] [--quick] [--only TEXT]... PLUGIN
 
 PLUGIN is the path of libnccl-net-peerlane.so.  Needs PyTorch with NCCL.  Each setting is a run of two processes with a
-time limit; all together end within --limit (240).  --only: settings whose name begins with this text.  Prints a table of
+time limit; all together end within --limit (240).  --only: settings whose name begins with one of these texts.  Prints a table of
 medians: latency of an all_reduce of 8 bytes, bus bandwidth of all_reduce, bandwidth of send/recv, and CPU seconds for each
 GB that a rank sent.  All results are checked.
 The exit status is 1 if a run failed, or did not use the network that it should use.
@@ -33,21 +33,31 @@ BASE = {
 SOCKETS = {'NCCL_NET_PLUGIN': 'none', 'NCCL_NET': 'Socket'}
 TUNED = {'NCCL_SOCKET_NTHREADS': '4', 'NCCL_NSOCKS_PERTHREAD': '4'}
 CHANNELS = {'NCCL_MIN_NCHANNELS': '4', 'NCCL_MIN_P2P_NCHANNELS': '4', 'NCCL_NCHANNELS_PER_NET_PEER': '4'}
+GPU_MEMORY = {'PEERLANE_GPU_MEMORY': '1'}
+# Lines of NCCL's log that prove which network it used.
+SHM, SOCKET, PEERLANE, PEERLANE_GPU = (
+    r'via SHM', r'via NET/Socket/', r'via NET/Peerlane/', r'via NET/Peerlane/\d+/GDRDMA')
 PORT = 29600
 
 
 def settings(plugin):
-    peerlane = {'NCCL_NET_PLUGIN': plugin, 'NCCL_NET': 'Peerlane'}
+    peerlane, tcp = {'NCCL_NET_PLUGIN': plugin, 'NCCL_NET': 'Peerlane'}, {'PEERLANE_FABRIC': 'tcp'}
     return [
-        ('shared memory', 'SHM', SOCKETS | {'NCCL_SHM_DISABLE': '0'}),
-        ('sockets', 'Socket', SOCKETS),
-        ('sockets 4x4', 'Socket', SOCKETS | TUNED),
-        ('peerlane', 'Peerlane', peerlane),
-        ('peerlane tcp', 'Peerlane', peerlane | {'PEERLANE_FABRIC': 'tcp'}),
-        ('shared memory, 4 channels', 'SHM', SOCKETS | CHANNELS | {'NCCL_SHM_DISABLE': '0'}),
-        ('sockets 4x4, 4 channels', 'Socket', SOCKETS | TUNED | CHANNELS),
-        ('peerlane, 4 channels', 'Peerlane', peerlane | CHANNELS),
-        ('peerlane tcp, 4 channels', 'Peerlane', peerlane | CHANNELS | {'PEERLANE_FABRIC': 'tcp'}),
+        ('shared memory', SHM, SOCKETS | {'NCCL_SHM_DISABLE': '0'}),
+        ('sockets', SOCKET, SOCKETS),
+        ('sockets 4x4', SOCKET, SOCKETS | TUNED),
+        ('peerlane', PEERLANE, peerlane),
+        ('peerlane tcp', PEERLANE, peerlane | tcp),
+        ('peerlane, GPU memory', PEERLANE_GPU, peerlane | GPU_MEMORY),
+        ('peerlane tcp, GPU memory', PEERLANE_GPU, peerlane | tcp | GPU_MEMORY),
+        ('shared memory, 4 channels', SHM, SOCKETS | CHANNELS | {'NCCL_SHM_DISABLE': '0'}),
+        ('sockets 4x4, 4 channels', SOCKET, SOCKETS | TUNED | CHANNELS),
+        ('peerlane, 4 channels', PEERLANE, peerlane | CHANNELS),
+        ('peerlane tcp, 4 channels', PEERLANE, peerlane | CHANNELS | tcp),
+        ('peerlane, GPU memory, 4 channels', PEERLANE_GPU, peerlane | CHANNELS | GPU_MEMORY),
+        ('peerlane, GPU memory, 4 channels, cuMem', PEERLANE_GPU,
+         peerlane | CHANNELS | GPU_MEMORY | {'NCCL_CUMEM_ENABLE': '1'}),
+        ('peerlane tcp, GPU memory, 4 channels', PEERLANE_GPU, peerlane | CHANNELS | tcp | GPU_MEMORY),
     ]
 
 
@@ -123,36 +133,36 @@ def main():
     limit = 240
     if arguments[:1] == ['--limit']:
         limit, arguments = int(arguments[1]), arguments[2:]
-    only = ''
-    if arguments[:1] == ['--only']:
-        only, arguments = arguments[1], arguments[2:]
+    only = ()
+    while arguments[:1] == ['--only']:
+        only, arguments = only + (arguments[1],), arguments[2:]
     if len(arguments) != 1:
         print(__doc__, file=sys.stderr)
         return 2
     end = time.monotonic() + limit
     failed = 0
-    print(f'{"setting":26} {"8 B":>7} {"1 MiB":>7} {"256 MiB":>8} {"send/recv":>10} {"CPU s":>6}  channels')
-    print(f'{"":26} {"us":>7} {"GB/s":>7} {"GB/s":>8} {"GB/s":>10} {"a GB":>6}')
+    print(f'{"setting":40} {"8 B":>7} {"1 MiB":>7} {"256 MiB":>8} {"send/recv":>10} {"CPU s":>6}  channels')
+    print(f'{"":40} {"us":>7} {"GB/s":>7} {"GB/s":>8} {"GB/s":>10} {"a GB":>6}')
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, net, environment) in enumerate(settings(os.path.abspath(arguments[0]))):
             left = end - time.monotonic()
-            if not name.startswith(only):
+            if only and not name.startswith(only):
                 continue
             if left < 15:
-                print(f'{name:26} not run: the time is over')
+                print(f'{name:40} not run: the time is over')
                 continue
             outputs, statuses = ranks.run_pair(os.path.abspath(__file__), ['--quick'] * quick,
                                                os.environ | BASE | environment, min(60, left), PORT + number, folder)
             found = [re.search(r'^RESULT (.*)$', output, re.M) for output in outputs]
-            if any(statuses) or not all(found) or ('via SHM' if net == 'SHM' else f'via NET/{net}/') not in outputs[0]:
+            if any(statuses) or not all(found) or not re.search(net, outputs[0]):
                 failed += 1
-                print(f'{name:26} FAILED: exit statuses {statuses}')
+                print(f'{name:40} FAILED: exit statuses {statuses}')
                 print('\n'.join('    ' + line for line in outputs[0].splitlines()[-30:]))
                 continue
             result = json.loads(found[0][1])
             channels = re.search(r'(\d+) coll channels.*?(\d+) p2p channels', outputs[0])
             fabric = re.search(r'fabric (tcp|local|verbs), \d+ lanes', outputs[0])
-            print(f'{name:26} {result["latency_us"]:7.1f} {result["all_reduce_1m"]:7.2f} {result["all_reduce_256m"]:8.2f} '
+            print(f'{name:40} {result["latency_us"]:7.1f} {result["all_reduce_1m"]:7.2f} {result["all_reduce_256m"]:8.2f} '
                   f'{result["send_recv"]:10.2f} {result["cpu_s_per_gb"]:6.3f}  '
                   f'{"/".join(channels.groups()) if channels else "?"} {fabric[1] if fabric else ""}', flush=True)
     return 1 if failed else 0

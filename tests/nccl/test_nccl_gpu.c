@@ -382,7 +382,7 @@ int main(void)
 		{ "on_tcp", case_on, "tcp", 20 },
 		{ "level_kept", case_level_kept, NULL, 20 },
 		{ "no_gpu_used", case_no_gpu_used, NULL, 20 },
-		{ "proof_of_copies_fails", case_proof_fails, "cuMemcpyDtoDAsync", 20 },
+		{ "proof_of_copies_fails", case_proof_fails, "across", 20 },
 		{ "self", case_self, (void *)&runs[0], 30 },
 		{ "self_from_host", case_self, (void *)&runs[1], 30 },
 		{ "self_to_host", case_self, (void *)&runs[2], 30 },
