@@ -15,6 +15,9 @@
 #define LARGE ((size_t)40 << 20)
 /* Bytes of a small allocation.  The driver places small allocations next to each other in one block. */
 #define SMALL 1000
+/* Copies that are under way together. */
+#define NO_WAIT_COPIES 8u
+#define NO_WAIT_BYTES ((size_t)64 << 10)
 
 static void gpu_to_gpu(void *unused)
 {
@@ -36,6 +39,56 @@ static void gpu_to_gpu(void *unused)
 	gpu_session_check(&session, LARGE, PL_ROUTE_DIRECT, "the GPU copies");
 	if (gpu_standin.opened)
 		check_number(gpu_standin.opened(), 1);
+	gpu_session_close(&session);
+}
+
+/* Posts transfers that a GPU's copy of a minute would hold up, and returns their operations. */
+static void post_without_wait(struct gpu_session *session, bool write, struct pl_operation *operations[NO_WAIT_COPIES])
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_error error;
+
+	attributes.flags = PL_NO_WAIT;
+	for (unsigned i = 0; i < NO_WAIT_COPIES; i++) {
+		struct pl_transfer transfer = { session->remote, i * NO_WAIT_BYTES, session->buffer.region,
+						i * NO_WAIT_BYTES, NO_WAIT_BYTES };
+
+		check_ok((write ? pl_write : pl_read)(session->peer, &transfer, &attributes, &operations[i], &error),
+			 &error);
+	}
+	for (unsigned i = 0; i < NO_WAIT_COPIES; i++)
+		check_number(pl_test(operations[i], NULL, NULL), -EINPROGRESS);
+}
+
+/* Several copies of a GPU are under way at once. */
+static void no_wait(void *unused)
+{
+	struct pl_operation *operations[NO_WAIT_COPIES];
+	struct gpu_session session;
+	const size_t size = NO_WAIT_COPIES * NO_WAIT_BYTES;
+
+	(void)unused;
+	gpu_standin_find();
+	gpu_standin_need();
+	gpu_session_open(&session, gpu_agent_alloc, "alloc", size);
+	for (unsigned write = 1; write < 2; write--) {
+		pattern_fill(session.buffer.bytes, size, 5 + write, 0);
+		if (!write)
+			agent_fill(&session.agent, 5);
+		gpu_standin.delay(60000000);
+		post_without_wait(&session, write, operations);
+		gpu_standin.delay(0);
+		for (unsigned i = 0; i < NO_WAIT_COPIES; i++) {
+			struct pl_completion receipt;
+
+			complete(&session.environment, operations[i], &receipt);
+			check_number(receipt.route, PL_ROUTE_DIRECT);
+		}
+		if (write)
+			check(agent_matches(&session.agent, 6, 0, size));
+		else
+			pattern_check(session.buffer.bytes, size, 5, 0);
+	}
 	gpu_session_close(&session);
 }
 
@@ -419,6 +472,7 @@ static void messages(void *prepare)
 
 static const struct test_case cases[] = {
 	{ "gpu-to-gpu", gpu_to_gpu, NULL, 30 },
+	{ "no-wait", no_wait, NULL, 30 },
 	{ "small-memory", small_memory, NULL, 20 },
 	{ "host-to-gpu", host_to_gpu, NULL, 30 },
 	{ "gpu-to-host", gpu_to_host, NULL, 30 },

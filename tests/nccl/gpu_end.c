@@ -33,6 +33,9 @@ void gpu_end_open(struct gpu_end *end, struct driver *driver, void *comm, bool o
 	end->on_gpu = on_gpu;
 	end->copy = calloc(1, LENGTH);
 	check(end->copy);
+	/* NCCL's host memory is locked. */
+	if (!on_gpu)
+		gpu_pin(end->copy, LENGTH);
 	end->bytes = on_gpu ? gpu_allocate(LENGTH) : end->copy;
 	end->memory = on_gpu ? register_gpu(driver, comm, end->bytes, dmabuf)
 			     : driver_register(driver, comm, end->bytes, LENGTH);
@@ -43,6 +46,8 @@ void gpu_end_close(struct gpu_end *end, struct driver *driver, void *comm)
 	driver_deregister(driver, comm, end->memory);
 	if (end->on_gpu)
 		gpu_free(end->bytes);
+	else
+		gpu_unpin(end->copy);
 	free(end->copy);
 }
 

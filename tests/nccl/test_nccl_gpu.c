@@ -18,6 +18,9 @@
 #include "support/process.h"
 
 #define LENGTH GPU_END_LENGTH
+/* Messages under way, and their part of a buffer. */
+#define WINDOW 8u
+#define SLOT (LENGTH / WINDOW)
 
 /* One run: fabric, kind of GPU memory, and which ends have their buffers on a GPU. */
 struct gpu_run {
@@ -171,12 +174,80 @@ static void case_self(void *argument)
 	driver_close(&driver);
 }
 
+static void fill(struct gpu_end *buffer, size_t at, size_t size, unsigned number)
+{
+	content_fill(buffer->copy + at, size, number);
+	if (buffer->on_gpu && size)
+		gpu_copy_in(buffer->bytes + at, buffer->copy + at, size);
+}
+
+static bool has(struct gpu_end *buffer, size_t at, size_t size, unsigned number)
+{
+	if (buffer->on_gpu && size)
+		gpu_copy_out(buffer->bytes + at, buffer->copy + at, size);
+	return content_is(buffer->copy + at, size, number);
+}
+
+/* Sends do not wait for copies of the GPU, several of which are under way. */
+static void case_under_way(void *argument)
+{
+	const struct gpu_run *run = argument;
+	void *receives[WINDOW], *sends[WINDOW];
+	struct gpu_end from, to;
+	struct driver driver;
+	struct line line;
+	int done, size;
+
+	gpu_begin(run->fabric, run->kind);
+	gpu_standin_need();
+	driver_open(&driver, 11);
+	line_connect(&line, &driver, 0, 0);
+	gpu_end_open(&from, &driver, line.sender, run->from_gpu, false);
+	gpu_end_open(&to, &driver, line.receiver, run->to_gpu, false);
+	for (unsigned i = 0; i < WINDOW; i++)
+		fill(&from, i * SLOT, SLOT, i);
+	gpu_standin.delay(60000000);
+	for (unsigned i = 0; i < WINDOW; i++) {
+		receives[i] = driver_must_receive(&driver, line.receiver, to.bytes + i * SLOT, SLOT, to.memory);
+		sends[i] = driver_must_send(&driver, line.sender, from.bytes + i * SLOT, SLOT, from.memory);
+	}
+	for (unsigned i = 0; i < WINDOW; i++) {
+		check_number(driver_test(&driver, sends[i], &done, &size), NET_SUCCESS);
+		check(!done);
+		check_number(driver_test(&driver, receives[i], &done, &size), NET_SUCCESS);
+		check(!done);
+	}
+	gpu_standin.delay(0);
+	for (unsigned i = 0; i < WINDOW; i++) {
+		check_number(driver_finish(&driver, sends[i]), SLOT);
+		check_number(driver_finish(&driver, receives[i]), SLOT);
+		check(has(&to, i * SLOT, SLOT, i));
+	}
+	gpu_end_close(&from, &driver, line.sender);
+	gpu_end_close(&to, &driver, line.receiver);
+	driver_close_send(&driver, line.sender);
+	driver_close_receive(&driver, line.receiver);
+	driver_close(&driver);
+}
+
+/* NCCL's kernels can hold up copies by the GPU's compute engine, as which the driver does small ones of host bytes. */
+static void case_copy_engine(void *fabric)
+{
+	struct driver driver;
+
+	gpu_begin(fabric, "alloc");
+	gpu_standin_need();
+	driver_open(&driver, 11);
+	gpu_standin.share(1);
+	gpu_move_all(&driver, false, true, false);
+	check_number(gpu_standin.waited(), 0);
+	driver_close(&driver);
+}
+
 /* -- between processes ---------------------------------------------------------------------------- */
 
 static const size_t sizes[] = { 0, 1, 8, 128, 992, 993, 4096, 65536, 65544, 131072, LENGTH - 1, LENGTH };
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
-#define WINDOW 8u
-#define SLOT (LENGTH / WINDOW)
 #define STREAM 400u
 
 /* The run of this process and its child. */
@@ -203,20 +274,6 @@ static void close_end(struct end *end, struct gpu_end *buffer, bool sends)
 	else
 		driver_close_receive(&end->driver, end->comm);
 	driver_close(&end->driver);
-}
-
-static void fill(struct gpu_end *buffer, size_t at, size_t size, unsigned number)
-{
-	content_fill(buffer->copy + at, size, number);
-	if (buffer->on_gpu && size)
-		gpu_copy_in(buffer->bytes + at, buffer->copy + at, size);
-}
-
-static bool has(struct gpu_end *buffer, size_t at, size_t size, unsigned number)
-{
-	if (buffer->on_gpu && size)
-		gpu_copy_out(buffer->bytes + at, buffer->copy + at, size);
-	return content_is(buffer->copy + at, size, number);
 }
 
 static void receive_all(struct end *end)
@@ -388,6 +445,10 @@ int main(void)
 		{ "self_to_host", case_self, (void *)&runs[2], 30 },
 		{ "self_mapped", case_self, (void *)&runs[3], 30 },
 		{ "self_tcp", case_self, (void *)&runs[6], 30 },
+		{ "under_way", case_under_way, (void *)&runs[0], 30 },
+		{ "under_way_from_host", case_under_way, (void *)&runs[1], 30 },
+		{ "copy_engine", case_copy_engine, "auto", 30 },
+		{ "copy_engine_tcp", case_copy_engine, "tcp", 30 },
 		{ "processes", case_processes, (void *)&runs[0], 60 },
 		{ "processes_from_host", case_processes, (void *)&runs[1], 60 },
 		{ "processes_to_host", case_processes, (void *)&runs[2], 60 },

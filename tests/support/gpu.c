@@ -252,6 +252,20 @@ void gpu_free(void *memory)
 	check_number(result, CUDA_SUCCESS);
 }
 
+void gpu_pin(void *host, size_t length)
+{
+	push_context();
+	check_number(driver.cuMemHostRegister(host, length, 0), CUDA_SUCCESS);
+	pop_context();
+}
+
+void gpu_unpin(void *host)
+{
+	push_context();
+	check_number(driver.cuMemHostUnregister(host), CUDA_SUCCESS);
+	pop_context();
+}
+
 void gpu_copy_in(void *memory, const void *from, size_t length)
 {
 	push_context();

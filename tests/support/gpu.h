@@ -26,6 +26,9 @@ extern const char *gpu_kind;
 
 void *gpu_allocate(size_t length);
 void gpu_free(void *memory);
+/* Lock host memory, so that copies of it are asynchronous. */
+void gpu_pin(void *host, size_t length);
+void gpu_unpin(void *host);
 void gpu_copy_in(void *memory, const void *from, size_t length);
 void gpu_copy_out(const void *memory, void *to, size_t length);
 
