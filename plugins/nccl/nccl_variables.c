@@ -14,10 +14,15 @@
  */
 #define CHUNK_BYTES "524288"
 
+/* Distance between a GPU and a device up to which NCCL gives the device GPU memory. That of an interface is always long. */
+#define LEVEL "SYS"
+
 static void set_variable(const char *name, const char *value)
 {
-	if (getenv(name))
+	if (getenv(name)) {
+		plugin_info("%s=%s, as you set it", name, getenv(name));
 		return;
+	}
 	/* Other threads that read the environment now would race. NCCL calls init early, while it makes a communicator. */
 	setenv(name, value, 0);
 	plugin_info("set %s=%s", name, value);
@@ -27,4 +32,6 @@ void nccl_variables_set(void)
 {
 	if (!plugin.cards)
 		set_variable("NCCL_P2P_NET_CHUNKSIZE", CHUNK_BYTES);
+	if (plugin.gpu_memory)
+		set_variable("NCCL_NET_GDR_LEVEL", LEVEL);
 }

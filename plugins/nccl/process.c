@@ -48,19 +48,6 @@ static bool open_contexts(void)
 	return rc == 0;
 }
 
-/* NCCL uses GPU memory with devices near the GPU only, unless this variable says otherwise. It reads it afterwards. */
-static void allow_gpu_memory(void)
-{
-	const char *level = getenv("NCCL_NET_GDR_LEVEL");
-
-	if (level) {
-		plugin_info("NCCL_NET_GDR_LEVEL=%s: NCCL uses GPU memory only if its devices are that near", level);
-		return;
-	}
-	setenv("NCCL_NET_GDR_LEVEL", "SYS", 0);
-	plugin_info("PEERLANE_GPU_MEMORY=1: set NCCL_NET_GDR_LEVEL=SYS");
-}
-
 /* IP interfaces promise GPU memory if the program wants that, and it was proven. */
 static void use_gpu_memory(void)
 {
@@ -68,8 +55,6 @@ static void use_gpu_memory(void)
 			    interfaces_prove_gpus(plugin.devices[0].address);
 	for (int i = 0; i < plugin.device_count && !plugin.cards; i++)
 		plugin.devices[i].pointers = NET_POINTER_HOST | (plugin.gpu_memory ? NET_POINTER_CUDA : 0);
-	if (plugin.gpu_memory)
-		allow_gpu_memory();
 }
 
 static void log_start(void)
@@ -96,7 +81,7 @@ static bool process_open(void)
 	pl_list_init(&plugin.listeners);
 	pl_list_init(&plugin.mailboxes);
 	pl_list_init(&plugin.early);
-	plugin.lost_links = plugin.early_count = 0;
+	plugin.lost_links = plugin.early_count = plugin.gpu_copies = 0;
 	plugin.notifications = plugin.imports = 0;
 	plugin.bytes_sent = plugin.bytes_received = 0;
 	owner_init(&plugin.forever);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "core/context.h"
 #include "state.h"
 
 #define BATCH 64
@@ -143,6 +144,9 @@ static void progress_context(struct pl_context *context)
 	struct copy_job *job;
 	int count;
 
+	/* Waking the engine's thread would take longer than the copy. */
+	if (plugin.gpu_copies)
+		pl_context_poll_copies(context);
 	do {
 		count = pl_poll(context, completions, BATCH);
 		for (int i = 0; i < count; i++)

@@ -96,6 +96,7 @@ void request_finish(struct plugin_request *request)
 	int status = atomic_load(&request->status);
 
 	comm->at->running--;
+	plugin.gpu_copies -= request->by_gpu;
 	/* The comm has the failure, which plugin_test() returns. */
 	request->state = status < 0 ? REQUEST_FREE : REQUEST_DONE;
 	if (status < 0) {
@@ -173,12 +174,14 @@ static void send_large(struct plugin_comm *comm, struct plugin_request *request,
 	request->remote = remote;
 	request->piece = copies ? PIECE : request->size;
 	request->notifies = !local;
+	request->by_gpu = local && !copies;
 	pieces = (request->size + request->piece - 1) / request->piece;
 	atomic_store(&request->pending, 2 * (unsigned)pieces);
 	atomic_store(&request->status, 0);
 	request->state = REQUEST_RUNNING;
 	remote->running++;
 	comm->at->running++;
+	plugin.gpu_copies += request->by_gpu;
 	if (request->size > INLINE_COPY_MAX && copies) {
 		copy_threads_add(&plugin.copy_threads, &request->job, pieces);
 		return;

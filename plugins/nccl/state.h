@@ -126,6 +126,7 @@ struct plugin_request {
 	uint64_t offset;    /* in the remote memory */
 	size_t buffer_size; /* of the receive */
 	bool notifies;      /* the write itself tells the other end */
+	bool by_gpu;        /* a GPU copies between processes of this host */
 	size_t piece;       /* bytes of a piece, the last one has the rest */
 	atomic_uint pending;
 	atomic_int status;
@@ -175,6 +176,7 @@ struct plugin {
 	struct plugin_comm **comms;  /* by identifier */
 	uint32_t next_comm, next_listener;
 	unsigned lost_links;
+	unsigned gpu_copies;  /* running requests whose bytes a GPU copies */
 	struct pl_list early; /* notifications of peers that were not accepted yet */
 	unsigned early_count;
 	uint64_t notifications, imports; /* that were begun and did not complete */

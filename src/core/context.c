@@ -308,6 +308,19 @@ bool pl_context_progress(struct pl_context *context)
 	return any;
 }
 
+void pl_context_poll_copies(struct pl_context *context)
+{
+	for (unsigned i = 0; i < context->engine_count; i++) {
+		struct pl_engine *engine = context->engines[i];
+
+		if (!atomic_load_explicit(&engine->polling, memory_order_relaxed) || !pl_engine_try(engine))
+			continue;
+		if (atomic_load_explicit(&engine->polling, memory_order_relaxed))
+			engine->poller->poll(engine->poller);
+		pl_engine_leave(engine);
+	}
+}
+
 void pl_context_barrier(struct pl_context *context)
 {
 	for (unsigned i = 0; i < context->engine_count; i++) {

