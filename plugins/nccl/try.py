@@ -33,7 +33,7 @@ BASE = {
 SOCKETS = {'NCCL_NET_PLUGIN': 'none', 'NCCL_NET': 'Socket'}
 TUNED = {'NCCL_SOCKET_NTHREADS': '4', 'NCCL_NSOCKS_PERTHREAD': '4'}
 CHANNELS = {'NCCL_MIN_NCHANNELS': '4', 'NCCL_MIN_P2P_NCHANNELS': '4', 'NCCL_NCHANNELS_PER_NET_PEER': '4'}
-GPU_MEMORY = {'PEERLANE_GPU_MEMORY': '1'}
+GPU_MEMORY = {'PEERLANE_GPU_MEMORY': '1', 'NCCL_CUMEM_ENABLE': '1'}
 # Lines of NCCL's log that prove which network it used.
 SHM, SOCKET, PEERLANE, PEERLANE_GPU = (
     r'via SHM', r'via NET/Socket/', r'via NET/Peerlane/', r'via NET/Peerlane/\d+/GDRDMA')
@@ -55,8 +55,6 @@ def settings(plugin):
         ('peerlane, 4 channels', PEERLANE, peerlane | CHANNELS),
         ('peerlane tcp, 4 channels', PEERLANE, peerlane | CHANNELS | tcp),
         ('peerlane, GPU memory, 4 channels', PEERLANE_GPU, peerlane | CHANNELS | GPU_MEMORY),
-        ('peerlane, GPU memory, 4 channels, cuMem', PEERLANE_GPU,
-         peerlane | CHANNELS | GPU_MEMORY | {'NCCL_CUMEM_ENABLE': '1'}),
         ('peerlane tcp, GPU memory, 4 channels', PEERLANE_GPU, peerlane | CHANNELS | tcp | GPU_MEMORY),
     ]
 

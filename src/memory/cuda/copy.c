@@ -119,8 +119,7 @@ int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **resul
 
 	if (!queue)
 		return pl_fail_memory(error, "copy");
-	code = cuda_gpu_get(driver, own->gpu->primary ? NULL : own->gpu->context, own->gpu->ordinal, &queue->gpu,
-			    error);
+	code = cuda_gpu_for_copies(own->gpu, &queue->gpu, error);
 	if (code < 0) {
 		free(queue);
 		return code;

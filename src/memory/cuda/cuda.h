@@ -21,6 +21,7 @@ struct cuda_gpu {
 	int ordinal;
 	int node;     /* NUMA node of the host memory near the GPU; -1: unknown */
 	bool primary; /* the GPU's primary context, retained here */
+	bool created; /* context of this library, for copies alone */
 	unsigned references;
 	CUstream stream; /* for synchronous copies; does not wait for the program's kernels */
 	/*
@@ -43,6 +44,12 @@ struct cuda_gpu {
 int cuda_gpu_get(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_gpu **gpu,
 		 struct pl_error *error);
 void cuda_gpu_put(struct cuda_gpu *gpu);
+/*
+ * Returns the gpu in whose context copies of memory of that gpu are made, counted: the gpu itself, or a context for copies if the
+ * program's kernels can wait for them. A call of the program that waits for its kernels, such as one that loads a module, keeps
+ * other threads from the context meanwhile.
+ */
+int cuda_gpu_for_copies(const struct cuda_gpu *of, struct cuda_gpu **gpu, struct pl_error *error);
 /* Tells that kernels of the program can wait for copies: from now on copy engines do small copies of host bytes, too. */
 void cuda_gpus_are_occupied(void);
 /*

@@ -53,12 +53,35 @@ static void destroy(struct cuda_gpu *gpu)
 		gpu->driver->cuDevicePrimaryCtxRelease(gpu->device);
 		cuda_unrelax(gpu->driver, mode);
 	}
+	if (gpu->created)
+		gpu->driver->cuCtxDestroy(gpu->context);
 	pthread_mutex_destroy(&gpu->atomic);
 	free(gpu);
 }
 
-static int make_gpu(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_gpu **result,
-		    struct pl_error *error)
+/* Retains the primary context, or creates one for copies alone. */
+static CUresult open_context(struct cuda_gpu *gpu, bool for_copies)
+{
+	const struct cuda_driver *driver = gpu->driver;
+	int mode = cuda_relax(driver);
+	CUcontext popped;
+	CUresult rc;
+
+	if (for_copies) {
+		rc = driver->cuCtxCreate(&gpu->context, 0, gpu->device);
+		gpu->created = rc == CUDA_SUCCESS;
+		if (gpu->created)
+			driver->cuCtxPopCurrent(&popped);
+	} else {
+		rc = driver->cuDevicePrimaryCtxRetain(&gpu->context, gpu->device);
+		gpu->primary = rc == CUDA_SUCCESS;
+	}
+	cuda_unrelax(driver, mode);
+	return rc;
+}
+
+static int make_gpu(const struct cuda_driver *driver, CUcontext context, int ordinal, bool for_copies,
+		    struct cuda_gpu **result, struct pl_error *error)
 {
 	struct cuda_gpu *gpu = calloc(1, sizeof(*gpu));
 	CUresult rc;
@@ -73,12 +96,8 @@ static int make_gpu(const struct cuda_driver *driver, CUcontext context, int ord
 	atomic_store_explicit(&gpu->streams_wait, gpus.occupied, memory_order_relaxed);
 	pthread_mutex_init(&gpu->atomic, NULL);
 	rc = driver->cuDeviceGet(&gpu->device, ordinal);
-	if (rc == CUDA_SUCCESS && !context) {
-		mode = cuda_relax(driver);
-		rc = driver->cuDevicePrimaryCtxRetain(&gpu->context, gpu->device);
-		cuda_unrelax(driver, mode);
-		gpu->primary = rc == CUDA_SUCCESS;
-	}
+	if (rc == CUDA_SUCCESS && !context)
+		rc = open_context(gpu, for_copies);
 	if (rc == CUDA_SUCCESS)
 		rc = cuda_enter(gpu, &mode);
 	if (rc == CUDA_SUCCESS) {
@@ -90,6 +109,7 @@ static int make_gpu(const struct cuda_driver *driver, CUcontext context, int ord
 		return cuda_fail(driver, rc, "cuStreamCreate", NULL, error);
 	}
 	ask_device_attribute(gpu);
+	pl_list_append(&gpus.all, &gpu->link);
 	*result = gpu;
 	return 0;
 }
@@ -110,13 +130,35 @@ int cuda_gpu_get(const struct cuda_driver *driver, CUcontext context, int ordina
 		*result = gpu;
 		break;
 	}
-	if (!*result) {
-		rc = make_gpu(driver, context, ordinal, result, error);
-		if (rc == 0)
-			pl_list_append(&gpus.all, &(*result)->link);
-	}
+	if (!*result)
+		rc = make_gpu(driver, context, ordinal, false, result, error);
 	pthread_mutex_unlock(&gpus.lock);
 	return rc;
+}
+
+/* Memory of a context that is not found by the primary one belongs to that context, and others may not reach it. */
+int cuda_gpu_for_copies(const struct cuda_gpu *of, struct cuda_gpu **result, struct pl_error *error)
+{
+	const struct cuda_driver *driver = of->driver;
+	int rc = -ENOTSUP;
+
+	*result = NULL;
+	pthread_mutex_lock(&gpus.lock);
+	if (gpus.occupied && of->primary && driver->cuCtxCreate && driver->cuCtxDestroy) {
+		pl_list_for_each(at, &gpus.all) {
+			struct cuda_gpu *gpu = pl_list_entry(at, struct cuda_gpu, link);
+
+			if (!gpu->created || gpu->ordinal != of->ordinal)
+				continue;
+			gpu->references++;
+			*result = gpu;
+			rc = 0;
+		}
+		if (!*result)
+			rc = make_gpu(driver, NULL, of->ordinal, true, result, error);
+	}
+	pthread_mutex_unlock(&gpus.lock);
+	return rc == 0 ? 0 : cuda_gpu_get(driver, of->primary ? NULL : of->context, of->ordinal, result, error);
 }
 
 /* Puts a fitting gpu into *result, counted; one of the GPU with that name is preferred. */
@@ -128,6 +170,8 @@ static void find_used(const char *pci, struct cuda_gpu **result)
 	pl_list_for_each(at, &gpus.all) {
 		struct cuda_gpu *gpu = pl_list_entry(at, struct cuda_gpu, link);
 
+		if (gpu->created)
+			continue;
 		if (!found || !strncmp(gpu->name, pci, sizeof(gpu->name)))
 			found = gpu;
 	}

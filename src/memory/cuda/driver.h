@@ -169,6 +169,8 @@ enum {
 	OPTIONAL(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", \
 		 (CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream)) \
 	OPTIONAL(cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess", (CUcontext, unsigned)) \
+	OPTIONAL(cuCtxCreate, "cuCtxCreate_v2", (CUcontext *, unsigned, CUdevice)) \
+	OPTIONAL(cuCtxDestroy, "cuCtxDestroy_v2", (CUcontext)) \
 	OPTIONAL(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", (CUdevice, unsigned *, int *)) \
 	OPTIONAL(cuIpcGetMemHandle, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr)) \
 	OPTIONAL(cuIpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (CUdeviceptr *, CUipcMemHandle, unsigned)) \
