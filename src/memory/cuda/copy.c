@@ -20,7 +20,8 @@ struct direction {
 };
 
 struct pl_copy_queue {
-	struct cuda_gpu *gpu;
+	struct cuda_gpu *memory_gpu;    /* held; that of the memory */
+	struct cuda_gpu *gpu;           /* in whose context the copies are made */
 	struct direction directions[2]; /* out of GPU memory; into it */
 };
 
@@ -34,7 +35,7 @@ static CUresult begin_cuda_copy(struct cuda_gpu *gpu, CUdeviceptr device, void *
 
 static int copy_and_wait(struct pl_memory *memory, size_t offset, void *host, size_t length, bool into)
 {
-	struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
+	struct cuda_gpu *gpu = cuda_gpu_for_copies(cuda_memory_of(memory)->gpu);
 	int mode;
 	CUresult result = cuda_enter(gpu, &mode);
 	struct cuda_clock clock;
@@ -57,7 +58,8 @@ static CUresult begin_across(const struct cuda_gpu *gpu, struct pl_memory *to, s
 			     size_t from_offset, size_t length, CUstream stream)
 {
 	const struct cuda_driver *driver = gpu->driver;
-	CUcontext there = cuda_memory_of(to)->gpu->context, here = cuda_memory_of(from)->gpu->context;
+	CUcontext there = cuda_gpu_for_copies(cuda_memory_of(to)->gpu)->context,
+		  here = cuda_gpu_for_copies(cuda_memory_of(from)->gpu)->context;
 
 	if (there == here)
 		return driver->cuMemcpyDtoDAsync(cuda_address(to, to_offset), cuda_address(from, from_offset), length,
@@ -68,7 +70,7 @@ static CUresult begin_across(const struct cuda_gpu *gpu, struct pl_memory *to, s
 
 int cuda_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *from, size_t from_offset, size_t length)
 {
-	const struct cuda_gpu *gpu = cuda_memory_of(from)->gpu;
+	const struct cuda_gpu *gpu = cuda_gpu_for_copies(cuda_memory_of(from)->gpu);
 	int mode;
 	CUresult result = cuda_enter(gpu, &mode);
 
@@ -119,11 +121,13 @@ int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **resul
 
 	if (!queue)
 		return pl_fail_memory(error, "copy");
-	code = cuda_gpu_for_copies(own->gpu, &queue->gpu, error);
+	code = cuda_gpu_get(driver, own->gpu->primary ? NULL : own->gpu->context, own->gpu->ordinal, &queue->memory_gpu,
+			    error);
 	if (code < 0) {
 		free(queue);
 		return code;
 	}
+	queue->gpu = cuda_gpu_for_copies(queue->memory_gpu);
 	rc = cuda_enter(queue->gpu, &mode);
 	if (rc == CUDA_SUCCESS) {
 		for (unsigned i = 0; rc == CUDA_SUCCESS && i < 2; i++)
@@ -147,7 +151,7 @@ void cuda_queue_close(struct pl_copy_queue *queue)
 			close_direction(queue->gpu->driver, &queue->directions[i]);
 		cuda_leave(queue->gpu, mode);
 	}
-	cuda_gpu_put(queue->gpu);
+	cuda_gpu_put(queue->memory_gpu);
 	free(queue);
 }
 

@@ -22,6 +22,7 @@ struct cuda_gpu {
 	int node;     /* NUMA node of the host memory near the GPU; -1: unknown */
 	bool primary; /* the GPU's primary context, retained here */
 	bool created; /* context of this library, for copies alone */
+	struct cuda_gpu *copies; /* in whose context copies are made, counted; NULL: in this one */
 	unsigned references;
 	CUstream stream; /* for synchronous copies; does not wait for the program's kernels */
 	/*
@@ -44,14 +45,17 @@ struct cuda_gpu {
 int cuda_gpu_get(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_gpu **gpu,
 		 struct pl_error *error);
 void cuda_gpu_put(struct cuda_gpu *gpu);
-/*
- * Returns the gpu in whose context copies of memory of that gpu are made, counted: the gpu itself, or a context for copies if the
- * program's kernels can wait for them. A call of the program that waits for its kernels, such as one that loads a module, keeps
- * other threads from the context meanwhile.
- */
-int cuda_gpu_for_copies(const struct cuda_gpu *of, struct cuda_gpu **gpu, struct pl_error *error);
 /* Tells that kernels of the program can wait for copies: from now on copy engines do small copies of host bytes, too. */
 void cuda_gpus_are_occupied(void);
+/*
+ * Returns the gpu in whose context copies of the memory of a gpu are made. If kernels of the program wait for copies, this is a context
+ * for copies alone: a call of the program that waits for its kernels, such as one that loads a module, keeps other threads from its
+ * context meanwhile.
+ */
+static inline struct cuda_gpu *cuda_gpu_for_copies(struct cuda_gpu *gpu)
+{
+	return gpu->copies ? gpu->copies : gpu;
+}
 /*
  * device.c: cuda_relax() makes calls of this thread possible while another thread captures a CUDA graph. In the mode that
  * threads have at first, GLOBAL, allocations, queries of events and waits fail then, and spoil the graph. Returns the mode

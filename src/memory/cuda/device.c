@@ -55,6 +55,8 @@ static void destroy(struct cuda_gpu *gpu)
 	}
 	if (gpu->created)
 		gpu->driver->cuCtxDestroy(gpu->context);
+	if (gpu->copies)
+		cuda_gpu_put(gpu->copies);
 	pthread_mutex_destroy(&gpu->atomic);
 	free(gpu);
 }
@@ -78,6 +80,30 @@ static CUresult open_context(struct cuda_gpu *gpu, bool for_copies)
 	}
 	cuda_unrelax(driver, mode);
 	return rc;
+}
+
+static int make_gpu(const struct cuda_driver *driver, CUcontext context, int ordinal, bool for_copies,
+		    struct cuda_gpu **result, struct pl_error *error);
+
+/*
+ * Finds, or makes, the gpu for copies of memory of a primary context: memory that is mapped from handles, which all contexts of the
+ * GPU reach. The caller holds the lock. Returns NULL if there is none.
+ */
+static struct cuda_gpu *find_gpu_for_copies(const struct cuda_gpu *of)
+{
+	struct cuda_gpu *found = NULL;
+
+	pl_list_for_each(at, &gpus.all) {
+		struct cuda_gpu *gpu = pl_list_entry(at, struct cuda_gpu, link);
+
+		if (gpu->created && gpu->ordinal == of->ordinal)
+			found = gpu;
+	}
+	if (found)
+		found->references++;
+	else
+		make_gpu(of->driver, NULL, of->ordinal, true, &found, NULL);
+	return found;
 }
 
 static int make_gpu(const struct cuda_driver *driver, CUcontext context, int ordinal, bool for_copies,
@@ -110,6 +136,8 @@ static int make_gpu(const struct cuda_driver *driver, CUcontext context, int ord
 	}
 	ask_device_attribute(gpu);
 	pl_list_append(&gpus.all, &gpu->link);
+	if (gpus.occupied && gpu->primary && driver->cuCtxCreate && driver->cuCtxDestroy)
+		gpu->copies = find_gpu_for_copies(gpu);
 	*result = gpu;
 	return 0;
 }
@@ -134,31 +162,6 @@ int cuda_gpu_get(const struct cuda_driver *driver, CUcontext context, int ordina
 		rc = make_gpu(driver, context, ordinal, false, result, error);
 	pthread_mutex_unlock(&gpus.lock);
 	return rc;
-}
-
-/* Memory of a context that is not found by the primary one belongs to that context, and others may not reach it. */
-int cuda_gpu_for_copies(const struct cuda_gpu *of, struct cuda_gpu **result, struct pl_error *error)
-{
-	const struct cuda_driver *driver = of->driver;
-	int rc = -ENOTSUP;
-
-	*result = NULL;
-	pthread_mutex_lock(&gpus.lock);
-	if (gpus.occupied && of->primary && driver->cuCtxCreate && driver->cuCtxDestroy) {
-		pl_list_for_each(at, &gpus.all) {
-			struct cuda_gpu *gpu = pl_list_entry(at, struct cuda_gpu, link);
-
-			if (!gpu->created || gpu->ordinal != of->ordinal)
-				continue;
-			gpu->references++;
-			*result = gpu;
-			rc = 0;
-		}
-		if (!*result)
-			rc = make_gpu(driver, NULL, of->ordinal, true, result, error);
-	}
-	pthread_mutex_unlock(&gpus.lock);
-	return rc == 0 ? 0 : cuda_gpu_get(driver, of->primary ? NULL : of->context, of->ordinal, result, error);
 }
 
 /* Puts a fitting gpu into *result, counted; one of the GPU with that name is preferred. */

@@ -174,14 +174,14 @@ static int cuda_pin(const struct pl_memory *memory, void *address, size_t length
 
 	if (rc < 0)
 		return rc;
-	result = cuda_enter(gpu, &mode);
+	result = cuda_enter(cuda_gpu_for_copies(gpu), &mode);
 	if (result == CUDA_SUCCESS) {
 		result = gpu->driver->cuMemHostRegister(address, length, CU_MEMHOSTREGISTER_PORTABLE);
 		/* Read-only memory of another process needs a flag; since CUDA 11.1. */
 		if (result != CUDA_SUCCESS)
 			result = gpu->driver->cuMemHostRegister(
 				address, length, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY);
-		cuda_leave(gpu, mode);
+		cuda_leave(cuda_gpu_for_copies(gpu), mode);
 	}
 	if (result != CUDA_SUCCESS)
 		cuda_gpu_put(gpu);
@@ -194,9 +194,9 @@ static void cuda_unpin(void *holder, void *address)
 	struct cuda_gpu *gpu = holder;
 	int mode;
 
-	if (cuda_enter(gpu, &mode) == CUDA_SUCCESS) {
+	if (cuda_enter(cuda_gpu_for_copies(gpu), &mode) == CUDA_SUCCESS) {
 		gpu->driver->cuMemHostUnregister(address);
-		cuda_leave(gpu, mode);
+		cuda_leave(cuda_gpu_for_copies(gpu), mode);
 	}
 	cuda_gpu_put(gpu);
 }
