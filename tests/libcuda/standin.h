@@ -115,6 +115,11 @@ API unsigned standin_depth(void);
  */
 API void standin_hold(bool held);
 API unsigned standin_launched(void);
+/*
+ * standin_load(true): a thread loads a module, and waits for the program's kernels: work for streams of primary contexts waits
+ * until it is called with false.
+ */
+API void standin_load(bool loads);
 /* Returns the number of bytes copied between the host and devices so far. */
 API size_t standin_copied(void);
 /* Sets the write ordering and flush options that devices report from the next query on.  Initial values: (0, 1). */

@@ -13,7 +13,7 @@ static unsigned delay, shared;
 static size_t waited;
 static size_t copied;
 static unsigned unfinished; /* jobs of all streams */
-static bool capturing, kernels_held;
+static bool capturing, kernels_held, loading;
 
 /* Wakes copies that wait for their time. */
 static pthread_cond_t delay_changed = PTHREAD_COND_INITIALIZER;
@@ -37,6 +37,14 @@ void standin_hold(bool held)
 {
 	pthread_mutex_lock(&standin_stream_lock);
 	kernels_held = held;
+	pthread_mutex_unlock(&standin_stream_lock);
+}
+
+void standin_load(bool loads)
+{
+	pthread_mutex_lock(&standin_stream_lock);
+	loading = loads;
+	pthread_cond_broadcast(&standin_stream_changed);
 	pthread_mutex_unlock(&standin_stream_lock);
 }
 
@@ -308,6 +316,8 @@ CUresult standin_enqueue(struct stream *stream, struct job job)
 		return OUT_OF_MEMORY;
 	*added = job;
 	pthread_mutex_lock(&standin_stream_lock);
+	while (loading && !standin_is_default(stream) && stream->context->primary)
+		pthread_cond_wait(&standin_stream_changed, &standin_stream_lock);
 	if (job.event)
 		added->record = ++job.event->recorded;
 	*stream->last = added;

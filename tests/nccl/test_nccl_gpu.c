@@ -161,6 +161,22 @@ static void case_proof_fails(void *call)
 	driver_close(&driver);
 }
 
+static size_t stream_size(unsigned number)
+{
+	return number % 3 == 2 ? 64 + number : SLOT - number * 128 % 4096;
+}
+
+/* Moves one message of a stream within this process. */
+static void move_one(struct line *line, struct gpu_end *from, struct gpu_end *to, unsigned number)
+{
+	size_t at = number * SLOT, size = stream_size(number);
+	void *receive = driver_must_receive(line->driver, line->receiver, to->bytes + at, SLOT, to->memory);
+	void *send = driver_must_send(line->driver, line->sender, from->bytes + at, size, from->memory);
+
+	check_number(driver_finish(line->driver, send), size);
+	check_number(driver_finish(line->driver, receive), size);
+}
+
 /* -- within a process ----------------------------------------------------------------------------- */
 
 static void case_self(void *argument)
@@ -230,6 +246,40 @@ static void case_under_way(void *argument)
 	driver_close(&driver);
 }
 
+/*
+ * While a thread of the program loads a kernel, the driver waits for NCCL's kernels, which wait for messages. Meanwhile it lets no
+ * other thread into the context.
+ */
+static void case_module_loads(void *argument)
+{
+	const struct gpu_run *run = argument;
+	struct gpu_end from, to;
+	struct driver driver;
+	struct line line;
+
+	gpu_begin(run->fabric, run->kind);
+	gpu_standin_need();
+	driver_open(&driver, 11);
+	line_connect(&line, &driver, 0, 0);
+	gpu_end_open(&from, &driver, line.sender, run->from_gpu, false);
+	gpu_end_open(&to, &driver, line.receiver, run->to_gpu, false);
+	for (unsigned i = 0; i < WINDOW; i++)
+		fill(&from, i * SLOT, stream_size(i), i);
+	/* Connections, and the memory of both ends, are used before kernels run. */
+	move_one(&line, &from, &to, 0);
+	gpu_standin.load(true);
+	for (unsigned i = 1; i < WINDOW; i++)
+		move_one(&line, &from, &to, i);
+	gpu_standin.load(false);
+	for (unsigned i = 0; i < WINDOW; i++)
+		check(has(&to, i * SLOT, stream_size(i), i));
+	gpu_end_close(&from, &driver, line.sender);
+	gpu_end_close(&to, &driver, line.receiver);
+	driver_close_send(&driver, line.sender);
+	driver_close_receive(&driver, line.receiver);
+	driver_close(&driver);
+}
+
 /* NCCL's kernels can hold up copies by the GPU's compute engine, as which the driver does small ones of host bytes. */
 static void case_copy_engine(void *fabric)
 {
@@ -253,11 +303,6 @@ static const size_t sizes[] = { 0, 1, 8, 128, 992, 993, 4096, 65536, 65544, 1310
 
 /* The run of this process and its child. */
 static struct gpu_run now;
-
-static size_t stream_size(unsigned number)
-{
-	return number % 3 == 2 ? 64 + number : SLOT - number * 128 % 4096;
-}
 
 static void open_end(struct end *end, struct gpu_end *buffer, bool sends)
 {
@@ -342,9 +387,10 @@ static void case_processes(void *argument)
 }
 
 static const struct gpu_run runs[] = {
-	{ "auto", "alloc", true, true },    { "auto", "alloc", false, true }, { "auto", "alloc", true, false },
-	{ "auto", "mapped", true, true },   { "auto", "mapped", false, true }, { "auto", "private", true, true },
-	{ "tcp", "alloc", true, true },     { "tcp", "mapped", false, true },  { "tcp", "mapped", true, false },
+	{ "auto", "alloc", true, true },  { "auto", "alloc", false, true },  { "auto", "alloc", true, false },
+	{ "auto", "mapped", true, true }, { "auto", "mapped", false, true }, { "auto", "private", true, true },
+	{ "tcp", "alloc", true, true },   { "tcp", "mapped", false, true },  { "tcp", "mapped", true, false },
+	{ "tcp", "mapped", true, true },
 };
 
 /* -- faults --------------------------------------------------------------------------------------- */
@@ -448,6 +494,9 @@ int main(void)
 		{ "self_tcp", case_self, (void *)&runs[6], 30 },
 		{ "under_way", case_under_way, (void *)&runs[0], 30 },
 		{ "under_way_from_host", case_under_way, (void *)&runs[1], 30 },
+		{ "module_loads", case_module_loads, (void *)&runs[3], 30 },
+		{ "module_loads_from_host", case_module_loads, (void *)&runs[4], 30 },
+		{ "module_loads_tcp", case_module_loads, (void *)&runs[9], 30 },
 		{ "copy_engine", case_copy_engine, "auto", 30 },
 		{ "copy_engine_tcp", case_copy_engine, "tcp", 30 },
 		{ "processes", case_processes, (void *)&runs[0], 60 },

@@ -27,6 +27,7 @@ void gpu_standin_find(void)
 	gpu_driver_find(&gpu_standin.share, "standin_share");
 	gpu_driver_find(&gpu_standin.waited, "standin_waited");
 	gpu_driver_find(&gpu_standin.hold, "standin_hold");
+	gpu_driver_find(&gpu_standin.load, "standin_load");
 	gpu_driver_find(&gpu_standin.launched, "standin_launched");
 	gpu_driver_find(&gpu_standin.pinned, "standin_pinned");
 	gpu_driver_find(&gpu_standin.opened, "standin_opened");

@@ -20,6 +20,7 @@ struct gpu_standin {
 	size_t (*handles)(void);
 	unsigned (*depth)(void);
 	void (*hold)(bool held);
+	void (*load)(bool loads);
 	unsigned (*launched)(void);
 };
 extern struct gpu_standin gpu_standin;
