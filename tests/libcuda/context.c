@@ -254,18 +254,23 @@ API CUresult cuCtxCreate_v2(struct context **context, unsigned flags, int device
 	(void)flags;
 	if (!made)
 		return OUT_OF_MEMORY;
-	*made = (struct context){ device, false, 1, 0 };
+	*made = (struct context){ .device = device, .references = 1 };
 	*context = made;
 	if (depth < STACK_MAX)
 		stack[depth++] = made;
 	return SUCCESS;
 }
 
+/* Destroyed contexts, for checkers of leaks. */
+static struct context *destroyed;
+
 /* Destroys a context.  Its memory stays allocated, so that a later use fails with an error and does not crash. */
 API CUresult cuCtxDestroy_v2(struct context *context)
 {
 	pthread_mutex_lock(&standin_lock);
 	context->references = 0;
+	context->next = destroyed;
+	destroyed = context;
 	pthread_mutex_unlock(&standin_lock);
 	/* The events of a context end with it. */
 	standin_forget_events(context);

@@ -64,6 +64,7 @@ struct context {
 	bool primary;
 	unsigned references; /* primary: number of retains; otherwise 1 until destroyed */
 	unsigned reaches;    /* devices with enabled peer access, a bit each */
+	struct context *next; /* destroyed before this one was */
 };
 
 struct pool;
