@@ -65,9 +65,12 @@ if [ -n "${NCCL_TESTS:-}" ]; then
 	done
 	perf all_reduce_perf "tcp" PEERLANE_FABRIC=tcp
 	perf sendrecv_perf "tcp LL" PEERLANE_FABRIC=tcp NCCL_PROTO=LL
+	perf all_reduce_perf "GPU memory" PEERLANE_GPU_MEMORY=1
+	perf sendrecv_perf "GPU memory" PEERLANE_GPU_MEMORY=1
 	options="-G 3"
 	perf all_reduce_perf "CUDA graph"
 fi
+PEERLANE_GPU_MEMORY=1 python3 plugins/nccl/torch_test.py --limit 90 --only sizes,graphs,ddp,kill "$plugin" || failed=1
 left=$((end - SECONDS))
 [ $left -gt 10 ] || left=10
 python3 plugins/nccl/torch_test.py --limit $left "$plugin" || failed=1
