@@ -102,7 +102,7 @@ static int proof_write(const struct proof *proof, const struct proof_end *from, 
 		rc = pl_remote_import(proof->from, token, length, PROOF_TIME, &transfer.remote, error);
 	if (rc < 0)
 		return rc;
-	/* As messages are written. */
+	/* Messages have the same flag. */
 	attributes.flags = PL_NO_WAIT;
 	rc = pl_write(proof->from, &transfer, &attributes, &operation, error);
 	if (rc == 0)

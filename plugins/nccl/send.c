@@ -167,7 +167,7 @@ static void send_small(struct plugin_comm *comm, struct plugin_request *request)
 static void send_large(struct plugin_comm *comm, struct plugin_request *request, struct plugin_remote *remote)
 {
 	bool local = comm->at->self || comm->at->local;
-	/* Else cards, the sockets' threads, or a GPU take a request of any size at once. */
+	/* Cards, the sockets' threads and GPUs take a request of any size at once. */
 	bool copies = local && !request->memory->on_gpu && !remote->on_gpu;
 	size_t pieces;
 

@@ -69,7 +69,7 @@ static void check_host_only(struct driver *driver)
 	gpu_free(bytes);
 }
 
-/* Without the setting nothing changes. */
+/* Nothing changes without the setting. */
 static void case_off(void *value)
 {
 	struct driver driver;
@@ -248,8 +248,8 @@ static void case_under_way(void *argument)
 }
 
 /*
- * While a thread of the program loads a kernel, the driver waits for NCCL's kernels, which wait for messages. Meanwhile it lets no
- * other thread into the context.
+ * A thread of the program loads a kernel, and the driver waits for NCCL's kernels, which wait for messages. Meanwhile the driver lets
+ * no other thread into the context.
  */
 static void case_module_loads(void *argument)
 {

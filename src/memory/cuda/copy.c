@@ -21,7 +21,7 @@ struct direction {
 
 struct pl_copy_queue {
 	struct cuda_gpu *memory_gpu;    /* held; that of the memory */
-	struct cuda_gpu *gpu;           /* in whose context the copies are made */
+	struct cuda_gpu *gpu;           /* its context makes the copies */
 	struct direction directions[2]; /* out of GPU memory; into it */
 };
 

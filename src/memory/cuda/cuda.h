@@ -22,7 +22,7 @@ struct cuda_gpu {
 	int node;     /* NUMA node of the host memory near the GPU; -1: unknown */
 	bool primary; /* the GPU's primary context, retained here */
 	bool created; /* context of this library, for copies alone */
-	struct cuda_gpu *copies; /* in whose context copies are made, counted; NULL: in this one */
+	struct cuda_gpu *copies; /* its context makes the copies; counted; NULL: this one does */
 	unsigned references;
 	CUstream stream; /* for synchronous copies; does not wait for the program's kernels */
 	/*
