@@ -36,6 +36,9 @@ struct pl_sink {
 	int count, most;
 };
 
+/* Random numbers that one system call draws. */
+#define PL_RANDOM_WORDS 64u
+
 /* Threads with a state of their own. All further ones share the context's. */
 #define PL_THREADS_MAX 64u
 
@@ -77,6 +80,8 @@ struct pl_context {
 	atomic_uint closed_peers;         /* number of peers that were closed */
 
 	pthread_mutex_t grant_lock;   /* grants, and the keys of all peers */
+	uint32_t random[PL_RANDOM_WORDS]; /* random numbers for keys; grant_lock */
+	unsigned random_count;            /* of those not used yet; grant_lock */
 	struct pl_index_table grants; /* struct pl_grant */
 	unsigned outdated_registrations; /* released while a thread makes them; grant_lock */
 	pthread_cond_t registration_ended;
@@ -90,7 +95,9 @@ struct pl_context {
 	atomic_bool any_completed; /* true if `completed` is not empty; read without the lock */
 	/* pl_poll() call that takes completions; NULL: use the list. Manual contexts only; the engine's lock */
 	struct pl_sink *sink;
-	int event_fd; /* readable while `completed` is not empty; -1 until pl_fd() */
+	int event_fd; /* readable while `completed` is not empty, at the end of a batch at the latest; -1 until pl_fd() */
+	bool announced; /* event_fd is readable; queue_lock */
+	struct pl_batch_end announcement;
 	int poll_fd;  /* descriptor that pl_fd() returned; -1 until then */
 
 	struct pl_pool spare_operations;
