@@ -220,9 +220,6 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 	uint64_t taken = PL_MAX(lane->queued, lane->requested);
 	unsigned count = 0;
 
-	/* Small writes are in no list: they need no lock. */
-	if (!atomic_load(&endpoint->any_work) || atomic_load(&endpoint->late))
-		return 0;
 	pthread_mutex_lock(&endpoint->lock);
 	if (pl_list_empty(&endpoint->small_work) && pl_list_empty(&endpoint->work))
 		atomic_store(&endpoint->any_work, false);
@@ -265,13 +262,19 @@ static void tcp_lane_queue_chunk(struct tcp_lane *lane, const struct pl_chunk *c
 	pl_operation_pending_done(operation);
 }
 
-/* Gives the lane at most `most` chunks. */
-static void tcp_lane_take_chunks(struct tcp_lane *lane, bool bulk, unsigned most)
+/* Small writes are in no list: they need no lock. */
+static bool tcp_has_work(const struct tcp_endpoint *endpoint)
+{
+	return atomic_load(&endpoint->any_work) && !atomic_load(&endpoint->late);
+}
+
+/* Gives the lane at most `most` chunks. Not inline: its array would cost lanes without work instructions, too. */
+__attribute__((noinline)) static void tcp_lane_take_listed(struct tcp_lane *lane, bool bulk, unsigned most)
 {
 	struct pl_chunk chunks[TCP_SLOTS];
 	unsigned room, count;
 
-	while (most && (room = tcp_lane_room(lane))) {
+	while (most && (room = tcp_lane_room(lane)) && tcp_has_work(lane->endpoint)) {
 		count = tcp_lane_take_batch(lane, bulk, PL_MIN(room, most), chunks);
 		if (!count)
 			break;
@@ -279,6 +282,12 @@ static void tcp_lane_take_chunks(struct tcp_lane *lane, bool bulk, unsigned most
 		for (unsigned i = 0; i < count; i++)
 			tcp_lane_queue_chunk(lane, &chunks[i]);
 	}
+}
+
+static void tcp_lane_take_chunks(struct tcp_lane *lane, bool bulk, unsigned most)
+{
+	if (tcp_has_work(lane->endpoint))
+		tcp_lane_take_listed(lane, bulk, most);
 }
 
 void tcp_lane_take_work(struct tcp_lane *lane)

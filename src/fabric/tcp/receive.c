@@ -391,19 +391,9 @@ static ssize_t tcp_lane_receive_once(struct tcp_lane *lane, size_t most)
 	return rc < 0 ? rc : got;
 }
 
-/* Reads once. The program learns of all completions that this brings together. */
-static ssize_t tcp_lane_receive_batch(struct tcp_lane *lane, size_t most)
-{
-	bool outer = pl_engine_begin_batch(lane->engine);
-	ssize_t got = tcp_lane_receive_once(lane, most);
-
-	pl_engine_end_batch(lane->engine, outer);
-	return got;
-}
-
 bool tcp_lane_receive(struct tcp_lane *lane)
 {
-	bool limited = tcp_lane_has_rate(lane);
+	bool limited = tcp_lane_has_rate(lane), outer = pl_engine_begin_batch(lane->engine);
 	size_t total = 0, most = SIZE_MAX;
 	ssize_t got = 0;
 
@@ -415,7 +405,8 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 			most = tcp_lane_take_allowance(lane, &lane->reading);
 		if (!most)
 			break;
-		got = tcp_lane_receive_batch(lane, most);
+		got = tcp_lane_receive_once(lane, most);
+		pl_engine_next_batch(lane->engine, outer);
 		if (got < 0)
 			break;
 		total += (size_t)got;
@@ -428,6 +419,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 		if (!lane->bulky && lane->remaining == 0 && got < 16384 && !pl_stream_pending(&lane->stream))
 			break;
 	}
+	pl_engine_end_batch(lane->engine, outer);
 	lane->receiving = false;
 	if (got < 0 && got != -EAGAIN)
 		tcp_lane_fail(lane, (int)got);
