@@ -10,7 +10,7 @@
 #define LOOKS 200
 #define PAUSE 20000
 /* Polls of a lock before its thread sleeps. A sleep and its wake-up take longer than most sections under a lock. */
-#define POLLS 100
+#define POLLS 50
 
 /* Takes the lock if it becomes free soon. */
 static bool poll_lock(struct pl_lock *lock)
