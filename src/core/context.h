@@ -15,6 +15,7 @@
 #include "base/index_table.h"
 #include "base/lock.h"
 #include "base/pool.h"
+#include "base/random_words.h"
 #include "core/callback_turns.h"
 #include "core/counters.h"
 #include "core/dial_turns.h"
@@ -35,9 +36,6 @@ struct pl_sink {
 	struct pl_completion *completions;
 	int count, most;
 };
-
-/* Random numbers that one system call draws. */
-#define PL_RANDOM_WORDS 64u
 
 /* Threads with a state of their own. All further ones share the context's. */
 #define PL_THREADS_MAX 64u
@@ -80,8 +78,7 @@ struct pl_context {
 	atomic_uint closed_peers;         /* number of peers that were closed */
 
 	pthread_mutex_t grant_lock;   /* grants, and the keys of all peers */
-	uint32_t random[PL_RANDOM_WORDS]; /* random numbers for keys; grant_lock */
-	unsigned random_count;            /* of those not used yet; grant_lock */
+	struct pl_random_words random; /* for the numbers of keys; grant_lock */
 	struct pl_index_table grants; /* struct pl_grant */
 	unsigned outdated_registrations; /* released while a thread makes them; grant_lock */
 	pthread_cond_t registration_ended;

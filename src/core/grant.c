@@ -62,21 +62,6 @@ struct pl_key *pl_key_alive(struct pl_peer *peer, uint64_t id)
 	return key && !atomic_load(&key->revoked) && !is_expired(key->expires) ? key : NULL;
 }
 
-/* Draws the random bits of a key's number. One system call draws those of many. */
-static int draw_key_bits(struct pl_context *context, uint32_t *bits)
-{
-	int rc;
-
-	if (!context->random_count) {
-		rc = pl_random(context->random, sizeof(context->random));
-		if (rc < 0)
-			return rc;
-		context->random_count = PL_RANDOM_WORDS;
-	}
-	*bits = context->random[--context->random_count];
-	return 0;
-}
-
 static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory, size_t offset, size_t length,
 				 unsigned rights, uint64_t expires)
 {
@@ -85,7 +70,7 @@ static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory,
 	uint32_t random;
 	ssize_t index;
 
-	if (pl_index_table_used(&peer->keys) >= PL_KEYS_MAX || draw_key_bits(context, &random) < 0)
+	if (pl_index_table_used(&peer->keys) >= PL_KEYS_MAX || pl_random_word(&context->random, &random) < 0)
 		return NULL;
 	key = pl_zalloc(&context->allocator, sizeof(*key));
 	if (!key)

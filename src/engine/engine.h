@@ -144,7 +144,7 @@ struct pl_engine {
 	/* Unsent bytes of the control channel `messages_owner`, so that a message needs no allocation; NULL: of none. */
 	const void *messages_owner;
 	uint8_t messages[PL_ENGINE_MESSAGES];
-	/* Of the core: operations that other engines' threads finished, the last one first, and the task that completes them. */
+	/* Operations that threads of other engines finished, the last one first, and the task that completes them; of the core. */
 	struct pl_operation *_Atomic finished;
 	struct pl_task finish_task;
 	struct pl_pool spare_operations; /* of the core; the engine's lock protects it */
