@@ -9,9 +9,24 @@
 /* Polls of a latch before its holder is assumed to be preempted; then the pause in nanoseconds. */
 #define LOOKS 200
 #define PAUSE 20000
+/* Polls of a lock before its thread sleeps. A sleep and its wake-up take longer than most sections under a lock. */
+#define POLLS 50
+
+/* Takes the lock if it becomes free soon. */
+static bool poll_lock(struct pl_lock *lock)
+{
+	for (int i = 0; i < POLLS; i++) {
+		if (atomic_load_explicit(&lock->word, memory_order_relaxed) == 0 && pl_lock_try(lock))
+			return true;
+		pl_relax();
+	}
+	return false;
+}
 
 void pl_lock_await(struct pl_lock *lock)
 {
+	if (poll_lock(lock))
+		return;
 	/* A thread that slept does not know whether others still sleep, so it sets the state for sleepers. */
 	while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire) != 0)
 		syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
@@ -32,4 +47,16 @@ void pl_latch_await(struct pl_latch *latch)
 		if (looks % LOOKS == 0)
 			nanosleep(&pause, NULL);
 	}
+}
+
+void pl_mutex_init_short(pthread_mutex_t *mutex)
+{
+	pthread_mutexattr_t attributes;
+
+	pthread_mutexattr_init(&attributes);
+#ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
+	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
+#endif
+	pthread_mutex_init(mutex, &attributes);
+	pthread_mutexattr_destroy(&attributes);
 }

@@ -9,6 +9,7 @@
 #ifndef PL_LOCK_H
 #define PL_LOCK_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -19,6 +20,12 @@ struct pl_lock {
 /* Slow paths of the functions below: waits for the lock; wakes one sleeper. */
 void pl_lock_await(struct pl_lock *lock);
 void pl_lock_wake(struct pl_lock *lock);
+
+/*
+ * Initializes a mutex for sections of a few instructions that a condition variable or other files use as a pthread_mutex_t: a
+ * thread that finds it taken polls before it sleeps, if the C library can. pthread_mutex_destroy() ends its use.
+ */
+void pl_mutex_init_short(pthread_mutex_t *mutex);
 
 struct pl_latch {
 	atomic_bool taken;

@@ -7,24 +7,50 @@
 #include "core/error_log.h"
 #include "core/message.h"
 
-static void signal_event(int fd)
+/* Makes the descriptor readable if there are completions. The caller holds the queue's lock. */
+static void announce_completed(struct pl_context *context)
 {
 	uint64_t one = 1;
 
-	if (fd >= 0)
-		(void)!write(fd, &one, sizeof(one));
+	if (context->event_fd < 0 || context->announced || pl_list_empty(&context->completed))
+		return;
+	context->announced = true;
+	(void)!write(context->event_fd, &one, sizeof(one));
 }
 
-/* Appends an operation to the queue. The caller holds the queue's lock. */
+/* The program may have collected all completions of the batch meanwhile. */
+static void announce_batch(struct pl_batch_end *end)
+{
+	struct pl_context *context = pl_container_of(end, struct pl_context, announcement);
+
+	pl_lock_take(&context->queue_lock);
+	announce_completed(context);
+	pl_lock_release(&context->queue_lock);
+}
+
+void pl_completion_init(struct pl_context *context)
+{
+	pl_lock_init(&context->queue_lock);
+	pl_list_init(&context->completed);
+	context->event_fd = context->poll_fd = -1;
+	context->announcement.run = announce_batch;
+}
+
+/* Appends an operation to the queue, and announces it now or at the end of a batch. The caller holds the queue's lock. */
 static inline void queue_completed(struct pl_context *context, struct pl_operation *operation)
 {
+	struct pl_engine *home = operation->home;
 	bool was_empty = pl_list_empty(&context->completed);
 
 	pl_list_append(&context->completed, &operation->queue_link);
-	if (was_empty) {
+	if (was_empty)
 		atomic_store_explicit(&context->any_completed, true, memory_order_release);
-		signal_event(context->event_fd);
-	}
+	if (context->event_fd < 0 || context->announced)
+		return;
+	if (home && pl_engine_held(home) && home->batching)
+		home->announcement = &context->announcement;
+	else
+		announce_completed(context);
 }
 
 void pl_completion_push(struct pl_context *context, struct pl_operation *operation)
@@ -93,8 +119,9 @@ static void take_completed(struct pl_context *context, struct pl_list *taken, in
 		uint64_t value;
 
 		atomic_store_explicit(&context->any_completed, false, memory_order_release);
-		if (context->event_fd >= 0)
+		if (context->announced)
 			(void)!read(context->event_fd, &value, sizeof(value));
+		context->announced = false;
 	}
 	pl_lock_release(&context->queue_lock);
 }
@@ -210,8 +237,8 @@ int pl_fd(struct pl_context *context)
 		context->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		if (context->event_fd < 0)
 			rc = -errno;
-		else if (!pl_list_empty(&context->completed))
-			signal_event(context->event_fd);
+		else
+			announce_completed(context);
 	}
 	if (rc == 0 && context->poll_fd < 0) {
 		rc = pl_context_manual(context) ? join_descriptors(context) : context->event_fd;

@@ -165,6 +165,7 @@ static int open_engines(struct pl_context *context, struct pl_error *error)
 				    error);
 		if (rc < 0)
 			break;
+		pl_task_init(&context->engines[context->engine_count]->finish_task, pl_operations_finish_run);
 		pl_dial_turns_init(&context->dial_turns[context->engine_count],
 				   context->engines[context->engine_count]);
 		pl_callback_queue_init(&context->callback_turns, context->engine_count,
@@ -185,20 +186,18 @@ static void init_lists(struct pl_context *context)
 	pl_list_init(&context->vectors);
 	pl_list_init(&context->publishers);
 	pl_list_init(&context->subscribers);
-	pl_list_init(&context->completed);
+	pl_completion_init(context);
 	pl_list_init(&context->handles);
 	pl_expiry_init(context);
 	pthread_mutex_init(&context->lock, NULL);
 	pthread_mutex_init(&context->fabric_lock, NULL);
-	pthread_mutex_init(&context->grant_lock, NULL);
+	pl_mutex_init_short(&context->grant_lock);
 	pthread_cond_init(&context->registration_ended, NULL);
 	pthread_mutex_init(&context->reload_lock, NULL);
 	pl_callback_turns_open(&context->callback_turns);
-	pl_lock_init(&context->queue_lock);
 	pl_counters_open(&context->counters, &context->allocator);
 	pl_error_log_init(&context->errors, &context->allocator);
 	pl_clock_open(&context->clock);
-	context->event_fd = context->poll_fd = -1;
 }
 
 static int copy_devices(struct pl_context *context, const char *devices, struct pl_error *error)

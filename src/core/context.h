@@ -15,6 +15,7 @@
 #include "base/index_table.h"
 #include "base/lock.h"
 #include "base/pool.h"
+#include "base/random_words.h"
 #include "core/callback_turns.h"
 #include "core/counters.h"
 #include "core/dial_turns.h"
@@ -77,6 +78,7 @@ struct pl_context {
 	atomic_uint closed_peers;         /* number of peers that were closed */
 
 	pthread_mutex_t grant_lock;   /* grants, and the keys of all peers */
+	struct pl_random_words random; /* for the numbers of keys; grant_lock */
 	struct pl_index_table grants; /* struct pl_grant */
 	unsigned outdated_registrations; /* released while a thread makes them; grant_lock */
 	pthread_cond_t registration_ended;
@@ -90,7 +92,9 @@ struct pl_context {
 	atomic_bool any_completed; /* true if `completed` is not empty; read without the lock */
 	/* pl_poll() call that takes completions; NULL: use the list. Manual contexts only; the engine's lock */
 	struct pl_sink *sink;
-	int event_fd; /* readable while `completed` is not empty; -1 until pl_fd() */
+	int event_fd; /* readable while `completed` is not empty, at the end of a batch at the latest; -1 until pl_fd() */
+	bool announced; /* event_fd is readable; queue_lock */
+	struct pl_batch_end announcement;
 	int poll_fd;  /* descriptor that pl_fd() returned; -1 until then */
 
 	struct pl_pool spare_operations;

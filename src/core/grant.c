@@ -35,10 +35,14 @@ static void leftover_finish(struct leftover *leftover)
 		pl_operation_pending_done(leftover->operation);
 }
 
-static void key_unreference(struct pl_context *context, struct pl_key *key, struct leftover *leftover)
+/* Ends a reference. Returns true if it was the last one: no thread finds the key any more. Needs no lock. */
+static bool key_unreference(struct pl_key *key)
 {
-	if (--key->references)
-		return;
+	return atomic_fetch_sub(&key->references, 1) == 1;
+}
+
+static void key_end(struct pl_context *context, struct pl_key *key, struct leftover *leftover)
+{
 	pl_registrations_release(&key->registrations, &leftover->ended);
 	leftover->operation = key->operation;
 	pl_free(&context->allocator, key);
@@ -66,7 +70,7 @@ static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory,
 	uint32_t random;
 	ssize_t index;
 
-	if (pl_index_table_used(&peer->keys) >= PL_KEYS_MAX || pl_random(&random, sizeof(random)) < 0)
+	if (pl_index_table_used(&peer->keys) >= PL_KEYS_MAX || pl_random_word(&context->random, &random) < 0)
 		return NULL;
 	key = pl_zalloc(&context->allocator, sizeof(*key));
 	if (!key)
@@ -85,7 +89,7 @@ static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory,
 	key->length = length;
 	key->rights = rights;
 	key->expires = expires;
-	key->references = 1;
+	atomic_init(&key->references, 1);
 	return key;
 }
 
@@ -97,7 +101,8 @@ static void key_remove(struct pl_peer *peer, struct pl_key *key, struct leftover
 	pl_list_remove(&key->grant_link);
 	peer->imported -= key->grant != NULL;
 	atomic_store(&key->revoked, true);
-	key_unreference(peer->context, key, leftover);
+	if (key_unreference(key))
+		key_end(peer->context, key, leftover);
 }
 
 struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset, uint64_t length, unsigned right,
@@ -119,7 +124,7 @@ struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset
 	else
 		*status = PL_WIRE_OK;
 	if (*status == PL_WIRE_OK)
-		key->references++;
+		atomic_fetch_add(&key->references, 1);
 	else
 		key = NULL;
 	pthread_mutex_unlock(&context->grant_lock);
@@ -132,11 +137,11 @@ void pl_key_release(struct pl_peer *peer, struct pl_key *key)
 {
 	struct leftover leftover;
 
-	if (!key)
+	if (!key || !key_unreference(key))
 		return;
 	leftover_init(&leftover);
 	pthread_mutex_lock(&peer->context->grant_lock);
-	key_unreference(peer->context, key, &leftover);
+	key_end(peer->context, key, &leftover);
 	pthread_mutex_unlock(&peer->context->grant_lock);
 	leftover_finish(&leftover);
 }

@@ -37,7 +37,7 @@ struct pl_key {
 	unsigned rights;
 	uint64_t expires;
 	atomic_bool revoked;
-	unsigned references; /* grant_lock */
+	atomic_uint references; /* one of the table; others begin under grant_lock, and end without it */
 	/* large send: one of its pending counts ends with the last reference to the key */
 	struct pl_operation *operation;
 	struct pl_list registrations; /* of a large send; for this peer only */

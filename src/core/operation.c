@@ -211,15 +211,48 @@ void pl_operation_not_direct(struct pl_operation *operation, const char *why)
 	pl_operation_fail(operation, -ENOTSUP, &error);
 }
 
-static void finish_run(struct pl_task *task)
+/* Takes all finished operations. Returns the one that finished first. */
+static struct pl_operation *take_finished(struct pl_engine *home)
 {
-	pl_operation_complete(pl_operation_of_task(task));
+	struct pl_operation *at = atomic_exchange(&home->finished, NULL), *first = NULL;
+
+	while (at) {
+		struct pl_operation *before = at->finished_before;
+
+		at->finished_before = first;
+		first = at;
+		at = before;
+	}
+	return first;
+}
+
+void pl_operations_finish_run(struct pl_task *task)
+{
+	struct pl_engine *home = pl_container_of(task, struct pl_engine, finish_task);
+	struct pl_operation *operation = take_finished(home), *next;
+	bool outer = pl_engine_begin_batch(home);
+
+	for (; operation; operation = next) {
+		next = operation->finished_before;
+		pl_operation_complete(operation);
+	}
+	pl_engine_end_batch(home, outer);
 }
 
 void pl_operation_finish(struct pl_operation *operation)
 {
-	pl_task_init(&operation->task, finish_run);
-	pl_engine_post(operation->home, &operation->task);
+	struct pl_engine *home = operation->home;
+	struct pl_operation *before = atomic_load_explicit(&home->finished, memory_order_relaxed);
+
+	do
+		operation->finished_before = before;
+	while (!atomic_compare_exchange_weak(&home->finished, &before, operation));
+	/*
+	 * One task completes many. A thread that found the list empty may not have posted the task yet, and a task that this
+	 * thread posts later must run after the completion.
+	 */
+	if (!before || !atomic_load(&home->finish_task.queued))
+		pl_engine_post(home, &home->finish_task);
 }
 
 void pl_peer_sweep(struct pl_peer *peer)

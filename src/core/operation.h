@@ -105,7 +105,8 @@ struct pl_operation {
 	uint32_t cookie;                                  /* large send: names it in FINISH */
 	uint64_t request;                                 /* connect, accept, import */
 	void (*finished)(struct pl_operation *operation); /* internal: called in place of delivery */
-	struct pl_task task;                              /* submission, later completion */
+	struct pl_task task;                              /* submission */
+	struct pl_operation *finished_before;             /* next entry of home->finished */
 	struct pl_task cancel_task;
 	/* batched copy of a message from or into device memory */
 	struct pl_small small;
@@ -166,8 +167,10 @@ void pl_operation_fail(struct pl_operation *operation, int status, const struct 
 void pl_operation_complete(struct pl_operation *operation);
 /* Delivers a completed operation. Home. */
 void pl_operation_deliver(struct pl_operation *operation);
-/* Makes the home engine call pl_operation_complete(). Any engine. */
+/* Makes the home engine call pl_operation_complete(), in the order of these calls. Any engine. */
 void pl_operation_finish(struct pl_operation *operation);
+/* Completes the operations of home->finished. A task of a home engine. */
+void pl_operations_finish_run(struct pl_task *task);
 /* Ends one pending count. Returns true if it was the last one. Any engine. */
 PL_ALWAYS_INLINE bool pl_operation_pending_last(struct pl_operation *operation)
 {
@@ -199,6 +202,8 @@ static inline struct pl_operation *pl_operation_of_task(struct pl_task *task)
 /* Fails an operation that would be staged and forbids staging. */
 void pl_operation_not_direct(struct pl_operation *operation, const char *why);
 
+/* Makes the queue of pl_poll(), which is empty. */
+void pl_completion_init(struct pl_context *context);
 /* Adds an operation to the queue of pl_poll(). */
 void pl_completion_push(struct pl_context *context, struct pl_operation *operation);
 /* Adds an event of the peer, with the peer's user data of this moment. */

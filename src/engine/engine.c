@@ -111,6 +111,22 @@ void pl_engine_serve(struct pl_engine *engine)
 	}
 }
 
+void pl_engine_finish_batch(struct pl_engine *engine)
+{
+	struct pl_batch_end *announcement;
+
+	while (!pl_list_empty(&engine->batch_ends)) {
+		struct pl_batch_end *end = pl_list_first(&engine->batch_ends, struct pl_batch_end, link);
+
+		pl_list_remove(&end->link);
+		end->run(end);
+	}
+	announcement = engine->announcement;
+	engine->announcement = NULL;
+	if (announcement)
+		announcement->run(announcement);
+}
+
 /* Returns false if the task was queued already. */
 static bool queue_task(struct pl_engine *engine, struct pl_task *task)
 {
@@ -434,6 +450,7 @@ int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t
 	pl_lock_init(&engine->task_lock);
 	pl_list_init(&engine->tasks);
 	pl_list_init(&engine->hot);
+	pl_list_init(&engine->batch_ends);
 	pl_clock_open(&engine->clock);
 	pl_wheel_init(&engine->wheel, pl_now());
 	rc = engine_set_up(engine, error);

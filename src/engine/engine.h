@@ -20,6 +20,7 @@
 #include "base/spare_buffers.h"
 
 struct pl_engine;
+struct pl_operation;
 
 /* File descriptor that an engine watches. Embedded in its owner. */
 struct pl_source {
@@ -57,6 +58,14 @@ struct pl_poller {
 	bool (*poll)(struct pl_poller *poller);
 	/* Waits until all work that began is done. Under the lock. */
 	void (*drain)(struct pl_poller *poller);
+};
+
+/*
+ * Work for the end of a batch of completions or frames, because it costs a system call each time. Embedded in its owner.
+ */
+struct pl_batch_end {
+	struct pl_list link;
+	void (*run)(struct pl_batch_end *end);
 };
 
 /* Deadline. Embedded in its owner. Expires up to 10 ms late, never early. */
@@ -115,6 +124,9 @@ struct pl_engine {
 	bool crowded; /* true if more sources are busy than can be hot: epoll finds them all, and no socket is hot */
 	uint64_t now; /* time read after pl_engine_tick(); 0: not read yet */
 	struct pl_clock clock;
+	bool batching;                     /* true during a batch */
+	struct pl_list batch_ends;         /* work for its end */
+	struct pl_batch_end *announcement; /* of the batch's completions, after all other work; NULL: none is due */
 	uint64_t removals; /* number of removed sources: a change makes fetched events stale */
 	uint64_t replacements; /* number of hot sources that were cooled for others */
 	struct epoll_event events[PL_ENGINE_EVENTS];
@@ -132,6 +144,9 @@ struct pl_engine {
 	/* Unsent bytes of the control channel `messages_owner`, so that a message needs no allocation; NULL: of none. */
 	const void *messages_owner;
 	uint8_t messages[PL_ENGINE_MESSAGES];
+	/* Operations that threads of other engines finished, the last one first, and the task that completes them; of the core. */
+	struct pl_operation *_Atomic finished;
+	struct pl_task finish_task;
 	struct pl_pool spare_operations; /* of the core; the engine's lock protects it */
 	struct pl_spare_buffers spare_buffers; /* of encrypted sockets */
 };
@@ -184,6 +199,32 @@ PL_ALWAYS_INLINE uint64_t pl_engine_now(struct pl_engine *engine)
 	if (!engine->now)
 		engine->now = pl_clock_now(&engine->clock);
 	return engine->now;
+}
+
+/*
+ * Begin and end a batch, for example the frames of one look at a socket. The first function returns true if a batch had begun,
+ * which the second one then leaves open. Under the lock.
+ */
+static inline bool pl_engine_begin_batch(struct pl_engine *engine)
+{
+	bool outer = engine->batching;
+
+	engine->batching = true;
+	return outer;
+}
+
+void pl_engine_finish_batch(struct pl_engine *engine);
+/* Does the work for the end of a batch, and goes on with the next batch. */
+PL_ALWAYS_INLINE void pl_engine_next_batch(struct pl_engine *engine, bool outer)
+{
+	if (!outer && (engine->announcement || !pl_list_empty(&engine->batch_ends)))
+		pl_engine_finish_batch(engine);
+}
+
+static inline void pl_engine_end_batch(struct pl_engine *engine, bool outer)
+{
+	pl_engine_next_batch(engine, outer);
+	engine->batching = outer;
 }
 
 /*

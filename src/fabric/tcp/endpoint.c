@@ -82,7 +82,7 @@ static int tcp_create(struct pl_peer *peer, struct pl_endpoint **result, struct 
 	endpoint->dial = tcp_dial_listener;
 	pl_task_init(&endpoint->ended_task, lane_ended_run);
 	pl_task_init(&endpoint->late_placed_task, late_placed_run);
-	pthread_mutex_init(&endpoint->lock, NULL);
+	pl_mutex_init_short(&endpoint->lock);
 	pl_list_init(&endpoint->work);
 	pl_list_init(&endpoint->small_work);
 	tcp_init_held(endpoint);

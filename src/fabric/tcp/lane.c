@@ -25,6 +25,8 @@ void tcp_lane_init(struct tcp_lane *lane)
 	tcp_lane_init_rate(lane);
 	pl_task_init(&lane->task, lane_run);
 	pl_task_init(&lane->end_task, lane_end);
+	pl_list_init(&lane->batch_end.link);
+	lane->batch_end.run = tcp_lane_batch_ended;
 	pl_list_init(&lane->queue);
 	pl_list_init(&lane->waiting);
 	pl_list_init(&lane->copying);
@@ -433,6 +435,7 @@ void tcp_lane_shut(struct tcp_lane *lane)
 		lane->state = TCP_LANE_ENDED;
 	}
 	atomic_store(&lane->missing, 0);
+	pl_list_remove(&lane->batch_end.link);
 	pl_timer_clear(lane->engine, &lane->patience);
 	pl_timer_clear(lane->engine, &lane->retry);
 	pl_source_remove(&lane->source);

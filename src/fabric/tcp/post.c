@@ -183,28 +183,23 @@ static uint32_t tcp_lane_share(const struct tcp_endpoint *endpoint, struct pl_op
 	return lanes > 1 && few && operation->total < share ? share / 2 : share;
 }
 
-/* Takes the next chunk of the first operation, which the list's pending count keeps alive. */
-static bool tcp_lane_take_chunk(struct tcp_lane *lane, bool bulk, struct pl_chunk *chunk)
+/* Returns the operation whose chunk the lane takes next; NULL: none. The caller holds endpoint->lock. */
+static struct pl_operation *tcp_lane_next_work(struct tcp_lane *lane, bool bulk)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
-	struct pl_operation *operation = NULL;
-	struct tcp_work *work;
 
-	/* Small writes are in no list: they need no lock. */
-	if (!atomic_load(&endpoint->any_work) || atomic_load(&endpoint->late))
-		return false;
-	pthread_mutex_lock(&endpoint->lock);
-	if (pl_list_empty(&endpoint->small_work) && pl_list_empty(&endpoint->work))
-		atomic_store(&endpoint->any_work, false);
 	if (lane->index == 0 && !pl_list_empty(&endpoint->small_work))
-		operation = pl_work_item_operation(endpoint->small_work.next);
-	else if (bulk && !pl_list_empty(&endpoint->work))
-		operation = pl_work_item_operation(endpoint->work.next);
-	if (!operation || PL_MAX(lane->queued, lane->requested) >= tcp_lane_share(endpoint, operation)) {
-		pthread_mutex_unlock(&endpoint->lock);
-		return false;
-	}
-	work = tcp_work_of(operation);
+		return pl_work_item_operation(endpoint->small_work.next);
+	if (bulk && !pl_list_empty(&endpoint->work))
+		return pl_work_item_operation(endpoint->work.next);
+	return NULL;
+}
+
+/* Takes the next chunk of an operation. The caller holds endpoint->lock. */
+static void tcp_take_chunk(struct tcp_endpoint *endpoint, struct pl_operation *operation, struct pl_chunk *chunk)
+{
+	struct tcp_work *work = tcp_work_of(operation);
+
 	if (pl_work_item_take_chunk(operation, work->chunk, chunk))
 		pl_list_remove(&work->item.link);
 	else
@@ -213,37 +208,86 @@ static bool tcp_lane_take_chunk(struct tcp_lane *lane, bool bulk, struct pl_chun
 		endpoint->waiting = 0;
 	else
 		endpoint->waiting -= PL_MIN(chunk->length, endpoint->waiting);
-	pthread_mutex_unlock(&endpoint->lock);
-	return true;
 }
 
-static bool tcp_lane_has_room(const struct tcp_lane *lane)
+/*
+ * Takes at most `most` chunks, within the lane's share. Several small ones have one look at the list. Returns their number. The
+ * list's pending count keeps operations alive.
+ */
+static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned most, struct pl_chunk *chunks)
 {
-	return lane->state == TCP_LANE_UP && lane->queued < TCP_LANE_BACKLOG && lane->requested < TCP_LANE_READ_AHEAD &&
-	       lane->request_count < TCP_REQUESTS_MAX && lane->slots < TCP_SLOTS && pl_list_empty(&lane->waiting);
+	struct tcp_endpoint *endpoint = lane->endpoint;
+	uint64_t taken = PL_MAX(lane->queued, lane->requested);
+	unsigned count = 0;
+
+	pthread_mutex_lock(&endpoint->lock);
+	if (pl_list_empty(&endpoint->small_work) && pl_list_empty(&endpoint->work))
+		atomic_store(&endpoint->any_work, false);
+	while (count < most) {
+		struct pl_operation *operation = tcp_lane_next_work(lane, bulk);
+
+		if (!operation || taken >= tcp_lane_share(endpoint, operation))
+			break;
+		tcp_take_chunk(endpoint, operation, &chunks[count]);
+		taken += chunks[count++].length;
+	}
+	pthread_mutex_unlock(&endpoint->lock);
+	return count;
 }
 
-/* Gives the lane at most `most` chunks. */
+/* Returns the chunks that the lane may take at once; 0: it has no room. Slots and requests are few. */
+static unsigned tcp_lane_room(const struct tcp_lane *lane)
+{
+	if (lane->state != TCP_LANE_UP || lane->queued >= TCP_LANE_BACKLOG || lane->requested >= TCP_LANE_READ_AHEAD ||
+	    lane->slots >= TCP_SLOTS || !pl_list_empty(&lane->waiting))
+		return 0;
+	return PL_MIN(TCP_REQUESTS_MAX - lane->request_count, TCP_SLOTS - lane->slots);
+}
+
+static void tcp_lane_queue_chunk(struct tcp_lane *lane, const struct pl_chunk *chunk)
+{
+	struct pl_operation *operation = chunk->operation;
+	int rc = 0;
+
+	if (atomic_load(&operation->status))
+		; /* a failed operation: its other chunks are not sent */
+	else if (operation->completion.kind != PL_KIND_WRITE)
+		rc = tcp_lane_queue_request(lane, operation, chunk->segment, chunk->at, (uint32_t)chunk->length);
+	else if (chunk->length || operation->total == 0)
+		rc = tcp_lane_queue_write(lane, operation, chunk->segment, chunk->at, (uint32_t)chunk->length);
+	if (rc == 0 && operation->has_turn && !atomic_load(&operation->status))
+		rc = tcp_queue_notification(lane, operation, 1, tcp_work_of(operation)->messages);
+	if (rc < 0)
+		fail_post_operation(operation, rc);
+	pl_operation_pending_done(operation);
+}
+
+/* Small writes are in no list: they need no lock. */
+static bool tcp_has_work(const struct tcp_endpoint *endpoint)
+{
+	return atomic_load(&endpoint->any_work) && !atomic_load(&endpoint->late);
+}
+
+/* Gives the lane at most `most` chunks. Not inline: its array would cost lanes without work instructions, too. */
+__attribute__((noinline)) static void tcp_lane_take_listed(struct tcp_lane *lane, bool bulk, unsigned most)
+{
+	struct pl_chunk chunks[TCP_SLOTS];
+	unsigned room, count;
+
+	while (most && (room = tcp_lane_room(lane)) && tcp_has_work(lane->endpoint)) {
+		count = tcp_lane_take_batch(lane, bulk, PL_MIN(room, most), chunks);
+		if (!count)
+			break;
+		most -= count;
+		for (unsigned i = 0; i < count; i++)
+			tcp_lane_queue_chunk(lane, &chunks[i]);
+	}
+}
+
 static void tcp_lane_take_chunks(struct tcp_lane *lane, bool bulk, unsigned most)
 {
-	struct pl_chunk chunk;
-
-	while (most-- && tcp_lane_has_room(lane) && tcp_lane_take_chunk(lane, bulk, &chunk)) {
-		struct pl_operation *operation = chunk.operation;
-		int rc = 0;
-
-		if (atomic_load(&operation->status))
-			; /* a failed operation: its other chunks are not sent */
-		else if (operation->completion.kind != PL_KIND_WRITE)
-			rc = tcp_lane_queue_request(lane, operation, chunk.segment, chunk.at, (uint32_t)chunk.length);
-		else if (chunk.length || operation->total == 0)
-			rc = tcp_lane_queue_write(lane, operation, chunk.segment, chunk.at, (uint32_t)chunk.length);
-		if (rc == 0 && operation->has_turn && !atomic_load(&operation->status))
-			rc = tcp_queue_notification(lane, operation, 1, tcp_work_of(operation)->messages);
-		if (rc < 0)
-			fail_post_operation(operation, rc);
-		pl_operation_pending_done(operation);
-	}
+	if (tcp_has_work(lane->endpoint))
+		tcp_lane_take_listed(lane, bulk, most);
 }
 
 void tcp_lane_take_work(struct tcp_lane *lane)
@@ -345,7 +389,7 @@ static bool tcp_is_busy(const struct tcp_endpoint *endpoint)
 	const struct tcp_lane *lane = endpoint->lanes[0];
 
 	return atomic_load(&endpoint->bulk_lanes) & ~atomic_load(&endpoint->hungry) || lane->sequence != lane->acked ||
-	       lane->requests_sent || !pl_list_empty(&lane->queue) || !tcp_lane_has_room(lane);
+	       lane->requests_sent || !pl_list_empty(&lane->queue) || !tcp_lane_room(lane);
 }
 
 /*

@@ -393,7 +393,7 @@ static ssize_t tcp_lane_receive_once(struct tcp_lane *lane, size_t most)
 
 bool tcp_lane_receive(struct tcp_lane *lane)
 {
-	bool limited = tcp_lane_has_rate(lane);
+	bool limited = tcp_lane_has_rate(lane), outer = pl_engine_begin_batch(lane->engine);
 	size_t total = 0, most = SIZE_MAX;
 	ssize_t got = 0;
 
@@ -406,6 +406,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 		if (!most)
 			break;
 		got = tcp_lane_receive_once(lane, most);
+		pl_engine_next_batch(lane->engine, outer);
 		if (got < 0)
 			break;
 		total += (size_t)got;
@@ -418,6 +419,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 		if (!lane->bulky && lane->remaining == 0 && got < 16384 && !pl_stream_pending(&lane->stream))
 			break;
 	}
+	pl_engine_end_batch(lane->engine, outer);
 	lane->receiving = false;
 	if (got < 0 && got != -EAGAIN)
 		tcp_lane_fail(lane, (int)got);

@@ -147,6 +147,7 @@ struct tcp_lane {
 	unsigned answered;      /* requests answered since the lane took work */
 	uint32_t requested;     /* bytes that their answers will bring */
 
+	struct pl_batch_end batch_end; /* sends the pieces that the batch queued */
 	struct pl_task task;
 	struct pl_task end_task; /* of an abandoned endpoint */
 	struct pl_timer retry;   /* initiator: dials again after a failure */
@@ -282,6 +283,8 @@ void tcp_lane_queue_piece(struct tcp_lane *lane, struct tcp_piece *piece);
 /* Sends queued pieces now, or in the next round if that gathers more pieces. */
 void tcp_lane_push(struct tcp_lane *lane);
 void tcp_lane_flush(struct tcp_lane *lane);
+/* Sends the small pieces that a batch of the engine queued. */
+void tcp_lane_batch_ended(struct pl_batch_end *end);
 /* Acknowledges placed frames whose acknowledgement was not sent. */
 void tcp_lane_ack(struct tcp_lane *lane);
 void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count);

@@ -389,11 +389,22 @@ void tcp_lane_push(struct tcp_lane *lane)
 	/* Holds small pieces back: the answer to earlier operations, or the next round, sends them together. */
 	if (under_way && lane->queued < HOLD_BACK_BYTES && !pl_list_empty(&lane->queue))
 		return;
+	/* The frames of a batch queue others, which are sent together. */
+	if (lane->engine->batching && lane->queued < HOLD_BACK_BYTES && !pl_list_empty(&lane->queue)) {
+		if (pl_list_empty(&lane->batch_end.link))
+			pl_list_append(&lane->engine->batch_ends, &lane->batch_end.link);
+		return;
+	}
 	/* A thread of the program that sent bulk data itself would be the only one that copies. */
 	if ((lane->index || lane->queued > most) && !in_engine_thread(lane->engine))
 		pl_source_watch(&lane->source, tcp_lane_events(lane) | EPOLLOUT);
 	else
 		tcp_lane_flush(lane);
+}
+
+void tcp_lane_batch_ended(struct pl_batch_end *end)
+{
+	tcp_lane_flush(pl_container_of(end, struct tcp_lane, batch_end));
 }
 
 void tcp_lane_ack(struct tcp_lane *lane)

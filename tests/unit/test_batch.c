@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Batches of an engine: one announcement for many completions, one system call for many small frames, one task for many operations
+ * that other engines finish.
+ */
+#include <poll.h>
+#include <pthread.h>
+
+#include "core/fabric.h"
+#include "fabric/tcp/tcp.h"
+#include "support/cases.h"
+#include "support/environment.h"
+
+enum { THREADS = 4, OPERATIONS = 50 };
+
+static const struct setting manual = {
+	.name = "batch",
+	.fabric = "tcp",
+	.host = "127.0.0.1",
+	.progress = PL_PROGRESS_MANUAL,
+	.lanes = 1,
+};
+
+/* -- work for the end of a batch -------------------------------------------------------------------- */
+
+struct recorder {
+	struct pl_batch_end first, second, announcement;
+	struct pl_engine *engine;
+	char order[8];
+	int count;
+};
+
+static void run_first(struct pl_batch_end *end)
+{
+	struct recorder *recorder = pl_container_of(end, struct recorder, first);
+
+	recorder->order[recorder->count++] = '1';
+	check(recorder->engine->batching);
+	/* Work may add other work. */
+	pl_list_append(&recorder->engine->batch_ends, &recorder->second.link);
+}
+
+static void run_second(struct pl_batch_end *end)
+{
+	struct recorder *recorder = pl_container_of(end, struct recorder, second);
+
+	recorder->order[recorder->count++] = '2';
+}
+
+static void run_announcement(struct pl_batch_end *end)
+{
+	struct recorder *recorder = pl_container_of(end, struct recorder, announcement);
+
+	recorder->order[recorder->count++] = 'a';
+}
+
+/* The end of the outermost batch runs all work once, and the announcement after it. */
+static void outermost_end(void *argument)
+{
+	struct recorder recorder = { .first.run = run_first,
+				     .second.run = run_second,
+				     .announcement.run = run_announcement };
+	struct pl_engine *engine;
+	struct pl_error error;
+	bool outer, inner;
+
+	(void)argument;
+	check_ok(pl_engine_open(&pl_system_allocator, false, 0, &engine, &error), &error);
+	recorder.engine = engine;
+	pl_list_init(&recorder.first.link);
+	pl_list_init(&recorder.second.link);
+	pl_engine_lock(engine);
+	outer = pl_engine_begin_batch(engine);
+	engine->announcement = &recorder.announcement;
+	pl_list_append(&engine->batch_ends, &recorder.first.link);
+	inner = pl_engine_begin_batch(engine);
+	pl_engine_end_batch(engine, inner);
+	check_number(recorder.count, 0);
+	pl_engine_end_batch(engine, outer);
+	check_text(recorder.order, "12a");
+	check(!engine->batching);
+	pl_engine_end_batch(engine, pl_engine_begin_batch(engine));
+	check_number(recorder.count, 3);
+	pl_engine_unlock(engine);
+	pl_engine_stop(engine);
+	pl_engine_close(engine);
+}
+
+/* -- completions ------------------------------------------------------------------------------------ */
+
+/* Makes an operation that has ended, and is not completed. */
+static struct pl_operation *ended_operation(struct pl_peer *peer, uint64_t number)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	operation = pl_operation_new(peer->context, peer, PL_KIND_WRITE, NULL, &error);
+	check(operation);
+	operation->completion.user_data = number;
+	atomic_store(&operation->pending, 0);
+	return operation;
+}
+
+static bool is_announced(const struct pl_context *context)
+{
+	struct pollfd event = { .fd = context->event_fd, .events = POLLIN };
+
+	return poll(&event, 1, 0) == 1;
+}
+
+/* The descriptor reports completions at the end of the batch, and none that the program has collected before. */
+static void announced_once(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_completion completions[4];
+	struct pl_engine *engine;
+	bool outer;
+
+	(void)argument;
+	environment_open(&environment, &manual);
+	check(pl_fd(environment.near) >= 0);
+	engine = environment.near_peer->home;
+	pl_engine_lock(engine);
+	outer = pl_engine_begin_batch(engine);
+	pl_operation_complete(ended_operation(environment.near_peer, 1));
+	pl_operation_complete(ended_operation(environment.near_peer, 2));
+	check(!is_announced(environment.near));
+	pl_engine_end_batch(engine, outer);
+	check(is_announced(environment.near));
+	check_number(pl_poll(environment.near, completions, 4), 2);
+	check(!is_announced(environment.near));
+	outer = pl_engine_begin_batch(engine);
+	pl_operation_complete(ended_operation(environment.near_peer, 3));
+	check_number(pl_poll(environment.near, completions, 4), 1);
+	pl_engine_end_batch(engine, outer);
+	check(!is_announced(environment.near));
+	/* Outside of a batch the descriptor reports each completion. */
+	pl_operation_complete(ended_operation(environment.near_peer, 4));
+	check(is_announced(environment.near));
+	pl_engine_unlock(engine);
+	check_number(pl_poll(environment.near, completions, 4), 1);
+	check(!is_announced(environment.near));
+	environment_close(&environment);
+}
+
+struct finisher {
+	struct pl_peer *peer;
+	unsigned number;
+	pthread_t thread;
+};
+
+static void *finish_operations(void *argument)
+{
+	const struct finisher *finisher = argument;
+
+	for (unsigned i = 0; i < OPERATIONS; i++)
+		pl_operation_finish(ended_operation(finisher->peer, (uint64_t)finisher->number << 32 | i));
+	return NULL;
+}
+
+/* Collects all completions, and checks that those of each thread come in their order. */
+static void collect_finished(struct scenario_environment *environment)
+{
+	unsigned next[THREADS] = { 0 };
+	struct pl_completion completion;
+
+	for (int i = 0; i < THREADS * OPERATIONS; i++) {
+		unsigned thread;
+
+		collect(environment, environment->near, &completion, 1);
+		thread = (unsigned)(completion.user_data >> 32);
+		check(thread < THREADS);
+		check_number((uint32_t)completion.user_data, next[thread]++);
+	}
+}
+
+/* Operations that other threads finish while the home engine is held have one task in all, and complete in their order. */
+static void finished_by_one_task(void *argument)
+{
+	struct finisher finishers[THREADS];
+	struct scenario_environment environment;
+	struct pl_engine *engine;
+
+	(void)argument;
+	environment_open(&environment, &manual);
+	engine = environment.near_peer->home;
+	pl_engine_lock(engine);
+	for (unsigned i = 0; i < THREADS; i++) {
+		finishers[i] = (struct finisher){ .peer = environment.near_peer, .number = i };
+		check_number(pthread_create(&finishers[i].thread, NULL, finish_operations, &finishers[i]), 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(finishers[i].thread, NULL);
+	check_number(atomic_load(&engine->task_count), 1);
+	pl_engine_unlock(engine);
+	collect_finished(&environment);
+	environment_close(&environment);
+}
+
+/* -- frames ----------------------------------------------------------------------------------------- */
+
+/* Small frames of a batch wait for its end. */
+static void frames_sent_together(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_engine *engine;
+	struct tcp_lane *lane;
+	bool outer;
+
+	(void)argument;
+	environment_open(&environment, &manual);
+	lane = tcp_endpoint_of(environment.near_peer->endpoint)->lanes[0];
+	engine = environment.near_peer->home;
+	pl_engine_lock(engine);
+	outer = pl_engine_begin_batch(engine);
+	/* The other end knows no such messages, as if it had cancelled them. */
+	pl_message_finish(environment.near_peer, 1000, PL_WIRE_OK);
+	pl_message_finish(environment.near_peer, 1001, PL_WIRE_OK);
+	check_number(lane->queued, 2 * PL_FRAME_HEADER);
+	pl_engine_end_batch(engine, outer);
+	check_number(lane->queued, 0);
+	check(pl_list_empty(&lane->batch_end.link));
+	pl_engine_unlock(engine);
+	environment_close(&environment);
+}
+
+static const struct test_case cases[] = {
+	{ "outermost-end", outermost_end, NULL, 20 },
+	{ "announced-once", announced_once, NULL, 60 },
+	{ "finished-by-one-task", finished_by_one_task, NULL, 60 },
+	{ "frames-sent-together", frames_sent_together, NULL, 60 },
+};
+
+int main(void)
+{
+	return cases_run("batch", cases, sizeof(cases) / sizeof(cases[0]));
+}
