@@ -5,7 +5,7 @@
  * the next; 0: at full speed. Prints a JSON object: frames a second; mean, median and 99th percentile of the nanoseconds that
  * the calls of the loan and of the publication take together; mean nanoseconds of the fill; processor time of the publishing
  * thread and of its process for each frame; times that the thread slept in calls for each frame; and the frames a second that
- * a subscriber gets (mean).
+ * a subscriber gets, and the microseconds from publication to take (means).
  *
  * With FABRIC raw nothing of the library is used: each reader copies the newest frame from memory that all processes map, and
  * polls for the next one. So the fill shows what the readers' copies cost the writer: shared caches and memory bandwidth.
@@ -45,6 +45,7 @@ struct shared {
 	atomic_bool over;            /* raw arm: no further frame */
 	_Atomic uint64_t published;  /* raw arm: number of frames */
 	_Atomic uint64_t taken[SUBSCRIBERS_MAX];
+	_Atomic uint64_t latency[SUBSCRIBERS_MAX]; /* sum over all frames taken, in nanoseconds */
 };
 
 static struct shared *shared;
@@ -82,8 +83,12 @@ static void subscribe(const struct run *run, unsigned number, const char *addres
 	MUST(pl_connect(context, address, TIMEOUT, &peer, &error), &error);
 	MUST(pl_subscriber_open(peer, "fanout", &options, TIMEOUT, &subscriber, &error), &error);
 	while (pl_subscriber_take(subscriber, &frame, 1, TIMEOUT, &error) == 1) {
-		atomic_fetch_add_explicit(&shared->taken[number], 1, memory_order_relaxed);
+		struct pl_frame_info info = PL_FRAME_INFO_INIT;
+
+		pl_frame_query(frame, &info);
 		pl_frame_release(frame);
+		atomic_fetch_add_explicit(&shared->taken[number], 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&shared->latency[number], info.taken - info.published, memory_order_relaxed);
 	}
 	pl_close(context);
 }
@@ -182,18 +187,23 @@ static struct cost publish_frames(const struct run *run, struct pl_publisher *pu
 static void print_cost(const struct run *run, const struct cost *cost)
 {
 	size_t count = cost->frames < TIMES_MAX ? cost->frames : TIMES_MAX;
-	double frames = (double)cost->frames, taken = 0;
+	double frames = (double)cost->frames, taken = 0, latency = 0;
 
-	for (unsigned i = 0; i < run->subscribers; i++)
+	for (unsigned i = 0; i < run->subscribers; i++) {
 		taken += (double)atomic_load(&shared->taken[i]);
+		latency += (double)atomic_load(&shared->latency[i]);
+	}
 	sort_times(times, count);
 	printf("{\"frames_per_second\": %.0f, \"calls_ns\": %.0f, \"calls_p50_ns\": %llu, \"calls_p99_ns\": %llu, "
-	       "\"fill_ns\": %.0f, \"thread_ns\": %.0f, \"process_ns\": %.0f, \"sleeps\": %.3f, \"taken_per_second\": %.0f}\n",
+	       "\"fill_ns\": %.0f, \"thread_ns\": %.0f, \"process_ns\": %.0f, \"sleeps\": %.3f, \"taken_per_second\": "
+	       "%.0f, "
+	       "\"latency_us\": %.1f}\n",
 	       frames * NS_PER_S / (double)cost->wall, (double)cost->calls / frames,
 	       (unsigned long long)times[count / 2], (unsigned long long)times[count * 99 / 100],
 	       (double)cost->fills / frames, (double)cost->thread / frames, (double)cost->process / frames,
 	       (double)cost->sleeps / frames,
-	       run->subscribers ? taken / run->subscribers * NS_PER_S / (double)cost->wall : 0);
+	       run->subscribers ? taken / run->subscribers * NS_PER_S / (double)cost->wall : 0,
+	       taken > 0 ? latency / taken / 1000 : 0);
 }
 
 static void publish_raw(const struct run *run)
