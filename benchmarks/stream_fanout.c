@@ -39,7 +39,7 @@ struct run {
 	uint64_t period; /* nanoseconds */
 };
 
-/* Of all processes. */
+/* Memory that all processes share. */
 struct shared {
 	atomic_uint ready;           /* readers of the raw arm that have begun */
 	atomic_bool over;            /* raw arm: no further frame */
@@ -114,7 +114,7 @@ static void read_raw(const struct run *run, unsigned number, const char *ring)
 	free(copy);
 }
 
-/* What the publishing thread did. */
+/* Cost of the publishing thread. */
 struct cost {
 	uint64_t frames, calls, fills, wall, thread, process;
 	long sleeps;

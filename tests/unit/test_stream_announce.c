@@ -24,7 +24,7 @@ static const struct setting setting = {
 	.name = "announce", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
 };
 
-/* The case's publisher calls these, as its engines do. */
+/* Functions of the tasks of announcers, which the wrappers below call. */
 static void (*run_announcer)(struct pl_task *task), (*run_spread)(struct pl_task *task);
 static pthread_t program;
 static atomic_uint runs_of_program;
