@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * gpu_frames [FROM TO]: frames of a stream from a GPU of another process to CUDA streams of this one, over the local fabric.
- * FROM and TO (default: 0 and 0) are numbers of GPUs.
+ * gpu_frames [FROM TO [POLL]]: frames of a stream from a GPU of another process to CUDA streams of this one, over the local fabric.
+ * FROM and TO (default: 0 and 0) are numbers of GPUs. Threads poll for POLL microseconds before they sleep; 0: the library's
+ * default; none: they sleep at once.
  *
  *   latency   from pl_frame_publish() to a word of host memory that the CUDA stream writes after its wait; and for
  *             comparison the way there and back alone, from a word that this process writes
@@ -53,13 +54,14 @@ struct gpu {
 	uint64_t *word; /* locked */
 };
 
-static struct pl_context *open_context(void)
+static struct pl_context *open_context(uint64_t poll)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
 	struct pl_context *context;
 	struct pl_error error;
 
 	options.progress = PL_PROGRESS_THREAD;
+	options.poll_time = poll;
 	MUST(pl_open(&context, &options, &error), &error);
 	return context;
 }
@@ -104,9 +106,9 @@ static void publish_order(struct pl_context *context, int fd, int gpu, const str
 	pl_publisher_close(publisher);
 }
 
-static void publish_all(int fd, int gpu)
+static void publish_all(int fd, int gpu, uint64_t poll)
 {
-	struct pl_context *context = open_context();
+	struct pl_context *context = open_context(poll);
 	struct pl_listener *listener;
 	struct pl_error error;
 	struct pl_peer *peer;
@@ -309,9 +311,9 @@ static struct pl_subscriber *subscribe(struct pl_peer *peer, const char *kind, c
 	return subscriber;
 }
 
-static void measure_all(struct gpu *gpu, int fd, int number)
+static void measure_all(struct gpu *gpu, int fd, int number, uint64_t poll)
 {
-	struct pl_context *context = open_context();
+	struct pl_context *context = open_context(poll);
 	struct pl_error error;
 	struct pl_peer *peer;
 	char address[96], kind[24], byte;
@@ -344,6 +346,7 @@ static void measure_all(struct gpu *gpu, int fd, int number)
 
 int main(int argc, char **argv)
 {
+	uint64_t poll = argc < 4 ? 0 : strcmp(argv[3], "none") ? strtoull(argv[3], NULL, 10) * 1000 : PL_NO_POLLING;
 	int gpus[2] = { argc > 2 ? atoi(argv[1]) : 0, argc > 2 ? atoi(argv[2]) : 0 }, pair[2];
 	struct gpu gpu = { 0 };
 	pid_t child;
@@ -355,9 +358,9 @@ int main(int argc, char **argv)
 	/* Each process keeps one end only, so that it notices the exit of the other process. */
 	close(pair[child != 0]);
 	if (child == 0)
-		publish_all(pair[1], gpus[0]);
+		publish_all(pair[1], gpus[0], poll);
 	gpu_open(&gpu, gpus);
 	printf("frames from GPU %d of another process to GPU %d\n", gpus[0], gpus[1]);
-	measure_all(&gpu, pair[0], gpus[1]);
+	measure_all(&gpu, pair[0], gpus[1], poll);
 	return waitpid(child, NULL, 0) == child ? 0 : 1;
 }

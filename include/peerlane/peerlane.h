@@ -147,7 +147,8 @@ struct pl_options {
 	/**
 	 * Nanoseconds that a progress thread polls after the last event before it sleeps, and a thread in pl_wait() before
 	 * it sleeps, at most a second; PL_NO_POLLING: none. A polling progress thread reads the completion queues of RDMA
-	 * devices, so that no completion waits for an interrupt. Default: 20,000 on machines with 4 cores or more, none on
+	 * devices, so that no completion waits for an interrupt. It polls for a millisecond at least while a CUDA stream waits
+	 * for a frame (pl_subscriber_take_on()). Default: 20,000 on machines with 4 cores or more, none on
 	 * others.
 	 */
 	uint64_t poll_time;

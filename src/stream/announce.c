@@ -157,11 +157,33 @@ static void announcer_expire(struct pl_timer *timer)
 	announce_all(pl_container_of(timer, struct pl_announcer, timer));
 }
 
+/* True if a subscription of the announcer can be told of a frame before its subscriber has answered. */
+static bool announcer_may_tell(struct pl_announcer *announcer)
+{
+	return atomic_load(&announcer->count) && !atomic_load(&announcer->silent);
+}
+
+/* Runs all announcers that can tell of frames: those of idle engines in this thread, others in theirs. */
+static void announcer_spread(struct pl_task *task)
+{
+	struct pl_announcer *announcer = pl_container_of(task, struct pl_announcer, spread_task);
+	struct pl_publisher *publisher = announcer->publisher;
+
+	for (unsigned i = 0; i < publisher->context->engine_count; i++) {
+		struct pl_announcer *other = &publisher->announcers[i];
+
+		if (other != announcer && announcer_may_tell(other))
+			pl_engine_post(other->engine, &other->task);
+	}
+	announce_all(announcer);
+}
+
 void pl_announcer_init(struct pl_announcer *announcer, struct pl_publisher *publisher, struct pl_engine *engine)
 {
 	announcer->publisher = publisher;
 	announcer->engine = engine;
 	pl_task_init(&announcer->task, announcer_run);
+	pl_task_init(&announcer->spread_task, announcer_spread);
 	pl_timer_init(&announcer->timer, announcer_expire);
 	pl_list_init(&announcer->subscriptions);
 }
@@ -177,15 +199,42 @@ void pl_publisher_announce(struct pl_publisher *publisher)
 }
 
 /*
+ * Leaves all subscriptions to the thread of one engine, and wakes it if it sleeps. The second engine does it while the first one
+ * is busy, perhaps with a callback of the program that takes long. Callbacks never run on two engines at a time.
+ */
+static void hand_over_announcements(struct pl_announcer *first, struct pl_announcer *second)
+{
+	bool busy = atomic_load_explicit(&first->engine->owner, memory_order_relaxed);
+	struct pl_announcer *announcer = busy && second ? second : first;
+
+	pl_engine_hand_over(announcer->engine, &announcer->spread_task);
+}
+
+/*
+ * A message costs a system call and the wake-up of a process. The caller sends the message to a single subscriber itself: that is
+ * the shortest way. For several, it wakes at most one thread.
+ *
  * An announcer stops to be silent before it looks at `published` for a subscription, and the caller has published under the same
  * lock before it looks at `silent`. So one of both sees the other.
  */
 void pl_publisher_announce_frames(struct pl_publisher *publisher)
 {
+	struct pl_announcer *first = NULL, *second = NULL;
+	unsigned count = 0;
+
 	for (unsigned i = 0; i < publisher->context->engine_count; i++) {
 		struct pl_announcer *announcer = &publisher->announcers[i];
 
-		if (atomic_load(&announcer->count) && !atomic_load(&announcer->silent))
-			pl_engine_post(announcer->engine, &announcer->task);
+		if (!announcer_may_tell(announcer))
+			continue;
+		count += atomic_load(&announcer->count);
+		if (!first)
+			first = announcer;
+		else if (!second)
+			second = announcer;
 	}
+	if (count > 1)
+		hand_over_announcements(first, second);
+	else if (first)
+		pl_engine_post(first->engine, &first->task);
 }

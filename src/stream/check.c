@@ -5,7 +5,7 @@
 
 void pl_checks_init(struct pl_subscriber *subscriber)
 {
-	for (unsigned i = 0; i < PL_CHECKS_MAX; i++)
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(subscriber->checks); i++)
 		subscriber->checks[i].subscriber = subscriber;
 }
 
@@ -102,6 +102,35 @@ void pl_check_end(struct pl_stream_check *check, int status)
 			pl_subscriber_give_up(subscriber, frame);
 	}
 	pl_subscriber_wake(subscriber);
+}
+
+bool pl_checks_look(struct pl_subscriber *subscriber)
+{
+	struct pl_stream_check *look = &subscriber->checks[PL_CHECKS_MAX];
+	struct pl_sync_op read = { .kind = PL_KIND_READ };
+	struct pl_peer *peer = subscriber->peer;
+	struct pl_ring_cursors cursors;
+	bool news = false;
+
+	if (!peer || !peer->endpoint || !subscriber->control || !peer->ops->sync_try)
+		return false;
+	read.segment = (struct pl_segment){ subscriber->control, subscriber->memory.control, PL_RING_HEADER,
+					    pl_check_offset(look), PL_RING_CURSORS };
+	/* No other thread moves these under the engine's lock. */
+	look->claimed = subscriber->read_claimed;
+	look->published = subscriber->read_published;
+	if (!peer->ops->sync_try(peer->endpoint, &read))
+		return false;
+	pl_lock_take(&subscriber->lock);
+	if (subscriber->phase == PL_SUBSCRIBER_LIVE) {
+		uint64_t known = subscriber->published;
+
+		if (!accept_cursors(look, &cursors))
+			pl_subscriber_fail_protocol(subscriber);
+		news = subscriber->phase != PL_SUBSCRIBER_LIVE || subscriber->published > known;
+	}
+	pl_lock_release(&subscriber->lock);
+	return news;
 }
 
 void pl_checks_cancel(struct pl_subscriber *subscriber)

@@ -13,8 +13,8 @@
 
 /* Most checks under way at a time. More of them would judge fewer frames each. */
 #define PL_CHECKS_MAX 4u
-/* Memory of the cursors of all checks. */
-#define PL_CHECKS_SIZE (PL_CHECKS_MAX * PL_RING_CURSORS)
+/* Memory of the cursors of all checks, and of pl_checks_look(). */
+#define PL_CHECKS_SIZE ((PL_CHECKS_MAX + 1) * PL_RING_CURSORS)
 
 struct pl_subscriber;
 
@@ -36,6 +36,11 @@ struct pl_stream_check *pl_check_begin(struct pl_subscriber *subscriber);
 uint64_t pl_check_offset(const struct pl_stream_check *check);
 /* Ends a check: judges its frames if `status` is 0, and gives them up otherwise. subscriber->lock is held. Home. */
 void pl_check_end(struct pl_stream_check *check, int status);
+/*
+ * Reads the cursors at once, if this process maps the ring. Judges no frames. Returns true if they tell of new frames, or are
+ * wrong: the subscriber must be pumped then. Home; subscriber->lock is not held.
+ */
+bool pl_checks_look(struct pl_subscriber *subscriber);
 /* Stops the checks under way. Home. */
 void pl_checks_cancel(struct pl_subscriber *subscriber);
 

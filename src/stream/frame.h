@@ -80,6 +80,7 @@ struct pl_stream_frame {
 	bool stale;                     /* push: held, of an earlier instance of the publisher */
 	unsigned reads;                 /* push: calls of pl_subscriber_read() that copy from the slot */
 	uint64_t round;                 /* value of status->ready that ends the present wait */
+	uint64_t promised_at;           /* time of the call of pl_subscriber_take_on() */
 	uint64_t promise_end;           /* time at which the stream stops to wait, while no frame takes the place */
 	struct pl_frame_status *status; /* NULL: no stream can wait */
 	struct pl_ring_view *view;      /* mapping of the ring that has the payload; NULL with PL_PLACE_OWN */

@@ -59,6 +59,7 @@ void pl_promises_keep(struct pl_subscriber *subscriber)
 		if (!frame->promised || frame->state != PL_FRAME_READY)
 			return;
 		pl_subscriber_hold(subscriber, frame, pl_wall_clock());
+		pl_promise_kept(subscriber, frame);
 		end_promise(subscriber, frame, PL_TAKE_FRAME, 0);
 	}
 	end = pl_list_empty(&subscriber->promises) ? 0 : pl_subscriber_end_of_frames(subscriber);
@@ -94,6 +95,7 @@ static void times_changed(struct pl_task *task)
 		return;
 	watch_times(subscriber);
 	pl_subscriber_pump(subscriber);
+	pl_promises_poll(subscriber);
 }
 
 static void time_over(struct pl_timer *timer)
@@ -105,6 +107,7 @@ void pl_promises_forget(struct pl_subscriber *subscriber, struct pl_engine *engi
 {
 	pl_engine_withdraw(engine, &subscriber->promise_task);
 	pl_timer_clear(engine, &subscriber->promise_timer);
+	pl_watch_remove(&subscriber->promise_watch);
 }
 
 void pl_promises_cancel(struct pl_subscriber *subscriber)
@@ -204,6 +207,7 @@ void pl_promises_init(struct pl_subscriber *subscriber)
 	pl_list_init(&subscriber->promises);
 	pl_task_init(&subscriber->promise_task, times_changed);
 	pl_timer_init(&subscriber->promise_timer, time_over);
+	pl_promises_poll_init(subscriber);
 	pl_frame_marks_init(&subscriber->marks, subscriber->context, &subscriber->lock, frame_left);
 }
 
@@ -240,6 +244,7 @@ static int promise_frame(struct pl_subscriber *subscriber, uint64_t deadline, st
 	subscriber->held++;
 	frame->promised = frame->on_stream = true;
 	frame->abandoned = false;
+	frame->promised_at = pl_now();
 	frame->promise_end = deadline;
 	frame->round++;
 	frame->status->result = PL_TAKE_WAITS;

@@ -232,6 +232,14 @@ int pl_publisher_end(struct pl_publisher *publisher, uint64_t timeout, struct pl
 		       "the stream has ended, and some subscribers have not taken all its frames");
 }
 
+/* Stops the announcer to run others. */
+static void announcer_quiesce(struct pl_announcer *announcer)
+{
+	pl_engine_lock(announcer->engine);
+	pl_engine_withdraw(announcer->engine, &announcer->spread_task);
+	pl_engine_unlock(announcer->engine);
+}
+
 /* Ends all subscriptions of an engine's peers. Nobody can subscribe any longer. */
 static void announcer_close(struct pl_announcer *announcer)
 {
@@ -281,6 +289,9 @@ void pl_publisher_close(struct pl_publisher *publisher)
 	pl_frame_marks_close(&publisher->marks);
 	/* To cancel a write costs a card its queue pair. */
 	await_writes(publisher, pl_now() + WRITE_PATIENCE);
+	/* Before any announcer is closed: a closed one must not run again. */
+	for (unsigned i = 0; i < context->engine_count; i++)
+		announcer_quiesce(&publisher->announcers[i]);
 	for (unsigned i = 0; i < context->engine_count; i++)
 		announcer_close(&publisher->announcers[i]);
 	/* Cancelled writes end soon, and all end by their time limit. */

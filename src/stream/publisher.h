@@ -32,6 +32,7 @@ struct pl_announcer {
 	struct pl_publisher *publisher;
 	struct pl_engine *engine;
 	struct pl_task task;
+	struct pl_task spread_task;   /* the same for all announcers */
 	struct pl_timer timer;        /* tries again when the control channel of a peer was full */
 	struct pl_list subscriptions; /* home_link; home */
 	atomic_uint count;            /* elements of `subscriptions` */

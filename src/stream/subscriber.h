@@ -67,6 +67,8 @@ struct pl_subscriber {
 	uint32_t number;
 	bool pumping, pump_again;
 	struct pl_timer promise_timer;
+	struct pl_watch promise_watch; /* the engine polls while a stream waits, until this time: */
+	uint64_t promise_poll_end;
 	struct pl_timer credit_timer; /* push: the control channel was full */
 	uint32_t arrived; /* announcements of this subscription */
 	uint64_t reported_taken;
@@ -90,7 +92,7 @@ struct pl_subscriber {
 	uint64_t read_claimed, read_published; /* newest that checks have read */
 	uint64_t part_published; /* newest that reads of parts have found, in the subscription `part_number` */
 	uint32_t part_number;
-	struct pl_stream_check checks[PL_CHECKS_MAX];
+	struct pl_stream_check checks[PL_CHECKS_MAX + 1]; /* the last one is that of pl_checks_look() */
 	uint64_t check_count; /* checks that have begun */
 	/* By the last announcement of the present subscription. Before the subscriber is live they are all that it knows. */
 	uint64_t announced_claimed, announced_published, announced_skipped;
@@ -124,6 +126,7 @@ struct pl_subscriber {
 	struct pl_list parts;      /* calls of pl_subscriber_read() with reads under way; changed at home */
 	struct pl_list spare_parts;
 	struct pl_list promises;   /* frames that streams wait for, and that no sequence has yet */
+	bool promises_take_long;   /* the last stream has waited for longer than the engine polls */
 	unsigned window_count, held;
 	struct pl_laps laps; /* of frames that were being read */
 	unsigned reading;    /* reads under way, with those of the cursors */
@@ -228,6 +231,13 @@ void pl_promises_keep(struct pl_subscriber *subscriber);
 void pl_promises_forget(struct pl_subscriber *subscriber, struct pl_engine *engine);
 /* Ends all waits without frames. No read is under way. */
 void pl_promises_cancel(struct pl_subscriber *subscriber);
+
+/* promise_poll.c: init. */
+void pl_promises_poll_init(struct pl_subscriber *subscriber);
+/* Makes the engine poll while a stream waits. Home. */
+void pl_promises_poll(struct pl_subscriber *subscriber);
+/* Notes that a stream has got its frame. subscriber->lock is held. */
+void pl_promise_kept(struct pl_subscriber *subscriber, const struct pl_stream_frame *frame);
 
 /* Bytes of a frame that pl_subscriber_read() is asked for, and the place that receives them. */
 struct pl_part_range {

@@ -12,6 +12,7 @@
 
 #include <peerlane/stream.h>
 
+#include "stream/subscriber.h"
 #include "support/cases.h"
 #include "support/environment.h"
 #include "support/frames.h"
@@ -780,6 +781,112 @@ static void no_take_on_of_pushed_frames(void *argument)
 	rig_close(&rig);
 }
 
+static bool watch_is_added(const struct rig *rig)
+{
+	struct pl_engine *home = rig->environment.near_peer->home;
+	bool added;
+
+	/* Unlocking runs tasks that were posted before. */
+	pl_engine_lock(home);
+	pl_engine_unlock(home);
+	pl_engine_lock(home);
+	added = !pl_list_empty(&rig->subscriber->promise_watch.link);
+	pl_engine_unlock(home);
+	return added;
+}
+
+/* Waits until a frame has come, and releases it after the stream's work. */
+static void finish_frame(struct rig *rig, struct pl_stream_frame *frame)
+{
+	while (pl_promise_result(frame) == PL_TAKE_WAITS)
+		settle(&rig->environment, 1);
+	check_number(pl_promise_result(frame), PL_TAKE_FRAME);
+	release_on(rig, frame);
+	finish_stream(rig);
+}
+
+/* The engine finds a frame in the ring while a stream waits. No message tells of it. */
+static void engine_finds_frame(void *argument)
+{
+	struct pl_engine *teller;
+	bool found = false;
+	struct rig rig;
+
+	poll_time = PL_NS_PER_S;
+	rig_open(&rig, argument, "cuda");
+	poll_time = 0;
+	rig_subscribe(&rig, "cuda", 0);
+	teller = rig.environment.far_peer->home;
+	/* On a slow machine the engine may have stopped to poll before the publication. */
+	while (!found) {
+		struct pl_stream_frame *frame = take_on(&rig, UINT64_MAX);
+
+		pl_engine_lock(teller);
+		publish(&rig, true);
+		found = watch_is_added(&rig);
+		while (found && pl_promise_result(frame) == PL_TAKE_WAITS)
+			settle(&rig.environment, 1);
+		pl_engine_unlock(teller);
+		finish_frame(&rig, frame);
+	}
+	for (unsigned i = 0; i < rig.count; i++)
+		check_seen(&rig, i, i);
+	rig_close(&rig);
+}
+
+/* Returns the end of the last polling, after all tasks that were posted before. */
+static uint64_t poll_end_of(struct rig *rig)
+{
+	watch_is_added(rig);
+	return rig->subscriber->promise_poll_end;
+}
+
+static bool frame_is_ready(struct rig *rig)
+{
+	bool ready;
+
+	pl_lock_take(&rig->subscriber->lock);
+	ready = pl_subscriber_first_ready(rig->subscriber);
+	pl_lock_release(&rig->subscriber->lock);
+	return ready;
+}
+
+/* An engine that has polled in vain sleeps during the next waits, until a stream gets a frame soon. */
+static void engine_stops_to_poll(void *argument)
+{
+	struct pl_stream_frame *frame;
+	struct rig rig;
+	uint64_t end;
+
+	poll_time = 1;
+	rig_open(&rig, argument, "cuda");
+	poll_time = 0;
+	rig_subscribe(&rig, "cuda", 0);
+	frame = take_on(&rig, UINT64_MAX);
+	end = poll_end_of(&rig);
+	check(end > 0);
+	while (watch_is_added(&rig))
+		settle(&rig.environment, 1);
+	publish(&rig, true);
+	finish_frame(&rig, frame);
+	frame = take_on(&rig, UINT64_MAX);
+	check_number(poll_end_of(&rig), end);
+	publish(&rig, true);
+	finish_frame(&rig, frame);
+	/* Only a thread that sleeps in the call for a millisecond makes it more than one round. */
+	do {
+		publish(&rig, true);
+		while (!frame_is_ready(&rig))
+			settle(&rig.environment, 1);
+		finish_frame(&rig, take_on(&rig, UINT64_MAX));
+	} while (rig.subscriber->promises_take_long && rig.count < SEEN_MAX - 1);
+	frame = take_on(&rig, UINT64_MAX);
+	check(poll_end_of(&rig) > end);
+	publish(&rig, true);
+	finish_frame(&rig, frame);
+	rig_close(&rig);
+}
+
 /* Reads a part of a pushed frame into a region, and checks the bytes. */
 static void read_pushed(struct rig *rig, struct pl_region *region, bool gpu, uint64_t sequence, uint64_t offset)
 {
@@ -867,6 +974,8 @@ static const struct test_case cases[] = {
 	{ "close-ends-waits", close_ends_waits, &tcp_thread, 20 },
 	{ "refusals", refusals, &tcp_thread, 20 },
 	{ "no-frames-in-place", no_frames_in_place, &local, 20 },
+	{ "poll", engine_finds_frame, &local, 60 },
+	{ "poll-stops", engine_stops_to_poll, &local, 60 },
 	{ "slots-push", slots_in_gpu, &tcp_push, 20 },
 	{ "slots-local-push", slots_in_gpu, &local_push, 20 },
 	{ "pushed-refusals", no_take_on_of_pushed_frames, &tcp_push, 20 },

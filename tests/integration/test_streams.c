@@ -1006,6 +1006,7 @@ static void test_closes(void *argument)
 static void test_discarded_at_end(void *argument)
 {
 	struct pollfd event = { .events = POLLIN };
+	struct pl_accounts accounts;
 	struct pl_frame_info info;
 	struct pl_error error;
 	struct rig rig;
@@ -1022,7 +1023,9 @@ static void test_discarded_at_end(void *argument)
 		progress(&rig.environment);
 	check_number(poll(&event, 1, 0), 1);
 	check_number(take_status(rig.subscriber, 0), -ENODATA);
-	check_number(exact_accounts(rig.subscriber).aborted, 17);
+	/* One announcement may tell of several frames, of which the ring holds the descriptors of the last ones. */
+	accounts = exact_accounts(rig.subscriber);
+	check_number(accounts.aborted + accounts.lapped, 17);
 	rig_close(&rig);
 }
 
