@@ -111,6 +111,34 @@ static void message_lost(void *argument)
 	ends_close(&ends);
 }
 
+/*
+ * Other peers fill the queues of the far end as fast as it polls them. It notices the lost message all the same, and the rails
+ * end.
+ */
+static void message_lost_in_crowd(void *argument)
+{
+	const struct setting *setting = argument;
+	struct pl_operation *first, *second;
+	struct verbs_endpoint *far;
+	struct ends ends;
+
+	ends_open(&ends, setting, 2);
+	far = verbs_endpoint_of(ends.environment.far_peer->endpoint);
+	check(far->rails[0].queue == far->rails[1].queue);
+	first = receive_next(&ends);
+	second = receive_next(&ends);
+	card_fault_next(CARD_LOST);
+	send_next(&ends);
+	card_crowd(far->rails[0].queue->cq, 0);
+	card_fault_next(CARD_UNDELIVERED);
+	send_next(&ends);
+	expect_message_lost(&ends, first);
+	expect_message_lost(&ends, second);
+	progress_until(&ends.environment, !peer_information_of(ends.environment.far_peer).lanes);
+	card_crowd(NULL, 0);
+	ends_close(&ends);
+}
+
 #define ROUNDS 40u
 
 /* Connections break again and again while completions come late: all messages arrive. */
@@ -143,17 +171,17 @@ static void messages_late(void *argument)
 
 /*
  * A message overtakes one that is in the queue of another card, which shows its completion late. Looks in vain lose nothing,
- * and both arrive in order.
+ * and both arrive in order. If other peers fill that queue, a look takes all that were before it.
  */
 static void message_overtakes(void *argument)
 {
+	const bool *crowded = argument;
 	struct pl_operation *first, *second;
 	struct verbs_endpoint *near, *far;
 	struct verbs_rail *rail;
 	struct pl_completion receipts[2];
 	struct ends ends;
 
-	(void)argument;
 	setenv("STANDIN_CARDS", "2", 1);
 	ends_open(&ends, &manual, 2);
 	near = verbs_endpoint_of(ends.environment.near_peer->endpoint);
@@ -180,8 +208,16 @@ static void message_overtakes(void *argument)
 		verbs_gap_look(&far->gap.timer);
 		check_number(far->gap.looks, i);
 	}
-	pl_engine_unlock(far->base.peer->home);
 	card_hold_received(NULL);
+	if (*crowded) {
+		struct ibv_cq *cq = far->rails[rail->index].queue->cq;
+
+		card_crowd(cq, (unsigned)cq->cqe - 1);
+		verbs_gap_look(&far->gap.timer);
+		card_crowd(NULL, 0);
+		check_number(far->early_count, 0);
+	}
+	pl_engine_unlock(far->base.peer->home);
 	drive(&ends.environment, ends.environment.far);
 	complete(&ends.environment, first, &receipts[0]);
 	complete(&ends.environment, second, &receipts[1]);
@@ -412,7 +448,8 @@ static const struct test_case cases[] = {
 	{ "closed-2-rails-late", closed_behind_message, &(const struct closing){ 2, true }, LIMIT },
 	{ "refused", message_refused, NULL, LIMIT },
 	{ "after-loss", message_after_loss, NULL, LIMIT },
-	{ "overtakes", message_overtakes, NULL, LIMIT },
+	{ "overtakes", message_overtakes, &(const bool){ false }, LIMIT },
+	{ "overtakes-crowd", message_overtakes, &(const bool){ true }, LIMIT },
 	{ "late", messages_late, &manual, LIMIT },
 	{ "late-thread", messages_late, &threads, LIMIT },
 };
@@ -421,3 +458,5 @@ int main(void)
 {
 	return cases_run("lost", cases, sizeof(cases) / sizeof(cases[0]));
 }
+	{ "crowd", message_lost_in_crowd, &manual, LIMIT },
+	{ "crowd-thread", message_lost_in_crowd, &threads, LIMIT },

@@ -397,7 +397,10 @@ void verbs_async_tell(struct verbs_state *state, const struct verbs_device *devi
 /* cq.c */
 bool verbs_cq_ready(struct pl_source *source, uint32_t events);
 void verbs_cq_idle(struct pl_source *source);
-bool verbs_cq_poll(struct verbs_cq *queue);
+/* Takes a batch of completions. Returns their number. */
+unsigned verbs_cq_poll(struct verbs_cq *queue);
+/* Takes all completions that are in the queue at the call. Ends also if other peers refill it as fast as it is polled. */
+void verbs_cq_take_present(struct verbs_cq *queue);
 /* Continues rails that wait for buffers. Called when buffers came back. */
 void verbs_cq_feed(struct verbs_cq *queue);
 int verbs_receive_post(struct verbs_cq *queue, struct verbs_rail *rail, struct verbs_buffer *buffer);
