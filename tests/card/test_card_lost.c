@@ -234,6 +234,21 @@ static bool is_connected(struct pl_peer *peer)
 	return peer_information_of(peer).connected;
 }
 
+/* Checks that the last events of a lost peer are the ends of so many rails, for a reason, and the loss. */
+static void expect_cause(struct pl_peer *peer, int rails, const char *reason)
+{
+	struct pl_event_query query = PL_EVENT_QUERY_INIT;
+	struct pl_event_record records[64];
+	int count = pl_peer_events(peer, &query, records, 64);
+
+	check(count > rails);
+	check_number(records[--count].event, PL_EVENT_LOST);
+	while (rails--) {
+		check_number(records[--count].event, PL_EVENT_RAIL_LOST);
+		check(strstr(records[count].text, reason));
+	}
+}
+
 /* Sends a message from the far end, which loses its peer by it. The near end makes no progress. */
 static void lose_by_sending(struct ends *ends)
 {
@@ -262,6 +277,7 @@ static void message_after_loss(void *argument)
 	card_fault_next(CARD_STATUS);
 	lose_by_sending(&ends);
 	check_number(card_counts_now().faults[CARD_STATUS], 1);
+	expect_cause(ends.environment.far_peer, 1, "local length error");
 	send_next(&ends);
 	progress_until(&ends.environment, !is_connected(ends.environment.near_peer));
 	check_number(await(&ends.environment, receive_next(&ends), NULL, &error), -EIO);
@@ -425,6 +441,7 @@ static void message_refused(void *argument)
 	lose_by_sending(&ends);
 	check_number(card_counts_now().faults[CARD_REFUSE], VERBS_REFUSALS);
 	check_number(peer_information_of(ends.environment.far_peer).lanes, 0);
+	expect_cause(ends.environment.far_peer, VERBS_REFUSALS, "the device refused a request");
 	check(await(&ends.environment, receive_next(&ends), NULL, &error) < 0);
 	check_text(error.id, "RDMA-POST");
 	ends_close(&ends);
