@@ -447,6 +447,43 @@ static void message_refused(void *argument)
 	ends_close(&ends);
 }
 
+/*
+ * The driver refuses a message at its last rail, and with it a write behind it in the same list, which has not reached the
+ * card. The write ends with the peer.
+ */
+static void list_refused(void *argument)
+{
+	static const uint8_t bytes[LENGTH];
+	struct pl_attributes more = PL_ATTRIBUTES_INIT;
+	struct pl_operation *sending, *writing;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct buffer near;
+	struct ends ends;
+
+	(void)argument;
+	/* The last refusal comes when one rail is left, which then carries both. */
+	ends_open(&ends, &manual, VERBS_REFUSALS);
+	buffer_open(&near, ends.environment.near, LENGTH, PL_ACCESS_ALL);
+	remote = share(&ends.environment, near.region, ends.environment.far_peer, NULL);
+	const struct pl_transfer transfer = { remote, 0, ends.far.region, 0, LENGTH };
+
+	more.flags = PL_MORE;
+	card_faults_next(CARD_REFUSE, VERBS_REFUSALS);
+	check_ok(pl_send_copy(ends.environment.far_peer, TAG, bytes, LENGTH, &more, &sending, &error), &error);
+	check_number(card_counts_now().faults[CARD_REFUSE], 0);
+	check_ok(pl_write(ends.environment.far_peer, &transfer, NULL, &writing, &error), &error);
+	while (is_connected(ends.environment.far_peer))
+		check_number(pl_poll(ends.environment.far, NULL, 0), 0);
+	check_number(card_counts_now().faults[CARD_REFUSE], VERBS_REFUSALS);
+	check_number(pl_test(writing, NULL, &error), -ENOMEM);
+	check_text(error.id, "RDMA-POST");
+	await(&ends.environment, sending, NULL, &error);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	ends_close(&ends);
+}
+
 static const struct test_case cases[] = {
 	{ "1-rail", message_lost, &(const struct loss){ &manual, 1, false }, LIMIT },
 	{ "1-rail-break", message_lost, &(const struct loss){ &manual, 1, true }, LIMIT },
@@ -455,6 +492,8 @@ static const struct test_case cases[] = {
 	{ "4-rails", message_lost, &(const struct loss){ &manual, 4, false }, LIMIT },
 	{ "4-rails-break", message_lost, &(const struct loss){ &manual, 4, true }, LIMIT },
 	{ "4-rails-thread", message_lost, &(const struct loss){ &threads, 4, false }, LIMIT },
+	{ "crowd", message_lost_in_crowd, &manual, LIMIT },
+	{ "crowd-thread", message_lost_in_crowd, &threads, LIMIT },
 	{ "revoked-1-rail", revoked_peer, &(const unsigned){ 1 }, LIMIT },
 	{ "revoked-3-rails", revoked_peer, &(const unsigned){ 3 }, LIMIT },
 	{ "queued-1-rail", queued_at_loss, &(const unsigned){ 1 }, LIMIT },
@@ -464,6 +503,7 @@ static const struct test_case cases[] = {
 	{ "closed-1-rail-late", closed_behind_message, &(const struct closing){ 1, true }, LIMIT },
 	{ "closed-2-rails-late", closed_behind_message, &(const struct closing){ 2, true }, LIMIT },
 	{ "refused", message_refused, NULL, LIMIT },
+	{ "refused-list", list_refused, NULL, LIMIT },
 	{ "after-loss", message_after_loss, NULL, LIMIT },
 	{ "overtakes", message_overtakes, &(const bool){ false }, LIMIT },
 	{ "overtakes-crowd", message_overtakes, &(const bool){ true }, LIMIT },
@@ -475,5 +515,3 @@ int main(void)
 {
 	return cases_run("lost", cases, sizeof(cases) / sizeof(cases[0]));
 }
-	{ "crowd", message_lost_in_crowd, &manual, LIMIT },
-	{ "crowd-thread", message_lost_in_crowd, &threads, LIMIT },
