@@ -68,12 +68,18 @@ struct verbs_device {
 	struct pl_list registrations;      /* grant_lock */
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
-	bool data_direct;                             /* the device has a Data Direct function for GPU memory */
-	char data_direct_path[RDMA_DATA_DIRECT_PATH]; /* path of that function below /sys */
+	char data_direct_path
+		[RDMA_DATA_DIRECT_PATH];      /* its Data Direct function for GPU memory, below /sys; empty: none */
 	atomic_uint lasts_missed;             /* failed queue pairs without IBV_EVENT_QP_LAST_WQE_REACHED since the last one */
 	atomic_bool windows;                  /* the device supports memory windows of type 2, as far as known */
 	struct pl_registration_cache *shared; /* registrations for this end's own use */
 };
+
+/* True if the device has a Data Direct function for GPU memory. */
+static inline bool verbs_device_has_data_direct(const struct verbs_device *device)
+{
+	return device->data_direct_path[0];
+}
 
 /* Entry of a port's GID table. */
 struct verbs_gid {
