@@ -16,11 +16,11 @@
 /* Registers the memory as the fabric does. Returns NET_POINTER_... flags; 0 with the reason. */
 static int register_gpu(struct rdma_gpu_bench *bench, const char **reason)
 {
-	const struct rdma_domain domain = rdma_gpu_bench_domain(bench);
+	const struct rdma_domain *domain = &bench->loop->domain;
 
-	if (verbs_reg_dmabuf(&domain, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS, &bench->gpu_mr, reason) == 0)
+	if (verbs_reg_dmabuf(domain, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS, &bench->gpu_mr, reason) == 0)
 		return NET_POINTER_CUDA | NET_POINTER_DMABUF;
-	if (verbs_reg_memory(&domain, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS, false, &bench->gpu_mr,
+	if (verbs_reg_memory(domain, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS, false, &bench->gpu_mr,
 			     reason) == 0)
 		return NET_POINTER_CUDA;
 	return 0;

@@ -387,10 +387,10 @@ static void destroy_peers(struct pl_context *context)
 	while ((peer = claim_peer(context)))
 		pl_peer_destroy(peer, -ECANCELED, NULL);
 	/* Engines free the others, some of them when a thread that connects a queue pair has ended. */
-	while (first_of(context, &context->peers)) {
-		pl_context_barrier(context);
-		if (first_of(context, &context->peers))
+	for (bool again = false; first_of(context, &context->peers); again = true) {
+		if (again)
 			nanosleep(&pause, NULL);
+		pl_context_barrier(context);
 	}
 }
 

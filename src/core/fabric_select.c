@@ -23,6 +23,8 @@ static const char *const refusal_reasons[PL_REFUSAL_END] = {
 	[PL_REFUSAL_USER] = SOCKETS "the other process belongs to another user",
 	[PL_REFUSAL_NAMESPACE] = SOCKETS "the other process is in another container (process or user namespace)",
 	[PL_REFUSAL_SOCKET] = SOCKETS "the other process cannot be reached by a local socket (network namespace)",
+	[PL_REFUSAL_DESCRIPTOR] = SOCKETS
+	"the accepting process had no free file descriptor for a local socket (ulimit -n, LimitNOFILE=)",
 	[PL_REFUSAL_CARDS] = DIRECT "verbs, as the RDMA devices of the two ends did not reach each other",
 	[PL_REFUSAL_RATE] = DIRECT "another fabric, as an end limits the rate of the connection",
 };

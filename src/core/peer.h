@@ -30,6 +30,7 @@ enum pl_refusal {
 	PL_REFUSAL_SOCKET,
 	PL_REFUSAL_CARDS = 5, /* value 4 belonged to an earlier release */
 	PL_REFUSAL_RATE,      /* an end limits the rate, which only tcp can do */
+	PL_REFUSAL_DESCRIPTOR,
 	PL_REFUSAL_END,
 };
 

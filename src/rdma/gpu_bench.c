@@ -6,11 +6,11 @@
 void rdma_gpu_bench_close(struct rdma_gpu_bench *bench)
 {
 	if (bench->near_mr)
-		bench->loop->library->ibv_dereg_mr(bench->near_mr);
+		bench->loop->domain.library->ibv_dereg_mr(bench->near_mr);
 	if (bench->far_mr)
-		bench->loop->library->ibv_dereg_mr(bench->far_mr);
+		bench->loop->domain.library->ibv_dereg_mr(bench->far_mr);
 	if (bench->gpu_mr)
-		bench->loop->library->ibv_dereg_mr(bench->gpu_mr);
+		bench->loop->domain.library->ibv_dereg_mr(bench->gpu_mr);
 	free(bench->near);
 	free(bench->far);
 }
@@ -31,9 +31,11 @@ int rdma_gpu_bench_open(struct rdma_gpu_bench *bench, struct rdma_loopback *loop
 		rc = -ENOMEM;
 	*what = rc ? *what : "ibv_reg_mr";
 	if (rc == 0)
-		rc = verbs_reg_mr(loop->library, loop->pd, bench->near, length, RDMA_GPU_BENCH_ACCESS, &bench->near_mr);
+		rc = verbs_reg_mr(loop->domain.library, loop->domain.pd, bench->near, length, RDMA_GPU_BENCH_ACCESS,
+				  &bench->near_mr);
 	if (rc == 0)
-		rc = verbs_reg_mr(loop->library, loop->pd, bench->far, length, RDMA_GPU_BENCH_ACCESS, &bench->far_mr);
+		rc = verbs_reg_mr(loop->domain.library, loop->domain.pd, bench->far, length, RDMA_GPU_BENCH_ACCESS,
+				  &bench->far_mr);
 	if (rc < 0)
 		rdma_gpu_bench_close(bench);
 	return rc;

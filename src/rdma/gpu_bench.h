@@ -20,12 +20,6 @@ struct rdma_gpu_bench {
 	struct ibv_mr *gpu_mr; /* registered by the caller, with the loop's domain; NULL: not */
 };
 
-/* Returns the domain of the loopback queue pair, with which the caller registers the GPU's memory. */
-static inline struct rdma_domain rdma_gpu_bench_domain(const struct rdma_gpu_bench *bench)
-{
-	return (struct rdma_domain){ bench->loop->library, bench->loop->pd, bench->loop->data_direct };
-}
-
 /* Makes the host's buffers. Returns 0, or a negative errno and the failed step (static storage). */
 int rdma_gpu_bench_open(struct rdma_gpu_bench *bench, struct rdma_loopback *loop, struct pl_memory *gpu,
 			const char **what);

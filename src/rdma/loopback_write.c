@@ -19,10 +19,10 @@ static int connect_loop(struct rdma_loopback *loop, const char **what)
 	int rc;
 
 	*what = "ibv_create_qp";
-	loop->qp = loop->library->ibv_create_qp(loop->pd, &attributes);
+	loop->qp = loop->domain.library->ibv_create_qp(loop->domain.pd, &attributes);
 	rc = verbs_made(loop->qp);
 	return rc ? rc
-		  : rdma_loopback_qp_connect(loop->library, loop->qp, &any,
+		  : rdma_loopback_qp_connect(loop->domain.library, loop->qp, &any,
 					     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ, what);
 }
 
@@ -31,7 +31,7 @@ int rdma_loopback_open(struct rdma_loopback *loop, const struct verbs_library *l
 {
 	int rc;
 
-	*loop = (struct rdma_loopback){ .library = library };
+	*loop = (struct rdma_loopback){ .domain.library = library };
 	/* The fabric uses no other devices. */
 	if (device->transport_type != IBV_TRANSPORT_IB) {
 		*what = device->transport_type == IBV_TRANSPORT_IWARP ? "an iWARP device, which verbs does not use"
@@ -42,10 +42,10 @@ int rdma_loopback_open(struct rdma_loopback *loop, const struct verbs_library *l
 	*what = "ibv_open_device";
 	rc = verbs_made(loop->context);
 	if (rc == 0) {
-		loop->data_direct = rdma_data_direct_has(library, loop->context);
+		loop->domain.data_direct = rdma_data_direct_has(library, loop->context);
 		*what = "ibv_alloc_pd";
-		loop->pd = library->ibv_alloc_pd(loop->context);
-		rc = verbs_made(loop->pd);
+		loop->domain.pd = library->ibv_alloc_pd(loop->context);
+		rc = verbs_made(loop->domain.pd);
 	}
 	if (rc == 0) {
 		*what = "ibv_create_cq";
@@ -62,13 +62,13 @@ int rdma_loopback_open(struct rdma_loopback *loop, const struct verbs_library *l
 void rdma_loopback_close(struct rdma_loopback *loop)
 {
 	if (loop->qp)
-		loop->library->ibv_destroy_qp(loop->qp);
+		loop->domain.library->ibv_destroy_qp(loop->qp);
 	if (loop->cq)
-		loop->library->ibv_destroy_cq(loop->cq);
-	if (loop->pd)
-		loop->library->ibv_dealloc_pd(loop->pd);
+		loop->domain.library->ibv_destroy_cq(loop->cq);
+	if (loop->domain.pd)
+		loop->domain.library->ibv_dealloc_pd(loop->domain.pd);
 	if (loop->context)
-		loop->library->ibv_close_device(loop->context);
+		loop->domain.library->ibv_close_device(loop->context);
 	*loop = (struct rdma_loopback){ 0 };
 }
 
@@ -100,7 +100,7 @@ static int64_t move_loopback(struct rdma_loopback *loop, const struct rdma_span 
 			posted++;
 		n = ibv_poll_cq(loop->cq, 1, &completion);
 		if (n == 1 && completion.status != IBV_WC_SUCCESS) {
-			*what = loop->library->ibv_wc_status_str(completion.status);
+			*what = loop->domain.library->ibv_wc_status_str(completion.status);
 			return -EIO;
 		}
 		*what = "the device does not answer";

@@ -3,15 +3,14 @@
 #ifndef PL_RDMA_LOOPBACK_WRITE_H
 #define PL_RDMA_LOOPBACK_WRITE_H
 
+#include "rdma/device_memory.h"
 #include "rdma/library.h"
 
 struct rdma_loopback {
-	const struct verbs_library *library;
+	struct rdma_domain domain; /* with which the caller registers memory, too */
 	struct ibv_context *context;
-	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
-	bool data_direct; /* the device has a Data Direct function for GPU memory */
 };
 
 /* Returns 0, or a negative errno and the failed call or missing feature (static storage). */

@@ -225,6 +225,11 @@ void card_faults_next(enum card_fault fault, unsigned count);
  * none.
  */
 void card_hold_received(struct ibv_cq *cq);
+/*
+ * From now on each poll of the queue finds completions of another queue pair, as if other peers filled it faster than it is
+ * served: `before` of them before its own, the others behind. NULL: none.
+ */
+void card_crowd(struct ibv_cq *cq, unsigned before);
 /* Holds registrations of this many bytes and more until the next call; 0: none. Returns those that are held now. */
 void card_hold(size_t least);
 unsigned card_held(void);

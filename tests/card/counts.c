@@ -54,6 +54,14 @@ void card_hold_received(struct ibv_cq *cq)
 	hold(cq);
 }
 
+void card_crowd(struct ibv_cq *cq, unsigned before)
+{
+	void (*crowd)(struct ibv_cq * cq, unsigned before);
+
+	find_function("standin_card_crowd", &crowd);
+	crowd(cq, before);
+}
+
 void card_hold(size_t least)
 {
 	void (*hold)(size_t least);

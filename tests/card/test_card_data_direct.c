@@ -193,15 +193,14 @@ static void late_function(void *argument)
 static bool order_is_read(struct rdma_loopback *loop, struct pl_memory *memory, bool dmabuf)
 {
 	struct rdma_gpu_bench bench;
-	struct rdma_domain domain;
 	const char *what;
 	bool read;
 
 	check_number(rdma_gpu_bench_open(&bench, loop, memory, &what), 0);
-	domain = rdma_gpu_bench_domain(&bench);
 	if (dmabuf)
-		check_number(verbs_reg_dmabuf(&domain, memory, 0, LENGTH, RDMA_GPU_BENCH_ACCESS, &bench.gpu_mr, &what),
-			     0);
+		check_number(
+			verbs_reg_dmabuf(&loop->domain, memory, 0, LENGTH, RDMA_GPU_BENCH_ACCESS, &bench.gpu_mr, &what),
+			0);
 	read = pl_memory_order(memory) == PL_ORDER_READ;
 	rdma_gpu_bench_close(&bench);
 	return read;

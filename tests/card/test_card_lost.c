@@ -111,6 +111,34 @@ static void message_lost(void *argument)
 	ends_close(&ends);
 }
 
+/*
+ * Other peers fill the queues of the far end as fast as it polls them. It notices the lost message all the same, and the rails
+ * end.
+ */
+static void message_lost_in_crowd(void *argument)
+{
+	const struct setting *setting = argument;
+	struct pl_operation *first, *second;
+	struct verbs_endpoint *far;
+	struct ends ends;
+
+	ends_open(&ends, setting, 2);
+	far = verbs_endpoint_of(ends.environment.far_peer->endpoint);
+	check(far->rails[0].queue == far->rails[1].queue);
+	first = receive_next(&ends);
+	second = receive_next(&ends);
+	card_fault_next(CARD_LOST);
+	send_next(&ends);
+	card_crowd(far->rails[0].queue->cq, 0);
+	card_fault_next(CARD_UNDELIVERED);
+	send_next(&ends);
+	expect_message_lost(&ends, first);
+	expect_message_lost(&ends, second);
+	progress_until(&ends.environment, !peer_information_of(ends.environment.far_peer).lanes);
+	card_crowd(NULL, 0);
+	ends_close(&ends);
+}
+
 #define ROUNDS 40u
 
 /* Connections break again and again while completions come late: all messages arrive. */
@@ -143,17 +171,17 @@ static void messages_late(void *argument)
 
 /*
  * A message overtakes one that is in the queue of another card, which shows its completion late. Looks in vain lose nothing,
- * and both arrive in order.
+ * and both arrive in order. If other peers fill that queue, a look takes all that were before it.
  */
 static void message_overtakes(void *argument)
 {
+	const bool *crowded = argument;
 	struct pl_operation *first, *second;
 	struct verbs_endpoint *near, *far;
 	struct verbs_rail *rail;
 	struct pl_completion receipts[2];
 	struct ends ends;
 
-	(void)argument;
 	setenv("STANDIN_CARDS", "2", 1);
 	ends_open(&ends, &manual, 2);
 	near = verbs_endpoint_of(ends.environment.near_peer->endpoint);
@@ -180,8 +208,16 @@ static void message_overtakes(void *argument)
 		verbs_gap_look(&far->gap.timer);
 		check_number(far->gap.looks, i);
 	}
-	pl_engine_unlock(far->base.peer->home);
 	card_hold_received(NULL);
+	if (*crowded) {
+		struct ibv_cq *cq = far->rails[rail->index].queue->cq;
+
+		card_crowd(cq, (unsigned)cq->cqe - 1);
+		verbs_gap_look(&far->gap.timer);
+		card_crowd(NULL, 0);
+		check_number(far->early_count, 0);
+	}
+	pl_engine_unlock(far->base.peer->home);
 	drive(&ends.environment, ends.environment.far);
 	complete(&ends.environment, first, &receipts[0]);
 	complete(&ends.environment, second, &receipts[1]);
@@ -196,6 +232,21 @@ static void message_overtakes(void *argument)
 static bool is_connected(struct pl_peer *peer)
 {
 	return peer_information_of(peer).connected;
+}
+
+/* Checks that the last events of a lost peer are the ends of so many rails, for a reason, and the loss. */
+static void expect_cause(struct pl_peer *peer, int rails, const char *reason)
+{
+	struct pl_event_query query = PL_EVENT_QUERY_INIT;
+	struct pl_event_record records[64];
+	int count = pl_peer_events(peer, &query, records, 64);
+
+	check(count > rails);
+	check_number(records[--count].event, PL_EVENT_LOST);
+	while (rails--) {
+		check_number(records[--count].event, PL_EVENT_RAIL_LOST);
+		check(strstr(records[count].text, reason));
+	}
 }
 
 /* Sends a message from the far end, which loses its peer by it. The near end makes no progress. */
@@ -226,6 +277,7 @@ static void message_after_loss(void *argument)
 	card_fault_next(CARD_STATUS);
 	lose_by_sending(&ends);
 	check_number(card_counts_now().faults[CARD_STATUS], 1);
+	expect_cause(ends.environment.far_peer, 1, "local length error");
 	send_next(&ends);
 	progress_until(&ends.environment, !is_connected(ends.environment.near_peer));
 	check_number(await(&ends.environment, receive_next(&ends), NULL, &error), -EIO);
@@ -389,8 +441,46 @@ static void message_refused(void *argument)
 	lose_by_sending(&ends);
 	check_number(card_counts_now().faults[CARD_REFUSE], VERBS_REFUSALS);
 	check_number(peer_information_of(ends.environment.far_peer).lanes, 0);
+	expect_cause(ends.environment.far_peer, VERBS_REFUSALS, "the device refused a request");
 	check(await(&ends.environment, receive_next(&ends), NULL, &error) < 0);
 	check_text(error.id, "RDMA-POST");
+	ends_close(&ends);
+}
+
+/*
+ * The driver refuses a message at its last rail, and with it a write behind it in the same list, which has not reached the
+ * card. The write ends with the peer.
+ */
+static void list_refused(void *argument)
+{
+	static const uint8_t bytes[LENGTH];
+	struct pl_attributes more = PL_ATTRIBUTES_INIT;
+	struct pl_operation *sending, *writing;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct buffer near;
+	struct ends ends;
+
+	(void)argument;
+	/* The last refusal comes when one rail is left, which then carries both. */
+	ends_open(&ends, &manual, VERBS_REFUSALS);
+	buffer_open(&near, ends.environment.near, LENGTH, PL_ACCESS_ALL);
+	remote = share(&ends.environment, near.region, ends.environment.far_peer, NULL);
+	const struct pl_transfer transfer = { remote, 0, ends.far.region, 0, LENGTH };
+
+	more.flags = PL_MORE;
+	card_faults_next(CARD_REFUSE, VERBS_REFUSALS);
+	check_ok(pl_send_copy(ends.environment.far_peer, TAG, bytes, LENGTH, &more, &sending, &error), &error);
+	check_number(card_counts_now().faults[CARD_REFUSE], 0);
+	check_ok(pl_write(ends.environment.far_peer, &transfer, NULL, &writing, &error), &error);
+	while (is_connected(ends.environment.far_peer))
+		check_number(pl_poll(ends.environment.far, NULL, 0), 0);
+	check_number(card_counts_now().faults[CARD_REFUSE], VERBS_REFUSALS);
+	check_number(pl_test(writing, NULL, &error), -ENOMEM);
+	check_text(error.id, "RDMA-POST");
+	await(&ends.environment, sending, NULL, &error);
+	pl_remote_release(remote);
+	buffer_close(&near);
 	ends_close(&ends);
 }
 
@@ -402,6 +492,8 @@ static const struct test_case cases[] = {
 	{ "4-rails", message_lost, &(const struct loss){ &manual, 4, false }, LIMIT },
 	{ "4-rails-break", message_lost, &(const struct loss){ &manual, 4, true }, LIMIT },
 	{ "4-rails-thread", message_lost, &(const struct loss){ &threads, 4, false }, LIMIT },
+	{ "crowd", message_lost_in_crowd, &manual, LIMIT },
+	{ "crowd-thread", message_lost_in_crowd, &threads, LIMIT },
 	{ "revoked-1-rail", revoked_peer, &(const unsigned){ 1 }, LIMIT },
 	{ "revoked-3-rails", revoked_peer, &(const unsigned){ 3 }, LIMIT },
 	{ "queued-1-rail", queued_at_loss, &(const unsigned){ 1 }, LIMIT },
@@ -411,8 +503,10 @@ static const struct test_case cases[] = {
 	{ "closed-1-rail-late", closed_behind_message, &(const struct closing){ 1, true }, LIMIT },
 	{ "closed-2-rails-late", closed_behind_message, &(const struct closing){ 2, true }, LIMIT },
 	{ "refused", message_refused, NULL, LIMIT },
+	{ "refused-list", list_refused, NULL, LIMIT },
 	{ "after-loss", message_after_loss, NULL, LIMIT },
-	{ "overtakes", message_overtakes, NULL, LIMIT },
+	{ "overtakes", message_overtakes, &(const bool){ false }, LIMIT },
+	{ "overtakes-crowd", message_overtakes, &(const bool){ true }, LIMIT },
 	{ "late", messages_late, &manual, LIMIT },
 	{ "late-thread", messages_late, &threads, LIMIT },
 };

@@ -154,7 +154,7 @@ def test_reports_of_many_files_do_not_wait(world):
     """A client reports twice for each file that it gets. Only an identity with `requests` has a limit of reports."""
     folder = world.path / 'many'
     for i in range(250):
-        write(folder / f'{i}', content(64 * 1024 + 1, i))
+        write(folder / f'{i}', content(256 * 1024 + 1, i))
     (world.path / 'out').mkdir()
     authorized = world.authorize(f'{world.alice_print} read', f'{world.bob_print} read requests=100000')
     with serving(folder, '--identity', world.server, '--authorized', authorized, '--audit', world.path / 'audit', '--json') as server:

@@ -6,9 +6,10 @@ import subprocess
 
 import pytest
 from cli_support import DEADLINE, PEERLANE, Server, content, environment, make_key, run, run_json, serving, write
+from test_cli_metrics import measured, samples
 from test_cli_sync import lines, recording
 
-SMALL = 64 << 10  # largest file that travels with others
+SMALL = 256 << 10  # largest file that travels with others
 
 
 def tree_of(folder):
@@ -68,6 +69,52 @@ def test_get_a_directory(tmp_path, tree, options):
         assert tree_of(tmp_path / 'part/e1') == tree_of(tree / 'd4/e1')
         assert sorted(os.listdir(tmp_path / 'part')) == ['d3', 'e1', 'size5']
         assert '[NOT-PUBLISHED]' in run('get', '-r', *connection, 'd33', expect=1).stderr
+
+
+def requests(server):
+    """Returns the number of requests that the server has done, by kind."""
+    found = {}
+    for key, value in samples(server).items():
+        if key[0] == 'requests_total':
+            found[key[1]] = found.get(key[1], 0) + value
+    return found
+
+
+def test_files_up_to_256_kib_share_requests(tmp_path, inbox):
+    """Fourteen files of 70,000 bytes go with one request. Larger ones, and sparse ones, cost no request that fails."""
+    for i in range(42):
+        write(tmp_path / f'pub/many/{i}', content(70_000, i))
+    for i in range(5):
+        write(tmp_path / f'pub/large/{i}', content(SMALL + 1, i))
+    (tmp_path / 'out').mkdir()
+    with measured(tmp_path / 'pub', '--upload', inbox) as server:
+        run('put', '-q', '-r', server.address, tmp_path / 'pub/many', tmp_path / 'pub/large')
+        assert tree_of(inbox / 'many') == tree_of(tmp_path / 'pub/many')
+        assert tree_of(inbox / 'large') == tree_of(tmp_path / 'pub/large')
+        done = requests(server)
+        assert (done['put_small'], done['create']) == (3, 5)
+        run('get', '-q', '-r', server.address, 'many', '-o', tmp_path / 'out')
+        done = requests(server)
+        assert (done['get_small'], done['open']) == (3, 0)
+        run('get', '-q', '-r', server.address, 'large', '-o', tmp_path / 'out')
+        done = requests(server)
+        assert (done['get_small'], done['open']) == (3, 5)
+    for name in ['many', 'large']:
+        assert tree_of(tmp_path / 'out' / name) == tree_of(tmp_path / 'pub' / name)
+
+
+def test_sparse_files_keep_their_holes(tmp_path, inbox):
+    """Holes of more than 64 KiB stay holes, although the file is small enough to travel with others."""
+    for i in range(3):
+        with open(write(tmp_path / f'pub/{i}', b'begin'), 'ab') as file:
+            file.truncate(200_000)
+    (tmp_path / 'out').mkdir()
+    with serving(tmp_path / 'pub', '--upload', inbox) as server:
+        run('put', '-q', '-r', server.address, tmp_path / 'pub')
+        run('get', '-q', '-r', server.address, '-o', tmp_path / 'out')
+    for folder in [inbox / 'pub', tmp_path / 'out']:
+        assert tree_of(folder) == tree_of(tmp_path / 'pub')
+        assert all((folder / f'{i}').stat().st_blocks * 512 < 100_000 for i in range(3))
 
 
 def test_wrong_usage(tree, inbox):

@@ -872,6 +872,43 @@ static void small_files_outside(void *argument)
 	area_close(&area);
 }
 
+/* An answer ends at the first file that cannot travel through the area. The server does not open those behind it. */
+static void large_among_small_files(void *argument)
+{
+	struct service_message answer;
+	struct service_file file;
+	struct area area;
+	size_t at = 0;
+
+	(void)argument;
+	area_open(&area);
+	area_add(&area, "missing", 0, 0);
+	area_add(&area, "frames", 0, 0);
+	area_add(&area, "missing", 0, 0);
+	check_number(area_send(&area, SERVICE_GET_SMALL, 0, &answer), 0);
+	check_number(answer.done, 2);
+	check(service_file_next(&answer, &at, &file));
+	check_number(file.status, -ENOENT);
+	check(service_file_next(&answer, &at, &file));
+	check_number(file.status, -ENOTSUP);
+	check(!service_file_next(&answer, &at, &file));
+	area_close(&area);
+}
+
+/* A client of an earlier release asks for 256 KiB, and gets as much: it takes no larger area. */
+static void area_of_an_earlier_client(void *argument)
+{
+	struct service_message request = { .type = SERVICE_AREA, .length = 256u << 10 }, answer;
+	struct world world;
+
+	(void)argument;
+	world_open(&world);
+	check_number(send_request(&world, &request, &answer), 0);
+	check_number(answer.length, 256u << 10);
+	check_number(service_small_max(answer.length), 64u << 10);
+	world_close(&world);
+}
+
 /* The longest request: all its files fail, and the texts of their errors do not fit into one answer. */
 static void many_small_failures(void *argument)
 {
@@ -1057,6 +1094,8 @@ int main(void)
 		{ "a closed handle gives no access", a_closed_handle_gives_no_access, NULL, 30 },
 		{ "small files are stored together", small_files, NULL, 30 },
 		{ "small files outside the folder or area are refused", small_files_outside, NULL, 30 },
+		{ "an answer ends at a file that is not small", large_among_small_files, NULL, 30 },
+		{ "an earlier client gets the area that it asks for", area_of_an_earlier_client, NULL, 30 },
 		{ "many small files fail together", many_small_failures, NULL, 30 },
 		{ "clients disconnect while small files are stored", disconnects_with_small_files, NULL, 30 },
 		{ "deletions outside the folder are refused", deletions_outside_the_folder, NULL, 30 },

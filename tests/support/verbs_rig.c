@@ -28,6 +28,7 @@ static void open_device(struct verbs_rig *rig)
 	pl_list_append(&rig->state.devices, &device->link);
 	rig->cq.context = &rig->verbs;
 	verbs_cq_init(&rig->queue, &rig->state, device, rig->context.engines[0]);
+	rig->cq.cqe = VERBS_COMPLETIONS;
 	rig->queue.cq = &rig->cq;
 	rig->queue.srq = &rig->srq;
 	rig->queue.room = VERBS_RIG_ROOM;

@@ -3,11 +3,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,6 +24,7 @@
 
 static const struct setting local = { "local", "local", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false };
 static const struct setting tcp = { "tcp", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, false, false };
+static const struct setting any = { "auto", "auto", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, false, false };
 
 /* Takes all descriptors from this process. Returns the limit that it had. */
 static struct rlimit take_descriptors(void)
@@ -228,12 +231,152 @@ static void import_without_descriptor(void *argument)
 	environment_close(&environment);
 }
 
+/* -- descriptors that a security module keeps back ------------------------------------------------ */
+
+/* True if descriptors of other processes are kept back, as a module does whose security_file_receive() refuses. */
+static atomic_bool forbidden;
+
+/* Replaces the C library's function: the message comes without its descriptors, and tells so. */
+ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+	ssize_t got = syscall(SYS_recvmsg, fd, message, flags);
+	struct cmsghdr *header = got < 0 ? NULL : CMSG_FIRSTHDR(message);
+
+	if (!atomic_load(&forbidden) || !header || header->cmsg_type != SCM_RIGHTS)
+		return got;
+	for (size_t i = 0; i < (header->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+		int kept;
+
+		memcpy(&kept, CMSG_DATA(header) + i * sizeof(int), sizeof(kept));
+		close(kept);
+	}
+	message->msg_controllen = 0;
+	message->msg_flags |= MSG_CTRUNC;
+	return got;
+}
+
+/* The descriptor of the acceptor's gates does not come: the program is not told to raise a limit. */
+static void gates_kept_back(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_completion completion;
+	struct pl_operation *operation;
+	struct pl_error error;
+	int rc;
+
+	environment_listen(&environment, argument);
+	check_ok(pl_connect_start(environment.near, environment.address, 0, 0, &operation, &error), &error);
+	do {
+		atomic_store(&forbidden, false);
+		pl_poll(environment.far, &completion, 1);
+		atomic_store(&forbidden, true);
+		rc = pl_test(operation, NULL, &error);
+	} while (rc == -EINPROGRESS);
+	atomic_store(&forbidden, false);
+	check_number(rc, -EACCES);
+	check_text(error.id, "LOCAL-SOCKET");
+	check(strstr(error.hint, "SELinux"));
+	environment_close(&environment);
+}
+
+/* Returns the text of the peer's newest event of a kind, and its status. */
+static int status_of_event(struct pl_peer *peer, uint32_t event, char text[208])
+{
+	struct pl_event_query query = PL_EVENT_QUERY_INIT;
+	struct pl_event_record records[PL_EVENTS_MAX];
+	int count = pl_peer_events(peer, &query, records, PL_EVENTS_MAX), status = 0;
+
+	text[0] = '\0';
+	for (int i = 0; i < count; i++) {
+		if (records[i].event != event)
+			continue;
+		status = records[i].status;
+		snprintf(text, sizeof(records[i].text), "%s", records[i].text);
+	}
+	return status;
+}
+
+/* A region's descriptor does not come: the import goes on without it, and the event names the reason. */
+static void region_kept_back(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_remote *remote;
+	struct buffer far;
+	char text[208];
+
+	buffers_allocated = true;
+	environment_open(&environment, argument);
+	buffer_open(&far, environment.far, 64, PL_ACCESS_ALL);
+	atomic_store(&forbidden, true);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	atomic_store(&forbidden, false);
+	check_number(status_of_event(environment.near_peer, PL_EVENT_LIMIT_REACHED, text), -EACCES);
+	check(strstr(text, "security module"));
+	pl_remote_release(remote);
+	buffer_close(&far);
+	environment_close(&environment);
+}
+
+/* -- an acceptor that has none ---------------------------------------------------------------------- */
+
+/* Rounds in which a handshake ends that both ends drive in turn. */
+#define ROUNDS 1000
+
+/* Makes progress at the accepting end without a free descriptor. */
+static void starve_far(struct scenario_environment *environment)
+{
+	struct rlimit limit = take_descriptors();
+	struct pl_completion completion;
+
+	pl_poll(environment->far, &completion, 1);
+	give_descriptors(&limit);
+}
+
+/*
+ * The acceptor has no descriptor for the local socket that proves the other end's process. The ends use tcp, and the reason is
+ * not another network namespace.
+ */
+static void acceptor_without_descriptor(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_operation *operation;
+	struct pl_completion first, connected;
+	struct pl_error error;
+	unsigned before;
+	char text[208];
+
+	environment_listen(&environment, argument);
+	/* The first connection opens the near end's local listener. It stays, so that no other descriptor comes or goes. */
+	check_ok(pl_connect_start(environment.near, environment.address, 0, 0, &operation, &error), &error);
+	complete(&environment, operation, &first);
+	before = open_descriptors();
+	check_ok(pl_connect_start(environment.near, environment.address, 0, 0, &operation, &error), &error);
+	/* Both sockets of the control channel. */
+	while (open_descriptors() < before + 2) {
+		pl_poll(environment.near, &connected, 0);
+		pl_poll(environment.far, &connected, 0);
+	}
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		starve_far(&environment);
+		check(pl_poll(environment.near, &connected, 0) == 0);
+	}
+	complete(&environment, operation, &connected);
+	check_number(status_of_event(connected.peer, PL_EVENT_CONNECTED, text), 0);
+	check(strstr(text, "no free file descriptor"));
+	pl_peer_close(connected.peer);
+	pl_peer_close(first.peer);
+	environment_close(&environment);
+}
+
 static const struct test_case cases[] = {
 	{ "limit-of-calls", limit_of_calls, &local, 60 },
 	{ "regions-over-tcp", descriptors_of_regions, &tcp, 60 },
 	{ "regions-over-local", descriptors_of_regions, &local, 60 },
 	{ "local-peer", descriptors_of_a_local_peer, &local, 60 },
 	{ "import-without-descriptor", import_without_descriptor, &local, 60 },
+	{ "gates-kept-back", gates_kept_back, &local, 60 },
+	{ "region-kept-back", region_kept_back, &local, 60 },
+	{ "acceptor-without-descriptor", acceptor_without_descriptor, &any, 60 },
 };
 
 int main(void)

@@ -285,6 +285,22 @@ static bool far_has_vacant_lane(struct lanes_rig *rig)
 	return vacant;
 }
 
+static void expire_never(struct pl_timer *timer)
+{
+	(void)timer;
+	check(false);
+}
+
+/* Takes the limited time for the last lanes away from a peer, which uses its timer only if that is free. */
+static void take_grace(struct pl_peer *peer)
+{
+	pl_engine_lock(peer->home);
+	check(pl_list_empty(&peer->timer.link));
+	peer->timer.expire = expire_never;
+	pl_timer_set(peer->home, &peer->timer, UINT64_MAX / 2);
+	pl_engine_unlock(peer->home);
+}
+
 /* The initiator gives up after the acceptor has taken a lane that nothing used. The peer stays. */
 static void give_up(struct lanes_rig *rig)
 {
@@ -374,6 +390,30 @@ static void fails_at_acceptor(void *argument)
 	rig_close(&rig);
 }
 
+/*
+ * The initiator closes the connection, and a lane that nothing used ends last. Its end does not end a peer that is up, but ends
+ * one that waits for it at once: not when the grace of the last bytes is over.
+ */
+static void unused_lane_ends_last(void *argument)
+{
+	struct lanes_rig rig;
+	struct pl_peer *peer;
+	int fd;
+
+	rig_open(&rig, argument);
+	peer = rig.environment.far_peer;
+	fd = join_and_welcome(&rig);
+	take_grace(peer);
+	pl_peer_close(rig.environment.near_peer);
+	rig.environment.near_peer = NULL;
+	progress_until(&rig.environment,
+		       atomic_load(&tcp_endpoint_of(peer->endpoint)->lanes_open) == 1 && atomic_load(&peer->ending));
+	check(far_is_connected(&rig));
+	close(fd);
+	progress_until(&rig.environment, !far_is_connected(&rig));
+	rig_close(&rig);
+}
+
 /* Bytes have passed over the lane that ends, so that work may be lost: the peer ends with it. */
 static void left_after_bytes(void *argument)
 {
@@ -429,6 +469,8 @@ static const struct test_case cases[] = {
 	{ "left-while-acceptor-sends-manual", left_while_acceptor_sends, &settings[3], 60 },
 	{ "left-by-older-initiator", left_by_older_initiator, &settings[0], 60 },
 	{ "fails-at-acceptor", fails_at_acceptor, &settings[0], 60 },
+	{ "unused-lane-ends-last", unused_lane_ends_last, &settings[0], 60 },
+	{ "unused-lane-ends-last-manual", unused_lane_ends_last, &settings[3], 60 },
 	{ "left-after-bytes", left_after_bytes, &settings[0], 60 },
 	{ "lost-meanwhile", lost_meanwhile, &settings[0], 60 },
 };

@@ -218,8 +218,11 @@ static int add_files_below(struct get *get, const char *name, struct pl_error *e
 		bool below = !strncmp(entry->name, name ? name : "", length) &&
 			     (!name || entry->name[length] == '/' || entry->name[length] == '\0');
 
-		if (below && entry->kind == SERVICE_FILE && service_name_valid(entry->name))
-			rc = transfer_add(&get->command, entry->name, entry->name + skip, error);
+		if (!below || entry->kind != SERVICE_FILE || !service_name_valid(entry->name))
+			continue;
+		rc = transfer_add(&get->command, entry->name, entry->name + skip, error);
+		if (rc == 0)
+			get->command.transfers[get->command.transfer_count - 1].listed = entry->size;
 	}
 	if (rc == 0 && get->command.transfer_count == before)
 		return cli_fail(error, -ENOENT, "NOT-PUBLISHED", name ? name : get->command.address,

@@ -76,9 +76,15 @@ enum service_kind { SERVICE_FILE = 0, SERVICE_MEMORY = 1, SERVICE_KINDS };
 #define SERVICE_MORE_ROUTES 2u /* WATCH */
 #define SERVICE_MORE_SUMS 4u   /* WATCH */
 
-/* Largest area, and largest file that travels through it, in bytes. */
-#define SERVICE_AREA_MAX (256u << 10)
-#define SERVICE_SMALL_MAX (64u << 10)
+/* Smallest and largest area, in bytes. */
+#define SERVICE_AREA_MIN (64u << 10)
+#define SERVICE_AREA_MAX (1u << 20)
+
+/* Returns the size of the largest file that travels through an area of this length. Earlier servers have 256 KiB. */
+static inline uint64_t service_small_max(uint64_t area)
+{
+	return area / 4 > SERVICE_AREA_MIN ? area / 4 : SERVICE_AREA_MIN;
+}
 
 struct service_message {
 	enum service_type type;

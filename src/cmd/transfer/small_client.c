@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cmd/transfer/data_ranges.h"
 #include "cmd/transfer/folder_set.h"
 #include "cmd/transfer/partial_file.h"
 
@@ -29,7 +30,7 @@ static int area_open(struct small *small, struct pl_error *error)
 	struct service_message request = { .type = SERVICE_AREA, .length = SERVICE_AREA_MAX }, answer;
 	int rc = session_call(session, &request, &answer, error);
 
-	if (rc == 0 && (answer.length < SERVICE_SMALL_MAX || answer.length > SERVICE_AREA_MAX))
+	if (rc == 0 && (answer.length < SERVICE_AREA_MIN || answer.length > SERVICE_AREA_MAX))
 		rc = cli_fail(error, -EPROTO, "SERVICE-PROTOCOL", session->address, NULL,
 			      "the server's area has %llu bytes", (unsigned long long)answer.length);
 	if (rc < 0)
@@ -170,6 +171,15 @@ static int batch_call(struct batch *batch, struct pl_error *error)
 
 /* -- put -------------------------------------------------------------------------------------------- */
 
+/* True if a file may travel through the area. One whose holes are worth more requests travels alone. */
+static bool is_small(const struct small *small, const struct stat *status)
+{
+	uint64_t size = (uint64_t)status->st_size;
+
+	return S_ISREG(status->st_mode) && size <= service_small_max(small->length) &&
+	       (size <= SERVICE_AREA_MIN || !file_is_sparse(status));
+}
+
 /* Reads a file into the area's copy.  Returns false if it must be sent alone: it is not small, or fails. */
 static bool read_small_file(struct batch *batch, const char *path, struct service_file *file)
 {
@@ -181,7 +191,7 @@ static bool read_small_file(struct batch *batch, const char *path, struct servic
 
 	if (fd < 0)
 		return false;
-	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= SERVICE_SMALL_MAX &&
+	if (fstat(fd, &status) == 0 && is_small(small, &status) &&
 	    (uint64_t)status.st_size <= small->length - batch->used) {
 		version = file_version_of(&status);
 		whole = pread(fd, small->bytes + batch->used, version.size, 0) == (ssize_t)version.size &&
@@ -374,7 +384,8 @@ size_t small_get(struct small *small, struct transfer *transfers, size_t count)
 	batch_begin(&batch, small, SERVICE_GET_SMALL, transfers);
 	batch.folders = (struct folder_set){ .base = small->folder, .make = true };
 	do {
-		if (batch.count == count || !service_name_valid(transfers[batch.count].name))
+		if (batch.count == count || !service_name_valid(transfers[batch.count].name) ||
+		    transfers[batch.count].listed > service_small_max(small->length))
 			break;
 		strcpy(file.name, transfers[batch.count].name);
 	} while (batch_add(&batch, &file));

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/transfer/data_ranges.h"
 #include "cmd/transfer/folder_set.h"
 #include "cmd/transfer/permission.h"
 #include "cmd/transfer/quota.h"
@@ -44,7 +45,7 @@ static struct small_batch *batch_of(struct commit *commit)
 int small_area_open(struct client *client, const struct service_message *request, struct service_message *answer,
 		    struct pl_error *error)
 {
-	uint64_t length = CLI_MIN(CLI_MAX(request->length, SERVICE_SMALL_MAX), SERVICE_AREA_MAX);
+	uint64_t length = CLI_MIN(CLI_MAX(request->length, SERVICE_AREA_MIN), SERVICE_AREA_MAX);
 	struct item *item;
 	int rc;
 
@@ -229,7 +230,9 @@ static int begin_load(struct small_batch *batch, struct client *client, struct s
 	if (small->fd < 0)
 		return small->fd;
 	version = file_version_of(&status);
-	if (version.size > SERVICE_SMALL_MAX)
+	if (version.size > service_small_max(batch->area->version.size))
+		return fail_not_small(file);
+	if (version.size > SERVICE_AREA_MIN && file_is_sparse(&status))
 		return fail_not_small(file);
 	if (version.size > batch->area->version.size - batch->used)
 		return 1;
@@ -278,6 +281,9 @@ static int begin_files(struct small_batch *batch, struct client *client, const s
 			break;
 		}
 		file->status = rc;
+		/* The client requests this file alone, and repeats those behind it. */
+		if (rc == -ENOTSUP)
+			break;
 	}
 	return 0;
 }

@@ -13,6 +13,7 @@ struct transfer {
 	const char *name; /* at the server */
 	const char *file; /* local path */
 	uint64_t size;
+	uint64_t listed;  /* get: size in the server's listing; 0: unknown */
 	uint64_t resumed; /* bytes transferred by an earlier attempt */
 	uint64_t offset;  /* get: first byte of the file at the server */
 	uint64_t base;    /* while bytes move: the callback's `done` counts from here */

@@ -98,13 +98,13 @@ static void prove_staged(struct rdma_gpu_bench *bench, enum pl_direction directi
 
 static int reg(struct rdma_gpu_bench *bench, enum pl_gpu_path way, const char **what)
 {
-	const struct rdma_domain domain = rdma_gpu_bench_domain(bench);
+	const struct rdma_domain *domain = &bench->loop->domain;
 	int rc;
 
 	if (way == PL_GPU_PATH_DMABUF)
-		return verbs_reg_dmabuf(&domain, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS, &bench->gpu_mr,
+		return verbs_reg_dmabuf(domain, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS, &bench->gpu_mr,
 					what);
-	rc = verbs_reg_mr(domain.library, domain.pd, bench->gpu->address, bench->length, RDMA_GPU_BENCH_ACCESS,
+	rc = verbs_reg_mr(domain->library, domain->pd, bench->gpu->address, bench->length, RDMA_GPU_BENCH_ACCESS,
 			  &bench->gpu_mr);
 	*what = rc == -EFAULT ? "no peer memory module is loaded" : "the device's driver refuses";
 	return rc;
@@ -141,7 +141,7 @@ static void tell_firmware(struct pl_proof *proof, struct rdma_loopback *loop)
 {
 	struct ibv_device_attr attributes;
 
-	if (!loop->library->ibv_query_device(loop->context, &attributes))
+	if (!loop->domain.library->ibv_query_device(loop->context, &attributes))
 		snprintf(proof->firmware, sizeof(proof->firmware), "%.63s", attributes.fw_ver);
 }
 

@@ -5,6 +5,7 @@
  * connects the lanes. A key's record is sent before the key, which comes over the control channel. So the record
  * arrives before the key.
  */
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,6 +14,11 @@
 
 /* Most records of one visit: more than an honest peer has under way. A hostile peer cannot delay other sockets. */
 #define RECORDS_PER_VISIT (2 * LOCAL_PENDING)
+
+#define HINT_FORBIDDEN \
+	"see the kernel's audit log, and let both programs use each other's descriptors (SELinux: fd use); or use " \
+	"the " \
+	"fabric tcp"
 
 union control {
 	struct cmsghdr header;
@@ -24,7 +30,7 @@ struct received {
 	struct local_record record;
 	int fds[LOCAL_FDS_PER_RECORD];
 	unsigned count;
-	bool whole; /* true if this process had room for all descriptors */
+	bool whole; /* true if the kernel kept back no descriptor */
 };
 
 static int send_gates(struct local_endpoint *endpoint)
@@ -75,16 +81,37 @@ static void store_descriptors(struct msghdr *message, struct received *received)
 	memcpy(received->fds, CMSG_DATA(header), received->count * sizeof(int));
 }
 
-/* Handles a record whose descriptor the kernel dropped: this process has no free one. */
+/*
+ * Returns why the kernel kept a descriptor back: -EMFILE or -ENFILE; or -EACCES, a security module forbids it. recvmsg(2) tells
+ * only that it did.
+ */
+static int why_kept_back(const struct local_endpoint *endpoint)
+{
+	int fd = fcntl(endpoint->fd_socket.fd, F_DUPFD_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return -EACCES;
+}
+
+void local_note_kept_back(struct local_endpoint *endpoint, uint64_t key)
+{
+	int why = why_kept_back(endpoint);
+
+	pl_peer_note_key(endpoint->base.peer, PL_EVENT_LIMIT_REACHED, key, why,
+			 why == -EACCES ? LOCAL_DESCRIPTOR_FORBIDDEN : LOCAL_NO_DESCRIPTOR);
+}
+
+/* Handles a record whose descriptor the kernel kept back. */
 static int handle_bare_record(struct local_endpoint *endpoint, const struct local_record *record)
 {
 	if (record->type == LOCAL_RECORD_GATES)
-		return -EMFILE;
+		return why_kept_back(endpoint);
 	if (record->type == LOCAL_RECORD_REVOKED)
 		local_key_revoked(endpoint, record->key);
 	else
-		pl_peer_note_key(endpoint->base.peer, PL_EVENT_LIMIT_REACHED, record->key, -EMFILE,
-				 LOCAL_NO_DESCRIPTOR);
+		local_note_kept_back(endpoint, record->key);
 	return endpoint->gates_received ? 0 : -EPROTO;
 }
 
@@ -146,6 +173,10 @@ static void fd_socket_fail(struct local_endpoint *endpoint, int rc)
 	/* Reports only failures: the other connections report an orderly end. */
 	if (pl_lacks_descriptor(rc)) {
 		pl_fail_errno(&error, rc, "PEER-LOST", "receive", NULL);
+		pl_peer_lose(peer, &error);
+	} else if (rc == -EACCES) {
+		pl_fail(&error, rc, "LOCAL-SOCKET", "recvmsg", NULL, HINT_FORBIDDEN,
+			"a security module of the kernel kept back a file descriptor of the other process");
 		pl_peer_lose(peer, &error);
 	} else if (rc == -EPROTO || !endpoint->gates_received) {
 		pl_fail(&error, rc == -EPROTO ? rc : -ECONNRESET, rc == -EPROTO ? "PROTOCOL" : "PEER-LOST", "receive",

@@ -56,6 +56,10 @@
 #define LOCAL_NO_DESCRIPTOR \
 	"no free descriptor for a region's memory (ulimit -n, LimitNOFILE=): slower access paths remain"
 
+/* The same, because a security module forbids the descriptor. */
+#define LOCAL_DESCRIPTOR_FORBIDDEN \
+	"a security module keeps back the descriptor of a region's memory: slower access paths remain"
+
 struct local_endpoint;
 
 /*
@@ -285,6 +289,8 @@ int local_fd_socket_join(struct local_endpoint *endpoint, struct pl_stream *stre
 int local_fd_socket_send(struct local_endpoint *endpoint, const struct local_record *record, int fd);
 int local_fd_socket_send_ipc_fds(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *ipc_fds);
 int local_record_send(int socket, const struct local_record *record, const int *fds, unsigned count);
+/* Logs that the kernel kept back a descriptor of the key's memory, and why: asks for one as long as none is closed. */
+void local_note_kept_back(struct local_endpoint *endpoint, uint64_t key);
 /* pending_fd.c: descriptors that came before their import; home */
 /*
  * Keeps the descriptors of a record. The caller keeps `fd`. Each descriptor that is taken from `fds` becomes -1.

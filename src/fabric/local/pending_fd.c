@@ -121,11 +121,10 @@ int local_pending_add(struct local_endpoint *endpoint, const struct local_record
 		return -EPROTO;
 	for (unsigned i = 0; i < count && pl_ipc_fds_add(pending->ipc_fds, fds[i], record->size); i++)
 		fds[i] = -1;
-	/* An incomplete set is useless: this process is out of descriptors. */
+	/* An incomplete set is useless. Its descriptors are closed first: they may have been the last ones. */
 	if (!whole) {
+		local_note_kept_back(endpoint, record->key);
 		pl_ipc_fds_close(pending->ipc_fds);
-		pl_peer_note_key(endpoint->base.peer, PL_EVENT_LIMIT_REACHED, record->key, -EMFILE,
-				 LOCAL_NO_DESCRIPTOR);
 	}
 	return 0;
 }

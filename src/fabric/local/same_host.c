@@ -16,6 +16,9 @@
 #define BACKLOG 1024
 #define SOCKET_BUFFER (1 << 20)
 #define HINT_AUTO "leave the fabric to be chosen"
+#define HINT_DESCRIPTOR \
+	"raise its limit: ulimit -n NUMBER in the shell, LimitNOFILE=NUMBER in the unit of systemd; or the host's, " \
+	"fs.file-max"
 
 /* Reads the inode number of a namespace. 0: the kernel has no such namespaces, so all processes share one. */
 static bool read_namespace_inode(const char *path, uint64_t *number)
@@ -228,7 +231,7 @@ static enum pl_refusal probe_peer_process(const struct local_state *state, const
 	pid_t process;
 
 	if (fd < 0)
-		return PL_REFUSAL_SOCKET;
+		return pl_lacks_descriptor(fd) ? PL_REFUSAL_DESCRIPTOR : PL_REFUSAL_SOCKET;
 	local_identify_peer(fd, &process, &refusal);
 	close(fd);
 	if (refusal == PL_REFUSAL_NONE && (invitation->process_namespace != state->process_namespace ||
@@ -243,6 +246,7 @@ int local_suits(struct pl_peer *peer, const struct pl_fabric_advert *advert, str
 		[PL_REFUSAL_USER] = "the other process belongs to another user",
 		[PL_REFUSAL_NAMESPACE] = "the other process is in another process or user namespace",
 		[PL_REFUSAL_SOCKET] = "the other process cannot be reached by a local socket",
+		[PL_REFUSAL_DESCRIPTOR] = "the accepting process has no free file descriptor",
 	};
 	struct local_state *state = local_state_get(peer->context, error);
 	struct local_invitation invitation;
@@ -258,5 +262,7 @@ int local_suits(struct pl_peer *peer, const struct pl_fabric_advert *advert, str
 	peer->refusal = probe_peer_process(state, &invitation);
 	if (peer->refusal == PL_REFUSAL_NONE)
 		return 0;
-	return pl_fail(error, -EPERM, "LOCAL-ELSEWHERE", "local", NULL, HINT_AUTO, "%s", facts[peer->refusal]);
+	return pl_fail(error, -EPERM, "LOCAL-ELSEWHERE", "local", NULL,
+		       peer->refusal == PL_REFUSAL_DESCRIPTOR ? HINT_DESCRIPTOR : HINT_AUTO, "%s",
+		       facts[peer->refusal]);
 }

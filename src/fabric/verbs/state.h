@@ -68,12 +68,18 @@ struct verbs_device {
 	struct pl_list registrations;      /* grant_lock */
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
-	bool data_direct;                             /* the device has a Data Direct function for GPU memory */
-	char data_direct_path[RDMA_DATA_DIRECT_PATH]; /* path of that function below /sys */
+	char data_direct_path
+		[RDMA_DATA_DIRECT_PATH];      /* its Data Direct function for GPU memory, below /sys; empty: none */
 	atomic_uint lasts_missed;             /* failed queue pairs without IBV_EVENT_QP_LAST_WQE_REACHED since the last one */
 	atomic_bool windows;                  /* the device supports memory windows of type 2, as far as known */
 	struct pl_registration_cache *shared; /* registrations for this end's own use */
 };
+
+/* True if the device has a Data Direct function for GPU memory. */
+static inline bool verbs_device_has_data_direct(const struct verbs_device *device)
+{
+	return device->data_direct_path[0];
+}
 
 /* Entry of a port's GID table. */
 struct verbs_gid {
@@ -397,7 +403,10 @@ void verbs_async_tell(struct verbs_state *state, const struct verbs_device *devi
 /* cq.c */
 bool verbs_cq_ready(struct pl_source *source, uint32_t events);
 void verbs_cq_idle(struct pl_source *source);
-bool verbs_cq_poll(struct verbs_cq *queue);
+/* Takes a batch of completions. Returns their number. */
+unsigned verbs_cq_poll(struct verbs_cq *queue);
+/* Takes all completions that are in the queue at the call. Ends also if other peers refill it as fast as it is polled. */
+void verbs_cq_take_present(struct verbs_cq *queue);
 /* Continues rails that wait for buffers. Called when buffers came back. */
 void verbs_cq_feed(struct verbs_cq *queue);
 int verbs_receive_post(struct verbs_cq *queue, struct verbs_rail *rail, struct verbs_buffer *buffer);

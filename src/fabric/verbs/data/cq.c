@@ -399,7 +399,7 @@ static void ask_late(struct verbs_cq *queue)
 		verbs_ask_all(queue);
 }
 
-bool verbs_cq_poll(struct verbs_cq *queue)
+unsigned verbs_cq_poll(struct verbs_cq *queue)
 {
 	struct ibv_wc completions[POLL_BATCH];
 	int count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
@@ -413,7 +413,16 @@ bool verbs_cq_poll(struct verbs_cq *queue)
 	} else if (queue->quiet) {
 		verbs_ask_all(queue);
 	}
-	return count > 0;
+	return count > 0 ? (unsigned)count : 0;
+}
+
+void verbs_cq_take_present(struct verbs_cq *queue)
+{
+	unsigned left = (unsigned)queue->cq->cqe, taken;
+
+	/* The queue yields completions in order, and holds no more than these. */
+	while (left && queue->cq && (taken = verbs_cq_poll(queue)))
+		left -= PL_MIN(taken, left);
 }
 
 bool verbs_cq_ready(struct pl_source *source, uint32_t events)
@@ -441,6 +450,5 @@ void verbs_cq_idle(struct pl_source *source)
 		return;
 	queue->armed = true;
 	/* A completion between the last poll and ibv_req_notify_cq() creates no event. */
-	while (verbs_cq_poll(queue))
-		;
+	verbs_cq_take_present(queue);
 }

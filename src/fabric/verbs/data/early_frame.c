@@ -14,8 +14,6 @@
 /* Looks are counted, not time: after a stop of the program, the completion may be there and not polled yet. */
 #define LOOKS 4
 #define PAUSE (250 * PL_NS_PER_MS)
-/* Rounds of one look, in which each queue is polled once. They empty the queues, unless other peers refill them. */
-#define ROUNDS 1024
 
 #define HINT \
 	"connect again; if this happens often, see the kernel log of this host, and look for newer firmware of its RDMA " \
@@ -40,33 +38,41 @@ static void look_anew(struct verbs_endpoint *endpoint)
 }
 
 /*
- * Polls the queues of all rails in turn, a batch each, while frames wait. One queue alone could yield so many frames that the
- * short numbers of notifications become ambiguous. Returns false if other peers keep a queue busy: the missing frame may
- * still be in it.
+ * Takes what the queues of all rails have now. Other peers may refill a queue as fast as it is polled, so the look at a queue
+ * ends at the latest when it has yielded as many completions as it holds: then each one that was in it has been taken. The
+ * queues are polled in turn, a batch each. One queue alone could yield so many frames that the short numbers of notifications
+ * become ambiguous.
  */
-static bool poll_all_rails(struct verbs_endpoint *endpoint)
+static void poll_all_rails(struct verbs_endpoint *endpoint)
 {
+	unsigned left[VERBS_RAILS] = { 0 };
 	bool any = true;
 
-	for (unsigned round = 0; any && round < ROUNDS && !pl_list_empty(&endpoint->early); round++) {
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		left[i] = endpoint->rails[i].queue ? (unsigned)endpoint->rails[i].queue->cq->cqe : 0;
+	while (any && !pl_list_empty(&endpoint->early)) {
 		any = false;
-		for (unsigned i = 0; i < endpoint->rail_count; i++)
-			any |= endpoint->rails[i].queue && verbs_cq_poll(endpoint->rails[i].queue);
+		for (unsigned i = 0; i < endpoint->rail_count; i++) {
+			struct verbs_cq *queue = endpoint->rails[i].queue;
+			unsigned taken = left[i] && queue ? verbs_cq_poll(queue) : 0;
+
+			left[i] = taken < left[i] && taken ? left[i] - taken : 0;
+			any |= left[i];
+		}
 	}
-	return !any;
 }
 
 void verbs_gap_look(struct pl_timer *timer)
 {
 	struct verbs_endpoint *endpoint = pl_container_of(timer, struct verbs_endpoint, gap.timer);
-	bool empty = poll_all_rails(endpoint);
 
+	poll_all_rails(endpoint);
 	if (pl_list_empty(&endpoint->early) || verbs_finished(endpoint))
 		return;
 	/* The frame came; another one is missing now. */
 	if (endpoint->received != endpoint->gap.received)
 		look_anew(endpoint);
-	else if (!empty || ++endpoint->gap.looks < LOOKS)
+	else if (++endpoint->gap.looks < LOOKS)
 		pl_timer_set(endpoint->base.peer->home, timer, pl_now() + PAUSE);
 	else
 		verbs_frame_lost(endpoint);

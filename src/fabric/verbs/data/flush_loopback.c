@@ -67,7 +67,7 @@ void verbs_loopbacks_end(const struct verbs_library *library, struct verbs_devic
 static int find_or_make_loopback_mr(struct verbs_state *state, struct verbs_device *device, struct pl_region *region,
 				    struct ibv_mr **mr)
 {
-	const struct rdma_domain domain = { state->library, device->loop_pd, device->data_direct };
+	const struct rdma_domain domain = { state->library, device->loop_pd, verbs_device_has_data_direct(device) };
 	const struct pl_allocator *allocator = &state->context->allocator;
 	struct pl_registration *found = pl_registration_find(&region->registrations, &device->loop_pd);
 	size_t length = PL_MIN(region->memory.length, (size_t)READ_LENGTH);

@@ -120,6 +120,8 @@ bool verbs_work_refused(struct verbs_rail *rail, struct verbs_work *work, int co
 		"the card's driver refuses the request (%s)", strerrorname_np(-code) ? strerrorname_np(-code) : "?");
 	if (work->kind == VERBS_FRAME) {
 		pl_list_append(&endpoint->again, &work->link);
+		/* A lost peer's rails end without an event: this one's has the cause. */
+		verbs_fail(rail, "the device refused a request");
 		pl_peer_lose(endpoint->base.peer, &error);
 		return true;
 	}
@@ -230,6 +232,7 @@ void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const s
 		broke(rail, completion);
 	if (work->kind == VERBS_BIND && completion->status != IBV_WC_WR_FLUSH_ERR)
 		verbs_bind_failed(rail, work);
-	request_back(rail, work, completion);
+	/* First: the request may lose the peer, whose other rails end without an event. This one's has the cause. */
 	verbs_fail(rail, verbs_loss_reason(rail, completion->status));
+	request_back(rail, work, completion);
 }

@@ -37,7 +37,8 @@ static int fill_device(struct verbs_device *device)
 	atomic_init(&device->windows, device->attributes.device_cap_flags &
 					      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B));
 	device->loop_pd = library->ibv_alloc_pd(device->verbs);
-	device->data_direct = rdma_data_direct_path(library, device->verbs, device->data_direct_path) == 0;
+	if (rdma_data_direct_path(library, device->verbs, device->data_direct_path) < 0)
+		device->data_direct_path[0] = '\0';
 	device->message_max = message_max_of(library, device->verbs, &device->attributes);
 	return 0;
 }

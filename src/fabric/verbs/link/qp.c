@@ -251,8 +251,8 @@ void verbs_qp_drop(struct verbs_rail *rail)
 
 void verbs_take_rest(struct verbs_rail *rail)
 {
-	while (rail->queue && verbs_cq_poll(rail->queue))
-		;
+	if (rail->queue)
+		verbs_cq_take_present(rail->queue);
 }
 
 bool verbs_port_is_down(const struct verbs_rail *rail)

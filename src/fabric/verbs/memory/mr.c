@@ -69,7 +69,7 @@ void verbs_mr_register(const struct verbs_mr *registration, struct verbs_mr_resu
 {
 	struct verbs_device *device = registration->device;
 	struct pl_memory *memory = registration->memory;
-	const struct rdma_domain domain = { registration->library, device->pd, device->data_direct };
+	const struct rdma_domain domain = { registration->library, device->pd, verbs_device_has_data_direct(device) };
 	bool address_first = registration->advice.first == PL_GPU_PATH_ADDRESS && !memory->dmabuf;
 
 	*result = (struct verbs_mr_result){ .access = registration->access };
@@ -104,7 +104,7 @@ void verbs_mr_fill(struct verbs_mr *registration, const struct verbs_mr_result *
 
 	/* Regions that share it take for granted that Data Direct was used if the device had it when it was opened. */
 	if (pl_memory_staged(registration->memory))
-		shared &= direct == registration->device->data_direct;
+		shared &= direct == verbs_device_has_data_direct(registration->device);
 	if (direct)
 		note_data_direct(registration);
 
@@ -158,7 +158,7 @@ static int share_or_make(struct verbs_device *device, struct pl_region *region, 
 	(*result)->cached = cached;
 	(*result)->mr = mr;
 	(*result)->lkey = mr->lkey;
-	if (device->data_direct && pl_memory_staged(memory)) {
+	if (verbs_device_has_data_direct(device) && pl_memory_staged(memory)) {
 		__atomic_store_n(&memory->data_direct, true, __ATOMIC_RELAXED);
 		note_data_direct(*result);
 	}
@@ -404,7 +404,7 @@ static enum pl_memory_order order_for(const struct verbs_endpoint *endpoint, con
 	const bool possible = pl_memory_staged(memory) && !memory->dmabuf;
 
 	for (unsigned i = 0; possible && i < endpoint->port_count; i++)
-		if (endpoint->ports[i]->device->data_direct)
+		if (verbs_device_has_data_direct(endpoint->ports[i]->device))
 			return PL_ORDER_READ;
 	return pl_memory_order(memory);
 }

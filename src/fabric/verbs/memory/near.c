@@ -34,7 +34,7 @@ static void add_data_direct(struct pl_topology *machine, struct pl_sysroot *root
 		const struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
 
 		/* Without memory the card's own place counts. */
-		if (device->data_direct)
+		if (verbs_device_has_data_direct(device))
 			pl_topology_set_data_direct(machine, root, device->name, device->data_direct_path);
 	}
 }
