@@ -214,17 +214,13 @@ static inline bool pl_engine_begin_batch(struct pl_engine *engine)
 }
 
 void pl_engine_finish_batch(struct pl_engine *engine);
-/* Does the work for the end of a batch, and goes on with the next batch. */
-PL_ALWAYS_INLINE void pl_engine_next_batch(struct pl_engine *engine, bool outer)
-{
-	if (!outer && (engine->announcement || !pl_list_empty(&engine->batch_ends)))
-		pl_engine_finish_batch(engine);
-}
-
 static inline void pl_engine_end_batch(struct pl_engine *engine, bool outer)
 {
-	pl_engine_next_batch(engine, outer);
-	engine->batching = outer;
+	if (outer)
+		return;
+	if (engine->announcement || !pl_list_empty(&engine->batch_ends))
+		pl_engine_finish_batch(engine);
+	engine->batching = false;
 }
 
 /*

@@ -345,6 +345,16 @@ static int tcp_lane_handle_frames(struct tcp_lane *lane, const uint8_t *bytes, s
 	return 0;
 }
 
+/* Handles the frames of one look at the socket. */
+static int tcp_lane_handle_batch(struct tcp_lane *lane, size_t length)
+{
+	bool outer = pl_engine_begin_batch(lane->engine);
+	int rc = tcp_lane_handle_frames(lane, lane->engine->scratch, length);
+
+	pl_engine_end_batch(lane->engine, outer);
+	return rc;
+}
+
 /* Moves the rest of the last read to the front of the scratch buffer. Returns its length. */
 static size_t restore_incomplete_frame(struct tcp_lane *lane)
 {
@@ -374,7 +384,7 @@ static ssize_t tcp_lane_receive_once(struct tcp_lane *lane, size_t most)
 		if (rc == 0 && lane->head_have == PL_FRAME_HEADER && lane->state == TCP_LANE_UP)
 			have = restore_incomplete_frame(lane);
 		if (rc == 0)
-			rc = tcp_lane_handle_frames(lane, lane->engine->scratch, have);
+			rc = tcp_lane_handle_batch(lane, have);
 		return rc < 0 ? rc : got;
 	}
 	have = restore_incomplete_frame(lane);
@@ -387,13 +397,13 @@ static ssize_t tcp_lane_receive_once(struct tcp_lane *lane, size_t most)
 		rc = have ? save_incomplete_frame(lane, lane->engine->scratch, have) : 0;
 		return rc < 0 ? rc : got;
 	}
-	rc = tcp_lane_handle_frames(lane, lane->engine->scratch, have + (size_t)got);
+	rc = tcp_lane_handle_batch(lane, have + (size_t)got);
 	return rc < 0 ? rc : got;
 }
 
 bool tcp_lane_receive(struct tcp_lane *lane)
 {
-	bool limited = tcp_lane_has_rate(lane), outer = pl_engine_begin_batch(lane->engine);
+	bool limited = tcp_lane_has_rate(lane);
 	size_t total = 0, most = SIZE_MAX;
 	ssize_t got = 0;
 
@@ -406,7 +416,6 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 		if (!most)
 			break;
 		got = tcp_lane_receive_once(lane, most);
-		pl_engine_next_batch(lane->engine, outer);
 		if (got < 0)
 			break;
 		total += (size_t)got;
@@ -419,7 +428,6 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 		if (!lane->bulky && lane->remaining == 0 && got < 16384 && !pl_stream_pending(&lane->stream))
 			break;
 	}
-	pl_engine_end_batch(lane->engine, outer);
 	lane->receiving = false;
 	if (got < 0 && got != -EAGAIN)
 		tcp_lane_fail(lane, (int)got);
