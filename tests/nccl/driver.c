@@ -2,7 +2,9 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,14 @@
 
 #define SECONDS 30
 
+static atomic_uint warnings;
 static _Thread_local char warning[1024];
+/* All lines of this process, as far as there is room. */
+static struct {
+	pthread_mutex_t lock;
+	char text[1 << 16];
+	size_t length;
+} lines = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void keep_log(enum net_log_level level, unsigned long flags, const char *file, int line, const char *format, ...)
 {
@@ -22,10 +31,19 @@ static void keep_log(enum net_log_level level, unsigned long flags, const char *
 	(void)flags;
 	(void)file;
 	(void)line;
+	pthread_mutex_lock(&lines.lock);
+	if (lines.length < sizeof(lines.text) - 1024) {
+		va_start(arguments, format);
+		lines.length += (size_t)vsnprintf(lines.text + lines.length, 1000, format, arguments) % 1000;
+		va_end(arguments);
+		lines.text[lines.length++] = '\n';
+	}
+	pthread_mutex_unlock(&lines.lock);
 	if (level == NET_LOG_WARN) {
 		va_start(arguments, format);
 		vsnprintf(warning, sizeof(warning), format, arguments);
 		va_end(arguments);
+		atomic_fetch_add(&warnings, 1);
 	}
 	if (getenv("TEST_NCCL_LOG")) {
 		va_start(arguments, format);
@@ -35,9 +53,25 @@ static void keep_log(enum net_log_level level, unsigned long flags, const char *
 	}
 }
 
+unsigned driver_warnings(void)
+{
+	return atomic_load(&warnings);
+}
+
 const char *driver_warning(void)
 {
 	return warning;
+}
+
+bool driver_logged(const char *text)
+{
+	bool found;
+
+	pthread_mutex_lock(&lines.lock);
+	lines.text[lines.length] = '\0';
+	found = strstr(lines.text, text);
+	pthread_mutex_unlock(&lines.lock);
+	return found;
 }
 
 /* -- waiting -------------------------------------------------------------------------------------- */

@@ -63,8 +63,12 @@ int driver_finish(struct driver *driver, void *request);
 /* Tests until a failure. Returns its result. */
 enum net_result driver_wait_failure(struct driver *driver, void *request);
 
+/* Number of warnings of all threads. */
+unsigned driver_warnings(void);
 /* The last line that the plugin logged as a warning; "" for none. */
 const char *driver_warning(void);
+/* True if a line that the plugin logged in this process has the text. */
+bool driver_logged(const char *text);
 
 /* Fails the test when a loop took too long; sleeps for a moment otherwise. */
 struct patience {
