@@ -231,7 +231,7 @@ static void case_process_lost(void *fabric)
 /* Messages of MIDDLE bytes each way, of which up to WINDOW are in flight. */
 struct flow {
 	struct driver *driver;
-	bool sends;
+	bool sends, pauses; /* pauses: takes no more messages */
 	void *comm, *memory;
 	uint8_t *data;
 	void *requests[NET_REQUESTS_MAX];
@@ -256,7 +256,7 @@ static enum net_result flow_step(struct flow *flow)
 	void *request = NULL;
 	int done;
 
-	if (flow->posted - flow->done < WINDOW)
+	if (!flow->pauses && flow->posted - flow->done < WINDOW)
 		rc = flow->sends ? driver_send(flow->driver, flow->comm, data, MIDDLE, flow->memory, &request)
 				 : driver_receive(flow->driver, flow->comm, data, MIDDLE, flow->memory, &request);
 	if (rc == NET_SUCCESS && request)
@@ -356,12 +356,30 @@ static void flows_run(struct flow *sends, struct flow *receives, unsigned more)
 	}
 }
 
-/* Stops the process. Over sockets it leaves sends in flight: those that it reads no more. */
+static void flow_drain(struct flow *flow)
+{
+	struct patience patience;
+
+	flow->pauses = true;
+	patience_begin(&patience, 60);
+	while (flow->done < flow->posted) {
+		check_number(flow_step(flow), NET_SUCCESS);
+		patience_wait(&patience);
+	}
+	flow->pauses = false;
+}
+
+/*
+ * Stops the process. Over sockets it leaves sends in flight: those that it reads no more. By process_vm it copies nothing
+ * at that time: nobody can take back a copy for which it is about to enter the kernel.
+ */
 static void stop_in_streams(pid_t process, const char *fabric, struct flow *sends, struct flow *receives)
 {
 	bool sockets = !strcmp(fabric, "tcp") || !strcmp(fabric, "denied");
 
 	for (;;) {
+		if (!strcmp(fabric, "local"))
+			flow_drain(receives);
 		process_stop(process);
 		for (unsigned i = 0; i < 10 * WINDOW; i++) {
 			check_number(flow_step(sends), NET_SUCCESS);
