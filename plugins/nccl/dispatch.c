@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "base/ordered_copy.h"
 #include "state.h"
 
 /* Greetings that wait for one listener; NCCL accepts one connection on each. */
@@ -64,26 +65,6 @@ static void handle_posted(struct plugin_link *link, struct plugin_comm *comm, co
 	};
 }
 
-/*
- * Copies upwards in whole words: a GPU may look at the bytes meanwhile, and a flag must not appear before the data in
- * front of it.
- */
-static void copy_upwards(uint8_t *to, const uint8_t *from, size_t length)
-{
-	size_t at = 0;
-
-	if ((uintptr_t)to % sizeof(uint64_t) == 0) {
-		for (; at + sizeof(uint64_t) <= length; at += sizeof(uint64_t)) {
-			uint64_t word;
-
-			memcpy(&word, from + at, sizeof(word));
-			__atomic_store_n((uint64_t *)(void *)(to + at), word, __ATOMIC_RELEASE);
-		}
-	}
-	for (; at < length; at++)
-		__atomic_store_n(to + at, from[at], __ATOMIC_RELEASE);
-}
-
 static void handle_delivery(struct plugin_link *link, struct plugin_comm *comm, const struct message *message)
 {
 	struct plugin_request *request = &comm->requests[message->slot];
@@ -96,9 +77,9 @@ static void handle_delivery(struct plugin_link *link, struct plugin_comm *comm, 
 		link_lost(link, "the other end sent more than was asked for");
 		return;
 	}
-	/* A deregistered buffer may not exist any more. */
+	/* A deregistered buffer may not exist any more. A GPU may look at the bytes meanwhile. */
 	if (message->type == MESSAGE_DATA && request->data)
-		copy_upwards(request->data, message->payload, size);
+		pl_copy_ordered(request->data, message->payload, size);
 	request->size = size;
 	request->state = REQUEST_DONE;
 	plugin.bytes_received += size;

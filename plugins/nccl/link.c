@@ -88,6 +88,21 @@ static void link_use_peer(struct plugin_link *link, struct pl_peer *peer)
 		link_lost(link, "the connection ended at once");
 }
 
+void link_log_path(struct plugin_link *link)
+{
+	struct pl_event_query query = PL_EVENT_QUERY_INIT;
+	struct pl_event_record record;
+
+	query.after = link->events;
+	while (pl_peer_events(link->peer, &query, &record, 1) == 1) {
+		if (record.event != PL_EVENT_PATH_CHOSEN || !strcmp(record.text, link->path))
+			continue;
+		memcpy(link->path, record.text, sizeof(link->path));
+		plugin_info("%s: path %s", link->address, link->path);
+	}
+	link->events = query.after;
+}
+
 void link_connected(struct plugin_link *link, const struct pl_completion *completion)
 {
 	struct pl_error error;

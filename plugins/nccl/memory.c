@@ -255,6 +255,8 @@ void remote_imported(struct plugin_remote *remote, const struct pl_completion *c
 	struct pl_error error;
 
 	plugin.imports--;
+	if (completion->status == 0 && remote->comm && remote->comm->at->peer)
+		link_log_path(remote->comm->at);
 	if (completion->status == 0) {
 		remote->remote = completion->remote;
 		remote->length = pl_remote_length(remote->remote);

@@ -6,16 +6,31 @@ import sys
 import time
 
 
-def run_pair(script, arguments, environment, limit, port, folder, meanwhile=None):
+def start_rank(script, rank, arguments, environment, port, file):
+    """Start script --rank RANK ARGUMENT..., with its output in a file."""
+    with open(file, 'w', encoding='utf-8') as log:
+        return subprocess.Popen([sys.executable, script, '--rank', str(rank), *arguments], stdout=log,
+                                stderr=subprocess.STDOUT, env=environment | {'MASTER_PORT': str(port)})
+
+
+def end_rank(process, limit):
+    """Return the exit status of a rank, which is killed if it still runs after `limit` seconds."""
+    try:
+        return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def run_pair(script, arguments, environment, limit, port, folder, meanwhile=None, second=None):
     """Return the output of both ranks, and their exit statuses; a rank that runs after `limit` seconds is killed.
 
-    Each rank is script --rank RANK ARGUMENT..., with this environment. meanwhile(process, file) gets rank 1 and its output.
+    Each rank is script --rank RANK ARGUMENT..., with this environment; rank 1 also has the variables of `second`.
+    meanwhile(process, file) gets rank 1 and its output.
     """
-    processes, files = [], [os.path.join(folder, f'{port}.{rank}') for rank in range(2)]
-    for rank, file in enumerate(files):
-        with open(file, 'w', encoding='utf-8') as log:
-            processes.append(subprocess.Popen([sys.executable, script, '--rank', str(rank), *arguments], stdout=log,
-                                              stderr=subprocess.STDOUT, env=environment | {'MASTER_PORT': str(port)}))
+    files = [os.path.join(folder, f'{port}.{rank}') for rank in range(2)]
+    processes = [start_rank(script, rank, arguments, environment | (second or {} if rank else {}), port, file)
+                 for rank, file in enumerate(files)]
     if meanwhile:
         meanwhile(processes[1], files[1])
     end = time.monotonic() + limit

@@ -6,30 +6,25 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/ordered_copy.h"
 #include "state.h"
 
 /* Bytes of a piece, a multiple of the 128 bytes that NCCL's LL128 protocol must not see torn. */
 #define PIECE ((size_t)256 << 10)
 /* Larger messages go to the copy threads. */
 #define INLINE_COPY_MAX ((size_t)16 << 10)
-/* Messages up to this size may be of the LL protocol, whose flags a GPU reads meanwhile. */
-#define ORDERED_COPY_MAX ((size_t)64 << 10)
+/* Messages up to this size may be of the protocols LL and LL128, whose flags a GPU reads meanwhile. */
+#define ORDERED_COPY_MAX ((size_t)600 << 10)
 
 /* -- pieces, on any thread ------------------------------------------------------------------------ */
 
-/* The other end is this process. Keeps the order of the words of messages that a GPU may read meanwhile. */
+/* The other end is this process. */
 static void copy_in_process(uint8_t *to, const uint8_t *from, size_t length, bool ordered)
 {
-	if (!ordered || ((uintptr_t)to | (uintptr_t)from | length) % sizeof(uint64_t)) {
+	if (ordered)
+		pl_copy_ordered(to, from, length);
+	else
 		memcpy(to, from, length);
-		return;
-	}
-	for (size_t at = 0; at < length; at += sizeof(uint64_t)) {
-		uint64_t word;
-
-		memcpy(&word, from + at, sizeof(word));
-		__atomic_store_n((uint64_t *)(void *)(to + at), word, __ATOMIC_RELEASE);
-	}
 }
 
 /* A piece has two users, its operation and the call that posts it: either may end first. */

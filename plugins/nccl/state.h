@@ -61,6 +61,8 @@ struct plugin_link {
 	unsigned running;     /* requests that may use the peer */
 	bool connecting;      /* a completion of pl_connect_start() will come */
 	bool gone;            /* the library has lost the peer, and ends its operations */
+	uint64_t events;      /* number of the last event of the peer that was read */
+	char path[208];       /* to the other end's memory, as the library describes it; "": not known yet */
 };
 
 /* NCCL's communicator, for tables of version 11 and later. */
@@ -240,6 +242,8 @@ struct plugin_link *link_find_or_connect(struct plugin_device *device, const uin
 void link_connected(struct plugin_link *link, const struct pl_completion *completion);
 void link_accepted(struct plugin_device *device, const struct pl_completion *completion);
 void link_lost(struct plugin_link *link, const char *reason);
+/* Logs the path to memory of the other end that was imported, unless it is that of other memory. */
+void link_log_path(struct plugin_link *link);
 /* Closes lost connections that nothing uses. */
 void links_reap(void);
 /* Frees all of them; the context is closed afterwards. */

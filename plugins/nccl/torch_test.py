@@ -6,9 +6,10 @@ Usage: torch_test.py [--limit SECONDS] [--only CASE,...] PLUGIN
 
 PLUGIN is the path of libnccl-net-peerlane.so.  Each case is a run of two processes, over the plugin (between processes and,
 with PEERLANE_FABRIC=tcp, over sockets) and, where results are compared, over NCCL's own sockets.  A case passes only if
-NCCL's log shows that the bytes went through the plugin.  All together end within --limit (240).  Exit status 1: a case
-failed.
+NCCL's log shows that the plugin sent at least the bytes that its collectives move.  All together end within --limit (240).
+Exit status 1: a case failed.
 """
+import datetime
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 import time
 
 import ranks
@@ -46,10 +48,10 @@ def model_and_data(torch, rank):
     return model, batches
 
 
-def train(torch, model, batches, steps=40):
+def train(torch, model, batches):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     losses = []
-    for step in range(steps):
+    for step in range(STEPS):
         data, labels = batches[step % len(batches)]
         loss = torch.nn.functional.cross_entropy(model(data), labels)
         optimizer.zero_grad()
@@ -58,6 +60,10 @@ def train(torch, model, batches, steps=40):
         losses.append(loss.item())
     assert losses[-1] < losses[0], losses
     return [f'{loss:.9e}' for loss in losses]
+
+
+MODEL_BYTES = 4 * (512 * 2048 + 2048 + 2048 * 2048 + 2048 + 2048 * 10 + 10)
+STEPS = 40
 
 
 def case_ddp(torch, dist, rank):
@@ -136,8 +142,50 @@ def case_communicators(torch, dist, rank):
     return 'made'
 
 
+def case_split(torch, dist, rank):
+    """Communicators that are split from one, which is bound to its device."""
+    device = torch.device('cuda', rank)
+    parent = torch.full((1 << 20,), float(rank + 1), device=device)
+    dist.all_reduce(parent)
+    groups = [dist.split_group(split_ranks=[[0, 1]]), dist.new_group([0, 1], device_id=device), dist.new_group([1, 0])]
+    data = [torch.full((1 << 20,), float(rank + number), device=device) for number in range(len(groups))]
+    work = [dist.all_reduce(each, group=group, async_op=True) for each, group in zip(data, groups)]
+    for each in work:
+        each.wait()
+    for group in groups:
+        dist.destroy_process_group(group)
+    dist.all_reduce(parent)
+    torch.cuda.synchronize()
+    assert [each[-1].item() for each in data] == [2 * number + 1 for number in range(len(groups))]
+    assert bool((parent == 6).all())
+    return 'split'
+
+
+def case_nonblocking(torch, dist, rank):
+    """Communicators whose calls return ncclInProgress."""
+    return case_sizes(torch, dist, rank)
+
+
+def case_one_rank(torch, dist, rank):
+    """Rank 1 does not load the plugin: rank 0 gets an error that says so, within the plugin's time limit."""
+    if rank == 1:
+        # NCCL's own sockets may wait for ever.
+        threading.Timer(20, os._exit, [0]).start()
+    begin = time.monotonic()
+    try:
+        dist.all_reduce(torch.ones(1 << 20, device='cuda'))
+        torch.cuda.synchronize()
+    except RuntimeError:
+        print(f'NOTICED {time.monotonic() - begin:.1f}', flush=True)
+        return 'refused'
+    raise AssertionError('the collective worked')
+
+
 def case_kill(torch, dist, rank):
-    """Rank 1 is killed while data is under way: rank 0 gets an error of the network in bounded time."""
+    """Rank 1 is killed while data is under way: rank 0 gets an error of the network in bounded time.
+
+    Then another process takes its place, and a new communicator works.
+    """
     data = torch.ones(64 << 20, device='cuda')
     dist.all_reduce(data)
     torch.cuda.synchronize()
@@ -162,13 +210,34 @@ def case_kill(torch, dist, rank):
         raise AssertionError('rank 0 noticed nothing in 40 s')
     print(f'NOTICED {time.monotonic() - begin:.1f}', flush=True)
     backend.abort()
-    return 'noticed'
+    return use_new_communicator(torch, dist, rank)
+
+
+def use_new_communicator(torch, dist, rank):
+    """Make a communicator without the default group, which has lost a rank."""
+    port = int(os.environ['MASTER_PORT']) + 2
+    store = dist.TCPStore('127.0.0.1', port, 2, rank == 0, datetime.timedelta(seconds=40))
+    group = dist.ProcessGroupNCCL(store, rank, 2, dist.ProcessGroupNCCL.Options())
+    data = torch.full((1 << 22,), float(rank + 1), device='cuda')
+    group.allreduce([data]).wait()
+    torch.cuda.synchronize()
+    assert bool((data == 3).all()), data[:4]
+    return 'a new communicator works'
 
 
 CASES = {name[5:]: function for name, function in list(globals().items()) if name.startswith('case_')}
 COMPARED = ('ddp', 'fsdp')
+# Cases whose calls do not depend on the fabric run over one.
+ONE_FABRIC = ('communicators', 'fsdp', 'split', 'nonblocking', 'one_rank')
 # NCCL 2.28.3 to 2.29.7 forget NCCL_NET_PLUGIN with the last communicator: these cases use the plugin by its default name.
-UNLOADED = ('communicators',)
+UNLOADED = ('communicators', 'kill')
+# Cases in which rank 0 does not end its communicators in order, so that the plugin sums up nothing.
+NOT_ENDED = ('kill', 'one_rank')
+# Least bytes that rank 0 sends: each rank sends all bytes of an all_reduce of two.
+LEAST_BYTES = {'ddp': STEPS * MODEL_BYTES, 'fsdp': STEPS * MODEL_BYTES // 2, 'sizes': 4 * 12345677, 'nonblocking': 4 * 12345677,
+               'graphs': 200 * 4 << 20, 'communicators': 12 << 20, 'split': 5 * 4 << 20}
+ENVIRONMENTS = {'nonblocking': {'TORCH_NCCL_USE_COMM_NONBLOCKING': '1'}, 'one_rank': {'PEERLANE_ACCEPT_TIMEOUT': '10'}}
+WITHOUT_PLUGIN = {'NCCL_NET_PLUGIN': 'none', 'NCCL_NET': 'Socket'}
 
 
 def rank_main(rank, name):
@@ -176,10 +245,14 @@ def rank_main(rank, name):
     import torch.distributed as dist
 
     torch.cuda.set_device(rank)
-    dist.init_process_group('nccl', rank=rank, world_size=2)
+    if name == 'replacement':
+        print('RESULT ' + json.dumps(use_new_communicator(torch, dist, rank)), flush=True)
+        os._exit(0)
+    bound = {'device_id': torch.device('cuda', rank)} if name == 'split' else {}
+    dist.init_process_group('nccl', rank=rank, world_size=2, **bound)
     result = CASES[name](torch, dist, rank)
     print('RESULT ' + json.dumps(result), flush=True)
-    if name == 'kill':
+    if name in NOT_ENDED:
         os._exit(0)    # the communicator is gone, and its threads wait for nothing useful
     dist.destroy_process_group()
 
@@ -199,24 +272,57 @@ def kill_soon(process, file):
 
 
 def run_pair(name, environment, limit, port, folder):
+    """Return the outputs of both ranks and of the process that replaces a killed one, and their exit statuses."""
     base = {key: value for key, value in os.environ.items() if key not in ('NCCL_NET_PLUGIN', 'NCCL_NET')}
-    return ranks.run_pair(os.path.abspath(__file__), [name], base | BASE | environment, limit, port, folder,
-                          kill_soon if name == 'kill' else None)
+    base = base | BASE | environment | ENVIRONMENTS.get(name, {})
+    replacements, script = [], os.path.abspath(__file__)
+
+    def kill_and_replace(process, file):
+        kill_soon(process, file)
+        replacements.append(ranks.start_rank(script, 1, ['replacement'], base, port, file + '.replacement'))
+
+    outputs, statuses = ranks.run_pair(script, [name], base, limit, port, folder, kill_and_replace if name == 'kill' else None,
+                                       WITHOUT_PLUGIN if name == 'one_rank' else None)
+    for process in replacements:
+        statuses.append(ranks.end_rank(process, 20))
+        with open(f'{folder}/{port}.1.replacement', encoding='utf-8', errors='replace') as log:
+            outputs.append(log.read())
+    return outputs, statuses
+
+
+def check_bytes(name, net, output):
+    """Raise ValueError unless the plugin's sum shows that the bytes of the collectives went through it."""
+    sent = sum(int(number) for number in re.findall(rf'NET/{net} : sent (\d+) bytes', output))
+    if sent < LEAST_BYTES[name]:
+        raise ValueError(f'the plugin sent {sent} bytes, fewer than the {LEAST_BYTES[name]} of the collectives')
+
+
+def check_refusal(outputs):
+    """Raise ValueError unless the plugin told rank 0 in time why it cannot connect."""
+    reasons = ('does not use this release of the plugin', 'PEERLANE_ACCEPT_TIMEOUT')
+    if not any(reason in outputs[0] for reason in reasons):
+        raise ValueError('the plugin did not say that the other rank lacks it')
+    noticed = re.search(r'NOTICED (\S+)', outputs[0])
+    if not noticed or float(noticed[1]) > 25:
+        raise ValueError('rank 0 noticed too late')
 
 
 def check_run(name, net, outputs, statuses):
     """Return the results of both ranks, or raise ValueError with the reason."""
-    if statuses != ([0, -signal.SIGKILL] if name == 'kill' else [0, 0]):
+    if statuses != ([0, -signal.SIGKILL, 0] if name == 'kill' else [0, 0]):
         raise ValueError(f'exit statuses {statuses}')
-    if f'via NET/{net}/' not in outputs[0]:
+    if name == 'one_rank':
+        check_refusal(outputs)
+    elif f'via NET/{net}/' not in outputs[0] or f'via NET/{net}/' not in outputs[-1]:
         raise ValueError(f'NCCL did not use NET/{net}')
-    if net == 'Peerlane' and os.environ.get('PEERLANE_GPU_MEMORY') == '1' and '/GDRDMA' not in outputs[0]:
+    if net == 'Peerlane' and os.environ.get('PEERLANE_GPU_MEMORY') == '1' and name != 'one_rank' and '/GDRDMA' not in outputs[0]:
         raise ValueError('NCCL did not use GPU memory')
-    if net == 'Peerlane' and name != 'kill':
-        sent = [int(number) for number in re.findall(r'NET/Peerlane : sent (\d+) bytes', outputs[0])]
-        if not sum(sent):
-            raise ValueError('no summary of the bytes that went through the plugin')
-    results = [re.search(r'^RESULT (.*)$', output, re.M) for output in outputs[:1 if name == 'kill' else 2]]
+    if name == 'split' and not re.search(r'parent 0x[0-9a-f]+ (split|child)Count', outputs[0]):
+        raise ValueError('NCCL split no communicator')
+    if net == 'Peerlane' and name not in NOT_ENDED:
+        check_bytes(name, net, outputs[0])
+    results = [re.search(r'^RESULT (.*)$', output, re.M)
+               for number, output in enumerate(outputs) if number == 0 or name not in NOT_ENDED]
     if not all(results):
         raise ValueError('a rank has no result')
     return [result[1] for result in results]
@@ -230,7 +336,8 @@ def networks(plugin, name, folder):
             os.symlink(plugin, link)
         peerlane = {'NCCL_NET': 'Peerlane', 'LD_LIBRARY_PATH': folder + ':' + os.environ.get('LD_LIBRARY_PATH', '')}
     yield 'processes', 'Peerlane', peerlane
-    yield 'tcp', 'Peerlane', peerlane | {'PEERLANE_FABRIC': 'tcp'}
+    if name not in ONE_FABRIC:
+        yield 'tcp', 'Peerlane', peerlane | {'PEERLANE_FABRIC': 'tcp'}
     if name in COMPARED:
         yield 'NCCL\'s sockets', 'Socket', {'NCCL_NET_PLUGIN': 'none', 'NCCL_NET': 'Socket'}
 

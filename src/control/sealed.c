@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/memcheck.h"
+#include "base/ordered_copy.h"
 #include "control/socket_io.h"
 
 /*
@@ -102,7 +103,11 @@ static int slice_vector(struct position at, struct iovec parts[PARTS_MAX], size_
 static void copy_directly(const struct iovec *parts, int count, uint8_t *bytes, bool to_parts)
 {
 	for (int i = 0; i < count; i++) {
-		memcpy(to_parts ? parts[i].iov_base : bytes, to_parts ? bytes : parts[i].iov_base, parts[i].iov_len);
+		/* A reader may poll the destination of received bytes. */
+		if (to_parts)
+			pl_copy_ordered(parts[i].iov_base, bytes, parts[i].iov_len);
+		else
+			memcpy(bytes, parts[i].iov_base, parts[i].iov_len);
 		bytes += parts[i].iov_len;
 	}
 }

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 #define SECONDS 30
 
+static atomic_uint warnings;
 static _Thread_local char warning[1024];
 /* All lines of this process, as far as there is room. */
 static struct {
@@ -41,6 +43,7 @@ static void keep_log(enum net_log_level level, unsigned long flags, const char *
 		va_start(arguments, format);
 		vsnprintf(warning, sizeof(warning), format, arguments);
 		va_end(arguments);
+		atomic_fetch_add(&warnings, 1);
 	}
 	if (getenv("TEST_NCCL_LOG")) {
 		va_start(arguments, format);
@@ -48,6 +51,11 @@ static void keep_log(enum net_log_level level, unsigned long flags, const char *
 		va_end(arguments);
 		fputc('\n', stderr);
 	}
+}
+
+unsigned driver_warnings(void)
+{
+	return atomic_load(&warnings);
 }
 
 const char *driver_warning(void)

@@ -63,6 +63,8 @@ int driver_finish(struct driver *driver, void *request);
 /* Tests until a failure. Returns its result. */
 enum net_result driver_wait_failure(struct driver *driver, void *request);
 
+/* Number of warnings of all threads. */
+unsigned driver_warnings(void);
 /* The last line that the plugin logged as a warning; "" for none. */
 const char *driver_warning(void);
 /* True if a line that the plugin logged in this process has the text. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The plugin between two processes, over the fabric that PEERLANE_FABRIC names. */
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,61 +9,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "driver.h"
-#include "end.h"
+#include "end_buffer.h"
 #include "support/cases.h"
 #include "support/check.h"
 #include "support/process.h"
 
-#define MIDDLE ((size_t)1 << 20)
-#define LENGTH ((size_t)8 << 20)
 /* Place of the address, as text, in the plugin's handle. */
 #define HANDLE_ADDRESS 32
-/* Its nonce, and the number of its listener. */
+/* Places of its nonce, and of the number of its listener. */
 #define HANDLE_NONCE 24
 #define HANDLE_LISTENER 96
-
-static void end_open(struct end *end, bool sends)
-{
-	driver_open(&end->driver, 11);
-	end->comm = sends ? end_send_comm(end) : end_receive_comm(end);
-	end->data = calloc(1, LENGTH);
-	check(end->data);
-	end->memory = driver_register(&end->driver, end->comm, end->data, LENGTH);
-}
-
-static void end_close(struct end *end, bool sends)
-{
-	driver_deregister(&end->driver, end->comm, end->memory);
-	free(end->data);
-	if (sends)
-		driver_close_send(&end->driver, end->comm);
-	else
-		driver_close_receive(&end->driver, end->comm);
-	driver_close(&end->driver);
-}
-
-/* Verbs need a device, as in the virtual machines, or the stand-in card with a cable for the processes. */
-static bool has_rdma_device(void)
-{
-	DIR *folder = opendir("/sys/class/infiniband");
-	const struct dirent *entry = NULL;
-
-	while (folder && (entry = readdir(folder)) && entry->d_name[0] == '.')
-		continue;
-	if (folder)
-		closedir(folder);
-	return entry;
-}
-
-static void use_fabric(const void *fabric)
-{
-	if (!strcmp(fabric, "verbs") && !has_rdma_device() && !getenv("STANDIN_CABLE")) {
-		fprintf(stderr, "there is no RDMA device\n");
-		exit(SKIPPED);
-	}
-	check_number(setenv("PEERLANE_FABRIC", fabric, 1), 0);
-}
 
 /* -- messages ------------------------------------------------------------------------------------- */
 
@@ -117,6 +71,7 @@ static void case_sizes(void *fabric)
 	use_fabric(fabric);
 	end_start_child(&end, sizes_receiver);
 	sizes_sender(&end);
+	check_path(fabric);
 	check_number(process_wait(end.other), 0);
 }
 
@@ -168,6 +123,7 @@ static void case_stream(void *fabric)
 		requests[i % WINDOW] = driver_must_send(&end.driver, end.comm, slot, stream_size(i), end.memory);
 	}
 	end_close(&end, true);
+	check_path(fabric);
 	check_number(process_wait(end.other), 0);
 }
 
@@ -193,24 +149,6 @@ static void exchange_comms(struct end *end, bool first, void *sends[COMMS], void
 	check(open_descriptors() <= descriptors + 4);
 }
 
-static void move_both_ways(struct end *end, void *send_comm, void *receive_comm, unsigned number, bool first)
-{
-	static uint8_t from[20000], to[20000];
-	struct driver *driver = &end->driver;
-	void *from_memory = driver_register(driver, send_comm, from, sizeof(from));
-	void *to_memory = driver_register(driver, receive_comm, to, sizeof(to));
-	void *send, *receive;
-
-	content_fill(from, sizeof(from), number * 2 + first);
-	receive = driver_must_receive(driver, receive_comm, to, sizeof(to), to_memory);
-	send = driver_must_send(driver, send_comm, from, sizeof(from), from_memory);
-	driver_finish(driver, send);
-	check_number(driver_finish(driver, receive), sizeof(to));
-	check(content_is(to, sizeof(to), number * 2 + !first));
-	driver_deregister(driver, send_comm, from_memory);
-	driver_deregister(driver, receive_comm, to_memory);
-}
-
 static void many_comms(struct end *end, bool first)
 {
 	void *sends[COMMS], *receives[COMMS];
@@ -218,7 +156,7 @@ static void many_comms(struct end *end, bool first)
 	driver_open(&end->driver, 11);
 	exchange_comms(end, first, sends, receives);
 	for (unsigned i = 0; i < COMMS; i++)
-		move_both_ways(end, sends[i], receives[i], i, first);
+		end_exchange(end, sends[i], receives[i], i, first);
 	end_meet(end);
 	for (unsigned i = 0; i < COMMS; i++) {
 		driver_close_send(&end->driver, sends[i]);
@@ -314,6 +252,7 @@ static void case_receiver_killed(void *fabric)
 	second.memory = driver_register(&second.driver, second.comm, second.data, LENGTH);
 	sizes_send(&second);
 	end_close(&second, true);
+	check_path(fabric);
 	check_number(process_wait(second.other), 0);
 }
 
@@ -741,30 +680,6 @@ static void case_refused(void *fabric)
 
 /* -- keys ----------------------------------------------------------------------------------------- */
 
-static void use_key_file(const char *key)
-{
-	char path[] = "/tmp/peerlane-nccl-XXXXXX";
-	int fd = mkstemp(path);
-
-	check(fd >= 0);
-	check_number(write(fd, key, strlen(key)), strlen(key));
-	close(fd);
-	check_number(setenv("PEERLANE_KEY_FILE", path, 1), 0);
-}
-
-static void remove_key_file(void)
-{
-	check_number(unlink(getenv("PEERLANE_KEY_FILE")), 0);
-}
-
-static void case_encrypted(void *fabric)
-{
-	use_key_file("kQ7vX2pL9mR4tY8wB3nZ6cF1");
-	check_number(setenv("PEERLANE_ENCRYPT", "1", 1), 0);
-	case_sizes(fabric);
-	remove_key_file();
-}
-
 static void refused_sender(struct end *end)
 {
 	uint8_t handle[NET_HANDLE_SIZE];
@@ -791,7 +706,7 @@ static void case_without_key(void *fabric)
 	void *listener;
 
 	use_fabric(fabric);
-	use_key_file("kQ7vX2pL9mR4tY8wB3nZ6cF1");
+	use_key("kQ7vX2pL9mR4tY8wB3nZ6cF1");
 	end_start_child(&end, refused_sender);
 	driver_open(&end.driver, 11);
 	driver_listen(&end.driver, handle, &listener);
@@ -799,7 +714,6 @@ static void case_without_key(void *fabric)
 	check_number(process_wait(end.other), 0);
 	driver_close_listen(&end.driver, listener);
 	driver_close(&end.driver);
-	remove_key_file();
 }
 
 #define FABRIC_CASES(fabric) \
@@ -819,11 +733,14 @@ int main(void)
 		FABRIC_CASES("tcp"),
 		FABRIC_CASES("local"),
 		FABRIC_CASES("verbs"),
+		{ "sizes_denied", case_sizes, "denied", 30 },
+		{ "stream_denied", case_stream, "denied", 60 },
+		{ "receiver_killed_denied", case_receiver_killed, "denied", 60 },
 		{ "several_at_once", case_several_at_once, "tcp", 60 },
 		{ "nobody_connects", case_nobody_connects, "tcp", 30 },
 		{ "never_accepted", case_never_accepted, "tcp", 30 },
 		{ "refused", case_refused, "tcp", 30 },
-		{ "encrypted", case_encrypted, "tcp", 40 },
+		{ "sizes_encrypted", case_sizes, "encrypted", 40 },
 		{ "without_key", case_without_key, "tcp", 40 },
 	};
 

@@ -114,6 +114,39 @@ static void case_properties(void *argument)
 	driver_close(&driver);
 }
 
+/* A comm takes as many requests as NCCL may have in flight before any of them is tested, and no more. */
+static void case_requests_in_flight(void *argument)
+{
+	const size_t size = 40000;
+	void *sends[NET_REQUESTS_MAX], *receives[NET_REQUESTS_MAX], *more;
+	struct driver driver;
+	struct line line;
+
+	(void)argument;
+	driver_open(&driver, 11);
+	line_open(&line, &driver, (NET_REQUESTS_MAX + 1) * size);
+	content_fill(line.from, NET_REQUESTS_MAX * size, 4);
+	for (unsigned i = 0; i < NET_REQUESTS_MAX; i++) {
+		check_number(driver_receive(&driver, line.receiver, line.to + i * size, size, line.to_memory,
+					    &receives[i]),
+			     NET_SUCCESS);
+		check(receives[i]);
+	}
+	check_number(driver_receive(&driver, line.receiver, line.to, size, line.to_memory, &more), NET_SUCCESS);
+	check(!more);
+	for (unsigned i = 0; i < NET_REQUESTS_MAX; i++)
+		sends[i] = driver_must_send(&driver, line.sender, line.from + i * size, size, line.from_memory);
+	check_number(driver_send(&driver, line.sender, line.from, size, line.from_memory, &more), NET_SUCCESS);
+	check(!more);
+	for (unsigned i = 0; i < NET_REQUESTS_MAX; i++) {
+		check_number(driver_finish(&driver, sends[i]), size);
+		check_number(driver_finish(&driver, receives[i]), size);
+	}
+	check(content_is(line.to, NET_REQUESTS_MAX * size, 4));
+	line_close(&line);
+	driver_close(&driver);
+}
+
 /* All requests of a comm run, and NCCL tests the oldest only. */
 static void case_many_requests(void *argument)
 {
@@ -427,27 +460,6 @@ static void case_nccl_variables(void *argument)
 	driver_close(&driver);
 }
 
-static void case_settings(void *argument)
-{
-	struct driver driver;
-	void *context;
-
-	(void)argument;
-	driver_open(&driver, 11);
-	driver_close(&driver);
-	check_number(setenv("PEERLANE_LANES", "many", 1), 0);
-	check(driver_init(&driver, &context) != NET_SUCCESS);
-	check(!context);
-	check(strstr(driver_warning(), "PEERLANE_LANES=many"));
-	check_number(setenv("PEERLANE_LANES", "2", 1), 0);
-	check_number(setenv("PEERLANE_ENCRYPT", "1", 1), 0);
-	check(driver_init(&driver, &context) != NET_SUCCESS);
-	check(strstr(driver_warning(), "PEERLANE_KEY_FILE"));
-	check_number(setenv("PEERLANE_KEY_FILE", "/nonexistent", 1), 0);
-	check(driver_init(&driver, &context) != NET_SUCCESS);
-	check(strstr(driver_warning(), "/nonexistent"));
-}
-
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -457,6 +469,7 @@ int main(void)
 		{ "version_11", case_versions, &versions[3], 30 },
 		{ "version_12", case_versions, &versions[4], 30 },
 		{ "properties", case_properties, NULL, 20 },
+		{ "requests_in_flight", case_requests_in_flight, NULL, 30 },
 		{ "many_requests", case_many_requests, NULL, 30 },
 		{ "too_large", case_too_large, NULL, 20 },
 		{ "abort", case_abort, NULL, 30 },
@@ -468,7 +481,6 @@ int main(void)
 		{ "foreign_handle", case_foreign_handle, NULL, 20 },
 		{ "closed_end", case_closed_end, NULL, 20 },
 		{ "nccl_variables", case_nccl_variables, NULL, 20 },
-		{ "settings", case_settings, NULL, 20 },
 	};
 
 	return cases_run("nccl_process", cases, sizeof(cases) / sizeof(cases[0]));

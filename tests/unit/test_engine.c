@@ -4,8 +4,6 @@
  * or post a task, beside others. Sources that the engine reads without epoll.
  */
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
@@ -13,7 +11,6 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,6 +19,7 @@
 #include "support/cases.h"
 #include "support/check.h"
 #include "support/process.h"
+#include "support/system_call.h"
 
 static struct pl_engine *engine_open(void)
 {
@@ -52,16 +50,9 @@ static void until_deadline(void *unused)
 /* Makes epoll_pwait2() fail, as an old kernel or the system call filter of a container does. */
 static void without_nanoseconds(void *argument)
 {
-	struct sock_filter filter[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_epoll_pwait2, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | *(const unsigned *)argument),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
+	static const long numbers[] = { SYS_epoll_pwait2 };
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
-		exit(SKIPPED);
+	refuse_system_calls(numbers, 1, *(const int *)argument);
 	until_deadline(NULL);
 }
 

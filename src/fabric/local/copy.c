@@ -86,8 +86,6 @@ static int copy_ranges_by_process_vm(const struct local_access *access, const st
 	}
 	left.first = 0;
 	left.count = count;
-	if (!peer_process_is_alive(access->endpoint))
-		return -ECONNRESET;
 	return vm_ranges_copy(&left, access->endpoint->process, ranges->write);
 }
 
@@ -159,11 +157,23 @@ int local_copy_fail(struct pl_error *error, int code, bool write)
 		       "the kernel forbids this process to copy: %s", strerror(-code));
 }
 
+/*
+ * Asked before the thread enters the gate: a process that is stopped between entering and the kernel's copy does the copy
+ * when it goes on, although the owner has given up waiting. Without another system call in between that is rare.
+ */
+static bool peer_process_is_lost(const struct local_access *access)
+{
+	return access->path == &local_process_path && !peer_process_is_alive(access->endpoint);
+}
+
 int local_copy_chunk(const struct local_access *access, const struct local_range *range, struct pl_error *error)
 {
-	_Atomic uint32_t *slot = enter_access_gate(access);
+	bool lost = peer_process_is_lost(access);
+	_Atomic uint32_t *slot = lost ? NULL : enter_access_gate(access);
 	int rc = 0;
 
+	if (lost)
+		return local_copy_fail(error, -ECONNRESET, range->write);
 	if (!slot)
 		return fail_unusable_access(access, error);
 	if (range->length)
@@ -175,9 +185,12 @@ int local_copy_chunk(const struct local_access *access, const struct local_range
 int local_copy_ranges(const struct local_access *access, const struct local_range *ranges, unsigned count,
 		      struct pl_error *error)
 {
-	_Atomic uint32_t *slot = enter_access_gate(access);
+	bool lost = peer_process_is_lost(access);
+	_Atomic uint32_t *slot = lost ? NULL : enter_access_gate(access);
 	int rc;
 
+	if (lost)
+		return local_copy_fail(error, -ECONNRESET, ranges->write);
 	if (!slot)
 		return fail_unusable_access(access, error);
 	rc = access->path->copy_ranges(access, ranges, count);

@@ -4,6 +4,7 @@
  * payload of a bulk frame is read straight to its destination; the same system call reads the next header, so a series
  * of bulk frames is not copied.
  */
+#include "base/ordered_copy.h"
 #include "fabric/tcp/tcp.h"
 
 /*
@@ -195,12 +196,20 @@ static struct pl_memory *destination_memory(const struct tcp_lane *lane)
 	return lane->current.type == PL_FRAME_WRITE ? lane->key->memory : lane->request->memory;
 }
 
+/* Copies of up to a cache line store aligned words in ascending order in any case. */
+#define ORDERED_MIN 64u
+
 static int copy_payload_to_destination(struct tcp_lane *lane, const uint8_t *bytes, uint32_t length)
 {
 	struct pl_memory *memory = destination_memory(lane);
 
 	if (lane->landing) {
 		memcpy(lane->destination, bytes, length);
+		return 0;
+	}
+	/* A reader may poll the memory meanwhile. Few bytes may be a word that must be stored at once. */
+	if (length > ORDERED_MIN && !memory->fragile && pl_memory_host_pointer(memory, 0)) {
+		pl_copy_ordered(lane->destination, bytes, length);
 		return 0;
 	}
 	return pl_memory_copy_in(memory, (size_t)(lane->destination - (uint8_t *)memory->address), bytes, length);

@@ -204,10 +204,10 @@ scenarios() # FABRIC ARGUMENT...
 }
 
 # Runs cases of the NCCL plugin between processes; none may be skipped.
-nccl_peers() # PATTERN
+nccl_cases() # PROGRAM PATTERN
 {
-	NCCL_NET_PLUGIN=/guest/gpu/libnccl-net-peerlane.so NCCL_SOCKET_IFNAME=$interface TEST_CASES=$1 \
-		test_nccl_peers >result 2>&1
+	NCCL_NET_PLUGIN=/guest/gpu/libnccl-net-peerlane.so NCCL_SOCKET_IFNAME=$interface TEST_CASES=$2 \
+		"$1" >result 2>&1
 	status=$?
 	cat result
 	[ $status = 0 ] && ! grep -q SKIPPED result
