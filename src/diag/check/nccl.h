@@ -94,7 +94,7 @@ extern const char *const pl_nccl_library_places[];
 
 /*
  * Asks this machine: reads the environment and the user's configuration file, and loads libraries and plugins in
- * processes that have no network, for at most `timeout` nanoseconds. Never calls a plugin. Adds facts nccl.*.
+ * processes that have no network, for at most three times `timeout` nanoseconds. Never calls a plugin. Adds facts nccl.*.
  */
 void pl_nccl_ask(const struct pl_check_machine *machine, uint64_t timeout);
 /* Fills nccl from facts, and from /etc/nccl.conf below the machine's root. */

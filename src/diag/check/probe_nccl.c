@@ -21,6 +21,9 @@
 /* A later release may look for more. */
 #define TABLE_NEWEST 31
 
+/* Libraries of NCCL have hundreds of megabytes, and may be on the file system of a network. */
+#define LOAD_TIMES 3
+
 /* Question to one process. */
 struct nccl_question {
 	struct pl_nccl_candidate candidate;
@@ -201,6 +204,6 @@ void pl_nccl_ask(const struct pl_check_machine *machine, uint64_t timeout)
 		add_nccl_question(machine, &probes[count], &questions[count], &libraries[i], "library", i,
 				  ask_nccl_library);
 	pl_facts_set(machine->facts, "nccl.asked", "1");
-	pl_probe_run(machine->facts, probes, count, timeout);
+	pl_probe_run(machine->facts, probes, count, LOAD_TIMES * timeout);
 	free(nccl);
 }
