@@ -133,7 +133,7 @@ def test_a_plugin_has_no_network_and_no_endless_name(tmp_path):
     nccl, _ = here(folder, NCCL_NET_PLUGIN='connects,long')
     assert nccl['plugins'][0]['name'] == 'no socket'
     name = nccl['plugins'][1]['name']
-    assert len(name) < 64 and name.startswith('?[31m?nnn')
+    assert nccl['plugins'][1]['loads'] and len(name) < 64 and name.startswith('?[31m?nnn')
 
 
 def test_names_that_are_hostile(tmp_path):
@@ -286,6 +286,8 @@ def test_facts_that_are_hostile(tmp_path, key, value):
     assert there(machine, tmp_path / 'good')[0]['network_name'] == 'Good'
     nccl, _ = there(machine.fact(key, value), tmp_path / 'bad')
     assert nccl['network'] in ('plugin', 'IB', 'none')
+    # A path that does not fit is left out, not cut.
+    assert [one['file'] for one in nccl['libraries']] == ([] if key == 'nccl.library.0.file' else [f'/{MULTIARCH}/libnccl.so.2'])
 
 
 def test_a_dump_answers_as_the_machine_does(tmp_path):

@@ -39,7 +39,7 @@ struct table ncclNetPlugin_v5 = { "Old", must_not_be_called };
 /* An address that no mapping has. */
 struct table ncclNetPlugin_v11 = { (const char *)8, must_not_be_called };
 #elif PLUGIN_KIND == LONG_NAME
-static char name[100001];
+static char name[1000001];
 struct table ncclNetPlugin_v11 = { name, must_not_be_called };
 
 static __attribute__((constructor)) void fill_name(void)
