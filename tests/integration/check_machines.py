@@ -230,6 +230,17 @@ def with_switch(machine, root='pci0000:3a', acs=0, size=4096):
     return f'{up}/0000:3c:00.0', f'{up}/0000:3c:01.0'
 
 
+def with_nccl(machine, plugin=None, **variables):
+    """Adds NCCL 2.30.4, asked with these variables in its environment. `plugin`: the facts of the first one."""
+    machine.set('usr/lib/x86_64-linux-gnu/libnccl.so.2').fact('nccl.asked', 1)
+    machine.fact('nccl.library.0.file', '/usr/lib/x86_64-linux-gnu/libnccl.so.2').fact('nccl.library.0.release', 23004)
+    for key, value in (plugin or {}).items():
+        machine.fact(f'nccl.plugin.0.{key}', value)
+    for name, value in variables.items():
+        machine.fact(f'nccl.variable.{name}', value).fact(f'nccl.origin.{name}', 'environment')
+    return machine
+
+
 GPU, CARD = '0000:3d:00.0', '0000:3e:00.0'
 
 

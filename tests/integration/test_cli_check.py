@@ -179,6 +179,11 @@ def topology_file():
     return '<system><cpu numaid="0">' + ''.join(f'<pci busid="0000:00:{number:02x}.0" class="{kind}"/>'
                                                 for number, kind in devices) + '</cpu></system>'
 
+# Facts of plugins: one that was installed and loads, one that needs a library that is not there.
+PEERLANE_PLUGIN = {'asked': '/usr/lib/libnccl-net-peerlane.so', 'reason': 0, 'file': '/usr/lib/libnccl-net-peerlane.so',
+                   'tables': 0x1f00, 'name': 'Peerlane', 'state': 'done'}
+BAD_PLUGIN = {'asked': '/opt/libnccl-net-x.so', 'state': 'done',
+              'error': 'libx.so.1: cannot open shared object file: No such file or directory'}
 
 # What a sandbox shows in place of addresses; and a BAR for which there was no room.
 HIDDEN = f'0x{0:016x} 0x{0:016x} 0x{0:016x}\n' * 13
@@ -447,6 +452,27 @@ ROWS = [
                                           f'{MULTIARCH}/ucx/libuct_ib.so.0')), 'OK', 'with CUDA and RDMA'),
     ('soft-ucx', chained(ideal, libraries(f'{MULTIARCH}/libucp.so.0')), 'WARN', 'without CUDA|no UCX here'),
     ('soft-ucx', ideal, 'none', 'no UCX'),
+    ('nccl-plugin', lambda: machines.with_nccl(ideal(), PEERLANE_PLUGIN, NCCL_NET_PLUGIN='peerlane'), 'OK',
+     '^/usr/lib/libnccl-net-peerlane.so: loads, named Peerlane, tables v8 to v12$'),
+    ('nccl-plugin', lambda: machines.with_nccl(ideal(), {**BAD_PLUGIN, 'reason': 0}), 'WARN', '^/opt/libnccl-net-x.so: libx.so.1: cannot'),
+    ('nccl-plugin', lambda: machines.with_nccl(ideal(), {**BAD_PLUGIN, 'reason': 2}), 'OK', 'not chosen; libx.so.1: cannot'),
+    ('nccl-plugin', lambda: ideal().set(f'{MULTIARCH}/libnccl-net.so'), 'UNKNOWN', 'not loaded here'),
+    ('nccl-plugin', lambda: machines.with_nccl(ideal()), 'none', 'no network plugin'),
+    ('nccl-network', lambda: machines.with_nccl(ideal(), PEERLANE_PLUGIN, NCCL_NET_PLUGIN='peerlane', NCCL_NET='peerlane'), 'OK',
+     '^NCCL 2.30.4 uses the plugin Peerlane by its table v12: NCCL_NET_PLUGIN names it$'),
+    ('nccl-network', lambda: machines.with_nccl(ideal()), 'OK', 'IB: there is no libnccl-net.so, .* and 1 RDMA device can'),
+    ('nccl-network', lambda: machines.with_nccl(ideal(), {**PEERLANE_PLUGIN, 'reason': 2}), 'OK',
+     'not chosen: NCCL_NET_PLUGIN=/usr/lib/libnccl-net-peerlane.so$'),
+    ('nccl-network', lambda: machines.with_nccl(machines.bare()), 'OK', 'sockets: .* no RDMA device'),
+    ('nccl-network', lambda: machines.with_nccl(ideal(), {**BAD_PLUGIN, 'reason': 0}, NCCL_NET_PLUGIN='/opt/libnccl-net-x.so'), 'WARN',
+     'IB: no plugin could be used'),
+    ('nccl-network', lambda: machines.with_nccl(ideal(), NCCL_NET='Peerlane'), 'FAIL', 'no network of this name'),
+    ('nccl-network', lambda: ideal().set(f'{MULTIARCH}/libnccl.so.2'), 'UNKNOWN', 'are not known'),
+    ('nccl-network', ideal, 'none', 'no NCCL'),
+    ('nccl-variables', lambda: machines.with_nccl(ideal(), NCCL_NET_GDR_READ='1'), 'OK', '^1 variable of NCCL.* is set; none'),
+    ('nccl-variables', lambda: machines.with_nccl(ideal(), NCCL_NET_GDR_READ='0'), 'WARN', 'what a GPU sends goes through the host'),
+    ('nccl-variables', lambda: machines.with_nccl(ideal()).fact('nccl.unread', '/root/.nccl.conf'), 'UNKNOWN', '^/root/.nccl.conf was not'),
+    ('nccl-variables', ideal, 'none', 'no NCCL'),
 ]
 # Rows whose question has no unknown answer: a module is there or not; a library's files are there or not.
 NEVER_UNKNOWN = {'gpu-count', 'peer-client', 'peer-single', 'peer-ofed', 'card-driver', 'soft-mpi', 'soft-nccl', 'soft-ucx',

@@ -4,7 +4,6 @@
  * namespaces end with the processes.  Needs root; exits with 77 without.
  */
 #include <sched.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -13,30 +12,12 @@
 
 #include "support/agent.h"
 #include "support/cases.h"
+#include "support/netns.h"
 
 #define SIZE (32u << 20)
 
 static const struct setting wired = { "wired", "tcp", "10.77.0.2", PL_PROGRESS_THREAD, 4, true, false, false, false };
 static const struct setting sealed = { "sealed", "tcp", "10.77.0.2", PL_PROGRESS_THREAD, 2, true, true, false, false };
-
-/* Runs a command, split at spaces; returns true if it succeeded. */
-static bool command(const char *words)
-{
-	char copy[256], *arguments[32], *rest = copy;
-	extern char **environ;
-	unsigned count = 0;
-	pid_t pid;
-	int status;
-
-	snprintf(copy, sizeof(copy), "%s", words);
-	for (char *word; count < 31 && (word = strsep(&rest, " "));)
-		arguments[count++] = word;
-	arguments[count] = NULL;
-	if (posix_spawnp(&pid, arguments[0], NULL, NULL, arguments, environ))
-		return false;
-	status = process_wait(pid);
-	return WIFEXITED(status) && !WEXITSTATUS(status);
-}
 
 /* Moves the agent to its own namespace, then configures its end of the veth pair. */
 static void plug_agent(int fd)
@@ -46,9 +27,9 @@ static void plug_agent(int fd)
 	check(!unshare(CLONE_NEWNET));
 	check_number(send(fd, &byte, 1, 0), 1);
 	check_number(recv(fd, &byte, 1, 0), 1);
-	check(command("ip addr add 10.77.0.2/24 dev pl1"));
-	check(command("ip link set lo up"));
-	check(command("ip link set pl1 up"));
+	check(command_run("ip addr add 10.77.0.2/24 dev pl1"));
+	check(command_run("ip link set lo up"));
+	check(command_run("ip link set pl1 up"));
 }
 
 struct wire {
@@ -69,10 +50,10 @@ static void wire_open(struct wire *wire, const struct setting *setting, size_t s
 	agent_fork(&wire->agent, setting, size, plug_agent);
 	check_number(recv(wire->agent.fd, &byte, 1, 0), 1);
 	snprintf(words, sizeof(words), "ip link add pl0 type veth peer name pl1 netns %d", (int)wire->agent.pid);
-	check(command(words));
-	check(command("ip addr add 10.77.0.1/24 dev pl0"));
-	check(command("ip link set lo up"));
-	check(command("ip link set pl0 up"));
+	check(command_run(words));
+	check(command_run("ip addr add 10.77.0.1/24 dev pl0"));
+	check(command_run("ip link set lo up"));
+	check(command_run("ip link set pl0 up"));
 	check_number(send(wire->agent.fd, &byte, 1, 0), 1);
 	agent_ready(&wire->agent);
 	options.keepalive = 2 * SECOND;
@@ -163,7 +144,7 @@ static void pulled(void *argument)
 			 &error);
 	}
 	sleep_ms(10);
-	check(command("ip link set pl0 down"));
+	check(command_run("ip link set pl0 down"));
 	for (unsigned i = 0; i < COUNT; i++) {
 		int status = pl_wait(operations[i], UINT64_MAX, NULL, &error);
 
@@ -177,7 +158,7 @@ static void pulled(void *argument)
 	check_status(pl_remote_import(wire.peer, wire.agent.token, wire.agent.token_length, 200 * MS, &remote, &error),
 		     -ETIMEDOUT, &error);
 	/* After the link is up again, no byte of an abandoned operation may arrive. */
-	check(command("ip link set pl0 up"));
+	check(command_run("ip link set pl0 up"));
 	sleep_ms(1000);
 	value_check(wire.buffer.bytes, wire.buffer.length, POISON);
 	agent_kill(&wire.agent);
@@ -198,7 +179,7 @@ static void pulled_for_good(void *argument)
 	check_ok(pl_receive(wire.peer, 1, 0, &(struct pl_buffer){ wire.buffer.region, 0, 64 }, &attributes, &operation,
 			    &error),
 		 &error);
-	check(command("ip link set pl0 down"));
+	check(command_run("ip link set pl0 down"));
 	pulled_at = clock_now();
 	check_status(pl_wait(operation, UINT64_MAX, NULL, &error), -ECONNRESET, &error);
 	check(clock_now() - pulled_at < 8 * SECOND + SLACK);
@@ -230,8 +211,8 @@ static void packets_lost(void *argument)
 
 	wire_open(&wire, argument, SIZE);
 	/* Without netem in the kernel, a queue too short for its rate drops packets of bursts. */
-	if (!command("tc qdisc add dev pl0 root netem loss 1%") &&
-	    !command("tc qdisc add dev pl0 root tbf rate 400mbit burst 64k limit 64k")) {
+	if (!command_run("tc qdisc add dev pl0 root netem loss 1%") &&
+	    !command_run("tc qdisc add dev pl0 root tbf rate 400mbit burst 64k limit 64k")) {
 		puts("skipped: neither netem nor tbf here to lose packets");
 		exit(SKIPPED);
 	}
@@ -239,16 +220,6 @@ static void packets_lost(void *argument)
 	check(dropped() > 0);
 	agent_stop(&wire.agent);
 	wire_close(&wire);
-}
-
-/* True if this process may create namespaces and veth pairs. */
-static bool possible(void)
-{
-	pid_t pid = process_fork();
-
-	if (!pid)
-		_exit(!unshare(CLONE_NEWNET) && command("ip link add pl0 type veth peer name pl1") ? 0 : 1);
-	return process_wait(pid) == 0;
 }
 
 int main(void)
@@ -261,7 +232,7 @@ int main(void)
 		{ "packets lost", packets_lost, &wired, 25 },
 	};
 
-	if (!possible()) {
+	if (!netns_possible()) {
 		puts("skipped: network namespaces cannot be made here (they need root and iproute2)");
 		return SKIPPED;
 	}

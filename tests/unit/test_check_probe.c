@@ -12,27 +12,30 @@
 
 #include "diag/check/probe.h"
 
-static void answers(FILE *to)
+static void answers(FILE *to, const void *argument)
 {
-	fputs("good.one 1\ngood.two two words\nbad\n", to);
+	fprintf(to, "good.one 1\ngood.two %s\nbad\n", (const char *)argument);
 }
 
-static void hangs(FILE *to)
+static void hangs(FILE *to, const void *argument)
 {
+	(void)argument;
 	fputs("slow.first 1\n", to);
 	for (;;)
 		pause();
 }
 
-static void crashes(FILE *to)
+static void crashes(FILE *to, const void *argument)
 {
+	(void)argument;
 	fputs("crash.first 1\n", to);
 	signal(SIGABRT, SIG_DFL);
 	abort();
 }
 
-static void talks_without_end(FILE *to)
+static void talks_without_end(FILE *to, const void *argument)
 {
+	(void)argument;
 	for (unsigned i = 0;; i++)
 		if (fprintf(to, "talk.%u %0500u\n", i, i) < 0)
 			return;
@@ -41,10 +44,10 @@ static void talks_without_end(FILE *to)
 static void test_probes(void **state)
 {
 	static const struct pl_probe probes[] = {
-		{ "good", answers },
-		{ "slow", hangs },
-		{ "crash", crashes },
-		{ "talk", talks_without_end },
+		{ "good", answers, "two words" },
+		{ "slow", hangs, NULL },
+		{ "crash", crashes, NULL },
+		{ "talk", talks_without_end, NULL },
 	};
 	struct pl_facts *facts = pl_facts_new();
 

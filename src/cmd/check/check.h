@@ -132,6 +132,8 @@ int check_report_nagios(const struct pl_error *error);
 
 /* Returns the document of a run (document.c). */
 struct json_object *check_document(const struct check_run *run, const struct check *check);
+/* Returns the member "nccl" (nccl_json.c). */
+struct json_object *check_nccl_json(const struct pl_nccl *nccl);
 /* Returns the judgement of another command than `check`, for its document. */
 struct json_object *check_judgement_json(const struct check_run *run, const struct check *check);
 /* Adds the checks and their findings. */

@@ -193,6 +193,7 @@ struct json_object *check_document(const struct check_run *run, const struct che
 	cli_json_add(object, "counts", counts_json(&counts));
 	cli_json_add(object, "policy", policy_json(run, check));
 	cli_json_add(object, "inventory", inventory_json(run->inventory));
+	cli_json_add(object, "nccl", check_nccl_json(pl_check_machine_nccl(run->machine)));
 	check_document_add_report(object, &run->report);
 	return object;
 }

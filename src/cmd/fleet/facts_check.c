@@ -9,8 +9,9 @@
  * which differ from host to host and from run to run.
  */
 static const char *const constant_checks[] = {
-	"access-memlock", "bus-platform", "driver-flavour", "gpu-partition", "kernel-signing", "path-class",
-	"path-payload",   "peer-ofed",    "port-mtu",       "soft-mpi",      "soft-nccl",      "soft-ucx",
+	"access-memlock", "bus-platform", "driver-flavour", "gpu-partition", "kernel-signing",
+	"path-class",     "nccl-network", "nccl-plugin",    "path-payload",  "peer-ofed",
+	"port-mtu",       "soft-mpi",     "soft-nccl",      "soft-ucx",
 };
 
 static bool is_constant_check(const char *id)

@@ -16,6 +16,7 @@ struct pl_check_machine;
 struct pl_check_policy;
 struct pl_check_acceptance;
 struct pl_inventory;
+struct pl_nccl;
 
 enum pl_check_status {
 	PL_CHECK_NONE, /* the row does not apply to this machine */
@@ -150,6 +151,7 @@ int pl_check_machine_open(struct pl_check_machine **ret, struct pl_sysroot *root
 			  const struct pl_check_options *options, struct pl_error *error);
 void pl_check_machine_close(struct pl_check_machine *machine);
 const struct pl_inventory *pl_check_machine_inventory(const struct pl_check_machine *machine);
+const struct pl_nccl *pl_check_machine_nccl(const struct pl_check_machine *machine);
 /* Returns the answers, for a dump. */
 const struct pl_facts *pl_check_machine_facts(const struct pl_check_machine *machine);
 

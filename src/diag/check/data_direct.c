@@ -42,7 +42,7 @@ static void note_silence(struct pl_topology *topology, const struct pl_facts *fa
 
 int pl_data_direct_read(struct pl_topology *topology, struct pl_sysroot *root, uint64_t timeout)
 {
-	static const struct pl_probe probe = { "data-direct", pl_probe_data_direct };
+	static const struct pl_probe probe = { .name = "data-direct", .run = pl_probe_data_direct };
 	struct pl_facts *facts;
 	int rc;
 

@@ -95,7 +95,7 @@ int pl_gpu_links_add(struct pl_topology *topology, struct pl_sysroot *root, cons
 
 int pl_gpu_links_read(struct pl_topology *topology, struct pl_sysroot *root, uint64_t timeout)
 {
-	static const struct pl_probe probe = { "nvml", pl_probe_nvml };
+	static const struct pl_probe probe = { .name = "nvml", .run = pl_probe_nvml };
 	struct pl_facts *facts;
 	int rc;
 

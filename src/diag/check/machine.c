@@ -126,6 +126,21 @@ void check_glob(const struct pl_check_machine *machine, const char *pattern, che
 	expand(&glob, "", pattern);
 }
 
+static void count_path(const struct pl_check_machine *machine, const char *path, void *user)
+{
+	(void)machine;
+	(void)path;
+	++*(unsigned *)user;
+}
+
+bool check_any(const struct pl_check_machine *machine, const char *pattern)
+{
+	unsigned count = 0;
+
+	check_glob(machine, pattern, count_path, &count);
+	return count > 0;
+}
+
 int check_compare_versions(const char *a, const char *b)
 {
 	while (*a || *b) {
@@ -150,10 +165,12 @@ static void read_facts(struct pl_check_machine *machine, const struct pl_check_o
 {
 	char release[128];
 
-	if (machine->live && options->ask)
+	if (machine->live && options->ask) {
 		pl_probe_all(machine->facts, options->timeout);
-	else
+		pl_nccl_ask(machine, options->timeout);
+	} else {
 		pl_facts_load(machine->facts, machine->root);
+	}
 	/* A fact that is also in a file needs no question. */
 	if (check_text(machine, release, "proc/sys/kernel/osrelease") > 0)
 		pl_facts_set(machine->facts, "system.release", "%s", release);
@@ -223,6 +240,7 @@ int pl_check_machine_open(struct pl_check_machine **ret, struct pl_sysroot *root
 	machine->product = machine->topology->platform;
 	if (check_find_devices(machine) < 0 || pl_inventory_take(&machine->inventory, machine) < 0)
 		goto no_memory;
+	pl_nccl_take(&machine->nccl, machine);
 	*ret = machine;
 	return 0;
 no_memory:
@@ -248,6 +266,11 @@ void pl_check_machine_close(struct pl_check_machine *machine)
 const struct pl_inventory *pl_check_machine_inventory(const struct pl_check_machine *machine)
 {
 	return &machine->inventory;
+}
+
+const struct pl_nccl *pl_check_machine_nccl(const struct pl_check_machine *machine)
+{
+	return &machine->nccl;
 }
 
 const struct pl_facts *pl_check_machine_facts(const struct pl_check_machine *machine)

@@ -5,6 +5,7 @@
 
 #include "diag/check/check.h"
 #include "diag/check/facts.h"
+#include "diag/check/nccl.h"
 #include "diag/check/policy.h"
 #include "diag/check/snapshot.h"
 #include "topology/topology.h"
@@ -44,6 +45,7 @@ struct pl_check_machine {
 	struct check_device *devices;
 	size_t device_count;
 	struct pl_inventory inventory;
+	struct pl_nccl nccl;
 	const struct pl_check_policy *policy; /* never NULL */
 };
 
@@ -73,6 +75,8 @@ bool check_command_line(const struct pl_check_machine *machine, const char *word
 /* Calls visit for each path that matches a pattern, up to a limit. '*' matches any part of one name. */
 typedef void (*check_visit)(const struct pl_check_machine *machine, const char *path, void *user);
 void check_glob(const struct pl_check_machine *machine, const char *pattern, check_visit visit, void *user);
+/* True if a path matches the pattern. */
+bool check_any(const struct pl_check_machine *machine, const char *pattern);
 
 /* -- facts of several rows --------------------------------------------------------------------------- */
 

@@ -42,9 +42,9 @@ static const char *const known_families[] = { "libnccl-net", "openmpi-", "openmp
 					      "ucx-",        "ucx",      "python3" };
 
 /* Beginnings of keys of facts, and of known words of kernel parameters. */
-static const char *const known_facts[] = { "system.", "process.", "limit.", "net.", "node.", "search.path", "log.",
-					   "verbs.",  "cuda.",	  "nvml.",  "nccl.topo_file", "pins.", "kallsyms.",
-					   "access.", "ibv.",	  "gpu." };
+static const char *const known_facts[] = { "system.",   "process.", "limit.", "net.",  "node.", "search.path",
+					   "log.",      "verbs.",   "cuda.",  "nvml.", "nccl.", "pins.",
+					   "kallsyms.", "access.",  "ibv.",   "gpu." };
 
 struct pl_privacy *pl_privacy_new(void)
 {
@@ -188,6 +188,31 @@ static void filter_text(struct pl_privacy *privacy, const char *text, char *copy
 	copy[used] = '\0';
 }
 
+/* Copies a text, in which each word with a '/' or with ".so" is a path or the name of a library. */
+static void filter_libraries(struct pl_privacy *privacy, const char *text, char *copy, size_t size)
+{
+	static const char around[] = " :,;'\"()[]=`";
+	size_t used = 0;
+
+	while (*text && used + 1 < size) {
+		char word[PL_SYSROOT_PATH_MAX], filtered[PL_SYSROOT_PATH_MAX];
+		size_t length = strcspn(text, around);
+
+		if (!length || length >= sizeof(word)) {
+			copy[used++] = *text++;
+			continue;
+		}
+		snprintf(word, sizeof(word), "%.*s", (int)length, text);
+		if (strchr(word, '/') || strstr(word, ".so"))
+			pl_privacy_path(privacy, word, filtered, sizeof(filtered));
+		else
+			snprintf(filtered, sizeof(filtered), "%s", word);
+		used = PL_MIN(used + (size_t)snprintf(copy + used, size - used, "%s", filtered), size - 1);
+		text += length;
+	}
+	copy[used] = '\0';
+}
+
 /* Removes the name of a process from a line of the kernel log ("name=...", "comm: ..."), in place. */
 static void remove_process_names(char *line)
 {
@@ -212,7 +237,10 @@ bool pl_privacy_fact(struct pl_privacy *privacy, const char *key, const char *va
 		known = !strncmp(key, known_facts[i], strlen(known_facts[i]));
 	if (!known)
 		return false;
-	filter_text(privacy, value, copy, size);
+	if (!strncmp(key, "nccl.", 5))
+		filter_libraries(privacy, value, copy, size);
+	else
+		filter_text(privacy, value, copy, size);
 	if (!strncmp(key, "log.", 4))
 		remove_process_names(copy);
 	return true;

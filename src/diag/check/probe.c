@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #define ANSWER_MAX (256u << 10)
-#define CHILDREN_MAX 4
 #define GRACE (500 * PL_NS_PER_MS)
 
 struct child {
@@ -40,7 +39,7 @@ static void become(const struct pl_probe *probe, int fd)
 	}
 	if (to) {
 		setvbuf(to, NULL, _IOLBF, BUFSIZ);
-		probe->run(to);
+		probe->run(to, probe->argument);
 		fflush(to);
 	}
 	_exit(0);
@@ -105,7 +104,7 @@ static bool reap(pid_t pid, bool hangs, int *status)
 /* Reads until all children are done, or the time is over. */
 static void listen_to(struct child *children, size_t count, uint64_t deadline)
 {
-	struct pollfd polls[CHILDREN_MAX];
+	struct pollfd polls[PL_PROBES_MAX];
 	bool open = true;
 
 	while (open && pl_now() < deadline) {
@@ -150,9 +149,9 @@ static void finish_child(struct child *child, struct pl_facts *facts)
 void pl_probe_run(struct pl_facts *facts, const struct pl_probe *probes, size_t count, uint64_t timeout)
 {
 	uint64_t deadline = pl_deadline(pl_now(), timeout);
-	struct child children[CHILDREN_MAX];
+	struct child children[PL_PROBES_MAX];
 
-	count = PL_MIN(count, (size_t)CHILDREN_MAX);
+	count = PL_MIN(count, (size_t)PL_PROBES_MAX);
 	for (size_t i = 0; i < count; i++)
 		start_child(&children[i], &probes[i]);
 	listen_to(children, count, deadline);
@@ -174,9 +173,9 @@ struct pl_facts *pl_probe_one(struct pl_sysroot *root, const struct pl_probe *pr
 void pl_probe_all(struct pl_facts *facts, uint64_t timeout)
 {
 	static const struct pl_probe probes[] = {
-		{ "verbs", pl_probe_verbs },
-		{ "cuda", pl_probe_cuda },
-		{ "nvml", pl_probe_nvml },
+		{ .name = "verbs", .run = pl_probe_verbs },
+		{ .name = "cuda", .run = pl_probe_cuda },
+		{ .name = "nvml", .run = pl_probe_nvml },
 	};
 
 	pl_probe_process(facts);

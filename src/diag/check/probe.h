@@ -10,11 +10,15 @@
 #include "diag/check/facts.h"
 
 /* Writes "key value" lines. Runs in a process of its own, which is killed after its time. */
-typedef void (*pl_probe_function)(FILE *to);
+typedef void (*pl_probe_function)(FILE *to, const void *argument);
+
+/* Probes that run together at most. */
+#define PL_PROBES_MAX 24
 
 struct pl_probe {
 	const char *name; /* the fact "NAME.state" becomes "done", "crashed N" or "hangs" */
 	pl_probe_function run;
+	const void *argument; /* for `run` */
 };
 
 /* Runs probes together, for at most `timeout` nanoseconds, and adds their facts. */
@@ -37,10 +41,10 @@ void pl_probe_process(struct pl_facts *facts);
 /* Sets log.*, kallsyms.*, pins.holders. */
 void pl_probe_kernel(struct pl_facts *facts);
 
-void pl_probe_verbs(FILE *to);
+void pl_probe_verbs(FILE *to, const void *argument);
 /* Asks libmlx5 only, which pl_probe_verbs() does, too. */
-void pl_probe_data_direct(FILE *to);
-void pl_probe_cuda(FILE *to);
-void pl_probe_nvml(FILE *to);
+void pl_probe_data_direct(FILE *to, const void *argument);
+void pl_probe_cuda(FILE *to, const void *argument);
+void pl_probe_nvml(FILE *to, const void *argument);
 
 #endif

@@ -169,12 +169,13 @@ static void prove_export(const struct cuda *cuda, int count, FILE *to)
 	}
 }
 
-void pl_probe_cuda(FILE *to)
+void pl_probe_cuda(FILE *to, const void *argument)
 {
 	uint64_t began = pl_now();
 	int version = 0, count = 0, rc;
 	struct cuda cuda;
 
+	(void)argument;
 	if (!load_cuda(&cuda, to))
 		return;
 	tell_file(&cuda, to);

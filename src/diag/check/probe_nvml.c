@@ -45,7 +45,7 @@ static void tell_nvml_device(void *library, void *device, FILE *to)
 	nvml_tell_links(library, device, id, to);
 }
 
-void pl_probe_nvml(FILE *to)
+void pl_probe_nvml(FILE *to, const void *argument)
 {
 	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL), *device;
 	function_void start = library ? (function_void)dlsym(library, "nvmlInit_v2") : NULL;
@@ -57,6 +57,7 @@ void pl_probe_nvml(FILE *to)
 	char version[96] = "";
 	int rc;
 
+	(void)argument;
 	if (!start || !get_count || !get)
 		return;
 	rc = start();

@@ -102,11 +102,12 @@ static void ask_devices(const struct verbs_library *library,
 		library->ibv_free_device_list(devices);
 }
 
-void pl_probe_verbs(FILE *to)
+void pl_probe_verbs(FILE *to, const void *argument)
 {
 	struct pl_error error;
 	const struct verbs_library *library = verbs_library_get(&error);
 
+	(void)argument;
 	if (!library) {
 		fprintf(to, "verbs.library %s\n", error.message);
 		return;
@@ -115,24 +116,27 @@ void pl_probe_verbs(FILE *to)
 	ask_devices(library, ask_device, to);
 }
 
-void pl_probe_data_direct(FILE *to)
+void pl_probe_data_direct(FILE *to, const void *argument)
 {
 	const struct verbs_library *library = verbs_library_get(NULL);
 
+	(void)argument;
 	if (library)
 		ask_devices(library, ask_data_direct, to);
 }
 
 #else
 
-void pl_probe_verbs(FILE *to)
+void pl_probe_verbs(FILE *to, const void *argument)
 {
+	(void)argument;
 	fputs("verbs.library this build is without libibverbs\n", to);
 }
 
-void pl_probe_data_direct(FILE *to)
+void pl_probe_data_direct(FILE *to, const void *argument)
 {
 	(void)to;
+	(void)argument;
 }
 
 #endif

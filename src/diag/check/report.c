@@ -6,9 +6,10 @@
 #include "diag/check/verdict.h"
 
 static const struct pl_check_row *const files[] = {
-	pl_check_rows_gpu,    pl_check_rows_driver,   pl_check_rows_peer,     pl_check_rows_module, pl_check_rows_card,
-	pl_check_rows_access, pl_check_rows_port,     pl_check_rows_traffic,  pl_check_rows_path,   pl_check_rows_bus,
-	pl_check_rows_system, pl_check_rows_software, pl_check_rows_expected, pl_check_rows_route,
+	pl_check_rows_gpu,  pl_check_rows_driver,   pl_check_rows_peer,   pl_check_rows_module,
+	pl_check_rows_card, pl_check_rows_access,   pl_check_rows_port,   pl_check_rows_traffic,
+	pl_check_rows_path, pl_check_rows_bus,      pl_check_rows_system, pl_check_rows_software,
+	pl_check_rows_nccl, pl_check_rows_expected, pl_check_rows_route,
 };
 
 const struct pl_check_row *pl_check_row_at(size_t index)

@@ -20,6 +20,7 @@ extern const struct pl_check_row pl_check_rows_path[];
 extern const struct pl_check_row pl_check_rows_bus[];
 extern const struct pl_check_row pl_check_rows_system[];
 extern const struct pl_check_row pl_check_rows_software[];
+extern const struct pl_check_row pl_check_rows_nccl[];
 extern const struct pl_check_row pl_check_rows_expected[];
 extern const struct pl_check_row pl_check_rows_route[];
 

@@ -46,21 +46,6 @@ static bool has(const struct pl_check_machine *machine, const char *prefix, cons
 	return false;
 }
 
-static void count_path(const struct pl_check_machine *machine, const char *path, void *user)
-{
-	(void)machine;
-	(void)path;
-	++*(unsigned *)user;
-}
-
-static bool any(const struct pl_check_machine *machine, const char *pattern)
-{
-	unsigned count = 0;
-
-	check_glob(machine, pattern, count_path, &count);
-	return count > 0;
-}
-
 /* -- Open MPI and its derivatives ------------------------------------------------------------------ */
 
 static bool ompi_has_component(const struct pl_check_machine *machine, const char *prefix, const char *component)
@@ -123,8 +108,8 @@ static void visit_mvapich(const struct pl_check_machine *machine, const char *pa
 
 static void visit_cray(const struct pl_check_machine *machine, const char *path, void *user)
 {
-	bool gtl = any(machine, "opt/cray/pe/lib64/libmpi_gtl_cuda.so*") ||
-		   any(machine, "opt/cray/pe/mpich/*/gtl/lib/libmpi_gtl_cuda.so*");
+	bool gtl = check_any(machine, "opt/cray/pe/lib64/libmpi_gtl_cuda.so*") ||
+		   check_any(machine, "opt/cray/pe/mpich/*/gtl/lib/libmpi_gtl_cuda.so*");
 
 	if (new_to(machine, user, path))
 		found(user, path, gtl, "Cray MPICH",
@@ -188,17 +173,38 @@ static void probe_mpi(const struct pl_check_machine *machine, struct pl_check_re
 
 /* -- NCCL ------------------------------------------------------------------------------------------ */
 
+/* Returns the release that the library itself told; 0: unknown. */
+static unsigned nccl_release_of(const struct pl_check_machine *machine, const char *path)
+{
+	const struct pl_nccl *nccl = &machine->nccl;
+	char file[PL_SYSROOT_PATH_MAX], other[PL_SYSROOT_PATH_MAX];
+
+	if (pl_sysroot_resolve(machine->root, file, sizeof(file), "%s", path) < 0)
+		return 0;
+	for (size_t i = 0; i < nccl->library_count; i++)
+		if (pl_sysroot_resolve(pl_snapshot_unrecorded(machine->root), other, sizeof(other), "%s",
+				       nccl->libraries[i].file) >= 0 &&
+		    !strcmp(file, other))
+			return nccl->libraries[i].release;
+	return 0;
+}
+
 static void visit_nccl(const struct pl_check_machine *machine, const char *path, void *user)
 {
-	char target[128];
+	unsigned release = nccl_release_of(machine, path);
+	char target[128], told[24];
 	const char *version;
 
 	if (pl_sysroot_link_name(machine->root, target, sizeof(target), "%s", path) < 0)
 		snprintf(target, sizeof(target), "%s", strrchr(path, '/') + 1);
 	version = strstr(target, ".so.");
+	version = version && strchr(version + 4, '.') ? version + 4 : "of unknown release";
+	if (release) {
+		pl_nccl_format_release(release, told);
+		version = told;
+	}
 	if (new_to(machine, user, path))
-		found(user, path, true, "NCCL",
-		      version && strchr(version + 4, '.') ? version + 4 : "of unknown release");
+		found(user, path, true, "NCCL", version);
 }
 
 static void visit_plugin(const struct pl_check_machine *machine, const char *path, void *user)
@@ -209,14 +215,6 @@ static void visit_plugin(const struct pl_check_machine *machine, const char *pat
 
 static void probe_nccl(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
-	static const char *const nccl[] = { "usr/lib/*/libnccl.so.2",
-					    "usr/lib64/libnccl.so.2",
-					    "usr/local/lib/libnccl.so.2",
-					    "usr/local/nccl*/lib/libnccl.so.2",
-					    "usr/local/cuda*/lib64/libnccl.so.2",
-					    "usr/local/lib/python3*/*-packages/nvidia/nccl/lib/libnccl.so.2",
-					    "usr/lib/python3*/*-packages/nvidia/nccl/lib/libnccl.so.2",
-					    "opt/*/lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2" };
 	static const char *const plugins[] = { "usr/lib/*/libnccl-net*.so",
 					       "usr/local/lib/libnccl-net*.so",
 					       "opt/amazon/*ofi*/lib*/libnccl-net*.so",
@@ -225,9 +223,13 @@ static void probe_nccl(const struct pl_check_machine *machine, struct pl_check_r
 					       "opt/*/hpcx*/nccl_rdma_sharp_plugin/lib/libnccl-net.so" };
 	struct hunt hunt = { .result = result };
 
-	for (size_t i = 0; i < PL_ARRAY_SIZE(nccl); i++)
-		check_glob(machine, nccl[i], visit_nccl, &hunt);
+	for (size_t i = 0; pl_nccl_library_places[i]; i++)
+		check_glob(machine, pl_nccl_library_places[i], visit_nccl, &hunt);
 	search_paths(machine, "lib/libnccl.so.2", "lib/libnccl.so.2", visit_nccl, &hunt);
+	/* Those of the loader and of Python's environments. Paths here have no leading slash. */
+	for (size_t i = 0; i < machine->nccl.library_count; i++)
+		if (check_exists(machine, "%s", machine->nccl.libraries[i].file))
+			visit_nccl(machine, machine->nccl.libraries[i].file + 1, &hunt);
 	if (!hunt.seen_count) {
 		pl_check_note(result, PL_CHECK_NONE, NULL, "no NCCL was found");
 		return;
@@ -235,8 +237,8 @@ static void probe_nccl(const struct pl_check_machine *machine, struct pl_check_r
 	for (size_t i = 0; i < PL_ARRAY_SIZE(plugins); i++)
 		check_glob(machine, plugins[i], visit_plugin, &hunt);
 	/* NCCL's own transport loads libibverbs by name. */
-	if (machine->device_count && !any(machine, "usr/lib/*/libibverbs.so.1") &&
-	    !any(machine, "usr/lib64/libibverbs.so.1"))
+	if (machine->device_count && !check_any(machine, "usr/lib/*/libibverbs.so.1") &&
+	    !check_any(machine, "usr/lib64/libibverbs.so.1"))
 		pl_check_note(result, PL_CHECK_WARN, NULL, "libibverbs.so.1 is missing: NCCL falls back to sockets");
 }
 
