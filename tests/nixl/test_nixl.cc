@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <thread>
 
 #include <signal.h>
 
+#include "parameters.h"
 #include "stand_in.h"
 #include "strangers.h"
+#include "threads.h"
 #include "wire.h"
 
 extern "C" {
@@ -23,23 +23,6 @@ static const size_t PIECES = slowness() > 2 ? 8000 : 40000;
 static constexpr size_t PIECE = 40;
 static constexpr size_t STRIDE = 64;
 static const size_t LENGTH = PIECES * STRIDE;
-
-static nixl_b_params_t parameters_of(const char *text)
-{
-	nixl_b_params_t parameters;
-	std::string all = text, word;
-
-	for (size_t at = 0; at < all.size();) {
-		size_t end = std::min(all.find(' ', at), all.size());
-		word = all.substr(at, end - at);
-		parameters[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
-		at = end + 1;
-	}
-	/* Cases run over the stand-in card, too. */
-	if (const char *fabric = getenv("NIXL_TEST_FABRIC"))
-		parameters["fabric"] = fabric;
-	return parameters;
-}
 
 static void fill(std::vector<char> &memory, unsigned seed)
 {
@@ -171,9 +154,9 @@ static void test_self(void *argument)
 }
 
 /* The target deregisters: the transfer fails, and no notification comes, neither then nor before the next one. */
-static void test_failure(void *)
+static void test_failure(void *argument)
 {
-	nixl_b_params_t parameters = parameters_of("fabric=tcp");
+	nixl_b_params_t parameters = parameters_of((const char *)argument);
 	std::vector<char> memory(LENGTH);
 	remote_process remote = start_remote("two", parameters, LENGTH);
 	stand_in agent("one", parameters);
@@ -370,53 +353,6 @@ static void test_wrong(void *)
 	}
 }
 
-/* Two threads post, a third one notifies, all to one agent; a fourth collects. */
-static void test_threads(void *argument)
-{
-	constexpr int ROUNDS = 40;
-	nixl_b_params_t parameters = parameters_of((const char *)argument);
-	std::vector<char> memory(LENGTH);
-	stand_in agent("one", parameters);
-	stand_in other("two", parameters);
-	std::vector<char> target(LENGTH);
-	range local = agent.add(memory.data(), LENGTH), own = other.add(target.data(), LENGTH), there;
-	std::vector<std::thread> threads;
-	std::map<std::string, int> seen;
-
-	check_number(agent.engine->loadRemoteConnInfo("two", other.info()), NIXL_SUCCESS);
-	check_number(agent.load("two", other.public_data(own), own.address, LENGTH, there), NIXL_SUCCESS);
-	for (size_t half : { (size_t)0, LENGTH / 2 }) {
-		threads.emplace_back([&, half] {
-			nixlBackendReqH *handle;
-			for (int i = 0; i < ROUNDS; i++) {
-				check_number(agent.prepare(NIXL_WRITE, local, there,
-							   { { half, half, 4096 }, { half + 8192, half + 16384, 64 } },
-							   "two", handle),
-					     NIXL_SUCCESS);
-				for (int post = 0; post < 3; post++)
-					check_number(agent.finish(handle, agent.post(handle, half ? "high" : "low")),
-						     NIXL_SUCCESS);
-				agent.release(handle);
-			}
-		});
-	}
-	threads.emplace_back([&] {
-		for (int i = 0; i < ROUNDS; i++)
-			check_number(agent.engine->genNotif("two", i % 2 ? "small" : notice_of(2000)), NIXL_SUCCESS);
-	});
-	for (int i = 0; i < 3 * ROUNDS * 2 + ROUNDS; i++)
-		seen[other.notice().second]++;
-	for (std::thread &each : threads)
-		each.join();
-	check_number(seen["high"], 3 * ROUNDS);
-	check_number(seen["low"], 3 * ROUNDS);
-	check_number(seen["small"], ROUNDS / 2);
-	check_number(seen[notice_of(2000)], ROUNDS / 2);
-	agent.unload(there);
-	agent.remove(local);
-	other.remove(own);
-}
-
 /* GPU memory at either end, and at both. */
 static void test_gpu(void *argument)
 {
@@ -472,7 +408,8 @@ int main()
 		{ "answers", test_answers, nullptr, 30 },
 		{ "self_tcp", test_self, "fabric=tcp", 30 },
 		{ "self_local", test_self, "fabric=local", 30 },
-		{ "failure", test_failure, nullptr, 30 },
+		{ "failure_tcp", test_failure, "fabric=tcp", 30 },
+		{ "failure_local", test_failure, "fabric=local", 30 },
 		{ "release_tcp", test_release, "fabric=tcp", 30 },
 		{ "release_local", test_release, "fabric=local", 30 },
 		{ "busy_read", test_busy, nullptr, 30 },
@@ -488,12 +425,16 @@ int main()
 		{ "departed", test_departed, nullptr, 30 },
 		{ "identities", test_identities, nullptr, 60 },
 		{ "false_name", test_false_name, nullptr, 30 },
+		{ "keys", test_keys, nullptr, 60 },
+		{ "variables", test_variables, nullptr, 60 },
 		{ "no_memory", test_no_memory, nullptr, 30 },
 		{ "no_memory_list", test_no_memory_list, nullptr, 30 },
 		{ "gpu_tcp", test_gpu, "fabric=tcp", 30 },
 		{ "gpu_local", test_gpu, "fabric=local", 30 },
 		{ "threads_tcp", test_threads, "fabric=tcp", 30 },
 		{ "threads_local", test_threads, "fabric=local", 30 },
+		{ "disconnects_tcp", test_disconnects, "fabric=tcp", 30 },
+		{ "disconnects_local", test_disconnects, "fabric=local", 30 },
 	};
 
 	return cases_run("nixl", cases, sizeof(cases) / sizeof(cases[0]));
