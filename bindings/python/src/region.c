@@ -17,7 +17,7 @@ PyObject *py_region_new(struct py_context *context, struct pl_region *handle, Py
 	region->handle = handle;
 	region->keeper = keeper;
 	region->readonly = readonly;
-	region->device = -1;
+	region->device = pl_region_gpu(handle);
 	return (PyObject *)region;
 }
 
