@@ -18,7 +18,7 @@ EXAMPLES = re.findall(r'^## ([^\n]*)\n(?:(?!^## ).)*?^```python\n(.*?)^```', TEX
 
 
 def test_the_page_has_examples():
-    assert len(EXAMPLES) == TEXT.count('```python') == 9
+    assert len(EXAMPLES) == TEXT.count('```python') == 10
 
 
 @pytest.mark.parametrize('name, code', EXAMPLES, ids=[name for name, _ in EXAMPLES])
@@ -44,7 +44,8 @@ def test_the_example_of_mpi_runs(tmp_path):
 
 
 @pytest.mark.parametrize('kind', [pl.Context, pl.Region, pl.Remote, pl.RemoteSet, pl.Listener, pl.Peer, pl.Operation,
-                                  pl.Receipt, pl.Publisher, pl.Subscriber, pl.Frame, pl.Layout, pl.Group, pl.Rendezvous, aio.Context, aio.Subscriber, aio.Peer, aio.Listener])
+                                  pl.Receipt, pl.Vector, pl.Publisher, pl.Subscriber, pl.Frame, pl.Layout, pl.Group, pl.Rendezvous,
+                                  aio.Context, aio.Subscriber, aio.Peer, aio.Listener, aio.Vector])
 def test_public_names_have_texts_and_signatures(kind):
     assert kind.__doc__
     for name, member in inspect.getmembers(kind):
