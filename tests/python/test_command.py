@@ -137,6 +137,21 @@ def test_view_of_a_stream(local, monkeypatch):
         assert shown[-1].sequence == 2 and decoded(shown[-1])[3] == [b'\2\t']
 
 
+def test_view_of_a_stream_in_ipython(local):
+    pytest.importorskip('IPython', reason='IPython is not installed')
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.utils.capture import capture_output
+
+    InteractiveShell.instance()
+    with local.far.publish('s', pl.Layout((1, 2), 'uint8'), allow_block=True) as publisher, \
+            local.peer.subscribe('s', overflow='block', queue=8) as subscriber, capture_output() as captured:
+        publisher.put(bytes([0, 9]), timeout=120)
+        publisher.end()
+        assert pl.view(subscriber, interval=0) == 1
+    assert len(captured.outputs) == 1
+    assert base64.b64decode(captured.outputs[0].data['image/png']).startswith(b'\x89PNG')
+
+
 def test_the_benchmark_of_two_processes_runs(monkeypatch):
     """A thousandth of its counts, and a tool that is not there."""
     monkeypatch.syspath_prepend(pathlib.Path(__file__).parents[2] / 'benchmarks')

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import textwrap
@@ -41,6 +42,22 @@ def test_the_example_of_mpi_runs(tmp_path):
                                'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'})
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == '[3, 3, 3]\n'
+
+
+def test_the_example_of_torch_runs(tmp_path):
+    """Two processes of one host, or a check of the syntax where PyTorch is not installed."""
+    code, = re.findall(r'^(    import torch\n.*?)^\S', TEXT, re.M | re.S)
+    code = textwrap.dedent(code)
+    compile(code, 'docs/python.md', 'exec')
+    pytest.importorskip('torch', reason='PyTorch is not installed')
+    with socket.create_server(('127.0.0.1', 0)) as probe:
+        port = str(probe.getsockname()[1])
+    variables = {**os.environ, 'PYTHONMALLOC': 'default', 'WORLD_SIZE': '2', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port}
+    (tmp_path / 'example.py').write_text(code + 'print(len(group))\n')
+    processes = [subprocess.Popen([sys.executable, 'example.py'], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, env={**variables, 'RANK': str(rank)}) for rank in range(2)]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0] and outputs == ['2\n', '2\n'], outputs
 
 
 @pytest.mark.parametrize('kind', [pl.Context, pl.Region, pl.Remote, pl.RemoteSet, pl.Listener, pl.Peer, pl.Operation,
