@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Results of the command as data, and pictures of results and frames in notebooks."""
 import base64
+import concurrent.futures
 import os
 import pathlib
 import re
 import struct
 import subprocess
 import sys
+import time
 import types
 import xml.etree.ElementTree
 import zlib
@@ -145,11 +147,16 @@ def test_view_of_a_stream_in_ipython(local):
     InteractiveShell.instance()
     with local.far.publish('s', pl.Layout((1, 2), 'uint8'), allow_block=True) as publisher, \
             local.peer.subscribe('s', overflow='block', queue=8) as subscriber, capture_output() as captured:
-        publisher.put(bytes([0, 9]), timeout=120)
-        publisher.end()
-        assert pl.view(subscriber, interval=0) == 1
-    assert len(captured.outputs) == 1
-    assert base64.b64decode(captured.outputs[0].data['image/png']).startswith(b'\x89PNG')
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            shown = pool.submit(pl.view, subscriber, interval=0)
+            publisher.put(bytes([0, 9]), timeout=120)
+            while not captured.outputs and not shown.done():
+                time.sleep(0.001)
+            publisher.put(bytes([1, 9]), timeout=120)
+            publisher.end()
+            assert shown.result(120) == 2
+    assert [picture.update for picture in captured.outputs] == [False, True]
+    assert [decoded(picture.data['image/png'])[3] for picture in captured.outputs] == [[b'\0\t'], [b'\1\t']]
 
 
 def test_the_benchmark_of_two_processes_runs(monkeypatch):
