@@ -208,9 +208,10 @@ static void test_release(void *argument)
 	check(running > 0);
 	/* Memory that a prepared transfer uses can be deregistered; the transfer then fails. */
 	check_number(agent.prepare(NIXL_READ, local, there, pieces, "two", handle), NIXL_SUCCESS);
-	agent.post(handle);
+	nixl_status_t posted = agent.post(handle);
 	agent.remove(local);
-	check_number(agent.engine->checkXfer(handle), NIXL_ERR_CANCELED);
+	/* On a busy machine the local fabric may end the read before the call that posts it. */
+	check_number(agent.engine->checkXfer(handle), posted == NIXL_IN_PROG ? NIXL_ERR_CANCELED : NIXL_SUCCESS);
 	check_number(agent.post(handle), NIXL_ERR_NOT_FOUND);
 	agent.release(handle);
 	agent.unload(there);
