@@ -18,8 +18,9 @@ extern "C" {
 #include "support/gpu.h"
 }
 
-/* Sanitizers are slow, and look at each byte. */
-static const size_t PIECES = slowness() > 2 ? 8000 : 40000;
+/* Sanitizers are slow, and look at each byte: one case has as many pieces there. */
+static constexpr size_t MANY_PIECES = 40000;
+static const size_t PIECES = slowness() > 2 ? 8000 : MANY_PIECES;
 static constexpr size_t PIECE = 40;
 static constexpr size_t STRIDE = 64;
 static const size_t LENGTH = PIECES * STRIDE;
@@ -33,12 +34,12 @@ static void fill(std::vector<char> &memory, unsigned seed)
 }
 
 /* Pieces at both ends in orders of their own, none next to the other. */
-static std::vector<piece> scattered()
+static std::vector<piece> scattered(size_t count = PIECES)
 {
 	std::vector<piece> pieces;
 
-	for (size_t i = 0; i < PIECES; i++)
-		pieces.push_back({ i * STRIDE, i * 7919 % PIECES * STRIDE, PIECE });
+	for (size_t i = 0; i < count; i++)
+		pieces.push_back({ i * STRIDE, i * 7919 % count * STRIDE, PIECE });
 	return pieces;
 }
 
@@ -103,6 +104,36 @@ static void test_transfers(void *argument)
 	agent.unload(there);
 	check_number(agent.engine->disconnect("two"), NIXL_SUCCESS);
 	check_number(agent.engine->genNotif("two", "x"), NIXL_ERR_NOT_FOUND);
+	agent.remove(local);
+	agent.remove(again);
+	end_remote(remote);
+}
+
+/* As many pieces as a request of vLLM has, to and fro once, also under sanitizers. */
+static void test_many(void *)
+{
+	constexpr size_t LENGTH_OF_MANY = MANY_PIECES * STRIDE;
+	nixl_b_params_t parameters = parameters_of("fabric=tcp");
+	std::vector<char> memory(LENGTH_OF_MANY), expected(LENGTH_OF_MANY), back(LENGTH_OF_MANY);
+	std::vector<piece> pieces = scattered(MANY_PIECES);
+	remote_process remote = start_remote("two", parameters, LENGTH_OF_MANY);
+	stand_in agent("one", parameters);
+	range local = agent.add(memory.data(), LENGTH_OF_MANY), again = agent.add(back.data(), LENGTH_OF_MANY);
+	range there = load_remote(agent, remote);
+	nixlBackendReqH *write, *read;
+
+	fill(memory, 5);
+	copy_pieces(expected, memory, pieces);
+	check_number(agent.prepare(NIXL_WRITE, local, there, pieces, "two", write), NIXL_SUCCESS);
+	check_number(agent.finish(write, agent.post(write, "many")), NIXL_SUCCESS);
+	check_report(remote, agent, "many", expected);
+	check_number(agent.prepare(NIXL_READ, again, there, pieces, "two", read), NIXL_SUCCESS);
+	check_number(agent.finish(read, agent.post(read)), NIXL_SUCCESS);
+	for (const piece &each : pieces)
+		check(!memcmp(&back[each.from], &memory[each.from], each.length));
+	agent.release(write);
+	agent.release(read);
+	agent.unload(there);
 	agent.remove(local);
 	agent.remove(again);
 	end_remote(remote);
@@ -406,6 +437,7 @@ int main()
 		{ "transfers_tcp", test_transfers, "fabric=tcp", 30 },
 		{ "transfers_local", test_transfers, "fabric=local", 30 },
 		{ "transfers_manual", test_transfers, "fabric=tcp progress=manual", 30 },
+		{ "many", test_many, nullptr, 60 },
 		{ "answers", test_answers, nullptr, 30 },
 		{ "self_tcp", test_self, "fabric=tcp", 30 },
 		{ "self_local", test_self, "fabric=local", 30 },
