@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 # gpu.sh [BUILD]: runs the scenarios on GPU memory, and measures transfers from GPU to GPU between two processes.  With PyTorch and
-# pytest it also runs the tests of the package for Python (PYTHONPATH: the package, by default that of BUILD).  Over the
+# pytest it also runs the tests of the package for Python, by the wheel of BUILD unless PYTHONPATH names the package.  Over the
 # local fabric it compares them with the driver's own copies; over loopback tcp with transfers from host to host and, if
 # PyTorch is installed, with NCCL's socket transport.  BUILD is the build folder (default: build); it is built if it does not
 # exist.  The variable KINDS lists the kinds of memory to use, of alloc (cuMemAlloc), pool, mapped and managed (default: all).
@@ -9,6 +9,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 build=${1:-build}
 benchmarks=$PWD/benchmarks
+repository=$PWD
 if [ ! -x "$build/peerlane" ]; then
 	tools/configure "$build" && ninja -C "$build" || exit 1
 fi
@@ -97,9 +98,16 @@ for program in $programs; do
 done
 
 if python3 -c 'import torch, pytest' 2>/dev/null; then
-	log=$(cd ../tests/python && PATH=$OLDPWD:$PATH PYTHONPATH=${PYTHONPATH:-$OLDPWD/bindings/python} \
+	package=${PYTHONPATH:-} from=$package
+	if [ -z "$package" ]; then
+		package=$(mktemp -d)
+		trap 'rm -rf "$package"' EXIT
+		wheel=$(python3 "$repository/bindings/python/make_wheel.py" . "$package") && python3 -m zipfile -e "$wheel" "$package" || failed=1
+		from=${wheel##*/}
+	fi
+	log=$(cd "$repository/tests/python" && PATH=$OLDPWD:$PATH PYTHONPATH=$package \
 		timeout 200 python3 -m pytest -q -p no:cacheprovider gpu 2>&1) || { failed=1; tail -30 <<<"$log"; }
-	line "  package for Python" "$(tail -1 <<<"$log")"
+	line "  package for Python, $from" "$(tail -1 <<<"$log")"
 fi
 
 echo

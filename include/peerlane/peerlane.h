@@ -306,6 +306,9 @@ size_t pl_region_length(const struct pl_region *region);
 /** Returns the kind of memory of a region: "host", "cuda" or "dma-buf". Static storage. */
 const char *pl_region_memory(const struct pl_region *region);
 
+/** Returns the number of the GPU that has a region's memory, as pl_gpu_query() counts; -1 for memory of another kind. */
+int pl_region_gpu(const struct pl_region *region);
+
 /**
  * Prepares a region for its first transfers with a peer, which are slow otherwise: allocates and maps its pages,
  * registers it with the cards of the connection, opens all lanes of tcp (waiting for these at most 1 s), and for memory that

@@ -169,6 +169,11 @@ const char *pl_region_memory(const struct pl_region *region)
 	return region->memory.ops->name;
 }
 
+int pl_region_gpu(const struct pl_region *region)
+{
+	return region->memory.ops->number ? region->memory.ops->number(&region->memory) : -1;
+}
+
 static int copy_region(struct pl_region *region, size_t offset, void *bytes, size_t length, bool into, const char *call,
 		       struct pl_error *error)
 {

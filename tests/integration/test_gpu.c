@@ -54,6 +54,7 @@ static void kind_of_pointer(void *kind)
 	host = malloc(64);
 	check_ok(pl_region_register(context, memory, SIZE, PL_ACCESS_ALL, &region, &error), &error);
 	check_text(pl_region_memory(region), "cuda");
+	check_number(pl_region_gpu(region), 0);
 	check(pl_region_address(region) == memory);
 	check_number(pl_region_deregister(region), 0);
 	/* Registers from the middle of one allocation to the middle of the adjacent one. */
@@ -64,6 +65,7 @@ static void kind_of_pointer(void *kind)
 	gpu_free(memory);
 	check_ok(pl_region_register(context, host, 64, 0, &region, &error), &error);
 	check_text(pl_region_memory(region), "host");
+	check_number(pl_region_gpu(region), -1);
 	free(host);
 	pl_close(context);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "stand_in.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +14,23 @@
 
 static const uint64_t PATIENCE = hang_seconds(10) * SECOND;
 static constexpr size_t ANSWER_MAX = 65536;
+
+nixl_b_params_t parameters_of(const char *text)
+{
+	nixl_b_params_t parameters;
+	std::string all = text, word;
+
+	for (size_t at = 0; at < all.size();) {
+		size_t end = std::min(all.find(' ', at), all.size());
+		word = all.substr(at, end - at);
+		parameters[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+		at = end + 1;
+	}
+	/* Cases run over the stand-in card, too. */
+	if (const char *fabric = getenv("NIXL_TEST_FABRIC"))
+		parameters["fabric"] = fabric;
+	return parameters;
+}
 
 stand_in::stand_in(const std::string &called, nixl_b_params_t parameters) : name(called)
 {

@@ -30,6 +30,9 @@ struct piece {
 	size_t length;
 };
 
+/* Returns parameters from a text: "fabric=tcp progress=manual". NIXL_TEST_FABRIC sets another fabric for all cases. */
+nixl_b_params_t parameters_of(const char *text);
+
 class stand_in
 {
 	nixlBackendPlugin *plugin;

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <thread>
 
 #include <signal.h>
 
+#include "parameters.h"
 #include "stand_in.h"
 #include "strangers.h"
+#include "threads.h"
 #include "wire.h"
 
 extern "C" {
@@ -18,28 +18,12 @@ extern "C" {
 #include "support/gpu.h"
 }
 
-/* Sanitizers are slow, and look at each byte. */
-static const size_t PIECES = slowness() > 2 ? 8000 : 40000;
+/* Sanitizers are slow, and look at each byte: one case has as many pieces there. */
+static constexpr size_t MANY_PIECES = 40000;
+static const size_t PIECES = slowness() > 2 ? 8000 : MANY_PIECES;
 static constexpr size_t PIECE = 40;
 static constexpr size_t STRIDE = 64;
 static const size_t LENGTH = PIECES * STRIDE;
-
-static nixl_b_params_t parameters_of(const char *text)
-{
-	nixl_b_params_t parameters;
-	std::string all = text, word;
-
-	for (size_t at = 0; at < all.size();) {
-		size_t end = std::min(all.find(' ', at), all.size());
-		word = all.substr(at, end - at);
-		parameters[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
-		at = end + 1;
-	}
-	/* Cases run over the stand-in card, too. */
-	if (const char *fabric = getenv("NIXL_TEST_FABRIC"))
-		parameters["fabric"] = fabric;
-	return parameters;
-}
 
 static void fill(std::vector<char> &memory, unsigned seed)
 {
@@ -50,12 +34,12 @@ static void fill(std::vector<char> &memory, unsigned seed)
 }
 
 /* Pieces at both ends in orders of their own, none next to the other. */
-static std::vector<piece> scattered()
+static std::vector<piece> scattered(size_t count = PIECES)
 {
 	std::vector<piece> pieces;
 
-	for (size_t i = 0; i < PIECES; i++)
-		pieces.push_back({ i * STRIDE, i * 7919 % PIECES * STRIDE, PIECE });
+	for (size_t i = 0; i < count; i++)
+		pieces.push_back({ i * STRIDE, i * 7919 % count * STRIDE, PIECE });
 	return pieces;
 }
 
@@ -125,6 +109,36 @@ static void test_transfers(void *argument)
 	end_remote(remote);
 }
 
+/* As many pieces as a request of vLLM has, to and fro once, also under sanitizers. */
+static void test_many(void *)
+{
+	constexpr size_t LENGTH_OF_MANY = MANY_PIECES * STRIDE;
+	nixl_b_params_t parameters = parameters_of("fabric=tcp");
+	std::vector<char> memory(LENGTH_OF_MANY), expected(LENGTH_OF_MANY), back(LENGTH_OF_MANY);
+	std::vector<piece> pieces = scattered(MANY_PIECES);
+	remote_process remote = start_remote("two", parameters, LENGTH_OF_MANY);
+	stand_in agent("one", parameters);
+	range local = agent.add(memory.data(), LENGTH_OF_MANY), again = agent.add(back.data(), LENGTH_OF_MANY);
+	range there = load_remote(agent, remote);
+	nixlBackendReqH *write, *read;
+
+	fill(memory, 5);
+	copy_pieces(expected, memory, pieces);
+	check_number(agent.prepare(NIXL_WRITE, local, there, pieces, "two", write), NIXL_SUCCESS);
+	check_number(agent.finish(write, agent.post(write, "many")), NIXL_SUCCESS);
+	check_report(remote, agent, "many", expected);
+	check_number(agent.prepare(NIXL_READ, again, there, pieces, "two", read), NIXL_SUCCESS);
+	check_number(agent.finish(read, agent.post(read)), NIXL_SUCCESS);
+	for (const piece &each : pieces)
+		check(!memcmp(&back[each.from], &memory[each.from], each.length));
+	agent.release(write);
+	agent.release(read);
+	agent.unload(there);
+	agent.remove(local);
+	agent.remove(again);
+	end_remote(remote);
+}
+
 /* The other agent answers over a connection of its own. */
 static void test_answers(void *)
 {
@@ -171,9 +185,9 @@ static void test_self(void *argument)
 }
 
 /* The target deregisters: the transfer fails, and no notification comes, neither then nor before the next one. */
-static void test_failure(void *)
+static void test_failure(void *argument)
 {
-	nixl_b_params_t parameters = parameters_of("fabric=tcp");
+	nixl_b_params_t parameters = parameters_of((const char *)argument);
 	std::vector<char> memory(LENGTH);
 	remote_process remote = start_remote("two", parameters, LENGTH);
 	stand_in agent("one", parameters);
@@ -225,9 +239,10 @@ static void test_release(void *argument)
 	check(running > 0);
 	/* Memory that a prepared transfer uses can be deregistered; the transfer then fails. */
 	check_number(agent.prepare(NIXL_READ, local, there, pieces, "two", handle), NIXL_SUCCESS);
-	agent.post(handle);
+	nixl_status_t posted = agent.post(handle);
 	agent.remove(local);
-	check_number(agent.engine->checkXfer(handle), NIXL_ERR_CANCELED);
+	/* On a busy machine the local fabric may end the read before the call that posts it. */
+	check_number(agent.engine->checkXfer(handle), posted == NIXL_IN_PROG ? NIXL_ERR_CANCELED : NIXL_SUCCESS);
 	check_number(agent.post(handle), NIXL_ERR_NOT_FOUND);
 	agent.release(handle);
 	agent.unload(there);
@@ -370,53 +385,6 @@ static void test_wrong(void *)
 	}
 }
 
-/* Two threads post, a third one notifies, all to one agent; a fourth collects. */
-static void test_threads(void *argument)
-{
-	constexpr int ROUNDS = 40;
-	nixl_b_params_t parameters = parameters_of((const char *)argument);
-	std::vector<char> memory(LENGTH);
-	stand_in agent("one", parameters);
-	stand_in other("two", parameters);
-	std::vector<char> target(LENGTH);
-	range local = agent.add(memory.data(), LENGTH), own = other.add(target.data(), LENGTH), there;
-	std::vector<std::thread> threads;
-	std::map<std::string, int> seen;
-
-	check_number(agent.engine->loadRemoteConnInfo("two", other.info()), NIXL_SUCCESS);
-	check_number(agent.load("two", other.public_data(own), own.address, LENGTH, there), NIXL_SUCCESS);
-	for (size_t half : { (size_t)0, LENGTH / 2 }) {
-		threads.emplace_back([&, half] {
-			nixlBackendReqH *handle;
-			for (int i = 0; i < ROUNDS; i++) {
-				check_number(agent.prepare(NIXL_WRITE, local, there,
-							   { { half, half, 4096 }, { half + 8192, half + 16384, 64 } },
-							   "two", handle),
-					     NIXL_SUCCESS);
-				for (int post = 0; post < 3; post++)
-					check_number(agent.finish(handle, agent.post(handle, half ? "high" : "low")),
-						     NIXL_SUCCESS);
-				agent.release(handle);
-			}
-		});
-	}
-	threads.emplace_back([&] {
-		for (int i = 0; i < ROUNDS; i++)
-			check_number(agent.engine->genNotif("two", i % 2 ? "small" : notice_of(2000)), NIXL_SUCCESS);
-	});
-	for (int i = 0; i < 3 * ROUNDS * 2 + ROUNDS; i++)
-		seen[other.notice().second]++;
-	for (std::thread &each : threads)
-		each.join();
-	check_number(seen["high"], 3 * ROUNDS);
-	check_number(seen["low"], 3 * ROUNDS);
-	check_number(seen["small"], ROUNDS / 2);
-	check_number(seen[notice_of(2000)], ROUNDS / 2);
-	agent.unload(there);
-	agent.remove(local);
-	other.remove(own);
-}
-
 /* GPU memory at either end, and at both. */
 static void test_gpu(void *argument)
 {
@@ -469,10 +437,12 @@ int main()
 		{ "transfers_tcp", test_transfers, "fabric=tcp", 30 },
 		{ "transfers_local", test_transfers, "fabric=local", 30 },
 		{ "transfers_manual", test_transfers, "fabric=tcp progress=manual", 30 },
+		{ "many", test_many, nullptr, 60 },
 		{ "answers", test_answers, nullptr, 30 },
 		{ "self_tcp", test_self, "fabric=tcp", 30 },
 		{ "self_local", test_self, "fabric=local", 30 },
-		{ "failure", test_failure, nullptr, 30 },
+		{ "failure_tcp", test_failure, "fabric=tcp", 30 },
+		{ "failure_local", test_failure, "fabric=local", 30 },
 		{ "release_tcp", test_release, "fabric=tcp", 30 },
 		{ "release_local", test_release, "fabric=local", 30 },
 		{ "busy_read", test_busy, nullptr, 30 },
@@ -488,12 +458,16 @@ int main()
 		{ "departed", test_departed, nullptr, 30 },
 		{ "identities", test_identities, nullptr, 60 },
 		{ "false_name", test_false_name, nullptr, 30 },
+		{ "keys", test_keys, nullptr, 60 },
+		{ "variables", test_variables, nullptr, 60 },
 		{ "no_memory", test_no_memory, nullptr, 30 },
 		{ "no_memory_list", test_no_memory_list, nullptr, 30 },
 		{ "gpu_tcp", test_gpu, "fabric=tcp", 30 },
 		{ "gpu_local", test_gpu, "fabric=local", 30 },
 		{ "threads_tcp", test_threads, "fabric=tcp", 30 },
 		{ "threads_local", test_threads, "fabric=local", 30 },
+		{ "disconnects_tcp", test_disconnects, "fabric=tcp", 30 },
+		{ "disconnects_local", test_disconnects, "fabric=local", 30 },
 	};
 
 	return cases_run("nixl", cases, sizeof(cases) / sizeof(cases[0]));

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Results of the command as data, and pictures of results and frames in notebooks."""
 import base64
+import concurrent.futures
 import os
 import pathlib
 import re
 import struct
 import subprocess
 import sys
+import time
 import types
 import xml.etree.ElementTree
 import zlib
@@ -135,6 +137,26 @@ def test_view_of_a_stream(local, monkeypatch):
         publisher.end()
         assert pl.view(subscriber, interval=0) == len(shown) and 1 <= len(shown) <= 3
         assert shown[-1].sequence == 2 and decoded(shown[-1])[3] == [b'\2\t']
+
+
+def test_view_of_a_stream_in_ipython(local):
+    pytest.importorskip('IPython', reason='IPython is not installed')
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.utils.capture import capture_output
+
+    InteractiveShell.instance()
+    with local.far.publish('s', pl.Layout((1, 2), 'uint8'), allow_block=True) as publisher, \
+            local.peer.subscribe('s', overflow='block', queue=8) as subscriber, capture_output() as captured:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            shown = pool.submit(pl.view, subscriber, interval=0)
+            publisher.put(bytes([0, 9]), timeout=120)
+            while not captured.outputs and not shown.done():
+                time.sleep(0.001)
+            publisher.put(bytes([1, 9]), timeout=120)
+            publisher.end()
+            assert shown.result(120) == 2
+    assert [picture.update for picture in captured.outputs] == [False, True]
+    assert [decoded(picture.data['image/png'])[3] for picture in captured.outputs] == [[b'\0\t'], [b'\1\t']]
 
 
 def test_the_benchmark_of_two_processes_runs(monkeypatch):

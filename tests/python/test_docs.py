@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import textwrap
@@ -18,7 +19,7 @@ EXAMPLES = re.findall(r'^## ([^\n]*)\n(?:(?!^## ).)*?^```python\n(.*?)^```', TEX
 
 
 def test_the_page_has_examples():
-    assert len(EXAMPLES) == TEXT.count('```python') == 9
+    assert len(EXAMPLES) == TEXT.count('```python') == 10
 
 
 @pytest.mark.parametrize('name, code', EXAMPLES, ids=[name for name, _ in EXAMPLES])
@@ -43,8 +44,25 @@ def test_the_example_of_mpi_runs(tmp_path):
     assert done.stdout == '[3, 3, 3]\n'
 
 
+def test_the_example_of_torch_runs(tmp_path):
+    """Two processes of one host, or a check of the syntax where PyTorch is not installed."""
+    code, = re.findall(r'^(    import torch\n.*?)^\S', TEXT, re.M | re.S)
+    code = textwrap.dedent(code)
+    compile(code, 'docs/python.md', 'exec')
+    pytest.importorskip('torch', reason='PyTorch is not installed')
+    with socket.create_server(('127.0.0.1', 0)) as probe:
+        port = str(probe.getsockname()[1])
+    variables = {**os.environ, 'PYTHONMALLOC': 'default', 'WORLD_SIZE': '2', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port}
+    (tmp_path / 'example.py').write_text(code + 'print(len(group))\n')
+    processes = [subprocess.Popen([sys.executable, 'example.py'], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, env={**variables, 'RANK': str(rank)}) for rank in range(2)]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0] and outputs == ['2\n', '2\n'], outputs
+
+
 @pytest.mark.parametrize('kind', [pl.Context, pl.Region, pl.Remote, pl.RemoteSet, pl.Listener, pl.Peer, pl.Operation,
-                                  pl.Receipt, pl.Publisher, pl.Subscriber, pl.Frame, pl.Layout, pl.Group, pl.Rendezvous, aio.Context, aio.Subscriber, aio.Peer, aio.Listener])
+                                  pl.Receipt, pl.Vector, pl.Publisher, pl.Subscriber, pl.Frame, pl.Layout, pl.Group, pl.Rendezvous,
+                                  aio.Context, aio.Subscriber, aio.Peer, aio.Listener, aio.Vector])
 def test_public_names_have_texts_and_signatures(kind):
     assert kind.__doc__
     for name, member in inspect.getmembers(kind):

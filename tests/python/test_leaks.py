@@ -62,6 +62,7 @@ class Kinds:
         self.pair = pair
         self.region, self.remote = pair.remote(4096)
         self.mine, self.inbox = pair.near.register(bytearray(4096)), pair.far.register(bytearray(4096))
+        self.vector = pair.peer.prepare_writev(self.remote, self.mine, [0, 8], [8, 0], 8)
 
     def refused(self):
         with contextlib.suppress(pl.Error):
@@ -80,6 +81,12 @@ class Kinds:
         operation.cancel()
         with contextlib.suppress(pl.Error):
             operation.wait()
+
+    def prepared(self):
+        """A vector that is released, and one that is forgotten while it is in use."""
+        with self.pair.peer.prepare_readv(self.remote, self.mine, [0, 64], [0, 128], 16) as vector:
+            vector.post()
+        self.pair.peer.prepare_readv(self.remote, self.mine, [0, 64], [0, 128], 16).post_start().wait()
 
     def message(self):
         operation = self.pair.other.receive_start(self.inbox)
@@ -103,10 +110,11 @@ class Kinds:
                  lambda: peer.write_start(remote, mine).wait(),
                  lambda: peer.writev(remote, mine, [0, 8], [0, 8], 8),
                  lambda: peer.fetch_add(remote, 0, 1),
+                 self.vector.post,
                  self.refused]
-        seldom = [self.revoked, self.cancelled, self.message, self.notification, self.queries]
+        seldom = [self.revoked, self.cancelled, self.prepared, self.message, self.notification, self.queries]
         for at in range(count // 100):
-            for call in often * 15 + seldom * 2:
+            for call in often * 12 + seldom * 2:
                 call()
 
 
@@ -155,4 +163,4 @@ def test_contexts_leak_nothing():
                 with pytest.raises(pl.Error):
                     pair.peer.write(remote, region)
 
-    check(use, 200)
+    check(use, 500)

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Kinds of memory that register() takes, refuses and keeps."""
 import array
-import contextlib
 import ctypes
 import gc
 import mmap
-import sys
 import threading
-import types
 import weakref
 
 import peerlane as pl
 import pytest
+from tensors import Producer, Unversioned, Versioned, take
 
 
 class Memory(bytearray):
@@ -168,56 +166,6 @@ def test_copies(local):
         region.copy_out(b'const')
 
 
-# A producer of DLPack. Structures and names are those of its C header.
-class DLTensor(ctypes.Structure):
-    _fields_ = [('data', ctypes.c_void_p), ('device_type', ctypes.c_int32), ('device_id', ctypes.c_int32),
-                ('ndim', ctypes.c_int32), ('code', ctypes.c_uint8), ('bits', ctypes.c_uint8),
-                ('lanes', ctypes.c_uint16), ('shape', ctypes.POINTER(ctypes.c_int64)),
-                ('strides', ctypes.POINTER(ctypes.c_int64)), ('byte_offset', ctypes.c_uint64)]
-
-
-class Unversioned(ctypes.Structure):
-    _fields_ = [('tensor', DLTensor), ('context', ctypes.c_void_p), ('deleter', ctypes.c_void_p)]
-
-
-class Versioned(ctypes.Structure):
-    _fields_ = [('major', ctypes.c_uint32), ('minor', ctypes.c_uint32), ('context', ctypes.c_void_p),
-                ('deleter', ctypes.c_void_p), ('flags', ctypes.c_uint64), ('tensor', DLTensor)]
-
-
-DELETER = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-new_capsule = ctypes.pythonapi.PyCapsule_New
-new_capsule.restype, new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-
-
-class Producer:
-    """Tensor whose fields a test chooses. `deleted` counts calls of the deleter."""
-
-    def __init__(self, shape=(8,), strides=None, bits=8, device=1, versioned=True, major=1, flags=0, byte_offset=0):
-        self.memory = (ctypes.c_char * 256)()
-        self.deleted, self.versioned, self.device, self.asked = 0, versioned, device, None
-        self.struct = Versioned(major=major, flags=flags) if versioned else Unversioned()
-        dims = ctypes.c_int64 * len(shape)
-        self.shape, self.strides = dims(*shape), dims(*strides) if strides else None
-        self.struct.tensor = DLTensor(ctypes.addressof(self.memory), device, 3, len(shape), 1, bits, 1, self.shape,
-                                      self.strides, byte_offset)
-        self.call = DELETER(self.delete)
-        self.struct.deleter = ctypes.cast(self.call, ctypes.c_void_p)
-
-    def delete(self, _):
-        self.deleted += 1
-
-    def __dlpack_device__(self):
-        return self.device, 0
-
-    def __dlpack__(self, **given):
-        if not self.versioned and 'max_version' in given:
-            raise TypeError('an old library')
-        self.asked = given
-        return new_capsule(ctypes.addressof(self.struct), b'dltensor_versioned' if self.versioned else b'dltensor',
-                           None)
-
-
 @pytest.mark.parametrize('versioned', [True, False])
 def test_tensors_register_their_own_memory(local, versioned):
     tensor = Producer(shape=(2, 3), bits=32, versioned=versioned, byte_offset=16)
@@ -252,74 +200,6 @@ def test_readonly_and_padded_tensors(local):
     with pytest.raises(BufferError, match='PY-READONLY'):
         local.near.register(Producer(flags=1), 'w')
     assert local.near.register(Producer(shape=(3,), bits=4, flags=4)).length == 3
-
-
-def test_a_cuda_tensor_is_asked_without_waiting(local):
-    tensor = Producer(device=2)
-    region = local.near.register(tensor)
-    assert tensor.asked['stream'] == -1 and region.__cuda_array_interface__ is not None
-
-
-def test_a_gpu_array_whose_buffer_refuses_is_a_tensor(local):
-    tensor = Producer(device=2)
-
-    class Array(mmap.mmap):    # its buffer refuses once it is closed, as that of a JAX array on a GPU does
-        __dlpack_device__ = tensor.__dlpack_device__
-        __dlpack__ = tensor.__dlpack__
-
-    array, plain = Array(-1, 64), mmap.mmap(-1, 64)
-    array.close()
-    plain.close()
-    assert local.near.register(array).address == ctypes.addressof(tensor.memory)
-    with pytest.raises(ValueError, match='closed'):
-        local.near.register(plain)
-
-
-def test_a_tensor_of_another_gpu_is_asked_on_that_gpu(local, monkeypatch):
-    current = []
-
-    class Tensor(Producer):
-        def __dlpack__(self, **given):
-            if current != [self.device]:
-                raise BufferError('the tensor is not on the current GPU')
-            return super().__dlpack__(**given)
-
-    @contextlib.contextmanager
-    def device(chosen):
-        current.append(chosen)
-        yield
-        current.pop()
-
-    torch = types.SimpleNamespace(Tensor=Tensor, cuda=types.SimpleNamespace(device=device))
-    monkeypatch.setitem(sys.modules, 'torch', torch)
-    assert local.near.register(Tensor(device=2)).length == 8 and not current
-
-
-class CudaArray:
-    def __init__(self, **changes):
-        self.memory = (ctypes.c_char * 64)()
-        self.__cuda_array_interface__ = {'shape': (4, 4), 'typestr': '<f4', 'version': 3,
-                                         'data': (ctypes.addressof(self.memory), False), **changes}
-
-
-def test_cuda_arrays(local):
-    assert local.near.register(CudaArray()).length == 64
-    assert local.near.register(CudaArray(strides=(4, 16))).length == 64
-    assert local.near.register(CudaArray(data=(ctypes.addressof((ctypes.c_char * 64)()), True)), 'r').readonly
-    for changes, id in (({'strides': (32, 4)}, 'PY-CONTIGUOUS'), ({'mask': 1}, 'PY-ARRAY'), ({'stream': 0}, 'PY-ARRAY')):
-        with pytest.raises(pl.BufferRefused, match=id):
-            local.near.register(CudaArray(**changes))
-
-
-def take(capsule, kind, name):
-    """Take a tensor from a capsule as a library does. Returns its structure."""
-    get, rename = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_SetName
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    found = kind.from_address(get(capsule, name))
-    take.used = b'used_' + name
-    rename(capsule, take.used)
-    return found
 
 
 @pytest.mark.parametrize('version, kind, name', [((1, 0), Versioned, b'dltensor_versioned'),

@@ -56,6 +56,7 @@ def calls(pair):
         'start': (lambda: peer.write_start(remote, mine).wait(), Refused),
         'outside': (lambda: peer.write(remote, mine, 5000), pl.Invalid),
         'writev': (lambda: peer.writev(remote, mine, [0, 8], [0, 8], 8), Refused),
+        'prepare': (lambda: peer.prepare_writev(remote, mine, [0, 8], [0, 8], 8).post(), Refused),
         'register': (lambda: near.register(data).deregister(), Refused),
         'address': (lambda: near.register((mine.address, 64)).deregister(), Refused),
         'allocate': (lambda: near.allocate(64).deregister(), Refused),
@@ -76,7 +77,7 @@ def calls(pair):
     }
 
 
-NAMES = ['write', 'start', 'outside', 'writev', 'register', 'address', 'allocate', 'share', 'share_all', 'import', 'import_all',
+NAMES = ['write', 'start', 'outside', 'writev', 'prepare', 'register', 'address', 'allocate', 'share', 'share_all', 'import', 'import_all',
          'cancelled', 'notify', 'connect', 'context', 'queries', 'counters', 'memoryview', 'tensor', 'publish', 'subscribe']
 
 

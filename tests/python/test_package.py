@@ -7,6 +7,7 @@ import inspect
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -91,6 +92,24 @@ def test_the_extension_uses_no_private_symbols():
     assert undefined and private <= {'_Py_Dealloc', '_Py_NoneStruct', '_Py_TrueStruct', '_Py_FalseStruct', '_PyObject_New',
                                      '_PyObject_CallMethod_SizeT', '_Py_BuildValue_SizeT'}
     assert re.findall(r' T (\w+)', listed) == ['PyInit__peerlane']
+
+
+def test_the_extension_uses_the_limited_api_of_its_headers_only(tmp_path):
+    """Names in the headers with the limited API of 3.11: no header declares others, but macros may expand to them."""
+    headers = pathlib.Path(sysconfig.get_path('include'))
+    if not shutil.which('cc') or not (headers / 'Python.h').exists():
+        pytest.skip('needs a C compiler and the headers of Python')
+    source = tmp_path / 'names.c'
+    source.write_text('#define Py_LIMITED_API 0x030B0000\n#include <Python.h>\n')
+    text = subprocess.run(['cc', '-E', '-P', f'-I{headers}', source], capture_output=True, text=True, check=True).stdout
+    declared = set(re.findall(r'\b_?Py\w+', text))
+    # Of the full API, of 3.12, and of 3.13.
+    assert 'PyObject_GetBuffer' in declared and not declared & {'PyUnicode_AsUTF8', 'PyErr_SetRaisedException', 'PyList_GetItemRef'}
+    listed = subprocess.run(['nm', '-D', PACKAGE / '_peerlane.abi3.so'], capture_output=True, text=True, check=True).stdout
+    # The headers name this function of calls with sizes by a macro.
+    used = {name.removesuffix('_SizeT').removeprefix('_') if name.endswith('_SizeT') else name
+            for name in re.findall(r' U (_?Py\w*)', listed)}
+    assert used and used <= declared, used - declared
 
 
 PROGRAM = '''

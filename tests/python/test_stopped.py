@@ -91,6 +91,37 @@ def test_each_operation_is_cancelled_while_the_peer_is_stopped(fabric):
         asyncio.run(main(process, *printed))
 
 
+@pytest.mark.parametrize('fabric', ['local', 'tcp'])
+def test_each_operation_ends_when_the_stopped_peer_dies(fabric):
+    """Operations of all stages are in flight. They end by themselves, with a named error unless they had succeeded."""
+    async def main(process, address, token, other):
+        async with aio.Context(fabric=fabric, lanes=1) as context:
+            peer = await context.connect(address)
+            remote = await peer.import_(bytes.fromhex(token))
+            memory = context.allocate(LARGE)
+            begin = calls(context, peer, remote, memory, address, other)
+            with stopped(process):
+                running = {stage: begin[stage]() for stage in STAGES}
+                process.kill()
+                done, left = await asyncio.wait(running.values(), timeout=300)
+            assert not left and context._pending == 0
+            for stage, future in running.items():
+                error = future.exception()
+                assert error is None or isinstance(error, pl.Error) and error.id, (stage, error)
+            # Without the other process none of these can succeed.
+            assert all(running[stage].exception() for stage in ('connect', 'import', 'receive'))
+            with memoryview(memory) as view:
+                view[:] = b'\xa5' * LARGE
+                for stage in STAGES:
+                    with pytest.raises(pl.Error) as caught:
+                        await asyncio.wait_for(begin[stage](), 300)
+                    assert caught.value.id and not isinstance(caught.value, TimeoutError), stage
+                assert bytes(view) == b'\xa5' * LARGE
+            memory.deregister()
+    with server(fabric) as (process, printed):
+        asyncio.run(main(process, *printed))
+
+
 @pytest.mark.parametrize('stage', ['write', 'read', 'writev', 'readv', 'send', 'receive'])
 def test_an_operation_is_cancelled_by_a_thread(stage):
     with server('tcp') as (process, (address, token, other)), pl.Context(fabric='tcp', lanes=1) as context:

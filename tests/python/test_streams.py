@@ -80,8 +80,13 @@ def test_numpy(local):
             frame = subscriber.take(120)
             got = numpy.asarray(frame)
             assert got.dtype == dtype and (got == given).all()
+            # Both arrays are the memory of the frame, not copies of it.
+            address = _peerlane._dlpack(frame.__dlpack__(max_version=(1, 0))).describe()[0]
+            assert got.ctypes.data == address
             if dtype != 'bool':  # which NumPy takes by DLPack from version 1.25 on
-                assert (numpy.from_dlpack(frame) == got).all()
+                tensor = numpy.from_dlpack(frame)
+                assert (tensor == got).all() and tensor.ctypes.data == address
+                del tensor
             del got
 
 

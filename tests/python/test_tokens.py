@@ -78,6 +78,30 @@ def test_invitations_survive_as_bytes(local, kind):
             pass
 
 
+@pytest.mark.parametrize('kind', ['token', 'blob'])
+def test_no_damaged_secret_is_imported(pair, kind):
+    """Each bit of a token is changed, and one of each byte of a blob, whose check is the same."""
+    region = pair.far.allocate(64, access='rwa')
+    secret = bytes(region.share(rights='r') if kind == 'token' else pair.far.share_all([region, region], 'r'))
+    take = pair.peer.import_ if kind == 'token' else pair.peer.import_all
+    for at in range(len(secret) * 8 if kind == 'token' else len(secret)):
+        damaged = bytearray(secret)
+        damaged[at // 8 if kind == 'token' else at] ^= 1 << at % 8
+        with pytest.raises(pl.Error) as caught:
+            take(damaged, timeout=120)
+        assert caught.value.id and not isinstance(caught.value, TimeoutError), at
+    for at in range(len(secret)):
+        with pytest.raises(pl.Error):
+            take(secret[:at])
+    with pytest.raises(pl.Error):
+        take(secret + b'x')
+    # The connection is in use as before, and the secret gives its rights.
+    with take(secret, timeout=120) as taken:
+        remote = taken if kind == 'token' else taken[1]
+        assert remote.rights == 'r'
+        pair.peer.read(remote, pair.near.register(bytearray(64)))
+
+
 def test_live_objects_do_not_pickle(local):
     region, remote = local.remote()
     for thing in (local.near, region, remote, local.peer, local.listener):

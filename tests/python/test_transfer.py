@@ -22,6 +22,7 @@ def test_write_and_read_move_the_bytes(pair, size):
     assert bytes(memoryview(region)) == source
     assert pair.peer.read(remote, pair.near.register(target)).bytes == size
     assert target == source
+    assert repr(receipt) == f'<peerlane.Receipt {size} bytes, {receipt.fabric}, {receipt.route}>'
 
 
 def test_offsets_choose_ranges(local):
@@ -123,6 +124,16 @@ def test_a_write_can_notify(local):
     local.peer.write(remote, local.near.register(bytearray(b'x' * 4096)), notify=(9, b'done'))
     value, peer, data = next(local.far.notifications(timeout=120))
     assert (value, data, bytes(memoryview(region)[:1])) == (9, b'done', b'x')
+
+
+def test_a_read_can_notify(pair):
+    """The owner of the memory learns that its bytes were read."""
+    region, remote = pair.remote(8)
+    region.copy_in(b'12345678')
+    target = bytearray(8)
+    pair.peer.read(remote, pair.near.register(target), notify=(7, b'was read'), timeout=120)
+    value, peer, data = next(pair.far.notifications(timeout=120))
+    assert (value, peer is pair.other, data, target) == (7, True, b'was read', b'12345678')
 
 
 def test_a_wait_may_end_before_its_operation(pair):

@@ -13,7 +13,7 @@ from ._errors import (BufferRefused, Cancelled, Closed, Denied, Ended, Error, Fo
                       TimedOut, Unreachable)
 from ._exchange import Group, Member
 from ._peerlane import (Frame, Listener, Operation, Peer, Publisher, Receipt, Region, Remote, RemoteSet, Subscriber,
-                        fingerprint, gpu, stream_wait)
+                        Vector, fingerprint, gpu, stream_wait)
 from ._picture import Picture, picture, view
 from ._rendezvous import Rendezvous, rendezvous
 from ._streams import Layout
@@ -22,8 +22,8 @@ from ._tokens import Blob, Invitation, Notification, Token
 __all__ = ['Bench', 'Blob', 'BufferRefused', 'Cancelled', 'Check', 'Closed', 'Context', 'Denied', 'Ended', 'Error',
            'Forked', 'Frame', 'Gpus', 'Group', 'Invalid', 'Invitation', 'Layout', 'Listener', 'Member', 'NoMemory',
            'Notification', 'Operation', 'Peer', 'Picture', 'Publisher', 'Receipt', 'Refused', 'Region', 'Remote',
-           'RemoteSet', 'Rendezvous', 'Reset', 'Subscriber', 'TimedOut', 'Token', 'Topology', 'Unreachable', 'bench',
-           'check', 'fingerprint', 'gpu', 'gpus', 'mpi', 'picture', 'rendezvous', 'stream_wait', 'topology', 'torch',
+           'RemoteSet', 'Rendezvous', 'Reset', 'Subscriber', 'TimedOut', 'Token', 'Topology', 'Unreachable', 'Vector',
+           'bench', 'check', 'fingerprint', 'gpu', 'gpus', 'mpi', 'picture', 'rendezvous', 'stream_wait', 'topology', 'torch',
            'version', 'view']
 
 version = _peerlane.version()

@@ -60,7 +60,8 @@ class Base(_peerlane.Context):
         __cuda_array_interface__ (PyTorch, CuPy, JAX), or (address, length), whose owner `keep` is kept. It is kept,
         and not resized, until the region ends. access has the rights that tokens may give to peers: "r", "w", "a"; and "s" for strictly ordered writes of cards.
 
-        Raises PY-CONTIGUOUS and PY-READONLY for memory with gaps, and for read-only memory with access other than "r".
+        Raises PY-CONTIGUOUS and PY-READONLY for memory with gaps, and for read-only memory with access other than "r";
+        PY-DEVICE if the memory is not of the device that a tensor names.
         """
         if isinstance(memory, tuple):
             address, length = memory
@@ -76,7 +77,9 @@ class Base(_peerlane.Context):
         if buffer:
             return self._register_buffer(memory, access)
         address, length, keeper, readonly, device = _memory.describe(memory)
-        return self._register_address(address, length, access, keeper, readonly, device)
+        region = self._register_address(address, length, access, keeper, readonly)
+        _memory.check_device(region, device)
+        return region
 
     def lost_peers(self):
         """Return the peers whose connection was lost since the last call."""

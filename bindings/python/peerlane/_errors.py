@@ -80,6 +80,7 @@ _BY_ID = {
     'PY-NO-HOST': BufferRefused,
     'PY-DLPACK': BufferRefused,
     'PY-ARRAY': BufferRefused,
+    'PY-DEVICE': BufferRefused,
 }
 _BY_ERRNO = {
     errno.ETIMEDOUT: TimedOut,

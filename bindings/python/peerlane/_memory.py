@@ -9,6 +9,7 @@ from ._errors import make_error
 
 _CPU, _CUDA, _CUDA_HOST, _ROCM, _ROCM_HOST, _CUDA_MANAGED = 1, 2, 3, 10, 11, 13
 _HOST = (_CPU, _CUDA_HOST, _ROCM_HOST)
+HOST = -1
 
 
 def refuse(id, message, hint=''):
@@ -50,7 +51,7 @@ def on_gpu(thing):
 
 
 def from_dlpack(tensor):
-    """Return (address, length, keeper, readonly, device or None) of an object with __dlpack__()."""
+    """Return (address, length, keeper, readonly, number of the GPU or HOST) of an object with __dlpack__()."""
     device = int(tensor.__dlpack_device__()[0])
     if device == _CUDA_MANAGED:
         refuse('PY-DLPACK', 'the tensor is in managed memory of a GPU', 'use memory of cudaMalloc()')
@@ -65,7 +66,7 @@ def from_dlpack(tensor):
     address, length, kind, number, readonly, contiguous, shape, strides = keeper.describe()
     if not contiguous:
         _refuse_strides(shape, strides)
-    return address, length, keeper, readonly, number if kind == _CUDA else None
+    return address, length, keeper, readonly, number if kind == _CUDA else HOST
 
 
 def _span(shape, strides, size):
@@ -89,7 +90,7 @@ def _span(shape, strides, size):
 
 
 def from_cuda_array(array):
-    """Return (address, length, keeper, readonly, device) of an object with __cuda_array_interface__."""
+    """Return (address, length, keeper, readonly, None) of an object with __cuda_array_interface__, which names no GPU."""
     interface = array.__cuda_array_interface__
     if interface.get('mask') is not None:
         refuse('PY-ARRAY', 'the array has a mask', 'register the array without it')
@@ -106,10 +107,25 @@ def from_cuda_array(array):
 
 
 def describe(thing):
-    """Return (address, length, keeper, readonly, device or None) of a tensor of another library."""
+    """Return (address, length, keeper, readonly, device) of a tensor of another library.
+
+    The device is the number of a GPU, HOST, or None for any GPU.
+    """
     if hasattr(thing, '__dlpack_device__'):
         return from_dlpack(thing)
     if hasattr(thing, '__cuda_array_interface__'):
         return from_cuda_array(thing)
     raise TypeError(f'{type(thing).__name__} gives no memory: it has neither the buffer protocol nor __dlpack__() nor '
                     '__cuda_array_interface__; (address, length) registers any memory')
+
+
+def check_device(region, said):
+    """End a region, and raise PY-DEVICE, if the library found other memory than the object said: `device` of describe()."""
+    kind, number = region.__dlpack_device__()
+    found = number if kind == _CUDA else HOST
+    if found == said or (said is None and found != HOST):
+        return
+    region.deregister()
+    names = {HOST: 'host memory', None: 'memory of a GPU'}
+    refuse('PY-DEVICE', f'the object says {names.get(said, f"GPU {said}")}, but its address is in '
+           f'{names.get(found, f"GPU {found}")}', 'keep the object alive, and do not move its memory, until it is registered')

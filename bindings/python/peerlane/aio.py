@@ -12,8 +12,9 @@ from ._context import Base
 from ._errors import Ended
 from ._peerlane import AsyncListener as Listener
 from ._peerlane import AsyncPeer as Peer
+from ._peerlane import AsyncVector as Vector
 
-__all__ = ['Context', 'Listener', 'Operation', 'Peer', 'Subscriber', 'accept_all', 'subscribe']
+__all__ = ['Context', 'Listener', 'Operation', 'Peer', 'Subscriber', 'Vector', 'accept_all', 'subscribe']
 
 
 async def _close_in_thread(loop, close, ended):

@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar
 from ._context import Base
 from ._peerlane import AsyncListener as Listener
 from ._peerlane import AsyncPeer as Peer
+from ._peerlane import AsyncVector as Vector
 from ._peerlane import Frame, _Path
 from ._peerlane import Subscriber as _Subscriber
 from ._tokens import Notification

@@ -27,7 +27,7 @@
 /* State of the module. Only the main interpreter can import the module. */
 struct py_state {
 	PyTypeObject *context, *region, *remote, *remote_set, *listener, *async_listener, *peer, *async_peer,
-		*operation, *receipt, *tensor, *publisher, *subscriber, *frame;
+		*operation, *receipt, *tensor, *publisher, *subscriber, *frame, *prepared, *async_prepared;
 	PyObject *make_error;    /* peerlane._errors.make_error */
 	PyObject *token, *blob;  /* classes of peerlane._tokens */
 	PyObject *layout;        /* class of peerlane._streams */
@@ -139,6 +139,15 @@ struct py_peer {
 	PyObject *references; /* list of weak references to this object */
 	PyObject *weak;       /* one of them, of free-threaded builds */
 	bool lost; /* the connection was lost, and _take_lost() has not returned the peer */
+	unsigned connection; /* number of reconnections */
+};
+
+/* Prepared vector. */
+struct py_prepared {
+	struct py_object base;
+	struct pl_vector *handle;
+	struct py_references references; /* peer, region, remote region */
+	unsigned connection;             /* that of the peer */
 };
 
 struct py_operation {
@@ -240,6 +249,7 @@ PyObject *py_remote_new(struct py_context *context, struct pl_remote *handle, Py
 PyObject *py_listener_new(struct py_context *context, struct pl_listener *handle);
 PyObject *py_remote_set_new(struct py_context *context, struct pl_remote_set *handle, PyObject *peer);
 PyObject *py_region_new(struct py_context *context, struct pl_region *handle, PyObject *keeper, bool readonly);
+PyObject *py_prepared_new(struct py_context *context, struct pl_vector *handle, struct py_references *references);
 struct py_peer *py_as_peer(struct py_object *object);
 struct py_peer *py_find_peer(struct py_context *context, const struct pl_peer *handle);
 
@@ -317,6 +327,8 @@ PyObject *py_peer_writev(PyObject *self, PY_ARGUMENTS);
 PyObject *py_peer_readv(PyObject *self, PY_ARGUMENTS);
 PyObject *py_peer_writev_start(PyObject *self, PY_ARGUMENTS);
 PyObject *py_peer_readv_start(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_prepare_writev(PyObject *self, PY_ARGUMENTS);
+PyObject *py_peer_prepare_readv(PyObject *self, PY_ARGUMENTS);
 PyObject *py_peer_send(PyObject *self, PY_ARGUMENTS);
 PyObject *py_peer_send_start(PyObject *self, PY_ARGUMENTS);
 PyObject *py_peer_receive(PyObject *self, PY_ARGUMENTS);
@@ -357,6 +369,6 @@ PyObject *py_peer_streams(PyObject *self, PY_ARGUMENTS);
 
 extern PyType_Spec py_context_spec, py_region_spec, py_remote_spec, py_remote_set_spec, py_listener_spec,
 	py_async_listener_spec, py_peer_spec, py_async_peer_spec, py_operation_spec, py_receipt_spec, py_tensor_spec,
-	py_publisher_spec, py_subscriber_spec, py_frame_spec;
+	py_publisher_spec, py_subscriber_spec, py_frame_spec, py_prepared_spec, py_async_prepared_spec;
 
 #endif

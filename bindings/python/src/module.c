@@ -177,6 +177,8 @@ static int py_execute(PyObject *module)
 		{ &py_publisher_spec, &state->publisher, "Publisher" },
 		{ &py_subscriber_spec, &state->subscriber, "Subscriber" },
 		{ &py_frame_spec, &state->frame, "Frame" },
+		{ &py_prepared_spec, &state->prepared, "Vector" },
+		{ &py_async_prepared_spec, &state->async_prepared, "AsyncVector" },
 	};
 
 	/* Threads of the library take the lock of the main interpreter. */

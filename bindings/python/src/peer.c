@@ -197,6 +197,7 @@ static PyObject *py_peer_reconnect(PyObject *self, PY_ARGUMENTS)
 			rc = pl_peer_reconnect(&handle, address, timeout, &error);
 		Py_END_ALLOW_THREADS
 		py_unhold(&peer->base);
+		peer->connection += rc == 0;
 		peer->handle = handle;
 		peer->base.closed = false;
 	}
@@ -260,6 +261,7 @@ static PyObject *py_peer_closed(PyObject *self, void *unused)
 	"($self, remote, region, remote_offsets, offsets, lengths, visible='acknowledged', direct=False, " \
 	"fence=False, " \
 	"notify=None, timeout=None, stream=None, more=False)\n--\n\n"
+#define PREPARE_ARGUMENTS "($self, remote, region, remote_offsets, offsets, lengths)\n--\n\n"
 #define ATTRIBUTES "fence=False, timeout=None"
 #define PEER_METHODS \
 	{ "close", py_peer_close, METH_NOARGS, \
@@ -304,6 +306,12 @@ static PyObject *py_peer_closed(PyObject *self, void *unused)
 		  "all." }, \
 		{ "readv", PY_METHOD(py_peer_readv), PY_FAST, \
 		  "readv" VECTOR_ARGUMENTS "Read many ranges as one operation, as writev()." }, \
+		{ "prepare_writev", PY_METHOD(py_peer_prepare_writev), PY_FAST, \
+		  "prepare_writev" PREPARE_ARGUMENTS \
+		  "Check the ranges of a writev() once; return a Vector, which writes them many times." }, \
+		{ "prepare_readv", PY_METHOD(py_peer_prepare_readv), PY_FAST, \
+		  "prepare_readv" PREPARE_ARGUMENTS \
+		  "Check the ranges of a readv() once; return a Vector, which reads them many times." }, \
 		{ "fetch_add", PY_METHOD(py_peer_fetch_add), PY_FAST, \
 		  "fetch_add($self, remote, remote_offset, add, " ATTRIBUTES ")\n--\n\n" \
 		  "Add to a 64-bit word, atomically. The receipt has the old value." }, \

@@ -17,7 +17,7 @@ PyObject *py_region_new(struct py_context *context, struct pl_region *handle, Py
 	region->handle = handle;
 	region->keeper = keeper;
 	region->readonly = readonly;
-	region->device = -1;
+	region->device = pl_region_gpu(handle);
 	return (PyObject *)region;
 }
 
@@ -68,8 +68,8 @@ static PyObject *py_region_deregister(PyObject *self, PyObject *unused)
 	rc = py_region_end(region);
 	if (rc) {
 		region->base.closed = false;
-		return py_fail(context->state, rc, "PY-REGION-BUSY", "region", "an operation uses it",
-			       "wait for the operation, or cancel it");
+		return py_fail(context->state, rc, "PY-REGION-BUSY", "region", "an operation or a vector uses it",
+			       "wait for the operation, or cancel it; release the vector");
 	}
 	py_context_await_end(context);
 	py_region_forget(region, &references);

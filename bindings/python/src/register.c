@@ -102,27 +102,23 @@ PyObject *py_context_register_buffer(PyObject *self, PY_ARGUMENTS)
 	return region;
 }
 
-/* _register_address(address, length, access, keeper, readonly, device) */
+/* _register_address(address, length, access, keeper, readonly) */
 PyObject *py_context_register_address(PyObject *self, PY_ARGUMENTS)
 {
 	PY_GUARD(self);
-	static const char *const names[] = { "address", "length", "access", "keep", "readonly", "device", NULL };
+	static const char *const names[] = { "address", "length", "access", "keep", "readonly", NULL };
 	struct py_context *context = (struct py_context *)self;
-	PyObject *values[6], *region;
-	uint64_t address = 0, length = 0, device = 0;
+	PyObject *values[5];
+	uint64_t address = 0, length = 0;
 	int readonly;
 
 	if (py_parse("register", names, 2, arguments, count, keywords, values) < 0 ||
-	    py_get_u64(values[0], "address", &address) < 0 || py_get_u64(values[1], "length", &length) < 0 ||
-	    py_get_u64(values[5], "device", &device) < 0)
+	    py_get_u64(values[0], "address", &address) < 0 || py_get_u64(values[1], "length", &length) < 0)
 		return NULL;
 	readonly = values[4] ? PyObject_IsTrue(values[4]) : 0;
 	if (readonly < 0 || py_context_check(context) < 0)
 		return NULL;
-	region = py_register(context, (void *)(uintptr_t)address, length, values[2], values[3], readonly);
-	if (region && values[5])
-		((struct py_region *)region)->device = (int)device;
-	return region;
+	return py_register(context, (void *)(uintptr_t)address, length, values[2], values[3], readonly);
 }
 
 PyObject *py_context_allocate(PyObject *self, PY_ARGUMENTS)
@@ -130,7 +126,7 @@ PyObject *py_context_allocate(PyObject *self, PY_ARGUMENTS)
 	PY_GUARD(self);
 	static const char *const names[] = { "length", "kind", "access", NULL };
 	struct py_context *context = (struct py_context *)self;
-	PyObject *values[3], *owner = NULL, *made;
+	PyObject *values[3], *owner = NULL;
 	struct pl_region *handle;
 	struct pl_error error;
 	const char *kind = "host";
@@ -152,9 +148,6 @@ PyObject *py_context_allocate(PyObject *self, PY_ARGUMENTS)
 		rc = pl_region_allocate_in(context->handle, kind, length, rights, &handle, &error);
 	Py_END_ALLOW_THREADS
 	context->users--;
-	made = rc ? py_raise(context->state, &error) : py_region_new(context, handle, NULL, false);
-	if (made && strncmp(kind, "cuda", 4) == 0)
-		((struct py_region *)made)->device = kind[4] == ':' ? atoi(kind + 5) : 0;
 	Py_XDECREF(owner);
-	return made;
+	return rc ? py_raise(context->state, &error) : py_region_new(context, handle, NULL, false);
 }

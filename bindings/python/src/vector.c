@@ -142,6 +142,44 @@ static PyObject *py_vector(PyObject *self, enum py_mode mode, bool reads, PY_ARG
 	return result;
 }
 
+/* prepare_writev(), prepare_readv(): (remote, region, remote_offsets, offsets, lengths) */
+static PyObject *py_prepare_vector(PyObject *self, bool reads, PY_ARGUMENTS)
+{
+	PY_GUARD_CONTEXT_OF(self);
+	static const char *const names[] = { "remote", "region", "remote_offsets", "offsets", "lengths", NULL };
+	struct py_vector_call call = { .peer = (struct py_peer *)self, .reads = reads };
+	struct py_context *context = call.peer->base.context;
+	struct py_references references;
+	PyObject *values[5], *result = NULL;
+	struct pl_vector *handle;
+	struct pl_error error;
+	int rc;
+
+	if (py_parse(reads ? "prepare_readv" : "prepare_writev", names, 5, arguments, count, keywords, values) < 0)
+		return NULL;
+	if (py_vector_fill(context, &call, values, &references) == 0) {
+		py_references_use(context, &references, 1);
+		Py_BEGIN_ALLOW_THREADS
+			rc = pl_vector_prepare(call.peer->handle, reads ? PL_KIND_READ : PL_KIND_WRITE, call.transfers,
+					       call.count, &handle, &error);
+		Py_END_ALLOW_THREADS
+		py_references_use(context, &references, -1);
+		result = rc ? py_raise(context->state, &error) : py_prepared_new(context, handle, &references);
+	}
+	free(call.transfers);
+	return result;
+}
+
+PyObject *py_peer_prepare_writev(PyObject *self, PY_ARGUMENTS)
+{
+	return py_prepare_vector(self, false, arguments, count, keywords);
+}
+
+PyObject *py_peer_prepare_readv(PyObject *self, PY_ARGUMENTS)
+{
+	return py_prepare_vector(self, true, arguments, count, keywords);
+}
+
 PyObject *py_peer_writev(PyObject *self, PY_ARGUMENTS)
 {
 	return py_vector(self, PY_WAIT, false, arguments, count, keywords);

@@ -130,6 +130,29 @@ def test_between_host_and_gpu(pair):
     assert torch.equal(source, pinned)
 
 
+@pytest.mark.parametrize('freed', ['source', 'target'])
+def test_a_tensor_whose_storage_is_freed_while_registered(pair, freed):
+    """64 MiB have a segment of their own, which empty_cache() gives back to CUDA."""
+    tensors = {name: torch.zeros(1 << 26, dtype=torch.uint8, device='cuda') for name in ('source', 'target')}
+    torch.cuda.synchronize()
+    near, far = pair.near.register(tensors['source']), pair.far.register(tensors['target'], access='rw')
+    remote = pair.peer.import_(far.share())
+    pair.peer.write(remote, near, visible='gpu-visible', timeout=20)
+    tensors[freed].untyped_storage().resize_(0)
+    torch.cuda.empty_cache()
+    with pytest.raises(pl.Error) as caught:
+        pair.peer.write(remote, near, visible='gpu-visible', timeout=20)
+    assert caught.value.id and not isinstance(caught.value, TimeoutError)
+    with pytest.raises(pl.Error):
+        pair.near.register(tensors[freed])
+    near.deregister()
+    far.deregister()
+    # The connection and the GPU are in use as before.
+    source, target = pattern(1 << 20), torch.zeros(1 << 20, dtype=torch.uint8, device='cuda')
+    send(pair, source, target)
+    assert torch.equal(source, target)
+
+
 # -- CUDA streams --------------------------------------------------------------------------------------------------
 
 def test_a_write_waits_for_a_stream(pair):
@@ -147,6 +170,27 @@ def test_a_write_waits_for_a_stream(pair):
         assert int(target[-1]) == value and int(target[0]) == value
     near.deregister()
     far.deregister()
+
+
+def test_a_write_without_a_stream_does_not_wait(pair):
+    """The control of the case above: the kernel still runs, and the write has moved the bytes before it."""
+    source, target = torch.zeros(1 << 20, dtype=torch.int32, device='cuda'), torch.ones(1 << 20, dtype=torch.int32,
+                                                                                     device='cuda')
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with pair.near.register(source) as near, pair.far.register(target, access='rw') as far:
+        remote = pair.peer.import_(far.share())
+        pair.peer.write(remote, near, visible='gpu-visible', timeout=20)    # the first one registers
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(2_000_000_000)    # about 1 s
+            source.fill_(7)
+        pair.peer.write(remote, near, visible='gpu-visible', timeout=20)
+        assert not stream.query(), 'the write took longer than the kernel'
+        back = bytearray(4)
+        far.copy_out(back)
+        assert back == bytes(4)
+        pair.peer.write(remote, near, stream=stream, visible='gpu-visible', timeout=20)
+        assert stream.query() and int(target[-1]) == 7
 
 
 def test_asyncio_with_tensors():
@@ -316,6 +360,11 @@ def test_expandable_segments(fabric):
         source = torch.arange(1 << 20, dtype=torch.int32, device='cuda')
         target = torch.zeros(1 << 20, dtype=torch.int32, device='cuda')
         torch.cuda.synchronize()
+        segments = torch.cuda.memory_snapshot()
+        for tensor in (source, target):
+            address = tensor.data_ptr()
+            assert any(segment['is_expandable'] and 0 <= address - segment['address'] < segment['total_size']
+                       for segment in segments), segments
         with connected('{fabric}') as pair, pair.near.register(source) as near, \\
                 pair.far.register(target, access='rw') as far:
             receipt = pair.peer.write(pair.peer.import_(far.share()), near, visible='gpu-visible', timeout=20)
