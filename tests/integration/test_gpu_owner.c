@@ -15,8 +15,13 @@
 
 #define LARGE ((size_t)40 << 20)
 #define REASON "the process that owns the GPU memory copies"
-/* Delay of each copy of the stand-in, in microseconds, so that an operation is under way while the test acts. */
-#define DELAY (100 * 1000)
+/*
+ * Delay of each copy of the stand-in, in microseconds, so that an operation is under way while the test acts. A cancelled
+ * operation waits for the copies that have begun, at most 1 s.
+ */
+#define DELAY (20 * 1000)
+/* Delay of a process that does not cancel. */
+#define LONG_DELAY (300 * 1000)
 
 static void slow_agent_alloc(int fd)
 {
@@ -70,6 +75,24 @@ static void owner_copies(void *unused)
 		     &error);
 	check(strstr(error.message, "has not loaded the GPU's driver"));
 	gpu_session_close(&session);
+}
+
+/* Reads a count that the home engine writes. */
+static unsigned read_count(const struct gpu_session *session, const unsigned *count)
+{
+	unsigned value;
+
+	pl_engine_lock(session->peer->home);
+	value = *count;
+	pl_engine_unlock(session->peer->home);
+	return value;
+}
+
+/* Waits until the peer's request is being served. */
+static void await_served(const struct gpu_session *session)
+{
+	while (!atomic_load(&endpoint_of(session)->serving.request_count))
+		sleep_ms(1);
 }
 
 /* An older release is not asked. */
@@ -156,7 +179,7 @@ static void regions(void *unused)
 			complete(&session.environment, operation, &receipt);
 			check_text(receipt.reason, "local: " REASON);
 		}
-	check(endpoint_of(&session)->asking.lent_count <= LOCAL_LENT_MAX);
+	check(read_count(&session, &endpoint_of(&session)->asking.lent_count) <= LOCAL_LENT_MAX);
 	check_ok(gpu_session_transfer(&session, false, 0, count * (size_t)65536, NULL, NULL, &error), &error);
 	for (unsigned i = 0; i < count; i++) {
 		value_check(session.buffer.bytes + i * (size_t)65536, 65536, (uint8_t)(i % 251));
@@ -168,17 +191,18 @@ static void regions(void *unused)
 
 /* -- the end of an operation -------------------------------------------------------------------------- */
 
-static struct pl_operation *post_slow(struct gpu_session *session, bool write)
+/* Posts a vector that takes seconds: the same bytes many times. */
+static struct pl_operation *post_slow(struct gpu_session *session)
 {
-	struct pl_transfer all = { session->remote, 0, session->buffer.region, 0, LARGE };
+	struct pl_transfer transfers[200];
 	struct pl_operation *operation;
 	struct pl_error error;
 
-	check_ok(write ? pl_write(session->peer, &all, NULL, &operation, &error)
-		       : pl_read(session->peer, &all, NULL, &operation, &error),
-		 &error);
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(transfers); i++)
+		transfers[i] = (struct pl_transfer){ session->remote, 0, session->buffer.region, 0, 8 << 20 };
+	check_ok(pl_readv(session->peer, transfers, PL_ARRAY_SIZE(transfers), NULL, &operation, &error), &error);
 	/* The request is under way. */
-	while (!endpoint_of(session)->asking.request_count)
+	while (!atomic_load(&endpoint_of(session)->asking.request_count))
 		sleep_ms(1);
 	return operation;
 }
@@ -194,14 +218,14 @@ static void canceled(void *unused)
 	(void)unused;
 	open_without_driver(&session, slow_agent_alloc, LARGE);
 	for (unsigned i = 0; i < 3; i++) {
-		struct pl_operation *operation = post_slow(&session, false);
+		struct pl_operation *operation = post_slow(&session);
 
 		check_number(pl_region_deregister(session.buffer.region), -EBUSY);
 		pl_cancel(operation);
 		fail_with(&session.environment, operation, -ECANCELED);
 		bytes_set(session.buffer.bytes, POISON, LARGE);
 		digest = bytes_digest(session.buffer.bytes, LARGE);
-		sleep_ms(2 * DELAY / 1000);
+		sleep_ms(10 * DELAY / 1000);
 		check(bytes_digest(session.buffer.bytes, LARGE) == digest);
 		check_ok(gpu_session_transfer(&session, i % 2, 0, 100000, NULL, &receipt, &error), &error);
 		check_text(receipt.reason, "local: " REASON);
@@ -224,11 +248,10 @@ static void revoked_there(void *unused)
 		uint64_t digest;
 		int status;
 
-		gpu_standin.delay(DELAY);
+		gpu_standin.delay(LONG_DELAY);
 		check_ok(pl_region_share(session.buffer.region, NULL, token, &length, &error), &error);
 		agent_write(&session.agent, token, length, LARGE);
-		while (!endpoint_of(&session)->serving.request_count)
-			sleep_ms(1);
+		await_served(&session);
 		check_number(pl_region_revoke(session.buffer.region, token, length), 0);
 		gpu_standin.delay(0);
 		bytes_set(session.buffer.bytes, POISON, LARGE);
@@ -248,7 +271,7 @@ static void owner_killed(void *unused)
 
 	(void)unused;
 	open_without_driver(&session, slow_agent_alloc, LARGE);
-	operation = post_slow(&session, false);
+	operation = post_slow(&session);
 	agent_kill(&session.agent);
 	fail_with(&session.environment, operation, -ECONNRESET);
 	gpu_session_disconnect(&session);
@@ -264,11 +287,10 @@ static void asking_end_killed(void *unused)
 	(void)unused;
 	open_as_owner(&session);
 	gpu_standin_need();
-	gpu_standin.delay(DELAY);
+	gpu_standin.delay(LONG_DELAY);
 	check_ok(pl_region_share(session.buffer.region, NULL, token, &length, &error), &error);
 	agent_write(&session.agent, token, length, LARGE);
-	while (!endpoint_of(&session)->serving.request_count)
-		sleep_ms(1);
+	await_served(&session);
 	agent_kill(&session.agent);
 	check_number(pl_region_revoke(session.buffer.region, token, length), 0);
 	gpu_standin.delay(0);
@@ -290,7 +312,7 @@ static void owner_declines(void *unused)
 	agent_write(&session.agent, token, length, LARGE);
 	check_number(agent_wait(&session.agent), 0);
 	pattern_check(session.buffer.bytes, LARGE, 7, 0);
-	check(!endpoint_of(&session)->serving.borrowed_count);
+	check(!read_count(&session, &endpoint_of(&session)->serving.borrowed_count));
 	atomic_store(&endpoint_of(&session)->state->mappings, 0);
 	gpu_session_close(&session);
 }

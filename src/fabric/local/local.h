@@ -228,7 +228,7 @@ struct local_access_table {
 struct local_asking {
 	struct pl_list operations; /* operations of which a part was not requested yet */
 	struct pl_list requests;   /* struct local_asked: requests without an answer */
-	unsigned request_count;
+	atomic_uint request_count; /* written at home */
 	uint32_t cookie;     /* of the last request */
 	struct pl_list lent; /* struct local_lent: most recently used first */
 	unsigned lent_count;
@@ -245,11 +245,12 @@ struct local_served_copy {
 /* Requests of the peer to copy from and to device memory of this end (owner_serve.c). Home. */
 struct local_serving {
 	struct pl_list requests; /* struct local_served */
-	unsigned request_count;
+	atomic_uint request_count; /* written at home */
 	struct pl_list borrowed; /* struct local_borrowed: the peer's regions; most recently used first */
 	unsigned borrowed_count;
 	struct local_served_copy copies[LOCAL_SERVED_COPIES];
-	bool advancing; /* prevents recursion */
+	struct pl_watch more; /* starts further copies, after others had the engine */
+	bool advancing;       /* prevents recursion */
 };
 
 struct local_endpoint {

@@ -285,9 +285,15 @@ static void served_chunk_copied(struct pl_copy *base, int status)
 	serving_advance(copy->endpoint);
 }
 
+/* Returns NULL without memory. */
+static struct pl_copier *serving_copier(const struct local_endpoint *endpoint)
+{
+	return pl_context_copier(endpoint->state->context, endpoint->base.peer->home);
+}
+
 static void serve_chunk(struct local_endpoint *endpoint, struct local_served *served, struct local_served_copy *copy)
 {
-	struct pl_copier *copier = pl_context_copier(endpoint->state->context, endpoint->base.peer->home);
+	struct pl_copier *copier = serving_copier(endpoint);
 	struct served_chunk chunk;
 
 	if (!copier)
@@ -316,11 +322,24 @@ static struct local_served *serving_next(struct local_endpoint *endpoint)
 	return NULL;
 }
 
-/* Starts copies of the oldest requests while there is room. */
+static bool serving_continue(struct pl_watch *watch)
+{
+	struct local_serving *serving = pl_container_of(watch, struct local_serving, more);
+
+	pl_watch_remove(watch);
+	serving_advance(pl_container_of(serving, struct local_endpoint, serving));
+	return true;
+}
+
+/*
+ * Starts copies of the oldest requests while there is room. Copies of memory that is not locked end at once, so that
+ * there is always room: others get the engine after some of them.
+ */
 static void serving_advance(struct local_endpoint *endpoint)
 {
 	struct local_serving *serving = &endpoint->serving;
 	struct local_served *served;
+	unsigned started = 0;
 
 	if (serving->advancing)
 		return;
@@ -332,6 +351,11 @@ static void serving_advance(struct local_endpoint *endpoint)
 			copy++;
 		if (copy == serving->copies + LOCAL_SERVED_COPIES)
 			break;
+		if (started == LOCAL_SERVED_COPIES && serving_copier(endpoint)) {
+			pl_watch_add(serving_copier(endpoint), &serving->more);
+			break;
+		}
+		started++;
 		serve_chunk(endpoint, served, copy);
 	}
 	serving->advancing = false;
@@ -391,6 +415,7 @@ void local_serving_init(struct local_endpoint *endpoint)
 
 	pl_list_init(&serving->requests);
 	pl_list_init(&serving->borrowed);
+	pl_watch_init(&serving->more, serving_continue);
 	for (unsigned i = 0; i < LOCAL_SERVED_COPIES; i++) {
 		pl_list_init(&serving->copies[i].copy.link);
 		serving->copies[i].copy.done = served_chunk_copied;
@@ -403,8 +428,9 @@ void local_serving_close(struct local_endpoint *endpoint)
 	struct local_serving *serving = &endpoint->serving;
 
 	serving->advancing = true;
+	pl_watch_remove(&serving->more);
 	if (!pl_list_empty(&serving->requests))
-		pl_copier_drain(pl_context_copier(endpoint->state->context, endpoint->base.peer->home));
+		pl_copier_drain(serving_copier(endpoint));
 	while (!pl_list_empty(&serving->requests))
 		served_free(endpoint, pl_list_first(&serving->requests, struct local_served, link));
 	while (!pl_list_empty(&serving->borrowed))
