@@ -297,6 +297,58 @@ static void asking_end_killed(void *unused)
 	gpu_session_disconnect(&session);
 }
 
+/* A large message from the owner's GPU memory, which the receiver reads. */
+static void message(void *unused)
+{
+	struct pl_operation *operation;
+	struct pl_completion receipt;
+	struct gpu_session session;
+	struct pl_error error;
+
+	(void)unused;
+	open_without_driver(&session, gpu_agent_alloc, LARGE);
+	agent_fill(&session.agent, 9);
+	agent_send(&session.agent, 1, LARGE);
+	check_ok(pl_receive(session.peer, 1, UINT64_MAX, &(struct pl_buffer){ session.buffer.region, 0, LARGE }, NULL,
+			    &operation, &error),
+		 &error);
+	complete(&session.environment, operation, &receipt);
+	check_number(receipt.route, PL_ROUTE_DIRECT);
+	pattern_check(session.buffer.bytes, LARGE, 9, 0);
+	check_number(agent_wait(&session.agent), 0);
+	gpu_session_close(&session);
+}
+
+/* The send ends when the receiver dies, or when it is cancelled, while this end copies. */
+static void message_ends(void *cancel)
+{
+	struct pl_operation *operation;
+	struct gpu_session session;
+	struct pl_error error;
+
+	open_as_owner(&session);
+	gpu_standin_need();
+	gpu_standin.delay(LONG_DELAY);
+	agent_receive(&session.agent, 1, LARGE);
+	check_ok(pl_send(session.peer, 1, &(struct pl_buffer){ session.buffer.region, 0, LARGE }, NULL, &operation,
+			 &error),
+		 &error);
+	await_served(&session);
+	if (cancel)
+		pl_cancel(operation);
+	else
+		agent_kill(&session.agent);
+	fail_with(&session.environment, operation, cancel ? -ECANCELED : -ECONNRESET);
+	gpu_standin.delay(0);
+	check_number(atomic_load(&endpoint_of(&session)->serving.request_count), 0);
+	if (!cancel) {
+		gpu_session_disconnect(&session);
+		return;
+	}
+	check_number(agent_wait(&session.agent), -ECANCELED);
+	gpu_session_close(&session);
+}
+
 /* The owner cannot map the memory: the bytes go through the socket. */
 static void owner_declines(void *unused)
 {
@@ -455,6 +507,9 @@ static const struct test_case cases[] = {
 	{ "revoked-there", revoked_there, NULL, 60 },
 	{ "owner-killed", owner_killed, NULL, 30 },
 	{ "asking-end-killed", asking_end_killed, NULL, 30 },
+	{ "message", message, NULL, 30 },
+	{ "message-canceled", message_ends, "cancel", 30 },
+	{ "message-killed", message_ends, NULL, 30 },
 	{ "owner-declines", owner_declines, NULL, 30 },
 	{ "refused", refused, NULL, 30 },
 	{ "damaged", damaged, NULL, 60 },

@@ -134,6 +134,7 @@ static void local_sweep(struct pl_endpoint *base)
 	if (atomic_load(&base->peer->state) == PL_PEER_LOST)
 		local_gates_shut(endpoint->own_gates);
 	local_owner_sweep(endpoint);
+	local_serving_sweep(endpoint);
 }
 
 static bool local_drained(struct pl_endpoint *base)

@@ -232,6 +232,7 @@ struct local_asking {
 	uint32_t cookie;     /* of the last request */
 	struct pl_list lent; /* struct local_lent: most recently used first */
 	unsigned lent_count;
+	bool refused;   /* the peer's rights do not allow to lend regions */
 	bool advancing; /* prevents recursion */
 };
 
@@ -452,6 +453,8 @@ int local_owner_answered(struct local_endpoint *endpoint, const struct pl_frame 
 void local_serving_init(struct local_endpoint *endpoint);
 /* Handles a request. Returns 0 or a negative errno. */
 int local_copy_requested(struct local_endpoint *endpoint, const struct pl_frame *frame, const uint8_t *payload);
+/* Ends requests for revoked keys; all, if the peer is lost. */
+void local_serving_sweep(struct local_endpoint *endpoint);
 /* Forgets a region of the peer. */
 void local_borrowed_revoked(struct local_endpoint *endpoint, uint64_t key);
 /* Drops all requests: waits for copies under way. */

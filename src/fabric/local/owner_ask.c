@@ -91,13 +91,16 @@ static bool lent_is_mapped(const struct local_lent *lent)
 static struct local_lent *lent_new(struct local_endpoint *endpoint, struct pl_region *region, bool write)
 {
 	struct local_lent *lent;
+	int rc;
 
 	if (!lent_make_room(endpoint))
 		return NULL;
 	lent = pl_zalloc(&endpoint->state->context->allocator, sizeof(*lent));
 	if (!lent)
 		return NULL;
-	if (pl_grant_lend(region, write ? PL_ACCESS_READ : PL_ACCESS_WRITE, endpoint->base.peer, &lent->lent) < 0) {
+	rc = pl_grant_lend(region, write ? PL_ACCESS_READ : PL_ACCESS_WRITE, endpoint->base.peer, &lent->lent);
+	if (rc < 0) {
+		endpoint->asking.refused = rc == -EACCES;
 		pl_free(&endpoint->state->context->allocator, lent);
 		return NULL;
 	}
@@ -276,7 +279,8 @@ static bool segment_suits_owner(const struct pl_segment *segment)
 
 bool local_owner_may_copy(const struct local_endpoint *endpoint, const struct pl_operation *operation)
 {
-	if (!endpoint->base.peer->owner_copies || operation->total < LOCAL_OWNER_MIN || endpoint->process == getpid())
+	if (!endpoint->base.peer->owner_copies || endpoint->asking.refused || operation->total < LOCAL_OWNER_MIN ||
+	    endpoint->process == getpid())
 		return false;
 	for (unsigned i = 0; i < operation->segment_count; i++)
 		if (local_segment_changes_memory(operation, i) && !segment_suits_owner(&operation->segments[i]))

@@ -308,12 +308,16 @@ static void serve_chunk(struct local_endpoint *endpoint, struct local_served *se
 	}
 }
 
-/* Returns the first request with bytes to copy; NULL: none. Answers those that have ended. */
+/* Returns the first request with bytes to copy; NULL: none. Answers those that have ended. A lost peer ends all. */
 static struct local_served *serving_next(struct local_endpoint *endpoint)
 {
+	bool lost = atomic_load(&endpoint->base.peer->state) != PL_PEER_UP;
+
 	pl_list_for_each_safe(at, next, &endpoint->serving.requests) {
 		struct local_served *served = pl_list_entry(at, struct local_served, link);
 
+		if (lost && served->status == PL_WIRE_OK)
+			served->status = PL_WIRE_CANCELED;
 		if (served_has_more(served))
 			return served;
 		if (!served->running)
@@ -344,7 +348,7 @@ static void serving_advance(struct local_endpoint *endpoint)
 	if (serving->advancing)
 		return;
 	serving->advancing = true;
-	while (atomic_load(&endpoint->base.peer->state) == PL_PEER_UP && (served = serving_next(endpoint))) {
+	while ((served = serving_next(endpoint))) {
 		struct local_served_copy *copy = serving->copies;
 
 		while (copy < serving->copies + LOCAL_SERVED_COPIES && copy->served)
@@ -359,6 +363,26 @@ static void serving_advance(struct local_endpoint *endpoint)
 		serve_chunk(endpoint, served, copy);
 	}
 	serving->advancing = false;
+}
+
+static bool served_has_revoked_key(const struct local_served *served)
+{
+	for (unsigned i = 0; i < served->count; i++)
+		if (atomic_load(&served->ranges[i].key->revoked))
+			return true;
+	return false;
+}
+
+void local_serving_sweep(struct local_endpoint *endpoint)
+{
+	/* The end of a large message waits for its key. */
+	pl_list_for_each(at, &endpoint->serving.requests) {
+		struct local_served *served = pl_list_entry(at, struct local_served, link);
+
+		if (served->status == PL_WIRE_OK && served_has_revoked_key(served))
+			served->status = PL_WIRE_UNKNOWN_KEY;
+	}
+	serving_advance(endpoint);
 }
 
 /* -- frames ----------------------------------------------------------------------------------------- */
