@@ -217,6 +217,7 @@ static void canceled(void *unused)
 
 	(void)unused;
 	open_without_driver(&session, slow_agent_alloc, LARGE);
+	agent_fill(&session.agent, 7);
 	for (unsigned i = 0; i < 3; i++) {
 		struct pl_operation *operation = post_slow(&session);
 
@@ -422,10 +423,19 @@ static void await_loss(const struct gpu_session *session)
 		sleep_ms(1);
 }
 
-/* Lends the buffer to the owner. */
+static int ignore_answer(struct pl_peer *peer, const struct pl_frame *frame, const uint8_t *payload)
+{
+	(void)peer;
+	(void)frame;
+	(void)payload;
+	return 0;
+}
+
+/* Lends the buffer to the owner, whose answers do not end the connection: only the owner can. */
 static void lend(const struct gpu_session *session, struct pl_lent *lent)
 {
 	pl_engine_lock(session->peer->home);
+	tcp_endpoint_of(endpoint_of(session)->lanes)->copy_frame = ignore_answer;
 	check_number(pl_grant_lend(session->buffer.region, PL_ACCESS_READ, session->peer, lent), 0);
 	pl_engine_unlock(session->peer->home);
 }
@@ -446,7 +456,6 @@ static void send_damaged(const struct gpu_session *session, int damage)
 	memcpy(request.key, lent.key, lent.key_length);
 	if (damage == REVERSED || damage == OTHER_LENGTH)
 		send_frame(session, &frame, &request);
-	request.key_length = 0;
 	frame.flags = damage == NO_DIRECTION      ? 0
 		      : damage == BOTH_DIRECTIONS ? 3
 		      : damage == REVERSED        ? PL_COPY_READ
