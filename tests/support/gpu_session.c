@@ -115,7 +115,7 @@ void gpu_session_check(struct gpu_session *session, size_t size, enum pl_route r
 void gpu_session_check_from(struct gpu_session *session, size_t least, size_t size, enum pl_route route,
 			    const char *reason)
 {
-	const size_t lengths[] = { 8, 1000, 32 << 10, 1 << 20, (1 << 20) + 1, size };
+	const size_t lengths[] = { 8, 1000, 64 << 10, 1 << 20, (1 << 20) + 1, size };
 	struct pl_completion receipt;
 	struct pl_error error;
 
