@@ -320,36 +320,6 @@ static void message(void *unused)
 	gpu_session_close(&session);
 }
 
-/* The send ends when the receiver dies, or when it is cancelled, while this end copies. */
-static void message_ends(void *cancel)
-{
-	struct pl_operation *operation;
-	struct gpu_session session;
-	struct pl_error error;
-
-	open_as_owner(&session);
-	gpu_standin_need();
-	gpu_standin.delay(LONG_DELAY);
-	agent_receive(&session.agent, 1, LARGE);
-	check_ok(pl_send(session.peer, 1, &(struct pl_buffer){ session.buffer.region, 0, LARGE }, NULL, &operation,
-			 &error),
-		 &error);
-	await_served(&session);
-	if (cancel)
-		pl_cancel(operation);
-	else
-		agent_kill(&session.agent);
-	fail_with(&session.environment, operation, cancel ? -ECANCELED : -ECONNRESET);
-	gpu_standin.delay(0);
-	check_number(atomic_load(&endpoint_of(&session)->serving.request_count), 0);
-	if (!cancel) {
-		gpu_session_disconnect(&session);
-		return;
-	}
-	check_number(agent_wait(&session.agent), -ECANCELED);
-	gpu_session_close(&session);
-}
-
 /* The owner cannot map the memory: the bytes go through the socket. */
 static void owner_declines(void *unused)
 {
@@ -517,8 +487,6 @@ static const struct test_case cases[] = {
 	{ "owner-killed", owner_killed, NULL, 30 },
 	{ "asking-end-killed", asking_end_killed, NULL, 30 },
 	{ "message", message, NULL, 30 },
-	{ "message-canceled", message_ends, "cancel", 30 },
-	{ "message-killed", message_ends, NULL, 30 },
 	{ "owner-declines", owner_declines, NULL, 30 },
 	{ "refused", refused, NULL, 30 },
 	{ "damaged", damaged, NULL, 60 },
