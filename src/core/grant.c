@@ -287,7 +287,7 @@ static int check_grant(struct pl_region *region, struct pl_grant_options *option
 	return 0;
 }
 
-static struct pl_grant *grant_new(struct pl_region *region, const struct pl_grant_options *options)
+struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_options *options)
 {
 	struct pl_context *context = region->context;
 	struct pl_grant *grant = pl_zalloc(&context->allocator, sizeof(*grant));
@@ -336,7 +336,7 @@ int pl_region_share(struct pl_region *region, const struct pl_grant_options *giv
 	rc = check_grant(region, &options, error);
 	if (rc < 0)
 		return rc;
-	grant = grant_new(region, &options);
+	grant = pl_grant_new(region, &options);
 	if (!grant)
 		return pl_fail_memory(error, "pl_region_share");
 	token.rights = (uint8_t)grant->rights;

@@ -71,8 +71,28 @@ bool pl_grant_timeless(const struct pl_grant *grant);
 void pl_expiry_init(struct pl_context *context);
 void pl_expiry_watch(struct pl_context *context);
 
+/* Creates a grant, with checked options. Its token is not given out yet. NULL: no memory. */
+struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_options *options);
 /* Revokes a token; of this region only, unless it is NULL. The caller then runs pl_context_barrier(). */
 bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region, const uint8_t *token);
+
+/* Region of this end that the library, not the program, lets a peer access. */
+struct pl_lent {
+	uint64_t id; /* of the key */
+	uint16_t key_length;
+	uint8_t key[PL_KEY_BLOB_MAX]; /* remote key for the peer */
+	uint8_t token[PL_TOKEN_SIZE];
+};
+
+/*
+ * grant_bind.c: lends a whole region to a peer, without an import by the peer. `rights` (enum pl_access) may exceed the
+ * region's access. The end of the region ends that, too. Returns 0 or a negative errno.
+ */
+int pl_grant_lend(struct pl_region *region, unsigned rights, struct pl_peer *peer, struct pl_lent *lent);
+/* True if that region is still lent: another region may have its address by now. */
+bool pl_grant_is_lent(struct pl_peer *peer, const struct pl_lent *lent, const struct pl_region *region);
+/* Revokes the peer's access, and waits for uses under way as a revocation does. */
+void pl_grant_take_back(struct pl_peer *peer, const struct pl_lent *lent);
 
 /* pl_token_decode() with public errors. */
 int pl_token_read(const void *data, size_t length, struct pl_token *token, struct pl_error *error);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Grants that only one peer can import. */
+/* Grants that only one peer can import, and regions that the library lends to a peer. */
+#include <endian.h>
+
 #include "core/grant.h"
+#include "core/peer.h"
 #include "core/stream_ops.h"
 
 int pl_grant_bind(struct pl_region *region, unsigned rights, const struct pl_peer *peer, uint8_t data[PL_TOKEN_SIZE])
@@ -24,4 +27,52 @@ int pl_grant_bind(struct pl_region *region, unsigned rights, const struct pl_pee
 	grant->only = peer;
 	pthread_mutex_unlock(&context->grant_lock);
 	return 0;
+}
+
+int pl_grant_lend(struct pl_region *region, unsigned rights, struct pl_peer *peer, struct pl_lent *lent)
+{
+	const struct pl_grant_options options = { .length = region->memory.length, .rights = rights };
+	struct pl_token token = { .rights = (uint8_t)rights, .length = region->memory.length };
+	struct pl_import import = { 0 };
+	struct pl_imported answer;
+	struct pl_grant *grant = pl_grant_new(region, &options);
+
+	if (!grant)
+		return -ENOMEM;
+	/* No end has the token yet, so no peer has imported it. */
+	pthread_mutex_lock(&region->context->grant_lock);
+	grant->only = peer;
+	pthread_mutex_unlock(&region->context->grant_lock);
+	import.grant = token.grant = grant->id;
+	memcpy(import.secret, grant->secret, sizeof(import.secret));
+	memcpy(token.secret, grant->secret, sizeof(token.secret));
+	memcpy(token.context_id, region->context->id, sizeof(token.context_id));
+	pl_token_encode(&token, lent->token);
+	if (pl_grant_answer(peer, &import, &answer) < 0 || answer.status != PL_WIRE_OK) {
+		pl_grant_revoke(region->context, NULL, lent->token);
+		return -EACCES;
+	}
+	lent->key_length = answer.key_length;
+	memcpy(lent->key, answer.key, answer.key_length);
+	memcpy(&lent->id, answer.key, sizeof(lent->id));
+	lent->id = le64toh(lent->id);
+	return 0;
+}
+
+bool pl_grant_is_lent(struct pl_peer *peer, const struct pl_lent *lent, const struct pl_region *region)
+{
+	const struct pl_key *key;
+	bool is_lent;
+
+	pthread_mutex_lock(&peer->context->grant_lock);
+	key = pl_key_alive(peer, lent->id);
+	is_lent = key && key->memory == &region->memory;
+	pthread_mutex_unlock(&peer->context->grant_lock);
+	return is_lent;
+}
+
+void pl_grant_take_back(struct pl_peer *peer, const struct pl_lent *lent)
+{
+	pl_grant_revoke(peer->context, NULL, lent->token);
+	pl_key_destroy(peer, lent->id);
 }

@@ -125,6 +125,7 @@ struct pl_peer {
 	bool many_gates;                 /* PL_CAPABILITY_MANY_GATES */
 	bool pushed_frames;              /* PL_CAPABILITY_PUSHED_FRAMES */
 	bool confirms_lanes;             /* PL_CAPABILITY_CONFIRMS_LANES */
+	bool owner_copies;               /* PL_CAPABILITY_OWNER_COPIES */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;

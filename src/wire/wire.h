@@ -108,6 +108,7 @@ struct pl_hello {
 #define PL_CAPABILITY_PUSHED_FRAMES 1048576u  /* accepts SUBSCRIBE for frames that the publisher writes */
 #define PL_CAPABILITY_CONFIRMS_LANES 2097152u /* as an initiator: sends a frame over each further lane that is up */
 #define PL_CAPABILITY_NOTIFY_LANES 4194304u   /* accepts notifications behind their data on each lane, and void ones */
+#define PL_CAPABILITY_OWNER_COPIES 8388608u /* on one host: copies between the peer's host memory and its own device memory on request */
 #define PL_CAPABILITY_NOTIFY_RAILS 8192u /* accepts notifications with writes over verbs with several rails, too */
 
 struct pl_reject {
@@ -275,6 +276,12 @@ enum pl_frame_type {
 	PL_FRAME_FLUSH,   /* cookie, key = key's id, flags = level: asks to make written bytes visible */
 	PL_FRAME_FLUSHED, /* cookie, offset = enum pl_wire_status, flags = enum pl_wire_flush: answers FLUSH */
 	PL_FRAME_SKIP,    /* replaces a notification whose write failed; counts as consumed */
+	/*
+	 * cookie, key = key's id of the sender's region, offset = its length, flags = enum pl_wire_copy, payload: asks the
+	 * owner of device memory to copy (PL_CAPABILITY_OWNER_COPIES, local fabric)
+	 */
+	PL_FRAME_COPY,
+	PL_FRAME_COPIED, /* cookie, offset = enum pl_wire_status: answers COPY */
 	PL_FRAME_TYPE_END,
 };
 
@@ -284,6 +291,9 @@ enum pl_wire_flush { PL_FLUSH_READ = 1, PL_FLUSH_DRIVER, PL_FLUSH_NATIVE, PL_FLU
 
 /* Flag of NOTIFY: it replaces a message, or a notification, that was cancelled; counts as consumed. */
 #define PL_NOTIFY_VOID 1u
+
+/* Direction of a COPY: from the sender's memory into the receiver's, or the reverse. */
+enum pl_wire_copy { PL_COPY_WRITE = 1, PL_COPY_READ = 2 };
 
 enum pl_wire_atomic { PL_ATOMIC_ADD = 1, PL_ATOMIC_SWAP = 2 };
 
@@ -320,7 +330,7 @@ static inline uint32_t pl_frame_limit(uint8_t type)
 		[PL_FRAME_WRITE] = PL_FRAME_BULK_MAX,    [PL_FRAME_READ] = PL_FRAME_BULK_MAX, /* one DATA answers it */
 		[PL_FRAME_DATA] = PL_FRAME_BULK_MAX,     [PL_FRAME_ATOMIC] = PL_FRAME_ATOMIC_PAYLOAD,
 		[PL_FRAME_EAGER] = PL_FRAME_SMALL_MAX,   [PL_FRAME_RENDEZVOUS] = PL_FRAME_SMALL_MAX,
-		[PL_FRAME_NOTIFY] = PL_FRAME_NOTIFY_MAX,
+		[PL_FRAME_NOTIFY] = PL_FRAME_NOTIFY_MAX, [PL_FRAME_COPY] = PL_FRAME_SMALL_MAX,
 	};
 
 	return limits[type];
@@ -369,6 +379,7 @@ static inline uint32_t pl_frame_payload(const struct pl_frame *frame)
 	case PL_FRAME_EAGER:
 	case PL_FRAME_RENDEZVOUS:
 	case PL_FRAME_NOTIFY:
+	case PL_FRAME_COPY:
 		return frame->length;
 	default:
 		return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Input: messages to an endpoint of the local fabric: a record of the descriptor socket, an invitation and a key. */
+/* Input: messages to an endpoint of the local fabric: a record of the descriptor socket, an invitation, a key and a COPY. */
 #include "fuzz.h"
 
 #include "fabric/local/record.h"
@@ -47,11 +47,26 @@ static void local_key_round_trip(const uint8_t *data, size_t size)
 	REQUIRE(memcmp(again, data, size) == 0);
 }
 
+static void local_copy_round_trip(const uint8_t *data, size_t size)
+{
+	static struct local_copy_request decoded;
+	uint8_t again[PL_FRAME_SMALL_MAX];
+	int rc = local_copy_request_decode(data, size, &decoded);
+
+	REQUIRE(rc == 0 || rc == -EPROTO);
+	if (rc)
+		return;
+	REQUIRE(decoded.count > 0 && decoded.count <= LOCAL_COPY_RANGES && decoded.key_length <= PL_KEY_BLOB_MAX);
+	REQUIRE(local_copy_request_encode(&decoded, again) == size);
+	REQUIRE(memcmp(again, data, size) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size >= LOCAL_RECORD)
 		local_record_round_trip(data);
 	local_invitation_round_trip(data, size);
 	local_key_round_trip(data, size);
+	local_copy_round_trip(data, size);
 	return 0;
 }

@@ -136,6 +136,19 @@ static void frames(void)
 	save("frame", "stream", stream, sizeof(stream));
 }
 
+static void local_copies(void)
+{
+	struct local_copy_request request = { .count = 2 };
+	uint8_t buffer[PL_FRAME_SMALL_MAX];
+
+	for (unsigned i = 0; i < LOCAL_COPY_RANGES; i++)
+		request.ranges[i] = (struct local_copy_range){ 0x1234567800000003, i * 65536, i * 4096, 4096 };
+	save("local", "copy", buffer, local_copy_request_encode(&request, buffer));
+	request.key_length = LOCAL_KEY;
+	request.count = LOCAL_COPY_RANGES;
+	save("local", "copy-key", buffer, local_copy_request_encode(&request, buffer));
+}
+
 static void local(void)
 {
 	struct local_record record = { .type = LOCAL_RECORD_MEMORY, .key = 0x1234567800000003, .size = 8192 };
@@ -164,6 +177,7 @@ static void local(void)
 	key.ipc_handle_length = sizeof(key.ipc_handle);
 	memset(key.ipc_handle, 0x5a, sizeof(key.ipc_handle));
 	save("local", "key-device", buffer, (size_t)local_key_encode(&key, buffer));
+	local_copies();
 }
 
 static void lanes(void)

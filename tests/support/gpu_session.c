@@ -109,7 +109,13 @@ static void check_route(const struct pl_completion *receipt, enum pl_route route
 
 void gpu_session_check(struct gpu_session *session, size_t size, enum pl_route route, const char *reason)
 {
-	const size_t lengths[] = { 8, 1000, 1 << 20, (1 << 20) + 1, size };
+	gpu_session_check_from(session, 0, size, route, reason);
+}
+
+void gpu_session_check_from(struct gpu_session *session, size_t least, size_t size, enum pl_route route,
+			    const char *reason)
+{
+	const size_t lengths[] = { 8, 1000, 64 << 10, 1 << 20, (1 << 20) + 1, size };
 	struct pl_completion receipt;
 	struct pl_error error;
 
@@ -117,7 +123,7 @@ void gpu_session_check(struct gpu_session *session, size_t size, enum pl_route r
 		size_t length = lengths[i], offset = size - length;
 		uint64_t seed = i + 1;
 
-		if (length > size)
+		if (length > size || length < least)
 			continue;
 		pattern_fill(session->buffer.bytes + offset, length, seed, offset);
 		check_ok(gpu_session_transfer(session, true, offset, length, NULL, &receipt, &error), &error);

@@ -40,5 +40,8 @@ int gpu_session_transfer(struct gpu_session *session, bool write, uint64_t offse
 			 const struct pl_attributes *attributes, struct pl_completion *receipt, struct pl_error *error);
 /* Checks that writes and reads of several sizes arrive by this route and with this reason. */
 void gpu_session_check(struct gpu_session *session, size_t size, enum pl_route route, const char *reason);
+/* The same, with sizes of at least that many bytes. */
+void gpu_session_check_from(struct gpu_session *session, size_t least, size_t size, enum pl_route route,
+			    const char *reason);
 
 #endif

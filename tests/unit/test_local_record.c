@@ -113,13 +113,48 @@ static void test_invitations(void **state)
 	assert_int_equal(local_invitation_decode(bytes, LOCAL_INVITATION, &again), -EPROTO);
 }
 
+static void test_copy_requests(void **state)
+{
+	static const uint8_t golden[LOCAL_COPY_HEADER + 3 + LOCAL_COPY_RANGE] = { 3, 0, 1, 0, 'k', 'e', 'y', 1, 0, 0,
+										  0, 0, 0, 0, 0,   2,   0,   0, 0, 0,
+										  0, 0, 0, 3, 0,   0,   0,   0, 0, 0,
+										  0, 4, 0, 0, 0,   0,   0,   0, 0 };
+	static struct local_copy_request request, again;
+	static uint8_t bytes[PL_FRAME_SMALL_MAX + 1];
+	size_t length;
+
+	(void)state;
+	request.key_length = 3;
+	memcpy(request.key, "key", 3);
+	request.count = 1;
+	request.ranges[0] = (struct local_copy_range){ 1, 2, 3, 4 };
+	assert_int_equal(local_copy_request_encode(&request, bytes), sizeof(golden));
+	assert_memory_equal(bytes, golden, sizeof(golden));
+	for (length = 0; length <= sizeof(golden) + 1; length++)
+		assert_int_equal(local_copy_request_decode(bytes, length, &again),
+				 length == sizeof(golden) ? 0 : -EPROTO);
+	assert_memory_equal(again.ranges, request.ranges, sizeof(request.ranges[0]));
+	/* The largest request fits into a frame. */
+	request.key_length = PL_KEY_BLOB_MAX;
+	request.count = LOCAL_COPY_RANGES;
+	length = local_copy_request_encode(&request, bytes);
+	assert_true(length <= PL_FRAME_SMALL_MAX);
+	assert_int_equal(local_copy_request_decode(bytes, length, &again), 0);
+	bytes[0] = PL_KEY_BLOB_MAX + 1;
+	assert_int_equal(local_copy_request_decode(bytes, length + 1, &again), -EPROTO);
+	bytes[0] = PL_KEY_BLOB_MAX;
+	bytes[2] = 0;
+	assert_int_equal(local_copy_request_decode(bytes, LOCAL_COPY_HEADER + PL_KEY_BLOB_MAX, &again), -EPROTO);
+	bytes[2] = LOCAL_COPY_RANGES + 1;
+	assert_int_equal(local_copy_request_decode(bytes, length + LOCAL_COPY_RANGE, &again), -EPROTO);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_records),
-		cmocka_unit_test(test_descriptor_count),
-		cmocka_unit_test(test_key_bytes),
-		cmocka_unit_test(test_invitations),
+		cmocka_unit_test(test_records),       cmocka_unit_test(test_descriptor_count),
+		cmocka_unit_test(test_key_bytes),     cmocka_unit_test(test_invitations),
+		cmocka_unit_test(test_copy_requests),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -175,6 +175,8 @@ static void test_frame_limits(void **state)
 		{ PL_FRAME_FLUSH, 0, 0 },
 		{ PL_FRAME_FLUSHED, 0, 0 },
 		{ PL_FRAME_SKIP, 0, 0 },
+		{ PL_FRAME_COPY, PL_FRAME_SMALL_MAX, PL_FRAME_SMALL_MAX },
+		{ PL_FRAME_COPIED, 0, 0 },
 	};
 	uint8_t buffer[PL_FRAME_HEADER];
 

@@ -14,6 +14,14 @@ static int local_lane_dial(struct tcp_endpoint *lanes)
 	return local_connect_to_listener(local_endpoint_of(lanes->base.peer->endpoint)->peer_invitation.name);
 }
 
+static int local_copy_frame(struct pl_peer *peer, const struct pl_frame *frame, const uint8_t *payload)
+{
+	struct local_endpoint *endpoint = local_endpoint_of(peer->endpoint);
+
+	return frame->type == PL_FRAME_COPY ? local_copy_requested(endpoint, frame, payload)
+					    : local_owner_answered(endpoint, frame);
+}
+
 static void endpoint_free(struct local_endpoint *endpoint)
 {
 	local_device_unpark(endpoint->state, endpoint);
@@ -36,6 +44,8 @@ static int local_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	endpoint->base.peer = peer;
 	endpoint->state = state;
 	local_fd_socket_init(endpoint);
+	local_asking_init(&endpoint->asking);
+	local_serving_init(endpoint);
 	endpoint->own_gates = local_gates_new(&peer->context->allocator, local_gate_count(peer), NULL);
 	if (!endpoint->own_gates)
 		endpoint->own_gates = local_gates_new(&peer->context->allocator, LOCAL_GATES_LEAST, &failure);
@@ -47,6 +57,7 @@ static int local_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 		return rc;
 	}
 	tcp_endpoint_of(endpoint->lanes)->dial = local_lane_dial;
+	tcp_endpoint_of(endpoint->lanes)->copy_frame = local_copy_frame;
 	*result = &endpoint->base;
 	return 0;
 }
@@ -122,6 +133,8 @@ static void local_sweep(struct pl_endpoint *base)
 	/* Shuts the gates: the process of a lost peer may still run. */
 	if (atomic_load(&base->peer->state) == PL_PEER_LOST)
 		local_gates_shut(endpoint->own_gates);
+	local_owner_sweep(endpoint);
+	local_serving_sweep(endpoint);
 }
 
 static bool local_drained(struct pl_endpoint *base)
@@ -175,8 +188,10 @@ static void local_close(struct pl_endpoint *base)
 		pl_context_barrier(endpoint->state->context);
 		pl_engine_lock(home);
 	}
+	local_serving_close(endpoint);
 	local_fd_socket_close(endpoint);
 	local_gates_shut(endpoint->own_gates);
+	local_asking_close(endpoint);
 	if (!held)
 		pl_engine_unlock(home);
 	endpoint_free(endpoint);

@@ -143,6 +143,7 @@ void local_key_revoked(struct local_endpoint *endpoint, uint64_t key)
 			access_close_memory(access);
 	}
 	pthread_mutex_unlock(&endpoint->state->lock);
+	local_borrowed_revoked(endpoint, key);
 }
 
 /* Takes the key's mapping if it allows all that the remote region allows. */

@@ -15,6 +15,8 @@
  *
  * - socket: all other memory, and messages; data sockets, by the code of the tcp fabric.
  *
+ * The owner of GPU memory that this process cannot open copies on request (owner_ask.c, owner_serve.c).
+ *
  * GPU memory at this end can be copied to and from mapped memory, and memory that a GPU reaches (gpu_copy.c).
  *
  * A gate keeps the peer from the memory once a grant ends: a word for each key, in memory that the owner shares with
@@ -214,6 +216,48 @@ struct local_access_table {
 	size_t count;
 };
 
+/*
+ * Fewest bytes of an operation that the owner of device memory is asked to copy. Processor time of a write at both ends,
+ * staged and by a request, with the stand-in for the driver, in us: 32 KiB 21 and 29, 64 KiB 30 and 32, 128 KiB 51 and 37.
+ */
+#define LOCAL_OWNER_MIN (64u << 10)
+/* Most COPY frames without an answer that an end has at a time. */
+#define LOCAL_COPY_REQUESTS 64u
+/* Most regions that an end lends to a peer for such requests. */
+#define LOCAL_LENT_MAX 256u
+/* Copies of a peer's requests that this end has queued at a time. */
+#define LOCAL_SERVED_COPIES 4u
+
+/* Requests of this end to the owner of device memory (owner_ask.c). Home. */
+struct local_asking {
+	struct pl_list operations; /* operations of which a part was not requested yet */
+	struct pl_list requests;   /* struct local_asked: requests without an answer */
+	atomic_uint request_count; /* written at home */
+	uint32_t cookie;     /* of the last request */
+	struct pl_list lent; /* struct local_lent: most recently used first */
+	unsigned lent_count;
+	bool refused;   /* the peer's rights do not allow to lend regions */
+	bool advancing; /* prevents recursion */
+};
+
+/* Copy for a request of the peer. */
+struct local_served_copy {
+	struct pl_copy copy;
+	struct local_endpoint *endpoint;
+	struct local_served *served; /* NULL: no copy runs */
+};
+
+/* Requests of the peer to copy from and to device memory of this end (owner_serve.c). Home. */
+struct local_serving {
+	struct pl_list requests; /* struct local_served */
+	atomic_uint request_count; /* written at home */
+	struct pl_list borrowed; /* struct local_borrowed: the peer's regions; most recently used first */
+	unsigned borrowed_count;
+	struct local_served_copy copies[LOCAL_SERVED_COPIES];
+	struct pl_watch more; /* starts further copies, after others had the engine */
+	bool advancing;       /* prevents recursion */
+};
+
 struct local_endpoint {
 	struct pl_endpoint base;
 	struct local_state *state;
@@ -234,6 +278,8 @@ struct local_endpoint {
 	struct pl_list pending;   /* struct local_pending */
 	unsigned pending_count;
 	unsigned pending_ipc_fds; /* descriptors in `pending` */
+	struct local_asking asking;
+	struct local_serving serving;
 };
 
 static inline struct local_endpoint *local_endpoint_of(struct pl_endpoint *endpoint)
@@ -396,6 +442,29 @@ static inline bool local_segment_changes_memory(const struct pl_operation *opera
 
 /* gpu_gather.c: does a vector between GPUs by a kernel, and returns true; false: a kernel is not suited. Home. */
 bool local_gather_post(struct pl_operation *operation);
+
+/* owner_ask.c: asks the owner of device memory that this end cannot open to copy. Home. */
+void local_asking_init(struct local_asking *asking);
+/* True if the owner may be asked to do an operation that this end cannot do. */
+bool local_owner_may_copy(const struct local_endpoint *endpoint, const struct pl_operation *operation);
+void local_owner_ask(struct local_endpoint *endpoint, struct pl_operation *operation);
+/* Ends cancelled operations: the owner copies none of their bytes any more. */
+void local_owner_sweep(struct local_endpoint *endpoint);
+/* Frees the requests. The lanes are closed. */
+void local_asking_close(struct local_endpoint *endpoint);
+/* Handles the owner's answer. Returns 0 or -EPROTO. */
+int local_owner_answered(struct local_endpoint *endpoint, const struct pl_frame *frame);
+
+/* owner_serve.c: copies for a peer that cannot open device memory of this end. Home. */
+void local_serving_init(struct local_endpoint *endpoint);
+/* Handles a request. Returns 0 or a negative errno. */
+int local_copy_requested(struct local_endpoint *endpoint, const struct pl_frame *frame, const uint8_t *payload);
+/* Ends requests for revoked keys; all, if the peer is lost. */
+void local_serving_sweep(struct local_endpoint *endpoint);
+/* Forgets a region of the peer. */
+void local_borrowed_revoked(struct local_endpoint *endpoint, uint64_t key);
+/* Drops all requests: waits for copies under way. */
+void local_serving_close(struct local_endpoint *endpoint);
 
 /* post.c */
 void local_post(struct pl_endpoint *endpoint, struct pl_operation *operation);

@@ -378,6 +378,10 @@ void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 
 	if (is_local && atomic)
 		rc = do_atomic_locally(operation, &error);
+	if (!is_local && !atomic && local_owner_may_copy(endpoint, operation)) {
+		local_owner_ask(endpoint, operation);
+		return;
+	}
 	if (!is_local || (atomic && rc == -EAGAIN)) {
 		operation->route_reason = is_local ? local_socket_path.reason : operation->route_reason;
 		pl_tcp_fabric.post(endpoint->lanes, operation);

@@ -95,3 +95,41 @@ int local_key_decode(const uint8_t *bytes, size_t length, struct local_key *key)
 	pl_get_bytes(&reader, key->ipc_handle, key->ipc_handle_length);
 	return 0;
 }
+
+size_t local_copy_request_encode(const struct local_copy_request *request, uint8_t buffer[PL_FRAME_SMALL_MAX])
+{
+	struct pl_writer writer;
+
+	pl_writer_init(&writer, buffer, PL_FRAME_SMALL_MAX);
+	pl_put_u16(&writer, request->key_length);
+	pl_put_u16(&writer, request->count);
+	pl_put_bytes(&writer, request->key, request->key_length);
+	for (unsigned i = 0; i < request->count; i++) {
+		pl_put_u64(&writer, request->ranges[i].key);
+		pl_put_u64(&writer, request->ranges[i].key_offset);
+		pl_put_u64(&writer, request->ranges[i].offset);
+		pl_put_u64(&writer, request->ranges[i].length);
+	}
+	return (size_t)(writer.at - writer.begin);
+}
+
+int local_copy_request_decode(const uint8_t *bytes, size_t length, struct local_copy_request *request)
+{
+	struct pl_reader reader;
+
+	pl_reader_init(&reader, bytes, length);
+	request->key_length = pl_get_u16(&reader);
+	request->count = pl_get_u16(&reader);
+	if (reader.bad || request->key_length > PL_KEY_BLOB_MAX || request->count == 0 ||
+	    request->count > LOCAL_COPY_RANGES ||
+	    length != LOCAL_COPY_HEADER + request->key_length + request->count * LOCAL_COPY_RANGE)
+		return -EPROTO;
+	pl_get_bytes(&reader, request->key, request->key_length);
+	for (unsigned i = 0; i < request->count; i++) {
+		request->ranges[i].key = pl_get_u64(&reader);
+		request->ranges[i].key_offset = pl_get_u64(&reader);
+		request->ranges[i].offset = pl_get_u64(&reader);
+		request->ranges[i].length = pl_get_u64(&reader);
+	}
+	return 0;
+}

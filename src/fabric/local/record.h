@@ -61,6 +61,33 @@ struct local_key {
 	uint8_t ipc_handle[PL_IPC_HANDLE_MAX];
 };
 
+/* Most ranges of one COPY. */
+#define LOCAL_COPY_RANGES 240u
+/* u16 bytes of the key, u16 ranges, the key, the ranges: each four u64 */
+#define LOCAL_COPY_HEADER 4u
+#define LOCAL_COPY_RANGE 32u
+_Static_assert(LOCAL_COPY_HEADER + PL_KEY_BLOB_MAX + LOCAL_COPY_RANGES * LOCAL_COPY_RANGE <= PL_FRAME_SMALL_MAX,
+	       "fits into a frame");
+
+/* Bytes that the owner of device memory is asked to copy. */
+struct local_copy_range {
+	uint64_t key, key_offset; /* of the receiver's device memory */
+	uint64_t offset;          /* in the sender's region */
+	uint64_t length;
+};
+
+/* Payload of a COPY. */
+struct local_copy_request {
+	uint16_t key_length; /* 0: an earlier COPY had the key of the sender's region */
+	uint8_t key[PL_KEY_BLOB_MAX];
+	uint16_t count; /* at least 1 */
+	struct local_copy_range ranges[LOCAL_COPY_RANGES];
+};
+
+/* Returns the bytes written. */
+size_t local_copy_request_encode(const struct local_copy_request *request, uint8_t buffer[PL_FRAME_SMALL_MAX]);
+int local_copy_request_decode(const uint8_t *bytes, size_t length, struct local_copy_request *request);
+
 int local_key_encode(const struct local_key *key, uint8_t buffer[PL_KEY_BLOB_MAX]);
 int local_key_decode(const uint8_t *bytes, size_t length, struct local_key *key);
 

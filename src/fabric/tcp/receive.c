@@ -83,6 +83,9 @@ static int tcp_message_frame_arrived(struct tcp_lane *lane, const struct pl_fram
 {
 	if (frame->type == PL_FRAME_NOTIFY && (lane->index || frame->cookie || frame->flags))
 		return tcp_notification_arrived(lane, frame, payload);
+	if (lane->index == 0 && (frame->type == PL_FRAME_COPY || frame->type == PL_FRAME_COPIED) &&
+	    lane->endpoint->copy_frame)
+		return lane->endpoint->copy_frame(receiving_peer(lane), frame, payload);
 	if (lane->index != 0 || frame->type > PL_FRAME_CREDIT)
 		return -EPROTO;
 	if (tcp_frame_is_counted(frame->type))
