@@ -33,6 +33,7 @@ BASE = {
 SOCKETS = {'NCCL_NET_PLUGIN': 'none', 'NCCL_NET': 'Socket'}
 TUNED = {'NCCL_SOCKET_NTHREADS': '4', 'NCCL_NSOCKS_PERTHREAD': '4'}
 CHANNELS = {'NCCL_MIN_NCHANNELS': '4', 'NCCL_MIN_P2P_NCHANNELS': '4', 'NCCL_NCHANNELS_PER_NET_PEER': '4'}
+ONE_CHANNEL = {'NCCL_MAX_NCHANNELS': '1', 'NCCL_MAX_P2P_NCHANNELS': '1', 'NCCL_NCHANNELS_PER_NET_PEER': '1'}
 GPU_MEMORY = {'PEERLANE_GPU_MEMORY': '1', 'NCCL_CUMEM_ENABLE': '1'}
 # Lines of NCCL's log that prove which network it used.
 SHM, SOCKET, PEERLANE, PEERLANE_GPU = (
@@ -40,7 +41,7 @@ SHM, SOCKET, PEERLANE, PEERLANE_GPU = (
 PORT = 29600
 
 
-def settings(plugin):
+def settings(plugin, key):
     peerlane, tcp = {'NCCL_NET_PLUGIN': plugin, 'NCCL_NET': 'Peerlane'}, {'PEERLANE_FABRIC': 'tcp'}
     return [
         ('shared memory', SHM, SOCKETS | {'NCCL_SHM_DISABLE': '0'}),
@@ -56,6 +57,12 @@ def settings(plugin):
         ('peerlane tcp, 4 channels', PEERLANE, peerlane | CHANNELS | tcp),
         ('peerlane, GPU memory, 4 channels', PEERLANE_GPU, peerlane | CHANNELS | GPU_MEMORY),
         ('peerlane tcp, GPU memory, 4 channels', PEERLANE_GPU, peerlane | CHANNELS | tcp | GPU_MEMORY),
+        ('peerlane tcp, encrypted, 4 channels', PEERLANE,
+         peerlane | CHANNELS | tcp | {'PEERLANE_KEY_FILE': key, 'PEERLANE_ENCRYPT': '1'}),
+        ('sockets 4x4, 1 channel', SOCKET, SOCKETS | TUNED | ONE_CHANNEL),
+        ('peerlane, 1 channel', PEERLANE, peerlane | ONE_CHANNEL),
+        ('peerlane tcp, 1 channel', PEERLANE, peerlane | ONE_CHANNEL | tcp),
+        ('peerlane, GPU memory, 1 channel', PEERLANE_GPU, peerlane | ONE_CHANNEL | GPU_MEMORY),
     ]
 
 
@@ -142,7 +149,10 @@ def main():
     print(f'{"setting":40} {"8 B":>7} {"1 MiB":>7} {"256 MiB":>8} {"send/recv":>10} {"CPU s":>6}  channels')
     print(f'{"":40} {"us":>7} {"GB/s":>7} {"GB/s":>8} {"GB/s":>10} {"a GB":>6}')
     with tempfile.TemporaryDirectory() as folder:
-        for number, (name, net, environment) in enumerate(settings(os.path.abspath(arguments[0]))):
+        key = os.path.join(folder, 'key')
+        with open(key, 'wb', opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(os.urandom(32))
+        for number, (name, net, environment) in enumerate(settings(os.path.abspath(arguments[0]), key)):
             left = end - time.monotonic()
             if only and not name.startswith(only):
                 continue
