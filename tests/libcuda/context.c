@@ -11,7 +11,7 @@
 pthread_mutex_t standin_lock = PTHREAD_MUTEX_INITIALIZER;
 bool standin_initialized;
 
-static struct context primary[DEVICES] = { { 0, true, 0, 0 }, { 1, true, 0, 0 } };
+static struct context primary[DEVICES] = { { .device = 0, .primary = true }, { .device = 1, .primary = true } };
 static __thread struct context *stack[STACK_MAX];
 static __thread unsigned depth;
 
