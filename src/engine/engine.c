@@ -145,12 +145,17 @@ bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 
 	/* The lock is free and no task is queued: runs the task directly. */
 	if (!held && pl_engine_try(engine)) {
+		bool queued = true;
+
 		if (atomic_load(&engine->task_count) == 0) {
 			task->run(task);
 			pl_engine_leave(engine);
-			return true;
+		} else {
+			/* Runs the queued tasks, too: their posters, perhaps of this one, found the lock taken and left. */
+			queued = queue_task(engine, task);
+			pl_engine_unlock(engine);
 		}
-		release_lock(engine);
+		return queued;
 	}
 	if (!queue_task(engine, task))
 		return false;

@@ -179,6 +179,37 @@ static void post_of_a_queued_task(void *unused)
 	engine_close(late.engine);
 }
 
+struct counted_task {
+	struct pl_task task;
+	unsigned runs;
+};
+
+static void count_run(struct pl_task *task)
+{
+	pl_container_of(task, struct counted_task, task)->runs++;
+}
+
+/*
+ * The poster of a queued task left, because it found the lock taken. The lock is free now, and the engine's thread may sleep: a
+ * thread that posts the same task again must run it.
+ */
+static void post_of_a_task_left_behind(void *unused)
+{
+	struct counted_task counted = { .runs = 0 };
+	struct pl_engine *engine = engine_open();
+
+	(void)unused;
+	pl_task_init(&counted.task, count_run);
+	/* With a thread, the task is only queued. */
+	atomic_store(&engine->threaded, true);
+	pl_engine_hand_over(engine, &counted.task);
+	atomic_store(&engine->threaded, false);
+	check_number(counted.runs, 0);
+	check(!pl_engine_post(engine, &counted.task));
+	check_number(counted.runs, 1);
+	engine_close(engine);
+}
+
 /* Source with an eventfd: counts the looks that found something, those that did not, and calls of idle(). */
 struct busy_source {
 	struct pl_source source;
@@ -279,6 +310,7 @@ static const struct test_case cases[] = {
 	{ "sleep-while-polling", while_polling, NULL, 10 },
 	{ "lock of a busy engine", lock_of_a_busy_engine, NULL, 30 },
 	{ "post-of-a-queued-task", post_of_a_queued_task, NULL, 10 },
+	{ "post-of-a-task-left-behind", post_of_a_task_left_behind, NULL, 10 },
 	{ "crowd", crowd_of_busy_sources, NULL, 10 },
 };
 

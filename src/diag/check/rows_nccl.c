@@ -349,7 +349,7 @@ const struct pl_check_row pl_check_rows_nccl[] = {
 		.reason = "If a plugin cannot be loaded, NCCL uses IB or its sockets, and reports that only with "
 			  "NCCL_DEBUG=INFO.",
 		.remedy = "install the package libnccl-net-peerlane; then: ldd libnccl-net-peerlane.so",
-		.rank = 97,
+		.rank = 91,
 		.probe = probe_nccl_plugin,
 	},
 	{
@@ -365,7 +365,7 @@ const struct pl_check_row pl_check_rows_nccl[] = {
 		.reason = "NCCL falls back to a slower network without an error; with NCCL_NET it fails instead.",
 		.remedy = "export NCCL_NET_PLUGIN=/usr/local/lib/libnccl-net-peerlane.so; export "
 			  "NCCL_NET=Peerlane; for IB: unset NCCL_NET_PLUGIN NCCL_IB_DISABLE",
-		.rank = 97,
+		.rank = 92,
 		.probe = probe_nccl_network,
 	},
 	{
@@ -376,7 +376,7 @@ const struct pl_check_row pl_check_rows_nccl[] = {
 		.how = "env | grep NCCL_; /etc/nccl.conf; ~/.nccl.conf, or the file that NCCL_CONF_FILE names",
 		.reason = "A variable that was set for a test, or for another machine, costs most of the bandwidth.",
 		.remedy = "unset the variable, or remove its line from the file",
-		.rank = 97,
+		.rank = 93,
 		.probe = probe_nccl_variables,
 	},
 	{ .id = NULL },
