@@ -13,7 +13,7 @@
 #define SPINS_BETWEEN_CHECKS 1024u
 #define ROUNDS_BEFORE_SLEEP 2000u
 #define SLEEP_US 200
-#define SLEEP_IN_RUN_US 5000
+#define SLEEP_IN_RUN_MS 5
 #define POLL_MS 50
 
 static inline void handle_completion(struct bench_endpoint *ep, const struct pl_completion *completion)
@@ -130,12 +130,22 @@ static void sleep_until_completion(const struct bench_endpoint *ep)
 	ppoll(&ready, 1, &time, NULL);
 }
 
+/* Sleeps beside operations that do not need this process, unless it copies for a peer that cannot open its GPU memory. */
+static void sleep_in_run(const struct bench_endpoint *ep)
+{
+	struct pollfd ready = { .fd = ep->exposed.host_copy ? pl_fd(ep->context) : -1, .events = POLLIN };
+
+	poll(&ready, 1, SLEEP_IN_RUN_MS);
+}
+
 int bench_idle(struct bench_endpoint *ep, uint64_t timeout)
 {
 	if (ep->manual && !ep->may_sleep && (ep->in_run || ep->idle_rounds < ROUNDS_BEFORE_SLEEP))
 		return bench_spin(ep, timeout);
-	if (ep->manual)
-		usleep(ep->may_sleep ? SLEEP_IN_RUN_US : SLEEP_US);
+	if (ep->manual && ep->may_sleep)
+		sleep_in_run(ep);
+	else if (ep->manual)
+		usleep(SLEEP_US);
 	else
 		sleep_until_completion(ep);
 	return check_timeout(ep, timeout);
