@@ -20,10 +20,31 @@ static void store_word(uint8_t *to, const uint8_t *from)
 	__atomic_store_n((uint64_t *)(void *)to, word, __ATOMIC_RELEASE);
 }
 
-static void copy_bytes(uint8_t *to, const uint8_t *from, size_t length)
+/* Stores the widest aligned part that fits. Returns its length. */
+static size_t store_part(uint8_t *to, const uint8_t *from, size_t length)
 {
-	for (size_t at = 0; at < length; at++)
-		__atomic_store_n(to + at, from[at], __ATOMIC_RELEASE);
+	uint32_t word;
+	uint16_t half;
+
+	if (length >= sizeof(word) && (uintptr_t)to % sizeof(word) == 0) {
+		memcpy(&word, from, sizeof(word));
+		__atomic_store_n((uint32_t *)(void *)to, word, __ATOMIC_RELEASE);
+		return sizeof(word);
+	}
+	if (length >= sizeof(half) && (uintptr_t)to % sizeof(half) == 0) {
+		memcpy(&half, from, sizeof(half));
+		__atomic_store_n((uint16_t *)(void *)to, half, __ATOMIC_RELEASE);
+		return sizeof(half);
+	}
+	__atomic_store_n(to, *from, __ATOMIC_RELEASE);
+	return 1;
+}
+
+/* Copies less than a word, before or after the aligned words. */
+static void copy_rest(uint8_t *to, const uint8_t *from, size_t length)
+{
+	for (size_t at = 0; at < length;)
+		at += store_part(to + at, from + at, length - at);
 }
 
 static void copy_words(uint8_t *to, const uint8_t *from, size_t length)
@@ -54,7 +75,7 @@ void pl_copy_ordered(void *to, const void *from, size_t length)
 	const uint8_t *in = from;
 	size_t head = PL_MIN(length, -(uintptr_t)out % WORD), words;
 
-	copy_bytes(out, in, head);
+	copy_rest(out, in, head);
 	out += head;
 	in += head;
 	length -= head;
@@ -67,5 +88,5 @@ void pl_copy_ordered(void *to, const void *from, size_t length)
 		copy_line(out, in);
 	words = length / WORD * WORD;
 	copy_words(out, in, words);
-	copy_bytes(out + words, in + words, length - words);
+	copy_rest(out + words, in + words, length - words);
 }

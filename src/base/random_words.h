@@ -10,7 +10,7 @@ struct pl_random_words {
 	unsigned count; /* words not used yet */
 };
 
-/* Stores a word that no earlier call returned. Returns 0 or the errno of pl_random(). */
+/* Stores a word that was drawn for this call alone. Returns 0 or the errno of pl_random(). */
 static inline int pl_random_word(struct pl_random_words *random, uint32_t *word)
 {
 	if (!random->count) {

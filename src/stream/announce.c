@@ -198,28 +198,23 @@ void pl_publisher_announce(struct pl_publisher *publisher)
 	}
 }
 
-/*
- * Leaves all subscriptions to the thread of one engine, and wakes it if it sleeps. The second engine does it while the first one
- * is busy, perhaps with a callback of the program that takes long. Callbacks never run on two engines at a time.
- */
-static void hand_over_announcements(struct pl_announcer *first, struct pl_announcer *second)
+/* True while a thread holds the engine's lock, perhaps for a callback of the program that takes long. */
+static bool announcer_is_busy(const struct pl_announcer *announcer)
 {
-	bool busy = atomic_load_explicit(&first->engine->owner, memory_order_relaxed);
-	struct pl_announcer *announcer = busy && second ? second : first;
-
-	pl_engine_hand_over(announcer->engine, &announcer->spread_task);
+	return atomic_load_explicit(&announcer->engine->owner, memory_order_relaxed);
 }
 
 /*
  * A message costs a system call and the wake-up of a process. The caller sends the message to a single subscriber itself: that is
- * the shortest way. For several, it wakes at most one thread.
+ * the shortest way. For several, it leaves all subscriptions to the thread of one engine that is not busy, and wakes it if it
+ * sleeps.
  *
  * An announcer stops to be silent before it looks at `published` for a subscription, and the caller has published under the same
  * lock before it looks at `silent`. So one of both sees the other.
  */
 void pl_publisher_announce_frames(struct pl_publisher *publisher)
 {
-	struct pl_announcer *first = NULL, *second = NULL;
+	struct pl_announcer *first = NULL, *chosen = NULL;
 	unsigned count = 0;
 
 	for (unsigned i = 0; i < publisher->context->engine_count; i++) {
@@ -230,11 +225,13 @@ void pl_publisher_announce_frames(struct pl_publisher *publisher)
 		count += atomic_load(&announcer->count);
 		if (!first)
 			first = announcer;
-		else if (!second)
-			second = announcer;
+		if (!chosen && !announcer_is_busy(announcer))
+			chosen = announcer;
 	}
+	if (!chosen)
+		chosen = first;
 	if (count > 1)
-		hand_over_announcements(first, second);
+		pl_engine_hand_over(chosen->engine, &chosen->spread_task);
 	else if (first)
 		pl_engine_post(first->engine, &first->task);
 }

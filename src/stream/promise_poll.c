@@ -30,19 +30,19 @@ static bool poll_for_promises(struct pl_watch *watch)
 {
 	struct pl_subscriber *subscriber = pl_container_of(watch, struct pl_subscriber, promise_watch);
 	bool waits, over = pl_now() >= subscriber->promise_poll_end;
-
 	/* The last look is later than the end. */
-	if (pl_checks_look(subscriber)) {
+	bool news = pl_checks_look(subscriber);
+
+	if (news)
 		pl_subscriber_pump(subscriber);
-		return true;
-	}
 	pl_lock_take(&subscriber->lock);
 	waits = stream_waits(subscriber);
+	over = over && !news;
 	subscriber->promises_take_long |= waits && over;
 	pl_lock_release(&subscriber->lock);
 	if (!waits || over)
 		pl_watch_remove(watch);
-	return false;
+	return news;
 }
 
 void pl_promises_poll_init(struct pl_subscriber *subscriber)

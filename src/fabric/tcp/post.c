@@ -217,19 +217,21 @@ static void tcp_take_chunk(struct tcp_endpoint *endpoint, struct pl_operation *o
 static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned most, struct pl_chunk *chunks)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
-	uint64_t taken = PL_MAX(lane->queued, lane->requested);
+	uint64_t taken = PL_MAX(lane->queued, lane->requested), queued = lane->queued;
 	unsigned count = 0;
 
 	pthread_mutex_lock(&endpoint->lock);
 	if (pl_list_empty(&endpoint->small_work) && pl_list_empty(&endpoint->work))
 		atomic_store(&endpoint->any_work, false);
-	while (count < most) {
+	while (count < most && queued < TCP_LANE_BACKLOG) {
 		struct pl_operation *operation = tcp_lane_next_work(lane, bulk);
 
 		if (!operation || taken >= tcp_lane_share(endpoint, operation))
 			break;
 		tcp_take_chunk(endpoint, operation, &chunks[count]);
-		taken += chunks[count++].length;
+		taken += chunks[count].length;
+		queued += operation->completion.kind == PL_KIND_WRITE ? chunks[count].length : 0;
+		count++;
 	}
 	pthread_mutex_unlock(&endpoint->lock);
 	return count;
@@ -272,16 +274,16 @@ static bool tcp_has_work(const struct tcp_endpoint *endpoint)
 __attribute__((noinline)) static void tcp_lane_take_listed(struct tcp_lane *lane, bool bulk, unsigned most)
 {
 	struct pl_chunk chunks[TCP_SLOTS];
-	unsigned room, count;
+	unsigned wanted, count;
 
-	while (most && (room = tcp_lane_room(lane)) && tcp_has_work(lane->endpoint)) {
-		count = tcp_lane_take_batch(lane, bulk, PL_MIN(room, most), chunks);
-		if (!count)
-			break;
+	do {
+		wanted = PL_MIN(tcp_lane_room(lane), most);
+		count = wanted ? tcp_lane_take_batch(lane, bulk, wanted, chunks) : 0;
 		most -= count;
 		for (unsigned i = 0; i < count; i++)
 			tcp_lane_queue_chunk(lane, &chunks[i]);
-	}
+		/* A batch that is short found no more. */
+	} while (count && count == wanted && tcp_has_work(lane->endpoint));
 }
 
 static void tcp_lane_take_chunks(struct tcp_lane *lane, bool bulk, unsigned most)
