@@ -115,12 +115,15 @@ static int proof_write(const struct proof *proof, const struct proof_end *from, 
 static int proof_compare(const struct proof *proof, const struct proof_end *from, struct proof_end *to,
 			 struct pl_completion *completion, struct pl_error *error)
 {
-	uint8_t *sent = malloc(2 * PROOF_BYTES), *received = sent + PROOF_BYTES;
+	uint8_t *sent = malloc(2 * PROOF_BYTES), *received;
 	int rc;
 
 	if (!sent)
 		return pl_fail_memory(error, "proof");
+	received = sent + PROOF_BYTES;
 	rc = pl_random(sent, PROOF_BYTES);
+	if (rc < 0)
+		pl_fail_errno(error, rc, "SYSTEM", "getrandom", NULL);
 	if (rc == 0)
 		rc = pl_region_copy_in(from->region, 0, sent, PROOF_BYTES, error);
 	if (rc == 0)

@@ -19,8 +19,11 @@
 
 static void set_variable(const char *name, const char *value)
 {
-	if (getenv(name)) {
-		plugin_info("%s=%s, as you set it", name, getenv(name));
+	const char *found = getenv(name);
+
+	if (found) {
+		/* Perhaps of this plugin, for an earlier communicator. */
+		plugin_info("%s=%s%s", name, found, strcmp(found, value) ? ", as you set it" : "");
 		return;
 	}
 	/* Other threads that read the environment now would race. NCCL calls init early, while it makes a communicator. */

@@ -23,7 +23,7 @@
 /* Messages of each interface. The numbers differ, so that bytes on the wrong cable show. */
 static const unsigned messages[CABLES] = { 24, 8 };
 /* Seconds after which the plugin counts a silent host as lost. */
-#define KEEPALIVE "2"
+#define KEEPALIVE "8"
 
 /* Interface `number` of this end, which is 1 or 2. Both ends give their interfaces the same names, as equal hosts do. */
 static void plug_interface(unsigned number, unsigned end)

@@ -127,10 +127,10 @@ WORKFLOW = over('verbs', Case('bench workflow', 60, server='workflow_server', cl
 RAW = over('verbs', Case('raw verbs', 60, server='serving $port raw_server $server:$port',
                          client='raw_verbs $server $port'))
 # Two processes whose bytes go through soft-RoCE as a device of NCCL.
-NCCL = [Case('verbs: the NCCL plugin', 60,
+NCCL = [Case('verbs: the NCCL plugin', 240,
              "nccl_cases test_nccl_peers '@(sizes|receiver_killed|receiver_stopped|abort)_verbs'"),
-        Case('verbs: the NCCL plugin, many connections', 60, "nccl_cases test_nccl_peers 'many_comms_verbs'"),
-        Case('verbs: the NCCL plugin, faults', 90, "nccl_cases test_nccl_faults '*_verbs'")]
+        Case('verbs: the NCCL plugin, many connections', 240, "nccl_cases test_nccl_peers 'many_comms_verbs'"),
+        Case('verbs: the NCCL plugin, faults', 240, "nccl_cases test_nccl_faults '*_verbs'")]
 # Soft-iWARP alone, and beside soft-RoCE.
 IWARP = [
     Case('rping', 30, server='serving 7174 pings 25 -s -v', client='says rdma-ping-9 pings 25 -c -a $server -C 10 -v'),
