@@ -48,13 +48,12 @@ static void destroy(struct cuda_gpu *gpu)
 		gpu->driver->cuStreamDestroy(gpu->stream);
 		cuda_leave(gpu, mode);
 	}
-	if (gpu->primary) {
-		mode = cuda_relax(gpu->driver);
+	mode = cuda_relax(gpu->driver);
+	if (gpu->primary)
 		gpu->driver->cuDevicePrimaryCtxRelease(gpu->device);
-		cuda_unrelax(gpu->driver, mode);
-	}
 	if (gpu->created)
 		gpu->driver->cuCtxDestroy(gpu->context);
+	cuda_unrelax(gpu->driver, mode);
 	if (gpu->copies)
 		cuda_gpu_put(gpu->copies);
 	pthread_mutex_destroy(&gpu->atomic);
