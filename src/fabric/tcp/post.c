@@ -282,8 +282,8 @@ __attribute__((noinline)) static void tcp_lane_take_listed(struct tcp_lane *lane
 		most -= count;
 		for (unsigned i = 0; i < count; i++)
 			tcp_lane_queue_chunk(lane, &chunks[i]);
-		/* A batch that is short found no more. */
-	} while (count && count == wanted && tcp_has_work(lane->endpoint));
+		/* Chunks of failed operations, and of copies that failed at once, are gone now. */
+	} while (count && tcp_has_work(lane->endpoint));
 }
 
 static void tcp_lane_take_chunks(struct tcp_lane *lane, bool bulk, unsigned most)
