@@ -94,6 +94,7 @@ struct run {
 	struct slot slots[SLOTS];
 	uint64_t random;
 	unsigned failed, uncertain; /* uncertain: atomic operations among the failed ones */
+	char first_failure[256];
 	struct choice choice;
 };
 
@@ -155,8 +156,11 @@ static int slot_await(struct run *run, struct pl_operation *operation)
 	int status = await(&run->environment, operation, NULL, &error);
 
 	check(clock_now() - begin < TIMEOUT + SLACK);
-	if (status)
+	if (status) {
 		check(error.id[0] && error.message[0] && error.code == status);
+		if (!run->first_failure[0])
+			snprintf(run->first_failure, sizeof(run->first_failure), "%s: %s", error.id, error.message);
+	}
 	return status;
 }
 
@@ -303,8 +307,9 @@ static void run_judge(const struct run *run)
 	for (unsigned i = 0; i < CARD_FAULTS; i++)
 		faults += counts.faults[i];
 	/* An atomic operation fails if its connection breaks: its result is unknown. */
-	if (!choice->mood->breaks)
-		check_number(run->failed, run_reconnects(choice) ? run->uncertain : 0);
+	if (!choice->mood->breaks && run->failed != (run_reconnects(choice) ? run->uncertain : 0))
+		check_failed(__FILE__, __LINE__, "%u operations failed, the first one by %s", run->failed,
+			     run->first_failure);
 	if (counts.connects > choice->rails + (run_reconnects(choice) ? 3 * faults : 0))
 		check_failed(__FILE__, __LINE__, "%u connections of %u rails, for %u faults", counts.connects,
 			     choice->rails, faults);
