@@ -26,7 +26,6 @@ struct local_asked {
 	struct pl_operation *operation; /* NULL: it was cancelled */
 	struct local_lent *lent;
 	uint32_t cookie;
-	uint8_t payload[]; /* the lane sends it from here */
 };
 
 /* State of an operation; in operation->fabric. */
@@ -189,10 +188,9 @@ static int send_copy_request(struct local_endpoint *endpoint, struct pl_operatio
 	request->key_length = lent->told ? 0 : lent->lent.key_length;
 	memcpy(request->key, lent->lent.key, request->key_length);
 	frame.length = (uint32_t)local_copy_request_encode(request, payload);
-	asked = pl_zalloc(&endpoint->state->context->allocator, sizeof(*asked) + frame.length);
+	asked = pl_zalloc(&endpoint->state->context->allocator, sizeof(*asked));
 	if (!asked)
 		return -ENOMEM;
-	memcpy(asked->payload, payload, frame.length);
 	asked->operation = operation;
 	asked->lent = lent;
 	asked->cookie = frame.cookie = ++endpoint->asking.cookie;
@@ -200,7 +198,7 @@ static int send_copy_request(struct local_endpoint *endpoint, struct pl_operatio
 	pl_list_append(&endpoint->asking.requests, &asked->link);
 	endpoint->asking.request_count++;
 	ask_of(operation)->under_way++;
-	rc = pl_tcp_fabric.message(endpoint->lanes, &frame, asked->payload, NULL);
+	rc = pl_tcp_fabric.message(endpoint->lanes, &frame, payload, NULL);
 	if (rc < 0) {
 		ask_of(operation)->under_way--;
 		asked_free(endpoint, asked);
