@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "core/grant.h"
+#include "core/trust.h"
 #include "fabric/local/local.h"
 #include "fabric/tcp/tcp.h"
 #include "support/cases.h"
@@ -352,6 +353,30 @@ static void owner_declines(void *unused)
 	gpu_session_close(&session);
 }
 
+/* A lent region is no import of the peer, which may have none left. */
+static void limit_of_imports(void *unused)
+{
+	struct pl_admission limited = { .rights = { .access = PL_ACCESS_ALL, .imports = 1 } }, *admission;
+	struct gpu_session session;
+	unsigned imported;
+
+	(void)unused;
+	open_without_driver(&session, gpu_agent_alloc, LARGE);
+	pl_engine_lock(session.peer->home);
+	admission = session.peer->admission;
+	imported = session.peer->imported;
+	session.peer->admission = &limited;
+	session.peer->imported = 1;
+	pl_engine_unlock(session.peer->home);
+	gpu_session_check_from(&session, LOCAL_OWNER_MIN, LARGE, PL_ROUTE_DIRECT, REASON);
+	check_number(read_count(&session, &session.peer->imported), 1);
+	pl_engine_lock(session.peer->home);
+	session.peer->admission = admission;
+	session.peer->imported = imported;
+	pl_engine_unlock(session.peer->home);
+	gpu_session_close(&session);
+}
+
 /* -- a hostile owner ------------------------------------------------------------------------------------ */
 
 #define HOSTILE_RANGES 64u
@@ -550,6 +575,7 @@ static const struct test_case cases[] = {
 	{ "asking-end-killed", asking_end_killed, NULL, 30 },
 	{ "message", message, NULL, 30 },
 	{ "owner-declines", owner_declines, NULL, 30 },
+	{ "limit-of-imports", limit_of_imports, NULL, 30 },
 	{ "answered-early", answered_early, NULL, 30 },
 	{ "refused", refused, NULL, 30 },
 	{ "damaged", damaged, NULL, 60 },
