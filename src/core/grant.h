@@ -94,6 +94,8 @@ struct pl_lent {
 int pl_grant_lend(struct pl_region *region, unsigned rights, struct pl_peer *peer, struct pl_lent *lent);
 /* True if that region is still lent: another region may have its address by now. */
 bool pl_grant_is_lent(struct pl_peer *peer, const struct pl_lent *lent, const struct pl_region *region);
+/* Revokes the peer's access without a wait: pl_grant_take_back() follows. */
+void pl_grant_shut_lent(struct pl_peer *peer, const struct pl_lent *lent);
 /* Revokes the peer's access, and waits for uses under way as a revocation does. */
 void pl_grant_take_back(struct pl_peer *peer, const struct pl_lent *lent);
 

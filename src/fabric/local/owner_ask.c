@@ -365,6 +365,17 @@ static struct local_asked *first_canceled_request(const struct local_asking *ask
 	return NULL;
 }
 
+/* Shuts the regions of all cancelled requests first, so that all running copies get the same deadline. */
+static void shut_canceled_requests(struct local_endpoint *endpoint)
+{
+	pl_list_for_each(at, &endpoint->asking.requests) {
+		const struct local_asked *asked = pl_list_entry(at, struct local_asked, link);
+
+		if (asked->operation && atomic_load(&asked->operation->canceled))
+			pl_grant_shut_lent(endpoint->base.peer, &asked->lent->lent);
+	}
+}
+
 void local_owner_sweep(struct local_endpoint *endpoint)
 {
 	struct local_asking *asking = &endpoint->asking;
@@ -386,6 +397,7 @@ void local_owner_sweep(struct local_endpoint *endpoint)
 			ask_end(endpoint, operation);
 	}
 	/* The owner must copy nothing more: its access to the region ends. Other requests for it go through the sockets. */
+	shut_canceled_requests(endpoint);
 	while ((asked = first_canceled_request(asking))) {
 		struct pl_operation *operation = asked->operation;
 
