@@ -208,13 +208,26 @@ static int send_copy_request(struct local_endpoint *endpoint, struct pl_operatio
 	return 0;
 }
 
+/* Skips segments without bytes: a region that only they use is not lent. */
+static void skip_empty_segments(const struct pl_operation *operation, struct pl_work_item *item)
+{
+	while (operation->total && item->segment < operation->segment_count &&
+	       !operation->segments[item->segment].length)
+		item->segment++;
+}
+
 /* Sends the operation's next request. Returns 0 or a negative errno. */
 static int ask_next(struct local_endpoint *endpoint, struct pl_operation *operation)
 {
-	struct pl_region *region = operation->segments[ask_of(operation)->item.segment].region;
-	struct local_lent *lent = lent_get(endpoint, region, operation->completion.kind == PL_KIND_WRITE);
+	struct pl_work_item *item = &ask_of(operation)->item;
 	struct local_copy_request request;
+	struct local_lent *lent;
 
+	skip_empty_segments(operation, item);
+	if (item->segment == operation->segment_count)
+		return 0;
+	lent = lent_get(endpoint, operation->segments[item->segment].region,
+			operation->completion.kind == PL_KIND_WRITE);
 	if (!lent || lent->declined)
 		return -ENOTSUP;
 	fill_copy_request(operation, &request);
@@ -241,7 +254,8 @@ static bool ask_has_more(struct pl_operation *operation)
 {
 	const struct local_ask *ask = ask_of(operation);
 
-	return ask->item.segment < operation->segment_count && !ask->declined && !atomic_load(&operation->status);
+	return ask->item.segment < operation->segment_count && !ask->declined && !atomic_load(&operation->status) &&
+	       !atomic_load(&operation->canceled);
 }
 
 /* Sends requests while the owner accepts more. */
