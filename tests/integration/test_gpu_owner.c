@@ -579,7 +579,7 @@ static const struct test_case cases[] = {
 	{ "answered-early", answered_early, NULL, 30 },
 	{ "refused", refused, NULL, 30 },
 	{ "damaged", damaged, NULL, 60 },
-	{ "flood", flood, NULL, 60 },
+	{ "flood", flood, NULL, 120 },
 };
 
 int main(void)
