@@ -99,7 +99,7 @@ static void key_remove(struct pl_peer *peer, struct pl_key *key, struct leftover
 	pl_registrations_release(&key->registrations, &leftover->ended);
 	pl_index_table_remove(&peer->keys, (uint32_t)key->id);
 	pl_list_remove(&key->grant_link);
-	peer->imported -= key->grant != NULL;
+	peer->imported -= key->imported;
 	atomic_store(&key->revoked, true);
 	if (key_unreference(key))
 		key_end(peer->context, key, leftover);
@@ -391,9 +391,10 @@ static enum pl_wire_status import_refusal_of(int code)
 	return code == -ENOMEM ? PL_WIRE_BUSY : PL_WIRE_UNSUPPORTED;
 }
 
-static bool may_import_more(const struct pl_peer *peer)
+static bool may_import(const struct pl_peer *peer, const struct pl_grant *grant)
 {
-	return !peer->admission || !peer->admission->rights.imports || peer->imported < peer->admission->rights.imports;
+	return grant->lent || !peer->admission || !peer->admission->rights.imports ||
+	       peer->imported < peer->admission->rights.imports;
 }
 
 int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer)
@@ -402,7 +403,7 @@ int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct
 	struct pl_grant *grant;
 	struct pl_key *key = NULL;
 	struct leftover leftover;
-	bool watch = false;
+	bool watch = false, lent;
 	int length = 0;
 
 	leftover_init(&leftover);
@@ -411,11 +412,12 @@ int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct
 	grant = grant_find(context, import->grant, import->secret);
 	if (grant && grant->only && grant->only != peer)
 		grant = NULL;
+	lent = grant && grant->lent;
 	if (grant && is_expired(grant->expires)) {
 		answer->status = PL_WIRE_EXPIRED;
 	} else if (grant && peer->admission && (grant->rights & ~peer->admission->rights.access)) {
 		answer->status = PL_WIRE_TOKEN_RIGHTS;
-	} else if (grant && may_import_more(peer)) {
+	} else if (grant && may_import(peer, grant)) {
 		key = key_insert(peer, &grant->region->memory, grant->offset, grant->length, grant->rights,
 				 grant->expires);
 		answer->status = key ? PL_WIRE_OK : PL_WIRE_BUSY;
@@ -425,7 +427,8 @@ int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct
 	if (key) {
 		pl_list_append(&grant->keys, &key->grant_link);
 		key->grant = grant;
-		peer->imported++;
+		key->imported = !grant->lent;
+		peer->imported += key->imported;
 		length = peer->ops->export_key(peer->endpoint, grant, key, answer->key);
 		answer->length = key->length;
 		answer->rights = key->rights;
@@ -443,7 +446,7 @@ int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct
 		pl_expiry_watch(context);
 	if (length == -EINPROGRESS)
 		return length;
-	if (answer->status != PL_WIRE_OK)
+	if (answer->status != PL_WIRE_OK && !lent)
 		pl_peer_note_refusal(peer, 0, 0, (enum pl_wire_status)answer->status);
 	return 0;
 }

@@ -21,6 +21,7 @@ struct pl_grant {
 	unsigned rights;
 	uint64_t expires;           /* CLOCK_REALTIME, 0 never */
 	const struct pl_peer *only; /* peer that can import the grant; compared only. NULL: all peers */
+	bool lent;                  /* pl_grant_lend(): the peer imports nothing, so its limit does not count */
 	struct pl_list region_link; /* region->grants */
 	struct pl_list keys;
 	struct pl_list registrations;
@@ -31,7 +32,8 @@ struct pl_key {
 	uint64_t id; /* index in the peer's table, and random bits */
 	struct pl_peer *peer;
 	struct pl_list grant_link;
-	struct pl_grant *grant; /* imported, and counted in peer->imported; NULL: a large send */
+	struct pl_grant *grant; /* NULL: a large send */
+	bool imported;          /* counted in peer->imported */
 	struct pl_memory *memory;
 	size_t offset, length;
 	unsigned rights;
@@ -86,11 +88,14 @@ struct pl_lent {
 
 /*
  * grant_bind.c: lends a whole region to a peer, without an import by the peer. `rights` (enum pl_access) may exceed the
- * region's access. The end of the region ends that, too. Returns 0 or a negative errno.
+ * region's access. The end of the region ends that, too. Returns 0 or a negative errno. -EACCES: the peer must not have
+ * these rights; -EBUSY: another call may succeed.
  */
 int pl_grant_lend(struct pl_region *region, unsigned rights, struct pl_peer *peer, struct pl_lent *lent);
 /* True if that region is still lent: another region may have its address by now. */
 bool pl_grant_is_lent(struct pl_peer *peer, const struct pl_lent *lent, const struct pl_region *region);
+/* Revokes the peer's access without a wait: pl_grant_take_back() follows. */
+void pl_grant_shut_lent(struct pl_peer *peer, const struct pl_lent *lent);
 /* Revokes the peer's access, and waits for uses under way as a revocation does. */
 void pl_grant_take_back(struct pl_peer *peer, const struct pl_lent *lent);
 

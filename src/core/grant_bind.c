@@ -42,6 +42,7 @@ int pl_grant_lend(struct pl_region *region, unsigned rights, struct pl_peer *pee
 	/* No end has the token yet, so no peer has imported it. */
 	pthread_mutex_lock(&region->context->grant_lock);
 	grant->only = peer;
+	grant->lent = true;
 	pthread_mutex_unlock(&region->context->grant_lock);
 	import.grant = token.grant = grant->id;
 	memcpy(import.secret, grant->secret, sizeof(import.secret));
@@ -50,7 +51,7 @@ int pl_grant_lend(struct pl_region *region, unsigned rights, struct pl_peer *pee
 	pl_token_encode(&token, lent->token);
 	if (pl_grant_answer(peer, &import, &answer) < 0 || answer.status != PL_WIRE_OK) {
 		pl_grant_revoke(region->context, NULL, lent->token);
-		return -EACCES;
+		return answer.status == PL_WIRE_TOKEN_RIGHTS ? -EACCES : -EBUSY;
 	}
 	lent->key_length = answer.key_length;
 	memcpy(lent->key, answer.key, answer.key_length);
@@ -69,6 +70,19 @@ bool pl_grant_is_lent(struct pl_peer *peer, const struct pl_lent *lent, const st
 	is_lent = key && key->memory == &region->memory;
 	pthread_mutex_unlock(&peer->context->grant_lock);
 	return is_lent;
+}
+
+void pl_grant_shut_lent(struct pl_peer *peer, const struct pl_lent *lent)
+{
+	struct pl_key *key;
+
+	pthread_mutex_lock(&peer->context->grant_lock);
+	key = pl_key_alive(peer, lent->id);
+	if (key) {
+		atomic_store(&key->revoked, true);
+		pl_registrations_shut(&key->registrations);
+	}
+	pthread_mutex_unlock(&peer->context->grant_lock);
 }
 
 void pl_grant_take_back(struct pl_peer *peer, const struct pl_lent *lent)

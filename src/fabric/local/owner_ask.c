@@ -26,7 +26,6 @@ struct local_asked {
 	struct pl_operation *operation; /* NULL: it was cancelled */
 	struct local_lent *lent;
 	uint32_t cookie;
-	uint8_t payload[]; /* the lane sends it from here */
 };
 
 /* State of an operation; in operation->fabric. */
@@ -189,10 +188,9 @@ static int send_copy_request(struct local_endpoint *endpoint, struct pl_operatio
 	request->key_length = lent->told ? 0 : lent->lent.key_length;
 	memcpy(request->key, lent->lent.key, request->key_length);
 	frame.length = (uint32_t)local_copy_request_encode(request, payload);
-	asked = pl_zalloc(&endpoint->state->context->allocator, sizeof(*asked) + frame.length);
+	asked = pl_zalloc(&endpoint->state->context->allocator, sizeof(*asked));
 	if (!asked)
 		return -ENOMEM;
-	memcpy(asked->payload, payload, frame.length);
 	asked->operation = operation;
 	asked->lent = lent;
 	asked->cookie = frame.cookie = ++endpoint->asking.cookie;
@@ -200,7 +198,7 @@ static int send_copy_request(struct local_endpoint *endpoint, struct pl_operatio
 	pl_list_append(&endpoint->asking.requests, &asked->link);
 	endpoint->asking.request_count++;
 	ask_of(operation)->under_way++;
-	rc = pl_tcp_fabric.message(endpoint->lanes, &frame, asked->payload, NULL);
+	rc = pl_tcp_fabric.message(endpoint->lanes, &frame, payload, NULL);
 	if (rc < 0) {
 		ask_of(operation)->under_way--;
 		asked_free(endpoint, asked);
@@ -210,13 +208,26 @@ static int send_copy_request(struct local_endpoint *endpoint, struct pl_operatio
 	return 0;
 }
 
+/* Skips segments without bytes: a region that only they use is not lent. */
+static void skip_empty_segments(const struct pl_operation *operation, struct pl_work_item *item)
+{
+	while (operation->total && item->segment < operation->segment_count &&
+	       !operation->segments[item->segment].length)
+		item->segment++;
+}
+
 /* Sends the operation's next request. Returns 0 or a negative errno. */
 static int ask_next(struct local_endpoint *endpoint, struct pl_operation *operation)
 {
-	struct pl_region *region = operation->segments[ask_of(operation)->item.segment].region;
-	struct local_lent *lent = lent_get(endpoint, region, operation->completion.kind == PL_KIND_WRITE);
+	struct pl_work_item *item = &ask_of(operation)->item;
 	struct local_copy_request request;
+	struct local_lent *lent;
 
+	skip_empty_segments(operation, item);
+	if (item->segment == operation->segment_count)
+		return 0;
+	lent = lent_get(endpoint, operation->segments[item->segment].region,
+			operation->completion.kind == PL_KIND_WRITE);
 	if (!lent || lent->declined)
 		return -ENOTSUP;
 	fill_copy_request(operation, &request);
@@ -243,7 +254,8 @@ static bool ask_has_more(struct pl_operation *operation)
 {
 	const struct local_ask *ask = ask_of(operation);
 
-	return ask->item.segment < operation->segment_count && !ask->declined && !atomic_load(&operation->status);
+	return ask->item.segment < operation->segment_count && !ask->declined && !atomic_load(&operation->status) &&
+	       !atomic_load(&operation->canceled);
 }
 
 /* Sends requests while the owner accepts more. */
@@ -367,6 +379,17 @@ static struct local_asked *first_canceled_request(const struct local_asking *ask
 	return NULL;
 }
 
+/* Shuts the regions of all cancelled requests first, so that all running copies get the same deadline. */
+static void shut_canceled_requests(struct local_endpoint *endpoint)
+{
+	pl_list_for_each(at, &endpoint->asking.requests) {
+		const struct local_asked *asked = pl_list_entry(at, struct local_asked, link);
+
+		if (asked->operation && atomic_load(&asked->operation->canceled))
+			pl_grant_shut_lent(endpoint->base.peer, &asked->lent->lent);
+	}
+}
+
 void local_owner_sweep(struct local_endpoint *endpoint)
 {
 	struct local_asking *asking = &endpoint->asking;
@@ -388,6 +411,7 @@ void local_owner_sweep(struct local_endpoint *endpoint)
 			ask_end(endpoint, operation);
 	}
 	/* The owner must copy nothing more: its access to the region ends. Other requests for it go through the sockets. */
+	shut_canceled_requests(endpoint);
 	while ((asked = first_canceled_request(asking))) {
 		struct pl_operation *operation = asked->operation;
 

@@ -64,8 +64,11 @@ static struct local_borrowed *borrowed_find(struct local_endpoint *endpoint, uin
 	pl_list_for_each(at, &endpoint->serving.borrowed) {
 		struct local_borrowed *borrowed = pl_list_entry(at, struct local_borrowed, link);
 
-		if (borrowed->key == key && !borrowed->revoked)
-			return borrowed;
+		if (borrowed->key != key || borrowed->revoked)
+			continue;
+		pl_list_remove(&borrowed->link);
+		pl_list_prepend(&endpoint->serving.borrowed, &borrowed->link);
+		return borrowed;
 	}
 	return NULL;
 }

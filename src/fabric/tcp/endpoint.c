@@ -225,6 +225,21 @@ void tcp_lane_queue_message(struct tcp_lane *lane, struct tcp_piece *piece, cons
 	tcp_lane_queue_piece(lane, piece);
 }
 
+/* The answer to a COPY frame, which ends its owner, may arrive before the frame was sent: the lane keeps the bytes. */
+static int piece_keep_copy_request(struct tcp_lane *lane, struct tcp_piece *piece, const void **payload)
+{
+	const struct pl_frame *frame = &piece->frame;
+
+	if (frame->type != PL_FRAME_COPY || frame->length <= sizeof(piece->copy))
+		return 0;
+	piece->payload_copy = pl_alloc(lane->engine->allocator, frame->length);
+	if (!piece->payload_copy)
+		return -ENOMEM;
+	memcpy(piece->payload_copy, *payload, frame->length);
+	*payload = piece->payload_copy;
+	return 0;
+}
+
 /* Sends a frame of core over lane 0, whose engine is the peer's home. */
 static int tcp_message(struct pl_endpoint *base, const struct pl_frame *frame, const void *payload,
 		       struct pl_operation *operation)
@@ -234,6 +249,10 @@ static int tcp_message(struct pl_endpoint *base, const struct pl_frame *frame, c
 
 	if (!piece)
 		return -ENOMEM;
+	if (piece_keep_copy_request(lane, piece, &payload) < 0) {
+		tcp_piece_free(lane, piece);
+		return -ENOMEM;
+	}
 	tcp_lane_queue_message(lane, piece, payload, operation);
 	tcp_lane_push(lane);
 	return 0;

@@ -52,7 +52,7 @@ struct tcp_piece {
 	struct pl_operation *operation;  /* holds a pending count of it; NULL: none, or ended */
 	struct pl_key *key;              /* DATA: key of the memory read; holds a reference */
 	const uint8_t *payload;          /* NULL: zeros are sent; the memory must not be read */
-	uint8_t *payload_copy;           /* copy of the payload whose owner has ended; NULL: none */
+	uint8_t *payload_copy;           /* copy of a payload whose owner has ended or may end; NULL: none */
 	uint32_t length;                 /* payload bytes */
 	uint32_t sent;                   /* bytes sent of header and payload */
 	uint32_t sequence;               /* number among the counted frames */
