@@ -142,26 +142,19 @@ static bool queue_task(struct pl_engine *engine, struct pl_task *task)
 bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 {
 	bool held = pl_engine_held(engine);
+	bool queued, locked = !held && pl_engine_try(engine);
 
 	/* The lock is free and no task is queued: runs the task directly. */
-	if (!held && pl_engine_try(engine)) {
-		bool queued = true;
-
-		if (atomic_load(&engine->task_count) == 0) {
-			task->run(task);
-			pl_engine_leave(engine);
-		} else {
-			/* Runs the queued tasks, too: their posters, perhaps of this one, found the lock taken and left. */
-			queued = queue_task(engine, task);
-			pl_engine_unlock(engine);
-		}
-		return queued;
+	if (locked && atomic_load(&engine->task_count) == 0) {
+		task->run(task);
+		pl_engine_leave(engine);
+		return true;
 	}
-	if (!queue_task(engine, task))
-		return false;
-	if (!held && pl_engine_try(engine))
+	/* The unlock runs queued tasks, too: their posters, perhaps of this one, found the lock taken and left. */
+	queued = queue_task(engine, task);
+	if (locked || (queued && !held && pl_engine_try(engine)))
 		pl_engine_unlock(engine);
-	return true;
+	return queued;
 }
 
 void pl_engine_hand_over(struct pl_engine *engine, struct pl_task *task)
