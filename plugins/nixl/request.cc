@@ -56,6 +56,9 @@ request::~request()
 int request::add(const std::shared_ptr<memory> &local, uint64_t address, const std::shared_ptr<remote_memory> &remote,
 		 uint64_t remote_address, uint64_t length)
 {
+	/* Another thread may deregister other memory, and looks at this request. */
+	std::lock_guard<std::mutex> lock(mutex);
+
 	if (remote->owner != target)
 		return -EINVAL;
 	if (!range_is_inside(local->card, address, length) || !range_is_inside(remote->card, remote_address, length))
