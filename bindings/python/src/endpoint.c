@@ -170,16 +170,6 @@ static void py_listener_dealloc(PyObject *self)
 	py_object_dealloc(self, py_listener_finish);
 }
 
-static PyObject *py_listener_enter(PyObject *self, PyObject *unused)
-{
-	PY_GUARD_CONTEXT_OF(self);
-	(void)unused;
-	if (py_object_check((struct py_object *)self) < 0)
-		return NULL;
-	Py_INCREF(self);
-	return self;
-}
-
 static PyObject *py_listener_exit(PyObject *self, PyObject *arguments)
 {
 	return py_listener_close(self, arguments);
@@ -201,7 +191,7 @@ static PyObject *py_listener_address(PyObject *self, void *unused)
 #define LISTENER_METHODS \
 	{ "close", py_listener_close, METH_NOARGS, \
 	  "close($self)\n--\n\nStop listening. Accepted peers stay connected." }, \
-		{ "__enter__", py_listener_enter, METH_NOARGS, NULL }, \
+		{ "__enter__", py_object_enter, METH_NOARGS, NULL }, \
 		{ "__reduce__", py_object_reduce, METH_NOARGS, NULL }, \
 	{ \
 		"__exit__", py_listener_exit, METH_VARARGS, NULL \

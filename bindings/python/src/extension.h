@@ -189,6 +189,10 @@ void *py_object_new(PyTypeObject *type, struct py_context *context);
 int py_object_check(struct py_object *object);
 bool py_object_quiet(struct py_object *object);
 PyObject *py_object_reduce(PyObject *self, PyObject *unused);
+/* __enter__ of objects: returns an open object itself. */
+PyObject *py_object_enter(PyObject *self, PyObject *unused);
+/* Field `closed` of objects: true if the object or its context is closed. */
+PyObject *py_object_closed(PyObject *self, void *unused);
 void py_object_unlink(struct py_object *object);
 /* Ends an object without references: calls `end`, which gives the handle back and keeps the exception, and frees the object. */
 void py_object_dealloc(PyObject *self, void (*end)(PyObject *self));

@@ -64,6 +64,25 @@ int py_object_check(struct py_object *object)
 	return -1;
 }
 
+PyObject *py_object_enter(PyObject *self, PyObject *unused)
+{
+	PY_GUARD_CONTEXT_OF(self);
+	(void)unused;
+	if (py_object_check((struct py_object *)self) < 0)
+		return NULL;
+	Py_INCREF(self);
+	return self;
+}
+
+PyObject *py_object_closed(PyObject *self, void *unused)
+{
+	PY_GUARD_CONTEXT_OF(self);
+	struct py_object *object = (struct py_object *)self;
+
+	(void)unused;
+	return PyBool_FromLong(object->closed || object->context->status != PY_OPEN);
+}
+
 /*
  * Shuts an object: waits until no call uses its handle. True if the handle must then be given back to the library; false
  * if the context has been closed, or closes, and does so itself.

@@ -78,16 +78,6 @@ static void py_peer_dealloc(PyObject *self)
 	py_object_dealloc(self, py_peer_finish);
 }
 
-static PyObject *py_peer_enter(PyObject *self, PyObject *unused)
-{
-	PY_GUARD_CONTEXT_OF(self);
-	(void)unused;
-	if (py_object_check((struct py_object *)self) < 0)
-		return NULL;
-	Py_INCREF(self);
-	return self;
-}
-
 static PyObject *py_peer_exit(PyObject *self, PyObject *arguments)
 {
 	return py_peer_close(self, arguments);
@@ -245,15 +235,6 @@ static PyObject *py_peer_connected(PyObject *self, void *unused)
 	return PyBool_FromLong(pl_peer_query(peer->handle, &info) == 0 && info.connected);
 }
 
-static PyObject *py_peer_closed(PyObject *self, void *unused)
-{
-	PY_GUARD_CONTEXT_OF(self);
-	struct py_object *object = (struct py_object *)self;
-
-	(void)unused;
-	return PyBool_FromLong(object->closed || object->context->status != PY_OPEN);
-}
-
 #define TRANSFER_ARGUMENTS \
 	"($self, remote, region, remote_offset=0, offset=0, length=None, visible='acknowledged', direct=False, " \
 	"fence=False, notify=None, timeout=None, stream=None, more=False)\n--\n\n"
@@ -266,7 +247,7 @@ static PyObject *py_peer_closed(PyObject *self, void *unused)
 #define PEER_METHODS \
 	{ "close", py_peer_close, METH_NOARGS, \
 	  "close($self)\n--\n\nEnd the connection. Running operations are cancelled." }, \
-		{ "__enter__", py_peer_enter, METH_NOARGS, NULL }, \
+		{ "__enter__", py_object_enter, METH_NOARGS, NULL }, \
 		{ "__reduce__", py_object_reduce, METH_NOARGS, NULL }, \
 		{ "__exit__", py_peer_exit, METH_VARARGS, NULL }, \
 		{ "import_", PY_METHOD(py_peer_import), PY_FAST, \
@@ -358,7 +339,7 @@ static PyMethodDef py_async_peer_methods[] = {
 
 static PyGetSetDef py_peer_fields[] = {
 	{ "connected", py_peer_connected, NULL, "False once the connection is lost or closed", NULL },
-	{ "closed", py_peer_closed, NULL, "True if this end has closed the peer", NULL },
+	{ "closed", py_object_closed, NULL, "True if this end has closed the peer", NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };
 

@@ -63,25 +63,6 @@ static void py_prepared_dealloc(PyObject *self)
 	py_object_dealloc(self, py_prepared_finish);
 }
 
-static PyObject *py_prepared_enter(PyObject *self, PyObject *unused)
-{
-	PY_GUARD_CONTEXT_OF(self);
-	(void)unused;
-	if (py_object_check((struct py_object *)self) < 0)
-		return NULL;
-	Py_INCREF(self);
-	return self;
-}
-
-static PyObject *py_prepared_closed(PyObject *self, void *unused)
-{
-	PY_GUARD_CONTEXT_OF(self);
-	struct py_object *object = (struct py_object *)self;
-
-	(void)unused;
-	return PyBool_FromLong(object->closed || object->context->status != PY_OPEN);
-}
-
 struct py_prepared_call {
 	struct py_prepared *prepared;
 	uint64_t remote_shift, shift;
@@ -145,7 +126,7 @@ static PyObject *py_prepared_post_start(PyObject *self, PY_ARGUMENTS)
 	  "Move all ranges as one operation, with offsets that are larger by the shifts, in bytes." }, \
 		{ "release", py_prepared_release, METH_NOARGS, \
 		  "release($self)\n--\n\nGive the vector up. Running operations continue." }, \
-		{ "__enter__", py_prepared_enter, METH_NOARGS, NULL }, \
+		{ "__enter__", py_object_enter, METH_NOARGS, NULL }, \
 		{ "__reduce__", py_object_reduce, METH_NOARGS, NULL }, \
 	{ \
 		"__exit__", py_prepared_exit, METH_VARARGS, NULL \
@@ -164,7 +145,7 @@ static PyMethodDef py_async_prepared_methods[] = {
 };
 
 static PyGetSetDef py_prepared_fields[] = {
-	{ "closed", py_prepared_closed, NULL, "True if the vector was released, or its context was closed", NULL },
+	{ "closed", py_object_closed, NULL, "True if the vector was released, or its context was closed", NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };
 

@@ -294,15 +294,6 @@ static PyObject *py_region_readonly(PyObject *self, void *unused)
 	return PyBool_FromLong(((struct py_region *)self)->readonly);
 }
 
-static PyObject *py_region_closed(PyObject *self, void *unused)
-{
-	PY_GUARD_CONTEXT_OF(self);
-	struct py_object *object = (struct py_object *)self;
-
-	(void)unused;
-	return PyBool_FromLong(object->closed || object->context->status != PY_OPEN);
-}
-
 static PyObject *py_region_repr(PyObject *self)
 {
 	PY_GUARD_CONTEXT_OF(self);
@@ -312,16 +303,6 @@ static PyObject *py_region_repr(PyObject *self)
 		return PyUnicode_FromString("<peerlane.Region, closed>");
 	return PyUnicode_FromFormat("<peerlane.Region %zu bytes, %s>", pl_region_length(region->handle),
 				    pl_region_memory(region->handle));
-}
-
-static PyObject *py_region_self(PyObject *self, PyObject *unused)
-{
-	PY_GUARD_CONTEXT_OF(self);
-	(void)unused;
-	if (py_object_check((struct py_object *)self) < 0)
-		return NULL;
-	Py_INCREF(self);
-	return self;
 }
 
 /* __dlpack_device__(): type and number of the device. */
@@ -354,7 +335,7 @@ static PyMethodDef py_region_methods[] = {
 	  "deregister($self)\n--\n\n"
 	  "End the region: revoke its tokens and release its memory.\n\n"
 	  "Raises PY-REGION-BUSY while an operation uses it, PY-EXPORTED while memoryviews or tensors of it exist." },
-	{ "__enter__", py_region_self, METH_NOARGS, NULL },
+	{ "__enter__", py_object_enter, METH_NOARGS, NULL },
 	{ "__reduce__", py_object_reduce, METH_NOARGS, NULL },
 	{ "__exit__", py_region_exit, METH_VARARGS, NULL },
 	{ "share", PY_METHOD(py_region_share), PY_FAST,
@@ -379,7 +360,7 @@ static PyGetSetDef py_region_fields[] = {
 	{ "memory", py_region_memory, NULL, "\"host\", \"cuda\" or \"dma-buf\"", NULL },
 	{ "readonly", py_region_readonly, NULL, "True if nothing may be written to the memory", NULL },
 	{ "__cuda_array_interface__", py_region_cuda_array, NULL, NULL, NULL },
-	{ "closed", py_region_closed, NULL, "True if the region has ended", NULL },
+	{ "closed", py_object_closed, NULL, "True if the region has ended", NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };
 

@@ -69,16 +69,6 @@ static void py_remote_dealloc(PyObject *self)
 	py_object_dealloc(self, py_remote_finish);
 }
 
-static PyObject *py_remote_enter(PyObject *self, PyObject *unused)
-{
-	PY_GUARD_CONTEXT_OF(self);
-	(void)unused;
-	if (py_object_check((struct py_object *)self) < 0)
-		return NULL;
-	Py_INCREF(self);
-	return self;
-}
-
 static PyObject *py_remote_exit(PyObject *self, PyObject *arguments)
 {
 	return py_remote_release(self, arguments);
@@ -127,7 +117,7 @@ static PyObject *py_remote_rights(PyObject *self, void *unused)
 static PyMethodDef py_remote_methods[] = {
 	{ "release", py_remote_release, METH_NOARGS,
 	  "release($self)\n--\n\nGive the remote region up. Running operations continue." },
-	{ "__enter__", py_remote_enter, METH_NOARGS, NULL },
+	{ "__enter__", py_object_enter, METH_NOARGS, NULL },
 	{ "__reduce__", py_object_reduce, METH_NOARGS, NULL },
 	{ "__exit__", py_remote_exit, METH_VARARGS, NULL },
 	{ NULL, NULL, 0, NULL },
@@ -241,7 +231,7 @@ static PyMethodDef py_remote_set_methods[] = {
 	{ "find", PY_METHOD(py_remote_set_find), PY_FAST,
 	  "find($self, address, length)\n--\n\n"
 	  "Return the remote region with a range, and its offset there, by the address in the owner's process." },
-	{ "__enter__", py_remote_enter, METH_NOARGS, NULL },
+	{ "__enter__", py_object_enter, METH_NOARGS, NULL },
 	{ "__reduce__", py_object_reduce, METH_NOARGS, NULL },
 	{ "__exit__", py_remote_set_exit, METH_VARARGS, NULL },
 	{ NULL, NULL, 0, NULL },

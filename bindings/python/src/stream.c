@@ -95,25 +95,6 @@ void py_stream_dealloc(PyObject *self)
 	py_object_dealloc(self, py_stream_finish);
 }
 
-PyObject *py_stream_self(PyObject *self, PyObject *unused)
-{
-	PY_GUARD_CONTEXT_OF(self);
-	(void)unused;
-	if (py_object_check((struct py_object *)self) < 0)
-		return NULL;
-	Py_INCREF(self);
-	return self;
-}
-
-static PyObject *py_stream_closed(PyObject *self, void *unused)
-{
-	PY_GUARD_CONTEXT_OF(self);
-	struct py_object *object = (struct py_object *)self;
-
-	(void)unused;
-	return PyBool_FromLong(object->closed || object->context->status != PY_OPEN);
-}
-
 static PyObject *py_stream_context(PyObject *self, void *unused)
 {
 	PyObject *context = (PyObject *)((struct py_object *)self)->context;
@@ -125,6 +106,6 @@ static PyObject *py_stream_context(PyObject *self, void *unused)
 
 PyGetSetDef py_stream_fields[] = {
 	{ "_context", py_stream_context, NULL, NULL, NULL },
-	{ "closed", py_stream_closed, NULL, "True if this end has closed the stream", NULL },
+	{ "closed", py_object_closed, NULL, "True if this end has closed the stream", NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };

@@ -53,7 +53,7 @@ PyObject *py_publisher_subscribers(PyObject *self, PyObject *unused);
 
 /* Methods and fields of both: stream.c. */
 #define STREAM_METHODS \
-	{ "__enter__", py_stream_self, METH_NOARGS, NULL }, { "__exit__", py_stream_exit, METH_VARARGS, NULL }, \
+	{ "__enter__", py_object_enter, METH_NOARGS, NULL }, { "__exit__", py_stream_exit, METH_VARARGS, NULL }, \
 		{ "__reduce__", py_object_reduce, METH_NOARGS, NULL }, \
 	{ \
 		"info", py_stream_info, METH_NOARGS, "info($self)\n--\n\nReturn a dictionary about the stream." \
@@ -63,7 +63,6 @@ PyObject *py_stream_new(struct py_context *context, struct pl_publisher *publish
 			const char *memory);
 PyObject *py_stream_close(PyObject *self, PyObject *unused);
 PyObject *py_stream_exit(PyObject *self, PyObject *arguments);
-PyObject *py_stream_self(PyObject *self, PyObject *unused);
 void py_stream_dealloc(PyObject *self);
 
 /* Reads a number below 2^32. NULL leaves `number` as it is. */
