@@ -89,24 +89,7 @@ static bool read_key(struct plugin_settings *settings)
 	return true;
 }
 
-static bool read_encryption(struct pl_options *options)
-{
-	const char *text = read_text("PEERLANE_ENCRYPT");
-
-	if (!text)
-		return true;
-	options->encrypt_data = strcmp(text, "0") ? PL_ON : PL_OFF;
-	if (strcmp(text, "0") && strcmp(text, "1")) {
-		plugin_warn("PEERLANE_ENCRYPT=%s is neither 0 nor 1", text);
-		return false;
-	}
-	if (options->encrypt_data == PL_ON && !options->key) {
-		plugin_warn("PEERLANE_ENCRYPT=1 needs a key: set PEERLANE_KEY_FILE");
-		return false;
-	}
-	return true;
-}
-
+/* Reads 0 or 1 from a variable; false if it is unset or empty. Logs another value and returns false. */
 static bool read_switch(const char *name, bool *value)
 {
 	const char *text = read_text(name);
@@ -116,6 +99,22 @@ static bool read_switch(const char *name, bool *value)
 		return true;
 	plugin_warn("%s=%s is neither 0 nor 1", name, text);
 	return false;
+}
+
+static bool read_encryption(struct pl_options *options)
+{
+	bool encrypt;
+
+	if (!read_text("PEERLANE_ENCRYPT"))
+		return true;
+	if (!read_switch("PEERLANE_ENCRYPT", &encrypt))
+		return false;
+	options->encrypt_data = encrypt ? PL_ON : PL_OFF;
+	if (encrypt && !options->key) {
+		plugin_warn("PEERLANE_ENCRYPT=1 needs a key: set PEERLANE_KEY_FILE");
+		return false;
+	}
+	return true;
 }
 
 /* A thread copies 4 to 7 GB/s, so that 8 of them exceed what NCCL's shared memory moves. */
