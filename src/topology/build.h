@@ -3,6 +3,7 @@
 #ifndef PL_TOPOLOGY_BUILD_H
 #define PL_TOPOLOGY_BUILD_H
 
+#include "base/printable.h"
 #include "topology/topology.h"
 
 /* Limit of nodes, above the largest machines. */
@@ -24,8 +25,7 @@
 int topology_add(void **array, size_t *count, size_t size, size_t limit);
 
 /* Copies text, cut to fit and without control characters; the macro knows the size. */
-#define TOPOLOGY_COPY(to, from) topology_copy(to, sizeof(to), from)
-void topology_copy(char *to, size_t size, const char *from);
+#define TOPOLOGY_COPY(to, from) pl_copy_printable(to, sizeof(to), from)
 
 /* -- nodes (pci_tree.c) -------------------------------------------------------------------------- */
 

@@ -23,15 +23,6 @@ int topology_add(void **array, size_t *count, size_t size, size_t limit)
 	return (int)(*count)++;
 }
 
-void topology_copy(char *to, size_t size, const char *from)
-{
-	size_t length = strnlen(from, size - 1);
-
-	for (size_t i = 0; i < length; i++)
-		to[i] = (unsigned char)from[i] < ' ' || from[i] == 0x7f ? '?' : from[i];
-	to[length] = '\0';
-}
-
 static bool hexadecimal(const char *text, size_t length)
 {
 	for (size_t i = 0; i < length; i++)

@@ -17,7 +17,7 @@ static void read_state(struct pl_sysroot *root, char *to, size_t size, const cha
 	if (pl_sysroot_text(root, text, sizeof(text), "sys/class/infiniband/%s/ports/%u/%s", device, port, file) <= 0)
 		return;
 	colon = strstr(text, ": ");
-	topology_copy(to, size, colon ? colon + 2 : text);
+	pl_copy_printable(to, size, colon ? colon + 2 : text);
 }
 
 /* "400 Gb/sec (4X NDR)", "2.5 Gb/sec (1X SDR)" */

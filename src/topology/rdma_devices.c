@@ -9,7 +9,7 @@ static void read_device_text(struct pl_sysroot *root, char *to, size_t size, con
 	char text[256];
 
 	if (pl_sysroot_text(root, text, sizeof(text), "sys/class/infiniband/%s/%s", device, file) > 0)
-		topology_copy(to, size, text);
+		pl_copy_printable(to, size, text);
 }
 
 /*

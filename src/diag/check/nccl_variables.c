@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/printable.h"
 #include "diag/check/machine.h"
 #include "diag/check/nccl.h"
 
@@ -25,21 +26,12 @@ static const char *const names[PL_NCCL_VARIABLES] = {
 	[PL_NCCL_SOCKET_IFNAME] = "NCCL_SOCKET_IFNAME",
 };
 
-/* Copies a value; control characters become '?'. */
-static void copy_nccl_value(char copy[PL_NCCL_VALUE_MAX], const char *value, size_t length)
-{
-	length = PL_MIN(length, (size_t)PL_NCCL_VALUE_MAX - 1);
-	for (size_t i = 0; i < length; i++)
-		copy[i] = (unsigned char)value[i] < ' ' || value[i] == 0x7f ? '?' : value[i];
-	copy[length] = '\0';
-}
-
 static void set_nccl_variable(struct pl_nccl_variable *variable, const char *value, size_t length, const char *origin)
 {
 	if (variable->set)
 		return;
 	variable->set = true;
-	copy_nccl_value(variable->value, value, length);
+	pl_copy_printable(variable->value, PL_MIN(length + 1, sizeof(variable->value)), value);
 	snprintf(variable->origin, sizeof(variable->origin), "%s", origin);
 }
 

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include "base/printable.h"
 #include "diag/check/machine.h"
 #include "diag/check/nccl.h"
 #include "diag/check/probe.h"
@@ -47,10 +48,10 @@ static bool forbid_sockets(void)
 /* Writes a fact without control characters; of a name that may have no end, only the beginning. */
 static void tell_nccl_fact(FILE *to, const char *key, const char *what, const char *text)
 {
-	fprintf(to, "%s.%s ", key, what);
-	for (size_t i = 0; i < PL_FACT_VALUE_MAX && text[i]; i++)
-		fputc((unsigned char)text[i] < ' ' || text[i] == 0x7f ? '?' : text[i], to);
-	fputc('\n', to);
+	char copy[PL_FACT_VALUE_MAX + 1];
+
+	pl_copy_printable(copy, sizeof(copy), text);
+	fprintf(to, "%s.%s %s\n", key, what, copy);
 	fflush(to);
 }
 
