@@ -97,8 +97,8 @@ static bool memory_is_reached(const struct plugin_device *device, int type, cons
 }
 
 /*
- * Registers the memory with the card, or opens the GPU's queues, now, so that no message waits for that. Gives up the lock meanwhile, because the
- * registration of much memory takes long; the peer stays.
+ * Registers the memory with the card, or opens the GPU's queues, now, so that no message waits for that. Gives up the
+ * lock meanwhile, because the registration of much memory takes long; the peer stays.
  */
 static void memory_prepare(struct plugin_comm *comm, struct plugin_memory *memory)
 {

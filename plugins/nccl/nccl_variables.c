@@ -14,7 +14,7 @@
  */
 #define CHUNK_BYTES "524288"
 
-/* Distance between a GPU and a device up to which NCCL gives the device GPU memory. That of an interface is always long. */
+/* Longest distance from a GPU at which NCCL gives a device GPU memory. To NCCL an interface is always far. */
 #define LEVEL "SYS"
 
 static void set_variable(const char *name, const char *value)

@@ -16,9 +16,8 @@
 #define RECORDS_PER_VISIT (2 * LOCAL_PENDING)
 
 #define HINT_FORBIDDEN \
-	"see the kernel's audit log, and let both programs use each other's descriptors (SELinux: fd use); or use " \
-	"the " \
-	"fabric tcp"
+	"see the kernel's audit log, and let both programs use each other's descriptors (SELinux: fd use); " \
+	"or use the fabric tcp"
 
 union control {
 	struct cmsghdr header;

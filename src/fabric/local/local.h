@@ -335,7 +335,10 @@ int local_fd_socket_join(struct local_endpoint *endpoint, struct pl_stream *stre
 int local_fd_socket_send(struct local_endpoint *endpoint, const struct local_record *record, int fd);
 int local_fd_socket_send_ipc_fds(struct local_endpoint *endpoint, uint64_t key, const struct pl_ipc_fds *ipc_fds);
 int local_record_send(int socket, const struct local_record *record, const int *fds, unsigned count);
-/* Logs that the kernel kept back a descriptor of the key's memory, and why: asks for one as long as none is closed. */
+/*
+ * Logs that the kernel kept back a descriptor of the key's memory, and why. Call it before closing descriptors of the same message: it
+ * tests whether this process has a free one.
+ */
 void local_note_kept_back(struct local_endpoint *endpoint, uint64_t key);
 /* pending_fd.c: descriptors that came before their import; home */
 /*
