@@ -43,6 +43,18 @@ def wait_until(condition):
         time.sleep(0.02)
 
 
+def read_terminal(terminal):
+    """Returns what processes write to the other end of a terminal until all have closed it; closes the terminal."""
+    shown = b''
+    while select.select([terminal], [], [], DEADLINE)[0]:
+        try:
+            shown += os.read(terminal, 65536)
+        except OSError:
+            break
+    os.close(terminal)
+    return shown
+
+
 def content(size, seed=1):
     source = random.Random(seed)
     return b''.join(source.randbytes(min(1 << 20, size - at)) for at in range(0, size, 1 << 20))

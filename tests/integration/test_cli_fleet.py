@@ -15,7 +15,7 @@ import time
 
 import jsonschema
 import pytest
-from cli_support import DEADLINE, PEERLANE, environment, run, wait_exited
+from cli_support import DEADLINE, PEERLANE, environment, read_terminal, run, wait_exited
 from fleet_hosts import DEFECTS, HOSTS, Fleet, captured, gpu, name, on_host, server, slim, spoil, write_dump
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -443,17 +443,6 @@ def test_few_descriptors(small, most):
     done = subprocess.run([PEERLANE, 'fleet', 'check', *small.arguments], capture_output=True, text=True, preexec_fn=limit,
                           timeout=DEADLINE, env=environment())
     assert done.returncode == 0 and '6 hosts are well' in done.stdout, done
-
-
-def read_terminal(main):
-    """Returns what others write to a terminal until they close it."""
-    shown = b''
-    while True:
-        try:
-            shown += os.read(main, 4096)
-        except OSError:
-            os.close(main)
-            return shown
 
 
 def test_progress_on_a_terminal(small):

@@ -12,7 +12,7 @@ import termios
 import time
 
 import pytest
-from cli_support import DEADLINE, GPU, PEERLANE, content, environment, run, run_json, serving, start, write
+from cli_support import DEADLINE, GPU, PEERLANE, content, environment, read_terminal, run, run_json, serving, start, write
 
 SIZE = 4 << 20
 RATE = 4 << 20
@@ -155,13 +155,13 @@ def test_terminal_and_pipe(tree):
         assert 'CLIENT' in run('top', server.address, '-n', '1', '-i', '0.1', '--quiet').stdout.splitlines()[0]
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack('HHHH', 7, 90, 0, 0))
-        done = subprocess.run([PEERLANE, 'top', server.address, '-n', '2', '-i', '0.1'], stdout=slave, env=environment(),
-                              timeout=DEADLINE)
-        text = os.read(master, 100000).decode()
+        process = subprocess.Popen([PEERLANE, 'top', server.address, '-n', '2', '-i', '0.1'], stdout=slave, env=environment())
+        os.close(slave)
+        text = read_terminal(master).decode()
         for other in others:
             other.send_signal(signal.SIGTERM)
             other.communicate()
-    assert done.returncode == 0
+    assert process.wait(DEADLINE) == 0
     screens = text.split('\033[H\033[J')[1:]
     assert len(screens) == 2
     assert all(screen.count('\n') == 6 and 'and 3 slower clients' in screen for screen in screens), screens

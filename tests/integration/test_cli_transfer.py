@@ -5,7 +5,6 @@ import pathlib
 import pty
 import re
 import resource
-import select
 import signal
 import stat
 import subprocess
@@ -13,8 +12,8 @@ import tempfile
 import time
 
 import pytest
-from cli_support import DEADLINE, GPU, PEERLANE, Server, content, cut_transfer, environment, recorded, run, run_json, serving, \
-    start, write
+from cli_support import DEADLINE, GPU, PEERLANE, Server, content, cut_transfer, environment, read_terminal, recorded, run, run_json, \
+    serving, start, write
 
 # Sizes of files whose transfers take half a second and a second at the rate of the slow server, so that a test can act in
 # their middle.
@@ -547,14 +546,8 @@ def on_terminal(*arguments):
     process = subprocess.Popen([PEERLANE, *map(str, arguments)], stdout=subprocess.PIPE, stderr=command_end,
                                env=environment(LC_ALL='C.UTF-8'))
     os.close(command_end)
-    shown = b''
-    while select.select([terminal], [], [], DEADLINE)[0]:
-        try:
-            shown += os.read(terminal, 65536)
-        except OSError:
-            break
+    shown = read_terminal(terminal)
     output = process.communicate(timeout=DEADLINE)[0]
-    os.close(terminal)
     assert process.returncode == 0
     return shown.decode(), output.decode()
 
