@@ -6,6 +6,7 @@
  * each GB. NCCL_RATE_LOG=1 shows what the plugin logs.
  */
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <string.h>
@@ -136,9 +137,10 @@ static void begin(struct run *run, struct end *end, bool sends)
 	end->begun += *request != NULL;
 }
 
-/* Begins a message if there is room and it is wanted, and tests the oldest. */
-static void serve(struct run *run, struct end *end, bool sends, uint64_t last)
+/* Begins a message if there is room and it is wanted, and tests the oldest. Returns true if one began or ended. */
+static bool serve(struct run *run, struct end *end, bool sends, uint64_t last)
 {
+	uint64_t begun = end->begun;
 	int done = 0;
 
 	if (end->begun < last && end->begun - end->ended < run->depth)
@@ -146,20 +148,24 @@ static void serve(struct run *run, struct end *end, bool sends, uint64_t last)
 	if (end->begun > end->ended)
 		must(run->net->test(end->requests[end->ended % run->depth], &done, NULL), "test()");
 	end->ended += (uint64_t)done;
+	return end->begun > begun || done;
 }
 
 /* Serves all connections until each has moved `last` messages. */
 static void move(struct run *run, uint64_t last, bool sends, bool receives)
 {
-	bool busy = true;
+	bool busy = true, progressed = true;
 
 	while (busy) {
-		busy = false;
+		/* As NCCL's proxy: others may run. */
+		if (!progressed)
+			sched_yield();
+		busy = progressed = false;
 		for (unsigned i = 0; i < run->connections; i++) {
 			if (sends)
-				serve(run, &run->sends[i], true, last);
+				progressed |= serve(run, &run->sends[i], true, last);
 			if (receives)
-				serve(run, &run->receives[i], false, last);
+				progressed |= serve(run, &run->receives[i], false, last);
 			busy |= (sends && run->sends[i].ended < last) || (receives && run->receives[i].ended < last);
 		}
 	}
