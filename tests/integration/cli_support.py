@@ -7,6 +7,7 @@ import os
 import random
 import select
 import signal
+import socket
 import struct
 import subprocess
 import time
@@ -208,9 +209,11 @@ def is_running(pid):
         return False
 
 
-def free_port():
-    """Returns a port on which nothing listens."""
-    import socket
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return probe.getsockname()[1]
+def free_port(count=1):
+    """Returns the first of free ports in a row, below those that the kernel gives to connections and to port 0."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for i in range(count):
+                stack.enter_context(socket.create_server(('127.0.0.1', port + i)))
+            return port

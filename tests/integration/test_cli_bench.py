@@ -417,7 +417,11 @@ def interrupt_bench(arguments, group):
         else:
             process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=DEADLINE)
-        assert process.returncode == -signal.SIGINT and b'[INTERRUPTED]' in errors
+        assert process.returncode == -signal.SIGINT
+        # It may have had no time to prepare for signals.
+        if b'[INTERRUPTED]' not in errors and delay < 100:
+            continue
+        assert b'[INTERRUPTED]' in errors
         document = json.loads(output)
         if document['results']:
             break

@@ -7,6 +7,7 @@ import pathlib
 import pty
 import re
 import resource
+import select
 import signal
 import struct
 import subprocess
@@ -446,12 +447,17 @@ def test_few_descriptors(small, most):
 
 
 def test_progress_on_a_terminal(small):
-    small.act(name(1), 'sleep 0.5\n').act(name(2), 'exit 1\n')
+    small.act(name(1), 'while [ ! -f go ]; do sleep 0.05; done\n').act(name(2), 'exit 1\n')
     main, terminal = pty.openpty()
     process = subprocess.Popen([PEERLANE, 'fleet', 'check', *small.arguments], stdout=subprocess.PIPE, stderr=terminal, env=environment())
     os.close(terminal)
-    shown = read_terminal(main)
-    assert b'5/6 ended, 1 failed, 1 running (gpu001)' in shown and shown.endswith(b'\r\033[K')
+    shown = b''
+    while b'5/6 ended, 1 failed, 1 running (gpu001)' not in shown:
+        assert select.select([main], [], [], DEADLINE)[0], shown
+        shown += os.read(main, 65536)
+    (small.folder / 'go').touch()
+    shown += read_terminal(main)
+    assert shown.endswith(b'\r\033[K')
     process.communicate(timeout=DEADLINE)
     assert run('fleet', 'check', *small.arguments, expect=3).stderr == ''
 

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane bench --matrix`: ranks that meet without MPI, on hosts of which some are slow, absent or die."""
-import contextlib
 import json
 import os
 import pathlib
-import random
 import resource
 import signal
 import socket
@@ -12,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, environment, make_key, run
+from cli_support import DEADLINE, PEERLANE, environment, free_port, make_key, run
 from netns_support import can_make_hosts, hosts
 
 needs_hosts = pytest.mark.skipif(os.geteuid() != 0 or not can_make_hosts(), reason='needs root and namespaces')
@@ -57,19 +55,6 @@ def end_ranks():
         process.kill()
         process.wait()
     Rank.running.clear()
-
-
-def free_port(count=1):
-    """Returns the first of free ports in a row, below those that the kernel gives to connections and to port 0."""
-    while True:
-        port = random.randrange(10000, 32000)
-        with contextlib.ExitStack() as stack:
-            try:
-                for i in range(count):
-                    stack.enter_context(socket.create_server(('127.0.0.1', port + i)))
-                return port
-            except OSError:
-                pass
 
 
 def free_address():

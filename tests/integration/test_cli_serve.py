@@ -336,7 +336,7 @@ def test_survives_truncation_of_a_served_file(tmp_path, encrypted):
     key = make_key(tmp_path)
     big = write(tmp_path / 'pub/big', bytes(range(256)) * (1 << 18))
     options = ['--key', key] + (['--encrypt'] if encrypted else [])
-    with serving(tmp_path / 'pub', '--rate', '64M', *options) as server:
+    with serving(tmp_path / 'pub', '--rate', '16M', *options) as server:
         transfer = start('get', server.address, 'big', '-o', tmp_path / 'out', '--verify', *options)
         assert server.line() == 'serving 1 entry, 67.1 MB'
         assert ' reads big' in server.line()

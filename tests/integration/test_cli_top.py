@@ -97,7 +97,7 @@ def test_bytes_are_staged(tree):
 
 
 def test_resumed_and_partial_reads_count_once(tree):
-    with serving(tree / 'pub', '--rate', RATE // 2) as server:
+    with serving(tree / 'pub', '--rate', RATE // 8) as server:
         get = start('get', server.address, 'model', '-o', tree / 'copy', '--quiet')
         while look(server)['read_bytes'] == 0:
             assert get.poll() is None
@@ -164,7 +164,7 @@ def test_terminal_and_pipe(tree):
     assert process.wait(DEADLINE) == 0
     screens = text.split('\033[H\033[J')[1:]
     assert len(screens) == 2
-    assert all(screen.count('\n') == 6 and 'and 3 slower clients' in screen for screen in screens), screens
+    assert all(screen.count('\n') == 6 and re.search(r'and [34] slower clients', screen) for screen in screens), screens
     # The terminal is too narrow for the bytes of each client.
     assert all('STAGING REQUESTS NAME' in screen and 'DIRECT' not in screen for screen in screens), screens
     assert max(len(line) for line in screens[1].splitlines()) <= 90, screens

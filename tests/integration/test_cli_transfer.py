@@ -15,11 +15,11 @@ import pytest
 from cli_support import DEADLINE, GPU, PEERLANE, Server, content, cut_transfer, environment, read_terminal, recorded, run, run_json, \
     serving, start, write
 
-# Sizes of files whose transfers take half a second and a second at the rate of the slow server, so that a test can act in
+# Sizes of files whose transfers take half a second and two seconds at the rate of the slow server, so that a test can act in
 # their middle.
 RATE = '32M'
 BIG = 16 << 20
-MIDDLE = 32 << 20
+MIDDLE = 64 << 20
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -102,7 +103,7 @@ def test_a_rank_that_comes_twice():
     def run(comm):
         with pl.Context() as context:
             with pytest.raises(pl.Error, match='rank 0: .*TOKEN-FOREIGN') as caught:
-                _exchange.exchange(context, context.allocate(8, access='r'), min(comm.rank, 1), 3, comm.allgather, timeout=1)
+                _exchange.exchange(context, context.allocate(8, access='r'), min(comm.rank, 1), 3, comm.allgather, timeout=5)
             # The traceback keeps the objects of the exchange.
             return caught.traceback and context.state()['peers']
 
@@ -189,9 +190,11 @@ def test_one_process_alone():
 
 
 def free_address():
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return f'127.0.0.1:{probe.getsockname()[1]}'
+    """Returns an address on which nothing listens, with a port below those that the kernel gives to connections and to port 0."""
+    while True:
+        address = '127.0.0.1', random.randrange(20000, 32000)
+        with contextlib.suppress(OSError), socket.create_server(address):
+            return f'{address[0]}:{address[1]}'
 
 
 PROCESS = """

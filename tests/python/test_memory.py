@@ -108,7 +108,7 @@ def test_a_forgotten_operation_keeps_its_memory_until_its_end(local):
     assert gone() is not None
     local.peer.send(b'12345')
     last = local.far.register(bytearray(8))
-    for _ in range(200):
+    for _ in range(12000):
         try:
             local.other.receive(last, tag=1, timeout=0.01)
         except pl.TimedOut:

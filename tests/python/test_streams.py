@@ -277,7 +277,7 @@ def test_asyncio():
     async def run():
         async with aio.Context(fabric='local') as near:
             with pl.Context(fabric='local') as far, far.listen() as listener, far.publish('s', LAYOUT) as publisher:
-                accepted = asyncio.get_running_loop().run_in_executor(None, listener.accept, 10)
+                accepted = asyncio.get_running_loop().run_in_executor(None, listener.accept, 120)
                 peer = await near.connect(listener.address)
                 other = await accepted
                 async with await aio.subscribe(peer, 's', held=4) as subscriber:
@@ -304,7 +304,7 @@ def test_a_close_ends_the_waits_of_tasks(closes):
     async def run():
         async with aio.Context(fabric='local') as near:
             with pl.Context(fabric='local') as far, far.listen() as listener, far.publish('s', LAYOUT) as publisher:
-                accepted = asyncio.get_running_loop().run_in_executor(None, listener.accept, 10)
+                accepted = asyncio.get_running_loop().run_in_executor(None, listener.accept, 120)
                 peer = await near.connect(listener.address)
                 other = await accepted
                 subscriber = await aio.subscribe(peer, 's', held=4)

@@ -52,7 +52,7 @@ static void test_probes(void **state)
 	struct pl_facts *facts = pl_facts_new();
 
 	(void)state;
-	pl_probe_run(facts, probes, PL_ARRAY_SIZE(probes), 2500 * PL_NS_PER_MS);
+	pl_probe_run(facts, probes, PL_ARRAY_SIZE(probes), 5000 * PL_NS_PER_MS);
 	assert_string_equal(pl_facts_get(facts, "good.state"), "done");
 	assert_int_equal(pl_facts_number(facts, 0, "good.one"), 1);
 	assert_string_equal(pl_facts_get(facts, "good.two"), "two words");
