@@ -235,7 +235,7 @@ static bool dispatch_events(struct pl_engine *engine, int count)
 			any = true;
 			pl_engine_heat(engine, source);
 		}
-		if (source->idle && (!did || pl_list_empty(&source->hot) || atomic_load(&engine->eager_idle)))
+		if (source->idle && (!did || pl_list_empty(&source->hot) || pl_engine_eager(engine)))
 			source->idle(source);
 	}
 	return any;
@@ -243,7 +243,7 @@ static bool dispatch_events(struct pl_engine *engine, int count)
 
 static bool poll_hot(struct pl_engine *engine)
 {
-	bool eager = atomic_load_explicit(&engine->eager_idle, memory_order_relaxed);
+	bool eager = pl_engine_eager(engine);
 	uint64_t removals = engine->removals, replacements = engine->replacements;
 	bool any = false;
 

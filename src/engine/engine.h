@@ -30,7 +30,7 @@ struct pl_source {
 	bool pollable;
 	/*
 	 * True if ready() makes no system call when it finds nothing. While such a source is hot, the engine skips
-	 * idle(), unless `eager_idle` is set.
+	 * idle(), unless a thread sleeps on the descriptor: pl_engine_eager().
 	 */
 	bool memory;
 	unsigned idle_rounds; /* rounds in a row in which ready() found nothing */
@@ -132,7 +132,7 @@ struct pl_engine {
 	struct epoll_event events[PL_ENGINE_EVENTS];
 	unsigned computations; /* long computations in this batch of events */
 	struct pl_wheel wheel;
-	atomic_bool eager_idle; /* call idle() at once: a thread sleeps on the descriptor */
+	atomic_bool eager_idle; /* true if threads of the program may sleep on the descriptor: pl_fd() */
 
 	atomic_bool led;  /* true while a waiting thread sleeps on epoll_fd: the leader */
 	atomic_uint turn; /* futex of the other waiting threads; a change makes them check for work again */
@@ -185,6 +185,17 @@ static inline unsigned long pl_thread_self(void)
 static inline bool pl_engine_held(const struct pl_engine *engine)
 {
 	return atomic_load_explicit(&engine->owner, memory_order_relaxed) == pl_thread_self();
+}
+
+/*
+ * True if a thread may sleep on the descriptor. The engine then calls idle() of hot sources, too: the thread that reads them
+ * without epoll may stop at any time, and only events wake the sleeper. A leader sets `led` before its last look at the sources
+ * under the lock, so a later holder of the lock sees it. Under the lock.
+ */
+PL_ALWAYS_INLINE bool pl_engine_eager(const struct pl_engine *engine)
+{
+	return atomic_load_explicit(&engine->eager_idle, memory_order_relaxed) ||
+	       atomic_load_explicit(&engine->led, memory_order_relaxed);
 }
 
 /* Drops the cached time: later events get a new one. Under the lock. */
