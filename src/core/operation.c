@@ -257,6 +257,12 @@ void pl_operation_finish(struct pl_operation *operation)
 
 void pl_peer_sweep(struct pl_peer *peer)
 {
+	/*
+	 * Another thread closes the endpoint, of which parts are gone already. It has stopped all operations before, and the
+	 * rest of each is a chunk that an engine is copying.
+	 */
+	if (peer->dead)
+		return;
 	if (peer->stopping)
 		peer->sweep_due = true;
 	else
@@ -273,7 +279,7 @@ void pl_peer_end_stopping(struct pl_peer *peer)
 	if (--peer->stopping || !peer->sweep_due)
 		return;
 	peer->sweep_due = false;
-	peer->ops->sweep(peer->endpoint);
+	pl_peer_sweep(peer);
 }
 
 void pl_operation_stop(struct pl_operation *operation, int status, const struct pl_error *error)
@@ -300,7 +306,7 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 		operation->source_key = 0;
 		atomic_fetch_add(&operation->pending, 1);
 		pl_key_destroy(operation->peer, key);
-		operation->peer->ops->sweep(operation->peer->endpoint);
+		pl_peer_sweep(operation->peer);
 		pl_operation_pending_done(operation);
 		/* No return: the operation is in peer->rendezvous, unless its rendezvous frame was not sent yet. */
 	}
