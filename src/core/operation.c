@@ -418,6 +418,23 @@ static void count_operation(const struct pl_operation *operation)
 	}
 }
 
+/*
+ * True if the operation has made an object. Then it succeeds, although a waiter's time limit or a cancellation has failed it
+ * meanwhile: without the object in its completion, the program could not release it.
+ */
+static bool operation_has_made_object(const struct pl_completion *completion)
+{
+	switch (completion->kind) {
+	case PL_KIND_IMPORT:
+		return completion->remote;
+	case PL_KIND_CONNECT:
+	case PL_KIND_ACCEPT:
+		return completion->peer;
+	default:
+		return false;
+	}
+}
+
 void pl_operation_complete(struct pl_operation *operation)
 {
 	struct pl_peer *peer = operation->peer;
@@ -439,7 +456,7 @@ void pl_operation_complete(struct pl_operation *operation)
 	if (!peer)
 		pl_timer_clear(operation->home, &operation->timer);
 	pl_list_remove(&operation->peer_link);
-	completion->status = atomic_load(&operation->status);
+	completion->status = operation_has_made_object(completion) ? 0 : atomic_load(&operation->status);
 	completion->completed = pl_engine_now(operation->home);
 	/* A synchronous operation took its time as well. */
 	if (completion->completed <= completion->posted) {
