@@ -46,6 +46,7 @@ struct pl_source {
 struct pl_task {
 	struct pl_list link;
 	atomic_bool queued;
+	struct pl_engine *_Atomic engine; /* whose list has the task; NULL: none. Changes under its task_lock */
 	void (*run)(struct pl_task *task);
 };
 
@@ -285,7 +286,10 @@ static inline bool pl_engine_asleep(const struct pl_engine *engine)
 }
 /* Runs queued tasks whose function is `kind` before all others. Returns true if it ran any. Under the lock. */
 bool pl_engine_run_early(struct pl_engine *engine, void (*kind)(struct pl_task *));
-/* Takes back a queued task that did not begin. Under the lock. */
+/*
+ * Takes back a queued task that did not begin. Under the lock. If the task's owner has moved to this engine, the task may still be
+ * queued at another one, which may be running it.
+ */
 void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task);
 
 /* Does one round of work without sleeping, for engines without a thread. Returns true if anything happened. */
@@ -328,6 +332,7 @@ static inline void pl_task_init(struct pl_task *task, void (*run)(struct pl_task
 {
 	pl_list_init(&task->link);
 	atomic_init(&task->queued, false);
+	atomic_init(&task->engine, NULL);
 	task->run = run;
 }
 
@@ -357,5 +362,7 @@ void pl_wheel_init(struct pl_wheel *wheel, uint64_t now);
 void pl_wheel_advance(struct pl_wheel *wheel, uint64_t now);
 /* Returns the time of the next slot with timers; UINT64_MAX if there is none. */
 uint64_t pl_wheel_next(const struct pl_wheel *wheel);
+/* Runs the timers that are due, after timer_fd has fired. Under the lock. */
+void pl_timers_serve(struct pl_engine *engine);
 
 #endif

@@ -348,6 +348,28 @@ static void progress_beside_leader(void *argument)
 	engine_close(engine);
 }
 
+/* The owner of a task moves to another engine while the task is queued at the first one, and withdraws it there. */
+static void withdraw_after_move(void *unused)
+{
+	struct pl_engine *first = engine_open(), *second = engine_open();
+	struct counted_task counted = { .runs = 0 };
+
+	(void)unused;
+	pl_task_init(&counted.task, count_run);
+	pl_engine_lock(first);
+	check(pl_engine_post(first, &counted.task));
+	pl_engine_lock(second);
+	pl_engine_withdraw(second, &counted.task);
+	check_number(atomic_load(&first->task_count), 0);
+	check_number(atomic_load(&second->task_count), 0);
+	check(pl_engine_post(second, &counted.task));
+	pl_engine_unlock(second);
+	pl_engine_unlock(first);
+	check_number(counted.runs, 1);
+	engine_close(first);
+	engine_close(second);
+}
+
 static const bool of_memory = true, of_sockets = false;
 
 static const struct test_case cases[] = {
@@ -362,6 +384,7 @@ static const struct test_case cases[] = {
 	{ "crowd", crowd_of_busy_sources, NULL, 10 },
 	{ "progress-beside-leader", progress_beside_leader, &of_sockets, 10 },
 	{ "progress-beside-leader-memory", progress_beside_leader, &of_memory, 10 },
+	{ "withdraw-after-move", withdraw_after_move, NULL, 10 },
 };
 
 int main(void)
