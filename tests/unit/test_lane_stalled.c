@@ -43,10 +43,21 @@ static struct pl_operation *write_bytes(struct stalled *rig, size_t length)
 	return operation;
 }
 
+/* A lane that awaits an acknowledgement looks for work when it comes. */
+static bool lane_awaits_nothing(struct tcp_lane *lane)
+{
+	bool nothing;
+
+	pl_engine_lock(lane->engine);
+	nothing = lane->sequence == lane->acked && pl_list_empty(&lane->queue);
+	pl_engine_unlock(lane->engine);
+	return nothing;
+}
+
 static bool near_lane_is_stuck(const struct stalled *rig)
 {
-	return atomic_load(&rig->near->blocked) == 1u << STALLED && atomic_load(&rig->near->hungry) == 1u << IDLE &&
-	       !atomic_load(&rig->near->any_work);
+	return lane_awaits_nothing(rig->near->lanes[IDLE]) && atomic_load(&rig->near->blocked) == 1u << STALLED &&
+	       atomic_load(&rig->near->hungry) == 1u << IDLE && !atomic_load(&rig->near->any_work);
 }
 
 /* Writes until the socket of one lane is full, and the other one has nothing more to send. */
