@@ -296,9 +296,6 @@ static void run_accept(struct pl_task *task)
 
 static void accept_finished(struct pl_operation *operation)
 {
-	/* An accept that already has a peer keeps it, even if it is cancelled at this moment. */
-	if (operation->completion.peer)
-		operation->completion.status = 0;
 	pl_listener_put(operation->listener);
 }
 

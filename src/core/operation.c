@@ -257,6 +257,12 @@ void pl_operation_finish(struct pl_operation *operation)
 
 void pl_peer_sweep(struct pl_peer *peer)
 {
+	/*
+	 * Another thread closes the endpoint, of which parts are gone already. It has stopped all operations before, and the
+	 * rest of each is a chunk that an engine is copying.
+	 */
+	if (peer->dead)
+		return;
 	if (peer->stopping)
 		peer->sweep_due = true;
 	else
@@ -273,7 +279,7 @@ void pl_peer_end_stopping(struct pl_peer *peer)
 	if (--peer->stopping || !peer->sweep_due)
 		return;
 	peer->sweep_due = false;
-	peer->ops->sweep(peer->endpoint);
+	pl_peer_sweep(peer);
 }
 
 void pl_operation_stop(struct pl_operation *operation, int status, const struct pl_error *error)
@@ -300,7 +306,7 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 		operation->source_key = 0;
 		atomic_fetch_add(&operation->pending, 1);
 		pl_key_destroy(operation->peer, key);
-		operation->peer->ops->sweep(operation->peer->endpoint);
+		pl_peer_sweep(operation->peer);
 		pl_operation_pending_done(operation);
 		/* No return: the operation is in peer->rendezvous, unless its rendezvous frame was not sent yet. */
 	}
@@ -412,6 +418,23 @@ static void count_operation(const struct pl_operation *operation)
 	}
 }
 
+/*
+ * True if the operation has made an object. Then it succeeds, although a waiter's time limit or a cancellation has failed it
+ * meanwhile: without the object in its completion, the program could not release it.
+ */
+static bool operation_has_made_object(const struct pl_completion *completion)
+{
+	switch (completion->kind) {
+	case PL_KIND_IMPORT:
+		return completion->remote;
+	case PL_KIND_CONNECT:
+	case PL_KIND_ACCEPT:
+		return completion->peer;
+	default:
+		return false;
+	}
+}
+
 void pl_operation_complete(struct pl_operation *operation)
 {
 	struct pl_peer *peer = operation->peer;
@@ -433,7 +456,7 @@ void pl_operation_complete(struct pl_operation *operation)
 	if (!peer)
 		pl_timer_clear(operation->home, &operation->timer);
 	pl_list_remove(&operation->peer_link);
-	completion->status = atomic_load(&operation->status);
+	completion->status = operation_has_made_object(completion) ? 0 : atomic_load(&operation->status);
 	completion->completed = pl_engine_now(operation->home);
 	/* A synchronous operation took its time as well. */
 	if (completion->completed <= completion->posted) {

@@ -404,7 +404,7 @@ static void end_unopened_peer(struct pl_task *task)
 	struct pl_peer *peer = pl_container_of(task, struct pl_peer, task);
 	bool mine, pinned;
 
-	/* A reload pins no claimed peer: its pin would last until it has the lock that free_unopened_peer() holds meanwhile. */
+	/* No thread pins a claimed peer and waits for the engine's lock: free_unopened_peer() waits for pins under that lock. */
 	pthread_mutex_lock(&peer->context->lock);
 	mine = !peer->claimed;
 	pinned = atomic_load(&peer->pins);

@@ -199,13 +199,18 @@ static int cancel_of_peer(struct pl_peer *peer, uint64_t user_data)
 	return count;
 }
 
-/* Pins the peer of an index. Returns NULL if there is none. */
+/*
+ * Pins the peer of an index. Returns NULL if there is none, or if its opening has failed: it has no operations then, and the
+ * claimer waits for pins under the engine's lock, which a caller with a pin waits for.
+ */
 static struct pl_peer *pin_peer(struct pl_context *context, size_t index)
 {
 	struct pl_peer *peer;
 
 	pthread_mutex_lock(&context->lock);
 	peer = pl_index_table_get(&context->peer_table, index);
+	if (peer && peer->claimed)
+		peer = NULL;
 	if (peer)
 		atomic_fetch_add(&peer->pins, 1);
 	pthread_mutex_unlock(&context->lock);

@@ -48,6 +48,14 @@ static void give_way(struct pl_engine *engine)
 		sched_yield();
 }
 
+/* The caller holds engine->task_lock. */
+static void remove_task(struct pl_engine *engine, struct pl_task *task)
+{
+	pl_list_remove(&task->link);
+	atomic_store_explicit(&task->engine, NULL, memory_order_relaxed);
+	atomic_fetch_sub(&engine->task_count, 1);
+}
+
 /* Takes the first task, or the first one with that function. */
 static struct pl_task *take_task(struct pl_engine *engine, void (*kind)(struct pl_task *))
 {
@@ -59,8 +67,7 @@ static struct pl_task *take_task(struct pl_engine *engine, void (*kind)(struct p
 
 		if (kind && task->run != kind)
 			continue;
-		pl_list_remove(&task->link);
-		atomic_fetch_sub(&engine->task_count, 1);
+		remove_task(engine, task);
 		found = task;
 		break;
 	}
@@ -134,6 +141,7 @@ static bool queue_task(struct pl_engine *engine, struct pl_task *task)
 		return false;
 	pl_lock_take(&engine->task_lock);
 	pl_list_append(&engine->tasks, &task->link);
+	atomic_store_explicit(&task->engine, engine, memory_order_relaxed);
 	atomic_fetch_add(&engine->task_count, 1);
 	pl_lock_release(&engine->task_lock);
 	return true;
@@ -174,10 +182,13 @@ bool pl_engine_run_early(struct pl_engine *engine, void (*kind)(struct pl_task *
 
 void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task)
 {
+	struct pl_engine *at = atomic_load_explicit(&task->engine, memory_order_relaxed);
+
+	if (at)
+		engine = at;
 	pl_lock_take(&engine->task_lock);
-	if (!pl_list_empty(&task->link)) {
-		pl_list_remove(&task->link);
-		atomic_fetch_sub(&engine->task_count, 1);
+	if (atomic_load_explicit(&task->engine, memory_order_relaxed) == engine) {
+		remove_task(engine, task);
 		atomic_store(&task->queued, false);
 	}
 	pl_lock_release(&engine->task_lock);
@@ -193,19 +204,6 @@ void pl_engine_arm(struct pl_engine *engine, uint64_t when)
 	timerfd_settime(engine->timer_fd, TFD_TIMER_ABSTIME, &at, NULL);
 }
 
-static void serve_timers(struct pl_engine *engine)
-{
-	uint64_t value, next;
-
-	(void)!read(engine->timer_fd, &value, sizeof(value));
-	pl_engine_tick(engine);
-	engine->armed = UINT64_MAX;
-	pl_wheel_advance(&engine->wheel, pl_now());
-	next = pl_wheel_next(&engine->wheel);
-	if (next < engine->armed)
-		pl_engine_arm(engine, next);
-}
-
 /* Serves a batch of events. Stops early if a source was removed: later events may point to it. */
 static bool dispatch_events(struct pl_engine *engine, int count)
 {
@@ -218,7 +216,7 @@ static bool dispatch_events(struct pl_engine *engine, int count)
 		bool did;
 
 		if (!source) {
-			serve_timers(engine);
+			pl_timers_serve(engine);
 			continue;
 		}
 		if (engine->events[i].data.ptr == engine) {
@@ -235,7 +233,7 @@ static bool dispatch_events(struct pl_engine *engine, int count)
 			any = true;
 			pl_engine_heat(engine, source);
 		}
-		if (source->idle && (!did || pl_list_empty(&source->hot) || atomic_load(&engine->eager_idle)))
+		if (source->idle && (!did || pl_list_empty(&source->hot) || pl_engine_eager(engine)))
 			source->idle(source);
 	}
 	return any;
@@ -243,7 +241,7 @@ static bool dispatch_events(struct pl_engine *engine, int count)
 
 static bool poll_hot(struct pl_engine *engine)
 {
-	bool eager = atomic_load_explicit(&engine->eager_idle, memory_order_relaxed);
+	bool eager = pl_engine_eager(engine);
 	uint64_t removals = engine->removals, replacements = engine->replacements;
 	bool any = false;
 

@@ -30,7 +30,7 @@ struct pl_source {
 	bool pollable;
 	/*
 	 * True if ready() makes no system call when it finds nothing. While such a source is hot, the engine skips
-	 * idle(), unless `eager_idle` is set.
+	 * idle(), unless a thread sleeps on the descriptor: pl_engine_eager().
 	 */
 	bool memory;
 	unsigned idle_rounds; /* rounds in a row in which ready() found nothing */
@@ -46,6 +46,7 @@ struct pl_source {
 struct pl_task {
 	struct pl_list link;
 	atomic_bool queued;
+	struct pl_engine *_Atomic engine; /* whose list has the task; NULL: none. Changes under its task_lock */
 	void (*run)(struct pl_task *task);
 };
 
@@ -132,7 +133,7 @@ struct pl_engine {
 	struct epoll_event events[PL_ENGINE_EVENTS];
 	unsigned computations; /* long computations in this batch of events */
 	struct pl_wheel wheel;
-	atomic_bool eager_idle; /* call idle() at once: a thread sleeps on the descriptor */
+	atomic_bool eager_idle; /* true if threads of the program may sleep on the descriptor: pl_fd() */
 
 	atomic_bool led;  /* true while a waiting thread sleeps on epoll_fd: the leader */
 	atomic_uint turn; /* futex of the other waiting threads; a change makes them check for work again */
@@ -185,6 +186,17 @@ static inline unsigned long pl_thread_self(void)
 static inline bool pl_engine_held(const struct pl_engine *engine)
 {
 	return atomic_load_explicit(&engine->owner, memory_order_relaxed) == pl_thread_self();
+}
+
+/*
+ * True if a thread may sleep on the descriptor. The engine then calls idle() of hot sources, too: the thread that reads them
+ * without epoll may stop at any time, and only events wake the sleeper. A leader sets `led` before its last look at the sources
+ * under the lock, so a later holder of the lock sees it. Under the lock.
+ */
+PL_ALWAYS_INLINE bool pl_engine_eager(const struct pl_engine *engine)
+{
+	return atomic_load_explicit(&engine->eager_idle, memory_order_relaxed) ||
+	       atomic_load_explicit(&engine->led, memory_order_relaxed);
 }
 
 /* Drops the cached time: later events get a new one. Under the lock. */
@@ -274,7 +286,10 @@ static inline bool pl_engine_asleep(const struct pl_engine *engine)
 }
 /* Runs queued tasks whose function is `kind` before all others. Returns true if it ran any. Under the lock. */
 bool pl_engine_run_early(struct pl_engine *engine, void (*kind)(struct pl_task *));
-/* Takes back a queued task that did not begin. Under the lock. */
+/*
+ * Takes back a queued task that did not begin. Under the lock. If the task's owner has moved to this engine, the task may still be
+ * queued at another one, which may be running it.
+ */
 void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task);
 
 /* Does one round of work without sleeping, for engines without a thread. Returns true if anything happened. */
@@ -317,6 +332,7 @@ static inline void pl_task_init(struct pl_task *task, void (*run)(struct pl_task
 {
 	pl_list_init(&task->link);
 	atomic_init(&task->queued, false);
+	atomic_init(&task->engine, NULL);
 	task->run = run;
 }
 
@@ -346,5 +362,7 @@ void pl_wheel_init(struct pl_wheel *wheel, uint64_t now);
 void pl_wheel_advance(struct pl_wheel *wheel, uint64_t now);
 /* Returns the time of the next slot with timers; UINT64_MAX if there is none. */
 uint64_t pl_wheel_next(const struct pl_wheel *wheel);
+/* Runs the timers that are due, after timer_fd has fired. Under the lock. */
+void pl_timers_serve(struct pl_engine *engine);
 
 #endif

@@ -3,6 +3,8 @@
  * Hashed timer wheel. Timers guard operations, and most operations succeed, so most timers are cleared before they
  * expire. Setting and clearing a timer take constant time. Expiry has the resolution of one tick.
  */
+#include <unistd.h>
+
 #include "engine/engine.h"
 
 #define TICK_SHIFT 22 /* 4.2 ms */
@@ -115,4 +117,17 @@ uint64_t pl_wheel_next(const struct pl_wheel *wheel)
 			return (wheel->tick + ahead) << TICK_SHIFT;
 	}
 	return (wheel->tick + PL_WHEEL_SLOTS) << TICK_SHIFT;
+}
+
+void pl_timers_serve(struct pl_engine *engine)
+{
+	uint64_t value, next;
+
+	(void)!read(engine->timer_fd, &value, sizeof(value));
+	pl_engine_tick(engine);
+	engine->armed = UINT64_MAX;
+	pl_wheel_advance(&engine->wheel, pl_now());
+	next = pl_wheel_next(&engine->wheel);
+	if (next < engine->armed)
+		pl_engine_arm(engine, next);
 }

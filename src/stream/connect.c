@@ -139,6 +139,8 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 				subscriber->restarted ? subscriber->restart_first : subscriber->accounts.first;
 			memcpy(ask.subscribe.instance, subscriber->entry.instance, sizeof(ask.subscribe.instance));
 		}
+		if (subscriber->engine && subscriber->engine != peer->home)
+			subscriber->earlier_homes |= 1ull << pl_context_engine_index(peer->context, subscriber->engine);
 		subscriber->engine = peer->home;
 		subscriber->peer = peer;
 		subscriber->phase = PL_SUBSCRIBER_ASKED;

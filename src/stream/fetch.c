@@ -451,6 +451,6 @@ void pl_subscriber_task(struct pl_task *task)
 {
 	struct pl_subscriber *subscriber = pl_container_of(task, struct pl_subscriber, task);
 
-	if (pl_subscriber_at_home(subscriber))
+	if (pl_subscriber_task_at_home(subscriber, task))
 		pl_subscriber_pump(subscriber);
 }

@@ -91,7 +91,7 @@ static void times_changed(struct pl_task *task)
 {
 	struct pl_subscriber *subscriber = pl_container_of(task, struct pl_subscriber, promise_task);
 
-	if (!pl_subscriber_at_home(subscriber))
+	if (!pl_subscriber_task_at_home(subscriber, task))
 		return;
 	watch_times(subscriber);
 	pl_subscriber_pump(subscriber);

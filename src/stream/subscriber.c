@@ -127,6 +127,22 @@ static void cancel_reads(struct pl_subscriber *subscriber)
 	pl_parts_cancel(subscriber);
 }
 
+/*
+ * Ends tasks that are still queued at engines of earlier peers: a thread in pl_subscriber_take() read the engine before another
+ * one attached the subscriber, and posted the task afterwards. Such an engine may also be running it.
+ */
+static void end_late_tasks(struct pl_subscriber *subscriber)
+{
+	for (uint64_t rest = subscriber->earlier_homes; rest; rest &= rest - 1) {
+		struct pl_engine *engine = subscriber->context->engines[__builtin_ctzll(rest)];
+
+		pl_engine_lock(engine);
+		pl_engine_withdraw(engine, &subscriber->task);
+		pl_engine_withdraw(engine, &subscriber->promise_task);
+		pl_engine_unlock(engine);
+	}
+}
+
 void pl_subscriber_detach(struct pl_subscriber *subscriber)
 {
 	struct pl_engine *engine = subscriber->engine;
@@ -134,6 +150,7 @@ void pl_subscriber_detach(struct pl_subscriber *subscriber)
 
 	if (!engine)
 		return;
+	end_late_tasks(subscriber);
 	pl_pushed_unsubscribe(subscriber, engine);
 	pl_engine_lock(engine);
 	if (subscriber->peer) {

@@ -83,6 +83,7 @@ struct pl_subscriber {
 
 	struct pl_lock lock;      /* all below */
 	struct pl_engine *engine; /* home of the present or last peer */
+	uint64_t earlier_homes;   /* other engines that were homes: a bit of each, by its index */
 	struct pl_peer *peer;     /* NULL: none */
 	enum pl_subscriber_phase phase;
 	struct pl_stream_message *answer;      /* SUBSCRIBED, while it is awaited */
@@ -159,8 +160,8 @@ static inline void pl_subscriber_miss_known(const struct pl_subscriber *subscrib
 }
 
 /*
- * True if the caller of a task is at home. It is not if another thread has attached the subscriber to a peer of another
- * engine since the task was posted: then that thread has done the work.
+ * True if the caller is at home. It is not if another thread has attached the subscriber to a peer of another engine meanwhile:
+ * then that thread has done the work.
  */
 static inline bool pl_subscriber_at_home(struct pl_subscriber *subscriber)
 {
@@ -170,6 +171,23 @@ static inline bool pl_subscriber_at_home(struct pl_subscriber *subscriber)
 	held = pl_engine_held(subscriber->engine);
 	pl_lock_release(&subscriber->lock);
 	return held;
+}
+
+/*
+ * The same for a task of the subscriber, which is posted at home otherwise: a post there may have found it queued at this engine,
+ * and left.
+ */
+static inline bool pl_subscriber_task_at_home(struct pl_subscriber *subscriber, struct pl_task *task)
+{
+	struct pl_engine *home;
+
+	pl_lock_take(&subscriber->lock);
+	home = subscriber->engine;
+	pl_lock_release(&subscriber->lock);
+	if (pl_engine_held(home))
+		return true;
+	pl_engine_post(home, task);
+	return false;
 }
 
 /* Leaves the peer: nothing more is read from it. Home. */

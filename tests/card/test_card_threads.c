@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Progress threads over the stand-in card: which completions need an event, and which vector a queue gets. */
+/*
+ * Progress threads over the stand-in card: which completions need an event, and which vector a queue gets. Threads of the program
+ * that make progress: one of them sleeps.
+ */
 #include "card/card.h"
 #include "support/cases.h"
+#include "support/leader.h"
 #include "support/pair.h"
 
 #define LENGTH 64u
@@ -9,6 +13,10 @@
 
 static const struct setting setting = {
 	"thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false
+};
+
+static const struct setting manual = {
+	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
 };
 
 /* Returns the completion events of writes that follow one another. */
@@ -101,6 +109,7 @@ static const struct test_case cases[] = {
 	{ "not polled", not_polled, NULL, 30 },
 	{ "sleeps", sleeps, NULL, 30 },
 	{ "vectors", vectors, NULL, 30 },
+	{ "leader is woken", leader_is_woken, &manual, 30 },
 };
 
 int main(void)

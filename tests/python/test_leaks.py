@@ -164,3 +164,25 @@ def test_contexts_leak_nothing():
                     pair.peer.write(remote, region)
 
     check(use, 500)
+
+
+def test_notifications_of_a_closed_context_leak_nothing():
+    """A receiver closes the context while more notifications with data are collected."""
+    def use(count):
+        for _ in range(count):
+            with connected('local') as pair:
+                received = []
+
+                def receive(event):
+                    received.append(event)
+                    pair.far.close()
+
+                pair.far._bind(receive)
+                # A notification that the other end has acknowledged waits for a poll there.
+                for value in range(50):
+                    pair.peer.notify(value, bytes(1000))
+                while not pair.far.closed:
+                    pair.far._poll()
+                assert len(received) == 1
+
+    check(use, 100)

@@ -302,6 +302,76 @@ static void crowd_of_busy_sources(void *unused)
 	engine_close(engine);
 }
 
+/* Source that finds something at each look, and counts calls of idle(). */
+static bool steady_source_ready(struct pl_source *source, uint32_t events)
+{
+	(void)source;
+	(void)events;
+	return true;
+}
+
+/*
+ * A thread sleeps on the descriptor as the leader, and another one makes progress: it polls a source without epoll, and may stop
+ * after each round. So the source must get idle(), without which its device may report nothing to the leader. The leader itself
+ * would race for the events, so only its mark is set.
+ */
+static void progress_beside_leader(void *argument)
+{
+	struct busy_source busy = { .source = { .fd = eventfd(1, EFD_NONBLOCK),
+						.pollable = true,
+						.memory = *(const bool *)argument,
+						.ready = steady_source_ready,
+						.idle = busy_source_idle } };
+	struct pl_engine *engine = engine_open();
+
+	check_number(pl_source_add(engine, &busy.source, EPOLLIN), 0);
+	/* The event makes the source hot. */
+	check(pl_engine_progress(engine));
+	check_number(engine->hot_count, 1);
+	check_number(busy.idle, 0);
+	atomic_store(&engine->led, true);
+	check(pl_engine_progress(engine));
+	check(busy.idle);
+	/* By an event as well. */
+	pl_engine_lock(engine);
+	pl_engine_cool_all(engine);
+	pl_engine_unlock(engine);
+	busy.idle = 0;
+	check(pl_engine_progress(engine));
+	check(busy.idle);
+	check_number(engine->hot_count, 1);
+	atomic_store(&engine->led, false);
+	pl_engine_lock(engine);
+	pl_source_remove(&busy.source);
+	pl_engine_unlock(engine);
+	close(busy.source.fd);
+	engine_close(engine);
+}
+
+/* The owner of a task moves to another engine while the task is queued at the first one, and withdraws it there. */
+static void withdraw_after_move(void *unused)
+{
+	struct pl_engine *first = engine_open(), *second = engine_open();
+	struct counted_task counted = { .runs = 0 };
+
+	(void)unused;
+	pl_task_init(&counted.task, count_run);
+	pl_engine_lock(first);
+	check(pl_engine_post(first, &counted.task));
+	pl_engine_lock(second);
+	pl_engine_withdraw(second, &counted.task);
+	check_number(atomic_load(&first->task_count), 0);
+	check_number(atomic_load(&second->task_count), 0);
+	check(pl_engine_post(second, &counted.task));
+	pl_engine_unlock(second);
+	pl_engine_unlock(first);
+	check_number(counted.runs, 1);
+	engine_close(first);
+	engine_close(second);
+}
+
+static const bool of_memory = true, of_sockets = false;
+
 static const struct test_case cases[] = {
 	{ "sleep-until-deadline", until_deadline, NULL, 10 },
 	{ "sleep-call-missing", without_nanoseconds, &missing, 10 },
@@ -312,6 +382,9 @@ static const struct test_case cases[] = {
 	{ "post-of-a-queued-task", post_of_a_queued_task, NULL, 10 },
 	{ "post-of-a-task-left-behind", post_of_a_task_left_behind, NULL, 10 },
 	{ "crowd", crowd_of_busy_sources, NULL, 10 },
+	{ "progress-beside-leader", progress_beside_leader, &of_sockets, 10 },
+	{ "progress-beside-leader-memory", progress_beside_leader, &of_memory, 10 },
+	{ "withdraw-after-move", withdraw_after_move, NULL, 10 },
 };
 
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pl_context_reload() while a connection opens. */
+/* pl_context_reload() and pl_cancel_posted() while a connection opens. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -16,7 +16,8 @@ static const struct setting setting = {
 	.key = true,
 };
 
-struct reload {
+/* Call of a thread that visits all peers of a context. */
+struct visit {
 	struct pl_context *context;
 	atomic_bool done;
 };
@@ -24,7 +25,7 @@ struct reload {
 static void *run_reload(void *argument)
 {
 	struct pl_credentials credentials = PL_CREDENTIALS_INIT;
-	struct reload *reload = argument;
+	struct visit *reload = argument;
 	struct pl_error error;
 
 	credentials.key = test_key;
@@ -34,22 +35,34 @@ static void *run_reload(void *argument)
 	return NULL;
 }
 
-/* The opening of a peer fails, and other engines still use it, while a reload begins: neither waits for the other. */
-static void reload_while_opening_ends(void *argument)
+static void *run_cancel(void *argument)
 {
+	struct visit *cancel = argument;
+
+	check_number(pl_cancel_posted(cancel->context, 1), 0);
+	atomic_store(&cancel->done, true);
+	return NULL;
+}
+
+/*
+ * The opening of a peer fails, and other engines still use it, while a thread begins to visit all peers: neither waits for the
+ * other.
+ */
+static void visit_while_opening_ends(void *argument)
+{
+	void *(*const *run)(void *) = argument;
 	struct pl_options options = setting_options(&setting);
 	struct pl_context *server = context_open_with(&options);
-	struct reload reload = { .context = context_open_with(&options) };
-	struct pl_engine *engine = reload.context->engines[0];
+	struct visit visit = { .context = context_open_with(&options) };
+	struct pl_engine *engine = visit.context->engines[0];
 	struct pl_operation *operation;
 	struct pl_error error, failure;
 	struct pl_peer *peer;
 	pthread_t thread;
 	char address[96];
 
-	(void)argument;
 	listener_open(&setting, server, address);
-	check_ok(pl_connect_start(reload.context, address, AMPLE_TIME, 0, &operation, &error), &error);
+	check_ok(pl_connect_start(visit.context, address, AMPLE_TIME, 0, &operation, &error), &error);
 	peer = operation->connecting;
 	while (!peer->endpoint) {
 		pl_engine_progress(server->engines[0]);
@@ -62,13 +75,13 @@ static void reload_while_opening_ends(void *argument)
 	/* Gives up the endpoint. The task that ends its socket follows, and then the one that frees the peer. */
 	check(pl_engine_run_early(engine, peer->task.run));
 	check_number(atomic_load(&engine->task_count), 1);
-	check_number(pthread_create(&thread, NULL, run_reload, &reload), 0);
-	while (!atomic_load(&reload.done) && !atomic_load(&peer->pins))
+	check_number(pthread_create(&thread, NULL, *run, &visit), 0);
+	while (!atomic_load(&visit.done) && !atomic_load(&peer->pins))
 		usleep(100);
 	pl_engine_unlock(engine);
 	check_number(pthread_join(thread, NULL), 0);
 	check_status(pl_wait(operation, AMPLE_TIME, NULL, &error), -ECONNRESET, &error);
-	pl_close(reload.context);
+	pl_close(visit.context);
 	pl_close(server);
 }
 
@@ -127,8 +140,12 @@ static void reload_while_proving(void *argument)
 	pl_close(server);
 }
 
+static void *(*const reload_visit)(void *) = run_reload;
+static void *(*const cancel_visit)(void *) = run_cancel;
+
 static const struct test_case cases[] = {
-	{ "reload-while-opening-ends", reload_while_opening_ends, NULL, 30 },
+	{ "reload-while-opening-ends", visit_while_opening_ends, (void *)&reload_visit, 30 },
+	{ "cancel-while-opening-ends", visit_while_opening_ends, (void *)&cancel_visit, 30 },
 	{ "reload-while-proving", reload_while_proving, NULL, 30 },
 };
 

@@ -116,6 +116,7 @@ static void py_context_shut(struct py_context *context)
 	context->status = PY_CLOSING;
 	while (context->users)
 		py_sleep_slice();
+	py_batches_drop(context);
 	Py_BEGIN_ALLOW_THREADS
 		pl_close(handle);
 	Py_END_ALLOW_THREADS

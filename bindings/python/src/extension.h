@@ -86,6 +86,7 @@ struct py_context {
 	enum py_status status;
 	unsigned users;
 	unsigned long poller; /* thread that collects and delivers completions; 0: none */
+	struct py_batch *batch; /* completions that it has not delivered yet, or NULL */
 	size_t exports;       /* buffers and tensors that regions have given out */
 	struct py_object *objects;
 	struct py_context *next, **link; /* in state->contexts; state->lock guards them */
@@ -238,6 +239,8 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 PyObject *py_result(struct py_context *context, const struct pl_completion *completion,
 		    struct py_references *references, const struct pl_error *error);
 void py_records_end(struct py_context *context);
+/* Frees the data of notifications that were collected and not delivered, before a close. */
+void py_batches_drop(struct py_context *context);
 int py_loop_check(struct py_context *context);
 PyObject *py_context_check_loop(PyObject *self, PyObject *unused);
 PyObject *py_context_take_lost(PyObject *self, PyObject *unused);

@@ -12,6 +12,13 @@
 
 #define PY_BATCH 64
 
+/* Completions of one pl_poll(), of which those before `next` are delivered. */
+struct py_batch {
+	struct pl_completion completions[PY_BATCH];
+	int next, count;
+	struct py_batch *outer; /* batch during whose delivery this one was collected, or NULL */
+};
+
 static struct py_record *py_record_take(struct py_context *context, uint64_t *user_data)
 {
 	struct py_record *record;
@@ -292,6 +299,19 @@ PyObject *py_context_take_lost(PyObject *self, PyObject *unused)
 	return list;
 }
 
+/* Frees the data of completions that nobody takes. */
+static void py_batch_drop(const struct py_context *context, struct py_batch *batch)
+{
+	for (; batch->next < batch->count; batch->next++)
+		pl_notification_free(context->handle, &batch->completions[batch->next]);
+}
+
+void py_batches_drop(struct py_context *context)
+{
+	for (struct py_batch *batch = context->batch; batch; batch = batch->outer)
+		py_batch_drop(context, batch);
+}
+
 /*
  * Collects and delivers up to 64 completions. Returns their number; 0 while another thread does so, as the notifications of
  * two threads would not keep their order. A signal handler may call this again in the middle of a delivery.
@@ -299,28 +319,36 @@ PyObject *py_context_take_lost(PyObject *self, PyObject *unused)
 static int py_poll_batch(struct py_context *context)
 {
 	const unsigned long outer = context->poller;
-	struct pl_completion completions[PY_BATCH];
-	int got;
+	struct py_batch batch;
 
 	if (outer && outer != PyThread_get_thread_ident())
 		return 0;
 	context->poller = PyThread_get_thread_ident();
 	context->users++;
 	Py_BEGIN_ALLOW_THREADS
-		got = pl_poll(context->handle, completions, PY_BATCH);
+		batch.count = pl_poll(context->handle, batch.completions, PY_BATCH);
 	Py_END_ALLOW_THREADS
+	batch.next = 0;
+	batch.outer = context->batch;
+	context->batch = &batch;
 	context->users--;
 	/* A signal handler may close the context between two completions. */
-	for (int i = 0; i < got && context->status == PY_OPEN; i++) {
-		if (completions[i].kind == PL_KIND_NOTIFIED)
-			py_notification_deliver(context, &completions[i]);
-		else if (completions[i].kind == PL_KIND_LOST)
-			py_peer_mark_lost(context, &completions[i]);
+	while (batch.next < batch.count && context->status == PY_OPEN) {
+		struct pl_completion *completion = &batch.completions[batch.next++];
+
+		if (completion->kind == PL_KIND_NOTIFIED)
+			py_notification_deliver(context, completion);
+		else if (completion->kind == PL_KIND_LOST)
+			py_peer_mark_lost(context, completion);
 		else
-			py_record_finish(context, &completions[i]);
+			py_record_finish(context, completion);
 	}
+	/* A close that has begun drops the rest before it frees the context. */
+	if (context->status != PY_FORKED)
+		py_batch_drop(context, &batch);
+	context->batch = batch.outer;
 	context->poller = outer;
-	return got;
+	return batch.count;
 }
 
 /* _poll(): True if there may be more. */

@@ -326,8 +326,8 @@ static bool lane_ready(struct pl_source *source, uint32_t events)
 	/* epoll does not report bytes that the stream has received. */
 	if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) || pl_stream_pending(&lane->stream))
 		any = tcp_lane_receive(lane);
-	if (events & EPOLLOUT)
-		lane->blocked = false;
+	if ((events & EPOLLOUT) && lane->blocked)
+		tcp_lane_unblock(lane);
 	/* Sends answers, held-back pieces, and work for which acknowledgements made room. */
 	if (lane->state == TCP_LANE_UP && (any || (events & EPOLLOUT)))
 		tcp_lane_flush(lane);

@@ -142,34 +142,6 @@ static bool tcp_lane_leaves_bulk(const struct tcp_lane *lane)
 	return lane->index == 0 && atomic_load(&lane->endpoint->lanes_up) > 2;
 }
 
-static unsigned lane_bit(const struct tcp_lane *lane)
-{
-	return lane->index ? 1u << lane->index : 0;
-}
-
-bool tcp_lane_hungers(struct tcp_lane *lane)
-{
-	struct tcp_endpoint *endpoint = lane->endpoint;
-	unsigned bit = lane_bit(lane);
-
-	if ((atomic_load(&endpoint->hungry) & bit) == bit)
-		return true;
-	atomic_fetch_or(&endpoint->hungry, bit);
-	return false;
-}
-
-void tcp_lane_joins(struct tcp_lane *lane)
-{
-	atomic_fetch_or(&lane->endpoint->bulk_lanes, lane_bit(lane));
-	atomic_fetch_add(&lane->endpoint->lanes_up, 1);
-}
-
-void tcp_lane_leaves(struct tcp_lane *lane)
-{
-	atomic_fetch_and(&lane->endpoint->bulk_lanes, ~lane_bit(lane));
-	atomic_fetch_sub(&lane->endpoint->lanes_up, 1);
-}
-
 /*
  * Returns the bytes that the lane may have to send, or requested. A lane takes half its share while few small operations wait, so
  * that more lanes work.
@@ -262,12 +234,6 @@ static void tcp_lane_queue_chunk(struct tcp_lane *lane, const struct pl_chunk *c
 	if (rc < 0)
 		fail_post_operation(operation, rc);
 	pl_operation_pending_done(operation);
-}
-
-/* Small writes are in no list: they need no lock. */
-static bool tcp_has_work(const struct tcp_endpoint *endpoint)
-{
-	return atomic_load(&endpoint->any_work) && !atomic_load(&endpoint->late);
 }
 
 /* Gives the lane at most `most` chunks. Not inline: its array would cost lanes without work instructions, too. */
@@ -394,25 +360,6 @@ static bool tcp_is_busy(const struct tcp_endpoint *endpoint)
 	       lane->requests_sent || !pl_list_empty(&lane->queue) || !tcp_lane_room(lane);
 }
 
-/*
- * Wakes lanes of the set, at most `most`: of those whose threads are awake, or of the others. Returns the rest of the
- * number.
- */
-static uint64_t tcp_wake_lanes(struct tcp_endpoint *endpoint, unsigned set, bool asleep, uint64_t most)
-{
-	for (; set && most; set &= set - 1) {
-		unsigned index = (unsigned)__builtin_ctz(set);
-		struct tcp_lane *lane = endpoint->lanes[index];
-
-		if (pl_engine_asleep(lane->engine) != asleep ||
-		    !(atomic_fetch_and(&endpoint->hungry, ~(1u << index)) & 1u << index))
-			continue;
-		pl_engine_hand_over(lane->engine, &lane->task);
-		most--;
-	}
-	return most;
-}
-
 /* Posts an operation for lane 0. */
 static void tcp_list_small_work(struct tcp_endpoint *endpoint, struct tcp_work *work)
 {
@@ -424,7 +371,7 @@ static void tcp_list_small_work(struct tcp_endpoint *endpoint, struct tcp_work *
 
 /*
  * Posts an operation for all lanes. Unless the lanes that work will soon take it, wakes as many others as there are
- * chunks for others.
+ * chunks for others. A lane that waits for the other end to read may wait for long.
  */
 static void tcp_list_work(struct tcp_endpoint *endpoint, struct tcp_work *work, uint64_t total, uint64_t chunks)
 {
@@ -438,7 +385,7 @@ static void tcp_list_work(struct tcp_endpoint *endpoint, struct tcp_work *work, 
 	pthread_mutex_unlock(&endpoint->lock);
 	lanes = atomic_load(&endpoint->bulk_lanes);
 	hungry = atomic_load(&endpoint->hungry);
-	working = (unsigned)__builtin_popcount(lanes & ~hungry);
+	working = (unsigned)__builtin_popcount(lanes & ~hungry & ~atomic_load(&endpoint->blocked));
 	if (working && waiting <= working * (uint64_t)TCP_LANE_SOON)
 		return;
 	chunks = tcp_wake_lanes(endpoint, lanes & hungry, false, chunks);

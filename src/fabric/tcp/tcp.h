@@ -120,7 +120,7 @@ struct tcp_lane {
 	unsigned index;
 	enum tcp_lane_state state;
 	bool flushing;
-	bool blocked;        /* true if the socket is full; until EPOLLOUT */
+	bool blocked;        /* true if the socket is full; until EPOLLOUT. tcp_lane_block(), tcp_lane_unblock() */
 	bool stopped;        /* true if nothing is read until refusals are sent */
 	bool bulky;          /* true if the last frame was bulk: another one is likely */
 	bool receiving;      /* tcp_lane_receive() is running */
@@ -200,6 +200,7 @@ struct tcp_endpoint {
 	struct pl_task held_task;
 	/* Lanes that are up, and those of them that found no work, which tcp_post() wakes: bits, without lane 0. */
 	atomic_uint bulk_lanes, hungry;
+	atomic_uint blocked;  /* lanes whose socket is full, likewise: they take no work until it drains */
 	atomic_bool any_work; /* false: `work` and `small_work` are empty; written under the lock, read without it */
 	uint64_t bulk; /* bytes posted, without small operations */
 	struct pl_task ended_task;
@@ -238,13 +239,28 @@ unsigned tcp_prepare(struct pl_endpoint *endpoint, struct pl_region *region);
 void tcp_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 /* Gives the lane chunks while it has room. */
 void tcp_lane_take_work(struct tcp_lane *lane);
+void tcp_work_sweep(struct tcp_endpoint *endpoint);
+void tcp_widen(struct pl_endpoint *endpoint, unsigned lanes);
+/* Small writes are in no list: they need no lock. */
+static inline bool tcp_has_work(const struct tcp_endpoint *endpoint)
+{
+	return atomic_load(&endpoint->any_work) && !atomic_load(&endpoint->late);
+}
+
+/* lane_sets.c: which lanes are up, hungry and blocked */
 /* Notes that the lane found no work. Returns false if that is new: work may have come since. */
 bool tcp_lane_hungers(struct tcp_lane *lane);
+/* The lane's socket is full. Work that was left to this lane wakes another one. */
+void tcp_lane_block(struct tcp_lane *lane);
+void tcp_lane_unblock(struct tcp_lane *lane);
 /* Count a lane that is up, or is so no longer. */
 void tcp_lane_joins(struct tcp_lane *lane);
 void tcp_lane_leaves(struct tcp_lane *lane);
-void tcp_work_sweep(struct tcp_endpoint *endpoint);
-void tcp_widen(struct pl_endpoint *endpoint, unsigned lanes);
+/*
+ * Wakes lanes of the set, at most `most`: of those whose threads are awake, or of the others. Returns the rest of the
+ * number.
+ */
+uint64_t tcp_wake_lanes(struct tcp_endpoint *endpoint, unsigned set, bool asleep, uint64_t most);
 
 /* endpoint.c */
 struct tcp_lane *tcp_lane_new(struct tcp_endpoint *endpoint, unsigned index);

@@ -361,7 +361,8 @@ void tcp_lane_flush(struct tcp_lane *lane)
 			fail_unreadable_piece(lane);
 			single = false;
 		} else if (sent == -EAGAIN || sent == 0) {
-			lane->blocked = sent < 0;
+			if (sent < 0)
+				tcp_lane_block(lane);
 			break;
 		} else {
 			tcp_lane_fail(lane, (int)sent);

@@ -17,6 +17,7 @@ struct direction {
 	CUevent events[DEPTH];
 	struct cuda_clock clocks[DEPTH]; /* arguments of cuda_ended() */
 	uint64_t begun, done;
+	uint64_t failed, failed_last; /* copies that failed, and perhaps others between them; 0: none */
 };
 
 struct pl_copy_queue {
@@ -160,8 +161,9 @@ static int queue_enter(struct pl_copy_queue *queue, bool into, int *mode)
 {
 	struct direction *direction = &queue->directions[into];
 
-	if (direction->begun - direction->done >= DEPTH && cuda_queue_done(queue, into, direction->done + 1, true) < 0)
-		return -EFAULT;
+	/* The owner of a copy that fails here learns of it by its own cuda_queue_done(). */
+	if (direction->begun - direction->done >= DEPTH)
+		cuda_queue_done(queue, into, direction->done + 1, true);
 	return cuda_enter(queue->gpu, mode) == CUDA_SUCCESS ? 0 : -EFAULT;
 }
 
@@ -259,6 +261,19 @@ int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t 
 	return queue_leave(queue, into, result, (struct cuda_clock){ 0 }, mode, sequence);
 }
 
+/* Notes that a copy failed, and with it those before it that nothing is known of. */
+static void direction_fail(struct direction *direction, uint64_t sequence)
+{
+	if (!direction->failed)
+		direction->failed = direction->done + 1;
+	direction->failed_last = sequence;
+}
+
+static bool direction_has_failed(const struct direction *direction, uint64_t sequence)
+{
+	return direction->failed && sequence >= direction->failed && sequence <= direction->failed_last;
+}
+
 int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t sequence, bool wait)
 {
 	const struct cuda_driver *driver = queue->gpu->driver;
@@ -268,7 +283,7 @@ int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t sequence, b
 	int mode;
 
 	if (sequence <= direction->done)
-		return 1;
+		return direction_has_failed(direction, sequence) ? -EFAULT : 1;
 	result = cuda_enter(queue->gpu, &mode);
 	if (result == CUDA_SUCCESS) {
 		result = wait ? driver->cuEventSynchronize(event) : driver->cuEventQuery(event);
@@ -277,6 +292,8 @@ int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t sequence, b
 	if (result == CUDA_ERROR_NOT_READY)
 		return 0;
 	cuda_ended(queue->gpu, direction->clocks[sequence % DEPTH]);
+	if (result != CUDA_SUCCESS)
+		direction_fail(direction, sequence);
 	direction->done = sequence;
 	return result == CUDA_SUCCESS ? 1 : -EFAULT;
 }

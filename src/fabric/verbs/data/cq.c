@@ -444,7 +444,7 @@ void verbs_cq_idle(struct pl_source *source)
 {
 	struct verbs_cq *queue = pl_container_of(source, struct verbs_cq, source);
 
-	if (queue->armed || (!pl_list_empty(&source->hot) && !atomic_load(&queue->engine->eager_idle)))
+	if (queue->armed || (!pl_list_empty(&source->hot) && !pl_engine_eager(queue->engine)))
 		return;
 	if (ibv_req_notify_cq(queue->cq, 0))
 		return;

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Sets of an endpoint's lanes, as bits that all threads read without a lock: lanes that are up, that found no work, and whose
+ * socket is full. Lane 0 is in none of them: the home engine always gives it work.
+ */
+#include "fabric/tcp/tcp.h"
+
+static unsigned lane_bit(const struct tcp_lane *lane)
+{
+	return lane->index ? 1u << lane->index : 0;
+}
+
+bool tcp_lane_hungers(struct tcp_lane *lane)
+{
+	struct tcp_endpoint *endpoint = lane->endpoint;
+	unsigned bit = lane_bit(lane);
+
+	if ((atomic_load(&endpoint->hungry) & bit) == bit)
+		return true;
+	atomic_fetch_or(&endpoint->hungry, bit);
+	return false;
+}
+
+void tcp_lane_joins(struct tcp_lane *lane)
+{
+	atomic_fetch_or(&lane->endpoint->bulk_lanes, lane_bit(lane));
+	atomic_fetch_add(&lane->endpoint->lanes_up, 1);
+}
+
+void tcp_lane_leaves(struct tcp_lane *lane)
+{
+	atomic_fetch_and(&lane->endpoint->bulk_lanes, ~lane_bit(lane));
+	atomic_fetch_sub(&lane->endpoint->lanes_up, 1);
+}
+
+uint64_t tcp_wake_lanes(struct tcp_endpoint *endpoint, unsigned set, bool asleep, uint64_t most)
+{
+	for (; set && most; set &= set - 1) {
+		unsigned index = (unsigned)__builtin_ctz(set);
+		struct tcp_lane *lane = endpoint->lanes[index];
+
+		if (pl_engine_asleep(lane->engine) != asleep ||
+		    !(atomic_fetch_and(&endpoint->hungry, ~(1u << index)) & 1u << index))
+			continue;
+		pl_engine_hand_over(lane->engine, &lane->task);
+		most--;
+	}
+	return most;
+}
+
+void tcp_lane_block(struct tcp_lane *lane)
+{
+	struct tcp_endpoint *endpoint = lane->endpoint;
+	unsigned set;
+
+	lane->blocked = true;
+	atomic_fetch_or(&endpoint->blocked, lane_bit(lane));
+	set = atomic_load(&endpoint->bulk_lanes) & atomic_load(&endpoint->hungry);
+	if (set && tcp_has_work(endpoint) && tcp_wake_lanes(endpoint, set, false, 1))
+		tcp_wake_lanes(endpoint, set, true, 1);
+}
+
+void tcp_lane_unblock(struct tcp_lane *lane)
+{
+	lane->blocked = false;
+	atomic_fetch_and(&lane->endpoint->blocked, ~lane_bit(lane));
+}

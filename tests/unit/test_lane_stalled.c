@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The other end does not read one socket: operations use the others. */
+#include <unistd.h>
+
+#include "fabric/tcp/tcp.h"
+#include "support/cases.h"
+#include "support/pair.h"
+
+/* The library wakes no further lane for an operation of this size while one works. */
+#define SMALL ((size_t)32 << 10)
+#define LARGE ((size_t)16 << 20)
+#define LARGE_MOST 64u
+/* The bulk lanes: one whose other end does not read, and one without work. */
+#define STALLED 1u
+#define IDLE 2u
+
+static const struct setting setting = {
+	.name = "lane-stalled", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 2
+};
+
+struct stalled {
+	struct pair pair;
+	struct tcp_endpoint *near;
+	struct tcp_lane *far_lane;
+	struct pl_operation *large[LARGE_MOST];
+	unsigned count;
+};
+
+static void watch_far_lane(struct stalled *rig, uint32_t events)
+{
+	pl_engine_lock(rig->far_lane->engine);
+	check_number(pl_source_watch(&rig->far_lane->source, events), 0);
+	pl_engine_unlock(rig->far_lane->engine);
+}
+
+static struct pl_operation *write_bytes(struct stalled *rig, size_t length)
+{
+	const struct pl_transfer transfer = { rig->pair.remote, 0, rig->pair.near.region, 0, length };
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(pl_write(rig->pair.environment.near_peer, &transfer, NULL, &operation, &error), &error);
+	return operation;
+}
+
+/* A lane that awaits an acknowledgement looks for work when it comes. */
+static bool lane_awaits_nothing(struct tcp_lane *lane)
+{
+	bool nothing;
+
+	pl_engine_lock(lane->engine);
+	nothing = lane->sequence == lane->acked && pl_list_empty(&lane->queue);
+	pl_engine_unlock(lane->engine);
+	return nothing;
+}
+
+static bool near_lane_is_stuck(const struct stalled *rig)
+{
+	return lane_awaits_nothing(rig->near->lanes[IDLE]) && atomic_load(&rig->near->blocked) == 1u << STALLED &&
+	       atomic_load(&rig->near->hungry) == 1u << IDLE && !atomic_load(&rig->near->any_work);
+}
+
+/* Writes until the socket of one lane is full, and the other one has nothing more to send. */
+static void stall_lane(struct stalled *rig)
+{
+	rig->count = 0;
+	pair_open(&rig->pair, &setting, LARGE);
+	rig->near = tcp_endpoint_of(rig->pair.environment.near_peer->endpoint);
+	/* The first large write opens all lanes. */
+	while (atomic_load(&rig->near->bulk_lanes) != (1u << STALLED | 1u << IDLE))
+		complete(&rig->pair.environment, write_bytes(rig, LARGE), NULL);
+	rig->far_lane = tcp_endpoint_of(rig->pair.environment.far_peer->endpoint)->lanes[STALLED];
+	watch_far_lane(rig, 0);
+	while (!(atomic_load(&rig->near->blocked) & 1u << STALLED)) {
+		/* A lane that has nothing to do takes a chunk of the next write. */
+		while (atomic_load(&rig->near->any_work))
+			usleep(1000);
+		check(rig->count < LARGE_MOST);
+		rig->large[rig->count++] = write_bytes(rig, LARGE);
+		usleep(1000);
+	}
+	while (!near_lane_is_stuck(rig))
+		usleep(1000);
+}
+
+static void end_stall(struct stalled *rig)
+{
+	watch_far_lane(rig, EPOLLIN);
+	for (unsigned i = 0; i < rig->count; i++)
+		complete(&rig->pair.environment, rig->large[i], NULL);
+	pair_close(&rig->pair);
+}
+
+static void write_beside_full_socket(void *unused)
+{
+	struct stalled rig;
+
+	(void)unused;
+	stall_lane(&rig);
+	complete(&rig.pair.environment, write_bytes(&rig, SMALL), NULL);
+	end_stall(&rig);
+}
+
+/* The write is left to a lane whose socket is found full only then. */
+static void write_before_full_socket(void *unused)
+{
+	struct pl_operation *operation;
+	struct tcp_lane *lane;
+	struct stalled rig;
+
+	(void)unused;
+	stall_lane(&rig);
+	lane = rig.near->lanes[STALLED];
+	pl_engine_lock(lane->engine);
+	tcp_lane_unblock(lane);
+	pl_engine_unlock(lane->engine);
+	operation = write_bytes(&rig, SMALL);
+	while (!atomic_load(&rig.near->any_work))
+		usleep(1000);
+	pl_engine_lock(lane->engine);
+	tcp_lane_block(lane);
+	pl_engine_unlock(lane->engine);
+	complete(&rig.pair.environment, operation, NULL);
+	end_stall(&rig);
+}
+
+static const struct test_case cases[] = {
+	{ "write-beside-full-socket", write_beside_full_socket, NULL, 60 },
+	{ "write-before-full-socket", write_before_full_socket, NULL, 60 },
+};
+
+int main(void)
+{
+	return cases_run("lane-stalled", cases, PL_ARRAY_SIZE(cases));
+}
