@@ -40,6 +40,11 @@ struct proxy {
 	atomic_uint seen;    /* received blocks that contain it */
 	/* Called with bytes before they pass, and the direction.  NULL: not called.  Set before the first connection. */
 	void (*passes)(void *user, unsigned direction, size_t length);
+	/*
+	 * Called after each TLS record of the first connection, which is the control channel: it carries one control message, or a few
+	 * that were sent together. True: the proxy closes all connections.  NULL: not called.  Set before the first connection.
+	 */
+	bool (*record)(void *user);
 	void *user;
 };
 
