@@ -2,6 +2,10 @@
 /*
  * Streams of frames in GPU memory: slots, publication after the work of a CUDA stream, and frames that a CUDA stream takes.
  * A host function on the CUDA stream takes the part of a kernel: it reads the status, and the copy before it the payload.
+ *
+ *   test_gpu_frames [--fabric NAME]
+ *
+ * --fabric leaves the cases over the local fabric out, and runs the others over this fabric.
  */
 #include <dlfcn.h>
 #include <poll.h>
@@ -613,6 +617,58 @@ static void many_streams_wait(void *argument)
 	rig_close(&rig);
 }
 
+/* Waits until a frame has come, and releases it after the stream's work. */
+static void finish_frame(struct rig *rig, struct pl_stream_frame *frame)
+{
+	while (pl_promise_result(frame) == PL_TAKE_WAITS)
+		settle(&rig->environment, 1);
+	check_number(pl_promise_result(frame), PL_TAKE_FRAME);
+	release_on(rig, frame);
+	finish_stream(rig);
+}
+
+/* Copies of the GPU end late: the stream goes on only once the bytes are there. */
+static void slow_copies(void *argument)
+{
+	struct rig rig;
+
+	gpu_standin_find();
+	gpu_standin_need();
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", 4);
+	for (unsigned i = 0; i < 8; i++) {
+		struct pl_stream_frame *frame = take_on(&rig, UINT64_MAX);
+
+		gpu_standin.delay(3000);
+		publish(&rig, false);
+		finish_frame(&rig, frame);
+		gpu_standin.delay(0);
+		check_seen(&rig, i, i);
+	}
+	rig_close(&rig);
+}
+
+/* The stream has not reached the release: the frame keeps its memory, while others come and go. */
+static void release_waits_for_stream(void *argument)
+{
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", 2);
+	gate_close(&rig);
+	release_on(&rig, take_on(&rig, UINT64_MAX));
+	publish(&rig, false);
+	/* More frames than the subscriber has memory for. */
+	for (uint64_t sequence = 1; sequence < 30; sequence++) {
+		publish(&rig, false);
+		take(&rig, sequence, true);
+	}
+	atomic_store(&rig.open, true);
+	finish_stream(&rig);
+	check_seen(&rig, 0, 0);
+	rig_close(&rig);
+}
+
 /* -- waits that end without a frame --------------------------------------------------------------------------- */
 
 static void discarded_frame_is_gap(void *argument)
@@ -795,16 +851,6 @@ static bool watch_is_added(const struct rig *rig)
 	return added;
 }
 
-/* Waits until a frame has come, and releases it after the stream's work. */
-static void finish_frame(struct rig *rig, struct pl_stream_frame *frame)
-{
-	while (pl_promise_result(frame) == PL_TAKE_WAITS)
-		settle(&rig->environment, 1);
-	check_number(pl_promise_result(frame), PL_TAKE_FRAME);
-	release_on(rig, frame);
-	finish_stream(rig);
-}
-
 /* The engine finds a frame in the ring while a stream waits. No message tells of it. */
 static void engine_finds_frame(void *argument)
 {
@@ -940,9 +986,9 @@ static void parts_of_pushed_frames(void *argument)
 	}
 }
 
-static const struct setting tcp_thread = { "tcp", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
-static const struct setting tcp_manual = { "tcp-manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 2, .key = false };
-static const struct setting tcp_push = { "push", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
+static struct setting tcp_thread = { "tcp", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
+static struct setting tcp_manual = { "tcp-manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 2, .key = false };
+static struct setting tcp_push = { "push", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
 static const struct setting local_push = { "push", "local", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
 static const struct setting local = { "local", "local", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
 
@@ -965,6 +1011,10 @@ static const struct test_case cases[] = {
 	{ "many-frames-local", stream_takes_many, &local, 20 },
 	{ "many-frames-manual", stream_takes_many, &tcp_manual, 20 },
 	{ "many-streams", many_streams_wait, &tcp_thread, 20 },
+	{ "slow-copies", slow_copies, &tcp_thread, 20 },
+	{ "slow-copies-local", slow_copies, &local, 20 },
+	{ "release-on", release_waits_for_stream, &tcp_thread, 20 },
+	{ "release-on-local", release_waits_for_stream, &local, 20 },
 	{ "gap", discarded_frame_is_gap, &tcp_thread, 20 },
 	{ "time-ends-wait", time_ends_wait, &tcp_thread, 20 },
 	{ "time-ends-wait-manual", time_ends_wait, &tcp_manual, 20 },
@@ -983,7 +1033,16 @@ static const struct test_case cases[] = {
 	{ "pushed-parts-local", parts_of_pushed_frames, &local_push, 20 },
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
-	return cases_run("gpu-frames", cases, sizeof(cases) / sizeof(cases[0]));
+	struct test_case chosen[sizeof(cases) / sizeof(cases[0])];
+	size_t count = 0;
+
+	if (argc < 3 || strcmp(argv[1], "--fabric"))
+		return cases_run("gpu-frames", cases, sizeof(cases) / sizeof(cases[0]));
+	tcp_thread.fabric = tcp_manual.fabric = tcp_push.fabric = argv[2];
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		if (strcmp(((const struct setting *)cases[i].argument)->fabric, "local"))
+			chosen[count++] = cases[i];
+	return cases_run("gpu-frames", chosen, count);
 }
