@@ -110,9 +110,7 @@ static void rig_open(struct rig *rig, const struct way *way, unsigned at)
 	rig->way = way;
 	rig->at = at;
 	environment_listen(environment, way->setting);
-	proxy_start(&rig->proxy, environment->address, &(struct damage){ .kind = DAMAGE_NONE });
-	rig->proxy.user = rig;
-	rig->proxy.record = count_record;
+	proxy_start_recording(&rig->proxy, environment->address, count_record, rig);
 	options.slot_bytes = BYTES;
 	options.slots = SLOTS;
 	options.allow_block = true;

@@ -127,13 +127,6 @@ static void rig_end(struct rig *rig)
 	pl_close(rig->context);
 }
 
-static void start_proxy(struct rig *rig, const char *address)
-{
-	proxy_start(&rig->proxy, address, &(struct damage){ .kind = DAMAGE_NONE });
-	rig->proxy.user = rig;
-	rig->proxy.record = hit_child;
-}
-
 static struct pl_publisher *open_publisher(struct pl_context *context)
 {
 	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
@@ -296,7 +289,7 @@ static bool hit_publisher(const struct way *way, unsigned at)
 
 	rig_start(&rig, way, at, child_publish);
 	check(read(rig.from, address, sizeof(address)) == sizeof(address));
-	start_proxy(&rig, address);
+	proxy_start_recording(&rig.proxy, address, hit_child, &rig);
 	check_ok(pl_connect(rig.context, rig.proxy.address, AMPLE_TIME, &peer, &error), &error);
 	if (way->signal == SIGKILL)
 		atomic_store(&rig.armed, true);
@@ -457,7 +450,7 @@ static bool hit_subscriber(const struct way *way, unsigned at)
 	rig_start(&rig, way, at, child_subscribe);
 	publisher = open_publisher(rig.context);
 	listener = listener_open(way->setting, rig.context, address);
-	start_proxy(&rig, address);
+	proxy_start_recording(&rig.proxy, address, hit_child, &rig);
 	snprintf(address, sizeof(address), "%s", rig.proxy.address);
 	check(write(rig.to, address, sizeof(address)) == sizeof(address));
 	check_ok(pl_accept(listener, AMPLE_TIME, &peer, &error), &error);

@@ -195,12 +195,23 @@ static void *relay_run(void *argument)
 	return NULL;
 }
 
-void proxy_start(struct proxy *proxy, const char *target, const struct damage *damage)
+static void run_proxy(struct proxy *proxy, const char *target)
 {
-	*proxy = (struct proxy){ .damage = *damage };
 	snprintf(proxy->target, sizeof(proxy->target), "%s", target);
 	proxy->listener = socket_listen(proxy->address);
 	check_number(pthread_create(&proxy->thread, NULL, relay_run, proxy), 0);
+}
+
+void proxy_start(struct proxy *proxy, const char *target, const struct damage *damage)
+{
+	*proxy = (struct proxy){ .damage = *damage };
+	run_proxy(proxy, target);
+}
+
+void proxy_start_recording(struct proxy *proxy, const char *target, bool (*record)(void *user), void *user)
+{
+	*proxy = (struct proxy){ .record = record, .user = user };
+	run_proxy(proxy, target);
 }
 
 bool proxy_stop(struct proxy *proxy)
