@@ -99,9 +99,16 @@ static int execute_read(struct card_qp *qp, struct card_qp *peer, struct card_re
 	if (request->length && !from)
 		return IBV_WC_REM_ACCESS_ERR;
 	for (int i = 0; i < wr->num_sge; i++) {
-		if (request->pieces[i].length)
-			card_copy(card_piece(qp, request, i, before, true), from + before, request->pieces[i].length);
-		before += request->pieces[i].length;
+		const struct card_mr *mr = card_region_of(request->pieces[i].lkey);
+		const struct card_place place = { card_piece(qp, request, i, before, true), from + before,
+						  request->pieces[i].length, mr };
+
+		/* The completion pushes bytes for host memory, and not those for a GPU. */
+		if (place.length && mr->map)
+			card_place(&place);
+		else if (place.length)
+			card_copy(place.to, place.from, place.length);
+		before += place.length;
 	}
 	return IBV_WC_SUCCESS;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Placement of written bytes. The acknowledgement of a write says nothing about memory: in the mood "order" the bytes
- * come later, and from the end. A read of the card pushes all bytes before it. A completion entry for a receive pushes
- * those for host memory, and not those for a GPU.
+ * come later, and from the end. A read of the card pushes all bytes before it. A completion entry for a receive or a read
+ * pushes those for host memory, and not those for a GPU.
  */
 #include <stdlib.h>
 #include <string.h>

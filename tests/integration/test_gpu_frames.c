@@ -617,17 +617,7 @@ static void many_streams_wait(void *argument)
 	rig_close(&rig);
 }
 
-/* Waits until a frame has come, and releases it after the stream's work. */
-static void finish_frame(struct rig *rig, struct pl_stream_frame *frame)
-{
-	while (pl_promise_result(frame) == PL_TAKE_WAITS)
-		settle(&rig->environment, 1);
-	check_number(pl_promise_result(frame), PL_TAKE_FRAME);
-	release_on(rig, frame);
-	finish_stream(rig);
-}
-
-/* Copies of the GPU end late: the stream goes on only once the bytes are there. */
+/* Copies of the GPU end late: the word that the stream waits for is written only once the bytes are there. */
 static void slow_copies(void *argument)
 {
 	struct rig rig;
@@ -636,14 +626,22 @@ static void slow_copies(void *argument)
 	gpu_standin_need();
 	rig_open(&rig, argument, NULL);
 	rig_subscribe(&rig, "cuda", 4);
-	for (unsigned i = 0; i < 8; i++) {
+	for (uint64_t sequence = 0; sequence < SLOTS; sequence++) {
 		struct pl_stream_frame *frame = take_on(&rig, UINT64_MAX);
+		struct pl_frame_info info = PL_FRAME_INFO_INIT;
 
-		gpu_standin.delay(3000);
+		gpu_standin.delay(30000);
 		publish(&rig, false);
-		finish_frame(&rig, frame);
+		while (pl_promise_result(frame) == PL_TAKE_WAITS)
+			settle(&rig.environment, 1);
+		check_number(pl_frame_query(frame, &info), 0);
+		/* This copy is not delayed. */
+		gpu_copy_out(info.data, rig.bytes, info.length);
+		pattern_check(rig.bytes, info.length, sequence, 0);
 		gpu_standin.delay(0);
-		check_seen(&rig, i, i);
+		release_on(&rig, frame);
+		finish_stream(&rig);
+		check_seen(&rig, (unsigned)sequence, sequence);
 	}
 	rig_close(&rig);
 }
@@ -849,6 +847,16 @@ static bool watch_is_added(const struct rig *rig)
 	added = !pl_list_empty(&rig->subscriber->promise_watch.link);
 	pl_engine_unlock(home);
 	return added;
+}
+
+/* Waits until a frame has come, and releases it after the stream's work. */
+static void finish_frame(struct rig *rig, struct pl_stream_frame *frame)
+{
+	while (pl_promise_result(frame) == PL_TAKE_WAITS)
+		settle(&rig->environment, 1);
+	check_number(pl_promise_result(frame), PL_TAKE_FRAME);
+	release_on(rig, frame);
+	finish_stream(rig);
 }
 
 /* The engine finds a frame in the ring while a stream waits. No message tells of it. */
