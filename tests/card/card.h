@@ -338,7 +338,9 @@ bool card_pieces_are_good(const struct card_qp *qp, struct card_request *request
 /* place.c */
 /* Places the bytes of a write: now, or later in the mood "order". */
 void card_place(const struct card_place *place);
-/* Places bytes that were held back: all, as reads of the card push them, or those for host memory, as completions do. */
+/* Places bytes that were held back: all, or those for host memory, as completions do. */
 void card_place_held(bool gpu);
+/* Places those that this card wrote, as its reads push them. */
+void card_place_pushed(const struct ibv_context *context);
 
 #endif

@@ -93,7 +93,7 @@ static int execute_read(struct card_qp *qp, struct card_qp *peer, struct card_re
 	const uint8_t *from = request->length ? card_remote(peer, &access) : NULL;
 	uint32_t before = 0;
 
-	card_place_held(true);
+	card_place_pushed(peer->base.context);
 	if (!card_pieces_are_good(qp, request, true))
 		return IBV_WC_LOC_PROT_ERR;
 	if (request->length && !from)
@@ -152,7 +152,7 @@ static int execute_atomic(struct card_qp *qp, struct card_qp *peer, struct card_
 					    IBV_ACCESS_REMOTE_ATOMIC };
 	uint64_t *word = (uint64_t *)card_remote(peer, &access), old;
 
-	card_place_held(true);
+	card_place_pushed(peer->base.context);
 	if (wr->num_sge != 1 || request->length != 8 || !card_pieces_are_good(qp, request, true))
 		return IBV_WC_LOC_PROT_ERR;
 	if (wr->wr.atomic.remote_addr % 8)

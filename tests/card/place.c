@@ -18,6 +18,7 @@ struct held {
 	uint8_t *to;
 	uint32_t length;
 	bool gpu;
+	const struct ibv_context *context; /* of the card that writes them */
 	uint8_t bytes[];
 };
 
@@ -37,14 +38,15 @@ static void place_unordered(uint8_t *to, const uint8_t *from, uint32_t length)
 	}
 }
 
-void card_place_held(bool gpu)
+/* Places bytes of a card, or of all for NULL; without `gpu` those for host memory. */
+static void place_held(const struct ibv_context *context, bool gpu)
 {
 	struct held **at = &first;
 
 	while (*at) {
 		struct held *held = *at;
 
-		if (held->gpu && !gpu) {
+		if ((held->gpu && !gpu) || (context && held->context != context)) {
 			at = &held->next;
 			continue;
 		}
@@ -53,6 +55,16 @@ void card_place_held(bool gpu)
 		free(held);
 	}
 	last = at;
+}
+
+void card_place_held(bool gpu)
+{
+	place_held(NULL, gpu);
+}
+
+void card_place_pushed(const struct ibv_context *context)
+{
+	place_held(context, true);
 }
 
 /* tests/libcuda: the GPU's driver flushes writes of cards. */
@@ -81,7 +93,9 @@ void card_place(const struct card_place *place)
 	held = malloc(sizeof(*held) + place->length);
 	if (!held)
 		abort();
-	*held = (struct held){ .to = place->to, .length = place->length, .gpu = place->mr->map };
+	*held = (struct held){
+		.to = place->to, .length = place->length, .gpu = place->mr->map, .context = place->mr->base.context
+	};
 	card_copy(held->bytes, place->from, place->length);
 	*last = held;
 	last = &held->next;

@@ -627,11 +627,18 @@ static void slow_copies(void *argument)
 	rig_open(&rig, argument, NULL);
 	rig_subscribe(&rig, "cuda", 4);
 	for (uint64_t sequence = 0; sequence < SLOTS; sequence++) {
-		struct pl_stream_frame *frame = take_on(&rig, UINT64_MAX);
 		struct pl_frame_info info = PL_FRAME_INFO_INIT;
+		struct pl_stream_frame *frame = NULL;
 
+		/* The stream waits before the frame is published, or while it is copied. */
+		if (sequence % 2)
+			frame = take_on(&rig, UINT64_MAX);
 		gpu_standin.delay(30000);
 		publish(&rig, false);
+		while (!frame && exact_accounts(rig.subscriber).pending == 0)
+			settle(&rig.environment, 1);
+		if (!frame)
+			frame = take_on(&rig, UINT64_MAX);
 		while (pl_promise_result(frame) == PL_TAKE_WAITS)
 			settle(&rig.environment, 1);
 		check_number(pl_frame_query(frame, &info), 0);
