@@ -104,8 +104,8 @@ static int execute_read(struct card_qp *qp, struct card_qp *peer, struct card_re
 						  request->pieces[i].length, mr };
 
 		/* The completion pushes bytes for host memory, and not those for a GPU. */
-		if (place.length && mr->map)
-			card_place(&place);
+		if (place.length && mr->map && card_happens(CARD_READ_ORDER))
+			card_place_later(&place);
 		else if (place.length)
 			card_copy(place.to, place.from, place.length);
 		before += place.length;

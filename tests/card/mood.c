@@ -12,17 +12,28 @@
 #define CERTAIN 10000u
 
 static const char *const names[CARD_FAULTS] = {
-	[CARD_ORDER] = "order",           [CARD_RNR] = "rnr",
-	[CARD_LATE] = "late",             [CARD_CHANNEL] = "channel",
-	[CARD_SLOW] = "slow",             [CARD_ROUTE_LATE] = "route-late",
-	[CARD_ROUTE_LOST] = "route-lost", [CARD_PATH_LOST] = "path-lost",
-	[CARD_LOST] = "lost",             [CARD_DOUBLED] = "doubled",
-	[CARD_STALE] = "stale",           [CARD_WRONG_NUMBER] = "wrong-number",
-	[CARD_STATUS] = "status",         [CARD_REFUSE] = "refuse",
-	[CARD_EVENTS] = "events",         [CARD_BAD_READS] = "bad-reads",
-	[CARD_NO_SRQ] = "no-srq",         [CARD_TAKEN] = "taken",
-	[CARD_NO_LAST] = "no-last",       [CARD_UNDELIVERED] = "undelivered",
+	[CARD_ORDER] = "order",
+	[CARD_RNR] = "rnr",
+	[CARD_LATE] = "late",
+	[CARD_CHANNEL] = "channel",
+	[CARD_SLOW] = "slow",
+	[CARD_ROUTE_LATE] = "route-late",
+	[CARD_ROUTE_LOST] = "route-lost",
+	[CARD_PATH_LOST] = "path-lost",
+	[CARD_LOST] = "lost",
+	[CARD_DOUBLED] = "doubled",
+	[CARD_STALE] = "stale",
+	[CARD_WRONG_NUMBER] = "wrong-number",
+	[CARD_STATUS] = "status",
+	[CARD_REFUSE] = "refuse",
+	[CARD_EVENTS] = "events",
+	[CARD_BAD_READS] = "bad-reads",
+	[CARD_NO_SRQ] = "no-srq",
+	[CARD_TAKEN] = "taken",
+	[CARD_NO_LAST] = "no-last",
+	[CARD_UNDELIVERED] = "undelivered",
 	[CARD_UNANSWERED] = "unanswered",
+	[CARD_READ_ORDER] = "read-order",
 };
 
 static struct {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Placement of written bytes. The acknowledgement of a write says nothing about memory: in the mood "order" the bytes
- * come later, and from the end. A read of the card pushes all bytes before it. A completion entry for a receive or a read
- * pushes those for host memory, and not those for a GPU.
+ * come later, and from the end. A read of the card pushes all bytes before it. A completion entry for a receive pushes
+ * those for host memory, and not those for a GPU. In the mood "read-order" no completion of a read pushes them either.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -83,14 +83,17 @@ static void place_late(void *argument)
 
 void card_place(const struct card_place *place)
 {
-	struct held *held;
-
 	/* Later bytes for the same memory must not overtake. */
-	if (!first && !card_happens(CARD_ORDER)) {
+	if (!first && !card_happens(CARD_ORDER))
 		card_copy(place->to, place->from, place->length);
-		return;
-	}
-	held = malloc(sizeof(*held) + place->length);
+	else
+		card_place_later(place);
+}
+
+void card_place_later(const struct card_place *place)
+{
+	struct held *held = malloc(sizeof(*held) + place->length);
+
 	if (!held)
 		abort();
 	*held = (struct held){
