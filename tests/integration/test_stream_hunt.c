@@ -4,9 +4,10 @@
  * after one end was killed. Each frame has its sequence in every word. A reader without the lap rule must see mixed
  * frames, or the hunt proves nothing.
  *
- *   test_stream_hunt [--fabric NAME] [--kills N]
+ *   test_stream_hunt [--fabric NAME] [--host ADDRESS] [--kills N]
  *
  * --fabric leaves the cases over the local fabric out, and runs the others over this fabric.
+ * --host is the address at which publishers listen.
  * --kills kills so many publishers in each case, at random moments.
  */
 #include <signal.h>
@@ -492,6 +493,8 @@ int main(int argc, char **argv)
 	size_t count = sizeof(cases) / sizeof(cases[0]);
 
 	for (int i = 1; i + 1 < argc; i += 2) {
+		if (!strcmp(argv[i], "--host"))
+			tcp_threads.host = tcp_push.host = argv[i + 1];
 		if (!strcmp(argv[i], "--kills"))
 			kills = (unsigned)atoi(argv[i + 1]);
 		if (strcmp(argv[i], "--fabric"))
