@@ -370,10 +370,16 @@ static int subscribe_by_answer(struct pl_subscriber *subscriber, struct pl_peer 
 	return rc;
 }
 
-/* Names the reason if the subscription was over before it began: its publisher was closed, which revokes its keys, or failed. */
+/*
+ * Names the reason if the subscription was over before it began: its publisher was closed, which revokes its keys, or failed; or the
+ * connection was lost during an import.
+ */
 static int fail_if_over(struct pl_subscriber *subscriber, int rc, struct pl_error *error)
 {
 	pl_lock_take(&subscriber->lock);
+	if (rc == -ECONNRESET)
+		rc = pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_subscriber_open", subscriber->name, "connect again",
+			     "the connection is lost");
 	if (subscriber->phase == PL_SUBSCRIBER_OVER)
 		rc = pl_subscriber_fail_take(subscriber, "pl_subscriber_open",
 					     subscriber->failure.code ? subscriber->failure.code : -ENODATA, error);

@@ -55,6 +55,7 @@ struct card_character {
 /* Faults that a mood injects; each has its own chance. */
 enum card_fault {
 	CARD_ORDER,        /* bytes of a write placed from the end, or in random lines */
+	CARD_READ_ORDER,   /* bytes of a read in the requester's GPU memory placed so, after its completion */
 	CARD_RNR,          /* receiver not ready although it is */
 	CARD_LATE,         /* late completions */
 	CARD_CHANNEL,      /* the completion channel reports late */
@@ -338,7 +339,11 @@ bool card_pieces_are_good(const struct card_qp *qp, struct card_request *request
 /* place.c */
 /* Places the bytes of a write: now, or later in the mood "order". */
 void card_place(const struct card_place *place);
-/* Places bytes that were held back: all, as reads of the card push them, or those for host memory, as completions do. */
+/* Holds them back in any case. */
+void card_place_later(const struct card_place *place);
+/* Places bytes that were held back: all, or those for host memory, as completions do. */
 void card_place_held(bool gpu);
+/* Places those that this card wrote, as its reads push them. */
+void card_place_pushed(const struct ibv_context *context);
 
 #endif

@@ -93,15 +93,22 @@ static int execute_read(struct card_qp *qp, struct card_qp *peer, struct card_re
 	const uint8_t *from = request->length ? card_remote(peer, &access) : NULL;
 	uint32_t before = 0;
 
-	card_place_held(true);
+	card_place_pushed(peer->base.context);
 	if (!card_pieces_are_good(qp, request, true))
 		return IBV_WC_LOC_PROT_ERR;
 	if (request->length && !from)
 		return IBV_WC_REM_ACCESS_ERR;
 	for (int i = 0; i < wr->num_sge; i++) {
-		if (request->pieces[i].length)
-			card_copy(card_piece(qp, request, i, before, true), from + before, request->pieces[i].length);
-		before += request->pieces[i].length;
+		const struct card_mr *mr = card_region_of(request->pieces[i].lkey);
+		const struct card_place place = { card_piece(qp, request, i, before, true), from + before,
+						  request->pieces[i].length, mr };
+
+		/* The completion pushes bytes for host memory, and not those for a GPU. */
+		if (place.length && mr->map && card_happens(CARD_READ_ORDER))
+			card_place_later(&place);
+		else if (place.length)
+			card_copy(place.to, place.from, place.length);
+		before += place.length;
 	}
 	return IBV_WC_SUCCESS;
 }
@@ -145,7 +152,7 @@ static int execute_atomic(struct card_qp *qp, struct card_qp *peer, struct card_
 					    IBV_ACCESS_REMOTE_ATOMIC };
 	uint64_t *word = (uint64_t *)card_remote(peer, &access), old;
 
-	card_place_held(true);
+	card_place_pushed(peer->base.context);
 	if (wr->num_sge != 1 || request->length != 8 || !card_pieces_are_good(qp, request, true))
 		return IBV_WC_LOC_PROT_ERR;
 	if (wr->wr.atomic.remote_addr % 8)

@@ -2,7 +2,7 @@
 /*
  * Placement of written bytes. The acknowledgement of a write says nothing about memory: in the mood "order" the bytes
  * come later, and from the end. A read of the card pushes all bytes before it. A completion entry for a receive pushes
- * those for host memory, and not those for a GPU.
+ * those for host memory, and not those for a GPU. In the mood "read-order" no completion of a read pushes them either.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +18,7 @@ struct held {
 	uint8_t *to;
 	uint32_t length;
 	bool gpu;
+	const struct ibv_context *context; /* of the card that writes them */
 	uint8_t bytes[];
 };
 
@@ -37,14 +38,15 @@ static void place_unordered(uint8_t *to, const uint8_t *from, uint32_t length)
 	}
 }
 
-void card_place_held(bool gpu)
+/* Places bytes of a card, or of all for NULL; without `gpu` those for host memory. */
+static void place_held(const struct ibv_context *context, bool gpu)
 {
 	struct held **at = &first;
 
 	while (*at) {
 		struct held *held = *at;
 
-		if (held->gpu && !gpu) {
+		if ((held->gpu && !gpu) || (context && held->context != context)) {
 			at = &held->next;
 			continue;
 		}
@@ -53,6 +55,16 @@ void card_place_held(bool gpu)
 		free(held);
 	}
 	last = at;
+}
+
+void card_place_held(bool gpu)
+{
+	place_held(NULL, gpu);
+}
+
+void card_place_pushed(const struct ibv_context *context)
+{
+	place_held(context, true);
 }
 
 /* tests/libcuda: the GPU's driver flushes writes of cards. */
@@ -71,17 +83,22 @@ static void place_late(void *argument)
 
 void card_place(const struct card_place *place)
 {
-	struct held *held;
-
 	/* Later bytes for the same memory must not overtake. */
-	if (!first && !card_happens(CARD_ORDER)) {
+	if (!first && !card_happens(CARD_ORDER))
 		card_copy(place->to, place->from, place->length);
-		return;
-	}
-	held = malloc(sizeof(*held) + place->length);
+	else
+		card_place_later(place);
+}
+
+void card_place_later(const struct card_place *place)
+{
+	struct held *held = malloc(sizeof(*held) + place->length);
+
 	if (!held)
 		abort();
-	*held = (struct held){ .to = place->to, .length = place->length, .gpu = place->mr->map };
+	*held = (struct held){
+		.to = place->to, .length = place->length, .gpu = place->mr->map, .context = place->mr->base.context
+	};
 	card_copy(held->bytes, place->from, place->length);
 	*last = held;
 	last = &held->next;

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Hostile ends of streams: messages that cannot be, cursors that go back, descriptors out of range, floods. */
+/*
+ * Hostile ends of streams: messages that cannot be, cursors that go back, descriptors out of range, floods.
+ *
+ *   test_hostile_stream [--fabric NAME]
+ */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -12,10 +16,11 @@
 #include "support/local.h"
 #include "support/process.h"
 
-static const struct setting tcp_threads = {
+/* The fabric is tcp, or that of --fabric. */
+static struct setting threads = {
 	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
 };
-static const struct setting tcp_manual = {
+static struct setting manual = {
 	.name = "manual", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
 };
 
@@ -53,7 +58,7 @@ static void rig_open_over(struct rig *rig, const struct setting *setting,
 
 static void rig_open(struct rig *rig, const struct pl_subscriber_options *subscriber)
 {
-	rig_open_over(rig, &tcp_threads, subscriber);
+	rig_open_over(rig, &threads, subscriber);
 }
 
 static void rig_close(struct rig *rig)
@@ -611,7 +616,7 @@ static void share_by_hand_over(struct rig *rig, const struct setting *setting, s
 
 static void share_by_hand(struct rig *rig, struct buffer *slots, uint32_t count)
 {
-	share_by_hand_over(rig, &tcp_threads, slots, count, PL_ACCESS_WRITE);
+	share_by_hand_over(rig, &threads, slots, count, PL_ACCESS_WRITE);
 }
 
 /* Each of these messages of a subscriber ends the connection. */
@@ -679,8 +684,8 @@ static void refuse_slots(const struct setting *setting, uint32_t count, unsigned
 static void test_false_slots(void *argument)
 {
 	(void)argument;
-	refuse_slots(&tcp_threads, 3, PL_ACCESS_WRITE);
-	refuse_slots(&tcp_threads, 2, PL_ACCESS_READ);
+	refuse_slots(&threads, 3, PL_ACCESS_WRITE);
+	refuse_slots(&threads, 2, PL_ACCESS_READ);
 	refuse_slots(&local_threads, 2, PL_ACCESS_READ);
 }
 
@@ -851,7 +856,7 @@ static void test_old_end(void *argument)
 	rig_close(&rig);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		{ "reports", test_reports, NULL, 20 },
@@ -866,11 +871,13 @@ int main(void)
 		{ "push key", test_push_key, NULL, 10 },
 		{ "credits", test_credits, NULL, 20 },
 		{ "false slots", test_false_slots, NULL, 10 },
-		{ "late answer", test_late_answer, &tcp_manual, 20 },
-		{ "close while writing", test_close_while_writing, &tcp_manual, 20 },
+		{ "late answer", test_late_answer, &manual, 20 },
+		{ "close while writing", test_close_while_writing, &manual, 20 },
 		{ "no progress", test_no_progress, NULL, 20 },
 		{ "old end", test_old_end, NULL, 10 },
 	};
 
+	if (argc > 2 && !strcmp(argv[1], "--fabric"))
+		threads.fabric = manual.fabric = argv[2];
 	return cases_run("hostile_stream", cases, sizeof(cases) / sizeof(cases[0]));
 }

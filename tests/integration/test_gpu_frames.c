@@ -2,6 +2,10 @@
 /*
  * Streams of frames in GPU memory: slots, publication after the work of a CUDA stream, and frames that a CUDA stream takes.
  * A host function on the CUDA stream takes the part of a kernel: it reads the status, and the copy before it the payload.
+ *
+ *   test_gpu_frames [--fabric NAME]
+ *
+ * --fabric leaves the cases over the local fabric out, and runs the others over this fabric.
  */
 #include <dlfcn.h>
 #include <poll.h>
@@ -613,6 +617,63 @@ static void many_streams_wait(void *argument)
 	rig_close(&rig);
 }
 
+/* Copies of the GPU end late: the word that the stream waits for is written only once the bytes are there. */
+static void slow_copies(void *argument)
+{
+	struct rig rig;
+
+	gpu_standin_find();
+	gpu_standin_need();
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", 4);
+	for (uint64_t sequence = 0; sequence < SLOTS; sequence++) {
+		struct pl_frame_info info = PL_FRAME_INFO_INIT;
+		struct pl_stream_frame *frame = NULL;
+
+		/* The stream waits before the frame is published, or while it is copied. */
+		if (sequence % 2)
+			frame = take_on(&rig, UINT64_MAX);
+		gpu_standin.delay(30000);
+		publish(&rig, false);
+		while (!frame && exact_accounts(rig.subscriber).pending == 0)
+			settle(&rig.environment, 1);
+		if (!frame)
+			frame = take_on(&rig, UINT64_MAX);
+		while (pl_promise_result(frame) == PL_TAKE_WAITS)
+			settle(&rig.environment, 1);
+		check_number(pl_frame_query(frame, &info), 0);
+		/* This copy is not delayed. */
+		gpu_copy_out(info.data, rig.bytes, info.length);
+		pattern_check(rig.bytes, info.length, sequence, 0);
+		gpu_standin.delay(0);
+		release_on(&rig, frame);
+		finish_stream(&rig);
+		check_seen(&rig, (unsigned)sequence, sequence);
+	}
+	rig_close(&rig);
+}
+
+/* The stream has not reached the release: the frame keeps its memory, while others come and go. */
+static void release_waits_for_stream(void *argument)
+{
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, "cuda", 2);
+	gate_close(&rig);
+	release_on(&rig, take_on(&rig, UINT64_MAX));
+	publish(&rig, false);
+	/* More frames than the subscriber has memory for. */
+	for (uint64_t sequence = 1; sequence < 30; sequence++) {
+		publish(&rig, false);
+		take(&rig, sequence, true);
+	}
+	atomic_store(&rig.open, true);
+	finish_stream(&rig);
+	check_seen(&rig, 0, 0);
+	rig_close(&rig);
+}
+
 /* -- waits that end without a frame --------------------------------------------------------------------------- */
 
 static void discarded_frame_is_gap(void *argument)
@@ -940,9 +1001,9 @@ static void parts_of_pushed_frames(void *argument)
 	}
 }
 
-static const struct setting tcp_thread = { "tcp", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
-static const struct setting tcp_manual = { "tcp-manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 2, .key = false };
-static const struct setting tcp_push = { "push", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
+static struct setting tcp_thread = { "tcp", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
+static struct setting tcp_manual = { "tcp-manual", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, 2, .key = false };
+static struct setting tcp_push = { "push", "tcp", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
 static const struct setting local_push = { "push", "local", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
 static const struct setting local = { "local", "local", "127.0.0.1", PL_PROGRESS_THREAD, 2, .key = false };
 
@@ -965,6 +1026,10 @@ static const struct test_case cases[] = {
 	{ "many-frames-local", stream_takes_many, &local, 20 },
 	{ "many-frames-manual", stream_takes_many, &tcp_manual, 20 },
 	{ "many-streams", many_streams_wait, &tcp_thread, 20 },
+	{ "slow-copies", slow_copies, &tcp_thread, 20 },
+	{ "slow-copies-local", slow_copies, &local, 20 },
+	{ "release-on", release_waits_for_stream, &tcp_thread, 20 },
+	{ "release-on-local", release_waits_for_stream, &local, 20 },
 	{ "gap", discarded_frame_is_gap, &tcp_thread, 20 },
 	{ "time-ends-wait", time_ends_wait, &tcp_thread, 20 },
 	{ "time-ends-wait-manual", time_ends_wait, &tcp_manual, 20 },
@@ -983,7 +1048,16 @@ static const struct test_case cases[] = {
 	{ "pushed-parts-local", parts_of_pushed_frames, &local_push, 20 },
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
-	return cases_run("gpu-frames", cases, sizeof(cases) / sizeof(cases[0]));
+	struct test_case chosen[sizeof(cases) / sizeof(cases[0])];
+	size_t count = 0;
+
+	if (argc < 3 || strcmp(argv[1], "--fabric"))
+		return cases_run("gpu-frames", cases, sizeof(cases) / sizeof(cases[0]));
+	tcp_thread.fabric = tcp_manual.fabric = tcp_push.fabric = argv[2];
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		if (strcmp(((const struct setting *)cases[i].argument)->fabric, "local"))
+			chosen[count++] = cases[i];
+	return cases_run("gpu-frames", chosen, count);
 }

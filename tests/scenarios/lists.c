@@ -7,5 +7,6 @@ const struct scenario *const scenario_lists[] = {
 	revoke_scenarios,   cut_scenarios,           mapping_scenarios,      deadline_scenarios,
 	cancel_scenarios,   close_scenarios,         connect_scenarios,      option_scenarios,
 	load_scenarios,     flood_scenarios,         registration_scenarios, log_scenarios,
-	stream_scenarios,   stream_memory_scenarios, counter_scenarios,      NULL,
+	stream_scenarios,   stream_memory_scenarios, counter_scenarios,      stream_hostile_scenarios,
+	NULL,
 };

@@ -41,6 +41,7 @@ extern const struct scenario registration_scenarios[];
 extern const struct scenario log_scenarios[];
 extern const struct scenario stream_scenarios[];
 extern const struct scenario stream_memory_scenarios[];
+extern const struct scenario stream_hostile_scenarios[];
 extern const struct scenario counter_scenarios[];
 
 /* Array of all lists, ended by NULL. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "support/proxy.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -11,8 +13,16 @@
 
 #define CONNECTIONS 32
 
+/* Place in a sequence of TLS records. */
+struct records {
+	uint8_t header[5]; /* type, version, length */
+	unsigned have;     /* bytes of the header */
+	size_t left;       /* bytes of the body */
+};
+
 struct relayed {
 	int fds[2];         /* client, server */
+	struct records records[2];
 	uint64_t passed[2]; /* bytes from the client, from the server */
 	bool ended[2];
 	bool stalled[2];
@@ -69,6 +79,45 @@ static void pass_damaged(struct relay *relay, struct relayed *relayed, unsigned 
 	}
 }
 
+/* Returns the bytes up to the end of the present record, or all. `ended`: they end it. */
+static size_t record_rest(struct records *records, const uint8_t *bytes, size_t length, bool *ended)
+{
+	size_t at = 0, rest;
+
+	while (at < length && records->have < sizeof(records->header)) {
+		records->header[records->have++] = bytes[at++];
+		records->left = (size_t)records->header[3] << 8 | records->header[4];
+	}
+	rest = length - at < records->left ? length - at : records->left;
+	records->left -= rest;
+	*ended = records->have == sizeof(records->header) && records->left == 0;
+	if (*ended)
+		records->have = 0;
+	return at + rest;
+}
+
+/* Passes bytes of the control channel. */
+static void pass_records(struct relay *relay, struct relayed *relayed, unsigned from, const uint8_t *bytes,
+			 size_t length)
+{
+	while (length) {
+		bool ended;
+		size_t part = record_rest(&relayed->records[from], bytes, length, &ended);
+
+		if (!socket_send(relayed->fds[!from], bytes, part)) {
+			hang_up(relayed);
+			return;
+		}
+		bytes += part;
+		length -= part;
+		if (ended && relay->proxy->record(relay->proxy->user)) {
+			for (unsigned i = 0; i < relay->count; i++)
+				hang_up(&relay->connections[i]);
+			return;
+		}
+	}
+}
+
 static void pass_bytes(struct relay *relay, unsigned index, unsigned from)
 {
 	const struct damage *damage = &relay->proxy->damage;
@@ -88,8 +137,10 @@ static void pass_bytes(struct relay *relay, unsigned index, unsigned from)
 		relay->proxy->passes(relay->proxy->user, from, (size_t)got);
 	if (relay->proxy->marker && memmem(bytes, (size_t)got, relay->proxy->marker, strlen(relay->proxy->marker)))
 		atomic_fetch_add(&relay->proxy->seen, 1);
-	if (damage->kind != DAMAGE_NONE && damage->connection == index && damage->direction == from &&
-	    damage->offset >= before && damage->offset < before + (uint64_t)got)
+	if (relay->proxy->record && index == 0)
+		pass_records(relay, relayed, from, bytes, (size_t)got);
+	else if (damage->kind != DAMAGE_NONE && damage->connection == index && damage->direction == from &&
+		 damage->offset >= before && damage->offset < before + (uint64_t)got)
 		pass_damaged(relay, relayed, from, bytes, (size_t)got, damage->offset - before);
 	else if (!socket_send(relayed->fds[!from], bytes, (size_t)got))
 		hang_up(relayed);
@@ -108,6 +159,9 @@ static void proxy_accept(struct relay *relay)
 		return;
 	}
 	*relayed = (struct relayed){ .fds = { client, server } };
+	/* Records are sent one by one. */
+	for (unsigned i = 0; relay->proxy->record && i < 2; i++)
+		setsockopt(relayed->fds[i], IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
 	relay->count++;
 }
 
@@ -141,12 +195,23 @@ static void *relay_run(void *argument)
 	return NULL;
 }
 
-void proxy_start(struct proxy *proxy, const char *target, const struct damage *damage)
+static void run_proxy(struct proxy *proxy, const char *target)
 {
-	*proxy = (struct proxy){ .damage = *damage };
 	snprintf(proxy->target, sizeof(proxy->target), "%s", target);
 	proxy->listener = socket_listen(proxy->address);
 	check_number(pthread_create(&proxy->thread, NULL, relay_run, proxy), 0);
+}
+
+void proxy_start(struct proxy *proxy, const char *target, const struct damage *damage)
+{
+	*proxy = (struct proxy){ .damage = *damage };
+	run_proxy(proxy, target);
+}
+
+void proxy_start_recording(struct proxy *proxy, const char *target, bool (*record)(void *user), void *user)
+{
+	*proxy = (struct proxy){ .record = record, .user = user };
+	run_proxy(proxy, target);
 }
 
 bool proxy_stop(struct proxy *proxy)

@@ -40,10 +40,17 @@ struct proxy {
 	atomic_uint seen;    /* received blocks that contain it */
 	/* Called with bytes before they pass, and the direction.  NULL: not called.  Set before the first connection. */
 	void (*passes)(void *user, unsigned direction, size_t length);
+	/*
+	 * Called after each TLS record of the first connection, which is the control channel: it carries one control message, or a few
+	 * that were sent together. True: the proxy closes all connections.  NULL: not called.
+	 */
+	bool (*record)(void *user);
 	void *user;
 };
 
 void proxy_start(struct proxy *proxy, const char *target, const struct damage *damage);
+/* The same without damage, with `record` and its argument. */
+void proxy_start_recording(struct proxy *proxy, const char *target, bool (*record)(void *user), void *user);
 /* Closes all connections.  Returns true if the offset was reached. */
 bool proxy_stop(struct proxy *proxy);
 

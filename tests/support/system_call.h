@@ -8,6 +8,11 @@
  * until they end. Ends the case as skipped if the machine has no system call filters.
  */
 void refuse_system_calls(const long *numbers, unsigned count, int error);
+/*
+ * Ends the calling thread's right to system calls: from now on each one but these, and those that end the thread, is SIGSYS. Ends the
+ * case as skipped if the machine has no system call filters.
+ */
+void trap_system_calls(const long *allowed, unsigned count);
 /* Refuses copies between processes with EPERM, as containers and kernel.yama.ptrace_scope do. */
 void refuse_process_vm(void);
 

@@ -146,6 +146,9 @@ SCENARIOS = [
     # Hundreds of messages would mean a broken connection for each refused chunk.
     Case('verbs: what is revoked is not asked for again', 60,
          'fewer_sends 100 scenarios verbs --one-sided --setting thread revoke-while-reading'),
+    # Between two processes: a reader without the lap rule gets torn frames, and a subscriber none.
+    Case('verbs: hunt for torn frames', 300, "stream_hunt 'hunt*'"),
+    Case('verbs: killed publishers of frames', 300, "stream_hunt 'killed publisher*'"),
     # A selection of scenarios: those that transfer most would show nothing new with windows.
     *over('verbs', *(Case(f'scenarios by windows, {pattern}', 100,
                           f"by_windows scenarios verbs --one-sided --narrow --setting thread '{pattern}'")

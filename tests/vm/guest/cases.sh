@@ -213,6 +213,11 @@ nccl_cases() # PROGRAM PATTERN
 	[ $status = 0 ] && ! grep -q SKIPPED result
 }
 
+stream_hunt() # PATTERN
+{
+	TEST_CASES=$1 test_stream_hunt --fabric verbs --host $server --kills 3
+}
+
 # Runs a command during which the device must send fewer than LIMIT SEND messages.
 fewer_sends() # LIMIT COMMAND...
 {
