@@ -34,9 +34,10 @@ int stream_server_open(struct stream_server *server, const struct cli_options *o
 	return cli_open(&server->context, &common, PL_PROGRESS_THREAD, error);
 }
 
-int stream_server_publish(struct stream_server *server, const char *name, const struct pl_publisher_options *stream,
-			  struct pl_error *error)
+int stream_server_publish(struct stream_server *server, const char *name, const struct pl_publisher_options *given,
+			  const struct stream_share *share, struct pl_error *error)
 {
+	struct pl_publisher_options options = *given, *stream = &options;
 	unsigned slots = stream->slots ? stream->slots : SLOTS_DEFAULT;
 	bool gpu = frame_memory_is_gpu(stream->memory);
 	int rc = gpu ? 0 : cli_check_memory((uint64_t)slots * stream->slot_bytes, error);
@@ -44,7 +45,9 @@ int stream_server_publish(struct stream_server *server, const char *name, const 
 	if (rc < 0)
 		return cli_fail(error, rc, "NO-MEMORY", name, "use fewer --slots, or smaller frames",
 				"this host has no memory for %u slots of %zu bytes", slots, stream->slot_bytes);
-	return pl_publisher_open(server->context, name, stream, &server->publisher, error);
+	stream->needs_token = share->file;
+	rc = pl_publisher_open(server->context, name, stream, &server->publisher, error);
+	return rc < 0 ? rc : stream_share_write(share, server->publisher, error);
 }
 
 int stream_server_listen(struct stream_server *server, const char *address, struct pl_error *error)
