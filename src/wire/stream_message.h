@@ -92,7 +92,7 @@ struct pl_stream_message {
 			uint32_t total; /* entries that this end has */
 			uint32_t count;
 			struct pl_stream_entry entries[PL_STREAM_LISTED_MAX];
-			/* Of the token of LIST. Unless it is PL_SUBSCRIBE_OK, there are no entries. */
+			/* Status of the token of LIST. Unless it is PL_SUBSCRIBE_OK, there are no entries. */
 			enum pl_subscribe_status status;
 		} listed;
 		enum pl_closed_reason closed;

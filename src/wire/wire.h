@@ -395,7 +395,7 @@ static inline uint32_t pl_frame_payload(const struct pl_frame *frame)
  */
 #define PL_TOKEN_SIZE 68
 
-/* What a token gives access to. Releases without tokens of streams refuse these as malformed. */
+/* Object that a token gives access to. Releases without tokens of streams refuse these as malformed. */
 enum pl_token_kind { PL_TOKEN_REGION, PL_TOKEN_STREAM, PL_TOKEN_KIND_END };
 
 struct pl_token {
