@@ -90,13 +90,12 @@ struct pl_publisher_info {
 	unsigned subscribers;
 	unsigned blocking;              /**< subscribers among them that hold slots back */
 	bool allow_block;
+	bool needs_token; /**< only peers with a token can subscribe */
 	enum pl_stream_state state;
 	const char *memory; /**< kind of memory of the slots: "host" or "cuda"; static storage */
-	bool needs_token;   /**< only peers with a token can subscribe */
-	unsigned tokens;    /**< of the own process: tokens that pl_publisher_share() made and that were not revoked */
 };
 /* clang-format off */
-#define PL_PUBLISHER_INFO_INIT { sizeof(struct pl_publisher_info), "", "", { 0 }, 0, { 0, 0, 0, 0, { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, false, PL_STREAM_LIVE, NULL, false, 0 }
+#define PL_PUBLISHER_INFO_INIT { sizeof(struct pl_publisher_info), "", "", { 0 }, 0, { 0, 0, 0, 0, { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, false, false, PL_STREAM_LIVE, NULL }
 /* clang-format on */
 
 /**

@@ -374,7 +374,6 @@ int pl_publisher_query(struct pl_publisher *publisher, struct pl_publisher_info 
 	pl_lock_take(&publisher->lock);
 	pl_publisher_describe(publisher, &entry);
 	full.refused = publisher->refused;
-	full.tokens = (unsigned)pl_index_table_used(&publisher->tokens);
 	pl_lock_release(&publisher->lock);
 	pl_stream_entry_info(&entry, &full);
 	memcpy(info, &full, size);

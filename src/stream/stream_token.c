@@ -180,12 +180,18 @@ static enum pl_closed_reason pass_ended(const struct pl_publisher *publisher, co
 static void close_subscription(struct pl_subscription *subscription, enum pl_closed_reason reason)
 {
 	struct pl_peer *peer = subscription->peer;
+	uint32_t number = subscription->number;
 
 	pl_peer_note(peer, PL_EVENT_REVOKED_HERE,
 		     reason == PL_CLOSED_EXPIRED ? "subscription: its token has expired"
 						 : "subscription: its token was revoked");
 	subscription->closed = reason;
-	pl_push_refuse(subscription);
+	if (subscription->pushed) {
+		pl_push_refuse(subscription);
+		return;
+	}
+	pl_subscription_end(subscription);
+	pl_stream_send_closed(peer, number, reason);
 }
 
 /* Ends the subscriptions whose tokens have ended. Returns the time until the next token expires; UINT64_MAX: none does. */

@@ -43,6 +43,14 @@ def ended(process, expect=0):
     return output, errors.decode()
 
 
+def warned(publisher, text):
+    """Waits until the publisher has warned of something. Returns the line."""
+    for line in iter(publisher.process.stderr.readline, b''):
+        if text in line.decode():
+            return line.decode()
+    raise AssertionError(f'the publisher ended without {text!r}')
+
+
 def test_token_file_admits(tmp_path):
     token = tmp_path / 'cam0.token'
     token.write_text('an earlier one\n')
@@ -53,6 +61,7 @@ def test_token_file_admits(tmp_path):
         assert publisher.look()['needs_token'] is True
         done = run('subscribe', publisher.address, 'cam0', expect=1)
         assert '[STREAM-TOKEN-NEEDED]' in done.stderr and '--token FILE' in done.stderr
+        assert '(1 times)' in warned(publisher, 'subscribe: the stream needs a token')
         process = start('subscribe', publisher.address, 'cam0', '--token', token, '--to', '-')
         publisher.wait_for('subscribers', 1)
         publisher.feed(frame(0))

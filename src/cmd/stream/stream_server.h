@@ -20,6 +20,7 @@ struct stream_server {
 	struct pl_publisher *publisher;
 	int signals;         /* signalfd that stream_server_wait() reads, or -1 */
 	bool stopping;       /* a signal was read */
+	bool quiet;
 	uint64_t looked;     /* cli_now() of the last stream_server_wait() */
 	unsigned unreported; /* subscribers that had not taken all frames when the stream was closed */
 };
