@@ -102,7 +102,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -W $'pairs\nring\nall-to-all\none-to-all' -- "$current"))
 		return
 		;;
-	--errno | --host | --rank | --ranks | --rendezvous | --run | --join-timeout | --minimum | --rounds | --exclude | -x | --launch | --parallel | --width | --peer | --quota | --keep-parts | --rate | --min-rate | --name | --listen | --slots | --shape | --frame-bytes | --count | --subscribers | --patience | --queue | --every | --reconnect | --memory-limit | --interval | --seconds | --speed) return ;;
+	--errno | --host | --rank | --ranks | --rendezvous | --run | --join-timeout | --minimum | --rounds | --exclude | -x | --launch | --parallel | --width | --peer | --quota | --keep-parts | --rate | --min-rate | --name | --listen | --slots | --shape | --frame-bytes | --count | --subscribers | --patience | --queue | --every | --reconnect | --memory-limit | --interval | --seconds | --speed | --lifetime) return ;;
 	--start)
 		COMPREPLY=($(compgen -W $'live\nlatest\nhistory:\nsequence:' -- "$current"))
 		[[ ${COMPREPLY[0]-} == *: ]] && compopt -o nospace 2>/dev/null

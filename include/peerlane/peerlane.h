@@ -444,7 +444,8 @@ struct pl_token_info {
 };
 
 /**
- * Reads the content of a token, without a connection.
+ * Reads the content of a token, without a connection. A token of a stream (pl_publisher_share()) has neither a length nor
+ * rights.
  *
  * @return 0; -EINVAL if it is no token or damaged
  */

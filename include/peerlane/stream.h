@@ -23,6 +23,7 @@ struct pl_subscriber; /**< reader of a stream of a peer */
 #define PL_CONTENT_TYPE_SIZE 64    /**< bytes of a content type with its NUL */
 #define PL_STREAM_SLOTS_MAX 65536  /**< most slots of a ring */
 #define PL_STREAM_METADATA_MAX 3072 /**< most bytes of metadata of a frame */
+#define PL_STREAM_TOKENS_MAX 1024   /**< most tokens of a publisher */
 
 /** Choice of a subscriber for frames that arrive while its queue is full. */
 enum pl_overflow {
@@ -57,9 +58,14 @@ struct pl_publisher_options {
 	uint64_t patience;
 	uint64_t first;     /**< sequence of the first frame, at most 2^62: a relay or a replay continues given ones */
 	const char *memory; /**< of the slots: "host" (default), "cuda", "cuda:1"; read during the call only */
+	/**
+	 * Only peers with a token of pl_publisher_share() can subscribe. Lists show the stream to these peers alone. Default: all
+	 * peers of the context can list the stream and subscribe.
+	 */
+	bool needs_token;
 };
 /* clang-format off */
-#define PL_PUBLISHER_OPTIONS_INIT { sizeof(struct pl_publisher_options), 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, false, 0, 0, NULL }
+#define PL_PUBLISHER_OPTIONS_INIT { sizeof(struct pl_publisher_options), 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, false, 0, 0, NULL, false }
 /* clang-format on */
 
 /** State of a stream. */
@@ -84,11 +90,12 @@ struct pl_publisher_info {
 	unsigned subscribers;
 	unsigned blocking;              /**< subscribers among them that hold slots back */
 	bool allow_block;
+	bool needs_token; /**< only peers with a token can subscribe */
 	enum pl_stream_state state;
 	const char *memory; /**< kind of memory of the slots: "host" or "cuda"; static storage */
 };
 /* clang-format off */
-#define PL_PUBLISHER_INFO_INIT { sizeof(struct pl_publisher_info), "", "", { 0 }, 0, { 0, 0, 0, 0, { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, false, PL_STREAM_LIVE, NULL }
+#define PL_PUBLISHER_INFO_INIT { sizeof(struct pl_publisher_info), "", "", { 0 }, 0, { 0, 0, 0, 0, { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, false, false, PL_STREAM_LIVE, NULL }
 /* clang-format on */
 
 /**
@@ -156,9 +163,11 @@ struct pl_subscriber_options {
 	 * slots, and pl_subscriber_take_on() is -ENOTSUP. pl_subscriber_open(3) has the details. Default: false.
 	 */
 	bool push;
+	const void *token;   /**< of pl_publisher_share(), for a stream that needs one; copied. NULL: none */
+	size_t token_length; /**< bytes of the token */
 };
 /* clang-format off */
-#define PL_SUBSCRIBER_OPTIONS_INIT { sizeof(struct pl_subscriber_options), PL_START_LIVE, 0, PL_OVERFLOW_DROP_OLDEST, 0, 0, 0, 0, NULL, false, 0, false, false }
+#define PL_SUBSCRIBER_OPTIONS_INIT { sizeof(struct pl_subscriber_options), PL_START_LIVE, 0, PL_OVERFLOW_DROP_OLDEST, 0, 0, 0, 0, NULL, false, 0, false, false, NULL, 0 }
 /* clang-format on */
 
 /** State of a subscriber. */
@@ -185,7 +194,7 @@ struct pl_subscriber_info {
 
 /**
  * Opens a stream under a name. Allocates the ring: cursors and descriptors in host memory, and slots in the memory that
- * the options name. All peers of the context can subscribe.
+ * the options name. All peers of the context can subscribe, or with `needs_token` those that have a token.
  *
  * @param name       1 to 63 characters of `A-Za-z0-9._-`, copied
  * @param publisher  receives the handle; pl_publisher_close() or pl_close() frees it
@@ -194,6 +203,35 @@ struct pl_subscriber_info {
  */
 int pl_publisher_open(struct pl_context *context, const char *name, const struct pl_publisher_options *options,
 		      struct pl_publisher **publisher, struct pl_error *error);
+
+/**
+ * Creates a token for the stream of a publisher with `needs_token`. A token is a secret: each peer of the context that
+ * presents it (pl_subscriber_options.token) can list the stream and subscribe. A token can be used by many subscribers, and
+ * has no use for another stream, or for the stream of a publisher that is opened again. Tokens that have expired count
+ * for PL_STREAM_TOKENS_MAX until the room is needed. Any thread may call this function at any time.
+ *
+ * @param options  NULL, or PL_GRANT_OPTIONS_INIT with `lifetime`: nanoseconds of the wall clock after which the token and
+ *                 the subscriptions that it admitted end; 0: never. The other members must be 0
+ * @param token    receives the token; the program owns it
+ * @param length   in: bytes available at token (PL_TOKEN_MAX always suffices); out: bytes written
+ * @return 0; -EINVAL for options that a stream does not have, or if the publisher does not need tokens; -ENOBUFS if the token
+ *         does not fit; -ENOSPC for more than PL_STREAM_TOKENS_MAX tokens; -ENOMEM
+ */
+int pl_publisher_share(struct pl_publisher *publisher, const struct pl_grant_options *options, void *token,
+		       size_t *length, struct pl_error *error);
+
+/**
+ * Revokes a token of pl_publisher_share(). Ends the subscriptions that it admitted: pl_subscriber_take() fails there with
+ * -EACCES and STREAM-TOKEN-REVOKED after the frames that the subscriber has fetched. After success no peer reads the ring
+ * through these subscriptions, not even with reads that had begun; waits for those. Other subscriptions go on. Any thread may
+ * call this function at any time.
+ *
+ * A process on the same host that uses frames in place keeps its mapping of the ring until it unmaps it or ends. So does a
+ * process that reads over the local fabric. Both are processes of the same user.
+ *
+ * @return 0; -EINVAL if it is no token of a stream; -ENOENT if it does not belong to this publisher, or was revoked already
+ */
+int pl_publisher_revoke(struct pl_publisher *publisher, const void *token, size_t length);
 
 /**
  * Borrows the next slot, to be filled. The slot belongs to the program until pl_frame_publish() or pl_frame_discard().
@@ -253,7 +291,7 @@ void pl_publisher_close(struct pl_publisher *publisher);
  */
 
 /**
- * Lists the streams of a peer.
+ * Lists the streams of a peer that need no token.
  *
  * @param infos    array of n elements; infos[0].size is the size of each
  * @param timeout  nanoseconds
@@ -262,6 +300,17 @@ void pl_publisher_close(struct pl_publisher *publisher);
  */
 int pl_peer_publishers(struct pl_peer *peer, struct pl_publisher_info *infos, unsigned n, uint64_t timeout,
 		       struct pl_error *error);
+
+/**
+ * Lists the streams of a peer as pl_peer_publishers() does, and the stream that a token of pl_publisher_share() admits to.
+ *
+ * @param token  copied during the call; NULL: none
+ * @return as pl_peer_publishers(); -EINVAL if it is no token of a stream; -EACCES for a token of another peer, or one that is
+ *         unknown, revoked or expired; -EBUSY after too many wrong tokens over the connection (pl_subscriber_open())
+ */
+int pl_peer_publishers_with_token(struct pl_peer *peer, const void *token, size_t token_length,
+				  struct pl_publisher_info *infos, unsigned n, uint64_t timeout,
+				  struct pl_error *error);
 
 /**
  * Subscribes to a stream of a peer. Allocates memory for `queue + held` frames. The subscriber fetches frames from now on.
@@ -273,7 +322,9 @@ int pl_peer_publishers(struct pl_peer *peer, struct pl_publisher_info *infos, un
  *         allow to block; -EMLINK if it has its most subscribers; -ENODATA if the stream has ended; -EMSGSIZE if the
  *         frames need more than `memory_bytes`; -ENODEV if there is no such GPU, or no driver; -ENOTSUP if the other
  *         end's release has no streams, no frames in place, or does not push, or if the ring for frames in place cannot
- *         be mapped here;
+ *         be mapped here, or if the other end's release has no tokens of streams; -EACCES without a token for a stream that
+ *         needs one, or if the token is of another peer or stream, unknown, revoked or expired; -EBUSY after 16 wrong tokens over
+ *         the connection, and then one a second: no further one is checked before;
  *         -ENOTCONN; -ETIMEDOUT; -EPROTO; -ENOMEM
  */
 int pl_subscriber_open(struct pl_peer *peer, const char *name, const struct pl_subscriber_options *options,
@@ -289,7 +340,8 @@ int pl_subscriber_open(struct pl_peer *peer, const char *name, const struct pl_s
  * @return the number of frames, 1 to n; -EAGAIN if none is ready with timeout 0; -ETIMEDOUT; -EMLINK if the program
  *         holds `held` frames; -ENODATA after the last frame of a stream that ended; -ENOTCONN after the last frame that
  *         could be fetched before the connection was lost (pl_subscriber_attach() continues); -ESTALE once after
- *         pl_subscriber_attach() found another instance of the stream; -EPROTO if the publisher broke the protocol
+ *         pl_subscriber_attach() found another instance of the stream; -EACCES after the last frame that was fetched before
+ *         the publisher revoked the token, or the token expired; -EPROTO if the publisher broke the protocol
  */
 int pl_subscriber_take(struct pl_subscriber *subscriber, struct pl_stream_frame **frames, unsigned n, uint64_t timeout,
 		       struct pl_error *error);
@@ -363,6 +415,15 @@ void pl_subscriber_pause(struct pl_subscriber *subscriber, bool paused);
  */
 int pl_subscriber_attach(struct pl_subscriber *subscriber, struct pl_peer *peer, uint64_t timeout,
 			 struct pl_error *error);
+
+/**
+ * Sets the token that the next pl_subscriber_attach() presents, in place of that of the options: after the old one was revoked
+ * or has expired, or for a publisher that was opened again. The present subscription goes on.
+ *
+ * @param token  of pl_publisher_share(), copied; NULL: none
+ * @return 0; -EINVAL if it is no token of a stream
+ */
+int pl_subscriber_set_token(struct pl_subscriber *subscriber, const void *token, size_t length, struct pl_error *error);
 
 /**
  * Queries a subscriber.

@@ -340,6 +340,7 @@ int pl_region_share(struct pl_region *region, const struct pl_grant_options *giv
 	if (!grant)
 		return pl_fail_memory(error, "pl_region_share");
 	token.rights = (uint8_t)grant->rights;
+	token.kind = PL_TOKEN_REGION;
 	memcpy(token.context_id, region->context->id, sizeof(token.context_id));
 	token.grant = grant->id;
 	memcpy(token.secret, grant->secret, sizeof(token.secret));

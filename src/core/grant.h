@@ -101,6 +101,9 @@ void pl_grant_take_back(struct pl_peer *peer, const struct pl_lent *lent);
 
 /* pl_token_decode() with public errors. */
 int pl_token_read(const void *data, size_t length, struct pl_token *token, struct pl_error *error);
+/* The same for tokens of one kind. */
+int pl_token_read_kind(const void *data, size_t length, enum pl_token_kind kind, struct pl_token *token,
+		       struct pl_error *error);
 /* Makes the answer to a peer that presented a token. Returns 0, or -EINPROGRESS while the memory is being registered. */
 int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct pl_imported *answer);
 /* registering.c: answers an import, now or once the memory is registered. Home. */

@@ -101,7 +101,7 @@ static int import_new(struct pl_peer *peer, const void *data, size_t length, con
 	struct pl_operation *operation;
 	struct import_state *import;
 	struct pl_token token;
-	int rc = pl_token_read(data, length, &token, error);
+	int rc = pl_token_read_kind(data, length, PL_TOKEN_REGION, &token, error);
 
 	if (rc < 0)
 		return rc;

@@ -23,6 +23,13 @@ int pl_stream_send(struct pl_peer *peer, const struct pl_stream_message *message
 	return pl_channel_send(&peer->channel, &control);
 }
 
+void pl_stream_send_closed(struct pl_peer *peer, uint32_t number, enum pl_closed_reason reason)
+{
+	const struct pl_stream_message closed = { .type = PL_STREAM_CLOSED, .number = number, .closed = reason };
+
+	pl_stream_send(peer, &closed);
+}
+
 /*
  * Copies the descriptors and metadata of the newest frames that the subscription does not know, as far as they fit. The
  * oldest comes first. publisher->lock is held.
@@ -185,6 +192,7 @@ void pl_announcer_init(struct pl_announcer *announcer, struct pl_publisher *publ
 	pl_task_init(&announcer->task, announcer_run);
 	pl_task_init(&announcer->spread_task, announcer_spread);
 	pl_timer_init(&announcer->timer, announcer_expire);
+	pl_stream_token_watch_init(announcer);
 	pl_list_init(&announcer->subscriptions);
 }
 

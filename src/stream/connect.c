@@ -132,6 +132,7 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 	rc = pl_call_check_peer(peer, "pl_subscriber_open", error);
 	if (rc == 0) {
 		pl_lock_take(&subscriber->lock);
+		ask.token = subscriber->presented.token;
 		if (continues(subscriber)) {
 			ask.subscribe.start = PL_START_SEQUENCE;
 			ask.subscribe.from = next_wanted(subscriber);
@@ -204,6 +205,11 @@ static int fail_refused(const struct pl_subscriber *subscriber, enum pl_subscrib
 			       "the publisher has its most subscribers");
 	case PL_SUBSCRIBE_ENDED:
 		return pl_fail(error, -ENODATA, "STREAM-ENDED", call, name, NULL, "the stream has ended");
+	case PL_SUBSCRIBE_NEEDS_TOKEN:
+	case PL_SUBSCRIBE_WRONG_TOKEN:
+	case PL_SUBSCRIBE_EXPIRED_TOKEN:
+	case PL_SUBSCRIBE_TOKEN_RATE:
+		return pl_fail_token_status(status, call, name, error);
 	default:
 		return pl_fail(error, -EREMOTEIO, "STREAM-REFUSED", call, name, "see the memory of the other end",
 			       "the other end could not make the keys");
@@ -390,6 +396,7 @@ static int fail_if_over(struct pl_subscriber *subscriber, int rc, struct pl_erro
 int pl_subscriber_connect(struct pl_subscriber *subscriber, struct pl_peer *peer, uint64_t deadline,
 			  struct pl_error *error)
 {
+	struct pl_presented_token presented;
 	struct pl_stream_message *answer;
 	int rc;
 
@@ -404,6 +411,12 @@ int pl_subscriber_connect(struct pl_subscriber *subscriber, struct pl_peer *peer
 		return pl_fail(error, -ENOTSUP, "STREAM-OLD", "pl_subscriber_open", subscriber->name,
 			       "update Peerlane at the other end, or subscribe without push",
 			       "the other end (%s) does not push frames", peer->software);
+	pl_lock_take(&subscriber->lock);
+	presented = subscriber->presented;
+	pl_lock_release(&subscriber->lock);
+	rc = pl_presented_token_check(&presented, peer, "pl_subscriber_open", subscriber->name, error);
+	if (rc < 0)
+		return rc;
 	answer = pl_zalloc(&subscriber->context->allocator, sizeof(*answer));
 	if (!answer)
 		return pl_fail_memory(error, "pl_subscriber_open");

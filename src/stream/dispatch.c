@@ -8,7 +8,8 @@ static int stream_message(struct pl_peer *peer, const uint8_t *body, size_t leng
 	struct pl_stream_message message;
 
 	/* A peer that names no capability knows no such messages. */
-	if (!peer->streams || pl_stream_message_decode(body, length, &message) < 0)
+	if (!peer->streams || pl_stream_message_decode(body, length, &message) < 0 ||
+	    (message.token.given && !peer->stream_tokens))
 		return -EPROTO;
 	switch (message.type) {
 	case PL_STREAM_LIST:

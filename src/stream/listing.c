@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Lists of the streams of a peer. */
+#include "stream/presented_token.h"
 #include "stream/publisher.h"
 
 struct listing {
@@ -10,25 +11,32 @@ struct listing {
 	struct pl_stream_message *answer;
 };
 
+/* Adds the publisher to a list, if the list shows it and it is one of those from message->from on. */
+static void list_publisher(struct pl_publisher *publisher, const struct pl_stream_message *message,
+			   struct pl_token_search *search, struct pl_stream_message *answer)
+{
+	pl_lock_take(&publisher->lock);
+	if (pl_token_search_shows(search, publisher) && answer->listed.total++ >= message->from &&
+	    answer->listed.count < PL_STREAM_LISTED_MAX)
+		pl_publisher_describe(publisher, &answer->listed.entries[answer->listed.count++]);
+	pl_lock_release(&publisher->lock);
+}
+
 int pl_listing_serve(struct pl_peer *peer, const struct pl_stream_message *message)
 {
 	struct pl_context *context = peer->context;
 	struct pl_stream_message answer = { .type = PL_STREAM_LISTED, .number = message->number };
-	uint32_t index = 0;
+	struct pl_token_search search;
 
+	pl_token_search_begin(&search, peer, &message->token);
 	/* Publishers in the list exist: a close takes them out first, and waits for this engine's lock. */
 	pthread_mutex_lock(&context->lock);
-	pl_list_for_each(at, &context->publishers) {
-		struct pl_publisher *publisher = pl_list_entry(at, struct pl_publisher, link);
-
-		if (index++ < message->from || answer.listed.count == PL_STREAM_LISTED_MAX)
-			continue;
-		pl_lock_take(&publisher->lock);
-		pl_publisher_describe(publisher, &answer.listed.entries[answer.listed.count++]);
-		pl_lock_release(&publisher->lock);
-	}
+	pl_list_for_each(at, &context->publishers)
+		list_publisher(pl_list_entry(at, struct pl_publisher, link), message, &search, &answer);
 	pthread_mutex_unlock(&context->lock);
-	answer.listed.total = index;
+	answer.listed.status = pl_token_search_end(&search, peer);
+	if (answer.listed.status)
+		answer.listed.total = answer.listed.count = 0;
 	pl_stream_send(peer, &answer);
 	return 0;
 }
@@ -60,10 +68,11 @@ void pl_listings_end(struct pl_peer *peer)
 }
 
 /* Asks for the entries from an index on, and waits for the answer. */
-static int listing_request(struct pl_peer *peer, uint32_t from, struct pl_stream_message *answer, uint64_t deadline)
+static int listing_request(struct pl_peer *peer, const struct pl_stream_token *token, uint32_t from,
+			   struct pl_stream_message *answer, uint64_t deadline)
 {
 	struct listing listing = { .answer = answer };
-	struct pl_stream_message ask = { .type = PL_STREAM_LIST, .from = from };
+	struct pl_stream_message ask = { .type = PL_STREAM_LIST, .token = *token, .from = from };
 	bool waiting = true;
 	int rc = 0;
 
@@ -94,35 +103,32 @@ static int listing_request(struct pl_peer *peer, uint32_t from, struct pl_stream
 	return rc;
 }
 
-static int listing_fail(struct pl_error *error, int rc)
+static int listing_fail(struct pl_error *error, const char *call, int rc)
 {
 	if (rc == -ENOTCONN)
-		return pl_fail(error, rc, "PEER-LOST", "pl_peer_publishers", NULL, "connect again",
-			       "the connection is lost");
-	return pl_fail(error, rc, "WAIT-TIMEOUT", "pl_peer_publishers", NULL, "allow more time",
+		return pl_fail(error, rc, "PEER-LOST", call, NULL, "connect again", "the connection is lost");
+	return pl_fail(error, rc, "WAIT-TIMEOUT", call, NULL, "allow more time",
 		       "the other end did not answer in time");
 }
 
-int pl_peer_publishers(struct pl_peer *peer, struct pl_publisher_info *infos, unsigned n, uint64_t timeout,
-		       struct pl_error *error)
+/* Fills the elements, and returns the number of streams, or a negative errno. `call`: of the program. */
+static int listing_fetch(struct pl_peer *peer, const struct pl_stream_token *token, struct pl_publisher_info *infos,
+			 unsigned n, uint64_t deadline, const char *call, struct pl_error *error)
 {
-	uint64_t deadline = pl_deadline(pl_now(), timeout);
 	size_t size = n ? infos[0].size : sizeof(*infos);
 	struct pl_stream_message *answer;
 	uint32_t count = 0, total = 1;
 	int rc = 0;
 
-	if (size < sizeof(size) || size > sizeof(*infos))
-		return pl_fail(error, -EINVAL, "OPTION", "pl_peer_publishers", "size", "use PL_PUBLISHER_INFO_INIT",
-			       "descriptions of a newer library, or not initialised");
-	if (!peer->streams)
-		return pl_fail(error, -ENOTSUP, "STREAM-OLD", "pl_peer_publishers", NULL,
-			       "update Peerlane at the other end", "the other end (%s) has no streams", peer->software);
 	answer = pl_alloc(&peer->context->allocator, sizeof(*answer));
 	if (!answer)
-		return pl_fail_memory(error, "pl_peer_publishers");
+		return pl_fail_memory(error, call);
 	while (rc == 0 && count < total && (count < n || count == 0)) {
-		rc = listing_request(peer, count, answer, deadline);
+		rc = listing_request(peer, token, count, answer, deadline);
+		if (rc < 0)
+			rc = listing_fail(error, call, rc);
+		else if (answer->listed.status)
+			rc = pl_fail_token_status(answer->listed.status, call, NULL, error);
 		if (rc < 0)
 			break;
 		total = answer->listed.total;
@@ -137,7 +143,39 @@ int pl_peer_publishers(struct pl_peer *peer, struct pl_publisher_info *infos, un
 			break;
 	}
 	pl_free(&peer->context->allocator, answer);
-	if (rc < 0)
-		return listing_fail(error, rc);
-	return (int)PL_MAX(PL_MIN(total, (uint32_t)INT32_MAX), count);
+	return rc < 0 ? rc : (int)PL_MAX(PL_MIN(total, (uint32_t)INT32_MAX), count);
+}
+
+/* Checks the arguments, and lists. `given` NULL: without a token. */
+static int list_publishers(struct pl_peer *peer, const void *given, size_t token_length,
+			   struct pl_publisher_info *infos, unsigned n, uint64_t timeout, const char *call,
+			   struct pl_error *error)
+{
+	uint64_t deadline = pl_deadline(pl_now(), timeout);
+	size_t size = n ? infos[0].size : sizeof(*infos);
+	struct pl_presented_token presented;
+	int rc;
+
+	if (size < sizeof(size) || size > sizeof(*infos))
+		return pl_fail(error, -EINVAL, "OPTION", call, "size", "use PL_PUBLISHER_INFO_INIT",
+			       "descriptions of a newer library, or not initialised");
+	if (!peer->streams)
+		return pl_fail(error, -ENOTSUP, "STREAM-OLD", call, NULL, "update Peerlane at the other end",
+			       "the other end (%s) has no streams", peer->software);
+	rc = pl_presented_token_read(&presented, given, token_length, error);
+	if (rc == 0)
+		rc = pl_presented_token_check(&presented, peer, call, NULL, error);
+	return rc < 0 ? rc : listing_fetch(peer, &presented.token, infos, n, deadline, call, error);
+}
+
+int pl_peer_publishers(struct pl_peer *peer, struct pl_publisher_info *infos, unsigned n, uint64_t timeout,
+		       struct pl_error *error)
+{
+	return list_publishers(peer, NULL, 0, infos, n, timeout, "pl_peer_publishers", error);
+}
+
+int pl_peer_publishers_with_token(struct pl_peer *peer, const void *token, size_t token_length,
+				  struct pl_publisher_info *infos, unsigned n, uint64_t timeout, struct pl_error *error)
+{
+	return list_publishers(peer, token, token_length, infos, n, timeout, "pl_peer_publishers_with_token", error);
 }

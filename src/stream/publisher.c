@@ -52,6 +52,7 @@ static int publisher_configure(struct pl_publisher *publisher, const char *name,
 	if (publisher->subscriber_limit > PL_SUBSCRIBERS_MAX)
 		return bad_publisher_option(error, "subscribers", "subscribers are at most 256");
 	publisher->allow_block = options->allow_block;
+	publisher->needs_token = options->needs_token;
 	publisher->patience = options->patience ? options->patience : PATIENCE_DEFAULT;
 	if (options->first > PL_RING_SEQUENCE_MAX)
 		return bad_publisher_option(error, "first", "sequences end at 2^62");
@@ -107,6 +108,7 @@ static void publisher_free(struct pl_publisher *publisher)
 		pl_region_deregister(publisher->control);
 	if (publisher->payload)
 		pl_region_deregister(publisher->payload);
+	pl_stream_tokens_free(publisher);
 	pl_free(&context->allocator, publisher->loans);
 	pl_free(&context->allocator, publisher->announcers);
 	pl_free(&context->allocator, publisher);
@@ -246,6 +248,7 @@ static void announcer_close(struct pl_announcer *announcer)
 	pl_engine_lock(announcer->engine);
 	pl_engine_withdraw(announcer->engine, &announcer->task);
 	pl_timer_clear(announcer->engine, &announcer->timer);
+	pl_timer_clear(announcer->engine, &announcer->token_timer);
 	while (!pl_list_empty(&announcer->subscriptions)) {
 		struct pl_subscription *subscription =
 			pl_list_first(&announcer->subscriptions, struct pl_subscription, home_link);
@@ -330,6 +333,7 @@ void pl_publisher_describe(const struct pl_publisher *publisher, struct pl_strea
 	entry->slot_bytes = header->geometry.slot_bytes;
 	entry->layout = header->layout;
 	entry->allow_block = publisher->allow_block;
+	entry->needs_token = publisher->needs_token;
 	entry->gpu = header->gpu;
 	entry->claimed = publisher->claimed;
 	entry->published = publisher->published;
@@ -354,6 +358,7 @@ void pl_stream_entry_info(const struct pl_stream_entry *entry, struct pl_publish
 	info->subscribers = entry->subscribers;
 	info->blocking = entry->blocking;
 	info->allow_block = entry->allow_block;
+	info->needs_token = entry->needs_token;
 	info->state = entry->state;
 	info->memory = entry->gpu ? "cuda" : "host";
 }

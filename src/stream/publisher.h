@@ -12,6 +12,7 @@
 #include "core/fabric.h"
 #include "core/stream_ops.h"
 #include "stream/frame_marks.h"
+#include "stream/stream_token.h"
 #include "stream/turn.h"
 #include "wire/stream_message.h"
 
@@ -34,6 +35,7 @@ struct pl_announcer {
 	struct pl_task task;
 	struct pl_task spread_task;   /* the same for all announcers */
 	struct pl_timer timer;        /* tries again when the control channel of a peer was full */
+	struct pl_timer token_timer;  /* ends subscriptions whose tokens have expired */
 	struct pl_list subscriptions; /* home_link; home */
 	atomic_uint count;            /* elements of `subscriptions` */
 	/* True if no subscription can be told of a frame before its subscriber has answered. Changed at home. */
@@ -54,6 +56,8 @@ struct pl_subscription {
 	enum pl_stream_state told_state;
 	bool told_demoted;
 	uint32_t demotion; /* number of the first announcement that told of it */
+	struct pl_stream_pass pass;   /* token that admitted it */
+	enum pl_closed_reason closed; /* of its end */
 	struct pl_push *push; /* `pushed`: set once the subscriber has shared its slots; home */
 	/* publisher->lock. */
 	bool blocks, demoted, ended;
@@ -76,7 +80,7 @@ struct pl_publisher {
 	struct pl_context *context;
 	struct pl_region *control, *payload;
 	struct pl_ring_header header;
-	bool allow_block;
+	bool allow_block, needs_token;
 	uint64_t patience;
 	uint64_t first; /* sequence of the first frame */
 	unsigned loan_count, subscriber_limit;
@@ -96,6 +100,7 @@ struct pl_publisher {
 	struct pl_stream_frame *loans; /* loan_count; sequence s uses loans[s % loan_count] */
 	struct pl_list subscriptions, ended;
 	unsigned subscription_count, ended_count;
+	struct pl_index_table tokens; /* struct pl_issued_token */
 	unsigned writing; /* pushed writes under way, which read the ring */
 	bool closing;     /* begins no more of them */
 };
@@ -159,6 +164,7 @@ void pl_subscription_announce(struct pl_subscription *subscription);
 bool pl_subscription_must_wait(const struct pl_subscription *subscription);
 /* Sends a message about streams. Returns as pl_channel_send(). Home. */
 int pl_stream_send(struct pl_peer *peer, const struct pl_stream_message *message);
+void pl_stream_send_closed(struct pl_peer *peer, uint32_t number, enum pl_closed_reason reason);
 
 /* listing.c: handle LIST and LISTED. Home. */
 int pl_listing_serve(struct pl_peer *peer, const struct pl_stream_message *message);

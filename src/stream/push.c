@@ -56,16 +56,15 @@ static struct pl_push *push_new(struct pl_context *context, uint32_t slots, uint
 /* Tells the subscriber that it can free its slots, once no write into them is under way. */
 static void push_answer(struct pl_push *push)
 {
-	struct pl_stream_message closed = { .type = PL_STREAM_CLOSED, .number = push->number };
-
 	if (!push->answers || push->writing)
 		return;
 	push->answers = false;
-	pl_stream_send(push->peer, &closed);
+	pl_stream_send_closed(push->peer, push->number, push->closed);
 }
 
 static void push_leave(struct pl_push *push)
 {
+	push->closed = push->subscription->closed;
 	push->subscription->push = NULL;
 	push->subscription = NULL;
 	pl_remote_release(push->remote);
@@ -482,14 +481,12 @@ void pl_push_refuse(struct pl_subscription *subscription)
 
 void pl_push_close(struct pl_subscription *subscription)
 {
-	struct pl_stream_message closed = { .type = PL_STREAM_CLOSED, .number = subscription->number };
-
 	if (subscription->push)
 		push_tell_last(subscription->push);
 	if (subscription->push)
 		pl_push_end(subscription, true, true);
 	else if (subscription->peer)
-		pl_stream_send(subscription->peer, &closed);
+		pl_stream_send_closed(subscription->peer, subscription->number, subscription->closed);
 }
 
 void pl_push_continue(struct pl_subscription *subscription)

@@ -34,6 +34,7 @@ struct pl_push {
 	bool counts;                  /* in peer->subscription_count, after the subscription */
 	bool answers;                 /* CLOSED is due once no write is under way */
 	uint32_t number;              /* of the subscription */
+	enum pl_closed_reason closed; /* of its end */
 	unsigned holds;               /* calls that use the push */
 	unsigned writing;             /* operations of writes under way */
 	int status;                   /* of the first failure; then nothing more is written */

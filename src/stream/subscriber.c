@@ -48,7 +48,7 @@ static int subscriber_configure(struct pl_subscriber *subscriber, const char *na
 	subscriber->push = options->push;
 	subscriber->events = options->events;
 	subscriber->user_data = options->user_data;
-	return 0;
+	return pl_presented_token_read(&subscriber->presented, options->token, options->token_length, error);
 }
 
 static struct pl_subscriber *subscriber_new(struct pl_context *context)
@@ -353,8 +353,10 @@ int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *m
 	}
 	pl_subscriber_follow_ring(subscriber);
 	subscriber->phase = PL_SUBSCRIBER_OVER;
-	if (subscriber->state == PL_STREAM_LIVE || accounts->next < subscriber->published)
+	if (subscriber->state == PL_STREAM_LIVE || accounts->next < subscriber->published) {
 		subscriber->state = PL_STREAM_FAILED;
+		pl_subscriber_note_closed(subscriber, message->closed);
+	}
 	pl_subscriber_miss_known(subscriber, accounts);
 	pl_subscriber_stop_reading(subscriber);
 	pl_subscriber_wake(subscriber);

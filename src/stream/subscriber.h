@@ -14,6 +14,7 @@
 #include "stream/check.h"
 #include "stream/frame_marks.h"
 #include "stream/frame_memory.h"
+#include "stream/presented_token.h"
 #include "stream/ring_view.h"
 #include "stream/turn.h"
 #include "wire/stream_message.h"
@@ -82,6 +83,7 @@ struct pl_subscriber {
 	const struct pl_stream_message *announcement; /* being handled: has the newest descriptors; else NULL */
 
 	struct pl_lock lock;      /* all below */
+	struct pl_presented_token presented; /* token of the next SUBSCRIBE */
 	struct pl_engine *engine; /* home of the present or last peer */
 	uint64_t earlier_homes;   /* other engines that were homes: a bit of each, by its index */
 	struct pl_peer *peer;     /* NULL: none */

@@ -105,6 +105,7 @@ static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const 
 	struct pl_context *context = peer->context;
 	struct pl_subscription *subscription;
 	struct pl_publisher *publisher;
+	struct pl_stream_pass pass = { 0 };
 	enum pl_subscribe_status status;
 
 	pthread_mutex_lock(&context->lock);
@@ -113,6 +114,9 @@ static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const 
 	/* A publisher that is being closed takes this engine's lock first. */
 	if (!publisher)
 		return PL_SUBSCRIBE_UNKNOWN;
+	status = pl_stream_token_admit(peer, publisher, &message->token, &pass);
+	if (status != PL_SUBSCRIBE_OK)
+		return status;
 	if (peer->subscription_count >= PL_SUBSCRIBERS_MAX)
 		return PL_SUBSCRIBE_FULL;
 	subscription = pl_zalloc(&context->allocator, sizeof(*subscription));
@@ -121,6 +125,7 @@ static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const 
 	subscription->publisher = publisher;
 	subscription->peer = peer;
 	subscription->number = message->number;
+	subscription->pass = pass;
 	status = PL_SUBSCRIBE_INTERNAL;
 	if (message->subscribe.push || bind_ring(subscription) == 0)
 		status = admit_subscription(subscription, message);
@@ -135,6 +140,7 @@ static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const 
 	pl_list_append(&pl_announcer_of(publisher, peer->home)->subscriptions, &subscription->home_link);
 	atomic_store(&pl_announcer_of(publisher, peer->home)->silent, false);
 	atomic_fetch_add(&pl_announcer_of(publisher, peer->home)->count, 1);
+	pl_stream_token_watch(subscription);
 	*result = subscription;
 	return status;
 }

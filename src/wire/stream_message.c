@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Bodies: u8 type, 3 zeros, u32 number, then
- *   LIST        u32 from
- *   LISTED      u32 total, u32 count, count entries
- *   SUBSCRIBE   u8 start, u8 overflow, u64 from, instance[16], u32 every, u64 base, string name
+ *   LIST        u32 from; with a token: token
+ *   LISTED      u32 total, u32 count, count entries; if the token of LIST is refused: u32 status
+ *   SUBSCRIBE   u8 start, u8 overflow, u64 from, instance[16], u32 every, u64 base, string name; with a token: token
  *   SUBSCRIBED  u32 status; if that is 0: entry, u64 first, u64 skipped, control[68], payload[68]
  *   UNSUBSCRIBE, TAKEN  u32 answered, u64 taken, accounts: 10 u64
  *   ANNOUNCE    u64 claimed, u64 published, u8 state, u8 demoted, u64 skipped, u32 count, descriptors to the end
- *   CLOSED      nothing
+ *   CLOSED      nothing; if a token has ended: u8 reason
  *   SLOTS       u32 count, u64 stride, u8 memory (1: of a GPU), token[68]
  *   CREDIT      accounts, u8 paused, u32 count, count u32
  *   PUSHED      u64 next, u64 published, u8 state, u8 demoted, 4 u64 fates, u32 slot, descriptor and metadata to the end
  *
  * Entry: string name, string content type, instance[16], u64 created, u32 slots, u32 metadata bytes, u64 slot bytes,
  * layout (u8 code, u8 bits, u16 lanes, u32 dimensions, 8 u64), u64 claimed, u64 published, u32 subscribers,
- * u32 blocking, u8 allow_block, u8 state, u8 memory (1: of a GPU).
+ * u32 blocking, u8 bits (1: allow_block, 2: needs_token), u8 state, u8 memory (1: of a GPU). Token: u64 id, secret[16].
  */
 #include "wire/stream_message.h"
 
@@ -34,18 +34,6 @@ size_t pl_stream_frame_bytes(const uint8_t *at, size_t left)
 		return 0;
 	bytes = DESCRIPTOR_BYTES + (size_t)(at[DESCRIPTOR_METADATA] | at[DESCRIPTOR_METADATA + 1] << 8);
 	return bytes <= left ? bytes : 0;
-}
-
-bool pl_accounts_exact(const struct pl_accounts *accounts)
-{
-	const uint64_t fates[] = { accounts->delivered, accounts->lapped, accounts->dropped,  accounts->rejected,
-				   accounts->aborted,   accounts->missed, accounts->unwanted, accounts->pending };
-	uint64_t sum = accounts->first;
-
-	for (unsigned i = 0; i < PL_ARRAY_SIZE(fates); i++)
-		if (__builtin_add_overflow(sum, fates[i], &sum))
-			return false;
-	return sum == accounts->next;
 }
 
 /* -- requirements beyond the form --------------------------------------------------------------------- */
@@ -119,10 +107,12 @@ static int check_stream_message(const struct pl_stream_message *message)
 
 	switch (message->type) {
 	case PL_STREAM_LIST:
-	case PL_STREAM_CLOSED:
 		return 0;
+	case PL_STREAM_CLOSED:
+		return message->closed < PL_CLOSED_END ? 0 : -EPROTO;
 	case PL_STREAM_LISTED:
-		if (message->listed.count > PL_STREAM_LISTED_MAX)
+		if (message->listed.count > PL_STREAM_LISTED_MAX || message->listed.status >= PL_SUBSCRIBE_END ||
+		    (message->listed.status && message->listed.count))
 			return -EPROTO;
 		for (uint32_t i = 0; rc == 0 && i < message->listed.count; i++)
 			rc = check_entry(&message->listed.entries[i]);
@@ -152,56 +142,12 @@ static int check_stream_message(const struct pl_stream_message *message)
 
 /* -- decoding ------------------------------------------------------------------------------------------- */
 
-static bool get_bool(struct pl_reader *reader)
-{
-	uint8_t value = pl_get_u8(reader);
-
-	reader->bad |= value > 1;
-	return value;
-}
-
-static void get_entry(struct pl_reader *reader, struct pl_stream_entry *entry)
-{
-	struct pl_layout *layout = &entry->layout;
-
-	pl_get_string(reader, entry->name, sizeof(entry->name));
-	pl_get_string(reader, entry->content_type, sizeof(entry->content_type));
-	pl_get_bytes(reader, entry->instance, sizeof(entry->instance));
-	entry->created = pl_get_u64(reader);
-	entry->slots = pl_get_u32(reader);
-	entry->metadata_bytes = pl_get_u32(reader);
-	entry->slot_bytes = pl_get_u64(reader);
-	layout->code = pl_get_u8(reader);
-	layout->bits = pl_get_u8(reader);
-	layout->lanes = pl_get_u16(reader);
-	layout->dimensions = pl_get_u32(reader);
-	for (unsigned i = 0; i < PL_LAYOUT_DIMENSIONS_MAX; i++)
-		layout->shape[i] = pl_get_u64(reader);
-	entry->claimed = pl_get_u64(reader);
-	entry->published = pl_get_u64(reader);
-	entry->subscribers = pl_get_u32(reader);
-	entry->blocking = pl_get_u32(reader);
-	entry->allow_block = get_bool(reader);
-	entry->state = (enum pl_stream_state)pl_get_u8(reader);
-	entry->gpu = get_bool(reader);
-}
-
-static void get_accounts(struct pl_reader *reader, struct pl_accounts *accounts)
-{
-	uint64_t *const numbers[] = { &accounts->first,    &accounts->next,     &accounts->delivered, &accounts->lapped,
-				      &accounts->dropped,  &accounts->rejected, &accounts->aborted,   &accounts->missed,
-				      &accounts->unwanted, &accounts->pending };
-
-	for (unsigned i = 0; i < PL_ARRAY_SIZE(numbers); i++)
-		*numbers[i] = pl_get_u64(reader);
-}
-
 static void get_subscribed(struct pl_reader *reader, struct pl_stream_message *message)
 {
 	message->subscribed.status = (enum pl_subscribe_status)pl_get_u32(reader);
 	if (message->subscribed.status)
 		return;
-	get_entry(reader, &message->subscribed.entry);
+	pl_get_entry(reader, &message->subscribed.entry);
 	message->subscribed.first = pl_get_u64(reader);
 	message->subscribed.skipped = pl_get_u64(reader);
 	pl_get_bytes(reader, message->subscribed.control, PL_TOKEN_SIZE);
@@ -234,8 +180,8 @@ static void get_announce(struct pl_reader *reader, struct pl_stream_message *mes
 
 static void get_credit(struct pl_reader *reader, struct pl_stream_message *message)
 {
-	get_accounts(reader, &message->credit.accounts);
-	message->credit.paused = get_bool(reader);
+	pl_get_accounts(reader, &message->credit.accounts);
+	message->credit.paused = pl_get_bool(reader);
 	message->credit.count = pl_get_u32(reader);
 	for (uint32_t i = 0; i < PL_MIN(message->credit.count, PL_STREAM_CREDIT_MAX); i++)
 		message->credit.slots[i] = pl_get_u32(reader);
@@ -248,7 +194,7 @@ static void get_pushed(struct pl_reader *reader, struct pl_stream_message *messa
 	message->pushed.next = pl_get_u64(reader);
 	message->pushed.published = pl_get_u64(reader);
 	message->pushed.state = (enum pl_stream_state)pl_get_u8(reader);
-	message->pushed.demoted = get_bool(reader);
+	message->pushed.demoted = pl_get_bool(reader);
 	fates->lapped = pl_get_u64(reader);
 	fates->aborted = pl_get_u64(reader);
 	fates->unwanted = pl_get_u64(reader);
@@ -274,6 +220,27 @@ static void get_subscribe(struct pl_reader *reader, struct pl_stream_message *me
 	message->subscribe.every = pl_get_u32(reader);
 	message->subscribe.base = pl_get_u64(reader);
 	pl_get_string(reader, message->subscribe.name, sizeof(message->subscribe.name));
+	pl_get_stream_token(reader, &message->token);
+}
+
+static void get_listed(struct pl_reader *reader, struct pl_stream_message *message)
+{
+	message->listed.total = pl_get_u32(reader);
+	message->listed.count = pl_get_u32(reader);
+	for (uint32_t i = 0; i < PL_MIN(message->listed.count, PL_STREAM_LISTED_MAX); i++)
+		pl_get_entry(reader, &message->listed.entries[i]);
+	if (reader->at == reader->end)
+		return;
+	message->listed.status = (enum pl_subscribe_status)pl_get_u32(reader);
+	reader->bad |= !message->listed.status;
+}
+
+static void get_closed(struct pl_reader *reader, struct pl_stream_message *message)
+{
+	if (reader->at == reader->end)
+		return;
+	message->closed = (enum pl_closed_reason)pl_get_u8(reader);
+	reader->bad |= !message->closed;
 }
 
 static void get_stream_message(struct pl_reader *reader, struct pl_stream_message *message)
@@ -281,12 +248,10 @@ static void get_stream_message(struct pl_reader *reader, struct pl_stream_messag
 	switch (message->type) {
 	case PL_STREAM_LIST:
 		message->from = pl_get_u32(reader);
+		pl_get_stream_token(reader, &message->token);
 		break;
 	case PL_STREAM_LISTED:
-		message->listed.total = pl_get_u32(reader);
-		message->listed.count = pl_get_u32(reader);
-		for (uint32_t i = 0; i < PL_MIN(message->listed.count, PL_STREAM_LISTED_MAX); i++)
-			get_entry(reader, &message->listed.entries[i]);
+		get_listed(reader, message);
 		break;
 	case PL_STREAM_SUBSCRIBE:
 		get_subscribe(reader, message);
@@ -298,7 +263,7 @@ static void get_stream_message(struct pl_reader *reader, struct pl_stream_messag
 	case PL_STREAM_TAKEN:
 		message->taken.answered = pl_get_u32(reader);
 		message->taken.taken = pl_get_u64(reader);
-		get_accounts(reader, &message->taken.accounts);
+		pl_get_accounts(reader, &message->taken.accounts);
 		break;
 	case PL_STREAM_ANNOUNCE:
 		get_announce(reader, message);
@@ -306,7 +271,7 @@ static void get_stream_message(struct pl_reader *reader, struct pl_stream_messag
 	case PL_STREAM_SLOTS:
 		message->slots.count = pl_get_u32(reader);
 		message->slots.stride = pl_get_u64(reader);
-		message->slots.gpu = get_bool(reader);
+		message->slots.gpu = pl_get_bool(reader);
 		pl_get_bytes(reader, message->slots.token, PL_TOKEN_SIZE);
 		break;
 	case PL_STREAM_CREDIT:
@@ -316,6 +281,7 @@ static void get_stream_message(struct pl_reader *reader, struct pl_stream_messag
 		get_pushed(reader, message);
 		break;
 	case PL_STREAM_CLOSED:
+		get_closed(reader, message);
 		break;
 	}
 }
@@ -341,48 +307,12 @@ int pl_stream_message_decode(const void *body, size_t length, struct pl_stream_m
 
 /* -- encoding ------------------------------------------------------------------------------------------- */
 
-static void put_entry(struct pl_writer *writer, const struct pl_stream_entry *entry)
-{
-	const struct pl_layout *layout = &entry->layout;
-
-	pl_put_string(writer, entry->name);
-	pl_put_string(writer, entry->content_type);
-	pl_put_bytes(writer, entry->instance, sizeof(entry->instance));
-	pl_put_u64(writer, entry->created);
-	pl_put_u32(writer, entry->slots);
-	pl_put_u32(writer, entry->metadata_bytes);
-	pl_put_u64(writer, entry->slot_bytes);
-	pl_put_u8(writer, layout->code);
-	pl_put_u8(writer, layout->bits);
-	pl_put_u16(writer, layout->lanes);
-	pl_put_u32(writer, layout->dimensions);
-	for (unsigned i = 0; i < PL_LAYOUT_DIMENSIONS_MAX; i++)
-		pl_put_u64(writer, layout->shape[i]);
-	pl_put_u64(writer, entry->claimed);
-	pl_put_u64(writer, entry->published);
-	pl_put_u32(writer, entry->subscribers);
-	pl_put_u32(writer, entry->blocking);
-	pl_put_u8(writer, entry->allow_block);
-	pl_put_u8(writer, (uint8_t)entry->state);
-	pl_put_u8(writer, entry->gpu);
-}
-
-static void put_accounts(struct pl_writer *writer, const struct pl_accounts *accounts)
-{
-	const uint64_t numbers[] = { accounts->first,    accounts->next,     accounts->delivered, accounts->lapped,
-				     accounts->dropped,  accounts->rejected, accounts->aborted,   accounts->missed,
-				     accounts->unwanted, accounts->pending };
-
-	for (unsigned i = 0; i < PL_ARRAY_SIZE(numbers); i++)
-		pl_put_u64(writer, numbers[i]);
-}
-
 static void put_subscribed(struct pl_writer *writer, const struct pl_stream_message *message)
 {
 	pl_put_u32(writer, message->subscribed.status);
 	if (message->subscribed.status)
 		return;
-	put_entry(writer, &message->subscribed.entry);
+	pl_put_entry(writer, &message->subscribed.entry);
 	pl_put_u64(writer, message->subscribed.first);
 	pl_put_u64(writer, message->subscribed.skipped);
 	pl_put_bytes(writer, message->subscribed.control, PL_TOKEN_SIZE);
@@ -403,7 +333,7 @@ static void put_announce(struct pl_writer *writer, const struct pl_stream_messag
 
 static void put_credit(struct pl_writer *writer, const struct pl_stream_message *message)
 {
-	put_accounts(writer, &message->credit.accounts);
+	pl_put_accounts(writer, &message->credit.accounts);
 	pl_put_u8(writer, message->credit.paused);
 	pl_put_u32(writer, message->credit.count);
 	for (uint32_t i = 0; i < message->credit.count; i++)
@@ -434,26 +364,40 @@ static uint8_t overflow_byte(const struct pl_stream_message *message)
 	return (uint8_t)(overflow + (message->subscribe.push ? OVERFLOW_PUSH : 0));
 }
 
+static void put_subscribe(struct pl_writer *writer, const struct pl_stream_message *message)
+{
+	pl_put_u8(writer, (uint8_t)message->subscribe.start);
+	pl_put_u8(writer, overflow_byte(message));
+	pl_put_u64(writer, message->subscribe.from);
+	pl_put_bytes(writer, message->subscribe.instance, sizeof(message->subscribe.instance));
+	pl_put_u32(writer, message->subscribe.every);
+	pl_put_u64(writer, message->subscribe.base);
+	pl_put_string(writer, message->subscribe.name);
+	pl_put_stream_token(writer, &message->token);
+}
+
+static void put_listed(struct pl_writer *writer, const struct pl_stream_message *message)
+{
+	pl_put_u32(writer, message->listed.total);
+	pl_put_u32(writer, message->listed.count);
+	for (uint32_t i = 0; i < message->listed.count; i++)
+		pl_put_entry(writer, &message->listed.entries[i]);
+	if (message->listed.status)
+		pl_put_u32(writer, message->listed.status);
+}
+
 static void put_stream_message(struct pl_writer *writer, const struct pl_stream_message *message)
 {
 	switch (message->type) {
 	case PL_STREAM_LIST:
 		pl_put_u32(writer, message->from);
+		pl_put_stream_token(writer, &message->token);
 		break;
 	case PL_STREAM_LISTED:
-		pl_put_u32(writer, message->listed.total);
-		pl_put_u32(writer, message->listed.count);
-		for (uint32_t i = 0; i < message->listed.count; i++)
-			put_entry(writer, &message->listed.entries[i]);
+		put_listed(writer, message);
 		break;
 	case PL_STREAM_SUBSCRIBE:
-		pl_put_u8(writer, (uint8_t)message->subscribe.start);
-		pl_put_u8(writer, overflow_byte(message));
-		pl_put_u64(writer, message->subscribe.from);
-		pl_put_bytes(writer, message->subscribe.instance, sizeof(message->subscribe.instance));
-		pl_put_u32(writer, message->subscribe.every);
-		pl_put_u64(writer, message->subscribe.base);
-		pl_put_string(writer, message->subscribe.name);
+		put_subscribe(writer, message);
 		break;
 	case PL_STREAM_SUBSCRIBED:
 		put_subscribed(writer, message);
@@ -462,7 +406,7 @@ static void put_stream_message(struct pl_writer *writer, const struct pl_stream_
 	case PL_STREAM_TAKEN:
 		pl_put_u32(writer, message->taken.answered);
 		pl_put_u64(writer, message->taken.taken);
-		put_accounts(writer, &message->taken.accounts);
+		pl_put_accounts(writer, &message->taken.accounts);
 		break;
 	case PL_STREAM_ANNOUNCE:
 		put_announce(writer, message);
@@ -480,6 +424,8 @@ static void put_stream_message(struct pl_writer *writer, const struct pl_stream_
 		put_pushed(writer, message);
 		break;
 	case PL_STREAM_CLOSED:
+		if (message->closed)
+			pl_put_u8(writer, (uint8_t)message->closed);
 		break;
 	}
 }

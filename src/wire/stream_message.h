@@ -32,7 +32,28 @@ enum pl_subscribe_status {
 	PL_SUBSCRIBE_FULL,     /* the publisher, or this connection, has its most subscribers */
 	PL_SUBSCRIBE_ENDED,    /* the stream has ended, and has no frame that the subscriber wants */
 	PL_SUBSCRIBE_INTERNAL, /* no memory */
+	/* PL_CAPABILITY_STREAM_TOKENS: */
+	PL_SUBSCRIBE_NEEDS_TOKEN,   /* the stream is for those that have a token */
+	PL_SUBSCRIBE_WRONG_TOKEN,   /* the token is unknown, revoked, or of another stream */
+	PL_SUBSCRIBE_EXPIRED_TOKEN, /* the token's lifetime is over */
+	PL_SUBSCRIBE_TOKEN_RATE,    /* the connection has had too many wrong tokens */
 	PL_SUBSCRIBE_END,
+};
+
+/* Reason of a CLOSED. */
+enum pl_closed_reason {
+	PL_CLOSED_PUBLISHER, /* the publisher was closed, or a subscription has ended */
+	/* PL_CAPABILITY_STREAM_TOKENS: */
+	PL_CLOSED_REVOKED, /* the publisher has revoked the token of the subscription */
+	PL_CLOSED_EXPIRED, /* the token's lifetime is over */
+	PL_CLOSED_END,
+};
+
+/* Token of a stream, as a subscriber presents it. Without one, all members are 0. */
+struct pl_stream_token {
+	bool given;
+	uint64_t id;
+	uint8_t secret[16];
 };
 
 /* Description of a stream. */
@@ -46,6 +67,7 @@ struct pl_stream_entry {
 	uint64_t claimed, published;
 	uint32_t subscribers, blocking;
 	bool allow_block;
+	bool needs_token; /* shown only to ends that presented a token of the stream */
 	enum pl_stream_state state;
 	bool gpu; /* the slots are in GPU memory */
 };
@@ -63,13 +85,17 @@ struct pl_push_fates {
 struct pl_stream_message {
 	enum pl_stream_message_type type;
 	uint32_t number; /* of the subscription; LIST and LISTED: of the request */
+	struct pl_stream_token token; /* LIST, SUBSCRIBE */
 	union {
 		uint32_t from; /* LIST: index of the first entry */
 		struct {
 			uint32_t total; /* entries that this end has */
 			uint32_t count;
 			struct pl_stream_entry entries[PL_STREAM_LISTED_MAX];
+			/* Status of the token of LIST. Unless it is PL_SUBSCRIBE_OK, there are no entries. */
+			enum pl_subscribe_status status;
 		} listed;
+		enum pl_closed_reason closed;
 		struct {
 			char name[PL_STREAM_NAME_SIZE];
 			enum pl_start start;
@@ -142,7 +168,16 @@ int pl_stream_message_decode(const void *body, size_t length, struct pl_stream_m
 int pl_stream_message_encode(const struct pl_stream_message *message, void *buffer, size_t size);
 /* Returns the bytes of the descriptor and its metadata at `at`; 0 if fewer are left. */
 size_t pl_stream_frame_bytes(const uint8_t *at, size_t left);
-/* True if the fates add up. */
+
+/* stream_parts.c: parts of messages. True if the fates add up. */
 bool pl_accounts_exact(const struct pl_accounts *accounts);
+bool pl_get_bool(struct pl_reader *reader);
+void pl_get_entry(struct pl_reader *reader, struct pl_stream_entry *entry);
+void pl_put_entry(struct pl_writer *writer, const struct pl_stream_entry *entry);
+void pl_get_accounts(struct pl_reader *reader, struct pl_accounts *accounts);
+void pl_put_accounts(struct pl_writer *writer, const struct pl_accounts *accounts);
+/* A token at the end of a body, where only an end with a token has bytes. */
+void pl_get_stream_token(struct pl_reader *reader, struct pl_stream_token *token);
+void pl_put_stream_token(struct pl_writer *writer, const struct pl_stream_token *token);
 
 #endif

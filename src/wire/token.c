@@ -17,7 +17,7 @@ void pl_token_encode(const struct pl_token *token, uint8_t buffer[PL_TOKEN_SIZE]
 	pl_put_u32(&writer, TOKEN_MAGIC);
 	pl_put_u8(&writer, TOKEN_VERSION);
 	pl_put_u8(&writer, token->rights);
-	pl_put_u16(&writer, 0);
+	pl_put_u16(&writer, token->kind);
 	pl_put_bytes(&writer, token->context_id, sizeof(token->context_id));
 	pl_put_u64(&writer, token->grant);
 	pl_put_bytes(&writer, token->secret, sizeof(token->secret));
@@ -29,13 +29,12 @@ void pl_token_encode(const struct pl_token *token, uint8_t buffer[PL_TOKEN_SIZE]
 int pl_token_decode(const void *data, size_t length, struct pl_token *token)
 {
 	struct pl_reader reader;
-	uint16_t reserved;
 
 	pl_reader_init(&reader, data, length);
 	if (length != PL_TOKEN_SIZE || pl_get_u32(&reader) != TOKEN_MAGIC || pl_get_u8(&reader) != TOKEN_VERSION)
 		return -EPROTO;
 	token->rights = pl_get_u8(&reader);
-	reserved = pl_get_u16(&reader);
+	token->kind = pl_get_u16(&reader);
 	pl_get_bytes(&reader, token->context_id, sizeof(token->context_id));
 	token->grant = pl_get_u64(&reader);
 	pl_get_bytes(&reader, token->secret, sizeof(token->secret));
@@ -43,5 +42,7 @@ int pl_token_decode(const void *data, size_t length, struct pl_token *token)
 	token->expires = pl_get_u64(&reader);
 	if (pl_get_u32(&reader) != XXH32(data, TOKEN_HASHED, 0))
 		return -EBADMSG;
-	return reserved || (token->rights & ~PL_ACCESS_ALL) ? -EPROTO : 0;
+	if (token->kind >= PL_TOKEN_KIND_END || (token->rights & ~PL_ACCESS_ALL))
+		return -EPROTO;
+	return token->kind == PL_TOKEN_STREAM && (token->rights || token->length) ? -EPROTO : 0;
 }

@@ -109,6 +109,7 @@ struct pl_hello {
 #define PL_CAPABILITY_CONFIRMS_LANES 2097152u /* as an initiator: sends a frame over each further lane that is up */
 #define PL_CAPABILITY_NOTIFY_LANES 4194304u   /* accepts notifications behind their data on each lane, and void ones */
 #define PL_CAPABILITY_OWNER_COPIES 8388608u /* on one host: copies between the peer's host memory and its own device memory on request */
+#define PL_CAPABILITY_STREAM_TOKENS 16777216u /* accepts tokens in LIST and SUBSCRIBE, and their refusals */
 #define PL_CAPABILITY_NOTIFY_RAILS 8192u /* accepts notifications with writes over verbs with several rails, too */
 
 struct pl_reject {
@@ -389,13 +390,17 @@ static inline uint32_t pl_frame_payload(const struct pl_frame *frame)
 /* -- tokens ------------------------------------------------------------------------------------- */
 
 /*
- * magic "PLT1", u8 version, u8 rights, u16 zero, context[16], u64 grant, secret[16], u64 length, u64 expires,
+ * magic "PLT1", u8 version, u8 rights, u16 kind, context[16], u64 grant, secret[16], u64 length, u64 expires,
  * u32 XXH32 (seed 0) of all before
  */
 #define PL_TOKEN_SIZE 68
 
+/* Object that a token gives access to. Releases without tokens of streams refuse these as malformed. */
+enum pl_token_kind { PL_TOKEN_REGION, PL_TOKEN_STREAM, PL_TOKEN_KIND_END };
+
 struct pl_token {
-	uint8_t rights; /* enum pl_access */
+	uint8_t rights; /* enum pl_access; of a stream: 0 */
+	uint16_t kind;  /* enum pl_token_kind */
 	uint8_t context_id[16];
 	uint64_t grant;
 	uint8_t secret[16];
@@ -404,7 +409,7 @@ struct pl_token {
 };
 
 void pl_token_encode(const struct pl_token *token, uint8_t buffer[PL_TOKEN_SIZE]);
-/* Returns -EPROTO for another format or version, -EBADMSG for a wrong checksum. */
+/* Returns -EPROTO for another format or version, or an unknown kind; -EBADMSG for a wrong checksum. */
 int pl_token_decode(const void *data, size_t length, struct pl_token *token);
 
 /* -- blobs of regions --------------------------------------------------------------------------- */

@@ -246,6 +246,11 @@ static void tokens(void)
 	save("token", "short", buffer, sizeof(buffer) - 1);
 	buffer[20] ^= 1;
 	save("token", "damaged", buffer, sizeof(buffer));
+	token.kind = PL_TOKEN_STREAM;
+	token.rights = 0;
+	token.length = 0;
+	pl_token_encode(&token, buffer);
+	save("token", "stream", buffer, sizeof(buffer));
 }
 
 static void save_stream(const char *name, const struct pl_stream_message *message)
@@ -279,6 +284,23 @@ static void save_push_messages(const uint8_t *frame, size_t length)
 	message.pushed.frame = frame;
 	message.pushed.frame_length = length;
 	save_stream("pushed", &message);
+}
+
+static void save_token_messages(void)
+{
+	const struct pl_stream_token token = { true, 7, "secret" };
+	struct pl_stream_message message = { .type = PL_STREAM_LIST, .number = 1, .token = token };
+
+	save_stream("list-token", &message);
+	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBE, .number = 1, .token = token };
+	strcpy(message.subscribe.name, "cam0");
+	message.subscribe.every = 1;
+	save_stream("subscribe-token", &message);
+	message = (struct pl_stream_message){ .type = PL_STREAM_LISTED, .number = 1 };
+	message.listed.status = PL_SUBSCRIBE_WRONG_TOKEN;
+	save_stream("listed-refused", &message);
+	message = (struct pl_stream_message){ .type = PL_STREAM_CLOSED, .number = 1, .closed = PL_CLOSED_REVOKED };
+	save_stream("closed-revoked", &message);
 }
 
 static void streams(void)
@@ -318,6 +340,7 @@ static void streams(void)
 	message.announce.frames_length = sizeof(frames);
 	save_stream("announce", &message);
 	save_push_messages(frames, sizeof(frames));
+	save_token_messages();
 	save("stream", "descriptor", frames, sizeof(frames));
 	pl_ring_geometry_init(&header.geometry);
 	pl_ring_header_encode(&header, page);
@@ -574,6 +597,10 @@ static void steps_of_streams(void)
 		   STREAM(CREDIT, .flags = 10), loan, publish, { .op = STEP_ANSWER, .flags = 1, .length = 4 }, loan,
 		   publish, loan, publish, loan, publish, { .op = STEP_ANSWER },
 		   STREAM(CREDIT, .flags = 2, .cookie = 1), STREAM(UNSUBSCRIBE));
+	SAVE_STEPS("stream-token", CALL(STREAM, .flags = 6), STREAM(SUBSCRIBE), STREAM(LIST),
+		   STREAM(SUBSCRIBE, .cookie = 4), STREAM(LIST, .cookie = 5), STREAM(SUBSCRIBE, .cookie = 3),
+		   STREAM(LIST, .cookie = 3), loan, publish, CALL(STREAM, .flags = 7), loan, publish,
+		   STREAM(SUBSCRIBE, .cookie = 3, .key = 1), REPEAT(100), STREAM(SUBSCRIBE, .cookie = 5, .key = 2));
 	SAVE_STEPS("stream-push-wrong", STREAM(SUBSCRIBE, .flags = 12), STREAM(SLOTS, .flags = 3),
 		   STREAM(CREDIT, .flags = 10), STREAM(CREDIT, .flags = 10));
 	SAVE_STEPS("stream-wrong", STREAM(SUBSCRIBE), STREAM(TAKEN, .cookie = 8, .value = { 9 }));

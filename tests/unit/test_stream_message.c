@@ -229,6 +229,96 @@ static void test_push(void **state)
 	assert_int_equal(encode(&message, buffer), sizeof(pushed));
 }
 
+/* Checks that bodies of these lengths are valid, and no others up to `most`. */
+static void check_lengths(const uint8_t *body, size_t most, size_t first, size_t second)
+{
+	struct pl_stream_message decoded;
+
+	for (size_t length = 0; length <= most; length++)
+		assert_int_equal(pl_stream_message_decode(body, length, &decoded),
+				 length == first || length == second ? 0 : -EPROTO);
+}
+
+static void check_token(const struct pl_stream_token *token, const struct pl_stream_token *expected)
+{
+	assert_true(token->given && token->id == expected->id);
+	assert_memory_equal(token->secret, expected->secret, sizeof(token->secret));
+}
+
+/* LIST and SUBSCRIBE with a token, and their refusals. Without a token, the bytes are those of earlier releases. */
+static void test_tokens(void **state)
+{
+	static const uint8_t list[] = { 1, 0, 0, 0, 5, 0, 0, 0, 9, 0, 0, 0, 8, 7, 6, 5, 4, 3,
+					2, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3 };
+	static const uint8_t tail[] = { 4, 0, 'c', 'a', 'm', '0', 8, 7, 6, 5, 4, 3, 2, 1, 1,
+					2, 0, 0,   0,   0,   0,   0, 0, 0, 0, 0, 0, 0, 0, 3 };
+	static const uint8_t listed[] = { 2, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0 };
+	static const uint8_t closed[] = { 8, 0, 0, 0, 5, 0, 0, 0, 2 };
+	const struct pl_stream_token token = { true, 0x0102030405060708, { 1, 2, [15] = 3 } };
+	struct pl_stream_message message = { .type = PL_STREAM_LIST, .number = 5, .token = token, .from = 9 }, decoded;
+	uint8_t buffer[BODY_MAX] = { 0 };
+
+	(void)state;
+	assert_int_equal(encode(&message, buffer), sizeof(list));
+	assert_memory_equal(buffer, list, sizeof(list));
+	check_lengths(list, sizeof(list), 12, 36);
+	assert_int_equal(pl_stream_message_decode(list, sizeof(list), &decoded), 0);
+	check_token(&decoded.token, &token);
+	assert_int_equal(pl_stream_message_decode(list, 12, &decoded), 0);
+	assert_false(decoded.token.given);
+	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBE, .number = 5, .token = token };
+	strcpy(message.subscribe.name, "cam0");
+	message.subscribe.every = 1;
+	assert_int_equal(encode(&message, buffer), 52 + 24);
+	assert_memory_equal(buffer + 46, tail, sizeof(tail));
+	check_lengths(buffer, 52 + 25, 52, 52 + 24);
+	assert_int_equal(pl_stream_message_decode(buffer, 52 + 24, &decoded), 0);
+	check_token(&decoded.token, &token);
+	message = (struct pl_stream_message){ .type = PL_STREAM_LISTED, .number = 5 };
+	message.listed.status = PL_SUBSCRIBE_WRONG_TOKEN;
+	memset(buffer, 0, sizeof(buffer));
+	assert_int_equal(encode(&message, buffer), sizeof(listed));
+	assert_memory_equal(buffer, listed, sizeof(listed));
+	check_lengths(buffer, sizeof(listed) + 1, 16, sizeof(listed));
+	buffer[16] = PL_SUBSCRIBE_OK; /* is told by the entries */
+	assert_int_equal(pl_stream_message_decode(buffer, sizeof(listed), &decoded), -EPROTO);
+	buffer[16] = PL_SUBSCRIBE_END;
+	assert_int_equal(pl_stream_message_decode(buffer, sizeof(listed), &decoded), -EPROTO);
+	message.listed.count = 1; /* with a refusal */
+	message.listed.entries[0] = sample_entry();
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+	message = (struct pl_stream_message){ .type = PL_STREAM_CLOSED, .number = 5, .closed = PL_CLOSED_EXPIRED };
+	memset(buffer, 0, sizeof(buffer));
+	assert_int_equal(encode(&message, buffer), sizeof(closed));
+	assert_memory_equal(buffer, closed, sizeof(closed));
+	check_lengths(buffer, sizeof(closed) + 1, 8, sizeof(closed));
+	buffer[8] = PL_CLOSED_PUBLISHER; /* is no byte */
+	assert_int_equal(pl_stream_message_decode(buffer, sizeof(closed), &decoded), -EPROTO);
+	message.closed = PL_CLOSED_END;
+	assert_int_equal(encode(&message, buffer), -EINVAL);
+}
+
+/* The byte that told of allow_block tells of the need for a token, too. */
+static void test_entry_bits(void **state)
+{
+	struct pl_stream_message message = { .type = PL_STREAM_LISTED, .number = 5 }, decoded;
+	uint8_t buffer[BODY_MAX];
+	int bytes;
+
+	(void)state;
+	message.listed.total = message.listed.count = 1;
+	message.listed.entries[0] = sample_entry();
+	bytes = encode(&message, buffer);
+	assert_int_equal(buffer[bytes - 3], 1);
+	message.listed.entries[0].needs_token = true;
+	assert_int_equal(encode(&message, buffer), bytes);
+	assert_int_equal(buffer[bytes - 3], 3);
+	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes, &decoded), 0);
+	assert_true(decoded.listed.entries[0].needs_token && decoded.listed.entries[0].allow_block);
+	buffer[bytes - 3] = 4;
+	assert_int_equal(pl_stream_message_decode(buffer, (size_t)bytes, &decoded), -EPROTO);
+}
+
 static void test_accounts(void **state)
 {
 	struct pl_accounts accounts = { .first = 5,
@@ -288,8 +378,9 @@ static void test_refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_golden),   cmocka_unit_test(test_listed),   cmocka_unit_test(test_announce),
-		cmocka_unit_test(test_accounts), cmocka_unit_test(test_refusals), cmocka_unit_test(test_push),
+		cmocka_unit_test(test_golden),   cmocka_unit_test(test_listed),     cmocka_unit_test(test_announce),
+		cmocka_unit_test(test_accounts), cmocka_unit_test(test_refusals),   cmocka_unit_test(test_push),
+		cmocka_unit_test(test_tokens),   cmocka_unit_test(test_entry_bits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

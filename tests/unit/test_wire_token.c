@@ -115,6 +115,33 @@ static void test_sealed_nonsense(void **state)
 	assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), -EPROTO);
 }
 
+/* A token of a stream has neither rights nor a length. Earlier releases refuse its kind, as test_sealed_nonsense() does. */
+static void test_stream_token(void **state)
+{
+	struct pl_token decoded, token = sample_token();
+	uint8_t buffer[PL_TOKEN_SIZE];
+
+	(void)state;
+	token.kind = PL_TOKEN_STREAM;
+	pl_token_encode(&token, buffer);
+	assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), -EPROTO);
+	token.rights = 0;
+	pl_token_encode(&token, buffer);
+	assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), -EPROTO);
+	token.length = 0;
+	pl_token_encode(&token, buffer);
+	assert_int_equal(buffer[5], 0);
+	assert_int_equal(buffer[6], 1);
+	assert_int_equal(buffer[7], 0);
+	assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), 0);
+	assert_int_equal(decoded.kind, PL_TOKEN_STREAM);
+	assert_true(decoded.grant == token.grant && decoded.expires == token.expires);
+	assert_memory_equal(decoded.secret, token.secret, 16);
+	token.kind = PL_TOKEN_KIND_END;
+	pl_token_encode(&token, buffer);
+	assert_int_equal(pl_token_decode(buffer, sizeof(buffer), &decoded), -EPROTO);
+}
+
 static void test_blob(void **state)
 {
 	static const uint8_t header[16] = { 'P', 'L', 'S', '1', 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0 };
@@ -152,7 +179,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_golden),  cmocka_unit_test(test_every_bit_counts),
 		cmocka_unit_test(test_lengths), cmocka_unit_test(test_sealed_nonsense),
-		cmocka_unit_test(test_blob),
+		cmocka_unit_test(test_blob),    cmocka_unit_test(test_stream_token),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

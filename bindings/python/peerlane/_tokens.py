@@ -31,7 +31,10 @@ class Secret:
 
 
 class Token(Secret):
-    """Token of a region: every peer that presents it gets its rights. `bytes(token)` is what to send."""
+    """Token of a region or a stream: every peer that presents it gets its rights. `bytes(token)` is what to send.
+
+    A token of a stream, from Publisher.share(), has neither rights nor a length.
+    """
 
     __slots__ = ('length', 'rights', 'expires')
 
@@ -46,6 +49,8 @@ class Token(Secret):
 
     def __repr__(self):
         until = '' if self.expires is None else f', until {self.expires:.3f}'
+        if not self.rights:
+            return f'<peerlane.Token of a stream{until}>'
         return f'<peerlane.Token {self.rights!r}, {self.length} bytes{until}>'
 
 

@@ -254,6 +254,10 @@ class Subscriber:
         """Return a dictionary about the stream."""
         return self._subscriber.info()
 
+    def set_token(self, token, /):
+        """Set the token that the next attach() presents; None: no token."""
+        self._subscriber.set_token(token)
+
     def pause(self, paused, /):
         """Pause the subscriber, or let it go on: a paused one fetches no frames."""
         self._subscriber.pause(paused)

@@ -328,8 +328,10 @@ static PyMethodDef py_context_methods[] = {
 	  "connect($self, address, timeout=None)\n--\n\nConnect to a listener of another context; return the peer." },
 	{ "publish", PY_METHOD(py_context_publish), PY_FAST,
 	  "publish($self, name, layout=None, slot_bytes=None, slots=16, loans=1, subscribers=256, metadata_bytes=0, "
-	  "content_type=None, allow_block=False, patience=1.0, first=0, memory='host')\n--\n\n"
-	  "Open a stream of frames, to which all peers can subscribe; return its Publisher.\n\n"
+	  "content_type=None, allow_block=False, patience=1.0, first=0, memory='host', "
+	  "needs_token=False)\n--\n\n"
+	  "Open a stream of frames, to which all peers can subscribe, or with needs_token those that have a token of "
+	  "share(); return its Publisher.\n\n"
 	  "layout is the peerlane.Layout of frames without one of their own. slot_bytes is the most bytes of a frame, "
 	  "that "
 	  "of the layout unless given. memory is \"host\", \"cuda\" or \"cuda:N\"." },

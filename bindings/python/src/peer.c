@@ -262,17 +262,18 @@ static PyObject *py_peer_connected(PyObject *self, void *unused)
 		{ "prepare", py_peer_prepare, METH_O, \
 		  "prepare($self, region, /)\n--\n\nPrepare a region of this end for fast first transfers. Blocks." }, \
 		{ "streams", PY_METHOD(py_peer_streams), PY_FAST, \
-		  "streams($self, timeout=30)\n--\n\nReturn a list of dictionaries of the peer's streams. Blocks." }, \
+		  "streams($self, timeout=30, token=None)\n--\n\n" \
+		  "Return a list of dictionaries of the peer's streams, with that of a token. Blocks." }, \
 		{ "subscribe", PY_METHOD(py_peer_subscribe), PY_FAST, \
 		  "subscribe($self, name, start='live', position=0, overflow='drop-oldest', queue=4, held=2, " \
 		  "every=1, " \
-		  "memory_bytes=None, memory='host', in_place=False, timeout=30, push=False)\n--\n\n" \
+		  "memory_bytes=None, memory='host', in_place=False, timeout=30, push=False, token=None)\n--\n\n" \
 		  "Subscribe to a stream; return its Subscriber, which yields frames. Blocks.\n\n" \
 		  "start is \"live\", \"latest\", \"history\" (the `position` newest frames) or \"sequence\" (frame " \
 		  "`position`).\n" \
 		  "overflow is \"drop-oldest\", \"drop-newest\" or \"block\". At most `held` frames may be in use at " \
 		  "a " \
-		  "time." }, \
+		  "time. token is that of Publisher.share(), for a stream that needs one." }, \
 		{ "info", py_peer_info, METH_NOARGS, "info($self)\n--\n\nReturn a dictionary of properties." }, \
 		{ "identity", py_peer_identity, METH_NOARGS, \
 		  "identity($self)\n--\n\nReturn a dictionary with the proofs and rights of the other end." }, \

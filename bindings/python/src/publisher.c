@@ -9,8 +9,9 @@ static int py_publisher_options(const char *const *names, PyObject **values, str
 {
 	uint64_t slot_bytes = 0, metadata_bytes = 0;
 	int block = values[8] ? PyObject_IsTrue(values[8]) : 0;
+	int needs_token = values[12] ? PyObject_IsTrue(values[12]) : 0;
 
-	if (block < 0 || (values[1] && py_layout_get(values[1], &options->layout) < 0))
+	if (block < 0 || needs_token < 0 || (values[1] && py_layout_get(values[1], &options->layout) < 0))
 		return -1;
 	slot_bytes = py_layout_bytes(&options->layout);
 	if (py_get_u64(values[2], names[2], &slot_bytes) < 0 ||
@@ -24,19 +25,19 @@ static int py_publisher_options(const char *const *names, PyObject **values, str
 	options->slot_bytes = slot_bytes;
 	options->metadata_bytes = metadata_bytes;
 	options->allow_block = block;
+	options->needs_token = needs_token;
 	return 0;
 }
 
 PyObject *py_context_publish(PyObject *self, PY_ARGUMENTS)
 {
 	PY_GUARD(self);
-	static const char *const names[] = { "name",        "layout",      "slot_bytes",     "slots",
-					     "loans",       "subscribers", "metadata_bytes", "content_type",
-					     "allow_block", "patience",    "first",          "memory",
-					     NULL };
+	static const char *const names[] = { "name",        "layout",         "slot_bytes",   "slots",       "loans",
+					     "subscribers", "metadata_bytes", "content_type", "allow_block", "patience",
+					     "first",       "memory",         "needs_token",  NULL };
 	struct py_context *context = (struct py_context *)self;
 	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
-	PyObject *values[12], *owners[3] = { NULL }, *made = NULL;
+	PyObject *values[13], *owners[3] = { NULL }, *made = NULL;
 	struct pl_publisher *publisher;
 	struct pl_error error;
 	const char *name = NULL;
@@ -183,6 +184,12 @@ static PyMethodDef py_publisher_methods[] = {
 	{ "end", PY_METHOD(py_publisher_finish), PY_FAST,
 	  "end($self, timeout=0)\n--\n\n"
 	  "End the stream, and wait until all subscribers have read what they can get; not at all with 0." },
+	{ "share", PY_METHOD(py_publisher_share), PY_FAST,
+	  "share($self, lifetime=None)\n--\n\n"
+	  "Return a token for a stream with needs_token: subscribe(token=...) presents it.\n\n"
+	  "lifetime is in seconds; then the token and its subscriptions end. None: until the token is revoked." },
+	{ "revoke", py_publisher_revoke, METH_O,
+	  "revoke($self, token, /)\n--\n\nRevoke a token, and end the subscriptions that it admitted." },
 	{ "subscribers", py_publisher_subscribers, METH_NOARGS,
 	  "subscribers($self)\n--\n\nReturn a list of dictionaries of the subscribers and their accounts." },
 	{ NULL, NULL, 0, NULL },

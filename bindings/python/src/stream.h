@@ -65,6 +65,12 @@ PyObject *py_stream_close(PyObject *self, PyObject *unused);
 PyObject *py_stream_exit(PyObject *self, PyObject *arguments);
 void py_stream_dealloc(PyObject *self);
 
+/* Tokens: stream_token.c. Sets the bytes of a token, which `owner` keeps; None: leaves all as it is. Returns 0 or -1. */
+int py_stream_token(PyObject *value, const void **token, size_t *length, PyObject **owner);
+PyObject *py_publisher_share(PyObject *self, PY_ARGUMENTS);
+PyObject *py_publisher_revoke(PyObject *self, PyObject *given);
+PyObject *py_subscriber_set_token(PyObject *self, PyObject *given);
+
 /* Reads a number below 2^32. NULL leaves `number` as it is. */
 int py_get_unsigned(PyObject *value, const char *name, unsigned *number);
 /* Sets a text option: `owner` keeps the text. Returns 0, or -1 with an exception. */

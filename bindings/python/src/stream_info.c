@@ -15,14 +15,15 @@ static PyObject *py_state_text(enum pl_stream_state state)
 
 static PyObject *py_info_dict(struct py_state *state, const struct pl_publisher_info *info)
 {
-	return Py_BuildValue(
-		"{sssssNsNsNsNsNsNsNsNsIsIsNsNss}", "name", info->name, "content_type", info->content_type, "layout",
-		py_layout_value(state, &info->layout), "created", PyFloat_FromDouble((double)info->created / 1e9),
-		"slots", py_number(info->slots), "slot_bytes", py_number(info->slot_bytes), "metadata_bytes",
-		py_number(info->metadata_bytes), "claimed", py_number(info->claimed), "published",
-		py_number(info->published), "refused", py_number(info->refused), "subscribers", info->subscribers,
-		"blocking", info->blocking, "allow_block", PyBool_FromLong(info->allow_block), "state",
-		py_state_text(info->state), "memory", info->memory ? info->memory : "host");
+	return Py_BuildValue("{sssssNsNsNsNsNsNsNsNsIsIsNsNsssN}", "name", info->name, "content_type",
+			     info->content_type, "layout", py_layout_value(state, &info->layout), "created",
+			     PyFloat_FromDouble((double)info->created / 1e9), "slots", py_number(info->slots),
+			     "slot_bytes", py_number(info->slot_bytes), "metadata_bytes",
+			     py_number(info->metadata_bytes), "claimed", py_number(info->claimed), "published",
+			     py_number(info->published), "refused", py_number(info->refused), "subscribers",
+			     info->subscribers, "blocking", info->blocking, "allow_block",
+			     PyBool_FromLong(info->allow_block), "state", py_state_text(info->state), "memory",
+			     info->memory ? info->memory : "host", "needs_token", PyBool_FromLong(info->needs_token));
 }
 
 static PyObject *py_accounts_dict(const struct pl_accounts *accounts)
@@ -100,15 +101,17 @@ PyObject *py_publisher_subscribers(PyObject *self, PyObject *unused)
 	return list;
 }
 
-/* streams(timeout=30) */
+/* streams(timeout=30, token=None) */
 PyObject *py_peer_streams(PyObject *self, PY_ARGUMENTS)
 {
 	PY_GUARD_CONTEXT_OF(self);
-	static const char *const names[] = { "timeout", NULL };
+	static const char *const names[] = { "timeout", "token", NULL };
 	struct py_peer *peer = (struct py_peer *)self;
 	struct py_context *context = peer->base.context;
 	struct pl_publisher_info *infos;
-	PyObject *values[1], *list;
+	PyObject *values[2], *list, *owner = NULL;
+	const void *token = NULL;
+	size_t length = 0;
 	struct pl_error error;
 	uint64_t timeout;
 	int got;
@@ -119,12 +122,17 @@ PyObject *py_peer_streams(PyObject *self, PY_ARGUMENTS)
 	infos = calloc(LIST_MAX, sizeof(*infos));
 	if (!infos)
 		return PyErr_NoMemory();
+	if (py_stream_token(values[1], &token, &length, &owner) < 0) {
+		free(infos);
+		return NULL;
+	}
 	infos[0].size = sizeof(*infos);
 	py_hold(&peer->base);
 	Py_BEGIN_ALLOW_THREADS
-		got = pl_peer_publishers(peer->handle, infos, LIST_MAX, timeout, &error);
+		got = pl_peer_publishers_with_token(peer->handle, token, length, infos, LIST_MAX, timeout, &error);
 	Py_END_ALLOW_THREADS
 	py_unhold(&peer->base);
+	Py_XDECREF(owner);
 	list = got < 0 ? py_raise(context->state, &error) : PyList_New(0);
 	for (int i = 0; list && i < got && i < (int)LIST_MAX; i++)
 		if (py_append_new(list, py_info_dict(context->state, &infos[i])) < 0)

@@ -42,12 +42,13 @@ static int py_subscriber_options(const char *const *names, PyObject **values, st
 PyObject *py_peer_subscribe(PyObject *self, PY_ARGUMENTS)
 {
 	PY_GUARD_CONTEXT_OF(self);
-	static const char *const names[] = { "name",         "start",  "position", "overflow", "queue", "held", "every",
-					     "memory_bytes", "memory", "in_place", "timeout",  "push",  NULL };
+	static const char *const names[] = { "name",    "start", "position",     "overflow", "queue",
+					     "held",    "every", "memory_bytes", "memory",   "in_place",
+					     "timeout", "push",  "token",        NULL };
 	struct py_peer *peer = (struct py_peer *)self;
 	struct py_context *context = peer->base.context;
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
-	PyObject *values[12], *owners[2] = { NULL }, *made = NULL;
+	PyObject *values[13], *owners[3] = { NULL }, *made = NULL;
 	struct pl_subscriber *subscriber;
 	struct pl_error error;
 	const char *name = NULL;
@@ -60,6 +61,7 @@ PyObject *py_peer_subscribe(PyObject *self, PY_ARGUMENTS)
 		return NULL;
 	if (py_stream_text(values[0], names[0], &name, &owners[0]) == 0 &&
 	    py_stream_text(values[8], names[8], &options.memory, &owners[1]) == 0 &&
+	    py_stream_token(values[12], &options.token, &options.token_length, &owners[2]) == 0 &&
 	    py_object_check(&peer->base) == 0) {
 		py_hold(&peer->base);
 		Py_BEGIN_ALLOW_THREADS
@@ -69,8 +71,8 @@ PyObject *py_peer_subscribe(PyObject *self, PY_ARGUMENTS)
 		made = rc ? py_raise(context->state, &error)
 			  : py_stream_new(context, NULL, subscriber, options.in_place ? NULL : options.memory);
 	}
-	Py_XDECREF(owners[0]);
-	Py_XDECREF(owners[1]);
+	for (int i = 0; i < 3; i++)
+		Py_XDECREF(owners[i]);
 	return made;
 }
 
@@ -218,6 +220,8 @@ static PyMethodDef py_subscriber_methods[] = {
 	{ "attach", PY_METHOD(py_subscriber_attach), PY_FAST,
 	  "attach($self, peer, timeout=30)\n--\n\nContinue over another connection, after the loss of the first. "
 	  "Blocks." },
+	{ "set_token", py_subscriber_set_token, METH_O,
+	  "set_token($self, token, /)\n--\n\nSet the token that the next attach() presents; None: no token." },
 	{ NULL, NULL, 0, NULL },
 };
 

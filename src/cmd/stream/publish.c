@@ -19,7 +19,7 @@ static int publish_stream(struct publish *publish, struct pl_error *error)
 	stream.allow_block = options->allow_block;
 	stream.patience = options->patience;
 	stream.memory = options->memory;
-	return stream_server_publish(&publish->server, options->name, &stream, error);
+	return stream_server_publish(&publish->server, options->name, &stream, &options->share, error);
 }
 
 /* Opens context, listener and stream.  Returns 0 or a negative errno. */

@@ -8,6 +8,7 @@
 #include "cmd/stream/frame_source.h"
 #include "cmd/stream/status_line.h"
 #include "cmd/stream/stream_server.h"
+#include "cmd/stream/token_file.h"
 
 /* Frames a second of the test source. */
 #define PUBLISH_DEFAULT_RATE 30
@@ -22,6 +23,7 @@ struct publish_options {
 	bool allow_block;
 	uint64_t patience; /* nanoseconds; 0: the default of the library */
 	struct pl_layout layout;
+	struct stream_share share;
 };
 
 struct publish {

@@ -138,6 +138,9 @@ static error_t parse_publish_option(int key, char *argument, struct argp_state *
 	case OPTION_ALLOW_BLOCK:
 		options->allow_block = true;
 		return 0;
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &options->share;
+		return 0;
 	case ARGP_KEY_END:
 		check_publish_arguments(options, state);
 		return 0;
@@ -172,6 +175,8 @@ static const struct argp_option publish_options[] = {
 	{ 0 },
 };
 
+static const struct argp_child publish_children[] = STREAM_SHARE_CHILDREN;
+
 static const struct cli_command publish_command = {
 	.summary = "Publish frames as a stream, from a file, a pipe or a test pattern.",
 	.examples = {
@@ -182,6 +187,7 @@ static const struct cli_command publish_command = {
 		 "other than loopback needs a key; `peerlane key group key` makes one.\n",
 	.options = publish_options,
 	.parse = parse_publish_option,
+	.children = publish_children,
 	.connection = true,
 };
 

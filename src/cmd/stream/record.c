@@ -10,6 +10,7 @@
 /* Replaces hints of the library about its functions by options and commands. */
 static void hint_at_options(const struct record *record, int rc, struct pl_error *error)
 {
+	stream_token_hint(error);
 	if (rc == -ENOENT)
 		snprintf(error->hint, sizeof(error->hint), "`peerlane streams %s` lists the streams",
 			 record->options->address);
@@ -26,13 +27,16 @@ static int open_record(struct record *record, struct pl_error *error)
 {
 	const struct record_options *options = record->options;
 	struct pl_subscriber_options stream = options->stream;
+	struct stream_token_bytes token;
 	int rc;
 
 	/* A file that exists is told before the publisher is asked. */
 	if (!options->force && access(options->to, F_OK) == 0)
 		return cli_fail(error, -EEXIST, "FILE-EXISTS", options->to,
 				"choose another file, or replace it with --force", "the file exists");
-	rc = stream_client_open(&record->client, &options->common, options->address, error);
+	rc = stream_token_option(options->token_file, &token, &stream, error);
+	if (rc == 0)
+		rc = stream_client_open(&record->client, &options->common, options->address, error);
 	if (rc < 0)
 		return rc;
 	stream.held = 1;

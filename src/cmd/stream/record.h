@@ -8,10 +8,12 @@
 #include "cmd/stream/recording_gaps.h"
 #include "cmd/stream/recording_writer.h"
 #include "cmd/stream/status_line.h"
+#include "cmd/stream/token_file.h"
 
 struct record_options {
 	struct cli_options common;
 	const char *address, *name, *to;
+	const char *token_file; /* NULL: no token */
 	struct pl_subscriber_options stream;
 	uint64_t count;   /* frames after which the command ends; UINT64_MAX: no limit */
 	uint64_t seconds; /* nanoseconds after which it ends; UINT64_MAX: no limit */

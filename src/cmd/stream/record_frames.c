@@ -109,6 +109,7 @@ static int record_frame(struct record *record, struct pl_error *error)
 	/* The publisher was closed before the stream ended. */
 	if (rc == -ENODATA && record->info.stream.state != PL_STREAM_ENDED)
 		return -ENOTCONN;
+	stream_token_hint(error);
 	return rc;
 }
 

@@ -15,6 +15,7 @@ enum {
 	OPTION_MEMORY_LIMIT,
 	OPTION_FORCE,
 	OPTION_PUSH,
+	OPTION_TOKEN,
 };
 
 #define QUEUE_MAX 4096
@@ -92,6 +93,9 @@ static error_t parse_record_option(int key, char *argument, struct argp_state *s
 	case OPTION_PUSH:
 		options->stream.push = true;
 		return 0;
+	case OPTION_TOKEN:
+		options->token_file = argument;
+		return 0;
 	case ARGP_KEY_ARG:
 		parse_record_argument(options, argument, state);
 		return 0;
@@ -117,6 +121,7 @@ static const struct argp_option record_options[] = {
 	{ "queue", OPTION_QUEUE, "N", 0, "Fetch up to N frames ahead, 1 to 4096 (default: 4)", 1 },
 	{ "push", OPTION_PUSH, NULL, 0,
 	  "Let the publisher write the frames into memory of this command: for a sensor that can only write", 1 },
+	{ "token", OPTION_TOKEN, "FILE", 0, STREAM_TOKEN_HELP, 1 },
 	{ "count", OPTION_COUNT, "N", 0, "End after N frames", 1 },
 	{ "seconds", OPTION_SECONDS, "SECONDS", 0, "End after this time", 1 },
 	{ "memory-limit", OPTION_MEMORY_LIMIT, "SIZE", 0,

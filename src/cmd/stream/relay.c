@@ -84,7 +84,8 @@ static int relay_publish(struct relay *relay, struct pl_error *error)
 	stream.allow_block = options->allow_block;
 	stream.patience = options->patience;
 	stream.first = relay->subscribe.info.accounts.first;
-	return stream_server_publish(&relay->server, options->name ? options->name : from->name, &stream, error);
+	return stream_server_publish(&relay->server, options->name ? options->name : from->name, &stream,
+				     &options->share, error);
 }
 
 static int relay_open(struct relay *relay, struct pl_error *error)

@@ -5,6 +5,7 @@
 
 #include "cmd/stream/stream_server.h"
 #include "cmd/stream/subscribe.h"
+#include "cmd/stream/token_file.h"
 
 struct relay_options {
 	struct subscribe_options upstream; /* address, name and start of the stream that is relayed */
@@ -13,6 +14,7 @@ struct relay_options {
 	uint64_t slots;    /* 0: those of the relayed stream */
 	uint64_t patience; /* nanoseconds; 0: the default of the library */
 	bool allow_block;
+	struct stream_share share;
 };
 
 struct relay {

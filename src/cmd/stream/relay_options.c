@@ -17,6 +17,7 @@ enum {
 	OPTION_RECONNECT,
 	OPTION_MEMORY_LIMIT,
 	OPTION_PUSH,
+	OPTION_TOKEN,
 };
 
 #define QUEUE_MAX 4096
@@ -51,6 +52,9 @@ static error_t parse_upstream_option(struct subscribe_options *upstream, int key
 		return 0;
 	case OPTION_PUSH:
 		upstream->stream.push = true;
+		return 0;
+	case OPTION_TOKEN:
+		upstream->token_file = argument;
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -107,6 +111,9 @@ static error_t parse_relay_option(int key, char *argument, struct argp_state *st
 		if (stream_patience_parse(argument, &options->patience) < 0)
 			argp_error(state, "--patience takes seconds above 0, or never, not '%s'", argument);
 		return 0;
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &options->share;
+		return 0;
 	case ARGP_KEY_ARG:
 		parse_relay_argument(&options->upstream, argument, state);
 		return 0;
@@ -137,12 +144,15 @@ static const struct argp_option relay_options[] = {
 	{ "queue", OPTION_QUEUE, "N", 0, "Fetch up to N frames ahead, 1 to 4096 (default: 4)", 2 },
 	{ "push", OPTION_PUSH, NULL, 0,
 	  "Let the publisher write the frames into memory of this command: for a sensor that can only write", 2 },
+	{ "token", OPTION_TOKEN, "FILE", 0, STREAM_TOKEN_HELP, 2 },
 	{ "reconnect", OPTION_RECONNECT, "SECONDS", 0,
 	  "After the loss of the connection, try for this time to connect and continue (default: fail)", 2 },
 	{ "memory-limit", OPTION_MEMORY_LIMIT, "SIZE", 0,
 	  "Use at most this memory for the queue and two more frames (default: 1G)", 2 },
 	{ 0 },
 };
+
+static const struct argp_child relay_children[] = STREAM_SHARE_CHILDREN;
 
 static const struct cli_command relay_command = {
 	.arguments = "ADDRESS NAME",
@@ -156,6 +166,7 @@ static const struct cli_command relay_command = {
 		 "the relay lost frames, and 1 after a failure.\n",
 	.options = relay_options,
 	.parse = parse_relay_option,
+	.children = relay_children,
 	.connection = true,
 };
 

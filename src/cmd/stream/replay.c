@@ -35,7 +35,8 @@ static int replay_stream(struct replay *replay, struct pl_error *error)
 	stream.allow_block = options->allow_block;
 	/* A recording is complete: subscribers that may hold it back get all of it. */
 	stream.patience = UINT64_MAX;
-	return stream_server_publish(&replay->server, options->name ? options->name : header->name, &stream, error);
+	return stream_server_publish(&replay->server, options->name ? options->name : header->name, &stream,
+				     &options->share, error);
 }
 
 static int replay_open(struct replay *replay, struct pl_error *error)

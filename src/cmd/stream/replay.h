@@ -7,6 +7,7 @@
 #include "cmd/stream/recording_reader.h"
 #include "cmd/stream/status_line.h"
 #include "cmd/stream/stream_server.h"
+#include "cmd/stream/token_file.h"
 
 enum replay_pace {
 	REPLAY_RECORDED, /* by the times at which the frames were captured, divided by `speed` */
@@ -22,6 +23,7 @@ struct replay_options {
 	uint64_t slots; /* 0: those of the recorded stream */
 	uint64_t subscribers;
 	bool loop, allow_block, check, info;
+	struct stream_share share;
 };
 
 struct replay {

@@ -101,6 +101,9 @@ static error_t parse_replay_option(int key, char *argument, struct argp_state *s
 	case OPTION_INFO:
 		options->info = true;
 		return 0;
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &options->share;
+		return 0;
 	case ARGP_KEY_ARG:
 		if (options->file)
 			argp_error(state, "only one FILE is allowed, not '%s' too", argument);
@@ -131,6 +134,8 @@ static const struct argp_option replay_options[] = {
 	{ 0 },
 };
 
+static const struct argp_child replay_children[] = STREAM_SHARE_CHILDREN;
+
 static const struct cli_command replay_command = {
 	.arguments = "FILE",
 	.summary = "Publish the stream that `peerlane record` recorded into FILE, or check FILE.",
@@ -143,6 +148,7 @@ static const struct cli_command replay_command = {
 		 "damaged; of --check, 3 if FILE has no index, because its writer was killed or the disk was full.\n",
 	.options = replay_options,
 	.parse = parse_replay_option,
+	.children = replay_children,
 	.connection = true,
 };
 

@@ -45,6 +45,7 @@ struct json_object *stream_json_describe(const struct pl_publisher_info *info)
 	cli_json_add(object, "subscribers", json_object_new_uint64(info->subscribers));
 	cli_json_add(object, "blocking", json_object_new_uint64(info->blocking));
 	cli_json_add(object, "allow_block", json_object_new_boolean(info->allow_block));
+	cli_json_add(object, "needs_token", json_object_new_boolean(info->needs_token));
 	cli_json_add(object, "state",
 		     cli_json_text(states[(unsigned)info->state < CLI_ARRAY_SIZE(states) ? info->state : 0]));
 	return object;

@@ -3,10 +3,12 @@
 
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "cmd/common/events.h"
 #include "cmd/common/output.h"
 #include "cmd/common/units.h"
 #include "cmd/stream/frame_bytes.h"
@@ -31,12 +33,14 @@ int stream_server_open(struct stream_server *server, const struct cli_options *o
 
 	common.program = program;
 	common.peers_max = PEERS_MAX;
+	server->quiet = options->quiet;
 	return cli_open(&server->context, &common, PL_PROGRESS_THREAD, error);
 }
 
-int stream_server_publish(struct stream_server *server, const char *name, const struct pl_publisher_options *stream,
-			  struct pl_error *error)
+int stream_server_publish(struct stream_server *server, const char *name, const struct pl_publisher_options *given,
+			  const struct stream_share *share, struct pl_error *error)
 {
+	struct pl_publisher_options options = *given, *stream = &options;
 	unsigned slots = stream->slots ? stream->slots : SLOTS_DEFAULT;
 	bool gpu = frame_memory_is_gpu(stream->memory);
 	int rc = gpu ? 0 : cli_check_memory((uint64_t)slots * stream->slot_bytes, error);
@@ -44,7 +48,9 @@ int stream_server_publish(struct stream_server *server, const char *name, const 
 	if (rc < 0)
 		return cli_fail(error, rc, "NO-MEMORY", name, "use fewer --slots, or smaller frames",
 				"this host has no memory for %u slots of %zu bytes", slots, stream->slot_bytes);
-	return pl_publisher_open(server->context, name, stream, &server->publisher, error);
+	stream->needs_token = share->file;
+	rc = pl_publisher_open(server->context, name, stream, &server->publisher, error);
+	return rc < 0 ? rc : stream_share_write(share, server->publisher, error);
 }
 
 int stream_server_listen(struct stream_server *server, const char *address, struct pl_error *error)
@@ -57,9 +63,15 @@ int stream_server_listen(struct stream_server *server, const char *address, stru
 	return rc == 0 ? pl_accept_start(server->listener, 0, NULL, error) : rc;
 }
 
-static void warn_about_missing_key(const struct cli_options *options)
+static void warn_about_missing_key(const struct cli_options *options, bool needs_token)
 {
-	if (!cli_authenticates(options))
+	if (cli_authenticates(options))
+		return;
+	/* The token alone protects a stream on loopback. */
+	if (needs_token && options->insecure)
+		cli_warn("an attacker on the way can take the token, because there is no key\n"
+			 "  hint: add --key FILE at both ends");
+	else if (!needs_token)
 		cli_warn(options->insecure ? "anybody who can reach this address can subscribe, because there is no key"
 					   : "any user of this host can subscribe, because there is no key\n"
 					     "  hint: add --key FILE at both ends");
@@ -76,7 +88,7 @@ int stream_server_announce(const struct stream_server *server, const struct cli_
 	pl_listener_address(server->listener, address, sizeof(address));
 	pl_publisher_query(server->publisher, &info);
 	if (!options->quiet)
-		warn_about_missing_key(options);
+		warn_about_missing_key(options, info.needs_token);
 	if (options->json) {
 		object = cli_json_begin();
 		cli_json_add(object, "event", cli_json_text("listening"));
@@ -96,10 +108,30 @@ int stream_server_announce(const struct stream_server *server, const struct cli_
 
 /* -- connections ------------------------------------------------------------------------------------------- */
 
+/* Tells of refused lists and subscriptions of a connection that has ended. */
+static void warn_about_refusals(struct pl_peer *peer)
+{
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+	struct cli_events events;
+
+	cli_events_read(&events, peer);
+	pl_peer_query(peer, &info);
+	for (int i = 0; i < events.count; i++) {
+		const struct pl_event_record *record = &events.records[i];
+		bool refused = record->event == PL_EVENT_REFUSED_HERE || record->event == PL_EVENT_LIMIT_REACHED;
+
+		if (refused && (!strncmp(record->text, "subscribe: ", 11) || !strncmp(record->text, "list: ", 6)))
+			cli_warn("%s: %s (%u times)", info.address, record->text, record->count);
+	}
+}
+
 static void handle_server_event(struct stream_server *server, struct pl_completion *completion)
 {
-	if (completion->kind == PL_KIND_LOST)
+	if (completion->kind == PL_KIND_LOST) {
+		if (!server->quiet)
+			warn_about_refusals(completion->peer);
 		pl_peer_close(completion->peer);
+	}
 	/* Without memory for another accept, the connections that exist go on. */
 	if (completion->kind == PL_KIND_ACCEPT && pl_accept_start(server->listener, 0, NULL, NULL) < 0)
 		cli_warn("no memory to accept more connections");

@@ -6,6 +6,7 @@
 #include <peerlane/stream.h>
 
 #include "cmd/common/cli.h"
+#include "cmd/stream/token_file.h"
 
 #define STREAM_SERVER_ADDRESS "127.0.0.1:" CLI_DEFAULT_PORT
 /* Longest wait for subscribers, between which connections and signals are handled. */
@@ -19,15 +20,19 @@ struct stream_server {
 	struct pl_publisher *publisher;
 	int signals;         /* signalfd that stream_server_wait() reads, or -1 */
 	bool stopping;       /* a signal was read */
+	bool quiet;
 	uint64_t looked;     /* cli_now() of the last stream_server_wait() */
 	unsigned unreported; /* subscribers that had not taken all frames when the stream was closed */
 };
 
-/* Opens a context, the stream and a listener, in this order.  `program` is the name of the command for subscribers. */
+/*
+ * Opens a context, the stream with the token of --share, and a listener, in this order.  `program` is the name of the command for
+ * subscribers.
+ */
 int stream_server_open(struct stream_server *server, const struct cli_options *options, const char *program,
 		       struct pl_error *error);
 int stream_server_publish(struct stream_server *server, const char *name, const struct pl_publisher_options *stream,
-			  struct pl_error *error);
+			  const struct stream_share *share, struct pl_error *error);
 int stream_server_listen(struct stream_server *server, const char *address, struct pl_error *error);
 /* Prints the address, and "WHAT NAME: ..." unless --quiet; with --json an object.  Warns if there is no key. */
 int stream_server_announce(const struct stream_server *server, const struct cli_options *options, const char *what,

@@ -8,6 +8,7 @@
 #include "cmd/stream/client.h"
 #include "cmd/stream/layout_text.h"
 #include "cmd/stream/stream_json.h"
+#include "cmd/stream/token_file.h"
 
 /* Most publishers of a context. */
 #define STREAMS_MAX 1024
@@ -15,11 +16,12 @@
 /* Digits of an instance in the table. */
 #define INSTANCE_DIGITS 8
 
-enum { OPTION_INTERVAL = 0x200 };
+enum { OPTION_INTERVAL = 0x200, OPTION_TOKEN };
 
 struct streams {
 	struct cli_options common;
-	const char *address;
+	const char *address, *token_file;
+	struct stream_token_bytes token;          /* of the file; length 0: none */
 	uint64_t interval;                        /* nanoseconds between two looks; 0: one look */
 	struct pl_publisher_info *first, *second; /* the looks */
 	int first_count, count;
@@ -35,6 +37,9 @@ static error_t parse_streams_option(int key, char *argument, struct argp_state *
 		if (cli_parse_seconds(argument, &streams->interval) < 0 || streams->interval > 3600 * CLI_NS_PER_S)
 			argp_error(state, "--interval takes seconds up to 3600, such as 1 or 0.5, not '%s'", argument);
 		return 0;
+	case OPTION_TOKEN:
+		streams->token_file = argument;
+		return 0;
 	default:
 		return cli_parse_address(&streams->address, "a publisher", key, argument, state);
 	}
@@ -43,6 +48,8 @@ static error_t parse_streams_option(int key, char *argument, struct argp_state *
 static const struct argp_option streams_options[] = {
 	{ "interval", OPTION_INTERVAL, "SECONDS", 0,
 	  "Measure the rates over this time; 0: do not measure them (default: 1)", 1 },
+	{ "token", OPTION_TOKEN, "FILE", 0,
+	  "List the stream of the token in FILE, too, which the publisher wrote with --share", 1 },
 	{ 0 },
 };
 
@@ -59,7 +66,8 @@ static const struct cli_command streams_command = {
 	.connection = true,
 };
 
-static int look_at_streams(const struct stream_client *client, struct pl_publisher_info **infos, struct pl_error *error)
+static int look_at_streams(const struct streams *streams, const struct stream_client *client,
+			   struct pl_publisher_info **infos, struct pl_error *error)
 {
 	int count;
 
@@ -67,7 +75,10 @@ static int look_at_streams(const struct stream_client *client, struct pl_publish
 	if (!*infos)
 		return cli_fail_errno(error, -ENOMEM, "malloc", client->address);
 	(*infos)[0].size = sizeof(**infos);
-	count = pl_peer_publishers(client->peer, *infos, STREAMS_MAX, client->timeout, error);
+	count = pl_peer_publishers_with_token(client->peer, streams->token_file ? streams->token.bytes : NULL,
+					      streams->token.length, *infos, STREAMS_MAX, client->timeout, error);
+	if (count < 0)
+		stream_token_hint(error);
 	return CLI_MIN(count, STREAMS_MAX);
 }
 
@@ -75,13 +86,13 @@ static int fetch_streams(struct streams *streams, const struct stream_client *cl
 {
 	uint64_t begin;
 
-	streams->first_count = look_at_streams(client, &streams->first, error);
+	streams->first_count = look_at_streams(streams, client, &streams->first, error);
 	if (streams->first_count < 0)
 		return streams->first_count;
 	begin = cli_now();
 	if (streams->interval && streams->first_count && stream_client_wait(client, -1, streams->interval))
 		return stream_fail_interrupted(error);
-	streams->count = look_at_streams(client, &streams->second, error);
+	streams->count = look_at_streams(streams, client, &streams->second, error);
 	streams->span = cli_now() - begin;
 	return CLI_MIN(streams->count, 0);
 }
@@ -178,7 +189,9 @@ int pl_cli_streams(int argc, char **argv)
 	int rc;
 
 	cli_parse(&streams_command, argc, argv, &streams.common, &streams);
-	rc = stream_client_open(&client, &streams.common, streams.address, &error);
+	rc = streams.token_file ? stream_token_read(streams.token_file, &streams.token, &error) : 0;
+	if (rc == 0)
+		rc = stream_client_open(&client, &streams.common, streams.address, &error);
 	if (rc < 0)
 		return cli_report_for(&streams.common, &error);
 	rc = fetch_streams(&streams, &client, &error);

@@ -16,6 +16,7 @@ static int fail_to_subscribe(const struct subscribe *subscribe, int rc, struct p
 {
 	const char *address = subscribe->options->address;
 
+	stream_token_hint(error);
 	switch (rc) {
 	case -ENOENT:
 		snprintf(error->hint, sizeof(error->hint), "`peerlane streams %s` lists the streams", address);
@@ -72,8 +73,11 @@ int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 {
 	const struct subscribe_options *options = subscribe->options;
 	struct pl_subscriber_options stream = options->stream;
-	int rc = stream_client_open(&subscribe->client, &options->common, options->address, error);
+	struct stream_token_bytes token;
+	int rc = stream_token_option(options->token_file, &token, &stream, error);
 
+	if (rc == 0)
+		rc = stream_client_open(&subscribe->client, &options->common, options->address, error);
 	if (rc < 0)
 		return rc;
 	/* One frame is processed, and the snapshot keeps another. */
@@ -89,6 +93,19 @@ int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 	return open_outputs(subscribe, error);
 }
 
+/* Continues with the present token of --token: a publisher that was started again has made a new one. */
+static int subscribe_attach(struct subscribe *subscribe, uint64_t timeout, struct pl_error *error)
+{
+	struct pl_subscriber *subscriber = subscribe->subscriber;
+	const char *path = subscribe->options->token_file;
+	struct stream_token_bytes token;
+	int rc = path ? stream_token_read(path, &token, error) : 0;
+
+	if (rc == 0 && path)
+		rc = pl_subscriber_set_token(subscriber, token.bytes, token.length, error);
+	return rc < 0 ? rc : pl_subscriber_attach(subscriber, subscribe->client.peer, timeout, error);
+}
+
 int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error)
 {
 	uint64_t now = cli_now(), end = now + subscribe->options->reconnect;
@@ -100,7 +117,7 @@ int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error)
 
 		rc = stream_client_connect(client, attempt, error);
 		if (rc == 0)
-			rc = pl_subscriber_attach(subscribe->subscriber, client->peer, attempt, error);
+			rc = subscribe_attach(subscribe, attempt, error);
 		now = cli_now();
 		if (rc == 0 || rc == -EINTR || now >= end)
 			break;

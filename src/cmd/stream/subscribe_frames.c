@@ -172,6 +172,7 @@ static int take_frame(struct subscribe *subscribe, struct pl_error *error)
 	case -ENODATA:
 		return subscribe->info.stream.state == PL_STREAM_ENDED ? -ENODATA : -EPIPE;
 	default:
+		stream_token_hint(error);
 		return rc;
 	}
 }

@@ -22,6 +22,7 @@ enum {
 	OPTION_RECONNECT,
 	OPTION_MEMORY_LIMIT,
 	OPTION_STAGING_MEMORY,
+	OPTION_TOKEN,
 	OPTION_MEMORY = 'm',
 };
 
@@ -133,6 +134,9 @@ static error_t parse_subscribe_option(int key, char *argument, struct argp_state
 	case OPTION_SNAPSHOT:
 		options->snapshot = argument;
 		return 0;
+	case OPTION_TOKEN:
+		options->token_file = argument;
+		return 0;
 	case ARGP_KEY_ARG:
 		parse_subscribe_argument(options, argument, state);
 		return 0;
@@ -172,6 +176,7 @@ static const struct argp_option subscribe_options[] = {
 	  "Keep the latest frame in FILE, a .png or .npy file, which is replaced up to 4 times a second", 1 },
 	{ "verify", OPTION_VERIFY, NULL, 0, "Compare each frame with the test pattern of `peerlane publish`", 1 },
 	{ "lossless", OPTION_LOSSLESS, NULL, 0, "Fail at the first frame that is lost", 1 },
+	{ "token", OPTION_TOKEN, "FILE", 0, STREAM_TOKEN_HELP, 1 },
 	{ "reconnect", OPTION_RECONNECT, "SECONDS", 0,
 	  "After the loss of the connection, try for this time to connect and continue (default: fail)", 1 },
 	{ "memory-limit", OPTION_MEMORY_LIMIT, "SIZE", 0,

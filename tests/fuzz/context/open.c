@@ -79,7 +79,7 @@ static struct pl_control intruder_hello(const struct intruder *intruder)
 	struct pl_control hello = attack_hello();
 
 	hello.hello.lanes = intruder->lanes;
-	hello.hello.capabilities = PL_CAPABILITY_NOTIFY_DATA | PL_CAPABILITY_STREAMS;
+	hello.hello.capabilities = PL_CAPABILITY_NOTIFY_DATA | PL_CAPABILITY_STREAMS | PL_CAPABILITY_STREAM_TOKENS;
 	hello.hello.flags = intruder->connection & FUZZ_ENCRYPTED ? PL_HELLO_ENCRYPT_DATA : 0;
 	if (intruder->connection & FUZZ_FOREIGN_HOST)
 		memset(hello.hello.boot_id, 1, sizeof(hello.hello.boot_id));

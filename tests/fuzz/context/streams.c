@@ -16,7 +16,7 @@
 
 /* -- the program of the victim ---------------------------------------------------------------------- */
 
-void publisher_open(struct world *world)
+static void open_publisher(struct world *world, bool needs_token)
 {
 	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
 
@@ -27,9 +27,19 @@ void publisher_open(struct world *world)
 	options.subscribers = SUBSCRIBERS;
 	options.allow_block = true;
 	options.patience = PATIENCE;
+	options.needs_token = needs_token;
 	REQUIRE(pl_publisher_open(world->victim, NAME, &options, &world->publisher, NULL) == 0);
 	world->claimed = 0;
 	world->slot = NULL;
+	world->stream_token.length = needs_token ? sizeof(world->stream_token.bytes) : 0;
+	if (needs_token)
+		REQUIRE(pl_publisher_share(world->publisher, NULL, world->stream_token.bytes,
+					   &world->stream_token.length, NULL) == 0);
+}
+
+void publisher_open(struct world *world)
+{
+	open_publisher(world, false);
 }
 
 void publisher_close(struct world *world)
@@ -104,7 +114,7 @@ void publisher_check(const struct world *world)
 
 void program_stream(struct world *world, const struct fuzz_step *step)
 {
-	switch (step->flags % 6) {
+	switch (step->flags % 8) {
 	case 0:
 	case 1:
 		loan_slot(world);
@@ -121,6 +131,13 @@ void program_stream(struct world *world, const struct fuzz_step *step)
 	case 5:
 		publisher_close(world);
 		publisher_open(world);
+		break;
+	case 6:
+		publisher_close(world);
+		open_publisher(world, true);
+		break;
+	case 7:
+		pl_publisher_revoke(world->publisher, world->stream_token.bytes, world->stream_token.length);
 		break;
 	}
 	publisher_check(world);
@@ -141,6 +158,19 @@ void intruder_note_stream(struct intruder *intruder, const void *body, size_t le
 		memcpy(intruder->stream_tokens[i].bytes, i ? message.subscribed.payload : message.subscribed.control,
 		       PL_TOKEN_SIZE);
 	}
+}
+
+/* Presents the token of the stream, or a wrong one. */
+static void fill_token(const struct world *world, const struct fuzz_step *step, struct pl_stream_message *message)
+{
+	struct pl_token token;
+
+	if (step->cookie < 3 || pl_token_decode(world->stream_token.bytes, world->stream_token.length, &token) < 0)
+		return;
+	message->token.given = true;
+	message->token.id = token.grant ^ (step->cookie == 4);
+	memcpy(message->token.secret, token.secret, sizeof(token.secret));
+	message->token.secret[0] ^= step->cookie == 5;
 }
 
 static void fill_subscribe(const struct fuzz_step *step, struct pl_stream_message *message)
@@ -197,6 +227,8 @@ void step_stream(struct intruder *intruder, const struct fuzz_step *step)
 	uint8_t bytes[PL_SEND_COPY_MAX];
 	int length;
 
+	if (message.type == PL_STREAM_LIST || message.type == PL_STREAM_SUBSCRIBE)
+		fill_token(intruder->world, step, &message);
 	if (message.type == PL_STREAM_LIST)
 		message.from = step->offset;
 	else if (message.type == PL_STREAM_SUBSCRIBE)

@@ -62,6 +62,7 @@ struct world {
 	unsigned remote_count;
 	struct token tokens[TOKENS]; /* the first two: readable, writable; then those of the changing region */
 	struct pl_publisher *publisher;
+	struct token stream_token;            /* length 0: the stream needs none */
 	struct pl_stream_frame *loans[LOANS]; /* the oldest first */
 	unsigned loan_count;
 	uint64_t claimed;            /* by the program */
