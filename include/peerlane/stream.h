@@ -45,14 +45,14 @@ struct pl_publisher_options {
 	size_t slot_bytes;       /**< most bytes of a frame; required, 1 byte to 2^40 */
 	unsigned slots;          /**< slots of the ring, 2 to PL_STREAM_SLOTS_MAX; default 16 */
 	unsigned loans;          /**< most loans at a time, 1 to slots - 1; default 1 */
-	unsigned subscribers;    /**< most subscribers, 1 to 256; default 256 */
+	unsigned subscribers;    /**< most subscribers, 1 to 256; default 256. A quarter is for further connections */
 	size_t metadata_bytes;   /**< most bytes of metadata of a frame, up to PL_STREAM_METADATA_MAX; default 0 */
 	struct pl_layout layout; /**< of frames without a layout of their own */
 	const char *content_type; /**< up to 63 visible ASCII characters, copied; NULL: none */
 	bool allow_block;        /**< subscribers may hold slots back (PL_OVERFLOW_BLOCK) */
 	/**
 	 * Nanoseconds that a loan waits for a subscriber that blocks, before that subscriber becomes one that drops its
-	 * oldest frames. Default 0: 1 s. UINT64_MAX: never.
+	 * oldest frames. New subscriptions of its context do so for ten times as long. Default 0: 1 s. UINT64_MAX: never.
 	 */
 	uint64_t patience;
 	uint64_t first;     /**< sequence of the first frame, at most 2^62: a relay or a replay continues given ones */
@@ -270,7 +270,8 @@ int pl_peer_publishers(struct pl_peer *peer, struct pl_publisher_info *infos, un
  * @param timeout     nanoseconds
  * @param subscriber  receives the handle; pl_subscriber_close() or pl_close() frees it
  * @return 0; -EINVAL for a name or option out of range; -ENOENT for an unknown name; -EPERM if the publisher does not
- *         allow to block; -EMLINK if it has its most subscribers; -ENODATA if the stream has ended; -EMSGSIZE if the
+ *         allow to block; -EMLINK if it has its most subscribers, or those of one connection; -EBUSY if this connection has
+ *         subscribed more than 1,024 times at once, or 1,000 times a second; -ENODATA if the stream has ended; -EMSGSIZE if the
  *         frames need more than `memory_bytes`; -ENODEV if there is no such GPU, or no driver; -ENOTSUP if the other
  *         end's release has no streams, no frames in place, or does not push, or if the ring for frames in place cannot
  *         be mapped here;

@@ -200,6 +200,13 @@ static int fail_refused(const struct pl_subscriber *subscriber, enum pl_subscrib
 		return pl_fail(error, -EMLINK, "STREAM-FULL", call, name,
 			       "close subscribers, or raise the publisher's limit",
 			       "the publisher has its most subscribers");
+	case PL_SUBSCRIBE_PLACES:
+		return pl_fail(error, -EMLINK, "STREAM-PLACES", call, name,
+			       "close subscribers, use another connection, or raise the publisher's limit",
+			       "this connection has its most subscribers of the publisher");
+	case PL_SUBSCRIBE_OFTEN:
+		return pl_fail(error, -EBUSY, "STREAM-OFTEN", call, name, "wait for a second, and subscribe less often",
+			       "this connection has subscribed too often");
 	case PL_SUBSCRIBE_ENDED:
 		return pl_fail(error, -ENODATA, "STREAM-ENDED", call, name, NULL, "the stream has ended");
 	default:

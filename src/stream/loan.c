@@ -25,9 +25,44 @@ void pl_publisher_set_gate(struct pl_publisher *publisher)
 		publisher->blocked_since = 0;
 }
 
+/* Remembers that a subscriber of this context was demoted, in place of the demotion whose time is over first. */
+static void remember_demotion(struct pl_publisher *publisher, const uint8_t context_id[16], uint64_t now)
+{
+	struct pl_demotion *demotion = publisher->demotions;
+
+	for (unsigned i = 0; i < PL_DEMOTIONS_MAX; i++) {
+		struct pl_demotion *other = &publisher->demotions[i];
+		bool same = !memcmp(other->context_id, context_id, sizeof(other->context_id));
+
+		if (same || other->until < demotion->until)
+			demotion = other;
+		if (same)
+			break;
+	}
+	memcpy(demotion->context_id, context_id, sizeof(demotion->context_id));
+	demotion->until = pl_deadline(now, PL_MIN(publisher->patience, UINT64_MAX / PL_DEMOTION_PATIENCES) *
+						   PL_DEMOTION_PATIENCES);
+}
+
+bool pl_publisher_has_demoted(const struct pl_publisher *publisher, const struct pl_peer *peer)
+{
+	uint64_t now = pl_now();
+
+	for (unsigned i = 0; i < PL_DEMOTIONS_MAX; i++) {
+		const struct pl_demotion *demotion = &publisher->demotions[i];
+
+		if (now < demotion->until &&
+		    !memcmp(demotion->context_id, peer->context_id, sizeof(demotion->context_id)))
+			return true;
+	}
+	return false;
+}
+
 /* Demotes a subscription. Returns true if it still holds slots back, until `freeze_end`. */
 static bool demote_subscription(struct pl_subscription *subscription, uint64_t now)
 {
+	if (!subscription->demoted)
+		remember_demotion(subscription->publisher, subscription->peer->context_id, now);
 	if (subscription->in_place && !subscription->demoted)
 		subscription->freeze_end = now + PL_FREEZE_TIME;
 	subscription->demoted = true;

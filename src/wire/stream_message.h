@@ -32,6 +32,9 @@ enum pl_subscribe_status {
 	PL_SUBSCRIBE_FULL,     /* the publisher, or this connection, has its most subscribers */
 	PL_SUBSCRIBE_ENDED,    /* the stream has ended, and has no frame that the subscriber wants */
 	PL_SUBSCRIBE_INTERNAL, /* no memory */
+	/* To ends with PL_CAPABILITY_STREAM_LIMITS; others get PL_SUBSCRIBE_FULL. */
+	PL_SUBSCRIBE_PLACES, /* this connection has its most subscribers of the publisher */
+	PL_SUBSCRIBE_OFTEN,  /* this connection subscribes too often */
 	PL_SUBSCRIBE_END,
 };
 

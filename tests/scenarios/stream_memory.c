@@ -12,6 +12,7 @@
 #define SLOTS 8u
 /* Limits of a publisher, which are also those of a connection. */
 #define SUBSCRIBERS 256u
+#define SUBSCRIBERS_OF_PEER 192u
 #define SUBSCRIPTION_MOST 4096
 #define FRAMES 300u
 /* Buffers of encrypted sockets that engines keep: they may allocate one of them late. */
@@ -67,7 +68,7 @@ struct counted {
 	struct account near_account, far_account;
 	struct pl_context *near, *far;
 	struct pl_listener *listener;
-	struct pl_peer *near_peer, *far_peer;
+	struct pl_peer *near_peer, *far_peer, *second_near, *second_far;
 	struct pl_publisher *publisher;
 	struct pl_subscriber *subscribers[SUBSCRIBERS];
 	unsigned count;
@@ -97,6 +98,7 @@ static void counted_open(struct scenario_environment *environment, struct counte
 	counted->far = open_counted(environment, &counted->far_account);
 	counted->listener = listener_open(environment->setting, counted->far, address);
 	connect_pair(environment, counted->near, counted->listener, &counted->near_peer, &counted->far_peer);
+	connect_pair(environment, counted->near, counted->listener, &counted->second_near, &counted->second_far);
 	pump_start(environment, &counted->pump, counted->far);
 	options.slot_bytes = SLOT;
 	options.slots = SLOTS;
@@ -108,6 +110,7 @@ static void counted_open(struct scenario_environment *environment, struct counte
 static void counted_subscribe(struct counted *counted, bool push)
 {
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_peer *peer = counted->count < SUBSCRIBERS_OF_PEER ? counted->near_peer : counted->second_near;
 	struct pl_error error;
 
 	options.overflow = PL_OVERFLOW_BLOCK;
@@ -126,6 +129,8 @@ static void counted_close(struct scenario_environment *environment, struct count
 	pl_publisher_close(counted->publisher);
 	pl_peer_close(counted->near_peer);
 	pl_peer_close(counted->far_peer);
+	pl_peer_close(counted->second_near);
+	pl_peer_close(counted->second_far);
 	pl_listener_close(counted->listener);
 	drive_no_more(environment, counted->near);
 	drive_no_more(environment, counted->far);
