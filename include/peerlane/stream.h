@@ -104,7 +104,7 @@ struct pl_accounts {
 	uint64_t dropped;   /**< PL_OVERFLOW_DROP_OLDEST dropped it; or the program closed the subscriber before taking it */
 	uint64_t rejected;  /**< PL_OVERFLOW_DROP_NEWEST did not fetch it */
 	uint64_t aborted;   /**< the publisher discarded the loan, or skipped the sequence */
-	uint64_t missed;    /**< lost with the connection, or published while there was none */
+	uint64_t missed; /**< lost with the connection, or published while there was none, or lost at a relay before */
 	uint64_t unwanted;  /**< pl_subscriber_options.every leaves it out, or pl_subscriber_pause() */
 	uint64_t pending;   /**< being read, or ready to be taken */
 };
@@ -217,6 +217,14 @@ int pl_publisher_loan(struct pl_publisher *publisher, uint64_t timeout, struct p
  *         slots back (counted in `refused`); -ENODATA after pl_publisher_end()
  */
 int pl_publisher_skip(struct pl_publisher *publisher, uint64_t sequence, uint64_t timeout, struct pl_error *error);
+
+/**
+ * The same for sequences whose frames were lost before they came to this publisher, as a relay or a replay knows. Subscribers count
+ * them as missed, and those that they do not learn of in time, or that are pushed, as lapped. Earlier releases count them as aborted.
+ *
+ * @return as pl_publisher_skip()
+ */
+int pl_publisher_skip_lost(struct pl_publisher *publisher, uint64_t sequence, uint64_t timeout, struct pl_error *error);
 
 /**
  * Queries a publisher.

@@ -57,7 +57,7 @@ static unsigned frames_ahead(const struct pl_subscriber *subscriber, const struc
 static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_ring_geometry *geometry,
 			   struct pl_error *error)
 {
-	/* One slot more lets the publisher write a frame while the queue is full. */
+	/* A further slot lets the publisher write a frame while the queue is full. */
 	unsigned least = subscriber->queue + subscriber->held_limit + subscriber->push;
 	unsigned ahead = frames_ahead(subscriber, geometry, least), count = least + ahead;
 	unsigned access = subscriber->push ? PL_ACCESS_WRITE : PL_ACCESS_LOCAL;
@@ -255,8 +255,9 @@ static void accept_answer(struct pl_subscriber *subscriber, const struct pl_stre
 		if (subscriber->restarted) {
 			subscriber->restart_next = first;
 		} else {
-			accounts->missed += first - accounts->next;
-			accounts->next = first;
+			subscriber->absent -= accounts->unwanted;
+			pl_accounts_miss(accounts, first, accounts->first, subscriber->every);
+			subscriber->absent += accounts->unwanted;
 		}
 	} else {
 		pl_subscriber_miss_known(subscriber, accounts);

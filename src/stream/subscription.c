@@ -332,9 +332,10 @@ void pl_subscription_end(struct pl_subscription *subscription)
 	if (subscription->pushed)
 		subscription->announced = PL_MAX(subscription->announced, subscription->told);
 	/* Nobody reports the fates of these any more. */
-	accounts->missed += accounts->pending + PL_MAX(subscription->announced, accounts->next) - accounts->next;
-	accounts->next = PL_MAX(subscription->announced, accounts->next);
+	accounts->missed += accounts->pending;
 	accounts->pending = 0;
+	pl_accounts_miss(accounts, PL_MAX(subscription->announced, accounts->next), subscription->base,
+			 subscription->every);
 	forgotten = keep_ended(publisher, subscription);
 	pl_publisher_set_gate(publisher);
 	pl_lock_release(&publisher->lock);

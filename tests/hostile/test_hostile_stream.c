@@ -117,7 +117,7 @@ static void check_serves_at(struct pl_peer *peer)
 	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
 	struct pl_error error;
 
-	check(pl_peer_publishers(rig->environment.near_peer, &info, 1, AMPLE_TIME, &error) == 1);
+	check(pl_peer_publishers(peer, &info, 1, AMPLE_TIME, &error) == 1);
 	check(!strcmp(info.name, "cam0"));
 }
 
@@ -268,7 +268,7 @@ static void test_flood(void *argument)
 			     &far_peers[i]);
 	for (uint32_t number = 20000; number < 20300; number++) {
 		message = subscribe_message(number);
-		send_as(rig.environment.near_peer, &message);
+		send_as(peers[0], &message);
 		if (number % 64 == 0)
 			check_serves_at(peers[0]);
 	}

@@ -10,7 +10,7 @@
 
 #define SLOT 8192
 #define SLOTS 8u
-/* Limits of a publisher, which are also those of a connection. */
+/* Limits of a publisher, and of a connection: the last quarter uses another one. */
 #define SUBSCRIBERS 256u
 #define SUBSCRIBERS_OF_PEER 192u
 #define SUBSCRIPTION_MOST 4096
@@ -116,8 +116,8 @@ static void counted_subscribe(struct counted *counted, bool push)
 	options.overflow = PL_OVERFLOW_BLOCK;
 	options.queue = 1;
 	options.push = push;
-	check_ok(pl_subscriber_open(counted->near_peer, "frames", &options, AMPLE_TIME,
-				    &counted->subscribers[counted->count++], &error),
+	check_ok(pl_subscriber_open(peer, "frames", &options, AMPLE_TIME, &counted->subscribers[counted->count++],
+				    &error),
 		 &error);
 }
 
