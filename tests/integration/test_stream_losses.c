@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Losses of streams that the accounts tell apart, limits of one peer, layouts of short frames, and errors by their ids. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -479,10 +480,10 @@ static void test_patience_is_not_renewed(void *argument)
 
 /* -- errors by their ids --------------------------------------------------------------------------------------------- */
 
+/* Has no memory for a subscription once `user`, an atomic_bool, is set. */
 static void *allocate_no_subscription(size_t size, void *user)
 {
-	(void)user;
-	return size == sizeof(struct pl_subscription) ? NULL : malloc(size);
+	return size == sizeof(struct pl_subscription) && atomic_load((atomic_bool *)user) ? NULL : malloc(size);
 }
 
 static int error_exists(struct rig *rig, struct pl_error *error)
@@ -549,16 +550,45 @@ static int error_unpublished(struct rig *rig, struct pl_error *error)
 	return pl_subscriber_read(rig->subscriber, 0, 0, 0, NULL, 0, AMPLE_TIME, NULL, error);
 }
 
+static void *reallocate(void *pointer, size_t size, void *user)
+{
+	(void)user;
+	return realloc(pointer, size);
+}
+
+static void release(void *pointer, void *user)
+{
+	(void)user;
+	free(pointer);
+}
+
+/* The publisher's end has no memory for a subscription. */
 static int error_refused(struct rig *rig, struct pl_error *error)
 {
-	struct pl_allocator *allocator = &rig->environment.far->allocator;
-	const struct pl_allocator before = *allocator;
+	atomic_bool full = false;
+	struct pl_allocator allocator = { allocate_no_subscription, reallocate, release, &full };
+	struct pl_options options = setting_options(rig->environment.setting);
+	struct pl_publisher_options publisher_options = PL_PUBLISHER_OPTIONS_INIT;
 	struct pl_subscriber *subscriber;
+	struct pl_publisher *publisher;
+	struct pl_listener *listener;
+	struct pl_context *context;
+	struct pl_peer *peer, *other;
+	char address[96];
 	int rc;
 
-	allocator->allocate = allocate_no_subscription;
-	rc = subscribe_at(rig, rig->environment.near_peer, NULL, &subscriber, error);
-	*allocator = before;
+	options.allocator = &allocator;
+	context = context_open_with(&options);
+	listener = listener_open(rig->environment.setting, context, address);
+	connect_pair(&rig->environment, rig->environment.near, listener, &peer, &other);
+	publisher_options.slot_bytes = 1;
+	check_ok(pl_publisher_open(context, "cam0", &publisher_options, &publisher, error), error);
+	atomic_store(&full, true);
+	rc = subscribe_at(rig, peer, NULL, &subscriber, error);
+	pl_peer_close(peer);
+	pl_peer_close(other);
+	pl_listener_close(listener);
+	pl_close(context);
 	return rc;
 }
 
@@ -633,6 +663,38 @@ static void test_errors(void *argument)
 	}
 }
 
+/* Each limit of a publisher has an error of its own, which names the option. */
+static void test_limits(void *argument)
+{
+	static const struct {
+		const char *id, *option;
+		struct pl_publisher_options options;
+	} limits[] = {
+		{ "STREAM-SLOTS", "slots", { .slot_bytes = 1, .slots = 1 } },
+		{ "STREAM-SLOTS", "slots", { .slot_bytes = 1, .slots = PL_STREAM_SLOTS_MAX + 1 } },
+		{ "STREAM-SLOT-BYTES", "slot_bytes", { .slot_bytes = 0 } },
+		{ "STREAM-SLOT-BYTES", "slot_bytes", { .slot_bytes = (1ull << 40) + 1 } },
+		{ "STREAM-METADATA", "metadata_bytes", { .slot_bytes = 1, .metadata_bytes = 3073 } },
+		{ "STREAM-LOANS", "loans", { .slot_bytes = 1, .slots = 4, .loans = 4 } },
+		{ "STREAM-SUBSCRIBERS", "subscribers", { .slot_bytes = 1, .subscribers = 257 } },
+		{ "STREAM-FIRST", "first", { .slot_bytes = 1, .first = (1ull << 62) + 1 } },
+		{ "OPTION", "layout", { .slot_bytes = 1, .layout = { PL_ELEMENT_UINT, 8, 1, 9, { 1 } } } },
+	};
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	for (unsigned i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		struct pl_publisher_options options = limits[i].options;
+		struct pl_publisher *publisher;
+		struct pl_error error;
+
+		options.size = sizeof(options);
+		check(pl_publisher_open(rig.environment.far, "limit", &options, &publisher, &error) == -EINVAL);
+		check(!strcmp(error.id, limits[i].id) && !strcmp(error.object, limits[i].option) && error.message[0]);
+	}
+	rig_close(&rig);
+}
+
 #define BOTH(name, function, seconds) \
 	{ name " tcp", function, &tcp_threads, seconds }, \
 	{ \
@@ -655,6 +717,7 @@ int main(void)
 		BOTH("often", test_often, 30),
 		ALL("patience", test_patience_is_not_renewed, 30),
 		{ "errors", test_errors, &tcp_threads, 60 },
+		{ "limits", test_limits, &tcp_threads, 30 },
 	};
 
 	return cases_run("stream_losses", cases, sizeof(cases) / sizeof(cases[0]));
