@@ -345,6 +345,18 @@ static void test_short_frames(void *argument)
 
 /* -- limits of one peer ---------------------------------------------------------------------------------------------- */
 
+/* Waits until the publisher has this number of subscribers: another connection may be slower. */
+static void await_places(struct pl_publisher *publisher, unsigned count)
+{
+	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
+	uint64_t limit = clock_now() + AMPLE_TIME;
+
+	while (pl_publisher_query(publisher, &info) == 0 && info.subscribers != count) {
+		check(clock_now() < limit);
+		sleep_ms(1);
+	}
+}
+
 /* A connection cannot take all places of a publisher. */
 static void test_places(void *argument)
 {
@@ -365,6 +377,7 @@ static void test_places(void *argument)
 	check(subscribe_at(&rig, near_peer, NULL, &refused, &error) == -EMLINK && !strcmp(error.id, "STREAM-FULL"));
 	/* An end of an earlier release does not know the reason. */
 	pl_subscriber_close(subscribers[3]);
+	await_places(rig.publisher, 3);
 	rig.environment.far_peer->stream_limits = false;
 	check(subscribe_at(&rig, rig.environment.near_peer, NULL, &refused, &error) == -EMLINK);
 	check(!strcmp(error.id, "STREAM-FULL"));
