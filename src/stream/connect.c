@@ -266,6 +266,7 @@ static void accept_answer(struct pl_subscriber *subscriber, const struct pl_stre
 		subscriber->read_claimed = subscriber->read_published = subscriber->claimed = subscriber->published = 0;
 	}
 	subscriber->entry = *entry;
+	subscriber->layout_bytes = pl_layout_bytes(&entry->layout);
 	subscriber->geometry = *geometry;
 	subscriber->published = entry->published;
 	subscriber->claimed = PL_MAX(subscriber->claimed, entry->claimed);

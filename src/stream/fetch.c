@@ -231,6 +231,7 @@ static void admit_frame(struct pl_subscriber *subscriber, const struct pl_stream
 	frame->absent_before = subscriber->absent;
 	subscriber->absent = 0;
 	frame->stream_layout = subscriber->entry.layout;
+	frame->stream_layout_bytes = subscriber->layout_bytes;
 	if (!describe_from_announcement(subscriber, frame, announcement) &&
 	    !pl_frame_describe_in_place(subscriber, frame)) {
 		frame->state = PL_FRAME_WANT_DESCRIPTOR;

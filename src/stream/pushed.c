@@ -103,6 +103,7 @@ static void queue_pushed(struct pl_subscriber *subscriber, struct pl_stream_fram
 	frame->absent_before = subscriber->absent;
 	subscriber->absent = 0;
 	frame->stream_layout = subscriber->entry.layout;
+	frame->stream_layout_bytes = subscriber->layout_bytes;
 	frame->state = PL_FRAME_READY;
 	subscriber->credited--;
 	subscriber->window_count++;

@@ -137,13 +137,14 @@ uint64_t pl_layout_bytes(const struct pl_layout *layout)
 	return wraps ? UINT64_MAX : bits / 8 + (bits % 8 != 0);
 }
 
-const struct pl_layout *pl_frame_layout(const struct pl_ring_descriptor *descriptor, const struct pl_layout *stream)
+const struct pl_layout *pl_frame_layout(const struct pl_ring_descriptor *descriptor, const struct pl_layout *stream,
+					uint64_t bytes)
 {
 	static const struct pl_layout none;
 
 	if (descriptor->layout.bits)
 		return &descriptor->layout;
-	return pl_layout_bytes(stream) <= descriptor->length ? stream : &none;
+	return bytes <= descriptor->length ? stream : &none;
 }
 
 int pl_ring_geometry_init(struct pl_ring_geometry *geometry)

@@ -79,9 +79,10 @@ static inline bool pl_ring_descriptor_lost(const struct pl_ring_descriptor *desc
 
 /*
  * Returns the layout of a frame: its own, or that of the stream. A frame that is shorter than the stream's layout has none, because
- * the bytes behind its end belong to earlier frames.
+ * the bytes behind its end belong to earlier frames. `bytes`: pl_layout_bytes() of the stream's layout.
  */
-const struct pl_layout *pl_frame_layout(const struct pl_ring_descriptor *descriptor, const struct pl_layout *stream);
+const struct pl_layout *pl_frame_layout(const struct pl_ring_descriptor *descriptor, const struct pl_layout *stream,
+					uint64_t bytes);
 
 /* Fills strides from slots, slot_bytes and metadata_bytes. Returns -EINVAL for values out of range. */
 int pl_ring_geometry_init(struct pl_ring_geometry *geometry);

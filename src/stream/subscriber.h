@@ -87,6 +87,7 @@ struct pl_subscriber {
 	enum pl_subscriber_phase phase;
 	struct pl_stream_message *answer;      /* SUBSCRIBED, while it is awaited */
 	struct pl_stream_entry entry;          /* of the present instance */
+	uint64_t layout_bytes;                 /* of its layout */
 	struct pl_ring_geometry geometry;      /* of the present memory; slots 0: there is none */
 	uint64_t claimed, published;           /* newest known */
 	uint64_t read_claimed, read_published; /* newest that checks have read */

@@ -265,7 +265,7 @@ static void describe_taken(const struct pl_stream_frame *frame, struct pl_frame_
 	info->taken = frame->taken;
 	info->lost_before = frame->lost_before;
 	info->absent_before = frame->absent_before;
-	info->layout = *pl_frame_layout(descriptor, &frame->stream_layout);
+	info->layout = *pl_frame_layout(descriptor, &frame->stream_layout, frame->stream_layout_bytes);
 	info->metadata_length = descriptor->metadata_length;
 	info->flags = descriptor->flags & PL_DESCRIPTOR_REPLAY ? PL_FRAME_REPLAY : 0;
 	if (atomic_load(&frame->place) == PL_PLACE_RING)
