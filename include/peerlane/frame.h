@@ -53,7 +53,7 @@ struct pl_frame_options {
 	uint64_t captured;              /**< time of the data, CLOCK_REALTIME nanoseconds; 0: that of the publication */
 	const void *metadata;           /**< copied; NULL: none */
 	size_t metadata_length;         /**< bytes, up to the publisher's metadata_bytes */
-	const struct pl_layout *layout; /**< copied; NULL: that of the stream */
+	const struct pl_layout *layout; /**< copied; NULL: that of the stream, if the frame is not shorter */
 	unsigned flags;                 /**< PL_FRAME_REPLAY or 0 */
 };
 /* clang-format off */
@@ -98,15 +98,21 @@ struct pl_frame_info {
 	uint64_t published;      /**< the same */
 	uint64_t taken;          /**< CLOCK_REALTIME nanoseconds, of this host; 0 of a loan */
 	uint64_t lost_before;    /**< sequences directly before, back to the last delivered frame, that were not delivered */
-	struct pl_layout layout; /**< of the frame, or else of the stream */
+	/**
+	 * Of the frame, or else of the stream. None (`bits` 0) if the frame is shorter than the stream's layout. So the elements of a
+	 * layout are always within `length`.
+	 */
+	struct pl_layout layout;
 	const void *metadata;    /**< NULL: none */
 	size_t metadata_length;
 	unsigned flags;          /**< enum pl_frame_flag; 0 of a loan */
 	/** Of a frame of pl_subscriber_take_on(): unless its result is PL_TAKE_FRAME, only `data` is valid here. Else NULL. */
 	const struct pl_frame_status *status;
+	/** Sequences of `lost_before` that were not lost: the publisher aborted them, or the subscriber did not want them. */
+	uint64_t absent_before;
 };
 /* clang-format off */
-#define PL_FRAME_INFO_INIT { sizeof(struct pl_frame_info), 0, NULL, 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, 0, 0, NULL }
+#define PL_FRAME_INFO_INIT { sizeof(struct pl_frame_info), 0, NULL, 0, 0, 0, 0, 0, { 0, 0, 0, 0, { 0 } }, NULL, 0, 0, NULL, 0 }
 /* clang-format on */
 
 /* ------------------------------------------------------------------------------------------------

@@ -46,14 +46,14 @@ struct pl_publisher_options {
 	size_t slot_bytes;       /**< most bytes of a frame; required, 1 byte to 2^40 */
 	unsigned slots;          /**< slots of the ring, 2 to PL_STREAM_SLOTS_MAX; default 16 */
 	unsigned loans;          /**< most loans at a time, 1 to slots - 1; default 1 */
-	unsigned subscribers;    /**< most subscribers, 1 to 256; default 256 */
+	unsigned subscribers;    /**< most subscribers, 1 to 256; default 256. A quarter is for further connections */
 	size_t metadata_bytes;   /**< most bytes of metadata of a frame, up to PL_STREAM_METADATA_MAX; default 0 */
 	struct pl_layout layout; /**< of frames without a layout of their own */
 	const char *content_type; /**< up to 63 visible ASCII characters, copied; NULL: none */
 	bool allow_block;        /**< subscribers may hold slots back (PL_OVERFLOW_BLOCK) */
 	/**
 	 * Nanoseconds that a loan waits for a subscriber that blocks, before that subscriber becomes one that drops its
-	 * oldest frames. Default 0: 1 s. UINT64_MAX: never.
+	 * oldest frames. New subscriptions of its context do so for ten times as long. Default 0: 1 s. UINT64_MAX: never.
 	 */
 	uint64_t patience;
 	uint64_t first;     /**< sequence of the first frame, at most 2^62: a relay or a replay continues given ones */
@@ -111,7 +111,7 @@ struct pl_accounts {
 	uint64_t dropped;   /**< PL_OVERFLOW_DROP_OLDEST dropped it; or the program closed the subscriber before taking it */
 	uint64_t rejected;  /**< PL_OVERFLOW_DROP_NEWEST did not fetch it */
 	uint64_t aborted;   /**< the publisher discarded the loan, or skipped the sequence */
-	uint64_t missed;    /**< lost with the connection, or published while there was none */
+	uint64_t missed; /**< lost with the connection, or published while there was none, or lost at a relay before */
 	uint64_t unwanted;  /**< pl_subscriber_options.every leaves it out, or pl_subscriber_pause() */
 	uint64_t pending;   /**< being read, or ready to be taken */
 };
@@ -257,6 +257,14 @@ int pl_publisher_loan(struct pl_publisher *publisher, uint64_t timeout, struct p
 int pl_publisher_skip(struct pl_publisher *publisher, uint64_t sequence, uint64_t timeout, struct pl_error *error);
 
 /**
+ * The same for sequences whose frames were lost before they came to this publisher, as a relay or a replay knows. Subscribers count
+ * them as missed, and those that they do not learn of in time, or that are pushed, as lapped. Earlier releases count them as aborted.
+ *
+ * @return as pl_publisher_skip()
+ */
+int pl_publisher_skip_lost(struct pl_publisher *publisher, uint64_t sequence, uint64_t timeout, struct pl_error *error);
+
+/**
  * Queries a publisher.
  *
  * @return 0; -EINVAL if info->size is unknown
@@ -319,7 +327,8 @@ int pl_peer_publishers_with_token(struct pl_peer *peer, const void *token, size_
  * @param timeout     nanoseconds
  * @param subscriber  receives the handle; pl_subscriber_close() or pl_close() frees it
  * @return 0; -EINVAL for a name or option out of range; -ENOENT for an unknown name; -EPERM if the publisher does not
- *         allow to block; -EMLINK if it has its most subscribers; -ENODATA if the stream has ended; -EMSGSIZE if the
+ *         allow to block; -EMLINK if it has its most subscribers, or those of one connection; -EBUSY if this connection has
+ *         subscribed more than 1,024 times at once, or 1,000 times a second; -ENODATA if the stream has ended; -EMSGSIZE if the
  *         frames need more than `memory_bytes`; -ENODEV if there is no such GPU, or no driver; -ENOTSUP if the other
  *         end's release has no streams, no frames in place, or does not push, or if the ring for frames in place cannot
  *         be mapped here, or if the other end's release has no tokens of streams; -EACCES without a token for a stream that

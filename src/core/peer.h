@@ -127,6 +127,7 @@ struct pl_peer {
 	bool confirms_lanes;             /* PL_CAPABILITY_CONFIRMS_LANES */
 	bool owner_copies;               /* PL_CAPABILITY_OWNER_COPIES */
 	bool stream_tokens;              /* PL_CAPABILITY_STREAM_TOKENS */
+	bool stream_limits;              /* PL_CAPABILITY_STREAM_LIMITS */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;
@@ -162,6 +163,7 @@ struct pl_peer {
 	/* Streams: the other end's subscriptions here, this end's subscribers there, and requests for lists. Home. */
 	struct pl_list subscriptions, subscribers, listings;
 	unsigned subscription_count;
+	uint64_t subscribes_until; /* time until which the other end's SUBSCRIBEs are used up, less those that it may save */
 	uint32_t next_stream; /* number of the last subscription or request of this end */
 	uint64_t wrong_tokens; /* pl_now() from which on all wrong tokens of the other end are forgotten. Home */
 	uint64_t leave_end;   /* limit of the wait for the end of pushed writes; 0: none is awaited. Home */

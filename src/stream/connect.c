@@ -57,7 +57,7 @@ static unsigned frames_ahead(const struct pl_subscriber *subscriber, const struc
 static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_ring_geometry *geometry,
 			   struct pl_error *error)
 {
-	/* One slot more lets the publisher write a frame while the queue is full. */
+	/* A further slot lets the publisher write a frame while the queue is full. */
 	unsigned least = subscriber->queue + subscriber->held_limit + subscriber->push;
 	unsigned ahead = frames_ahead(subscriber, geometry, least), count = least + ahead;
 	unsigned access = subscriber->push ? PL_ACCESS_WRITE : PL_ACCESS_LOCAL;
@@ -203,6 +203,13 @@ static int fail_refused(const struct pl_subscriber *subscriber, enum pl_subscrib
 		return pl_fail(error, -EMLINK, "STREAM-FULL", call, name,
 			       "close subscribers, or raise the publisher's limit",
 			       "the publisher has its most subscribers");
+	case PL_SUBSCRIBE_PLACES:
+		return pl_fail(error, -EMLINK, "STREAM-PLACES", call, name,
+			       "close subscribers, use another connection, or raise the publisher's limit",
+			       "this connection has its most subscribers of the publisher");
+	case PL_SUBSCRIBE_OFTEN:
+		return pl_fail(error, -EBUSY, "STREAM-OFTEN", call, name, "wait for a second, and subscribe less often",
+			       "this connection has subscribed too often");
 	case PL_SUBSCRIBE_ENDED:
 		return pl_fail(error, -ENODATA, "STREAM-ENDED", call, name, NULL, "the stream has ended");
 	case PL_SUBSCRIBE_NEEDS_TOKEN:
@@ -256,8 +263,9 @@ static void accept_answer(struct pl_subscriber *subscriber, const struct pl_stre
 		if (subscriber->restarted) {
 			subscriber->restart_next = first;
 		} else {
-			accounts->missed += first - accounts->next;
-			accounts->next = first;
+			subscriber->absent -= accounts->unwanted;
+			pl_accounts_miss(accounts, first, accounts->first, subscriber->every);
+			subscriber->absent += accounts->unwanted;
 		}
 	} else {
 		pl_subscriber_miss_known(subscriber, accounts);
@@ -266,6 +274,7 @@ static void accept_answer(struct pl_subscriber *subscriber, const struct pl_stre
 		subscriber->read_claimed = subscriber->read_published = subscriber->claimed = subscriber->published = 0;
 	}
 	subscriber->entry = *entry;
+	subscriber->layout_bytes = pl_layout_bytes(&entry->layout);
 	subscriber->geometry = *geometry;
 	subscriber->published = entry->published;
 	subscriber->claimed = PL_MAX(subscriber->claimed, entry->claimed);

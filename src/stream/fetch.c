@@ -19,8 +19,18 @@ void pl_subscriber_fail_protocol(struct pl_subscriber *subscriber)
 	pl_subscriber_fail(subscriber, -EPROTO, "STREAM-PROTOCOL", "the publisher wrote values that cannot be");
 }
 
+/* Returns the count of absent sequences before the next frame of the window, or behind the window. */
+static uint64_t *absent_behind(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+{
+	struct pl_list *next = frame->link.next;
+
+	return next == &subscriber->window ? &subscriber->absent
+					   : &pl_list_entry(next, struct pl_stream_frame, link)->absent_before;
+}
+
 void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
+	*absent_behind(subscriber, frame) += frame->absent_before;
 	pl_list_remove(&frame->link);
 	subscriber->window_count--;
 	subscriber->accounts.pending--;
@@ -47,6 +57,11 @@ bool pl_subscriber_reject(struct pl_subscriber *subscriber, struct pl_stream_fra
 	}
 	if (!(frame->descriptor.flags & PL_DESCRIPTOR_ABORTED))
 		return false;
+	if (pl_ring_descriptor_lost(&frame->descriptor)) {
+		pl_subscriber_give_up(subscriber, frame);
+		return true;
+	}
+	frame->absent_before++;
 	pl_subscriber_free_frame(subscriber, frame);
 	subscriber->accounts.aborted++;
 	return true;
@@ -213,7 +228,10 @@ static void admit_frame(struct pl_subscriber *subscriber, const struct pl_stream
 	frame->sequence = subscriber->accounts.next++;
 	frame->described = false;
 	frame->lost_before = 0;
+	frame->absent_before = subscriber->absent;
+	subscriber->absent = 0;
 	frame->stream_layout = subscriber->entry.layout;
+	frame->stream_layout_bytes = subscriber->layout_bytes;
 	if (!describe_from_announcement(subscriber, frame, announcement) &&
 	    !pl_frame_describe_in_place(subscriber, frame)) {
 		frame->state = PL_FRAME_WANT_DESCRIPTOR;
@@ -265,6 +283,7 @@ static void lap_sequences(struct pl_subscriber *subscriber, uint64_t end)
 	accounts->aborted += skipped;
 	accounts->lapped += wanted - skipped;
 	accounts->unwanted += end - accounts->next - wanted;
+	subscriber->absent += end - accounts->next - wanted + skipped;
 	accounts->next = end;
 }
 
@@ -307,6 +326,7 @@ bool pl_subscriber_admit(struct pl_subscriber *subscriber, const struct pl_strea
 		lap_sequences(subscriber, PL_MIN(begin, subscriber->published));
 	} else if (subscriber->paused || (accounts->next - accounts->first) % subscriber->every) {
 		accounts->unwanted++;
+		subscriber->absent++;
 		accounts->next++;
 	} else if (!pl_list_empty(&subscriber->promises) ||
 		   (subscriber->window_count < pl_subscriber_window_limit(subscriber) &&

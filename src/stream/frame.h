@@ -71,8 +71,11 @@ struct pl_stream_frame {
 	uint64_t descriptor_offset; /* of the descriptor and its metadata in memory.control */
 	struct pl_ring_descriptor descriptor;
 	struct pl_layout stream_layout; /* of a frame without a layout of its own */
+	uint64_t stream_layout_bytes;
 	bool described;                 /* the descriptor is decoded, and has all values in range */
 	uint64_t taken, lost_before;
+	uint64_t
+		absent_before; /* sequences before it, back to the frame before in the window, that were aborted or unwanted */
 	struct pl_stream_check *check;  /* that judges it, or judged it last */
 	bool promised;                  /* a stream waits for it */
 	bool abandoned;                 /* the program has released it before it came */

@@ -25,9 +25,44 @@ void pl_publisher_set_gate(struct pl_publisher *publisher)
 		publisher->blocked_since = 0;
 }
 
+/* Remembers that a subscriber of this context was demoted, in place of the demotion whose time is over first. */
+static void remember_demotion(struct pl_publisher *publisher, const uint8_t context_id[16], uint64_t now)
+{
+	struct pl_demotion *demotion = publisher->demotions;
+
+	for (unsigned i = 0; i < PL_DEMOTIONS_MAX; i++) {
+		struct pl_demotion *other = &publisher->demotions[i];
+		bool same = !memcmp(other->context_id, context_id, sizeof(other->context_id));
+
+		if (same || other->until < demotion->until)
+			demotion = other;
+		if (same)
+			break;
+	}
+	memcpy(demotion->context_id, context_id, sizeof(demotion->context_id));
+	demotion->until = pl_deadline(now, PL_MIN(publisher->patience, UINT64_MAX / PL_DEMOTION_PATIENCES) *
+						   PL_DEMOTION_PATIENCES);
+}
+
+bool pl_publisher_has_demoted(const struct pl_publisher *publisher, const struct pl_peer *peer)
+{
+	uint64_t now = pl_now();
+
+	for (unsigned i = 0; i < PL_DEMOTIONS_MAX; i++) {
+		const struct pl_demotion *demotion = &publisher->demotions[i];
+
+		if (now < demotion->until &&
+		    !memcmp(demotion->context_id, peer->context_id, sizeof(demotion->context_id)))
+			return true;
+	}
+	return false;
+}
+
 /* Demotes a subscription. Returns true if it still holds slots back, until `freeze_end`. */
 static bool demote_subscription(struct pl_subscription *subscription, uint64_t now)
 {
+	if (!subscription->demoted)
+		remember_demotion(subscription->publisher, subscription->peer->context_id, now);
 	if (subscription->in_place && !subscription->demoted)
 		subscription->freeze_end = now + PL_FREEZE_TIME;
 	subscription->demoted = true;
@@ -99,11 +134,13 @@ static void count_skipped(struct pl_publisher *publisher, uint64_t begin, uint64
 	}
 }
 
-static void skip_sequences(struct pl_publisher *publisher, uint64_t end)
+static void skip_sequences(struct pl_publisher *publisher, uint64_t end, bool lost)
 {
-	uint64_t described = pl_ring_skip(&publisher->ring, publisher->claimed, end);
+	uint64_t described = pl_ring_skip(&publisher->ring, publisher->claimed, end, lost);
 
-	count_skipped(publisher, publisher->claimed, described);
+	/* Lost sequences without a descriptor count as lapped. */
+	if (!lost)
+		count_skipped(publisher, publisher->claimed, described);
 	publisher->claimed = publisher->published = end;
 	publisher->blocked_since = 0;
 }
@@ -128,6 +165,7 @@ static struct pl_stream_frame *claim_slot(struct pl_publisher *publisher)
 struct claim {
 	const char *call;
 	uint64_t end;                  /* of a skip: the next sequence */
+	bool lost;                     /* of a skip: the frames were lost before they came to the publisher */
 	struct pl_stream_frame *frame; /* of a loan: the result */
 };
 
@@ -154,7 +192,7 @@ static int claim_skip(struct pl_publisher *publisher, struct claim *claim, struc
 	if (publisher_is_held(publisher, claim->end))
 		return -EAGAIN;
 	if (claim->end > publisher->claimed)
-		skip_sequences(publisher, claim->end);
+		skip_sequences(publisher, claim->end, claim->lost);
 	return 0;
 }
 
@@ -257,6 +295,13 @@ int pl_publisher_skip(struct pl_publisher *publisher, uint64_t sequence, uint64_
 	return claim_in_time(publisher, &claim, timeout, claim_skip, error);
 }
 
+int pl_publisher_skip_lost(struct pl_publisher *publisher, uint64_t sequence, uint64_t timeout, struct pl_error *error)
+{
+	struct claim claim = { .call = "pl_publisher_skip_lost", .end = sequence, .lost = true };
+
+	return claim_in_time(publisher, &claim, timeout, claim_skip, error);
+}
+
 /* -- publication --------------------------------------------------------------------------------------------- */
 
 /* Fills the descriptor of a frame. */
@@ -318,7 +363,7 @@ static void finish_loan(struct pl_stream_frame *frame, struct pl_ring_descriptor
 		published++;
 	}
 	if (published > publisher->published)
-		pl_ring_publish(&publisher->ring, published, descriptor->published);
+		pl_ring_publish(&publisher->ring, published);
 	publisher->published = published;
 	pl_lock_release(&publisher->lock);
 	pl_publisher_announce_frames(publisher);

@@ -354,7 +354,7 @@ void pl_part_describe(uint64_t sequence, const struct pl_ring_descriptor *descri
 	full.published = descriptor->published;
 	full.taken = pl_wall_clock();
 	full.flags = descriptor->flags & PL_DESCRIPTOR_REPLAY ? PL_FRAME_REPLAY : 0;
-	full.layout = descriptor->layout.bits ? descriptor->layout : *own;
+	full.layout = *pl_frame_layout(descriptor, own, pl_layout_bytes(own));
 	memcpy(info, &full, size);
 	info->size = size;
 }

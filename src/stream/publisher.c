@@ -25,11 +25,36 @@ struct pl_publisher *pl_publisher_find(struct pl_context *context, const char *n
 	return NULL;
 }
 
-/* Checks the options, and fills header and limits. */
+/* Checks the options that are numbers. `options` has its defaults. */
+static int publisher_check_limits(const struct pl_publisher_options *options, struct pl_error *error)
+{
+	const struct {
+		const char *id, *option;
+		uint64_t value, least, most;
+	} limits[] = {
+		{ "STREAM-SLOTS", "slots", options->slots, 2, PL_STREAM_SLOTS_MAX },
+		{ "STREAM-SLOT-BYTES", "slot_bytes", options->slot_bytes, 1, PL_RING_SLOT_MAX },
+		{ "STREAM-METADATA", "metadata_bytes", options->metadata_bytes, 0, PL_STREAM_METADATA_MAX },
+		{ "STREAM-LOANS", "loans", options->loans, 1, (uint64_t)options->slots - 1 },
+		{ "STREAM-SUBSCRIBERS", "subscribers", options->subscribers, 1, PL_SUBSCRIBERS_MAX },
+		{ "STREAM-FIRST", "first", options->first, 0, PL_RING_SEQUENCE_MAX },
+	};
+
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(limits); i++)
+		if (limits[i].value < limits[i].least || limits[i].value > limits[i].most)
+			return pl_fail(error, -EINVAL, limits[i].id, "pl_publisher_open", limits[i].option,
+				       "see pl_publisher_open(3)", "%llu is not within %llu to %llu",
+				       (unsigned long long)limits[i].value, (unsigned long long)limits[i].least,
+				       (unsigned long long)limits[i].most);
+	return 0;
+}
+
+/* Checks the options, which have their defaults, and fills header and limits. */
 static int publisher_configure(struct pl_publisher *publisher, const char *name,
 			       const struct pl_publisher_options *options, struct pl_error *error)
 {
 	struct pl_ring_header *header = &publisher->header;
+	int rc;
 
 	if (!pl_stream_name_valid(name))
 		return pl_fail(error, -EINVAL, "STREAM-NAME", "pl_publisher_open", NULL,
@@ -37,25 +62,20 @@ static int publisher_configure(struct pl_publisher *publisher, const char *name,
 	if (options->content_type && !pl_content_type_valid(options->content_type))
 		return bad_publisher_option(error, "content_type",
 					    "a content type has up to 63 visible ASCII characters");
-	header->geometry.slots = options->slots ? options->slots : SLOTS_DEFAULT;
+	rc = publisher_check_limits(options, error);
+	if (rc < 0)
+		return rc;
+	header->geometry.slots = options->slots;
 	header->geometry.slot_bytes = options->slot_bytes;
-	header->geometry.metadata_bytes = (uint32_t)PL_MIN(options->metadata_bytes, (size_t)UINT32_MAX);
-	if (pl_ring_geometry_init(&header->geometry) < 0)
-		return bad_publisher_option(error, "geometry",
-					    "slots are 2 to 65,536, slot_bytes 1 to 2^40, metadata_bytes up to 3,072");
+	header->geometry.metadata_bytes = (uint32_t)options->metadata_bytes;
+	pl_ring_geometry_init(&header->geometry);
 	if (!pl_layout_valid(&options->layout) || pl_layout_bytes(&options->layout) > options->slot_bytes)
 		return bad_publisher_option(error, "layout", "the layout is not valid, or larger than a slot");
-	publisher->loan_count = options->loans ? options->loans : 1;
-	if (publisher->loan_count >= header->geometry.slots)
-		return bad_publisher_option(error, "loans", "loans are 1 to the number of slots less 1");
-	publisher->subscriber_limit = options->subscribers ? options->subscribers : PL_SUBSCRIBERS_MAX;
-	if (publisher->subscriber_limit > PL_SUBSCRIBERS_MAX)
-		return bad_publisher_option(error, "subscribers", "subscribers are at most 256");
+	publisher->loan_count = options->loans;
+	publisher->subscriber_limit = options->subscribers;
 	publisher->allow_block = options->allow_block;
 	publisher->needs_token = options->needs_token;
-	publisher->patience = options->patience ? options->patience : PATIENCE_DEFAULT;
-	if (options->first > PL_RING_SEQUENCE_MAX)
-		return bad_publisher_option(error, "first", "sequences end at 2^62");
+	publisher->patience = options->patience;
 	publisher->first = publisher->claimed = publisher->published = options->first;
 	header->layout = options->layout;
 	header->created = pl_wall_clock();
@@ -89,7 +109,7 @@ static int publisher_allocate(struct pl_publisher *publisher, const char *memory
 	pl_ring_init(&publisher->ring, pl_region_address(publisher->control), &publisher->header);
 	if (publisher->first) {
 		pl_ring_claim(&publisher->ring, publisher->first - 1);
-		pl_ring_publish(&publisher->ring, publisher->first, pl_wall_clock());
+		pl_ring_publish(&publisher->ring, publisher->first);
 	}
 	return 0;
 }
@@ -149,6 +169,10 @@ int pl_publisher_open(struct pl_context *context, const char *name, const struct
 	*result = NULL;
 	if (pl_copy_versioned(&options, sizeof(options), given) < 0)
 		return bad_publisher_option(error, "size", "options of a newer library, or not initialised");
+	options.slots = options.slots ? options.slots : SLOTS_DEFAULT;
+	options.loans = options.loans ? options.loans : 1;
+	options.subscribers = options.subscribers ? options.subscribers : PL_SUBSCRIBERS_MAX;
+	options.patience = options.patience ? options.patience : PATIENCE_DEFAULT;
 	publisher = pl_zalloc(&context->allocator, sizeof(*publisher));
 	if (!publisher)
 		return pl_fail_memory(error, "pl_publisher_open");

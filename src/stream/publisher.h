@@ -28,6 +28,18 @@
  */
 #define PL_FREEZE_TIME (10 * PL_NS_PER_S)
 
+/*
+ * Contexts whose subscribers were demoted lately, and the time for which they hold no slots back, in times of the publisher's patience.
+ * Else a new subscription would renew the patience.
+ */
+#define PL_DEMOTIONS_MAX 16
+#define PL_DEMOTION_PATIENCES 10u
+
+struct pl_demotion {
+	uint8_t context_id[16];
+	uint64_t until; /* pl_now() */
+};
+
 /* Sends announcements to the subscriptions of one engine. */
 struct pl_announcer {
 	struct pl_publisher *publisher;
@@ -101,6 +113,7 @@ struct pl_publisher {
 	struct pl_list subscriptions, ended;
 	unsigned subscription_count, ended_count;
 	struct pl_index_table tokens; /* struct pl_issued_token */
+	struct pl_demotion demotions[PL_DEMOTIONS_MAX];
 	unsigned writing; /* pushed writes under way, which read the ring */
 	bool closing;     /* begins no more of them */
 };
@@ -134,6 +147,8 @@ static inline uint64_t pl_publisher_oldest(const struct pl_publisher *publisher)
 	return PL_MAX(publisher->first, pl_ring_oldest(publisher->claimed, publisher->header.geometry.slots));
 }
 
+/* loan.c: true if a subscriber of the peer's context was demoted lately. publisher->lock is held. */
+bool pl_publisher_has_demoted(const struct pl_publisher *publisher, const struct pl_peer *peer);
 /* loan.c: publishes a frame, or gives it up, after the work of its stream. */
 void pl_publisher_marked(struct pl_stream_frame *frame, int status);
 /* True if the oldest loan waits for a CUDA stream, and so comes back without the program. publisher->lock is held. */

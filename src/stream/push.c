@@ -243,7 +243,8 @@ static bool push_admit(struct pl_push *push, struct pl_push_write **write)
 	pl_ring_descriptor_decode(publisher->ring.control + pl_ring_descriptor_offset(geometry, push->next), geometry,
 				  push->next, &descriptor);
 	if (descriptor.flags & PL_DESCRIPTOR_ABORTED) {
-		push->waiting.aborted++;
+		/* PUSHED has no count of lost frames. Lapped ones are lost, too. */
+		*(pl_ring_descriptor_lost(&descriptor) ? &push->waiting.lapped : &push->waiting.aborted) += 1;
 		push->next++;
 		return true;
 	}

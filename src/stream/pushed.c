@@ -61,6 +61,8 @@ static bool count_pushed(struct pl_subscriber *subscriber, const struct pl_strea
 	accounts.next = message->pushed.next;
 	/* The caller gives the frame its fate. */
 	accounts.pending += frames;
+	subscriber->absent +=
+		accounts.aborted - subscriber->accounts.aborted + accounts.unwanted - subscriber->accounts.unwanted;
 	subscriber->accounts = accounts;
 	subscriber->pushed_fates = *now;
 	subscriber->published = message->pushed.published;
@@ -98,12 +100,16 @@ static void queue_pushed(struct pl_subscriber *subscriber, struct pl_stream_fram
 	frame->described = true;
 	frame->stale = false;
 	frame->lost_before = 0;
+	frame->absent_before = subscriber->absent;
+	subscriber->absent = 0;
 	frame->stream_layout = subscriber->entry.layout;
+	frame->stream_layout_bytes = subscriber->layout_bytes;
 	frame->state = PL_FRAME_READY;
 	subscriber->credited--;
 	subscriber->window_count++;
 	pl_list_append(&subscriber->window, &frame->link);
 	if (subscriber->paused) {
+		frame->absent_before++;
 		pl_subscriber_free_frame(subscriber, frame);
 		subscriber->accounts.unwanted++;
 	} else if (subscriber->window_count > subscriber->queue) {

@@ -8,7 +8,8 @@
  *
  * Layout: u8 code, u8 bits, u16 lanes, u32 dimensions, u64 shape[8]; 72 bytes, and 8 zeros in the header.
  *
- * Cursors: 0 u64 claimed, 8 u64 published, 16 u64 heartbeat, 24 u32 state; zeros to the end.
+ * Cursors: 0 u64 claimed, 8 u64 published, 16 u64 that readers ignore (earlier releases wrote a time), 24 u32 state;
+ * zeros to the end.
  *
  * Descriptor: 0 u64 stamp (sequence + 1, bit 63 while it is being written), 8 u32 slot, 12 u32 flags, 16 u64 length,
  * 24 u64 captured, 32 u64 published, 40 u16 length of the metadata, 42 zeros, 48 layout (72 bytes), 120 u64 zero.
@@ -134,6 +135,16 @@ uint64_t pl_layout_bytes(const struct pl_layout *layout)
 	for (unsigned i = 0; i < layout->dimensions; i++)
 		wraps |= __builtin_mul_overflow(bits, layout->shape[i], &bits);
 	return wraps ? UINT64_MAX : bits / 8 + (bits % 8 != 0);
+}
+
+const struct pl_layout *pl_frame_layout(const struct pl_ring_descriptor *descriptor, const struct pl_layout *stream,
+					uint64_t bytes)
+{
+	static const struct pl_layout none;
+
+	if (descriptor->layout.bits)
+		return &descriptor->layout;
+	return bytes <= descriptor->length ? stream : &none;
 }
 
 int pl_ring_geometry_init(struct pl_ring_geometry *geometry)
@@ -318,22 +329,22 @@ void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *des
 	ring_store(ring, offset, descriptor->sequence + 1);
 }
 
-void pl_ring_publish(struct pl_ring *ring, uint64_t published, uint64_t now)
+void pl_ring_publish(struct pl_ring *ring, uint64_t published)
 {
 	ring_store(ring, PL_RING_HEADER + 8, published);
-	ring_store(ring, PL_RING_HEADER + 16, now / PL_NS_PER_MS);
 }
 
-uint64_t pl_ring_skip(struct pl_ring *ring, uint64_t begin, uint64_t end)
+uint64_t pl_ring_skip(struct pl_ring *ring, uint64_t begin, uint64_t end, bool lost)
 {
 	struct pl_ring_descriptor aborted = { .flags = PL_DESCRIPTOR_ABORTED };
 	uint64_t described = end - PL_MIN(end - begin, (uint64_t)ring->geometry.slots);
 
-	aborted.captured = aborted.published = pl_wall_clock();
+	aborted.published = pl_wall_clock();
+	aborted.captured = lost ? 0 : aborted.published;
 	pl_ring_claim(ring, end - 1);
 	for (aborted.sequence = described; aborted.sequence < end; aborted.sequence++)
 		pl_ring_describe(ring, &aborted, NULL);
-	pl_ring_publish(ring, end, aborted.published);
+	pl_ring_publish(ring, end);
 	return described;
 }
 
@@ -348,7 +359,6 @@ int pl_ring_cursors_decode(const uint8_t buffer[PL_RING_CURSORS], struct pl_ring
 {
 	cursors->claimed = get64(buffer);
 	cursors->published = get64(buffer + 8);
-	cursors->heartbeat = get64(buffer + 16);
 	cursors->state = get32(buffer + 24);
 	/* `claimed` is read first, so a later `published` may be larger. */
 	if (cursors->claimed < cursors->published)

@@ -50,7 +50,6 @@ struct pl_ring_header {
 struct pl_ring_cursors {
 	uint64_t claimed;   /* first sequence that is not claimed */
 	uint64_t published; /* first sequence that is not published */
-	uint64_t heartbeat; /* milliseconds of CLOCK_REALTIME at the last publication */
 	uint32_t state;     /* enum pl_stream_state */
 };
 
@@ -68,6 +67,22 @@ struct pl_ring_descriptor {
 	uint16_t metadata_length;
 	struct pl_layout layout; /* zero without PL_DESCRIPTOR_LAYOUT */
 };
+
+/*
+ * True for an aborted sequence whose frame the publisher never got: a relay or a recording had lost it. Other aborted descriptors
+ * have a time, so earlier releases read these as aborted ones.
+ */
+static inline bool pl_ring_descriptor_lost(const struct pl_ring_descriptor *descriptor)
+{
+	return (descriptor->flags & PL_DESCRIPTOR_ABORTED) && descriptor->captured == 0;
+}
+
+/*
+ * Returns the layout of a frame: its own, or that of the stream. A frame that is shorter than the stream's layout has none, because
+ * the bytes behind its end belong to earlier frames. `bytes`: pl_layout_bytes() of the stream's layout.
+ */
+const struct pl_layout *pl_frame_layout(const struct pl_ring_descriptor *descriptor, const struct pl_layout *stream,
+					uint64_t bytes);
 
 /* Fills strides from slots, slot_bytes and metadata_bytes. Returns -EINVAL for values out of range. */
 int pl_ring_geometry_init(struct pl_ring_geometry *geometry);
@@ -106,11 +121,11 @@ void pl_ring_claim(struct pl_ring *ring, uint64_t sequence);
 void pl_ring_describe(struct pl_ring *ring, const struct pl_ring_descriptor *descriptor, const void *metadata);
 /*
  * Claims, aborts and publishes all sequences below `end`. The ring holds the last ones of them, and no loan is out. Costs
- * at most one descriptor for each slot. Returns the first sequence that has a descriptor.
+ * at most one descriptor for each slot. `lost`: as of pl_ring_descriptor_lost(). Returns the first sequence that has a descriptor.
  */
-uint64_t pl_ring_skip(struct pl_ring *ring, uint64_t begin, uint64_t end);
-/* Makes all sequences below `published` visible. `now`: nanoseconds of CLOCK_REALTIME. */
-void pl_ring_publish(struct pl_ring *ring, uint64_t published, uint64_t now);
+uint64_t pl_ring_skip(struct pl_ring *ring, uint64_t begin, uint64_t end, bool lost);
+/* Makes all sequences below `published` visible. */
+void pl_ring_publish(struct pl_ring *ring, uint64_t published);
 void pl_ring_set_state(struct pl_ring *ring, enum pl_stream_state state);
 
 /* -- subscriber ------------------------------------------------------------------------------------- */
@@ -130,6 +145,19 @@ void pl_ring_descriptor_encode(const struct pl_ring_descriptor *descriptor, cons
 static inline uint64_t pl_stream_wanted(uint64_t count, uint32_t every)
 {
 	return count / every + (count % every != 0);
+}
+
+/*
+ * Gives a fate to the sequences below `end` that have none. The first of each `every`, from `base` on, is missed; the others are
+ * unwanted.
+ */
+static inline void pl_accounts_miss(struct pl_accounts *accounts, uint64_t end, uint64_t base, uint32_t every)
+{
+	uint64_t wanted = pl_stream_wanted(end - base, every) - pl_stream_wanted(accounts->next - base, every);
+
+	accounts->missed += wanted;
+	accounts->unwanted += end - accounts->next - wanted;
+	accounts->next = end;
 }
 
 /* Lap rule: true if frame `sequence` was whole when `claimed` was read, after all reads of the frame had ended. */

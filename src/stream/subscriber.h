@@ -90,6 +90,7 @@ struct pl_subscriber {
 	enum pl_subscriber_phase phase;
 	struct pl_stream_message *answer;      /* SUBSCRIBED, while it is awaited */
 	struct pl_stream_entry entry;          /* of the present instance */
+	uint64_t layout_bytes;                 /* of its layout */
 	struct pl_ring_geometry geometry;      /* of the present memory; slots 0: there is none */
 	uint64_t claimed, published;           /* newest known */
 	uint64_t read_claimed, read_published; /* newest that checks have read */
@@ -108,6 +109,7 @@ struct pl_subscriber {
 	uint64_t restart_next;  /* of the last answer: those before were published while there was no connection */
 	struct pl_accounts accounts;
 	uint64_t last_delivered; /* sequence after the last delivered frame; or the first sequence */
+	uint64_t absent; /* sequences behind the window, or the last delivered frame, that were aborted or unwanted */
 	struct pl_list window, spare;
 	unsigned ahead;            /* frames that are fetched beyond the queue while the subscriber blocks */
 	struct pl_list placed;     /* frames in a view that the program holds */
@@ -150,15 +152,14 @@ struct pl_subscriber *pl_subscriber_find(struct pl_peer *peer, uint32_t number);
 /* Takes over what was announced. subscriber->lock is held. */
 void pl_subscriber_follow(struct pl_subscriber *subscriber);
 /*
- * Counts all sequences that are known and have no fate as missed, in accounts of the subscriber or a copy of them.
+ * Counts all sequences that are known and have no fate as missed or unwanted, in accounts of the subscriber or a copy of them.
  * subscriber->lock is held.
  */
 static inline void pl_subscriber_miss_known(const struct pl_subscriber *subscriber, struct pl_accounts *accounts)
 {
 	if (subscriber->restarted || accounts->next >= subscriber->published)
 		return;
-	accounts->missed += subscriber->published - accounts->next;
-	accounts->next = subscriber->published;
+	pl_accounts_miss(accounts, subscriber->published, accounts->first, subscriber->every);
 }
 
 /*

@@ -2,6 +2,10 @@
 /* Subscriptions at the publisher's end. All functions run under the lock of the home engine of the subscription's peer. */
 #include "stream/publisher.h"
 
+/* SUBSCRIBEs of a connection: this many at once, and then one in this time, in nanoseconds. */
+#define SUBSCRIBES_MAX 1024u
+#define SUBSCRIBE_INTERVAL PL_NS_PER_MS
+
 struct pl_subscription *pl_subscription_find(struct pl_peer *peer, uint32_t number)
 {
 	pl_list_for_each(at, &peer->subscriptions) {
@@ -43,14 +47,26 @@ static uint64_t first_sequence(const struct pl_publisher *publisher, const struc
 	}
 }
 
+/* True if the peer has its most subscriptions: a quarter of the publisher's are for others. publisher->lock is held. */
+static bool peer_has_its_places(const struct pl_publisher *publisher, const struct pl_peer *peer)
+{
+	unsigned count = 0;
+
+	pl_list_for_each(at, &publisher->subscriptions)
+		count += pl_list_entry(at, struct pl_subscription, link)->peer == peer;
+	return count >= publisher->subscriber_limit - publisher->subscriber_limit / 4;
+}
+
 /* Returns the reason for which the publisher refuses. publisher->lock is held. */
-static enum pl_subscribe_status refusal_of_publisher(const struct pl_publisher *publisher,
+static enum pl_subscribe_status refusal_of_publisher(const struct pl_publisher *publisher, const struct pl_peer *peer,
 						     const struct pl_stream_message *message, uint64_t first)
 {
 	if (message->subscribe.overflow == PL_OVERFLOW_BLOCK && !publisher->allow_block)
 		return PL_SUBSCRIBE_NO_BLOCK;
 	if (publisher->subscription_count >= publisher->subscriber_limit)
 		return PL_SUBSCRIBE_FULL;
+	if (peer_has_its_places(publisher, peer))
+		return PL_SUBSCRIBE_PLACES;
 	if (publisher->state != PL_STREAM_LIVE && first >= publisher->published)
 		return PL_SUBSCRIBE_ENDED;
 	return PL_SUBSCRIBE_OK;
@@ -66,7 +82,7 @@ static enum pl_subscribe_status admit_subscription(struct pl_subscription *subsc
 
 	pl_lock_take(&publisher->lock);
 	first = first_sequence(publisher, message);
-	status = refusal_of_publisher(publisher, message, first);
+	status = refusal_of_publisher(publisher, subscription->peer, message, first);
 	if (status == PL_SUBSCRIBE_OK) {
 		subscription->first = subscription->taken = first;
 		subscription->told = subscription->announced = first;
@@ -75,6 +91,10 @@ static enum pl_subscribe_status admit_subscription(struct pl_subscription *subsc
 		subscription->every = message->subscribe.every;
 		subscription->base = continues_instance(publisher, message) ? message->subscribe.base : first;
 		subscription->blocks = message->subscribe.overflow == PL_OVERFLOW_BLOCK;
+		if (subscription->blocks && pl_publisher_has_demoted(publisher, subscription->peer)) {
+			subscription->demoted = true;
+			subscription->blocks = false;
+		}
 		subscription->in_place = message->subscribe.in_place;
 		subscription->pushed = message->subscribe.push;
 		subscription->drop_newest = message->subscribe.overflow == PL_OVERFLOW_DROP_NEWEST;
@@ -145,6 +165,18 @@ static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const 
 	return status;
 }
 
+/* Counts a SUBSCRIBE. Returns true if the connection sends too many. */
+static bool subscribes_too_often(struct pl_peer *peer)
+{
+	uint64_t now = pl_now(), saved = PL_MIN(now, (uint64_t)SUBSCRIBES_MAX * SUBSCRIBE_INTERVAL);
+	uint64_t until = PL_MAX(peer->subscribes_until, now - saved) + SUBSCRIBE_INTERVAL;
+
+	if (until > now)
+		return true;
+	peer->subscribes_until = until;
+	return false;
+}
+
 int pl_subscription_open(struct pl_peer *peer, const struct pl_stream_message *message)
 {
 	struct pl_stream_message answer = { .type = PL_STREAM_SUBSCRIBED, .number = message->number };
@@ -153,7 +185,11 @@ int pl_subscription_open(struct pl_peer *peer, const struct pl_stream_message *m
 	if (pl_subscription_find(peer, message->number) || message->subscribe.from > PL_RING_SEQUENCE_MAX ||
 	    message->subscribe.base > message->subscribe.from)
 		return -EPROTO;
-	answer.subscribed.status = create_subscription(peer, message, &subscription);
+	answer.subscribed.status = PL_SUBSCRIBE_OFTEN;
+	if (!subscribes_too_often(peer))
+		answer.subscribed.status = create_subscription(peer, message, &subscription);
+	if (answer.subscribed.status >= PL_SUBSCRIBE_PLACES && !peer->stream_limits)
+		answer.subscribed.status = PL_SUBSCRIBE_FULL;
 	if (subscription) {
 		pl_lock_take(&subscription->publisher->lock);
 		pl_publisher_describe(subscription->publisher, &answer.subscribed.entry);
@@ -302,9 +338,10 @@ void pl_subscription_end(struct pl_subscription *subscription)
 	if (subscription->pushed)
 		subscription->announced = PL_MAX(subscription->announced, subscription->told);
 	/* Nobody reports the fates of these any more. */
-	accounts->missed += accounts->pending + PL_MAX(subscription->announced, accounts->next) - accounts->next;
-	accounts->next = PL_MAX(subscription->announced, accounts->next);
+	accounts->missed += accounts->pending;
 	accounts->pending = 0;
+	pl_accounts_miss(accounts, PL_MAX(subscription->announced, accounts->next), subscription->base,
+			 subscription->every);
 	forgotten = keep_ended(publisher, subscription);
 	pl_publisher_set_gate(publisher);
 	pl_lock_release(&publisher->lock);

@@ -95,15 +95,17 @@ int pl_subscriber_fail_take(const struct pl_subscriber *subscriber, const char *
 
 struct pl_accounts pl_subscriber_restart_accounts(const struct pl_subscriber *subscriber)
 {
-	return (struct pl_accounts){ .first = subscriber->restart_first,
-				     .next = subscriber->restart_next,
-				     .missed = subscriber->restart_next - subscriber->restart_first };
+	struct pl_accounts accounts = { .first = subscriber->restart_first, .next = subscriber->restart_first };
+
+	pl_accounts_miss(&accounts, subscriber->restart_next, accounts.first, subscriber->every);
+	return accounts;
 }
 
 void pl_subscriber_begin_instance(struct pl_subscriber *subscriber)
 {
 	subscriber->restarted = false;
 	subscriber->accounts = pl_subscriber_restart_accounts(subscriber);
+	subscriber->absent = subscriber->accounts.unwanted;
 	subscriber->last_delivered = subscriber->restart_first;
 	/* The new instance may use the sequences of frames that the program still holds. */
 	for (unsigned i = 0; i < subscriber->memory.count; i++)
@@ -262,7 +264,8 @@ static void describe_taken(const struct pl_stream_frame *frame, struct pl_frame_
 	info->published = descriptor->published;
 	info->taken = frame->taken;
 	info->lost_before = frame->lost_before;
-	info->layout = descriptor->layout.bits ? descriptor->layout : frame->stream_layout;
+	info->absent_before = frame->absent_before;
+	info->layout = *pl_frame_layout(descriptor, &frame->stream_layout, frame->stream_layout_bytes);
 	info->metadata_length = descriptor->metadata_length;
 	info->flags = descriptor->flags & PL_DESCRIPTOR_REPLAY ? PL_FRAME_REPLAY : 0;
 	if (atomic_load(&frame->place) == PL_PLACE_RING)

@@ -37,6 +37,9 @@ enum pl_subscribe_status {
 	PL_SUBSCRIBE_WRONG_TOKEN,   /* the token is unknown, revoked, or of another stream */
 	PL_SUBSCRIBE_EXPIRED_TOKEN, /* the token's lifetime is over */
 	PL_SUBSCRIBE_TOKEN_RATE,    /* the connection has had too many wrong tokens */
+	/* To ends with PL_CAPABILITY_STREAM_LIMITS; others get PL_SUBSCRIBE_FULL. */
+	PL_SUBSCRIBE_PLACES, /* this connection has its most subscribers of the publisher */
+	PL_SUBSCRIBE_OFTEN,  /* this connection subscribes too often */
 	PL_SUBSCRIBE_END,
 };
 

@@ -134,6 +134,17 @@ def test_lost_frames_are_told_and_the_status_is_3(tmp_path):
     info = run_json('replay', path, '--info')
     assert info['gaps'] == got['gaps'] and info['accounts'] == got['accounts']
     assert f'missing: {missing[0]}' in run('replay', path, '--info').stdout
+    # Subscribers of a replay learn of these losses.
+    with replaying(path, '--fast', '--allow-block', '--subscribers', '1') as replay:
+        again = run_json('subscribe', replay.address, 'cam0', '--overflow', 'block', expect=3)
+        replay.finish()
+    assert (again['frames'], again['lost'], again['accounts']['aborted']) == (len(sequences), len(missing), 0)
+    # Without its index, nothing tells a loss from an aborted sequence.
+    cut = write(tmp_path / 'cut', path.read_bytes()[:-64])
+    with replaying(cut, '--fast', '--allow-block', '--subscribers', '1') as replay:
+        again = run_json('subscribe', replay.address, 'cam0', '--overflow', 'block', expect=3)
+        replay.finish()
+    assert (again['frames'], again['lost']) == (len(sequences), len(missing))
 
 
 @pytest.mark.parametrize('how', ['count', 'signal', 'seconds', 'lost'])

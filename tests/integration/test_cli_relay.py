@@ -2,14 +2,18 @@
 """relay: frames with their sequences over two levels, gaps, and ends."""
 import contextlib
 import json
+import pathlib
 import signal
 import time
 
 import pytest
-from cli_support import DEADLINE, free_port, run, run_json, start
+from cli_support import DEADLINE, free_port, run, run_json, start, write
 from stream_support import Proxy, Publisher, publishing
 
 FRAME = 1000
+PAGE = 4096
+# Three frames with the sequences 5, 6 and 9.
+RECORDING = pathlib.Path(__file__).parent.parent / 'fuzz/corpus/recording/whole'
 
 
 def frame(i):
@@ -93,11 +97,30 @@ def test_gap_is_passed_on():
             assert process.stdout.read(2 * FRAME) == frame(5) + frame(6)
             publisher.finish()
             totals = relay.finish_json(expect=3)
-            _, errors = ended(process)
+            _, errors = ended(process, expect=3)
         proxy.listener.close()
     assert (totals['frames'], totals['lost'], totals['accounts']['missed'], totals['reconnects']) == (3, 4, 4, 1)
-    assert totals['subscribers'][0]['accounts']['aborted'] == 4
-    assert errors.startswith('3 of 3 frames') and '; aborted 4' in errors
+    accounts = totals['subscribers'][0]['accounts']
+    assert (accounts['missed'], accounts['aborted'], accounts['delivered']) == (4, 0, 3)
+    assert errors.startswith('3 of 7 frames') and 'lapped 0, missed 4' in errors
+
+
+def test_sequences_behind_the_last_frame_are_passed_on(tmp_path):
+    data = bytearray(RECORDING.read_bytes())
+    last = [at for at in range(0, len(data), PAGE) if data[at:at + 8] == b'PLFRAME1'][2]
+    data[last + PAGE] ^= 1  # frame 9, which the replay then aborts
+    path = write(tmp_path / 'run', data)
+    replay = Publisher(command=['replay', path, '--fast', '--allow-block', '--subscribers', '2'])
+    with relaying(replay.address, *HELD, *HOLD, '--json') as relay:
+        process = start('subscribe', relay.address, 'cam0', *HELD, '--json')
+        relay.wait_for('subscribers', 1)
+        # The second subscriber of the replay lets it begin.
+        run('subscribe', replay.address, 'cam0', *HELD)
+        got = json.loads(ended(process)[0])
+        totals = relay.finish_json()
+    replay.finish(expect=1)
+    for accounts in (got['accounts'], totals['accounts'], totals['subscribers'][0]['accounts']):
+        assert (accounts['next'], accounts['aborted'], accounts['delivered']) == (10, 3, 2)
 
 
 @pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])

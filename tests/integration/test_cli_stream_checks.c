@@ -7,6 +7,7 @@
 
 #include <peerlane/stream.h>
 
+#include "stream/publisher.h"
 #include "support/cases.h"
 #include "support/check.h"
 #include "support/frames.h"
@@ -159,12 +160,48 @@ static void closed_stream(void *argument)
 	rig_close(&rig);
 }
 
+/* A publisher that claims the slot of a frame which the command writes to a pipe, from the slot itself. */
+static void overwritten_in_place(void *argument)
+{
+	enum { LONG_FRAME = 1 << 20, SLOTS = 4 };
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
+	struct pl_frame_options frame_options = PL_FRAME_OPTIONS_INIT;
+	struct pl_frame_info frame;
+	struct pl_error error = { 0 };
+	struct rig rig;
+	FILE *output;
+
+	(void)argument;
+	rig_open(&rig);
+	pl_publisher_close(rig.publisher);
+	options.slot_bytes = frame_options.length = LONG_FRAME;
+	options.slots = SLOTS;
+	options.allow_block = true;
+	options.patience = UINT64_MAX;
+	check_ok(pl_publisher_open(rig.context, "odd", &options, &rig.publisher, &error), &error);
+	output = start_subscribe(&rig, "--in-place --to -", "/");
+	while (info.subscribers == 0) {
+		usleep(1000);
+		check_number(pl_publisher_query(rig.publisher, &info), 0);
+	}
+	check_ok(pl_frame_publish(loan_frame(rig.publisher, &frame), &frame_options, &error), &error);
+	/* The command is writing: a pipe holds less than the frame. */
+	check_number(fgetc(output), 0);
+	pl_ring_claim(&rig.publisher->ring, SLOTS);
+	for (unsigned i = 1; i < LONG_FRAME; i++)
+		check_number(fgetc(output), 0);
+	finish_subscribe(output, 1, "[FRAME-OVERWRITTEN]");
+	rig_close(&rig);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
 		{ "wrong-content", wrong_content, NULL, 120 },
 		{ "unusual-layouts", unusual_layouts, NULL, 120 },
 		{ "closed-stream", closed_stream, NULL, 120 },
+		{ "overwritten-in-place", overwritten_in_place, NULL, 120 },
 	};
 
 	if (!getenv("PEERLANE")) {

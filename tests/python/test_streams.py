@@ -172,7 +172,14 @@ def test_loans(local):
             frame.copy_in(b'x')
         publisher.skip(10)
         publisher.put(numbers(2))
-        assert subscriber.take(120).sequence == 10
+        frame = subscriber.take(120)
+        assert (frame.sequence, frame.lost_before, frame.absent_before) == (10, 8, 8)
+        publisher.skip(13, lost=True)
+        publisher.put(numbers(3))
+        frame = subscriber.take(120)
+        assert (frame.sequence, frame.lost_before, frame.absent_before) == (13, 2, 0)
+        accounts = subscriber.info()['accounts']
+        assert (accounts['missed'], accounts['aborted']) == (2, 9)
 
 
 def test_iteration_ends_with_the_stream(pair):

@@ -107,6 +107,23 @@ static void test_restart_and_frames_that_were_gone(void **state)
 	free(subscribe);
 }
 
+/* Each third sequence is wanted: of 20 that were gone, the first and 6 more. */
+static void test_frames_that_were_gone_and_unwanted(void **state)
+{
+	struct subscribe_options options = { .stream.every = 3 };
+	struct pl_accounts accounts = { .first = 50, .next = 51, .delivered = 1 };
+	struct subscribe *subscribe = begin_subscribe(&options, &accounts, 50);
+	struct pl_accounts sum;
+
+	(void)state;
+	subscribe->gone = 20;
+	sum = subscribe_accounts(subscribe, true);
+	assert_int_equal(subscribe_lost(&sum), 7);
+	assert_int_equal(sum.unwanted, 13);
+	assert_int_equal(sum_of(&sum), sum.next - sum.first);
+	free(subscribe);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -114,6 +131,7 @@ int main(void)
 		cmocka_unit_test(test_frames_that_every_leaves_out),
 		cmocka_unit_test(test_nothing_was_taken),
 		cmocka_unit_test(test_restart_and_frames_that_were_gone),
+		cmocka_unit_test(test_frames_that_were_gone_and_unwanted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,7 +86,7 @@ static void end_check(struct rig *rig, struct pl_stream_check *check, uint64_t c
 
 	memset(ring.control + PL_RING_HEADER, 0, PL_RING_CURSORS);
 	pl_ring_set_state(&ring, PL_STREAM_LIVE);
-	pl_ring_publish(&ring, claimed, 0);
+	pl_ring_publish(&ring, claimed);
 	pl_ring_claim(&ring, claimed - 1);
 	pl_check_end(check, 0);
 }

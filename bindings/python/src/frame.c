@@ -278,6 +278,7 @@ enum py_frame_field {
 	PY_FRAME_SEQUENCE,
 	PY_FRAME_LENGTH,
 	PY_FRAME_LOST,
+	PY_FRAME_ABSENT,
 	PY_FRAME_CAPTURED,
 	PY_FRAME_PUBLISHED,
 	PY_FRAME_TAKEN,
@@ -300,6 +301,8 @@ static PyObject *py_frame_get(PyObject *self, void *field)
 		return py_number(info->length);
 	case PY_FRAME_LOST:
 		return py_number(info->lost_before);
+	case PY_FRAME_ABSENT:
+		return py_number(info->absent_before);
 	case PY_FRAME_CAPTURED:
 		return PyFloat_FromDouble((double)info->captured / 1e9);
 	case PY_FRAME_PUBLISHED:
@@ -391,6 +394,8 @@ static PyGetSetDef py_frame_fields[] = {
 	FIELD("sequence", PY_FRAME_SEQUENCE, "number of the frame in its stream"),
 	FIELD("length", PY_FRAME_LENGTH, "bytes; of a loan: of its slot"),
 	FIELD("lost_before", PY_FRAME_LOST, "frames directly before that were not delivered"),
+	FIELD("absent_before", PY_FRAME_ABSENT,
+	      "frames among lost_before that were aborted or unwanted, and so not lost"),
 	FIELD("captured", PY_FRAME_CAPTURED, "time of the data, seconds since 1970 by the publisher's clock"),
 	FIELD("published", PY_FRAME_PUBLISHED, "time of the publication, the same"),
 	FIELD("taken", PY_FRAME_TAKEN, "time of the take, seconds since 1970 by this host's clock"),

@@ -117,24 +117,25 @@ static PyObject *py_publisher_put(PyObject *self, PY_ARGUMENTS)
 	return published;
 }
 
-/* skip(sequence, timeout=0) */
+/* skip(sequence, timeout=0, lost=False) */
 static PyObject *py_publisher_skip(PyObject *self, PY_ARGUMENTS)
 {
 	PY_GUARD_CONTEXT_OF(self);
-	static const char *const names[] = { "sequence", "timeout", NULL };
+	static const char *const names[] = { "sequence", "timeout", "lost", NULL };
 	struct py_stream *stream = (struct py_stream *)self;
 	uint64_t sequence = 0, timeout;
 	struct pl_error error;
-	PyObject *values[2];
-	int rc;
+	PyObject *values[3];
+	int rc, lost;
 
 	if (py_parse("skip", names, 1, arguments, count, keywords, values) < 0 ||
 	    py_get_u64(values[0], names[0], &sequence) < 0 || py_get_ns(values[1], names[1], 0, &timeout) < 0 ||
-	    py_object_check(&stream->base) < 0)
+	    (lost = values[2] ? PyObject_IsTrue(values[2]) : 0) < 0 || py_object_check(&stream->base) < 0)
 		return NULL;
 	py_hold(&stream->base);
 	Py_BEGIN_ALLOW_THREADS
-		rc = pl_publisher_skip(stream->publisher, sequence, timeout, &error);
+		rc = lost ? pl_publisher_skip_lost(stream->publisher, sequence, timeout, &error)
+			  : pl_publisher_skip(stream->publisher, sequence, timeout, &error);
 	Py_END_ALLOW_THREADS
 	py_unhold(&stream->base);
 	if (rc)
@@ -180,7 +181,8 @@ static PyMethodDef py_publisher_methods[] = {
 	  "put($self, data, metadata=None, captured=None, layout=None, timeout=0)\n--\n\n"
 	  "Copy a bytes-like object into the next slot, and publish it." },
 	{ "skip", PY_METHOD(py_publisher_skip), PY_FAST,
-	  "skip($self, sequence, timeout=0)\n--\n\nContinue with a later sequence." },
+	  "skip($self, sequence, timeout=0, lost=False)\n--\n\nContinue with a later sequence.\n\n"
+	  "Subscribers count the sequences between as aborted, or with lost=True as missed." },
 	{ "end", PY_METHOD(py_publisher_finish), PY_FAST,
 	  "end($self, timeout=0)\n--\n\n"
 	  "End the stream, and wait until all subscribers have read what they can get; not at all with 0." },

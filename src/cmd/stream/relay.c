@@ -18,27 +18,26 @@ static void relay_serve(void *user)
 	stream_server_wait(&relay->server, -1, 0);
 }
 
-/* Borrows the slot of a sequence.  Sequences before it that the relay does not have are skipped. */
-static int relay_borrow_slot(struct relay *relay, uint64_t sequence, struct pl_stream_frame **frame,
+static bool relay_goes_on(void *user)
+{
+	relay_serve(user);
+	return !cli_signal_pending();
+}
+
+/* Borrows the slot of a frame.  Sequences before it that the relay does not have are skipped. */
+static int relay_borrow_slot(struct relay *relay, const struct pl_frame_info *info, struct pl_stream_frame **frame,
 			     struct pl_error *error)
 {
-	struct pl_publisher *publisher = relay->server.publisher;
-	bool skipped = false;
-	int rc;
+	uint64_t lost = info->lost_before - info->absent_before;
+	int rc = stream_server_skip(&relay->server, info->sequence, lost, relay_goes_on, relay, error);
 
-	for (;;) {
-		if (!skipped) {
-			rc = pl_publisher_skip(publisher, sequence, STREAM_SERVER_SLICE, error);
-			skipped = rc == 0;
-		}
-		if (skipped)
-			rc = pl_publisher_loan(publisher, STREAM_SERVER_SLICE, frame, error);
-		if (rc != -EAGAIN)
-			return rc;
-		relay_serve(relay);
-		if (cli_signal_pending())
+	if (rc < 0)
+		return rc;
+	relay->lost += lost;
+	while ((rc = pl_publisher_loan(relay->server.publisher, STREAM_SERVER_SLICE, frame, error)) == -EAGAIN)
+		if (!relay_goes_on(relay))
 			return -EINTR;
-	}
+	return rc;
 }
 
 static int relay_frame(void *user, const struct pl_frame_info *frame, struct pl_error *error)
@@ -48,7 +47,7 @@ static int relay_frame(void *user, const struct pl_frame_info *frame, struct pl_
 	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
 	struct pl_frame_info slot = PL_FRAME_INFO_INIT;
 	struct pl_stream_frame *loan;
-	int rc = relay_borrow_slot(relay, frame->sequence, &loan, error);
+	int rc = relay_borrow_slot(relay, frame, &loan, error);
 
 	if (rc < 0)
 		return rc;
@@ -121,6 +120,27 @@ static void relay_consume_signal(const struct relay *relay)
 		;
 }
 
+static bool relay_awaits_subscribers(void *user)
+{
+	struct relay *relay = user;
+
+	stream_server_wait(&relay->server, -1, 0);
+	return !relay->server.stopping && cli_now() < relay->end;
+}
+
+/* Skips the sequences behind the last frame, so that subscribers learn of each sequence that the publisher had. */
+static int relay_skip_rest(struct relay *relay, struct pl_error *error)
+{
+	const struct pl_accounts *accounts = &relay->subscribe.info.accounts;
+	uint64_t lost = subscribe_lost(accounts) - CLI_MIN(subscribe_lost(accounts), relay->lost);
+	int rc;
+
+	relay->server.stopping = false;
+	relay->end = cli_now() + stream_server_end_time(&relay->options->upstream.common);
+	rc = stream_server_skip(&relay->server, accounts->next, lost, relay_awaits_subscribers, relay, error);
+	return rc == -EINTR ? 0 : rc;
+}
+
 /* Relays until the end.  A stream that was cut off is not ended: its subscribers must not take it for complete. */
 static int relay_run(struct relay *relay)
 {
@@ -130,6 +150,8 @@ static int relay_run(struct relay *relay)
 	/* A signal from now on ends the wait for subscribers. */
 	relay_consume_signal(relay);
 	relay->server.signals = relay->subscribe.client.signals;
+	if (rc == 0 && relay->subscribe.end == SUBSCRIBE_ENDED)
+		rc = relay_skip_rest(relay, &error);
 	if (rc == 0)
 		rc = stream_server_end(&relay->server, &relay->options->upstream.common, &error);
 	if (rc < 0)

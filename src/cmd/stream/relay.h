@@ -22,6 +22,8 @@ struct relay {
 	struct subscribe subscribe;
 	struct subscribe_forward forward;
 	struct stream_server server;
+	uint64_t lost; /* sequences that were skipped as lost */
+	uint64_t end;  /* cli_now() at which the wait for subscribers ends */
 };
 
 /* Parses the command line (relay_options.c). */

@@ -41,6 +41,8 @@ struct replay {
 	uint64_t origin;   /* cli_now() at which the first frame of the pass is due */
 	uint64_t due;      /* of the present frame */
 	uint64_t number;   /* of the present frame in the pass */
+	uint64_t next;     /* recorded sequence behind the last frame of the pass, or the last gap */
+	uint64_t lost;     /* sequences that the recording lost, less those that were skipped in the pass */
 };
 
 /* Parses the command line (replay_options.c). */

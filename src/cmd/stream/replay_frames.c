@@ -68,6 +68,15 @@ static void wait_until_due(struct replay *replay, const struct recording_frame *
 		replay_serve(replay, 0);
 }
 
+/* Returns the number of sequences that the recording lost. Without an index all gaps count as lost. */
+static uint64_t lost_in_recording(const struct recording_reader *reader)
+{
+	const struct pl_accounts *accounts = &reader->summary.accounts;
+
+	return reader->indexed ? accounts->lapped + accounts->dropped + accounts->rejected + accounts->missed
+			       : UINT64_MAX;
+}
+
 /* Begins a pass with its first frame: one mean period after the last frame of the pass before. */
 static void begin_pass(struct replay *replay, const struct recording_frame *frame)
 {
@@ -76,21 +85,40 @@ static void begin_pass(struct replay *replay, const struct recording_frame *fram
 	replay->origin = replay->due = (replay->due ? replay->due : cli_now()) + period;
 	replay->captured = frame->captured;
 	replay->number = 0;
+	replay->next = frame->sequence;
+	replay->lost = lost_in_recording(&replay->reader);
 }
 
 /* -- slots -------------------------------------------------------------------------------------------- */
 
-/* Skips to the frame's sequence. Returns 0, -EINTR after a signal, or the reason. */
-static int skip_to_frame(struct replay *replay, uint64_t sequence, struct pl_error *error)
+static bool replay_goes_on(void *user)
 {
-	int rc;
+	struct replay *replay = user;
 
-	while ((rc = pl_publisher_skip(replay->server.publisher, sequence, STREAM_SERVER_SLICE, error)) == -EAGAIN) {
-		replay_serve(replay, 0);
-		if (replay->server.stopping)
-			return -EINTR;
-	}
-	return rc;
+	replay_serve(replay, 0);
+	return !replay->server.stopping;
+}
+
+/*
+ * Skips to a recorded sequence. The recording has the number of lost sequences, and not which ones: the first gaps of the pass are
+ * taken for them. Returns 0, -EINTR after a signal, or the reason.
+ */
+static int skip_recorded(struct replay *replay, uint64_t sequence, struct pl_error *error)
+{
+	uint64_t gap = sequence - replay->next, lost = CLI_MIN(gap, replay->lost);
+
+	replay->lost -= lost;
+	replay->next = sequence;
+	return stream_server_skip(&replay->server, sequence + replay->raised, lost, replay_goes_on, replay, error);
+}
+
+/* Skips the sequences behind the last frame. */
+static int skip_behind_last(struct replay *replay, struct pl_error *error)
+{
+	const struct recording_reader *reader = &replay->reader;
+	uint64_t next = reader->indexed ? reader->summary.accounts.next : 0;
+
+	return next > replay->next ? skip_recorded(replay, next, error) : 0;
 }
 
 /* Borrows the next slot. Returns 0, -EINTR after a signal, or the reason. */
@@ -98,11 +126,9 @@ static int borrow_replay_slot(struct replay *replay, struct pl_stream_frame **fr
 {
 	int rc;
 
-	while ((rc = pl_publisher_loan(replay->server.publisher, STREAM_SERVER_SLICE, frame, error)) == -EAGAIN) {
-		replay_serve(replay, 0);
-		if (replay->server.stopping)
+	while ((rc = pl_publisher_loan(replay->server.publisher, STREAM_SERVER_SLICE, frame, error)) == -EAGAIN)
+		if (!replay_goes_on(replay))
 			return -EINTR;
-	}
 	return rc;
 }
 
@@ -152,9 +178,10 @@ static int replay_frame(struct replay *replay, struct pl_error *error)
 	wait_until_due(replay, &recorded);
 	if (replay->server.stopping)
 		return -EINTR;
-	rc = skip_to_frame(replay, recorded.sequence + replay->raised, error);
+	rc = skip_recorded(replay, recorded.sequence, error);
 	if (rc == 0)
 		rc = borrow_replay_slot(replay, &frame, error);
+	replay->next += rc == 0;
 	if (rc == 0)
 		rc = publish_recorded(replay, &recorded, frame, error);
 	replay->number++;
@@ -180,6 +207,8 @@ int replay_frames(struct replay *replay, struct pl_error *error)
 			rc = 1;
 		}
 	}
+	if (rc == 0)
+		rc = skip_behind_last(replay, error);
 	replay->end = cli_now();
 	if (rc == -EINTR)
 		rc = 0;

@@ -104,12 +104,12 @@ int snapshot_write(struct snapshot *snapshot, bool last, struct pl_error *error)
 	if (!snapshot->frame || (!last && now < snapshot->next))
 		return 0;
 	rc = frame_bytes_read(snapshot->bytes, snapshot->frame, &info, error);
-	if (rc == 0)
-		rc = snapshot_check(snapshot, &info.layout, error);
-	if (rc == 0 && info.length < pl_layout_bytes(&info.layout))
+	if (rc == 0 && !info.layout.bits && info.length < pl_layout_bytes(&snapshot->layout))
 		rc = cli_fail(error, -EPROTO, "FRAME-SHORT", snapshot->path, "ask the author of the publisher",
 			      "frame %llu has %llu bytes, fewer than its layout", (unsigned long long)info.sequence,
 			      (unsigned long long)info.length);
+	if (rc == 0)
+		rc = snapshot_check(snapshot, &info.layout, error);
 	if (rc == 0)
 		rc = replace_snapshot(snapshot->path, &info, error);
 	pl_frame_release(snapshot->frame);

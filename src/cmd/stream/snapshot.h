@@ -12,6 +12,7 @@
 
 struct snapshot {
 	const char *path;              /* NULL: none */
+	struct pl_layout layout;       /* of the stream */
 	struct frame_bytes *bytes;
 	struct pl_stream_frame *frame; /* taken, and not in the file yet; NULL: none */
 	uint64_t next;                 /* cli_now() from which the file may be replaced */

@@ -162,6 +162,36 @@ void stream_server_wait(struct stream_server *server, int fd, uint64_t nanosecon
 	server->looked = cli_now();
 }
 
+/* -- gaps ---------------------------------------------------------------------------------------------------- */
+
+typedef int (*skip_function)(struct pl_publisher *publisher, uint64_t sequence, uint64_t timeout,
+			     struct pl_error *error);
+
+static int skip_in_slices(const struct stream_server *server, skip_function skip, uint64_t sequence,
+			  bool (*serve)(void *user), void *user, struct pl_error *error)
+{
+	int rc;
+
+	while ((rc = skip(server->publisher, sequence, STREAM_SERVER_SLICE, error)) == -EAGAIN)
+		if (!serve(user))
+			return -EINTR;
+	return rc;
+}
+
+int stream_server_skip(const struct stream_server *server, uint64_t sequence, uint64_t lost, bool (*serve)(void *user),
+		       void *user, struct pl_error *error)
+{
+	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
+	int rc;
+
+	pl_publisher_query(server->publisher, &info);
+	if (sequence <= info.claimed)
+		return 0;
+	rc = skip_in_slices(server, pl_publisher_skip_lost, info.claimed + CLI_MIN(lost, sequence - info.claimed),
+			    serve, user, error);
+	return rc < 0 ? rc : skip_in_slices(server, pl_publisher_skip, sequence, serve, user, error);
+}
+
 /* -- subscribers --------------------------------------------------------------------------------------------- */
 
 unsigned stream_server_subscribers(const struct stream_server *server)
@@ -225,9 +255,14 @@ unsigned stream_server_count_subscribers(const struct stream_server *server, uns
 
 /* -- end ------------------------------------------------------------------------------------------------------ */
 
+uint64_t stream_server_end_time(const struct cli_options *options)
+{
+	return options->timeout ? options->timeout : END_TIMEOUT;
+}
+
 int stream_server_end(struct stream_server *server, const struct cli_options *options, struct pl_error *error)
 {
-	uint64_t end = cli_now() + (options->timeout ? options->timeout : END_TIMEOUT);
+	uint64_t end = cli_now() + stream_server_end_time(options);
 	int rc;
 
 	server->stopping = false;

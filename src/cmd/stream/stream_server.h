@@ -42,6 +42,12 @@ int stream_server_announce(const struct stream_server *server, const struct cli_
  * readable, for up to `nanoseconds`; UINT64_MAX: without limit.
  */
 void stream_server_wait(struct stream_server *server, int fd, uint64_t nanoseconds);
+/*
+ * Skips to a sequence.  The first `lost` of those before it were lost, and the others aborted.  Calls `serve` while subscribers hold
+ * slots back, which returns false to give up.  Returns 0; -EINTR then; or the reason.
+ */
+int stream_server_skip(const struct stream_server *server, uint64_t sequence, uint64_t lost, bool (*serve)(void *user),
+		       void *user, struct pl_error *error);
 /* Returns the number of subscribers now. */
 unsigned stream_server_subscribers(const struct stream_server *server);
 /*
@@ -49,6 +55,8 @@ unsigned stream_server_subscribers(const struct stream_server *server);
  * ends the wait.
  */
 int stream_server_end(struct stream_server *server, const struct cli_options *options, struct pl_error *error);
+/* Returns the nanoseconds that subscribers have to take the last frames. */
+uint64_t stream_server_end_time(const struct cli_options *options);
 /* Returns a list of the subscribers, with up to 64 that have ended. */
 struct json_object *stream_server_subscribers_json(const struct stream_server *server);
 /* Returns their number; *demoted receives the number of those that have lost their right to hold frames back. */

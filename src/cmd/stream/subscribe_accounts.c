@@ -67,12 +67,14 @@ static void cut_accounts(const struct subscribe *subscribe, struct pl_accounts *
 
 struct pl_accounts subscribe_accounts(const struct subscribe *subscribe, bool goes_on)
 {
+	uint64_t every = CLI_MAX(subscribe->options->stream.every, 1u), gone = (subscribe->gone + every - 1) / every;
 	struct pl_accounts accounts = subscribe->info.accounts;
 
 	if (goes_on)
 		cut_accounts(subscribe, &accounts);
 	add_accounts(&accounts, &subscribe->earlier);
-	accounts.missed += subscribe->gone;
+	accounts.missed += gone;
+	accounts.unwanted += subscribe->gone - gone;
 	if (!subscribe->restarts)
 		accounts.first -= subscribe->gone;
 	return accounts;

@@ -52,6 +52,7 @@ static int open_outputs(struct subscribe *subscribe, struct pl_error *error)
 				"the stream has no test pattern of `peerlane publish`");
 	if (options->snapshot) {
 		subscribe->snapshot.path = options->snapshot;
+		subscribe->snapshot.layout = stream->layout;
 		rc = stream->layout.bits ? snapshot_check(&subscribe->snapshot, &stream->layout, error) : 0;
 	}
 	if (rc == 0 && options->to)

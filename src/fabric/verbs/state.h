@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "base/pool.h"
 #include "core/fabric.h"
 #include "memory/registration_cache.h"
 #include "rdma/data_direct.h"
@@ -253,6 +254,7 @@ struct verbs_state {
 	} obstacle;                                  /* found by the last look */
 	struct verbs_helpers connectors, registrars;  /* for calls that wait for the network, or for pages */
 	struct verbs_waiters waiters[PL_ENGINES_MAX]; /* of each engine */
+	struct pl_pool flushes, flush_reads;          /* freed records of flushes, and of their reads */
 	struct verbs_lost_path lost_paths[VERBS_LOST_PATHS]; /* lock */
 	unsigned next_lost_path;                             /* lock */
 	atomic_uint receives_added; /* receive buffers of all queues beyond the first VERBS_RECEIVES of each */

@@ -200,13 +200,13 @@ static bool settle_there(struct verbs_endpoint *endpoint, struct pl_operation *o
 
 static struct verbs_flush *flush_new(struct verbs_endpoint *endpoint, struct pl_key *key, uint32_t cookie, uint8_t how)
 {
-	const struct pl_allocator *allocator = &endpoint->state->context->allocator;
-	struct verbs_flush *flush = pl_alloc(allocator, sizeof(*flush));
+	struct verbs_state *state = endpoint->state;
+	struct verbs_flush *flush = pl_pool_take(&state->flushes, &state->context->allocator, sizeof(*flush));
 
 	if (!flush)
 		return NULL;
 	*flush = (struct verbs_flush){
-		.endpoint = endpoint, .allocator = allocator, .key = key, .cookie = cookie, .how = how, .reads = 1
+		.endpoint = endpoint, .state = state, .key = key, .cookie = cookie, .how = how, .reads = 1
 	};
 	pl_list_append(&endpoint->flushes, &flush->link);
 	endpoint->flush_count++;
@@ -356,7 +356,7 @@ void verbs_flush_done(struct verbs_flush *flush)
 	} else if (endpoint) {
 		answered(endpoint, flush->cookie, flush->failed ? PL_WIRE_UNSUPPORTED : PL_WIRE_OK, own_read);
 	}
-	pl_free(flush->allocator, flush);
+	pl_pool_give(&flush->state->flushes, &flush->state->context->allocator, flush);
 }
 
 /* True if it is enough that the request came after the writes: one device wrote all bytes, and no GPU must see them. */

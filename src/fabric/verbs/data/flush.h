@@ -46,7 +46,7 @@ void verbs_flushes_forget(struct verbs_endpoint *endpoint);
 struct verbs_flush {
 	struct pl_list link;             /* endpoint->flushes */
 	struct verbs_endpoint *endpoint; /* NULL: the endpoint is gone */
-	const struct pl_allocator *allocator;
+	struct verbs_state *state;
 	struct pl_key *key; /* of the asking peer; NULL: for an operation of this end */
 	uint32_t cookie;
 	uint8_t how;

@@ -177,9 +177,10 @@ static int loop_get(struct verbs_cq *queue, const struct verbs_rail *rail, struc
 static void read_done(struct read *read, bool failed)
 {
 	struct verbs_flush *flush = read->flush;
+	struct verbs_state *state = flush->state;
 
 	pl_list_remove(&read->link);
-	pl_free(flush->allocator, read);
+	pl_pool_give(&state->flush_reads, &state->context->allocator, read);
 	flush->failed |= failed;
 	if (--flush->reads == 0)
 		verbs_flush_done(flush);
@@ -231,7 +232,7 @@ int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struc
 		     ? -EACCES
 		     : find_or_make_loopback_mr(state, queue->device, region, &mr);
 	pthread_mutex_unlock(&state->context->grant_lock);
-	read = rc == 0 ? pl_alloc(flush->allocator, sizeof(*read)) : NULL;
+	read = rc == 0 ? pl_pool_take(&state->flush_reads, &state->context->allocator, sizeof(*read)) : NULL;
 	if (rc < 0 || !read)
 		return rc < 0 ? rc : -ENOMEM;
 	*read = (struct read){

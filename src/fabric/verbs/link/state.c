@@ -13,6 +13,8 @@
 static void state_free(struct verbs_state *state)
 {
 	verbs_removal_close(state);
+	pl_pool_drain(&state->flushes, &state->context->allocator);
+	pl_pool_drain(&state->flush_reads, &state->context->allocator);
 	pthread_mutex_destroy(&state->lock);
 	pl_free(&state->context->allocator, state);
 }
