@@ -44,6 +44,11 @@ enum pl_frame_flag {
 	 * in place of a process that was stopped, or made no progress, or had lost its connection.
 	 */
 	PL_FRAME_OVERWRITTEN = 4,
+	/**
+	 * Only of pl_frame_options, without payload, metadata and layout: the frame was lost before it came to this publisher. No
+	 * subscriber gets it, and its sequence counts as with pl_publisher_skip_lost().
+	 */
+	PL_FRAME_LOST = 8,
 };
 
 /** Description of a frame that is published. */
@@ -54,7 +59,7 @@ struct pl_frame_options {
 	const void *metadata;           /**< copied; NULL: none */
 	size_t metadata_length;         /**< bytes, up to the publisher's metadata_bytes */
 	const struct pl_layout *layout; /**< copied; NULL: that of the stream, if the frame is not shorter */
-	unsigned flags;                 /**< PL_FRAME_REPLAY or 0 */
+	unsigned flags;                 /**< PL_FRAME_REPLAY, PL_FRAME_LOST or 0 */
 };
 /* clang-format off */
 #define PL_FRAME_OPTIONS_INIT { sizeof(struct pl_frame_options), 0, 0, NULL, 0, NULL, 0 }

@@ -304,6 +304,17 @@ int pl_publisher_skip_lost(struct pl_publisher *publisher, uint64_t sequence, ui
 
 /* -- publication --------------------------------------------------------------------------------------------- */
 
+/* Fills the descriptor of a frame that was lost before: pl_ring_descriptor_lost(). */
+static int describe_lost(const struct pl_frame_options *options, struct pl_ring_descriptor *descriptor,
+			 struct pl_error *error)
+{
+	if (options->length || options->metadata_length || options->layout)
+		return pl_fail(error, -EINVAL, "OPTION", "pl_frame_publish", "flags",
+			       "leave length, metadata and layout out", "a lost frame has no bytes");
+	*descriptor = (struct pl_ring_descriptor){ .flags = PL_DESCRIPTOR_ABORTED };
+	return 0;
+}
+
 /* Fills the descriptor of a frame. */
 static int describe_frame(const struct pl_publisher *publisher, const struct pl_frame_options *options,
 			  struct pl_ring_descriptor *descriptor, struct pl_error *error)
@@ -323,6 +334,8 @@ static int describe_frame(const struct pl_publisher *publisher, const struct pl_
 	descriptor->length = options->length;
 	descriptor->metadata_length = (uint16_t)options->metadata_length;
 	descriptor->captured = options->captured;
+	if (options->flags == PL_FRAME_LOST)
+		return describe_lost(options, descriptor, error);
 	if (options->flags & ~(unsigned)PL_FRAME_REPLAY)
 		return pl_fail(error, -EINVAL, "OPTION", "pl_frame_publish", "flags", "use bits of enum pl_frame_flag",
 			       "unknown flags");
@@ -348,8 +361,8 @@ static void finish_loan(struct pl_stream_frame *frame, struct pl_ring_descriptor
 	pl_lock_take(&publisher->lock);
 	descriptor->sequence = frame->sequence;
 	descriptor->published = pl_wall_now(&publisher->wall);
-	/* By default a frame is captured when it is published. */
-	if (!descriptor->captured)
+	/* By default a frame is captured when it is published. An aborted one without a time was lost. */
+	if (!descriptor->captured && !(descriptor->flags & PL_DESCRIPTOR_ABORTED))
 		descriptor->captured = descriptor->published;
 	pl_ring_describe(&publisher->ring, descriptor, metadata);
 	frame->state = PL_FRAME_DONE;
@@ -433,7 +446,8 @@ void pl_publisher_marked(struct pl_stream_frame *frame, int status)
 
 	pl_frame_unmark(frame);
 	if (status < 0)
-		*descriptor = (struct pl_ring_descriptor){ .flags = PL_DESCRIPTOR_ABORTED };
+		*descriptor =
+			(struct pl_ring_descriptor){ .flags = PL_DESCRIPTOR_ABORTED, .captured = pl_wall_clock() };
 	finish_loan(frame, descriptor, NULL);
 	/* For threads that wait for a loan, or for the end of the stream. */
 	pl_turn_next(publisher->context, &publisher->turn);
@@ -441,7 +455,7 @@ void pl_publisher_marked(struct pl_stream_frame *frame, int status)
 
 void pl_frame_discard(struct pl_stream_frame *frame)
 {
-	struct pl_ring_descriptor descriptor = { .flags = PL_DESCRIPTOR_ABORTED };
+	struct pl_ring_descriptor descriptor = { .flags = PL_DESCRIPTOR_ABORTED, .captured = pl_wall_clock() };
 
 	if (!frame || !frame->publisher || frame->state != PL_FRAME_LOANED)
 		return;

@@ -108,19 +108,19 @@ def test_gap_is_passed_on():
 def test_sequences_behind_the_last_frame_are_passed_on(tmp_path):
     data = bytearray(RECORDING.read_bytes())
     last = [at for at in range(0, len(data), PAGE) if data[at:at + 8] == b'PLFRAME1'][2]
-    data[last + PAGE] ^= 1  # frame 9, which the replay then aborts
+    data[last + PAGE] ^= 1  # frame 9, which the replay then tells as lost
     path = write(tmp_path / 'run', data)
     replay = Publisher(command=['replay', path, '--fast', '--allow-block', '--subscribers', '2'])
     with relaying(replay.address, *HELD, *HOLD, '--json') as relay:
         process = start('subscribe', relay.address, 'cam0', *HELD, '--json')
         relay.wait_for('subscribers', 1)
         # The second subscriber of the replay lets it begin.
-        run('subscribe', replay.address, 'cam0', *HELD)
-        got = json.loads(ended(process)[0])
-        totals = relay.finish_json()
+        run('subscribe', replay.address, 'cam0', *HELD, expect=3)
+        got = json.loads(ended(process, expect=3)[0])
+        totals = relay.finish_json(expect=3)
     replay.finish(expect=1)
     for accounts in (got['accounts'], totals['accounts'], totals['subscribers'][0]['accounts']):
-        assert (accounts['next'], accounts['aborted'], accounts['delivered']) == (10, 3, 2)
+        assert (accounts['next'], accounts['aborted'], accounts['missed'], accounts['delivered']) == (10, 2, 1, 2)
 
 
 @pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])

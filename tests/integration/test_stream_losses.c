@@ -272,6 +272,22 @@ static void test_absent(void *argument)
 	rig_close(&rig);
 }
 
+/* Publishes a loan whose frame was lost. Such a frame has no bytes. */
+static void publish_lost(struct rig *rig)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_frame_info info;
+	struct pl_stream_frame *frame = loan_frame(rig->publisher, &info);
+	struct pl_error error;
+
+	options.flags = PL_FRAME_LOST;
+	options.captured = 1000;
+	options.length = 1;
+	check(pl_frame_publish(frame, &options, &error) == -EINVAL && !strcmp(error.id, "OPTION"));
+	options.length = 0;
+	check_ok(pl_frame_publish(frame, &options, &error), &error);
+}
+
 /* Gaps of frames that were lost before they came to the publisher count as losses; other gaps do not. */
 static void test_skip_lost(void *argument)
 {
@@ -305,10 +321,14 @@ static void test_skip_lost(void *argument)
 	check(info.lost_before == 100 && info.absent_before == 0);
 	accounts = exact_accounts(rig.subscriber);
 	check(accounts.lapped + accounts.missed == 102 && accounts.aborted == 2 && accounts.delivered == 3);
+	publish_lost(&rig);
+	publish_many(&rig, 1);
+	info = take_one(&rig, 108);
+	check(info.lost_before == 1 && info.absent_before == 0);
 	check_ok(pl_publisher_end(rig.publisher, AMPLE_TIME, &error), &error);
 	accounts = subscription_of(rig.publisher).accounts;
 	check_sum(&accounts);
-	check(accounts.lapped + accounts.missed == 102 && accounts.aborted == 2 && accounts.next == 107);
+	check(accounts.lapped + accounts.missed == 103 && accounts.aborted == 2 && accounts.next == 109);
 	rig_close(&rig);
 }
 

@@ -32,7 +32,7 @@ struct replay {
 	struct stream_server server;
 	struct status_line line;
 	uint64_t frames, bytes; /* published */
-	uint64_t damaged;       /* frames whose payload had another digest: they are left out */
+	uint64_t damaged;       /* frames whose payload had another digest: they are told as lost */
 	uint64_t begin, end;
 	/* Pass through the file. */
 	uint64_t raised;   /* added to each recorded sequence: sequences rise in each pass */

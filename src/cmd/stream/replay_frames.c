@@ -132,7 +132,7 @@ static int borrow_replay_slot(struct replay *replay, struct pl_stream_frame **fr
 	return rc;
 }
 
-/* Reads the payload into the slot, and publishes it. A damaged payload is left out. */
+/* Reads the payload into the slot, and publishes it. A damaged payload counts as lost. */
 static int publish_recorded(struct replay *replay, const struct recording_frame *recorded,
 			    struct pl_stream_frame *frame, struct pl_error *error)
 {
@@ -145,8 +145,9 @@ static int publish_recorded(struct replay *replay, const struct recording_frame 
 	if (rc == -EBADMSG) {
 		replay->damaged++;
 		cli_report(error);
-	}
-	if (rc == 0) {
+		options.flags = PL_FRAME_LOST;
+		rc = pl_frame_publish(frame, &options, error);
+	} else if (rc == 0) {
 		options.length = recorded->length;
 		options.captured = recorded->captured;
 		options.metadata = recorded->metadata;
@@ -157,10 +158,9 @@ static int publish_recorded(struct replay *replay, const struct recording_frame 
 		replay->frames += rc == 0;
 		replay->bytes += rc == 0 ? recorded->length : 0;
 	}
-	/* Subscribers count the sequence as aborted. */
 	if (rc < 0)
 		pl_frame_discard(frame);
-	return rc == -EBADMSG ? 0 : rc;
+	return rc;
 }
 
 /* Replays the next frame. Returns 1, 0 after the last one, -EINTR after a signal, or the reason. */
