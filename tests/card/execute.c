@@ -99,12 +99,12 @@ static int execute_read(struct card_qp *qp, struct card_qp *peer, struct card_re
 	if (request->length && !from)
 		return IBV_WC_REM_ACCESS_ERR;
 	for (int i = 0; i < wr->num_sge; i++) {
-		const struct card_mr *mr = card_region_of(request->pieces[i].lkey);
+		/* NULL: the bytes go to another process. */
+		const struct card_mr *mr = request->bytes ? NULL : card_region_of(request->pieces[i].lkey);
 		const struct card_place place = { card_piece(qp, request, i, before, true), from + before,
 						  request->pieces[i].length, mr };
 
-		/* The completion pushes bytes for host memory, and not those for a GPU. */
-		if (place.length && mr->map && card_happens(CARD_READ_ORDER))
+		if (place.length && mr && mr->map && card_happens(CARD_READ_ORDER))
 			card_place_later(&place);
 		else if (place.length)
 			card_copy(place.to, place.from, place.length);
