@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The other end does not read one socket: operations use the others. */
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "fabric/tcp/tcp.h"
@@ -43,6 +45,16 @@ static struct pl_operation *write_bytes(struct stalled *rig, size_t length)
 	return operation;
 }
 
+static bool work_is_listed(const struct stalled *rig)
+{
+	bool listed;
+
+	pthread_mutex_lock(&rig->near->lock);
+	listed = !pl_list_empty(&rig->near->work);
+	pthread_mutex_unlock(&rig->near->lock);
+	return listed;
+}
+
 /* A lane that awaits an acknowledgement looks for work when it comes. */
 static bool lane_awaits_nothing(struct tcp_lane *lane)
 {
@@ -54,10 +66,26 @@ static bool lane_awaits_nothing(struct tcp_lane *lane)
 	return nothing;
 }
 
+/* True if the kernel has bytes that it cannot send, because the other end has no room for any. */
+static bool socket_is_full(int fd)
+{
+	int unacknowledged, unsent;
+
+	check_number(ioctl(fd, SIOCOUTQ, &unacknowledged), 0);
+	check_number(ioctl(fd, SIOCOUTQNSD, &unsent), 0);
+	return unsent && unacknowledged == unsent;
+}
+
+static bool near_lane_is_blocked(const struct stalled *rig)
+{
+	return atomic_load(&rig->near->blocked) & 1u << STALLED;
+}
+
 static bool near_lane_is_stuck(const struct stalled *rig)
 {
-	return lane_awaits_nothing(rig->near->lanes[IDLE]) && atomic_load(&rig->near->blocked) == 1u << STALLED &&
-	       atomic_load(&rig->near->hungry) == 1u << IDLE && !atomic_load(&rig->near->any_work);
+	return lane_awaits_nothing(rig->near->lanes[IDLE]) && near_lane_is_blocked(rig) &&
+	       socket_is_full(rig->near->lanes[STALLED]->stream.fd) && (atomic_load(&rig->near->hungry) & 1u << IDLE) &&
+	       !work_is_listed(rig);
 }
 
 /* Writes until the socket of one lane is full, and the other one has nothing more to send. */
@@ -70,17 +98,16 @@ static void stall_lane(struct stalled *rig)
 	while (atomic_load(&rig->near->bulk_lanes) != (1u << STALLED | 1u << IDLE))
 		complete(&rig->pair.environment, write_bytes(rig, LARGE), NULL);
 	rig->far_lane = tcp_endpoint_of(rig->pair.environment.far_peer->endpoint)->lanes[STALLED];
-	watch_far_lane(rig, 0);
-	while (!(atomic_load(&rig->near->blocked) & 1u << STALLED)) {
-		/* A lane that has nothing to do takes a chunk of the next write. */
-		while (atomic_load(&rig->near->any_work))
-			usleep(1000);
-		check(rig->count < LARGE_MOST);
-		rig->large[rig->count++] = write_bytes(rig, LARGE);
+	do {
+		/* An event that the far engine had fetched before makes it watch the socket again. */
+		watch_far_lane(rig, 0);
+		/* The kernel may still have taken all. */
+		if (!near_lane_is_blocked(rig) && lane_awaits_nothing(rig->near->lanes[IDLE]) && !work_is_listed(rig)) {
+			check(rig->count < LARGE_MOST);
+			rig->large[rig->count++] = write_bytes(rig, LARGE);
+		}
 		usleep(1000);
-	}
-	while (!near_lane_is_stuck(rig))
-		usleep(1000);
+	} while (!near_lane_is_stuck(rig));
 }
 
 static void end_stall(struct stalled *rig)
@@ -115,7 +142,7 @@ static void write_before_full_socket(void *unused)
 	tcp_lane_unblock(lane);
 	pl_engine_unlock(lane->engine);
 	operation = write_bytes(&rig, SMALL);
-	while (!atomic_load(&rig.near->any_work))
+	while (!work_is_listed(&rig))
 		usleep(1000);
 	pl_engine_lock(lane->engine);
 	tcp_lane_block(lane);
