@@ -88,11 +88,29 @@ static bool near_lane_is_stuck(const struct stalled *rig)
 	       !work_is_listed(rig);
 }
 
+/* The kernel ends a connection whose other end has had no room for as long as `keepalive`. */
+static void pair_open_patient(struct pair *pair)
+{
+	struct scenario_environment *environment = &pair->environment;
+	struct pl_options options = setting_options(&setting);
+
+	*environment = (struct scenario_environment){ .setting = &setting };
+	options.keepalive = 3600 * SECOND;
+	environment->near = context_open_with(&options);
+	environment->far = context_open_with(&options);
+	environment->listener = listener_open(&setting, environment->far, environment->address);
+	connect_pair(environment, environment->near, environment->listener, &environment->near_peer,
+		     &environment->far_peer);
+	buffer_open(&pair->near, environment->near, LARGE, PL_ACCESS_LOCAL);
+	buffer_open(&pair->far, environment->far, LARGE, PL_ACCESS_ALL);
+	pair->remote = share(environment, pair->far.region, environment->near_peer, NULL);
+}
+
 /* Writes until the socket of one lane is full, and the other one has nothing more to send. */
 static void stall_lane(struct stalled *rig)
 {
 	rig->count = 0;
-	pair_open(&rig->pair, &setting, LARGE);
+	pair_open_patient(&rig->pair);
 	rig->near = tcp_endpoint_of(rig->pair.environment.near_peer->endpoint);
 	/* The first large write opens all lanes. */
 	while (atomic_load(&rig->near->bulk_lanes) != (1u << STALLED | 1u << IDLE))
