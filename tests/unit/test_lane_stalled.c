@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The other end does not read one socket: operations use the others. */
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "fabric/tcp/tcp.h"
@@ -43,6 +45,16 @@ static struct pl_operation *write_bytes(struct stalled *rig, size_t length)
 	return operation;
 }
 
+static bool work_is_listed(const struct stalled *rig)
+{
+	bool listed;
+
+	pthread_mutex_lock(&rig->near->lock);
+	listed = !pl_list_empty(&rig->near->work);
+	pthread_mutex_unlock(&rig->near->lock);
+	return listed;
+}
+
 /* A lane that awaits an acknowledgement looks for work when it comes. */
 static bool lane_awaits_nothing(struct tcp_lane *lane)
 {
@@ -54,33 +66,66 @@ static bool lane_awaits_nothing(struct tcp_lane *lane)
 	return nothing;
 }
 
+/* True if the kernel has bytes that it cannot send, because the other end has no room for any. */
+static bool socket_is_full(int fd)
+{
+	int unacknowledged, unsent;
+
+	check_number(ioctl(fd, SIOCOUTQ, &unacknowledged), 0);
+	check_number(ioctl(fd, SIOCOUTQNSD, &unsent), 0);
+	return unsent && unacknowledged == unsent;
+}
+
+static bool near_lane_is_blocked(const struct stalled *rig)
+{
+	return atomic_load(&rig->near->blocked) & 1u << STALLED;
+}
+
 static bool near_lane_is_stuck(const struct stalled *rig)
 {
-	return lane_awaits_nothing(rig->near->lanes[IDLE]) && atomic_load(&rig->near->blocked) == 1u << STALLED &&
-	       atomic_load(&rig->near->hungry) == 1u << IDLE && !atomic_load(&rig->near->any_work);
+	return lane_awaits_nothing(rig->near->lanes[IDLE]) && near_lane_is_blocked(rig) &&
+	       socket_is_full(rig->near->lanes[STALLED]->stream.fd) && (atomic_load(&rig->near->hungry) & 1u << IDLE) &&
+	       !work_is_listed(rig);
+}
+
+/* The kernel ends a connection whose other end has had no room for as long as `keepalive`. */
+static void pair_open_patient(struct pair *pair)
+{
+	struct scenario_environment *environment = &pair->environment;
+	struct pl_options options = setting_options(&setting);
+
+	*environment = (struct scenario_environment){ .setting = &setting };
+	options.keepalive = 3600 * SECOND;
+	environment->near = context_open_with(&options);
+	environment->far = context_open_with(&options);
+	environment->listener = listener_open(&setting, environment->far, environment->address);
+	connect_pair(environment, environment->near, environment->listener, &environment->near_peer,
+		     &environment->far_peer);
+	buffer_open(&pair->near, environment->near, LARGE, PL_ACCESS_LOCAL);
+	buffer_open(&pair->far, environment->far, LARGE, PL_ACCESS_ALL);
+	pair->remote = share(environment, pair->far.region, environment->near_peer, NULL);
 }
 
 /* Writes until the socket of one lane is full, and the other one has nothing more to send. */
 static void stall_lane(struct stalled *rig)
 {
 	rig->count = 0;
-	pair_open(&rig->pair, &setting, LARGE);
+	pair_open_patient(&rig->pair);
 	rig->near = tcp_endpoint_of(rig->pair.environment.near_peer->endpoint);
 	/* The first large write opens all lanes. */
 	while (atomic_load(&rig->near->bulk_lanes) != (1u << STALLED | 1u << IDLE))
 		complete(&rig->pair.environment, write_bytes(rig, LARGE), NULL);
 	rig->far_lane = tcp_endpoint_of(rig->pair.environment.far_peer->endpoint)->lanes[STALLED];
-	watch_far_lane(rig, 0);
-	while (!(atomic_load(&rig->near->blocked) & 1u << STALLED)) {
-		/* A lane that has nothing to do takes a chunk of the next write. */
-		while (atomic_load(&rig->near->any_work))
-			usleep(1000);
-		check(rig->count < LARGE_MOST);
-		rig->large[rig->count++] = write_bytes(rig, LARGE);
+	do {
+		/* An event that the far engine had fetched before makes it watch the socket again. */
+		watch_far_lane(rig, 0);
+		/* The kernel may still have taken all. */
+		if (!near_lane_is_blocked(rig) && lane_awaits_nothing(rig->near->lanes[IDLE]) && !work_is_listed(rig)) {
+			check(rig->count < LARGE_MOST);
+			rig->large[rig->count++] = write_bytes(rig, LARGE);
+		}
 		usleep(1000);
-	}
-	while (!near_lane_is_stuck(rig))
-		usleep(1000);
+	} while (!near_lane_is_stuck(rig));
 }
 
 static void end_stall(struct stalled *rig)
@@ -115,7 +160,7 @@ static void write_before_full_socket(void *unused)
 	tcp_lane_unblock(lane);
 	pl_engine_unlock(lane->engine);
 	operation = write_bytes(&rig, SMALL);
-	while (!atomic_load(&rig.near->any_work))
+	while (!work_is_listed(&rig))
 		usleep(1000);
 	pl_engine_lock(lane->engine);
 	tcp_lane_block(lane);

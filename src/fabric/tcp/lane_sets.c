@@ -55,7 +55,7 @@ void tcp_lane_block(struct tcp_lane *lane)
 
 	lane->blocked = true;
 	atomic_fetch_or(&endpoint->blocked, lane_bit(lane));
-	set = atomic_load(&endpoint->bulk_lanes) & atomic_load(&endpoint->hungry);
+	set = atomic_load(&endpoint->bulk_lanes) & atomic_load(&endpoint->hungry) & ~atomic_load(&endpoint->blocked);
 	if (set && tcp_has_work(endpoint) && tcp_wake_lanes(endpoint, set, false, 1))
 		tcp_wake_lanes(endpoint, set, true, 1);
 }

@@ -383,13 +383,13 @@ static void tcp_list_work(struct tcp_endpoint *endpoint, struct tcp_work *work, 
 	atomic_store(&endpoint->any_work, true);
 	waiting = endpoint->waiting += total;
 	pthread_mutex_unlock(&endpoint->lock);
-	lanes = atomic_load(&endpoint->bulk_lanes);
-	hungry = atomic_load(&endpoint->hungry);
-	working = (unsigned)__builtin_popcount(lanes & ~hungry & ~atomic_load(&endpoint->blocked));
+	lanes = atomic_load(&endpoint->bulk_lanes) & ~atomic_load(&endpoint->blocked);
+	hungry = lanes & atomic_load(&endpoint->hungry);
+	working = (unsigned)__builtin_popcount(lanes & ~hungry);
 	if (working && waiting <= working * (uint64_t)TCP_LANE_SOON)
 		return;
-	chunks = tcp_wake_lanes(endpoint, lanes & hungry, false, chunks);
-	tcp_wake_lanes(endpoint, lanes & hungry, true, chunks);
+	chunks = tcp_wake_lanes(endpoint, hungry, false, chunks);
+	tcp_wake_lanes(endpoint, hungry, true, chunks);
 }
 
 void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
