@@ -106,7 +106,8 @@ class Peerlane:
 
 def peerlane(fabric, far):
     import peerlane as pl
-    with pl.Context(fabric=fabric, progress='manual') as context:
+    # The second process waits for a receive while the first one measures.
+    with pl.Context(fabric=fabric, progress='manual', operation_timeout=600) as context:
         if far:
             peer, target = context.connect(far[0]), context.allocate(max(SIZES.values()), access='rw')
             peer.send(bytes(target.share()), tag=6)
