@@ -196,6 +196,8 @@ class Mpi:
 
 def mpi(fabric, far):
     del fabric, far    # mpirun has both
+    import mpi4py
+    mpi4py.rc.threads = False    # windows over sockets (osc pt2pt) refuse a program with threads
     from mpi4py import MPI
     comm, sources = MPI.COMM_WORLD, {name: bytearray(size) for name, size in {'8 bytes': 8, **SIZES}.items()}
     window = MPI.Win.Allocate(max(SIZES.values()), comm=comm)
@@ -217,7 +219,7 @@ def mpi(fabric, far):
 
 LAUNCHERS = {'peerlane': [], 'zmq': [], 'mpi': ['mpirun', '--allow-run-as-root', '--oversubscribe', '-n', '2']}
 # Open MPI would use memory of the host for messages, and for windows in any case.
-OVER_TCP = {'mpi': ['--mca', 'pml', 'ob1', '--mca', 'btl', 'tcp,self', '--mca', 'btl_tcp_if_include', 'lo', '--mca', 'osc', '^sm']}
+OVER_TCP = {'mpi': ['--mca', 'pml', 'ob1', '--mca', 'btl', 'tcp,self', '--mca', 'btl_tcp_if_include', 'lo', '--mca', 'osc', 'pt2pt']}
 TOOLS = {'peerlane': 'peerlane', 'pyzmq': 'zmq', 'mpi4py': 'mpi'}
 
 
