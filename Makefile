@@ -19,6 +19,10 @@ help:
 	@echo
 	@echo 'For work on Peerlane itself; each prints failures and counts:'
 	@echo 'make asan       tests with AddressSanitizer and UndefinedBehaviorSanitizer'
+	@echo 'make asan-python'
+	@echo '                all tests of the package for Python, by the debug interpreter, with these sanitizers'
+	@echo 'make python-next'
+	@echo '                the same tests with the Python of the next Debian release, or of SUITE'
 	@echo 'make tsan       tests with ThreadSanitizer'
 	@echo 'make clang      tests of a build with clang, with warnings as errors'
 	@echo 'make valgrind   tests under valgrind'
@@ -67,12 +71,20 @@ demo:
 	@build/peerlane demo
 
 test:
-	@tools/setup build test vm fresh valgrind
+	@tools/setup build test vm fresh valgrind python-debug
 	@tools/setup test-more 2>/dev/null || echo 'tests with promtool and sshd are skipped: see tools/setup test-more'
 	@tools/run-tests
 
-asan tsan clang:
+asan asan-python:
+	@tools/setup build test python-debug
+	@tools/run-tests $@
+
+tsan clang:
 	@tools/setup build test
+	@tools/run-tests $@
+
+python-next:
+	@tools/setup build test fresh
 	@tools/run-tests $@
 
 valgrind:
@@ -203,6 +215,6 @@ format:
 clean:
 	rm -rf build build-asan build-tsan build-clang build-fuzz build-aarch64
 
-.PHONY: all help setup demo test asan tsan clang valgrind aarch64 fresh vm-test vm-all vm-asan vm-valgrind vm-endurance \
-	vm-debug vm-next vm-boot kernels fuzz soak card-soak faults mutants bench bench-guard bench-verbs packages packages-test \
-	repository install uninstall style format clean
+.PHONY: all help setup demo test asan asan-python tsan clang python-next valgrind aarch64 fresh vm-test vm-all vm-asan \
+	vm-valgrind vm-endurance vm-debug vm-next vm-boot kernels fuzz soak card-soak faults mutants bench bench-guard bench-verbs \
+	packages packages-test repository install uninstall style format clean

@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The same measurements between two processes with Peerlane, pyzmq and mpi4py; benchmarks/python_cost prints them side by side.
 
-Usage: python_peers.py TOOL SHARE [FAR]     TOOL: peerlane, zmq, or mpi (by mpirun with two ranks); SHARE: 1, or a number that
-                                            makes the counts smaller; FAR: address for the second process
+Usage: python_peers.py TOOL FABRIC SHARE [FAR]
+    TOOL    peerlane, zmq, or mpi (by mpirun with two ranks)
+    FABRIC  local: the memory of the host, for zmq its local sockets; tcp: sockets over the loopback interface
+    SHARE   1, or a number that makes the counts smaller
+    FAR     address for the second process
 
 The first process prints a JSON object of rows. A message has arrived in a buffer of the receiver, whose answer to the last one
 is waited for, with 8 under way; a write is complete at the other process before the next one begins.
@@ -15,7 +18,7 @@ import sys
 import time
 
 SIZES = {'64 KiB': 64 << 10, '1 MiB': 1 << 20, '16 MiB': 16 << 20}
-SHARE = int(sys.argv[2]) if __name__ == '__main__' else 1
+SHARE = int(sys.argv[3]) if __name__ == '__main__' else 1
 TRIPS = 20000 // SHARE
 PUTS = 50000 // SHARE
 BYTES = (1 << 30) // SHARE     # of each size
@@ -60,9 +63,9 @@ def answer(ends):
         ends.take(name, size, messages_of(size))
 
 
-def second(tool, address):
+def second(tool, fabric, address):
     """Starts the second process."""
-    return subprocess.Popen([sys.executable, __file__, tool, str(SHARE), address])
+    return subprocess.Popen([sys.executable, __file__, tool, fabric, str(SHARE), address])
 
 
 class Peerlane:
@@ -101,9 +104,10 @@ class Peerlane:
         self.peer.send(b'1', tag=4)
 
 
-def peerlane(far):
+def peerlane(fabric, far):
     import peerlane as pl
-    with pl.Context(fabric='local', progress='manual') as context:
+    # The second process waits for a receive while the first one measures.
+    with pl.Context(fabric=fabric, progress='manual', operation_timeout=600) as context:
         if far:
             peer, target = context.connect(far[0]), context.allocate(max(SIZES.values()), access='rw')
             peer.send(bytes(target.share()), tag=6)
@@ -111,7 +115,7 @@ def peerlane(far):
             peer.receive(context.allocate(8), tag=5)
             return
         listener = context.listen()
-        child = second('peerlane', listener.address)
+        child = second('peerlane', fabric, listener.address)
         peer, token = listener.accept(60), bytearray(256)
         length = peer.receive(context.register(token), tag=6).bytes
         remote, source = peer.import_(bytes(token[:length])), context.allocate(max(SIZES.values()))
@@ -143,16 +147,15 @@ class Zmq:
         self.socket.send(b'1')
 
 
-def zmq(far):
+def zmq(fabric, far):
     import zmq as library
     with library.Context() as context, context.socket(library.PAIR) as socket:
         if far:
             socket.connect(far[0])
             answer(Zmq(socket))
             return
-        path = f'ipc://@python_peers-{os.getpid()}'
-        socket.bind(path)
-        child = second('zmq', path)
+        socket.bind('tcp://127.0.0.1:*' if fabric == 'tcp' else f'ipc://@python_peers-{os.getpid()}')
+        child = second('zmq', fabric, socket.getsockopt_string(library.LAST_ENDPOINT))
         measure(Zmq(socket))
         child.wait()
 
@@ -191,8 +194,10 @@ class Mpi:
         self.comm.Send(self.word, self.other, tag=4)
 
 
-def mpi(far):
-    del far
+def mpi(fabric, far):
+    del fabric, far    # mpirun has both
+    import mpi4py
+    mpi4py.rc.threads = False    # windows over sockets (osc pt2pt) refuse a program with threads
     from mpi4py import MPI
     comm, sources = MPI.COMM_WORLD, {name: bytearray(size) for name, size in {'8 bytes': 8, **SIZES}.items()}
     window = MPI.Win.Allocate(max(SIZES.values()), comm=comm)
@@ -213,12 +218,16 @@ def mpi(far):
 
 
 LAUNCHERS = {'peerlane': [], 'zmq': [], 'mpi': ['mpirun', '--allow-run-as-root', '--oversubscribe', '-n', '2']}
+# Open MPI would use memory of the host for messages, and for windows in any case.
+OVER_TCP = {'mpi': ['--mca', 'pml', 'ob1', '--mca', 'btl', 'tcp,self', '--mca', 'btl_tcp_if_include', 'lo', '--mca', 'osc', 'pt2pt']}
 TOOLS = {'peerlane': 'peerlane', 'pyzmq': 'zmq', 'mpi4py': 'mpi'}
 
 
-def run(tool, path, share=1):
+def run(tool, path, fabric='local', share=1):
     """Returns the results of a tool, or None if it does not run here. `path` is the folder of the package peerlane."""
-    command = [*LAUNCHERS[TOOLS[tool]], sys.executable, __file__, TOOLS[tool], str(share)]
+    name = TOOLS[tool]
+    command = [*LAUNCHERS[name], *(OVER_TCP.get(name, []) if fabric == 'tcp' else []), sys.executable, __file__, name, fabric,
+               str(share)]
     try:
         done = subprocess.run(command, env={**os.environ, 'PYTHONPATH': path}, capture_output=True, text=True, timeout=300)
     except FileNotFoundError:
@@ -231,4 +240,4 @@ def run(tool, path, share=1):
 
 
 if __name__ == '__main__':
-    {'peerlane': peerlane, 'zmq': zmq, 'mpi': mpi}[sys.argv[1]](sys.argv[3:])
+    {'peerlane': peerlane, 'zmq': zmq, 'mpi': mpi}[sys.argv[1]](sys.argv[2], sys.argv[4:])

@@ -159,12 +159,23 @@ def test_view_of_a_stream_in_ipython(local):
     assert [decoded(picture.data['image/png'])[3] for picture in captured.outputs] == [[b'\0\t'], [b'\1\t']]
 
 
-def test_the_benchmark_of_two_processes_runs(monkeypatch):
-    """A thousandth of its counts, and a tool that is not there."""
+@pytest.fixture
+def python_peers(monkeypatch):
     monkeypatch.syspath_prepend(pathlib.Path(__file__).parents[2] / 'benchmarks')
     import python_peers
-    path = str(pathlib.Path(pl.__file__).parents[1])
-    rows = python_peers.run('peerlane', path, 1000)
+    return python_peers
+
+
+PATH = str(pathlib.Path(pl.__file__).parents[1])
+
+
+@pytest.mark.parametrize('fabric', ['local', 'tcp'])
+def test_the_benchmark_of_two_processes_runs(python_peers, fabric):
+    """A thousandth of its counts."""
+    rows = python_peers.run('peerlane', PATH, fabric, 1000)
     assert len(rows) == 8 and all(value > 0 for value in rows.values())
+
+
+def test_the_benchmark_leaves_out_a_tool_that_is_not_there(python_peers, monkeypatch):
     monkeypatch.setitem(python_peers.LAUNCHERS, 'mpi', ['/nowhere/mpirun'])
-    assert python_peers.run('mpi4py', path, 1000) is None
+    assert python_peers.run('mpi4py', PATH) is None

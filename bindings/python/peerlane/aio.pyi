@@ -12,6 +12,8 @@ from ._peerlane import Frame, _Bytes, _Path
 from ._peerlane import Subscriber as _Subscriber
 from ._tokens import Notification
 
+__all__ = ['Context', 'Listener', 'Operation', 'Peer', 'Subscriber', 'Vector', 'accept_all', 'subscribe']
+
 _T = TypeVar('_T')
 
 class Operation(asyncio.Future[_T]):

@@ -6,5 +6,7 @@ from ._context import Context
 from ._exchange import Group
 from ._peerlane import Region
 
+__all__ = ['exchange']
+
 def exchange(comm: Any, context: Context, regions: Region | Sequence[Region], *, rights: str | None = None,
              address: str | None = None, extra: bytes = b'', timeout: float = 60) -> Group: ...
