@@ -4,11 +4,14 @@ import ast
 import fcntl
 import json
 import os
+import pathlib
+import re
 import resource
 import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 import zlib
 
@@ -193,6 +196,28 @@ def test_pattern_is_verified_in_gpu_memory():
         got = run_json('subscribe', publisher.address, 'cam0', '--memory', 'cuda', '--queue', '32', '--verify', **GPU)
         publisher.finish()
     assert got['verified'] and got['frames'] == 20
+
+
+def test_guide_from_a_camera_into_a_gpu(tmp_path):
+    """The camera and the commands of docs/streams.md; its program for PyTorch compiles."""
+    text = (pathlib.Path(__file__).parents[2] / 'docs/streams.md').read_text()
+    camera, program = re.findall(r'^```\n(import sys.*?)^```$', text, re.M | re.S)
+    compile(program, 'docs/streams.md', 'exec')
+    source = subprocess.Popen([sys.executable, '-c', camera], stdout=subprocess.PIPE)
+    try:
+        publisher = subprocess.Popen([PEERLANE, 'publish', '--name', 'cam0', '--listen', '127.0.0.1:0', '--from', '-', '--dtype', 'u8',
+                                      '--shape', '480x640', '--slots', '64', '--allow-block'], stdin=source.stdout,
+                                     stdout=subprocess.PIPE, env=environment())
+        source.stdout.close()
+        address = publisher.stdout.readline().split()[-1].decode()
+        output = run('subscribe', address, 'cam0', '--memory', 'cuda:0', '--count', '10', '--snapshot', tmp_path / 'latest.png',
+                     **GPU).stdout
+    finally:
+        source.kill()
+        source.wait()
+    publisher.communicate(timeout=DEADLINE)
+    assert output.startswith('10 of 10 frames, 3.07 MB') and 'route: direct, local: a GPU copies' in output
+    assert (tmp_path / 'latest.png').read_bytes()[16:24] == struct.pack('>II', 640, 480)
 
 
 def test_signal_after_the_end_of_the_input_keeps_the_status(tmp_path):
