@@ -56,8 +56,13 @@ void tcp_lane_block(struct tcp_lane *lane)
 	lane->blocked = true;
 	atomic_fetch_or(&endpoint->blocked, lane_bit(lane));
 	set = atomic_load(&endpoint->bulk_lanes) & atomic_load(&endpoint->hungry) & ~atomic_load(&endpoint->blocked);
-	if (set && tcp_has_work(endpoint) && tcp_wake_lanes(endpoint, set, false, 1))
+	if (!set || !tcp_has_work(endpoint))
+		return;
+	/* A closing thread withdraws the tasks of lanes after it has set `closed`, and frees the lanes. */
+	pthread_mutex_lock(&endpoint->lock);
+	if (!endpoint->closed && tcp_wake_lanes(endpoint, set, false, 1))
 		tcp_wake_lanes(endpoint, set, true, 1);
+	pthread_mutex_unlock(&endpoint->lock);
 }
 
 void tcp_lane_unblock(struct tcp_lane *lane)
