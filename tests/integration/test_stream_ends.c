@@ -414,14 +414,16 @@ static void check_publisher(struct rig *rig, struct pl_publisher *publisher)
 	const struct pl_accounts *accounts = &info.accounts;
 	uint64_t limit = clock_now() + AMPLE_TIME;
 	struct pl_accounts there;
+	bool killed;
 	char byte;
 
 	do {
 		check(clock_now() < limit);
+		killed = was_killed(rig);
 		check_number(pl_publisher_subscribers(publisher, &info, 1), 1);
-	} while (was_killed(rig) && !info.ended);
+	} while (killed && !info.ended);
 	check(are_exact(accounts) && accounts->first == 0 && accounts->next <= FRAMES);
-	if (was_killed(rig)) {
+	if (killed) {
 		check(!info.peer && !info.blocks);
 		return;
 	}
