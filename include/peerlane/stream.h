@@ -215,7 +215,7 @@ int pl_publisher_open(struct pl_context *context, const char *name, const struct
  * @param token    receives the token; the program owns it
  * @param length   in: bytes available at token (PL_TOKEN_MAX always suffices); out: bytes written
  * @return 0; -EINVAL for options that a stream does not have, or if the publisher does not need tokens; -ENOBUFS if the token
- *         does not fit; -ENOSPC for more than PL_STREAM_TOKENS_MAX tokens; -ENOMEM
+ *         does not fit; -ENOSPC for more than PL_STREAM_TOKENS_MAX tokens; -EIO without random numbers of the system; -ENOMEM
  */
 int pl_publisher_share(struct pl_publisher *publisher, const struct pl_grant_options *options, void *token,
 		       size_t *length, struct pl_error *error);
@@ -225,6 +225,9 @@ int pl_publisher_share(struct pl_publisher *publisher, const struct pl_grant_opt
  * -EACCES and STREAM-TOKEN-REVOKED after the frames that the subscriber has fetched. After success no peer reads the ring
  * through these subscriptions, not even with reads that had begun; waits for those. Other subscriptions go on. Any thread may
  * call this function at any time.
+ *
+ * Writes of pushed frames are stopped. Over the verbs fabric this resets the queue pair of the connection, and a write that the card
+ * has begun may send bytes of its slot after the return.
  *
  * A process on the same host that uses frames in place keeps its mapping of the ring until it unmaps it or ends. So does a
  * process that reads over the local fabric. Both are processes of the same user.
@@ -393,7 +396,8 @@ int pl_subscriber_take_on(struct pl_subscriber *subscriber, void *stream, uint64
  * @return 0; -EAGAIN if the frame is not published yet, or not pushed; -ENOENT if the ring, or with `push` the subscriber,
  *         holds it no longer; -ECANCELED if the publisher discarded it (with `push` -ENOENT); -ERANGE outside of the
  *         frame or the region; -EINVAL for a region of another context or an unknown size; -ENOTCONN without a
- *         connection, or after the publisher was closed; -ESTALE until pl_subscriber_take() has
+ *         connection, or after the publisher was closed; -EACCES after the publisher revoked the token, or the token expired;
+ *         -ESTALE until pl_subscriber_take() has
  *         told of another instance of the stream; -EPROTO if the publisher broke the protocol; -ETIMEDOUT; -ENOMEM
  */
 int pl_subscriber_read(struct pl_subscriber *subscriber, uint64_t sequence, uint64_t offset, uint64_t length,

@@ -122,7 +122,8 @@ void pl_subscription_announce(struct pl_subscription *subscription)
 	/* The answer to an earlier announcement brings the next one. A quiet subscriber looks for frames without answers. */
 	if (subscription_limited(subscription) && !subscription->quiet)
 		return;
-	if (pl_subscription_must_wait(subscription))
+	/* The first one tells a subscriber of frames in place that it holds no slots back, before it uses any. */
+	if (subscription->sent && pl_subscription_must_wait(subscription))
 		return;
 	if (!build_announcement(subscription, &message, buffer))
 		return;
@@ -137,7 +138,7 @@ void pl_subscription_announce(struct pl_subscription *subscription)
 
 static void announce_all(struct pl_announcer *announcer)
 {
-	/* A failing channel may lose its peer, and so end its subscriptions. */
+	/* Pushed writes that fail may lose their peer, and so end its subscriptions. */
 	struct pl_list rest;
 	bool silent = true;
 

@@ -114,11 +114,11 @@ static bool is_same_instance(const struct pl_subscriber *subscriber, const struc
 						sizeof(subscriber->entry.instance));
 }
 
-/* Sends SUBSCRIBE. `answer` receives SUBSCRIBED. */
-static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer, struct pl_stream_message *answer,
-			  struct pl_error *error)
+/* Sends SUBSCRIBE with a token that may be shown to the peer. `answer` receives SUBSCRIBED. */
+static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer, const struct pl_stream_token *token,
+			  struct pl_stream_message *answer, struct pl_error *error)
 {
-	struct pl_stream_message ask = { .type = PL_STREAM_SUBSCRIBE };
+	struct pl_stream_message ask = { .type = PL_STREAM_SUBSCRIBE, .token = *token };
 	int rc;
 
 	memcpy(ask.subscribe.name, subscriber->name, sizeof(ask.subscribe.name));
@@ -132,7 +132,6 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 	rc = pl_call_check_peer(peer, "pl_subscriber_open", error);
 	if (rc == 0) {
 		pl_lock_take(&subscriber->lock);
-		ask.token = subscriber->presented.token;
 		if (continues(subscriber)) {
 			ask.subscribe.start = PL_START_SEQUENCE;
 			ask.subscribe.from = next_wanted(subscriber);
@@ -202,7 +201,7 @@ static int fail_refused(const struct pl_subscriber *subscriber, enum pl_subscrib
 	case PL_SUBSCRIBE_FULL:
 		return pl_fail(error, -EMLINK, "STREAM-FULL", call, name,
 			       "close subscribers, or raise the publisher's limit",
-			       "the publisher has its most subscribers");
+			       "the publisher, or this connection, has its most subscribers");
 	case PL_SUBSCRIBE_PLACES:
 		return pl_fail(error, -EMLINK, "STREAM-PLACES", call, name,
 			       "close subscribers, use another connection, or raise the publisher's limit",
@@ -260,13 +259,10 @@ static void accept_answer(struct pl_subscriber *subscriber, const struct pl_stre
 		subscriber->last_delivered = first;
 	} else if (is_same_instance(subscriber, answer)) {
 		/* The accounts of a new instance that the program has not seen yet begin with its first sequence. */
-		if (subscriber->restarted) {
+		if (subscriber->restarted)
 			subscriber->restart_next = first;
-		} else {
-			subscriber->absent -= accounts->unwanted;
-			pl_accounts_miss(accounts, first, accounts->first, subscriber->every);
-			subscriber->absent += accounts->unwanted;
-		}
+		else
+			pl_subscriber_miss(subscriber, first);
 	} else {
 		pl_subscriber_miss_known(subscriber, accounts);
 		subscriber->restarted = true;
@@ -429,7 +425,7 @@ int pl_subscriber_connect(struct pl_subscriber *subscriber, struct pl_peer *peer
 	answer = pl_zalloc(&subscriber->context->allocator, sizeof(*answer));
 	if (!answer)
 		return pl_fail_memory(error, "pl_subscriber_open");
-	rc = subscriber_ask(subscriber, peer, answer, error);
+	rc = subscriber_ask(subscriber, peer, &presented.token, answer, error);
 	if (rc == 0) {
 		rc = subscribe_by_answer(subscriber, peer, answer, deadline, error);
 		if (rc < 0)

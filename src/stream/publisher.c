@@ -277,9 +277,7 @@ static void announcer_close(struct pl_announcer *announcer)
 		struct pl_subscription *subscription =
 			pl_list_first(&announcer->subscriptions, struct pl_subscription, home_link);
 
-		pl_push_close(subscription);
-		if (subscription->peer)
-			pl_subscription_end(subscription);
+		pl_subscription_dismiss(subscription);
 	}
 	pl_engine_unlock(announcer->engine);
 }

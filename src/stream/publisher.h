@@ -167,6 +167,11 @@ int pl_push_report(struct pl_subscription *subscription, const struct pl_account
 struct pl_subscription *pl_subscription_find(struct pl_peer *peer, uint32_t number);
 /* Ends a subscription, and keeps its accounts. Home. */
 void pl_subscription_end(struct pl_subscription *subscription);
+/*
+ * The same, and sends CLOSED with subscription->closed; to a subscriber whose frames are pushed after all sequences have been told,
+ * and all writes have ended. Home.
+ */
+void pl_subscription_dismiss(struct pl_subscription *subscription);
 
 /* announce.c: posts the tasks of all announcers that have subscriptions. No lock is held. */
 void pl_publisher_announce(struct pl_publisher *publisher);
@@ -195,13 +200,8 @@ int pl_push_credit(struct pl_peer *peer, const struct pl_stream_message *message
 void pl_push_continue(struct pl_subscription *subscription);
 /* Ends the push. `stop`: cancels the writes under way. `answer`: CLOSED tells the subscriber that they have ended. Home. */
 void pl_push_end(struct pl_subscription *subscription, bool stop, bool answer);
-/*
- * Sends CLOSED to any subscriber; to one whose frames are pushed after all sequences have been told, and all writes have ended. The
- * subscription must be ended next, unless the message has lost the peer. Home.
- */
-void pl_push_close(struct pl_subscription *subscription);
-/* Ends a subscription whose frames cannot be pushed. Home. */
-void pl_push_refuse(struct pl_subscription *subscription);
+/* Tells of all that was published, before CLOSED. The subscriber counts what it did not get as missed. Home. */
+void pl_push_tell_last(struct pl_subscription *subscription);
 
 /* Closes all publishers of a context. */
 void pl_publisher_close_all(struct pl_context *context);

@@ -128,7 +128,7 @@ int pl_push_slots(struct pl_peer *peer, const struct pl_stream_message *message)
 		return -EPROTO;
 	push = push_new(peer->context, message->slots.count, subscription->publisher->header.geometry.slots);
 	if (!push) {
-		pl_push_refuse(subscription);
+		pl_subscription_dismiss(subscription);
 		return 0;
 	}
 	push->peer = peer;
@@ -141,7 +141,7 @@ int pl_push_slots(struct pl_peer *peer, const struct pl_stream_message *message)
 	subscription->push = push;
 	push->import = pl_import_begin(peer, message->slots.token, (uint64_t)(uintptr_t)push, slots_imported, &status);
 	if (!push->import)
-		pl_push_refuse(subscription);
+		pl_subscription_dismiss(subscription);
 	return 0;
 }
 
@@ -309,17 +309,15 @@ static void push_describe(const struct pl_push *push, struct pl_stream_message *
 	message->pushed.fates = push->told;
 }
 
-/* Tells of all that was published, before CLOSED. The subscriber counts what it did not get as missed. */
-static void push_tell_last(struct pl_push *push)
+void pl_push_tell_last(struct pl_subscription *subscription)
 {
 	struct pl_stream_message message = { .type = PL_STREAM_PUSHED };
-	struct pl_subscription *subscription = push->subscription;
 	struct pl_publisher *publisher = subscription->publisher;
 	bool news;
 
 	pl_lock_take(&publisher->lock);
 	news = subscription->told < publisher->published;
-	push_describe(push, &message);
+	push_describe(subscription->push, &message);
 	if (news)
 		subscription->told = subscription->announced = publisher->published;
 	pl_lock_release(&publisher->lock);
@@ -467,27 +465,9 @@ static void push_pump(struct pl_push *push)
 	push->holds--;
 	/* The subscriber has revoked its slots, or the connection is being lost: a message or the loss follows. */
 	if (push->subscription && push->status < 0 && push->status != -EACCES && push->status != -ECONNRESET)
-		pl_push_refuse(push->subscription);
+		pl_subscription_dismiss(push->subscription);
 	else
 		push_put(push);
-}
-
-void pl_push_refuse(struct pl_subscription *subscription)
-{
-	pl_push_close(subscription);
-	/* The message may have lost the peer, and so ended the subscription. */
-	if (subscription->peer)
-		pl_subscription_end(subscription);
-}
-
-void pl_push_close(struct pl_subscription *subscription)
-{
-	if (subscription->push)
-		push_tell_last(subscription->push);
-	if (subscription->push)
-		pl_push_end(subscription, true, true);
-	else if (subscription->peer)
-		pl_stream_send_closed(subscription->peer, subscription->number, subscription->closed);
 }
 
 void pl_push_continue(struct pl_subscription *subscription)

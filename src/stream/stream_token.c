@@ -179,19 +179,11 @@ static enum pl_closed_reason pass_ended(const struct pl_publisher *publisher, co
 /* Ends a subscription, and tells its subscriber the reason. */
 static void close_subscription(struct pl_subscription *subscription, enum pl_closed_reason reason)
 {
-	struct pl_peer *peer = subscription->peer;
-	uint32_t number = subscription->number;
-
-	pl_peer_note(peer, PL_EVENT_REVOKED_HERE,
+	pl_peer_note(subscription->peer, PL_EVENT_REVOKED_HERE,
 		     reason == PL_CLOSED_EXPIRED ? "subscription: its token has expired"
 						 : "subscription: its token was revoked");
 	subscription->closed = reason;
-	if (subscription->pushed) {
-		pl_push_refuse(subscription);
-		return;
-	}
-	pl_subscription_end(subscription);
-	pl_stream_send_closed(peer, number, reason);
+	pl_subscription_dismiss(subscription);
 }
 
 /* Ends the subscriptions whose tokens have ended. Returns the time until the next token expires; UINT64_MAX: none does. */
@@ -199,7 +191,7 @@ static uint64_t end_unadmitted(struct pl_announcer *announcer)
 {
 	struct pl_publisher *publisher = announcer->publisher;
 	uint64_t now = pl_wall_clock(), left = UINT64_MAX;
-	/* A message may lose its peer, and so end other subscriptions. */
+	/* Pushed writes that are stopped may lose their peer, and so end other subscriptions. */
 	struct pl_list rest;
 
 	pl_list_init(&rest);

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <openssl/crypto.h>
+
 #include "stream/connect.h"
 
 #define QUEUE_DEFAULT 4
@@ -85,6 +87,7 @@ static void subscriber_free(struct pl_subscriber *subscriber)
 	pl_parts_close(subscriber);
 	if (subscriber->event_fd >= 0)
 		close(subscriber->event_fd);
+	OPENSSL_cleanse(&subscriber->presented, sizeof(subscriber->presented));
 	pl_free(&context->allocator, subscriber);
 }
 
@@ -357,7 +360,8 @@ int pl_subscriber_closed(struct pl_peer *peer, const struct pl_stream_message *m
 		subscriber->state = PL_STREAM_FAILED;
 		pl_subscriber_note_closed(subscriber, message->closed);
 	}
-	pl_subscriber_miss_known(subscriber, accounts);
+	if (!subscriber->restarted && accounts->next < subscriber->published)
+		pl_subscriber_miss(subscriber, subscriber->published);
 	pl_subscriber_stop_reading(subscriber);
 	pl_subscriber_wake(subscriber);
 	pl_lock_release(&subscriber->lock);

@@ -162,6 +162,16 @@ static inline void pl_subscriber_miss_known(const struct pl_subscriber *subscrib
 	pl_accounts_miss(accounts, subscriber->published, accounts->first, subscriber->every);
 }
 
+/* Counts the sequences before `end` in the subscriber's accounts alike. subscriber->lock is held. */
+static inline void pl_subscriber_miss(struct pl_subscriber *subscriber, uint64_t end)
+{
+	struct pl_accounts *accounts = &subscriber->accounts;
+	uint64_t unwanted = accounts->unwanted;
+
+	pl_accounts_miss(accounts, end, accounts->first, subscriber->every);
+	subscriber->absent += accounts->unwanted - unwanted;
+}
+
 /*
  * True if the caller is at home. It is not if another thread has attached the subscriber to a peer of another engine meanwhile:
  * then that thread has done the work.

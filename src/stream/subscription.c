@@ -89,7 +89,8 @@ static enum pl_subscribe_status admit_subscription(struct pl_subscription *subsc
 		subscription->told_state = PL_STREAM_LIVE;
 		subscription->accounts.first = subscription->accounts.next = first;
 		subscription->every = message->subscribe.every;
-		subscription->base = continues_instance(publisher, message) ? message->subscribe.base : first;
+		subscription->base =
+			continues_instance(publisher, message) ? PL_MIN(message->subscribe.base, first) : first;
 		subscription->blocks = message->subscribe.overflow == PL_OVERFLOW_BLOCK;
 		if (subscription->blocks && pl_publisher_has_demoted(publisher, subscription->peer)) {
 			subscription->demoted = true;
@@ -185,9 +186,13 @@ int pl_subscription_open(struct pl_peer *peer, const struct pl_stream_message *m
 	if (pl_subscription_find(peer, message->number) || message->subscribe.from > PL_RING_SEQUENCE_MAX ||
 	    message->subscribe.base > message->subscribe.from)
 		return -EPROTO;
-	answer.subscribed.status = PL_SUBSCRIBE_OFTEN;
-	if (!subscribes_too_often(peer))
+	if (subscribes_too_often(peer)) {
+		pl_peer_note_key(peer, PL_EVENT_LIMIT_REACHED, 0, -EBUSY,
+				 "subscribe: too many subscriptions in a short time");
+		answer.subscribed.status = PL_SUBSCRIBE_OFTEN;
+	} else {
 		answer.subscribed.status = create_subscription(peer, message, &subscription);
+	}
 	if (answer.subscribed.status >= PL_SUBSCRIBE_PLACES && !peer->stream_limits)
 		answer.subscribed.status = PL_SUBSCRIBE_FULL;
 	if (subscription) {
@@ -312,7 +317,8 @@ static struct pl_subscription *keep_ended(struct pl_publisher *publisher, struct
 	return oldest;
 }
 
-void pl_subscription_end(struct pl_subscription *subscription)
+/* `answer`: CLOSED tells the subscriber when the pushed writes have ended. */
+static void end_subscription(struct pl_subscription *subscription, bool answer)
 {
 	struct pl_publisher *publisher = subscription->publisher;
 	struct pl_context *context = publisher->context;
@@ -320,7 +326,6 @@ void pl_subscription_end(struct pl_subscription *subscription)
 	struct pl_peer *peer = subscription->peer;
 	struct pl_subscription *forgotten;
 
-	pl_push_end(subscription, true, false);
 	pl_list_remove(&subscription->peer_link);
 	peer->subscription_count--;
 	pl_list_remove(&subscription->home_link);
@@ -346,5 +351,26 @@ void pl_subscription_end(struct pl_subscription *subscription)
 	pl_publisher_set_gate(publisher);
 	pl_lock_release(&publisher->lock);
 	pl_free(&context->allocator, forgotten);
+	/* Last: a write that is stopped may lose the peer, and the ends of its other subscriptions may forget this one. */
+	pl_push_end(subscription, true, answer);
 	pl_turn_next(context, &publisher->turn);
+}
+
+void pl_subscription_end(struct pl_subscription *subscription)
+{
+	end_subscription(subscription, false);
+}
+
+void pl_subscription_dismiss(struct pl_subscription *subscription)
+{
+	enum pl_closed_reason reason = subscription->closed;
+	struct pl_peer *peer = subscription->peer;
+	uint32_t number = subscription->number;
+	bool pushes = subscription->push;
+
+	if (pushes)
+		pl_push_tell_last(subscription);
+	end_subscription(subscription, true);
+	if (!pushes)
+		pl_stream_send_closed(peer, number, reason);
 }
