@@ -104,6 +104,15 @@ def test_token_that_closes_the_listed_peer(pair):
         assert refusal(pair.peer.streams, token=Closing(token, pair.peer)) == ('PY-CLOSED', errno.EBADF)
 
 
+@pytest.mark.parametrize('lifetime', [0, 0.0, 1e-10, -1, float('nan')])
+def test_lifetime_must_be_above_zero(pair, lifetime):
+    with pair.far.publish('s', slot_bytes=64, needs_token=True) as publisher, pair.far.allocate(64, access='r') as region:
+        for call in (publisher.share, region.share, lambda **options: pair.far.share_all([region], **options)):
+            with pytest.raises(ValueError, match='lifetime must be at least'):
+                call(lifetime=lifetime)
+            assert call(lifetime=None)
+
+
 def test_asyncio():
     async def run():
         async with aio.Context(fabric='local') as near:

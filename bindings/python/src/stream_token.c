@@ -31,7 +31,7 @@ PyObject *py_publisher_share(PyObject *self, PY_ARGUMENTS)
 	int rc;
 
 	if (py_parse("share", names, 0, arguments, count, keywords, values) < 0 ||
-	    py_get_ns(values[0], names[0], 0, &options.lifetime) < 0 || py_object_check(&stream->base) < 0)
+	    py_get_lifetime(values[0], &options.lifetime) < 0 || py_object_check(&stream->base) < 0)
 		return NULL;
 	py_hold(&stream->base);
 	Py_BEGIN_ALLOW_THREADS
