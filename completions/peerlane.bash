@@ -27,27 +27,29 @@ _peerlane_subcommands() {
 	"$1" "$2" --help 2>/dev/null </dev/null | sed -n "s/^  peerlane $2 \([a-z]*\)   *[a-z].*/\1/p" | tr '\n' ' '
 }
 
-# Prints the names that a server publishes, as a command ("list", or "streams" with options) lists them, using the key and
-# the address given so far on the command line.
+# Prints the names that a server publishes, as a command ("list", or "streams" with options) lists them, using the key,
+# the token and the address given so far on the command line.
 _peerlane_names() {
-	local i address='' options=() program=$1
+	local i option value address='' options=() program=$1
 	shift
 	for ((i = 2; i < COMP_CWORD; i++)); do
+		option=''
 		case ${COMP_WORDS[i]} in
-		--key | -k | --identity | --peer | --known-hosts | --ca | --authorized | --old-key | --output | -o | --memory | -m | --fabric | -F | --lanes | -S | --rails | --device | --topology | --traffic-class | --service-level | --gid-index | --pkey | --ack-timeout | --retries | --rnr-timer | --gpu-multiprocessors | --timeout | -t | --start | --overflow | --queue | --every | --count | --to | --snapshot | --reconnect | --memory-limit | --seconds)
-			[[ ${COMP_WORDS[i]} == --key || ${COMP_WORDS[i]} == -k ]] && options+=(--key "${COMP_WORDS[i + 1]}")
-			[[ ${COMP_WORDS[i]} == --@(identity|peer|known-hosts|ca) ]] && options+=("${COMP_WORDS[i]}" "${COMP_WORDS[i + 1]}")
-			((i++))
-			;;
-		-*) ;;
-		*)
-			# bash splits HOST:PORT into words.
-			address=${COMP_WORDS[i]}
-			while [[ ${COMP_WORDS[i + 1]-} == : || ${COMP_WORDS[i]} == : ]] && ((i + 1 < COMP_CWORD)); do
-				address+=${COMP_WORDS[++i]}
-			done
+		--key | -k | --identity | --peer | --known-hosts | --ca | --authorized | --old-key | --output | -o | --memory | -m | --fabric | -F | --lanes | -S | --rails | --device | --topology | --traffic-class | --service-level | --gid-index | --pkey | --ack-timeout | --retries | --rnr-timer | --gpu-multiprocessors | --timeout | -t | --start | --overflow | --queue | --every | --count | --to | --snapshot | --reconnect | --memory-limit | --seconds | --token | --share | --lifetime | --listen | --name | --slots | --patience | --staging-memory | --offset | --length) option=${COMP_WORDS[i++]} ;;
+		-*) continue ;;
+		esac
+		# bash splits HOST:PORT into words.
+		value=${COMP_WORDS[i]-}
+		while [[ ${COMP_WORDS[i + 1]-} == : || ${COMP_WORDS[i]-} == : ]] && ((i + 1 < COMP_CWORD)); do
+			value+=${COMP_WORDS[++i]}
+		done
+		case $option in
+		'')
+			address=$value
 			break
 			;;
+		--key | -k) options+=(--key "$value") ;;
+		--identity | --peer | --known-hosts | --ca | --token) options+=("$option" "$value") ;;
 		esac
 	done
 	((i < COMP_CWORD)) && [[ $address ]] || return
@@ -133,7 +135,7 @@ _peerlane() {
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
 		;;
-	--hosts | --groups | --program | --key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay | --config | --baseline | --cached | --from | --to | --snapshot)
+	--hosts | --groups | --program | --key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay | --config | --baseline | --cached | --from | --to | --snapshot | --token | --share)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		return

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, serving, write
+from stream_support import publishing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMANDS = ['serve', 'list', 'get', 'put', 'delete', 'top', 'publish', 'streams', 'subscribe', 'relay', 'record', 'replay', 'key', 'routes', 'topo', 'bench', 'report', 'demo', 'check', 'fleet',
@@ -233,6 +234,31 @@ def test_completion_of_arguments(tmp_path):
         assert complete('get', '--key', key, host, ':', port, 'o') == {'one two', 'other'}
         assert complete('get', host, ':', port, 'o') == set()
         assert complete('delete', '--key', key, host, ':', port, 'o') == {'one two', 'other'}
+
+
+def test_completion_of_streams_with_a_token(tmp_path):
+    key, token = make_key(tmp_path), tmp_path / 'cam0.token'
+    assert complete('publish', '--share', '', cwd=tmp_path) == complete('relay', '--token', '', cwd=tmp_path) == {'key'}
+    with publishing('--key', key, '--share', token) as publisher:
+        host, port = publisher.address.split(':')
+        for command in ('subscribe', 'relay', 'record'):
+            assert complete(command, '--key', key, '--token', token, host, ':', port, '') == {'cam0'}
+            assert complete(command, '--key', key, host, ':', port, '') == set()
+
+
+@pytest.mark.parametrize('command', ['get', 'delete', 'subscribe', 'relay', 'record'])
+def test_completion_of_names_skips_the_values_of_options(command, tmp_path):
+    key, token = make_key(tmp_path), tmp_path / 'token'
+    values = {'--key': [key], '--token': [token], '--listen': ['127.0.0.1', ':', '0']}
+    # The command that lists the names gets these, too.
+    skipped = {'--identity', '--peer', '--known-hosts', '--ca'}
+    given = [word.rstrip('=') for word in complete(command, '--') if word.endswith('=') and word.rstrip('=') not in skipped]
+    write(tmp_path / 'file', b'')
+    with serving(tmp_path / 'file', '--key', key) as server, publishing('--key', key, '--share', token) as publisher:
+        address, name = (server.address, 'file') if command in ('get', 'delete') else (publisher.address, 'cam0')
+        host, port = address.split(':')
+        words = [word for option in given for word in (option, *values.get(option, ['x']))]
+        assert complete(command, *words, host, ':', port, '') == {name}
 
 
 @pytest.mark.parametrize('command', COMMANDS)

@@ -40,6 +40,14 @@ def ended(process, expect=0):
     return output, errors.decode()
 
 
+def damaged_recording(folder):
+    """A recording whose last frame, of sequence 9, is lost in a replay."""
+    data = bytearray(RECORDING.read_bytes())
+    last = [at for at in range(0, len(data), PAGE) if data[at:at + 8] == b'PLFRAME1'][2]
+    data[last + PAGE] ^= 1
+    return write(folder / 'run', data)
+
+
 HOLD = ['--allow-block', '--patience', 'never']
 HELD = ['--overflow', 'block']
 
@@ -106,11 +114,7 @@ def test_gap_is_passed_on():
 
 
 def test_sequences_behind_the_last_frame_are_passed_on(tmp_path):
-    data = bytearray(RECORDING.read_bytes())
-    last = [at for at in range(0, len(data), PAGE) if data[at:at + 8] == b'PLFRAME1'][2]
-    data[last + PAGE] ^= 1  # frame 9, which the replay then tells as lost
-    path = write(tmp_path / 'run', data)
-    replay = Publisher(command=['replay', path, '--fast', '--allow-block', '--subscribers', '2'])
+    replay = Publisher(command=['replay', damaged_recording(tmp_path), '--fast', '--allow-block', '--subscribers', '2'])
     with relaying(replay.address, *HELD, *HOLD, '--json') as relay:
         process = start('subscribe', relay.address, 'cam0', *HELD, '--json')
         relay.wait_for('subscribers', 1)
@@ -121,6 +125,27 @@ def test_sequences_behind_the_last_frame_are_passed_on(tmp_path):
     replay.finish(expect=1)
     for accounts in (got['accounts'], totals['accounts'], totals['subscribers'][0]['accounts']):
         assert (accounts['next'], accounts['aborted'], accounts['missed'], accounts['delivered']) == (10, 2, 1, 2)
+
+
+def test_one_signal_ends_the_wait_behind_the_last_frame(tmp_path):
+    replay = ['replay', damaged_recording(tmp_path), '--fast', '--allow-block', '--subscribers', '2']
+    # The frames 5 and 6 and the lost sequence 7 fill the ring, so the relay waits with 8 and 9 for the stopped subscriber.
+    with publishing(command=replay) as publisher, \
+            relaying(publisher.address, *HELD, *HOLD, '--slots', '3', '--timeout', 100 * DEADLINE, '--json') as relay:
+        process = start('subscribe', relay.address, 'cam0', *HELD)
+        try:
+            relay.wait_for('subscribers', 1)
+            process.send_signal(signal.SIGSTOP)
+            # The second subscriber of the replay lets it begin.
+            run('subscribe', publisher.address, 'cam0', *HELD, expect=3)
+            publisher.finish(expect=1)
+            relay.wait_for('published', 8)
+            output, errors = relay.stop(signal.SIGINT, expect=3)
+        finally:
+            process.kill()
+            process.communicate()
+    assert json.loads(output.splitlines()[-1])['unreported'] == 1
+    assert '1 subscribers have not taken all frames' in errors
 
 
 @pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])

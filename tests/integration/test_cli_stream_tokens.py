@@ -108,6 +108,39 @@ def test_relay_has_a_token_of_its_own(tmp_path):
             assert ended(process)[1].startswith('1 of 1 frames')
 
 
+def memory_has(process, content):
+    """Returns True if a writable mapping of a process contains the bytes."""
+    with open(f'/proc/{process.pid}/maps') as maps, open(f'/proc/{process.pid}/mem', 'rb', buffering=0) as memory:
+        for line in maps:
+            span, rights = line.split()[:2]
+            begin, end = (int(number, 16) for number in span.split('-'))
+            # Larger ones are those of sanitizers, without data of the program.
+            if not rights.startswith('rw') or end - begin > 1 << 30:
+                continue
+            try:
+                if content in os.pread(memory.fileno(), end - begin, begin):
+                    return True
+            except OSError:  # a mapping that has ended, or cannot be read
+                pass
+    return False
+
+
+def test_token_of_a_file_does_not_stay_in_memory(tmp_path):
+    path = tmp_path / 'token'
+    with sharing(path) as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--token', path, '--to', '-')
+        publisher.wait_for('subscribers', 1)
+        # The subscriber has left its start behind when it has written a frame.
+        publisher.feed(frame(0))
+        assert process.stdout.read(FRAME) == frame(0)
+        digits = path.read_text().strip()
+        for one in (publisher.process, process):
+            assert memory_has(one, b'cam0')
+            assert not memory_has(one, digits.encode()) and not memory_has(one, bytes.fromhex(digits))
+        publisher.finish()
+        ended(process)
+
+
 def test_recording_and_its_replay(tmp_path):
     token, again, recording = tmp_path / 'token', tmp_path / 'again', tmp_path / 'run.plrec'
     with sharing(token) as publisher:

@@ -77,6 +77,42 @@ def test_expired_token(pair):
         assert refusal(pair.peer.subscribe, 's', token=token) == ('STREAM-TOKEN-EXPIRED', errno.EACCES)
 
 
+class Closing:
+    """Bytes of a token that close an object when they are read."""
+
+    def __init__(self, token, closed):
+        self.token, self.closed = token, closed
+
+    def __bytes__(self):
+        self.closed.close()
+        return bytes(self.token)
+
+
+def test_token_that_closes_the_object(pair):
+    with pair.far.publish('s', slot_bytes=64, needs_token=True) as publisher:
+        token = publisher.share()
+        with pair.peer.subscribe('s', token=token) as subscriber:
+            assert refusal(subscriber.set_token, Closing(token, subscriber)) == ('PY-CLOSED', errno.EBADF)
+        with pair.peer.subscribe('s', token=token) as subscriber:
+            assert refusal(publisher.revoke, Closing(token, publisher)) == ('PY-CLOSED', errno.EBADF)
+    assert refusal(pair.peer.subscribe, 's', token=Closing(token, pair.peer)) == ('PY-CLOSED', errno.EBADF)
+
+
+def test_token_that_closes_the_listed_peer(pair):
+    with pair.far.publish('s', slot_bytes=64, needs_token=True) as publisher:
+        token = publisher.share()
+        assert refusal(pair.peer.streams, token=Closing(token, pair.peer)) == ('PY-CLOSED', errno.EBADF)
+
+
+@pytest.mark.parametrize('lifetime', [0, 0.0, 1e-10, -1, float('nan')])
+def test_lifetime_must_be_above_zero(pair, lifetime):
+    with pair.far.publish('s', slot_bytes=64, needs_token=True) as publisher, pair.far.allocate(64, access='r') as region:
+        for call in (publisher.share, region.share, lambda **options: pair.far.share_all([region], **options)):
+            with pytest.raises(ValueError, match='lifetime must be at least'):
+                call(lifetime=lifetime)
+            assert call(lifetime=None)
+
+
 def test_asyncio():
     async def run():
         async with aio.Context(fabric='local') as near:

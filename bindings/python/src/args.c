@@ -92,6 +92,17 @@ int py_get_ns(PyObject *value, const char *name, uint64_t none, uint64_t *ns)
 	return 0;
 }
 
+int py_get_lifetime(PyObject *value, uint64_t *ns)
+{
+	if (py_get_ns(value, "lifetime", 0, ns) < 0)
+		return -1;
+	if (!value || value == Py_None || *ns)
+		return 0;
+	PyErr_Format(PyExc_ValueError,
+		     "lifetime must be at least 1e-9 seconds, not %S; leave it out for a token that never ends", value);
+	return -1;
+}
+
 /* Reads rights: "r", "w" and "a" in any order, of regions also "s"; "" for local use only. */
 int py_get_rights(struct py_state *state, PyObject *value, bool of_region, unsigned *rights)
 {

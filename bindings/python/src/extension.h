@@ -167,6 +167,8 @@ struct py_operation {
 int py_parse(const char *function, const char *const *names, int required, PY_ARGUMENTS, PyObject **values);
 int py_get_u64(PyObject *value, const char *name, uint64_t *number);
 int py_get_ns(PyObject *value, const char *name, uint64_t none, uint64_t *ns);
+/* Reads the argument `lifetime` of a token: seconds above 0.  None: 0, which is "never ends" in pl_grant_options. */
+int py_get_lifetime(PyObject *value, uint64_t *ns);
 int py_get_rights(struct py_state *state, PyObject *value, bool of_region, unsigned *rights);
 PyObject *py_rights_text(unsigned rights);
 const char *py_get_text(PyObject *value, const char *name, PyObject **owner);

@@ -233,7 +233,7 @@ PyObject *py_context_share_all(PyObject *self, PY_ARGUMENTS)
 
 	if (py_parse("share_all", names, 1, arguments, count, keywords, values) < 0 ||
 	    py_get_rights(context->state, values[1], false, &options.rights) < 0 ||
-	    py_get_ns(values[2], names[2], 0, &options.lifetime) < 0)
+	    py_get_lifetime(values[2], &options.lifetime) < 0)
 		return NULL;
 	list = PySequence_List(values[0]);
 	if (!list)

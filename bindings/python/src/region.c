@@ -122,7 +122,7 @@ static PyObject *py_region_share(PyObject *self, PY_ARGUMENTS)
 	if (py_parse("share", names, 0, arguments, count, keywords, values) < 0 ||
 	    py_get_u64(values[0], names[0], &offset) < 0 || py_get_u64(values[1], names[1], &length) < 0 ||
 	    py_get_rights(context->state, values[2], false, &options.rights) < 0 ||
-	    py_get_ns(values[3], names[3], 0, &options.lifetime) < 0 || py_object_check(&region->base) < 0)
+	    py_get_lifetime(values[3], &options.lifetime) < 0 || py_object_check(&region->base) < 0)
 		return NULL;
 	/* The library takes 0 for all bytes, and for all rights. */
 	if (values[1] && length == 0)

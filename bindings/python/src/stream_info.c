@@ -117,12 +117,14 @@ PyObject *py_peer_streams(PyObject *self, PY_ARGUMENTS)
 	int got;
 
 	if (py_parse("streams", names, 0, arguments, count, keywords, values) < 0 ||
-	    py_get_ns(values[0], names[0], PY_ANSWER_NS, &timeout) < 0 || py_object_check(&peer->base) < 0)
+	    py_get_ns(values[0], names[0], PY_ANSWER_NS, &timeout) < 0)
 		return NULL;
 	infos = calloc(LIST_MAX, sizeof(*infos));
 	if (!infos)
 		return PyErr_NoMemory();
-	if (py_stream_token(values[1], &token, &length, &owner) < 0) {
+	/* __bytes__ of the token can close the peer. */
+	if (py_stream_token(values[1], &token, &length, &owner) < 0 || py_object_check(&peer->base) < 0) {
+		Py_XDECREF(owner);
 		free(infos);
 		return NULL;
 	}

@@ -31,7 +31,7 @@ PyObject *py_publisher_share(PyObject *self, PY_ARGUMENTS)
 	int rc;
 
 	if (py_parse("share", names, 0, arguments, count, keywords, values) < 0 ||
-	    py_get_ns(values[0], names[0], 0, &options.lifetime) < 0 || py_object_check(&stream->base) < 0)
+	    py_get_lifetime(values[0], &options.lifetime) < 0 || py_object_check(&stream->base) < 0)
 		return NULL;
 	py_hold(&stream->base);
 	Py_BEGIN_ALLOW_THREADS
@@ -86,8 +86,13 @@ PyObject *py_subscriber_set_token(PyObject *self, PyObject *given)
 	size_t length = 0;
 	int rc;
 
-	if (py_object_check(&stream->base) < 0 || py_stream_token(given, &token, &length, &owner) < 0)
+	/* __bytes__ of the token can close the subscriber. */
+	if (py_stream_token(given, &token, &length, &owner) < 0)
 		return NULL;
+	if (py_object_check(&stream->base) < 0) {
+		Py_XDECREF(owner);
+		return NULL;
+	}
 	rc = pl_subscriber_set_token(stream->subscriber, token, length, &error);
 	Py_XDECREF(owner);
 	if (rc)

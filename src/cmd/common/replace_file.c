@@ -13,6 +13,8 @@ static int write_lines(FILE *file, const char *text)
 	size_t length = strlen(text);
 	bool ends = length && text[length - 1] == '\n';
 
+	/* The text can be a secret, which must not stay in a buffer. */
+	setvbuf(file, NULL, _IONBF, 0);
 	return fputs(text, file) == EOF || (!ends && fputc('\n', file) == EOF) || fflush(file) ? -errno : 0;
 }
 

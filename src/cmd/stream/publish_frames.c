@@ -175,7 +175,8 @@ int publish_frames(struct publish *publish, struct pl_error *error)
 	publish->end = cli_now();
 	if (rc == -ENODATA || rc == -EINTR)
 		rc = 0;
-	ended = stream_server_end(&publish->server, &options->common, rc < 0 ? &ignored : error);
+	stream_server_begin_end(&publish->server, &options->common);
+	ended = stream_server_end(&publish->server, rc < 0 ? &ignored : error);
 	status_line_end(&publish->line);
 	return rc < 0 ? rc : ended;
 }

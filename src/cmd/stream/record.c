@@ -37,13 +37,14 @@ static int open_record(struct record *record, struct pl_error *error)
 	rc = stream_token_option(options->token_file, &token, &stream, error);
 	if (rc == 0)
 		rc = stream_client_open(&record->client, &options->common, options->address, error);
-	if (rc < 0)
-		return rc;
-	stream.held = 1;
-	rc = pl_subscriber_open(record->client.peer, options->name, &stream, record->client.timeout,
-				&record->subscriber, error);
-	if (rc < 0)
-		hint_at_options(record, rc, error);
+	if (rc == 0) {
+		stream.held = 1;
+		rc = pl_subscriber_open(record->client.peer, options->name, &stream, record->client.timeout,
+					&record->subscriber, error);
+		if (rc < 0)
+			hint_at_options(record, rc, error);
+	}
+	stream_token_wipe(&token);
 	return rc;
 }
 

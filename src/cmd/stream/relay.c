@@ -124,8 +124,7 @@ static bool relay_awaits_subscribers(void *user)
 {
 	struct relay *relay = user;
 
-	stream_server_wait(&relay->server, -1, 0);
-	return !relay->server.stopping && cli_now() < relay->end;
+	return stream_server_awaits_subscribers(&relay->server);
 }
 
 /* Skips the sequences behind the last frame, so that subscribers learn of each sequence that the publisher had. */
@@ -133,11 +132,9 @@ static int relay_skip_rest(struct relay *relay, struct pl_error *error)
 {
 	const struct pl_accounts *accounts = &relay->subscribe.info.accounts;
 	uint64_t lost = subscribe_lost(accounts) - CLI_MIN(subscribe_lost(accounts), relay->lost);
-	int rc;
+	int rc = stream_server_skip(&relay->server, accounts->next, lost, relay_awaits_subscribers, relay, error);
 
-	relay->server.stopping = false;
-	relay->end = cli_now() + stream_server_end_time(&relay->options->upstream.common);
-	rc = stream_server_skip(&relay->server, accounts->next, lost, relay_awaits_subscribers, relay, error);
+	/* The wait for subscribers is over: stream_server_end() waits no longer. */
 	return rc == -EINTR ? 0 : rc;
 }
 
@@ -150,10 +147,11 @@ static int relay_run(struct relay *relay)
 	/* A signal from now on ends the wait for subscribers. */
 	relay_consume_signal(relay);
 	relay->server.signals = relay->subscribe.client.signals;
+	stream_server_begin_end(&relay->server, &relay->options->upstream.common);
 	if (rc == 0 && relay->subscribe.end == SUBSCRIBE_ENDED)
 		rc = relay_skip_rest(relay, &error);
 	if (rc == 0)
-		rc = stream_server_end(&relay->server, &relay->options->upstream.common, &error);
+		rc = stream_server_end(&relay->server, &error);
 	if (rc < 0)
 		relay->subscribe.end = SUBSCRIBE_FAILED;
 	cli_signal_ignore();

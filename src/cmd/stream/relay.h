@@ -23,7 +23,6 @@ struct relay {
 	struct subscribe_forward forward;
 	struct stream_server server;
 	uint64_t lost; /* sequences that were skipped as lost */
-	uint64_t end;  /* cli_now() at which the wait for subscribers ends */
 };
 
 /* Parses the command line (relay_options.c). */

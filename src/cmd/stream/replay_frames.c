@@ -212,7 +212,8 @@ int replay_frames(struct replay *replay, struct pl_error *error)
 	replay->end = cli_now();
 	if (rc == -EINTR)
 		rc = 0;
-	ended = stream_server_end(&replay->server, &options->common, rc < 0 ? &ignored : error);
+	stream_server_begin_end(&replay->server, &options->common);
+	ended = stream_server_end(&replay->server, rc < 0 ? &ignored : error);
 	status_line_end(&replay->line);
 	return rc < 0 ? rc : ended;
 }

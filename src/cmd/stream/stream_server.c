@@ -255,20 +255,24 @@ unsigned stream_server_count_subscribers(const struct stream_server *server, uns
 
 /* -- end ------------------------------------------------------------------------------------------------------ */
 
-uint64_t stream_server_end_time(const struct cli_options *options)
+void stream_server_begin_end(struct stream_server *server, const struct cli_options *options)
 {
-	return options->timeout ? options->timeout : END_TIMEOUT;
+	server->stopping = false;
+	server->end = cli_now() + (options->timeout ? options->timeout : END_TIMEOUT);
 }
 
-int stream_server_end(struct stream_server *server, const struct cli_options *options, struct pl_error *error)
+bool stream_server_awaits_subscribers(struct stream_server *server)
 {
-	uint64_t end = cli_now() + stream_server_end_time(options);
+	stream_server_wait(server, -1, 0);
+	return !server->stopping && cli_now() < server->end;
+}
+
+int stream_server_end(struct stream_server *server, struct pl_error *error)
+{
 	int rc;
 
-	server->stopping = false;
 	while ((rc = pl_publisher_end(server->publisher, STREAM_SERVER_SLICE, error)) == -ETIMEDOUT) {
-		stream_server_wait(server, -1, 0);
-		if (server->stopping || cli_now() >= end) {
+		if (!stream_server_awaits_subscribers(server)) {
 			server->unreported = stream_server_subscribers(server);
 			return 0;
 		}

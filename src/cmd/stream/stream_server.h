@@ -22,6 +22,7 @@ struct stream_server {
 	bool stopping;       /* a signal was read */
 	bool quiet;
 	uint64_t looked;     /* cli_now() of the last stream_server_wait() */
+	uint64_t end;        /* cli_now() at which subscribers have had their time to take the last frames */
 	unsigned unreported; /* subscribers that had not taken all frames when the stream was closed */
 };
 
@@ -50,13 +51,12 @@ int stream_server_skip(const struct stream_server *server, uint64_t sequence, ui
 		       void *user, struct pl_error *error);
 /* Returns the number of subscribers now. */
 unsigned stream_server_subscribers(const struct stream_server *server);
-/*
- * Ends the stream, and waits until the subscribers have taken its frames, for --timeout or 30 s.  A signal that is read
- * ends the wait.
- */
-int stream_server_end(struct stream_server *server, const struct cli_options *options, struct pl_error *error);
-/* Returns the nanoseconds that subscribers have to take the last frames. */
-uint64_t stream_server_end_time(const struct cli_options *options);
+/* Begins the wait for subscribers to take the last frames: --timeout or 30 s.  A signal from now on ends it. */
+void stream_server_begin_end(struct stream_server *server, const struct cli_options *options);
+/* Handles connections and signals.  Returns false if that wait is over. */
+bool stream_server_awaits_subscribers(struct stream_server *server);
+/* Ends the stream, and waits until the subscribers have taken its frames, or the wait that has begun is over. */
+int stream_server_end(struct stream_server *server, struct pl_error *error);
 /* Returns a list of the subscribers, with up to 64 that have ended. */
 struct json_object *stream_server_subscribers_json(const struct stream_server *server);
 /* Returns their number; *demoted receives the number of those that have lost their right to hold frames back. */

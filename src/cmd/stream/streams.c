@@ -192,9 +192,12 @@ int pl_cli_streams(int argc, char **argv)
 	rc = streams.token_file ? stream_token_read(streams.token_file, &streams.token, &error) : 0;
 	if (rc == 0)
 		rc = stream_client_open(&client, &streams.common, streams.address, &error);
-	if (rc < 0)
+	if (rc < 0) {
+		stream_token_wipe(&streams.token);
 		return cli_report_for(&streams.common, &error);
+	}
 	rc = fetch_streams(&streams, &client, &error);
+	stream_token_wipe(&streams.token);
 	if (rc == 0 && streams.common.json)
 		rc = print_streams_json(&streams, &client);
 	else if (rc == 0 && streams.count)

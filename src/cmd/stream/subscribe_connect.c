@@ -79,14 +79,17 @@ int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 
 	if (rc == 0)
 		rc = stream_client_open(&subscribe->client, &options->common, options->address, error);
+	if (rc == 0) {
+		/* One frame is processed, and the snapshot keeps another. */
+		stream.held = 2;
+		rc = pl_subscriber_open(subscribe->client.peer, options->name, &stream, subscribe->client.timeout,
+					&subscribe->subscriber, error);
+		if (rc < 0)
+			rc = fail_to_subscribe(subscribe, rc, error);
+	}
+	stream_token_wipe(&token);
 	if (rc < 0)
 		return rc;
-	/* One frame is processed, and the snapshot keeps another. */
-	stream.held = 2;
-	rc = pl_subscriber_open(subscribe->client.peer, options->name, &stream, subscribe->client.timeout,
-				&subscribe->subscriber, error);
-	if (rc < 0)
-		return fail_to_subscribe(subscribe, rc, error);
 	subscribe_look(subscribe);
 	/* The library's accounts begin with the first frame that the publisher had. */
 	if (stream.start == PL_START_SEQUENCE && subscribe->info.accounts.first > stream.from)
@@ -104,6 +107,7 @@ static int subscribe_attach(struct subscribe *subscribe, uint64_t timeout, struc
 
 	if (rc == 0 && path)
 		rc = pl_subscriber_set_token(subscriber, token.bytes, token.length, error);
+	stream_token_wipe(&token);
 	return rc < 0 ? rc : pl_subscriber_attach(subscriber, subscribe->client.peer, timeout, error);
 }
 

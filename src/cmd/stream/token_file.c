@@ -68,7 +68,9 @@ int stream_share_write(const struct stream_share *share, struct pl_publisher *pu
 		return rc;
 	for (size_t i = 0; i < token.length; i++)
 		snprintf(text + 2 * i, 3, "%02x", token.bytes[i]);
+	stream_token_wipe(&token);
 	rc = cli_replace_file(share->file, text, 0600);
+	explicit_bzero(text, sizeof(text));
 	return rc < 0 ? cli_fail(error, rc, "TOKEN-FILE", share->file, "choose another file for --share",
 				 "the token cannot be written: %s", strerror(-rc))
 		      : 0;
@@ -114,31 +116,37 @@ static int parse_token_text(const char *text, size_t length, struct stream_token
 	return 0;
 }
 
-int stream_token_read(const char *path, struct stream_token_bytes *token, struct pl_error *error)
+/* Reads and converts the digits of an open file. */
+static int read_token_text(int fd, const char *path, struct stream_token_bytes *token, struct pl_error *error)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), rc;
 	char text[TEXT_MAX + 1];
 	size_t length = 0;
 	ssize_t got;
+	int rc = 0;
+
+	while ((got = read(fd, text + length, sizeof(text) - length)) > 0)
+		length += (size_t)got;
+	if (got < 0)
+		rc = cli_fail_errno(error, -errno, "read", path);
+	else if (length == sizeof(text) || parse_token_text(text, length, token) < 0)
+		rc = cli_fail(error, -EINVAL, "TOKEN-FILE", path,
+			      "copy the file that `peerlane publish --share FILE` wrote",
+			      "the file has no token of a stream");
+	explicit_bzero(text, sizeof(text));
+	return rc;
+}
+
+int stream_token_read(const char *path, struct stream_token_bytes *token, struct pl_error *error)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), rc;
 
 	if (fd < 0)
 		return cli_fail_errno(error, -errno, "open", path);
 	rc = check_token_file(fd, path, error);
-	if (rc < 0) {
-		close(fd);
-		return rc;
-	}
-	while ((got = read(fd, text + length, sizeof(text) - length)) > 0)
-		length += (size_t)got;
-	rc = errno;
+	if (rc == 0)
+		rc = read_token_text(fd, path, token, error);
 	close(fd);
-	if (got < 0)
-		return cli_fail_errno(error, -rc, "read", path);
-	if (length == sizeof(text) || parse_token_text(text, length, token) < 0)
-		return cli_fail(error, -EINVAL, "TOKEN-FILE", path,
-				"copy the file that `peerlane publish --share FILE` wrote",
-				"the file has no token of a stream");
-	return 0;
+	return rc;
 }
 
 int stream_token_option(const char *path, struct stream_token_bytes *token, struct pl_subscriber_options *options,
@@ -152,6 +160,11 @@ int stream_token_option(const char *path, struct stream_token_bytes *token, stru
 	options->token = token->bytes;
 	options->token_length = token->length;
 	return rc;
+}
+
+void stream_token_wipe(struct stream_token_bytes *token)
+{
+	explicit_bzero(token, sizeof(*token));
 }
 
 void stream_token_hint(struct pl_error *error)

@@ -34,11 +34,13 @@ struct stream_token_bytes {
 /* Help of the option --token. */
 #define STREAM_TOKEN_HELP "Present the token in FILE, which the publisher wrote with --share"
 
-/* Reads the token of a file. Refuses a file that other users can read or replace. */
+/* Reads the token of a file. Refuses a file that other users can read or replace. The caller wipes *token. */
 int stream_token_read(const char *path, struct stream_token_bytes *token, struct pl_error *error);
-/* Reads the token of --token into the options; `path` NULL: none. The options point to *token. */
+/* Reads the token of --token into the options; `path` NULL: none. The options point to *token, which the caller wipes. */
 int stream_token_option(const char *path, struct stream_token_bytes *token, struct pl_subscriber_options *options,
 			struct pl_error *error);
+/* Overwrites a token, so that it does not stay in memory. */
+void stream_token_wipe(struct stream_token_bytes *token);
 /* Replaces a hint about functions of the library, if the error is about a token. */
 void stream_token_hint(struct pl_error *error);
 
