@@ -67,6 +67,8 @@ void py_stream_dealloc(PyObject *self);
 
 /* Tokens: stream_token.c. Sets the bytes of a token, which `owner` keeps; None: leaves all as it is. Returns 0 or -1. */
 int py_stream_token(PyObject *value, const void **token, size_t *length, PyObject **owner);
+/* The same for a call of an object, which must be open then. */
+int py_open_token(struct py_object *object, PyObject *value, const void **token, size_t *length, PyObject **owner);
 PyObject *py_publisher_share(PyObject *self, PY_ARGUMENTS);
 PyObject *py_publisher_revoke(PyObject *self, PyObject *given);
 PyObject *py_subscriber_set_token(PyObject *self, PyObject *given);

@@ -117,16 +117,13 @@ PyObject *py_peer_streams(PyObject *self, PY_ARGUMENTS)
 	int got;
 
 	if (py_parse("streams", names, 0, arguments, count, keywords, values) < 0 ||
-	    py_get_ns(values[0], names[0], PY_ANSWER_NS, &timeout) < 0)
+	    py_get_ns(values[0], names[0], PY_ANSWER_NS, &timeout) < 0 ||
+	    py_open_token(&peer->base, values[1], &token, &length, &owner) < 0)
 		return NULL;
 	infos = calloc(LIST_MAX, sizeof(*infos));
-	if (!infos)
-		return PyErr_NoMemory();
-	/* __bytes__ of the token can close the peer. */
-	if (py_stream_token(values[1], &token, &length, &owner) < 0 || py_object_check(&peer->base) < 0) {
+	if (!infos) {
 		Py_XDECREF(owner);
-		free(infos);
-		return NULL;
+		return PyErr_NoMemory();
 	}
 	infos[0].size = sizeof(*infos);
 	py_hold(&peer->base);

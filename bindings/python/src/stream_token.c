@@ -16,6 +16,17 @@ int py_stream_token(PyObject *value, const void **token, size_t *length, PyObjec
 	return 0;
 }
 
+int py_open_token(struct py_object *object, PyObject *value, const void **token, size_t *length, PyObject **owner)
+{
+	/* __bytes__ of the token can close the object, so the check comes second. */
+	if (py_stream_token(value, token, length, owner) < 0)
+		return -1;
+	if (py_object_check(object) == 0)
+		return 0;
+	Py_XDECREF(*owner);
+	return -1;
+}
+
 /* share(lifetime=None) */
 PyObject *py_publisher_share(PyObject *self, PY_ARGUMENTS)
 {
@@ -56,12 +67,8 @@ PyObject *py_publisher_revoke(PyObject *self, PyObject *given)
 	size_t length = 0;
 	int rc;
 
-	if (py_stream_token(given, &token, &length, &owner) < 0)
+	if (py_open_token(&stream->base, given, &token, &length, &owner) < 0)
 		return NULL;
-	if (py_object_check(&stream->base) < 0) {
-		Py_XDECREF(owner);
-		return NULL;
-	}
 	py_hold(&stream->base);
 	Py_BEGIN_ALLOW_THREADS
 		rc = pl_publisher_revoke(stream->publisher, token, length);
@@ -86,13 +93,8 @@ PyObject *py_subscriber_set_token(PyObject *self, PyObject *given)
 	size_t length = 0;
 	int rc;
 
-	/* __bytes__ of the token can close the subscriber. */
-	if (py_stream_token(given, &token, &length, &owner) < 0)
+	if (py_open_token(&stream->base, given, &token, &length, &owner) < 0)
 		return NULL;
-	if (py_object_check(&stream->base) < 0) {
-		Py_XDECREF(owner);
-		return NULL;
-	}
 	rc = pl_subscriber_set_token(stream->subscriber, token, length, &error);
 	Py_XDECREF(owner);
 	if (rc)
