@@ -127,20 +127,6 @@ static void rig_end(struct rig *rig)
 	pl_close(rig->context);
 }
 
-static struct pl_publisher *open_publisher(struct pl_context *context)
-{
-	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
-	struct pl_publisher *publisher;
-	struct pl_error error;
-
-	options.slot_bytes = BYTES;
-	options.slots = SLOTS;
-	options.allow_block = true;
-	options.patience = UINT64_MAX;
-	check_ok(pl_publisher_open(context, "ends", &options, &publisher, &error), &error);
-	return publisher;
-}
-
 static int publish_within(struct pl_publisher *publisher, uint64_t timeout)
 {
 	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
@@ -211,7 +197,7 @@ static void run_all(const struct way *way, bool (*run)(const struct way *way, un
 static void child_publish(const struct way *way, int to, int from)
 {
 	struct pl_context *context = context_open(way->setting);
-	struct pl_publisher *publisher = open_publisher(context);
+	struct pl_publisher *publisher = open_blocking_publisher(context, "ends", BYTES, SLOTS);
 	struct pl_listener *listener;
 	struct pl_error error;
 	char address[96], order;
@@ -450,7 +436,7 @@ static bool hit_subscriber(const struct way *way, unsigned at)
 	bool hit;
 
 	rig_start(&rig, way, at, child_subscribe);
-	publisher = open_publisher(rig.context);
+	publisher = open_blocking_publisher(rig.context, "ends", BYTES, SLOTS);
 	listener = listener_open(way->setting, rig.context, address);
 	proxy_start_recording(&rig.proxy, address, hit_child, &rig);
 	snprintf(address, sizeof(address), "%s", rig.proxy.address);

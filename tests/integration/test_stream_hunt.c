@@ -73,25 +73,11 @@ static void publish_next(struct pl_publisher *publisher)
 	check_ok(pl_frame_publish(frame, &options, &error), &error);
 }
 
-static struct pl_publisher *open_publisher(struct pl_context *context)
-{
-	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
-	struct pl_publisher *publisher;
-	struct pl_error error;
-
-	options.slot_bytes = BYTES;
-	options.slots = SLOTS;
-	options.allow_block = true;
-	options.patience = UINT64_MAX;
-	check_ok(pl_publisher_open(context, "hunt", &options, &publisher, &error), &error);
-	return publisher;
-}
-
 /* Publishes without waiting for anybody, with short pauses, until the parent sends a byte. */
 static void child_publish(const struct setting *setting, int to, int from)
 {
 	struct pl_context *context = context_open(setting);
-	struct pl_publisher *publisher = open_publisher(context);
+	struct pl_publisher *publisher = open_blocking_publisher(context, "hunt", BYTES, SLOTS);
 	struct pl_listener *listener;
 	uint64_t random = 1;
 	struct pl_peer *peer;
@@ -448,7 +434,7 @@ static void test_killed_subscriber(void *argument)
 
 	child_start(&child, setting, child_subscribe);
 	context = context_open(setting);
-	publisher = open_publisher(context);
+	publisher = open_blocking_publisher(context, "hunt", BYTES, SLOTS);
 	listener = listener_open(setting, context, address);
 	check(write(child.to, address, sizeof(address)) == sizeof(address));
 	check_ok(pl_accept(listener, AMPLE_TIME, &peer, &error), &error);

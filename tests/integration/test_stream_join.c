@@ -41,16 +41,8 @@ static void *write_frames(void *argument)
 {
 	struct rig *rig = argument;
 
-	while (!atomic_load(&rig->stop)) {
-		struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
-		struct pl_frame_info info;
-		struct pl_stream_frame *frame = loan_frame(rig->publisher, &info);
-		struct pl_error error;
-
-		frame_fill(&info, BYTES);
-		options.length = BYTES;
-		check_ok(pl_frame_publish(frame, &options, &error), &error);
-	}
+	while (!atomic_load(&rig->stop))
+		publish_filled(rig->publisher, BYTES);
 	return NULL;
 }
 

@@ -134,18 +134,6 @@ static int list_with(const struct rig *rig, const struct token *token, struct pl
 					     AMPLE_TIME, error);
 }
 
-static void publish_one(struct pl_publisher *publisher)
-{
-	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
-	struct pl_frame_info info;
-	struct pl_stream_frame *frame = loan_frame(publisher, &info);
-	struct pl_error error;
-
-	options.length = SLOT;
-	frame_fill(&info, options.length);
-	check_ok(pl_frame_publish(frame, &options, &error), &error);
-}
-
 static void take_one(struct pl_subscriber *subscriber, uint64_t sequence)
 {
 	struct pl_frame_info info = PL_FRAME_INFO_INIT;
@@ -224,7 +212,7 @@ static void test_token(void *argument)
 	check(!strcmp(infos[0].name, NAME) && infos[0].needs_token && infos[0].allow_block && !infos[1].needs_token);
 	check(pl_peer_publishers(rig.environment.near_peer, infos, 4, AMPLE_TIME, &error) == 1);
 	subscriber = subscribe(&rig, &token, NULL);
-	publish_one(rig.publisher);
+	publish_filled(rig.publisher, SLOT);
 	take_one(subscriber, 0);
 	check(refused_open(&rig, NULL, "STREAM-TOKEN-NEEDED") == -EACCES);
 	check(count_noted(rig.environment.far_peer, "refused-here", "subscribe: the stream needs a token") == 2);
@@ -340,7 +328,7 @@ static void test_revoke(void *argument)
 	options.queue = 16;
 	first = subscribe(&rig, &one, &options);
 	second = subscribe(&rig, &two, &options);
-	publish_one(rig.publisher);
+	publish_filled(rig.publisher, SLOT);
 	take_one(first, 0);
 	take_one(second, 0);
 	check(pl_publisher_revoke(rig.publisher, one.bytes, one.length) == 0);
@@ -349,7 +337,7 @@ static void test_revoke(void *argument)
 	check(take_until(first, "STREAM-TOKEN-REVOKED") == 0);
 	check(refused_open(&rig, &one, "STREAM-TOKEN-REFUSED") == -EACCES);
 	check(count_noted(rig.environment.far_peer, "revoked-here", "subscription: its token was revoked") == 1);
-	publish_one(rig.publisher);
+	publish_filled(rig.publisher, SLOT);
 	take_one(second, 1);
 	/* With the old token the subscriber cannot go on, with a new one it can. */
 	check(pl_subscriber_attach(first, rig.environment.near_peer, AMPLE_TIME, &error) == -EACCES);
@@ -474,7 +462,7 @@ static void test_expiry(void *argument)
 	forever = share_stream(rig.publisher, 0);
 	subscriber = subscribe(&rig, &token, NULL);
 	lasting = subscribe(&rig, &forever, NULL);
-	publish_one(rig.publisher);
+	publish_filled(rig.publisher, SLOT);
 	take_one(subscriber, 0);
 	take_one(lasting, 0);
 	pl_engine_lock(rig.environment.far_peer->home);
@@ -487,7 +475,7 @@ static void test_expiry(void *argument)
 	pl_engine_unlock(rig.environment.far_peer->home);
 	check(take_until(subscriber, "STREAM-TOKEN-EXPIRED") == 0);
 	check(count_noted(rig.environment.far_peer, "revoked-here", "subscription: its token has expired") == 1);
-	publish_one(rig.publisher);
+	publish_filled(rig.publisher, SLOT);
 	take_one(lasting, 1);
 	pl_subscriber_close(subscriber);
 	pl_subscriber_close(lasting);
@@ -507,11 +495,11 @@ static void test_resume(void *argument)
 	rig_open(&rig, argument);
 	token = share_stream(rig.publisher, 0);
 	subscriber = subscribe(&rig, &token, NULL);
-	publish_one(rig.publisher);
+	publish_filled(rig.publisher, SLOT);
 	take_one(subscriber, 0);
 	pl_peer_close(rig.environment.far_peer);
 	check(pl_subscriber_take(subscriber, &frame, 1, AMPLE_TIME, &error) == -ENOTCONN);
-	publish_one(rig.publisher);
+	publish_filled(rig.publisher, SLOT);
 	connect_pair(&rig.environment, rig.environment.near, rig.environment.listener, &near_peer, &far_peer);
 	pl_peer_close(rig.environment.near_peer);
 	rig.environment.near_peer = near_peer;

@@ -21,18 +21,6 @@ struct ring {
 	uint8_t *kept[2];    /* the control part, the payload */
 };
 
-static void publish(struct pl_publisher *publisher)
-{
-	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
-	struct pl_frame_info info;
-	struct pl_stream_frame *frame = loan_frame(publisher, &info);
-	struct pl_error error;
-
-	options.length = SLOT;
-	frame_fill(&info, SLOT);
-	check_ok(pl_frame_publish(frame, &options, &error), &error);
-}
-
 static void ring_keep(struct ring *ring)
 {
 	for (unsigned i = 0; i < 2; i++) {
@@ -68,7 +56,7 @@ static void ring_open(struct ring *ring, struct scenario_environment *environmen
 	options.slots = SLOTS;
 	check_ok(pl_publisher_open(environment->far, "ring", &options, &ring->publisher, &error), &error);
 	for (unsigned i = 0; i < SLOTS; i++)
-		publish(ring->publisher);
+		publish_filled(ring->publisher, SLOT);
 	buffer_open(&ring->bytes, environment->near, 64, PL_ACCESS_LOCAL);
 	bytes_set(ring->bytes.bytes, 0x5a, 64);
 }
@@ -172,7 +160,7 @@ static void hostile_writes(struct scenario_environment *environment)
 		}
 	}
 	/* The publisher goes on. */
-	publish(ring.publisher);
+	publish_filled(ring.publisher, SLOT);
 	pl_subscriber_close(ring_subscribe(&ring));
 	ring_close(&ring);
 }

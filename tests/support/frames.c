@@ -32,6 +32,33 @@ struct pl_stream_frame *loan_frame(struct pl_publisher *publisher, struct pl_fra
 	return frame;
 }
 
+struct pl_publisher *open_blocking_publisher(struct pl_context *context, const char *name, size_t slot_bytes,
+					     unsigned slots)
+{
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_publisher *publisher;
+	struct pl_error error;
+
+	options.slot_bytes = slot_bytes;
+	options.slots = slots;
+	options.allow_block = true;
+	options.patience = UINT64_MAX;
+	check_ok(pl_publisher_open(context, name, &options, &publisher, &error), &error);
+	return publisher;
+}
+
+void publish_filled(struct pl_publisher *publisher, uint64_t length)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_frame_info info;
+	struct pl_stream_frame *frame = loan_frame(publisher, &info);
+	struct pl_error error;
+
+	options.length = length;
+	frame_fill(&info, length);
+	check_ok(pl_frame_publish(frame, &options, &error), &error);
+}
+
 struct pl_accounts exact_accounts(struct pl_subscriber *subscriber)
 {
 	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;

@@ -9,6 +9,11 @@
 struct pl_stream_frame *loan_frame(struct pl_publisher *publisher, struct pl_frame_info *info);
 /* Fills a loan with the pattern of its sequence. */
 void frame_fill(const struct pl_frame_info *info, uint64_t length);
+/* Opens a stream whose subscribers may hold slots back without limit of time. */
+struct pl_publisher *open_blocking_publisher(struct pl_context *context, const char *name, size_t slot_bytes,
+					     unsigned slots);
+/* Publishes a frame with the pattern of its sequence. */
+void publish_filled(struct pl_publisher *publisher, uint64_t length);
 /* Returns the accounts of a subscriber, which add up. */
 struct pl_accounts exact_accounts(struct pl_subscriber *subscriber);
 

@@ -47,8 +47,7 @@ static void *close_peer(void *peer)
 
 static void cancel_while_closing(void *unused)
 {
-	struct scenario_environment environment = { .setting = &setting };
-	struct pl_options options = setting_options(&setting);
+	struct scenario_environment environment;
 	struct pl_operation *operation;
 	struct pl_engine *engine;
 	struct pl_remote *remote;
@@ -57,12 +56,7 @@ static void cancel_while_closing(void *unused)
 	pthread_t thread;
 
 	(void)unused;
-	options.workers = 2;
-	environment.near = context_open_with(&options);
-	environment.far = context_open_with(&options);
-	environment.listener = listener_open(&setting, environment.far, environment.address);
-	connect_pair(&environment, environment.near, environment.listener, &environment.near_peer,
-		     &environment.far_peer);
+	environment_open(&environment, &setting);
 	buffer_open(&near, environment.near, LENGTH, PL_ACCESS_ALL);
 	buffer_open(&far, environment.far, LENGTH, PL_ACCESS_ALL);
 	remote = share(&environment, far.region, environment.near_peer, NULL);

@@ -90,9 +90,8 @@ static struct pl_peer *connect_elsewhere(struct scenario_environment *environmen
 /* The old engine is busy, so that the task is still queued there when the program closes the subscriber. */
 static void close_with_late_task(void *unused)
 {
-	struct scenario_environment environment = { .setting = &setting };
+	struct scenario_environment environment;
 	struct pl_publisher_options published = PL_PUBLISHER_OPTIONS_INIT;
-	struct pl_options options = setting_options(&setting);
 	struct pl_subscriber *subscriber;
 	struct busy_engine busy = { 0 };
 	struct pl_publisher *publisher;
@@ -101,12 +100,7 @@ static void close_with_late_task(void *unused)
 	pthread_t thread;
 
 	(void)unused;
-	options.workers = 2;
-	environment.near = context_open_with(&options);
-	environment.far = context_open_with(&options);
-	environment.listener = listener_open(&setting, environment.far, environment.address);
-	connect_pair(&environment, environment.near, environment.listener, &environment.near_peer,
-		     &environment.far_peer);
+	environment_open(&environment, &setting);
 	published.slot_bytes = 100;
 	check_ok(pl_publisher_open(environment.far, STREAM, &published, &publisher, &error), &error);
 	busy.engine = environment.near_peer->home;
