@@ -233,7 +233,11 @@ void card_hold_received(struct ibv_cq *cq);
 void card_crowd(struct ibv_cq *cq, unsigned before);
 /* Holds registrations of this many bytes and more until the next call; 0: none. Returns those that are held now. */
 void card_hold(size_t least);
+/* Holds those of some devices, a bit for each. */
+void card_hold_on(unsigned devices, size_t least);
 unsigned card_held(void);
+/* Lets registrations of this many bytes and more fail at some devices, a bit for each, as without memory. */
+void card_refuse(unsigned devices, size_t least);
 /* The device reports that it is gone. The next look finds it again. */
 void card_remove(void);
 /* All devices are gone, and no look finds one again. */

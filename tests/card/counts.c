@@ -62,12 +62,25 @@ void card_crowd(struct ibv_cq *cq, unsigned before)
 	crowd(cq, before);
 }
 
-void card_hold(size_t least)
+void card_hold_on(unsigned devices, size_t least)
 {
-	void (*hold)(size_t least);
+	void (*hold)(unsigned devices, size_t least);
 
 	find_function("standin_card_hold", &hold);
-	hold(least);
+	hold(devices, least);
+}
+
+void card_hold(size_t least)
+{
+	card_hold_on(~0u, least);
+}
+
+void card_refuse(unsigned devices, size_t least)
+{
+	void (*refuse)(unsigned devices, size_t least);
+
+	find_function("standin_card_refuse", &refuse);
+	refuse(devices, least);
 }
 
 unsigned card_held(void)

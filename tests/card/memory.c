@@ -140,14 +140,26 @@ const struct card_mr *card_region_of(uint32_t number)
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t released;
-	size_t least; /* bytes of those that are held; 0: none */
+	size_t least;     /* bytes of those that are held; 0: none */
+	unsigned devices; /* a bit for each device that holds them */
 	unsigned count;
 } held = { .lock = PTHREAD_MUTEX_INITIALIZER, .released = PTHREAD_COND_INITIALIZER };
 
-void standin_card_hold(size_t least)
+/* Registrations that standin_card_refuse() lets fail: of so many bytes and more, by the devices of these bits. */
+static _Atomic size_t refused_least;
+static atomic_uint refusing_devices;
+
+void standin_card_refuse(unsigned devices, size_t least)
+{
+	refused_least = least;
+	refusing_devices = devices;
+}
+
+void standin_card_hold(unsigned devices, size_t least)
 {
 	pthread_mutex_lock(&held.lock);
 	held.least = least;
+	held.devices = devices;
 	pthread_cond_broadcast(&held.released);
 	pthread_mutex_unlock(&held.lock);
 }
@@ -162,11 +174,11 @@ unsigned standin_card_held(void)
 	return count;
 }
 
-static void await_release(size_t length)
+static void await_release(unsigned device, size_t length)
 {
 	pthread_mutex_lock(&held.lock);
 	held.count++;
-	while (held.least && length >= held.least)
+	while (held.least && length >= held.least && held.devices & 1u << device)
 		pthread_cond_wait(&held.released, &held.lock);
 	held.count--;
 	pthread_mutex_unlock(&held.lock);
@@ -195,16 +207,18 @@ static bool exceeds_bar1(size_t length)
 static struct ibv_mr *region_add(struct ibv_pd *pd, struct card_mr made)
 {
 	struct card_mr *mr = malloc(sizeof(*mr));
+	const unsigned device = card_number(pd->context);
 	uint64_t pause = 0;
 
 	if (!mr)
 		return NULL;
-	await_release(made.base.length);
+	await_release(device, made.base.length);
 	*mr = made;
 	mr->base.context = pd->context;
 	mr->base.pd = pd;
 	pthread_mutex_lock(&card_lock);
-	if (mr->map ? exceeds_bar1(mr->base.length) : locks_too_much(pd, mr->base.length)) {
+	if ((refusing_devices & 1u << device && mr->base.length >= refused_least) ||
+	    (mr->map ? exceeds_bar1(mr->base.length) : locks_too_much(pd, mr->base.length))) {
 		pthread_mutex_unlock(&card_lock);
 		if (mr->map)
 			munmap(mr->map, mr->map_length);
@@ -213,7 +227,7 @@ static struct ibv_mr *region_add(struct ibv_pd *pd, struct card_mr made)
 		return NULL;
 	}
 	card_counts.mrs++;
-	card_counts.device_mrs[card_number(pd->context)]++;
+	card_counts.device_mrs[device]++;
 	card_counts.made_mrs++;
 	card_counts.relaxed += mr->relaxed;
 	card_counts.data_direct += mr->direct;

@@ -57,10 +57,21 @@ struct verbs_rail *verbs_frame_rail(struct verbs_endpoint *endpoint)
 	return framer && verbs_usable(framer) ? framer : NULL;
 }
 
+/* True if a rail of the device that reaches the work's own memory serves the work now, if not at this moment. */
+static bool lkey_device_serves(const struct verbs_endpoint *endpoint, const struct verbs_work *work, uint8_t live)
+{
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (live & 1u << i && endpoint->rails[i].device == work->lkey_device && verbs_reaches(work->target, i))
+			return true;
+	return false;
+}
+
+/* Work for one device goes to others if no rail of that device is left, as after a port went down. */
 static bool takes(const struct verbs_rail *rail, const struct verbs_work *work, uint8_t live)
 {
-	return live & 1u << rail->index && verbs_usable(rail) &&
-	       (!work->lkey_only || rail->device == work->lkey_device) && verbs_reaches(work->target, rail->index);
+	return live & 1u << rail->index && verbs_usable(rail) && verbs_reaches(work->target, rail->index) &&
+	       (!work->lkey_only || rail->device == work->lkey_device ||
+		!lkey_device_serves(rail->endpoint, work, live));
 }
 
 bool verbs_rail_takes(const struct verbs_rail *rail, const struct verbs_work *work)
@@ -267,10 +278,14 @@ static void build_request(struct verbs_rail *rail, struct verbs_work *work)
 		verbs_pack(rail, work);
 }
 
-/* True if another device reaches the memory of the transfer that this rail's device does not reach, or not yet. */
+/* True if another device reaches both memories of the transfer, and this rail's device not, or not yet. */
 static bool leaves_to_another(const struct verbs_rail *rail, const struct verbs_work *work)
 {
-	return work->kind != VERBS_FRAME && work->lkey_device && work->lkey_device != rail->device && !work->lkey_only;
+	const struct verbs_endpoint *endpoint = rail->endpoint;
+
+	return work->kind != VERBS_FRAME && work->lkey_device && work->lkey_device != rail->device &&
+	       !work->lkey_only &&
+	       lkey_device_serves(endpoint, work, verbs_live_rails(endpoint, work->choice, work->target));
 }
 
 /*

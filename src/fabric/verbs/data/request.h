@@ -149,9 +149,11 @@ PL_ALWAYS_INLINE int verbs_rail_key(struct verbs_rail *rail, struct verbs_work *
 	if (work->gathered && !verbs_device_gathers(rail->device))
 		return -ENOTSUP;
 	rc = verbs_local_key(rail->endpoint->state, rail->device, work->region, work->kind == VERBS_READ, &work->lkey);
-	if (rc == 0)
-		work->lkey_device = rail->device;
-	return rc;
+	if (rc < 0)
+		return rc;
+	work->lkey_device = rail->device;
+	work->lkey_only = false;
+	return 0;
 }
 
 PL_ALWAYS_INLINE struct ibv_sge verbs_piece(uintptr_t address, uint32_t length, uint32_t lkey)
