@@ -37,6 +37,17 @@ static void begin_with_standin(void)
 	gpu_standin_need();
 }
 
+/* The driver ends cudaMemset() and the like on this memory before the call returns. */
+static void check_ordered(const void *memory)
+{
+	CUresult (*get)(void *, int, CUdeviceptr);
+	unsigned ordered = 0;
+
+	gpu_driver_find(&get, "cuPointerGetAttribute");
+	check_number(get(&ordered, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, (uintptr_t)memory), CUDA_SUCCESS);
+	check_number(ordered, 1);
+}
+
 /* -- kinds of pointers -------------------------------------------------------------------------------- */
 
 static void kind_of_pointer(void *kind)
@@ -56,6 +67,8 @@ static void kind_of_pointer(void *kind)
 	check_text(pl_region_memory(region), "cuda");
 	check_number(pl_region_gpu(region), 0);
 	check(pl_region_address(region) == memory);
+	if (strcmp(kind, "alloc") == 0)
+		check_ordered(memory);
 	check_number(pl_region_deregister(region), 0);
 	/* Registers from the middle of one allocation to the middle of the adjacent one. */
 	check_ok(pl_region_register(context, memory + 4097, SIZE - 8191, PL_ACCESS_ALL, &region, &error), &error);
@@ -136,6 +149,7 @@ static void allocated_here(void *unused)
 	context = context_open(&setting);
 	check_ok(pl_region_allocate_in(context, "cuda:0", 1000, PL_ACCESS_ALL, &region, &error), &error);
 	check_text(pl_region_memory(region), "cuda");
+	check_ordered(pl_region_address(region));
 	memset(bytes, 1, sizeof(bytes));
 	check_ok(pl_region_copy_out(region, 900, back, 100, &error), &error);
 	value_check(back, 100, 0);

@@ -248,6 +248,9 @@ static CUresult tell_attribute(const struct allocation *of, bool host, int attri
 	case 2: /* type */
 		*(unsigned *)value = of ? DEVICE_TYPE : host ? 1 : 0;
 		return SUCCESS;
+	case 6: /* SYNC_MEMOPS */
+		*(unsigned *)value = of && of->ordered;
+		return SUCCESS;
 	case 7: /* number of the allocation */
 		*(uint64_t *)value = of ? of->id : 0;
 		return SUCCESS;
@@ -299,15 +302,16 @@ API CUresult cuPointerGetAttribute(void *value, int name, CUdeviceptr address)
 API CUresult cuPointerSetAttribute(const void *value, int name, CUdeviceptr address)
 {
 	CUresult result = INVALID_VALUE;
-	const struct allocation *of;
+	struct allocation *of;
 
 	if (standin_spoils())
 		return CAPTURE_UNSUPPORTED;
-	(void)value;
 	pthread_mutex_lock(&standin_lock);
 	of = allocation_at(address);
 	if (of && name == 6)
 		result = of->kind == KIND_MAPPED ? NOT_SUPPORTED : SUCCESS;
+	if (result == SUCCESS)
+		of->ordered = *(const unsigned *)value;
 	pthread_mutex_unlock(&standin_lock);
 	return result;
 }

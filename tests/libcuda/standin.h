@@ -86,6 +86,7 @@ struct allocation {
 	struct pool *pool;        /* KIND_POOL: pool of the memory */
 	struct handle *handle;    /* KIND_MAPPED: mapped handle */
 	unsigned reached;         /* KIND_MAPPED: devices with access, a bit each */
+	bool ordered;             /* operations on it end before their calls return (SYNC_MEMOPS) */
 };
 
 /* Lock of all state except that of streams. */

@@ -31,15 +31,27 @@ static void fill_cuda_memory(struct pl_memory *memory, struct cuda_memory *own)
 
 /*
  * Makes the driver finish operations of the program on this memory (cudaMemset(), copies within the GPU) before they
- * return, so that transfers read the bytes that the program sees. The driver has no such switch for memory mapped from
- * handles.
+ * return, so that transfers read the bytes that the program sees. Each allocation has a switch of its own. The driver has
+ * none for memory mapped from handles.
  */
-static void order_operations(const struct cuda_driver *driver, const struct pl_memory *memory)
+static void order_operations(const struct pl_memory *memory)
 {
-	int mode = cuda_relax(driver), on = 1;
+	const struct cuda_memory *own = cuda_memory_of(memory);
+	const struct cuda_driver *driver = own->gpu->driver;
+	CUdeviceptr at = cuda_address(memory, 0), base;
+	unsigned left = own->pointer.segments;
+	int mode, on = 1;
+	size_t size;
 
-	driver->cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, cuda_address(memory, 0));
-	cuda_unrelax(driver, mode);
+	if (cuda_enter(own->gpu, &mode) != CUDA_SUCCESS)
+		return;
+	do {
+		driver->cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at);
+		if (driver->cuMemGetAddressRange(&base, &size, at) != CUDA_SUCCESS)
+			break;
+		at = base + size;
+	} while (left && --left);
+	cuda_leave(own->gpu, mode);
 }
 
 static int cuda_attach(struct pl_memory *memory, struct pl_error *error)
@@ -62,7 +74,7 @@ static int cuda_attach(struct pl_memory *memory, struct pl_error *error)
 		return rc;
 	}
 	fill_cuda_memory(memory, own);
-	order_operations(driver, memory);
+	order_operations(memory);
 	return 0;
 }
 
@@ -128,6 +140,7 @@ static int cuda_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 	};
 	cuda_pointer_inspect(driver, memory->address, length, &own->pointer, NULL);
 	fill_cuda_memory(memory, own);
+	order_operations(memory);
 	return 0;
 }
 
