@@ -14,6 +14,8 @@
 #define QUEUE_BROKEN (1u << 25)
 #define DEVICE_LOST (1u << 26)
 #define LAST_RECEIVES (1u << 27)
+/* Events of ports from this number on are not told: such a rail notices by its own requests. */
+#define PORTS_TOLD 24
 
 /* True if the next look at the ports finds something new. */
 static bool changes_ports(const struct ibv_async_event *event)
@@ -35,7 +37,7 @@ static unsigned bits_of(const struct ibv_async_event *event)
 {
 	switch (event->event_type) {
 	case IBV_EVENT_PORT_ERR:
-		return event->element.port_num < 24 ? 1u << event->element.port_num : 0;
+		return event->element.port_num < PORTS_TOLD ? 1u << event->element.port_num : 0;
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
@@ -152,7 +154,8 @@ static bool in_error(const struct verbs_library *library, struct ibv_qp *pair)
 /* The card would keep trying, in case the port comes back. With another rail that wait is not needed. */
 static bool rail_is_replaceable(const struct verbs_rail *rail, unsigned ports)
 {
-	return ports & 1u << rail->port->number && verbs_rails_up(rail->endpoint) > 1;
+	return rail->port->number < PORTS_TOLD && ports & 1u << rail->port->number &&
+	       verbs_rails_up(rail->endpoint) > 1;
 }
 
 static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)

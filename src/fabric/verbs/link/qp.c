@@ -257,11 +257,17 @@ void verbs_take_rest(struct verbs_rail *rail)
 
 bool verbs_port_is_down(const struct verbs_rail *rail)
 {
+	struct verbs_state *state = rail->endpoint->state;
 	struct ibv_port_attr port;
+	bool known;
 
-	/* This device does not return; another one may. */
-	if (atomic_load(&rail->device->gone))
-		return false;
-	return verbs_query_port(verbs_library_of(rail), rail->device->verbs, rail->port->number, &port) == 0 &&
-	       (port.state == IBV_PORT_DOWN || port.state == IBV_PORT_INIT);
+	/*
+	 * A device that is gone does not return; another one may. Its context is closed under this lock, which a rail
+	 * without a queue there does not hold back.
+	 */
+	pthread_mutex_lock(&state->lock);
+	known = !atomic_load(&rail->device->gone) &&
+		verbs_query_port(verbs_library_of(rail), rail->device->verbs, rail->port->number, &port) == 0;
+	pthread_mutex_unlock(&state->lock);
+	return known && (port.state == IBV_PORT_DOWN || port.state == IBV_PORT_INIT);
 }

@@ -203,7 +203,6 @@ void verbs_fail(struct verbs_rail *rail, const char *why)
 	if (!verbs_rails_up(rail->endpoint))
 		rail->endpoint->down_since = pl_now();
 	pl_timer_set(home_of(rail), &rail->drain, pl_now() + DRAIN_LIMIT);
-	atomic_store(&rail->last_reached, false);
 	rail->awaits_last = false;
 	/* The card returns all work in this state. */
 	verbs_library_of(rail)->ibv_modify_qp(rail->qp, &attributes, IBV_QP_STATE);
