@@ -180,6 +180,10 @@ void engine::handle_accepted(pl_peer *peer)
 		pl_peer_close(peer);
 		throw;
 	}
+	/* The loss of a peer that waited to be accepted was told before it had an entry here. */
+	pl_peer_info info = PL_PEER_INFO_INIT;
+	pl_peer_query(peer, &info);
+	sender->lost |= !info.connected;
 	sender->accepted = true;
 	sender->bytes = 0;
 	for (early &each : std::exchange(sender->before, {}))
