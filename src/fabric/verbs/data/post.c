@@ -153,9 +153,15 @@ struct verbs_rail *verbs_choose_of_many(struct verbs_endpoint *endpoint, const s
 	return NULL;
 }
 
+/* Returns the bytes of a request that ends at a multiple of 128 bytes, the unit in which cards and memory write. */
+static uint32_t whole_lines(const struct verbs_work *work, uint32_t length)
+{
+	return length < work->length && length >= 256 ? length - (uint32_t)((work->remote + length) % 128) : length;
+}
+
 /*
- * Returns the bytes of a transfer that one request takes. Each rail gets a share of large transfers. A share ends at a
- * multiple of 128 bytes, the unit in which cards and memory write.
+ * Returns the bytes of a transfer that one request takes. Each rail gets a share of large transfers. All requests but the
+ * last end with a line of memory: another rail may place the bytes behind them first.
  */
 static uint32_t piece_of(const struct verbs_rail *rail, const struct verbs_work *work)
 {
@@ -163,15 +169,15 @@ static uint32_t piece_of(const struct verbs_rail *rail, const struct verbs_work 
 	unsigned up;
 
 	if (work->length < 2 * VERBS_SLICE || most < VERBS_SLICE)
-		return PL_MIN(work->length, most);
+		return whole_lines(work, PL_MIN(work->length, most));
 	up = (unsigned)__builtin_popcount(verbs_live_rails(rail->endpoint, work->choice, work->target) & work->target->present);
 	if (up < 2)
-		return PL_MIN(work->length, most);
+		return whole_lines(work, PL_MIN(work->length, most));
 	share = PL_MIN(PL_MAX(work->length / up, VERBS_SLICE), VERBS_SLICE_MAX);
 	share = PL_MIN(share, most);
 	if (work->length - share < VERBS_SLICE / 4)
-		return PL_MIN(work->length, most);
-	return share - (uint32_t)((work->remote + share) % 128);
+		return whole_lines(work, PL_MIN(work->length, most));
+	return whole_lines(work, share);
 }
 
 static void starve(struct verbs_rail *rail)
