@@ -246,6 +246,8 @@ NOT_ENDED = ('kill', 'one_rank')
 LEAST_BYTES = {'ddp': STEPS * MODEL_BYTES, 'fsdp': STEPS * MODEL_BYTES // 2, 'sizes': 4 * 12345677, 'nonblocking': 4 * 12345677,
                'graphs': 200 * 4 << 20, 'communicators': 12 << 20, 'split': 5 * 4 << 20}
 ENVIRONMENTS = {'nonblocking': {'TORCH_NCCL_USE_COMM_NONBLOCKING': '1'}, 'one_rank': {'PEERLANE_ACCEPT_TIMEOUT': '10'}}
+# Most seconds of a run, if not 70. PyTorch and NCCL take half a second to make and destroy a communicator.
+LIMITS = {'communicators': 150}
 # Variables that choose the network of a run.
 CHOOSING = ('NCCL_NET_PLUGIN', 'NCCL_NET', 'PEERLANE_FABRIC', 'PEERLANE_GPU_MEMORY')
 WITHOUT_PLUGIN = {'NCCL_NET_PLUGIN': 'none', 'NCCL_NET': 'Socket'}
@@ -366,7 +368,7 @@ def networks(plugin, name, folder):
 
 def run_once(name, net, port, end, folder):
     """Run a case over a network, and print how it ended. Return the results; None if it failed."""
-    limit = min(70, end - time.monotonic())
+    limit = min(LIMITS.get(name, 70), end - time.monotonic())
     if limit < 10:
         print(f'{name:13} {net.label:21} FAILED: not run, the time is over', flush=True)
         return None
