@@ -6,6 +6,7 @@
 #   NCCL_TESTS          folder with all_reduce_perf and others; without it nccl-tests is left out
 #   NCCL_TESTS_LAUNCH   command that starts two ranks of nccl-tests built with MPI, such as "mpirun -np 2"; without it nccl-tests
 #                       runs with two GPUs of one process only
+#   TORCH_CASES         cases of torch_test.py, such as "kill,ddp" (all)
 #   LIMIT               seconds for all runs (300)
 # The exit status is 1 if a run failed, was wrong, or did not use the plugin, 2 if a program of nccl-tests cannot start. See
 # try.sh for speed.
@@ -87,7 +88,7 @@ for program in ${NCCL_TESTS:+$programs}; do
 	must_start "${program}_perf"
 done
 end=$((SECONDS + ${LIMIT:-300}))
-python3 plugins/nccl/torch_test.py --limit $((end - SECONDS)) "$plugin" 2>&1 &
+python3 plugins/nccl/torch_test.py --limit $((end - SECONDS)) ${TORCH_CASES:+--only "$TORCH_CASES"} "$plugin" 2>&1 &
 torch=$!
 if [ -n "${NCCL_TESTS:-}" ]; then
 	options=
