@@ -171,6 +171,7 @@ struct plugin {
 	struct copy_threads copy_threads;
 	struct plugin_device devices[DEVICES_MAX];
 	int device_count;
+	bool reopened; /* no call used a device since all communicators had ended */
 	bool cards; /* all devices are ports of RDMA cards; else all are IP interfaces */
 	bool gpu_memory; /* devices that are IP interfaces promise GPU memory */
 	struct pl_list links, listeners, mailboxes;
