@@ -97,6 +97,14 @@ def case_sizes(torch, dist, rank):
         dist.broadcast(mine, 1)
         assert torch.equal(mine, torch.arange(size, dtype=torch.int32, device='cuda') * 2), size
         digest.update(total.cpu().numpy().tobytes())
+        part = torch.empty(size, dtype=torch.int32, device='cuda')
+        dist.reduce_scatter_tensor(part, torch.arange(2 * size, dtype=torch.int32, device='cuda') * (rank + 1))
+        assert torch.equal(part, torch.arange(size * rank, size * (rank + 1), dtype=torch.int32, device='cuda') * 3), size
+        swapped = torch.empty_like(total)
+        operations = [dist.P2POp(dist.isend, total * (rank + 1), 1 - rank), dist.P2POp(dist.irecv, swapped, 1 - rank)]
+        for work in dist.batch_isend_irecv(operations) if size else ():
+            work.wait()
+        assert torch.equal(swapped, total * (2 - rank)), size
         # Pieces of different sizes: rank 0 gives one word more.
         given = torch.arange(2 * size + 3, dtype=torch.int32, device='cuda') + 10 * rank
         sizes = [size + 1, size + 2] if rank == 0 else [size, size + 3]
@@ -110,6 +118,16 @@ def case_sizes(torch, dist, rank):
         dist.all_reduce(data)
         assert bool((data == 2).all()), dtype
     return digest.hexdigest()
+
+
+def case_all_reduce(torch, dist, rank):
+    """Sizes from 8 bytes to 256 MiB, with the algorithm and protocol of the environment."""
+    for size in (2, 1023, 65537, 1 << 20, 64 << 20):
+        words = torch.arange(size, dtype=torch.int32, device='cuda') % 100003
+        data = words * (rank + 1)
+        dist.all_reduce(data)
+        assert torch.equal(data, words * 3), size
+    return 'reduced'
 
 
 def case_graphs(torch, dist, rank):
@@ -231,21 +249,26 @@ def use_new_communicator(torch, dist, rank):
 
 
 CASES = {name[5:]: function for name, function in list(globals().items()) if name.startswith('case_')}
+# case_all_reduce() with each algorithm and protocol.
+FORMS = {f'{algorithm}_{protocol}'.lower(): {'NCCL_ALGO': algorithm, 'NCCL_PROTO': protocol}
+         for algorithm in ('Ring', 'Tree') for protocol in ('LL', 'Simple')}
+CASES |= {form: CASES['all_reduce'] for form in FORMS}
 # The order in which the cases begin.
-ORDER = ('kill', 'communicators', 'sizes', 'ddp', 'split', 'nonblocking', 'one_rank', 'graphs', 'fsdp')
+ORDER = ('kill', 'communicators', 'sizes', 'ddp', 'split', 'nonblocking', 'one_rank', 'all_reduce', *FORMS, 'graphs', 'fsdp')
 # Cases that also run with NCCL's buffers in GPU memory.
 GPU_MEMORY = ('sizes', 'graphs', 'ddp', 'kill')
 COMPARED = ('ddp', 'fsdp')
 # Cases whose calls do not depend on the fabric run over one.
-ONE_FABRIC = ('communicators', 'fsdp', 'split', 'nonblocking', 'one_rank')
+ONE_FABRIC = ('communicators', 'fsdp', 'split', 'nonblocking', 'one_rank', *FORMS)
 # NCCL 2.28.3 to 2.29.7 forget NCCL_NET_PLUGIN with the last communicator: these cases use the plugin by its default name.
 UNLOADED = ('communicators', 'kill')
 # Cases in which rank 0 does not end its communicators in order, so that the plugin sums up nothing.
 NOT_ENDED = ('kill', 'one_rank')
 # Least bytes that rank 0 sends: each rank sends all bytes of an all_reduce of two.
 LEAST_BYTES = {'ddp': STEPS * MODEL_BYTES, 'fsdp': STEPS * MODEL_BYTES // 2, 'sizes': 4 * 12345677, 'nonblocking': 4 * 12345677,
-               'graphs': 200 * 4 << 20, 'communicators': 12 << 20, 'split': 5 * 4 << 20}
-ENVIRONMENTS = {'nonblocking': {'TORCH_NCCL_USE_COMM_NONBLOCKING': '1'}, 'one_rank': {'PEERLANE_ACCEPT_TIMEOUT': '10'}}
+               'graphs': 200 * 4 << 20, 'communicators': 12 << 20, 'split': 5 * 4 << 20,
+               'all_reduce': 256 << 20} | dict.fromkeys(FORMS, 256 << 20)
+ENVIRONMENTS = FORMS | {'nonblocking': {'TORCH_NCCL_USE_COMM_NONBLOCKING': '1'}, 'one_rank': {'PEERLANE_ACCEPT_TIMEOUT': '10'}}
 # Most seconds of a run, if not 70. PyTorch and NCCL take half a second to make and destroy a communicator.
 LIMITS = {'communicators': 150}
 # Variables that choose the network of a run.
