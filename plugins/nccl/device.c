@@ -189,9 +189,34 @@ void device_accept(struct plugin_device *device)
 		plugin_warn_error("cannot accept connections", &error);
 }
 
+/*
+ * Finds the interfaces again: one may have disappeared since the process opened the plugin first. NCCL asks for their number after it
+ * has loaded the plugin anew, and then knows none of the old ones.
+ */
+static void interfaces_find_again(void)
+{
+	static struct plugin_device found[DEVICES_MAX];
+	struct pl_context *context = plugin.devices[0].context;
+	int count = interfaces_find(found);
+
+	if (count == 0)
+		return;
+	for (int i = 0; i < count; i++) {
+		found[i].context = context;
+		found[i].pointers = plugin.devices[0].pointers;
+	}
+	if (count != plugin.device_count)
+		plugin_info("%d interfaces, %d before", count, plugin.device_count);
+	memcpy(plugin.devices, found, (size_t)count * sizeof(*found));
+	plugin.device_count = count;
+}
+
 enum net_result plugin_device_count(int *count)
 {
 	pthread_mutex_lock(&plugin.lock);
+	if (plugin.reopened && !plugin.cards)
+		interfaces_find_again();
+	plugin.reopened = false;
 	*count = plugin.device_count;
 	pthread_mutex_unlock(&plugin.lock);
 	return NET_SUCCESS;

@@ -180,12 +180,18 @@ static bool prove_all(const char *address, const int *gpus, int count)
 bool interfaces_prove_gpus(const char *address)
 {
 	int gpus[GPUS_MAX], count = gpus_used(gpus, GPUS_MAX);
+	uint64_t used = 0;
 
 	if (count == 0) {
 		plugin_info("GPU memory is not used: the program uses no GPU yet");
 		return false;
 	}
+	for (int i = 0; i < count; i++)
+		used |= 1ull << gpus[i] % GPUS_MAX;
+	if (used == plugin.proven_gpus)
+		return true;
 	/* NCCL's kernels wait for messages, and can hold up copies that are not a copy engine's. */
 	cuda_gpus_are_occupied();
-	return prove_all(address, gpus, count);
+	plugin.proven_gpus = prove_all(address, gpus, count) ? used : 0;
+	return plugin.proven_gpus;
 }

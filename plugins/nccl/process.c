@@ -77,6 +77,7 @@ static bool process_open(void)
 {
 	bool opened;
 
+	plugin.reopened = plugin.device_count > 0;
 	pl_list_init(&plugin.links);
 	pl_list_init(&plugin.listeners);
 	pl_list_init(&plugin.mailboxes);

@@ -14,16 +14,22 @@ def start_rank(script, rank, arguments, environment, port, file):
 
 
 def end_rank(process, limit):
-    """Return the exit status of a rank, which is killed if it still runs after `limit` seconds."""
+    """Return the exit status of a rank; None if it still runs after `limit` seconds, when it is killed."""
     try:
         return process.wait(limit)
     except subprocess.TimeoutExpired:
         process.kill()
-        return process.wait()
+        process.wait()
+        return None
+
+
+def describe_failure(statuses, limit):
+    """Return the reason why ranks failed."""
+    return f'not finished in {limit:.0f} s' if None in statuses else f'exit statuses {statuses}'
 
 
 def run_pair(script, arguments, environment, limit, port, folder, meanwhile=None, second=None):
-    """Return the output of both ranks, and their exit statuses; a rank that runs after `limit` seconds is killed.
+    """Return the output of both ranks, and their exit statuses. Ranks that run after `limit` seconds are killed: None.
 
     Each rank is script --rank RANK ARGUMENT..., with this environment; rank 1 also has the variables of `second`.
     meanwhile(process, file) gets rank 1 and its output.
@@ -34,15 +40,9 @@ def run_pair(script, arguments, environment, limit, port, folder, meanwhile=None
     if meanwhile:
         meanwhile(processes[1], files[1])
     end = time.monotonic() + limit
-    for process in processes:
-        try:
-            process.wait(max(0.1, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            for other in processes:
-                other.kill()
-            process.wait()
+    statuses = [end_rank(process, max(0.1, end - time.monotonic())) for process in processes]
     outputs = []
     for file in files:
         with open(file, encoding='utf-8', errors='replace') as log:
             outputs.append(log.read())
-    return outputs, [process.returncode for process in processes]
+    return outputs, statuses

@@ -53,6 +53,7 @@ enum net_result plugin_listen(struct plugin_owner *owner, int device, void *data
 		return NET_INVALID_ARGUMENT;
 	memset(data, 0, NET_HANDLE_SIZE);
 	pthread_mutex_lock(&plugin.lock);
+	plugin.reopened = false;
 	if (device_listen(&plugin.devices[device]))
 		listener = listener_new(owner_or_forever(owner));
 	if (listener) {
@@ -227,6 +228,7 @@ enum net_result plugin_connect(struct plugin_owner *owner, int device, void *dat
 		return NET_INVALID_USAGE;
 	}
 	pthread_mutex_lock(&plugin.lock);
+	plugin.reopened = false;
 	plugin_progress();
 	comm = handle_comm(&handle);
 	if (!comm)

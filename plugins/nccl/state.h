@@ -171,8 +171,10 @@ struct plugin {
 	struct copy_threads copy_threads;
 	struct plugin_device devices[DEVICES_MAX];
 	int device_count;
+	bool reopened; /* no call used a device since all communicators had ended */
 	bool cards; /* all devices are ports of RDMA cards; else all are IP interfaces */
 	bool gpu_memory; /* devices that are IP interfaces promise GPU memory */
+	uint64_t proven_gpus; /* bits of the GPUs whose proof succeeded: later communicators need not wait for one */
 	struct pl_list links, listeners, mailboxes;
 	struct plugin_owner forever; /* of tables before version 11 */
 	struct plugin_comm **comms;  /* by identifier */

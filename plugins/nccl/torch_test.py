@@ -2,13 +2,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Tests PyTorch over the plugin on two GPUs of this host, without P2P and shared memory.
 
-Usage: torch_test.py [--limit SECONDS] [--only CASE,...] PLUGIN
+Usage: torch_test.py [--limit SECONDS] [--only CASE,...] [--jobs NUMBER] PLUGIN
 
 PLUGIN is the path of libnccl-net-peerlane.so.  Each case is a run of two processes, over the plugin (between processes and,
-with PEERLANE_FABRIC=tcp, over sockets) and, where results are compared, over NCCL's own sockets.  A case passes only if
-NCCL's log shows that the plugin sent at least the bytes that its collectives move.  All together end within --limit (240).
+with PEERLANE_FABRIC=tcp, over sockets; each also with NCCL's buffers in GPU memory) and, where results are compared, over
+NCCL's own sockets.  A case passes only if NCCL's log shows that the plugin sent at least the bytes that its collectives move.
+NUMBER (2) runs share the GPUs at a time, because most of their time is the start of PyTorch.  All together end within
+--limit (240).  The cases that find most begin first.
 Exit status 1: a case failed.
 """
+import argparse
+import concurrent.futures
 import datetime
 import hashlib
 import json
@@ -19,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+import typing
 
 import ranks
 
@@ -92,6 +97,14 @@ def case_sizes(torch, dist, rank):
         dist.broadcast(mine, 1)
         assert torch.equal(mine, torch.arange(size, dtype=torch.int32, device='cuda') * 2), size
         digest.update(total.cpu().numpy().tobytes())
+        part = torch.empty(size, dtype=torch.int32, device='cuda')
+        dist.reduce_scatter_tensor(part, torch.arange(2 * size, dtype=torch.int32, device='cuda') * (rank + 1))
+        assert torch.equal(part, torch.arange(size * rank, size * (rank + 1), dtype=torch.int32, device='cuda') * 3), size
+        swapped = torch.empty_like(total)
+        operations = [dist.P2POp(dist.isend, total * (rank + 1), 1 - rank), dist.P2POp(dist.irecv, swapped, 1 - rank)]
+        for work in dist.batch_isend_irecv(operations) if size else ():
+            work.wait()
+        assert torch.equal(swapped, total * (2 - rank)), size
         # Pieces of different sizes: rank 0 gives one word more.
         given = torch.arange(2 * size + 3, dtype=torch.int32, device='cuda') + 10 * rank
         sizes = [size + 1, size + 2] if rank == 0 else [size, size + 3]
@@ -105,6 +118,16 @@ def case_sizes(torch, dist, rank):
         dist.all_reduce(data)
         assert bool((data == 2).all()), dtype
     return digest.hexdigest()
+
+
+def case_all_reduce(torch, dist, rank):
+    """Sizes from 8 bytes to 256 MiB, with the algorithm and protocol of the environment."""
+    for size in (2, 1023, 65537, 1 << 20, 64 << 20):
+        words = torch.arange(size, dtype=torch.int32, device='cuda') % 100003
+        data = words * (rank + 1)
+        dist.all_reduce(data)
+        assert torch.equal(data, words * 3), size
+    return 'reduced'
 
 
 def case_graphs(torch, dist, rank):
@@ -226,17 +249,30 @@ def use_new_communicator(torch, dist, rank):
 
 
 CASES = {name[5:]: function for name, function in list(globals().items()) if name.startswith('case_')}
+# case_all_reduce() with each algorithm and protocol.
+FORMS = {f'{algorithm}_{protocol}'.lower(): {'NCCL_ALGO': algorithm, 'NCCL_PROTO': protocol}
+         for algorithm in ('Ring', 'Tree') for protocol in ('LL', 'Simple')}
+CASES |= {form: CASES['all_reduce'] for form in FORMS}
+# The order in which the cases begin.
+ORDER = ('kill', 'communicators', 'sizes', 'ddp', 'split', 'nonblocking', 'one_rank', 'all_reduce', *FORMS, 'graphs', 'fsdp')
+# Cases that also run with NCCL's buffers in GPU memory.
+GPU_MEMORY = ('sizes', 'graphs', 'ddp', 'kill')
 COMPARED = ('ddp', 'fsdp')
 # Cases whose calls do not depend on the fabric run over one.
-ONE_FABRIC = ('communicators', 'fsdp', 'split', 'nonblocking', 'one_rank')
+ONE_FABRIC = ('communicators', 'fsdp', 'split', 'nonblocking', 'one_rank', *FORMS)
 # NCCL 2.28.3 to 2.29.7 forget NCCL_NET_PLUGIN with the last communicator: these cases use the plugin by its default name.
 UNLOADED = ('communicators', 'kill')
 # Cases in which rank 0 does not end its communicators in order, so that the plugin sums up nothing.
 NOT_ENDED = ('kill', 'one_rank')
 # Least bytes that rank 0 sends: each rank sends all bytes of an all_reduce of two.
 LEAST_BYTES = {'ddp': STEPS * MODEL_BYTES, 'fsdp': STEPS * MODEL_BYTES // 2, 'sizes': 4 * 12345677, 'nonblocking': 4 * 12345677,
-               'graphs': 200 * 4 << 20, 'communicators': 12 << 20, 'split': 5 * 4 << 20}
-ENVIRONMENTS = {'nonblocking': {'TORCH_NCCL_USE_COMM_NONBLOCKING': '1'}, 'one_rank': {'PEERLANE_ACCEPT_TIMEOUT': '10'}}
+               'graphs': 200 * 4 << 20, 'communicators': 12 << 20, 'split': 5 * 4 << 20,
+               'all_reduce': 256 << 20} | dict.fromkeys(FORMS, 256 << 20)
+ENVIRONMENTS = FORMS | {'nonblocking': {'TORCH_NCCL_USE_COMM_NONBLOCKING': '1'}, 'one_rank': {'PEERLANE_ACCEPT_TIMEOUT': '10'}}
+# Most seconds of a run, if not 70. PyTorch and NCCL take half a second to make and destroy a communicator.
+LIMITS = {'communicators': 150}
+# Variables that choose the network of a run.
+CHOOSING = ('NCCL_NET_PLUGIN', 'NCCL_NET', 'PEERLANE_FABRIC', 'PEERLANE_GPU_MEMORY')
 WITHOUT_PLUGIN = {'NCCL_NET_PLUGIN': 'none', 'NCCL_NET': 'Socket'}
 
 
@@ -273,7 +309,7 @@ def kill_soon(process, file):
 
 def run_pair(name, environment, limit, port, folder):
     """Return the outputs of both ranks and of the process that replaces a killed one, and their exit statuses."""
-    base = {key: value for key, value in os.environ.items() if key not in ('NCCL_NET_PLUGIN', 'NCCL_NET')}
+    base = {key: value for key, value in os.environ.items() if key not in CHOOSING}
     base = base | BASE | environment | ENVIRONMENTS.get(name, {})
     replacements, script = [], os.path.abspath(__file__)
 
@@ -307,25 +343,32 @@ def check_refusal(outputs):
         raise ValueError('rank 0 noticed too late')
 
 
-def check_run(name, net, outputs, statuses):
+def check_run(name, net, outputs, statuses, limit):
     """Return the results of both ranks, or raise ValueError with the reason."""
     if statuses != ([0, -signal.SIGKILL, 0] if name == 'kill' else [0, 0]):
-        raise ValueError(f'exit statuses {statuses}')
+        raise ValueError(ranks.describe_failure(statuses, limit))
     if name == 'one_rank':
         check_refusal(outputs)
-    elif f'via NET/{net}/' not in outputs[0] or f'via NET/{net}/' not in outputs[-1]:
-        raise ValueError(f'NCCL did not use NET/{net}')
-    if net == 'Peerlane' and os.environ.get('PEERLANE_GPU_MEMORY') == '1' and name != 'one_rank' and '/GDRDMA' not in outputs[0]:
+    elif f'via NET/{net.name}/' not in outputs[0] or f'via NET/{net.name}/' not in outputs[-1]:
+        raise ValueError(f'NCCL did not use NET/{net.name}')
+    if net.environment.get('PEERLANE_GPU_MEMORY') and '/GDRDMA' not in outputs[0]:
         raise ValueError('NCCL did not use GPU memory')
     if name == 'split' and not re.search(r'parent 0x[0-9a-f]+ (split|child)Count', outputs[0]):
         raise ValueError('NCCL split no communicator')
-    if net == 'Peerlane' and name not in NOT_ENDED:
-        check_bytes(name, net, outputs[0])
+    if net.name == 'Peerlane' and name not in NOT_ENDED:
+        check_bytes(name, net.name, outputs[0])
     results = [re.search(r'^RESULT (.*)$', output, re.M)
                for number, output in enumerate(outputs) if number == 0 or name not in NOT_ENDED]
     if not all(results):
         raise ValueError('a rank has no result')
     return [result[1] for result in results]
+
+
+class Network(typing.NamedTuple):
+    """Network of a run: its words in the table, its name for NCCL, and the variables that choose it."""
+    label: str
+    name: str
+    environment: dict
 
 
 def networks(plugin, name, folder):
@@ -335,60 +378,70 @@ def networks(plugin, name, folder):
         if not os.path.lexists(link):
             os.symlink(plugin, link)
         peerlane = {'NCCL_NET': 'Peerlane', 'LD_LIBRARY_PATH': folder + ':' + os.environ.get('LD_LIBRARY_PATH', '')}
-    yield 'processes', 'Peerlane', peerlane
+    fabrics = [('processes', peerlane)]
     if name not in ONE_FABRIC:
-        yield 'tcp', 'Peerlane', peerlane | {'PEERLANE_FABRIC': 'tcp'}
+        fabrics.append(('tcp', peerlane | {'PEERLANE_FABRIC': 'tcp'}))
+    for label, environment in fabrics:
+        yield Network(label, 'Peerlane', environment)
     if name in COMPARED:
-        yield 'NCCL\'s sockets', 'Socket', {'NCCL_NET_PLUGIN': 'none', 'NCCL_NET': 'Socket'}
+        yield Network('NCCL\'s sockets', 'Socket', {'NCCL_NET_PLUGIN': 'none', 'NCCL_NET': 'Socket'})
+    for label, environment in fabrics if name in GPU_MEMORY else ():
+        yield Network(label + ', GPU memory', 'Peerlane', environment | {'PEERLANE_GPU_MEMORY': '1'})
 
 
-def run_case(name, plugin, end, port, folder):
-    """Return True if the case passed over all networks with equal results."""
-    compared = {}
-    passed = True
-    for at, (label, net, environment) in enumerate(networks(plugin, name, folder)):
-        left = end - time.monotonic()
-        if left < 10:
-            print(f'{name:15} {label:15} not run: the time is over')
-            return False
-        begin = time.monotonic()
-        outputs, statuses = run_pair(name, environment, min(70, left), port + at, folder)
-        try:
-            compared[label] = check_run(name, net, outputs, statuses)
-        except ValueError as error:
-            passed = False
-            print(f'{name:15} {label:15} FAILED: {error}')
-            for rank, output in enumerate(outputs):
-                print('\n'.join(f'    {rank}: {line}' for line in output.splitlines()[-25:]))
-            continue
-        noticed = re.search(r'NOTICED (\S+)', outputs[0])
-        print(f'{name:15} {label:15} passed  {time.monotonic() - begin:5.1f} s'
-              + (f', noticed after {noticed[1]} s' if noticed else ''), flush=True)
-    if name in COMPARED and len({json.dumps(result) for result in compared.values()}) > 1:
-        print(f'{name:15} FAILED: results differ: {compared}')
-        return False
-    return passed
+def run_once(name, net, port, end, folder):
+    """Run a case over a network, and print how it ended. Return the results; None if it failed."""
+    limit = min(LIMITS.get(name, 70), end - time.monotonic())
+    if limit < 10:
+        print(f'{name:13} {net.label:21} FAILED: not run, the time is over', flush=True)
+        return None
+    begin = time.monotonic()
+    outputs, statuses = run_pair(name, net.environment, limit, port, folder)
+    took = f'{time.monotonic() - begin:5.1f} s'
+    try:
+        results = check_run(name, net, outputs, statuses, limit)
+    except ValueError as error:
+        tails = [f'    {rank}: {line}' for rank, output in enumerate(outputs) for line in output.splitlines()[-25:]]
+        print('\n'.join([f'{name:13} {net.label:21} FAILED {took}: {error}', *tails]), flush=True)
+        return None
+    noticed = re.search(r'NOTICED (\S+)', outputs[0])
+    print(f'{name:13} {net.label:21} passed {took}' + (f', noticed after {noticed[1]} s' if noticed else ''), flush=True)
+    return results
+
+
+def all_equal(name, results):
+    """Return True if a compared case had the same results over all networks; else say so."""
+    if name not in COMPARED or len({json.dumps(each) for each in results.values()}) <= 1:
+        return True
+    print(f'{name:13} FAILED: results differ: {results}', flush=True)
+    return False
+
+
+def run_cases(names, plugin, limit, jobs):
+    """Return True if all cases passed over all networks with equal results."""
+    end, port, runs = time.monotonic() + limit, PORT, []
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for name in names:
+            for net in networks(plugin, name, folder):
+                runs.append((name, net.label, pool.submit(run_once, name, net, port, end, folder)))
+                port += 4
+        results = [(name, label, run.result()) for name, label, run in runs]
+    passed = [all_equal(name, {label: found for case, label, found in results if case == name and found}) for name in names]
+    return all(passed) and all(found for _, _, found in results)
 
 
 def main():
-    arguments = sys.argv[1:]
-    if arguments[:1] == ['--rank']:
-        return rank_main(int(arguments[1]), arguments[2])
-    limit, names = 240, list(CASES)
-    while len(arguments) > 2 and arguments[0] in ('--limit', '--only'):
-        if arguments[0] == '--limit':
-            limit = int(arguments[1])
-        else:
-            names = arguments[1].split(',')
-        arguments = arguments[2:]
-    if len(arguments) != 1 or not set(names) <= set(CASES):
-        print(__doc__, file=sys.stderr)
-        return 2
-    end = time.monotonic() + limit
-    with tempfile.TemporaryDirectory() as folder:
-        results = [run_case(name, os.path.realpath(arguments[0]), end, PORT + 4 * at, folder)
-                   for at, name in enumerate(names)]
-    return 0 if all(results) else 1
+    if sys.argv[1:2] == ['--rank']:
+        return rank_main(int(sys.argv[2]), sys.argv[3])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--limit', type=int, default=240, metavar='SECONDS')
+    parser.add_argument('--only', type=lambda text: text.split(','), default=ORDER, metavar='CASE,...')
+    parser.add_argument('--jobs', type=int, default=2, metavar='NUMBER')
+    parser.add_argument('plugin', metavar='PLUGIN')
+    options = parser.parse_args()
+    if unknown := set(options.only) - set(CASES):
+        parser.error(f'unknown cases: {", ".join(sorted(unknown))}')
+    return 0 if run_cases(options.only, os.path.realpath(options.plugin), options.limit, options.jobs) else 1
 
 
 if __name__ == '__main__':

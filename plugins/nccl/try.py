@@ -159,12 +159,13 @@ def main():
             if left < 15:
                 print(f'{name:40} not run: the time is over')
                 continue
+            limit = min(60, left)
             outputs, statuses = ranks.run_pair(os.path.abspath(__file__), ['--quick'] * quick,
-                                               os.environ | BASE | environment, min(60, left), PORT + number, folder)
+                                               os.environ | BASE | environment, limit, PORT + number, folder)
             found = [re.search(r'^RESULT (.*)$', output, re.M) for output in outputs]
             if any(statuses) or not all(found) or not re.search(net, outputs[0]):
                 failed += 1
-                print(f'{name:40} FAILED: exit statuses {statuses}')
+                print(f'{name:40} FAILED: {ranks.describe_failure(statuses, limit)}')
                 print('\n'.join('    ' + line for line in outputs[0].splitlines()[-30:]))
                 continue
             result = json.loads(found[0][1])

@@ -162,6 +162,24 @@ static void case_proof_fails(void *call)
 	driver_close(&driver);
 }
 
+/* Communicators after the first need no proof: the driver would refuse it. */
+static void case_proven_once(void *argument)
+{
+	struct driver driver;
+
+	(void)argument;
+	gpu_begin("auto", "alloc");
+	gpu_standin_need();
+	driver_open(&driver, 11);
+	check_number(pointers_of(&driver), NET_POINTER_HOST | NET_POINTER_CUDA);
+	driver_close(&driver);
+	gpu_standin.fail("across", 0, 100, 1);
+	driver_open(&driver, 11);
+	check_number(pointers_of(&driver), NET_POINTER_HOST | NET_POINTER_CUDA);
+	gpu_standin.fail("across", 0, 0, 0);
+	driver_close(&driver);
+}
+
 static size_t stream_size(unsigned number)
 {
 	return number % 3 == 2 ? 64 + number : SLOT - number * 128 % 4096;
@@ -499,6 +517,7 @@ int main(void)
 		{ "level_kept", case_level_kept, NULL, 20 },
 		{ "no_gpu_used", case_no_gpu_used, NULL, 20 },
 		{ "proof_of_copies_fails", case_proof_fails, "across", 20 },
+		{ "proven_once", case_proven_once, NULL, 20 },
 		{ "self", case_self, (void *)&runs[0], 30 },
 		{ "self_from_host", case_self, (void *)&runs[1], 30 },
 		{ "self_to_host", case_self, (void *)&runs[2], 30 },

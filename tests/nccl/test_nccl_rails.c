@@ -51,13 +51,23 @@ static void plug_interfaces(unsigned end)
 static bool interface_runs(unsigned number)
 {
 	struct ifreq request = { .ifr_flags = 0 };
-	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	int fd = socket(AF_INET, SOCK_DGRAM, 0), rc;
 
 	check(fd >= 0);
 	snprintf(request.ifr_name, sizeof(request.ifr_name), "pl%u", number);
-	check_number(ioctl(fd, SIOCGIFFLAGS, &request), 0);
+	rc = ioctl(fd, SIOCGIFFLAGS, &request);
+	check(rc == 0 || errno == ENODEV);
 	close(fd);
-	return request.ifr_flags & IFF_RUNNING;
+	return rc == 0 && request.ifr_flags & IFF_RUNNING;
+}
+
+static void wait_for_lost_interface(void)
+{
+	struct patience patience;
+
+	patience_begin(&patience, 30);
+	while (interface_runs(0))
+		patience_wait(&patience);
 }
 
 static void wait_for_interfaces(void)
@@ -244,14 +254,16 @@ static void lose_one(struct end *end, bool sends, const char *cut)
 	for (unsigned device = 0; device < CABLES; device++)
 		rail_close(&rails, device);
 	driver_close(&end->driver);
-	/* A new communicator over the cable that is left. */
+	/* A new communicator has the interface that is left, as its only device. */
+	wait_for_lost_interface();
 	end_meet(end);
 	rails = (struct rails){ .end = end, .sends = sends };
 	driver_open(&end->driver, 11);
-	rail_connect(&rails, 1);
-	rail_exchange(&rails, 1, 3);
+	check_number(driver_devices(&end->driver), 1);
+	rail_connect(&rails, 0);
+	rail_exchange(&rails, 0, 3);
 	end_meet(end);
-	rail_close(&rails, 1);
+	rail_close(&rails, 0);
 	driver_close(&end->driver);
 }
 

@@ -130,7 +130,8 @@ RAW = over('verbs', Case('raw verbs', 60, server='serving $port raw_server $serv
 NCCL = [Case('verbs: the NCCL plugin', 240,
              "nccl_cases test_nccl_peers '@(sizes|receiver_killed|receiver_stopped|abort)_verbs'"),
         Case('verbs: the NCCL plugin, many connections', 240, "nccl_cases test_nccl_peers 'many_comms_verbs'"),
-        Case('verbs: the NCCL plugin, faults', 240, "nccl_cases test_nccl_faults '*_verbs'")]
+        Case('verbs: the NCCL plugin, faults', 240, "nccl_cases test_nccl_faults '*_verbs'"),
+        Case('local: the NCCL plugin with ptrace_scope', 120, 'nccl_ptrace_scopes')]
 # Soft-iWARP alone, and beside soft-RoCE.
 IWARP = [
     Case('rping', 30, server='serving 7174 pings 25 -s -v', client='says rdma-ping-9 pings 25 -c -a $server -C 10 -v'),

@@ -25,7 +25,7 @@ PROGRAMS = {
 # Programs of the build folder.
 BUILT = ['peerlane', 'tests/test_scenarios', 'tests/check_action']
 # Programs that only a build with the verbs fabric has.
-BUILT_WITH_VERBS = ['tests/ledger', 'tests/nccl/test_nccl_faults', 'tests/nccl/test_nccl_peers', 'tests/raw_server', 'tests/raw_verbs', 'tests/test_stream_hunt', 'tests/peermem_cases', 'tests/peermem_verbs',
+BUILT_WITH_VERBS = ['tests/ledger', 'tests/nccl/test_nccl_faults', 'tests/nccl/test_nccl_peers', 'tests/nccl/test_nccl_users', 'tests/raw_server', 'tests/raw_verbs', 'tests/test_stream_hunt', 'tests/peermem_cases', 'tests/peermem_verbs',
                     'tests/peermem_walk', 'tests/emulated/emulated_gpu',
                     'tests/emulated/emulated_peer']
 # Libraries used through variables only: the emulated GPU's driver, dma-bufs for soft-RoCE, and NCCL's plugin.

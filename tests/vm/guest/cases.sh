@@ -213,6 +213,17 @@ nccl_cases() # PROGRAM PATTERN
 	[ $status = 0 ] && ! grep -q SKIPPED result
 }
 
+# Processes without privileges, which may reach each other's memory, and which may not.
+nccl_ptrace_scopes()
+{
+	failed=0
+	for scope in 0 1; do
+		echo $scope >/proc/sys/kernel/yama/ptrace_scope && nccl_cases test_nccl_users ptrace_scope || failed=1
+	done
+	echo 0 >/proc/sys/kernel/yama/ptrace_scope
+	return $failed
+}
+
 stream_hunt() # PATTERN
 {
 	TEST_CASES=$1 test_stream_hunt --fabric verbs --host $server --kills 3
