@@ -368,6 +368,31 @@ def test_full_disk_leaves_whole_frames(tmp_path, name):
         assert read_npy(tmp_path / name) == ('|u1', (2, size), data)
 
 
+@pytest.mark.parametrize('mode', ['append', 'behind', 'inside'])
+def test_full_disk_keeps_the_earlier_bytes_of_standard_output(tmp_path, mode):
+    """Standard output is a file with 300,000 bytes; the limit of its size ends the command within the third frame."""
+    size, before = 262_144, content(300_000)
+    path, offset = write(tmp_path / 'all.raw', before), len(before)
+    if mode == 'inside':
+        before, offset = write(path, content(900_000)).read_bytes(), 100_000
+    limit = offset + size * 5 // 2
+    with publishing('--from', '-', '--dtype', 'u8', '--shape', size, '--slots', '8') as publisher:
+        with open(path, 'ab' if mode == 'append' else 'r+b', buffering=0) as output:
+            output.seek(offset)
+            process = subprocess.Popen([PEERLANE, 'subscribe', publisher.address, 'cam0', '--queue', '4', '--to', '-'], stdout=output,
+                                       stderr=subprocess.PIPE, env=environment())
+        publisher.wait_for('subscribers', 1)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        for i in range(4):
+            publisher.feed(pattern(i, size))
+        _, errors = ended(process, expect=4)
+    assert 'File too large' in errors
+    frames = b''.join(pattern(i, size) for i in range(3))
+    # Bytes that were behind the frames stay, and with them the part of the third frame.
+    kept = frames[:limit - offset] + before[limit:] if mode == 'inside' else frames[:2 * size]
+    assert path.read_bytes() == before[:offset] + kept
+
+
 def test_signal_while_a_pipe_is_full():
     with publishing('--from', '-', '--frame-bytes', '1M') as publisher:
         process = start('subscribe', publisher.address, 'cam0', '--to', '-')

@@ -67,29 +67,36 @@ static int frame_sink_begin(struct frame_sink *sink, struct pl_error *error)
 	return rc;
 }
 
-/* Removes a part of a frame from the end of the file. */
-static void frame_sink_cut(const struct frame_sink *sink)
+/*
+ * Removes the part of a frame, of this number of bytes, that was just written to a file.  The file keeps the part if
+ * other bytes follow it: those of another writer, or those that were there before.  Standard output can begin anywhere
+ * in its file.
+ */
+static void frame_sink_cut(const struct frame_sink *sink, uint64_t part)
 {
-	uint64_t size = sink->bytes + (sink->npy ? NPY_HEADER_WRITTEN : 0);
+	off_t end = lseek(sink->fd, 0, SEEK_CUR);
+	struct stat status;
 
-	/* A file that cannot be cut keeps the part, behind the frames that its header has. */
-	if (sink->regular && !ftruncate(sink->fd, (off_t)size))
-		lseek(sink->fd, (off_t)size, SEEK_SET);
+	if (part == 0 || end < (off_t)part || fstat(sink->fd, &status) < 0 || status.st_size != end)
+		return;
+	if (!ftruncate(sink->fd, end - (off_t)part))
+		lseek(sink->fd, end - (off_t)part, SEEK_SET);
 }
 
 int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error)
 {
 	int rc = sink->npy ? frame_sink_check(sink, frame, error) : 0;
+	uint64_t part = 0;
 
 	if (rc == 0 && sink->npy && sink->frames == 0)
 		rc = frame_sink_begin(sink, error);
 	if (rc < 0)
 		return rc;
-	rc = sink->regular ? stream_write_file(sink->fd, frame->data, frame->length)
+	rc = sink->regular ? stream_write_counted(sink->fd, frame->data, frame->length, &part)
 			   : cli_write_stream(sink->fd, frame->data, frame->length);
 	if (rc < 0) {
 		sink->failed = rc != -EINTR;
-		frame_sink_cut(sink);
+		frame_sink_cut(sink, part);
 		return cli_fail_errno(error, rc, "write", sink->path);
 	}
 	sink->frames++;

@@ -22,7 +22,8 @@ struct frame_sink {
  */
 int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_layout *layout, struct pl_error *error);
 /*
- * Appends a frame.  After a failure the file ends with the frame before.  Returns 0; -EINTR once a signal is pending;
+ * Appends a frame.  After a failure the file ends with the frame before, and keeps the bytes that were in
+ * it before this sink.  Returns 0; -EINTR once a signal is pending;
  * -ENOTSUP for a frame that the format cannot have; or a negative errno.
  */
 int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error);
