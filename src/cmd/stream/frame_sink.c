@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/common/cli.h"
+#include "cmd/common/output.h"
 #include "cmd/stream/npy.h"
 #include "cmd/stream/write_file.h"
 #include "stream/ring.h"
@@ -17,8 +17,10 @@ int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_l
 	struct stat status;
 
 	*sink = (struct frame_sink){ .path = path, .npy = stream_name_ends(path, ".npy"), .layout = *layout };
-	sink->fd = standard ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
-			    : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_NONBLOCK | O_CLOEXEC, 0666);
+	if (standard || cli_path_is_special(path))
+		sink->fd = cli_open_stream(standard ? "/dev/stdout" : path);
+	else
+		sink->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_NONBLOCK | O_CLOEXEC, 0666);
 	if (sink->fd < 0 && errno == ENXIO)
 		return cli_fail(error, -ENXIO, "NO-READER", path, "start the reader of the pipe first",
 				"no process reads this pipe");
