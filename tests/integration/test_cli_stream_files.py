@@ -16,7 +16,7 @@ import time
 import zlib
 
 import pytest
-from cli_support import DEADLINE, GPU, PEERLANE, content, environment, run, run_json, start, write
+from cli_support import DEADLINE, GPU, PEERLANE, content, environment, run, run_json, start, wait_until, write
 from stream_support import pattern, publishing
 
 
@@ -152,7 +152,7 @@ def test_types_that_arrays_do_not_have(tmp_path):
     assert (tmp_path / 'raw').read_bytes() == bytes(24) and not (tmp_path / 'b.npy').exists()
 
 
-@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_header_is_complete_after_a_signal(tmp_path, how):
     data = content(4 * 12)
     with publishing('--from', '-', '--dtype', 'f32', '--shape', 'scalar', '--slots', '64') as publisher:
@@ -171,6 +171,30 @@ def test_header_is_complete_after_a_signal(tmp_path, how):
     assert output.startswith(b'12 of 12 frames')
     assert read_npy(tmp_path / 'none.npy') == ('<f4', (0,), b'')
     assert read_npy(tmp_path / 'out.npy') == ('<f4', (12,), data)
+
+
+def test_hangup_that_is_ignored_ends_nothing(tmp_path):
+    """nohup(1) ignores SIGHUP."""
+    with publishing('--from', '-', '--dtype', 'u8', '--shape', '4', '--slots', '64') as publisher:
+        process = subprocess.Popen(['nohup', PEERLANE, 'subscribe', publisher.address, 'cam0', '--to', tmp_path / 'out.npy', '--count', '1'],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment())
+        publisher.wait_for('subscribers', 1)
+        process.send_signal(signal.SIGHUP)
+        publisher.feed(b'data')
+        ended(process)
+    assert read_npy(tmp_path / 'out.npy') == ('|u1', (1, 4), b'data')
+
+
+def test_killed_subscriber_leaves_an_array(tmp_path):
+    data, path = content(4 * 12), tmp_path / 'out.npy'
+    with publishing('--from', '-', '--dtype', 'f32', '--shape', 'scalar', '--slots', '64') as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--to', path, '--queue', '64')
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(data)
+        wait_until(lambda: path.exists() and path.stat().st_size == 384 + len(data) and read_npy(path)[1] == (12,))
+        process.kill()
+        process.communicate(timeout=DEADLINE)
+    assert read_npy(path) == ('<f4', (12,), data)
 
 
 # -- GPU memory ----------------------------------------------------------------------------------------------------

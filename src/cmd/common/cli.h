@@ -191,10 +191,12 @@ uint64_t cli_now(void);
  * Called before the library creates threads, which inherit the blocked signals.
  */
 int cli_signal_fd(int other, struct pl_error *error);
-/* True if SIGINT or SIGTERM, which are blocked, has arrived and has not been read (signal_fd.c). */
+/* Returns SIGHUP for cli_signal_fd(); 0 if the process ignores it, as after nohup(1) (signal_fd.c). */
+int cli_signal_hangup(void);
+/* True if SIGINT, SIGTERM or SIGHUP is blocked, has arrived, and has not been read (signal_fd.c). */
 bool cli_signal_pending(void);
 /*
- * Discards pending and later SIGINT and SIGTERM (signal_fd.c). For a command that has its results: it exits with its own status,
+ * Discards pending and later SIGINT, SIGTERM and SIGHUP (signal_fd.c). For a command that has its results: it exits with its own status,
  * also if a signal arrives while it prints them.
  */
 void cli_signal_ignore(void);

@@ -11,6 +11,9 @@
 #include "cmd/stream/write_file.h"
 #include "stream/ring.h"
 
+/* Time between two headers of a .npy file while frames wait. */
+#define HEADER_INTERVAL CLI_NS_PER_S
+
 int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_layout *layout, struct pl_error *error)
 {
 	bool standard = !strcmp(path, "-");
@@ -49,13 +52,23 @@ static int frame_sink_check(struct frame_sink *sink, const struct pl_frame_info 
 			(unsigned long long)frame->sequence);
 }
 
-static int frame_sink_write_header(const struct frame_sink *sink, struct pl_error *error)
+static int frame_sink_write_header(struct frame_sink *sink, struct pl_error *error)
 {
 	char header[NPY_HEADER_WRITTEN];
 	int rc = npy_format(&sink->layout, sink->frames, header, error);
 
 	if (rc == 0 && pwrite(sink->fd, header, sizeof(header), 0) != (ssize_t)sizeof(header))
 		rc = cli_fail_errno(error, errno ? -errno : -EIO, "write", sink->path);
+	sink->counted = sink->frames;
+	sink->header_time = cli_now();
+	return rc;
+}
+
+int frame_sink_update(struct frame_sink *sink, struct pl_error *error)
+{
+	int rc = sink->npy && sink->counted < sink->frames ? frame_sink_write_header(sink, error) : 0;
+
+	sink->failed |= rc < 0;
 	return rc;
 }
 
@@ -103,7 +116,7 @@ int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame,
 	}
 	sink->frames++;
 	sink->bytes += frame->length;
-	return 0;
+	return sink->npy && cli_now() - sink->header_time >= HEADER_INTERVAL ? frame_sink_update(sink, error) : 0;
 }
 
 int frame_sink_close(struct frame_sink *sink, struct pl_error *error)

@@ -13,6 +13,8 @@ struct frame_sink {
 	bool npy, regular;
 	bool failed;             /* a write failed */
 	uint64_t frames, bytes;  /* whole frames that were written, and their payload */
+	uint64_t counted;        /* frames that the header of a .npy file counts */
+	uint64_t header_time;    /* cli_now() when that header was written */
 	struct pl_layout layout; /* of all frames in a .npy file */
 };
 
@@ -27,6 +29,11 @@ int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_l
  * -ENOTSUP for a frame that the format cannot have; or a negative errno.
  */
 int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error);
+/*
+ * Lets the header of a .npy file count all frames.  Called while no frame waits; frame_sink_write() does it once a second
+ * meanwhile.  So a process that is killed leaves an array.  Returns 0 or a negative errno.
+ */
+int frame_sink_update(struct frame_sink *sink, struct pl_error *error);
 /* Completes the header, and closes the file.  Returns 0 or a negative errno. */
 int frame_sink_close(struct frame_sink *sink, struct pl_error *error);
 
