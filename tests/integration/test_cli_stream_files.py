@@ -152,7 +152,16 @@ def test_types_that_arrays_do_not_have(tmp_path):
     assert (tmp_path / 'raw').read_bytes() == bytes(24) and not (tmp_path / 'b.npy').exists()
 
 
+@pytest.fixture
+def default_hangup():
+    """nohup(1) may run the tests: the processes that they start inherit that SIGHUP is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.usefixtures('default_hangup')
 def test_header_is_complete_after_a_signal(tmp_path, how):
     data = content(4 * 12)
     with publishing('--from', '-', '--dtype', 'f32', '--shape', 'scalar', '--slots', '64') as publisher:
