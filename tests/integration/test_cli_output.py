@@ -55,6 +55,15 @@ def test_output_that_cannot_be_written_is_a_failure(tmp_path, results, arguments
                 assert new.read_bytes() == data
 
 
+@pytest.mark.parametrize('arguments', [['topo', '--svg', '-', '--html', '-'], ['topo', '--json', '--svg', '-'], ['topo', '--html', '-', '--tree'],
+                                       ['topo', '--svg', '-', '--expect', 'gpus=1'], ['report', 'RESULTS', '-o', '-', '--svg', '-'],
+                                       ['report', 'RESULTS', '-o', '-', '--json'], ['report', 'RESULTS', '--svg', '-', '--csv'],
+                                       ['report', 'RESULTS', '--svg', '-', '--terminal']], ids=' '.join)
+def test_two_documents_on_standard_output_are_refused(results, arguments):
+    done = run(*[results if word == 'RESULTS' else word for word in arguments], expect=2)
+    assert not done.stdout and 'would both be written to standard output' in ' '.join(done.stderr.split())
+
+
 TOKEN = ['publish', '--name', 'x', '--listen', '127.0.0.1:0', '--count', '1', '--share', 'FILE']
 SUBSCRIBE = ['subscribe', 'STREAM', 'cam0', '--start', 'latest', '--count', '1', '--to', 'FILE']
 
