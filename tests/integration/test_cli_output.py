@@ -74,7 +74,9 @@ def test_output_into_an_open_descriptor_follows_its_earlier_bytes(tmp_path, resu
     """As after `>> FILE` in a shell.  Not /dev/stdout: a command that replaced it would damage this machine."""
     write(tmp_path / 'pub/data', content(100_000))
     path = write(tmp_path / 'out/file', b'before\n' * 10_000)
-    with serving(tmp_path / 'pub') as server, publishing('--rate', '100', '--frame-bytes', '1K') as publisher, open(path, 'ab') as file:
+    with serving(tmp_path / 'pub') as server, publishing('--from', '-', '--frame-bytes', '1K') as publisher, open(path, 'ab') as file:
+        publisher.feed(bytes(1024))
+        publisher.wait_for('published', 1)
         words = {'SERVER': server.address, 'STREAM': publisher.address, 'RESULTS': results, 'FILE': f'/dev/fd/{file.fileno()}'}
         done = subprocess.run([PEERLANE, *map(str, [words.get(word, word) for word in arguments])], pass_fds=[file.fileno()],
                               capture_output=True, text=True, timeout=DEADLINE, env=environment())

@@ -389,8 +389,11 @@ def test_full_disk_leaves_whole_frames(tmp_path, name):
     with publishing('--from', '-', '--dtype', 'u8', '--shape', size, '--slots', '8') as publisher:
         process = start('subscribe', publisher.address, 'cam0', '--queue', '4', '--to', tmp_path / name)
         publisher.wait_for('subscribers', 1)
+        publisher.feed(pattern(0, size))
+        # The limit would also hold for the memory of the subscriber's slots, which it has once it writes.
+        wait_until(lambda: (tmp_path / name).exists() and (tmp_path / name).stat().st_size >= size)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size * 5 // 2, size * 5 // 2))
-        for i in range(4):
+        for i in range(1, 4):
             publisher.feed(pattern(i, size))
         output, errors = ended(process, expect=1)
     assert 'File too large' in errors and output.startswith(b'3 of 3 frames')
@@ -415,8 +418,11 @@ def test_full_disk_keeps_the_earlier_bytes_of_standard_output(tmp_path, mode):
             process = subprocess.Popen([PEERLANE, 'subscribe', publisher.address, 'cam0', '--queue', '4', '--to', '-'], stdout=output,
                                        stderr=subprocess.PIPE, env=environment())
         publisher.wait_for('subscribers', 1)
+        publisher.feed(pattern(0, size))
+        # The limit would also hold for the memory of the subscriber's slots, which it has once it writes.
+        wait_until(lambda: path.read_bytes()[offset:offset + size] == pattern(0, size))
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
-        for i in range(4):
+        for i in range(1, 4):
             publisher.feed(pattern(i, size))
         _, errors = ended(process, expect=4)
     assert 'File too large' in errors
