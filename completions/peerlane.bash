@@ -53,8 +53,19 @@ _peerlane_names() {
 		esac
 	done
 	((i < COMP_CWORD)) && [[ $address ]] || return
+	# A name with a control character, which JSON writes as an escape sequence, is left out.
 	"$program" "$@" "${options[@]}" --timeout 2 --json "$address" 2>/dev/null </dev/null |
-		sed -n 's/^ *"name": "\(.*\)",$/\1/p'
+		sed -n '/^\([^\\]\|\\["\\]\)*$/!d; s/^ *"name": "\(.*\)",$/\1/; T; s/\\\(.\)/\1/g; p'
+}
+
+# Offers the lines of standard input that begin with the current word, quoted for the shell.  compgen -W would expand
+# "$(command)" in them, and servers choose their names.  A name that begins with "-" would become an option.
+_peerlane_reply_lines() {
+	local line quoted
+	while IFS= read -r line; do
+		printf -v quoted %q "$line"
+		[[ $line != -* && ($line == "$current"* || $quoted == "$current"*) ]] && COMPREPLY+=("$quoted")
+	done
 }
 
 _peerlane() {
@@ -146,7 +157,7 @@ _peerlane() {
 		return
 		;;
 	--device)
-		COMPREPLY=($(compgen -W "$(cd /sys/class/infiniband 2>/dev/null && printf '%s\n' *)" -- "$current"))
+		_peerlane_reply_lines < <(cd /sys/class/infiniband 2>/dev/null && printf '%s\n' *)
 		return
 		;;
 	--fabric | -F)
@@ -182,10 +193,10 @@ _peerlane() {
 		COMPREPLY=($(compgen -f -- "$current"))
 		;;
 	get | delete)
-		COMPREPLY=($(compgen -W "$(_peerlane_names "$program" list)" -- "$current"))
+		_peerlane_reply_lines < <(_peerlane_names "$program" list)
 		;;
 	subscribe | relay | record)
-		COMPREPLY=($(compgen -W "$(_peerlane_names "$program" streams --interval 0)" -- "$current"))
+		_peerlane_reply_lines < <(_peerlane_names "$program" streams --interval 0)
 		;;
 	esac
 }

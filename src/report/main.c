@@ -47,6 +47,14 @@ static void parse_plot_name(struct report_options *options, const char *name, st
 		   name);
 }
 
+/* Returns the number of documents that standard output would have. */
+static int count_report_outputs(const struct report_options *options)
+{
+	bool page = options->output && !strcmp(options->output, "-"), svg = options->svg && !strcmp(options->svg, "-");
+
+	return page + svg + (options->common.json || options->csv || options->terminal);
+}
+
 static error_t parse_report_option(int key, char *argument, struct argp_state *state)
 {
 	struct report_options *options = state->input;
@@ -87,6 +95,9 @@ static error_t parse_report_option(int key, char *argument, struct argp_state *s
 			argp_error(state, "FILE is missing: the output of peerlane bench --json");
 		if (options->csv && options->common.json)
 			argp_error(state, "--json and --csv exclude each other");
+		if (count_report_outputs(options) > 1)
+			argp_error(state, "--output -, --svg - and other results would both be written to standard "
+					  "output");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

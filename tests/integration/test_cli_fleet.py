@@ -9,6 +9,7 @@ import re
 import resource
 import select
 import signal
+import socket
 import struct
 import subprocess
 import termios
@@ -303,6 +304,17 @@ def test_hosts_come_from_files(small, tmp_path):
     done = subprocess.run([PEERLANE, 'fleet', 'check', '--hosts', '-', *small.arguments[1:]], input='gpu001\ngpu001\n', text=True,
                           capture_output=True, timeout=DEADLINE, env=environment())
     assert done.stdout.startswith('1 host is well\n1 of 1 hosts answered') and 'named more than once' in done.stderr
+    # A socket cannot be opened by its path in /proc.
+    near, far = socket.socketpair()
+    with near, far:
+        near.sendall(b'gpu001\n')
+        near.shutdown(socket.SHUT_WR)
+        done = subprocess.run([PEERLANE, 'fleet', 'check', '--hosts', '-', *small.arguments[1:]], stdin=far, text=True,
+                              capture_output=True, timeout=DEADLINE, env=environment())
+    assert done.stdout.startswith('1 host is well\n1 of 1 hosts answered'), done.stderr
+    done = subprocess.run([PEERLANE, 'fleet', 'check', '--hosts', '-', *small.arguments[1:]], input='gpu001\nbad;name\n', text=True,
+                          capture_output=True, timeout=DEADLINE, env=environment())
+    assert done.returncode == 2 and 'standard input:2' in done.stderr
     path.write_text('gpu001\nbad;name\n')
     assert f'{path}:2' in run('fleet', 'check', '--hosts', path, expect=2).stderr
 

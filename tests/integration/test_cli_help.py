@@ -231,9 +231,28 @@ def test_completion_of_arguments(tmp_path):
     assert complete('check', '--format', '') == {'text', 'json', 'line', 'prometheus', 'nagios'}
     with serving(tmp_path / 'pub', '--key', key) as server:
         host, port = server.address.split(':')
-        assert complete('get', '--key', key, host, ':', port, 'o') == {'one two', 'other'}
+        assert complete('get', '--key', key, host, ':', port, 'o') == {r'one\ two', 'other'}
+        # The shell's word has the backslash once part of the name has been completed.
+        assert complete('get', '--key', key, host, ':', port, r'one\ t') == {r'one\ two'}
         assert complete('get', host, ':', port, 'o') == set()
-        assert complete('delete', '--key', key, host, ':', port, 'o') == {'one two', 'other'}
+        assert complete('delete', '--key', key, host, ':', port, 'o') == {r'one\ two', 'other'}
+
+
+@pytest.mark.parametrize('command', ['get', 'delete'])
+def test_completion_quotes_the_names_of_a_server(command, tmp_path):
+    """The shell executes nothing that a name contains, neither at TAB nor when the completed line runs."""
+    names = ['$(touch ran)', '`touch ran`', 'a;touch ran', 'say "so"', r'back\slash', '$HOME', '*']
+    # Names that look like an option, or that have control characters, are not offered.
+    for name in [*names, '--output=ran', '\x1b[2J']:
+        write(tmp_path / 'pub' / name, b'')
+    (tmp_path / 'shell').mkdir()
+    with serving(tmp_path / 'pub') as server:
+        host, port = server.address.split(':')
+        offered = complete(command, host, ':', port, '', cwd=tmp_path / 'shell')
+    done = subprocess.run(['bash', '-c', 'eval "set -- $1"; printf "%s\\n" "$@"', 'bash', ' '.join(offered)], text=True,
+                          capture_output=True, timeout=DEADLINE, cwd=tmp_path / 'shell', check=True)
+    assert sorted(done.stdout.splitlines()) == sorted(names)
+    assert not list((tmp_path / 'shell').iterdir())
 
 
 def test_completion_of_streams_with_a_token(tmp_path):

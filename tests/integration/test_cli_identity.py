@@ -119,6 +119,21 @@ def test_key_makes_other_keys(tmp_path):
     assert 'IDENTITY-FILE' in run('key', 'show', tmp_path / 'group', expect=1).stderr
 
 
+def test_key_makes_the_folder_of_settings_for_the_example_of_its_help(tmp_path):
+    shown = run('key', '--help').stdout
+    (example,) = re.findall(r'^  peerlane (key generate ~\S+)$', shown, re.M)
+    for name, variables in [('home', {'HOME': tmp_path / 'home', 'XDG_CONFIG_HOME': ''}),
+                            ('config', {'XDG_CONFIG_HOME': tmp_path / 'config'})]:
+        folder = tmp_path / ('home/.config/peerlane' if name == 'home' else 'config/peerlane')
+        (tmp_path / name).mkdir()
+        words = [word.replace('~/.config/peerlane', str(folder)) for word in example.split()]
+        run(*words, **{key: str(value) for key, value in variables.items()})
+        assert (folder / 'identity.pem').stat().st_mode & 0o777 == 0o600 and folder.stat().st_mode & 0o777 == 0o700
+    # A mistyped path elsewhere makes no folders.
+    error = run('key', 'generate', tmp_path / 'homme/.config/peerlane/identity.pem', expect=1).stderr
+    assert 'No such file' in error and 'hint: make the folder' in error and not (tmp_path / 'homme').exists()
+
+
 def test_key_files_are_whole_or_absent(tmp_path):
     def limit_files():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

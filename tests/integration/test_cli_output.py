@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Standard output that is full or closed, for each command that writes to it."""
+"""Outputs that are full or closed, open descriptors, and symbolic links."""
+import json
 import pathlib
 import subprocess
 
 import pytest
 from cli_support import DEADLINE, PEERLANE, content, environment, run, serving, write
+from stream_support import publishing
 
 
 def run_unwritable(how, *arguments):
@@ -51,6 +53,50 @@ def test_output_that_cannot_be_written_is_a_failure(tmp_path, results, arguments
             # A closed descriptor is no place for a file of the command, which would then have its output as well.
             if arguments[0] == 'get' and 'NEW' in arguments:
                 assert new.read_bytes() == data
+
+
+@pytest.mark.parametrize('arguments', [['topo', '--svg', '-', '--html', '-'], ['topo', '--json', '--svg', '-'], ['topo', '--html', '-', '--tree'],
+                                       ['topo', '--svg', '-', '--expect', 'gpus=1'], ['report', 'RESULTS', '-o', '-', '--svg', '-'],
+                                       ['report', 'RESULTS', '-o', '-', '--json'], ['report', 'RESULTS', '--svg', '-', '--csv'],
+                                       ['report', 'RESULTS', '--svg', '-', '--terminal']], ids=' '.join)
+def test_two_documents_on_standard_output_are_refused(results, arguments):
+    done = run(*[results if word == 'RESULTS' else word for word in arguments], expect=2)
+    assert not done.stdout and 'would both be written to standard output' in ' '.join(done.stderr.split())
+
+
+TOKEN = ['publish', '--name', 'x', '--listen', '127.0.0.1:0', '--count', '1', '--share', 'FILE']
+SUBSCRIBE = ['subscribe', 'STREAM', 'cam0', '--start', 'latest', '--count', '1', '--to', 'FILE']
+
+
+@pytest.mark.parametrize('arguments', [['check', '--format', 'line', '--output', 'FILE'], ['topo', '--svg', 'FILE'], ['report', 'RESULTS', '-o', 'FILE'],
+                                       ['get', 'SERVER', 'data', '-o', 'FILE'], TOKEN, SUBSCRIBE], ids=lambda words: words[0])
+def test_output_into_an_open_descriptor_follows_its_earlier_bytes(tmp_path, results, arguments):
+    """As after `>> FILE` in a shell.  Not /dev/stdout: a command that replaced it would damage this machine."""
+    write(tmp_path / 'pub/data', content(100_000))
+    path = write(tmp_path / 'out/file', b'before\n' * 10_000)
+    with serving(tmp_path / 'pub') as server, publishing('--from', '-', '--frame-bytes', '1K') as publisher, open(path, 'ab') as file:
+        publisher.feed(bytes(1024))
+        publisher.wait_for('published', 1)
+        words = {'SERVER': server.address, 'STREAM': publisher.address, 'RESULTS': results, 'FILE': f'/dev/fd/{file.fileno()}'}
+        done = subprocess.run([PEERLANE, *map(str, [words.get(word, word) for word in arguments])], pass_fds=[file.fileno()],
+                              capture_output=True, text=True, timeout=DEADLINE, env=environment())
+    # The state of this machine decides the status of a check.
+    assert done.returncode == 0 or arguments[0] == 'check' and 'peerlane: ' not in done.stderr, done.stderr
+    written = path.read_bytes()
+    assert written.startswith(b'before\n' * 10_000) and len(written) > 70_050
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_output_through_a_symbolic_link_replaces_its_target(tmp_path):
+    link, target = tmp_path / 'link', write(tmp_path / 'far/target', b'old')
+    link.symlink_to('far/target')
+    run('check', '--json', '--output', link, expect=None)
+    assert link.is_symlink() and json.loads(target.read_text())['kind'] == 'check'
+    # A link that leads nowhere gets a target, as a shell makes it.
+    target.unlink()
+    run('check', '--json', '--output', link, expect=None)
+    assert link.is_symlink() and json.loads(target.read_text())['kind'] == 'check'
+    assert [*target.parent.iterdir()] == [target]
 
 
 def test_closed_standard_input_is_no_empty_file(tmp_path):

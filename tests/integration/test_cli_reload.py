@@ -68,6 +68,18 @@ def test_a_server_can_be_named_by_its_pid_file(world):
     assert 'RELOAD-PROCESS' in run('serve', '--reload', world.pid_file, expect=1).stderr
 
 
+def test_a_server_that_cannot_start_leaves_the_pid_file_of_the_running_one(world):
+    key = make_key(world.path)
+    # An earlier server was killed, and its file had more bytes.
+    world.pid_file.write_text('1' * 100)
+    with serving(world.data, '--key', key, '--pid-file', world.pid_file) as server:
+        second = run('serve', server.address, world.data, '--key', key, '--pid-file', world.pid_file, expect=1)
+        assert '[LISTEN-IN-USE]' in second.stderr
+        assert world.pid_file.read_text() == f'{server.process.pid}\n'
+        run('serve', '--reload', world.pid_file)
+    assert world.pid_file.read_text() == ''
+
+
 def test_wrong_processes_are_refused(world):
     ended = subprocess.Popen(['true'])
     ended.wait()

@@ -16,7 +16,7 @@ import time
 import zlib
 
 import pytest
-from cli_support import DEADLINE, GPU, PEERLANE, content, environment, run, run_json, start, write
+from cli_support import DEADLINE, GPU, PEERLANE, content, environment, run, run_json, start, wait_until, write
 from stream_support import pattern, publishing
 
 
@@ -152,7 +152,16 @@ def test_types_that_arrays_do_not_have(tmp_path):
     assert (tmp_path / 'raw').read_bytes() == bytes(24) and not (tmp_path / 'b.npy').exists()
 
 
-@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
+@pytest.fixture
+def default_hangup():
+    """nohup(1) may run the tests: the processes that they start inherit that SIGHUP is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.usefixtures('default_hangup')
 def test_header_is_complete_after_a_signal(tmp_path, how):
     data = content(4 * 12)
     with publishing('--from', '-', '--dtype', 'f32', '--shape', 'scalar', '--slots', '64') as publisher:
@@ -171,6 +180,30 @@ def test_header_is_complete_after_a_signal(tmp_path, how):
     assert output.startswith(b'12 of 12 frames')
     assert read_npy(tmp_path / 'none.npy') == ('<f4', (0,), b'')
     assert read_npy(tmp_path / 'out.npy') == ('<f4', (12,), data)
+
+
+def test_hangup_that_is_ignored_ends_nothing(tmp_path):
+    """nohup(1) ignores SIGHUP."""
+    with publishing('--from', '-', '--dtype', 'u8', '--shape', '4', '--slots', '64') as publisher:
+        process = subprocess.Popen(['nohup', PEERLANE, 'subscribe', publisher.address, 'cam0', '--to', tmp_path / 'out.npy', '--count', '1'],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment())
+        publisher.wait_for('subscribers', 1)
+        process.send_signal(signal.SIGHUP)
+        publisher.feed(b'data')
+        ended(process)
+    assert read_npy(tmp_path / 'out.npy') == ('|u1', (1, 4), b'data')
+
+
+def test_killed_subscriber_leaves_an_array(tmp_path):
+    data, path = content(4 * 12), tmp_path / 'out.npy'
+    with publishing('--from', '-', '--dtype', 'f32', '--shape', 'scalar', '--slots', '64') as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--to', path, '--queue', '64')
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(data)
+        wait_until(lambda: path.exists() and path.stat().st_size == 384 + len(data) and read_npy(path)[1] == (12,))
+        process.kill()
+        process.communicate(timeout=DEADLINE)
+    assert read_npy(path) == ('<f4', (12,), data)
 
 
 # -- GPU memory ----------------------------------------------------------------------------------------------------
@@ -356,8 +389,11 @@ def test_full_disk_leaves_whole_frames(tmp_path, name):
     with publishing('--from', '-', '--dtype', 'u8', '--shape', size, '--slots', '8') as publisher:
         process = start('subscribe', publisher.address, 'cam0', '--queue', '4', '--to', tmp_path / name)
         publisher.wait_for('subscribers', 1)
+        publisher.feed(pattern(0, size))
+        # The limit would also hold for the memory of the subscriber's slots, which it has once it writes.
+        wait_until(lambda: (tmp_path / name).exists() and (tmp_path / name).stat().st_size >= size)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size * 5 // 2, size * 5 // 2))
-        for i in range(4):
+        for i in range(1, 4):
             publisher.feed(pattern(i, size))
         output, errors = ended(process, expect=1)
     assert 'File too large' in errors and output.startswith(b'3 of 3 frames')
@@ -366,6 +402,34 @@ def test_full_disk_leaves_whole_frames(tmp_path, name):
         assert (tmp_path / name).read_bytes() == data
     else:
         assert read_npy(tmp_path / name) == ('|u1', (2, size), data)
+
+
+@pytest.mark.parametrize('mode', ['append', 'behind', 'inside'])
+def test_full_disk_keeps_the_earlier_bytes_of_standard_output(tmp_path, mode):
+    """Standard output is a file with 300,000 bytes; the limit of its size ends the command within the third frame."""
+    size, before = 262_144, content(300_000)
+    path, offset = write(tmp_path / 'all.raw', before), len(before)
+    if mode == 'inside':
+        before, offset = write(path, content(900_000)).read_bytes(), 100_000
+    limit = offset + size * 5 // 2
+    with publishing('--from', '-', '--dtype', 'u8', '--shape', size, '--slots', '8') as publisher:
+        with open(path, 'ab' if mode == 'append' else 'r+b', buffering=0) as output:
+            output.seek(offset)
+            process = subprocess.Popen([PEERLANE, 'subscribe', publisher.address, 'cam0', '--queue', '4', '--to', '-'], stdout=output,
+                                       stderr=subprocess.PIPE, env=environment())
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(pattern(0, size))
+        # The limit would also hold for the memory of the subscriber's slots, which it has once it writes.
+        wait_until(lambda: path.read_bytes()[offset:offset + size] == pattern(0, size))
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        for i in range(1, 4):
+            publisher.feed(pattern(i, size))
+        _, errors = ended(process, expect=4)
+    assert 'File too large' in errors
+    frames = b''.join(pattern(i, size) for i in range(3))
+    # Bytes that were behind the frames stay, and with them the part of the third frame.
+    kept = frames[:limit - offset] + before[limit:] if mode == 'inside' else frames[:2 * size]
+    assert path.read_bytes() == before[:offset] + kept
 
 
 def test_signal_while_a_pipe_is_full():

@@ -70,6 +70,25 @@ def test_token_file_admits(tmp_path):
         assert ended(process)[1].startswith('1 of 1 frames')
 
 
+def test_failing_start_leaves_the_token_of_the_running_publisher(tmp_path):
+    token, recorded = tmp_path / 'cam0', tmp_path / 'recording'
+    with sharing(token) as publisher:
+        process = start('record', publisher.address, 'cam0', '--to', recorded, '--token', token)
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(0))
+        before = token.read_text()
+        for command in (['publish', '--name', 'cam0', '--from', '/dev/null', '--frame-bytes', FRAME],
+                        ['relay', publisher.address, 'cam0', '--token', token]):
+            done = run(*command, '--share', token, '--listen', publisher.address, expect=1)
+            assert '[LISTEN-IN-USE]' in done.stderr
+            assert token.read_text() == before
+        publisher.finish()
+        ended(process)
+    with publishing() as other:
+        done = run('replay', recorded, '--share', token, '--listen', other.address, expect=1)
+        assert '[LISTEN-IN-USE]' in done.stderr and token.read_text() == before
+
+
 def test_wrong_token_files(tmp_path):
     token, other, copy = tmp_path / 'cam0', tmp_path / 'other', tmp_path / 'copy'
     with sharing(token) as publisher, sharing(other):

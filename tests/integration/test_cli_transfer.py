@@ -120,6 +120,18 @@ def test_list_shows_a_stored_file_at_once(world):
         assert 'large' in run('list', server.address).stdout
 
 
+def test_put_refuses_files_whose_size_tells_nothing(server, world):
+    """A file of /proc has the size 0; alone, and among small files."""
+    for files in [['/proc/version'], ['/proc/version', write(world / 'empty', b'')]]:
+        error = run('put', server.address, *files, expect=1).stderr
+        assert '[NOT-A-FILE]' in error and 'peerlane put ADDRESS - --as NAME < FILE' in error
+    assert (world / 'in/empty').read_bytes() == b'' and not (world / 'in/version').exists()
+    with open('/proc/version', 'rb') as given:
+        subprocess.run([PEERLANE, 'put', server.address, '-', '--as', 'version'], stdin=given, check=True, timeout=DEADLINE,
+                       env=environment())
+    assert (world / 'in/version').read_bytes() == pathlib.Path('/proc/version').read_bytes()
+
+
 def test_put_with_another_name_and_into_a_subdirectory(server, world):
     run('put', server.address, world / 'pub/small', '--as', 'renamed')
     assert (world / 'in/renamed').read_bytes() == b'small'

@@ -12,7 +12,7 @@ struct json_object *routes_to_json(const struct pl_profile *profile);
 #define ROUTES_DUMP_FILE "peerlane/routes.json"
 /* Loads the profile of the system, or that of a dump, from a root. */
 int routes_load_root(struct pl_profile *profile, struct pl_sysroot *root, struct pl_error *error);
-/* Writes the profile as JSON into a file. */
+/* Replaces a file by the profile as JSON.  The old file stays after a failure. */
 int routes_save(const struct pl_profile *profile, const char *file, struct pl_error *error);
 
 /* Judgement of a profile (routes_judge.c). */

@@ -68,12 +68,11 @@ struct json_object *routes_to_json(const struct pl_profile *profile)
 int routes_save(const struct pl_profile *profile, const char *file, struct pl_error *error)
 {
 	struct json_object *object = routes_to_json(profile);
-	int rc = 0;
+	const char *text = object ? json_object_to_json_string_ext(object, JSON_C_TO_STRING_PRETTY) : NULL;
+	int rc = text ? cli_replace_file(file, text, 0644) : -ENOMEM;
 
-	if (json_object_to_file_ext(file, object, JSON_C_TO_STRING_PRETTY) < 0)
-		rc = cli_fail_errno(error, errno ? -errno : -EIO, "open", file);
 	json_object_put(object);
-	return rc;
+	return rc < 0 ? cli_fail_errno(error, rc, "write", file) : 0;
 }
 
 int routes_load_root(struct pl_profile *profile, struct pl_sysroot *root, struct pl_error *error)

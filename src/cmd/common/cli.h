@@ -144,6 +144,8 @@ bool cli_authenticates(const struct cli_options *options);
 
 /* Makes the missing folders of a file's path, for this user only. */
 int cli_make_folders(const char *path, struct pl_error *error);
+/* The same for a path in the folder of the user's settings, ~/.config/peerlane.  Makes no folder for other paths. */
+int cli_make_settings_folders(const char *path, struct pl_error *error);
 
 /* Copies an address and adds the default port if the address has none.  Returns -EINVAL if it is too long. */
 int cli_address(const char *text, char *buffer, size_t size, struct pl_error *error);
@@ -191,10 +193,12 @@ uint64_t cli_now(void);
  * Called before the library creates threads, which inherit the blocked signals.
  */
 int cli_signal_fd(int other, struct pl_error *error);
-/* True if SIGINT or SIGTERM, which are blocked, has arrived and has not been read (signal_fd.c). */
+/* Returns SIGHUP for cli_signal_fd(); 0 if the process ignores it, as after nohup(1) (signal_fd.c). */
+int cli_signal_hangup(void);
+/* True if SIGINT, SIGTERM or SIGHUP is blocked, has arrived, and has not been read (signal_fd.c). */
 bool cli_signal_pending(void);
 /*
- * Discards pending and later SIGINT and SIGTERM (signal_fd.c). For a command that has its results: it exits with its own status,
+ * Discards pending and later SIGINT, SIGTERM and SIGHUP (signal_fd.c). For a command that has its results: it exits with its own status,
  * also if a signal arrives while it prints them.
  */
 void cli_signal_ignore(void);

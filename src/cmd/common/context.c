@@ -7,22 +7,30 @@
 
 #include "cmd/common/cli.h"
 
-/* The default file of known hosts, in the folder of the user's settings. */
-static int find_known_hosts(char *path, size_t size, struct pl_error *error)
+/* Fills the path of a file in the folder of the user's settings.  Returns 0, -ENOENT without a home, -ENAMETOOLONG. */
+static int find_settings_file(const char *name, char *path, size_t size)
 {
 	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
 	int length;
 
 	if (config && config[0] == '/')
-		length = snprintf(path, size, "%s/peerlane/known_hosts", config);
+		length = snprintf(path, size, "%s/peerlane/%s", config, name);
 	else if (home && home[0] == '/')
-		length = snprintf(path, size, "%s/.config/peerlane/known_hosts", home);
+		length = snprintf(path, size, "%s/.config/peerlane/%s", home, name);
 	else
-		return cli_fail(error, -ENOENT, "KNOWN-HOSTS-FILE", NULL, "name the file with --known-hosts",
+		return -ENOENT;
+	return (size_t)length < size ? 0 : -ENAMETOOLONG;
+}
+
+/* The default file of known hosts. */
+static int find_known_hosts(char *path, size_t size, struct pl_error *error)
+{
+	int rc = find_settings_file("known_hosts", path, size);
+
+	if (rc == -ENOENT)
+		return cli_fail(error, rc, "KNOWN-HOSTS-FILE", NULL, "name the file with --known-hosts",
 				"neither XDG_CONFIG_HOME nor HOME is set");
-	if ((size_t)length >= size)
-		return cli_fail_errno(error, -ENAMETOOLONG, "open", "known_hosts");
-	return 0;
+	return rc < 0 ? cli_fail_errno(error, rc, "open", "known_hosts") : 0;
 }
 
 int cli_make_folders(const char *path, struct pl_error *error)
@@ -37,6 +45,15 @@ int cli_make_folders(const char *path, struct pl_error *error)
 		*slash = '/';
 	}
 	return 0;
+}
+
+int cli_make_settings_folders(const char *path, struct pl_error *error)
+{
+	char folder[PATH_MAX];
+
+	if (find_settings_file("", folder, sizeof(folder)) < 0 || strncmp(path, folder, strlen(folder)) != 0)
+		return 0;
+	return cli_make_folders(path, error);
 }
 
 /* Fills the options about identities.  `known_hosts` has room for the default path. */

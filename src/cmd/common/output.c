@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Returns the length of the well-formed UTF-8 character at `at`, or 0. */
 static size_t utf8_character_length(const unsigned char *at)
@@ -189,10 +190,24 @@ int cli_report_for(const struct cli_options *options, const struct pl_error *err
 	return cli_report(error);
 }
 
+/* Opens a special path.  Returns NULL with errno on failure. */
+static FILE *open_special_file(const char *path)
+{
+	int fd = cli_open_stream(path);
+	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+
+	if (!file && fd >= 0)
+		close(fd);
+	return file;
+}
+
 FILE *cli_file_open(const char *path, struct pl_error *error)
 {
-	FILE *file = strcmp(path, "-") ? fopen(path, "we") : stdout;
+	FILE *file;
 
+	if (!strcmp(path, "-"))
+		return stdout;
+	file = cli_path_is_special(path) ? open_special_file(path) : fopen(path, "we");
 	if (!file)
 		cli_fail_errno(error, -errno, "open", path);
 	return file;

@@ -38,15 +38,31 @@ void cli_json_print(struct json_object *object, bool pretty);
 /* Reports the error that ends the command: on standard error, with --json also as { "error" }.  Returns CLI_FAILED. */
 int cli_report_for(const struct cli_options *options, const struct pl_error *error);
 
-/* Opens a file and truncates it; returns standard output for "-".  Returns NULL with *error filled on failure. */
+/*
+ * Paths of outputs (output_path.c).  Special paths name open descriptors, such as /dev/stdout, and devices.  Paths in
+ * /dev/shm are ordinary.
+ */
+bool cli_path_is_special(const char *path);
+/*
+ * Opens a special path or a pipe for writing.  A path that names a descriptor of this process gives a copy of it, with
+ * its position.  Returns a descriptor that the caller closes, or a negative errno, which is also in errno.
+ */
+int cli_open_stream(const char *path);
+/*
+ * Returns the path of the file that a symbolic link leads to, which the caller frees; NULL with errno if there is none,
+ * or the kernel protects this user from the link.
+ */
+char *cli_link_target(const char *path);
+
+/* Opens a file and truncates it, or a special path; returns standard output for "-".  Returns NULL with *error filled on failure. */
 FILE *cli_file_open(const char *path, struct pl_error *error);
 /* Closes the file.  Returns `status`, the result of writing so far, or else the error of flushing and closing. */
 int cli_file_close(FILE *file, const char *path, int status, struct pl_error *error);
 
 /*
  * Writes a text, and a newline unless it ends with one, into a temporary file in the same folder, which then replaces the
- * file `path` (replace_file.c).  Writes directly into a pipe or a device.  Returns 0 or a negative errno; the old file
- * stays then.
+ * file `path` (replace_file.c), or the target of a symbolic link.  Writes directly into a pipe or a special path.
+ * Returns 0 or a negative errno; the old file stays then.
  */
 int cli_replace_file(const char *path, const char *text, unsigned mode);
 

@@ -18,26 +18,25 @@ static int write_lines(FILE *file, const char *text)
 	return fputs(text, file) == EOF || (!ends && fputc('\n', file) == EOF) || fflush(file) ? -errno : 0;
 }
 
-/* Writes into a pipe or device, which nothing can replace. */
+/* Writes into an open descriptor, a pipe or a device, which no file can replace. */
 static int write_stream(const char *path, const char *text)
 {
-	FILE *file = fopen(path, "we");
-	int rc = file ? write_lines(file, text) : -errno;
+	struct pl_error error;
+	FILE *file = cli_file_open(path, &error);
+	int rc = file ? write_lines(file, text) : error.code;
 
 	if (file && fclose(file) && rc == 0)
 		rc = -errno;
 	return rc;
 }
 
-int cli_replace_file(const char *path, const char *text, unsigned mode)
+/* Replaces the file at a path that is no symbolic link. */
+static int replace_regular_file(const char *path, const char *text, unsigned mode)
 {
-	struct stat status;
 	char *name = NULL;
 	FILE *file;
 	int fd, rc;
 
-	if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
-		return write_stream(path, text);
 	if (asprintf(&name, "%s.XXXXXX", path) < 0)
 		return -ENOMEM;
 	fd = mkostemp(name, O_CLOEXEC);
@@ -62,4 +61,35 @@ int cli_replace_file(const char *path, const char *text, unsigned mode)
 		unlink(name);
 	free(name);
 	return rc;
+}
+
+/* Replaces the file that a symbolic link leads to.  A link that leads nowhere gets a new file, as a shell makes it. */
+static int replace_link_target(const char *path, const char *text, unsigned mode)
+{
+	char *target = cli_link_target(path);
+	int fd, rc;
+
+	if (!target && errno == ENOENT) {
+		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, mode);
+		if (fd < 0)
+			return -errno;
+		close(fd);
+		target = cli_link_target(path);
+	}
+	if (!target)
+		return -errno;
+	rc = replace_regular_file(target, text, mode);
+	free(target);
+	return rc;
+}
+
+int cli_replace_file(const char *path, const char *text, unsigned mode)
+{
+	struct stat status;
+
+	if (cli_path_is_special(path) || (stat(path, &status) == 0 && !S_ISREG(status.st_mode)))
+		return write_stream(path, text);
+	if (lstat(path, &status) == 0 && S_ISLNK(status.st_mode))
+		return replace_link_target(path, text, mode);
+	return replace_regular_file(path, text, mode);
 }

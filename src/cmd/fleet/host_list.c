@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd/check/policy_file.h"
 
@@ -163,11 +164,15 @@ int host_list_read(struct host_list *list, const char *file, struct pl_error *er
 	bool input = !strcmp(file, "-");
 	size_t length;
 	char *text;
-	int rc = check_read_file(input ? "/dev/stdin" : file, FILE_MAX, &text, &length, error);
+	int rc;
 
+	if (input)
+		file = "standard input";
+	rc = input ? check_read_descriptor(STDIN_FILENO, file, FILE_MAX, &text, &length, error)
+		   : check_read_file(file, FILE_MAX, &text, &length, error);
 	if (rc < 0)
 		return rc;
-	rc = strlen(text) == length ? host_list_add_lines(list, text, input ? "standard input" : file, error)
+	rc = strlen(text) == length ? host_list_add_lines(list, text, file, error)
 				    : fail_hosts(error, file, "the file has a NUL");
 	free(text);
 	return rc;

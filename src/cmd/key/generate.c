@@ -70,18 +70,33 @@ static X509 *make_own_certificate(EVP_PKEY *key, const char *name, enum key_type
 	return NULL;
 }
 
-/* Writes a new file, or none. */
-static int write_new_file(const char *path, const char *text, size_t length, struct pl_error *error)
+/* Opens a new file. */
+static int open_new_file(const char *path, struct pl_error *error)
 {
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	int rc = 0;
+	int rc = cli_make_settings_folders(path, error), fd;
 
-	if (fd < 0 && errno == EEXIST)
+	if (rc < 0)
+		return rc;
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		return fd;
+	if (errno == EEXIST)
 		return cli_fail(error, -EEXIST, "FILE-EXISTS", path,
 				"choose another name, or delete the file if nothing uses its key any more",
 				"the file exists, and is not replaced");
+	rc = cli_fail_errno(error, -errno, "open", path);
+	if (rc == -ENOENT)
+		snprintf(error->hint, sizeof(error->hint), "make the folder of the file first, with mkdir -p");
+	return rc;
+}
+
+/* Writes a new file, or none. */
+static int write_new_file(const char *path, const char *text, size_t length, struct pl_error *error)
+{
+	int fd = open_new_file(path, error), rc = 0;
+
 	if (fd < 0)
-		return cli_fail_errno(error, -errno, "open", path);
+		return fd;
 	if (write(fd, text, length) != (ssize_t)length)
 		rc = errno ? -errno : -EIO;
 	if (rc == 0 && fsync(fd) < 0)

@@ -82,7 +82,7 @@ int stream_client_open(struct stream_client *client, const struct cli_options *o
 					  .info = PL_PEER_INFO_INIT };
 	rc = cli_address(address, client->address, sizeof(client->address), error);
 	if (rc == 0)
-		rc = client->signals = cli_signal_fd(0, error);
+		rc = client->signals = cli_signal_fd(cli_signal_hangup(), error);
 	if (rc >= 0)
 		rc = cli_open(&client->context, options, PL_PROGRESS_THREAD, error);
 	if (rc == 0)

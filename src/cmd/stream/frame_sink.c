@@ -6,10 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/common/cli.h"
+#include "cmd/common/output.h"
 #include "cmd/stream/npy.h"
 #include "cmd/stream/write_file.h"
 #include "stream/ring.h"
+
+/* Time between two headers of a .npy file while frames wait. */
+#define HEADER_INTERVAL CLI_NS_PER_S
 
 int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_layout *layout, struct pl_error *error)
 {
@@ -17,8 +20,10 @@ int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_l
 	struct stat status;
 
 	*sink = (struct frame_sink){ .path = path, .npy = stream_name_ends(path, ".npy"), .layout = *layout };
-	sink->fd = standard ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
-			    : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_NONBLOCK | O_CLOEXEC, 0666);
+	if (standard || cli_path_is_special(path))
+		sink->fd = cli_open_stream(standard ? "/dev/stdout" : path);
+	else
+		sink->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_NONBLOCK | O_CLOEXEC, 0666);
 	if (sink->fd < 0 && errno == ENXIO)
 		return cli_fail(error, -ENXIO, "NO-READER", path, "start the reader of the pipe first",
 				"no process reads this pipe");
@@ -47,13 +52,23 @@ static int frame_sink_check(struct frame_sink *sink, const struct pl_frame_info 
 			(unsigned long long)frame->sequence);
 }
 
-static int frame_sink_write_header(const struct frame_sink *sink, struct pl_error *error)
+static int frame_sink_write_header(struct frame_sink *sink, struct pl_error *error)
 {
 	char header[NPY_HEADER_WRITTEN];
 	int rc = npy_format(&sink->layout, sink->frames, header, error);
 
 	if (rc == 0 && pwrite(sink->fd, header, sizeof(header), 0) != (ssize_t)sizeof(header))
 		rc = cli_fail_errno(error, errno ? -errno : -EIO, "write", sink->path);
+	sink->counted = sink->frames;
+	sink->header_time = cli_now();
+	return rc;
+}
+
+int frame_sink_update(struct frame_sink *sink, struct pl_error *error)
+{
+	int rc = sink->npy && sink->counted < sink->frames ? frame_sink_write_header(sink, error) : 0;
+
+	sink->failed |= rc < 0;
 	return rc;
 }
 
@@ -67,34 +82,41 @@ static int frame_sink_begin(struct frame_sink *sink, struct pl_error *error)
 	return rc;
 }
 
-/* Removes a part of a frame from the end of the file. */
-static void frame_sink_cut(const struct frame_sink *sink)
+/*
+ * Removes the part of a frame, of this number of bytes, that was just written to a file.  The file keeps the part if
+ * other bytes follow it: those of another writer, or those that were there before.  Standard output can begin anywhere
+ * in its file.
+ */
+static void frame_sink_cut(const struct frame_sink *sink, uint64_t part)
 {
-	uint64_t size = sink->bytes + (sink->npy ? NPY_HEADER_WRITTEN : 0);
+	off_t end = lseek(sink->fd, 0, SEEK_CUR);
+	struct stat status;
 
-	/* A file that cannot be cut keeps the part, behind the frames that its header has. */
-	if (sink->regular && !ftruncate(sink->fd, (off_t)size))
-		lseek(sink->fd, (off_t)size, SEEK_SET);
+	if (part == 0 || end < (off_t)part || fstat(sink->fd, &status) < 0 || status.st_size != end)
+		return;
+	if (!ftruncate(sink->fd, end - (off_t)part))
+		lseek(sink->fd, end - (off_t)part, SEEK_SET);
 }
 
 int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error)
 {
 	int rc = sink->npy ? frame_sink_check(sink, frame, error) : 0;
+	uint64_t part = 0;
 
 	if (rc == 0 && sink->npy && sink->frames == 0)
 		rc = frame_sink_begin(sink, error);
 	if (rc < 0)
 		return rc;
-	rc = sink->regular ? stream_write_file(sink->fd, frame->data, frame->length)
+	rc = sink->regular ? stream_write_counted(sink->fd, frame->data, frame->length, &part)
 			   : cli_write_stream(sink->fd, frame->data, frame->length);
 	if (rc < 0) {
 		sink->failed = rc != -EINTR;
-		frame_sink_cut(sink);
+		frame_sink_cut(sink, part);
 		return cli_fail_errno(error, rc, "write", sink->path);
 	}
 	sink->frames++;
 	sink->bytes += frame->length;
-	return 0;
+	return sink->npy && cli_now() - sink->header_time >= HEADER_INTERVAL ? frame_sink_update(sink, error) : 0;
 }
 
 int frame_sink_close(struct frame_sink *sink, struct pl_error *error)

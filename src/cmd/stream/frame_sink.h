@@ -13,6 +13,8 @@ struct frame_sink {
 	bool npy, regular;
 	bool failed;             /* a write failed */
 	uint64_t frames, bytes;  /* whole frames that were written, and their payload */
+	uint64_t counted;        /* frames that the header of a .npy file counts */
+	uint64_t header_time;    /* cli_now() when that header was written */
 	struct pl_layout layout; /* of all frames in a .npy file */
 };
 
@@ -22,10 +24,16 @@ struct frame_sink {
  */
 int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_layout *layout, struct pl_error *error);
 /*
- * Appends a frame.  After a failure the file ends with the frame before.  Returns 0; -EINTR once a signal is pending;
+ * Appends a frame.  After a failure the file ends with the frame before, and keeps the bytes that were in
+ * it before this sink.  Returns 0; -EINTR once a signal is pending;
  * -ENOTSUP for a frame that the format cannot have; or a negative errno.
  */
 int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error);
+/*
+ * Lets the header of a .npy file count all frames.  Called while no frame waits; frame_sink_write() does it once a second
+ * meanwhile.  So a process that is killed leaves an array.  Returns 0 or a negative errno.
+ */
+int frame_sink_update(struct frame_sink *sink, struct pl_error *error);
 /* Completes the header, and closes the file.  Returns 0 or a negative errno. */
 int frame_sink_close(struct frame_sink *sink, struct pl_error *error);
 

@@ -33,7 +33,7 @@ static int publish_open(struct publish *publish, struct pl_error *error)
 	if (rc == 0)
 		rc = publish_stream(publish, error);
 	if (rc == 0)
-		rc = stream_server_listen(&publish->server, options->listen, error);
+		rc = stream_server_listen(&publish->server, options->listen, &options->share, error);
 	return rc == 0 ? stream_server_announce(&publish->server, &options->common, "publishing", error) : rc;
 }
 

@@ -97,7 +97,7 @@ static int relay_open(struct relay *relay, struct pl_error *error)
 	if (rc == 0)
 		rc = relay_publish(relay, error);
 	if (rc == 0)
-		rc = stream_server_listen(&relay->server, relay->options->listen, error);
+		rc = stream_server_listen(&relay->server, relay->options->listen, &relay->options->share, error);
 	if (rc == 0)
 		rc = stream_server_announce(&relay->server, common, "relaying", error);
 	if (rc < 0)

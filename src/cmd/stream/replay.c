@@ -51,7 +51,7 @@ static int replay_open(struct replay *replay, struct pl_error *error)
 	if (rc == 0)
 		rc = replay_stream(replay, error);
 	if (rc == 0)
-		rc = stream_server_listen(&replay->server, replay->options->listen, error);
+		rc = stream_server_listen(&replay->server, replay->options->listen, &replay->options->share, error);
 	return rc == 0 ? stream_server_announce(&replay->server, common, "replaying", error) : rc;
 }
 

@@ -49,17 +49,20 @@ int stream_server_publish(struct stream_server *server, const char *name, const 
 		return cli_fail(error, rc, "NO-MEMORY", name, "use fewer --slots, or smaller frames",
 				"this host has no memory for %u slots of %zu bytes", slots, stream->slot_bytes);
 	stream->needs_token = share->file;
-	rc = pl_publisher_open(server->context, name, stream, &server->publisher, error);
-	return rc < 0 ? rc : stream_share_write(share, server->publisher, error);
+	return pl_publisher_open(server->context, name, stream, &server->publisher, error);
 }
 
-int stream_server_listen(struct stream_server *server, const char *address, struct pl_error *error)
+int stream_server_listen(struct stream_server *server, const char *address, const struct stream_share *share,
+			 struct pl_error *error)
 {
 	char text[300];
 	int rc = cli_address(address, text, sizeof(text), error);
 
 	if (rc == 0)
 		rc = pl_listen(server->context, text, &server->listener, error);
+	/* A start that fails leaves the file to the publisher that has the port. */
+	if (rc == 0)
+		rc = stream_share_write(share, server->publisher, error);
 	return rc == 0 ? pl_accept_start(server->listener, 0, NULL, error) : rc;
 }
 

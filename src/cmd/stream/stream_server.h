@@ -27,14 +27,15 @@ struct stream_server {
 };
 
 /*
- * Opens a context, the stream with the token of --share, and a listener, in this order.  `program` is the name of the command for
- * subscribers.
+ * Opens a context, the stream, and a listener, in this order.  `program` is the name of the command for subscribers.
+ * A listener that has its port writes the token of --share before it accepts connections.
  */
 int stream_server_open(struct stream_server *server, const struct cli_options *options, const char *program,
 		       struct pl_error *error);
 int stream_server_publish(struct stream_server *server, const char *name, const struct pl_publisher_options *stream,
 			  const struct stream_share *share, struct pl_error *error);
-int stream_server_listen(struct stream_server *server, const char *address, struct pl_error *error);
+int stream_server_listen(struct stream_server *server, const char *address, const struct stream_share *share,
+			 struct pl_error *error);
 /* Prints the address, and "WHAT NAME: ..." unless --quiet; with --json an object.  Warns if there is no key. */
 int stream_server_announce(const struct stream_server *server, const struct cli_options *options, const char *what,
 			   struct pl_error *error);

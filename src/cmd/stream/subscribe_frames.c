@@ -126,6 +126,8 @@ static int continue_stream(struct subscribe *subscribe, struct pl_error *error)
 	/* Another instance may have other slots: the subscriber must hold no frame then. */
 	rc = snapshot_write(&subscribe->snapshot, true, error);
 	if (rc == 0)
+		rc = frame_sink_update(&subscribe->sink, error);
+	if (rc == 0)
 		rc = subscribe_reconnect(subscribe, error);
 	subscribe_look(subscribe);
 	return rc;
@@ -161,7 +163,9 @@ static int take_frame(struct subscribe *subscribe, struct pl_error *error)
 		return process_frame(subscribe, frame, error);
 	switch (rc) {
 	case -EAGAIN:
-		rc = snapshot_write(&subscribe->snapshot, false, error);
+		rc = frame_sink_update(&subscribe->sink, error);
+		if (rc == 0)
+			rc = snapshot_write(&subscribe->snapshot, false, error);
 		if (rc == 0)
 			wait_for_frame(subscribe);
 		return rc;

@@ -8,21 +8,28 @@
 /* Most bytes of a write, between which a failure is noticed. */
 #define WRITE_MAX (64u << 20)
 
-int stream_write_file(int fd, const void *bytes, uint64_t length)
+int stream_write_counted(int fd, const void *bytes, uint64_t length, uint64_t *count)
 {
-	const uint8_t *at = bytes;
+	const uint8_t *from = bytes;
 
-	while (length) {
-		ssize_t written = write(fd, at, length < WRITE_MAX ? length : WRITE_MAX);
+	*count = 0;
+	while (*count < length) {
+		uint64_t rest = length - *count;
+		ssize_t written = write(fd, from + *count, rest < WRITE_MAX ? rest : WRITE_MAX);
 
 		if (written < 0 && errno != EINTR)
 			return -errno;
-		if (written > 0) {
-			at += written;
-			length -= (uint64_t)written;
-		}
+		if (written > 0)
+			*count += (uint64_t)written;
 	}
 	return 0;
+}
+
+int stream_write_file(int fd, const void *bytes, uint64_t length)
+{
+	uint64_t count;
+
+	return stream_write_counted(fd, bytes, length, &count);
 }
 
 bool stream_name_ends(const char *path, const char *end)

@@ -20,6 +20,16 @@ struct topo {
 	bool tree, numeric;
 };
 
+/* Returns the number of documents that standard output would have. */
+static int count_topo_outputs(const struct topo *topo)
+{
+	const struct check *check = &topo->check;
+	bool svg = topo->svg && !strcmp(topo->svg, "-"), html = topo->html && !strcmp(topo->html, "-");
+	bool text = topo->tree || check_is_judged(check);
+
+	return svg + html + (text || check->format == CHECK_JSON);
+}
+
 /* Refuses options that do not fit each other. */
 static void settle_topo_options(struct topo *topo, struct argp_state *state)
 {
@@ -31,6 +41,8 @@ static void settle_topo_options(struct topo *topo, struct argp_state *state)
 		argp_error(state, "--nccl-topology cannot be used with a judgement: set NCCL_TOPO_FILE, or use "
 				  "/etc/nccl.conf");
 	check_settle_format(check, !topo->tree && !topo->svg && !topo->html, "--tree, --svg or --html", state);
+	if (count_topo_outputs(topo) > 1)
+		argp_error(state, "--svg -, --html - and other results would both be written to standard output");
 }
 
 static error_t parse_topo_option(int key, char *argument, struct argp_state *state)

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cmd/common/output.h"
 #include "cmd/common/units.h"
 #include "cmd/transfer/folder_set.h"
 #include "cmd/transfer/get.h"
@@ -115,16 +116,6 @@ static size_t run_fetches(void *user, struct transfer *transfers, size_t count)
 	return 1;
 }
 
-/* True if a path leads to an open file of this process, or to a device. Files in /dev/shm are ordinary ones. */
-static bool is_special_path(const char *path)
-{
-	const char *name = path + 5;
-
-	if (!strncmp(path, "/proc/", 6))
-		return true;
-	return !strncmp(path, "/dev/", 5) && (!strchr(name, '/') || !strncmp(name, "fd/", 3));
-}
-
 /* Opens --output if it names standard output, a pipe or a device: these are written to, never replaced. */
 static int open_output_stream(struct get *get, struct pl_error *error)
 {
@@ -134,19 +125,19 @@ static int open_output_stream(struct get *get, struct pl_error *error)
 	if (!output)
 		return 0;
 	if (!strcmp(output, "-")) {
-		get->stream = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+		get->stream = cli_open_stream("/dev/stdout");
 		get->standard = true;
 	} else {
 		bool known = stat(output, &status) == 0;
 
-		if (!is_special_path(output) && (!known || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)))
+		if (!cli_path_is_special(output) && (!known || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)))
 			return 0;
 		if (known && S_ISDIR(status.st_mode))
 			return 0;
-		get->stream = open(output, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+		get->stream = cli_open_stream(output);
 	}
 	if (get->stream < 0)
-		return cli_fail_errno(error, -errno, "open", output);
+		return cli_fail_errno(error, get->stream, "open", output);
 	if (get->command.count > 1 || get->recursive)
 		return cli_fail(error, -EINVAL, "NOT-A-DIRECTORY", output, "fetch one file at a time",
 				"several files cannot be written into one stream");
@@ -162,7 +153,7 @@ static int follow_output_link(struct get *get, struct pl_error *error)
 
 	if (!get->output || lstat(get->output, &status) < 0 || !S_ISLNK(status.st_mode))
 		return 0;
-	get->target = realpath(get->output, NULL);
+	get->target = cli_link_target(get->output);
 	if (!get->target)
 		return cli_fail(error, -errno, "LINK-TARGET", get->output, "create its target, or remove the link",
 				"the target of this symbolic link cannot be found");

@@ -127,6 +127,19 @@ static bool is_standard_input(const char *path)
 	return !strcmp(path, "-");
 }
 
+/* Refuses files of /proc, whose size is 0 although they have bytes. */
+static int check_empty_file(int fd, const char *path, struct pl_error *error)
+{
+	char byte;
+	ssize_t got = pread(fd, &byte, 1, 0);
+
+	if (got > 0)
+		return cli_fail(error, -EINVAL, "NOT-A-FILE", path,
+				"send its content: peerlane put ADDRESS - --as NAME < FILE",
+				"the file has bytes, but its size is 0, as that of files in /proc");
+	return got < 0 ? cli_fail_errno(error, -errno, "read", path) : 0;
+}
+
 static int map_local_file(struct upload *upload, struct pl_error *error)
 {
 	const char *path = upload->transfer->file;
@@ -144,7 +157,7 @@ static int map_local_file(struct upload *upload, struct pl_error *error)
 				"not a regular file");
 	upload->transfer->size = (uint64_t)upload->status.st_size;
 	if (upload->status.st_size == 0)
-		return 0;
+		return check_empty_file(upload->fd, path, error);
 	/* Private: before Linux 6.2, RDMA devices cannot register a shared read-only mapping. */
 	upload->bytes = mmap(NULL, (size_t)upload->status.st_size, PROT_READ, MAP_PRIVATE, upload->fd, 0);
 	if (upload->bytes == MAP_FAILED) {

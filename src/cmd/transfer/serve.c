@@ -74,19 +74,28 @@ static bool has_open_terminal(void)
 	return isatty(STDIN_FILENO) || isatty(STDOUT_FILENO) || isatty(STDERR_FILENO);
 }
 
-/* The file is open before the sandbox closes its folder, and has no process id while the server does not run. */
+/*
+ * Opens the file before the sandbox closes its folder.  Its content stays until this server listens: it can be that of
+ * a running server, beside which this one cannot start.
+ */
 static int open_pid_file(struct serve *serve, struct pl_error *error)
 {
 	if (!serve->pid_file)
 		return 0;
-	serve->pid_fd = open(serve->pid_file, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+	serve->pid_fd = open(serve->pid_file, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
 	return serve->pid_fd < 0 ? cli_fail_errno(error, -errno, "open", serve->pid_file) : 0;
 }
 
 static int write_pid_file(struct serve *serve, struct pl_error *error)
 {
-	if (serve->pid_fd < 0 || dprintf(serve->pid_fd, "%d\n", (int)getpid()) > 0)
+	if (serve->pid_fd < 0)
 		return 0;
+	/* A pipe or a device has no content to remove. */
+	if ((ftruncate(serve->pid_fd, 0) == 0 || errno == EINVAL) &&
+	    dprintf(serve->pid_fd, "%d\n", (int)getpid()) > 0) {
+		serve->pid_written = true;
+		return 0;
+	}
 	return cli_fail_errno(error, -errno, "write", serve->pid_file);
 }
 
@@ -94,7 +103,7 @@ static void close_pid_file(struct serve *serve)
 {
 	if (serve->pid_fd < 0)
 		return;
-	if (ftruncate(serve->pid_fd, 0) < 0)
+	if (serve->pid_written && ftruncate(serve->pid_fd, 0) < 0)
 		cli_warn("%s cannot be emptied: %s", serve->pid_file, strerror(errno));
 	close(serve->pid_fd);
 }

@@ -46,6 +46,7 @@ struct serve {
 	bool terminal;                    /* began with a terminal as a standard descriptor */
 	int reload;                              /* listening socket of reload.c, or -1 */
 	int pid_fd;                              /* file of --pid-file, or -1 */
+	bool pid_written;                        /* the file has the process id */
 	const char *pid_file, *reload_target;    /* NULL: none */
 	uint64_t watchdog, watchdog_next; /* interval of the service manager, 0: none; time of the next notice */
 	uint64_t end;                     /* time at which to exit; UINT64_MAX: never */

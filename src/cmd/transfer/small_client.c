@@ -180,6 +180,14 @@ static bool is_small(const struct small *small, const struct stat *status)
 	       (size <= SERVICE_AREA_MIN || !file_is_sparse(status));
 }
 
+/* Reads a file of this size, and notices bytes of a file without size, as in /proc. */
+static bool read_whole_file(int fd, uint8_t *bytes, uint64_t size)
+{
+	char byte;
+
+	return size ? pread(fd, bytes, size, 0) == (ssize_t)size : pread(fd, &byte, 1, 0) == 0;
+}
+
 /* Reads a file into the area's copy.  Returns false if it must be sent alone: it is not small, or fails. */
 static bool read_small_file(struct batch *batch, const char *path, struct service_file *file)
 {
@@ -194,8 +202,7 @@ static bool read_small_file(struct batch *batch, const char *path, struct servic
 	if (fstat(fd, &status) == 0 && is_small(small, &status) &&
 	    (uint64_t)status.st_size <= small->length - batch->used) {
 		version = file_version_of(&status);
-		whole = pread(fd, small->bytes + batch->used, version.size, 0) == (ssize_t)version.size &&
-			fstat(fd, &status) == 0;
+		whole = read_whole_file(fd, small->bytes + batch->used, version.size) && fstat(fd, &status) == 0;
 		after = file_version_of(&status);
 		whole = whole && file_version_equal(&version, &after);
 		file->size = version.size;
