@@ -190,6 +190,8 @@ HIDDEN = f'0x{0:016x} 0x{0:016x} 0x{0:016x}\n' * 13
 UNASSIGNED = (f'0x{1 << 40:016x} 0x{(1 << 40) + 0xffffff:016x} 0x{0x14220c:016x}\n'
               f'0x{0:016x} 0x{0:016x} 0x{0:016x}\n' f'0x{0:016x} 0x{(128 << 30) - 1:016x} 0x{0x2014220c:016x}\n')
 
+OTHER_LIBCUDA = '/usr/local/cuda-12.9/compat/libcuda.so.575.57.08'
+
 # Row, machine, status, what is found (a regular expression).
 ROWS = [
     ('gpu-count', ideal, 'OK', '^1 GPU$'),
@@ -241,11 +243,18 @@ ROWS = [
     ('gpu-bar1', file(f'{GPU_FOLDER}/resource', HIDDEN), 'UNKNOWN', 'no address'),
     ('gpu-bar1', lambda: file(f'{GPU_FOLDER}/resource', HIDDEN)().fact(f'nvml.gpu.{GPU}.bar1_total', 256 << 20), 'WARN',
      'only 256 MiB'),
-    ('driver-loaded', ideal, 'OK', 'driver 570.124.06, CUDA 12.8'),
+    ('driver-loaded', ideal, 'OK', '^driver 570.124.06, CUDA 12.8$'),
     ('driver-loaded', lambda: gpu_like(driver=None, cuda=None)().remove('sys/module/nvidia', 'proc/driver'), 'FAIL',
      'not loaded'),
     ('driver-loaded', gpu_like(driver='nouveau', cuda=None), 'FAIL', 'nouveau'),
-    ('driver-loaded', fact('cuda.file', '/usr/lib/libcuda.so.565.57.01'), 'FAIL', 'libraries are of 565.57.01'),
+    ('driver-loaded', facts(cuda__file=OTHER_LIBCUDA, cuda__init=803), 'FAIL', 'libraries are of 575.57.08'),
+    ('driver-loaded', facts(cuda__file=OTHER_LIBCUDA, cuda__init=804), 'FAIL', 'libraries are of 575.57.08'),
+    ('driver-loaded', facts(cuda__file=OTHER_LIBCUDA, cuda__init=100), 'FAIL', r'cuInit\(\) fails with 100: no device'),
+    ('driver-loaded', facts(cuda__file=OTHER_LIBCUDA, cuda__init=802), 'FAIL', 'fabric manager'),
+    ('driver-loaded', lambda: ideal().fact('cuda.file', OTHER_LIBCUDA).forget('cuda.init'), 'FAIL',
+     'libraries are of 575.57.08'),
+    # Forward compatibility: CUDA's container brings a newer libcuda, which works with the module of the host.
+    ('driver-loaded', fact('cuda.file', OTHER_LIBCUDA), 'OK', '^driver 570.124.06, CUDA 12.8, libcuda 575.57.08$'),
     ('driver-loaded', fact('cuda.init', 803), 'FAIL', 'another release|libraries are of'),
     ('driver-loaded', fact('cuda.init', 802), 'FAIL', 'fabric manager'),
     ('driver-loaded', fact('cuda.state', 'hangs'), 'FAIL', 'hangs'),
