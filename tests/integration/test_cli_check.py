@@ -83,6 +83,12 @@ def no_driver():
                           'dev/infiniband')
 
 
+def with_virtual_function():
+    """The card has a virtual function with a driver, whose payload and read request sizes are reserved fields."""
+    return ideal().card(CARD_PATH.replace(CARD, '0000:3e:00.1'), 'mlx5_1', netdev='ib1', device=0x101e, node=1,
+                        config=machines.express(0, payload=0, request=0), physfn=f'-> ../{CARD}')
+
+
 def without_numa(machine):
     """The firmware does not say at which NUMA nodes the devices are."""
     for path in [path for path in machine.files if path.endswith('/numa_node')]:
@@ -384,6 +390,10 @@ ROWS = [
     ('path-payload', ideal, 'OK', 'payload of 256 of 512'),
     ('path-payload', file(f'{CARD_FOLDER}/config', machines.express(0, payload=0)), 'WARN', 'payload of 128'),
     ('path-payload', file(f'{CARD_FOLDER}/config', machines.express(0, size=64)), 'UNKNOWN', 'only root'),
+    # The registers of a virtual function read as 0.
+    ('path-payload', file(f'{CARD_FOLDER}/config', machines.express(0, payload=0, request=0), base=virtual), 'UNKNOWN',
+     'payload of 128 bytes, read requests of 128, as the virtual machine shows it'),
+    ('path-payload', with_virtual_function, 'OK', 'payload of 256 of 512'),
     ('path-acs', ideal, 'OK', 'no switch port redirects'),
     ('path-acs', file(f'{SWITCH}/0000:3c:00.0/config', machines.express(6, acs=0x1d)), 'WARN', 'up to the root'),
     ('path-acs', file(f'{SWITCH}/0000:3c:00.0/config', machines.express(6, size=64)), 'UNKNOWN', 'whether ACS'),
@@ -525,6 +535,7 @@ def test_every_row_is_tested_in_every_state():
 # Machine, exit status, verdict, summary, the row to mend first, and its remedy.
 VERDICTS = [
     (ideal, 0, 'ready', 'works for 1 GPU, by dma-buf', None, None),
+    (with_virtual_function, 0, 'ready', 'works for 1 GPU, by dma-buf', None, None),
     (old, 0, 'ready', 'works for 1 GPU, by peer memory', None, None),
     (lambda: old(loaded=False), 3, 'degraded', 'No GPUDirect RDMA: GPU data is staged', 'peer-client',
      'modprobe nvidia-peermem'),
