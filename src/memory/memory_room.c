@@ -14,14 +14,24 @@
 /* Most bytes that are taken without a further check. */
 #define SLICE_MAX (256u << 20)
 
-/* Files of the memory controller, in control groups of version 2. */
+/* Files of the memory controller, in the two versions of control groups. */
 static const struct group_version {
-	const char *line;   /* stands before the group's path in /proc/self/cgroup, after a number */
-	const char *folder; /* the root group */
-	const char *limit;  /* beyond it the kernel ends processes */
-	const char *used;
+	const char *line;      /* stands before the group's path in /proc/self/cgroup, after a number */
+	const char *folder;    /* the root group */
+	const char *limits[2]; /* beyond the first one the kernel ends processes, beyond the second one it slows them */
+	const char *used;      /* includes the page cache */
+	const char *cache[3];  /* lines of memory.stat: pages that the kernel frees before it ends a process */
 } versions[] = {
-	{ "::", "/sys/fs/cgroup", "memory.max", "memory.current" },
+	{ ":memory:",
+	  "/sys/fs/cgroup/memory",
+	  { "memory.limit_in_bytes" },
+	  "memory.usage_in_bytes",
+	  { "total_inactive_file", "total_active_file" } },
+	{ "::",
+	  "/sys/fs/cgroup",
+	  { "memory.max", "memory.high" },
+	  "memory.current",
+	  { "inactive_file", "active_file", "slab_reclaimable" } },
 };
 
 struct group {
@@ -67,13 +77,39 @@ static uint64_t read_group_number(const struct group *group, const char *name)
 	return value;
 }
 
+/* Returns the bytes of a control group that the kernel frees when the group reaches its limit. */
+static uint64_t read_group_cache(const struct group *group)
+{
+	FILE *file = open_group_file(group, "memory.stat");
+	uint64_t value, sum = 0;
+	char line[128], name[64];
+
+	while (file && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%63s %" SCNu64, name, &value) != 2)
+			continue;
+		for (size_t i = 0; i < PL_ARRAY_SIZE(group->version->cache); i++)
+			if (group->version->cache[i] && !strcmp(name, group->version->cache[i]))
+				sum += value;
+	}
+	if (file)
+		fclose(file);
+	return sum;
+}
+
 static uint64_t read_group_room(const struct group *group)
 {
-	uint64_t limit = read_group_number(group, group->version->limit);
-	uint64_t used = read_group_number(group, group->version->used);
+	uint64_t limit = UINT64_MAX, used, cache;
 
-	if (limit == UINT64_MAX || used == UINT64_MAX)
+	for (size_t i = 0; i < PL_ARRAY_SIZE(group->version->limits); i++)
+		if (group->version->limits[i])
+			limit = PL_MIN(limit, read_group_number(group, group->version->limits[i]));
+	if (limit == UINT64_MAX)
 		return UINT64_MAX;
+	used = read_group_number(group, group->version->used);
+	if (used == UINT64_MAX)
+		return UINT64_MAX;
+	cache = read_group_cache(group);
+	used -= PL_MIN(used, cache);
 	return limit > used ? limit - used : 0;
 }
 

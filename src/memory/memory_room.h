@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory that this process may still take: of the host, and of its control groups (version 2). */
+/* Memory that this process may still take: of the host, and of its control groups (versions 1 and 2). */
 #ifndef PL_MEMORY_ROOM_H
 #define PL_MEMORY_ROOM_H
 
 #include "base/base.h"
 
 /*
- * Returns the bytes that the host and each control group of this process can still give without ending processes,
- * without swap. UINT64_MAX: no limit is known. `root` stands for "/"; "": this machine.
+ * Returns the bytes that the host and each control group of this process can still give without ending processes:
+ * free memory and page cache, without swap. UINT64_MAX: no limit is known. `root` stands for "/"; "": this machine.
  */
 uint64_t pl_memory_room(const char *root);
 

@@ -88,6 +88,7 @@ static void test_host(void **state)
 	assert_int_equal(pl_memory_room(root), UINT64_MAX);
 }
 
+/* The page cache of a group is no used memory. */
 static void test_group(void **state)
 {
 	(void)state;
@@ -95,11 +96,16 @@ static void test_group(void **state)
 	write_root_file("sys/fs/cgroup/pod/container/memory.max", "4294967296\n");
 	write_root_file("sys/fs/cgroup/pod/container/memory.current", "4200000000\n");
 	assert_int_equal(pl_memory_room(root), 94967296);
+	write_root_file("sys/fs/cgroup/pod/container/memory.stat",
+			"anon 150000000\nfile 4050000000\nactive_anon 1\ninactive_file 4000000000\n"
+			"active_file 30000000\nslab_reclaimable 20000000\nslab_unreclaimable 5000000\n");
+	assert_int_equal(pl_memory_room(root), 94967296 + 4050000000);
+	/* A group may shrink between two reads. */
 	write_root_file("sys/fs/cgroup/pod/container/memory.current", "1000\n");
-	assert_int_equal(pl_memory_room(root), 4294966296);
+	assert_int_equal(pl_memory_room(root), 4294967296);
 }
 
-/* The tightest limit of all groups counts. */
+/* The tightest limit of all groups counts, and memory.high slows a group before memory.max ends processes. */
 static void test_tightest_limit(void **state)
 {
 	(void)state;
@@ -107,7 +113,7 @@ static void test_tightest_limit(void **state)
 	write_root_file("sys/fs/cgroup/pod/container/memory.max", "max\n");
 	write_root_file("sys/fs/cgroup/pod/container/memory.current", "1073741824\n");
 	assert_int_equal(pl_memory_room(root), 8192 * MIB);
-	write_root_file("sys/fs/cgroup/pod/container/memory.max", "2147483648\n");
+	write_root_file("sys/fs/cgroup/pod/container/memory.high", "2147483648\n");
 	assert_int_equal(pl_memory_room(root), 1024 * MIB);
 	write_root_file("sys/fs/cgroup/pod/memory.max", "3221225472\n");
 	write_root_file("sys/fs/cgroup/pod/memory.current", "2684354560\n");
@@ -115,6 +121,20 @@ static void test_tightest_limit(void **state)
 	write_root_file("sys/fs/cgroup/memory.max", "3221225472\n");
 	write_root_file("sys/fs/cgroup/memory.current", "3221225473\n");
 	assert_int_equal(pl_memory_room(root), 0);
+}
+
+static void test_version_1(void **state)
+{
+	(void)state;
+	write_root_file("proc/self/cgroup", "5:devices:/\n4:memory:/job/0::step\n0::/\n");
+	write_root_file("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+	write_root_file("sys/fs/cgroup/memory/memory.usage_in_bytes", "10110136320\n");
+	write_root_file("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "4294967296\n");
+	write_root_file("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "4294967296\n");
+	write_root_file("sys/fs/cgroup/memory/job/memory.stat", "inactive_file 7\nactive_file 7\n"
+								"total_inactive_file 1073741824\n"
+								"total_active_file 1073741824\n");
+	assert_int_equal(pl_memory_room(root), 2048 * MIB);
 }
 
 /* Neither a wrong length nor one that the host cannot give takes any memory. */
@@ -199,6 +219,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_host, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_group, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_tightest_limit, open_root, remove_root),
+		cmocka_unit_test_setup_teardown(test_version_1, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_allocation_beyond_the_room, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_slices, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_shortfall_meanwhile, open_root, remove_root),
