@@ -13,6 +13,8 @@
 #define CHECK_MIN (4u << 20)
 /* Most bytes that are taken without a further check. */
 #define SLICE_MAX (256u << 20)
+/* Bytes that are taken at once while signals interrupt longer calls: about 0.1 ms. */
+#define SLICE_MIN (256u << 10)
 
 /* Files of the memory controller, in the two versions of control groups. */
 static const struct group_version {
@@ -181,18 +183,22 @@ int pl_memory_room_check(const char *root, size_t size, size_t taken, struct pl_
 
 int pl_memory_room_take(const char *root, int fd, size_t size, struct pl_error *error)
 {
-	size_t slice;
+	size_t slice = SLICE_MAX, taken = 0;
 	int rc = 0;
 
-	for (size_t taken = 0; taken < size; taken += slice) {
-		slice = PL_MIN(size - taken, SLICE_MAX);
+	while (rc == 0 && taken < size) {
+		size_t length = PL_MIN(size - taken, slice);
+
 		if (taken > 0)
 			rc = pl_memory_room_check(root, size, taken, error);
-		if (rc < 0)
-			return rc;
-		if (fallocate(fd, 0, (off_t)taken, (off_t)slice) < 0)
-			return pl_fail(error, -ENOMEM, "NO-MEMORY", "pl_region_allocate", NULL,
-				       "ask for less, or free memory", "there are no %zu bytes of memory", size);
+		if (rc == 0 && fallocate(fd, 0, (off_t)taken, (off_t)length) == 0)
+			taken += length;
+		else if (rc == 0 && errno == EINTR)
+			/* Kernels up to 6.8 undo the whole call. Shorter calls end between the signals of a timer. */
+			slice = PL_MAX(slice / 2, SLICE_MIN);
+		else if (rc == 0)
+			rc = pl_fail(error, -ENOMEM, "NO-MEMORY", "pl_region_allocate", NULL,
+				     "ask for less, or free memory", "there are no %zu bytes of memory", size);
 	}
-	return 0;
+	return rc;
 }

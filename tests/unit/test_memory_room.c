@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Memory that host and control groups have left: allocations beyond it fail before they take memory. */
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,6 +27,8 @@ static struct {
 static size_t call_count;
 /* Runs in each call. */
 static void (*in_call)(void);
+/* Calls that a signal interrupts. */
+static size_t interrupted;
 
 int fallocate(int fd, int mode, off_t offset, off_t length)
 {
@@ -36,6 +39,11 @@ int fallocate(int fd, int mode, off_t offset, off_t length)
 	calls[call_count++].length = length;
 	if (in_call)
 		in_call();
+	if (interrupted > 0) {
+		interrupted--;
+		errno = EINTR;
+		return -1;
+	}
 	return 0;
 }
 
@@ -63,6 +71,7 @@ static int open_root(void **state)
 	(void)state;
 	call_count = 0;
 	in_call = NULL;
+	interrupted = 0;
 	strcpy(root + sizeof(root) - 7, "XXXXXX");
 	if (!mkdtemp(root))
 		return -1;
@@ -184,6 +193,24 @@ static void test_slices(void **state)
 	assert_int_equal(next, 600 * MIB);
 }
 
+/* A signal undoes a call: shorter calls follow, from the same byte. */
+static void test_signals(void **state)
+{
+	off_t next = 0;
+
+	(void)state;
+	interrupted = 3;
+	assert_int_equal(pl_memory_room_take(root, -1, 64 * MIB, NULL), 0);
+	assert_true(call_count > 3);
+	for (size_t i = 0; i < call_count; i++) {
+		assert_int_equal(calls[i].offset, next);
+		if (i >= 3)
+			next += calls[i].length;
+	}
+	assert_int_equal(next, 64 * MIB);
+	assert_true(calls[3].length < calls[0].length);
+}
+
 /* Another process takes memory after the first check. */
 static void leave_little_room(void)
 {
@@ -222,6 +249,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_version_1, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_allocation_beyond_the_room, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_slices, open_root, remove_root),
+		cmocka_unit_test_setup_teardown(test_signals, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_shortfall_meanwhile, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_small, open_root, remove_root),
 	};
