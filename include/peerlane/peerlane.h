@@ -272,6 +272,9 @@ int pl_region_register_dmabuf(struct pl_context *context, const struct pl_dmabuf
  * Allocates zeroed, page-aligned host memory and registers it. The region owns the memory. Processes of this host map
  * it if all of it is granted to them, which is the fastest route.
  *
+ * From 4 MiB on, the function fails if the host, or a control group of the process, has less memory available. The kernel
+ * would end processes otherwise. Swap does not count.
+ *
  * @return 0; -EINVAL; -ENOMEM
  */
 int pl_region_allocate(struct pl_context *context, size_t length, unsigned access, struct pl_region **region,

@@ -11,6 +11,7 @@
 #include "base/memcheck.h"
 #include "memory/mappings.h"
 #include "memory/memory.h"
+#include "memory/memory_room.h"
 
 static uintptr_t page_mask(void)
 {
@@ -63,16 +64,19 @@ static int host_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 	(void)device;
 	if (size < length)
 		return pl_fail_memory(error, "pl_region_allocate");
-	if (check_limit(size, error) < 0)
+	if (pl_memory_room_check("", size, 0, error) < 0 || check_limit(size, error) < 0)
 		return -ENOMEM;
 	fd = memfd_create("peerlane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return pl_fail_errno(error, -errno, "SYSTEM", "memfd_create", NULL);
-	/* Allocates blocks now: a lack of memory is an error here and not a SIGBUS later. */
-	if (ftruncate(fd, (off_t)size) < 0 || fallocate(fd, 0, 0, (off_t)size) < 0) {
+	if (ftruncate(fd, (off_t)size) < 0) {
 		close(fd);
-		return pl_fail(error, -ENOMEM, "NO-MEMORY", "pl_region_allocate", NULL, "ask for less, or free memory",
-			       "there are no %zu bytes of memory", length);
+		return pl_fail_memory(error, "ftruncate");
+	}
+	/* Takes the memory now: a lack of memory is an error here and not a SIGBUS later. */
+	if (pl_memory_room_take("", fd, size, error) < 0) {
+		close(fd);
+		return -ENOMEM;
 	}
 	/* Holders of a descriptor can neither truncate the file, nor reopen it with more access. */
 	if (fchmod(fd, S_IRUSR) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {

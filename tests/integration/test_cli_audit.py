@@ -39,6 +39,25 @@ def attempts(server, world):
     ]]
 
 
+@pytest.mark.parametrize('options', [[], ['--json']], ids=['text', 'json'])
+def test_names_neither_break_lines_nor_reach_the_terminal(world, options):
+    # A byte that is no UTF-8, the second set of control characters (CSI), a reversed direction, and letters.
+    name = 'bad\udcff\udce2\udc82\x9b31m\u202eeé€😀\x1b"\\name'
+    log = world / 'audit'
+    with serving(world / 'pub', '--upload', world / 'in', '--audit', log, *options) as server:
+        run('put', server.address, world / 'pub/data', '--as', name)
+    data = log.read_bytes()
+    text = data.decode()
+    assert not any(character < ' ' or '\x7f' <= character <= '\x9f' or character == '\u202e'
+                   for character in text.replace('\n', ''))
+    quoted = r'"bad\u00ff\u00e2\u0082\u009b31m\u202eeé€😀\u001b\"\\name"'
+    lines = [line for line in text.splitlines() if quoted in line]
+    assert lines and all('event' in line for line in text.splitlines())
+    if options:
+        names = {json.loads(line).get('name') for line in text.splitlines()}
+        assert 'badÿâ\x82\x9b31m\u202eeé€😀\x1b"\\name' in names
+
+
 def test_a_log_that_cannot_be_written_stops_accesses(world):
     log = world / 'audit'
     log.symlink_to('/dev/full')

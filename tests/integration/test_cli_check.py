@@ -83,6 +83,12 @@ def no_driver():
                           'dev/infiniband')
 
 
+def with_virtual_function():
+    """The card has a virtual function with a driver, whose payload and read request sizes are reserved fields."""
+    return ideal().card(CARD_PATH.replace(CARD, '0000:3e:00.1'), 'mlx5_1', netdev='ib1', device=0x101e, node=1,
+                        config=machines.express(0, payload=0, request=0), physfn=f'-> ../{CARD}')
+
+
 def without_numa(machine):
     """The firmware does not say at which NUMA nodes the devices are."""
     for path in [path for path in machine.files if path.endswith('/numa_node')]:
@@ -190,6 +196,8 @@ HIDDEN = f'0x{0:016x} 0x{0:016x} 0x{0:016x}\n' * 13
 UNASSIGNED = (f'0x{1 << 40:016x} 0x{(1 << 40) + 0xffffff:016x} 0x{0x14220c:016x}\n'
               f'0x{0:016x} 0x{0:016x} 0x{0:016x}\n' f'0x{0:016x} 0x{(128 << 30) - 1:016x} 0x{0x2014220c:016x}\n')
 
+OTHER_LIBCUDA = '/usr/local/cuda-12.9/compat/libcuda.so.575.57.08'
+
 # Row, machine, status, what is found (a regular expression).
 ROWS = [
     ('gpu-count', ideal, 'OK', '^1 GPU$'),
@@ -241,11 +249,18 @@ ROWS = [
     ('gpu-bar1', file(f'{GPU_FOLDER}/resource', HIDDEN), 'UNKNOWN', 'no address'),
     ('gpu-bar1', lambda: file(f'{GPU_FOLDER}/resource', HIDDEN)().fact(f'nvml.gpu.{GPU}.bar1_total', 256 << 20), 'WARN',
      'only 256 MiB'),
-    ('driver-loaded', ideal, 'OK', 'driver 570.124.06, CUDA 12.8'),
+    ('driver-loaded', ideal, 'OK', '^driver 570.124.06, CUDA 12.8$'),
     ('driver-loaded', lambda: gpu_like(driver=None, cuda=None)().remove('sys/module/nvidia', 'proc/driver'), 'FAIL',
      'not loaded'),
     ('driver-loaded', gpu_like(driver='nouveau', cuda=None), 'FAIL', 'nouveau'),
-    ('driver-loaded', fact('cuda.file', '/usr/lib/libcuda.so.565.57.01'), 'FAIL', 'libraries are of 565.57.01'),
+    ('driver-loaded', facts(cuda__file=OTHER_LIBCUDA, cuda__init=803), 'FAIL', 'libraries are of 575.57.08'),
+    ('driver-loaded', facts(cuda__file=OTHER_LIBCUDA, cuda__init=804), 'FAIL', 'libraries are of 575.57.08'),
+    ('driver-loaded', facts(cuda__file=OTHER_LIBCUDA, cuda__init=100), 'FAIL', r'cuInit\(\) fails with 100: no device'),
+    ('driver-loaded', facts(cuda__file=OTHER_LIBCUDA, cuda__init=802), 'FAIL', 'fabric manager'),
+    ('driver-loaded', lambda: ideal().fact('cuda.file', OTHER_LIBCUDA).forget('cuda.init'), 'FAIL',
+     'libraries are of 575.57.08'),
+    # Forward compatibility: CUDA's container brings a newer libcuda, which works with the module of the host.
+    ('driver-loaded', fact('cuda.file', OTHER_LIBCUDA), 'OK', '^driver 570.124.06, CUDA 12.8, libcuda 575.57.08$'),
     ('driver-loaded', fact('cuda.init', 803), 'FAIL', 'another release|libraries are of'),
     ('driver-loaded', fact('cuda.init', 802), 'FAIL', 'fabric manager'),
     ('driver-loaded', fact('cuda.state', 'hangs'), 'FAIL', 'hangs'),
@@ -375,6 +390,10 @@ ROWS = [
     ('path-payload', ideal, 'OK', 'payload of 256 of 512'),
     ('path-payload', file(f'{CARD_FOLDER}/config', machines.express(0, payload=0)), 'WARN', 'payload of 128'),
     ('path-payload', file(f'{CARD_FOLDER}/config', machines.express(0, size=64)), 'UNKNOWN', 'only root'),
+    # The registers of a virtual function read as 0.
+    ('path-payload', file(f'{CARD_FOLDER}/config', machines.express(0, payload=0, request=0), base=virtual), 'UNKNOWN',
+     'payload of 128 bytes, read requests of 128, as the virtual machine shows it'),
+    ('path-payload', with_virtual_function, 'OK', 'payload of 256 of 512'),
     ('path-acs', ideal, 'OK', 'no switch port redirects'),
     ('path-acs', file(f'{SWITCH}/0000:3c:00.0/config', machines.express(6, acs=0x1d)), 'WARN', 'up to the root'),
     ('path-acs', file(f'{SWITCH}/0000:3c:00.0/config', machines.express(6, size=64)), 'UNKNOWN', 'whether ACS'),
@@ -516,6 +535,7 @@ def test_every_row_is_tested_in_every_state():
 # Machine, exit status, verdict, summary, the row to mend first, and its remedy.
 VERDICTS = [
     (ideal, 0, 'ready', 'works for 1 GPU, by dma-buf', None, None),
+    (with_virtual_function, 0, 'ready', 'works for 1 GPU, by dma-buf', None, None),
     (old, 0, 'ready', 'works for 1 GPU, by peer memory', None, None),
     (lambda: old(loaded=False), 3, 'degraded', 'No GPUDirect RDMA: GPU data is staged', 'peer-client',
      'modprobe nvidia-peermem'),

@@ -301,7 +301,7 @@ def test_a_full_output_pipe_does_not_block_the_server(tree):
 
 def test_more_memory_than_there_is_is_refused(tmp_path):
     error = run('serve', '--memory', 'x=900T', expect=1).stderr
-    assert 'NO-MEMORY' in error and '990 TB of memory are wanted' in error
+    assert 'NO-MEMORY' in error and '943718400 MiB of memory are wanted' in error
 
 
 def test_clients_above_the_limit_wait(tree, tmp_path):

@@ -346,4 +346,4 @@ def test_raw_input_needs_the_size_of_a_frame(tmp_path):
     done = run('publish', '--name', 'x', '--from', tmp_path / 'none', '--frame-bytes', '4', expect=1)
     assert 'No such file' in done.stderr
     done = run('publish', '--name', 'x', '--frame-bytes', '1T', '--slots', '65536', expect=1)
-    assert '[NO-MEMORY]' in done.stderr and '--slots' in done.stderr
+    assert '[NO-MEMORY]' in done.stderr and 'MiB are available' in done.stderr and '--slots' in done.stderr

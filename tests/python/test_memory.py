@@ -4,6 +4,7 @@ import array
 import ctypes
 import gc
 import mmap
+import resource
 import threading
 import weakref
 
@@ -238,3 +239,15 @@ def test_memory_that_an_argument_frees_is_not_given(local, name):
 
     with pytest.raises(pl.Closed):
         region.__dlpack__(**{'max_version': (1, 0), name: Freeing()})
+
+
+def test_more_memory_than_the_host_has_is_refused(local):
+    # A library without this check fails at the limit of file sizes, before it takes memory.
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, hard))
+    try:
+        with pytest.raises(pl.NoMemory, match='4398046511104 MiB of memory are wanted, [0-9]+ MiB are available') as caught:
+            local.near.allocate(1 << 62)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.id == 'NO-MEMORY' and caught.value.hint == 'ask for less, or free memory'

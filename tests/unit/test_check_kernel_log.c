@@ -41,6 +41,56 @@ static void test_lines(void **state)
 	pl_facts_free(facts);
 }
 
+/* Messages of healthy machines report no error. */
+static void test_healthy_lines(void **state)
+{
+	static const char *const records[] = {
+		"6,1,0,-;pcieport 0000:00:01.0: AER: enabled with IRQ 34",
+		"7,2,0,-;mlx5_core 0000:3e:00.0: DEBUG: firmware version 22.41.1000",
+		NULL,
+	};
+	struct pl_facts *facts = facts_of(records);
+
+	(void)state;
+	assert_null(pl_facts_get(facts, "log.aer"));
+	assert_null(pl_facts_get(facts, "log.bug"));
+	pl_facts_free(facts);
+}
+
+/* A healthy message after an error does not hide the error. */
+static void test_errors_before_healthy_lines(void **state)
+{
+	static const char *const records[] = {
+		"4,1,0,-;pcieport 0000:00:01.0: AER: Corrected error received: 0000:3e:00.0",
+		"6,2,0,-;pcieport 0000:00:02.0: AER: enabled with IRQ 35",
+		"1,3,0,-;BUG: kernel NULL pointer dereference, address: 0000000000000000",
+		"0,4,0,-;watchdog: BUG: soft lockup - CPU#1 stuck for 22s!",
+		"7,5,0,-;driver: DEBUG: done",
+		NULL,
+	};
+	struct pl_facts *facts = facts_of(records);
+
+	(void)state;
+	assert_string_equal(pl_facts_get(facts, "log.aer"), strchr(records[0], ';') + 1);
+	assert_string_equal(pl_facts_get(facts, "log.bug"), strchr(records[3], ';') + 1);
+	pl_facts_free(facts);
+}
+
+/* A line reports a BUG at its beginning, and behind another word that ends in "BUG: ". */
+static void test_bugs(void **state)
+{
+	static const char *const begin[] = { "1,1,0,-;BUG: unable to handle page fault", NULL };
+	static const char *const later[] = { "1,1,0,-;DEBUG: BUG: Bad page state", NULL };
+	struct pl_facts *facts = facts_of(begin);
+
+	(void)state;
+	assert_string_equal(pl_facts_get(facts, "log.bug"), "BUG: unable to handle page fault");
+	pl_facts_free(facts);
+	facts = facts_of(later);
+	assert_string_equal(pl_facts_get(facts, "log.bug"), "DEBUG: BUG: Bad page state");
+	pl_facts_free(facts);
+}
+
 /* A rescan finds a lost GPU again. */
 static void test_gpus(void **state)
 {
@@ -121,6 +171,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_healthy_lines),
+		cmocka_unit_test(test_errors_before_healthy_lines),
+		cmocka_unit_test(test_bugs),
 		cmocka_unit_test(test_gpus),
 		cmocka_unit_test(test_bad_lines),
 		cmocka_unit_test(test_many_gpus),

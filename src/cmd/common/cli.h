@@ -219,12 +219,6 @@ int cli_write_stream(int fd, const void *bytes, uint64_t length);
  */
 int cli_read_all(int fd, size_t limit, char **text, size_t *length);
 
-/*
- * Returns -ENOMEM if the host, or a control group of this process, has not that much memory left (memory_limit.c).  An
- * allocation beyond it would make the kernel end processes.
- */
-int cli_check_memory(uint64_t bytes, struct pl_error *error);
-
 /* Raises the limit of descriptors to 65536, as far as the process may (descriptor_limit.c). */
 void cli_raise_descriptor_limit(void);
 

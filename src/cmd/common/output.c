@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Returns the length of the well-formed UTF-8 character at `at`, or 0. */
-static size_t utf8_character_length(const unsigned char *at)
+size_t cli_utf8_character(const char *text)
 {
+	const unsigned char *at = (const unsigned char *)text;
 	static const struct {
 		unsigned char first, last, low, high; /* range of the first byte, range of the second byte */
 		size_t length;
@@ -33,10 +33,10 @@ static size_t utf8_character_length(const unsigned char *at)
 
 bool cli_is_utf8(const char *text, size_t length)
 {
-	const unsigned char *at = (const unsigned char *)text, *end = at + length;
+	const char *at = text, *end = text + length;
 
 	while (at < end) {
-		size_t size = utf8_character_length(at);
+		size_t size = cli_utf8_character(at);
 
 		if (!size)
 			return false;
@@ -47,7 +47,7 @@ bool cli_is_utf8(const char *text, size_t length)
 
 struct json_object *cli_json_text(const char *text)
 {
-	const unsigned char *at = (const unsigned char *)text;
+	const char *at = text;
 	struct json_object *result;
 	char *clean, *to;
 
@@ -57,7 +57,7 @@ struct json_object *cli_json_text(const char *text)
 	if (!clean)
 		return NULL;
 	while (*at) {
-		size_t length = utf8_character_length(at);
+		size_t length = cli_utf8_character(at);
 
 		if (length) {
 			memcpy(to, at, length);

@@ -12,6 +12,8 @@
 struct json_object *cli_json_text(const char *text);
 /* Like cli_json_text(), but an empty text becomes null as well. */
 struct json_object *cli_json_text_or_null(const char *text);
+/* Returns the bytes of the well-formed UTF-8 character at the beginning of a text, or 0.  NUL is none. */
+size_t cli_utf8_character(const char *text);
 /* True if the bytes are well-formed UTF-8 without NUL.  The byte after them must be NUL. */
 bool cli_is_utf8(const char *text, size_t length);
 /* Returns { "code", "id", "call", "object", "message", "hint" }. */

@@ -11,14 +11,12 @@
 #include "cmd/common/events.h"
 #include "cmd/common/output.h"
 #include "cmd/common/units.h"
-#include "cmd/stream/frame_bytes.h"
 #include "cmd/stream/layout_text.h"
 #include "cmd/stream/stream_json.h"
 
 #define BATCH 16
 /* Connections of a publisher: its subscribers, and others that list streams. */
 #define PEERS_MAX 320
-#define SLOTS_DEFAULT 16
 /* Time that subscribers have to take the last frames, unless --timeout gives one. */
 #define END_TIMEOUT (30 * CLI_NS_PER_S)
 /* Subscribers that are described: those that a publisher can have, and 64 that have ended. */
@@ -41,15 +39,13 @@ int stream_server_publish(struct stream_server *server, const char *name, const 
 			  const struct stream_share *share, struct pl_error *error)
 {
 	struct pl_publisher_options options = *given, *stream = &options;
-	unsigned slots = stream->slots ? stream->slots : SLOTS_DEFAULT;
-	bool gpu = frame_memory_is_gpu(stream->memory);
-	int rc = gpu ? 0 : cli_check_memory((uint64_t)slots * stream->slot_bytes, error);
+	int rc;
 
-	if (rc < 0)
-		return cli_fail(error, rc, "NO-MEMORY", name, "use fewer --slots, or smaller frames",
-				"this host has no memory for %u slots of %zu bytes", slots, stream->slot_bytes);
 	stream->needs_token = share->file;
-	return pl_publisher_open(server->context, name, stream, &server->publisher, error);
+	rc = pl_publisher_open(server->context, name, stream, &server->publisher, error);
+	if (rc == -ENOMEM)
+		snprintf(error->hint, sizeof(error->hint), "use fewer --slots, or smaller frames");
+	return rc;
 }
 
 int stream_server_listen(struct stream_server *server, const char *address, const struct stream_share *share,

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "cmd/common/output.h"
+
 struct audit_line {
 	enum audit_format format;
 	char *at, *end;
@@ -20,21 +22,51 @@ static void append_text(struct audit_line *line, const char *text, size_t length
 	line->at += length;
 }
 
-/* Appends a quoted value.  Control characters, quotes and bytes that are not ASCII never appear as they are. */
+/* Decodes a well-formed character of UTF-8. */
+static unsigned decode_utf8(const char *at, size_t size)
+{
+	unsigned code = (unsigned char)at[0] & (size == 1 ? 0x7f : 0xff >> (size + 1));
+
+	for (size_t i = 1; i < size; i++)
+		code = code << 6 | ((unsigned char)at[i] & 0x3f);
+	return code;
+}
+
+/* True for characters that terminals act on, or that change the order of the text after them. */
+static bool is_hidden_character(unsigned code)
+{
+	static const struct {
+		unsigned first, last;
+	} hidden[] = {
+		{ 0x00, 0x1f },     { 0x7f, 0x9f },     { 0x061c, 0x061c },
+		{ 0x200e, 0x200f }, { 0x2028, 0x202e }, { 0x2066, 0x2069 },
+	};
+
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(hidden); i++)
+		if (code >= hidden[i].first && code <= hidden[i].last)
+			return true;
+	return false;
+}
+
+/*
+ * Appends a quoted value as UTF-8, in the form of a JSON string.  Hidden characters are escaped, as are bytes that are not
+ * UTF-8: a byte FF becomes \u00ff.
+ */
 static void append_quoted(struct audit_line *line, const char *value)
 {
 	append_text(line, "\"", 1);
-	for (; *value; value++) {
-		unsigned char byte = (unsigned char)*value;
-		char escaped[8];
+	while (*value) {
+		size_t size = cli_utf8_character(value);
+		unsigned code = size ? decode_utf8(value, size) : (unsigned char)*value;
+		char escaped[16] = "";
 
-		if (byte == '"' || byte == '\\')
-			snprintf(escaped, sizeof(escaped), "\\%c", byte);
-		else if (byte < ' ' || byte == 0x7f)
-			snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
-		else
-			snprintf(escaped, sizeof(escaped), "%c", byte);
-		append_text(line, escaped, strlen(escaped));
+		if (*value == '"' || *value == '\\')
+			snprintf(escaped, sizeof(escaped), "\\%c", *value);
+		else if (size == 0 || is_hidden_character(code))
+			snprintf(escaped, sizeof(escaped), "\\u%04x", code);
+		size = CLI_MAX(size, 1);
+		append_text(line, *escaped ? escaped : value, *escaped ? strlen(escaped) : size);
+		value += size;
 	}
 	append_text(line, "\"", 1);
 }

@@ -86,11 +86,6 @@ int item_allocate_memory(struct items *items, const char *kind, uint64_t size, s
 	if (!item)
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	item->version.size = size;
-	rc = strcmp(kind, "host") ? 0 : cli_check_memory(size, error);
-	if (rc < 0) {
-		item_release(items, item, false);
-		return rc;
-	}
 	rc = pl_region_allocate_in(items->context, kind, size, PL_ACCESS_ALL, &item->region, error);
 	if (rc < 0) {
 		item_release(items, item, false);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "diag/check/kernel_log.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define GPUS_MAX 64
 #define FELL_OFF "fallen off the bus"
+/* The message of each port at boot, "pcieport 0000:00:01.0: AER: enabled with IRQ 34", reports no error. */
+#define AER_ENABLED "AER: enabled with IRQ"
 
 /* Relevant lines of the kernel's log: the last one of each kind is kept. */
 static const struct {
@@ -45,6 +48,15 @@ struct pl_kernel_log *pl_kernel_log_new(void)
 void pl_kernel_log_free(struct pl_kernel_log *log)
 {
 	free(log);
+}
+
+/* Finds a pattern's text at the beginning of a word: "DEBUG: " is no "BUG: ". */
+static bool log_line_matches(const char *line, const char *text)
+{
+	for (const char *at = strstr(line, text); at; at = strstr(at + 1, text))
+		if ((at == line || !isalnum((unsigned char)at[-1])) && strncmp(at, AER_ENABLED, strlen(AER_ENABLED)))
+			return true;
+	return false;
 }
 
 /* Parses "DDDD:BB:DD.F", or without the function, as NVRM writes it. */
@@ -104,7 +116,7 @@ void pl_kernel_log_take(struct pl_kernel_log *log, const char *record)
 	/* Properties of the device follow on lines of their own. */
 	snprintf(line, sizeof(line), "%.*s", (int)strcspn(text, "\n"), text);
 	for (size_t i = 0; i < PL_ARRAY_SIZE(patterns); i++)
-		if (strstr(line, patterns[i].text))
+		if (log_line_matches(line, patterns[i].text))
 			memcpy(log->lines[i], line, sizeof(line));
 	if (pl_kernel_log_found_gpu(line, address) && (gpu = find_logged_gpu(log, address))) {
 		/* Found again by a rescan. */

@@ -18,6 +18,18 @@ static const char *library_version(const struct pl_check_machine *machine)
 	return mark && strchr(mark + 4, '.') ? mark + 4 : NULL;
 }
 
+/*
+ * True if cuInit() failed because libcuda is of another release than the module. A libcuda of CUDA's forward
+ * compatibility (/usr/local/cuda/compat) may be newer than the module. CUDA_NO_DEVICE and CUDA_NOT_READY have causes of
+ * their own.
+ */
+static bool library_mismatches(const char *module, const char *library, long long init)
+{
+	if (init == CUDA_MISMATCH)
+		return true;
+	return library && strcmp(library, module) && init != 0 && init != CUDA_NO_DEVICE && init != CUDA_NOT_READY;
+}
+
 static void judge_library(const struct pl_check_machine *machine, const char *module, struct pl_check_result *result)
 {
 	const char *library = library_version(machine), *state = pl_facts_get(machine->facts, "cuda.state");
@@ -25,7 +37,7 @@ static void judge_library(const struct pl_check_machine *machine, const char *mo
 	long long init = pl_facts_number(machine->facts, -1, "cuda.init"),
 		  version = pl_facts_number(machine->facts, 0, "cuda.version");
 
-	if (init == CUDA_MISMATCH || (library && strcmp(library, module))) {
+	if (library_mismatches(module, library, init)) {
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "the kernel has driver %s, the libraries are of %s", module,
 			      library ? library : "another release");
 		pl_check_remedy(result, "reboot, or without anything using the GPUs: rmmod nvidia_uvm nvidia_drm "
@@ -35,8 +47,10 @@ static void judge_library(const struct pl_check_machine *machine, const char *mo
 			      strcmp(state, "hangs") ? "" : "did not end in time: it ", state);
 		pl_check_remedy(result, "nvidia-smi; if that hangs too: dmesg | grep NVRM, and reboot");
 	} else if (init == 0) {
-		pl_check_note(result, PL_CHECK_OK, NULL, "driver %s, CUDA %lld.%lld", module, version / 1000,
-			      version % 1000 / 10);
+		bool differs = library && strcmp(library, module);
+
+		pl_check_note(result, PL_CHECK_OK, NULL, "driver %s, CUDA %lld.%lld%s%s", module, version / 1000,
+			      version % 1000 / 10, differs ? ", libcuda " : "", differs ? library : "");
 	} else if (init > 0) {
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "driver %s, but cuInit() fails with %lld%s", module, init,
 			      init == CUDA_NO_DEVICE   ? ": no device that this process may use"
@@ -158,8 +172,9 @@ const struct pl_check_row pl_check_rows_driver[] = {
 	{
 		.id = "driver-loaded",
 		.group = GROUP,
-		.title = "driver of NVIDIA, and libraries of the same release",
-		.requirement = "The module nvidia is loaded and has the GPUs, and libcuda is of the same release.",
+		.title = "driver of NVIDIA, and libraries that fit it",
+		.requirement = "The module nvidia is loaded and has the GPUs, and libcuda works with it: it is of the "
+			       "same release, or of CUDA's forward compatibility.",
 		.how = "/sys/module/nvidia/version against the name of libcuda's file, cuInit(), cuDriverGetVersion()",
 		.reason = "Otherwise CUDA fails with 803 (mismatch), 100 (no device) or 999, and no program can use "
 			  "the GPU.",

@@ -145,20 +145,27 @@ static void probe_acs(const struct pl_check_machine *machine, struct pl_check_re
 
 static void note_payload(const struct pl_check_machine *machine, int node, struct pl_check_result *result, bool *hidden)
 {
+	const struct pl_topology *topology = machine->topology;
 	const struct pl_pci_node *one = node_at(machine, node);
+	bool small;
 
-	if (!one)
+	/* These fields are reserved in a virtual function, which uses the sizes of its physical function. */
+	if (!one || one->virtual_function)
 		return;
 	if (!one->config.express) {
 		*hidden = true;
 		return;
 	}
-	pl_check_note(result,
-		      one->config.payload < PL_MIN(one->config.payload_supported, 256) || one->config.read_request < 512
-			      ? PL_CHECK_WARN
-			      : PL_CHECK_OK,
-		      one->address, "payload of %u of %u bytes, read requests of %u", one->config.payload,
-		      one->config.payload_supported, one->config.read_request);
+	small = one->config.payload < PL_MIN(one->config.payload_supported, 256) || one->config.read_request < 512;
+	/* A virtual machine shows no physfn: its card may be a virtual function of the host. */
+	if (small && topology->is_virtual && !topology->file[0])
+		pl_check_unknown(result, one->address, "lspci -vv | grep MaxPayload, on the host of this machine",
+				 "payload of %u bytes, read requests of %u, as the virtual machine shows it",
+				 one->config.payload, one->config.read_request);
+	else
+		pl_check_note(result, small ? PL_CHECK_WARN : PL_CHECK_OK, one->address,
+			      "payload of %u of %u bytes, read requests of %u", one->config.payload,
+			      one->config.payload_supported, one->config.read_request);
 }
 
 static void probe_payload(const struct pl_check_machine *machine, struct pl_check_result *result)
