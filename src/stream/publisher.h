@@ -55,7 +55,7 @@ struct pl_announcer {
 };
 
 struct pl_subscription {
-	struct pl_list link;      /* publisher->subscriptions or publisher->ended; publisher->lock */
+	struct pl_list link;      /* publisher->prepared, then ->subscriptions, then ->ended; publisher->lock */
 	struct pl_list home_link; /* announcer->subscriptions; home */
 	struct pl_list peer_link; /* peer->subscriptions; home */
 	struct pl_publisher *publisher;
@@ -72,6 +72,7 @@ struct pl_subscription {
 	enum pl_closed_reason closed; /* of its end */
 	struct pl_push *push; /* `pushed`: set once the subscriber has shared its slots; home */
 	/* publisher->lock. */
+	bool prepared; /* its subscriber prepares: it has a place and keys, and no sequence yet; changed at home */
 	bool blocks, demoted, ended;
 	bool quiet;          /* in place, and its subscriber answers and reports only if it must */
 	bool awaited;        /* the next announcement asks for a report, because a loan or a skip waits */
@@ -110,8 +111,8 @@ struct pl_publisher {
 	uint64_t awaited;              /* end of the sequences that this loan or skip claims */
 	uint64_t asked;                /* value of `awaited` for which quiet subscribers were asked for slots last */
 	struct pl_stream_frame *loans; /* loan_count; sequence s uses loans[s % loan_count] */
-	struct pl_list subscriptions, ended;
-	unsigned subscription_count, ended_count;
+	struct pl_list prepared, subscriptions, ended;
+	unsigned prepared_count, subscription_count, ended_count;
 	struct pl_index_table tokens; /* struct pl_issued_token */
 	struct pl_demotion demotions[PL_DEMOTIONS_MAX];
 	unsigned writing; /* pushed writes under way, which read the ring */

@@ -168,6 +168,7 @@ static void test_announce(void **state)
 static void test_push(void **state)
 {
 	static const uint8_t subscribe[] = { 3, 0, 0, 0, 5, 0, 0, 0, 0, 6 };
+	static const uint8_t prepare[] = { 3, 0, 0, 0, 5, 0, 0, 0, 0, 14 };
 	static const uint8_t slots[] = { 9, 0, 0, 0, 5, 0, 0, 0, 7, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 1, 3 };
 	static const uint8_t credit[] = { 10, 0, 0, 0, 5, 0, 0, 0, 10, [16] = 12, [24] = 2, [88] = 1,
 					  2,  0, 0, 0, 6, 0, 0, 0, 4,  0,         0,        0 };
@@ -181,6 +182,9 @@ static void test_push(void **state)
 	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
 	message.subscribe.push = true;
 	assert_true(round_trip(&message, subscribe, sizeof(subscribe), 48).subscribe.push);
+	message.subscribe.prepare = true;
+	assert_true(round_trip(&message, prepare, sizeof(prepare), 48).subscribe.prepare);
+	message.subscribe.prepare = false;
 	message.subscribe.in_place = true;
 	assert_int_equal(encode(&message, buffer), -EINVAL);
 	message = (struct pl_stream_message){ .type = PL_STREAM_SLOTS, .number = 5 };
