@@ -165,10 +165,23 @@ static void test_announce(void **state)
 	assert_int_equal(encode(&message, buffer), -EINVAL);
 }
 
+static void test_prepare(void **state)
+{
+	static const uint8_t pull[] = { 3, 0, 0, 0, 5, 0, 0, 0, 0, 8 }, push[] = { 3, 0, 0, 0, 5, 0, 0, 0, 0, 14 };
+	struct pl_stream_message message = { .type = PL_STREAM_SUBSCRIBE, .number = 5 };
+
+	(void)state;
+	message.subscribe.every = 1;
+	message.subscribe.prepare = true;
+	assert_true(round_trip(&message, pull, sizeof(pull), 48).subscribe.prepare);
+	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
+	message.subscribe.push = true;
+	assert_true(round_trip(&message, push, sizeof(push), 48).subscribe.prepare);
+}
+
 static void test_push(void **state)
 {
 	static const uint8_t subscribe[] = { 3, 0, 0, 0, 5, 0, 0, 0, 0, 6 };
-	static const uint8_t prepare[] = { 3, 0, 0, 0, 5, 0, 0, 0, 0, 14 };
 	static const uint8_t slots[] = { 9, 0, 0, 0, 5, 0, 0, 0, 7, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 1, 3 };
 	static const uint8_t credit[] = { 10, 0, 0, 0, 5, 0, 0, 0, 10, [16] = 12, [24] = 2, [88] = 1,
 					  2,  0, 0, 0, 6, 0, 0, 0, 4,  0,         0,        0 };
@@ -182,9 +195,6 @@ static void test_push(void **state)
 	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
 	message.subscribe.push = true;
 	assert_true(round_trip(&message, subscribe, sizeof(subscribe), 48).subscribe.push);
-	message.subscribe.prepare = true;
-	assert_true(round_trip(&message, prepare, sizeof(prepare), 48).subscribe.prepare);
-	message.subscribe.prepare = false;
 	message.subscribe.in_place = true;
 	assert_int_equal(encode(&message, buffer), -EINVAL);
 	message = (struct pl_stream_message){ .type = PL_STREAM_SLOTS, .number = 5 };
@@ -382,9 +392,9 @@ static void test_refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_golden),   cmocka_unit_test(test_listed),     cmocka_unit_test(test_announce),
-		cmocka_unit_test(test_accounts), cmocka_unit_test(test_refusals),   cmocka_unit_test(test_push),
-		cmocka_unit_test(test_tokens),   cmocka_unit_test(test_entry_bits),
+		cmocka_unit_test(test_golden),   cmocka_unit_test(test_listed),   cmocka_unit_test(test_announce),
+		cmocka_unit_test(test_accounts), cmocka_unit_test(test_refusals), cmocka_unit_test(test_prepare),
+		cmocka_unit_test(test_push),     cmocka_unit_test(test_tokens),   cmocka_unit_test(test_entry_bits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
