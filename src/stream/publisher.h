@@ -67,12 +67,12 @@ struct pl_subscription {
 	uint64_t told;           /* `published` of the last announcement, or of the last PUSHED */
 	enum pl_stream_state told_state;
 	bool told_demoted;
+	bool prepared;     /* its subscriber prepares: it has a place and keys, and no sequence yet */
 	uint32_t demotion; /* number of the first announcement that told of it */
 	struct pl_stream_pass pass;   /* token that admitted it */
 	enum pl_closed_reason closed; /* of its end */
 	struct pl_push *push; /* `pushed`: set once the subscriber has shared its slots; home */
 	/* publisher->lock. */
-	bool prepared; /* its subscriber prepares: it has a place and keys, and no sequence yet; changed at home */
 	bool blocks, demoted, ended;
 	bool quiet;          /* in place, and its subscriber answers and reports only if it must */
 	bool awaited;        /* the next announcement asks for a report, because a loan or a skip waits */
