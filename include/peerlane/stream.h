@@ -34,7 +34,7 @@ enum pl_overflow {
 
 /** First frame of a subscriber. */
 enum pl_start {
-	PL_START_LIVE = 0,     /**< the next frame that is published (default) */
+	PL_START_LIVE = 0,     /**< the next frame that is published once the subscriber is ready (default) */
 	PL_START_LATEST = 1,   /**< the newest frame of the ring, if there is one */
 	PL_START_HISTORY = 2,  /**< the `from` newest frames of the ring, as far as it holds them */
 	PL_START_SEQUENCE = 3, /**< the frame with the sequence `from`, or the oldest one of the ring if that comes later */

@@ -154,6 +154,11 @@ struct pl_fabric_ops {
 	 * mapped after the key is revoked, and when the peer is gone. Returns NULL if it cannot be mapped. Default: NULL.
 	 */
 	void *(*map)(struct pl_endpoint *endpoint, struct pl_remote *remote, size_t *length);
+	/*
+	 * Locks the mapping of a remote region for copies of the memory's device, before many copies. Home. Default: nothing to
+	 * lock.
+	 */
+	void (*lock_mapping)(struct pl_remote *remote, const struct pl_memory *memory);
 	/* Returns true if this host has devices that may reach memory that the processor cannot. Default: false. */
 	bool (*devices)(struct pl_context *context);
 	/* Adds the registrations that devices hold for this end. Default: none. */

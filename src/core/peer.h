@@ -128,6 +128,7 @@ struct pl_peer {
 	bool owner_copies;               /* PL_CAPABILITY_OWNER_COPIES */
 	bool stream_tokens;              /* PL_CAPABILITY_STREAM_TOKENS */
 	bool stream_limits;              /* PL_CAPABILITY_STREAM_LIMITS */
+	bool prepared_frames;            /* PL_CAPABILITY_PREPARED_FRAMES */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;

@@ -115,6 +115,8 @@ void pl_subscription_announce(struct pl_subscription *subscription)
 	uint8_t buffer[PL_STREAM_ANNOUNCE_MAX];
 	struct pl_peer *peer = subscription->peer;
 
+	if (subscription->prepared)
+		return;
 	if (subscription->pushed) {
 		pl_push_continue(subscription);
 		return;

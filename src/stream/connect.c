@@ -114,6 +114,50 @@ static bool is_same_instance(const struct pl_subscriber *subscriber, const struc
 						sizeof(subscriber->entry.instance));
 }
 
+static int fail_lost(const struct pl_subscriber *subscriber, struct pl_error *error)
+{
+	return pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_subscriber_open", subscriber->name, "connect again",
+		       "the connection is lost");
+}
+
+/* Fills SUBSCRIBE. subscriber->lock is held. */
+static void fill_subscribe(const struct pl_subscriber *subscriber, struct pl_stream_message *ask)
+{
+	ask->number = subscriber->number;
+	memcpy(ask->subscribe.name, subscriber->name, sizeof(ask->subscribe.name));
+	ask->subscribe.start = subscriber->start;
+	ask->subscribe.from = subscriber->from;
+	ask->subscribe.overflow = subscriber->overflow;
+	ask->subscribe.every = subscriber->every;
+	ask->subscribe.in_place = subscriber->in_place;
+	ask->subscribe.push = subscriber->push;
+	if (!continues(subscriber))
+		return;
+	ask->subscribe.start = PL_START_SEQUENCE;
+	ask->subscribe.from = next_wanted(subscriber);
+	ask->subscribe.base = subscriber->restarted ? subscriber->restart_first : subscriber->accounts.first;
+	memcpy(ask->subscribe.instance, subscriber->entry.instance, sizeof(ask->subscribe.instance));
+}
+
+/* Forgets the earlier connection, and asks the peer. subscriber->lock is held. */
+static void begin_to_ask(struct pl_subscriber *subscriber, struct pl_peer *peer, struct pl_stream_message *answer)
+{
+	if (subscriber->engine && subscriber->engine != peer->home)
+		subscriber->earlier_homes |= 1ull << pl_context_engine_index(peer->context, subscriber->engine);
+	subscriber->engine = peer->home;
+	subscriber->peer = peer;
+	subscriber->phase = PL_SUBSCRIBER_ASKED;
+	subscriber->answer = answer;
+	subscriber->number = ++peer->next_stream;
+	subscriber->arrived = subscriber->reported_arrived = 0;
+	subscriber->reported_taken = 0;
+	subscriber->reported_end = false;
+	subscriber->demoted = subscriber->report_due = subscriber->awaited = false;
+	subscriber->failure.code = 0;
+	/* A connection that ended may have been the reason for a failure. */
+	subscriber->state = PL_STREAM_LIVE;
+}
+
 /* Sends SUBSCRIBE with a token that may be shown to the peer. `answer` receives SUBSCRIBED. */
 static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer, const struct pl_stream_token *token,
 			  struct pl_stream_message *answer, struct pl_error *error)
@@ -121,41 +165,42 @@ static int subscriber_ask(struct pl_subscriber *subscriber, struct pl_peer *peer
 	struct pl_stream_message ask = { .type = PL_STREAM_SUBSCRIBE, .token = *token };
 	int rc;
 
-	memcpy(ask.subscribe.name, subscriber->name, sizeof(ask.subscribe.name));
-	ask.subscribe.start = subscriber->start;
-	ask.subscribe.from = subscriber->from;
-	ask.subscribe.overflow = subscriber->overflow;
-	ask.subscribe.every = subscriber->every;
-	ask.subscribe.in_place = subscriber->in_place;
-	ask.subscribe.push = subscriber->push;
 	pl_engine_lock(peer->home);
 	rc = pl_call_check_peer(peer, "pl_subscriber_open", error);
 	if (rc == 0) {
 		pl_lock_take(&subscriber->lock);
-		if (continues(subscriber)) {
-			ask.subscribe.start = PL_START_SEQUENCE;
-			ask.subscribe.from = next_wanted(subscriber);
-			ask.subscribe.base =
-				subscriber->restarted ? subscriber->restart_first : subscriber->accounts.first;
-			memcpy(ask.subscribe.instance, subscriber->entry.instance, sizeof(ask.subscribe.instance));
-		}
-		if (subscriber->engine && subscriber->engine != peer->home)
-			subscriber->earlier_homes |= 1ull << pl_context_engine_index(peer->context, subscriber->engine);
-		subscriber->engine = peer->home;
-		subscriber->peer = peer;
-		subscriber->phase = PL_SUBSCRIBER_ASKED;
-		subscriber->answer = answer;
-		subscriber->number = ask.number = ++peer->next_stream;
-		subscriber->arrived = subscriber->reported_arrived = 0;
-		subscriber->reported_taken = 0;
-		subscriber->reported_end = false;
-		subscriber->demoted = subscriber->report_due = subscriber->awaited = false;
-		subscriber->failure.code = 0;
-		/* A connection that ended may have been the reason for a failure. */
-		subscriber->state = PL_STREAM_LIVE;
+		begin_to_ask(subscriber, peer, answer);
+		fill_subscribe(subscriber, &ask);
+		ask.subscribe.prepare = peer->prepared_frames;
 		pl_lock_release(&subscriber->lock);
 		pl_list_append(&peer->subscribers, &subscriber->peer_link);
 		pl_stream_send(peer, &ask);
+	}
+	pl_engine_unlock(peer->home);
+	return rc;
+}
+
+/* Asks the peer to begin the subscription that is prepared. */
+static int ask_to_begin(struct pl_subscriber *subscriber, struct pl_peer *peer, struct pl_error *error)
+{
+	struct pl_stream_message ask = { .type = PL_STREAM_SUBSCRIBE };
+	bool prepared;
+	int rc;
+
+	pl_engine_lock(peer->home);
+	rc = pl_call_check_peer(peer, "pl_subscriber_open", error);
+	if (rc == 0) {
+		pl_lock_take(&subscriber->lock);
+		prepared = subscriber->phase == PL_SUBSCRIBER_ANSWERED;
+		if (prepared) {
+			fill_subscribe(subscriber, &ask);
+			subscriber->phase = PL_SUBSCRIBER_ASKED;
+		}
+		pl_lock_release(&subscriber->lock);
+		if (prepared)
+			pl_stream_send(peer, &ask);
+		else
+			rc = fail_lost(subscriber, error);
 	}
 	pl_engine_unlock(peer->home);
 	return rc;
@@ -181,45 +226,8 @@ static int await_answer(struct pl_subscriber *subscriber, uint64_t deadline, str
 			       "allow more time, and check that the other end makes progress",
 			       "the other end did not answer in time");
 	if (phase == PL_SUBSCRIBER_AWAY)
-		return pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_subscriber_open", subscriber->name, "connect again",
-			       "the connection is lost");
+		return fail_lost(subscriber, error);
 	return 0;
-}
-
-static int fail_refused(const struct pl_subscriber *subscriber, enum pl_subscribe_status status, struct pl_error *error)
-{
-	const char *call = "pl_subscriber_open", *name = subscriber->name;
-
-	switch (status) {
-	case PL_SUBSCRIBE_UNKNOWN:
-		return pl_fail(error, -ENOENT, "STREAM-UNKNOWN", call, name,
-			       "see pl_peer_publishers(3) for its streams", "the other end has no stream of that name");
-	case PL_SUBSCRIBE_NO_BLOCK:
-		return pl_fail(error, -EPERM, "STREAM-NO-BLOCK", call, name,
-			       "set pl_publisher_options.allow_block, or use another overflow",
-			       "the publisher does not allow subscribers to hold slots back");
-	case PL_SUBSCRIBE_FULL:
-		return pl_fail(error, -EMLINK, "STREAM-FULL", call, name,
-			       "close subscribers, or raise the publisher's limit",
-			       "the publisher, or this connection, has its most subscribers");
-	case PL_SUBSCRIBE_PLACES:
-		return pl_fail(error, -EMLINK, "STREAM-PLACES", call, name,
-			       "close subscribers, use another connection, or raise the publisher's limit",
-			       "this connection has its most subscribers of the publisher");
-	case PL_SUBSCRIBE_OFTEN:
-		return pl_fail(error, -EBUSY, "STREAM-OFTEN", call, name, "wait for a second, and subscribe less often",
-			       "this connection has subscribed too often");
-	case PL_SUBSCRIBE_ENDED:
-		return pl_fail(error, -ENODATA, "STREAM-ENDED", call, name, NULL, "the stream has ended");
-	case PL_SUBSCRIBE_NEEDS_TOKEN:
-	case PL_SUBSCRIBE_WRONG_TOKEN:
-	case PL_SUBSCRIBE_EXPIRED_TOKEN:
-	case PL_SUBSCRIBE_TOKEN_RATE:
-		return pl_fail_token_status(status, call, name, error);
-	default:
-		return pl_fail(error, -EREMOTEIO, "STREAM-REFUSED", call, name, "see the memory of the other end",
-			       "the other end could not make the keys");
-	}
 }
 
 /* Derives the geometry of the answer. Returns -EPROTO for values that cannot be. */
@@ -341,8 +349,7 @@ static int subscriber_begin(struct pl_subscriber *subscriber, struct pl_remote *
 			pl_subscriber_begin_polling(subscriber);
 		}
 	} else {
-		rc = pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_subscriber_open", subscriber->name, "connect again",
-			     "the connection is lost");
+		rc = fail_lost(subscriber, error);
 	}
 	subscriber->answer = NULL;
 	pl_subscriber_wake(subscriber);
@@ -353,26 +360,59 @@ static int subscriber_begin(struct pl_subscriber *subscriber, struct pl_remote *
 	return rc;
 }
 
+/* Waits for the answer to SUBSCRIBE, and derives the geometry of the ring. */
+static int take_answer(struct pl_subscriber *subscriber, const struct pl_stream_message *answer,
+		       struct pl_ring_geometry *geometry, uint64_t deadline, struct pl_error *error)
+{
+	int rc = await_answer(subscriber, deadline, error);
+
+	if (rc == 0 && answer->subscribed.status)
+		rc = pl_fail_subscribe_status(answer->subscribed.status, subscriber->name, error);
+	if (rc == 0 && check_answer(subscriber, answer, geometry) < 0)
+		rc = pl_fail(error, -EPROTO, "STREAM-PROTOCOL", "pl_subscriber_open", subscriber->name, NULL,
+			     "the publisher described its ring by values that cannot be");
+	return rc;
+}
+
+/* Makes the first copies, and asks for the first sequence. The subscriber can take frames as soon as there is one. */
+static int prepare_to_begin(struct pl_subscriber *subscriber, struct pl_peer *peer, struct pl_stream_message *answer,
+			    const struct pl_ring_geometry *prepared, struct pl_remote *payload, uint64_t deadline,
+			    struct pl_error *error)
+{
+	bool gpu = answer->subscribed.entry.gpu || pl_memory_staged(&subscriber->memory.payloads->memory);
+	struct pl_ring_geometry geometry;
+	int rc = 0;
+
+	if (gpu && payload && !subscriber->in_place)
+		rc = pl_subscriber_warm_up(subscriber, peer, payload, prepared, deadline, error);
+	if (rc == 0)
+		rc = ask_to_begin(subscriber, peer, error);
+	if (rc == 0)
+		rc = take_answer(subscriber, answer, &geometry, deadline, error);
+	if (rc == 0 && (geometry.slots != prepared->slots || geometry.slot_bytes != prepared->slot_bytes ||
+			geometry.metadata_bytes != prepared->metadata_bytes))
+		rc = pl_fail(error, -EPROTO, "STREAM-PROTOCOL", "pl_subscriber_open", subscriber->name, NULL,
+			     "the publisher described its ring anew");
+	return rc;
+}
+
 /* Waits for the answer to SUBSCRIBE, and begins to read. */
 static int subscribe_by_answer(struct pl_subscriber *subscriber, struct pl_peer *peer, struct pl_stream_message *answer,
 			       uint64_t deadline, struct pl_error *error)
 {
 	struct pl_remote *remotes[2] = { NULL, NULL };
 	struct pl_ring_view *view = NULL;
-	struct pl_ring_geometry geometry;
-	int rc = await_answer(subscriber, deadline, error);
+	struct pl_ring_geometry geometry = { 0 };
+	int rc = take_answer(subscriber, answer, &geometry, deadline, error);
 
-	if (rc == 0 && answer->subscribed.status)
-		rc = fail_refused(subscriber, answer->subscribed.status, error);
-	if (rc == 0 && check_answer(subscriber, answer, &geometry) < 0)
-		rc = pl_fail(error, -EPROTO, "STREAM-PROTOCOL", "pl_subscriber_open", subscriber->name, NULL,
-			     "the publisher described its ring by values that cannot be");
 	if (rc == 0)
 		rc = allocate_frames(subscriber, &geometry, error);
 	if (rc == 0 && !subscriber->push)
 		rc = import_keys(subscriber, peer, answer, &geometry, remotes, deadline, error);
 	if (rc == 0)
 		rc = subscriber_map_ring(subscriber, peer, remotes, &geometry, &view, error);
+	if (rc == 0 && peer->prepared_frames)
+		rc = prepare_to_begin(subscriber, peer, answer, &geometry, remotes[1], deadline, error);
 	if (rc == 0)
 		rc = subscriber_begin(subscriber, remotes, &view, answer, &geometry, error);
 	pl_ring_view_put(view);
@@ -389,8 +429,7 @@ static int fail_if_over(struct pl_subscriber *subscriber, int rc, struct pl_erro
 {
 	pl_lock_take(&subscriber->lock);
 	if (rc == -ECONNRESET)
-		rc = pl_fail(error, -ENOTCONN, "PEER-LOST", "pl_subscriber_open", subscriber->name, "connect again",
-			     "the connection is lost");
+		rc = fail_lost(subscriber, error);
 	if (subscriber->phase == PL_SUBSCRIBER_OVER)
 		rc = pl_subscriber_fail_take(subscriber, "pl_subscriber_open",
 					     subscriber->failure.code ? subscriber->failure.code : -ENODATA, error);

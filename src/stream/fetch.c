@@ -92,17 +92,34 @@ void pl_subscriber_read_failed(struct pl_subscriber *subscriber, struct pl_strea
 	pl_subscriber_wake(subscriber);
 }
 
-static void post_read(struct pl_subscriber *subscriber, struct pl_peer *peer, const struct read_request *request)
+struct pl_operation *pl_subscriber_new_read(struct pl_peer *peer, const struct pl_segment *segment, void *user,
+					    void (*finished)(struct pl_operation *operation))
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
-	const struct pl_segment segment = { request->remote, request->region, request->remote_offset, request->offset,
-					    request->length };
 	struct pl_operation *operation;
 
-	attributes.user_data = (uint64_t)(uintptr_t)(request->frame ? (void *)request->frame : (void *)request->check);
-	if (pl_memory_staged(&request->region->memory))
+	attributes.user_data = (uint64_t)(uintptr_t)user;
+	if (pl_memory_staged(&segment->region->memory))
 		attributes.visible = PL_VISIBLE_GPU_VISIBLE;
 	operation = pl_operation_new(peer->context, peer, PL_KIND_READ, &attributes, NULL);
+	if (!operation)
+		return NULL;
+	pl_fast_segment(operation, segment);
+	operation->internal = true;
+	operation->finished = finished;
+	operation->completion.posted = pl_engine_now(peer->home);
+	operation->deadline = pl_deadline(operation->completion.posted, operation->attributes.timeout);
+	return operation;
+}
+
+static void post_read(struct pl_subscriber *subscriber, struct pl_peer *peer, const struct read_request *request)
+{
+	const struct pl_segment segment = { request->remote, request->region, request->remote_offset, request->offset,
+					    request->length };
+	struct pl_operation *operation =
+		pl_subscriber_new_read(peer, &segment, request->frame ? (void *)request->frame : (void *)request->check,
+				       request->frame ? frame_read_finished : check_finished);
+
 	if (!operation) {
 		pl_lock_take(&subscriber->lock);
 		subscriber->reading--;
@@ -113,17 +130,11 @@ static void post_read(struct pl_subscriber *subscriber, struct pl_peer *peer, co
 		pl_lock_release(&subscriber->lock);
 		return;
 	}
-	pl_fast_segment(operation, &segment);
-	operation->internal = true;
-	operation->finished = request->frame ? frame_read_finished : check_finished;
-	operation->completion.posted = pl_engine_now(peer->home);
-	operation->deadline = pl_deadline(operation->completion.posted, operation->attributes.timeout);
 	if (request->frame)
 		request->frame->operation = operation;
 	else
 		request->check->operation = operation;
-	if (pl_operation_begin(operation))
-		pl_peer_start(peer, operation);
+	pl_subscriber_post_read(peer, operation);
 }
 
 static void *object_of_read(const struct pl_operation *operation)

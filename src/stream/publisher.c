@@ -180,6 +180,7 @@ int pl_publisher_open(struct pl_context *context, const char *name, const struct
 	publisher->state = PL_STREAM_LIVE;
 	publisher->gate = UINT64_MAX;
 	pl_list_init(&publisher->link);
+	pl_list_init(&publisher->prepared);
 	pl_list_init(&publisher->subscriptions);
 	pl_list_init(&publisher->ended);
 	pl_lock_init(&publisher->lock);

@@ -55,7 +55,7 @@ struct pl_announcer {
 };
 
 struct pl_subscription {
-	struct pl_list link;      /* publisher->subscriptions or publisher->ended; publisher->lock */
+	struct pl_list link;      /* publisher->prepared, then ->subscriptions, then ->ended; publisher->lock */
 	struct pl_list home_link; /* announcer->subscriptions; home */
 	struct pl_list peer_link; /* peer->subscriptions; home */
 	struct pl_publisher *publisher;
@@ -67,6 +67,7 @@ struct pl_subscription {
 	uint64_t told;           /* `published` of the last announcement, or of the last PUSHED */
 	enum pl_stream_state told_state;
 	bool told_demoted;
+	bool prepared;     /* its subscriber prepares: it has a place and keys, and no sequence yet */
 	uint32_t demotion; /* number of the first announcement that told of it */
 	struct pl_stream_pass pass;   /* token that admitted it */
 	enum pl_closed_reason closed; /* of its end */
@@ -110,8 +111,8 @@ struct pl_publisher {
 	uint64_t awaited;              /* end of the sequences that this loan or skip claims */
 	uint64_t asked;                /* value of `awaited` for which quiet subscribers were asked for slots last */
 	struct pl_stream_frame *loans; /* loan_count; sequence s uses loans[s % loan_count] */
-	struct pl_list subscriptions, ended;
-	unsigned subscription_count, ended_count;
+	struct pl_list prepared, subscriptions, ended;
+	unsigned prepared_count, subscription_count, ended_count;
 	struct pl_index_table tokens; /* struct pl_issued_token */
 	struct pl_demotion demotions[PL_DEMOTIONS_MAX];
 	unsigned writing; /* pushed writes under way, which read the ring */

@@ -123,7 +123,7 @@ int pl_push_slots(struct pl_peer *peer, const struct pl_stream_message *message)
 	/* The publisher may have been closed before the message arrived. */
 	if (!subscription)
 		return 0;
-	if (!subscription->pushed || subscription->push ||
+	if (!subscription->pushed || subscription->prepared || subscription->push ||
 	    message->slots.stride != subscription->publisher->header.geometry.slot_stride)
 		return -EPROTO;
 	push = push_new(peer->context, message->slots.count, subscription->publisher->header.geometry.slots);

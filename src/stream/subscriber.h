@@ -24,11 +24,13 @@
 #define PL_AHEAD_FRAMES 64u
 
 /*
- * Life cycle of a subscriber's connection. subscriber->lock protects `phase`; changed at home.
+ * Life cycle of a subscriber's connection. subscriber->lock protects `phase`; changed at home. A publisher that lets subscribers
+ * prepare is asked twice: for its keys, and, once the first copies are done, for the first sequence.
  *
  *   phase                changed by                 when
  *   away -> asked        subscriber_ask()           pl_subscriber_open(), pl_subscriber_attach(): SUBSCRIBE is sent
  *   asked -> answered    pl_subscriber_subscribed()
+ *   answered -> asked    ask_to_begin()             the subscriber has prepared
  *   answered -> live     subscriber_begin()         the keys are imported, and the memory is there
  *   any -> away          pl_subscriber_leave()      the peer is lost, or the program leaves it
  *   live -> over         pl_subscriber_closed(), pl_subscriber_fail()
@@ -210,6 +212,15 @@ void pl_subscriber_close_all(struct pl_context *context);
 /* fetch.c: does all steps that can be done now. Home; subscriber->lock is not held. */
 void pl_subscriber_pump(struct pl_subscriber *subscriber);
 void pl_subscriber_task(struct pl_task *task);
+/* Returns a read of the ring that pl_subscriber_post_read() posts, or NULL without memory. Home. */
+struct pl_operation *pl_subscriber_new_read(struct pl_peer *peer, const struct pl_segment *segment, void *user,
+					    void (*finished)(struct pl_operation *operation));
+/* Posts it. It may finish meanwhile. Home; subscriber->lock is not held. */
+static inline void pl_subscriber_post_read(struct pl_peer *peer, struct pl_operation *operation)
+{
+	if (pl_operation_begin(operation))
+		pl_peer_start(peer, operation);
+}
 /*
  * Drops the oldest frame. Returns false while it is being read: so frames are dropped in the order of their sequences.
  * subscriber->lock is held.

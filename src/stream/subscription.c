@@ -47,34 +47,102 @@ static uint64_t first_sequence(const struct pl_publisher *publisher, const struc
 	}
 }
 
-/* True if the peer has its most subscriptions: a quarter of the publisher's are for others. publisher->lock is held. */
-static bool peer_has_its_places(const struct pl_publisher *publisher, const struct pl_peer *peer)
+static unsigned count_places_of_peer(const struct pl_list *subscriptions, const struct pl_peer *peer)
 {
 	unsigned count = 0;
 
-	pl_list_for_each(at, &publisher->subscriptions)
+	pl_list_for_each(at, subscriptions)
 		count += pl_list_entry(at, struct pl_subscription, link)->peer == peer;
-	return count >= publisher->subscriber_limit - publisher->subscriber_limit / 4;
+	return count;
 }
 
-/* Returns the reason for which the publisher refuses. publisher->lock is held. */
-static enum pl_subscribe_status refusal_of_publisher(const struct pl_publisher *publisher, const struct pl_peer *peer,
-						     const struct pl_stream_message *message, uint64_t first)
+/* True if the peer has its most subscriptions: a quarter of the publisher's are for others. publisher->lock is held. */
+static bool peer_has_its_places(const struct pl_publisher *publisher, const struct pl_peer *peer)
+{
+	return count_places_of_peer(&publisher->subscriptions, peer) +
+		       count_places_of_peer(&publisher->prepared, peer) >=
+	       publisher->subscriber_limit - publisher->subscriber_limit / 4;
+}
+
+/* Returns the reason for which the publisher has no place for the subscription. publisher->lock is held. */
+static enum pl_subscribe_status refusal_of_place(const struct pl_publisher *publisher, const struct pl_peer *peer)
+{
+	if (publisher->subscription_count + publisher->prepared_count >= publisher->subscriber_limit)
+		return PL_SUBSCRIBE_FULL;
+	return peer_has_its_places(publisher, peer) ? PL_SUBSCRIBE_PLACES : PL_SUBSCRIBE_OK;
+}
+
+/* Returns the reason for which the subscription cannot begin. publisher->lock is held. */
+static enum pl_subscribe_status refusal_to_begin(const struct pl_publisher *publisher,
+						 const struct pl_stream_message *message, uint64_t first)
 {
 	if (message->subscribe.overflow == PL_OVERFLOW_BLOCK && !publisher->allow_block)
 		return PL_SUBSCRIBE_NO_BLOCK;
-	if (publisher->subscription_count >= publisher->subscriber_limit)
-		return PL_SUBSCRIBE_FULL;
-	if (peer_has_its_places(publisher, peer))
-		return PL_SUBSCRIBE_PLACES;
 	if (publisher->state != PL_STREAM_LIVE && first >= publisher->published)
 		return PL_SUBSCRIBE_ENDED;
 	return PL_SUBSCRIBE_OK;
 }
 
-/* Adds the subscription to its publisher, which holds slots back from now on if the subscriber blocks. */
+/* Begins the subscription: its publisher holds slots back from now on if the subscriber blocks. publisher->lock is held. */
+static void begin_subscription(struct pl_subscription *subscription, const struct pl_stream_message *message,
+			       uint64_t first)
+{
+	struct pl_publisher *publisher = subscription->publisher;
+
+	subscription->first = subscription->taken = first;
+	subscription->told = subscription->announced = first;
+	subscription->told_state = PL_STREAM_LIVE;
+	subscription->accounts.first = subscription->accounts.next = first;
+	subscription->every = message->subscribe.every;
+	subscription->base = continues_instance(publisher, message) ? PL_MIN(message->subscribe.base, first) : first;
+	subscription->blocks = message->subscribe.overflow == PL_OVERFLOW_BLOCK;
+	if (subscription->blocks && pl_publisher_has_demoted(publisher, subscription->peer)) {
+		subscription->demoted = true;
+		subscription->blocks = false;
+	}
+	subscription->drop_newest = message->subscribe.overflow == PL_OVERFLOW_DROP_NEWEST;
+	subscription->quiet = subscription->in_place && subscription->peer->quiet_frames;
+	/* A loan that waits may have to wait for this one. */
+	subscription->awaited = subscription->quiet && publisher->blocked_since;
+	pl_list_append(&publisher->subscriptions, &subscription->link);
+	publisher->subscription_count++;
+	pl_publisher_set_gate(publisher);
+}
+
+/* Gives the subscription a place at its publisher, and begins it unless its subscriber prepares. */
 static enum pl_subscribe_status admit_subscription(struct pl_subscription *subscription,
 						   const struct pl_stream_message *message)
+{
+	struct pl_publisher *publisher = subscription->publisher;
+	enum pl_subscribe_status status, place;
+	uint64_t first;
+
+	pl_lock_take(&publisher->lock);
+	first = first_sequence(publisher, message);
+	status = refusal_to_begin(publisher, message, first);
+	place = refusal_of_place(publisher, subscription->peer);
+	/* The end of the stream is the least of all reasons. */
+	if (place != PL_SUBSCRIBE_OK && status != PL_SUBSCRIBE_NO_BLOCK)
+		status = place;
+	if (status == PL_SUBSCRIBE_OK) {
+		subscription->in_place = message->subscribe.in_place;
+		subscription->pushed = message->subscribe.push;
+		subscription->prepared = message->subscribe.prepare;
+		subscription->first = first;
+		if (subscription->prepared) {
+			pl_list_append(&publisher->prepared, &subscription->link);
+			publisher->prepared_count++;
+		} else {
+			begin_subscription(subscription, message, first);
+		}
+	}
+	pl_lock_release(&publisher->lock);
+	return status;
+}
+
+/* Begins a subscription whose subscriber is ready. It has its place. */
+static enum pl_subscribe_status begin_prepared(struct pl_subscription *subscription,
+					       const struct pl_stream_message *message)
 {
 	struct pl_publisher *publisher = subscription->publisher;
 	enum pl_subscribe_status status;
@@ -82,31 +150,16 @@ static enum pl_subscribe_status admit_subscription(struct pl_subscription *subsc
 
 	pl_lock_take(&publisher->lock);
 	first = first_sequence(publisher, message);
-	status = refusal_of_publisher(publisher, subscription->peer, message, first);
+	status = refusal_to_begin(publisher, message, first);
 	if (status == PL_SUBSCRIBE_OK) {
-		subscription->first = subscription->taken = first;
-		subscription->told = subscription->announced = first;
-		subscription->told_state = PL_STREAM_LIVE;
-		subscription->accounts.first = subscription->accounts.next = first;
-		subscription->every = message->subscribe.every;
-		subscription->base =
-			continues_instance(publisher, message) ? PL_MIN(message->subscribe.base, first) : first;
-		subscription->blocks = message->subscribe.overflow == PL_OVERFLOW_BLOCK;
-		if (subscription->blocks && pl_publisher_has_demoted(publisher, subscription->peer)) {
-			subscription->demoted = true;
-			subscription->blocks = false;
-		}
-		subscription->in_place = message->subscribe.in_place;
-		subscription->pushed = message->subscribe.push;
-		subscription->drop_newest = message->subscribe.overflow == PL_OVERFLOW_DROP_NEWEST;
-		subscription->quiet = subscription->in_place && subscription->peer->quiet_frames;
-		/* A loan that waits may have to wait for this one. */
-		subscription->awaited = subscription->quiet && publisher->blocked_since;
-		pl_list_append(&publisher->subscriptions, &subscription->link);
-		publisher->subscription_count++;
-		pl_publisher_set_gate(publisher);
+		pl_list_remove(&subscription->link);
+		publisher->prepared_count--;
+		subscription->prepared = false;
+		begin_subscription(subscription, message, first);
 	}
 	pl_lock_release(&publisher->lock);
+	if (status == PL_SUBSCRIBE_OK)
+		atomic_store(&pl_announcer_of(publisher, subscription->peer->home)->silent, false);
 	return status;
 }
 
@@ -178,37 +231,59 @@ static bool subscribes_too_often(struct pl_peer *peer)
 	return false;
 }
 
+/* Answers SUBSCRIBE. `subscription`: NULL if it was refused. */
+static void answer_subscribe(struct pl_peer *peer, struct pl_subscription *subscription,
+			     struct pl_stream_message *answer)
+{
+	if (answer->subscribed.status >= PL_SUBSCRIBE_PLACES && !peer->stream_limits)
+		answer->subscribed.status = PL_SUBSCRIBE_FULL;
+	if (subscription) {
+		pl_lock_take(&subscription->publisher->lock);
+		pl_publisher_describe(subscription->publisher, &answer->subscribed.entry);
+		answer->subscribed.skipped = subscription->skipped;
+		if (subscription->pushed)
+			subscription->told = subscription->publisher->published;
+		pl_lock_release(&subscription->publisher->lock);
+		answer->subscribed.first = subscription->first;
+		memcpy(answer->subscribed.control, subscription->control, PL_TOKEN_SIZE);
+		memcpy(answer->subscribed.payload, subscription->payload, PL_TOKEN_SIZE);
+	}
+	pl_stream_send(peer, answer);
+	if (subscription && subscription->peer)
+		pl_subscription_announce(subscription);
+}
+
+/* True if the message begins the subscription that its subscriber has prepared. */
+static bool begins_prepared(const struct pl_subscription *subscription, const struct pl_stream_message *message)
+{
+	return subscription->prepared && !message->subscribe.prepare &&
+	       subscription->pushed == message->subscribe.push &&
+	       subscription->in_place == message->subscribe.in_place &&
+	       !strcmp(subscription->publisher->header.name, message->subscribe.name);
+}
+
 int pl_subscription_open(struct pl_peer *peer, const struct pl_stream_message *message)
 {
 	struct pl_stream_message answer = { .type = PL_STREAM_SUBSCRIBED, .number = message->number };
-	struct pl_subscription *subscription = NULL;
+	struct pl_subscription *subscription = pl_subscription_find(peer, message->number);
 
-	if (pl_subscription_find(peer, message->number) || message->subscribe.from > PL_RING_SEQUENCE_MAX ||
-	    message->subscribe.base > message->subscribe.from)
+	if ((subscription && !begins_prepared(subscription, message)) ||
+	    message->subscribe.from > PL_RING_SEQUENCE_MAX || message->subscribe.base > message->subscribe.from)
 		return -EPROTO;
-	if (subscribes_too_often(peer)) {
+	if (subscription) {
+		answer.subscribed.status = begin_prepared(subscription, message);
+		if (answer.subscribed.status) {
+			pl_subscription_end(subscription);
+			subscription = NULL;
+		}
+	} else if (subscribes_too_often(peer)) {
 		pl_peer_note_key(peer, PL_EVENT_LIMIT_REACHED, 0, -EBUSY,
 				 "subscribe: too many subscriptions in a short time");
 		answer.subscribed.status = PL_SUBSCRIBE_OFTEN;
 	} else {
 		answer.subscribed.status = create_subscription(peer, message, &subscription);
 	}
-	if (answer.subscribed.status >= PL_SUBSCRIBE_PLACES && !peer->stream_limits)
-		answer.subscribed.status = PL_SUBSCRIBE_FULL;
-	if (subscription) {
-		pl_lock_take(&subscription->publisher->lock);
-		pl_publisher_describe(subscription->publisher, &answer.subscribed.entry);
-		answer.subscribed.skipped = subscription->skipped;
-		if (subscription->pushed)
-			subscription->told = subscription->publisher->published;
-		pl_lock_release(&subscription->publisher->lock);
-		answer.subscribed.first = subscription->first;
-		memcpy(answer.subscribed.control, subscription->control, PL_TOKEN_SIZE);
-		memcpy(answer.subscribed.payload, subscription->payload, PL_TOKEN_SIZE);
-	}
-	pl_stream_send(peer, &answer);
-	if (subscription && subscription->peer)
-		pl_subscription_announce(subscription);
+	answer_subscribe(peer, subscription, &answer);
 	return 0;
 }
 
@@ -274,7 +349,7 @@ int pl_subscription_taken(struct pl_peer *peer, const struct pl_stream_message *
 	/* The publisher may have been closed before the message arrived. */
 	if (!subscription)
 		return 0;
-	if (subscription->pushed)
+	if (subscription->pushed || subscription->prepared)
 		return -EPROTO;
 	rc = subscription_report(subscription, message);
 	atomic_store(&pl_announcer_of(subscription->publisher, peer->home)->silent, false);
@@ -291,7 +366,7 @@ int pl_subscription_close(struct pl_peer *peer, const struct pl_stream_message *
 	if (!subscription)
 		return 0;
 	/* A subscriber that gave up before it had an answer knows no sequences. */
-	if (message->taken.accounts.next)
+	if (message->taken.accounts.next && !subscription->prepared)
 		rc = subscription->pushed ? pl_push_report(subscription, &message->taken.accounts)
 					  : subscription_report(subscription, message);
 	pl_push_end(subscription, false, true);
@@ -317,22 +392,11 @@ static struct pl_subscription *keep_ended(struct pl_publisher *publisher, struct
 	return oldest;
 }
 
-/* `answer`: CLOSED tells the subscriber when the pushed writes have ended. */
-static void end_subscription(struct pl_subscription *subscription, bool answer)
+/* Keeps the accounts of a subscription that has ended. Returns one to free, or NULL. publisher->lock is held. */
+static struct pl_subscription *account_ended(struct pl_publisher *publisher, struct pl_subscription *subscription)
 {
-	struct pl_publisher *publisher = subscription->publisher;
-	struct pl_context *context = publisher->context;
 	struct pl_accounts *accounts = &subscription->accounts;
-	struct pl_peer *peer = subscription->peer;
-	struct pl_subscription *forgotten;
 
-	pl_list_remove(&subscription->peer_link);
-	peer->subscription_count--;
-	pl_list_remove(&subscription->home_link);
-	atomic_fetch_sub(&pl_announcer_of(publisher, peer->home)->count, 1);
-	pl_grant_revoke(context, NULL, subscription->control);
-	pl_grant_revoke(context, NULL, subscription->payload);
-	pl_lock_take(&publisher->lock);
 	subscription->peer = NULL;
 	subscription->blocks = false;
 	subscription->ended = true;
@@ -347,10 +411,37 @@ static void end_subscription(struct pl_subscription *subscription, bool answer)
 	accounts->pending = 0;
 	pl_accounts_miss(accounts, PL_MAX(subscription->announced, accounts->next), subscription->base,
 			 subscription->every);
-	forgotten = keep_ended(publisher, subscription);
+	return keep_ended(publisher, subscription);
+}
+
+/* `answer`: CLOSED tells the subscriber when the pushed writes have ended. */
+static void end_subscription(struct pl_subscription *subscription, bool answer)
+{
+	struct pl_publisher *publisher = subscription->publisher;
+	struct pl_context *context = publisher->context;
+	struct pl_peer *peer = subscription->peer;
+	struct pl_subscription *forgotten = subscription;
+	bool prepared = subscription->prepared;
+
+	pl_list_remove(&subscription->peer_link);
+	peer->subscription_count--;
+	pl_list_remove(&subscription->home_link);
+	atomic_fetch_sub(&pl_announcer_of(publisher, peer->home)->count, 1);
+	pl_grant_revoke(context, NULL, subscription->control);
+	pl_grant_revoke(context, NULL, subscription->payload);
+	pl_lock_take(&publisher->lock);
+	if (prepared) {
+		/* A subscription that has not begun has no accounts. */
+		pl_list_remove(&subscription->link);
+		publisher->prepared_count--;
+	} else {
+		forgotten = account_ended(publisher, subscription);
+	}
 	pl_publisher_set_gate(publisher);
 	pl_lock_release(&publisher->lock);
 	pl_free(&context->allocator, forgotten);
+	if (prepared)
+		return;
 	/* Last: a write that is stopped may lose the peer, and the ends of its other subscriptions may forget this one. */
 	pl_push_end(subscription, true, answer);
 	pl_turn_next(context, &publisher->turn);

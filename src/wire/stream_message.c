@@ -22,6 +22,8 @@
 #define OVERFLOW_IN_PLACE 3u
 /* Added to the overflow of a subscriber whose frames are pushed. */
 #define OVERFLOW_PUSH 4u
+/* Added to the overflow of a subscriber that prepares. */
+#define OVERFLOW_PREPARE 8u
 
 #define DESCRIPTOR_BYTES 128
 #define DESCRIPTOR_METADATA 40 /* offset of the metadata's length */
@@ -211,6 +213,8 @@ static void get_subscribe(struct pl_reader *reader, struct pl_stream_message *me
 
 	message->subscribe.start = (enum pl_start)pl_get_u8(reader);
 	overflow = pl_get_u8(reader);
+	message->subscribe.prepare = overflow >= OVERFLOW_PREPARE;
+	overflow -= message->subscribe.prepare ? OVERFLOW_PREPARE : 0;
 	message->subscribe.push = overflow >= OVERFLOW_PUSH;
 	overflow -= message->subscribe.push ? OVERFLOW_PUSH : 0;
 	message->subscribe.in_place = overflow == OVERFLOW_IN_PLACE;
@@ -361,7 +365,8 @@ static uint8_t overflow_byte(const struct pl_stream_message *message)
 {
 	unsigned overflow = message->subscribe.in_place ? OVERFLOW_IN_PLACE : (unsigned)message->subscribe.overflow;
 
-	return (uint8_t)(overflow + (message->subscribe.push ? OVERFLOW_PUSH : 0));
+	return (uint8_t)(overflow + (message->subscribe.push ? OVERFLOW_PUSH : 0) +
+			 (message->subscribe.prepare ? OVERFLOW_PREPARE : 0));
 }
 
 static void put_subscribe(struct pl_writer *writer, const struct pl_stream_message *message)

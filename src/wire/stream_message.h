@@ -111,6 +111,11 @@ struct pl_stream_message {
 			bool in_place;
 			/* True if the publisher writes frames into the subscriber's slots (PL_CAPABILITY_PUSHED_FRAMES). */
 			bool push;
+			/*
+			 * True if the subscriber prepares, and sends the same message without it once it is ready: the subscription begins then
+			 * (PL_CAPABILITY_PREPARED_FRAMES).
+			 */
+			bool prepare;
 		} subscribe;
 		struct {
 			enum pl_subscribe_status status; /* the rest is zero unless this is PL_SUBSCRIBE_OK */

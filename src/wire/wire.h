@@ -111,6 +111,7 @@ struct pl_hello {
 #define PL_CAPABILITY_OWNER_COPIES 8388608u /* on one host: copies between the peer's host memory and its own device memory on request */
 #define PL_CAPABILITY_STREAM_TOKENS 16777216u /* accepts tokens in LIST and SUBSCRIBE, and their refusals */
 #define PL_CAPABILITY_STREAM_LIMITS 33554432u /* accepts the statuses PL_SUBSCRIBE_PLACES and PL_SUBSCRIBE_OFTEN */
+#define PL_CAPABILITY_PREPARED_FRAMES 67108864u /* accepts a SUBSCRIBE that prepares, and the one that follows */
 #define PL_CAPABILITY_NOTIFY_RAILS 8192u /* accepts notifications with writes over verbs with several rails, too */
 
 struct pl_reject {

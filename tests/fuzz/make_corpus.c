@@ -326,6 +326,8 @@ static void streams(void)
 	message.subscribe.in_place = false;
 	message.subscribe.push = true;
 	save_stream("subscribe-push", &message);
+	message.subscribe.prepare = true;
+	save_stream("subscribe-prepare", &message);
 	message = (struct pl_stream_message){ .type = PL_STREAM_SUBSCRIBED, .number = 1 };
 	message.subscribed.entry = entry;
 	save_stream("subscribed", &message);

@@ -608,6 +608,49 @@ static void test_push_key(void *argument)
 	rig_close(&rig);
 }
 
+/* A subscriber that prepares may only begin what it has prepared, or unsubscribe. Each of these messages ends the connection. */
+static void test_prepared(void *argument)
+{
+	struct pl_stream_message message;
+	struct rig rig;
+
+	(void)argument;
+	for (unsigned i = 0; i < 6; i++) {
+		rig_open(&rig, NULL);
+		message = subscribe_message(77);
+		message.subscribe.prepare = true;
+		message.subscribe.push = i == 1 || i == 2;
+		send_as(rig.environment.near_peer, &message);
+		check_serves(&rig);
+		switch (i) {
+		case 0:
+			message = (struct pl_stream_message){ .type = PL_STREAM_TAKEN, .number = 77 };
+			break;
+		case 1:
+			message = (struct pl_stream_message){ .type = PL_STREAM_SLOTS, .number = 77 };
+			message.slots.count = 1;
+			message.slots.stride = 4096;
+			break;
+		case 2:
+			message = (struct pl_stream_message){ .type = PL_STREAM_CREDIT, .number = 77 };
+			message.credit.count = 1;
+			break;
+		case 3: /* prepares again */
+			break;
+		case 4: /* begins frames that are pushed */
+			message.subscribe.prepare = false;
+			message.subscribe.push = true;
+			break;
+		default: /* begins another stream */
+			message.subscribe.prepare = false;
+			strcpy(message.subscribe.name, "cam1");
+		}
+		send_as(rig.environment.near_peer, &message);
+		await_loss(rig.environment.far_peer);
+		rig_close(&rig);
+	}
+}
+
 /* Opens a pushed subscription by hand, and shares slots with a token of the region. */
 static void share_by_hand_over(struct rig *rig, const struct setting *setting, struct buffer *slots, uint32_t count,
 			       unsigned rights)
@@ -882,6 +925,7 @@ int main(int argc, char **argv)
 		{ "pushes", test_pushes, NULL, 20 },
 		{ "push key", test_push_key, NULL, 10 },
 		{ "credits", test_credits, NULL, 20 },
+		{ "prepared", test_prepared, NULL, 20 },
 		{ "false slots", test_false_slots, NULL, 10 },
 		{ "late answer", test_late_answer, &manual, 20 },
 		{ "close while writing", test_close_while_writing, &manual, 20 },

@@ -346,6 +346,28 @@ def test_snapshot_is_an_array_and_appears_while_the_stream_goes_on(tmp_path):
         ended(process)
 
 
+@pytest.mark.parametrize('memory', ['host', 'cuda'])
+def test_slow_file_of_a_snapshot_delays_no_frame(tmp_path, memory):
+    """The file is a pipe that nobody reads, until all frames but the last one have been taken."""
+    slow, frames = tmp_path / 'last.npy.part', tmp_path / 'frames'
+    os.mkfifo(slow)
+    with publishing('--from', '-', '--dtype', 'u8', '--shape', '100', '--slots', '8', '--allow-block') as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--overflow', 'block', '--memory', memory, '--count', '41', '--to', frames,
+                        '--snapshot', tmp_path / 'last.npy', **GPU)
+        publisher.wait_for('subscribers', 1)
+        for i in range(40):
+            publisher.feed(bytes([i] * 100))
+        end = time.monotonic() + DEADLINE
+        while not frames.exists() or frames.stat().st_size < 40 * 100:
+            assert process.poll() is None and time.monotonic() < end
+        with open(slow, 'rb') as reader:
+            assert len(set(reader.read()[-100:])) == 1
+        publisher.feed(bytes([40] * 100))
+        output, _ = ended(process)
+    assert output.startswith(b'41 of 41 frames')
+    assert read_npy(tmp_path / 'last.npy') == ('|u1', (100,), bytes([40] * 100))
+
+
 def test_snapshot_that_cannot_be_replaced(tmp_path):
     with publishing('--from', '-', '--dtype', 'u8', '--shape', '2x3', '--slots', '8') as publisher:
         publisher.feed(bytes(6))

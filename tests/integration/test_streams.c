@@ -6,6 +6,7 @@
 
 #include <peerlane/stream.h>
 
+#include "stream/publisher.h"
 #include "stream/subscriber.h"
 #include "support/cases.h"
 #include "support/environment.h"
@@ -721,10 +722,12 @@ static void *allocate_and_close(size_t size, void *user)
 	struct rig *rig = user;
 
 	if (pthread_equal(pthread_self(), rig->thread) && rig->publisher) {
-		struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
+		unsigned prepared;
 
-		check(pl_publisher_query(rig->publisher, &info) == 0);
-		if (info.subscribers == 1) {
+		pl_lock_take(&rig->publisher->lock);
+		prepared = rig->publisher->prepared_count;
+		pl_lock_release(&rig->publisher->lock);
+		if (prepared == 1) {
 			pl_publisher_close(rig->publisher);
 			rig->publisher = NULL;
 		}

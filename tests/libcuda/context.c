@@ -37,10 +37,45 @@ void standin_fail(const char *call, unsigned skip, unsigned count, CUresult resu
 	pthread_mutex_unlock(&standin_lock);
 }
 
+static char stalled_call[40];
+static unsigned stalled;
+static pthread_cond_t stall_ended = PTHREAD_COND_INITIALIZER;
+
+void standin_stall(const char *call)
+{
+	pthread_mutex_lock(&standin_lock);
+	snprintf(stalled_call, sizeof(stalled_call), "%s", call ? call : "");
+	pthread_cond_broadcast(&stall_ended);
+	pthread_mutex_unlock(&standin_lock);
+}
+
+unsigned standin_stalled(void)
+{
+	unsigned calls;
+
+	pthread_mutex_lock(&standin_lock);
+	calls = stalled;
+	pthread_mutex_unlock(&standin_lock);
+	return calls;
+}
+
+/* Waits while calls of this name are stalled. */
+static void stall_call(const char *call)
+{
+	pthread_mutex_lock(&standin_lock);
+	while (!strcmp(stalled_call, call)) {
+		stalled++;
+		pthread_cond_wait(&stall_ended, &standin_lock);
+		stalled--;
+	}
+	pthread_mutex_unlock(&standin_lock);
+}
+
 CUresult standin_failure(const char *call)
 {
 	CUresult result = SUCCESS;
 
+	stall_call(call);
 	pthread_mutex_lock(&standin_lock);
 	for (unsigned i = 0; i < FAILURES; i++) {
 		if (strcmp(failures[i].call, call))

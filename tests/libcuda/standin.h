@@ -95,6 +95,12 @@ extern bool standin_initialized;
 
 /* Makes calls of this name fail `count` times, after `skip` calls that work. */
 API void standin_fail(const char *call, unsigned skip, unsigned count, CUresult result);
+/*
+ * standin_stall() makes calls of this name wait until it is called with another name, or NULL. standin_stalled() returns the number
+ * of calls that wait.
+ */
+API void standin_stall(const char *call);
+API unsigned standin_stalled(void);
 /* Sets the minimum time of a copy in microseconds, also of those that run. */
 API void standin_delay(unsigned microseconds);
 /* Has cuStreamIsCapturing() say that streams are being captured. */

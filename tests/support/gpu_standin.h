@@ -12,6 +12,8 @@
 /* Functions of tests/libcuda/standin.h, whose names there begin with standin_. */
 struct gpu_standin {
 	void (*fail)(const char *call, unsigned skip, unsigned count, int result);
+	void (*stall)(const char *call);
+	unsigned (*stalled)(void);
 	void (*delay)(unsigned microseconds);
 	void (*share)(unsigned microseconds);
 	size_t (*waited)(void);

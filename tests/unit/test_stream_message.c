@@ -165,6 +165,20 @@ static void test_announce(void **state)
 	assert_int_equal(encode(&message, buffer), -EINVAL);
 }
 
+static void test_prepare(void **state)
+{
+	static const uint8_t pull[] = { 3, 0, 0, 0, 5, 0, 0, 0, 0, 8 }, push[] = { 3, 0, 0, 0, 5, 0, 0, 0, 0, 14 };
+	struct pl_stream_message message = { .type = PL_STREAM_SUBSCRIBE, .number = 5 };
+
+	(void)state;
+	message.subscribe.every = 1;
+	message.subscribe.prepare = true;
+	assert_true(round_trip(&message, pull, sizeof(pull), 48).subscribe.prepare);
+	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
+	message.subscribe.push = true;
+	assert_true(round_trip(&message, push, sizeof(push), 48).subscribe.prepare);
+}
+
 static void test_push(void **state)
 {
 	static const uint8_t subscribe[] = { 3, 0, 0, 0, 5, 0, 0, 0, 0, 6 };
@@ -378,9 +392,9 @@ static void test_refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_golden),   cmocka_unit_test(test_listed),     cmocka_unit_test(test_announce),
-		cmocka_unit_test(test_accounts), cmocka_unit_test(test_refusals),   cmocka_unit_test(test_push),
-		cmocka_unit_test(test_tokens),   cmocka_unit_test(test_entry_bits),
+		cmocka_unit_test(test_golden),   cmocka_unit_test(test_listed),   cmocka_unit_test(test_announce),
+		cmocka_unit_test(test_accounts), cmocka_unit_test(test_refusals), cmocka_unit_test(test_prepare),
+		cmocka_unit_test(test_push),     cmocka_unit_test(test_tokens),   cmocka_unit_test(test_entry_bits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -95,33 +95,160 @@ static int replace_snapshot(const char *path, const struct pl_frame_info *info, 
 	return rc;
 }
 
-int snapshot_write(struct snapshot *snapshot, bool last, struct pl_error *error)
+/* -- the thread ------------------------------------------------------------------------------------------------ */
+
+static int write_frame(struct snapshot *snapshot, const struct pl_stream_frame *frame, struct pl_error *error)
 {
 	struct pl_frame_info info = PL_FRAME_INFO_INIT;
-	uint64_t now = cli_now();
-	int rc;
+	int rc = frame_bytes_read(&snapshot->bytes, frame, &info, error);
 
-	if (!snapshot->frame || (!last && now < snapshot->next))
-		return 0;
-	rc = frame_bytes_read(snapshot->bytes, snapshot->frame, &info, error);
 	if (rc == 0 && !info.layout.bits && info.length < pl_layout_bytes(&snapshot->layout))
 		rc = cli_fail(error, -EPROTO, "FRAME-SHORT", snapshot->path, "ask the author of the publisher",
 			      "frame %llu has %llu bytes, fewer than its layout", (unsigned long long)info.sequence,
 			      (unsigned long long)info.length);
 	if (rc == 0)
 		rc = snapshot_check(snapshot, &info.layout, error);
-	if (rc == 0)
-		rc = replace_snapshot(snapshot->path, &info, error);
-	pl_frame_release(snapshot->frame);
-	snapshot->frame = NULL;
-	snapshot->next = now + SNAPSHOT_INTERVAL;
-	snapshot->written += rc == 0;
-	return rc;
+	return rc < 0 ? rc : replace_snapshot(snapshot->path, &info, error);
+}
+
+/* Waits until a frame is to be written.  Returns false at the end.  snapshot->lock is held. */
+static bool await_frame(struct snapshot *snapshot)
+{
+	while (!snapshot->stop) {
+		uint64_t now = cli_now();
+		struct timespec until = { .tv_sec = (time_t)(snapshot->next / CLI_NS_PER_S),
+					  .tv_nsec = (long)(snapshot->next % CLI_NS_PER_S) };
+
+		if (snapshot->frame && (snapshot->flush || now >= snapshot->next))
+			return true;
+		if (snapshot->frame)
+			pthread_cond_timedwait(&snapshot->changed, &snapshot->lock, &until);
+		else
+			pthread_cond_wait(&snapshot->changed, &snapshot->lock);
+	}
+	return false;
+}
+
+static void *write_snapshots(void *argument)
+{
+	struct snapshot *snapshot = argument;
+	struct pl_error error;
+	int rc;
+
+	pthread_mutex_lock(&snapshot->lock);
+	while (await_frame(snapshot)) {
+		struct pl_stream_frame *frame = snapshot->frame;
+
+		snapshot->frame = NULL;
+		snapshot->writing = true;
+		snapshot->next = cli_now() + SNAPSHOT_INTERVAL;
+		pthread_mutex_unlock(&snapshot->lock);
+		rc = write_frame(snapshot, frame, &error);
+		pl_frame_release(frame);
+		pthread_mutex_lock(&snapshot->lock);
+		snapshot->writing = false;
+		snapshot->written += rc == 0;
+		if (rc < 0 && !snapshot->rc) {
+			snapshot->rc = rc;
+			snapshot->error = error;
+		}
+		pthread_cond_broadcast(&snapshot->changed);
+	}
+	pthread_mutex_unlock(&snapshot->lock);
+	return NULL;
+}
+
+/* -- the program's thread -------------------------------------------------------------------------------------- */
+
+int snapshot_open(struct snapshot *snapshot, const char *path, const struct pl_layout *layout, const char *memory,
+		  struct pl_error *error)
+{
+	pthread_condattr_t attributes;
+	int rc;
+
+	snapshot->path = path;
+	snapshot->layout = *layout;
+	rc = layout->bits ? snapshot_check(snapshot, layout, error) : 0;
+	if (rc < 0)
+		return rc;
+	frame_bytes_begin(&snapshot->bytes, memory);
+	pthread_mutex_init(&snapshot->lock, NULL);
+	pthread_condattr_init(&attributes);
+	/* The clock of cli_now(). */
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&snapshot->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+	rc = pthread_create(&snapshot->thread, NULL, write_snapshots, snapshot);
+	snapshot->running = rc == 0;
+	return rc ? cli_fail_errno(error, -rc, "pthread_create", path) : 0;
+}
+
+/* snapshot->lock is held. */
+static int snapshot_failure(const struct snapshot *snapshot, struct pl_error *error)
+{
+	if (snapshot->rc < 0)
+		*error = snapshot->error;
+	return snapshot->rc;
 }
 
 int snapshot_take(struct snapshot *snapshot, struct pl_stream_frame *frame, struct pl_error *error)
 {
-	pl_frame_release(snapshot->frame);
+	struct pl_stream_frame *before;
+	int rc;
+
+	pthread_mutex_lock(&snapshot->lock);
+	before = snapshot->frame;
 	snapshot->frame = frame;
-	return snapshot_write(snapshot, false, error);
+	rc = snapshot_failure(snapshot, error);
+	pthread_cond_broadcast(&snapshot->changed);
+	pthread_mutex_unlock(&snapshot->lock);
+	pl_frame_release(before);
+	return rc;
+}
+
+int snapshot_look(struct snapshot *snapshot, bool *pending, struct pl_error *error)
+{
+	int rc;
+
+	*pending = false;
+	if (!snapshot->running)
+		return 0;
+	pthread_mutex_lock(&snapshot->lock);
+	*pending = snapshot->frame || snapshot->writing;
+	rc = snapshot_failure(snapshot, error);
+	pthread_mutex_unlock(&snapshot->lock);
+	return rc;
+}
+
+int snapshot_flush(struct snapshot *snapshot, struct pl_error *error)
+{
+	int rc;
+
+	if (!snapshot->running)
+		return 0;
+	pthread_mutex_lock(&snapshot->lock);
+	snapshot->flush = true;
+	pthread_cond_broadcast(&snapshot->changed);
+	while (snapshot->frame || snapshot->writing)
+		pthread_cond_wait(&snapshot->changed, &snapshot->lock);
+	snapshot->flush = false;
+	rc = snapshot_failure(snapshot, error);
+	pthread_mutex_unlock(&snapshot->lock);
+	return rc;
+}
+
+void snapshot_close(struct snapshot *snapshot)
+{
+	if (!snapshot->running)
+		return;
+	pthread_mutex_lock(&snapshot->lock);
+	snapshot->stop = true;
+	pthread_cond_broadcast(&snapshot->changed);
+	pthread_mutex_unlock(&snapshot->lock);
+	pthread_join(snapshot->thread, NULL);
+	pl_frame_release(snapshot->frame);
+	frame_bytes_free(&snapshot->bytes);
+	pthread_cond_destroy(&snapshot->changed);
+	pthread_mutex_destroy(&snapshot->lock);
+	snapshot->running = false;
 }

@@ -50,11 +50,9 @@ static int open_outputs(struct subscribe *subscribe, struct pl_error *error)
 		return cli_fail(error, -EINVAL, "NO-TEST-PATTERN", stream->name,
 				"leave --verify out, or publish without --from",
 				"the stream has no test pattern of `peerlane publish`");
-	if (options->snapshot) {
-		subscribe->snapshot.path = options->snapshot;
-		subscribe->snapshot.layout = stream->layout;
-		rc = stream->layout.bits ? snapshot_check(&subscribe->snapshot, &stream->layout, error) : 0;
-	}
+	if (options->snapshot)
+		rc = snapshot_open(&subscribe->snapshot, options->snapshot, &stream->layout, options->stream.memory,
+				   error);
 	if (rc == 0 && options->to)
 		rc = frame_sink_open(&subscribe->sink, options->to, &stream->layout, error);
 	return rc;
@@ -64,7 +62,6 @@ void subscribe_init(struct subscribe *subscribe, const struct subscribe_options 
 {
 	subscribe->options = options;
 	frame_bytes_begin(&subscribe->frame_bytes, options->stream.memory);
-	subscribe->snapshot.bytes = &subscribe->frame_bytes;
 	subscribe->sink.fd = -1;
 	subscribe->client.signals = -1;
 	stats_reset(&subscribe->latency);
@@ -80,8 +77,8 @@ int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 	if (rc == 0)
 		rc = stream_client_open(&subscribe->client, &options->common, options->address, error);
 	if (rc == 0) {
-		/* One frame is processed, and the snapshot keeps another. */
-		stream.held = 2;
+		/* One frame is processed, and the snapshot keeps others. */
+		stream.held = 1 + (options->snapshot ? SNAPSHOT_FRAMES : 1);
 		rc = pl_subscriber_open(subscribe->client.peer, options->name, &stream, subscribe->client.timeout,
 					&subscribe->subscriber, error);
 		if (rc < 0)
@@ -138,6 +135,7 @@ int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error)
 
 void subscribe_close(struct subscribe *subscribe)
 {
+	snapshot_close(&subscribe->snapshot);
 	pl_subscriber_close(subscribe->subscriber);
 	stream_client_close(&subscribe->client);
 	frame_bytes_free(&subscribe->frame_bytes);

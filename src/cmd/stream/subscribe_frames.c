@@ -81,7 +81,7 @@ static int process_frame(struct subscribe *subscribe, struct pl_stream_frame *fr
 	/* That explains a failure before, too. */
 	if (options->stream.in_place && check_unchanged(frame, error) < 0)
 		rc = -ESTALE;
-	if (rc == 0 && subscribe->snapshot.path)
+	if (rc == 0 && subscribe->snapshot.running)
 		return snapshot_take(&subscribe->snapshot, frame, error);
 	pl_frame_release(frame);
 	return rc;
@@ -101,16 +101,25 @@ static void draw_subscribe_line(struct subscribe *subscribe)
 	status_line_draw(&subscribe->line, subscribe->frames, subscribe->bytes, text);
 }
 
-/* Waits for a frame, a signal, work of the relay, or the time to replace the snapshot. */
-static void wait_for_frame(struct subscribe *subscribe)
+/*
+ * Waits for a frame, a signal, work of the relay, or the time to look at the snapshot, whose file may have failed.  Returns the
+ * failure of that.
+ */
+static int wait_for_frame(struct subscribe *subscribe, struct pl_error *error)
 {
 	const struct subscribe_forward *forward = subscribe->forward;
 	uint64_t limit = subscribe->line.shown ? STATUS_LINE_INTERVAL : UINT64_MAX;
 	int fds[] = { pl_subscriber_fd(subscribe->subscriber), forward ? forward->fd : -1 };
 
-	if (subscribe->snapshot.frame)
+	bool pending;
+	int rc = snapshot_look(&subscribe->snapshot, &pending, error);
+
+	if (rc < 0)
+		return rc;
+	if (pending)
 		limit = CLI_MIN(limit, SNAPSHOT_INTERVAL);
 	stream_client_wait_two(&subscribe->client, fds, limit);
+	return 0;
 }
 
 /* Handles the loss of the connection. */
@@ -124,7 +133,7 @@ static int continue_stream(struct subscribe *subscribe, struct pl_error *error)
 		return -ENOTCONN;
 	}
 	/* Another instance may have other slots: the subscriber must hold no frame then. */
-	rc = snapshot_write(&subscribe->snapshot, true, error);
+	rc = snapshot_flush(&subscribe->snapshot, error);
 	if (rc == 0)
 		rc = frame_sink_update(&subscribe->sink, error);
 	if (rc == 0)
@@ -164,11 +173,7 @@ static int take_frame(struct subscribe *subscribe, struct pl_error *error)
 	switch (rc) {
 	case -EAGAIN:
 		rc = frame_sink_update(&subscribe->sink, error);
-		if (rc == 0)
-			rc = snapshot_write(&subscribe->snapshot, false, error);
-		if (rc == 0)
-			wait_for_frame(subscribe);
-		return rc;
+		return rc == 0 ? wait_for_frame(subscribe, error) : rc;
 	case -ENOTCONN:
 		return continue_stream(subscribe, error);
 	case -ESTALE:
@@ -185,7 +190,7 @@ static int take_frame(struct subscribe *subscribe, struct pl_error *error)
 static int finish_outputs(struct subscribe *subscribe, int rc, struct pl_error *error)
 {
 	struct pl_error ignored;
-	int closed = snapshot_write(&subscribe->snapshot, true, rc < 0 ? &ignored : error);
+	int closed = snapshot_flush(&subscribe->snapshot, rc < 0 ? &ignored : error);
 
 	rc = rc < 0 ? rc : closed;
 	closed = frame_sink_close(&subscribe->sink, rc < 0 ? &ignored : error);

@@ -224,5 +224,6 @@ const struct pl_fabric_ops pl_local_fabric = {
 	.sync_try = local_sync_try,
 	.imported = local_imported,
 	.map = local_map,
+	.lock_mapping = local_lock_mapping,
 	.close_state = local_state_close,
 };

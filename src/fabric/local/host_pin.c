@@ -2,8 +2,9 @@
 /*
  * Mapped memory of the peer, pinned for copies of this process's GPUs. Copies of pinned memory run at the rate of the
  * bus. Copies of other memory go through the driver's buffers at a fraction of that rate. Pinning takes about as long
- * as one copy. So memory is pinned after as many copied bytes as its length, as with frames in a ring. If the context may
- * lock no more memory, that is tried again after as many bytes, because other mappings may have ended.
+ * as one copy. So memory is pinned after as many copied bytes as its length, or at once for a ring of frames
+ * (local_lock_mapping()). If the context may lock no more memory, that is tried again after as many bytes, because other
+ * mappings may have ended.
  */
 #include "fabric/local/local.h"
 
@@ -74,6 +75,14 @@ static void host_pin_try(struct local_host_pin *pin, const struct pl_memory *mem
 	}
 	pin->ops = memory->ops;
 	atomic_store(&pin->state, PINNED);
+}
+
+void local_lock_mapping(struct pl_remote *remote, const struct pl_memory *memory)
+{
+	const struct local_access *access = remote->fabric_data;
+
+	if (access && access->pin && memory->ops->pin)
+		host_pin_try(access->pin, memory);
 }
 
 void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory *memory, size_t length)

@@ -400,6 +400,8 @@ struct local_host_pin *local_host_pin_new(struct pl_context *context, void *addr
 void local_host_pin_free(struct local_host_pin *pin);
 /* Unpins the memory. */
 void local_host_pin_release(struct local_host_pin *pin);
+/* Pins the mapping now, for copies of the memory's device. Home. */
+void local_lock_mapping(struct pl_remote *remote, const struct pl_memory *memory);
 /* Counts a copy to or from `memory`, and pins the mapping if that is worthwhile. The gate is held. */
 void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory *memory, size_t length);
 /* True if pinning was worthwhile, but exceeded the limit of the context; or if the driver refused it. */

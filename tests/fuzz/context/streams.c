@@ -179,6 +179,7 @@ static void fill_subscribe(const struct fuzz_step *step, struct pl_stream_messag
 	message->subscribe.start = step->flags % 4;
 	message->subscribe.overflow = step->flags / 4 % 3;
 	message->subscribe.push = step->flags / 12 % 2;
+	message->subscribe.prepare = step->flags / 24 % 2;
 	message->subscribe.from = step_value(step);
 	message->subscribe.every = 1 + step->length % 4;
 	if (step->cookie == 2)
