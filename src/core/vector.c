@@ -67,6 +67,8 @@ static void free_vector(struct pl_vector *vector)
 {
 	const struct pl_allocator *allocator = &vector->context->allocator;
 
+	if (vector->kept)
+		vector->kept->free(vector->kept);
 	for (size_t i = 0; i < vector->region_count; i++)
 		atomic_fetch_sub(&vector->regions[i]->busy, 1);
 	for (size_t i = 0; i < vector->remote_count; i++)
@@ -124,6 +126,24 @@ static int check_room(const struct pl_vector *vector, uint64_t remote_shift, uin
 	return 0;
 }
 
+/* Returns the segments with these shifts: the vector's own ones without shifts. NULL: no memory. */
+static struct pl_segment *vector_shifted_segments(struct pl_vector *vector, uint64_t remote_shift, uint64_t shift)
+{
+	struct pl_segment *segments;
+
+	if (!remote_shift && !shift)
+		return vector->segments;
+	segments = atomic_exchange(&vector->spare, NULL);
+	if (!segments)
+		segments = pl_alloc(&vector->context->allocator, vector->count * sizeof(*segments));
+	for (size_t i = 0; segments && i < vector->count; i++) {
+		segments[i] = vector->segments[i];
+		segments[i].remote_offset += remote_shift;
+		segments[i].offset += shift;
+	}
+	return segments;
+}
+
 int pl_vector_post(struct pl_vector *vector, uint64_t remote_shift, uint64_t shift,
 		   const struct pl_attributes *attributes, struct pl_operation **operation, struct pl_error *error)
 {
@@ -132,16 +152,9 @@ int pl_vector_post(struct pl_vector *vector, uint64_t remote_shift, uint64_t shi
 
 	if (rc < 0)
 		return rc;
-	segments = atomic_exchange(&vector->spare, NULL);
-	if (!segments)
-		segments = pl_alloc(&vector->context->allocator, vector->count * sizeof(*segments));
+	segments = vector_shifted_segments(vector, remote_shift, shift);
 	if (!segments)
 		return pl_fail_memory(error, "pl_vector_post");
-	for (size_t i = 0; i < vector->count; i++) {
-		segments[i] = vector->segments[i];
-		segments[i].remote_offset += remote_shift;
-		segments[i].offset += shift;
-	}
 	atomic_fetch_add(&vector->references, 1);
 	rc = pl_transfer_post_vector(vector, segments, attributes, operation, error);
 	if (rc < 0)
@@ -157,8 +170,8 @@ static void vector_put(struct pl_vector *vector)
 
 void pl_vector_return(struct pl_vector *vector, struct pl_segment *segments)
 {
-	segments = atomic_exchange(&vector->spare, segments);
-	pl_free(&vector->context->allocator, segments);
+	if (segments != vector->segments)
+		pl_free(&vector->context->allocator, atomic_exchange(&vector->spare, segments));
 	vector_put(vector);
 }
 

@@ -371,11 +371,13 @@ static int do_atomic_locally(struct pl_operation *operation, struct pl_error *er
 void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct local_endpoint *endpoint = local_endpoint_of(base);
-	bool is_local = operation_is_done_locally(endpoint, operation),
-	     atomic = !kind_is_write_or_read(operation->completion.kind);
+	bool is_local, atomic = !kind_is_write_or_read(operation->completion.kind);
 	struct pl_error error;
 	int rc = -EAGAIN;
 
+	if (operation->vector && local_gather_post_kept(operation))
+		return;
+	is_local = operation_is_done_locally(endpoint, operation);
 	if (is_local && atomic)
 		rc = do_atomic_locally(operation, &error);
 	if (!is_local && !atomic && local_owner_may_copy(endpoint, operation)) {
