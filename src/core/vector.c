@@ -29,6 +29,7 @@ static size_t make_pointers_unique(void **pointers, size_t count)
 static void fill_segments(struct pl_vector *vector, const struct pl_transfer *transfers)
 {
 	vector->remote_room = vector->offset_room = UINT64_MAX;
+	vector->one_memory = true;
 	for (size_t i = 0; i < vector->count; i++) {
 		const struct pl_transfer *at = &transfers[i];
 		uint64_t remote_end = at->remote_offset + at->length, end = at->offset + at->length;
@@ -36,6 +37,7 @@ static void fill_segments(struct pl_vector *vector, const struct pl_transfer *tr
 		vector->segments[i] =
 			(struct pl_segment){ at->remote, at->region, at->remote_offset, at->offset, at->length };
 		vector->total += at->length;
+		vector->one_memory &= at->remote == transfers->remote && at->region == transfers->region;
 		vector->remote_room = PL_MIN(vector->remote_room, at->remote->length - remote_end);
 		vector->offset_room = PL_MIN(vector->offset_room, at->region->memory.length - end);
 	}

@@ -19,6 +19,7 @@ struct pl_vector {
 	enum pl_kind kind;
 	size_t count;
 	uint64_t total;
+	bool one_memory;                   /* all elements have one region and one remote region */
 	uint64_t remote_room, offset_room; /* most that can be added to all remote offsets, and to all offsets */
 	atomic_uint references;            /* of the program, and of operations */
 	struct pl_segment *_Atomic spare;  /* array of an earlier operation; may be NULL */

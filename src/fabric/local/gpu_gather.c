@@ -46,10 +46,9 @@ static bool suits(const struct pl_operation *operation)
 	    operation->context->options.gpu_multiprocessors == PL_NO_GPU_KERNEL ||
 	    operation->total / operation->segment_count > SEGMENT_MEAN || !segments[0].region)
 		return false;
-	for (unsigned i = 0; i < operation->segment_count; i++)
-		if (local_segment_changes_memory(operation, i) &&
-		    (segments[i].region->memory.device != segments[0].region->memory.device ||
-		     !pl_memory_staged(&segments[i].region->memory) || !kernel_reaches(&segments[i])))
+	for (unsigned i = 0; i < operation->segment_count; i = local_next_memory(operation, i))
+		if (segments[i].region->memory.device != segments[0].region->memory.device ||
+		    !pl_memory_staged(&segments[i].region->memory) || !kernel_reaches(&segments[i]))
 			return false;
 	return true;
 }
@@ -63,7 +62,7 @@ static bool suits(const struct pl_operation *operation)
 static unsigned hold_gates(struct pl_operation *operation, unsigned begin, unsigned end, bool hold,
 			   struct pl_error *error)
 {
-	for (unsigned i = begin; i < end; i++) {
+	for (unsigned i = begin; i < end; i = local_next_memory(operation, i)) {
 		const struct local_access *access = operation->segments[i].remote->fabric_data;
 
 		if (i > begin && !pl_segment_changes_remote(operation->segments, i))
@@ -107,12 +106,13 @@ unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_rang
 	struct bases bases = bases_of(&operation->segments[item->segment]);
 	bool write = operation->completion.kind == PL_KIND_WRITE;
 	struct pl_chunk chunk;
+	uint64_t sum = 0;
 	unsigned count = 0;
 
 	while (item->segment < operation->segment_count && count < room) {
 		uint64_t here, there;
 
-		if (item->done == 0 && local_segment_changes_memory(operation, item->segment))
+		if (item->done == 0 && !operation->one_memory && local_segment_changes_memory(operation, item->segment))
 			bases = bases_of(&operation->segments[item->segment]);
 		pl_work_item_take_chunk(operation, size, &chunk);
 		if (!chunk.length)
@@ -124,8 +124,9 @@ unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_rang
 			.from = write ? here : there,
 			.length = chunk.length,
 		};
-		*bytes += chunk.length;
+		sum += chunk.length;
 	}
+	*bytes += sum;
 	return count;
 }
 

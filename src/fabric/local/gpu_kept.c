@@ -65,10 +65,9 @@ static void list_pairs(struct local_kept *kept, const struct pl_operation *opera
 {
 	size_t count = 0;
 
-	for (unsigned i = 0; i < operation->segment_count; i++)
-		if (local_segment_changes_memory(operation, i))
-			kept->pairs[count++] = (struct kept_pair){ operation->segments[i].region,
-								   operation->segments[i].remote, 0, 0 };
+	for (unsigned i = 0; i < operation->segment_count; i = local_next_memory(operation, i))
+		kept->pairs[count++] =
+			(struct kept_pair){ operation->segments[i].region, operation->segments[i].remote, 0, 0 };
 	qsort(kept->pairs, count, sizeof(kept->pairs[0]), compare_pairs);
 	for (size_t i = 0; i < count; i++) {
 		struct kept_pair *pair = &kept->pairs[i];
@@ -88,8 +87,8 @@ static struct local_kept *kept_new(const struct pl_operation *operation)
 	struct local_kept *kept;
 	size_t changes = 0;
 
-	for (unsigned i = 0; i < operation->segment_count; i++)
-		changes += local_segment_changes_memory(operation, i);
+	for (unsigned i = 0; i < operation->segment_count; i = local_next_memory(operation, i))
+		changes++;
 	kept = pl_zalloc(allocator, sizeof(*kept) + changes * sizeof(kept->pairs[0]));
 	if (!kept)
 		return NULL;

@@ -445,6 +445,17 @@ static inline bool local_segment_changes_memory(const struct pl_operation *opera
 	       pl_segment_changes_remote(operation->segments, number);
 }
 
+/* Returns the next segment that changes memory; the number of segments: there is none. */
+static inline unsigned local_next_memory(const struct pl_operation *operation, unsigned number)
+{
+	if (operation->one_memory)
+		return operation->segment_count;
+	do
+		number++;
+	while (number < operation->segment_count && !local_segment_changes_memory(operation, number));
+	return number;
+}
+
 /* gpu_gather.c: does a vector between GPUs by a kernel, and returns true; false: a kernel is not suited. Home. */
 bool local_gather_post(struct pl_operation *operation);
 /* The same for a prepared vector with a kept list, whose segments are not looked at. */

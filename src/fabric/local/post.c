@@ -327,11 +327,9 @@ static bool operation_is_done_locally(struct local_endpoint *endpoint, struct pl
 {
 	bool is_local = true;
 
-	for (unsigned i = 0; is_local && i < operation->segment_count; i++) {
+	for (unsigned i = 0; is_local && i < operation->segment_count; i = local_next_memory(operation, i)) {
 		const struct pl_segment *segment = &operation->segments[i];
 
-		if (!local_segment_changes_memory(operation, i))
-			continue;
 		/* Only this operation knows the source of a large message, so it imports the source here. */
 		if (!segment->remote->fabric_data && pl_list_empty(&segment->remote->link))
 			local_imported(&endpoint->base, segment->remote);

@@ -115,28 +115,43 @@ static CUresult lock_list(struct cuda_gathers *gathers)
 	return result;
 }
 
-/* Returns the threads that copy a range: few for short ranges, so that the block copies several ranges at a time. */
-static uint32_t group_size(uint64_t mean, uint32_t batch)
-{
-	uint32_t group = CUDA_GATHER_COPIERS;
+/* How the blocks of a launch share the ranges. */
+struct sharing {
+	uint32_t batch; /* ranges that a block takes at a time */
+	uint32_t group; /* threads that copy a range */
+};
 
-	while (group / 2 >= CUDA_GATHER_GROUP_MIN && (uint64_t)group * CUDA_GATHER_UNDER_WAY > mean &&
-	       CUDA_GATHER_COPIERS / (group / 2) <= batch)
-		group /= 2;
-	return group;
+/*
+ * A batch keeps all threads of a block busy, and of a long list it is a quarter of the block's part. Groups are as small as keeps all
+ * their threads busy, so that a block copies several short ranges at a time.
+ */
+static struct sharing share_ranges(const struct pl_gather *gather, unsigned blocks)
+{
+	uint64_t mean = PL_MAX(gather->bytes / PL_MAX(gather->count, 1u), (uint64_t)1),
+		 busy = CUDA_GATHER_COPIERS * CUDA_GATHER_UNDER_WAY / mean,
+		 part = (gather->count + blocks - 1) / blocks;
+	struct sharing sharing = { .group = CUDA_GATHER_COPIERS };
+	uint64_t batch = PL_MAX(PL_MIN(busy, part), (uint64_t)gather->count / (blocks * 4));
+	uint32_t groups;
+
+	batch = PL_MAX(PL_MIN(batch, (uint64_t)CUDA_GATHER_BATCH), (uint64_t)1);
+	while (sharing.group > CUDA_GATHER_GROUP_MIN && (uint64_t)sharing.group * CUDA_GATHER_UNDER_WAY > mean &&
+	       CUDA_GATHER_COPIERS / sharing.group * 2 <= batch)
+		sharing.group /= 2;
+	/* Each group gets as many ranges. */
+	groups = CUDA_GATHER_COPIERS / sharing.group;
+	sharing.batch = (uint32_t)batch / groups * groups;
+	return sharing;
 }
 
 static CUresult launch_kernel(struct cuda_gathers *gathers, const struct pl_gather *gather, CUdeviceptr ranges,
 			      CUdeviceptr state, unsigned blocks)
 {
-	uint64_t to_shift = gather->to_shift, from_shift = gather->from_shift,
-		 mean = gather->count ? gather->bytes / gather->count : 1;
-	/* As many ranges as keep all threads of a block busy, but not more than the block's part. */
-	uint64_t fill = CUDA_GATHER_COPIERS * CUDA_GATHER_UNDER_WAY / PL_MAX(mean, (uint64_t)1);
-	uint32_t count = gather->count, part = (count + blocks - 1) / blocks,
-		 batch = (uint32_t)PL_MAX(PL_MIN(PL_MIN(fill, (uint64_t)part), (uint64_t)CUDA_GATHER_BATCH), 1u),
-		 group = group_size(mean, batch);
-	void *arguments[] = { &ranges, &state, &gathers->words, &count, &batch, &to_shift, &from_shift, &group };
+	struct sharing sharing = share_ranges(gather, blocks);
+	uint64_t to_shift = gather->to_shift, from_shift = gather->from_shift;
+	uint32_t count = gather->count;
+	void *arguments[] = { &ranges,        &state,    &gathers->words, &count,
+			      &sharing.batch, &to_shift, &from_shift,     &sharing.group };
 
 	return gathers->driver->cuLaunchKernel(gathers->kernel, blocks, 1, 1, CUDA_GATHER_THREADS, 1, 1, 0,
 					       gathers->stream, arguments, NULL);
