@@ -3,7 +3,7 @@
  * Vectors between GPUs: a kernel, or several, copy all segments (memory/cuda/gather.c). What a withdrawn kernel had is done by
  * copies, as is the rest of its operation.
  */
-#include "fabric/local/local.h"
+#include "fabric/local/gpu_gather.h"
 
 /* Fewest segments, and largest mean segment in bytes, for which a kernel is faster than a copy for each segment. */
 #define SEGMENTS_MIN 4u

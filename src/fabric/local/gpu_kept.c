@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "fabric/local/local.h"
+#include "fabric/local/gpu_gather.h"
 
 /* Most ranges of a kept list. */
 #define KEPT_RANGES_MAX 32768u

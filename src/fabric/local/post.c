@@ -6,7 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "fabric/local/local.h"
+#include "fabric/local/gpu_gather.h"
 
 /* Most bytes that an engine copies in one visit, so that sockets and timers get their turn. */
 #define VISIT (2 * LOCAL_CHUNK)
