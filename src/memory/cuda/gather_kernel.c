@@ -8,7 +8,7 @@
  * with four words of 16 bytes under way for each thread. Blocks take ranges until none is left, so that any block
  * that runs finishes the work, even if the multiprocessors have no room for the others.
  *
- * words, in the memory of the GPU: +0 decision (0 none, 3 being made, 1 copy, 2 touch no memory), +4 ranges taken, +8 ranges
+ * words, in the memory of the GPU: +0 decision (0 none yet, 1 copy, 2 touch no memory), +4 ranges taken, +8 ranges
  * copied, +12 blocks that ended. The last block clears them for the next launch, and stores `left`.
  * host, in locked host memory (struct gather_state): +0 started, +4 withdrawn, +8 result, +12 left.
  *
