@@ -73,7 +73,7 @@ if [ -x tests/card/test_card_staging ]; then
 		timeout 300 tests/card/test_card_staging 2>&1) || failed=1
 	line "  staging over verbs, stand-in card: passed, skipped" "$(counts "$log")"
 fi
-for program in test_gpu test_gpu_stream test_gpu_frames test_gpu_gather; do
+for program in test_gpu test_gpu_stream test_gpu_frames test_gpu_gather test_gpu_kept; do
 	log=$(timeout 300 "tests/$program" 2>&1) || failed=1
 	line "  tests of GPUs only, $program: passed, skipped" "$(counts "$log")"
 	grep -E 'check failed|ended by' <<<"$log"

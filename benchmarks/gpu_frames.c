@@ -7,7 +7,7 @@
  *   latency   from pl_frame_publish() to a word of host memory that the CUDA stream writes after its wait; and for
  *             comparison the way there and back alone, from a word that this process writes
  *   rate      of large frames, next to cuMemcpyPeerAsync() between the same GPUs within this process
- *   waiting   many CUDA streams that wait at the same time, each for one frame of another GPU
+ *   waiting   many CUDA streams that wait at the same time, each for one frame of another GPU; not with one GPU alone
  */
 #include "support.h"
 
@@ -106,7 +106,13 @@ static void publish_order(struct pl_context *context, int fd, int gpu, const str
 	pl_publisher_close(publisher);
 }
 
-static void publish_all(int fd, int gpu, uint64_t poll)
+/* Waiting streams of one GPU would hold the copies within it up, so that the last order needs two. */
+static size_t count_orders(const int gpus[2])
+{
+	return sizeof(orders) / sizeof(orders[0]) - (gpus[0] == gpus[1]);
+}
+
+static void publish_all(int fd, const int gpus[2], uint64_t poll)
 {
 	struct pl_context *context = open_context(poll);
 	struct pl_listener *listener;
@@ -118,8 +124,8 @@ static void publish_all(int fd, int gpu, uint64_t poll)
 	pl_listener_address(listener, address, sizeof(address));
 	put(fd, address, sizeof(address));
 	MUST(pl_accept(listener, TIMEOUT, &peer, &error), &error);
-	for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++)
-		publish_order(context, fd, gpu, &orders[i]);
+	for (size_t i = 0; i < count_orders(gpus); i++)
+		publish_order(context, fd, gpus[0], &orders[i]);
 	pl_close(context);
 	exit(0);
 }
@@ -311,18 +317,18 @@ static struct pl_subscriber *subscribe(struct pl_peer *peer, const char *kind, c
 	return subscriber;
 }
 
-static void measure_all(struct gpu *gpu, int fd, int number, uint64_t poll)
+static void measure_all(struct gpu *gpu, int fd, const int gpus[2], uint64_t poll)
 {
 	struct pl_context *context = open_context(poll);
 	struct pl_error error;
 	struct pl_peer *peer;
 	char address[96], kind[24], byte;
 
-	snprintf(kind, sizeof(kind), "cuda:%d", number);
+	snprintf(kind, sizeof(kind), "cuda:%d", gpus[1]);
 	get(fd, address, sizeof(address));
 	MUST(pl_connect(context, address, TIMEOUT, &peer, &error), &error);
 	measure_word(gpu);
-	for (unsigned i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+	for (size_t i = 0; i < count_orders(gpus); i++) {
 		struct pl_subscriber *subscriber;
 
 		get(fd, &byte, 1);
@@ -333,10 +339,8 @@ static void measure_all(struct gpu *gpu, int fd, int number, uint64_t poll)
 			measure_latency(gpu, subscriber, fd);
 		else if (i == 1)
 			measure_rate(gpu, subscriber);
-		else if (gpu->contexts[0] != gpu->contexts[1])
-			measure_waiting(gpu, subscriber, fd);
 		else
-			printf("waiting streams of one GPU hold copies within it up: not measured\n");
+			measure_waiting(gpu, subscriber, fd);
 		must_cuda(gpu->driver.cuStreamSynchronize(gpu->stream), "cuStreamSynchronize");
 		pl_subscriber_close(subscriber);
 		put(fd, "", 1);
@@ -358,9 +362,9 @@ int main(int argc, char **argv)
 	/* Each process keeps one end only, so that it notices the exit of the other process. */
 	close(pair[child != 0]);
 	if (child == 0)
-		publish_all(pair[1], gpus[0], poll);
+		publish_all(pair[1], gpus, poll);
 	gpu_open(&gpu, gpus);
 	printf("frames from GPU %d of another process to GPU %d\n", gpus[0], gpus[1]);
-	measure_all(&gpu, pair[0], gpus[1], poll);
+	measure_all(&gpu, pair[0], gpus, poll);
 	return waitpid(child, NULL, 0) == child ? 0 : 1;
 }

@@ -243,6 +243,8 @@ PL_ALWAYS_INLINE void pl_fast_release(struct pl_operation *operation)
 			atomic_fetch_sub(&segment->region->busy, 1);
 		if (segment->remote && pl_segment_changes_remote(operation->segments, i))
 			pl_remote_put(segment->remote);
+		if (operation->one_memory)
+			break;
 	}
 	operation->segment_count = 0;
 }

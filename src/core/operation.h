@@ -81,6 +81,7 @@ struct pl_operation {
 	bool registering;      /* large send: first in peer->unsent, while its bytes are being registered */
 	bool gathered;         /* send: the fabric takes the bytes from their place */
 	bool credit_due;       /* notification: its collection requires a credit */
+	bool one_memory;       /* all segments of a vector have one region and one remote region */
 	bool has_turn;         /* write: its notification has its place in the peer's window, and is not sent */
 
 	/*

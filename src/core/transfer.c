@@ -145,15 +145,22 @@ static void fill_segments(struct pl_operation *operation, const struct pl_transf
 {
 	struct pl_segment *segments = operation->segments;
 	uint64_t total = 0;
+	bool one_memory = true;
 
 	for (size_t i = 0; i < count; i++) {
+		bool region, remote;
+
 		segments[i] = segment_of(&transfers[i]);
 		total += segments[i].length;
-		if (pl_segment_changes_region(segments, i))
+		region = pl_segment_changes_region(segments, i);
+		remote = pl_segment_changes_remote(segments, i);
+		if (region)
 			atomic_fetch_add(&segments[i].region->busy, 1);
-		if (pl_segment_changes_remote(segments, i))
+		if (remote)
 			atomic_fetch_add(&segments[i].remote->references, 1);
+		one_memory &= i == 0 || !(region || remote);
 	}
+	operation->one_memory = one_memory;
 	operation->segment_count = (unsigned)count;
 	operation->total = total;
 }
@@ -216,6 +223,7 @@ int pl_transfer_post_vector(struct pl_vector *vector, struct pl_segment *segment
 	operation->segments = segments;
 	operation->segment_count = (unsigned)vector->count;
 	operation->total = vector->total;
+	operation->one_memory = vector->one_memory;
 	pl_operation_submit(operation, run_posted, handle);
 	return 0;
 }

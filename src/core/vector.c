@@ -29,6 +29,7 @@ static size_t make_pointers_unique(void **pointers, size_t count)
 static void fill_segments(struct pl_vector *vector, const struct pl_transfer *transfers)
 {
 	vector->remote_room = vector->offset_room = UINT64_MAX;
+	vector->one_memory = true;
 	for (size_t i = 0; i < vector->count; i++) {
 		const struct pl_transfer *at = &transfers[i];
 		uint64_t remote_end = at->remote_offset + at->length, end = at->offset + at->length;
@@ -36,6 +37,7 @@ static void fill_segments(struct pl_vector *vector, const struct pl_transfer *tr
 		vector->segments[i] =
 			(struct pl_segment){ at->remote, at->region, at->remote_offset, at->offset, at->length };
 		vector->total += at->length;
+		vector->one_memory &= at->remote == transfers->remote && at->region == transfers->region;
 		vector->remote_room = PL_MIN(vector->remote_room, at->remote->length - remote_end);
 		vector->offset_room = PL_MIN(vector->offset_room, at->region->memory.length - end);
 	}
@@ -67,6 +69,8 @@ static void free_vector(struct pl_vector *vector)
 {
 	const struct pl_allocator *allocator = &vector->context->allocator;
 
+	if (vector->kept)
+		vector->kept->free(vector->kept);
 	for (size_t i = 0; i < vector->region_count; i++)
 		atomic_fetch_sub(&vector->regions[i]->busy, 1);
 	for (size_t i = 0; i < vector->remote_count; i++)
@@ -124,6 +128,24 @@ static int check_room(const struct pl_vector *vector, uint64_t remote_shift, uin
 	return 0;
 }
 
+/* Returns the segments with these shifts: the vector's own ones without shifts. NULL: no memory. */
+static struct pl_segment *vector_shifted_segments(struct pl_vector *vector, uint64_t remote_shift, uint64_t shift)
+{
+	struct pl_segment *segments;
+
+	if (!remote_shift && !shift)
+		return vector->segments;
+	segments = atomic_exchange(&vector->spare, NULL);
+	if (!segments)
+		segments = pl_alloc(&vector->context->allocator, vector->count * sizeof(*segments));
+	for (size_t i = 0; segments && i < vector->count; i++) {
+		segments[i] = vector->segments[i];
+		segments[i].remote_offset += remote_shift;
+		segments[i].offset += shift;
+	}
+	return segments;
+}
+
 int pl_vector_post(struct pl_vector *vector, uint64_t remote_shift, uint64_t shift,
 		   const struct pl_attributes *attributes, struct pl_operation **operation, struct pl_error *error)
 {
@@ -132,16 +154,9 @@ int pl_vector_post(struct pl_vector *vector, uint64_t remote_shift, uint64_t shi
 
 	if (rc < 0)
 		return rc;
-	segments = atomic_exchange(&vector->spare, NULL);
-	if (!segments)
-		segments = pl_alloc(&vector->context->allocator, vector->count * sizeof(*segments));
+	segments = vector_shifted_segments(vector, remote_shift, shift);
 	if (!segments)
 		return pl_fail_memory(error, "pl_vector_post");
-	for (size_t i = 0; i < vector->count; i++) {
-		segments[i] = vector->segments[i];
-		segments[i].remote_offset += remote_shift;
-		segments[i].offset += shift;
-	}
 	atomic_fetch_add(&vector->references, 1);
 	rc = pl_transfer_post_vector(vector, segments, attributes, operation, error);
 	if (rc < 0)
@@ -157,8 +172,8 @@ static void vector_put(struct pl_vector *vector)
 
 void pl_vector_return(struct pl_vector *vector, struct pl_segment *segments)
 {
-	segments = atomic_exchange(&vector->spare, segments);
-	pl_free(&vector->context->allocator, segments);
+	if (segments != vector->segments)
+		pl_free(&vector->context->allocator, atomic_exchange(&vector->spare, segments));
 	vector_put(vector);
 }
 

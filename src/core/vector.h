@@ -5,7 +5,13 @@
 
 #include "core/operation.h"
 
-/* Constant once prepared, except `references` and `spare`. */
+/* What the fabric keeps for a vector; first member of its own structure. */
+struct pl_vector_kept {
+	/* Any thread. No operation of the vector is left. Its regions and remote regions still exist. */
+	void (*free)(struct pl_vector_kept *kept);
+};
+
+/* Constant once prepared, except `references`, `spare` and `kept`. */
 struct pl_vector {
 	struct pl_list link; /* context->vectors; context->lock */
 	struct pl_context *context;
@@ -13,16 +19,18 @@ struct pl_vector {
 	enum pl_kind kind;
 	size_t count;
 	uint64_t total;
+	bool one_memory;                   /* all elements have one region and one remote region */
 	uint64_t remote_room, offset_room; /* most that can be added to all remote offsets, and to all offsets */
 	atomic_uint references;            /* of the program, and of operations */
 	struct pl_segment *_Atomic spare;  /* array of an earlier operation; may be NULL */
+	struct pl_vector_kept *kept;       /* home; NULL: nothing */
 	size_t region_count, remote_count; /* distinct ones, each with a reference */
 	struct pl_region **regions;
 	struct pl_remote **remotes;
 	struct pl_segment segments[];
 };
 
-/* Takes back the segments of an operation, and its reference. */
+/* Takes back the segments of an operation, which may be those of the vector, and its reference. */
 void pl_vector_return(struct pl_vector *vector, struct pl_segment *segments);
 /* Frees all vectors of a context that closes. */
 void pl_vectors_close(struct pl_context *context);

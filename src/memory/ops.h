@@ -77,11 +77,18 @@ struct pl_gather_range {
 	uint64_t unused;
 };
 
+/** Ranges of many gathers, which the device keeps in its own memory. */
+struct pl_gather_list;
+
 /** Copies of many ranges by one kernel of a device; first member of the kind's own structure. */
 struct pl_gather {
 	const struct pl_memory_ops *ops;
 	struct pl_gather_range *ranges; /**< the caller fills them before the start */
 	unsigned count, room;           /**< ranges filled; most that fit */
+	uint64_t bytes;                 /**< of all ranges */
+	/** Kept list in place of `ranges` and `count`, or NULL. The kernel adds the shifts to all addresses `to`, and `from`. */
+	struct pl_gather_list *list;
+	uint64_t to_shift, from_shift;
 };
 
 /** Mark on a stream of the program's work for a device; first member of the kind's own structure. */
@@ -159,6 +166,14 @@ struct pl_memory_ops {
 	 * some time after a gather was withdrawn, or because too many are under way. Any thread.
 	 */
 	struct pl_gather *(*gather_take)(const struct pl_memory *memory, unsigned count);
+	/**
+	 * Keeps a list of ranges in the device's memory. Copies the ranges, and waits for this copy. Returns NULL if there is no
+	 * room. Any thread.
+	 */
+	struct pl_gather_list *(*gather_keep)(const struct pl_memory *memory, const struct pl_gather_range *ranges,
+					      unsigned count);
+	/** Ends the use of a kept list by the caller. Its memory is reused when no kernel reads it. Any thread. */
+	void (*gather_forget)(struct pl_gather_list *list);
 	/** Starts the kernel, with at most so many blocks. Returns 0 or -EFAULT. */
 	int (*gather_start)(struct pl_gather *gather, unsigned blocks);
 	/**

@@ -67,6 +67,12 @@ bool pl_subscriber_reject(struct pl_subscriber *subscriber, struct pl_stream_fra
 	return true;
 }
 
+/*
+ * Fewest bytes of a frame in GPU memory whose copy the engine does not wait for. The engine starts the copies of other frames
+ * meanwhile, and handles messages. A wait for a shorter copy ends sooner than a look at its event.
+ */
+#define NO_WAIT_MIN (256u << 10)
+
 /* -- reads ------------------------------------------------------------------------------------------------------- */
 
 struct read_request {
@@ -99,8 +105,10 @@ struct pl_operation *pl_subscriber_new_read(struct pl_peer *peer, const struct p
 	struct pl_operation *operation;
 
 	attributes.user_data = (uint64_t)(uintptr_t)user;
-	if (pl_memory_staged(&segment->region->memory))
+	if (pl_memory_staged(&segment->region->memory)) {
 		attributes.visible = PL_VISIBLE_GPU_VISIBLE;
+		attributes.flags |= segment->length >= NO_WAIT_MIN ? PL_NO_WAIT : 0;
+	}
 	operation = pl_operation_new(peer->context, peer, PL_KIND_READ, &attributes, NULL);
 	if (!operation)
 		return NULL;

@@ -653,6 +653,66 @@ static void slow_copies(void *argument)
 	rig_close(&rig);
 }
 
+static unsigned frames_being_read(struct pl_subscriber *subscriber)
+{
+	unsigned count = 0;
+
+	pl_lock_take(&subscriber->lock);
+	pl_list_for_each(at, &subscriber->window)
+		count += pl_list_entry(at, struct pl_stream_frame, link)->state == PL_FRAME_READING;
+	pl_lock_release(&subscriber->lock);
+	return count;
+}
+
+/* The engine does not wait for the copy of a large frame: it starts those of others. */
+static void large_copies_go_together(void *argument)
+{
+	enum { LARGE = 1 << 20, FRAMES = 3, MINUTE = 60 * 1000 * 1000 };
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_frame_options frame_options = PL_FRAME_OPTIONS_INIT;
+	struct pl_stream_frame *frames[FRAMES];
+	uint8_t *bytes = malloc(LARGE);
+	struct pl_error error;
+	struct rig rig;
+
+	gpu_standin_find();
+	gpu_standin_need();
+	check(bytes != NULL);
+	rig_open(&rig, argument, NULL);
+	pl_publisher_close(rig.publisher);
+	options.slot_bytes = frame_options.length = LARGE;
+	options.slots = FRAMES + 1;
+	options.loans = FRAMES;
+	options.allow_block = true;
+	options.memory = "cuda";
+	check_ok(pl_publisher_open(rig.environment.far, "gpu0", &options, &rig.publisher, &error), &error);
+	rig_subscribe(&rig, "cuda", FRAMES);
+	for (unsigned i = 0; i < FRAMES; i++) {
+		struct pl_frame_info info;
+
+		frames[i] = loan_frame(rig.publisher, &info);
+		pattern_fill(bytes, LARGE, i, 0);
+		gpu_copy_in(info.data, bytes, LARGE);
+	}
+	gpu_standin.delay(MINUTE);
+	for (unsigned i = 0; i < FRAMES; i++)
+		check_ok(pl_frame_publish(frames[i], &frame_options, &error), &error);
+	while (frames_being_read(rig.subscriber) < FRAMES)
+		settle(&rig.environment, 1);
+	gpu_standin.delay(0);
+	for (unsigned i = 0; i < FRAMES; i++) {
+		struct pl_frame_info info = PL_FRAME_INFO_INIT;
+
+		check_number(pl_subscriber_take(rig.subscriber, &frames[i], 1, AMPLE_TIME, &error), 1);
+		check_number(pl_frame_query(frames[i], &info), 0);
+		gpu_copy_out(info.data, bytes, LARGE);
+		pattern_check(bytes, LARGE, i, 0);
+		pl_frame_release(frames[i]);
+	}
+	free(bytes);
+	rig_close(&rig);
+}
+
 /*
  * Reads the newest frame with the subscriber's key, while the publisher uses its slot again, and checks nothing afterwards. Returns
  * true if it got bytes of another frame.
@@ -1110,6 +1170,7 @@ static const struct test_case cases[] = {
 	{ "many-streams", many_streams_wait, &tcp_thread, 20 },
 	{ "slow-copies", slow_copies, &tcp_thread, 20 },
 	{ "slow-copies-local", slow_copies, &local, 20 },
+	{ "large-copies", large_copies_go_together, &local, 30 },
 	{ "hunt", hunt, &tcp_thread, 30 },
 	{ "release-on", release_waits_for_stream, &tcp_thread, 20 },
 	{ "release-on-local", release_waits_for_stream, &local, 20 },

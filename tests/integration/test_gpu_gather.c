@@ -4,9 +4,7 @@
  * begin is withdrawn, and copies do the work. Uses the stand-in for the driver, or a real GPU, whose multiprocessors a
  * spinning kernel then fills.
  */
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "core/operation.h"
@@ -14,44 +12,18 @@
 #include "support/cases.h"
 #include "support/gpu.h"
 #include "support/gpu_session.h"
+#include "support/gpu_vectors.h"
 
-#define SIZE ((size_t)3 << 20)
-#define ELEMENTS_MAX 4096u
+#define SIZE GPU_VECTOR_BYTES
 #define KERNEL "a kernel of the GPU copies"
 #define COPIES "local: the GPU copies"
 
 /* -- vectors ------------------------------------------------------------------------------------------- */
 
-/* Fills the transfers with parts of [0, SIZE) in a mixed order, of different lengths. Returns their number. */
-static size_t cut(struct gpu_session *session, struct pl_transfer *transfers, size_t mean)
-{
-	uint64_t state = 7, at = 0;
-	size_t count = 0;
-
-	while (at < SIZE && count < ELEMENTS_MAX) {
-		uint64_t length;
-
-		state = state * 6364136223846793005u + 1442695040888963407u;
-		length = 1 + (state >> 33) % (2 * mean);
-		if (length > SIZE - at || count == ELEMENTS_MAX - 1)
-			length = SIZE - at;
-		transfers[count++] = (struct pl_transfer){ session->remote, at, session->buffer.region, at, length };
-		at += length;
-	}
-	for (size_t i = count; i > 1; i--) {
-		size_t other = (state = state * 6364136223846793005u + 1) % i;
-		struct pl_transfer swapped = transfers[i - 1];
-
-		transfers[i - 1] = transfers[other];
-		transfers[other] = swapped;
-	}
-	return count;
-}
-
 static struct pl_operation *post_vector(struct gpu_session *session, bool write, size_t mean)
 {
-	static struct pl_transfer transfers[ELEMENTS_MAX];
-	size_t count = cut(session, transfers, mean);
+	static struct pl_transfer transfers[GPU_VECTOR_ELEMENTS];
+	size_t count = gpu_vector_cut(session, transfers, mean);
 	struct pl_operation *operation;
 	struct pl_error error;
 
@@ -185,84 +157,10 @@ static void in_turn(void *unused)
 
 /* -- kernels that cannot begin -------------------------------------------------------------------------- */
 
-static const char spinning[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
-			       ".visible .entry spin(.param .u64 word)\n{\n"
-			       "\t.reg .pred %p<2>;\n\t.reg .u32 %r<2>;\n\t.reg .u64 %d<2>;\n"
-			       "\tld.param.u64 %d1, [word];\n"
-			       "AGAIN:\n\tld.relaxed.sys.global.u32 %r1, [%d1];\n"
-			       "\tsetp.eq.u32 %p1, %r1, 0;\n\t@%p1 bra AGAIN;\n\tret;\n}\n";
-
-/* Kernel that fills all multiprocessors of a real GPU until the word is set. */
-static struct {
-	CUstream stream;
-	CUfunction kernel;
-	_Atomic uint32_t *word;
-} spinner;
-
-static void must(CUresult result)
-{
-	check_number(result, CUDA_SUCCESS);
-}
-
-/* Makes the GPU's primary context current, for calls of the driver in the test. */
-static void enter(void)
-{
-	const struct cuda_driver *driver = cuda_driver_loaded();
-	CUcontext context;
-
-	must(driver->cuDevicePrimaryCtxRetain(&context, 0));
-	must(driver->cuCtxPushCurrent(context));
-}
-
-/* Loads the kernel before another one spins: loading waits for kernels that run. */
-static void spinner_load(void)
-{
-	const struct cuda_driver *driver = cuda_driver_loaded();
-	CUmodule module;
-	void *arguments[] = { &spinner.word };
-
-	if (gpu_standin.hold)
-		return;
-	enter();
-	spinner.word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	must(driver->cuMemHostRegister(spinner.word, 4096, CU_MEMHOSTREGISTER_PORTABLE));
-	must(driver->cuStreamCreate(&spinner.stream, CU_STREAM_NON_BLOCKING));
-	must(driver->cuModuleLoadData(&module, spinning));
-	must(driver->cuModuleGetFunction(&spinner.kernel, module, "spin"));
-	atomic_store(spinner.word, 1);
-	must(driver->cuLaunchKernel(spinner.kernel, 1, 1, 1, 32, 1, 1, 0, spinner.stream, arguments, NULL));
-	must(driver->cuStreamSynchronize(spinner.stream));
-}
-
-static void hold_kernels(bool held)
-{
-	void *arguments[] = { &spinner.word };
-
-	if (gpu_standin.hold) {
-		gpu_standin.hold(held);
-		return;
-	}
-	atomic_store(spinner.word, !held);
-	if (held)
-		must(cuda_driver_loaded()->cuLaunchKernel(spinner.kernel, 512, 1, 1, 1024, 1, 1, 0, spinner.stream,
-							  arguments, NULL));
-	else
-		must(cuda_driver_loaded()->cuStreamSynchronize(spinner.stream));
-	sleep_ms(5);
-}
-
-/* The agent's memory is on another GPU: copies within a GPU wait for its multiprocessors too. */
-static void agent_on_another(int fd)
-{
-	(void)fd;
-	if (!gpu_open_on("alloc", 1))
-		exit(SKIPPED);
-}
-
 static void session_open(struct gpu_session *session)
 {
-	gpu_session_open(session, agent_on_another, "alloc", SIZE);
-	spinner_load();
+	gpu_session_open(session, gpu_agent_on_another, "alloc", SIZE);
+	gpu_hold_prepare();
 }
 
 /* Copies replace the kernel, which touches nothing when it begins at last. Later vectors use kernels again. */
@@ -276,7 +174,7 @@ static void held(void *unused)
 	session_open(&session);
 	before = launched();
 	pattern_fill(session.buffer.bytes, SIZE, 11, 0);
-	hold_kernels(true);
+	gpu_hold_kernels(true);
 	check_vector(&session, true, 900, COPIES);
 	check(agent_matches(&session.agent, 11, 0, SIZE));
 	/* For 10 ms after a withdrawal no kernel is tried. */
@@ -285,7 +183,7 @@ static void held(void *unused)
 		check_vector(&session, true, 70000, COPIES);
 	check(launched() - before <= 3 + (pl_now() - began) / (10 * PL_NS_PER_MS));
 	agent_fill(&session.agent, 13);
-	hold_kernels(false);
+	gpu_hold_kernels(false);
 	sleep_ms(20);
 	check(agent_matches(&session.agent, 13, 0, SIZE));
 	await_kernel(&session, 70000);
@@ -301,13 +199,13 @@ static void deregistered(void *unused)
 	(void)unused;
 	session_open(&session);
 	gpu_standin_need();
-	hold_kernels(true);
+	gpu_hold_kernels(true);
 	check_vector(&session, false, 70000, COPIES);
 	pl_remote_release(session.remote);
 	pl_peer_close(session.peer);
 	check_number(pl_region_deregister(session.buffer.region), 0);
 	pl_close(session.environment.near);
-	hold_kernels(false);
+	gpu_hold_kernels(false);
 	buffer_close_bare(&session.buffer);
 	/* The GPU still works. */
 	gpu_session_connect(&session, SIZE);
@@ -327,13 +225,13 @@ static void revoked(void *unused)
 	(void)unused;
 	session_open(&session);
 	pattern_fill(session.buffer.bytes, SIZE, 14, 0);
-	hold_kernels(true);
+	gpu_hold_kernels(true);
 	operation = post_vector(&session, true, 70000);
 	agent_revoke(&session.agent);
 	agent_fill(&session.agent, 15);
 	rc = await(&session.environment, operation, &receipt, &error);
 	check_one_of(rc, 0, -EACCES);
-	hold_kernels(false);
+	gpu_hold_kernels(false);
 	sleep_ms(20);
 	check(agent_matches(&session.agent, 15, 0, SIZE));
 	gpu_session_close(&session);
@@ -347,10 +245,10 @@ static void closed(void *unused)
 	(void)unused;
 	session_open(&session);
 	gpu_standin_need();
-	hold_kernels(true);
+	gpu_hold_kernels(true);
 	post_vector(&session, true, 70000);
 	pl_close(session.environment.near);
-	hold_kernels(false);
+	gpu_hold_kernels(false);
 	buffer_close_bare(&session.buffer);
 	agent_stop(&session.agent);
 }
@@ -440,15 +338,15 @@ static void waiting_streams(void *unused)
 	gpu_session_open(&session, gpu_agent_alloc, "alloc", SIZE);
 	check_vectors(&session, 70000, KERNEL);
 	driver = cuda_driver_loaded();
-	enter();
-	must(driver->cuMemHostRegister(word, sizeof(word), CU_MEMHOSTREGISTER_PORTABLE));
-	must(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	gpu_enter();
+	gpu_must(driver->cuMemHostRegister(word, sizeof(word), CU_MEMHOSTREGISTER_PORTABLE));
+	gpu_must(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	word[0] = 1;
 	check_ok(pl_memory_stream_wait(&session.buffer.region->memory, stream, word, 1, &error), &error);
 	check_vectors(&session, 70000, COPIES);
-	must(driver->cuStreamDestroy(stream));
-	must(driver->cuMemHostUnregister(word));
-	must(driver->cuCtxPopCurrent(&popped));
+	gpu_must(driver->cuStreamDestroy(stream));
+	gpu_must(driver->cuMemHostUnregister(word));
+	gpu_must(driver->cuCtxPopCurrent(&popped));
 	gpu_session_close(&session);
 }
 

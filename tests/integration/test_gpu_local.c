@@ -13,6 +13,8 @@
 #include "support/local.h"
 
 #define LARGE ((size_t)40 << 20)
+/* Three chunks of a copy between GPUs, of which two are under way together. */
+#define CHUNKED ((size_t)130 << 20)
 /* Bytes of a small allocation.  The driver places small allocations next to each other in one block. */
 #define SMALL 1000
 /* Copies that are under way together. */
@@ -336,21 +338,21 @@ static void revoke_from_idle(struct scenario_environment *environment)
 	struct pl_error error;
 	uint64_t digest;
 
-	buffer_open(&near, environment->near, LARGE, PL_ACCESS_LOCAL);
-	buffer_open(&far, environment->far, LARGE, PL_ACCESS_ALL);
-	bytes_set(near.bytes, 1, LARGE);
+	buffer_open(&near, environment->near, CHUNKED, PL_ACCESS_LOCAL);
+	buffer_open(&far, environment->far, CHUNKED, PL_ACCESS_ALL);
+	bytes_set(near.bytes, 1, CHUNKED);
 	check_ok(pl_region_share(far.region, NULL, token, &length, &error), &error);
 	remote = import_token(environment, environment->near_peer, token, length);
 	gpu_standin.delay(100 * 1000);
-	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, LARGE }, NULL,
+	check_ok(pl_write(environment->near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, CHUNKED }, NULL,
 			  &operation, &error),
 		 &error);
 	settle(environment, 1);
 	check_number(pl_region_revoke(far.region, token, length), 0);
 	gpu_standin.delay(0);
-	digest = bytes_digest(far.bytes, LARGE);
+	digest = bytes_digest(far.bytes, CHUNKED);
 	fail_with(environment, operation, -EACCES);
-	check(bytes_digest(far.bytes, LARGE) == digest);
+	check(bytes_digest(far.bytes, CHUNKED) == digest);
 	pl_remote_release(remote);
 	buffer_close(&near);
 	buffer_close(&far);

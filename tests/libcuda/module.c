@@ -104,9 +104,24 @@ unsigned standin_launched(void)
 	return atomic_load(&launched);
 }
 
+/* Reads words `to`, `from` and length of a range, with the shifts. The list is in locked host memory, or in the GPU's. */
+static bool read_range(const struct standin_kernel *kernel, uint32_t number, uint64_t range[3])
+{
+	const uint64_t *at = kernel->ranges + 4ull * number;
+
+	if (standin_is_pinned(at, 24))
+		memcpy(range, at, 24);
+	else if (!standin_transfer((CUdeviceptr)(uintptr_t)at, range, 24, false))
+		return false;
+	range[0] += kernel->shifts[0];
+	range[1] += kernel->shifts[1];
+	return true;
+}
+
 /* Copies nothing if the host withdrew the launch before it began. The stream tells the result (stream.c). */
 static bool compute_gather(const struct standin_kernel *kernel)
 {
+	uint64_t range[3];
 	bool good = true;
 
 	atomic_store(&kernel->state[0], 1);
@@ -116,7 +131,7 @@ static bool compute_gather(const struct standin_kernel *kernel)
 		return true;
 	}
 	for (uint32_t i = 0; good && i < kernel->words; i++)
-		good = standin_across(kernel->ranges[4 * i], kernel->ranges[4 * i + 1], kernel->ranges[4 * i + 2]);
+		good = read_range(kernel, i, range) && standin_across(range[0], range[1], range[2]);
 	return good;
 }
 
@@ -124,26 +139,31 @@ static bool compute_gather(const struct standin_kernel *kernel)
 static bool gather_reaches(const struct standin_kernel *kernel)
 {
 	const struct context *context = standin_current();
-	bool reaches =
-		standin_is_pinned(kernel->ranges, kernel->words * 32ull + 1) && standin_is_pinned(kernel->state, 16);
+	bool reaches = standin_is_pinned(kernel->state, 16);
+	uint64_t range[3];
 
 	for (uint32_t i = 0; reaches && i < kernel->words; i++)
-		reaches = standin_reaches(context, kernel->ranges[4 * i]) &&
-			  standin_reaches(context, kernel->ranges[4 * i + 1]);
+		reaches = read_range(kernel, i, range) && standin_reaches(context, range[0]) &&
+			  standin_reaches(context, range[1]);
 	return reaches;
 }
 
 static CUresult fill_gather(struct standin_kernel *kernel, uint64_t threads, void **arguments)
 {
+	uint32_t group;
 	bool reaches;
 
 	memcpy(&kernel->ranges, arguments[0], sizeof(kernel->ranges));
 	memcpy(&kernel->state, arguments[1], sizeof(kernel->state));
 	memcpy(&kernel->words, arguments[3], sizeof(kernel->words));
+	memcpy(&kernel->shifts[0], arguments[5], sizeof(kernel->shifts[0]));
+	memcpy(&kernel->shifts[1], arguments[6], sizeof(kernel->shifts[1]));
+	memcpy(&group, arguments[7], sizeof(group));
 	pthread_mutex_lock(&standin_lock);
 	reaches = gather_reaches(kernel);
 	pthread_mutex_unlock(&standin_lock);
-	if (threads % GATHER_THREADS || !reaches)
+	/* The threads that copy, 512 of each block, are in equal groups of whole warps. */
+	if (threads % GATHER_THREADS || group % 32 || !group || 512 % group || !reaches)
 		return INVALID_VALUE;
 	if (kernel->words)
 		atomic_fetch_add(&launched, 1);
@@ -168,7 +188,8 @@ static const struct known kernels[] = {
 	{ "peerlane_gather",
 	  { ".version 7.0\n.target sm_70\n.address_size 64\n",
 	    ".visible .entry peerlane_gather(\n\t.param .u64 ranges,\n\t.param .u64 host,\n\t.param .u64 words,\n"
-	    "\t.param .u32 count,\n\t.param .u32 batch\n)\n{\n",
+	    "\t.param .u32 count,\n\t.param .u32 batch,\n\t.param .u64 to_shift,\n\t.param .u64 from_shift,\n"
+	    "\t.param .u32 group\n)\n{\n",
 	    "st.relaxed.sys.global.u32 [%d2], 1;\n\tfence.sc.sys;\n\tld.relaxed.sys.global.u32 %r7, [%d2+4];\n",
 	    "barrier.sync 0;\n", "fence.acq_rel.sys;\n\tst.relaxed.sys.global.u32 [%d2+8], 1;\n", "ret;\n}\n" },
 	  fill_gather },

@@ -189,6 +189,7 @@ struct standin_kernel {
 	uint32_t words;
 	const uint8_t *status;
 	const uint64_t *ranges; /* of the library's gather: words to, from, length, unused of each of `words` ranges */
+	uint64_t shifts[2];     /* added to all words `to`, and `from` */
 	_Atomic uint32_t *state;
 };
 struct stream;

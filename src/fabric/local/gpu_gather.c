@@ -3,7 +3,7 @@
  * Vectors between GPUs: a kernel, or several, copy all segments (memory/cuda/gather.c). What a withdrawn kernel had is done by
  * copies, as is the rest of its operation.
  */
-#include "fabric/local/local.h"
+#include "fabric/local/gpu_gather.h"
 
 /* Fewest segments, and largest mean segment in bytes, for which a kernel is faster than a copy for each segment. */
 #define SEGMENTS_MIN 4u
@@ -46,10 +46,9 @@ static bool suits(const struct pl_operation *operation)
 	    operation->context->options.gpu_multiprocessors == PL_NO_GPU_KERNEL ||
 	    operation->total / operation->segment_count > SEGMENT_MEAN || !segments[0].region)
 		return false;
-	for (unsigned i = 0; i < operation->segment_count; i++)
-		if (local_segment_changes_memory(operation, i) &&
-		    (segments[i].region->memory.device != segments[0].region->memory.device ||
-		     !pl_memory_staged(&segments[i].region->memory) || !kernel_reaches(&segments[i])))
+	for (unsigned i = 0; i < operation->segment_count; i = local_next_memory(operation, i))
+		if (segments[i].region->memory.device != segments[0].region->memory.device ||
+		    !pl_memory_staged(&segments[i].region->memory) || !kernel_reaches(&segments[i]))
 			return false;
 	return true;
 }
@@ -63,7 +62,7 @@ static bool suits(const struct pl_operation *operation)
 static unsigned hold_gates(struct pl_operation *operation, unsigned begin, unsigned end, bool hold,
 			   struct pl_error *error)
 {
-	for (unsigned i = begin; i < end; i++) {
+	for (unsigned i = begin; i < end; i = local_next_memory(operation, i)) {
 		const struct local_access *access = operation->segments[i].remote->fabric_data;
 
 		if (i > begin && !pl_segment_changes_remote(operation->segments, i))
@@ -90,8 +89,7 @@ static struct bases bases_of(const struct pl_segment *segment)
 			       (uintptr_t)local_device_memory(access->device, memory)->address };
 }
 
-/* Bytes of a piece: small enough for all blocks to have work. */
-static uint64_t piece_size(const struct pl_operation *operation)
+uint64_t local_gather_piece_size(const struct pl_operation *operation)
 {
 	uint64_t size = PIECE_MIN,
 		 fair = operation->total / (operation->context->options.gpu_multiprocessors * PIECES_EACH);
@@ -101,32 +99,45 @@ static uint64_t piece_size(const struct pl_operation *operation)
 	return size;
 }
 
-static void fill_run(struct pl_operation *operation, struct local_gather_run *run, uint64_t size)
+unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_range *ranges, unsigned room, uint64_t size,
+			   uint64_t *bytes)
 {
 	struct pl_work_item *item = &gathering_of(operation)->item;
-	struct pl_gather *gather = run->copy.gather;
 	struct bases bases = bases_of(&operation->segments[item->segment]);
 	bool write = operation->completion.kind == PL_KIND_WRITE;
 	struct pl_chunk chunk;
+	uint64_t sum = 0;
+	unsigned count = 0;
 
-	run->begin = item->segment;
-	run->done = item->done;
-	while (item->segment < operation->segment_count && gather->count < gather->room) {
+	while (item->segment < operation->segment_count && count < room) {
 		uint64_t here, there;
 
-		if (item->done == 0 && local_segment_changes_memory(operation, item->segment))
+		if (item->done == 0 && !operation->one_memory && local_segment_changes_memory(operation, item->segment))
 			bases = bases_of(&operation->segments[item->segment]);
 		pl_work_item_take_chunk(operation, size, &chunk);
 		if (!chunk.length)
 			continue;
 		here = bases.here + chunk.segment->offset + chunk.at;
 		there = bases.there + chunk.segment->remote_offset + chunk.at;
-		gather->ranges[gather->count++] = (struct pl_gather_range){
+		ranges[count++] = (struct pl_gather_range){
 			.to = write ? there : here,
 			.from = write ? here : there,
 			.length = chunk.length,
 		};
+		sum += chunk.length;
 	}
+	*bytes += sum;
+	return count;
+}
+
+static void fill_run(struct pl_operation *operation, struct local_gather_run *run, uint64_t size)
+{
+	const struct pl_work_item *item = &gathering_of(operation)->item;
+	struct pl_gather *gather = run->copy.gather;
+
+	run->begin = item->segment;
+	run->done = item->done;
+	gather->count = local_gather_fill(operation, gather->ranges, gather->room, size, &gather->bytes);
 	run->end = item->segment + (item->done > 0);
 }
 
@@ -152,7 +163,10 @@ static void run_ended(struct pl_copy *base, int status)
 	struct pl_operation *operation = pl_work_item_operation(&gathering->item.link);
 	struct pl_error error;
 
-	hold_gates(operation, run->begin, run->end, false, NULL);
+	if (gathering->kept)
+		local_kept_release_gates(operation);
+	else
+		hold_gates(operation, run->begin, run->end, false, NULL);
 	copy->gather = NULL;
 	if (status == -ECANCELED) {
 		use_copies(gathering, run->begin, run->done);
@@ -174,6 +188,33 @@ static unsigned pieces_of_run(const struct pl_operation *operation, const struct
 	return (unsigned)PL_MIN(pieces, (uint64_t)PIECES_MAX);
 }
 
+/* Starts a kernel for the kept list, or leaves all segments to copies. */
+static void start_kept_run(struct pl_operation *operation, struct local_gather_run *run, struct pl_copier *copier)
+{
+	struct local_gathering *gathering = gathering_of(operation);
+	struct pl_error error;
+	int rc;
+
+	run->begin = 0;
+	run->done = 0;
+	gathering->item.segment = operation->segment_count;
+	if (copier)
+		pl_copier_prepare(copier, &operation->segments[0].region->memory);
+	run->copy.gather = copier ? local_kept_take(operation) : NULL;
+	if (!run->copy.gather) {
+		use_copies(gathering, 0, 0);
+		return;
+	}
+	rc = local_kept_hold_gates(operation, &error);
+	if (rc == 0) {
+		pl_copier_gather(copier, &run->copy, operation->context->options.gpu_multiprocessors);
+		return;
+	}
+	pl_operation_fail(operation, rc, &error);
+	run->copy.gather->ops->gather_give(run->copy.gather);
+	run->copy.gather = NULL;
+}
+
 /* Starts a kernel for the next segments, or leaves them to copies. */
 static void start_run(struct pl_operation *operation, struct local_gather_run *run)
 {
@@ -181,10 +222,14 @@ static void start_run(struct pl_operation *operation, struct local_gather_run *r
 	const struct pl_work_item *item = &gathering->item;
 	const struct pl_memory *memory = &operation->segments[0].region->memory;
 	struct pl_copier *copier = pl_context_copier(operation->context, operation->home);
-	uint64_t size = piece_size(operation);
+	uint64_t size = local_gather_piece_size(operation);
 	struct pl_error error;
 	unsigned held;
 
+	if (gathering->kept) {
+		start_kept_run(operation, run, copier);
+		return;
+	}
 	/* Copies that replace a kernel must not wait, as the creation of their queue may. */
 	if (copier)
 		pl_copier_prepare(copier, memory);
@@ -241,17 +286,35 @@ static void gathering_advance(struct pl_operation *operation)
 	}
 }
 
-bool local_gather_post(struct pl_operation *operation)
+static void gathering_begin(struct pl_operation *operation, bool kept, const char *reason_of_copies)
 {
 	struct local_gathering *gathering = gathering_of(operation);
 
-	if (!suits(operation))
-		return false;
-	*gathering = (struct local_gathering){ .reason_of_copies = operation->route_reason };
+	*gathering = (struct local_gathering){ .reason_of_copies = reason_of_copies, .kept = kept };
 	for (unsigned i = 0; i < LOCAL_COPIES_QUEUED; i++)
 		gathering->runs[i].copy.copy = (struct pl_copy){ .sequence = i, .done = run_ended };
 	pl_list_init(&gathering->item.link);
 	operation->route_reason = reason_gather;
 	gathering_advance(operation);
+}
+
+bool local_gather_post(struct pl_operation *operation)
+{
+	const char *reason = operation->route_reason;
+
+	if (!suits(operation))
+		return false;
+	gathering_begin(operation, operation->vector && local_kept_make(operation), reason);
+	return true;
+}
+
+bool local_gather_post_kept(struct pl_operation *operation)
+{
+	const char *reason;
+
+	if (!local_kept_is_valid(operation->vector, &reason))
+		return false;
+	atomic_fetch_or(&operation->rails, 1);
+	gathering_begin(operation, true, reason);
 	return true;
 }

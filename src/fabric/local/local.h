@@ -206,6 +206,7 @@ struct local_gathering {
 	const char *reason_of_copies; /* reason of the route then */
 	bool starting; /* prevents recursion */
 	bool copies;   /* a kernel was withdrawn, or there is no room for one */
+	bool kept;     /* the kernel reads the kept list of operation->vector */
 };
 _Static_assert(sizeof(struct local_gathering) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
 
@@ -444,9 +445,6 @@ static inline bool local_segment_changes_memory(const struct pl_operation *opera
 	return pl_segment_changes_region(operation->segments, number) ||
 	       pl_segment_changes_remote(operation->segments, number);
 }
-
-/* gpu_gather.c: does a vector between GPUs by a kernel, and returns true; false: a kernel is not suited. Home. */
-bool local_gather_post(struct pl_operation *operation);
 
 /* owner_ask.c: asks the owner of device memory that this end cannot open to copy. Home. */
 void local_asking_init(struct local_asking *asking);

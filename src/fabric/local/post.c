@@ -6,7 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "fabric/local/local.h"
+#include "fabric/local/gpu_gather.h"
 
 /* Most bytes that an engine copies in one visit, so that sockets and timers get their turn. */
 #define VISIT (2 * LOCAL_CHUNK)
@@ -327,11 +327,9 @@ static bool operation_is_done_locally(struct local_endpoint *endpoint, struct pl
 {
 	bool is_local = true;
 
-	for (unsigned i = 0; is_local && i < operation->segment_count; i++) {
+	for (unsigned i = 0; is_local && i < operation->segment_count; i = local_next_memory(operation, i)) {
 		const struct pl_segment *segment = &operation->segments[i];
 
-		if (!local_segment_changes_memory(operation, i))
-			continue;
 		/* Only this operation knows the source of a large message, so it imports the source here. */
 		if (!segment->remote->fabric_data && pl_list_empty(&segment->remote->link))
 			local_imported(&endpoint->base, segment->remote);
@@ -371,11 +369,13 @@ static int do_atomic_locally(struct pl_operation *operation, struct pl_error *er
 void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct local_endpoint *endpoint = local_endpoint_of(base);
-	bool is_local = operation_is_done_locally(endpoint, operation),
-	     atomic = !kind_is_write_or_read(operation->completion.kind);
+	bool is_local, atomic = !kind_is_write_or_read(operation->completion.kind);
 	struct pl_error error;
 	int rc = -EAGAIN;
 
+	if (operation->vector && local_gather_post_kept(operation))
+		return;
+	is_local = operation_is_done_locally(endpoint, operation);
 	if (is_local && atomic)
 		rc = do_atomic_locally(operation, &error);
 	if (!is_local && !atomic && local_owner_may_copy(endpoint, operation)) {

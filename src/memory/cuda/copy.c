@@ -34,16 +34,16 @@ static CUresult begin_cuda_copy(struct cuda_gpu *gpu, CUdeviceptr device, void *
 		    : gpu->driver->cuMemcpyDtoHAsync(host, device, length, stream);
 }
 
-static int copy_and_wait(struct pl_memory *memory, size_t offset, void *host, size_t length, bool into)
+static int copy_and_wait(struct cuda_gpu *of, CUdeviceptr device, void *host, size_t length, bool into)
 {
-	struct cuda_gpu *gpu = cuda_gpu_for_copies(cuda_memory_of(memory)->gpu);
+	struct cuda_gpu *gpu = cuda_gpu_for_copies(of);
 	int mode;
 	CUresult result = cuda_enter(gpu, &mode);
 	struct cuda_clock clock;
 
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
-	result = begin_cuda_copy(gpu, cuda_address(memory, offset), host, length, into, gpu->stream, &clock);
+	result = begin_cuda_copy(gpu, device, host, length, into, gpu->stream, &clock);
 	if (result == CUDA_SUCCESS)
 		result = gpu->driver->cuStreamSynchronize(gpu->stream);
 	cuda_ended(gpu, clock);
@@ -86,12 +86,17 @@ int cuda_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *f
 
 int cuda_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length)
 {
-	return copy_and_wait(memory, offset, (void *)from, length, true);
+	return copy_and_wait(cuda_memory_of(memory)->gpu, cuda_address(memory, offset), (void *)from, length, true);
+}
+
+int cuda_copy_to_address(struct cuda_gpu *gpu, CUdeviceptr to, const void *from, size_t length)
+{
+	return copy_and_wait(gpu, to, (void *)from, length, true);
 }
 
 int cuda_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length)
 {
-	return copy_and_wait(memory, offset, to, length, false);
+	return copy_and_wait(cuda_memory_of(memory)->gpu, cuda_address(memory, offset), to, length, false);
 }
 
 static void close_direction(const struct cuda_driver *driver, struct direction *direction)

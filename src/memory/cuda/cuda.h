@@ -124,6 +124,8 @@ int cuda_copy_across(struct pl_memory *to, size_t to_offset, struct pl_memory *f
 int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t to_offset, struct pl_memory *from,
 		      size_t from_offset, size_t length, bool into, uint64_t *sequence);
 int cuda_copy_in(struct pl_memory *memory, size_t offset, const void *from, size_t length);
+/* Copies host bytes to an address of the GPU, and waits. Does not wait for the program's kernels. Returns 0 or -EFAULT. */
+int cuda_copy_to_address(struct cuda_gpu *gpu, CUdeviceptr to, const void *from, size_t length);
 int cuda_copy_out(struct pl_memory *memory, size_t offset, void *to, size_t length);
 int cuda_queue_open(const struct pl_memory *memory, struct pl_copy_queue **queue, struct pl_error *error);
 void cuda_queue_close(struct pl_copy_queue *queue);
@@ -154,6 +156,9 @@ void cuda_gather_prepare(const struct pl_memory *memory);
 void cuda_gather_close(struct cuda_gathers *gathers);
 bool cuda_gather_reaches(const struct pl_memory *memory, const struct pl_memory *other);
 struct pl_gather *cuda_gather_take(const struct pl_memory *memory, unsigned count);
+struct pl_gather_list *cuda_gather_keep(const struct pl_memory *memory, const struct pl_gather_range *ranges,
+					unsigned count);
+void cuda_gather_forget(struct pl_gather_list *list);
 int cuda_gather_start(struct pl_gather *gather, unsigned blocks);
 int cuda_gather_done(struct pl_gather *gather);
 void cuda_gather_give(struct pl_gather *gather);

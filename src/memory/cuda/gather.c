@@ -11,6 +11,7 @@
 
 #include "memory/cuda/cuda.h"
 #include "memory/cuda/gather_kernel.h"
+#include "memory/cuda/gather_list.h"
 
 /* Launches and ranges under way on a GPU: 2 MiB of locked memory. */
 #define LAUNCHES 256u
@@ -29,6 +30,7 @@ struct launch {
 	atomic_bool started;
 	uint64_t begun, asked; /* times: since when the kernel may begin; of the last question whether it failed */
 	bool given;            /* back by the caller */
+	struct pl_gather_list *list; /* kept list that the kernel reads; NULL: none */
 };
 
 /* Gathers of a GPU. They outlive the GPU's use until the kernels have left. */
@@ -39,7 +41,7 @@ struct cuda_gathers {
 	CUmodule module;
 	CUfunction kernel;
 	CUstream stream;
-	CUdeviceptr words; /* of the kernel: one launch after the other uses them */
+	CUdeviceptr words; /* of the kernel: one launch after the other uses them; then CUDA_KEPT_RANGES ranges */
 	CUdeviceptr states_there, ranges_there;
 	struct gather_state *states; /* and RANGES ranges: locked */
 	struct pl_gather_range *ranges;
@@ -48,11 +50,14 @@ struct cuda_gathers {
 	pthread_mutex_t lock;  /* protects the members below */
 	unsigned oldest, next; /* launches in use, in the order in which they were taken: oldest to next - 1 */
 	unsigned used, end;    /* ranges in use, which end before this one */
+	struct pl_list lists;  /* struct pl_gather_list, in the order of their ranges */
 	struct launch launches[LAUNCHES];
 };
 
 /* The last state is that of the launch that loads the kernel. */
 #define STATES (LAUNCHES + 1)
+/* Bytes before the kept ranges: the kernel's words, in cache lines of their own. */
+#define WORDS_BYTES 256u
 #define LOCKED_BYTES (STATES * sizeof(struct gather_state) + RANGES * sizeof(struct pl_gather_range))
 
 static struct {
@@ -86,6 +91,7 @@ static void free_gathers(struct cuda_gathers *gathers)
 	}
 	if (gathers->states)
 		munmap(gathers->states, LOCKED_BYTES);
+	cuda_lists_free(&gathers->lists);
 	pthread_mutex_destroy(&gathers->lock);
 	free(gathers);
 }
@@ -109,11 +115,43 @@ static CUresult lock_list(struct cuda_gathers *gathers)
 	return result;
 }
 
-static CUresult launch_kernel(struct cuda_gathers *gathers, CUdeviceptr ranges, CUdeviceptr state, uint32_t count,
-			      unsigned blocks)
+/* How the blocks of a launch share the ranges. */
+struct sharing {
+	uint32_t batch; /* ranges that a block takes at a time */
+	uint32_t group; /* threads that copy a range */
+};
+
+/*
+ * A batch keeps all threads of a block busy, and of a long list it is a quarter of the block's part. Groups are as small as keeps all
+ * their threads busy, so that a block copies several short ranges at a time.
+ */
+static struct sharing share_ranges(const struct pl_gather *gather, unsigned blocks)
 {
-	uint32_t batch = PL_MAX(PL_MIN(count / (blocks * 4), CUDA_GATHER_BATCH), 1u);
-	void *arguments[] = { &ranges, &state, &gathers->words, &count, &batch };
+	uint64_t mean = PL_MAX(gather->bytes / PL_MAX(gather->count, 1u), (uint64_t)1),
+		 busy = CUDA_GATHER_COPIERS * CUDA_GATHER_UNDER_WAY / mean,
+		 part = (gather->count + blocks - 1) / blocks;
+	struct sharing sharing = { .group = CUDA_GATHER_COPIERS };
+	uint64_t batch = PL_MAX(PL_MIN(busy, part), (uint64_t)gather->count / (blocks * 4));
+	uint32_t groups;
+
+	batch = PL_MAX(PL_MIN(batch, (uint64_t)CUDA_GATHER_BATCH), (uint64_t)1);
+	while (sharing.group > CUDA_GATHER_GROUP_MIN && (uint64_t)sharing.group * CUDA_GATHER_UNDER_WAY > mean &&
+	       CUDA_GATHER_COPIERS / sharing.group * 2 <= batch)
+		sharing.group /= 2;
+	/* Each group gets as many ranges. */
+	groups = CUDA_GATHER_COPIERS / sharing.group;
+	sharing.batch = (uint32_t)batch / groups * groups;
+	return sharing;
+}
+
+static CUresult launch_kernel(struct cuda_gathers *gathers, const struct pl_gather *gather, CUdeviceptr ranges,
+			      CUdeviceptr state, unsigned blocks)
+{
+	struct sharing sharing = share_ranges(gather, blocks);
+	uint64_t to_shift = gather->to_shift, from_shift = gather->from_shift;
+	uint32_t count = gather->count;
+	void *arguments[] = { &ranges,        &state,    &gathers->words, &count,
+			      &sharing.batch, &to_shift, &from_shift,     &sharing.group };
 
 	return gathers->driver->cuLaunchKernel(gathers->kernel, blocks, 1, 1, CUDA_GATHER_THREADS, 1, 1, 0,
 					       gathers->stream, arguments, NULL);
@@ -123,6 +161,7 @@ static CUresult launch_kernel(struct cuda_gathers *gathers, CUdeviceptr ranges, 
 static CUresult load_kernel(struct cuda_gathers *gathers, const struct cuda_gpu *gpu)
 {
 	const struct cuda_driver *driver = gathers->driver;
+	const struct pl_gather nothing = { .count = 0 };
 	CUresult result = driver->cuStreamCreate(&gathers->stream, CU_STREAM_NON_BLOCKING);
 
 	if (result == CUDA_SUCCESS)
@@ -130,12 +169,13 @@ static CUresult load_kernel(struct cuda_gathers *gathers, const struct cuda_gpu 
 	if (result == CUDA_SUCCESS)
 		result = driver->cuModuleGetFunction(&gathers->kernel, gathers->module, CUDA_GATHER_ENTRY);
 	if (result == CUDA_SUCCESS)
-		result = cuda_allocate_zeroed(gpu, sizeof(struct gather_state), &gathers->words);
+		result = cuda_allocate_zeroed(gpu, WORDS_BYTES + CUDA_KEPT_RANGES * sizeof(struct pl_gather_range),
+					      &gathers->words);
 	if (result == CUDA_SUCCESS)
 		result = lock_list(gathers);
 	if (result == CUDA_SUCCESS)
-		result = launch_kernel(gathers, gathers->ranges_there,
-				       gathers->states_there + LAUNCHES * sizeof(struct gather_state), 0, 1);
+		result = launch_kernel(gathers, &nothing, gathers->ranges_there,
+				       gathers->states_there + LAUNCHES * sizeof(struct gather_state), 1);
 	return result;
 }
 
@@ -153,6 +193,7 @@ static struct cuda_gathers *open_gathers(const struct cuda_gpu *gpu)
 	gathers->driver = gpu->driver;
 	gathers->context = gpu->context;
 	pthread_mutex_init(&gathers->lock, NULL);
+	pl_list_init(&gathers->lists);
 	for (unsigned i = 0; i < LAUNCHES; i++)
 		gathers->launches[i] = (struct launch){ .base.ops = &pl_cuda_memory, .gathers = gathers, .number = i };
 	result = cuda_enter(gpu, &mode);
@@ -219,6 +260,9 @@ static void free_oldest(struct cuda_gathers *gathers)
 		    (atomic_load(&launch->started) &&
 		     !atomic_load_explicit(&gathers->states[launch->number].left, memory_order_acquire)))
 			break;
+		if (launch->list)
+			cuda_list_put(launch->list);
+		launch->list = NULL;
 		gathers->used -= launch->span;
 		gathers->oldest++;
 	}
@@ -266,6 +310,8 @@ struct pl_gather *cuda_gather_take(const struct pl_memory *memory, unsigned coun
 	launch->base.ranges = gathers->ranges + launch->first;
 	launch->base.count = 0;
 	launch->base.room = count;
+	launch->base.list = NULL;
+	launch->base.bytes = launch->base.to_shift = launch->base.from_shift = 0;
 	return &launch->base;
 }
 
@@ -278,6 +324,62 @@ void cuda_gather_give(struct pl_gather *base)
 	pthread_mutex_unlock(&launch->gathers->lock);
 }
 
+/* -- kept lists --------------------------------------------------------------------------------------- */
+
+static CUdeviceptr kept_ranges_there(const struct cuda_gathers *gathers, const struct pl_gather_list *list)
+{
+	return gathers->words + WORDS_BYTES + list->first * sizeof(struct pl_gather_range);
+}
+
+struct pl_gather_list *cuda_gather_keep(const struct pl_memory *memory, const struct pl_gather_range *ranges,
+					unsigned count)
+{
+	struct cuda_gpu *gpu = cuda_memory_of(memory)->gpu;
+	struct cuda_gathers *gathers = atomic_load_explicit(&gpu->gathers, memory_order_acquire);
+	struct pl_gather_list *list;
+
+	if (!gathers)
+		return NULL;
+	pthread_mutex_lock(&gathers->lock);
+	free_oldest(gathers);
+	list = cuda_list_place(&gathers->lists, count);
+	pthread_mutex_unlock(&gathers->lock);
+	if (!list)
+		return NULL;
+	list->gathers = gathers;
+	if (cuda_copy_to_address(gpu, kept_ranges_there(gathers, list), ranges, count * sizeof(*ranges)) == 0)
+		return list;
+	cuda_gather_forget(list);
+	return NULL;
+}
+
+void cuda_gather_forget(struct pl_gather_list *list)
+{
+	struct cuda_gathers *gathers = list->gathers;
+
+	pthread_mutex_lock(&gathers->lock);
+	cuda_list_put(list);
+	pthread_mutex_unlock(&gathers->lock);
+}
+
+/* The launch uses its kept list until the kernel has left. Returns the address of its ranges for the kernel. */
+static CUdeviceptr ranges_of_launch(struct launch *launch)
+{
+	struct cuda_gathers *gathers = launch->gathers;
+	struct pl_gather_list *list = launch->base.list;
+
+	if (!list)
+		return gathers->ranges_there + launch->first * sizeof(*launch->base.ranges);
+	pthread_mutex_lock(&gathers->lock);
+	list->users++;
+	launch->list = list;
+	pthread_mutex_unlock(&gathers->lock);
+	launch->base.count = list->count;
+	return kept_ranges_there(gathers, list);
+}
+
+/* -- launches ----------------------------------------------------------------------------------------- */
+
 bool cuda_gather_reaches(const struct pl_memory *memory, const struct pl_memory *other)
 {
 	const struct cuda_memory *own = cuda_memory_of(memory), *there = cuda_memory_of(other);
@@ -286,14 +388,13 @@ bool cuda_gather_reaches(const struct pl_memory *memory, const struct pl_memory 
 	return there->beside == own->gpu && cuda_buffer_id(own->gpu->driver, memory->address) == own->pointer.buffer_id;
 }
 
-/* -- launches ----------------------------------------------------------------------------------------- */
-
 int cuda_gather_start(struct pl_gather *base, unsigned blocks)
 {
 	struct launch *launch = launch_of(base);
 	struct cuda_gathers *gathers = launch->gathers;
 	const struct cuda_driver *driver = gathers->driver;
 	struct gather_state *state = &gathers->states[launch->number];
+	CUdeviceptr ranges = ranges_of_launch(launch);
 	CUresult result;
 	int mode;
 
@@ -304,8 +405,7 @@ int cuda_gather_start(struct pl_gather *base, unsigned blocks)
 	result = cuda_enter_context(driver, gathers->context, &mode);
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
-	result = launch_kernel(gathers, gathers->ranges_there + launch->first * sizeof(*base->ranges),
-			       gathers->states_there + launch->number * sizeof(*state), base->count,
+	result = launch_kernel(gathers, base, ranges, gathers->states_there + launch->number * sizeof(*state),
 			       PL_MIN(blocks, base->count));
 	cuda_leave_context(driver, mode);
 	launch->begun = launch->asked = pl_now();

@@ -4,10 +4,11 @@
  * 7.0 or later).
  *
  * Each block has 17 warps. The first takes ranges from the list, `batch` at a time, and puts them into one of two boxes of
- * shared memory, while the others copy the ranges of the other box. Blocks take ranges until none is left, so that any block
+ * shared memory, while the others copy the ranges of the other box, in groups of `group` threads: each group copies a range,
+ * with four words of 16 bytes under way for each thread. Blocks take ranges until none is left, so that any block
  * that runs finishes the work, even if the multiprocessors have no room for the others.
  *
- * words, in the memory of the GPU: +0 decision (0 none, 3 being made, 1 copy, 2 touch no memory), +4 ranges taken, +8 ranges
+ * words, in the memory of the GPU: +0 decision (0 none yet, 1 copy, 2 touch no memory), +4 ranges taken, +8 ranges
  * copied, +12 blocks that ended. The last block clears them for the next launch, and stores `left`.
  * host, in locked host memory (struct gather_state): +0 started, +4 withdrawn, +8 result, +12 left.
  *
@@ -27,7 +28,10 @@ const char cuda_gather_kernel[] =
 	"\t.param .u64 host,\n"
 	"\t.param .u64 words,\n"
 	"\t.param .u32 count,\n"
-	"\t.param .u32 batch\n"
+	"\t.param .u32 batch,\n"
+	"\t.param .u64 to_shift,\n"
+	"\t.param .u64 from_shift,\n"
+	"\t.param .u32 group\n"
 	")\n"
 	"{\n"
 	"\t.shared .align 16 .b8 boxes[2080];\n"
@@ -40,10 +44,23 @@ const char cuda_gather_kernel[] =
 	"\tld.param.u64 %d3, [words];\n"
 	"\tld.param.u32 %r1, [count];\n"
 	"\tld.param.u32 %r40, [batch];\n"
+	"\tld.param.u64 %d21, [to_shift];\n"
+	"\tld.param.u64 %d22, [from_shift];\n"
+	"\tld.param.u32 %r43, [group];\n"
 	"\tmov.u32 %r2, %tid.x;\n"
 	"\tmov.u64 %d4, boxes;\n" /* present box */
 	"\tadd.u64 %d5, %d4, 1040;\n" /* other box */
 	"\tmov.u32 %r3, 0;\n" /* ranges that this block copied */
+	"\tmov.u32 %r4, 0;\n" /* 1: this thread decides */
+	/* place among the threads that copy: group, number of groups, number in the group, and bytes of a step of the group */
+	"\tsub.u32 %r13, %r2, 32;\n"
+	"\tdiv.u32 %r44, %r13, %r43;\n"
+	"\tmov.u32 %r45, 512;\n"
+	"\tdiv.u32 %r45, %r45, %r43;\n"
+	"\trem.u32 %r13, %r13, %r43;\n"
+	"\tmul.wide.u32 %d23, %r43, 16;\n"
+	"\tmul.lo.u32 %r46, %r43, 3;\n"
+	"\tmul.lo.u32 %r47, %r43, 4;\n"
 	"\tmov.u32 %r5, 0;\n" /* decision: 0 unknown, 1 copy, 2 touch no memory */
 	"\tsetp.ne.u32 %p1, %r2, 0;\n" /* not the first thread */
 	"\tsetp.ge.u32 %p6, %r2, 32;\n" /* of the warps that copy */
@@ -53,6 +70,18 @@ const char cuda_gather_kernel[] =
 	"\tmov.u32 %r9, 0;\n"
 	"\t@!%p1 atom.relaxed.gpu.global.add.u32 %r9, [%d3+4], %r40;\n"
 	"\tshfl.sync.idx.b32 %r9, %r9, 0, 31, 0xffffffff;\n"
+	/*
+	 * The block that took the first ranges runs, so that it decides. Its fence comes before the list, which would delay it.
+	 */
+	"\tor.b32 %r6, %r9, %r2;\n"
+	"\tor.b32 %r6, %r6, %r5;\n"
+	"\tsetp.ne.u32 %p3, %r6, 0;\n"
+	"\t@%p3 bra LIST;\n"
+	"\tmov.u32 %r4, 1;\n"
+	"\tst.relaxed.sys.global.u32 [%d2], 1;\n"
+	"\tfence.sc.sys;\n"
+	"\tld.relaxed.sys.global.u32 %r7, [%d2+4];\n"
+	"LIST:\n"
 	"\tsetp.lt.u32 %p4, %r9, %r1;\n"
 	"\tadd.u32 %r41, %r9, %r2;\n"
 	"\tsetp.lt.and.u32 %p4, %r2, %r40, %p4;\n"
@@ -64,27 +93,23 @@ const char cuda_gather_kernel[] =
 	"\tsetp.ne.u32 %p2, %r5, 0;\n"
 	"\t@%p2 bra FILL;\n"
 	"\t@%p1 bra SHARE;\n"
-	/* the first block that runs decides */
-	"\tatom.relaxed.gpu.global.cas.b32 %r5, [%d3], 0, 3;\n"
-	"\tsetp.ne.u32 %p2, %r5, 0;\n"
+	"\tsetp.eq.u32 %p2, %r4, 0;\n"
 	"\t@%p2 bra AWAIT;\n"
-	"\tst.relaxed.sys.global.u32 [%d2], 1;\n"
-	"\tfence.sc.sys;\n"
-	"\tld.relaxed.sys.global.u32 %r7, [%d2+4];\n"
 	"\tsetp.ne.u32 %p3, %r7, 0;\n"
 	"\tselp.u32 %r5, 2, 1, %p3;\n"
 	"\tst.relaxed.gpu.global.u32 [%d3], %r5;\n"
 	"\t@%p3 st.relaxed.sys.global.u32 [%d2+8], %r5;\n"
 	"\tbra SHARE;\n"
 	"AWAIT:\n"
-	"\tsetp.ne.u32 %p2, %r5, 3;\n"
-	"\t@%p2 bra SHARE;\n"
 	"\tld.relaxed.gpu.global.u32 %r5, [%d3];\n"
-	"\tbra AWAIT;\n"
+	"\tsetp.eq.u32 %p2, %r5, 0;\n"
+	"\t@%p2 bra AWAIT;\n"
 	"SHARE:\n"
 	"\tshfl.sync.idx.b32 %r5, %r5, 0, 31, 0xffffffff;\n"
 	"FILL:\n"
 	"\tsetp.eq.and.u32 %p4, %r5, 1, %p4;\n"
+	"\tadd.u64 %d7, %d7, %d21;\n"
+	"\tadd.u64 %d8, %d8, %d22;\n"
 	"\tmul.wide.u32 %d6, %r2, 32;\n"
 	"\tadd.u64 %d6, %d19, %d6;\n"
 	"\t@%p4 st.volatile.shared.v2.u64 [%d6], {%d7, %d8};\n"
@@ -102,12 +127,17 @@ const char cuda_gather_kernel[] =
 	"\tadd.u32 %r3, %r3, %r11;\n"
 	"\tmov.u64 %d19, %d5;\n"
 	"\t@!%p6 bra TAKE;\n"
-	"\tsub.u32 %r13, %r2, 32;\n" /* number of this thread among those that copy */
-	"\tmov.u64 %d20, %d4;\n"
+	"\tmul.wide.u32 %d20, %r44, 32;\n"
+	"\tadd.u64 %d20, %d4, %d20;\n"
+	"\tmov.u32 %r48, %r44;\n" /* range of this group */
 	"RANGE:\n"
+	"\tsetp.ge.u32 %p8, %r48, %r11;\n"
+	"\t@%p8 bra NEXT;\n"
 	"\tld.volatile.shared.v2.u64 {%d10, %d11}, [%d20];\n" /* to, from */
 	"\tld.volatile.shared.u32 %r12, [%d20+16];\n" /* bytes */
-	"\tadd.u64 %d20, %d20, 32;\n"
+	"\tmul.wide.u32 %d12, %r45, 32;\n"
+	"\tadd.u64 %d20, %d20, %d12;\n"
+	"\tadd.u32 %r48, %r48, %r45;\n"
 	/* bytes before the first whole word; all, if the two addresses are not aligned alike */
 	"\txor.b64 %d12, %d10, %d11;\n"
 	"\tand.b64 %d12, %d12, 15;\n"
@@ -126,7 +156,7 @@ const char cuda_gather_kernel[] =
 	"\tld.global.u8 %h1, [%d14];\n"
 	"\tadd.u64 %d14, %d10, %d13;\n"
 	"\tst.global.u8 [%d14], %h1;\n"
-	"\tadd.u32 %r15, %r15, 512;\n"
+	"\tadd.u32 %r15, %r15, %r43;\n"
 	"\tbra HEAD;\n"
 	"WORDS:\n"
 	"\tsub.u32 %r16, %r12, %r14;\n"
@@ -139,29 +169,35 @@ const char cuda_gather_kernel[] =
 	"\tadd.u64 %d16, %d16, %d17;\n"
 	"\tmov.u32 %r15, %r13;\n"
 	"MANY:\n"
-	"\tadd.u32 %r18, %r15, 1536;\n"
+	"\tadd.u32 %r18, %r15, %r46;\n"
 	"\tsetp.ge.u32 %p8, %r18, %r17;\n"
 	"\t@%p8 bra FEW;\n"
+	"\tadd.u64 %d24, %d15, %d23;\n"
+	"\tadd.u64 %d25, %d24, %d23;\n"
+	"\tadd.u64 %d26, %d25, %d23;\n"
+	"\tadd.u64 %d27, %d16, %d23;\n"
+	"\tadd.u64 %d28, %d27, %d23;\n"
+	"\tadd.u64 %d29, %d28, %d23;\n"
 	"\tld.global.v4.u32 {%r20, %r21, %r22, %r23}, [%d15];\n"
-	"\tld.global.v4.u32 {%r24, %r25, %r26, %r27}, [%d15+8192];\n"
-	"\tld.global.v4.u32 {%r28, %r29, %r30, %r31}, [%d15+16384];\n"
-	"\tld.global.v4.u32 {%r32, %r33, %r34, %r35}, [%d15+24576];\n"
+	"\tld.global.v4.u32 {%r24, %r25, %r26, %r27}, [%d24];\n"
+	"\tld.global.v4.u32 {%r28, %r29, %r30, %r31}, [%d25];\n"
+	"\tld.global.v4.u32 {%r32, %r33, %r34, %r35}, [%d26];\n"
 	"\tst.global.v4.u32 [%d16], {%r20, %r21, %r22, %r23};\n"
-	"\tst.global.v4.u32 [%d16+8192], {%r24, %r25, %r26, %r27};\n"
-	"\tst.global.v4.u32 [%d16+16384], {%r28, %r29, %r30, %r31};\n"
-	"\tst.global.v4.u32 [%d16+24576], {%r32, %r33, %r34, %r35};\n"
-	"\tadd.u64 %d15, %d15, 32768;\n"
-	"\tadd.u64 %d16, %d16, 32768;\n"
-	"\tadd.u32 %r15, %r15, 2048;\n"
+	"\tst.global.v4.u32 [%d27], {%r24, %r25, %r26, %r27};\n"
+	"\tst.global.v4.u32 [%d28], {%r28, %r29, %r30, %r31};\n"
+	"\tst.global.v4.u32 [%d29], {%r32, %r33, %r34, %r35};\n"
+	"\tadd.u64 %d15, %d26, %d23;\n"
+	"\tadd.u64 %d16, %d29, %d23;\n"
+	"\tadd.u32 %r15, %r15, %r47;\n"
 	"\tbra MANY;\n"
 	"FEW:\n"
 	"\tsetp.ge.u32 %p8, %r15, %r17;\n"
 	"\t@%p8 bra TAIL;\n"
 	"\tld.global.v4.u32 {%r20, %r21, %r22, %r23}, [%d15];\n"
 	"\tst.global.v4.u32 [%d16], {%r20, %r21, %r22, %r23};\n"
-	"\tadd.u64 %d15, %d15, 8192;\n"
-	"\tadd.u64 %d16, %d16, 8192;\n"
-	"\tadd.u32 %r15, %r15, 512;\n"
+	"\tadd.u64 %d15, %d15, %d23;\n"
+	"\tadd.u64 %d16, %d16, %d23;\n"
+	"\tadd.u32 %r15, %r15, %r43;\n"
 	"\tbra FEW;\n"
 	"TAIL:\n"
 	"\tand.b32 %r19, %r16, 15;\n" /* bytes after the last whole word */
@@ -175,9 +211,7 @@ const char cuda_gather_kernel[] =
 	"\tadd.u64 %d14, %d10, %d13;\n"
 	"\tst.global.u8 [%d14], %h1;\n"
 	"COPIED:\n"
-	"\tsub.u32 %r11, %r11, 1;\n"
-	"\tsetp.ne.u32 %p8, %r11, 0;\n"
-	"\t@%p8 bra RANGE;\n"
+	"\tbra RANGE;\n"
 	"NEXT:\n"
 	"\tmov.u64 %d18, %d4;\n"
 	"\tmov.u64 %d4, %d5;\n"

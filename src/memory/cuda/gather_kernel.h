@@ -13,6 +13,11 @@ extern const char cuda_gather_kernel[];
 #define CUDA_GATHER_THREADS 544u
 /* Most ranges that a block takes at a time. */
 #define CUDA_GATHER_BATCH 32u
+/* Threads of a block that copy, and the fewest of them in a group, which copies one range. */
+#define CUDA_GATHER_COPIERS 512u
+#define CUDA_GATHER_GROUP_MIN 64u
+/* Bytes that each thread has under way. */
+#define CUDA_GATHER_UNDER_WAY 64u
 
 /* Words in locked host memory that a launch of the kernel and the host share. */
 struct gather_state {
