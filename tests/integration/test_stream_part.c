@@ -395,6 +395,74 @@ static void test_two_attaches(void *argument)
 	attach_twice(argument, true);
 }
 
+/*
+ * A subscriber had frames of an instance whose sequences lie beyond those of the next one, and gives up before the next one
+ * answers. The connection must outlive the message by which the subscriber leaves.
+ */
+static void give_up_attach(const struct setting *setting, bool push)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_stream_frame *frame;
+	struct part_rig rig;
+	struct pl_error error;
+
+	options.push = push;
+	part_rig_open(&rig, setting, 500, &options);
+	part_publish(rig.publisher, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		check_ok(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, &error) == 1 ? 0 : -EIO, &error);
+		pl_frame_release(frame);
+	}
+	pl_publisher_close(rig.publisher);
+	while (is_connected(&rig))
+		progress(&rig.environment);
+	part_publisher_open(&rig, 0);
+	part_publish(rig.publisher, 1);
+	pump_stop(&rig.pump);
+	check_number(pl_subscriber_attach(rig.subscriber, rig.environment.near_peer, SECOND / 20, &error), -ETIMEDOUT);
+	pump_start(&rig.environment, &rig.pump, rig.environment.far);
+	check_ok(pl_subscriber_attach(rig.subscriber, rig.environment.near_peer, AMPLE_TIME, &error), &error);
+	check_number(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, NULL), -ESTALE);
+	part_rig_close(&rig);
+}
+
+static void test_impatient_attach(void *argument)
+{
+	give_up_attach(argument, false);
+	give_up_attach(argument, true);
+}
+
+/* The same with an answer that the subscriber cannot accept: it holds a frame, and the next instance has other slots. */
+static void test_refused_attach(void *argument)
+{
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_stream_frame *frame;
+	struct part_rig rig;
+	struct pl_error error;
+
+	part_rig_open(&rig, argument, 500, NULL);
+	part_publish(rig.publisher, 2);
+	check_ok(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, &error) == 1 ? 0 : -EIO, &error);
+	/* The program does not learn of this instance: the subscriber has its restart still to tell. */
+	pl_publisher_close(rig.publisher);
+	while (is_connected(&rig))
+		progress(&rig.environment);
+	part_publisher_open(&rig, 400);
+	check_ok(pl_subscriber_attach(rig.subscriber, rig.environment.near_peer, AMPLE_TIME, &error), &error);
+	pl_publisher_close(rig.publisher);
+	while (is_connected(&rig))
+		progress(&rig.environment);
+	options.slot_bytes = 2 * SLOT;
+	check_ok(pl_publisher_open(rig.environment.far, "cam0", &options, &rig.publisher, &error), &error);
+	check_number(pl_subscriber_attach(rig.subscriber, rig.environment.near_peer, AMPLE_TIME, &error), -EBUSY);
+	check_text(error.id, "STREAM-HELD");
+	pl_frame_release(frame);
+	while (pl_subscriber_take(rig.subscriber, &frame, 1, 0, NULL) == 1)
+		pl_frame_release(frame);
+	check_ok(pl_subscriber_attach(rig.subscriber, rig.environment.near_peer, AMPLE_TIME, &error), &error);
+	part_rig_close(&rig);
+}
+
 /* -- frames that are pushed ------------------------------------------------------------------------------------------ */
 
 static void pushed_rig_open(struct part_rig *rig, const struct setting *setting, unsigned queue)
@@ -692,6 +760,9 @@ int main(void)
 		{ "published meanwhile", test_published_meanwhile, &part_tcp_manual, 20 },
 		{ "impatient tcp", test_impatient, &part_tcp_manual, 20 },
 		{ "impatient local", test_impatient, &part_local_manual, 20 },
+		{ "impatient attach tcp", test_impatient_attach, &part_tcp_manual, 20 },
+		{ "impatient attach local", test_impatient_attach, &part_local_manual, 20 },
+		BOTH("refused attach", test_refused_attach, 20),
 		{ "silence", test_silence, &part_tcp_manual, 20 },
 		ALL("pushed", test_pushed, 20),
 		BOTH("pushed slot is kept", test_pushed_slot_is_kept, 30),
