@@ -418,6 +418,7 @@ int pl_subscriber_connect(struct pl_subscriber *subscriber, struct pl_peer *peer
 			       "the other end (%s) does not push frames", peer->software);
 	pl_lock_take(&subscriber->lock);
 	presented = subscriber->presented;
+	subscriber->subscription++;
 	pl_lock_release(&subscriber->lock);
 	rc = pl_presented_token_check(&presented, peer, "pl_subscriber_open", subscriber->name, error);
 	if (rc < 0)

@@ -94,8 +94,9 @@ struct pl_subscriber {
 	struct pl_ring_geometry geometry;      /* of the present memory; slots 0: there is none */
 	uint64_t claimed, published;           /* newest known */
 	uint64_t read_claimed, read_published; /* newest that checks have read */
-	uint64_t part_published; /* newest that reads of parts have found, in the subscription `part_number` */
-	uint32_t part_number;
+	uint64_t subscription;   /* counts the subscriptions of all connections; the present one has this number */
+	uint64_t part_published; /* newest that reads of parts have found, in the subscription `part_subscription` */
+	uint64_t part_subscription;
 	struct pl_stream_check checks[PL_CHECKS_MAX + 1]; /* the last one is that of pl_checks_look() */
 	uint64_t check_count; /* checks that have begun */
 	/* By the last announcement of the present subscription. Before the subscriber is live they are all that it knows. */

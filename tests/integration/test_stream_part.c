@@ -714,36 +714,66 @@ static void *read_early(void *argument)
  * A frame is written and published while a part of it is being read, after each number of steps of the publisher's end.
  * The read may come too early, but must never return bytes from before the publication.
  */
-static void test_published_meanwhile(void *argument)
+static void publish_while_reading(struct part_rig *rig)
 {
 	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
-	struct part_rig rig;
 	struct pl_error error;
 
 	options.length = SLOT;
-	part_rig_open(&rig, argument, 0, NULL);
-	pump_stop(&rig.pump);
 	for (unsigned steps = 0; steps < 24; steps++) {
 		struct pl_frame_info info;
-		struct pl_stream_frame *frame = loan_frame(rig.publisher, &info);
-		struct early_read read = { .rig = &rig, .sequence = info.sequence };
+		struct pl_stream_frame *frame = loan_frame(rig->publisher, &info);
+		struct early_read read = { .rig = rig, .sequence = info.sequence };
 		pthread_t thread;
 
 		check_number(pthread_create(&thread, NULL, read_early, &read), 0);
 		for (unsigned i = 0; i < steps; i++) {
 			sleep_ms(1);
-			pl_poll(rig.environment.far, NULL, 0);
+			pl_poll(rig->environment.far, NULL, 0);
 		}
 		frame_fill(&info, SLOT);
 		check_ok(pl_frame_publish(frame, &options, &error), &error);
 		while (!atomic_load(&read.done))
-			pl_poll(rig.environment.far, NULL, 0);
+			pl_poll(rig->environment.far, NULL, 0);
 		pthread_join(thread, NULL);
 		if (read.status == 0)
-			pattern_check(rig.buffer.bytes, SLOT - 2, info.sequence, 0);
+			pattern_check(rig->buffer.bytes, SLOT - 2, info.sequence, 0);
 		else
 			check_number(read.status, -EAGAIN);
 	}
+}
+
+static void test_published_meanwhile(void *argument)
+{
+	struct part_rig rig;
+
+	part_rig_open(&rig, argument, 0, NULL);
+	pump_stop(&rig.pump);
+	publish_while_reading(&rig);
+	part_rig_close(&rig);
+}
+
+/*
+ * The same with another instance over another connection, whose subscription has the number of the first one. The subscriber has
+ * read a later sequence of the first instance before its announcement came.
+ */
+static void test_published_after_restart(void *argument)
+{
+	struct pl_stream_frame *frame;
+	struct part_rig rig;
+	int rc;
+
+	part_rig_open(&rig, argument, 1000, NULL);
+	part_publish(rig.publisher, 1);
+	part_check(&rig, 1000, 0, 1000);
+	pl_publisher_close(rig.publisher);
+	part_publisher_open(&rig, 0);
+	part_attach(&rig);
+	while ((rc = pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, NULL)) == 1)
+		pl_frame_release(frame);
+	check_number(rc, -ESTALE);
+	pump_stop(&rig.pump);
+	publish_while_reading(&rig);
 	part_rig_close(&rig);
 }
 
@@ -758,6 +788,7 @@ int main(void)
 		{ "blocking", test_blocking, &part_local_threads, 20 },
 		BOTH("connections", test_connections, 20),
 		{ "published meanwhile", test_published_meanwhile, &part_tcp_manual, 20 },
+		{ "published after restart", test_published_after_restart, &part_tcp_manual, 20 },
 		{ "impatient tcp", test_impatient, &part_tcp_manual, 20 },
 		{ "impatient local", test_impatient, &part_local_manual, 20 },
 		{ "impatient attach tcp", test_impatient_attach, &part_tcp_manual, 20 },
