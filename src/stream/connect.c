@@ -438,14 +438,40 @@ int pl_subscriber_connect(struct pl_subscriber *subscriber, struct pl_peer *peer
 	return rc;
 }
 
+/* Returns false if another thread attaches the subscriber: each call has its own peer and its own answer. */
+static bool begin_attach(struct pl_subscriber *subscriber)
+{
+	bool attaching;
+
+	pl_lock_take(&subscriber->lock);
+	attaching = subscriber->attaching;
+	subscriber->attaching = true;
+	pl_lock_release(&subscriber->lock);
+	return !attaching;
+}
+
+static void end_attach(struct pl_subscriber *subscriber)
+{
+	pl_lock_take(&subscriber->lock);
+	subscriber->attaching = false;
+	pl_lock_release(&subscriber->lock);
+}
+
 int pl_subscriber_attach(struct pl_subscriber *subscriber, struct pl_peer *peer, uint64_t timeout,
 			 struct pl_error *error)
 {
 	uint64_t deadline = pl_deadline(pl_now(), timeout);
+	int rc;
 
 	if (peer->context != subscriber->context)
 		return pl_fail(error, -EINVAL, "PEER-FOREIGN", "pl_subscriber_attach", subscriber->name,
 			       "connect with the subscriber's context", "the peer belongs to another context");
+	if (!begin_attach(subscriber))
+		return pl_fail(error, -EBUSY, "STREAM-ATTACHING", "pl_subscriber_attach", subscriber->name,
+			       "let one thread attach, and wait for its result",
+			       "another thread attaches the subscriber");
 	pl_subscriber_detach(subscriber);
-	return pl_subscriber_connect(subscriber, peer, deadline, error);
+	rc = pl_subscriber_connect(subscriber, peer, deadline, error);
+	end_attach(subscriber);
+	return rc;
 }

@@ -116,6 +116,7 @@ struct pl_subscriber {
 	struct pl_list placed;     /* frames in a view that the program holds */
 	struct pl_ring_view *view; /* of the present subscription, while frames are used in place; else NULL */
 	bool closing;              /* all frames become invalid */
+	bool attaching;            /* a thread is in pl_subscriber_attach() */
 	bool leaving;              /* push: true after UNSUBSCRIBE was sent */
 	uint64_t leave_end;        /* time at which the wait for CLOSED ends, in ns */
 	bool written;              /* push: the publisher has answered that: no write is under way */
