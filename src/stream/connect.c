@@ -65,8 +65,9 @@ static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_rin
 	struct pl_frame_memory memory;
 	int rc;
 
-	if (subscriber->memory.frames && subscriber->geometry.slot_stride == geometry->slot_stride &&
-	    subscriber->geometry.descriptor_stride == geometry->descriptor_stride && !subscriber->unclean)
+	/* The memory may be that of an answer whose subscription did not begin. */
+	if (subscriber->memory.frames && subscriber->memory.slot_stride == geometry->slot_stride &&
+	    subscriber->memory.descriptor_stride == geometry->descriptor_stride && !subscriber->unclean)
 		return 0;
 	if (has_frames(subscriber))
 		return pl_fail(error, -EBUSY, "STREAM-HELD", "pl_subscriber_attach", subscriber->name,
