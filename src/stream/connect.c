@@ -6,12 +6,27 @@
 
 /* -- memory ---------------------------------------------------------------------------------------------------------- */
 
-/* Replaces the memory, which nothing reads or holds any longer, and frees the old one. */
-static void replace_memory(struct pl_subscriber *subscriber, const struct pl_frame_memory *memory, unsigned ahead)
+/*
+ * True if a call uses the memory, or the program holds frames or can take some. A read that began on a held frame keeps the memory
+ * after the frame's release. subscriber->lock is held.
+ */
+static bool memory_is_used(const struct pl_subscriber *subscriber)
 {
-	struct pl_frame_memory old = subscriber->memory;
+	return subscriber->memory_users || subscriber->held || subscriber->reading ||
+	       !pl_list_empty(&subscriber->window);
+}
+
+/* Replaces the memory, and frees the old one. Returns false if that is used. */
+static bool replace_memory(struct pl_subscriber *subscriber, const struct pl_frame_memory *memory, unsigned ahead)
+{
+	struct pl_frame_memory old;
 
 	pl_lock_take(&subscriber->lock);
+	if (memory_is_used(subscriber)) {
+		pl_lock_release(&subscriber->lock);
+		return false;
+	}
+	old = subscriber->memory;
 	subscriber->memory = *memory;
 	subscriber->ahead = ahead;
 	subscriber->unclean = false;
@@ -23,18 +38,25 @@ static void replace_memory(struct pl_subscriber *subscriber, const struct pl_fra
 	}
 	pl_lock_release(&subscriber->lock);
 	pl_frame_memory_close(&old, subscriber->context);
+	return true;
 }
 
-/* True if the program holds frames, or can take some. */
 static bool has_frames(struct pl_subscriber *subscriber)
 {
 	bool has;
 
 	pl_lock_take(&subscriber->lock);
-	/* A read that began on a held frame keeps the memory after the frame's release. */
-	has = subscriber->held || subscriber->reading || !pl_list_empty(&subscriber->window);
+	has = memory_is_used(subscriber);
 	pl_lock_release(&subscriber->lock);
 	return has;
+}
+
+static int fail_held(const struct pl_subscriber *subscriber, struct pl_error *error)
+{
+	return pl_fail(error, -EBUSY, "STREAM-HELD", "pl_subscriber_attach", subscriber->name,
+		       "take and release all frames, then attach",
+		       subscriber->unclean ? "a lost publisher may still write, and frames beside its slots are in use"
+					   : "the new instance has other slots, and frames of the old one are in use");
 }
 
 /*
@@ -70,11 +92,7 @@ static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_rin
 	    subscriber->memory.descriptor_stride == geometry->descriptor_stride && !subscriber->unclean)
 		return 0;
 	if (has_frames(subscriber))
-		return pl_fail(error, -EBUSY, "STREAM-HELD", "pl_subscriber_attach", subscriber->name,
-			       "take and release all frames, then attach",
-			       subscriber->unclean
-				       ? "a lost publisher may still write, and frames beside its slots are in use"
-				       : "the new instance has other slots, and frames of the old one are in use");
+		return fail_held(subscriber, error);
 	if (size > subscriber->memory_bytes)
 		return pl_fail(error, -EMSGSIZE, "STREAM-MEMORY", "pl_subscriber_open", subscriber->name,
 			       "raise pl_subscriber_options.memory_bytes, or lower queue and held",
@@ -89,9 +107,15 @@ static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_rin
 		rc = pl_frame_memory_open(&memory, subscriber->context, subscriber->memory_kind, geometry, least,
 					  access, error);
 	}
-	if (rc == 0)
-		replace_memory(subscriber, &memory, ahead);
-	return rc;
+	if (rc < 0 || replace_memory(subscriber, &memory, ahead))
+		return rc;
+	/*
+	 * Another thread has taken a frame for a CUDA stream meanwhile. The driver frees GPU memory only when the stream has stopped to
+	 * wait for that frame, which it does without a connection.
+	 */
+	pl_subscriber_detach(subscriber);
+	pl_frame_memory_close(&memory, subscriber->context);
+	return fail_held(subscriber, error);
 }
 
 /* -- question and answer -------------------------------------------------------------------------------------------- */

@@ -135,6 +135,7 @@ struct pl_subscriber {
 	struct pl_list promises;   /* frames that streams wait for, and that no sequence has yet */
 	bool promises_take_long;   /* the last stream has waited for longer than the engine polls */
 	unsigned window_count, held;
+	unsigned memory_users; /* calls of pl_subscriber_take_on() that may use the memory */
 	struct pl_laps laps; /* of frames that were being read */
 	unsigned reading;    /* reads under way, with those of the cursors */
 	enum pl_route route; /* of the last payload that was read, and the reason */
