@@ -424,7 +424,9 @@ void pl_subscriber_pause(struct pl_subscriber *subscriber, bool paused);
  * holds are missed. If the peer has another instance of the stream, the next pl_subscriber_take() that finds no earlier
  * frame returns -ESTALE, and the accounts begin again with that instance's oldest frame.
  *
- * @return as pl_subscriber_open(). After a failure the subscriber is without a connection
+ * @return as pl_subscriber_open(). After a failure the subscriber is without a connection. -EBUSY with STREAM-ATTACHING
+ *         while another thread attaches the subscriber: then this call changes nothing. -EBUSY with STREAM-HELD if the program
+ *         has frames, or takes one meanwhile, and the ring has other slots
  */
 int pl_subscriber_attach(struct pl_subscriber *subscriber, struct pl_peer *peer, uint64_t timeout,
 			 struct pl_error *error);

@@ -351,6 +351,20 @@ int pl_region_share(struct pl_region *region, const struct pl_grant_options *giv
 	return 0;
 }
 
+void pl_grant_shut(struct pl_context *context, const uint8_t *data)
+{
+	struct pl_token token;
+	struct pl_grant *grant;
+
+	if (pl_token_decode(data, PL_TOKEN_SIZE, &token) < 0)
+		return;
+	pthread_mutex_lock(&context->grant_lock);
+	grant = grant_find(context, token.grant, token.secret);
+	if (grant)
+		grant_shut(grant);
+	pthread_mutex_unlock(&context->grant_lock);
+}
+
 bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region, const uint8_t *data)
 {
 	struct pl_token token;
@@ -453,24 +467,6 @@ int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct
 }
 
 /* -- the end of a region ------------------------------------------------------------------------ */
-
-void pl_region_destroy(struct pl_region *region)
-{
-	struct pl_context *context = region->context;
-	struct pl_list ended;
-
-	pl_list_init(&ended);
-	pthread_mutex_lock(&context->lock);
-	pl_list_remove(&region->link);
-	pthread_mutex_unlock(&context->lock);
-	pthread_mutex_lock(&context->grant_lock);
-	pl_registrations_release(&region->registrations, &ended);
-	pthread_mutex_unlock(&context->grant_lock);
-	pl_registrations_finish(&ended);
-	pl_region_await_registrations(region);
-	pl_memory_release(&region->memory);
-	pl_free(&context->allocator, region);
-}
 
 int pl_region_deregister(struct pl_region *region)
 {

@@ -75,6 +75,8 @@ void pl_expiry_watch(struct pl_context *context);
 
 /* Creates a grant, with checked options. Its token is not given out yet. NULL: no memory. */
 struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_options *options);
+/* Ends the uses of a token that is revoked next. The waits for several tokens, which are all shut first, pass together. */
+void pl_grant_shut(struct pl_context *context, const uint8_t *token);
 /* Revokes a token; of this region only, unless it is NULL. The caller then runs pl_context_barrier(). */
 bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region, const uint8_t *token);
 

@@ -14,6 +14,16 @@ struct reconnect {
 	uint64_t deadline;
 };
 
+/* Adds a reference. Returns false if the last one has gone: its thread waits for the context's lock to free the region. */
+static bool hold_remote(struct pl_remote *remote)
+{
+	unsigned references = atomic_load(&remote->references);
+
+	while (references && !atomic_compare_exchange_weak(&remote->references, &references, references + 1))
+		;
+	return references;
+}
+
 /* Collects the remote regions of a peer, with a reference each.  Returns 0 or -ENOMEM. */
 static int collect_remotes(struct reconnect *reconnect, const struct pl_peer *peer)
 {
@@ -31,10 +41,8 @@ static int collect_remotes(struct reconnect *reconnect, const struct pl_peer *pe
 	pl_list_for_each(at, &peer->remotes) {
 		struct pl_remote *remote = pl_list_entry(at, struct pl_remote, peer_link);
 
-		if (rc < 0 || remote->internal)
-			continue;
-		atomic_fetch_add(&remote->references, 1);
-		reconnect->imports[reconnect->count++].remote = remote;
+		if (rc == 0 && !remote->internal && hold_remote(remote))
+			reconnect->imports[reconnect->count++].remote = remote;
 	}
 	pthread_mutex_unlock(&context->lock);
 	return rc;

@@ -202,3 +202,21 @@ int pl_region_copy_out(struct pl_region *region, size_t offset, void *to, size_t
 {
 	return copy_region(region, offset, to, length, false, "pl_region_copy_out", error);
 }
+
+void pl_region_destroy(struct pl_region *region)
+{
+	struct pl_context *context = region->context;
+	struct pl_list ended;
+
+	pl_list_init(&ended);
+	pthread_mutex_lock(&context->lock);
+	pl_list_remove(&region->link);
+	pthread_mutex_unlock(&context->lock);
+	pthread_mutex_lock(&context->grant_lock);
+	pl_registrations_release(&region->registrations, &ended);
+	pthread_mutex_unlock(&context->grant_lock);
+	pl_registrations_finish(&ended);
+	pl_region_await_registrations(region);
+	pl_memory_release(&region->memory);
+	pl_free(&context->allocator, region);
+}

@@ -12,6 +12,8 @@
 #define ROUNDS_BEFORE_SLEEP 2000
 /* Looks at an operation between two looks at the clock. */
 #define LOOKS_AT_STATE 16
+/* Rounds of progress between two looks at the clock. */
+#define ROUNDS_PER_LOOK 64
 
 /* Copies a completion, except that `peer` is read atomically: another thread may close the peer. */
 static void copy_completion(struct pl_completion *to, const struct pl_completion *from)
@@ -69,17 +71,17 @@ void pl_cancel(struct pl_operation *operation)
 /* Returns when the operation is done, or at the deadline (time of pl_now()). */
 static bool wait_by_progress(struct pl_operation *operation, uint64_t deadline)
 {
-	unsigned idle = 0;
+	unsigned idle = 0, rounds = 0;
 
 	while (atomic_load_explicit(&operation->state, memory_order_acquire) != PL_DONE) {
 		int running = PL_RUNNING;
 		unsigned turn;
 
-		if (pl_context_progress(operation->context)) {
-			idle = 0;
-			continue;
-		}
-		if (++idle < ROUNDS_BEFORE_SLEEP)
+		idle = pl_context_progress(operation->context) ? 0 : idle + 1;
+		/* Traffic of other peers is progress, too, and must not delay the end. */
+		if (++rounds % ROUNDS_PER_LOOK == 0 && deadline != UINT64_MAX && pl_now() >= deadline)
+			return atomic_load(&operation->state) == PL_DONE;
+		if (idle < ROUNDS_BEFORE_SLEEP)
 			continue;
 		if (pl_now() >= deadline)
 			return false;

@@ -3,6 +3,8 @@
  * Announcements: hints from a publisher to its subscribers. The ring has the truth, so an announcement that is left out
  * costs a read of descriptors at the subscriber, and no frame.
  */
+#include <sys/socket.h>
+
 #include "stream/publisher.h"
 
 /* Unsent bytes of a control channel from which on it gets no announcements. */
@@ -10,17 +12,38 @@
 /* Pause before an announcer looks at a full channel again. */
 #define CHANNEL_PAUSE (5 * PL_NS_PER_MS)
 
+/* True if one end waits for the message, perhaps without limit of time, and no later message replaces it. */
+static bool message_is_awaited(const struct pl_stream_message *message)
+{
+	switch (message->type) {
+	case PL_STREAM_LIST:
+	case PL_STREAM_LISTED:
+	case PL_STREAM_SUBSCRIBE:
+	case PL_STREAM_SUBSCRIBED:
+	case PL_STREAM_UNSUBSCRIBE:
+	case PL_STREAM_TAKEN:
+	case PL_STREAM_CLOSED:
+		return true;
+	default:
+		return false;
+	}
+}
+
 int pl_stream_send(struct pl_peer *peer, const struct pl_stream_message *message)
 {
 	uint8_t body[PL_FRAME_SMALL_MAX];
 	struct pl_control control = { .type = PL_CONTROL_STREAM };
-	int length = pl_stream_message_encode(message, body, sizeof(body));
+	int rc, length = pl_stream_message_encode(message, body, sizeof(body));
 
 	if (length < 0)
 		return length;
 	control.message.payload = body;
 	control.message.length = (uint16_t)length;
-	return pl_channel_send(&peer->channel, &control);
+	rc = pl_channel_send(&peer->channel, &control);
+	/* Both ends learn of the end of the socket from epoll, and not during this call: its caller still uses the peer. */
+	if ((rc == -ENOMEM || rc == -ENOBUFS) && message_is_awaited(message))
+		shutdown(peer->channel.stream.fd, SHUT_RDWR);
+	return rc;
 }
 
 void pl_stream_send_closed(struct pl_peer *peer, uint32_t number, enum pl_closed_reason reason)

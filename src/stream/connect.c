@@ -1,97 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Subscribing: question, answer, keys, memory. Runs on the program's thread. */
+/* Subscribing: question, answer, keys. Runs on the program's thread. */
 #include "stream/connect.h"
 
 #include "core/call.h"
-
-/* -- memory ---------------------------------------------------------------------------------------------------------- */
-
-/* Replaces the memory, which nothing reads or holds any longer, and frees the old one. */
-static void replace_memory(struct pl_subscriber *subscriber, const struct pl_frame_memory *memory, unsigned ahead)
-{
-	struct pl_frame_memory old = subscriber->memory;
-
-	pl_lock_take(&subscriber->lock);
-	subscriber->memory = *memory;
-	subscriber->ahead = ahead;
-	subscriber->unclean = false;
-	pl_list_init(&subscriber->window);
-	pl_list_init(&subscriber->spare);
-	for (unsigned i = 0; i < memory->count; i++) {
-		memory->frames[i].subscriber = subscriber;
-		pl_list_append(&subscriber->spare, &memory->frames[i].link);
-	}
-	pl_lock_release(&subscriber->lock);
-	pl_frame_memory_close(&old, subscriber->context);
-}
-
-/* True if the program holds frames, or can take some. */
-static bool has_frames(struct pl_subscriber *subscriber)
-{
-	bool has;
-
-	pl_lock_take(&subscriber->lock);
-	/* A read that began on a held frame keeps the memory after the frame's release. */
-	has = subscriber->held || subscriber->reading || !pl_list_empty(&subscriber->window);
-	pl_lock_release(&subscriber->lock);
-	return has;
-}
-
-/*
- * Returns the frames that the subscriber may fetch beyond its queue, as far as `memory_bytes` allows. Only a
- * blocking subscriber fetches ahead: it loses no frame, so fetching ahead changes no account.
- */
-static unsigned frames_ahead(const struct pl_subscriber *subscriber, const struct pl_ring_geometry *geometry,
-			     unsigned least)
-{
-	uint64_t frame = geometry->slot_stride + geometry->descriptor_stride, ahead, most;
-
-	if (subscriber->overflow != PL_OVERFLOW_BLOCK || subscriber->in_place || subscriber->push)
-		return 0;
-	ahead = PL_MIN(PL_AHEAD_BYTES / frame, (uint64_t)PL_MIN(geometry->slots, PL_AHEAD_FRAMES));
-	most = subscriber->memory_bytes - PL_MIN(subscriber->memory_bytes, pl_frame_memory_size(geometry, least));
-	return (unsigned)PL_MIN(ahead, (most > PL_RING_PAGE ? most - PL_RING_PAGE : 0) / frame);
-}
-
-/* Allocates memory for all frames, unless it is there. */
-static int allocate_frames(struct pl_subscriber *subscriber, const struct pl_ring_geometry *geometry,
-			   struct pl_error *error)
-{
-	/* A further slot lets the publisher write a frame while the queue is full. */
-	unsigned least = subscriber->queue + subscriber->held_limit + subscriber->push;
-	unsigned ahead = frames_ahead(subscriber, geometry, least), count = least + ahead;
-	unsigned access = subscriber->push ? PL_ACCESS_WRITE : PL_ACCESS_LOCAL;
-	uint64_t size = pl_frame_memory_size(geometry, count);
-	struct pl_frame_memory memory;
-	int rc;
-
-	if (subscriber->memory.frames && subscriber->geometry.slot_stride == geometry->slot_stride &&
-	    subscriber->geometry.descriptor_stride == geometry->descriptor_stride && !subscriber->unclean)
-		return 0;
-	if (has_frames(subscriber))
-		return pl_fail(error, -EBUSY, "STREAM-HELD", "pl_subscriber_attach", subscriber->name,
-			       "take and release all frames, then attach",
-			       subscriber->unclean
-				       ? "a lost publisher may still write, and frames beside its slots are in use"
-				       : "the new instance has other slots, and frames of the old one are in use");
-	if (size > subscriber->memory_bytes)
-		return pl_fail(error, -EMSGSIZE, "STREAM-MEMORY", "pl_subscriber_open", subscriber->name,
-			       "raise pl_subscriber_options.memory_bytes, or lower queue and held",
-			       "%u frames of up to %llu bytes need %llu bytes, and %zu are allowed", count,
-			       (unsigned long long)geometry->slot_bytes, (unsigned long long)size,
-			       subscriber->memory_bytes);
-	rc = pl_frame_memory_open(&memory, subscriber->context, subscriber->memory_kind, geometry, count, access,
-				  error);
-	if (rc < 0 && ahead) {
-		/* The queue alone may fit into the memory of a GPU, or into a limit of locked memory. */
-		ahead = 0;
-		rc = pl_frame_memory_open(&memory, subscriber->context, subscriber->memory_kind, geometry, least,
-					  access, error);
-	}
-	if (rc == 0)
-		replace_memory(subscriber, &memory, ahead);
-	return rc;
-}
 
 /* -- question and answer -------------------------------------------------------------------------------------------- */
 
@@ -406,7 +317,7 @@ static int subscribe_by_answer(struct pl_subscriber *subscriber, struct pl_peer 
 	int rc = take_answer(subscriber, answer, &geometry, deadline, error);
 
 	if (rc == 0)
-		rc = allocate_frames(subscriber, &geometry, error);
+		rc = pl_subscriber_allocate(subscriber, &geometry, error);
 	if (rc == 0 && !subscriber->push)
 		rc = import_keys(subscriber, peer, answer, &geometry, remotes, deadline, error);
 	if (rc == 0)
@@ -457,6 +368,7 @@ int pl_subscriber_connect(struct pl_subscriber *subscriber, struct pl_peer *peer
 			       "the other end (%s) does not push frames", peer->software);
 	pl_lock_take(&subscriber->lock);
 	presented = subscriber->presented;
+	subscriber->subscription++;
 	pl_lock_release(&subscriber->lock);
 	rc = pl_presented_token_check(&presented, peer, "pl_subscriber_open", subscriber->name, error);
 	if (rc < 0)
@@ -476,14 +388,40 @@ int pl_subscriber_connect(struct pl_subscriber *subscriber, struct pl_peer *peer
 	return rc;
 }
 
+/* Returns false if another thread attaches the subscriber: each call has its own peer and its own answer. */
+static bool begin_attach(struct pl_subscriber *subscriber)
+{
+	bool attaching;
+
+	pl_lock_take(&subscriber->lock);
+	attaching = subscriber->attaching;
+	subscriber->attaching = true;
+	pl_lock_release(&subscriber->lock);
+	return !attaching;
+}
+
+static void end_attach(struct pl_subscriber *subscriber)
+{
+	pl_lock_take(&subscriber->lock);
+	subscriber->attaching = false;
+	pl_lock_release(&subscriber->lock);
+}
+
 int pl_subscriber_attach(struct pl_subscriber *subscriber, struct pl_peer *peer, uint64_t timeout,
 			 struct pl_error *error)
 {
 	uint64_t deadline = pl_deadline(pl_now(), timeout);
+	int rc;
 
 	if (peer->context != subscriber->context)
 		return pl_fail(error, -EINVAL, "PEER-FOREIGN", "pl_subscriber_attach", subscriber->name,
 			       "connect with the subscriber's context", "the peer belongs to another context");
+	if (!begin_attach(subscriber))
+		return pl_fail(error, -EBUSY, "STREAM-ATTACHING", "pl_subscriber_attach", subscriber->name,
+			       "let one thread attach, and wait for its result",
+			       "another thread attaches the subscriber");
 	pl_subscriber_detach(subscriber);
-	return pl_subscriber_connect(subscriber, peer, deadline, error);
+	rc = pl_subscriber_connect(subscriber, peer, deadline, error);
+	end_attach(subscriber);
+	return rc;
 }

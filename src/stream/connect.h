@@ -19,5 +19,8 @@ int pl_subscriber_warm_up(struct pl_subscriber *subscriber, struct pl_peer *peer
 			  const struct pl_ring_geometry *geometry, uint64_t deadline, struct pl_error *error);
 /* subscriber.c: leaves the present peer, and waits until no read uses the memory. */
 void pl_subscriber_detach(struct pl_subscriber *subscriber);
+/* subscriber_memory.c: allocates memory for all frames, unless it is there. Returns -EBUSY if the old one is used. */
+int pl_subscriber_allocate(struct pl_subscriber *subscriber, const struct pl_ring_geometry *geometry,
+			   struct pl_error *error);
 
 #endif

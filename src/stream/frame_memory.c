@@ -51,6 +51,8 @@ int pl_frame_memory_open(struct pl_frame_memory *memory, struct pl_context *cont
 
 	memset(memory, 0, sizeof(*memory));
 	memory->count = count;
+	memory->slot_stride = geometry->slot_stride;
+	memory->descriptor_stride = geometry->descriptor_stride;
 	rc = pl_region_allocate(context, control_size(geometry, count), PL_ACCESS_LOCAL, &memory->control, error);
 	if (rc == 0)
 		rc = pl_region_allocate_in(context, kind, count * geometry->slot_stride, access, &memory->payloads,

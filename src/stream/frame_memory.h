@@ -14,6 +14,7 @@ struct pl_frame_memory {
 	void *holder;                     /* of the lock */
 	struct pl_stream_frame *frames;
 	unsigned count;
+	uint64_t slot_stride, descriptor_stride; /* bytes of a frame in `payloads` and in `control` */
 };
 
 /* Returns the bytes of all regions of `count` frames. */

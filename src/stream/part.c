@@ -28,7 +28,7 @@ struct pl_part {
 	struct pl_region *memory; /* PART_MEMORY bytes */
 	struct pl_part_range range;
 	uint64_t deadline;
-	uint32_t number;                             /* of the subscription */
+	uint64_t subscription;                       /* that the part is read in */
 	struct pl_ring_geometry geometry;            /* of its ring */
 	struct pl_operation *operations[PART_READS]; /* under way; home */
 	unsigned pending;
@@ -121,7 +121,8 @@ static int part_post_check(struct pl_part *part, struct pl_peer *peer)
 	struct pl_segment cursors = { NULL, part->memory, PL_RING_HEADER, PART_CURSORS, PL_RING_CURSORS };
 
 	pl_lock_take(&subscriber->lock);
-	if (subscriber->peer == peer && subscriber->phase == PL_SUBSCRIBER_LIVE && subscriber->number == part->number)
+	if (subscriber->peer == peer && subscriber->phase == PL_SUBSCRIBER_LIVE &&
+	    subscriber->subscription == part->subscription)
 		cursors.remote = subscriber->control;
 	pl_lock_release(&subscriber->lock);
 	return cursors.remote ? part_post(part, peer, PART_READ_DESCRIPTOR, &cursors) : -ECONNRESET;
@@ -223,10 +224,10 @@ static int part_begin(struct pl_part *part, struct pl_error *error)
 			     (unsigned long long)part->range.length, (unsigned long long)part->range.offset,
 			     (unsigned long long)geometry->slot_bytes);
 	if (rc == 0) {
-		part->number = subscriber->number;
-		part->known =
-			part->range.sequence < subscriber->published ||
-			(part->number == subscriber->part_number && part->range.sequence < subscriber->part_published);
+		part->subscription = subscriber->subscription;
+		part->known = part->range.sequence < subscriber->published ||
+			      (part->subscription == subscriber->part_subscription &&
+			       part->range.sequence < subscriber->part_published);
 		part->pending = reads;
 		pl_list_append(&subscriber->parts, &part->link);
 		segments[PART_READ_DESCRIPTOR] =
@@ -365,9 +366,9 @@ static void part_note_published(const struct pl_part *part)
 	struct pl_subscriber *subscriber = part->subscriber;
 
 	pl_lock_take(&subscriber->lock);
-	if (subscriber->part_number != part->number)
+	if (subscriber->part_subscription != part->subscription)
 		subscriber->part_published = 0;
-	subscriber->part_number = part->number;
+	subscriber->part_subscription = part->subscription;
 	subscriber->part_published = PL_MAX(subscriber->part_published, part->range.sequence + 1);
 	pl_lock_release(&subscriber->lock);
 }

@@ -278,26 +278,33 @@ static int await_promise(struct pl_subscriber *subscriber, uint64_t deadline, st
 	}
 }
 
-int pl_subscriber_take_on(struct pl_subscriber *subscriber, void *stream, uint64_t timeout,
-			  struct pl_stream_frame **frame, struct pl_error *error)
+/* Returns the memory of the frames, which pl_subscriber_attach() does not replace until unuse_memory(). */
+static const struct pl_frame_memory *use_memory(struct pl_subscriber *subscriber)
 {
-	const struct pl_memory *memory = &subscriber->memory.payloads->memory;
-	struct pl_engine *engine;
-	int rc;
+	pl_lock_take(&subscriber->lock);
+	subscriber->memory_users++;
+	pl_lock_release(&subscriber->lock);
+	return &subscriber->memory;
+}
 
-	*frame = NULL;
-	if (subscriber->push)
-		return pl_fail(error, -ENOTSUP, "STREAM-PUSHED", "pl_subscriber_take_on", subscriber->name,
-			       "take the frame, then launch the work that uses it",
-			       "the publisher chooses the memory of a frame that it pushes");
-	if (pl_stream_is_default(stream))
-		return pl_fail(error, -EINVAL, "STREAM-DEFAULT", "pl_subscriber_take_on", NULL,
-			       "create a stream by cuStreamCreate()",
-			       "the legacy default stream waits for all other streams of the program");
-	rc = pl_memory_stream_wait(memory, stream, NULL, 0, error);
+static void unuse_memory(struct pl_subscriber *subscriber)
+{
+	pl_lock_take(&subscriber->lock);
+	subscriber->memory_users--;
+	pl_lock_release(&subscriber->lock);
+}
+
+/* Takes a frame of `frames` for a stream that may be used. */
+static int take_for_stream(struct pl_subscriber *subscriber, const struct pl_frame_memory *frames, void *stream,
+			   uint64_t timeout, struct pl_stream_frame **frame, struct pl_error *error)
+{
+	const struct pl_memory *memory = &frames->payloads->memory;
+	struct pl_engine *engine;
+	int rc = pl_memory_stream_wait(memory, stream, NULL, 0, error);
+
 	if (rc < 0)
 		return rc;
-	if (!subscriber->memory.statuses)
+	if (!frames->statuses)
 		return pl_fail(error, -ENOTSUP, "STREAM-NO-WAIT", "pl_subscriber_take_on", subscriber->name,
 			       "raise the limit of locked memory (ulimit -l)",
 			       "the driver could not lock memory for the GPU");
@@ -311,5 +318,24 @@ int pl_subscriber_take_on(struct pl_subscriber *subscriber, void *stream, uint64
 		*frame = NULL;
 	}
 	pl_engine_post(engine, &subscriber->promise_task);
+	return rc;
+}
+
+int pl_subscriber_take_on(struct pl_subscriber *subscriber, void *stream, uint64_t timeout,
+			  struct pl_stream_frame **frame, struct pl_error *error)
+{
+	int rc;
+
+	*frame = NULL;
+	if (subscriber->push)
+		return pl_fail(error, -ENOTSUP, "STREAM-PUSHED", "pl_subscriber_take_on", subscriber->name,
+			       "take the frame, then launch the work that uses it",
+			       "the publisher chooses the memory of a frame that it pushes");
+	if (pl_stream_is_default(stream))
+		return pl_fail(error, -EINVAL, "STREAM-DEFAULT", "pl_subscriber_take_on", NULL,
+			       "create a stream by cuStreamCreate()",
+			       "the legacy default stream waits for all other streams of the program");
+	rc = take_for_stream(subscriber, use_memory(subscriber), stream, timeout, frame, error);
+	unuse_memory(subscriber);
 	return rc;
 }

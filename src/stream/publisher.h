@@ -183,7 +183,10 @@ void pl_announcer_init(struct pl_announcer *announcer, struct pl_publisher *publ
 void pl_subscription_announce(struct pl_subscription *subscription);
 /* True if the peer's control channel is too full for more. The announcer looks again later. Home. */
 bool pl_subscription_must_wait(const struct pl_subscription *subscription);
-/* Sends a message about streams. Returns as pl_channel_send(). Home. */
+/*
+ * Sends a message about streams. Returns as pl_channel_send(). Without memory for a message that somebody waits for, the connection
+ * ends soon. Home.
+ */
 int pl_stream_send(struct pl_peer *peer, const struct pl_stream_message *message);
 void pl_stream_send_closed(struct pl_peer *peer, uint32_t number, enum pl_closed_reason reason);
 

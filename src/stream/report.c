@@ -92,13 +92,15 @@ void pl_subscriber_unsubscribe(struct pl_subscriber *subscriber, struct pl_peer 
 	/* The publisher waits for nothing after this message. */
 	pl_subscriber_freeze(subscriber);
 	*accounts = subscriber->accounts;
-	/* The accounts of an earlier instance do not concern this publisher. */
-	if (subscriber->restarted)
-		*accounts = pl_subscriber_restart_accounts(subscriber);
-	/* Nor do those from before an answer that was not accepted. */
+	/* Accounts from before an answer that did not come, or was not accepted, may be of another instance. */
+	if (subscriber->phase == PL_SUBSCRIBER_ASKED)
+		*accounts = (struct pl_accounts){ 0 };
 	else if (subscriber->phase == PL_SUBSCRIBER_ANSWERED)
 		*accounts = (struct pl_accounts){ .first = subscriber->answer->subscribed.first,
 						  .next = subscriber->answer->subscribed.first };
+	/* The accounts of an earlier instance do not concern this publisher. */
+	else if (subscriber->restarted)
+		*accounts = pl_subscriber_restart_accounts(subscriber);
 	accounts->dropped += accounts->pending;
 	accounts->pending = 0;
 	message.taken.answered = subscriber->arrived;

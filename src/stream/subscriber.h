@@ -96,8 +96,9 @@ struct pl_subscriber {
 	struct pl_ring_geometry geometry;      /* of the present memory; slots 0: there is none */
 	uint64_t claimed, published;           /* newest known */
 	uint64_t read_claimed, read_published; /* newest that checks have read */
-	uint64_t part_published; /* newest that reads of parts have found, in the subscription `part_number` */
-	uint32_t part_number;
+	uint64_t subscription;   /* counts the subscriptions of all connections; the present one has this number */
+	uint64_t part_published; /* newest that reads of parts have found, in the subscription `part_subscription` */
+	uint64_t part_subscription;
 	struct pl_stream_check checks[PL_CHECKS_MAX + 1]; /* the last one is that of pl_checks_look() */
 	uint64_t check_count; /* checks that have begun */
 	/* By the last announcement of the present subscription. Before the subscriber is live they are all that it knows. */
@@ -117,6 +118,7 @@ struct pl_subscriber {
 	struct pl_list placed;     /* frames in a view that the program holds */
 	struct pl_ring_view *view; /* of the present subscription, while frames are used in place; else NULL */
 	bool closing;              /* all frames become invalid */
+	bool attaching;            /* a thread is in pl_subscriber_attach() */
 	bool leaving;              /* push: true after UNSUBSCRIBE was sent */
 	uint64_t leave_end;        /* time at which the wait for CLOSED ends, in ns */
 	bool written;              /* push: the publisher has answered that: no write is under way */
@@ -135,6 +137,7 @@ struct pl_subscriber {
 	struct pl_list promises;   /* frames that streams wait for, and that no sequence has yet */
 	bool promises_take_long;   /* the last stream has waited for longer than the engine polls */
 	unsigned window_count, held;
+	unsigned memory_users; /* calls of pl_subscriber_take_on() that may use the memory */
 	struct pl_laps laps; /* of frames that were being read */
 	unsigned reading;    /* reads under way, with those of the cursors */
 	enum pl_route route; /* of the last payload that was read, and the reason */

@@ -447,8 +447,16 @@ static void end_subscription(struct pl_subscription *subscription, bool answer)
 	pl_turn_next(context, &publisher->turn);
 }
 
+/* Shuts both keys before they are revoked, so that the thread waits once for the reads under way. */
+static void shut_keys(const struct pl_subscription *subscription)
+{
+	pl_grant_shut(subscription->publisher->context, subscription->control);
+	pl_grant_shut(subscription->publisher->context, subscription->payload);
+}
+
 void pl_subscription_end(struct pl_subscription *subscription)
 {
+	shut_keys(subscription);
 	end_subscription(subscription, false);
 }
 
@@ -461,6 +469,7 @@ void pl_subscription_dismiss(struct pl_subscription *subscription)
 
 	if (pushes)
 		pl_push_tell_last(subscription);
+	shut_keys(subscription);
 	end_subscription(subscription, true);
 	if (!pushes)
 		pl_stream_send_closed(peer, number, reason);

@@ -25,8 +25,11 @@ static bool turn_wait_by_progress(struct pl_context *context, struct pl_turn *tu
 	struct pl_engine *engine = context->engines[0];
 
 	for (unsigned idle = 0; idle < ROUNDS_BEFORE_SLEEP; idle++) {
-		if (pl_turn_read(turn) != seen || pl_context_progress(context))
+		if (pl_turn_read(turn) != seen)
 			return true;
+		/* Traffic of other peers is progress, too, and must not delay the end. */
+		if (pl_context_progress(context))
+			return pl_turn_read(turn) != seen || pl_now() < deadline;
 		if (pl_now() >= deadline)
 			return false;
 	}

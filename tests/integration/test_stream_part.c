@@ -395,6 +395,74 @@ static void test_two_attaches(void *argument)
 	attach_twice(argument, true);
 }
 
+/*
+ * A subscriber had frames of an instance whose sequences lie beyond those of the next one, and gives up before the next one
+ * answers. The connection must outlive the message by which the subscriber leaves.
+ */
+static void give_up_attach(const struct setting *setting, bool push)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_stream_frame *frame;
+	struct part_rig rig;
+	struct pl_error error;
+
+	options.push = push;
+	part_rig_open(&rig, setting, 500, &options);
+	part_publish(rig.publisher, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		check_ok(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, &error) == 1 ? 0 : -EIO, &error);
+		pl_frame_release(frame);
+	}
+	pl_publisher_close(rig.publisher);
+	while (is_connected(&rig))
+		progress(&rig.environment);
+	part_publisher_open(&rig, 0);
+	part_publish(rig.publisher, 1);
+	pump_stop(&rig.pump);
+	check_number(pl_subscriber_attach(rig.subscriber, rig.environment.near_peer, SECOND / 20, &error), -ETIMEDOUT);
+	pump_start(&rig.environment, &rig.pump, rig.environment.far);
+	check_ok(pl_subscriber_attach(rig.subscriber, rig.environment.near_peer, AMPLE_TIME, &error), &error);
+	check_number(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, NULL), -ESTALE);
+	part_rig_close(&rig);
+}
+
+static void test_impatient_attach(void *argument)
+{
+	give_up_attach(argument, false);
+	give_up_attach(argument, true);
+}
+
+/* The same with an answer that the subscriber cannot accept: it holds a frame, and the next instance has other slots. */
+static void test_refused_attach(void *argument)
+{
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_stream_frame *frame;
+	struct part_rig rig;
+	struct pl_error error;
+
+	part_rig_open(&rig, argument, 500, NULL);
+	part_publish(rig.publisher, 2);
+	check_ok(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, &error) == 1 ? 0 : -EIO, &error);
+	/* The program does not learn of this instance: the subscriber has its restart still to tell. */
+	pl_publisher_close(rig.publisher);
+	while (is_connected(&rig))
+		progress(&rig.environment);
+	part_publisher_open(&rig, 400);
+	check_ok(pl_subscriber_attach(rig.subscriber, rig.environment.near_peer, AMPLE_TIME, &error), &error);
+	pl_publisher_close(rig.publisher);
+	while (is_connected(&rig))
+		progress(&rig.environment);
+	options.slot_bytes = 2 * SLOT;
+	check_ok(pl_publisher_open(rig.environment.far, "cam0", &options, &rig.publisher, &error), &error);
+	check_number(pl_subscriber_attach(rig.subscriber, rig.environment.near_peer, AMPLE_TIME, &error), -EBUSY);
+	check_text(error.id, "STREAM-HELD");
+	pl_frame_release(frame);
+	while (pl_subscriber_take(rig.subscriber, &frame, 1, 0, NULL) == 1)
+		pl_frame_release(frame);
+	check_ok(pl_subscriber_attach(rig.subscriber, rig.environment.near_peer, AMPLE_TIME, &error), &error);
+	part_rig_close(&rig);
+}
+
 /* -- frames that are pushed ------------------------------------------------------------------------------------------ */
 
 static void pushed_rig_open(struct part_rig *rig, const struct setting *setting, unsigned queue)
@@ -646,36 +714,66 @@ static void *read_early(void *argument)
  * A frame is written and published while a part of it is being read, after each number of steps of the publisher's end.
  * The read may come too early, but must never return bytes from before the publication.
  */
-static void test_published_meanwhile(void *argument)
+static void publish_while_reading(struct part_rig *rig)
 {
 	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
-	struct part_rig rig;
 	struct pl_error error;
 
 	options.length = SLOT;
-	part_rig_open(&rig, argument, 0, NULL);
-	pump_stop(&rig.pump);
 	for (unsigned steps = 0; steps < 24; steps++) {
 		struct pl_frame_info info;
-		struct pl_stream_frame *frame = loan_frame(rig.publisher, &info);
-		struct early_read read = { .rig = &rig, .sequence = info.sequence };
+		struct pl_stream_frame *frame = loan_frame(rig->publisher, &info);
+		struct early_read read = { .rig = rig, .sequence = info.sequence };
 		pthread_t thread;
 
 		check_number(pthread_create(&thread, NULL, read_early, &read), 0);
 		for (unsigned i = 0; i < steps; i++) {
 			sleep_ms(1);
-			pl_poll(rig.environment.far, NULL, 0);
+			pl_poll(rig->environment.far, NULL, 0);
 		}
 		frame_fill(&info, SLOT);
 		check_ok(pl_frame_publish(frame, &options, &error), &error);
 		while (!atomic_load(&read.done))
-			pl_poll(rig.environment.far, NULL, 0);
+			pl_poll(rig->environment.far, NULL, 0);
 		pthread_join(thread, NULL);
 		if (read.status == 0)
-			pattern_check(rig.buffer.bytes, SLOT - 2, info.sequence, 0);
+			pattern_check(rig->buffer.bytes, SLOT - 2, info.sequence, 0);
 		else
 			check_number(read.status, -EAGAIN);
 	}
+}
+
+static void test_published_meanwhile(void *argument)
+{
+	struct part_rig rig;
+
+	part_rig_open(&rig, argument, 0, NULL);
+	pump_stop(&rig.pump);
+	publish_while_reading(&rig);
+	part_rig_close(&rig);
+}
+
+/*
+ * The same with another instance over another connection, whose subscription has the number of the first one. The subscriber has
+ * read a later sequence of the first instance before its announcement came.
+ */
+static void test_published_after_restart(void *argument)
+{
+	struct pl_stream_frame *frame;
+	struct part_rig rig;
+	int rc;
+
+	part_rig_open(&rig, argument, 1000, NULL);
+	part_publish(rig.publisher, 1);
+	part_check(&rig, 1000, 0, 1000);
+	pl_publisher_close(rig.publisher);
+	part_publisher_open(&rig, 0);
+	part_attach(&rig);
+	while ((rc = pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, NULL)) == 1)
+		pl_frame_release(frame);
+	check_number(rc, -ESTALE);
+	pump_stop(&rig.pump);
+	publish_while_reading(&rig);
 	part_rig_close(&rig);
 }
 
@@ -690,8 +788,12 @@ int main(void)
 		{ "blocking", test_blocking, &part_local_threads, 20 },
 		BOTH("connections", test_connections, 20),
 		{ "published meanwhile", test_published_meanwhile, &part_tcp_manual, 20 },
+		{ "published after restart", test_published_after_restart, &part_tcp_manual, 20 },
 		{ "impatient tcp", test_impatient, &part_tcp_manual, 20 },
 		{ "impatient local", test_impatient, &part_local_manual, 20 },
+		{ "impatient attach tcp", test_impatient_attach, &part_tcp_manual, 20 },
+		{ "impatient attach local", test_impatient_attach, &part_local_manual, 20 },
+		BOTH("refused attach", test_refused_attach, 20),
 		{ "silence", test_silence, &part_tcp_manual, 20 },
 		ALL("pushed", test_pushed, 20),
 		BOTH("pushed slot is kept", test_pushed_slot_is_kept, 30),

@@ -24,7 +24,8 @@ static bool peer_process_is_alive(const struct local_endpoint *endpoint)
 {
 	struct pollfd poll_fd = { .fd = endpoint->process_fd, .events = POLLIN };
 
-	return poll(&poll_fd, 1, 0) == 0;
+	/* A call that a signal interrupts has found no event. */
+	return poll(&poll_fd, 1, 0) <= 0;
 }
 
 /* Ranges that process_vm_readv(2) or process_vm_writev(2) has still to copy. Ranges of one index have one length. */

@@ -280,18 +280,23 @@ static void finish_gate_registration(struct pl_registration *base)
 	local_gates_put(gates);
 }
 
-/* Home, as local_gates_sent(). */
-static int gate_prepare(struct local_gates *gates, unsigned index)
+/* Allocates the page of a gate through the descriptor. A pending signal undoes the call, before Linux 6.11. */
+static int gate_allocate(const struct local_gates *gates, unsigned index)
 {
 	int rc;
 
+	do
+		rc = fallocate(gates->fd, 0, (off_t)(index * sizeof(struct local_gate)), sizeof(struct local_gate));
+	while (rc < 0 && errno == EINTR);
+	return rc < 0 ? -errno : 0;
+}
+
+/* Home, as local_gates_sent(). */
+static int gate_prepare(struct local_gates *gates, unsigned index)
+{
 	/* Allocates the page now: a lack of pages is an error here and not a SIGBUS later. */
-	if (gates->fd < 0)
-		rc = gate_populate(&gates->gates[index]);
-	else
-		rc = fallocate(gates->fd, 0, (off_t)(index * sizeof(struct local_gate)), sizeof(struct local_gate)) < 0
-			     ? -errno
-			     : 0;
+	int rc = gates->fd < 0 ? gate_populate(&gates->gates[index]) : gate_allocate(gates, index);
+
 	if (rc < 0)
 		return rc;
 	/* A holder that did not leave (a thread that ended during a copy) would delay the new key as well. */

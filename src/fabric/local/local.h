@@ -161,7 +161,7 @@ struct local_state {
 	pthread_mutex_t lock; /* protects the members below */
 	struct pl_list work;
 	struct local_worker workers[PL_ENGINES_MAX];
-	bool workers_open; /* true if the workers exist */
+	bool workers_open; /* true if all workers exist: those whose source has an engine do */
 	struct local_device *parked[LOCAL_PARKED];
 	unsigned parked_next;
 };

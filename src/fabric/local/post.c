@@ -245,32 +245,36 @@ bool local_worker_ready(struct pl_source *source, uint32_t events)
 	return any;
 }
 
-/* Creates the workers for the first large operation. state->lock is held. */
+static int open_worker(struct local_state *state, struct local_worker *worker, struct pl_engine *engine)
+{
+	int rc;
+
+	worker->state = state;
+	worker->engine = engine;
+	worker->source.ready = local_worker_ready;
+	worker->source.pollable = true;
+	worker->source.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (worker->source.fd < 0)
+		return -errno;
+	rc = pl_source_add(engine, &worker->source, EPOLLIN);
+	if (rc < 0)
+		close(worker->source.fd);
+	return rc;
+}
+
+/*
+ * Creates the workers for the first large operation. After a failure those that there are stay for the next operation: to remove a
+ * source needs the lock of its engine. state->lock is held.
+ */
 static int open_workers(struct local_state *state)
 {
-	struct pl_context *context = state->context;
+	const struct pl_context *context = state->context;
 	int rc = 0;
 
-	for (unsigned i = 0; rc == 0 && i < context->engine_count; i++) {
-		struct local_worker *worker = &state->workers[i];
-
-		worker->state = state;
-		worker->engine = context->engines[i];
-		worker->source.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-		worker->source.ready = local_worker_ready;
-		worker->source.pollable = true;
-		rc = worker->source.fd < 0 ? -errno : pl_source_add(worker->engine, &worker->source, EPOLLIN);
-	}
+	for (unsigned i = 0; rc == 0 && i < context->engine_count; i++)
+		if (!state->workers[i].source.engine)
+			rc = open_worker(state, &state->workers[i], context->engines[i]);
 	state->workers_open = rc == 0;
-	for (unsigned i = 0; rc < 0 && i < context->engine_count; i++) {
-		struct local_worker *worker = &state->workers[i];
-
-		if (worker->source.engine)
-			pl_source_remove(&worker->source);
-		if (worker->source.fd > 0)
-			close(worker->source.fd);
-		worker->source.fd = 0;
-	}
 	return rc;
 }
 

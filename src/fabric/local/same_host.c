@@ -171,7 +171,9 @@ void local_state_close(struct pl_context *context, void *pointer)
 {
 	struct local_state *state = pointer;
 
-	for (unsigned i = 0; state->workers_open && i < context->engine_count; i++) {
+	for (unsigned i = 0; i < context->engine_count; i++) {
+		if (!state->workers[i].source.engine)
+			continue;
 		pl_source_remove(&state->workers[i].source);
 		close(state->workers[i].source.fd);
 	}
