@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "engine/engine.h"
 
+#include <limits.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -19,6 +20,8 @@
 #define ROUNDS_OF_MEMORY 256
 /* Tries of a polling thread to take the lock, before it sleeps until it is free. */
 #define TRIES 1000
+/* Most tasks of a batch. */
+#define TASKS_OF_A_BATCH 16u
 
 void pl_engine_lock(struct pl_engine *engine)
 {
@@ -75,12 +78,13 @@ static struct pl_task *take_task(struct pl_engine *engine, void (*kind)(struct p
 	return found;
 }
 
-static inline bool run_tasks(struct pl_engine *engine, void (*kind)(struct pl_task *))
+/* Runs at most `most` queued tasks. Returns true if it ran any. */
+static inline bool run_some_tasks(struct pl_engine *engine, void (*kind)(struct pl_task *), unsigned most)
 {
 	struct pl_task *task;
 	bool any = false;
 
-	while (atomic_load(&engine->task_count) && (task = take_task(engine, kind))) {
+	while (most-- && atomic_load(&engine->task_count) && (task = take_task(engine, kind))) {
 		/*
 		 * From here on the task may be posted again, or its function may free it. The exchange synchronizes
 		 * with posters that found the task queued, so its function sees their data. A store would not.
@@ -89,6 +93,26 @@ static inline bool run_tasks(struct pl_engine *engine, void (*kind)(struct pl_ta
 		pl_engine_tick(engine);
 		task->run(task);
 		any = true;
+	}
+	return any;
+}
+
+/*
+ * Runs queued tasks. Where threads have cores of their own, some tasks are one batch, whose frames are sent together: others post
+ * further tasks meanwhile.
+ */
+static inline bool run_tasks(struct pl_engine *engine, void (*kind)(struct pl_task *))
+{
+	bool any = false, more = true;
+
+	if (!engine->poll_time)
+		return run_some_tasks(engine, kind, UINT_MAX);
+	while (more && atomic_load(&engine->task_count)) {
+		bool outer = pl_engine_begin_batch(engine);
+
+		more = run_some_tasks(engine, kind, TASKS_OF_A_BATCH);
+		any |= more;
+		pl_engine_end_batch(engine, outer);
 	}
 	return any;
 }
