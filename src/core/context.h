@@ -39,6 +39,8 @@ struct pl_sink {
 
 /* Threads with a state of their own. All further ones share the context's. */
 #define PL_THREADS_MAX 64u
+/* Places for threads that send bulk data themselves: bulk_sender.h. */
+#define PL_BULK_SENDERS 64u
 
 struct pl_context {
 	struct pl_allocator allocator;
@@ -101,6 +103,7 @@ struct pl_context {
 	struct pl_list handles; /* operations with a handle of the program; the pool's latch */
 	/* States outlive their threads: a later thread with the same number goes on with them. */
 	struct pl_thread_state *_Atomic threads[PL_THREADS_MAX];
+	atomic_ulong bulk_senders[PL_BULK_SENDERS]; /* bulk_sender.h */
 	struct pl_clock clock; /* of synchronous operations of threads without a state; the pool's latch */
 };
 
