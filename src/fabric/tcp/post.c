@@ -295,25 +295,48 @@ static void tcp_post_small_write(struct tcp_lane *lane, struct pl_operation *ope
 	tcp_lane_push(lane);
 }
 
+/*
+ * Decides how many lanes this end opens. The default suits few peers: many share the threads, and a process that opened all lanes
+ * of each would soon lack descriptors for further peers.
+ */
+static void tcp_decide_lanes(struct tcp_endpoint *endpoint)
+{
+	struct pl_context *context = endpoint->context;
+
+	endpoint->lanes_wanted = endpoint->base.peer->lanes;
+	if (!context->lanes_by_default || endpoint->lanes_wanted <= TCP_LANES_OF_OTHERS)
+		return;
+	endpoint->wide = true;
+	if (atomic_fetch_add(&context->wide_peers, 1) >= TCP_WIDE_PEERS)
+		endpoint->lanes_wanted = TCP_LANES_OF_OTHERS;
+}
+
+/* Returns the sockets of the peer with all lanes that this end opens. */
+static unsigned tcp_sockets_at_most(const struct tcp_endpoint *endpoint)
+{
+	return tcp_sockets(endpoint->lanes_wanted ? endpoint->lanes_wanted : endpoint->base.peer->lanes);
+}
+
 /* Opens all lanes, or asks the initiator to do so. */
 static void tcp_open_lanes(struct tcp_endpoint *endpoint)
 {
 	struct pl_peer *peer = endpoint->base.peer;
-	struct pl_control message = { .type = PL_CONTROL_LANES, .lanes = peer->lanes };
+	struct pl_control message = { .type = PL_CONTROL_LANES };
 
+	if (!endpoint->lanes_wanted)
+		tcp_decide_lanes(endpoint);
+	message.lanes = endpoint->lanes_wanted;
 	if (peer->initiator) {
-		tcp_widen(&endpoint->base, peer->lanes);
-	} else {
-		endpoint->lanes_requested = tcp_sockets(peer->lanes);
+		tcp_widen(&endpoint->base, endpoint->lanes_wanted);
+	} else if (endpoint->lanes_requested < tcp_sockets_at_most(endpoint)) {
+		endpoint->lanes_requested = tcp_sockets_at_most(endpoint);
 		pl_channel_send(&peer->channel, &message);
 	}
 }
 
 static void tcp_widen_for(struct tcp_endpoint *endpoint, uint64_t total)
 {
-	const struct pl_peer *peer = endpoint->base.peer;
-
-	if (total < TCP_SPREAD_FROM || endpoint->lanes_requested >= tcp_sockets(peer->lanes))
+	if (total < TCP_SPREAD_FROM || endpoint->lanes_requested >= tcp_sockets_at_most(endpoint))
 		return;
 	endpoint->bulk += total;
 	if (total >= TCP_WIDEN_FROM || endpoint->bulk >= TCP_WIDEN_AFTER)
@@ -326,9 +349,9 @@ unsigned tcp_prepare(struct pl_endpoint *base, struct pl_region *region)
 
 	if (region->memory.length <= TCP_SMALL_MAX)
 		return 0;
-	if (endpoint->lanes_requested < tcp_sockets(base->peer->lanes))
+	if (endpoint->lanes_requested < tcp_sockets_at_most(endpoint))
 		tcp_open_lanes(endpoint);
-	return base->peer->lanes;
+	return endpoint->lanes_wanted ? endpoint->lanes_wanted : base->peer->lanes;
 }
 
 static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, uint64_t total)

@@ -32,6 +32,9 @@
 /* Operations from this size on open more lanes; so do smaller bulk operations that add up to it. Bytes. */
 #define TCP_WIDEN_FROM (4u << 20)
 #define TCP_WIDEN_AFTER (16u << 20)
+/* By default as many peers of a context open more lanes than the second number. Threads and descriptors are few. */
+#define TCP_WIDE_PEERS 8u
+#define TCP_LANES_OF_OTHERS 8u
 /* Limits of a lane: with this many bytes to send, or requested, it takes no more work. */
 #define TCP_LANE_BACKLOG (1u << 20)
 #define TCP_LANE_READ_AHEAD (8u << 20)
@@ -202,6 +205,8 @@ struct tcp_endpoint {
 	/* Frames of ended operations that may still change the peer's memory. Work posted later waits for them. */
 	atomic_uint late;
 	unsigned lanes_requested; /* lanes requested so far */
+	unsigned lanes_wanted;    /* bulk lanes to open; 0: not decided, up to those that both ends agreed on; home */
+	bool wide;                /* counted in context->wide_peers; home */
 	uint32_t messages;        /* messages given to lane 0; home */
 	uint32_t messages_arrived; /* those that arrived there; home */
 	atomic_uint held_count;    /* entries of `held` */
