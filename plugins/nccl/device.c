@@ -8,7 +8,7 @@
 
 /* A card's progress thread moves no data, so one suffices. */
 #define CARD_WORKERS 1
-/* The library's default from 16 cores on. */
+/* Most lanes of a connection by default: a rank has connections to several others, which share the threads. */
 #define LANES_USUAL 8u
 
 void device_keep_pci_path(struct plugin_device *device, const char *link)
@@ -109,6 +109,14 @@ static bool card_open(struct plugin_device *device)
 	return false;
 }
 
+/* Returns the default number of a connection's lanes: half the cores, at most LANES_USUAL. */
+static unsigned interface_lanes(void)
+{
+	long half = sysconf(_SC_NPROCESSORS_ONLN) / 2;
+
+	return (unsigned)PL_MAX(PL_MIN(half, (long)LANES_USUAL), 1l);
+}
+
 /*
  * Two ranks have a connection for each direction, and NCCL's collectives use both at once: a thread for each lane of both, as far as
  * there are cores. 0: the library's default.
@@ -117,7 +125,6 @@ static unsigned interface_workers(unsigned lanes)
 {
 	long half = sysconf(_SC_NPROCESSORS_ONLN) / 2;
 
-	lanes = lanes ? lanes : LANES_USUAL;
 	return half > (long)lanes ? (unsigned)PL_MIN(half, 2l * lanes) : 0;
 }
 
@@ -126,6 +133,8 @@ static bool interfaces_open(void)
 	struct pl_options options = plugin.settings.options;
 	struct pl_error error;
 
+	if (!options.lanes)
+		options.lanes = interface_lanes();
 	if (!options.workers)
 		options.workers = interface_workers(options.lanes);
 	if (pl_open(&plugin.devices[0].context, &options, &error) < 0) {

@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/bulk_sender.h"
 #include "core/error_log.h"
 #include "core/message.h"
 
@@ -203,8 +204,11 @@ int pl_poll(struct pl_context *context, struct pl_completion *completions, int n
 	/* The queue comes first: later completions go straight into the array only if the queue is empty. */
 	int count = collect_queued(context, completions, n);
 
-	if (!pl_context_manual(context))
+	if (!pl_context_manual(context)) {
+		if (count < n)
+			pl_bulk_sender_waits(context);
 		return count;
+	}
 	count += progress_into(context, completions + count, n - count);
 	return count + collect_queued(context, completions + count, n - count);
 }

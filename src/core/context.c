@@ -26,12 +26,12 @@ static unsigned count_cores(void)
 	return count > 0 ? (unsigned)count : 1;
 }
 
-/* Half the cores: the other end, or the program, needs the rest. */
+/* Half the cores, at most as many as a peer can have lanes: the other end, or the program, needs the rest. */
 static unsigned half_the_cores(void)
 {
 	unsigned half = count_cores() / 2;
 
-	return PL_MAX(PL_MIN(half, 8u), 1u);
+	return PL_MAX(PL_MIN(half, (unsigned)PL_LANES_MAX), 1u);
 }
 
 static int bad_option(struct pl_error *error, const char *object, const char *fact)
@@ -219,6 +219,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	struct pl_options options;
 	const struct pl_allocator *allocator;
 	struct pl_context *context;
+	bool by_default;
 	int rc;
 
 	*result = NULL;
@@ -227,6 +228,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	rc = check_options(&options, error);
 	if (rc < 0)
 		return rc;
+	by_default = !options.lanes;
 	fill_defaults(&options);
 	allocator = options.allocator ? options.allocator : &pl_system_allocator;
 	context = pl_zalloc(allocator, sizeof(*context));
@@ -234,6 +236,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 		return pl_fail_memory(error, "pl_open");
 	context->allocator = *allocator;
 	context->options = options;
+	context->lanes_by_default = by_default;
 	context->options.allocator = NULL;
 	context->options.key = context->options.old_key = NULL;
 	context->options.identity = context->options.authority = context->options.authorized = NULL;

@@ -39,6 +39,8 @@ struct pl_sink {
 
 /* Threads with a state of their own. All further ones share the context's. */
 #define PL_THREADS_MAX 64u
+/* Places for threads that send bulk data themselves: bulk_sender.h. */
+#define PL_BULK_SENDERS 64u
 
 struct pl_context {
 	struct pl_allocator allocator;
@@ -61,6 +63,8 @@ struct pl_context {
 	/* created on demand for an engine; protected by that engine's lock */
 	struct pl_copier *copiers[PL_ENGINES_MAX];
 	unsigned engine_count;
+	bool lanes_by_default;  /* true if the program did not set options.lanes */
+	atomic_uint wide_peers; /* peers that open more lanes than the others, or would; of the tcp fabric */
 	atomic_uint next_engine;
 	atomic_uint greetings[PL_ENGINES_MAX]; /* connections of each engine that have not identified themselves */
 	atomic_uint next_greeting; /* index of the engine at which the search for that of the next one begins */
@@ -101,6 +105,7 @@ struct pl_context {
 	struct pl_list handles; /* operations with a handle of the program; the pool's latch */
 	/* States outlive their threads: a later thread with the same number goes on with them. */
 	struct pl_thread_state *_Atomic threads[PL_THREADS_MAX];
+	atomic_ulong bulk_senders[PL_BULK_SENDERS]; /* bulk_sender.h */
 	struct pl_clock clock; /* of synchronous operations of threads without a state; the pool's latch */
 };
 

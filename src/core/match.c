@@ -263,7 +263,7 @@ PL_ALWAYS_INLINE int message_arrived(struct pl_peer *peer, const struct pl_frame
 	if (match(peer, frame, payload))
 		return 0;
 	/* Runs receives that were posted while the engine was busy: they came before this message. */
-	if (pl_engine_run_early(peer->home, pl_receive_run) && match(peer, frame, payload))
+	if (pl_engine_run_tasks(peer->home, pl_receive_run) && match(peer, frame, payload))
 		return 0;
 	return keep_arrival(peer, frame, payload);
 }

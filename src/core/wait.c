@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/bulk_sender.h"
 #include "core/fabric.h"
 #include "core/listener.h"
 
@@ -55,8 +56,10 @@ int pl_test(struct pl_operation *operation, struct pl_completion *completion, st
 {
 	if (pl_context_manual(operation->context) && atomic_load(&operation->state) != PL_DONE)
 		pl_context_progress(operation->context);
-	if (atomic_load(&operation->state) != PL_DONE)
+	if (atomic_load(&operation->state) != PL_DONE) {
+		pl_bulk_sender_waits(operation->context);
 		return -EINPROGRESS;
+	}
 	return collect_handle(operation, completion, error);
 }
 
@@ -114,6 +117,7 @@ static bool poll_state(const struct pl_operation *operation, uint64_t deadline)
 
 static bool wait_by_futex(struct pl_operation *operation, uint64_t deadline)
 {
+	pl_bulk_sender_waits(operation->context);
 	if (poll_state(operation, deadline))
 		return true;
 	for (;;) {

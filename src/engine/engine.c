@@ -48,51 +48,6 @@ static void give_way(struct pl_engine *engine)
 		sched_yield();
 }
 
-/* The caller holds engine->task_lock. */
-static void remove_task(struct pl_engine *engine, struct pl_task *task)
-{
-	pl_list_remove(&task->link);
-	atomic_store_explicit(&task->engine, NULL, memory_order_relaxed);
-	atomic_fetch_sub(&engine->task_count, 1);
-}
-
-/* Takes the first task, or the first one with that function. */
-static struct pl_task *take_task(struct pl_engine *engine, void (*kind)(struct pl_task *))
-{
-	struct pl_task *found = NULL;
-
-	pl_lock_take(&engine->task_lock);
-	pl_list_for_each(at, &engine->tasks) {
-		struct pl_task *task = pl_list_entry(at, struct pl_task, link);
-
-		if (kind && task->run != kind)
-			continue;
-		remove_task(engine, task);
-		found = task;
-		break;
-	}
-	pl_lock_release(&engine->task_lock);
-	return found;
-}
-
-static inline bool run_tasks(struct pl_engine *engine, void (*kind)(struct pl_task *))
-{
-	struct pl_task *task;
-	bool any = false;
-
-	while (atomic_load(&engine->task_count) && (task = take_task(engine, kind))) {
-		/*
-		 * From here on the task may be posted again, or its function may free it. The exchange synchronizes
-		 * with posters that found the task queued, so its function sees their data. A store would not.
-		 */
-		atomic_exchange(&task->queued, false);
-		pl_engine_tick(engine);
-		task->run(task);
-		any = true;
-	}
-	return any;
-}
-
 static void release_lock(struct pl_engine *engine)
 {
 	atomic_store_explicit(&engine->owner, 0, memory_order_relaxed);
@@ -101,19 +56,20 @@ static void release_lock(struct pl_engine *engine)
 
 void pl_engine_unlock(struct pl_engine *engine)
 {
-	run_tasks(engine, NULL);
+	if (atomic_load(&engine->task_count))
+		pl_engine_run_tasks(engine, NULL);
 	release_lock(engine);
 	pl_engine_serve(engine);
 }
 
 /*
- * No other thread runs a task that was posted after run_tasks() and before the unlock: its poster saw the lock taken
+ * No other thread runs a task that was posted after pl_engine_run_tasks() and before the unlock: its poster saw the lock taken
  * and left.
  */
 void pl_engine_serve(struct pl_engine *engine)
 {
 	while (atomic_load(&engine->task_count) && pl_engine_try(engine)) {
-		run_tasks(engine, NULL);
+		pl_engine_run_tasks(engine, NULL);
 		release_lock(engine);
 	}
 }
@@ -132,66 +88,6 @@ void pl_engine_finish_batch(struct pl_engine *engine)
 	engine->announcement = NULL;
 	if (announcement)
 		announcement->run(announcement);
-}
-
-/* Returns false if the task was queued already. */
-static bool queue_task(struct pl_engine *engine, struct pl_task *task)
-{
-	if (atomic_exchange(&task->queued, true))
-		return false;
-	pl_lock_take(&engine->task_lock);
-	pl_list_append(&engine->tasks, &task->link);
-	atomic_store_explicit(&task->engine, engine, memory_order_relaxed);
-	atomic_fetch_add(&engine->task_count, 1);
-	pl_lock_release(&engine->task_lock);
-	return true;
-}
-
-bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
-{
-	bool held = pl_engine_held(engine);
-	bool queued, locked = !held && pl_engine_try(engine);
-
-	/* The lock is free and no task is queued: runs the task directly. */
-	if (locked && atomic_load(&engine->task_count) == 0) {
-		task->run(task);
-		pl_engine_leave(engine);
-		return true;
-	}
-	/* The unlock runs queued tasks, too: their posters, perhaps of this one, found the lock taken and left. */
-	queued = queue_task(engine, task);
-	if (locked || (queued && !held && pl_engine_try(engine)))
-		pl_engine_unlock(engine);
-	return queued;
-}
-
-void pl_engine_hand_over(struct pl_engine *engine, struct pl_task *task)
-{
-	uint64_t one = 1;
-
-	if (!engine->threaded)
-		pl_engine_post(engine, task);
-	else if (queue_task(engine, task) && atomic_load(&engine->asleep) && atomic_exchange(&engine->asleep, false))
-		(void)!write(engine->wake_fd, &one, sizeof(one));
-}
-
-bool pl_engine_run_early(struct pl_engine *engine, void (*kind)(struct pl_task *))
-{
-	return run_tasks(engine, kind);
-}
-
-void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task)
-{
-	struct pl_engine *at = atomic_load_explicit(&task->engine, memory_order_relaxed);
-
-	if (at)
-		engine = at;
-	pl_lock_take(&engine->task_lock);
-	if (atomic_load_explicit(&task->engine, memory_order_relaxed) == engine) {
-		remove_task(engine, task);
-		atomic_store(&task->queued, false);
-	}
-	pl_lock_release(&engine->task_lock);
 }
 
 void pl_engine_arm(struct pl_engine *engine, uint64_t when)
@@ -305,7 +201,7 @@ PL_ALWAYS_INLINE bool epoll_due(struct pl_engine *engine)
 
 bool pl_engine_progress_held(struct pl_engine *engine)
 {
-	bool any = atomic_load_explicit(&engine->task_count, memory_order_relaxed) && run_tasks(engine, NULL);
+	bool any = atomic_load_explicit(&engine->task_count, memory_order_relaxed) && pl_engine_run_tasks(engine, NULL);
 
 	any |= poll_device(engine);
 	if (engine->hot_count)

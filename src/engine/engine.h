@@ -284,8 +284,11 @@ static inline bool pl_engine_asleep(const struct pl_engine *engine)
 {
 	return atomic_load_explicit(&engine->asleep, memory_order_relaxed);
 }
-/* Runs queued tasks whose function is `kind` before all others. Returns true if it ran any. Under the lock. */
-bool pl_engine_run_early(struct pl_engine *engine, void (*kind)(struct pl_task *));
+/*
+ * task.c: runs queued tasks; with `kind` only those whose function that is, before all others. Returns true if it ran any. Under the
+ * lock. Where engines poll, some tasks are one batch, whose frames are sent together: others post further tasks meanwhile.
+ */
+bool pl_engine_run_tasks(struct pl_engine *engine, void (*kind)(struct pl_task *));
 /*
  * Takes back a queued task that did not begin. Under the lock. If the task's owner has moved to this engine, the task may still be
  * queued at another one, which may be running it.

@@ -62,7 +62,7 @@ static void rig_open(struct rig *rig)
 	pl_engine_lock(engine);
 	for (unsigned i = 0; i < TURNS + WAITING; i++)
 		assert_int_equal(pl_connect_start(rig->context, rig->address, 0, i, &rig->operations[i], NULL), 0);
-	pl_engine_run_early(engine, rig->operations[0]->task.run);
+	pl_engine_run_tasks(engine, rig->operations[0]->task.run);
 	set_ends(rig, UINT64_MAX);
 	pl_engine_unlock(engine);
 }

@@ -8,6 +8,9 @@
 #include "support/cases.h"
 #include "support/pair.h"
 
+/* For writes of one chunk the library wakes no sleeping thread while 256 KiB wait for a lane that works. */
+#define CHUNK ((size_t)64 << 10)
+#define CHUNKS_LEFT 4u
 /* The library wakes no further lane for an operation of this size while one works. */
 #define SMALL ((size_t)32 << 10)
 #define LARGE ((size_t)16 << 20)
@@ -106,8 +109,7 @@ static void pair_open_patient(struct pair *pair)
 	pair->remote = share(environment, pair->far.region, environment->near_peer, NULL);
 }
 
-/* Writes until the socket of one lane is full, and the other one has nothing more to send. */
-static void stall_lane(struct stalled *rig)
+static void rig_widen(struct stalled *rig)
 {
 	rig->count = 0;
 	pair_open_patient(&rig->pair);
@@ -115,6 +117,12 @@ static void stall_lane(struct stalled *rig)
 	/* The first large write opens all lanes. */
 	while (atomic_load(&rig->near->bulk_lanes) != (1u << STALLED | 1u << IDLE))
 		complete(&rig->pair.environment, write_bytes(rig, LARGE), NULL);
+}
+
+/* Writes until the socket of one lane is full, and the other one has nothing more to send. */
+static void stall_lane(struct stalled *rig)
+{
+	rig_widen(rig);
 	rig->far_lane = tcp_endpoint_of(rig->pair.environment.far_peer->endpoint)->lanes[STALLED];
 	do {
 		/* An event that the far engine had fetched before makes it watch the socket again. */
@@ -169,9 +177,37 @@ static void write_before_full_socket(void *unused)
 	end_stall(&rig);
 }
 
+/* A lane that works has several small writes for itself before another one's thread is woken. */
+static void write_beside_sleeping_lane(void *unused)
+{
+	struct pl_operation *operations[CHUNKS_LEFT + 1];
+	const unsigned both = 1u << STALLED | 1u << IDLE;
+	struct tcp_lane *sleeper;
+	struct stalled rig;
+
+	(void)unused;
+	rig_widen(&rig);
+	sleeper = rig.near->lanes[STALLED];
+	check(sleeper->engine != rig.near->base.peer->home);
+	while (!lane_awaits_nothing(sleeper) || !lane_awaits_nothing(rig.near->lanes[IDLE]) ||
+	       atomic_load(&rig.near->hungry) != both || !pl_engine_asleep(sleeper->engine))
+		usleep(1000);
+	/* The other one looks for work no more, as if it had some. */
+	atomic_store(&rig.near->hungry, 1u << STALLED);
+	for (unsigned i = 0; i < CHUNKS_LEFT; i++) {
+		operations[i] = write_bytes(&rig, CHUNK);
+		check(atomic_load(&rig.near->hungry) == 1u << STALLED);
+	}
+	operations[CHUNKS_LEFT] = write_bytes(&rig, CHUNK);
+	for (unsigned i = 0; i <= CHUNKS_LEFT; i++)
+		complete(&rig.pair.environment, operations[i], NULL);
+	pair_close(&rig.pair);
+}
+
 static const struct test_case cases[] = {
 	{ "write-beside-full-socket", write_beside_full_socket, NULL, 60 },
 	{ "write-before-full-socket", write_before_full_socket, NULL, 60 },
+	{ "write-beside-sleeping-lane", write_beside_sleeping_lane, NULL, 60 },
 };
 
 int main(void)

@@ -73,7 +73,7 @@ static void visit_while_opening_ends(void *argument)
 	pl_fail(&failure, -ECONNRESET, "CONNECT-FAILED", "connect", NULL, NULL, "the test ends the connection");
 	pl_peer_open_failed(peer, &failure);
 	/* Gives up the endpoint. The task that ends its socket follows, and then the one that frees the peer. */
-	check(pl_engine_run_early(engine, peer->task.run));
+	check(pl_engine_run_tasks(engine, peer->task.run));
 	check_number(atomic_load(&engine->task_count), 1);
 	check_number(pthread_create(&thread, NULL, *run, &visit), 0);
 	while (!atomic_load(&visit.done) && !atomic_load(&peer->pins))

@@ -361,6 +361,8 @@ static void tcp_close(struct pl_endpoint *base)
 	if (!held)
 		pl_engine_unlock(home);
 	tcp_free_held(endpoint);
+	if (endpoint->wide)
+		atomic_fetch_sub(&endpoint->context->wide_peers, 1);
 	for (unsigned i = 0; i < TCP_SOCKETS_MAX; i++)
 		pl_free(&endpoint->context->allocator, endpoint->lanes[i]);
 	pthread_mutex_destroy(&endpoint->lock);

@@ -6,6 +6,7 @@
 #include <endian.h>
 #include <limits.h>
 
+#include "core/bulk_sender.h"
 #include "core/work_list.h"
 #include "fabric/tcp/tcp.h"
 
@@ -183,8 +184,8 @@ static void tcp_take_chunk(struct tcp_endpoint *endpoint, struct pl_operation *o
 }
 
 /*
- * Takes at most `most` chunks, within the lane's share. Several small ones have one look at the list. Returns their number. The
- * list's pending count keeps operations alive.
+ * Takes at most `most` chunks, within the lane's share, and as many staged ones as it has slots. Several small ones have one look
+ * at the list. Returns their number. The list's pending count keeps operations alive.
  */
 static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned most, struct pl_chunk *chunks)
 {
@@ -195,10 +196,13 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 	pthread_mutex_lock(&endpoint->lock);
 	if (pl_list_empty(&endpoint->small_work) && pl_list_empty(&endpoint->work))
 		atomic_store(&endpoint->any_work, false);
+	if (atomic_load(&endpoint->any_small) && pl_list_empty(&endpoint->small_work))
+		atomic_store(&endpoint->any_small, false);
 	while (count < most && queued < TCP_LANE_BACKLOG) {
 		struct pl_operation *operation = tcp_lane_next_work(lane, bulk);
 
-		if (!operation || taken >= tcp_lane_share(endpoint, operation))
+		if (!operation || taken >= tcp_lane_share(endpoint, operation) ||
+		    (lane->slots + count >= TCP_SLOTS && atomic_load(&operation->staged)))
 			break;
 		tcp_take_chunk(endpoint, operation, &chunks[count]);
 		taken += chunks[count].length;
@@ -209,13 +213,13 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 	return count;
 }
 
-/* Returns the chunks that the lane may take at once; 0: it has no room. Slots and requests are few. */
+/* Returns the chunks that the lane may take at once; 0: it has no room. */
 static unsigned tcp_lane_room(const struct tcp_lane *lane)
 {
 	if (lane->state != TCP_LANE_UP || lane->queued >= TCP_LANE_BACKLOG || lane->requested >= TCP_LANE_READ_AHEAD ||
 	    lane->slots >= TCP_SLOTS || !pl_list_empty(&lane->waiting))
 		return 0;
-	return PL_MIN(TCP_REQUESTS_MAX - lane->request_count, TCP_SLOTS - lane->slots);
+	return PL_MIN(TCP_REQUESTS_MAX - lane->request_count, TCP_BATCH);
 }
 
 static void tcp_lane_queue_chunk(struct tcp_lane *lane, const struct pl_chunk *chunk)
@@ -239,7 +243,7 @@ static void tcp_lane_queue_chunk(struct tcp_lane *lane, const struct pl_chunk *c
 /* Gives the lane at most `most` chunks. Not inline: its array would cost lanes without work instructions, too. */
 __attribute__((noinline)) static void tcp_lane_take_listed(struct tcp_lane *lane, bool bulk, unsigned most)
 {
-	struct pl_chunk chunks[TCP_SLOTS];
+	struct pl_chunk chunks[TCP_BATCH];
 	unsigned wanted, count;
 
 	do {
@@ -254,7 +258,7 @@ __attribute__((noinline)) static void tcp_lane_take_listed(struct tcp_lane *lane
 
 static void tcp_lane_take_chunks(struct tcp_lane *lane, bool bulk, unsigned most)
 {
-	if (tcp_has_work(lane->endpoint))
+	if (tcp_has_work(lane->endpoint) && (bulk || atomic_load(&lane->endpoint->any_small)))
 		tcp_lane_take_listed(lane, bulk, most);
 }
 
@@ -291,25 +295,48 @@ static void tcp_post_small_write(struct tcp_lane *lane, struct pl_operation *ope
 	tcp_lane_push(lane);
 }
 
+/*
+ * Decides how many lanes this end opens. The default suits few peers: many share the threads, and a process that opened all lanes
+ * of each would soon lack descriptors for further peers.
+ */
+static void tcp_decide_lanes(struct tcp_endpoint *endpoint)
+{
+	struct pl_context *context = endpoint->context;
+
+	endpoint->lanes_wanted = endpoint->base.peer->lanes;
+	if (!context->lanes_by_default || endpoint->lanes_wanted <= TCP_LANES_OF_OTHERS)
+		return;
+	endpoint->wide = true;
+	if (atomic_fetch_add(&context->wide_peers, 1) >= TCP_WIDE_PEERS)
+		endpoint->lanes_wanted = TCP_LANES_OF_OTHERS;
+}
+
+/* Returns the sockets of the peer with all lanes that this end opens. */
+static unsigned tcp_sockets_at_most(const struct tcp_endpoint *endpoint)
+{
+	return tcp_sockets(endpoint->lanes_wanted ? endpoint->lanes_wanted : endpoint->base.peer->lanes);
+}
+
 /* Opens all lanes, or asks the initiator to do so. */
 static void tcp_open_lanes(struct tcp_endpoint *endpoint)
 {
 	struct pl_peer *peer = endpoint->base.peer;
-	struct pl_control message = { .type = PL_CONTROL_LANES, .lanes = peer->lanes };
+	struct pl_control message = { .type = PL_CONTROL_LANES };
 
+	if (!endpoint->lanes_wanted)
+		tcp_decide_lanes(endpoint);
+	message.lanes = endpoint->lanes_wanted;
 	if (peer->initiator) {
-		tcp_widen(&endpoint->base, peer->lanes);
-	} else {
-		endpoint->lanes_requested = tcp_sockets(peer->lanes);
+		tcp_widen(&endpoint->base, endpoint->lanes_wanted);
+	} else if (endpoint->lanes_requested < tcp_sockets_at_most(endpoint)) {
+		endpoint->lanes_requested = tcp_sockets_at_most(endpoint);
 		pl_channel_send(&peer->channel, &message);
 	}
 }
 
 static void tcp_widen_for(struct tcp_endpoint *endpoint, uint64_t total)
 {
-	const struct pl_peer *peer = endpoint->base.peer;
-
-	if (total < TCP_SPREAD_FROM || endpoint->lanes_requested >= tcp_sockets(peer->lanes))
+	if (total < TCP_SPREAD_FROM || endpoint->lanes_requested >= tcp_sockets_at_most(endpoint))
 		return;
 	endpoint->bulk += total;
 	if (total >= TCP_WIDEN_FROM || endpoint->bulk >= TCP_WIDEN_AFTER)
@@ -322,9 +349,9 @@ unsigned tcp_prepare(struct pl_endpoint *base, struct pl_region *region)
 
 	if (region->memory.length <= TCP_SMALL_MAX)
 		return 0;
-	if (endpoint->lanes_requested < tcp_sockets(base->peer->lanes))
+	if (endpoint->lanes_requested < tcp_sockets_at_most(endpoint))
 		tcp_open_lanes(endpoint);
-	return base->peer->lanes;
+	return endpoint->lanes_wanted ? endpoint->lanes_wanted : base->peer->lanes;
 }
 
 static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, uint64_t total)
@@ -360,12 +387,23 @@ static bool tcp_is_busy(const struct tcp_endpoint *endpoint)
 	       lane->requests_sent || !pl_list_empty(&lane->queue) || !tcp_lane_room(lane);
 }
 
+/* True if the operation goes over lane 0: it is small, and the calling thread sends it without delay for others. */
+static bool tcp_is_small(const struct tcp_endpoint *endpoint, const struct pl_operation *operation, bool busy)
+{
+	if (operation->total < TCP_SPREAD_FROM)
+		return true;
+	if (operation->total > TCP_SMALL_MAX)
+		return false;
+	return atomic_load(&endpoint->lanes_up) < 2 || !(busy || pl_bulk_sender_is_occupied(endpoint->context));
+}
+
 /* Posts an operation for lane 0. */
 static void tcp_list_small_work(struct tcp_endpoint *endpoint, struct tcp_work *work)
 {
 	pthread_mutex_lock(&endpoint->lock);
 	pl_list_append(&endpoint->small_work, &work->item.link);
 	atomic_store(&endpoint->any_work, true);
+	atomic_store(&endpoint->any_small, true);
 	pthread_mutex_unlock(&endpoint->lock);
 }
 
@@ -389,6 +427,8 @@ static void tcp_list_work(struct tcp_endpoint *endpoint, struct tcp_work *work, 
 	if (working && waiting <= working * (uint64_t)TCP_LANE_SOON)
 		return;
 	chunks = tcp_wake_lanes(endpoint, hungry, false, chunks);
+	if (working && total <= TCP_SMALL_MAX && waiting <= working * (uint64_t)TCP_LANE_SOON_ASLEEP)
+		return;
 	tcp_wake_lanes(endpoint, hungry, true, chunks);
 }
 
@@ -405,8 +445,7 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 		return;
 	}
 	tcp_widen_for(endpoint, operation->total);
-	small = operation->total < TCP_SPREAD_FROM ||
-		(operation->total <= TCP_SMALL_MAX && (!busy || atomic_load(&endpoint->lanes_up) < 2));
+	small = tcp_is_small(endpoint, operation, busy);
 	if (small && operation->completion.kind == PL_KIND_WRITE && !atomic_load(&endpoint->late)) {
 		tcp_post_small_write(lane, operation);
 		return;
@@ -417,7 +456,8 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 	if (operation->segment_count == 1 && operation->total <= work->chunk && pl_message_has_room(base->peer) &&
 	    tcp_take_turn_behind(endpoint, operation))
 		work->messages = endpoint->messages;
-	/* If nothing is under way, the first chunk needs no other thread. */
+	/* If nothing is under way, the first chunk needs no other thread. A calling thread that is occupied leaves it to others. */
+	busy |= !small && operation->total <= TCP_SMALL_MAX;
 	chunks = tcp_chunks_at_most(operation, work->chunk) - !busy;
 	if (small)
 		tcp_list_small_work(endpoint, work);

@@ -25,22 +25,33 @@
 /* Operations up to this size can stay on lane 0. Those from TCP_SPREAD_FROM on do so while no other is under way. Bytes. */
 #define TCP_SMALL_MAX (64u << 10)
 #define TCP_SPREAD_FROM (16u << 10)
+/* Small operations wait for others, up to this many bytes, while earlier ones are under way. */
+#define TCP_HOLD_BACK_BYTES (16u << 10)
 /* Most lanes of an endpoint: bulk lanes, and lane 0. */
 #define TCP_SOCKETS_MAX (PL_LANES_MAX + 1)
 /* Operations from this size on open more lanes; so do smaller bulk operations that add up to it. Bytes. */
 #define TCP_WIDEN_FROM (4u << 20)
 #define TCP_WIDEN_AFTER (16u << 20)
+/* By default as many peers of a context open more lanes than the second number. Threads and descriptors are few. */
+#define TCP_WIDE_PEERS 8u
+#define TCP_LANES_OF_OTHERS 8u
 /* Limits of a lane: with this many bytes to send, or requested, it takes no more work. */
 #define TCP_LANE_BACKLOG (1u << 20)
 #define TCP_LANE_READ_AHEAD (8u << 20)
-/* Other lanes are woken if more bytes wait for each lane that works: a wake takes longer than these. */
+/*
+ * Other lanes are woken if more bytes wait for each lane that works: a wake takes longer than these. Operations of one chunk follow
+ * each other, so for them lanes whose threads sleep are woken later: each such wake costs the home engine a system call.
+ */
 #define TCP_LANE_SOON (64u << 10)
+#define TCP_LANE_SOON_ASLEEP (256u << 10)
 /* A DATA frame with this flag is the whole answer; others are followed by VALUE or FAIL. */
 #define TCP_DATA_LAST 1u
 /* Flag in a remote key: sockets of the owner cannot reach the memory. */
 #define TCP_KEY_STAGED 1u
 /* Slots of pinned memory that a lane uses in each direction: some are being copied, some sent. */
 #define TCP_SLOTS 4u
+/* Most chunks that a lane takes at once from the work list. */
+#define TCP_BATCH 16u
 
 struct tcp_endpoint;
 struct tcp_lane;
@@ -194,6 +205,8 @@ struct tcp_endpoint {
 	/* Frames of ended operations that may still change the peer's memory. Work posted later waits for them. */
 	atomic_uint late;
 	unsigned lanes_requested; /* lanes requested so far */
+	unsigned lanes_wanted;    /* bulk lanes to open; 0: not decided, up to those that both ends agreed on; home */
+	bool wide;                /* counted in context->wide_peers; home */
 	uint32_t messages;        /* messages given to lane 0; home */
 	uint32_t messages_arrived; /* those that arrived there; home */
 	atomic_uint held_count;    /* entries of `held` */
@@ -202,6 +215,7 @@ struct tcp_endpoint {
 	atomic_uint bulk_lanes, hungry;
 	atomic_uint blocked;  /* lanes whose socket is full, likewise: they take no work until it drains */
 	atomic_bool any_work; /* false: `work` and `small_work` are empty; written under the lock, read without it */
+	atomic_bool any_small; /* the same for `small_work` */
 	uint64_t bulk; /* bytes posted, without small operations */
 	struct pl_task ended_task;
 	struct pl_task late_placed_task;            /* runs when `late` becomes 0 */
@@ -298,13 +312,7 @@ void tcp_lane_shut(struct tcp_lane *lane);
 struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *frame);
 void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece);
 void tcp_lane_queue_piece(struct tcp_lane *lane, struct tcp_piece *piece);
-/* Sends queued pieces now, or in the next round if that gathers more pieces. */
-void tcp_lane_push(struct tcp_lane *lane);
 void tcp_lane_flush(struct tcp_lane *lane);
-/* Sends the small pieces that a batch of the engine queued. */
-void tcp_lane_batch_ended(struct pl_batch_end *end);
-/* Acknowledges placed frames whose acknowledgement was not sent. */
-void tcp_lane_ack(struct tcp_lane *lane);
 void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count);
 void tcp_lane_sweep_pieces(struct tcp_lane *lane, bool all);
 static inline bool tcp_frame_is_counted(uint8_t type)
@@ -312,6 +320,14 @@ static inline bool tcp_frame_is_counted(uint8_t type)
 	return type == PL_FRAME_WRITE || type == PL_FRAME_EAGER || type == PL_FRAME_RENDEZVOUS ||
 	       type == PL_FRAME_NOTIFY;
 }
+
+/* push.c */
+/* Sends queued pieces now, or in the next round if that gathers more pieces. */
+void tcp_lane_push(struct tcp_lane *lane);
+/* Sends the pieces that a batch of the engine queued. */
+void tcp_lane_batch_ended(struct pl_batch_end *end);
+/* Acknowledges placed frames whose acknowledgement was not sent. */
+void tcp_lane_ack(struct tcp_lane *lane);
 
 /* behind.c: notifications behind their data */
 /*

@@ -10,10 +10,6 @@
 #define GATHER_SPACE 16384
 #define GATHER_VECTORS 256
 #define GATHER_BYTES (2u << 20)
-/* Small operations wait for others, up to this many bytes, while earlier ones are under way. */
-#define HOLD_BACK_BYTES 16384
-/* Most bytes that a thread of the program sends itself; the engine's thread sends the rest. */
-#define INLINE_BYTES (64u << 10)
 /* Most freed pieces that a lane keeps for reuse. */
 #define SPARE_MAX 256
 
@@ -339,7 +335,7 @@ void tcp_lane_flush(struct tcp_lane *lane)
 
 		if (!pl_list_empty(&lane->waiting))
 			tcp_lane_start_copies(lane);
-		if (pl_list_empty(&lane->queue) || lane->queued < HOLD_BACK_BYTES)
+		if (pl_list_empty(&lane->queue) || lane->queued < TCP_HOLD_BACK_BYTES)
 			tcp_lane_take_work(lane);
 		if (sent == 0 && pl_list_empty(&lane->queue)) {
 			/* Looks once more, as work may have come before it was known to be hungry. */
@@ -372,56 +368,6 @@ void tcp_lane_flush(struct tcp_lane *lane)
 	if (lane->state != TCP_LANE_UP)
 		return;
 	pl_source_watch(&lane->source, tcp_lane_events(lane) | (lane->blocked ? EPOLLOUT : 0));
-}
-
-static bool in_engine_thread(const struct pl_engine *engine)
-{
-	return !engine->threaded || pthread_equal(engine->thread, pthread_self());
-}
-
-void tcp_lane_push(struct tcp_lane *lane)
-{
-	bool under_way = lane->sequence != lane->acked || lane->requests_sent;
-	/* If nothing is under way, one write with its header is sent without waiting for another thread. */
-	uint64_t most = INLINE_BYTES + (under_way ? 0 : PL_FRAME_HEADER);
-
-	if (lane->state != TCP_LANE_UP)
-		return;
-	/* Holds small pieces back: the answer to earlier operations, or the next round, sends them together. */
-	if (under_way && lane->queued < HOLD_BACK_BYTES && !pl_list_empty(&lane->queue))
-		return;
-	/* The frames of a batch queue others, which are sent together. */
-	if (lane->engine->batching && lane->queued < HOLD_BACK_BYTES && !pl_list_empty(&lane->queue)) {
-		if (pl_list_empty(&lane->batch_end.link))
-			pl_list_append(&lane->engine->batch_ends, &lane->batch_end.link);
-		return;
-	}
-	/* A thread of the program that sent bulk data itself would be the only one that copies. */
-	if ((lane->index || lane->queued > most) && !in_engine_thread(lane->engine))
-		pl_source_watch(&lane->source, tcp_lane_events(lane) | EPOLLOUT);
-	else
-		tcp_lane_flush(lane);
-}
-
-void tcp_lane_batch_ended(struct pl_batch_end *end)
-{
-	tcp_lane_flush(pl_container_of(end, struct tcp_lane, batch_end));
-}
-
-void tcp_lane_ack(struct tcp_lane *lane)
-{
-	struct tcp_piece *piece;
-
-	/* Every queued frame carries the acknowledgement. */
-	if (lane->placed == lane->placed_told || !pl_list_empty(&lane->queue))
-		return;
-	piece = tcp_piece_new(lane, &(struct pl_frame){ .type = PL_FRAME_ACK });
-	if (!piece) {
-		tcp_lane_fail(lane, -ENOMEM);
-		return;
-	}
-	tcp_lane_queue_piece(lane, piece);
-	tcp_lane_flush(lane);
 }
 
 /* -- cancellation ------------------------------------------------------------------------------- */

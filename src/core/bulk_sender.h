@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Threads of the program that have sent bulk data over a socket themselves since they last had nothing to collect. One
+ * operation at a time reaches its socket soonest in the posting thread. A thread with more work to post leaves further bulk
+ * data to engines' threads: it would be the only one that copies. Two threads may share a place: then both send more
+ * themselves.
+ */
+#ifndef PL_CORE_BULK_SENDER_H
+#define PL_CORE_BULK_SENDER_H
+
+#include "core/context.h"
+
+static inline atomic_ulong *pl_bulk_sender_place(struct pl_context *context)
+{
+	/* Threads lie a few MiB apart. */
+	return &context->bulk_senders[(uint64_t)pl_thread_self() * 0x9e3779b97f4a7c15u >> 58];
+}
+
+/* True if the calling thread has sent bulk data itself, and not waited since. Always false where engines do not poll. */
+static inline bool pl_bulk_sender_is_occupied(struct pl_context *context)
+{
+	return context->options.poll_time != PL_NO_POLLING &&
+	       atomic_load_explicit(pl_bulk_sender_place(context), memory_order_relaxed) == pl_thread_self();
+}
+
+/* Notes that the calling thread sends bulk data itself. */
+static inline void pl_bulk_sender_sends(struct pl_context *context)
+{
+	atomic_store_explicit(pl_bulk_sender_place(context), pl_thread_self(), memory_order_relaxed);
+}
+
+/* Notes that the calling thread has nothing to collect. */
+static inline void pl_bulk_sender_waits(struct pl_context *context)
+{
+	if (pl_bulk_sender_is_occupied(context))
+		atomic_store_explicit(pl_bulk_sender_place(context), 0, memory_order_relaxed);
+}
+
+_Static_assert(PL_BULK_SENDERS == 64, "the shift leaves six bits");
+
+#endif

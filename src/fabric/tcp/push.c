@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Decides when a lane's queued pieces are sent, and by which thread. */
+#include "core/bulk_sender.h"
+#include "fabric/tcp/tcp.h"
+
+/* Most bytes that a thread of the program sends itself; the engine's thread sends the rest. */
+#define INLINE_BYTES (64u << 10)
+/*
+ * Pieces of a batch wait for its end, up to this many bytes; where engines do not poll, up to TCP_HOLD_BACK_BYTES. Two of less than
+ * the second number are no more than INLINE_BYTES.
+ */
+#define BATCH_BYTES (64u << 10)
+#define BATCH_BYTES_INLINE (INLINE_BYTES / 2)
+
+static bool in_engine_thread(const struct pl_engine *engine)
+{
+	return !engine->threaded || pthread_equal(engine->thread, pthread_self());
+}
+
+/* True if the lane has sent frames that are not answered. */
+static bool tcp_lane_is_under_way(const struct tcp_lane *lane)
+{
+	return lane->sequence != lane->acked || lane->requests_sent;
+}
+
+/*
+ * True if the calling thread sends the queued bytes itself. A thread of the program that sent more bulk data itself would be the
+ * only one that copies.
+ */
+static bool tcp_lane_sends_here(const struct tcp_lane *lane)
+{
+	struct pl_context *context = lane->endpoint->context;
+	/* If nothing is under way, one write with its header is sent without waiting for another thread. */
+	uint64_t most = INLINE_BYTES + (tcp_lane_is_under_way(lane) ? 0 : PL_FRAME_HEADER);
+
+	if (lane->queued < TCP_SPREAD_FROM && lane->index == 0)
+		return true;
+	if (in_engine_thread(lane->engine))
+		return true;
+	if (lane->index || lane->queued > most || pl_bulk_sender_is_occupied(context))
+		return false;
+	pl_bulk_sender_sends(context);
+	return true;
+}
+
+static uint32_t tcp_lane_batch_bytes(const struct tcp_lane *lane)
+{
+	if (!lane->engine->poll_time)
+		return TCP_HOLD_BACK_BYTES;
+	return in_engine_thread(lane->engine) ? BATCH_BYTES : BATCH_BYTES_INLINE;
+}
+
+/* The frames of a batch queue others, which are sent together. */
+static bool tcp_lane_gathers(const struct tcp_lane *lane)
+{
+	return lane->engine->batching && !pl_list_empty(&lane->queue) && lane->queued < tcp_lane_batch_bytes(lane);
+}
+
+/* Sends queued pieces now, on this thread or on the engine's. */
+static void tcp_lane_send(struct tcp_lane *lane)
+{
+	if (lane->state != TCP_LANE_UP)
+		return;
+	if (tcp_lane_sends_here(lane))
+		tcp_lane_flush(lane);
+	else
+		pl_source_watch(&lane->source, tcp_lane_events(lane) | EPOLLOUT);
+}
+
+void tcp_lane_push(struct tcp_lane *lane)
+{
+	if (lane->state != TCP_LANE_UP)
+		return;
+	/* Holds small pieces back: the answer to earlier operations, or the next round, sends them together. */
+	if (lane->queued < TCP_HOLD_BACK_BYTES && tcp_lane_is_under_way(lane) && !pl_list_empty(&lane->queue))
+		return;
+	if (tcp_lane_gathers(lane)) {
+		if (pl_list_empty(&lane->batch_end.link))
+			pl_list_append(&lane->engine->batch_ends, &lane->batch_end.link);
+		return;
+	}
+	tcp_lane_send(lane);
+}
+
+void tcp_lane_batch_ended(struct pl_batch_end *end)
+{
+	tcp_lane_send(pl_container_of(end, struct tcp_lane, batch_end));
+}
+
+void tcp_lane_ack(struct tcp_lane *lane)
+{
+	struct tcp_piece *piece;
+
+	/* Every queued frame carries the acknowledgement. */
+	if (lane->placed == lane->placed_told || !pl_list_empty(&lane->queue))
+		return;
+	piece = tcp_piece_new(lane, &(struct pl_frame){ .type = PL_FRAME_ACK });
+	if (!piece) {
+		tcp_lane_fail(lane, -ENOMEM);
+		return;
+	}
+	tcp_lane_queue_piece(lane, piece);
+	tcp_lane_flush(lane);
+}
