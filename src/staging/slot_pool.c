@@ -127,12 +127,11 @@ static struct pl_slot *allocate_ordinary_slot(struct pl_slots *pool)
 	return slot;
 }
 
-struct pl_slot *pl_slots_take(struct pl_slots *pool, const struct pl_memory *memory)
+/* Returns a locked slot, or NULL. pool->lock is held. */
+static struct pl_slot *take_locked_slot(struct pl_slots *pool, const struct pl_memory *memory)
 {
-	struct pl_slot *slot;
+	struct pl_slot *slot = find_free_slot(pool, memory->node);
 
-	pthread_mutex_lock(&pool->lock);
-	slot = find_free_slot(pool, memory->node);
 	if (!slot && grow_slot_pool(pool, memory))
 		slot = find_free_slot(pool, memory->node);
 	if (!slot)
@@ -142,8 +141,30 @@ struct pl_slot *pl_slots_take(struct pl_slots *pool, const struct pl_memory *mem
 		pool->taken++;
 		pool->taken_max = PL_MAX(pool->taken_max, pool->taken);
 	}
+	return slot;
+}
+
+struct pl_slot *pl_slots_take(struct pl_slots *pool, const struct pl_memory *memory)
+{
+	struct pl_slot *slot;
+
+	pthread_mutex_lock(&pool->lock);
+	slot = take_locked_slot(pool, memory);
 	pthread_mutex_unlock(&pool->lock);
 	return slot ? slot : allocate_ordinary_slot(pool);
+}
+
+struct pl_slot *pl_slots_take_more(struct pl_slots *pool, const struct pl_memory *memory)
+{
+	struct pl_slot *slot = NULL;
+	size_t most;
+
+	pthread_mutex_lock(&pool->lock);
+	most = PL_MIN(pool->slots_limit, pool->limit - pool->reserved) / PL_SLOT_SIZE;
+	if (pool->taken < most - most / 4)
+		slot = take_locked_slot(pool, memory);
+	pthread_mutex_unlock(&pool->lock);
+	return slot;
 }
 
 void pl_slots_give(struct pl_slots *pool, struct pl_slot *slot)

@@ -42,6 +42,11 @@ void pl_slots_close(struct pl_slots *pool);
  * NULL: no memory.
  */
 struct pl_slot *pl_slots_take(struct pl_slots *pool, const struct pl_memory *memory);
+/*
+ * The same for a caller that has slots, and rather waits for them than uses ordinary memory. Returns a locked slot, or NULL: there
+ * is none now, or others need the last quarter of the pool.
+ */
+struct pl_slot *pl_slots_take_more(struct pl_slots *pool, const struct pl_memory *memory);
 void pl_slots_give(struct pl_slots *pool, struct pl_slot *slot);
 /* Counts memory that another owner locks for device copies against the limit. Returns false above it. */
 bool pl_slots_reserve(struct pl_slots *pool, size_t bytes);

@@ -109,27 +109,41 @@ static void piece_copied_to_slot(struct pl_copy *copy, int status)
 		tcp_lane_flush(lane);
 }
 
-static bool start_first_copy(struct tcp_lane *lane)
+/*
+ * Returns a slot. A lane that uses some waits for them if no others are locked: a copy of ordinary memory would hold its engine up.
+ * Sets *wait then.
+ */
+static struct pl_slot *take_lane_slot(struct tcp_lane *lane, const struct pl_memory *memory, unsigned used, bool *wait)
+{
+	struct pl_slot *slot = used ? pl_slots_take_more(pool_of(lane), memory) : pl_slots_take(pool_of(lane), memory);
+
+	*wait = used && !slot;
+	return slot;
+}
+
+/* Returns 1 if the first waiting piece has gone, 0 if it waits for a slot of the lane, or a negative errno. */
+static int start_first_copy(struct tcp_lane *lane)
 {
 	struct tcp_piece *piece = pl_list_first(&lane->waiting, struct tcp_piece, link);
 	struct pl_copier *copier;
+	bool wait = false;
 
 	if (piece->key && atomic_load(&piece->key->revoked)) {
 		pl_list_remove(&piece->link);
 		refuse_staged_data(lane, piece, PL_WIRE_UNKNOWN_KEY);
-		return true;
+		return 1;
 	}
 	copier = lane_copier(lane);
-	piece->slot = copier ? pl_slots_take(pool_of(lane), piece->staging.memory) : NULL;
+	piece->slot = copier ? take_lane_slot(lane, piece->staging.memory, lane->slots, &wait) : NULL;
 	if (!piece->slot)
-		return false;
+		return wait ? 0 : -ENOMEM;
 	lane->slots++;
 	piece->payload = piece->slot->bytes;
 	pl_list_remove(&piece->link);
 	pl_list_append(&lane->copying, &piece->link);
 	pl_copier_start(copier, &piece->staging.copy, piece->staging.memory, piece->staging.offset, piece->slot,
 			piece->length, false);
-	return true;
+	return 1;
 }
 
 void tcp_lane_start_copies(struct tcp_lane *lane)
@@ -138,10 +152,12 @@ void tcp_lane_start_copies(struct tcp_lane *lane)
 		return;
 	lane->starting_copies = true;
 	while (lane->state == TCP_LANE_UP && !pl_list_empty(&lane->waiting) && lane->slots < TCP_SLOTS) {
-		if (!start_first_copy(lane)) {
-			tcp_lane_fail(lane, -ENOMEM);
+		int rc = start_first_copy(lane);
+
+		if (rc < 0)
+			tcp_lane_fail(lane, rc);
+		if (rc <= 0)
 			break;
-		}
 	}
 	lane->starting_copies = false;
 }
@@ -285,6 +301,7 @@ int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offse
 {
 	struct pl_copier *copier = lane_copier(lane);
 	struct tcp_landing *landing;
+	bool wait;
 
 	lane->destination = (uint8_t *)memory->address + offset;
 	if (whole && lane->remaining <= COPY_AT_ONCE_MAX)
@@ -295,7 +312,8 @@ int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offse
 	landing = copier ? landing_new(lane) : NULL;
 	if (!landing)
 		return -ENOMEM;
-	landing->slot = pl_slots_take(pool_of(lane), memory);
+	while (!(landing->slot = take_lane_slot(lane, memory, lane->landing_count, &wait)) && wait)
+		pl_copier_wait_one(copier, true);
 	if (!landing->slot) {
 		landing_free(landing);
 		return -ENOMEM;
