@@ -355,7 +355,7 @@ static void slow_copies(void *unused)
 /* A bulk write of one chunk while all slots of the first lane wait for copies of the GPU: the other lanes carry it. */
 static void bulk_beside_copies(void *unused)
 {
-	enum { READS = 6, SMALL = 8 << 10, BULK = 100 << 10 };
+	enum { READS = 10, SMALL = 8 << 10, BULK = 100 << 10 };
 	struct pl_operation *reads[READS], *write;
 	struct buffer near, far;
 	struct pl_remote *remote;

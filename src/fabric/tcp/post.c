@@ -354,12 +354,13 @@ unsigned tcp_prepare(struct pl_endpoint *base, struct pl_region *region)
 	return endpoint->lanes_wanted ? endpoint->lanes_wanted : base->peer->lanes;
 }
 
-static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, uint64_t total)
+static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, const struct pl_operation *operation, bool busy)
 {
+	uint64_t least = busy && atomic_load(&operation->staged) ? TCP_CHUNK_STAGED : TCP_CHUNK_MIN;
 	unsigned lanes = atomic_load(&endpoint->lanes_up);
-	uint64_t share = total / (4 * PL_MAX(lanes, 1u));
+	uint64_t share = operation->total / (4 * PL_MAX(lanes, 1u));
 
-	share = PL_MIN(PL_MAX(share, (uint64_t)TCP_CHUNK_MIN), (uint64_t)TCP_CHUNK_MAX);
+	share = PL_MIN(PL_MAX(share, least), (uint64_t)TCP_CHUNK_MAX);
 	return (uint32_t)((share + 127) & ~127ull);
 }
 
@@ -450,7 +451,7 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 		tcp_post_small_write(lane, operation);
 		return;
 	}
-	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation->total) };
+	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation, busy) };
 	work->lane_share_max = tcp_lane_share_max(endpoint, operation->total, work->chunk);
 	/* Data of one chunk has one lane. It may wait long, and the rest of the window is for messages. */
 	if (operation->segment_count == 1 && operation->total <= work->chunk && pl_message_has_room(base->peer) &&

@@ -22,6 +22,8 @@
 /* Sizes of chunks of bulk data, in bytes. Chunks let lanes share an operation, and let a cancelled one end soon. */
 #define TCP_CHUNK_MIN (128u << 10)
 #define TCP_CHUNK_MAX (1u << 20)
+/* Least one of staged data while other operations are under way: each chunk costs calls of the GPU's driver. */
+#define TCP_CHUNK_STAGED (512u << 10)
 /* Operations up to this size can stay on lane 0. Those from TCP_SPREAD_FROM on do so while no other is under way. Bytes. */
 #define TCP_SMALL_MAX (64u << 10)
 #define TCP_SPREAD_FROM (16u << 10)
@@ -49,7 +51,7 @@
 /* Flag in a remote key: sockets of the owner cannot reach the memory. */
 #define TCP_KEY_STAGED 1u
 /* Slots of pinned memory that a lane uses in each direction: some are being copied, some sent. */
-#define TCP_SLOTS 4u
+#define TCP_SLOTS 8u
 /* Most chunks that a lane takes at once from the work list. */
 #define TCP_BATCH 16u
 
