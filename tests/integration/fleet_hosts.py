@@ -87,7 +87,7 @@ DEFECTS = {
                    ('path-class', 'DIFFERS', gpu(1), 'where')]),
     'slow-port': (lambda machine: replace(machine, 'sys/class/infiniband/mlx5_4/ports/1/rate', '200 Gb/sec (4X HDR)\n'),
                   [('rate', 'DIFFERS', 'mlx5_4/1', '200 Gbit/s, where')]),
-    'other-driver': (lambda machine: replace(machine, 'sys/module/nvidia/version', '550.54.15\n'),
+    'other-driver': (lambda machine: replace(machine, 'sys/module/nvidia/version', '550.54.15\n').fact('cuda.init', 803),
                      [('driver', 'DIFFERS', None, '550.54.15, where')]),
     'other-kernel': (lambda machine: replace(machine, 'proc/sys/kernel/osrelease', '6.5.0-14-generic\n'),
                      [('kernel', 'DIFFERS', None, '6.5.0-14-generic, where')]),
