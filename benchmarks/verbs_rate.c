@@ -7,7 +7,6 @@
  */
 #include <infiniband/verbs.h>
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

@@ -59,12 +59,18 @@ _peerlane_names() {
 }
 
 # Offers the lines of standard input that begin with the current word, quoted for the shell.  compgen -W would expand
-# "$(command)" in them, and servers choose their names.  A name that begins with "-" would become an option.
+# "$(command)" in them, and servers choose their names.  A name that begins with "-" would become an option.  Behind an open
+# quote a line stays as it is, and one with a character that is special there is left out.
 _peerlane_reply_lines() {
-	local line quoted
+	local line quoted begin=${current#[\"\']}
 	while IFS= read -r line; do
-		printf -v quoted %q "$line"
-		[[ $line != -* && ($line == "$current"* || $quoted == "$current"*) ]] && COMPREPLY+=("$quoted")
+		[[ $line != -* ]] || continue
+		if [[ $begin != "$current" ]]; then
+			[[ $line == "$begin"* && $line != *[\"\'\$\`\\!]* ]] && COMPREPLY+=("$line")
+		else
+			printf -v quoted %q "$line"
+			[[ $line == "$current"* || $quoted == "$current"* ]] && COMPREPLY+=("$quoted")
+		fi
 	done
 }
 

@@ -264,6 +264,8 @@ ROWS = [
     ('driver-loaded', fact('cuda.init', 803), 'FAIL', 'another release|libraries are of'),
     ('driver-loaded', fact('cuda.init', 802), 'FAIL', 'fabric manager'),
     ('driver-loaded', fact('cuda.state', 'hangs'), 'FAIL', 'hangs'),
+    ('driver-loaded', lambda: ideal().fact('cuda.file', OTHER_LIBCUDA).fact('cuda.state', 'hangs').forget('cuda.init'), 'FAIL',
+     'did not end in time: it hangs'),
     ('driver-loaded', lambda: ideal().forget('cuda').fact('cuda.library', 'libcuda.so.1: cannot open'), 'WARN',
      'libcuda is not there'),
     ('driver-flavour', ideal, 'OK', 'open kernel modules'),

@@ -234,6 +234,8 @@ def test_completion_of_arguments(tmp_path):
         assert complete('get', '--key', key, host, ':', port, 'o') == {r'one\ two', 'other'}
         # The shell's word has the backslash once part of the name has been completed.
         assert complete('get', '--key', key, host, ':', port, r'one\ t') == {r'one\ two'}
+        # The shell keeps an open quote, and closes it.
+        assert complete('get', '--key', key, host, ':', port, '"one t') == complete('get', '--key', key, host, ':', port, "'on") == {'one two'}
         assert complete('get', host, ':', port, 'o') == set()
         assert complete('delete', '--key', key, host, ':', port, 'o') == {r'one\ two', 'other'}
 
@@ -249,6 +251,9 @@ def test_completion_quotes_the_names_of_a_server(command, tmp_path):
     with serving(tmp_path / 'pub') as server:
         host, port = server.address.split(':')
         offered = complete(command, host, ':', port, '', cwd=tmp_path / 'shell')
+        # No character of these is special behind a quote.
+        for quote in '"', "'":
+            assert complete(command, host, ':', port, quote, cwd=tmp_path / 'shell') == {'a;touch ran', '*'}
     done = subprocess.run(['bash', '-c', 'eval "set -- $1"; printf "%s\\n" "$@"', 'bash', ' '.join(offered)], text=True,
                           capture_output=True, timeout=DEADLINE, cwd=tmp_path / 'shell', check=True)
     assert sorted(done.stdout.splitlines()) == sorted(names)

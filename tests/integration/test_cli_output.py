@@ -87,6 +87,34 @@ def test_output_into_an_open_descriptor_follows_its_earlier_bytes(tmp_path, resu
     assert [*path.parent.iterdir()] == [path]
 
 
+def test_descriptors_of_the_command_itself_are_no_output():
+    """Without `3> FILE` in a shell, descriptor 3 is closed or one that the command has opened, such as a socket."""
+    with publishing('--from', '-', '--frame-bytes', '1K') as publisher:
+        publisher.feed(bytes(1024))
+        publisher.wait_for('published', 1)
+        for path in ['/dev/fd/3', '/dev/fd/4', '/dev/fd/5', '/dev/fd/6', '/proc/self/fd/7', '/proc/thread-self/fd/8']:
+            done = run('subscribe', publisher.address, 'cam0', '--start', 'latest', '--count', '1', '--to', path, expect=1)
+            assert f'{path}: open: Bad file descriptor' in done.stderr
+
+
+@pytest.mark.parametrize('arguments', [['check', '--format', 'line', '--output', 'FILE'], ['topo', '--svg', 'FILE'], ['report', 'RESULTS', '-o', 'FILE'],
+                                       ['get', 'SERVER', 'data', '-o', 'FILE'], TOKEN, SUBSCRIBE], ids=lambda words: words[0])
+def test_output_through_a_folder_of_proc_is_an_ordinary_file(tmp_path, results, arguments):
+    """A new file is made, and a longer old one keeps no bytes."""
+    write(tmp_path / 'pub/data', content(1000))
+    old, new = write(tmp_path / 'old', b'before\n' * 100_000), tmp_path / 'new'
+    with serving(tmp_path / 'pub') as server, publishing('--from', '-', '--frame-bytes', '1K') as publisher:
+        publisher.feed(bytes(1024))
+        publisher.wait_for('published', 1)
+        for path in [old, new]:
+            words = {'SERVER': server.address, 'STREAM': publisher.address, 'RESULTS': results, 'FILE': f'/proc/self/cwd/{path.name}'}
+            done = run(*[words.get(word, word) for word in arguments], cwd=tmp_path, expect=None)
+            # The state of this machine decides the status of a check.
+            assert done.returncode == 0 or arguments[0] == 'check' and 'peerlane: ' not in done.stderr, done.stderr
+            written = path.read_bytes()
+            assert written and not written.endswith(b'before\n')
+
+
 def test_output_through_a_symbolic_link_replaces_its_target(tmp_path):
     link, target = tmp_path / 'link', write(tmp_path / 'far/target', b'old')
     link.symlink_to('far/target')

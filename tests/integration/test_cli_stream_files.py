@@ -355,15 +355,17 @@ def test_slow_file_of_a_snapshot_delays_no_frame(tmp_path, memory):
         process = start('subscribe', publisher.address, 'cam0', '--overflow', 'block', '--memory', memory, '--count', '41', '--to', frames,
                         '--snapshot', tmp_path / 'last.npy', **GPU)
         publisher.wait_for('subscribers', 1)
-        for i in range(40):
-            publisher.feed(bytes([i] * 100))
-        end = time.monotonic() + DEADLINE
-        while not frames.exists() or frames.stat().st_size < 40 * 100:
-            assert process.poll() is None and time.monotonic() < end
-        with open(slow, 'rb') as reader:
-            assert len(set(reader.read()[-100:])) == 1
-        publisher.feed(bytes([40] * 100))
-        output, _ = ended(process)
+        try:
+            for i in range(40):
+                publisher.feed(bytes([i] * 100))
+            wait_until(lambda: process.poll() is not None or frames.exists() and frames.stat().st_size == 40 * 100)
+            assert process.poll() is None
+            with open(slow, 'rb') as reader:
+                assert len(set(reader.read()[-100:])) == 1
+            publisher.feed(bytes([40] * 100))
+            output, _ = ended(process)
+        finally:
+            process.kill()
     assert output.startswith(b'41 of 41 frames')
     assert read_npy(tmp_path / 'last.npy') == ('|u1', (100,), bytes([40] * 100))
 

@@ -33,7 +33,7 @@ int check_read_baseline(struct pl_check_baseline *baseline, const char *file, st
 
 /* Reads a file of at most `limit` bytes and appends a NUL.  The caller frees the text (read_file.c). */
 int check_read_file(const char *path, size_t limit, char **text, size_t *length, struct pl_error *error);
-/* The same for an open descriptor, such as standard input; `path` is for errors. */
+/* Reads an open descriptor, such as standard input, as check_read_file() reads a file; `path` is for errors. */
 int check_read_descriptor(int fd, const char *path, size_t limit, char **text, size_t *length, struct pl_error *error);
 
 #endif

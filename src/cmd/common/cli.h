@@ -144,7 +144,7 @@ bool cli_authenticates(const struct cli_options *options);
 
 /* Makes the missing folders of a file's path, for this user only. */
 int cli_make_folders(const char *path, struct pl_error *error);
-/* The same for a path in the folder of the user's settings, ~/.config/peerlane.  Makes no folder for other paths. */
+/* Makes the missing folders of a path in the folder of the user's settings, ~/.config/peerlane, but none of other paths. */
 int cli_make_settings_folders(const char *path, struct pl_error *error);
 
 /* Copies an address and adds the default port if the address has none.  Returns -EINVAL if it is too long. */

@@ -41,13 +41,15 @@ void cli_json_print(struct json_object *object, bool pretty);
 int cli_report_for(const struct cli_options *options, const struct pl_error *error);
 
 /*
- * Paths of outputs (output_path.c).  Special paths name open descriptors, such as /dev/stdout, and devices.  Paths in
- * /dev/shm are ordinary.
+ * Paths of outputs (output_path.c).  Special paths name devices and open descriptors, such as /dev/stdout or
+ * /proc/self/fd/3.  Ordinary are the files that another path in /proc leads to, such as /proc/self/cwd/FILE, and those in
+ * /dev/shm.
  */
 bool cli_path_is_special(const char *path);
 /*
  * Opens a special path or a pipe for writing.  A path that names a descriptor of this process gives a copy of it, with
- * its position.  Returns a descriptor that the caller closes, or a negative errno, which is also in errno.
+ * its position.  Fails with EBADF for a descriptor that the command opened itself, rather than inherited.  Returns a
+ * descriptor that the caller closes, or a negative errno, which is also in errno.
  */
 int cli_open_stream(const char *path);
 /*

@@ -8,19 +8,41 @@
 
 #include "cmd/common/output.h"
 
+/* Returns the last part of a path below a folder of open descriptors, such as /proc/self/fd; NULL for other paths. */
+static const char *descriptor_name(const char *path)
+{
+	const char *folder;
+
+	if (!strncmp(path, "/dev/fd/", 8))
+		return path + 8;
+	if (strncmp(path, "/proc/", 6))
+		return NULL;
+	folder = strchr(path + 6, '/');
+	if (folder && !strncmp(folder, "/task/", 6))
+		folder = strchr(folder + 6, '/');
+	return folder && !strncmp(folder, "/fd/", 4) ? folder + 4 : NULL;
+}
+
+static bool is_descriptor_number(const char *name)
+{
+	size_t count = strspn(name, "0123456789");
+
+	return count && count < 10 && !name[count];
+}
+
 bool cli_path_is_special(const char *path)
 {
-	const char *name = path + 5;
+	const char *name = descriptor_name(path);
 
-	if (!strncmp(path, "/proc/", 6))
-		return true;
-	return !strncmp(path, "/dev/", 5) && (!strchr(name, '/') || !strncmp(name, "fd/", 3));
+	if (name)
+		return is_descriptor_number(name);
+	return !strncmp(path, "/dev/", 5) && !strchr(path + 5, '/');
 }
 
 /* Returns the descriptor of this process that a path names, or -1. */
 static int parse_descriptor_path(const char *path)
 {
-	static const char *const folders[] = { "/dev/fd/", "/proc/self/fd/" };
+	static const char *const folders[] = { "/dev/fd/", "/proc/self/fd/", "/proc/thread-self/fd/" };
 
 	if (!strcmp(path, "/dev/stdout"))
 		return STDOUT_FILENO;
@@ -28,15 +50,22 @@ static int parse_descriptor_path(const char *path)
 		return STDERR_FILENO;
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(folders); i++) {
 		size_t length = strlen(folders[i]);
-		const char *digits = path + length;
-		size_t count;
 
-		if (strncmp(path, folders[i], length))
-			continue;
-		count = strspn(digits, "0123456789");
-		if (count && count < 10 && !digits[count])
-			return atoi(digits);
+		if (!strncmp(path, folders[i], length) && is_descriptor_number(path + length))
+			return atoi(path + length);
 	}
+	return -1;
+}
+
+/* Copies a descriptor that this process inherited. */
+static int copy_inherited_descriptor(int fd)
+{
+	int flags = fcntl(fd, F_GETFD);
+
+	/* The command opens its own sockets and files with FD_CLOEXEC; an inherited descriptor cannot have it. */
+	if (flags >= 0 && !(flags & FD_CLOEXEC))
+		return fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	errno = EBADF;
 	return -1;
 }
 
@@ -45,7 +74,7 @@ int cli_open_stream(const char *path)
 	int given = parse_descriptor_path(path), fd;
 
 	/* open() of such a path would begin at the first byte of a file, also of one that the shell appends to. */
-	fd = given >= 0 ? fcntl(given, F_DUPFD_CLOEXEC, 0) : open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+	fd = given >= 0 ? copy_inherited_descriptor(given) : open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
 

@@ -63,10 +63,20 @@ static int replace_regular_file(const char *path, const char *text, unsigned mod
 	return rc;
 }
 
+/* Removes a file that was made for a text which could not be written, unless another process has written into it. */
+static void remove_empty_file(const char *path)
+{
+	struct stat status;
+
+	if (stat(path, &status) == 0 && status.st_size == 0)
+		unlink(path);
+}
+
 /* Replaces the file that a symbolic link leads to.  A link that leads nowhere gets a new file, as a shell makes it. */
 static int replace_link_target(const char *path, const char *text, unsigned mode)
 {
 	char *target = cli_link_target(path);
+	bool made = false;
 	int fd, rc;
 
 	if (!target && errno == ENOENT) {
@@ -74,11 +84,14 @@ static int replace_link_target(const char *path, const char *text, unsigned mode
 		if (fd < 0)
 			return -errno;
 		close(fd);
+		made = true;
 		target = cli_link_target(path);
 	}
 	if (!target)
 		return -errno;
 	rc = replace_regular_file(target, text, mode);
+	if (rc < 0 && made)
+		remove_empty_file(target);
 	free(target);
 	return rc;
 }

@@ -24,14 +24,15 @@ struct frame_sink {
  */
 int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_layout *layout, struct pl_error *error);
 /*
- * Appends a frame.  After a failure the file ends with the frame before, and keeps the bytes that were in
- * it before this sink.  Returns 0; -EINTR once a signal is pending;
- * -ENOTSUP for a frame that the format cannot have; or a negative errno.
+ * Appends a frame.  After a failure the file ends with the frame before, unless other bytes follow that frame.  The file
+ * keeps the bytes that it had before this sink.  Returns 0; -EINTR once a signal is pending; -ENOTSUP for a frame that the
+ * format cannot have; or a negative errno.
  */
 int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error);
 /*
- * Lets the header of a .npy file count all frames.  Called while no frame waits; frame_sink_write() does it once a second
- * meanwhile.  So a process that is killed leaves an array.  Returns 0 or a negative errno.
+ * Lets the header of a .npy file count all frames, so that a process that is killed leaves an array.  Called while no frame
+ * waits; frame_sink_write() does it after the first frame that ends a second after the last count.  Returns 0 or a negative
+ * errno.
  */
 int frame_sink_update(struct frame_sink *sink, struct pl_error *error);
 /* Completes the header, and closes the file.  Returns 0 or a negative errno. */

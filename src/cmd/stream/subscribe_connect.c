@@ -77,8 +77,8 @@ int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 	if (rc == 0)
 		rc = stream_client_open(&subscribe->client, &options->common, options->address, error);
 	if (rc == 0) {
-		/* One frame is processed, and the snapshot keeps others. */
-		stream.held = 1 + (options->snapshot ? SNAPSHOT_FRAMES : 1);
+		/* One frame is processed, and the snapshot keeps others.  0: the default. */
+		stream.held = options->snapshot ? 1 + SNAPSHOT_FRAMES : 0;
 		rc = pl_subscriber_open(subscribe->client.peer, options->name, &stream, subscribe->client.timeout,
 					&subscribe->subscriber, error);
 		if (rc < 0)

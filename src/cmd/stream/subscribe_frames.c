@@ -102,15 +102,14 @@ static void draw_subscribe_line(struct subscribe *subscribe)
 }
 
 /*
- * Waits for a frame, a signal, work of the relay, or the time to look at the snapshot, whose file may have failed.  Returns the
- * failure of that.
+ * Waits for a frame, a signal, work of the relay, or the time to look at the snapshot.  Returns 0, or the errno of a
+ * snapshot that failed.
  */
 static int wait_for_frame(struct subscribe *subscribe, struct pl_error *error)
 {
 	const struct subscribe_forward *forward = subscribe->forward;
 	uint64_t limit = subscribe->line.shown ? STATUS_LINE_INTERVAL : UINT64_MAX;
 	int fds[] = { pl_subscriber_fd(subscribe->subscriber), forward ? forward->fd : -1 };
-
 	bool pending;
 	int rc = snapshot_look(&subscribe->snapshot, &pending, error);
 

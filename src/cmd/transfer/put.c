@@ -127,12 +127,21 @@ static bool is_standard_input(const char *path)
 	return !strcmp(path, "-");
 }
 
+static int fail_changed_file(const char *path, struct pl_error *error)
+{
+	return cli_fail(error, -ESTALE, "FILE-CHANGED", path, "send it again", "the file changed during the transfer");
+}
+
 /* Refuses files of /proc, whose size is 0 although they have bytes. */
 static int check_empty_file(int fd, const char *path, struct pl_error *error)
 {
+	struct stat now;
 	char byte;
 	ssize_t got = pread(fd, &byte, 1, 0);
 
+	/* The file may have got its first bytes since its size was asked for. */
+	if (got > 0 && fstat(fd, &now) == 0 && now.st_size != 0)
+		return fail_changed_file(path, error);
 	if (got > 0)
 		return cli_fail(error, -EINVAL, "NOT-A-FILE", path,
 				"send its content: peerlane put ADDRESS - --as NAME < FILE",
@@ -245,8 +254,7 @@ static int check_file_unchanged(const struct upload *upload, struct pl_error *er
 	if (fstat(upload->fd, &now) < 0)
 		return cli_fail_errno(error, -errno, "fstat", upload->transfer->file);
 	if (now.st_size != upload->status.st_size || file_modified(&now) != file_modified(&upload->status))
-		return cli_fail(error, -ESTALE, "FILE-CHANGED", upload->transfer->file, "send it again",
-				"the file changed during the transfer");
+		return fail_changed_file(upload->transfer->file, error);
 	return 0;
 }
 

@@ -37,15 +37,16 @@ static void judge_library(const struct pl_check_machine *machine, const char *mo
 	long long init = pl_facts_number(machine->facts, -1, "cuda.init"),
 		  version = pl_facts_number(machine->facts, 0, "cuda.version");
 
-	if (library_mismatches(module, library, init)) {
+	/* A libcuda that did not answer says nothing about a mismatch. */
+	if (state && strcmp(state, "done")) {
+		pl_check_note(result, PL_CHECK_FAIL, NULL, "driver %s; asking libcuda %s%s", module,
+			      strcmp(state, "hangs") ? "" : "did not end in time: it ", state);
+		pl_check_remedy(result, "nvidia-smi; if that hangs too: dmesg | grep NVRM, and reboot");
+	} else if (library_mismatches(module, library, init)) {
 		pl_check_note(result, PL_CHECK_FAIL, NULL, "the kernel has driver %s, the libraries are of %s", module,
 			      library ? library : "another release");
 		pl_check_remedy(result, "reboot, or without anything using the GPUs: rmmod nvidia_uvm nvidia_drm "
 					"nvidia_modeset nvidia && modprobe nvidia");
-	} else if (state && strcmp(state, "done")) {
-		pl_check_note(result, PL_CHECK_FAIL, NULL, "driver %s; asking libcuda %s%s", module,
-			      strcmp(state, "hangs") ? "" : "did not end in time: it ", state);
-		pl_check_remedy(result, "nvidia-smi; if that hangs too: dmesg | grep NVRM, and reboot");
 	} else if (init == 0) {
 		bool differs = library && strcmp(library, module);
 
