@@ -138,7 +138,6 @@ static void of_many_peers(void *unused)
 	}
 	widen_peer(&pair, TCP_LANES_OF_OTHERS);
 	pl_peer_close(first);
-	pl_peer_close(pair.environment.near_peer);
 	widen_peer(&pair, 16);
 	widen_peer(&pair, TCP_LANES_OF_OTHERS);
 	pair_end(&pair);
