@@ -304,7 +304,7 @@ static void tcp_decide_lanes(struct tcp_endpoint *endpoint)
 	struct pl_context *context = endpoint->context;
 
 	endpoint->lanes_wanted = endpoint->base.peer->lanes;
-	if (!context->lanes_by_default || endpoint->lanes_wanted <= TCP_LANES_OF_OTHERS)
+	if (!context->lanes_by_default || endpoint->lanes_wanted <= TCP_LANES_OF_OTHERS || endpoint->wide)
 		return;
 	endpoint->wide = atomic_fetch_add(&context->wide_peers, 1) < TCP_WIDE_PEERS;
 	if (!endpoint->wide) {
