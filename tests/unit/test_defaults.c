@@ -11,12 +11,13 @@
 
 static long cores;
 
-/* Replaces that of the C library in this program. Sanitizers call it before they are ready. */
+/* Same as sysconf() of the C library. */
+long __sysconf(int name);
+
+/* Replaces that of the C library in this program. Sanitizers ask it for sizes before they are ready. */
 __attribute__((no_sanitize("address", "thread", "undefined"))) long sysconf(int name)
 {
-	if (name == _SC_NPROCESSORS_ONLN)
-		return cores;
-	return name == _SC_PAGESIZE ? 4096 : -1;
+	return name == _SC_NPROCESSORS_ONLN ? cores : __sysconf(name);
 }
 
 static void check_context(long count, const struct pl_options *options, unsigned lanes, unsigned workers)
