@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Staging of bulk data over several lanes: slots of ordinary memory, and copies by the driver. Uses the stand-in for the driver. */
+#include <stdlib.h>
+
+#include "fabric/tcp/tcp.h"
+#include "support/cases.h"
+#include "support/gpu.h"
+#include "support/gpu_standin.h"
+#include "support/pair.h"
+
+#define LARGE ((size_t)24 << 20)
+#define LANES 2u
+#define ORDINARY_MAX 256u
+/* Longer than a case may run, in microseconds. */
+#define HELD 100000000u
+
+static const struct setting setting = {
+	.name = "gpu-slots",
+	.fabric = "tcp",
+	.host = "127.0.0.1",
+	.progress = PL_PROGRESS_THREAD,
+	.lanes = LANES,
+};
+
+/* Allocator of a context that counts slots of ordinary memory. */
+struct slot_counter {
+	struct pl_allocator allocator;
+	pthread_mutex_t lock;
+	void *slots[ORDINARY_MAX];
+	unsigned count, most;
+};
+
+static void *counter_allocate(size_t size, void *user)
+{
+	struct slot_counter *counter = user;
+	void *pointer = malloc(size);
+
+	if (size != sizeof(struct pl_slot) + PL_SLOT_SIZE)
+		return pointer;
+	pthread_mutex_lock(&counter->lock);
+	check(pointer && counter->count < ORDINARY_MAX);
+	counter->slots[counter->count++] = pointer;
+	counter->most = PL_MAX(counter->most, counter->count);
+	pthread_mutex_unlock(&counter->lock);
+	return pointer;
+}
+
+static void *counter_reallocate(void *pointer, size_t size, void *user)
+{
+	(void)user;
+	return realloc(pointer, size);
+}
+
+static void counter_release(void *pointer, void *user)
+{
+	struct slot_counter *counter = user;
+
+	pthread_mutex_lock(&counter->lock);
+	for (unsigned i = 0; pointer && i < counter->count; i++)
+		if (counter->slots[i] == pointer)
+			counter->slots[i] = counter->slots[--counter->count];
+	pthread_mutex_unlock(&counter->lock);
+	free(pointer);
+}
+
+static void counter_init(struct slot_counter *counter)
+{
+	*counter = (struct slot_counter){ .allocator = { counter_allocate, counter_reallocate, counter_release,
+							 counter } };
+	pthread_mutex_init(&counter->lock, NULL);
+}
+
+static struct pl_context *counted_context(struct slot_counter *counter)
+{
+	struct pl_options options = setting_options(&setting);
+
+	counter_init(counter);
+	options.allocator = &counter->allocator;
+	options.staging_bytes = (size_t)8 << 20;
+	return context_open_with(&options);
+}
+
+static void begin_with_standin(void)
+{
+	if (!gpu_open("alloc"))
+		exit(SKIPPED);
+	gpu_standin_find();
+	gpu_standin_need();
+}
+
+static struct pl_operation *post(struct pair *pair, bool write, size_t at, size_t length)
+{
+	const struct pl_transfer transfer = { pair->remote, at, pair->near.region, at, length };
+	struct pl_peer *peer = pair->environment.near_peer;
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(write ? pl_write(peer, &transfer, NULL, &operation, &error)
+		       : pl_read(peer, &transfer, NULL, &operation, &error),
+		 &error);
+	return operation;
+}
+
+/* Opens all lanes by a write. */
+static void widen(struct pair *pair)
+{
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(pair->environment.near_peer->endpoint);
+
+	complete(&pair->environment, post(pair, true, 0, LARGE), NULL);
+	while (atomic_load(&endpoint->lanes_up) != tcp_sockets(LANES))
+		sleep_ms(1);
+}
+
+/* A lane that uses slots waits for its own when no others are locked: only its first ones can be of ordinary memory. */
+static void few_ordinary(void *unused)
+{
+	struct scenario_environment environment = { .setting = &setting };
+	struct slot_counter near, far;
+	struct pair pair;
+
+	(void)unused;
+	begin_with_standin();
+	environment.near = counted_context(&near);
+	environment.far = counted_context(&far);
+	environment.listener = listener_open(&setting, environment.far, environment.address);
+	connect_pair(&environment, environment.near, environment.listener, &environment.near_peer,
+		     &environment.far_peer);
+	pair.environment = environment;
+	buffer_open(&pair.near, environment.near, LARGE, PL_ACCESS_LOCAL);
+	buffer_open(&pair.far, environment.far, LARGE, PL_ACCESS_ALL);
+	pair.remote = share(&environment, pair.far.region, environment.near_peer, NULL);
+	gpu_standin.delay(3000);
+	widen(&pair);
+	pattern_fill(pair.near.bytes, LARGE, 1, 0);
+	complete(&environment, post(&pair, true, 0, LARGE), NULL);
+	pattern_check(pair.far.bytes, LARGE, 1, 0);
+	bytes_set(pair.near.bytes, POISON, LARGE);
+	complete(&environment, post(&pair, false, 0, LARGE), NULL);
+	pattern_check(pair.near.bytes, LARGE, 1, 0);
+	gpu_standin.delay(0);
+	/* One slot of a lane in each direction. */
+	check(near.most <= 2 * tcp_sockets(LANES));
+	check(far.most <= 2 * tcp_sockets(LANES));
+	pair_close(&pair);
+	check_number(near.count, 0);
+	check_number(far.count, 0);
+}
+
+/* While others are under way an operation has chunks of 512 KiB, because each costs calls of the driver at both ends. */
+static void chunks_under_way(void *unused)
+{
+	enum { WRITES = 16, SIZE = 1 << 20 };
+	struct pl_operation *writes[WRITES];
+	struct pair pair;
+	unsigned before;
+
+	(void)unused;
+	begin_with_standin();
+	pair_open(&pair, &setting, LARGE);
+	widen(&pair);
+	pattern_fill(pair.near.bytes, LARGE, 2, 0);
+	before = gpu_standin.copies();
+	/* None ends before all are posted. */
+	gpu_standin.delay(HELD);
+	for (unsigned i = 0; i < WRITES; i++)
+		writes[i] = post(&pair, true, i * (size_t)SIZE, SIZE);
+	gpu_standin.delay(0);
+	for (unsigned i = 0; i < WRITES; i++)
+		complete(&pair.environment, writes[i], NULL);
+	/* The first one has smaller chunks. */
+	check(gpu_standin.copies() - before <= 2 * (SIZE / TCP_CHUNK_MIN + (WRITES - 1) * SIZE / TCP_CHUNK_STAGED));
+	pattern_check(pair.far.bytes, WRITES * (size_t)SIZE, 2, 0);
+	pair_close(&pair);
+}
+
+static const struct test_case cases[] = {
+	{ "few-ordinary", few_ordinary, NULL, 120 },
+	{ "chunks-under-way", chunks_under_way, NULL, 60 },
+};
+
+int main(void)
+{
+	return cases_run("gpu-slots", cases, PL_ARRAY_SIZE(cases));
+}
