@@ -199,8 +199,8 @@ void device_accept(struct plugin_device *device)
 }
 
 /*
- * Finds the interfaces again: one may have disappeared since the process opened the plugin first. NCCL asks for their number after
- * it has loaded the plugin anew, and then knows none of the old ones.
+ * Finds the interfaces again: one may have disappeared since the process opened the plugin first. NCCL asks for their number
+ * after it has loaded the plugin anew, and then knows none of the old ones.
  */
 static void interfaces_find_again(void)
 {

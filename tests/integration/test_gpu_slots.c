@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Staging of bulk data over several lanes: slots of ordinary memory, and copies by the driver. Uses the stand-in for the driver. */
+/* Staging of bulk data over several lanes: slots of ordinary memory, and copies. Uses the stand-in for the driver. */
 #include <stdlib.h>
 
 #include "fabric/tcp/tcp.h"
@@ -138,7 +138,7 @@ static void few_ordinary(void *unused)
 	complete(&environment, post(&pair, false, 0, LARGE), NULL);
 	pattern_check(pair.near.bytes, LARGE, 1, 0);
 	gpu_standin.delay(0);
-	/* One slot of a lane in each direction. */
+	/* Each lane may use one in each direction. */
 	check(near.most <= 2 * tcp_sockets(LANES));
 	check(far.most <= 2 * tcp_sockets(LANES));
 	pair_close(&pair);
@@ -146,7 +146,7 @@ static void few_ordinary(void *unused)
 	check_number(far.count, 0);
 }
 
-/* While others are under way an operation has chunks of 512 KiB, because each costs calls of the driver at both ends. */
+/* An operation has chunks of 512 KiB while others are under way: each chunk costs calls of the driver at both ends. */
 static void chunks_under_way(void *unused)
 {
 	enum { WRITES = 16, SIZE = 1 << 20 };
@@ -160,14 +160,14 @@ static void chunks_under_way(void *unused)
 	widen(&pair);
 	pattern_fill(pair.near.bytes, LARGE, 2, 0);
 	before = gpu_standin.copies();
-	/* None ends before all are posted. */
+	/* No copy ends before all writes are posted. */
 	gpu_standin.delay(HELD);
 	for (unsigned i = 0; i < WRITES; i++)
 		writes[i] = post(&pair, true, i * (size_t)SIZE, SIZE);
 	gpu_standin.delay(0);
 	for (unsigned i = 0; i < WRITES; i++)
 		complete(&pair.environment, writes[i], NULL);
-	/* The first one has smaller chunks. */
+	/* The first write has smaller chunks. */
 	check(gpu_standin.copies() - before <= 2 * (SIZE / TCP_CHUNK_MIN + (WRITES - 1) * SIZE / TCP_CHUNK_STAGED));
 	pattern_check(pair.far.bytes, WRITES * (size_t)SIZE, 2, 0);
 	pair_close(&pair);

@@ -277,7 +277,7 @@ static void last_completion(void *unused)
 		check_number(atomic_load(&sent_by_poster), i * FRAME);
 		check_number(pl_poll(near, &completion, 1), 1);
 	}
-	/* One more is left to collect: the thread stays occupied. */
+	/* A second completion is left to collect: the thread stays occupied. */
 	write_here(&rig);
 	write_here(&rig);
 	check_number(pl_poll(near, &completion, 1), 1);
