@@ -118,8 +118,8 @@ static unsigned interface_lanes(void)
 }
 
 /*
- * Two ranks have a connection for each direction, and NCCL's collectives use both at once: a thread for each lane of both, as far as
- * there are cores. 0: the library's default.
+ * Two ranks have a connection for each direction, and NCCL's collectives use both at once: a thread for each lane of both, as far
+ * as there are cores. 0: the library's default.
  */
 static unsigned interface_workers(unsigned lanes)
 {
@@ -199,8 +199,8 @@ void device_accept(struct plugin_device *device)
 }
 
 /*
- * Finds the interfaces again: one may have disappeared since the process opened the plugin first. NCCL asks for their number after it
- * has loaded the plugin anew, and then knows none of the old ones.
+ * Finds the interfaces again: one may have disappeared since the process opened the plugin first. NCCL asks for their number
+ * after it has loaded the plugin anew, and then knows none of the old ones.
  */
 static void interfaces_find_again(void)
 {

@@ -2,8 +2,8 @@
 /*
  * Threads of the program that have sent bulk data over a socket themselves since they last had nothing to collect. One
  * operation at a time reaches its socket soonest in the posting thread. A thread with more work to post leaves further bulk
- * data to engines' threads: it would be the only one that copies. Two threads may share a place: then both send more
- * themselves.
+ * data to engines' threads: it would be the only one that copies. A thread that publishes a frame for a single subscriber has
+ * nothing to collect. Two threads may share a place: then both send more themselves.
  */
 #ifndef PL_CORE_BULK_SENDER_H
 #define PL_CORE_BULK_SENDER_H

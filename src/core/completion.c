@@ -205,7 +205,7 @@ int pl_poll(struct pl_context *context, struct pl_completion *completions, int n
 	int count = collect_queued(context, completions, n);
 
 	if (!pl_context_manual(context)) {
-		if (count < n)
+		if (!atomic_load_explicit(&context->any_completed, memory_order_relaxed))
 			pl_bulk_sender_waits(context);
 		return count;
 	}

@@ -64,7 +64,7 @@ struct pl_context {
 	struct pl_copier *copiers[PL_ENGINES_MAX];
 	unsigned engine_count;
 	bool lanes_by_default;  /* true if the program did not set options.lanes */
-	atomic_uint wide_peers; /* peers that open more lanes than the others, or would; of the tcp fabric */
+	atomic_uint wide_peers; /* peers with more lanes than the others; of the tcp fabric */
 	atomic_uint next_engine;
 	atomic_uint greetings[PL_ENGINES_MAX]; /* connections of each engine that have not identified themselves */
 	atomic_uint next_greeting; /* index of the engine at which the search for that of the next one begins */
@@ -131,8 +131,8 @@ struct pl_copier *pl_context_copier(struct pl_context *context, struct pl_engine
 void pl_context_barrier(struct pl_context *context);
 
 /*
- * Engine that is the home of a context's peer by its number. Lane i of a peer belongs to the i-th engine after the home, so that peers
- * in succession have engines of their own as far as there are any. As many peers as engines have different homes.
+ * Engine that is the home of a context's peer by its number. Lane i of a peer belongs to the i-th engine after the home, so that
+ * peers in succession have engines of their own as far as there are any. As many peers as engines have different homes.
  */
 unsigned pl_context_home_of(unsigned number, unsigned lanes, unsigned engines);
 struct pl_engine *pl_context_pick_engine(struct pl_context *context);

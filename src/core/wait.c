@@ -13,7 +13,7 @@
 #define ROUNDS_BEFORE_SLEEP 2000
 /* Looks at an operation between two looks at the clock. */
 #define LOOKS_AT_STATE 16
-/* Rounds of progress between two looks at the clock. */
+/* Rounds without progress between two looks at the clock. */
 #define ROUNDS_PER_LOOK 64
 
 /* Copies a completion, except that `peer` is read atomically: another thread may close the peer. */
@@ -81,8 +81,8 @@ static bool wait_by_progress(struct pl_operation *operation, uint64_t deadline)
 		unsigned turn;
 
 		idle = pl_context_progress(operation->context) ? 0 : idle + 1;
-		/* Traffic of other peers is progress, too, and must not delay the end. */
-		if (++rounds % ROUNDS_PER_LOOK == 0 && deadline != UINT64_MAX && pl_now() >= deadline)
+		/* Traffic of other peers is progress, too, and must not delay the end: one round may move many MiB. */
+		if ((!idle || ++rounds % ROUNDS_PER_LOOK == 0) && deadline != UINT64_MAX && pl_now() >= deadline)
 			return atomic_load(&operation->state) == PL_DONE;
 		if (idle < ROUNDS_BEFORE_SLEEP)
 			continue;

@@ -285,8 +285,8 @@ static inline bool pl_engine_asleep(const struct pl_engine *engine)
 	return atomic_load_explicit(&engine->asleep, memory_order_relaxed);
 }
 /*
- * task.c: runs queued tasks; with `kind` only those whose function that is, before all others. Returns true if it ran any. Under the
- * lock. Where engines poll, some tasks are one batch, whose frames are sent together: others post further tasks meanwhile.
+ * task.c: runs queued tasks; with `kind` only those whose function that is, before all others. Returns true if it ran any. Under
+ * the lock. Where engines poll, some tasks are one batch, whose frames are sent together: others post further tasks meanwhile.
  */
 bool pl_engine_run_tasks(struct pl_engine *engine, void (*kind)(struct pl_task *));
 /*

@@ -8,8 +8,8 @@
 #define BLOCK_SIZE ((size_t)PL_SLOT_BLOCK * PL_SLOT_SIZE)
 #define RETRY_AFTER PL_NS_PER_S
 /*
- * Default limit of the pool's own blocks, in bytes. Enough for 8 engines with 4 chunks in each direction, twice; well under the
- * usual RLIMIT_MEMLOCK.
+ * Default limit of the pool's own blocks, in bytes: 128 slots, well under the usual RLIMIT_MEMLOCK. All lanes share them, and a
+ * lane that uses some leaves the last quarter to others: pl_slots_take_more().
  */
 #define SLOTS_DEFAULT ((size_t)128 << 20)
 /* Default limit of other owners: this part of the machine's memory. Their memory exists anyhow; locked, it stays in place. */

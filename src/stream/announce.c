@@ -5,6 +5,7 @@
  */
 #include <sys/socket.h>
 
+#include "core/bulk_sender.h"
 #include "stream/publisher.h"
 
 /* Unsent bytes of a control channel from which on it gets no announcements. */
@@ -264,8 +265,11 @@ void pl_publisher_announce_frames(struct pl_publisher *publisher)
 	}
 	if (!chosen)
 		chosen = first;
-	if (count > 1)
+	if (count > 1) {
 		pl_engine_hand_over(chosen->engine, &chosen->spread_task);
-	else if (first)
+	} else if (first) {
+		/* A publishing thread collects nothing, and sends each pushed frame itself as soon as it can. */
+		pl_bulk_sender_waits(publisher->context);
 		pl_engine_post(first->engine, &first->task);
+	}
 }

@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/bulk_sender.h"
+
 /* Rounds without progress after which a waiter without threads sleeps. */
 #define ROUNDS_BEFORE_SLEEP 2000
 
@@ -70,6 +72,7 @@ bool pl_turn_wait(struct pl_context *context, struct pl_turn *turn, unsigned see
 
 	if (pl_context_manual(context))
 		return turn_wait_by_progress(context, turn, seen, deadline);
+	pl_bulk_sender_waits(context);
 	if (pl_turn_poll(context, turn, seen, NULL, 0, deadline))
 		return true;
 	atomic_fetch_add(&turn->sleepers, 1);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Asynchronous copies and fills: checks of their arguments, and their jobs. */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "libcuda/stream.h"
@@ -24,6 +25,13 @@ struct rows {
 /* Largest size in bytes that the compute engine copies into device memory, except for copies in rows. */
 #define COMPUTED 16384
 
+static atomic_uint copies;
+
+unsigned standin_copies(void)
+{
+	return atomic_load(&copies);
+}
+
 /* Starts a copy.  With host memory that is not registered, the driver completes the copy before it returns. */
 static CUresult begin_host_copy(CUdeviceptr device, void *host, size_t length, bool into, struct stream *stream)
 {
@@ -42,6 +50,7 @@ static CUresult begin_host_copy(CUdeviceptr device, void *host, size_t length, b
 	pthread_mutex_unlock(&standin_lock);
 	if (!known || !length)
 		return INVALID_VALUE;
+	atomic_fetch_add(&copies, 1);
 	result = standin_enqueue(stream, (struct job){ .device = device,
 						       .host = host,
 						       .length = length,

@@ -31,6 +31,7 @@ void gpu_standin_find(void)
 	gpu_driver_find(&gpu_standin.hold, "standin_hold");
 	gpu_driver_find(&gpu_standin.load, "standin_load");
 	gpu_driver_find(&gpu_standin.launched, "standin_launched");
+	gpu_driver_find(&gpu_standin.copies, "standin_copies");
 	gpu_driver_find(&gpu_standin.pinned, "standin_pinned");
 	gpu_driver_find(&gpu_standin.opened, "standin_opened");
 	gpu_driver_find(&gpu_standin.handles, "standin_handles");

@@ -24,6 +24,7 @@ struct gpu_standin {
 	void (*hold)(bool held);
 	void (*load)(bool loads);
 	unsigned (*launched)(void);
+	unsigned (*copies)(void);
 };
 extern struct gpu_standin gpu_standin;
 void gpu_standin_find(void);

@@ -7,8 +7,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/bulk_sender.h"
 #include "fabric/tcp/tcp.h"
 #include "support/cases.h"
+#include "support/frames.h"
 #include "support/pair.h"
 
 /* Bytes of a write that a posting thread may send, and of its frame. */
@@ -221,6 +223,138 @@ static void without_wait(void *unused)
 	rig_close(&rig);
 }
 
+/* -- the end of a thread's occupation ------------------------------------------------------------- */
+
+/* Counts the bulk bytes that the calling thread sends from now on. */
+static void count_own_sends(void)
+{
+	atomic_store(&sent_by_poster, 0);
+	atomic_store(&poster, pl_thread_self());
+}
+
+static unsigned completions_left(struct pl_context *context)
+{
+	unsigned count = 0;
+
+	pl_lock_take(&context->queue_lock);
+	pl_list_for_each(at, &context->completed)
+		count++;
+	pl_lock_release(&context->queue_lock);
+	return count;
+}
+
+/* Posts a write while the engine's thread cannot take the lock. Waits for its end without a function that collects. */
+static void write_here(struct rig *rig)
+{
+	const struct pl_transfer transfer = { rig->remotes[0], 0, rig->pair.near.region, 0, SIZE };
+	struct pl_context *near = rig->pair.environment.near;
+	unsigned left = completions_left(near);
+	struct pl_error error;
+
+	rig_rest(rig);
+	pl_engine_lock(rig->peers[0]->home);
+	check_ok(pl_write(rig->peers[0], &transfer, NULL, NULL, &error), &error);
+	pl_engine_unlock(rig->peers[0]->home);
+	while (completions_left(near) == left)
+		usleep(1000);
+}
+
+/* pl_poll() for one completion leaves nothing to collect, although it returns one. */
+static void last_completion(void *unused)
+{
+	struct pl_completion completion;
+	struct pl_context *near;
+	struct rig rig;
+
+	(void)unused;
+	rig_open(&rig, 1, 1000);
+	rig_widen(&rig);
+	find_nothing(&rig);
+	near = rig.pair.environment.near;
+	count_own_sends();
+	for (size_t i = 1; i <= 3; i++) {
+		write_here(&rig);
+		check_number(atomic_load(&sent_by_poster), i * FRAME);
+		check_number(pl_poll(near, &completion, 1), 1);
+	}
+	/* A second completion is left to collect: the thread stays occupied. */
+	write_here(&rig);
+	write_here(&rig);
+	check_number(pl_poll(near, &completion, 1), 1);
+	check(pl_bulk_sender_is_occupied(near));
+	check_number(pl_poll(near, &completion, 1), 1);
+	check(!pl_bulk_sender_is_occupied(near));
+	rig_close(&rig);
+}
+
+/* A thread that waits for frames has nothing to collect. */
+static void wait_for_frames(void *unused)
+{
+	struct scenario_environment *environment;
+	struct pl_subscriber *subscriber;
+	struct pl_completion completions[4];
+	struct pl_publisher *publisher;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)unused;
+	rig_open(&rig, 1, 1000);
+	rig_widen(&rig);
+	environment = &rig.pair.environment;
+	publisher = open_blocking_publisher(environment->far, "cam0", SIZE, 4);
+	check_ok(pl_subscriber_open(rig.peers[0], "cam0", NULL, AMPLE_TIME, &subscriber, &error), &error);
+	find_nothing(&rig);
+	count_own_sends();
+	for (size_t i = 1; i <= 3; i++) {
+		write_here(&rig);
+		check_number(atomic_load(&sent_by_poster), i * FRAME);
+		check_number(pl_subscriber_take(subscriber, &frame, 1, SECOND / 1000, &error), -ETIMEDOUT);
+	}
+	check_number(pl_poll(environment->near, completions, 4), 3);
+	pl_subscriber_close(subscriber);
+	pl_publisher_close(publisher);
+	rig_close(&rig);
+}
+
+/* A thread that only publishes collects nothing. It sends each pushed frame to a single subscriber itself. */
+static void pushed_frames(void *unused)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct scenario_environment *environment;
+	struct pl_subscriber *subscriber;
+	struct pl_publisher *publisher;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)unused;
+	rig_open(&rig, 1, 1000);
+	rig_widen(&rig);
+	environment = &rig.pair.environment;
+	publisher = open_blocking_publisher(environment->near, "cam0", SIZE, 4);
+	options.push = true;
+	check_ok(pl_subscriber_open(environment->far_peer, "cam0", &options, AMPLE_TIME, &subscriber, &error), &error);
+	/* The publisher knows the subscriber's slots from here on. */
+	publish_filled(publisher, SIZE);
+	check_number(pl_subscriber_take(subscriber, &frame, 1, AMPLE_TIME, &error), 1);
+	pl_frame_release(frame);
+	find_nothing(&rig);
+	count_own_sends();
+	for (size_t i = 1; i <= 3; i++) {
+		rig_rest(&rig);
+		pl_engine_lock(rig.peers[0]->home);
+		publish_filled(publisher, SIZE);
+		pl_engine_unlock(rig.peers[0]->home);
+		check_number(atomic_load(&sent_by_poster), i * FRAME);
+		check_number(pl_subscriber_take(subscriber, &frame, 1, AMPLE_TIME, &error), 1);
+		pl_frame_release(frame);
+	}
+	pl_subscriber_close(subscriber);
+	pl_publisher_close(publisher);
+	rig_close(&rig);
+}
+
 /* Each wake of a thread would cost more than it saves. */
 static void without_polling(void *unused)
 {
@@ -235,9 +369,9 @@ static void without_polling(void *unused)
 }
 
 static const struct test_case cases[] = {
-	{ "one-socket", one_socket, NULL, 60 },
-	{ "more-sockets", more_sockets, NULL, 60 },
-	{ "without-wait", without_wait, NULL, 60 },
+	{ "one-socket", one_socket, NULL, 60 },           { "more-sockets", more_sockets, NULL, 60 },
+	{ "without-wait", without_wait, NULL, 60 },       { "last-completion", last_completion, NULL, 60 },
+	{ "wait-for-frames", wait_for_frames, NULL, 60 }, { "pushed-frames", pushed_frames, NULL, 60 },
 	{ "without-polling", without_polling, NULL, 60 },
 };
 

@@ -11,12 +11,13 @@
 
 static long cores;
 
-/* Replaces that of the C library in this program. Sanitizers call it before they are ready. */
+/* Same as sysconf() of the C library. */
+long __sysconf(int name);
+
+/* Replaces that of the C library in this program. Sanitizers ask it for sizes before they are ready. */
 __attribute__((no_sanitize("address", "thread", "undefined"))) long sysconf(int name)
 {
-	if (name == _SC_NPROCESSORS_ONLN)
-		return cores;
-	return name == _SC_PAGESIZE ? 4096 : -1;
+	return name == _SC_NPROCESSORS_ONLN ? cores : __sysconf(name);
 }
 
 static void check_context(long count, const struct pl_options *options, unsigned lanes, unsigned workers)
@@ -76,28 +77,40 @@ static const struct setting setting = {
 	.name = "defaults", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD
 };
 
-/* Connects a peer and writes to it. Waits until it has so many bulk lanes, and returns it. */
-static struct pl_peer *widen_peer(struct pair *pair, unsigned lanes)
+/* Writes to a peer, from one buffer to the other. Waits until the peer has so many bulk lanes. */
+static void widen_by_write(struct scenario_environment *environment, struct pl_peer *peer, const struct buffer *from,
+			   const struct buffer *to, unsigned lanes)
 {
-	struct scenario_environment *environment = &pair->environment;
-	struct pl_transfer transfer = { .region = pair->near.region, .length = LARGE };
+	struct pl_transfer transfer = { .region = from->region, .length = LARGE };
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(peer->endpoint);
 	struct pl_operation *operation;
-	struct tcp_endpoint *endpoint;
 	struct pl_remote *remote;
 	struct pl_error error;
 
-	connect_pair(environment, environment->near, environment->listener, &environment->near_peer,
-		     &environment->far_peer);
-	remote = share(environment, pair->far.region, environment->near_peer, NULL);
+	remote = share(environment, to->region, peer, NULL);
 	transfer.remote = remote;
-	check_ok(pl_write(environment->near_peer, &transfer, NULL, &operation, &error), &error);
+	check_ok(pl_write(peer, &transfer, NULL, &operation, &error), &error);
 	complete(environment, operation, NULL);
-	endpoint = tcp_endpoint_of(environment->near_peer->endpoint);
 	check_number(endpoint->lanes_requested, tcp_sockets(lanes));
 	while (atomic_load(&endpoint->lanes_up) != tcp_sockets(lanes))
 		usleep(1000);
 	pl_remote_release(remote);
-	return environment->near_peer;
+}
+
+static void connect_peer(struct pair *pair)
+{
+	struct scenario_environment *environment = &pair->environment;
+
+	connect_pair(environment, environment->near, environment->listener, &environment->near_peer,
+		     &environment->far_peer);
+}
+
+/* Connects a peer and writes to it. Waits until it has so many bulk lanes, and returns it. */
+static struct pl_peer *widen_peer(struct pair *pair, unsigned lanes)
+{
+	connect_peer(pair);
+	widen_by_write(&pair->environment, pair->environment.near_peer, &pair->near, &pair->far, lanes);
+	return pair->environment.near_peer;
 }
 
 static void pair_open_unconnected(struct pair *pair, unsigned lanes)
@@ -112,7 +125,7 @@ static void pair_open_unconnected(struct pair *pair, unsigned lanes)
 	environment->near = context_open_with(&options);
 	environment->far = context_open_with(&options);
 	environment->listener = listener_open(&setting, environment->far, environment->address);
-	buffer_open(&pair->near, environment->near, LARGE, PL_ACCESS_LOCAL);
+	buffer_open(&pair->near, environment->near, LARGE, PL_ACCESS_ALL);
 	buffer_open(&pair->far, environment->far, LARGE, PL_ACCESS_ALL);
 }
 
@@ -138,9 +151,28 @@ static void of_many_peers(void *unused)
 	}
 	widen_peer(&pair, TCP_LANES_OF_OTHERS);
 	pl_peer_close(first);
-	pl_peer_close(pair.environment.near_peer);
 	widen_peer(&pair, 16);
 	widen_peer(&pair, TCP_LANES_OF_OTHERS);
+	pair_end(&pair);
+}
+
+/* Lanes that the other end asked for count as well, once for each peer. */
+static void of_many_wide_peers(void *unused)
+{
+	struct scenario_environment *environment;
+	struct pair pair;
+
+	(void)unused;
+	pair_open_unconnected(&pair, 0);
+	environment = &pair.environment;
+	for (unsigned i = 0; i < TCP_WIDE_PEERS; i++) {
+		connect_peer(&pair);
+		widen_by_write(environment, environment->far_peer, &pair.far, &pair.near, 16);
+		widen_by_write(environment, environment->near_peer, &pair.near, &pair.far, 16);
+		check_number(atomic_load(&environment->near->wide_peers), i + 1);
+	}
+	widen_peer(&pair, TCP_LANES_OF_OTHERS);
+	check_number(atomic_load(&environment->near->wide_peers), TCP_WIDE_PEERS);
 	pair_end(&pair);
 }
 
@@ -161,6 +193,7 @@ static const struct test_case cases[] = {
 	{ "with-few-lanes", with_few_lanes, NULL, 60 },
 	{ "with-manual-progress", with_manual_progress, NULL, 60 },
 	{ "of-many-peers", of_many_peers, NULL, 60 },
+	{ "of-many-wide-peers", of_many_wide_peers, NULL, 60 },
 	{ "of-many-peers-as-asked", of_many_peers_as_asked, NULL, 60 },
 };
 

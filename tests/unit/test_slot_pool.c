@@ -32,6 +32,7 @@ static int pin_refused(const struct pl_memory *memory, void *address, size_t len
 
 static const struct pl_memory_ops lockable = { .name = "lockable", .pin = pin_nothing, .unpin = unpin_nothing };
 static const struct pl_memory_ops refused = { .name = "refused", .pin = pin_refused, .unpin = unpin_nothing };
+
 static void give_all(struct pl_slots *pool, struct pl_slot **slots, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)

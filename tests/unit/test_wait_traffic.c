@@ -19,12 +19,18 @@ static const struct setting tcp = {
 struct traffic {
 	struct pl_source source;
 	struct pl_engine *engine;
+	useconds_t pause; /* length of a round */
+	unsigned rounds;
 };
 
 static bool traffic_ready(struct pl_source *source, uint32_t events)
 {
-	(void)source;
+	struct traffic *traffic = pl_container_of(source, struct traffic, source);
+
 	(void)events;
+	traffic->rounds++;
+	if (traffic->pause)
+		usleep(traffic->pause);
 	return true;
 }
 
@@ -63,6 +69,30 @@ static void operation_limit(void *unused)
 	check_ok(pl_receive(pair.environment.far_peer, 1, UINT64_MAX, &to, NULL, &received, &error), &error);
 	check_number(pl_try_wait(received, 0, NULL, &error), -EINPROGRESS);
 	check_number(pl_try_wait(received, SECOND / 1000, NULL, &error), -EINPROGRESS);
+	check_number(pl_wait(received, SECOND / 1000, NULL, &error), -ETIMEDOUT);
+	traffic_end(&traffic);
+	pair_close(&pair);
+}
+
+/* Each round takes longer than the limit: the first one ends the wait. */
+static void limit_of_long_rounds(void *unused)
+{
+	struct pl_operation *received;
+	struct traffic traffic;
+	struct pl_error error;
+	struct pl_buffer to;
+	struct pair pair;
+
+	(void)unused;
+	pair_open(&pair, &tcp, LENGTH);
+	traffic_begin(&traffic, pair.environment.far_peer->home);
+	to = (struct pl_buffer){ pair.far.region, 0, LENGTH };
+	check_ok(pl_receive(pair.environment.far_peer, 1, UINT64_MAX, &to, NULL, &received, &error), &error);
+	traffic.pause = 2000;
+	traffic.rounds = 0;
+	check_number(pl_try_wait(received, SECOND / 1000, NULL, &error), -EINPROGRESS);
+	check_number(traffic.rounds, 1);
+	traffic.pause = 0;
 	check_number(pl_wait(received, SECOND / 1000, NULL, &error), -ETIMEDOUT);
 	traffic_end(&traffic);
 	pair_close(&pair);
@@ -120,6 +150,7 @@ static void stream_limits(void *unused)
 
 static const struct test_case cases[] = {
 	{ "operation-limit", operation_limit, NULL, 30 },
+	{ "limit-of-long-rounds", limit_of_long_rounds, NULL, 30 },
 	{ "accept-limit", accept_limit, NULL, 30 },
 	{ "stream-limits", stream_limits, NULL, 30 },
 };

@@ -191,7 +191,13 @@ void tcp_widen(struct pl_endpoint *base, unsigned lanes)
 {
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
 
-	lanes = tcp_sockets(PL_MIN(lanes, base->peer->lanes));
+	lanes = PL_MIN(lanes, base->peer->lanes);
+	/* The other end gets what it asks for. Then this end asks for fewer lanes of further peers. */
+	if (lanes > TCP_LANES_OF_OTHERS && endpoint->context->lanes_by_default && !endpoint->wide) {
+		endpoint->wide = true;
+		atomic_fetch_add(&endpoint->context->wide_peers, 1);
+	}
+	lanes = tcp_sockets(lanes);
 	while (endpoint->lanes_requested < lanes) {
 		struct tcp_lane *lane = tcp_lane_new(endpoint, endpoint->lanes_requested);
 

@@ -296,22 +296,24 @@ static void tcp_post_small_write(struct tcp_lane *lane, struct pl_operation *ope
 }
 
 /*
- * Decides how many lanes this end opens. The default suits few peers: many share the threads, and a process that opened all lanes
- * of each would soon lack descriptors for further peers.
+ * Decides how many lanes this end asks for. The default suits few peers: many share the threads, and a process that asked for all
+ * lanes of each would soon lack descriptors for further peers.
  */
 static void tcp_decide_lanes(struct tcp_endpoint *endpoint)
 {
 	struct pl_context *context = endpoint->context;
 
 	endpoint->lanes_wanted = endpoint->base.peer->lanes;
-	if (!context->lanes_by_default || endpoint->lanes_wanted <= TCP_LANES_OF_OTHERS)
+	if (!context->lanes_by_default || endpoint->lanes_wanted <= TCP_LANES_OF_OTHERS || endpoint->wide)
 		return;
-	endpoint->wide = true;
-	if (atomic_fetch_add(&context->wide_peers, 1) >= TCP_WIDE_PEERS)
+	endpoint->wide = atomic_fetch_add(&context->wide_peers, 1) < TCP_WIDE_PEERS;
+	if (!endpoint->wide) {
+		atomic_fetch_sub(&context->wide_peers, 1);
 		endpoint->lanes_wanted = TCP_LANES_OF_OTHERS;
+	}
 }
 
-/* Returns the sockets of the peer with all lanes that this end opens. */
+/* Returns the sockets of the peer with all lanes that this end asks for. */
 static unsigned tcp_sockets_at_most(const struct tcp_endpoint *endpoint)
 {
 	return tcp_sockets(endpoint->lanes_wanted ? endpoint->lanes_wanted : endpoint->base.peer->lanes);

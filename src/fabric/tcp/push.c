@@ -6,8 +6,9 @@
 /* Most bytes that a thread of the program sends itself; the engine's thread sends the rest. */
 #define INLINE_BYTES (64u << 10)
 /*
- * Pieces of a batch wait for its end, up to this many bytes; where engines do not poll, up to TCP_HOLD_BACK_BYTES. Two of less than
- * the second number are no more than INLINE_BYTES.
+ * Pieces of a batch wait for its end until this many bytes are queued: BATCH_BYTES in an engine's thread, BATCH_BYTES_INLINE in a
+ * program's. In a program's thread a piece of up to that number that ends the wait, and those before it, are at most
+ * INLINE_BYTES: that thread may still send them. Where engines do not poll, the limit is TCP_HOLD_BACK_BYTES.
  */
 #define BATCH_BYTES (64u << 10)
 #define BATCH_BYTES_INLINE (INLINE_BYTES / 2)

@@ -34,7 +34,10 @@
 /* Operations from this size on open more lanes; so do smaller bulk operations that add up to it. Bytes. */
 #define TCP_WIDEN_FROM (4u << 20)
 #define TCP_WIDEN_AFTER (16u << 20)
-/* By default as many peers of a context open more lanes than the second number. Threads and descriptors are few. */
+/*
+ * By default a context asks for more lanes than the second number for as many peers as the first. Peers that asked for more
+ * themselves count as well. Threads and descriptors are few.
+ */
 #define TCP_WIDE_PEERS 8u
 #define TCP_LANES_OF_OTHERS 8u
 /* Limits of a lane: with this many bytes to send, or requested, it takes no more work. */

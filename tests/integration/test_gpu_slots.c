@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Staging of bulk data over several lanes: slots of ordinary memory, and copies. Uses the stand-in for the driver. */
+#include <stdlib.h>
+
+#include "fabric/tcp/tcp.h"
+#include "support/cases.h"
+#include "support/gpu.h"
+#include "support/gpu_standin.h"
+#include "support/pair.h"
+
+#define LARGE ((size_t)24 << 20)
+/* Less than TCP_SPREAD_FROM: lane 0 carries it. */
+#define SMALL ((size_t)8 << 10)
+#define LANES 2u
+#define ORDINARY_MAX 256u
+/* Longer than a case may run, in microseconds. */
+#define HELD 100000000u
+
+static const struct setting setting = {
+	.name = "gpu-slots",
+	.fabric = "tcp",
+	.host = "127.0.0.1",
+	.progress = PL_PROGRESS_THREAD,
+	.lanes = LANES,
+};
+
+/* Allocator of a context that counts slots of ordinary memory. */
+struct slot_counter {
+	struct pl_allocator allocator;
+	pthread_mutex_t lock;
+	void *slots[ORDINARY_MAX];
+	unsigned count, most;
+};
+
+static void *counter_allocate(size_t size, void *user)
+{
+	struct slot_counter *counter = user;
+	void *pointer = malloc(size);
+
+	if (size != sizeof(struct pl_slot) + PL_SLOT_SIZE)
+		return pointer;
+	pthread_mutex_lock(&counter->lock);
+	check(pointer && counter->count < ORDINARY_MAX);
+	counter->slots[counter->count++] = pointer;
+	counter->most = PL_MAX(counter->most, counter->count);
+	pthread_mutex_unlock(&counter->lock);
+	return pointer;
+}
+
+static void *counter_reallocate(void *pointer, size_t size, void *user)
+{
+	(void)user;
+	return realloc(pointer, size);
+}
+
+static void counter_release(void *pointer, void *user)
+{
+	struct slot_counter *counter = user;
+
+	pthread_mutex_lock(&counter->lock);
+	for (unsigned i = 0; pointer && i < counter->count; i++)
+		if (counter->slots[i] == pointer)
+			counter->slots[i] = counter->slots[--counter->count];
+	pthread_mutex_unlock(&counter->lock);
+	free(pointer);
+}
+
+static void counter_init(struct slot_counter *counter)
+{
+	*counter = (struct slot_counter){ .allocator = { counter_allocate, counter_reallocate, counter_release,
+							 counter } };
+	pthread_mutex_init(&counter->lock, NULL);
+}
+
+static struct pl_context *counted_context(struct slot_counter *counter)
+{
+	struct pl_options options = setting_options(&setting);
+
+	counter_init(counter);
+	options.allocator = &counter->allocator;
+	options.staging_bytes = (size_t)8 << 20;
+	return context_open_with(&options);
+}
+
+static void begin_with_standin(void)
+{
+	if (!gpu_open("alloc"))
+		exit(SKIPPED);
+	gpu_standin_find();
+	gpu_standin_need();
+}
+
+static struct pl_operation *post(struct pair *pair, bool write, size_t at, size_t length)
+{
+	const struct pl_transfer transfer = { pair->remote, at, pair->near.region, at, length };
+	struct pl_peer *peer = pair->environment.near_peer;
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(write ? pl_write(peer, &transfer, NULL, &operation, &error)
+		       : pl_read(peer, &transfer, NULL, &operation, &error),
+		 &error);
+	return operation;
+}
+
+/* Opens all lanes by a write. */
+static void widen(struct pair *pair)
+{
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(pair->environment.near_peer->endpoint);
+
+	complete(&pair->environment, post(pair, true, 0, LARGE), NULL);
+	while (atomic_load(&endpoint->lanes_up) != tcp_sockets(LANES))
+		sleep_ms(1);
+}
+
+/* A lane that uses slots waits for its own when no others are locked: only its first ones can be of ordinary memory. */
+static void few_ordinary(void *unused)
+{
+	struct scenario_environment environment = { .setting = &setting };
+	struct slot_counter near, far;
+	struct pair pair;
+
+	(void)unused;
+	begin_with_standin();
+	environment.near = counted_context(&near);
+	environment.far = counted_context(&far);
+	environment.listener = listener_open(&setting, environment.far, environment.address);
+	connect_pair(&environment, environment.near, environment.listener, &environment.near_peer,
+		     &environment.far_peer);
+	pair.environment = environment;
+	buffer_open(&pair.near, environment.near, LARGE, PL_ACCESS_LOCAL);
+	buffer_open(&pair.far, environment.far, LARGE, PL_ACCESS_ALL);
+	pair.remote = share(&environment, pair.far.region, environment.near_peer, NULL);
+	gpu_standin.delay(3000);
+	widen(&pair);
+	pattern_fill(pair.near.bytes, LARGE, 1, 0);
+	complete(&environment, post(&pair, true, 0, LARGE), NULL);
+	pattern_check(pair.far.bytes, LARGE, 1, 0);
+	bytes_set(pair.near.bytes, POISON, LARGE);
+	complete(&environment, post(&pair, false, 0, LARGE), NULL);
+	pattern_check(pair.near.bytes, LARGE, 1, 0);
+	gpu_standin.delay(0);
+	pair_close(&pair);
+	/* Each lane may use one in each direction. */
+	check(near.most <= 2 * tcp_sockets(LANES));
+	check(far.most <= 2 * tcp_sockets(LANES));
+	check_number(near.count, 0);
+	check_number(far.count, 0);
+}
+
+/* Writes from host memory over lane 0. Returns when the frame is sent: its copy at the far end has not ended then. */
+static struct pl_operation *begin_held_write(struct pair *pair, const struct buffer *small)
+{
+	const struct pl_transfer transfer = { pair->remote, LARGE - SMALL, small->region, 0, SMALL };
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(pair->environment.near_peer->endpoint);
+	struct pl_engine *home = pair->environment.near_peer->home;
+	struct pl_operation *operation;
+	struct pl_error error;
+	bool sent;
+
+	check_ok(pl_write(pair->environment.near_peer, &transfer, NULL, &operation, &error), &error);
+	do {
+		sleep_ms(1);
+		pl_engine_lock(home);
+		sent = endpoint->lanes[0]->sequence != endpoint->lanes[0]->acked;
+		pl_engine_unlock(home);
+	} while (!sent);
+	return operation;
+}
+
+/* An operation has chunks of 512 KiB while others are under way: each chunk costs calls of the driver at both ends. */
+static void chunks_under_way(void *unused)
+{
+	enum { WRITES = 16, SIZE = 1 << 20 };
+	struct pl_operation *writes[WRITES], *held;
+	struct buffer small;
+	struct pair pair;
+	unsigned before;
+
+	(void)unused;
+	begin_with_standin();
+	pair_open(&pair, &setting, LARGE);
+	gpu_kind = NULL;
+	buffer_open(&small, pair.environment.near, SMALL, PL_ACCESS_LOCAL);
+	gpu_kind = "alloc";
+	widen(&pair);
+	pattern_fill(pair.near.bytes, LARGE, 2, 0);
+	before = gpu_standin.copies();
+	/* No copy ends before all writes are posted. */
+	gpu_standin.delay(HELD);
+	held = begin_held_write(&pair, &small);
+	for (unsigned i = 0; i < WRITES; i++)
+		writes[i] = post(&pair, true, i * (size_t)SIZE, SIZE);
+	/* Unlocking runs posted operations. */
+	pl_engine_lock(pair.environment.near_peer->home);
+	pl_engine_unlock(pair.environment.near_peer->home);
+	gpu_standin.delay(0);
+	for (unsigned i = 0; i < WRITES; i++)
+		complete(&pair.environment, writes[i], NULL);
+	complete(&pair.environment, held, NULL);
+	/* The held write has one copy, at the far end. */
+	check_number(gpu_standin.copies() - before, 2 * WRITES * SIZE / TCP_CHUNK_STAGED + 1);
+	pattern_check(pair.far.bytes, WRITES * (size_t)SIZE, 2, 0);
+	gpu_kind = NULL;
+	buffer_close(&small);
+	gpu_kind = "alloc";
+	pair_close(&pair);
+}
+
+static const struct test_case cases[] = {
+	{ "few-ordinary", few_ordinary, NULL, 120 },
+	{ "chunks-under-way", chunks_under_way, NULL, 60 },
+};
+
+int main(void)
+{
+	return cases_run("gpu-slots", cases, PL_ARRAY_SIZE(cases));
+}
