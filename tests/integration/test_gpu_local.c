@@ -446,6 +446,42 @@ static void opened_again(void *unused)
 	environment_close(&environment);
 }
 
+/* Locks the mapping of a key for copies of a GPU, as a subscriber does with a ring; and of one that was revoked. */
+static void lock_revoked(void *unused)
+{
+	struct scenario_environment environment;
+	uint8_t token[2][PL_TOKEN_MAX];
+	size_t length[2] = { PL_TOKEN_MAX, PL_TOKEN_MAX }, locked;
+	struct pl_remote *remotes[2];
+	struct pl_region *far;
+	struct buffer near;
+	struct pl_error error;
+
+	(void)unused;
+	gpu_standin_find();
+	gpu_standin_need();
+	check(gpu_open("alloc"));
+	environment_open(&environment, &local_manual);
+	buffer_open(&near, environment.near, ELEMENT, PL_ACCESS_LOCAL);
+	check_ok(pl_region_allocate(environment.far, ELEMENT, PL_ACCESS_ALL, &far, &error), &error);
+	for (unsigned i = 0; i < 2; i++) {
+		check_ok(pl_region_share(far, NULL, token[i], &length[i], &error), &error);
+		remotes[i] = import_token(&environment, environment.near_peer, token[i], length[i]);
+	}
+	check_number(pl_region_revoke(far, token[1], length[1]), 0);
+	/* This process has not made progress since, so it maps the memory of both keys. */
+	locked = gpu_standin.pinned();
+	for (unsigned i = 2; i-- > 0;) {
+		environment.near_peer->ops->lock_mapping(remotes[i], &near.region->memory);
+		check_number(gpu_standin.pinned() - locked, i ? 0 : ELEMENT);
+	}
+	pl_remote_release(remotes[0]);
+	pl_remote_release(remotes[1]);
+	check_number(pl_region_deregister(far), 0);
+	buffer_close(&near);
+	environment_close(&environment);
+}
+
 /* -- messages, and the end of the other process -------------------------------------------------------- */
 
 static void messages(void *prepare)
@@ -512,6 +548,7 @@ static const struct test_case cases[] = {
 	{ "expired", expired, NULL, 20 },
 	{ "idle-writer", idle_writer, NULL, 30 },
 	{ "opened-again", opened_again, NULL, 30 },
+	{ "lock-revoked", lock_revoked, NULL, 30 },
 	{ "message-direct", messages, NULL, 20 },
 	{ "message-staged", messages, "pool", 20 },
 };
