@@ -22,6 +22,8 @@
 #define SLOTS 8u
 #define QUEUE 4u
 #define HELD 2u
+/* Microseconds. */
+#define MINUTE 60000000u
 
 static const struct setting tcp_threads = {
 	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
@@ -37,6 +39,7 @@ struct rig {
 	struct pl_error error;
 	pthread_t thread;
 	atomic_bool opened;
+	uint64_t timeout; /* of the opening; 0: AMPLE_TIME */
 	int rc;
 };
 
@@ -76,7 +79,8 @@ static int open_in_gpu(struct rig *rig, struct pl_subscriber **subscriber, struc
 	options.memory = "cuda";
 	options.queue = QUEUE;
 	options.held = HELD;
-	return pl_subscriber_open(rig->environment.near_peer, "cam0", &options, AMPLE_TIME, subscriber, error);
+	return pl_subscriber_open(rig->environment.near_peer, "cam0", &options,
+				  rig->timeout ? rig->timeout : AMPLE_TIME, subscriber, error);
 }
 
 static void *open_in_thread(void *argument)
@@ -244,22 +248,50 @@ static void publisher_closes(void *argument)
 	rig_close(&rig);
 }
 
-static void connection_is_lost(void *argument)
+static void await_no_prepared(const struct rig *rig)
 {
 	uint64_t limit = clock_now() + AMPLE_TIME;
 	unsigned prepared;
+
+	do {
+		check(clock_now() < limit);
+		pl_lock_take(&rig->publisher->lock);
+		prepared = rig->publisher->prepared_count;
+		pl_lock_release(&rig->publisher->lock);
+	} while (prepared);
+}
+
+/* The first copies take longer than the call may. Its place is free again before they end. */
+static void copies_take_long(void *argument)
+{
+	struct rig rig;
+
+	rig_open(&rig, argument);
+	rig.timeout = 2 * slowness() * SECOND;
+	begin_to_open(&rig, "cuMemcpyHtoDAsync");
+	gpu_standin.delay(MINUTE);
+	gpu_standin.stall(NULL);
+	await_no_prepared(&rig);
+	gpu_standin.delay(0);
+	end_opening(&rig);
+	check_number(rig.rc, -ETIMEDOUT);
+	check(strstr(rig.error.message, "first copies"));
+	check(!rig.subscriber);
+	check_number(count_subscribers(&rig), 0);
+	rig.timeout = 0;
+	check_ok(open_in_gpu(&rig, &rig.subscriber, &rig.error), &rig.error);
+	rig_close(&rig);
+}
+
+static void connection_is_lost(void *argument)
+{
 	struct rig rig;
 
 	rig_open(&rig, argument);
 	begin_to_open(&rig, "cuMemAlloc");
 	pl_peer_close(rig.environment.far_peer);
 	rig.environment.far_peer = NULL;
-	do {
-		check(clock_now() < limit);
-		pl_lock_take(&rig.publisher->lock);
-		prepared = rig.publisher->prepared_count;
-		pl_lock_release(&rig.publisher->lock);
-	} while (prepared);
+	await_no_prepared(&rig);
 	end_opening(&rig);
 	check_number(rig.rc, -ENOTCONN);
 	rig_close(&rig);
@@ -274,6 +306,7 @@ int main(void)
 		{ "place is kept", place_is_kept, &tcp_threads, 30 },
 		{ "publisher ends", publisher_ends, &tcp_threads, 30 },
 		{ "publisher closes", publisher_closes, &tcp_threads, 30 },
+		{ "copies take long", copies_take_long, &tcp_threads, 60 },
 		{ "connection is lost", connection_is_lost, &tcp_threads, 30 },
 	};
 
