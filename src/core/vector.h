@@ -11,7 +11,7 @@ struct pl_vector_kept {
 	void (*free)(struct pl_vector_kept *kept);
 };
 
-/* Constant once prepared, except `references`, `spare` and `kept`. */
+/* Constant once prepared, except `references`, `spare`, `kept` and `not_kept`. */
 struct pl_vector {
 	struct pl_list link; /* context->vectors; context->lock */
 	struct pl_context *context;
