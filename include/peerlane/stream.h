@@ -46,7 +46,11 @@ struct pl_publisher_options {
 	size_t slot_bytes;       /**< most bytes of a frame; required, 1 byte to 2^40 */
 	unsigned slots;          /**< slots of the ring, 2 to PL_STREAM_SLOTS_MAX; default 16 */
 	unsigned loans;          /**< most loans at a time, 1 to slots - 1; default 1 */
-	unsigned subscribers;    /**< most subscribers, 1 to 256; default 256. A quarter is for further connections */
+	/**
+	 * Most subscribers, 1 to 256; default 256. A quarter is for further connections. Subscribers that prepare, inside
+	 * pl_subscriber_open(), count too; pl_publisher_info.subscribers does not have them yet.
+	 */
+	unsigned subscribers;
 	size_t metadata_bytes;   /**< most bytes of metadata of a frame, up to PL_STREAM_METADATA_MAX; default 0 */
 	struct pl_layout layout; /**< of frames without a layout of their own */
 	const char *content_type; /**< up to 63 visible ASCII characters, copied; NULL: none */
@@ -87,7 +91,7 @@ struct pl_publisher_info {
 	uint64_t claimed;               /**< first sequence that is not on loan or published */
 	uint64_t published;             /**< first sequence that is not published */
 	uint64_t refused;               /**< loans that ended with -EAGAIN: frames that never got a sequence */
-	unsigned subscribers;
+	unsigned subscribers;           /**< without those that prepare, inside pl_subscriber_open() */
 	unsigned blocking;              /**< subscribers among them that hold slots back */
 	bool allow_block;
 	bool needs_token; /**< only peers with a token can subscribe */

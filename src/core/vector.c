@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Prepared vectors.  Preparing checks each element; posting only compares two offsets and copies the segments. */
+/* Prepared vectors. Preparing checks each element. Posting compares two shifts, and copies the segments only to add a shift. */
 #include "core/vector.h"
 
 #include <stdlib.h>

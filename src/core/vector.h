@@ -11,7 +11,7 @@ struct pl_vector_kept {
 	void (*free)(struct pl_vector_kept *kept);
 };
 
-/* Constant once prepared, except `references`, `spare` and `kept`. */
+/* Constant once prepared, except `references`, `spare`, `kept` and `not_kept`. */
 struct pl_vector {
 	struct pl_list link; /* context->vectors; context->lock */
 	struct pl_context *context;
@@ -24,6 +24,7 @@ struct pl_vector {
 	atomic_uint references;            /* of the program, and of operations */
 	struct pl_segment *_Atomic spare;  /* array of an earlier operation; may be NULL */
 	struct pl_vector_kept *kept;       /* home; NULL: nothing */
+	bool not_kept;                     /* home: the fabric has no room for it, and does not try again */
 	size_t region_count, remote_count; /* distinct ones, each with a reference */
 	struct pl_region **regions;
 	struct pl_remote **remotes;

@@ -256,13 +256,28 @@ struct pl_subscriber *pl_subscriber_find(struct pl_peer *peer, uint32_t number)
 	return NULL;
 }
 
+/*
+ * Ends a subscription whose subscriber is gone. The request may have crossed CLOSED: a publisher that was opened anew under the name
+ * takes a request to begin for a new subscription.
+ */
+static void leave_unowned_subscription(struct pl_peer *peer, const struct pl_stream_message *message)
+{
+	const struct pl_stream_message leave = { .type = PL_STREAM_UNSUBSCRIBE, .number = message->number };
+
+	/* This end has not asked for later numbers. */
+	if (message->subscribed.status == PL_SUBSCRIBE_OK && message->number <= peer->next_stream)
+		pl_stream_send(peer, &leave);
+}
+
 int pl_subscriber_subscribed(struct pl_peer *peer, const struct pl_stream_message *message)
 {
 	struct pl_subscriber *subscriber = pl_subscriber_find(peer, message->number);
 	int rc = 0;
 
-	if (!subscriber)
-		return 0; /* the program has given up */
+	if (!subscriber) {
+		leave_unowned_subscription(peer, message);
+		return 0;
+	}
 	pl_lock_take(&subscriber->lock);
 	if (subscriber->phase == PL_SUBSCRIBER_ASKED) {
 		*subscriber->answer = *message;

@@ -37,14 +37,14 @@ static bool replace_memory(struct pl_subscriber *subscriber, const struct pl_fra
 	return true;
 }
 
-static bool has_frames(struct pl_subscriber *subscriber)
+static bool memory_is_used_now(struct pl_subscriber *subscriber)
 {
-	bool has;
+	bool used;
 
 	pl_lock_take(&subscriber->lock);
-	has = memory_is_used(subscriber);
+	used = memory_is_used(subscriber);
 	pl_lock_release(&subscriber->lock);
-	return has;
+	return used;
 }
 
 static int fail_held(const struct pl_subscriber *subscriber, struct pl_error *error)
@@ -86,7 +86,7 @@ int pl_subscriber_allocate(struct pl_subscriber *subscriber, const struct pl_rin
 	if (subscriber->memory.frames && subscriber->memory.slot_stride == geometry->slot_stride &&
 	    subscriber->memory.descriptor_stride == geometry->descriptor_stride && !subscriber->unclean)
 		return 0;
-	if (has_frames(subscriber))
+	if (memory_is_used_now(subscriber))
 		return fail_held(subscriber, error);
 	if (size > subscriber->memory_bytes)
 		return pl_fail(error, -EMSGSIZE, "STREAM-MEMORY", "pl_subscriber_open", subscriber->name,

@@ -11,6 +11,8 @@
 /* Most reads, and most bytes of each. More would only move more bytes by the same calls. */
 #define WARM_UP_READS 16u
 #define WARM_UP_BYTES ((uint64_t)1 << 20)
+/* The same if a network carries the bytes, which may be slow: enough for a slot of staging. */
+#define WARM_UP_BYTES_REMOTE ((uint64_t)128 << 10)
 
 static void warm_up_read_finished(struct pl_operation *operation)
 {
@@ -43,6 +45,7 @@ static unsigned choose_free_frames(const struct pl_subscriber *subscriber, struc
 static void begin_warm_up_reads(struct pl_subscriber *subscriber, struct pl_peer *peer, struct pl_remote *payload,
 				const struct pl_ring_geometry *geometry)
 {
+	uint64_t most = peer->ops->lock_mapping ? WARM_UP_BYTES : WARM_UP_BYTES_REMOTE;
 	struct pl_region *region = subscriber->memory.payloads;
 	struct pl_stream_frame *frames[WARM_UP_READS];
 	unsigned count;
@@ -53,7 +56,7 @@ static void begin_warm_up_reads(struct pl_subscriber *subscriber, struct pl_peer
 	pl_lock_release(&subscriber->lock);
 	for (unsigned i = 0; i < count; i++) {
 		const struct pl_segment segment = { payload, region, pl_ring_slot_offset(geometry, i),
-						    frames[i]->offset, PL_MIN(geometry->slot_bytes, WARM_UP_BYTES) };
+						    frames[i]->offset, PL_MIN(geometry->slot_bytes, most) };
 		struct pl_operation *operation =
 			pl_subscriber_new_read(peer, &segment, frames[i], warm_up_read_finished);
 

@@ -651,6 +651,44 @@ static void test_prepared(void *argument)
 	}
 }
 
+/*
+ * The publisher closes, and another one opens under its name, before the request to begin arrives. The new publisher makes a
+ * subscription of it, which the subscriber's end leaves.
+ */
+static void test_begins_anew(void *argument)
+{
+	struct pl_subscription_info info = PL_SUBSCRIPTION_INFO_INIT;
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_publisher_info publisher = PL_PUBLISHER_INFO_INIT;
+	uint64_t limit = clock_now() + AMPLE_TIME;
+	struct pl_stream_message message;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, NULL);
+	/* The number of a subscriber that has been here. */
+	rig.environment.near_peer->next_stream = 77;
+	message = subscribe_message(77);
+	message.subscribe.prepare = true;
+	message.subscribe.overflow = PL_OVERFLOW_BLOCK;
+	send_as(rig.environment.near_peer, &message);
+	check_serves(&rig);
+	pl_publisher_close(rig.publisher);
+	options.slot_bytes = 1000;
+	options.allow_block = true;
+	check_ok(pl_publisher_open(rig.environment.far, "cam0", &options, &rig.publisher, &error), &error);
+	message.subscribe.prepare = false;
+	send_as(rig.environment.near_peer, &message);
+	for (; !info.ended; sleep_ms(1)) {
+		check(clock_now() < limit);
+		check(pl_publisher_subscribers(rig.publisher, &info, 1) >= 0);
+	}
+	check(pl_publisher_query(rig.publisher, &publisher) == 0 && publisher.subscribers == 0);
+	check_serves(&rig);
+	rig_close(&rig);
+}
+
 /* Opens a pushed subscription by hand, and shares slots with a token of the region. */
 static void share_by_hand_over(struct rig *rig, const struct setting *setting, struct buffer *slots, uint32_t count,
 			       unsigned rights)
@@ -926,6 +964,7 @@ int main(int argc, char **argv)
 		{ "push key", test_push_key, NULL, 10 },
 		{ "credits", test_credits, NULL, 20 },
 		{ "prepared", test_prepared, NULL, 20 },
+		{ "begins anew", test_begins_anew, NULL, 20 },
 		{ "false slots", test_false_slots, NULL, 10 },
 		{ "late answer", test_late_answer, &manual, 20 },
 		{ "close while writing", test_close_while_writing, &manual, 20 },

@@ -3,8 +3,11 @@
  * Prepared vectors between GPU memory of two processes: the GPU keeps the list of their ranges. Each use finds out whether
  * memory was freed or revoked, or the peer was lost. Uses the stand-in for the driver, or a real GPU.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 
+#include "core/region.h"
+#include "core/vector.h"
 #include "memory/memory.h"
 #include "support/cases.h"
 #include "support/gpu.h"
@@ -148,21 +151,47 @@ static void together(void *unused)
 	gpu_session_close(&session);
 }
 
-/* Vectors of other sizes take the room of lists that were freed. With more vectors than there is room for, all copy. */
+/* Counts the lists that the local fabric asks the GPU's memory to keep. */
+static const struct pl_memory_ops *plain_ops;
+static atomic_uint lists_built;
+
+static struct pl_gather_list *count_and_keep(const struct pl_memory *memory, const struct pl_gather_range *ranges,
+					     unsigned count)
+{
+	atomic_fetch_add(&lists_built, 1);
+	return plain_ops->gather_keep(memory, ranges, count);
+}
+
+/*
+ * Vectors of other sizes take the room of lists that were freed. With more vectors than there is room for, all copy, and
+ * a list is built once for each vector, whether there is room for it or not.
+ */
 static void many(void *unused)
 {
 	enum { VECTORS = 60 };
 	struct pl_vector *vectors[VECTORS];
+	struct pl_memory_ops counting;
 	struct gpu_session session;
+	struct pl_memory *memory;
 
 	(void)unused;
 	open_kernels(&session);
+	memory = &session.buffer.region->memory;
+	plain_ops = memory->ops;
+	counting = *plain_ops;
+	counting.gather_keep = count_and_keep;
 	for (unsigned i = 0; i < VECTORS; i++) {
 		vectors[i] = prepare_vector(&session, true, 900);
 		finish(&session, post(vectors[i]), KERNEL);
+		/* The first post has opened the peer's memory. */
+		memory->ops = &counting;
 	}
+	check_number(atomic_load(&lists_built), VECTORS - 1);
+	check(!vectors[VECTORS - 1]->kept);
 	for (unsigned i = 0; i < VECTORS; i++)
 		check_write(&session, vectors[i], i, KERNEL);
+	check_number(atomic_load(&lists_built), VECTORS - 1);
+	memory->ops = plain_ops;
 	for (unsigned i = 0; i < VECTORS; i += 2)
 		pl_vector_free(vectors[i]);
 	for (unsigned i = 0; i < VECTORS; i += 2) {

@@ -21,6 +21,9 @@
 #define SLOT (128u << 10)
 #define SLOTS 8u
 #define QUEUE 4u
+#define HELD 2u
+/* Microseconds. */
+#define MINUTE 60000000u
 
 static const struct setting tcp_threads = {
 	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
@@ -36,10 +39,11 @@ struct rig {
 	struct pl_error error;
 	pthread_t thread;
 	atomic_bool opened;
+	uint64_t timeout; /* of the opening; 0: AMPLE_TIME */
 	int rc;
 };
 
-static void rig_open(struct rig *rig, const struct setting *setting)
+static void rig_open_slots(struct rig *rig, const struct setting *setting, uint64_t slot_bytes)
 {
 	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
 	struct pl_error error;
@@ -50,10 +54,15 @@ static void rig_open(struct rig *rig, const struct setting *setting)
 	gpu_standin_need();
 	memset(rig, 0, sizeof(*rig));
 	environment_open(&rig->environment, setting);
-	options.slot_bytes = SLOT;
+	options.slot_bytes = slot_bytes;
 	options.slots = SLOTS;
 	options.subscribers = 1;
 	check_ok(pl_publisher_open(rig->environment.far, "cam0", &options, &rig->publisher, &error), &error);
+}
+
+static void rig_open(struct rig *rig, const struct setting *setting)
+{
+	rig_open_slots(rig, setting, SLOT);
 }
 
 static void rig_close(struct rig *rig)
@@ -69,7 +78,9 @@ static int open_in_gpu(struct rig *rig, struct pl_subscriber **subscriber, struc
 
 	options.memory = "cuda";
 	options.queue = QUEUE;
-	return pl_subscriber_open(rig->environment.near_peer, "cam0", &options, AMPLE_TIME, subscriber, error);
+	options.held = HELD;
+	return pl_subscriber_open(rig->environment.near_peer, "cam0", &options,
+				  rig->timeout ? rig->timeout : AMPLE_TIME, subscriber, error);
 }
 
 static void *open_in_thread(void *argument)
@@ -167,6 +178,30 @@ static void first_calls(void *argument)
 		begins_when_ready(argument, calls[i]);
 }
 
+/* Opens a subscriber of slots of 2 MiB. Returns the bytes that its GPU copied. */
+static size_t bytes_of_first_copies(const struct setting *setting)
+{
+	struct rig rig;
+	size_t copied;
+
+	rig_open_slots(&rig, setting, 2u << 20);
+	copied = gpu_standin.copied();
+	check_ok(open_in_gpu(&rig, &rig.subscriber, &rig.error), &rig.error);
+	copied = gpu_standin.copied() - copied;
+	rig_close(&rig);
+	return copied;
+}
+
+/* A network carries no more than each copy needs to be a first one: at most 128 KiB into each frame. */
+static void short_copies(void *unused)
+{
+	const size_t out = 1u << 20;
+
+	(void)unused;
+	check_number(bytes_of_first_copies(&tcp_threads), (QUEUE + HELD) * (128u << 10) + out);
+	check_number(bytes_of_first_copies(&local_threads), (QUEUE + HELD) * (1u << 20) + out);
+}
+
 /* A subscriber that prepares has a place, which nobody else gets. */
 static void place_is_kept(void *argument)
 {
@@ -213,22 +248,50 @@ static void publisher_closes(void *argument)
 	rig_close(&rig);
 }
 
-static void connection_is_lost(void *argument)
+static void await_no_prepared(const struct rig *rig)
 {
 	uint64_t limit = clock_now() + AMPLE_TIME;
 	unsigned prepared;
+
+	do {
+		check(clock_now() < limit);
+		pl_lock_take(&rig->publisher->lock);
+		prepared = rig->publisher->prepared_count;
+		pl_lock_release(&rig->publisher->lock);
+	} while (prepared);
+}
+
+/* The first copies take longer than the call may. Its place is free again before they end. */
+static void copies_take_long(void *argument)
+{
+	struct rig rig;
+
+	rig_open(&rig, argument);
+	rig.timeout = 2 * slowness() * SECOND;
+	begin_to_open(&rig, "cuMemcpyHtoDAsync");
+	gpu_standin.delay(MINUTE);
+	gpu_standin.stall(NULL);
+	await_no_prepared(&rig);
+	gpu_standin.delay(0);
+	end_opening(&rig);
+	check_number(rig.rc, -ETIMEDOUT);
+	check(strstr(rig.error.message, "first copies"));
+	check(!rig.subscriber);
+	check_number(count_subscribers(&rig), 0);
+	rig.timeout = 0;
+	check_ok(open_in_gpu(&rig, &rig.subscriber, &rig.error), &rig.error);
+	rig_close(&rig);
+}
+
+static void connection_is_lost(void *argument)
+{
 	struct rig rig;
 
 	rig_open(&rig, argument);
 	begin_to_open(&rig, "cuMemAlloc");
 	pl_peer_close(rig.environment.far_peer);
 	rig.environment.far_peer = NULL;
-	do {
-		check(clock_now() < limit);
-		pl_lock_take(&rig.publisher->lock);
-		prepared = rig.publisher->prepared_count;
-		pl_lock_release(&rig.publisher->lock);
-	} while (prepared);
+	await_no_prepared(&rig);
 	end_opening(&rig);
 	check_number(rig.rc, -ENOTCONN);
 	rig_close(&rig);
@@ -239,9 +302,11 @@ int main(void)
 	static const struct test_case cases[] = {
 		{ "first calls tcp", first_calls, &tcp_threads, 60 },
 		{ "first calls local", first_calls, &local_threads, 60 },
+		{ "short copies", short_copies, NULL, 60 },
 		{ "place is kept", place_is_kept, &tcp_threads, 30 },
 		{ "publisher ends", publisher_ends, &tcp_threads, 30 },
 		{ "publisher closes", publisher_closes, &tcp_threads, 30 },
+		{ "copies take long", copies_take_long, &tcp_threads, 60 },
 		{ "connection is lost", connection_is_lost, &tcp_threads, 30 },
 	};
 

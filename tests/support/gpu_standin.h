@@ -18,6 +18,7 @@ struct gpu_standin {
 	void (*share)(unsigned microseconds);
 	size_t (*waited)(void);
 	size_t (*pinned)(void);
+	size_t (*copied)(void);
 	size_t (*opened)(void);
 	size_t (*handles)(void);
 	unsigned (*depth)(void);

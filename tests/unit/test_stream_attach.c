@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What happens in the middle of pl_subscriber_attach(): hooks of the allocator. */
+/* What happens in the middle of pl_subscriber_open() and pl_subscriber_attach(): hooks of the allocator. */
 #include <peerlane/stream.h>
 
+#include "stream/publisher.h"
 #include "stream/subscriber.h"
 #include "support/allocation_hook.h"
 #include "support/cases.h"
@@ -10,6 +11,7 @@
 
 #define BYTES 64u
 #define LARGE 9000u
+#define SLOTS 8u
 #define QUEUE 4u
 #define HELD 2u
 
@@ -163,9 +165,53 @@ static void attach_after_failure(void *unused)
 	environment_close(&environment);
 }
 
+static void set_slots(struct pl_publisher *publisher, uint32_t slots)
+{
+	pl_lock_take(&publisher->lock);
+	publisher->header.geometry.slots = slots;
+	pl_lock_release(&publisher->lock);
+}
+
+static void describe_more_slots(void *publisher)
+{
+	set_slots(publisher, 2 * SLOTS);
+}
+
+/* The publisher describes another ring when the subscription begins than when it was prepared, for which memory is allocated. */
+static void described_anew(void *unused)
+{
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct pl_subscriber_options wanted = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct scenario_environment environment;
+	struct pl_subscriber *subscriber;
+	struct pl_publisher *publisher;
+	struct allocation_hook hook;
+	struct pl_error error;
+
+	(void)unused;
+	allocation_hook_init(&hook);
+	environment_open_hooked(&environment, &hook);
+	options.slot_bytes = BYTES;
+	options.slots = SLOTS;
+	wanted.queue = QUEUE;
+	wanted.held = HELD;
+	check_ok(pl_publisher_open(environment.far, "cam0", &options, &publisher, &error), &error);
+	allocation_hook_arm(&hook, (QUEUE + HELD) * sizeof(struct pl_stream_frame), describe_more_slots, publisher);
+	check_number(pl_subscriber_open(environment.near_peer, "cam0", &wanted, AMPLE_TIME, &subscriber, &error),
+		     -EPROTO);
+	allocation_hook_check(&hook);
+	check_text(error.id, "STREAM-PROTOCOL");
+	set_slots(publisher, SLOTS);
+	check_ok(pl_subscriber_open(environment.near_peer, "cam0", &wanted, AMPLE_TIME, &subscriber, &error), &error);
+	pl_subscriber_close(subscriber);
+	pl_publisher_close(publisher);
+	environment_close(&environment);
+}
+
 static const struct test_case cases[] = {
 	{ "attach-after-failure", attach_after_failure, NULL, 30 },
 	{ "attach-twice-at-once", attach_twice_at_once, NULL, 30 },
+	{ "described-anew", described_anew, NULL, 30 },
 };
 
 int main(void)

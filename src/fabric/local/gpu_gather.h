@@ -32,7 +32,8 @@ unsigned local_gather_fill(struct pl_operation *operation, struct pl_gather_rang
 
 /* gpu_kept.c: lists of ranges of prepared vectors, in the memory of the GPU. Home. */
 /*
- * Keeps the list of an operation's vector, which kernels reach, and returns true. False: there is no room, or the vector has a list.
+ * Keeps the list of an operation's vector, which kernels reach, and returns true. False: there is no room, now or at an earlier post,
+ * or the vector has a list.
  */
 bool local_kept_make(struct pl_operation *operation);
 /*

@@ -110,16 +110,19 @@ static void shifts_of(const struct pl_operation *operation, uint64_t *to, uint64
 	*from = write ? here : there;
 }
 
+/* Returns the most ranges that pieces of `size` bytes make of the operation. */
+static uint64_t most_ranges(const struct pl_operation *operation, uint64_t size)
+{
+	return operation->segment_count + operation->total / size;
+}
+
 /* Fills the list, without the shifts of this operation, and copies it to the GPU. */
 static bool kept_fill(struct local_kept *kept, struct pl_operation *operation)
 {
-	uint64_t size = local_gather_piece_size(operation), most = operation->segment_count + operation->total / size,
-		 to, from;
+	uint64_t size = local_gather_piece_size(operation), most = most_ranges(operation, size), to, from;
 	struct pl_gather_range *ranges;
 	unsigned count;
 
-	if (most > KEPT_RANGES_MAX)
-		return false;
 	ranges = pl_alloc(kept->allocator, most * sizeof(*ranges));
 	if (!ranges)
 		return false;
@@ -136,17 +139,29 @@ static bool kept_fill(struct local_kept *kept, struct pl_operation *operation)
 	return kept->list;
 }
 
+/* Returns the list of the operation's vector, or NULL: it is too long, or there is no room. */
+static struct local_kept *kept_make(struct pl_operation *operation)
+{
+	struct local_kept *kept;
+
+	if (most_ranges(operation, local_gather_piece_size(operation)) > KEPT_RANGES_MAX)
+		return NULL;
+	kept = kept_new(operation);
+	if (!kept || kept_fill(kept, operation))
+		return kept;
+	free_kept(&kept->base);
+	return NULL;
+}
+
 bool local_kept_make(struct pl_operation *operation)
 {
-	struct local_kept *kept = operation->vector->kept ? NULL : kept_new(operation);
+	struct pl_vector *vector = operation->vector;
+	struct local_kept *kept = vector->kept || vector->not_kept ? NULL : kept_make(operation);
 
-	if (kept && kept_fill(kept, operation)) {
-		operation->vector->kept = &kept->base;
-		return true;
-	}
 	if (kept)
-		free_kept(&kept->base);
-	return false;
+		vector->kept = &kept->base;
+	vector->not_kept = !vector->kept;
+	return kept;
 }
 
 /* -- using a list -------------------------------------------------------------------------------------- */

@@ -80,9 +80,13 @@ static void host_pin_try(struct local_host_pin *pin, const struct pl_memory *mem
 void local_lock_mapping(struct pl_remote *remote, const struct pl_memory *memory)
 {
 	const struct local_access *access = remote->fabric_data;
+	struct pl_error error;
 
-	if (access && access->pin && memory->ops->pin)
-		host_pin_try(access->pin, memory);
+	/* The pages of a revoked key may be those of this process already. */
+	if (!access || !access->pin || !memory->ops->pin || local_access_hold_gate(access, &error) < 0)
+		return;
+	host_pin_try(access->pin, memory);
+	local_gate_release(access->gate);
 }
 
 void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory *memory, size_t length)

@@ -30,7 +30,7 @@ struct launch {
 	atomic_bool started;
 	uint64_t begun, asked; /* times: since when the kernel may begin; of the last question whether it failed */
 	bool given;            /* back by the caller */
-	struct pl_gather_list *list; /* kept list that the kernel reads; NULL: none */
+	bool holds_list;       /* the kernel reads `base.list` */
 };
 
 /* Gathers of a GPU. They outlive the GPU's use until the kernels have left. */
@@ -260,9 +260,9 @@ static void free_oldest(struct cuda_gathers *gathers)
 		    (atomic_load(&launch->started) &&
 		     !atomic_load_explicit(&gathers->states[launch->number].left, memory_order_acquire)))
 			break;
-		if (launch->list)
-			cuda_list_put(launch->list);
-		launch->list = NULL;
+		if (launch->holds_list)
+			cuda_list_put(launch->base.list);
+		launch->holds_list = false;
 		gathers->used -= launch->span;
 		gathers->oldest++;
 	}
@@ -372,7 +372,7 @@ static CUdeviceptr ranges_of_launch(struct launch *launch)
 		return gathers->ranges_there + launch->first * sizeof(*launch->base.ranges);
 	pthread_mutex_lock(&gathers->lock);
 	list->users++;
-	launch->list = list;
+	launch->holds_list = true;
 	pthread_mutex_unlock(&gathers->lock);
 	launch->base.count = list->count;
 	return kept_ranges_there(gathers, list);
