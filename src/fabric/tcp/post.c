@@ -198,6 +198,12 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 		atomic_store(&endpoint->any_work, false);
 	if (atomic_load(&endpoint->any_small) && pl_list_empty(&endpoint->small_work))
 		atomic_store(&endpoint->any_small, false);
+	/*
+	 * Since the look without the lock, an operation may have ended without this lane, with late frames on others, and the
+	 * program may have posted work that must not overtake them. This look sees the frames if it sees that work.
+	 */
+	if (atomic_load(&endpoint->late))
+		most = 0;
 	while (count < most && queued < TCP_LANE_BACKLOG) {
 		struct pl_operation *operation = tcp_lane_next_work(lane, bulk);
 
