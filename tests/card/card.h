@@ -238,6 +238,8 @@ void card_hold_on(unsigned devices, size_t least);
 unsigned card_held(void);
 /* Lets registrations of this many bytes and more fail at some devices, a bit for each, as without memory. */
 void card_refuse(unsigned devices, size_t least);
+/* Takes the port of a device down, or up again. */
+void card_port(unsigned number, bool up);
 /* The device reports that it is gone. The next look finds it again. */
 void card_remove(void);
 /* All devices are gone, and no look finds one again. */

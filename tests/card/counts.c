@@ -75,6 +75,14 @@ void card_hold(size_t least)
 	card_hold_on(~0u, least);
 }
 
+void card_port(unsigned number, bool up)
+{
+	void (*set)(unsigned number, bool up);
+
+	find_function("standin_card_port", &set);
+	set(number, up);
+}
+
 void card_refuse(unsigned devices, size_t least)
 {
 	void (*refuse)(unsigned devices, size_t least);

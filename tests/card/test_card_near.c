@@ -437,15 +437,6 @@ static void fixed(void *argument)
 	environment_close(&world.environment);
 }
 
-static void port_set(unsigned number, bool up)
-{
-	void *found = card_function("standin_card_port");
-	void (*set)(unsigned, bool);
-
-	memcpy(&set, &found, sizeof(set));
-	set(number, up);
-}
-
 /* While the near card's port is down, another card carries the bytes, and the receipt says so. */
 static void port_down(void *argument)
 {
@@ -458,7 +449,7 @@ static void port_down(void *argument)
 	world_open(&world, &options);
 	link_open(&world, false, "cuda:0", "cuda:0", &link);
 	write_all(&world, &link);
-	port_set(2, false);
+	card_port(2, false);
 	count_from_here();
 	/* The event of the port and the errors of its queue pairs arrive in time of their own. */
 	do {
@@ -471,7 +462,7 @@ static void port_down(void *argument)
 	check_number(receipt.status, 0);
 	moved_more(1, &here, &there);
 	check(!((here | there) & 1u << 2));
-	port_set(2, true);
+	card_port(2, true);
 	for (;; usleep(1000)) {
 		count_from_here();
 		receipt = write_all(&world, &link);

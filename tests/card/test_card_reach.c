@@ -98,15 +98,6 @@ static void no_common_card(void *argument)
 	rig_end(&rig);
 }
 
-static void port_set(unsigned number, bool up)
-{
-	void *found = card_function("standin_card_port");
-	void (*set)(unsigned, bool);
-
-	memcpy(&set, &found, sizeof(set));
-	set(number, up);
-}
-
 /* Card 0 alone serves the write while card 1 registers. Its port goes down: card 1 does the rest. */
 static void port_lost(void *argument)
 {
@@ -117,7 +108,7 @@ static void port_lost(void *argument)
 	card_hold_on(1u << 1, LARGE);
 	post_write(&rig);
 	progress_until(&rig.environment, card_held() == 1);
-	port_set(0, false);
+	card_port(0, false);
 	progress_until(&rig.environment, peer_information_of(rig.environment.near_peer).lanes == 1);
 	check_number(pl_test(rig.write, NULL, NULL), -EINPROGRESS);
 	card_hold(0);
