@@ -8,14 +8,14 @@
  */
 #include "fabric/verbs/verbs.h"
 
+/* Events of ports from this number on are not told: such a rail notices by its own requests. */
+#define PORTS_TOLD 24
 /* Bits of struct verbs_cq.events: one for each port that went down, and these. */
-#define PORTS 0x00ffffffu
+#define PORTS ((1u << PORTS_TOLD) - 1)
 #define QUEUE_PAIRS (1u << 24)
 #define QUEUE_BROKEN (1u << 25)
 #define DEVICE_LOST (1u << 26)
 #define LAST_RECEIVES (1u << 27)
-/* Events of ports from this number on are not told: such a rail notices by its own requests. */
-#define PORTS_TOLD 24
 
 /* True if the next look at the ports finds something new. */
 static bool changes_ports(const struct ibv_async_event *event)
