@@ -109,12 +109,15 @@ static bool card_open(struct plugin_device *device)
 	return false;
 }
 
+static long half_the_cores(void)
+{
+	return sysconf(_SC_NPROCESSORS_ONLN) / 2;
+}
+
 /* Returns the default number of a connection's lanes: half the cores, at most LANES_USUAL. */
 static unsigned interface_lanes(void)
 {
-	long half = sysconf(_SC_NPROCESSORS_ONLN) / 2;
-
-	return (unsigned)PL_MAX(PL_MIN(half, (long)LANES_USUAL), 1l);
+	return (unsigned)PL_MAX(PL_MIN(half_the_cores(), (long)LANES_USUAL), 1l);
 }
 
 /*
@@ -123,7 +126,7 @@ static unsigned interface_lanes(void)
  */
 static unsigned interface_workers(unsigned lanes)
 {
-	long half = sysconf(_SC_NPROCESSORS_ONLN) / 2;
+	long half = half_the_cores();
 
 	return half > (long)lanes ? (unsigned)PL_MIN(half, 2l * lanes) : 0;
 }
