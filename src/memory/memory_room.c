@@ -194,7 +194,7 @@ int pl_memory_room_take(const char *root, int fd, size_t size, struct pl_error *
 		if (rc == 0 && fallocate(fd, 0, (off_t)taken, (off_t)length) == 0)
 			taken += length;
 		else if (rc == 0 && errno == EINTR)
-			/* Kernels up to 6.8 undo the whole call. Shorter calls end between the signals of a timer. */
+			/* Some kernels undo the whole call at a signal. Shorter calls end between the signals of a timer. */
 			slice = PL_MAX(slice / 2, SLICE_MIN);
 		else if (rc == 0)
 			rc = pl_fail(error, -ENOMEM, "NO-MEMORY", "pl_region_allocate", NULL,

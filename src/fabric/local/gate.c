@@ -280,7 +280,7 @@ static void finish_gate_registration(struct pl_registration *base)
 	local_gates_put(gates);
 }
 
-/* Allocates the page of a gate through the descriptor. A pending signal undoes the call, before Linux 6.11. */
+/* Allocates the page of a gate through the descriptor. Some kernels undo the call at a signal. */
 static int gate_allocate(const struct local_gates *gates, unsigned index)
 {
 	int rc;
