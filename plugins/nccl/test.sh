@@ -3,12 +3,14 @@
 # test.sh [PLUGIN]: proves the plugin on two GPUs of one host, with P2P and shared memory off. If no path is given, it builds
 # the plugin first. It runs nccl-tests (content checked) in one process and in two, and beside them PyTorch (torch_test.py), on
 # the same GPUs. A run passes only if the plugin says that it sent at least as many bytes as the largest size.
+# On a host with one GPU two processes share it, and nothing runs with two GPUs of one process. NCCL refuses two ranks on a GPU
+# of one host, so that each process names a host of its own (NCCL_HOSTID).
 #   NCCL_TESTS          folder with all_reduce_perf and others; without it nccl-tests is left out
 #   NCCL_TESTS_LAUNCH   command that starts two ranks of nccl-tests built with MPI, such as "mpirun -np 2"; without it nccl-tests
 #                       runs with two GPUs of one process only
 #   TORCH_CASES         cases of torch_test.py, such as "kill,ddp" (all)
 #   LIMIT               seconds for all runs (300)
-# The exit status is 1 if a run failed, was wrong, or did not use the plugin, 2 if a program of nccl-tests cannot start. See
+# The exit status is 1 if a run failed, was wrong, or did not use the plugin, 2 if nccl-tests cannot start. See
 # try.sh for speed.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -62,10 +64,12 @@ perf()
 	local sizes=(-b 8 -e "$largest" -f 32 -c 1 -n 3 -w 1)
 
 	shift 2
-	measure "$program, one process $text" env "$@" "$NCCL_TESTS/$program" -g 2 "${sizes[@]}" $options
+	if [ "$gpus" -ne 1 ]; then
+		measure "$program, one process $text" env "$@" "$NCCL_TESTS/$program" -g 2 "${sizes[@]}" $options
+	fi
 	if [ -n "${NCCL_TESTS_LAUNCH:-}" ]; then
 		measure "$program, two processes $text" \
-			env "$@" $NCCL_TESTS_LAUNCH "$NCCL_TESTS/$program" -g 1 "${sizes[@]}" $options
+			env "$@" $NCCL_TESTS_LAUNCH "${share[@]}" "$NCCL_TESTS/$program" -g 1 "${sizes[@]}" $options
 	fi
 }
 
@@ -83,6 +87,17 @@ must_start()
 	exit 2
 }
 
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+share=()
+if [ "$gpus" -eq 1 ]; then
+	export NCCL_TESTS_DEVICE=0
+	# Open MPI and MPICH number the processes in these variables.
+	share=(sh -c 'NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK$PMI_RANK exec "$@"' sh)
+	if [ -n "${NCCL_TESTS:-}" ] && [ -z "${NCCL_TESTS_LAUNCH:-}" ]; then
+		echo "test.sh: nccl-tests needs two GPUs, or NCCL_TESTS_LAUNCH for two processes on one" >&2
+		exit 2
+	fi
+fi
 programs="all_reduce sendrecv alltoall reduce_scatter all_gather broadcast hypercube"
 for program in ${NCCL_TESTS:+$programs}; do
 	must_start "${program}_perf"

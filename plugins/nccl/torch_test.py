@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Tests PyTorch over the plugin on two GPUs of this host, without P2P and shared memory.
+"""Tests PyTorch over the plugin on two GPUs of this host, or on one that both ranks share, without P2P and shared memory.
 
 Usage: torch_test.py [--limit SECONDS] [--only CASE,...] [--jobs NUMBER] PLUGIN
 
@@ -167,7 +167,7 @@ def case_communicators(torch, dist, rank):
 
 def case_split(torch, dist, rank):
     """Communicators that are split from one, which is bound to its device."""
-    device = torch.device('cuda', rank)
+    device = torch.device('cuda', torch.cuda.current_device())
     parent = torch.full((1 << 20,), float(rank + 1), device=device)
     dist.all_reduce(parent)
     groups = [dist.split_group(split_ranks=[[0, 1]]), dist.new_group([0, 1], device_id=device), dist.new_group([1, 0])]
@@ -280,11 +280,14 @@ def rank_main(rank, name):
     import torch
     import torch.distributed as dist
 
-    torch.cuda.set_device(rank)
+    if torch.cuda.device_count() == 1:
+        # NCCL refuses two ranks on one GPU of one host.
+        os.environ['NCCL_HOSTID'] = f'rank{rank}'
+    torch.cuda.set_device(rank % torch.cuda.device_count())
     if name == 'replacement':
         print('RESULT ' + json.dumps(use_new_communicator(torch, dist, rank)), flush=True)
         os._exit(0)
-    bound = {'device_id': torch.device('cuda', rank)} if name == 'split' else {}
+    bound = {'device_id': torch.device('cuda', torch.cuda.current_device())} if name == 'split' else {}
     dist.init_process_group('nccl', rank=rank, world_size=2, **bound)
     result = CASES[name](torch, dist, rank)
     print('RESULT ' + json.dumps(result), flush=True)

@@ -62,6 +62,37 @@ def test_wrong_run(tmp_path):
     assert 'passed' not in result.stdout
 
 
+ONE_GPU = """
+[ "$NCCL_TESTS_DEVICE" = 0 ] || exit 7
+[ "$NCCL_HOSTID" = rank1 ] || exit 8
+[ "$1 $2" = '-g 1' ] || exit 9
+"""
+
+
+def with_one_gpu(folder):
+    """Return a PATH whose nvidia-smi shows one GPU."""
+    command = folder / 'bin/nvidia-smi'
+    command.parent.mkdir()
+    command.write_text('#!/bin/sh\necho "GPU 0: NVIDIA H200 (UUID: GPU-1)"\n')
+    command.chmod(0o755)
+    return f'{command.parent}:{os.environ["PATH"]}'
+
+
+def test_processes_share_one_gpu(tmp_path):
+    write_programs(tmp_path, ONE_GPU + GOOD)
+    result = run_script(tmp_path, 9, PATH=with_one_gpu(tmp_path), NCCL_TESTS_LAUNCH='env OMPI_COMM_WORLD_RANK=1')
+    assert 'hypercube_perf, two processes                  passed' in result.stdout
+    assert 'one process' not in result.stdout
+
+
+def test_one_gpu_needs_two_processes(tmp_path):
+    write_programs(tmp_path, GOOD)
+    result = run_script(tmp_path, 9, PATH=with_one_gpu(tmp_path), NCCL_TESTS_LAUNCH='')
+    assert result.returncode == 2
+    assert result.stdout == ''
+    assert 'NCCL_TESTS_LAUNCH for two processes on one' in result.stderr
+
+
 def test_unfinished_program(tmp_path):
     write_programs(tmp_path, 'exec sleep 1000')
     result = run_script(tmp_path, 5)
