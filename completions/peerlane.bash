@@ -114,7 +114,8 @@ _peerlane() {
 		return
 		;;
 	--inject)
-		COMPREPLY=($(compgen -W $'source\ncompute\nresult' -- "$current"))
+		[[ $command == demo ]] && COMPREPLY=($(compgen -W $'gpu-push\ngpu-host\ngpu-write\ngpu-host-write' -- "$current"))
+		[[ $command == bench ]] && COMPREPLY=($(compgen -W $'source\ncompute\nresult' -- "$current"))
 		return
 		;;
 	--schedule)
@@ -132,7 +133,7 @@ _peerlane() {
 		return
 		;;
 	--dtype)
-		COMPREPLY=($(compgen -W $'u8\nu16\nu32\ni8\ni16\ni32\nf16\nf32\nf64\nbf16\nc64\nc128\nbool' -- "$current"))
+		COMPREPLY=($(compgen -W $'u8\nu16\nu32\nu64\ni8\ni16\ni32\ni64\nf16\nf32\nf64\nbf16\nc64\nc128\nbool' -- "$current"))
 		return
 		;;
 	--sandbox)
@@ -152,7 +153,13 @@ _peerlane() {
 		COMPREPLY=($(compgen -f -- "$current"))
 		return
 		;;
-	--hosts | --groups | --program | --key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | -a | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay | --config | --baseline | --cached | --from | --to | --snapshot | --token | --share)
+	--op | -o)
+		if [[ $command == bench ]]; then
+			COMPREPLY=($(compgen -W $'write\nread\nsend\nfetch-add\ncompare-swap\nregister\nconnect' -- "$current"))
+			return
+		fi
+		;;&
+	--hosts | --groups | --program | --key | -k | --old-key | --identity | --known-hosts | --authorized | --ca | --audit | --pid-file | --reload | --output | -o | --as | --svg | --html | --nccl-topology | --topology | --save | --resume | --replay | --config | --baseline | --cached | --from | --to | --snapshot | --token | --share)
 		compopt -o filenames 2>/dev/null
 		COMPREPLY=($(compgen -f -- "$current"))
 		return

@@ -93,7 +93,8 @@ enum pl_choice {
 struct pl_options {
 	size_t size;                          /**< sizeof(struct pl_options) */
 	enum pl_progress progress;            /**< default PL_PROGRESS_THREAD */
-	unsigned workers; /**< progress threads, 1 to 64; default: half the cores, at most 16, or lanes + 1 */
+	unsigned
+		workers; /**< progress threads, 1 to 64; default: half the cores, 1 to 16; more for lanes: pl_open(3) */
 	unsigned lanes;   /**< tcp: bulk sockets for each peer, 1 to 16; default: half the cores, at most 16 */
 	const char *fabric;                   /**< "auto" (default), "local", "verbs" or "tcp" */
 	const void *key;                      /**< pre-shared key, copied; NULL: no authentication */
@@ -514,7 +515,11 @@ int pl_connect(struct pl_context *context, const char *address, uint64_t timeout
 
 /**
  * Connects without blocking. The completion has the peer. The call looks up a host name (not a numeric address) before
- * it returns, which can block.
+ * it returns, which can block. Thread-safe.
+ *
+ * @param timeout  nanoseconds; 0 means the context's connect_timeout
+ * @return 0 if the attempt has begun: it completes with 0 or an error of pl_connect(); -EINVAL if the address is wrong;
+ *         -ENOMEM
  */
 int pl_connect_start(struct pl_context *context, const char *address, uint64_t timeout, uint64_t user_data,
 		     struct pl_operation **operation, struct pl_error *error);
@@ -660,7 +665,12 @@ int pl_peer_reconnect(struct pl_peer **peer, const char *address, uint64_t timeo
 int pl_remote_import(struct pl_peer *peer, const void *token, size_t length, uint64_t timeout,
 		     struct pl_remote **remote, struct pl_error *error);
 
-/** Imports without blocking: the completion has the handle in `remote`. */
+/**
+ * Imports without blocking: the completion has the handle in `remote`, or an error of pl_remote_import(). The time limit
+ * is the context's operation_timeout. Thread-safe.
+ *
+ * @return 0 if the import has begun; -EINVAL if it is no token or damaged; -ECONNRESET if the connection is lost; -ENOMEM
+ */
 int pl_remote_import_start(struct pl_peer *peer, const void *token, size_t length, uint64_t user_data,
 			   struct pl_operation **operation, struct pl_error *error);
 
@@ -832,7 +842,7 @@ struct pl_completion {
 	uint32_t kind;          /**< `enum pl_kind` */
 	uint32_t route;         /**< `enum pl_route` */
 	uint32_t visible;       /**< `enum pl_visible`: at least the level asked for, if status is 0 */
-	uint32_t rail;          /**< card or socket that carried most of the bytes, from 0 */
+	uint32_t rail;          /**< lowest number of the cards or sockets that carried bytes, from 0 */
 	uint32_t lanes;         /**< number of cards or sockets that carried bytes */
 };
 
@@ -926,6 +936,8 @@ void pl_vector_free(struct pl_vector *vector);
  *
  * Completes, by default, when the buffer can be reused and, for large messages, the peer has the bytes. The buffer must
  * not be changed until then.
+ *
+ * @return as pl_write()
  */
 int pl_send(struct pl_peer *peer, uint64_t tag, const struct pl_buffer *buffer, const struct pl_attributes *attributes,
 	    struct pl_operation **operation, struct pl_error *error);
@@ -948,6 +960,8 @@ int pl_send_copy(struct pl_peer *peer, uint64_t tag, const void *data, size_t le
  *
  * The completion has the message's length in `bytes` and its tag in `tag`. A message longer than the buffer is dropped
  * and completes the receive with -EMSGSIZE; `bytes` has its length.
+ *
+ * @return as pl_write()
  */
 int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, const struct pl_buffer *buffer,
 	       const struct pl_attributes *attributes, struct pl_operation **operation, struct pl_error *error);

@@ -59,7 +59,7 @@ static void print_overview(FILE *to)
 	      "\n"
 	      "More help:\n"
 	      "  peerlane COMMAND --help    one command, with examples\n"
-	      "  peerlane help options      options that all commands share\n"
+	      "  peerlane help options      options that most commands share\n"
 	      "  man peerlane               the manual\n"
 	      "\n"
 	      "Exit status: 0 success, 1 failure, 2 wrong usage, 3 success but degraded,\n"
@@ -94,13 +94,14 @@ static void print_options_page(void)
 	     "See peerlane(1) for details.");
 }
 
-static int print_help(const char *topic)
+/* Prints help on a command, or with `word` on one of its subcommands, such as "bench kv". */
+static int print_help(const char *topic, char *word)
 {
 	const struct command *command = topic ? find_command(topic) : NULL;
-	char option[] = "--help", *arguments[] = { NULL, option, NULL };
+	char option[] = "--help", *arguments[] = { NULL, word ? word : option, word ? option : NULL, NULL };
 
 	if (command)
-		return run_command(command, 2, arguments);
+		return run_command(command, word ? 3 : 2, arguments);
 	if (topic && !strcmp(topic, "options"))
 		print_options_page();
 	else
@@ -121,7 +122,7 @@ static int run_arguments(int argc, char **argv)
 		return CLI_USAGE;
 	}
 	if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "-?"))
-		return print_help(argc > 2 ? argv[2] : NULL);
+		return print_help(argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL);
 	if (!strcmp(name, "--version") || !strcmp(name, "-V"))
 		return pl_cli_version(1, arguments);
 	fprintf(stderr, "peerlane: unknown command '%s'\n  hint: `peerlane --help` lists all commands\n", name);

@@ -38,9 +38,10 @@ int pl_tls_explain(const SSL *ssl, const char *object, struct pl_error *error)
 			       "check that the address and port are those of a Peerlane",
 			       "the other end does not speak TLS");
 	if (first && ERR_GET_REASON(first) == SSL_R_CERTIFICATE_VERIFY_FAILED)
-		return pl_fail(error, -EACCES, "AUTH-NO-KEY", call, object,
-			       "give both ends the same --key file; if the other end has an identity, name it with --peer",
-			       "this end has a key alone; the other end has none, or an identity");
+		return pl_fail(
+			error, -EACCES, "AUTH-NO-KEY", call, object,
+			"give both ends the same --key file; if the other end has an identity, name it with --peer",
+			"this end has a key and no identity; the other end has no key, or has an identity");
 	if (first && socket->keyed && is_key_mismatch(ssl, ERR_GET_REASON(first)))
 		return pl_fail(error, -EACCES, "IDENTITY-NONE", call, object,
 			       "give the other end an --identity, or use --key alone at both ends",

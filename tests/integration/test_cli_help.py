@@ -76,6 +76,7 @@ def test_overview_lists_every_command():
     for command in COMMANDS:
         assert re.search(rf'^  {command} +\S', shown, re.MULTILINE)
     assert run('help').stdout == run('-h').stdout == shown
+    assert run('help', 'bench', 'kv').stdout == run('bench', 'kv', '--help').stdout
     assert run(expect=2).stderr == shown
     assert 'peerlane demo' in shown and 'peerlane key group' in shown and 'peerlane help options' in shown
     assert max(map(len, shown.splitlines())) <= COLUMNS
@@ -219,6 +220,10 @@ def test_completion_of_arguments(tmp_path):
     write(tmp_path / 'pub/one two', b'')
     write(tmp_path / 'pub/other', b'')
     (tmp_path / 'folder').mkdir()
+    assert complete('demo', '--inject', '') == {'gpu-push', 'gpu-host', 'gpu-write', 'gpu-host-write'}
+    assert complete('bench', 'workflow', '--inject', 's') == {'source'}
+    assert complete('bench', '-o', 'fe') == {'fetch-add'}
+    assert complete('check', '-o', 'k', cwd=tmp_path) == {'key'}
     assert complete('serve', '--key', 'k', cwd=tmp_path) == {'key'}
     assert complete('serve', '--upload', '', cwd=tmp_path) == {'folder', 'pub'}
     assert complete('put', 'host', 'fol', cwd=tmp_path) == {'folder'}

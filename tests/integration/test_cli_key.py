@@ -62,7 +62,7 @@ def test_a_key_file_of_the_wrong_size_is_refused(data, tmp_path):
     for content_of in [b'', b'x' * 15, b'x' * 15 + b'\n', b'x' * 1025, b'x' * 5000]:
         error = run('list', '127.0.0.1', '--key', make_key(tmp_path, 'bad', content_of), expect=1).stderr
         assert 'KEY-FILE-LENGTH' in error and 'peerlane key group' in error
-    assert 'No such file' in run('list', '127.0.0.1', '--key', tmp_path / 'none', expect=1).stderr
+    assert 'KEY-FILE-MISSING' in run('list', '127.0.0.1', '--key', tmp_path / 'none', expect=1).stderr
 
 
 def test_a_newline_at_the_end_is_ignored(data, tmp_path):

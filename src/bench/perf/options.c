@@ -226,7 +226,7 @@ static const struct cli_command bench_command = {
 		 "\n"
 		 "Other measurements, with options of their own (see their --help):\n"
 		 "  peerlane bench compare     compare two results\n"
-		 "  peerlane bench kv          scattered blocks of a KV cache, with notifications\n"
+		 "  peerlane bench kv          blocks of a KV cache, with notifications\n"
 		 "  peerlane bench proxy       frames through a GPU to a third host\n"
 		 "  peerlane bench workflow    frames through a GPU, by several methods\n",
 	.options = bench_options,

@@ -107,8 +107,7 @@ static void print_bench_header(const struct bench_options *options, const struct
 		printf("%u scattered blocks each%s, ", plan->vector, plan->prepared ? ", prepared" : "");
 	else if (plan->vector > 1)
 		printf("%u messages per operation, ", plan->vector);
-	printf("%u stream%s, %s progress", row->lanes, row->lanes == 1 ? "" : "s",
-	       options->manual ? "manual" : "thread");
+	printf("%u lane%s, %s progress", row->lanes, row->lanes == 1 ? "" : "s", options->manual ? "manual" : "thread");
 	if (options->repeat > 1)
 		printf(", median of %u", options->repeat);
 	putchar('\n');

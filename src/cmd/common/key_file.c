@@ -61,6 +61,10 @@ int cli_read_key_file(const char *path, uint8_t *key, struct pl_error *error)
 	int length = 0, rc;
 	ssize_t got;
 
+	if (fd < 0 && errno == ENOENT)
+		return cli_fail(error, -ENOENT, "KEY-FILE-MISSING", path,
+				"copy the key of the other end, or make one with: peerlane key group FILE",
+				"there is no such file");
 	if (fd < 0)
 		return cli_fail_errno(error, -errno, "open", path);
 	rc = check_key_file(fd, path, error);

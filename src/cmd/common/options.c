@@ -35,7 +35,7 @@ enum {
 enum { GROUP_CONNECTION = 20, GROUP_IDENTITY = 25, GROUP_OUTPUT = 30, GROUP_HELP = -1 };
 
 static const struct argp_option shared_options[] = {
-	{ NULL, 0, NULL, 0, "Connection (serve, list, get, put, demo, bench):", GROUP_CONNECTION },
+	{ NULL, 0, NULL, 0, "Connection (commands that connect or serve):", GROUP_CONNECTION },
 	{ "key", 'k', "FILE", 0,
 	  "Authenticate with the key in FILE, the same key at both ends (default: the file named in PEERLANE_KEY_FILE)",
 	  GROUP_CONNECTION },

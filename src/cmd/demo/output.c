@@ -120,8 +120,8 @@ void demo_print_table(const struct demo *demo)
 	struct libscols_table *table = cli_table(columns, CLI_ARRAY_SIZE(columns));
 	char pull[64], push[64], write[64];
 
-	snprintf(pull, sizeof(pull), "pull %u files", demo->pull.count);
-	snprintf(push, sizeof(push), "push %u frames", demo->push.count);
+	snprintf(pull, sizeof(pull), "pull %u file%s", demo->pull.count, demo->pull.count == 1 ? "" : "s");
+	snprintf(push, sizeof(push), "push %u frame%s", demo->push.count, demo->push.count == 1 ? "" : "s");
 	snprintf(write, sizeof(write), "write 8 bytes, %u x", demo->write.count);
 	add_step_line(table, &demo->pull, pull, NULL, "every byte");
 	add_step_line(table, &demo->push, push, NULL, "XXH3-128");

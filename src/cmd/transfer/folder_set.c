@@ -37,6 +37,9 @@ int folder_open(int base, const char *name, bool make, const char **last, struct
 		make_folders(base, parent);
 		fd = catalogue_open_below(base, parent, O_RDONLY | O_DIRECTORY, false);
 	}
+	if (fd == -ENOENT)
+		return cli_fail(error, fd, "NO-FOLDER", parent, "create it there, or use put --recursive, which does",
+				"no such directory");
 	return fd < 0 ? cli_fail_errno(error, fd, "open", parent) : fd;
 }
 
