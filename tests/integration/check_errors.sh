@@ -1,16 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# check_errors.sh SOURCES PAGE: checks that peerlane-errors(7) explains exactly the error ids that the sources produce, and
+# check_errors.sh PAGE SOURCES...: checks that peerlane-errors(7) explains exactly the error ids that the sources produce, and
 # that the ids fit into struct pl_error.
 set -eu
 export LC_ALL=C
-sources=$1 page=$2
+page=$1
+shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
 # Finds ids: the first string of a call of a function named *fail*, if in capitals; and all strings like "WORD-WORD".
-find "$sources" -name '*.c' -exec cat {} + | tr '\n\t' '  ' >"$work/text"
+find "$@" \( -name '*.c' -o -name '*.cc' \) -exec cat {} + | tr '\n\t' '  ' >"$work/text"
 {
 	grep -oE '[a-z_]*fail[a-z_]*\([^";{}]*"[A-Z]+"' "$work/text" || true
 	grep -oE '"[A-Z]+(-[A-Z]+)+"' "$work/text" || true
