@@ -6,6 +6,7 @@
 #include "cmd/common/cli.h"
 #include "cmd/stream/recording_reader.h"
 #include "cmd/stream/status_line.h"
+#include "cmd/stream/stream_accounts.h"
 #include "cmd/stream/stream_server.h"
 #include "cmd/stream/token_file.h"
 

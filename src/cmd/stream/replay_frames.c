@@ -73,8 +73,7 @@ static uint64_t lost_in_recording(const struct recording_reader *reader)
 {
 	const struct pl_accounts *accounts = &reader->summary.accounts;
 
-	return reader->indexed ? accounts->lapped + accounts->dropped + accounts->rejected + accounts->missed
-			       : UINT64_MAX;
+	return reader->indexed ? stream_accounts_lost(accounts) : UINT64_MAX;
 }
 
 /* Begins a pass with its first frame: one mean period after the last frame of the pass before. */
