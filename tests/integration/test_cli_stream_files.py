@@ -145,11 +145,28 @@ def test_types_that_arrays_do_not_have(tmp_path):
         publisher.feed(bytes(24))
         publisher.wait_for('published', 1)
         take = ['subscribe', publisher.address, 'cam0', '--start', 'latest', '--count', '1']
-        assert '[NPY-TYPE]' in run(*take, '--to', tmp_path / 'a.npy', expect=1).stderr
+        assert '[NPY-TYPE]' in run(*take, '--to', write(tmp_path / 'a.npy', b'precious'), expect=1).stderr
+        assert (tmp_path / 'a.npy').read_bytes() == b'precious'
         assert '[NPY-TYPE]' in run(*take, '--snapshot', tmp_path / 'b.npy', expect=1).stderr
         assert '[PNG-LAYOUT]' in run(*take, '--snapshot', tmp_path / 'b.png', expect=1).stderr
         run(*take, '--to', tmp_path / 'raw')
     assert (tmp_path / 'raw').read_bytes() == bytes(24) and not (tmp_path / 'b.npy').exists()
+
+
+def test_array_is_kept_if_the_frames_have_no_layout(tmp_path):
+    kept = write(tmp_path / 'a.npy', b'precious')
+    with publishing('--from', '-', '--frame-bytes', '8', '--slots', '4') as publisher:
+        publisher.feed(bytes(8))
+        publisher.wait_for('published', 1)
+        assert '[NPY-LAYOUT]' in run('subscribe', publisher.address, 'cam0', '--start', 'latest', '--count', '1', '--to',
+                                     kept, expect=1).stderr
+        assert kept.read_bytes() == b'precious'
+        # Without a frame, there is nothing that the file could not have.
+        process = start('subscribe', publisher.address, 'cam0', '--to', kept)
+        publisher.wait_for('subscribers', 1)
+        publisher.finish()
+        ended(process)
+    assert kept.read_bytes() == b''
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ struct frame_sink {
 	int fd;
 	bool npy, regular;
 	bool failed;             /* a write failed */
+	bool begun;              /* a .npy file has its header, or will have it without a frame */
+	bool refused;            /* a .npy file cannot have the first frame, and keeps what it had before */
 	uint64_t frames, bytes;  /* whole frames that were written, and their payload */
 	uint64_t counted;        /* frames that the header of a .npy file counts */
 	uint64_t header_time;    /* cli_now() when that header was written */
@@ -20,7 +22,8 @@ struct frame_sink {
 
 /*
  * Opens the file for frames of this layout and truncates it; "-" is standard output.  Returns 0 or a negative errno.
- * Without a layout, the first frame gives that of a .npy file.
+ * Without a layout, the first frame gives that of a .npy file, which is truncated then, or at its close.  A .npy file that
+ * cannot have the layout keeps its bytes.
  */
 int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_layout *layout, struct pl_error *error);
 /*
