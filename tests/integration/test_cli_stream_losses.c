@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Losses that `peerlane subscribe` and `peerlane record` tell: frames that were lapped while the command stood still. */
+/* Losses that commands of streams tell: frames that were lapped while the command stood still. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,11 +198,90 @@ static void losses_before_full_disk(void *argument)
 	rig_close(&rig);
 }
 
+/* Starts a replay of the file, which waits for a subscriber, and returns its address. */
+static void start_replay(struct rig *rig, char address[80])
+{
+	char line[512];
+	int output[2];
+
+	check(pipe(output) == 0);
+	rig->command = process_fork();
+	if (rig->command == 0) {
+		dup2(output[1], STDOUT_FILENO);
+		close(output[0]);
+		close(output[1]);
+		unsetenv("PEERLANE_KEY_FILE");
+		execl(getenv("PEERLANE"), "peerlane", "replay", "--listen=127.0.0.1:0", "--json", "--fast",
+		      "--allow-block", "--subscribers=1", rig->file, NULL);
+		_exit(127);
+	}
+	close(output[1]);
+	rig->output = fdopen(output[0], "r");
+	check(fgets(line, sizeof(line), rig->output) && strstr(line, "\"address\":\""));
+	check_number(sscanf(strstr(line, "\"address\":\"") + 11, "%79[^\"]", address), 1);
+}
+
+/* Takes all frames of the replay, and compares the accounts of the subscriber. */
+static void check_replay(struct rig *rig, const struct pl_accounts *expected)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_subscriber *subscriber;
+	struct pl_stream_frame *frame;
+	struct pl_accounts accounts;
+	char address[80], text[8192];
+	struct pl_error error;
+	struct pl_peer *peer;
+	int rc;
+
+	start_replay(rig, address);
+	options.overflow = PL_OVERFLOW_BLOCK;
+	check_ok(pl_connect(rig->context, address, AMPLE_TIME, &peer, &error), &error);
+	check_ok(pl_subscriber_open(peer, "cam0", &options, AMPLE_TIME, &subscriber, &error), &error);
+	while ((rc = pl_subscriber_take(subscriber, &frame, 1, AMPLE_TIME, &error)) == 1)
+		pl_frame_release(frame);
+	check_status(rc, -ENODATA, &error);
+	accounts = exact_accounts(subscriber);
+	check_number(accounts.first, expected->first);
+	check_number(accounts.next, expected->next);
+	check_number(accounts.delivered, expected->delivered);
+	check_number(accounts.missed, expected->missed);
+	check_number(accounts.aborted, expected->aborted);
+	pl_subscriber_close(subscriber);
+	pl_peer_close(peer);
+	finish_command(rig, 0, text);
+}
+
+/* Frames 0 to 3 are lapped before the recording has a frame, and 20 to 22 are aborted. A replay tells the same. */
+static void losses_before_first_frame(void *argument)
+{
+	static const struct pl_accounts recorded = { .next = 24, .delivered = 17, .lapped = 4, .aborted = 3 };
+	static const struct pl_accounts replayed = { .next = 24, .delivered = 17, .missed = 4, .aborted = 3 };
+	struct rig rig = { 0 };
+	struct pl_error error;
+	char text[8192];
+
+	(void)argument;
+	rig_open(&rig);
+	start_command(&rig, "record", NULL, NULL);
+	process_stop(rig.command);
+	publish_frames(&rig, 20);
+	kill(rig.command, SIGCONT);
+	await_size(&rig, PAGE + 15 * RECORDED + PAGE + FRAME);
+	skip_frames(&rig, 23);
+	publish_frames(&rig, 1);
+	check_ok(pl_publisher_end(rig.publisher, AMPLE_TIME, &error), &error);
+	finish_command(&rig, 3, text);
+	check_results(text, 17, 4, &recorded);
+	check_replay(&rig, &replayed);
+	rig_close(&rig);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
 		{ "subscribe-count", losses_before_count, "subscribe", 60 },
 		{ "record-count", losses_before_count, "record", 60 },
+		{ "replay", losses_before_first_frame, NULL, 60 },
 		{ "record-full", losses_before_full_disk, NULL, 60 },
 	};
 

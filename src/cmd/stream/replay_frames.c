@@ -84,7 +84,7 @@ static void begin_pass(struct replay *replay, const struct recording_frame *fram
 	replay->origin = replay->due = (replay->due ? replay->due : cli_now()) + period;
 	replay->captured = frame->captured;
 	replay->number = 0;
-	replay->next = frame->sequence;
+	replay->next = replay->first;
 	replay->lost = lost_in_recording(&replay->reader);
 }
 
