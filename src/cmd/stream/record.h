@@ -32,6 +32,7 @@ struct record {
 	enum recording_end end;
 	struct stream_used used; /* frames in the file */
 	uint64_t bytes;          /* of these frames */
+	uint64_t gone;           /* frames from --start sequence:N that the publisher no longer had */
 	uint64_t replayed;      /* frames among them that a replay published */
 	uint64_t deadline;      /* cli_now() of the end of --seconds; UINT64_MAX: none */
 	uint64_t begin, finish; /* cli_now() of the first and the last frame */

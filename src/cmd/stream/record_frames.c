@@ -22,6 +22,8 @@ struct pl_accounts record_accounts(const struct record *record)
 	/* Frames behind the last one of the file concern the recording only if the stream is over. */
 	if (record->end != RECORDING_ENDED && record->end != RECORDING_LOST)
 		stream_accounts_cut(&accounts, &record->used, 1);
+	accounts.first -= record->gone;
+	accounts.missed += record->gone;
 	return accounts;
 }
 
@@ -157,7 +159,10 @@ int record_frames(struct record *record, struct pl_error *error)
 		record->end = RECORDING_FAILED;
 		return rc;
 	}
-	recording_gaps_begin(&record->gaps, record->info.accounts.first);
+	/* The library's accounts begin with the first frame that the publisher had. */
+	if (options->stream.start == PL_START_SEQUENCE && record->info.accounts.first > options->stream.from)
+		record->gone = record->info.accounts.first - options->stream.from;
+	recording_gaps_begin(&record->gaps, record->info.accounts.first - record->gone);
 	record->deadline = options->seconds == UINT64_MAX ? UINT64_MAX : cli_now() + options->seconds;
 	status_line_begin(&record->line, !options->common.quiet && !options->common.json);
 	while (rc == 0 && record->used.frames < options->count && !cli_signal_pending() &&
