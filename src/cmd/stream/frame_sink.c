@@ -108,6 +108,20 @@ static void frame_sink_cut(const struct frame_sink *sink, uint64_t part)
 		lseek(sink->fd, end - (off_t)part, SEEK_SET);
 }
 
+/*
+ * Fails after the write of a frame has ended early, with these bytes in a pipe or device.  A reader there finds no frame after a
+ * part of one, so a signal is a failure then.
+ */
+static int fail_frame_write(const struct frame_sink *sink, const struct pl_frame_info *frame, uint64_t part, int rc,
+			    struct pl_error *error)
+{
+	if (rc != -EINTR || part == 0)
+		return cli_fail_errno(error, rc, "write", sink->path);
+	return cli_fail(error, -ECANCELED, "FRAME-CUT", sink->path, "use --count to end behind a frame",
+			"a signal ended the command after %llu of %llu bytes of frame %llu", (unsigned long long)part,
+			(unsigned long long)frame->length, (unsigned long long)frame->sequence);
+}
+
 int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error)
 {
 	int rc = sink->npy ? frame_sink_check(sink, frame, error) : 0;
@@ -120,11 +134,12 @@ int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame,
 		return rc;
 	}
 	rc = sink->regular ? stream_write_counted(sink->fd, frame->data, frame->length, &part)
-			   : cli_write_stream(sink->fd, frame->data, frame->length);
+			   : cli_write_stream(sink->fd, frame->data, frame->length, &part);
 	if (rc < 0) {
+		rc = fail_frame_write(sink, frame, part, rc, error);
 		sink->failed = rc != -EINTR;
 		frame_sink_cut(sink, part);
-		return cli_fail_errno(error, rc, "write", sink->path);
+		return rc;
 	}
 	sink->frames++;
 	sink->bytes += frame->length;

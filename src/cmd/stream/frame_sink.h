@@ -28,7 +28,8 @@ struct frame_sink {
 int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_layout *layout, struct pl_error *error);
 /*
  * Appends a frame.  After a failure the file ends with the frame before, unless other bytes follow that frame.  The file
- * keeps the bytes that it had before this sink.  Returns 0; -EINTR once a signal is pending; -ENOTSUP for a frame that the
+ * keeps the bytes that it had before this sink.  Returns 0; -EINTR once a signal is pending, before the frame; -ECANCELED within a
+ * frame, of which a part stays in a pipe; -ENOTSUP for a frame that the
  * format cannot have; or a negative errno.
  */
 int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error);
