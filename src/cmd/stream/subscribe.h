@@ -74,7 +74,10 @@ void subscribe_parse_arguments(struct subscribe_options *options, int argc, char
 void subscribe_init(struct subscribe *subscribe, const struct subscribe_options *options);
 /* Subscribes, and opens the outputs. */
 int subscribe_open(struct subscribe *subscribe, struct pl_error *error);
-/* Continues over another connection within --reconnect.  Returns 0; -EINTR; or the reason. */
+/*
+ * Continues over another connection within --reconnect.  Returns 0; -EINTR; -ENODATA if the stream has ended; or the
+ * reason.
+ */
 int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error);
 void subscribe_close(struct subscribe *subscribe);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Losses that commands of streams tell: frames that were lapped while the command stood still. */
+/* Commands of streams that stood still for a while: the losses that they tell, and the end that they did not see. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +23,7 @@
 
 struct rig {
 	struct pl_context *context;
+	struct pl_listener *listener;
 	struct pl_publisher *publisher;
 	char address[80], folder[64], file[80];
 	FILE *output; /* of the command */
@@ -32,17 +33,16 @@ struct rig {
 static void rig_open(struct rig *rig)
 {
 	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
-	struct pl_listener *listener;
 	struct pl_error error;
 
-	strcpy(rig->folder, "/tmp/test_cli_stream_losses.XXXXXX");
+	strcpy(rig->folder, "/tmp/test_cli_stream_stopped.XXXXXX");
 	check(mkdtemp(rig->folder));
 	snprintf(rig->file, sizeof(rig->file), "%s/file", rig->folder);
 	options.slot_bytes = FRAME;
 	options.slots = SLOTS;
 	check_ok(pl_open(&rig->context, NULL, &error), &error);
-	check_ok(pl_listen(rig->context, "127.0.0.1:0", &listener, &error), &error);
-	pl_listener_address(listener, rig->address, sizeof(rig->address));
+	check_ok(pl_listen(rig->context, "127.0.0.1:0", &rig->listener, &error), &error);
+	pl_listener_address(rig->listener, rig->address, sizeof(rig->address));
 	check_ok(pl_publisher_open(rig->context, "cam0", &options, &rig->publisher, &error), &error);
 }
 
@@ -276,12 +276,39 @@ static void losses_before_first_frame(void *argument)
 	rig_close(&rig);
 }
 
+/* The connection is lost before the command learns that the stream has ended. One attempt to connect tells the end. */
+static void end_while_cut(void *argument)
+{
+	struct rig rig = { 0 };
+	struct pl_error error;
+	struct pl_peer *peer;
+	char text[8192];
+
+	(void)argument;
+	rig_open(&rig);
+	start_command(&rig, "subscribe", "--reconnect=10", NULL);
+	publish_frames(&rig, 1);
+	await_size(&rig, FRAME);
+	process_stop(rig.command);
+	check_ok(pl_accept(rig.listener, AMPLE_TIME, &peer, &error), &error);
+	pl_peer_close(peer);
+	check_one_of(pl_publisher_end(rig.publisher, 0, &error), 0, -ETIMEDOUT);
+	kill(rig.command, SIGCONT);
+	finish_command(&rig, 0, text);
+	check(strstr(text, "\"end\": \"ended\""));
+	check_number(read_member(text, "frames"), 1);
+	check_ok(pl_accept(rig.listener, AMPLE_TIME, &peer, &error), &error);
+	check_one_of(pl_accept(rig.listener, 0, &peer, &error), -EAGAIN, -ETIMEDOUT);
+	rig_close(&rig);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
 		{ "subscribe-count", losses_before_count, "subscribe", 60 },
 		{ "record-count", losses_before_count, "record", 60 },
 		{ "replay", losses_before_first_frame, NULL, 60 },
+		{ "end", end_while_cut, NULL, 60 },
 		{ "record-full", losses_before_full_disk, NULL, 60 },
 	};
 
@@ -289,5 +316,5 @@ int main(void)
 		puts("skipped: PEERLANE does not name the command");
 		return 77;
 	}
-	return cases_run("losses", cases, sizeof(cases) / sizeof(cases[0]));
+	return cases_run("stopped", cases, sizeof(cases) / sizeof(cases[0]));
 }
