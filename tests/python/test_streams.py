@@ -274,6 +274,23 @@ def test_wrong_arguments(local, call, kind):
         call(local)
 
 
+@pytest.mark.parametrize('bits, shape, nbytes', [(12, (4, 4), 24), (12, (3, ), 5), (4, (1, ), 1), (1, (9, 9), 11)])
+def test_frames_whose_elements_are_no_whole_bytes(local, bits, shape, nbytes):
+    # As of `publish --dtype u12`.
+    layout = pl.Layout._of(1, bits, 1, shape)
+    assert layout.nbytes == nbytes
+    content = bytes(range(1, nbytes + 1))
+    with local.far.publish('s', layout) as publisher, local.peer.subscribe('s') as subscriber:
+        with publisher.loan() as frame:
+            frame.copy_in(content)
+        frame = subscriber.take(120)
+        assert (frame.length, frame.layout, frame.layout.nbytes) == (nbytes, layout, nbytes)
+        view = memoryview(frame)
+        assert (view.format, bytes(view)) == ('B', content)
+        view.release()
+        frame.release()
+
+
 @contextlib.contextmanager
 def full(local):
     """A publisher whose only subscriber takes no frame, and holds slots back for ever."""
