@@ -41,8 +41,23 @@ int pl_listing_serve(struct pl_peer *peer, const struct pl_stream_message *messa
 	return 0;
 }
 
+/* True if names, content types and layouts keep their rules: programs print names, and index shapes by `dimensions`. */
+static bool listed_entries_valid(const struct pl_stream_message *message)
+{
+	for (uint32_t i = 0; i < message->listed.count; i++) {
+		const struct pl_stream_entry *entry = &message->listed.entries[i];
+
+		if (!pl_stream_name_valid(entry->name) || !pl_content_type_valid(entry->content_type) ||
+		    !pl_layout_valid(&entry->layout))
+			return false;
+	}
+	return true;
+}
+
 int pl_listing_arrived(struct pl_peer *peer, const struct pl_stream_message *message)
 {
+	if (!listed_entries_valid(message))
+		return -EPROTO;
 	pl_list_for_each(at, &peer->listings) {
 		struct listing *listing = pl_list_entry(at, struct listing, link);
 
@@ -139,7 +154,10 @@ static int listing_fetch(struct pl_peer *peer, const struct pl_stream_token *tok
 			full.size = size;
 			memcpy((char *)infos + count++ * size, &full, size);
 		}
-		if (answer->listed.count == 0 || n == 0)
+		/* An answer without entries ends the list, whatever number it tells. */
+		if (answer->listed.count == 0)
+			total = count;
+		if (n == 0)
 			break;
 	}
 	pl_free(&peer->context->allocator, answer);

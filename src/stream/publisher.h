@@ -202,8 +202,13 @@ int pl_push_slots(struct pl_peer *peer, const struct pl_stream_message *message)
 int pl_push_credit(struct pl_peer *peer, const struct pl_stream_message *message);
 /* Writes and tells what can be now. May end the subscription. Home. */
 void pl_push_continue(struct pl_subscription *subscription);
-/* Ends the push. `stop`: cancels the writes under way. `answer`: CLOSED tells the subscriber that they have ended. Home. */
-void pl_push_end(struct pl_subscription *subscription, bool stop, bool answer);
+/* Takes the push from its subscription, for pl_push_end(). Returns NULL if that has none. Home. */
+struct pl_push *pl_push_detach(struct pl_subscription *subscription);
+/*
+ * Ends a detached push; accepts NULL. `stop`: cancels the writes under way. `answer`: CLOSED tells the subscriber that they
+ * have ended. Home.
+ */
+void pl_push_end(struct pl_push *push, bool stop, bool answer);
 /* Tells of all that was published, before CLOSED. The subscriber counts what it did not get as missed. Home. */
 void pl_push_tell_last(struct pl_subscription *subscription);
 

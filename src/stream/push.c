@@ -62,23 +62,25 @@ static void push_answer(struct pl_push *push)
 	pl_stream_send_closed(push->peer, push->number, push->closed);
 }
 
-static void push_leave(struct pl_push *push)
-{
-	push->closed = push->subscription->closed;
-	push->subscription->push = NULL;
-	push->subscription = NULL;
-	pl_remote_release(push->remote);
-	push->remote = NULL;
-}
-
-void pl_push_end(struct pl_subscription *subscription, bool stop, bool answer)
+struct pl_push *pl_push_detach(struct pl_subscription *subscription)
 {
 	struct pl_push *push = subscription->push;
 
 	if (!push)
-		return;
+		return NULL;
 	push->holds++;
-	push_leave(push);
+	push->closed = subscription->closed;
+	subscription->push = NULL;
+	push->subscription = NULL;
+	pl_remote_release(push->remote);
+	push->remote = NULL;
+	return push;
+}
+
+void pl_push_end(struct pl_push *push, bool stop, bool answer)
+{
+	if (!push)
+		return;
 	/* The peer cannot subscribe more often by ending subscriptions whose writes go on. */
 	push->counts = true;
 	push->peer->subscription_count++;

@@ -369,7 +369,7 @@ int pl_subscription_close(struct pl_peer *peer, const struct pl_stream_message *
 	if (message->taken.accounts.next && !subscription->prepared)
 		rc = subscription->pushed ? pl_push_report(subscription, &message->taken.accounts)
 					  : subscription_report(subscription, message);
-	pl_push_end(subscription, false, true);
+	pl_push_end(pl_push_detach(subscription), false, true);
 	pl_subscription_end(subscription);
 	return rc;
 }
@@ -421,6 +421,7 @@ static void end_subscription(struct pl_subscription *subscription, bool answer)
 	struct pl_context *context = publisher->context;
 	struct pl_peer *peer = subscription->peer;
 	struct pl_subscription *forgotten = subscription;
+	struct pl_push *push = pl_push_detach(subscription);
 	bool prepared = subscription->prepared;
 
 	pl_list_remove(&subscription->peer_link);
@@ -439,11 +440,12 @@ static void end_subscription(struct pl_subscription *subscription, bool answer)
 	}
 	pl_publisher_set_gate(publisher);
 	pl_lock_release(&publisher->lock);
+	/* From here on, ends of other subscriptions may forget this one, also on other engines. */
 	pl_free(&context->allocator, forgotten);
 	if (prepared)
 		return;
-	/* Last: a write that is stopped may lose the peer, and the ends of its other subscriptions may forget this one. */
-	pl_push_end(subscription, true, answer);
+	/* Last: a write that is stopped may lose the peer. */
+	pl_push_end(push, true, answer);
 	pl_turn_next(context, &publisher->turn);
 }
 

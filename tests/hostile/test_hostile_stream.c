@@ -242,6 +242,103 @@ static void test_messages(void *argument)
 	rig_close(&rig);
 }
 
+/* Lists a publisher that tells `told` about itself. The list ends the connection unless that is right. */
+static void check_listed(const struct pl_ring_header *told, bool right)
+{
+	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
+	struct pl_error error;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	pl_lock_take(&rig.publisher->lock);
+	rig.publisher->header.layout = told->layout;
+	memcpy(rig.publisher->header.name, told->name, sizeof(told->name));
+	memcpy(rig.publisher->header.content_type, told->content_type, sizeof(told->content_type));
+	pl_lock_release(&rig.publisher->lock);
+	check(pl_peer_publishers(rig.environment.near_peer, &info, 1, AMPLE_TIME, &error) == (right ? 1 : -ENOTCONN));
+	if (!right)
+		await_loss(rig.environment.near_peer);
+	rig_close(&rig);
+}
+
+/* Names, content types and layouts that no stream has. */
+static void test_listed_entries(void *argument)
+{
+	static const struct pl_ring_header right = { .name = "cam0",
+						     .content_type = "image/raw",
+						     .layout = { PL_ELEMENT_UINT, 8, 1, 1, { 9 } } };
+	struct pl_ring_header told = right;
+
+	(void)argument;
+	check_listed(&told, true);
+	told.layout.dimensions = PL_LAYOUT_DIMENSIONS_MAX + 1;
+	check_listed(&told, false);
+	told.layout.dimensions = 0x200000;
+	check_listed(&told, false);
+	told = right;
+	strcpy(told.name, "cam\x1b[2J");
+	check_listed(&told, false);
+	told = right;
+	strcpy(told.content_type, "image\n");
+	check_listed(&told, false);
+}
+
+struct list_call {
+	struct pl_peer *peer;
+	struct pl_publisher_info infos[3];
+	int result;
+};
+
+static void *list_call_run(void *argument)
+{
+	struct list_call *call = argument;
+	struct pl_error error;
+
+	call->infos[0].size = sizeof(call->infos[0]);
+	call->result = pl_peer_publishers(call->peer, call->infos, 3, AMPLE_TIME, &error);
+	return NULL;
+}
+
+/* Answers the LIST of this number at the asking end. Returns false while the program has not asked. */
+static bool answer_list(struct pl_peer *peer, struct pl_stream_message *answer)
+{
+	bool asked;
+
+	pl_engine_lock(peer->home);
+	asked = !pl_list_empty(&peer->listings) && peer->next_stream == answer->number;
+	if (asked)
+		check(pl_listing_arrived(peer, answer) == 0);
+	pl_engine_unlock(peer->home);
+	return asked;
+}
+
+/* Answers that tell of 1,000 streams and end after one: that one is the list. The far end's engine is stopped. */
+static void test_listed_total(void *argument)
+{
+	struct pl_stream_message answer = { .type = PL_STREAM_LISTED, .number = 1 };
+	struct list_call call = { 0 };
+	pthread_t thread;
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, NULL);
+	call.peer = rig.environment.near_peer;
+	answer.listed.total = 1000;
+	answer.listed.count = 1;
+	pl_lock_take(&rig.publisher->lock);
+	pl_publisher_describe(rig.publisher, &answer.listed.entries[0]);
+	pl_lock_release(&rig.publisher->lock);
+	pl_engine_lock(rig.environment.far_peer->home);
+	check(pthread_create(&thread, NULL, list_call_run, &call) == 0);
+	for (; answer.number <= 2; answer.number++, answer.listed.count = 0)
+		while (!answer_list(call.peer, &answer))
+			sleep_ms(1);
+	check(pthread_join(thread, NULL) == 0);
+	pl_engine_unlock(rig.environment.far_peer->home);
+	check(call.result == 1 && !strcmp(call.infos[0].name, "cam0"));
+	rig_close(&rig);
+}
+
 /* 10,000 subscriptions of a connection leave nothing behind, and 300 at a time leave places for others. */
 static void test_flood(void *argument)
 {
@@ -955,6 +1052,8 @@ int main(int argc, char **argv)
 		{ "reports", test_reports, NULL, 20 },
 		{ "report back", test_report_back, NULL, 10 },
 		{ "messages", test_messages, NULL, 30 },
+		{ "listed entries", test_listed_entries, NULL, 20 },
+		{ "listed total", test_listed_total, NULL, 10 },
 		{ "flood", test_flood, NULL, 30 },
 		{ "tokens", test_tokens, NULL, 10 },
 		{ "announcements", test_announcements, NULL, 20 },

@@ -147,6 +147,20 @@ def test_lost_frames_are_told_and_the_status_is_3(tmp_path):
     assert (again['frames'], again['lost']) == (len(sequences), len(missing))
 
 
+def test_frames_that_the_publisher_no_longer_has_are_missed(tmp_path):
+    path = tmp_path / 'run'
+    with fed('--slots', '4') as publisher:
+        publisher.feed(b''.join(map(frame, range(10))))
+        publisher.wait_for('published', 10)
+        take = [publisher.address, 'cam0', '--start', 'sequence:2', '--queue', '4', '--count', '3']
+        other = run_json('subscribe', *take, expect=3)
+        got = run_json('record', *take, '--to', path, expect=3)
+    assert got['accounts'] == other['accounts'] and got['lost'] == got['accounts']['missed'] == 4
+    assert got['accounts']['first'] == 2 and got['gaps'] == {'count': 1, 'sequences': 4, 'ranges': [[2, 5]]}
+    info = run_json('replay', path, '--info')
+    assert info['gaps'] == got['gaps'] and info['accounts'] == got['accounts']
+
+
 @pytest.mark.parametrize('how', ['count', 'signal', 'seconds', 'lost'])
 def test_each_end_leaves_a_complete_index(tmp_path, how):
     path = tmp_path / 'run'

@@ -6,10 +6,11 @@ import pty
 import re
 import select
 import signal
+import subprocess
 import time
 
 import pytest
-from cli_support import DEADLINE, free_port, make_key, run, run_json, serving, start, write
+from cli_support import DEADLINE, PEERLANE, environment, free_port, make_key, run, run_json, serving, start, write
 from stream_support import Proxy, pattern, publishing
 
 FRAME = 1000
@@ -98,6 +99,22 @@ def test_input_that_ends_within_a_frame(tmp_path):
     path = write(tmp_path / 'raw', frame(0) + b'rest')
     done = run('publish', '--name', 'x', '--listen', '127.0.0.1:0', '--from', path, '--frame-bytes', FRAME, expect=1)
     assert 'after 4 of 1000 bytes [FRAME-PARTIAL]' in done.stderr and not done.stdout
+
+
+def test_standard_input_at_an_offset_of_a_file(tmp_path):
+    path = tmp_path / 'frames'
+    path.write_bytes(bytes(512) + b'x' * 4096)
+    publish = ['publish', '--name', 'cam0', '--listen', '127.0.0.1:0', '--from', '-', '--frame-bytes', '1K', '--json']
+    for offset, frames, status in ((512, 4, 0), (0, 0, 1), (512 + 1024, 3, 0), (5000, 0, 0)):
+        with path.open('rb') as file:
+            file.seek(offset)
+            done = subprocess.run([PEERLANE, *publish], stdin=file, capture_output=True, env=environment(), timeout=DEADLINE)
+        assert done.returncode == status, (offset, done)
+        # A part of a frame is found before the stream begins.
+        if status:
+            assert b'[FRAME-PARTIAL]' in done.stderr and b'"address"' not in done.stdout
+        else:
+            assert json.loads(done.stdout.splitlines()[-1])['frames'] == frames
 
 
 def test_named_pipe_waits_for_its_writer(tmp_path):

@@ -145,11 +145,28 @@ def test_types_that_arrays_do_not_have(tmp_path):
         publisher.feed(bytes(24))
         publisher.wait_for('published', 1)
         take = ['subscribe', publisher.address, 'cam0', '--start', 'latest', '--count', '1']
-        assert '[NPY-TYPE]' in run(*take, '--to', tmp_path / 'a.npy', expect=1).stderr
+        assert '[NPY-TYPE]' in run(*take, '--to', write(tmp_path / 'a.npy', b'precious'), expect=1).stderr
+        assert (tmp_path / 'a.npy').read_bytes() == b'precious'
         assert '[NPY-TYPE]' in run(*take, '--snapshot', tmp_path / 'b.npy', expect=1).stderr
         assert '[PNG-LAYOUT]' in run(*take, '--snapshot', tmp_path / 'b.png', expect=1).stderr
         run(*take, '--to', tmp_path / 'raw')
     assert (tmp_path / 'raw').read_bytes() == bytes(24) and not (tmp_path / 'b.npy').exists()
+
+
+def test_array_is_kept_if_the_frames_have_no_layout(tmp_path):
+    kept = write(tmp_path / 'a.npy', b'precious')
+    with publishing('--from', '-', '--frame-bytes', '8', '--slots', '4') as publisher:
+        publisher.feed(bytes(8))
+        publisher.wait_for('published', 1)
+        assert '[NPY-LAYOUT]' in run('subscribe', publisher.address, 'cam0', '--start', 'latest', '--count', '1', '--to',
+                                     kept, expect=1).stderr
+        assert kept.read_bytes() == b'precious'
+        # Without a frame, there is nothing that the file could not have.
+        process = start('subscribe', publisher.address, 'cam0', '--to', kept)
+        publisher.wait_for('subscribers', 1)
+        publisher.finish()
+        ended(process)
+    assert kept.read_bytes() == b''
 
 
 @pytest.fixture
@@ -456,14 +473,17 @@ def test_full_disk_keeps_the_earlier_bytes_of_standard_output(tmp_path, mode):
     assert path.read_bytes() == before[:offset] + kept
 
 
-def test_signal_while_a_pipe_is_full():
+@pytest.mark.parametrize('to', ['-', '/dev/fd/1'])
+def test_signal_while_a_pipe_is_full(to):
     with publishing('--from', '-', '--frame-bytes', '1M') as publisher:
-        process = start('subscribe', publisher.address, 'cam0', '--to', '-')
+        process = start('subscribe', publisher.address, 'cam0', '--to', to, '--quiet')
         publisher.wait_for('subscribers', 1)
         publisher.feed(bytes(1 << 20))
         # The frame does not fit the pipe, of which nobody reads more than its first byte.
         assert os.read(process.stdout.fileno(), 1) == b'\0'
         process.send_signal(signal.SIGINT)
-        assert process.wait(DEADLINE) == 0
-        output, errors = ended(process)
-    assert len(output) < (1 << 20) - 1 and errors.startswith('1 of 1 frames, ')
+        output, errors = ended(process, expect=4 if to == '-' else 1)
+    # A reader finds no frame behind a part of one.
+    frame = output if to == '-' else output[:output.index(b'1 of 1 frames, ')]
+    cut = int(re.search(r'after (\d+) of 1048576 bytes of frame 0 \[FRAME-CUT\]', errors)[1])
+    assert 0 < cut == len(frame) + 1 < 1 << 20

@@ -2,11 +2,14 @@
 """Streams: frames as arrays without a copy, their ends, asyncio, and wrong uses."""
 import array
 import asyncio
+import contextlib
 import ctypes
 import errno
 import gc
+import math
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -269,6 +272,73 @@ def test_streams_of_a_peer_and_starts(local):
 def test_wrong_arguments(local, call, kind):
     with pytest.raises(kind):
         call(local)
+
+
+@pytest.mark.parametrize('bits, shape, nbytes', [(12, (4, 4), 24), (12, (3, ), 5), (4, (1, ), 1), (1, (9, 9), 11)])
+def test_frames_whose_elements_are_no_whole_bytes(local, bits, shape, nbytes):
+    # As of `publish --dtype u12`.
+    layout = pl.Layout._of(1, bits, 1, shape)
+    assert layout.nbytes == nbytes
+    content = bytes(range(1, nbytes + 1))
+    with local.far.publish('s', layout) as publisher, local.peer.subscribe('s') as subscriber:
+        with publisher.loan() as frame:
+            frame.copy_in(content)
+        frame = subscriber.take(120)
+        assert (frame.length, frame.layout, frame.layout.nbytes) == (nbytes, layout, nbytes)
+        view = memoryview(frame)
+        assert (view.format, bytes(view)) == ('B', content)
+        view.release()
+        frame.release()
+
+
+@contextlib.contextmanager
+def full(local):
+    """A publisher whose only subscriber takes no frame, and holds slots back for ever."""
+    with local.far.publish('s', slot_bytes=8, slots=2, allow_block=True, patience=math.inf) as publisher, \
+            local.peer.subscribe('s', overflow='block', queue=1):
+        with pytest.raises(pl.Error, match='hold all slots back'):
+            while True:
+                publisher.put(b'x' * 8, timeout=0.2)
+        yield publisher
+
+
+def wait_for_subscribers(publisher, call):
+    """Calls again if a slow subscriber has held no slot back yet."""
+    while True:
+        if call == 'loan':
+            publisher.loan(timeout=100)
+        elif call == 'put':
+            publisher.put(b'', timeout=100)
+        elif call == 'skip':
+            publisher.skip(publisher.info()['claimed'] + 1, timeout=100)
+        else:
+            publisher.end(timeout=100)
+
+
+WAITS = ['loan', 'put', 'skip', 'end']
+
+
+@pytest.mark.parametrize('call', WAITS)
+def test_an_interrupt_ends_a_wait_for_subscribers(local, call):
+    with full(local) as publisher:
+        refused = publisher.info()['refused']
+        assert refused == 1
+        interrupt = threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.start()
+            wait_for_subscribers(publisher, call)
+        assert publisher.info()['refused'] == refused
+        with pytest.raises(TimeoutError):
+            publisher.end(timeout=0.2)
+
+
+@pytest.mark.parametrize('closing', ['publisher', 'context'])
+@pytest.mark.parametrize('call', WAITS)
+def test_a_close_ends_a_wait_for_subscribers(local, call, closing):
+    with full(local) as publisher:
+        threading.Timer(0.1, publisher.close if closing == 'publisher' else local.far.close).start()
+        with pytest.raises(pl.Closed):
+            wait_for_subscribers(publisher, call)
 
 
 def test_a_close_ends_a_wait(local):

@@ -54,7 +54,7 @@ class Layout:
     @property
     def nbytes(self):
         """Bytes of a frame."""
-        return math.prod(self.shape) * self._bits // 8 * self._lanes
+        return (math.prod(self.shape) * self._bits * self._lanes + 7) // 8
 
     @property
     def _parts(self):

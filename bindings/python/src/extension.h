@@ -223,6 +223,10 @@ static inline void py_unhold(struct py_object *object)
 }
 
 /* Operations: operation.c, record.c. */
+/* Returns CLOCK_MONOTONIC in nanoseconds. */
+uint64_t py_clock_ns(void);
+/* Returns the end of a time from now on; UINT64_MAX: none. */
+uint64_t py_deadline(uint64_t timeout);
 typedef int (*py_post_function)(void *argument, uint64_t user_data, struct pl_operation **operation,
 				struct pl_error *error);
 enum py_mode {

@@ -63,14 +63,14 @@ static int py_layout_shape(const struct pl_layout *layout, int64_t *shape)
 	return dimensions;
 }
 
-/* Returns the bytes of a layout; 0 for none. */
+/* Returns the bytes of a layout, whose elements may begin within bytes; 0 for none. */
 uint64_t py_layout_bytes(const struct pl_layout *layout)
 {
-	uint64_t bytes = (uint64_t)layout->bits / 8 * layout->lanes;
+	uint64_t bits = (uint64_t)layout->bits * layout->lanes;
 
 	for (uint32_t i = 0; i < layout->dimensions; i++)
-		bytes *= layout->shape[i];
-	return bytes;
+		bits *= layout->shape[i];
+	return bits / 8 + (bits % 8 != 0);
 }
 
 /* Returns the format of an element as of the module struct; NULL: elements are given as bytes. */
@@ -93,12 +93,13 @@ static const char *py_layout_format(const struct pl_layout *layout)
 	return NULL;
 }
 
-/* True if the frame's bytes are the elements of its layout. */
+/* True if the frame's bytes are the elements of its layout. Elements that are no whole bytes are given as bytes. */
 static bool py_frame_has_layout(const struct py_frame *frame)
 {
 	uint64_t bytes = py_layout_bytes(&frame->info.layout);
 
-	return bytes && (frame->loan ? bytes <= frame->info.length : bytes == frame->info.length);
+	return bytes && frame->info.layout.bits % 8 == 0 &&
+	       (frame->loan ? bytes <= frame->info.length : bytes == frame->info.length);
 }
 
 static void py_frame_count(PyObject *self, int change)

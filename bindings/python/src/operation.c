@@ -14,7 +14,7 @@ enum py_waited {
 	PY_GONE,      /* the context has been closed, and the handle with it */
 };
 
-static uint64_t py_clock_ns(void)
+uint64_t py_clock_ns(void)
 {
 	struct timespec now;
 
@@ -22,7 +22,7 @@ static uint64_t py_clock_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static uint64_t py_deadline(uint64_t timeout)
+uint64_t py_deadline(uint64_t timeout)
 {
 	uint64_t now = timeout == UINT64_MAX ? 0 : py_clock_ns();
 

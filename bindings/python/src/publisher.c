@@ -61,22 +61,80 @@ PyObject *py_context_publish(PyObject *self, PY_ARGUMENTS)
 	return made;
 }
 
+/* -- calls that may wait for subscribers ------------------------------------------------------------------ */
+
+struct py_publisher_call {
+	int (*make)(struct pl_publisher *publisher, struct py_publisher_call *call, uint64_t timeout,
+		    struct pl_error *error);
+	struct pl_stream_frame *frame; /* of loan(): the result */
+	uint64_t sequence;             /* of skip() */
+	bool lost;
+};
+
+static int py_call_loan(struct pl_publisher *publisher, struct py_publisher_call *call, uint64_t timeout,
+			struct pl_error *error)
+{
+	return pl_publisher_loan(publisher, timeout, &call->frame, error);
+}
+
+static int py_call_skip(struct pl_publisher *publisher, struct py_publisher_call *call, uint64_t timeout,
+			struct pl_error *error)
+{
+	return call->lost ? pl_publisher_skip_lost(publisher, call->sequence, timeout, error)
+			  : pl_publisher_skip(publisher, call->sequence, timeout, error);
+}
+
+static int py_call_end(struct pl_publisher *publisher, struct py_publisher_call *call, uint64_t timeout,
+		       struct pl_error *error)
+{
+	(void)call;
+	return pl_publisher_end(publisher, timeout, error);
+}
+
+/*
+ * Makes the call in slices of its time. Signals are handled between them, and another thread can close the publisher. Returns
+ * 0, or -1 with an exception. The caller guards the context, also while it uses the result.
+ */
+static int py_publisher_wait(struct py_stream *stream, struct py_publisher_call *call, uint64_t timeout)
+{
+	uint64_t deadline = timeout ? py_deadline(timeout) : 0;
+	struct pl_error error;
+
+	for (;;) {
+		uint64_t begin = timeout ? py_clock_ns() : 0, left = deadline > begin ? deadline - begin : 0;
+		uint64_t slice = left < PY_SLICE_NS ? left : PY_SLICE_NS;
+		int rc;
+
+		/* Without time, pl_publisher_end() would not tell of subscribers that have not reported. */
+		slice += timeout && !slice;
+		if (py_object_check(&stream->base) < 0)
+			return -1;
+		py_hold(&stream->base);
+		Py_BEGIN_ALLOW_THREADS
+			rc = call->make(stream->publisher, call, slice, &error);
+		Py_END_ALLOW_THREADS
+		py_unhold(&stream->base);
+		if (rc == 0)
+			return 0;
+		/* The library ends before its time for a reason that does not pass. */
+		if (left <= slice || py_clock_ns() - begin < slice) {
+			stream->refused += rc == -EAGAIN;
+			py_raise(stream->base.context->state, &error);
+			return -1;
+		}
+		if (PyErr_CheckSignals() < 0)
+			return -1;
+	}
+}
+
 static struct py_frame *py_publisher_borrow(struct py_stream *stream, uint64_t timeout)
 {
 	PY_GUARD_CONTEXT_OF(stream);
-	struct pl_stream_frame *handle;
-	struct pl_error error;
-	int rc;
+	struct py_publisher_call call = { .make = py_call_loan };
 
-	if (py_object_check(&stream->base) < 0)
-		return NULL;
-	py_hold(&stream->base);
-	Py_BEGIN_ALLOW_THREADS
-		rc = pl_publisher_loan(stream->publisher, timeout, &handle, &error);
-	Py_END_ALLOW_THREADS
-	py_unhold(&stream->base);
-	return rc ? py_raise(stream->base.context->state, &error)
-		  : (struct py_frame *)py_frame_new(stream, handle, true);
+	return py_publisher_wait(stream, &call, timeout) < 0
+		       ? NULL
+		       : (struct py_frame *)py_frame_new(stream, call.frame, true);
 }
 
 /* loan(timeout=0) */
@@ -122,24 +180,18 @@ static PyObject *py_publisher_skip(PyObject *self, PY_ARGUMENTS)
 {
 	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "sequence", "timeout", "lost", NULL };
-	struct py_stream *stream = (struct py_stream *)self;
-	uint64_t sequence = 0, timeout;
-	struct pl_error error;
+	struct py_publisher_call call = { .make = py_call_skip };
 	PyObject *values[3];
-	int rc, lost;
+	uint64_t timeout;
+	int lost;
 
 	if (py_parse("skip", names, 1, arguments, count, keywords, values) < 0 ||
-	    py_get_u64(values[0], names[0], &sequence) < 0 || py_get_ns(values[1], names[1], 0, &timeout) < 0 ||
-	    (lost = values[2] ? PyObject_IsTrue(values[2]) : 0) < 0 || py_object_check(&stream->base) < 0)
+	    py_get_u64(values[0], names[0], &call.sequence) < 0 || py_get_ns(values[1], names[1], 0, &timeout) < 0 ||
+	    (lost = values[2] ? PyObject_IsTrue(values[2]) : 0) < 0)
 		return NULL;
-	py_hold(&stream->base);
-	Py_BEGIN_ALLOW_THREADS
-		rc = lost ? pl_publisher_skip_lost(stream->publisher, sequence, timeout, &error)
-			  : pl_publisher_skip(stream->publisher, sequence, timeout, &error);
-	Py_END_ALLOW_THREADS
-	py_unhold(&stream->base);
-	if (rc)
-		return py_raise(stream->base.context->state, &error);
+	call.lost = lost;
+	if (py_publisher_wait((struct py_stream *)self, &call, timeout) < 0)
+		return NULL;
 	Py_RETURN_NONE;
 }
 
@@ -148,23 +200,15 @@ static PyObject *py_publisher_finish(PyObject *self, PY_ARGUMENTS)
 {
 	PY_GUARD_CONTEXT_OF(self);
 	static const char *const names[] = { "timeout", NULL };
-	struct py_stream *stream = (struct py_stream *)self;
-	struct pl_error error;
+	struct py_publisher_call call = { .make = py_call_end };
 	PyObject *values[1];
 	uint64_t timeout;
-	int rc;
 
 	if (py_parse("end", names, 0, arguments, count, keywords, values) < 0 ||
-	    py_get_ns(values[0], names[0], 0, &timeout) < 0 || py_object_check(&stream->base) < 0)
+	    py_get_ns(values[0], names[0], 0, &timeout) < 0)
 		return NULL;
-	py_hold(&stream->base);
-	Py_BEGIN_ALLOW_THREADS
-		rc = pl_publisher_end(stream->publisher, timeout, &error);
-	Py_END_ALLOW_THREADS
-	py_unhold(&stream->base);
-	/* Without a timeout, subscribers that have not reported are no error. */
-	if (rc && (timeout || rc != -ETIMEDOUT))
-		return py_raise(stream->base.context->state, &error);
+	if (py_publisher_wait((struct py_stream *)self, &call, timeout) < 0)
+		return NULL;
 	Py_RETURN_NONE;
 }
 

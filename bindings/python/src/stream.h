@@ -16,6 +16,7 @@ struct py_stream {
 	struct pl_publisher *publisher; /* NULL: a subscriber */
 	struct pl_subscriber *subscriber;
 	Py_ssize_t exports; /* views of its frames */
+	uint64_t refused;   /* calls of a publisher that were refused; the library counts each slice of their time */
 	int device;         /* number of the GPU of the frames' memory, or -1 */
 };
 

@@ -48,6 +48,7 @@ PyObject *py_stream_info(PyObject *self, PyObject *unused)
 		return NULL;
 	if (stream->publisher) {
 		pl_publisher_query(stream->publisher, &info.stream);
+		info.stream.refused = stream->refused;
 		return py_info_dict(state, &info.stream);
 	}
 	pl_subscriber_query(stream->subscriber, &info);

@@ -205,9 +205,10 @@ void cli_signal_ignore(void);
 
 /*
  * Writes bytes into a pipe, socket or device, and waits while it is full (write_stream.c).  Returns 0; -EINTR once
- * SIGINT or SIGTERM is pending, which leaves the rest unwritten; or the error of write(2).
+ * SIGINT or SIGTERM is pending, which leaves the rest unwritten; or the error of write(2).  *count receives the bytes that
+ * were written.
  */
-int cli_write_stream(int fd, const void *bytes, uint64_t length);
+int cli_write_stream(int fd, const void *bytes, uint64_t length, uint64_t *count);
 
 /* Most bytes of a document of results.  One of 1,024 ranks with 8 rails apart has 173 MiB. */
 #define CLI_DOCUMENT_MAX (256u << 20)

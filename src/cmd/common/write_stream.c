@@ -9,11 +9,13 @@
 /* Interval of looking for signals while a pipe is full. */
 #define LOOK_MS 200
 
-int cli_write_stream(int fd, const void *bytes, uint64_t length)
+int cli_write_stream(int fd, const void *bytes, uint64_t length, uint64_t *count)
 {
-	const uint8_t *at = bytes;
+	const uint8_t *from = bytes;
 
-	while (length) {
+	*count = 0;
+	while (*count < length) {
+		uint64_t rest = length - *count;
 		struct pollfd writable = { .fd = fd, .events = POLLOUT };
 		ssize_t written;
 
@@ -21,13 +23,11 @@ int cli_write_stream(int fd, const void *bytes, uint64_t length)
 			return -EINTR;
 		if (poll(&writable, 1, LOOK_MS) == 0)
 			continue;
-		written = write(fd, at, length < PIPE_BYTES ? length : PIPE_BYTES);
+		written = write(fd, from + *count, rest < PIPE_BYTES ? rest : PIPE_BYTES);
 		if (written < 0 && errno != EAGAIN && errno != EINTR)
 			return -errno;
-		if (written > 0) {
-			at += written;
-			length -= (uint64_t)written;
-		}
+		if (written > 0)
+			*count += (uint64_t)written;
 	}
 	return 0;
 }

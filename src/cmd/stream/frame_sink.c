@@ -17,13 +17,20 @@
 int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_layout *layout, struct pl_error *error)
 {
 	bool standard = !strcmp(path, "-");
+	char header[NPY_HEADER_WRITTEN];
 	struct stat status;
 
-	*sink = (struct frame_sink){ .path = path, .npy = stream_name_ends(path, ".npy"), .layout = *layout };
+	*sink = (struct frame_sink){ .path = path, .fd = -1, .npy = stream_name_ends(path, ".npy"), .layout = *layout };
+	sink->begun = sink->npy && layout->bits;
+	if (sink->begun && npy_format(layout, 0, header, error) < 0)
+		return error->code;
 	if (standard || cli_path_is_special(path))
 		sink->fd = cli_open_stream(standard ? "/dev/stdout" : path);
 	else
-		sink->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_NONBLOCK | O_CLOEXEC, 0666);
+		sink->fd = open(path,
+				O_WRONLY | O_CREAT | O_NOCTTY | O_NONBLOCK | O_CLOEXEC |
+					(sink->npy && !sink->begun ? 0 : O_TRUNC),
+				0666);
 	if (sink->fd < 0 && errno == ENXIO)
 		return cli_fail(error, -ENXIO, "NO-READER", path, "start the reader of the pipe first",
 				"no process reads this pipe");
@@ -39,12 +46,11 @@ int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_l
 }
 
 /* Returns -ENOTSUP if a .npy file cannot have the frame behind those that it has. */
-static int frame_sink_check(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error)
+static int frame_sink_check(const struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error)
 {
-	if (!sink->layout.bits)
-		sink->layout = frame->layout;
-	if (!memcmp(&sink->layout, &frame->layout, sizeof(sink->layout)) &&
-	    frame->length == pl_layout_bytes(&sink->layout))
+	const struct pl_layout *layout = sink->begun ? &sink->layout : &frame->layout;
+
+	if (!memcmp(layout, &frame->layout, sizeof(*layout)) && frame->length == pl_layout_bytes(layout))
 		return 0;
 	return cli_fail(error, -ENOTSUP, "NPY-LAYOUT", sink->path,
 			"write raw bytes: give the file a name that does not end in .npy",
@@ -72,13 +78,17 @@ int frame_sink_update(struct frame_sink *sink, struct pl_error *error)
 	return rc;
 }
 
-/* Writes the header before the first frame. */
-static int frame_sink_begin(struct frame_sink *sink, struct pl_error *error)
+/* Writes the header before the first frame, in place of what the file had. */
+static int frame_sink_begin(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error)
 {
-	int rc = frame_sink_write_header(sink, error);
+	int rc;
 
-	if (rc == 0 && lseek(sink->fd, NPY_HEADER_WRITTEN, SEEK_SET) < 0)
-		rc = cli_fail_errno(error, -errno, "lseek", sink->path);
+	sink->layout = frame->layout;
+	rc = frame_sink_write_header(sink, error);
+	if (rc == 0 &&
+	    (ftruncate(sink->fd, NPY_HEADER_WRITTEN) < 0 || lseek(sink->fd, NPY_HEADER_WRITTEN, SEEK_SET) < 0))
+		rc = cli_fail_errno(error, -errno, "truncate", sink->path);
+	sink->begun = sink->begun || rc == 0;
 	return rc;
 }
 
@@ -98,21 +108,38 @@ static void frame_sink_cut(const struct frame_sink *sink, uint64_t part)
 		lseek(sink->fd, end - (off_t)part, SEEK_SET);
 }
 
+/*
+ * Fails after the write of a frame has ended early, with these bytes in a pipe or device.  A reader there finds no frame after a
+ * part of one, so a signal is a failure then.
+ */
+static int fail_frame_write(const struct frame_sink *sink, const struct pl_frame_info *frame, uint64_t part, int rc,
+			    struct pl_error *error)
+{
+	if (rc != -EINTR || part == 0)
+		return cli_fail_errno(error, rc, "write", sink->path);
+	return cli_fail(error, -ECANCELED, "FRAME-CUT", sink->path, "use --count to end behind a frame",
+			"a signal ended the command after %llu of %llu bytes of frame %llu", (unsigned long long)part,
+			(unsigned long long)frame->length, (unsigned long long)frame->sequence);
+}
+
 int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error)
 {
 	int rc = sink->npy ? frame_sink_check(sink, frame, error) : 0;
 	uint64_t part = 0;
 
 	if (rc == 0 && sink->npy && sink->frames == 0)
-		rc = frame_sink_begin(sink, error);
-	if (rc < 0)
-		return rc;
-	rc = sink->regular ? stream_write_counted(sink->fd, frame->data, frame->length, &part)
-			   : cli_write_stream(sink->fd, frame->data, frame->length);
+		rc = frame_sink_begin(sink, frame, error);
 	if (rc < 0) {
+		sink->refused = !sink->begun;
+		return rc;
+	}
+	rc = sink->regular ? stream_write_counted(sink->fd, frame->data, frame->length, &part)
+			   : cli_write_stream(sink->fd, frame->data, frame->length, &part);
+	if (rc < 0) {
+		rc = fail_frame_write(sink, frame, part, rc, error);
 		sink->failed = rc != -EINTR;
 		frame_sink_cut(sink, part);
-		return cli_fail_errno(error, rc, "write", sink->path);
+		return rc;
 	}
 	sink->frames++;
 	sink->bytes += frame->length;
@@ -125,8 +152,10 @@ int frame_sink_close(struct frame_sink *sink, struct pl_error *error)
 
 	if (!sink->path || sink->fd < 0)
 		return 0;
-	if (sink->npy && sink->layout.bits)
+	if (sink->npy && sink->begun)
 		rc = frame_sink_write_header(sink, error);
+	else if (sink->npy && !sink->refused && ftruncate(sink->fd, 0) < 0)
+		rc = cli_fail_errno(error, -errno, "truncate", sink->path);
 	if (close(sink->fd) < 0 && rc == 0)
 		rc = cli_fail_errno(error, -errno, "close", sink->path);
 	sink->fd = -1;

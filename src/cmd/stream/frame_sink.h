@@ -12,6 +12,8 @@ struct frame_sink {
 	int fd;
 	bool npy, regular;
 	bool failed;             /* a write failed */
+	bool begun;              /* a .npy file has its header, or will have it without a frame */
+	bool refused;            /* a .npy file cannot have the first frame, and keeps what it had before */
 	uint64_t frames, bytes;  /* whole frames that were written, and their payload */
 	uint64_t counted;        /* frames that the header of a .npy file counts */
 	uint64_t header_time;    /* cli_now() when that header was written */
@@ -20,12 +22,14 @@ struct frame_sink {
 
 /*
  * Opens the file for frames of this layout and truncates it; "-" is standard output.  Returns 0 or a negative errno.
- * Without a layout, the first frame gives that of a .npy file.
+ * Without a layout, the first frame gives that of a .npy file, which is truncated then, or at its close.  A .npy file that
+ * cannot have the layout keeps its bytes.
  */
 int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_layout *layout, struct pl_error *error);
 /*
  * Appends a frame.  After a failure the file ends with the frame before, unless other bytes follow that frame.  The file
- * keeps the bytes that it had before this sink.  Returns 0; -EINTR once a signal is pending; -ENOTSUP for a frame that the
+ * keeps the bytes that it had before this sink.  Returns 0; -EINTR once a signal is pending, before the frame; -ECANCELED within a
+ * frame, of which a part stays in a pipe; -ENOTSUP for a frame that the
  * format cannot have; or a negative errno.
  */
 int frame_sink_write(struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error);

@@ -106,15 +106,20 @@ static int fail_partial_frame(const struct frame_source *source, uint64_t bytes,
 static int open_raw_frames(struct frame_source *source, const struct pl_layout *layout, uint64_t frame_bytes,
 			   const struct stat *status, struct pl_error *error)
 {
+	uint64_t part = 0;
+	off_t at;
+
 	source->layout = *layout;
 	source->frame_bytes = frame_bytes;
 	if (!frame_bytes)
 		return cli_fail(error, -EINVAL, "FRAME-SIZE", source->path,
 				"add --dtype and --shape, such as u16 and 2048x2048, or --frame-bytes",
 				"the size of a frame is not known");
-	if (!S_ISREG(status->st_mode) || (uint64_t)status->st_size % frame_bytes == 0)
-		return 0;
-	return fail_partial_frame(source, (uint64_t)status->st_size % frame_bytes, error);
+	/* Standard input can begin anywhere in its file. */
+	at = S_ISREG(status->st_mode) ? lseek(source->fd, 0, SEEK_CUR) : -1;
+	if (at >= 0 && at < status->st_size)
+		part = (uint64_t)(status->st_size - at) % frame_bytes;
+	return part ? fail_partial_frame(source, part, error) : 0;
 }
 
 int frame_source_open(struct frame_source *source, const char *path, const struct pl_layout *layout,

@@ -8,6 +8,7 @@
 #include "cmd/stream/recording_gaps.h"
 #include "cmd/stream/recording_writer.h"
 #include "cmd/stream/status_line.h"
+#include "cmd/stream/stream_accounts.h"
 #include "cmd/stream/token_file.h"
 
 struct record_options {
@@ -29,7 +30,9 @@ struct record {
 	struct recording_gaps gaps;
 	struct status_line line;
 	enum recording_end end;
-	uint64_t frames, bytes; /* in the file */
+	struct stream_used used; /* frames in the file */
+	uint64_t bytes;          /* of these frames */
+	uint64_t gone;           /* frames from --start sequence:N that the publisher no longer had */
 	uint64_t replayed;      /* frames among them that a replay published */
 	uint64_t deadline;      /* cli_now() of the end of --seconds; UINT64_MAX: none */
 	uint64_t begin, finish; /* cli_now() of the first and the last frame */

@@ -15,28 +15,15 @@ static void record_look(struct record *record)
 
 /* -- accounts ----------------------------------------------------------------------------------------- */
 
-static void take_off_account(uint64_t *account, uint64_t *excess)
-{
-	uint64_t part = CLI_MIN(*account, *excess);
-
-	*account -= part;
-	*excess -= part;
-}
-
 struct pl_accounts record_accounts(const struct record *record)
 {
 	struct pl_accounts accounts = record->info.accounts;
-	/* Frames behind the last one of the file concern the recording only if the stream is over. */
-	uint64_t end = record->end == RECORDING_ENDED || record->end == RECORDING_LOST
-			       ? accounts.next
-			       : CLI_MIN(accounts.next, CLI_MAX(record->gaps.next, accounts.first));
-	uint64_t excess = accounts.next - end;
-	uint64_t *const fates[] = { &accounts.pending, &accounts.dropped, &accounts.rejected, &accounts.lapped,
-				    &accounts.missed,  &accounts.aborted, &accounts.delivered };
 
-	accounts.next = end;
-	for (unsigned i = 0; i < CLI_ARRAY_SIZE(fates); i++)
-		take_off_account(fates[i], &excess);
+	/* Frames behind the last one of the file concern the recording only if the stream is over. */
+	if (record->end != RECORDING_ENDED && record->end != RECORDING_LOST)
+		stream_accounts_cut(&accounts, &record->used, 1);
+	accounts.first -= record->gone;
+	accounts.missed += record->gone;
 	return accounts;
 }
 
@@ -62,9 +49,9 @@ static int write_frame(struct record *record, struct pl_stream_frame *taken, str
 	if (rc < 0)
 		return rc;
 	record->finish = cli_now();
-	if (!record->frames)
+	if (!record->used.frames)
 		record->begin = record->finish;
-	record->frames++;
+	stream_used_add(&record->used, &info);
 	record->bytes += info.length;
 	record->replayed += (info.flags & PL_FRAME_REPLAY) != 0;
 	recording_gaps_add(&record->gaps, info.sequence);
@@ -79,9 +66,9 @@ static void draw_record_line(struct record *record)
 	if (!status_line_due(&record->line))
 		return;
 	accounts = record_accounts(record);
-	snprintf(text, sizeof(text), "%llu frames  %llu lost", (unsigned long long)record->frames,
-		 (unsigned long long)(accounts.lapped + accounts.dropped + accounts.rejected + accounts.missed));
-	status_line_draw(&record->line, record->frames, record->bytes, text);
+	snprintf(text, sizeof(text), "%llu frames  %llu lost", (unsigned long long)record->used.frames,
+		 (unsigned long long)stream_accounts_lost(&accounts));
+	status_line_draw(&record->line, record->used.frames, record->bytes, text);
 }
 
 static void wait_for_frame(struct record *record)
@@ -117,7 +104,7 @@ static enum recording_end reason_of_end(const struct record *record, int rc)
 {
 	switch (rc) {
 	case 0:
-		if (record->frames == record->options->count)
+		if (record->used.frames == record->options->count)
 			return RECORDING_COUNT;
 		return cli_signal_pending() ? RECORDING_SIGNAL : RECORDING_TIME;
 	case -ENODATA:
@@ -172,10 +159,14 @@ int record_frames(struct record *record, struct pl_error *error)
 		record->end = RECORDING_FAILED;
 		return rc;
 	}
-	recording_gaps_begin(&record->gaps, record->info.accounts.first);
+	/* The library's accounts begin with the first frame that the publisher had. */
+	if (options->stream.start == PL_START_SEQUENCE && record->info.accounts.first > options->stream.from)
+		record->gone = record->info.accounts.first - options->stream.from;
+	recording_gaps_begin(&record->gaps, record->info.accounts.first - record->gone);
 	record->deadline = options->seconds == UINT64_MAX ? UINT64_MAX : cli_now() + options->seconds;
 	status_line_begin(&record->line, !options->common.quiet && !options->common.json);
-	while (rc == 0 && record->frames < options->count && !cli_signal_pending() && cli_now() < record->deadline) {
+	while (rc == 0 && record->used.frames < options->count && !cli_signal_pending() &&
+	       cli_now() < record->deadline) {
 		rc = record_frame(record, error);
 		draw_record_line(record);
 	}

@@ -5,11 +5,6 @@
 #include "cmd/stream/record.h"
 #include "cmd/stream/stream_json.h"
 
-static uint64_t lost_frames(const struct pl_accounts *accounts)
-{
-	return accounts->lapped + accounts->dropped + accounts->rejected + accounts->missed;
-}
-
 static int print_record_json(const struct record *record, const struct pl_accounts *accounts,
 			     const struct pl_error *error)
 {
@@ -23,12 +18,12 @@ static int print_record_json(const struct record *record, const struct pl_accoun
 	cli_json_add(object, "file", cli_json_text(record->options->to));
 	cli_json_add(object, "end", cli_json_text(recording_end_name(record->end)));
 	cli_json_add(object, "indexed", json_object_new_boolean(record->indexed));
-	cli_json_add(object, "frames", json_object_new_uint64(record->frames));
+	cli_json_add(object, "frames", json_object_new_uint64(record->used.frames));
 	cli_json_add(object, "bytes", json_object_new_uint64(record->bytes));
 	cli_json_add(object, "replayed", json_object_new_uint64(record->replayed));
 	cli_json_add(object, "seconds", json_object_new_double(seconds));
 	cli_json_add(object, "bytes_per_second", json_object_new_double(span ? (double)record->bytes / seconds : 0));
-	cli_json_add(object, "lost", json_object_new_uint64(lost_frames(accounts)));
+	cli_json_add(object, "lost", json_object_new_uint64(stream_accounts_lost(accounts)));
 	cli_json_add(object, "accounts", stream_json_accounts(accounts));
 	cli_json_add(object, "gaps", recording_gaps_json(&record->gaps));
 	cli_json_add(object, "error", error ? cli_json_error(error) : NULL);
@@ -37,11 +32,11 @@ static int print_record_json(const struct record *record, const struct pl_accoun
 
 static void print_record_text(const struct record *record, const struct pl_accounts *accounts)
 {
-	uint64_t span = record->finish - record->begin, lost = lost_frames(accounts);
+	uint64_t span = record->finish - record->begin, lost = stream_accounts_lost(accounts);
 	char bytes[CLI_UNIT_MAX], rate[CLI_UNIT_MAX];
 
 	printf("%llu of %llu frames, %s, %s; lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu",
-	       (unsigned long long)record->frames, (unsigned long long)(record->frames + lost),
+	       (unsigned long long)record->used.frames, (unsigned long long)(record->used.frames + lost),
 	       cli_format_bytes(bytes, record->bytes), cli_format_rate(rate, record->bytes, span),
 	       (unsigned long long)lost, (unsigned long long)accounts->dropped, (unsigned long long)accounts->rejected,
 	       (unsigned long long)accounts->lapped, (unsigned long long)accounts->missed);
@@ -55,7 +50,7 @@ static void print_record_text(const struct record *record, const struct pl_accou
 int record_print(const struct record *record, const struct pl_error *error)
 {
 	struct pl_accounts accounts = record_accounts(record);
-	int status = lost_frames(&accounts) ? CLI_DEGRADED : CLI_OK;
+	int status = stream_accounts_lost(&accounts) ? CLI_DEGRADED : CLI_OK;
 
 	if (record->options->common.json) {
 		if (print_record_json(record, &accounts, error) != CLI_OK)

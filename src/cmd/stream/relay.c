@@ -131,7 +131,7 @@ static bool relay_awaits_subscribers(void *user)
 static int relay_skip_rest(struct relay *relay, struct pl_error *error)
 {
 	const struct pl_accounts *accounts = &relay->subscribe.info.accounts;
-	uint64_t lost = subscribe_lost(accounts) - CLI_MIN(subscribe_lost(accounts), relay->lost);
+	uint64_t all = stream_accounts_lost(accounts), lost = all - CLI_MIN(all, relay->lost);
 	int rc = stream_server_skip(&relay->server, accounts->next, lost, relay_awaits_subscribers, relay, error);
 
 	/* The wait for subscribers is over: stream_server_end() waits no longer. */

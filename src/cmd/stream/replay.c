@@ -6,18 +6,21 @@
 
 #include "cmd/common/output.h"
 
-/* Reads the first frame, whose sequence begins the stream. */
-static int read_first_frame(struct replay *replay, struct pl_error *error)
+/* Finds the sequence that begins the stream: that of the first frame, or the first one that the recording lost before. */
+static int find_first_sequence(struct replay *replay, struct pl_error *error)
 {
+	const struct recording_reader *reader = &replay->reader;
 	struct recording_frame frame;
 	int rc = recording_next(&replay->reader, &frame, error);
 
 	if (rc == 0)
 		return cli_fail(error, -ENODATA, "RECORDING-EMPTY", replay->options->file, NULL,
 				"the recording has no frames");
+	if (rc < 0)
+		return rc;
 	recording_rewind(&replay->reader);
-	replay->first = frame.sequence;
-	return rc < 0 ? rc : 0;
+	replay->first = reader->indexed ? CLI_MIN(reader->summary.accounts.first, frame.sequence) : frame.sequence;
+	return 0;
 }
 
 static int replay_stream(struct replay *replay, struct pl_error *error)
@@ -42,7 +45,7 @@ static int replay_stream(struct replay *replay, struct pl_error *error)
 static int replay_open(struct replay *replay, struct pl_error *error)
 {
 	const struct cli_options *common = &replay->options->common;
-	int rc = read_first_frame(replay, error);
+	int rc = find_first_sequence(replay, error);
 
 	if (rc == 0)
 		rc = replay->server.signals = cli_signal_fd(0, error);

@@ -6,6 +6,7 @@
 #include "cmd/common/cli.h"
 #include "cmd/stream/recording_reader.h"
 #include "cmd/stream/status_line.h"
+#include "cmd/stream/stream_accounts.h"
 #include "cmd/stream/stream_server.h"
 #include "cmd/stream/token_file.h"
 
@@ -36,7 +37,7 @@ struct replay {
 	uint64_t begin, end;
 	/* Pass through the file. */
 	uint64_t raised;   /* added to each recorded sequence: sequences rise in each pass */
-	uint64_t first;    /* recorded sequence of the first frame */
+	uint64_t first;    /* recorded sequence that begins each pass */
 	uint64_t captured; /* of the first frame of the pass */
 	uint64_t origin;   /* cli_now() at which the first frame of the pass is due */
 	uint64_t due;      /* of the present frame */

@@ -133,7 +133,7 @@ static int print_content_json(const struct replay *replay, const struct content 
 
 static void print_accounts(const struct pl_accounts *accounts)
 {
-	uint64_t lost = accounts->lapped + accounts->dropped + accounts->rejected + accounts->missed;
+	uint64_t lost = stream_accounts_lost(accounts);
 
 	printf("lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu; aborted %llu\n",
 	       (unsigned long long)lost, (unsigned long long)accounts->dropped, (unsigned long long)accounts->rejected,

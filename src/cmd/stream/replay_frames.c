@@ -73,8 +73,7 @@ static uint64_t lost_in_recording(const struct recording_reader *reader)
 {
 	const struct pl_accounts *accounts = &reader->summary.accounts;
 
-	return reader->indexed ? accounts->lapped + accounts->dropped + accounts->rejected + accounts->missed
-			       : UINT64_MAX;
+	return reader->indexed ? stream_accounts_lost(accounts) : UINT64_MAX;
 }
 
 /* Begins a pass with its first frame: one mean period after the last frame of the pass before. */
@@ -85,7 +84,7 @@ static void begin_pass(struct replay *replay, const struct recording_frame *fram
 	replay->origin = replay->due = (replay->due ? replay->due : cli_now()) + period;
 	replay->captured = frame->captured;
 	replay->number = 0;
-	replay->next = frame->sequence;
+	replay->next = replay->first;
 	replay->lost = lost_in_recording(&replay->reader);
 }
 

@@ -10,6 +10,7 @@
 #include "cmd/stream/frame_sink.h"
 #include "cmd/stream/snapshot.h"
 #include "cmd/stream/status_line.h"
+#include "cmd/stream/stream_accounts.h"
 #include "cmd/stream/stream_server.h"
 #include "cmd/stream/token_file.h"
 
@@ -58,7 +59,7 @@ struct subscribe {
 	uint64_t gone;          /* frames from --start sequence:N that the publisher no longer had */
 	uint64_t frames, bytes; /* taken */
 	uint64_t in_place;      /* frames among them that lay in the publisher's ring */
-	uint64_t last;          /* sequence of the last frame taken; UINT64_MAX: none of this instance */
+	struct stream_used used; /* frames taken of this instance */
 	uint64_t begin, finish; /* cli_now() of the first and the last frame */
 	uint64_t restarts, reconnects;
 	bool verified; /* all frames had the test pattern */
@@ -73,7 +74,10 @@ void subscribe_parse_arguments(struct subscribe_options *options, int argc, char
 void subscribe_init(struct subscribe *subscribe, const struct subscribe_options *options);
 /* Subscribes, and opens the outputs. */
 int subscribe_open(struct subscribe *subscribe, struct pl_error *error);
-/* Continues over another connection within --reconnect.  Returns 0; -EINTR; or the reason. */
+/*
+ * Continues over another connection within --reconnect.  Returns 0; -EINTR; -ENODATA if the stream has ended; or the
+ * reason.
+ */
 int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error);
 void subscribe_close(struct subscribe *subscribe);
 
@@ -84,15 +88,13 @@ int subscribe_frames(struct subscribe *subscribe, struct pl_error *error);
 
 /* Looks at the state of the subscriber: fills subscribe->info. */
 void subscribe_look(struct subscribe *subscribe);
-/* Adds the accounts of the present instance to those of earlier ones. */
+/* Adds the accounts of the present instance to those of earlier ones, and begins those of the next one. */
 void subscribe_keep_accounts(struct subscribe *subscribe);
 /*
  * Returns the sums over all instances.  If the stream goes on, frames behind the last that was taken are left out: the
  * command did not want them.
  */
 struct pl_accounts subscribe_accounts(const struct subscribe *subscribe, bool goes_on);
-/* Returns the frames that were lost. */
-uint64_t subscribe_lost(const struct pl_accounts *accounts);
 
 /* Prints the results (subscribe_output.c); `error` NULL: none.  Returns an exit status. */
 int subscribe_print(const struct subscribe *subscribe, const struct pl_error *error);

@@ -26,43 +26,7 @@ void subscribe_keep_accounts(struct subscribe *subscribe)
 {
 	add_accounts(&subscribe->earlier, &subscribe->info.accounts);
 	subscribe->info.accounts = (struct pl_accounts){ 0 };
-}
-
-/* Returns the sequences from `begin` to `end - 1` that --every leaves out. */
-static uint64_t count_unwanted(const struct subscribe *subscribe, uint64_t begin, uint64_t end)
-{
-	uint64_t every = CLI_MAX(subscribe->options->stream.every, 1u), first = subscribe->info.accounts.first;
-	uint64_t wanted = (end - first + every - 1) / every - (begin - first + every - 1) / every;
-
-	return end - begin - wanted;
-}
-
-static void take_off(uint64_t *account, uint64_t *excess)
-{
-	uint64_t part = CLI_MIN(*account, *excess);
-
-	*account -= part;
-	*excess -= part;
-}
-
-/* Leaves out the sequences behind the last frame that was taken. */
-static void cut_accounts(const struct subscribe *subscribe, struct pl_accounts *accounts)
-{
-	uint64_t begin = subscribe->last == UINT64_MAX ? accounts->first : subscribe->last + 1, excess, unwanted;
-
-	if (accounts->next <= begin)
-		return;
-	unwanted = count_unwanted(subscribe, begin, accounts->next);
-	excess = accounts->next - begin - CLI_MIN(accounts->next - begin, unwanted + accounts->pending);
-	accounts->unwanted -= CLI_MIN(accounts->unwanted, unwanted);
-	accounts->pending = 0;
-	accounts->next = begin;
-	/* Frames that are left out were lost for the reason that the choice of --overflow gives. */
-	take_off(&accounts->dropped, &excess);
-	take_off(&accounts->rejected, &excess);
-	take_off(&accounts->lapped, &excess);
-	take_off(&accounts->missed, &excess);
-	take_off(&accounts->aborted, &excess);
+	subscribe->used = (struct stream_used){ 0 };
 }
 
 struct pl_accounts subscribe_accounts(const struct subscribe *subscribe, bool goes_on)
@@ -71,16 +35,11 @@ struct pl_accounts subscribe_accounts(const struct subscribe *subscribe, bool go
 	struct pl_accounts accounts = subscribe->info.accounts;
 
 	if (goes_on)
-		cut_accounts(subscribe, &accounts);
+		stream_accounts_cut(&accounts, &subscribe->used, every);
 	add_accounts(&accounts, &subscribe->earlier);
 	accounts.missed += gone;
 	accounts.unwanted += subscribe->gone - gone;
 	if (!subscribe->restarts)
 		accounts.first -= subscribe->gone;
 	return accounts;
-}
-
-uint64_t subscribe_lost(const struct pl_accounts *accounts)
-{
-	return accounts->lapped + accounts->dropped + accounts->rejected + accounts->missed;
 }

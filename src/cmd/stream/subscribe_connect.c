@@ -121,7 +121,8 @@ int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error)
 		if (rc == 0)
 			rc = subscribe_attach(subscribe, attempt, error);
 		now = cli_now();
-		if (rc == 0 || rc == -EINTR || now >= end)
+		/* -ENODATA: the stream has ended, and all its frames were taken. */
+		if (rc == 0 || rc == -EINTR || rc == -ENODATA || now >= end)
 			break;
 		if (stream_client_wait(client, -1, CLI_MIN(RECONNECT_INTERVAL, end - now)))
 			return stream_fail_interrupted(error);

@@ -18,7 +18,7 @@ static int verify_frame(const struct pl_frame_info *frame, struct pl_error *erro
 static int check_losses(struct subscribe *subscribe, bool goes_on, struct pl_error *error)
 {
 	struct pl_accounts accounts = subscribe_accounts(subscribe, goes_on);
-	uint64_t lost = subscribe_lost(&accounts);
+	uint64_t lost = stream_accounts_lost(&accounts);
 
 	if (!subscribe->options->lossless || (!lost && !subscribe->restarts))
 		return 0;
@@ -36,7 +36,7 @@ static void count_frame(struct subscribe *subscribe, const struct pl_frame_info 
 	subscribe->frames++;
 	subscribe->bytes += frame->length;
 	subscribe->in_place += !!(frame->flags & PL_FRAME_IN_PLACE);
-	subscribe->last = frame->sequence;
+	stream_used_add(&subscribe->used, frame);
 	/* The clock of another host may be ahead. */
 	stats_record(&subscribe->latency, frame->taken > frame->captured ? frame->taken - frame->captured : 0);
 }
@@ -97,7 +97,7 @@ static void draw_subscribe_line(struct subscribe *subscribe)
 	subscribe_look(subscribe);
 	accounts = subscribe_accounts(subscribe, true);
 	snprintf(text, sizeof(text), "%llu frames  %llu lost", (unsigned long long)subscribe->frames,
-		 (unsigned long long)subscribe_lost(&accounts));
+		 (unsigned long long)stream_accounts_lost(&accounts));
 	status_line_draw(&subscribe->line, subscribe->frames, subscribe->bytes, text);
 }
 
@@ -145,7 +145,6 @@ static int continue_stream(struct subscribe *subscribe, struct pl_error *error)
 static int begin_next_instance(struct subscribe *subscribe, struct pl_error *error)
 {
 	subscribe_keep_accounts(subscribe);
-	subscribe->last = UINT64_MAX;
 	subscribe->restarts++;
 	/* The sequences of a relayed stream cannot begin anew. */
 	if (subscribe->forward) {
@@ -202,7 +201,6 @@ int subscribe_frames(struct subscribe *subscribe, struct pl_error *error)
 	int rc;
 
 	status_line_begin(&subscribe->line, !options->common.quiet && !options->common.json);
-	subscribe->last = UINT64_MAX;
 	rc = check_losses(subscribe, true, error);
 	while (rc == 0 && subscribe->frames < options->count && !cli_signal_pending()) {
 		rc = take_frame(subscribe, error);

@@ -52,7 +52,7 @@ static int print_subscribe_json(const struct subscribe *subscribe, const struct 
 	cli_json_add(object, "bytes", json_object_new_uint64(subscribe->bytes));
 	cli_json_add(object, "seconds", json_object_new_double(seconds));
 	cli_json_add(object, "bytes_per_second", json_object_new_double(span ? (double)subscribe->bytes / seconds : 0));
-	cli_json_add(object, "lost", json_object_new_uint64(subscribe_lost(accounts)));
+	cli_json_add(object, "lost", json_object_new_uint64(stream_accounts_lost(accounts)));
 	cli_json_add(object, "accounts", stream_json_accounts(accounts));
 	cli_json_add(object, "latency_ns", latency_json(subscribe));
 	cli_json_add(object, "route", cli_json_text(route_name(subscribe->info.route)));
@@ -95,7 +95,7 @@ static void print_latency(FILE *to, const struct subscribe *subscribe)
 
 static void print_subscribe_text(FILE *to, const struct subscribe *subscribe, const struct pl_accounts *accounts)
 {
-	uint64_t span = subscribe->finish - subscribe->begin, lost = subscribe_lost(accounts);
+	uint64_t span = subscribe->finish - subscribe->begin, lost = stream_accounts_lost(accounts);
 	char bytes[CLI_UNIT_MAX], rate[CLI_UNIT_MAX];
 	unsigned subscribers, demoted;
 
@@ -131,7 +131,7 @@ int subscribe_print(const struct subscribe *subscribe, const struct pl_error *er
 	const struct subscribe_options *options = subscribe->options;
 	struct pl_accounts accounts = subscribe_accounts(subscribe, subscribe->end != SUBSCRIBE_ENDED);
 	bool frames_on_stdout = options->to && !strcmp(options->to, "-");
-	int status = subscribe_lost(&accounts) || subscribe->restarts ? CLI_DEGRADED : CLI_OK;
+	int status = stream_accounts_lost(&accounts) || subscribe->restarts ? CLI_DEGRADED : CLI_OK;
 
 	if (options->common.json) {
 		if (print_subscribe_json(subscribe, &accounts, error) != CLI_OK)

@@ -28,8 +28,8 @@ static uint64_t partial_record_offset(const struct partial_file *partial)
 /* Writes the next bytes, and frees their memory. */
 static int stream_until(struct partial_file *partial, uint64_t done)
 {
-	int rc = cli_write_stream(partial->fd, partial->bytes + partial->done, done - partial->done);
-	uint64_t whole = done & ~(ALIGNMENT - 1);
+	uint64_t whole = done & ~(ALIGNMENT - 1), count;
+	int rc = cli_write_stream(partial->fd, partial->bytes + partial->done, done - partial->done, &count);
 
 	if (rc < 0)
 		return rc;
