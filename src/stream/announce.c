@@ -136,7 +136,7 @@ bool pl_subscription_must_wait(const struct pl_subscription *subscription)
 	return true;
 }
 
-/* There was no memory for the announcement: the next frame may come much later, or never. `announced`: as before it. */
+/* Repeats an announcement that had no memory: the next frame may come much later, or never. `announced`: as before it. */
 static void repeat_announcement(struct pl_subscription *subscription, const struct pl_stream_message *message,
 				uint64_t announced)
 {

@@ -151,7 +151,7 @@ static void announcement_is_repeated(void *unused)
 		set_exhausted(&rig, true);
 		frame = loan_frame(rig.publisher, &info);
 		check_ok(pl_frame_publish(frame, &options, &error), &error);
-		/* It tries again and again. */
+		/* The publisher tries again and again. */
 		while (atomic_load(&refusals) < before + i)
 			usleep(1000);
 		check_number(pl_subscriber_take(subscriber, &frame, 1, 0, &error), -EAGAIN);
