@@ -42,7 +42,7 @@ int pl_stream_send(struct pl_peer *peer, const struct pl_stream_message *message
 	control.message.length = (uint16_t)length;
 	rc = pl_channel_send(&peer->channel, &control);
 	/* Both ends learn of the end of the socket from epoll, and not during this call: its caller still uses the peer. */
-	if ((rc == -ENOMEM || rc == -ENOBUFS) && message_is_awaited(message))
+	if (pl_stream_message_lost(rc) && message_is_awaited(message))
 		shutdown(peer->channel.stream.fd, SHUT_RDWR);
 	return rc;
 }
@@ -120,24 +120,40 @@ static bool build_announcement(struct pl_subscription *subscription, struct pl_s
 	return news;
 }
 
-bool pl_subscription_must_wait(const struct pl_subscription *subscription)
+static void announce_later(const struct pl_subscription *subscription)
 {
-	struct pl_peer *peer = subscription->peer;
-	struct pl_announcer *announcer;
+	struct pl_announcer *announcer = pl_announcer_of(subscription->publisher, subscription->peer->home);
 
-	if (pl_channel_unsent(&peer->channel) <= CHANNEL_FULL)
-		return false;
-	announcer = pl_announcer_of(subscription->publisher, peer->home);
 	if (pl_list_empty(&announcer->timer.link))
 		pl_timer_set(announcer->engine, &announcer->timer, pl_now() + CHANNEL_PAUSE);
+}
+
+bool pl_subscription_must_wait(const struct pl_subscription *subscription)
+{
+	if (pl_channel_unsent(&subscription->peer->channel) <= CHANNEL_FULL)
+		return false;
+	announce_later(subscription);
 	return true;
+}
+
+/* Repeats an announcement that had no memory: the next frame may come much later, or never. `announced`: as before it. */
+static void repeat_announcement(struct pl_subscription *subscription, const struct pl_stream_message *message,
+				uint64_t announced)
+{
+	struct pl_publisher *publisher = subscription->publisher;
+
+	pl_lock_take(&publisher->lock);
+	subscription->announced = announced;
+	subscription->awaited |= message->announce.waits;
+	pl_lock_release(&publisher->lock);
+	announce_later(subscription);
 }
 
 void pl_subscription_announce(struct pl_subscription *subscription)
 {
 	struct pl_stream_message message = { .type = PL_STREAM_ANNOUNCE, .number = subscription->number };
+	uint64_t announced = subscription->announced;
 	uint8_t buffer[PL_STREAM_ANNOUNCE_MAX];
-	struct pl_peer *peer = subscription->peer;
 
 	if (subscription->prepared)
 		return;
@@ -153,13 +169,16 @@ void pl_subscription_announce(struct pl_subscription *subscription)
 		return;
 	if (!build_announcement(subscription, &message, buffer))
 		return;
+	if (pl_stream_message_lost(pl_stream_send(subscription->peer, &message))) {
+		repeat_announcement(subscription, &message, announced);
+		return;
+	}
 	subscription->told = message.announce.published;
 	subscription->told_state = message.announce.state;
 	subscription->sent++;
 	if (message.announce.demoted && !subscription->told_demoted)
 		subscription->demotion = subscription->sent;
 	subscription->told_demoted = message.announce.demoted;
-	pl_stream_send(peer, &message);
 }
 
 static void announce_all(struct pl_announcer *announcer)

@@ -54,6 +54,9 @@ struct pl_announcer {
 	atomic_bool silent;
 };
 
+/* Nanoseconds for which a subscription may be prepared. The drivers of GPUs take seconds to start. */
+#define PL_PREPARE_TIME (600 * PL_NS_PER_S)
+
 struct pl_subscription {
 	struct pl_list link;      /* publisher->prepared, then ->subscriptions, then ->ended; publisher->lock */
 	struct pl_list home_link; /* announcer->subscriptions; home */
@@ -68,6 +71,7 @@ struct pl_subscription {
 	enum pl_stream_state told_state;
 	bool told_demoted;
 	bool prepared;     /* its subscriber prepares: it has a place and keys, and no sequence yet */
+	struct pl_timer prepare_timer; /* ends it after PL_PREPARE_TIME, unless it has begun */
 	uint32_t demotion; /* number of the first announcement that told of it */
 	struct pl_stream_pass pass;   /* token that admitted it */
 	enum pl_closed_reason closed; /* of its end */
@@ -188,6 +192,11 @@ bool pl_subscription_must_wait(const struct pl_subscription *subscription);
  * ends soon. Home.
  */
 int pl_stream_send(struct pl_peer *peer, const struct pl_stream_message *message);
+/* True if pl_stream_send() returned that it left the message out: without memory, or with too many unsent bytes. */
+static inline bool pl_stream_message_lost(int rc)
+{
+	return rc == -ENOMEM || rc == -ENOBUFS;
+}
 void pl_stream_send_closed(struct pl_peer *peer, uint32_t number, enum pl_closed_reason reason);
 
 /* listing.c: handle LIST and LISTED. Home. */

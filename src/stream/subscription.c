@@ -158,9 +158,20 @@ static enum pl_subscribe_status begin_prepared(struct pl_subscription *subscript
 		begin_subscription(subscription, message, first);
 	}
 	pl_lock_release(&publisher->lock);
-	if (status == PL_SUBSCRIBE_OK)
-		atomic_store(&pl_announcer_of(publisher, subscription->peer->home)->silent, false);
+	if (status != PL_SUBSCRIBE_OK)
+		return status;
+	pl_timer_clear(subscription->peer->home, &subscription->prepare_timer);
+	atomic_store(&pl_announcer_of(publisher, subscription->peer->home)->silent, false);
 	return status;
+}
+
+/* The subscriber has not begun: its place is for others. */
+static void prepare_timer_expired(struct pl_timer *timer)
+{
+	struct pl_subscription *subscription = pl_container_of(timer, struct pl_subscription, prepare_timer);
+
+	pl_peer_note(subscription->peer, PL_EVENT_LIMIT_REACHED, "subscription: prepared for too long");
+	pl_subscription_dismiss(subscription);
 }
 
 /* Makes the keys of the ring, which allow reads. */
@@ -200,6 +211,7 @@ static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const 
 	subscription->peer = peer;
 	subscription->number = message->number;
 	subscription->pass = pass;
+	pl_timer_init(&subscription->prepare_timer, prepare_timer_expired);
 	status = PL_SUBSCRIBE_INTERNAL;
 	if (message->subscribe.push || bind_ring(subscription) == 0)
 		status = admit_subscription(subscription, message);
@@ -215,6 +227,8 @@ static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const 
 	atomic_store(&pl_announcer_of(publisher, peer->home)->silent, false);
 	atomic_fetch_add(&pl_announcer_of(publisher, peer->home)->count, 1);
 	pl_stream_token_watch(subscription);
+	if (subscription->prepared)
+		pl_timer_set(peer->home, &subscription->prepare_timer, pl_now() + PL_PREPARE_TIME);
 	*result = subscription;
 	return status;
 }
@@ -424,6 +438,7 @@ static void end_subscription(struct pl_subscription *subscription, bool answer)
 	struct pl_push *push = pl_push_detach(subscription);
 	bool prepared = subscription->prepared;
 
+	pl_timer_clear(peer->home, &subscription->prepare_timer);
 	pl_list_remove(&subscription->peer_link);
 	peer->subscription_count--;
 	pl_list_remove(&subscription->home_link);

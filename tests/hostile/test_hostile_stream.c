@@ -748,6 +748,74 @@ static void test_prepared(void *argument)
 	}
 }
 
+static struct pl_subscription *find_subscription(const struct rig *rig, uint32_t number)
+{
+	struct pl_peer *peer = rig->environment.far_peer;
+	struct pl_subscription *subscription;
+
+	pl_engine_lock(peer->home);
+	subscription = pl_subscription_find(peer, number);
+	pl_engine_unlock(peer->home);
+	return subscription;
+}
+
+/* Lets the time pass for which a subscription may be prepared. Returns false if it has none. */
+static bool end_preparation(const struct rig *rig, uint32_t number)
+{
+	struct pl_subscription *subscription = find_subscription(rig, number);
+	struct pl_engine *home = rig->environment.far_peer->home;
+	bool limited;
+
+	check(subscription);
+	pl_engine_lock(home);
+	limited = !pl_list_empty(&subscription->prepare_timer.link);
+	if (limited)
+		pl_timer_set(home, &subscription->prepare_timer, pl_now());
+	pl_engine_unlock(home);
+	return limited;
+}
+
+static unsigned count_prepared(const struct rig *rig)
+{
+	unsigned count;
+
+	pl_lock_take(&rig->publisher->lock);
+	count = rig->publisher->prepared_count;
+	pl_lock_release(&rig->publisher->lock);
+	return count;
+}
+
+/* A subscription that never begins gives its place back. One that has begun stays. */
+static void test_prepares_for_ever(void *argument)
+{
+	uint64_t limit = clock_now() + AMPLE_TIME;
+	struct pl_stream_message message;
+	uint8_t token[PL_TOKEN_SIZE];
+	struct rig rig;
+
+	(void)argument;
+	rig_open(&rig, NULL);
+	for (uint32_t number = 77; number < 79; number++) {
+		message = subscribe_message(number);
+		message.subscribe.prepare = true;
+		send_as(rig.environment.near_peer, &message);
+	}
+	message.subscribe.prepare = false;
+	send_as(rig.environment.near_peer, &message);
+	check_serves(&rig);
+	check_number(count_prepared(&rig), 1);
+	memcpy(token, find_subscription(&rig, 77)->payload, sizeof(token));
+	check(!end_preparation(&rig, 78));
+	check(end_preparation(&rig, 77));
+	while (find_subscription(&rig, 77))
+		check(clock_now() < limit && usleep(1000) == 0);
+	check_number(count_prepared(&rig), 0);
+	check(find_subscription(&rig, 78));
+	check(import_status(&rig.environment, rig.environment.near_peer, token, sizeof(token)) == -EACCES);
+	check_serves(&rig);
+	rig_close(&rig);
+}
+
 /*
  * The publisher closes, and another one opens under its name, before the request to begin arrives. The new publisher makes a
  * subscription of it, which the subscriber's end leaves.
@@ -1063,6 +1131,7 @@ int main(int argc, char **argv)
 		{ "push key", test_push_key, NULL, 10 },
 		{ "credits", test_credits, NULL, 20 },
 		{ "prepared", test_prepared, NULL, 20 },
+		{ "prepares for ever", test_prepares_for_ever, NULL, 20 },
 		{ "begins anew", test_begins_anew, NULL, 20 },
 		{ "false slots", test_false_slots, NULL, 10 },
 		{ "late answer", test_late_answer, &manual, 20 },

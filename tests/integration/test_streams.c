@@ -972,6 +972,31 @@ static void test_replay_flag(void *argument)
 	rig_close(&rig);
 }
 
+/* A subscriber that did not report before tells its accounts when it is closed. */
+static void test_accounts_at_close(void *argument)
+{
+	uint64_t limit = clock_now() + AMPLE_TIME;
+	struct pl_subscription_info info;
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, NULL);
+	publish_many(rig.publisher, 3);
+	for (uint64_t sequence = 0; sequence < 3; sequence++)
+		check(take_one(rig.subscriber, sequence) == 0);
+	pl_subscriber_close(rig.subscriber);
+	rig.subscriber = NULL;
+	do {
+		check(clock_now() < limit);
+		settle(&rig.environment, 1);
+		info = subscription_of(rig.publisher);
+	} while (!info.ended);
+	check_number(info.accounts.delivered, 3);
+	check_number(info.accounts.next, 3);
+	check_number(info.accounts.missed, 0);
+	rig_close(&rig);
+}
+
 /* Closes in each order, with frames under way, ready, held and on loan. */
 static void test_closes(void *argument)
 {
@@ -1072,6 +1097,7 @@ int main(void)
 		BOTH_PUSH("closed without credit", test_closed_without_credit, 10),
 		BOTH("end before start", test_end_before_start, 10),
 		ALL("attach", test_attach, 10),
+		ALL("accounts at the close", test_accounts_at_close, 10),
 		BOTH("closes", test_closes, 20),
 		ALL("skip", test_skip, 10),
 		ALL("skip blocked", test_skip_blocked, 10),

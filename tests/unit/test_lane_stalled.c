@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The other end does not read one socket: operations use the others. */
 #include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "fabric/tcp/tcp.h"
@@ -27,15 +30,48 @@ struct stalled {
 	struct pair pair;
 	struct tcp_endpoint *near;
 	struct tcp_lane *far_lane;
+	int far_socket, stand_in[2]; /* the far lane's socket, and the pair that has its descriptor meanwhile */
 	struct pl_operation *large[LARGE_MOST];
 	unsigned count;
 };
 
-static void watch_far_lane(struct stalled *rig, uint32_t events)
+static void limit_buffer(int fd, int option, int bytes)
 {
+	check_number(setsockopt(fd, SOL_SOCKET, option, &bytes, sizeof(bytes)), 0);
+}
+
+/*
+ * Gives the far lane's descriptor to a socket that has no bytes and takes none. To watch the lane's socket no more is not enough:
+ * the engine may have fetched an event before, and what it sends makes it watch the socket again.
+ */
+static void hide_far_socket(struct stalled *rig)
+{
+	int fd = rig->far_lane->stream.fd;
+
+	check_number(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, rig->stand_in), 0);
+	while (send(rig->stand_in[0], "", 1, 0) == 1)
+		;
 	pl_engine_lock(rig->far_lane->engine);
-	check_number(pl_source_watch(&rig->far_lane->source, events), 0);
+	check_number(pl_source_watch(&rig->far_lane->source, 0), 0);
+	rig->far_socket = dup(fd);
+	check(rig->far_socket >= 0 && dup2(rig->stand_in[0], fd) == fd);
 	pl_engine_unlock(rig->far_lane->engine);
+}
+
+/* Gives the descriptor back. epoll has kept the socket beside its number. */
+static void show_far_socket(struct stalled *rig)
+{
+	int fd = rig->far_lane->stream.fd;
+
+	limit_buffer(rig->far_socket, SO_RCVBUF, (int)LARGE);
+	limit_buffer(rig->near->lanes[STALLED]->stream.fd, SO_SNDBUF, (int)LARGE);
+	pl_engine_lock(rig->far_lane->engine);
+	check(dup2(rig->far_socket, fd) == fd);
+	check_number(pl_source_watch(&rig->far_lane->source, EPOLLIN | EPOLLOUT), 0);
+	pl_engine_unlock(rig->far_lane->engine);
+	close(rig->far_socket);
+	close(rig->stand_in[0]);
+	close(rig->stand_in[1]);
 }
 
 static struct pl_operation *write_bytes(struct stalled *rig, size_t length)
@@ -69,14 +105,17 @@ static bool lane_awaits_nothing(struct tcp_lane *lane)
 	return nothing;
 }
 
-/* True if the kernel has bytes that it cannot send, because the other end has no room for any. */
+/* True if the kernel has bytes that it cannot send, because the other end has no room for a segment. */
 static bool socket_is_full(int fd)
 {
+	struct tcp_info info = { 0 };
+	socklen_t length = sizeof(info);
 	int unacknowledged, unsent;
 
 	check_number(ioctl(fd, SIOCOUTQ, &unacknowledged), 0);
 	check_number(ioctl(fd, SIOCOUTQNSD, &unsent), 0);
-	return unsent && unacknowledged == unsent;
+	check_number(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length), 0);
+	return unsent && unacknowledged == unsent && info.tcpi_snd_wnd < info.tcpi_snd_mss;
 }
 
 static bool near_lane_is_blocked(const struct stalled *rig)
@@ -119,26 +158,36 @@ static void rig_widen(struct stalled *rig)
 		complete(&rig->pair.environment, write_bytes(rig, LARGE), NULL);
 }
 
-/* Writes until the socket of one lane is full, and the other one has nothing more to send. */
-static void stall_lane(struct stalled *rig)
+static void await_stuck_lane(struct stalled *rig)
 {
-	rig_widen(rig);
-	rig->far_lane = tcp_endpoint_of(rig->pair.environment.far_peer->endpoint)->lanes[STALLED];
-	do {
-		/* An event that the far engine had fetched before makes it watch the socket again. */
-		watch_far_lane(rig, 0);
+	while (!near_lane_is_stuck(rig)) {
 		/* The kernel may still have taken all. */
 		if (!near_lane_is_blocked(rig) && lane_awaits_nothing(rig->near->lanes[IDLE]) && !work_is_listed(rig)) {
 			check(rig->count < LARGE_MOST);
 			rig->large[rig->count++] = write_bytes(rig, LARGE);
 		}
 		usleep(1000);
-	} while (!near_lane_is_stuck(rig));
+	}
+}
+
+/*
+ * Writes until the socket of one lane is full, and the other one has nothing more to send. The kernel enlarges buffers, also while
+ * nobody reads. Limits far below what the sender's buffer holds keep the socket full.
+ */
+static void stall_lane(struct stalled *rig)
+{
+	rig_widen(rig);
+	rig->far_lane = tcp_endpoint_of(rig->pair.environment.far_peer->endpoint)->lanes[STALLED];
+	hide_far_socket(rig);
+	await_stuck_lane(rig);
+	limit_buffer(rig->far_socket, SO_RCVBUF, 1);
+	limit_buffer(rig->near->lanes[STALLED]->stream.fd, SO_SNDBUF, 1);
+	await_stuck_lane(rig);
 }
 
 static void end_stall(struct stalled *rig)
 {
-	watch_far_lane(rig, EPOLLIN);
+	show_far_socket(rig);
 	for (unsigned i = 0; i < rig->count; i++)
 		complete(&rig->pair.environment, rig->large[i], NULL);
 	pair_close(&rig->pair);

@@ -79,16 +79,21 @@ static struct pl_stream_check *begin_check(struct rig *rig)
 }
 
 /* Ends a check that has read these cursors. */
-static void end_check(struct rig *rig, struct pl_stream_check *check, uint64_t claimed)
+static void end_check_with(struct rig *rig, struct pl_stream_check *check, uint64_t claimed, uint64_t published)
 {
 	struct pl_ring ring = { .control = (uint8_t *)pl_region_address(rig->subscriber.memory.control) +
 					   pl_check_offset(check) - PL_RING_HEADER };
 
 	memset(ring.control + PL_RING_HEADER, 0, PL_RING_CURSORS);
 	pl_ring_set_state(&ring, PL_STREAM_LIVE);
-	pl_ring_publish(&ring, claimed);
+	pl_ring_publish(&ring, published);
 	pl_ring_claim(&ring, claimed - 1);
 	pl_check_end(check, 0);
+}
+
+static void end_check(struct rig *rig, struct pl_stream_check *check, uint64_t claimed)
+{
+	end_check_with(rig, check, claimed, claimed);
 }
 
 static void test_later_frames_have_their_own_check(void **state)
@@ -156,6 +161,26 @@ static void test_cursors_that_go_back_end_the_subscriber(void **state)
 	assert_int_equal(rig->subscriber.accounts.missed, 1);
 }
 
+static void test_one_cursor_that_goes_back_ends_the_subscriber(void **state)
+{
+	struct rig *rig = *state;
+
+	for (unsigned i = 0; i < 2; i++) {
+		if (i == 1) {
+			rig_close(state);
+			rig_open(state);
+			rig = *state;
+		}
+		read_frame(rig);
+		end_check_with(rig, begin_check(rig), 4, 2);
+		assert_int_equal(rig->subscriber.phase, PL_SUBSCRIBER_LIVE);
+		read_frame(rig);
+		end_check_with(rig, begin_check(rig), i == 0 ? 3 : 4, i == 0 ? 2 : 1);
+		assert_int_equal(rig->subscriber.phase, PL_SUBSCRIBER_OVER);
+		assert_string_equal(rig->subscriber.failure.id, "STREAM-PROTOCOL");
+	}
+}
+
 static void test_number_of_checks_is_limited(void **state)
 {
 	struct rig *rig = *state;
@@ -199,6 +224,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_check_ignores_frames_read_after_it, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_checks_end_in_any_order, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_cursors_that_go_back_end_the_subscriber, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_one_cursor_that_goes_back_ends_the_subscriber, rig_open,
+						rig_close),
 		cmocka_unit_test_setup_teardown(test_number_of_checks_is_limited, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_failure_concerns_one_check, rig_open, rig_close),
 	};

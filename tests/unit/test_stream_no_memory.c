@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Messages of streams that somebody waits for, and that the publisher's end has no memory for: the connection ends. */
+/*
+ * Messages of streams that the publisher's end has no memory for: it ends the connection if one end waits for the message, and repeats
+ * an announcement.
+ */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <peerlane/stream.h>
 
 #include "core/fabric.h"
 #include "support/cases.h"
 #include "support/environment.h"
+#include "support/frames.h"
 
 static const struct setting setting = {
 	.name = "no-memory", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
@@ -14,6 +19,8 @@ static const struct setting setting = {
 
 /* True while no memory can grow: that of unsent messages does. */
 static atomic_bool exhausted;
+/* Allocations that failed. */
+static atomic_uint refusals;
 
 static void *rig_allocate(size_t size, void *user)
 {
@@ -24,7 +31,10 @@ static void *rig_allocate(size_t size, void *user)
 static void *rig_reallocate(void *pointer, size_t size, void *user)
 {
 	(void)user;
-	return atomic_load(&exhausted) ? NULL : realloc(pointer, size);
+	if (!atomic_load(&exhausted))
+		return realloc(pointer, size);
+	atomic_fetch_add(&refusals, 1);
+	return NULL;
 }
 
 static void rig_release(void *pointer, void *user)
@@ -122,7 +132,40 @@ static void closed_is_lost(void *unused)
 	rig_close(&rig);
 }
 
+/* No later frame replaces the announcement. */
+static void announcement_is_repeated(void *unused)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_subscriber *subscriber;
+	struct pl_stream_frame *frame;
+	struct pl_frame_info info;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)unused;
+	rig_open(&rig);
+	check_ok(pl_subscriber_open(rig.environment.near_peer, "cam0", NULL, AMPLE_TIME, &subscriber, &error), &error);
+	for (unsigned i = 1; i <= 3; i++) {
+		unsigned before = atomic_load(&refusals);
+
+		set_exhausted(&rig, true);
+		frame = loan_frame(rig.publisher, &info);
+		check_ok(pl_frame_publish(frame, &options, &error), &error);
+		/* The publisher tries again and again. */
+		while (atomic_load(&refusals) < before + i)
+			usleep(1000);
+		check_number(pl_subscriber_take(subscriber, &frame, 1, 0, &error), -EAGAIN);
+		set_exhausted(&rig, false);
+		check_number(pl_subscriber_take(subscriber, &frame, 1, AMPLE_TIME, &error), 1);
+		pl_frame_release(frame);
+	}
+	check_number(exact_accounts(subscriber).delivered, 3);
+	pl_subscriber_close(subscriber);
+	rig_close(&rig);
+}
+
 static const struct test_case cases[] = {
+	{ "announcement-is-repeated", announcement_is_repeated, NULL, 30 },
 	{ "subscribed-is-lost", subscribed_is_lost, NULL, 30 },
 	{ "listed-is-lost", listed_is_lost, NULL, 30 },
 	{ "closed-is-lost", closed_is_lost, NULL, 30 },
