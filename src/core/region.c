@@ -77,15 +77,6 @@ int pl_region_register(struct pl_context *context, void *pointer, size_t length,
 	return region_publish(region, pl_memory_attach(&region->memory, pointer, length, error), result);
 }
 
-/* True if devices of the context may reach regions. */
-static bool has_devices(struct pl_context *context)
-{
-	for (unsigned i = 0; i < context->fabric_count; i++)
-		if (context->fabrics[i]->devices && context->fabrics[i]->devices(context))
-			return true;
-	return false;
-}
-
 /* Returns 0 if a fabric, a copy or a mapping can reach the memory. */
 static int check_reached(struct pl_context *context, const struct pl_memory *memory, struct pl_error *error)
 {
@@ -93,8 +84,9 @@ static int check_reached(struct pl_context *context, const struct pl_memory *mem
 
 	if (pl_dmabuf_reached(memory, &why))
 		return 0;
-	if (has_devices(context))
-		return 0;
+	for (unsigned i = 0; i < context->fabric_count; i++)
+		if (context->fabrics[i]->devices && context->fabrics[i]->devices(context))
+			return 0;
 	return pl_fail(error, -ENOTSUP, "DMABUF-UNREACHABLE", "mmap", NULL,
 		       "use an RDMA device, or tell the address at which the program has the memory",
 		       "the dma-buf's exporter does not map it for the processor (%s), and there is no RDMA device",
@@ -138,18 +130,14 @@ static bool has_mapping_fabric(const struct pl_context *context)
 	return false;
 }
 
-/* True if no fabric of the context has devices, or maps memory. */
-static bool has_sockets_only(const struct pl_context *context)
+int pl_region_allocate(struct pl_context *context, size_t length, unsigned access, struct pl_region **result,
+		       struct pl_error *error)
 {
-	for (unsigned i = 0; i < context->fabric_count; i++)
-		if (context->fabrics[i]->map || context->fabrics[i]->devices)
-			return false;
-	return true;
+	return pl_region_allocate_in(context, "host", length, access, result, error);
 }
 
-/* Allocates a region. `own`: neither other processes nor devices reach the memory. */
-static int region_allocate(struct pl_context *context, const char *kind, size_t length, unsigned access, bool own,
-			   struct pl_region **result, struct pl_error *error)
+int pl_region_allocate_in(struct pl_context *context, const char *kind, size_t length, unsigned access,
+			  struct pl_region **result, struct pl_error *error)
 {
 	struct pl_region *region;
 	int rc = check_arguments(length, access, error);
@@ -160,29 +148,10 @@ static int region_allocate(struct pl_context *context, const char *kind, size_t 
 	region = region_new(context, access);
 	if (!region)
 		return pl_fail_memory(error, "pl_region_allocate");
-	rc = own ? pl_memory_allocate_private(&region->memory, kind, length, error)
-		 : pl_memory_allocate(&region->memory, kind, length, error);
+	rc = pl_memory_allocate(&region->memory, kind, length, error);
 	if (rc == 0 && !has_mapping_fabric(context))
 		pl_memory_keep_private(&region->memory);
 	return region_publish(region, rc, result);
-}
-
-int pl_region_allocate(struct pl_context *context, size_t length, unsigned access, struct pl_region **result,
-		       struct pl_error *error)
-{
-	return pl_region_allocate_in(context, "host", length, access, result, error);
-}
-
-int pl_region_allocate_in(struct pl_context *context, const char *kind, size_t length, unsigned access,
-			  struct pl_region **result, struct pl_error *error)
-{
-	return region_allocate(context, kind, length, access, has_sockets_only(context), result, error);
-}
-
-int pl_region_allocate_own(struct pl_context *context, const char *kind, size_t length, unsigned access,
-			   struct pl_region **result, struct pl_error *error)
-{
-	return region_allocate(context, kind, length, access, !has_devices(context), result, error);
 }
 
 void *pl_region_address(const struct pl_region *region)

@@ -66,12 +66,6 @@ void pl_registration_ended(struct pl_region *region, bool outdated);
 void pl_region_await_registrations(struct pl_region *region);
 void pl_context_await_outdated(struct pl_context *context);
 
-/*
- * Allocates a region as pl_region_allocate_in() does, but other processes cannot map it: its transfers are begun here. Large host
- * memory lies in large pages then, unless devices may reach it: a fork would copy the pages under them.
- */
-int pl_region_allocate_own(struct pl_context *context, const char *kind, size_t length, unsigned access,
-			   struct pl_region **result, struct pl_error *error);
 void pl_region_destroy(struct pl_region *region);
 
 /* True if the engine, whose lock is held, counts in `used`. */

@@ -13,8 +13,6 @@
 #include "memory/memory.h"
 #include "memory/memory_room.h"
 
-#define LARGE_PAGE ((size_t)2 << 20)
-
 static uintptr_t page_mask(void)
 {
 	return (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
@@ -98,53 +96,6 @@ static int host_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 		.length = length,
 		.owned = true,
 		.handle = (void *)(intptr_t)fd,
-	};
-	return 0;
-}
-
-/* Maps private memory that begins at a multiple of LARGE_PAGE. */
-static void *map_aligned(size_t size)
-{
-	char *all = mmap(NULL, size + LARGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			 -1, 0);
-	size_t before;
-
-	if (all == MAP_FAILED)
-		return MAP_FAILED;
-	before = -(uintptr_t)all & (LARGE_PAGE - 1);
-	if (before)
-		munmap(all, before);
-	munmap(all + before + size, LARGE_PAGE - before);
-	return all + before;
-}
-
-/*
- * Asks for large pages, which the kernel gives to files in memory only if the administrator says so. The processor finds more
- * memory without a walk through page tables then: copies between it and sockets are up to a quarter faster.
- */
-static int host_allocate_private(struct pl_memory *memory, size_t length, struct pl_error *error)
-{
-	size_t size = round_to_pages(length);
-	void *address;
-
-	if (size < LARGE_PAGE || size + LARGE_PAGE < size)
-		return host_allocate(memory, 0, length, error);
-	if (pl_memory_room_check("", size, 0, error) < 0)
-		return -ENOMEM;
-	address = map_aligned(size);
-	if (address == MAP_FAILED)
-		return pl_fail_memory(error, "mmap");
-	madvise(address, size, MADV_HUGEPAGE);
-	if (pl_memory_room_touch("", address, size, error) < 0) {
-		munmap(address, size);
-		return -ENOMEM;
-	}
-	*memory = (struct pl_memory){
-		.ops = &pl_host_memory,
-		.address = address,
-		.length = length,
-		.owned = true,
-		.handle = (void *)(intptr_t)-1,
 	};
 	return 0;
 }
@@ -277,7 +228,6 @@ const struct pl_memory_ops pl_host_memory = {
 	.recognise = host_recognise,
 	.attach = host_attach,
 	.allocate = host_allocate,
-	.allocate_private = host_allocate_private,
 	.release = host_release,
 	.export_shared = host_export_shared,
 	.keep_private = host_keep_private,

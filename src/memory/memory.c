@@ -63,13 +63,6 @@ int pl_memory_allocate(struct pl_memory *memory, const char *kind, size_t length
 	return ops->allocate(memory, device, length, error);
 }
 
-int pl_memory_allocate_private(struct pl_memory *memory, const char *kind, size_t length, struct pl_error *error)
-{
-	if (!strcmp(kind, pl_host_memory.name))
-		return pl_host_memory.allocate_private(memory, length, error);
-	return pl_memory_allocate(memory, kind, length, error);
-}
-
 void pl_memory_release(struct pl_memory *memory)
 {
 	if (memory->ops && memory->ops->release)

@@ -14,8 +14,6 @@ extern const struct pl_memory_ops pl_cuda_memory;
 int pl_memory_attach(struct pl_memory *memory, void *address, size_t length, struct pl_error *error);
 /* Allocates memory of a kind: "host", "cuda:1". */
 int pl_memory_allocate(struct pl_memory *memory, const char *kind, size_t length, struct pl_error *error);
-/* The same for memory that neither other processes nor devices reach. */
-int pl_memory_allocate_private(struct pl_memory *memory, const char *kind, size_t length, struct pl_error *error);
 void pl_memory_release(struct pl_memory *memory);
 static inline void *pl_memory_host_pointer(const struct pl_memory *memory, size_t offset)
 {

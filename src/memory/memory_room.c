@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
-#include <unistd.h>
 
 /*
  * Size from which allocations are checked. The check reads some small files in about 50 us; fallocate(2) takes 1.3 ms for
@@ -202,18 +201,4 @@ int pl_memory_room_take(const char *root, int fd, size_t size, struct pl_error *
 				     "ask for less, or free memory", "there are no %zu bytes of memory", size);
 	}
 	return rc;
-}
-
-int pl_memory_room_touch(const char *root, void *address, size_t size, struct pl_error *error)
-{
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-	for (size_t taken = 0; taken < size; taken += SLICE_MAX) {
-		if (taken > 0 && pl_memory_room_check(root, size, taken, error) < 0)
-			return -ENOMEM;
-		/* madvise(MADV_POPULATE_WRITE) needs Linux 5.14. */
-		for (size_t at = taken; at < PL_MIN(taken + SLICE_MAX, size); at += page)
-			*((volatile char *)address + at) = 0;
-	}
-	return 0;
 }

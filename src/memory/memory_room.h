@@ -24,7 +24,4 @@ int pl_memory_room_check(const char *root, size_t size, size_t taken, struct pl_
  */
 int pl_memory_room_take(const char *root, int fd, size_t size, struct pl_error *error);
 
-/* The same for private memory without pages, which the caller unmaps after -ENOMEM. The bytes stay 0. */
-int pl_memory_room_touch(const char *root, void *address, size_t size, struct pl_error *error);
-
 #endif

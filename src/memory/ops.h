@@ -111,9 +111,6 @@ struct pl_memory_ops {
 	/** Allocates zeroed memory on the kind's device of that number and fills *memory. Default: -ENOTSUP. */
 	int (*allocate)(struct pl_memory *memory, unsigned device, size_t length, struct pl_error *error);
 
-	/** The same for memory that neither other processes nor devices reach. Host memory has it. */
-	int (*allocate_private)(struct pl_memory *memory, size_t length, struct pl_error *error);
-
 	/** Undoes attach() or allocate().  Default: nothing to do. */
 	void (*release)(struct pl_memory *memory);
 

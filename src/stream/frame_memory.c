@@ -55,10 +55,8 @@ int pl_frame_memory_open(struct pl_frame_memory *memory, struct pl_context *cont
 	memory->descriptor_stride = geometry->descriptor_stride;
 	rc = pl_region_allocate(context, control_size(geometry, count), PL_ACCESS_LOCAL, &memory->control, error);
 	if (rc == 0)
-		rc = access == PL_ACCESS_LOCAL ? pl_region_allocate_own(context, kind, count * geometry->slot_stride,
-									access, &memory->payloads, error)
-					       : pl_region_allocate_in(context, kind, count * geometry->slot_stride,
-								       access, &memory->payloads, error);
+		rc = pl_region_allocate_in(context, kind, count * geometry->slot_stride, access, &memory->payloads,
+					   error);
 	if (rc < 0) {
 		pl_frame_memory_close(memory, context);
 		return rc;
