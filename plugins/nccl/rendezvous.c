@@ -113,8 +113,7 @@ static struct plugin_comm *accept_greeting(struct plugin_listener *listener)
 		if (greeting->from)
 			comm = comm_new(listener->owner, greeting->from, false);
 		if (comm) {
-			comm->remote_id = greeting->comm;
-			comm->state = COMM_READY;
+			comm_join(comm, greeting->comm);
 			link_send(comm->at, &(struct message){ .type = MESSAGE_ACCEPTED,
 							       .comm = comm->remote_id,
 							       .index = comm->id });

@@ -215,7 +215,7 @@ static void case_too_large(void *argument)
 	/* The other end learns of the failure when the sender closes. */
 	driver_deregister(&driver, line.sender, line.from_memory);
 	driver_close_send(&driver, line.sender);
-	(void)receive;
+	check_number(driver_wait_failure(&driver, receive), NET_REMOTE_ERROR);
 	driver_deregister(&driver, line.receiver, line.to_memory);
 	driver_close_receive(&driver, line.receiver);
 	free(line.from);
