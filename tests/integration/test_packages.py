@@ -208,6 +208,29 @@ def test_debian_removal_stops_all_units(debian_scripts):
         assert debian_scripts(package, 'postrm', 'remove') + debian_scripts(package, 'postrm', 'purge') == []
 
 
+def rpm_script(package, section, count, folder):
+    """Runs a script of the rpm package with the number of packages that stay."""
+    spec = (ROOT / 'packaging/rpm/peerlane.spec').read_text()
+    body = re.search(rf'^%{section}{f" -n {package}" if package != "peerlane" else ""}\n(.*?)\n\n', spec, re.M | re.S)
+    macros = dict(re.findall(r'^%global (\w+) (.*)$', spec, re.M), version='1')
+    return run_script(re.sub(r'%\{(\w+)\}', lambda macro: macros[macro[1]], body[1]), [section, count], folder) if body else []
+
+
+@pytest.mark.parametrize('package, units', [('peerlane', UNITS), ('peerlane-peermem-dkms', MODULE_UNITS)])
+def test_rpm_removal_disables_and_stops_all_units(tmp_path, package, units):
+    files = rpm_packages()[f'-n {package}' if package != 'peerlane' else '']
+    assert {os.path.basename(path) for path in files if 'systemd/system' in path} == units
+    assert rpm_script(package, 'preun', '0', tmp_path) == [('disable', units), ('stop', units)]
+    assert rpm_script(package, 'postun', '0', tmp_path) == []
+
+
+def test_rpm_upgrade_restarts_what_runs(tmp_path):
+    calls = [rpm_script('peerlane', section, count, tmp_path) for section, count in (('post', '2'), ('preun', '1'), ('postun', '1'))]
+    assert calls == [[], [], [('try-restart', UNITS)]]
+    for section, count in ('post', '2'), ('preun', '1'), ('postun', '1'):
+        assert rpm_script('peerlane-peermem-dkms', section, count, tmp_path) == []
+
+
 # -- repository -------------------------------------------------------------------------------------------------------------
 
 CONTROL = '''Package: tiny-peerlane
