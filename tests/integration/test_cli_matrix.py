@@ -369,13 +369,16 @@ def test_wrong_usage(arguments):
     (lambda rank, port: {'OMPI_COMM_WORLD_RANK': rank, 'OMPI_COMM_WORLD_SIZE': 2, 'PMIX_RANK': 9, 'SLURM_PROCID': 0,
                          'SLURM_NTASKS': 1}, True),
     (lambda rank, port: {'PMI_RANK': rank, 'PMI_SIZE': 2}, True),
+    # Processes of MPICH's mpirun have the variables of the task, of Slurm or Flux, that started them.
+    (lambda rank, port: {'PMI_RANK': rank, 'PMI_SIZE': 2, 'SLURM_PROCID': 0, 'SLURM_NTASKS': 1}, True),
+    (lambda rank, port: {'PMI_RANK': rank, 'PMI_SIZE': 2, 'FLUX_TASK_RANK': 0, 'FLUX_JOB_SIZE': 1}, True),
     (lambda rank, port: {'RANK': rank, 'WORLD_SIZE': 2, 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port - 1,
                          'TORCHELASTIC_RUN_ID': 'a', 'TORCHELASTIC_USE_AGENT_STORE': 'True', 'SLURM_PROCID': 0,
                          'SLURM_NTASKS': 1}, False),
     (lambda rank, port: {'SLURM_PROCID': rank, 'SLURM_NTASKS': 2, 'SLURM_JOB_ID': 7, 'SLURM_STEP_ID': 1,
                          'SLURM_STEP_NODELIST': 'node[1-2]', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port}, False),
     (lambda rank, port: {'JOB_COMPLETION_INDEX': rank, 'PEERLANE_RENDEZVOUS': f'127.0.0.1:{port}'}, None),
-], ids=['mpirun', 'pmi', 'torchrun', 'srun', 'kubernetes'])
+], ids=['mpirun', 'pmi', 'pmi-slurm', 'pmi-flux', 'torchrun', 'srun', 'kubernetes'])
 def test_launchers(launcher, address):
     port = free_port(2) + 1
     # torchrun's agent listens at MASTER_PORT.
