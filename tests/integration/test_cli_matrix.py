@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, environment, free_port, make_key, run
+from cli_support import DEADLINE, GPU, PEERLANE, environment, free_port, make_key, run
 from netns_support import can_make_hosts, hosts
 
 needs_hosts = pytest.mark.skipif(os.geteuid() != 0 or not can_make_hosts(), reason='needs root and namespaces')
@@ -388,3 +388,16 @@ def test_launchers(launcher, address):
     output = [rank.end()[0] for rank in ranks]
     agent.close()
     assert output[0].startswith('2 ranks, messages of 4K') and not output[1]
+
+
+@pytest.mark.parametrize('seen, memory, warning', [
+    (('1', 'second'), ['cuda:0', 'cuda:0'], ''),
+    (('2', '2'), ['cuda:0', 'cuda:1'], ''),
+    (('1', '1'), ['cuda:0', 'cuda:0'], 'peerlane: warning: 1 rank has no GPU of its own: rank 1 (one) shares 0000:F0:00.0 with rank 0\n'),
+], ids=['each-sees-one', 'all-see-two', 'too-few'])
+def test_gpu_for_each_rank(seen, memory, warning):
+    address = free_address()
+    ranks = [Rank(*FEW, '--memory', 'cuda', '--json', '--rendezvous', address, '--ranks', 2, '--rank', rank, '--host', 'one', **GPU,
+                  STANDIN_GPUS=gpus) for rank, gpus in enumerate(seen)]
+    (output, errors), _ = [rank.end() for rank in ranks]
+    assert errors == warning and [rank['memory'] for rank in json.loads(output)['ranks']] == memory
