@@ -132,9 +132,10 @@ void message_handle(struct plugin_link *link, const struct message *message)
 		break;
 	case MESSAGE_REFUSED:
 		if (comm->state == COMM_GREETED) {
-			plugin_warn("%s refused a connection: it does not listen any more, or has another release of "
-				    "the plugin",
-				    link->address);
+			plugin_warn(
+				"%s refused a connection: it does not listen any more, lacks memory, or has another "
+				"release of the plugin",
+				link->address);
 			comm_fail(comm, NET_REMOTE_ERROR);
 		}
 		break;

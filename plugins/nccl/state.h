@@ -300,7 +300,15 @@ void request_write_piece(struct plugin_request *request, size_t piece);
 void sends_cancel(struct plugin_comm *comm, const struct plugin_memory *memory, const struct plugin_remote *remote);
 
 /* user_data of completions: an aligned pointer, and the kind of object in its low bits. */
-enum user_kind { USER_REQUEST, USER_NOTIFICATION, USER_LINK, USER_DEVICE, USER_REMOTE, USER_MAILBOX };
+enum user_kind {
+	USER_REQUEST,
+	USER_NOTIFICATION,
+	USER_LINK,
+	USER_DEVICE,
+	USER_REMOTE,
+	USER_MAILBOX,
+	USER_REFUSED, /* peer without a link, whose notifications were dropped; no object */
+};
 #define USER_KIND_MASK 7u
 
 static inline uint64_t user_data(const void *object, enum user_kind kind)
