@@ -51,6 +51,13 @@ struct plugin_comm *comm_find(const struct plugin_link *link, uint32_t id, bool 
 	return comm && comm->at == link && comm->sends == sends ? comm : NULL;
 }
 
+void comm_join(struct plugin_comm *comm, uint32_t remote_id)
+{
+	comm->remote_id = remote_id;
+	comm->state = COMM_READY;
+	comm->joined = true;
+}
+
 void comm_fail(struct plugin_comm *comm, enum net_result result)
 {
 	if (comm->state == COMM_FAILED)
@@ -65,8 +72,8 @@ void comm_free(struct plugin_comm *comm)
 		sends_cancel(comm, NULL, NULL);
 	while (!pl_list_empty(&comm->memory))
 		memory_end(comm, pl_list_first(&comm->memory, struct plugin_memory, link));
-	/* A courtesy: the other end then knows that nothing more will come. */
-	if (comm->state == COMM_READY)
+	/* Nothing more will come: the other end's receives would wait for ever. */
+	if (comm->joined)
 		link_send(comm->at,
 			  &(struct message){ .type = MESSAGE_CLOSED, .comm = comm->remote_id, .index = comm->id });
 	pl_list_for_each_safe(at, next, &comm->remotes)

@@ -49,6 +49,14 @@ static void handle_hello(struct plugin_link *link, const struct message *message
 	listener->greeting_count++;
 }
 
+/* The sender's comm ended before its greeting was accepted. The receiver's new comm waits for nobody. */
+static void refuse_acceptance(struct plugin_link *link, const struct message *message)
+{
+	if (message->index < COMM_IDS)
+		link_send(link,
+			  &(struct message){ .type = MESSAGE_CLOSED, .comm = message->index, .index = message->comm });
+}
+
 static void handle_posted(struct plugin_link *link, struct plugin_comm *comm, const struct message *message)
 {
 	struct posted_receive *posted = &comm->posted[message->slot];
@@ -90,7 +98,7 @@ static void handle_closed(struct plugin_link *link, const struct message *messag
 	struct plugin_comm *comm = message->comm < COMM_IDS ? plugin.comms[message->comm] : NULL;
 
 	/* The comm may have ended, and its identifier been used again. */
-	if (!comm || comm->at != link || comm->state != COMM_READY || comm->remote_id != message->index)
+	if (!comm || comm->at != link || !comm->joined || comm->remote_id != message->index)
 		return;
 	comm->closed_there = true;
 	if (comm->sends)
@@ -112,21 +120,22 @@ void message_handle(struct plugin_link *link, const struct message *message)
 		handle_closed(link, message);
 	else if (message->type >= MESSAGE_MAILBOX)
 		mailbox_handle(link, message);
+	else if (message->type == MESSAGE_ACCEPTED && !comm)
+		refuse_acceptance(link, message);
 	/* Messages to a comm that was closed meanwhile are dropped. */
 	if (!comm || message->type == MESSAGE_HELLO || message->type >= MESSAGE_CLOSED)
 		return;
 	switch (message->type) {
 	case MESSAGE_ACCEPTED:
-		if (comm->state == COMM_GREETED && message->index < COMM_IDS) {
-			comm->remote_id = message->index;
-			comm->state = COMM_READY;
-		}
+		if (comm->state == COMM_GREETED && message->index < COMM_IDS)
+			comm_join(comm, message->index);
 		break;
 	case MESSAGE_REFUSED:
 		if (comm->state == COMM_GREETED) {
-			plugin_warn("%s refused a connection: it does not listen any more, or has another release of "
-				    "the plugin",
-				    link->address);
+			plugin_warn(
+				"%s refused a connection: it does not listen any more, lacks memory, or has another "
+				"release of the plugin",
+				link->address);
 			comm_fail(comm, NET_REMOTE_ERROR);
 		}
 		break;

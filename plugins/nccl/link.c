@@ -119,14 +119,18 @@ void link_connected(struct plugin_link *link, const struct pl_completion *comple
 void link_accepted(struct plugin_device *device, const struct pl_completion *completion)
 {
 	struct plugin_link *link;
+	bool refused;
 
 	if (completion->status == -ECANCELED)
 		return;
 	if (completion->status == 0) {
+		refused = pl_peer_user_data(completion->peer);
 		link = link_new(device, LINK_UP);
 		if (link) {
 			link->incoming = true;
 			link_use_peer(link, completion->peer);
+			if (refused)
+				link_lost(link, "its first messages were dropped");
 			early_replay(link);
 		} else {
 			early_drop(completion->peer);

@@ -222,11 +222,17 @@ static void remote_free(struct plugin_remote *remote)
 
 void remote_add(struct plugin_comm *comm, const struct message *message)
 {
-	bool wrong = remote_find(comm, message->index) || comm->remote_count == REMOTES_MAX;
-	struct plugin_remote *remote = wrong ? NULL : calloc(1, sizeof(*remote));
+	bool known = remote_find(comm, message->index), full = comm->remote_count == REMOTES_MAX;
+	struct plugin_remote *remote = known || full ? NULL : calloc(1, sizeof(*remote));
 	struct pl_error error;
 
 	if (!remote) {
+		if (full)
+			plugin_warn("a connection fails: its receiver has registered more than %d buffers for it",
+				    REMOTES_MAX);
+		else
+			plugin_warn("a connection fails: %s",
+				    known ? "its receiver registered a buffer twice" : "no memory");
 		comm_fail(comm, NET_INTERNAL_ERROR);
 		return;
 	}

@@ -18,12 +18,23 @@ struct early {
 /* Most of them, of all peers. A peer sends one for each connection of NCCL. */
 #define EARLY_MAX 4096
 
+/* A greeting may be lost, and its sender would wait for an answer: the connection ends once it is accepted. */
+static void early_refuse(struct pl_peer *peer, const char *reason)
+{
+	plugin_warn("a connection is closed, because its messages came before it was accepted, and %s", reason);
+	pl_peer_set_user_data(peer, user_data(NULL, USER_REFUSED));
+	early_drop(peer);
+}
+
 static void early_keep(struct pl_context *context, struct pl_completion *completion)
 {
-	struct early *early = plugin.early_count < EARLY_MAX ? malloc(sizeof(*early)) : NULL;
+	bool refused = pl_peer_user_data(completion->peer), full = plugin.early_count == EARLY_MAX;
+	struct early *early = refused || full ? NULL : malloc(sizeof(*early));
 
 	if (!early) {
 		pl_notification_free(context, completion);
+		if (!refused)
+			early_refuse(completion->peer, full ? "too many others wait" : "there is no memory");
 		return;
 	}
 	early->context = context;

@@ -69,6 +69,11 @@ enum net_result plugin_listen(struct plugin_owner *owner, int device, void *data
 	return listener ? NET_SUCCESS : NET_SYSTEM_ERROR;
 }
 
+static void greeting_refuse(const struct greeting *greeting)
+{
+	link_send(greeting->from, &(struct message){ .type = MESSAGE_REFUSED, .comm = greeting->comm });
+}
+
 static void greeting_free(struct plugin_listener *listener, struct greeting *greeting)
 {
 	pl_list_remove(&greeting->link);
@@ -82,7 +87,7 @@ void listener_free(struct plugin_listener *listener)
 		struct greeting *greeting = pl_list_first(&listener->greetings, struct greeting, link);
 
 		if (greeting->from)
-			link_send(greeting->from, &(struct message){ .type = MESSAGE_REFUSED, .comm = greeting->comm });
+			greeting_refuse(greeting);
 		greeting_free(listener, greeting);
 	}
 	pl_list_remove(&listener->link);
@@ -102,26 +107,30 @@ enum net_result plugin_listener_close(struct plugin_listener *listener)
 
 /* -- accepting ------------------------------------------------------------------------------------ */
 
-/* Answers the first greeting whose sender is still there. Returns NULL if there is none, or no memory. */
-static struct plugin_comm *accept_greeting(struct plugin_listener *listener)
+/* Answers the first greeting whose sender is still there; *result is NULL if there is none. */
+static enum net_result accept_greeting(struct plugin_listener *listener, struct plugin_comm **result)
 {
+	enum net_result rc = NET_SUCCESS;
 	struct plugin_comm *comm = NULL;
 
-	while (!comm && !pl_list_empty(&listener->greetings)) {
+	while (!comm && rc == NET_SUCCESS && !pl_list_empty(&listener->greetings)) {
 		struct greeting *greeting = pl_list_first(&listener->greetings, struct greeting, link);
 
 		if (greeting->from)
 			comm = comm_new(listener->owner, greeting->from, false);
 		if (comm) {
-			comm->remote_id = greeting->comm;
-			comm->state = COMM_READY;
+			comm_join(comm, greeting->comm);
 			link_send(comm->at, &(struct message){ .type = MESSAGE_ACCEPTED,
 							       .comm = comm->remote_id,
 							       .index = comm->id });
+		} else if (greeting->from) {
+			greeting_refuse(greeting);
+			rc = NET_SYSTEM_ERROR;
 		}
 		greeting_free(listener, greeting);
 	}
-	return comm;
+	*result = comm;
+	return rc;
 }
 
 static bool accept_took_too_long(struct plugin_listener *listener)
@@ -135,14 +144,16 @@ static bool accept_took_too_long(struct plugin_listener *listener)
 
 enum net_result plugin_accept(struct plugin_listener *listener, void **comm)
 {
-	enum net_result rc = NET_SUCCESS;
+	struct plugin_comm *accepted;
+	enum net_result rc;
 
 	pthread_mutex_lock(&plugin.lock);
 	plugin_progress();
-	*comm = accept_greeting(listener);
-	if (*comm) {
+	rc = accept_greeting(listener, &accepted);
+	*comm = accepted;
+	if (accepted) {
 		listener->first_accept = 0;
-	} else if (accept_took_too_long(listener)) {
+	} else if (rc == NET_SUCCESS && accept_took_too_long(listener)) {
 		plugin_warn("no sender connected within %llu s: see that all ranks load this plugin "
 			    "(PEERLANE_ACCEPT_TIMEOUT)",
 			    (unsigned long long)(plugin.settings.accept_timeout / PL_NS_PER_S));

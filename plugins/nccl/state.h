@@ -150,6 +150,7 @@ struct plugin_comm {
 	enum comm_state state;
 	enum net_result failure;
 	bool sends;
+	bool joined; /* the other end has a comm for this one, and must learn of its end: true after a failure, too */
 	bool closed_there; /* the other end posts no more */
 	uint32_t id, remote_id;
 	uint64_t nonce; /* of a pending connection */
@@ -271,7 +272,9 @@ struct plugin_comm *comm_new(struct plugin_owner *owner, struct plugin_link *lin
 /* Returns the comm of a message; NULL if there is none with that link and direction. */
 struct plugin_comm *comm_find(const struct plugin_link *link, uint32_t id, bool sends);
 void comm_fail(struct plugin_comm *comm, enum net_result result);
-/* Ends all requests and frees the comm. */
+/* The comm is connected to a comm of the other end. */
+void comm_join(struct plugin_comm *comm, uint32_t remote_id);
+/* Ends all requests, tells the other end, and frees the comm. */
 void comm_free(struct plugin_comm *comm);
 
 /* rendezvous.c */
@@ -297,7 +300,15 @@ void request_write_piece(struct plugin_request *request, size_t piece);
 void sends_cancel(struct plugin_comm *comm, const struct plugin_memory *memory, const struct plugin_remote *remote);
 
 /* user_data of completions: an aligned pointer, and the kind of object in its low bits. */
-enum user_kind { USER_REQUEST, USER_NOTIFICATION, USER_LINK, USER_DEVICE, USER_REMOTE, USER_MAILBOX };
+enum user_kind {
+	USER_REQUEST,
+	USER_NOTIFICATION,
+	USER_LINK,
+	USER_DEVICE,
+	USER_REMOTE,
+	USER_MAILBOX,
+	USER_REFUSED, /* peer without a link, whose notifications were dropped; no object */
+};
 #define USER_KIND_MASK 7u
 
 static inline uint64_t user_data(const void *object, enum user_kind kind)

@@ -124,7 +124,12 @@ int report_heat_make(struct report_heat *heat, const struct report_matrix *matri
 	size_t count = 0;
 
 	*heat = (struct report_heat){
-		.step = (matrix->ranks + most - 1) / most, .least = NAN, .median = NAN, .most = NAN
+		.step = (matrix->ranks + most - 1) / most,
+		.least = NAN,
+		.median = NAN,
+		.most = NAN,
+		.worst = NAN,
+		.best = NAN,
 	};
 	heat->cells = (matrix->ranks + heat->step - 1) / heat->step;
 	heat->values = calloc(heat->cells * heat->cells, sizeof(*heat->values));

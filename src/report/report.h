@@ -223,7 +223,7 @@ double report_phase_total(const struct report *report, const struct report_point
 struct report_heat {
 	size_t cells, step; /* cells in a row; ranks of a cell */
 	double *values, least, median, most;
-	double worst, best; /* values of the first and the last colour */
+	double worst, best; /* values of the first and the last colour; NAN: no value is known */
 };
 int report_heat_make(struct report_heat *heat, const struct report_matrix *matrix, bool latency, size_t most);
 /* Returns a level from 0 (worst) to 9 (best), or -1 if the value is unknown. */

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, environment, free_port, make_key, run
+from cli_support import DEADLINE, GPU, PEERLANE, environment, free_port, make_key, run
 from netns_support import can_make_hosts, hosts
 
 needs_hosts = pytest.mark.skipif(os.geteuid() != 0 or not can_make_hosts(), reason='needs root and namespaces')
@@ -369,13 +369,16 @@ def test_wrong_usage(arguments):
     (lambda rank, port: {'OMPI_COMM_WORLD_RANK': rank, 'OMPI_COMM_WORLD_SIZE': 2, 'PMIX_RANK': 9, 'SLURM_PROCID': 0,
                          'SLURM_NTASKS': 1}, True),
     (lambda rank, port: {'PMI_RANK': rank, 'PMI_SIZE': 2}, True),
+    # Processes of MPICH's mpirun have the variables of the task, of Slurm or Flux, that started them.
+    (lambda rank, port: {'PMI_RANK': rank, 'PMI_SIZE': 2, 'SLURM_PROCID': 0, 'SLURM_NTASKS': 1}, True),
+    (lambda rank, port: {'PMI_RANK': rank, 'PMI_SIZE': 2, 'FLUX_TASK_RANK': 0, 'FLUX_JOB_SIZE': 1}, True),
     (lambda rank, port: {'RANK': rank, 'WORLD_SIZE': 2, 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port - 1,
                          'TORCHELASTIC_RUN_ID': 'a', 'TORCHELASTIC_USE_AGENT_STORE': 'True', 'SLURM_PROCID': 0,
                          'SLURM_NTASKS': 1}, False),
     (lambda rank, port: {'SLURM_PROCID': rank, 'SLURM_NTASKS': 2, 'SLURM_JOB_ID': 7, 'SLURM_STEP_ID': 1,
                          'SLURM_STEP_NODELIST': 'node[1-2]', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port}, False),
     (lambda rank, port: {'JOB_COMPLETION_INDEX': rank, 'PEERLANE_RENDEZVOUS': f'127.0.0.1:{port}'}, None),
-], ids=['mpirun', 'pmi', 'torchrun', 'srun', 'kubernetes'])
+], ids=['mpirun', 'pmi', 'pmi-slurm', 'pmi-flux', 'torchrun', 'srun', 'kubernetes'])
 def test_launchers(launcher, address):
     port = free_port(2) + 1
     # torchrun's agent listens at MASTER_PORT.
@@ -385,3 +388,16 @@ def test_launchers(launcher, address):
     output = [rank.end()[0] for rank in ranks]
     agent.close()
     assert output[0].startswith('2 ranks, messages of 4K') and not output[1]
+
+
+@pytest.mark.parametrize('seen, memory, warning', [
+    (('1', 'second'), ['cuda:0', 'cuda:0'], ''),
+    (('2', '2'), ['cuda:0', 'cuda:1'], ''),
+    (('1', '1'), ['cuda:0', 'cuda:0'], 'peerlane: warning: 1 rank has no GPU of its own: rank 1 (one) shares 0000:F0:00.0 with rank 0\n'),
+], ids=['each-sees-one', 'all-see-two', 'too-few'])
+def test_gpu_for_each_rank(seen, memory, warning):
+    address = free_address()
+    ranks = [Rank(*FEW, '--memory', 'cuda', '--json', '--rendezvous', address, '--ranks', 2, '--rank', rank, '--host', 'one', **GPU,
+                  STANDIN_GPUS=gpus) for rank, gpus in enumerate(seen)]
+    (output, errors), _ = [rank.end() for rank in ranks]
+    assert errors == warning and [rank['memory'] for rank in json.loads(output)['ranks']] == memory

@@ -225,6 +225,15 @@ def test_matrix(tmp_path, ranks):
     assert 'Bandwidth of all pairs' in run('report', save(tmp_path, matrix(ranks))).stdout
 
 
+def test_matrix_without_values(tmp_path):
+    square = {**matrix(10), 'bytes_per_second': [[None] * 10] * 10, 'latency_us': [[None] * 10] * 10, 'slow': []}
+    text, tree = page(tmp_path, square)
+    shown = run('report', tmp_path / '0.json').stdout
+    assert shown.count('empty: worst (-); full: best (-)') == 2
+    legends = [element.text for element in tree.iter(f'{SVG}text') if element.text in ('-', '0 B/s', '0 ns')]
+    assert legends and set(legends) == {'-'} and not re.search(r'\b0 (B/s|ns)', shown + text)
+
+
 @pytest.mark.parametrize('ranks, width, named', [(3, 80, True), (30, 80, True), (36, 80, False), (60, 80, False), (60, 160, True)])
 def test_rows_name_their_hosts(tmp_path, ranks, width, named):
     shown = run('report', save(tmp_path, matrix(ranks)), '--plot', 'matrix', '--width', width).stdout.splitlines()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Installation: documents and man pages, the lists of files of the packages, `make uninstall` and `make repository`."""
+"""Installation: documents and man pages, the lists of files and the scripts of the packages, `make uninstall` and `make repository`."""
 import fnmatch
 import os
 import pathlib
@@ -136,6 +136,99 @@ def test_purge_removes_what_the_command_wrote(tmp_path):
     assert run('purge', 'changed\n') == ({*repairs(), '/etc/peerlane/key'}, True)
     assert run('remove') == ({*repairs(), '/var/lib/private/peerlane/state'}, True)
     assert run('upgrade')[0] == set(files)
+
+
+# -- units when a package is upgraded or removed ----------------------------------------------------------------------------
+
+UNITS = {path.name for path in (ROOT / 'packaging/systemd').iterdir() if path.suffix in ('.service', '.socket', '.timer')}
+MODULE_UNITS = {'peerlane-peermem.service'}
+
+
+def run_script(script, arguments, folder):
+    """Runs a script of a package where systemd runs, without root's files. Returns its calls of systemctl and deb-systemd-invoke."""
+    (folder / 'bin').mkdir(exist_ok=True)
+    (folder / 'systemd').mkdir(exist_ok=True)
+    calls = folder / 'calls'
+    calls.write_text('')
+    for name in 'deb-systemd-helper', 'deb-systemd-invoke', 'dkms', 'rm', 'rmdir', 'systemctl':
+        (folder / 'bin' / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{calls}\n')
+        (folder / 'bin' / name).chmod(0o755)
+    done = subprocess.run(['sh', '-c', script.replace('/run/systemd/system', str(folder / 'systemd')), *arguments], timeout=DEADLINE,
+                          capture_output=True, text=True, env={**os.environ, 'PATH': f'{folder}/bin:{os.environ["PATH"]}'})
+    assert (done.returncode, done.stderr) == (0, ''), done
+    lines = [line.split() for line in calls.read_text().split('\n')]
+    return [(next(word for word in line[1:] if word[0] != '-'), {word for word in line if '.' in word})
+            for line in lines if line and line[0] in ('systemctl', 'deb-systemd-invoke') and 'daemon-reload' not in line]
+
+
+@pytest.fixture(scope='module')
+def debian_scripts(tmp_path_factory):
+    """The scripts that debhelper makes for each package, as debian/rules calls it."""
+    folder = tmp_path_factory.mktemp('deb')
+    shutil.copytree(ROOT / 'packaging/debian', folder / 'debian')
+    for package, units in ('peerlane', 'packaging/systemd'), ('peerlane-peermem-dkms', 'packaging/common'):
+        target = folder / 'debian' / package / 'lib/systemd/system'
+        target.mkdir(parents=True)
+        for path in (ROOT / units).iterdir():
+            if path.suffix in ('.service', '.socket', '.timer'):
+                shutil.copy(path, target)
+    packages = ['-ppeerlane', '-ppeerlane-peermem-dkms']
+    for command in ['make', '-s', '-f', 'debian/rules', 'override_dh_installsystemd'], ['dh_installdeb', *packages]:
+        subprocess.run(command, check=True, timeout=DEADLINE, cwd=folder)
+
+    def run(package, name, *arguments):
+        path = folder / 'debian' / package / 'DEBIAN' / name
+        return run_script(path.read_text(), [name, *arguments], folder) if path.exists() else []
+
+    return run
+
+
+needs_debhelper = pytest.mark.skipif(not shutil.which('dh_installsystemd'), reason='debhelper is not installed')
+
+
+@needs_debhelper
+def test_debian_upgrade_restarts_what_runs(debian_scripts):
+    steps = [('prerm', 'upgrade', '2'), ('preinst', 'upgrade', '1', '2'), ('postrm', 'upgrade', '2'), ('postinst', 'configure', '1')]
+    assert [call for step in steps for call in debian_scripts('peerlane', *step)] == [('try-restart', UNITS)]
+    # The module stays loaded.
+    assert [call for step in steps for call in debian_scripts('peerlane-peermem-dkms', *step)] == []
+
+
+@needs_debhelper
+def test_debian_installation_starts_nothing(debian_scripts):
+    for package in 'peerlane', 'peerlane-peermem-dkms':
+        assert debian_scripts(package, 'preinst', 'install') + debian_scripts(package, 'postinst', 'configure') == []
+
+
+@needs_debhelper
+def test_debian_removal_stops_all_units(debian_scripts):
+    assert debian_scripts('peerlane', 'prerm', 'remove') == [('stop', UNITS)]
+    assert debian_scripts('peerlane-peermem-dkms', 'prerm', 'remove') == [('stop', MODULE_UNITS)]
+    for package in 'peerlane', 'peerlane-peermem-dkms':
+        assert debian_scripts(package, 'postrm', 'remove') + debian_scripts(package, 'postrm', 'purge') == []
+
+
+def rpm_script(package, section, count, folder):
+    """Runs a script of the rpm package with the number of packages that stay."""
+    spec = (ROOT / 'packaging/rpm/peerlane.spec').read_text()
+    body = re.search(rf'^%{section}{f" -n {package}" if package != "peerlane" else ""}\n(.*?)\n\n', spec, re.M | re.S)
+    macros = dict(re.findall(r'^%global (\w+) (.*)$', spec, re.M), version='1')
+    return run_script(re.sub(r'%\{(\w+)\}', lambda macro: macros[macro[1]], body[1]), [section, count], folder) if body else []
+
+
+@pytest.mark.parametrize('package, units', [('peerlane', UNITS), ('peerlane-peermem-dkms', MODULE_UNITS)])
+def test_rpm_removal_disables_and_stops_all_units(tmp_path, package, units):
+    files = rpm_packages()[f'-n {package}' if package != 'peerlane' else '']
+    assert {os.path.basename(path) for path in files if 'systemd/system' in path} == units
+    assert rpm_script(package, 'preun', '0', tmp_path) == [('disable', units), ('stop', units)]
+    assert rpm_script(package, 'postun', '0', tmp_path) == []
+
+
+def test_rpm_upgrade_restarts_what_runs(tmp_path):
+    calls = [rpm_script('peerlane', section, count, tmp_path) for section, count in (('post', '2'), ('preun', '1'), ('postun', '1'))]
+    assert calls == [[], [], [('try-restart', UNITS)]]
+    for section, count in ('post', '2'), ('preun', '1'), ('postun', '1'):
+        assert rpm_script('peerlane-peermem-dkms', section, count, tmp_path) == []
 
 
 # -- repository -------------------------------------------------------------------------------------------------------------

@@ -9,17 +9,22 @@
 
 #include "libcuda/standin.h"
 
-/* STANDIN_GPUS=1 leaves out the second GPU. */
+static bool gpus_are(const char *wanted)
+{
+	const char *gpus = getenv("STANDIN_GPUS");
+
+	return gpus && !strcmp(gpus, wanted);
+}
+
+/* STANDIN_GPUS=1 leaves out the second GPU, STANDIN_GPUS=second the first one. */
 int backing_devices(void)
 {
-	const char *count = getenv("STANDIN_GPUS");
-
-	return count && !strcmp(count, "1") ? 1 : DEVICES;
+	return gpus_are("1") || gpus_are("second") ? 1 : DEVICES;
 }
 
 void backing_name(int device, char *pci, size_t size)
 {
-	snprintf(pci, size, "0000:%02X:00.0", 0xf0 + device);
+	snprintf(pci, size, "0000:%02X:00.0", 0xf0 + device + gpus_are("second"));
 }
 
 /* Returns the device address of an allocation.  The processor may access only managed memory. */

@@ -215,11 +215,36 @@ static void case_too_large(void *argument)
 	/* The other end learns of the failure when the sender closes. */
 	driver_deregister(&driver, line.sender, line.from_memory);
 	driver_close_send(&driver, line.sender);
-	(void)receive;
+	check_number(driver_wait_failure(&driver, receive), NET_REMOTE_ERROR);
 	driver_deregister(&driver, line.receiver, line.to_memory);
 	driver_close_receive(&driver, line.receiver);
 	free(line.from);
 	free(line.to);
+	driver_close(&driver);
+}
+
+/* A receiver may register 4,096 buffers. */
+static void case_many_buffers(void *argument)
+{
+	static void *memory[4096];
+	struct driver driver;
+	struct line line;
+	unsigned count = 0;
+
+	(void)argument;
+	driver_open(&driver, 11);
+	line_open(&line, &driver, LENGTH);
+	for (; count < 4095; count++)
+		memory[count] = driver_register(&driver, line.receiver, line.to + count, 1);
+	line_move(&line, MIDDLE, MIDDLE, 1);
+	memory[count++] = driver_register(&driver, line.receiver, line.to, 1);
+	driver_must_receive(&driver, line.receiver, line.to, MIDDLE, line.to_memory);
+	check_number(driver_wait_refusal(&driver, line.sender, line.from, MIDDLE, line.from_memory),
+		     NET_INTERNAL_ERROR);
+	check(driver_logged("more than 4096 buffers"));
+	for (unsigned i = 0; i < count; i++)
+		driver_deregister(&driver, line.receiver, memory[i]);
+	line_close(&line);
 	driver_close(&driver);
 }
 
@@ -472,6 +497,7 @@ int main(void)
 		{ "requests_in_flight", case_requests_in_flight, NULL, 30 },
 		{ "many_requests", case_many_requests, NULL, 30 },
 		{ "too_large", case_too_large, NULL, 20 },
+		{ "many_buffers", case_many_buffers, NULL, 60 },
 		{ "abort", case_abort, NULL, 30 },
 		{ "orphans", case_orphans, NULL, 30 },
 		{ "communicators", case_communicators, NULL, 30 },

@@ -290,6 +290,10 @@ def test_the_steps_of_a_call_share_its_time():
       'TORCHELASTIC_USE_AGENT_STORE': 'True', 'SLURM_PROCID': '0', 'SLURM_NTASKS': '1'}, (1, 2), 'h:29501'),
     ({'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'h', 'MASTER_PORT': '29500'}, (1, 2), 'h:29500'),
     ({'OMPI_COMM_WORLD_RANK': '0', 'OMPI_COMM_WORLD_SIZE': '4', 'OMPI_COMM_WORLD_LOCAL_SIZE': '4'}, (0, 4), '127.0.0.1:19878'),
+    ({'PMI_RANK': '1', 'PMI_SIZE': '2', 'MPI_LOCALNRANKS': '2', 'SLURM_PROCID': '0', 'SLURM_NTASKS': '1'}, (1, 2),
+     '127.0.0.1:19878'),
+    ({'PMI_RANK': '1', 'PMI_SIZE': '2', 'MPI_LOCALNRANKS': '2', 'FLUX_TASK_RANK': '0', 'FLUX_JOB_SIZE': '1'}, (1, 2),
+     '127.0.0.1:19878'),
     ({'PEERLANE_RANK': '1', 'PEERLANE_RANKS': '3', 'PEERLANE_RENDEZVOUS': 'a:1', 'PMI_RANK': '0', 'PMI_SIZE': '1'}, (1, 3), 'a:1'),
 ])
 def test_variables_of_launchers(variables, ranks, address):

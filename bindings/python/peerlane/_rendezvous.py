@@ -20,9 +20,9 @@ _LAUNCHERS = (
     ('PEERLANE_RANK', 'PEERLANE_RANKS', None),
     ('RANK', 'WORLD_SIZE', 'TORCHELASTIC_RUN_ID'),
     ('OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE', None),
+    ('PMI_RANK', 'PMI_SIZE', None),
     ('FLUX_TASK_RANK', 'FLUX_JOB_SIZE', None),
     ('SLURM_PROCID', 'SLURM_NTASKS', None),
-    ('PMI_RANK', 'PMI_SIZE', None),
     ('RANK', 'WORLD_SIZE', None),
 )
 

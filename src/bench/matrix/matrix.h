@@ -12,6 +12,7 @@
 #define MATRIX_MEMORY 16
 #define MATRIX_ADDRESS 64
 #define MATRIX_BOOT_ID 40
+#define MATRIX_GPU 16
 #define MATRIX_REASON 96
 #define MATRIX_RAILS_MAX 8
 #define MATRIX_LATENCY_SIZE 8 /* bytes of a message whose latency is measured */
@@ -49,6 +50,7 @@ struct matrix_options {
 struct matrix_rank {
 	char host[MATRIX_HOST], memory[MATRIX_MEMORY];
 	char boot_id[MATRIX_BOOT_ID];
+	char gpu[MATRIX_GPU];  /* PCI address of the GPU that "cuda" chose; "": none */
 	uint32_t start_failed; /* this rank failed to start */
 };
 

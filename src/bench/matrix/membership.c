@@ -12,8 +12,8 @@
 #define SLURM_STEPS 7u
 
 /*
- * Launchers, the innermost first: torchrun and mpirun run below srun too, where all processes of a node have the
- * variables of the one task that Slurm started.
+ * Launchers, the innermost first: torchrun and mpirun run below srun and Flux too, where all processes of a node have the
+ * variables of the one task that Slurm or Flux started. Slurm and Flux give their own tasks the same numbers as PMI.
  */
 static const struct launcher {
 	const char *rank, *size;
@@ -22,9 +22,9 @@ static const struct launcher {
 	{ "PEERLANE_RANK", "PEERLANE_RANKS", NULL },
 	{ "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID" },
 	{ "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL },
+	{ "PMI_RANK", "PMI_SIZE", NULL },
 	{ "FLUX_TASK_RANK", "FLUX_JOB_SIZE", NULL },
 	{ "SLURM_PROCID", "SLURM_NTASKS", NULL },
-	{ "PMI_RANK", "PMI_SIZE", NULL },
 	{ "RANK", "WORLD_SIZE", NULL },
 	{ "JOB_COMPLETION_INDEX", NULL, NULL },
 };

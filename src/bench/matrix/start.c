@@ -68,9 +68,10 @@ static void check_gathered(struct matrix *matrix)
 		struct matrix_rank *rank = &matrix->ranks[i];
 
 		rank->host[sizeof(rank->host) - 1] = rank->memory[sizeof(rank->memory) - 1] = '\0';
-		rank->boot_id[sizeof(rank->boot_id) - 1] = '\0';
+		rank->boot_id[sizeof(rank->boot_id) - 1] = rank->gpu[sizeof(rank->gpu) - 1] = '\0';
 		cli_printable(rank->host, false);
 		cli_printable(rank->memory, false);
+		cli_printable(rank->gpu, false);
 	}
 	for (int i = 0; i < matrix->size * matrix->rails; i++) {
 		struct matrix_end *end = &matrix->ends[i];
@@ -113,7 +114,7 @@ static int gather_hosts(const struct runner *runner, bool *one, struct pl_error 
 	return 0;
 }
 
-/* Returns the number of earlier ranks on this host: "cuda" gives each rank a GPU of its own. */
+/* Returns the number of earlier ranks on this host. */
 static int local_rank(const struct matrix *matrix)
 {
 	int count = 0;
@@ -121,6 +122,55 @@ static int local_rank(const struct matrix *matrix)
 	for (int i = 0; i < matrix->rank; i++)
 		count += matrix->hosts[i] == matrix->hosts[matrix->rank];
 	return count;
+}
+
+/*
+ * Gives each rank of a host a GPU of its own, among those that its process sees: launchers and containers may show each
+ * rank one GPU only.
+ */
+static void choose_gpu(const struct matrix *matrix, struct matrix_rank *own)
+{
+	unsigned number = (unsigned)local_rank(matrix), count = 0;
+	struct pl_gpu_info info = PL_GPU_INFO_INIT;
+
+	while (pl_gpu_query(count, &info, NULL) == 0)
+		count++;
+	if (count)
+		number %= count;
+	snprintf(own->memory, sizeof(own->memory), "cuda:%u", number);
+	if (pl_gpu_query(number, &info, NULL) == 0)
+		snprintf(own->gpu, sizeof(own->gpu), "%s", info.pci);
+}
+
+static bool is_same_gpu(const struct matrix_rank *one, const struct matrix_rank *other)
+{
+	return *one->gpu && !strcmp(one->gpu, other->gpu) && !strcmp(one->boot_id, other->boot_id);
+}
+
+/* Returns the first rank with the GPU of a rank. */
+static int first_of_gpu(const struct matrix *matrix, int rank)
+{
+	for (int i = 0; i < rank; i++)
+		if (matrix_has_rank(matrix, i) && is_same_gpu(&matrix->ranks[i], &matrix->ranks[rank]))
+			return i;
+	return rank;
+}
+
+/* Rank 0 tells that "cuda" found too few GPUs. */
+static void warn_of_shared_gpus(const struct matrix *matrix)
+{
+	int count = 0, example = 0;
+
+	for (int i = 0; i < matrix->size; i++) {
+		if (!matrix_has_rank(matrix, i) || first_of_gpu(matrix, i) == i)
+			continue;
+		if (!count++)
+			example = i;
+	}
+	if (matrix->rank == 0 && count)
+		cli_warn("%d rank%s no GPU of %s own: rank %d (%s) shares %s with rank %d", count,
+			 count == 1 ? " has" : "s have", count == 1 ? "its" : "their", example,
+			 matrix->ranks[example].host, matrix->ranks[example].gpu, first_of_gpu(matrix, example));
 }
 
 static int open_end_memory(struct link_end *end, const char *memory, struct matrix_end *own, struct pl_error *error)
@@ -214,7 +264,7 @@ int runner_start(struct runner *runner, struct pl_error *error)
 	if (rc == 0) {
 		own = matrix->ranks[matrix->rank];
 		if (!strcmp(runner->options->memory, "cuda"))
-			snprintf(own.memory, sizeof(own.memory), "cuda:%d", local_rank(matrix));
+			choose_gpu(matrix, &own);
 		else
 			snprintf(own.memory, sizeof(own.memory), "%s", runner->options->memory);
 		for (int rail = 0; rail < matrix->rails && rc == 0; rail++)
@@ -232,6 +282,8 @@ int runner_start(struct runner *runner, struct pl_error *error)
 		return rc < 0 ? rc : gathered;
 	check_gathered(matrix);
 	gathered = judge_starts(matrix, rc < 0 ? &other : error);
+	if (rc == 0 && gathered == 0)
+		warn_of_shared_gpus(matrix);
 	return rc < 0 ? rc : gathered;
 }
 
