@@ -73,6 +73,7 @@ struct verbs_device {
 		[RDMA_DATA_DIRECT_PATH];      /* its Data Direct function for GPU memory, below /sys; empty: none */
 	atomic_uint lasts_missed;             /* failed queue pairs without IBV_EVENT_QP_LAST_WQE_REACHED since the last one */
 	atomic_bool windows;                  /* the device supports memory windows of type 2, as far as known */
+	atomic_uint binds_failed;             /* bind requests that failed since the last one that was done */
 	struct pl_registration_cache *shared; /* registrations for this end's own use */
 };
 
