@@ -94,7 +94,8 @@ struct pl_options {
 	size_t size;                          /**< sizeof(struct pl_options) */
 	enum pl_progress progress;            /**< default PL_PROGRESS_THREAD */
 	unsigned workers; /**< progress threads, 1 to 64; default: half the cores, at most 16, or lanes + 1 */
-	unsigned lanes;   /**< tcp: bulk sockets for each peer, 1 to 16; default: half the cores, at most 16 */
+	/** tcp: bulk sockets for each peer, 1 to 16; default: half the cores, at most 16, or 8 beside 8 peers with more */
+	unsigned lanes;
 	const char *fabric;                   /**< "auto" (default), "local", "verbs" or "tcp" */
 	const void *key;                      /**< pre-shared key, copied; NULL: no authentication */
 	size_t key_length;                    /**< bytes of key, 16 to 1024 */

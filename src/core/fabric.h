@@ -131,6 +131,8 @@ struct pl_fabric_ops {
 	 * Default: 0.
 	 */
 	unsigned (*prepare)(struct pl_endpoint *endpoint, struct pl_region *region);
+	/* Returns the most lanes that the peer may have by now. Any thread. Default: those of prepare(). */
+	unsigned (*lanes_most)(struct pl_endpoint *endpoint);
 
 	/* -- Memory, required -- */
 	/*
