@@ -19,7 +19,7 @@ int cli_write_stream(int fd, const void *bytes, uint64_t length)
 
 		if (cli_signal_pending())
 			return -EINTR;
-		if (poll(&writable, 1, LOOK_MS) == 0)
+		if (poll(&writable, 1, LOOK_MS) <= 0)
 			continue;
 		written = write(fd, at, length < PIPE_BYTES ? length : PIPE_BYTES);
 		if (written < 0 && errno != EAGAIN && errno != EINTR)
