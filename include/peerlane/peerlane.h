@@ -276,7 +276,7 @@ int pl_region_register_dmabuf(struct pl_context *context, const struct pl_dmabuf
  * From 4 MiB on, the function fails if the host, or a control group of the process, has less memory available. The kernel
  * would end processes otherwise. Swap does not count.
  *
- * @return 0; -EINVAL; -ENOMEM
+ * @return 0; -EINVAL; -ENOMEM; another errno of memfd_create(2), ftruncate(2) or fallocate(2), as of a seccomp filter
  */
 int pl_region_allocate(struct pl_context *context, size_t length, unsigned access, struct pl_region **region,
 		       struct pl_error *error);
