@@ -157,8 +157,8 @@ struct pl_fabric_ops {
 	 */
 	void *(*map)(struct pl_endpoint *endpoint, struct pl_remote *remote, size_t *length);
 	/*
-	 * Locks the mapping of a remote region for copies of the memory's device, before many copies. Home. Default: nothing to
-	 * lock.
+	 * Locks the mapping of a remote region for copies of the memory's device, before many copies. Any thread, no lock: the
+	 * driver may take long. Default: nothing to lock.
 	 */
 	void (*lock_mapping)(struct pl_remote *remote, const struct pl_memory *memory);
 	/* Returns true if this host has devices that may reach memory that the processor cannot. Default: false. */
