@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "support/cases.h"
 #include "support/environment.h"
 
@@ -16,10 +17,6 @@
 #define LARGE (6u << 20)
 #define TAG 5u
 #define TIMEOUT (20 * slowness() * SECOND)
-
-static const struct setting manual = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
 
 struct rig {
 	struct scenario_environment environment;
@@ -33,7 +30,7 @@ static void rig_open(struct rig *rig, unsigned refusing)
 {
 	*rig = (struct rig){ 0 };
 	rail_limit = 2;
-	environment_open(&rig->environment, &manual);
+	environment_open(&rig->environment, &card_manual);
 	await_lanes(&rig->environment, 2);
 	card_refuse(refusing, LARGE);
 	buffer_open(&rig->near, rig->environment.near, LENGTH, PL_ACCESS_ALL);
