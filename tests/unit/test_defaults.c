@@ -209,7 +209,7 @@ static struct pl_peer *refuse_lanes_of_peer(struct pair *pair)
 		       atomic_load(&ends[i]->lanes_open) != tcp_sockets(TCP_LANES_OF_OTHERS))
 			usleep(1000);
 	check_number(tcp_lanes_most(&ends[0]->base), TCP_LANES_OF_OTHERS);
-	/* They are not tried again, and one event tells why. */
+	/* The initiator does not try the refused lanes again, and one event tells why. */
 	info = peer_information_of(environment->near_peer);
 	check_number(info.lanes, TCP_LANES_OF_OTHERS);
 	check_number(info.lanes_missing, 0);

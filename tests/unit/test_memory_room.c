@@ -235,7 +235,7 @@ static void test_shortfall_meanwhile(void **state)
 	assert_string_equal(error.message, "600 MiB of memory are wanted, 356 MiB are available");
 }
 
-/* Each reason of fallocate(2) has its own text, and a remedy. */
+/* A failure of fallocate(2) is told with its own reason, and a remedy. */
 static void test_failures(void **state)
 {
 	static const struct {

@@ -104,7 +104,7 @@ static int lock_pid_file(const struct serve *serve, struct pl_error *error)
 		return 0;
 	if (flock(serve->pid_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
 		return fail_pid_file_in_use(serve, error);
-	/* Some file systems have no locks. */
+	/* A file system may have no locks. */
 	return 0;
 }
 

@@ -24,7 +24,7 @@ bool tcp_take_wide_place(struct tcp_endpoint *endpoint)
 	return wide;
 }
 
-static void give_place(struct tcp_endpoint *endpoint)
+static void drop_wide_place(struct tcp_endpoint *endpoint)
 {
 	if (endpoint->wide)
 		atomic_fetch_sub(&endpoint->context->wide_peers, 1);
@@ -34,7 +34,7 @@ static void give_place(struct tcp_endpoint *endpoint)
 void tcp_give_wide_place(struct tcp_endpoint *endpoint)
 {
 	pthread_mutex_lock(&endpoint->lock);
-	give_place(endpoint);
+	drop_wide_place(endpoint);
 	pthread_mutex_unlock(&endpoint->lock);
 }
 
@@ -63,7 +63,7 @@ bool tcp_lanes_refused(struct tcp_endpoint *endpoint)
 
 	pthread_mutex_lock(&endpoint->lock);
 	news = atomic_exchange(&endpoint->lanes_wanted, TCP_LANES_OF_OTHERS) != TCP_LANES_OF_OTHERS;
-	give_place(endpoint);
+	drop_wide_place(endpoint);
 	pthread_mutex_unlock(&endpoint->lock);
 	return news;
 }
