@@ -93,9 +93,10 @@ enum pl_choice {
 struct pl_options {
 	size_t size;                          /**< sizeof(struct pl_options) */
 	enum pl_progress progress;            /**< default PL_PROGRESS_THREAD */
-	unsigned
-		workers; /**< progress threads, 1 to 64; default: half the cores, 1 to 16; more for lanes: pl_open(3) */
-	unsigned lanes;   /**< tcp: bulk sockets for each peer, 1 to 16; default: half the cores, at most 16 */
+	/** progress threads, 1 to 64; default: half the cores, 1 to 16; more for lanes: pl_open(3) */
+	unsigned workers;
+	/** tcp: bulk sockets for each peer, 1 to 16; default: half the cores, at most 16, or 8 beside 8 peers with more */
+	unsigned lanes;
 	const char *fabric;                   /**< "auto" (default), "local", "verbs" or "tcp" */
 	const void *key;                      /**< pre-shared key, copied; NULL: no authentication */
 	size_t key_length;                    /**< bytes of key, 16 to 1024 */
@@ -276,7 +277,7 @@ int pl_region_register_dmabuf(struct pl_context *context, const struct pl_dmabuf
  * From 4 MiB on, the function fails if the host, or a control group of the process, has less memory available. The kernel
  * would end processes otherwise. Swap does not count.
  *
- * @return 0; -EINVAL; -ENOMEM
+ * @return 0; -EINVAL; -ENOMEM; another errno of memfd_create(2), ftruncate(2) or fallocate(2), as of a seccomp filter
  */
 int pl_region_allocate(struct pl_context *context, size_t length, unsigned access, struct pl_region **region,
 		       struct pl_error *error);

@@ -117,13 +117,19 @@ int read_key(const std::string &path, std::string &key)
 		return code;
 	}
 	key.resize(KEY_MAX + 2);
-	ssize_t length = read(fd, key.data(), key.size());
+	/* A pipe may give the key in parts, and a signal may come between. */
+	size_t length = 0;
+	ssize_t got = 1;
+	while (length < key.size() && (got > 0 || (got < 0 && errno == EINTR))) {
+		got = read(fd, key.data() + length, key.size() - length);
+		length += got > 0 ? (size_t)got : 0;
+	}
 	close(fd);
 	if (status.st_mode & (S_IROTH | S_IWOTH | S_IWGRP)) {
 		warn("key_file: other users can read or replace the key in %s: run chmod go= on it", path.c_str());
 		return -EACCES;
 	}
-	key.resize(length > 0 ? (size_t)length : 0);
+	key.resize(length);
 	if (!key.empty() && key.back() == '\n')
 		key.pop_back();
 	if (key.size() >= KEY_MIN && key.size() <= KEY_MAX)

@@ -131,6 +131,8 @@ struct pl_fabric_ops {
 	 * Default: 0.
 	 */
 	unsigned (*prepare)(struct pl_endpoint *endpoint, struct pl_region *region);
+	/* Returns the most lanes that the peer may have by now. Any thread. Default: those of prepare(). */
+	unsigned (*lanes_most)(struct pl_endpoint *endpoint);
 
 	/* -- Memory, required -- */
 	/*
@@ -155,8 +157,8 @@ struct pl_fabric_ops {
 	 */
 	void *(*map)(struct pl_endpoint *endpoint, struct pl_remote *remote, size_t *length);
 	/*
-	 * Locks the mapping of a remote region for copies of the memory's device, before many copies. Home. Default: nothing to
-	 * lock.
+	 * Locks the mapping of a remote region for copies of the memory's device, before many copies. Any thread, no lock: the
+	 * driver may take long. Default: nothing to lock.
 	 */
 	void (*lock_mapping)(struct pl_remote *remote, const struct pl_memory *memory);
 	/* Returns true if this host has devices that may reach memory that the processor cannot. Default: false. */

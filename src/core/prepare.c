@@ -60,13 +60,15 @@ static void prepare_staging(struct pl_context *context, struct pl_memory *memory
 		pl_slots_give(&context->slot_pool, slots[i]);
 }
 
-/* Returns the lanes that are open, or that the peer cannot open now. */
-static unsigned count_tried_lanes(struct pl_peer *peer)
+/* True if the peer has this many lanes, cannot open the others now, or may have no more. */
+static bool has_tried_lanes(struct pl_peer *peer, unsigned lanes)
 {
-	unsigned lanes = peer->ops->lanes(peer->endpoint);
+	unsigned tried = peer->ops->lanes(peer->endpoint);
 	int status;
 
-	return lanes + (peer->ops->lanes_missing ? peer->ops->lanes_missing(peer->endpoint, &status) : 0);
+	if (peer->ops->lanes_missing)
+		tried += peer->ops->lanes_missing(peer->endpoint, &status);
+	return tried >= lanes || (peer->ops->lanes_most && tried >= peer->ops->lanes_most(peer->endpoint));
 }
 
 /* Waits until the peer has this many lanes, or cannot open more, is lost, or the time is over. */
@@ -75,7 +77,7 @@ static void await_lanes(struct pl_peer *peer, unsigned lanes)
 	const struct timespec pause = { .tv_nsec = LANES_POLL };
 	uint64_t deadline = pl_deadline(pl_now(), LANES_WAIT);
 
-	while (atomic_load(&peer->state) == PL_PEER_UP && count_tried_lanes(peer) < lanes && pl_now() < deadline) {
+	while (atomic_load(&peer->state) == PL_PEER_UP && !has_tried_lanes(peer, lanes) && pl_now() < deadline) {
 		if (!pl_context_manual(peer->context) || !pl_context_progress(peer->context))
 			nanosleep(&pause, NULL);
 	}

@@ -59,7 +59,7 @@ static int host_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 {
 	size_t size = round_to_pages(length);
 	void *address;
-	int fd;
+	int fd, rc;
 
 	(void)device;
 	if (size < length)
@@ -70,20 +70,21 @@ static int host_allocate(struct pl_memory *memory, unsigned device, size_t lengt
 	if (fd < 0)
 		return pl_fail_errno(error, -errno, "SYSTEM", "memfd_create", NULL);
 	if (ftruncate(fd, (off_t)size) < 0) {
+		rc = pl_fail_errno(error, -errno, "SYSTEM", "ftruncate", NULL);
 		close(fd);
-		return pl_fail_memory(error, "ftruncate");
+		return rc;
 	}
 	/* Takes the memory now: a lack of memory is an error here and not a SIGBUS later. */
-	if (pl_memory_room_take("", fd, size, error) < 0) {
+	rc = pl_memory_room_take("", fd, size, error);
+	if (rc < 0) {
 		close(fd);
-		return -ENOMEM;
+		return rc;
 	}
 	/* Holders of a descriptor can neither truncate the file, nor reopen it with more access. */
 	if (fchmod(fd, S_IRUSR) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
-		int rc = -errno;
-
+		rc = pl_fail_errno(error, -errno, "SYSTEM", "memfd_create", NULL);
 		close(fd);
-		return pl_fail_errno(error, rc, "SYSTEM", "memfd_create", NULL);
+		return rc;
 	}
 	address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (address == MAP_FAILED) {

@@ -181,6 +181,39 @@ int pl_memory_room_check(const char *root, size_t size, size_t taken, struct pl_
 		       "%zu MiB of memory are wanted, %" PRIu64 " MiB are available", size >> 20, (room + taken) >> 20);
 }
 
+/* Tells why fallocate(2) took no memory. The kernel means the limit of committed memory by ENOSPC, for files in memory. */
+static int fail_to_take(int code, size_t size, struct pl_error *error)
+{
+	static const char call[] = "fallocate";
+
+	switch (code) {
+	case -ENOMEM:
+		return pl_fail(error, -ENOMEM, "NO-MEMORY", call, NULL, "ask for less, or free memory",
+			       "there are no %zu bytes of memory", size);
+	case -ENOSPC:
+		return pl_fail(error, -ENOMEM, "NO-MEMORY", call, NULL,
+			       "ask for less, or raise vm.overcommit_ratio; or set vm.overcommit_memory to 0",
+			       "%zu bytes are more than this host still commits to processes: see CommitLimit and "
+			       "Committed_AS in /proc/meminfo",
+			       size);
+	case -EFBIG:
+		return pl_fail(error, code, "SYSTEM", call, NULL, "raise it: ulimit -f unlimited",
+			       "%zu bytes are more than the limit of file sizes allows", size);
+	case -EPERM:
+	case -EACCES:
+		return pl_fail(error, code, "SYSTEM", call, NULL,
+			       "allow fallocate(2) and sealed files of memfd_create(2), or register memory of your own",
+			       "a seccomp filter or a security module forbids this process to take memory for a file");
+	case -EOPNOTSUPP:
+	case -ENOSYS:
+		return pl_fail(error, code, "SYSTEM", call, NULL,
+			       "register memory of your own with pl_region_register()",
+			       "this kernel cannot take memory for a file in memory (CONFIG_SHMEM)");
+	default:
+		return pl_fail_errno(error, code, "SYSTEM", call, NULL);
+	}
+}
+
 int pl_memory_room_take(const char *root, int fd, size_t size, struct pl_error *error)
 {
 	size_t slice = SLICE_MAX, taken = 0;
@@ -197,8 +230,7 @@ int pl_memory_room_take(const char *root, int fd, size_t size, struct pl_error *
 			/* Some kernels undo the whole call at a signal. Shorter calls end between the signals of a timer. */
 			slice = PL_MAX(slice / 2, SLICE_MIN);
 		else if (rc == 0)
-			rc = pl_fail(error, -ENOMEM, "NO-MEMORY", "pl_region_allocate", NULL,
-				     "ask for less, or free memory", "there are no %zu bytes of memory", size);
+			rc = fail_to_take(-errno, size, error);
 	}
 	return rc;
 }

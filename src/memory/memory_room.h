@@ -19,8 +19,8 @@ int pl_memory_room_check(const char *root, size_t size, size_t taken, struct pl_
 
 /*
  * Takes memory for all `size` bytes of an empty file in memory, after pl_memory_room_check(). Asks again during a large
- * allocation, because other processes take memory meanwhile. Returns 0 or -ENOMEM; the caller then closes the file, which
- * gives the memory back.
+ * allocation, because other processes take memory meanwhile. Returns 0, -ENOMEM, or another errno of fallocate(2) with its
+ * reason and remedy; the caller then closes the file, which gives the memory back.
  */
 int pl_memory_room_take(const char *root, int fd, size_t size, struct pl_error *error);
 

@@ -98,6 +98,11 @@ void pl_subscriber_read_failed(struct pl_subscriber *subscriber, struct pl_strea
 	pl_subscriber_wake(subscriber);
 }
 
+bool pl_subscriber_reads_without_wait(const struct pl_segment *segment)
+{
+	return pl_memory_staged(&segment->region->memory) && segment->length >= NO_WAIT_MIN;
+}
+
 struct pl_operation *pl_subscriber_new_read(struct pl_peer *peer, const struct pl_segment *segment, void *user,
 					    void (*finished)(struct pl_operation *operation))
 {
@@ -105,10 +110,10 @@ struct pl_operation *pl_subscriber_new_read(struct pl_peer *peer, const struct p
 	struct pl_operation *operation;
 
 	attributes.user_data = (uint64_t)(uintptr_t)user;
-	if (pl_memory_staged(&segment->region->memory)) {
+	if (pl_memory_staged(&segment->region->memory))
 		attributes.visible = PL_VISIBLE_GPU_VISIBLE;
-		attributes.flags |= segment->length >= NO_WAIT_MIN ? PL_NO_WAIT : 0;
-	}
+	if (pl_subscriber_reads_without_wait(segment))
+		attributes.flags |= PL_NO_WAIT;
 	operation = pl_operation_new(peer->context, peer, PL_KIND_READ, &attributes, NULL);
 	if (!operation)
 		return NULL;

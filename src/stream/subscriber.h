@@ -215,6 +215,8 @@ void pl_subscriber_close_all(struct pl_context *context);
 /* fetch.c: does all steps that can be done now. Home; subscriber->lock is not held. */
 void pl_subscriber_pump(struct pl_subscriber *subscriber);
 void pl_subscriber_task(struct pl_task *task);
+/* True if no thread waits for the copy of such a read (PL_NO_WAIT). */
+bool pl_subscriber_reads_without_wait(const struct pl_segment *segment);
 /* Returns a read of the ring that pl_subscriber_post_read() posts, or NULL without memory. Home. */
 struct pl_operation *pl_subscriber_new_read(struct pl_peer *peer, const struct pl_segment *segment, void *user,
 					    void (*finished)(struct pl_operation *operation));

@@ -14,60 +14,88 @@
 /* The same if a network carries the bytes, which may be slow: enough for a slot of staging. */
 #define WARM_UP_BYTES_REMOTE ((uint64_t)128 << 10)
 
-static void warm_up_read_finished(struct pl_operation *operation)
+/* A failure concerns no frame. The first read of a frame meets it again, or the connection is lost. */
+static void end_warm_up_read(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
-	struct pl_stream_frame *frame = (struct pl_stream_frame *)(uintptr_t)operation->attributes.user_data;
-	struct pl_subscriber *subscriber = frame->subscriber;
-
-	/* A failure concerns no frame. The first read of a frame meets it again, or the connection is lost. */
 	pl_lock_take(&subscriber->lock);
 	frame->operation = NULL;
 	subscriber->reading--;
 	pl_turn_next(subscriber->context, &subscriber->turn);
 	pl_lock_release(&subscriber->lock);
+}
+
+static void warm_up_read_finished(struct pl_operation *operation)
+{
+	struct pl_stream_frame *frame = (struct pl_stream_frame *)(uintptr_t)operation->attributes.user_data;
+
+	end_warm_up_read(frame->subscriber, frame);
 	pl_operation_free(operation);
 }
 
-/* Returns the free frames, at most WARM_UP_READS. subscriber->lock is held. */
-static unsigned choose_free_frames(const struct pl_subscriber *subscriber, struct pl_stream_frame **frames)
+/* Returns the free frames, at most WARM_UP_READS, as frames that are being read. */
+static unsigned choose_free_frames(struct pl_subscriber *subscriber, struct pl_stream_frame **frames)
 {
 	unsigned count = 0;
 
+	pl_lock_take(&subscriber->lock);
 	pl_list_for_each(at, &subscriber->spare) {
 		if (count == WARM_UP_READS)
 			break;
 		frames[count++] = pl_list_entry(at, struct pl_stream_frame, link);
 	}
+	subscriber->reading += count;
+	pl_lock_release(&subscriber->lock);
 	return count;
 }
 
-/* Reads the beginnings of slots into all free frames, by the way that their payloads will take. Home. */
-static void begin_warm_up_reads(struct pl_subscriber *subscriber, struct pl_peer *peer, struct pl_remote *payload,
-				const struct pl_ring_geometry *geometry)
+/* Copies on this thread if the fabric does so with reads of this size. Returns false if the fabric must be asked. */
+static bool copy_on_this_thread(struct pl_peer *peer, const struct pl_segment *segment)
+{
+	struct pl_sync_op copy = { .kind = PL_KIND_READ,
+				   .segment = *segment,
+				   .no_wait = pl_subscriber_reads_without_wait(segment) };
+
+	return peer->ops->sync_try && atomic_load(&peer->state) == PL_PEER_UP &&
+	       peer->ops->sync_try(peer->endpoint, &copy);
+}
+
+static void post_warm_up_read(struct pl_subscriber *subscriber, struct pl_peer *peer, struct pl_stream_frame *frame,
+			      const struct pl_segment *segment)
+{
+	struct pl_operation *operation = NULL;
+
+	pl_engine_lock(peer->home);
+	if (atomic_load(&peer->state) == PL_PEER_UP)
+		operation = pl_subscriber_new_read(peer, segment, frame, warm_up_read_finished);
+	if (operation) {
+		frame->operation = operation;
+		pl_subscriber_post_read(peer, operation);
+	} else {
+		end_warm_up_read(subscriber, frame);
+	}
+	pl_engine_unlock(peer->home);
+}
+
+/*
+ * Reads the beginnings of slots into all free frames, by the way that their payloads will take. The engine's lock is not held during
+ * copies of this thread: the driver may take long, and other peers of the engine go on.
+ */
+static void make_warm_up_reads(struct pl_subscriber *subscriber, struct pl_peer *peer, struct pl_remote *payload,
+			       const struct pl_ring_geometry *geometry)
 {
 	uint64_t most = peer->ops->lock_mapping ? WARM_UP_BYTES : WARM_UP_BYTES_REMOTE;
 	struct pl_region *region = subscriber->memory.payloads;
 	struct pl_stream_frame *frames[WARM_UP_READS];
-	unsigned count;
+	unsigned count = choose_free_frames(subscriber, frames);
 
-	pl_lock_take(&subscriber->lock);
-	count = choose_free_frames(subscriber, frames);
-	subscriber->reading += count;
-	pl_lock_release(&subscriber->lock);
 	for (unsigned i = 0; i < count; i++) {
 		const struct pl_segment segment = { payload, region, pl_ring_slot_offset(geometry, i),
 						    frames[i]->offset, PL_MIN(geometry->slot_bytes, most) };
-		struct pl_operation *operation =
-			pl_subscriber_new_read(peer, &segment, frames[i], warm_up_read_finished);
 
-		if (operation) {
-			frames[i]->operation = operation;
-			pl_subscriber_post_read(peer, operation);
-			continue;
-		}
-		pl_lock_take(&subscriber->lock);
-		subscriber->reading--;
-		pl_lock_release(&subscriber->lock);
+		if (copy_on_this_thread(peer, &segment))
+			end_warm_up_read(subscriber, frames[i]);
+		else
+			post_warm_up_read(subscriber, peer, frames[i], &segment);
 	}
 }
 
@@ -111,14 +139,13 @@ int pl_subscriber_warm_up(struct pl_subscriber *subscriber, struct pl_peer *peer
 
 	pl_engine_lock(peer->home);
 	rc = pl_call_check_peer(peer, "pl_subscriber_open", error);
-	if (rc == 0) {
-		if (peer->ops->lock_mapping)
-			peer->ops->lock_mapping(payload, memory);
-		begin_warm_up_reads(subscriber, peer, payload, geometry);
-	}
 	pl_engine_unlock(peer->home);
-	if (rc == 0)
-		rc = await_warm_up_reads(subscriber, deadline, error);
+	if (rc < 0)
+		return rc;
+	if (peer->ops->lock_mapping)
+		peer->ops->lock_mapping(payload, memory);
+	make_warm_up_reads(subscriber, peer, payload, geometry);
+	rc = await_warm_up_reads(subscriber, deadline, error);
 	if (rc == 0 && pl_memory_staged(memory))
 		warm_up_copy_out(subscriber, geometry);
 	return rc;

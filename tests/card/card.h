@@ -266,6 +266,9 @@ void card_forget_events(struct card_qp *qp);
 /* Returns the number of a device, from 0. STANDIN_CARDS is the number of devices, 1 by default. */
 unsigned card_number(const struct ibv_context *of);
 
+/* True if the device has atomic operations. STANDIN_NO_ATOMICS names devices without, a bit for each. */
+bool card_has_atomics(const struct ibv_context *of);
+
 /* gid.c: GIDs of a device, by its number */
 unsigned card_gid_count(void);
 /* Returns 0, or -ENODATA for an empty entry. */

@@ -26,6 +26,13 @@ unsigned card_number(const struct ibv_context *of)
 	return (unsigned)(of->device - devices);
 }
 
+bool card_has_atomics(const struct ibv_context *of)
+{
+	const char *without = getenv("STANDIN_NO_ATOMICS");
+
+	return card_character()->atomics && !(without && strtoul(without, NULL, 10) & 1ul << card_number(of));
+}
+
 static int query_port_extended(struct ibv_context *of, uint8_t port, struct ibv_port_attr *attributes, size_t length)
 {
 	const struct card_character *character = card_character();
@@ -294,7 +301,6 @@ int ibv_query_device(struct ibv_context *of, struct ibv_device_attr *attributes)
 {
 	const struct card_character *character = card_character();
 
-	(void)of;
 	*attributes = (struct ibv_device_attr){
 		.fw_ver = "stand-in",
 		.vendor_id = strncmp(character->device, "mlx5", 4) ? 0 : 0x2c9,
@@ -309,7 +315,7 @@ int ibv_query_device(struct ibv_context *of, struct ibv_device_attr *attributes)
 		.max_pd = 8388608,
 		.max_qp_rd_atom = character->max_reads,
 		.max_qp_init_rd_atom = character->max_reads,
-		.atomic_cap = character->atomics ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE,
+		.atomic_cap = card_has_atomics(of) ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE,
 		.max_mw = character->windows ? 16777216 : 0,
 		.max_srq = character->srq ? 8388608 : 0,
 		.max_srq_wr = character->max_srq_wr,

@@ -21,7 +21,7 @@ static int request_check(const struct card_qp *qp, const struct ibv_send_wr *wr)
 	const struct card_character *character = card_character();
 	uint64_t length = 0;
 
-	if ((is_atomic(wr) && !character->atomics) || (has_immediate(wr) && !character->immediate) ||
+	if ((is_atomic(wr) && !card_has_atomics(qp->base.context)) || (has_immediate(wr) && !character->immediate) ||
 	    (wr->opcode == IBV_WR_BIND_MW && !character->windows))
 		return character->refusal;
 	if (qp->head - qp->retired >= qp->size)

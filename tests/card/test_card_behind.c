@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "support/cases.h"
 #include "support/pair.h"
 
@@ -18,8 +19,6 @@
 #define STRIDE 128u
 /* More than the chunks that become work requests at once (VERBS_LIST). */
 #define MANY 70u
-
-static const struct setting manual = { "manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false };
 
 /* Write of some small parts, whose memory is registered at once, and of a large one behind them. */
 struct order {
@@ -37,7 +36,7 @@ static void rig_open(struct rig *rig, const struct order *order)
 {
 	rail_limit = order->rails;
 	setenv("STANDIN_MOOD", "order", 1);
-	pair_open(&rig->pair, &manual, LARGE + MANY * STRIDE);
+	pair_open(&rig->pair, &card_manual, LARGE + MANY * STRIDE);
 	buffer_open(&rig->small, rig->pair.environment.near, MANY * STRIDE, PL_ACCESS_LOCAL);
 	await_lanes(&rig->pair.environment, order->rails);
 	pattern_fill(rig->pair.near.bytes, LARGE, 1, 0);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "support/cases.h"
 #include "support/pair.h"
 
@@ -17,13 +18,6 @@
 #define BURST 128u
 #define LENGTH 4096u
 #define TAG 5u
-
-static const struct setting manual = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
-static const struct setting threads = {
-	"thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false
-};
 
 /* Sends messages at once, and receives them. */
 static void exchange(struct pair *pair, unsigned count)
@@ -123,7 +117,7 @@ static void message_arrives_at_break(void *argument)
 
 	setenv("STANDIN_CARD", argument, 1);
 	setenv("STANDIN_MOOD", "late", 1);
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	into.region = pair.near.region;
 	for (unsigned i = 0; i < CANCELS; i++) {
 		const struct pl_transfer transfer = { .remote = pair.remote, .region = pair.near.region, .length = LENGTH };
@@ -172,7 +166,7 @@ static bool queues_outlast_peers(unsigned made)
 	struct pair pair;
 	bool kept;
 
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	waits = card_counts_now().receiver_waits;
 	for (unsigned i = 0; i < BREAKS; i++) {
 		connect_pair(&pair.environment, pair.environment.near, pair.environment.listener, &near, &far);
@@ -202,7 +196,7 @@ static void peers_close(void *argument)
 
 int main(void)
 {
-	static const struct setting *const settings[] = { &manual, &threads };
+	static const struct setting *const settings[] = { &card_manual, &card_threads };
 	static const struct test_case cases[] = {
 		{ "receives-return-manual", receives_return, &settings[0], LIMIT },
 		{ "receives-return-thread", receives_return, &settings[1], LIMIT },

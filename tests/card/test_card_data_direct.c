@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "core/region.h"
 #include "rdma/gpu_bench.h"
 #include "rdma/loopback_write.h"
@@ -16,10 +17,6 @@
 #include "support/gpu_standin.h"
 
 #define LENGTH (256u << 10)
-
-static const struct setting manual = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
 
 struct rig {
 	struct scenario_environment environment;
@@ -31,7 +28,7 @@ static void rig_open(struct rig *rig)
 {
 	*rig = (struct rig){ 0 };
 	check(gpu_open("alloc"));
-	environment_open(&rig->environment, &manual);
+	environment_open(&rig->environment, &card_manual);
 	buffer_open(&rig->near, rig->environment.near, LENGTH, PL_ACCESS_LOCAL);
 	buffer_open(&rig->far, rig->environment.far, LENGTH, PL_ACCESS_ALL);
 	rig->remote = share(&rig->environment, rig->far.region, rig->environment.near_peer, NULL);

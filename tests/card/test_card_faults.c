@@ -13,15 +13,12 @@
 #include <cmocka.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "core/fabric.h"
 #include "support/pair.h"
 
 #define LENGTH 4096u
 #define LIMIT 20 /* seconds, times slowness() */
-
-static const struct setting setting = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
 
 /* Waits for an operation and returns its status; the error has a name if it failed. */
 static int pair_await(struct pair *pair, struct pl_operation *operation, struct pl_error *error)
@@ -71,7 +68,7 @@ static void atomic_missing(void *argument)
 
 	(void)argument;
 	setenv("STANDIN_CARD", "thor2", 1);
-	pair_open(&pair, &setting, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	check_number(add_once(&pair, &error), -ENOTSUP);
 	check_text(error.id, "RDMA-NO-ATOMICS");
 	check_number(write_once(&pair, &error), 0);
@@ -84,7 +81,7 @@ static void atomic_missing(void *argument)
 static void card_refused(void *argument)
 {
 	const bool iwarp = !strcmp(argument, "siw");
-	struct setting automatic = setting;
+	struct setting automatic = card_manual;
 	struct scenario_environment environment = { .setting = &automatic };
 	struct pl_context *context;
 	struct pl_operation *operation;
@@ -96,7 +93,7 @@ static void card_refused(void *argument)
 	environment_open(&environment, &automatic);
 	check_number(pl_peer_query(environment.near_peer, &info), 0);
 	check(strcmp(info.fabric, "verbs"));
-	context = context_open(&setting);
+	context = context_open(&card_manual);
 	drive(&environment, context);
 	check_ok(pl_connect_start(context, environment.address, 0, 0, &operation, &error), &error);
 	check_number(await(&environment, operation, NULL, &error), -ENOTSUP);
@@ -118,7 +115,7 @@ static void posts_refused(void *argument)
 	setenv("STANDIN_MOOD", "refuse:1000", 1);
 	setenv("STANDIN_SEED", argument, 1);
 	setenv("STANDIN_FAULTS", "20", 1);
-	pair_open(&pair, &setting, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	for (unsigned i = 0; i < 200; i++) {
 		status = write_once(&pair, &error);
 		check_one_of(status, 0, -EINVAL, -ENOMEM);
@@ -142,7 +139,7 @@ static void list_refused(void *argument)
 
 	(void)argument;
 	setenv("STANDIN_CARD", "thor2", 1);
-	pair_open(&pair, &setting, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	check_number(write_once(&pair, &error), 0);
 	card_fault_next(CARD_REFUSE);
 	for (unsigned i = 0; i < 8; i++) {
@@ -170,7 +167,7 @@ static void request_always_fails(void *argument)
 
 	(void)argument;
 	setenv("STANDIN_MOOD", "bad-reads", 1);
-	pair_open(&pair, &setting, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	check_number(read_once(&pair, &error), -EIO);
 	check_text(error.id, "RDMA-LOCAL");
 	check(card_counts_now().connects <= 6);
@@ -185,7 +182,7 @@ static void connect_begin(struct scenario_environment *environment, struct pl_op
 {
 	struct pl_error error;
 
-	environment_listen(environment, &setting);
+	environment_listen(environment, &card_manual);
 	check_ok(pl_accept_start(environment->listener, 0, accepting, &error), &error);
 	check_ok(pl_connect_start(environment->near, environment->address, 0, 0, connecting, &error), &error);
 }
@@ -218,7 +215,7 @@ static void receives_of_the_pair(void *argument)
 	struct pair pair;
 
 	setenv("STANDIN_CARD", argument, 1);
-	pair_open(&pair, &setting, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	for (unsigned i = 0; i < 300; i++) {
 		const struct pl_buffer to = { pair.far.region, 0, LENGTH };
 
@@ -253,7 +250,7 @@ static void attempt_lost(void *argument)
 
 	setenv("STANDIN_MOOD", argument, 1);
 	setenv("STANDIN_FAULTS", "1", 1);
-	pair_open(&pair, &setting, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	check(clock_now() - begin < FIRST_CONNECTION);
 	check_number(card_counts_now().faults[route ? CARD_ROUTE_LOST : CARD_PATH_LOST], 1);
 	check(card_counts_now().connects <= 2);
@@ -285,7 +282,7 @@ static void check_event(struct pl_peer *peer, unsigned event, const char *text)
 /* Cards that do not reach each other cost attempts once: the next connections take tcp at once. */
 static void hopeless_remembered(void *argument)
 {
-	struct setting automatic = setting;
+	struct setting automatic = card_manual;
 	struct scenario_environment environment;
 	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	struct pl_peer *near[3], *far[3];
@@ -370,7 +367,7 @@ static void completion_wrong(void *argument)
 	struct pair pair;
 
 	setenv("STANDIN_MOOD", argument, 1);
-	pair_open(&pair, &setting, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	for (unsigned i = 0; i < 100; i++) {
 		check_number(write_once(&pair, &error), 0);
 		check_number(read_once(&pair, &error), 0);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "support/attack.h"
 #include "support/cases.h"
 #include "support/socket.h"
@@ -22,10 +23,6 @@
 #define ATTACKERS 4
 #define FLOOD_TIME (2 * SECOND)
 #define RAIL_BODY 46
-
-static const struct setting setting = {
-	"threads", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false
-};
 
 /* -- an attacker ---------------------------------------------------------------------------------- */
 
@@ -135,7 +132,7 @@ static void malformed(void *argument)
 	struct victim victim;
 
 	(void)argument;
-	victim_open(&victim, &setting);
+	victim_open(&victim, &card_threads);
 	for (unsigned n = 0; n < 8 * RAIL_BODY + RAIL_BODY; n++) {
 		struct bytes bytes = attack_encode(&good);
 		int fd = greet_victim(&victim);
@@ -175,7 +172,7 @@ static void claims(void *argument)
 	struct victim victim;
 
 	(void)argument;
-	victim_open(&victim, &setting);
+	victim_open(&victim, &card_threads);
 	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
 		const struct pl_control good = rail_message(PL_RAIL_CONNECT, 0, 1);
 		struct bytes bytes = attack_encode(&good);
@@ -199,7 +196,7 @@ static void out_of_state(void *argument)
 	int fd;
 
 	(void)argument;
-	victim_open(&victim, &setting);
+	victim_open(&victim, &card_threads);
 	/* An acceptor's message, and messages about rails that nobody asked for. */
 	fd = greet_victim(&victim);
 	check(send_rail(fd, PL_RAIL_ACCEPT, 0, 1));
@@ -238,7 +235,7 @@ static void generations(void *argument)
 	int fd;
 
 	(void)argument;
-	victim_open(&victim, &setting);
+	victim_open(&victim, &card_threads);
 	fd = greet_victim(&victim);
 	check(send_rail(fd, PL_RAIL_CONNECT, 0, 1));
 	expect_rail(fd, PL_RAIL_ACCEPT, 0, 1);
@@ -265,7 +262,7 @@ static void queue_pairs_of_others(void *argument)
 	int fd;
 
 	(void)argument;
-	victim_open(&victim, &setting);
+	victim_open(&victim, &card_threads);
 	fd = greet_victim(&victim);
 	connects = card_counts_now().connects;
 	for (uint16_t i = 1; i <= 40; i++) {
@@ -336,7 +333,7 @@ static void connect_storm(void *argument)
 
 	/* Each thread would keep freed memory in an arena of its own: 100 to 118 MiB in all, by chance. */
 	mallopt(M_ARENA_MAX, 1);
-	victim_open(&victim, &setting);
+	victim_open(&victim, &card_threads);
 	memory = resident_memory();
 	made = card_counts_now().made_qps;
 	for (unsigned i = 0; i < ATTACKERS; i++)
@@ -449,7 +446,7 @@ static void acceptors(void *argument)
 	struct victim victim;
 
 	(void)argument;
-	victim_open(&victim, &setting);
+	victim_open(&victim, &card_threads);
 	for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); i++) {
 		connect_victim(&victim, &answer, acts[i], 2 * SECOND * slowness(), &error);
 		victim_check(&victim);
@@ -466,7 +463,7 @@ static void adverts(void *argument)
 	struct victim victim;
 
 	(void)argument;
-	victim_open(&victim, &setting);
+	victim_open(&victim, &card_threads);
 	for (uint16_t n = 0; n < length + 3; n++) {
 		struct pl_control answer = good;
 		struct pl_fabric_advert *advert = &answer.hello.fabrics[0];

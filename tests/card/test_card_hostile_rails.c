@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "core/fabric.h"
 #include "core/peer.h"
 #include "support/cases.h"
@@ -14,9 +15,6 @@
 #define CARDS 4u
 #define PORTS ((1u << CARDS) - 1)
 #define ROUNDS 4u
-
-static const struct setting setting = { "threads", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false,
-					false,     true,    false };
 
 struct attack {
 	struct victim victim;
@@ -42,8 +40,8 @@ static void link_open(struct attack *attack, bool victim_connects)
 	struct pl_error error;
 	char address[96];
 
-	attack->context = context_open(&setting);
-	attack->listener = listener_open(&setting, attack->context, address);
+	attack->context = context_open(&card_threads);
+	attack->listener = listener_open(&card_threads, attack->context, address);
 	if (victim_connects) {
 		check_ok(pl_connect(attack->victim.context, address, 0, &attack->there, &error), &error);
 		check_ok(pl_accept(attack->listener, AMPLE_TIME, &attack->here, &error), &error);
@@ -98,7 +96,7 @@ static void wrong(bool victim_connects, const struct pl_rails_message *messages,
 {
 	struct attack attack;
 
-	victim_open(&attack.victim, &setting);
+	victim_open(&attack.victim, &card_threads);
 	for (size_t i = 0; i < count; i++) {
 		unsigned made;
 
@@ -146,7 +144,7 @@ static void many_questions(void *argument)
 	struct attack attack;
 
 	(void)argument;
-	victim_open(&attack.victim, &setting);
+	victim_open(&attack.victim, &card_threads);
 	before = card_counts_now().qps;
 	link_open(&attack, true);
 	for (unsigned i = 0; i < ROUNDS; i++) {

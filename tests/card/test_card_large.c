@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "core/peer.h"
 #include "support/cases.h"
 #include "support/pair.h"
@@ -18,10 +19,6 @@
 #define SLOT (512u << 10)
 #define LENGTH (64u << 10)
 #define MESSAGES 200u
-
-static const struct setting setting = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
 
 struct slot {
 	struct pl_operation *sent, *received;
@@ -79,7 +76,7 @@ static void flow_open(struct flow *flow, unsigned rails)
 {
 	narrow_grants = true;
 	rail_limit = rails;
-	pair_open(&flow->pair, &setting, SLOTS * SLOT);
+	pair_open(&flow->pair, &card_manual, SLOTS * SLOT);
 	await_lanes(&flow->pair.environment, rails);
 }
 
@@ -120,7 +117,7 @@ static void registered_each(void *argument)
 	if (wide) {
 		pair_close(&flow.pair);
 		narrow_grants = false;
-		pair_open(&flow.pair, &setting, SLOTS * SLOT);
+		pair_open(&flow.pair, &card_manual, SLOTS * SLOT);
 	}
 	if (older)
 		flow.pair.environment.near_peer->bound_messages = false;

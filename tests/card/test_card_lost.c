@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "card/card.h"
+#include "card/settings.h"
 #include "core/peer.h"
 #include "fabric/verbs/verbs.h"
 #include "support/cases.h"
@@ -18,13 +19,6 @@
 #define TAG 5u
 /* Without the looks for a missing message, its receive takes this long. */
 #define TIMEOUT (20 * slowness() * SECOND)
-
-static const struct setting manual = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
-static const struct setting threads = {
-	"thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false
-};
 
 /* Two ends without grants: rails that come up ask for no keys, whose completions could be lost instead. */
 struct ends {
@@ -183,7 +177,7 @@ static void message_overtakes(void *argument)
 	struct ends ends;
 
 	setenv("STANDIN_CARDS", "2", 1);
-	ends_open(&ends, &manual, 2);
+	ends_open(&ends, &card_manual, 2);
 	near = verbs_endpoint_of(ends.environment.near_peer->endpoint);
 	far = verbs_endpoint_of(ends.environment.far_peer->endpoint);
 	first = receive_next(&ends);
@@ -273,7 +267,7 @@ static void message_after_loss(void *argument)
 
 	(void)argument;
 	setenv("STANDIN_SEED", WRONG_LENGTH_SEED, 1);
-	ends_open(&ends, &manual, 2);
+	ends_open(&ends, &card_manual, 2);
 	card_fault_next(CARD_STATUS);
 	lose_by_sending(&ends);
 	check_number(card_counts_now().faults[CARD_STATUS], 1);
@@ -317,7 +311,7 @@ static void revoked_peer(void *argument)
 	struct pl_error error;
 	struct ends ends;
 
-	ends_open(&ends, &manual, *(const unsigned *)argument);
+	ends_open(&ends, &card_manual, *(const unsigned *)argument);
 	buffer_open(&near, ends.environment.near, LENGTH, PL_ACCESS_LOCAL);
 	buffer_open(&far, ends.environment.far, LENGTH, PL_ACCESS_ALL);
 	memset(near.bytes, 1, LENGTH);
@@ -365,7 +359,7 @@ static void queued_at_loss(void *argument)
 	struct ends ends;
 	int count;
 
-	ends_open(&ends, &manual, *(const unsigned *)argument);
+	ends_open(&ends, &card_manual, *(const unsigned *)argument);
 	receive = receive_next(&ends);
 	check_ok(pl_send_copy(ends.environment.near_peer, TAG, bytes, LENGTH, NULL, &sending, &error), &error);
 	check_ok(pl_notify(ends.environment.near_peer, 7, NULL, 0, NULL, &notifying, &error), &error);
@@ -411,7 +405,7 @@ static void closed_behind_message(void *argument)
 	struct verbs_rail *rail;
 	struct ends ends;
 
-	ends_open(&ends, &manual, closing->rails);
+	ends_open(&ends, &card_manual, closing->rails);
 	receive = receive_next(&ends);
 	rail = verbs_frame_rail(verbs_endpoint_of(ends.environment.near_peer->endpoint));
 	check(rail);
@@ -435,7 +429,7 @@ static void message_refused(void *argument)
 	struct ends ends;
 
 	(void)argument;
-	ends_open(&ends, &manual, VERBS_REFUSALS + 1);
+	ends_open(&ends, &card_manual, VERBS_REFUSALS + 1);
 	card_faults_next(CARD_REFUSE, VERBS_REFUSALS);
 	/* The near end connects no rail again: its proof would take a refusal. */
 	lose_by_sending(&ends);
@@ -463,7 +457,7 @@ static void list_refused(void *argument)
 
 	(void)argument;
 	/* The last refusal comes when one rail is left, which then carries both. */
-	ends_open(&ends, &manual, VERBS_REFUSALS);
+	ends_open(&ends, &card_manual, VERBS_REFUSALS);
 	buffer_open(&near, ends.environment.near, LENGTH, PL_ACCESS_ALL);
 	remote = share(&ends.environment, near.region, ends.environment.far_peer, NULL);
 	const struct pl_transfer transfer = { remote, 0, ends.far.region, 0, LENGTH };
@@ -485,15 +479,15 @@ static void list_refused(void *argument)
 }
 
 static const struct test_case cases[] = {
-	{ "1-rail", message_lost, &(const struct loss){ &manual, 1, false }, LIMIT },
-	{ "1-rail-break", message_lost, &(const struct loss){ &manual, 1, true }, LIMIT },
-	{ "2-rails", message_lost, &(const struct loss){ &manual, 2, false }, LIMIT },
-	{ "2-rails-break", message_lost, &(const struct loss){ &manual, 2, true }, LIMIT },
-	{ "4-rails", message_lost, &(const struct loss){ &manual, 4, false }, LIMIT },
-	{ "4-rails-break", message_lost, &(const struct loss){ &manual, 4, true }, LIMIT },
-	{ "4-rails-thread", message_lost, &(const struct loss){ &threads, 4, false }, LIMIT },
-	{ "crowd", message_lost_in_crowd, &manual, LIMIT },
-	{ "crowd-thread", message_lost_in_crowd, &threads, LIMIT },
+	{ "1-rail", message_lost, &(const struct loss){ &card_manual, 1, false }, LIMIT },
+	{ "1-rail-break", message_lost, &(const struct loss){ &card_manual, 1, true }, LIMIT },
+	{ "2-rails", message_lost, &(const struct loss){ &card_manual, 2, false }, LIMIT },
+	{ "2-rails-break", message_lost, &(const struct loss){ &card_manual, 2, true }, LIMIT },
+	{ "4-rails", message_lost, &(const struct loss){ &card_manual, 4, false }, LIMIT },
+	{ "4-rails-break", message_lost, &(const struct loss){ &card_manual, 4, true }, LIMIT },
+	{ "4-rails-thread", message_lost, &(const struct loss){ &card_threads, 4, false }, LIMIT },
+	{ "crowd", message_lost_in_crowd, &card_manual, LIMIT },
+	{ "crowd-thread", message_lost_in_crowd, &card_threads, LIMIT },
 	{ "revoked-1-rail", revoked_peer, &(const unsigned){ 1 }, LIMIT },
 	{ "revoked-3-rails", revoked_peer, &(const unsigned){ 3 }, LIMIT },
 	{ "queued-1-rail", queued_at_loss, &(const unsigned){ 1 }, LIMIT },
@@ -507,8 +501,8 @@ static const struct test_case cases[] = {
 	{ "after-loss", message_after_loss, NULL, LIMIT },
 	{ "overtakes", message_overtakes, &(const bool){ false }, LIMIT },
 	{ "overtakes-crowd", message_overtakes, &(const bool){ true }, LIMIT },
-	{ "late", messages_late, &manual, LIMIT },
-	{ "late-thread", messages_late, &threads, LIMIT },
+	{ "late", messages_late, &card_manual, LIMIT },
+	{ "late-thread", messages_late, &card_threads, LIMIT },
 };
 
 int main(void)

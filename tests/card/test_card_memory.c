@@ -4,13 +4,12 @@
 #include <stdlib.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "support/cases.h"
 #include "support/gpu.h"
 #include "support/pair.h"
 
 #define LENGTH 65536u
-
-static const struct setting manual = { "manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false };
 
 static struct pl_operation *post_write(struct pair *pair, const struct buffer *from, struct pl_remote *to, unsigned flags)
 {
@@ -44,7 +43,7 @@ static void strict(void *argument)
 	struct pair pair;
 
 	narrow_grants = narrow;
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	complete(&pair.environment, post_write(&pair, &pair.near, pair.remote, 0), NULL);
 	relaxed = card_counts_now().relaxed;
 	regions = card_counts_now().mrs;
@@ -87,7 +86,7 @@ static void tokens(void *argument)
 	unsigned mrs;
 
 	(void)argument;
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	connect_pair(&pair.environment, pair.environment.near, pair.environment.listener, &beside, &beside_far);
 	check_ok(pl_region_share(pair.far.region, NULL, token, &length, &error), &error);
 	mrs = card_counts_now().mrs;
@@ -119,7 +118,7 @@ static void bar1(void *argument)
 
 	/* A registration of a dma-buf has no windows in either case. */
 	narrow_grants = *(const bool *)argument;
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	check(gpu_open("alloc"));
 	buffer_open(&gpu, pair.environment.near, LENGTH, PL_ACCESS_ALL);
 	pattern_fill(gpu.bytes, LENGTH, 2, 0);

@@ -6,6 +6,7 @@
 
 #include <peerlane/counters.h>
 
+#include "card/settings.h"
 #include "cmd/transfer/metrics.h"
 #include "support/cases.h"
 #include "support/pair.h"
@@ -15,9 +16,6 @@
 #define BUFFERS 6u
 #define KEPT 3u
 
-static const struct setting manual = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
 static uint8_t bytes[BUFFERS][LENGTH] __attribute__((aligned(LENGTH)));
 
 /* A context that keeps registrations, connected to the far end of a pair. */
@@ -31,11 +29,11 @@ struct rig {
 static void rig_open(struct rig *rig)
 {
 	struct scenario_environment *environment = &rig->pair.environment;
-	struct pl_options options = setting_options(&manual);
+	struct pl_options options = setting_options(&card_manual);
 
 	options.keep_bytes = (size_t)KEPT * LENGTH;
 	options.keep_host = true;
-	pair_open(&rig->pair, &manual, LENGTH);
+	pair_open(&rig->pair, &card_manual, LENGTH);
 	rig->context = context_open_with(&options);
 	drive(environment, rig->context);
 	connect_pair(environment, rig->context, environment->listener, &rig->peer, &rig->far_peer);

@@ -11,19 +11,13 @@
 #include <linux/mempolicy.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "core/context.h"
 #include "support/cases.h"
 #include "support/environment.h"
 
 #define CARDS 4u
 #define LENGTH (1u << 20)
-
-static const struct setting manual = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
-static const struct setting threads = {
-	"thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false
-};
 
 /* GPU f0 is below a switch with mlx5_2, GPU f1 with mlx5_3. Cards 0 and 1 belong to node 0, the others to node 1. */
 static const char topology[] =
@@ -261,7 +255,7 @@ static void gpus(void *argument)
 /* Opens a link between two GPUs. The driver tells the Data Direct function of one card, by its index; "9": of none. */
 static void direct_open(struct world *world, struct link *link, const char *card)
 {
-	const struct options options = { &manual, direct_file, 0 };
+	const struct options options = { &card_manual, direct_file, 0 };
 
 	setenv("STANDIN_CARD", "cx8-direct", 1);
 	setenv("STANDIN_DATA_DIRECT", card, 1);
@@ -310,7 +304,7 @@ static void data_direct_missing(void *argument)
 /* Only the card near a region registers it, unless the connection takes too long. */
 static void registrations(void *argument)
 {
-	const struct options options = { &manual, file, 0 };
+	const struct options options = { &card_manual, file, 0 };
 	struct pl_completion receipt;
 	struct card_counts now;
 	struct world world;
@@ -335,7 +329,7 @@ static void registrations(void *argument)
 /* Host memory of node 0 uses the cards of that node, two by default. */
 static void host(void *argument)
 {
-	const struct options options = { &manual, file, 0 };
+	const struct options options = { &card_manual, file, 0 };
 	struct world world;
 	struct link link;
 	struct pl_completion receipt;
@@ -362,7 +356,7 @@ static void host(void *argument)
 /* Host memory and a GPU: each end has cards of its own choice. */
 static void mixed(void *argument)
 {
-	const struct options options = { &manual, file, 0 };
+	const struct options options = { &card_manual, file, 0 };
 	struct world world;
 	unsigned here, there;
 	struct link link;
@@ -381,7 +375,7 @@ static void mixed(void *argument)
 /* An empty name makes all cards alike: the two rails of the start carry everything. */
 static void alike(void *argument)
 {
-	const struct options options = { &manual, "", 0 };
+	const struct options options = { &card_manual, "", 0 };
 	struct pl_completion receipt;
 	struct world world;
 	struct link link;
@@ -402,7 +396,7 @@ static void alike(void *argument)
 /* Ports that one queue pair does not fill get two rails on demand, too. Both carry the bytes. */
 static void wide_ports(void *argument)
 {
-	const struct options options = { &manual, file, 0 };
+	const struct options options = { &card_manual, file, 0 };
 	struct pl_completion receipt;
 	struct world world;
 	struct link link;
@@ -424,7 +418,7 @@ static void wide_ports(void *argument)
 /* A program that sets the number of rails has no others; of these the nearest carry the bytes. */
 static void fixed(void *argument)
 {
-	const struct options options = { &manual, file, CARDS };
+	const struct options options = { &card_manual, file, CARDS };
 	struct world world;
 	struct link link;
 
@@ -503,7 +497,7 @@ static void apart(void *argument)
 /* The owner revokes the grant before the rail between the near cards exists. */
 static void revoked(void *argument)
 {
-	const struct options options = { &manual, file, 0 };
+	const struct options options = { &card_manual, file, 0 };
 	struct pl_transfer transfer;
 	struct pl_operation *operation;
 	struct pl_error error;
@@ -557,7 +551,7 @@ static void profile_add(struct pl_context *context, const struct measured *measu
 /* Writes from GPU 0 to GPU 0 go between these cards, with a profile at both ends. */
 static void expect_by_profile(const struct measured *measured, unsigned count, unsigned cards)
 {
-	const struct options options = { &manual, file, 0 };
+	const struct options options = { &card_manual, file, 0 };
 	unsigned here, there;
 	struct world world;
 	struct link link;
@@ -599,7 +593,7 @@ static void profile(void *argument)
 /* A word of host memory has two near cards. All ends add by the same one. */
 static void atomics(void *argument)
 {
-	const struct options options = { &manual, file, 0 };
+	const struct options options = { &card_manual, file, 0 };
 	unsigned here, there, first = 0;
 	struct world world;
 	struct link link;
@@ -629,7 +623,7 @@ static void atomics(void *argument)
 /* A file that cannot be used is an error of pl_open(). */
 static void bad_file(void *argument)
 {
-	struct pl_options library = setting_options(&manual);
+	struct pl_options library = setting_options(&card_manual);
 	struct pl_context *context;
 	struct pl_error error;
 
@@ -640,8 +634,8 @@ static void bad_file(void *argument)
 }
 
 static const struct test_case cases[] = {
-	{ "GPUs", gpus, (void *)&manual, 60 },
-	{ "GPUs, threads", gpus, (void *)&threads, 60 },
+	{ "GPUs", gpus, (void *)&card_manual, 60 },
+	{ "GPUs, threads", gpus, (void *)&card_threads, 60 },
 	{ "Data Direct", data_direct, NULL, 60 },
 	{ "Data Direct missing", data_direct_missing, NULL, 60 },
 	{ "registrations", registrations, NULL, 30 },
@@ -650,10 +644,10 @@ static const struct test_case cases[] = {
 	{ "alike", alike, NULL, 30 },
 	{ "wide ports", wide_ports, NULL, 30 },
 	{ "fixed number of rails", fixed, NULL, 30 },
-	{ "port down", port_down, (void *)&manual, 60 },
-	{ "port down, threads", port_down, (void *)&threads, 60 },
-	{ "apart", apart, (void *)&manual, 60 },
-	{ "apart, threads", apart, (void *)&threads, 60 },
+	{ "port down", port_down, (void *)&card_manual, 60 },
+	{ "port down, threads", port_down, (void *)&card_threads, 60 },
+	{ "apart", apart, (void *)&card_manual, 60 },
+	{ "apart, threads", apart, (void *)&card_threads, 60 },
 	{ "revoked", revoked, NULL, 30 },
 	{ "profile", profile, NULL, 30 },
 	{ "atomics", atomics, NULL, 30 },

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "core/peer.h"
 #include "support/cases.h"
 #include "support/gpu.h"
@@ -17,10 +18,6 @@
 #define SMALL 4096u
 #define LARGE (64u << 10)
 #define DIVIDED (1u << 20)
-
-static const struct setting setting = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
 
 /* -- requests of one write ------------------------------------------------------------------------ */
 
@@ -80,7 +77,7 @@ static void write_costs(void *argument)
 	struct pair pair;
 
 	rail_limit = cost->rails;
-	pair_open(&pair, &setting, DIVIDED);
+	pair_open(&pair, &card_manual, DIVIDED);
 	pair_spread(&pair, cost->rails);
 	pattern_fill(pair.near.bytes, cost->length, 1, 0);
 	attributes.flags = cost->flags;
@@ -122,7 +119,7 @@ static void older_peer(void *argument)
 
 	(void)argument;
 	rail_limit = 2;
-	pair_open(&pair, &setting, SMALL);
+	pair_open(&pair, &card_manual, SMALL);
 	await_lanes(&pair.environment, rail_limit);
 	pair.environment.near_peer->notify_rails = false;
 	attributes.flags = PL_NOTIFY;
@@ -249,7 +246,7 @@ static void notify_in_mood(void *argument)
 	rail_limit = mood->rails;
 	setenv("STANDIN_MOOD", mood->faults, 1);
 	setenv("STANDIN_FAULTS", mood->most, 1);
-	pair_open(&flow.pair, &setting, SLOTS * SLOT);
+	pair_open(&flow.pair, &card_manual, SLOTS * SLOT);
 	for (unsigned i = 0; i < mood->rounds; i++) {
 		unsigned slot = i % SLOTS;
 
@@ -291,7 +288,7 @@ static void repeat_behind_many(void *argument)
 	struct pair pair;
 
 	rail_limit = *(const unsigned *)argument;
-	pair_open(&pair, &setting, SMALL);
+	pair_open(&pair, &card_manual, SMALL);
 	environment = &pair.environment;
 	await_lanes(&pair.environment, rail_limit);
 	for (unsigned i = 0; i < MESSAGES; i++)
@@ -326,7 +323,7 @@ static void pair_open_gpu(struct pair *pair, unsigned rails, size_t bytes)
 	setenv("STANDIN_MOOD", "order", 1);
 	rail_limit = rails;
 	use_gpu("alloc");
-	pair_open(pair, &setting, bytes);
+	pair_open(pair, &card_manual, bytes);
 	await_lanes(&pair->environment, rails);
 }
 

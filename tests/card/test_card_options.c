@@ -11,14 +11,11 @@
 #include <cmocka.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "support/pair.h"
 
 #define LENGTH 4096u
 #define LIMIT 20 /* seconds, times slowness() */
-
-static const struct setting setting = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
 
 /* -- two contexts --------------------------------------------------------------------------------- */
 
@@ -30,8 +27,8 @@ struct ends {
 static void ends_init(struct ends *ends, const char *card)
 {
 	setenv("STANDIN_CARD", card, 1);
-	ends->environment = (struct scenario_environment){ .setting = &setting };
-	ends->near = ends->far = setting_options(&setting);
+	ends->environment = (struct scenario_environment){ .setting = &card_manual };
+	ends->near = ends->far = setting_options(&card_manual);
 }
 
 static void ends_listen(struct ends *ends)
@@ -42,7 +39,7 @@ static void ends_listen(struct ends *ends)
 	environment->far = context_open_with(&ends->far);
 	drive(environment, environment->near);
 	drive(environment, environment->far);
-	environment->listener = listener_open(&setting, environment->far, environment->address);
+	environment->listener = listener_open(&card_manual, environment->far, environment->address);
 }
 
 static void ends_connect(struct ends *ends)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "support/cases.h"
 #include "support/environment.h"
 
@@ -16,10 +17,6 @@
 #define LARGE (6u << 20)
 #define TAG 5u
 #define TIMEOUT (20 * slowness() * SECOND)
-
-static const struct setting manual = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
 
 struct rig {
 	struct scenario_environment environment;
@@ -33,7 +30,7 @@ static void rig_open(struct rig *rig, unsigned refusing)
 {
 	*rig = (struct rig){ 0 };
 	rail_limit = 2;
-	environment_open(&rig->environment, &manual);
+	environment_open(&rig->environment, &card_manual);
 	await_lanes(&rig->environment, 2);
 	card_refuse(refusing, LARGE);
 	buffer_open(&rig->near, rig->environment.near, LENGTH, PL_ACCESS_ALL);
@@ -115,9 +112,57 @@ static void port_lost(void *argument)
 	rig_end(&rig);
 }
 
+static struct pl_operation *post_add(struct rig *rig, uint64_t timeout)
+{
+	const struct pl_atomic add = { .remote = rig->remote, .operand = 3 };
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	attributes.timeout = timeout;
+	check_ok(pl_fetch_add(rig->environment.near_peer, &add, &attributes, &operation, &error), &error);
+	return operation;
+}
+
+/*
+ * Only the card without atomic operations is left: they wait for the other one, or until their time-out, and nothing waits
+ * for them.
+ */
+static void atomics_lost(void *argument)
+{
+	struct pl_completion receipt;
+	struct pl_operation *add;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)argument;
+	setenv("STANDIN_NO_ATOMICS", "2", 1);
+	rig_open(&rig, 0);
+	*(uint64_t *)rig.far.bytes = 39;
+	complete(&rig.environment, post_add(&rig, TIMEOUT), &receipt);
+	check_number(receipt.value, 39);
+	card_port(0, false);
+	progress_until(&rig.environment, peer_information_of(rig.environment.near_peer).lanes == 1);
+	check_number(await(&rig.environment, post_add(&rig, SECOND / 5), NULL, &error), -ETIMEDOUT);
+	add = post_add(&rig, UINT64_MAX);
+	post_write(&rig);
+	complete(&rig.environment, rig.write, NULL);
+	exchange_message(&rig);
+	check_number(pl_test(add, NULL, NULL), -EINPROGRESS);
+	*(uint64_t *)rig.far.bytes = 42;
+	card_port(0, true);
+	complete(&rig.environment, add, &receipt);
+	check_number(receipt.value, 42);
+	check_number(*(uint64_t *)rig.far.bytes, 45);
+	post_write(&rig);
+	rig_end(&rig);
+	unsetenv("STANDIN_NO_ATOMICS");
+}
+
 static const struct test_case cases[] = {
 	{ "no common card", no_common_card, NULL, 60 },
 	{ "port lost", port_lost, NULL, 60 },
+	{ "atomics lost", atomics_lost, NULL, 60 },
 };
 
 int main(void)

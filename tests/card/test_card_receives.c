@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "support/cases.h"
 #include "support/environment.h"
 
@@ -26,13 +27,6 @@
 /* Most receives that a queue adds, and all queues of a context. */
 #define QUEUE_MOST 3840u
 #define CONTEXT_MOST 7680u
-
-static const struct setting manual = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
-static const struct setting threads = {
-	"thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false
-};
 
 /* -- senders, each a context of its own, and their receiver ---------------------------------------- */
 
@@ -156,7 +150,7 @@ static void rails_replaced(void *argument)
 	struct crowd crowd;
 
 	(void)argument;
-	crowd_open(&crowd, &manual, MESSAGE);
+	crowd_open(&crowd, &card_manual, MESSAGE);
 	check_number(card_counts_now().locked, (uint64_t)buffers * BUFFER);
 	for (unsigned i = 0; i < SENDERS; i++) {
 		sender_close(&crowd.senders[i]);
@@ -173,7 +167,7 @@ static void receives_missing(struct crowd *crowd, unsigned further)
 {
 	const unsigned buffers = (SENDERS + 1) * BASE + further * FURTHER;
 
-	crowd_open(crowd, &manual, MESSAGE);
+	crowd_open(crowd, &card_manual, MESSAGE);
 	check_number(card_counts_now().locked, (uint64_t)buffers * BUFFER);
 	for (unsigned i = 0; i < ROUNDS; i++)
 		round_run(crowd);
@@ -207,15 +201,15 @@ static void device_small(void *argument)
 static void memory_bounded(void *argument)
 {
 	const unsigned buffers = (1 + 4) * BASE + QUEUE_MOST + CONTEXT_MOST;
-	struct pl_options options = setting_options(&threads);
-	struct scenario_environment environment = { .setting = &threads };
+	struct pl_options options = setting_options(&card_threads);
+	struct scenario_environment environment = { .setting = &card_threads };
 	struct pl_peer *near[80], *far[80];
 
 	(void)argument;
-	environment.near = one_engine_open(&threads);
+	environment.near = one_engine_open(&card_threads);
 	options.workers = 4;
 	environment.far = context_open_with(&options);
-	environment.listener = listener_open(&threads, environment.far, environment.address);
+	environment.listener = listener_open(&card_threads, environment.far, environment.address);
 	for (unsigned i = 0; i < 80; i++)
 		connect_pair(&environment, environment.near, environment.listener, &near[i], &far[i]);
 	check_number(card_counts_now().locked, (uint64_t)buffers * BUFFER);
@@ -252,15 +246,15 @@ static void measure_all(unsigned rounds)
 {
 	printf("%u peers, bursts of %u messages\n%-8s%8s%10s%14s%12s\n", SENDERS, BURST, "setting", "bytes", "pauses",
 	       "messages/s", "MB locked");
-	measure(&manual, MESSAGE, rounds);
-	measure(&manual, LARGE_MESSAGE, rounds);
-	measure(&threads, MESSAGE, rounds);
-	measure(&threads, LARGE_MESSAGE, rounds);
+	measure(&card_manual, MESSAGE, rounds);
+	measure(&card_manual, LARGE_MESSAGE, rounds);
+	measure(&card_threads, MESSAGE, rounds);
+	measure(&card_threads, LARGE_MESSAGE, rounds);
 }
 
 int main(int argc, char **argv)
 {
-	static const struct setting *const settings[] = { &manual, &threads };
+	static const struct setting *const settings[] = { &card_manual, &card_threads };
 	static const struct test_case cases[] = {
 		{ "bursts-fit-manual", bursts_fit, &settings[0], 30 },
 		{ "bursts-fit-thread", bursts_fit, &settings[1], 30 },

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "core/remote.h"
 #include "support/cases.h"
 #include "support/pair.h"
@@ -19,8 +20,6 @@
 #define ROUNDS 50u
 
 /* One engine, so that all peers share it; and two with threads. */
-static const struct setting manual = { "manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false };
-static const struct setting threads = { "thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false };
 
 enum kind { WRITE, READ, IMPORT, SEND };
 
@@ -50,7 +49,7 @@ static struct pl_remote *import_small(struct rig *rig)
 static void rig_open(struct rig *rig, const struct wait_case *test)
 {
 	narrow_grants = test->narrow;
-	pair_open(&rig->pair, test->threads ? &threads : &manual, SMALL);
+	pair_open(&rig->pair, test->threads ? &card_threads : &card_manual, SMALL);
 	connect_pair(&rig->pair.environment, rig->pair.environment.near, rig->pair.environment.listener, &rig->beside,
 		     &rig->beside_far);
 	rig->beside_remote = import_small(rig);

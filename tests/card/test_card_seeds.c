@@ -17,6 +17,7 @@
 
 #include "base/base.h"
 #include "card/card.h"
+#include "card/settings.h"
 #include "support/environment.h"
 #include "support/gpu.h"
 
@@ -28,10 +29,7 @@
 #define LIMIT 15 /* seconds, times slowness() */
 #define TIMEOUT (10 * slowness() * SECOND)
 
-static const struct setting seed_settings[] = {
-	{ "manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false },
-	{ "thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false },
-};
+static const struct setting *const seed_settings[] = { &card_manual, &card_threads };
 
 /* Faults, with the most of each; 0: no limit. Connections that a fault may cost: none, or a few. */
 static const struct mood {
@@ -326,7 +324,7 @@ static void run_choose(struct run *run, unsigned long seed)
 	card = run_random(run, PL_ARRAY_SIZE(cards));
 	choice->card = cards[card];
 	choice->atomics = card < WITH_ATOMICS && run_random(run, 2);
-	choice->setting = &seed_settings[run_random(run, PL_ARRAY_SIZE(seed_settings))];
+	choice->setting = seed_settings[run_random(run, PL_ARRAY_SIZE(seed_settings))];
 	choice->cards = 1 + run_random(run, 2);
 	choice->rails = choice->cards * (1 + run_random(run, 2));
 	choice->near_gpu = run_random(run, 2);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "support/pair.h"
 
 #define LENGTH 64u
@@ -30,13 +31,6 @@
 /* A completion that nothing asks for would come with the end of the operation. */
 #define TIMEOUT (2 * AMPLE_TIME)
 #define SOON (TIMEOUT / 2)
-
-static const struct setting manual = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
-static const struct setting threads = {
-	"thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false
-};
 
 static void post_one(struct pair *pair, unsigned number, struct pl_operation **handle)
 {
@@ -90,7 +84,7 @@ static void bursts_end(void *argument)
 	struct pair pair;
 
 	(void)argument;
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	/* The first completions make the queue hot. */
 	for (unsigned i = 0; i < DEPTH; i++) {
 		post_one(&pair, i, NULL);
@@ -130,7 +124,7 @@ static void bursts_repeat(void *argument)
 	struct pair pair;
 
 	(void)argument;
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	for (unsigned turn = 0; turn < TURNS; turn++) {
 		uint64_t begin;
 
@@ -180,7 +174,7 @@ static void lists_end(void *argument)
 	struct pair pair;
 
 	(void)argument;
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	for (unsigned turn = 0; turn < TURNS / 10; turn++) {
 		before = card_counts_now();
 		post_list(&pair);
@@ -232,7 +226,7 @@ static void rules_hold(void *argument)
 	struct pair pair;
 
 	(void)argument;
-	pair_open(&pair, &manual, LONG);
+	pair_open(&pair, &card_manual, LONG);
 	for (unsigned turn = 0; turn < TURNS / 10; turn++) {
 		/* One alone. */
 		check_number(burst_of(&pair, 1, 8, 0).posts, 1);
@@ -254,7 +248,7 @@ static void slow_rail_asks(void *argument)
 	struct pair pair;
 
 	(void)argument;
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	card_fault_next(CARD_UNDELIVERED);
 	burst_of(&pair, 1, 8, 0);
 	check_number(card_counts_now().connects, 2);
@@ -283,7 +277,7 @@ static void waiters_wake(void *argument)
 	struct pair pair;
 
 	(void)argument;
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	for (unsigned turn = 0; turn < TURNS / 10; turn++)
 		wait_for_burst(&pair);
 	pair_close(&pair);
@@ -295,7 +289,7 @@ static void threads_wake(void *argument)
 	struct pair pair;
 
 	poll_time = argument ? 20000 : PL_NO_POLLING;
-	pair_open(&pair, &threads, LENGTH);
+	pair_open(&pair, &card_threads, LENGTH);
 	for (unsigned turn = 0; turn < TURNS; turn++)
 		wait_for_burst(&pair);
 	pair_close(&pair);
@@ -310,7 +304,7 @@ static void moods_pass(void *argument)
 
 	setenv("STANDIN_MOOD", argument, 1);
 	setenv("STANDIN_FAULTS", breaks ? "12" : "1000000", 1);
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	for (unsigned turn = 0; turn < TURNS; turn++) {
 		for (unsigned i = 0; i < DEPTH; i++)
 			post_one(&pair, i, NULL);
@@ -362,7 +356,7 @@ static void waiting_pass(void *argument)
 
 	setenv("STANDIN_MOOD", argument, 1);
 	setenv("STANDIN_FAULTS", "6", 1);
-	pair_open(&pair, &manual, 2 * WIDE);
+	pair_open(&pair, &card_manual, 2 * WIDE);
 	for (unsigned turn = 1; turn <= TURNS / 10; turn++)
 		failed += move_behind(&pair, (uint8_t)turn);
 	check(failed <= (fails ? 6 : 0));
@@ -382,7 +376,7 @@ static void cancelled_end(void *argument)
 	struct pair pair;
 
 	(void)argument;
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	for (unsigned turn = 0; turn < TURNS / 20; turn++) {
 		for (unsigned i = 0; i < DEPTH; i++)
 			post_one(&pair, i, NULL);
@@ -415,7 +409,7 @@ static void regions_stay(void *argument)
 	struct pair pair;
 
 	(void)argument;
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	for (unsigned turn = 0; turn < 2; turn++) {
 		for (unsigned i = 0; i < DEPTH; i++)
 			post_one(&pair, i, NULL);
@@ -484,7 +478,7 @@ static void busy_queue_asks(void *argument)
 	struct pair pair;
 
 	(void)argument;
-	pair_open(&pair, &manual, LENGTH);
+	pair_open(&pair, &card_manual, LENGTH);
 	beside_open(&pair, &beside);
 	connects = card_counts_now().connects;
 	for (unsigned turn = 0; turn < TURNS; turn++) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "card/card.h"
+#include "card/settings.h"
 #include "support/cases.h"
 #include "support/gpu.h"
 #include "support/gpu_standin.h"
@@ -20,8 +21,6 @@
 #define LASTING ((unsigned)(2 * AMPLE_TIME / 1000))
 /* Time of a copy in the other cases. Microseconds. */
 #define SLOW 5000u
-
-static const struct setting manual = { "manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false };
 
 /* Sets the time of a copy, and returns the locked bytes: of the stand-in driver only. */
 static void delay(unsigned microseconds)
@@ -45,19 +44,19 @@ struct rig {
 /* staging: bytes of host memory to lock, 0: default */
 static void rig_open(struct rig *rig, size_t staging)
 {
-	struct pl_options options = setting_options(&manual);
+	struct pl_options options = setting_options(&card_manual);
 
 	*rig = (struct rig){ 0 };
 	gpu_standin_find();
 	check(gpu_open("alloc"));
 	rig->pinned = pinned();
 	options.staging_bytes = staging;
-	rig->environment.setting = &manual;
+	rig->environment.setting = &card_manual;
 	rig->environment.near = context_open_with(&options);
-	rig->environment.far = context_open(&manual);
+	rig->environment.far = context_open(&card_manual);
 	drive(&rig->environment, rig->environment.near);
 	drive(&rig->environment, rig->environment.far);
-	rig->environment.listener = listener_open(&manual, rig->environment.far, rig->environment.address);
+	rig->environment.listener = listener_open(&card_manual, rig->environment.far, rig->environment.address);
 	connect_pair(&rig->environment, rig->environment.near, rig->environment.listener, &rig->environment.near_peer,
 		     &rig->environment.far_peer);
 	buffer_open(&rig->gpu, rig->environment.near, LARGE, PL_ACCESS_LOCAL);

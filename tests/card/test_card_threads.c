@@ -4,20 +4,13 @@
  * that make progress: one of them sleeps.
  */
 #include "card/card.h"
+#include "card/settings.h"
 #include "support/cases.h"
 #include "support/leader.h"
 #include "support/pair.h"
 
 #define LENGTH 64u
 #define WRITES 2000u
-
-static const struct setting setting = {
-	"thread", "verbs", "127.0.0.1", PL_PROGRESS_THREAD, 1, false, false, true, false
-};
-
-static const struct setting manual = {
-	"manual", "verbs", "127.0.0.1", PL_PROGRESS_MANUAL, 1, false, false, true, false
-};
 
 /* Returns the completion events of writes that follow one another. */
 static unsigned events_of_writes(uint64_t poll)
@@ -27,7 +20,7 @@ static unsigned events_of_writes(uint64_t poll)
 	unsigned before;
 
 	poll_time = poll;
-	pair_open(&pair, &setting, LENGTH);
+	pair_open(&pair, &card_threads, LENGTH);
 	before = card_counts_now().completion_events;
 	for (unsigned i = 0; i < WRITES; i++) {
 		struct pl_transfer transfer = { pair.remote, 0, pair.near.region, 0, LENGTH };
@@ -78,7 +71,7 @@ static void sleeps(void *argument)
 
 	(void)argument;
 	events_of_writes(MS);
-	environment_open(&environment, &setting);
+	environment_open(&environment, &card_threads);
 	/* On a busy machine, work of the opening may go on for a while. A thread that polls with pauses is busy in one of two. */
 	while ((used = idle_time()) > 50 * MS || (used = idle_time()) > 50 * MS)
 		if (!--tries)
@@ -89,15 +82,15 @@ static void sleeps(void *argument)
 /* Each engine's queue has a vector of its own, as far as the device has some. */
 static void vectors(void *argument)
 {
-	struct pl_options options = setting_options(&setting);
-	struct scenario_environment environment = { .setting = &setting };
+	struct pl_options options = setting_options(&card_threads);
+	struct scenario_environment environment = { .setting = &card_threads };
 	struct pl_peer *near[4], *far[4];
 
 	(void)argument;
 	options.workers = 4;
 	environment.near = context_open_with(&options);
 	environment.far = context_open_with(&options);
-	environment.listener = listener_open(&setting, environment.far, environment.address);
+	environment.listener = listener_open(&card_threads, environment.far, environment.address);
 	for (unsigned i = 0; i < 4; i++)
 		connect_pair(&environment, environment.near, environment.listener, &near[i], &far[i]);
 	check_number(card_counts_now().vectors, 0xf);
@@ -109,7 +102,7 @@ static const struct test_case cases[] = {
 	{ "not polled", not_polled, NULL, 30 },
 	{ "sleeps", sleeps, NULL, 30 },
 	{ "vectors", vectors, NULL, 30 },
-	{ "leader is woken", leader_is_woken, &manual, 30 },
+	{ "leader is woken", leader_is_woken, &card_manual, 30 },
 };
 
 int main(void)

@@ -374,6 +374,24 @@ def test_the_audit_log_in_json_survives_rotation(world):
     assert [line['seq'] for line in first + second] == [1, 2, 3, 4]
 
 
+def test_values_in_the_journal_are_escaped(world):
+    """A name that a client asks for adds no field, and a terminal that shows the journal does not act on it."""
+    name = 'a\nPEERLANE_RESULT=OK\x1b[31m\u202e\\b"c'.encode() + b'\xff'
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+        journal.bind(str(world.path / 'journal'))
+        journal.settimeout(DEADLINE)
+        with serving(world.data, '--audit', f'journal={world.path / "journal"}') as server:
+            subprocess.run([PEERLANE, 'get', server.address, name, '-o', '-'], capture_output=True, timeout=DEADLINE, env=environment())
+            message = {}
+            while message.get('PEERLANE_EVENT') != 'refuse':
+                received = journal.recv(1 << 16).decode()
+                lines = received.removesuffix('\n').split('\n')
+                message = dict(line.split('=', 1) for line in lines)
+                assert len(message) == len(lines) and received.replace('\n', '').isprintable()
+    assert message['PEERLANE_RESULT'] == 'NOT-PUBLISHED' and message['MESSAGE'].startswith('refuse 127.0.0.1:')
+    assert json.loads(f'"{message["PEERLANE_NAME"]}"') == 'a\nPEERLANE_RESULT=OK\x1b[31m\u202e\\b"c\u00ff'
+
+
 def test_audit_errors(world):
     assert 'AUDIT-OPEN' in run('serve', world.data, '--audit', world.path / 'no/such', expect=1).stderr
     assert 'AUDIT-OPEN' in run('serve', world.data, '--audit', 'journal=' + str(world.path / 'no'), expect=1).stderr

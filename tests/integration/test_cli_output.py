@@ -68,7 +68,7 @@ TOKEN = ['publish', '--name', 'x', '--listen', '127.0.0.1:0', '--count', '1', '-
 SUBSCRIBE = ['subscribe', 'STREAM', 'cam0', '--start', 'latest', '--count', '1', '--to', 'FILE']
 
 
-@pytest.mark.parametrize('arguments', [['check', '--format', 'line', '--output', 'FILE'], ['topo', '--svg', 'FILE'], ['report', 'RESULTS', '-o', 'FILE'],
+@pytest.mark.parametrize('arguments', [['check', '--format', 'line', '--output', 'FILE'], ['dump', '-o', 'FILE'], ['topo', '--svg', 'FILE'], ['report', 'RESULTS', '-o', 'FILE'],
                                        ['get', 'SERVER', 'data', '-o', 'FILE'], TOKEN, SUBSCRIBE], ids=lambda words: words[0])
 def test_output_into_an_open_descriptor_follows_its_earlier_bytes(tmp_path, results, arguments):
     """As after `>> FILE` in a shell.  Not /dev/stdout: a command that replaced it would damage this machine."""
@@ -97,7 +97,7 @@ def test_descriptors_of_the_command_itself_are_no_output():
             assert f'{path}: open: Bad file descriptor' in done.stderr
 
 
-@pytest.mark.parametrize('arguments', [['check', '--format', 'line', '--output', 'FILE'], ['topo', '--svg', 'FILE'], ['report', 'RESULTS', '-o', 'FILE'],
+@pytest.mark.parametrize('arguments', [['check', '--format', 'line', '--output', 'FILE'], ['dump', '-o', 'FILE'], ['topo', '--svg', 'FILE'], ['report', 'RESULTS', '-o', 'FILE'],
                                        ['get', 'SERVER', 'data', '-o', 'FILE'], TOKEN, SUBSCRIBE], ids=lambda words: words[0])
 def test_output_through_a_folder_of_proc_is_an_ordinary_file(tmp_path, results, arguments):
     """A new file is made, and a longer old one keeps no bytes."""

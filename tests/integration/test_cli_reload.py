@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane serve --reload`: the result of a reload, as the exit status of a command."""
 import os
+import signal
 import socket
 import subprocess
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, environment, make_key, run, run_json, serving, wait_until, write
+from cli_support import DEADLINE, PEERLANE, Server, environment, make_key, run, run_json, serving, wait_until, write
 
 
 @pytest.fixture
@@ -73,11 +74,29 @@ def test_a_server_that_cannot_start_leaves_the_pid_file_of_the_running_one(world
     # An earlier server was killed, and its file had more bytes.
     world.pid_file.write_text('1' * 100)
     with serving(world.data, '--key', key, '--pid-file', world.pid_file) as server:
-        second = run('serve', server.address, world.data, '--key', key, '--pid-file', world.pid_file, expect=1)
-        assert '[LISTEN-IN-USE]' in second.stderr
-        assert world.pid_file.read_text() == f'{server.process.pid}\n'
+        # At the address of the running one, and at another.
+        for address in [server.address, '127.0.0.1:0']:
+            second = run('serve', address, world.data, '--key', key, '--pid-file', world.pid_file, expect=1)
+            assert '[PID-FILE-IN-USE]' in second.stderr and f'process {server.process.pid}' in second.stderr
+            assert world.pid_file.read_text() == f'{server.process.pid}\n'
+        assert '[LISTEN-IN-USE]' in run('serve', server.address, world.data, '--key', key, '--pid-file', world.path / 'other', expect=1).stderr
         run('serve', '--reload', world.pid_file)
     assert world.pid_file.read_text() == ''
+
+
+def test_the_pid_file_of_a_killed_server_is_free(world):
+    killed = Server(world.data, '--pid-file', world.pid_file)
+    killed.stop(signal.SIGKILL, expect=-signal.SIGKILL)
+    assert world.pid_file.read_text() == f'{killed.process.pid}\n'
+    with serving(world.data, '--pid-file', world.pid_file) as server:
+        assert world.pid_file.read_text() == f'{server.process.pid}\n'
+    # The number belongs to a process that is no server.
+    world.pid_file.write_text(f'{os.getpid()}\n')
+    with serving(world.data, '--pid-file', world.pid_file) as server:
+        assert world.pid_file.read_text() == f'{server.process.pid}\n'
+    # A device is no file of one server.
+    with serving(world.data, '--pid-file', '/dev/null'), serving(world.data, '--pid-file', '/dev/null'):
+        pass
 
 
 def test_wrong_processes_are_refused(world):

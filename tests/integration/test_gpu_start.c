@@ -10,6 +10,7 @@
 
 #include <peerlane/stream.h>
 
+#include "core/peer.h"
 #include "stream/publisher.h"
 #include "support/cases.h"
 #include "support/environment.h"
@@ -22,6 +23,8 @@
 #define SLOTS 8u
 #define QUEUE 4u
 #define HELD 2u
+/* More than the engines of a context. */
+#define PEERS_MAX 65u
 /* Microseconds. */
 #define MINUTE 60000000u
 
@@ -39,11 +42,13 @@ struct rig {
 	struct pl_error error;
 	pthread_t thread;
 	atomic_bool opened;
-	uint64_t timeout; /* of the opening; 0: AMPLE_TIME */
+	const char *frames; /* memory of the subscriber */
+	uint64_t timeout;   /* of the opening; 0: AMPLE_TIME */
 	int rc;
 };
 
-static void rig_open_slots(struct rig *rig, const struct setting *setting, uint64_t slot_bytes)
+/* Opens a publisher whose ring is in this memory; NULL: of the host. */
+static void rig_open_ring(struct rig *rig, const struct setting *setting, uint64_t slot_bytes, const char *ring)
 {
 	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
 	struct pl_error error;
@@ -54,10 +59,17 @@ static void rig_open_slots(struct rig *rig, const struct setting *setting, uint6
 	gpu_standin_need();
 	memset(rig, 0, sizeof(*rig));
 	environment_open(&rig->environment, setting);
+	rig->frames = "cuda";
+	options.memory = ring;
 	options.slot_bytes = slot_bytes;
 	options.slots = SLOTS;
 	options.subscribers = 1;
 	check_ok(pl_publisher_open(rig->environment.far, "cam0", &options, &rig->publisher, &error), &error);
+}
+
+static void rig_open_slots(struct rig *rig, const struct setting *setting, uint64_t slot_bytes)
+{
+	rig_open_ring(rig, setting, slot_bytes, NULL);
 }
 
 static void rig_open(struct rig *rig, const struct setting *setting)
@@ -72,11 +84,11 @@ static void rig_close(struct rig *rig)
 	environment_close(&rig->environment);
 }
 
-static int open_in_gpu(struct rig *rig, struct pl_subscriber **subscriber, struct pl_error *error)
+static int open_frames(struct rig *rig, struct pl_subscriber **subscriber, struct pl_error *error)
 {
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 
-	options.memory = "cuda";
+	options.memory = rig->frames;
 	options.queue = QUEUE;
 	options.held = HELD;
 	return pl_subscriber_open(rig->environment.near_peer, "cam0", &options,
@@ -87,7 +99,7 @@ static void *open_in_thread(void *argument)
 {
 	struct rig *rig = argument;
 
-	rig->rc = open_in_gpu(rig, &rig->subscriber, &rig->error);
+	rig->rc = open_frames(rig, &rig->subscriber, &rig->error);
 	atomic_store(&rig->opened, true);
 	return NULL;
 }
@@ -186,7 +198,7 @@ static size_t bytes_of_first_copies(const struct setting *setting)
 
 	rig_open_slots(&rig, setting, 2u << 20);
 	copied = gpu_standin.copied();
-	check_ok(open_in_gpu(&rig, &rig.subscriber, &rig.error), &rig.error);
+	check_ok(open_frames(&rig, &rig.subscriber, &rig.error), &rig.error);
 	copied = gpu_standin.copied() - copied;
 	rig_close(&rig);
 	return copied;
@@ -279,7 +291,7 @@ static void copies_take_long(void *argument)
 	check(!rig.subscriber);
 	check_number(count_subscribers(&rig), 0);
 	rig.timeout = 0;
-	check_ok(open_in_gpu(&rig, &rig.subscriber, &rig.error), &rig.error);
+	check_ok(open_frames(&rig, &rig.subscriber, &rig.error), &rig.error);
 	rig_close(&rig);
 }
 
@@ -297,11 +309,92 @@ static void connection_is_lost(void *argument)
 	rig_close(&rig);
 }
 
+/* Connects peers until one has the home engine of the subscriber's. Returns their number; the last one has it. */
+static unsigned connect_beside(struct rig *rig, struct pl_peer **near, struct pl_peer **far)
+{
+	unsigned count = 0;
+
+	do {
+		check(count < PEERS_MAX);
+		connect_pair(&rig->environment, rig->environment.near, rig->environment.listener, &near[count],
+			     &far[count]);
+	} while (near[count++]->home != rig->environment.near_peer->home);
+	return count;
+}
+
+/* Sends a message to a peer. */
+static void exchange_message(struct rig *rig, struct pl_peer *from, struct pl_peer *to)
+{
+	struct pl_operation *send, *receive;
+	struct pl_error error;
+	struct buffer buffer;
+	char text[] = "beside";
+
+	buffer_open(&buffer, rig->environment.far, 4096, PL_ACCESS_ALL);
+	check_ok(pl_receive(to, 1, UINT64_MAX, &(struct pl_buffer){ buffer.region, 0, 4096 }, NULL, &receive, &error),
+		 &error);
+	check_ok(pl_send_copy(from, 1, text, sizeof(text), NULL, &send, &error), &error);
+	complete(&rig->environment, send, NULL);
+	complete(&rig->environment, receive, NULL);
+	check(!memcmp(buffer.bytes, text, sizeof(text)));
+	buffer_close(&buffer);
+}
+
+/* Lets the driver go on from one call of a name to the next. Returns false if the subscriber is open instead. */
+static bool step_to_next_call(struct rig *rig)
+{
+	uint64_t limit = clock_now() + AMPLE_TIME;
+
+	gpu_standin.step();
+	while (!gpu_standin.stalled() && !atomic_load(&rig->opened)) {
+		check(clock_now() < limit);
+		settle(&rig->environment, 1);
+	}
+	return !atomic_load(&rig->opened);
+}
+
+/* While the driver is at any of the first copies, or locks memory for them, other peers of the engine go on. */
+static void others_go_on(void *unused)
+{
+	static const struct {
+		const char *ring, *frames, *call;
+	} openings[] = {
+		{ "cuda", NULL, "cuMemcpyDtoHAsync" },
+		{ NULL, "cuda", "cuMemcpyHtoDAsync" },
+		{ NULL, "cuda", "cuMemHostRegister" },
+	};
+
+	(void)unused;
+	for (unsigned i = 0; i < sizeof(openings) / sizeof(openings[0]); i++) {
+		struct pl_peer *near[PEERS_MAX], *far[PEERS_MAX];
+		struct rig rig;
+		unsigned count;
+
+		rig_open_ring(&rig, &local_threads, SLOT, openings[i].ring);
+		rig.frames = openings[i].frames;
+		/* The messages are of the host. */
+		gpu_kind = NULL;
+		count = connect_beside(&rig, near, far);
+		begin_to_open(&rig, openings[i].call);
+		do
+			exchange_message(&rig, near[count - 1], far[count - 1]);
+		while (step_to_next_call(&rig));
+		end_opening(&rig);
+		check_ok(rig.rc, &rig.error);
+		while (count--) {
+			pl_peer_close(near[count]);
+			pl_peer_close(far[count]);
+		}
+		rig_close(&rig);
+	}
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
 		{ "first calls tcp", first_calls, &tcp_threads, 60 },
 		{ "first calls local", first_calls, &local_threads, 60 },
+		{ "others go on", others_go_on, NULL, 60 },
 		{ "short copies", short_copies, NULL, 60 },
 		{ "place is kept", place_is_kept, &tcp_threads, 30 },
 		{ "publisher ends", publisher_ends, &tcp_threads, 30 },

@@ -39,7 +39,8 @@ void standin_fail(const char *call, unsigned skip, unsigned count, CUresult resu
 
 static char stalled_call[40];
 static unsigned stalled;
-static pthread_cond_t stall_ended = PTHREAD_COND_INITIALIZER;
+static bool passes; /* one stalled call goes on */
+static pthread_cond_t stall_ended = PTHREAD_COND_INITIALIZER, passed = PTHREAD_COND_INITIALIZER;
 
 void standin_stall(const char *call)
 {
@@ -59,14 +60,28 @@ unsigned standin_stalled(void)
 	return calls;
 }
 
+void standin_step(void)
+{
+	pthread_mutex_lock(&standin_lock);
+	passes = stalled > 0;
+	pthread_cond_broadcast(&stall_ended);
+	while (passes)
+		pthread_cond_wait(&passed, &standin_lock);
+	pthread_mutex_unlock(&standin_lock);
+}
+
 /* Waits while calls of this name are stalled. */
 static void stall_call(const char *call)
 {
 	pthread_mutex_lock(&standin_lock);
-	while (!strcmp(stalled_call, call)) {
+	while (!strcmp(stalled_call, call) && !passes) {
 		stalled++;
 		pthread_cond_wait(&stall_ended, &standin_lock);
 		stalled--;
+	}
+	if (passes && !strcmp(stalled_call, call)) {
+		passes = false;
+		pthread_cond_broadcast(&passed);
 	}
 	pthread_mutex_unlock(&standin_lock);
 }

@@ -101,6 +101,8 @@ API void standin_fail(const char *call, unsigned skip, unsigned count, CUresult 
  */
 API void standin_stall(const char *call);
 API unsigned standin_stalled(void);
+/* Lets one call go that waits so, and returns when it has gone. The next ones wait. */
+API void standin_step(void);
 /* Sets the minimum time of a copy in microseconds, also of those that run. */
 API void standin_delay(unsigned microseconds);
 /* Has cuStreamIsCapturing() say that streams are being captured. */

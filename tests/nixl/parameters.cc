@@ -3,7 +3,10 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
+#include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,6 +62,20 @@ static void check_notify(stand_in &agent, stand_in &other, nixl_status_t expecte
 	check(!other.has_notice());
 }
 
+/* Writes the key to a pipe in two parts. The second one comes when the first one has been read. */
+static void write_parts()
+{
+	int fd = open("parts", O_WRONLY), left = 1;
+
+	check(fd >= 0 && write(fd, "a key of ", 9) == 9);
+	while (left) {
+		usleep(1000);
+		check_number(ioctl(fd, FIONREAD, &left), 0);
+	}
+	check_number(write(fd, "20 letters\n", 11), 11);
+	close(fd);
+}
+
 /* The parameter key_file: agents with the same key connect, those with another key or none are refused. */
 void test_keys(void *)
 {
@@ -73,6 +90,12 @@ void test_keys(void *)
 		check_notify(other, two, NIXL_ERR_REMOTE_DISCONNECT);
 		check_notify(none, two, NIXL_ERR_REMOTE_DISCONNECT);
 		check_notify(two, other, NIXL_ERR_REMOTE_DISCONNECT);
+		check_number(mkfifo("parts", 0600), 0);
+		std::thread writer(write_parts);
+		stand_in parts("parts", with("parts"));
+		writer.join();
+		unlink("parts");
+		check_notify(parts, two, NIXL_SUCCESS);
 	}
 	for (const char *bad : { "short", "public", "nowhere" })
 		check(stand_in("bad", with(bad)).engine->getInitErr());

@@ -25,6 +25,7 @@ void gpu_standin_find(void)
 	gpu_driver_find(&gpu_standin.fail, "standin_fail");
 	gpu_driver_find(&gpu_standin.stall, "standin_stall");
 	gpu_driver_find(&gpu_standin.stalled, "standin_stalled");
+	gpu_driver_find(&gpu_standin.step, "standin_step");
 	gpu_driver_find(&gpu_standin.delay, "standin_delay");
 	gpu_driver_find(&gpu_standin.share, "standin_share");
 	gpu_driver_find(&gpu_standin.waited, "standin_waited");

@@ -14,6 +14,7 @@ struct gpu_standin {
 	void (*fail)(const char *call, unsigned skip, unsigned count, int result);
 	void (*stall)(const char *call);
 	unsigned (*stalled)(void);
+	void (*step)(void);
 	void (*delay)(unsigned microseconds);
 	void (*share)(unsigned microseconds);
 	size_t (*waited)(void);

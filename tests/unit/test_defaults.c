@@ -113,16 +113,18 @@ static struct pl_peer *widen_peer(struct pair *pair, unsigned lanes)
 	return pair->environment.near_peer;
 }
 
-static void pair_open_unconnected(struct pair *pair, unsigned lanes)
+/* Both ends have these numbers of lanes; 0: the default, which is 16. */
+static void pair_open_unconnected(struct pair *pair, unsigned near_lanes, unsigned far_lanes)
 {
 	struct scenario_environment *environment = &pair->environment;
 	struct pl_options options = setting_options(&setting);
 
 	cores = 32;
-	options.lanes = lanes;
 	options.workers = 2;
 	*environment = (struct scenario_environment){ .setting = &setting };
+	options.lanes = near_lanes;
 	environment->near = context_open_with(&options);
+	options.lanes = far_lanes;
 	environment->far = context_open_with(&options);
 	environment->listener = listener_open(&setting, environment->far, environment->address);
 	buffer_open(&pair->near, environment->near, LARGE, PL_ACCESS_ALL);
@@ -136,6 +138,16 @@ static void pair_end(struct pair *pair)
 	environment_close(&pair->environment);
 }
 
+/* Closes a peer. Waits until the other end has learned that, and has its place back. */
+static void close_wide_peer(struct pair *pair, struct pl_peer *peer)
+{
+	unsigned before = atomic_load(&pair->environment.far->wide_peers);
+
+	pl_peer_close(peer);
+	while (atomic_load(&pair->environment.far->wide_peers) == before)
+		usleep(1000);
+}
+
 /* A ninth peer has half the lanes, until one of the others is closed. */
 static void of_many_peers(void *unused)
 {
@@ -143,14 +155,14 @@ static void of_many_peers(void *unused)
 	struct pair pair;
 
 	(void)unused;
-	pair_open_unconnected(&pair, 0);
+	pair_open_unconnected(&pair, 0, 0);
 	for (unsigned i = 0; i < TCP_WIDE_PEERS; i++) {
 		struct pl_peer *peer = widen_peer(&pair, 16);
 
 		first = first ? first : peer;
 	}
 	widen_peer(&pair, TCP_LANES_OF_OTHERS);
-	pl_peer_close(first);
+	close_wide_peer(&pair, first);
 	widen_peer(&pair, 16);
 	widen_peer(&pair, TCP_LANES_OF_OTHERS);
 	pair_end(&pair);
@@ -163,7 +175,7 @@ static void of_many_wide_peers(void *unused)
 	struct pair pair;
 
 	(void)unused;
-	pair_open_unconnected(&pair, 0);
+	pair_open_unconnected(&pair, 0, 0);
 	environment = &pair.environment;
 	for (unsigned i = 0; i < TCP_WIDE_PEERS; i++) {
 		connect_peer(&pair);
@@ -176,13 +188,91 @@ static void of_many_wide_peers(void *unused)
 	pair_end(&pair);
 }
 
+/* Connects a peer that opens all lanes. Waits until the acceptor has refused those beyond its limit. */
+static struct pl_peer *refuse_lanes_of_peer(struct pair *pair)
+{
+	struct scenario_environment *environment = &pair->environment;
+	struct pl_event_record records[PL_EVENTS_MAX];
+	struct tcp_endpoint *ends[2];
+	struct pl_peer_info info;
+	struct pl_error error;
+	unsigned refusals = 0;
+	size_t count;
+
+	connect_peer(pair);
+	check_ok(pl_region_prepare(environment->near_peer, pair->near.region, &error), &error);
+	ends[0] = tcp_endpoint_of(environment->near_peer->endpoint);
+	ends[1] = tcp_endpoint_of(environment->far_peer->endpoint);
+	check_number(ends[0]->lanes_requested, tcp_sockets(16));
+	for (unsigned i = 0; i < 2; i++)
+		while (atomic_load(&ends[i]->lanes_up) != tcp_sockets(TCP_LANES_OF_OTHERS) ||
+		       atomic_load(&ends[i]->lanes_open) != tcp_sockets(TCP_LANES_OF_OTHERS))
+			usleep(1000);
+	check_number(tcp_lanes_most(&ends[0]->base), TCP_LANES_OF_OTHERS);
+	/* The initiator does not try the refused lanes again, and one event tells why. */
+	info = peer_information_of(environment->near_peer);
+	check_number(info.lanes, TCP_LANES_OF_OTHERS);
+	check_number(info.lanes_missing, 0);
+	count = pl_event_log_read(&environment->near_peer->events, 0, sizeof(records[0]), records, PL_EVENTS_MAX);
+	for (size_t i = 0; i < count; i++)
+		refusals += records[i].event == PL_EVENT_LANE_LOST && strstr(records[i].text, "takes no more lanes");
+	check_number(refusals, 1);
+	widen_by_write(environment, environment->far_peer, &pair->far, &pair->near, TCP_LANES_OF_OTHERS);
+	return environment->near_peer;
+}
+
+/* An acceptor with the default limits the lanes of clients that ask for all of them. */
+static void of_many_clients(void *unused)
+{
+	struct pl_peer *first = NULL;
+	struct pair pair;
+
+	(void)unused;
+	pair_open_unconnected(&pair, 16, 0);
+	for (unsigned i = 0; i < TCP_WIDE_PEERS; i++) {
+		struct pl_peer *peer = widen_peer(&pair, 16);
+
+		first = first ? first : peer;
+	}
+	check_number(atomic_load(&pair.environment.far->wide_peers), TCP_WIDE_PEERS);
+	refuse_lanes_of_peer(&pair);
+	close_wide_peer(&pair, first);
+	widen_peer(&pair, 16);
+	refuse_lanes_of_peer(&pair);
+	pair_end(&pair);
+}
+
+/* An initiator with the default limits the lanes that acceptors ask it to open. */
+static void of_many_servers(void *unused)
+{
+	struct scenario_environment *environment;
+	struct tcp_endpoint *endpoint;
+	struct pl_error error;
+	struct pair pair;
+
+	(void)unused;
+	pair_open_unconnected(&pair, 0, 16);
+	environment = &pair.environment;
+	for (unsigned i = 0; i < TCP_WIDE_PEERS; i++) {
+		connect_peer(&pair);
+		widen_by_write(environment, environment->far_peer, &pair.far, &pair.near, 16);
+	}
+	connect_peer(&pair);
+	endpoint = tcp_endpoint_of(environment->near_peer->endpoint);
+	check_ok(pl_region_prepare(environment->far_peer, pair.far.region, &error), &error);
+	while (atomic_load(&endpoint->lanes_up) != tcp_sockets(TCP_LANES_OF_OTHERS))
+		usleep(1000);
+	check_number(endpoint->lanes_requested, tcp_sockets(TCP_LANES_OF_OTHERS));
+	pair_end(&pair);
+}
+
 /* A program that asks for a number has it for each peer. */
 static void of_many_peers_as_asked(void *unused)
 {
 	struct pair pair;
 
 	(void)unused;
-	pair_open_unconnected(&pair, 16);
+	pair_open_unconnected(&pair, 16, 16);
 	for (unsigned i = 0; i <= TCP_WIDE_PEERS; i++)
 		widen_peer(&pair, 16);
 	pair_end(&pair);
@@ -194,6 +284,8 @@ static const struct test_case cases[] = {
 	{ "with-manual-progress", with_manual_progress, NULL, 60 },
 	{ "of-many-peers", of_many_peers, NULL, 60 },
 	{ "of-many-wide-peers", of_many_wide_peers, NULL, 60 },
+	{ "of-many-clients", of_many_clients, NULL, 60 },
+	{ "of-many-servers", of_many_servers, NULL, 60 },
 	{ "of-many-peers-as-asked", of_many_peers_as_asked, NULL, 60 },
 };
 

@@ -29,6 +29,8 @@ static size_t call_count;
 static void (*in_call)(void);
 /* Calls that a signal interrupts. */
 static size_t interrupted;
+/* Errno with which all calls fail; 0: they succeed. */
+static int failure;
 
 int fallocate(int fd, int mode, off_t offset, off_t length)
 {
@@ -42,6 +44,10 @@ int fallocate(int fd, int mode, off_t offset, off_t length)
 	if (interrupted > 0) {
 		interrupted--;
 		errno = EINTR;
+		return -1;
+	}
+	if (failure) {
+		errno = failure;
 		return -1;
 	}
 	return 0;
@@ -229,6 +235,41 @@ static void test_shortfall_meanwhile(void **state)
 	assert_string_equal(error.message, "600 MiB of memory are wanted, 356 MiB are available");
 }
 
+/* A failure of fallocate(2) is told with its own reason, and a remedy. */
+static void test_failures(void **state)
+{
+	static const struct {
+		int failure, code;
+		const char *id, *text, *hint;
+	} cases[] = {
+		{ ENOMEM, -ENOMEM, "NO-MEMORY", "there are no 1048576 bytes of memory", "ask for less" },
+		{ ENOSPC, -ENOMEM, "NO-MEMORY", "CommitLimit", "vm.overcommit_memory" },
+		{ EFBIG, -EFBIG, "SYSTEM", "limit of file sizes", "ulimit -f" },
+		{ EPERM, -EPERM, "SYSTEM", "seccomp", "allow fallocate(2)" },
+		{ EACCES, -EACCES, "SYSTEM", "security module", "allow fallocate(2)" },
+		{ EOPNOTSUPP, -EOPNOTSUPP, "SYSTEM", "this kernel", "pl_region_register()" },
+		{ ENOSYS, -ENOSYS, "SYSTEM", "this kernel", "pl_region_register()" },
+		{ EIO, -EIO, "SYSTEM", "Input/output error", "" },
+	};
+	struct pl_context *context;
+	struct pl_region *region;
+	struct pl_error error;
+
+	(void)state;
+	assert_int_equal(pl_open(&context, NULL, &error), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		call_count = 0;
+		failure = cases[i].failure;
+		assert_int_equal(pl_region_allocate(context, MIB, PL_ACCESS_ALL, &region, &error), cases[i].code);
+		failure = 0;
+		assert_string_equal(error.id, cases[i].id);
+		assert_string_equal(error.call, "fallocate");
+		assert_non_null(strstr(error.message, cases[i].text));
+		assert_non_null(strstr(error.hint, cases[i].hint));
+	}
+	pl_close(context);
+}
+
 /* Small allocations read no files. */
 static void test_small(void **state)
 {
@@ -251,6 +292,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_slices, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_signals, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_shortfall_meanwhile, open_root, remove_root),
+		cmocka_unit_test_setup_teardown(test_failures, open_root, remove_root),
 		cmocka_unit_test_setup_teardown(test_small, open_root, remove_root),
 	};
 

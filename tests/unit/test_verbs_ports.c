@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -14,6 +16,18 @@
 #include "support/verbs_host.h"
 
 VERBS_HOST_GETIFADDRS
+
+/* True if messages were lost: the next call of recvfrom(2) says so. */
+static bool overflowed;
+
+ssize_t recvfrom(int fd, void *buffer, size_t length, int flags, struct sockaddr *from, socklen_t *from_length)
+{
+	if (!overflowed)
+		return syscall(SYS_recvfrom, fd, buffer, length, flags, from, from_length);
+	overflowed = false;
+	errno = ENOBUFS;
+	return -1;
+}
 
 /* -- devices that the program names --------------------------------------------------------------- */
 
@@ -398,6 +412,56 @@ static void test_uevent_socket(void **state)
 	verbs_host_close(rig);
 }
 
+/* Lets the socket overflow. Returns true if the first device counts as removed then. */
+static bool is_lost_by_overflow(struct verbs_host_rig *rig, const struct verbs_device *device)
+{
+	atomic_store(&rig->state.stale, false);
+	overflowed = true;
+	assert_true(rig->state.uevents.ready(&rig->state.uevents, EPOLLIN));
+	assert_false(overflowed);
+	assert_true(atomic_load(&rig->state.stale));
+	return atomic_load(&device->gone);
+}
+
+/* A device whose entry in /sys is gone, or belongs to a new device, counts as removed if messages were lost. */
+static void test_uevents_lost(void **state)
+{
+	static const char *const names[] = { "card0", "card1", "card2" };
+	struct verbs_device *devices[PL_ARRAY_SIZE(names)];
+	char folder[] = "/tmp/entries-XXXXXX", new[40];
+	struct verbs_host_rig *rig;
+	unsigned count = 0;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	verbs_host_set(names, 3, 1, IBV_LINK_LAYER_ETHERNET);
+	/* The third one has no entry, as in a sandbox. */
+	for (unsigned i = 0; i < 3; i++)
+		snprintf(verbs_host.devices[i].dev_path, sizeof(verbs_host.devices[i].dev_path), "%s/%u", folder, i);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(mkdir(verbs_host.devices[i].dev_path, 0700), 0);
+	rig = verbs_host_open(NULL);
+	verbs_host_look(rig);
+	pl_list_for_each(at, &rig->state.devices)
+		devices[count++] = pl_list_entry(at, struct verbs_device, link);
+	assert_int_equal(count, 3);
+	verbs_uevents_open(&rig->state);
+	assert_false(is_lost_by_overflow(rig, devices[0]));
+	snprintf(new, sizeof(new), "%s/new", folder);
+	assert_int_equal(mkdir(new, 0700), 0);
+	assert_int_equal(rmdir(devices[0]->verbs->device->dev_path), 0);
+	assert_true(is_lost_by_overflow(rig, devices[0]));
+	assert_true(atomic_load(&rig->state.tend_task.queued));
+	assert_false(atomic_load(&devices[1]->gone));
+	assert_int_equal(rename(new, devices[1]->verbs->device->dev_path), 0);
+	assert_true(is_lost_by_overflow(rig, devices[1]));
+	assert_false(atomic_load(&devices[2]->gone));
+	assert_int_equal(rmdir(devices[1]->verbs->device->dev_path), 0);
+	assert_int_equal(rmdir(folder), 0);
+	verbs_uevents_close(&rig->state);
+	verbs_host_close(rig);
+}
+
 /* Takes a message of the kernel for the device file of the only device. Returns true if the device counts as removed. */
 static bool is_removed_by(const char *message, size_t length)
 {
@@ -449,17 +513,12 @@ static void test_uevents(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_device_lists),
-		cmocka_unit_test(test_reasons),
-		cmocka_unit_test(test_exclusions),
-		cmocka_unit_test(test_exclusion_of_a_port_that_is_down),
-		cmocka_unit_test(test_encryption),
-		cmocka_unit_test(test_looks),
-		cmocka_unit_test(test_removal),
-		cmocka_unit_test(test_long_absence),
-		cmocka_unit_test(test_uevents),
-		cmocka_unit_test(test_uevent_socket),
-		cmocka_unit_test(test_many_ports),
+		cmocka_unit_test(test_device_lists), cmocka_unit_test(test_reasons),
+		cmocka_unit_test(test_exclusions),   cmocka_unit_test(test_exclusion_of_a_port_that_is_down),
+		cmocka_unit_test(test_encryption),   cmocka_unit_test(test_looks),
+		cmocka_unit_test(test_removal),      cmocka_unit_test(test_long_absence),
+		cmocka_unit_test(test_uevents),      cmocka_unit_test(test_uevent_socket),
+		cmocka_unit_test(test_uevents_lost), cmocka_unit_test(test_many_ports),
 	};
 
 	return cmocka_run_group_tests_name("verbs ports", tests, NULL, NULL);

@@ -32,6 +32,7 @@ static struct {
 	struct ibv_send_wr bind;
 	unsigned binds;
 	bool full;      /* the queue pair takes no bind request */
+	int refusal;    /* errno of ibv_alloc_mw(); 0: windows can be made */
 	bool read_only; /* the process cannot write its memory */
 } card;
 
@@ -97,8 +98,12 @@ static int deregister(struct ibv_mr *mr)
 
 static struct ibv_mw *alloc_window(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	struct ibv_mw *mw = calloc(1, sizeof(*mw));
+	struct ibv_mw *mw = card.refusal ? NULL : calloc(1, sizeof(*mw));
 
+	if (card.refusal) {
+		errno = card.refusal;
+		return NULL;
+	}
 	assert_non_null(mw);
 	assert_int_equal(type, IBV_MW_TYPE_2);
 	mw->context = pd->context;
@@ -398,15 +403,22 @@ static void test_end_while_registering(void **state)
 
 /* -- answers that wait for windows ---------------------------------------------------------------- */
 
-/* Exports the first grant, and holds the answer to its import. */
-static bool hold_first(struct rig *rig)
+/* Exports a grant, and holds the answer to its import. */
+static bool hold_grant(struct rig *rig, unsigned number)
 {
 	struct pl_imported answer = { .status = PL_WIRE_OK };
-	int length = verbs_export_key(&rig->endpoint.base, &rig->grants[0], &rig->keys[0], answer.key);
+	int length;
 
+	rig->keys[number].grant = &rig->grants[number];
+	length = verbs_export_key(&rig->endpoint.base, &rig->grants[number], &rig->keys[number], answer.key);
 	assert_true(length > 0);
 	answer.key_length = (uint16_t)length;
 	return verbs_hold_answer(&rig->endpoint.base, &answer);
+}
+
+static bool hold_first(struct rig *rig)
+{
+	return hold_grant(rig, 0);
 }
 
 static struct verbs_work *posted_bind(struct rig *rig)
@@ -416,6 +428,18 @@ static struct verbs_work *posted_bind(struct rig *rig)
 	assert_int_equal(rig->endpoint.rails[0].posted_count, 1);
 	assert_int_equal(work->kind, VERBS_BIND);
 	return work;
+}
+
+/* The device has bound the window, or could not. */
+static void end_bind(struct rig *rig, bool done)
+{
+	struct verbs_work *work = posted_bind(rig);
+
+	if (done)
+		verbs_mw_work_done(work);
+	else
+		verbs_bind_failed(&rig->endpoint.rails[0], work);
+	verbs_work_free(&rig->endpoint, verbs_take_posted(&rig->endpoint.rails[0]));
 }
 
 static void test_held_answer(void **state)
@@ -456,8 +480,74 @@ static void test_answers_at_once(void **state)
 	hold_first(rig);
 	assert_int_equal(card.windows, 0);
 	assert_int_equal(rig->endpoint.questions, 0);
-	assert_false(atomic_load(&rig->device.windows));
-	expect_granted(rig, "or no more");
+	assert_true(atomic_load(&rig->device.windows));
+	expect_granted(rig, "lack room now");
+	rig_free(rig);
+}
+
+/* Imports a grant while ibv_alloc_mw() fails, and then the next one. Returns true if that one has a window. */
+static bool next_is_bound(int refusal)
+{
+	struct rig *rig = rig_new(NULL);
+	bool bound;
+
+	card.refusal = refusal;
+	hold_grant(rig, 0);
+	assert_int_equal(card.binds, 0);
+	/* The region's registration, and one of the grant. */
+	assert_int_equal(card.registrations, 2);
+	card.refusal = 0;
+	hold_grant(rig, 1);
+	bound = card.binds == 1;
+	if (bound)
+		end_bind(rig, true);
+	rig_free(rig);
+	return bound;
+}
+
+/* Only a device that knows no windows loses them all: others may lack room for a moment. */
+static void test_refused_windows(void **state)
+{
+	(void)state;
+	assert_true(next_is_bound(ENOMEM));
+	assert_true(next_is_bound(EAGAIN));
+	assert_false(next_is_bound(EOPNOTSUPP));
+	assert_false(next_is_bound(ENOSYS));
+	assert_false(next_is_bound(EINVAL));
+}
+
+/* A key whose bind request failed gets a registration; a device on which several fail in turn has no windows. */
+static void test_failed_binds(void **state)
+{
+	struct rig *rig = rig_new(NULL);
+
+	(void)state;
+	hold_grant(rig, 0);
+	end_bind(rig, false);
+	/* Over the next connection. */
+	rig->endpoint.rails[0].generation++;
+	hold_grant(rig, 0);
+	assert_int_equal(card.binds, 1);
+	assert_int_equal(card.registrations, 2);
+	for (unsigned i = 1; i < 4; i++) {
+		hold_grant(rig, i);
+		end_bind(rig, false);
+	}
+	assert_true(card.binds == 4 && !atomic_load(&rig->device.windows));
+	rig_free(rig);
+}
+
+/* A bind request that is done shows that the device has windows. */
+static void test_binds_between(void **state)
+{
+	struct rig *rig = rig_new(NULL);
+
+	(void)state;
+	for (unsigned i = 0; i < 8; i++) {
+		hold_grant(rig, i);
+		end_bind(rig, i == 3);
+	}
+	assert_true(card.binds == 8 && !atomic_load(&rig->device.windows));
 	rig_free(rig);
 }
 
@@ -517,6 +607,9 @@ int main(void)
 		cmocka_unit_test(test_end_while_registering),
 		cmocka_unit_test(test_held_answer),
 		cmocka_unit_test(test_answers_at_once),
+		cmocka_unit_test(test_refused_windows),
+		cmocka_unit_test(test_failed_binds),
+		cmocka_unit_test(test_binds_between),
 		cmocka_unit_test(test_bound_key),
 	};
 

@@ -201,7 +201,7 @@ static struct json_object *parse_command_output(int fd)
 	size_t length = 0;
 	ssize_t got = 0;
 
-	while (text && length < OUTPUT_MAX - 1 && (got = read(fd, text + length, OUTPUT_MAX - 1 - length)) > 0)
+	while (text && length < OUTPUT_MAX - 1 && (got = cli_read(fd, text + length, OUTPUT_MAX - 1 - length)) > 0)
 		length += (size_t)got;
 	if (text && length > 0 && got == 0) {
 		text[length] = '\0';
@@ -224,8 +224,8 @@ static void attach_command_output(struct json_object *object, const char *name, 
 	if (pid)
 		output = parse_command_output(pipes[0]);
 	close(pipes[0]);
-	if (pid)
-		waitpid(pid, NULL, 0);
+	while (pid && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
 	if (output)
 		cli_json_add(object, name, output);
 }

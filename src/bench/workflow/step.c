@@ -62,7 +62,7 @@ static int wait_for_arrival(struct workflow_run *run, struct workflow_connection
 
 	while (rc >= 0 && arrivals->seen[frame_slot(run, number)] != number + 1) {
 		rc = poll_connection(run, connection, arrivals, error);
-		if (rc != 0 || poll(&ready, 1, WORKFLOW_POLL_MS) != 0)
+		if (rc != 0 || poll(&ready, 1, WORKFLOW_POLL_MS) > 0)
 			continue;
 		pl_peer_query(connection->peer, &info);
 		if (!info.connected)

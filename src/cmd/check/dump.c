@@ -2,6 +2,7 @@
 /* `peerlane dump`: runs the checks and reads the topology through a recorder, and archives the recorded files. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cmd/check/routes.h"
 #include "diag/check/check.h"
@@ -134,6 +135,27 @@ static int capture_machine(struct pl_snapshot *snapshot, struct pl_sysroot *reco
 	return rc;
 }
 
+static int write_dump_file(FILE *file, const void *snapshot)
+{
+	return pl_archive_write(snapshot, file);
+}
+
+/* Writes the dump to standard output, a pipe, a device or an open descriptor, or replaces a file by it. */
+static int write_dump(const struct dump *dump, const struct pl_snapshot *snapshot, struct pl_error *error)
+{
+	mode_t mask = umask(0);
+	int rc;
+
+	umask(mask);
+	if (!strcmp(dump->output, "-"))
+		rc = pl_archive_write(snapshot, stdout);
+	else
+		rc = cli_replace_file_by(dump->output, write_dump_file, snapshot, 0666 & ~mask);
+	return rc < 0 ? cli_fail(error, rc, "DUMP-WRITE", dump->output, "choose another file with --output",
+				 "the dump cannot be written: %s", strerror(-rc))
+		      : 0;
+}
+
 static void print_dump_contents(const struct dump *dump, const struct pl_snapshot *snapshot)
 {
 	struct json_object *object;
@@ -170,8 +192,7 @@ int pl_cli_dump(int argc, char **argv)
 	if (rc == 0)
 		filtered = pl_privacy_snapshot(privacy, snapshot);
 	if (rc == 0)
-		rc = filtered ? pl_archive_write(filtered, dump.output, &error)
-			      : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
+		rc = filtered ? write_dump(&dump, filtered, &error) : cli_fail_errno(&error, -ENOMEM, "malloc", NULL);
 	if (rc == 0)
 		print_dump_contents(&dump, filtered);
 	pl_sysroot_close(recorder);

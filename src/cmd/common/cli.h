@@ -219,6 +219,10 @@ int cli_write_stream(int fd, const void *bytes, uint64_t length, uint64_t *count
  * or the error of read(2).
  */
 int cli_read_all(int fd, size_t limit, char **text, size_t *length);
+/* Does read(2), again after a signal.  Returns the bytes, 0 at the end, or a negative errno. */
+ssize_t cli_read(int fd, void *bytes, size_t size);
+/* Does the same once bytes are there, within the time from now, which no signal extends.  -ETIMEDOUT at its end. */
+ssize_t cli_read_within(int fd, void *bytes, size_t size, uint64_t nanoseconds);
 
 /* Raises the limit of descriptors to 65536, as far as the process may (descriptor_limit.c). */
 void cli_raise_descriptor_limit(void);

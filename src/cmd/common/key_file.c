@@ -72,12 +72,11 @@ int cli_read_key_file(const char *path, uint8_t *key, struct pl_error *error)
 		close(fd);
 		return rc;
 	}
-	while ((got = read(fd, key + length, (size_t)(CLI_KEY_MAX + 1 - length))) > 0)
+	while ((got = cli_read(fd, key + length, (size_t)(CLI_KEY_MAX + 1 - length))) > 0)
 		length += (int)got;
-	rc = errno;
 	close(fd);
 	if (got < 0)
-		return cli_fail_errno(error, -rc, "read", path);
+		return cli_fail_errno(error, (int)got, "read", path);
 	if (length > 0 && key[length - 1] == '\n')
 		length--;
 	if (length < CLI_KEY_MIN || length > CLI_KEY_MAX)

@@ -69,6 +69,9 @@ int cli_file_close(FILE *file, const char *path, int status, struct pl_error *er
  * Returns 0 or a negative errno; the old file stays then.
  */
 int cli_replace_file(const char *path, const char *text, unsigned mode);
+/* Does the same with what a function writes, which returns 0 or a negative errno. */
+int cli_replace_file_by(const char *path, int (*write)(FILE *file, const void *argument), const void *argument,
+			unsigned mode);
 
 /* Returns "direct", "staged" or "none". */
 const char *cli_route_name(enum pl_route route);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -6,6 +7,32 @@
 #include "cmd/common/cli.h"
 
 #define FIRST_ROOM 65536u /* of a pipe, which has no size */
+
+ssize_t cli_read(int fd, void *bytes, size_t size)
+{
+	ssize_t got;
+
+	do {
+		got = read(fd, bytes, size);
+	} while (got < 0 && errno == EINTR);
+	return got < 0 ? -errno : got;
+}
+
+ssize_t cli_read_within(int fd, void *bytes, size_t size, uint64_t nanoseconds)
+{
+	uint64_t deadline = cli_now() + nanoseconds, now;
+	struct pollfd ready = { .fd = fd, .events = POLLIN };
+
+	while ((now = cli_now()) < deadline) {
+		int count = poll(&ready, 1, (int)((deadline - now + CLI_NS_PER_MS - 1) / CLI_NS_PER_MS));
+
+		if (count > 0)
+			return cli_read(fd, bytes, size);
+		if (count < 0 && errno != EINTR)
+			return -errno;
+	}
+	return -ETIMEDOUT;
+}
 
 static int read_into_room(int fd, size_t limit, size_t room, char **text, size_t *length)
 {
@@ -21,12 +48,10 @@ static int read_into_room(int fd, size_t limit, size_t room, char **text, size_t
 				return -ENOMEM;
 			*text = grown;
 		}
-		got = read(fd, *text + *length, room - 1 - *length);
-		if (got == 0)
-			return 0;
-		if (got < 0 && errno != EINTR)
-			return -errno;
-		*length += got > 0 ? (size_t)got : 0;
+		got = cli_read(fd, *text + *length, room - 1 - *length);
+		if (got <= 0)
+			return (int)got;
+		*length += (size_t)got;
 		if (*length > limit)
 			return -EFBIG;
 	}

@@ -8,8 +8,15 @@
 
 #include "cmd/common/output.h"
 
-static int write_lines(FILE *file, const char *text)
+/* Content of a file to come. */
+struct content {
+	int (*write)(FILE *file, const void *argument);
+	const void *argument;
+};
+
+static int write_lines(FILE *file, const void *argument)
 {
+	const char *text = argument;
 	size_t length = strlen(text);
 	bool ends = length && text[length - 1] == '\n';
 
@@ -19,11 +26,11 @@ static int write_lines(FILE *file, const char *text)
 }
 
 /* Writes into an open descriptor, a pipe or a device, which no file can replace. */
-static int write_stream(const char *path, const char *text)
+static int write_stream(const char *path, const struct content *content)
 {
 	struct pl_error error;
 	FILE *file = cli_file_open(path, &error);
-	int rc = file ? write_lines(file, text) : error.code;
+	int rc = file ? content->write(file, content->argument) : error.code;
 
 	if (file && fclose(file) && rc == 0)
 		rc = -errno;
@@ -31,7 +38,7 @@ static int write_stream(const char *path, const char *text)
 }
 
 /* Replaces the file at a path that is no symbolic link. */
-static int replace_regular_file(const char *path, const char *text, unsigned mode)
+static int replace_regular_file(const char *path, const struct content *content, unsigned mode)
 {
 	char *name = NULL;
 	FILE *file;
@@ -50,7 +57,9 @@ static int replace_regular_file(const char *path, const char *text, unsigned mod
 		free(name);
 		return rc;
 	}
-	rc = write_lines(file, text);
+	rc = content->write(file, content->argument);
+	if (rc == 0 && fflush(file))
+		rc = -errno;
 	if (rc == 0 && (fchmod(fd, (mode_t)mode) < 0 || fsync(fd) < 0))
 		rc = -errno;
 	if (fclose(file) && rc == 0)
@@ -73,7 +82,7 @@ static void remove_empty_file(const char *path)
 }
 
 /* Replaces the file that a symbolic link leads to.  A link that leads nowhere gets a new file, as a shell makes it. */
-static int replace_link_target(const char *path, const char *text, unsigned mode)
+static int replace_link_target(const char *path, const struct content *content, unsigned mode)
 {
 	char *target = cli_link_target(path);
 	bool made = false;
@@ -89,20 +98,27 @@ static int replace_link_target(const char *path, const char *text, unsigned mode
 	}
 	if (!target)
 		return -errno;
-	rc = replace_regular_file(target, text, mode);
+	rc = replace_regular_file(target, content, mode);
 	if (rc < 0 && made)
 		remove_empty_file(target);
 	free(target);
 	return rc;
 }
 
-int cli_replace_file(const char *path, const char *text, unsigned mode)
+int cli_replace_file_by(const char *path, int (*write)(FILE *file, const void *argument), const void *argument,
+			unsigned mode)
 {
+	const struct content content = { write, argument };
 	struct stat status;
 
 	if (cli_path_is_special(path) || (stat(path, &status) == 0 && !S_ISREG(status.st_mode)))
-		return write_stream(path, text);
+		return write_stream(path, &content);
 	if (lstat(path, &status) == 0 && S_ISLNK(status.st_mode))
-		return replace_link_target(path, text, mode);
-	return replace_regular_file(path, text, mode);
+		return replace_link_target(path, &content, mode);
+	return replace_regular_file(path, &content, mode);
+}
+
+int cli_replace_file(const char *path, const char *text, unsigned mode)
+{
+	return cli_replace_file_by(path, write_lines, text, mode);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cmd/common/spawn.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define START_MS 20000
+#define START_TIME (20 * CLI_NS_PER_S)
 #define STOP_MS 3000
 #define KEY_BYTES 32
 #define ARGUMENTS_MAX 64
@@ -81,14 +80,12 @@ static void exec_peerlane_server(const char *const *given, const struct cli_opti
 /* Reads the one line that the child writes to its --announce descriptor. */
 static int read_announced_address(struct cli_child *child, int fd, struct pl_error *error)
 {
-	struct pollfd ready = { .fd = fd, .events = POLLIN };
 	size_t length = 0;
 
 	while (length < sizeof(child->address) - 1) {
-		ssize_t got = 0;
+		ssize_t got =
+			cli_read_within(fd, child->address + length, sizeof(child->address) - 1 - length, START_TIME);
 
-		if (poll(&ready, 1, START_MS) > 0)
-			got = read(fd, child->address + length, sizeof(child->address) - 1 - length);
 		if (got <= 0)
 			break;
 		length += (size_t)got;
@@ -144,7 +141,8 @@ void cli_child_stop(struct cli_child *child)
 	}
 	if (ended == 0) {
 		kill(child->pid, SIGKILL);
-		waitpid(child->pid, NULL, 0);
+		while (waitpid(child->pid, NULL, 0) < 0 && errno == EINTR)
+			;
 	}
 	child->pid = 0;
 }

@@ -21,7 +21,7 @@ int cli_write_stream(int fd, const void *bytes, uint64_t length, uint64_t *count
 
 		if (cli_signal_pending())
 			return -EINTR;
-		if (poll(&writable, 1, LOOK_MS) == 0)
+		if (poll(&writable, 1, LOOK_MS) <= 0)
 			continue;
 		written = write(fd, from + *count, rest < PIPE_BYTES ? rest : PIPE_BYTES);
 		if (written < 0 && errno != EAGAIN && errno != EINTR)

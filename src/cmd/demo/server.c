@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Server process of the demonstration. */
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +11,8 @@
 #include "cmd/common/spawn.h"
 #include "cmd/demo/demo.h"
 
-#define START_MS 20000
-#define STOP_MS 10000
+#define START_TIME (20 * CLI_NS_PER_S)
+#define STOP_TIME (10 * CLI_NS_PER_S)
 /* Time limit in case the server is not stopped; the demonstration takes seconds. */
 #define LIFE_SECONDS "600"
 
@@ -89,14 +88,11 @@ static int spawn_demo_server(struct demo_server *server, const struct cli_option
 /* Reads the address from the first line of the server's output. */
 static int read_server_address(struct demo_server *server, struct pl_error *error)
 {
-	struct pollfd ready = { .fd = server->output, .events = POLLIN };
 	char line[128] = "";
 	size_t length = 0;
 
 	while (length < sizeof(line) - 1 && !strchr(line, '\n')) {
-		ssize_t got = poll(&ready, 1, START_MS) > 0
-				      ? read(server->output, line + length, sizeof(line) - 1 - length)
-				      : 0;
+		ssize_t got = cli_read_within(server->output, line + length, sizeof(line) - 1 - length, START_TIME);
 
 		if (got <= 0)
 			return cli_fail(error, -EIO, "DEMO-SERVER", "peerlane serve", NULL,
@@ -129,18 +125,19 @@ int demo_server_start(struct demo_server *server, struct cli_options *options, c
  */
 static bool terminate_demo_server(struct demo_server *server)
 {
-	struct pollfd ready = { .fd = server->output, .events = POLLIN };
 	char output[256];
-	int status;
+	ssize_t got;
+	int status = -1;
 
 	kill(server->pid, SIGTERM);
-	while (poll(&ready, 1, STOP_MS) > 0 && read(server->output, output, sizeof(output)) > 0)
-		continue;
-	if (waitpid(server->pid, &status, WNOHANG) == 0) {
-		if (!(ready.revents & POLLHUP))
-			kill(server->pid, SIGKILL);
-		waitpid(server->pid, &status, 0);
-	}
+	do {
+		got = cli_read_within(server->output, output, sizeof(output), STOP_TIME);
+	} while (got > 0);
+	/* A server that has closed its output ends by itself. */
+	if (got < 0)
+		kill(server->pid, SIGKILL);
+	while (waitpid(server->pid, &status, 0) < 0 && errno == EINTR)
+		;
 	return WIFEXITED(status) && WEXITSTATUS(status) == CLI_OK;
 }
 

@@ -124,10 +124,10 @@ static int read_token_text(int fd, const char *path, struct stream_token_bytes *
 	ssize_t got;
 	int rc = 0;
 
-	while ((got = read(fd, text + length, sizeof(text) - length)) > 0)
+	while ((got = cli_read(fd, text + length, sizeof(text) - length)) > 0)
 		length += (size_t)got;
 	if (got < 0)
-		rc = cli_fail_errno(error, -errno, "read", path);
+		rc = cli_fail_errno(error, (int)got, "read", path);
 	else if (length == sizeof(text) || parse_token_text(text, length, token) < 0)
 		rc = cli_fail(error, -EINVAL, "TOKEN-FILE", path,
 			      "copy the file that `peerlane publish --share FILE` wrote",

@@ -2,7 +2,6 @@
 #include "cmd/transfer/audit_format.h"
 
 #include <ctype.h>
-#include <endian.h>
 #include <string.h>
 #include <time.h>
 
@@ -49,12 +48,11 @@ static bool is_hidden_character(unsigned code)
 }
 
 /*
- * Appends a quoted value as UTF-8, in the form of a JSON string.  Hidden characters are escaped, as are bytes that are not
- * UTF-8: a byte FF becomes \u00ff.
+ * Appends a value as UTF-8, in the form of a JSON string without its quotes.  Hidden characters are escaped, as are bytes that
+ * are not UTF-8: a byte FF becomes \u00ff.
  */
-static void append_quoted(struct audit_line *line, const char *value)
+static void append_escaped(struct audit_line *line, const char *value)
 {
-	append_text(line, "\"", 1);
 	while (*value) {
 		size_t size = cli_utf8_character(value);
 		unsigned code = size ? decode_utf8(value, size) : (unsigned char)*value;
@@ -68,13 +66,18 @@ static void append_quoted(struct audit_line *line, const char *value)
 		append_text(line, *escaped ? escaped : value, *escaped ? strlen(escaped) : size);
 		value += size;
 	}
+}
+
+static void append_quoted(struct audit_line *line, const char *value)
+{
+	append_text(line, "\"", 1);
+	append_escaped(line, value);
 	append_text(line, "\"", 1);
 }
 
-/* Field of journald: KEY=value, or for a value with newlines KEY, its length in 8 bytes, and the value. */
+/* Field of journald: KEY=value.  No value has a newline, and no field its form for values that have. */
 static void append_journal_field(struct audit_line *line, const char *key, const char *value)
 {
-	uint64_t length = htole64(strlen(value));
 	char name[64];
 	size_t used = 0;
 
@@ -82,13 +85,8 @@ static void append_journal_field(struct audit_line *line, const char *key, const
 		name[used] = (char)toupper((unsigned char)key[used]);
 	append_text(line, "PEERLANE_", 9);
 	append_text(line, name, used);
-	if (strchr(value, '\n')) {
-		append_text(line, "\n", 1);
-		append_text(line, (const char *)&length, sizeof(length));
-	} else {
-		append_text(line, "=", 1);
-	}
-	append_text(line, value, strlen(value));
+	append_text(line, "=", 1);
+	append_escaped(line, value);
 	append_text(line, "\n", 1);
 }
 
@@ -144,14 +142,15 @@ static void append_time(struct audit_line *line)
 /* Fields that journald knows by name. */
 static void append_journal_head(struct audit_line *line, const struct audit_event *event)
 {
-	char text[512];
-	int length = snprintf(text, sizeof(text), "SYSLOG_IDENTIFIER=peerlane\nPRIORITY=%d\nMESSAGE=%s %s%s%s\n",
-			      event->priority, event->event,
-			      event->identity ? event->identity->address : "",
-			      event->identity && event->identity->fingerprint[0] ? " " : "",
-			      event->identity ? event->identity->fingerprint : "");
+	char head[64], message[448];
 
-	append_text(line, text, (size_t)CLI_MIN(length, (int)sizeof(text) - 1));
+	snprintf(head, sizeof(head), "SYSLOG_IDENTIFIER=peerlane\nPRIORITY=%d\nMESSAGE=", event->priority);
+	snprintf(message, sizeof(message), "%s %s%s%s", event->event, event->identity ? event->identity->address : "",
+		 event->identity && event->identity->fingerprint[0] ? " " : "",
+		 event->identity ? event->identity->fingerprint : "");
+	append_text(line, head, strlen(head));
+	append_escaped(line, message);
+	append_text(line, "\n", 1);
 }
 
 size_t audit_format(enum audit_format format, const struct audit_event *event, uint64_t sequence, uint64_t dropped,

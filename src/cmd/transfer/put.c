@@ -379,13 +379,13 @@ static int spool_standard_input(struct put *put, struct pl_error *error)
 	put->input = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (put->input < 0)
 		return cli_fail_errno(error, -errno, "open", folder);
-	while ((got = read(STDIN_FILENO, piece, sizeof(piece))) > 0) {
+	while ((got = cli_read(STDIN_FILENO, piece, sizeof(piece))) > 0) {
 		ssize_t written = write(put->input, piece, (size_t)got);
 
 		if (written != got)
 			return cli_fail_errno(error, written < 0 ? -errno : -ENOSPC, "write", folder);
 	}
-	return got < 0 ? cli_fail_errno(error, -errno, "read", "standard input") : 0;
+	return got < 0 ? cli_fail_errno(error, (int)got, "read", "standard input") : 0;
 }
 
 static bool is_folder(const char *path)

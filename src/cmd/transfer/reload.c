@@ -8,7 +8,6 @@
  */
 #include <ctype.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,7 +18,7 @@
 #include "cmd/transfer/serve.h"
 
 #define ANSWER_MAX (1 + sizeof(struct pl_error))
-#define ANSWER_MS 30000
+#define ANSWER_SECONDS 30
 #define BACKLOG 8
 
 /* Fills the address of a server.  Returns its length. */
@@ -165,22 +164,19 @@ static int decode_reload_answer(const char *answer, size_t length, struct pl_err
 
 int reload_request(const char *text, struct pl_error *error)
 {
-	struct pollfd answered = { .events = POLLIN };
 	char answer[ANSWER_MAX];
-	ssize_t length = 0;
 	pid_t process = 0;
+	ssize_t length;
 	int rc = find_server_process(text, &process, error);
 
 	if (rc == 0)
 		rc = connect_to_server(text, process, error);
 	if (rc < 0)
 		return rc;
-	answered.fd = rc;
-	if (poll(&answered, 1, ANSWER_MS) == 0)
-		rc = cli_fail(error, -ETIMEDOUT, "RELOAD-NO-ANSWER", text, "read the messages of the server",
-			      "the server did not answer within %d s", ANSWER_MS / 1000);
-	else
-		length = recv(answered.fd, answer, sizeof(answer), 0);
-	close(answered.fd);
-	return rc < 0 ? rc : decode_reload_answer(answer, length > 0 ? (size_t)length : 0, error);
+	length = cli_read_within(rc, answer, sizeof(answer), ANSWER_SECONDS * CLI_NS_PER_S);
+	close(rc);
+	if (length == -ETIMEDOUT)
+		return cli_fail(error, -ETIMEDOUT, "RELOAD-NO-ANSWER", text, "read the messages of the server",
+				"the server did not answer within %d s", ANSWER_SECONDS);
+	return decode_reload_answer(answer, length > 0 ? (size_t)length : 0, error);
 }

@@ -5,8 +5,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/common/output.h"
@@ -74,6 +76,38 @@ static bool has_open_terminal(void)
 	return isatty(STDIN_FILENO) || isatty(STDOUT_FILENO) || isatty(STDERR_FILENO);
 }
 
+static int fail_pid_file_in_use(const struct serve *serve, struct pl_error *error)
+{
+	int fd = open(serve->pid_file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	char text[32] = "";
+
+	if (fd >= 0 && cli_read(fd, text, sizeof(text) - 1) < 0)
+		text[0] = '\0';
+	if (fd >= 0)
+		close(fd);
+	text[strcspn(text, "\n")] = '\0';
+	return cli_fail(error, -EBUSY, "PID-FILE-IN-USE", serve->pid_file,
+			"give each server a file of its own, or stop the other one",
+			"another running server uses the file%s%s", text[0] ? ": process " : "", text);
+}
+
+/*
+ * The lock of a file ends with its server, however that ends.  So a file with the number of a process that was killed does
+ * not count, even if another process has that number now.
+ */
+static int lock_pid_file(const struct serve *serve, struct pl_error *error)
+{
+	struct stat status;
+
+	/* All processes share a device. */
+	if (fstat(serve->pid_fd, &status) < 0 || !S_ISREG(status.st_mode))
+		return 0;
+	if (flock(serve->pid_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		return fail_pid_file_in_use(serve, error);
+	/* A file system may have no locks. */
+	return 0;
+}
+
 /*
  * Opens the file before the sandbox closes its folder.  Its content stays until this server listens: it can be that of
  * a running server, beside which this one cannot start.
@@ -83,7 +117,7 @@ static int open_pid_file(struct serve *serve, struct pl_error *error)
 	if (!serve->pid_file)
 		return 0;
 	serve->pid_fd = open(serve->pid_file, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
-	return serve->pid_fd < 0 ? cli_fail_errno(error, -errno, "open", serve->pid_file) : 0;
+	return serve->pid_fd < 0 ? cli_fail_errno(error, -errno, "open", serve->pid_file) : lock_pid_file(serve, error);
 }
 
 static int write_pid_file(struct serve *serve, struct pl_error *error)

@@ -129,7 +129,7 @@ static void write_end(struct writer *writer)
 	write_bytes(writer, end, sizeof(end));
 }
 
-static int write_archive(const struct pl_snapshot *snapshot, FILE *file)
+int pl_archive_write(const struct pl_snapshot *snapshot, FILE *file)
 {
 	XXH64_state_t digest;
 	struct writer writer = { .file = file, .digest = &digest };
@@ -141,69 +141,6 @@ static int write_archive(const struct pl_snapshot *snapshot, FILE *file)
 	if (fflush(file) == 0 && !ferror(file))
 		return 0;
 	return errno ? -errno : -EIO;
-}
-
-/* Writes into a file beside the path, which gets its name when it is complete. */
-static int write_beside(const struct pl_snapshot *snapshot, const char *path, const char **call)
-{
-	char *name = NULL;
-	mode_t mask = umask(0);
-	FILE *file;
-	int fd, rc;
-
-	umask(mask);
-	*call = "open";
-	if (asprintf(&name, "%s.XXXXXX", path) < 0)
-		return -ENOMEM;
-	fd = mkostemp(name, O_CLOEXEC);
-	file = fd < 0 ? NULL : fdopen(fd, "w");
-	if (!file) {
-		rc = -errno;
-		if (fd >= 0) {
-			close(fd);
-			unlink(name);
-		}
-		free(name);
-		return rc;
-	}
-	*call = "write";
-	rc = write_archive(snapshot, file);
-	if (rc == 0 && (fchmod(fd, 0666 & ~mask) < 0 || fsync(fd) < 0))
-		rc = -errno;
-	if (fclose(file) && rc == 0)
-		rc = -errno;
-	if (rc == 0 && rename(name, path) < 0)
-		rc = -errno;
-	if (rc < 0)
-		unlink(name);
-	free(name);
-	return rc;
-}
-
-/* Writes to standard output, or into a pipe or device. */
-static int write_stream(const struct pl_snapshot *snapshot, const char *path, const char **call)
-{
-	FILE *file = strcmp(path, "-") ? fopen(path, "we") : stdout;
-	int rc;
-
-	*call = "open";
-	if (!file)
-		return -errno;
-	*call = "write";
-	rc = write_archive(snapshot, file);
-	if (file != stdout && fclose(file) && rc == 0)
-		rc = -errno;
-	return rc;
-}
-
-int pl_archive_write(const struct pl_snapshot *snapshot, const char *path, struct pl_error *error)
-{
-	struct stat status;
-	const char *call;
-	bool stream = !strcmp(path, "-") || (lstat(path, &status) == 0 && !S_ISREG(status.st_mode));
-	int rc = stream ? write_stream(snapshot, path, &call) : write_beside(snapshot, path, &call);
-
-	return rc < 0 ? pl_fail_errno(error, rc, "DUMP-WRITE", call, path) : 0;
 }
 
 /* -- reading --------------------------------------------------------------------------------------- */

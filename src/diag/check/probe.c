@@ -107,13 +107,13 @@ static void listen_to(struct child *children, size_t count, uint64_t deadline)
 	struct pollfd polls[PL_PROBES_MAX];
 	bool open = true;
 
-	while (open && pl_now() < deadline) {
+	for (uint64_t now; open && (now = pl_now()) < deadline;) {
 		open = false;
 		for (size_t i = 0; i < count; i++) {
 			polls[i] = (struct pollfd){ .fd = children[i].fd, .events = POLLIN };
 			open = open || children[i].fd >= 0;
 		}
-		if (!open || poll(polls, count, (int)((deadline - pl_now()) / PL_NS_PER_MS) + 1) < 0)
+		if (!open || poll(polls, count, (int)((deadline - now) / PL_NS_PER_MS) + 1) < 0)
 			continue;
 		for (size_t i = 0; i < count; i++)
 			if (children[i].fd >= 0 && polls[i].revents)

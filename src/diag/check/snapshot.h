@@ -6,6 +6,8 @@
 #ifndef PL_DIAG_CHECK_SNAPSHOT_H
 #define PL_DIAG_CHECK_SNAPSHOT_H
 
+#include <stdio.h>
+
 #include "topology/sysroot.h"
 
 #define PL_SNAPSHOT_FILE_MAX (4u << 20)
@@ -52,11 +54,8 @@ struct pl_sysroot *pl_snapshot_unrecorded(struct pl_sysroot *root);
 
 /* -- tar files (archive.c) ----------------------------------------------------------------------------- */
 
-/*
- * Writes a tar file with a digest. "-" is standard output; a pipe or device is written to. A regular file is replaced
- * when all is written. Returns 0 or a negative errno.
- */
-int pl_archive_write(const struct pl_snapshot *snapshot, const char *path, struct pl_error *error);
+/* Writes a tar file with a digest, and flushes it. Returns 0 or a negative errno. */
+int pl_archive_write(const struct pl_snapshot *snapshot, FILE *file);
 /* Reads a tar file of pl_archive_write(), or of tar(1) without compression. Refuses one without its end mark. */
 int pl_archive_read(struct pl_snapshot **ret, const char *path, struct pl_error *error);
 /* Reads a tar file in memory. */

@@ -163,6 +163,8 @@ static int tcp_join(struct pl_endpoint *base, struct pl_stream *stream, const ui
 
 	if (pl_lane_hello_decode(bytes, &hello) == 0 && hello.version == PL_PROTOCOL_VERSION &&
 	    hello.lane < tcp_sockets(base->peer->lanes)) {
+		if (tcp_refuses_lane(endpoint, hello.lane, stream))
+			return 0;
 		if (tcp_endpoint_join_again(endpoint, hello.lane, stream))
 			return 0;
 		lane = tcp_lane_new(endpoint, hello.lane);
@@ -191,13 +193,7 @@ void tcp_widen(struct pl_endpoint *base, unsigned lanes)
 {
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
 
-	lanes = PL_MIN(lanes, base->peer->lanes);
-	/* The other end gets what it asks for. Then this end asks for fewer lanes of further peers. */
-	if (lanes > TCP_LANES_OF_OTHERS && endpoint->context->lanes_by_default && !endpoint->wide) {
-		endpoint->wide = true;
-		atomic_fetch_add(&endpoint->context->wide_peers, 1);
-	}
-	lanes = tcp_sockets(lanes);
+	lanes = tcp_sockets(tcp_limit_lanes(endpoint, PL_MIN(lanes, base->peer->lanes)));
 	while (endpoint->lanes_requested < lanes) {
 		struct tcp_lane *lane = tcp_lane_new(endpoint, endpoint->lanes_requested);
 
@@ -287,6 +283,8 @@ static void tcp_sweep(struct pl_endpoint *base)
 {
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
 
+	if (atomic_load(&base->peer->state) == PL_PEER_LOST)
+		tcp_give_wide_place(endpoint);
 	tcp_work_sweep(endpoint);
 	tcp_for_each_lane(endpoint, tcp_lane_request_sweep);
 }
@@ -367,8 +365,7 @@ static void tcp_close(struct pl_endpoint *base)
 	if (!held)
 		pl_engine_unlock(home);
 	tcp_free_held(endpoint);
-	if (endpoint->wide)
-		atomic_fetch_sub(&endpoint->context->wide_peers, 1);
+	tcp_give_wide_place(endpoint);
 	for (unsigned i = 0; i < TCP_SOCKETS_MAX; i++)
 		pl_free(&endpoint->context->allocator, endpoint->lanes[i]);
 	pthread_mutex_destroy(&endpoint->lock);
@@ -408,6 +405,7 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.drained = tcp_drained,
 	.lanes = tcp_lanes,
 	.lanes_missing = tcp_lanes_missing,
+	.lanes_most = tcp_lanes_most,
 	.abandon = tcp_abandon,
 	.close = tcp_close,
 	.export_key = tcp_export_key,

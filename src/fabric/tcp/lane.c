@@ -66,12 +66,15 @@ static bool lane_is_dispensable(const struct tcp_lane *lane, int code)
 void tcp_lane_fail(struct tcp_lane *lane, int code)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
-	bool dispensable;
+	bool dispensable, news;
 
 	if (lane->state == TCP_LANE_ENDED)
 		return;
-	/* Attempts that fail alike make one event. */
-	if (atomic_exchange(&lane->failure, code) != code)
+	/* Attempts that fail alike make one event, as do all lanes that the other end does not take. */
+	news = atomic_exchange(&lane->failure, code) != code;
+	if (code == -EUSERS)
+		news = tcp_lanes_refused(endpoint);
+	if (news)
 		pl_peer_note_lane(endpoint->base.peer, PL_EVENT_LANE_LOST, lane->index, code,
 				  tcp_lane_loss_reason(code));
 	dispensable = lane_is_dispensable(lane, code);
@@ -212,8 +215,10 @@ static int lane_read_welcome(struct tcp_lane *lane)
 
 	if (rc <= 0)
 		return rc;
-	if (pl_lane_welcome_decode(lane->head, &status) < 0 || status != PL_WIRE_OK)
+	if (pl_lane_welcome_decode(lane->head, &status) < 0)
 		return -EPROTO;
+	if (status != PL_WIRE_OK)
+		return status == PL_WIRE_BUSY && lane->index ? -EUSERS : -EPROTO;
 	pl_free(&lane->endpoint->context->allocator, lane->auth);
 	lane->auth = NULL;
 	rc = lane->index ? lane_confirm(lane) : 0;

@@ -20,6 +20,9 @@ const char *tcp_lane_loss_reason(int code)
 	case -EPROTO:
 	case -EMSGSIZE:
 		return "the other end broke the protocol, or refused the socket";
+	case -EUSERS:
+		return "the other end has many peers, and takes no more lanes of this one: set lanes there "
+		       "(pl_open(3))";
 	case -EACCES:
 		return "the other end did not prove the secret of the connection";
 	case -ENOMEM:
@@ -65,6 +68,8 @@ void tcp_lane_retry_later(struct tcp_lane *lane)
 		pthread_mutex_unlock(&lane->endpoint->lock);
 		return;
 	}
+	if (atomic_load(&lane->failure) == -EUSERS)
+		return;
 	atomic_store(&lane->missing, atomic_load(&lane->failure));
 	lane->retry_pause = PL_MIN(PL_MAX(2 * lane->retry_pause, PAUSE_FIRST), PAUSE_MAX);
 	pl_timer_set(lane->engine, &lane->retry, pl_now() + lane->retry_pause);

@@ -301,28 +301,10 @@ static void tcp_post_small_write(struct tcp_lane *lane, struct pl_operation *ope
 	tcp_lane_push(lane);
 }
 
-/*
- * Decides how many lanes this end asks for. The default suits few peers: many share the threads, and a process that asked for all
- * lanes of each would soon lack descriptors for further peers.
- */
-static void tcp_decide_lanes(struct tcp_endpoint *endpoint)
-{
-	struct pl_context *context = endpoint->context;
-
-	endpoint->lanes_wanted = endpoint->base.peer->lanes;
-	if (!context->lanes_by_default || endpoint->lanes_wanted <= TCP_LANES_OF_OTHERS || endpoint->wide)
-		return;
-	endpoint->wide = atomic_fetch_add(&context->wide_peers, 1) < TCP_WIDE_PEERS;
-	if (!endpoint->wide) {
-		atomic_fetch_sub(&context->wide_peers, 1);
-		endpoint->lanes_wanted = TCP_LANES_OF_OTHERS;
-	}
-}
-
 /* Returns the sockets of the peer with all lanes that this end asks for. */
-static unsigned tcp_sockets_at_most(const struct tcp_endpoint *endpoint)
+static unsigned tcp_sockets_at_most(struct tcp_endpoint *endpoint)
 {
-	return tcp_sockets(endpoint->lanes_wanted ? endpoint->lanes_wanted : endpoint->base.peer->lanes);
+	return tcp_sockets(tcp_lanes_most(&endpoint->base));
 }
 
 /* Opens all lanes, or asks the initiator to do so. */
@@ -331,11 +313,11 @@ static void tcp_open_lanes(struct tcp_endpoint *endpoint)
 	struct pl_peer *peer = endpoint->base.peer;
 	struct pl_control message = { .type = PL_CONTROL_LANES };
 
-	if (!endpoint->lanes_wanted)
-		tcp_decide_lanes(endpoint);
-	message.lanes = endpoint->lanes_wanted;
+	if (!atomic_load(&endpoint->lanes_wanted))
+		atomic_store(&endpoint->lanes_wanted, tcp_limit_lanes(endpoint, peer->lanes));
+	message.lanes = atomic_load(&endpoint->lanes_wanted);
 	if (peer->initiator) {
-		tcp_widen(&endpoint->base, endpoint->lanes_wanted);
+		tcp_widen(&endpoint->base, message.lanes);
 	} else if (endpoint->lanes_requested < tcp_sockets_at_most(endpoint)) {
 		endpoint->lanes_requested = tcp_sockets_at_most(endpoint);
 		pl_channel_send(&peer->channel, &message);
@@ -359,7 +341,7 @@ unsigned tcp_prepare(struct pl_endpoint *base, struct pl_region *region)
 		return 0;
 	if (endpoint->lanes_requested < tcp_sockets_at_most(endpoint))
 		tcp_open_lanes(endpoint);
-	return endpoint->lanes_wanted ? endpoint->lanes_wanted : base->peer->lanes;
+	return tcp_lanes_most(base);
 }
 
 static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, const struct pl_operation *operation, bool busy)

@@ -34,10 +34,7 @@
 /* Operations from this size on open more lanes; so do smaller bulk operations that add up to it. Bytes. */
 #define TCP_WIDEN_FROM (4u << 20)
 #define TCP_WIDEN_AFTER (16u << 20)
-/*
- * By default a context asks for more lanes than the second number for as many peers as the first. Peers that asked for more
- * themselves count as well. Threads and descriptors are few.
- */
+/* By default a context has more lanes than the second number with as many peers as the first (lane_limit.c). */
 #define TCP_WIDE_PEERS 8u
 #define TCP_LANES_OF_OTHERS 8u
 /* Limits of a lane: with this many bytes to send, or requested, it takes no more work. */
@@ -210,8 +207,7 @@ struct tcp_endpoint {
 	/* Frames of ended operations that may still change the peer's memory. Work posted later waits for them. */
 	atomic_uint late;
 	unsigned lanes_requested; /* lanes requested so far */
-	unsigned lanes_wanted;    /* bulk lanes to open; 0: not decided, up to those that both ends agreed on; home */
-	bool wide;                /* counted in context->wide_peers; home */
+	atomic_uint lanes_wanted; /* bulk lanes to open; 0: not decided, up to those that both ends agreed on */
 	uint32_t messages;        /* messages given to lane 0; home */
 	uint32_t messages_arrived; /* those that arrived there; home */
 	atomic_uint held_count;    /* entries of `held` */
@@ -235,6 +231,7 @@ struct tcp_endpoint {
 	pthread_mutex_t lock; /* protects the members below, and every operation's position in the work list */
 	struct tcp_lane *lanes[TCP_SOCKETS_MAX];
 	bool closed;
+	bool wide;                 /* has a place of context->wide_peers */
 	struct pl_list work;       /* operations with chunks to take */
 	uint64_t waiting;          /* bytes of these chunks, or more after a cancellation */
 	struct pl_list small_work; /* operations for lane 0 */
@@ -265,6 +262,19 @@ static inline bool tcp_has_work(const struct tcp_endpoint *endpoint)
 {
 	return atomic_load(&endpoint->any_work) && !atomic_load(&endpoint->late);
 }
+
+/* lane_limit.c */
+/* Takes a place for a peer with many lanes, unless the endpoint has one. Returns false if none is free. Any thread. */
+bool tcp_take_wide_place(struct tcp_endpoint *endpoint);
+void tcp_give_wide_place(struct tcp_endpoint *endpoint);
+/* Returns the number of lanes, or the lower one if the context has enough peers with more. */
+unsigned tcp_limit_lanes(struct tcp_endpoint *endpoint, unsigned lanes);
+/* Acceptor: tells the initiator if there is no place for this lane, and closes its socket. Returns true if so. */
+bool tcp_refuses_lane(struct tcp_endpoint *endpoint, unsigned index, struct pl_stream *stream);
+/* Initiator: the acceptor has no place for all lanes. Returns true if that is new. Any thread. */
+bool tcp_lanes_refused(struct tcp_endpoint *endpoint);
+/* Returns the most lanes that the endpoint may have. Any thread. */
+unsigned tcp_lanes_most(struct pl_endpoint *endpoint);
 
 /* lane_sets.c: which lanes are up, hungry and blocked */
 /* Notes that the lane found no work. Returns false if that is new: work may have come since. */
@@ -300,8 +310,8 @@ void tcp_lane_init_retry(struct tcp_lane *lane);
 /* Returns the reason of a lane's end, for the peer's log. */
 const char *tcp_lane_loss_reason(int code);
 /*
- * Keeps the peer without a lane that could not be opened. The initiator dials again later; the acceptor lets that socket
- * take the lane's place. Lane's engine.
+ * Keeps the peer without a lane that could not be opened. The initiator dials again later, unless the acceptor takes no more
+ * lanes; the acceptor lets that socket take the lane's place. Lane's engine.
  */
 void tcp_lane_retry_later(struct tcp_lane *lane);
 /* Returns the lanes that could not be opened, and the reason of one of them in *status. Any thread. */

@@ -114,6 +114,11 @@ uint8_t verbs_choose(struct verbs_endpoint *endpoint, unsigned near, uint16_t fa
  * they must wait.
  */
 uint8_t verbs_live_rails(const struct verbs_endpoint *endpoint, uint8_t choice, const struct verbs_remote_key *target);
+/* Returns the rails whose cards have atomic operations. */
+uint8_t verbs_rails_with_atomics(const struct verbs_endpoint *endpoint);
+/* Returns those of them that carry atomic operations now; 0: they must wait. */
+uint8_t verbs_live_atomic_rails(const struct verbs_endpoint *endpoint, uint8_t choice,
+				const struct verbs_remote_key *target);
 /* Returns the device by which to register local memory for such transfers. */
 struct verbs_device *verbs_device_of(const struct verbs_endpoint *endpoint, uint8_t choice);
 /* Makes work wait until rails come up or fail. */

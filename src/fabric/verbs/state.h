@@ -59,6 +59,7 @@ struct verbs_device {
 	struct verbs_state *state;
 	char name[IBV_SYSFS_NAME_MAX];
 	struct ibv_context *verbs; /* NULL: closed */
+	uint64_t entry;            /* inode of its entry in /sys, another one if the device is made again; 0: unknown */
 	struct pl_source async;    /* asynchronous events; on the first engine */
 	struct ibv_pd *pd;
 	struct ibv_pd *loop_pd;            /* of loopback queue pairs; NULL: none */
@@ -73,6 +74,7 @@ struct verbs_device {
 		[RDMA_DATA_DIRECT_PATH];      /* its Data Direct function for GPU memory, below /sys; empty: none */
 	atomic_uint lasts_missed;             /* failed queue pairs without IBV_EVENT_QP_LAST_WQE_REACHED since the last one */
 	atomic_bool windows;                  /* the device supports memory windows of type 2, as far as known */
+	atomic_uint binds_failed;             /* bind requests that failed since the last one that was done */
 	struct pl_registration_cache *shared; /* registrations for this end's own use */
 };
 
@@ -420,6 +422,8 @@ void verbs_uevents_open(struct verbs_state *state);
 void verbs_uevents_close(struct verbs_state *state);
 /* Handles a message of the kernel, whose fields end with a NUL, the last one after its length at the latest. */
 void verbs_uevent_take(struct verbs_state *state, const char *message, size_t length);
+/* Returns the inode of a device's entry in /sys; 0: errno tells why there is none. */
+uint64_t verbs_device_entry(const struct ibv_device *device);
 
 /* device_removal.c */
 void verbs_removal_open(struct verbs_state *state);

@@ -109,14 +109,13 @@ static struct verbs_rail *transfer_rail(struct verbs_endpoint *endpoint, const s
  */
 static struct verbs_rail *atomic_rail(struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
-	uint8_t live = verbs_live_rails(endpoint, work->choice, work->target);
+	uint8_t live = verbs_live_atomic_rails(endpoint, work->choice, work->target);
 	struct verbs_rail *first = NULL;
 
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 
-		if (live & 1u << i && rail->device->attributes.atomic_cap != IBV_ATOMIC_NONE &&
-		    verbs_reaches(work->target, i) && (!first || rail->far_port < first->far_port))
+		if (live & 1u << i && verbs_reaches(work->target, i) && (!first || rail->far_port < first->far_port))
 			first = rail;
 	}
 	return first && verbs_usable(first) ? first : NULL;
@@ -192,19 +191,34 @@ static bool has_enough(const struct verbs_rail *rail)
 	return rail->posted_bytes >= VERBS_RAIL_BYTES && verbs_rails_up(rail->endpoint) > 1;
 }
 
+/* True if the owner refuses the key of the memory over all rails that are up and whose cards have atomic operations. */
+static bool atomics_are_refused(const struct verbs_endpoint *endpoint, const struct verbs_remote_key *target)
+{
+	uint8_t up = 0;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (endpoint->rails[i].link == VERBS_UP)
+			up |= (uint8_t)(1u << i);
+	up &= verbs_rails_with_atomics(endpoint);
+	return up && !(up & ~target->refused);
+}
+
 /* True if the peer revoked the key, or the connection is gone. */
 static bool nobody_takes(const struct verbs_endpoint *endpoint, const struct verbs_work *work)
 {
+	if (work->kind == VERBS_ATOMIC && work->target->refused && atomics_are_refused(endpoint, work->target))
+		return true;
 	return (work->target && !verbs_obtainable(endpoint, work->target)) || (work->only && work->only->link != VERBS_UP);
 }
 
 /*
  * No rail takes the transfer. Asks for a key if it is missing, or lets the transfer wait for its rails, apart from other
- * work. Returns false if it stays the first.
+ * work. Returns false if it stays the first. An atomic operation waits for a card that has them, and no other work for it.
  */
 static bool await_rail(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
-	uint8_t live = verbs_live_rails(endpoint, work->choice, work->target);
+	uint8_t live = work->kind == VERBS_ATOMIC ? verbs_live_atomic_rails(endpoint, work->choice, work->target)
+						  : verbs_live_rails(endpoint, work->choice, work->target);
 
 	if (!work->target || work->only || work->notify || work->behind)
 		return false;

@@ -343,9 +343,8 @@ static bool atomics_are_missing(const struct verbs_endpoint *endpoint, struct pl
 {
 	struct pl_error error;
 
-	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		if (endpoint->rails[i].device->attributes.atomic_cap != IBV_ATOMIC_NONE)
-			return false;
+	if (verbs_rails_with_atomics(endpoint))
+		return false;
 	pl_fail(&error, -ENOTSUP, "RDMA-NO-ATOMICS", "post", endpoint->rails[0].device->name,
 		"use the fabric tcp, or a card with atomics, see atomic_cap in: ibv_devinfo -v",
 		"the card has no atomic operations");

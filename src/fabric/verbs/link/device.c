@@ -58,6 +58,7 @@ struct verbs_device *verbs_device_open(struct verbs_state *state, struct ibv_dev
 	snprintf(device->name, sizeof(device->name), "%s", state->library->ibv_get_device_name(of));
 	device->verbs = state->library->ibv_open_device(of);
 	*code = verbs_made(device->verbs);
+	device->entry = verbs_device_entry(of);
 	if (*code == 0)
 		*code = fill_device(device);
 	if (*code < 0) {

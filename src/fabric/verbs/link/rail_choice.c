@@ -59,7 +59,9 @@ uint8_t verbs_choose(struct verbs_endpoint *endpoint, unsigned near, uint16_t fa
 	return endpoint->rail_count ? add_choice(endpoint, near, far) : 0;
 }
 
-uint8_t verbs_live_rails(const struct verbs_endpoint *endpoint, uint8_t number, const struct verbs_remote_key *target)
+/* Returns the rails of a mask that carry such transfers now. */
+static uint8_t live_among(const struct verbs_endpoint *endpoint, uint8_t mask, uint8_t number,
+			  const struct verbs_remote_key *target)
 {
 	const struct verbs_choice *choice = &endpoint->choices[number];
 	uint8_t refused = target ? target->refused : 0, up = 0, coming = 0;
@@ -67,6 +69,8 @@ uint8_t verbs_live_rails(const struct verbs_endpoint *endpoint, uint8_t number, 
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		const struct verbs_rail *rail = &endpoint->rails[i];
 
+		if (!(mask & 1u << i))
+			continue;
 		if (rail->link == VERBS_UP)
 			up |= (uint8_t)(1u << i) & (uint8_t)~refused;
 		else if (choice->rails & 1u << i && rail->wait_until && pl_now() < rail->wait_until)
@@ -75,6 +79,27 @@ uint8_t verbs_live_rails(const struct verbs_endpoint *endpoint, uint8_t number, 
 	if (up & choice->rails)
 		return up & choice->rails;
 	return coming || !choice->known ? 0 : up;
+}
+
+uint8_t verbs_live_rails(const struct verbs_endpoint *endpoint, uint8_t number, const struct verbs_remote_key *target)
+{
+	return live_among(endpoint, UINT8_MAX, number, target);
+}
+
+uint8_t verbs_rails_with_atomics(const struct verbs_endpoint *endpoint)
+{
+	uint8_t able = 0;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (endpoint->rails[i].device->attributes.atomic_cap != IBV_ATOMIC_NONE)
+			able |= (uint8_t)(1u << i);
+	return able;
+}
+
+uint8_t verbs_live_atomic_rails(const struct verbs_endpoint *endpoint, uint8_t number,
+				const struct verbs_remote_key *target)
+{
+	return live_among(endpoint, verbs_rails_with_atomics(endpoint), number, target);
 }
 
 struct verbs_device *verbs_device_of(const struct verbs_endpoint *endpoint, uint8_t number)
@@ -117,7 +142,12 @@ void verbs_unpark(struct verbs_endpoint *endpoint)
 void verbs_parking_ended(struct pl_timer *timer)
 {
 	struct verbs_endpoint *endpoint = pl_container_of(timer, struct verbs_endpoint, parking);
+	uint64_t now = pl_now();
 
+	/* Work that is parked again waits for a rail to come up: it must not set the timer to a time that has passed. */
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		if (endpoint->rails[i].wait_until <= now)
+			endpoint->rails[i].wait_until = 0;
 	verbs_unpark(endpoint);
 	verbs_flush(endpoint);
 }

@@ -3,10 +3,12 @@
  * Removal of devices whose drivers report nothing to their users, and wait until these have closed the device: soft-RoCE
  * (before Linux 7). The kernel announces the removal of the device file beforehand, by a uevent to all listeners
  * (lib/kobject_uevent.c; drivers/infiniband/core/uverbs_main.c, ib_uverbs_remove_one()). User namespaces get none; the
- * removal then waits until the context closes.
+ * removal then waits until the context closes. A burst of uevents may overflow the socket: then the devices' entries in
+ * /sys tell which are gone.
  */
 #include <linux/netlink.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fabric/verbs/verbs.h"
@@ -60,6 +62,49 @@ void verbs_uevent_take(struct verbs_state *state, const char *message, size_t le
 		verbs_device_appeared(state);
 }
 
+uint64_t verbs_device_entry(const struct ibv_device *device)
+{
+	struct stat entry;
+
+	return stat(device->dev_path, &entry) == 0 ? entry.st_ino : 0;
+}
+
+/* True if the device's entry in /sys is gone, or belongs to a new device. An entry that cannot be read tells nothing. */
+static bool lacks_entry(const struct verbs_device *device)
+{
+	uint64_t entry = verbs_device_entry(device->verbs->device);
+
+	return device->entry && entry != device->entry && (entry || errno == ENOENT);
+}
+
+/* The caller does not hold the lock. */
+static struct verbs_device *find_without_entry(struct verbs_state *state)
+{
+	struct verbs_device *found = NULL;
+
+	pthread_mutex_lock(&state->lock);
+	pl_list_for_each(at, &state->devices) {
+		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
+
+		if (device->verbs && !atomic_load(&device->gone) && lacks_entry(device))
+			found = device;
+	}
+	pthread_mutex_unlock(&state->lock);
+	return found;
+}
+
+/* Messages were lost, perhaps of devices that came or went. */
+static void uevents_lost(struct verbs_state *state)
+{
+	struct verbs_device *device;
+
+	atomic_store(&state->stale, true);
+	verbs_paths_forget(state);
+	while ((device = find_without_entry(state)))
+		verbs_device_lost(state, device);
+	verbs_device_appeared(state);
+}
+
 /* Only the kernel has the port number 0. */
 static bool uevent_ready(struct pl_source *source, uint32_t events)
 {
@@ -70,6 +115,10 @@ static bool uevent_ready(struct pl_source *source, uint32_t events)
 	ssize_t length = recvfrom(source->fd, message, MESSAGE_MAX, 0, (struct sockaddr *)&from, &from_length);
 
 	(void)events;
+	if (length < 0 && errno == ENOBUFS) {
+		uevents_lost(state);
+		return true;
+	}
 	if (length <= 0)
 		return false;
 	message[length] = 0;

@@ -186,6 +186,7 @@ struct verbs_mw {
 	struct ibv_mw *mw;              /* NULL: not bound to a queue pair */
 	uint16_t generation;
 	uint32_t rkey;
+	bool refused; /* a bind request failed: the key has a registration instead */
 };
 
 /* Returns the region of a key's memory. */

@@ -12,6 +12,8 @@
 
 /* Most unanswered questions of a peer. */
 #define QUESTIONS_MAX 65536
+/* Bind requests that fail in turn, each with its connection, before the device is taken to have no windows. */
+#define BINDS_FAILED_MAX 4u
 /* Value that means "no key". */
 #define NO_KEY UINT64_MAX
 
@@ -45,7 +47,8 @@ void verbs_mw_release(struct pl_registration *base)
 
 #define REGISTERED "verbs: every peer of this context that learns its key reaches the grant, a registration: "
 
-static const char no_window_left[] = REGISTERED "the device has no memory windows of type 2, or no more";
+static const char no_windows[] = REGISTERED "the device has no memory windows of type 2";
+static const char not_bound[] = REGISTERED "the device did not bind a memory window, for which it may lack room now";
 
 /* Returns NULL if a grant is to be reached by windows, else why not. */
 static const char *mw_refusal(const struct pl_peer *peer, const struct verbs_device *device,
@@ -60,7 +63,7 @@ static const char *mw_refusal(const struct pl_peer *peer, const struct verbs_dev
 	if (grant->rights & PL_ACCESS_ATOMIC)
 		return REGISTERED "atomic operations need strictly ordered access";
 	if (!atomic_load(&device->windows))
-		return no_window_left;
+		return no_windows;
 	return peer->asks ? NULL : REGISTERED "the other end's release knows no memory windows";
 }
 
@@ -183,6 +186,12 @@ static int find_window(struct verbs_rail *rail, struct pl_key *key, struct verbs
 	return rc;
 }
 
+/* True if the device or its driver has no memory windows at all. Other failures may be over for the next key. */
+static bool lacks_windows(int rc)
+{
+	return rc == -EOPNOTSUPP || rc == -ENOSYS || rc == -EINVAL;
+}
+
 /*
  * Finds the key of a window over this rail. Returns 1 if `work` was posted to bind it, 0 if not, -EINPROGRESS if it must
  * wait until the memory is registered.
@@ -207,7 +216,7 @@ static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *
 		*answer = window->rkey;
 		return 0;
 	}
-	if (window && atomic_load(&rail->device->windows)) {
+	if (window && !window->refused && atomic_load(&rail->device->windows)) {
 		rc = bind_window(rail, key, window, work);
 		if (rc == 0) {
 			*answer = window->rkey;
@@ -215,9 +224,9 @@ static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *
 		}
 		if (rc == -EINPROGRESS)
 			return rc;
-		/* The device lacks room: uses registrations from now on. */
 		verbs_mw_unbind(window);
-		atomic_store(&rail->device->windows, false);
+		if (lacks_windows(rc))
+			atomic_store(&rail->device->windows, false);
 	}
 	rc = verbs_export_at(rail->device, list, key, &rkey);
 	if (rc == -EINPROGRESS)
@@ -226,7 +235,8 @@ static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *
 	if (rc == 0) {
 		*answer = rkey;
 		if (window)
-			pl_peer_note_key(key->peer, PL_EVENT_GRANTED, key->id, 0, no_window_left);
+			pl_peer_note_key(key->peer, PL_EVENT_GRANTED, key->id, 0,
+					 atomic_load(&rail->device->windows) ? not_bound : no_windows);
 	}
 	return 0;
 }
@@ -308,10 +318,12 @@ static void bind_done(const struct verbs_work *work)
 
 void verbs_mw_work_done(struct verbs_work *work)
 {
-	if (work->kind == VERBS_BIND)
+	if (work->kind == VERBS_BIND) {
+		atomic_store(&work->only->device->binds_failed, 0);
 		bind_done(work);
-	else
+	} else {
 		verbs_mw_invalidated(work);
+	}
 }
 
 void verbs_mw_work_over(struct verbs_endpoint *endpoint, struct verbs_work *work)
@@ -370,11 +382,19 @@ void verbs_bind(struct verbs_rail *rail, struct verbs_work *work)
 void verbs_bind_failed(struct verbs_rail *rail, const struct verbs_work *work)
 {
 	struct pl_peer *peer = rail->endpoint->base.peer;
+	struct pl_registration *found = NULL;
+	const struct pl_key *key;
 
-	/* The device is not at fault if the window was removed meanwhile. Registrations serve as well. */
 	pthread_mutex_lock(&peer->context->grant_lock);
-	if (pl_key_alive(peer, work->frame.key))
-		atomic_store(&rail->device->windows, false);
+	key = pl_key_alive(peer, work->frame.key);
+	if (key)
+		found = pl_registration_find(&key->registrations, rail);
+	/* The device is not at fault if the window was removed meanwhile. */
+	if (found) {
+		pl_container_of(found, struct verbs_mw, base)->refused = true;
+		if (atomic_fetch_add(&rail->device->binds_failed, 1) + 1 >= BINDS_FAILED_MAX)
+			atomic_store(&rail->device->windows, false);
+	}
 	pthread_mutex_unlock(&peer->context->grant_lock);
 }
 
