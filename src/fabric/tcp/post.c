@@ -362,13 +362,19 @@ unsigned tcp_prepare(struct pl_endpoint *base, struct pl_region *region)
 	return endpoint->lanes_wanted ? endpoint->lanes_wanted : base->peer->lanes;
 }
 
-static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, const struct pl_operation *operation, bool busy)
+/*
+ * Returns the size of an operation's chunks. Each chunk of staged data costs calls of the GPU's driver: while other operations are
+ * under way, which occupy lanes, too, its chunks are larger.
+ */
+static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, const struct pl_operation *operation)
 {
-	uint64_t least = busy && atomic_load(&operation->staged) ? TCP_CHUNK_STAGED : TCP_CHUNK_MIN;
-	unsigned lanes = atomic_load(&endpoint->lanes_up);
-	uint64_t share = operation->total / (4 * PL_MAX(lanes, 1u));
+	unsigned lanes = PL_MAX(atomic_load(&endpoint->lanes_up), 1u);
+	uint64_t share = operation->total / (4 * lanes);
 
-	share = PL_MIN(PL_MAX(share, least), (uint64_t)TCP_CHUNK_MAX);
+	if (atomic_load(&operation->staged))
+		share = PL_MAX(share, PL_MIN(operation->total, (uint64_t)TCP_CHUNK_MAX * 2 * lanes) *
+					      endpoint->base.peer->running / (2 * lanes));
+	share = PL_MIN(PL_MAX(share, TCP_CHUNK_MIN), (uint64_t)TCP_CHUNK_MAX);
 	return (uint32_t)((share + 127) & ~127ull);
 }
 
@@ -459,7 +465,7 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 		tcp_post_small_write(lane, operation);
 		return;
 	}
-	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation, busy) };
+	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation) };
 	work->lane_share_max = tcp_lane_share_max(endpoint, operation->total, work->chunk);
 	/* Data of one chunk has one lane. It may wait long, and the rest of the window is for messages. */
 	if (operation->segment_count == 1 && operation->total <= work->chunk && pl_message_has_room(base->peer) &&

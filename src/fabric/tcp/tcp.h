@@ -22,8 +22,6 @@
 /* Sizes of chunks of bulk data, in bytes. Chunks let lanes share an operation, and let a cancelled one end soon. */
 #define TCP_CHUNK_MIN (128u << 10)
 #define TCP_CHUNK_MAX (1u << 20)
-/* Least one of staged data while other operations are under way: each chunk costs calls of the GPU's driver. */
-#define TCP_CHUNK_STAGED (512u << 10)
 /* Operations up to this size can stay on lane 0. Those from TCP_SPREAD_FROM on do so while no other is under way. Bytes. */
 #define TCP_SMALL_MAX (64u << 10)
 #define TCP_SPREAD_FROM (16u << 10)
