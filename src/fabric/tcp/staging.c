@@ -96,6 +96,7 @@ static void piece_copied_to_slot(struct pl_copy *copy, int status)
 	struct tcp_lane *lane = piece->staging.lane;
 
 	piece->ready = true;
+	lane->staging -= piece->length;
 	piece->failure = status;
 	while (!pl_list_empty(&lane->copying)) {
 		struct tcp_piece *first = pl_list_first(&lane->copying, struct tcp_piece, link);
@@ -130,6 +131,7 @@ static int start_first_copy(struct tcp_lane *lane)
 
 	if (piece->key && atomic_load(&piece->key->revoked)) {
 		pl_list_remove(&piece->link);
+		lane->staging -= piece->length;
 		refuse_staged_data(lane, piece, PL_WIRE_UNKNOWN_KEY);
 		return 1;
 	}
@@ -182,6 +184,7 @@ void tcp_piece_stage(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_m
 	piece->ready = false;
 	piece->failure = 0;
 	pl_list_append(&lane->waiting, &piece->link);
+	lane->staging += piece->length;
 	tcp_lane_start_copies(lane);
 }
 
@@ -196,6 +199,7 @@ void tcp_lane_sweep_staging(struct tcp_lane *lane, bool all)
 
 		if (!all && !(operation && atomic_load(&operation->canceled)))
 			continue;
+		lane->staging -= piece->length;
 		tcp_piece_free(lane, piece);
 		if (operation)
 			pl_operation_pending_done(operation);

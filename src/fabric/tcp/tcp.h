@@ -40,6 +40,11 @@
 #define TCP_LANES_OF_OTHERS 8u
 /* Limits of a lane: with this many bytes to send, or requested, it takes no more work. */
 #define TCP_LANE_BACKLOG (1u << 20)
+/*
+ * The same with bytes that are being copied into slots. The next copies end while a chunk is sent; more of them would keep work from
+ * other lanes.
+ */
+#define TCP_LANE_STAGED_BACKLOG (1536u << 10)
 #define TCP_LANE_READ_AHEAD (8u << 20)
 /*
  * Other lanes are woken if more bytes wait for each lane that works: a wake takes longer than these. Operations of one chunk follow
@@ -155,7 +160,8 @@ struct tcp_lane {
 	uint32_t placed_told;
 	uint32_t unacked_bytes; /* bytes received since the last acknowledgement */
 	unsigned spare_count;
-	unsigned slots; /* slots used by pieces */
+	unsigned slots;   /* slots used by pieces */
+	uint32_t staging; /* bytes of `waiting` and `copying` */
 	unsigned request_count;
 	unsigned requests_sent; /* requests whose frames are sent and not answered */
 	unsigned answered;      /* requests answered since the lane took work */
