@@ -221,9 +221,123 @@ static void chunks_under_way(void *unused)
 	pair_close(&pair);
 }
 
+/* Returns the slots of a lane. */
+static unsigned lane_slots(const struct pair *pair, unsigned index)
+{
+	struct tcp_lane *lane = tcp_endpoint_of(pair->environment.near_peer->endpoint)->lanes[index];
+	unsigned slots;
+
+	pl_engine_lock(lane->engine);
+	slots = lane->slots;
+	pl_engine_unlock(lane->engine);
+	return slots;
+}
+
+/* A lane takes two chunks whose copies have not ended: what it took more could no other lane carry. */
+static void lanes_leave_chunks(void *unused)
+{
+	struct pl_operation *write;
+	struct pair pair;
+
+	(void)unused;
+	begin_with_standin();
+	pair_open(&pair, &setting, LARGE);
+	widen(&pair);
+	pattern_fill(pair.near.bytes, LARGE, 3, 0);
+	gpu_standin.delay(HELD);
+	write = post(&pair, true, 0, LARGE);
+	for (unsigned i = 1; i < tcp_sockets(LANES); i++) {
+		while (!lane_slots(&pair, i))
+			sleep_ms(1);
+		check_number(lane_slots(&pair, i), 2);
+	}
+	gpu_standin.delay(0);
+	complete(&pair.environment, write, NULL);
+	pattern_check(pair.far.bytes, LARGE, 3, 0);
+	pair_close(&pair);
+}
+
+/*
+ * A lane looks for the ends of copies of large frames between the reads of one visit, because the other end waits for them. The
+ * engine's own first poll comes after that visit.
+ */
+static void looks_within_visit(void *unused)
+{
+	enum { FRAMES = 3, FRAME = TCP_CHUNK_MIN };
+	static const struct setting manual = {
+		.name = "gpu-visit",
+		.fabric = "tcp",
+		.host = "127.0.0.1",
+		.progress = PL_PROGRESS_MANUAL,
+		.lanes = 1,
+	};
+	struct pl_operation *writes[FRAMES];
+	unsigned asked, landings;
+	struct pair pair;
+
+	(void)unused;
+	begin_with_standin();
+	environment_open(&pair.environment, &manual);
+	buffer_open(&pair.far, pair.environment.far, FRAMES * FRAME, PL_ACCESS_ALL);
+	gpu_kind = NULL;
+	buffer_open(&pair.near, pair.environment.near, FRAMES * FRAME, PL_ACCESS_LOCAL);
+	pair.remote = share(&pair.environment, pair.far.region, pair.environment.near_peer, NULL);
+	pattern_fill(pair.near.bytes, FRAMES * FRAME, 4, 0);
+	gpu_standin.delay(HELD);
+	for (unsigned i = 0; i < FRAMES; i++)
+		writes[i] = post(&pair, true, i * (size_t)FRAME, FRAME);
+	asked = gpu_standin.asked();
+	check_number(pl_poll(pair.environment.far, NULL, 0), 0);
+	asked = gpu_standin.asked() - asked;
+	landings = tcp_endpoint_of(pair.environment.far_peer->endpoint)->lanes[0]->landing_count;
+	check(landings);
+	check(asked);
+	gpu_standin.delay(0);
+	for (unsigned i = 0; i < FRAMES; i++)
+		complete(&pair.environment, writes[i], NULL);
+	buffer_close(&pair.near);
+	gpu_kind = "alloc";
+	pattern_check(pair.far.bytes, FRAMES * FRAME, 4, 0);
+	pl_remote_release(pair.remote);
+	buffer_close(&pair.far);
+	environment_close(&pair.environment);
+}
+
+/* A lane that has nothing to send looks for the ends of its copies before it leaves the processor to others. */
+static void looks_before_it_waits(void *unused)
+{
+	static const struct setting manual = {
+		.name = "gpu-look",
+		.fabric = "tcp",
+		.host = "127.0.0.1",
+		.progress = PL_PROGRESS_MANUAL,
+		.lanes = 1,
+	};
+	struct pl_operation *write;
+	struct pair pair;
+	unsigned asked;
+
+	(void)unused;
+	begin_with_standin();
+	pair_open(&pair, &manual, TCP_CHUNK_MIN);
+	pattern_fill(pair.near.bytes, TCP_CHUNK_MIN, 5, 0);
+	gpu_standin.delay(HELD);
+	asked = gpu_standin.asked();
+	/* Posting begins the copy, and sends what can be sent. */
+	write = post(&pair, true, 0, TCP_CHUNK_MIN);
+	check_number(gpu_standin.asked() - asked, 1);
+	gpu_standin.delay(0);
+	complete(&pair.environment, write, NULL);
+	pattern_check(pair.far.bytes, TCP_CHUNK_MIN, 5, 0);
+	pair_close(&pair);
+}
+
 static const struct test_case cases[] = {
 	{ "few-ordinary", few_ordinary, NULL, 120 },
 	{ "chunks-under-way", chunks_under_way, NULL, 60 },
+	{ "lanes-leave-chunks", lanes_leave_chunks, NULL, 60 },
+	{ "looks-within-visit", looks_within_visit, NULL, 60 },
+	{ "looks-before-it-waits", looks_before_it_waits, NULL, 60 },
 };
 
 int main(void)

@@ -301,6 +301,13 @@ static void landing_copied(struct pl_copy *copy, int status)
 	}
 }
 
+void tcp_lane_finish_landings(struct tcp_lane *lane)
+{
+	/* A look costs more than it gains while frames are small. */
+	if (lane->landing_count && lane->current.length >= TCP_CHUNK_MIN)
+		pl_copier_finish(lane_copier(lane), true);
+}
+
 int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offset, bool whole)
 {
 	struct pl_copier *copier = lane_copier(lane);

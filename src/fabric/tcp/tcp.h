@@ -413,6 +413,8 @@ int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offse
 /* Starts the copy of an arrived frame. Takes over a reference to the key. Returns false if no slot was used. */
 bool tcp_land_end(struct tcp_lane *lane, struct pl_key *key, struct pl_operation *operation);
 void tcp_land_drop(struct tcp_lane *lane);
+/* Counts frames as placed whose copies from slots have ended, if the lane receives large ones. */
+void tcp_lane_finish_landings(struct tcp_lane *lane);
 /* Counts a received frame that was placed, or refused, without a copy. */
 void tcp_lane_count_received(struct tcp_lane *lane, enum pl_wire_status refusal);
 
