@@ -164,6 +164,12 @@ void tcp_lane_start_copies(struct tcp_lane *lane)
 	lane->starting_copies = false;
 }
 
+void tcp_lane_finish_copies(struct tcp_lane *lane)
+{
+	if (!pl_list_empty(&lane->copying))
+		pl_copier_finish(lane_copier(lane), false);
+}
+
 void tcp_piece_stage(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_memory *memory, size_t offset)
 {
 	int rc;
@@ -190,9 +196,13 @@ void tcp_piece_stage(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_m
 
 void tcp_lane_sweep_staging(struct tcp_lane *lane, bool all)
 {
+	bool flushing = lane->flushing;
+
 	/* Waits for running copies, which use the region's memory. */
 	if (all && (!pl_list_empty(&lane->copying) || lane->landing_count))
 		pl_copier_drain(lane_copier(lane));
+	/* An operation that completes here may post, and a flush would start copies of the pieces walked here. */
+	lane->flushing = true;
 	pl_list_for_each_safe(at, next, &lane->waiting) {
 		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
 		struct pl_operation *operation = piece->operation;
@@ -204,6 +214,7 @@ void tcp_lane_sweep_staging(struct tcp_lane *lane, bool all)
 		if (operation)
 			pl_operation_pending_done(operation);
 	}
+	lane->flushing = flushing;
 }
 
 /* -- inwards -------------------------------------------------------------------------------------- */

@@ -402,6 +402,8 @@ void tcp_lane_drop_received(struct tcp_lane *lane);
 void tcp_piece_stage(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_memory *memory, size_t offset);
 /* Starts copies of waiting pieces while slots are free. */
 void tcp_lane_start_copies(struct tcp_lane *lane);
+/* Queues pieces whose copies have ended. */
+void tcp_lane_finish_copies(struct tcp_lane *lane);
 void tcp_lane_sweep_staging(struct tcp_lane *lane, bool all);
 /* Returns the slot of a piece that was sent. */
 void tcp_piece_return_slot(struct tcp_lane *lane, struct tcp_piece *piece);
