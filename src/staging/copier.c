@@ -370,6 +370,13 @@ void pl_copier_drain(struct pl_copier *copier)
 	}
 }
 
+void pl_copier_finish(struct pl_copier *copier, bool into)
+{
+	pl_list_for_each(at, &copier->devices)
+		while (finish_first(copier, pl_list_entry(at, struct device, link), into, false))
+			;
+}
+
 void pl_copier_wait_one(struct pl_copier *copier, bool into)
 {
 	pl_list_for_each(at, &copier->devices)

@@ -113,6 +113,8 @@ bool pl_copier_small(struct pl_copier *copier, struct pl_slots *pool, struct pl_
 int pl_copier_alone(struct pl_copier *copier, struct pl_memory *memory, size_t offset, void *bytes, size_t length);
 /* Waits for all copies that began before, including their calls of done(). Under the engine's lock. */
 void pl_copier_drain(struct pl_copier *copier);
+/* Ends the copies in one direction that are done. Under the engine's lock. */
+void pl_copier_finish(struct pl_copier *copier, bool into);
 /* Waits for the oldest copy in one direction. */
 void pl_copier_wait_one(struct pl_copier *copier, bool into);
 

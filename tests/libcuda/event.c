@@ -5,6 +5,7 @@
 #include "libcuda/stream.h"
 
 static struct event *events;
+static unsigned asked; /* calls of cuEventQuery() */
 
 API CUresult cuEventCreate(struct event **result, unsigned flags)
 {
@@ -93,6 +94,16 @@ API CUresult cuEventRecord(struct event *event, struct stream *stream)
 	return standin_enqueue(stream, (struct job){ .event = event });
 }
 
+unsigned standin_asked(void)
+{
+	unsigned count;
+
+	pthread_mutex_lock(&standin_stream_lock);
+	count = asked;
+	pthread_mutex_unlock(&standin_stream_lock);
+	return count;
+}
+
 API CUresult cuEventQuery(struct event *event)
 {
 	CUresult result;
@@ -100,6 +111,7 @@ API CUresult cuEventQuery(struct event *event)
 	if (standin_spoils())
 		return CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&standin_stream_lock);
+	asked++;
 	result = event->reached == event->recorded ? event->result : NOT_READY;
 	pthread_mutex_unlock(&standin_stream_lock);
 	return result;

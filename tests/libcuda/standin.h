@@ -132,6 +132,8 @@ API unsigned standin_launched(void);
 API void standin_load(bool loads);
 /* Returns the number of single asynchronous copies between the host and devices that were started so far. */
 API unsigned standin_copies(void);
+/* Returns the number of calls of cuEventQuery() so far. */
+API unsigned standin_asked(void);
 /* Returns the number of bytes copied between the host and devices so far. */
 API size_t standin_copied(void);
 /* Sets the write ordering and flush options that devices report from the next query on.  Initial values: (0, 1). */

@@ -15,6 +15,63 @@
 /* Last of the copies that fail. */
 #define FAILED 2u
 
+/* Copies of this size and more are asked for once in so many nanoseconds. */
+#define BULK ((size_t)64 << 10)
+#define ASK_PAUSE 3000u
+/* Longer than a case may run, in microseconds. */
+#define HELD 100000000u
+
+/* Returns the number of questions to the driver in many looks for the end of a copy that does not end; their time in *time. */
+static unsigned asked_for_held_copy(struct pl_memory *memory, struct pl_copy_queue *queue, void *host, size_t length,
+				    unsigned looks, uint64_t *time)
+{
+	unsigned asked = gpu_standin.asked();
+	uint64_t sequence;
+
+	gpu_standin.delay(HELD);
+	check_number(memory->ops->queue_begin(queue, memory, 0, host, length, true, &sequence), 0);
+	*time = pl_now();
+	for (unsigned i = 0; i < looks; i++)
+		check_number(memory->ops->queue_done(queue, true, sequence, false), 0);
+	*time = pl_now() - *time;
+	asked = gpu_standin.asked() - asked;
+	gpu_standin.delay(0);
+	check_number(memory->ops->queue_done(queue, true, sequence, true), 1);
+	return asked;
+}
+
+/* Each question about a copy costs calls of the driver, for which other threads wait. A small copy ends soon, so it is asked for at once. */
+static void bulk_copies_are_asked_for_rarely(void *unused)
+{
+	enum { LOOKS = 20000 };
+	struct pl_memory memory = { 0 };
+	struct pl_copy_queue *queue;
+	struct pl_error error;
+	uint64_t time;
+	uint8_t *host;
+	void *device;
+
+	(void)unused;
+	if (!gpu_open("alloc"))
+		exit(SKIPPED);
+	gpu_standin_find();
+	gpu_standin_need();
+	device = gpu_allocate(BULK);
+	host = aligned_alloc(4096, BULK);
+	check(host);
+	memset(host, 1, BULK);
+	gpu_pin(host, BULK);
+	check_ok(pl_memory_attach(&memory, device, BULK, &error), &error);
+	check_ok(memory.ops->queue_open(&memory, &queue, &error), &error);
+	check(asked_for_held_copy(&memory, queue, host, BULK, LOOKS, &time) <= time / ASK_PAUSE + 1);
+	check_number(asked_for_held_copy(&memory, queue, host, LENGTH, LOOKS, &time), LOOKS);
+	memory.ops->queue_close(queue);
+	pl_memory_release(&memory);
+	gpu_unpin(host);
+	gpu_free(device);
+	free(host);
+}
+
 /* The queue waits for its oldest copy, to have room for another one. The owner of a copy that failed then learns of it later. */
 static void failure_found_by_another_copy(void *argument)
 {
@@ -56,6 +113,7 @@ static const bool out_of_gpu = false, into_gpu = true;
 static const struct test_case cases[] = {
 	{ "failure-found-by-another-copy-out", failure_found_by_another_copy, &out_of_gpu, 30 },
 	{ "failure-found-by-another-copy-in", failure_found_by_another_copy, &into_gpu, 30 },
+	{ "bulk-copies-are-asked-for-rarely", bulk_copies_are_asked_for_rarely, NULL, 60 },
 };
 
 int main(void)

@@ -183,6 +183,12 @@ static void tcp_take_chunk(struct tcp_endpoint *endpoint, struct pl_operation *o
 		endpoint->waiting -= PL_MIN(chunk->length, endpoint->waiting);
 }
 
+/* Returns the limit of a lane's bytes to send, with those that are being copied into slots. */
+static uint32_t tcp_lane_backlog(bool staged)
+{
+	return staged ? TCP_LANE_STAGED_BACKLOG : TCP_LANE_BACKLOG;
+}
+
 /*
  * Takes at most `most` chunks, within the lane's share, and as many staged ones as it has slots. Several small ones have one look
  * at the list. Returns their number. The list's pending count keeps operations alive.
@@ -190,7 +196,7 @@ static void tcp_take_chunk(struct tcp_endpoint *endpoint, struct pl_operation *o
 static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned most, struct pl_chunk *chunks)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
-	uint64_t taken = PL_MAX(lane->queued, lane->requested), queued = lane->queued;
+	uint64_t queued = (uint64_t)lane->queued + lane->staging, taken = PL_MAX(queued, lane->requested);
 	unsigned count = 0;
 
 	pthread_mutex_lock(&endpoint->lock);
@@ -204,11 +210,12 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 	 */
 	if (atomic_load(&endpoint->late))
 		most = 0;
-	while (count < most && queued < TCP_LANE_BACKLOG) {
+	while (count < most) {
 		struct pl_operation *operation = tcp_lane_next_work(lane, bulk);
+		bool staged = operation && atomic_load(&operation->staged);
 
-		if (!operation || taken >= tcp_lane_share(endpoint, operation) ||
-		    (lane->slots + count >= TCP_SLOTS && atomic_load(&operation->staged)))
+		if (!operation || queued >= tcp_lane_backlog(staged) || taken >= tcp_lane_share(endpoint, operation) ||
+		    (lane->slots + count >= TCP_SLOTS && staged))
 			break;
 		tcp_take_chunk(endpoint, operation, &chunks[count]);
 		taken += chunks[count].length;
@@ -222,8 +229,8 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 /* Returns the chunks that the lane may take at once; 0: it has no room. */
 static unsigned tcp_lane_room(const struct tcp_lane *lane)
 {
-	if (lane->state != TCP_LANE_UP || lane->queued >= TCP_LANE_BACKLOG || lane->requested >= TCP_LANE_READ_AHEAD ||
-	    lane->slots >= TCP_SLOTS || !pl_list_empty(&lane->waiting))
+	if (lane->state != TCP_LANE_UP || lane->queued >= tcp_lane_backlog(lane->slots > 0) ||
+	    lane->requested >= TCP_LANE_READ_AHEAD || lane->slots >= TCP_SLOTS || !pl_list_empty(&lane->waiting))
 		return 0;
 	return PL_MIN(TCP_REQUESTS_MAX - lane->request_count, TCP_BATCH);
 }
@@ -344,13 +351,19 @@ unsigned tcp_prepare(struct pl_endpoint *base, struct pl_region *region)
 	return tcp_lanes_most(base);
 }
 
-static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, const struct pl_operation *operation, bool busy)
+/*
+ * Returns the size of an operation's chunks. Each chunk of staged data costs calls of the GPU's driver: while other operations are
+ * under way, which occupy lanes, too, its chunks are larger.
+ */
+static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, const struct pl_operation *operation)
 {
-	uint64_t least = busy && atomic_load(&operation->staged) ? TCP_CHUNK_STAGED : TCP_CHUNK_MIN;
-	unsigned lanes = atomic_load(&endpoint->lanes_up);
-	uint64_t share = operation->total / (4 * PL_MAX(lanes, 1u));
+	unsigned lanes = PL_MAX(atomic_load(&endpoint->lanes_up), 1u);
+	uint64_t share = operation->total / (4 * lanes);
 
-	share = PL_MIN(PL_MAX(share, least), (uint64_t)TCP_CHUNK_MAX);
+	if (atomic_load(&operation->staged))
+		share = PL_MAX(share, PL_MIN(operation->total, (uint64_t)TCP_CHUNK_MAX * 2 * lanes) *
+					      endpoint->base.peer->running / (2 * lanes));
+	share = PL_MIN(PL_MAX(share, TCP_CHUNK_MIN), (uint64_t)TCP_CHUNK_MAX);
 	return (uint32_t)((share + 127) & ~127ull);
 }
 
@@ -441,7 +454,7 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 		tcp_post_small_write(lane, operation);
 		return;
 	}
-	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation, busy) };
+	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation) };
 	work->lane_share_max = tcp_lane_share_max(endpoint, operation->total, work->chunk);
 	/* Data of one chunk has one lane. It may wait long, and the rest of the window is for messages. */
 	if (operation->segment_count == 1 && operation->total <= work->chunk && pl_message_has_room(base->peer) &&

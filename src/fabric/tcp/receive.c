@@ -432,6 +432,8 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 			break;
 		total += (size_t)got;
 		tcp_allowance_use(&lane->reading, got);
+		/* A visit may be long, and the other end waits for what is placed. */
+		tcp_lane_finish_landings(lane);
 		if (lane->placed - lane->placed_told >= ACK_FRAMES || lane->unacked_bytes >= ACK_BYTES)
 			tcp_lane_ack(lane);
 		if (lane->answered >= ASK_ANSWERS)

@@ -96,6 +96,7 @@ static void piece_copied_to_slot(struct pl_copy *copy, int status)
 	struct tcp_lane *lane = piece->staging.lane;
 
 	piece->ready = true;
+	lane->staging -= piece->length;
 	piece->failure = status;
 	while (!pl_list_empty(&lane->copying)) {
 		struct tcp_piece *first = pl_list_first(&lane->copying, struct tcp_piece, link);
@@ -130,6 +131,7 @@ static int start_first_copy(struct tcp_lane *lane)
 
 	if (piece->key && atomic_load(&piece->key->revoked)) {
 		pl_list_remove(&piece->link);
+		lane->staging -= piece->length;
 		refuse_staged_data(lane, piece, PL_WIRE_UNKNOWN_KEY);
 		return 1;
 	}
@@ -162,6 +164,12 @@ void tcp_lane_start_copies(struct tcp_lane *lane)
 	lane->starting_copies = false;
 }
 
+void tcp_lane_finish_copies(struct tcp_lane *lane)
+{
+	if (!pl_list_empty(&lane->copying))
+		pl_copier_finish(lane_copier(lane), false);
+}
+
 void tcp_piece_stage(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_memory *memory, size_t offset)
 {
 	int rc;
@@ -182,24 +190,31 @@ void tcp_piece_stage(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_m
 	piece->ready = false;
 	piece->failure = 0;
 	pl_list_append(&lane->waiting, &piece->link);
+	lane->staging += piece->length;
 	tcp_lane_start_copies(lane);
 }
 
 void tcp_lane_sweep_staging(struct tcp_lane *lane, bool all)
 {
+	bool flushing = lane->flushing;
+
 	/* Waits for running copies, which use the region's memory. */
 	if (all && (!pl_list_empty(&lane->copying) || lane->landing_count))
 		pl_copier_drain(lane_copier(lane));
+	/* An operation that completes here may post, and a flush would start copies of the pieces walked here. */
+	lane->flushing = true;
 	pl_list_for_each_safe(at, next, &lane->waiting) {
 		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
 		struct pl_operation *operation = piece->operation;
 
 		if (!all && !(operation && atomic_load(&operation->canceled)))
 			continue;
+		lane->staging -= piece->length;
 		tcp_piece_free(lane, piece);
 		if (operation)
 			pl_operation_pending_done(operation);
 	}
+	lane->flushing = flushing;
 }
 
 /* -- inwards -------------------------------------------------------------------------------------- */
@@ -295,6 +310,13 @@ static void landing_copied(struct pl_copy *copy, int status)
 		tcp_lane_flush(lane);
 		tcp_lane_ack(lane);
 	}
+}
+
+void tcp_lane_finish_landings(struct tcp_lane *lane)
+{
+	/* A look costs more than it gains while frames are small. */
+	if (lane->landing_count && lane->current.length >= TCP_CHUNK_MIN)
+		pl_copier_finish(lane_copier(lane), true);
 }
 
 int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offset, bool whole)

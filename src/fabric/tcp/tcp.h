@@ -22,8 +22,6 @@
 /* Sizes of chunks of bulk data, in bytes. Chunks let lanes share an operation, and let a cancelled one end soon. */
 #define TCP_CHUNK_MIN (128u << 10)
 #define TCP_CHUNK_MAX (1u << 20)
-/* Least one of staged data while other operations are under way: each chunk costs calls of the GPU's driver. */
-#define TCP_CHUNK_STAGED (512u << 10)
 /* Operations up to this size can stay on lane 0. Those from TCP_SPREAD_FROM on do so while no other is under way. Bytes. */
 #define TCP_SMALL_MAX (64u << 10)
 #define TCP_SPREAD_FROM (16u << 10)
@@ -39,6 +37,11 @@
 #define TCP_LANES_OF_OTHERS 8u
 /* Limits of a lane: with this many bytes to send, or requested, it takes no more work. */
 #define TCP_LANE_BACKLOG (1u << 20)
+/*
+ * The same with bytes that are being copied into slots. The next copies end while a chunk is sent; more of them would keep work from
+ * other lanes.
+ */
+#define TCP_LANE_STAGED_BACKLOG (1536u << 10)
 #define TCP_LANE_READ_AHEAD (8u << 20)
 /*
  * Other lanes are woken if more bytes wait for each lane that works: a wake takes longer than these. Operations of one chunk follow
@@ -154,7 +157,8 @@ struct tcp_lane {
 	uint32_t placed_told;
 	uint32_t unacked_bytes; /* bytes received since the last acknowledgement */
 	unsigned spare_count;
-	unsigned slots; /* slots used by pieces */
+	unsigned slots;   /* slots used by pieces */
+	uint32_t staging; /* bytes of `waiting` and `copying` */
 	unsigned request_count;
 	unsigned requests_sent; /* requests whose frames are sent and not answered */
 	unsigned answered;      /* requests answered since the lane took work */
@@ -408,6 +412,8 @@ void tcp_lane_drop_received(struct tcp_lane *lane);
 void tcp_piece_stage(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_memory *memory, size_t offset);
 /* Starts copies of waiting pieces while slots are free. */
 void tcp_lane_start_copies(struct tcp_lane *lane);
+/* Queues pieces whose copies have ended. */
+void tcp_lane_finish_copies(struct tcp_lane *lane);
 void tcp_lane_sweep_staging(struct tcp_lane *lane, bool all);
 /* Returns the slot of a piece that was sent. */
 void tcp_piece_return_slot(struct tcp_lane *lane, struct tcp_piece *piece);
@@ -419,6 +425,8 @@ int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offse
 /* Starts the copy of an arrived frame. Takes over a reference to the key. Returns false if no slot was used. */
 bool tcp_land_end(struct tcp_lane *lane, struct pl_key *key, struct pl_operation *operation);
 void tcp_land_drop(struct tcp_lane *lane);
+/* Counts frames as placed whose copies from slots have ended, if the lane receives large ones. */
+void tcp_lane_finish_landings(struct tcp_lane *lane);
 /* Counts a received frame that was placed, or refused, without a copy. */
 void tcp_lane_count_received(struct tcp_lane *lane, enum pl_wire_status refusal);
 

@@ -337,6 +337,8 @@ void tcp_lane_flush(struct tcp_lane *lane)
 			tcp_lane_start_copies(lane);
 		if (pl_list_empty(&lane->queue) || lane->queued < TCP_HOLD_BACK_BYTES)
 			tcp_lane_take_work(lane);
+		if (sent == 0 && pl_list_empty(&lane->queue))
+			tcp_lane_finish_copies(lane);
 		if (sent == 0 && pl_list_empty(&lane->queue)) {
 			/* Looks once more, as work may have come before it was known to be hungry. */
 			if (tcp_lane_hungers(lane))

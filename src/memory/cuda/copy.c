@@ -11,12 +11,17 @@
 #define DEPTH 64
 /* Pieces in one call of the driver. */
 #define TOGETHER 32
+/* A copy from this size on that has not ended is asked for again after ASK_PAUSE nanoseconds. Bytes. */
+#define BULK_FROM ((size_t)64 << 10)
+#define ASK_PAUSE 3000u
 
 struct direction {
 	CUstream stream;
 	CUevent events[DEPTH];
 	struct cuda_clock clocks[DEPTH]; /* arguments of cuda_ended() */
 	uint64_t begun, done;
+	uint64_t ask_from;            /* time from which the oldest copy may be asked for; 0: now */
+	size_t lengths[DEPTH];        /* of single copies, in bytes; 0: others */
 	uint64_t failed, failed_last; /* copies that failed, and perhaps others between them; 0: none */
 };
 
@@ -172,8 +177,8 @@ static int queue_enter(struct pl_copy_queue *queue, bool into, int *mode)
 	return cuda_enter(queue->gpu, mode) == CUDA_SUCCESS ? 0 : -EFAULT;
 }
 
-static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, struct cuda_clock clock, int mode,
-		       uint64_t *sequence)
+static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, size_t length, struct cuda_clock clock,
+		       int mode, uint64_t *sequence)
 {
 	struct direction *direction = &queue->directions[into];
 	size_t at = (direction->begun + 1) % DEPTH;
@@ -185,6 +190,7 @@ static int queue_leave(struct pl_copy_queue *queue, bool into, CUresult result, 
 	if (result != CUDA_SUCCESS)
 		return -EFAULT;
 	*sequence = ++direction->begun;
+	direction->lengths[at] = length;
 	return 0;
 }
 
@@ -199,7 +205,7 @@ int cuda_queue_begin(struct pl_copy_queue *queue, struct pl_memory *memory, size
 		return -EFAULT;
 	result = begin_cuda_copy(queue->gpu, cuda_address(memory, offset), host, length, into,
 				 queue->directions[into].stream, &clock);
-	return queue_leave(queue, into, result, clock, mode, sequence);
+	return queue_leave(queue, into, result, length, clock, mode, sequence);
 }
 
 /* Starts copies with one call of the driver, since CUDA 13.0; a call for each costs more than the copy. */
@@ -251,7 +257,7 @@ int cuda_queue_list(struct pl_copy_queue *queue, struct pl_memory_piece *pieces,
 		if (!first.begun)
 			first = clock;
 	}
-	return queue_leave(queue, into, CUDA_SUCCESS, first, mode, sequence);
+	return queue_leave(queue, into, CUDA_SUCCESS, 0, first, mode, sequence);
 }
 
 int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t to_offset, struct pl_memory *from,
@@ -263,7 +269,7 @@ int cuda_queue_across(struct pl_copy_queue *queue, struct pl_memory *to, size_t 
 	if (queue_enter(queue, into, &mode) < 0)
 		return -EFAULT;
 	result = begin_across(queue->gpu, to, to_offset, from, from_offset, length, queue->directions[into].stream);
-	return queue_leave(queue, into, result, (struct cuda_clock){ 0 }, mode, sequence);
+	return queue_leave(queue, into, result, 0, (struct cuda_clock){ 0 }, mode, sequence);
 }
 
 /* Notes that a copy failed, and with it those before it that nothing is known of. */
@@ -289,13 +295,20 @@ int cuda_queue_done(struct pl_copy_queue *queue, bool into, uint64_t sequence, b
 
 	if (sequence <= direction->done)
 		return direction_has_failed(direction, sequence) ? -EFAULT : 1;
+	/* Each question costs calls of the driver, for which other threads wait. */
+	if (!wait && direction->ask_from && pl_now() < direction->ask_from)
+		return 0;
 	result = cuda_enter(queue->gpu, &mode);
 	if (result == CUDA_SUCCESS) {
 		result = wait ? driver->cuEventSynchronize(event) : driver->cuEventQuery(event);
 		cuda_leave(queue->gpu, mode);
 	}
-	if (result == CUDA_ERROR_NOT_READY)
+	if (result == CUDA_ERROR_NOT_READY) {
+		if (direction->lengths[sequence % DEPTH] >= BULK_FROM)
+			direction->ask_from = pl_now() + ASK_PAUSE;
 		return 0;
+	}
+	direction->ask_from = 0;
 	cuda_ended(queue->gpu, direction->clocks[sequence % DEPTH]);
 	if (result != CUDA_SUCCESS)
 		direction_fail(direction, sequence);
