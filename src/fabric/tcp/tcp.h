@@ -14,6 +14,7 @@
 #ifndef PL_TCP_H
 #define PL_TCP_H
 
+#include "core/bulk_sender.h"
 #include "core/fabric.h"
 #include "core/lane_auth.h"
 
@@ -26,7 +27,7 @@
 #define TCP_CHUNK_STAGED (512u << 10)
 /* Operations up to this size can stay on lane 0. Those from TCP_SPREAD_FROM on do so while no other is under way. Bytes. */
 #define TCP_SMALL_MAX (64u << 10)
-#define TCP_SPREAD_FROM (16u << 10)
+#define TCP_SPREAD_FROM PL_BULK_FROM
 /* Small operations wait for others, up to this many bytes, while earlier ones are under way. */
 #define TCP_HOLD_BACK_BYTES (16u << 10)
 /* Most lanes of an endpoint: bulk lanes, and lane 0. */
