@@ -141,6 +141,7 @@ struct tcp_lane {
 	bool stopped;        /* true if nothing is read until refusals are sent */
 	bool bulky;          /* true if the last frame was bulk: another one is likely */
 	bool receiving;      /* tcp_lane_receive() is running */
+	bool read_short;     /* true if the last read found fewer bytes than it asked for */
 	atomic_bool joining; /* acceptor: true until the task has taken `accepted` */
 	atomic_uint sweep;   /* requested by another engine */
 	unsigned head_have;
