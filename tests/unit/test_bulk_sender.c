@@ -3,6 +3,7 @@
  * Bulk data that a posting thread sends itself: that of one write, until it has nothing to collect. Engines' threads send the
  * rest.
  */
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -43,12 +44,16 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 
 static atomic_uint watched_by_poster; /* calls of epoll_ctl() */
 
-/* Replaces that of the C library in this program. */
+/* Replaces that of the C library in this program. ThreadSanitizer must see the call, which orders threads. */
 int epoll_ctl(int epoll_fd, int operation, int fd, struct epoll_event *event)
 {
+	static int (*_Atomic next)(int, int, int, struct epoll_event *);
+
+	if (!next)
+		next = (int (*)(int, int, int, struct epoll_event *))dlsym(RTLD_NEXT, "epoll_ctl");
 	if (atomic_load(&poster) == pl_thread_self())
 		atomic_fetch_add(&watched_by_poster, 1);
-	return (int)syscall(SYS_epoll_ctl, epoll_fd, operation, fd, event);
+	return next(epoll_fd, operation, fd, event);
 }
 
 struct rig {

@@ -3,9 +3,9 @@
  * Tasks and sources that other threads hand over to an engine's own thread: only that thread serves them, and no hand-over is
  * missed by a thread that falls asleep.
  */
+#include <dlfcn.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
@@ -17,17 +17,20 @@ static void (*_Atomic before_sleep)(void);
 static atomic_uint sleeps;
 static atomic_bool in_sleep; /* true from the end of that call on */
 
-/* Replaces that of the C library in this program. */
+/* Replaces that of the C library in this program. ThreadSanitizer must see the call, which orders threads. */
 int epoll_wait(int fd, struct epoll_event *events, int count, int timeout)
 {
+	static int (*_Atomic next)(int, struct epoll_event *, int, int);
 	void (*call)(void) = timeout < 0 ? atomic_exchange(&before_sleep, NULL) : NULL;
 	int found;
 
+	if (!next)
+		next = (int (*)(int, struct epoll_event *, int, int))dlsym(RTLD_NEXT, "epoll_wait");
 	if (call)
 		call();
 	atomic_fetch_add(&sleeps, timeout < 0);
 	atomic_store(&in_sleep, timeout < 0);
-	found = (int)syscall(SYS_epoll_wait, fd, events, count, timeout);
+	found = next(fd, events, count, timeout);
 	atomic_store(&in_sleep, false);
 	return found;
 }
