@@ -6,6 +6,7 @@
  * pieces of 16 KiB.  Prints JSON.
  */
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <signal.h>
@@ -103,6 +104,16 @@ static unsigned long long received(int count)
 	return total;
 }
 
+/* Takes an algorithm of congestion control without pacing, as the fabric does between processes of one host. */
+static void stop_pacing(int fd)
+{
+	char name[16] = "";
+	socklen_t length = sizeof(name) - 1;
+
+	if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0 && !strncmp(name, "bbr", 3))
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+}
+
 static void measure_sockets(int count, size_t size, size_t buffer, double seconds)
 {
 	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -112,6 +123,7 @@ static void measure_sockets(int count, size_t size, size_t buffer, double second
 	double begin, time;
 	pid_t child;
 
+	stop_pacing(listener);
 	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) || listen(listener, SOCKETS_MAX) ||
 	    getsockname(listener, (struct sockaddr *)&address, &length))
 		die("listen");
@@ -119,6 +131,7 @@ static void measure_sockets(int count, size_t size, size_t buffer, double second
 	if (child == 0) {
 		for (int i = 0; i < count; i++) {
 			lanes[i].fd = socket(AF_INET, SOCK_STREAM, 0);
+			stop_pacing(lanes[i].fd);
 			if (connect(lanes[i].fd, (struct sockaddr *)&address, sizeof(address)))
 				die("connect");
 		}

@@ -41,6 +41,8 @@ struct pl_fabric_ops {
 	bool gathers_on_device;
 	/* True if the fabric takes all bytes from peer->bucket. Default: false; peers with a rate do not use the fabric. */
 	bool limits_rate;
+	/* True if a thread that posts much bulk data leaves its posts to the thread of the home engine. Default: false. */
+	bool posts_bulk_at_home;
 	/* Reason for staging large messages from memory that the processor cannot reach. NULL: they are not staged. */
 	const char *staging_reason;
 

@@ -280,6 +280,10 @@ void pl_remote_unused(struct pl_remote *remote)
 	struct pl_context *context = remote->context;
 	struct pl_peer *peer;
 
+	if (remote->unlisted) {
+		pl_remote_free(remote);
+		return;
+	}
 	pthread_mutex_lock(&context->lock);
 	pl_list_remove(&remote->link);
 	pl_list_remove(&remote->peer_link);

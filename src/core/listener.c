@@ -46,15 +46,18 @@ static bool listener_ready(struct pl_source *source, uint32_t events)
 
 	(void)events;
 	for (int i = 0; i < ACCEPTS_A_ROUND; i++) {
+		struct sockaddr_storage other = { 0 };
+		socklen_t length = sizeof(other);
 		int fd;
 
 		if (!pl_greeting_room(listener, most)) {
 			pause_accepting(listener, SHORT_PAUSE);
 			break;
 		}
-		fd = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		fd = accept4(source->fd, (struct sockaddr *)&other, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {
 			pl_socket_tune(fd, &listener->context->options);
+			pl_socket_resume_pacing(fd, (struct sockaddr *)&other, listener->paced);
 			pl_greeting_new(listener, fd, most);
 			continue;
 		}
@@ -198,6 +201,7 @@ int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct
 	pthread_mutex_init(&listener->lock, NULL);
 	atomic_init(&listener->references, 1);
 	getsockname(fd, (struct sockaddr *)&listener->address, &length);
+	pl_socket_stop_pacing(fd, listener->paced);
 	/* The listener is complete: its engine may accept at once. */
 	rc = pl_source_add(listener->engine, &listener->source, EPOLLIN);
 	if (rc < 0) {

@@ -4,6 +4,7 @@
 #define PL_CORE_LISTENER_H
 
 #include "core/peer.h"
+#include "core/socket.h"
 
 struct greeting;
 
@@ -17,6 +18,7 @@ struct pl_listener {
 	struct pl_timer expiry; /* closes the oldest greeting */
 	atomic_uint evicted;    /* greetings that their engines have not freed */
 	atomic_uint references; /* of peers that it accepted, and of the program */
+	char paced[PL_CONGESTION_NAME]; /* algorithm of connections to other hosts; "": the socket's */
 	bool lanes_only;        /* of the local fabric: accepts data sockets of known peers, no new peers */
 	pthread_mutex_t lock;   /* protects the members below */
 	struct pl_list greetings; /* connections that have not identified themselves, the oldest first */

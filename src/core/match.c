@@ -151,7 +151,10 @@ static void finish_fetch(struct pl_operation *child)
 		pl_operation_staged(receive, atomic_load(&child->staged), atomic_load(&child->staged_reason));
 	pl_message_finish(child->peer, child->cookie, status == 0 ? PL_WIRE_OK : PL_WIRE_CANCELED);
 	pl_operation_pending_done(receive);
-	pl_operation_free(child);
+	if (status < 0)
+		pl_operation_free(child);
+	else
+		pl_fast_free_held(child);
 }
 
 static struct pl_remote *source_of(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
@@ -163,7 +166,7 @@ static struct pl_remote *source_of(struct pl_peer *peer, const struct pl_frame *
 	pl_list_init(&source->link);
 	pl_list_init(&source->peer_link);
 	source->context = peer->context;
-	atomic_init(&source->references, 1);
+	source->unlisted = true;
 	source->length = frame->offset;
 	source->rights = PL_ACCESS_READ;
 	source->key_length = (uint16_t)frame->length;
@@ -176,6 +179,7 @@ static void fetch_message(struct pl_peer *peer, struct pl_operation *receive, co
 {
 	struct pl_attributes attributes = { .size = sizeof(attributes), .timeout = UINT64_MAX };
 	struct pl_operation *child = NULL;
+	struct pl_segment segment;
 	struct pl_remote *source;
 
 	attributes.flags = receive->attributes.flags & PL_REQUIRE_DIRECT;
@@ -194,8 +198,13 @@ static void fetch_message(struct pl_peer *peer, struct pl_operation *receive, co
 		return;
 	}
 	source = source_of(peer, frame, payload);
+	segment = (struct pl_segment){ .remote = source,
+				       .region = receive->segments[0].region,
+				       .offset = receive->segments[0].offset,
+				       .length = frame->offset };
+	/* The memory of the home engine's pool stays with its thread. */
 	if (source)
-		child = pl_operation_new(peer->context, peer, PL_KIND_READ, &attributes, NULL);
+		child = pl_fast_new_held(peer, PL_KIND_READ, &attributes, &segment);
 	if (!child) {
 		pl_free(&peer->context->allocator, source);
 		fail_receive(receive, -ENOMEM, "NO-MEMORY", "out of memory", NULL);
@@ -203,11 +212,6 @@ static void fetch_message(struct pl_peer *peer, struct pl_operation *receive, co
 		pl_operation_pending_done(receive);
 		return;
 	}
-	child->single = receive->segments[0];
-	child->single.remote = source;
-	child->single.length = child->total = frame->offset;
-	child->segment_count = 1;
-	atomic_fetch_add(&child->single.region->busy, 1);
 	child->internal = true;
 	child->finished = finish_fetch;
 	child->parent = receive;
@@ -339,6 +343,16 @@ void pl_receive_run(struct pl_task *task)
 	}
 	if (pl_operation_begin(receive))
 		pl_list_append(&peer->receives, &receive->queue_link);
+}
+
+void pl_messages_init(struct pl_peer *peer)
+{
+	pl_list_init(&peer->receives);
+	pl_list_init(&peer->unexpected);
+	pl_list_init(&peer->landing);
+	pl_list_init(&peer->unsent);
+	for (unsigned i = 0; i < PL_RENDEZVOUS_LISTS; i++)
+		pl_list_init(&peer->rendezvous[i]);
 }
 
 void pl_messages_drop(struct pl_peer *peer)

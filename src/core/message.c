@@ -64,6 +64,12 @@ PL_ALWAYS_INLINE int send_eager(struct pl_peer *peer, struct pl_operation *opera
 	return rc < 0 ? rc : peer->ops->message(peer->endpoint, &frame, bytes, operation);
 }
 
+/* Returns the list of the large send with that cookie. Each list is short, although the peer answers in any order. */
+static struct pl_list *rendezvous_list(struct pl_peer *peer, uint32_t cookie)
+{
+	return &peer->rendezvous[cookie % PL_RENDEZVOUS_LISTS];
+}
+
 static int send_rendezvous(struct pl_peer *peer, struct pl_operation *operation)
 {
 	struct pl_frame frame = { .type = PL_FRAME_RENDEZVOUS, .key = operation->tag, .offset = operation->total };
@@ -74,7 +80,7 @@ static int send_rendezvous(struct pl_peer *peer, struct pl_operation *operation)
 		return rc;
 	frame.cookie = operation->cookie = ++peer->next_cookie;
 	frame.length = (uint32_t)rc;
-	pl_list_append(&peer->rendezvous, &operation->queue_link);
+	pl_list_append(rendezvous_list(peer, frame.cookie), &operation->queue_link);
 	/* The peer's FINISH ends this pending count. */
 	atomic_fetch_add(&operation->pending, 1);
 	rc = peer->ops->message(peer->endpoint, &frame, blob, operation);
@@ -287,7 +293,7 @@ void pl_message_dropped(struct pl_peer *peer, uint8_t type)
 
 int pl_message_finished(struct pl_peer *peer, uint32_t cookie, uint64_t status)
 {
-	pl_list_for_each(at, &peer->rendezvous) {
+	pl_list_for_each(at, rendezvous_list(peer, cookie)) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
 		uint64_t key = operation->source_key;
 		struct pl_error error;

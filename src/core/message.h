@@ -53,6 +53,7 @@ void pl_receive_run(struct pl_task *task);
  */
 int pl_message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload);
 /* Frees messages that arrived and were never received. */
+void pl_messages_init(struct pl_peer *peer);
 void pl_messages_drop(struct pl_peer *peer);
 
 #endif

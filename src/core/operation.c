@@ -150,13 +150,25 @@ void pl_operation_submit_held(struct pl_operation *operation, struct pl_operatio
 	pl_operation_run(operation);
 }
 
-void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle)
+static void prepare_submission(struct pl_operation *operation, void (*run)(struct pl_task *),
+			       struct pl_operation **handle)
 {
 	operation->completion.posted = pl_now();
 	pl_fast_prepare(operation);
 	announce_operation(operation, handle);
 	pl_task_init(&operation->task, run);
+}
+
+void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle)
+{
+	prepare_submission(operation, run, handle);
 	pl_engine_post(operation->home, &operation->task);
+}
+
+void pl_operation_leave(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle)
+{
+	prepare_submission(operation, run, handle);
+	pl_engine_post_to_thread(operation->home, &operation->task);
 }
 
 bool pl_operation_begin(struct pl_operation *operation)
@@ -251,7 +263,12 @@ void pl_operation_finish(struct pl_operation *operation)
 	 * One task completes many. A thread that found the list empty may not have posted the task yet, and a task that this
 	 * thread posts later must run after the completion.
 	 */
-	if (!before || !atomic_load(&home->finish_task.queued))
+	if (before && atomic_load(&home->finish_task.queued))
+		return;
+	/* The home's own thread has the peer's lists in its cache. A thread that sleeps would take longer to wake up. */
+	if (home->poll_time && !pl_engine_asleep(home))
+		pl_engine_post_to_thread(home, &home->finish_task);
+	else
 		pl_engine_post(home, &home->finish_task);
 }
 

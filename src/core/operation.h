@@ -149,6 +149,8 @@ void pl_operation_hold(struct pl_operation *operation, struct pl_operation **han
 void pl_operation_unhold(struct pl_context *context, struct pl_operation *operation);
 /* Queues the operation at its home engine, which calls `run`. Gives the program a handle if it wants one. */
 void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle);
+/* The same, but this thread does not run it, and the home engine's own thread does so soon. */
+void pl_operation_leave(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle);
 /*
  * Adds the operation to the peer's list and starts its timer. Returns false if the operation must not go on; it is
  * finished then. Home.

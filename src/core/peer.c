@@ -60,11 +60,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, 
 	pl_list_init(&peer->operations);
 	pl_list_init(&peer->fenced);
 	pl_after_stream_init(peer);
-	pl_list_init(&peer->receives);
-	pl_list_init(&peer->unexpected);
-	pl_list_init(&peer->landing);
-	pl_list_init(&peer->unsent);
-	pl_list_init(&peer->rendezvous);
+	pl_messages_init(peer);
 	pl_list_init(&peer->imports);
 	pl_list_init(&peer->held_imports);
 	pl_list_init(&peer->subscriptions);

@@ -18,6 +18,9 @@
 #include "core/operation.h"
 #include "staging/staging.h"
 
+/* Lists of the large sends that a peer has not read. */
+#define PL_RENDEZVOUS_LISTS 16u
+
 struct pl_admission;
 struct pl_endpoint;
 struct pl_listener;
@@ -147,7 +150,7 @@ struct pl_peer {
 	struct pl_list landing;    /* operations whose message arrived and is being copied, and those behind them */
 	/* messages that wait for the peer's window or for their bytes, and those behind them */
 	struct pl_list unsent;
-	struct pl_list rendezvous;     /* large sends that the peer has not read */
+	struct pl_list rendezvous[PL_RENDEZVOUS_LISTS]; /* large sends that the peer has not read, by their cookies */
 	struct pl_list imports;        /* imports that wait for an answer */
 	struct pl_list held_imports;   /* imports of the other end that wait for registrations: struct held_import */
 	unsigned held_import_count;

@@ -34,6 +34,24 @@ void pl_socket_tune(int fd, const struct pl_options *options)
 		set_traffic_class(fd, (int)options->traffic_class);
 }
 
+void pl_socket_stop_pacing(int fd, char paced[PL_CONGESTION_NAME])
+{
+	/* Every user may choose reno. */
+	static const char unpaced[] = "reno";
+	socklen_t length = PL_CONGESTION_NAME - 1;
+
+	memset(paced, 0, PL_CONGESTION_NAME);
+	if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, paced, &length) < 0 || strncmp(paced, "bbr", 3) ||
+	    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, unpaced, sizeof(unpaced) - 1) < 0)
+		memset(paced, 0, PL_CONGESTION_NAME);
+}
+
+void pl_socket_resume_pacing(int fd, const struct sockaddr *other, const char paced[PL_CONGESTION_NAME])
+{
+	if (paced[0] && !pl_address_is_loopback(other))
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, paced, (socklen_t)strlen(paced));
+}
+
 static socklen_t sockaddr_length(const struct sockaddr *address)
 {
 	return address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
@@ -42,11 +60,14 @@ static socklen_t sockaddr_length(const struct sockaddr *address)
 int pl_socket_connect(const struct sockaddr *address, const struct pl_options *options)
 {
 	int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	char paced[PL_CONGESTION_NAME];
 	int rc;
 
 	if (fd < 0)
 		return -errno;
 	pl_socket_tune(fd, options);
+	if (pl_address_is_loopback(address))
+		pl_socket_stop_pacing(fd, paced);
 	if (connect(fd, address, sockaddr_length(address)) < 0 && errno != EINPROGRESS) {
 		rc = -errno;
 		close(fd);

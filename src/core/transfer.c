@@ -2,6 +2,7 @@
 /* Public calls that move bytes: they check arguments and hand the operation to the peer's home engine. */
 #include <stdio.h>
 
+#include "core/bulk_post.h"
 #include "core/call.h"
 #include "core/fastpath.h"
 
@@ -51,7 +52,7 @@ static int submit_segment(struct pl_operation *operation, const struct pl_segmen
 	if (rc < 0)
 		return rc;
 	pl_fast_segment(operation, segment);
-	pl_operation_submit(operation, run_posted, handle);
+	pl_bulk_post_submit(operation, run_posted, handle);
 	return 0;
 }
 
@@ -108,7 +109,7 @@ PL_ALWAYS_INLINE int transfer_with(struct pl_peer *peer, enum pl_kind kind, cons
 		return rc;
 	if (peer->ops->sync_try && transfer_sync(peer, kind, at, attributes, handle))
 		return 0;
-	if ((attributes->flags & REFERRING) || !pl_fast_enter(peer))
+	if ((attributes->flags & REFERRING) || pl_bulk_post_leaves(peer, kind, at->length) || !pl_fast_enter(peer))
 		return transfer_by_task(peer, kind, at, attributes, handle, call, error);
 	segment = segment_of(at);
 	operation = pl_fast_new_held(peer, kind, attributes, &segment);
@@ -393,7 +394,8 @@ int pl_send(struct pl_peer *peer, uint64_t tag, const struct pl_buffer *buffer, 
 	if (rc < 0)
 		return rc;
 	segment = segment_of_buffer(buffer);
-	if ((attributes->flags & REFERRING) || !pl_fast_enter(peer))
+	if ((attributes->flags & REFERRING) || pl_bulk_post_leaves(peer, PL_KIND_SEND, segment.length) ||
+	    !pl_fast_enter(peer))
 		return send_by_task(peer, tag, &segment, attributes, handle, error);
 	operation = pl_fast_new_held(peer, PL_KIND_SEND, attributes, &segment);
 	if (!operation)
@@ -490,6 +492,6 @@ int pl_receive(struct pl_peer *peer, uint64_t tag, uint64_t mask, const struct p
 	pl_fast_segment(operation, &segment);
 	operation->tag = tag;
 	operation->mask = mask;
-	pl_operation_submit(operation, pl_receive_run, handle);
+	pl_bulk_post_submit(operation, pl_receive_run, handle);
 	return 0;
 }

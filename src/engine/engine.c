@@ -273,6 +273,7 @@ static void *engine_thread(void *argument)
 
 		lock_between_polls(engine, hot);
 		again = poll_before_wait(engine);
+		pl_engine_serve_handed(engine);
 		hot = engine->hot_count;
 		removals = engine->removals;
 		pl_engine_unlock(engine);
@@ -288,6 +289,7 @@ static void *engine_thread(void *argument)
 		/* Events fetched without the lock may name sources removed since. */
 		if (engine->removals == removals)
 			dispatch_events(engine, count);
+		pl_engine_serve_handed(engine);
 		poll_device(engine);
 		pl_engine_unlock(engine);
 		if (!engine->poll_time && atomic_load(&engine->polling))
@@ -341,6 +343,8 @@ int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t
 	pl_lock_init(&engine->lock);
 	pl_lock_init(&engine->task_lock);
 	pl_list_init(&engine->tasks);
+	pl_list_init(&engine->handed_tasks);
+	pl_list_init(&engine->due);
 	pl_list_init(&engine->hot);
 	pl_list_init(&engine->batch_ends);
 	pl_clock_open(&engine->clock);
@@ -369,7 +373,7 @@ void pl_engine_stop(struct pl_engine *engine)
 	atomic_store(&engine->stopping, true);
 	pl_engine_wake(engine);
 	pthread_join(engine->thread, NULL);
-	engine->threaded = false;
+	pl_engine_take_over(engine);
 }
 
 void pl_engine_close(struct pl_engine *engine)

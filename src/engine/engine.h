@@ -35,6 +35,7 @@ struct pl_source {
 	bool memory;
 	unsigned idle_rounds; /* rounds in a row in which ready() found nothing */
 	struct pl_list hot;
+	struct pl_list due; /* in the engine's `due` */
 	struct pl_engine *engine;
 	/* Handles possible events. Returns true if there were any. Under the lock. */
 	bool (*ready)(struct pl_source *source, uint32_t events);
@@ -42,11 +43,16 @@ struct pl_source {
 	void (*idle)(struct pl_source *source);
 };
 
+/* Bits of `queued` of a task: it was posted, or handed over, since it ran the last time. */
+#define PL_TASK_POSTED 1u
+#define PL_TASK_HANDED_OVER 2u
+
 /* Work for an engine. Embedded in its owner, which must live until the task ran. */
 struct pl_task {
 	struct pl_list link;
-	atomic_bool queued;
+	atomic_uint queued;               /* bits; 0 unless the task is in a list, or about to be */
 	struct pl_engine *_Atomic engine; /* whose list has the task; NULL: none. Changes under its task_lock */
+	bool handed;                      /* in `handed_tasks`; protected by the same lock */
 	void (*run)(struct pl_task *task);
 };
 
@@ -105,6 +111,9 @@ struct pl_engine {
 	struct pl_lock task_lock;
 	struct pl_list tasks;
 	atomic_uint task_count;
+	struct pl_list handed_tasks; /* for the engine's own thread */
+	struct pl_list due;       /* sources to which that thread reports EPOLLOUT; the engine's lock protects them */
+	atomic_uint handed_count; /* number of both */
 
 	int epoll_fd;
 	int wake_fd;    /* ends the thread's sleep */
@@ -275,10 +284,15 @@ PL_ALWAYS_INLINE void pl_engine_leave(struct pl_engine *engine)
  */
 bool pl_engine_post(struct pl_engine *engine, struct pl_task *task);
 /*
- * Queues the task for the engine's own thread, so that the caller need not do its work, and wakes that thread if it
- * sleeps. An engine without a thread runs it as pl_engine_post() does.
+ * Queues the task for the engine's own thread, so that no other thread does its work, and wakes that thread if it sleeps.
+ * pl_engine_post() of the task gives it to any thread. An engine without a thread runs it as pl_engine_post() does.
  */
 void pl_engine_hand_over(struct pl_engine *engine, struct pl_task *task);
+/*
+ * Queues the task in its turn among the posted ones and leaves it to the engine's own thread, which it wakes if that sleeps. The
+ * caller never runs it, but another thread that uses the engine may. Returns false if the task was queued already.
+ */
+bool pl_engine_post_to_thread(struct pl_engine *engine, struct pl_task *task);
 /* True if pl_engine_hand_over() would have to wake a thread, which costs the caller a system call. */
 static inline bool pl_engine_asleep(const struct pl_engine *engine)
 {
@@ -289,6 +303,10 @@ static inline bool pl_engine_asleep(const struct pl_engine *engine)
  * the lock. Where engines poll, some tasks are one batch, whose frames are sent together: others post further tasks meanwhile.
  */
 bool pl_engine_run_tasks(struct pl_engine *engine, void (*kind)(struct pl_task *));
+/* Runs the tasks and serves the sources that other threads left to the engine's own thread, which calls this under the lock. */
+void pl_engine_serve_handed(struct pl_engine *engine);
+/* Gives all tasks of the engine's thread, which has ended, to other threads. */
+void pl_engine_take_over(struct pl_engine *engine);
 /*
  * Takes back a queued task that did not begin. Under the lock. If the task's owner has moved to this engine, the task may still be
  * queued at another one, which may be running it.
@@ -323,6 +341,11 @@ int pl_source_add(struct pl_engine *engine, struct pl_source *source, uint32_t e
 /* Sources and timers: the caller holds the engine's lock. */
 int pl_source_watch(struct pl_source *source, uint32_t events);
 void pl_source_remove(struct pl_source *source);
+/*
+ * Makes the engine's own thread report EPOLLOUT to the source, which it need not watch: without a system call if that thread is
+ * awake. For engines with a thread.
+ */
+void pl_source_hand_over(struct pl_source *source);
 void pl_timer_set(struct pl_engine *engine, struct pl_timer *timer, uint64_t deadline);
 void pl_timer_clear(struct pl_engine *engine, struct pl_timer *timer);
 static inline void pl_timer_init(struct pl_timer *timer, void (*expire)(struct pl_timer *))
@@ -334,7 +357,7 @@ static inline void pl_timer_init(struct pl_timer *timer, void (*expire)(struct p
 static inline void pl_task_init(struct pl_task *task, void (*run)(struct pl_task *))
 {
 	pl_list_init(&task->link);
-	atomic_init(&task->queued, false);
+	atomic_init(&task->queued, 0);
 	atomic_init(&task->engine, NULL);
 	task->run = run;
 }

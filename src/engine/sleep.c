@@ -73,13 +73,13 @@ void pl_engine_wake(struct pl_engine *engine)
 	(void)!write(engine->wake_fd, &one, sizeof(one));
 }
 
-/* Sleeps until there are events, or tasks that pl_engine_hand_over() queued. */
+/* Sleeps until there are events, or tasks and sources that other threads hand over. */
 static int sleep_until_events(struct pl_engine *engine)
 {
 	int count = 0;
 
 	atomic_store(&engine->asleep, true);
-	if (!atomic_load(&engine->task_count))
+	if (!atomic_load(&engine->handed_count) && !atomic_load(&engine->task_count))
 		count = epoll_wait(engine->epoll_fd, engine->events, PL_ENGINE_EVENTS, -1);
 	atomic_store(&engine->asleep, false);
 	return count;
@@ -102,7 +102,8 @@ int pl_engine_wait(struct pl_engine *engine)
 	end = pl_now() + engine->poll_time;
 	do {
 		count = pl_engine_look(engine);
-		if (count != 0 || atomic_load(&engine->polling) || atomic_load(&engine->task_count))
+		if (count != 0 || atomic_load(&engine->polling) || atomic_load(&engine->handed_count) ||
+		    atomic_load(&engine->task_count))
 			return count;
 	} while (pl_now() < end);
 	return sleep_until_events(engine);

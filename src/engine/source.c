@@ -10,6 +10,7 @@ int pl_source_add(struct pl_engine *engine, struct pl_source *source, uint32_t e
 	source->events = events;
 	source->idle_rounds = 0;
 	pl_list_init(&source->hot);
+	pl_list_init(&source->due);
 	if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, source->fd, &event) < 0) {
 		source->engine = NULL;
 		return -errno;
@@ -45,6 +46,9 @@ void pl_source_remove(struct pl_source *source)
 	if (!engine)
 		return;
 	pl_engine_cool(engine, source);
+	if (!pl_list_empty(&source->due))
+		atomic_fetch_sub(&engine->handed_count, 1);
+	pl_list_remove(&source->due);
 	epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
 	engine->removals++;
 	source->engine = NULL;

@@ -13,16 +13,16 @@ static void remove_task(struct pl_engine *engine, struct pl_task *task)
 {
 	pl_list_remove(&task->link);
 	atomic_store_explicit(&task->engine, NULL, memory_order_relaxed);
-	atomic_fetch_sub(&engine->task_count, 1);
+	atomic_fetch_sub(task->handed ? &engine->handed_count : &engine->task_count, 1);
 }
 
-/* Takes the first task, or the first one with that function. */
-static struct pl_task *take_task(struct pl_engine *engine, void (*kind)(struct pl_task *))
+/* Takes the first task of a list, or the first one with that function. */
+static struct pl_task *take_task(struct pl_engine *engine, struct pl_list *tasks, void (*kind)(struct pl_task *))
 {
 	struct pl_task *found = NULL;
 
 	pl_lock_take(&engine->task_lock);
-	pl_list_for_each(at, &engine->tasks) {
+	pl_list_for_each(at, tasks) {
 		struct pl_task *task = pl_list_entry(at, struct pl_task, link);
 
 		if (kind && task->run != kind)
@@ -35,20 +35,25 @@ static struct pl_task *take_task(struct pl_engine *engine, void (*kind)(struct p
 	return found;
 }
 
+static void run_task(struct pl_engine *engine, struct pl_task *task)
+{
+	/*
+	 * From here on the task may be posted again, or its function may free it. The exchange synchronizes with posters
+	 * that found the task queued, so its function sees their data. A store would not.
+	 */
+	atomic_exchange(&task->queued, 0);
+	pl_engine_tick(engine);
+	task->run(task);
+}
+
 /* Runs at most `most` queued tasks. Returns true if it ran any. */
 static bool run_some_tasks(struct pl_engine *engine, void (*kind)(struct pl_task *), unsigned most)
 {
 	struct pl_task *task;
 	bool any = false;
 
-	while (most-- && atomic_load(&engine->task_count) && (task = take_task(engine, kind))) {
-		/*
-		 * From here on the task may be posted again, or its function may free it. The exchange synchronizes
-		 * with posters that found the task queued, so its function sees their data. A store would not.
-		 */
-		atomic_exchange(&task->queued, false);
-		pl_engine_tick(engine);
-		task->run(task);
+	while (most-- && atomic_load(&engine->task_count) && (task = take_task(engine, &engine->tasks, kind))) {
+		run_task(engine, task);
 		any = true;
 	}
 	return any;
@@ -70,17 +75,39 @@ bool pl_engine_run_tasks(struct pl_engine *engine, void (*kind)(struct pl_task *
 	return any;
 }
 
-/* Returns false if the task was queued already. */
+/* Adds a task to a list. The caller holds engine->task_lock. */
+static void list_task(struct pl_engine *engine, struct pl_task *task, bool hand)
+{
+	task->handed = hand;
+	pl_list_append(hand ? &engine->handed_tasks : &engine->tasks, &task->link);
+	atomic_store_explicit(&task->engine, engine, memory_order_relaxed);
+	atomic_fetch_add(hand ? &engine->handed_count : &engine->task_count, 1);
+}
+
+/* Gives a queued task to any thread, if it was handed over. The caller holds engine->task_lock. */
+static void release_task(struct pl_engine *engine, struct pl_task *task)
+{
+	if (atomic_load_explicit(&task->engine, memory_order_relaxed) != engine || !task->handed)
+		return;
+	remove_task(engine, task);
+	list_task(engine, task, false);
+}
+
+/* Returns false if the task was queued already; any thread may run it then. */
 static bool queue_task(struct pl_engine *engine, struct pl_task *task)
 {
-	if (atomic_exchange(&task->queued, true))
+	unsigned before = atomic_fetch_or(&task->queued, PL_TASK_POSTED);
+
+	/* The owner of a task that is posted already may end at any time. */
+	if (before & PL_TASK_POSTED)
 		return false;
 	pl_lock_take(&engine->task_lock);
-	pl_list_append(&engine->tasks, &task->link);
-	atomic_store_explicit(&task->engine, engine, memory_order_relaxed);
-	atomic_fetch_add(&engine->task_count, 1);
+	if (!before)
+		list_task(engine, task, false);
+	else
+		release_task(engine, task);
 	pl_lock_release(&engine->task_lock);
-	return true;
+	return !before;
 }
 
 bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
@@ -88,8 +115,9 @@ bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 	bool held = pl_engine_held(engine);
 	bool queued, locked = !held && pl_engine_try(engine);
 
-	/* The lock is free and no task is queued: runs the task directly. */
-	if (locked && atomic_load(&engine->task_count) == 0) {
+	/* The lock is free and no task is queued, nor is this one handed over: runs the task directly. */
+	if (locked && atomic_load(&engine->task_count) == 0 &&
+	    !atomic_load_explicit(&task->queued, memory_order_relaxed)) {
 		task->run(task);
 		pl_engine_leave(engine);
 		return true;
@@ -101,14 +129,98 @@ bool pl_engine_post(struct pl_engine *engine, struct pl_task *task)
 	return queued;
 }
 
-void pl_engine_hand_over(struct pl_engine *engine, struct pl_task *task)
+/*
+ * Ends the sleep of the engine's thread, after work was counted for it: an increment of handed_count or task_count. That thread
+ * stores `asleep` before it reads both counts for the last time. So it sees the work, or this function sees it asleep. One waker
+ * of several makes the system call.
+ */
+static void wake_thread(struct pl_engine *engine)
 {
 	uint64_t one = 1;
 
-	if (!engine->threaded)
-		pl_engine_post(engine, task);
-	else if (queue_task(engine, task) && atomic_load(&engine->asleep) && atomic_exchange(&engine->asleep, false))
+	if (atomic_load(&engine->asleep) && atomic_exchange(&engine->asleep, false))
 		(void)!write(engine->wake_fd, &one, sizeof(one));
+}
+
+bool pl_engine_post_to_thread(struct pl_engine *engine, struct pl_task *task)
+{
+	bool queued;
+
+	if (!engine->threaded)
+		return pl_engine_post(engine, task);
+	queued = queue_task(engine, task);
+	wake_thread(engine);
+	/* The thread ended meanwhile. */
+	if (!engine->threaded)
+		pl_engine_serve(engine);
+	return queued;
+}
+
+void pl_engine_hand_over(struct pl_engine *engine, struct pl_task *task)
+{
+	bool threaded;
+
+	if (!engine->threaded) {
+		pl_engine_post(engine, task);
+		return;
+	}
+	if (atomic_fetch_or(&task->queued, PL_TASK_HANDED_OVER))
+		return;
+	pl_lock_take(&engine->task_lock);
+	threaded = engine->threaded;
+	list_task(engine, task, threaded);
+	pl_lock_release(&engine->task_lock);
+	if (threaded)
+		wake_thread(engine);
+	else
+		pl_engine_serve(engine);
+}
+
+void pl_source_hand_over(struct pl_source *source)
+{
+	struct pl_engine *engine = source->engine;
+
+	if (!pl_list_empty(&source->due))
+		return;
+	pl_list_append(&engine->due, &source->due);
+	atomic_fetch_add(&engine->handed_count, 1);
+	wake_thread(engine);
+}
+
+static void run_handed_tasks(struct pl_engine *engine)
+{
+	bool outer = !engine->poll_time || pl_engine_begin_batch(engine);
+	struct pl_task *task;
+
+	for (unsigned most = TASKS_OF_A_BATCH; most && (task = take_task(engine, &engine->handed_tasks, NULL)); most--)
+		run_task(engine, task);
+	pl_engine_end_batch(engine, outer);
+}
+
+void pl_engine_serve_handed(struct pl_engine *engine)
+{
+	if (!atomic_load(&engine->handed_count))
+		return;
+	run_handed_tasks(engine);
+	/* ready() may remove other sources. */
+	while (!pl_list_empty(&engine->due)) {
+		struct pl_source *source = pl_list_first(&engine->due, struct pl_source, due);
+
+		pl_list_remove(&source->due);
+		atomic_fetch_sub(&engine->handed_count, 1);
+		pl_engine_tick(engine);
+		source->ready(source, EPOLLOUT);
+	}
+}
+
+void pl_engine_take_over(struct pl_engine *engine)
+{
+	pl_lock_take(&engine->task_lock);
+	engine->threaded = false;
+	while (!pl_list_empty(&engine->handed_tasks))
+		release_task(engine, pl_list_first(&engine->handed_tasks, struct pl_task, link));
+	pl_lock_release(&engine->task_lock);
+	pl_engine_serve(engine);
 }
 
 void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task)
@@ -120,7 +232,7 @@ void pl_engine_withdraw(struct pl_engine *engine, struct pl_task *task)
 	pl_lock_take(&engine->task_lock);
 	if (atomic_load_explicit(&task->engine, memory_order_relaxed) == engine) {
 		remove_task(engine, task);
-		atomic_store(&task->queued, false);
+		atomic_store(&task->queued, 0);
 	}
 	pl_lock_release(&engine->task_lock);
 }

@@ -3,7 +3,9 @@
  * Bulk data that a posting thread sends itself: that of one write, until it has nothing to collect. Engines' threads send the
  * rest.
  */
+#include <dlfcn.h>
 #include <stdatomic.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -38,6 +40,20 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 		atomic_fetch_add(&sends_of_poster, 1);
 	}
 	return sent;
+}
+
+static atomic_uint watched_by_poster; /* calls of epoll_ctl() */
+
+/* Replaces that of the C library in this program. ThreadSanitizer must see the call, which orders threads. */
+int epoll_ctl(int epoll_fd, int operation, int fd, struct epoll_event *event)
+{
+	static int (*_Atomic next)(int, int, int, struct epoll_event *);
+
+	if (!next)
+		next = (int (*)(int, int, int, struct epoll_event *))dlsym(RTLD_NEXT, "epoll_ctl");
+	if (atomic_load(&poster) == pl_thread_self())
+		atomic_fetch_add(&watched_by_poster, 1);
+	return next(epoll_fd, operation, fd, event);
 }
 
 struct rig {
@@ -138,6 +154,7 @@ static size_t post_to_all(struct rig *rig, unsigned *over_lane_0)
 
 	rig_rest(rig);
 	atomic_store(&sent_by_poster, 0);
+	atomic_store(&watched_by_poster, 0);
 	atomic_store(&poster, pl_thread_self());
 	pl_engine_lock(home);
 	for (unsigned i = 0; i < PEERS; i++)
@@ -145,6 +162,8 @@ static size_t post_to_all(struct rig *rig, unsigned *over_lane_0)
 	pl_engine_unlock(home);
 	sent = atomic_load(&sent_by_poster);
 	atomic_store(&poster, 0);
+	/* It hands lanes over to the engine's thread. */
+	check_number(atomic_load(&watched_by_poster), 0);
 	*over_lane_0 = 0;
 	for (unsigned i = 0; i < PEERS; i++) {
 		struct pl_completion receipt;

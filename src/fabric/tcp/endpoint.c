@@ -391,6 +391,7 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.reason = reason,
 	.visible = PL_VISIBLE_GPU_VISIBLE,
 	.visibility = visibility,
+	.posts_bulk_at_home = true,
 	.limits_rate = true,
 	.staging_reason = "tcp has no direct path to GPU memory: its bytes go through locked host memory",
 	.create = tcp_create,

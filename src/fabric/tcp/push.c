@@ -64,8 +64,8 @@ static void tcp_lane_send(struct tcp_lane *lane)
 		return;
 	if (tcp_lane_sends_here(lane))
 		tcp_lane_flush(lane);
-	else
-		pl_source_watch(&lane->source, tcp_lane_events(lane) | EPOLLOUT);
+	else if (!lane->blocked)
+		pl_source_hand_over(&lane->source);
 }
 
 void tcp_lane_push(struct tcp_lane *lane)

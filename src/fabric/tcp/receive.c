@@ -13,6 +13,8 @@
  */
 #define BULKY_WRITE_FROM 16384
 #define BULKY_DATA_FROM 32768
+/* Headers that are read at once between large answers. */
+#define HEADERS_OF_ANSWERS 8u
 /* Most bytes, and system calls, of one visit to a socket. Then other sockets get their turn. */
 #define VISIT_BYTES (4u << 20)
 #define VISIT_READS 256
@@ -37,6 +39,7 @@ static int request_value_arrived(struct tcp_lane *lane, const struct pl_frame *f
 		return -EPROTO;
 	if (request->atomic && request->operation)
 		request->operation->completion.value = frame->offset;
+	lane->bulky &= !request->atomic;
 	tcp_request_complete(lane, request);
 	return 0;
 }
@@ -233,6 +236,17 @@ static uint32_t bulk_consume_bytes(struct tcp_lane *lane, const uint8_t *bytes, 
 }
 
 /*
+ * Returns the bytes to read into the scratch buffer, behind the payload of the current frame or between two: all that fit if small
+ * frames are likely. Answers end with VALUE frames, of which several may stand before the next one. 0: only the next header.
+ */
+static size_t bytes_for_scratch(const struct tcp_lane *lane)
+{
+	if (!lane->bulky)
+		return PL_ENGINE_SCRATCH;
+	return lane->current.type == PL_FRAME_DATA ? HEADERS_OF_ANSWERS * PL_FRAME_HEADER : 0;
+}
+
+/*
  * Reads at most `most` bytes of payload to their destination. Behind the payload of a bulk frame reads the next header;
  * behind that of a smaller one fills the scratch buffer, because small frames come together. Sets `beyond` to the bytes
  * in the scratch buffer. Returns bytes or a negative errno.
@@ -244,7 +258,7 @@ static ssize_t bulk_read_payload(struct tcp_lane *lane, size_t most, size_t *bey
 		{ .iov_base = destination, .iov_len = lane->remaining },
 		{ .iov_base = lane->head, .iov_len = sizeof(lane->head) },
 	};
-	bool gathers = !lane->bulky && most > lane->remaining;
+	bool gathers = bytes_for_scratch(lane) && most > lane->remaining;
 	int count = 2;
 	ssize_t got;
 
@@ -256,7 +270,7 @@ static ssize_t bulk_read_payload(struct tcp_lane *lane, size_t most, size_t *bey
 	if (gathers) {
 		/* Overwrites dropped bytes. */
 		vectors[1].iov_base = lane->engine->scratch;
-		vectors[1].iov_len = PL_MIN(most - lane->remaining, (size_t)PL_ENGINE_SCRATCH);
+		vectors[1].iov_len = PL_MIN(most - lane->remaining, bytes_for_scratch(lane));
 	}
 	if (most < lane->remaining) {
 		vectors[0].iov_len = most;
@@ -264,6 +278,7 @@ static ssize_t bulk_read_payload(struct tcp_lane *lane, size_t most, size_t *bey
 	}
 	lane->stream.fragile = destination && destination_memory(lane)->fragile && !lane->landing;
 	got = pl_stream_read(&lane->stream, vectors, count);
+	lane->read_short = got < (ssize_t)(vectors[0].iov_len + (count > 1 ? vectors[1].iov_len : 0));
 	lane->stream.fragile = false;
 	if (got == -EFAULT && destination) {
 		fail_unwritable_destination(lane);
@@ -317,7 +332,7 @@ static ssize_t tcp_lane_handle_frame(struct tcp_lane *lane, const uint8_t *bytes
 	} else {
 		if (length - used < payload)
 			return 0;
-		lane->bulky = false;
+		lane->bulky &= frame.type == PL_FRAME_VALUE;
 		rc = tcp_handle_small_frame(lane, &frame, bytes + used);
 		used += payload;
 	}
@@ -403,14 +418,23 @@ static ssize_t tcp_lane_receive_once(struct tcp_lane *lane, size_t most)
 	vector.iov_base = lane->engine->scratch + have;
 	vector.iov_len = PL_MIN(PL_ENGINE_SCRATCH - have, most);
 	if (lane->bulky && have < PL_FRAME_HEADER)
-		vector.iov_len = PL_FRAME_HEADER - have;
+		vector.iov_len = PL_MIN(most, PL_MAX(bytes_for_scratch(lane), (size_t)PL_FRAME_HEADER) - have);
 	got = pl_stream_read(&lane->stream, &vector, 1);
+	lane->read_short = got < (ssize_t)vector.iov_len;
 	if (got < 0) {
 		rc = have ? save_incomplete_frame(lane, lane->engine->scratch, have) : 0;
 		return rc < 0 ? rc : got;
 	}
 	rc = tcp_lane_handle_batch(lane, have + (size_t)got);
 	return rc < 0 ? rc : got;
+}
+
+/* True if the last read, which ended with a frame, has emptied the socket. A read of a sealed stream ends with its record. */
+static bool tcp_lane_is_empty(const struct tcp_lane *lane, ssize_t got)
+{
+	if (lane->remaining || pl_stream_pending(&lane->stream))
+		return false;
+	return lane->bulky ? lane->read_short && !lane->stream.sealed && !lane->stream.ssl : got < 16384;
 }
 
 bool tcp_lane_receive(struct tcp_lane *lane)
@@ -438,8 +462,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 			tcp_lane_ack(lane);
 		if (lane->answered >= ASK_ANSWERS)
 			tcp_lane_flush(lane);
-		/* A short read of small frames means that the socket is empty. */
-		if (!lane->bulky && lane->remaining == 0 && got < 16384 && !pl_stream_pending(&lane->stream))
+		if (tcp_lane_is_empty(lane, got))
 			break;
 	}
 	lane->receiving = false;

@@ -14,6 +14,7 @@
 #ifndef PL_TCP_H
 #define PL_TCP_H
 
+#include "core/bulk_sender.h"
 #include "core/fabric.h"
 #include "core/lane_auth.h"
 
@@ -24,7 +25,7 @@
 #define TCP_CHUNK_MAX (1u << 20)
 /* Operations up to this size can stay on lane 0. Those from TCP_SPREAD_FROM on do so while no other is under way. Bytes. */
 #define TCP_SMALL_MAX (64u << 10)
-#define TCP_SPREAD_FROM (16u << 10)
+#define TCP_SPREAD_FROM PL_BULK_FROM
 /* Small operations wait for others, up to this many bytes, while earlier ones are under way. */
 #define TCP_HOLD_BACK_BYTES (16u << 10)
 /* Most lanes of an endpoint: bulk lanes, and lane 0. */
@@ -140,6 +141,7 @@ struct tcp_lane {
 	bool stopped;        /* true if nothing is read until refusals are sent */
 	bool bulky;          /* true if the last frame was bulk: another one is likely */
 	bool receiving;      /* tcp_lane_receive() is running */
+	bool read_short;     /* true if the last read found fewer bytes than it asked for */
 	atomic_bool joining; /* acceptor: true until the task has taken `accepted` */
 	atomic_uint sweep;   /* requested by another engine */
 	unsigned head_have;
