@@ -220,6 +220,7 @@ static void connect_run(struct pl_task *task)
 	struct pl_operation *operation = pl_operation_of_task(task);
 
 	pl_operation_begin(operation);
+	operation->connecting->opening_begun = true;
 	pl_dial_in_turn(operation->connecting);
 }
 
@@ -292,6 +293,7 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
 	peer->targets = NULL;
 	peer->target_count = peer->target_next = 0;
 	next->opening = peer->opening;
+	next->opening_begun = true;
 	next->opening->connecting = next;
 	peer->opening = NULL;
 	dial_next_target(next, -EINVAL);

@@ -88,6 +88,7 @@ struct pl_peer {
 	struct pl_task task;          /* opening and freeing run outside their callers */
 	struct pl_timer timer;        /* deadline of the handshake; grace time after a loss */
 	struct pl_operation *opening; /* initiator: the connect operation */
+	bool opening_begun; /* its submission has run; before it, the connecting thread uses `opening`. Home */
 	struct pl_listener *listener; /* acceptor: listener that delivers it */
 	struct pl_list backlog_link;
 	struct pl_list turn_link;         /* initiator: of dial_turns, while it has a turn or waits for one; home */

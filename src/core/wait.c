@@ -196,7 +196,8 @@ static int cancel_of_peer(struct pl_peer *peer, uint64_t user_data)
 	pl_engine_lock(peer->home);
 	pl_engine_unlock(peer->home);
 	pl_engine_lock(peer->home);
-	if (peer->opening && is_posted_with(peer->opening, user_data)) {
+	/* Another thread may just be submitting a connect. */
+	if (peer->opening_begun && peer->opening && is_posted_with(peer->opening, user_data)) {
 		pl_operation_stop(peer->opening, -ECANCELED, NULL);
 		count++;
 	}
