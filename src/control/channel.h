@@ -24,6 +24,9 @@ struct pl_channel {
 	/* Each callback may close the channel and free its owner. */
 	void (*message)(struct pl_channel *channel, const struct pl_control *message);
 	void (*closed)(struct pl_channel *channel, const struct pl_error *error);
+	/* The socket has taken all bytes, after pl_channel_has_room() had returned false. NULL: nobody asks. */
+	void (*drained)(struct pl_channel *channel);
+	bool room_awaited; /* drained() is due */
 };
 
 /*
@@ -44,6 +47,12 @@ static inline size_t pl_channel_unsent(const struct pl_channel *channel)
 {
 	return channel->unsent_length - channel->unsent_sent;
 }
+
+/*
+ * True if a message that can wait may be sent: few bytes are unsent. The rest of the room is for other messages. After false,
+ * drained() follows, unless the channel ends. A closed channel has room: its sends fail.
+ */
+bool pl_channel_has_room(struct pl_channel *channel);
 
 /* Stops and closes. Accepts a channel that was never opened. */
 void pl_channel_close(struct pl_channel *channel);

@@ -358,6 +358,14 @@ void pl_peer_control(struct pl_channel *channel, const struct pl_control *messag
 		control_running(peer, message);
 }
 
+void pl_peer_channel_drained(struct pl_channel *channel)
+{
+	struct pl_peer *peer = pl_container_of(channel, struct pl_peer, channel);
+
+	if (atomic_load(&peer->state) == PL_PEER_UP)
+		pl_message_resume(peer);
+}
+
 void pl_peer_up(struct pl_peer *peer)
 {
 	struct pl_operation *opening = peer->opening;

@@ -22,7 +22,10 @@ static inline bool pl_message_has_room(const struct pl_peer *peer)
 {
 	return peer->sent - peer->consumed_there < peer->window / 2;
 }
-/* Sends waiting messages. Called when memory of the first one may be registered, or when the first one has ended. */
+/*
+ * Sends waiting messages. Called when memory of the first one may be registered, when the control channel has room, or when the
+ * first one has ended.
+ */
 void pl_message_resume(struct pl_peer *peer);
 /* Handles a credit of the peer, and the end of a large send. -EPROTO: protocol violation. */
 int pl_message_credited(struct pl_peer *peer, uint64_t consumed);

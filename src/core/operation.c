@@ -329,7 +329,7 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 			pl_operation_pending_done(operation);
 	} else if (!pl_list_empty(&operation->queue_link)) {
 		pl_list_remove(&operation->queue_link);
-		if (operation->registering && atomic_load(&operation->peer->state) == PL_PEER_UP)
+		if (operation->held_back && atomic_load(&operation->peer->state) == PL_PEER_UP)
 			pl_message_resume(operation->peer);
 		pl_operation_pending_done(operation);
 	} else if (operation->peer && operation->peer->endpoint) {

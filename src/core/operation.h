@@ -78,7 +78,8 @@ struct pl_operation {
 	bool settled;          /* the requested visibility is reached, or the fabric handles it */
 	bool landing, placed;  /* in peer->landing; its bytes are in their memory */
 	bool leaving;          /* in peer->unsent, while its bytes are copied out of device memory */
-	bool registering;      /* large send: first in peer->unsent, while its bytes are being registered */
+	/* send: first in peer->unsent, while its bytes are being registered, or the control channel has no room for it */
+	bool held_back;
 	bool gathered;         /* send: the fabric takes the bytes from their place */
 	bool credit_due;       /* notification: its collection requires a credit */
 	bool one_memory;       /* all segments of a vector have one region and one remote region */

@@ -146,7 +146,7 @@ struct pl_peer {
 	struct pl_list receives;   /* posted receives without a message */
 	struct pl_list unexpected; /* messages without a receive: struct pl_arrival */
 	struct pl_list landing;    /* operations whose message arrived and is being copied, and those behind them */
-	/* messages that wait for the peer's window or for their bytes, and those behind them */
+	/* messages that wait for the peer's window, for their bytes or for the control channel, and those behind them */
 	struct pl_list unsent;
 	struct pl_list rendezvous;     /* large sends that the peer has not read */
 	struct pl_list imports;        /* imports that wait for an answer */
@@ -213,6 +213,8 @@ void pl_peer_unpin(struct pl_peer *peer);
 /* Handles control messages of an opening and of a running peer. */
 void pl_peer_control(struct pl_channel *channel, const struct pl_control *message);
 void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *error);
+/* The control channel has room again: sends what waits for it. */
+void pl_peer_channel_drained(struct pl_channel *channel);
 /* Opening failed: reports that to the waiting operation, and frees the peer later. Home. */
 void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error);
 /* Initiator: returns true if another fabric is tried after the peer's failed to connect. */

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The control channel is full, because the other end does not read it: messages that can wait do so. Sockets have small buffers, so
+ * that few messages fill them. Both ends have manual progress, so the test decides when the far end reads.
+ */
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/fabric.h"
+#include "support/cases.h"
+#include "support/pair.h"
+
+/* More bytes than the channel and both sockets take. Fewer messages than the window has. */
+#define COUNT 400u
+#define LENGTH PL_SEND_COPY_MAX
+
+static const struct setting setting = {
+	.name = "control-room", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+};
+
+/* Replaces that of the C library. Accepted sockets take over the sizes of the listening one. */
+int socket(int domain, int type, int protocol)
+{
+	int fd = (int)syscall(SYS_socket, domain, type, protocol), size = 64 << 10;
+
+	if (fd >= 0 && domain != AF_UNIX) {
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	}
+	return fd;
+}
+
+/* Messages in flight. */
+struct room {
+	struct scenario_environment environment;
+	struct buffer buffer;
+	struct pl_operation *sends[COUNT];
+};
+
+static void send_confidential(struct room *room)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	static uint8_t bytes[LENGTH];
+	struct pl_error error;
+
+	attributes.flags = PL_CONFIDENTIAL;
+	for (unsigned i = 0; i < COUNT; i++) {
+		pattern_fill(bytes, LENGTH, i, 0);
+		check_ok(pl_send_copy(room->environment.near_peer, 1, bytes, LENGTH, &attributes, &room->sends[i],
+				      &error),
+			 &error);
+	}
+	check(!pl_list_empty(&room->environment.near_peer->unsent));
+}
+
+/* Opens both ends, and sends messages that the far end does not read. */
+static void room_open(struct room *room)
+{
+	environment_open(&room->environment, &setting);
+	buffer_open(&room->buffer, room->environment.far, LENGTH, PL_ACCESS_LOCAL);
+	send_confidential(room);
+}
+
+static void room_close(struct room *room)
+{
+	buffer_close(&room->buffer);
+	environment_close(&room->environment);
+}
+
+/* The far end receives the next message, which is that of this number. */
+static void receive_next(struct room *room, unsigned number)
+{
+	struct pl_operation *receive;
+	struct pl_error error;
+
+	check_ok(pl_receive(room->environment.far_peer, 1, UINT64_MAX,
+			    &(struct pl_buffer){ room->buffer.region, 0, LENGTH }, NULL, &receive, &error),
+		 &error);
+	complete(&room->environment, receive, NULL);
+	pattern_check(room->buffer.bytes, LENGTH, number, 0);
+}
+
+static void confidential_messages_wait(void *unused)
+{
+	struct room room;
+
+	(void)unused;
+	room_open(&room);
+	for (unsigned i = 0; i < COUNT; i++)
+		receive_next(&room, i);
+	for (unsigned i = 0; i < COUNT; i++)
+		complete(&room.environment, room.sends[i], NULL);
+	room_close(&room);
+}
+
+/* The first waiting message and every second one behind it are cancelled. The others arrive. */
+static void waiting_messages_are_cancelled(void *unused)
+{
+	struct pl_operation *first;
+	unsigned waiting = 0;
+	struct room room;
+
+	(void)unused;
+	room_open(&room);
+	first = pl_list_first(&room.environment.near_peer->unsent, struct pl_operation, queue_link);
+	while (room.sends[waiting] != first)
+		waiting++;
+	for (unsigned i = waiting; i < COUNT; i += 2) {
+		pl_cancel(room.sends[i]);
+		fail_with(&room.environment, room.sends[i], -ECANCELED);
+		room.sends[i] = NULL;
+	}
+	for (unsigned i = 0; i < COUNT; i++) {
+		if (!room.sends[i])
+			continue;
+		receive_next(&room, i);
+		complete(&room.environment, room.sends[i], NULL);
+	}
+	room_close(&room);
+}
+
+static void waiting_messages_end_with_the_peer(void *unused)
+{
+	unsigned lost = 0;
+	struct room room;
+
+	(void)unused;
+	room_open(&room);
+	pl_peer_close(room.environment.far_peer);
+	room.environment.far_peer = NULL;
+	for (unsigned i = 0; i < COUNT; i++) {
+		int status = await(&room.environment, room.sends[i], NULL, NULL);
+
+		check_one_of(status, 0, -ECONNRESET);
+		lost += status < 0;
+	}
+	check(lost);
+	room_close(&room);
+}
+
+static const struct test_case cases[] = {
+	{ "confidential-messages-wait", confidential_messages_wait, NULL, 60 },
+	{ "waiting-messages-are-cancelled", waiting_messages_are_cancelled, NULL, 60 },
+	{ "waiting-messages-end-with-the-peer", waiting_messages_end_with_the_peer, NULL, 60 },
+};
+
+int main(void)
+{
+	return cases_run("control-room", cases, PL_ARRAY_SIZE(cases));
+}
