@@ -362,8 +362,10 @@ void pl_peer_channel_drained(struct pl_channel *channel)
 {
 	struct pl_peer *peer = pl_container_of(channel, struct pl_peer, channel);
 
-	if (atomic_load(&peer->state) == PL_PEER_UP)
-		pl_message_resume(peer);
+	if (atomic_load(&peer->state) != PL_PEER_UP)
+		return;
+	pl_imports_resume(peer);
+	pl_message_resume(peer);
 }
 
 void pl_peer_up(struct pl_peer *peer)

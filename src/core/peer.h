@@ -150,6 +150,9 @@ struct pl_peer {
 	struct pl_list unsent;
 	struct pl_list rendezvous;     /* large sends that the peer has not read */
 	struct pl_list imports;        /* imports that wait for an answer */
+	struct pl_list
+		unsent_imports; /* imports that wait for room in the control channel, or for releases before them */
+	struct pl_list unsent_releases; /* remote regions whose release waits for that room */
 	struct pl_list held_imports;   /* imports of the other end that wait for registrations: struct held_import */
 	unsigned held_import_count;
 	uint64_t sent, consumed_there; /* message counters; the difference is limited by the window */

@@ -22,7 +22,7 @@ struct pl_remote {
 	bool whole_words;
 	bool internal;       /* the library's own, which its user imports anew: pl_peer_reconnect() does not */
 	struct pl_list link; /* empty for the source of a large send */
-	struct pl_list peer_link; /* peer->remotes */
+	struct pl_list peer_link; /* peer->remotes, later peer->unsent_releases */
 	struct pl_task task;
 	struct pl_context *context;
 	const char *path_reason; /* reason of the access path; set by the fabric. NULL: that of the peer */
@@ -61,6 +61,10 @@ int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const 
  */
 int pl_import_many(struct pl_peer *peer, const uint8_t *const *tokens, struct pl_remote **remotes, size_t count,
 		   uint64_t deadline, struct pl_error *error);
+/* Sends releases and imports that wait for room in the control channel. Home. */
+void pl_imports_resume(struct pl_peer *peer);
+/* Frees the remote regions of releases that nobody awaits any longer. Home, or the freeing thread. */
+void pl_releases_drop(struct pl_peer *peer);
 void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer);
 
 #endif

@@ -14,6 +14,9 @@
 /* More bytes than the channel and both sockets take. Fewer messages than the window has. */
 #define COUNT 400u
 #define LENGTH PL_SEND_COPY_MAX
+/* The releases of so many imports are more than that, too. */
+#define REGIONS 8192u
+#define SETS 3u
 
 static const struct setting setting = {
 	.name = "control-room", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
@@ -139,10 +142,67 @@ static void waiting_messages_end_with_the_peer(void *unused)
 	room_close(&room);
 }
 
+/* Imports the regions of a blob several times, while another thread drives the far end. */
+static void import_many(struct pair *pair, const void *blob, size_t length, struct pl_remote_set *sets[SETS])
+{
+	struct pl_error error;
+	struct pump pump;
+
+	pump_start(&pair->environment, &pump, pair->environment.far);
+	for (unsigned i = 0; i < SETS; i++)
+		check_ok(pl_remote_set_import(pair->environment.near_peer, blob, length, 2 * AMPLE_TIME, &sets[i],
+					      &error),
+			 &error);
+	pump_stop(&pump);
+}
+
+static unsigned imports_of(struct pl_peer *peer)
+{
+	unsigned count;
+
+	pthread_mutex_lock(&peer->context->grant_lock);
+	count = peer->imported;
+	pthread_mutex_unlock(&peer->context->grant_lock);
+	return count;
+}
+
+/* The owner does not read while this end releases more remote regions than the channel takes. Then it gets all releases. */
+static void releases_wait(void *unused)
+{
+	static uint8_t blob[PL_REGIONS_BLOB_SIZE(REGIONS)];
+	struct pl_region *regions[REGIONS];
+	struct pl_remote_set *sets[SETS];
+	size_t length = sizeof(blob);
+	struct pl_operation *import;
+	struct pl_completion completion;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t token_length = sizeof(token);
+	struct pl_error error;
+	struct pair pair;
+
+	(void)unused;
+	pair_open(&pair, &setting, 64);
+	for (unsigned i = 0; i < REGIONS; i++)
+		regions[i] = pair.far.region;
+	check_ok(pl_regions_share(regions, REGIONS, NULL, blob, &length, &error), &error);
+	check_ok(pl_region_share(pair.far.region, NULL, token, &token_length, &error), &error);
+	import_many(&pair, blob, length, sets);
+	check_number(imports_of(pair.environment.far_peer), SETS * REGIONS + 1);
+	for (unsigned i = 0; i < SETS; i++)
+		pl_remote_set_release(sets[i]);
+	/* An import waits behind the releases. */
+	check_ok(pl_remote_import_start(pair.environment.near_peer, token, token_length, 0, &import, &error), &error);
+	complete(&pair.environment, import, &completion);
+	check_number(imports_of(pair.environment.far_peer), 2);
+	pl_remote_release(completion.remote);
+	pair_close(&pair);
+}
+
 static const struct test_case cases[] = {
 	{ "confidential-messages-wait", confidential_messages_wait, NULL, 60 },
 	{ "waiting-messages-are-cancelled", waiting_messages_are_cancelled, NULL, 60 },
 	{ "waiting-messages-end-with-the-peer", waiting_messages_end_with_the_peer, NULL, 60 },
+	{ "releases-wait", releases_wait, NULL, 120 },
 };
 
 int main(void)
