@@ -342,7 +342,9 @@ static void control_opening(struct pl_peer *peer, const struct pl_control *messa
 		take_rail_message(peer, &message->rail);
 	} else if (peer->endpoint && peer->ops->up && peer->ops->up(peer->endpoint)) {
 		pl_peer_up(peer);
-		control_running(peer, message);
+		/* Without its listener, the peer is dead. */
+		if (atomic_load(&peer->state) == PL_PEER_UP)
+			control_running(peer, message);
 	} else {
 		fail_unexpected_message(peer);
 	}

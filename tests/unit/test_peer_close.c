@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Operations that wait in the queue of an engine while pl_peer_close() runs, or while they end; and the user data of events. */
+/*
+ * Operations that wait in the queue of an engine while pl_peer_close() runs, or while they end; the user data of events; a message
+ * for a dead peer.
+ */
 #include <pthread.h>
 #include <sched.h>
 
@@ -163,10 +166,49 @@ static void user_data_of_events(void *argument)
 	environment_close(&environment);
 }
 
+static bool endpoint_is_up(struct pl_endpoint *endpoint)
+{
+	(void)endpoint;
+	return true;
+}
+
+/*
+ * A control message shows that an accepted peer is up, as over verbs, whose listener has been closed meanwhile. The peer is dead then,
+ * and must not handle the message. The test gives an accepted peer of tcp the state and the function of such a peer.
+ */
+static void message_after_listener(void *argument)
+{
+	const struct setting setting = {
+		.name = "dead", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+	};
+	const struct pl_control bye = { .type = PL_CONTROL_BYE };
+	struct scenario_environment environment;
+	struct pl_fabric_ops fabric;
+	struct pl_peer *peer;
+
+	(void)argument;
+	environment_open(&environment, &setting);
+	peer = environment.far_peer;
+	environment.far_peer = NULL;
+	pl_listener_close(environment.listener);
+	environment.listener = NULL;
+	pl_engine_lock(peer->home);
+	fabric = *peer->ops;
+	fabric.up = endpoint_is_up;
+	peer->ops = &fabric;
+	atomic_store(&peer->state, PL_PEER_OPENING);
+	pl_peer_control(&peer->channel, &bye);
+	check(peer->dead);
+	check(!peer->leaving);
+	pl_engine_unlock(peer->home);
+	environment_close(&environment);
+}
+
 static const struct test_case cases[] = {
 	{ "close-with-queued-operations", close_with_queued_operations, NULL, 20 },
 	{ "stop-queued-connect", stop_queued_connect, NULL, 20 },
 	{ "user-data-of-events", user_data_of_events, NULL, 60 },
+	{ "message-after-listener", message_after_listener, NULL, 20 },
 };
 
 int main(void)
