@@ -48,6 +48,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, 
 	peer->context = context;
 	pl_event_log_init(&peer->events, &context->allocator);
 	peer->initiator = initiator;
+	peer->closed_before = atomic_load(&context->closed_peers);
 	peer->home = home;
 	/* Replaced when both ends agree on a fabric. */
 	peer->ops = context->fabrics[0];

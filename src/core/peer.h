@@ -79,6 +79,7 @@ struct pl_peer {
 	atomic_uint pins;                /* sockets that are joining it, and other users that found it */
 	bool joinable;                   /* its endpoint accepts sockets; context->lock */
 	bool initiator;
+	unsigned closed_before; /* peers of the context that had been closed when it was made */
 	_Atomic uint64_t user_data;
 	bool dead;    /* true if the opening failed; the peer is freed soon */
 	bool claimed; /* true if a thread has claimed the right to free the peer; context->lock */
