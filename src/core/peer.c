@@ -69,6 +69,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, 
 	pl_list_init(&peer->imports);
 	pl_list_init(&peer->unsent_imports);
 	pl_list_init(&peer->unsent_releases);
+	pl_list_init(&peer->unsent_answers);
 	pl_list_init(&peer->held_imports);
 	pl_list_init(&peer->subscriptions);
 	pl_list_init(&peer->subscribers);
@@ -192,6 +193,7 @@ void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error)
 	pl_timer_clear(peer->home, &peer->timer);
 	pl_channel_close(&peer->channel);
 	pl_releases_drop(peer);
+	pl_answers_drop(peer);
 	if (peer->ops->lost)
 		peer->ops->lost(peer->endpoint);
 	stop_peer_operations(peer, peer->loss.code, &peer->loss);
@@ -324,6 +326,7 @@ static void peer_free(struct pl_peer *peer)
 	pl_messages_drop(peer);
 	pl_held_imports_drop(peer);
 	pl_releases_drop(peer);
+	pl_answers_drop(peer);
 	if (peer->loss_event)
 		pl_operation_discard(peer->loss_event);
 	pl_key_table_clear(peer);

@@ -153,6 +153,8 @@ struct pl_peer {
 	struct pl_list imports;        /* imports that wait for an answer */
 	struct pl_list
 		unsent_imports; /* imports that wait for room in the control channel, or for releases before them */
+	struct pl_list
+		unsent_answers; /* answers to imports of the other end that wait for that room: struct unsent_answer */
 	struct pl_list unsent_releases; /* remote regions whose release waits for that room */
 	struct pl_list held_imports;   /* imports of the other end that wait for registrations: struct held_import */
 	unsigned held_import_count;

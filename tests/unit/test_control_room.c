@@ -17,6 +17,8 @@
 /* The releases of so many imports are more than that, too. */
 #define REGIONS 8192u
 #define SETS 3u
+/* More answers than the channel and the sockets take. */
+#define ANSWERS 32768u
 
 static const struct setting setting = {
 	.name = "control-room", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
@@ -41,7 +43,7 @@ struct room {
 	struct pl_operation *sends[COUNT];
 };
 
-static void send_confidential(struct room *room)
+static void send_confidential(struct room *room, struct pl_peer *peer)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	static uint8_t bytes[LENGTH];
@@ -50,11 +52,9 @@ static void send_confidential(struct room *room)
 	attributes.flags = PL_CONFIDENTIAL;
 	for (unsigned i = 0; i < COUNT; i++) {
 		pattern_fill(bytes, LENGTH, i, 0);
-		check_ok(pl_send_copy(room->environment.near_peer, 1, bytes, LENGTH, &attributes, &room->sends[i],
-				      &error),
-			 &error);
+		check_ok(pl_send_copy(peer, 1, bytes, LENGTH, &attributes, &room->sends[i], &error), &error);
 	}
-	check(!pl_list_empty(&room->environment.near_peer->unsent));
+	check(!pl_list_empty(&peer->unsent));
 }
 
 /* Opens both ends, and sends messages that the far end does not read. */
@@ -62,7 +62,7 @@ static void room_open(struct room *room)
 {
 	environment_open(&room->environment, &setting);
 	buffer_open(&room->buffer, room->environment.far, LENGTH, PL_ACCESS_LOCAL);
-	send_confidential(room);
+	send_confidential(room, room->environment.near_peer);
 }
 
 static void room_close(struct room *room)
@@ -94,6 +94,25 @@ static void confidential_messages_wait(void *unused)
 		receive_next(&room, i);
 	for (unsigned i = 0; i < COUNT; i++)
 		complete(&room.environment, room.sends[i], NULL);
+	room_close(&room);
+}
+
+/* Both ends send before they receive. */
+static void both_ends_send(void *unused)
+{
+	struct pl_operation *sends[COUNT];
+	struct room room;
+
+	(void)unused;
+	room_open(&room);
+	memcpy(sends, room.sends, sizeof(sends));
+	send_confidential(&room, room.environment.far_peer);
+	for (unsigned i = 0; i < COUNT; i++)
+		receive_next(&room, i);
+	for (unsigned i = 0; i < COUNT; i++) {
+		complete(&room.environment, sends[i], NULL);
+		complete(&room.environment, room.sends[i], NULL);
+	}
 	room_close(&room);
 }
 
@@ -198,11 +217,40 @@ static void releases_wait(void *unused)
 	pair_close(&pair);
 }
 
+/*
+ * The owner answers many imports in a row, as when a thread has registered their memory. The importer reads the answers later: here
+ * to requests that it has given up. The connection stays.
+ */
+static void answers_wait(void *unused)
+{
+	struct pl_imported answer = { .status = PL_WIRE_BUSY };
+	struct pl_engine *engine;
+	struct pl_peer *owner;
+	struct pair pair;
+
+	(void)unused;
+	pair_open(&pair, &setting, 64);
+	owner = pair.environment.far_peer;
+	engine = owner->home;
+	pl_engine_lock(engine);
+	for (unsigned i = 0; i < ANSWERS; i++) {
+		answer.request = UINT64_MAX - i;
+		pl_import_answer(owner, &answer);
+	}
+	check(!pl_list_empty(&owner->unsent_answers));
+	pl_engine_unlock(engine);
+	progress_until(&pair.environment, pl_list_empty(&owner->unsent_answers));
+	pl_remote_release(share(&pair.environment, pair.far.region, pair.environment.near_peer, NULL));
+	pair_close(&pair);
+}
+
 static const struct test_case cases[] = {
 	{ "confidential-messages-wait", confidential_messages_wait, NULL, 60 },
+	{ "both-ends-send", both_ends_send, NULL, 60 },
 	{ "waiting-messages-are-cancelled", waiting_messages_are_cancelled, NULL, 60 },
 	{ "waiting-messages-end-with-the-peer", waiting_messages_end_with_the_peer, NULL, 60 },
 	{ "releases-wait", releases_wait, NULL, 120 },
+	{ "answers-wait", answers_wait, NULL, 60 },
 };
 
 int main(void)
