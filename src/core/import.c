@@ -20,6 +20,31 @@ static struct import_state *import_state_of(struct pl_operation *operation)
 	return (struct import_state *)operation->fabric;
 }
 
+static struct pl_remote *first_release(struct pl_peer *peer)
+{
+	struct pl_remote *remote = pl_list_first(&peer->unsent_releases, struct pl_remote, peer_link);
+
+	pl_list_remove(&remote->peer_link);
+	return remote;
+}
+
+void pl_imports_init(struct pl_peer *peer)
+{
+	pl_list_init(&peer->imports);
+	pl_list_init(&peer->unsent_imports);
+	pl_list_init(&peer->held_imports);
+	pl_list_init(&peer->unsent_answers);
+	pl_list_init(&peer->unsent_releases);
+}
+
+void pl_imports_drop(struct pl_peer *peer)
+{
+	pl_held_imports_drop(peer);
+	pl_answers_drop(peer);
+	while (!pl_list_empty(&peer->unsent_releases))
+		pl_remote_free(first_release(peer));
+}
+
 static void send_import(struct pl_peer *peer, struct pl_operation *operation)
 {
 	struct pl_control message = { .type = PL_CONTROL_IMPORT };
@@ -47,14 +72,6 @@ static void release_imported_key(struct pl_peer *peer, const uint8_t *key, uint1
 	pl_channel_send(&peer->channel, &message);
 }
 
-static struct pl_remote *first_release(struct pl_peer *peer)
-{
-	struct pl_remote *remote = pl_list_first(&peer->unsent_releases, struct pl_remote, peer_link);
-
-	pl_list_remove(&remote->peer_link);
-	return remote;
-}
-
 void pl_imports_resume(struct pl_peer *peer)
 {
 	while (!pl_list_empty(&peer->unsent_releases)) {
@@ -69,12 +86,6 @@ void pl_imports_resume(struct pl_peer *peer)
 	/* Behind the releases: the owner limits the keys of a peer. */
 	while (!pl_list_empty(&peer->unsent_imports) && pl_channel_has_room(&peer->channel))
 		send_import(peer, pl_list_first(&peer->unsent_imports, struct pl_operation, queue_link));
-}
-
-void pl_releases_drop(struct pl_peer *peer)
-{
-	while (!pl_list_empty(&peer->unsent_releases))
-		pl_remote_free(first_release(peer));
 }
 
 static void import_run(struct pl_task *task)
@@ -102,7 +113,7 @@ void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
 		operation = NULL;
 	}
 	if (!operation) { /* the operation was cancelled */
-		/* There is room: nothing is read while much is unsent, and an answer is longer than its release. */
+		/* The channel has room: it reads nothing while much is unsent, and an answer is longer than its release. */
 		if (answer->status == PL_WIRE_OK)
 			release_imported_key(peer, answer->key, answer->key_length);
 		return;

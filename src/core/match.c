@@ -341,6 +341,15 @@ void pl_receive_run(struct pl_task *task)
 		pl_list_append(&peer->receives, &receive->queue_link);
 }
 
+void pl_messages_init(struct pl_peer *peer)
+{
+	pl_list_init(&peer->receives);
+	pl_list_init(&peer->unexpected);
+	pl_list_init(&peer->landing);
+	pl_list_init(&peer->unsent);
+	pl_list_init(&peer->rendezvous);
+}
+
 void pl_messages_drop(struct pl_peer *peer)
 {
 	while (!pl_list_empty(&peer->unexpected)) {

@@ -55,6 +55,8 @@ void pl_receive_run(struct pl_task *task);
  * violation.
  */
 int pl_message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload);
+/* Initialises the peer's lists of messages. */
+void pl_messages_init(struct pl_peer *peer);
 /* Frees messages that arrived and were never received. */
 void pl_messages_drop(struct pl_peer *peer);
 

@@ -63,8 +63,9 @@ int pl_import_many(struct pl_peer *peer, const uint8_t *const *tokens, struct pl
 		   uint64_t deadline, struct pl_error *error);
 /* Sends releases and imports that wait for room in the control channel. Home. */
 void pl_imports_resume(struct pl_peer *peer);
-/* Frees the remote regions of releases that nobody awaits any longer. Home, or the freeing thread. */
-void pl_releases_drop(struct pl_peer *peer);
+/* Initialises the lists of imports in both directions; frees what waits there but operations. Home, or the freeing thread. */
+void pl_imports_init(struct pl_peer *peer);
+void pl_imports_drop(struct pl_peer *peer);
 void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer);
 
 #endif

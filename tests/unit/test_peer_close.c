@@ -282,7 +282,6 @@ static void completion_of_closed_peer(void *argument)
 	check_ok(pl_remote_import(peer, token, length, AMPLE_TIME, &remote, &error), &error);
 	check_ok(pl_write(peer, &(struct pl_transfer){ remote, 0, source.region, 0, 8 }, NULL, &operation, &error),
 		 &error);
-	check(operation->of_thread);
 	pl_remote_release(remote);
 	pl_peer_close(peer);
 	check(connect_both(near, address, listener) == peer);
