@@ -1009,7 +1009,7 @@ int pl_compare_swap(struct pl_peer *peer, const struct pl_atomic *atomic, const 
  * @param timeout  nanoseconds from now. At its end the operation is cancelled; the call then still waits, in bounded
  *                 time, until the local buffer is no longer used. UINT64_MAX: no limit but the operation's own
  * @param completion  filled if not NULL, on success and on failure
- * @return the operation's status: 0 or a negative errno; -ETIMEDOUT
+ * @return the operation's status: 0 or a negative errno; -ETIMEDOUT if the cancellation ended it
  */
 int pl_wait(struct pl_operation *operation, uint64_t timeout, struct pl_completion *completion, struct pl_error *error);
 

@@ -4,7 +4,7 @@
 #define MESSAGE_MAX (PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX)
 /* The channel to a peer that requests answers and does not read them is closed at this many bytes. */
 #define UNSENT_MAX (256u << 10)
-/* Unsent bytes from which on nothing is read. */
+/* Unsent bytes from which on nothing is read, and answers wait. */
 #define UNSENT_STOP (64u << 10)
 /* Reads of one visit: then other sockets get their turn. */
 #define READS_A_VISIT 2
@@ -103,16 +103,22 @@ static int receive(struct pl_channel *channel, const bool *gone)
 	return take_messages(channel, buffer, have + (size_t)got, gone);
 }
 
+static bool channel_reads(const struct pl_channel *channel)
+{
+	return pl_channel_unsent(channel) < UNSENT_STOP && !channel->answers_awaited;
+}
+
 /*
  * Watches the socket. `again`: bytes may be left that TLS has read already, which epoll does not report; EPOLLOUT makes
- * channel_ready() run for them.
+ * channel_ready() run for them, and for drained().
  */
 static int watch(struct pl_channel *channel, bool again)
 {
 	size_t unsent = pl_channel_unsent(channel);
-	uint32_t events = unsent < UNSENT_STOP ? EPOLLIN : 0;
+	uint32_t events = channel_reads(channel) ? EPOLLIN : 0;
 
-	again &= unsent < UNSENT_STOP && pl_stream_pending(&channel->stream);
+	again &= events && pl_stream_pending(&channel->stream);
+	again |= channel->room_awaited;
 	return pl_source_watch(&channel->source, events | (unsent || again ? EPOLLOUT : 0));
 }
 
@@ -184,15 +190,19 @@ static bool channel_ready(struct pl_source *source, uint32_t events)
 	(void)events; /* bytes that TLS read ahead come without EPOLLIN */
 	/* The answers of a visit are sent together. */
 	channel->gone = &gone;
-	for (int i = 0; rc == 0 && i < READS_A_VISIT && pl_channel_unsent(channel) < UNSENT_STOP; i++)
+	for (int i = 0; rc == 0 && i < READS_A_VISIT && channel_reads(channel); i++)
 		rc = receive(channel, &gone);
 	if (gone)
 		return true;
 	channel->gone = NULL;
 	if (rc == 0 || rc == -EAGAIN)
 		rc = flush(channel);
-	if (rc < 0)
+	if (rc < 0) {
 		fail(channel, rc);
+	} else if (channel->room_awaited && !channel->unsent_length) {
+		channel->room_awaited = channel->answers_awaited = false;
+		channel->drained(channel);
+	}
 	return true;
 }
 
@@ -208,6 +218,7 @@ int pl_channel_open(struct pl_channel *channel, struct pl_engine *engine, struct
 	channel->received = channel->unsent = NULL;
 	channel->received_length = channel->unsent_length = channel->unsent_sent = 0;
 	channel->open = true;
+	channel->room_awaited = channel->answers_awaited = false;
 	channel->gone = NULL;
 	memset(&channel->source, 0, sizeof(channel->source));
 	channel->source.fd = channel->stream.fd;
@@ -244,6 +255,22 @@ int pl_channel_send(struct pl_channel *channel, const struct pl_control *message
 	memcpy(channel->unsent + channel->unsent_length, buffer, (size_t)length);
 	channel->unsent_length += (size_t)length;
 	return channel->gone ? 0 : flush(channel);
+}
+
+bool pl_channel_has_room(struct pl_channel *channel)
+{
+	if (!channel->open || pl_channel_unsent(channel) + MESSAGE_MAX < UNSENT_STOP)
+		return true;
+	channel->room_awaited = true;
+	return false;
+}
+
+bool pl_channel_has_room_for_answer(struct pl_channel *channel)
+{
+	if (!channel->open || pl_channel_unsent(channel) < UNSENT_STOP)
+		return true;
+	channel->room_awaited = channel->answers_awaited = true;
+	return false;
 }
 
 void pl_channel_close(struct pl_channel *channel)

@@ -24,6 +24,10 @@ struct pl_channel {
 	/* Each callback may close the channel and free its owner. */
 	void (*message)(struct pl_channel *channel, const struct pl_control *message);
 	void (*closed)(struct pl_channel *channel, const struct pl_error *error);
+	/* The socket has taken all bytes, after one of the functions below had returned false. NULL: nobody asks. */
+	void (*drained)(struct pl_channel *channel);
+	bool room_awaited;    /* drained() is due */
+	bool answers_awaited; /* nothing is read before it */
 };
 
 /*
@@ -44,6 +48,15 @@ static inline size_t pl_channel_unsent(const struct pl_channel *channel)
 {
 	return channel->unsent_length - channel->unsent_sent;
 }
+
+/*
+ * True if a message that can wait may be sent: few bytes are unsent, also with the message. So this end goes on reading, and two ends
+ * that send to each other do not wait for each other. The rest of the room is for other messages. After false, drained() follows,
+ * unless the channel ends. A closed channel has room: its sends fail.
+ */
+bool pl_channel_has_room(struct pl_channel *channel);
+/* The same for the answer to a request. After false no request is read before drained(). */
+bool pl_channel_has_room_for_answer(struct pl_channel *channel);
 
 /* Stops and closes. Accepts a channel that was never opened. */
 void pl_channel_close(struct pl_channel *channel);

@@ -3,8 +3,11 @@
 
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -121,6 +124,19 @@ static int write_all(int fd, const char *text, size_t length)
 	return 0;
 }
 
+/* Gives the new file the owner, group and mode of the old one, as far as this process may. Other users may read it. */
+static int keep_attributes(int fd, const char *path)
+{
+	struct stat old;
+
+	if (stat(path, &old) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	/* A process that may not give files away can set the group. The rights of the old group are not for another one. */
+	if (fchown(fd, old.st_uid, old.st_gid) < 0 && fchown(fd, (uid_t)-1, old.st_gid) < 0)
+		old.st_mode &= ~(mode_t)S_IRWXG;
+	return fchmod(fd, old.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO)) < 0 ? -errno : 0;
+}
+
 /* Writes the file anew beside itself, and renames it. */
 static int replace_known_hosts(const char *path, const char *old, size_t old_length, const char *line,
 			       struct pl_error *error)
@@ -133,7 +149,9 @@ static int replace_known_hosts(const char *path, const char *old, size_t old_len
 	fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return pl_fail_errno(error, -errno, "SYSTEM", "open", beside);
-	rc = write_all(fd, old, old_length);
+	rc = keep_attributes(fd, path);
+	if (rc == 0)
+		rc = write_all(fd, old, old_length);
 	if (rc == 0 && old_length && old[old_length - 1] != '\n')
 		rc = write_all(fd, "\n", 1);
 	if (rc == 0)
@@ -167,12 +185,15 @@ static int lock_known_hosts(int fd)
 int pl_known_hosts_add(const struct pl_allocator *allocator, const char *path, const char *address,
 		       const uint8_t fingerprint[PL_FINGERPRINT], int *known, unsigned *number, struct pl_error *error)
 {
-	char lock_path[4096], text[PL_FINGERPRINT_MAX], line[PL_HOST_MAX + PL_FINGERPRINT_MAX + 2];
+	char lock_path[4096], target[PATH_MAX], text[PL_FINGERPRINT_MAX], line[PL_HOST_MAX + PL_FINGERPRINT_MAX + 2];
 	char *old = NULL;
 	size_t length = 0;
 	int lock, rc;
 
 	*known = PL_HOST_UNKNOWN;
+	/* rename(2) would replace a symbolic link. A file that does not exist has no target. */
+	if (realpath(path, target))
+		path = target;
 	pl_fingerprint_format(fingerprint, text);
 	snprintf(line, sizeof(line), "%s %s\n", address, text);
 	if ((size_t)snprintf(lock_path, sizeof(lock_path), "%s.lock", path) >= sizeof(lock_path))

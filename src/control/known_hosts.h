@@ -25,7 +25,8 @@ int pl_known_hosts_find(const char *path, const char *text, const char *address,
 /*
  * Adds a line to the file, which need not exist, unless a line there decides already. `known` and `number` receive the
  * result of pl_known_hosts_find() before; PL_HOST_UNKNOWN: the line was added. Processes that add lines wait for each
- * other; readers see the old or the new file. Returns 0, "KNOWN-HOSTS-SYNTAX", or "SYSTEM" with -ETIMEDOUT if others hold
+ * other; readers see the old or the new file, which keeps its mode, and its owner and group where the process may set them. If
+ * `path` is a symbolic link, its target changes. Returns 0, "KNOWN-HOSTS-SYNTAX", or "SYSTEM" with -ETIMEDOUT if others hold
  * the lock for 5 s.
  */
 int pl_known_hosts_add(const struct pl_allocator *allocator, const char *path, const char *address,

@@ -180,6 +180,7 @@ static void advance_opening(struct pl_peer *peer, uint32_t events)
 	}
 	peer->channel.message = pl_peer_control;
 	peer->channel.closed = pl_peer_channel_closed;
+	peer->channel.drained = pl_peer_channel_drained;
 	refused = peer->proving == PL_PROOF_REFUSED;
 	rc = pl_channel_open(&peer->channel, peer->home, &peer->incoming, refused ? peer->incoming_prefix : NULL,
 			     refused ? sizeof(peer->incoming_prefix) : 0);
@@ -220,6 +221,7 @@ static void connect_run(struct pl_task *task)
 	struct pl_operation *operation = pl_operation_of_task(task);
 
 	pl_operation_begin(operation);
+	operation->connecting->opening_begun = true;
 	pl_dial_in_turn(operation->connecting);
 }
 
@@ -292,6 +294,7 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
 	peer->targets = NULL;
 	peer->target_count = peer->target_next = 0;
 	next->opening = peer->opening;
+	next->opening_begun = true;
 	next->opening->connecting = next;
 	peer->opening = NULL;
 	dial_next_target(next, -EINVAL);
@@ -454,6 +457,7 @@ static void run_accepted_stream(struct pl_task *task)
 	pl_timer_set(peer->home, &peer->timer, pl_deadline(pl_now(), peer->context->options.connect_timeout));
 	peer->channel.message = pl_peer_control;
 	peer->channel.closed = pl_peer_channel_closed;
+	peer->channel.drained = pl_peer_channel_drained;
 	open_accepted(peer);
 }
 

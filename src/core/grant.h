@@ -111,7 +111,10 @@ int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct
 /* registering.c: answers an import, now or once the memory is registered. Home. */
 void pl_import_serve(struct pl_peer *peer, const struct pl_import *import);
 void pl_held_imports_drop(struct pl_peer *peer);
-/* handshake.c: sends that answer. */
+/* Sends that answer, when the control channel has room. Without memory the peer is lost. Home. */
 void pl_import_answer(struct pl_peer *peer, const struct pl_imported *imported);
+/* Sends answers that wait for that room. Home. */
+void pl_answers_resume(struct pl_peer *peer);
+void pl_answers_drop(struct pl_peer *peer);
 
 #endif

@@ -234,18 +234,6 @@ static void handle_reject(struct pl_peer *peer, const struct pl_reject *reject)
 	pl_peer_open_failed(peer, reject->code == PL_WIRE_NO_FABRIC && peer->failed ? &peer->loss : &error);
 }
 
-void pl_import_answer(struct pl_peer *peer, const struct pl_imported *imported)
-{
-	const struct pl_control answer = { .type = PL_CONTROL_IMPORTED, .imported = *imported };
-	struct pl_error error;
-
-	if (pl_channel_send(&peer->channel, &answer) < 0) {
-		/* Without an answer the peer would wait until its timeout. */
-		pl_fail_memory(&error, "import");
-		pl_peer_lose(peer, &error);
-	}
-}
-
 static void release_key(struct pl_peer *peer, const struct pl_release *release)
 {
 	struct pl_reader reader;
@@ -342,7 +330,9 @@ static void control_opening(struct pl_peer *peer, const struct pl_control *messa
 		take_rail_message(peer, &message->rail);
 	} else if (peer->endpoint && peer->ops->up && peer->ops->up(peer->endpoint)) {
 		pl_peer_up(peer);
-		control_running(peer, message);
+		/* Without its listener, the peer is dead. */
+		if (atomic_load(&peer->state) == PL_PEER_UP)
+			control_running(peer, message);
 	} else {
 		fail_unexpected_message(peer);
 	}
@@ -356,6 +346,17 @@ void pl_peer_control(struct pl_channel *channel, const struct pl_control *messag
 		control_opening(peer, message);
 	else if (atomic_load(&peer->state) == PL_PEER_UP)
 		control_running(peer, message);
+}
+
+void pl_peer_channel_drained(struct pl_channel *channel)
+{
+	struct pl_peer *peer = pl_container_of(channel, struct pl_peer, channel);
+
+	if (atomic_load(&peer->state) != PL_PEER_UP)
+		return;
+	pl_answers_resume(peer);
+	pl_imports_resume(peer);
+	pl_message_resume(peer);
 }
 
 void pl_peer_up(struct pl_peer *peer)

@@ -20,28 +20,48 @@ static struct import_state *import_state_of(struct pl_operation *operation)
 	return (struct import_state *)operation->fabric;
 }
 
-static void import_run(struct pl_task *task)
+static struct pl_remote *first_release(struct pl_peer *peer)
 {
-	struct pl_operation *operation = pl_operation_of_task(task);
+	struct pl_remote *remote = pl_list_first(&peer->unsent_releases, struct pl_remote, peer_link);
+
+	pl_list_remove(&remote->peer_link);
+	return remote;
+}
+
+void pl_imports_init(struct pl_peer *peer)
+{
+	pl_list_init(&peer->imports);
+	pl_list_init(&peer->unsent_imports);
+	pl_list_init(&peer->held_imports);
+	pl_list_init(&peer->unsent_answers);
+	pl_list_init(&peer->unsent_releases);
+}
+
+void pl_imports_drop(struct pl_peer *peer)
+{
+	pl_held_imports_drop(peer);
+	pl_answers_drop(peer);
+	while (!pl_list_empty(&peer->unsent_releases))
+		pl_remote_free(first_release(peer));
+}
+
+static void send_import(struct pl_peer *peer, struct pl_operation *operation)
+{
 	struct pl_control message = { .type = PL_CONTROL_IMPORT };
-	struct pl_peer *peer = operation->peer;
 	struct pl_error error;
 	int rc;
 
-	if (!pl_operation_begin(operation))
-		return;
 	message.import = import_state_of(operation)->import;
 	message.import.request = operation->request = ++peer->next_request;
+	pl_list_remove(&operation->queue_link);
 	pl_list_append(&peer->imports, &operation->queue_link);
 	rc = pl_channel_send(&peer->channel, &message);
 	/* The channel has ended, or learns of the end of its socket. The loss of the peer follows, with the reason. */
 	if (rc == 0 || rc == -EPIPE || rc == -ECONNRESET)
 		return;
-	pl_fail_errno(&error, rc == -ENOBUFS ? -ECONNRESET : rc, "IMPORT-FAILED", "pl_remote_import", NULL);
+	pl_fail_errno(&error, rc, "IMPORT-FAILED", "pl_remote_import", NULL);
 	pl_operation_stop(operation, error.code, &error);
 }
-
-static struct pl_remote *remote_new(struct pl_peer *peer, const struct pl_imported *answer);
 
 static void release_imported_key(struct pl_peer *peer, const uint8_t *key, uint16_t length)
 {
@@ -51,6 +71,35 @@ static void release_imported_key(struct pl_peer *peer, const uint8_t *key, uint1
 	memcpy(message.release.key, key, length);
 	pl_channel_send(&peer->channel, &message);
 }
+
+void pl_imports_resume(struct pl_peer *peer)
+{
+	while (!pl_list_empty(&peer->unsent_releases)) {
+		struct pl_remote *remote;
+
+		if (!pl_channel_has_room(&peer->channel))
+			return;
+		remote = first_release(peer);
+		release_imported_key(peer, remote->key, remote->key_length);
+		pl_remote_free(remote);
+	}
+	/* Behind the releases: the owner limits the keys of a peer. */
+	while (!pl_list_empty(&peer->unsent_imports) && pl_channel_has_room(&peer->channel))
+		send_import(peer, pl_list_first(&peer->unsent_imports, struct pl_operation, queue_link));
+}
+
+static void import_run(struct pl_task *task)
+{
+	struct pl_operation *operation = pl_operation_of_task(task);
+	struct pl_peer *peer = operation->peer;
+
+	if (!pl_operation_begin(operation))
+		return;
+	pl_list_append(&peer->unsent_imports, &operation->queue_link);
+	pl_imports_resume(peer);
+}
+
+static struct pl_remote *remote_new(struct pl_peer *peer, const struct pl_imported *answer);
 
 void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
 {
@@ -64,6 +113,7 @@ void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
 		operation = NULL;
 	}
 	if (!operation) { /* the operation was cancelled */
+		/* The channel has room: it reads nothing while much is unsent, and an answer is longer than its release. */
 		if (answer->status == PL_WIRE_OK)
 			release_imported_key(peer, answer->key, answer->key_length);
 		return;
@@ -230,8 +280,12 @@ static void release_run(struct pl_task *task)
 	struct pl_remote *remote = pl_container_of(task, struct pl_remote, task);
 	struct pl_peer *peer = remote->peer;
 
-	release_imported_key(peer, remote->key, remote->key_length);
-	pl_remote_free(remote);
+	/* The release may wait, and the memory need not. */
+	if (remote->forget)
+		remote->forget(remote);
+	remote->forget = NULL;
+	pl_list_append(&peer->unsent_releases, &remote->peer_link);
+	pl_imports_resume(peer);
 	pl_peer_unpin(peer);
 }
 

@@ -39,7 +39,7 @@ PL_ALWAYS_INLINE int find_bytes(struct pl_operation *operation, const void **byt
 	return rc;
 }
 
-/* The control channel is encrypted. */
+/* The control channel is encrypted. Returns as pl_channel_send(); -EINPROGRESS: it has no room. */
 static int send_by_control(struct pl_peer *peer, struct pl_operation *operation)
 {
 	const struct pl_control message = {
@@ -47,6 +47,8 @@ static int send_by_control(struct pl_peer *peer, struct pl_operation *operation)
 		.message = { operation->tag, (uint16_t)operation->total, operation->copy },
 	};
 
+	if (!pl_channel_has_room(&peer->channel))
+		return -EINPROGRESS;
 	operation->completion.visible = PL_VISIBLE_ON_WIRE;
 	return pl_channel_send(&peer->channel, &message);
 }
@@ -141,7 +143,7 @@ PL_ALWAYS_INLINE void transmit(struct pl_peer *peer, struct pl_operation *operat
 		rc = send_eager(peer, operation);
 	if (rc == -EINPROGRESS) {
 		peer->sent--;
-		operation->registering = true;
+		operation->held_back = true;
 		pl_list_prepend(&peer->unsent, &operation->queue_link);
 		return;
 	}
@@ -190,7 +192,7 @@ static void transmit_waiting(struct pl_peer *peer)
 	while (!pl_list_empty(&peer->unsent) && window_open(peer)) {
 		struct pl_operation *operation = pl_list_first(&peer->unsent, struct pl_operation, queue_link);
 
-		if (operation->leaving || operation->registering)
+		if (operation->leaving || operation->held_back)
 			break;
 		pl_list_remove(&operation->queue_link);
 		transmit(peer, operation);
@@ -200,7 +202,7 @@ static void transmit_waiting(struct pl_peer *peer)
 void pl_message_resume(struct pl_peer *peer)
 {
 	if (!pl_list_empty(&peer->unsent))
-		pl_list_first(&peer->unsent, struct pl_operation, queue_link)->registering = false;
+		pl_list_first(&peer->unsent, struct pl_operation, queue_link)->held_back = false;
 	transmit_waiting(peer);
 }
 

@@ -22,7 +22,10 @@ static inline bool pl_message_has_room(const struct pl_peer *peer)
 {
 	return peer->sent - peer->consumed_there < peer->window / 2;
 }
-/* Sends waiting messages. Called when memory of the first one may be registered, or when the first one has ended. */
+/*
+ * Sends waiting messages. Called when memory of the first one may be registered, when the control channel has room, or when the
+ * first one has ended.
+ */
 void pl_message_resume(struct pl_peer *peer);
 /* Handles a credit of the peer, and the end of a large send. -EPROTO: protocol violation. */
 int pl_message_credited(struct pl_peer *peer, uint64_t consumed);
@@ -52,6 +55,8 @@ void pl_receive_run(struct pl_task *task);
  * violation.
  */
 int pl_message_arrived(struct pl_peer *peer, const struct pl_frame *frame, const void *payload);
+/* Initialises the peer's lists of messages. */
+void pl_messages_init(struct pl_peer *peer);
 /* Frees messages that arrived and were never received. */
 void pl_messages_init(struct pl_peer *peer);
 void pl_messages_drop(struct pl_peer *peer);

@@ -7,14 +7,19 @@
 
 #include "core/fastpath.h"
 
-static void out_of_time(struct pl_operation *operation)
+static void stop_late_operation(struct pl_operation *operation, const char *id, const char *call, uint64_t time)
 {
 	struct pl_error error;
 
-	pl_fail(&error, -ETIMEDOUT, "OPERATION-TIMEOUT", NULL, NULL,
+	pl_fail(&error, -ETIMEDOUT, id, call, NULL,
 		"check that the other end runs and is reachable, or allow more time", "not done within %.3f s",
-		(double)(operation->deadline - operation->completion.posted) / (double)PL_NS_PER_S);
+		(double)time / (double)PL_NS_PER_S);
 	pl_operation_stop(operation, -ETIMEDOUT, &error);
+}
+
+static void out_of_time(struct pl_operation *operation)
+{
+	stop_late_operation(operation, "OPERATION-TIMEOUT", NULL, operation->deadline - operation->completion.posted);
 }
 
 static void expire_operation(struct pl_timer *timer)
@@ -51,7 +56,11 @@ static void cancel_run(struct pl_task *task)
 {
 	struct pl_operation *operation = pl_container_of(task, struct pl_operation, cancel_task);
 
-	if (atomic_load(&operation->state) != PL_DONE)
+	if (atomic_load(&operation->state) == PL_DONE)
+		return;
+	if (operation->wait_over)
+		stop_late_operation(operation, "WAIT-TIMEOUT", "pl_wait", operation->wait_time);
+	else
 		pl_operation_stop(operation, -ECANCELED, NULL);
 }
 
@@ -209,7 +218,7 @@ void pl_operation_fail(struct pl_operation *operation, int status, const struct 
 		return;
 	}
 	operation->error = copy;
-	/* Counted here: a thread that waits may fail the operation while its home completes it. A loss is no operation. */
+	/* A loss is no operation. */
 	if (!operation->parent && operation->completion.kind != PL_KIND_LOST)
 		pl_count_error(&operation->context->counters, error);
 }
@@ -337,7 +346,7 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 			pl_operation_pending_done(operation);
 	} else if (!pl_list_empty(&operation->queue_link)) {
 		pl_list_remove(&operation->queue_link);
-		if (operation->registering && atomic_load(&operation->peer->state) == PL_PEER_UP)
+		if (operation->held_back && atomic_load(&operation->peer->state) == PL_PEER_UP)
 			pl_message_resume(operation->peer);
 		pl_operation_pending_done(operation);
 	} else if (operation->peer && operation->peer->endpoint) {
@@ -436,20 +445,12 @@ static void count_operation(const struct pl_operation *operation)
 }
 
 /*
- * True if the operation has made an object. Then it succeeds, although a waiter's time limit or a cancellation has failed it
- * meanwhile: without the object in its completion, the program could not release it.
+ * True if an accept has got its peer. Then it succeeds, although a cancellation has failed it meanwhile: the peer's engine ends it,
+ * not its home. Without the peer in its completion, the program could not close that peer.
  */
-static bool operation_has_made_object(const struct pl_completion *completion)
+static bool operation_has_accepted(const struct pl_completion *completion)
 {
-	switch (completion->kind) {
-	case PL_KIND_IMPORT:
-		return completion->remote;
-	case PL_KIND_CONNECT:
-	case PL_KIND_ACCEPT:
-		return completion->peer;
-	default:
-		return false;
-	}
+	return completion->kind == PL_KIND_ACCEPT && completion->peer;
 }
 
 void pl_operation_complete(struct pl_operation *operation)
@@ -473,7 +474,7 @@ void pl_operation_complete(struct pl_operation *operation)
 	if (!peer)
 		pl_timer_clear(operation->home, &operation->timer);
 	pl_list_remove(&operation->peer_link);
-	completion->status = operation_has_made_object(completion) ? 0 : atomic_load(&operation->status);
+	completion->status = operation_has_accepted(completion) ? 0 : atomic_load(&operation->status);
 	completion->completed = pl_engine_now(operation->home);
 	/* A synchronous operation took its time as well. */
 	if (completion->completed <= completion->posted) {

@@ -78,11 +78,13 @@ struct pl_operation {
 	bool settled;          /* the requested visibility is reached, or the fabric handles it */
 	bool landing, placed;  /* in peer->landing; its bytes are in their memory */
 	bool leaving;          /* in peer->unsent, while its bytes are copied out of device memory */
-	bool registering;      /* large send: first in peer->unsent, while its bytes are being registered */
+	/* send: first in peer->unsent, while its bytes are being registered, or the control channel has no room for it */
+	bool held_back;
 	bool gathered;         /* send: the fabric takes the bytes from their place */
 	bool credit_due;       /* notification: its collection requires a credit */
 	bool one_memory;       /* all segments of a vector have one region and one remote region */
 	bool has_turn;         /* write: its notification has its place in the peer's window, and is not sent */
+	bool wait_over;        /* the time limit of pl_wait() has passed: cancel_task ends it for this reason */
 
 	/*
 	 * Members from here on are set when the operation is created or used, and never cleared. The first ones, set by
@@ -109,6 +111,7 @@ struct pl_operation {
 	struct pl_task task;                              /* submission */
 	struct pl_operation *finished_before;             /* next entry of home->finished */
 	struct pl_task cancel_task;
+	uint64_t wait_time; /* `wait_over`: that time limit, in nanoseconds */
 	/* batched copy of a message from or into device memory */
 	struct pl_small small;
 	struct pl_timer timer;                                  /* of an operation without a peer */

@@ -48,6 +48,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, 
 	peer->context = context;
 	pl_event_log_init(&peer->events, &context->allocator);
 	peer->initiator = initiator;
+	peer->closed_before = atomic_load(&context->closed_peers);
 	peer->home = home;
 	/* Replaced when both ends agree on a fabric. */
 	peer->ops = context->fabrics[0];
@@ -61,8 +62,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, 
 	pl_list_init(&peer->fenced);
 	pl_after_stream_init(peer);
 	pl_messages_init(peer);
-	pl_list_init(&peer->imports);
-	pl_list_init(&peer->held_imports);
+	pl_imports_init(peer);
 	pl_list_init(&peer->subscriptions);
 	pl_list_init(&peer->subscribers);
 	pl_list_init(&peer->listings);
@@ -184,6 +184,7 @@ void pl_peer_lose(struct pl_peer *peer, const struct pl_error *error)
 	atomic_store(&peer->state, PL_PEER_LOST);
 	pl_timer_clear(peer->home, &peer->timer);
 	pl_channel_close(&peer->channel);
+	pl_imports_drop(peer);
 	if (peer->ops->lost)
 		peer->ops->lost(peer->endpoint);
 	stop_peer_operations(peer, peer->loss.code, &peer->loss);
@@ -314,7 +315,7 @@ static void peer_free(struct pl_peer *peer)
 	pl_engine_withdraw(peer->home, &peer->credit_task);
 	/* Messages may have arrived until the endpoint was closed. */
 	pl_messages_drop(peer);
-	pl_held_imports_drop(peer);
+	pl_imports_drop(peer);
 	if (peer->loss_event)
 		pl_operation_discard(peer->loss_event);
 	pl_key_table_clear(peer);

@@ -82,6 +82,7 @@ struct pl_peer {
 	atomic_uint pins;                /* sockets that are joining it, and other users that found it */
 	bool joinable;                   /* its endpoint accepts sockets; context->lock */
 	bool initiator;
+	unsigned closed_before; /* peers of the context that had been closed when it was made */
 	_Atomic uint64_t user_data;
 	bool dead;    /* true if the opening failed; the peer is freed soon */
 	bool claimed; /* true if a thread has claimed the right to free the peer; context->lock */
@@ -91,6 +92,7 @@ struct pl_peer {
 	struct pl_task task;          /* opening and freeing run outside their callers */
 	struct pl_timer timer;        /* deadline of the handshake; grace time after a loss */
 	struct pl_operation *opening; /* initiator: the connect operation */
+	bool opening_begun; /* its submission has run; before it, the connecting thread uses `opening`. Home */
 	struct pl_listener *listener; /* acceptor: listener that delivers it */
 	struct pl_list backlog_link;
 	struct pl_list turn_link;         /* initiator: of dial_turns, while it has a turn or waits for one; home */
@@ -148,10 +150,15 @@ struct pl_peer {
 	struct pl_list receives;   /* posted receives without a message */
 	struct pl_list unexpected; /* messages without a receive: struct pl_arrival */
 	struct pl_list landing;    /* operations whose message arrived and is being copied, and those behind them */
-	/* messages that wait for the peer's window or for their bytes, and those behind them */
+	/* messages that wait for the peer's window, for their bytes or for the control channel, and those behind them */
 	struct pl_list unsent;
 	struct pl_list rendezvous[PL_RENDEZVOUS_LISTS]; /* large sends that the peer has not read, by their cookies */
 	struct pl_list imports;        /* imports that wait for an answer */
+	struct pl_list
+		unsent_imports; /* imports that wait for room in the control channel, or for releases before them */
+	struct pl_list
+		unsent_answers; /* answers to imports of the other end that wait for that room: struct unsent_answer */
+	struct pl_list unsent_releases; /* remote regions whose release waits for that room */
 	struct pl_list held_imports;   /* imports of the other end that wait for registrations: struct held_import */
 	unsigned held_import_count;
 	uint64_t sent, consumed_there; /* message counters; the difference is limited by the window */
@@ -215,6 +222,8 @@ void pl_peer_unpin(struct pl_peer *peer);
 /* Handles control messages of an opening and of a running peer. */
 void pl_peer_control(struct pl_channel *channel, const struct pl_control *message);
 void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *error);
+/* The control channel has room again: sends what waits for it. */
+void pl_peer_channel_drained(struct pl_channel *channel);
 /* Opening failed: reports that to the waiting operation, and frees the peer later. Home. */
 void pl_peer_open_failed(struct pl_peer *peer, const struct pl_error *error);
 /* Initiator: returns true if another fabric is tried after the peer's failed to connect. */

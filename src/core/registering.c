@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Requests of peers that wait while a thread of the fabric registers memory: imports to answer, and a large send to
- * announce. Each end of a registration tries them again.
+ * announce. Each end of a registration tries them again. Many imports are answered at once then, so the answers wait for the
+ * control channel.
  */
 #include "core/fabric.h"
 
@@ -12,6 +13,70 @@ struct held_import {
 	struct pl_list link; /* peer->held_imports */
 	struct pl_import import;
 };
+
+/* Answer that waits for room in the control channel. */
+struct unsent_answer {
+	struct pl_list link; /* peer->unsent_answers */
+	struct pl_imported imported;
+};
+
+/* Without an answer the peer would wait until its timeout. */
+static void lose_unanswered_peer(struct pl_peer *peer)
+{
+	struct pl_error error;
+
+	pl_fail_memory(&error, "import");
+	pl_peer_lose(peer, &error);
+}
+
+static void send_answer(struct pl_peer *peer, const struct pl_imported *imported)
+{
+	const struct pl_control answer = { .type = PL_CONTROL_IMPORTED, .imported = *imported };
+
+	if (pl_channel_send(&peer->channel, &answer) < 0)
+		lose_unanswered_peer(peer);
+}
+
+void pl_import_answer(struct pl_peer *peer, const struct pl_imported *imported)
+{
+	struct unsent_answer *answer;
+
+	if (pl_list_empty(&peer->unsent_answers) && pl_channel_has_room_for_answer(&peer->channel)) {
+		send_answer(peer, imported);
+		return;
+	}
+	answer = pl_alloc(&peer->context->allocator, sizeof(*answer));
+	if (!answer) {
+		lose_unanswered_peer(peer);
+		return;
+	}
+	answer->imported = *imported;
+	pl_list_append(&peer->unsent_answers, &answer->link);
+}
+
+static struct unsent_answer *first_answer(struct pl_peer *peer)
+{
+	struct unsent_answer *answer = pl_list_first(&peer->unsent_answers, struct unsent_answer, link);
+
+	pl_list_remove(&answer->link);
+	return answer;
+}
+
+void pl_answers_resume(struct pl_peer *peer)
+{
+	while (!pl_list_empty(&peer->unsent_answers) && pl_channel_has_room_for_answer(&peer->channel)) {
+		struct unsent_answer *answer = first_answer(peer);
+
+		send_answer(peer, &answer->imported);
+		pl_free(&peer->context->allocator, answer);
+	}
+}
+
+void pl_answers_drop(struct pl_peer *peer)
+{
+	while (!pl_list_empty(&peer->unsent_answers))
+		pl_free(&peer->context->allocator, first_answer(peer));
+}
 
 /* Returns false if too many imports wait, or there is no memory. */
 static bool import_hold(struct pl_peer *peer, const struct pl_import *import)

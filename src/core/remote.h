@@ -23,7 +23,7 @@ struct pl_remote {
 	bool internal;       /* the library's own, which its user imports anew: pl_peer_reconnect() does not */
 	bool unlisted; /* in no list, and without a peer: the source of a large send. Its only user is an operation */
 	struct pl_list link;
-	struct pl_list peer_link; /* peer->remotes */
+	struct pl_list peer_link; /* peer->remotes, later peer->unsent_releases */
 	struct pl_task task;
 	struct pl_context *context;
 	const char *path_reason; /* reason of the access path; set by the fabric. NULL: that of the peer */
@@ -62,6 +62,11 @@ int pl_import_post(struct pl_peer *peer, const void *data, size_t length, const 
  */
 int pl_import_many(struct pl_peer *peer, const uint8_t *const *tokens, struct pl_remote **remotes, size_t count,
 		   uint64_t deadline, struct pl_error *error);
+/* Sends releases and imports that wait for room in the control channel. Home. */
+void pl_imports_resume(struct pl_peer *peer);
+/* Initialises the lists of imports in both directions; frees what waits there but operations. Home, or the freeing thread. */
+void pl_imports_init(struct pl_peer *peer);
+void pl_imports_drop(struct pl_peer *peer);
 void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer);
 
 #endif

@@ -107,6 +107,9 @@ struct pl_peer *pl_sync_peer(const struct pl_operation *operation)
 	pl_list_for_each(at, &context->peers)
 		if (pl_list_entry(at, struct pl_peer, link) == operation->completion.peer)
 			peer = operation->completion.peer;
+	/* A later peer may have the memory of the closed one. */
+	if (peer && (int)(peer->closed_before - operation->closed_before) > 0)
+		peer = NULL;
 	pthread_mutex_unlock(&context->lock);
 	return peer;
 }

@@ -144,18 +144,25 @@ static bool wait_until(struct pl_operation *operation, uint64_t deadline)
 	return wait_by_futex(operation, deadline);
 }
 
+/*
+ * Cancels an operation because of the waiter's time limit. Its home records the status, unless it ends before: a receive may just
+ * take its message. An earlier pl_cancel() keeps its reason.
+ */
+static void cancel_late_operation(struct pl_operation *operation, uint64_t timeout)
+{
+	if (operation->cancel_requested)
+		return;
+	operation->wait_time = timeout;
+	operation->wait_over = true;
+	pl_cancel(operation);
+}
+
 int pl_wait(struct pl_operation *operation, uint64_t timeout, struct pl_completion *completion, struct pl_error *error)
 {
-	struct pl_error late;
-
 	if (atomic_load_explicit(&operation->state, memory_order_acquire) == PL_DONE)
 		return collect_handle(operation, completion, error);
 	if (!wait_until(operation, pl_deadline(pl_now(), timeout))) {
-		pl_fail(&late, -ETIMEDOUT, "WAIT-TIMEOUT", "pl_wait", NULL,
-			"check that the other end runs and is reachable, or allow more time", "not done within %.3f s",
-			(double)timeout / (double)PL_NS_PER_S);
-		pl_operation_fail(operation, -ETIMEDOUT, &late);
-		pl_cancel(operation);
+		cancel_late_operation(operation, timeout);
 		wait_until(operation, UINT64_MAX);
 	}
 	return collect_handle(operation, completion, error);
@@ -189,7 +196,8 @@ static int cancel_of_peer(struct pl_peer *peer, uint64_t user_data)
 	pl_engine_lock(peer->home);
 	pl_engine_unlock(peer->home);
 	pl_engine_lock(peer->home);
-	if (peer->opening && is_posted_with(peer->opening, user_data)) {
+	/* Another thread may just be submitting a connect. */
+	if (peer->opening_begun && peer->opening && is_posted_with(peer->opening, user_data)) {
 		pl_operation_stop(peer->opening, -ECANCELED, NULL);
 		count++;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Threads that connect, transfer and close in the same contexts, which have several progress threads. Other threads
- * load the key anew, and guess the numbers of peers. ThreadSanitizer reports an access without the lock of the state
- * that connections share.
+ * load the key anew, guess the numbers of peers, and cancel operations without a handle, of which there are none.
+ * ThreadSanitizer reports an access without the lock of the state that connections share.
  */
 #include <pthread.h>
 #include <sys/socket.h>
@@ -112,6 +112,17 @@ static void *guess_peers(void *argument)
 	return NULL;
 }
 
+static void *cancel_posted(void *argument)
+{
+	struct rig *rig = argument;
+
+	while (!atomic_load(&rig->done)) {
+		check_number(pl_cancel_posted(rig->near, 0), 0);
+		usleep(100);
+	}
+	return NULL;
+}
+
 static void use_contexts_in_threads(void *argument)
 {
 	const struct setting setting = {
@@ -123,7 +134,7 @@ static void use_contexts_in_threads(void *argument)
 		.key = true,
 	};
 	struct pl_options options = setting_options(&setting);
-	pthread_t threads[2 * CONNECTORS], reloader, guesser;
+	pthread_t threads[2 * CONNECTORS], reloader, guesser, canceller;
 	struct rig rig = { .length = PL_TOKEN_MAX };
 	struct pl_error error;
 
@@ -136,6 +147,7 @@ static void use_contexts_in_threads(void *argument)
 	check_ok(pl_region_share(rig.target.region, NULL, rig.token, &rig.length, &error), &error);
 	check_number(pthread_create(&reloader, NULL, reload, &rig), 0);
 	check_number(pthread_create(&guesser, NULL, guess_peers, &rig), 0);
+	check_number(pthread_create(&canceller, NULL, cancel_posted, &rig), 0);
 	for (unsigned i = 0; i < 2 * CONNECTORS; i++)
 		check_number(pthread_create(&threads[i], NULL, i % 2 ? accept_and_close : connect_and_write, &rig), 0);
 	for (unsigned i = 0; i < 2 * CONNECTORS; i++)
@@ -143,6 +155,7 @@ static void use_contexts_in_threads(void *argument)
 	atomic_store(&rig.done, true);
 	check_number(pthread_join(reloader, NULL), 0);
 	check_number(pthread_join(guesser, NULL), 0);
+	check_number(pthread_join(canceller, NULL), 0);
 	buffer_close(&rig.source);
 	buffer_close(&rig.target);
 	pl_listener_close(rig.listener);

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Operations that wait in the queue of an engine while pl_peer_close() runs, or while they end; and the user data of events. */
+/*
+ * Operations that wait in the queue of an engine while pl_peer_close() runs, or while they end; the user data of events; a message
+ * for a dead peer; completions of a closed one.
+ */
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 
 #include "core/fabric.h"
 #include "support/cases.h"
@@ -163,10 +167,148 @@ static void user_data_of_events(void *argument)
 	environment_close(&environment);
 }
 
+static bool endpoint_is_up(struct pl_endpoint *endpoint)
+{
+	(void)endpoint;
+	return true;
+}
+
+/*
+ * A control message shows that an accepted peer is up, as over verbs, whose listener has been closed meanwhile. The peer is dead then,
+ * and must not handle the message. The test gives an accepted peer of tcp the state and the function of such a peer.
+ */
+static void message_after_listener(void *argument)
+{
+	const struct setting setting = {
+		.name = "dead", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+	};
+	const struct pl_control bye = { .type = PL_CONTROL_BYE };
+	struct scenario_environment environment;
+	struct pl_fabric_ops fabric;
+	struct pl_peer *peer;
+
+	(void)argument;
+	environment_open(&environment, &setting);
+	peer = environment.far_peer;
+	environment.far_peer = NULL;
+	pl_listener_close(environment.listener);
+	environment.listener = NULL;
+	pl_engine_lock(peer->home);
+	fabric = *peer->ops;
+	fabric.up = endpoint_is_up;
+	peer->ops = &fabric;
+	atomic_store(&peer->state, PL_PEER_OPENING);
+	pl_peer_control(&peer->channel, &bye);
+	check(peer->dead);
+	check(!peer->leaving);
+	pl_engine_unlock(peer->home);
+	environment_close(&environment);
+}
+
+/* Allocator that gives the memory of a released peer to the next one. */
+struct reuse {
+	void *_Atomic peer; /* the memory */
+	atomic_bool released;
+};
+
+static void *reuse_allocate(size_t size, void *user)
+{
+	struct reuse *reuse = user;
+	void *memory;
+
+	if (size == sizeof(struct pl_peer) && atomic_exchange(&reuse->released, false))
+		return atomic_load(&reuse->peer);
+	memory = malloc(size);
+	if (size == sizeof(struct pl_peer) && !atomic_load(&reuse->peer))
+		atomic_store(&reuse->peer, memory);
+	return memory;
+}
+
+static void *reuse_reallocate(void *memory, size_t size, void *user)
+{
+	(void)user;
+	return realloc(memory, size);
+}
+
+static void reuse_release(void *memory, void *user)
+{
+	struct reuse *reuse = user;
+
+	if (memory && memory == atomic_load(&reuse->peer))
+		atomic_store(&reuse->released, true);
+	else
+		free(memory);
+}
+
+static struct pl_peer *connect_both(struct pl_context *near, const char *address, struct pl_listener *listener)
+{
+	struct pl_peer *peer, *other;
+	struct pl_error error;
+
+	check_ok(pl_connect(near, address, AMPLE_TIME, &peer, &error), &error);
+	check_ok(pl_accept(listener, AMPLE_TIME, &other, &error), &error);
+	return peer;
+}
+
+/* The completion of a write names no peer if its own was closed, although another one has that memory now. */
+static void completion_of_closed_peer(void *argument)
+{
+	const struct setting setting = {
+		.name = "reuse", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+	};
+	struct reuse reuse = { 0 };
+	const struct pl_allocator allocator = { reuse_allocate, reuse_reallocate, reuse_release, &reuse };
+	struct pl_options options = setting_options(&setting);
+	struct pl_context *near, *far = context_open_with(&options);
+	struct pl_completion completion;
+	struct pl_operation *operation;
+	struct buffer source, target;
+	struct pl_listener *listener;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct pl_peer *peer;
+	char address[96];
+
+	(void)argument;
+	options.allocator = &allocator;
+	near = context_open_with(&options);
+	listener = listener_open(&setting, far, address);
+	buffer_open(&source, near, 8, PL_ACCESS_LOCAL);
+	buffer_open(&target, far, 8, PL_ACCESS_ALL);
+	check_ok(pl_region_share(target.region, NULL, token, &length, &error), &error);
+	peer = connect_both(near, address, listener);
+	check_ok(pl_remote_import(peer, token, length, AMPLE_TIME, &remote, &error), &error);
+	check_ok(pl_write(peer, &(struct pl_transfer){ remote, 0, source.region, 0, 8 }, NULL, &operation, &error),
+		 &error);
+	pl_remote_release(remote);
+	pl_peer_close(peer);
+	check(connect_both(near, address, listener) == peer);
+	check_ok(pl_wait(operation, AMPLE_TIME, &completion, &error), &error);
+	check(!completion.peer);
+	/* The new peer's own completion names it, also if another one was closed meanwhile. */
+	check_ok(pl_remote_import(peer, token, length, AMPLE_TIME, &remote, &error), &error);
+	check_ok(pl_write(peer, &(struct pl_transfer){ remote, 0, source.region, 0, 8 }, NULL, &operation, &error),
+		 &error);
+	pl_peer_close(connect_both(near, address, listener));
+	check_ok(pl_wait(operation, AMPLE_TIME, &completion, &error), &error);
+	check(completion.peer == peer);
+	pl_remote_release(remote);
+	buffer_close(&source);
+	pl_close(near);
+	pl_listener_close(listener);
+	pl_close(far);
+	buffer_close_bare(&target);
+	free(atomic_load(&reuse.peer));
+}
+
 static const struct test_case cases[] = {
 	{ "close-with-queued-operations", close_with_queued_operations, NULL, 20 },
 	{ "stop-queued-connect", stop_queued_connect, NULL, 20 },
 	{ "user-data-of-events", user_data_of_events, NULL, 60 },
+	{ "message-after-listener", message_after_listener, NULL, 20 },
+	{ "completion-of-closed-peer", completion_of_closed_peer, NULL, 60 },
 };
 
 int main(void)

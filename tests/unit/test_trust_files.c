@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "control/authorized.h"
@@ -392,6 +393,32 @@ static void test_add_host(void **state)
 	assert_hosts("[h]:3 " B "\n");
 }
 
+/* The file may be shared: its mode stays, and a symbolic link to it. */
+static void test_add_host_to_shared_file(void **state)
+{
+	struct stat file;
+
+	(void)state;
+	write_hosts("[h]:1 " B "\n");
+	assert_int_equal(chmod("hosts", 0644), 0);
+	assert_int_equal(symlink("hosts", "link"), 0);
+	assert_int_equal(add_host("link", "[h]:2"), 0);
+	assert_hosts("[h]:1 " B "\n[h]:2 " A "\n");
+	assert_int_equal(lstat("link", &file), 0);
+	assert_true(S_ISLNK(file.st_mode));
+	assert_int_equal(stat("hosts", &file), 0);
+	assert_int_equal(file.st_mode & 0777, 0644);
+	assert_int_equal(unlink("link"), 0);
+	/* Only a privileged process may set any group. */
+	if (geteuid() != 0 || chown("hosts", 0, 12345) < 0)
+		return;
+	assert_int_equal(add_host("hosts", "[h]:3"), 0);
+	assert_int_equal(stat("hosts", &file), 0);
+	assert_int_equal(file.st_uid, 0);
+	assert_int_equal(file.st_gid, 12345);
+	assert_int_equal(file.st_mode & 0777, 0644);
+}
+
 /* Checks that a failed write leaves the file as it was. */
 static void test_add_host_to_full_disk(void **state)
 {
@@ -447,6 +474,8 @@ static void test_add_host_with_long_path(void **state)
 		path[i] = i % 2 && i + 6 < length ? '/' : '.';
 	strcpy(path + length - 6, "/hosts");
 	assert_int_equal(add_host(path, "[h]:1"), 0);
+	/* The path of an existing file is shortened. */
+	assert_int_equal(unlink("hosts"), 0);
 	memmove(path + 2, path + 1, length);
 	path[1] = '/';
 	assert_int_equal(add_host(path, "[h]:1"), -ENAMETOOLONG);
@@ -455,12 +484,16 @@ static void test_add_host_with_long_path(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fingerprints),   cmocka_unit_test(test_order_of_lines),
+		cmocka_unit_test(test_fingerprints),
+		cmocka_unit_test(test_order_of_lines),
 		cmocka_unit_test(test_patterns),
-		cmocka_unit_test(test_fields),         cmocka_unit_test(test_wrong_lines),
-		cmocka_unit_test(test_known_hosts),    cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_fields),
+		cmocka_unit_test(test_wrong_lines),
+		cmocka_unit_test(test_known_hosts),
+		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_most_lines),
 		cmocka_unit_test_setup_teardown(test_add_host, enter_folder, leave_folder),
+		cmocka_unit_test_setup_teardown(test_add_host_to_shared_file, enter_folder, leave_folder),
 		cmocka_unit_test_setup_teardown(test_add_host_to_full_disk, enter_folder, leave_folder),
 		cmocka_unit_test_setup_teardown(test_add_host_beside_others, enter_folder, leave_folder),
 		cmocka_unit_test_setup_teardown(test_add_host_with_long_path, enter_folder, leave_folder),

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "fabric/local/gpu_gather.h"
+#include "fabric/tcp/tcp.h"
 
 /* Most bytes that an engine copies in one visit, so that sockets and timers get their turn. */
 #define VISIT (2 * LOCAL_CHUNK)
@@ -120,15 +121,21 @@ static bool segment_is_reached(const struct pl_segment *segment, const char **re
 	return !local_device_takes_part(segment) || local_device_reaches(access, &segment->region->memory, reason);
 }
 
+/* True if frames of ended operations may still change the peer's memory. Later operations must follow them over the lanes. */
+static inline bool lanes_have_late_frames(const struct local_endpoint *endpoint)
+{
+	return atomic_load(&tcp_endpoint_of(endpoint->lanes)->late);
+}
+
 /* -- synchronous operations ----------------------------------------------------------------------- */
 
 bool local_sync_try(struct pl_endpoint *base, struct pl_sync_op *sync_op)
 {
 	const struct pl_segment *segment = &sync_op->segment;
 
-	(void)base;
 	/* Reports no failure: the core then calls post(), which fails again with an error. */
-	if (segment->length > LOCAL_SYNC_MAX || !segment_is_reached(segment, &sync_op->route_reason))
+	if (segment->length > LOCAL_SYNC_MAX || lanes_have_late_frames(local_endpoint_of(base)) ||
+	    !segment_is_reached(segment, &sync_op->route_reason))
 		return false;
 	if (sync_op->no_wait && segment->length && local_device_takes_part(segment))
 		return false;
@@ -324,6 +331,9 @@ void local_work_sweep(struct local_endpoint *endpoint)
 	pl_work_list_drop_canceled(&state->work, &state->lock, endpoint->base.peer);
 }
 
+static const char behind_late_frames_reason[] =
+	"local: through a socket, behind bytes of an ended operation that are still under way there";
+
 /* -- posting -------------------------------------------------------------------------------------- */
 
 /* True if this end's processor or a GPU does the whole operation; sets operation->route_reason. */
@@ -377,6 +387,11 @@ void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 	struct pl_error error;
 	int rc = -EAGAIN;
 
+	if (lanes_have_late_frames(endpoint)) {
+		operation->route_reason = behind_late_frames_reason;
+		pl_tcp_fabric.post(endpoint->lanes, operation);
+		return;
+	}
 	if (operation->vector && local_gather_post_kept(operation))
 		return;
 	is_local = operation_is_done_locally(endpoint, operation);

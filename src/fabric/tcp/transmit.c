@@ -73,6 +73,18 @@ static bool refuses_write(const struct tcp_piece *piece)
 
 /* -- after sending ------------------------------------------------------------------------------ */
 
+/*
+ * True if the operation ends with this frame, which is sent: it is the only one, and has the right bytes. An operation of several
+ * frames may fail yet. It must not end then before those that are sent are placed.
+ */
+static bool piece_ends_on_wire(const struct tcp_piece *piece)
+{
+	struct pl_operation *operation = piece->operation;
+
+	return operation && operation->attributes.visible == PL_VISIBLE_ON_WIRE && operation->segment_count == 1 &&
+	       operation->total == piece->length && !atomic_load(&operation->status);
+}
+
 static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	struct pl_operation *operation = piece->operation;
@@ -82,7 +94,7 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 		pl_list_remove(&piece->link);
 		tcp_piece_return_slot(lane, piece);
 		pl_list_append(&lane->unacked, &piece->link);
-		if (operation && operation->attributes.visible == PL_VISIBLE_ON_WIRE) {
+		if (piece_ends_on_wire(piece)) {
 			piece->operation = NULL;
 			pl_operation_pending_done(operation);
 		}
