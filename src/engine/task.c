@@ -199,6 +199,8 @@ static void run_handed_tasks(struct pl_engine *engine)
 
 void pl_engine_serve_handed(struct pl_engine *engine)
 {
+	uint64_t removals;
+
 	if (!atomic_load(&engine->handed_count))
 		return;
 	run_handed_tasks(engine);
@@ -208,8 +210,12 @@ void pl_engine_serve_handed(struct pl_engine *engine)
 
 		pl_list_remove(&source->due);
 		atomic_fetch_sub(&engine->handed_count, 1);
+		removals = engine->removals;
 		pl_engine_tick(engine);
 		source->ready(source, EPOLLOUT);
+		/* A source may have read, too, as a TLS stream does: idle() acknowledges. */
+		if (engine->removals == removals && source->idle)
+			source->idle(source);
 	}
 }
 

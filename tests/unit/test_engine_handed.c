@@ -57,7 +57,7 @@ static void noted_init(struct noted_task *noted)
 
 struct noted_source {
 	struct pl_source source;
-	atomic_uint calls, events;
+	atomic_uint calls, events, idles;
 	atomic_ulong caller;
 };
 
@@ -69,6 +69,14 @@ static bool note_ready(struct pl_source *source, uint32_t events)
 	atomic_store(&noted->events, events);
 	atomic_fetch_add(&noted->calls, 1);
 	return false;
+}
+
+static void note_idle(struct pl_source *source)
+{
+	struct noted_source *noted = pl_container_of(source, struct noted_source, source);
+
+	/* After ready(), once for each call. */
+	atomic_store(&noted->idles, atomic_load(&noted->calls));
 }
 
 static struct pl_engine *engine;
@@ -89,7 +97,9 @@ static void engine_close(void)
 /* An eventfd never becomes readable here, so only a hand-over calls the source. */
 static void source_open(struct noted_source *noted)
 {
-	*noted = (struct noted_source){ .source = { .fd = eventfd(0, EFD_CLOEXEC), .ready = note_ready } };
+	*noted = (struct noted_source){
+		.source = { .fd = eventfd(0, EFD_CLOEXEC), .ready = note_ready, .idle = note_idle }
+	};
 	check(noted->source.fd >= 0);
 	check_number(pl_source_add(engine, &noted->source, EPOLLIN), 0);
 }
@@ -162,6 +172,7 @@ static void asleep(void *unused)
 		pl_source_hand_over(&source.source);
 		pl_engine_unlock(engine);
 		await_count(&source.calls, i);
+		await_count(&source.idles, i);
 	}
 	source_close(&source);
 	engine_close();
