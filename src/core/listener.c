@@ -134,7 +134,7 @@ int pl_listen(struct pl_context *context, const char *address, struct pl_listene
 	if (rc < 0)
 		return rc;
 	fd = bind_address(context, address, error);
-	return fd < 0 ? fd : pl_listener_open(context, fd, false, result, error);
+	return fd < 0 ? fd : pl_listener_open(context, fd, PL_LISTENER_OPENED, result, error);
 }
 
 /* Checks that a descriptor is a listening socket of TCP at an address that the context may use. */
@@ -170,12 +170,12 @@ int pl_listen_socket(struct pl_context *context, int fd, struct pl_listener **re
 	if (rc == 0)
 		rc = check_listening_socket(context, fd, error);
 	if (rc == 0)
-		return pl_listener_open(context, fd, false, result, error);
+		return pl_listener_open(context, fd, PL_LISTENER_GIVEN, result, error);
 	close(fd);
 	return rc;
 }
 
-int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct pl_listener **result,
+int pl_listener_open(struct pl_context *context, int fd, enum pl_listener_kind kind, struct pl_listener **result,
 		     struct pl_error *error)
 {
 	struct pl_listener *listener;
@@ -188,7 +188,7 @@ int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct
 		return pl_fail_memory(error, "pl_listen");
 	}
 	listener->context = context;
-	listener->lanes_only = lanes_only;
+	listener->lanes_only = kind == PL_LISTENER_LANES;
 	listener->engine = context->engines[0];
 	listener->source.fd = fd;
 	listener->source.ready = listener_ready;
@@ -201,7 +201,9 @@ int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct
 	pthread_mutex_init(&listener->lock, NULL);
 	atomic_init(&listener->references, 1);
 	getsockname(fd, (struct sockaddr *)&listener->address, &length);
-	pl_socket_stop_pacing(fd, listener->paced);
+	/* The algorithm belongs to the socket: a given one may outlive this process, and serve others. */
+	if (kind == PL_LISTENER_OPENED)
+		pl_socket_stop_pacing(fd, listener->paced);
 	/* The listener is complete: its engine may accept at once. */
 	rc = pl_source_add(listener->engine, &listener->source, EPOLLIN);
 	if (rc < 0) {

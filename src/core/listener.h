@@ -30,8 +30,11 @@ struct pl_listener {
 	bool closed;
 };
 
+/* Socket of a listener: the library opened it; the program gave it, and may share it with others; or it is for lanes only. */
+enum pl_listener_kind { PL_LISTENER_OPENED, PL_LISTENER_GIVEN, PL_LISTENER_LANES };
+
 /* listener.c: listens on a socket. Takes over the descriptor, also on failure. */
-int pl_listener_open(struct pl_context *context, int fd, bool lanes_only, struct pl_listener **listener,
+int pl_listener_open(struct pl_context *context, int fd, enum pl_listener_kind kind, struct pl_listener **listener,
 		     struct pl_error *error);
 
 /* Gives a peer that is up to a waiting accept, or keeps it. Returns false if the listener was closed. */

@@ -76,6 +76,30 @@ static void sockets_that_do_not(void *unused)
 	close(fd);
 }
 
+/* A service manager's socket outlives this process. */
+static void listener_of_others(void *unused)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct pl_options options = PL_OPTIONS_INIT;
+	int fd = socket_open(PACED), kept;
+	struct pl_listener *listener;
+	struct pl_context *context;
+	struct pl_error error;
+
+	(void)unused;
+	check_number(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	check_number(listen(fd, 1), 0);
+	kept = dup(fd);
+	check(kept >= 0);
+	options.fabric = "tcp";
+	check_ok(pl_open(&context, &options, &error), &error);
+	check_ok(pl_listen_socket(context, fd, &listener, &error), &error);
+	check_text(algorithm_of(kept), PACED);
+	pl_listener_close(listener);
+	pl_close(context);
+	close(kept);
+}
+
 static void check_lanes(struct pl_peer *peer)
 {
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(peer->endpoint);
@@ -110,6 +134,7 @@ static void lanes_on_this_host(void *unused)
 static const struct test_case cases[] = {
 	{ "sockets-that-pace", sockets_that_pace, NULL, 60 },
 	{ "sockets-that-do-not", sockets_that_do_not, NULL, 60 },
+	{ "listener-of-others", listener_of_others, NULL, 60 },
 	{ "lanes-on-this-host", lanes_on_this_host, NULL, 120 },
 };
 

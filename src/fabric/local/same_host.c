@@ -94,7 +94,7 @@ static int open_listener(struct local_state *state, struct pl_error *error)
 	length = listener_address(state->name, &address);
 	fd = new_local_socket();
 	if (fd >= 0 && bind(fd, (struct sockaddr *)&address, length) == 0 && listen(fd, BACKLOG) == 0)
-		return pl_listener_open(state->context, fd, true, &listener, error);
+		return pl_listener_open(state->context, fd, PL_LISTENER_LANES, &listener, error);
 	rc = fd < 0 ? fd : -errno;
 	if (fd >= 0)
 		close(fd);
