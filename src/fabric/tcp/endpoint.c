@@ -193,7 +193,11 @@ void tcp_widen(struct pl_endpoint *base, unsigned lanes)
 {
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
 
-	lanes = tcp_sockets(tcp_limit_lanes(endpoint, PL_MIN(lanes, base->peer->lanes)));
+	lanes = PL_MIN(lanes, base->peer->lanes);
+	/* The other end gets what it asks for: it would wait for lanes, and cannot learn of a refusal. */
+	if (lanes > TCP_LANES_OF_OTHERS)
+		tcp_count_wide_peer(endpoint);
+	lanes = tcp_sockets(lanes);
 	while (endpoint->lanes_requested < lanes) {
 		struct tcp_lane *lane = tcp_lane_new(endpoint, endpoint->lanes_requested);
 

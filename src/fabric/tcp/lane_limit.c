@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Limit of lanes by default. A context whose program set no number has more than TCP_LANES_OF_OTHERS lanes with at most
- * TCP_WIDE_PEERS peers, whichever end opens them: many peers share the threads, and a process with all lanes of each would soon
- * lack descriptors for further peers. Each of these peers has a place, which it keeps until it is lost or closed.
+ * Limit of lanes by default. A context whose program set no number asks for, and accepts, more than TCP_LANES_OF_OTHERS lanes
+ * with at most TCP_WIDE_PEERS peers: many peers share the threads, and a process with all lanes of each would soon lack
+ * descriptors for further peers. Each of these peers has a place, which it keeps until it is lost or closed. An acceptor that
+ * asks for more lanes gets them, and takes a place, too.
  */
 #include "fabric/tcp/tcp.h"
 
@@ -22,6 +23,18 @@ bool tcp_take_wide_place(struct tcp_endpoint *endpoint)
 	wide = endpoint->wide;
 	pthread_mutex_unlock(&endpoint->lock);
 	return wide;
+}
+
+void tcp_count_wide_peer(struct tcp_endpoint *endpoint)
+{
+	if (!endpoint->context->lanes_by_default)
+		return;
+	pthread_mutex_lock(&endpoint->lock);
+	if (!endpoint->wide && atomic_load(&endpoint->base.peer->state) != PL_PEER_LOST) {
+		endpoint->wide = true;
+		atomic_fetch_add(&endpoint->context->wide_peers, 1);
+	}
+	pthread_mutex_unlock(&endpoint->lock);
 }
 
 static void drop_wide_place(struct tcp_endpoint *endpoint)

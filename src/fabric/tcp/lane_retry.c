@@ -68,8 +68,10 @@ void tcp_lane_retry_later(struct tcp_lane *lane)
 		pthread_mutex_unlock(&lane->endpoint->lock);
 		return;
 	}
-	if (atomic_load(&lane->failure) == -EUSERS)
+	if (atomic_load(&lane->failure) == -EUSERS) {
+		atomic_store(&lane->missing, 0);
 		return;
+	}
 	atomic_store(&lane->missing, atomic_load(&lane->failure));
 	lane->retry_pause = PL_MIN(PL_MAX(2 * lane->retry_pause, PAUSE_FIRST), PAUSE_MAX);
 	pl_timer_set(lane->engine, &lane->retry, pl_now() + lane->retry_pause);

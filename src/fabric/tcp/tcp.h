@@ -275,6 +275,8 @@ bool tcp_take_wide_place(struct tcp_endpoint *endpoint);
 void tcp_give_wide_place(struct tcp_endpoint *endpoint);
 /* Returns the number of lanes, or the lower one if the context has enough peers with more. */
 unsigned tcp_limit_lanes(struct tcp_endpoint *endpoint, unsigned lanes);
+/* Counts a peer with more lanes than others by default, also if all places are taken. */
+void tcp_count_wide_peer(struct tcp_endpoint *endpoint);
 /* Acceptor: tells the initiator if there is no place for this lane, and closes its socket. Returns true if so. */
 bool tcp_refuses_lane(struct tcp_endpoint *endpoint, unsigned index, struct pl_stream *stream);
 /* Initiator: the acceptor has no place for all lanes. Returns true if that is new. Any thread. */
