@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 from cli_support import DEADLINE, PEERLANE, Server, environment, make_key, run, run_json, serving, wait_until, write
@@ -67,6 +68,20 @@ def test_a_server_can_be_named_by_its_pid_file(world):
         assert run('serve', '--reload', world.pid_file, expect=1).stderr.count('[') == 1
     assert world.pid_file.read_text() == ''
     assert 'RELOAD-PROCESS' in run('serve', '--reload', world.pid_file, expect=1).stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can start a process of another user')
+def test_a_lock_of_another_user_does_not_keep_a_server_from_its_start(world):
+    world.pid_file.write_text('')
+    lock = 'import fcntl, time; fcntl.flock(0, fcntl.LOCK_EX); print("locked", flush=True); time.sleep(600)'
+    with world.pid_file.open() as file, subprocess.Popen([sys.executable, '-c', lock], stdin=file, stdout=subprocess.PIPE,
+                                                         user=65534, cwd='/') as other:
+        try:
+            assert other.stdout.readline() == b'locked\n'
+            with serving(world.data, '--key', make_key(world.path), '--pid-file', world.pid_file) as server:
+                assert world.pid_file.read_text() == f'{server.process.pid}\n'
+        finally:
+            other.kill()
 
 
 def test_a_server_that_cannot_start_leaves_the_pid_file_of_the_running_one(world):

@@ -76,19 +76,31 @@ static bool has_open_terminal(void)
 	return isatty(STDIN_FILENO) || isatty(STDOUT_FILENO) || isatty(STDERR_FILENO);
 }
 
-static int fail_pid_file_in_use(const struct serve *serve, struct pl_error *error)
+/* Returns the process that holds the lock of a file; 0 if this process cannot see it. */
+static int find_lock_holder(const struct stat *file)
 {
-	int fd = open(serve->pid_file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	char text[32] = "";
+	FILE *locks = fopen("/proc/locks", "re");
+	unsigned long long inode = 0;
+	char line[256];
+	int process = 0;
 
-	if (fd >= 0 && cli_read(fd, text, sizeof(text) - 1) < 0)
-		text[0] = '\0';
-	if (fd >= 0)
-		close(fd);
-	text[strcspn(text, "\n")] = '\0';
-	return cli_fail(error, -EBUSY, "PID-FILE-IN-USE", serve->pid_file,
-			"give each server a file of its own, or stop the other one",
-			"another running server uses the file%s%s", text[0] ? ": process " : "", text);
+	while (locks && fgets(line, sizeof(line), locks)) {
+		if (sscanf(line, "%*u: FLOCK %*s %*s %d %*x:%*x:%llu", &process, &inode) == 2 && inode == file->st_ino)
+			break;
+		process = 0;
+	}
+	if (locks)
+		fclose(locks);
+	return process;
+}
+
+static bool is_process_of(int process, uid_t user)
+{
+	struct stat status;
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d", process);
+	return process > 0 && stat(path, &status) == 0 && (status.st_uid == user || status.st_uid == 0);
 }
 
 /*
@@ -98,14 +110,21 @@ static int fail_pid_file_in_use(const struct serve *serve, struct pl_error *erro
 static int lock_pid_file(const struct serve *serve, struct pl_error *error)
 {
 	struct stat status;
+	int holder;
 
 	/* All processes share a device. */
 	if (fstat(serve->pid_fd, &status) < 0 || !S_ISREG(status.st_mode))
 		return 0;
-	if (flock(serve->pid_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-		return fail_pid_file_in_use(serve, error);
 	/* A file system may have no locks. */
-	return 0;
+	if (flock(serve->pid_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+		return 0;
+	/* Whoever may read a file can lock it: other users must not keep this server from its start. */
+	holder = find_lock_holder(&status);
+	if (!is_process_of(holder, geteuid()))
+		return 0;
+	return cli_fail(error, -EBUSY, "PID-FILE-IN-USE", serve->pid_file,
+			"give each server a file of its own, or stop the other one", "process %d holds the file's lock",
+			holder);
 }
 
 /*
