@@ -98,6 +98,7 @@ static void open_peer(struct verbs_rig *rig, bool initiator)
 	pl_list_init(&peer->timer.link);
 	pl_list_init(&peer->operations);
 	pl_list_init(&peer->fenced);
+	pl_imports_init(peer);
 	pl_list_init(&peer->subscriptions);
 	pl_list_init(&peer->subscribers);
 	pl_list_init(&peer->listings);
