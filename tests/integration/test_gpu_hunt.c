@@ -193,6 +193,17 @@ static void naive_open(struct naive *naive, const struct hunt *hunt, struct pl_c
 	check_ok(pl_region_allocate(context, PL_RING_CURSORS, PL_ACCESS_LOCAL, &naive->cursors, &error), &error);
 }
 
+/* After the end of the context. */
+static void naive_close(struct naive *naive)
+{
+	if (naive->hunt->to_gpu)
+		gpu_free(naive->memory);
+	else
+		free(naive->memory);
+	gpu_unpin(naive->words);
+	free(naive->words);
+}
+
 static void naive_read(const struct naive *naive, const struct pl_transfer *transfer)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
@@ -325,6 +336,7 @@ static void test_hunt(void *argument)
 	       naive.single, naive.pair, (unsigned long long)accounts.delivered, (unsigned long long)accounts.lapped);
 	child_end(&child);
 	pl_close(context);
+	naive_close(&naive);
 }
 
 #define OVER_LOCAL \
