@@ -224,6 +224,13 @@ def test_rpm_removal_disables_and_stops_all_units(tmp_path, package, units):
     assert rpm_script(package, 'postun', '0', tmp_path) == []
 
 
+def test_rpm_scriptlets_without_a_body_stay_so():
+    """rpm gives a body, also a comment alone, to the program of -p as a file and a number."""
+    spec = (ROOT / 'packaging/rpm/peerlane.spec').read_text()
+    behind = re.findall(r'^%(?:pre|post|preun|postun)\b.* -p \S+\n\s*(\S)', spec, re.M)
+    assert behind and set(behind) == {'%'}
+
+
 def test_rpm_upgrade_restarts_what_runs(tmp_path):
     calls = [rpm_script('peerlane', section, count, tmp_path) for section, count in (('post', '2'), ('preun', '1'), ('postun', '1'))]
     assert calls == [[], [], [('try-restart', UNITS)]]
