@@ -9,6 +9,8 @@
 #include "support/pair.h"
 
 #define LARGE ((size_t)24 << 20)
+/* Enough for the larger limit of each lane. */
+#define PLENTY ((size_t)64 << 20)
 /* Less than TCP_SPREAD_FROM: lane 0 carries it. */
 #define SMALL ((size_t)8 << 10)
 #define LANES 2u
@@ -233,28 +235,41 @@ static unsigned lane_slots(const struct pair *pair, unsigned index)
 	return slots;
 }
 
-/* A lane takes two chunks whose copies have not ended: what it took more could no other lane carry. */
-static void lanes_leave_chunks(void *unused)
+/* Checks the number of chunks that each lane takes of a write while no copy ends. */
+static void check_chunks_taken(size_t size, unsigned chunks)
 {
 	struct pl_operation *write;
 	struct pair pair;
 
-	(void)unused;
 	begin_with_standin();
-	pair_open(&pair, &setting, LARGE);
+	pair_open(&pair, &setting, size);
 	widen(&pair);
-	pattern_fill(pair.near.bytes, LARGE, 3, 0);
+	pattern_fill(pair.near.bytes, size, 3, 0);
 	gpu_standin.delay(HELD);
-	write = post(&pair, true, 0, LARGE);
+	write = post(&pair, true, 0, size);
 	for (unsigned i = 1; i < tcp_sockets(LANES); i++) {
 		while (!lane_slots(&pair, i))
 			sleep_ms(1);
-		check_number(lane_slots(&pair, i), 2);
+		check_number(lane_slots(&pair, i), chunks);
 	}
 	gpu_standin.delay(0);
 	complete(&pair.environment, write, NULL);
-	pattern_check(pair.far.bytes, LARGE, 3, 0);
+	pattern_check(pair.far.bytes, size, 3, 0);
 	pair_close(&pair);
+}
+
+/* A lane takes two chunks whose copies have not ended: no other lane could carry those that it took beyond them. */
+static void lanes_leave_chunks(void *unused)
+{
+	(void)unused;
+	check_chunks_taken(LARGE, 2);
+}
+
+/* A lane takes more chunks while plenty waits for all lanes: more copies run while it sends. */
+static void lanes_take_more_of_plenty(void *unused)
+{
+	(void)unused;
+	check_chunks_taken(PLENTY, 4);
 }
 
 /*
@@ -336,6 +351,7 @@ static const struct test_case cases[] = {
 	{ "few-ordinary", few_ordinary, NULL, 120 },
 	{ "chunks-under-way", chunks_under_way, NULL, 60 },
 	{ "lanes-leave-chunks", lanes_leave_chunks, NULL, 60 },
+	{ "lanes-take-more-of-plenty", lanes_take_more_of_plenty, NULL, 60 },
 	{ "looks-within-visit", looks_within_visit, NULL, 60 },
 	{ "looks-before-it-waits", looks_before_it_waits, NULL, 60 },
 };

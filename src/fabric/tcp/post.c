@@ -183,10 +183,17 @@ static void tcp_take_chunk(struct tcp_endpoint *endpoint, struct pl_operation *o
 		endpoint->waiting -= PL_MIN(chunk->length, endpoint->waiting);
 }
 
-/* Returns the limit of a lane's bytes to send, with those that are being copied into slots. */
-static uint32_t tcp_lane_backlog(bool staged)
+/*
+ * Returns the limit of a lane's bytes to send, with those that are being copied into slots. The limit grows with the bytes that wait
+ * for each lane. The caller holds endpoint->lock.
+ */
+static uint32_t tcp_lane_backlog(const struct tcp_endpoint *endpoint, bool staged)
 {
-	return staged ? TCP_LANE_STAGED_BACKLOG : TCP_LANE_BACKLOG;
+	uint64_t part = endpoint->waiting / (4 * PL_MAX(atomic_load(&endpoint->lanes_up), 1u));
+
+	if (!staged)
+		return TCP_LANE_BACKLOG;
+	return (uint32_t)PL_MIN(PL_MAX(part, TCP_LANE_STAGED_BACKLOG), (uint64_t)TCP_LANE_STAGED_BACKLOG_MAX);
 }
 
 /*
@@ -214,8 +221,8 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 		struct pl_operation *operation = tcp_lane_next_work(lane, bulk);
 		bool staged = operation && atomic_load(&operation->staged);
 
-		if (!operation || queued >= tcp_lane_backlog(staged) || taken >= tcp_lane_share(endpoint, operation) ||
-		    (lane->slots + count >= TCP_SLOTS && staged))
+		if (!operation || queued >= tcp_lane_backlog(endpoint, staged) ||
+		    taken >= tcp_lane_share(endpoint, operation) || (lane->slots + count >= TCP_SLOTS && staged))
 			break;
 		tcp_take_chunk(endpoint, operation, &chunks[count]);
 		taken += chunks[count].length;
@@ -226,10 +233,11 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 	return count;
 }
 
-/* Returns the chunks that the lane may take at once; 0: it has no room. */
+/* Returns the chunks that the lane may take at once; 0: it has no room. tcp_lane_take_batch() looks at limits that need the lock. */
 static unsigned tcp_lane_room(const struct tcp_lane *lane)
 {
-	if (lane->state != TCP_LANE_UP || lane->queued >= tcp_lane_backlog(lane->slots > 0) ||
+	if (lane->state != TCP_LANE_UP ||
+	    lane->queued >= (lane->slots ? TCP_LANE_STAGED_BACKLOG_MAX : TCP_LANE_BACKLOG) ||
 	    lane->requested >= TCP_LANE_READ_AHEAD || lane->slots >= TCP_SLOTS || !pl_list_empty(&lane->waiting))
 		return 0;
 	return PL_MIN(TCP_REQUESTS_MAX - lane->request_count, TCP_BATCH);

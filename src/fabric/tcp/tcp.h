@@ -40,9 +40,10 @@
 #define TCP_LANE_BACKLOG (1u << 20)
 /*
  * The same with bytes that are being copied into slots. The next copies end while a chunk is sent; more of them would keep work from
- * other lanes.
+ * other lanes. The larger limit holds while plenty of work waits for all lanes: a copy may end much later than a chunk is sent.
  */
 #define TCP_LANE_STAGED_BACKLOG (1536u << 10)
+#define TCP_LANE_STAGED_BACKLOG_MAX (3584u << 10)
 #define TCP_LANE_READ_AHEAD (8u << 20)
 /*
  * Other lanes are woken if more bytes wait for each lane that works: a wake takes longer than these. Operations of one chunk follow
