@@ -256,7 +256,7 @@ static void completion_of_closed_peer(void *argument)
 	const struct setting setting = {
 		.name = "reuse", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
 	};
-	struct reuse reuse = { 0 };
+	struct reuse reuse;
 	const struct pl_allocator allocator = { reuse_allocate, reuse_reallocate, reuse_release, &reuse };
 	struct pl_options options = setting_options(&setting);
 	struct pl_context *near, *far = context_open_with(&options);
@@ -272,6 +272,8 @@ static void completion_of_closed_peer(void *argument)
 	char address[96];
 
 	(void)argument;
+	atomic_init(&reuse.peer, NULL);
+	atomic_init(&reuse.released, false);
 	options.allocator = &allocator;
 	near = context_open_with(&options);
 	listener = listener_open(&setting, far, address);
