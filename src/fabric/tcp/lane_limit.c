@@ -5,9 +5,12 @@
  * descriptors for further peers. Each of these peers has a place, which it keeps until it is lost or closed. An acceptor that
  * asks for more lanes gets them, and takes a place, too.
  */
+#include <limits.h>
+
 #include "fabric/tcp/tcp.h"
 
-bool tcp_take_wide_place(struct tcp_endpoint *endpoint)
+/* Takes a place unless the endpoint has one, if fewer than `most` are taken. Returns false if it has none then. */
+static bool take_place(struct tcp_endpoint *endpoint, unsigned most)
 {
 	struct pl_context *context = endpoint->context;
 	bool wide;
@@ -16,7 +19,7 @@ bool tcp_take_wide_place(struct tcp_endpoint *endpoint)
 		return true;
 	pthread_mutex_lock(&endpoint->lock);
 	if (!endpoint->wide && atomic_load(&endpoint->base.peer->state) != PL_PEER_LOST) {
-		endpoint->wide = atomic_fetch_add(&context->wide_peers, 1) < TCP_WIDE_PEERS;
+		endpoint->wide = atomic_fetch_add(&context->wide_peers, 1) < most;
 		if (!endpoint->wide)
 			atomic_fetch_sub(&context->wide_peers, 1);
 	}
@@ -25,16 +28,14 @@ bool tcp_take_wide_place(struct tcp_endpoint *endpoint)
 	return wide;
 }
 
+bool tcp_take_wide_place(struct tcp_endpoint *endpoint)
+{
+	return take_place(endpoint, TCP_WIDE_PEERS);
+}
+
 void tcp_count_wide_peer(struct tcp_endpoint *endpoint)
 {
-	if (!endpoint->context->lanes_by_default)
-		return;
-	pthread_mutex_lock(&endpoint->lock);
-	if (!endpoint->wide && atomic_load(&endpoint->base.peer->state) != PL_PEER_LOST) {
-		endpoint->wide = true;
-		atomic_fetch_add(&endpoint->context->wide_peers, 1);
-	}
-	pthread_mutex_unlock(&endpoint->lock);
+	take_place(endpoint, UINT_MAX);
 }
 
 static void drop_wide_place(struct tcp_endpoint *endpoint)
