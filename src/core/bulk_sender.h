@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Threads of the program that have sent bulk data over a socket themselves, or posted a large message, since they last had
- * nothing to collect. One operation at a time reaches its socket soonest in the posting thread. A thread with more work to post
- * leaves further bulk data to engines' threads, and its posts too: it would be the only one that copies, or posts. A thread that publishes a frame for a single subscriber has
- * nothing to collect. Two threads may share a place: then both send more themselves.
+ * nothing to collect. One operation at a time reaches its socket soonest in the posting thread. A thread with more work leaves
+ * further bulk data, and its posts, to engines' threads: otherwise it alone would copy and post. A thread that publishes a frame
+ * for a single subscriber has nothing to collect. Two threads may share a place: then both send more themselves.
  */
 #ifndef PL_CORE_BULK_SENDER_H
 #define PL_CORE_BULK_SENDER_H
