@@ -54,10 +54,9 @@ static void rig_close(struct rig *rig)
 	check(rmdir(rig->folder) == 0);
 }
 
-/* Starts a command with up to two options, and waits for its subscription. */
-static void start_command(struct rig *rig, const char *command, const char *option, const char *other)
+/* Starts the command with these arguments, which end with NULL. Its output is rig->output. */
+static void start(struct rig *rig, const char *const *arguments)
 {
-	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
 	int output[2];
 
 	check(pipe(output) == 0);
@@ -67,12 +66,21 @@ static void start_command(struct rig *rig, const char *command, const char *opti
 		close(output[0]);
 		close(output[1]);
 		unsetenv("PEERLANE_KEY_FILE");
-		execl(getenv("PEERLANE"), "peerlane", command, rig->address, "cam0", "--json", "--queue=16", "--to",
-		      rig->file, option, other, NULL);
+		execv(getenv("PEERLANE"), (char *const *)arguments);
 		_exit(127);
 	}
 	close(output[1]);
 	rig->output = fdopen(output[0], "r");
+}
+
+/* Starts a command with up to two options, and waits for its subscription. */
+static void start_command(struct rig *rig, const char *command, const char *option, const char *other)
+{
+	const char *const arguments[] = { "peerlane", command,   rig->address, "cam0", "--json", "--queue=16",
+					  "--to",     rig->file, option,       other,  NULL };
+	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
+
+	start(rig, arguments);
 	while (info.subscribers == 0) {
 		sleep_ms(1);
 		check(pl_publisher_query(rig->publisher, &info) == 0);
@@ -201,22 +209,12 @@ static void losses_before_full_disk(void *argument)
 /* Starts a replay of the file, which waits for a subscriber, and returns its address. */
 static void start_replay(struct rig *rig, char address[80])
 {
+	const char *const arguments[] = { "peerlane",        "replay",  "--listen=127.0.0.1:0",
+					  "--json",          "--fast",  "--allow-block",
+					  "--subscribers=1", rig->file, NULL };
 	char line[512];
-	int output[2];
 
-	check(pipe(output) == 0);
-	rig->command = process_fork();
-	if (rig->command == 0) {
-		dup2(output[1], STDOUT_FILENO);
-		close(output[0]);
-		close(output[1]);
-		unsetenv("PEERLANE_KEY_FILE");
-		execl(getenv("PEERLANE"), "peerlane", "replay", "--listen=127.0.0.1:0", "--json", "--fast",
-		      "--allow-block", "--subscribers=1", rig->file, NULL);
-		_exit(127);
-	}
-	close(output[1]);
-	rig->output = fdopen(output[0], "r");
+	start(rig, arguments);
 	check(fgets(line, sizeof(line), rig->output) && strstr(line, "\"address\":\""));
 	check_number(sscanf(strstr(line, "\"address\":\"") + 11, "%79[^\"]", address), 1);
 }
