@@ -102,14 +102,12 @@ static void draw_subscribe_line(struct subscribe *subscribe)
 }
 
 /*
- * Waits for a frame, a signal, work of the relay, or the time to look at the snapshot.  Returns 0, or the errno of a
- * snapshot that failed.
+ * Waits for a frame, a signal, or the time to look at the snapshot, and serves the relay meanwhile.  Returns 0, or the
+ * errno of a snapshot that failed.
  */
 static int wait_for_frame(struct subscribe *subscribe, struct pl_error *error)
 {
-	const struct subscribe_forward *forward = subscribe->forward;
 	uint64_t limit = subscribe->line.shown ? STATUS_LINE_INTERVAL : UINT64_MAX;
-	int fds[] = { pl_subscriber_fd(subscribe->subscriber), forward ? forward->fd : -1 };
 	bool pending;
 	int rc = snapshot_look(&subscribe->snapshot, &pending, error);
 
@@ -117,7 +115,7 @@ static int wait_for_frame(struct subscribe *subscribe, struct pl_error *error)
 		return rc;
 	if (pending)
 		limit = CLI_MIN(limit, SNAPSHOT_INTERVAL);
-	stream_client_wait_two(&subscribe->client, fds, limit);
+	stream_client_wait(&subscribe->client, pl_subscriber_fd(subscribe->subscriber), limit);
 	return 0;
 }
 
@@ -205,7 +203,7 @@ int subscribe_frames(struct subscribe *subscribe, struct pl_error *error)
 	while (rc == 0 && subscribe->frames < options->count && !cli_signal_pending()) {
 		rc = take_frame(subscribe, error);
 		if (subscribe->forward)
-			subscribe->forward->serve(subscribe->forward->user);
+			subscribe->forward->work.serve(subscribe->forward->work.user);
 		draw_subscribe_line(subscribe);
 	}
 	status_line_end(&subscribe->line);
