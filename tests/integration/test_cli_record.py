@@ -270,6 +270,15 @@ def test_loop_continues_the_sequences(tmp_path):
     assert [each['sequence'] for each in parse(path)[0]] == [5, 6, 9, 10, 11, 14, 15, 16, 19, 20]
 
 
+def test_age_of_a_recording_is_no_latency():
+    for arguments in [], ['--json']:
+        with replaying(SAMPLE, '--fast', '--allow-block', '--subscribers', '1') as replay:
+            shown = run('subscribe', replay.address, 'cam0', '--overflow', 'block', *arguments).stdout
+            replay.finish()
+        assert 'captured to taken' not in shown
+    assert json.loads(shown)['latency_ns']['maximum'] == 0
+
+
 def test_loop_repeats_the_loss_behind_the_last_frame(tmp_path):
     data = bytearray(SAMPLE.read_bytes())
     data[parse(SAMPLE)[0][2]['offset'] + PAGE] ^= 1

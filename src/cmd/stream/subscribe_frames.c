@@ -37,8 +37,9 @@ static void count_frame(struct subscribe *subscribe, const struct pl_frame_info 
 	subscribe->bytes += frame->length;
 	subscribe->in_place += !!(frame->flags & PL_FRAME_IN_PLACE);
 	stream_used_add(&subscribe->used, frame);
-	/* The clock of another host may be ahead. */
-	stats_record(&subscribe->latency, frame->taken > frame->captured ? frame->taken - frame->captured : 0);
+	/* A replayed frame was captured when it was recorded.  The clock of another host may be ahead. */
+	if (!(frame->flags & PL_FRAME_REPLAY))
+		stats_record(&subscribe->latency, frame->taken > frame->captured ? frame->taken - frame->captured : 0);
 }
 
 /* Fails if the publisher has written a frame in place while it was in use. */

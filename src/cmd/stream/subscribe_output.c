@@ -132,7 +132,8 @@ static void print_subscribe_text(FILE *to, const struct subscribe *subscribe, co
 	}
 	fputc('\n', to);
 	if (subscribe->frames && !subscribe->options->common.quiet) {
-		print_latency(to, subscribe);
+		if (subscribe->latency.count)
+			print_latency(to, subscribe);
 		print_route(to, subscribe);
 	}
 	fflush(to);
