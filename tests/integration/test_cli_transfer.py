@@ -132,6 +132,8 @@ def test_put_refuses_files_whose_size_tells_nothing(server, world):
         subprocess.run([PEERLANE, 'put', server.address, '-', '--as', 'version'], stdin=given, check=True, timeout=DEADLINE,
                        env=environment())
     assert (world / 'in/version').read_bytes() == pathlib.Path('/proc/version').read_bytes()
+    write(world / 'new', b'')
+    assert (world / 'in/version').stat().st_mode == (world / 'new').stat().st_mode
 
 
 def test_put_with_another_name_and_into_a_subdirectory(server, world):

@@ -381,7 +381,8 @@ static int spool_standard_input(struct put *put, struct pl_error *error)
 	ssize_t got;
 
 	folder = folder && folder[0] ? folder : "/var/tmp";
-	put->input = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	/* The server's file gets these permissions.  Other users cannot open a file without a name. */
+	put->input = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
 	if (put->input < 0)
 		return cli_fail_errno(error, -errno, "open", folder);
 	while ((got = cli_read(STDIN_FILENO, piece, sizeof(piece))) > 0) {
