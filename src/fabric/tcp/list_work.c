@@ -19,7 +19,7 @@ void tcp_list_small_work(struct tcp_endpoint *endpoint, struct pl_list *work)
  * soon take them, wakes as many others as there are chunks for others. A lane that waits for the other end to read may wait for long.
  */
 static void tcp_list_works(struct tcp_endpoint *endpoint, struct pl_list *works, uint64_t total, uint64_t chunks,
-		       bool small)
+			   bool small)
 {
 	unsigned lanes, hungry, working;
 	uint64_t waiting;
