@@ -333,9 +333,10 @@ static void tcp_open_lanes(struct tcp_endpoint *endpoint)
 	message.lanes = atomic_load(&endpoint->lanes_wanted);
 	if (peer->initiator) {
 		tcp_widen(&endpoint->base, message.lanes);
-	} else if (endpoint->lanes_requested < tcp_sockets_at_most(endpoint)) {
+	} else if (endpoint->lanes_requested < tcp_sockets_at_most(endpoint) &&
+		   !pl_channel_left_out(pl_channel_send(&peer->channel, &message))) {
+		/* Otherwise the next large operation asks. */
 		endpoint->lanes_requested = tcp_sockets_at_most(endpoint);
-		pl_channel_send(&peer->channel, &message);
 	}
 }
 
