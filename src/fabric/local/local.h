@@ -281,6 +281,8 @@ struct local_endpoint {
 	unsigned pending_ipc_fds; /* descriptors in `pending` */
 	struct local_asking asking;
 	struct local_serving serving;
+	struct pl_list
+		direct_work; /* operations with PL_REQUIRE_DIRECT that wait for late frames of the lanes; state->lock */
 };
 
 static inline struct local_endpoint *local_endpoint_of(struct pl_endpoint *endpoint)
@@ -472,6 +474,8 @@ void local_serving_close(struct local_endpoint *endpoint);
 /* post.c */
 void local_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 bool local_sync_try(struct pl_endpoint *endpoint, struct pl_sync_op *sync_op);
+/* Posts operations that waited for late frames, unless there are new ones. Home. */
+void local_late_frames_placed(struct pl_peer *peer);
 void local_work_sweep(struct local_endpoint *endpoint);
 bool local_worker_ready(struct pl_source *source, uint32_t events);
 
