@@ -41,6 +41,9 @@ struct pl_copier {
 	struct pl_list devices;
 	struct pl_list gathers; /* struct pl_gather_copy, in the order of their starts */
 	struct pl_list watches;
+	struct pl_list blocking;     /* watches that wait for a turn to block, in their order */
+	const struct pl_watch *turn; /* the one whose turn it is */
+	size_t blocked;              /* bytes for which the engine's lock was blocked in this round */
 	unsigned under_way;
 	uint64_t begun;
 	uint64_t alone; /* time of the last small copy without a batch */
@@ -332,11 +335,41 @@ static bool poll_watches(struct pl_copier *copier)
 	return any;
 }
 
+bool pl_copier_may_block(struct pl_copier *copier, struct pl_watch *watch, size_t length)
+{
+	bool has_turn = copier->turn ? copier->turn == watch : pl_list_empty(&copier->blocking);
+
+	if (has_turn && copier->blocked < PL_BLOCKING_MAX) {
+		copier->blocked += length;
+		return true;
+	}
+	if (pl_list_empty(&watch->link))
+		pl_list_append(&copier->blocking, &watch->link);
+	pl_engine_polling(copier->engine, true);
+	return false;
+}
+
+static bool give_turns_to_block(struct pl_copier *copier)
+{
+	bool any = false;
+
+	while (!pl_list_empty(&copier->blocking) && copier->blocked < PL_BLOCKING_MAX) {
+		struct pl_watch *watch = pl_list_first(&copier->blocking, struct pl_watch, link);
+
+		pl_list_remove(&watch->link);
+		copier->turn = watch;
+		any |= watch->poll(watch);
+		copier->turn = NULL;
+	}
+	return any;
+}
+
 static bool copier_poll(struct pl_poller *poller)
 {
 	struct pl_copier *copier = copier_of_poller(poller);
 	bool any = false;
 
+	copier->blocked = 0;
 	begin_waiting(copier);
 	pl_list_for_each(at, &copier->devices) {
 		struct device *device = pl_list_entry(at, struct device, link);
@@ -348,8 +381,12 @@ static bool copier_poll(struct pl_poller *poller)
 	while (finish_gather(copier))
 		any = true;
 	any |= poll_watches(copier);
-	if (!copier->under_way && !copier->waiting && pl_list_empty(&copier->watches))
+	any |= give_turns_to_block(copier);
+	if (!copier->under_way && !copier->waiting && pl_list_empty(&copier->watches) &&
+	    pl_list_empty(&copier->blocking)) {
+		copier->blocked = 0;
 		pl_engine_polling(copier->engine, false);
+	}
 	return any;
 }
 
@@ -401,6 +438,7 @@ int pl_copier_open(struct pl_engine *engine, struct pl_copier **result)
 	pl_list_init(&copier->devices);
 	pl_list_init(&copier->gathers);
 	pl_list_init(&copier->watches);
+	pl_list_init(&copier->blocking);
 	engine->poller = &copier->poller;
 	*result = copier;
 	return 0;

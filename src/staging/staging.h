@@ -139,4 +139,15 @@ static inline void pl_watch_remove(struct pl_watch *watch)
 	pl_list_remove(&watch->link);
 }
 
+/*
+ * Bytes of host memory without a lock that one round of an engine copies. The driver copies them while the caller waits, with the
+ * engine's lock, and other peers of the engine wait, too.
+ */
+#define PL_BLOCKING_MAX (1u << 20)
+/*
+ * True if the caller may start such a copy now. Otherwise calls the watch's poll() once in a later round, in the order of these
+ * calls; until then pl_watch_remove() takes the request back. Under the engine's lock.
+ */
+bool pl_copier_may_block(struct pl_copier *copier, struct pl_watch *watch, size_t length);
+
 #endif
