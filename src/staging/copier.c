@@ -390,6 +390,21 @@ static bool copier_poll(struct pl_poller *poller)
 	return any;
 }
 
+/* Calls all watches that wait for a turn, in their order. Those of cancelled operations end, and the others wait again. */
+static void ask_blocking(struct pl_copier *copier)
+{
+	struct pl_list all;
+
+	pl_list_init(&all);
+	pl_list_splice(&all, &copier->blocking);
+	while (!pl_list_empty(&all)) {
+		struct pl_watch *watch = pl_list_first(&all, struct pl_watch, link);
+
+		pl_list_remove(&watch->link);
+		watch->poll(watch);
+	}
+}
+
 void pl_copier_drain(struct pl_copier *copier)
 {
 	uint64_t last;
@@ -405,6 +420,7 @@ void pl_copier_drain(struct pl_copier *copier)
 			while (first_copy_number(device, into) <= last)
 				finish_first(copier, device, into, true);
 	}
+	ask_blocking(copier);
 }
 
 void pl_copier_finish(struct pl_copier *copier, bool into)

@@ -111,7 +111,10 @@ bool pl_copier_small(struct pl_copier *copier, struct pl_slots *pool, struct pl_
  * a copy that waits for its batch. Returns 1 if it copied, 0 if not, or a negative errno.
  */
 int pl_copier_alone(struct pl_copier *copier, struct pl_memory *memory, size_t offset, void *bytes, size_t length);
-/* Waits for all copies that began before, including their calls of done(). Under the engine's lock. */
+/*
+ * Waits for all copies that began before, including their calls of done(). Cancelled operations that wait for a turn end. Under the
+ * engine's lock.
+ */
 void pl_copier_drain(struct pl_copier *copier);
 /* Ends the copies in one direction that are done. Under the engine's lock. */
 void pl_copier_finish(struct pl_copier *copier, bool into);
