@@ -349,15 +349,16 @@ bool pl_copier_may_block(struct pl_copier *copier, struct pl_watch *watch, size_
 	return false;
 }
 
-static bool give_turns_to_block(struct pl_copier *copier)
+/* Calls the watches of a list, in their order: with turns to block, while there are some. Without, cancelled operations end. */
+static bool ask_blocking(struct pl_copier *copier, struct pl_list *waiting, bool turns)
 {
 	bool any = false;
 
-	while (!pl_list_empty(&copier->blocking) && copier->blocked < PL_BLOCKING_MAX) {
-		struct pl_watch *watch = pl_list_first(&copier->blocking, struct pl_watch, link);
+	while (!pl_list_empty(waiting) && (!turns || copier->blocked < PL_BLOCKING_MAX)) {
+		struct pl_watch *watch = pl_list_first(waiting, struct pl_watch, link);
 
 		pl_list_remove(&watch->link);
-		copier->turn = watch;
+		copier->turn = turns ? watch : NULL;
 		any |= watch->poll(watch);
 		copier->turn = NULL;
 	}
@@ -381,7 +382,7 @@ static bool copier_poll(struct pl_poller *poller)
 	while (finish_gather(copier))
 		any = true;
 	any |= poll_watches(copier);
-	any |= give_turns_to_block(copier);
+	any |= ask_blocking(copier, &copier->blocking, true);
 	if (!copier->under_way && !copier->waiting && pl_list_empty(&copier->watches) &&
 	    pl_list_empty(&copier->blocking)) {
 		copier->blocked = 0;
@@ -390,23 +391,9 @@ static bool copier_poll(struct pl_poller *poller)
 	return any;
 }
 
-/* Calls all watches that wait for a turn, in their order. Those of cancelled operations end, and the others wait again. */
-static void ask_blocking(struct pl_copier *copier)
-{
-	struct pl_list all;
-
-	pl_list_init(&all);
-	pl_list_splice(&all, &copier->blocking);
-	while (!pl_list_empty(&all)) {
-		struct pl_watch *watch = pl_list_first(&all, struct pl_watch, link);
-
-		pl_list_remove(&watch->link);
-		watch->poll(watch);
-	}
-}
-
 void pl_copier_drain(struct pl_copier *copier)
 {
+	struct pl_list waiting;
 	uint64_t last;
 
 	begin_waiting(copier);
@@ -420,7 +407,9 @@ void pl_copier_drain(struct pl_copier *copier)
 			while (first_copy_number(device, into) <= last)
 				finish_first(copier, device, into, true);
 	}
-	ask_blocking(copier);
+	pl_list_init(&waiting);
+	pl_list_splice(&waiting, &copier->blocking);
+	ask_blocking(copier, &waiting, false);
 }
 
 void pl_copier_finish(struct pl_copier *copier, bool into)
@@ -503,14 +492,4 @@ void pl_copier_across(struct pl_copier *copier, struct pl_copy *copy, const stru
 		copy->done(copy, -EFAULT);
 	else
 		begin_staged_copy(copier, device, copy, across->into);
-}
-
-void pl_copier_start(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset,
-		     struct pl_slot *slot, size_t length, bool into)
-{
-	if (slot->pinned)
-		pl_copier_host(copier, copy, memory, offset, slot->bytes, length, into);
-	else
-		copy->done(copy, into ? pl_memory_copy_in(memory, offset, slot->bytes, length)
-				      : pl_memory_copy_out(memory, offset, slot->bytes, length));
 }
