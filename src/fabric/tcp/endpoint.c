@@ -34,8 +34,11 @@ static void late_placed_run(struct pl_task *task)
 {
 	struct tcp_endpoint *endpoint = pl_container_of(task, struct tcp_endpoint, late_placed_task);
 
-	if (!endpoint->closed)
-		tcp_for_each_lane(endpoint, tcp_lane_wake);
+	if (endpoint->closed)
+		return;
+	tcp_for_each_lane(endpoint, tcp_lane_wake);
+	if (endpoint->late_placed)
+		endpoint->late_placed(endpoint->base.peer);
 }
 
 void tcp_late_frame_placed(struct tcp_endpoint *endpoint)

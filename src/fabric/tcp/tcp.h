@@ -235,6 +235,8 @@ struct tcp_endpoint {
 	int (*dial)(struct tcp_endpoint *endpoint); /* returns a connecting socket or a negative errno */
 	/* Handles a COPY or COPIED frame of lane 0; NULL: a protocol error. Returns 0 or a negative errno. Home. */
 	int (*copy_frame)(struct pl_peer *peer, const struct pl_frame *frame, const uint8_t *payload);
+	/* Posts operations that another fabric holds back while frames are late; NULL: none does. Home. */
+	void (*late_placed)(struct pl_peer *peer);
 	uint64_t peer_index;                        /* initiator: this end's index at the peer */
 	struct pl_task *ended;                      /* abandoned: task to post when all lanes have ended */
 	atomic_uint ending;                         /* lanes that have not ended, plus 1 while tcp_abandon() runs */
