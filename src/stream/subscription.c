@@ -174,14 +174,16 @@ static void prepare_timer_expired(struct pl_timer *timer)
 	pl_subscription_dismiss(subscription);
 }
 
-/* Makes the keys of the ring, which allow reads. */
+/* Makes the keys of the ring, which allow reads. `claimed` is the trailing word of the slots, for the lap rule. */
 static int bind_ring(struct pl_subscription *subscription)
 {
 	const struct pl_publisher *publisher = subscription->publisher;
 	const struct pl_peer *peer = subscription->peer;
-	int rc = pl_grant_bind(publisher->control, PL_ACCESS_READ, peer, subscription->control);
+	int rc = pl_grant_bind(publisher->control, PL_ACCESS_READ, peer, NULL, subscription->control);
 
-	return rc < 0 ? rc : pl_grant_bind(publisher->payload, PL_ACCESS_READ, peer, subscription->payload);
+	return rc < 0 ? rc
+		      : pl_grant_bind(publisher->payload, PL_ACCESS_READ, peer, pl_ring_claimed(&publisher->ring),
+				      subscription->payload);
 }
 
 static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const struct pl_stream_message *message,
