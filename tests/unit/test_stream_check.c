@@ -239,6 +239,48 @@ static void test_trailing_word_judges_its_frame(void **state)
 	assert_int_equal(rig->subscriber.check_count, 0);
 }
 
+/* The program is woken once for all frames of a batch. */
+static void test_batch_wakes_once(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_engine *engine = rig->context->engines[0];
+	struct pl_turn *turn = &rig->subscriber.turn;
+	unsigned seen = pl_turn_read(turn);
+
+	pl_engine_lock(engine);
+	engine->batching = true;
+	for (unsigned i = 0; i < 2; i++) {
+		read_frame(rig)->state = PL_FRAME_READING;
+		pl_check_trailing(&rig->frames[i], SLOTS, engine);
+		assert_int_equal(rig->frames[i].state, PL_FRAME_READY);
+		assert_int_equal(pl_turn_read(turn), seen);
+	}
+	pl_engine_end_batch(engine, false);
+	assert_int_equal(pl_turn_read(turn), seen + 1);
+	read_frame(rig)->state = PL_FRAME_READING;
+	pl_check_trailing(&rig->frames[2], SLOTS, engine);
+	assert_int_equal(pl_turn_read(turn), seen + 2);
+	pl_engine_unlock(engine);
+}
+
+/* Nothing was claimed between two reads of the cursors. */
+static void test_same_cursors(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_stream_frame *frame;
+
+	for (unsigned i = 0; i < 3; i++) {
+		read_frame(rig);
+		end_check(rig, begin_check(rig), SLOTS);
+	}
+	frame = read_frame(rig);
+	frame->state = PL_FRAME_READING;
+	frame->claimed = SLOTS;
+	pl_check_trailing(frame, SLOTS, rig->context->engines[0]);
+	assert_int_equal(frame->state, PL_FRAME_READY);
+	assert_int_equal(rig->subscriber.phase, PL_SUBSCRIBER_LIVE);
+}
+
 /* Later reads and checks are not older than a value that was known when they were posted. */
 static void test_trailing_words_that_cannot_be(void **state)
 {
@@ -296,6 +338,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_number_of_checks_is_limited, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_failure_concerns_one_check, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_trailing_word_judges_its_frame, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_batch_wakes_once, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_same_cursors, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_trailing_words_that_cannot_be, rig_open, rig_close),
 	};
 
