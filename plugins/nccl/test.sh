@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# test.sh [PLUGIN]: proves the plugin on two GPUs of one host, with P2P and shared memory off. If no path is given, it builds
-# the plugin first. It runs nccl-tests (content checked) in one process and in two, and beside them PyTorch (torch_test.py), on
-# the same GPUs. A run passes only if the plugin says that it sent at least as many bytes as the largest size.
+# test.sh [PLUGIN]: proves the plugin on the GPUs of one host, with P2P and shared memory off. If no path is given, it builds
+# the plugin first. It runs nccl-tests (content checked) with all GPUs in one process and with a process for each rank, and
+# beside them PyTorch (torch_test.py) on two of these GPUs. A run passes only if the plugin says that it sent at least as many
+# bytes as the largest size.
 # On a host with one GPU two processes share it, and nothing runs with two GPUs of one process. NCCL refuses two ranks on a GPU
 # of one host, so that each process names a host of its own (NCCL_HOSTID).
 #   NCCL_TESTS          folder with all_reduce_perf and others; without it nccl-tests is left out
-#   NCCL_TESTS_LAUNCH   command that starts two ranks of nccl-tests built with MPI, such as "mpirun -np 2"; without it nccl-tests
-#                       runs with two GPUs of one process only
+#   NCCL_TESTS_LAUNCH   command that starts the ranks of nccl-tests built with MPI, one for each GPU, such as "mpirun -np 4";
+#                       without it nccl-tests runs in one process only
 #   TORCH_CASES         cases of torch_test.py, such as "kill,ddp" (all)
 #   LIMIT               seconds for all runs (300)
 # The exit status is 1 if a run failed, was wrong, or did not use the plugin, 2 if nccl-tests cannot start. See
@@ -57,7 +58,7 @@ measure()
 	rm -f "$log"
 }
 
-# perf PROGRAM TEXT [VARIABLE=VALUE...]: runs a program of nccl-tests in one process, and in two.
+# perf PROGRAM TEXT [VARIABLE=VALUE...]: runs a program of nccl-tests in one process, and in one for each rank.
 perf()
 {
 	local program=$1 text=$2
@@ -65,10 +66,10 @@ perf()
 
 	shift 2
 	if [ "$gpus" -ne 1 ]; then
-		measure "$program, one process $text" env "$@" "$NCCL_TESTS/$program" -g 2 "${sizes[@]}" $options
+		measure "$program, one process $text" env "$@" "$NCCL_TESTS/$program" -g "$gpus" "${sizes[@]}" $options
 	fi
 	if [ -n "${NCCL_TESTS_LAUNCH:-}" ]; then
-		measure "$program, two processes $text" \
+		measure "$program, processes $text" \
 			env "$@" $NCCL_TESTS_LAUNCH "${share[@]}" "$NCCL_TESTS/$program" -g 1 "${sizes[@]}" $options
 	fi
 }
@@ -88,6 +89,8 @@ must_start()
 }
 
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+# Without nvidia-smi.
+[ "$gpus" -ne 0 ] || gpus=2
 share=()
 if [ "$gpus" -eq 1 ]; then
 	export NCCL_TESTS_DEVICE=0

@@ -69,25 +69,31 @@ ONE_GPU = """
 """
 
 
-def with_one_gpu(folder):
-    """Return a PATH whose nvidia-smi shows one GPU."""
+def with_gpus(folder, count):
+    """Return a PATH whose nvidia-smi shows some GPUs."""
     command = folder / 'bin/nvidia-smi'
     command.parent.mkdir()
-    command.write_text('#!/bin/sh\necho "GPU 0: NVIDIA H200 (UUID: GPU-1)"\n')
+    command.write_text(f'#!/bin/sh\nfor gpu in $(seq {count}); do echo "GPU $((gpu - 1)): NVIDIA H200 (UUID: GPU-$gpu)"; done\n')
     command.chmod(0o755)
     return f'{command.parent}:{os.environ["PATH"]}'
 
 
 def test_processes_share_one_gpu(tmp_path):
     write_programs(tmp_path, ONE_GPU + GOOD)
-    result = run_script(tmp_path, 9, PATH=with_one_gpu(tmp_path), NCCL_TESTS_LAUNCH='env OMPI_COMM_WORLD_RANK=1')
-    assert 'hypercube_perf, two processes                  passed' in result.stdout
+    result = run_script(tmp_path, 9, PATH=with_gpus(tmp_path, 1), NCCL_TESTS_LAUNCH='env OMPI_COMM_WORLD_RANK=1')
+    assert 'hypercube_perf, processes                      passed' in result.stdout
     assert 'one process' not in result.stdout
+
+
+def test_one_process_has_all_gpus(tmp_path):
+    write_programs(tmp_path, '[ "$1" = -h ] || [ "$1 $2" = "-g 4" ] || exit 9\n' + GOOD)
+    result = run_script(tmp_path, 9, PATH=with_gpus(tmp_path, 4))
+    assert 'all_reduce_perf, one process                   passed' in result.stdout
 
 
 def test_one_gpu_needs_two_processes(tmp_path):
     write_programs(tmp_path, GOOD)
-    result = run_script(tmp_path, 9, PATH=with_one_gpu(tmp_path), NCCL_TESTS_LAUNCH='')
+    result = run_script(tmp_path, 9, PATH=with_gpus(tmp_path, 1), NCCL_TESTS_LAUNCH='')
     assert result.returncode == 2
     assert result.stdout == ''
     assert 'NCCL_TESTS_LAUNCH for two processes on one' in result.stderr
