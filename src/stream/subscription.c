@@ -328,7 +328,7 @@ static int subscription_report(struct pl_subscription *subscription, const struc
 	if (right) {
 		subscription->taken = message->taken.taken;
 		subscription->accounts = *accounts;
-		/* Its frames in place are frozen. */
+		/* The subscriber has frozen its frames in place. */
 		if (subscription->told_demoted && (int32_t)(message->taken.answered - subscription->demotion) >= 0)
 			subscription->blocks = false;
 		pl_publisher_set_gate(publisher);
@@ -416,7 +416,7 @@ static struct pl_subscription *account_ended(struct pl_publisher *publisher, str
 	subscription->peer = NULL;
 	subscription->blocks = false;
 	subscription->ended = true;
-	/* Its subscriber looked at the ring itself. */
+	/* The subscriber looked at the ring itself. */
 	if (subscription->quiet)
 		subscription->announced = PL_MAX(publisher->published, subscription->first);
 	/* PUSHED told what is published, and not only the fates. */

@@ -231,7 +231,7 @@ static void test_trailing_word_judges_its_frame(void **state)
 	assert_int_equal(first->state, PL_FRAME_FREE);
 	assert_int_equal(rig->subscriber.accounts.lapped, 1);
 	assert_int_equal(third->state, PL_FRAME_READING);
-	/* Its server answered before the others. */
+	/* The server of this frame answered before the others. */
 	pl_check_trailing(third, SLOTS, rig->context->engines[0]);
 	assert_int_equal(third->state, PL_FRAME_READY);
 	assert_int_equal(rig->subscriber.claimed, SLOTS + 1);

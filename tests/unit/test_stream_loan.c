@@ -237,7 +237,7 @@ static void test_questions(void **state)
 	rig->publisher->blocked_since = 0;
 	assert_int_equal(pl_publisher_skip(rig->publisher, SLOTS + 3, 0, &error), -EAGAIN);
 	assert_true(quiet->awaited);
-	/* One that holds nothing back is not asked. */
+	/* The publisher asks only subscribers that hold slots back. */
 	quiet->awaited = false;
 	quiet->taken = SLOTS;
 	rig->publisher->blocked_since = 0;

@@ -55,6 +55,8 @@ static struct pl_publisher *open_stream(struct pl_context *context, const char *
 static void accept_options(struct pl_context *context, struct pl_publisher_options options)
 {
 	pl_publisher_close(open_stream(context, "cam0", &options));
+	/* The close has freed the memory. */
+	assert_true(pl_list_empty(&context->regions));
 }
 
 static void refuse_options(struct pl_context *context, struct pl_publisher_options options, const char *id)

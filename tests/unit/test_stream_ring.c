@@ -431,7 +431,7 @@ static void test_laps(void **state)
 	assert_int_equal(laps.left, PL_FRAMES_AFTER_LAPS);
 	pl_laps_count(&laps, true, 3);
 	assert_int_equal(laps.left, PL_FRAMES_AFTER_LAPS - 1);
-	/* One more lap begins again. */
+	/* Another lap begins again. */
 	pl_laps_count(&laps, false, 3);
 	assert_int_equal(laps.left, PL_FRAMES_AFTER_LAPS);
 	for (unsigned i = 0; i < PL_FRAMES_AFTER_LAPS; i++)

@@ -221,7 +221,7 @@ static void test_lap_rule(void **state)
 	assert_true(pl_frame_unchanged(other));
 	assert_false(pl_frame_unchanged_at(frame, &look));
 	assert_true(pl_frame_unchanged_at(other, &look));
-	/* One look serves all frames of a call. */
+	/* A look serves all frames of a call. */
 	store_cursors(rig, 3 + SLOTS, 3);
 	assert_false(pl_frame_unchanged_at(frame, &look));
 	assert_true(pl_frame_unchanged(frame));
