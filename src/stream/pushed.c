@@ -184,7 +184,7 @@ static void share_slots(struct pl_subscriber *subscriber, struct pl_peer *peer)
 	struct pl_stream_message message = { .type = PL_STREAM_SLOTS, .number = subscriber->number };
 	struct pl_region *slots = subscriber->memory.payloads;
 
-	if (pl_grant_bind(slots, PL_ACCESS_WRITE, peer, subscriber->token) < 0) {
+	if (pl_grant_bind(slots, PL_ACCESS_WRITE, peer, NULL, subscriber->token) < 0) {
 		pl_lock_take(&subscriber->lock);
 		pl_subscriber_fail(subscriber, -ENOMEM, "NO-MEMORY", "no memory for the key of the slots");
 		pl_lock_release(&subscriber->lock);

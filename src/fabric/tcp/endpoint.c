@@ -402,6 +402,7 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.visibility = visibility,
 	.posts_bulk_at_home = true,
 	.limits_rate = true,
+	.trailing_words = true,
 	.staging_reason = "tcp has no direct path to GPU memory: its bytes go through locked host memory",
 	.create = tcp_create,
 	.describe = tcp_describe,

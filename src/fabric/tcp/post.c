@@ -111,6 +111,8 @@ static int tcp_lane_queue_request(struct tcp_lane *lane, struct pl_operation *op
 	/* An atomic's value needs no access to the memory. */
 	if (!atomic)
 		destination = (uint8_t *)segment->region->memory.address + segment->offset + at;
+	if (!atomic && segment->remote->trailing)
+		frame.flags = PL_READ_TRAILING;
 	piece = tcp_piece_new(lane, &frame);
 	request = piece ? tcp_request_new(lane, &piece->frame.cookie) : NULL;
 	if (!request) {
@@ -128,6 +130,7 @@ static int tcp_lane_queue_request(struct tcp_lane *lane, struct pl_operation *op
 	}
 	request->operation = operation;
 	request->atomic = atomic;
+	request->trailing = !atomic && segment->remote->trailing;
 	request->destination = destination;
 	request->memory = atomic ? NULL : &segment->region->memory;
 	request->length = atomic ? 0 : length;

@@ -77,6 +77,7 @@ struct tcp_piece {
 	bool header_final;               /* the header is final: it may have been sent */
 	bool fragile;                    /* only the kernel may read the payload */
 	bool late;                       /* WRITE: counted in endpoint->late */
+	bool trailing;                   /* DATA: the trailing word of `key` follows */
 	enum pl_wire_status data_status; /* DATA: error that replaces the bytes */
 	struct pl_slot *slot;            /* slot of the payload; NULL: none to return */
 	bool ready;                      /* the payload is in the slot */
@@ -105,7 +106,7 @@ struct tcp_request {
 	uint32_t length;
 	uint32_t received;
 	uint16_t generation;
-	bool used, atomic;
+	bool used, atomic, trailing;
 	bool late; /* ATOMIC: counted in endpoint->late */
 };
 
@@ -422,6 +423,8 @@ static inline void tcp_allowance_use(struct tcp_allowance *allowance, ssize_t by
 struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie);
 struct tcp_request *tcp_request_find(struct tcp_lane *lane, uint32_t cookie);
 /* Ends a request after its complete answer, or after its refusal. */
+/* Takes the value of VALUE: of an atomic, or the trailing word of a chunk, of which the operation keeps the greatest. */
+void tcp_request_take_value(const struct tcp_request *request, uint64_t value);
 void tcp_request_complete(struct tcp_lane *lane, struct tcp_request *request);
 void tcp_lane_sweep_requests(struct tcp_lane *lane, bool all);
 
