@@ -103,7 +103,7 @@ struct verbs_port {
 	uint16_t pkey_index;
 	unsigned place; /* index in state->places; VERBS_PLACES: none is left */
 	char name[IBV_SYSFS_NAME_MAX], firmware[64]; /* of the device */
-	struct verbs_gid gids[VERBS_GIDS]; /* the best first */
+	struct verbs_gid gids[VERBS_GIDS];  /* the best first */
 	unsigned gid_count;
 };
 
@@ -291,8 +291,16 @@ void verbs_device_free(struct verbs_device *device);
 void verbs_ports_look(struct verbs_state *state);
 /* The same for a caller that holds the lock, and always. Returns true if all ports have a device. */
 bool verbs_ports_look_held(struct verbs_state *state);
-/* Returns the port's GID of that address, else the best one of the same kind; NULL: none. The caller holds the lock. */
+/*
+ * Returns the port's GID of that address, else the best one of the same kind (IPv4, IPv6, link-local), else of the same
+ * family; NULL: none. The caller holds the lock.
+ */
 const struct verbs_gid *verbs_port_gid(const struct verbs_port *port, const union ibv_gid *wanted);
+/*
+ * Returns the GID to offer to the other end: that of the control connection's own address, else the best one; NULL: none.
+ * The caller holds the lock.
+ */
+const struct verbs_gid *verbs_port_offer(const struct verbs_port *port, const union ibv_gid *control);
 void verbs_ports_close(struct verbs_state *state);
 
 /* helper.c */
