@@ -36,8 +36,6 @@
 	"see what there is with: rdma link"
 /* Ports of a context that have a place, and thus a bit in masks of ports near a memory. */
 #define VERBS_PLACES 31
-/* Entries of a port's GID table that are kept. */
-#define VERBS_GIDS 16
 /* Most helper threads of one purpose. */
 #define VERBS_HELPERS 8
 /* Pairs of ports that are remembered because their devices did not reach each other. */
@@ -103,7 +101,7 @@ struct verbs_port {
 	uint16_t pkey_index;
 	unsigned place; /* index in state->places; VERBS_PLACES: none is left */
 	char name[IBV_SYSFS_NAME_MAX], firmware[64]; /* of the device */
-	struct verbs_gid gids[VERBS_GIDS];  /* the best first */
+	struct verbs_gid gids[VERBS_GID_TABLE_MAX];  /* the best first */
 	unsigned gid_count;
 };
 

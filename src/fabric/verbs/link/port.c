@@ -66,7 +66,7 @@ static void judge_gid(const struct ifaddrs *interfaces, bool second_version, str
 	gid->prefix = prefix > 0 && !is_link_local(&gid->gid) ? (uint8_t)prefix : 0;
 }
 
-/* Keeps the best entries, the best first; of equals the first. */
+/* Adds an entry, the best first; of equals the first. */
 static void keep_gid(struct verbs_port *port, const struct verbs_gid *gid)
 {
 	unsigned at = port->gid_count;
@@ -76,11 +76,9 @@ static void keep_gid(struct verbs_port *port, const struct verbs_gid *gid)
 			return;
 	while (at && port->gids[at - 1].rank < gid->rank)
 		at--;
-	if (at == VERBS_GIDS)
-		return;
-	port->gid_count = PL_MIN(port->gid_count + 1, (unsigned)VERBS_GIDS);
-	memmove(&port->gids[at + 1], &port->gids[at], (port->gid_count - 1 - at) * sizeof(*gid));
+	memmove(&port->gids[at + 1], &port->gids[at], (port->gid_count - at) * sizeof(*gid));
 	port->gids[at] = *gid;
+	port->gid_count++;
 }
 
 static void read_gids(const struct verbs_library *library, struct verbs_port *port, int table,
