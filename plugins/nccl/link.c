@@ -88,13 +88,17 @@ static void link_use_peer(struct plugin_link *link, struct pl_peer *peer)
 		link_lost(link, "the connection ended at once");
 }
 
-void link_log_path(struct plugin_link *link)
+void link_log_events(struct plugin_link *link)
 {
 	struct pl_event_query query = PL_EVENT_QUERY_INIT;
 	struct pl_event_record record;
 
+	if (!link->peer)
+		return;
 	query.after = link->events;
 	while (pl_peer_events(link->peer, &query, &record, 1) == 1) {
+		if (record.event == PL_EVENT_LIMIT_REACHED)
+			plugin_warn("%s: %s", link->address, record.text);
 		if (record.event != PL_EVENT_PATH_CHOSEN || !strcmp(record.text, link->path))
 			continue;
 		memcpy(link->path, record.text, sizeof(link->path));
@@ -155,6 +159,7 @@ void link_lost(struct plugin_link *link, const char *reason)
 		return;
 	link->state = LINK_LOST;
 	plugin.lost_links++;
+	link_log_events(link);
 	if (link_is_needed(link))
 		plugin_warn("lost %s: %s", link->address, reason);
 	else

@@ -7,6 +7,10 @@
 
 /* Imports under way at a time. Their answers fit the control channel of a peer that reads them later. */
 #define IMPORTS_TOGETHER 256
+#define HINT_BUSY \
+	"if the peer's card must register the region, raise the peer's limit of locked memory (ulimit -l); or " \
+	"release " \
+	"remote regions that are no longer used"
 
 /* State of an import in operation->fabric. */
 struct import_state {
@@ -121,6 +125,8 @@ void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
 	pl_list_remove(&operation->queue_link);
 	if (answer->status != PL_WIRE_OK) {
 		pl_wire_fail(&error, (uint32_t)answer->status, "pl_remote_import", NULL);
+		if (answer->status == PL_WIRE_BUSY)
+			snprintf(error.hint, sizeof(error.hint), "%s", HINT_BUSY);
 		pl_operation_fail(operation, error.code, &error);
 	} else {
 		operation->completion.remote = remote_new(peer, answer);
