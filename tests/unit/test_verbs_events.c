@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -18,6 +19,7 @@ static void happen(struct fault_rig *rig, enum ibv_event_type event)
 	rig->endpoint.flushing = true;
 	rig->verbs.async_fd = fd;
 	verbs_async_watch(&rig->state);
+	assert_non_null(rig->device.async.engine);
 	fault_card.event = event;
 	fault_card.happened = true;
 	assert_true(rig->device.async.ready(&rig->device.async, EPOLLIN));
@@ -121,6 +123,22 @@ static void test_others(void **state)
 	}
 }
 
+/* A kernel without memory for one more watched descriptor, as one that cannot be watched: the next look adds it. */
+static void test_watch_later(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+
+	(void)state;
+	rig->verbs.async_fd = memfd_create("unwatched", 0);
+	assert_true(rig->verbs.async_fd >= 0);
+	verbs_async_watch(&rig->state);
+	assert_null(rig->device.async.engine);
+	close(rig->verbs.async_fd);
+	happen(rig, IBV_EVENT_PORT_ERR);
+	fault_rig_expect_links(rig, VERBS_DRAINING, VERBS_UP);
+	fault_rig_free(rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -129,6 +147,7 @@ int main(void)
 		cmocka_unit_test(test_queue),
 		cmocka_unit_test(test_device),
 		cmocka_unit_test(test_others),
+		cmocka_unit_test(test_watch_later),
 	};
 
 	return cmocka_run_group_tests_name("verbs events", tests, NULL, NULL);

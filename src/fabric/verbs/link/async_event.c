@@ -130,8 +130,9 @@ void verbs_async_watch(struct verbs_state *state)
 			continue;
 		device->async.fd = device->verbs->async_fd;
 		device->async.ready = async_event_ready;
-		/* Without it, failures show late. */
-		pl_source_add(state->context->engines[0], &device->async, EPOLLIN);
+		/* Without it, failures show late. The next look at the ports tries again. */
+		if (pl_source_add(state->context->engines[0], &device->async, EPOLLIN) < 0)
+			device->async.fd = -1;
 	}
 }
 
