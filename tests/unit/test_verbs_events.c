@@ -123,6 +123,31 @@ static void test_others(void **state)
 	}
 }
 
+static int refuse_event(struct ibv_cq *cq, int solicited_only)
+{
+	(void)cq;
+	(void)solicited_only;
+	return ENODEV;
+}
+
+/* A queue whose device promises no event is given up, because nothing would poll it. */
+static void test_no_notification(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+
+	(void)state;
+	rig->endpoint.flushing = true;
+	rig->verbs.ops.req_notify_cq = refuse_event;
+	pl_list_init(&rig->queue.source.hot);
+	verbs_cq_idle(&rig->queue.source);
+	assert_false(rig->queue.armed);
+	pl_engine_withdraw(rig->peer.home, &rig->queue.events_task);
+	rig->queue.events_task.run(&rig->queue.events_task);
+	assert_true(rig->queue.broken);
+	fault_rig_expect_links(rig, VERBS_DRAINING, VERBS_DRAINING);
+	fault_rig_free(rig);
+}
+
 /* A kernel without memory for one more watched descriptor, as one that cannot be watched: the next look adds it. */
 static void test_watch_later(void **state)
 {
@@ -142,11 +167,9 @@ static void test_watch_later(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_port),
-		cmocka_unit_test(test_pair),
-		cmocka_unit_test(test_queue),
-		cmocka_unit_test(test_device),
-		cmocka_unit_test(test_others),
+		cmocka_unit_test(test_port),        cmocka_unit_test(test_pair),
+		cmocka_unit_test(test_queue),       cmocka_unit_test(test_device),
+		cmocka_unit_test(test_others),      cmocka_unit_test(test_no_notification),
 		cmocka_unit_test(test_watch_later),
 	};
 

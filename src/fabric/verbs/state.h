@@ -406,6 +406,8 @@ void verbs_async_close(struct verbs_device *device);
 bool verbs_async_take(struct verbs_device *device);
 /* A task of a queue: handles its events. */
 void verbs_take_events(struct pl_task *task);
+/* Gives up a queue that yields no completions any more: its rails fail, and the next connection gets another queue. */
+void verbs_cq_break(struct verbs_cq *queue);
 
 /* Makes all queues of a device check its events. */
 void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, unsigned bits);

@@ -181,6 +181,12 @@ static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
 	}
 }
 
+void verbs_cq_break(struct verbs_cq *queue)
+{
+	atomic_fetch_or(&queue->events, QUEUE_BROKEN);
+	pl_engine_post(queue->engine, &queue->events_task);
+}
+
 void verbs_take_events(struct pl_task *task)
 {
 	struct verbs_cq *queue = pl_container_of(task, struct verbs_cq, events_task);
