@@ -301,6 +301,7 @@ void verbs_drained_run(struct pl_task *task)
 	verbs_take_rest(rail);
 	rail->broke.here = false;
 	rail->link = VERBS_DOWN;
+	rail->ended = pl_now();
 	pl_timer_clear(home_of(rail), &rail->drain);
 	verbs_qp_drop(rail);
 	verbs_fence_quiet(rail);
