@@ -325,6 +325,7 @@ static bool close_ports(struct verbs_state *state)
 
 bool verbs_ports_look_held(struct verbs_state *state)
 {
+	unsigned places = atomic_load(&state->place_count);
 	struct ibv_device **devices = state->library->ibv_get_device_list(NULL);
 	struct ifaddrs *interfaces = NULL;
 
@@ -339,6 +340,8 @@ bool verbs_ports_look_held(struct verbs_state *state)
 	if (devices)
 		state->library->ibv_free_device_list(devices);
 	verbs_machine_read(state);
+	if (places && atomic_load(&state->place_count) != places)
+		verbs_near_forget(state);
 	return close_ports(state);
 }
 
