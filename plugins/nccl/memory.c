@@ -130,6 +130,8 @@ enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, siz
 	struct plugin_memory *memory;
 
 	*result = NULL;
+	if (plugin_is_of_parent())
+		return NET_INVALID_USAGE;
 	if (!data || !size || !memory_is_reached(comm->at->device, type, dmabuf))
 		return NET_INVALID_ARGUMENT;
 	pthread_mutex_lock(&plugin.lock);

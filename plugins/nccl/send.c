@@ -272,6 +272,8 @@ enum net_result plugin_send(struct plugin_comm *comm, void *data, size_t size, s
 	enum net_result rc = NET_SUCCESS;
 
 	*result = NULL;
+	if (plugin_is_of_parent())
+		return NET_INVALID_USAGE;
 	if (size > MESSAGE_SIZE_MAX)
 		return NET_INVALID_ARGUMENT;
 	pthread_mutex_lock(&plugin.lock);
