@@ -200,21 +200,21 @@ void links_reap(void)
 /* A write of a few bytes to mapped memory is done at once; the time is for an end that must not wait for ever. */
 #define WRITE_TIME PL_NS_PER_S
 
-bool link_write_now(struct plugin_link *link, const struct pl_transfer *transfer)
+int link_write_now(struct plugin_link *link, const struct pl_transfer *transfer)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;
 	int rc;
 
 	attributes.timeout = WRITE_TIME;
-	if (pl_write(link->peer, transfer, &attributes, &operation, NULL) < 0)
-		return false;
+	rc = pl_write(link->peer, transfer, &attributes, &operation, NULL);
+	if (rc < 0)
+		return rc;
 	rc = pl_test(operation, NULL, NULL);
 	if (rc != -EINPROGRESS)
-		return rc == 0;
+		return rc;
 	pl_cancel(operation);
-	pl_wait(operation, UINT64_MAX, NULL, NULL);
-	return false;
+	return pl_wait(operation, UINT64_MAX, NULL, NULL);
 }
 
 void links_free(void)
@@ -244,7 +244,7 @@ void link_send(struct plugin_link *link, const struct message *message)
 	} else {
 		length = message_encode(message, data, &value);
 	}
-	if (mailbox_send(link, value, data, length))
+	if (mailbox_send(link, value, data, length) || link->state != LINK_UP)
 		return;
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = user_data(NULL, USER_NOTIFICATION);

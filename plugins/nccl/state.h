@@ -255,8 +255,11 @@ void link_log_events(struct plugin_link *link);
 void links_reap(void);
 /* Frees all of them; the context is closed afterwards. */
 void links_free(void);
-/* Writes by this thread. Returns false if that was not done at once: the write was cancelled, and has ended. */
-bool link_write_now(struct plugin_link *link, const struct pl_transfer *transfer);
+/*
+ * Writes by this thread. Returns 0 or a negative errno: -ECANCELED if the write was not done at once, and -ETIMEDOUT. Its
+ * bytes may be there then.
+ */
+int link_write_now(struct plugin_link *link, const struct pl_transfer *transfer);
 /* Sends a message, or handles it at once if both ends are this process. */
 void link_send(struct plugin_link *link, const struct message *message);
 
