@@ -164,13 +164,30 @@ static void test_watch_later(void **state)
 	fault_rig_free(rig);
 }
 
+/* A card's firmware may take long to answer: other rails, which need the state's lock, do not wait for it. */
+static void test_port_query(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+
+	(void)state;
+	fault_card.unheld = &rig->state.lock;
+	assert_false(verbs_port_is_down(&rig->endpoint.rails[0]));
+	assert_int_equal(fault_card.queried, 1);
+	assert_int_equal(atomic_load(&rig->device.users), 0);
+	atomic_store(&rig->device.gone, true);
+	assert_false(verbs_port_is_down(&rig->endpoint.rails[0]));
+	assert_int_equal(fault_card.queried, 1);
+	atomic_store(&rig->device.gone, false);
+	fault_rig_free(rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_port),        cmocka_unit_test(test_pair),
 		cmocka_unit_test(test_queue),       cmocka_unit_test(test_device),
 		cmocka_unit_test(test_others),      cmocka_unit_test(test_no_notification),
-		cmocka_unit_test(test_watch_later),
+		cmocka_unit_test(test_watch_later), cmocka_unit_test(test_port_query),
 	};
 
 	return cmocka_run_group_tests_name("verbs events", tests, NULL, NULL);

@@ -64,7 +64,7 @@ struct verbs_device {
 	struct pl_list loop_registrations; /* grant_lock */
 	atomic_bool gone;                  /* the device was removed: no new users, and existing ones end */
 	unsigned queues;                   /* open queues; state->lock */
-	atomic_uint registering;           /* registrations that threads are making: the device stays open */
+	atomic_uint users;                 /* calls that threads make without the lock: the device stays open */
 	struct pl_list registrations;      /* grant_lock */
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
@@ -439,6 +439,9 @@ void verbs_removal_open(struct verbs_state *state);
 void verbs_removal_close(struct verbs_state *state);
 /* A device came. Called on the first engine: looks for missing devices at once. */
 void verbs_device_appeared(struct verbs_state *state);
+/* Keeps the device open until the second call, without a lock. Returns false if it is gone. */
+bool verbs_device_use(struct verbs_device *device);
+void verbs_device_leave(struct verbs_device *device);
 /* A device was removed. */
 void verbs_device_lost(struct verbs_state *state, struct verbs_device *device);
 /*
