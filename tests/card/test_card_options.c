@@ -209,6 +209,7 @@ static void other_partition(void *argument)
 	ends_fail(&ends, &error);
 	check_text(error.id, "RDMA-CONNECT");
 	check(strstr(error.hint, "partitions"));
+	check(strstr(error.hint, "versions of RoCE"));
 }
 
 /* -- number of queue pairs ------------------------------------------------------------------------ */
