@@ -82,7 +82,8 @@ struct pl_subscription {
 	bool awaited;        /* the next announcement asks for a report, because a loan or a skip waits */
 	bool in_place;       /* blocks until its frames are frozen, or until this time: */
 	bool pushed;         /* the publisher writes its frames */
-	bool drop_newest;    /* of pushed frames: those without a credit are rejected */
+	bool drop_newest;    /* of pushed frames: those without a credit are rejected, from this sequence on: */
+	uint64_t history_end;
 	uint64_t freeze_end; /* once it is demoted */
 	uint64_t first, taken;
 	uint64_t announced;
@@ -192,11 +193,6 @@ bool pl_subscription_must_wait(const struct pl_subscription *subscription);
  * ends soon. Home.
  */
 int pl_stream_send(struct pl_peer *peer, const struct pl_stream_message *message);
-/* True if pl_stream_send() returned that it left the message out: without memory, or with too many unsent bytes. */
-static inline bool pl_stream_message_lost(int rc)
-{
-	return rc == -ENOMEM || rc == -ENOBUFS;
-}
 void pl_stream_send_closed(struct pl_peer *peer, uint32_t number, enum pl_closed_reason reason);
 
 /* listing.c: handle LIST and LISTED. Home. */
