@@ -12,6 +12,9 @@
  * few enough for both ends to go on reading (UNSENT_ANSWERS_MAX, UNSENT_STOP).
  */
 #define IMPORTS_UNDER_WAY 512
+#define HINT_BUSY \
+	"if the peer's card must register the region, raise the peer's limit of locked memory (ulimit -l); or release " \
+	"remote regions that are no longer used"
 
 /* State of an import in operation->fabric. */
 struct import_state {
@@ -116,6 +119,8 @@ static void finish_import(struct pl_peer *peer, struct pl_operation *operation, 
 	pl_list_remove(&operation->queue_link);
 	if (answer->status != PL_WIRE_OK) {
 		pl_wire_fail(&error, (uint32_t)answer->status, "pl_remote_import", NULL);
+		if (answer->status == PL_WIRE_BUSY)
+			snprintf(error.hint, sizeof(error.hint), "%s", HINT_BUSY);
 		pl_operation_fail(operation, error.code, &error);
 	} else {
 		operation->completion.remote = remote_new(peer, answer);
