@@ -102,6 +102,46 @@ static void notification_data_of_transfers(struct scenario_environment *environm
 	event_pair_close(&pair);
 }
 
+/* Checks that operations without PL_NOTIFY ignore notification data, which is not even readable. */
+static void notification_data_without_flag(struct scenario_environment *environment)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation, *receive;
+	struct pl_transfer halves[2];
+	struct pl_completion receipt;
+	struct pl_vector *vector;
+	struct pl_error error;
+	struct pair pair;
+
+	attributes.notify_data = NULL;
+	attributes.notify_length = 100000;
+	event_pair_open(environment, &pair);
+	pattern_fill(pair.near.bytes, SIZE, 3, 0);
+	for (unsigned i = 0; i < 2; i++)
+		halves[i] = (struct pl_transfer){ pair.remote, i * SIZE / 2, pair.near.region, i * SIZE / 2, SIZE / 2 };
+	check_ok(pl_writev(environment->near_peer, halves, 2, &attributes, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	pattern_check(pair.far.bytes, SIZE, 3, 0);
+	check_ok(pl_readv(environment->near_peer, halves, 2, &attributes, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	check_ok(pl_vector_prepare(environment->near_peer, PL_KIND_WRITE, halves, 2, &vector, &error), &error);
+	check_ok(pl_vector_post(vector, 0, 0, &attributes, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	pl_vector_free(vector);
+	/* The message is a copy, which the notification data must not replace. */
+	attributes.notify_data = "NOTE";
+	attributes.notify_length = 4;
+	check_ok(pl_receive(environment->far_peer, 7, UINT64_MAX, &(struct pl_buffer){ pair.far.region, 0, SIZE }, NULL,
+			    &receive, &error),
+		 &error);
+	check_ok(pl_send_copy(environment->near_peer, 7, "message", 8, &attributes, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	complete(environment, receive, &receipt);
+	check_number(receipt.bytes, 8);
+	check(bytes_equal(pair.far.bytes, "message", 8));
+	event_pair_close(&pair);
+}
+
 /* Checks that a failed read does not notify. */
 static void failed_read_does_not_notify(struct scenario_environment *environment)
 {
@@ -382,6 +422,7 @@ static void vector_names_the_element(struct scenario_environment *environment)
 const struct scenario event_scenarios[] = {
 	{ "notification-data", notification_data, 0 },
 	{ "notification-data-of-transfers", notification_data_of_transfers, 0 },
+	{ "notification-data-without-flag", notification_data_without_flag, 0 },
 	{ "failed-read-does-not-notify", failed_read_does_not_notify, 0 },
 	{ "loss-is-an-event", loss_is_an_event, 0 },
 	{ "reconnect-with-imports", reconnect_with_imports, 0 },
