@@ -300,9 +300,19 @@ static void run_accept(struct pl_task *task)
 	pl_operation_pending_done(operation);
 }
 
-static void accept_finished(struct pl_operation *operation)
+/* Delivers an accept, then the events of its peer. The pin keeps the peer if the program closes it at once. */
+static void deliver_accept(struct pl_operation *operation)
 {
+	struct pl_peer *peer = operation->completion.peer;
+
 	pl_listener_put(operation->listener);
+	if (peer)
+		atomic_fetch_add(&peer->pins, 1);
+	pl_operation_deliver(operation);
+	if (!peer)
+		return;
+	pl_completion_release_events(peer);
+	pl_peer_unpin(peer);
 }
 
 static int accept_post(struct pl_listener *listener, uint64_t timeout, uint64_t user_data, struct pl_operation **handle,
@@ -319,7 +329,7 @@ static int accept_post(struct pl_listener *listener, uint64_t timeout, uint64_t 
 	atomic_fetch_add(&listener->references, 1);
 	operation->listener = listener;
 	operation->home = listener->engine;
-	operation->before_delivery = accept_finished;
+	operation->deliver = deliver_accept;
 	pl_operation_submit(operation, run_accept, handle);
 	return 0;
 }

@@ -492,7 +492,8 @@ void pl_operation_complete(struct pl_operation *operation)
 	if (operation->counted)
 		pl_fast_ended(peer, operation);
 	count_operation(operation);
-	if (operation->before_delivery)
-		operation->before_delivery(operation);
-	pl_operation_deliver(operation);
+	if (operation->deliver)
+		operation->deliver(operation);
+	else
+		pl_operation_deliver(operation);
 }
