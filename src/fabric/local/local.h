@@ -275,6 +275,7 @@ struct local_endpoint {
 	size_t lanes_length;
 	pid_t process;
 	int process_fd; /* own_gates->process */
+	struct pl_source process_end; /* the same descriptor, readable once the process has ended */
 	struct local_gates *own_gates;
 	bool gates_shut;          /* own_gates, after the loss of the peer */
 	struct local_gate *gates; /* gates of the peer, mapped */
@@ -283,6 +284,7 @@ struct local_endpoint {
 	struct pl_list pending;   /* struct local_pending */
 	unsigned pending_count;
 	unsigned pending_ipc_fds; /* descriptors in `pending` */
+	uint64_t pending_bytes;   /* bytes of mappings in `pending` */
 	struct local_asking asking;
 	struct local_serving serving;
 };
@@ -357,6 +359,8 @@ int local_pending_add(struct local_endpoint *endpoint, const struct local_record
 		      bool whole);
 void local_pending_free(struct local_endpoint *endpoint, struct local_pending *pending);
 struct local_pending *local_pending_find(struct local_endpoint *endpoint, uint64_t key);
+/* Returns the mapping of a key, which the caller then owns; NULL: none of that size, or none that allows writes. */
+void *local_pending_take_mapping(struct local_endpoint *endpoint, uint64_t key, size_t size, bool write);
 /* Returns all descriptors of a key, which the caller then owns; NULL: not all arrived. */
 struct pl_ipc_fds *local_pending_take(struct local_endpoint *endpoint, uint64_t key);
 /* Maps a file that is sealed against shrinking and growing. Returns NULL for other files. */
