@@ -65,13 +65,41 @@ void pl_completion_push_event(struct pl_peer *peer, struct pl_operation *event)
 {
 	pl_lock_take(&peer->context->queue_lock);
 	event->completion.user_data = atomic_load(&peer->user_data);
-	queue_completed(peer->context, event);
+	if (peer->unaccepted)
+		pl_list_append(&peer->held_events, &event->queue_link);
+	else
+		queue_completed(peer->context, event);
 	pl_lock_release(&peer->context->queue_lock);
+}
+
+void pl_completion_release_events(struct pl_peer *peer)
+{
+	pl_lock_take(&peer->context->queue_lock);
+	peer->unaccepted = false;
+	while (!pl_list_empty(&peer->held_events)) {
+		struct pl_operation *event = pl_list_first(&peer->held_events, struct pl_operation, queue_link);
+
+		pl_list_remove(&event->queue_link);
+		queue_completed(peer->context, event);
+	}
+	pl_lock_release(&peer->context->queue_lock);
+}
+
+/* Frees the events of a peer that no accept has delivered. Nothing reports events of the peer any more. */
+static void drop_held_events(struct pl_peer *peer)
+{
+	while (!pl_list_empty(&peer->held_events)) {
+		struct pl_operation *event = pl_list_first(&peer->held_events, struct pl_operation, queue_link);
+
+		pl_list_remove(&event->queue_link);
+		pl_operation_free(event);
+	}
 }
 
 void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer)
 {
 	atomic_fetch_add(&context->closed_peers, 1);
+	drop_held_events(peer);
 	pl_lock_take(&context->queue_lock);
 	pl_list_for_each(at, &context->completed) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);

@@ -76,6 +76,7 @@ struct pl_context {
 
 	pthread_mutex_t lock; /* the lists, and peer_table */
 	struct pl_list peers, listeners, regions, remotes, vectors, publishers, subscribers;
+	uint64_t listener_numbers;                 /* listeners opened so far */
 	struct pl_list home_peers[PL_ENGINES_MAX]; /* the peers again, by the index of their home */
 	atomic_uint accepted;             /* peers that connected to this context, until they are freed */
 	struct pl_index_table peer_table; /* struct pl_peer, for sockets that join a peer */

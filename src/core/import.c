@@ -124,7 +124,11 @@ static void finish_import(struct pl_peer *peer, struct pl_operation *operation, 
 		pl_operation_fail(operation, error.code, &error);
 	} else {
 		operation->completion.remote = remote_new(peer, answer);
-		if (operation->completion.remote) {
+		if (operation->completion.remote && atomic_load(&operation->status)) {
+			/* The fabric has lost the peer meanwhile, and so failed the import. */
+			pl_remote_release(operation->completion.remote);
+			operation->completion.remote = NULL;
+		} else if (operation->completion.remote) {
 			memcpy(operation->completion.remote->token, import_state_of(operation)->token, PL_TOKEN_SIZE);
 		} else {
 			release_imported_key(peer, answer->key, answer->key_length);

@@ -9,7 +9,8 @@
 struct greeting;
 
 struct pl_listener {
-	struct pl_list link;
+	struct pl_list link; /* of context->listeners, in the order of their numbers */
+	uint64_t number;     /* from 1 */
 	struct pl_context *context;
 	struct pl_engine *engine;
 	struct pl_source source;
