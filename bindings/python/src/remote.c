@@ -114,6 +114,24 @@ static PyObject *py_remote_rights(PyObject *self, void *unused)
 	return py_remote_check(remote) < 0 ? NULL : py_rights_text(pl_remote_rights(remote->handle));
 }
 
+static PyObject *py_remote_repr(PyObject *self)
+{
+	PY_GUARD_CONTEXT_OF(self);
+	struct py_remote *remote = (struct py_remote *)self;
+	PyObject *rights, *text;
+
+	if (py_remote_check(remote) < 0) {
+		PyErr_Clear();
+		return PyUnicode_FromString("<peerlane.Remote, closed>");
+	}
+	rights = py_rights_text(pl_remote_rights(remote->handle));
+	text = rights ? PyUnicode_FromFormat("<peerlane.Remote %zu bytes, %R>", pl_remote_length(remote->handle),
+					     rights)
+		      : NULL;
+	Py_XDECREF(rights);
+	return text;
+}
+
 static PyMethodDef py_remote_methods[] = {
 	{ "release", py_remote_release, METH_NOARGS,
 	  "release($self)\n--\n\nGive the remote region up. Running operations continue." },
@@ -134,6 +152,7 @@ PyType_Spec py_remote_spec = {
 	.basicsize = sizeof(struct py_remote),
 	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_remote_dealloc },
+				  { Py_tp_repr, py_remote_repr },
 				  { Py_tp_methods, py_remote_methods },
 				  { Py_tp_getset, py_remote_fields },
 				  { Py_tp_doc, "Region that a peer shared with this process, from Peer.import_()." },
