@@ -231,8 +231,9 @@ static PyGetSetDef py_listener_fields[] = {
 PyType_Spec py_listener_spec = {
 	.name = "peerlane.Listener",
 	.basicsize = sizeof(struct py_listener),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_listener_dealloc },
+				  { Py_tp_traverse, py_object_traverse },
 				  { Py_tp_repr, py_listener_repr },
 				  { Py_tp_methods, py_listener_methods },
 				  { Py_tp_getset, py_listener_fields },
@@ -243,8 +244,9 @@ PyType_Spec py_listener_spec = {
 PyType_Spec py_async_listener_spec = {
 	.name = "peerlane.aio.Listener",
 	.basicsize = sizeof(struct py_listener),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_listener_dealloc },
+				  { Py_tp_traverse, py_object_traverse },
 				  { Py_tp_repr, py_listener_repr },
 				  { Py_tp_methods, py_async_listener_methods },
 				  { Py_tp_getset, py_listener_fields },

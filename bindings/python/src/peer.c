@@ -364,8 +364,9 @@ static PyMemberDef py_peer_members[] = {
 PyType_Spec py_peer_spec = {
 	.name = "peerlane.Peer",
 	.basicsize = sizeof(struct py_peer),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_peer_dealloc },
+				  { Py_tp_traverse, py_object_traverse },
 				  { Py_tp_repr, py_peer_repr },
 				  { Py_tp_methods, py_peer_methods },
 				  { Py_tp_getset, py_peer_fields },
@@ -378,8 +379,9 @@ PyType_Spec py_peer_spec = {
 PyType_Spec py_async_peer_spec = {
 	.name = "peerlane.aio.Peer",
 	.basicsize = sizeof(struct py_peer),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_peer_dealloc },
+				  { Py_tp_traverse, py_object_traverse },
 				  { Py_tp_repr, py_peer_repr },
 				  { Py_tp_methods, py_async_peer_methods },
 				  { Py_tp_getset, py_peer_fields },

@@ -53,7 +53,7 @@ static void py_record_free(struct py_context *context, uint32_t index, struct py
 	struct py_record *record = &context->records[index];
 
 	*content = *record;
-	record->future = NULL;
+	record->future = record->context = NULL;
 	memset(&record->references, 0, sizeof(record->references));
 	record->next_free = context->record_free;
 	context->record_free = index;
@@ -64,6 +64,7 @@ static void py_record_drop(struct py_record *content)
 {
 	py_references_clear(&content->references);
 	Py_CLEAR(content->future);
+	Py_CLEAR(content->context);
 }
 
 /* Asks asyncio, which takes some 200 ns. Returns 1 if the loop of the context runs, 0 if none does and it can run later, or -1. */
@@ -159,7 +160,9 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 		return NULL;
 	}
 	Py_INCREF(future);
+	Py_INCREF((PyObject *)context);
 	record->future = future;
+	record->context = (PyObject *)context;
 	py_references_take(&record->references, references);
 	py_references_use(context, references, 1);
 	Py_BEGIN_ALLOW_THREADS

@@ -64,6 +64,12 @@ static void py_remote_finish(PyObject *self)
 	Py_CLEAR(remote->owner);
 }
 
+static int py_remote_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(((struct py_remote *)self)->owner);
+	return py_object_traverse(self, visit, arg);
+}
+
 static void py_remote_dealloc(PyObject *self)
 {
 	py_object_dealloc(self, py_remote_finish);
@@ -150,8 +156,9 @@ static PyGetSetDef py_remote_fields[] = {
 PyType_Spec py_remote_spec = {
 	.name = "peerlane.Remote",
 	.basicsize = sizeof(struct py_remote),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_remote_dealloc },
+				  { Py_tp_traverse, py_remote_traverse },
 				  { Py_tp_repr, py_remote_repr },
 				  { Py_tp_methods, py_remote_methods },
 				  { Py_tp_getset, py_remote_fields },
@@ -191,6 +198,12 @@ static void py_remote_set_finish(PyObject *self)
 
 	py_remote_set_end(set);
 	Py_CLEAR(set->peer);
+}
+
+static int py_remote_set_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(((struct py_remote_set *)self)->peer);
+	return py_object_traverse(self, visit, arg);
 }
 
 static void py_remote_set_dealloc(PyObject *self)
@@ -259,8 +272,9 @@ static PyMethodDef py_remote_set_methods[] = {
 PyType_Spec py_remote_set_spec = {
 	.name = "peerlane.RemoteSet",
 	.basicsize = sizeof(struct py_remote_set),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_remote_set_dealloc },
+				  { Py_tp_traverse, py_remote_set_traverse },
 				  { Py_tp_methods, py_remote_set_methods },
 				  { Py_sq_length, py_remote_set_count },
 				  { Py_sq_item, py_remote_set_item },
