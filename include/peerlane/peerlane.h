@@ -1068,6 +1068,13 @@ void pl_notification_free(struct pl_context *context, struct pl_completion *comp
 int pl_poll(struct pl_context *context, struct pl_completion *completions, int n);
 
 /**
+ * Keeps notifications in the library, or lets pl_poll() deliver them again, in their order. A peer whose 1024 messages and
+ * notifications were not collected sends no more, so a program bounds its memory and still collects completions. PL_KIND_LOST
+ * of a peer may then come before its notifications.  Thread-safe.
+ */
+void pl_notifications_hold(struct pl_context *context, bool hold);
+
+/**
  * Returns a file descriptor that polls readable when pl_poll() has work or completions. It belongs to the context: add
  * it to epoll(7) or poll(2), do not read, write or close it. Call pl_poll() until it returns less than asked for before
  * waiting on it.

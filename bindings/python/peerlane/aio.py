@@ -54,6 +54,9 @@ class Operation(asyncio.Future):
         super().cancel(msg=getattr(self, '_message', None))
 
 
+_EVENTS_MAX = 1024  # notifications that a context takes before the program does
+
+
 class _Watch:
     """Callbacks of the loop and of the library for a context. They do not keep it: an unreachable context ends.
 
@@ -114,6 +117,7 @@ class Context(Base):
 
     def _bind_events(self):
         self._waiters = set()
+        self._holds = False
         self._subscribers = weakref.WeakSet()
         self._watch = _Watch(self, self._loop)
         try:
@@ -130,7 +134,14 @@ class Context(Base):
 
     def _take_event(self, event):
         self._events.append(event)
+        if len(self._events) >= _EVENTS_MAX and not self._holds:
+            self._set_hold(True)
         self._wake()
+
+    def _set_hold(self, hold):
+        self._holds = hold
+        if not self.closed:
+            self._hold(hold)
 
     def _wake(self):
         for waiter in self._waiters:
@@ -153,7 +164,10 @@ class Context(Base):
     async def _next_notification(self):
         while True:
             if self._events:
-                return self._events.popleft()
+                event = self._events.popleft()
+                if self._holds and len(self._events) <= _EVENTS_MAX // 2:
+                    self._set_hold(False)
+                return event
             self.fileno()  # raises the error of a closed context
             self._check_loop()
             waiter = self._loop.create_future()

@@ -406,6 +406,7 @@ static PyMethodDef py_context_methods[] = {
 	{ "_check_loop", py_context_check_loop, METH_NOARGS, NULL },
 	{ "_take_lost", py_context_take_lost, METH_NOARGS, NULL },
 	{ "_poll", py_context_poll, METH_NOARGS, NULL },
+	{ "_hold", py_context_hold, METH_O, NULL },
 	{ "_wait_event", py_context_wait_event, METH_O, NULL },
 	{ "_cancel_all", py_context_cancel_all, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },

@@ -258,6 +258,7 @@ int py_loop_check(struct py_context *context);
 PyObject *py_context_check_loop(PyObject *self, PyObject *unused);
 PyObject *py_context_take_lost(PyObject *self, PyObject *unused);
 PyObject *py_context_poll(PyObject *self, PyObject *unused);
+PyObject *py_context_hold(PyObject *self, PyObject *hold);
 PyObject *py_context_wait_event(PyObject *self, PyObject *timeout);
 PyObject *py_cancel_future(PyObject *module, PyObject *future);
 PyObject *py_context_cancel_all(PyObject *self, PyObject *unused);

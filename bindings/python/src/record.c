@@ -366,6 +366,18 @@ PyObject *py_context_poll(PyObject *self, PyObject *unused)
 	return PyBool_FromLong(py_poll_batch(context) == PY_BATCH);
 }
 
+/* _hold(bool): leaves notifications in the library, so that their senders wait, or takes them again. */
+PyObject *py_context_hold(PyObject *self, PyObject *hold)
+{
+	PY_GUARD(self);
+	struct py_context *context = (struct py_context *)self;
+
+	if (py_context_check(context) < 0)
+		return NULL;
+	pl_notifications_hold(context->handle, hold == Py_True);
+	Py_RETURN_NONE;
+}
+
 /* _wait_event(seconds): polls once, waits at most 50 ms for work, and polls again. */
 PyObject *py_context_wait_event(PyObject *self, PyObject *timeout)
 {
