@@ -1046,6 +1046,14 @@ void pl_cancel(struct pl_operation *operation);
 int pl_cancel_posted(struct pl_context *context, uint64_t user_data);
 
 /**
+ * Cancels all operations of the context that were posted without a handle, as pl_cancel_posted() does, in one pass. One call of
+ * pl_cancel_posted() takes time in proportion to all running operations.
+ *
+ * @return the number of operations that were running
+ */
+int pl_cancel_all_posted(struct pl_context *context);
+
+/**
  * Fills `error` with the detail of a completion that pl_poll() delivered with a negative status.  The context keeps
  * the last 128 different errors; of an older one, `error` has the status and its general text only.
  *

@@ -407,16 +407,14 @@ PyObject *py_context_wait_event(PyObject *self, PyObject *timeout)
 	Py_RETURN_NONE;
 }
 
-/* Asks for the end of operations; `future` NULL: of all. Returns the number of records. */
-static long py_records_cancel(struct py_context *context, PyObject *future)
+/* Asks for the end of the operation of a future. Returns false if there is none. */
+static bool py_record_cancel(struct py_context *context, const PyObject *future)
 {
-	long asked = 0;
-
-	for (uint32_t i = 0; i < context->record_count && context->status == PY_OPEN; i++) {
+	for (uint32_t i = 0; i < context->record_count; i++) {
 		struct py_record *record = &context->records[i];
 		uint64_t user_data = (uint64_t)record->generation << 32 | i;
 
-		if (!record->future || (future && record->future != future))
+		if (record->future != future)
 			continue;
 		record->asked = true;
 		/* Waits for engines. */
@@ -425,18 +423,16 @@ static long py_records_cancel(struct py_context *context, PyObject *future)
 			pl_cancel_posted(context->handle, user_data);
 		Py_END_ALLOW_THREADS
 		context->users--;
-		asked++;
-		if (future)
-			break;
+		return true;
 	}
-	return asked;
+	return false;
 }
 
 /* _cancel(future): True if its operation runs. Futures do not refer to contexts, which makes them small. */
 PyObject *py_cancel_future(PyObject *module, PyObject *future)
 {
 	PyObject *list = py_contexts(PyModule_GetState(module));
-	long found = 0;
+	bool found = false;
 
 	if (!list)
 		return NULL;
@@ -445,17 +441,32 @@ PyObject *py_cancel_future(PyObject *module, PyObject *future)
 		PY_GUARD(context);
 
 		if (context->status == PY_OPEN && context->future)
-			found = py_records_cancel(context, future);
+			found = py_record_cancel(context, future);
 	}
 	Py_DECREF(list);
 	return PyBool_FromLong(found);
 }
 
+/* _cancel_all(): cancels all operations, unless all were cancelled before. */
 PyObject *py_context_cancel_all(PyObject *self, PyObject *unused)
 {
 	PY_GUARD(self);
 	struct py_context *context = (struct py_context *)self;
+	bool asks = false;
 
 	(void)unused;
-	return PyLong_FromLong(context->status == PY_OPEN ? py_records_cancel(context, NULL) : 0);
+	for (uint32_t i = 0; i < context->record_count; i++) {
+		struct py_record *record = &context->records[i];
+
+		asks = asks || (record->future && !record->asked);
+		record->asked = true;
+	}
+	if (asks && context->status == PY_OPEN) {
+		context->users++;
+		Py_BEGIN_ALLOW_THREADS
+			pl_cancel_all_posted(context->handle);
+		Py_END_ALLOW_THREADS
+		context->users--;
+	}
+	Py_RETURN_NONE;
 }
