@@ -25,7 +25,10 @@ struct pl_subscriber; /**< reader of a stream of a peer */
 #define PL_STREAM_METADATA_MAX 3072 /**< most bytes of metadata of a frame */
 #define PL_STREAM_TOKENS_MAX 1024   /**< most tokens of a publisher */
 
-/** Choice of a subscriber for frames that arrive while its queue is full. */
+/**
+ * Choice of a subscriber for frames that arrive while its queue is full. Frames that the ring had when the subscriber opened or
+ * continued do not arrive: they stay in the ring until the queue has room, or the publisher overwrites them.
+ */
 enum pl_overflow {
 	PL_OVERFLOW_DROP_OLDEST = 0, /**< the oldest frame of the queue goes (default) */
 	PL_OVERFLOW_DROP_NEWEST = 1, /**< the new frame is not fetched */

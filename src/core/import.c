@@ -272,7 +272,8 @@ void pl_remote_free(struct pl_remote *remote)
 {
 	if (remote->forget)
 		remote->forget(remote);
-	pl_free(&remote->context->allocator, remote);
+	if (!remote->unlisted || !pl_pool_keep(&remote->unlisted->spare_sources, remote))
+		pl_free(&remote->context->allocator, remote);
 }
 
 static void release_run(struct pl_task *task)

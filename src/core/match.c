@@ -159,14 +159,17 @@ static void finish_fetch(struct pl_operation *child)
 
 static struct pl_remote *source_of(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
 {
-	struct pl_remote *source = pl_zalloc(&peer->context->allocator, sizeof(*source));
+	struct pl_remote *source = pl_pool_first(&peer->home->spare_sources);
 
 	if (!source)
+		source = pl_alloc(&peer->context->allocator, sizeof(*source));
+	if (!source)
 		return NULL;
+	memset(source, 0, sizeof(*source));
 	pl_list_init(&source->link);
 	pl_list_init(&source->peer_link);
 	source->context = peer->context;
-	source->unlisted = true;
+	source->unlisted = peer->home;
 	source->length = frame->offset;
 	source->rights = PL_ACCESS_READ;
 	source->key_length = (uint16_t)frame->length;

@@ -21,7 +21,8 @@ struct pl_remote {
 	/* True if reads of up to 64 aligned bytes must load whole words, which calls of the kernel do not promise. */
 	bool whole_words;
 	bool internal;       /* the library's own, which its user imports anew: pl_peer_reconnect() does not */
-	bool unlisted; /* in no list, and without a peer: the source of a large send. Its only user is an operation */
+	/* In no list, and without a peer: the source of a large message. Its only user is an operation of this engine; NULL: listed. */
+	struct pl_engine *unlisted;
 	struct pl_list link;
 	struct pl_list peer_link; /* peer->remotes, later peer->unsent_releases */
 	struct pl_task task;

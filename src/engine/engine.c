@@ -388,6 +388,7 @@ void pl_engine_close(struct pl_engine *engine)
 	if (engine->timer_fd >= 0)
 		close(engine->timer_fd);
 	pl_pool_drain(&engine->spare_operations, engine->allocator);
+	pl_pool_drain(&engine->spare_sources, engine->allocator);
 	pl_spare_drain(&engine->spare_buffers, engine->allocator);
 	pl_free(engine->allocator, engine->scratch);
 	pl_free(engine->allocator, engine);

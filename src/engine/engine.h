@@ -158,6 +158,7 @@ struct pl_engine {
 	struct pl_operation *_Atomic finished;
 	struct pl_task finish_task;
 	struct pl_pool spare_operations; /* of the core; the engine's lock protects it */
+	struct pl_pool spare_sources;    /* likewise, of sources of large messages */
 	struct pl_spare_buffers spare_buffers; /* of encrypted sockets */
 };
 

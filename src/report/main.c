@@ -55,6 +55,18 @@ static int count_report_outputs(const struct report_options *options)
 	return page + svg + (options->common.json || options->csv || options->terminal);
 }
 
+/* True if a path ends as the name of a picture. */
+static bool names_picture(const char *path)
+{
+	static const char *const endings[] = { ".svg", ".png", ".jpg", ".jpeg", ".pdf" };
+	const char *ending = strrchr(path, '.');
+
+	for (size_t i = 0; ending && i < CLI_ARRAY_SIZE(endings); i++)
+		if (!strcasecmp(ending, endings[i]))
+			return true;
+	return false;
+}
+
 static error_t parse_report_option(int key, char *argument, struct argp_state *state)
 {
 	struct report_options *options = state->input;
@@ -93,6 +105,8 @@ static error_t parse_report_option(int key, char *argument, struct argp_state *s
 	case ARGP_KEY_END:
 		if (!options->count)
 			argp_error(state, "FILE is missing: the output of peerlane bench --json");
+		if (options->output && names_picture(options->output))
+			argp_error(state, "--output writes an HTML page: write a picture with --svg FILE");
 		if (options->csv && options->common.json)
 			argp_error(state, "--json and --csv exclude each other");
 		if (count_report_outputs(options) > 1)
@@ -153,22 +167,22 @@ static int fail_no_plot(const struct report_options *options, struct pl_error *e
 			"omit --plot to draw all plots with data", "the files contain no data for this plot");
 }
 
-static int write_report_file(const struct report_options *options, const struct report *report, bool page,
-			     struct pl_error *error)
+static int write_page(FILE *file, const void *report)
 {
-	const char *path = page ? options->output : options->svg;
-	FILE *file = cli_file_open(path, error);
-	int rc;
+	return report_write_html(report, file);
+}
 
-	if (!file)
-		return error->code;
-	if (page) {
-		rc = report_write_html(report, file);
-	} else {
-		fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", file);
-		rc = report_draw(report, options->plot, SVG_WIDTH, true, file);
-	}
-	return cli_file_close(file, path, rc, error);
+struct picture {
+	const struct report *report;
+	enum report_plot plot;
+};
+
+static int write_picture(FILE *file, const void *argument)
+{
+	const struct picture *picture = argument;
+
+	fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", file);
+	return report_draw(picture->report, picture->plot, SVG_WIDTH, true, file);
 }
 
 static struct report_terminal describe_terminal(const struct report_options *options)
@@ -232,15 +246,17 @@ static void print_written(const struct report_options *options, const struct rep
 
 static int output_report(struct report_options *options, struct report *report, struct pl_error *error)
 {
+	struct picture picture;
 	int rc = 0;
 
 	if (options->plot_given ? !report_plot_available(report, options->plot)
 				: find_first_plot(report, &options->plot) < 0 && (options->svg || !has_fleet(report)))
 		return fail_no_plot(options, error);
+	picture = (struct picture){ report, options->plot };
 	if (options->output)
-		rc = write_report_file(options, report, true, error);
+		rc = cli_write_file(options->output, write_page, report, error);
 	if (rc == 0 && options->svg)
-		rc = write_report_file(options, report, false, error);
+		rc = cli_write_file(options->svg, write_picture, &picture, error);
 	if (rc < 0)
 		return rc;
 	if (options->common.json)

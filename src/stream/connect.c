@@ -191,7 +191,7 @@ static void accept_answer(struct pl_subscriber *subscriber, const struct pl_stre
 	subscriber->entry = *entry;
 	subscriber->layout_bytes = pl_layout_bytes(&entry->layout);
 	subscriber->geometry = *geometry;
-	subscriber->published = entry->published;
+	subscriber->published = subscriber->history_end = entry->published;
 	subscriber->claimed = PL_MAX(subscriber->claimed, entry->claimed);
 	/* The new subscription begins there, and copies of earlier frames hold no slots of it. */
 	subscriber->reported_taken = first;

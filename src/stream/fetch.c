@@ -356,10 +356,10 @@ bool pl_subscriber_admit(struct pl_subscriber *subscriber, const struct pl_strea
 		   (subscriber->window_count < pl_subscriber_window_limit(subscriber) &&
 		    !pl_list_empty(&subscriber->spare))) {
 		admit_frame(subscriber, announcement);
-	} else if (subscriber->overflow == PL_OVERFLOW_DROP_NEWEST) {
+	} else if (subscriber->overflow == PL_OVERFLOW_DROP_NEWEST && !pl_subscriber_reads_history(subscriber)) {
 		accounts->rejected++;
 		accounts->next++;
-	} else if (subscriber->overflow == PL_OVERFLOW_DROP_OLDEST || subscriber->demoted) {
+	} else if (pl_subscriber_drops_oldest(subscriber)) {
 		return pl_subscriber_drop_oldest(subscriber);
 	} else {
 		return false;

@@ -202,7 +202,7 @@ static bool push_begin_write(struct pl_push *push, uint64_t length, struct pl_pu
 	if (push->write_count == push->write_limit)
 		return false;
 	if (!pl_push_credit_take(&push->credits, &slot)) {
-		if (!subscription->drop_newest)
+		if (!subscription->drop_newest || push->next < subscription->history_end)
 			return false;
 		push->waiting.rejected++;
 		push->next++;

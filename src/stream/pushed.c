@@ -206,7 +206,7 @@ static bool may_credit(const struct pl_subscriber *subscriber)
 {
 	if (pl_list_empty(&subscriber->spare))
 		return false;
-	return subscriber->overflow == PL_OVERFLOW_DROP_OLDEST || subscriber->demoted ||
+	return pl_subscriber_drops_oldest(subscriber) ||
 	       subscriber->window_count + subscriber->credited < subscriber->queue;
 }
 

@@ -95,6 +95,7 @@ struct pl_subscriber {
 	uint64_t layout_bytes;                 /* of its layout */
 	struct pl_ring_geometry geometry;      /* of the present memory; slots 0: there is none */
 	uint64_t claimed, published;           /* newest known */
+	uint64_t history_end;                  /* the present subscription began after the sequences below it */
 	uint64_t read_claimed, read_published; /* newest that checks have read */
 	uint64_t subscription;   /* counts the subscriptions of all connections; the present one has this number */
 	uint64_t part_published; /* newest that reads of parts have found, in the subscription `part_subscription` */
@@ -358,6 +359,19 @@ static inline struct pl_stream_frame *pl_subscriber_first_ready(const struct pl_
 		return NULL;
 	frame = pl_list_first(&subscriber->window, struct pl_stream_frame, link);
 	return frame->state == PL_FRAME_READY ? frame : NULL;
+}
+
+/* True if the next frame is history: it stays in the ring until the queue has room. subscriber->lock is held. */
+static inline bool pl_subscriber_reads_history(const struct pl_subscriber *subscriber)
+{
+	return subscriber->accounts.next < subscriber->history_end;
+}
+
+/* True if the next frame replaces the oldest one of a full queue. subscriber->lock is held. */
+static inline bool pl_subscriber_drops_oldest(const struct pl_subscriber *subscriber)
+{
+	return !pl_subscriber_reads_history(subscriber) &&
+	       (subscriber->overflow == PL_OVERFLOW_DROP_OLDEST || subscriber->demoted);
 }
 
 /* Returns the most frames of the window. subscriber->lock is held. */

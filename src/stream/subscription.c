@@ -90,6 +90,7 @@ static void begin_subscription(struct pl_subscription *subscription, const struc
 	struct pl_publisher *publisher = subscription->publisher;
 
 	subscription->first = subscription->taken = first;
+	subscription->history_end = publisher->published;
 	subscription->told = subscription->announced = first;
 	subscription->told_state = PL_STREAM_LIVE;
 	subscription->accounts.first = subscription->accounts.next = first;

@@ -132,6 +132,14 @@ def test_values_are_those_of_the_file(tmp_path):
     assert text.count('12.3 GB/s') >= 3
 
 
+def test_page_is_no_picture(tmp_path):
+    file = save(tmp_path, bench(point(8)))
+    result = run('report', file, '-o', tmp_path / 'a.SVG', expect=2)
+    assert 'write a picture with --svg FILE' in result.stderr
+    assert not (tmp_path / 'a.SVG').exists()
+    assert '/dev/full: write: No space left on device' in run('report', file, '-o', '/dev/full', expect=1).stderr
+
+
 def test_csv(tmp_path):
     square = rails_matrix(['mlx5_0', 'mlx5_1'], hosts=3)
     square['ranks'][0]['host'] = '=a"b,\nc'

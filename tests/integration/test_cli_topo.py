@@ -5,11 +5,12 @@ import os
 import pathlib
 import random
 import re
+import subprocess
 import xml.etree.ElementTree as ElementTree
 
 import machines
 import pytest
-from cli_support import run, run_json
+from cli_support import DEADLINE, PEERLANE, environment, run, run_json
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / 'topology'
 SOURCES = {path.stem: path for path in [*FOLDER.glob('*.machine'), *FOLDER.glob('*.files')]}
@@ -415,7 +416,17 @@ def test_pictures_are_whole(tmp_path, name):
 def test_a_picture_cannot_be_written(tmp_path):
     assert '[SYSTEM]' in run('topo', '--svg', tmp_path / 'no/such', expect=1).stderr
     assert run('topo', '--svg', '-').stdout.startswith('<?xml')
-    run('topo', '--svg', '/dev/full', expect=1)
+    assert '/dev/full: write: No space left on device' in run('topo', '--svg', '/dev/full', expect=1).stderr
+
+
+def test_a_full_disk_leaves_the_old_page(tmp_path):
+    """A limit of the size of files stands in for the full disk."""
+    page = tmp_path / 'a.html'
+    page.write_text('old')
+    result = subprocess.run(['sh', '-c', 'ulimit -f 1; exec "$0" topo --html "$1"', PEERLANE, page], env=environment(), check=False,
+                            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE)
+    assert result.returncode == 1 and 'a.html: write: File too large' in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ['a.html'] and page.read_text() == 'old'
 
 
 def test_nothing_that_sysfs_holds_breaks_it(tmp_path):

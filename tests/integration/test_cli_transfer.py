@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane get` and `peerlane put`."""
+import json
 import os
 import pathlib
 import pty
@@ -13,7 +14,7 @@ import time
 
 import pytest
 from cli_support import DEADLINE, GPU, PEERLANE, Server, content, cut_transfer, environment, read_terminal, recorded, run, run_json, \
-    serving, start, write
+    serving, start, wait_until, write
 
 # Sizes of files whose transfers take half a second and two seconds at the rate of the slow server, so that a test can act in
 # their middle.
@@ -141,6 +142,39 @@ def test_put_with_another_name_and_into_a_subdirectory(server, world):
     write(world / 'new', b'newer')
     run('put', server.address, world / 'new', '--as', 'renamed')
     assert (world / 'in/renamed').read_bytes() == b'newer'
+
+
+@pytest.mark.parametrize('size', [10, 8 << 20])
+def test_put_over_a_directory_is_refused_before_any_byte(server, world, size):
+    (world / 'in/sub').mkdir()
+    result = run('put', server.address, write(world / 'big', content(size)), '--as', 'sub', '--json', expect=1)
+    (one,) = json.loads(result.stdout)['files']
+    assert one['error']['id'] == 'NOT-A-FILE' and one['error']['hint'] == 'name a file in it: --as sub/NAME'
+    assert one['bytes'] == one['kept'] == 0
+    assert not partial_files(world / 'in')
+
+
+def test_put_whose_file_cannot_be_made_keeps_nothing(world):
+    with serving('--upload', world / 'in', '--rate', RATE) as server:
+        big = write(world / 'big', content(BIG))
+        put = start('put', server.address, big, '--json')
+        part = world / 'in/.big.part'
+        wait_until(part.exists)
+        (world / 'in/big').mkdir()
+        output, _ = put.communicate(timeout=DEADLINE)
+    (one,) = json.loads(output)['files']
+    assert put.returncode == 1 and 'Is a directory' in one['error']['message']
+    assert one['kept'] == 0
+    assert not part.exists()
+
+
+def test_quota_counts_files_without_bytes(world):
+    for i in range(40):
+        write(world / f'many/f{i}', b'')
+    with serving('--upload', world / 'in', '--quota', '128K') as server:
+        result = run('put', server.address, '--recursive', world / 'many', expect=1)
+    assert '[QUOTA]' in result.stderr
+    assert len(list((world / 'in').rglob('f*'))) == 32
 
 
 def test_put_cannot_leave_the_directory(server, world):

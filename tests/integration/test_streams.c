@@ -262,6 +262,33 @@ static void test_starts(void *argument)
 	rig_close(&rig);
 }
 
+/* The ring holds more frames than the queue when the subscriber comes: all of them arrive, whatever the subscriber drops. */
+static void test_history_exceeds_queue(void *argument)
+{
+	static const enum pl_overflow choices[] = { PL_OVERFLOW_DROP_OLDEST, PL_OVERFLOW_DROP_NEWEST };
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_accounts accounts;
+	struct rig rig;
+
+	options.start = PL_START_HISTORY;
+	options.from = SLOTS;
+	options.queue = 2;
+	rig_open(&rig, argument, NULL);
+	publish_many(rig.publisher, SLOTS);
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(choices); i++) {
+		options.overflow = choices[i];
+		rig_subscribe(&rig, &options);
+		await_ready(&rig, options.queue, options.queue);
+		for (uint64_t sequence = 0; sequence < SLOTS; sequence++)
+			check(take_one(rig.subscriber, sequence) == 0);
+		accounts = exact_accounts(rig.subscriber);
+		check(accounts.delivered == SLOTS && accounts.next == SLOTS);
+		pl_subscriber_close(rig.subscriber);
+	}
+	rig.subscriber = NULL;
+	rig_close(&rig);
+}
+
 /* The program takes nothing while 10 frames are published, 6 more than the queue holds. */
 static void test_overflow(void *argument)
 {
@@ -1080,6 +1107,7 @@ int main(void)
 		ALL("order", test_order, 10),
 		{ "order key", test_order, &tcp_key, 10 },
 		ALL("starts", test_starts, 10),
+		ALL("history exceeds the queue", test_history_exceeds_queue, 10),
 		ALL("overflow", test_overflow, 10),
 		BOTH("every", test_every_and_aborted, 10),
 		ALL("block", test_block, 10),

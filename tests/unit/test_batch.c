@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Batches of an engine: one announcement for many completions, one system call for many small frames, one task for many operations
- * that other engines finish.
+ * that other engines finish, one list for many bulk operations.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -9,9 +9,11 @@
 #include "core/fabric.h"
 #include "fabric/tcp/tcp.h"
 #include "support/cases.h"
-#include "support/environment.h"
+#include "support/pair.h"
 
 enum { THREADS = 4, OPERATIONS = 50 };
+/* Reads that share a batch, and their bytes. The first one goes over lane 0. */
+enum { READS = 4, READ_BYTES = 64 << 10, CANCELED = 2 };
 
 static const struct setting manual = {
 	.name = "batch",
@@ -224,11 +226,116 @@ static void frames_sent_together(void *argument)
 	environment_close(&environment);
 }
 
+/* -- bulk operations -------------------------------------------------------------------------------- */
+
+static unsigned list_length(const struct pl_list *list)
+{
+	unsigned length = 0;
+
+	pl_list_for_each(at, list)
+		length++;
+	return length;
+}
+
+/* Opens a pair with lanes that carry bulk data, beside lane 0. */
+static void pair_open_wide(struct pair *pair)
+{
+	static const struct setting wide = { "batch-wide", "tcp", "127.0.0.1", PL_PROGRESS_MANUAL, .lanes = 2 };
+	struct pl_error error;
+
+	pair_open(pair, &wide, 1 << 20);
+	check_ok(pl_region_prepare(pair->environment.near_peer, pair->near.region, &error), &error);
+	await_lanes(&pair->environment, wide.lanes);
+}
+
+/* Begins reads in a batch of the home engine, and cancels one of them meanwhile. */
+static void read_in_a_batch(struct pair *pair, struct pl_operation **operations)
+{
+	struct pl_peer *peer = pair->environment.near_peer;
+	struct tcp_endpoint *endpoint = tcp_endpoint_of(peer->endpoint);
+	struct pl_error error;
+	bool outer;
+
+	pl_engine_lock(peer->home);
+	outer = pl_engine_begin_batch(peer->home);
+	for (unsigned i = 0; i < READS; i++) {
+		const struct pl_transfer transfer = { pair->remote, i * READ_BYTES, pair->near.region, i * READ_BYTES,
+						      READ_BYTES };
+
+		check_ok(pl_read(peer, &transfer, NULL, &operations[i], &error), &error);
+	}
+	pl_engine_run_tasks(peer->home, NULL);
+	check_number(list_length(&endpoint->gathered), READS - 1);
+	check_number(endpoint->gathered_bytes, (READS - 1) * READ_BYTES);
+	check_number(endpoint->gathered_chunks, READS - 1);
+	check(pl_list_empty(&endpoint->work));
+	pl_cancel(operations[CANCELED]);
+	pl_engine_run_tasks(peer->home, NULL);
+	check_number(list_length(&endpoint->gathered), READS - 2);
+	pl_engine_end_batch(peer->home, outer);
+	check(pl_list_empty(&endpoint->gathered));
+	check_number(endpoint->gathered_chunks, 0);
+	check_number(list_length(&endpoint->work), READS - 2);
+	pl_engine_unlock(peer->home);
+}
+
+/* Bulk operations of a batch go to the list of all lanes together. One that is cancelled before goes nowhere. */
+static void operations_listed_together(void *argument)
+{
+	struct pl_operation *operations[READS];
+	struct pair pair;
+
+	(void)argument;
+	pair_open_wide(&pair);
+	memset(pair.near.bytes, 0, READS * READ_BYTES);
+	memset(pair.far.bytes, 7, READS * READ_BYTES);
+	read_in_a_batch(&pair, operations);
+	for (unsigned i = 0; i < READS; i++) {
+		if (i == CANCELED)
+			fail_with(&pair.environment, operations[i], -ECANCELED);
+		else
+			complete(&pair.environment, operations[i], NULL);
+		check_number(pair.near.bytes[i * READ_BYTES], i == CANCELED ? 0 : 7);
+	}
+	pair_close(&pair);
+}
+
+/* The end of a peer ends the operations that a batch has gathered. */
+static void gathered_operations_lost(void *argument)
+{
+	struct pl_operation *operation;
+	struct pl_transfer transfer;
+	struct pl_peer *peer;
+	struct pl_error error;
+	struct pair pair;
+	bool outer;
+
+	(void)argument;
+	pair_open_wide(&pair);
+	peer = pair.environment.near_peer;
+	pl_engine_lock(peer->home);
+	outer = pl_engine_begin_batch(peer->home);
+	transfer = (struct pl_transfer){ pair.remote, 0, pair.near.region, 0, READ_BYTES };
+	check_ok(pl_read(peer, &transfer, NULL, NULL, &error), &error);
+	check_ok(pl_read(peer, &transfer, NULL, &operation, &error), &error);
+	pl_engine_run_tasks(peer->home, NULL);
+	check(!pl_list_empty(&tcp_endpoint_of(peer->endpoint)->gathered));
+	pl_fail(&error, -ECONNRESET, "PEER-LOST", "test", NULL, NULL, "the test ends the peer");
+	pl_peer_lose(peer, &error);
+	check(pl_list_empty(&tcp_endpoint_of(peer->endpoint)->gathered));
+	pl_engine_end_batch(peer->home, outer);
+	pl_engine_unlock(peer->home);
+	fail_with(&pair.environment, operation, -ECONNRESET);
+	pair_close(&pair);
+}
+
 static const struct test_case cases[] = {
 	{ "outermost-end", outermost_end, NULL, 20 },
 	{ "announced-once", announced_once, NULL, 60 },
 	{ "finished-by-one-task", finished_by_one_task, NULL, 60 },
 	{ "frames-sent-together", frames_sent_together, NULL, 60 },
+	{ "operations-listed-together", operations_listed_together, NULL, 60 },
+	{ "gathered-operations-lost", gathered_operations_lost, NULL, 60 },
 };
 
 int main(void)

@@ -143,14 +143,12 @@ static int write_dump_file(FILE *file, const void *snapshot)
 /* Writes the dump to standard output, a pipe, a device or an open descriptor, or replaces a file by it. */
 static int write_dump(const struct dump *dump, const struct pl_snapshot *snapshot, struct pl_error *error)
 {
-	mode_t mask = umask(0);
 	int rc;
 
-	umask(mask);
 	if (!strcmp(dump->output, "-"))
 		rc = pl_archive_write(snapshot, stdout);
 	else
-		rc = cli_replace_file_by(dump->output, write_dump_file, snapshot, 0666 & ~mask);
+		rc = cli_replace_file_by(dump->output, write_dump_file, snapshot, cli_new_file_mode());
 	return rc < 0 ? cli_fail(error, rc, "DUMP-WRITE", dump->output, "choose another file with --output",
 				 "the dump cannot be written: %s", strerror(-rc))
 		      : 0;

@@ -190,38 +190,6 @@ int cli_report_for(const struct cli_options *options, const struct pl_error *err
 	return cli_report(error);
 }
 
-/* Opens a special path.  Returns NULL with errno on failure. */
-static FILE *open_special_file(const char *path)
-{
-	int fd = cli_open_stream(path);
-	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
-
-	if (!file && fd >= 0)
-		close(fd);
-	return file;
-}
-
-FILE *cli_file_open(const char *path, struct pl_error *error)
-{
-	FILE *file;
-
-	if (!strcmp(path, "-"))
-		return stdout;
-	file = cli_path_is_special(path) ? open_special_file(path) : fopen(path, "we");
-	if (!file)
-		cli_fail_errno(error, -errno, "open", path);
-	return file;
-}
-
-int cli_file_close(FILE *file, const char *path, int status, struct pl_error *error)
-{
-	if (fflush(file) || ferror(file))
-		status = status < 0 ? status : -EIO;
-	if (file != stdout && fclose(file) && status == 0)
-		status = -errno;
-	return status < 0 ? cli_fail_errno(error, status, "write", path) : 0;
-}
-
 const char *cli_route_name(enum pl_route route)
 {
 	switch (route) {

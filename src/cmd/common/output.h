@@ -58,11 +58,6 @@ int cli_open_stream(const char *path);
  */
 char *cli_link_target(const char *path);
 
-/* Opens a file and truncates it, or a special path; returns standard output for "-".  Returns NULL with *error filled on failure. */
-FILE *cli_file_open(const char *path, struct pl_error *error);
-/* Closes the file.  Returns `status`, the result of writing so far, or else the error of flushing and closing. */
-int cli_file_close(FILE *file, const char *path, int status, struct pl_error *error);
-
 /*
  * Writes a text, and a newline unless it ends with one, into a temporary file in the same folder, which then replaces the
  * file `path` (replace_file.c), or the target of a symbolic link.  Writes directly into a pipe or a special path.
@@ -72,6 +67,11 @@ int cli_replace_file(const char *path, const char *text, unsigned mode);
 /* Does the same with what a function writes, which returns 0 or a negative errno. */
 int cli_replace_file_by(const char *path, int (*write)(FILE *file, const void *argument), const void *argument,
 			unsigned mode);
+/* Does the same with the mode of new files, or writes to standard output for "-". Returns 0, or a negative errno and *error. */
+int cli_write_file(const char *path, int (*write)(FILE *file, const void *argument), const void *argument,
+		   struct pl_error *error);
+/* Returns the mode of new files: the umask of this process allows it. */
+unsigned cli_new_file_mode(void);
 
 /* Returns "direct", "staged" or "none". */
 const char *cli_route_name(enum pl_route route);

@@ -25,13 +25,26 @@ static int write_lines(FILE *file, const void *argument)
 	return fputs(text, file) == EOF || (!ends && fputc('\n', file) == EOF) || fflush(file) ? -errno : 0;
 }
 
+/* Returns 0 if all of the content is in the file or stream. */
+static int write_content(FILE *file, const struct content *content)
+{
+	int rc = content->write(file, content->argument);
+
+	if (rc == 0 && fflush(file))
+		rc = -errno;
+	/* An earlier part is missing. */
+	return rc == 0 && ferror(file) ? -EIO : rc;
+}
+
 /* Writes into an open descriptor, a pipe or a device, which no file can replace. */
 static int write_stream(const char *path, const struct content *content)
 {
-	struct pl_error error;
-	FILE *file = cli_file_open(path, &error);
-	int rc = file ? content->write(file, content->argument) : error.code;
+	int fd = cli_path_is_special(path) ? cli_open_stream(path) : open(path, O_WRONLY | O_CLOEXEC);
+	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+	int rc = file ? write_content(file, content) : -errno;
 
+	if (!file && fd >= 0)
+		close(fd);
 	if (file && fclose(file) && rc == 0)
 		rc = -errno;
 	return rc;
@@ -57,9 +70,7 @@ static int replace_regular_file(const char *path, const struct content *content,
 		free(name);
 		return rc;
 	}
-	rc = content->write(file, content->argument);
-	if (rc == 0 && fflush(file))
-		rc = -errno;
+	rc = write_content(file, content);
 	if (rc == 0 && (fchmod(fd, (mode_t)mode) < 0 || fsync(fd) < 0))
 		rc = -errno;
 	if (fclose(file) && rc == 0)
@@ -121,4 +132,22 @@ int cli_replace_file_by(const char *path, int (*write)(FILE *file, const void *a
 int cli_replace_file(const char *path, const char *text, unsigned mode)
 {
 	return cli_replace_file_by(path, write_lines, text, mode);
+}
+
+unsigned cli_new_file_mode(void)
+{
+	mode_t mask = umask(0);
+
+	umask(mask);
+	return 0666 & ~mask;
+}
+
+int cli_write_file(const char *path, int (*write)(FILE *file, const void *argument), const void *argument,
+		   struct pl_error *error)
+{
+	const struct content content = { write, argument };
+	int rc = strcmp(path, "-") ? cli_replace_file_by(path, write, argument, cli_new_file_mode())
+				   : write_content(stdout, &content);
+
+	return rc < 0 ? cli_fail_errno(error, rc, "write", path) : 0;
 }

@@ -114,15 +114,16 @@ static const struct cli_command topo_command = {
 	.parse = parse_topo_option,
 };
 
-static int write_topo_file(const struct topo_view *view, const char *path,
-			   void (*write)(const struct topo_view *, FILE *), struct pl_error *error)
+static int write_svg(FILE *file, const void *view)
 {
-	FILE *file = cli_file_open(path, error);
+	topo_write_svg(view, file);
+	return 0;
+}
 
-	if (!file)
-		return error->code;
-	write(view, file);
-	return cli_file_close(file, path, 0, error);
+static int write_html(FILE *file, const void *view)
+{
+	topo_write_html(view, file);
+	return 0;
 }
 
 static int write_outputs(const struct topo *topo, const struct topo_view *view, struct pl_error *error)
@@ -131,9 +132,9 @@ static int write_outputs(const struct topo *topo, const struct topo_view *view, 
 	int rc = 0;
 
 	if (topo->svg)
-		rc = write_topo_file(view, topo->svg, topo_write_svg, error);
+		rc = cli_write_file(topo->svg, write_svg, view, error);
 	if (rc == 0 && topo->html)
-		rc = write_topo_file(view, topo->html, topo_write_html, error);
+		rc = cli_write_file(topo->html, write_html, view, error);
 	if (rc < 0)
 		return rc;
 	if (check->format == CHECK_JSON)

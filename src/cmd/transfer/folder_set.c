@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cmd/common/cli.h"
@@ -41,6 +42,17 @@ int folder_open(int base, const char *name, bool make, const char **last, struct
 		return cli_fail(error, fd, "NO-FOLDER", parent, "create it there, or use put --recursive, which does",
 				"no such directory");
 	return fd < 0 ? cli_fail_errno(error, fd, "open", parent) : fd;
+}
+
+int folder_check_target(int folder, const char *name, const char *last, struct pl_error *error)
+{
+	char hint[sizeof(error->hint)];
+	struct stat status;
+
+	if (fstatat(folder, last, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(status.st_mode))
+		return 0;
+	snprintf(hint, sizeof(hint), "name a file in it: --as %s/NAME", name);
+	return cli_fail(error, -EISDIR, "NOT-A-FILE", name, hint, "the server has a directory of this name");
 }
 
 int folder_set_find(struct folder_set *set, const char *name, const char **last, struct pl_error *error)

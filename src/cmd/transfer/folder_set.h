@@ -14,6 +14,9 @@
  */
 int folder_open(int base, const char *name, bool make, const char **last, struct pl_error *error);
 
+/* Fails with -EISDIR "NOT-A-FILE" if a folder has a folder under the last component of a name, where a file shall be. */
+int folder_check_target(int folder, const char *name, const char *last, struct pl_error *error);
+
 /* Open folders.  Files with the same parent as the file before them share one. */
 struct folder_set {
 	int base;

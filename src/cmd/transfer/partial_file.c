@@ -344,8 +344,13 @@ int partial_file_commit(struct partial_file *partial, bool sync, struct pl_error
 		rc = partial_file_sync(partial, error);
 	if (rc < 0)
 		return rc;
-	if (renameat(partial->folder, partial->temporary, partial->folder, partial->name) < 0)
-		return cli_fail_errno(error, -errno, "rename", partial->name);
+	if (renameat(partial->folder, partial->temporary, partial->folder, partial->name) < 0) {
+		rc = -errno;
+		/* Somebody has removed the temporary file. */
+		if (rc == -ENOENT)
+			partial->done = 0;
+		return cli_fail_errno(error, rc, "rename", partial->name);
+	}
 	free(partial->temporary);
 	partial->temporary = NULL;
 	return sync ? partial_folder_sync(partial->folder, partial->name, error) : 0;

@@ -38,6 +38,7 @@ struct upload {
 	uint8_t *bytes;     /* mapping of the file */
 	uint32_t handle;
 	bool created;  /* handle is open */
+	bool refused;  /* the server could not make the file of the bytes, and has discarded them */
 	bool unsynced; /* the server need not wait for its storage */
 	bool folders;  /* the server makes missing directories */
 	struct service_message answer;
@@ -275,8 +276,12 @@ static int commit_remote_file(struct upload *upload, struct pl_error *error)
 					   .staged = upload->transfer->result.staged,
 					   .has_staged = true };
 
+	int rc;
+
 	upload->created = false;
-	return session_call(&upload->command->session, &request, &upload->answer, error);
+	rc = session_call(&upload->command->session, &request, &upload->answer, error);
+	upload->refused = rc < 0 && upload->command->session.peer;
+	return rc;
 }
 
 static int upload_file(struct upload *upload, struct pl_error *error)
@@ -337,7 +342,7 @@ static void run_upload(struct put *put, struct transfer *transfer)
 
 	progress_end(&upload.progress);
 	transfer->status = rc;
-	transfer->kept = rc < 0 && rc != -ESTALE && upload.extent_sent ? upload.done : 0;
+	transfer->kept = rc < 0 && rc != -ESTALE && upload.extent_sent && !upload.refused ? upload.done : 0;
 	if (upload.created && session->peer) {
 		request.handle = upload.handle;
 		/* The server keeps no wrong bytes for another attempt. */

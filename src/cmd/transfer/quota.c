@@ -18,6 +18,9 @@
 #define SUM_AGE (200 * CLI_NS_PER_MS)
 #define EXPIRE_INTERVAL (3600 * CLI_NS_PER_S)
 
+/* Least bytes of storage of a file, and the unit in which they grow. */
+#define STORAGE_UNIT 4096u
+
 /* Bytes that an owner has stored. */
 struct quota_account {
 	struct quota_account *next;
@@ -127,6 +130,12 @@ int quota_mark(const struct quota_owner *owner, int fd, const char *name, struct
 			"the server's file system has no user attributes, in which it keeps the owners of files");
 }
 
+/* Bytes by which a file counts. Without a least number, files without bytes would fill a file system. */
+static uint64_t storage_of(uint64_t size)
+{
+	return CLI_MAX(size / STORAGE_UNIT + (size % STORAGE_UNIT != 0), 1u) * STORAGE_UNIT;
+}
+
 /* -- sums ----------------------------------------------------------------------------------------------- */
 
 static void add_size(struct walk *walk, int folder, const char *name, const struct stat *status)
@@ -143,7 +152,7 @@ static void add_size(struct walk *walk, int folder, const char *name, const stru
 		if (strcmp(owner, walk->owner))
 			return;
 	}
-	walk->sum += (uint64_t)status->st_size;
+	walk->sum += storage_of((uint64_t)status->st_size);
 }
 
 static struct quota_account *find_account(struct server *server, const char *owner)
@@ -163,27 +172,30 @@ static struct quota_account *find_account(struct server *server, const char *own
 	return account;
 }
 
-/* Counts `size` bytes for an owner unless that exceeds its limit. */
+/* Counts a file of `size` bytes, of which storage for `allocated` is counted, for an owner unless that exceeds its limit. */
 static int reserve_bytes(struct server *server, const char *owner, uint64_t limit, const char *name, uint64_t size,
-			 struct pl_error *error)
+			 uint64_t allocated, struct pl_error *error)
 {
 	struct quota_account *account = find_account(server, owner);
 	struct walk walk = { .visit = add_size, .owner = owner };
+	uint64_t bytes = storage_of(size) - (allocated ? storage_of(CLI_MIN(size, allocated)) : 0);
 
 	if (!account)
 		return cli_fail_errno(error, -ENOMEM, "malloc", name);
 	if (!account->summed ||
-	    ((account->used > limit || size > limit - account->used) && cli_now() - account->summed > SUM_AGE)) {
+	    ((account->used > limit || bytes > limit - account->used) && cli_now() - account->summed > SUM_AGE)) {
 		walk_uploads(server, &walk);
 		account->used = walk.sum;
 		account->summed = cli_now();
 	}
-	if (account->used > limit || size > limit - account->used)
-		return cli_fail(error, -EDQUOT, "QUOTA", name, "remove files at the server, or have the quota raised",
+	if (account->used > limit || bytes > limit - account->used)
+		return cli_fail(error, -EDQUOT, "QUOTA", name,
+				"remove files at the server, or have the quota raised; a file that this one replaces "
+				"counts, too",
 				"%llu bytes do not fit into the quota of %llu, of which %llu are in use",
-				(unsigned long long)size, (unsigned long long)limit,
+				(unsigned long long)(size - CLI_MIN(size, allocated)), (unsigned long long)limit,
 				(unsigned long long)account->used);
-	account->used += size;
+	account->used += bytes;
 	return 0;
 }
 
@@ -192,11 +204,11 @@ int quota_reserve(struct client *client, const char *name, uint64_t size, uint64
 	struct server *server = client->server;
 	int rc = 0;
 
-	size -= CLI_MIN(size, allocated);
 	if (client->rights.quota && client->identity.fingerprint[0])
-		rc = reserve_bytes(server, client->identity.fingerprint, client->rights.quota, name, size, error);
+		rc = reserve_bytes(server, client->identity.fingerprint, client->rights.quota, name, size, allocated,
+				   error);
 	if (rc == 0 && server->quota)
-		rc = reserve_bytes(server, "", server->quota, name, size, error);
+		rc = reserve_bytes(server, "", server->quota, name, size, allocated, error);
 	return rc;
 }
 
@@ -205,7 +217,7 @@ static void give_bytes_back(struct server *server, const char *owner, uint64_t b
 	struct quota_account *account = find_account(server, owner);
 
 	if (account && account->summed)
-		account->used -= CLI_MIN(account->used, bytes);
+		account->used -= CLI_MIN(account->used, storage_of(bytes));
 }
 
 void quota_give_back(const struct client *client, enum quota_owned owned, uint64_t bytes)

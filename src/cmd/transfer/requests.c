@@ -205,7 +205,9 @@ static int open_upload(struct client *client, const struct service_message *requ
 	folder = folder_open(server->upload, request->name, request->flags & SERVICE_FOLDERS, &last, error);
 	if (folder < 0)
 		return folder;
-	rc = quota_reserve(client, request->name, request->size, quota_allocated(client, folder, last), error);
+	rc = folder_check_target(folder, request->name, last, error);
+	if (rc == 0)
+		rc = quota_reserve(client, request->name, request->size, quota_allocated(client, folder, last), error);
 	if (rc < 0) {
 		close(folder);
 		return rc;

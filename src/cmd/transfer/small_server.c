@@ -203,6 +203,7 @@ static int begin_store(struct small_batch *batch, struct client *client, struct 
 {
 	struct server *server = client->server;
 	struct service_file *file = &small->file;
+	int rc;
 
 	if (catalogue_memory(&server->catalogue, file->name))
 		return fail_not_small(file);
@@ -213,7 +214,10 @@ static int begin_store(struct small_batch *batch, struct client *client, struct 
 		return cli_fail(&file->error, -EINVAL, "NAME-SYNTAX", file->name, "choose another name with --as",
 				"the server does not accept this file name");
 	small->folder = folder_set_find(&batch->folders, file->name, &small->last, &file->error);
-	return small->folder < 0 ? small->folder : quota_reserve(client, file->name, file->size, 0, &file->error);
+	if (small->folder < 0)
+		return small->folder;
+	rc = folder_check_target(small->folder, file->name, small->last, &file->error);
+	return rc < 0 ? rc : quota_reserve(client, file->name, file->size, 0, &file->error);
 }
 
 /* Opens a file and finds room for its bytes.  Returns 1 if the area is full. */

@@ -85,6 +85,7 @@ static int tcp_create(struct pl_peer *peer, struct pl_endpoint **result, struct 
 	pl_mutex_init_short(&endpoint->lock);
 	pl_list_init(&endpoint->work);
 	pl_list_init(&endpoint->small_work);
+	tcp_init_gathered(endpoint);
 	tcp_init_held(endpoint);
 	*result = &endpoint->base;
 	return 0;
@@ -366,6 +367,7 @@ static void tcp_close(struct pl_endpoint *base)
 	pl_engine_withdraw(home, &endpoint->ended_task);
 	pl_engine_withdraw(home, &endpoint->late_placed_task);
 	pl_engine_withdraw(home, &endpoint->held_task);
+	pl_list_remove(&endpoint->gathering_end.link);
 	if (!held)
 		pl_engine_unlock(home);
 	tcp_free_held(endpoint);

@@ -290,6 +290,7 @@ void tcp_lane_take_work(struct tcp_lane *lane)
 
 void tcp_work_sweep(struct tcp_endpoint *endpoint)
 {
+	pl_work_list_drop_canceled(&endpoint->gathered, &endpoint->lock, endpoint->base.peer);
 	pl_work_list_drop_canceled(&endpoint->work, &endpoint->lock, endpoint->base.peer);
 	pl_work_list_drop_canceled(&endpoint->small_work, &endpoint->lock, endpoint->base.peer);
 }
@@ -396,7 +397,8 @@ static bool tcp_is_busy(const struct tcp_endpoint *endpoint)
 	const struct tcp_lane *lane = endpoint->lanes[0];
 
 	return atomic_load(&endpoint->bulk_lanes) & ~atomic_load(&endpoint->hungry) || lane->sequence != lane->acked ||
-	       lane->requests_sent || !pl_list_empty(&lane->queue) || !tcp_lane_room(lane);
+	       lane->requests_sent || !pl_list_empty(&lane->queue) || !pl_list_empty(&endpoint->gathered) ||
+	       !tcp_lane_room(lane);
 }
 
 /* True if the operation goes over lane 0: it is small, and the calling thread sends it without delay for others. */
@@ -407,41 +409,6 @@ static bool tcp_is_small(const struct tcp_endpoint *endpoint, const struct pl_op
 	if (operation->total > TCP_SMALL_MAX)
 		return false;
 	return atomic_load(&endpoint->lanes_up) < 2 || !(busy || pl_bulk_sender_is_occupied(endpoint->context));
-}
-
-/* Posts an operation for lane 0. */
-static void tcp_list_small_work(struct tcp_endpoint *endpoint, struct tcp_work *work)
-{
-	pthread_mutex_lock(&endpoint->lock);
-	pl_list_append(&endpoint->small_work, &work->item.link);
-	atomic_store(&endpoint->any_work, true);
-	atomic_store(&endpoint->any_small, true);
-	pthread_mutex_unlock(&endpoint->lock);
-}
-
-/*
- * Posts an operation for all lanes. Unless the lanes that work will soon take it, wakes as many others as there are
- * chunks for others. A lane that waits for the other end to read may wait for long.
- */
-static void tcp_list_work(struct tcp_endpoint *endpoint, struct tcp_work *work, uint64_t total, uint64_t chunks)
-{
-	unsigned lanes, hungry, working;
-	uint64_t waiting;
-
-	pthread_mutex_lock(&endpoint->lock);
-	pl_list_append(&endpoint->work, &work->item.link);
-	atomic_store(&endpoint->any_work, true);
-	waiting = endpoint->waiting += total;
-	pthread_mutex_unlock(&endpoint->lock);
-	lanes = atomic_load(&endpoint->bulk_lanes) & ~atomic_load(&endpoint->blocked);
-	hungry = lanes & atomic_load(&endpoint->hungry);
-	working = (unsigned)__builtin_popcount(lanes & ~hungry);
-	if (working && waiting <= working * (uint64_t)TCP_LANE_SOON)
-		return;
-	chunks = tcp_wake_lanes(endpoint, hungry, false, chunks);
-	if (working && total <= TCP_SMALL_MAX && waiting <= working * (uint64_t)TCP_LANE_SOON_ASLEEP)
-		return;
-	tcp_wake_lanes(endpoint, hungry, true, chunks);
 }
 
 void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
@@ -471,10 +438,13 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 	/* If nothing is under way, the first chunk needs no other thread. A calling thread that is occupied leaves it to others. */
 	busy |= !small && operation->total <= TCP_SMALL_MAX;
 	chunks = tcp_chunks_at_most(operation, work->chunk) - !busy;
+	if (!small && operation->total <= TCP_SMALL_MAX && tcp_lane_leaves_bulk(lane) &&
+	    tcp_gather_work(endpoint, &work->item.link, operation->total, chunks))
+		return;
 	if (small)
-		tcp_list_small_work(endpoint, work);
+		tcp_list_small_work(endpoint, &work->item.link);
 	else
-		tcp_list_work(endpoint, work, operation->total, chunks);
+		tcp_list_work(endpoint, &work->item.link, operation->total, chunks);
 	if (!small && !busy)
 		tcp_lane_take_chunks(lane, true, tcp_lane_leaves_bulk(lane) ? 1 : UINT_MAX);
 	else

@@ -225,6 +225,10 @@ struct tcp_endpoint {
 	atomic_bool any_work; /* false: `work` and `small_work` are empty; written under the lock, read without it */
 	atomic_bool any_small; /* the same for `small_work` */
 	uint64_t bulk; /* bytes posted, without small operations */
+	/* Operations that a batch of the home engine adds to `work` together, and their bytes and chunks; home. */
+	struct pl_list gathered;
+	uint64_t gathered_bytes, gathered_chunks;
+	struct pl_batch_end gathering_end;
 	struct pl_task ended_task;
 	struct pl_task late_placed_task;            /* runs when `late` becomes 0 */
 	atomic_bool violated;                       /* a lane ended by a protocol error */
@@ -269,6 +273,17 @@ static inline bool tcp_has_work(const struct tcp_endpoint *endpoint)
 {
 	return atomic_load(&endpoint->any_work) && !atomic_load(&endpoint->late);
 }
+
+/* list_work.c */
+/* Adds an operation to the work of lane 0, or to that of all lanes, of which it wakes up to `chunks`. Home. */
+void tcp_list_small_work(struct tcp_endpoint *endpoint, struct pl_list *work);
+void tcp_list_work(struct tcp_endpoint *endpoint, struct pl_list *work, uint64_t total, uint64_t chunks);
+/*
+ * Adds an operation of at most TCP_SMALL_MAX to the work of all lanes together with others of the engine's batch, because home takes
+ * the lock of all lanes each time, and wakes lanes. Returns false if there is no batch. Home.
+ */
+bool tcp_gather_work(struct tcp_endpoint *endpoint, struct pl_list *work, uint64_t total, uint64_t chunks);
+void tcp_init_gathered(struct tcp_endpoint *endpoint);
 
 /* lane_limit.c */
 /* Takes a place for a peer with many lanes, unless the endpoint has one. Returns false if none is free. Any thread. */
