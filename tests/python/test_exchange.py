@@ -288,7 +288,7 @@ def test_the_steps_of_a_call_share_its_time():
       'SLURM_STEP_NODELIST': 'node[007-010,20],other'}, (3, 8), 'node007:20036'),
     ({'RANK': '1', 'WORLD_SIZE': '2', 'TORCHELASTIC_RUN_ID': 'x', 'MASTER_ADDR': 'h', 'MASTER_PORT': '29500',
       'TORCHELASTIC_USE_AGENT_STORE': 'True', 'SLURM_PROCID': '0', 'SLURM_NTASKS': '1'}, (1, 2), 'h:29501'),
-    ({'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'h', 'MASTER_PORT': '29500'}, (1, 2), 'h:29500'),
+    ({'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'h', 'MASTER_PORT': '29500'}, (1, 2), 'h:29501'),
     ({'OMPI_COMM_WORLD_RANK': '0', 'OMPI_COMM_WORLD_SIZE': '4', 'OMPI_COMM_WORLD_LOCAL_SIZE': '4'}, (0, 4), '127.0.0.1:19878'),
     ({'PMI_RANK': '1', 'PMI_SIZE': '2', 'MPI_LOCALNRANKS': '2', 'SLURM_PROCID': '0', 'SLURM_NTASKS': '1'}, (1, 2),
      '127.0.0.1:19878'),
@@ -300,7 +300,7 @@ def test_variables_of_launchers(variables, ranks, address):
     assert _rendezvous.find_ranks(variables) == ranks and _rendezvous.find_address(variables, ranks[1]) == address
 
 
-@pytest.mark.parametrize('host, address', [('fd00::1', '[fd00::1]:29500'), ('[fd00::1]', '[fd00::1]:29500'), ('::1', '[::1]:29500')])
+@pytest.mark.parametrize('host, address', [('fd00::1', '[fd00::1]:29501'), ('[fd00::1]', '[fd00::1]:29501'), ('::1', '[::1]:29501')])
 def test_addresses_of_ipv6_get_brackets(host, address):
     assert _rendezvous.find_address({'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': host, 'MASTER_PORT': '29500'}, 2) == address
 

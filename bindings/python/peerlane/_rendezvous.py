@@ -84,9 +84,9 @@ def find_address(environment, ranks):
     if environment.get('PEERLANE_RENDEZVOUS'):
         return environment['PEERLANE_RENDEZVOUS']
     if environment.get('MASTER_ADDR'):
-        port = int(environment.get('MASTER_PORT') or _PORT)
-        # The agent of torchrun listens at the port itself.
-        return _join(environment['MASTER_ADDR'], port + (environment.get('TORCHELASTIC_USE_AGENT_STORE') == 'True'))
+        given = environment.get('MASTER_PORT')
+        # At the port itself the agent of torchrun listens, or the store of PyTorch in rank 0.
+        return _join(environment['MASTER_ADDR'], int(given) + 1 if given else _PORT)
     hosts = environment.get('SLURM_STEP_NODELIST') or environment.get('SLURM_JOB_NODELIST')
     if environment.get('SLURM_PROCID') and hosts:
         number = int(environment.get('SLURM_JOB_ID') or 0) * 7 + int(environment.get('SLURM_STEP_ID') or 0)
