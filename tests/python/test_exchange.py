@@ -379,3 +379,14 @@ def test_unknown_ranks_and_addresses():
             pl.rendezvous(context, rank=1, ranks=2, address=free_address(), timeout=0.1)
         with pl.rendezvous(context, rank=0, ranks=1) as alone:
             assert alone.allgather('x') == ['x']
+
+
+def test_equal_names_of_different_hosts_do_not_mean_one_host():
+    here = _exchange._describe_host()
+    assert here.split(' ')[0] == socket.gethostname() and len(here.split(' ')) == 3 and here == _exchange._describe_host()
+    assert _exchange._own_address([here, here], 0) == '127.0.0.1:0'
+    for other in ('node start-2 7', 'node start-1 8'):
+        with pytest.raises(pl.Error, match='two hosts or containers have this name') as caught:
+            _exchange._own_address(['node start-1 7', other], 0)
+        assert caught.value.id == 'PY-EXCHANGE' and 'address=' in caught.value.hint
+    assert _exchange._own_address(['node start-1 7', 'localhost start-2 7'], 0) in ('127.0.0.1:0', '[::1]:0')
