@@ -103,6 +103,7 @@ engine::~engine()
 		if (each->release() < 0)
 			each->release();
 	}
+	free_events();
 	if (context)
 		pl_close(context);
 	if (wake_fd >= 0)

@@ -212,7 +212,7 @@ class engine
 		bool lost = false;             /* what it sent before may still arrive */
 		bool refused = false;          /* it is closed by this engine */
 		bool closing = false;          /* forget_lost() has collected it */
-		std::vector<early> before;     /* it was accepted */
+		std::deque<early> before;      /* it was accepted */
 		std::deque<announced> waiting; /* until others have arrived */
 		size_t arriving = 0;           /* large notifications under way */
 		size_t arriving_bytes = 0;     /* their lengths */
@@ -232,6 +232,7 @@ class engine
 	pl_region *proof = nullptr;
 	int wake_fd = -1;
 	std::thread events;
+	static constexpr int BATCH = 64;
 	std::mutex drain_mutex; /* taken before mutex: one thread handles events, in their order */
 	std::unordered_map<pl_peer *, inbound> peers;    /* of drain_mutex */
 	std::unordered_map<uint64_t, arriving> receives; /* of drain_mutex: large notifications under way */
@@ -239,6 +240,11 @@ class engine
 	uint64_t receive_bytes = 0; /* of drain_mutex: lengths of all receives */
 	/* Connections whose next large notification waits for memory that others use, by peer and number; of drain_mutex. */
 	std::deque<std::pair<pl_peer *, uint64_t>> short_of_memory;
+
+	pl_completion fetched[BATCH]; /* of drain_mutex: events, of which those from `next_event` on are not handled */
+	int next_event = 0, event_count = 0;
+	bool lacks_memory = false; /* of drain_mutex: events or receives wait for memory of this process */
+	bool told_of_memory = false;
 
 	std::mutex mutex;
 	bool stopping = false;
@@ -254,9 +260,13 @@ class engine
 	int listen(const settings &with, pl_error &error);
 	void run_events();
 	void wait_until_collected();
-	void drain();
+	/* Returns false if something waits for memory of this process. Then it must be called again. */
+	bool drain();
+	void wait_without_memory(const char *why);
 	void handle_all();
-	void try_handle(pl_completion &completion);
+	bool try_handle(pl_completion &completion);
+	void forget_peer(pl_peer *peer);
+	void free_events();
 	void handle(pl_completion &completion);
 	inbound &inbound_of(pl_peer *peer);
 	void handle_accepted(pl_peer *peer);
@@ -264,6 +274,7 @@ class engine
 	void handle_notice(pl_peer *peer, inbound &sender, uint64_t value, std::string data);
 	void handle_received(const pl_completion &completion);
 	void begin_receives(pl_peer *peer, inbound &sender, bool turn = false);
+	void try_receives(pl_peer *peer, inbound &sender);
 	bool memory_fits(uint64_t length) const;
 	void wait_for_memory(pl_peer *peer, inbound &sender, uint64_t length);
 	void resume_receives();

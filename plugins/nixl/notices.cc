@@ -3,10 +3,12 @@
  * Events of the context: connections of other agents, and the notifications that arrive over them. A thread handles
  * them, so that agents need not be polled; take_notices() handles them, too, so that nothing waits for the thread.
  */
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <new>
 
 #include <poll.h>
 
@@ -17,7 +19,6 @@ namespace peerlane_nixl
 namespace
 {
 
-constexpr int BATCH = 64;
 /* With more uncollected notifications the engine takes no more, and their senders wait. */
 constexpr size_t NOTICES_MAX = 1u << 20;
 constexpr size_t NOTICE_BYTES_MAX = 1u << 30;
@@ -32,6 +33,8 @@ constexpr size_t WAITING_MAX = 1u << 16;
 /* Notifications that are kept until a connection is accepted; the same holds. */
 constexpr size_t EARLY_MAX = 1u << 14;
 constexpr size_t EARLY_BYTES_MAX = 4u << 20;
+/* Milliseconds between two attempts to handle events without memory for them. */
+constexpr int MEMORY_PAUSE = 10;
 
 uint64_t read_length(const std::string &bytes)
 {
@@ -49,14 +52,14 @@ void engine::run_events()
 	pollfd wait[2] = { { pl_fd(context), POLLIN, 0 }, { wake_fd, POLLIN, 0 } };
 
 	for (;;) {
-		drain();
+		bool complete = drain();
 		wait_until_collected();
 		{
 			std::lock_guard<std::mutex> lock(mutex);
 			if (stopping)
 				return;
 		}
-		poll(wait, 2, -1);
+		poll(wait, 2, complete ? -1 : MEMORY_PAUSE);
 	}
 }
 
@@ -68,64 +71,99 @@ void engine::wait_until_collected()
 		wait_for_change(collected, lock);
 }
 
-void engine::drain()
+bool engine::drain()
 {
 	std::vector<pl_peer *> gone;
+	bool complete;
 	{
 		std::lock_guard<std::mutex> lock(drain_mutex);
 		size_t known;
+		lacks_memory = false;
 		/* Once more for queued notifications without the mark of forget_lost(), which would make another entry. */
 		do {
 			known = gone.size();
 			handle_all();
-			/* Without memory the next call continues. */
 			try {
 				resume_receives();
 				serve_waiting();
 				forget_lost(gone);
 			} catch (const std::exception &problem) {
-				warn("notifications and connections wait: %s", problem.what());
+				wait_without_memory(problem.what());
 			}
 		} while (gone.size() != known);
 		for (pl_peer *each : gone)
-			peers.erase(each);
+			forget_peer(each);
+		complete = !lacks_memory;
+		told_of_memory &= lacks_memory;
 	}
 	/* Without the lock: pl_peer_close() waits up to 1 s for copies of a stopped process. */
 	for (pl_peer *each : gone)
 		pl_peer_close(each);
+	return complete;
 }
 
-/* Handles all events that have arrived. The caller holds drain_mutex. */
+/* The next call of drain() continues. */
+void engine::wait_without_memory(const char *why)
+{
+	if (!told_of_memory)
+		warn("notifications and connections wait: %s", why);
+	lacks_memory = told_of_memory = true;
+}
+
+/* Handles all events that have arrived, in their order. Events stay while there is no memory. The caller holds drain_mutex. */
 void engine::handle_all()
 {
-	pl_completion completions[BATCH];
-	int count;
-
 	do {
-		count = pl_poll(context, completions, BATCH);
-		for (int i = 0; i < count; i++)
-			try_handle(completions[i]);
-	} while (count == BATCH);
+		if (next_event == event_count) {
+			next_event = 0;
+			event_count = std::max(pl_poll(context, fetched, BATCH), 0);
+		}
+		for (; next_event < event_count; next_event++)
+			if (!try_handle(fetched[next_event]))
+				return;
+	} while (event_count == BATCH);
 }
 
-/* Without memory an event is lost, and this process goes on. */
-void engine::try_handle(pl_completion &completion)
+/* Returns false without memory for an event, which may be handled again. */
+bool engine::try_handle(pl_completion &completion)
 {
 	try {
 		handle(completion);
+	} catch (const std::bad_alloc &problem) {
+		wait_without_memory(problem.what());
+		return false;
 	} catch (const std::exception &problem) {
 		warn("an event was lost: %s", problem.what());
 	}
+	/* Does nothing for other events. */
+	pl_notification_free(context, &completion);
+	return true;
+}
+
+/* Drops all that the engine knows of a connection that it closes, whose address another one may get. The caller holds drain_mutex. */
+void engine::forget_peer(pl_peer *peer)
+{
+	peers.erase(peer);
+	for (int i = next_event; i < event_count; i++)
+		if (fetched[i].peer == peer && (fetched[i].kind == PL_KIND_NOTIFIED || fetched[i].kind == PL_KIND_LOST))
+			fetched[i].peer = nullptr;
+}
+
+void engine::free_events()
+{
+	for (; next_event < event_count; next_event++)
+		pl_notification_free(context, &fetched[next_event]);
 }
 
 void engine::handle(pl_completion &completion)
 {
 	switch (completion.kind) {
 	case PL_KIND_ACCEPT:
-		if (completion.status != -ECANCELED)
-			accept_next();
 		if (completion.status == 0 && completion.peer)
 			handle_accepted(completion.peer);
+		/* Last, because the event may be handled again. */
+		if (completion.status != -ECANCELED)
+			accept_next();
 		break;
 	case PL_KIND_LOST: {
 		auto found = peers.find(completion.peer);
@@ -133,13 +171,9 @@ void engine::handle(pl_completion &completion)
 			found->second.lost = true;
 		break;
 	}
-	case PL_KIND_NOTIFIED: {
-		/* Frees the data also if the handler throws. */
-		auto data = [this](pl_completion *taken) { pl_notification_free(context, taken); };
-		std::unique_ptr<pl_completion, decltype(data)> held(&completion, data);
+	case PL_KIND_NOTIFIED:
 		handle_notified(completion);
 		break;
-	}
 	case PL_KIND_RECEIVE:
 		handle_received(completion);
 		break;
@@ -172,22 +206,16 @@ engine::inbound &engine::inbound_of(pl_peer *peer)
 
 void engine::handle_accepted(pl_peer *peer)
 {
-	inbound *sender;
+	inbound &sender = inbound_of(peer);
 
-	try {
-		sender = &inbound_of(peer);
-	} catch (...) {
-		pl_peer_close(peer);
-		throw;
-	}
 	/* The loss of a peer that waited to be accepted was told before it had an entry here. */
 	pl_peer_info info = PL_PEER_INFO_INIT;
 	pl_peer_query(peer, &info);
-	sender->lost |= !info.connected;
-	sender->accepted = true;
-	sender->bytes = 0;
-	for (early &each : std::exchange(sender->before, {}))
-		handle_notice(peer, *sender, each.value, std::move(each.data));
+	sender.lost |= !info.connected;
+	for (; !sender.before.empty(); sender.before.pop_front())
+		handle_notice(peer, sender, sender.before.front().value, sender.before.front().data);
+	sender.accepted = true;
+	sender.bytes = 0;
 }
 
 void engine::handle_notified(const pl_completion &completion)
@@ -202,8 +230,8 @@ void engine::handle_notified(const pl_completion &completion)
 	if (sender.accepted) {
 		handle_notice(completion.peer, sender, completion.value, std::move(data));
 	} else if (sender.before.size() < EARLY_MAX && sender.bytes + data.size() <= EARLY_BYTES_MAX) {
-		sender.bytes += data.size();
 		sender.before.push_back({ completion.value, std::move(data) });
+		sender.bytes += completion.data_length;
 	} else {
 		sender.refused = true;
 	}
@@ -234,7 +262,17 @@ void engine::handle_notice(pl_peer *peer, inbound &sender, uint64_t value, std::
 			return;
 		}
 		sender.waiting.push_back(notice);
+		try_receives(peer, sender);
+	}
+}
+
+/* Begins receives. Without memory resume_receives() begins them later, or the end of those under way. */
+void engine::try_receives(pl_peer *peer, inbound &sender)
+{
+	try {
 		begin_receives(peer, sender);
+	} catch (const std::exception &problem) {
+		wait_without_memory(problem.what());
 	}
 }
 
@@ -310,9 +348,12 @@ void engine::begin_receives(pl_peer *peer, inbound &sender, bool turn)
 		}
 		pl_error error = {};
 		int status = begin_receive(peer, sender, next, error);
-		/* Without memory it waits for those that have some. */
-		if (status == -ENOMEM && sender.arriving)
+		/* Without memory it waits for those that have some, or for the next attempt. */
+		if (status == -ENOMEM) {
+			if (!sender.arriving)
+				wait_without_memory(error.message);
 			return;
+		}
 		if (status < 0)
 			warn_error("cannot receive a notification of agent " + sender.name, error);
 		sender.waiting.pop_front();
@@ -351,28 +392,23 @@ void engine::handle_received(const pl_completion &completion)
 
 	if (found == receives.end())
 		return;
-	arriving done = std::move(found->second);
-	receives.erase(found);
+	arriving &done = found->second;
+	if (completion.status == 0)
+		deliver(done.name,
+			std::string(static_cast<const char *>(pl_region_address(done.region)), completion.bytes));
+	else
+		warn("a notification of agent %s was lost: %s", done.name.c_str(), strerror(-completion.status));
+	pl_region_deregister(done.region);
 	receive_bytes -= done.length;
-	auto drop = [](pl_region *region) { pl_region_deregister(region); };
-	std::unique_ptr<pl_region, decltype(drop)> held(done.region, drop);
-	try {
-		if (completion.status == 0)
-			deliver(done.name, std::string(static_cast<const char *>(pl_region_address(done.region)),
-						       completion.bytes));
-		else
-			warn("a notification of agent %s was lost: %s", done.name.c_str(),
-			     strerror(-completion.status));
-	} catch (const std::exception &problem) {
-		warn("a notification of agent %s was lost: %s", done.name.c_str(), problem.what());
-	}
-	held.reset();
 	auto sender = peers.find(done.peer);
-	if (sender != peers.end() && sender->second.number == done.number) {
+	bool same = sender != peers.end() && sender->second.number == done.number;
+	if (same) {
 		sender->second.arriving--;
 		sender->second.arriving_bytes -= done.length;
-		begin_receives(sender->first, sender->second);
 	}
+	receives.erase(found);
+	if (same)
+		try_receives(sender->first, sender->second);
 }
 
 void engine::close_peer(pl_peer *peer)
@@ -383,7 +419,7 @@ void engine::close_peer(pl_peer *peer)
 	drain();
 	{
 		std::lock_guard<std::mutex> lock(drain_mutex);
-		peers.erase(peer);
+		forget_peer(peer);
 	}
 	/* Without the lock: pl_peer_close() waits up to 1 s for copies of a stopped process. */
 	pl_peer_close(peer);
@@ -409,9 +445,10 @@ void engine::forget_lost(std::vector<pl_peer *> &gone)
 void engine::deliver(const std::string &sender, std::string bytes)
 {
 	std::lock_guard<std::mutex> lock(mutex);
+	size_t length = bytes.size();
 
-	notice_bytes += bytes.size();
 	notices.emplace_back(sender, std::move(bytes));
+	notice_bytes += length;
 }
 
 void engine::take_notices(std::vector<std::pair<std::string, std::string>> &list)

@@ -91,10 +91,11 @@ void request::warm_up()
 
 int request::finish(int status, const pl_error *error)
 {
-	if (status < 0 && status != -ECANCELED && error && error->code)
-		warn_error(std::string(write ? "write to" : "read from") + " agent " + target->name, *error);
+	/* First, because the warning may find no memory. */
 	now = state::idle;
 	result = status;
+	if (status < 0 && status != -ECANCELED && error && error->code)
+		warn_error(std::string(write ? "write to" : "read from") + " agent " + target->name, *error);
 	return status;
 }
 

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "control/channel.h"
 
+#include <sys/socket.h>
+
 #define MESSAGE_MAX (PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX)
 /* The channel to a peer that requests answers and does not read them is closed at this many bytes. */
 #define UNSENT_MAX (256u << 10)
-/* Unsent bytes from which on nothing is read, and answers wait. */
-#define UNSENT_STOP (64u << 10)
+/* Unsent bytes from which on nothing is read. The answers to the messages of one visit fit into the rest. */
+#define UNSENT_STOP (192u << 10)
+/* Unsent bytes from which on answers wait. Messages that can wait stay below. So these alone do not keep an end from reading. */
+#define UNSENT_ROOM (64u << 10)
 /* Reads of one visit: then other sockets get their turn. */
 #define READS_A_VISIT 2
 
@@ -105,7 +109,7 @@ static int receive(struct pl_channel *channel, const bool *gone)
 
 static bool channel_reads(const struct pl_channel *channel)
 {
-	return pl_channel_unsent(channel) < UNSENT_STOP && !channel->answers_awaited;
+	return pl_channel_unsent(channel) < UNSENT_STOP && !channel->paused;
 }
 
 /*
@@ -200,7 +204,7 @@ static bool channel_ready(struct pl_source *source, uint32_t events)
 	if (rc < 0) {
 		fail(channel, rc);
 	} else if (channel->room_awaited && !channel->unsent_length) {
-		channel->room_awaited = channel->answers_awaited = false;
+		channel->room_awaited = channel->paused = false;
 		channel->drained(channel);
 	}
 	return true;
@@ -218,7 +222,7 @@ int pl_channel_open(struct pl_channel *channel, struct pl_engine *engine, struct
 	channel->received = channel->unsent = NULL;
 	channel->received_length = channel->unsent_length = channel->unsent_sent = 0;
 	channel->open = true;
-	channel->room_awaited = channel->answers_awaited = false;
+	channel->room_awaited = channel->paused = false;
 	channel->gone = NULL;
 	memset(&channel->source, 0, sizeof(channel->source));
 	channel->source.fd = channel->stream.fd;
@@ -257,9 +261,19 @@ int pl_channel_send(struct pl_channel *channel, const struct pl_control *message
 	return channel->gone ? 0 : flush(channel);
 }
 
+int pl_channel_send_awaited(struct pl_channel *channel, const struct pl_control *message)
+{
+	int rc = pl_channel_send(channel, message);
+
+	/* Both ends learn of the end of the socket from epoll, and not during this call: its caller still uses the peer. */
+	if (pl_channel_left_out(rc))
+		shutdown(channel->stream.fd, SHUT_RDWR);
+	return rc;
+}
+
 bool pl_channel_has_room(struct pl_channel *channel)
 {
-	if (!channel->open || pl_channel_unsent(channel) + MESSAGE_MAX < UNSENT_STOP)
+	if (!channel->open || pl_channel_unsent(channel) + MESSAGE_MAX < UNSENT_ROOM)
 		return true;
 	channel->room_awaited = true;
 	return false;
@@ -267,10 +281,15 @@ bool pl_channel_has_room(struct pl_channel *channel)
 
 bool pl_channel_has_room_for_answer(struct pl_channel *channel)
 {
-	if (!channel->open || pl_channel_unsent(channel) < UNSENT_STOP)
+	if (!channel->open || pl_channel_unsent(channel) < UNSENT_ROOM)
 		return true;
-	channel->room_awaited = channel->answers_awaited = true;
+	channel->room_awaited = true;
 	return false;
+}
+
+void pl_channel_pause(struct pl_channel *channel)
+{
+	channel->room_awaited = channel->paused = true;
 }
 
 void pl_channel_close(struct pl_channel *channel)

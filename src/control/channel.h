@@ -26,8 +26,8 @@ struct pl_channel {
 	void (*closed)(struct pl_channel *channel, const struct pl_error *error);
 	/* The socket has taken all bytes, after one of the functions below had returned false. NULL: nobody asks. */
 	void (*drained)(struct pl_channel *channel);
-	bool room_awaited;    /* drained() is due */
-	bool answers_awaited; /* nothing is read before it */
+	bool room_awaited; /* drained() is due */
+	bool paused;       /* nothing is read before it */
 };
 
 /*
@@ -43,6 +43,18 @@ int pl_channel_open(struct pl_channel *channel, struct pl_engine *engine, struct
  */
 int pl_channel_send(struct pl_channel *channel, const struct pl_control *message);
 
+/*
+ * The same for a message that one end waits for, perhaps without limit of time, and that no later one replaces. The connection ends
+ * soon if the message was left out.
+ */
+int pl_channel_send_awaited(struct pl_channel *channel, const struct pl_control *message);
+
+/* True if pl_channel_send() returned that it left the message out: without memory, or with too many unsent bytes. */
+static inline bool pl_channel_left_out(int rc)
+{
+	return rc == -ENOMEM || rc == -ENOBUFS;
+}
+
 /* Returns the bytes that the socket has not taken yet. */
 static inline size_t pl_channel_unsent(const struct pl_channel *channel)
 {
@@ -55,8 +67,10 @@ static inline size_t pl_channel_unsent(const struct pl_channel *channel)
  * unless the channel ends. A closed channel has room: its sends fail.
  */
 bool pl_channel_has_room(struct pl_channel *channel);
-/* The same for the answer to a request. After false no request is read before drained(). */
+/* The same for the answer to a request, which may use all of that room. */
 bool pl_channel_has_room_for_answer(struct pl_channel *channel);
+/* Reads nothing before drained(), which is due: too many answers wait for room. */
+void pl_channel_pause(struct pl_channel *channel);
 
 /* Stops and closes. Accepts a channel that was never opened. */
 void pl_channel_close(struct pl_channel *channel);

@@ -39,6 +39,8 @@ struct pl_fabric_ops {
 	bool clear; /* cannot encrypt: serves() refuses peers of which an end demands that. Default: false */
 	/* True if kernels of a device copy vectors: regions on devices are prepared for them. Default: false. */
 	bool gathers_on_device;
+	/* True if reads of a remote region with `trailing` return the trailing word of its key. Default: false. */
+	bool trailing_words;
 	/* True if the fabric takes all bytes from peer->bucket. Default: false; peers with a rate do not use the fabric. */
 	bool limits_rate;
 	/* True if a thread that posts much bulk data leaves its posts to the thread of the home engine. Default: false. */

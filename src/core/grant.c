@@ -443,6 +443,7 @@ int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct
 		pl_list_append(&grant->keys, &key->grant_link);
 		key->grant = grant;
 		key->imported = !grant->lent;
+		key->trailing_word = grant->trailing_word;
 		peer->imported += key->imported;
 		length = peer->ops->export_key(peer->endpoint, grant, key, answer->key);
 		answer->length = key->length;

@@ -22,6 +22,7 @@ struct pl_grant {
 	uint64_t expires;           /* CLOCK_REALTIME, 0 never */
 	const struct pl_peer *only; /* peer that can import the grant; compared only. NULL: all peers */
 	bool lent;                  /* pl_grant_lend(): the peer imports nothing, so its limit does not count */
+	const uint64_t *trailing_word; /* pl_grant_bind(); NULL: none */
 	struct pl_list region_link; /* region->grants */
 	struct pl_list keys;
 	struct pl_list registrations;
@@ -38,6 +39,7 @@ struct pl_key {
 	size_t offset, length;
 	unsigned rights;
 	uint64_t expires;
+	const uint64_t *trailing_word; /* of the grant; NULL: none. Loaded under the same rule as the memory */
 	atomic_bool revoked;
 	atomic_uint references; /* one of the table; others begin under grant_lock, and end without it */
 	/* large send: one of its pending counts ends with the last reference to the key */

@@ -6,7 +6,8 @@
 #include "core/peer.h"
 #include "core/stream_ops.h"
 
-int pl_grant_bind(struct pl_region *region, unsigned rights, const struct pl_peer *peer, uint8_t data[PL_TOKEN_SIZE])
+int pl_grant_bind(struct pl_region *region, unsigned rights, const struct pl_peer *peer, const uint64_t *trailing_word,
+		  uint8_t data[PL_TOKEN_SIZE])
 {
 	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
 	struct pl_context *context = region->context;
@@ -25,6 +26,7 @@ int pl_grant_bind(struct pl_region *region, unsigned rights, const struct pl_pee
 	pthread_mutex_lock(&context->grant_lock);
 	grant = pl_index_table_get(&context->grants, (uint32_t)token.grant);
 	grant->only = peer;
+	grant->trailing_word = trailing_word;
 	pthread_mutex_unlock(&context->grant_lock);
 	return 0;
 }

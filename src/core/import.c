@@ -7,6 +7,11 @@
 
 /* Imports under way at a time. Their answers fit the control channel of a peer that reads them later. */
 #define IMPORTS_TOGETHER 256
+/*
+ * Most imports of a peer that are sent and not answered. Their answers, and the releases that answers to cancelled imports cause, are
+ * few enough for both ends to go on reading (UNSENT_ANSWERS_MAX, UNSENT_STOP).
+ */
+#define IMPORTS_UNDER_WAY 512
 
 /* State of an import in operation->fabric. */
 struct import_state {
@@ -56,6 +61,7 @@ static void send_import(struct pl_peer *peer, struct pl_operation *operation)
 	pl_list_remove(&operation->queue_link);
 	pl_list_append(&peer->imports, &operation->queue_link);
 	rc = pl_channel_send(&peer->channel, &message);
+	peer->imports_under_way += rc == 0;
 	/* The channel has ended, or learns of the end of its socket. The loss of the peer follows, with the reason. */
 	if (rc == 0 || rc == -EPIPE || rc == -ECONNRESET)
 		return;
@@ -84,7 +90,8 @@ void pl_imports_resume(struct pl_peer *peer)
 		pl_remote_free(remote);
 	}
 	/* Behind the releases: the owner limits the keys of a peer. */
-	while (!pl_list_empty(&peer->unsent_imports) && pl_channel_has_room(&peer->channel))
+	while (!pl_list_empty(&peer->unsent_imports) && peer->imports_under_way < IMPORTS_UNDER_WAY &&
+	       pl_channel_has_room(&peer->channel))
 		send_import(peer, pl_list_first(&peer->unsent_imports, struct pl_operation, queue_link));
 }
 
@@ -101,23 +108,11 @@ static void import_run(struct pl_task *task)
 
 static struct pl_remote *remote_new(struct pl_peer *peer, const struct pl_imported *answer);
 
-void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
+/* Ends the import of an answer. */
+static void finish_import(struct pl_peer *peer, struct pl_operation *operation, const struct pl_imported *answer)
 {
-	struct pl_operation *operation = NULL;
 	struct pl_error error;
 
-	pl_list_for_each(at, &peer->imports) {
-		operation = pl_list_entry(at, struct pl_operation, queue_link);
-		if (operation->request == answer->request)
-			break;
-		operation = NULL;
-	}
-	if (!operation) { /* the operation was cancelled */
-		/* The channel has room: it reads nothing while much is unsent, and an answer is longer than its release. */
-		if (answer->status == PL_WIRE_OK)
-			release_imported_key(peer, answer->key, answer->key_length);
-		return;
-	}
 	pl_list_remove(&operation->queue_link);
 	if (answer->status != PL_WIRE_OK) {
 		pl_wire_fail(&error, (uint32_t)answer->status, "pl_remote_import", NULL);
@@ -133,6 +128,27 @@ void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
 		}
 	}
 	pl_operation_pending_done(operation);
+}
+
+void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
+{
+	struct pl_operation *operation = NULL;
+
+	if (peer->imports_under_way) {
+		peer->imports_under_way--;
+		pl_imports_resume(peer);
+	}
+	pl_list_for_each(at, &peer->imports) {
+		operation = pl_list_entry(at, struct pl_operation, queue_link);
+		if (operation->request == answer->request)
+			break;
+		operation = NULL;
+	}
+	if (operation)
+		finish_import(peer, operation, answer);
+	else if (answer->status == PL_WIRE_OK) /* the operation was cancelled */
+		/* The channel has room: it reads nothing while much is unsent, and an answer is longer than its release. */
+		release_imported_key(peer, answer->key, answer->key_length);
 }
 
 int pl_remote_import_start(struct pl_peer *peer, const void *data, size_t length, uint64_t user_data,

@@ -134,6 +134,7 @@ struct pl_peer {
 	bool stream_tokens;              /* PL_CAPABILITY_STREAM_TOKENS */
 	bool stream_limits;              /* PL_CAPABILITY_STREAM_LIMITS */
 	bool prepared_frames;            /* PL_CAPABILITY_PREPARED_FRAMES */
+	bool trailing_words;             /* PL_CAPABILITY_TRAILING_WORDS */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;
@@ -154,10 +155,12 @@ struct pl_peer {
 	struct pl_list unsent;
 	struct pl_list rendezvous[PL_RENDEZVOUS_LISTS]; /* large sends that the peer has not read, by their cookies */
 	struct pl_list imports;        /* imports that wait for an answer */
-	struct pl_list
-		unsent_imports; /* imports that wait for room in the control channel, or for releases before them */
+	/* imports that wait for room in the control channel, for releases before them, or for answers to earlier ones */
+	struct pl_list unsent_imports;
+	unsigned imports_under_way; /* sent imports without an answer, cancelled ones included */
 	struct pl_list
 		unsent_answers; /* answers to imports of the other end that wait for that room: struct unsent_answer */
+	unsigned unsent_answer_count;
 	struct pl_list unsent_releases; /* remote regions whose release waits for that room */
 	struct pl_list held_imports;   /* imports of the other end that wait for registrations: struct held_import */
 	unsigned held_import_count;

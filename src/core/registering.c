@@ -8,6 +8,11 @@
 
 /* Most imports of a peer that wait; further ones are refused with PL_WIRE_BUSY. */
 #define HELD_IMPORTS_MAX 4096
+/*
+ * Answers waiting for room at which this end stops reading. An importer of this release waits for fewer (IMPORTS_UNDER_WAY), so two ends
+ * that import from each other go on reading each other's answers. A peer that requests more, and reads no answers, gets no more memory.
+ */
+#define UNSENT_ANSWERS_MAX 1024
 
 struct held_import {
 	struct pl_list link; /* peer->held_imports */
@@ -37,6 +42,12 @@ static void send_answer(struct pl_peer *peer, const struct pl_imported *imported
 		lose_unanswered_peer(peer);
 }
 
+static void limit_unsent_answers(struct pl_peer *peer)
+{
+	if (peer->unsent_answer_count >= UNSENT_ANSWERS_MAX)
+		pl_channel_pause(&peer->channel);
+}
+
 void pl_import_answer(struct pl_peer *peer, const struct pl_imported *imported)
 {
 	struct unsent_answer *answer;
@@ -52,6 +63,8 @@ void pl_import_answer(struct pl_peer *peer, const struct pl_imported *imported)
 	}
 	answer->imported = *imported;
 	pl_list_append(&peer->unsent_answers, &answer->link);
+	peer->unsent_answer_count++;
+	limit_unsent_answers(peer);
 }
 
 static struct unsent_answer *first_answer(struct pl_peer *peer)
@@ -59,6 +72,7 @@ static struct unsent_answer *first_answer(struct pl_peer *peer)
 	struct unsent_answer *answer = pl_list_first(&peer->unsent_answers, struct unsent_answer, link);
 
 	pl_list_remove(&answer->link);
+	peer->unsent_answer_count--;
 	return answer;
 }
 
@@ -70,6 +84,7 @@ void pl_answers_resume(struct pl_peer *peer)
 		send_answer(peer, &answer->imported);
 		pl_free(&peer->context->allocator, answer);
 	}
+	limit_unsent_answers(peer);
 }
 
 void pl_answers_drop(struct pl_peer *peer)

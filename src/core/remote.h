@@ -20,6 +20,11 @@ struct pl_remote {
 	void (*forget)(struct pl_remote *remote); /* releases `fabric_data`; may be NULL */
 	/* True if reads of up to 64 aligned bytes must load whole words, which calls of the kernel do not promise. */
 	bool whole_words;
+	/*
+	 * True if a read's completion has as its value the greatest trailing word that the peer loaded, see
+	 * pl_grant_bind().
+	 */
+	bool trailing;
 	bool internal;       /* the library's own, which its user imports anew: pl_peer_reconnect() does not */
 	/* In no list, and without a peer: the source of a large message. Its only user is an operation of this engine; NULL: listed. */
 	struct pl_engine *unlisted;

@@ -22,9 +22,11 @@ extern const struct pl_stream_ops pl_stream_ops;
 
 /*
  * grant_bind.c: makes a token with rights (enum pl_access) to the whole region, which only this peer can import. Revoke it
- * with pl_grant_revoke().
+ * with pl_grant_revoke(). `trailing_word`: little-endian word that the owner loads once it has copied the bytes of an answer, and
+ * sends behind them; NULL: none. The word must exist until a barrier of the context after the token was shut.
  */
-int pl_grant_bind(struct pl_region *region, unsigned rights, const struct pl_peer *peer, uint8_t token[PL_TOKEN_SIZE]);
+int pl_grant_bind(struct pl_region *region, unsigned rights, const struct pl_peer *peer, const uint64_t *trailing_word,
+		  uint8_t token[PL_TOKEN_SIZE]);
 /*
  * import.c: imports a token. The internal operation ends by `finished`, with the remote region in its completion. Returns NULL
  * with the reason in `*status` if it did not begin. Home.

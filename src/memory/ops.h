@@ -219,6 +219,11 @@ struct pl_memory_ops {
 	 */
 	int (*pin)(const struct pl_memory *memory, void *address, size_t length, void **holder);
 	void (*unpin)(void *holder, void *address);
+	/**
+	 * True if all that host memory is locked for the device's copies, by pin() or by the program. Default: false, and copies
+	 * may end before queue_begin() returns.
+	 */
+	bool (*host_is_locked)(const struct pl_memory *memory, const void *address, size_t length);
 
 	/** Returns the number of the memory's device, as pl_gpu_query() counts. Default: -1, none. */
 	int (*number)(const struct pl_memory *memory);

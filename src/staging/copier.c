@@ -41,6 +41,9 @@ struct pl_copier {
 	struct pl_list devices;
 	struct pl_list gathers; /* struct pl_gather_copy, in the order of their starts */
 	struct pl_list watches;
+	struct pl_list blocking;     /* watches that wait for a turn to block, in their order */
+	const struct pl_watch *turn; /* the one whose turn it is */
+	size_t blocked;              /* bytes for which the engine's lock was blocked in this round */
 	unsigned under_way;
 	uint64_t begun;
 	uint64_t alone; /* time of the last small copy without a batch */
@@ -332,11 +335,42 @@ static bool poll_watches(struct pl_copier *copier)
 	return any;
 }
 
+bool pl_copier_may_block(struct pl_copier *copier, struct pl_watch *watch, size_t length)
+{
+	bool has_turn = copier->turn ? copier->turn == watch : pl_list_empty(&copier->blocking);
+
+	if (has_turn && copier->blocked < PL_BLOCKING_MAX) {
+		copier->blocked += length;
+		return true;
+	}
+	if (pl_list_empty(&watch->link))
+		pl_list_append(&copier->blocking, &watch->link);
+	pl_engine_polling(copier->engine, true);
+	return false;
+}
+
+/* Calls the watches of a list, in their order: with turns to block, while there are some. Without, cancelled operations end. */
+static bool ask_blocking(struct pl_copier *copier, struct pl_list *waiting, bool turns)
+{
+	bool any = false;
+
+	while (!pl_list_empty(waiting) && (!turns || copier->blocked < PL_BLOCKING_MAX)) {
+		struct pl_watch *watch = pl_list_first(waiting, struct pl_watch, link);
+
+		pl_list_remove(&watch->link);
+		copier->turn = turns ? watch : NULL;
+		any |= watch->poll(watch);
+		copier->turn = NULL;
+	}
+	return any;
+}
+
 static bool copier_poll(struct pl_poller *poller)
 {
 	struct pl_copier *copier = copier_of_poller(poller);
 	bool any = false;
 
+	copier->blocked = 0;
 	begin_waiting(copier);
 	pl_list_for_each(at, &copier->devices) {
 		struct device *device = pl_list_entry(at, struct device, link);
@@ -348,13 +382,18 @@ static bool copier_poll(struct pl_poller *poller)
 	while (finish_gather(copier))
 		any = true;
 	any |= poll_watches(copier);
-	if (!copier->under_way && !copier->waiting && pl_list_empty(&copier->watches))
+	any |= ask_blocking(copier, &copier->blocking, true);
+	if (!copier->under_way && !copier->waiting && pl_list_empty(&copier->watches) &&
+	    pl_list_empty(&copier->blocking)) {
+		copier->blocked = 0;
 		pl_engine_polling(copier->engine, false);
+	}
 	return any;
 }
 
 void pl_copier_drain(struct pl_copier *copier)
 {
+	struct pl_list waiting;
 	uint64_t last;
 
 	begin_waiting(copier);
@@ -368,6 +407,9 @@ void pl_copier_drain(struct pl_copier *copier)
 			while (first_copy_number(device, into) <= last)
 				finish_first(copier, device, into, true);
 	}
+	pl_list_init(&waiting);
+	pl_list_splice(&waiting, &copier->blocking);
+	ask_blocking(copier, &waiting, false);
 }
 
 void pl_copier_finish(struct pl_copier *copier, bool into)
@@ -401,6 +443,7 @@ int pl_copier_open(struct pl_engine *engine, struct pl_copier **result)
 	pl_list_init(&copier->devices);
 	pl_list_init(&copier->gathers);
 	pl_list_init(&copier->watches);
+	pl_list_init(&copier->blocking);
 	engine->poller = &copier->poller;
 	*result = copier;
 	return 0;
@@ -449,14 +492,4 @@ void pl_copier_across(struct pl_copier *copier, struct pl_copy *copy, const stru
 		copy->done(copy, -EFAULT);
 	else
 		begin_staged_copy(copier, device, copy, across->into);
-}
-
-void pl_copier_start(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset,
-		     struct pl_slot *slot, size_t length, bool into)
-{
-	if (slot->pinned)
-		pl_copier_host(copier, copy, memory, offset, slot->bytes, length, into);
-	else
-		copy->done(copy, into ? pl_memory_copy_in(memory, offset, slot->bytes, length)
-				      : pl_memory_copy_out(memory, offset, slot->bytes, length));
 }

@@ -212,3 +212,13 @@ void pl_slots_return(struct pl_slots *pool, size_t bytes)
 	pool->reserved -= bytes;
 	pthread_mutex_unlock(&pool->lock);
 }
+
+void pl_copier_start(struct pl_copier *copier, struct pl_copy *copy, struct pl_memory *memory, size_t offset,
+		     struct pl_slot *slot, size_t length, bool into)
+{
+	if (slot->pinned)
+		pl_copier_host(copier, copy, memory, offset, slot->bytes, length, into);
+	else
+		copy->done(copy, into ? pl_memory_copy_in(memory, offset, slot->bytes, length)
+				      : pl_memory_copy_out(memory, offset, slot->bytes, length));
+}

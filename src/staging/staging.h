@@ -111,7 +111,10 @@ bool pl_copier_small(struct pl_copier *copier, struct pl_slots *pool, struct pl_
  * a copy that waits for its batch. Returns 1 if it copied, 0 if not, or a negative errno.
  */
 int pl_copier_alone(struct pl_copier *copier, struct pl_memory *memory, size_t offset, void *bytes, size_t length);
-/* Waits for all copies that began before, including their calls of done(). Under the engine's lock. */
+/*
+ * Waits for all copies that began before, including their calls of done(). Cancelled operations that wait for a turn end. Under the
+ * engine's lock.
+ */
 void pl_copier_drain(struct pl_copier *copier);
 /* Ends the copies in one direction that are done. Under the engine's lock. */
 void pl_copier_finish(struct pl_copier *copier, bool into);
@@ -138,5 +141,16 @@ static inline void pl_watch_remove(struct pl_watch *watch)
 {
 	pl_list_remove(&watch->link);
 }
+
+/*
+ * Bytes of host memory without a lock that one round of an engine copies. The driver copies them while the caller waits, with the
+ * engine's lock, and other peers of the engine wait, too.
+ */
+#define PL_BLOCKING_MAX (1u << 20)
+/*
+ * True if the caller may start such a copy now. Otherwise calls the watch's poll() once in a later round, in the order of these
+ * calls; until then pl_watch_remove() takes the request back. Under the engine's lock.
+ */
+bool pl_copier_may_block(struct pl_copier *copier, struct pl_watch *watch, size_t length);
 
 #endif

@@ -3,8 +3,6 @@
  * Announcements: hints from a publisher to its subscribers. The ring has the truth, so an announcement that is left out
  * costs a read of descriptors at the subscriber, and no frame.
  */
-#include <sys/socket.h>
-
 #include "core/bulk_sender.h"
 #include "stream/publisher.h"
 
@@ -34,17 +32,14 @@ int pl_stream_send(struct pl_peer *peer, const struct pl_stream_message *message
 {
 	uint8_t body[PL_FRAME_SMALL_MAX];
 	struct pl_control control = { .type = PL_CONTROL_STREAM };
-	int rc, length = pl_stream_message_encode(message, body, sizeof(body));
+	int length = pl_stream_message_encode(message, body, sizeof(body));
 
 	if (length < 0)
 		return length;
 	control.message.payload = body;
 	control.message.length = (uint16_t)length;
-	rc = pl_channel_send(&peer->channel, &control);
-	/* Both ends learn of the end of the socket from epoll, and not during this call: its caller still uses the peer. */
-	if (pl_stream_message_lost(rc) && message_is_awaited(message))
-		shutdown(peer->channel.stream.fd, SHUT_RDWR);
-	return rc;
+	return message_is_awaited(message) ? pl_channel_send_awaited(&peer->channel, &control)
+					   : pl_channel_send(&peer->channel, &control);
 }
 
 void pl_stream_send_closed(struct pl_peer *peer, uint32_t number, enum pl_closed_reason reason)
@@ -169,7 +164,7 @@ void pl_subscription_announce(struct pl_subscription *subscription)
 		return;
 	if (!build_announcement(subscription, &message, buffer))
 		return;
-	if (pl_stream_message_lost(pl_stream_send(subscription->peer, &message))) {
+	if (pl_channel_left_out(pl_stream_send(subscription->peer, &message))) {
 		repeat_announcement(subscription, &message, announced);
 		return;
 	}

@@ -3,10 +3,21 @@
 
 #include "stream/subscriber.h"
 
+static void wake_subscriber(struct pl_batch_end *end)
+{
+	struct pl_subscriber *subscriber = pl_container_of(end, struct pl_subscriber, wake);
+
+	pl_lock_take(&subscriber->lock);
+	pl_subscriber_wake(subscriber);
+	pl_lock_release(&subscriber->lock);
+}
+
 void pl_checks_init(struct pl_subscriber *subscriber)
 {
 	for (unsigned i = 0; i < PL_ARRAY_SIZE(subscriber->checks); i++)
 		subscriber->checks[i].subscriber = subscriber;
+	pl_list_init(&subscriber->wake.link);
+	subscriber->wake.run = wake_subscriber;
 }
 
 uint64_t pl_check_offset(const struct pl_stream_check *check)
@@ -102,6 +113,31 @@ void pl_check_end(struct pl_stream_check *check, int status)
 			pl_subscriber_give_up(subscriber, frame);
 	}
 	pl_subscriber_wake(subscriber);
+}
+
+/* Wakes the program once for all frames of a batch. */
+static void wake_after_batch(struct pl_subscriber *subscriber, struct pl_engine *home)
+{
+	if (!home->batching)
+		pl_subscriber_wake(subscriber);
+	else if (pl_list_empty(&subscriber->wake.link))
+		pl_list_append(&home->batch_ends, &subscriber->wake.link);
+}
+
+void pl_check_trailing(struct pl_stream_frame *frame, uint64_t claimed, struct pl_engine *home)
+{
+	struct pl_subscriber *subscriber = frame->subscriber;
+
+	/* A frame that was published had been claimed. */
+	if (claimed <= frame->sequence || claimed < frame->claimed || claimed > PL_RING_SEQUENCE_MAX) {
+		pl_subscriber_give_up(subscriber, frame);
+		pl_subscriber_fail_protocol(subscriber);
+		return;
+	}
+	subscriber->read_claimed = PL_MAX(subscriber->read_claimed, claimed);
+	subscriber->claimed = PL_MAX(subscriber->claimed, claimed);
+	judge_frame(subscriber, frame, claimed);
+	wake_after_batch(subscriber, home);
 }
 
 bool pl_checks_look(struct pl_subscriber *subscriber)

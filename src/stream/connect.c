@@ -214,6 +214,7 @@ static int import_keys(struct pl_subscriber *subscriber, struct pl_peer *peer, c
 		return rc;
 	remotes[0]->whole_words = true;
 	remotes[0]->internal = remotes[1]->internal = true;
+	remotes[1]->trailing = peer->trailing_words && peer->ops->trailing_words;
 	if (remotes[0]->length < pl_ring_control_size(geometry) || remotes[1]->length < pl_ring_payload_size(geometry))
 		return pl_fail(error, -EPROTO, "STREAM-PROTOCOL", "pl_subscriber_open", subscriber->name, NULL,
 			       "the publisher's keys do not cover its ring");

@@ -3,22 +3,6 @@
 #include "core/fastpath.h"
 #include "stream/subscriber.h"
 
-void pl_subscriber_fail(struct pl_subscriber *subscriber, int code, const char *id, const char *fact)
-{
-	if (subscriber->phase == PL_SUBSCRIBER_OVER)
-		return;
-	subscriber->phase = PL_SUBSCRIBER_OVER;
-	subscriber->state = PL_STREAM_FAILED;
-	pl_fail(&subscriber->failure, code, id, "pl_subscriber_take", subscriber->name, "see pl_subscriber_take(3)",
-		"%s", fact);
-	pl_subscriber_wake(subscriber);
-}
-
-void pl_subscriber_fail_protocol(struct pl_subscriber *subscriber)
-{
-	pl_subscriber_fail(subscriber, -EPROTO, "STREAM-PROTOCOL", "the publisher wrote values that cannot be");
-}
-
 /* Returns the count of absent sequences before the next frame of the window, or behind the window. */
 static uint64_t *absent_behind(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
@@ -166,11 +150,13 @@ static void describe_from_memory(struct pl_subscriber *subscriber, struct pl_str
 }
 
 static void payload_arrived(struct pl_subscriber *subscriber, struct pl_stream_frame *frame,
-			    const struct pl_completion *completion)
+			    const struct pl_operation *operation)
 {
 	frame->state = PL_FRAME_UNCHECKED;
-	subscriber->route = completion->route;
-	subscriber->reason = completion->reason;
+	subscriber->route = operation->completion.route;
+	subscriber->reason = operation->completion.reason;
+	if (subscriber->payload->trailing)
+		pl_check_trailing(frame, operation->completion.value, operation->home);
 }
 
 static void frame_read_finished(struct pl_operation *operation)
@@ -188,7 +174,7 @@ static void frame_read_finished(struct pl_operation *operation)
 	else if (!frame->described)
 		describe_from_memory(subscriber, frame);
 	else
-		payload_arrived(subscriber, frame, &operation->completion);
+		payload_arrived(subscriber, frame, operation);
 	pl_lock_release(&subscriber->lock);
 	pl_operation_free(operation);
 	pl_subscriber_pump(subscriber);
@@ -399,6 +385,7 @@ static bool begin_frame_read(struct pl_subscriber *subscriber, struct read_reque
 		else
 			continue;
 		frame->state = PL_FRAME_READING;
+		frame->claimed = subscriber->read_claimed;
 		return true;
 	}
 	return false;

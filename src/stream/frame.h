@@ -18,6 +18,7 @@
  *   want ... -> reading        subscriber_step()         a read begins
  *   reading -> want payload    frame_read_finished()     the descriptor was read
  *   reading -> unchecked       frame_read_finished()     all bytes were read
+ *   reading -> ready, free     frame_read_finished()     all bytes came, with a trailing word: the lap rule accepts the frame, or not
  *   unchecked -> checking      subscriber_step()         a check begins
  *   checking -> ready, free    pl_check_end()            the lap rule accepts the frame, or not
  *   ready -> held              pl_subscriber_take()
@@ -77,6 +78,7 @@ struct pl_stream_frame {
 	uint64_t
 		absent_before; /* sequences before it, back to the frame before in the window, that were aborted or unwanted */
 	struct pl_stream_check *check;  /* that judges it, or judged it last */
+	uint64_t claimed;               /* newest that had been read when the read of its payload was posted */
 	bool promised;                  /* a stream waits for it */
 	bool abandoned;                 /* the program has released it before it came */
 	bool on_stream;                 /* pl_subscriber_take_on() took it */

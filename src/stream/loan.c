@@ -395,7 +395,7 @@ static int check_publication(const struct pl_stream_frame *frame, const struct p
 	if (*options == copy && pl_copy_versioned(copy, sizeof(*copy), given) < 0)
 		return pl_fail(error, -EINVAL, "OPTION", "pl_frame_publish", "size", "use PL_FRAME_OPTIONS_INIT",
 			       "options of a newer library, or not initialised");
-	if (!frame->publisher || frame->state != PL_FRAME_LOANED)
+	if (frame->state != PL_FRAME_LOANED)
 		return pl_fail(error, -EINVAL, "FRAME-FOREIGN", "pl_frame_publish", NULL,
 			       "publish a frame of pl_publisher_loan()", "the frame is not on loan");
 	return describe_frame(frame->publisher, *options, descriptor, error);
@@ -457,7 +457,7 @@ void pl_frame_discard(struct pl_stream_frame *frame)
 {
 	struct pl_ring_descriptor descriptor = { .flags = PL_DESCRIPTOR_ABORTED, .captured = pl_wall_clock() };
 
-	if (!frame || !frame->publisher || frame->state != PL_FRAME_LOANED)
+	if (!frame || frame->state != PL_FRAME_LOANED)
 		return;
 	finish_loan(frame, &descriptor, NULL);
 }

@@ -193,11 +193,6 @@ bool pl_subscription_must_wait(const struct pl_subscription *subscription);
  * ends soon. Home.
  */
 int pl_stream_send(struct pl_peer *peer, const struct pl_stream_message *message);
-/* True if pl_stream_send() returned that it left the message out: without memory, or with too many unsent bytes. */
-static inline bool pl_stream_message_lost(int rc)
-{
-	return rc == -ENOMEM || rc == -ENOBUFS;
-}
 void pl_stream_send_closed(struct pl_peer *peer, uint32_t number, enum pl_closed_reason reason);
 
 /* listing.c: handle LIST and LISTED. Home. */

@@ -447,7 +447,7 @@ static bool push_step(struct pl_push *push)
 	if (!push_build(push, &message, buffer))
 		return false;
 	/* Unlike an announcement, the message cannot be left out. */
-	if (pl_stream_message_lost(pl_stream_send(subscription->peer, &message)) && push->status == 0)
+	if (pl_channel_left_out(pl_stream_send(subscription->peer, &message)) && push->status == 0)
 		push->status = -ENOMEM;
 	return true;
 }

@@ -171,7 +171,7 @@ int pl_subscriber_pushed(struct pl_peer *peer, const struct pl_stream_message *m
 /* Sends a message that cannot be left out. */
 static void send_kept(struct pl_subscriber *subscriber, struct pl_peer *peer, const struct pl_stream_message *message)
 {
-	if (!pl_stream_message_lost(pl_stream_send(peer, message)))
+	if (!pl_channel_left_out(pl_stream_send(peer, message)))
 		return;
 	pl_lock_take(&subscriber->lock);
 	pl_subscriber_fail(subscriber, -ENOMEM, "NO-MEMORY", "no memory for a message to the publisher");
@@ -184,7 +184,7 @@ static void share_slots(struct pl_subscriber *subscriber, struct pl_peer *peer)
 	struct pl_stream_message message = { .type = PL_STREAM_SLOTS, .number = subscriber->number };
 	struct pl_region *slots = subscriber->memory.payloads;
 
-	if (pl_grant_bind(slots, PL_ACCESS_WRITE, peer, subscriber->token) < 0) {
+	if (pl_grant_bind(slots, PL_ACCESS_WRITE, peer, NULL, subscriber->token) < 0) {
 		pl_lock_take(&subscriber->lock);
 		pl_subscriber_fail(subscriber, -ENOMEM, "NO-MEMORY", "no memory for the key of the slots");
 		pl_lock_release(&subscriber->lock);

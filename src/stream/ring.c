@@ -353,6 +353,11 @@ void pl_ring_set_state(struct pl_ring *ring, enum pl_stream_state state)
 	ring_store(ring, PL_RING_HEADER + 24, state);
 }
 
+const uint64_t *pl_ring_claimed(const struct pl_ring *ring)
+{
+	return ring_word(ring, PL_RING_HEADER);
+}
+
 /* -- cursors and descriptors ------------------------------------------------------------------------- */
 
 int pl_ring_cursors_decode(const uint8_t buffer[PL_RING_CURSORS], struct pl_ring_cursors *cursors)
@@ -395,7 +400,8 @@ static bool descriptor_decode_layout(const uint8_t *buffer, struct pl_ring_descr
 	if (!descriptor_has_layout(buffer))
 		return !flagged;
 	layout_decode(buffer + DESCRIPTOR_LAYOUT, &descriptor->layout);
-	return flagged && descriptor->layout.bits && pl_layout_valid(&descriptor->layout) &&
+	/* A layout of elements without bits is valid only if all its bytes are zero. */
+	return flagged && pl_layout_valid(&descriptor->layout) &&
 	       pl_layout_bytes(&descriptor->layout) <= descriptor->length;
 }
 

@@ -12,6 +12,9 @@
  * the slot. A subscriber reads payload and descriptor of frame s, waits for the end of all these reads, and then reads
  * the cursors. If pl_ring_whole() accepts `claimed` of that read, nothing that it read before was overwritten. A read
  * of the cursors that was posted earlier proves nothing.
+ *
+ * A trailing word does both at once: each server of a piece of the payload loads `claimed` after it has copied the piece, and sends
+ * the value behind it. The greatest of these values judges the frame, whose descriptor was read before.
  */
 #ifndef PL_STREAM_RING_H
 #define PL_STREAM_RING_H
@@ -127,6 +130,8 @@ uint64_t pl_ring_skip(struct pl_ring *ring, uint64_t begin, uint64_t end, bool l
 /* Makes all sequences below `published` visible. */
 void pl_ring_publish(struct pl_ring *ring, uint64_t published);
 void pl_ring_set_state(struct pl_ring *ring, enum pl_stream_state state);
+/* Returns the address of `claimed`, a little-endian word. */
+const uint64_t *pl_ring_claimed(const struct pl_ring *ring);
 
 /* -- subscriber ------------------------------------------------------------------------------------- */
 

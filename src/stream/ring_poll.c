@@ -52,12 +52,10 @@ bool pl_subscriber_follow_ring(struct pl_subscriber *subscriber)
 /* True if the last frame of the window has not been read: the lap rule refused it in the ring. */
 static bool newest_must_be_read(const struct pl_subscriber *subscriber)
 {
-	enum pl_frame_state state;
+	const struct pl_list *last = subscriber->window.prev;
 
-	if (pl_list_empty(&subscriber->window))
-		return false;
-	state = pl_list_entry(subscriber->window.prev, struct pl_stream_frame, link)->state;
-	return state == PL_FRAME_WANT_DESCRIPTOR || state == PL_FRAME_WANT_PAYLOAD;
+	return !pl_list_empty(&subscriber->window) &&
+	       pl_list_entry(last, struct pl_stream_frame, link)->state == PL_FRAME_WANT_DESCRIPTOR;
 }
 
 bool pl_subscriber_poll_ring(struct pl_subscriber *subscriber)
@@ -73,7 +71,7 @@ bool pl_subscriber_poll_ring(struct pl_subscriber *subscriber)
 		return true;
 	while (pl_subscriber_admit(subscriber, NULL))
 		work |= newest_must_be_read(subscriber);
-	return work || subscriber->phase != PL_SUBSCRIBER_LIVE;
+	return work;
 }
 
 /* Sleeps until a turn after `seen`. Announcements begin it. */

@@ -132,15 +132,13 @@ bool pl_frame_describe_in_place(struct pl_subscriber *subscriber, struct pl_stre
 	const struct pl_ring_descriptor *descriptor = &frame->descriptor;
 	const struct pl_ring_view *view = subscriber->view;
 	uint8_t *to = (uint8_t *)pl_region_address(subscriber->memory.control) + frame->descriptor_offset;
-	bool checked_later;
 
 	if (!view)
 		return false;
 	memcpy(to, view->control + pl_ring_descriptor_offset(geometry, frame->sequence), geometry->descriptor_stride);
 	frame->described = pl_ring_descriptor_decode(to, geometry, frame->sequence, &frame->descriptor) == 0;
 	/* A look at `claimed` costs the way of a cache line. The take of a frame with a payload looks at it anyway. */
-	checked_later = descriptor->length && !(descriptor->flags & PL_DESCRIPTOR_ABORTED);
-	frame->described = frame->described && (checked_later || ring_view_holds(view, frame->sequence));
+	frame->described = frame->described && (descriptor->length || ring_view_holds(view, frame->sequence));
 	return frame->described;
 }
 

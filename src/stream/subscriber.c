@@ -243,6 +243,22 @@ void pl_subscriber_leave(struct pl_subscriber *subscriber)
 	pl_pushed_revoke(subscriber);
 }
 
+void pl_subscriber_fail(struct pl_subscriber *subscriber, int code, const char *id, const char *fact)
+{
+	if (subscriber->phase == PL_SUBSCRIBER_OVER)
+		return;
+	subscriber->phase = PL_SUBSCRIBER_OVER;
+	subscriber->state = PL_STREAM_FAILED;
+	pl_fail(&subscriber->failure, code, id, "pl_subscriber_take", subscriber->name, "see pl_subscriber_take(3)",
+		"%s", fact);
+	pl_subscriber_wake(subscriber);
+}
+
+void pl_subscriber_fail_protocol(struct pl_subscriber *subscriber)
+{
+	pl_subscriber_fail(subscriber, -EPROTO, "STREAM-PROTOCOL", "the publisher wrote values that cannot be");
+}
+
 /* -- messages ----------------------------------------------------------------------------------------------------- */
 
 struct pl_subscriber *pl_subscriber_find(struct pl_peer *peer, uint32_t number)

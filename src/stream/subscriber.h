@@ -58,6 +58,7 @@ struct pl_subscriber {
 	uint64_t user_data;
 	struct pl_turn turn;
 	struct pl_task task;         /* runs the pump */
+	struct pl_batch_end wake;    /* wakes the program; home */
 	struct pl_frame_marks marks; /* held frames that wait for streams */
 	struct pl_task promise_task; /* watches the times of promises */
 
@@ -212,6 +213,10 @@ static inline bool pl_subscriber_task_at_home(struct pl_subscriber *subscriber, 
 /* Leaves the peer: nothing more is read from it. Home. */
 void pl_subscriber_leave(struct pl_subscriber *subscriber);
 void pl_subscriber_close_all(struct pl_context *context);
+/* Ends reading for good, with a reason. subscriber->lock is held. */
+void pl_subscriber_fail(struct pl_subscriber *subscriber, int code, const char *id, const char *fact);
+/* The same for values in the ring that cannot be. subscriber->lock is held. */
+void pl_subscriber_fail_protocol(struct pl_subscriber *subscriber);
 
 /* fetch.c: does all steps that can be done now. Home; subscriber->lock is not held. */
 void pl_subscriber_pump(struct pl_subscriber *subscriber);
@@ -232,10 +237,6 @@ static inline void pl_subscriber_post_read(struct pl_peer *peer, struct pl_opera
  * subscriber->lock is held.
  */
 bool pl_subscriber_drop_oldest(struct pl_subscriber *subscriber);
-/* Ends reading for good, with a reason. subscriber->lock is held. */
-void pl_subscriber_fail(struct pl_subscriber *subscriber, int code, const char *id, const char *fact);
-/* The same for values in the ring that cannot be. subscriber->lock is held. */
-void pl_subscriber_fail_protocol(struct pl_subscriber *subscriber);
 /* Frees a frame that cannot be read, and counts it as missed. subscriber->lock is held. */
 void pl_subscriber_give_up(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
 /* Frees a whole frame if its descriptor is wrong or the publisher aborted it; returns true then. subscriber->lock is held. */

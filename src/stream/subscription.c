@@ -175,14 +175,16 @@ static void prepare_timer_expired(struct pl_timer *timer)
 	pl_subscription_dismiss(subscription);
 }
 
-/* Makes the keys of the ring, which allow reads. */
+/* Makes the keys of the ring, which allow reads. `claimed` is the trailing word of the slots, for the lap rule. */
 static int bind_ring(struct pl_subscription *subscription)
 {
 	const struct pl_publisher *publisher = subscription->publisher;
 	const struct pl_peer *peer = subscription->peer;
-	int rc = pl_grant_bind(publisher->control, PL_ACCESS_READ, peer, subscription->control);
+	int rc = pl_grant_bind(publisher->control, PL_ACCESS_READ, peer, NULL, subscription->control);
 
-	return rc < 0 ? rc : pl_grant_bind(publisher->payload, PL_ACCESS_READ, peer, subscription->payload);
+	return rc < 0 ? rc
+		      : pl_grant_bind(publisher->payload, PL_ACCESS_READ, peer, pl_ring_claimed(&publisher->ring),
+				      subscription->payload);
 }
 
 static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const struct pl_stream_message *message,
@@ -327,7 +329,7 @@ static int subscription_report(struct pl_subscription *subscription, const struc
 	if (right) {
 		subscription->taken = message->taken.taken;
 		subscription->accounts = *accounts;
-		/* Its frames in place are frozen. */
+		/* The subscriber has frozen its frames in place. */
 		if (subscription->told_demoted && (int32_t)(message->taken.answered - subscription->demotion) >= 0)
 			subscription->blocks = false;
 		pl_publisher_set_gate(publisher);
@@ -415,7 +417,7 @@ static struct pl_subscription *account_ended(struct pl_publisher *publisher, str
 	subscription->peer = NULL;
 	subscription->blocks = false;
 	subscription->ended = true;
-	/* Its subscriber looked at the ring itself. */
+	/* The subscriber looked at the ring itself. */
 	if (subscription->quiet)
 		subscription->announced = PL_MAX(publisher->published, subscription->first);
 	/* PUSHED told what is published, and not only the fates. */

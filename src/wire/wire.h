@@ -112,6 +112,7 @@ struct pl_hello {
 #define PL_CAPABILITY_STREAM_TOKENS 16777216u /* accepts tokens in LIST and SUBSCRIBE, and their refusals */
 #define PL_CAPABILITY_STREAM_LIMITS 33554432u /* accepts the statuses PL_SUBSCRIBE_PLACES and PL_SUBSCRIBE_OFTEN */
 #define PL_CAPABILITY_PREPARED_FRAMES 67108864u /* accepts a SUBSCRIBE that prepares, and the one that follows */
+#define PL_CAPABILITY_TRAILING_WORDS 134217728u /* over tcp: sends trailing words behind the bytes of READs */
 #define PL_CAPABILITY_NOTIFY_RAILS 8192u /* accepts notifications with writes over verbs with several rails, too */
 
 struct pl_reject {
@@ -255,10 +256,10 @@ int pl_lane_welcome_decode(const uint8_t buffer[PL_LANE_WELCOME], uint32_t *stat
 
 enum pl_frame_type {
 	PL_FRAME_WRITE = 1, /* key, offset, payload */
-	PL_FRAME_READ,      /* key, offset, cookie; length = bytes wanted, no payload */
+	PL_FRAME_READ,      /* key, offset, cookie; length = bytes wanted, no payload; flags: PL_READ_TRAILING */
 	PL_FRAME_DATA,      /* cookie, payload: answers READ */
 	PL_FRAME_ATOMIC,    /* key, offset, cookie, flags = enum pl_wire_atomic; payload 16: operand, compare */
-	PL_FRAME_VALUE,     /* cookie, offset = old value: answers ATOMIC */
+	PL_FRAME_VALUE,     /* cookie, offset = old value: answers ATOMIC; behind DATA: PL_READ_TRAILING */
 	/* cookie, offset = enum pl_wire_status, flags = type of the refused READ, ATOMIC or WRITE */
 	PL_FRAME_FAIL,
 	PL_FRAME_ACK,   /* only its acknowledgement */
@@ -291,6 +292,9 @@ enum pl_frame_type {
 /* Level that a FLUSH asks for, and the method that its answer reports. */
 enum pl_wire_level { PL_LEVEL_PLACED = 1, PL_LEVEL_GPU = 2 };
 enum pl_wire_flush { PL_FLUSH_READ = 1, PL_FLUSH_DRIVER, PL_FLUSH_NATIVE, PL_FLUSH_ORDER, PL_FLUSH_END };
+
+/* Flag of READ (PL_CAPABILITY_TRAILING_WORDS, tcp fabric): VALUE follows DATA, with the trailing word of the key as its offset. */
+#define PL_READ_TRAILING 1u
 
 /* Flag of NOTIFY: it replaces a message, or a notification, that was cancelled; counts as consumed. */
 #define PL_NOTIFY_VOID 1u

@@ -9,7 +9,9 @@
 #include "card/settings.h"
 #include "core/fabric.h"
 #include "core/peer.h"
+#include "fabric/verbs/verbs.h"
 #include "support/cases.h"
+#include "support/full_channel.h"
 #include "support/victim.h"
 
 #define CARDS 4u
@@ -166,10 +168,69 @@ static void many_questions(void *argument)
 	victim_close(&attack.victim);
 }
 
+/* Asks or chooses rails at the victim's end while its control channel is full, because the attacker does not read. */
+static uint8_t with_full_channel(struct attack *attack, bool asks)
+{
+	struct pl_peer *victim = attack->there;
+	uint8_t choice = 0;
+
+	pl_engine_lock(attack->here->home);
+	pl_engine_lock(victim->home);
+	full_channel_fill(victim);
+	if (asks)
+		check_number(victim->ops->rails(victim->endpoint, &(const struct pl_rails_message){ 1, 1, 0 }), 0);
+	else
+		choice = verbs_choose(verbs_endpoint_of(victim->endpoint), 1, 1);
+	pl_engine_unlock(victim->home);
+	pl_engine_unlock(attack->here->home);
+	return choice;
+}
+
+/* The other end waits for the answer to its question: without room for it the connection ends. */
+static void answer_is_lost(void *argument)
+{
+	struct attack attack;
+
+	(void)argument;
+	victim_open(&attack.victim, &card_threads);
+	link_open(&attack, true);
+	with_full_channel(&attack, true);
+	for (uint64_t end = clock_now() + AMPLE_TIME; peer_information_of(attack.there).connected; sleep_ms(1))
+		check(clock_now() < end);
+	link_close(&attack);
+	victim_close(&attack.victim);
+}
+
+/* No transfer waits for the answer to a question that was not sent. A later one asks again. */
+static void question_is_lost(void *argument)
+{
+	struct attack attack;
+	struct pl_peer *victim;
+	uint8_t choice;
+
+	(void)argument;
+	victim_open(&attack.victim, &card_threads);
+	link_open(&attack, false);
+	victim = attack.there;
+	check_number(with_full_channel(&attack, false), 0);
+	for (uint64_t end = clock_now() + AMPLE_TIME;; sleep_ms(1)) {
+		pl_engine_lock(victim->home);
+		choice = verbs_choose(verbs_endpoint_of(victim->endpoint), 1, 1);
+		pl_engine_unlock(victim->home);
+		if (choice)
+			break;
+		check(clock_now() < end);
+	}
+	for (uint64_t end = clock_now() + AMPLE_TIME; !atomic_load(&answers); sleep_ms(1))
+		check(clock_now() < end);
+	link_close(&attack);
+	victim_close(&attack.victim);
+}
+
 static const struct test_case cases[] = {
-	{ "wrong-questions", wrong_questions, NULL, 30 },
-	{ "wrong-answers", wrong_answers, NULL, 30 },
-	{ "many-questions", many_questions, NULL, 60 },
+	{ "wrong-questions", wrong_questions, NULL, 30 },   { "wrong-answers", wrong_answers, NULL, 30 },
+	{ "many-questions", many_questions, NULL, 60 },     { "answer-is-lost", answer_is_lost, NULL, 60 },
+	{ "question-is-lost", question_is_lost, NULL, 60 },
 };
 
 int main(void)

@@ -3,6 +3,7 @@
  * Answers to the requests of a victim, right and wrong.  A wrong answer ends the connection; a right one ends its
  * operation, with its bytes, value or status.
  */
+#include "core/remote.h"
 #include "support/cases.h"
 #include "support/offender.h"
 #include "support/socket.h"
@@ -27,6 +28,7 @@ struct exchange {
 	enum pl_kind kind; /* operation of the victim */
 	unsigned count;    /* operations posted; the frames answer the last one */
 	bool cancel;       /* the victim cancels before the answer */
+	bool trailing;     /* reads ask for a trailing word */
 	bool violation;    /* the victim must close the connection */
 	int status;        /* of the operation if it must not */
 	struct answer answers[ANSWERS_MAX];
@@ -126,7 +128,8 @@ static void check_exchange(struct accomplice *accomplice, const struct exchange 
 	check_number(rc, operation ? exchange->status : -ECANCELED);
 	if (rc == 0 && exchange->kind == PL_KIND_READ)
 		pattern_check(accomplice->buffer.bytes, LENGTH, 1, 0);
-	check_number(completion.value, rc == 0 && exchange->kind == PL_KIND_FETCH_ADD ? VALUE : 0);
+	check_number(completion.value,
+		     rc == 0 && (exchange->kind == PL_KIND_FETCH_ADD || exchange->trailing) ? VALUE : 0);
 	check_lane(accomplice, exchange->kind == PL_KIND_WRITE ? exchange->count : 0);
 }
 
@@ -140,11 +143,15 @@ static void run_exchange(struct offender *offender, const struct exchange *excha
 
 	offender_connect(offender);
 	accomplice.remote = offender_share(offender, LENGTH);
+	accomplice.remote->trailing = exchange->trailing;
 	buffer_open(&accomplice.buffer, offender->victim.context, LENGTH, PL_ACCESS_LOCAL);
 	for (unsigned i = 0; i < exchange->count; i++)
 		operations[i] = post_operation(&accomplice, exchange->kind);
 	for (unsigned i = 0; i < exchange->count; i++)
 		receive_request(offender, &frame);
+	check_number(frame.flags, exchange->trailing              ? PL_READ_TRAILING
+				  : frame.type == PL_FRAME_ATOMIC ? PL_ATOMIC_ADD
+								  : 0);
 	/* The number of the last WRITE, or the cookie of the last request. */
 	cookie = exchange->kind == PL_KIND_WRITE ? exchange->count : frame.cookie;
 	if (exchange->cancel) {
@@ -185,6 +192,14 @@ static void answers_to_reads(void *argument)
 		  .answers = { { PL_FRAME_FAIL, PL_FRAME_READ, .offset = PL_WIRE_RANGE } } },
 		{ PL_KIND_READ, 1, .cancel = true, .answers = { DATA(LENGTH, LAST) } },
 		{ PL_KIND_READ, 1, .cancel = true, .answers = { DATA(LENGTH, 0), { .type = PL_FRAME_VALUE } } },
+		{ PL_KIND_READ, 1, .trailing = true,
+		  .answers = { DATA(LENGTH, 0), { .type = PL_FRAME_VALUE, .offset = VALUE } } },
+		{ PL_KIND_READ, 1, .trailing = true, .cancel = true,
+		  .answers = { DATA(LENGTH, 0), { .type = PL_FRAME_VALUE, .offset = VALUE } } },
+		{ PL_KIND_READ, 1, .trailing = true, .status = -EACCES,
+		  .answers = { { PL_FRAME_FAIL, PL_FRAME_READ, .offset = PL_WIRE_RANGE } } },
+		/* Without the word. */
+		{ PL_KIND_READ, 1, .trailing = true, .violation = true, .answers = { DATA(LENGTH, LAST) } },
 		/* Too many bytes, and too few. */
 		{ PL_KIND_READ, 1, .violation = true, .answers = { DATA(LENGTH + 1, LAST) } },
 		{ PL_KIND_READ, 1, .violation = true, .answers = { DATA(4096, 0), DATA(4097, LAST) } },
@@ -194,16 +209,20 @@ static void answers_to_reads(void *argument)
 		{ PL_KIND_READ, 1, .violation = true, .answers = { { .type = PL_FRAME_VALUE } } },
 		/* Answers to a request of another generation, to none, and a second answer. */
 		{ PL_KIND_READ, 1, .violation = true,
-		  .answers = { { .type = PL_FRAME_DATA, .length = LENGTH, .flags = LAST, .cookie = WRONG_GENERATION } } },
+		  .answers = { { .type = PL_FRAME_DATA,
+				 .length = LENGTH,
+				 .flags = LAST,
+				 .cookie = WRONG_GENERATION } } },
 		{ PL_KIND_READ, 1, .violation = true,
 		  .answers = { DATA(LENGTH, 0), { .type = PL_FRAME_VALUE, .cookie = WRONG_GENERATION } } },
 		{ PL_KIND_READ, 1, .violation = true,
-		  .answers = { { PL_FRAME_FAIL, PL_FRAME_READ, .cookie = WRONG_GENERATION, .offset = PL_WIRE_RANGE } } },
+		  .answers = { { PL_FRAME_FAIL, PL_FRAME_READ, .cookie = WRONG_GENERATION,
+				 .offset = PL_WIRE_RANGE } } },
 		{ PL_KIND_READ, 1, .violation = true, .answers = { { .type = PL_FRAME_VALUE, .cookie = 1 } } },
-		{ PL_KIND_READ, 1, .violation = true, .answers = { { .type = PL_FRAME_VALUE, .cookie = REQUESTS_MAX } } },
-		{ PL_KIND_READ, 1, .violation = true, .answers = { { .type = PL_FRAME_VALUE, .cookie = 0xffff } } },
 		{ PL_KIND_READ, 1, .violation = true,
-		  .answers = { DATA(LENGTH, LAST), { .type = PL_FRAME_VALUE } } },
+		  .answers = { { .type = PL_FRAME_VALUE, .cookie = REQUESTS_MAX } } },
+		{ PL_KIND_READ, 1, .violation = true, .answers = { { .type = PL_FRAME_VALUE, .cookie = 0xffff } } },
+		{ PL_KIND_READ, 1, .violation = true, .answers = { DATA(LENGTH, LAST), { .type = PL_FRAME_VALUE } } },
 		/* The answer to another kind of request. */
 		{ PL_KIND_READ, 1, .violation = true,
 		  .answers = { { PL_FRAME_FAIL, PL_FRAME_WRITE, .offset = PL_WIRE_RANGE } } },

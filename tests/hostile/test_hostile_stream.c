@@ -484,24 +484,35 @@ static void store_word(struct rig *rig, uint64_t offset, uint64_t value)
 	__atomic_store_n((uint64_t *)(void *)(rig->publisher->ring.control + offset), htole64(value), __ATOMIC_RELEASE);
 }
 
+/* Makes the subscriber's end read the cursors for each frame, as of a publisher of an earlier release. */
+static void forbid_trailing_words(struct pl_peer *peer)
+{
+	pl_engine_lock(peer->home);
+	peer->trailing_words = false;
+	pl_engine_unlock(peer->home);
+}
+
 /*
  * The ring itself is wrong, and the announcement right. The subscriber begins with the history, so it reads the descriptor
- * from the ring, and each frame needs a read of the cursors.
+ * from the ring.
  */
 static void test_ring(void *argument)
 {
 	static const struct {
 		bool descriptor; /* the offset is that in the descriptor of the first frame */
+		bool checked;    /* a read of the cursors finds it */
 		uint64_t offset, value;
 	} words[] = {
-		{ false, PL_RING_HEADER, UINT64_MAX },
-		{ false, PL_RING_HEADER + 24, 0 },
-		{ false, PL_RING_HEADER + 24, 77 },
-		{ false, PL_RING_HEADER + 56, 1 },
-		{ true, 16, 1001 }, /* longer than a slot */
-		{ true, 8, 3 },     /* another slot */
-		{ true, 40, 65 },   /* too much metadata */
-		{ true, 120, 1 },   /* reserved */
+		{ false, false, PL_RING_HEADER, UINT64_MAX },
+		{ false, false, PL_RING_HEADER, 0 },
+		{ false, true, PL_RING_HEADER, UINT64_MAX },
+		{ false, true, PL_RING_HEADER + 24, 0 },
+		{ false, true, PL_RING_HEADER + 24, 77 },
+		{ false, true, PL_RING_HEADER + 56, 1 },
+		{ true, false, 16, 1001 }, /* longer than a slot */
+		{ true, false, 8, 3 },     /* another slot */
+		{ true, false, 40, 65 },   /* too much metadata */
+		{ true, false, 120, 1 },   /* reserved */
 	};
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_error error;
@@ -511,7 +522,12 @@ static void test_ring(void *argument)
 	options.start = PL_START_HISTORY;
 	options.from = 1;
 	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		/* Without a trailing word, `published` tells what was claimed at least. */
+		if (!words[i].checked && !words[i].value && strcmp(threads.fabric, "tcp"))
+			continue;
 		rig_open(&rig, NULL);
+		if (words[i].checked)
+			forbid_trailing_words(rig.environment.near_peer);
 		publish(rig.publisher, 10);
 		store_word(&rig,
 			   words[i].offset + (words[i].descriptor
@@ -867,7 +883,7 @@ static void share_by_hand_over(struct rig *rig, const struct setting *setting, s
 	message = (struct pl_stream_message){ .type = PL_STREAM_SLOTS, .number = 77 };
 	message.slots.count = count;
 	message.slots.stride = 4096;
-	check(pl_grant_bind(slots->region, rights, rig->environment.near_peer, message.slots.token) == 0);
+	check(pl_grant_bind(slots->region, rights, rig->environment.near_peer, NULL, message.slots.token) == 0);
 	send_as(rig->environment.near_peer, &message);
 	check_serves(rig);
 }

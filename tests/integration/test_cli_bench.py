@@ -239,6 +239,13 @@ def test_several_connections():
     assert [row['verified'] for row in rows('--peers', '5', '--size', '8,64K', '--validate', *SHORT)] == [True, True]
 
 
+def test_depth_by_default_counts_for_each_connection():
+    one, two = ([row['depth'] for row in rows('--peers', count, '--size', '8,4M', '--iterations', '100', '--warmup', '10')]
+                for count in '12')
+    assert one == [128, 16] and two == [256, 32]
+    assert rows('--peers', '2', '--depth', '128', '--size', '8', *SHORT)[0]['depth'] == 128
+
+
 def test_several_servers_at_once():
     with bench_servers(3) as addresses:
         for arguments in [['--size', '8,64K'], ['--op', 'read', '--fabric', 'tcp', '--size', '4K', '--vector', '2'],

@@ -11,46 +11,30 @@
 #include "support/cases.h"
 #include "support/check.h"
 #include "support/frames.h"
+#include "support/publishing.h"
 
 #define FRAME 64
 /* As in src/cmd/stream/pattern.h. */
 #define TEST_TYPE "application/x-peerlane-test"
 #define TEST_STEP 0x9e3779b97f4a7c15u
 
-struct rig {
-	struct pl_context *context;
-	struct pl_listener *listener;
-	struct pl_publisher *publisher;
-	char address[80];
-};
-
-static void rig_open(struct rig *rig)
+static void open_odd(struct publishing *odd)
 {
 	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
-	struct pl_error error = { 0 };
 
 	options.slot_bytes = 2 * FRAME;
 	options.slots = 8;
 	options.content_type = TEST_TYPE;
 	options.layout = (struct pl_layout){ PL_ELEMENT_UINT, 8, 1, 2, { 8, 8 } };
-	check_ok(pl_open(&rig->context, NULL, &error), &error);
-	check_ok(pl_listen(rig->context, "127.0.0.1:0", &rig->listener, &error), &error);
-	pl_listener_address(rig->listener, rig->address, sizeof(rig->address));
-	check_ok(pl_publisher_open(rig->context, "odd", &options, &rig->publisher, &error), &error);
-}
-
-static void rig_close(struct rig *rig)
-{
-	pl_publisher_close(rig->publisher);
-	pl_close(rig->context);
+	publishing_open(odd, "odd", &options);
 }
 
 /* Publishes a frame with the test pattern of a sequence. */
-static void publish_pattern(struct rig *rig, uint64_t pattern, uint64_t length, const struct pl_layout *layout)
+static void publish_pattern(struct publishing *odd, uint64_t pattern, uint64_t length, const struct pl_layout *layout)
 {
 	struct pl_frame_info info = PL_FRAME_INFO_INIT;
 	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
-	struct pl_stream_frame *frame = loan_frame(rig->publisher, &info);
+	struct pl_stream_frame *frame = loan_frame(odd->publisher, &info);
 	struct pl_error error = { 0 };
 	uint64_t *words = info.data;
 
@@ -62,14 +46,14 @@ static void publish_pattern(struct rig *rig, uint64_t pattern, uint64_t length, 
 }
 
 /* Starts the command in a new folder, with its errors in its output. */
-static FILE *start_subscribe(const struct rig *rig, const char *arguments, const char *folder)
+static FILE *start_subscribe(const struct publishing *odd, const char *arguments, const char *folder)
 {
 	char command[512];
 	FILE *output;
 
 	snprintf(command, sizeof(command),
 		 "unset PEERLANE_KEY_FILE; cd '%s' && exec timeout 60 '%s' subscribe %s odd --queue 8 %s 2>&1", folder,
-		 getenv("PEERLANE"), rig->address, arguments);
+		 getenv("PEERLANE"), odd->address, arguments);
 	output = popen(command, "re");
 	check(output);
 	return output;
@@ -89,75 +73,75 @@ static void finish_subscribe(FILE *output, int status, const char *text)
 	check(strstr(all, text));
 }
 
-static void subscribe(const struct rig *rig, const char *arguments, int status, const char *text)
+static void subscribe(const struct publishing *odd, const char *arguments, int status, const char *text)
 {
 	char folder[] = "/tmp/test_cli_stream_checks.XXXXXX", command[128];
 
 	check(mkdtemp(folder));
-	finish_subscribe(start_subscribe(rig, arguments, folder), status, text);
+	finish_subscribe(start_subscribe(odd, arguments, folder), status, text);
 	snprintf(command, sizeof(command), "rm -r '%s'", folder);
 	check_number(system(command), 0);
 }
 
 static void wrong_content(void *argument)
 {
-	struct rig rig;
+	struct publishing odd;
 
 	(void)argument;
-	rig_open(&rig);
-	publish_pattern(&rig, 0, FRAME, NULL);
-	publish_pattern(&rig, 1, FRAME, NULL);
-	publish_pattern(&rig, 1, FRAME, NULL); /* as if frame 2 had the bytes of frame 1 */
-	publish_pattern(&rig, 3, FRAME, NULL);
-	subscribe(&rig, "--start sequence:2 --verify", 1, "frame 2 differs from the test pattern at byte 0 of 64");
-	subscribe(&rig, "--start history:4 --verify --json", 1, "\"id\": \"FRAME-CONTENT\"");
-	subscribe(&rig, "--start history:1 --count 1 --verify", 0, "1 of 1 frames");
-	rig_close(&rig);
+	open_odd(&odd);
+	publish_pattern(&odd, 0, FRAME, NULL);
+	publish_pattern(&odd, 1, FRAME, NULL);
+	publish_pattern(&odd, 1, FRAME, NULL); /* as if frame 2 had the bytes of frame 1 */
+	publish_pattern(&odd, 3, FRAME, NULL);
+	subscribe(&odd, "--start sequence:2 --verify", 1, "frame 2 differs from the test pattern at byte 0 of 64");
+	subscribe(&odd, "--start history:4 --verify --json", 1, "\"id\": \"FRAME-CONTENT\"");
+	subscribe(&odd, "--start history:1 --count 1 --verify", 0, "1 of 1 frames");
+	publishing_close(&odd);
 }
 
 /* Frames that a file of one layout cannot have. */
 static void unusual_layouts(void *argument)
 {
 	static const struct pl_layout other = { PL_ELEMENT_UINT, 8, 1, 2, { 4, 16 } };
-	struct rig rig;
+	struct publishing odd;
 
 	(void)argument;
-	rig_open(&rig);
-	publish_pattern(&rig, 0, FRAME, NULL);
-	publish_pattern(&rig, 1, FRAME, &other);
-	publish_pattern(&rig, 2, FRAME - 1, NULL);
-	publish_pattern(&rig, 3, FRAME + 1, NULL);
-	subscribe(&rig, "--start sequence:0 --to a.npy", 1, "frame 1 has another layout or length");
-	subscribe(&rig, "--start sequence:2 --to a.npy", 1, "[NPY-LAYOUT]");
-	subscribe(&rig, "--start sequence:3 --to a.npy", 1, "[NPY-LAYOUT]");
-	subscribe(&rig, "--start sequence:2 --count 1 --snapshot a.png", 1, "[FRAME-SHORT]");
-	subscribe(&rig, "--start sequence:2 --count 1 --snapshot a.npy", 1, "[FRAME-SHORT]");
-	subscribe(&rig, "--start sequence:0 --count 4 --to raw --json", 0, "\"bytes\": 256,");
-	subscribe(&rig, "--start sequence:1 --count 1 --snapshot a.png", 0, "1 of 1 frames");
-	rig_close(&rig);
+	open_odd(&odd);
+	publish_pattern(&odd, 0, FRAME, NULL);
+	publish_pattern(&odd, 1, FRAME, &other);
+	publish_pattern(&odd, 2, FRAME - 1, NULL);
+	publish_pattern(&odd, 3, FRAME + 1, NULL);
+	subscribe(&odd, "--start sequence:0 --to a.npy", 1, "frame 1 has another layout or length");
+	subscribe(&odd, "--start sequence:2 --to a.npy", 1, "[NPY-LAYOUT]");
+	subscribe(&odd, "--start sequence:3 --to a.npy", 1, "[NPY-LAYOUT]");
+	subscribe(&odd, "--start sequence:2 --count 1 --snapshot a.png", 1, "[FRAME-SHORT]");
+	subscribe(&odd, "--start sequence:2 --count 1 --snapshot a.npy", 1, "[FRAME-SHORT]");
+	subscribe(&odd, "--start sequence:0 --count 4 --to raw --json", 0, "\"bytes\": 256,");
+	subscribe(&odd, "--start sequence:1 --count 1 --snapshot a.png", 0, "1 of 1 frames");
+	publishing_close(&odd);
 }
 
 /* A publisher that closes its stream without an end. */
 static void closed_stream(void *argument)
 {
 	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
-	struct rig rig;
+	struct publishing odd;
 	char bytes[FRAME];
 	FILE *output;
 
 	(void)argument;
-	rig_open(&rig);
-	output = start_subscribe(&rig, "--to -", "/");
+	open_odd(&odd);
+	output = start_subscribe(&odd, "--to -", "/");
 	while (info.subscribers == 0) {
 		usleep(1000);
-		check_number(pl_publisher_query(rig.publisher, &info), 0);
+		check_number(pl_publisher_query(odd.publisher, &info), 0);
 	}
-	publish_pattern(&rig, 0, FRAME, NULL);
+	publish_pattern(&odd, 0, FRAME, NULL);
 	check_number(fread(bytes, 1, FRAME, output), FRAME);
-	pl_publisher_close(rig.publisher);
-	rig.publisher = NULL;
+	pl_publisher_close(odd.publisher);
+	odd.publisher = NULL;
 	finish_subscribe(output, 1, "the publisher was closed before the stream ended");
-	rig_close(&rig);
+	publishing_close(&odd);
 }
 
 /* A publisher that claims the slot of a frame which the command writes to a pipe, from the slot itself. */
@@ -169,30 +153,30 @@ static void overwritten_in_place(void *argument)
 	struct pl_frame_options frame_options = PL_FRAME_OPTIONS_INIT;
 	struct pl_frame_info frame;
 	struct pl_error error = { 0 };
-	struct rig rig;
+	struct publishing odd;
 	FILE *output;
 
 	(void)argument;
-	rig_open(&rig);
-	pl_publisher_close(rig.publisher);
+	open_odd(&odd);
+	pl_publisher_close(odd.publisher);
 	options.slot_bytes = frame_options.length = LONG_FRAME;
 	options.slots = SLOTS;
 	options.allow_block = true;
 	options.patience = UINT64_MAX;
-	check_ok(pl_publisher_open(rig.context, "odd", &options, &rig.publisher, &error), &error);
-	output = start_subscribe(&rig, "--in-place --to -", "/");
+	check_ok(pl_publisher_open(odd.context, "odd", &options, &odd.publisher, &error), &error);
+	output = start_subscribe(&odd, "--in-place --to -", "/");
 	while (info.subscribers == 0) {
 		usleep(1000);
-		check_number(pl_publisher_query(rig.publisher, &info), 0);
+		check_number(pl_publisher_query(odd.publisher, &info), 0);
 	}
-	check_ok(pl_frame_publish(loan_frame(rig.publisher, &frame), &frame_options, &error), &error);
+	check_ok(pl_frame_publish(loan_frame(odd.publisher, &frame), &frame_options, &error), &error);
 	/* The command is writing: a pipe holds less than the frame. */
 	check_number(fgetc(output), 0);
-	pl_ring_claim(&rig.publisher->ring, SLOTS);
+	pl_ring_claim(&odd.publisher->ring, SLOTS);
 	for (unsigned i = 1; i < LONG_FRAME; i++)
 		check_number(fgetc(output), 0);
 	finish_subscribe(output, 1, "[FRAME-OVERWRITTEN]");
-	rig_close(&rig);
+	publishing_close(&odd);
 }
 
 int main(void)

@@ -14,6 +14,7 @@
 #include "support/check.h"
 #include "support/frames.h"
 #include "support/process.h"
+#include "support/publishing.h"
 
 #define FRAME 512
 #define SLOTS 16
@@ -22,10 +23,8 @@
 #define RECORDED (2 * PAGE)
 
 struct rig {
-	struct pl_context *context;
-	struct pl_listener *listener;
-	struct pl_publisher *publisher;
-	char address[80], folder[64], file[80];
+	struct publishing camera;
+	char folder[64], file[80];
 	FILE *output; /* of the command */
 	pid_t command;
 };
@@ -33,23 +32,18 @@ struct rig {
 static void rig_open(struct rig *rig)
 {
 	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
-	struct pl_error error;
 
 	strcpy(rig->folder, "/tmp/test_cli_stream_stopped.XXXXXX");
 	check(mkdtemp(rig->folder));
 	snprintf(rig->file, sizeof(rig->file), "%s/file", rig->folder);
 	options.slot_bytes = FRAME;
 	options.slots = SLOTS;
-	check_ok(pl_open(&rig->context, NULL, &error), &error);
-	check_ok(pl_listen(rig->context, "127.0.0.1:0", &rig->listener, &error), &error);
-	pl_listener_address(rig->listener, rig->address, sizeof(rig->address));
-	check_ok(pl_publisher_open(rig->context, "cam0", &options, &rig->publisher, &error), &error);
+	publishing_open(&rig->camera, "cam0", &options);
 }
 
 static void rig_close(struct rig *rig)
 {
-	pl_publisher_close(rig->publisher);
-	pl_close(rig->context);
+	publishing_close(&rig->camera);
 	unlink(rig->file);
 	check(rmdir(rig->folder) == 0);
 }
@@ -76,14 +70,15 @@ static void start(struct rig *rig, const char *const *arguments)
 /* Starts a command with up to two options, and waits for its subscription. */
 static void start_command(struct rig *rig, const char *command, const char *option, const char *other)
 {
-	const char *const arguments[] = { "peerlane", command,   rig->address, "cam0", "--json", "--queue=16",
-					  "--to",     rig->file, option,       other,  NULL };
+	const char *const arguments[] = { "peerlane",   command, rig->camera.address, "cam0", "--json",
+					  "--queue=16", "--to",  rig->file,           option, other,
+					  NULL };
 	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
 
 	start(rig, arguments);
 	while (info.subscribers == 0) {
 		sleep_ms(1);
-		check(pl_publisher_query(rig->publisher, &info) == 0);
+		check(pl_publisher_query(rig->camera.publisher, &info) == 0);
 	}
 }
 
@@ -99,14 +94,14 @@ static void await_size(const struct rig *rig, off_t size)
 static void publish_frames(struct rig *rig, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
-		publish_filled(rig->publisher, FRAME);
+		publish_filled(rig->camera.publisher, FRAME);
 }
 
 static void skip_frames(struct rig *rig, uint64_t sequence)
 {
 	struct pl_error error;
 
-	check_ok(pl_publisher_skip(rig->publisher, sequence, AMPLE_TIME, &error), &error);
+	check_ok(pl_publisher_skip(rig->camera.publisher, sequence, AMPLE_TIME, &error), &error);
 }
 
 static uint64_t read_member(const char *text, const char *member)
@@ -233,7 +228,7 @@ static void check_replay(struct rig *rig, const struct pl_accounts *expected)
 
 	start_replay(rig, address);
 	options.overflow = PL_OVERFLOW_BLOCK;
-	check_ok(pl_connect(rig->context, address, AMPLE_TIME, &peer, &error), &error);
+	check_ok(pl_connect(rig->camera.context, address, AMPLE_TIME, &peer, &error), &error);
 	check_ok(pl_subscriber_open(peer, "cam0", &options, AMPLE_TIME, &subscriber, &error), &error);
 	while ((rc = pl_subscriber_take(subscriber, &frame, 1, AMPLE_TIME, &error)) == 1)
 		pl_frame_release(frame);
@@ -267,7 +262,7 @@ static void losses_before_first_frame(void *argument)
 	await_size(&rig, PAGE + 15 * RECORDED + PAGE + FRAME);
 	skip_frames(&rig, 23);
 	publish_frames(&rig, 1);
-	check_ok(pl_publisher_end(rig.publisher, AMPLE_TIME, &error), &error);
+	check_ok(pl_publisher_end(rig.camera.publisher, AMPLE_TIME, &error), &error);
 	finish_command(&rig, 3, text);
 	check_results(text, 17, 4, &recorded);
 	check_replay(&rig, &replayed);
@@ -288,15 +283,15 @@ static void end_while_cut(void *argument)
 	publish_frames(&rig, 1);
 	await_size(&rig, FRAME);
 	process_stop(rig.command);
-	check_ok(pl_accept(rig.listener, AMPLE_TIME, &peer, &error), &error);
+	check_ok(pl_accept(rig.camera.listener, AMPLE_TIME, &peer, &error), &error);
 	pl_peer_close(peer);
-	check_one_of(pl_publisher_end(rig.publisher, 0, &error), 0, -ETIMEDOUT);
+	check_one_of(pl_publisher_end(rig.camera.publisher, 0, &error), 0, -ETIMEDOUT);
 	kill(rig.command, SIGCONT);
 	finish_command(&rig, 0, text);
 	check(strstr(text, "\"end\": \"ended\""));
 	check_number(read_member(text, "frames"), 1);
-	check_ok(pl_accept(rig.listener, AMPLE_TIME, &peer, &error), &error);
-	check_one_of(pl_accept(rig.listener, 0, &peer, &error), -EAGAIN, -ETIMEDOUT);
+	check_ok(pl_accept(rig.camera.listener, AMPLE_TIME, &peer, &error), &error);
+	check_one_of(pl_accept(rig.camera.listener, 0, &peer, &error), -EAGAIN, -ETIMEDOUT);
 	rig_close(&rig);
 }
 

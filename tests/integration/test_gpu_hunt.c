@@ -9,7 +9,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/select.h>
 #include <unistd.h>
 
 #include <peerlane/stream.h>
@@ -19,6 +18,7 @@
 #include "support/environment.h"
 #include "support/frames.h"
 #include "support/gpu.h"
+#include "support/publishing.h"
 
 #define WORDS ((size_t)512 << 10)
 #define BYTES (WORDS * sizeof(uint64_t))
@@ -33,13 +33,6 @@ struct hunt {
 	struct setting setting;
 	const char *publisher; /* memory */
 	bool to_gpu, push;
-};
-
-/* The process that publishes. */
-struct child {
-	pid_t pid;
-	int from, to; /* pipes: the child's address; a byte ends the child */
-	char address[96];
 };
 
 /* Reader without the lap rule. */
@@ -97,18 +90,10 @@ static struct pl_publisher *open_publisher(struct pl_context *context, const str
 	return publisher;
 }
 
-static bool has_byte(int from)
-{
-	fd_set set;
-
-	FD_ZERO(&set);
-	FD_SET(from, &set);
-	return pselect(from + 1, &set, NULL, NULL, &(struct timespec){ 0 }, NULL) > 0;
-}
-
 /* Publishes without waiting for anybody until the parent sends a byte: some frames with short pauses, then some at full speed. */
-static void child_publish(const struct hunt *hunt, int to, int from)
+static void child_publish(const void *argument, int to, int from)
 {
+	const struct hunt *hunt = argument;
 	uint64_t *images = aligned_alloc(4096, VALUES * BYTES), random = 1;
 	struct pl_publisher *publisher;
 	struct pl_listener *listener;
@@ -125,7 +110,7 @@ static void child_publish(const struct hunt *hunt, int to, int from)
 	listener = listener_open(&hunt->setting, context, address);
 	check(write(to, address, sizeof(address)) == sizeof(address));
 	check(pl_accept(listener, AMPLE_TIME, &peer, NULL) == 0);
-	for (unsigned count = 0; !has_byte(from); count++) {
+	for (unsigned count = 0; !publishing_child_is_told(from); count++) {
 		struct timespec pause = { .tv_nsec = (long)(random_next(&random) % (2 * MS)) };
 
 		publish_frame(publisher, hunt, images);
@@ -134,28 +119,6 @@ static void child_publish(const struct hunt *hunt, int to, int from)
 	}
 	pl_close(context);
 	_exit(0);
-}
-
-/* The child is forked before this process uses the driver, which does not work in a child of such a process. */
-static void child_start(struct child *child, const struct hunt *hunt)
-{
-	int up[2], down[2];
-
-	check(pipe(up) == 0 && pipe(down) == 0);
-	child->pid = process_fork();
-	if (child->pid == 0)
-		child_publish(hunt, up[1], down[0]);
-	close(up[1]);
-	close(down[0]);
-	child->from = up[0];
-	child->to = down[1];
-	check(read(child->from, child->address, sizeof(child->address)) == sizeof(child->address));
-}
-
-static void child_end(struct child *child)
-{
-	check(write(child->to, "", 1) == 1);
-	check_number(process_wait(child->pid), 0);
 }
 
 /* ThreadSanitizer reports the overwriting of frames, which the test is about, as a race in the publisher's process. */
@@ -301,12 +264,13 @@ static void test_hunt(void *argument)
 	struct naive naive = { 0 };
 	struct pl_context *context;
 	struct pl_error error;
-	struct child child;
+	struct publishing_child child;
 	bool second;
 
 	skip_with_thread_sanitizer();
 	require_gpu();
-	child_start(&child, hunt);
+	/* Before this process uses the driver, which does not work in a child of such a process. */
+	publishing_child_start(&child, child_publish, hunt);
 	second = gpu_open_on("alloc", 1);
 	check(second || gpu_open("alloc"));
 	context = context_open(&hunt->setting);
@@ -334,7 +298,7 @@ static void test_hunt(void *argument)
 	       "%llu were "
 	       "overwritten\n",
 	       naive.single, naive.pair, (unsigned long long)accounts.delivered, (unsigned long long)accounts.lapped);
-	child_end(&child);
+	publishing_child_end(&child);
 	pl_close(context);
 	naive_close(&naive);
 }

@@ -21,6 +21,7 @@
 #include "support/cases.h"
 #include "support/environment.h"
 #include "support/frames.h"
+#include "support/publishing.h"
 
 #define WORDS (64u << 10)
 #define BYTES (WORDS * sizeof(uint64_t))
@@ -38,13 +39,6 @@ static struct setting tcp_push = {
 };
 static const struct setting local_push = {
 	.name = "push", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
-};
-
-/* The child's end of a test: a publisher, or a subscriber that waits to be killed. */
-struct child {
-	pid_t pid;
-	int from, to; /* pipes: the child's address; a byte ends the child */
-	char address[96];
 };
 
 static void fill(uint64_t *words, uint64_t sequence)
@@ -74,8 +68,9 @@ static void publish_next(struct pl_publisher *publisher)
 }
 
 /* Publishes without waiting for anybody, with short pauses, until the parent sends a byte. */
-static void child_publish(const struct setting *setting, int to, int from)
+static void child_publish(const void *argument, int to, int from)
 {
+	const struct setting *setting = argument;
 	struct pl_context *context = context_open(setting);
 	struct pl_publisher *publisher = open_blocking_publisher(context, "hunt", BYTES, SLOTS);
 	struct pl_listener *listener;
@@ -86,14 +81,9 @@ static void child_publish(const struct setting *setting, int to, int from)
 	listener = listener_open(setting, context, address);
 	check(write(to, address, sizeof(address)) == sizeof(address));
 	check(pl_accept(listener, AMPLE_TIME, &peer, NULL) == 0);
-	for (;;) {
+	while (!publishing_child_is_told(from)) {
 		struct timespec pause = { .tv_nsec = (long)(random_next(&random) % 2000000) };
-		fd_set set;
 
-		FD_ZERO(&set);
-		FD_SET(from, &set);
-		if (pselect(from + 1, &set, NULL, NULL, &(struct timespec){ 0 }, NULL) > 0)
-			break;
 		publish_next(publisher);
 		if (random_next(&random) % 2)
 			nanosleep(&pause, NULL);
@@ -102,31 +92,9 @@ static void child_publish(const struct setting *setting, int to, int from)
 	_exit(0);
 }
 
-static void child_start(struct child *child, const struct setting *setting,
-			void (*run)(const struct setting *, int to, int from))
-{
-	int up[2], down[2];
-
-	check(pipe(up) == 0 && pipe(down) == 0);
-	child->pid = process_fork();
-	if (child->pid == 0)
-		run(setting, up[1], down[0]);
-	close(up[1]);
-	close(down[0]);
-	child->from = up[0];
-	child->to = down[1];
-	check(read(child->from, child->address, sizeof(child->address)) == sizeof(child->address));
-}
-
-static void child_end(struct child *child)
-{
-	check(write(child->to, "", 1) == 1);
-	check(process_wait(child->pid) == 0);
-}
-
 /* Connects to a child that publishes, and subscribes unless `subscriber` is NULL. */
-static void connect_child(const struct child *child, const struct setting *setting, struct pl_context *context,
-			  struct pl_peer **peer, struct pl_subscriber **subscriber)
+static void connect_child(const struct publishing_child *child, const struct setting *setting,
+			  struct pl_context *context, struct pl_peer **peer, struct pl_subscriber **subscriber)
 {
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_error error;
@@ -221,11 +189,11 @@ static void test_hunt(void *argument)
 	struct pl_context *context;
 	struct pl_error error;
 	struct naive naive;
-	struct child child;
+	struct publishing_child child;
 	unsigned mixed = 0;
 
 	skip_with_thread_sanitizer();
-	child_start(&child, setting, child_publish);
+	publishing_child_start(&child, child_publish, setting);
 	context = context_open(setting);
 	check_ok(pl_connect(context, child.address, AMPLE_TIME, &naive.peer, &error), &error);
 	check_ok(pl_subscriber_open(naive.peer, "hunt", NULL, AMPLE_TIME, &subscriber, &error), &error);
@@ -241,7 +209,7 @@ static void test_hunt(void *argument)
 		take_some(subscriber, &last);
 		accounts = exact_accounts(subscriber);
 	}
-	child_end(&child);
+	publishing_child_end(&child);
 	pl_close(context);
 }
 
@@ -253,10 +221,10 @@ static void test_pushed_hunt(void *argument)
 	struct pl_subscriber *subscriber;
 	struct pl_context *context;
 	struct pl_peer *peer;
-	struct child child;
+	struct publishing_child child;
 
 	skip_with_thread_sanitizer();
-	child_start(&child, argument, child_publish);
+	publishing_child_start(&child, child_publish, argument);
 	context = context_open(argument);
 	connect_child(&child, argument, context, &peer, &subscriber);
 	while (accounts.delivered < 100 || accounts.lapped < 10) {
@@ -264,7 +232,7 @@ static void test_pushed_hunt(void *argument)
 		take_some(subscriber, &last);
 		accounts = exact_accounts(subscriber);
 	}
-	child_end(&child);
+	publishing_child_end(&child);
 	pl_close(context);
 }
 
@@ -300,9 +268,9 @@ static void kill_publisher(const struct setting *setting, uint64_t random)
 	struct pl_subscriber *subscriber;
 	struct pl_context *context;
 	struct pl_peer *peer;
-	struct child child;
+	struct publishing_child child;
 
-	child_start(&child, setting, child_publish);
+	publishing_child_start(&child, child_publish, setting);
 	context = context_open(setting);
 	connect_child(&child, setting, context, &peer, &subscriber);
 	while (exact_accounts(subscriber).delivered < delivered) {
@@ -356,14 +324,14 @@ static void test_stopped_publisher(void *argument)
 	uint64_t last = UINT64_MAX, limit = clock_now() + AMPLE_TIME;
 	struct pl_subscriber *subscriber;
 	struct pl_stream_frame *held;
-	struct child child, second;
+	struct publishing_child child, second;
 	struct pl_context *context;
 	struct pl_error error;
 	struct pl_peer *peer;
 
 	skip_with_thread_sanitizer();
-	child_start(&child, setting, child_publish);
-	child_start(&second, setting, child_publish);
+	publishing_child_start(&child, child_publish, setting);
+	publishing_child_start(&second, child_publish, setting);
 	context = context_open(setting);
 	connect_child(&child, setting, context, &peer, &subscriber);
 	while (exact_accounts(subscriber).delivered < 5) {
@@ -389,14 +357,15 @@ static void test_stopped_publisher(void *argument)
 	}
 	if (!maps)
 		pl_frame_release(held);
-	child_end(&second);
-	child_end(&child);
+	publishing_child_end(&second);
+	publishing_child_end(&child);
 	pl_close(context);
 }
 
 /* Subscribes, tells that, takes some frames, and then holds all others back. */
-static void child_subscribe(const struct setting *setting, int to, int from)
+static void child_subscribe(const void *argument, int to, int from)
 {
+	const struct setting *setting = argument;
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_context *context = context_open(setting);
 	struct pl_subscriber *subscriber;
@@ -428,11 +397,11 @@ static void test_killed_subscriber(void *argument)
 	struct pl_context *context;
 	struct pl_error error;
 	struct pl_peer *peer;
-	struct child child;
+	struct publishing_child child;
 	char address[96], ready;
 	uint64_t known;
 
-	child_start(&child, setting, child_subscribe);
+	publishing_child_start(&child, child_subscribe, setting);
 	context = context_open(setting);
 	publisher = open_blocking_publisher(context, "hunt", BYTES, SLOTS);
 	listener = listener_open(setting, context, address);

@@ -9,6 +9,7 @@
 
 #include "core/fabric.h"
 #include "support/cases.h"
+#include "support/full_channel.h"
 #include "support/pair.h"
 
 /* More bytes than the channel and both sockets take. Fewer messages than the window has. */
@@ -19,6 +20,10 @@
 #define SETS 3u
 /* More answers than the channel and the sockets take. */
 #define ANSWERS 32768u
+/* More imports than the channel and the sockets take, at each end. */
+#define IMPORTS 16384u
+/* Bytes of an operation for which an end opens more lanes. */
+#define LARGE ((size_t)4 << 20)
 
 static const struct setting setting = {
 	.name = "control-room", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
@@ -244,6 +249,86 @@ static void answers_wait(void *unused)
 	pair_close(&pair);
 }
 
+/* Imports of one end, all posted at once. */
+struct imports {
+	struct pl_operation *operations[IMPORTS];
+};
+
+static void imports_post(struct imports *imports, struct pl_peer *peer, struct pl_region *region)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_error error;
+
+	check_ok(pl_region_share(region, NULL, token, &length, &error), &error);
+	for (unsigned i = 0; i < IMPORTS; i++)
+		check_ok(pl_remote_import_start(peer, token, length, 0, &imports->operations[i], &error), &error);
+}
+
+static void imports_collect(struct scenario_environment *environment, const struct imports *imports)
+{
+	struct pl_completion completion;
+
+	for (unsigned i = 0; i < IMPORTS; i++) {
+		complete(environment, imports->operations[i], &completion);
+		pl_remote_release(completion.remote);
+	}
+}
+
+/* Both ends request more than the sockets take. Then one answers before the other reads. */
+static void both_ends_import(void *unused)
+{
+	static struct imports near, far;
+	struct buffer near_buffer;
+	struct pair pair;
+
+	(void)unused;
+	pair_open(&pair, &setting, 64);
+	buffer_open(&near_buffer, pair.environment.near, 64, PL_ACCESS_ALL);
+	imports_post(&near, pair.environment.near_peer, pair.far.region);
+	imports_post(&far, pair.environment.far_peer, near_buffer.region);
+	for (int i = 0; i < 1000; i++)
+		pl_poll(pair.environment.near, NULL, 0);
+	for (int i = 0; i < 1000; i++)
+		pl_poll(pair.environment.far, NULL, 0);
+	imports_collect(&pair.environment, &near);
+	imports_collect(&pair.environment, &far);
+	buffer_close(&near_buffer);
+	pair_close(&pair);
+}
+
+/* An acceptor's request for lanes that the channel did not take is repeated by a later operation. */
+static void lanes_are_requested_again(void *unused)
+{
+	struct setting two = setting;
+	struct pl_operation *operation;
+	struct pl_completion receipt;
+	struct buffer near_buffer;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct pair pair;
+
+	(void)unused;
+	two.lanes = 2;
+	pair_open(&pair, &two, LARGE);
+	buffer_open(&near_buffer, pair.environment.near, LARGE, PL_ACCESS_ALL);
+	remote = share(&pair.environment, near_buffer.region, pair.environment.far_peer, NULL);
+	full_channel_fill(pair.environment.far_peer);
+	for (uint64_t end = clock_now() + AMPLE_TIME;;) {
+		check_ok(pl_write(pair.environment.far_peer,
+				  &(struct pl_transfer){ remote, 0, pair.far.region, 0, LARGE }, NULL, &operation,
+				  &error),
+			 &error);
+		complete(&pair.environment, operation, &receipt);
+		if (receipt.lanes >= two.lanes)
+			break;
+		check(clock_now() < end);
+	}
+	pl_remote_release(remote);
+	buffer_close(&near_buffer);
+	pair_close(&pair);
+}
+
 static const struct test_case cases[] = {
 	{ "confidential-messages-wait", confidential_messages_wait, NULL, 60 },
 	{ "both-ends-send", both_ends_send, NULL, 60 },
@@ -251,6 +336,8 @@ static const struct test_case cases[] = {
 	{ "waiting-messages-end-with-the-peer", waiting_messages_end_with_the_peer, NULL, 60 },
 	{ "releases-wait", releases_wait, NULL, 120 },
 	{ "answers-wait", answers_wait, NULL, 60 },
+	{ "both-ends-import", both_ends_import, NULL, 60 },
+	{ "lanes-are-requested-again", lanes_are_requested_again, NULL, 60 },
 };
 
 int main(void)

@@ -73,16 +73,24 @@ static void fail_write(struct pair *pair, struct pl_region *unreadable, enum pl_
 	check_status(pl_wait(operation, AMPLE_TIME, NULL, &error), -EFAULT, &error);
 }
 
-static struct pl_operation *write_word(struct pair *pair, uint64_t word)
+static struct pl_operation *write_word_with(struct pair *pair, uint64_t word, unsigned flags)
 {
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;
 	struct pl_error error;
 
+	attributes.flags = flags;
 	memcpy(pair->near.bytes, &word, sizeof(word));
 	check_ok(pl_write(pair->environment.near_peer,
-			  &(struct pl_transfer){ pair->remote, 0, pair->near.region, 0, 8 }, NULL, &operation, &error),
+			  &(struct pl_transfer){ pair->remote, 0, pair->near.region, 0, 8 }, &attributes, &operation,
+			  &error),
 		 &error);
 	return operation;
+}
+
+static struct pl_operation *write_word(struct pair *pair, uint64_t word)
+{
+	return write_word_with(pair, word, 0);
 }
 
 static void write_after_failed_one(void *visible)
@@ -117,38 +125,99 @@ static void write_after_failed_one(void *visible)
 	pair_close(&pair);
 }
 
-/* Local: the processor writes to memory that an atomic is still to change, which a socket carries, as this end does not map it. */
-static void write_after_atomic(void *unused)
+/* Two ends whose near one has a cancelled atomic under way, which a socket carries, as this end does not map the memory. */
+struct late_atomic {
+	struct pair pair;
+	const char *reason; /* of a write without late frames */
+};
+
+static void late_atomic_open(struct late_atomic *late)
 {
+	struct pair *pair = &late->pair;
 	struct pl_operation *operation;
 	struct pl_completion receipt;
-	struct tcp_endpoint *lanes;
-	const char *reason;
 	struct pl_error error;
-	struct pair pair;
-	uint64_t word;
 
-	(void)unused;
-	pair_open(&pair, &local_setting, 64);
-	lanes = tcp_endpoint_of(local_endpoint_of(pair.environment.near_peer->endpoint)->lanes);
-	complete(&pair.environment, write_word(&pair, 0), &receipt);
-	reason = receipt.reason;
-	check(reason == local_process_path.reason || reason == local_denied_path.reason);
-	check_ok(pl_fetch_add(pair.environment.near_peer, &(struct pl_atomic){ .remote = pair.remote, .operand = 1 },
+	pair_open(pair, &local_setting, 64);
+	complete(&pair->environment, write_word(pair, 0), &receipt);
+	late->reason = receipt.reason;
+	check(late->reason == local_process_path.reason || late->reason == local_denied_path.reason);
+	check_ok(pl_fetch_add(pair->environment.near_peer, &(struct pl_atomic){ .remote = pair->remote, .operand = 1 },
 			      NULL, &operation, &error),
 		 &error);
 	pl_cancel(operation);
 	check_status(pl_wait(operation, AMPLE_TIME, NULL, &error), -ECANCELED, &error);
-	complete(&pair.environment, write_word(&pair, 1000), &receipt);
-	progress_until(&pair.environment, !atomic_load(&lanes->late));
-	bytes_get(pair.far.bytes, &word, sizeof(word));
-	check_number(word, 1000);
+}
+
+static bool frames_are_late(const struct late_atomic *late)
+{
+	const struct local_endpoint *endpoint = local_endpoint_of(late->pair.environment.near_peer->endpoint);
+
+	return atomic_load(&tcp_endpoint_of(endpoint->lanes)->late);
+}
+
+static void check_word(const struct late_atomic *late, uint64_t expected)
+{
+	uint64_t word;
+
+	bytes_get(late->pair.far.bytes, &word, sizeof(word));
+	check_number(word, expected);
+}
+
+/* Local: the processor writes to memory that an atomic is still to change. */
+static void write_after_atomic(void *unused)
+{
+	struct late_atomic late;
+	struct pl_completion receipt;
+
+	(void)unused;
+	late_atomic_open(&late);
+	complete(&late.pair.environment, write_word(&late.pair, 1000), &receipt);
+	progress_until(&late.pair.environment, !frames_are_late(&late));
+	check_word(&late, 1000);
 	/* Later writes go as before. */
-	complete(&pair.environment, write_word(&pair, 2000), &receipt);
-	check(receipt.reason == reason);
-	bytes_get(pair.far.bytes, &word, sizeof(word));
-	check_number(word, 2000);
-	pair_close(&pair);
+	complete(&late.pair.environment, write_word(&late.pair, 2000), &receipt);
+	check(receipt.reason == late.reason);
+	check_word(&late, 2000);
+	pair_close(&late.pair);
+}
+
+/* The sockets would stage GPU memory: a direct write waits for the atomic, and then goes its own path. */
+static void direct_write_after_atomic(void *unused)
+{
+	struct pl_operation *write, *cancelled;
+	struct late_atomic late;
+	struct pl_completion receipt;
+	struct pl_error error;
+
+	(void)unused;
+	late_atomic_open(&late);
+	write = write_word_with(&late.pair, 1000, PL_REQUIRE_DIRECT);
+	cancelled = write_word_with(&late.pair, 1000, PL_REQUIRE_DIRECT);
+	check(frames_are_late(&late));
+	pl_cancel(cancelled);
+	check_status(pl_wait(cancelled, AMPLE_TIME, NULL, &error), -ECANCELED, &error);
+	complete(&late.pair.environment, write, &receipt);
+	check(!frames_are_late(&late));
+	check(receipt.reason == late.reason);
+	check_word(&late, 1000);
+	pair_close(&late.pair);
+}
+
+/* A waiting direct write ends with its peer. */
+static void direct_write_without_peer(void *unused)
+{
+	struct pl_operation *write;
+	struct late_atomic late;
+	struct pl_error error;
+
+	(void)unused;
+	late_atomic_open(&late);
+	write = write_word_with(&late.pair, 1000, PL_REQUIRE_DIRECT);
+	pl_peer_close(late.pair.environment.far_peer);
+	late.pair.environment.far_peer = NULL;
+	check_status(pl_wait(write, AMPLE_TIME, NULL, &error), -ECONNRESET, &error);
+	pair_close(&late.pair);
 }
 
 static const enum pl_visible on_wire = PL_VISIBLE_ON_WIRE, acknowledged = PL_VISIBLE_ACKNOWLEDGED;
@@ -156,6 +225,8 @@ static const struct test_case cases[] = {
 	{ "write-after-failed-one-on-wire", write_after_failed_one, &on_wire, 60 },
 	{ "write-after-failed-one", write_after_failed_one, &acknowledged, 60 },
 	{ "write-after-atomic", write_after_atomic, NULL, 30 },
+	{ "direct-write-after-atomic", direct_write_after_atomic, NULL, 30 },
+	{ "direct-write-without-peer", direct_write_without_peer, NULL, 30 },
 };
 
 int main(void)

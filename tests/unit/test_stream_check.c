@@ -217,6 +217,115 @@ static void test_failure_concerns_one_check(void **state)
 	assert_int_equal(second->state, PL_FRAME_READY);
 }
 
+/* The trailing word of a frame judges it, and no other. */
+static void test_trailing_word_judges_its_frame(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_stream_frame *first = read_frame(rig), *second = read_frame(rig), *third = read_frame(rig);
+
+	first->state = second->state = third->state = PL_FRAME_READING;
+	pl_check_trailing(second, SLOTS + 1, rig->context->engines[0]);
+	assert_int_equal(second->state, PL_FRAME_READY);
+	assert_int_equal(rig->subscriber.claimed, SLOTS + 1);
+	pl_check_trailing(first, SLOTS + 1, rig->context->engines[0]);
+	assert_int_equal(first->state, PL_FRAME_FREE);
+	assert_int_equal(rig->subscriber.accounts.lapped, 1);
+	assert_int_equal(third->state, PL_FRAME_READING);
+	/* The server of this frame answered before the others. */
+	pl_check_trailing(third, SLOTS, rig->context->engines[0]);
+	assert_int_equal(third->state, PL_FRAME_READY);
+	assert_int_equal(rig->subscriber.claimed, SLOTS + 1);
+	assert_int_equal(rig->subscriber.phase, PL_SUBSCRIBER_LIVE);
+	assert_int_equal(rig->subscriber.check_count, 0);
+}
+
+/* The program is woken once for all frames of a batch. */
+static void test_batch_wakes_once(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_engine *engine = rig->context->engines[0];
+	struct pl_turn *turn = &rig->subscriber.turn;
+	unsigned seen = pl_turn_read(turn);
+
+	pl_engine_lock(engine);
+	engine->batching = true;
+	for (unsigned i = 0; i < 2; i++) {
+		read_frame(rig)->state = PL_FRAME_READING;
+		pl_check_trailing(&rig->frames[i], SLOTS, engine);
+		assert_int_equal(rig->frames[i].state, PL_FRAME_READY);
+		assert_int_equal(pl_turn_read(turn), seen);
+	}
+	pl_engine_end_batch(engine, false);
+	assert_int_equal(pl_turn_read(turn), seen + 1);
+	read_frame(rig)->state = PL_FRAME_READING;
+	pl_check_trailing(&rig->frames[2], SLOTS, engine);
+	assert_int_equal(pl_turn_read(turn), seen + 2);
+	pl_engine_unlock(engine);
+}
+
+/* Nothing was claimed between two reads of the cursors. */
+static void test_same_cursors(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_stream_frame *frame;
+
+	for (unsigned i = 0; i < 3; i++) {
+		read_frame(rig);
+		end_check(rig, begin_check(rig), SLOTS);
+	}
+	frame = read_frame(rig);
+	frame->state = PL_FRAME_READING;
+	frame->claimed = SLOTS;
+	pl_check_trailing(frame, SLOTS, rig->context->engines[0]);
+	assert_int_equal(frame->state, PL_FRAME_READY);
+	assert_int_equal(rig->subscriber.phase, PL_SUBSCRIBER_LIVE);
+}
+
+/* Later reads and checks are not older than a value that was known when they were posted. */
+static void test_trailing_words_that_cannot_be(void **state)
+{
+	static const uint64_t values[] = { 0, 1, 2, PL_RING_SEQUENCE_MAX + 1, UINT64_MAX };
+	struct rig *rig = *state;
+
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(values); i++) {
+		struct pl_stream_frame *frame;
+
+		if (i) {
+			rig_close(state);
+			rig_open(state);
+			rig = *state;
+		}
+		read_frame(rig)->state = PL_FRAME_READING;
+		pl_check_trailing(&rig->frames[0], 3, rig->context->engines[0]);
+		assert_int_equal(rig->subscriber.phase, PL_SUBSCRIBER_LIVE);
+		frame = read_frame(rig);
+		frame->state = PL_FRAME_READING;
+		frame->claimed = rig->subscriber.read_claimed;
+		pl_check_trailing(frame, values[i], rig->context->engines[0]);
+		assert_int_equal(rig->subscriber.phase, PL_SUBSCRIBER_OVER);
+		assert_string_equal(rig->subscriber.failure.id, "STREAM-PROTOCOL");
+		assert_int_equal(rig->subscriber.accounts.missed, 1);
+	}
+	rig_close(state);
+	rig_open(state);
+	rig = *state;
+	/* A frame that was published had been claimed. */
+	read_frame(rig)->state = PL_FRAME_READING;
+	pl_check_trailing(&rig->frames[0], 0, rig->context->engines[0]);
+	assert_int_equal(rig->subscriber.phase, PL_SUBSCRIBER_OVER);
+	rig_close(state);
+	rig_open(state);
+	rig = *state;
+	read_frame(rig)->state = PL_FRAME_READING;
+	rig->frames[0].sequence = PL_RING_SEQUENCE_MAX - 1;
+	pl_check_trailing(&rig->frames[0], PL_RING_SEQUENCE_MAX, rig->context->engines[0]);
+	assert_int_equal(rig->frames[0].state, PL_FRAME_READY);
+	/* A check must not find older cursors, either. */
+	rig->frames[1].sequence = 0;
+	end_check(rig, (read_frame(rig), begin_check(rig)), 3);
+	assert_int_equal(rig->subscriber.phase, PL_SUBSCRIBER_OVER);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -228,6 +337,10 @@ int main(void)
 						rig_close),
 		cmocka_unit_test_setup_teardown(test_number_of_checks_is_limited, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_failure_concerns_one_check, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_trailing_word_judges_its_frame, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_batch_wakes_once, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_same_cursors, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_trailing_words_that_cannot_be, rig_open, rig_close),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,9 +81,36 @@ static void test_header_refusals(void **state)
 	pl_ring_header_encode(&header, bad);
 	assert_int_equal(pl_ring_header_decode(bad, &decoded), -EPROTO);
 	header = example();
+	header.layout.code = 3;
+	pl_ring_header_encode(&header, bad);
+	assert_int_equal(pl_ring_header_decode(bad, &decoded), -EPROTO);
+	header = example();
 	header.geometry.slot_stride = UINT64_MAX / 2;
 	pl_ring_header_encode(&header, bad);
 	assert_int_equal(pl_ring_header_decode(bad, &decoded), -EPROTO);
+	/* A text without a NUL. */
+	memcpy(bad, good, sizeof(bad));
+	memset(bad + 152, 'x', PL_CONTENT_TYPE_SIZE);
+	assert_int_equal(pl_ring_header_decode(bad, &decoded), -EPROTO);
+}
+
+/* The largest values that are possible. */
+static void test_header_limits(void **state)
+{
+	struct pl_ring_header header = example(), decoded;
+	uint8_t buffer[PL_RING_HEADER];
+
+	(void)state;
+	header.geometry.slot_bytes = pl_layout_bytes(&header.layout);
+	assert_int_equal(pl_ring_geometry_init(&header.geometry), 0);
+	pl_ring_header_encode(&header, buffer);
+	assert_int_equal(pl_ring_header_decode(buffer, &decoded), 0);
+	memset(header.content_type, '~', PL_CONTENT_TYPE_SIZE - 1);
+	memset(header.name, 'z', PL_STREAM_NAME_SIZE - 1);
+	pl_ring_header_encode(&header, buffer);
+	assert_int_equal(pl_ring_header_decode(buffer, &decoded), 0);
+	assert_string_equal(decoded.content_type, header.content_type);
+	assert_string_equal(decoded.name, header.name);
 }
 
 static void test_geometry(void **state)
@@ -105,6 +132,30 @@ static void test_geometry(void **state)
 	geometry =
 		(struct pl_ring_geometry){ .slots = 2, .slot_bytes = 1, .metadata_bytes = PL_STREAM_METADATA_MAX + 1 };
 	assert_int_equal(pl_ring_geometry_init(&geometry), -EINVAL);
+	geometry = (struct pl_ring_geometry){ .slots = 2 };
+	assert_int_equal(pl_ring_geometry_init(&geometry), -EINVAL);
+	geometry = (struct pl_ring_geometry){ .slots = 2, .slot_bytes = 1 };
+	assert_int_equal(pl_ring_geometry_init(&geometry), 0);
+	geometry = (struct pl_ring_geometry){ .slots = PL_STREAM_SLOTS_MAX,
+					      .slot_bytes = PL_RING_SLOT_MAX,
+					      .metadata_bytes = PL_STREAM_METADATA_MAX };
+	assert_int_equal(pl_ring_geometry_init(&geometry), 0);
+	assert_int_equal(pl_ring_bytes_to_move(false, 65), 65);
+	assert_int_equal(pl_ring_bytes_to_move(true, 65), 128);
+}
+
+/* Each character alone. */
+static void test_characters(void **state)
+{
+	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+
+	(void)state;
+	for (int i = 1; i < 256; i++) {
+		char name[PL_STREAM_NAME_SIZE] = { (char)i }, content_type[PL_CONTENT_TYPE_SIZE] = { (char)i };
+
+		assert_int_equal(pl_stream_name_valid(name), strchr(allowed, i) != NULL);
+		assert_int_equal(pl_content_type_valid(content_type), i >= ' ' && i <= '~');
+	}
 }
 
 static void test_names_and_layouts(void **state)
@@ -122,6 +173,10 @@ static void test_names_and_layouts(void **state)
 	assert_false(pl_stream_name_valid(""));
 	assert_false(pl_stream_name_valid("a/b"));
 	assert_false(pl_content_type_valid("a\n"));
+	longest[63] = 0;
+	assert_true(pl_content_type_valid(longest));
+	longest[63] = 'a';
+	assert_false(pl_content_type_valid(longest));
 	assert_int_equal(pl_layout_bytes(&layout), 30);
 	layout.bits = 1;
 	assert_int_equal(pl_layout_bytes(&layout), 2);
@@ -138,6 +193,31 @@ static void test_names_and_layouts(void **state)
 	assert_false(pl_layout_valid(&layout));
 	layout = (struct pl_layout){ .lanes = 1 };
 	assert_false(pl_layout_valid(&layout));
+	layout = image;
+	layout.lanes = 0;
+	assert_false(pl_layout_valid(&layout));
+	layout = image;
+	layout.shape[2] = 1; /* behind the last dimension */
+	assert_false(pl_layout_valid(&layout));
+	layout = image;
+	layout.code = PL_ELEMENT_BOOL;
+	layout.dimensions = PL_LAYOUT_DIMENSIONS_MAX;
+	assert_true(pl_layout_valid(&layout));
+	layout.code = PL_ELEMENT_BOOL + 1;
+	assert_false(pl_layout_valid(&layout));
+}
+
+/* A frame has its own layout, or that of the stream if it is as long. */
+static void test_frame_layout(void **state)
+{
+	struct pl_ring_descriptor descriptor = { .length = 30 };
+	const struct pl_layout none = { 0 };
+
+	(void)state;
+	assert_ptr_equal(pl_frame_layout(&descriptor, &image, 30), &image);
+	assert_memory_equal(pl_frame_layout(&descriptor, &image, 31), &none, sizeof(none));
+	descriptor.layout = image;
+	assert_ptr_equal(pl_frame_layout(&descriptor, &image, 31), &descriptor.layout);
 }
 
 static uint64_t word_of(const struct pl_ring *ring, uint64_t offset)
@@ -173,7 +253,9 @@ static void test_publisher(void **state)
 	assert_int_equal(word_of(&ring, PL_RING_HEADER + 8), 0);
 	pl_ring_describe(&ring, &descriptor, "abc");
 	assert_int_equal(word_of(&ring, offset), 7);
+	pl_ring_describe(&ring, &descriptor, NULL);
 	assert_memory_equal(control + offset + PL_RING_DESCRIPTOR, "abc", 3);
+	assert_ptr_equal(pl_ring_claimed(&ring), control + PL_RING_HEADER);
 	assert_int_equal(pl_ring_descriptor_decode(control + offset, &header.geometry, 6, &decoded), 0);
 	pl_ring_descriptor_encode(&decoded, &header.geometry, again);
 	assert_memory_equal(again, control + offset, sizeof(again));
@@ -256,6 +338,9 @@ static void test_hostile_descriptors(void **state)
 	buffer[8]++; /* another slot */
 	assert_int_equal(pl_ring_descriptor_decode(buffer, &header.geometry, 5, &decoded), -EPROTO);
 	pl_ring_descriptor_encode(&good, &header.geometry, buffer);
+	buffer[42] = 1;
+	assert_int_equal(pl_ring_descriptor_decode(buffer, &header.geometry, 5, &decoded), -EPROTO);
+	pl_ring_descriptor_encode(&good, &header.geometry, buffer);
 	buffer[127] = 1;
 	assert_int_equal(pl_ring_descriptor_decode(buffer, &header.geometry, 5, &decoded), -EPROTO);
 	bad = good;
@@ -273,9 +358,26 @@ static void test_hostile_descriptors(void **state)
 	bad = good;
 	bad.flags = PL_DESCRIPTOR_ABORTED;
 	refuse_descriptor(&header, bad);
-	bad.length = bad.metadata_length = 0;
+	bad.length = 0;
+	refuse_descriptor(&header, bad);
+	bad.length = 1;
+	bad.metadata_length = 0;
+	refuse_descriptor(&header, bad);
+	bad.length = 0;
 	bad.flags = PL_DESCRIPTOR_ABORTED | PL_DESCRIPTOR_REPLAY;
 	refuse_descriptor(&header, bad);
+	bad = good;
+	bad.layout = image; /* without its flag */
+	refuse_descriptor(&header, bad);
+	bad.flags = PL_DESCRIPTOR_LAYOUT;
+	bad.layout.code = 3;
+	refuse_descriptor(&header, bad);
+	bad.layout = image;
+	bad.layout.bits = 0;
+	pl_ring_descriptor_encode(&bad, &header.geometry, buffer);
+	buffer[48] = 1; /* a layout of elements without bits */
+	assert_int_equal(pl_ring_descriptor_decode(buffer, &header.geometry, 5, &decoded), -EPROTO);
+	assert_false(pl_ring_descriptor_lost(&good));
 	bad = good;
 	bad.flags = PL_DESCRIPTOR_LAYOUT;
 	bad.layout = image;
@@ -300,9 +402,43 @@ static void test_hostile_cursors(void **state)
 	assert_int_equal(pl_ring_cursors_decode(buffer, &cursors), -EPROTO);
 	buffer[24] = PL_STREAM_FAILED + 1;
 	assert_int_equal(pl_ring_cursors_decode(buffer, &cursors), -EPROTO);
+	buffer[24] = PL_STREAM_FAILED;
+	assert_int_equal(pl_ring_cursors_decode(buffer, &cursors), 0);
 	buffer[24] = PL_STREAM_ENDED;
+	memset(buffer, 0, 8);
+	buffer[7] = PL_RING_SEQUENCE_MAX >> 56;
+	assert_int_equal(pl_ring_cursors_decode(buffer, &cursors), 0);
+	buffer[0] = 1;
+	assert_int_equal(pl_ring_cursors_decode(buffer, &cursors), -EPROTO);
+	buffer[7] = 0;
 	buffer[63] = 1;
 	assert_int_equal(pl_ring_cursors_decode(buffer, &cursors), -EPROTO);
+}
+
+/* After `most` laps in a row, the next frames are moved one at a time, until some were whole. */
+static void test_laps(void **state)
+{
+	struct pl_laps laps = { 0 };
+
+	(void)state;
+	pl_laps_count(&laps, false, 3);
+	pl_laps_count(&laps, false, 3);
+	pl_laps_count(&laps, true, 3);
+	pl_laps_count(&laps, false, 3);
+	pl_laps_count(&laps, false, 3);
+	assert_int_equal(laps.left, 0);
+	pl_laps_count(&laps, false, 3);
+	assert_int_equal(laps.left, PL_FRAMES_AFTER_LAPS);
+	pl_laps_count(&laps, true, 3);
+	assert_int_equal(laps.left, PL_FRAMES_AFTER_LAPS - 1);
+	/* Another lap begins again. */
+	pl_laps_count(&laps, false, 3);
+	assert_int_equal(laps.left, PL_FRAMES_AFTER_LAPS);
+	for (unsigned i = 0; i < PL_FRAMES_AFTER_LAPS; i++)
+		pl_laps_count(&laps, true, 3);
+	assert_int_equal(laps.left, 0);
+	pl_laps_count(&laps, true, 3);
+	assert_int_equal(laps.left, 0);
 }
 
 /* -- credits ---------------------------------------------------------------------------------------------------------- */
@@ -365,7 +501,9 @@ int main(void)
 		cmocka_unit_test(test_geometry),        cmocka_unit_test(test_names_and_layouts),
 		cmocka_unit_test(test_publisher),       cmocka_unit_test(test_hostile_descriptors),
 		cmocka_unit_test(test_hostile_cursors), cmocka_unit_test(test_skip),
-		cmocka_unit_test(test_credits),
+		cmocka_unit_test(test_credits),         cmocka_unit_test(test_laps),
+		cmocka_unit_test(test_characters),      cmocka_unit_test(test_frame_layout),
+		cmocka_unit_test(test_header_limits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

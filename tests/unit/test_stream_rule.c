@@ -8,6 +8,9 @@
  *
  * A second model has a subscriber that reads two frames at a time. It reads `claimed` for each frame, in a check that is posted after
  * the words of that frame were read, and the publisher answers the check at any later time.
+ *
+ * A third model has trailing words: several servers read the pieces of one frame, each piece once. Each server reads its words in any
+ * order, and then `claimed`. The subscriber judges the frame by the greatest of these values.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,6 +28,7 @@
 #define FRAMES_MAX 2
 /* Reads of a subscriber in any order: words, and cursors. */
 #define READS_MAX (FRAMES_MAX * (WORDS_MAX + 1))
+#define PIECES_MAX 2
 #define STEPS_MAX 64
 
 /* The rule, and its mutations. SPLIT halves have base 2, so that every second frame carries into the upper half. */
@@ -37,6 +41,9 @@ enum mutation {
 	TWO_ENDS, /* two servers read the words; the subscriber waits for the first server only */
 	SPLIT,    /* the cursor is read in two halves */
 	POSTED,   /* of two frames: the first check judges a frame whose reads ended after it was posted, too */
+	EARLY,    /* of trailing words: a server reads the cursor before the last word of its piece */
+	FIRST,    /* of trailing words: the first server's value judges the frame */
+	LEAST,    /* of trailing words: the least value judges the frame */
 };
 
 enum step_kind { CLAIM, WORD, PUBLISH, READ_PUBLISHED, READ_WORD, READ_CLAIMED, READ_UPPER };
@@ -54,13 +61,14 @@ struct model {
 	unsigned writer_count, reader_count;
 	unsigned sequence; /* first frame that the subscriber reads */
 	unsigned frames;   /* that it reads */
+	unsigned pieces;   /* with a trailing word each; 0: none has one */
 	unsigned long interleavings, accepted, torn;
 };
 
 /* Memory of the publisher, and the subscriber's copies. */
 struct memory {
 	uint8_t claimed, published, slot[SLOTS_MAX][WORDS_MAX];
-	uint8_t seen_published, seen_claimed[FRAMES_MAX], seen[FRAMES_MAX][WORDS_MAX];
+	uint8_t seen_published, seen_claimed[FRAMES_MAX], seen[FRAMES_MAX][WORDS_MAX], trailing[PIECES_MAX];
 };
 
 /* Stores permutation number `index` of 0 to count - 1. Returns false after the last one. */
@@ -170,7 +178,9 @@ static void run_step(const struct model *model, struct memory *memory, const str
 		memory->seen_claimed[step->sequence] = (uint8_t)(memory->claimed / 2 * 2);
 		break;
 	case READ_CLAIMED:
-		if (model->mutation == SPLIT)
+		if (model->pieces)
+			memory->trailing[step->word] = memory->claimed;
+		else if (model->mutation == SPLIT)
 			memory->seen_claimed[step->sequence] =
 				(uint8_t)(memory->seen_claimed[step->sequence] + memory->claimed % 2);
 		else
@@ -179,9 +189,21 @@ static void run_step(const struct model *model, struct memory *memory, const str
 	}
 }
 
+/* Returns the value of `claimed` that judges a frame. */
+static uint64_t judging_value(const struct model *model, const struct memory *memory, unsigned frame)
+{
+	const uint8_t *words = memory->trailing;
+
+	if (model->pieces == 0)
+		return memory->seen_claimed[model->mutation == POSTED ? 0 : frame];
+	if (model->mutation == FIRST)
+		return words[0];
+	return model->mutation == LEAST ? PL_MIN(words[0], words[1]) : PL_MAX(words[0], words[1]);
+}
+
 static void judge_frame(struct model *model, const struct memory *memory, unsigned frame)
 {
-	uint64_t claimed = memory->seen_claimed[model->mutation == POSTED ? 0 : frame];
+	uint64_t claimed = judging_value(model, memory, frame);
 	unsigned sequence = model->sequence + frame;
 	bool torn = false;
 
@@ -331,6 +353,66 @@ static void test_two_checks(void **state)
 	}
 }
 
+/*
+ * Builds the steps of a read of two pieces with trailing words: the first word, and all others. The last `pieces` numbers of the order are the
+ * reads of the cursor. Returns false if a server reads the cursor too early.
+ */
+static bool build_trailing_reader(struct model *model, const unsigned *order)
+{
+	unsigned left[PIECES_MAX] = { 1, model->words - 1 };
+
+	model->reader_count = 0;
+	add(model->reader, &model->reader_count, READ_PUBLISHED, 0, 0);
+	for (unsigned i = 0; i < model->words + PIECES_MAX; i++) {
+		bool cursor = order[i] >= model->words;
+		unsigned piece = cursor ? order[i] - model->words : order[i] > 0;
+
+		if (cursor && left[piece] > (model->mutation == EARLY))
+			return false;
+		left[piece] -= !cursor;
+		add(model->reader, &model->reader_count, cursor ? READ_CLAIMED : READ_WORD, cursor ? piece : order[i],
+		    0);
+	}
+	return true;
+}
+
+static void check_trailing(enum mutation mutation, unsigned slots, unsigned words, const char *name)
+{
+	struct model model = {
+		.mutation = mutation, .frames = 1, .slots = slots, .words = words, .pieces = PIECES_MAX
+	};
+	unsigned stores[WORDS_MAX], reads[READS_MAX];
+
+	for (unsigned i = 0; permutation(i, words, stores); i++) {
+		build_writer(&model, stores, 0);
+		for (unsigned j = 0; permutation(j, words + PIECES_MAX, reads); j++)
+			if (build_trailing_reader(&model, reads))
+				interleave_from_empty(&model);
+	}
+	print_message("%-9s slots %u words %u, trailing: interleavings %lu accepted %lu torn %lu\n", name, slots, words,
+		      model.interleavings, model.accepted, model.torn);
+	assert_true(model.accepted > 0);
+	if (mutation == RIGHT)
+		assert_int_equal(model.torn, 0);
+	else
+		assert_true(model.torn > 0);
+}
+
+/* Each server of a piece reads the cursor after its words, and the greatest value judges the frame. */
+static void test_trailing_words(void **state)
+{
+	static const unsigned sizes[][2] = { { 2, 2 }, { 3, 2 }, { 2, 3 } };
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		check_trailing(RIGHT, sizes[i][0], sizes[i][1], "right");
+		check_trailing(LIMIT, sizes[i][0], sizes[i][1], "limit");
+		check_trailing(EARLY, sizes[i][0], sizes[i][1], "early");
+		check_trailing(FIRST, sizes[i][0], sizes[i][1], "first");
+		check_trailing(LEAST, sizes[i][0], sizes[i][1], "least");
+	}
+}
+
 /* Numbers far from 0 and from the end of 64 bits follow the same rule. */
 static void test_large_numbers(void **state)
 {
@@ -347,9 +429,8 @@ static void test_large_numbers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_right_rule),
-		cmocka_unit_test(test_mutations),
-		cmocka_unit_test(test_two_checks),
+		cmocka_unit_test(test_right_rule),    cmocka_unit_test(test_mutations),
+		cmocka_unit_test(test_two_checks),    cmocka_unit_test(test_trailing_words),
 		cmocka_unit_test(test_large_numbers),
 	};
 

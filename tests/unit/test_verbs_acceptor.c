@@ -415,6 +415,45 @@ static void test_down(void **state)
 	}
 }
 
+/*
+ * The connection ends while this end's port is down: the other end learns it when the port is up again. Its device may have lost its
+ * requests, and complete none of them for long.
+ */
+static void test_down_is_told_later(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		struct verbs_rig *rig = verbs_rig_new(false, false, 1);
+		struct verbs_rail *rail = rail_of(rig, 0);
+
+		verbs_rig_bring_up(rig, 0, 1);
+		rig->card.port_state = IBV_PORT_DOWN;
+		verbs_fail(rail, "the port is down");
+		verbs_rig_settle(rig);
+		verbs_rig_expect_link(rig, 0, VERBS_DOWN, 0);
+		verbs_rig_expect_silence(rig);
+		verbs_rig_expire(rig, &rail->retry);
+		verbs_rig_expect_silence(rig);
+		if (i == 1) {
+			/* The other end has noticed. */
+			verbs_rig_send(rig, PL_RAIL_DOWN, 0, 1);
+		} else if (i == 2) {
+			verbs_rig_send(rig, PL_RAIL_CONNECT, 0, 2);
+			verbs_rig_expect(rig, PL_RAIL_ACCEPT, 0, 2);
+			assert_true(pl_list_empty(&rail->retry.link));
+			verbs_rig_free(rig);
+			continue;
+		}
+		rig->card.port_state = IBV_PORT_ACTIVE;
+		verbs_rig_expire(rig, &rail->retry);
+		if (i == 0)
+			verbs_rig_expect(rig, PL_RAIL_DOWN, 0, 1);
+		verbs_rig_expect_silence(rig);
+		assert_true(pl_list_empty(&rail->retry.link));
+		verbs_rig_free(rig);
+	}
+}
+
 /* -- failures of the device ----------------------------------------------------------------------- */
 
 /* The other end learns it at once, and may connect again. */
@@ -458,6 +497,7 @@ int main(void)
 		cmocka_unit_test(test_rail_is_proving),
 		cmocka_unit_test(test_request_overtakes_arrival),
 		cmocka_unit_test(test_down),
+		cmocka_unit_test(test_down_is_told_later),
 		cmocka_unit_test(test_refusals),
 	};
 

@@ -4,12 +4,16 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bench/common/process.h"
 #include "bench/perf/connections.h"
 #include "bench/perf/control.h"
 #include "bench/perf/options.h"
 #include "bench/perf/progress.h"
+
+/* On fewer cores a thread that polls keeps others from their work. */
+#define CORES_TO_POLL 4
 
 /* -- errors --------------------------------------------------------------------------------------- */
 
@@ -58,6 +62,8 @@ int bench_endpoint_open(struct bench_endpoint *ep, const struct bench_options *o
 	/* The signals are blocked before the library starts threads; bench_interrupted() polls for them. */
 	bench_block_signals();
 	ep->manual = manual;
+	/* The library's threads poll likewise. */
+	ep->polls = !manual && sysconf(_SC_NPROCESSORS_ONLN) >= CORES_TO_POLL;
 	ep->huge = options->huge;
 	snprintf(ep->memory, sizeof(ep->memory), "%s", options->memory);
 	bench_cost_open(&ep->cost, "/sys");

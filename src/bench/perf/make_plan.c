@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* Default of bytes in flight, and the least number of operations, which keep the connection busy. */
+/* Default of bytes in flight on a connection, and the least number of operations, which keep it busy. */
 #define BYTES_IN_FLIGHT (64ull << 20)
 #define OPERATIONS_IN_FLIGHT_MIN 4u
 #define WARMUP_BYTES (128ull << 20)
@@ -40,7 +40,8 @@ struct bench_plan bench_make_plan(const struct bench_options *options, const str
 
 	plan.size = size;
 	if (!options->depth_given)
-		plan.depth = (uint32_t)CLI_MIN(BENCH_DEPTH_DEFAULT,
+		plan.depth = plan.connections *
+			     (uint32_t)CLI_MIN(BENCH_DEPTH_DEFAULT,
 					       CLI_MAX(BYTES_IN_FLIGHT / bytes, OPERATIONS_IN_FLIGHT_MIN));
 	if (plan.latency)
 		plan.depth = latency_depth(report, &plan, memory);

@@ -15,6 +15,8 @@
 #define SLEEP_US 200
 #define SLEEP_IN_RUN_MS 5
 #define POLL_MS 50
+/* Time for which a thread polls before it sleeps, as pl_wait() does by default. Nanoseconds. */
+#define POLL_TIME 20000u
 
 static inline void handle_completion(struct bench_endpoint *ep, const struct pl_completion *completion)
 {
@@ -138,8 +140,23 @@ static void sleep_in_run(const struct bench_endpoint *ep)
 	poll(&ready, 1, SLEEP_IN_RUN_MS);
 }
 
+/* True while the thread polls: its wake-up would take longer than many operations. */
+static bool polls_before_sleep(struct bench_endpoint *ep)
+{
+	uint64_t now;
+
+	if (!ep->polls || ep->due)
+		return false;
+	now = cli_now();
+	if (ep->idle_rounds++ == 0)
+		ep->idle_since = now;
+	return now - ep->idle_since < POLL_TIME;
+}
+
 int bench_idle(struct bench_endpoint *ep, uint64_t timeout)
 {
+	if (polls_before_sleep(ep))
+		return 0;
 	if (ep->manual && !ep->may_sleep && (ep->in_run || ep->idle_rounds < ROUNDS_BEFORE_SLEEP))
 		return bench_spin(ep, timeout);
 	if (ep->manual && ep->may_sleep)

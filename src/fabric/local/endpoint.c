@@ -43,6 +43,7 @@ static int local_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 		return pl_fail_memory(error, "connect");
 	endpoint->base.peer = peer;
 	endpoint->state = state;
+	pl_list_init(&endpoint->direct_work);
 	local_fd_socket_init(endpoint);
 	local_asking_init(&endpoint->asking);
 	local_serving_init(endpoint);
@@ -58,6 +59,7 @@ static int local_create(struct pl_peer *peer, struct pl_endpoint **result, struc
 	}
 	tcp_endpoint_of(endpoint->lanes)->dial = local_lane_dial;
 	tcp_endpoint_of(endpoint->lanes)->copy_frame = local_copy_frame;
+	tcp_endpoint_of(endpoint->lanes)->late_placed = local_late_frames_placed;
 	*result = &endpoint->base;
 	return 0;
 }

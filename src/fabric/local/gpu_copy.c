@@ -2,7 +2,8 @@
 /*
  * GPU memory. The peer's memory is opened on first use, once for each GPU of this process that copies from or to it.
  * The posting thread copies small operations and waits. The home engine copies large ones in chunks, of which the GPU
- * always has a second one queued, and polls their end.
+ * always has a second one queued, and polls their end. The driver copies host memory that is not locked while the engine waits,
+ * so its chunks are small, and have turns.
  */
 #include <unistd.h>
 
@@ -333,13 +334,20 @@ static void gpu_chunk_copied(struct pl_copy *base, int status)
 		gpu_operation_advance(operation);
 }
 
-static uint64_t gpu_chunk_size(const struct pl_operation *operation, const struct pl_segment *segment)
+/* True for host memory that the driver copies while the caller waits. The gate is held. */
+static bool gpu_copy_blocks(const struct pl_segment *segment, uint64_t at)
 {
 	const struct local_access *access = segment->remote->fabric_data;
+	const struct pl_memory *memory = &segment->region->memory, *remote;
 
-	if (!access->device || !pl_memory_staged(&segment->region->memory))
-		return CHUNK_HOST;
-	return PL_MIN(PL_MAX(operation->total / CHUNKS_ACROSS, (uint64_t)CHUNK_ACROSS_MIN), (uint64_t)CHUNK_ACROSS_MAX);
+	if (!access->device)
+		return !local_host_pin_is_locked(access->pin);
+	if (pl_memory_staged(memory))
+		return false;
+	remote = local_device_memory(access->device, memory);
+	return !remote->ops || !remote->ops->host_is_locked ||
+	       !remote->ops->host_is_locked(remote, pl_memory_host_pointer(memory, segment->offset + at),
+					    PL_MIN(segment->length - at, (uint64_t)CHUNK_HOST));
 }
 
 static void start_gpu_copy(struct pl_copier *copier, struct local_gpu_copy *copy, const struct pl_chunk *chunk)
@@ -364,29 +372,43 @@ static void start_gpu_copy(struct pl_copier *copier, struct local_gpu_copy *copy
 	}
 }
 
-static void start_gpu_chunk(struct pl_operation *operation, struct local_gpu_copy *copy)
+/* Returns false if the chunk waits for a turn. */
+static bool start_gpu_chunk(struct pl_operation *operation, struct local_gpu_copy *copy)
 {
 	struct local_work *work = gpu_work_of(operation);
 	struct pl_copier *copier = pl_context_copier(operation->context, operation->home);
 	const struct pl_segment *segment = &operation->segments[work->item.segment];
+	struct local_access *access = segment->remote->fabric_data;
+	uint64_t most = CHUNK_HOST, left = segment->length - work->item.done;
 	struct pl_chunk chunk;
 	struct pl_error error;
-	int rc = copier ? 0 : pl_fail_memory(&error, "transfer");
+	int rc = copier || !left ? 0 : pl_fail_memory(&error, "transfer");
 
-	pl_work_item_take_chunk(operation, gpu_chunk_size(operation, segment), &chunk);
-	if (chunk.length == 0)
-		return;
-	if (rc == 0)
-		rc = local_copy_gate_hold(segment->remote->fabric_data, operation, &error);
+	if (rc == 0 && left)
+		rc = local_copy_gate_hold(access, operation, &error);
 	if (rc < 0) {
 		pl_operation_fail(operation, rc, &error);
-		return;
+		return true;
 	}
+	if (left && gpu_copy_blocks(segment, work->item.done)) {
+		most = PL_BLOCKING_MAX;
+		if (!pl_copier_may_block(copier, &work->turn, PL_MIN(left, most))) {
+			local_copy_gate_release(access);
+			return false;
+		}
+	} else if (access->device && pl_memory_staged(&segment->region->memory)) {
+		most = PL_MIN(PL_MAX(operation->total / CHUNKS_ACROSS, (uint64_t)CHUNK_ACROSS_MIN),
+			      (uint64_t)CHUNK_ACROSS_MAX);
+	}
+	pl_work_item_take_chunk(operation, most, &chunk);
+	if (!left)
+		return true;
 	copy->operation = operation;
-	copy->access = segment->remote->fabric_data;
+	copy->access = access;
 	copy->copy.done = gpu_chunk_copied;
 	work->running++;
 	start_gpu_copy(copier, copy, &chunk);
+	return true;
 }
 
 static bool gpu_chunks_remain(struct pl_operation *operation)
@@ -403,10 +425,19 @@ static void gpu_operation_advance(struct pl_operation *operation)
 	work->starting = true;
 	for (unsigned i = 0; i < LOCAL_COPIES_QUEUED; i++)
 		while (!work->copies[i].access && gpu_chunks_remain(operation))
-			start_gpu_chunk(operation, &work->copies[i]);
+			if (!start_gpu_chunk(operation, &work->copies[i]))
+				break;
 	work->starting = false;
-	if (!work->running)
+	if (!work->running && pl_list_empty(&work->turn.link))
 		pl_operation_pending_done(operation);
+}
+
+static bool gpu_operation_has_turn(struct pl_watch *turn)
+{
+	struct local_work *work = pl_container_of(turn, struct local_work, turn);
+
+	gpu_operation_advance(pl_work_item_operation(&work->item.link));
+	return true;
 }
 
 void local_device_post(struct pl_operation *operation, struct local_position from)
@@ -415,5 +446,6 @@ void local_device_post(struct pl_operation *operation, struct local_position fro
 
 	*work = (struct local_work){ .item = { .segment = from.segment, .done = from.done } };
 	pl_list_init(&work->item.link);
+	pl_watch_init(&work->turn, gpu_operation_has_turn);
 	gpu_operation_advance(operation);
 }

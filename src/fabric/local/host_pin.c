@@ -97,6 +97,11 @@ void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory
 		host_pin_try(pin, memory);
 }
 
+bool local_host_pin_is_locked(const struct local_host_pin *pin)
+{
+	return pin && atomic_load_explicit(&pin->state, memory_order_relaxed) == PINNED;
+}
+
 bool local_host_pin_limited(const struct local_host_pin *pin)
 {
 	return pin && atomic_load_explicit(&pin->limited, memory_order_relaxed);

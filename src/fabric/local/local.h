@@ -180,6 +180,7 @@ struct local_gpu_copy {
 struct local_work {
 	struct pl_work_item item;
 	struct local_gpu_copy copies[LOCAL_COPIES_QUEUED]; /* of a large operation that a device does */
+	struct pl_watch turn;                              /* waits for a turn to copy host memory that is not locked */
 	unsigned running;                                  /* copies that have started and not ended */
 	bool starting;
 };
@@ -255,7 +256,7 @@ struct local_serving {
 	struct pl_list borrowed; /* struct local_borrowed: the peer's regions; most recently used first */
 	unsigned borrowed_count;
 	struct local_served_copy copies[LOCAL_SERVED_COPIES];
-	struct pl_watch more; /* starts further copies, after others had the engine */
+	struct pl_watch more; /* waits for a turn to copy host memory that is not locked */
 	bool advancing;       /* prevents recursion */
 };
 
@@ -281,6 +282,8 @@ struct local_endpoint {
 	unsigned pending_ipc_fds; /* descriptors in `pending` */
 	struct local_asking asking;
 	struct local_serving serving;
+	struct pl_list
+		direct_work; /* operations with PL_REQUIRE_DIRECT that wait for late frames of the lanes; state->lock */
 };
 
 static inline struct local_endpoint *local_endpoint_of(struct pl_endpoint *endpoint)
@@ -406,6 +409,8 @@ void local_lock_mapping(struct pl_remote *remote, const struct pl_memory *memory
 /* Counts a copy to or from `memory`, and pins the mapping if that is worthwhile. The gate is held. */
 void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory *memory, size_t length);
 /* True if pinning was worthwhile, but exceeded the limit of the context; or if the driver refused it. */
+/* True if copies of the memory need not wait for the driver. */
+bool local_host_pin_is_locked(const struct local_host_pin *pin);
 bool local_host_pin_limited(const struct local_host_pin *pin);
 bool local_host_pin_refused(const struct local_host_pin *pin);
 
@@ -472,6 +477,8 @@ void local_serving_close(struct local_endpoint *endpoint);
 /* post.c */
 void local_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 bool local_sync_try(struct pl_endpoint *endpoint, struct pl_sync_op *sync_op);
+/* Posts operations that waited for late frames, unless there are new ones. Home. */
+void local_late_frames_placed(struct pl_peer *peer);
 void local_work_sweep(struct local_endpoint *endpoint);
 bool local_worker_ready(struct pl_source *source, uint32_t events);
 

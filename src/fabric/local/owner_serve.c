@@ -294,6 +294,23 @@ static struct pl_copier *serving_copier(const struct local_endpoint *endpoint)
 	return pl_context_copier(endpoint->state->context, endpoint->base.peer->home);
 }
 
+/* True if the driver copies the peer's region while this end waits. */
+static bool served_blocks(const struct local_served *served)
+{
+	return !local_host_pin_is_locked(access_of_borrowed(served->borrowed)->pin);
+}
+
+/* True if the next copy may start, as the one of that number at once. Otherwise serving_advance() is called in a later round. */
+static bool served_may_start(struct local_endpoint *endpoint, const struct local_served *served, unsigned started)
+{
+	struct pl_copier *copier = serving_copier(endpoint);
+	uint64_t left = served->ranges[served->next].range.length - served->done;
+
+	if (!copier || (!served_blocks(served) && started < LOCAL_SERVED_COPIES))
+		return true;
+	return pl_copier_may_block(copier, &endpoint->serving.more, PL_MIN(left, (uint64_t)PL_BLOCKING_MAX));
+}
+
 static void serve_chunk(struct local_endpoint *endpoint, struct local_served *served, struct local_served_copy *copy)
 {
 	struct pl_copier *copier = serving_copier(endpoint);
@@ -301,7 +318,7 @@ static void serve_chunk(struct local_endpoint *endpoint, struct local_served *se
 
 	if (!copier)
 		served->status = PL_WIRE_BUSY;
-	else if (served_take_chunk(served, CHUNK, &chunk) && !chunk.length)
+	else if (served_take_chunk(served, served_blocks(served) ? PL_BLOCKING_MAX : CHUNK, &chunk) && !chunk.length)
 		local_gate_release(access_of_borrowed(served->borrowed)->gate);
 	else if (served->status == PL_WIRE_OK) {
 		copy->served = served;
@@ -333,14 +350,13 @@ static bool serving_continue(struct pl_watch *watch)
 {
 	struct local_serving *serving = pl_container_of(watch, struct local_serving, more);
 
-	pl_watch_remove(watch);
 	serving_advance(pl_container_of(serving, struct local_endpoint, serving));
 	return true;
 }
 
 /*
- * Starts copies of the oldest requests while there is room. Copies of memory that is not locked end at once, so that
- * there is always room: others get the engine after some of them.
+ * Starts copies of the oldest requests while there is room. Copies of memory that is not locked end at once, and have turns, so
+ * that others get the engine.
  */
 static void serving_advance(struct local_endpoint *endpoint)
 {
@@ -358,10 +374,8 @@ static void serving_advance(struct local_endpoint *endpoint)
 			copy++;
 		if (copy == serving->copies + LOCAL_SERVED_COPIES)
 			break;
-		if (started == LOCAL_SERVED_COPIES && serving_copier(endpoint)) {
-			pl_watch_add(serving_copier(endpoint), &serving->more);
+		if (!served_may_start(endpoint, served, started))
 			break;
-		}
 		started++;
 		serve_chunk(endpoint, served, copy);
 	}

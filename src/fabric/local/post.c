@@ -329,6 +329,7 @@ void local_work_sweep(struct local_endpoint *endpoint)
 	struct local_state *state = endpoint->state;
 
 	pl_work_list_drop_canceled(&state->work, &state->lock, endpoint->base.peer);
+	pl_work_list_drop_canceled(&endpoint->direct_work, &state->lock, endpoint->base.peer);
 }
 
 static const char behind_late_frames_reason[] =
@@ -380,6 +381,31 @@ static int do_atomic_locally(struct pl_operation *operation, struct pl_error *er
 	return rc;
 }
 
+/* The lanes would stage GPU memory. So the operation waits until no late frame is left, and its own path serves it then. */
+static void hold_direct_operation(struct local_endpoint *endpoint, struct pl_operation *operation)
+{
+	struct local_work *work = local_work_of(operation);
+
+	*work = (struct local_work){ 0 };
+	pthread_mutex_lock(&endpoint->state->lock);
+	pl_list_append(&endpoint->direct_work, &work->item.link);
+	pthread_mutex_unlock(&endpoint->state->lock);
+}
+
+void local_late_frames_placed(struct pl_peer *peer)
+{
+	struct local_endpoint *endpoint = local_endpoint_of(peer->endpoint);
+
+	while (!pl_list_empty(&endpoint->direct_work) && !lanes_have_late_frames(endpoint)) {
+		struct pl_operation *operation = pl_work_item_operation(endpoint->direct_work.next);
+
+		pthread_mutex_lock(&endpoint->state->lock);
+		pl_list_remove(endpoint->direct_work.next);
+		pthread_mutex_unlock(&endpoint->state->lock);
+		local_post(&endpoint->base, operation);
+	}
+}
+
 void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 {
 	struct local_endpoint *endpoint = local_endpoint_of(base);
@@ -387,6 +413,10 @@ void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 	struct pl_error error;
 	int rc = -EAGAIN;
 
+	if (lanes_have_late_frames(endpoint) && (operation->attributes.flags & PL_REQUIRE_DIRECT)) {
+		hold_direct_operation(endpoint, operation);
+		return;
+	}
 	if (lanes_have_late_frames(endpoint)) {
 		operation->route_reason = behind_late_frames_reason;
 		pl_tcp_fabric.post(endpoint->lanes, operation);

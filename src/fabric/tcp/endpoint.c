@@ -34,8 +34,11 @@ static void late_placed_run(struct pl_task *task)
 {
 	struct tcp_endpoint *endpoint = pl_container_of(task, struct tcp_endpoint, late_placed_task);
 
-	if (!endpoint->closed)
-		tcp_for_each_lane(endpoint, tcp_lane_wake);
+	if (endpoint->closed)
+		return;
+	tcp_for_each_lane(endpoint, tcp_lane_wake);
+	if (endpoint->late_placed)
+		endpoint->late_placed(endpoint->base.peer);
 }
 
 void tcp_late_frame_placed(struct tcp_endpoint *endpoint)
@@ -399,6 +402,7 @@ const struct pl_fabric_ops pl_tcp_fabric = {
 	.visibility = visibility,
 	.posts_bulk_at_home = true,
 	.limits_rate = true,
+	.trailing_words = true,
 	.staging_reason = "tcp has no direct path to GPU memory: its bytes go through locked host memory",
 	.create = tcp_create,
 	.describe = tcp_describe,

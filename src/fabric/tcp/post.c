@@ -14,6 +14,7 @@
 struct tcp_work {
 	struct pl_work_item item;
 	uint32_t chunk;
+	bool small;              /* in `small_work`: not counted in endpoint->waiting */
 	uint32_t lane_share_max; /* a lane with this many unsent or requested bytes takes no chunk */
 	uint32_t messages;       /* with a turn: messages given to lane 0 before */
 };
@@ -110,6 +111,8 @@ static int tcp_lane_queue_request(struct tcp_lane *lane, struct pl_operation *op
 	/* An atomic's value needs no access to the memory. */
 	if (!atomic)
 		destination = (uint8_t *)segment->region->memory.address + segment->offset + at;
+	if (!atomic && segment->remote->trailing)
+		frame.flags = PL_READ_TRAILING;
 	piece = tcp_piece_new(lane, &frame);
 	request = piece ? tcp_request_new(lane, &piece->frame.cookie) : NULL;
 	if (!request) {
@@ -127,6 +130,7 @@ static int tcp_lane_queue_request(struct tcp_lane *lane, struct pl_operation *op
 	}
 	request->operation = operation;
 	request->atomic = atomic;
+	request->trailing = !atomic && segment->remote->trailing;
 	request->destination = destination;
 	request->memory = atomic ? NULL : &segment->region->memory;
 	request->length = atomic ? 0 : length;
@@ -179,7 +183,7 @@ static void tcp_take_chunk(struct tcp_endpoint *endpoint, struct pl_operation *o
 		atomic_fetch_add(&operation->pending, 1); /* while the chunk is being queued */
 	if (pl_list_empty(&endpoint->work))
 		endpoint->waiting = 0;
-	else
+	else if (!work->small)
 		endpoint->waiting -= PL_MIN(chunk->length, endpoint->waiting);
 }
 
@@ -334,9 +338,10 @@ static void tcp_open_lanes(struct tcp_endpoint *endpoint)
 	message.lanes = atomic_load(&endpoint->lanes_wanted);
 	if (peer->initiator) {
 		tcp_widen(&endpoint->base, message.lanes);
-	} else if (endpoint->lanes_requested < tcp_sockets_at_most(endpoint)) {
+	} else if (endpoint->lanes_requested < tcp_sockets_at_most(endpoint) &&
+		   !pl_channel_left_out(pl_channel_send(&peer->channel, &message))) {
+		/* Otherwise the next large operation asks. */
 		endpoint->lanes_requested = tcp_sockets_at_most(endpoint);
-		pl_channel_send(&peer->channel, &message);
 	}
 }
 
@@ -429,7 +434,7 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 		tcp_post_small_write(lane, operation);
 		return;
 	}
-	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation) };
+	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation), .small = small };
 	work->lane_share_max = tcp_lane_share_max(endpoint, operation->total, work->chunk);
 	/* Data of one chunk has one lane. It may wait long, and the rest of the window is for messages. */
 	if (operation->segment_count == 1 && operation->total <= work->chunk && pl_message_has_room(base->peer) &&

@@ -37,8 +37,7 @@ static int request_value_arrived(struct tcp_lane *lane, const struct pl_frame *f
 
 	if (!request || request->received != request->length)
 		return -EPROTO;
-	if (request->atomic && request->operation)
-		request->operation->completion.value = frame->offset;
+	tcp_request_take_value(request, frame->offset);
 	lane->bulky &= !request->atomic;
 	tcp_request_complete(lane, request);
 	return 0;
@@ -140,7 +139,8 @@ static int data_frame_ends(struct tcp_lane *lane)
 	request->received += lane->current.length;
 	if (!(lane->current.flags & TCP_DATA_LAST))
 		return 0;
-	if (request->received != request->length)
+	/* The trailing word is in the VALUE that follows. */
+	if (request->received != request->length || request->trailing)
 		return -EPROTO;
 	tcp_request_complete(lane, request);
 	return 0;

@@ -36,6 +36,24 @@ struct tcp_request *tcp_request_find(struct tcp_lane *lane, uint32_t cookie)
 	return request->used && request->generation == cookie >> 16 ? request : NULL;
 }
 
+void tcp_request_take_value(const struct tcp_request *request, uint64_t value)
+{
+	uint64_t *kept, seen;
+
+	if (!request->operation)
+		return;
+	kept = &request->operation->completion.value;
+	if (request->atomic)
+		*kept = value;
+	if (!request->trailing)
+		return;
+	/* Chunks of an operation arrive over several lanes, whose engines run at the same time. */
+	seen = __atomic_load_n(kept, __ATOMIC_RELAXED);
+	while (seen < value &&
+	       !__atomic_compare_exchange_n(kept, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
 void tcp_request_complete(struct tcp_lane *lane, struct tcp_request *request)
 {
 	struct pl_operation *operation = request->operation;

@@ -109,6 +109,7 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 		return -ENOMEM;
 	}
 	piece->length = frame->length;
+	piece->trailing = frame->flags & PL_READ_TRAILING;
 	/*
 	 * Copies a short answer now. The kernel reads the memory of a longer answer while it sends. That may fail after
 	 * some bytes, so a frame with a status follows the bytes.
@@ -125,8 +126,12 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 			return tcp_lane_refuse_request(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_MEMORY);
 		}
 		piece->payload = piece->copy;
-		piece->frame.flags = TCP_DATA_LAST;
-		pl_key_release(serving_peer(lane), key);
+		if (piece->trailing) {
+			piece->key = key;
+		} else {
+			piece->frame.flags = TCP_DATA_LAST;
+			pl_key_release(serving_peer(lane), key);
+		}
 	} else {
 		piece->key = key;
 		piece->fragile = memory->fragile;
@@ -153,8 +158,27 @@ static void queue_trailer(struct tcp_lane *lane, struct tcp_piece *trailer)
 	lane->last_trailer = trailer;
 }
 
+/*
+ * Loads the trailing word of a piece whose bytes were all copied by this thread. The word of a revoked key may be gone: the answer
+ * fails then.
+ */
+static uint64_t load_trailing_word(struct tcp_piece *piece)
+{
+	const uint64_t *word = piece->key ? piece->key->trailing_word : NULL;
+
+	if (!piece->trailing || !word)
+		return 0;
+	if (atomic_load(&piece->key->revoked)) {
+		piece->data_status = PL_WIRE_UNKNOWN_KEY;
+		return 0;
+	}
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return le64toh(__atomic_load_n(word, __ATOMIC_ACQUIRE));
+}
+
 void tcp_serve_data_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 {
+	uint64_t word = load_trailing_word(piece);
 	uint32_t cookie = piece->frame.cookie;
 	enum pl_wire_status data_status = piece->data_status;
 	bool last = piece->frame.flags & TCP_DATA_LAST;
@@ -165,7 +189,7 @@ void tcp_serve_data_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 		lane->serving--;
 		return;
 	}
-	trailer = tcp_piece_new(lane, &(struct pl_frame){ .type = PL_FRAME_VALUE, .cookie = cookie });
+	trailer = tcp_piece_new(lane, &(struct pl_frame){ .type = PL_FRAME_VALUE, .cookie = cookie, .offset = word });
 	if (!trailer) {
 		tcp_lane_fail(lane, -ENOMEM);
 		return;

@@ -77,6 +77,7 @@ struct tcp_piece {
 	bool header_final;               /* the header is final: it may have been sent */
 	bool fragile;                    /* only the kernel may read the payload */
 	bool late;                       /* WRITE: counted in endpoint->late */
+	bool trailing;                   /* DATA: the trailing word of `key` follows */
 	enum pl_wire_status data_status; /* DATA: error that replaces the bytes */
 	struct pl_slot *slot;            /* slot of the payload; NULL: none to return */
 	bool ready;                      /* the payload is in the slot */
@@ -105,7 +106,7 @@ struct tcp_request {
 	uint32_t length;
 	uint32_t received;
 	uint16_t generation;
-	bool used, atomic;
+	bool used, atomic, trailing;
 	bool late; /* ATOMIC: counted in endpoint->late */
 };
 
@@ -235,6 +236,8 @@ struct tcp_endpoint {
 	int (*dial)(struct tcp_endpoint *endpoint); /* returns a connecting socket or a negative errno */
 	/* Handles a COPY or COPIED frame of lane 0; NULL: a protocol error. Returns 0 or a negative errno. Home. */
 	int (*copy_frame)(struct pl_peer *peer, const struct pl_frame *frame, const uint8_t *payload);
+	/* Posts operations that another fabric holds back while frames are late; NULL: none does. Home. */
+	void (*late_placed)(struct pl_peer *peer);
 	uint64_t peer_index;                        /* initiator: this end's index at the peer */
 	struct pl_task *ended;                      /* abandoned: task to post when all lanes have ended */
 	atomic_uint ending;                         /* lanes that have not ended, plus 1 while tcp_abandon() runs */
@@ -420,6 +423,8 @@ static inline void tcp_allowance_use(struct tcp_allowance *allowance, ssize_t by
 struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie);
 struct tcp_request *tcp_request_find(struct tcp_lane *lane, uint32_t cookie);
 /* Ends a request after its complete answer, or after its refusal. */
+/* Takes the value of VALUE: of an atomic, or the trailing word of a chunk, of which the operation keeps the greatest. */
+void tcp_request_take_value(const struct tcp_request *request, uint64_t value);
 void tcp_request_complete(struct tcp_lane *lane, struct tcp_request *request);
 void tcp_lane_sweep_requests(struct tcp_lane *lane, bool all);
 

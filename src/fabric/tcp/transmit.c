@@ -35,7 +35,7 @@ struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *fr
 	piece->payload = NULL;
 	piece->payload_copy = NULL;
 	piece->length = piece->sent = 0;
-	piece->header_final = piece->fragile = piece->late = false;
+	piece->header_final = piece->fragile = piece->late = piece->trailing = false;
 	piece->data_status = PL_WIRE_OK;
 	piece->frame = *frame;
 	return piece;

@@ -21,8 +21,12 @@ static void retry(struct pl_timer *timer)
 
 	switch (rail->link) {
 	case VERBS_DOWN:
-		if (!verbs_finished(rail->endpoint))
+		if (verbs_finished(rail->endpoint))
+			break;
+		if (rail->endpoint->base.peer->initiator)
 			verbs_dial(rail);
+		else
+			verbs_tell_down_later(rail);
 		break;
 	case VERBS_ASKING:
 	case VERBS_READYING:

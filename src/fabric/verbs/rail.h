@@ -94,6 +94,7 @@ struct verbs_rail {
 	const struct verbs_remote_key
 		*denied;          /* the queue pair failed because the peer's device refused access to it */
 	bool was_up;              /* was up at least once */
+	bool untold; /* acceptor: the other end does not know of the end of `generation`, as the port was down */
 	bool unreached;           /* initiator: the last attempt failed because no packet reached the other end */
 	bool cut;                 /* the peer asks when `generation` takes nothing any more */
 	uint16_t fail_generation; /* generation that fail_task fails */
@@ -165,6 +166,10 @@ void verbs_ready_ended(struct pl_task *task);
 void verbs_proof_done(struct verbs_rail *rail, const struct ibv_wc *completion);
 /* Tells the other end that this one does not use the connection, unless the network is down here. */
 void verbs_tell_down(struct verbs_rail *rail);
+/* Pause between two checks of a port that is down. */
+#define VERBS_PORT_PAUSE (50 * PL_NS_PER_MS)
+/* Acceptor: tells what verbs_tell_down() did not, once the port is up again. */
+void verbs_tell_down_later(struct verbs_rail *rail);
 
 /* rail_link.c: a rail between two connections */
 /* Both ends can use the connection. */

@@ -89,6 +89,8 @@ int cuda_pointer_inspect(const struct cuda_driver *driver, const void *address, 
 			 struct cuda_pointer *pointer, struct pl_error *error);
 /* Returns the allocation's number, which no other allocation of the process ever has; 0 if it no longer exists. */
 uint64_t cuda_buffer_id(const struct cuda_driver *driver, const void *address);
+/* True if the driver knows the address as locked host memory. */
+bool cuda_pointer_is_locked(const struct cuda_driver *driver, const void *address);
 
 struct cuda_opening;
 

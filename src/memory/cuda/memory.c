@@ -219,6 +219,12 @@ static int cuda_number(const struct pl_memory *memory)
 	return cuda_memory_of(memory)->gpu->ordinal;
 }
 
+static bool cuda_host_is_locked(const struct pl_memory *memory, const void *address, size_t length)
+{
+	return cuda_pointer_is_locked(cuda_memory_of(memory)->gpu->driver, address) &&
+	       cuda_pointer_is_locked(cuda_memory_of(memory)->gpu->driver, (const uint8_t *)address + length - 1);
+}
+
 static uint64_t cuda_identity(const struct pl_memory *memory)
 {
 	return cuda_buffer_id(cuda_memory_of(memory)->gpu->driver, memory->address);
@@ -253,6 +259,7 @@ const struct pl_memory_ops pl_cuda_memory = {
 	.atomic = cuda_atomic,
 	.pin = cuda_pin,
 	.unpin = cuda_unpin,
+	.host_is_locked = cuda_host_is_locked,
 	.number = cuda_number,
 	.identity = cuda_identity,
 	.export_dmabuf = cuda_export_dmabuf,

@@ -114,3 +114,10 @@ uint64_t cuda_buffer_id(const struct cuda_driver *driver, const void *address)
 		return 0;
 	return id;
 }
+
+bool cuda_pointer_is_locked(const struct cuda_driver *driver, const void *address)
+{
+	struct answer answer;
+
+	return ask_pointer(driver, (uintptr_t)address, &answer) && answer.type == CU_MEMORYTYPE_HOST && !answer.managed;
+}

@@ -26,26 +26,34 @@ uint16_t verbs_port_numbers(const struct verbs_endpoint *endpoint, unsigned plac
 	return mask;
 }
 
-/* Makes a choice: by the initiator at once, by the acceptor with a question. */
+/*
+ * Makes a choice: by the initiator at once, by the acceptor with a question. Without room for the question the transfer uses the
+ * choice of all rails, and a later one asks.
+ */
 static uint8_t add_choice(struct verbs_endpoint *endpoint, unsigned near, uint16_t far)
 {
 	uint8_t number = (uint8_t)endpoint->choice_count;
 	struct verbs_choice *choice = &endpoint->choices[number];
 	struct pl_control control = { .type = PL_CONTROL_RAILS };
+	int rc;
 
 	if (number == VERBS_CHOICES)
 		return 0;
 	*choice = (struct verbs_choice){ .near = near, .far = far };
-	endpoint->choice_count++;
 	if (endpoint->base.peer->initiator) {
+		endpoint->choice_count++;
 		choice->known = true;
 		choice->rails = verbs_rails_between(endpoint, verbs_port_numbers(endpoint, near), far);
 		return number;
 	}
 	control.rails.acceptor = verbs_port_numbers(endpoint, near);
 	control.rails.initiator = far;
+	rc = pl_channel_send(&endpoint->base.peer->channel, &control);
+	if (pl_channel_left_out(rc))
+		return 0;
+	endpoint->choice_count++;
 	/* The peer is lost otherwise. */
-	choice->known = pl_channel_send(&endpoint->base.peer->channel, &control) < 0;
+	choice->known = rc < 0;
 	return number;
 }
 
@@ -161,7 +169,8 @@ static int asked(struct verbs_endpoint *endpoint, const struct pl_rails_message 
 	if (message->rails || message->acceptor >> endpoint->far_port_count || message->initiator >> endpoint->port_count)
 		return -EPROTO;
 	control.rails.rails = verbs_rails_between(endpoint, message->initiator, message->acceptor);
-	pl_channel_send(&endpoint->base.peer->channel, &control);
+	/* Transfers of the other end wait for the answer. */
+	pl_channel_send_awaited(&endpoint->base.peer->channel, &control);
 	return 0;
 }
 

@@ -37,14 +37,34 @@ static int send_message(struct verbs_rail *rail, struct pl_rail_message *message
 	return pl_channel_send(&peer_of(rail)->channel, &control);
 }
 
-/* A message that the control connection's own link cannot carry would only delay later ones. */
+/*
+ * A message that the control connection's own link cannot carry would only delay later ones. An acceptor sends it when its port is up
+ * again: the other end's device may have lost its requests, and give them up after many seconds. An initiator connects again.
+ */
 void verbs_tell_down(struct verbs_rail *rail)
 {
 	struct pl_rail_message message = { .step = PL_RAIL_DOWN };
 
 	/* The other end's next request replaces this connection, or the end of the control channel does. */
-	if (rail->joined.step || verbs_finished(rail->endpoint) || rail->broke.here || verbs_port_is_down(rail))
+	if (rail->joined.step || verbs_finished(rail->endpoint))
 		return;
+	if (rail->broke.here || verbs_port_is_down(rail))
+		rail->untold = !peer_of(rail)->initiator;
+	else
+		send_message(rail, &message);
+}
+
+void verbs_tell_down_later(struct verbs_rail *rail)
+{
+	struct pl_rail_message message = { .step = PL_RAIL_DOWN };
+
+	if (!rail->untold)
+		return;
+	if (verbs_port_is_down(rail)) {
+		pl_timer_set(peer_of(rail)->home, &rail->retry, pl_now() + VERBS_PORT_PAUSE);
+		return;
+	}
+	rail->untold = false;
 	send_message(rail, &message);
 }
 
@@ -258,6 +278,8 @@ void verbs_accept_joined(struct verbs_rail *rail)
 	int rc;
 
 	rail->joined.step = 0;
+	rail->untold = false;
+	pl_timer_clear(peer_of(rail)->home, &rail->retry);
 	if (verbs_finished(rail->endpoint))
 		return;
 	rail->generation = message.generation;
@@ -329,6 +351,8 @@ static int ended(struct verbs_rail *rail, const struct pl_rail_message *message)
 {
 	if (rail->joined.step && message->generation == rail->joined.generation)
 		rail->joined.step = 0;
+	if (message->generation == rail->generation)
+		rail->untold = false;
 	if (message->generation != rail->generation || rail->link == VERBS_DOWN)
 		return 0;
 	if (rail->link == VERBS_UP)

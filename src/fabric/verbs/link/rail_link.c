@@ -26,8 +26,6 @@
 #define PAUSE_SPARE (5 * PL_NS_PER_S)
 /* Work that has the rail's card near waits so long for its next connection. */
 #define PATIENCE (100 * PL_NS_PER_MS)
-/* Pause between two checks of a port that is down. */
-#define PORT_PAUSE (50 * PL_NS_PER_MS)
 
 static struct pl_engine *home_of(const struct verbs_rail *rail)
 {
@@ -62,15 +60,20 @@ static uint64_t count_attempt(struct verbs_rail *rail, bool port_down)
 	uint64_t most = verbs_rails_up(rail->endpoint) ? PAUSE_SPARE : PAUSE_MAX;
 
 	if (port_down && rail->endpoint->opened)
-		return PORT_PAUSE;
+		return VERBS_PORT_PAUSE;
 	rail->attempts++;
 	return PL_MIN(pause, most);
 }
 
+/* The initiator connects again after the pause. The acceptor tells later that the connection ended, if it could not yet. */
 static void dial_later(struct verbs_rail *rail, uint64_t pause)
 {
-	if (!verbs_finished(rail->endpoint) && rail->endpoint->base.peer->initiator)
+	if (verbs_finished(rail->endpoint))
+		return;
+	if (rail->endpoint->base.peer->initiator)
 		pl_timer_set(home_of(rail), &rail->retry, pl_now() + pause);
+	else if (rail->untold)
+		pl_timer_set(home_of(rail), &rail->retry, pl_now() + VERBS_PORT_PAUSE);
 }
 
 /* Loses the peer, which no rail can reach. */

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Copies between GPU memory and host memory that is not locked, over the local fabric. The driver makes them while the engine waits, so
+ * a round of the engine copies few of their bytes. Both ends have manual progress: the test counts the bytes of each round.
+ */
+#include "staging/staging.h"
+#include "support/cases.h"
+#include "support/environment.h"
+#include "support/gpu.h"
+#include "support/gpu_session.h"
+
+#define LENGTH ((size_t)16 << 20)
+#define OPERATIONS 3
+
+static const struct setting manual = {
+	.name = "manual", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+};
+
+struct rig {
+	struct scenario_environment environment;
+	struct buffer host, gpu;
+	struct pl_remote *remote; /* the GPU's memory */
+	const char *kind;         /* of the GPU's memory */
+};
+
+static void rig_open(struct rig *rig)
+{
+	gpu_standin_find();
+	gpu_standin_need();
+	check(gpu_open("alloc"));
+	environment_open(&rig->environment, &manual);
+	buffer_open(&rig->gpu, rig->environment.far, LENGTH, PL_ACCESS_ALL);
+	/* The other buffer is host memory. */
+	rig->kind = gpu_kind;
+	gpu_kind = NULL;
+	buffer_open(&rig->host, rig->environment.near, LENGTH, PL_ACCESS_LOCAL);
+	rig->remote = share(&rig->environment, rig->gpu.region, rig->environment.near_peer, NULL);
+}
+
+static void rig_close(struct rig *rig)
+{
+	pl_remote_release(rig->remote);
+	buffer_close(&rig->host);
+	gpu_kind = rig->kind;
+	buffer_close(&rig->gpu);
+	environment_close(&rig->environment);
+}
+
+static struct pl_operation *start_copy(const struct rig *rig, bool write)
+{
+	const struct pl_transfer all = { rig->remote, 0, rig->host.region, 0, LENGTH };
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok((write ? pl_write : pl_read)(rig->environment.near_peer, &all, NULL, &operation, &error), &error);
+	return operation;
+}
+
+/* Returns the most bytes that a round, or a call that posts an operation, copied. */
+static size_t run_copies(const struct rig *rig, bool write)
+{
+	struct pl_operation *operations[OPERATIONS];
+	size_t most = 0, copied = gpu_standin.copied();
+	struct pl_completion receipt;
+	struct pl_error error;
+	unsigned done = 0;
+
+	for (unsigned i = 0; i < OPERATIONS; i++) {
+		operations[i] = start_copy(rig, write);
+		most = PL_MAX(most, gpu_standin.copied() - copied);
+		copied = gpu_standin.copied();
+	}
+	while (done < OPERATIONS) {
+		int rc = pl_test(operations[done], &receipt, &error);
+
+		most = PL_MAX(most, gpu_standin.copied() - copied);
+		copied = gpu_standin.copied();
+		if (rc == -EINPROGRESS)
+			continue;
+		check_ok(rc, &error);
+		check_number(receipt.route, PL_ROUTE_DIRECT);
+		done++;
+	}
+	return most;
+}
+
+static void copy_unlocked(void *write)
+{
+	struct rig rig;
+
+	rig_open(&rig);
+	pattern_fill(rig.host.bytes, LENGTH, 5, 0);
+	check(run_copies(&rig, write != NULL) <= PL_BLOCKING_MAX);
+	if (write)
+		pattern_check(rig.gpu.bytes, LENGTH, 5, 0);
+	rig_close(&rig);
+}
+
+/* Locked memory is copied in few large chunks, as the engine does not wait. */
+static void copy_locked(void *unused)
+{
+	struct rig rig;
+	unsigned before;
+
+	(void)unused;
+	rig_open(&rig);
+	gpu_pin(rig.host.bytes, LENGTH);
+	before = gpu_standin.copies();
+	run_copies(&rig, true);
+	check_number(gpu_standin.copies() - before, OPERATIONS * 4);
+	gpu_unpin(rig.host.bytes);
+	rig_close(&rig);
+}
+
+/* A cancelled copy that waits for its turn ends, and the others go on. */
+static void cancel_waiting(void *unused)
+{
+	struct pl_operation *first, *second;
+	struct pl_error error;
+	struct rig rig;
+
+	(void)unused;
+	rig_open(&rig);
+	first = start_copy(&rig, true);
+	second = start_copy(&rig, true);
+	pl_cancel(second);
+	check_status(pl_wait(second, AMPLE_TIME, NULL, &error), -ECANCELED, &error);
+	check_ok(pl_wait(first, AMPLE_TIME, NULL, &error), &error);
+	first = start_copy(&rig, true);
+	second = start_copy(&rig, true);
+	pl_peer_close(rig.environment.near_peer);
+	rig.environment.near_peer = NULL;
+	check(pl_wait(first, AMPLE_TIME, NULL, &error) < 0);
+	check(pl_wait(second, AMPLE_TIME, NULL, &error) < 0);
+	rig_close(&rig);
+}
+
+static void agent_allocates(int fd)
+{
+	(void)fd;
+	buffers_allocated = true;
+}
+
+/* The owner of GPU memory copies for a process without the driver. The first copies are of memory that is not locked. */
+static void owner_copies_unlocked(void *unused)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct gpu_session session;
+	struct pl_error error;
+	unsigned before;
+
+	(void)unused;
+	gpu_session_open(&session, agent_allocates, "alloc", LENGTH);
+	gpu_standin_need();
+	agent_fill(&session.agent, 7);
+	check_ok(pl_region_share(session.buffer.region, NULL, token, &length, &error), &error);
+	before = gpu_standin.copies();
+	agent_write(&session.agent, token, length, LENGTH);
+	check_number(agent_wait(&session.agent), 0);
+	check_number(gpu_standin.copies() - before, LENGTH / PL_BLOCKING_MAX);
+	pattern_check(session.buffer.bytes, LENGTH, 7, 0);
+	gpu_session_close(&session);
+}
+
+static const struct test_case cases[] = {
+	{ "write-unlocked", copy_unlocked, "write", 30 },
+	{ "read-unlocked", copy_unlocked, NULL, 30 },
+	{ "write-locked", copy_locked, NULL, 30 },
+	{ "cancel-waiting", cancel_waiting, NULL, 30 },
+	{ "owner-copies-unlocked", owner_copies_unlocked, NULL, 30 },
+};
+
+int main(void)
+{
+	return cases_run("gpu-turns", cases, PL_ARRAY_SIZE(cases));
+}
