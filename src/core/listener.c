@@ -360,7 +360,7 @@ static struct pl_listener *listener_after(struct pl_context *context, uint64_t n
 	return found;
 }
 
-static struct pl_operation *find_accept(struct pl_listener *listener, uint64_t user_data)
+static struct pl_operation *find_accept(struct pl_listener *listener, const uint64_t *user_data)
 {
 	struct pl_operation *found = NULL;
 
@@ -368,7 +368,7 @@ static struct pl_operation *find_accept(struct pl_listener *listener, uint64_t u
 	pl_list_for_each(at, &listener->accepts) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
 
-		if (!operation->has_handle && operation->attributes.user_data == user_data) {
+		if (!operation->has_handle && (!user_data || operation->attributes.user_data == *user_data)) {
 			found = operation;
 			break;
 		}
@@ -377,7 +377,7 @@ static struct pl_operation *find_accept(struct pl_listener *listener, uint64_t u
 	return found;
 }
 
-int pl_listeners_cancel(struct pl_context *context, uint64_t user_data)
+int pl_listeners_cancel(struct pl_context *context, const uint64_t *user_data)
 {
 	struct pl_listener *listener;
 	uint64_t last = 0;

@@ -277,11 +277,12 @@ static void reconnect_after_revocation(struct scenario_environment *environment)
 	pl_peer_close(acceptor.peer);
 }
 
-/* Checks that pl_cancel_posted() ends the operations of one user_data, and no others. */
+/* Checks that pl_cancel_posted() ends the operations of one user_data, and no others, and pl_cancel_all_posted() those of all. */
 static void cancel_posted(struct scenario_environment *environment)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_completion completions[3], spare;
+	struct pl_operation *handle;
 	struct pl_error error;
 	struct buffer buffer;
 
@@ -301,6 +302,28 @@ static void cancel_posted(struct scenario_environment *environment)
 		check_completion(environment->near, &completions[i], -ECANCELED);
 	}
 	check_number(pl_cancel_posted(environment->near, 7), 0);
+	check_ok(pl_receive(environment->near_peer, 9, UINT64_MAX, &(struct pl_buffer){ buffer.region, 0, 64 }, NULL,
+			    &handle, &error),
+		 &error);
+	for (unsigned i = 0; i < 2; i++) {
+		attributes.user_data = 20 + i;
+		check_ok(pl_receive(environment->near_peer, 20 + i, UINT64_MAX,
+				    &(struct pl_buffer){ buffer.region, 0, 64 }, &attributes, NULL, &error),
+			 &error);
+	}
+	/* An operation with a handle goes on. */
+	check_number(pl_cancel_all_posted(environment->near), 3);
+	collect(environment, environment->near, completions, 3);
+	for (unsigned i = 0; i < 3; i++)
+		check_completion(environment->near, &completions[i], -ECANCELED);
+	check_number(pl_cancel_all_posted(environment->near), 0);
+	check_number(pl_test(handle, NULL, NULL), -EINPROGRESS);
+	pl_cancel(handle);
+	check_number(pl_wait(handle, UINT64_MAX, NULL, NULL), -ECANCELED);
+	attributes.user_data = 8;
+	check_ok(pl_receive(environment->near_peer, 3, UINT64_MAX, &(struct pl_buffer){ buffer.region, 0, 64 },
+			    &attributes, NULL, &error),
+		 &error);
 	check_ok(pl_send_copy(environment->far_peer, 3, "x", 1, NULL, NULL, &error), &error);
 	collect(environment, environment->near, completions, 1);
 	check_number(completions[0].user_data, 8);
