@@ -245,6 +245,7 @@ bool pl_listener_deliver(struct pl_listener *listener, struct pl_peer *peer)
 	if (!closed && !pl_list_empty(&listener->accepts)) {
 		operation = pl_list_first(&listener->accepts, struct pl_operation, queue_link);
 		pl_list_remove(&operation->queue_link);
+		atomic_fetch_add(&peer->pins, 1);
 	} else if (!closed) {
 		pl_list_append(&listener->backlog, &peer->backlog_link);
 	}
@@ -288,6 +289,7 @@ static void run_accept(struct pl_task *task)
 	if (!closed && !pl_list_empty(&listener->backlog)) {
 		peer = pl_list_first(&listener->backlog, struct pl_peer, backlog_link);
 		pl_list_remove(&peer->backlog_link);
+		atomic_fetch_add(&peer->pins, 1);
 	} else if (!closed) {
 		pl_list_append(&listener->accepts, &operation->queue_link);
 	}
@@ -301,14 +303,15 @@ static void run_accept(struct pl_task *task)
 	pl_operation_pending_done(operation);
 }
 
-/* Delivers an accept, then the events of its peer. The pin keeps the peer if the program closes it at once. */
+/*
+ * Delivers an accept, then the events of its peer. The peer was pinned when the accept got it: the peer's engine leaves the rest to
+ * this one, before which a close of the context may begin, and the program may close the peer at once.
+ */
 static void deliver_accept(struct pl_operation *operation)
 {
 	struct pl_peer *peer = operation->completion.peer;
 
 	pl_listener_put(operation->listener);
-	if (peer)
-		atomic_fetch_add(&peer->pins, 1);
 	pl_operation_deliver(operation);
 	if (!peer)
 		return;

@@ -172,8 +172,78 @@ static void use_listeners_in_threads(void *argument)
 	pl_close(rig.far);
 }
 
+/* -- an accept that its engine ends late ----------------------------------------------------------------------------- */
+
+static void *deliver_held(void *peer)
+{
+	struct pl_peer *delivered = peer;
+
+	pl_engine_lock(delivered->home);
+	check(pl_listener_deliver(delivered->listener, delivered));
+	pl_engine_unlock(delivered->home);
+	return NULL;
+}
+
+static void *close_peer(void *peer)
+{
+	pl_peer_close(peer);
+	return NULL;
+}
+
+static bool peer_is_listed(struct pl_context *context, const struct pl_peer *peer)
+{
+	bool listed = false;
+
+	pthread_mutex_lock(&context->lock);
+	pl_list_for_each(at, &context->peers)
+		listed |= pl_list_entry(at, struct pl_peer, link) == peer;
+	pthread_mutex_unlock(&context->lock);
+	return listed;
+}
+
+/* A peer that pl_close() destroys stays until the listener's engine has ended the accept that got the peer. */
+static void close_before_delivery(void *argument)
+{
+	struct pl_completion completion;
+	struct pl_engine *engine;
+	struct rig rig = { 0 };
+	struct pl_error error;
+	struct pl_peer *peer = NULL;
+	pthread_t thread;
+
+	(void)argument;
+	rig_open(&rig);
+	engine = rig.listener->engine;
+	for (unsigned i = 0; i < PEERS; i++) {
+		struct pl_peer *accepted;
+
+		check_ok(pl_accept(rig.listener, AMPLE_TIME, &accepted, &error), &error);
+		if (accepted->home != engine)
+			peer = accepted;
+	}
+	check(peer);
+	check_ok(pl_accept_start(rig.listener, 1, NULL, &error), &error);
+	pl_engine_lock(engine);
+	check_number(pthread_create(&thread, NULL, deliver_held, peer), 0);
+	check_number(pthread_join(thread, NULL), 0);
+	check_number(atomic_load(&peer->pins), 1);
+	check_number(pthread_create(&thread, NULL, close_peer, peer), 0);
+	while (peer_is_listed(rig.far, peer))
+		usleep(100);
+	pl_engine_unlock(engine);
+	check_number(pthread_join(thread, NULL), 0);
+	check_number(pl_poll(rig.far, &completion, 1), 1);
+	check_number(completion.kind, PL_KIND_ACCEPT);
+	check_number(completion.status, 0);
+	check(!completion.peer);
+	pl_listener_close(rig.listener);
+	pl_close(rig.near);
+	pl_close(rig.far);
+}
+
 static const struct test_case cases[] = {
 	{ "tcp", use_listeners_in_threads, NULL, 60 },
+	{ "close-before-delivery", close_before_delivery, NULL, 20 },
 };
 
 int main(void)
