@@ -204,12 +204,15 @@ static int cancel_of_peer(struct pl_peer *peer, const uint64_t *user_data)
 	}
 	pl_list_init(&all);
 	pl_list_splice(&all, &peer->operations);
+	/* One sweep ends all that run: each walks through the work of the peer. */
+	pl_peer_begin_stopping(peer);
 	while ((operation = pl_peer_operation_next(peer, &all))) {
 		if (!is_posted_with(operation, user_data))
 			continue;
 		pl_operation_stop(operation, -ECANCELED, NULL);
 		count++;
 	}
+	pl_peer_end_stopping(peer);
 	pl_engine_unlock(peer->home);
 	return count;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A thread cancels an operation while another one closes the peer, which waits for a chunk that an engine copies. The endpoint's
- * sockets are gone then: AddressSanitizer reports a use of them.
+ * sockets are gone then: AddressSanitizer reports a use of them. And one call that cancels many operations sweeps their peer once.
  */
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -83,8 +83,61 @@ static void cancel_while_closing(void *unused)
 	environment_close(&environment);
 }
 
+#define READS 100
+
+static const struct setting swept = {
+	.name = "cancel-sweep", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+};
+
+static unsigned sweeps;
+static void (*sweep)(struct pl_endpoint *endpoint);
+
+static void count_sweep(struct pl_endpoint *endpoint)
+{
+	sweeps++;
+	sweep(endpoint);
+}
+
+static void cancel_many(void *unused)
+{
+	struct pl_completion completions[READS];
+	struct scenario_environment environment;
+	const struct pl_fabric_ops *before;
+	struct pl_fabric_ops ops;
+	struct pl_remote *remote;
+	struct buffer near, far;
+	struct pl_error error;
+
+	(void)unused;
+	environment_open(&environment, &swept);
+	buffer_open(&near, environment.near, 8, PL_ACCESS_ALL);
+	buffer_open(&far, environment.far, 8, PL_ACCESS_ALL);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	before = environment.near_peer->ops;
+	ops = *before;
+	sweep = ops.sweep;
+	ops.sweep = count_sweep;
+	environment.near_peer->ops = &ops;
+	/* The far end, which nobody drives, does not answer. */
+	for (unsigned i = 0; i < READS; i++)
+		check_ok(pl_read(environment.near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 8 }, NULL,
+				 NULL, &error),
+			 &error);
+	check_number(pl_cancel_all_posted(environment.near), READS);
+	check_number(sweeps, 1);
+	environment.near_peer->ops = before;
+	collect(&environment, environment.near, completions, READS);
+	for (unsigned i = 0; i < READS; i++)
+		check_completion(environment.near, &completions[i], -ECANCELED);
+	pl_remote_release(remote);
+	buffer_close(&near);
+	buffer_close(&far);
+	environment_close(&environment);
+}
+
 static const struct test_case cases[] = {
 	{ "cancel-while-closing", cancel_while_closing, NULL, 30 },
+	{ "cancel-many", cancel_many, NULL, 30 },
 };
 
 int main(void)
