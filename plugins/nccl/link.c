@@ -123,23 +123,14 @@ void link_connected(struct plugin_link *link, const struct pl_completion *comple
 void link_accepted(struct plugin_device *device, const struct pl_completion *completion)
 {
 	struct plugin_link *link;
-	bool refused;
 
 	if (completion->status == -ECANCELED)
 		return;
-	if (completion->status == 0) {
-		refused = pl_peer_user_data(completion->peer);
-		link = link_new(device, LINK_UP);
-		if (link) {
-			link->incoming = true;
-			link_use_peer(link, completion->peer);
-			if (refused)
-				link_lost(link, "its first messages were dropped");
-			early_replay(link);
-		} else {
-			early_drop(completion->peer);
-			pl_peer_close(completion->peer);
-		}
+	/* Events of the peer come behind the accept, so they find the link. */
+	link = completion->status == 0 ? link_new(device, LINK_UP) : NULL;
+	if (link) {
+		link->incoming = true;
+		link_use_peer(link, completion->peer);
 	}
 	device_accept(device);
 }

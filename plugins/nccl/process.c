@@ -81,8 +81,7 @@ static bool process_open(void)
 	pl_list_init(&plugin.links);
 	pl_list_init(&plugin.listeners);
 	pl_list_init(&plugin.mailboxes);
-	pl_list_init(&plugin.early);
-	plugin.lost_links = plugin.early_count = plugin.gpu_copies = 0;
+	plugin.lost_links = plugin.gpu_copies = 0;
 	plugin.notifications = plugin.imports = 0;
 	plugin.bytes_sent = plugin.bytes_received = 0;
 	owner_init(&plugin.forever);
@@ -111,7 +110,6 @@ static void process_close(void)
 		plugin_progress();
 	} while (plugin.imports);
 	copy_threads_join(&plugin.copy_threads);
-	early_drop(NULL);
 	devices_close();
 	links_free();
 	free(plugin.comms);

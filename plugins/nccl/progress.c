@@ -8,59 +8,6 @@
 
 #define BATCH 64
 
-/* Notification of a peer whose accept has not completed: all accepts were taken by other peers. */
-struct early {
-	struct pl_list link;
-	struct pl_context *context;
-	struct pl_completion completion;
-};
-
-/* Most of them, of all peers. A peer sends one for each connection of NCCL. */
-#define EARLY_MAX 4096
-
-/* A greeting may be lost, and its sender would wait for an answer: the connection ends once it is accepted. */
-static void early_refuse(struct pl_peer *peer, const char *reason)
-{
-	plugin_warn("a connection is closed, because its messages came before it was accepted, and %s", reason);
-	pl_peer_set_user_data(peer, user_data(NULL, USER_REFUSED));
-	early_drop(peer);
-}
-
-static void early_keep(struct pl_context *context, struct pl_completion *completion)
-{
-	bool refused = pl_peer_user_data(completion->peer), full = plugin.early_count == EARLY_MAX;
-	struct early *early = refused || full ? NULL : malloc(sizeof(*early));
-
-	if (!early) {
-		pl_notification_free(context, completion);
-		if (!refused)
-			early_refuse(completion->peer, full ? "too many others wait" : "there is no memory");
-		return;
-	}
-	early->context = context;
-	early->completion = *completion;
-	pl_list_append(&plugin.early, &early->link);
-	plugin.early_count++;
-}
-
-static void early_free(struct early *early)
-{
-	pl_notification_free(early->context, &early->completion);
-	pl_list_remove(&early->link);
-	plugin.early_count--;
-	free(early);
-}
-
-void early_drop(const struct pl_peer *peer)
-{
-	pl_list_for_each_safe(at, next, &plugin.early) {
-		struct early *early = pl_list_entry(at, struct early, link);
-
-		if (!peer || early->completion.peer == peer)
-			early_free(early);
-	}
-}
-
 static void take_notification(struct plugin_link *link, struct pl_completion *completion)
 {
 	struct message message;
@@ -74,18 +21,6 @@ static void take_notification(struct plugin_link *link, struct pl_completion *co
 			message_handle(link, &message);
 	}
 	pl_notification_free(link->device->context, completion);
-}
-
-void early_replay(struct plugin_link *link)
-{
-	pl_list_for_each_safe(at, next, &plugin.early) {
-		struct early *early = pl_list_entry(at, struct early, link);
-
-		if (early->completion.peer != link->peer)
-			continue;
-		take_notification(link, &early->completion);
-		early_free(early);
-	}
 }
 
 /* The peer of a lost connection may have been closed, and its link freed, since the event. */
@@ -116,14 +51,11 @@ static void take_completion(struct pl_context *context, struct pl_completion *co
 
 		if (link)
 			take_notification(link, completion);
-		else if (completion->peer)
-			early_keep(context, completion);
 		else
 			pl_notification_free(context, completion);
 		return;
 	}
 	if (completion->kind == PL_KIND_LOST) {
-		early_drop(completion->peer);
 		take_loss(completion);
 		return;
 	}
@@ -149,6 +81,15 @@ static void take_completion(struct pl_context *context, struct pl_completion *co
 	}
 }
 
+/* Closes peers that got no link, for lack of memory. */
+static void close_unlinked(const struct pl_completion *completions, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (completions[i].kind == PL_KIND_ACCEPT && completions[i].peer &&
+		    !pl_peer_user_data(completions[i].peer))
+			pl_peer_close(completions[i].peer);
+}
+
 static void progress_context(struct pl_context *context)
 {
 	struct pl_completion completions[BATCH];
@@ -165,6 +106,7 @@ static void progress_context(struct pl_context *context)
 		while ((job = copy_threads_take_finished(&plugin.copy_threads)))
 			request_finish(pl_container_of(job, struct plugin_request, job));
 		/* Peers of this batch are named in it, so they are closed at its end. */
+		close_unlinked(completions, count);
 		links_reap();
 	} while (count == BATCH);
 }

@@ -182,9 +182,7 @@ struct plugin {
 	struct plugin_comm **comms;  /* by identifier */
 	uint32_t next_comm, next_listener;
 	unsigned lost_links;
-	unsigned gpu_copies;  /* running requests whose bytes a GPU copies */
-	struct pl_list early; /* notifications of peers that were not accepted yet */
-	unsigned early_count;
+	unsigned gpu_copies;             /* running requests whose bytes a GPU copies */
 	uint64_t notifications, imports; /* that were begun and did not complete */
 	uint64_t bytes_sent, bytes_received;
 };
@@ -266,10 +264,6 @@ void link_send(struct plugin_link *link, const struct message *message);
 /* progress.c: takes completions and finished copies, for all comms. */
 void plugin_progress(void);
 void plugin_drain_notifications(uint64_t deadline);
-/* Handles notifications that came before their peer. */
-void early_replay(struct plugin_link *link);
-/* Drops those of a peer, or of all (NULL). */
-void early_drop(const struct pl_peer *peer);
 
 /* dispatch.c: handles a message of the other end. */
 void message_handle(struct plugin_link *link, const struct message *message);
@@ -316,7 +310,6 @@ enum user_kind {
 	USER_DEVICE,
 	USER_REMOTE,
 	USER_MAILBOX,
-	USER_REFUSED, /* peer without a link, whose notifications were dropped; no object */
 };
 #define USER_KIND_MASK 7u
 
