@@ -183,6 +183,10 @@ _peerlane() {
 	if [[ $command == @(bench|fleet) && " $(_peerlane_subcommands "$program" "$command") " == *" ${COMP_WORDS[2]-} "* ]]; then
 		((COMP_CWORD > 2)) && words+=("${COMP_WORDS[2]}")
 	fi
+	# `peerlane bench --matrix` has options of its own.
+	if ((${#words[@]} == 1)) && [[ $command == bench && " ${COMP_WORDS[*]} " =~ [[:space:]](--matrix|--mpi)[[:space:]] ]]; then
+		words+=("${BASH_REMATCH[1]}")
+	fi
 	if [[ $current == -* ]]; then
 		COMPREPLY=($(compgen -W "$(_peerlane_options "$program" "${words[@]}")" -- "$current"))
 		[[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace 2>/dev/null
@@ -197,6 +201,14 @@ _peerlane() {
 			IFS=' '
 			COMPREPLY=($(compgen -W "$(_peerlane_subcommands "$program" "$command")" -- "$current"))
 		elif ((${#words[@]} > 1)) && [[ $command == bench || ${words[1]} == @(show|compare) ]]; then
+			compopt -o filenames 2>/dev/null
+			COMPREPLY=($(compgen -f -- "$current"))
+		fi
+		;;
+	key)
+		if ((COMP_CWORD == 2)); then
+			COMPREPLY=($(compgen -W $'generate\nshow\ngroup' -- "$current"))
+		else
 			compopt -o filenames 2>/dev/null
 			COMPREPLY=($(compgen -f -- "$current"))
 		fi

@@ -100,10 +100,9 @@ def metadata(number, tag, versions):
     """Return the name of the folder of metadata, and its files."""
     tag = f'{tag}-linux_{platform.machine()}'
     folder = f'peerlane-{number}.dist-info'
+    text = (ROOT / 'bindings/python/METADATA.in').read_text().replace('@VERSION@', number).replace('@PYTHON@', versions)
     return tag, folder, {
-        f'{folder}/METADATA': f'Metadata-Version: 2.1\nName: peerlane\nVersion: {number}\n'
-                              'Summary: Moves data straight between memory and a remote host\n'
-                              f'License: BSD-2-Clause\nRequires-Python: {versions}\n'.encode(),
+        f'{folder}/METADATA': text.encode(),
         f'{folder}/WHEEL': f'Wheel-Version: 1.0\nGenerator: peerlane\nRoot-Is-Purelib: false\nTag: {tag}\n'.encode(),
         f'{folder}/LICENSE': (ROOT / 'LICENSE').read_bytes(),
     }

@@ -104,7 +104,8 @@ struct pl_options {
 	enum pl_choice insecure;              /**< allows addresses other than loopback without a key; default off */
 	uint64_t operation_timeout;           /**< of operations without a timeout of their own; default 30 s */
 	uint64_t connect_timeout;             /**< of connection attempts; default 10 s */
-	uint64_t keepalive;                   /**< a silent host is declared lost after this time; default 15 s */
+	uint64_t
+		keepalive; /**< a silent host, or one that takes no sent bytes, is declared lost after this time; default 15 s */
 	const struct pl_allocator *allocator; /**< copied; default malloc(3) */
 	unsigned rails;       /**< verbs: queue pairs for each peer, 1 to 8; default: one or two for each pair of cards */
 	const char *devices;  /**< verbs: devices to use, such as "mlx5_0,mlx5_1:1"; NULL: all that fit */
@@ -1046,6 +1047,14 @@ void pl_cancel(struct pl_operation *operation);
 int pl_cancel_posted(struct pl_context *context, uint64_t user_data);
 
 /**
+ * Cancels all operations of the context that were posted without a handle, as pl_cancel_posted() does, in one pass. One call of
+ * pl_cancel_posted() takes time in proportion to all running operations.
+ *
+ * @return the number of operations that were running
+ */
+int pl_cancel_all_posted(struct pl_context *context);
+
+/**
  * Fills `error` with the detail of a completion that pl_poll() delivered with a negative status.  The context keeps
  * the last 128 different errors; of an older one, `error` has the status and its general text only.
  *
@@ -1066,6 +1075,13 @@ void pl_notification_free(struct pl_context *context, struct pl_completion *comp
  * @return the number filled, 0 to n
  */
 int pl_poll(struct pl_context *context, struct pl_completion *completions, int n);
+
+/**
+ * Keeps notifications in the library, or lets pl_poll() deliver them again, in their order. A peer whose 1024 messages and
+ * notifications were not collected sends no more, so a program bounds its memory and still collects completions. PL_KIND_LOST
+ * of a peer may then come before its notifications.  Thread-safe.
+ */
+void pl_notifications_hold(struct pl_context *context, bool hold);
 
 /**
  * Returns a file descriptor that polls readable when pl_poll() has work or completions. It belongs to the context: add

@@ -83,6 +83,7 @@ void comm_free(struct plugin_comm *comm)
 		pl_list_entry(at, struct plugin_remote, link)->comm = NULL;
 		pl_list_remove(at);
 	}
+	link_log_events(comm->at);
 	plugin.comms[comm->id] = NULL;
 	pl_list_remove(&comm->link);
 	pl_list_remove(&comm->owned);

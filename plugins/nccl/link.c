@@ -88,13 +88,17 @@ static void link_use_peer(struct plugin_link *link, struct pl_peer *peer)
 		link_lost(link, "the connection ended at once");
 }
 
-void link_log_path(struct plugin_link *link)
+void link_log_events(struct plugin_link *link)
 {
 	struct pl_event_query query = PL_EVENT_QUERY_INIT;
 	struct pl_event_record record;
 
+	if (!link->peer)
+		return;
 	query.after = link->events;
 	while (pl_peer_events(link->peer, &query, &record, 1) == 1) {
+		if (record.event == PL_EVENT_LIMIT_REACHED)
+			plugin_warn("%s: %s", link->address, record.text);
 		if (record.event != PL_EVENT_PATH_CHOSEN || !strcmp(record.text, link->path))
 			continue;
 		memcpy(link->path, record.text, sizeof(link->path));
@@ -155,6 +159,7 @@ void link_lost(struct plugin_link *link, const char *reason)
 		return;
 	link->state = LINK_LOST;
 	plugin.lost_links++;
+	link_log_events(link);
 	if (link_is_needed(link))
 		plugin_warn("lost %s: %s", link->address, reason);
 	else
@@ -195,21 +200,21 @@ void links_reap(void)
 /* A write of a few bytes to mapped memory is done at once; the time is for an end that must not wait for ever. */
 #define WRITE_TIME PL_NS_PER_S
 
-bool link_write_now(struct plugin_link *link, const struct pl_transfer *transfer)
+int link_write_now(struct plugin_link *link, const struct pl_transfer *transfer)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;
 	int rc;
 
 	attributes.timeout = WRITE_TIME;
-	if (pl_write(link->peer, transfer, &attributes, &operation, NULL) < 0)
-		return false;
+	rc = pl_write(link->peer, transfer, &attributes, &operation, NULL);
+	if (rc < 0)
+		return rc;
 	rc = pl_test(operation, NULL, NULL);
 	if (rc != -EINPROGRESS)
-		return rc == 0;
+		return rc;
 	pl_cancel(operation);
-	pl_wait(operation, UINT64_MAX, NULL, NULL);
-	return false;
+	return pl_wait(operation, UINT64_MAX, NULL, NULL);
 }
 
 void links_free(void)
@@ -239,7 +244,7 @@ void link_send(struct plugin_link *link, const struct message *message)
 	} else {
 		length = message_encode(message, data, &value);
 	}
-	if (mailbox_send(link, value, data, length))
+	if (mailbox_send(link, value, data, length) || link->state != LINK_UP)
 		return;
 	attributes.timeout = UINT64_MAX;
 	attributes.user_data = user_data(NULL, USER_NOTIFICATION);

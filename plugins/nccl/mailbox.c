@@ -36,8 +36,8 @@ static struct slot *outbox_slot(struct mailbox *mailbox)
 	return pl_region_address(mailbox->outbox);
 }
 
-/* Writes from the outbox into the other end's inbox. Returns false if that was not done at once. */
-static bool mailbox_write(struct mailbox *mailbox, uint64_t to, uint64_t from, uint64_t length)
+/* Writes from the outbox into the other end's inbox. Returns 0 or a negative errno, as link_write_now() does. */
+static int mailbox_write(struct mailbox *mailbox, uint64_t to, uint64_t from, uint64_t length)
 {
 	return link_write_now(mailbox->owner, &(struct pl_transfer){ .remote = mailbox->remote,
 								     .remote_offset = to,
@@ -139,8 +139,8 @@ void mailbox_imported(struct mailbox *mailbox, const struct pl_completion *compl
 		return;
 	}
 	/* The counter is zero now, so that writing it changes nothing. */
-	if (mailbox->owner->state != LINK_UP || !mailbox->remote ||
-	    pl_remote_length(mailbox->remote) != MAILBOX_SIZE || !mailbox_write(mailbox, 0, 0, sizeof(uint64_t)))
+	if (mailbox->owner->state != LINK_UP || !mailbox->remote || pl_remote_length(mailbox->remote) != MAILBOX_SIZE ||
+	    mailbox_write(mailbox, 0, 0, sizeof(uint64_t)) < 0)
 		return;
 	mailbox->mapped = true;
 	link_send(mailbox->owner, &(struct message){ .type = MESSAGE_MAPPED });
@@ -172,19 +172,27 @@ static bool has_free_slot(const struct mailbox *mailbox)
 	return mailbox->sent - __atomic_load_n(taken, __ATOMIC_ACQUIRE) < MAILBOX_SLOTS;
 }
 
-static bool put_message(struct mailbox *mailbox, uint64_t value, const void *data, size_t length)
+/* Returns 0 or a negative errno: without the sequence number the other end does not take the message. */
+static int put_message(struct mailbox *mailbox, uint64_t value, const void *data, size_t length)
 {
 	uint64_t at = MAILBOX_HEADER + mailbox->sent % MAILBOX_SLOTS * MAILBOX_SLOT;
 	const uint64_t begin = offsetof(struct slot, value);
 	struct slot *slot = outbox_slot(mailbox);
+	int rc;
 
 	slot->sequence = mailbox->sent + 1;
 	slot->value = value;
 	slot->length = (uint32_t)length;
 	if (length)
 		memcpy(slot->data, data, length);
-	return mailbox_write(mailbox, at + begin, begin, offsetof(struct slot, data) - begin + length) &&
-	       mailbox_write(mailbox, at, 0, begin);
+	rc = mailbox_write(mailbox, at + begin, begin, offsetof(struct slot, data) - begin + length);
+	if (rc < 0)
+		return rc;
+	rc = mailbox_write(mailbox, at, 0, begin);
+	/* The other end may have the message: as a notification, too, it would come twice. */
+	if (rc == -ECANCELED || rc == -ETIMEDOUT)
+		link_lost(mailbox->owner, "a write to its memory did not end in time");
+	return rc;
 }
 
 bool mailbox_send(struct plugin_link *link, uint64_t value, const void *data, size_t length)
@@ -196,7 +204,7 @@ bool mailbox_send(struct plugin_link *link, uint64_t value, const void *data, si
 		return false;
 	put = mailbox->mapped && has_free_slot(mailbox);
 	/* The other end closes, or has revoked the inbox. */
-	if (put && !put_message(mailbox, value, data, length))
+	if (put && put_message(mailbox, value, data, length) < 0)
 		put = mailbox->mapped = false;
 	mailbox->sent++;
 	return put;

@@ -9,7 +9,8 @@
  * An end that can write says so (MESSAGE_MAPPED). Once both said so, an end says that its messages are numbered from now on
  * (MESSAGE_SWITCHED): message n, from 1 on, lies in slot (n - 1) % MAILBOX_SLOTS with the sequence n, which is written last. If no
  * slot is free, or the inbox cannot be written any more, message n is a notification. No message overtakes another one, because
- * the receiver takes message n + 1 after message n.
+ * the receiver takes message n + 1 after message n. If the write of a sequence does not end in time, message n may be in its slot, so
+ * the connection is lost.
  */
 #ifndef PLUGIN_MAILBOX_H
 #define PLUGIN_MAILBOX_H

@@ -130,6 +130,8 @@ enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, siz
 	struct plugin_memory *memory;
 
 	*result = NULL;
+	if (plugin_is_of_parent())
+		return NET_INVALID_USAGE;
 	if (!data || !size || !memory_is_reached(comm->at->device, type, dmabuf))
 		return NET_INVALID_ARGUMENT;
 	pthread_mutex_lock(&plugin.lock);
@@ -258,11 +260,9 @@ void remote_add(struct plugin_comm *comm, const struct message *message)
 
 void remote_imported(struct plugin_remote *remote, const struct pl_completion *completion)
 {
-	struct pl_error error;
-
 	plugin.imports--;
 	if (completion->status == 0 && remote->comm && remote->comm->at->peer)
-		link_log_path(remote->comm->at);
+		link_log_events(remote->comm->at);
 	if (completion->status == 0) {
 		remote->remote = completion->remote;
 		remote->length = pl_remote_length(remote->remote);
@@ -279,15 +279,14 @@ void remote_imported(struct plugin_remote *remote, const struct pl_completion *c
 		return;
 	}
 	/* The receiver may have deregistered the memory already, and its message about that comes later. */
-	remote->failure = completion->status;
-	pl_completion_error(remote->comm->at->device->context, completion, &error);
-	plugin_info("cannot import the receiver's memory: %s", error.message);
+	pl_completion_error(remote->comm->at->device->context, completion, &remote->failure);
+	plugin_info("cannot import the receiver's memory: %s", remote->failure.message);
 }
 
 void remote_drop(struct plugin_remote *remote)
 {
 	remote->dropped = true;
 	/* Imports and requests free it at their end. */
-	if (!remote->running && (remote->remote || remote->address || remote->failure))
+	if (!remote->running && (remote->remote || remote->address || remote->failure.code))
 		remote_free(remote);
 }

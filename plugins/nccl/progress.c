@@ -129,7 +129,7 @@ static void take_completion(struct pl_context *context, struct pl_completion *co
 	}
 	switch (completion->user_data & USER_KIND_MASK) {
 	case USER_REQUEST:
-		request_piece_done(object, completion->status);
+		request_piece_completed(object, completion);
 		break;
 	case USER_NOTIFICATION:
 		plugin.notifications--;

@@ -31,6 +31,8 @@ enum net_result plugin_receive(struct plugin_comm *comm, void *data, size_t size
 	enum net_result rc = NET_SUCCESS;
 
 	*result = NULL;
+	if (plugin_is_of_parent())
+		return NET_INVALID_USAGE;
 	pthread_mutex_lock(&plugin.lock);
 	plugin_progress();
 	request = &comm->requests[comm->next % SLOTS];
@@ -64,6 +66,8 @@ enum net_result plugin_test(struct plugin_request *request, int *done, int *size
 	enum net_result rc = NET_SUCCESS;
 
 	*done = 0;
+	if (plugin_is_of_parent())
+		return NET_INVALID_USAGE;
 	pthread_mutex_lock(&plugin.lock);
 	plugin_progress();
 	if (request->state == REQUEST_DONE) {

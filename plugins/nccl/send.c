@@ -3,6 +3,7 @@
  * Sends. The receiver posts a buffer first, and the sender writes to it: small messages within a notification, others
  * by the fabric, in pieces if this process's threads copy them.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -43,6 +44,33 @@ void request_piece_done(struct plugin_request *request, int status)
 	pieces_end(request, 1, status);
 }
 
+/* Logs the reason of the first failure, which makes the comm fail. */
+static void request_log_failure(struct plugin_comm *comm, const struct pl_completion *completion)
+{
+	char action[sizeof(comm->at->address) + 32];
+	struct pl_error error;
+
+	if (comm->state == COMM_FAILED || completion->status == -ECANCELED)
+		return;
+	pl_completion_error(comm->at->device->context, completion, &error);
+	snprintf(action, sizeof(action), "a write to %s failed", comm->at->address);
+	plugin_warn_error(action, &error);
+	comm_fail(comm, NET_REMOTE_ERROR);
+}
+
+void request_piece_completed(struct plugin_request *request, const struct pl_completion *completion)
+{
+	struct plugin_link *link = request->comm->at;
+
+	if (completion->status < 0)
+		request_log_failure(request->comm, completion);
+	if (completion->status == 0 && completion->route == PL_ROUTE_STAGED && plugin.cards && !link->staged) {
+		link->staged = true;
+		plugin_warn("messages to %s are copied first: %s", link->address, completion->reason);
+	}
+	request_piece_done(request, completion->status);
+}
+
 static uint64_t delivered_size(const struct plugin_request *request)
 {
 	return request->size == request->buffer_size ? MESSAGE_SIZE_FULL : request->size;
@@ -73,8 +101,8 @@ void request_write_piece(struct plugin_request *request, size_t piece)
 	attributes.flags = PL_NO_WAIT;
 	if (request->notifies) {
 		attributes.flags |= PL_NOTIFY;
-		/* A card that proved GPU memory must not stage it in silence. */
-		if (plugin.cards)
+		/* A card that proved GPU memory must not stage it: NCCL would choose another path. */
+		if (plugin.cards && request->memory->on_gpu)
 			attributes.flags |= PL_REQUIRE_DIRECT;
 		attributes.notify = message_delivery(request->comm->remote_id, request->slot, delivered_size(request));
 	}
@@ -216,8 +244,8 @@ static enum net_result send_posted(struct plugin_comm *comm, struct plugin_reque
 						   request->memory->length))
 			return NET_INVALID_USAGE;
 		remote = remote_find(comm, posted->memory);
-		if (remote && remote->failure) {
-			plugin_warn("cannot use the receiver's memory: %s", strerror(-remote->failure));
+		if (remote && remote->failure.code) {
+			plugin_warn_error("cannot use the receiver's memory", &remote->failure);
 			return NET_REMOTE_ERROR;
 		}
 		if (!remote || (!remote->remote && !remote->address))
@@ -244,6 +272,8 @@ enum net_result plugin_send(struct plugin_comm *comm, void *data, size_t size, s
 	enum net_result rc = NET_SUCCESS;
 
 	*result = NULL;
+	if (plugin_is_of_parent())
+		return NET_INVALID_USAGE;
 	if (size > MESSAGE_SIZE_MAX)
 		return NET_INVALID_ARGUMENT;
 	pthread_mutex_lock(&plugin.lock);

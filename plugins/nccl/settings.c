@@ -48,11 +48,23 @@ static bool read_number(const char *name, unsigned long least, unsigned long mos
 	return false;
 }
 
+/* True if only this user and root can read the key, as the command demands. Logs the reason otherwise. */
 static bool key_is_private(int fd, const char *path)
 {
 	struct stat status;
 
-	if (fstat(fd, &status) < 0 || (status.st_mode & (S_IROTH | S_IWOTH | S_IWGRP))) {
+	if (fstat(fd, &status) < 0) {
+		plugin_warn("PEERLANE_KEY_FILE: cannot stat %s: %s", path, strerror(errno));
+		return false;
+	}
+	if (status.st_uid != geteuid() && status.st_uid != 0) {
+		plugin_warn("PEERLANE_KEY_FILE: %s belongs to another user, %u: copy the key to a file of your own",
+			    path, (unsigned)status.st_uid);
+		return false;
+	}
+	/* A group may read a file of root: that is how services get their keys. */
+	if ((status.st_mode & (S_IROTH | S_IWOTH | S_IWGRP)) ||
+	    ((status.st_mode & S_IRGRP) && status.st_uid == geteuid() && geteuid())) {
 		plugin_warn("PEERLANE_KEY_FILE: other users can read or replace the key in %s: run chmod go= on it",
 			    path);
 		return false;
@@ -75,7 +87,11 @@ static bool read_key(struct plugin_settings *settings)
 		plugin_warn("PEERLANE_KEY_FILE: cannot open %s: %s", path, strerror(errno));
 		return false;
 	}
-	length = key_is_private(fd, path) ? read(fd, settings->key, sizeof(settings->key)) : -1;
+	if (!key_is_private(fd, path)) {
+		close(fd);
+		return false;
+	}
+	length = read(fd, settings->key, sizeof(settings->key));
 	close(fd);
 	/* The same bytes as for the command: without the newline at the end of a text. */
 	if (length > 0 && settings->key[length - 1] == '\n')

@@ -61,6 +61,7 @@ struct plugin_link {
 	unsigned running;     /* requests that may use the peer */
 	bool connecting;      /* a completion of pl_connect_start() will come */
 	bool gone;            /* the library has lost the peer, and ends its operations */
+	bool staged;          /* the log has the reason why bytes are staged */
 	uint64_t events;      /* number of the last event of the peer that was read */
 	char path[208];       /* to the other end's memory, as the library describes it; "": not known yet */
 };
@@ -107,7 +108,7 @@ struct plugin_remote {
 	bool on_gpu;              /* the other end's processor does not reach it */
 	uint8_t *address;         /* the other end is this process */
 	struct pl_remote *remote; /* else; NULL: the import runs, or failed */
-	int failure;              /* negative errno of the import */
+	struct pl_error failure;  /* of the import; code 0: none */
 	unsigned running;         /* requests that write to it */
 	bool dropped;             /* released after these */
 };
@@ -245,14 +246,20 @@ struct plugin_link *link_find_or_connect(struct plugin_device *device, const uin
 void link_connected(struct plugin_link *link, const struct pl_completion *completion);
 void link_accepted(struct plugin_device *device, const struct pl_completion *completion);
 void link_lost(struct plugin_link *link, const char *reason);
-/* Logs the path to memory of the other end that was imported, unless it is that of other memory. */
-void link_log_path(struct plugin_link *link);
+/*
+ * Logs what the library noted since the last call: the path to memory of the other end, unless it is that of other
+ * memory, and limits that were reached.
+ */
+void link_log_events(struct plugin_link *link);
 /* Closes lost connections that nothing uses. */
 void links_reap(void);
 /* Frees all of them; the context is closed afterwards. */
 void links_free(void);
-/* Writes by this thread. Returns false if that was not done at once: the write was cancelled, and has ended. */
-bool link_write_now(struct plugin_link *link, const struct pl_transfer *transfer);
+/*
+ * Writes by this thread. Returns 0 or a negative errno: -ECANCELED if the write was not done at once, and -ETIMEDOUT. Its
+ * bytes may be there then.
+ */
+int link_write_now(struct plugin_link *link, const struct pl_transfer *transfer);
 /* Sends a message, or handles it at once if both ends are this process. */
 void link_send(struct plugin_link *link, const struct message *message);
 
@@ -290,8 +297,10 @@ struct plugin_remote *remote_find(const struct plugin_comm *comm, uint32_t id);
 void remote_drop(struct plugin_remote *remote);
 
 /* send.c */
-/* A piece of a request ended. */
+/* A piece of a request ended, in a thread without the lock or with it. */
 void request_piece_done(struct plugin_request *request, int status);
+/* The same for a piece that the library moved, with the lock: logs its failure, or why its bytes were staged. */
+void request_piece_completed(struct plugin_request *request, const struct pl_completion *completion);
 /* All pieces ended. */
 void request_finish(struct plugin_request *request);
 /* Writes one piece, on any thread. */

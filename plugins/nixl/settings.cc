@@ -103,6 +103,23 @@ public:
 	}
 };
 
+/* True if only this user and root can read the key, as the command demands. Logs the reason otherwise. */
+bool key_is_private(const struct stat &status, const std::string &path)
+{
+	if (status.st_uid != geteuid() && status.st_uid != 0) {
+		warn("key_file: %s belongs to another user, %u: copy the key to a file of your own", path.c_str(),
+		     (unsigned)status.st_uid);
+		return false;
+	}
+	/* A group may read a file of root: that is how services get their keys. */
+	if ((status.st_mode & (S_IROTH | S_IWOTH | S_IWGRP)) ||
+	    ((status.st_mode & S_IRGRP) && status.st_uid == geteuid() && geteuid())) {
+		warn("key_file: other users can read or replace the key in %s: run chmod go= on it", path.c_str());
+		return false;
+	}
+	return true;
+}
+
 /* Reads a key as the command does: without the newline at the end of a text. */
 int read_key(const std::string &path, std::string &key)
 {
@@ -125,10 +142,8 @@ int read_key(const std::string &path, std::string &key)
 		length += got > 0 ? (size_t)got : 0;
 	}
 	close(fd);
-	if (status.st_mode & (S_IROTH | S_IWOTH | S_IWGRP)) {
-		warn("key_file: other users can read or replace the key in %s: run chmod go= on it", path.c_str());
+	if (!key_is_private(status, path))
 		return -EACCES;
-	}
 	key.resize(length);
 	if (!key.empty() && key.back() == '\n')
 		key.pop_back();

@@ -35,11 +35,7 @@ int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, bool se
 	ERR_clear_error();
 	stream->ssl = pl_tls_connection(tls, fd, server);
 	ERR_clear_error();
-	if (stream->ssl)
-		return 0;
-	close(fd);
-	stream->fd = -1;
-	return pl_fail_memory(error, "SSL_new");
+	return stream->ssl ? 0 : pl_fail_memory(error, "SSL_new");
 }
 
 /* -- handshake -------------------------------------------------------------------------------------------------- */

@@ -70,7 +70,10 @@ struct pl_stream {
 	bool fragile;
 };
 
-/* Takes over fd; closes it on failure. `tls` NULL: in the clear. */
+/*
+ * Takes over fd, also on failure: the caller stops watching it, then calls pl_stream_close(). Another socket may have the
+ * number of a closed descriptor at once. `tls` NULL: in the clear.
+ */
 int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, bool server, struct pl_error *error);
 
 /*

@@ -171,6 +171,8 @@ static bool configure(SSL_CTX *context)
 			      SSL_OP_ALLOW_NO_DHE_KEX | SSL_OP_ENABLE_MIDDLEBOX_COMPAT | SSL_OP_IGNORE_UNEXPECTED_EOF);
 	SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
 					  SSL_MODE_RELEASE_BUFFERS);
+	/* A read ends with each KeyUpdate: a flood of them must not keep an engine in one call. epoll(7) reports further bytes. */
+	SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
 	SSL_CTX_set_read_ahead(context, 0);
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_max_early_data(context, 0);

@@ -89,3 +89,9 @@ int pl_call_check_remote(const struct pl_peer *peer, const struct pl_remote *rem
 			       "the remote region does not allow this");
 	return 0;
 }
+
+int pl_call_fail_length(struct pl_error *error, const char *call)
+{
+	return pl_fail(error, -EINVAL, "TRANSFER-LENGTH", call, NULL, "post several operations",
+		       "the elements have 2^64 bytes or more together");
+}

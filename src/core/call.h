@@ -15,6 +15,8 @@ int pl_call_copy_attributes(struct pl_attributes *copy, const struct pl_attribut
 int pl_call_bad_attributes(struct pl_error *error, const char *call, const char *fact);
 int pl_call_check_notify_data(const struct pl_peer *peer, const void *data, size_t length, const char *call,
 			      struct pl_error *error);
+/* Reports elements of a vector whose lengths have a sum that does not fit 64 bits. */
+int pl_call_fail_length(struct pl_error *error, const char *call);
 /* Report the reason that the peer, region or remote region does not fit. */
 int pl_call_check_peer(const struct pl_peer *peer, const char *call, struct pl_error *error);
 int pl_call_check_local(const struct pl_context *context, const struct pl_region *region, uint64_t offset,

@@ -33,6 +33,7 @@ void pl_completion_init(struct pl_context *context)
 {
 	pl_lock_init(&context->queue_lock);
 	pl_list_init(&context->completed);
+	pl_list_init(&context->held_notifications);
 	context->event_fd = context->poll_fd = -1;
 	context->announcement.run = announce_batch;
 }
@@ -61,24 +62,67 @@ void pl_completion_push(struct pl_context *context, struct pl_operation *operati
 	pl_lock_release(&context->queue_lock);
 }
 
+/* Queues an event, unless the program holds notifications. The caller holds the queue's lock. */
+static void queue_event(struct pl_context *context, struct pl_operation *event)
+{
+	if (context->holds_notifications && event->completion.kind == PL_KIND_NOTIFIED)
+		pl_list_append(&context->held_notifications, &event->queue_link);
+	else
+		queue_completed(context, event);
+}
+
 void pl_completion_push_event(struct pl_peer *peer, struct pl_operation *event)
 {
 	pl_lock_take(&peer->context->queue_lock);
 	event->completion.user_data = atomic_load(&peer->user_data);
-	queue_completed(peer->context, event);
+	if (peer->unaccepted)
+		pl_list_append(&peer->held_events, &event->queue_link);
+	else
+		queue_event(peer->context, event);
 	pl_lock_release(&peer->context->queue_lock);
 }
 
-void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer)
+void pl_completion_release_events(struct pl_peer *peer)
 {
-	atomic_fetch_add(&context->closed_peers, 1);
-	pl_lock_take(&context->queue_lock);
-	pl_list_for_each(at, &context->completed) {
+	pl_lock_take(&peer->context->queue_lock);
+	peer->unaccepted = false;
+	while (!pl_list_empty(&peer->held_events)) {
+		struct pl_operation *event = pl_list_first(&peer->held_events, struct pl_operation, queue_link);
+
+		pl_list_remove(&event->queue_link);
+		queue_event(peer->context, event);
+	}
+	pl_lock_release(&peer->context->queue_lock);
+}
+
+/* Frees the events of a peer that no accept has delivered. Nothing reports events of the peer any more. */
+static void drop_held_events(struct pl_peer *peer)
+{
+	while (!pl_list_empty(&peer->held_events)) {
+		struct pl_operation *event = pl_list_first(&peer->held_events, struct pl_operation, queue_link);
+
+		pl_list_remove(&event->queue_link);
+		pl_operation_free(event);
+	}
+}
+
+static void forget_peer_of(struct pl_list *list, const struct pl_peer *peer)
+{
+	pl_list_for_each(at, list) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
 
 		if (operation->completion.peer == peer)
 			operation->completion.peer = operation->peer = NULL;
 	}
+}
+
+void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer)
+{
+	atomic_fetch_add(&context->closed_peers, 1);
+	drop_held_events(peer);
+	pl_lock_take(&context->queue_lock);
+	forget_peer_of(&context->completed, peer);
+	forget_peer_of(&context->held_notifications, peer);
 	pl_lock_release(&context->queue_lock);
 	pl_latch_take(&context->spare_operations.latch);
 	pl_list_for_each(at, &context->handles) {
@@ -94,6 +138,38 @@ void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer
 		operation->peer = NULL;
 	}
 	pl_latch_release(&context->spare_operations.latch);
+}
+
+/* Consumes the event of a queue that became empty. The caller holds the queue's lock. */
+static void end_announcement(struct pl_context *context)
+{
+	uint64_t value;
+
+	atomic_store_explicit(&context->any_completed, false, memory_order_release);
+	if (context->announced)
+		(void)!read(context->event_fd, &value, sizeof(value));
+	context->announced = false;
+}
+
+void pl_notifications_hold(struct pl_context *context, bool hold)
+{
+	pl_lock_take(&context->queue_lock);
+	context->holds_notifications = hold;
+	if (hold) {
+		pl_list_for_each_safe(at, next, &context->completed) {
+			if (pl_list_entry(at, struct pl_operation, queue_link)->completion.kind != PL_KIND_NOTIFIED)
+				continue;
+			pl_list_remove(at);
+			pl_list_append(&context->held_notifications, at);
+		}
+		if (pl_list_empty(&context->completed))
+			end_announcement(context);
+	} else if (!pl_list_empty(&context->held_notifications)) {
+		pl_list_splice(&context->completed, &context->held_notifications);
+		atomic_store_explicit(&context->any_completed, true, memory_order_release);
+		announce_completed(context);
+	}
+	pl_lock_release(&context->queue_lock);
 }
 
 /* Moves up to `n` finished operations to `taken`. Consumes the event when the queue is empty. */
@@ -116,14 +192,8 @@ static void take_completed(struct pl_context *context, struct pl_list *taken, in
 			operation->credit_due = true;
 		}
 	}
-	if (count && pl_list_empty(&context->completed)) {
-		uint64_t value;
-
-		atomic_store_explicit(&context->any_completed, false, memory_order_release);
-		if (context->announced)
-			(void)!read(context->event_fd, &value, sizeof(value));
-		context->announced = false;
-	}
+	if (count && pl_list_empty(&context->completed))
+		end_announcement(context);
 	pl_lock_release(&context->queue_lock);
 }
 

@@ -153,7 +153,6 @@ static void advance_opening(struct pl_peer *peer, uint32_t events)
 		remember_addresses(peer, peer->dialing.fd);
 		rc = pl_stream_open(&peer->incoming, peer->dialing.fd, peer->context->tls, false, &error);
 		if (rc < 0) {
-			peer->dialing.fd = -1;
 			pl_peer_open_failed(peer, &error);
 			return;
 		}

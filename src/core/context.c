@@ -403,6 +403,7 @@ static void free_operations(struct pl_context *context)
 	pl_thread_states_close(context);
 	while (!pl_list_empty(&context->handles))
 		pl_operation_free(pl_list_first(&context->handles, struct pl_operation, handle_link));
+	pl_list_splice(&context->completed, &context->held_notifications);
 	while (!pl_list_empty(&context->completed)) {
 		struct pl_operation *operation = pl_list_first(&context->completed, struct pl_operation, queue_link);
 

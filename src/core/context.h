@@ -76,6 +76,7 @@ struct pl_context {
 
 	pthread_mutex_t lock; /* the lists, and peer_table */
 	struct pl_list peers, listeners, regions, remotes, vectors, publishers, subscribers;
+	uint64_t listener_numbers;                 /* listeners opened so far */
 	struct pl_list home_peers[PL_ENGINES_MAX]; /* the peers again, by the index of their home */
 	atomic_uint accepted;             /* peers that connected to this context, until they are freed */
 	struct pl_index_table peer_table; /* struct pl_peer, for sockets that join a peer */
@@ -94,6 +95,8 @@ struct pl_context {
 	struct pl_lock queue_lock;  /* completions for pl_poll() */
 	struct pl_list completed;
 	atomic_bool any_completed; /* true if `completed` is not empty; read without the lock */
+	struct pl_list held_notifications; /* arrived while pl_poll() delivers none; queue_lock */
+	bool holds_notifications;          /* queue_lock */
 	/* pl_poll() call that takes completions; NULL: use the list. Manual contexts only; the engine's lock */
 	struct pl_sink *sink;
 	int event_fd; /* readable while `completed` is not empty, at the end of a batch at the latest; -1 until pl_fd() */

@@ -12,6 +12,8 @@
 #define TLS_HANDSHAKE_RECORD 0x16
 /* Time for the other end to read a refusal. */
 #define REFUSAL_TIME PL_NS_PER_S
+/* Reads of one visit to a refused connection: then other sockets get their turn. */
+#define DRAINS_A_VISIT 16
 
 void pl_greeting_refuse(struct greeting *greeting, enum pl_wire_status status)
 {
@@ -190,12 +192,11 @@ static int greeting_check_proof(struct greeting *greeting)
 static int greeting_drain(struct greeting *greeting)
 {
 	uint8_t buffer[4096];
-	ssize_t got;
+	ssize_t got = 1;
 
-	do {
+	for (unsigned i = 0; got > 0 && i < DRAINS_A_VISIT; i++)
 		got = recv(greeting->source.fd, buffer, sizeof(buffer), MSG_DONTWAIT);
-	} while (got > 0);
-	return got < 0 && errno == EAGAIN ? -EAGAIN : -EPIPE;
+	return got > 0 || (got < 0 && errno == EAGAIN) ? -EAGAIN : -EPIPE;
 }
 
 /* Takes the next step. Returns 1 if the connection is finished, -EAGAIN to wait, another negative errno to give up. */

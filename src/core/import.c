@@ -12,6 +12,9 @@
  * few enough for both ends to go on reading (UNSENT_ANSWERS_MAX, UNSENT_STOP).
  */
 #define IMPORTS_UNDER_WAY 512
+#define HINT_BUSY \
+	"if the peer's card must register the region, raise the peer's limit of locked memory (ulimit -l); or release " \
+	"remote regions that are no longer used"
 
 /* State of an import in operation->fabric. */
 struct import_state {
@@ -116,10 +119,16 @@ static void finish_import(struct pl_peer *peer, struct pl_operation *operation, 
 	pl_list_remove(&operation->queue_link);
 	if (answer->status != PL_WIRE_OK) {
 		pl_wire_fail(&error, (uint32_t)answer->status, "pl_remote_import", NULL);
+		if (answer->status == PL_WIRE_BUSY)
+			snprintf(error.hint, sizeof(error.hint), "%s", HINT_BUSY);
 		pl_operation_fail(operation, error.code, &error);
 	} else {
 		operation->completion.remote = remote_new(peer, answer);
-		if (operation->completion.remote) {
+		if (operation->completion.remote && atomic_load(&operation->status)) {
+			/* The fabric has lost the peer meanwhile, and so failed the import. */
+			pl_remote_release(operation->completion.remote);
+			operation->completion.remote = NULL;
+		} else if (operation->completion.remote) {
 			memcpy(operation->completion.remote->token, import_state_of(operation)->token, PL_TOKEN_SIZE);
 		} else {
 			release_imported_key(peer, answer->key, answer->key_length);

@@ -212,6 +212,7 @@ int pl_listener_open(struct pl_context *context, int fd, enum pl_listener_kind k
 		return pl_fail_errno(error, rc, "SYSTEM", "epoll_ctl", NULL);
 	}
 	pthread_mutex_lock(&context->lock);
+	listener->number = ++context->listener_numbers;
 	pl_list_append(&context->listeners, &listener->link);
 	pthread_mutex_unlock(&context->lock);
 	*result = listener;
@@ -300,9 +301,19 @@ static void run_accept(struct pl_task *task)
 	pl_operation_pending_done(operation);
 }
 
-static void accept_finished(struct pl_operation *operation)
+/* Delivers an accept, then the events of its peer. The pin keeps the peer if the program closes it at once. */
+static void deliver_accept(struct pl_operation *operation)
 {
+	struct pl_peer *peer = operation->completion.peer;
+
 	pl_listener_put(operation->listener);
+	if (peer)
+		atomic_fetch_add(&peer->pins, 1);
+	pl_operation_deliver(operation);
+	if (!peer)
+		return;
+	pl_completion_release_events(peer);
+	pl_peer_unpin(peer);
 }
 
 static int accept_post(struct pl_listener *listener, uint64_t timeout, uint64_t user_data, struct pl_operation **handle,
@@ -319,7 +330,7 @@ static int accept_post(struct pl_listener *listener, uint64_t timeout, uint64_t 
 	atomic_fetch_add(&listener->references, 1);
 	operation->listener = listener;
 	operation->home = listener->engine;
-	operation->before_delivery = accept_finished;
+	operation->deliver = deliver_accept;
 	pl_operation_submit(operation, run_accept, handle);
 	return 0;
 }
@@ -330,16 +341,18 @@ int pl_accept_start(struct pl_listener *listener, uint64_t user_data, struct pl_
 	return accept_post(listener, UINT64_MAX, user_data, handle, error);
 }
 
-/* Returns a listener of the context with a reference; NULL: there are no more. */
-static struct pl_listener *listener_at(struct pl_context *context, unsigned index)
+/* Returns the context's first listener after this number, with a reference; NULL: none. Others may close meanwhile. */
+static struct pl_listener *listener_after(struct pl_context *context, uint64_t number)
 {
 	struct pl_listener *found = NULL;
 
 	pthread_mutex_lock(&context->lock);
 	pl_list_for_each(at, &context->listeners) {
-		if (index--)
+		struct pl_listener *listener = pl_list_entry(at, struct pl_listener, link);
+
+		if (listener->number <= number)
 			continue;
-		found = pl_list_entry(at, struct pl_listener, link);
+		found = listener;
 		atomic_fetch_add(&found->references, 1);
 		break;
 	}
@@ -347,7 +360,7 @@ static struct pl_listener *listener_at(struct pl_context *context, unsigned inde
 	return found;
 }
 
-static struct pl_operation *find_accept(struct pl_listener *listener, uint64_t user_data)
+static struct pl_operation *find_accept(struct pl_listener *listener, const uint64_t *user_data)
 {
 	struct pl_operation *found = NULL;
 
@@ -355,7 +368,7 @@ static struct pl_operation *find_accept(struct pl_listener *listener, uint64_t u
 	pl_list_for_each(at, &listener->accepts) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
 
-		if (!operation->has_handle && operation->attributes.user_data == user_data) {
+		if (!operation->has_handle && (!user_data || operation->attributes.user_data == *user_data)) {
 			found = operation;
 			break;
 		}
@@ -364,13 +377,16 @@ static struct pl_operation *find_accept(struct pl_listener *listener, uint64_t u
 	return found;
 }
 
-int pl_listeners_cancel(struct pl_context *context, uint64_t user_data)
+int pl_listeners_cancel(struct pl_context *context, const uint64_t *user_data)
 {
 	struct pl_listener *listener;
+	uint64_t last = 0;
 	int count = 0;
 
-	for (unsigned i = 0; (listener = listener_at(context, i)); i++) {
+	while ((listener = listener_after(context, last))) {
 		struct pl_operation *operation;
+
+		last = listener->number;
 
 		/* Unlocking runs queued tasks, so accepts that were posted before are in the list afterwards. */
 		pl_engine_lock(listener->engine);

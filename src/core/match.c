@@ -277,8 +277,12 @@ PL_ALWAYS_INLINE int message_arrived(struct pl_peer *peer, const struct pl_frame
 
 static int notified(struct pl_peer *peer, const struct pl_frame *frame, const void *payload)
 {
-	struct pl_operation *operation = pl_operation_new(peer->context, peer, PL_KIND_NOTIFIED, NULL, NULL);
+	struct pl_operation *operation;
 
+	/* The program never gets a peer whose opening failed. A thread that found the peer may keep it alive for a while. */
+	if (peer->dead)
+		return 0;
+	operation = pl_operation_new(peer->context, peer, PL_KIND_NOTIFIED, NULL, NULL);
 	if (!operation)
 		return -ENOMEM;
 	if (frame->length) {

@@ -120,8 +120,10 @@ void pl_operation_discard(struct pl_operation *operation)
 int pl_operation_take_attributes(struct pl_operation *operation, const char *call, struct pl_error *error)
 {
 	struct pl_attributes *attributes = &operation->attributes;
+	bool notifies = operation->completion.kind == PL_KIND_NOTIFY || (attributes->flags & PL_NOTIFY);
 
-	if (attributes->notify_length) {
+	/* Usual attributes are not cleaned: without PL_NOTIFY their notification data is neither checked nor used. */
+	if (notifies && attributes->notify_length) {
 		operation->copy = pl_alloc(&operation->context->allocator, attributes->notify_length);
 		if (!operation->copy)
 			return pl_fail_memory(error, call);
@@ -490,7 +492,8 @@ void pl_operation_complete(struct pl_operation *operation)
 	if (operation->counted)
 		pl_fast_ended(peer, operation);
 	count_operation(operation);
-	if (operation->before_delivery)
-		operation->before_delivery(operation);
-	pl_operation_deliver(operation);
+	if (operation->deliver)
+		operation->deliver(operation);
+	else
+		pl_operation_deliver(operation);
 }

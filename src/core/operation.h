@@ -52,7 +52,7 @@ struct pl_operation {
 		*after;              /* PL_AFTER_STREAM: begins when the stream has reached it; NULL: it has, or none */
 	struct pl_operation *parent; /* internal: operation that this one serves */
 	struct pl_operation *child;  /* receive: the read that fetches a large message */
-	void (*before_delivery)(struct pl_operation *operation);
+	void (*deliver)(struct pl_operation *operation);
 	struct pl_error *error;   /* of the first failure; may be NULL */
 	const char *route_reason; /* reason of the route; NULL: that of the peer */
 	atomic_ullong staged;     /* bytes that went through staging memory, and the reason */
@@ -214,6 +214,8 @@ void pl_completion_init(struct pl_context *context);
 void pl_completion_push(struct pl_context *context, struct pl_operation *operation);
 /* Adds an event of the peer, with the peer's user data of this moment. */
 void pl_completion_push_event(struct pl_peer *peer, struct pl_operation *event);
+/* Queues the events of an accepted peer that came before its accept was delivered, and all later ones. */
+void pl_completion_release_events(struct pl_peer *peer);
 void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer);
 
 #endif

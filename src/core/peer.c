@@ -48,6 +48,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, 
 	peer->context = context;
 	pl_event_log_init(&peer->events, &context->allocator);
 	peer->initiator = initiator;
+	peer->unaccepted = !initiator;
 	peer->closed_before = atomic_load(&context->closed_peers);
 	peer->home = home;
 	/* Replaced when both ends agree on a fabric. */
@@ -55,6 +56,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, 
 	peer->reason = peer->ops->reason;
 	peer->dialing.fd = peer->incoming.fd = -1;
 	pl_list_init(&peer->backlog_link);
+	pl_list_init(&peer->held_events);
 	pl_list_init(&peer->turn_link);
 	pl_callback_wait_init(&peer->judging, NULL);
 	pl_list_init(&peer->remotes);

@@ -95,6 +95,8 @@ struct pl_peer {
 	bool opening_begun; /* its submission has run; before it, the connecting thread uses `opening`. Home */
 	struct pl_listener *listener; /* acceptor: listener that delivers it */
 	struct pl_list backlog_link;
+	bool unaccepted; /* acceptor: no accept has delivered the peer, which the program does not know; queue_lock */
+	struct pl_list held_events;       /* its events meanwhile; queue_lock */
 	struct pl_list turn_link;         /* initiator: of dial_turns, while it has a turn or waits for one; home */
 	struct pl_callback_wait judging;  /* for the turn of the callbacks; home */
 	uint64_t turn_end;                /* time at which its turn is over; 0: it has none */

@@ -102,7 +102,8 @@ void pl_peer_note_refusal(struct pl_peer *peer, uint64_t key, unsigned right, en
 
 	if (status == PL_WIRE_BUSY)
 		pl_peer_note_key(peer, PL_EVENT_LIMIT_REACHED, 0, -EBUSY,
-				 "import: no room for one more key of the other end (at most 65536), or no memory");
+				 "import: no room for one more key of the other end (at most 65536), no memory, or the "
+				 "card may lock no more (see ulimit -l)");
 	else if (status == PL_WIRE_IMPORTS)
 		pl_peer_note_key(peer, PL_EVENT_LIMIT_REACHED, 0, -EBUSY,
 				 "import: the other end holds as many imports as its rights allow");

@@ -26,11 +26,14 @@ struct unsent_answer {
 };
 
 /* Without an answer the peer would wait until its timeout. */
-static void lose_unanswered_peer(struct pl_peer *peer)
+static void lose_unanswered_peer(struct pl_peer *peer, int code)
 {
 	struct pl_error error;
 
-	pl_fail_memory(&error, "import");
+	if (code == -ENOMEM)
+		pl_fail_memory(&error, "import");
+	else
+		pl_fail_errno(&error, code, "PEER-LOST", "import", NULL);
 	pl_peer_lose(peer, &error);
 }
 
@@ -38,8 +41,10 @@ static void send_answer(struct pl_peer *peer, const struct pl_imported *imported
 {
 	const struct pl_control answer = { .type = PL_CONTROL_IMPORTED, .imported = *imported };
 
-	if (pl_channel_send(&peer->channel, &answer) < 0)
-		lose_unanswered_peer(peer);
+	int rc = pl_channel_send(&peer->channel, &answer);
+
+	if (rc < 0)
+		lose_unanswered_peer(peer, rc);
 }
 
 static void limit_unsent_answers(struct pl_peer *peer)
@@ -58,7 +63,7 @@ void pl_import_answer(struct pl_peer *peer, const struct pl_imported *imported)
 	}
 	answer = pl_alloc(&peer->context->allocator, sizeof(*answer));
 	if (!answer) {
-		lose_unanswered_peer(peer);
+		lose_unanswered_peer(peer, -ENOMEM);
 		return;
 	}
 	answer->imported = *imported;

@@ -19,7 +19,8 @@ static void set_traffic_class(int fd, int class)
 void pl_socket_tune(int fd, const struct pl_options *options)
 {
 	uint64_t keepalive = options->keepalive;
-	unsigned milliseconds = (unsigned)PL_MIN(keepalive / PL_NS_PER_MS, (uint64_t)INT32_MAX);
+	/* 0 would mean the system's default, which is minutes. */
+	unsigned milliseconds = (unsigned)PL_MIN(PL_MAX(keepalive / PL_NS_PER_MS, (uint64_t)1), (uint64_t)INT32_MAX);
 	int seconds = (int)PL_MIN(PL_MAX(keepalive / PL_NS_PER_S, (uint64_t)4), (uint64_t)2 * KEEPALIVE_MAX);
 	int one = 1, idle = seconds / 2, probes = 3, interval = PL_MAX(seconds / 6, 1);
 

@@ -170,19 +170,22 @@ static void fill_segments(struct pl_operation *operation, const struct pl_transf
 static int check_elements(const struct pl_peer *peer, enum pl_kind kind, const struct pl_transfer *transfers,
 			  size_t count, const char *call, struct pl_error *error)
 {
+	uint64_t total = 0;
+
 	for (size_t i = 0; i < count; i++) {
 		const struct pl_transfer *at = &transfers[i];
 		int rc;
 
 		if (pl_call_remote_fits(peer, at->remote, at->remote_offset, at->length, right_of(kind)) &&
-		    pl_call_local_fits(peer, at->region, at->offset, at->length))
+		    pl_call_local_fits(peer, at->region, at->offset, at->length) &&
+		    !__builtin_add_overflow(total, at->length, &total))
 			continue;
 		rc = check_transfer(peer, kind, at, call, error);
-		if (rc < 0) {
-			if (error)
-				snprintf(error->object, sizeof(error->object), "element %zu", i);
-			return rc;
-		}
+		if (rc == 0)
+			rc = pl_call_fail_length(error, call);
+		if (error)
+			snprintf(error->object, sizeof(error->object), "element %zu", i);
+		return rc;
 	}
 	return 0;
 }

@@ -295,8 +295,10 @@ static int write_known_host(const struct case_file *file, int *known, unsigned *
 
 	if (rc == 0)
 		rc = read_known_hosts(trust, &text, file->error);
-	if (rc < 0)
+	if (rc < 0) {
+		pl_free(&trust->allocator, text);
 		return rc;
+	}
 	pthread_mutex_lock(&trust->lock);
 	pl_free(&trust->allocator, trust->lists.known_hosts);
 	trust->lists.known_hosts = text;

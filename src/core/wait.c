@@ -179,14 +179,15 @@ int pl_try_wait(struct pl_operation *operation, uint64_t timeout, struct pl_comp
 
 /* -- cancellation without handles ----------------------------------------------------------------- */
 
-static bool is_posted_with(const struct pl_operation *operation, uint64_t user_data)
+/* True for a running operation without a handle that has this user_data; NULL: any. */
+static bool is_posted_with(const struct pl_operation *operation, const uint64_t *user_data)
 {
-	return !operation->has_handle && !operation->internal && operation->attributes.user_data == user_data &&
-	       !atomic_load(&operation->canceled);
+	return !operation->has_handle && !operation->internal &&
+	       (!user_data || operation->attributes.user_data == *user_data) && !atomic_load(&operation->canceled);
 }
 
 /* Stops the peer's operations that match. Returns their number. */
-static int cancel_of_peer(struct pl_peer *peer, uint64_t user_data)
+static int cancel_of_peer(struct pl_peer *peer, const uint64_t *user_data)
 {
 	struct pl_operation *operation;
 	struct pl_list all;
@@ -231,7 +232,7 @@ static struct pl_peer *pin_peer(struct pl_context *context, size_t index)
 	return peer;
 }
 
-int pl_cancel_posted(struct pl_context *context, uint64_t user_data)
+static int cancel_posted_operations(struct pl_context *context, const uint64_t *user_data)
 {
 	size_t size;
 	int count = pl_listeners_cancel(context, user_data);
@@ -248,4 +249,14 @@ int pl_cancel_posted(struct pl_context *context, uint64_t user_data)
 		pl_peer_unpin(peer);
 	}
 	return count;
+}
+
+int pl_cancel_posted(struct pl_context *context, uint64_t user_data)
+{
+	return cancel_posted_operations(context, &user_data);
+}
+
+int pl_cancel_all_posted(struct pl_context *context)
+{
+	return cancel_posted_operations(context, NULL);
 }

@@ -242,6 +242,8 @@ void card_refuse(unsigned devices, size_t least);
 void card_port(unsigned number, bool up);
 /* The device reports that it is gone. The next look finds it again. */
 void card_remove(void);
+/* The next looks find so many devices, of those that STANDIN_CARDS makes. STANDIN_SHOWN has the number before. */
+void card_show(unsigned count);
 /* All devices are gone, and no look finds one again. */
 void card_hide(void);
 

@@ -107,6 +107,14 @@ void card_remove(void)
 	remove(true);
 }
 
+void card_show(unsigned count)
+{
+	void (*show)(unsigned count);
+
+	find_function("standin_card_show", &show);
+	show(count);
+}
+
 void card_hide(void)
 {
 	void (*remove)(bool returns);

@@ -20,6 +20,7 @@ static unsigned device_count;
 static struct card_context *contexts;
 static atomic_bool port_down[CARD_DEVICES];
 static atomic_bool hidden; /* all devices are gone */
+static atomic_uint shown = CARD_DEVICES; /* devices from this one on are not there yet */
 
 unsigned card_number(const struct ibv_context *of)
 {
@@ -59,8 +60,10 @@ static int query_port_extended(struct ibv_context *of, uint8_t port, struct ibv_
 /* The character's name ends with a digit, which counts the devices. */
 static void device_fill(void)
 {
-	const char *name = card_character()->device, *count = getenv("STANDIN_CARDS");
+	const char *name = card_character()->device, *count = getenv("STANDIN_CARDS"), *first = getenv("STANDIN_SHOWN");
 
+	if (first)
+		shown = (unsigned)strtoul(first, NULL, 10);
 	device_count = count ? (unsigned)strtoul(count, NULL, 10) : 1;
 	if (device_count < 1 || device_count > CARD_DEVICES)
 		abort();
@@ -246,14 +249,15 @@ void card_forget_events(struct card_qp *qp)
 struct ibv_device **ibv_get_device_list(int *count)
 {
 	struct ibv_device **list = calloc(CARD_DEVICES + 1, sizeof(struct ibv_device *));
+	unsigned listed = 0;
 
 	if (!list)
 		return NULL;
 	pthread_once(&once, device_fill);
-	for (unsigned i = 0; i < device_count && !hidden; i++)
-		list[i] = &devices[i];
+	for (; listed < device_count && listed < shown && !hidden; listed++)
+		list[listed] = &devices[listed];
 	if (count)
-		*count = hidden ? 0 : (int)device_count;
+		*count = (int)listed;
 	return list;
 }
 
@@ -399,6 +403,12 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 }
 
 /* -- what tests do -------------------------------------------------------------------------------- */
+
+/* The next looks find so many devices. */
+void standin_card_show(unsigned count)
+{
+	shown = count;
+}
 
 /* Without `returns` no later look finds a device. */
 void standin_card_remove(bool returns)

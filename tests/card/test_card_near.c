@@ -620,6 +620,36 @@ static void atomics(void *argument)
 	environment_close(&world.environment);
 }
 
+/* More cards appear after the first use of a region, which was near to none in particular. */
+static void appeared(void *argument)
+{
+	const struct options options = { &card_manual, file, 0 };
+	struct scenario_environment *environment;
+	struct pl_peer *peers[2];
+	struct world world;
+	struct link link;
+
+	(void)argument;
+	setenv("STANDIN_SHOWN", "1", 1);
+	world_open(&world, &options);
+	environment = &world.environment;
+	link_open(&world, false, "cuda:0", "cuda:0", &link);
+	write_all(&world, &link);
+	card_show(CARDS);
+	/* A look at the ports is valid for a second. */
+	settle(environment, 1100);
+	connect_pair(environment, environment->near, environment->listener, &peers[0], &peers[1]);
+	pl_remote_release(link.remote);
+	link.peer = peers[0];
+	link.remote = import_token(environment, link.peer, link.token, link.token_length);
+	write_near(&world, &link);
+	check_moved(1u << 2, 1u << 2);
+	link_close(&link);
+	pl_peer_close(peers[0]);
+	pl_peer_close(peers[1]);
+	environment_close(environment);
+}
+
 /* A file that cannot be used is an error of pl_open(). */
 static void bad_file(void *argument)
 {
@@ -651,6 +681,7 @@ static const struct test_case cases[] = {
 	{ "revoked", revoked, NULL, 30 },
 	{ "profile", profile, NULL, 30 },
 	{ "atomics", atomics, NULL, 30 },
+	{ "appeared", appeared, NULL, 30 },
 	{ "bad file", bad_file, NULL, 30 },
 };
 

@@ -352,6 +352,49 @@ static void read_behind_lost(void *argument)
 	pair_close(&pair);
 }
 
+/* Writes to memory of a GPU that this end may not read. Returns the reads with which the owner flushed. */
+static unsigned write_visible(struct pair *pair, struct pl_remote *remote)
+{
+	unsigned before = card_counts_now().requests[IBV_WR_RDMA_READ];
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation;
+	struct pl_completion receipt;
+	struct pl_error error;
+
+	attributes.visible = PL_VISIBLE_GPU_VISIBLE;
+	check_ok(pl_write(pair->environment.near_peer, &(struct pl_transfer){ remote, 0, pair->near.region, 0, SMALL },
+			  &attributes, &operation, &error),
+		 &error);
+	complete(&pair->environment, operation, &receipt);
+	check(strstr(receipt.visibility, "queue pair connected to itself"));
+	pattern_check(pair->far.bytes, SMALL, 1, 0);
+	return card_counts_now().requests[IBV_WR_RDMA_READ] - before;
+}
+
+/* A card whose connection ended may still hold back bytes that it has acknowledged: the owner reads through it, too. */
+static void flush_behind_lost(void *argument)
+{
+	struct pl_grant_options writable = PL_GRANT_OPTIONS_INIT;
+	struct pl_remote *remote;
+	struct pair pair;
+	unsigned qps;
+
+	(void)argument;
+	setenv("STANDIN_CARDS", "2", 1);
+	pair_open_gpu(&pair, 2, SMALL);
+	writable.rights = PL_ACCESS_WRITE;
+	remote = share(&pair.environment, pair.far.region, pair.environment.near_peer, &writable);
+	pattern_fill(pair.near.bytes, SMALL, 1, 0);
+	check_number(write_visible(&pair, remote), 2);
+	qps = card_counts_now().qps;
+	card_port(0, false);
+	/* Both ends have dropped their queue pairs of the rail. */
+	progress_until(&pair.environment, card_counts_now().qps == qps - 2);
+	check_number(write_visible(&pair, remote), 2);
+	pl_remote_release(remote);
+	pair_close(&pair);
+}
+
 /* Bytes that a connection may have under way after it broke: LIMIT_FIRST of pace.c. */
 #define PACED (64u << 10)
 
@@ -394,7 +437,7 @@ int main(void)
 {
 	static const unsigned rails[] = { 1, 2 };
 	static char names[COSTS + MOODS][96];
-	struct test_case tests[COSTS + MOODS + 5];
+	struct test_case tests[COSTS + MOODS + 6];
 
 	for (size_t i = 0; i < COSTS; i++) {
 		snprintf(names[i], sizeof(names[i]), "cost-%u-bytes-%u-rails-flags-%u-visible-%d-%zu", costs[i].length,
@@ -413,5 +456,6 @@ int main(void)
 	tests[COSTS + MOODS + 2] = (struct test_case){ "read-behind-lost", read_behind_lost, NULL, LIMIT };
 	tests[COSTS + MOODS + 3] = (struct test_case){ "read-behind-limit", read_behind_limit, NULL, LIMIT };
 	tests[COSTS + MOODS + 4] = (struct test_case){ "older-peer", older_peer, NULL, LIMIT };
-	return cases_run("notifications", tests, COSTS + MOODS + 5);
+	tests[COSTS + MOODS + 5] = (struct test_case){ "flush-behind-lost", flush_behind_lost, NULL, LIMIT };
+	return cases_run("notifications", tests, COSTS + MOODS + 6);
 }

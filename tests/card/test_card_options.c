@@ -39,7 +39,7 @@ static void ends_listen(struct ends *ends)
 	environment->far = context_open_with(&ends->far);
 	drive(environment, environment->near);
 	drive(environment, environment->far);
-	environment->listener = listener_open(&card_manual, environment->far, environment->address);
+	environment->listener = listener_open(environment->setting, environment->far, environment->address);
 }
 
 static void ends_connect(struct ends *ends)
@@ -150,6 +150,25 @@ static void attributes_roce(void *argument)
 	}
 }
 
+/* The control connection has an IPv6 address, which the port lacks: its IPv4 address goes before its link-local one. */
+static void control_ipv6(void *argument)
+{
+	static struct setting setting;
+	struct card_counts counts;
+	struct ends ends;
+
+	(void)argument;
+	setting = card_manual;
+	setting.host = "[::1]";
+	ends_init(&ends, "cx8-800g");
+	ends.environment.setting = &setting;
+	ends_connect(&ends);
+	counts = card_counts_now();
+	check_number(counts.initiator.gid_index, 2);
+	check_number(counts.acceptor.gid_index, 2);
+	environment_close(&ends.environment);
+}
+
 /* -- options that leave no port ------------------------------------------------------------------- */
 
 static void exclusions(void *argument)
@@ -190,6 +209,7 @@ static void other_partition(void *argument)
 	ends_fail(&ends, &error);
 	check_text(error.id, "RDMA-CONNECT");
 	check(strstr(error.hint, "partitions"));
+	check(strstr(error.hint, "versions of RoCE"));
 }
 
 /* -- number of queue pairs ------------------------------------------------------------------------ */
@@ -238,6 +258,7 @@ int main(void)
 		{ "defaults-roce", defaults, "cx7-roce" },
 		{ "attributes-infiniband", attributes_infiniband, NULL },
 		{ "attributes-roce", attributes_roce, NULL },
+		{ "control-ipv6", control_ipv6, NULL },
 		{ "exclusions", exclusions, NULL },
 		{ "other-partition", other_partition, NULL },
 		{ "rails-200g", rails, cards[0] },

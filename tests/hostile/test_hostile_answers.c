@@ -3,6 +3,8 @@
  * Answers to the requests of a victim, right and wrong.  A wrong answer ends the connection; a right one ends its
  * operation, with its bytes, value or status.
  */
+#include <sys/mman.h>
+
 #include "core/remote.h"
 #include "support/cases.h"
 #include "support/offender.h"
@@ -366,6 +368,44 @@ static void work_after_a_cancelled_request(void *argument)
 	victim_close(&offender.victim);
 }
 
+/*
+ * Checks that a READ whose destination cannot be written does not look at its region again: the second frame of the
+ * answer comes when the region is freed. AddressSanitizer sees a look at it.
+ */
+static void frame_after_failed_read(void *argument)
+{
+	static const struct answer first[ANSWERS_MAX] = { DATA(LENGTH / 2, 0) };
+	static const struct answer second[ANSWERS_MAX] = { DATA(LENGTH / 2, LAST) };
+	struct offender offender;
+	struct accomplice accomplice = { .offender = &offender };
+	struct pl_operation *operation;
+	struct pl_region *region;
+	struct pl_frame frame;
+	struct pl_error error;
+	void *memory;
+
+	(void)argument;
+	victim_open(&offender.victim, &offender_setting);
+	offender_connect(&offender);
+	accomplice.remote = offender_share(&offender, LENGTH);
+	buffer_open(&accomplice.buffer, offender.victim.context, LENGTH, PL_ACCESS_LOCAL);
+	memory = mmap(NULL, LENGTH, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(memory != MAP_FAILED);
+	check_ok(pl_region_register(offender.victim.context, memory, LENGTH, PL_ACCESS_LOCAL, &region, &error), &error);
+	check_ok(pl_read(offender.peer, &(struct pl_transfer){ accomplice.remote, 0, region, 0, LENGTH }, NULL,
+			 &operation, &error),
+		 &error);
+	receive_request(&offender, &frame);
+	send_answers(&offender, first, frame.cookie, 0);
+	check_status(pl_wait(operation, AMPLE_TIME, NULL, &error), -EFAULT, &error);
+	check_number(pl_region_deregister(region), 0);
+	check(!munmap(memory, LENGTH));
+	send_answers(&offender, second, frame.cookie, 0);
+	check_lane(&accomplice, 0);
+	accomplice_leave(&accomplice);
+	victim_close(&offender.victim);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -374,6 +414,7 @@ int main(void)
 		{ "answers to writes", answers_to_writes, NULL, 60 },
 		{ "a cancelled neighbour", a_cancelled_neighbour, NULL, 60 },
 		{ "work after a cancelled request", work_after_a_cancelled_request, NULL, 60 },
+		{ "frame after a failed read", frame_after_failed_read, NULL, 60 },
 	};
 
 	return cases_run("hostile-answers", cases, PL_ARRAY_SIZE(cases));

@@ -529,7 +529,7 @@ def test_killed_server_is_reported_at_once():
     ['--latency', '--depth', '3'], ['--duration', '0'], ['--op', 'send', '--vector', '2'],
     ['--op', 'fetch-add', '--size', '16'], ['--progress', 'magic'], ['--server', 'one', 'two'], ['one', 'two', '--latency'], ['one', 'two', '--op', 'register'], ['one', 'two', '--peers', '33'],
     ['--post-list', '4', '--peers', '3', '--depth', '11'], ['--rate', '0'],
-    ['--rate', '5x'], ['--rate', '0op'], ['--samples', '0'], ['--cpu', '1-'], ['--cpu', '3-1'], ['--cpu', '0,'], ['--numa', 'x'],
+    ['--rate', '5x'], ['--rate', '0op'], ['--samples', '0'], ['--samples', '0.1', '--both-ways'], ['--cpu', '1-'], ['--cpu', '3-1'], ['--cpu', '0,'], ['--numa', 'x'],
     ['--csv', '--json'], ['--gbits'], ['--op', 'connect', '--size', '8'], ['--op', 'register', '--both-ways'], ['--touch'],
     ['--depth', '4', '--post-list', '5'], ['--latency', '--rate', '5op'], ['--perftest', '--op', 'connect'],
     ['--peer-cpu', '0', 'host'],

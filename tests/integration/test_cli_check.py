@@ -671,6 +671,11 @@ def test_unknown_errors(call, error):
     assert '[DECODE-' in run('check', '--call', call, '--errno', error, expect=1).stderr
 
 
+def test_all_known_functions_are_listed():
+    shown = run('check', '--call', 'printf', '--errno', 'EINVAL', expect=1).stderr
+    assert {'ibv_reg_mr', 'cuMemGetHandleForAddressRange'} <= set(shown.partition('known functions:')[2].split())
+
+
 def test_wrong_usage(tmp_path):
     for arguments in [('--errno', 'EFAULT'), ('--yes',), ('--fix', '--sysroot', tmp_path), ('argument',)]:
         run('check', *arguments, expect=2)

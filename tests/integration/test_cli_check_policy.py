@@ -163,7 +163,8 @@ def test_unused_entries_are_named(folders):
 
 @pytest.mark.parametrize('ignored, message', [
     ('peer-clent', "unknown check 'peer-clent'; the nearest is peer-client"), ('gpu_count', 'the nearest is gpu-count'),
-    ('', 'no identifier'), (',', 'empty'), ('peer-client,', None), ('x' * 100, 'the nearest is none'), ('peer-client:', 'empty'),
+    ('', 'no identifier'), (',', 'empty'), ('peer-client,', None), ('x' * 100, "x'; `peerlane check --list`"),
+    ('nosuch', "'nosuch'; `peerlane check --list`"), ('peer-client:', 'empty'),
     ('peer-client:' + 'x' * 48, 'too long'), ('peer-client=' + 'x' * 160, 'too long'), ('peer-client=' + 'x' * 400, 'too long')])
 def test_wrong_acceptances(folders, ignored, message):
     done = run('check', '--sysroot', folders / 'old', '--ignore', ignored, expect=2 if message else 3)

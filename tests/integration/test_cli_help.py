@@ -207,6 +207,12 @@ def test_completion_of_bench_subcommands():
     assert {'--key=', '--rounds=', '--json'} <= complete('bench', 'workflow', '--')
 
 
+def test_completion_of_matrices_and_keys(tmp_path):
+    assert complete('bench', '--matrix', '--rend') == {'--rendezvous='}
+    assert complete('key', '') == {'generate', 'show', 'group'}
+    assert complete('key', 'show', 'id', cwd=write(tmp_path / 'identity', b'').parent) == {'identity'}
+
+
 def test_completion_of_fleet_subcommands(tmp_path):
     assert complete('fleet', '') == {words[1] for words in SUBCOMMANDS if words[0] == 'fleet'}
     assert {word.rstrip('=') for word in complete('fleet', 'topo', '--')} == own_options('fleet', 'topo') | OUTPUT_OPTIONS

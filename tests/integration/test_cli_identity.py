@@ -111,7 +111,8 @@ def test_key_makes_other_keys(tmp_path):
     with serving(write(tmp_path / 'x', b'x'), '--key', tmp_path / 'group') as server:
         run('list', server.address, '--key', tmp_path / 'group')
     for arguments in [[], ['show'], ['what', 'file'], ['group', 'a', 'b'], ['generate', 'x', '--type', 'rsa'],
-                      ['generate', tmp_path / 'x', '--name', ''], ['generate', tmp_path / 'x', '--name', 'n' * 65]]:
+                      ['generate', tmp_path / 'x', '--name', ''], ['generate', tmp_path / 'x', '--name', 'n' * 65],
+                      ['group', tmp_path / 'x', '--type', 'p256'], ['show', tmp_path / 'p256', '--name', 'gpu1']]:
         run('key', *arguments, expect=2)
     run('key', 'generate', tmp_path / 'long', '--name', 'n' * 64)
     check_certificate(tmp_path / 'long', 'n' * 64)

@@ -270,6 +270,29 @@ def test_loop_continues_the_sequences(tmp_path):
     assert [each['sequence'] for each in parse(path)[0]] == [5, 6, 9, 10, 11, 14, 15, 16, 19, 20]
 
 
+def test_age_of_a_recording_is_no_latency():
+    for arguments in [], ['--json']:
+        with replaying(SAMPLE, '--fast', '--allow-block', '--subscribers', '1') as replay:
+            shown = run('subscribe', replay.address, 'cam0', '--overflow', 'block', *arguments).stdout
+            replay.finish()
+        assert 'captured to taken' not in shown
+    assert json.loads(shown)['latency_ns']['maximum'] == 0
+
+
+def test_loop_repeats_the_loss_behind_the_last_frame(tmp_path):
+    data = bytearray(SAMPLE.read_bytes())
+    data[parse(SAMPLE)[0][2]['offset'] + PAGE] ^= 1
+    with replaying(write(tmp_path / 'damaged', data), '--fast', '--allow-block', '--subscribers', '1') as replay:
+        run('record', replay.address, 'cam0', '--to', tmp_path / 'run', '--overflow', 'block', expect=3)
+        replay.finish(expect=1)
+    with replaying(tmp_path / 'run', '--fast', '--allow-block', '--subscribers', '1', '--loop', '--name', 'other') as replay:
+        got = run_json('record', replay.address, 'other', '--to', tmp_path / 'again', '--overflow', 'block', '--count', '5', expect=3)
+        replay.process.send_signal(signal.SIGTERM)
+        replay.finish()
+    assert [each['sequence'] for each in parse(tmp_path / 'again')[0]] == [5, 6, 10, 11, 15]
+    assert (got['lost'], got['accounts']['aborted']) == (2, 4)
+
+
 def test_paces(tmp_path):
     path = tmp_path / 'run'
     with publishing('--count', '6', '--rate', '50', '--shape', '8', '--dtype', 'u8', '--subscribers', '1') as publisher:

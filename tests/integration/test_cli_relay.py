@@ -113,6 +113,23 @@ def test_gap_is_passed_on():
     assert errors.startswith('3 of 7 frames') and 'lapped 0, missed 4' in errors
 
 
+def test_relay_serves_others_while_it_connects_again(tmp_path):
+    with open(tmp_path / 'errors', 'wb') as errors, fed() as publisher:
+        relay = Publisher(command=['relay', publisher.address, 'cam0', '--listen', '127.0.0.1:0', '--reconnect', 10 * DEADLINE,
+                                   '--share', tmp_path / 'token'], stderr=errors)
+        try:
+            publisher.wait_for('subscribers', 1)
+            publisher.process.kill()
+            end = time.monotonic() + DEADLINE
+            # A relay that handles the end of a connection tells of its refusals. The first can come before the loss.
+            while (tmp_path / 'errors').read_text().count('subscribe: ') < 3:
+                assert time.monotonic() < end
+                run('subscribe', relay.address, 'cam0', expect=1)
+        finally:
+            relay.process.kill()
+            relay.process.communicate()
+
+
 def test_sequences_behind_the_last_frame_are_passed_on(tmp_path):
     replay = Publisher(command=['replay', damaged_recording(tmp_path), '--fast', '--allow-block', '--subscribers', '2'])
     with relaying(replay.address, *HELD, *HOLD, '--json') as relay:

@@ -222,6 +222,7 @@ def test_refuses_other_addresses_without_a_key(tree):
 def test_wrong_usage(tree, tmp_path):
     for arguments in [[], ['127.0.0.1:0'], [tree, '--memory', 'frames'], [tree, '--memory', 'frames=0'],
                       [tree, '--memory', '../x=1'], [tree, '--memory', 'x=1Q'], [tree, '--writable'],
+                      [tree, '--quota', '1M'], [tree, '--metrics-open'], [tree, '--allow-delete'],
                       [tree, '--for', 'soon'], [tree, '--clients', '0'], [tree, '--lanes', '17'],
                       [tree, '--timeout', '-1'], [tree, '--nonsense']]:
         done = run('serve', *arguments, expect=2)

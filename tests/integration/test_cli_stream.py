@@ -261,6 +261,25 @@ def test_reconnect_to_a_publisher_that_was_started_again():
     assert errors.startswith('2 of 2 frames') and 'restarts of the publisher 1' in errors
 
 
+def test_accounts_after_a_restart_have_no_range_of_sequences():
+    listen = f'127.0.0.1:{free_port()}'
+    with fed(listen=listen) as publisher:
+        process = start('subscribe', listen, 'cam0', '--reconnect', DEADLINE, '--json')
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(7) + frame(8))
+        publisher.wait_for('published', 2)
+        stream = publisher.look()
+        publisher.process.kill()
+        publisher.process.wait()
+    with fed(listen=listen) as publisher:
+        publisher.wait_for('subscribers', 1)
+        publisher.finish()
+    got = json.loads(ended(process, expect=3)[0])
+    accounts = got['accounts']
+    assert (got['restarts'], accounts['first'], accounts['next']) == (1, None, None)
+    assert accounts['delivered'] == got['frames'] and got['stream'].keys() == stream.keys()
+
+
 def test_reconnect_gives_up():
     with fed() as publisher:
         process = start('subscribe', publisher.address, 'cam0', '--reconnect', '0.3')

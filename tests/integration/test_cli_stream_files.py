@@ -125,6 +125,12 @@ def test_malformed_arrays_are_refused(tmp_path, name):
     data, error = MALFORMED[name]
     done = publish_once(write(tmp_path / 'in.npy', data), expect=1)
     assert json.loads(done.stdout)['error']['id'] == error and '  hint: ' in done.stderr
+    assert ('ascontiguousarray' in done.stderr) == (name in ('Fortran', 'big-endian'))
+
+
+def test_a_directory_is_refused_before_anything_is_published(tmp_path):
+    done = run('publish', '--name', 'cam0', '--listen', '127.0.0.1:0', '--from', tmp_path, '--frame-bytes', '8', expect=1)
+    assert 'Is a directory' in done.stderr and 'listening' not in done.stdout
 
 
 def test_array_cannot_be_a_pipe(tmp_path):
@@ -158,8 +164,8 @@ def test_array_is_kept_if_the_frames_have_no_layout(tmp_path):
     with publishing('--from', '-', '--frame-bytes', '8', '--slots', '4') as publisher:
         publisher.feed(bytes(8))
         publisher.wait_for('published', 1)
-        assert '[NPY-LAYOUT]' in run('subscribe', publisher.address, 'cam0', '--start', 'latest', '--count', '1', '--to',
-                                     kept, expect=1).stderr
+        done = run('subscribe', publisher.address, 'cam0', '--start', 'latest', '--count', '1', '--to', kept, expect=1)
+        assert '[NPY-TYPE]' in done.stderr and 'the frames have no type and shape' in done.stderr
         assert kept.read_bytes() == b'precious'
         # Without a frame, there is nothing that the file could not have.
         process = start('subscribe', publisher.address, 'cam0', '--to', kept)
@@ -437,7 +443,7 @@ def test_full_disk_leaves_whole_frames(tmp_path, name):
         for i in range(1, 4):
             publisher.feed(pattern(i, size))
         output, errors = ended(process, expect=1)
-    assert 'File too large' in errors and output.startswith(b'3 of 3 frames')
+    assert 'File too large' in errors and 'ulimit -f' in errors and output.startswith(b'3 of 3 frames')
     data = pattern(0, size) + pattern(1, size)
     if name == 'raw':
         assert (tmp_path / name).read_bytes() == data

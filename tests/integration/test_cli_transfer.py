@@ -91,6 +91,7 @@ def test_get_continues_after_a_failed_file(server, world):
 def test_get_wrong_usage(server, world):
     run('get', expect=2)
     run('get', server.address, expect=2)
+    assert '`peerlane get --recursive`' in run('get', server.address, 'sub', expect=1).stderr
     assert 'same file' in run('get', server.address, 'small', 'sub/small', expect=2).stderr
     assert 'NOT-A-DIRECTORY' in run('get', server.address, 'small', 'empty', '-o', world / 'none', expect=1).stderr
     run('get', server.address, 'small', '-o', str(world / 'none') + '/', expect=1)
@@ -131,6 +132,8 @@ def test_put_refuses_files_whose_size_tells_nothing(server, world):
         subprocess.run([PEERLANE, 'put', server.address, '-', '--as', 'version'], stdin=given, check=True, timeout=DEADLINE,
                        env=environment())
     assert (world / 'in/version').read_bytes() == pathlib.Path('/proc/version').read_bytes()
+    write(world / 'new', b'')
+    assert (world / 'in/version').stat().st_mode == (world / 'new').stat().st_mode
 
 
 def test_put_with_another_name_and_into_a_subdirectory(server, world):
@@ -197,6 +200,11 @@ def test_put_needs_a_server_with_upload_or_writable(world):
         assert '--upload' in run('put', server.address, world / 'pub/small', expect=1).stderr
         assert '--writable' in run('put', server.address, world / 'pub/small', '--as', 'frames', expect=1).stderr
     assert sorted(path.name for path in world.iterdir()) == ['in', 'out', 'pub']
+
+
+def test_put_of_a_folder_without_files_says_so(server, world):
+    (world / 'hollow/sub').mkdir(parents=True)
+    assert 'hollow: nothing to send: it has no regular files' in run('put', server.address, '--recursive', world / 'hollow').stderr
 
 
 def test_put_wrong_usage(server, world):

@@ -289,6 +289,60 @@ static void kill_unnoticed(void *argument)
 	pl_close(context);
 }
 
+/* Connects to an address, forks a process that keeps the sockets until the test ends, and waits to be killed. */
+static void connect_and_fork(const int ends[2])
+{
+	struct pl_context *context;
+	struct pl_error error;
+	struct pl_peer *peer;
+	char address[96], byte;
+
+	check_number(read(ends[1], address, sizeof(address)), sizeof(address));
+	close(ends[0]);
+	context = context_open(&local_threads);
+	check_ok(pl_connect(context, address, 0, &peer, &error), &error);
+	/* Not process_fork(): that child would end with this process. */
+	if (fork() == 0) {
+		check_number(write(ends[1], "", 1), 1);
+		(void)!read(ends[1], &byte, 1);
+		_exit(0);
+	}
+	for (;;)
+		pause();
+}
+
+/* Checks that the end of a process is noticed if a process that it forked keeps its sockets open. */
+static void kill_with_heir(void *argument)
+{
+	struct pl_completion completion = { 0 };
+	struct pl_listener *listener;
+	struct pl_context *context;
+	struct pl_error error;
+	struct pl_peer *peer;
+	char address[96], byte;
+	int ends[2];
+	pid_t child;
+
+	(void)argument;
+	check(!socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+	child = process_fork();
+	if (child == 0)
+		connect_and_fork(ends);
+	context = context_open(&local_threads);
+	listener = listener_open(&local_threads, context, address);
+	check_number(write(ends[0], address, sizeof(address)), sizeof(address));
+	check_ok(pl_accept(listener, AMPLE_TIME, &peer, &error), &error);
+	check_number(read(ends[0], &byte, 1), 1);
+	process_kill(child, SIGKILL);
+	while (!pl_poll(context, &completion, 1))
+		sleep_ms(1);
+	check_number(completion.kind, PL_KIND_LOST);
+	check(completion.peer == peer);
+	pl_close(context);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 /* -- processes without shared memory -------------------------------------------------------------- */
 
 static void become_another_user(int fd)
@@ -571,6 +625,32 @@ static void bad_descriptors(void *argument)
 	environment_close(&environment);
 }
 
+#define TERABYTE (1ull << 40)
+
+/* Sends mappings of keys that this process does not import: they take a limited part of its address space. */
+static void large_mappings(void *argument)
+{
+	struct local_record record = { .type = LOCAL_RECORD_MEMORY, .size = TERABYTE };
+	struct scenario_environment environment;
+	struct local_endpoint *far;
+	int fd = memfd_create("large", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	check(fd >= 0 && !ftruncate(fd, TERABYTE) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW));
+	environment_open(&environment, argument);
+	far = local_endpoint_of(environment.far_peer->endpoint);
+	pl_engine_lock(environment.far_peer->home);
+	for (record.key = 1; record.key <= 8; record.key++)
+		check_number(local_pending_memory(far, &record, fd), 0);
+	check(far->pending_count <= 4);
+	/* The owner tells the length of the region with its key. A longer mapping is not of use. */
+	if (local_pending_find(far, 8))
+		check(!local_pending_take_mapping(far, 8, 4096, false));
+	check(!local_pending_find(far, 8));
+	pl_engine_unlock(environment.far_peer->home);
+	close(fd);
+	environment_close(&environment);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
@@ -585,6 +665,7 @@ int main(void)
 		{ "kill writer", kill_writer, NULL, 15 },
 		{ "stop writer", stop_writer, NULL, 15 },
 		{ "kill unnoticed", kill_unnoticed, NULL, 15 },
+		{ "kill with heir", kill_with_heir, NULL, 15 },
 		{ "another user", another_user, NULL, 15 },
 		{ "another namespace", another_namespace, NULL, 15 },
 		{ "no namespaces", no_namespaces, &local_threads, 15 },
@@ -593,6 +674,7 @@ int main(void)
 		{ "bad descriptors", bad_descriptors, &local_threads, 15 },
 		{ "bad fds", bad_fd_counts, &local_threads, 15 },
 		{ "many fds", many_fds, &local_threads, 15 },
+		{ "large mappings", large_mappings, &local_threads, 15 },
 	};
 
 	return cases_run("local", cases, sizeof(cases) / sizeof(cases[0]));

@@ -375,6 +375,118 @@ static void others_go_on(void *argument)
 	environment_close(&environment);
 }
 
+/* Thread that closes a peer whose gate is held. */
+struct closing {
+	struct pl_peer *peer;
+	atomic_bool ended;
+};
+
+static void *close_held(void *argument)
+{
+	struct closing *closing = argument;
+
+	pl_peer_close(closing->peer);
+	atomic_store(&closing->ended, true);
+	return NULL;
+}
+
+/* Closes a peer whose gate is held. Returns true if the peer's engine was free before the wait for the holder ended. */
+static bool engine_beside_close(void)
+{
+	struct scenario_environment environment;
+	const struct local_access *access;
+	struct closing closing = { 0 };
+	struct pl_remote *remote;
+	struct pl_engine *home;
+	_Atomic uint32_t *slot;
+	struct buffer far;
+	pthread_t thread;
+	uint64_t began;
+	bool first;
+
+	environment_open(&environment, &local_threads);
+	buffer_open(&far, environment.far, SIZE, PL_ACCESS_ALL);
+	remote = share(&environment, far.region, environment.near_peer, NULL);
+	access = remote->fabric_data;
+	slot = local_gate_enter(access->gate, access->number);
+	check(slot);
+	closing.peer = environment.far_peer;
+	home = closing.peer->home;
+	environment.far_peer = NULL;
+	began = clock_now();
+	check(!pthread_create(&thread, NULL, close_held, &closing));
+	while (atomic_load(&access->gate->open) == access->number)
+		sleep_ms(1);
+	pl_engine_lock(home);
+	first = !atomic_load(&closing.ended) && clock_now() - began < SECOND;
+	pl_engine_unlock(home);
+	local_gate_leave(access->gate, slot);
+	check(!pthread_join(thread, NULL));
+	pl_remote_release(remote);
+	buffer_close(&far);
+	environment_close(&environment);
+	return first;
+}
+
+/* Checks that a closed peer which does not leave its gate delays no other peer, unless the machine is busy all the time. */
+static void others_go_on_beside_close(void *argument)
+{
+	unsigned tries = 10;
+
+	(void)argument;
+	while (!engine_beside_close())
+		check(--tries);
+}
+
+/*
+ * Loses a peer whose gate is held, then deregisters its region. Returns true if the loss kept the engine for less than
+ * the wait for holders. The end of the region waits for the holder.
+ */
+static bool engine_after_loss(void)
+{
+	struct scenario_environment environment;
+	const struct local_access *access;
+	struct copying copying = { 0 };
+	struct pl_remote *remote;
+	struct pl_region *region;
+	struct pl_error error;
+	pthread_t thread;
+	uint64_t began;
+	bool soon;
+
+	environment_open(&environment, &local_threads);
+	check_ok(pl_region_allocate(environment.far, SIZE, PL_ACCESS_ALL, &region, &error), &error);
+	remote = share(&environment, region, environment.near_peer, NULL);
+	access = remote->fabric_data;
+	copying.gate = access->gate;
+	copying.slot = local_gate_enter(access->gate, access->number);
+	check(copying.slot);
+	pl_fail(&error, -EPROTO, "PROTOCOL", "test", NULL, NULL, "the test ends the connection");
+	pl_engine_lock(environment.far_peer->home);
+	began = clock_now();
+	pl_peer_lose(environment.far_peer, &error);
+	soon = clock_now() - began < SECOND;
+	pl_engine_unlock(environment.far_peer->home);
+	check_number(atomic_load(&access->gate->open), 0);
+	check(!pthread_create(&thread, NULL, hold_gate_50_ms, &copying));
+	check_number(pl_region_deregister(region), 0);
+	check(atomic_load(&copying.ended) || clock_now() - began >= SECOND);
+	check(!pthread_join(thread, NULL));
+	pl_remote_release(remote);
+	environment_close(&environment);
+	return soon;
+}
+
+/* Checks that a lost peer which does not leave its gate delays no other peer, but the end of the region. */
+static void others_go_on_after_loss(void *argument)
+{
+	unsigned tries = 10;
+
+	(void)argument;
+	while (!engine_after_loss())
+		check(--tries);
+}
+
 #define MANY (LOCAL_GATES_LEAST + 2)
 
 /* Checks that more keys than an earlier release has gates for are used without sockets, and are shut with the peer. */
@@ -443,6 +555,8 @@ int main(void)
 		{ "gates held", gates_held, &local_threads, 15 },
 		{ "gates held, manual", gates_held, &local_manual, 15 },
 		{ "others go on", others_go_on, &local_threads, 15 },
+		{ "others go on beside close", others_go_on_beside_close, NULL, 30 },
+		{ "others go on after loss", others_go_on_after_loss, NULL, 30 },
 		{ "gate emptied", gate_emptied, &local_threads, 15 },
 		{ "gate emptied, manual", gate_emptied, &local_manual, 15 },
 		{ "gate left held", gate_left_held, &local_threads, 15 },

@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -59,6 +60,30 @@ def test_documents_and_pages_are_installed(installed):
     pages = {path.name.removesuffix('.scd') for path in (ROOT / 'man').glob('*.scd')}
     assert len(pages) > 40
     assert {page for page in pages if f'usr/share/man/man{page[-1]}/{page}' not in installed} == set()
+
+
+# Looks where the interpreter itself would, with another root folder.
+IMPORT = '''
+import importlib.metadata, site, sys
+root = sys.argv[1]
+site.PREFIXES = [root + prefix for prefix in site.PREFIXES]
+site.addsitepackages(site.removeduppaths())
+import peerlane
+assert peerlane.__file__.startswith(root), peerlane.__file__
+assert importlib.metadata.version("peerlane") == peerlane.version
+print(peerlane.version)
+'''
+
+
+def test_the_interpreter_finds_the_installed_package(destination):
+    extension = next(destination.rglob('_peerlane.abi3.so'), None)
+    if extension is None or '-fsanitize' in (BUILD / 'build.ninja').read_text():
+        pytest.skip('the build has no package that this interpreter can load')
+    if not extension.is_relative_to(destination / 'usr'):
+        pytest.skip('the interpreter does not look below this prefix')
+    done = subprocess.run([sys.executable, '-I', '-S', '-B', '-c', IMPORT, destination], timeout=DEADLINE, capture_output=True,
+                          text=True, env={'LD_LIBRARY_PATH': str(BUILD)})
+    assert (done.returncode, done.stderr) == (0, '')
 
 
 def debian_packages():

@@ -16,7 +16,10 @@
 #define SLOTS 8u
 /* Frames that are taken after each start. */
 #define TAKEN 5u
+/* Frames that are published before each take. */
+#define BURST (3 * SLOTS)
 #define ROUNDS 20u
+#define START_KINDS 6u
 
 static const struct setting join_tcp = {
 	.name = "tcp", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
@@ -54,6 +57,23 @@ static struct pl_publisher_info cursors(struct rig *rig)
 	return info;
 }
 
+/* Starts the thread that publishes at full speed, and waits until the thread has overwritten the whole ring. */
+static void start_writer(struct rig *rig)
+{
+	uint64_t before = cursors(rig).published;
+
+	atomic_store(&rig->stop, false);
+	check(pthread_create(&rig->thread, NULL, write_frames, rig) == 0);
+	while (cursors(rig).published < before + 2 * SLOTS)
+		sleep_ms(1);
+}
+
+static void stop_writer(struct rig *rig)
+{
+	atomic_store(&rig->stop, true);
+	pthread_join(rig->thread, NULL);
+}
+
 static void rig_open(struct rig *rig, const struct setting *setting)
 {
 	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
@@ -64,15 +84,10 @@ static void rig_open(struct rig *rig, const struct setting *setting)
 	options.slot_bytes = BYTES;
 	options.slots = SLOTS;
 	check_ok(pl_publisher_open(rig->environment.far, "join", &options, &rig->publisher, &error), &error);
-	check(pthread_create(&rig->thread, NULL, write_frames, rig) == 0);
-	while (cursors(rig).published < 2 * SLOTS)
-		sleep_ms(1);
 }
 
 static void rig_close(struct rig *rig)
 {
-	atomic_store(&rig->stop, true);
-	pthread_join(rig->thread, NULL);
 	pl_publisher_close(rig->publisher);
 	environment_close(&rig->environment);
 }
@@ -97,16 +112,23 @@ static uint64_t first_of(const struct pl_subscriber_options *options, const stru
 	return first > oldest ? first : oldest;
 }
 
-/* Takes frames, each of which tells the sequences between it and the one before, or the first one. */
-static void take_some(struct pl_subscriber *subscriber, uint64_t next)
+/*
+ * Takes frames, each of which tells the sequences between it and the one before, or the first one. Each take follows a burst that
+ * overwrites the ring, perhaps under the subscriber's reads. The last frames of a burst stay in the ring: a publisher that never
+ * pauses laps every read of so short a ring, and the take would have no end.
+ */
+static void take_some(struct rig *rig, struct pl_subscriber *subscriber, uint64_t next)
 {
 	struct pl_frame_info info = PL_FRAME_INFO_INIT;
 	struct pl_stream_frame *frame;
 	struct pl_error error;
 
 	for (unsigned i = 0; i < TAKEN; i++) {
-		int rc = pl_subscriber_take(subscriber, &frame, 1, AMPLE_TIME, &error);
+		int rc;
 
+		for (unsigned written = 0; written < BURST; written++)
+			publish_filled(rig->publisher, BYTES);
+		rc = pl_subscriber_take(subscriber, &frame, 1, AMPLE_TIME, &error);
 		check_ok(rc < 0 ? rc : 0, &error);
 		check(pl_frame_query(frame, &info) == 0);
 		check(info.sequence >= next);
@@ -129,9 +151,26 @@ static void join(struct rig *rig, const struct pl_subscriber_options *options)
 	after = cursors(rig);
 	accounts = exact_accounts(subscriber);
 	check(accounts.first >= first_of(options, &before) && accounts.first <= first_of(options, &after));
-	take_some(subscriber, accounts.first);
+	stop_writer(rig);
+	take_some(rig, subscriber, accounts.first);
 	check_number(exact_accounts(subscriber).first, accounts.first);
 	pl_subscriber_close(subscriber);
+}
+
+static struct pl_subscriber_options start_of(unsigned kind, uint64_t now)
+{
+	const struct pl_subscriber_options starts[START_KINDS] = {
+		{ .start = PL_START_LIVE },
+		{ .start = PL_START_LATEST },
+		{ .start = PL_START_HISTORY, .from = SLOTS / 2 },  /* less than the ring holds */
+		{ .start = PL_START_HISTORY, .from = 10 * SLOTS }, /* more */
+		{ .start = PL_START_SEQUENCE, .from = 1 },         /* gone by */
+		{ .start = PL_START_SEQUENCE, .from = now + 20 },  /* perhaps to come; in the first burst then */
+	};
+	struct pl_subscriber_options options = starts[kind];
+
+	options.size = sizeof(options);
+	return options;
 }
 
 static void test_joins(void *argument)
@@ -140,24 +179,13 @@ static void test_joins(void *argument)
 	struct rig rig;
 
 	rig_open(&rig, way->setting);
-	for (unsigned round = 0; round < ROUNDS; round++) {
-		uint64_t now = cursors(&rig).published;
-		const struct pl_subscriber_options starts[] = {
-			{ .start = PL_START_LIVE },
-			{ .start = PL_START_LATEST },
-			{ .start = PL_START_HISTORY, .from = SLOTS / 2 },  /* less than the ring holds */
-			{ .start = PL_START_HISTORY, .from = 10 * SLOTS }, /* more */
-			{ .start = PL_START_SEQUENCE, .from = 1 },         /* gone by */
-			{ .start = PL_START_SEQUENCE, .from = now + 20 },  /* perhaps to come */
-		};
+	for (unsigned i = 0; i < ROUNDS * START_KINDS; i++) {
+		struct pl_subscriber_options options;
 
-		for (unsigned i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
-			struct pl_subscriber_options options = starts[i];
-
-			options.size = sizeof(options);
-			options.push = way->push;
-			join(&rig, &options);
-		}
+		start_writer(&rig);
+		options = start_of(i % START_KINDS, cursors(&rig).published);
+		options.push = way->push;
+		join(&rig, &options);
 	}
 	rig_close(&rig);
 }

@@ -3,6 +3,7 @@
  * Ports of the stand-in's cards as NCCL's devices: which there are, and that the bytes go through the device that NCCL
  * chooses; GPU memory; cards that go. Both ends are in this process, because all queue pairs of the stand-in are.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -252,6 +253,73 @@ static void case_card_removed(void *argument)
 	driver_close(&driver);
 }
 
+/* -- locked memory -------------------------------------------------------------------------------- */
+
+/* More than the buffers of the library, which fit the limit. */
+#define LARGE ((size_t)16 << 20)
+
+/* Connects two cards, and registers the memory of one end. From now on the cards register no such memory. */
+static void locked_open(struct line *line, struct driver *driver, bool receiver)
+{
+	char limit[32];
+
+	set_variable("STANDIN_CARDS", "2");
+	driver_open(driver, 11);
+	line_connect(line, driver, 0, 1);
+	line->from = malloc(LARGE);
+	line->to = calloc(1, LARGE);
+	check(line->from && line->to);
+	content_fill(line->from, LARGE, 1);
+	if (receiver)
+		line->to_memory = driver_register(driver, line->receiver, line->to, LARGE);
+	else
+		line->from_memory = driver_register(driver, line->sender, line->from, LARGE);
+	/* Both cards have as much for the library; half of such memory is left. */
+	snprintf(limit, sizeof(limit), "%llu", (unsigned long long)card_counts_now().locked / 2);
+	set_variable("STANDIN_LOCKED", limit);
+	if (receiver)
+		line->from_memory = driver_register(driver, line->sender, line->from, LARGE);
+	else
+		line->to_memory = driver_register(driver, line->receiver, line->to, LARGE);
+}
+
+/* The sender may not lock its buffer: the library copies the bytes first, and the log says why. */
+static void case_locked_sender(void *argument)
+{
+	void *receive, *send;
+	struct driver driver;
+	struct line line;
+
+	(void)argument;
+	locked_open(&line, &driver, true);
+	receive = driver_must_receive(&driver, line.receiver, line.to, LARGE, line.to_memory);
+	send = driver_must_send(&driver, line.sender, line.from, LARGE, line.from_memory);
+	check_number(driver_finish(&driver, send), LARGE);
+	check_number(driver_finish(&driver, receive), LARGE);
+	check(content_is(line.to, LARGE, 1));
+	check(driver_logged("copied first: verbs, through registered buffers"));
+	check(driver_logged("ulimit -l"));
+	line_close(&line);
+	driver_close(&driver);
+}
+
+/* The receiver may not lock its buffer: both logs name the limit. */
+static void case_locked_receiver(void *argument)
+{
+	struct driver driver;
+	struct line line;
+
+	(void)argument;
+	locked_open(&line, &driver, false);
+	driver_must_receive(&driver, line.receiver, line.to, LARGE, line.to_memory);
+	check_number(driver_wait_refusal(&driver, line.sender, line.from, LARGE, line.from_memory), NET_REMOTE_ERROR);
+	check(strstr(driver_warning(), "cannot use the receiver's memory"));
+	check(strstr(driver_warning(), "ulimit -l"));
+	line_close(&line);
+	check(driver_logged("the card may lock no more (see ulimit -l)"));
+	driver_close(&driver);
+}
+
 /* -- GPU memory ----------------------------------------------------------------------------------- */
 
 struct gpu_setting {
@@ -381,6 +449,8 @@ int main(void)
 		{ "wrong_device", case_wrong_device, NULL, 20 },
 		{ "mixed_devices", case_mixed_devices, NULL, 30 },
 		{ "card_removed", case_card_removed, NULL, 40 },
+		{ "locked_sender", case_locked_sender, NULL, 30 },
+		{ "locked_receiver", case_locked_receiver, NULL, 30 },
 		{ "gpu_dmabuf", case_gpu, (void *)&gpu_settings[0], 30 },
 		{ "gpu_address", case_gpu, (void *)&gpu_settings[1], 30 },
 		{ "gpu_ordered", case_gpu, (void *)&gpu_settings[2], 30 },

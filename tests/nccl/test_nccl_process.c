@@ -395,11 +395,30 @@ static void case_many_comms(void *argument)
 	driver_close(&driver);
 }
 
+/* In a child of fork(2) calls with the parent's objects fail, and read nothing from the sockets that both have. */
+static void expect_refusals(struct driver *driver, struct line *line, void *receive)
+{
+	void *request;
+	int done, size;
+
+	check_number(driver_test(driver, receive, &done, &size), NET_INVALID_USAGE);
+	check(!done);
+	check_number(driver_send(driver, line->sender, line->from, LENGTH, line->from_memory, &request),
+		     NET_INVALID_USAGE);
+	check_number(driver_receive(driver, line->receiver, line->to, LENGTH, line->to_memory, &request),
+		     NET_INVALID_USAGE);
+	check(!request);
+	check_number(driver->v11->regMr(line->sender, line->from, LENGTH, NET_POINTER_HOST, &request),
+		     NET_INVALID_USAGE);
+	check(!request);
+}
+
 /* A child of fork(2) leaves the parent's connections alone, and can begin anew. */
 static void case_fork(void *argument)
 {
 	struct driver driver, second;
 	struct line line, other;
+	void *receive, *send;
 	pid_t child;
 
 	(void)argument;
@@ -410,8 +429,10 @@ static void case_fork(void *argument)
 	driver_open(&driver, 11);
 	line_open(&line, &driver, LENGTH);
 	line_move(&line, MIDDLE, MIDDLE, 1);
+	receive = driver_must_receive(&driver, line.receiver, line.to, LENGTH, line.to_memory);
 	child = process_fork();
 	if (child == 0) {
+		expect_refusals(&driver, &line, receive);
 		line_close(&line);
 		driver_close(&driver);
 		driver_open(&second, 11);
@@ -422,6 +443,9 @@ static void case_fork(void *argument)
 		_exit(0);
 	}
 	check_number(process_wait(child), 0);
+	send = driver_must_send(&driver, line.sender, line.from, LENGTH, line.from_memory);
+	check_number(driver_finish(&driver, send), LENGTH);
+	check_number(driver_finish(&driver, receive), LENGTH);
 	line_move(&line, MIDDLE, MIDDLE, 3);
 	line_close(&line);
 	driver_close(&driver);

@@ -99,6 +99,13 @@ void test_keys(void *)
 	}
 	for (const char *bad : { "short", "public", "nowhere" })
 		check(stand_in("bad", with(bad)).engine->getInitErr());
+	/* A group may read a file of root only. Root can give files away, which then belong to another user. */
+	check_number(chmod("same", 0640), 0);
+	check_number(stand_in("group", with("same")).engine->getInitErr(), geteuid() != 0);
+	if (geteuid() == 0) {
+		check_number(chown("same", 65534, (gid_t)-1), 0);
+		check(stand_in("bad", with("same")).engine->getInitErr());
+	}
 }
 
 /* The variables of the key and of the address act as the parameters do, which win over them. */

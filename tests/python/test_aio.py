@@ -411,3 +411,27 @@ def test_random_cancellations_agree_with_a_model(seed):
                     possible[at] = [bytes(view[place])] + (possible[at] if at in cancelled else [])
                     assert result[place] in possible[at]
     run(body, fabric=('local', 'tcp', 'tcp')[seed], progress=('thread', 'thread', 'manual')[seed])
+
+
+@pytest.mark.parametrize('fabric', ['local', 'tcp'])
+def test_notifications_that_nobody_takes_hold_their_senders(fabric):
+    async def main():
+        async with aio.Context(fabric=fabric) as server, aio.Context(fabric=fabric) as client:
+            listener = server.listen()
+            peer, other = await asyncio.gather(client.connect(listener.address), listener.accept())
+            target = client.allocate(8, access='w')
+            remote = await other.import_(target.share())
+            sent = [peer.notify(number) for number in range(3000)]
+            await asyncio.gather(*sent[:1900])
+            # Completions come in spite of that, behind the notifications that came before.
+            await other.write(remote, server.register(bytearray(8), 'r'))
+            assert len(server._events) < 1100 and not sent[-1].done()
+            taken = []
+            async for value, _, _ in server.notifications():
+                taken.append(value)
+                if value == 2999:
+                    break
+            assert taken == list(range(3000))
+            await asyncio.gather(*sent)
+
+    asyncio.run(main())

@@ -112,7 +112,17 @@ def test_use_after_the_end_is_a_named_error(local):
                  lambda: local.near.listen(), lambda: memoryview(mine), local.near.fileno, mine.share):
         with pytest.raises(pl.Closed):
             call()
-    assert repr(mine) == '<peerlane.Region, closed>'
+    assert repr(mine) == '<peerlane.Region, closed>' and repr(remote) == '<peerlane.Remote, closed>'
+    assert repr(local.peer) == '<peerlane.Peer, closed>' and repr(local.listener) == '<peerlane.Listener, closed>'
+    assert repr(local.near) == '<peerlane.Context, closed>'
+
+
+def test_objects_show_what_they_are(local):
+    region, remote = local.remote(64)
+    assert repr(local.near) == '<peerlane.Context, open>' and repr(local.listener) == f'<peerlane.Listener {local.listener.address}>'
+    assert repr(local.peer) == f'<peerlane.Peer {local.listener.address}, local, connected>'
+    assert repr(remote) == "<peerlane.Remote 64 bytes, 'rwa'>"
+    assert pl.__version__ == pl.version
 
 
 def test_objects_of_other_contexts_are_refused(local):

@@ -288,7 +288,7 @@ def test_the_steps_of_a_call_share_its_time():
       'SLURM_STEP_NODELIST': 'node[007-010,20],other'}, (3, 8), 'node007:20036'),
     ({'RANK': '1', 'WORLD_SIZE': '2', 'TORCHELASTIC_RUN_ID': 'x', 'MASTER_ADDR': 'h', 'MASTER_PORT': '29500',
       'TORCHELASTIC_USE_AGENT_STORE': 'True', 'SLURM_PROCID': '0', 'SLURM_NTASKS': '1'}, (1, 2), 'h:29501'),
-    ({'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'h', 'MASTER_PORT': '29500'}, (1, 2), 'h:29500'),
+    ({'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'h', 'MASTER_PORT': '29500'}, (1, 2), 'h:29501'),
     ({'OMPI_COMM_WORLD_RANK': '0', 'OMPI_COMM_WORLD_SIZE': '4', 'OMPI_COMM_WORLD_LOCAL_SIZE': '4'}, (0, 4), '127.0.0.1:19878'),
     ({'PMI_RANK': '1', 'PMI_SIZE': '2', 'MPI_LOCALNRANKS': '2', 'SLURM_PROCID': '0', 'SLURM_NTASKS': '1'}, (1, 2),
      '127.0.0.1:19878'),
@@ -298,6 +298,56 @@ def test_the_steps_of_a_call_share_its_time():
 ])
 def test_variables_of_launchers(variables, ranks, address):
     assert _rendezvous.find_ranks(variables) == ranks and _rendezvous.find_address(variables, ranks[1]) == address
+
+
+@pytest.mark.parametrize('host, address', [('fd00::1', '[fd00::1]:29501'), ('[fd00::1]', '[fd00::1]:29501'), ('::1', '[::1]:29501')])
+def test_addresses_of_ipv6_get_brackets(host, address):
+    assert _rendezvous.find_address({'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': host, 'MASTER_PORT': '29500'}, 2) == address
+
+
+@pytest.mark.parametrize('address, found, variables, own', [
+    ('node:5', ['127.0.1.1'], {}, ':5'), ('node:5', ['::1', '127.0.0.1'], {}, ':5'), ('node:5', ['10.0.0.5'], {}, 'node:5'),
+    ('node:5', ['127.0.1.1', '10.0.0.5'], {}, 'node:5'), ('node:5', ['127.0.1.1'], {'LOCAL_WORLD_SIZE': '2'}, 'node:5'),
+    ('node:5', ['127.0.1.1'], {'LOCAL_WORLD_SIZE': '1'}, ':5'), ('node:5', ['127.0.1.1'], {'SLURM_STEP_NUM_NODES': '1'}, 'node:5'),
+    ('node:5', ['127.0.1.1'], {'SLURM_JOB_NUM_NODES': '2'}, ':5'), ('localhost:5', ['127.0.0.1'], {}, 'localhost:5'),
+    ('127.0.0.1:5', ['127.0.0.1'], {}, '127.0.0.1:5'), ('[::1]:5', ['::1'], {}, '[::1]:5'), (':5', [], {}, ':5'),
+    ('node:5', None, {}, 'node:5')])
+def test_rank_0_listens_where_other_hosts_reach_it(monkeypatch, address, found, variables, own):
+    def getaddrinfo(host, port, **options):
+        assert host == 'node'
+        if found is None:
+            raise socket.gaierror('no such name')
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, '', (one, 0)) for one in found]
+
+    monkeypatch.setattr(socket, 'getaddrinfo', getaddrinfo)
+    assert _rendezvous.find_own_address(address, variables, 2) == own
+
+
+def test_rank_0_without_a_key(monkeypatch):
+    """It listens at all addresses with a key, at loopback without one, and not at all if other hosts must come."""
+    real, listened = socket.getaddrinfo, []
+
+    class Recorder:
+        def __init__(self, context):
+            self.context = context
+
+        def listen(self, address):
+            listened.append(address)
+            return self.context.listen('127.0.0.1:0' if address == 'node:5' else ':0')
+
+    monkeypatch.setattr(socket, 'getaddrinfo', lambda host, *rest, **options: real('127.0.0.1', *rest, **options))
+    for name in [name for name in os.environ if name.startswith(('SLURM_', 'OMPI_', 'MPI_', 'LOCAL_'))]:
+        monkeypatch.delenv(name)
+    with pl.Context(key=b'0123456789abcdef') as context, pytest.raises(pl.TimedOut):
+        pl.rendezvous(Recorder(context), rank=0, ranks=2, address='node:5', timeout=0.01)
+    assert listened == [':5']
+    with pl.Context() as context:
+        with pytest.raises(pl.TimedOut):
+            pl.rendezvous(Recorder(context), rank=0, ranks=2, address='node:5', timeout=0.01)
+        assert listened == [':5', ':5', 'node:5']
+        monkeypatch.setenv('LOCAL_WORLD_SIZE', '1')
+        with pytest.raises(pl.Denied, match='INSECURE-ADDRESS'):
+            pl.rendezvous(Recorder(context), rank=0, ranks=2, address='node:5', timeout=0.01)
 
 
 def test_unknown_ranks_and_addresses():
@@ -329,3 +379,14 @@ def test_unknown_ranks_and_addresses():
             pl.rendezvous(context, rank=1, ranks=2, address=free_address(), timeout=0.1)
         with pl.rendezvous(context, rank=0, ranks=1) as alone:
             assert alone.allgather('x') == ['x']
+
+
+def test_equal_names_of_different_hosts_do_not_mean_one_host():
+    here = _exchange._describe_host()
+    assert here.split(' ')[0] == socket.gethostname() and len(here.split(' ')) == 3 and here == _exchange._describe_host()
+    assert _exchange._own_address([here, here], 0) == '127.0.0.1:0'
+    for other in ('node start-2 7', 'node start-1 8'):
+        with pytest.raises(pl.Error, match='two hosts or containers have this name') as caught:
+            _exchange._own_address(['node start-1 7', other], 0)
+        assert caught.value.id == 'PY-EXCHANGE' and 'address=' in caught.value.hint
+    assert _exchange._own_address(['node start-1 7', 'localhost start-2 7'], 0) in ('127.0.0.1:0', '[::1]:0')

@@ -10,6 +10,7 @@ import weakref
 
 import peerlane as pl
 import pytest
+from peerlane import _peerlane
 from tensors import Producer, Unversioned, Versioned, take
 
 
@@ -251,3 +252,16 @@ def test_more_memory_than_the_host_has_is_refused(local):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.id == 'NO-MEMORY' and caught.value.hint == 'ask for less, or free memory'
+
+
+def test_dlpack_gives_memory_of_the_asked_device_only(local):
+    region = local.near.allocate(64)
+    for options in ({'dl_device': (1, 0)}, {'dl_device': None}, {'dl_device': region.__dlpack_device__()}):
+        assert _peerlane._dlpack(region.__dlpack__(**options)).describe()[1] == 64
+    for device in ((2, 0), (1, 1), (2, 1)):
+        with pytest.raises(BufferError, match='dl_device'):
+            region.__dlpack__(dl_device=device)
+    with pytest.raises(BufferError, match='not a copy'):
+        region.__dlpack__(copy=True)
+    with pytest.raises(TypeError):
+        region.__dlpack__(dl_device=1)

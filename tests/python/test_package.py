@@ -191,6 +191,21 @@ def test_the_wheel_runs_alone(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize('prefix', ['/usr', '/usr/local', '/opt/peerlane'])
+def test_an_installation_goes_where_the_interpreter_looks(prefix):
+    """Debian's interpreters share /usr/lib/python3, and have a folder of each version in /usr/local."""
+    interpreter = '/usr/bin/python3'
+    if not pathlib.Path('/etc/debian_version').exists() or not os.access(interpreter, os.X_OK):
+        pytest.skip('this is no Debian')
+    asked = subprocess.run([interpreter, '-I', '-c', 'import sys; print(*sys.path, sep="\\n")'], capture_output=True, text=True, check=True)
+    done = subprocess.run([interpreter, '-I', ROOT / 'bindings/python/install_folder.py', prefix], capture_output=True, text=True,
+                          check=True)
+    folder = done.stdout.strip()
+    assert not folder if prefix.startswith('/opt') else folder.startswith(f'{prefix}/lib/python3') and folder.endswith('/dist-packages')
+    # The interpreter leaves folders out that do not exist.
+    assert folder in asked.stdout.splitlines() or not pathlib.Path(folder).exists() or not folder
+
+
 def command(tmp_path, text):
     path = tmp_path / 'peerlane'
     path.write_text(f'#!/bin/sh\n{text}\n')

@@ -107,3 +107,20 @@ def test_live_objects_do_not_pickle(local):
     for thing in (local.near, region, remote, local.peer, local.listener):
         with pytest.raises(TypeError, match='Invitation'):
             pickle.dumps(thing)
+
+
+def invitation(address, token):
+    return b'PLI1B' + b''.join(len(part).to_bytes(4, 'little') + part for part in (address, token, b''))
+
+
+@pytest.mark.parametrize('length', [0, 1, 19, 21, 95, 97])
+def test_other_bytes_are_no_blob(length):
+    for make in (lambda: pl.Blob(bytes(length)), lambda: pl.Invitation.from_bytes(invitation(b'h:1', bytes(length)))):
+        with pytest.raises(pl.Invalid, match=f'{length} bytes are no blob') as caught:
+            make()
+        assert caught.value.id == 'PY-NO-TOKEN'
+
+
+def test_an_address_that_is_no_text_names_the_invitation():
+    with pytest.raises(ValueError, match='address of the invitation'):
+        pl.Invitation.from_bytes(invitation(b'\xff\xfe', bytes(96)))

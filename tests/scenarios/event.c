@@ -102,6 +102,46 @@ static void notification_data_of_transfers(struct scenario_environment *environm
 	event_pair_close(&pair);
 }
 
+/* Checks that operations without PL_NOTIFY ignore notification data, which is not even readable. */
+static void notification_data_without_flag(struct scenario_environment *environment)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operation, *receive;
+	struct pl_transfer halves[2];
+	struct pl_completion receipt;
+	struct pl_vector *vector;
+	struct pl_error error;
+	struct pair pair;
+
+	attributes.notify_data = NULL;
+	attributes.notify_length = 100000;
+	event_pair_open(environment, &pair);
+	pattern_fill(pair.near.bytes, SIZE, 3, 0);
+	for (unsigned i = 0; i < 2; i++)
+		halves[i] = (struct pl_transfer){ pair.remote, i * SIZE / 2, pair.near.region, i * SIZE / 2, SIZE / 2 };
+	check_ok(pl_writev(environment->near_peer, halves, 2, &attributes, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	pattern_check(pair.far.bytes, SIZE, 3, 0);
+	check_ok(pl_readv(environment->near_peer, halves, 2, &attributes, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	check_ok(pl_vector_prepare(environment->near_peer, PL_KIND_WRITE, halves, 2, &vector, &error), &error);
+	check_ok(pl_vector_post(vector, 0, 0, &attributes, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	pl_vector_free(vector);
+	/* The message is a copy, which the notification data must not replace. */
+	attributes.notify_data = "NOTE";
+	attributes.notify_length = 4;
+	check_ok(pl_receive(environment->far_peer, 7, UINT64_MAX, &(struct pl_buffer){ pair.far.region, 0, SIZE }, NULL,
+			    &receive, &error),
+		 &error);
+	check_ok(pl_send_copy(environment->near_peer, 7, "message", 8, &attributes, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	complete(environment, receive, &receipt);
+	check_number(receipt.bytes, 8);
+	check(bytes_equal(pair.far.bytes, "message", 8));
+	event_pair_close(&pair);
+}
+
 /* Checks that a failed read does not notify. */
 static void failed_read_does_not_notify(struct scenario_environment *environment)
 {
@@ -237,11 +277,12 @@ static void reconnect_after_revocation(struct scenario_environment *environment)
 	pl_peer_close(acceptor.peer);
 }
 
-/* Checks that pl_cancel_posted() ends the operations of one user_data, and no others. */
+/* Checks that pl_cancel_posted() ends the operations of one user_data, and no others, and pl_cancel_all_posted() those of all. */
 static void cancel_posted(struct scenario_environment *environment)
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_completion completions[3], spare;
+	struct pl_operation *handle;
 	struct pl_error error;
 	struct buffer buffer;
 
@@ -261,12 +302,92 @@ static void cancel_posted(struct scenario_environment *environment)
 		check_completion(environment->near, &completions[i], -ECANCELED);
 	}
 	check_number(pl_cancel_posted(environment->near, 7), 0);
+	check_ok(pl_receive(environment->near_peer, 9, UINT64_MAX, &(struct pl_buffer){ buffer.region, 0, 64 }, NULL,
+			    &handle, &error),
+		 &error);
+	for (unsigned i = 0; i < 2; i++) {
+		attributes.user_data = 20 + i;
+		check_ok(pl_receive(environment->near_peer, 20 + i, UINT64_MAX,
+				    &(struct pl_buffer){ buffer.region, 0, 64 }, &attributes, NULL, &error),
+			 &error);
+	}
+	/* An operation with a handle goes on. */
+	check_number(pl_cancel_all_posted(environment->near), 3);
+	collect(environment, environment->near, completions, 3);
+	for (unsigned i = 0; i < 3; i++)
+		check_completion(environment->near, &completions[i], -ECANCELED);
+	check_number(pl_cancel_all_posted(environment->near), 0);
+	check_number(pl_test(handle, NULL, NULL), -EINPROGRESS);
+	pl_cancel(handle);
+	check_number(pl_wait(handle, UINT64_MAX, NULL, NULL), -ECANCELED);
+	attributes.user_data = 8;
+	check_ok(pl_receive(environment->near_peer, 3, UINT64_MAX, &(struct pl_buffer){ buffer.region, 0, 64 },
+			    &attributes, NULL, &error),
+		 &error);
 	check_ok(pl_send_copy(environment->far_peer, 3, "x", 1, NULL, NULL, &error), &error);
 	collect(environment, environment->near, completions, 1);
 	check_number(completions[0].user_data, 8);
 	check_completion(environment->near, &completions[0], 0);
 	collect(environment, environment->far, &spare, 1);
 	buffer_close(&buffer);
+}
+
+/* Connects to a listener without an accept. Returns the initiator's peer. */
+static struct pl_peer *connect_unaccepted(struct scenario_environment *environment, const char *address)
+{
+	struct pl_operation *connecting;
+	struct pl_completion receipt;
+	struct pl_error error;
+
+	check_ok(pl_connect_start(environment->near, address, 0, 0, &connecting, &error), &error);
+	complete(environment, connecting, &receipt);
+	check(receipt.peer);
+	return receipt.peer;
+}
+
+/*
+ * Sends a notification, and closes the connection. The notification and the loss reach an end that has not accepted the
+ * connection, which the program of that end does not know.
+ */
+static void notify_and_leave(struct scenario_environment *environment, struct pl_peer *peer, uint64_t value)
+{
+	struct pl_operation *operation;
+	struct pl_completion spare;
+	struct pl_error error;
+
+	check_ok(pl_notify(peer, value, "data", 4, NULL, &operation, &error), &error);
+	complete(environment, operation, NULL);
+	settle(environment, 20);
+	pl_peer_close(peer);
+	settle(environment, 100);
+	check_number(pl_poll(environment->far, &spare, 1), 0);
+}
+
+/* Checks that events of a peer come after its accept, and not at all if its listener is closed. */
+static void events_after_accept(struct scenario_environment *environment)
+{
+	struct pl_completion completions[3], spare;
+	struct pl_listener *listener;
+	struct pl_error error;
+	char address[96];
+
+	listener = listener_open(environment->setting, environment->far, address);
+	notify_and_leave(environment, connect_unaccepted(environment, address), 77);
+	check_ok(pl_accept_start(listener, 5, NULL, &error), &error);
+	collect(environment, environment->far, completions, 3);
+	check_number(completions[0].kind, PL_KIND_ACCEPT);
+	check_completion(environment->far, &completions[0], 0);
+	check_number(completions[1].kind, PL_KIND_NOTIFIED);
+	check_number(completions[1].value, 77);
+	check_number(completions[2].kind, PL_KIND_LOST);
+	check(completions[0].peer && completions[1].peer == completions[0].peer &&
+	      completions[2].peer == completions[0].peer);
+	pl_notification_free(environment->far, &completions[1]);
+	pl_peer_close(completions[0].peer);
+	notify_and_leave(environment, connect_unaccepted(environment, address), 78);
+	pl_listener_close(listener);
+	settle(environment, 20);
+	check_number(pl_poll(environment->far, &spare, 1), 0);
 }
 
 static void cancel_posted_accept(struct scenario_environment *environment)
@@ -382,8 +503,10 @@ static void vector_names_the_element(struct scenario_environment *environment)
 const struct scenario event_scenarios[] = {
 	{ "notification-data", notification_data, 0 },
 	{ "notification-data-of-transfers", notification_data_of_transfers, 0 },
+	{ "notification-data-without-flag", notification_data_without_flag, 0 },
 	{ "failed-read-does-not-notify", failed_read_does_not_notify, 0 },
 	{ "loss-is-an-event", loss_is_an_event, 0 },
+	{ "events-after-accept", events_after_accept, 0 },
 	{ "reconnect-with-imports", reconnect_with_imports, 0 },
 	{ "reconnect-after-revocation", reconnect_after_revocation, 0 },
 	{ "cancel-posted", cancel_posted, 0 },

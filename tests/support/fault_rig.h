@@ -18,6 +18,8 @@ struct fault_card {
 	bool happened; /* true if there is such an event */
 	enum ibv_qp_state state; /* of all queue pairs */
 	unsigned failed, destroyed; /* queue pairs, of which `failed` were moved into the error state */
+	pthread_mutex_t *unheld;    /* nobody may hold it while a port is queried; NULL: anybody may */
+	unsigned queried;           /* queries of ports meanwhile */
 };
 
 extern struct fault_card fault_card;

@@ -240,6 +240,8 @@ struct verbs_host_rig *verbs_host_open(char *allowed)
 	assert_non_null(rig);
 	fill_library(rig);
 	rig->context.allocator = pl_system_allocator;
+	pthread_mutex_init(&rig->context.lock, NULL);
+	pl_list_init(&rig->context.regions);
 	rig->context.devices = allowed;
 	rig->context.fabrics[0] = &pl_verbs_fabric;
 	rig->context.fabric_states[0] = &rig->state;

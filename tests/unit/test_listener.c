@@ -2,10 +2,12 @@
 /* Listeners: sockets of the caller, connections of strangers at the limit, accepts after the close. */
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -16,6 +18,7 @@
 #include "core/context.h"
 #include "core/fabric.h"
 #include "core/greeting.h"
+#include "core/socket.h"
 #include "support/socket.h"
 
 #define STRANGERS_MAX 256
@@ -463,6 +466,92 @@ static void test_cancel_before_task(void **state)
 	rig_close(&rig);
 }
 
+#define LISTENERS 3
+
+static void *cancel_accepts(void *context)
+{
+	return (void *)(intptr_t)pl_cancel_posted(context, 7);
+}
+
+/* Accepts of all listeners are cancelled, also if one of them is closed meanwhile. */
+static void test_cancel_beside_close(void **state)
+{
+	struct pl_listener *more[LISTENERS - 1];
+	struct pl_completion completions[LISTENERS];
+	struct rig rig;
+	pthread_t thread;
+	void *count;
+
+	(void)state;
+	rig_open_with(&rig, PL_PROGRESS_MANUAL);
+	assert_int_equal(pl_accept_start(rig.listener, 7, NULL, NULL), 0);
+	for (unsigned i = 0; i < LISTENERS - 1; i++) {
+		assert_int_equal(pl_listen(rig.context, "127.0.0.1:0", &more[i], NULL), 0);
+		assert_int_equal(pl_accept_start(more[i], 7, NULL, NULL), 0);
+	}
+	/* The thread waits for the engine of the first listener, whose close begins. */
+	pl_engine_lock(rig.listener->engine);
+	pthread_mutex_lock(&rig.context->lock);
+	assert_int_equal(pthread_create(&thread, NULL, cancel_accepts, rig.context), 0);
+	pthread_mutex_unlock(&rig.context->lock);
+	while (atomic_load(&rig.listener->references) < 3)
+		usleep(1000);
+	pthread_mutex_lock(&rig.context->lock);
+	pl_list_remove(&rig.listener->link);
+	pthread_mutex_unlock(&rig.context->lock);
+	pl_engine_unlock(rig.listener->engine);
+	assert_int_equal(pthread_join(thread, &count), 0);
+	assert_int_equal((intptr_t)count, LISTENERS);
+	assert_int_equal(pl_poll(rig.context, completions, LISTENERS), LISTENERS);
+	for (unsigned i = 0; i < LISTENERS - 1; i++)
+		pl_listener_close(more[i]);
+	rig_close(&rig);
+}
+
+/* A refused connection that sends without end leaves the engine after some reads. */
+static void test_refused_flood(void **state)
+{
+	struct greeting greeting = { .step = REFUSED };
+	uint8_t bytes[4096] = { 0 };
+	size_t sent = 0;
+	int fds[2], left;
+	ssize_t count;
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+	greeting.source.fd = greeting.stream.fd = fds[0];
+	while ((count = send(fds[1], bytes, sizeof(bytes), 0)) > 0)
+		sent += (size_t)count;
+	assert_true(sent > sizeof(bytes) * 20);
+	assert_true(pl_greeting_ready(&greeting.source, EPOLLIN));
+	assert_int_equal(ioctl(fds[0], FIONREAD, &left), 0);
+	assert_true(left > 0 && (size_t)left < sent);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+/* The kernel takes 0 as no limit. */
+static void test_short_keepalive(void **state)
+{
+	const uint64_t times[] = { 1, PL_NS_PER_MS, 15 * PL_NS_PER_S };
+	const unsigned milliseconds[] = { 1, 1, 15000 };
+	struct pl_options options = PL_OPTIONS_INIT;
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	(void)state;
+	assert_true(fd >= 0);
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(times); i++) {
+		unsigned set = 0;
+		socklen_t length = sizeof(set);
+
+		options.keepalive = times[i];
+		pl_socket_tune(fd, &options);
+		assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &set, &length), 0);
+		assert_int_equal(set, milliseconds[i]);
+	}
+	close(fd);
+}
+
 /* -- sockets of the caller --------------------------------------------------------------------------- */
 
 static int open_socket(int family, int type, bool listening, in_addr_t host)
@@ -532,6 +621,9 @@ int main(void)
 		cmocka_unit_test(test_unknown_bytes),
 		cmocka_unit_test(test_accept_after_close),
 		cmocka_unit_test(test_cancel_before_task),
+		cmocka_unit_test(test_cancel_beside_close),
+		cmocka_unit_test(test_refused_flood),
+		cmocka_unit_test(test_short_keepalive),
 		cmocka_unit_test(test_sockets),
 	};
 

@@ -434,6 +434,23 @@ static void test_only_outliers_are_slow(void **state)
 	free_matrix(&matrix);
 }
 
+static void test_steps_of_the_clock_are_not_slow(void **state)
+{
+	struct matrix matrix = make_matrix(4, 4);
+
+	(void)state;
+	fill_cells(&matrix);
+	for (int i = 0; i < 16; i++)
+		matrix.cells[i].latency_us = 0.02;
+	matrix.cells[1].latency_us = 0.03;
+	matrix.cells[2].latency_us = 0.04;
+	matrix.cells[7].latency_us = 0.05;
+	assert_int_equal(matrix_judge(&matrix), 0);
+	assert_int_equal(matrix.slow_count, 1);
+	assert_true(matrix.slow[0].from == 1 && matrix.slow[0].to == 3 && matrix.slow[0].latency);
+	free_matrix(&matrix);
+}
+
 static void test_unknown_values_are_not_slow(void **state)
 {
 	struct matrix matrix = make_matrix(3, 3);
@@ -489,6 +506,7 @@ int main(void)
 		cmocka_unit_test(test_slow_pairs_are_measured_again),
 		cmocka_unit_test(test_the_better_values_count),
 		cmocka_unit_test(test_only_outliers_are_slow),
+		cmocka_unit_test(test_steps_of_the_clock_are_not_slow),
 		cmocka_unit_test(test_unknown_values_are_not_slow),
 		cmocka_unit_test(test_pairs_within_and_between_hosts_are_judged_separately),
 	};

@@ -245,6 +245,23 @@ static void test_wrong_members_are_refused(void **state)
 	}
 }
 
+static void test_narrow_grants_are_told_from_the_default(void **state)
+{
+	static const char *const expected[] = { [PL_DEFAULT] = "null", [PL_ON] = "true", [PL_OFF] = "false" };
+	struct matrix_options with = options;
+
+	(void)state;
+	for (int choice = PL_DEFAULT; choice <= PL_OFF; choice++) {
+		struct json_object *object, *value;
+
+		with.common.narrow = choice;
+		object = matrix_json_options(&with);
+		assert_true(json_object_object_get_ex(object, "narrow-grants", &value));
+		assert_string_equal(value ? json_object_get_string(value) : "null", expected[choice]);
+		json_object_put(object);
+	}
+}
+
 static void test_each_other_option_is_refused(void **state)
 {
 	static const char *const names[] = { "size",  "duration", "network",	   "fabric",	    "device",  "lanes",
@@ -272,6 +289,7 @@ int main(void)
 		cmocka_unit_test(test_each_cut_is_refused),
 		cmocka_unit_test(test_the_limit_of_a_file),
 		cmocka_unit_test(test_wrong_members_are_refused),
+		cmocka_unit_test(test_narrow_grants_are_told_from_the_default),
 		cmocka_unit_test(test_each_other_option_is_refused),
 	};
 

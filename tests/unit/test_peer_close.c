@@ -205,6 +205,29 @@ static void message_after_listener(void *argument)
 	environment_close(&environment);
 }
 
+/* Checks that a notification for a peer whose opening failed, which another thread keeps alive, causes no event. */
+static void notification_for_dead_peer(void *argument)
+{
+	const struct setting setting = {
+		.name = "dead", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+	};
+	const struct pl_frame frame = { .type = PL_FRAME_NOTIFY, .offset = 5 };
+	struct scenario_environment environment;
+	struct pl_completion completion;
+	struct pl_peer *peer;
+
+	(void)argument;
+	environment_open(&environment, &setting);
+	peer = environment.near_peer;
+	pl_engine_lock(peer->home);
+	peer->dead = true;
+	check_number(pl_message_arrived(peer, &frame, NULL), 0);
+	peer->dead = false;
+	pl_engine_unlock(peer->home);
+	check_number(pl_poll(environment.near, &completion, 1), 0);
+	environment_close(&environment);
+}
+
 /* Allocator that gives the memory of a released peer to the next one. */
 struct reuse {
 	void *_Atomic peer; /* the memory */
@@ -310,6 +333,7 @@ static const struct test_case cases[] = {
 	{ "stop-queued-connect", stop_queued_connect, NULL, 20 },
 	{ "user-data-of-events", user_data_of_events, NULL, 60 },
 	{ "message-after-listener", message_after_listener, NULL, 20 },
+	{ "notification-for-dead-peer", notification_for_dead_peer, NULL, 20 },
 	{ "completion-of-closed-peer", completion_of_closed_peer, NULL, 60 },
 };
 

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -18,6 +19,7 @@ static void happen(struct fault_rig *rig, enum ibv_event_type event)
 	rig->endpoint.flushing = true;
 	rig->verbs.async_fd = fd;
 	verbs_async_watch(&rig->state);
+	assert_non_null(rig->device.async.engine);
 	fault_card.event = event;
 	fault_card.happened = true;
 	assert_true(rig->device.async.ready(&rig->device.async, EPOLLIN));
@@ -121,14 +123,71 @@ static void test_others(void **state)
 	}
 }
 
+static int refuse_event(struct ibv_cq *cq, int solicited_only)
+{
+	(void)cq;
+	(void)solicited_only;
+	return ENODEV;
+}
+
+/* A queue whose device promises no event is given up, because nothing would poll it. */
+static void test_no_notification(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+
+	(void)state;
+	rig->endpoint.flushing = true;
+	rig->verbs.ops.req_notify_cq = refuse_event;
+	pl_list_init(&rig->queue.source.hot);
+	verbs_cq_idle(&rig->queue.source);
+	assert_false(rig->queue.armed);
+	pl_engine_withdraw(rig->peer.home, &rig->queue.events_task);
+	rig->queue.events_task.run(&rig->queue.events_task);
+	assert_true(rig->queue.broken);
+	fault_rig_expect_links(rig, VERBS_DRAINING, VERBS_DRAINING);
+	fault_rig_free(rig);
+}
+
+/* A kernel without memory for one more watched descriptor, as one that cannot be watched: the next look adds it. */
+static void test_watch_later(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+
+	(void)state;
+	rig->verbs.async_fd = memfd_create("unwatched", 0);
+	assert_true(rig->verbs.async_fd >= 0);
+	verbs_async_watch(&rig->state);
+	assert_null(rig->device.async.engine);
+	close(rig->verbs.async_fd);
+	happen(rig, IBV_EVENT_PORT_ERR);
+	fault_rig_expect_links(rig, VERBS_DRAINING, VERBS_UP);
+	fault_rig_free(rig);
+}
+
+/* A card's firmware may take long to answer: other rails, which need the state's lock, do not wait for it. */
+static void test_port_query(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+
+	(void)state;
+	fault_card.unheld = &rig->state.lock;
+	assert_false(verbs_port_is_down(&rig->endpoint.rails[0]));
+	assert_int_equal(fault_card.queried, 1);
+	assert_int_equal(atomic_load(&rig->device.users), 0);
+	atomic_store(&rig->device.gone, true);
+	assert_false(verbs_port_is_down(&rig->endpoint.rails[0]));
+	assert_int_equal(fault_card.queried, 1);
+	atomic_store(&rig->device.gone, false);
+	fault_rig_free(rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_port),
-		cmocka_unit_test(test_pair),
-		cmocka_unit_test(test_queue),
-		cmocka_unit_test(test_device),
-		cmocka_unit_test(test_others),
+		cmocka_unit_test(test_port),        cmocka_unit_test(test_pair),
+		cmocka_unit_test(test_queue),       cmocka_unit_test(test_device),
+		cmocka_unit_test(test_others),      cmocka_unit_test(test_no_notification),
+		cmocka_unit_test(test_watch_later), cmocka_unit_test(test_port_query),
 	};
 
 	return cmocka_run_group_tests_name("verbs events", tests, NULL, NULL);

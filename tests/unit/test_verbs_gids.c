@@ -94,7 +94,7 @@ static void test_addresses(void **state)
 	}
 }
 
-/* More entries than are kept, the best last. */
+/* A table of many addresses, the best last. All are kept: a connection may use any of them. */
 static void test_long_table(void **state)
 {
 	static const char *const names[] = { "card0" };
@@ -113,9 +113,9 @@ static void test_long_table(void **state)
 	verbs_host.gid_count = VERBS_HOST_TABLE;
 	rig = verbs_host_open(NULL);
 	port = verbs_host_look(rig);
-	assert_int_equal(port->gid_count, VERBS_GIDS);
+	assert_int_equal(port->gid_count, VERBS_HOST_TABLE);
 	assert_int_equal(port->gids[0].index, VERBS_HOST_TABLE - 1);
-	for (unsigned i = 1; i < VERBS_GIDS; i++)
+	for (unsigned i = 1; i < VERBS_HOST_TABLE; i++)
 		assert_int_equal(port->gids[i].index, i - 1);
 	/* Another look begins anew. */
 	verbs_host.gid_count = 1;
@@ -198,8 +198,10 @@ static void test_infiniband(void **state)
 	verbs_host_close(rig);
 }
 
+typedef const struct verbs_gid *(*chooser)(const struct verbs_port *port, const union ibv_gid *wanted);
+
 /* Returns the place of the GID that a port uses for an address, or -1. */
-static int choice(const struct verbs_port *port, const char *wanted)
+static int choice(const struct verbs_port *port, chooser choose, const char *wanted)
 {
 	struct sockaddr_storage address;
 	const struct verbs_gid *found;
@@ -207,41 +209,72 @@ static int choice(const struct verbs_port *port, const char *wanted)
 
 	verbs_host_address(&address, wanted);
 	gid = verbs_gid_of(&address);
-	found = verbs_port_gid(port, &gid);
+	found = choose(port, &gid);
 	return found ? (int)(found - port->gids) : -1;
 }
 
-static void test_choice(void **state)
+static void add_gid(struct verbs_port *port, const char *text, uint8_t rank)
 {
-	static const char *const texts[] = { "10.0.0.1", "10.0.1.1", "fd00::1" };
-	struct verbs_port port = { .link_layer = IBV_LINK_LAYER_ETHERNET };
 	struct sockaddr_storage address;
 
+	verbs_host_address(&address, text);
+	port->gids[port->gid_count++] = (struct verbs_gid){ .gid = verbs_gid_of(&address), .rank = rank };
+}
+
+/* The other end's GID is known. */
+static void test_choice(void **state)
+{
+	struct verbs_port port = { .link_layer = IBV_LINK_LAYER_ETHERNET };
+
 	(void)state;
-	assert_int_equal(choice(&port, "10.0.0.1"), -1);
-	for (unsigned i = 0; i < PL_ARRAY_SIZE(texts); i++) {
-		verbs_host_address(&address, texts[i]);
-		port.gids[port.gid_count++].gid = verbs_gid_of(&address);
-	}
-	assert_int_equal(choice(&port, "10.0.1.1"), 1);
-	assert_int_equal(choice(&port, "10.0.2.1"), 0);
-	assert_int_equal(choice(&port, "fd00::2"), 2);
+	assert_int_equal(choice(&port, verbs_port_gid, "10.0.0.1"), -1);
+	add_gid(&port, "10.0.0.1", 15);
+	add_gid(&port, "10.0.1.1", 15);
+	add_gid(&port, "fe80::1", 12);
+	add_gid(&port, "fd00::1", 6);
+	assert_int_equal(choice(&port, verbs_port_gid, "10.0.1.1"), 1);
+	assert_int_equal(choice(&port, verbs_port_gid, "10.0.2.1"), 0);
+	assert_int_equal(choice(&port, verbs_port_gid, "fe80::2"), 2);
+	assert_int_equal(choice(&port, verbs_port_gid, "fd00::2"), 3);
+	port.gid_count = 3;
+	assert_int_equal(choice(&port, verbs_port_gid, "fd00::1"), 2);
 	port.gid_count = 2;
-	assert_int_equal(choice(&port, "fd00::1"), -1);
+	assert_int_equal(choice(&port, verbs_port_gid, "fd00::1"), -1);
 	port.link_layer = IBV_LINK_LAYER_INFINIBAND;
-	assert_int_equal(choice(&port, "fd00::1"), 0);
+	assert_int_equal(choice(&port, verbs_port_gid, "fd00::1"), 0);
+}
+
+/* The control connection's own address is known. */
+static void test_offer(void **state)
+{
+	struct verbs_port port = { .link_layer = IBV_LINK_LAYER_ETHERNET };
+
+	(void)state;
+	assert_int_equal(choice(&port, verbs_port_offer, "fd00::1"), -1);
+	add_gid(&port, "10.0.0.1", 15);
+	add_gid(&port, "fd00::1", 14);
+	add_gid(&port, "fe80::1", 12);
+	add_gid(&port, "fd00::2", 6);
+	assert_int_equal(choice(&port, verbs_port_offer, "10.0.2.1"), 0);
+	assert_int_equal(choice(&port, verbs_port_offer, "fd00::9"), 1);
+	assert_int_equal(choice(&port, verbs_port_offer, "fe80::1"), 2);
+	assert_int_equal(choice(&port, verbs_port_offer, "fd00::2"), 3);
+	/* Neither a link-local address nor one without an interface replaces one that routers know. */
+	memmove(&port.gids[1], &port.gids[2], 2 * sizeof(port.gids[0]));
+	port.gid_count = 3;
+	assert_int_equal(choice(&port, verbs_port_offer, "fd00::9"), 0);
+	assert_int_equal(choice(&port, verbs_port_offer, "fe80::9"), 0);
+	port.gids[0] = port.gids[1];
+	port.gid_count = 1;
+	assert_int_equal(choice(&port, verbs_port_offer, "10.0.2.1"), 0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ranking),
-		cmocka_unit_test(test_addresses),
-		cmocka_unit_test(test_long_table),
-		cmocka_unit_test(test_calls),
-		cmocka_unit_test(test_old_library),
-		cmocka_unit_test(test_infiniband),
-		cmocka_unit_test(test_choice),
+		cmocka_unit_test(test_ranking), cmocka_unit_test(test_addresses),   cmocka_unit_test(test_long_table),
+		cmocka_unit_test(test_calls),   cmocka_unit_test(test_old_library), cmocka_unit_test(test_infiniband),
+		cmocka_unit_test(test_choice),  cmocka_unit_test(test_offer),
 	};
 
 	return cmocka_run_group_tests_name("verbs gids", tests, NULL, NULL);

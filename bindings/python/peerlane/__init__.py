@@ -26,7 +26,7 @@ __all__ = ['Bench', 'Blob', 'BufferRefused', 'Cancelled', 'Check', 'Closed', 'Co
            'bench', 'check', 'fingerprint', 'gpu', 'gpus', 'mpi', 'picture', 'rendezvous', 'stream_wait', 'topology', 'torch',
            'version', 'view']
 
-version = _peerlane.version()
+__version__ = version = _peerlane.version()
 
 _os.register_at_fork(after_in_child=_peerlane._forked)
 _atexit.register(_peerlane._close_all)

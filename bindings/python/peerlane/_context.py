@@ -50,6 +50,10 @@ class Base(_peerlane.Context):
         if not self.closed and not getattr(self, '_quiet', False):
             warnings.warn(f'unclosed context {self!r}', ResourceWarning, source=self)
 
+    def __repr__(self):
+        module = type(self).__module__.removesuffix('._context')
+        return f'<{module}.{type(self).__qualname__}, {"closed" if self.closed else "open"}>'
+
     def __reduce__(self):
         raise TypeError('a context cannot be pickled: send an Invitation with the address and a token')
 

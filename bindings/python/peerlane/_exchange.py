@@ -2,6 +2,7 @@
 """Connections and remote regions of all processes of a group."""
 import contextlib
 import errno
+import os
 import socket
 import time
 import typing
@@ -56,12 +57,27 @@ class Group:
         self.close()
 
 
+def _describe_host():
+    """Return the name of this host, its start and its network as a text. Containers of different hosts may have equal names."""
+    try:
+        with open('/proc/sys/kernel/random/boot_id', encoding='ascii') as file:
+            start = file.read().strip()
+        network = str(os.stat('/proc/self/ns/net').st_ino)
+    except OSError:
+        start = network = ''
+    return f'{socket.gethostname()} {start} {network}'
+
+
 def _own_address(hosts, rank):
     """Return the address to listen on: that towards another host, or loopback if all processes share a host."""
     other = next((host for host in hosts if host != hosts[rank]), None)
     if other is None:
         return '127.0.0.1:0'
-    family, kind, _, _, target = socket.getaddrinfo(other, 9, type=socket.SOCK_DGRAM)[0]
+    name = other.split(' ')[0]
+    if name == hosts[rank].split(' ')[0]:
+        raise make_error(errno.EADDRNOTAVAIL, 'PY-EXCHANGE', 'exchange', name, 'two hosts or containers have this name',
+                         'give address="HOST:0" with an address that the others reach')
+    family, kind, _, _, target = socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(target)  # sends nothing
         own = probe.getsockname()[0]
@@ -120,7 +136,7 @@ def exchange(context, regions, rank, size, gather, *, rights=None, address=None,
     """
     several = isinstance(regions, (list, tuple))
     problem = None
-    hosts = gather(socket.gethostname())
+    hosts = gather(_describe_host())
     with contextlib.ExitStack() as opened, contextlib.ExitStack() as listening:
         try:
             listener = listening.enter_context(context.listen(address or _own_address(hosts, rank)))

@@ -4,10 +4,11 @@ import contextlib
 import errno
 import os
 import re
+import socket
 import time
 
 from . import _exchange
-from ._errors import Refused, TimedOut, Unreachable, make_error
+from ._errors import Denied, Refused, TimedOut, Unreachable, make_error
 
 _PORT = 19878
 _TAG = 0x504c5256
@@ -49,21 +50,49 @@ def _first_host(names):
     return re.sub(r'\[([^],-]*)[^]]*\]', r'\1', first)
 
 
+def _join(host, port):
+    return f'[{host}]:{port}' if ':' in host and not host.startswith('[') else f'{host}:{port}'
+
+
+def _of_one_host(environment, ranks):
+    """Return whether the launcher started all ranks on one host, or None if its variables do not tell."""
+    for name in ('OMPI_COMM_WORLD_LOCAL_SIZE', 'MPI_LOCALNRANKS', 'LOCAL_WORLD_SIZE'):
+        if environment.get(name):
+            return environment[name] == str(ranks)
+    nodes = environment.get('SLURM_STEP_NUM_NODES') or environment.get('SLURM_JOB_NUM_NODES')
+    return nodes == '1' if nodes else None
+
+
+def find_own_address(address, environment, ranks):
+    """Return the address on which rank 0 listens: all addresses of its port, if its name leads other hosts nowhere.
+
+    Debian and Ubuntu give the name of a host the address 127.0.1.1 in /etc/hosts.
+    """
+    host, _, port = address.rpartition(':')
+    host = host.strip('[]')
+    if not host or host == 'localhost' or host[0].isdigit() or ':' in host or _of_one_host(environment, ranks):
+        return address
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return address
+    return address if any(not one.startswith('127.') and one != '::1' for one in found) else f':{port}'
+
+
 def find_address(environment, ranks):
     """Return the address of rank 0 from the variables of the launcher."""
     if environment.get('PEERLANE_RENDEZVOUS'):
         return environment['PEERLANE_RENDEZVOUS']
     if environment.get('MASTER_ADDR'):
-        port = int(environment.get('MASTER_PORT') or _PORT)
-        # The agent of torchrun listens at the port itself.
-        return f'{environment["MASTER_ADDR"]}:{port + (environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True")}'
+        given = environment.get('MASTER_PORT')
+        # At the port itself the agent of torchrun listens, or the store of PyTorch in rank 0.
+        return _join(environment['MASTER_ADDR'], int(given) + 1 if given else _PORT)
     hosts = environment.get('SLURM_STEP_NODELIST') or environment.get('SLURM_JOB_NODELIST')
     if environment.get('SLURM_PROCID') and hosts:
         number = int(environment.get('SLURM_JOB_ID') or 0) * 7 + int(environment.get('SLURM_STEP_ID') or 0)
-        return f'{_first_host(hosts)}:{20000 + number % 10000}'
-    for name in ('OMPI_COMM_WORLD_LOCAL_SIZE', 'MPI_LOCALNRANKS', 'LOCAL_WORLD_SIZE'):
-        if environment.get(name) == str(ranks):
-            return f'127.0.0.1:{_PORT}'
+        return _join(_first_host(hosts), 20000 + number % 10000)
+    if _of_one_host(environment, ranks):
+        return f'127.0.0.1:{_PORT}'
     return _fail('the address of rank 0 is not known',
                  'give address="HOST:PORT", with the host of rank 0, or set PEERLANE_RENDEZVOUS')
 
@@ -113,8 +142,18 @@ class Rendezvous:
         self._send(peer, b'%d' % self.rank, deadline)
         return peer
 
+    def _listen(self, address):
+        own = find_own_address(address, os.environ, self.ranks)
+        try:
+            return self._context.listen(own)
+        except Denied:
+            # Without a key only ranks of this host can come, if its launcher does not tell of others.
+            if own == address or _of_one_host(os.environ, self.ranks) is False:
+                raise
+            return self._context.listen(address)
+
     def _accept(self, address, deadline):
-        with self._context.listen(address) as listener:
+        with self._listen(address) as listener:
             while len(self._peers) < self.ranks - 1:
                 peer = self._opened.enter_context(listener.accept(timeout=_left(deadline)))
                 text = self._receive(peer, deadline)

@@ -7,6 +7,19 @@ import typing
 # Kinds of elements, with the numbers of DLPack.
 _CODES = {'int': 0, 'uint': 1, 'float': 2, 'bfloat': 4, 'complex': 5, 'bool': 6}
 _DTYPE = re.compile(r'(int|uint|float|bfloat|complex|bool)(8|16|32|64|128|)')
+# Short names of NumPy and types of Python, which mean one of these.
+_SHORT = re.compile(r'[<=|]?([iufcb])(\d+)')
+_KINDS = {'i': 'int', 'u': 'uint', 'f': 'float', 'c': 'complex'}
+_OTHERS = {'int': 'int64', 'uint': 'uint64', 'float': 'float64', 'complex': 'complex128', '?': 'bool', 'b1': 'bool', '|b1': 'bool',
+           'half': 'float16', 'double': 'float64'}
+
+
+def _proposal(name):
+    """Return what to do about a name that is no dtype of a layout."""
+    short = _SHORT.fullmatch(name)
+    long = f'{_KINDS.get(short[1])}{8 * int(short[2])}' if short else None
+    found = _OTHERS.get(name) or (long if long and _DTYPE.fullmatch(long) else None)
+    return f'write {found!r}' if found else 'use a view of another type, such as uint8'
 
 
 @typing.final
@@ -23,7 +36,10 @@ class Layout:
         name = name.removeprefix('torch.')
         match = _DTYPE.fullmatch(name)
         if not match or (not match[2]) != (match[1] == 'bool'):
-            raise ValueError(f'dtype {name!r} has no layout; use a view of another type, such as uint8')
+            raise ValueError(f'dtype {name!r} has no layout; {_proposal(name)}')
+        if not getattr(dtype, 'isnative', True):
+            raise ValueError(f'dtype {dtype} has the most significant byte first, and frames have it last: '
+                             f'convert the array with astype({name!r})')
         self._code, self._bits, self._lanes = _CODES[match[1]], int(match[2] or 8), 1
         self._dtype, self._shape = name, tuple(int(size) for size in ([shape] if hasattr(shape, '__index__') else shape))
 

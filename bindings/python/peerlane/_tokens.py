@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Tokens, blobs and invitations: bytes that one process gives to another."""
+import errno
 import hmac
 import typing
+
+from ._errors import make_error
+
+# Bytes of a blob: PL_REGIONS_BLOB_SIZE() of the library.
+_BLOB_HEAD, _BLOB_REGION = 20, 76
 
 
 class Secret:
@@ -59,8 +65,14 @@ class Blob(Secret):
 
     __slots__ = ()
 
+    def __init__(self, content):
+        super().__init__(content)
+        if len(self._content) < _BLOB_HEAD or (len(self._content) - _BLOB_HEAD) % _BLOB_REGION:
+            raise make_error(errno.EINVAL, 'PY-NO-TOKEN', 'Blob', 'blob', f'{len(self._content)} bytes are no blob',
+                             'give all bytes of Context.share_all()')
+
     def __repr__(self):
-        return f'<peerlane.Blob of {(len(self._content) - 20) // 76} regions>'
+        return f'<peerlane.Blob of {(len(self._content) - _BLOB_HEAD) // _BLOB_REGION} regions>'
 
 
 class Notification(typing.NamedTuple):
@@ -91,7 +103,7 @@ class Invitation:
 
     @classmethod
     def from_bytes(cls, content):
-        """Return the invitation of `bytes(invitation)`. Raises ValueError for other bytes."""
+        """Return the invitation of `bytes(invitation)`. Raises ValueError for other bytes, also PY-NO-TOKEN."""
         content = bytes(content)
         parts, at = [], 5
         if content[:4] != _MAGIC or content[4:5] not in (b'B', b'T'):
@@ -105,7 +117,11 @@ class Invitation:
         if at != len(content):
             raise ValueError('the invitation is followed by other bytes')
         kind = Blob if content[4:5] == b'B' else Token
-        return cls(parts[0].decode(), kind(parts[1]), parts[2])
+        try:
+            address = parts[0].decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f'the address of the invitation is no text: {error}') from error
+        return cls(address, kind(parts[1]), parts[2])
 
     def __eq__(self, other):
         if not isinstance(other, Invitation):

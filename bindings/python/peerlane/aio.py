@@ -5,6 +5,7 @@ When an await has ended, also by cancellation or a timeout, the memory is the ca
 when the library no longer uses the memory, which takes bounded time.
 """
 import asyncio
+import os
 import weakref
 
 from . import _peerlane
@@ -53,6 +54,56 @@ class Operation(asyncio.Future):
         super().cancel(msg=getattr(self, '_message', None))
 
 
+_EVENTS_MAX = 1024  # notifications that a context takes before the program does
+
+
+class _Watch:
+    """Callbacks of the loop and of the library for a context. They do not keep it: an unreachable context ends.
+
+    The descriptor is a copy, as that of the context may end in any thread, and the loop must forget it before.
+    """
+
+    def __init__(self, context, loop):
+        self._descriptor = os.dup(context.fileno())
+        self._context, self._loop = weakref.ref(context, self._on_end), loop
+
+    def begin(self):
+        """Let the loop watch the descriptor."""
+        self._loop.add_reader(self._descriptor, self._on_ready)
+
+    def pause(self):
+        """Let the loop forget the descriptor."""
+        self._loop.remove_reader(self._descriptor)
+
+    def end(self):
+        """Give the descriptor back, which the loop has forgotten."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def take_event(self, event):
+        """Give an event to the context."""
+        if (context := self._context()) is not None:
+            context._take_event(event)
+
+    def _on_ready(self):
+        if (context := self._context()) is not None:
+            context._on_ready()
+
+    def _on_end(self, unused):
+        if self._descriptor is None:
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._forget)
+        except RuntimeError:  # the loop is closed
+            self.end()
+
+    def _forget(self):
+        if self._descriptor is not None:
+            self.pause()
+            self.end()
+
+
 class Context(Base):
     """Owner of regions and peers, for one event loop. Make it in a coroutine; use it with `async with`.
 
@@ -66,10 +117,15 @@ class Context(Base):
 
     def _bind_events(self):
         self._waiters = set()
+        self._holds = False
         self._subscribers = weakref.WeakSet()
-        self._descriptor = self.fileno()
-        self._bind(self._take_event, Operation, {'loop': self._loop})
-        self._loop.add_reader(self._descriptor, self._on_ready)
+        self._watch = _Watch(self, self._loop)
+        try:
+            self._bind(self._watch.take_event, Operation, {'loop': self._loop})
+            self._watch.begin()
+        except BaseException:
+            self._watch.end()
+            raise
 
     def _on_ready(self):
         # Other callbacks of the loop run between two batches.
@@ -78,7 +134,14 @@ class Context(Base):
 
     def _take_event(self, event):
         self._events.append(event)
+        if len(self._events) >= _EVENTS_MAX and not self._holds:
+            self._set_hold(True)
         self._wake()
+
+    def _set_hold(self, hold):
+        self._holds = hold
+        if not self.closed:
+            self._hold(hold)
 
     def _wake(self):
         for waiter in self._waiters:
@@ -101,7 +164,10 @@ class Context(Base):
     async def _next_notification(self):
         while True:
             if self._events:
-                return self._events.popleft()
+                event = self._events.popleft()
+                if self._holds and len(self._events) <= _EVENTS_MAX // 2:
+                    self._set_hold(False)
+                return event
             self.fileno()  # raises the error of a closed context
             self._check_loop()
             waiter = self._loop.create_future()
@@ -125,19 +191,21 @@ class Context(Base):
         # A closed loop runs no callbacks.
         if not self._loop.is_closed():
             self._poll()
-            self._loop.remove_reader(self._descriptor)
+            self._watch.pause()
             for subscriber in list(self._subscribers):
                 subscriber._begin_close()
 
     def _end_close(self):
         """Let waiting tasks see the end; continue if the close was refused."""
+        if self.closed:
+            self._watch.end()
         if not self._loop.is_closed():
             for subscriber in list(self._subscribers):
                 subscriber._end_close()
             if self.closed:
                 self._wake()
             else:
-                self._loop.add_reader(self._descriptor, self._on_ready)
+                self._watch.begin()
 
     async def aclose(self):
         """Cancel running operations, wait for their ends, and close the context without blocking the loop.

@@ -161,18 +161,63 @@ static void py_context_count_going(struct py_state *state, int change)
 	PY_UNLOCK(&state->lock);
 }
 
-static void py_context_dealloc(PyObject *self)
+/* The close lets other threads run. None may find the context meanwhile, but the end of the interpreter waits for it. */
+static void py_context_shut_alone(struct py_context *context)
 {
-	struct py_context *context = (struct py_context *)self;
-	PyTypeObject *type = Py_TYPE(self);
-
-	/* The close lets other threads run. None may find the context meanwhile, but the end of the interpreter waits for it. */
 	py_context_unlink(context);
 	if (context->status == PY_OPEN) {
 		py_context_count_going(context->state, 1);
 		py_context_shut(context);
 		py_context_count_going(context->state, -1);
 	}
+}
+
+/* Leaves the records out: pending futures keep the context. */
+static int py_context_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	struct py_context *context = (struct py_context *)self;
+	int rc = 0;
+
+	Py_VISIT((PyObject *)Py_TYPE(self));
+	Py_VISIT(context->weak);
+	Py_VISIT(context->kept);
+	Py_VISIT(context->sink);
+	Py_VISIT(context->future);
+	Py_VISIT(context->future_options);
+	Py_VISIT(context->running_loop);
+	Py_VISIT(context->run);
+	Py_VISIT(context->authorize);
+	Py_VISIT(context->refused);
+	for (size_t i = 0; i < context->orphan_count && !rc; i++)
+		rc = py_references_traverse(&context->orphans[i].references, visit, arg);
+	return rc;
+}
+
+/*
+ * Breaks cycles through the functions of the program. A view in the same cycle needs the context: the view ends in this
+ * collection, and the context in the next one.
+ */
+static int py_context_break(PyObject *self)
+{
+	PY_GUARD(self);
+	struct py_context *context = (struct py_context *)self;
+
+	if (context->status == PY_OPEN && context->exports)
+		return 0;
+	py_context_shut_alone(context);
+	Py_CLEAR(context->sink);
+	Py_CLEAR(context->authorize);
+	Py_CLEAR(context->refused);
+	return 0;
+}
+
+static void py_context_dealloc(PyObject *self)
+{
+	struct py_context *context = (struct py_context *)self;
+	PyTypeObject *type = Py_TYPE(self);
+
+	PyObject_GC_UnTrack(self);
+	py_context_shut_alone(context);
 	Py_XDECREF(context->weak);
 	Py_XDECREF(context->kept);
 	Py_XDECREF(context->sink);
@@ -361,6 +406,7 @@ static PyMethodDef py_context_methods[] = {
 	{ "_check_loop", py_context_check_loop, METH_NOARGS, NULL },
 	{ "_take_lost", py_context_take_lost, METH_NOARGS, NULL },
 	{ "_poll", py_context_poll, METH_NOARGS, NULL },
+	{ "_hold", py_context_hold, METH_O, NULL },
 	{ "_wait_event", py_context_wait_event, METH_O, NULL },
 	{ "_cancel_all", py_context_cancel_all, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
@@ -375,10 +421,12 @@ static PyGetSetDef py_context_fields[] = {
 PyType_Spec py_context_spec = {
 	.name = "peerlane._peerlane.Context",
 	.basicsize = sizeof(struct py_context),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
 	.slots = (PyType_Slot[]){ { Py_tp_new, py_context_create },
 				  { Py_tp_init, py_context_init },
 				  { Py_tp_dealloc, py_context_dealloc },
+				  { Py_tp_traverse, py_context_traverse },
+				  { Py_tp_clear, py_context_break },
 				  { Py_tp_methods, py_context_methods },
 				  { Py_tp_getset, py_context_fields },
 				  { 0, NULL } },

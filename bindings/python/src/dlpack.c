@@ -277,6 +277,30 @@ static PyObject *py_export_new(const struct py_export_source *source, bool versi
 	return capsule;
 }
 
+/* Fails if `asked`, (type, number), is another device than that of the memory. */
+static int py_export_check_device(struct py_state *state, const struct py_export_source *source, PyObject *asked)
+{
+	const long own[2] = { source->device < 0 ? PY_DEVICE_CPU : PY_DEVICE_CUDA,
+			      source->device < 0 ? 0 : source->device };
+
+	for (int i = 0; i < 2; i++) {
+		PyObject *item = PySequence_GetItem(asked, i), *number = item ? PyNumber_Long(item) : NULL;
+		long given = number ? PyLong_AsLong(number) : -1;
+
+		Py_XDECREF(number);
+		Py_XDECREF(item);
+		if (PyErr_Occurred())
+			return -1;
+		if (given == own[i])
+			continue;
+		py_fail(state, -ENOTSUP, "PY-DLPACK", source->name,
+			"the memory is not on the device that dl_device asks for",
+			"leave dl_device out, and copy the tensor");
+		return -1;
+	}
+	return 0;
+}
+
 /* __dlpack__(stream=None, max_version=None, dl_device=None, copy=None) of an object that can give its memory now. */
 PyObject *py_export_give(const struct py_export_source *source, PY_ARGUMENTS)
 {
@@ -297,6 +321,8 @@ PyObject *py_export_give(const struct py_export_source *source, PY_ARGUMENTS)
 		if (PyErr_Occurred())
 			return NULL;
 	}
+	if (values[2] && py_export_check_device(state, source, values[2]) < 0)
+		return NULL;
 	if (values[3] && PyObject_IsTrue(values[3]))
 		return py_fail(state, -ENOTSUP, "PY-DLPACK", source->name, "the object gives its memory, not a copy",
 			       "");

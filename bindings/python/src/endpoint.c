@@ -188,6 +188,18 @@ static PyObject *py_listener_address(PyObject *self, void *unused)
 	return PyUnicode_FromString(address);
 }
 
+static PyObject *py_listener_repr(PyObject *self)
+{
+	PY_GUARD_CONTEXT_OF(self);
+	struct py_listener *listener = (struct py_listener *)self;
+	char address[80];
+
+	if (listener->base.closed || listener->base.context->status != PY_OPEN)
+		return PyUnicode_FromString("<peerlane.Listener, closed>");
+	pl_listener_address(listener->handle, address, sizeof(address));
+	return PyUnicode_FromFormat("<peerlane.Listener %s>", address);
+}
+
 #define LISTENER_METHODS \
 	{ "close", py_listener_close, METH_NOARGS, \
 	  "close($self)\n--\n\nStop listening. Accepted peers stay connected." }, \
@@ -219,8 +231,10 @@ static PyGetSetDef py_listener_fields[] = {
 PyType_Spec py_listener_spec = {
 	.name = "peerlane.Listener",
 	.basicsize = sizeof(struct py_listener),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_listener_dealloc },
+				  { Py_tp_traverse, py_object_traverse },
+				  { Py_tp_repr, py_listener_repr },
 				  { Py_tp_methods, py_listener_methods },
 				  { Py_tp_getset, py_listener_fields },
 				  { Py_tp_doc, "Address on which peers are accepted, from Context.listen()." },
@@ -230,8 +244,10 @@ PyType_Spec py_listener_spec = {
 PyType_Spec py_async_listener_spec = {
 	.name = "peerlane.aio.Listener",
 	.basicsize = sizeof(struct py_listener),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_listener_dealloc },
+				  { Py_tp_traverse, py_object_traverse },
+				  { Py_tp_repr, py_listener_repr },
 				  { Py_tp_methods, py_async_listener_methods },
 				  { Py_tp_getset, py_listener_fields },
 				  { Py_tp_doc,

@@ -67,7 +67,8 @@ struct py_references {
 
 /* Operation posted for a future. */
 struct py_record {
-	PyObject *future; /* NULL: free */
+	PyObject *future;  /* NULL: free */
+	PyObject *context; /* stays open while the future is pending */
 	struct py_references references;
 	uint32_t generation;
 	uint32_t next_free; /* index, or UINT32_MAX */
@@ -199,6 +200,12 @@ PyObject *py_object_closed(PyObject *self, void *unused);
 void py_object_unlink(struct py_object *object);
 /* Ends an object without references: calls `end`, which gives the handle back and keeps the exception, and frees the object. */
 void py_object_dealloc(PyObject *self, void (*end)(PyObject *self));
+/*
+ * Visits what an object refers to: tp_traverse of all types of objects. None has tp_clear: they refer to objects and contexts
+ * only, and each cycle has a context, or an object of the program, that breaks it.
+ */
+int py_object_traverse(PyObject *self, visitproc visit, void *arg);
+int py_references_traverse(const struct py_references *references, visitproc visit, void *arg);
 int py_weak_set(PyObject **weak, PyObject *object);
 PyObject *py_weak_get(PyObject *weak, void *object);
 PyObject *py_contexts(struct py_state *state);
@@ -251,6 +258,7 @@ int py_loop_check(struct py_context *context);
 PyObject *py_context_check_loop(PyObject *self, PyObject *unused);
 PyObject *py_context_take_lost(PyObject *self, PyObject *unused);
 PyObject *py_context_poll(PyObject *self, PyObject *unused);
+PyObject *py_context_hold(PyObject *self, PyObject *hold);
 PyObject *py_context_wait_event(PyObject *self, PyObject *timeout);
 PyObject *py_cancel_future(PyObject *module, PyObject *future);
 PyObject *py_context_cancel_all(PyObject *self, PyObject *unused);

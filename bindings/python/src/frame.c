@@ -55,6 +55,12 @@ static void py_frame_finish(PyObject *self)
 	Py_CLEAR(frame->owner);
 }
 
+static int py_frame_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT((PyObject *)((struct py_frame *)self)->owner);
+	return py_object_traverse(self, visit, arg);
+}
+
 static void py_frame_dealloc(PyObject *self)
 {
 	py_object_dealloc(self, py_frame_finish);
@@ -413,10 +419,11 @@ static PyGetSetDef py_frame_fields[] = {
 PyType_Spec py_frame_spec = {
 	.name = "peerlane._peerlane.Frame",
 	.basicsize = sizeof(struct py_frame),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots =
 		(PyType_Slot[]){
 			{ Py_tp_dealloc, py_frame_dealloc },
+			{ Py_tp_traverse, py_frame_traverse },
 			{ Py_tp_methods, py_frame_methods },
 			{ Py_tp_getset, py_frame_fields },
 			{ Py_tp_repr, py_frame_repr },

@@ -51,8 +51,7 @@ PyObject *py_layout_value(struct py_state *state, const struct pl_layout *layout
 	return made;
 }
 
-/* A layout's vector lanes are a last dimension of buffers and tensors. */
-static int py_layout_shape(const struct pl_layout *layout, int64_t *shape)
+int py_layout_shape(const struct pl_layout *layout, int64_t *shape)
 {
 	int dimensions = (int)layout->dimensions;
 
@@ -73,8 +72,7 @@ uint64_t py_layout_bytes(const struct pl_layout *layout)
 	return bits / 8 + (bits % 8 != 0);
 }
 
-/* Returns the format of an element as of the module struct; NULL: elements are given as bytes. */
-static const char *py_layout_format(const struct pl_layout *layout)
+const char *py_layout_format(const struct pl_layout *layout)
 {
 	static const struct {
 		uint8_t code, bits;

@@ -121,11 +121,26 @@ static bool py_object_end(PyObject *self, void (*end)(PyObject *self))
 	return true;
 }
 
+int py_references_traverse(const struct py_references *references, visitproc visit, void *arg)
+{
+	for (int i = 0; i < PY_REFERENCES; i++)
+		Py_VISIT(references->objects[i]);
+	return 0;
+}
+
+int py_object_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT((PyObject *)Py_TYPE(self));
+	Py_VISIT((PyObject *)((struct py_object *)self)->context);
+	return 0;
+}
+
 void py_object_dealloc(PyObject *self, void (*end)(PyObject *self))
 {
 	PyObject *context = (PyObject *)((struct py_object *)self)->context;
 	PyTypeObject *type = Py_TYPE(self);
 
+	PyObject_GC_UnTrack(self);
 	if (!py_object_end(self, end))
 		return;
 	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);

@@ -376,6 +376,17 @@ static void py_operation_finish(PyObject *self)
 	free(operation->error);
 }
 
+static int py_operation_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	struct py_operation *operation = (struct py_operation *)self;
+	int rc = py_references_traverse(&operation->references, visit, arg);
+
+	if (rc)
+		return rc;
+	Py_VISIT(operation->result);
+	return py_object_traverse(self, visit, arg);
+}
+
 static void py_operation_dealloc(PyObject *self)
 {
 	py_object_dealloc(self, py_operation_finish);
@@ -396,8 +407,9 @@ static PyMethodDef py_operation_methods[] = {
 PyType_Spec py_operation_spec = {
 	.name = "peerlane.Operation",
 	.basicsize = sizeof(struct py_operation),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_operation_dealloc },
+				  { Py_tp_traverse, py_operation_traverse },
 				  { Py_tp_methods, py_operation_methods },
 				  { Py_tp_doc, "Running operation, from a method whose name ends in _start." },
 				  { 0, NULL } },

@@ -235,6 +235,18 @@ static PyObject *py_peer_connected(PyObject *self, void *unused)
 	return PyBool_FromLong(pl_peer_query(peer->handle, &info) == 0 && info.connected);
 }
 
+static PyObject *py_peer_repr(PyObject *self)
+{
+	PY_GUARD_CONTEXT_OF(self);
+	struct py_peer *peer = (struct py_peer *)self;
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
+
+	if (peer->base.closed || peer->base.context->status != PY_OPEN || pl_peer_query(peer->handle, &info))
+		return PyUnicode_FromString("<peerlane.Peer, closed>");
+	return PyUnicode_FromFormat("<peerlane.Peer %s, %s, %s>", info.address, info.fabric,
+				    info.connected ? "connected" : "not connected");
+}
+
 #define TRANSFER_ARGUMENTS \
 	"($self, remote, region, remote_offset=0, offset=0, length=None, visible='acknowledged', direct=False, " \
 	"fence=False, notify=None, timeout=None, stream=None, more=False)\n--\n\n"
@@ -352,8 +364,10 @@ static PyMemberDef py_peer_members[] = {
 PyType_Spec py_peer_spec = {
 	.name = "peerlane.Peer",
 	.basicsize = sizeof(struct py_peer),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_peer_dealloc },
+				  { Py_tp_traverse, py_object_traverse },
+				  { Py_tp_repr, py_peer_repr },
 				  { Py_tp_methods, py_peer_methods },
 				  { Py_tp_getset, py_peer_fields },
 				  { Py_tp_members, py_peer_members },
@@ -365,8 +379,10 @@ PyType_Spec py_peer_spec = {
 PyType_Spec py_async_peer_spec = {
 	.name = "peerlane.aio.Peer",
 	.basicsize = sizeof(struct py_peer),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_peer_dealloc },
+				  { Py_tp_traverse, py_object_traverse },
+				  { Py_tp_repr, py_peer_repr },
 				  { Py_tp_methods, py_async_peer_methods },
 				  { Py_tp_getset, py_peer_fields },
 				  { Py_tp_members, py_peer_members },

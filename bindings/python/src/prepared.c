@@ -58,6 +58,13 @@ static void py_prepared_finish(PyObject *self)
 	py_references_clear(&prepared->references);
 }
 
+static int py_prepared_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	int rc = py_references_traverse(&((struct py_prepared *)self)->references, visit, arg);
+
+	return rc ? rc : py_object_traverse(self, visit, arg);
+}
+
 static void py_prepared_dealloc(PyObject *self)
 {
 	py_object_dealloc(self, py_prepared_finish);
@@ -157,8 +164,9 @@ static PyGetSetDef py_prepared_fields[] = {
 PyType_Spec py_prepared_spec = {
 	.name = "peerlane.Vector",
 	.basicsize = sizeof(struct py_prepared),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_prepared_dealloc },
+				  { Py_tp_traverse, py_prepared_traverse },
 				  { Py_tp_methods, py_prepared_methods },
 				  { Py_tp_getset, py_prepared_fields },
 				  { Py_tp_doc, PREPARED_TEXT },
@@ -168,8 +176,9 @@ PyType_Spec py_prepared_spec = {
 PyType_Spec py_async_prepared_spec = {
 	.name = "peerlane.aio.Vector",
 	.basicsize = sizeof(struct py_prepared),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_prepared_dealloc },
+				  { Py_tp_traverse, py_prepared_traverse },
 				  { Py_tp_methods, py_async_prepared_methods },
 				  { Py_tp_getset, py_prepared_fields },
 				  { Py_tp_doc, PREPARED_TEXT " post() returns a future." },

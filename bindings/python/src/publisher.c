@@ -55,6 +55,8 @@ PyObject *py_context_publish(PyObject *self, PY_ARGUMENTS)
 		Py_END_ALLOW_THREADS
 		context->users--;
 		made = rc ? py_raise(context->state, &error) : py_stream_new(context, publisher, NULL, options.memory);
+		if (made)
+			((struct py_stream *)made)->layout = options.layout;
 	}
 	for (int i = 0; i < 3; i++)
 		Py_XDECREF(owners[i]);
@@ -150,19 +152,33 @@ static PyObject *py_publisher_loan(PyObject *self, PY_ARGUMENTS)
 	return (PyObject *)py_publisher_borrow((struct py_stream *)self, timeout);
 }
 
+/* Returns the length of an array or of bytes for a frame, after a comparison with its layout; NULL with an exception. */
+static PyObject *py_put_length(const struct py_stream *stream, PyObject *data, PyObject *own_layout)
+{
+	struct pl_layout layout = stream->layout;
+	PyObject *length = NULL;
+	Py_buffer view;
+
+	if ((own_layout && py_layout_get(own_layout, &layout) < 0) ||
+	    PyObject_GetBuffer(data, &view, PyBUF_ND | PyBUF_FORMAT) < 0)
+		return NULL;
+	if (!layout.bits || py_array_check(stream->base.context->state, &view, &layout) == 0)
+		length = PyLong_FromSsize_t(view.len);
+	PyBuffer_Release(&view);
+	return length;
+}
+
 /* put(data, metadata=None, captured=None, layout=None, timeout=0) */
 static PyObject *py_publisher_put(PyObject *self, PY_ARGUMENTS)
 {
 	static const char *const names[] = { "data", "metadata", "captured", "layout", "timeout", NULL };
 	PyObject *values[5], *frame, *copied, *length, *published = NULL;
 	uint64_t timeout;
-	Py_buffer view;
 
 	if (py_parse("put", names, 1, arguments, count, keywords, values) < 0 ||
-	    py_get_ns(values[4], names[4], 0, &timeout) < 0 || PyObject_GetBuffer(values[0], &view, PyBUF_SIMPLE) < 0)
+	    py_get_ns(values[4], names[4], 0, &timeout) < 0)
 		return NULL;
-	length = PyLong_FromSsize_t(view.len);
-	PyBuffer_Release(&view);
+	length = py_put_length((struct py_stream *)self, values[0], values[3]);
 	frame = length ? (PyObject *)py_publisher_borrow((struct py_stream *)self, timeout) : NULL;
 	copied = frame ? PyObject_CallMethod(frame, "copy_in", "O", values[0]) : NULL;
 	if (copied)
@@ -223,7 +239,8 @@ static PyMethodDef py_publisher_methods[] = {
 	  "wait for subscribers that block." },
 	{ "put", PY_METHOD(py_publisher_put), PY_FAST,
 	  "put($self, data, metadata=None, captured=None, layout=None, timeout=0)\n--\n\n"
-	  "Copy a bytes-like object into the next slot, and publish it." },
+	  "Copy a bytes-like object or an array into the next slot, and publish it.\n\n"
+	  "The elements and the shape of an array must be those of the layout; one row of as many elements will do." },
 	{ "skip", PY_METHOD(py_publisher_skip), PY_FAST,
 	  "skip($self, sequence, timeout=0, lost=False)\n--\n\nContinue with a later sequence.\n\n"
 	  "Subscribers count the sequences between as aborted, or with lost=True as missed." },
@@ -244,8 +261,9 @@ static PyMethodDef py_publisher_methods[] = {
 PyType_Spec py_publisher_spec = {
 	.name = "peerlane._peerlane.Publisher",
 	.basicsize = sizeof(struct py_stream),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_stream_dealloc },
+				  { Py_tp_traverse, py_object_traverse },
 				  { Py_tp_methods, py_publisher_methods },
 				  { Py_tp_getset, py_stream_fields },
 				  { Py_tp_doc, "Writer of a stream, from Context.publish()." },

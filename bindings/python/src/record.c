@@ -53,7 +53,7 @@ static void py_record_free(struct py_context *context, uint32_t index, struct py
 	struct py_record *record = &context->records[index];
 
 	*content = *record;
-	record->future = NULL;
+	record->future = record->context = NULL;
 	memset(&record->references, 0, sizeof(record->references));
 	record->next_free = context->record_free;
 	context->record_free = index;
@@ -64,6 +64,7 @@ static void py_record_drop(struct py_record *content)
 {
 	py_references_clear(&content->references);
 	Py_CLEAR(content->future);
+	Py_CLEAR(content->context);
 }
 
 /* Asks asyncio, which takes some 200 ns. Returns 1 if the loop of the context runs, 0 if none does and it can run later, or -1. */
@@ -159,7 +160,9 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 		return NULL;
 	}
 	Py_INCREF(future);
+	Py_INCREF((PyObject *)context);
 	record->future = future;
+	record->context = (PyObject *)context;
 	py_references_take(&record->references, references);
 	py_references_use(context, references, 1);
 	Py_BEGIN_ALLOW_THREADS
@@ -363,6 +366,18 @@ PyObject *py_context_poll(PyObject *self, PyObject *unused)
 	return PyBool_FromLong(py_poll_batch(context) == PY_BATCH);
 }
 
+/* _hold(bool): leaves notifications in the library, so that their senders wait, or takes them again. */
+PyObject *py_context_hold(PyObject *self, PyObject *hold)
+{
+	PY_GUARD(self);
+	struct py_context *context = (struct py_context *)self;
+
+	if (py_context_check(context) < 0)
+		return NULL;
+	pl_notifications_hold(context->handle, hold == Py_True);
+	Py_RETURN_NONE;
+}
+
 /* _wait_event(seconds): polls once, waits at most 50 ms for work, and polls again. */
 PyObject *py_context_wait_event(PyObject *self, PyObject *timeout)
 {
@@ -392,16 +407,14 @@ PyObject *py_context_wait_event(PyObject *self, PyObject *timeout)
 	Py_RETURN_NONE;
 }
 
-/* Asks for the end of operations; `future` NULL: of all. Returns the number of records. */
-static long py_records_cancel(struct py_context *context, PyObject *future)
+/* Asks for the end of the operation of a future. Returns false if there is none. */
+static bool py_record_cancel(struct py_context *context, const PyObject *future)
 {
-	long asked = 0;
-
-	for (uint32_t i = 0; i < context->record_count && context->status == PY_OPEN; i++) {
+	for (uint32_t i = 0; i < context->record_count; i++) {
 		struct py_record *record = &context->records[i];
 		uint64_t user_data = (uint64_t)record->generation << 32 | i;
 
-		if (!record->future || (future && record->future != future))
+		if (record->future != future)
 			continue;
 		record->asked = true;
 		/* Waits for engines. */
@@ -410,18 +423,16 @@ static long py_records_cancel(struct py_context *context, PyObject *future)
 			pl_cancel_posted(context->handle, user_data);
 		Py_END_ALLOW_THREADS
 		context->users--;
-		asked++;
-		if (future)
-			break;
+		return true;
 	}
-	return asked;
+	return false;
 }
 
 /* _cancel(future): True if its operation runs. Futures do not refer to contexts, which makes them small. */
 PyObject *py_cancel_future(PyObject *module, PyObject *future)
 {
 	PyObject *list = py_contexts(PyModule_GetState(module));
-	long found = 0;
+	bool found = false;
 
 	if (!list)
 		return NULL;
@@ -430,17 +441,32 @@ PyObject *py_cancel_future(PyObject *module, PyObject *future)
 		PY_GUARD(context);
 
 		if (context->status == PY_OPEN && context->future)
-			found = py_records_cancel(context, future);
+			found = py_record_cancel(context, future);
 	}
 	Py_DECREF(list);
 	return PyBool_FromLong(found);
 }
 
+/* _cancel_all(): cancels all operations, unless all were cancelled before. */
 PyObject *py_context_cancel_all(PyObject *self, PyObject *unused)
 {
 	PY_GUARD(self);
 	struct py_context *context = (struct py_context *)self;
+	bool asks = false;
 
 	(void)unused;
-	return PyLong_FromLong(context->status == PY_OPEN ? py_records_cancel(context, NULL) : 0);
+	for (uint32_t i = 0; i < context->record_count; i++) {
+		struct py_record *record = &context->records[i];
+
+		asks = asks || (record->future && !record->asked);
+		record->asked = true;
+	}
+	if (asks && context->status == PY_OPEN) {
+		context->users++;
+		Py_BEGIN_ALLOW_THREADS
+			pl_cancel_all_posted(context->handle);
+		Py_END_ALLOW_THREADS
+		context->users--;
+	}
+	Py_RETURN_NONE;
 }

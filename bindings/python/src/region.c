@@ -99,6 +99,12 @@ static void py_region_finish(PyObject *self)
 	Py_CLEAR(region->keeper);
 }
 
+static int py_region_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(((struct py_region *)self)->keeper);
+	return py_object_traverse(self, visit, arg);
+}
+
 static void py_region_dealloc(PyObject *self)
 {
 	py_object_dealloc(self, py_region_finish);
@@ -367,8 +373,9 @@ static PyGetSetDef py_region_fields[] = {
 PyType_Spec py_region_spec = {
 	.name = "peerlane.Region",
 	.basicsize = sizeof(struct py_region),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_region_dealloc },
+				  { Py_tp_traverse, py_region_traverse },
 				  { Py_tp_methods, py_region_methods },
 				  { Py_tp_getset, py_region_fields },
 				  { Py_tp_repr, py_region_repr },

@@ -64,6 +64,12 @@ static void py_remote_finish(PyObject *self)
 	Py_CLEAR(remote->owner);
 }
 
+static int py_remote_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(((struct py_remote *)self)->owner);
+	return py_object_traverse(self, visit, arg);
+}
+
 static void py_remote_dealloc(PyObject *self)
 {
 	py_object_dealloc(self, py_remote_finish);
@@ -114,6 +120,24 @@ static PyObject *py_remote_rights(PyObject *self, void *unused)
 	return py_remote_check(remote) < 0 ? NULL : py_rights_text(pl_remote_rights(remote->handle));
 }
 
+static PyObject *py_remote_repr(PyObject *self)
+{
+	PY_GUARD_CONTEXT_OF(self);
+	struct py_remote *remote = (struct py_remote *)self;
+	PyObject *rights, *text;
+
+	if (py_remote_check(remote) < 0) {
+		PyErr_Clear();
+		return PyUnicode_FromString("<peerlane.Remote, closed>");
+	}
+	rights = py_rights_text(pl_remote_rights(remote->handle));
+	text = rights ? PyUnicode_FromFormat("<peerlane.Remote %zu bytes, %R>", pl_remote_length(remote->handle),
+					     rights)
+		      : NULL;
+	Py_XDECREF(rights);
+	return text;
+}
+
 static PyMethodDef py_remote_methods[] = {
 	{ "release", py_remote_release, METH_NOARGS,
 	  "release($self)\n--\n\nGive the remote region up. Running operations continue." },
@@ -132,8 +156,10 @@ static PyGetSetDef py_remote_fields[] = {
 PyType_Spec py_remote_spec = {
 	.name = "peerlane.Remote",
 	.basicsize = sizeof(struct py_remote),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_remote_dealloc },
+				  { Py_tp_traverse, py_remote_traverse },
+				  { Py_tp_repr, py_remote_repr },
 				  { Py_tp_methods, py_remote_methods },
 				  { Py_tp_getset, py_remote_fields },
 				  { Py_tp_doc, "Region that a peer shared with this process, from Peer.import_()." },
@@ -172,6 +198,12 @@ static void py_remote_set_finish(PyObject *self)
 
 	py_remote_set_end(set);
 	Py_CLEAR(set->peer);
+}
+
+static int py_remote_set_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(((struct py_remote_set *)self)->peer);
+	return py_object_traverse(self, visit, arg);
 }
 
 static void py_remote_set_dealloc(PyObject *self)
@@ -240,8 +272,9 @@ static PyMethodDef py_remote_set_methods[] = {
 PyType_Spec py_remote_set_spec = {
 	.name = "peerlane.RemoteSet",
 	.basicsize = sizeof(struct py_remote_set),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_remote_set_dealloc },
+				  { Py_tp_traverse, py_remote_set_traverse },
 				  { Py_tp_methods, py_remote_set_methods },
 				  { Py_sq_length, py_remote_set_count },
 				  { Py_sq_item, py_remote_set_item },

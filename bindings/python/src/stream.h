@@ -18,6 +18,7 @@ struct py_stream {
 	Py_ssize_t exports; /* views of its frames */
 	uint64_t refused;   /* calls of a publisher that were refused; the library counts each slice of their time */
 	int device;         /* number of the GPU of the frames' memory, or -1 */
+	struct pl_layout layout; /* of a publisher's frames without one of their own */
 };
 
 struct py_frame {
@@ -43,6 +44,12 @@ static inline bool py_frame_readonly(const struct py_frame *frame)
 int py_layout_get(PyObject *value, struct pl_layout *layout);
 PyObject *py_layout_value(struct py_state *state, const struct pl_layout *layout);
 uint64_t py_layout_bytes(const struct pl_layout *layout);
+/* Returns the dimensions of buffers and tensors. The lanes of vectors are the last one. */
+int py_layout_shape(const struct pl_layout *layout, int64_t *shape);
+/* Returns the format of an element as of the module struct; NULL: elements are given as bytes. */
+const char *py_layout_format(const struct pl_layout *layout);
+/* Fails if the elements of an array are others than those of a layout: frame_array.c. Plain bytes fit each layout. */
+int py_array_check(struct py_state *state, const Py_buffer *view, const struct pl_layout *layout);
 int py_frame_getbuffer(PyObject *self, Py_buffer *view, int flags);
 void py_frame_releasebuffer(PyObject *self, Py_buffer *view);
 PyObject *py_frame_dlpack(PyObject *self, PY_ARGUMENTS);

@@ -228,8 +228,9 @@ static PyMethodDef py_subscriber_methods[] = {
 PyType_Spec py_subscriber_spec = {
 	.name = "peerlane._peerlane.Subscriber",
 	.basicsize = sizeof(struct py_stream),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_stream_dealloc },
+				  { Py_tp_traverse, py_object_traverse },
 				  { Py_tp_methods, py_subscriber_methods },
 				  { Py_tp_getset, py_stream_fields },
 				  { Py_tp_iter, py_subscriber_iterator },

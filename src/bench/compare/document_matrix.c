@@ -10,6 +10,9 @@
 
 #define RANK_TEXT 256
 
+/* Bytes of the messages whose latencies a matrix has; its document has the size of the other ones. */
+#define LATENCY_SIZE 8
+
 static const char *const matrix_members[2] = { "bytes_per_second", "latency_us" };
 
 /* Reads the rates or the latencies of all pairs. */
@@ -114,7 +117,7 @@ static int add_matrix_row(const struct document_reader *reader, size_t from, siz
 	snprintf(row->tool, sizeof(row->tool), "peerlane");
 	snprintf(key->memory, sizeof(key->memory), "%.23s", matrix->memory[from] ? matrix->memory[from] : "host");
 	snprintf(key->peer_memory, sizeof(key->peer_memory), "%.23s", matrix->memory[to] ? matrix->memory[to] : "host");
-	key->size = matrix->size;
+	key->size = unit ? LATENCY_SIZE : matrix->size;
 	row->lower_is_better = unit;
 	row->runs = calloc(1, sizeof(*row->runs));
 	if (!row->runs)

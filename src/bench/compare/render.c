@@ -76,8 +76,12 @@ static void set_comparison_columns(struct libscols_line *line, const struct comp
 	set_significant(line, COLUMN_AFTER, ratio->after * factor);
 	cli_table_set(line, COLUMN_UNIT, unit);
 	set_formatted(line, COLUMN_CHANGE, "%+.1f %%", ratio_percent(ratio->ratio));
-	snprintf(text, sizeof(text), "%+.1f to %+.1f%s", ratio_percent(ratio->low), ratio_percent(ratio->high),
-		 ratio->bootstrap ? "" : " *");
+	/* A single run on each side has no noise to tell a change from. */
+	if (comparison->before->run_count == 1 && comparison->after->run_count == 1)
+		snprintf(text, sizeof(text), "not known *");
+	else
+		snprintf(text, sizeof(text), "%+.1f to %+.1f%s", ratio_percent(ratio->low), ratio_percent(ratio->high),
+			 ratio->bootstrap ? "" : " *");
 	cli_table_set(line, COLUMN_INTERVAL, text);
 	snprintf(text, sizeof(text), "%u, %u", comparison->before->run_count, comparison->after->run_count);
 	cli_table_set(line, COLUMN_RUNS, text);

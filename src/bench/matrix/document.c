@@ -233,7 +233,7 @@ struct json_object *matrix_json_options(const struct matrix_options *options)
 	cli_json_add(object, "ack-timeout", json_number_or_null(common->ack_timeout));
 	cli_json_add(object, "retries", json_number_or_null(common->retries));
 	cli_json_add(object, "rnr-timer", json_number_or_null(common->rnr_timer));
-	cli_json_add(object, "narrow-grants", json_object_new_boolean(common->narrow));
+	cli_json_add(object, "narrow-grants", common->narrow ? json_object_new_boolean(common->narrow == PL_ON) : NULL);
 	cli_json_add(object, "encrypt", cli_json_text(choices[common->encrypt]));
 	cli_json_add(object, "key", json_object_new_boolean(cli_authenticates(common)));
 	return object;

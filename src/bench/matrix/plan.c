@@ -12,6 +12,8 @@
 #define DEVIATION_OF_NORMAL 1.4826
 #define RATE_FACTOR 1.25
 #define LATENCY_FACTOR 1.25
+/* Two steps of the clock, in microseconds: a smaller difference of latencies is none. */
+#define LATENCY_STEPS 0.02
 
 int matrix_rounds(int size)
 {
@@ -191,6 +193,13 @@ static double log_slowness(double value, double median, bool latency)
 	return latency ? log(value / median) : log(median / value);
 }
 
+/* True if a latency exceeds the median by no more than the clock can tell. */
+static bool is_within_clock_steps(double value, double median, bool latency)
+{
+	/* A thousandth for the rounding of the difference. */
+	return latency && value - median <= LATENCY_STEPS * 1.001;
+}
+
 static bool cell_counts(const struct matrix *matrix, size_t index, bool latency, bool one_host)
 {
 	return is_same_host_pair(matrix, index) == one_host && cell_value(matrix, index, latency) > 0;
@@ -213,7 +222,8 @@ static void judge_pairs(struct matrix *matrix, bool latency, bool one_host, doub
 	for (size_t i = 0; i < cells; i++) {
 		double value = cell_value(matrix, i, latency);
 
-		if (cell_counts(matrix, i, latency, one_host) && log_slowness(value, median, latency) > limit)
+		if (cell_counts(matrix, i, latency, one_host) && log_slowness(value, median, latency) > limit &&
+		    !is_within_clock_steps(value, median, latency))
 			matrix->slow[matrix->slow_count++] =
 				(struct matrix_slow){ (int)(i / (size_t)matrix->size), (int)(i % (size_t)matrix->size),
 						      latency, value, median };

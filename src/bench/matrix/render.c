@@ -71,9 +71,13 @@ static void print_failed_pairs(const struct matrix *matrix)
 static void print_left_out(const struct matrix *matrix)
 {
 	for (int i = 0; i < matrix->size; i++)
-		if (!matrix_has_rank(matrix, i))
-			printf("left out: rank %d (%s): %s\n", i, matrix->ranks[i].host,
+		if (!matrix_has_rank(matrix, i)) {
+			const char *host = matrix->ranks[i].host;
+
+			/* The host of a rank that has not joined is not known. */
+			printf("left out: rank %d%s%s%s: %s\n", i, host[0] ? " (" : "", host, host[0] ? ")" : "",
 			       matrix->world->losses[i].reason);
+		}
 }
 
 /* True if the schedule measures latencies, or an earlier run has. */

@@ -227,7 +227,10 @@ void bench_finish_method(struct bench_options *options, struct argp_state *state
 		argp_error(state, "--perftest: perftest has no test of --op %s", plan->operation->name);
 	if (options->perftest && !settings->iterations && !options->duration_given)
 		settings->iterations = plan->latency ? PERFTEST_LATENCY_ITERATIONS : PERFTEST_BANDWIDTH_ITERATIONS;
-	if (options->perftest && !plan->latency && !options->sample_interval)
+	/* Each end counts its own operations: intervals would show one of both directions. */
+	if (options->sample_interval && plan->both_ways)
+		argp_error(state, "--samples shows one direction: run it without --both-ways");
+	if (options->perftest && !plan->latency && !plan->both_ways && !options->sample_interval)
 		options->sample_interval = PERFTEST_INTERVAL;
 	if (options->sample_interval && settings->duration / options->sample_interval >= BENCH_SAMPLES_MAX)
 		argp_error(state, "--samples: at most %u intervals fit into --duration", BENCH_SAMPLES_MAX);

@@ -22,14 +22,14 @@ static int explain_check_row(const struct check *check)
 	return CLI_OK;
 }
 
-static void format_known_calls(char *text, size_t size)
+/* Prints the functions that --call knows: a hint has no room for them. */
+static void print_known_calls(void)
 {
 	const char *call;
-	size_t length = 0;
 
-	text[0] = '\0';
-	for (size_t i = 0; (call = pl_decode_call_at(i)) && length < size; i++)
-		length += (size_t)snprintf(text + length, size - length, "%s%s", i ? ", " : "", call);
+	fputs("known functions:\n", stderr);
+	for (size_t i = 0; (call = pl_decode_call_at(i)); i++)
+		fprintf(stderr, "  %s\n", call);
 }
 
 static int decode_error(struct check *check)
@@ -38,14 +38,15 @@ static int decode_error(struct check *check)
 	struct check_run run;
 	struct pl_error error;
 	const char *known;
-	char calls[176];
 	int kind = pl_decode_kind_of(check->call, &known);
 
 	if (kind < 0) {
-		format_known_calls(calls, sizeof(calls));
-		cli_fail(&error, -EINVAL, "DECODE-CALL", check->call, calls,
-			 "unknown function; the hint lists the known ones");
-		return cli_report_for(&check->common, &error);
+		cli_fail(&error, -EINVAL, "DECODE-CALL", check->call,
+			 "peerlane-check(1) lists the known functions, at --call", "unknown function");
+		kind = cli_report_for(&check->common, &error);
+		if (!check->common.json)
+			print_known_calls();
+		return kind;
 	}
 	decoded.kind = (enum pl_decode_kind)kind;
 	decoded.number = pl_decode_number(decoded.kind, check->error);

@@ -130,11 +130,12 @@ static unsigned edit_distance(const char *a, const char *b)
 	return row[width];
 }
 
+/* Returns the check whose name differs the least, in at most every third character; NULL if there is none. */
 static const char *nearest_check(const char *id)
 {
 	const struct pl_check_row *row;
-	const char *nearest = "";
-	unsigned least = ~0u;
+	const char *nearest = NULL;
+	unsigned least = (unsigned)strlen(id) / 3 + 1;
 
 	for (size_t i = 0; (row = pl_check_row_at(i)); i++) {
 		unsigned distance = edit_distance(row->id, id);
@@ -151,14 +152,16 @@ static int add_acceptance(struct pl_check_policy *policy, char *id, const char *
 {
 	struct pl_check_acceptance acceptance, *grown;
 	char *object = strchr(id, ':');
+	const char *nearest;
 	char hint[96];
 
 	if (object)
 		*object++ = '\0';
 	acceptance = (struct pl_check_acceptance){ .row = strlen(id) < ID_MAX ? pl_check_row_find(id) : NULL };
 	if (!acceptance.row) {
-		snprintf(hint, sizeof(hint), "the nearest is %s; `peerlane check --list` lists all checks",
-			 strlen(id) < ID_MAX ? nearest_check(id) : "none");
+		nearest = strlen(id) < ID_MAX ? nearest_check(id) : NULL;
+		snprintf(hint, sizeof(hint), "%s%s%s`peerlane check --list` lists all checks",
+			 nearest ? "the nearest is " : "", nearest ? nearest : "", nearest ? "; " : "");
 		return cli_fail(error, -ENOENT, "CHECK-UNKNOWN", NULL, hint, "unknown check '%s'", id);
 	}
 	if ((object && (!*object || strlen(object) >= sizeof(acceptance.object))) ||

@@ -34,6 +34,9 @@ static const char *hint_of(int code)
 	case ENOSPC:
 	case EDQUOT:
 		return "free space there, or choose another place";
+	case EFBIG:
+		return "raise the limit of file sizes: ulimit -f, or LimitFSIZE= of the unit; or choose another file "
+		       "system";
 	case EACCES:
 	case EPERM:
 	case EROFS:

@@ -14,10 +14,12 @@ struct key_command {
 	struct cli_options common;
 	const char *action, *path, *name;
 	enum key_type type;
+	bool typed; /* --type was given */
 };
 
 static void parse_type(struct key_command *command, const char *text, struct argp_state *state)
 {
+	command->typed = true;
 	if (!strcmp(text, "ed25519"))
 		command->type = KEY_ED25519;
 	else if (!strcmp(text, "p256"))
@@ -55,6 +57,8 @@ static error_t parse_key_option(int key, char *argument, struct argp_state *stat
 	case ARGP_KEY_END:
 		if (!command->path || !is_key_action(command->action))
 			argp_error(state, "expected generate, show or group, and a file");
+		if ((command->name || command->typed) && strcmp(command->action, "generate"))
+			argp_error(state, "--name and --type are options of generate");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -62,8 +66,8 @@ static error_t parse_key_option(int key, char *argument, struct argp_state *stat
 }
 
 static const struct argp_option key_options[] = {
-	{ "name", OPTION_NAME, "NAME", 0, "Name in the certificate, for people (default: the host name)", 0 },
-	{ "type", OPTION_TYPE, "TYPE", 0, "Type of the key: ed25519 (default) or p256, for FIPS", 0 },
+	{ "name", OPTION_NAME, "NAME", 0, "generate: name in the certificate, for people (default: the host name)", 0 },
+	{ "type", OPTION_TYPE, "TYPE", 0, "generate: type of the key: ed25519 (default) or p256, for FIPS", 0 },
 	{ 0 },
 };
 

@@ -7,21 +7,27 @@
 
 #define BATCH 16
 
-bool stream_client_wait_two(const struct stream_client *client, const int given[2], uint64_t nanoseconds)
-{
-	struct pollfd fds[] = { { .fd = client->signals, .events = POLLIN },
-				{ .fd = given[0], .events = POLLIN },
-				{ .fd = given[1], .events = POLLIN } };
-	struct timespec time = { .tv_sec = (time_t)(nanoseconds / CLI_NS_PER_S),
-				 .tv_nsec = (long)(nanoseconds % CLI_NS_PER_S) };
-
-	ppoll(fds, CLI_ARRAY_SIZE(fds), nanoseconds == UINT64_MAX ? NULL : &time, NULL);
-	return fds[0].revents;
-}
-
 bool stream_client_wait(const struct stream_client *client, int fd, uint64_t nanoseconds)
 {
-	return stream_client_wait_two(client, (int[]){ fd, -1 }, nanoseconds);
+	const struct stream_client_work *work = client->work;
+	uint64_t begin = cli_now(), passed = 0;
+
+	for (;;) {
+		uint64_t left = nanoseconds - passed;
+		struct pollfd fds[] = { { .fd = client->signals, .events = POLLIN },
+					{ .fd = fd, .events = POLLIN },
+					{ .fd = work ? work->fd : -1, .events = POLLIN } };
+		struct timespec time = { .tv_sec = (time_t)(left / CLI_NS_PER_S),
+					 .tv_nsec = (long)(left % CLI_NS_PER_S) };
+		int count = ppoll(fds, CLI_ARRAY_SIZE(fds), nanoseconds == UINT64_MAX ? NULL : &time, NULL);
+
+		if (count > 0 && fds[2].revents)
+			work->serve(work->user);
+		/* A wait that the kernel has ended early is an event, too. */
+		if (count <= 0 || fds[0].revents || fds[1].revents)
+			return count > 0 && fds[0].revents;
+		passed = CLI_MIN(cli_now() - begin, nanoseconds);
+	}
 }
 
 int stream_fail_interrupted(struct pl_error *error)

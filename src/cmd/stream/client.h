@@ -10,7 +10,16 @@
 /* Time limit of a request, unless --timeout gives one. */
 #define STREAM_TIMEOUT (10 * CLI_NS_PER_S)
 
+/* Work beside the connection, which goes on while the client waits. */
+struct stream_client_work {
+	int fd; /* readable when serve() has work */
+	/* Handles that work; returns without waiting. */
+	void (*serve)(void *user);
+	void *user;
+};
+
 struct stream_client {
+	const struct stream_client_work *work; /* NULL: none */
 	struct pl_context *context;
 	struct pl_peer *peer;
 	struct pl_peer_info info; /* of the last connection */
@@ -34,8 +43,6 @@ void stream_client_close(struct stream_client *client);
  * limit).  Returns true if a signal is pending.
  */
 bool stream_client_wait(const struct stream_client *client, int fd, uint64_t nanoseconds);
-/* The same for two descriptors. */
-bool stream_client_wait_two(const struct stream_client *client, const int fds[2], uint64_t nanoseconds);
 /* Fills *error for a command that a signal has ended before its results; returns -EINTR. */
 int stream_fail_interrupted(struct pl_error *error);
 

@@ -49,7 +49,11 @@ int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_l
 static int frame_sink_check(const struct frame_sink *sink, const struct pl_frame_info *frame, struct pl_error *error)
 {
 	const struct pl_layout *layout = sink->begun ? &sink->layout : &frame->layout;
+	char header[NPY_HEADER_WRITTEN];
 
+	/* The first frame of a stream without layout can have one. */
+	if (!sink->begun && npy_format(layout, 0, header, error) < 0)
+		return error->code;
 	if (!memcmp(layout, &frame->layout, sizeof(*layout)) && frame->length == pl_layout_bytes(layout))
 		return 0;
 	return cli_fail(error, -ENOTSUP, "NPY-LAYOUT", sink->path,

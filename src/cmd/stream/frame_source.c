@@ -139,6 +139,8 @@ int frame_source_open(struct frame_source *source, const char *path, const struc
 					: open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (source->fd < 0 || fstat(source->fd, &status) < 0)
 		rc = cli_fail_errno(error, -errno, "open", path);
+	else if (S_ISDIR(status.st_mode))
+		rc = cli_fail_errno(error, -EISDIR, "open", path);
 	else if (stream_name_ends(path, ".npy"))
 		rc = open_npy_file(source, layout, &status, error);
 	else

@@ -11,7 +11,10 @@
 
 #define NPY_MAGIC "\x93NUMPY"
 #define NPY_MAGIC_LENGTH 6
-#define NPY_HINT "save it again: numpy.save(FILE, numpy.ascontiguousarray(a, a.dtype.newbyteorder('<')))"
+/* Remedies of arrays in another order, of other elements, and of files that are none. */
+#define NPY_ORDER "save it again: numpy.save(FILE, numpy.ascontiguousarray(a, a.dtype.newbyteorder('<')))"
+#define NPY_ELEMENTS "convert it to a type such as float32 first: numpy.save(FILE, a.astype('<f4'))"
+#define NPY_FILE "give a file that numpy.save() wrote, or raw bytes under a name that does not end in .npy"
 
 /* Types of elements that both NumPy and streams have.  NumPy's longer floats depend on the processor. */
 static const struct {
@@ -33,10 +36,10 @@ struct npy_members {
 	bool descr, order, shape;
 };
 
-static int fail_npy(struct pl_error *error, const char *path, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
+static int fail_npy(struct pl_error *error, const char *path, const char *hint, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
 
-static int fail_npy(struct pl_error *error, const char *path, const char *format, ...)
+static int fail_npy(struct pl_error *error, const char *path, const char *hint, const char *format, ...)
 {
 	char text[160];
 	va_list arguments;
@@ -44,7 +47,7 @@ static int fail_npy(struct pl_error *error, const char *path, const char *format
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
-	return cli_fail(error, -EINVAL, "NPY-HEADER", path, NPY_HINT, "%s", text);
+	return cli_fail(error, -EINVAL, "NPY-HEADER", path, hint, "%s", text);
 }
 
 /* -- preamble ---------------------------------------------------------------------------------------- */
@@ -59,15 +62,17 @@ int npy_header_length(const uint8_t *preamble, const char *path, struct pl_error
 	uint64_t length;
 
 	if (memcmp(preamble, NPY_MAGIC, NPY_MAGIC_LENGTH))
-		return fail_npy(error, path, "the file does not begin as a .npy file");
+		return fail_npy(error, path, NPY_FILE, "the file does not begin as a .npy file");
 	if (preamble[6] < 1 || preamble[6] > 3 || preamble[7] != 0)
-		return fail_npy(error, path, "version %u.%u of the format is unknown", preamble[6], preamble[7]);
+		return fail_npy(error, path, NPY_FILE, "version %u.%u of the format is unknown", preamble[6],
+				preamble[7]);
 	length = (uint64_t)preamble[8] | (uint64_t)preamble[9] << 8;
 	if (preamble[6] > 1)
 		length |= (uint64_t)preamble[10] << 16 | (uint64_t)preamble[11] << 24;
 	length += npy_fixed_length(preamble);
 	if (length < NPY_PREAMBLE || length > NPY_HEADER_MAX)
-		return fail_npy(error, path, "the header claims to have %llu bytes", (unsigned long long)length);
+		return fail_npy(error, path, NPY_FILE, "the header claims to have %llu bytes",
+				(unsigned long long)length);
 	return (int)length;
 }
 
@@ -145,15 +150,16 @@ static int npy_take_number(struct npy_text *text, uint64_t *number)
 static int npy_take_shape(struct npy_text *text, const char *path, struct pl_layout *layout, struct pl_error *error)
 {
 	if (!npy_accept(text, '('))
-		return fail_npy(error, path, "the shape is no tuple of numbers");
+		return fail_npy(error, path, NPY_FILE, "the shape is no tuple of numbers");
 	layout->dimensions = 0;
 	while (!npy_accept(text, ')')) {
 		if (layout->dimensions == PL_LAYOUT_DIMENSIONS_MAX)
-			return fail_npy(error, path, "the array has more than %d dimensions", PL_LAYOUT_DIMENSIONS_MAX);
+			return fail_npy(error, path, "save a part of it", "the array has more than %d dimensions",
+					PL_LAYOUT_DIMENSIONS_MAX);
 		if (npy_take_number(text, &layout->shape[layout->dimensions++]) < 0)
-			return fail_npy(error, path, "the shape is no tuple of numbers");
+			return fail_npy(error, path, NPY_FILE, "the shape is no tuple of numbers");
 		if (!npy_accept(text, ',') && (text->at == text->end || *text->at != ')'))
-			return fail_npy(error, path, "the shape is no tuple of numbers");
+			return fail_npy(error, path, NPY_FILE, "the shape is no tuple of numbers");
 	}
 	return 0;
 }
@@ -166,9 +172,10 @@ static int npy_translate_descr(const char *descr, const char *path, struct pl_la
 
 	if (strlen(descr) < 3 || !strchr("<>|=", descr[0]) || npy_take_number(&number, &size) < 0 ||
 	    number.at != number.end || size < 1 || size > 16)
-		return fail_npy(error, path, "the elements have the type '%s', which is no number", descr);
+		return fail_npy(error, path, NPY_ELEMENTS, "the elements have the type '%s', which is no number",
+				descr);
 	if (descr[0] == '>' && size > 1)
-		return fail_npy(error, path, "the elements are big-endian ('%s')", descr);
+		return fail_npy(error, path, NPY_ORDER, "the elements are big-endian ('%s')", descr);
 	for (size_t i = 0; i < CLI_ARRAY_SIZE(types); i++) {
 		if (types[i].letter != descr[1] || !strchr(types[i].sizes, (int)size))
 			continue;
@@ -177,7 +184,7 @@ static int npy_translate_descr(const char *descr, const char *path, struct pl_la
 		layout->lanes = 1;
 		return 0;
 	}
-	return fail_npy(error, path, "the elements have the type '%s', which is not supported", descr);
+	return fail_npy(error, path, NPY_ELEMENTS, "the elements have the type '%s', which is not supported", descr);
 }
 
 static int npy_take_member(struct npy_text *text, const char *path, struct npy_members *members,
@@ -186,24 +193,25 @@ static int npy_take_member(struct npy_text *text, const char *path, struct npy_m
 	char key[16], descr[16];
 
 	if (npy_take_string(text, key, sizeof(key)) < 0 || !npy_accept(text, ':'))
-		return fail_npy(error, path, "the header is no dict of Python");
+		return fail_npy(error, path, NPY_FILE, "the header is no dict of Python");
 	if (!strcmp(key, "descr") && !members->descr) {
 		members->descr = true;
 		if (npy_take_string(text, descr, sizeof(descr)) < 0)
-			return fail_npy(error, path, "the elements have a structured type");
+			return fail_npy(error, path, NPY_ELEMENTS, "the elements have a structured type");
 		return npy_translate_descr(descr, path, layout, error);
 	}
 	if (!strcmp(key, "fortran_order") && !members->order) {
 		members->order = true;
 		if (npy_accept_word(text, "True"))
-			return fail_npy(error, path, "the array is in Fortran's order");
-		return npy_accept_word(text, "False") ? 0 : fail_npy(error, path, "fortran_order is no boolean");
+			return fail_npy(error, path, NPY_ORDER, "the array is in Fortran's order");
+		return npy_accept_word(text, "False") ? 0
+						      : fail_npy(error, path, NPY_FILE, "fortran_order is no boolean");
 	}
 	if (!strcmp(key, "shape") && !members->shape) {
 		members->shape = true;
 		return npy_take_shape(text, path, layout, error);
 	}
-	return fail_npy(error, path, "the member '%s' of the header is unknown, or there twice", key);
+	return fail_npy(error, path, NPY_FILE, "the member '%s' of the header is unknown, or there twice", key);
 }
 
 int npy_parse(const uint8_t *bytes, size_t length, const char *path, struct npy_header *header, struct pl_error *error)
@@ -217,24 +225,26 @@ int npy_parse(const uint8_t *bytes, size_t length, const char *path, struct npy_
 	if (rc >= 0 && (size_t)rc != length)
 		rc = -EINVAL;
 	if (rc < 0)
-		return length < NPY_PREAMBLE ? fail_npy(error, path, "the file ends within its header") : rc;
+		return length < NPY_PREAMBLE ? fail_npy(error, path, NPY_FILE, "the file ends within its header") : rc;
 	text = (struct npy_text){ (const char *)bytes + npy_fixed_length(bytes), (const char *)bytes + length };
 	if (!npy_accept(&text, '{'))
-		return fail_npy(error, path, "the header is no dict of Python");
+		return fail_npy(error, path, NPY_FILE, "the header is no dict of Python");
 	while (!npy_accept(&text, '}')) {
 		rc = npy_take_member(&text, path, &members, &header->layout, error);
 		if (rc < 0)
 			return rc;
 		if (!npy_accept(&text, ',') && (text.at == text.end || *text.at != '}'))
-			return fail_npy(error, path, "the header is no dict of Python");
+			return fail_npy(error, path, NPY_FILE, "the header is no dict of Python");
 	}
 	npy_skip_spaces(&text);
 	if (text.at != text.end || !members.descr || !members.order || !members.shape)
-		return fail_npy(error, path, "the header lacks a member, or text follows it");
+		return fail_npy(error, path, NPY_FILE, "the header lacks a member, or text follows it");
 	header->bytes = pl_layout_bytes(&header->layout);
 	if (header->bytes == 0)
-		return fail_npy(error, path, "the array is empty");
-	return header->bytes > INT64_MAX - NPY_HEADER_MAX ? fail_npy(error, path, "the array is too large") : 0;
+		return fail_npy(error, path, "give an array with at least one element", "the array is empty");
+	return header->bytes > INT64_MAX - NPY_HEADER_MAX
+		       ? fail_npy(error, path, "save a part of it", "the array is too large")
+		       : 0;
 }
 
 /* -- written headers ---------------------------------------------------------------------------------- */

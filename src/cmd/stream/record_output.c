@@ -14,7 +14,7 @@ static int print_record_json(const struct record *record, const struct pl_accoun
 
 	cli_json_add(object, "address", cli_json_text(record->client.info.address));
 	cli_json_add(object, "fabric", cli_json_text(record->client.info.fabric));
-	cli_json_add(object, "stream", stream_json_describe(&record->info.stream));
+	cli_json_add(object, "stream", stream_json_describe(&record->info.stream, -1));
 	cli_json_add(object, "file", cli_json_text(record->options->to));
 	cli_json_add(object, "end", cli_json_text(recording_end_name(record->end)));
 	cli_json_add(object, "indexed", json_object_new_boolean(record->indexed));

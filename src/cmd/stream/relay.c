@@ -102,12 +102,14 @@ static int relay_open(struct relay *relay, struct pl_error *error)
 		rc = stream_server_announce(&relay->server, common, "relaying", error);
 	if (rc < 0)
 		return rc;
-	relay->forward = (struct subscribe_forward){ .server = &relay->server,
-						     .user = relay,
-						     .fd = pl_fd(relay->server.context),
-						     .serve = relay_serve,
-						     .frame = relay_frame };
+	relay->forward = (struct subscribe_forward){
+		.server = &relay->server,
+		.work = { .fd = pl_fd(relay->server.context), .serve = relay_serve, .user = relay },
+		.user = relay,
+		.frame = relay_frame,
+	};
 	relay->subscribe.forward = &relay->forward;
+	relay->subscribe.client.work = &relay->forward.work;
 	return 0;
 }
 

@@ -112,7 +112,7 @@ static int print_content_json(const struct replay *replay, const struct content 
 	bool any = content->frames;
 
 	cli_json_add(object, "file", cli_json_text(reader->path));
-	cli_json_add(object, "stream", stream_json_describe(&info));
+	cli_json_add(object, "stream", stream_json_describe(&info, -1));
 	cli_json_add(object, "recorded", json_object_new_uint64(reader->header.recorded));
 	cli_json_add(object, "indexed", json_object_new_boolean(reader->indexed));
 	cli_json_add(object, "rest", json_object_new_uint64(reader->rest));

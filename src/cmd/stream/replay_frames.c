@@ -200,14 +200,14 @@ int replay_frames(struct replay *replay, struct pl_error *error)
 	replay->begin = cli_now();
 	while (rc == 1 && !replay->server.stopping) {
 		rc = replay_frame(replay, error);
+		if (rc == 0)
+			rc = skip_behind_last(replay, error);
 		if (rc == 0 && options->loop) {
-			replay->raised += replay->reader.next_sequence - replay->first;
+			replay->raised += replay->next - replay->first;
 			recording_rewind(&replay->reader);
 			rc = 1;
 		}
 	}
-	if (rc == 0)
-		rc = skip_behind_last(replay, error);
 	replay->end = cli_now();
 	if (rc == -EINTR)
 		rc = 0;

@@ -25,7 +25,7 @@ static struct json_object *shape_json(const struct pl_layout *layout)
 	return array;
 }
 
-struct json_object *stream_json_describe(const struct pl_publisher_info *info)
+struct json_object *stream_json_describe(const struct pl_publisher_info *info, double rate)
 {
 	static const char *const states[] = { "unknown", "live", "ended", "failed" };
 	struct json_object *object = json_object_new_object();
@@ -48,6 +48,7 @@ struct json_object *stream_json_describe(const struct pl_publisher_info *info)
 	cli_json_add(object, "needs_token", json_object_new_boolean(info->needs_token));
 	cli_json_add(object, "state",
 		     cli_json_text(states[(unsigned)info->state < CLI_ARRAY_SIZE(states) ? info->state : 0]));
+	cli_json_add(object, "frames_per_second", rate < 0 ? NULL : json_object_new_double(rate));
 	return object;
 }
 

@@ -14,9 +14,10 @@
 const char *stream_instance_format(char buffer[STREAM_INSTANCE_MAX], const uint8_t instance[16]);
 /*
  * Returns { "name", "instance", "content_type", "dtype", "shape", "slots", "slot_bytes", "memory", "metadata_bytes",
- * "published", "subscribers", "blocking", "allow_block", "state" }.  dtype and shape are null without a layout.
+ * "published", "subscribers", "blocking", "allow_block", "needs_token", "state", "frames_per_second" }.  dtype and shape
+ * are null without a layout, the rate if it is negative: not measured.
  */
-struct json_object *stream_json_describe(const struct pl_publisher_info *info);
+struct json_object *stream_json_describe(const struct pl_publisher_info *info, double rate);
 /* Returns the members of struct pl_accounts. */
 struct json_object *stream_json_accounts(const struct pl_accounts *accounts);
 

@@ -92,7 +92,7 @@ int stream_server_announce(const struct stream_server *server, const struct cli_
 		object = cli_json_begin();
 		cli_json_add(object, "event", cli_json_text("listening"));
 		cli_json_add(object, "address", cli_json_text(address));
-		cli_json_add(object, "stream", stream_json_describe(&info));
+		cli_json_add(object, "stream", stream_json_describe(&info, -1));
 		rc = cli_json_end(object, false);
 		return rc < 0 ? cli_fail_errno(error, rc, "malloc", "standard output") : 0;
 	}

@@ -115,11 +115,9 @@ static int print_streams_json(const struct streams *streams, const struct stream
 	struct json_object *object = cli_json_begin(), *array = json_object_new_array();
 
 	for (int i = 0; i < streams->count; i++) {
-		struct json_object *stream = stream_json_describe(&streams->second[i]);
 		double rate = measure_stream_rate(streams, &streams->second[i]);
 
-		cli_json_add(stream, "frames_per_second", rate < 0 ? NULL : json_object_new_double(rate));
-		cli_json_append(array, stream);
+		cli_json_append(array, stream_json_describe(&streams->second[i], rate));
 	}
 	cli_json_add(object, "address", cli_json_text(client->info.address));
 	cli_json_add(object, "authenticated", json_object_new_boolean(client->info.authenticated));

@@ -35,10 +35,8 @@ enum subscribe_end {
 /* Receiver of all frames beside the files: a relay. */
 struct subscribe_forward {
 	struct stream_server *server; /* its stream is described in the results */
+	struct stream_client_work work;
 	void *user;
-	int fd; /* readable when serve() has work */
-	/* Handles that work; returns without waiting. */
-	void (*serve)(void *user);
 	/* Passes a frame on.  Returns 0; -EINTR once a signal is pending; or a negative errno with *error filled. */
 	int (*frame)(void *user, const struct pl_frame_info *frame, struct pl_error *error);
 };

@@ -37,8 +37,9 @@ static void count_frame(struct subscribe *subscribe, const struct pl_frame_info 
 	subscribe->bytes += frame->length;
 	subscribe->in_place += !!(frame->flags & PL_FRAME_IN_PLACE);
 	stream_used_add(&subscribe->used, frame);
-	/* The clock of another host may be ahead. */
-	stats_record(&subscribe->latency, frame->taken > frame->captured ? frame->taken - frame->captured : 0);
+	/* A replayed frame was captured when it was recorded.  The clock of another host may be ahead. */
+	if (!(frame->flags & PL_FRAME_REPLAY))
+		stats_record(&subscribe->latency, frame->taken > frame->captured ? frame->taken - frame->captured : 0);
 }
 
 /* Fails if the publisher has written a frame in place while it was in use. */
@@ -102,14 +103,12 @@ static void draw_subscribe_line(struct subscribe *subscribe)
 }
 
 /*
- * Waits for a frame, a signal, work of the relay, or the time to look at the snapshot.  Returns 0, or the errno of a
- * snapshot that failed.
+ * Waits for a frame, a signal, or the time to look at the snapshot, and serves the relay meanwhile.  Returns 0, or the
+ * errno of a snapshot that failed.
  */
 static int wait_for_frame(struct subscribe *subscribe, struct pl_error *error)
 {
-	const struct subscribe_forward *forward = subscribe->forward;
 	uint64_t limit = subscribe->line.shown ? STATUS_LINE_INTERVAL : UINT64_MAX;
-	int fds[] = { pl_subscriber_fd(subscribe->subscriber), forward ? forward->fd : -1 };
 	bool pending;
 	int rc = snapshot_look(&subscribe->snapshot, &pending, error);
 
@@ -117,7 +116,7 @@ static int wait_for_frame(struct subscribe *subscribe, struct pl_error *error)
 		return rc;
 	if (pending)
 		limit = CLI_MIN(limit, SNAPSHOT_INTERVAL);
-	stream_client_wait_two(&subscribe->client, fds, limit);
+	stream_client_wait(&subscribe->client, pl_subscriber_fd(subscribe->subscriber), limit);
 	return 0;
 }
 
@@ -205,7 +204,7 @@ int subscribe_frames(struct subscribe *subscribe, struct pl_error *error)
 	while (rc == 0 && subscribe->frames < options->count && !cli_signal_pending()) {
 		rc = take_frame(subscribe, error);
 		if (subscribe->forward)
-			subscribe->forward->serve(subscribe->forward->user);
+			subscribe->forward->work.serve(subscribe->forward->work.user);
 		draw_subscribe_line(subscribe);
 	}
 	status_line_end(&subscribe->line);

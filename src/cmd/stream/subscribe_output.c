@@ -27,6 +27,18 @@ static struct json_object *latency_json(const struct subscribe *subscribe)
 	return object;
 }
 
+/* Returns the sums of all instances.  Sequences of several instances have no common range. */
+static struct json_object *accounts_json(const struct subscribe *subscribe, const struct pl_accounts *accounts)
+{
+	struct json_object *object = stream_json_accounts(accounts);
+
+	if (subscribe->restarts) {
+		cli_json_add(object, "first", NULL);
+		cli_json_add(object, "next", NULL);
+	}
+	return object;
+}
+
 static const char *route_name(uint32_t route)
 {
 	return route == PL_ROUTE_STAGED ? "staged" : route == PL_ROUTE_DIRECT ? "direct" : "none";
@@ -43,7 +55,7 @@ static int print_subscribe_json(const struct subscribe *subscribe, const struct 
 
 	cli_json_add(object, "address", cli_json_text(subscribe->client.info.address));
 	cli_json_add(object, "fabric", cli_json_text(subscribe->client.info.fabric));
-	cli_json_add(object, "stream", stream_json_describe(&subscribe->info.stream));
+	cli_json_add(object, "stream", stream_json_describe(&subscribe->info.stream, -1));
 	cli_json_add(object, "memory", cli_json_text(memory ? memory : "host"));
 	cli_json_add(object, "end", cli_json_text(end_names[subscribe->end]));
 	cli_json_add(object, "frames", json_object_new_uint64(subscribe->frames));
@@ -53,7 +65,7 @@ static int print_subscribe_json(const struct subscribe *subscribe, const struct 
 	cli_json_add(object, "seconds", json_object_new_double(seconds));
 	cli_json_add(object, "bytes_per_second", json_object_new_double(span ? (double)subscribe->bytes / seconds : 0));
 	cli_json_add(object, "lost", json_object_new_uint64(stream_accounts_lost(accounts)));
-	cli_json_add(object, "accounts", stream_json_accounts(accounts));
+	cli_json_add(object, "accounts", accounts_json(subscribe, accounts));
 	cli_json_add(object, "latency_ns", latency_json(subscribe));
 	cli_json_add(object, "route", cli_json_text(route_name(subscribe->info.route)));
 	cli_json_add(object, "reason", cli_json_text_or_null(subscribe->info.reason));
@@ -120,7 +132,8 @@ static void print_subscribe_text(FILE *to, const struct subscribe *subscribe, co
 	}
 	fputc('\n', to);
 	if (subscribe->frames && !subscribe->options->common.quiet) {
-		print_latency(to, subscribe);
+		if (subscribe->latency.count)
+			print_latency(to, subscribe);
 		print_route(to, subscribe);
 	}
 	fflush(to);

@@ -209,8 +209,9 @@ int catalogue_open(const struct catalogue *catalogue, const char *name, struct s
 				"the server does not follow symbolic links");
 	if (fd == -EISDIR || fd == -ENXIO)
 		return cli_fail(error, fd == -ENXIO ? -EINVAL : fd, "NOT-A-FILE", name,
-				fd == -EISDIR ? "name the files in it; `peerlane list` lists them"
-					      : "only regular files are sent",
+				fd == -EISDIR
+					? "`peerlane get --recursive` gets the files in it; `peerlane list` lists them"
+					: "only regular files are sent",
 				fd == -EISDIR ? "a directory" : "neither a regular file nor a directory");
 	return cli_fail_errno(error, fd, "open", name);
 }

@@ -381,7 +381,8 @@ static int spool_standard_input(struct put *put, struct pl_error *error)
 	ssize_t got;
 
 	folder = folder && folder[0] ? folder : "/var/tmp";
-	put->input = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	/* The server's file gets these permissions.  Other users cannot open a file without a name. */
+	put->input = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
 	if (put->input < 0)
 		return cli_fail_errno(error, -errno, "open", folder);
 	while ((got = cli_read(STDIN_FILENO, piece, sizeof(piece))) > 0) {
@@ -403,6 +404,7 @@ static bool is_folder(const char *path)
 static int add_files(struct put *put, struct pl_error *error)
 {
 	struct transfer_command *command = &put->command;
+	size_t before;
 	int rc = 0;
 
 	for (int i = 0; rc == 0 && i < command->count; i++) {
@@ -412,10 +414,14 @@ static int add_files(struct put *put, struct pl_error *error)
 			rc = spool_standard_input(put, error);
 		if (rc < 0)
 			return rc;
-		if (put->recursive && is_folder(path))
+		before = command->transfer_count;
+		if (put->recursive && is_folder(path)) {
 			rc = local_tree_add(&put->tree, command, path, put->name, error);
-		else
+			if (rc == 0 && command->transfer_count == before)
+				cli_warn("%s: nothing to send: it has no regular files", path);
+		} else {
 			rc = transfer_add(command, put->name ? put->name : transfer_last_name(path), path, error);
+		}
 	}
 	if (put->tree.skipped)
 		cli_warn("entries not sent because they are neither regular files nor directories: %u",

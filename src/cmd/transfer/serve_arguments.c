@@ -79,6 +79,10 @@ static void check_serve_arguments(const struct serve *serve, struct argp_state *
 		argp_error(state, "nothing to publish: add a PATH, --memory or --upload");
 	if (serve->audit_options.strict && !serve->audit_options.target)
 		argp_error(state, "--audit-strict needs --audit");
+	if (serve->server.quota && !serve->upload)
+		argp_error(state, "--quota needs --upload");
+	if (serve->metrics_open && !serve->metrics_address)
+		argp_error(state, "--metrics-open needs --metrics");
 	if (serve->server.allow_delete && !serve->upload)
 		argp_error(state, "--allow-delete needs --upload");
 	if (serve->read_only && (serve->writable || serve->upload))

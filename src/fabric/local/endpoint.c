@@ -5,6 +5,9 @@
 #include "fabric/local/local.h"
 #include "fabric/tcp/tcp.h"
 
+/* Longest wait under the engine's lock for running copies of a lost peer. A copied chunk takes less than 1 ms. */
+#define COPY_WAIT_NS (10 * PL_NS_PER_MS)
+
 /* Visibility and reason of messages, whose bytes go through the socket. */
 static const char visibility[] = "local: the bytes were copied to their memory before the operation completed";
 static const char reason[] = "local: through a socket of this host";
@@ -132,9 +135,15 @@ static void local_sweep(struct pl_endpoint *base)
 
 	local_work_sweep(endpoint);
 	pl_tcp_fabric.sweep(endpoint->lanes);
-	/* Shuts the gates: the process of a lost peer may still run. */
-	if (atomic_load(&base->peer->state) == PL_PEER_LOST)
+	/*
+	 * The process of a lost peer may still run. A running copy ends before the loss is reported. A process that stopped
+	 * during a copy delays the end of the keys, but not the engine.
+	 */
+	if (atomic_load(&base->peer->state) == PL_PEER_LOST && !endpoint->gates_shut) {
+		endpoint->gates_shut = true;
 		local_gates_shut(endpoint->own_gates);
+		local_gates_await_holders(endpoint->own_gates, COPY_WAIT_NS);
+	}
 	local_owner_sweep(endpoint);
 	local_serving_sweep(endpoint);
 }
@@ -194,8 +203,10 @@ static void local_close(struct pl_endpoint *base)
 	local_fd_socket_close(endpoint);
 	local_gates_shut(endpoint->own_gates);
 	local_asking_close(endpoint);
-	if (!held)
+	if (!held) {
 		pl_engine_unlock(home);
+		local_gates_await_holders(endpoint->own_gates, LOCAL_HOLDER_WAIT_NS);
+	}
 	endpoint_free(endpoint);
 }
 

@@ -266,9 +266,40 @@ static int identify_process(struct local_endpoint *endpoint, int fd)
 	return 0;
 }
 
+/* The process has ended. Its sockets may stay open: a process that it forked has copies of them. */
+static bool peer_process_ended(struct pl_source *source, uint32_t events)
+{
+	struct local_endpoint *endpoint = pl_container_of(source, struct local_endpoint, process_end);
+	struct pl_peer *peer = endpoint->base.peer;
+	struct pl_error error;
+
+	(void)events;
+	pl_source_remove(source);
+	if (atomic_load(&peer->state) == PL_PEER_OPENING) {
+		pl_fail(&error, -ECONNRESET, "PEER-LOST", "connection", NULL, NULL, "the other process has ended");
+		pl_peer_lose(peer, &error);
+	} else {
+		pl_peer_ending(peer);
+	}
+	return true;
+}
+
+/* Without a pidfd only the sockets tell the end of the process. */
+static int watch_peer_process(struct local_endpoint *endpoint)
+{
+	if (endpoint->process_fd < 0)
+		return 0;
+	endpoint->process_end.fd = endpoint->process_fd;
+	endpoint->process_end.ready = peer_process_ended;
+	return pl_source_add(endpoint->base.peer->home, &endpoint->process_end, EPOLLIN);
+}
+
 static int fd_socket_watch(struct local_endpoint *endpoint, int fd)
 {
 	int rc = identify_process(endpoint, fd);
+
+	if (rc == 0)
+		rc = watch_peer_process(endpoint);
 
 	endpoint->fd_socket.fd = fd;
 	endpoint->fd_socket.ready = fd_socket_ready;
@@ -340,7 +371,7 @@ static void fd_socket_joined(struct pl_task *task)
 void local_fd_socket_init(struct local_endpoint *endpoint)
 {
 	endpoint->fd_socket.fd = -1;
-	endpoint->process_fd = -1;
+	endpoint->process_fd = endpoint->process_end.fd = -1;
 	atomic_init(&endpoint->joining, -1);
 	pl_task_init(&endpoint->fd_socket_task, fd_socket_joined);
 	pl_list_init(&endpoint->pending);
@@ -350,6 +381,7 @@ void local_fd_socket_stop(struct local_endpoint *endpoint)
 {
 	pl_engine_withdraw(endpoint->base.peer->home, &endpoint->fd_socket_task);
 	pl_source_remove(&endpoint->fd_socket);
+	pl_source_remove(&endpoint->process_end);
 }
 
 void local_fd_socket_close(struct local_endpoint *endpoint)

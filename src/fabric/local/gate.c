@@ -12,8 +12,6 @@
 
 #include "fabric/local/local.h"
 
-/* Longest wait for holders, 1 s: a longer holder was stopped during a copy, or is hostile. */
-#define HOLDER_WAIT_NS PL_NS_PER_S
 /* Looks at a held gate, with sched_yield() between, before the owner sleeps between looks. */
 #define POLLS_BEFORE_SLEEP 1000
 #define POLL_PAUSE_NS (50 * 1000)
@@ -208,16 +206,20 @@ static void gate_await_holders(struct local_gates *gates, struct local_gate *gat
 
 void local_gates_shut(struct local_gates *gates)
 {
-	uint64_t deadline = pl_now() + HOLDER_WAIT_NS;
-	uint64_t was_open[LOCAL_GATES_MOST / 64] = { 0 };
+	/* Before the gates are shut: a thread that ends a key finds the gate open, or the deadline. */
+	if (!atomic_load(&gates->shut_until))
+		atomic_store(&gates->shut_until, pl_now() + LOCAL_HOLDER_WAIT_NS);
+	for (unsigned i = 0; i < gates->used; i++)
+		atomic_store(&gates->gates[i].open, 0);
+}
 
-	/* Shuts all gates first, so that all running copies get the same deadline. */
+/* All gates are shut together, so that all running copies have the same deadline. */
+void local_gates_await_holders(struct local_gates *gates, uint64_t most)
+{
+	uint64_t deadline = PL_MIN(atomic_load(&gates->shut_until), pl_now() + most);
+
 	for (unsigned i = 0; i < gates->used; i++)
-		if (atomic_exchange(&gates->gates[i].open, 0))
-			was_open[i / 64] |= 1ull << i % 64;
-	for (unsigned i = 0; i < gates->used; i++)
-		if (was_open[i / 64] >> i % 64 & 1)
-			gate_await_holders(gates, &gates->gates[i], deadline);
+		gate_await_holders(gates, &gates->gates[i], deadline);
 }
 
 void local_gates_set_fd_socket(struct local_gates *gates, int fd_socket)
@@ -246,11 +248,18 @@ static void gates_report_revoked(struct local_gates *gates, uint64_t key, uint64
 static void gate_shut(struct pl_registration *base)
 {
 	struct gate_registration *registration = pl_container_of(base, struct gate_registration, base);
+	uint64_t all_shut;
 
 	if (registration->deadline)
 		return;
-	registration->deadline = pl_now() + HOLDER_WAIT_NS;
+	registration->deadline = pl_now() + LOCAL_HOLDER_WAIT_NS;
 	registration->was_open = atomic_exchange(&registration->gates->gates[registration->index].open, 0);
+	/* The loss of the peer has shut the gate, and did not wait for its holders. */
+	all_shut = atomic_load(&registration->gates->shut_until);
+	if (!registration->was_open && all_shut) {
+		registration->was_open = true;
+		registration->deadline = all_shut;
+	}
 }
 
 static void release_gate_registration(struct pl_registration *base)

@@ -6,6 +6,14 @@
 
 #include "fabric/local/local.h"
 
+/* Returns the length of the mapping of a region. */
+static uint64_t whole_pages(uint64_t length)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return (length + page - 1) & ~(page - 1);
+}
+
 /* -- the owner ------------------------------------------------------------------------------------ */
 
 /*
@@ -14,7 +22,6 @@
  */
 static bool send_region_descriptor(struct local_endpoint *endpoint, const struct pl_key *key)
 {
-	long page = sysconf(_SC_PAGESIZE);
 	struct local_record record = { .type = LOCAL_RECORD_MEMORY, .key = key->id };
 	int fd, rc;
 
@@ -25,7 +32,7 @@ static bool send_region_descriptor(struct local_endpoint *endpoint, const struct
 		pl_peer_note_key(endpoint->base.peer, PL_EVENT_LIMIT_REACHED, key->id, fd, LOCAL_NO_DESCRIPTOR);
 	if (fd < 0)
 		return false;
-	record.size = (key->length + (size_t)page - 1) & ~((uint64_t)page - 1);
+	record.size = whole_pages(key->length);
 	rc = local_fd_socket_send(endpoint, &record, fd);
 	close(fd);
 	return rc == 0;
@@ -146,23 +153,18 @@ void local_key_revoked(struct local_endpoint *endpoint, uint64_t key)
 	local_borrowed_revoked(endpoint, key);
 }
 
-/* Takes the key's mapping if it allows all that the remote region allows. */
+/* Takes the key's mapping if it has the length of the remote region, and allows all that the region allows. */
 static bool access_take_mapping(struct local_endpoint *endpoint, const struct local_key *key,
 				const struct pl_remote *remote, struct local_access *access)
 {
-	struct local_pending *pending = local_pending_find(endpoint, key->id);
-
-	if (!pending || !pending->mapping)
+	access->mapped = whole_pages(remote->length);
+	access->mapping = local_pending_take_mapping(endpoint, key->id, access->mapped,
+						     remote->rights & (PL_ACCESS_WRITE | PL_ACCESS_ATOMIC));
+	if (!access->mapping)
 		return false;
-	pl_list_remove(&pending->link);
-	endpoint->pending_count--;
-	access->mapping = pending->mapping;
-	access->mapped = pending->size;
-	access->base = pending->mapping;
-	if (atomic_fetch_add(&access->state->mappings, 1) >= LOCAL_MAPPINGS_MAX || remote->length > pending->size ||
-	    (!pending->writable && (remote->rights & (PL_ACCESS_WRITE | PL_ACCESS_ATOMIC))))
+	access->base = access->mapping;
+	if (atomic_fetch_add(&access->state->mappings, 1) >= LOCAL_MAPPINGS_MAX)
 		access_unmap(access);
-	pl_free(&endpoint->state->context->allocator, pending);
 	return access->mapping != NULL;
 }
 

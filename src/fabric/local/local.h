@@ -41,6 +41,8 @@
 #define LOCAL_MAPPINGS_MAX 16384u
 /* Threads that can hold a gate without the counter. */
 #define LOCAL_HOLDER_SLOTS 8
+/* Longest wait for holders, 1 s: a longer holder was stopped during a copy, or is hostile. */
+#define LOCAL_HOLDER_WAIT_NS PL_NS_PER_S
 /* Most bytes copied while a gate is held. */
 #define LOCAL_CHUNK (1u << 20)
 /* Most ranges that one system call copies. */
@@ -85,6 +87,7 @@ struct local_gates {
 	struct local_gate *gates;
 	unsigned count;
 	unsigned used;        /* number of gates that were ever open; home */
+	_Atomic uint64_t shut_until; /* deadline for the copies under way when all gates were shut; 0: not shut */
 	pthread_mutex_t lock; /* protects the members below */
 	int fd; /* of the shared memory; written at home; -1: the peer has it, and this end needs it no more */
 	int fd_socket;        /* socket that reports revoked keys to the peer; -1: none */
@@ -273,13 +276,16 @@ struct local_endpoint {
 	size_t lanes_length;
 	pid_t process;
 	int process_fd; /* own_gates->process */
+	struct pl_source process_end; /* the same descriptor, readable once the process has ended */
 	struct local_gates *own_gates;
+	bool gates_shut;          /* own_gates, after the loss of the peer */
 	struct local_gate *gates; /* gates of the peer, mapped */
 	unsigned gate_count;
 	struct local_access_table accesses;
 	struct pl_list pending;   /* struct local_pending */
 	unsigned pending_count;
 	unsigned pending_ipc_fds; /* descriptors in `pending` */
+	uint64_t pending_bytes;   /* bytes of mappings in `pending` */
 	struct local_asking asking;
 	struct local_serving serving;
 	struct pl_list
@@ -312,8 +318,10 @@ struct local_gates *local_gates_new(const struct pl_allocator *allocator, unsign
 /* The peer has the descriptor: closes it here, if the mapping suffices. Home. */
 void local_gates_sent(struct local_gates *gates);
 void local_gates_put(struct local_gates *gates);
-/* Shuts all gates, and waits until none has holders. */
+/* Shuts all gates of a peer that is lost or closed. Home. */
 void local_gates_shut(struct local_gates *gates);
+/* Waits for the holders of shut gates, at most `most` ns and at most LOCAL_HOLDER_WAIT_NS since local_gates_shut(). */
+void local_gates_await_holders(struct local_gates *gates, uint64_t most);
 /*
  * Opens the gate of a key until its grant or the key ends: adds a registration to it. Returns 0 or a negative errno;
  * -EBUSY: a holder of an earlier key of the gate has not left. `notify_peer`: the peer has a mapping or device
@@ -354,6 +362,8 @@ int local_pending_add(struct local_endpoint *endpoint, const struct local_record
 		      bool whole);
 void local_pending_free(struct local_endpoint *endpoint, struct local_pending *pending);
 struct local_pending *local_pending_find(struct local_endpoint *endpoint, uint64_t key);
+/* Returns the mapping of a key, which the caller then owns; NULL: none of that size, or none that allows writes. */
+void *local_pending_take_mapping(struct local_endpoint *endpoint, uint64_t key, size_t size, bool write);
 /* Returns all descriptors of a key, which the caller then owns; NULL: not all arrived. */
 struct pl_ipc_fds *local_pending_take(struct local_endpoint *endpoint, uint64_t key);
 /* Maps a file that is sealed against shrinking and growing. Returns NULL for other files. */

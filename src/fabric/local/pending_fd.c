@@ -13,6 +13,11 @@
 /* Largest mapping whose page table entries are made at once, in bytes. */
 #define POPULATE_MAX (1u << 20)
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+/*
+ * Most bytes of address space that mappings of one peer take before their imports, 4 TiB. The files may be sparse, so a
+ * peer could take all 128 TiB of this process.
+ */
+#define PENDING_BYTES_MAX (4ull << 40)
 
 void *local_map_sealed_file(int fd, uint64_t size, bool *writable)
 {
@@ -34,6 +39,7 @@ static void pending_list_remove(struct local_endpoint *endpoint, struct local_pe
 {
 	pl_list_remove(&pending->link);
 	endpoint->pending_count--;
+	endpoint->pending_bytes -= pending->size;
 	if (pending->ipc_fds)
 		endpoint->pending_ipc_fds -= pending->ipc_fds->room;
 }
@@ -54,10 +60,12 @@ static void pending_list_add(struct local_endpoint *endpoint, struct local_pendi
 {
 	unsigned fd_count = pending->ipc_fds ? pending->ipc_fds->room : 0;
 
-	while (endpoint->pending_count == LOCAL_PENDING || endpoint->pending_ipc_fds + fd_count > LOCAL_FDS_PER_KEY)
+	while (endpoint->pending_count == LOCAL_PENDING || endpoint->pending_ipc_fds + fd_count > LOCAL_FDS_PER_KEY ||
+	       (endpoint->pending_count && endpoint->pending_bytes + pending->size > PENDING_BYTES_MAX))
 		local_pending_free(endpoint, pl_list_first(&endpoint->pending, struct local_pending, link));
 	pl_list_append(&endpoint->pending, &pending->link);
 	endpoint->pending_count++;
+	endpoint->pending_bytes += pending->size;
 	endpoint->pending_ipc_fds += fd_count;
 }
 
@@ -74,8 +82,10 @@ struct local_pending *local_pending_find(struct local_endpoint *endpoint, uint64
 
 int local_pending_memory(struct local_endpoint *endpoint, const struct local_record *record, int fd)
 {
-	struct local_pending *pending = pl_zalloc(&endpoint->state->context->allocator, sizeof(*pending));
+	struct local_pending *pending = NULL;
 
+	if (record->size <= PENDING_BYTES_MAX)
+		pending = pl_zalloc(&endpoint->state->context->allocator, sizeof(*pending));
 	if (!pending)
 		return 0; /* other access paths remain */
 	pending->mapping = local_map_sealed_file(fd, record->size, &pending->writable);
@@ -127,6 +137,23 @@ int local_pending_add(struct local_endpoint *endpoint, const struct local_record
 		pl_ipc_fds_close(pending->ipc_fds);
 	}
 	return 0;
+}
+
+void *local_pending_take_mapping(struct local_endpoint *endpoint, uint64_t key, size_t size, bool write)
+{
+	struct local_pending *pending = local_pending_find(endpoint, key);
+	void *mapping;
+
+	if (!pending || !pending->mapping)
+		return NULL;
+	if (pending->size != size || (write && !pending->writable)) {
+		local_pending_free(endpoint, pending);
+		return NULL;
+	}
+	mapping = pending->mapping;
+	pending_list_remove(endpoint, pending);
+	pl_free(&endpoint->state->context->allocator, pending);
+	return mapping;
 }
 
 struct pl_ipc_fds *local_pending_take(struct local_endpoint *endpoint, uint64_t key)

@@ -190,6 +190,8 @@ static void fail_unwritable_destination(struct tcp_lane *lane)
 	}
 	operation = lane->request->operation;
 	lane->request->operation = NULL;
+	/* The program may free the memory once the operation has ended. The answer may have further frames. */
+	lane->request->destination = NULL;
 	pl_fail(&error, -EFAULT, "MEMORY-UNWRITABLE", "recvmsg", NULL,
 		"keep the region mapped and writable, and files behind it whole, while it is used",
 		"the region's memory cannot be written");

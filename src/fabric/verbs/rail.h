@@ -94,6 +94,7 @@ struct verbs_rail {
 	const struct verbs_remote_key
 		*denied;          /* the queue pair failed because the peer's device refused access to it */
 	bool was_up;              /* was up at least once */
+	uint64_t ended;           /* time at which the last connection that was up ended; 0: none did */
 	bool untold; /* acceptor: the other end does not know of the end of `generation`, as the port was down */
 	bool unreached;           /* initiator: the last attempt failed because no packet reached the other end */
 	bool cut;                 /* the peer asks when `generation` takes nothing any more */

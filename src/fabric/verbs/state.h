@@ -36,8 +36,6 @@
 	"see what there is with: rdma link"
 /* Ports of a context that have a place, and thus a bit in masks of ports near a memory. */
 #define VERBS_PLACES 31
-/* Entries of a port's GID table that are kept. */
-#define VERBS_GIDS 16
 /* Most helper threads of one purpose. */
 #define VERBS_HELPERS 8
 /* Pairs of ports that are remembered because their devices did not reach each other. */
@@ -66,7 +64,7 @@ struct verbs_device {
 	struct pl_list loop_registrations; /* grant_lock */
 	atomic_bool gone;                  /* the device was removed: no new users, and existing ones end */
 	unsigned queues;                   /* open queues; state->lock */
-	atomic_uint registering;           /* registrations that threads are making: the device stays open */
+	atomic_uint users;                 /* calls that threads make without the lock: the device stays open */
 	struct pl_list registrations;      /* grant_lock */
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
@@ -103,7 +101,7 @@ struct verbs_port {
 	uint16_t pkey_index;
 	unsigned place; /* index in state->places; VERBS_PLACES: none is left */
 	char name[IBV_SYSFS_NAME_MAX], firmware[64]; /* of the device */
-	struct verbs_gid gids[VERBS_GIDS]; /* the best first */
+	struct verbs_gid gids[VERBS_GID_TABLE_MAX];  /* the best first */
 	unsigned gid_count;
 };
 
@@ -246,6 +244,7 @@ struct verbs_state {
 	struct pl_list devices, queues, ports;
 	struct verbs_port *places[VERBS_PLACES]; /* ports in the order in which they were found; never removed */
 	atomic_uint place_count;
+	atomic_uint place_changes; /* how often further places were made known to regions */
 	unsigned turn; /* next of equally near ports; grant_lock */
 	uint64_t looked;   /* time of the last look at the ports; 0: none */
 	atomic_bool stale; /* a device reported a change since */
@@ -291,8 +290,16 @@ void verbs_device_free(struct verbs_device *device);
 void verbs_ports_look(struct verbs_state *state);
 /* The same for a caller that holds the lock, and always. Returns true if all ports have a device. */
 bool verbs_ports_look_held(struct verbs_state *state);
-/* Returns the port's GID of that address, else the best one of the same kind; NULL: none. The caller holds the lock. */
+/*
+ * Returns the port's GID of that address, else the best one of the same kind (IPv4, IPv6, link-local), else of the same
+ * family; NULL: none. The caller holds the lock.
+ */
 const struct verbs_gid *verbs_port_gid(const struct verbs_port *port, const union ibv_gid *wanted);
+/*
+ * Returns the GID to offer to the other end: that of the control connection's own address, else the best one; NULL: none.
+ * The caller holds the lock.
+ */
+const struct verbs_gid *verbs_port_offer(const struct verbs_port *port, const union ibv_gid *control);
 void verbs_ports_close(struct verbs_state *state);
 
 /* helper.c */
@@ -400,6 +407,8 @@ void verbs_async_close(struct verbs_device *device);
 bool verbs_async_take(struct verbs_device *device);
 /* A task of a queue: handles its events. */
 void verbs_take_events(struct pl_task *task);
+/* Gives up a queue that yields no completions any more: its rails fail, and the next connection gets another queue. */
+void verbs_cq_break(struct verbs_cq *queue);
 
 /* Makes all queues of a device check its events. */
 void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, unsigned bits);
@@ -430,6 +439,9 @@ void verbs_removal_open(struct verbs_state *state);
 void verbs_removal_close(struct verbs_state *state);
 /* A device came. Called on the first engine: looks for missing devices at once. */
 void verbs_device_appeared(struct verbs_state *state);
+/* Keeps the device open until the second call, without a lock. Returns false if it is gone. */
+bool verbs_device_use(struct verbs_device *device);
+void verbs_device_leave(struct verbs_device *device);
 /* A device was removed. */
 void verbs_device_lost(struct verbs_state *state, struct verbs_device *device);
 /*

@@ -446,8 +446,11 @@ void verbs_cq_idle(struct pl_source *source)
 
 	if (queue->armed || (!pl_list_empty(&source->hot) && !pl_engine_eager(queue->engine)))
 		return;
-	if (ibv_req_notify_cq(queue->cq, 0))
+	/* Without an event nothing would poll the queue any more. */
+	if (ibv_req_notify_cq(queue->cq, 0)) {
+		verbs_cq_break(queue);
 		return;
+	}
 	queue->armed = true;
 	/* A completion between the last poll and ibv_req_notify_cq() creates no event. */
 	verbs_cq_take_present(queue);

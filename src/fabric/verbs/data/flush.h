@@ -56,7 +56,10 @@ struct verbs_flush {
 
 /* All reads of a flush are done. */
 void verbs_flush_done(struct verbs_flush *flush);
-/* Starts a read of a region through the device of a connected rail. Returns 0 or a negative errno. */
+/*
+ * Starts a read of a region through the device of a rail that is or was connected. Returns 0 or a negative errno. A read
+ * that fails later makes the flush fail only if the rail is connected now.
+ */
 int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struct verbs_flush *flush);
 void verbs_loopback_done(struct verbs_cq *queue, const struct ibv_wc *completion);
 void verbs_loopback_close(struct verbs_cq *queue);

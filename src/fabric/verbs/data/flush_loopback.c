@@ -26,6 +26,7 @@ struct read {
 	struct verbs_flush *flush;
 	uint64_t address;
 	uint32_t length, rkey;
+	bool optional; /* its failure is not the flush's */
 };
 
 /* -- memory regions for reads ---------------------------------------------------------------------- */
@@ -180,8 +181,8 @@ static void read_done(struct read *read, bool failed)
 	struct verbs_state *state = flush->state;
 
 	pl_list_remove(&read->link);
+	flush->failed |= failed && !read->optional;
 	pl_pool_give(&state->flush_reads, &state->context->allocator, read);
-	flush->failed |= failed;
 	if (--flush->reads == 0)
 		verbs_flush_done(flush);
 }
@@ -215,14 +216,24 @@ static void pump(struct verbs_cq *queue, struct verbs_loopback *loop)
 	}
 }
 
+/* Returns the queue of a rail's device, of a rail without a queue pair, too; NULL: none. */
+static struct verbs_cq *queue_of_rail(const struct verbs_rail *rail)
+{
+	struct verbs_failure failure;
+
+	if (rail->queue)
+		return rail->queue;
+	return verbs_cq_get(rail->endpoint->state, rail->device, rail->endpoint->base.peer->home, &failure);
+}
+
 int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struct verbs_flush *flush)
 {
-	struct verbs_cq *queue = rail->queue;
-	struct verbs_state *state = queue->state;
+	struct verbs_cq *queue = queue_of_rail(rail);
+	struct verbs_state *state = rail->endpoint->state;
 	struct verbs_loopback *loop;
 	struct read *read;
 	struct ibv_mr *mr;
-	int rc = loop_get(queue, rail, &loop);
+	int rc = queue ? loop_get(queue, rail, &loop) : -ENODEV;
 
 	if (rc < 0)
 		return rc;
@@ -240,6 +251,7 @@ int verbs_loopback_read(struct verbs_rail *rail, struct pl_region *region, struc
 		.address = (uintptr_t)region->memory.address,
 		.length = (uint32_t)PL_MIN(region->memory.length, (size_t)READ_LENGTH),
 		.rkey = mr->rkey,
+		.optional = !rail->qp,
 	};
 	flush->reads++;
 	pl_list_append(&loop->waiting, &read->link);

@@ -130,8 +130,9 @@ void verbs_async_watch(struct verbs_state *state)
 			continue;
 		device->async.fd = device->verbs->async_fd;
 		device->async.ready = async_event_ready;
-		/* Without it, failures show late. */
-		pl_source_add(state->context->engines[0], &device->async, EPOLLIN);
+		/* Without it, failures show late. The next look at the ports tries again. */
+		if (pl_source_add(state->context->engines[0], &device->async, EPOLLIN) < 0)
+			device->async.fd = -1;
 	}
 }
 
@@ -178,6 +179,12 @@ static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
 	} else if (rail_is_replaceable(rail, bits & PORTS) || (bits & QUEUE_PAIRS && in_error(library, rail->qp))) {
 		verbs_fail(rail, "the port failed, or the queue pair");
 	}
+}
+
+void verbs_cq_break(struct verbs_cq *queue)
+{
+	atomic_fetch_or(&queue->events, QUEUE_BROKEN);
+	pl_engine_post(queue->engine, &queue->events_task);
 }
 
 void verbs_take_events(struct pl_task *task)

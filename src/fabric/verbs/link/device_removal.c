@@ -40,8 +40,7 @@ static void tend(struct verbs_state *state)
 	pl_list_for_each(at, &state->devices) {
 		struct verbs_device *device = pl_list_entry(at, struct verbs_device, link);
 
-		if (atomic_load(&device->gone) && device->verbs && !device->queues &&
-		    !atomic_load(&device->registering))
+		if (atomic_load(&device->gone) && device->verbs && !device->queues && !atomic_load(&device->users))
 			let_go(state, device);
 	}
 	complete = verbs_ports_look_held(state);
@@ -100,6 +99,24 @@ void verbs_removal_close(struct verbs_state *state)
 	pl_engine_withdraw(first_engine(state), &state->tend_task);
 	pl_timer_clear(first_engine(state), &state->tend_timer);
 	verbs_uevents_close(state);
+}
+
+bool verbs_device_use(struct verbs_device *device)
+{
+	bool gone;
+
+	pthread_mutex_lock(&device->state->lock);
+	gone = atomic_load(&device->gone);
+	if (!gone)
+		atomic_fetch_add(&device->users, 1);
+	pthread_mutex_unlock(&device->state->lock);
+	return !gone;
+}
+
+void verbs_device_leave(struct verbs_device *device)
+{
+	if (atomic_fetch_sub(&device->users, 1) == 1 && atomic_load(&device->gone))
+		pl_engine_post(first_engine(device->state), &device->state->tend_task);
 }
 
 void verbs_device_lost(struct verbs_state *state, struct verbs_device *device)

@@ -16,6 +16,8 @@
 
 #define LOOK_PAUSE PL_NS_PER_S
 #define SUBNET_PREFIX 64
+/* Ranks of IPv4 and other addresses that are alike otherwise differ by less. */
+#define RANK_STEP 2
 
 /* -- GIDs ----------------------------------------------------------------------------------------- */
 
@@ -59,12 +61,12 @@ static void judge_gid(const struct ifaddrs *interfaces, bool second_version, str
 {
 	int prefix = prefix_of(interfaces, &gid->gid);
 
-	gid->rank = (uint8_t)(8 * (prefix >= 0) + 4 * second_version + 2 * !is_link_local(&gid->gid) +
+	gid->rank = (uint8_t)(RANK_STEP * (4 * (prefix >= 0) + 2 * second_version + !is_link_local(&gid->gid)) +
 			      verbs_gid_is_ipv4(&gid->gid));
 	gid->prefix = prefix > 0 && !is_link_local(&gid->gid) ? (uint8_t)prefix : 0;
 }
 
-/* Keeps the best entries, the best first; of equals the first. */
+/* Adds an entry, the best first; of equals the first. */
 static void keep_gid(struct verbs_port *port, const struct verbs_gid *gid)
 {
 	unsigned at = port->gid_count;
@@ -74,11 +76,9 @@ static void keep_gid(struct verbs_port *port, const struct verbs_gid *gid)
 			return;
 	while (at && port->gids[at - 1].rank < gid->rank)
 		at--;
-	if (at == VERBS_GIDS)
-		return;
-	port->gid_count = PL_MIN(port->gid_count + 1, (unsigned)VERBS_GIDS);
-	memmove(&port->gids[at + 1], &port->gids[at], (port->gid_count - 1 - at) * sizeof(*gid));
+	memmove(&port->gids[at + 1], &port->gids[at], (port->gid_count - at) * sizeof(*gid));
 	port->gids[at] = *gid;
+	port->gid_count++;
 }
 
 static void read_gids(const struct verbs_library *library, struct verbs_port *port, int table,
@@ -103,17 +103,49 @@ static void read_gids(const struct verbs_library *library, struct verbs_port *po
 	}
 }
 
-const struct verbs_gid *verbs_port_gid(const struct verbs_port *port, const union ibv_gid *wanted)
+/* Returns the port's GID of that address, or NULL. */
+static const struct verbs_gid *find_gid(const struct verbs_port *port, const union ibv_gid *wanted)
 {
-	bool ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
-
 	for (unsigned i = 0; i < port->gid_count; i++)
 		if (verbs_gid_same(&port->gids[i].gid, wanted))
 			return &port->gids[i];
-	for (unsigned i = 0; i < port->gid_count; i++)
-		if (!ethernet || verbs_gid_is_ipv4(&port->gids[i].gid) == verbs_gid_is_ipv4(wanted))
-			return &port->gids[i];
 	return NULL;
+}
+
+const struct verbs_gid *verbs_port_gid(const struct verbs_port *port, const union ibv_gid *wanted)
+{
+	const struct verbs_gid *found = find_gid(port, wanted), *other = NULL;
+
+	if (found || port->link_layer != IBV_LINK_LAYER_ETHERNET)
+		return found || !port->gid_count ? found : &port->gids[0];
+	for (unsigned i = 0; i < port->gid_count; i++) {
+		const struct verbs_gid *gid = &port->gids[i];
+
+		if (verbs_gid_is_ipv4(&gid->gid) != verbs_gid_is_ipv4(wanted))
+			continue;
+		/* A link-local address reaches link-local addresses. */
+		if (is_link_local(&gid->gid) == is_link_local(wanted))
+			return gid;
+		if (!other)
+			other = gid;
+	}
+	return other;
+}
+
+const struct verbs_gid *verbs_port_offer(const struct verbs_port *port, const union ibv_gid *control)
+{
+	const struct verbs_gid *found = find_gid(port, control);
+
+	/* The kind decides between equals only: the control connection may use networks that the ports do not have. */
+	for (unsigned i = 0; i < port->gid_count && !found; i++) {
+		const struct verbs_gid *gid = &port->gids[i];
+
+		if (gid->rank / RANK_STEP < port->gids[0].rank / RANK_STEP)
+			break;
+		if (verbs_gid_is_ipv4(&gid->gid) == verbs_gid_is_ipv4(control))
+			found = gid;
+	}
+	return found || !port->gid_count ? found : &port->gids[0];
 }
 
 /* -- ports ---------------------------------------------------------------------------------------- */
@@ -293,6 +325,7 @@ static bool close_ports(struct verbs_state *state)
 
 bool verbs_ports_look_held(struct verbs_state *state)
 {
+	unsigned places = atomic_load(&state->place_count);
 	struct ibv_device **devices = state->library->ibv_get_device_list(NULL);
 	struct ifaddrs *interfaces = NULL;
 
@@ -307,6 +340,8 @@ bool verbs_ports_look_held(struct verbs_state *state)
 	if (devices)
 		state->library->ibv_free_device_list(devices);
 	verbs_machine_read(state);
+	if (places && atomic_load(&state->place_count) != places)
+		verbs_near_forget(state);
 	return close_ports(state);
 }
 

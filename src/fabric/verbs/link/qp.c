@@ -257,17 +257,14 @@ void verbs_take_rest(struct verbs_rail *rail)
 
 bool verbs_port_is_down(const struct verbs_rail *rail)
 {
-	struct verbs_state *state = rail->endpoint->state;
+	struct verbs_device *device = rail->device;
 	struct ibv_port_attr port;
 	bool known;
 
-	/*
-	 * A device that is gone does not return; another one may. Its context is closed under this lock, which a rail
-	 * without a queue there does not hold back.
-	 */
-	pthread_mutex_lock(&state->lock);
-	known = !atomic_load(&rail->device->gone) &&
-		verbs_query_port(verbs_library_of(rail), rail->device->verbs, rail->port->number, &port) == 0;
-	pthread_mutex_unlock(&state->lock);
+	/* A rail without a queue there does not keep a removed device open. A call of the card's firmware may take long. */
+	if (!verbs_device_use(device))
+		return false;
+	known = verbs_query_port(verbs_library_of(rail), device->verbs, rail->port->number, &port) == 0;
+	verbs_device_leave(device);
 	return known && (port.state == IBV_PORT_DOWN || port.state == IBV_PORT_INIT);
 }

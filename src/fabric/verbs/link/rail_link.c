@@ -6,7 +6,7 @@
 
 #define HINT_CONNECT \
 	"see with ib_write_bw (perftest) whether RDMA works between these devices: routes, firewalls (UDP port 4791), " \
-	"partitions, cables"
+	"partitions, cables, versions of RoCE"
 #define HINT_MEMORY "raise the limit of locked memory, ulimit -l"
 #define HINT_CARD "see the abilities of the card with: ibv_devinfo -v; or use the fabric tcp"
 /* Connection attempts of a new peer: the network may lose some. */
@@ -304,6 +304,7 @@ void verbs_drained_run(struct pl_task *task)
 	verbs_take_rest(rail);
 	rail->broke.here = false;
 	rail->link = VERBS_DOWN;
+	rail->ended = pl_now();
 	pl_timer_clear(home_of(rail), &rail->drain);
 	verbs_qp_drop(rail);
 	verbs_fence_quiet(rail);

@@ -91,10 +91,8 @@ int verbs_list_ports(struct verbs_endpoint *endpoint)
 	pthread_mutex_lock(&state->lock);
 	pl_list_for_each(at, &state->ports) {
 		struct verbs_port *port = pl_list_entry(at, struct verbs_port, link);
-		const struct verbs_gid *gid = verbs_port_gid(port, &here);
+		const struct verbs_gid *gid = verbs_port_offer(port, &here);
 
-		if (!gid && port->gid_count)
-			gid = &port->gids[0];
 		if (!is_usable(port) || endpoint->port_count == VERBS_PORTS_MAX)
 			continue;
 		endpoint->ports[endpoint->port_count] = port;

@@ -190,9 +190,27 @@ static unsigned choose_places(struct verbs_state *state, const struct pl_memory 
 	return near;
 }
 
+static void forget_alike(struct pl_region *region)
+{
+	unsigned alike = VERBS_NEAR_KNOWN;
+
+	atomic_compare_exchange_strong(&region->near, &alike, 0);
+}
+
+void verbs_near_forget(struct verbs_state *state)
+{
+	struct pl_context *context = state->context;
+
+	atomic_fetch_add(&state->place_changes, 1);
+	pthread_mutex_lock(&context->lock);
+	pl_list_for_each(at, &context->regions)
+		forget_alike(pl_list_entry(at, struct pl_region, link));
+	pthread_mutex_unlock(&context->lock);
+}
+
 unsigned verbs_near_find(struct verbs_state *state, struct pl_region *region)
 {
-	unsigned near = atomic_load(&region->near);
+	unsigned near = atomic_load(&region->near), changes = atomic_load(&state->place_changes);
 
 	if (near)
 		return near;
@@ -200,6 +218,9 @@ unsigned verbs_near_find(struct verbs_state *state, struct pl_region *region)
 		near = choose_places(state, &region->memory);
 	near |= VERBS_NEAR_KNOWN;
 	atomic_store(&region->near, near);
+	/* The choice may have missed ports that appeared meanwhile. */
+	if (atomic_load(&state->place_changes) != changes)
+		forget_alike(region);
 	return near;
 }
 

@@ -22,6 +22,8 @@ struct verbs_measured {
 void verbs_measure(struct verbs_state *state, const struct verbs_port *port, const struct pl_memory *memory,
 		   struct verbs_measured *measured);
 
+/* Forgets that all ports are alike to a region: further ones appeared. The state's lock is held. */
+void verbs_near_forget(struct verbs_state *state);
 /* Finds the ports near the region's memory. grant_lock is held; the second function takes it. */
 unsigned verbs_near_find(struct verbs_state *state, struct pl_region *region);
 unsigned verbs_near_find_unlocked(struct verbs_state *state, struct pl_region *region);

@@ -62,15 +62,6 @@ static void tell_waiters(struct verbs_state *state)
 		pl_engine_post(state->context->engines[i], &state->waiters[i].task);
 }
 
-/* Ends the thread's use of the device. A removed device is closed after its last use. */
-static void leave_device(struct verbs_device *device)
-{
-	struct verbs_state *state = device->state;
-
-	if (atomic_fetch_sub(&device->registering, 1) == 1 && atomic_load(&device->gone))
-		pl_engine_post(state->context->engines[0], &state->tend_task);
-}
-
 static void run_registration(struct verbs_job *job)
 {
 	struct verbs_mr *registration = pl_container_of(job, struct verbs_mr, job);
@@ -94,7 +85,7 @@ static void run_registration(struct verbs_job *job)
 	if (outdated)
 		pl_free(registration->allocator, registration);
 	pthread_mutex_unlock(&state->context->grant_lock);
-	leave_device(device);
+	verbs_device_leave(device);
 	tell_waiters(state);
 }
 
@@ -105,10 +96,10 @@ bool verbs_registrar_start(struct verbs_mr *registration)
 	registration->failure = -EINPROGRESS;
 	registration->job.run = run_registration;
 	pl_registration_begun(region_of(registration));
-	atomic_fetch_add(&device->registering, 1);
+	atomic_fetch_add(&device->users, 1);
 	if (verbs_helpers_start(&device->state->registrars, &registration->job))
 		return true;
-	atomic_fetch_sub(&device->registering, 1);
+	atomic_fetch_sub(&device->users, 1);
 	pl_registration_ended(region_of(registration), false);
 	return false;
 }
