@@ -312,6 +312,8 @@ void tcp_lane_unblock(struct tcp_lane *lane);
 /* Count a lane that is up, or is so no longer. */
 void tcp_lane_joins(struct tcp_lane *lane);
 void tcp_lane_leaves(struct tcp_lane *lane);
+/* Wakes lane 0 after another lane has left: operations may wait, or be gathered, that lane 0 left to that one. */
+void tcp_lane_leave_work(struct tcp_lane *lane);
 /*
  * Wakes lanes of the set, at most `most`: of those whose threads are awake, or of the others. Returns the rest of the
  * number.
