@@ -4,6 +4,7 @@
 # the plugin first. It runs nccl-tests (content checked) with all GPUs in one process and with a process for each rank, and
 # beside them PyTorch (torch_test.py) on two of these GPUs. A run passes only if the plugin says that it sent at least as many
 # bytes as the largest size.
+# It uses the GPUs of CUDA_VISIBLE_DEVICES only, if that is set.
 # On a host with one GPU two processes share it, and nothing runs with two GPUs of one process. NCCL refuses two ranks on a GPU
 # of one host, so that each process names a host of its own (NCCL_HOSTID).
 #   NCCL_TESTS          folder with all_reduce_perf and others; without it nccl-tests is left out
@@ -89,6 +90,11 @@ must_start()
 }
 
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+# nvidia-smi shows GPUs that the programs do not.
+if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+	IFS=, read -ra visible <<<"$CUDA_VISIBLE_DEVICES"
+	gpus=${#visible[@]}
+fi
 # Without nvidia-smi.
 [ "$gpus" -ne 0 ] || gpus=2
 share=()

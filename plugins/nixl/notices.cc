@@ -59,7 +59,11 @@ void engine::run_events()
 			if (stopping)
 				return;
 		}
-		poll(wait, 2, complete ? -1 : MEMORY_PAUSE);
+		/* Without memory, further events that have arrived must not end the pause. */
+		if (complete)
+			poll(wait, 2, -1);
+		else
+			poll(wait + 1, 1, MEMORY_PAUSE);
 	}
 }
 

@@ -143,10 +143,6 @@ void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
 {
 	struct pl_operation *operation = NULL;
 
-	if (peer->imports_under_way) {
-		peer->imports_under_way--;
-		pl_imports_resume(peer);
-	}
 	pl_list_for_each(at, &peer->imports) {
 		operation = pl_list_entry(at, struct pl_operation, queue_link);
 		if (operation->request == answer->request)
@@ -158,6 +154,11 @@ void pl_imported_arrived(struct pl_peer *peer, const struct pl_imported *answer)
 	else if (answer->status == PL_WIRE_OK) /* the operation was cancelled */
 		/* The channel has room: it reads nothing while much is unsent, and an answer is longer than its release. */
 		release_imported_key(peer, answer->key, answer->key_length);
+	/* Behind the release, as pl_imports_resume() sends them. */
+	if (peer->imports_under_way) {
+		peer->imports_under_way--;
+		pl_imports_resume(peer);
+	}
 }
 
 int pl_remote_import_start(struct pl_peer *peer, const void *data, size_t length, uint64_t user_data,

@@ -143,8 +143,8 @@ static inline void pl_watch_remove(struct pl_watch *watch)
 }
 
 /*
- * Bytes of host memory without a lock that one round of an engine copies. The driver copies them while the caller waits, with the
- * engine's lock, and other peers of the engine wait, too.
+ * Most bytes of a copy of host memory that is not locked, and bytes after which a round of an engine begins no further one. The
+ * driver copies them while the caller waits, with the engine's lock, and other peers of the engine wait, too.
  */
 #define PL_BLOCKING_MAX (1u << 20)
 /*

@@ -137,6 +137,8 @@ void pl_check_trailing(struct pl_stream_frame *frame, uint64_t claimed, struct p
 	subscriber->read_claimed = PL_MAX(subscriber->read_claimed, claimed);
 	subscriber->claimed = PL_MAX(subscriber->claimed, claimed);
 	judge_frame(subscriber, frame, claimed);
+	/* The pump comes before the end of the batch: it must not drop a frame for which a stream waits, and sees the room. */
+	pl_promises_keep(subscriber);
 	wake_after_batch(subscriber, home);
 }
 

@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, content, cut_transfer, environment, make_key, run, run_json, serving, write
+from cli_support import DEADLINE, PEERLANE, content, cut_transfer, environment, make_key, run, run_json, serving, start, write
 
 BIG = 64 << 20
 
@@ -158,6 +158,18 @@ def test_an_unfinished_upload_is_deleted_by_its_owner(world):
         assert size >= BIG and names(world.inbox) == ['big']
         run('delete', server.address, 'big', *world.options(world.bob))
     assert names(world.inbox) == []
+
+
+def test_deleted_partial_files_raise_no_quota(world):
+    kept = write(world.path / 'kept', content(2 << 20))
+    big = write(world.path / 'big', content(BIG))
+    larger = write(world.path / 'larger', content(BIG + 1))
+    with serving('--upload', world.inbox, '--allow-delete', '--quota', str(BIG + (2 << 20))) as server:
+        run('put', server.address, kept)
+        cut_transfer(world.inbox / '.big.part', BIG, lambda: start('put', server.address, big))
+        run('delete', server.address, 'big')
+        assert '[QUOTA]' in run('put', server.address, larger, expect=1).stderr
+        run('put', server.address, big)
 
 
 def test_a_reader_keeps_the_file_that_is_deleted(world):

@@ -429,6 +429,14 @@ def test_a_full_disk_leaves_the_old_page(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ['a.html'] and page.read_text() == 'old'
 
 
+def test_a_page_keeps_its_mode(tmp_path):
+    page = tmp_path / 'a.html'
+    page.write_text('old')
+    page.chmod(0o600)
+    run('topo', '--html', page)
+    assert page.stat().st_mode & 0o777 == 0o600 and page.read_text() != 'old'
+
+
 def test_nothing_that_sysfs_holds_breaks_it(tmp_path):
     """Files with nonsense in them, and folders where files should be."""
     source = random.Random(1)

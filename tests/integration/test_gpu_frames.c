@@ -816,6 +816,33 @@ static void release_waits_for_stream(void *argument)
 	rig_close(&rig);
 }
 
+/* The queue has one place. A frame for which a stream waits leaves it before the next one comes. */
+static void promised_frame_is_not_dropped(void *argument)
+{
+	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_accounts accounts;
+	struct pl_error error;
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	options.memory = "cuda";
+	options.queue = 1;
+	options.held = 2;
+	check_ok(pl_subscriber_open(rig.environment.near_peer, "gpu0", &options, AMPLE_TIME, &rig.subscriber, &error),
+		 &error);
+	release_on(&rig, take_on(&rig, UINT64_MAX));
+	pump_stop(&rig.pump);
+	publish(&rig, false);
+	publish(&rig, false);
+	pump_start(&rig.environment, &rig.pump, rig.environment.far);
+	finish_stream(&rig);
+	check_seen(&rig, 0, 0);
+	take(&rig, 1, true);
+	accounts = exact_accounts(rig.subscriber);
+	check(accounts.delivered == 2 && accounts.dropped == 0);
+	rig_close(&rig);
+}
+
 /* -- waits that end without a frame --------------------------------------------------------------------------- */
 
 static void discarded_frame_is_gap(void *argument)
@@ -1174,6 +1201,7 @@ static const struct test_case cases[] = {
 	{ "hunt", hunt, &tcp_thread, 30 },
 	{ "release-on", release_waits_for_stream, &tcp_thread, 20 },
 	{ "release-on-local", release_waits_for_stream, &local, 20 },
+	{ "promised-not-dropped", promised_frame_is_not_dropped, &tcp_manual, 20 },
 	{ "gap", discarded_frame_is_gap, &tcp_thread, 20 },
 	{ "time-ends-wait", time_ends_wait, &tcp_thread, 20 },
 	{ "time-ends-wait-manual", time_ends_wait, &tcp_manual, 20 },

@@ -91,6 +91,12 @@ def test_one_process_has_all_gpus(tmp_path):
     assert 'all_reduce_perf, one process                   passed' in result.stdout
 
 
+def test_hidden_gpus_do_not_count(tmp_path):
+    write_programs(tmp_path, '[ "$1" = -h ] || [ "$1 $2" = "-g 2" ] || exit 9\n' + GOOD)
+    result = run_script(tmp_path, 9, PATH=with_gpus(tmp_path, 8), CUDA_VISIBLE_DEVICES='2,GPU-5')
+    assert 'all_reduce_perf, one process                   passed' in result.stdout
+
+
 def test_one_gpu_needs_two_processes(tmp_path):
     write_programs(tmp_path, GOOD)
     result = run_script(tmp_path, 9, PATH=with_gpus(tmp_path, 1), NCCL_TESTS_LAUNCH='')

@@ -300,6 +300,48 @@ static void operations_listed_together(void *argument)
 	pair_close(&pair);
 }
 
+/* The other lanes of an acceptor leave, unused, before the end of the batch. Lane 0 takes the gathered operations. */
+static void lanes_leave_meanwhile(void *argument)
+{
+	struct pl_operation *operations[2];
+	struct tcp_endpoint *endpoint;
+	struct pl_remote *remote;
+	struct pl_peer *peer;
+	struct pl_error error;
+	struct buffer source;
+	struct pair pair;
+	bool outer;
+
+	(void)argument;
+	pair_open_wide(&pair);
+	peer = pair.environment.far_peer;
+	endpoint = tcp_endpoint_of(peer->endpoint);
+	buffer_open(&source, pair.environment.near, READ_BYTES, PL_ACCESS_READ);
+	remote = share(&pair.environment, source.region, peer, NULL);
+	pl_engine_lock(peer->home);
+	outer = pl_engine_begin_batch(peer->home);
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(operations); i++)
+		check_ok(pl_read(peer, &(struct pl_transfer){ remote, 0, pair.far.region, 0, READ_BYTES }, NULL,
+				 &operations[i], &error),
+			 &error);
+	pl_engine_run_tasks(peer->home, NULL);
+	check_number(list_length(&endpoint->gathered), 1);
+	for (unsigned i = 1; i < TCP_SOCKETS_MAX; i++)
+		if (endpoint->lanes[i])
+			tcp_lane_fail(endpoint->lanes[i], -ECONNRESET);
+	check_number(atomic_load(&endpoint->lanes_up), 1);
+	pl_engine_end_batch(peer->home, outer);
+	check_number(list_length(&endpoint->work), 1);
+	pl_engine_unlock(peer->home);
+	check(pl_list_empty(&endpoint->work));
+	/* The other end may close the connection for the loss of its lanes. */
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(operations); i++)
+		await(&pair.environment, operations[i], NULL, &error);
+	pl_remote_release(remote);
+	buffer_close(&source);
+	pair_close(&pair);
+}
+
 /* The end of a peer ends the operations that a batch has gathered. */
 static void gathered_operations_lost(void *argument)
 {
@@ -335,6 +377,7 @@ static const struct test_case cases[] = {
 	{ "finished-by-one-task", finished_by_one_task, NULL, 60 },
 	{ "frames-sent-together", frames_sent_together, NULL, 60 },
 	{ "operations-listed-together", operations_listed_together, NULL, 60 },
+	{ "lanes-leave", lanes_leave_meanwhile, NULL, 60 },
 	{ "gathered-operations-lost", gathered_operations_lost, NULL, 60 },
 };
 

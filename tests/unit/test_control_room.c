@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/fabric.h"
+#include "core/trust.h"
 #include "support/cases.h"
 #include "support/full_channel.h"
 #include "support/pair.h"
@@ -22,6 +23,9 @@
 #define ANSWERS 32768u
 /* More imports than the channel and the sockets take, at each end. */
 #define IMPORTS 16384u
+/* Imports that are sent without an answer, and others that wait for the answers. */
+#define SENT 512u
+#define LATER 16u
 /* Bytes of an operation for which an end opens more lanes. */
 #define LARGE ((size_t)4 << 20)
 
@@ -297,6 +301,41 @@ static void both_ends_import(void *unused)
 	pair_close(&pair);
 }
 
+/* The owner limits the keys of a peer: those of cancelled imports are released before further imports are sent. */
+static void releases_precede_imports(void *unused)
+{
+	static struct pl_operation *canceled[SENT], *later[LATER];
+	static struct pl_admission limited;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_completion completion;
+	struct pl_error error;
+	struct pair pair;
+
+	(void)unused;
+	pair_open(&pair, &setting, 64);
+	limited.rights =
+		(struct pl_rights){ .access = PL_ACCESS_ALL, .imports = pair.environment.far_peer->imported + SENT };
+	pair.environment.far_peer->admission = &limited;
+	check_ok(pl_region_share(pair.far.region, NULL, token, &length, &error), &error);
+	for (unsigned i = 0; i < SENT; i++)
+		check_ok(pl_remote_import_start(pair.environment.near_peer, token, length, 0, &canceled[i], &error),
+			 &error);
+	for (unsigned i = 0; i < SENT; i++) {
+		pl_cancel(canceled[i]);
+		check_status(pl_wait(canceled[i], AMPLE_TIME, NULL, &error), -ECANCELED, &error);
+	}
+	for (unsigned i = 0; i < LATER; i++)
+		check_ok(pl_remote_import_start(pair.environment.near_peer, token, length, 0, &later[i], &error),
+			 &error);
+	for (unsigned i = 0; i < LATER; i++) {
+		complete(&pair.environment, later[i], &completion);
+		pl_remote_release(completion.remote);
+	}
+	pair.environment.far_peer->admission = NULL;
+	pair_close(&pair);
+}
+
 /* An acceptor's request for lanes that the channel did not take is repeated by a later operation. */
 static void lanes_are_requested_again(void *unused)
 {
@@ -337,6 +376,7 @@ static const struct test_case cases[] = {
 	{ "releases-wait", releases_wait, NULL, 120 },
 	{ "answers-wait", answers_wait, NULL, 60 },
 	{ "both-ends-import", both_ends_import, NULL, 60 },
+	{ "releases-precede-imports", releases_precede_imports, NULL, 60 },
 	{ "lanes-are-requested-again", lanes_are_requested_again, NULL, 60 },
 };
 

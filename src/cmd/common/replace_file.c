@@ -142,11 +142,19 @@ unsigned cli_new_file_mode(void)
 	return 0666 & ~mask;
 }
 
+/* A file that only its owner may read stays such a file. */
+static unsigned mode_for(const char *path)
+{
+	struct stat status;
+
+	return stat(path, &status) == 0 && S_ISREG(status.st_mode) ? status.st_mode & 0777 : cli_new_file_mode();
+}
+
 int cli_write_file(const char *path, int (*write)(FILE *file, const void *argument), const void *argument,
 		   struct pl_error *error)
 {
 	const struct content content = { write, argument };
-	int rc = strcmp(path, "-") ? cli_replace_file_by(path, write, argument, cli_new_file_mode())
+	int rc = strcmp(path, "-") ? cli_replace_file_by(path, write, argument, mode_for(path))
 				   : write_content(stdout, &content);
 
 	return rc < 0 ? cli_fail_errno(error, rc, "write", path) : 0;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cmd/transfer/folder_set.h"
+#include "cmd/transfer/partial_record.h"
 #include "cmd/transfer/permission.h"
 #include "cmd/transfer/quota.h"
 
@@ -107,6 +108,14 @@ static int find_uploads(const struct client *client, struct deletion *deletion, 
 			"another identity, or none, has stored this file");
 }
 
+/* The record of a partial file was not counted when its bytes were reserved. */
+static uint64_t reserved_bytes(const struct deletion *deletion, const struct upload *upload)
+{
+	if (upload == &deletion->finished)
+		return upload->size;
+	return upload->size - CLI_MIN(upload->size, (uint64_t)PARTIAL_RECORD_SIZE);
+}
+
 static int remove_upload(const struct client *client, struct deletion *deletion, const struct upload *upload,
 			 const char *entry, struct pl_error *error)
 {
@@ -115,7 +124,7 @@ static int remove_upload(const struct client *client, struct deletion *deletion,
 	if (unlinkat(deletion->folder, entry, 0) < 0)
 		return cli_fail_errno(error, -errno, "unlink", deletion->commit.name);
 	deletion->bytes += upload->size;
-	quota_give_back(client, upload->owned, upload->size);
+	quota_give_back(client, upload->owned, reserved_bytes(deletion, upload));
 	return 0;
 }
 

@@ -418,9 +418,9 @@ void local_host_pin_release(struct local_host_pin *pin);
 void local_lock_mapping(struct pl_remote *remote, const struct pl_memory *memory);
 /* Counts a copy to or from `memory`, and pins the mapping if that is worthwhile. The gate is held. */
 void local_host_pin_note_copy(struct local_host_pin *pin, const struct pl_memory *memory, size_t length);
-/* True if pinning was worthwhile, but exceeded the limit of the context; or if the driver refused it. */
 /* True if copies of the memory need not wait for the driver. */
 bool local_host_pin_is_locked(const struct local_host_pin *pin);
+/* True if pinning was worthwhile, but exceeded the limit of the context; or if the driver refused it. */
 bool local_host_pin_limited(const struct local_host_pin *pin);
 bool local_host_pin_refused(const struct local_host_pin *pin);
 

@@ -66,7 +66,7 @@ static bool lane_is_dispensable(const struct tcp_lane *lane, int code)
 void tcp_lane_fail(struct tcp_lane *lane, int code)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
-	bool dispensable, news;
+	bool dispensable, news, carried = lane->state == TCP_LANE_UP;
 
 	if (lane->state == TCP_LANE_ENDED)
 		return;
@@ -78,7 +78,7 @@ void tcp_lane_fail(struct tcp_lane *lane, int code)
 		pl_peer_note_lane(endpoint->base.peer, PL_EVENT_LANE_LOST, lane->index, code,
 				  tcp_lane_loss_reason(code));
 	dispensable = lane_is_dispensable(lane, code);
-	if (lane->state == TCP_LANE_UP) {
+	if (carried) {
 		tcp_lane_leaves(lane);
 		tcp_lane_ignore_rate(lane);
 	}
@@ -86,6 +86,8 @@ void tcp_lane_fail(struct tcp_lane *lane, int code)
 	pl_timer_clear(lane->engine, &lane->patience);
 	pl_source_remove(&lane->source);
 	atomic_fetch_sub(&endpoint->lanes_open, 1);
+	if (dispensable && carried)
+		tcp_lane_leave_work(lane);
 	if (dispensable)
 		tcp_lane_retry_later(lane);
 	else if (breaks_protocol(code))

@@ -70,3 +70,15 @@ void tcp_lane_unblock(struct tcp_lane *lane)
 	lane->blocked = false;
 	atomic_fetch_and(&lane->endpoint->blocked, ~lane_bit(lane));
 }
+
+void tcp_lane_leave_work(struct tcp_lane *lane)
+{
+	struct tcp_endpoint *endpoint = lane->endpoint;
+	struct tcp_lane *first = endpoint->lanes[0];
+
+	/* As in tcp_lane_block(). */
+	pthread_mutex_lock(&endpoint->lock);
+	if (!endpoint->closed)
+		pl_engine_hand_over(first->engine, &first->task);
+	pthread_mutex_unlock(&endpoint->lock);
+}

@@ -312,6 +312,8 @@ void tcp_lane_unblock(struct tcp_lane *lane);
 /* Count a lane that is up, or is so no longer. */
 void tcp_lane_joins(struct tcp_lane *lane);
 void tcp_lane_leaves(struct tcp_lane *lane);
+/* Wakes lane 0 after another lane has left: operations may wait, or be gathered, that lane 0 left to that one. */
+void tcp_lane_leave_work(struct tcp_lane *lane);
 /*
  * Wakes lanes of the set, at most `most`: of those whose threads are awake, or of the others. Returns the rest of the
  * number.
@@ -422,9 +424,9 @@ static inline void tcp_allowance_use(struct tcp_allowance *allowance, ssize_t by
 /* request.c: READ and ATOMIC of this end */
 struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie);
 struct tcp_request *tcp_request_find(struct tcp_lane *lane, uint32_t cookie);
-/* Ends a request after its complete answer, or after its refusal. */
 /* Takes the value of VALUE: of an atomic, or the trailing word of a chunk, of which the operation keeps the greatest. */
 void tcp_request_take_value(const struct tcp_request *request, uint64_t value);
+/* Ends a request after its complete answer, or after its refusal. */
 void tcp_request_complete(struct tcp_lane *lane, struct tcp_request *request);
 void tcp_lane_sweep_requests(struct tcp_lane *lane, bool all);
 
