@@ -74,11 +74,12 @@ void tcp_lane_unblock(struct tcp_lane *lane)
 void tcp_lane_leave_work(struct tcp_lane *lane)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
-	struct tcp_lane *first = endpoint->lanes[0];
+	struct tcp_lane *first;
 
-	/* As in tcp_lane_block(). */
+	/* As in tcp_lane_block(). A stranger may open other lanes, and no lane 0. */
 	pthread_mutex_lock(&endpoint->lock);
-	if (!endpoint->closed)
+	first = endpoint->lanes[0];
+	if (first && !endpoint->closed)
 		pl_engine_hand_over(first->engine, &first->task);
 	pthread_mutex_unlock(&endpoint->lock);
 }
