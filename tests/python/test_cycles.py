@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import gc
 import os
+import pathlib
 import weakref
 
 import peerlane as pl
@@ -117,8 +118,18 @@ def ended(make):
     return made() is None
 
 
+def is_exiting(thread):
+    """Tell whether a thread has ended, which the kernel lists for a moment after pthread_join()."""
+    try:
+        flags = pathlib.Path('/proc/self/task', thread, 'stat').read_text().rpartition(')')[2].split()[6]
+    except OSError:
+        return True
+    return bool(int(flags) & 4)  # PF_EXITING
+
+
 def resources():
-    return len(os.listdir('/proc/self/fd')), len(os.listdir('/proc/self/task'))
+    """Return the numbers of descriptors and of threads."""
+    return len(os.listdir('/proc/self/fd')), sum(not is_exiting(thread) for thread in os.listdir('/proc/self/task'))
 
 
 @pytest.mark.parametrize('make', [Mine, Program, with_listener, with_list, with_memory, with_notification, with_operation, with_orphan,

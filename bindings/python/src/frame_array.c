@@ -26,7 +26,7 @@ static const struct py_kind {
 
 static struct py_elements py_elements_of(const Py_buffer *view)
 {
-	struct py_elements elements = { NULL };
+	struct py_elements elements = { .name = NULL };
 	const char *format = view->format && *view->format ? view->format : "B";
 
 	/* Hosts of the library have the least significant byte first. */
