@@ -111,7 +111,6 @@ int agent::try_address(const std::string &address, pl_peer **fresh, pl_remote **
 	if (status < 0)
 		return status;
 	*fresh = completion.peer;
-	pl_peer_set_user_data(*fresh, OUTGOING);
 	status = pl_remote_import_start(*fresh, card.token.data(), card.token.size(), 0, &operation, &error);
 	if (status == 0)
 		status = wait_unless_closed(operation, completion, error);

@@ -189,34 +189,22 @@ inline void wait_for_change(std::condition_variable &changed, std::unique_lock<s
 	changed.wait_for(lock, std::chrono::hours(1));
 }
 
-/* User data of connections whose notifications are dropped: those that this engine has made, or closes. Others have 0. */
-constexpr uint64_t OUTGOING = 1;
-
 class engine
 {
-	/* Notification that came before the connection was accepted. */
-	struct early {
-		uint64_t value;
-		std::string data;
-	};
 	/* Large notification that was announced. */
 	struct announced {
 		uint64_t tag;
 		uint64_t length;
 	};
-	/* Connection that another agent has made to this one; or one of this agent's, of which nothing is believed. */
+	/* Connection that another agent has made to this one. */
 	struct inbound {
 		uint64_t number = 0;
-		std::string name; /* of the agent, once it has said hello */
-		bool accepted = false;
+		std::string name;              /* of the agent, once it has said hello */
 		bool lost = false;             /* what it sent before may still arrive */
 		bool refused = false;          /* it is closed by this engine */
-		bool closing = false;          /* forget_lost() has collected it */
-		std::deque<early> before;      /* it was accepted */
 		std::deque<announced> waiting; /* until others have arrived */
 		size_t arriving = 0;           /* large notifications under way */
 		size_t arriving_bytes = 0;     /* their lengths */
-		size_t bytes = 0;              /* length of `before` */
 		bool short_of_memory = false;  /* it is in the list of that name */
 	};
 	struct arriving {
@@ -268,7 +256,6 @@ class engine
 	void forget_peer(pl_peer *peer);
 	void free_events();
 	void handle(pl_completion &completion);
-	inbound &inbound_of(pl_peer *peer);
 	void handle_accepted(pl_peer *peer);
 	void handle_notified(const pl_completion &completion);
 	void handle_notice(pl_peer *peer, inbound &sender, uint64_t value, std::string data);

@@ -30,9 +30,6 @@ constexpr size_t ARRIVING_MAX = 16;
 constexpr size_t ARRIVING_BYTES_MAX = 2 * NOTICE_MAX;
 /* Announcements that wait: an agent that sends more is closed. */
 constexpr size_t WAITING_MAX = 1u << 16;
-/* Notifications that are kept until a connection is accepted; the same holds. */
-constexpr size_t EARLY_MAX = 1u << 14;
-constexpr size_t EARLY_BYTES_MAX = 4u << 20;
 /* Milliseconds between two attempts to handle events without memory for them. */
 constexpr int MEMORY_PAUSE = 10;
 
@@ -81,20 +78,15 @@ bool engine::drain()
 	bool complete;
 	{
 		std::lock_guard<std::mutex> lock(drain_mutex);
-		size_t known;
 		lacks_memory = false;
-		/* Once more for queued notifications without the mark of forget_lost(), which would make another entry. */
-		do {
-			known = gone.size();
-			handle_all();
-			try {
-				resume_receives();
-				serve_waiting();
-				forget_lost(gone);
-			} catch (const std::exception &problem) {
-				wait_without_memory(problem.what());
-			}
-		} while (gone.size() != known);
+		handle_all();
+		try {
+			resume_receives();
+			serve_waiting();
+			forget_lost(gone);
+		} catch (const std::exception &problem) {
+			wait_without_memory(problem.what());
+		}
 		for (pl_peer *each : gone)
 			forget_peer(each);
 		complete = !lacks_memory;
@@ -199,46 +191,22 @@ void engine::accept_next() noexcept
 		warn("cannot accept further agents: %s", error.message);
 }
 
-engine::inbound &engine::inbound_of(pl_peer *peer)
-{
-	inbound &found = peers[peer];
-
-	if (found.number == 0)
-		found.number = ++connections;
-	return found;
-}
-
+/* The library tells of a connection only after its accept, so that this is the first event of the peer. */
 void engine::handle_accepted(pl_peer *peer)
 {
-	inbound &sender = inbound_of(peer);
-
-	/* The loss of a peer that waited to be accepted was told before it had an entry here. */
-	pl_peer_info info = PL_PEER_INFO_INIT;
-	pl_peer_query(peer, &info);
-	sender.lost |= !info.connected;
-	for (; !sender.before.empty(); sender.before.pop_front())
-		handle_notice(peer, sender, sender.before.front().value, sender.before.front().data);
-	sender.accepted = true;
-	sender.bytes = 0;
+	peers[peer].number = ++connections;
 }
 
 void engine::handle_notified(const pl_completion &completion)
 {
+	auto sender = peers.find(completion.peer);
 	const char *bytes = static_cast<const char *>(completion.data);
-	std::string data(bytes ? bytes : "", completion.data_length);
 
 	/* The other end of an own connection proves no name, and agents send nothing there. */
-	if (!completion.peer || completion.user_data == OUTGOING)
+	if (sender == peers.end())
 		return;
-	inbound &sender = inbound_of(completion.peer);
-	if (sender.accepted) {
-		handle_notice(completion.peer, sender, completion.value, std::move(data));
-	} else if (sender.before.size() < EARLY_MAX && sender.bytes + data.size() <= EARLY_BYTES_MAX) {
-		sender.before.push_back({ completion.value, std::move(data) });
-		sender.bytes += completion.data_length;
-	} else {
-		sender.refused = true;
-	}
+	handle_notice(sender->first, sender->second, completion.value,
+		      std::string(bytes ? bytes : "", completion.data_length));
 }
 
 void engine::handle_notice(pl_peer *peer, inbound &sender, uint64_t value, std::string data)
@@ -419,8 +387,6 @@ void engine::close_peer(pl_peer *peer)
 {
 	if (!peer)
 		return;
-	/* Queued notifications that came before the connection was marked make an entry for it now, not later. */
-	drain();
 	{
 		std::lock_guard<std::mutex> lock(drain_mutex);
 		forget_peer(peer);
@@ -429,20 +395,14 @@ void engine::close_peer(pl_peer *peer)
 	pl_peer_close(peer);
 }
 
-/*
- * Collects and marks refused connections, and lost ones after the notifications that came before the loss were handled. The
- * caller erases and closes them.
- */
+/* Collects refused connections, and lost ones whose large notifications have arrived. The caller erases and closes them. */
 void engine::forget_lost(std::vector<pl_peer *> &gone)
 {
 	for (auto &[peer, sender] : peers) {
 		bool done = sender.lost && sender.waiting.empty() && !sender.arriving;
 
-		if (sender.accepted && !sender.closing && (sender.refused || done)) {
+		if (sender.refused || done)
 			gone.push_back(peer);
-			sender.closing = true;
-			pl_peer_set_user_data(peer, OUTGOING);
-		}
 	}
 }
 
