@@ -18,16 +18,6 @@
 #define AHEAD 64u /* most frames beyond the queue */
 #define MS 1000000ull
 
-static const struct setting tcp_threads = {
-	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 2
-};
-static const struct setting local_threads_setting = {
-	.name = "thread", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
-};
-static const struct setting tcp_manual = {
-	.name = "manual", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
-};
-
 /* A publisher in `far`, and a subscriber in `near`. With manual progress a thread drives `far`. */
 struct rig {
 	struct scenario_environment environment;
@@ -401,9 +391,9 @@ static void test_ahead_closed_publisher(void *argument)
 }
 
 #define ALL(name, function) \
-	{ name " tcp", function, &tcp_threads, 20 }, { name " local", function, &local_threads_setting, 20 }, \
+	{ name " tcp", function, &frames_tcp_threads, 20 }, { name " local", function, &frames_local_threads, 20 }, \
 	{ \
-		name " tcp manual", function, &tcp_manual, 20 \
+		name " tcp manual", function, &frames_tcp_manual, 20 \
 	}
 
 int main(void)
@@ -412,8 +402,8 @@ int main(void)
 		ALL("slots", test_ahead_keeps_slots),
 		ALL("memory", test_ahead_fits_memory),
 		ALL("limit", test_ahead_limit),
-		{ "without memory tcp", test_ahead_without_memory, &tcp_threads, 20 },
-		{ "without memory local", test_ahead_without_memory, &local_threads_setting, 20 },
+		{ "without memory tcp", test_ahead_without_memory, &frames_tcp_threads, 20 },
+		{ "without memory local", test_ahead_without_memory, &frames_local_threads, 20 },
 		ALL("no block", test_no_ahead_without_block),
 		ALL("demotion", test_ahead_after_demotion),
 		ALL("paused", test_ahead_paused),

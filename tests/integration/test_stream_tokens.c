@@ -16,18 +16,6 @@
 #define GUESSES 10000u
 #define CHECKED 16u
 
-static const struct setting tcp_threads = {
-	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 2
-};
-static const struct setting local_threads_tokens = {
-	.name = "thread", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
-};
-static const struct setting tcp_manual = {
-	.name = "manual", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
-};
-static const struct setting local_manual_tokens = {
-	.name = "manual", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
-};
 static const struct setting tcp_push = {
 	.name = "push", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
 };
@@ -700,13 +688,13 @@ static void test_threads(void *argument)
 }
 
 #define THREADED(name, function, seconds) \
-	{ name " tcp", function, &tcp_threads, seconds }, \
+	{ name " tcp", function, &frames_tcp_threads, seconds }, \
 	{ \
-		name " local", function, &local_threads_tokens, seconds \
+		name " local", function, &frames_local_threads, seconds \
 	}
 #define ALL(name, function, seconds) \
-	{ name " tcp manual", function, &tcp_manual, seconds }, \
-		{ name " local manual", function, &local_manual_tokens, seconds }, \
+	{ name " tcp manual", function, &frames_tcp_manual, seconds }, \
+		{ name " local manual", function, &frames_local_manual, seconds }, \
 		{ name " tcp push", function, &tcp_push, seconds }, \
 		{ name " local push", function, &local_push_tokens, seconds }, THREADED(name, function, seconds)
 
@@ -715,17 +703,17 @@ int main(void)
 	static const struct test_case cases[] = {
 		ALL("token", test_token, 60),
 		THREADED("open stream", test_open_stream, 60),
-		{ "options", test_options, &tcp_threads, 60 },
+		{ "options", test_options, &frames_tcp_threads, 60 },
 		THREADED("wrong", test_wrong, 60),
 		ALL("revoke", test_revoke, 60),
 		ALL("revoke under way", test_revoke_under_way, 60),
-		{ "revoke in place", test_revoke_in_place, &local_threads_tokens, 60 },
-		{ "revoke in place manual", test_revoke_in_place, &local_manual_tokens, 60 },
+		{ "revoke in place", test_revoke_in_place, &frames_local_threads, 60 },
+		{ "revoke in place manual", test_revoke_in_place, &frames_local_manual, 60 },
 		ALL("expiry", test_expiry, 60),
 		ALL("resume", test_resume, 60),
 		THREADED("old ends", test_old_ends, 60),
 		THREADED("guesses", test_guesses, 120),
-		{ "limit", test_limit, &tcp_threads, 60 },
+		{ "limit", test_limit, &frames_tcp_threads, 60 },
 		THREADED("threads", test_threads, 120),
 	};
 

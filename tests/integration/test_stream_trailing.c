@@ -17,20 +17,6 @@
 #define LARGE ((size_t)3 << 20)
 #define SPREAD ((size_t)16 << 20)
 
-static const struct setting tcp_threads = {
-	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 2
-};
-static const struct setting tcp_key = { .name = "thread-key",
-					.fabric = "tcp",
-					.host = "127.0.0.1",
-					.progress = PL_PROGRESS_THREAD,
-					.lanes = 1,
-					.key = true,
-					.encrypted = true };
-static const struct setting tcp_manual = {
-	.name = "manual", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
-};
-
 /* -- the word -------------------------------------------------------------------------------------------------------- */
 
 /* Memory of `far` that `near` reads, with a trailing word. */
@@ -225,14 +211,14 @@ static void test_lapped(void *argument)
 int main(void)
 {
 	static const struct test_case cases[] = {
-		{ "lengths threads", test_lengths, (void *)&tcp_threads, 20 },
-		{ "lengths key", test_lengths, (void *)&tcp_key, 20 },
-		{ "lengths manual", test_lengths, (void *)&tcp_manual, 20 },
-		{ "behind the bytes", test_word_is_loaded_behind_the_bytes, (void *)&tcp_manual, 20 },
-		{ "checks threads", test_checks, (void *)&tcp_threads, 20 },
-		{ "checks key", test_checks, (void *)&tcp_key, 20 },
-		{ "checks manual", test_checks, (void *)&tcp_manual, 20 },
-		{ "lapped", test_lapped, (void *)&tcp_manual, 20 },
+		{ "lengths threads", test_lengths, (void *)&frames_tcp_threads, 20 },
+		{ "lengths key", test_lengths, (void *)&frames_tcp_key, 20 },
+		{ "lengths manual", test_lengths, (void *)&frames_tcp_manual, 20 },
+		{ "behind the bytes", test_word_is_loaded_behind_the_bytes, (void *)&frames_tcp_manual, 20 },
+		{ "checks threads", test_checks, (void *)&frames_tcp_threads, 20 },
+		{ "checks key", test_checks, (void *)&frames_tcp_key, 20 },
+		{ "checks manual", test_checks, (void *)&frames_tcp_manual, 20 },
+		{ "lapped", test_lapped, (void *)&frames_tcp_manual, 20 },
 	};
 
 	return cases_run("stream_trailing", cases, PL_ARRAY_SIZE(cases));

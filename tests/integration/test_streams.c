@@ -15,27 +15,6 @@
 #define SLOT 10000
 #define SLOTS 8u
 
-static const struct setting tcp_threads = {
-	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 2
-};
-static const struct setting tcp_key = { .name = "thread-key",
-					.fabric = "tcp",
-					.host = "127.0.0.1",
-					.progress = PL_PROGRESS_THREAD,
-					.lanes = 1,
-					.key = true,
-					.encrypted = true };
-static const struct setting local_threads_setting = {
-	.name = "thread", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
-};
-
-static const struct setting tcp_manual = {
-	.name = "manual", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
-};
-static const struct setting local_manual_setting = {
-	.name = "manual", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
-};
-
 /* The publisher writes all frames into slots of the subscriber. */
 static const struct setting tcp_push = {
 	.name = "push", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 2
@@ -1090,22 +1069,22 @@ static void test_discarded_at_end(void *argument)
 		name " local push", function, &local_push, seconds \
 	}
 #define ALL(name, function, seconds) \
-	{ name " tcp", function, &tcp_threads, seconds }, \
-		{ name " local", function, &local_threads_setting, seconds }, \
-		{ name " tcp manual", function, &tcp_manual, seconds }, \
-		{ name " local manual", function, &local_manual_setting, seconds }, \
+	{ name " tcp", function, &frames_tcp_threads, seconds }, \
+		{ name " local", function, &frames_local_threads, seconds }, \
+		{ name " tcp manual", function, &frames_tcp_manual, seconds }, \
+		{ name " local manual", function, &frames_local_manual, seconds }, \
 		{ name " tcp push manual", function, &tcp_push_manual, seconds }, \
 		{ name " local push manual", function, &local_push_manual, seconds }, \
 		BOTH_PUSH(name, function, seconds)
 #define BOTH(name, function, seconds) \
-	{ name " tcp", function, &tcp_threads, seconds }, \
-		{ name " local", function, &local_threads_setting, seconds }, BOTH_PUSH(name, function, seconds)
+	{ name " tcp", function, &frames_tcp_threads, seconds }, \
+		{ name " local", function, &frames_local_threads, seconds }, BOTH_PUSH(name, function, seconds)
 
 int main(void)
 {
 	static const struct test_case cases[] = {
 		ALL("order", test_order, 10),
-		{ "order key", test_order, &tcp_key, 10 },
+		{ "order key", test_order, &frames_tcp_key, 10 },
 		ALL("starts", test_starts, 10),
 		ALL("history exceeds the queue", test_history_exceeds_queue, 10),
 		ALL("overflow", test_overflow, 10),
@@ -1118,10 +1097,10 @@ int main(void)
 		ALL("loans", test_loans, 10),
 		BOTH("descriptor", test_descriptor, 10),
 		BOTH("refusals", test_refusals, 10),
-		{ "list", test_list, &tcp_threads, 10 },
+		{ "list", test_list, &frames_tcp_threads, 10 },
 		ALL("closed publisher", test_closed_publisher, 10),
-		{ "closed before import tcp", test_closed_before_import, &tcp_threads, 10 },
-		{ "closed before import local", test_closed_before_import, &local_threads_setting, 10 },
+		{ "closed before import tcp", test_closed_before_import, &frames_tcp_threads, 10 },
+		{ "closed before import local", test_closed_before_import, &frames_local_threads, 10 },
 		BOTH_PUSH("closed without credit", test_closed_without_credit, 10),
 		BOTH("end before start", test_end_before_start, 10),
 		ALL("attach", test_attach, 10),
@@ -1130,10 +1109,10 @@ int main(void)
 		ALL("skip", test_skip, 10),
 		ALL("skip blocked", test_skip_blocked, 10),
 		BOTH("skip patience", test_skip_patience, 10),
-		{ "skip unwanted tcp manual", test_skip_unwanted, &tcp_manual, 10 },
-		{ "skip unwanted local manual", test_skip_unwanted, &local_manual_setting, 10 },
+		{ "skip unwanted tcp manual", test_skip_unwanted, &frames_tcp_manual, 10 },
+		{ "skip unwanted local manual", test_skip_unwanted, &frames_local_manual, 10 },
 		BOTH("replay flag", test_replay_flag, 10),
-		{ "discarded at the end tcp manual", test_discarded_at_end, &tcp_manual, 10 },
+		{ "discarded at the end tcp manual", test_discarded_at_end, &frames_tcp_manual, 10 },
 	};
 
 	return cases_run("streams", cases, sizeof(cases) / sizeof(cases[0]));

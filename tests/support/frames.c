@@ -3,7 +3,6 @@
 
 #include "support/buffer.h"
 #include "support/check.h"
-#include "support/environment.h"
 
 /*
  * The lap rule lets the publisher write memory that a subscriber is reading, and makes the subscriber discard the bytes.
@@ -15,6 +14,26 @@ const char *__tsan_default_suppressions(void)
 {
 	return "race:ring_store\nrace:pl_ring_describe\n";
 }
+
+const struct setting frames_tcp_threads = {
+	.name = "thread", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 2
+};
+const struct setting frames_tcp_key = { .name = "thread-key",
+					.fabric = "tcp",
+					.host = "127.0.0.1",
+					.progress = PL_PROGRESS_THREAD,
+					.lanes = 1,
+					.key = true,
+					.encrypted = true };
+const struct setting frames_tcp_manual = {
+	.name = "manual", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+};
+const struct setting frames_local_threads = {
+	.name = "thread", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+};
+const struct setting frames_local_manual = {
+	.name = "manual", .fabric = "local", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+};
 
 void frame_fill(const struct pl_frame_info *info, uint64_t length)
 {

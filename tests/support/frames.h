@@ -5,6 +5,12 @@
 
 #include <peerlane/stream.h>
 
+#include "support/environment.h"
+
+/* Settings of tests of streams. tcp has two lanes with threads, and one with a key or with manual progress. */
+extern const struct setting frames_tcp_threads, frames_tcp_key, frames_tcp_manual;
+extern const struct setting frames_local_threads, frames_local_manual;
+
 /* Returns a loan, and its description. */
 struct pl_stream_frame *loan_frame(struct pl_publisher *publisher, struct pl_frame_info *info);
 /* Fills a loan with the pattern of its sequence. */
