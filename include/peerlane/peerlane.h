@@ -104,8 +104,8 @@ struct pl_options {
 	enum pl_choice insecure;              /**< allows addresses other than loopback without a key; default off */
 	uint64_t operation_timeout;           /**< of operations without a timeout of their own; default 30 s */
 	uint64_t connect_timeout;             /**< of connection attempts; default 10 s */
-	uint64_t
-		keepalive; /**< a silent host, or one that takes no sent bytes, is declared lost after this time; default 15 s */
+	/** A host that is silent, or takes no sent bytes, is declared lost after this time; default 15 s. */
+	uint64_t keepalive;
 	const struct pl_allocator *allocator; /**< copied; default malloc(3) */
 	unsigned rails;       /**< verbs: queue pairs for each peer, 1 to 8; default: one or two for each pair of cards */
 	const char *devices;  /**< verbs: devices to use, such as "mlx5_0,mlx5_1:1"; NULL: all that fit */

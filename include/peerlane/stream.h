@@ -187,7 +187,8 @@ struct pl_subscriber_info {
 	bool connected;                  /**< false: pl_subscriber_attach() continues */
 	bool paused;                     /**< by pl_subscriber_pause() */
 	bool in_place;                   /**< frames are used in the publisher's ring */
-	uint64_t checks;                 /**< reads of the publisher's cursors; each judges frames read before it. Over tcp none are needed */
+	/** Reads of the publisher's cursors; each judges frames that were read before it. Over tcp the cursors come with the frames. */
+	uint64_t checks;
 	uint32_t route;     /**< `enum pl_route` of the last payload that was read; in place, or pushed: none */
 	const char *reason; /**< reason for that route, static storage; NULL: no payload was read */
 };

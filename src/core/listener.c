@@ -390,7 +390,6 @@ int pl_listeners_cancel(struct pl_context *context, const uint64_t *user_data)
 		struct pl_operation *operation;
 
 		last = listener->number;
-
 		/* Unlocking runs queued tasks, so accepts that were posted before are in the list afterwards. */
 		pl_engine_lock(listener->engine);
 		pl_engine_unlock(listener->engine);

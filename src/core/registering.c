@@ -40,7 +40,6 @@ static void lose_unanswered_peer(struct pl_peer *peer, int code)
 static void send_answer(struct pl_peer *peer, const struct pl_imported *imported)
 {
 	const struct pl_control answer = { .type = PL_CONTROL_IMPORTED, .imported = *imported };
-
 	int rc = pl_channel_send(&peer->channel, &answer);
 
 	if (rc < 0)

@@ -82,8 +82,8 @@ struct pl_subscription {
 	bool awaited;        /* the next announcement asks for a report, because a loan or a skip waits */
 	bool in_place;       /* blocks until its frames are frozen, or until this time: */
 	bool pushed;         /* the publisher writes its frames */
-	bool drop_newest;    /* of pushed frames: those without a credit are rejected, from this sequence on: */
-	uint64_t history_end;
+	bool drop_newest;    /* of pushed frames: those without a credit are rejected, unless they are history */
+	uint64_t history_end; /* the subscription began after the sequences below it */
 	uint64_t freeze_end; /* once it is demoted */
 	uint64_t first, taken;
 	uint64_t announced;

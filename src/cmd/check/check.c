@@ -38,15 +38,15 @@ static int decode_error(struct check *check)
 	struct check_run run;
 	struct pl_error error;
 	const char *known;
-	int kind = pl_decode_kind_of(check->call, &known);
+	int rc, kind = pl_decode_kind_of(check->call, &known);
 
 	if (kind < 0) {
 		cli_fail(&error, -EINVAL, "DECODE-CALL", check->call,
 			 "peerlane-check(1) lists the known functions, at --call", "unknown function");
-		kind = cli_report_for(&check->common, &error);
+		rc = cli_report_for(&check->common, &error);
 		if (!check->common.json)
 			print_known_calls();
-		return kind;
+		return rc;
 	}
 	decoded.kind = (enum pl_decode_kind)kind;
 	decoded.number = pl_decode_number(decoded.kind, check->error);

@@ -8,37 +8,33 @@
 
 #include "cmd/common/cli.h"
 
-/* Replaces FILE in the hint by the path, unless that is too long for it. */
-static int name_file_in_hint(struct pl_error *error, const char *path, char class)
+/* Fails because others can read or replace the key. The hint names the file, unless the path leaves it no room. */
+static int fail_shared_key(struct pl_error *error, const char *path, char class, const char *others, bool read)
 {
-	if (strlen(path) < sizeof(error->hint) / 2)
-		snprintf(error->hint, sizeof(error->hint),
-			 "run `chmod %c= %s`; make a new key if another user may have read it", class, path);
-	return error->code;
+	char hint[sizeof(error->hint)];
+
+	snprintf(hint, sizeof(hint), "run `chmod %c= %s`; make a new key if another user may have read it", class,
+		 strlen(path) < sizeof(hint) / 2 ? path : "FILE");
+	return cli_fail(error, -EACCES, "KEY-FILE-OPEN", path, hint, "%s can %s the key", others,
+			read ? "read" : "replace");
 }
 
 static int check_key_file(int fd, const char *path, struct pl_error *error)
 {
 	struct stat status;
+	char group[48];
 
 	if (fstat(fd, &status) < 0)
 		return cli_fail_errno(error, -errno, "fstat", path);
-	if (status.st_mode & (S_IROTH | S_IWOTH)) {
-		cli_fail(error, -EACCES, "KEY-FILE-OPEN", path,
-			 "run `chmod o= FILE`; make a new key if another user may have read it",
-			 "every user of this host can %s the key", status.st_mode & S_IROTH ? "read" : "replace");
-		return name_file_in_hint(error, path, 'o');
-	}
+	if (status.st_mode & (S_IROTH | S_IWOTH))
+		return fail_shared_key(error, path, 'o', "every user of this host", status.st_mode & S_IROTH);
 	if (status.st_uid != geteuid() && status.st_uid != 0)
 		return cli_fail(error, -EACCES, "KEY-FILE-OPEN", path, "copy the key to a file of your own",
 				"the file belongs to another user, %u", (unsigned)status.st_uid);
 	/* A group may read a file of root: that is how services get their keys. */
 	if ((status.st_mode & S_IWGRP) || ((status.st_mode & S_IRGRP) && status.st_uid == geteuid() && geteuid())) {
-		cli_fail(error, -EACCES, "KEY-FILE-OPEN", path,
-			 "run `chmod g= FILE`; make a new key if another user may have read it",
-			 "the users of group %u can %s the key", (unsigned)status.st_gid,
-			 status.st_mode & S_IWGRP ? "replace" : "read");
-		return name_file_in_hint(error, path, 'g');
+		snprintf(group, sizeof(group), "the users of group %u", (unsigned)status.st_gid);
+		return fail_shared_key(error, path, 'g', group, !(status.st_mode & S_IWGRP));
 	}
 	return 0;
 }

@@ -67,7 +67,10 @@ int cli_replace_file(const char *path, const char *text, unsigned mode);
 /* Does the same with what a function writes, which returns 0 or a negative errno. */
 int cli_replace_file_by(const char *path, int (*write)(FILE *file, const void *argument), const void *argument,
 			unsigned mode);
-/* Does the same with the mode of the file, or of new files; writes to standard output for "-". Returns 0, or a negative errno and *error. */
+/*
+ * Does the same with the mode of the file, or of new files; writes to standard output for "-". Returns 0, or a negative errno and
+ * *error.
+ */
 int cli_write_file(const char *path, int (*write)(FILE *file, const void *argument), const void *argument,
 		   struct pl_error *error);
 /* Returns the mode of new files: the umask of this process allows it. */

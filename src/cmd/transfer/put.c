@@ -275,7 +275,6 @@ static int commit_remote_file(struct upload *upload, struct pl_error *error)
 					   .handle = upload->handle,
 					   .staged = upload->transfer->result.staged,
 					   .has_staged = true };
-
 	int rc;
 
 	upload->created = false;

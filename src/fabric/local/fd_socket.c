@@ -300,7 +300,6 @@ static int fd_socket_watch(struct local_endpoint *endpoint, int fd)
 
 	if (rc == 0)
 		rc = watch_peer_process(endpoint);
-
 	endpoint->fd_socket.fd = fd;
 	endpoint->fd_socket.ready = fd_socket_ready;
 	if (rc == 0)

@@ -288,8 +288,8 @@ struct local_endpoint {
 	uint64_t pending_bytes;   /* bytes of mappings in `pending` */
 	struct local_asking asking;
 	struct local_serving serving;
-	struct pl_list
-		direct_work; /* operations with PL_REQUIRE_DIRECT that wait for late frames of the lanes; state->lock */
+	/* Operations with PL_REQUIRE_DIRECT that wait for late frames of the lanes; state->lock. */
+	struct pl_list direct_work;
 };
 
 static inline struct local_endpoint *local_endpoint_of(struct pl_endpoint *endpoint)

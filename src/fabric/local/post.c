@@ -392,6 +392,16 @@ static void hold_direct_operation(struct local_endpoint *endpoint, struct pl_ope
 	pthread_mutex_unlock(&endpoint->state->lock);
 }
 
+static void post_behind_late_frames(struct local_endpoint *endpoint, struct pl_operation *operation)
+{
+	if (operation->attributes.flags & PL_REQUIRE_DIRECT) {
+		hold_direct_operation(endpoint, operation);
+		return;
+	}
+	operation->route_reason = behind_late_frames_reason;
+	pl_tcp_fabric.post(endpoint->lanes, operation);
+}
+
 void local_late_frames_placed(struct pl_peer *peer)
 {
 	struct local_endpoint *endpoint = local_endpoint_of(peer->endpoint);
@@ -413,13 +423,8 @@ void local_post(struct pl_endpoint *base, struct pl_operation *operation)
 	struct pl_error error;
 	int rc = -EAGAIN;
 
-	if (lanes_have_late_frames(endpoint) && (operation->attributes.flags & PL_REQUIRE_DIRECT)) {
-		hold_direct_operation(endpoint, operation);
-		return;
-	}
 	if (lanes_have_late_frames(endpoint)) {
-		operation->route_reason = behind_late_frames_reason;
-		pl_tcp_fabric.post(endpoint->lanes, operation);
+		post_behind_late_frames(endpoint, operation);
 		return;
 	}
 	if (operation->vector && local_gather_post_kept(operation))

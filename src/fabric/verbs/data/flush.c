@@ -249,7 +249,10 @@ static bool is_read_by_other(const struct verbs_endpoint *endpoint, unsigned ind
 
 		if (i == index || other->device != rail->device || !may_hold_back(other, region))
 			continue;
-		if (!other->qp == !rail->qp ? i < index : other->qp != NULL)
+		/* Connected rails come first. */
+		if (rail->qp && !other->qp)
+			continue;
+		if ((other->qp && !rail->qp) || i < index)
 			return true;
 	}
 	return false;
