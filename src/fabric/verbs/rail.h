@@ -18,6 +18,9 @@ enum verbs_link { VERBS_DOWN, VERBS_ASKING, VERBS_READYING, VERBS_PROVING, VERBS
 /* wr_id of that empty message. */
 #define VERBS_PROOF 0u
 
+/* Mark in wr_id of an unsignaled request, whose completion tells of a failure. */
+#define VERBS_UNSIGNALED (1ull << 63)
+
 /* Limit of a rail's bytes under way; pace.c. */
 #define VERBS_UNLIMITED UINT32_MAX
 
@@ -125,6 +128,11 @@ static inline uint64_t verbs_number_request(struct verbs_rail *rail, struct verb
 	return work->serial << 2;
 }
 
+static inline uint64_t verbs_serial_of(uint64_t wr_id)
+{
+	return (wr_id & ~VERBS_UNSIGNALED) >> 2;
+}
+
 /* Numbered frame that overtook another one on another rail. */
 struct verbs_early {
 	struct pl_list link;
@@ -215,8 +223,11 @@ void verbs_fence_ask(struct verbs_endpoint *endpoint);
 void verbs_rail_renew(struct verbs_rail *rail);
 
 /* wc_error.c */
-/* A request failed: its operation ends, or the request is posted again. The rail fails. */
-void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion);
+/*
+ * A request failed: its operation ends, or the request is posted again. The rail fails. `oldest`: it was the first posted
+ * request.
+ */
+void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion, bool oldest);
 /*
  * The driver refuses work that no list has. Ends the operation, or the peer whose message cannot be sent, and returns
  * true. Returns false if the work should be posted again on another connection.

@@ -327,9 +327,9 @@ PL_ALWAYS_INLINE bool names_posted(const struct verbs_rail *rail, uint64_t seria
 
 PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *completion)
 {
-	const uint64_t serial = completion->wr_id >> 2;
+	const uint64_t serial = verbs_serial_of(completion->wr_id);
 	struct verbs_rail *rail = find_rail(queue, completion->qp_num);
-	bool fine = completion->status == IBV_WC_SUCCESS, end;
+	bool fine = completion->status == IBV_WC_SUCCESS, oldest, end;
 	unsigned posted_count;
 	uint64_t bytes;
 
@@ -338,6 +338,7 @@ PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *com
 			verbs_proof_done(rail, completion);
 		return;
 	}
+	oldest = pl_list_first(&rail->posted, struct verbs_work, link)->serial == serial;
 	bytes = rail->posted_bytes;
 	posted_count = rail->posted_count;
 	/* Takes all unsignaled requests before the completed one. */
@@ -346,7 +347,7 @@ PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *com
 
 		end = work->serial == serial;
 		if (end && !fine) {
-			verbs_work_failed(rail, work, completion);
+			verbs_work_failed(rail, work, completion, oldest);
 			break;
 		}
 		if (end)

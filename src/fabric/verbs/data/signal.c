@@ -55,6 +55,12 @@ void verbs_ask(struct verbs_rail *rail)
 		verbs_fail(rail, "the device refused a request");
 }
 
+bool verbs_ask_before(struct verbs_rail *rail)
+{
+	verbs_ask(rail);
+	return verbs_usable(rail);
+}
+
 void verbs_ask_all(struct verbs_cq *queue)
 {
 	for (size_t i = 0; i < PL_ARRAY_SIZE(queue->rails) && queue->quiet; i++)
