@@ -43,6 +43,11 @@ struct card_character {
 	bool data_direct; /* has a Data Direct function */
 	bool relaxed;  /* relaxed ordering */
 	bool early;    /* a post refused at its first request leaves bad_wr as it was */
+	bool oldest;   /* an error completion names the oldest request without a completion; all others are flushed */
+	/* Requests without pieces that use the first one in any case: reads, if there is one reads and writes. */
+	bool first_of_reads, first_if_given;
+	bool inline_ignored; /* grants inline bytes, and takes the pieces' memory all the same */
+	bool exact;          /* a completion queue has as many entries as the program wishes */
 	int refusal;   /* errno of a refused post; negative where the provider returns it so */
 	int max_recv_sge; /* if it is below max_sge; the kernel reports the lesser one */
 	int max_sge, max_inline, max_reads, max_cqe, max_qp_wr, max_srq_wr;
@@ -90,6 +95,7 @@ struct card_counts {
 	unsigned requests[CARD_OPCODES];  /* posts of each enum ibv_wr_opcode */
 	uint64_t immediate_bytes;         /* bytes of the writes with immediate data among them */
 	unsigned completion_events;
+	unsigned queried_qps;    /* calls of ibv_query_qp(3) */
 	unsigned receiver_waits; /* requests that found no receive, once for each attempt */
 	uint64_t locked;         /* bytes of live regions, without dma-bufs */
 	uint64_t shown;          /* bytes of live regions of dma-bufs */
@@ -144,7 +150,7 @@ struct card_cq {
 	struct ibv_cq base;
 	struct card_cqe *ring;
 	_Atomic unsigned head; /* read without the lock */
-	unsigned tail, size;
+	unsigned tail, size, most;
 	bool armed, overrun;
 	unsigned unacknowledged;
 	uint64_t last; /* time of the last entry */
@@ -189,6 +195,7 @@ struct card_qp {
 	uint32_t peer; /* number of the connected queue pair; 0: none */
 	struct card_request **ring;
 	uint64_t head, tail, retired;
+	uint64_t reported; /* requests up to this number have a completion, or a later one has */
 	uint64_t executed; /* unanswered: requests up to this number are done */
 	bool unanswered;   /* no acknowledgement comes back */
 	unsigned size, max_sge, max_inline;

@@ -100,9 +100,9 @@ static void cq_push(struct card_cq *cq, const struct ibv_wc *wc, uint64_t retire
 {
 	struct card_cqe *entry = &cq->ring[cq->head % cq->size];
 
-	if (cq->head - cq->tail == cq->size) {
+	if (cq->head - cq->tail == cq->most) {
 		if (!cq->overrun)
-			fprintf(stderr, "stand-in card: a completion queue of %u entries overran\n", cq->size);
+			fprintf(stderr, "stand-in card: a completion queue of %u entries overran\n", cq->most);
 		cq->overrun = true;
 		card_event((struct ibv_async_event){ .element.cq = &cq->base, .event_type = IBV_EVENT_CQ_ERR });
 		return;
@@ -247,8 +247,9 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *use
 	while (size <= (unsigned)entries)
 		size *= 2;
 	cq->size = size;
+	cq->most = card_character()->exact ? (unsigned)entries : size - 1;
 	cq->ring = calloc(size, sizeof(*cq->ring));
-	cq->base = (struct ibv_cq){ .context = context, .channel = channel, .cq_context = user, .cqe = (int)size - 1 };
+	cq->base = (struct ibv_cq){ .context = context, .channel = channel, .cq_context = user, .cqe = (int)cq->most };
 	pthread_mutex_lock(&card_lock);
 	card_counts.cqs++;
 	card_counts.vectors |= 1u << vector;
