@@ -18,6 +18,7 @@
 #define LENGTH 4096u
 #define LIST 8u
 #define CULPRIT 4u
+#define PEERS 12u
 #define LIMIT 30 /* seconds, times slowness() */
 
 static bool is_connected(struct pl_peer *peer)
@@ -174,6 +175,45 @@ static void nothing_moved(void *argument)
 	pair_close(&pair);
 }
 
+/* -- events ------------------------------------------------------------------------------------------ */
+
+/* Of many connections, only those of the event are asked for their state. */
+static void event_asks_one(void *argument)
+{
+	struct pl_peer *peers[PEERS], *far_peers[PEERS];
+	struct pl_operation *operation;
+	struct pl_remote *revoked;
+	struct pl_error error;
+	struct buffer other;
+	struct pair pair;
+
+	(void)argument;
+	pair_open(&pair, &card_manual, LENGTH);
+	for (unsigned i = 0; i < PEERS; i++)
+		connect_pair(&pair.environment, pair.environment.near, pair.environment.listener, &peers[i],
+			     &far_peers[i]);
+	buffer_open(&other, pair.environment.far, LENGTH, PL_ACCESS_ALL);
+	revoked = revoked_remote(&pair, &other);
+	check_ok(pl_write(pair.environment.near_peer, &(struct pl_transfer){ revoked, 0, pair.near.region, 0, 8 }, NULL,
+			  &operation, &error),
+		 &error);
+	check_number(await(&pair.environment, operation, NULL, &error), -EACCES);
+	/* The next connection comes after the events of the last one. */
+	check_ok(pl_write(pair.environment.near_peer, &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, 8 },
+			  NULL, &operation, &error),
+		 &error);
+	check_ok(await(&pair.environment, operation, NULL, &error), &error);
+	check(card_counts_now().queried_qps <= 2);
+	for (unsigned i = 0; i < PEERS; i++) {
+		check(is_connected(peers[i]));
+		pl_peer_close(peers[i]);
+		pl_peer_close(far_peers[i]);
+	}
+	pl_remote_release(revoked);
+	buffer_close(&other);
+	pair_close(&pair);
+}
+
 /* -- the program ------------------------------------------------------------------------------------ */
 
 struct driver_case {
@@ -199,6 +239,7 @@ int main(void)
 		{ "culprit-behind-message-cx7", culprit_behind_message, "cx7-roce" },
 		{ "doubt-ends-e2000", doubt_ends, "e2000" },
 		{ "doubt-ends-cx7", doubt_ends, "cx7-roce" },
+		{ "event-asks-one", event_asks_one, NULL },
 		{ "nothing-moved-erdma", nothing_moved, "erdma" },
 		{ "nothing-moved-e810", nothing_moved, "e810" },
 		{ "nothing-moved-cx7", nothing_moved, "cx7-roce" },

@@ -74,6 +74,7 @@ struct verbs_rail {
 	unsigned spent_count;
 	bool own_receives;        /* the queue pair's receives count in its queue */
 	unsigned receives_posted; /* of these, receives that the queue pair has not returned */
+	atomic_bool pair_event;   /* the device reported an error of the queue pair, not looked at yet */
 	atomic_bool last_reached; /* shared receive queue: the failed queue pair has returned all receives */
 	bool awaits_last;         /* the drain timer waits for the last receive only */
 	struct pl_list windows; /* struct verbs_mw: unbound windows, for messages */

@@ -410,8 +410,9 @@ void verbs_take_events(struct pl_task *task);
 /* Gives up a queue that yields no completions any more: its rails fail, and the next connection gets another queue. */
 void verbs_cq_break(struct verbs_cq *queue);
 
-/* Makes all queues of a device check its events. */
-void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, unsigned bits);
+/* Makes the queues of a device check its events; `only`: this one; NULL: all. */
+void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, const struct verbs_cq *only,
+		      unsigned bits);
 
 /* cq.c */
 bool verbs_cq_ready(struct pl_source *source, uint32_t events);

@@ -123,7 +123,7 @@ void verbs_device_lost(struct verbs_state *state, struct verbs_device *device)
 {
 	if (atomic_exchange(&device->gone, true))
 		return;
-	verbs_async_tell(state, device, 0);
+	verbs_async_tell(state, device, NULL, 0);
 	pl_engine_post(first_engine(state), &state->tend_task);
 }
 

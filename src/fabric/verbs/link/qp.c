@@ -51,6 +51,7 @@ static int create_qp(struct verbs_rail *rail, const char **call)
 		attributes.cap.max_recv_sge = 1;
 	}
 	atomic_store(&rail->last_reached, false);
+	atomic_store(&rail->pair_event, false);
 	rail->awaits_last = false;
 	*call = "ibv_create_qp";
 	rail->qp = verbs_library_of(rail)->ibv_create_qp(rail->device->pd, &attributes);

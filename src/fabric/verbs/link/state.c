@@ -122,7 +122,7 @@ static int make_cq(struct verbs_cq *queue, struct verbs_failure *failure)
 	if (fcntl(queue->channel->fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
 	failure->call = "ibv_create_cq";
-	queue->cq = library->ibv_create_cq(device->verbs, PL_MIN(depth, device->attributes.max_cqe), NULL,
+	queue->cq = library->ibv_create_cq(device->verbs, PL_MIN(depth, device->attributes.max_cqe), queue,
 					   queue->channel, vector_of(queue));
 	return verbs_made(queue->cq);
 }
