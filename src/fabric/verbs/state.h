@@ -236,6 +236,12 @@ struct verbs_cq {
 	uint64_t quiet_since; /* time at which a poll first saw the quiet rails; 0: none has seen them yet */
 };
 
+/* True if the completions of a queue pair's own receives, and of its requests, fit beside those of the others. */
+static inline bool verbs_cq_has_room(const struct verbs_cq *queue)
+{
+	return queue->srq || queue->posted + VERBS_SEND_DEPTH + VERBS_OWN_RECEIVES <= queue->room;
+}
+
 /* State of the fabric in a context (fabric_states). The lists grow under the lock. */
 struct verbs_state {
 	struct pl_context *context;

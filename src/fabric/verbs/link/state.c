@@ -208,7 +208,7 @@ struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *de
 	sweep_queues(state, engine);
 	pl_list_for_each(at, &state->queues) {
 		queue = pl_list_entry(at, struct verbs_cq, link);
-		if (queue->device == device && queue->engine == engine && !queue->broken) {
+		if (queue->device == device && queue->engine == engine && !queue->broken && verbs_cq_has_room(queue)) {
 			pthread_mutex_unlock(&state->lock);
 			return queue;
 		}
