@@ -80,6 +80,7 @@ enum card_fault {
 	CARD_TAKEN,        /* a queue pair that fails has taken a shared receive, for a message that did not end */
 	CARD_NO_LAST,      /* and does not return it, nor tells that it has returned all */
 	CARD_UNDELIVERED,  /* requests that do not arrive: the requester gives up */
+	CARD_POLL,         /* polls of a queue with completions that fail */
 	CARD_UNANSWERED,   /* a request and all behind it are done, but no acknowledgement comes back */
 	CARD_FAULTS
 };
@@ -256,6 +257,8 @@ void card_hide(void);
 
 /* characters.c, mood.c */
 const struct card_character *card_character(void);
+/* Returns the most entries of a completion queue. STANDIN_CQE replaces the character's. */
+int card_cqe_most(void);
 /* True if the fault happens now, and counts it. */
 bool card_happens(enum card_fault fault);
 uint32_t card_random(uint32_t below);

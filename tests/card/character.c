@@ -266,3 +266,10 @@ const struct card_character *card_character(void)
 	pthread_once(&once, choose_character);
 	return chosen;
 }
+
+int card_cqe_most(void)
+{
+	const char *text = getenv("STANDIN_CQE");
+
+	return text ? atoi(text) : card_character()->max_cqe;
+}

@@ -185,6 +185,10 @@ int card_poll(struct ibv_cq *base, int count, struct ibv_wc *wc)
 	if (atomic_load(&cq->head) == cq->tail && !crowded)
 		return 0;
 	pthread_mutex_lock(&card_lock);
+	if (card_happens(CARD_POLL)) {
+		pthread_mutex_unlock(&card_lock);
+		return -1;
+	}
 	if (crowded && crowd.before) {
 		got = poll_crowd(0, crowd.before < (unsigned)count ? (int)crowd.before : count, wc);
 		crowd.before -= (unsigned)got;
@@ -238,8 +242,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *use
 	struct card_cq *cq = calloc(1, sizeof(*cq));
 	unsigned size = 1;
 
-	if (!cq || entries < 1 || entries > card_character()->max_cqe || vector < 0 ||
-	    vector >= context->num_comp_vectors) {
+	if (!cq || entries < 1 || entries > card_cqe_most() || vector < 0 || vector >= context->num_comp_vectors) {
 		free(cq);
 		errno = EINVAL;
 		return NULL;

@@ -19,6 +19,8 @@
 #define LIST 8u
 #define CULPRIT 4u
 #define PEERS 12u
+/* Polls after which the library gives up a queue. */
+#define POLLS 4u
 #define LIMIT 30 /* seconds, times slowness() */
 
 static bool is_connected(struct pl_peer *peer)
@@ -214,12 +216,98 @@ static void event_asks_one(void *argument)
 	pair_close(&pair);
 }
 
+/* -- completion queues ------------------------------------------------------------------------------ */
+
+/* More connections than a completion queue takes the receives of: others get another queue. */
+static void queues_follow(void *argument)
+{
+	struct pl_peer *peers[PEERS], *far_peers[PEERS];
+	struct pl_error error;
+	struct pair pair;
+	unsigned before;
+
+	setenv("STANDIN_CARD", argument, 1);
+	setenv("STANDIN_CQE", "1023", 1);
+	pair_open(&pair, &card_manual, LENGTH);
+	before = card_counts_now().cqs;
+	for (unsigned i = 0; i < PEERS; i++)
+		connect_pair(&pair.environment, pair.environment.near, pair.environment.listener, &peers[i],
+			     &far_peers[i]);
+	check_number(card_counts_now().cqs, 3 * before);
+	for (unsigned i = 0; i < PEERS; i++) {
+		struct pl_remote *remote = share(&pair.environment, pair.far.region, peers[i], NULL);
+		const struct pl_transfer transfer = { remote, 8 * i, pair.near.region, 0, 8 };
+		struct pl_operation *operation;
+
+		check_ok(pl_write(peers[i], &transfer, NULL, &operation, &error), &error);
+		check_ok(await(&pair.environment, operation, NULL, &error), &error);
+		pl_remote_release(remote);
+	}
+	check_number(card_counts_now().connects, 1 + PEERS);
+	for (unsigned i = 0; i < PEERS; i++) {
+		pl_peer_close(peers[i]);
+		pl_peer_close(far_peers[i]);
+	}
+	pair_close(&pair);
+}
+
+/* The user reads which queue is too small for a single connection. */
+static void queue_too_small(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_operation *connecting, *accepting;
+	struct pl_error error;
+
+	setenv("STANDIN_CARD", argument, 1);
+	setenv("STANDIN_CQE", "255", 1);
+	environment_listen(&environment, &card_manual);
+	check_ok(pl_accept_start(environment.listener, 0, &accepting, &error), &error);
+	check_ok(pl_connect_start(environment.near, environment.address, 0, 0, &connecting, &error), &error);
+	check_number(await(&environment, connecting, NULL, &error), -ENOBUFS);
+	check_text(error.id, "RDMA-CONNECT");
+	check_text(error.call, "ibv_create_cq");
+	pl_listener_close(environment.listener);
+	await(&environment, accepting, NULL, &error);
+	pl_close(environment.near);
+	pl_close(environment.far);
+}
+
+/* Polls that fail now and then cost nothing. If all of them fail, the connection is made again, with another queue. */
+static void polls_fail(void *argument)
+{
+	struct pl_event_query query = PL_EVENT_QUERY_INIT;
+	const bool always = *(const bool *)argument;
+	struct pl_event_record records[32];
+	unsigned named = 0;
+	struct pl_error error;
+	struct pair pair;
+	int count;
+
+	pair_open(&pair, &card_manual, LENGTH);
+	for (unsigned turn = 0; turn < 4; turn++) {
+		const struct pl_transfer transfer = { pair.remote, 0, pair.near.region, 0, LENGTH };
+		struct pl_operation *operation;
+
+		card_faults_next(CARD_POLL, always && turn == 0 ? POLLS : POLLS - 1);
+		check_ok(pl_write(pair.environment.near_peer, &transfer, NULL, &operation, &error), &error);
+		check_ok(await(&pair.environment, operation, NULL, &error), &error);
+	}
+	check_number(card_counts_now().connects, always ? 2 : 1);
+	count = pl_peer_events(pair.environment.near_peer, &query, records, 32);
+	for (int i = 0; i < count; i++)
+		named += strstr(records[i].text, "ibv_poll_cq") != NULL;
+	check_number(named, always);
+	pair_close(&pair);
+}
+
+static bool sometimes = false, always = true;
+
 /* -- the program ------------------------------------------------------------------------------------ */
 
 struct driver_case {
 	const char *name;
 	void (*run)(void *argument);
-	char *argument;
+	void *argument;
 };
 
 static void driver_test(void **state)
@@ -240,6 +328,11 @@ int main(void)
 		{ "doubt-ends-e2000", doubt_ends, "e2000" },
 		{ "doubt-ends-cx7", doubt_ends, "cx7-roce" },
 		{ "event-asks-one", event_asks_one, NULL },
+		{ "queues-follow-e810", queues_follow, "e810" },
+		{ "queues-follow-mana", queues_follow, "mana" },
+		{ "queue-too-small", queue_too_small, "ionic" },
+		{ "polls-fail-sometimes", polls_fail, &sometimes },
+		{ "polls-fail-always", polls_fail, &always },
 		{ "nothing-moved-erdma", nothing_moved, "erdma" },
 		{ "nothing-moved-e810", nothing_moved, "e810" },
 		{ "nothing-moved-cx7", nothing_moved, "cx7-roce" },

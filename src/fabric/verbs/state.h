@@ -207,6 +207,7 @@ struct verbs_cq {
 	struct pl_source source;
 	struct pl_task events_task; /* handles `events` */
 	atomic_uint events;
+	const char *why; /* reason of this end to give up the queue; NULL: it has none */
 	bool broken; /* accepts no more connections */
 	bool shut;   /* only buffers are left, while they are in use */
 	struct ibv_comp_channel *channel;
@@ -278,7 +279,7 @@ void verbs_state_init(struct verbs_state *state, struct pl_context *context, con
 void verbs_cq_init(struct verbs_cq *queue, struct verbs_state *state, struct verbs_device *device,
 		   struct pl_engine *engine);
 struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error *error);
-/* Returns NULL with the failed call and its errno. */
+/* Returns a queue with room for a queue pair, a new one if there is none. NULL: the failed call, and its errno. */
 struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine,
 			      struct verbs_failure *failure);
 /* Destroys the device's objects of a queue. Called on its engine. */
@@ -413,8 +414,11 @@ void verbs_async_close(struct verbs_device *device);
 bool verbs_async_take(struct verbs_device *device);
 /* A task of a queue: handles its events. */
 void verbs_take_events(struct pl_task *task);
-/* Gives up a queue that yields no completions any more: its rails fail, and the next connection gets another queue. */
-void verbs_cq_break(struct verbs_cq *queue);
+/*
+ * Gives up a queue that yields no completions any more: its rails fail, and the next connection gets another queue. `why`:
+ * for the peers' logs; static storage.
+ */
+void verbs_cq_break(struct verbs_cq *queue, const char *why);
 
 /* Makes the queues of a device check its events; `only`: this one; NULL: all. */
 void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, const struct verbs_cq *only,

@@ -11,6 +11,8 @@
 #define CHUNKS_UNTIL_GROWTH 256
 /* Received buffers return to the shared receive queue in lists of this length. */
 #define RECEIVES_TOGETHER 16
+/* Polls that fail in turn until a queue is given up. */
+#define POLLS_MOST 4
 
 static struct verbs_rail *find_rail(struct verbs_cq *queue, uint32_t number)
 {
@@ -400,12 +402,29 @@ static void ask_late(struct verbs_cq *queue)
 		verbs_ask_all(queue);
 }
 
+/*
+ * Polls again after a failure: a driver may fail at an entry that it does not know, and behind it others may be, which no
+ * event tells. Gives up a queue that always fails. Returns the number of completions.
+ */
+static int poll_again(struct verbs_cq *queue, struct ibv_wc completions[POLL_BATCH])
+{
+	int count = -1;
+
+	for (unsigned i = 1; count < 0 && i < POLLS_MOST; i++)
+		count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
+	if (count < 0 && !queue->broken)
+		verbs_cq_break(queue, "ibv_poll_cq of the completion queue failed");
+	return count;
+}
+
 unsigned verbs_cq_poll(struct verbs_cq *queue)
 {
 	struct ibv_wc completions[POLL_BATCH];
 	int count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
 
 	pl_engine_tick(queue->engine);
+	if (count < 0)
+		count = poll_again(queue, completions);
 	if (count > 0) {
 		queue->taken = pl_engine_now(queue->engine);
 		take(queue, completions, count);
@@ -449,7 +468,7 @@ void verbs_cq_idle(struct pl_source *source)
 		return;
 	/* Without an event nothing would poll the queue any more. */
 	if (ibv_req_notify_cq(queue->cq, 0)) {
-		verbs_cq_break(queue);
+		verbs_cq_break(queue, "ibv_req_notify_cq of the completion queue failed");
 		return;
 	}
 	queue->armed = true;

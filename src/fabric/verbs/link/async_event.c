@@ -209,15 +209,16 @@ static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
 		return;
 	if (bits & QUEUE_BROKEN) {
 		/* No completions will come for the posted requests. */
-		verbs_fail(rail, "the completion queue failed");
+		verbs_fail(rail, rail->queue->why ? rail->queue->why : "the completion queue failed");
 		verbs_drain_expired(&rail->drain);
 	} else if (rail_is_replaceable(rail, bits & PORTS) || is_failed_pair(rail, bits)) {
 		verbs_fail(rail, "the port failed, or the queue pair");
 	}
 }
 
-void verbs_cq_break(struct verbs_cq *queue)
+void verbs_cq_break(struct verbs_cq *queue, const char *why)
 {
+	queue->why = why;
 	atomic_fetch_or(&queue->events, QUEUE_BROKEN);
 	pl_engine_post(queue->engine, &queue->events_task);
 }
