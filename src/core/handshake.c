@@ -335,6 +335,9 @@ static void control_opening(struct pl_peer *peer, const struct pl_control *messa
 		/* Without its listener, the peer is dead. */
 		if (atomic_load(&peer->state) == PL_PEER_UP)
 			control_running(peer, message);
+	} else if (peer->initiator && peer->endpoint && !peer->ops->up) {
+		/* The acceptor is up. Lane 0 will tell so, on a connection of its own that this one may overtake. */
+		pl_channel_postpone(&peer->channel);
 	} else {
 		fail_unexpected_message(peer);
 	}
@@ -364,9 +367,17 @@ void pl_peer_channel_drained(struct pl_channel *channel)
 void pl_peer_up(struct pl_peer *peer)
 {
 	struct pl_operation *opening = peer->opening;
+	struct pl_error error;
+	int rc;
 
 	if (peer->dead || atomic_load(&peer->state) != PL_PEER_OPENING)
 		return;
+	rc = pl_channel_resume(&peer->channel);
+	if (rc < 0) {
+		pl_fail_errno(&error, rc, "SYSTEM", "epoll_ctl", NULL);
+		pl_peer_open_failed(peer, &error);
+		return;
+	}
 	pl_peer_note_connected(peer);
 	atomic_store(&peer->state, PL_PEER_UP);
 	pl_timer_clear(peer->home, &peer->timer);
