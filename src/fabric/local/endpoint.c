@@ -178,6 +178,8 @@ static unsigned local_lanes_missing(struct pl_endpoint *base, int *status)
 /* Abandons the endpoint of a peer that never opened, which has no operations. */
 static void local_abandon(struct pl_endpoint *base, struct pl_task *task)
 {
+	/* The peer's gates would begin a lane that nobody ends. */
+	local_fd_socket_stop(local_endpoint_of(base));
 	pl_tcp_fabric.abandon(local_endpoint_of(base)->lanes, task);
 }
 

@@ -173,11 +173,14 @@ static void fd_socket_fail(struct local_endpoint *endpoint, int rc)
 	if (pl_lacks_descriptor(rc)) {
 		pl_fail_errno(&error, rc, "PEER-LOST", "receive", NULL);
 		pl_peer_lose(peer, &error);
+	} else if (rc == -ENOMEM) {
+		pl_fail_memory(&error, "local socket");
+		pl_peer_lose(peer, &error);
 	} else if (rc == -EACCES) {
 		pl_fail(&error, rc, "LOCAL-SOCKET", "recvmsg", NULL, HINT_FORBIDDEN,
 			"a security module of the kernel kept back a file descriptor of the other process");
 		pl_peer_lose(peer, &error);
-	} else if (rc == -EPROTO || !endpoint->gates_received) {
+	} else if (rc == -EPROTO || !endpoint->gates_received || atomic_load(&peer->state) == PL_PEER_OPENING) {
 		pl_fail(&error, rc == -EPROTO ? rc : -ECONNRESET, rc == -EPROTO ? "PROTOCOL" : "PEER-LOST", "receive",
 			NULL, "check that both ends run the same release of Peerlane",
 			"the local socket broke, or the peer violated the protocol");
