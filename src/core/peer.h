@@ -175,6 +175,8 @@ struct pl_peer {
 	uint64_t next_request;
 	struct pl_index_table keys; /* struct pl_key; grant_lock */
 	unsigned imported;          /* keys of grants among them; grant_lock */
+	struct pl_list ending_keys; /* keys that have ended while their memory was in use; grant_lock */
+	struct pl_timer key_timer;  /* looks at them again; home */
 
 	/* Streams: the other end's subscriptions here, this end's subscribers there, and requests for lists. Home. */
 	struct pl_list subscriptions, subscribers, listings;

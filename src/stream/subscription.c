@@ -446,8 +446,8 @@ static void end_subscription(struct pl_subscription *subscription, bool answer)
 	peer->subscription_count--;
 	pl_list_remove(&subscription->home_link);
 	atomic_fetch_sub(&pl_announcer_of(publisher, peer->home)->count, 1);
-	pl_grant_revoke(context, NULL, subscription->control);
-	pl_grant_revoke(context, NULL, subscription->payload);
+	pl_grant_end(context, subscription->control);
+	pl_grant_end(context, subscription->payload);
 	pl_lock_take(&publisher->lock);
 	if (prepared) {
 		/* A subscription that has not begun has no accounts. */
@@ -467,16 +467,8 @@ static void end_subscription(struct pl_subscription *subscription, bool answer)
 	pl_turn_next(context, &publisher->turn);
 }
 
-/* Shuts both keys before they are revoked, so that the thread waits once for the reads under way. */
-static void shut_keys(const struct pl_subscription *subscription)
-{
-	pl_grant_shut(subscription->publisher->context, subscription->control);
-	pl_grant_shut(subscription->publisher->context, subscription->payload);
-}
-
 void pl_subscription_end(struct pl_subscription *subscription)
 {
-	shut_keys(subscription);
 	end_subscription(subscription, false);
 }
 
@@ -489,7 +481,6 @@ void pl_subscription_dismiss(struct pl_subscription *subscription)
 
 	if (pushes)
 		pl_push_tell_last(subscription);
-	shut_keys(subscription);
 	end_subscription(subscription, true);
 	if (!pushes)
 		pl_stream_send_closed(peer, number, reason);

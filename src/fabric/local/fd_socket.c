@@ -275,6 +275,7 @@ static bool peer_process_ended(struct pl_source *source, uint32_t events)
 
 	(void)events;
 	pl_source_remove(source);
+	atomic_store(&endpoint->own_gates->dead, true);
 	if (atomic_load(&peer->state) == PL_PEER_OPENING) {
 		pl_fail(&error, -ECONNRESET, "PEER-LOST", "connection", NULL, NULL, "the other process has ended");
 		pl_peer_lose(peer, &error);

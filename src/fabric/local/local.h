@@ -468,7 +468,7 @@ bool local_owner_may_copy(const struct local_endpoint *endpoint, const struct pl
 void local_owner_ask(struct local_endpoint *endpoint, struct pl_operation *operation);
 /* Ends cancelled operations: the owner copies none of their bytes any more. */
 void local_owner_sweep(struct local_endpoint *endpoint);
-/* Frees the requests. The lanes are closed. */
+/* Frees the requests. The lanes are closed, and no gate of this end is in use. */
 void local_asking_close(struct local_endpoint *endpoint);
 /* Handles the owner's answer. Returns 0 or -EPROTO. */
 int local_owner_answered(struct local_endpoint *endpoint, const struct pl_frame *frame);
