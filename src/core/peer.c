@@ -306,6 +306,7 @@ static void close_peer_control(struct pl_peer *peer, int status, const struct pl
 	pl_channel_close(&peer->channel);
 	mark_peer_closed(peer, status, error);
 	pl_timer_clear(peer->home, &peer->deadline);
+	pl_timer_clear(peer->home, &peer->release_timer);
 	stop_peer_operations(peer, status, error);
 }
 

@@ -163,7 +163,8 @@ struct pl_peer {
 	struct pl_list
 		unsent_answers; /* answers to imports of the other end that wait for that room: struct unsent_answer */
 	unsigned unsent_answer_count;
-	struct pl_list unsent_releases; /* remote regions whose release waits for that room */
+	struct pl_list unsent_releases; /* remote regions whose release waits for that room, or for memory */
+	struct pl_timer release_timer;  /* sends them again; home */
 	struct pl_list held_imports;   /* imports of the other end that wait for registrations: struct held_import */
 	unsigned held_import_count;
 	uint64_t sent, consumed_there; /* message counters; the difference is limited by the window */
