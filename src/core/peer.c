@@ -307,6 +307,8 @@ static void close_peer_control(struct pl_peer *peer, int status, const struct pl
 	mark_peer_closed(peer, status, error);
 	pl_timer_clear(peer->home, &peer->deadline);
 	pl_timer_clear(peer->home, &peer->release_timer);
+	if (peer->held_hello)
+		pl_timer_clear(peer->home, &peer->hello_timer);
 	stop_peer_operations(peer, status, error);
 }
 
@@ -329,6 +331,7 @@ static void peer_free(struct pl_peer *peer)
 	pl_free(&context->allocator, peer->targets);
 	pl_free(&context->allocator, peer->server_name);
 	pl_free(&context->allocator, peer->admission);
+	pl_free(&context->allocator, peer->held_hello);
 	if (peer->secret)
 		pl_secret_free(pl_tls_secrets(context->tls), peer->secret);
 	pl_event_log_destroy(&peer->events);

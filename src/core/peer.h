@@ -23,6 +23,7 @@
 
 struct pl_admission;
 struct pl_endpoint;
+struct pl_held_hello;
 struct pl_listener;
 
 /* Reason that the local fabric, or RDMA cards, cannot reach a peer. Sent in hellos; see fabric_select.c. */
@@ -107,6 +108,8 @@ struct pl_peer {
 	uint8_t incoming_prefix[4];
 	char *server_name; /* initiator: "[host]:port" as the program gave it; NULL: no identities are judged */
 	struct pl_admission *admission; /* NULL: the context judges nobody; written at home */
+	struct pl_held_hello *held_hello; /* acceptor: it could not be answered at once; NULL: none */
+	struct pl_timer hello_timer;      /* tries again; home */
 	/* initiator: exchange of proofs of the key */
 	enum { PL_PROOF_NONE, PL_PROOF_SEND, PL_PROOF_READ, PL_PROOF_REFUSED, PL_PROOF_DONE } proving;
 	uint8_t proof[PL_KEY_PROOF];

@@ -268,6 +268,7 @@ struct local_endpoint {
 	struct local_state *state;
 	struct pl_endpoint *lanes; /* endpoint of the tcp fabric, over local sockets */
 	struct pl_task fd_socket_task;
+	struct pl_timer fd_socket_again; /* initiator: the queue of the peer's listener was full */
 	_Atomic int joining; /* socket from the listener's engine; -1: none */
 	struct pl_source fd_socket;
 	bool gates_received;
