@@ -71,7 +71,8 @@ struct pl_subscription {
 	enum pl_stream_state told_state;
 	bool told_demoted;
 	bool prepared;     /* its subscriber prepares: it has a place and keys, and no sequence yet */
-	struct pl_timer prepare_timer; /* ends it after PL_PREPARE_TIME, unless it has begun */
+	/* Ends it after PL_PREPARE_TIME, unless it has begun; and after the subscriber has revoked the slots of pushes. */
+	struct pl_timer end_timer;
 	uint32_t demotion; /* number of the first announcement that told of it */
 	struct pl_stream_pass pass;   /* token that admitted it */
 	enum pl_closed_reason closed; /* of its end */
