@@ -2,6 +2,8 @@
 /* Subscriptions at the publisher's end. All functions run under the lock of the home engine of the subscription's peer. */
 #include "stream/push.h"
 
+#include <stdio.h>
+
 /* SUBSCRIBEs of a connection: this many at once, and then one in this time, in nanoseconds. */
 #define SUBSCRIBES_MAX 1024u
 #define SUBSCRIBE_INTERVAL PL_NS_PER_MS
@@ -219,6 +221,7 @@ static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const 
 	subscription->peer = peer;
 	subscription->number = message->number;
 	subscription->pass = pass;
+	snprintf(subscription->fingerprint, sizeof(subscription->fingerprint), "%s", pl_peer_fingerprint(peer));
 	pl_timer_init(&subscription->end_timer, end_timer_expired);
 	status = PL_SUBSCRIBE_INTERNAL;
 	if (message->subscribe.push || bind_ring(subscription) == 0)
