@@ -137,7 +137,7 @@ static void released_then_ended(const struct setting *setting, enum end end)
 	if (end == END_REVOKE)
 		check_number(pl_region_revoke(rig.far.region, token, length), 0);
 	else
-		check_number(pl_region_deregister(rig.far.region), 0);
+		buffer_close(&rig.far);
 	check(atomic_load(&leaving.left) || clock_now() - began >= SECOND);
 	check(!pthread_join(thread, NULL));
 	if (end == END_DEREGISTER)
