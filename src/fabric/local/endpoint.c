@@ -204,11 +204,14 @@ static void local_close(struct pl_endpoint *base)
 	local_serving_close(endpoint);
 	local_fd_socket_close(endpoint);
 	local_gates_shut(endpoint->own_gates);
-	local_asking_close(endpoint);
 	if (!held) {
 		pl_engine_unlock(home);
 		local_gates_await_holders(endpoint->own_gates, LOCAL_HOLDER_WAIT_NS);
+		pl_engine_lock(home);
 	}
+	local_asking_close(endpoint);
+	if (!held)
+		pl_engine_unlock(home);
 	endpoint_free(endpoint);
 }
 
