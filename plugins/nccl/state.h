@@ -36,7 +36,7 @@ struct plugin_device {
 /* Settings from the environment. */
 struct plugin_settings {
 	struct pl_options options;
-	uint8_t key[1025];
+	uint8_t key[PL_KEY_MAX];
 	unsigned copy_threads;
 	int speed;               /* Mbit/s; 0: that of the interface */
 	bool gpu_memory;         /* NCCL's buffers may be in GPU memory with interfaces, too */
