@@ -49,6 +49,8 @@ enum net_result plugin_listen(struct plugin_owner *owner, int device, void *data
 	struct handle handle = { 0 };
 
 	*result = NULL;
+	if (plugin_is_of_parent())
+		return NET_INVALID_USAGE;
 	if (device < 0 || device >= plugin.device_count)
 		return NET_INVALID_ARGUMENT;
 	memset(data, 0, NET_HANDLE_SIZE);
@@ -147,6 +149,9 @@ enum net_result plugin_accept(struct plugin_listener *listener, void **comm)
 	struct plugin_comm *accepted;
 	enum net_result rc;
 
+	*comm = NULL;
+	if (plugin_is_of_parent())
+		return NET_INVALID_USAGE;
 	pthread_mutex_lock(&plugin.lock);
 	plugin_progress();
 	rc = accept_greeting(listener, &accepted);
@@ -231,6 +236,8 @@ enum net_result plugin_connect(struct plugin_owner *owner, int device, void *dat
 	struct handle handle;
 
 	*result = NULL;
+	if (plugin_is_of_parent())
+		return NET_INVALID_USAGE;
 	memcpy(&handle, data, sizeof(handle));
 	if (device < 0 || device >= plugin.device_count)
 		return NET_INVALID_ARGUMENT;
