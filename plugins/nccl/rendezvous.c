@@ -152,8 +152,7 @@ enum net_result plugin_accept(struct plugin_listener *listener, void **comm)
 	*comm = NULL;
 	if (plugin_is_of_parent())
 		return NET_INVALID_USAGE;
-	pthread_mutex_lock(&plugin.lock);
-	plugin_progress();
+	plugin_begin();
 	rc = accept_greeting(listener, &accepted);
 	*comm = accepted;
 	if (accepted) {
@@ -245,9 +244,8 @@ enum net_result plugin_connect(struct plugin_owner *owner, int device, void *dat
 		plugin_warn("the receiver does not use this release of the plugin: install the same on all hosts");
 		return NET_INVALID_USAGE;
 	}
-	pthread_mutex_lock(&plugin.lock);
+	plugin_begin();
 	plugin.reopened = false;
-	plugin_progress();
 	comm = handle_comm(&handle);
 	if (!comm)
 		comm = begin_connection(owner_or_forever(owner), &plugin.devices[device], &handle);
