@@ -128,7 +128,7 @@ static bool remote_is_unopened(const struct plugin_remote *remote, const struct 
 	       !(remote->opened & memory_opened_bit(memory));
 }
 
-/* An open of the remote has ended, or an import that may have been the last user. */
+/* Ends the use of a remote by a thread that opened it. */
 static void remote_end_use(struct plugin_remote *remote)
 {
 	remote->opening--;
