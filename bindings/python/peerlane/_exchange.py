@@ -11,7 +11,7 @@ from ._errors import Error, TimedOut, make_error
 from ._tokens import Invitation
 
 _TAG = 0x504c4558  # of the message with the rank of the connecting process
-_GUESTS_MAX = 64  # connections that have not told their rank
+_GUESTS_MAX = 64  # connections that have not told their rank, more than ranks are missing
 _GUEST_TIME = 10  # seconds that a connection has for that, and for its import
 _SLICE = 0.002  # seconds of an accept while other connections are to tell their rank
 
@@ -155,7 +155,7 @@ class Guests:
         except TimedOut:
             return
         # The oldest one makes room: a connection of a rank tells its rank at once.
-        if len(self._guests) == _GUESTS_MAX:
+        if len(self._guests) >= _GUESTS_MAX + len(self._wanted):
             self._refuse(self._guests[0], 'too many connections came that told no rank')
         try:
             self._guests.append(_Guest(peer, self._greet(peer)))
