@@ -207,7 +207,7 @@ static void *write_parts(void *unused)
 		if (ioctl(fd, FIONREAD, &left) < 0)
 			abort();
 	}
-	if (write(fd, KEY + 5, strlen(KEY) - 5) < 0)
+	if (write(fd, &KEY[5], strlen(KEY) - 5) < 0)
 		abort();
 	close(fd);
 	return NULL;
