@@ -180,6 +180,19 @@ def test_quota_counts_files_without_bytes(world):
     assert len(list((world / 'in').rglob('f*'))) == 32
 
 
+def test_quota_counts_small_files_before_they_are_written(world):
+    write(world / 'one', b'')
+    for i in range(40):
+        write(world / f'many/f{i}', b'')
+    with serving('--upload', world / 'in', '--quota', '128K') as server:
+        run('put', server.address, world / 'one')
+        # The first sum is older than 200 ms, so the server sums the files anew once this request reaches the limit.
+        time.sleep(0.4)
+        result = run('put', server.address, '--recursive', world / 'many', expect=1)
+    assert '[QUOTA]' in result.stderr
+    assert len([path for path in (world / 'in').rglob('*') if path.is_file()]) == 32
+
+
 def test_put_cannot_leave_the_directory(server, world):
     (world / 'in/link').symlink_to(world)
     run('put', server.address, world / 'pub/small', '--as', '../escaped', expect=2)
