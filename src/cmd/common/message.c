@@ -31,6 +31,38 @@ int cli_fail(struct pl_error *error, int code, const char *id, const char *objec
 static const char *hint_of(int code)
 {
 	switch (-code) {
+	case ENOENT:
+		return "check the name; create the folder of a new file first, with mkdir -p";
+	case ENOTDIR:
+		return "a part of the path is no folder: check the name";
+	case EISDIR:
+		return "this is a folder: name a file";
+	case EEXIST:
+		return "remove it, or choose another name";
+	case ENAMETOOLONG:
+		return "choose a shorter name";
+	case ELOOP:
+		return "name the file itself, rather than a symbolic link to it";
+	case ENXIO:
+		return "start the reader of the pipe first, or check that the device exists";
+	case EPIPE:
+		return "see why the reader of the output ended";
+	case EBUSY:
+	case ETXTBSY:
+		return "end the process that uses it, and repeat the command";
+	case ENOMEM:
+		return "end other programs, or raise the limit: ulimit -v, or MemoryMax= of the unit";
+	case EAGAIN:
+		return "raise the limit of processes and threads: ulimit -u, or TasksMax= of the unit";
+	case EIO:
+		return "check the disk and the kernel log (dmesg)";
+	case ESTALE:
+		return "check the network file system and its server, and repeat the command";
+	case ETIMEDOUT:
+		return "repeat the command, or allow more time with --timeout";
+	case ENOSYS:
+	case EOPNOTSUPP:
+		return "use a newer kernel, or another file system";
 	case ENOSPC:
 	case EDQUOT:
 		return "free space there, or choose another place";
@@ -46,8 +78,13 @@ static const char *hint_of(int code)
 	case ENFILE:
 		return "raise the host's limit of open files: sysctl fs.file-max";
 	default:
-		return NULL;
+		return "the manual page of the call, in section 2 or 3, names the reasons of this error";
 	}
+}
+
+const char *cli_hint(const struct pl_error *error)
+{
+	return !error->hint[0] && !strcmp(error->id, "SYSTEM") ? hint_of(error->code) : error->hint;
 }
 
 int cli_fail_errno(struct pl_error *error, int code, const char *call, const char *object)
@@ -92,8 +129,10 @@ static void print_message(int level, const char *kind, char *text)
 int cli_report(const struct pl_error *error)
 {
 	char text[sizeof(*error) + 32];
+	struct pl_error shown = *error;
 
-	pl_error_format(error, text, sizeof(text));
+	copy_text(shown.hint, sizeof(shown.hint), cli_hint(error));
+	pl_error_format(&shown, text, sizeof(text));
 	print_message(LEVEL_ERROR, "peerlane: ", text);
 	return CLI_FAILED;
 }
