@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <ctype.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <wchar.h>
+#include <wctype.h>
 
 #include "cmd/common/cli.h"
 #include "cmd/common/systemd.h"
@@ -131,6 +135,7 @@ int cli_report(const struct pl_error *error)
 	char text[sizeof(*error) + 32];
 	struct pl_error shown = *error;
 
+	cli_escape(shown.object, sizeof(shown.object), error->object);
 	copy_text(shown.hint, sizeof(shown.hint), cli_hint(error));
 	pl_error_format(&shown, text, sizeof(text));
 	print_message(LEVEL_ERROR, "peerlane: ", text);
@@ -163,6 +168,32 @@ int cli_finish_output(int status)
 		fprintf(stderr, "peerlane: the output is incomplete: %s\n",
 			failure ? strerror(failure) : "standard output cannot be written");
 	return CLI_OUTPUT;
+}
+
+const char *cli_escape(char *buffer, size_t size, const char *text)
+{
+	size_t used = 0;
+
+	while (*text) {
+		/* A backslash before an x is escaped, so that no other name looks alike. */
+		bool hidden = (text[0] == '\\' && text[1] == 'x') || iscntrl((unsigned char)*text);
+		mbstate_t state = { 0 };
+		wchar_t wide;
+		size_t length = hidden ? 1 : mbrtowc(&wide, text, MB_CUR_MAX, &state);
+
+		if (!hidden && (length > MB_CUR_MAX || !iswprint((wint_t)wide))) {
+			hidden = true;
+			length = length > MB_CUR_MAX ? 1 : length;
+		}
+		if (used + (hidden ? 4 : 1) * length >= size)
+			break;
+		for (size_t i = 0; i < length; i++)
+			used += (size_t)snprintf(buffer + used, size - used, hidden ? "\\x%02x" : "%c",
+						 (unsigned char)text[i]);
+		text += length;
+	}
+	buffer[used] = '\0';
+	return buffer;
 }
 
 void cli_printable(char *text, bool keep_newlines)
