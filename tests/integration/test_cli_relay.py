@@ -173,7 +173,7 @@ def test_signal_ends_the_relayed_stream(how):
         publisher.feed(frame(0))
         relay.wait_for('published', 1)
         output, _ = relay.stop(how)
-        assert output.splitlines()[-2].startswith('1 of 1 frames, 1.00 kB')
+        assert output.splitlines()[-2].startswith('1 of 1 frame, 1.00 kB')
         assert json.loads(ended(process)[0])['end'] == 'ended'
 
 

@@ -199,7 +199,7 @@ def test_signal_ends_the_stream_at_both_ends(how):
         publisher.feed(frame(0) + b'half of a frame')
         publisher.wait_for('published', 1)
         output, _ = publisher.stop(how)
-        assert output.splitlines()[-1].startswith('1 frames, 1.00 kB in ')
+        assert output.splitlines()[-1].startswith('1 frame, 1.00 kB in ')
         got = json.loads(ended(process)[0])
     assert (got['end'], got['frames'], got['lost']) == ('ended', 1, 0)
 
