@@ -107,7 +107,7 @@ static int execute_read(struct card_qp *qp, struct card_qp *peer, struct card_re
 		if (place.length && mr && mr->map && card_happens(CARD_READ_ORDER))
 			card_place_later(&place);
 		else if (place.length)
-			card_copy(place.to, place.from, place.length);
+			card_copy_shared(place.to, place.from, place.length);
 		before += place.length;
 	}
 	return IBV_WC_SUCCESS;

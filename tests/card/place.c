@@ -99,7 +99,7 @@ void card_place_later(const struct card_place *place)
 	*held = (struct held){
 		.to = place->to, .length = place->length, .gpu = place->mr->map, .context = place->mr->base.context
 	};
-	card_copy(held->bytes, place->from, place->length);
+	card_copy_shared(held->bytes, place->from, place->length);
 	*last = held;
 	last = &held->next;
 	card_after(card_random(HELD_MOST), place_late, &first);
