@@ -162,7 +162,7 @@ def test_one_signal_ends_the_wait_behind_the_last_frame(tmp_path):
             process.kill()
             process.communicate()
     assert json.loads(output.splitlines()[-1])['unreported'] == 1
-    assert '1 subscribers have not taken all frames' in errors
+    assert '1 subscriber has not taken all frames' in errors
 
 
 @pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])

@@ -327,7 +327,7 @@ def test_frames_of_a_camera_are_refused_while_all_slots_are_held():
         os.close(end)
         process = unread_subscriber(publisher)
         # The line of statistics on the terminal.
-        read_until(terminal, rb'frames/s .* 1 subscribers  [1-9]\d* refused')
+        read_until(terminal, rb'frames/s .* 1 subscriber  [1-9]\d* refused')
         publisher.process.send_signal(signal.SIGINT)
         output, errors = ended(process)
         totals = publisher.finish()[0].splitlines()[-1]
