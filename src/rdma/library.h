@@ -104,5 +104,8 @@ int verbs_query_port(const struct verbs_library *library, struct ibv_context *co
  */
 int verbs_reg_mr(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length, unsigned access,
 		 struct ibv_mr **mr);
+/* The same for a device address, `iova`, that may differ from `address`, by whole pages. */
+int verbs_reg_mr_iova(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length,
+		      uint64_t iova, unsigned access, struct ibv_mr **mr);
 
 #endif

@@ -72,6 +72,7 @@ struct verbs_device {
 		[RDMA_DATA_DIRECT_PATH];      /* its Data Direct function for GPU memory, below /sys; empty: none */
 	atomic_uint lasts_missed;             /* failed queue pairs without IBV_EVENT_QP_LAST_WQE_REACHED since the last one */
 	atomic_bool windows;                  /* the device supports memory windows of type 2, as far as known */
+	_Atomic uint64_t window_max;          /* bytes of the longest window, as far as known */
 	atomic_uint binds_failed;             /* bind requests that failed since the last one that was done */
 	struct pl_registration_cache *shared; /* registrations for this end's own use */
 };
@@ -246,6 +247,7 @@ struct verbs_state {
 	atomic_uint place_count;
 	atomic_uint place_changes; /* how often further places were made known to regions */
 	unsigned turn; /* next of equally near ports; grant_lock */
+	uint64_t far_next; /* first address that no grant without windows has had yet; grant_lock */
 	uint64_t looked;   /* time of the last look at the ports; 0: none */
 	atomic_bool stale; /* a device reported a change since */
 	struct {

@@ -36,6 +36,7 @@ static int fill_device(struct verbs_device *device)
 		return -ENOMEM;
 	atomic_init(&device->windows, device->attributes.device_cap_flags &
 					      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B));
+	atomic_init(&device->window_max, VERBS_WINDOW_MAX);
 	device->loop_pd = library->ibv_alloc_pd(device->verbs);
 	if (rdma_data_direct_path(library, device->verbs, device->data_direct_path) < 0)
 		device->data_direct_path[0] = '\0';
