@@ -16,7 +16,8 @@ struct rdma_domain {
 struct rdma_range {
 	struct pl_memory *memory;
 	size_t offset, length;
-	uint64_t iova; /* address of its first byte at the device: that of the memory, or another one at as many bytes in a page */
+	uint64_t
+		iova; /* address of its first byte at the device: that of the memory, or another one at as many bytes in a page */
 };
 
 /*

@@ -109,8 +109,8 @@ static uint8_t export_windows(struct verbs_endpoint *endpoint, uint8_t rails, st
 		if (!(rails & verbs_bit_of(rail)))
 			continue;
 		if (possible)
-			rc = grant ? verbs_mw_make(rail, grant, key, &refusal) :
-				     verbs_mw_make_message(rail, key, &refusal);
+			rc = grant ? verbs_mw_make(rail, grant, key, &refusal)
+				   : verbs_mw_make_message(rail, key, &refusal);
 		if (rc < 0) {
 			note_failure(exports, rc);
 		} else if (refusal) {
@@ -159,7 +159,8 @@ static uint16_t export_without_rail(struct verbs_endpoint *endpoint, struct pl_g
 	uint32_t rkey;
 
 	for (unsigned i = 0; i < endpoint->port_count; i++) {
-		int rc = near & 1u << i && grant ? verbs_mw_expect(endpoint, endpoint->ports[i]->device, grant) : -ENOTSUP;
+		int rc = near & 1u << i && grant ? verbs_mw_expect(endpoint, endpoint->ports[i]->device, grant)
+						 : -ENOTSUP;
 
 		if (rc == 0)
 			windows |= (uint16_t)(1u << i);
@@ -177,7 +178,7 @@ static uint16_t export_without_rail(struct verbs_endpoint *endpoint, struct pl_g
 		rc = verbs_export_at(endpoint->ports[i]->device, list, key, &rkey);
 		if (rc < 0) {
 			note_failure(exports, rc);
-			near &= (uint16_t)~(1u << i);
+			near &= (uint16_t) ~(1u << i);
 		}
 	}
 	return near;

@@ -73,7 +73,7 @@ struct verbs_mr {
 	struct verbs_device *device;
 	struct pl_memory *memory; /* of a region, which stays until the registration has ended */
 	size_t offset, length;
-	uint64_t iova;            /* address of the first byte at the device */
+	uint64_t iova;        /* address of the first byte at the device */
 	bool own;             /* for this end's own use: all of the memory, read-only if it cannot be written */
 	struct verbs_job job; /* registers the memory */
 	bool outdated;        /* released while a thread registers: that thread frees it; grant_lock */
