@@ -78,12 +78,15 @@ int verbs_library_open(const char *file, struct verbs_library *library, struct p
 /*
  * The three error conventions of the library, converted to a negative errno.
  *
- * Functions that return a pointer: NULL, and errno.
+ * Functions that return a pointer: NULL, and errno. EAGAIN, of a limit in the cgroup's rdma.max, is a lack of memory:
+ * it may end later.
  */
 static inline int verbs_made(const void *object)
 {
 	if (object)
 		return 0;
+	if (errno == EAGAIN)
+		return -ENOMEM;
 	return errno > 0 ? -errno : -EIO;
 }
 

@@ -131,6 +131,62 @@ static void too_long(void *argument)
 	pair_close(&pair);
 }
 
+/* The driver does not end a revoked registration: the token does not work any more, and later ones do. */
+static void stuck(void *argument)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_remote *remote;
+	struct pl_error error;
+	unsigned connects;
+	struct pair pair;
+
+	(void)argument;
+	narrow_grants = false;
+	pair_open(&pair, &card_manual, LENGTH);
+	check_ok(pl_region_share(pair.far.region, NULL, token, &length, &error), &error);
+	remote = import_token(&pair.environment, pair.environment.near_peer, token, length);
+	pattern_fill(pair.far.bytes, LENGTH, 1, 0);
+	pattern_fill(pair.near.bytes, LENGTH, 2, 0);
+	connects = card_counts_now().connects;
+	card_fault_next(CARD_DEREG);
+	check_number(pl_region_revoke(pair.far.region, token, length), 0);
+	progress_until(&pair.environment, card_counts_now().connects > connects);
+	check(write_by(&pair, remote, &error) < 0);
+	pattern_check(pair.far.bytes, LENGTH, 1, 0);
+	pl_remote_release(remote);
+	remote = share(&pair.environment, pair.far.region, pair.environment.near_peer, NULL);
+	check_ok(write_by(&pair, remote, &error), &error);
+	pattern_check(pair.far.bytes, 8, 2, 0);
+	pl_remote_release(remote);
+	pair_close(&pair);
+}
+
+/* A limit of the cgroup is a lack of memory, which may end. */
+static void cgroup(void *argument)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_error error;
+	struct pair pair;
+
+	(void)argument;
+	narrow_grants = false;
+	pair_open(&pair, &card_manual, LENGTH);
+	/* Neither the region nor buffers to stage it can be registered. */
+	card_faults_next(CARD_CGROUP, 1000);
+	check_number(write_by(&pair, pair.remote, &error), -ENOMEM);
+	check_text(error.id, "RDMA-REGISTER");
+	check(strstr(error.hint, "rdma.max"));
+	card_faults_next(CARD_CGROUP, 0);
+	check_ok(write_by(&pair, pair.remote, &error), &error);
+	check_ok(pl_region_share(pair.far.region, NULL, token, &length, &error), &error);
+	card_fault_next(CARD_CGROUP);
+	check_number(import_status(&pair.environment, pair.environment.near_peer, token, length), -EBUSY);
+	pl_remote_release(import_token(&pair.environment, pair.environment.near_peer, token, length));
+	pair_close(&pair);
+}
+
 #define WRITABLE (PL_ACCESS_READ | PL_ACCESS_WRITE)
 
 static const struct reuse_case stack = { "cx7-roce", .rights = WRITABLE };
@@ -144,6 +200,8 @@ static const struct test_case cases[] = {
 	{ "key of GPU memory", revoked, &gpu_memory, 30 },
 	{ "lowest key", revoked, &lowest, 30 },
 	{ "grant longer than a window", too_long, NULL, 30 },
+	{ "registration that does not end", stuck, NULL, 30 },
+	{ "limit of the cgroup", cgroup, NULL, 30 },
 };
 
 int main(void)

@@ -34,6 +34,7 @@
 #define VERBS_HINT_DEVICE \
 	"load the card's driver and ib_uverbs, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
 	"see what there is with: rdma link"
+#define VERBS_HINT_MEMORY "raise the limit of locked memory, ulimit -l, or those of the cgroup, rdma.max"
 /* Ports of a context that have a place, and thus a bit in masks of ports near a memory. */
 #define VERBS_PLACES 31
 /* Most helper threads of one purpose. */
@@ -66,6 +67,7 @@ struct verbs_device {
 	unsigned queues;                   /* open queues; state->lock */
 	atomic_uint users;                 /* calls that threads make without the lock: the device stays open */
 	struct pl_list registrations;      /* grant_lock */
+	struct pl_list stuck_registrations; /* released ones that the driver did not end; grant_lock */
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
 	char data_direct_path

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Posting: turns waiting work into lists of work requests, with the buffers that they need. */
+#include <stdio.h>
+
 #include "fabric/verbs/data/request.h"
 #include "fabric/verbs/data/signal.h"
 
@@ -393,6 +395,8 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	}
 	if (rc < 0) {
 		pl_fail_errno(&error, rc, "RDMA-REGISTER", "ibv_reg_mr", NULL);
+		if (rc == -ENOMEM)
+			snprintf(error.hint, sizeof(error.hint), "%s", VERBS_HINT_MEMORY);
 		end_waiting_work(endpoint, work, &error);
 		return true;
 	}

@@ -24,11 +24,45 @@ static void release_registration(struct pl_registration *base)
 		pl_registration_outdated(registration->device->state->context);
 		return;
 	}
+	if (registration->mr && !registration->cached) {
+		/* Deregistering takes long. The device stays open until finish_registration(). */
+		atomic_fetch_add(&registration->device->users, 1);
+		return;
+	}
 	if (registration->cached)
 		verbs_mr_shared_give(base->device, registration->cached, registration->memory);
-	else if (registration->mr)
-		registration->library->ibv_dereg_mr(registration->mr);
 	pl_free(registration->allocator, registration);
+}
+
+/* Deregisters without grant_lock. */
+static void finish_registration(struct pl_registration *base)
+{
+	struct verbs_mr *registration = pl_container_of(base, struct verbs_mr, base);
+	struct verbs_device *device = registration->device;
+	struct verbs_state *state = device->state;
+
+	if (verbs_result(registration->library->ibv_dereg_mr(registration->mr)) == 0) {
+		pl_free(registration->allocator, registration);
+	} else {
+		/* Peers may still reach the memory: closing the device ends that. */
+		pthread_mutex_lock(&state->context->grant_lock);
+		pl_list_append(&device->stuck_registrations, &registration->device_link);
+		pthread_mutex_unlock(&state->context->grant_lock);
+		verbs_device_lost(state, device);
+	}
+	verbs_device_leave(device);
+}
+
+void verbs_stuck_mrs_end(struct verbs_device *device)
+{
+	while (!pl_list_empty(&device->stuck_registrations)) {
+		struct verbs_mr *registration =
+			pl_list_first(&device->stuck_registrations, struct verbs_mr, device_link);
+
+		pl_list_remove(&registration->device_link);
+		registration->library->ibv_dereg_mr(registration->mr);
+		pl_free(registration->allocator, registration);
+	}
 }
 
 static struct verbs_mr *find_registration(const struct pl_list *list, const struct verbs_device *device)
@@ -119,6 +153,8 @@ void verbs_mr_fill(struct verbs_mr *registration, const struct verbs_mr_result *
 	if (shared)
 		registration->cached = verbs_mr_shared_add(registration->device->state, registration->device,
 							   registration->memory, result->access, result->mr);
+	if (result->mr && !registration->cached)
+		registration->base.finish = finish_registration;
 }
 
 /* Registers the memory of an empty registration, or has a thread do so. Returns 0, -EINPROGRESS or the failure. */
@@ -326,8 +362,10 @@ void verbs_mrs_end(struct verbs_device *device)
 		else if (registration->mr)
 			registration->library->ibv_dereg_mr(registration->mr);
 		registration->cached = 0;
+		registration->base.finish = NULL;
 		registration->mr = NULL;
 		registration->failure = -ENODEV;
 	}
+	verbs_stuck_mrs_end(device);
 	verbs_mr_shared_end(device);
 }

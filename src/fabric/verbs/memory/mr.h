@@ -133,6 +133,8 @@ PL_ALWAYS_INLINE int verbs_local_key(struct verbs_state *state, struct verbs_dev
 
 /* Returns the reason why the device cannot reach a region's memory, as far as tried; NULL: no special reason. */
 const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region);
+/* Ends registrations that the driver did not end before. grant_lock is held, or the context closes. */
+void verbs_stuck_mrs_end(struct verbs_device *device);
 /* Ends all registrations of the device. grant_lock is held. */
 void verbs_mrs_end(struct verbs_device *device);
 /*
