@@ -58,19 +58,26 @@ struct pl_stream_check *pl_check_begin(struct pl_subscriber *subscriber)
 	return check;
 }
 
-/* Judges a frame whose reads had ended before the check was posted. */
-static void judge_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, uint64_t claimed)
+/*
+ * Judges a frame whose reads had ended before the check was posted. Returns 0, or -EPROTO: the caller fails the subscriber, but
+ * not while it walks through the window, because the failure takes frames of promises out of it.
+ */
+static int judge_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, uint64_t claimed)
 {
 	const uint32_t slots = subscriber->geometry.slots;
 	bool whole = pl_ring_whole(claimed, frame->sequence, slots);
+	int rejected = 0;
 
 	pl_laps_count(&subscriber->laps, whole, PL_MIN(pl_subscriber_window_limit(subscriber), slots / 2));
 	if (!whole) {
 		pl_subscriber_free_frame(subscriber, frame);
 		subscriber->accounts.lapped++;
-	} else if (!pl_subscriber_reject(subscriber, frame)) {
-		frame->state = PL_FRAME_READY;
+		return 0;
 	}
+	rejected = pl_subscriber_reject(subscriber, frame);
+	if (!rejected)
+		frame->state = PL_FRAME_READY;
+	return PL_MIN(rejected, 0);
 }
 
 /* Takes over the cursors of a check. Returns false if they are wrong, or went back. */
@@ -94,24 +101,24 @@ void pl_check_end(struct pl_stream_check *check, int status)
 {
 	struct pl_subscriber *subscriber = check->subscriber;
 	struct pl_ring_cursors cursors = { 0 };
-	bool accepted = status == 0 && accept_cursors(check, &cursors);
+	bool accepted = status == 0 && accept_cursors(check, &cursors), wrong = status == 0 && !accepted;
 
 	check->operation = NULL;
 	check->busy = false;
 	if (status < 0)
 		pl_subscriber_read_failed(subscriber, NULL, status);
-	else if (!accepted)
-		pl_subscriber_fail_protocol(subscriber);
 	pl_list_for_each_safe(at, next, &subscriber->window) {
 		struct pl_stream_frame *frame = pl_list_entry(at, struct pl_stream_frame, link);
 
 		if (frame->state != PL_FRAME_CHECKING || frame->check != check)
 			continue;
-		if (accepted)
-			judge_frame(subscriber, frame, cursors.claimed);
-		else
+		if (!accepted)
 			pl_subscriber_give_up(subscriber, frame);
+		else if (judge_frame(subscriber, frame, cursors.claimed) < 0)
+			wrong = true;
 	}
+	if (wrong)
+		pl_subscriber_fail_protocol(subscriber);
 	pl_subscriber_wake(subscriber);
 }
 
@@ -136,7 +143,8 @@ void pl_check_trailing(struct pl_stream_frame *frame, uint64_t claimed, struct p
 	}
 	subscriber->read_claimed = PL_MAX(subscriber->read_claimed, claimed);
 	subscriber->claimed = PL_MAX(subscriber->claimed, claimed);
-	judge_frame(subscriber, frame, claimed);
+	if (judge_frame(subscriber, frame, claimed) < 0)
+		pl_subscriber_fail_protocol(subscriber);
 	/* The pump comes before the end of the batch: it must not drop a frame for which a stream waits, and sees the room. */
 	pl_promises_keep(subscriber);
 	wake_after_batch(subscriber, home);

@@ -32,23 +32,22 @@ void pl_subscriber_give_up(struct pl_subscriber *subscriber, struct pl_stream_fr
 	subscriber->accounts.missed++;
 }
 
-bool pl_subscriber_reject(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
+int pl_subscriber_reject(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
 	if (!frame->described) {
 		pl_subscriber_give_up(subscriber, frame);
-		pl_subscriber_fail_protocol(subscriber);
-		return true;
+		return -EPROTO;
 	}
 	if (!(frame->descriptor.flags & PL_DESCRIPTOR_ABORTED))
-		return false;
+		return 0;
 	if (pl_ring_descriptor_lost(&frame->descriptor)) {
 		pl_subscriber_give_up(subscriber, frame);
-		return true;
+		return 1;
 	}
 	frame->absent_before++;
 	pl_subscriber_free_frame(subscriber, frame);
 	subscriber->accounts.aborted++;
-	return true;
+	return 1;
 }
 
 /*
@@ -230,6 +229,7 @@ static void admit_frame(struct pl_subscriber *subscriber, const struct pl_stream
 {
 	struct pl_list *places = pl_list_empty(&subscriber->promises) ? &subscriber->spare : &subscriber->promises;
 	struct pl_stream_frame *frame = pl_list_first(places, struct pl_stream_frame, link);
+	int rejected;
 
 	pl_list_remove(&frame->link);
 	pl_list_append(&subscriber->window, &frame->link);
@@ -245,10 +245,15 @@ static void admit_frame(struct pl_subscriber *subscriber, const struct pl_stream
 	if (!describe_from_announcement(subscriber, frame, announcement) &&
 	    !pl_frame_describe_in_place(subscriber, frame)) {
 		frame->state = PL_FRAME_WANT_DESCRIPTOR;
-	} else if (pl_subscriber_reject(subscriber, frame)) {
-		/* The publisher copied the descriptor while the slot was its own, so a wrong one is no lap. */
 		return;
-	} else if (frame->descriptor.length && !pl_frame_place(subscriber, frame)) {
+	}
+	rejected = pl_subscriber_reject(subscriber, frame);
+	/* The publisher copied the descriptor while the slot was its own, so a wrong one is no lap. */
+	if (rejected < 0)
+		pl_subscriber_fail_protocol(subscriber);
+	if (rejected)
+		return;
+	if (frame->descriptor.length && !pl_frame_place(subscriber, frame)) {
 		frame->state = PL_FRAME_WANT_PAYLOAD;
 	} else {
 		frame->state = PL_FRAME_READY;

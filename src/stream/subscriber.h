@@ -239,8 +239,11 @@ static inline void pl_subscriber_post_read(struct pl_peer *peer, struct pl_opera
 bool pl_subscriber_drop_oldest(struct pl_subscriber *subscriber);
 /* Frees a frame that cannot be read, and counts it as missed. subscriber->lock is held. */
 void pl_subscriber_give_up(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
-/* Frees a whole frame if its descriptor is wrong or the publisher aborted it; returns true then. subscriber->lock is held. */
-bool pl_subscriber_reject(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
+/*
+ * Frees a whole frame if its descriptor is wrong or the publisher aborted it. Returns 0 if the frame stays, 1 if it is free, or
+ * -EPROTO if it is free and the caller has to fail the subscriber. subscriber->lock is held.
+ */
+int pl_subscriber_reject(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
 /*
  * Ends a read that could not begin, or that failed: the connection is lost, or the publisher has been closed. `frame`: gives it up;
  * NULL: the read was a check. subscriber->lock is held.

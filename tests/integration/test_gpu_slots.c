@@ -347,7 +347,96 @@ static void looks_before_it_waits(void *unused)
 	pair_close(&pair);
 }
 
+/* One lane, without threads. `back`: the near buffer, for the far end. */
+static void open_one_lane(struct pair *pair, struct pl_remote **back)
+{
+	static const struct setting manual = {
+		.name = "gpu-fence",
+		.fabric = "tcp",
+		.host = "127.0.0.1",
+		.progress = PL_PROGRESS_MANUAL,
+		.lanes = 1,
+	};
+	struct scenario_environment *environment = &pair->environment;
+	struct pl_options options = setting_options(&manual);
+
+	*pair = (struct pair){ .environment.setting = &manual };
+	options.staging_bytes = (size_t)8 << 20;
+	environment->near = context_open_with(&options);
+	environment->far = context_open_with(&options);
+	drive(environment, environment->near);
+	drive(environment, environment->far);
+	environment->listener = listener_open(&manual, environment->far, environment->address);
+	connect_pair(environment, environment->near, environment->listener, &environment->near_peer,
+		     &environment->far_peer);
+	buffer_open(&pair->near, environment->near, TCP_WIDEN_FROM, PL_ACCESS_ALL);
+	buffer_open(&pair->far, environment->far, TCP_WIDEN_FROM, PL_ACCESS_ALL);
+	pair->remote = share(environment, pair->far.region, environment->near_peer, NULL);
+	*back = share(environment, pair->near.region, environment->far_peer, NULL);
+}
+
+/* Posts a read of the far end of TCP_SMALL_MAX bytes, which the near end's lane stages. */
+static struct pl_operation *post_back(struct pair *pair, struct pl_remote *back, size_t at)
+{
+	const struct pl_transfer transfer = { back, at, pair->far.region, at, TCP_SMALL_MAX };
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(pl_read(pair->environment.far_peer, &transfer, NULL, &operation, &error), &error);
+	return operation;
+}
+
+static void turn(struct pair *pair)
+{
+	pl_poll(pair->environment.far, NULL, 0);
+	pl_poll(pair->environment.near, NULL, 0);
+}
+
+/* A fenced write that a cancelled one releases begins its copy only after the walk through the waiting pieces. */
+static void cancelled_write_releases_fence(void *unused)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *reads[2], *first, *second;
+	struct pl_slot *taken[5];
+	struct pl_remote *back;
+	struct tcp_lane *lane;
+	struct pl_error error;
+	struct pair pair;
+
+	(void)unused;
+	begin_with_standin();
+	open_one_lane(&pair, &back);
+	lane = tcp_endpoint_of(pair.environment.near_peer->endpoint)->lanes[0];
+	/* The first read holds a slot, the test the others: the write and the second read wait. */
+	gpu_standin.delay(HELD);
+	reads[0] = post_back(&pair, back, 0);
+	while (!lane->slots)
+		turn(&pair);
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(taken); i++)
+		taken[i] = pl_slots_take(&pair.environment.near->slot_pool, &pair.near.region->memory);
+	first = post(&pair, true, 0, SMALL);
+	reads[1] = post_back(&pair, back, TCP_SMALL_MAX);
+	while (lane->waiting.next->next == &lane->waiting)
+		turn(&pair);
+	attributes.flags = PL_FENCE;
+	check_ok(pl_write(pair.environment.near_peer,
+			  &(struct pl_transfer){ pair.remote, SMALL, pair.near.region, SMALL, SMALL }, &attributes,
+			  &second, &error),
+		 &error);
+	for (unsigned i = 0; i < PL_ARRAY_SIZE(taken); i++)
+		pl_slots_give(&pair.environment.near->slot_pool, taken[i]);
+	pl_cancel(first);
+	gpu_standin.delay(0);
+	check_status(await(&pair.environment, first, NULL, &error), -ECANCELED, &error);
+	complete(&pair.environment, second, NULL);
+	complete(&pair.environment, reads[0], NULL);
+	complete(&pair.environment, reads[1], NULL);
+	pl_remote_release(back);
+	pair_close(&pair);
+}
+
 static const struct test_case cases[] = {
+	{ "cancelled-write-releases-fence", cancelled_write_releases_fence, NULL, 60 },
 	{ "few-ordinary", few_ordinary, NULL, 120 },
 	{ "chunks-under-way", chunks_under_way, NULL, 60 },
 	{ "lanes-leave-chunks", lanes_leave_chunks, NULL, 60 },

@@ -326,6 +326,27 @@ static void test_trailing_words_that_cannot_be(void **state)
 	assert_int_equal(rig->subscriber.phase, PL_SUBSCRIBER_OVER);
 }
 
+/* A wrong descriptor ends the subscriber, which keeps the promise of the next frame while the check walks through the window. */
+static void test_wrong_descriptor_before_a_promise(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_frame_status status = { 0 };
+	struct pl_stream_frame *first = read_frame(rig), *second;
+	struct pl_stream_check *early = begin_check(rig), *late;
+
+	first->described = false;
+	second = read_frame(rig);
+	second->promised = second->on_stream = true;
+	second->status = &status;
+	rig->subscriber.held++;
+	late = begin_check(rig);
+	end_check(rig, late, SLOTS + 1);
+	assert_int_equal(second->state, PL_FRAME_READY);
+	end_check(rig, early, SLOTS);
+	assert_int_equal(first->state, PL_FRAME_FREE);
+	assert_int_equal(second->state, PL_FRAME_HELD);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -340,6 +361,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_trailing_word_judges_its_frame, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_batch_wakes_once, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_same_cursors, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_wrong_descriptor_before_a_promise, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_trailing_words_that_cannot_be, rig_open, rig_close),
 	};
 

@@ -196,13 +196,13 @@ void tcp_piece_stage(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_m
 
 void tcp_lane_sweep_staging(struct tcp_lane *lane, bool all)
 {
-	bool flushing = lane->flushing;
+	bool flushing = lane->flushing, starting = lane->starting_copies;
 
 	/* Waits for running copies, which use the region's memory. */
 	if (all && (!pl_list_empty(&lane->copying) || lane->landing_count))
 		pl_copier_drain(lane_copier(lane));
-	/* An operation that completes here may post, and a flush would start copies of the pieces walked here. */
-	lane->flushing = true;
+	/* An operation that completes here may post, also a write that it fenced: neither may start copies of the pieces walked here. */
+	lane->flushing = lane->starting_copies = true;
 	pl_list_for_each_safe(at, next, &lane->waiting) {
 		struct tcp_piece *piece = pl_list_entry(at, struct tcp_piece, link);
 		struct pl_operation *operation = piece->operation;
@@ -215,6 +215,7 @@ void tcp_lane_sweep_staging(struct tcp_lane *lane, bool all)
 			pl_operation_pending_done(operation);
 	}
 	lane->flushing = flushing;
+	lane->starting_copies = starting;
 }
 
 /* -- inwards -------------------------------------------------------------------------------------- */
