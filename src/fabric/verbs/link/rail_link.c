@@ -5,8 +5,7 @@
 #include "fabric/verbs/data/signal.h"
 
 #define HINT_CONNECT \
-	"see with ib_write_bw (perftest) whether RDMA works between these devices: routes, firewalls (UDP port " \
-	"4791), " \
+	"see with ib_write_bw (perftest) whether RDMA works between these devices: routes, firewalls (UDP port 4791), " \
 	"partitions, cables, versions of RoCE"
 #define HINT_CARD "see the abilities of the card with: ibv_devinfo -v; or use the fabric tcp"
 /* Connection attempts of a new peer: the network may lose some. */
