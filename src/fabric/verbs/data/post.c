@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Posting: turns waiting work into lists of work requests, with the buffers that they need. */
-#include <stdio.h>
-
 #include "fabric/verbs/data/request.h"
 #include "fabric/verbs/data/signal.h"
 
@@ -394,9 +392,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		return true;
 	}
 	if (rc < 0) {
-		pl_fail_errno(&error, rc, "RDMA-REGISTER", "ibv_reg_mr", NULL);
-		if (rc == -ENOMEM)
-			snprintf(error.hint, sizeof(error.hint), "%s", VERBS_HINT_MEMORY);
+		verbs_registration_fail(&error, rc);
 		end_waiting_work(endpoint, work, &error);
 		return true;
 	}

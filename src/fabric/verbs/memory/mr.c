@@ -5,7 +5,7 @@
  * without windows has an MR of its own with its range and rights: the card checks each access, and revoking deregisters
  * the MR.
  */
-#include <endian.h>
+#include <stdio.h>
 
 #include "fabric/verbs/memory/near.h"
 #include "fabric/verbs/verbs.h"
@@ -240,6 +240,13 @@ int verbs_local_key_find(struct verbs_state *state, struct verbs_device *device,
 	if (rc == 0)
 		*lkey = registration->lkey;
 	return rc;
+}
+
+void verbs_registration_fail(struct pl_error *error, int code)
+{
+	pl_fail_errno(error, code, "RDMA-REGISTER", "ibv_reg_mr", NULL);
+	if (code == -ENOMEM)
+		snprintf(error->hint, sizeof(error->hint), "%s", VERBS_HINT_MEMORY);
 }
 
 const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region)

@@ -131,6 +131,8 @@ PL_ALWAYS_INLINE int verbs_local_key(struct verbs_state *state, struct verbs_dev
 	return 0;
 }
 
+/* Fills the error of a registration that failed. */
+void verbs_registration_fail(struct pl_error *error, int code);
 /* Returns the reason why the device cannot reach a region's memory, as far as tried; NULL: no special reason. */
 const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region);
 /* Ends registrations that the driver did not end before. grant_lock is held, or the context closes. */
