@@ -27,6 +27,7 @@ struct pl_grant {
 	struct pl_list region_link; /* region->grants */
 	struct pl_list keys;
 	struct pl_list registrations;
+	uint64_t far_address; /* that devices register it at for peers without windows; 0: none yet. grant_lock */
 };
 
 /* Access of one peer: created when the peer imports a grant, or for the duration of one large send. */
@@ -49,6 +50,7 @@ struct pl_key {
 	/* large send: one of its pending counts ends with the last reference to the key */
 	struct pl_operation *operation;
 	struct pl_list registrations; /* of a large send; for this peer only */
+	uint64_t far_address; /* verbs: address of the first byte as the peer knows it; 0: not exported. grant_lock */
 };
 
 /*
