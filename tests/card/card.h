@@ -28,6 +28,9 @@
 #define CARD_LID 7
 #define CARD_DEVICES 8
 
+/* Free keys that new regions get: none, the one that was freed last, or the one with the lowest number. */
+enum card_keys { CARD_KEYS_NEW, CARD_KEYS_LAST, CARD_KEYS_LOWEST };
+
 /* Limits and abilities of a card, one row for each. */
 struct card_character {
 	const char *name, *device;
@@ -39,6 +42,8 @@ struct card_character {
 	bool atomics;  /* the provider posts atomics */
 	bool immediate;
 	bool windows;  /* memory windows of type 2 */
+	uint64_t window_max; /* bytes of the longest one; 0: no limit. STANDIN_WINDOW_MAX is another one */
+	enum card_keys keys; /* free keys that new regions get */
 	bool dmabuf;   /* registers dma-bufs */
 	bool data_direct; /* has a Data Direct function */
 	bool relaxed;  /* relaxed ordering */
@@ -81,6 +86,8 @@ enum card_fault {
 	CARD_NO_LAST,      /* and does not return it, nor tells that it has returned all */
 	CARD_UNDELIVERED,  /* requests that do not arrive: the requester gives up */
 	CARD_POLL,         /* polls of a queue with completions that fail */
+	CARD_DEREG,        /* a region that cannot be deregistered: EIO */
+	CARD_CGROUP,       /* a region or window that the limit of a cgroup forbids: EAGAIN */
 	CARD_UNANSWERED,   /* a request and all behind it are done, but no acknowledgement comes back */
 	CARD_FAULTS
 };
@@ -303,6 +310,8 @@ uint8_t *card_local(const struct card_qp *qp, const struct card_access *access);
 uint8_t *card_remote(const struct card_qp *qp, const struct card_access *access);
 struct ibv_mw *card_alloc_window(struct ibv_pd *pd, enum ibv_mw_type type);
 int card_dealloc_window(struct ibv_mw *mw);
+/* True if the window is longer than the provider takes. */
+bool card_window_is_too_long(const struct ibv_send_wr *wr);
 /* Returns the status of a bind request; the lkey is that of its region. */
 enum ibv_wc_status card_bind(const struct card_qp *qp, const struct ibv_send_wr *wr, uint32_t lkey);
 /* Returns the status of an invalidation. */

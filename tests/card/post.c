@@ -24,6 +24,8 @@ static int request_check(const struct card_qp *qp, const struct ibv_send_wr *wr)
 	if ((is_atomic(wr) && !card_has_atomics(qp->base.context)) || (has_immediate(wr) && !character->immediate) ||
 	    (wr->opcode == IBV_WR_BIND_MW && !character->windows))
 		return character->refusal;
+	if (wr->opcode == IBV_WR_BIND_MW && card_window_is_too_long(wr))
+		return EOPNOTSUPP;
 	if (qp->head - qp->retired >= qp->size)
 		return ENOMEM;
 	if (wr->num_sge < 0 || (unsigned)wr->num_sge > qp->max_sge)

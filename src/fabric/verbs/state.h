@@ -34,6 +34,7 @@
 #define VERBS_HINT_DEVICE \
 	"load the card's driver and ib_uverbs, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
 	"see what there is with: rdma link"
+#define VERBS_HINT_MEMORY "raise the limit of locked memory, ulimit -l, or those of the cgroup, rdma.max"
 /* Ports of a context that have a place, and thus a bit in masks of ports near a memory. */
 #define VERBS_PLACES 31
 /* Most helper threads of one purpose. */
@@ -66,12 +67,14 @@ struct verbs_device {
 	unsigned queues;                   /* open queues; state->lock */
 	atomic_uint users;                 /* calls that threads make without the lock: the device stays open */
 	struct pl_list registrations;      /* grant_lock */
+	struct pl_list stuck_registrations; /* released ones that the driver did not end; grant_lock */
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
 	char data_direct_path
 		[RDMA_DATA_DIRECT_PATH];      /* its Data Direct function for GPU memory, below /sys; empty: none */
 	atomic_uint lasts_missed;             /* failed queue pairs without IBV_EVENT_QP_LAST_WQE_REACHED since the last one */
 	atomic_bool windows;                  /* the device supports memory windows of type 2, as far as known */
+	_Atomic uint64_t window_max;          /* bytes of the longest window, as far as known */
 	atomic_uint binds_failed;             /* bind requests that failed since the last one that was done */
 	struct pl_registration_cache *shared; /* registrations for this end's own use */
 };
@@ -253,6 +256,7 @@ struct verbs_state {
 	atomic_uint place_count;
 	atomic_uint place_changes; /* how often further places were made known to regions */
 	unsigned turn; /* next of equally near ports; grant_lock */
+	uint64_t far_next; /* first address that no grant without windows has had yet; grant_lock */
 	uint64_t looked;   /* time of the last look at the ports; 0: none */
 	atomic_bool stale; /* a device reported a change since */
 	struct {

@@ -392,7 +392,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		return true;
 	}
 	if (rc < 0) {
-		pl_fail_errno(&error, rc, "RDMA-REGISTER", "ibv_reg_mr", NULL);
+		verbs_registration_fail(&error, rc);
 		end_waiting_work(endpoint, work, &error);
 		return true;
 	}
