@@ -83,6 +83,9 @@ static int read_cached(struct cached *cached, const struct check *check, double 
 	size_t length;
 	int rc = check_read_file(check->cached, CACHE_MAX, &text, &length, error);
 
+	if (rc == -ENOENT)
+		snprintf(error->hint, sizeof(error->hint),
+			 "write the file with `peerlane check --format prometheus --output FILE`");
 	if (rc < 0)
 		return rc;
 	for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
