@@ -199,8 +199,11 @@ install: all
 	@meson install -C build --no-rebuild
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
+# No script makes files that Meson would have to remind of.
 uninstall:
-	@ninja -C build uninstall
+	@ninja -C build uninstall >build/uninstall.log || { cat build/uninstall.log; exit 1; }
+	@sed '/^Remember that files created by custom scripts/d' build/uninstall.log
+	@rm build/uninstall.log
 	@if [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 style:

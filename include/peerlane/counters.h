@@ -16,7 +16,7 @@ extern "C" {
 
 /** State of a context now. */
 struct pl_context_info {
-	size_t size;      /**< set by the caller: sizeof(struct pl_context_info) */
+	size_t size;      /**< set by the caller: sizeof(struct pl_context_info), or of an earlier, shorter one */
 	unsigned engines; /**< threads that make progress; 1 with manual progress */
 	uint64_t peers;   /**< open peers that are connected */
 	uint64_t lost;    /**< open peers whose connection is lost */
@@ -24,9 +24,11 @@ struct pl_context_info {
 	uint64_t remotes; /**< imported regions of peers */
 	uint64_t running; /**< operations of all peers that are under way; not those behind a PL_FENCE */
 	uint64_t errors;  /**< operations that failed, those cancelled included */
+	/** nanoseconds that threads poll before they sleep: pl_options.poll_time or its default; 0: none */
+	uint64_t poll_time;
 };
 /* clang-format off */
-#define PL_CONTEXT_INFO_INIT { sizeof(struct pl_context_info), 0, 0, 0, 0, 0, 0, 0 }
+#define PL_CONTEXT_INFO_INIT { sizeof(struct pl_context_info), 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

@@ -194,18 +194,25 @@ static void count_peers(struct pl_context *context, unsigned engine, struct pl_c
 
 int pl_context_query(struct pl_context *context, struct pl_context_info *info, struct pl_error *error)
 {
-	if (info->size != sizeof(*info))
+	struct pl_context_info full = PL_CONTEXT_INFO_INIT;
+	uint64_t poll_time = context->options.poll_time;
+	size_t size = info->size;
+
+	/* Programs that were built with an earlier header have no poll_time. */
+	if (size != sizeof(full) && size != offsetof(struct pl_context_info, poll_time))
 		return pl_fail(error, -EINVAL, "OPTION", "pl_context_query", "size",
 			       "initialise with PL_CONTEXT_INFO_INIT", "this library knows no such structure");
-	*info = (struct pl_context_info)PL_CONTEXT_INFO_INIT;
-	info->engines = context->engine_count;
+	full.engines = context->engine_count;
 	for (unsigned i = 0; i < context->engine_count; i++)
-		count_peers(context, i, info);
+		count_peers(context, i, &full);
 	pthread_mutex_lock(&context->lock);
-	info->regions = list_length(&context->regions);
-	info->remotes = list_length(&context->remotes);
+	full.regions = list_length(&context->regions);
+	full.remotes = list_length(&context->remotes);
 	pthread_mutex_unlock(&context->lock);
-	info->errors = pl_counters_errors(&context->counters);
+	full.errors = pl_counters_errors(&context->counters);
+	full.poll_time = poll_time == PL_NO_POLLING ? 0 : poll_time;
+	full.size = size;
+	memcpy(info, &full, size);
 	return 0;
 }
 

@@ -294,8 +294,9 @@ def test_touch_reads_received_bytes():
 
 
 def test_unknown_kind_of_memory():
-    assert 'MEMORY-KIND' in run('bench', '--peer-memory', 'nonsense', '--size', '8', expect=1).stderr
-    assert 'MEMORY-KIND' in run('bench', '--memory', 'nonsense', '--size', '8', expect=1).stderr
+    for option in ['--peer-memory', '--memory']:
+        for kind in ['nonsense', 'hosts', 'cuda:', 'cuda:x', 'cuda:1x', 'cuda:-1']:
+            assert f'{option} takes host, cuda or cuda:N' in run('bench', option, kind, '--size', '8', expect=2).stderr
 
 
 def test_csv_has_the_values_of_json():

@@ -205,12 +205,13 @@ def test_matrices(tmp_path):
     before, after = matrix(tmp_path / 'a.json', 5e9), matrix(tmp_path / 'b.json', 4e9)
     assert run_json('bench', 'compare', before, before)['results'][0]['verdict'] == 'same'
     results = run_json('bench', 'compare', '--threshold', '20', before, after, expect=1)['results']
-    assert len(results) == 10
+    assert len(results) == 10 and {result['fabric'] for result in results} == {None}
     assert {(result['mode'], result['size']) for result in results} == {('bandwidth', 4096), ('latency', 8)}
     worse, = [result for result in results if result['verdict'] != 'same']
     assert worse['operation'] == 'rank 0 to 1' and worse['mode'] == 'bandwidth' and worse['verdict'] == 'worse'
     shown = run('bench', 'compare', '--quiet', before, after, expect=1).stdout
     assert 'not known *' in shown and 'rank 0 to 1' in shown and 'rank 1 to 0' not in shown
+    assert '?' not in shown and ' -  ' in shown
 
 
 @pytest.mark.parametrize('changes, text', [

@@ -127,6 +127,15 @@ def test_output_through_a_symbolic_link_replaces_its_target(tmp_path):
     assert [*target.parent.iterdir()] == [target]
 
 
+def test_system_errors_name_a_remedy(tmp_path):
+    """Both of the command and of the library."""
+    path = tmp_path / 'none/file'
+    for arguments in [('topo', '--svg', path), ('list', 'localhost:1', '--identity', path), ('replay', path)]:
+        shown = run(*arguments, expect=1).stderr
+        assert 'No such file or directory [SYSTEM]\n  hint: ' in shown and 'create the folder' in shown
+        assert 'create the folder' in json.loads(run(*arguments, '--json', expect=1).stdout)['error']['hint']
+
+
 def test_closed_standard_input_is_no_empty_file(tmp_path):
     write(tmp_path / 'pub/data', b'data')
     (tmp_path / 'inbox').mkdir()

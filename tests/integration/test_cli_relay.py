@@ -162,7 +162,7 @@ def test_one_signal_ends_the_wait_behind_the_last_frame(tmp_path):
             process.kill()
             process.communicate()
     assert json.loads(output.splitlines()[-1])['unreported'] == 1
-    assert '1 subscribers have not taken all frames' in errors
+    assert '1 subscriber has not taken all frames' in errors
 
 
 @pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
@@ -173,7 +173,7 @@ def test_signal_ends_the_relayed_stream(how):
         publisher.feed(frame(0))
         relay.wait_for('published', 1)
         output, _ = relay.stop(how)
-        assert output.splitlines()[-2].startswith('1 of 1 frames, 1.00 kB')
+        assert output.splitlines()[-2].startswith('1 of 1 frame, 1.00 kB')
         assert json.loads(ended(process)[0])['end'] == 'ended'
 
 

@@ -199,7 +199,7 @@ def test_signal_ends_the_stream_at_both_ends(how):
         publisher.feed(frame(0) + b'half of a frame')
         publisher.wait_for('published', 1)
         output, _ = publisher.stop(how)
-        assert output.splitlines()[-1].startswith('1 frames, 1.00 kB in ')
+        assert output.splitlines()[-1].startswith('1 frame, 1.00 kB in ')
         got = json.loads(ended(process)[0])
     assert (got['end'], got['frames'], got['lost']) == ('ended', 1, 0)
 
@@ -327,7 +327,7 @@ def test_frames_of_a_camera_are_refused_while_all_slots_are_held():
         os.close(end)
         process = unread_subscriber(publisher)
         # The line of statistics on the terminal.
-        read_until(terminal, rb'frames/s .* 1 subscribers  [1-9]\d* refused')
+        read_until(terminal, rb'frames/s .* 1 subscriber  [1-9]\d* refused')
         publisher.process.send_signal(signal.SIGINT)
         output, errors = ended(process)
         totals = publisher.finish()[0].splitlines()[-1]

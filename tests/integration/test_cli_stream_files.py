@@ -333,9 +333,11 @@ def test_route_is_in_the_results():
 
 def test_unknown_memory_is_refused():
     with publishing('--rate', '0', **GPU) as publisher:
-        for kind, error in [('cuda:99', 'GPU-NONE'), ('tape', 'MEMORY-KIND'), ('cuda:x', 'MEMORY-KIND')]:
-            assert error in run('subscribe', publisher.address, 'cam0', '--memory', kind, expect=1, **GPU).stderr
-            assert error in run('publish', '--name', 'x', '--memory', kind, '--listen', '127.0.0.1:0', expect=1, **GPU).stderr
+        expected = '--memory takes host, cuda or cuda:N'
+        for kind, error, status in [('cuda:99', 'GPU-NONE', 1), ('tape', expected, 2), ('cuda:x', expected, 2)]:
+            assert error in run('subscribe', publisher.address, 'cam0', '--memory', kind, expect=status, **GPU).stderr
+            assert error in run('publish', '--name', 'x', '--memory', kind, '--listen', '127.0.0.1:0', expect=status,
+                                **GPU).stderr
 
 
 # -- snapshots -----------------------------------------------------------------------------------------------------
@@ -490,6 +492,6 @@ def test_signal_while_a_pipe_is_full(to):
         process.send_signal(signal.SIGINT)
         output, errors = ended(process, expect=4 if to == '-' else 1)
     # A reader finds no frame behind a part of one.
-    frame = output if to == '-' else output[:output.index(b'1 of 1 frames, ')]
+    frame = output if to == '-' else output[:output.index(b'1 of 1 frame, ')]
     cut = int(re.search(r'after (\d+) of 1048576 bytes of frame 0 \[FRAME-CUT\]', errors)[1])
     assert 0 < cut == len(frame) + 1 < 1 << 20

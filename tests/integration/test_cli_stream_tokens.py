@@ -61,13 +61,13 @@ def test_token_file_admits(tmp_path):
         assert publisher.look()['needs_token'] is True
         done = run('subscribe', publisher.address, 'cam0', expect=1)
         assert '[STREAM-TOKEN-NEEDED]' in done.stderr and '--token FILE' in done.stderr
-        assert '(1 times)' in warned(publisher, 'subscribe: the stream needs a token')
+        assert '(1 time)' in warned(publisher, 'subscribe: the stream needs a token')
         process = start('subscribe', publisher.address, 'cam0', '--token', token, '--to', '-')
         publisher.wait_for('subscribers', 1)
         publisher.feed(frame(0))
         assert process.stdout.read(FRAME) == frame(0)
         publisher.finish()
-        assert ended(process)[1].startswith('1 of 1 frames')
+        assert ended(process)[1].startswith('1 of 1 frame,')
 
 
 def test_failing_start_leaves_the_token_of_the_running_publisher(tmp_path):
@@ -124,7 +124,7 @@ def test_relay_has_a_token_of_its_own(tmp_path):
             assert process.stdout.read(FRAME) == frame(3)
             publisher.finish()
             relay.finish()
-            assert ended(process)[1].startswith('1 of 1 frames')
+            assert ended(process)[1].startswith('1 of 1 frame,')
 
 
 def memory_has(process, content):

@@ -56,7 +56,7 @@ def test_documents_and_pages_are_installed(installed):
     source = {str(path.relative_to(ROOT)) for path in (ROOT / 'docs').rglob('*')
               if path.is_file() and '__pycache__' not in path.parts}
     documents = {path.removeprefix('usr/share/doc/peerlane/') for path in installed if path.startswith('usr/share/doc')}
-    assert len(source) > 25 and documents == source - INTERNAL | {'README.md'}
+    assert len(source) > 25 and documents == source - INTERNAL | {'README.md', 'LICENSE'}
     pages = {path.name.removesuffix('.scd') for path in (ROOT / 'man').glob('*.scd')}
     assert len(pages) > 40
     assert {page for page in pages if f'usr/share/man/man{page[-1]}/{page}' not in installed} == set()
@@ -127,6 +127,21 @@ def test_uninstall_leaves_nothing(destination):
     assert 'meson --internal uninstall' in (BUILD / 'build.ninja').read_text()
     subprocess.run(['meson', '--internal', 'uninstall'], check=True, timeout=DEADLINE, cwd=logs.parent, capture_output=True)
     assert files_below(destination) == set()
+
+
+def test_uninstall_reminds_of_no_files(tmp_path):
+    """Programs in place of ninja and ldconfig stand in for those of `make uninstall`."""
+    (tmp_path / 'build').mkdir()
+    shutil.copy(ROOT / 'Makefile', tmp_path)
+    reminder = 'Remember that files created by custom scripts have not been removed.'
+    programs = {'ninja': f'echo Deleted: 3; echo "{reminder}"; exit $FAILS', 'ldconfig': ':'}
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f'#!/bin/sh\n{script}\n')
+        (tmp_path / name).chmod(0o755)
+    for fails, shown in [('0', 'Deleted: 3\n'), ('1', f'Deleted: 3\n{reminder}\n')]:
+        done = subprocess.run(['make', '-s', 'uninstall'], cwd=tmp_path, timeout=DEADLINE, capture_output=True, text=True,
+                              env={**os.environ, 'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'FAILS': fails, 'MAKEFLAGS': ''})
+        assert (done.returncode != 0, done.stdout) == (fails == '1', shown)
 
 
 def repairs():

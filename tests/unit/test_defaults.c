@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Numbers of threads and lanes that a context has by default, by the number of the machine's cores. */
+#include <stddef.h>
 #include <unistd.h>
+
+#include <peerlane/counters.h>
 
 #include "fabric/tcp/tcp.h"
 #include "support/cases.h"
@@ -20,6 +23,16 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) long sysconf(int 
 	return name == _SC_NPROCESSORS_ONLN ? cores : __sysconf(name);
 }
 
+/* Returns the time that the threads of a context poll before they sleep. */
+static uint64_t poll_time_of(struct pl_context *context)
+{
+	struct pl_context_info info = PL_CONTEXT_INFO_INIT;
+	struct pl_error error;
+
+	check_ok(pl_context_query(context, &info, &error), &error);
+	return info.poll_time;
+}
+
 static void check_context(long count, const struct pl_options *options, unsigned lanes, unsigned workers)
 {
 	struct pl_context *context;
@@ -30,6 +43,7 @@ static void check_context(long count, const struct pl_options *options, unsigned
 	check_number(context->options.lanes, lanes);
 	check_number(context->options.workers, workers);
 	check_number(context->engine_count, workers);
+	check_number(poll_time_of(context), count < 4 ? 0 : 20000);
 	pl_close(context);
 }
 
@@ -69,6 +83,29 @@ static void with_manual_progress(void *unused)
 	options.insecure = PL_ON;
 	options.progress = PL_PROGRESS_MANUAL;
 	check_context(32, &options, 16, 1);
+}
+
+static void given_poll_time(void *unused)
+{
+	struct pl_context_info earlier = { .size = offsetof(struct pl_context_info, poll_time), .poll_time = 1 };
+	struct pl_options options = PL_OPTIONS_INIT;
+	struct pl_context *context;
+	struct pl_error error;
+
+	(void)unused;
+	cores = 16;
+	options.poll_time = 1000;
+	check_ok(pl_open(&context, &options, &error), &error);
+	check_number(poll_time_of(context), 1000);
+	/* A program that was built with an earlier header has no room for the time. */
+	check_ok(pl_context_query(context, &earlier, &error), &error);
+	check_number(earlier.engines, context->engine_count);
+	check_number(earlier.poll_time, 1);
+	pl_close(context);
+	options.poll_time = PL_NO_POLLING;
+	check_ok(pl_open(&context, &options, &error), &error);
+	check_number(poll_time_of(context), 0);
+	pl_close(context);
 }
 
 /* -- many peers --------------------------------------------------------------------------------- */
@@ -282,6 +319,7 @@ static const struct test_case cases[] = {
 	{ "by-cores", by_cores, NULL, 60 },
 	{ "with-few-lanes", with_few_lanes, NULL, 60 },
 	{ "with-manual-progress", with_manual_progress, NULL, 60 },
+	{ "given-poll-time", given_poll_time, NULL, 60 },
 	{ "of-many-peers", of_many_peers, NULL, 60 },
 	{ "of-many-wide-peers", of_many_wide_peers, NULL, 60 },
 	{ "of-many-clients", of_many_clients, NULL, 60 },

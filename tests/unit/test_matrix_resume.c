@@ -65,10 +65,11 @@ static struct json_object *make_document(void)
 }
 
 /* Resumes from a file with this text.  Returns the id of the error, "" without one. */
-static const char *resume_text(struct matrix *matrix, const char *text, size_t length, struct pl_error *error)
+static const char *resume_text_with(struct matrix *matrix, const char *text, size_t length,
+				    const struct matrix_options *with, struct pl_error *error)
 {
 	char path[] = "/tmp/peerlane-matrix-XXXXXX";
-	struct matrix_options resumed = options;
+	struct matrix_options resumed = *with;
 	int fd = mkstemp(path), rc;
 
 	assert_true(fd >= 0);
@@ -80,15 +81,26 @@ static const char *resume_text(struct matrix *matrix, const char *text, size_t l
 	return rc < 0 ? error->id : "";
 }
 
-static const char *resume_document(struct json_object *object, struct pl_error *error)
+static const char *resume_text(struct matrix *matrix, const char *text, size_t length, struct pl_error *error)
+{
+	return resume_text_with(matrix, text, length, &options, error);
+}
+
+static const char *resume_document_with(struct json_object *object, const struct matrix_options *with,
+					struct pl_error *error)
 {
 	struct matrix matrix = make_empty_matrix();
 	const char *text = json_object_to_json_string(object), *id;
 
-	id = resume_text(&matrix, text, strlen(text), error);
+	id = resume_text_with(&matrix, text, strlen(text), with, error);
 	free_cells(&matrix);
 	json_object_put(object);
 	return id;
+}
+
+static const char *resume_document(struct json_object *object, struct pl_error *error)
+{
+	return resume_document_with(object, &options, error);
 }
 
 static void test_whole_pairs_are_kept(void **state)
@@ -262,6 +274,42 @@ static void test_narrow_grants_are_told_from_the_default(void **state)
 	}
 }
 
+/* Resumes from a file with narrow grants of this value, "": none, of a command with a further option, or NULL. */
+static const char *resume_narrow(const char *value, const char *option, enum pl_choice now)
+{
+	struct json_object *object = make_document(), *other, *command;
+	struct matrix_options resumed = options;
+	static struct pl_error error;
+
+	assert_true(json_object_object_get_ex(object, "options", &other));
+	json_object_object_del(other, "narrow-grants");
+	if (*value)
+		json_object_object_add(other, "narrow-grants", json_tokener_parse(value));
+	assert_true(json_object_object_get_ex(object, "command", &command));
+	if (option)
+		json_object_array_add(command, json_object_new_string(option));
+	resumed.common.narrow = now;
+	return resume_document_with(object, &resumed, &error);
+}
+
+/* Grants are narrow by default. Earlier versions wrote no such setting, or false unless --narrow-grants was given. */
+static void test_a_missing_setting_is_the_default(void **state)
+{
+	static const char off[] = "--no-narrow-grants";
+
+	(void)state;
+	assert_string_equal(resume_narrow("", NULL, PL_DEFAULT), "");
+	assert_string_equal(resume_narrow("", NULL, PL_ON), "");
+	assert_string_equal(resume_narrow("", NULL, PL_OFF), "MATRIX-OTHER");
+	assert_string_equal(resume_narrow("false", NULL, PL_DEFAULT), "");
+	assert_string_equal(resume_narrow("false", NULL, PL_ON), "");
+	assert_string_equal(resume_narrow("false", NULL, PL_OFF), "MATRIX-OTHER");
+	assert_string_equal(resume_narrow("false", off, PL_DEFAULT), "MATRIX-OTHER");
+	assert_string_equal(resume_narrow("false", off, PL_OFF), "");
+	assert_string_equal(resume_narrow("true", NULL, PL_DEFAULT), "");
+	assert_string_equal(resume_narrow("true", NULL, PL_OFF), "MATRIX-OTHER");
+}
+
 static void test_each_other_option_is_refused(void **state)
 {
 	static const char *const names[] = { "size",  "duration", "network",	   "fabric",	    "device",  "lanes",
@@ -290,6 +338,7 @@ int main(void)
 		cmocka_unit_test(test_the_limit_of_a_file),
 		cmocka_unit_test(test_wrong_members_are_refused),
 		cmocka_unit_test(test_narrow_grants_are_told_from_the_default),
+		cmocka_unit_test(test_a_missing_setting_is_the_default),
 		cmocka_unit_test(test_each_other_option_is_refused),
 	};
 

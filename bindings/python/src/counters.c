@@ -170,8 +170,8 @@ PyObject *py_context_state(PyObject *self, PyObject *unused)
 	context->users--;
 	if (rc < 0)
 		return py_raise(context->state, &error);
-	return Py_BuildValue("{sIsNsNsNsNsNsN}", "engines", info.engines, "peers", py_number(info.peers), "lost",
+	return Py_BuildValue("{sIsNsNsNsNsNsNsN}", "engines", info.engines, "peers", py_number(info.peers), "lost",
 			     py_number(info.lost), "regions", py_number(info.regions), "remotes",
 			     py_number(info.remotes), "running", py_number(info.running), "errors",
-			     py_number(info.errors));
+			     py_number(info.errors), "poll_time", py_number(info.poll_time));
 }

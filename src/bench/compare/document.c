@@ -108,7 +108,7 @@ static void read_row_key(const struct document_reader *reader, struct json_objec
 	copy_document_text(object, "mode", whole, key->mode, sizeof(key->mode));
 	if (frames)
 		snprintf(key->mode, sizeof(key->mode), "frames");
-	copy_document_text(reader->root, "fabric", "?", whole, sizeof(whole));
+	copy_document_text(reader->root, "fabric", "", whole, sizeof(whole));
 	copy_document_text(object, "fabric", whole, key->fabric, sizeof(key->fabric));
 	copy_document_text(object, "memory", "host", key->memory, sizeof(key->memory));
 	copy_document_text(object, "peer_memory", "host", key->peer_memory, sizeof(key->peer_memory));

@@ -19,7 +19,7 @@
 struct document_key {
 	char operation[32]; /* or method of a workflow, or pair of ranks */
 	char mode[32];      /* "bandwidth", "latency", "frames" */
-	char fabric[16];
+	char fabric[16];    /* "": the document does not tell */
 	char memory[24], peer_memory[24];
 	uint64_t size;
 	bool both_ways;

@@ -113,7 +113,6 @@ static int add_matrix_row(const struct document_reader *reader, size_t from, siz
 		return 0;
 	snprintf(key->operation, sizeof(key->operation), "rank %u to %u", (unsigned)from, (unsigned)to);
 	snprintf(key->mode, sizeof(key->mode), unit ? "latency" : "bandwidth");
-	snprintf(key->fabric, sizeof(key->fabric), "?");
 	snprintf(row->tool, sizeof(row->tool), "peerlane");
 	snprintf(key->memory, sizeof(key->memory), "%.23s", matrix->memory[from] ? matrix->memory[from] : "host");
 	snprintf(key->peer_memory, sizeof(key->peer_memory), "%.23s", matrix->memory[to] ? matrix->memory[to] : "host");

@@ -108,7 +108,8 @@ static void add_comparison_line(struct libscols_table *table, const struct compa
 		 row->lower_is_better ? ", latency" : "");
 	cli_table_set(line, COLUMN_OPERATION, text);
 	cli_table_set(line, COLUMN_SIZE, bench_size_text(text, sizeof(text), key->size));
-	cli_table_set(line, COLUMN_FABRIC, key->fabric);
+	/* Each pair of a matrix has its own fabric, which the document does not tell. */
+	cli_table_set(line, COLUMN_FABRIC, *key->fabric ? key->fabric : "-");
 	snprintf(text, sizeof(text), "%s, %s", key->memory, key->peer_memory);
 	cli_table_set(line, COLUMN_MEMORY, text);
 	if (comparison->before && comparison->after)
@@ -188,7 +189,7 @@ static struct json_object *json_comparison(const struct comparison *comparison)
 	cli_json_add(object, "size", json_object_new_uint64(key->size));
 	cli_json_add(object, "mode", cli_json_text(key->mode));
 	cli_json_add(object, "both_ways", json_object_new_boolean(key->both_ways));
-	cli_json_add(object, "fabric", cli_json_text(key->fabric));
+	cli_json_add(object, "fabric", cli_json_text_or_null(key->fabric));
 	cli_json_add(object, "memory", cli_json_text(key->memory));
 	cli_json_add(object, "peer_memory", cli_json_text(key->peer_memory));
 	cli_json_add(object, "unit", cli_json_text(comparison_unit_name(row)));

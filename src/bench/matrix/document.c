@@ -292,12 +292,12 @@ int matrix_write_output(const struct matrix *matrix, const struct matrix_options
 {
 	struct json_object *object = matrix_document(matrix, options, true);
 	const char *text = cli_json_string(object, matrix_has_lines(matrix));
-	int rc = text ? 0 : -ENOMEM;
+	int rc = text ? 0 : cli_fail_errno(error, -ENOMEM, "malloc", options->output);
 
 	if (rc == 0 && !strcmp(options->output, "-"))
 		puts(text);
 	else if (rc == 0)
-		rc = cli_replace_file(options->output, text, 0644);
+		rc = cli_replace_file(options->output, text, 0644, error);
 	json_object_put(object);
-	return rc < 0 ? cli_fail_errno(error, rc, "write", options->output) : 0;
+	return rc;
 }

@@ -146,9 +146,7 @@ static error_t parse_matrix_option(int key, char *argument, struct argp_state *s
 		options->network = argument;
 		return 0;
 	case OPTION_MEMORY:
-		options->memory = argument;
-		if (strlen(argument) >= MATRIX_MEMORY)
-			argp_error(state, "--memory takes host, cuda or cuda:N, not '%s'", argument);
+		options->memory = cli_parse_memory_kind("memory", argument, state);
 		return 0;
 	case OPTION_SAVE:
 		options->save = argument;

@@ -97,6 +97,35 @@ static const char *results_text(struct json_object *object, const char *name)
 
 /* -- agreement ------------------------------------------------------------------------------------- */
 
+/* True if the command that wrote the file had an option with this beginning. */
+static bool file_has_option(const struct resumption *resumption, const char *beginning)
+{
+	struct json_object *command = cli_json_member(resumption->root, "command", json_type_array);
+
+	for (size_t i = 0; command && i < json_object_array_length(command); i++) {
+		struct json_object *word = json_object_array_get_idx(command, i);
+
+		if (json_object_is_type(word, json_type_string) &&
+		    !strncmp(json_object_get_string(word), beginning, strlen(beginning)))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Returns a setting of the file or of this measurement, NULL for its default.  Grants are narrow by default, and earlier
+ * versions wrote false for that, too.
+ */
+static struct json_object *effective_setting(const struct resumption *resumption, const char *name,
+					     struct json_object *value, bool earlier)
+{
+	if (strcmp(name, "narrow-grants") || !json_object_is_type(value, json_type_boolean))
+		return value;
+	if (json_object_get_boolean(value) || (earlier && !file_has_option(resumption, "--no-n")))
+		return NULL;
+	return value;
+}
+
 static int compare_options(const struct resumption *resumption, struct json_object *now)
 {
 	struct json_object *earlier = cli_json_member(resumption->root, "options", json_type_object);
@@ -109,7 +138,8 @@ static int compare_options(const struct resumption *resumption, struct json_obje
 		char option[32];
 
 		json_object_object_get_ex(earlier, name, &other);
-		if (json_object_equal(other, value))
+		if (json_object_equal(effective_setting(resumption, name, other, true),
+				      effective_setting(resumption, name, value, false)))
 			continue;
 		snprintf(option, sizeof(option), "--%s", name);
 		return refuse_other(resumption, option, other ? json_object_to_json_string(other) : "the default",

@@ -39,14 +39,15 @@ static int write_results(struct matrix_save *save, bool complete, struct pl_erro
 		object = matrix_document(matrix, save->options, complete);
 	text = cli_json_string(object, matrix_has_lines(matrix));
 	ending_hold(save->ending);
-	rc = text ? cli_replace_file(save->path, text, save->mode) : -ENOMEM;
+	rc = text ? cli_replace_file(save->path, text, save->mode, error)
+		  : cli_fail_errno(error, -ENOMEM, "malloc", save->path);
 	if (rc == 0)
 		ending_set_pairs(save->ending, matrix_count_pairs(matrix));
 	ending_release(save->ending);
 	json_object_put(object);
 	save->next = cli_now();
 	save->next += CLI_MAX(PAUSE_MIN, (save->next - begun) * PAUSE_FACTOR);
-	return rc < 0 ? cli_fail_errno(error, rc, "write", save->path) : 0;
+	return rc;
 }
 
 /* -- file --------------------------------------------------------------------------------------------- */

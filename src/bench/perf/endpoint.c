@@ -6,14 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <peerlane/counters.h>
+
 #include "bench/common/process.h"
 #include "bench/perf/connections.h"
 #include "bench/perf/control.h"
 #include "bench/perf/options.h"
 #include "bench/perf/progress.h"
-
-/* On fewer cores a thread that polls keeps others from their work. */
-#define CORES_TO_POLL 4
 
 /* -- errors --------------------------------------------------------------------------------------- */
 
@@ -55,6 +54,7 @@ int bench_endpoint_open(struct bench_endpoint *ep, const struct bench_options *o
 {
 	bool manual = options->manual;
 	struct pl_gpu_info gpu = PL_GPU_INFO_INIT;
+	struct pl_context_info info = PL_CONTEXT_INFO_INIT;
 	struct cli_options common = options->common;
 	int rc;
 
@@ -62,8 +62,6 @@ int bench_endpoint_open(struct bench_endpoint *ep, const struct bench_options *o
 	/* The signals are blocked before the library starts threads; bench_interrupted() polls for them. */
 	bench_block_signals();
 	ep->manual = manual;
-	/* The library's threads poll likewise. */
-	ep->polls = !manual && sysconf(_SC_NPROCESSORS_ONLN) >= CORES_TO_POLL;
 	ep->huge = options->huge;
 	snprintf(ep->memory, sizeof(ep->memory), "%s", options->memory);
 	bench_cost_open(&ep->cost, "/sys");
@@ -85,6 +83,10 @@ int bench_endpoint_open(struct bench_endpoint *ep, const struct bench_options *o
 		if (ep->fd < 0)
 			rc = cli_fail_errno(error, ep->fd, "pl_fd", NULL);
 	}
+	/* The measuring thread polls as long as the library's threads do. */
+	if (rc == 0 && !manual)
+		rc = pl_context_query(ep->context, &info, error);
+	ep->poll_time = info.poll_time;
 	if (rc == 0)
 		rc = pl_region_allocate(ep->context, (size_t)peers * BENCH_POSTED_CONTROLS * BENCH_MESSAGE_MAX,
 					PL_ACCESS_LOCAL, &ep->control, error);

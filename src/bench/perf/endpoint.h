@@ -58,7 +58,8 @@ struct bench_endpoint {
 	struct stats stats;
 	struct pl_completion sample; /* receipt of one operation, for its route */
 	bool manual, server;
-	bool polls;       /* threads make progress, and the measuring thread polls for a while before it sleeps */
+	/* nanoseconds that the measuring thread polls before it sleeps, while threads make progress; 0: none */
+	uint64_t poll_time;
 	bool in_run;      /* manual progress must not sleep, as no bytes would move */
 	bool one_sided;   /* the fabric accesses memory without the peer's program */
 	bool may_sleep;   /* in a run, but a card does all the work of this endpoint */
@@ -84,7 +85,7 @@ struct bench_endpoint {
 	uint64_t cpu_start, wall_start;
 
 	uint32_t idle_rounds;                     /* polls in a row without any completion */
-	uint64_t idle_since;                      /* time of the first of them, if `polls` */
+	uint64_t idle_since;                      /* time of the first of them, if the thread polls */
 	uint64_t events, events_seen, last_event; /* detect a run that has stalled */
 	bool interrupted;
 	struct pl_error error; /* the first one */

@@ -103,13 +103,6 @@ static void parse_rate_limit(struct bench_options *options, const char *text, st
 			   text);
 }
 
-static const char *parse_memory_kind(const char *name, const char *text, struct argp_state *state)
-{
-	if (strlen(text) >= BENCH_KIND_MAX)
-		argp_error(state, "--%s takes host, cuda or cuda:N, not '%s'", name, text);
-	return text;
-}
-
 static const char *parse_cpu_option(const char *name, const char *text, struct argp_state *state)
 {
 	if (!bench_cpu_list_valid(text))
@@ -123,10 +116,10 @@ static error_t parse_environment_option(int key, char *argument, struct argp_sta
 
 	switch (key) {
 	case OPTION_MEMORY:
-		options->memory = parse_memory_kind("memory", argument, state);
+		options->memory = cli_parse_memory_kind("memory", argument, state);
 		return 0;
 	case OPTION_PEER_MEMORY:
-		options->peer_memory = parse_memory_kind("peer-memory", argument, state);
+		options->peer_memory = cli_parse_memory_kind("peer-memory", argument, state);
 		return 0;
 	case OPTION_HUGE:
 		options->huge = true;

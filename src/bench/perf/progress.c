@@ -15,8 +15,6 @@
 #define SLEEP_US 200
 #define SLEEP_IN_RUN_MS 5
 #define POLL_MS 50
-/* Time for which a thread polls before it sleeps, as pl_wait() does by default. Nanoseconds. */
-#define POLL_TIME 20000u
 
 static inline void handle_completion(struct bench_endpoint *ep, const struct pl_completion *completion)
 {
@@ -145,12 +143,12 @@ static bool polls_before_sleep(struct bench_endpoint *ep)
 {
 	uint64_t now;
 
-	if (!ep->polls || ep->due)
+	if (!ep->poll_time || ep->due)
 		return false;
 	now = cli_now();
 	if (ep->idle_rounds++ == 0)
 		ep->idle_since = now;
-	return now - ep->idle_since < POLL_TIME;
+	return now - ep->idle_since < ep->poll_time;
 }
 
 int bench_idle(struct bench_endpoint *ep, uint64_t timeout)

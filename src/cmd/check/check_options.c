@@ -4,6 +4,7 @@
 #include "cmd/common/units.h"
 
 #include <string.h>
+#include <unistd.h>
 
 enum {
 	OPTION_EXPLAIN = 0x200,
@@ -65,6 +66,11 @@ static error_t parse_result_option(int key, char *argument, struct check *check,
 		check->all = true;
 		return 0;
 	case OPTION_CACHED:
+		if (!argument[strspn(argument, "0123456789")] && access(argument, F_OK) < 0)
+			argp_error(state,
+				   "--cached takes the FILE of `peerlane check --format prometheus --output FILE`, not "
+				   "'%s'; --max-age takes seconds",
+				   argument);
 		check->cached = argument;
 		return 0;
 	case OPTION_MAX_AGE:

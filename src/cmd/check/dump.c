@@ -148,7 +148,7 @@ static int write_dump(const struct dump *dump, const struct pl_snapshot *snapsho
 	if (!strcmp(dump->output, "-"))
 		rc = pl_archive_write(snapshot, stdout);
 	else
-		rc = cli_replace_file_by(dump->output, write_dump_file, snapshot, cli_new_file_mode());
+		rc = cli_replace_file_by(dump->output, write_dump_file, snapshot, cli_new_file_mode(), error);
 	return rc < 0 ? cli_fail(error, rc, "DUMP-WRITE", dump->output, "choose another file with --output",
 				 "the dump cannot be written: %s", strerror(-rc))
 		      : 0;

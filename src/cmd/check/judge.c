@@ -49,11 +49,11 @@ static int write_text(char *text, const struct check *check, struct pl_error *er
 	if (!text)
 		return cli_fail_errno(error, -ENOMEM, "malloc", NULL);
 	if (check->output && strcmp(check->output, "-"))
-		rc = cli_replace_file(check->output, text, 0644);
+		rc = cli_replace_file(check->output, text, 0644, error);
 	else
 		fputs(text, stdout);
 	free(text);
-	return rc < 0 ? cli_fail_errno(error, rc, "write", check->output) : 0;
+	return rc;
 }
 
 int check_write_run(const struct check_run *run, const struct check *check, struct pl_error *error)

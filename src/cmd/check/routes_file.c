@@ -69,10 +69,10 @@ int routes_save(const struct pl_profile *profile, const char *file, struct pl_er
 {
 	struct json_object *object = routes_to_json(profile);
 	const char *text = object ? json_object_to_json_string_ext(object, JSON_C_TO_STRING_PRETTY) : NULL;
-	int rc = text ? cli_replace_file(file, text, 0644) : -ENOMEM;
+	int rc = text ? cli_replace_file(file, text, 0644, error) : cli_fail_errno(error, -ENOMEM, "malloc", file);
 
 	json_object_put(object);
-	return rc < 0 ? cli_fail_errno(error, rc, "write", file) : 0;
+	return rc;
 }
 
 int routes_load_root(struct pl_profile *profile, struct pl_sysroot *root, struct pl_error *error)

@@ -167,6 +167,8 @@ int cli_fail(struct pl_error *error, int code, const char *id, const char *objec
 	     ...) __attribute__((format(printf, 6, 7)));
 /* Fills *error for a failed system call, with strerror(-code) as its message; returns code. */
 int cli_fail_errno(struct pl_error *error, int code, const char *call, const char *object);
+/* Returns the hint of an error, or of its errno for an error SYSTEM of the library, which has none. */
+const char *cli_hint(const struct pl_error *error);
 /* Prints "peerlane: ERROR" on stderr; returns CLI_FAILED. */
 int cli_report(const struct pl_error *error);
 /* Prints "peerlane: warning: TEXT" on stderr. */
@@ -176,6 +178,13 @@ void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
  * of the output was written.  A reader that has closed its pipe gets no message.
  */
 int cli_finish_output(int status);
+/* Bytes of a buffer for an escaped text of up to `length` bytes. */
+#define CLI_ESCAPED(length) (4 * (length) + 1)
+/*
+ * Copies a name with each byte of a control character, or of another character that the locale cannot print, as \xNN: the
+ * form that tables have.  Returns buffer.
+ */
+const char *cli_escape(char *buffer, size_t size, const char *text);
 /* Replaces control characters by '?' in place; keeps newlines if `keep_newlines`. */
 void cli_printable(char *text, bool keep_newlines);
 

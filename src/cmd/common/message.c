@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <ctype.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <wchar.h>
+#include <wctype.h>
 
 #include "cmd/common/cli.h"
 #include "cmd/common/systemd.h"
@@ -31,6 +35,38 @@ int cli_fail(struct pl_error *error, int code, const char *id, const char *objec
 static const char *hint_of(int code)
 {
 	switch (-code) {
+	case ENOENT:
+		return "check the name; create the folder of a new file first, with mkdir -p";
+	case ENOTDIR:
+		return "a part of the path is no folder: check the name";
+	case EISDIR:
+		return "this is a folder: name a file";
+	case EEXIST:
+		return "remove it, or choose another name";
+	case ENAMETOOLONG:
+		return "choose a shorter name";
+	case ELOOP:
+		return "name the file itself, rather than a symbolic link to it";
+	case ENXIO:
+		return "start the reader of the pipe first, or check that the device exists";
+	case EPIPE:
+		return "see why the reader of the output ended";
+	case EBUSY:
+	case ETXTBSY:
+		return "end the process that uses it, and repeat the command";
+	case ENOMEM:
+		return "end other programs, or raise the limit: ulimit -v, or MemoryMax= of the unit";
+	case EAGAIN:
+		return "raise the limit of processes and threads: ulimit -u, or TasksMax= of the unit";
+	case EIO:
+		return "check the disk and the kernel log (dmesg)";
+	case ESTALE:
+		return "check the network file system and its server, and repeat the command";
+	case ETIMEDOUT:
+		return "repeat the command, or allow more time with --timeout";
+	case ENOSYS:
+	case EOPNOTSUPP:
+		return "use a newer kernel, or another file system";
 	case ENOSPC:
 	case EDQUOT:
 		return "free space there, or choose another place";
@@ -46,8 +82,13 @@ static const char *hint_of(int code)
 	case ENFILE:
 		return "raise the host's limit of open files: sysctl fs.file-max";
 	default:
-		return NULL;
+		return "the manual page of the call, in section 2 or 3, names the reasons of this error";
 	}
+}
+
+const char *cli_hint(const struct pl_error *error)
+{
+	return !error->hint[0] && !strcmp(error->id, "SYSTEM") ? hint_of(error->code) : error->hint;
 }
 
 int cli_fail_errno(struct pl_error *error, int code, const char *call, const char *object)
@@ -92,8 +133,11 @@ static void print_message(int level, const char *kind, char *text)
 int cli_report(const struct pl_error *error)
 {
 	char text[sizeof(*error) + 32];
+	struct pl_error shown = *error;
 
-	pl_error_format(error, text, sizeof(text));
+	cli_escape(shown.object, sizeof(shown.object), error->object);
+	copy_text(shown.hint, sizeof(shown.hint), cli_hint(error));
+	pl_error_format(&shown, text, sizeof(text));
 	print_message(LEVEL_ERROR, "peerlane: ", text);
 	return CLI_FAILED;
 }
@@ -124,6 +168,32 @@ int cli_finish_output(int status)
 		fprintf(stderr, "peerlane: the output is incomplete: %s\n",
 			failure ? strerror(failure) : "standard output cannot be written");
 	return CLI_OUTPUT;
+}
+
+const char *cli_escape(char *buffer, size_t size, const char *text)
+{
+	size_t used = 0;
+
+	while (*text) {
+		/* A backslash before an x is escaped, so that no other name looks alike. */
+		bool hidden = (text[0] == '\\' && text[1] == 'x') || iscntrl((unsigned char)*text);
+		mbstate_t state = { 0 };
+		wchar_t wide;
+		size_t length = hidden ? 1 : mbrtowc(&wide, text, MB_CUR_MAX, &state);
+
+		if (!hidden && (length > MB_CUR_MAX || !iswprint((wint_t)wide))) {
+			hidden = true;
+			length = length > MB_CUR_MAX ? 1 : length;
+		}
+		if (used + (hidden ? 4 : 1) * length >= size)
+			break;
+		for (size_t i = 0; i < length; i++)
+			used += (size_t)snprintf(buffer + used, size - used, hidden ? "\\x%02x" : "%c",
+						 (unsigned char)text[i]);
+		text += length;
+	}
+	buffer[used] = '\0';
+	return buffer;
 }
 
 void cli_printable(char *text, bool keep_newlines)

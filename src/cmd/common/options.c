@@ -242,6 +242,9 @@ static error_t parse_connection_option(struct cli_options *options, int key, cha
 		options->insecure = true;
 		return 0;
 	case 'F':
+		if (strcmp(argument, "auto") && strcmp(argument, "local") && strcmp(argument, "verbs") &&
+		    strcmp(argument, "tcp"))
+			argp_error(state, "--fabric takes auto, local, verbs or tcp, not '%s'", argument);
 		options->fabric = argument;
 		return 0;
 	case 'S':

@@ -125,7 +125,7 @@ struct json_object *cli_json_error(const struct pl_error *error)
 	cli_json_add(object, "call", cli_json_text(error->call));
 	cli_json_add(object, "object", cli_json_text(error->object));
 	cli_json_add(object, "message", cli_json_text(error->message));
-	cli_json_add(object, "hint", cli_json_text(error->hint));
+	cli_json_add(object, "hint", cli_json_text(cli_hint(error)));
 	return object;
 }
 

@@ -60,17 +60,15 @@ char *cli_link_target(const char *path);
 
 /*
  * Writes a text, and a newline unless it ends with one, into a temporary file in the same folder, which then replaces the
- * file `path` (replace_file.c), or the target of a symbolic link.  Writes directly into a pipe or a special path.
- * Returns 0 or a negative errno; the old file stays then.
+ * file `path` (replace_file.c), or the target of a symbolic link.  Writes directly into a pipe, a special path, or a file
+ * that no other file can replace, as in a folder that is not writable.  Returns 0, or a negative errno and *error; the old file
+ * stays then, if another file can replace it.
  */
-int cli_replace_file(const char *path, const char *text, unsigned mode);
-/* Does the same with what a function writes, which returns 0 or a negative errno. */
+int cli_replace_file(const char *path, const char *text, unsigned mode, struct pl_error *error);
+/* Does the same with what a function writes, which returns 0 or a negative errno.  The function can be called twice. */
 int cli_replace_file_by(const char *path, int (*write)(FILE *file, const void *argument), const void *argument,
-			unsigned mode);
-/*
- * Does the same with the mode of the file, or of new files; writes to standard output for "-". Returns 0, or a negative errno and
- * *error.
- */
+			unsigned mode, struct pl_error *error);
+/* Does the same with the mode of the file, or of new files; writes to standard output for "-". */
 int cli_write_file(const char *path, int (*write)(FILE *file, const void *argument), const void *argument,
 		   struct pl_error *error);
 /* Returns the mode of new files: the umask of this process allows it. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Files whose readers see either the old content or the whole new content. */
+/* Files whose readers see either the old content or the whole new content, where a file can be replaced. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static int write_content(FILE *file, const struct content *content)
 }
 
 /* Writes into an open descriptor, a pipe or a device, which no file can replace. */
-static int write_stream(const char *path, const struct content *content)
+static int write_stream(const char *path, const struct content *content, struct pl_error *error)
 {
 	int fd = cli_path_is_special(path) ? cli_open_stream(path) : open(path, O_WRONLY | O_CLOEXEC);
 	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
@@ -47,40 +47,127 @@ static int write_stream(const char *path, const struct content *content)
 		close(fd);
 	if (file && fclose(file) && rc == 0)
 		rc = -errno;
+	return rc < 0 ? cli_fail_errno(error, rc, file ? "write" : "open", path) : 0;
+}
+
+/* -- regular files ------------------------------------------------------------------------------------- */
+
+/*
+ * True if a file may be writable although no other file can replace it: the folder is not writable or has the sticky bit,
+ * or the file is a mount point.
+ */
+static bool may_write_in_place(int rc)
+{
+	return rc == -EACCES || rc == -EPERM || rc == -EROFS || rc == -EBUSY || rc == -EXDEV;
+}
+
+/* Content that only the user may read needs a file that only the user may read. */
+static int restrict_readers(int fd, unsigned mode)
+{
+	struct stat status;
+
+	if (mode & 077)
+		return 0;
+	return fstat(fd, &status) < 0 || ((status.st_mode & 0777) != mode && fchmod(fd, (mode_t)mode) < 0) ? -errno : 0;
+}
+
+/*
+ * Writes over the content of an existing file, and cuts off the rest.  After a failure a part of the file is new.  Returns
+ * -ENOENT if there is no file.
+ */
+static int write_in_place(const char *path, const struct content *content, unsigned mode, struct pl_error *error)
+{
+	int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), rc = 0;
+	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+
+	if (!file) {
+		rc = cli_fail_errno(error, -errno, "open", path);
+		if (fd >= 0)
+			close(fd);
+		return rc;
+	}
+	rc = restrict_readers(fd, mode);
+	if (rc == 0)
+		rc = write_content(file, content);
+	if (rc == 0 && (ftruncate(fd, lseek(fd, 0, SEEK_CUR)) < 0 || fsync(fd) < 0))
+		rc = -errno;
+	if (fclose(file) && rc == 0)
+		rc = -errno;
+	return rc < 0 ? cli_fail_errno(error, rc, "write", path) : 0;
+}
+
+/* Tells that no temporary file could be made. */
+static int fail_to_make_file(const char *path, int rc, struct pl_error *error)
+{
+	cli_fail_errno(error, rc, "open", path);
+	if (rc == -ENOENT)
+		snprintf(error->hint, sizeof(error->hint), "create the folder first, with mkdir -p");
+	else if (may_write_in_place(rc))
+		snprintf(error->message, sizeof(error->message), "no file can be made in the folder: %s",
+			 strerror(-rc));
 	return rc;
 }
 
-/* Replaces the file at a path that is no symbolic link. */
-static int replace_regular_file(const char *path, const struct content *content, unsigned mode)
+/*
+ * Writes the content into a new file.  Returns its name, which the caller frees; NULL with *error if there is none.  *refused
+ * becomes true if the folder takes no new file.
+ */
+static char *write_beside(const char *path, const struct content *content, unsigned mode, struct pl_error *error,
+			  bool *refused)
 {
 	char *name = NULL;
 	FILE *file;
 	int fd, rc;
 
-	if (asprintf(&name, "%s.XXXXXX", path) < 0)
-		return -ENOMEM;
+	if (asprintf(&name, "%s.XXXXXX", path) < 0) {
+		cli_fail_errno(error, -ENOMEM, "malloc", path);
+		return NULL;
+	}
 	fd = mkostemp(name, O_CLOEXEC);
 	file = fd < 0 ? NULL : fdopen(fd, "w");
-	if (!file) {
-		rc = -errno;
-		if (fd >= 0) {
+	if (file) {
+		rc = write_content(file, content);
+		if (rc == 0 && (fchmod(fd, (mode_t)mode) < 0 || fsync(fd) < 0))
+			rc = -errno;
+		if (fclose(file) && rc == 0)
+			rc = -errno;
+		if (rc < 0)
+			cli_fail_errno(error, rc, "write", path);
+	} else {
+		rc = fail_to_make_file(path, -errno, error);
+		*refused = fd < 0 && may_write_in_place(rc);
+		if (fd >= 0)
 			close(fd);
-			unlink(name);
-		}
-		free(name);
-		return rc;
 	}
-	rc = write_content(file, content);
-	if (rc == 0 && (fchmod(fd, (mode_t)mode) < 0 || fsync(fd) < 0))
-		rc = -errno;
-	if (fclose(file) && rc == 0)
-		rc = -errno;
-	if (rc == 0 && rename(name, path) < 0)
-		rc = -errno;
-	if (rc < 0)
+	if (rc == 0)
+		return name;
+	if (fd >= 0)
 		unlink(name);
 	free(name);
-	return rc;
+	return NULL;
+}
+
+/* Replaces the file at a path that is no symbolic link, or writes into it. */
+static int replace_regular_file(const char *path, const struct content *content, unsigned mode, struct pl_error *error)
+{
+	struct pl_error in_place;
+	bool refused = false;
+	char *name = write_beside(path, content, mode, error, &refused);
+	int rc = name ? 0 : error->code;
+
+	if (name && rename(name, path) < 0) {
+		rc = cli_fail_errno(error, -errno, "rename", path);
+		refused = may_write_in_place(rc);
+		unlink(name);
+	}
+	free(name);
+	if (!refused)
+		return rc;
+	rc = write_in_place(path, content, mode, &in_place);
+	/* Without a file, the folder is the reason. */
+	if (rc < 0 && rc != -ENOENT)
+		*error = in_place;
+	return rc < 0 ? error->code : 0;
 }
 
 /* Removes a file that was made for a text which could not be written, unless another process has written into it. */
@@ -93,7 +180,7 @@ static void remove_empty_file(const char *path)
 }
 
 /* Replaces the file that a symbolic link leads to.  A link that leads nowhere gets a new file, as a shell makes it. */
-static int replace_link_target(const char *path, const struct content *content, unsigned mode)
+static int replace_link_target(const char *path, const struct content *content, unsigned mode, struct pl_error *error)
 {
 	char *target = cli_link_target(path);
 	bool made = false;
@@ -102,14 +189,14 @@ static int replace_link_target(const char *path, const struct content *content, 
 	if (!target && errno == ENOENT) {
 		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, mode);
 		if (fd < 0)
-			return -errno;
+			return fail_to_make_file(path, -errno, error);
 		close(fd);
 		made = true;
 		target = cli_link_target(path);
 	}
 	if (!target)
-		return -errno;
-	rc = replace_regular_file(target, content, mode);
+		return cli_fail_errno(error, -errno, "open", path);
+	rc = replace_regular_file(target, content, mode, error);
 	if (rc < 0 && made)
 		remove_empty_file(target);
 	free(target);
@@ -117,21 +204,21 @@ static int replace_link_target(const char *path, const struct content *content, 
 }
 
 int cli_replace_file_by(const char *path, int (*write)(FILE *file, const void *argument), const void *argument,
-			unsigned mode)
+			unsigned mode, struct pl_error *error)
 {
 	const struct content content = { write, argument };
 	struct stat status;
 
 	if (cli_path_is_special(path) || (stat(path, &status) == 0 && !S_ISREG(status.st_mode)))
-		return write_stream(path, &content);
+		return write_stream(path, &content, error);
 	if (lstat(path, &status) == 0 && S_ISLNK(status.st_mode))
-		return replace_link_target(path, &content, mode);
-	return replace_regular_file(path, &content, mode);
+		return replace_link_target(path, &content, mode, error);
+	return replace_regular_file(path, &content, mode, error);
 }
 
-int cli_replace_file(const char *path, const char *text, unsigned mode)
+int cli_replace_file(const char *path, const char *text, unsigned mode, struct pl_error *error)
 {
-	return cli_replace_file_by(path, write_lines, text, mode);
+	return cli_replace_file_by(path, write_lines, text, mode, error);
 }
 
 unsigned cli_new_file_mode(void)
@@ -154,8 +241,10 @@ int cli_write_file(const char *path, int (*write)(FILE *file, const void *argume
 		   struct pl_error *error)
 {
 	const struct content content = { write, argument };
-	int rc = strcmp(path, "-") ? cli_replace_file_by(path, write, argument, mode_for(path))
-				   : write_content(stdout, &content);
+	int rc;
 
+	if (strcmp(path, "-"))
+		return cli_replace_file_by(path, write, argument, mode_for(path), error);
+	rc = write_content(stdout, &content);
 	return rc < 0 ? cli_fail_errno(error, rc, "write", path) : 0;
 }

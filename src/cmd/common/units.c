@@ -53,6 +53,11 @@ const char *cli_format_time(char buffer[CLI_UNIT_MAX], uint64_t nanoseconds)
 	return buffer;
 }
 
+const char *cli_plural(uint64_t count)
+{
+	return count == 1 ? "" : "s";
+}
+
 const char *cli_format_clock(char buffer[CLI_UNIT_MAX], uint64_t seconds)
 {
 	unsigned long long hours = seconds / 3600, minutes = seconds / 60 % 60, remaining = seconds % 60;
@@ -113,6 +118,16 @@ int cli_parse_seconds(const char *text, uint64_t *nanoseconds)
 		return -EINVAL;
 	*nanoseconds = (uint64_t)(value * 1e9);
 	return 0;
+}
+
+const char *cli_parse_memory_kind(const char *name, const char *text, const struct argp_state *state)
+{
+	unsigned number;
+
+	if (strcmp(text, "host") && strcmp(text, "cuda") &&
+	    (strncmp(text, "cuda:", 5) || cli_parse_number(text + 5, 0, UINT32_MAX, &number) < 0))
+		argp_error(state, "--%s takes host, cuda or cuda:N, not '%s'", name, text);
+	return text;
 }
 
 int cli_parse_number(const char *text, unsigned min, unsigned max, unsigned *value)

@@ -333,12 +333,12 @@ static int write_results(struct fleet_bench *bench, struct pl_error *error)
 	document = bench->output ? find_document(bench->text) : NULL;
 	/* Without results an earlier file stays.  A document of --json may be that of an error. */
 	if (document && (measured || !json))
-		rc = cli_replace_file(bench->output, document, 0644);
+		rc = cli_replace_file(bench->output, document, 0644, error);
 	if (document && !json)
 		*document = '\0';
 	fputs(bench->text, stdout);
 	if (rc < 0)
-		return cli_fail_errno(error, rc, "write", bench->output);
+		return rc;
 	if (bench->output && measured && !document)
 		return cli_fail(error, -EPROTO, "FLEET-NO-DOCUMENT", bench->hosts.names[0],
 				"see what it printed; try --program PATH", "rank 0 printed no document");

@@ -42,7 +42,6 @@ static void save_answer(struct collection *collection, size_t host)
 {
 	const char *folder = collection->options->save;
 	char *path = NULL;
-	int rc;
 
 	if (collection->rc < 0)
 		return;
@@ -50,9 +49,7 @@ static void save_answer(struct collection *collection, size_t host)
 		collection->rc = cli_fail_errno(collection->error, -ENOMEM, "malloc", NULL);
 		return;
 	}
-	rc = cli_replace_file(path, collection->fleet->answers[host].document, 0644);
-	if (rc < 0)
-		collection->rc = cli_fail_errno(collection->error, rc, "write", path);
+	collection->rc = cli_replace_file(path, collection->fleet->answers[host].document, 0644, collection->error);
 	free(path);
 }
 

@@ -70,10 +70,10 @@ static int write_fleet_file(const struct fleet *fleet, const char *path, struct 
 {
 	struct json_object *document = fleet_document(fleet);
 	const char *text = cli_json_string(document, true);
-	int rc = text ? cli_replace_file(path, text, 0644) : -ENOMEM;
+	int rc = text ? cli_replace_file(path, text, 0644, error) : cli_fail_errno(error, -ENOMEM, "malloc", path);
 
 	json_object_put(document);
-	return rc < 0 ? cli_fail_errno(error, rc, "write", path) : 0;
+	return rc;
 }
 
 /* Shows the judged fleet; returns the exit status. */

@@ -2,6 +2,7 @@
 /* Frames of `peerlane publish`: from the source into slots, at the rate that was asked for. */
 #include <time.h>
 
+#include "cmd/common/units.h"
 #include "cmd/stream/publish.h"
 
 /* Time after which connections and signals are handled between two frames. */
@@ -19,12 +20,15 @@ static uint64_t wall_clock(void)
 
 static void draw_publish_line(struct publish *publish)
 {
+	unsigned subscribers;
 	char text[96];
 
 	if (!status_line_due(&publish->line))
 		return;
-	snprintf(text, sizeof(text), "%llu frames  %u subscribers  %llu refused", (unsigned long long)publish->frames,
-		 stream_server_subscribers(&publish->server), (unsigned long long)publish->refused);
+	subscribers = stream_server_subscribers(&publish->server);
+	snprintf(text, sizeof(text), "%llu frame%s  %u subscriber%s  %llu refused", (unsigned long long)publish->frames,
+		 cli_plural(publish->frames), subscribers, cli_plural(subscribers),
+		 (unsigned long long)publish->refused);
 	status_line_draw(&publish->line, publish->frames, publish->bytes, text);
 }
 

@@ -133,7 +133,7 @@ static error_t parse_publish_option(int key, char *argument, struct argp_state *
 		options->from = argument;
 		return 0;
 	case OPTION_MEMORY:
-		options->memory = argument;
+		options->memory = cli_parse_memory_kind("memory", argument, state);
 		return 0;
 	case OPTION_ALLOW_BLOCK:
 		options->allow_block = true;

@@ -33,10 +33,10 @@ static void print_totals_text(const struct publish *publish)
 	uint64_t span = publish->end - publish->begin;
 	unsigned demoted, count = stream_server_count_subscribers(&publish->server, &demoted);
 
-	printf("%llu frames, %s in %s, %s; refused %llu; subscribers %u, demoted %u\n",
-	       (unsigned long long)publish->frames, cli_format_bytes(bytes, publish->bytes),
-	       cli_format_time(time, span), cli_format_rate(rate, publish->bytes, span),
-	       (unsigned long long)publish->refused, count, demoted);
+	printf("%llu frame%s, %s in %s, %s; refused %llu; subscribers %u, demoted %u\n",
+	       (unsigned long long)publish->frames, cli_plural(publish->frames),
+	       cli_format_bytes(bytes, publish->bytes), cli_format_time(time, span),
+	       cli_format_rate(rate, publish->bytes, span), (unsigned long long)publish->refused, count, demoted);
 }
 
 int publish_print_totals(const struct publish *publish, const struct pl_error *error)

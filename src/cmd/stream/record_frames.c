@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cmd/common/units.h"
 #include "cmd/stream/record.h"
 
 static void record_look(struct record *record)
@@ -66,8 +67,8 @@ static void draw_record_line(struct record *record)
 	if (!status_line_due(&record->line))
 		return;
 	accounts = record_accounts(record);
-	snprintf(text, sizeof(text), "%llu frames  %llu lost", (unsigned long long)record->used.frames,
-		 (unsigned long long)stream_accounts_lost(&accounts));
+	snprintf(text, sizeof(text), "%llu frame%s  %llu lost", (unsigned long long)record->used.frames,
+		 cli_plural(record->used.frames), (unsigned long long)stream_accounts_lost(&accounts));
 	status_line_draw(&record->line, record->used.frames, record->bytes, text);
 }
 

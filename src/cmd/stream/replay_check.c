@@ -149,7 +149,8 @@ static void print_content_text(const struct replay *replay, const struct content
 	printf("stream %s: %s %s, frames of up to %s\n", reader->header.name,
 	       stream_dtype_format(dtype, &reader->header.layout), stream_shape_format(shape, &reader->header.layout),
 	       cli_format_bytes(bytes, reader->header.slot_bytes));
-	printf("%llu frames, %s", (unsigned long long)content->frames, cli_format_bytes(bytes, content->bytes));
+	printf("%llu frame%s, %s", (unsigned long long)content->frames, cli_plural(content->frames),
+	       cli_format_bytes(bytes, content->bytes));
 	if (content->frames)
 		printf(", sequences %llu to %llu, captured within %s", (unsigned long long)content->first,
 		       (unsigned long long)content->last, cli_format_time(time, content->latest - content->earliest));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Frames of `peerlane replay`: from the file into slots, at their times. */
+#include "cmd/common/units.h"
 #include "cmd/stream/replay.h"
 
 /* Time after which connections and signals are handled between two frames. */
@@ -11,12 +12,14 @@
 
 static void draw_replay_line(struct replay *replay)
 {
+	unsigned subscribers;
 	char text[96];
 
 	if (!status_line_due(&replay->line))
 		return;
-	snprintf(text, sizeof(text), "%llu frames  %u subscribers", (unsigned long long)replay->frames,
-		 stream_server_subscribers(&replay->server));
+	subscribers = stream_server_subscribers(&replay->server);
+	snprintf(text, sizeof(text), "%llu frame%s  %u subscriber%s", (unsigned long long)replay->frames,
+		 cli_plural(replay->frames), subscribers, cli_plural(subscribers));
 	status_line_draw(&replay->line, replay->frames, replay->bytes, text);
 }
 

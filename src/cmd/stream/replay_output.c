@@ -27,8 +27,8 @@ static void print_replay_text(const struct replay *replay)
 	char bytes[CLI_UNIT_MAX], time[CLI_UNIT_MAX], rate[CLI_UNIT_MAX];
 	uint64_t span = replay->end - replay->begin;
 
-	printf("%llu frames, %s in %s, %s; damaged %llu\n", (unsigned long long)replay->frames,
-	       cli_format_bytes(bytes, replay->bytes), cli_format_time(time, span),
+	printf("%llu frame%s, %s in %s, %s; damaged %llu\n", (unsigned long long)replay->frames,
+	       cli_plural(replay->frames), cli_format_bytes(bytes, replay->bytes), cli_format_time(time, span),
 	       cli_format_rate(rate, replay->bytes, span), (unsigned long long)replay->damaged);
 }
 

@@ -98,9 +98,10 @@ int stream_server_announce(const struct stream_server *server, const struct cli_
 	}
 	printf("listening on %s\n", address);
 	if (!options->quiet)
-		printf("%s %s: %s %s, frames of %s, %llu slots\n", what, info.name,
+		printf("%s %s: %s %s, frames of %s, %llu slot%s\n", what, info.name,
 		       stream_dtype_format(dtype, &info.layout), stream_shape_format(shape, &info.layout),
-		       cli_format_bytes(bytes, info.slot_bytes), (unsigned long long)info.slots);
+		       cli_format_bytes(bytes, info.slot_bytes), (unsigned long long)info.slots,
+		       cli_plural(info.slots));
 	fflush(stdout);
 	return 0;
 }
@@ -120,7 +121,8 @@ static void warn_about_refusals(struct pl_peer *peer)
 		bool refused = record->event == PL_EVENT_REFUSED_HERE || record->event == PL_EVENT_LIMIT_REACHED;
 
 		if (refused && (!strncmp(record->text, "subscribe: ", 11) || !strncmp(record->text, "list: ", 6)))
-			cli_warn("%s: %s (%u times)", info.address, record->text, record->count);
+			cli_warn("%s: %s (%u time%s)", info.address, record->text, record->count,
+				 cli_plural(record->count));
 	}
 }
 
@@ -282,9 +284,9 @@ int stream_server_end(struct stream_server *server, struct pl_error *error)
 void stream_server_warn(const struct stream_server *server)
 {
 	if (server->unreported)
-		cli_warn("%u subscribers have not taken all frames\n"
-			 "  hint: allow them more time with --timeout",
-			 server->unreported);
+		cli_warn("%u subscriber%s taken all frames\n"
+			 "  hint: allow more time with --timeout",
+			 server->unreported, server->unreported == 1 ? " has not" : "s have not");
 }
 
 void stream_server_close(struct stream_server *server)

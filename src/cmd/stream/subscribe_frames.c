@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Frames of `peerlane subscribe`: taken, verified and written. */
+#include "cmd/common/units.h"
 #include "cmd/stream/pattern.h"
 #include "cmd/stream/subscribe.h"
 
@@ -24,8 +25,9 @@ static int check_losses(struct subscribe *subscribe, bool goes_on, struct pl_err
 		return 0;
 	return cli_fail(error, -EPIPE, "FRAMES-LOST", subscribe->options->name,
 			"use --overflow block with `peerlane publish --allow-block`, a longer --queue, or more --slots",
-			"%llu frames were lost, and %llu times the publisher was started again",
-			(unsigned long long)lost, (unsigned long long)subscribe->restarts);
+			"%llu frame%s lost, and %llu time%s the publisher was started again", (unsigned long long)lost,
+			lost == 1 ? " was" : "s were", (unsigned long long)subscribe->restarts,
+			cli_plural(subscribe->restarts));
 }
 
 static void count_frame(struct subscribe *subscribe, const struct pl_frame_info *frame)
@@ -97,8 +99,8 @@ static void draw_subscribe_line(struct subscribe *subscribe)
 		return;
 	subscribe_look(subscribe);
 	accounts = subscribe_accounts(subscribe, true);
-	snprintf(text, sizeof(text), "%llu frames  %llu lost", (unsigned long long)subscribe->frames,
-		 (unsigned long long)stream_accounts_lost(&accounts));
+	snprintf(text, sizeof(text), "%llu frame%s  %llu lost", (unsigned long long)subscribe->frames,
+		 cli_plural(subscribe->frames), (unsigned long long)stream_accounts_lost(&accounts));
 	status_line_draw(&subscribe->line, subscribe->frames, subscribe->bytes, text);
 }
 

@@ -114,7 +114,7 @@ static error_t parse_subscribe_option(int key, char *argument, struct argp_state
 			argp_error(state, "--overflow takes drop-oldest, drop-newest or block, not '%s'", argument);
 		return 0;
 	case OPTION_MEMORY:
-		options->stream.memory = argument;
+		options->stream.memory = cli_parse_memory_kind("memory", argument, state);
 		return 0;
 	case OPTION_TO:
 		options->to = argument;

@@ -111,9 +111,9 @@ static void print_subscribe_text(FILE *to, const struct subscribe *subscribe, co
 	char bytes[CLI_UNIT_MAX], rate[CLI_UNIT_MAX];
 	unsigned subscribers, demoted;
 
-	fprintf(to, "%llu of %llu frames, %s, %s", (unsigned long long)subscribe->frames,
-		(unsigned long long)(subscribe->frames + lost), cli_format_bytes(bytes, subscribe->bytes),
-		cli_format_rate(rate, subscribe->bytes, span));
+	fprintf(to, "%llu of %llu frame%s, %s, %s", (unsigned long long)subscribe->frames,
+		(unsigned long long)(subscribe->frames + lost), cli_plural(subscribe->frames + lost),
+		cli_format_bytes(bytes, subscribe->bytes), cli_format_rate(rate, subscribe->bytes, span));
 	fprintf(to, "; lost %llu: dropped %llu, rejected %llu, lapped %llu, missed %llu", (unsigned long long)lost,
 		(unsigned long long)accounts->dropped, (unsigned long long)accounts->rejected,
 		(unsigned long long)accounts->lapped, (unsigned long long)accounts->missed);

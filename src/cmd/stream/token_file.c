@@ -69,7 +69,7 @@ int stream_share_write(const struct stream_share *share, struct pl_publisher *pu
 	for (size_t i = 0; i < token.length; i++)
 		snprintf(text + 2 * i, 3, "%02x", token.bytes[i]);
 	stream_token_wipe(&token);
-	rc = cli_replace_file(share->file, text, 0600);
+	rc = cli_replace_file(share->file, text, 0600, error);
 	explicit_bzero(text, sizeof(text));
 	return rc < 0 ? cli_fail(error, rc, "TOKEN-FILE", share->file, "choose another file for --share",
 				 "the token cannot be written: %s", strerror(-rc))

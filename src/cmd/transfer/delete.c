@@ -88,15 +88,13 @@ static void delete_name(struct delete *delete, const char *name, struct deleted 
 
 static void print_deleted(const struct delete *delete, const char *name, const struct deleted *deleted)
 {
-	char clean[SERVICE_NAME_MAX + 1], size[CLI_UNIT_MAX];
+	char clean[CLI_ESCAPED(SERVICE_NAME_MAX)], size[CLI_UNIT_MAX];
 
 	if (deleted->status < 0)
 		cli_report(&deleted->error);
 	if (deleted->status < 0 || delete->common.json || delete->common.quiet)
 		return;
-	snprintf(clean, sizeof(clean), "%s", name);
-	cli_printable(clean, false);
-	printf("%s: deleted, %s\n", clean, cli_format_bytes(size, deleted->size));
+	printf("%s: deleted, %s\n", cli_escape(clean, sizeof(clean), name), cli_format_bytes(size, deleted->size));
 	fflush(stdout);
 }
 

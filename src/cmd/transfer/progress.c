@@ -9,6 +9,7 @@
 
 #include "cmd/common/cli.h"
 #include "cmd/common/units.h"
+#include "cmd/transfer/service.h"
 
 #define DRAW_INTERVAL (100 * CLI_NS_PER_MS)
 #define RATE_INTERVAL (250 * CLI_NS_PER_MS)
@@ -71,15 +72,13 @@ static void draw_progress_bar(const struct progress *progress, unsigned width)
 /* Draws the label; shortens a long one at its beginning, as paths differ at their end. */
 static void draw_progress_label(const char *label)
 {
-	size_t length = strlen(label);
-	char text[LABEL_MAX + 1];
+	char clean[CLI_ESCAPED(SERVICE_NAME_MAX)];
+	size_t length = strlen(cli_escape(clean, sizeof(clean), label));
 
 	if (length > LABEL_MAX)
-		snprintf(text, sizeof(text), "...%s", label + length - (LABEL_MAX - 3));
+		fprintf(stderr, "...%s ", clean + length - (LABEL_MAX - 3));
 	else
-		snprintf(text, sizeof(text), "%s", label);
-	cli_printable(text, false);
-	fprintf(stderr, "%-*s ", (int)CLI_MIN(length, LABEL_MAX), text);
+		fprintf(stderr, "%s ", clean);
 }
 
 static void draw_progress_numbers(const struct progress *progress)

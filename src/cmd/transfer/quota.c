@@ -26,6 +26,7 @@ struct quota_account {
 	struct quota_account *next;
 	char owner[PL_FINGERPRINT_MAX]; /* "": all owners together */
 	uint64_t used;
+	uint64_t unwritten; /* part of `used`: small files that the committer may not have written yet */
 	uint64_t summed; /* time of the last sum; 0: never */
 };
 
@@ -185,7 +186,8 @@ static int reserve_bytes(struct server *server, const char *owner, uint64_t limi
 	if (!account->summed ||
 	    ((account->used > limit || bytes > limit - account->used) && cli_now() - account->summed > SUM_AGE)) {
 		walk_uploads(server, &walk);
-		account->used = walk.sum;
+		/* A file that is written meanwhile counts twice until the next sum, rather than not at all. */
+		account->used = walk.sum + account->unwritten;
 		account->summed = cli_now();
 	}
 	if (account->used > limit || bytes > limit - account->used)
@@ -210,6 +212,47 @@ int quota_reserve(struct client *client, const char *name, uint64_t size, uint64
 	if (rc == 0 && server->quota)
 		rc = reserve_bytes(server, "", server->quota, name, size, allocated, error);
 	return rc;
+}
+
+static void add_unwritten(struct server *server, const char *owner, uint64_t size)
+{
+	struct quota_account *account = find_account(server, owner);
+
+	if (account)
+		account->unwritten += storage_of(size);
+}
+
+int quota_reserve_small(struct client *client, const char *name, uint64_t size, struct pl_error *error)
+{
+	struct server *server = client->server;
+	int rc = quota_reserve(client, name, size, 0, error);
+
+	if (rc < 0)
+		return rc;
+	if (client->rights.quota && client->identity.fingerprint[0])
+		add_unwritten(server, client->identity.fingerprint, size);
+	if (server->quota)
+		add_unwritten(server, "", size);
+	return 0;
+}
+
+static void end_unwritten(struct server *server, const char *owner, uint64_t size, bool stored)
+{
+	struct quota_account *account = find_account(server, owner);
+
+	if (!account)
+		return;
+	account->unwritten -= CLI_MIN(account->unwritten, storage_of(size));
+	if (!stored)
+		account->used -= CLI_MIN(account->used, storage_of(size));
+}
+
+void quota_end_small(struct server *server, const struct quota_owner *owner, uint64_t size, bool stored)
+{
+	if (owner->limited && owner->fingerprint[0])
+		end_unwritten(server, owner->fingerprint, size, stored);
+	if (server->quota)
+		end_unwritten(server, "", size, stored);
 }
 
 static void give_bytes_back(struct server *server, const char *owner, uint64_t bytes)

@@ -14,6 +14,12 @@
  */
 int quota_reserve(struct client *client, const char *name, uint64_t size, uint64_t allocated, struct pl_error *error);
 
+/*
+ * Does the same for a new file that a thread writes later.  Each sum of the files of the folder counts its bytes as well, until
+ * quota_end_small().
+ */
+int quota_reserve_small(struct client *client, const char *name, uint64_t size, struct pl_error *error);
+
 /* Bytes of an unfinished upload of this client under a name (the last component) in a folder. */
 uint64_t quota_allocated(const struct client *client, int folder, const char *last);
 
@@ -24,6 +30,9 @@ struct quota_owner {
 };
 
 struct quota_owner quota_owner_of(const struct client *client);
+
+/* Ends the reservation of a small file of an owner.  Gives its bytes back unless the file is stored. */
+void quota_end_small(struct server *server, const struct quota_owner *owner, uint64_t size, bool stored);
 
 /*
  * Marks a file as the owner's.  Any thread.  -ENOTSUP "QUOTA-UNSUPPORTED" if the owner has a quota and the file system has

@@ -42,6 +42,8 @@ static void parse_memory_option(struct serve *serve, const char *text, struct ar
 	memory->kind = kind ? kind + 1 : "host";
 	if (equals)
 		snprintf(size, sizeof(size), "%.*s", kind ? (int)(kind - equals - 1) : -1, equals + 1);
+	if (kind)
+		cli_parse_memory_kind("memory NAME=SIZE@KIND", memory->kind, state);
 	if (!equals || equals == text || cli_parse_size(size, &memory->size) || !memory->size)
 		argp_error(state, "--memory takes NAME=SIZE or NAME=SIZE@cuda:0, such as frames=64M, not '%s'", text);
 	memory->name = strndup(text, (size_t)(equals - text));

@@ -55,7 +55,7 @@ static bool stdout_is_writable(void)
 
 static void print_event(const struct serve *serve, const struct server_event_report *report)
 {
-	char size[CLI_UNIT_MAX], clean[SERVICE_NAME_MAX + 1];
+	char size[CLI_UNIT_MAX], clean[CLI_ESCAPED(SERVICE_NAME_MAX)];
 
 	if (serve->common.quiet || !events[report->event].name || !stdout_is_writable())
 		return;
@@ -65,10 +65,8 @@ static void print_event(const struct serve *serve, const struct server_event_rep
 	}
 	if (!events[report->event].verb)
 		return;
-	snprintf(clean, sizeof(clean), "%s", report->name);
-	cli_printable(clean, false);
-	printf("%s %s %s (%s)\n", report->client->address, events[report->event].verb, clean,
-	       cli_format_bytes(size, report->bytes));
+	printf("%s %s %s (%s)\n", report->client->address, events[report->event].verb,
+	       cli_escape(clean, sizeof(clean), report->name), cli_format_bytes(size, report->bytes));
 	fflush(stdout);
 }
 

@@ -453,6 +453,6 @@ void server_stop(struct server *server)
 		server_run(server);
 	}
 	committer_close(&server->committer);
-	quota_close(server);
 	finish_commits(server);
+	quota_close(server);
 }

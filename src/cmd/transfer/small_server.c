@@ -23,7 +23,7 @@ struct small_file {
 	int folder;       /* PUT_SMALL: its folder, which belongs to the set */
 	const char *last; /* PUT_SMALL: last component of the name */
 	struct partial_file partial;
-	bool written;
+	bool reserved, written;
 };
 
 struct small_batch {
@@ -217,7 +217,10 @@ static int begin_store(struct small_batch *batch, struct client *client, struct 
 	if (small->folder < 0)
 		return small->folder;
 	rc = folder_check_target(small->folder, file->name, small->last, &file->error);
-	return rc < 0 ? rc : quota_reserve(client, file->name, file->size, 0, &file->error);
+	if (rc == 0)
+		rc = quota_reserve_small(client, file->name, file->size, &file->error);
+	small->reserved = rc == 0;
+	return rc;
 }
 
 /* Opens a file and finds room for its bytes.  Returns 1 if the area is full. */
@@ -250,11 +253,17 @@ static int begin_load(struct small_batch *batch, struct client *client, struct s
 	return 0;
 }
 
-static void batch_close(struct small_batch *batch)
+static void batch_close(struct server *server, struct small_batch *batch)
 {
-	for (size_t i = 0; i < batch->count; i++)
-		if (batch->files[i].fd >= 0)
-			close(batch->files[i].fd);
+	for (size_t i = 0; i < batch->count; i++) {
+		const struct small_file *small = &batch->files[i];
+
+		if (small->fd >= 0)
+			close(small->fd);
+		if (small->reserved)
+			quota_end_small(server, &batch->owner, small->file.size,
+					small->written && small->file.status == 0);
+	}
 	folder_set_close(&batch->folders);
 	free(batch->files);
 }
@@ -317,7 +326,7 @@ int small_begin(struct client *client, const struct service_message *request, st
 	batch->folders.make = request->flags & SERVICE_FOLDERS;
 	rc = begin_files(batch, client, request, error);
 	if (rc < 0) {
-		batch_close(batch);
+		batch_close(client->server, batch);
 		free(batch);
 		return rc;
 	}
@@ -376,5 +385,5 @@ void small_end(struct server *server, struct commit *commit, struct service_mess
 		server_report(commit->client, SERVER_STORED, file->name, file->size);
 	}
 	item_release(&server->items, batch->area, false);
-	batch_close(batch);
+	batch_close(server, batch);
 }

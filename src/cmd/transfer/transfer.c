@@ -4,13 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/common/units.h"
+
 #define COPY_PIECE (8ull << 20)
 
 error_t transfer_parse_option(struct transfer_command *command, int key, char *argument, struct argp_state *state)
 {
 	switch (key) {
 	case 'm':
-		command->memory = argument;
+		command->memory = cli_parse_memory_kind("memory", argument, state);
 		return 0;
 	case 'V':
 		command->verify = true;

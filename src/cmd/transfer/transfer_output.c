@@ -19,13 +19,13 @@ void pipeline_result_add_json(struct json_object *object, const struct pipeline_
 
 void transfer_print(const struct transfer *transfer)
 {
-	char name[SERVICE_NAME_MAX + 1], size[CLI_UNIT_MAX], time[CLI_UNIT_MAX], rate[CLI_UNIT_MAX], kept[CLI_UNIT_MAX];
+	char name[CLI_ESCAPED(SERVICE_NAME_MAX)], size[CLI_UNIT_MAX], time[CLI_UNIT_MAX], rate[CLI_UNIT_MAX],
+		kept[CLI_UNIT_MAX];
 	char hash[HASH_TEXT_MAX];
 	const struct pipeline_result *result = &transfer->result;
 
-	snprintf(name, sizeof(name), "%s", transfer->file);
-	cli_printable(name, false);
-	printf("%s: %s", name, cli_format_bytes(size, transfer->sparse ? transfer->size : result->bytes));
+	printf("%s: %s", cli_escape(name, sizeof(name), transfer->file),
+	       cli_format_bytes(size, transfer->sparse ? transfer->size : result->bytes));
 	if (transfer->sparse)
 		printf(" with %s of data", cli_format_bytes(size, result->bytes));
 	printf(" in %s", cli_format_time(time, result->nanoseconds));
