@@ -10,7 +10,8 @@ import subprocess
 import time
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, environment, free_port, make_key, run, run_json, serving, start, write
+from cli_support import (DEADLINE, PEERLANE, environment, free_port, make_key, read_terminal, run, run_json, serving, start,
+                         write)
 from stream_support import Proxy, pattern, publishing
 
 FRAME = 1000
@@ -242,7 +243,7 @@ def test_reconnect_continues_behind_the_last_frame(push):
         publisher.finish()
         _, errors = ended(process)
         proxy.listener.close()
-    assert errors.startswith('3 of 3 frames') and 'reconnects 1, restarts of the publisher 0' in errors
+    assert errors.splitlines()[2].startswith('3 of 3 frames') and 'reconnects 1, restarts of the publisher 0' in errors
 
 
 def test_reconnect_to_a_publisher_that_was_started_again():
@@ -258,7 +259,7 @@ def test_reconnect_to_a_publisher_that_was_started_again():
         assert process.stdout.read(FRAME) == frame(8)
         publisher.finish()
     _, errors = ended(process, expect=3)
-    assert errors.startswith('2 of 2 frames') and 'restarts of the publisher 1' in errors
+    assert errors.splitlines()[2].startswith('2 of 2 frames') and 'restarts of the publisher 1' in errors
 
 
 def test_accounts_after_a_restart_have_no_range_of_sequences():
@@ -285,7 +286,43 @@ def test_reconnect_gives_up():
         process = start('subscribe', publisher.address, 'cam0', '--reconnect', '0.3')
         publisher.wait_for('subscribers', 1)
         publisher.process.kill()
-        assert ended(process, expect=1)[1].startswith('peerlane: ')
+        lost, error = ended(process, expect=1)[1].splitlines()[:2]
+    assert lost == f'peerlane: warning: cam0: the connection to {publisher.address} is lost; trying for 300 ms'
+    assert error.startswith('peerlane: ') and 'warning' not in error
+
+
+def test_the_line_tells_of_a_loss():
+    """One warning tells of the loss, one of the return. The line shows no rates meanwhile."""
+    listen = f'127.0.0.1:{free_port()}'
+    main, terminal = pty.openpty()
+    shown = b''
+
+    def wait_until_shown(pattern):
+        """Reads until the pattern matches; returns the bytes before it."""
+        nonlocal shown
+        while not (found := re.search(pattern, shown)):
+            assert select.select([main], [], [], DEADLINE)[0], shown
+            shown += os.read(main, 65536)
+        before, shown = shown[:found.start()], shown[found.end():]
+        return before
+
+    with fed(listen=listen) as publisher:
+        process = subprocess.Popen([PEERLANE, 'subscribe', listen, 'cam0', '--reconnect', str(DEADLINE)],
+                                   stdout=subprocess.PIPE, stderr=terminal, env=environment())
+        os.close(terminal)
+        publisher.wait_for('subscribers', 1)
+        publisher.process.kill()
+        wait_until_shown(b'warning: cam0: the connection to %s is lost; trying for ' % listen.encode())
+        # Seconds that pass are shown.
+        wait_until_shown(b'connection lost 0 s ago, trying for ')
+        assert b'frames/s' not in wait_until_shown(rb'connection lost [1-9]\d* s ago, trying for ')
+        publisher.process.wait()
+    with fed(listen=listen) as publisher:
+        assert b'is lost;' not in wait_until_shown(b'warning: cam0: connected to %s again, after ' % listen.encode())
+        publisher.wait_for('subscribers', 1)
+        publisher.finish()
+        assert b'connection' not in read_terminal(main)
+        process.communicate(timeout=DEADLINE)
 
 
 # -- slow subscribers --------------------------------------------------------------------------------------------

@@ -200,7 +200,7 @@ def test_reconnect_reads_the_token_again(tmp_path):
         assert process.stdout.read(FRAME) == frame(8)
         publisher.finish()
     _, errors = ended(process, expect=3)
-    assert errors.startswith('2 of 2 frames') and 'restarts of the publisher 1' in errors
+    assert errors.splitlines()[2].startswith('2 of 2 frames') and 'restarts of the publisher 1' in errors
 
 
 @pytest.mark.parametrize('arguments,text', [

@@ -178,7 +178,11 @@ static int take_frame(struct subscribe *subscribe, struct pl_error *error)
 	case -ESTALE:
 		return begin_next_instance(subscribe, error);
 	case -ENODATA:
-		return subscribe->info.stream.state == PL_STREAM_ENDED ? -ENODATA : -EPIPE;
+		if (subscribe->info.stream.state == PL_STREAM_ENDED)
+			return -ENODATA;
+		snprintf(error->hint, sizeof(error->hint), "`peerlane streams %s` shows whether it runs again",
+			 subscribe->options->address);
+		return -EPIPE;
 	default:
 		stream_token_hint(error);
 		return rc;
