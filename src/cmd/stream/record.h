@@ -37,7 +37,9 @@ struct record {
 	uint64_t reconnects;
 	uint64_t replayed;      /* frames among them that a replay published */
 	uint64_t deadline;      /* cli_now() of the end of --seconds; UINT64_MAX: none */
-	uint64_t begin, finish; /* cli_now() of the first and the last frame */
+	uint64_t opened;        /* cli_now() before the subscription */
+	uint64_t begin,
+		finish; /* cli_now() of the first and the last frame; earlier frames begin with the subscription */
 	bool indexed;           /* the file has its index */
 };
 

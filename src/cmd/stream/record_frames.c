@@ -54,7 +54,7 @@ static int write_frame(struct record *record, struct pl_stream_frame *taken, str
 		return rc;
 	record->finish = cli_now();
 	if (!record->used.frames)
-		record->begin = record->finish;
+		record->begin = record->options->stream.start == PL_START_LIVE ? record->finish : record->opened;
 	stream_used_add(&record->used, &info);
 	record->bytes += info.length;
 	record->replayed += (info.flags & PL_FRAME_REPLAY) != 0;

@@ -61,6 +61,8 @@ int record_print(const struct record *record, const struct pl_error *error)
 			status = CLI_OUTPUT;
 	} else {
 		print_record_text(record, &accounts);
+		if (!record->options->common.quiet)
+			stream_accounts_warn(&accounts);
 	}
 	return error ? cli_report(error) : status;
 }

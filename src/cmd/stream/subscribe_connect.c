@@ -74,6 +74,7 @@ int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 		rc = stream_client_open(&subscribe->client, &options->common, options->address, error);
 	if (rc == 0) {
 		/* One frame is processed, and the snapshot keeps others.  0: the default. */
+		subscribe->opened = cli_now();
 		stream.held = options->snapshot ? 1 + SNAPSHOT_FRAMES : 0;
 		rc = pl_subscriber_open(subscribe->client.peer, options->name, &stream, subscribe->client.timeout,
 					&subscribe->subscriber, error);

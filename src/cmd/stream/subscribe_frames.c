@@ -34,7 +34,8 @@ static void count_frame(struct subscribe *subscribe, const struct pl_frame_info 
 {
 	subscribe->finish = cli_now();
 	if (!subscribe->frames)
-		subscribe->begin = subscribe->finish;
+		subscribe->begin =
+			subscribe->options->stream.start == PL_START_LIVE ? subscribe->finish : subscribe->opened;
 	subscribe->frames++;
 	subscribe->bytes += frame->length;
 	subscribe->in_place += !!(frame->flags & PL_FRAME_IN_PLACE);
