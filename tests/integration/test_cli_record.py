@@ -243,8 +243,8 @@ def test_another_instance_ends_the_file(tmp_path):
 def test_reconnect_ends_in_time(tmp_path, options, end):
     with fed() as publisher:
         process = start('record', publisher.address, 'cam0', '--to', tmp_path / 'run', '--json', *options)
-        while process.poll() is None and not publisher.look()['subscribers']:
-            pass
+        # The publisher counts a subscriber that does not know yet; the file follows the subscription.
+        wait_for_size(process, tmp_path / 'run', PAGE)
         publisher.process.kill()
         got = json.loads(ended(process, expect=1 if end == 'lost' else 0)[0])
     assert (got['end'], got['frames'], got['indexed'], got['reconnects']) == (end, 0, True, 0)
@@ -254,7 +254,7 @@ def test_reconnect_ends_in_time(tmp_path, options, end):
 def test_a_signal_ends_the_attempts(tmp_path):
     with fed() as publisher:
         process = start('record', publisher.address, 'cam0', '--to', tmp_path / 'run', '--json', '--reconnect', DEADLINE)
-        publisher.wait_for('subscribers', 1)
+        wait_for_size(process, tmp_path / 'run', PAGE)
         publisher.process.kill()
         assert b'is lost; trying' in process.stderr.readline()
         process.send_signal(signal.SIGINT)

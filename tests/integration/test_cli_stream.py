@@ -310,12 +310,14 @@ def test_accounts_after_a_restart_have_no_range_of_sequences():
 
 def test_reconnect_gives_up():
     with fed() as publisher:
-        process = start('subscribe', publisher.address, 'cam0', '--reconnect', '0.3')
+        process = start('subscribe', publisher.address, 'cam0', '--reconnect', '0.3', '--to', '-')
         publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(0))
+        assert process.stdout.read(FRAME) == frame(0)
         publisher.process.kill()
-        lost, error = ended(process, expect=1)[1].splitlines()[:2]
-    assert lost == f'peerlane: warning: cam0: the connection to {publisher.address} is lost; trying for 300 ms'
-    assert error.startswith('peerlane: ') and 'warning' not in error
+        errors = ended(process, expect=1)[1]
+    assert errors.startswith(f'peerlane: warning: cam0: the connection to {publisher.address} is lost; trying for 300 ms\n')
+    assert errors.count('warning') == 1 and '\npeerlane: ' in errors
 
 
 def test_the_line_tells_of_a_loss():
@@ -334,10 +336,12 @@ def test_the_line_tells_of_a_loss():
         return before
 
     with fed(listen=listen) as publisher:
-        process = subprocess.Popen([PEERLANE, 'subscribe', listen, 'cam0', '--reconnect', str(DEADLINE)],
+        process = subprocess.Popen([PEERLANE, 'subscribe', listen, 'cam0', '--reconnect', str(DEADLINE), '--to', '-'],
                                    stdout=subprocess.PIPE, stderr=terminal, env=environment())
         os.close(terminal)
         publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(0))
+        assert process.stdout.read(FRAME) == frame(0)
         publisher.process.kill()
         wait_until_shown(b'warning: cam0: the connection to %s is lost; trying for ' % listen.encode())
         # Seconds that pass are shown.
