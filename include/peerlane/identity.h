@@ -106,13 +106,29 @@ int pl_peer_rights(struct pl_peer *peer, struct pl_rights *rights);
  */
 int pl_identity_fingerprint(const char *path, char text[PL_FINGERPRINT_MAX], struct pl_error *error);
 
+/** Bytes of a pre-shared key: the least, and the most. */
+#define PL_KEY_MIN 16
+#define PL_KEY_MAX 1024
+
+/**
+ * Reads the pre-shared key of a file, without one newline at its end, for pl_options.key. Only a key is read that no other
+ * user can read or replace: the file belongs to this user or root, others have no right to it, and its group has none
+ * either, except that it may read a file of root. The rule holds for the file to which a symbolic link leads. The path
+ * may be a pipe, which has 60 s to give the key; else the call does not wait. Thread-safe.
+ *
+ * @param key  receives the bytes, which the caller wipes after use; unchanged on failure
+ * @return the length of the key in bytes; -ENOENT KEY-FILE-MISSING; -EACCES KEY-FILE-OPEN; -EINVAL KEY-FILE-LENGTH, or
+ *         KEY-FILE-WEAK if people can guess it; -ETIMEDOUT KEY-FILE-LATE; errors of open(2) and read(2)
+ */
+int pl_key_file_read(const char *path, uint8_t key[PL_KEY_MAX], struct pl_error *error);
+
 /** Pre-shared keys for pl_context_reload(). */
 struct pl_credentials {
 	size_t size;           /**< sizeof(struct pl_credentials) */
 	const void *key;       /**< as pl_options.key; copied */
-	size_t key_length;     /**< bytes, 16 to 1024 */
+	size_t key_length;     /**< bytes, PL_KEY_MIN to PL_KEY_MAX */
 	const void *old_key;   /**< as pl_options.old_key; copied */
-	size_t old_key_length; /**< bytes, 16 to 1024 */
+	size_t old_key_length; /**< bytes, PL_KEY_MIN to PL_KEY_MAX */
 };
 /* clang-format off */
 #define PL_CREDENTIALS_INIT { sizeof(struct pl_credentials), NULL, 0, NULL, 0 }

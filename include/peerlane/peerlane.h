@@ -1047,8 +1047,17 @@ void pl_cancel(struct pl_operation *operation);
 int pl_cancel_posted(struct pl_context *context, uint64_t user_data);
 
 /**
- * Cancels all operations of the context that were posted without a handle, as pl_cancel_posted() does, in one pass. One call of
- * pl_cancel_posted() takes time in proportion to all running operations.
+ * Cancels the operations with several values of user_data, as pl_cancel_posted() does, in one pass. One call of
+ * pl_cancel_posted(), too, takes time in proportion to all running operations of the context.
+ *
+ * @param user_data  values in ascending order
+ * @param count  their number
+ * @return the number of operations that were running
+ */
+int pl_cancel_several_posted(struct pl_context *context, const uint64_t *user_data, size_t count);
+
+/**
+ * Cancels all operations of the context that were posted without a handle, as pl_cancel_posted() does, in one pass.
  *
  * @return the number of operations that were running
  */

@@ -94,8 +94,7 @@ enum net_result plugin_comm_close(struct plugin_comm *comm)
 {
 	if (!comm || plugin_is_of_parent())
 		return NET_SUCCESS;
-	pthread_mutex_lock(&plugin.lock);
-	plugin_progress();
+	plugin_begin();
 	comm_free(comm);
 	links_reap();
 	pthread_mutex_unlock(&plugin.lock);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Functions behind all versions of NCCL's table. None of them blocks, except plugin_open(), plugin_close() and
- * plugin_memory_deregister(), which end in bounded time. Any thread may call them.
+ * plugin_memory_deregister(), which end in bounded time. A call that takes the end of an import of GPU memory, and
+ * plugin_memory_register(), wait for the driver to open that memory, without the lock. Any thread may call them.
  */
 #ifndef PLUGIN_CORE_H
 #define PLUGIN_CORE_H

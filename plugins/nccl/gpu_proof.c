@@ -17,11 +17,11 @@
 static int register_gpu(struct rdma_gpu_bench *bench, const char **reason)
 {
 	const struct rdma_domain *domain = &bench->loop->domain;
+	const struct rdma_range range = { bench->gpu, 0, bench->length, (uintptr_t)bench->gpu->address };
 
 	if (verbs_reg_dmabuf(domain, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS, &bench->gpu_mr, reason) == 0)
 		return NET_POINTER_CUDA | NET_POINTER_DMABUF;
-	if (verbs_reg_memory(domain, bench->gpu, 0, bench->length, RDMA_GPU_BENCH_ACCESS, false, &bench->gpu_mr,
-			     reason) == 0)
+	if (verbs_reg_memory(domain, &range, RDMA_GPU_BENCH_ACCESS, false, &bench->gpu_mr, reason) == 0)
 		return NET_POINTER_CUDA;
 	return 0;
 }

@@ -4,6 +4,7 @@
  * the first message comes.
  */
 #include <stdlib.h>
+#include <time.h>
 
 #include "state.h"
 
@@ -114,14 +115,97 @@ static void memory_prepare(struct plugin_comm *comm, struct plugin_memory *memor
 	link->running--;
 }
 
+/* Returns the bit of the memory's GPU in plugin_remote.opened; memory of the host has one, too. */
+static uint64_t memory_opened_bit(const struct plugin_memory *memory)
+{
+	return 1ull << ((unsigned)(pl_region_gpu(memory->region) + 1) % 64);
+}
+
+/* True if a first message from the memory would open the remote, which takes long. */
+static bool remote_is_unopened(const struct plugin_remote *remote, const struct plugin_memory *memory)
+{
+	return remote->on_gpu && remote->remote && !remote->dropped && !memory->ending &&
+	       !(remote->opened & memory_opened_bit(memory));
+}
+
+/* Ends the use of a remote by a thread that opened it. */
+static void remote_end_use(struct plugin_remote *remote)
+{
+	remote->opening--;
+	if (--remote->running == 0 && remote->dropped)
+		remote_drop(remote);
+}
+
 /*
  * Opens the receiver's GPU memory for the GPU of this memory now, by a write without bytes: else the first message would
- * do that, while NCCL's kernels run. A failure shows in the first message.
+ * do that, while NCCL's kernels run. Gives the lock up meanwhile, because a driver may take long, or hang. A failure
+ * shows in the first message.
  */
-static void remote_open(struct plugin_comm *comm, struct plugin_remote *remote, struct plugin_memory *memory)
+static void remote_open(struct plugin_remote *remote, struct plugin_memory *memory)
 {
-	if (comm->at->local && comm->at->state == LINK_UP && remote->on_gpu && remote->remote)
-		link_write_now(comm->at, &(struct pl_transfer){ .remote = remote->remote, .region = memory->region });
+	struct plugin_link *link = remote->comm->at;
+
+	remote->opened |= memory_opened_bit(memory);
+	remote->running++;
+	remote->opening++;
+	memory->opening++;
+	link->running++;
+	pthread_mutex_unlock(&plugin.lock);
+	link_write_now(link, &(struct pl_transfer){ .remote = remote->remote, .region = memory->region });
+	pthread_mutex_lock(&plugin.lock);
+	link->running--;
+	memory->opening--;
+	remote_end_use(remote);
+}
+
+static struct plugin_remote *find_unopened_remote(const struct plugin_comm *comm, const struct plugin_memory *memory)
+{
+	pl_list_for_each(at, &comm->remotes) {
+		struct plugin_remote *remote = pl_list_entry(at, struct plugin_remote, link);
+
+		if (remote_is_unopened(remote, memory))
+			return remote;
+	}
+	return NULL;
+}
+
+/* Opens the remotes of a comm for new memory. */
+static void remotes_open_for(struct plugin_comm *comm, struct plugin_memory *memory)
+{
+	struct plugin_remote *remote;
+
+	while (comm->at->local && comm->at->state == LINK_UP && (remote = find_unopened_remote(comm, memory)))
+		remote_open(remote, memory);
+}
+
+/* Returns memory for which the remote is not open. The comm may have ended. */
+static struct plugin_memory *find_unopened_memory(const struct plugin_remote *remote)
+{
+	const struct plugin_comm *comm = remote->comm;
+
+	if (!comm || comm->at->state != LINK_UP)
+		return NULL;
+	pl_list_for_each(at, &comm->memory) {
+		struct plugin_memory *memory = pl_list_entry(at, struct plugin_memory, link);
+
+		if (remote_is_unopened(remote, memory))
+			return memory;
+	}
+	return NULL;
+}
+
+void remotes_open(void)
+{
+	while (!pl_list_empty(&plugin.unopened)) {
+		struct plugin_remote *remote = pl_list_first(&plugin.unopened, struct plugin_remote, unopened);
+		struct plugin_memory *memory;
+
+		pl_list_remove(&remote->unopened);
+		remote->running++;
+		while ((memory = find_unopened_memory(remote)))
+			remote_open(remote, memory);
+		remote_end_use(remote);
+	}
 }
 
 enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, size_t size, int type,
@@ -143,8 +227,7 @@ enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, siz
 		memory = NULL;
 	}
 	if (memory && comm->sends)
-		pl_list_for_each(at, &comm->remotes)
-			remote_open(comm, pl_list_entry(at, struct plugin_remote, link), memory);
+		remotes_open_for(comm, memory);
 	*result = memory;
 	pthread_mutex_unlock(&plugin.lock);
 	return memory ? NET_SUCCESS : NET_SYSTEM_ERROR;
@@ -173,9 +256,21 @@ static void memory_revoke_in_process(struct plugin_comm *comm, const struct plug
 		sends_cancel(sender, NULL, remote);
 }
 
+/* Waits for threads that open remotes for the memory. Gives the lock up meanwhile. */
+static void memory_wait_opened(struct plugin_memory *memory)
+{
+	memory->ending = true;
+	while (memory->opening) {
+		pthread_mutex_unlock(&plugin.lock);
+		nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
+		pthread_mutex_lock(&plugin.lock);
+	}
+}
+
 void memory_end(struct plugin_comm *comm, struct plugin_memory *memory)
 {
 	if (comm->sends) {
+		memory_wait_opened(memory);
 		sends_cancel(comm, memory, NULL);
 	} else {
 		receives_forget(comm, memory);
@@ -193,8 +288,7 @@ enum net_result plugin_memory_deregister(struct plugin_comm *comm, struct plugin
 {
 	if (!memory || plugin_is_of_parent())
 		return NET_SUCCESS;
-	pthread_mutex_lock(&plugin.lock);
-	plugin_progress();
+	plugin_begin();
 	memory_end(comm, memory);
 	pthread_mutex_unlock(&plugin.lock);
 	return NET_SUCCESS;
@@ -218,6 +312,7 @@ static void remote_free(struct plugin_remote *remote)
 	if (remote->comm)
 		remote->comm->remote_count--;
 	pl_list_remove(&remote->link);
+	pl_list_remove(&remote->unopened);
 	pl_remote_release(remote->remote);
 	free(remote);
 }
@@ -242,6 +337,7 @@ void remote_add(struct plugin_comm *comm, const struct message *message)
 	remote->id = message->index;
 	remote->length = message->size;
 	remote->on_gpu = message->slot;
+	pl_list_init(&remote->unopened);
 	pl_list_append(&comm->remotes, &remote->link);
 	comm->remote_count++;
 	if (comm->at->self) {
@@ -270,8 +366,10 @@ void remote_imported(struct plugin_remote *remote, const struct pl_completion *c
 			remote_free(remote);
 			return;
 		}
-		pl_list_for_each(at, &remote->comm->memory)
-			remote_open(remote->comm, remote, pl_list_entry(at, struct plugin_memory, link));
+		if (remote->comm->at->local && remote->on_gpu) {
+			pl_list_append(&plugin.unopened, &remote->unopened);
+			remote->opening++;
+		}
 		return;
 	}
 	if (!remote->comm || remote->dropped || remote->comm->state == COMM_FAILED) {

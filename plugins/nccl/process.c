@@ -81,6 +81,7 @@ static bool process_open(void)
 	pl_list_init(&plugin.links);
 	pl_list_init(&plugin.listeners);
 	pl_list_init(&plugin.mailboxes);
+	pl_list_init(&plugin.unopened);
 	plugin.lost_links = plugin.gpu_copies = 0;
 	plugin.notifications = plugin.imports = 0;
 	plugin.bytes_sent = plugin.bytes_received = 0;
@@ -172,8 +173,7 @@ enum net_result plugin_close(struct plugin_owner *owner)
 {
 	if (!owner || plugin_is_of_parent())
 		return NET_SUCCESS;
-	pthread_mutex_lock(&plugin.lock);
-	plugin_progress();
+	plugin_begin();
 	owner_end(owner);
 	free(owner);
 	if (--plugin.opened == 0)

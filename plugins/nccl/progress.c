@@ -120,6 +120,13 @@ void plugin_progress(void)
 			progress_context(plugin.devices[i].context);
 }
 
+void plugin_begin(void)
+{
+	pthread_mutex_lock(&plugin.lock);
+	plugin_progress();
+	remotes_open();
+}
+
 void plugin_drain_notifications(uint64_t deadline)
 {
 	while (plugin.notifications && pl_now() < deadline) {

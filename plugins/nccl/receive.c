@@ -33,8 +33,7 @@ enum net_result plugin_receive(struct plugin_comm *comm, void *data, size_t size
 	*result = NULL;
 	if (plugin_is_of_parent())
 		return NET_INVALID_USAGE;
-	pthread_mutex_lock(&plugin.lock);
-	plugin_progress();
+	plugin_begin();
 	request = &comm->requests[comm->next % SLOTS];
 	if (comm->state == COMM_FAILED) {
 		rc = comm->failure;
@@ -68,8 +67,7 @@ enum net_result plugin_test(struct plugin_request *request, int *done, int *size
 	*done = 0;
 	if (plugin_is_of_parent())
 		return NET_INVALID_USAGE;
-	pthread_mutex_lock(&plugin.lock);
-	plugin_progress();
+	plugin_begin();
 	if (request->state == REQUEST_DONE) {
 		*done = 1;
 		if (size)

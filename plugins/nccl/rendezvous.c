@@ -49,6 +49,8 @@ enum net_result plugin_listen(struct plugin_owner *owner, int device, void *data
 	struct handle handle = { 0 };
 
 	*result = NULL;
+	if (plugin_is_of_parent())
+		return NET_INVALID_USAGE;
 	if (device < 0 || device >= plugin.device_count)
 		return NET_INVALID_ARGUMENT;
 	memset(data, 0, NET_HANDLE_SIZE);
@@ -147,8 +149,10 @@ enum net_result plugin_accept(struct plugin_listener *listener, void **comm)
 	struct plugin_comm *accepted;
 	enum net_result rc;
 
-	pthread_mutex_lock(&plugin.lock);
-	plugin_progress();
+	*comm = NULL;
+	if (plugin_is_of_parent())
+		return NET_INVALID_USAGE;
+	plugin_begin();
 	rc = accept_greeting(listener, &accepted);
 	*comm = accepted;
 	if (accepted) {
@@ -231,6 +235,8 @@ enum net_result plugin_connect(struct plugin_owner *owner, int device, void *dat
 	struct handle handle;
 
 	*result = NULL;
+	if (plugin_is_of_parent())
+		return NET_INVALID_USAGE;
 	memcpy(&handle, data, sizeof(handle));
 	if (device < 0 || device >= plugin.device_count)
 		return NET_INVALID_ARGUMENT;
@@ -238,9 +244,8 @@ enum net_result plugin_connect(struct plugin_owner *owner, int device, void *dat
 		plugin_warn("the receiver does not use this release of the plugin: install the same on all hosts");
 		return NET_INVALID_USAGE;
 	}
-	pthread_mutex_lock(&plugin.lock);
+	plugin_begin();
 	plugin.reopened = false;
-	plugin_progress();
 	comm = handle_comm(&handle);
 	if (!comm)
 		comm = begin_connection(owner_or_forever(owner), &plugin.devices[device], &handle);

@@ -250,6 +250,8 @@ static enum net_result send_posted(struct plugin_comm *comm, struct plugin_reque
 		}
 		if (!remote || (!remote->remote && !remote->address))
 			return comm->closed_there ? NET_REMOTE_ERROR : NET_SUCCESS;
+		if (remote->opening)
+			return NET_SUCCESS;
 		if (pl_outside(posted->offset, request->size, remote->length))
 			return NET_REMOTE_ERROR;
 	}
@@ -276,8 +278,7 @@ enum net_result plugin_send(struct plugin_comm *comm, void *data, size_t size, s
 		return NET_INVALID_USAGE;
 	if (size > MESSAGE_SIZE_MAX)
 		return NET_INVALID_ARGUMENT;
-	pthread_mutex_lock(&plugin.lock);
-	plugin_progress();
+	plugin_begin();
 	request = &comm->requests[comm->next % SLOTS];
 	posted = &comm->posted[comm->next % SLOTS];
 	if (comm->state == COMM_FAILED) {

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Settings from environment variables, which docs/nccl.md lists. */
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "state.h"
-
-#define KEY_MIN 16
-#define KEY_MAX 1024
 
 /* A silent host is lost after this time. A stopped process must not be, so it is longer than the library's default. */
 #define KEEPALIVE_S 60
@@ -62,59 +57,21 @@ static bool read_number(struct plugin_settings *settings, const char *name, unsi
 	return false;
 }
 
-/* True if only this user and root can read the key, as the command demands. Refuses it otherwise. */
-static bool key_is_private(struct plugin_settings *settings, int fd, const char *path)
-{
-	struct stat status;
-
-	if (fstat(fd, &status) < 0) {
-		refuse_settings(settings, "PEERLANE_KEY_FILE: cannot stat %s: %s", path, strerror(errno));
-		return false;
-	}
-	if (status.st_uid != geteuid() && status.st_uid != 0) {
-		refuse_settings(settings,
-				"PEERLANE_KEY_FILE: %s belongs to another user, %u: copy the key to a file of your own",
-				path, (unsigned)status.st_uid);
-		return false;
-	}
-	/* A group may read a file of root: that is how services get their keys. */
-	if ((status.st_mode & (S_IROTH | S_IWOTH | S_IWGRP)) ||
-	    ((status.st_mode & S_IRGRP) && status.st_uid == geteuid() && geteuid())) {
-		refuse_settings(settings,
-				"PEERLANE_KEY_FILE: other users can read or replace the key in %s: run chmod go= on it",
-				path);
-		return false;
-	}
-	return true;
-}
-
 static bool read_key(struct plugin_settings *settings)
 {
 	const char *path = read_text("PEERLANE_KEY_FILE");
-	ssize_t length;
-	int fd;
+	char text[sizeof(settings->wrong) - 24];
+	struct pl_error error;
+	int length;
 
 	if (!path) {
 		settings->options.insecure = PL_ON;
 		return true;
 	}
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0) {
-		refuse_settings(settings, "PEERLANE_KEY_FILE: cannot open %s: %s", path, strerror(errno));
-		return false;
-	}
-	if (!key_is_private(settings, fd, path)) {
-		close(fd);
-		return false;
-	}
-	length = read(fd, settings->key, sizeof(settings->key));
-	close(fd);
-	/* The same bytes as for the command: without the newline at the end of a text. */
-	if (length > 0 && settings->key[length - 1] == '\n')
-		length--;
-	if (length < KEY_MIN || length > KEY_MAX) {
-		refuse_settings(settings, "PEERLANE_KEY_FILE: %s is no file with a key of %d to %d bytes", path,
-				KEY_MIN, KEY_MAX);
+	length = pl_key_file_read(path, settings->key, &error);
+	if (length < 0) {
+		plugin_format_error(&error, text, sizeof(text));
+		refuse_settings(settings, "PEERLANE_KEY_FILE: %s", text);
 		return false;
 	}
 	settings->options.key = settings->key;

@@ -36,7 +36,7 @@ struct plugin_device {
 /* Settings from the environment. */
 struct plugin_settings {
 	struct pl_options options;
-	uint8_t key[1025];
+	uint8_t key[PL_KEY_MAX];
 	unsigned copy_threads;
 	int speed;               /* Mbit/s; 0: that of the interface */
 	bool gpu_memory;         /* NCCL's buffers may be in GPU memory with interfaces, too */
@@ -97,6 +97,8 @@ struct plugin_memory {
 	size_t length;
 	uint32_t id;
 	bool on_gpu;              /* the processor does not reach it */
+	bool ending;              /* no thread begins to use it */
+	unsigned opening;         /* threads that open remotes for it, without the lock */
 	struct pl_region *region; /* NULL: the other end is this process */
 };
 
@@ -110,8 +112,11 @@ struct plugin_remote {
 	uint8_t *address;         /* the other end is this process */
 	struct pl_remote *remote; /* else; NULL: the import runs, or failed */
 	struct pl_error failure;  /* of the import; code 0: none */
-	unsigned running;         /* requests that write to it */
+	unsigned running;         /* requests that write to it, and threads that open it */
 	bool dropped;             /* released after these */
+	struct pl_list unopened;  /* of the plugin, until a thread opens it for the comm's memory */
+	unsigned opening;         /* threads that will open it, or do; requests wait */
+	uint64_t opened;          /* bits of this end's GPUs for which a thread opened it, or does */
 };
 
 enum request_state { REQUEST_FREE, REQUEST_RUNNING, REQUEST_DONE };
@@ -179,6 +184,7 @@ struct plugin {
 	bool gpu_memory; /* devices that are IP interfaces promise GPU memory */
 	uint64_t proven_gpus; /* bits of the GPUs whose proof succeeded: later communicators need not wait for one */
 	struct pl_list links, listeners, mailboxes;
+	struct pl_list unopened;     /* remotes */
 	struct plugin_owner forever; /* of tables before version 11 */
 	struct plugin_comm **comms;  /* by identifier */
 	uint32_t next_comm, next_listener;
@@ -197,6 +203,8 @@ bool plugin_is_of_parent(void);
 void plugin_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void plugin_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void plugin_warn_error(const char *action, const struct pl_error *error);
+/* Writes an error as one line. */
+void plugin_format_error(const struct pl_error *error, char *text, size_t size);
 
 /* settings.c: reads the environment. Returns false, and settings->wrong, if it refuses a value. */
 bool settings_read(struct plugin_settings *settings);
@@ -266,6 +274,8 @@ void link_send(struct plugin_link *link, const struct message *message);
 
 /* progress.c: takes completions and finished copies, for all comms. */
 void plugin_progress(void);
+/* Begins a call of NCCL: takes the lock, completions and finished copies, and opens GPU memory without the lock. */
+void plugin_begin(void);
 void plugin_drain_notifications(uint64_t deadline);
 
 /* dispatch.c: handles a message of the other end. */
@@ -290,6 +300,8 @@ void memory_end(struct plugin_comm *comm, struct plugin_memory *memory);
 void remote_add(struct plugin_comm *comm, const struct message *message);
 void remote_imported(struct plugin_remote *remote, const struct pl_completion *completion);
 struct plugin_remote *remote_find(const struct plugin_comm *comm, uint32_t id);
+/* Opens imported GPU memory for the memory of its comm. Gives the lock up meanwhile. */
+void remotes_open(void);
 /* Releases it if no request uses it. */
 void remote_drop(struct plugin_remote *remote);
 

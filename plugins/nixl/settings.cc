@@ -7,17 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 namespace peerlane_nixl
 {
 namespace
 {
 
-constexpr size_t KEY_MIN = 16;
-constexpr size_t KEY_MAX = 1024;
 constexpr uint64_t SECOND = 1000000000;
 /* Requests of engines have their own time-outs, and are released then. */
 constexpr uint64_t OPERATION_S = 600;
@@ -103,54 +97,19 @@ public:
 	}
 };
 
-/* True if only this user and root can read the key, as the command demands. Logs the reason otherwise. */
-bool key_is_private(const struct stat &status, const std::string &path)
-{
-	if (status.st_uid != geteuid() && status.st_uid != 0) {
-		warn("key_file: %s belongs to another user, %u: copy the key to a file of your own", path.c_str(),
-		     (unsigned)status.st_uid);
-		return false;
-	}
-	/* A group may read a file of root: that is how services get their keys. */
-	if ((status.st_mode & (S_IROTH | S_IWOTH | S_IWGRP)) ||
-	    ((status.st_mode & S_IRGRP) && status.st_uid == geteuid() && geteuid())) {
-		warn("key_file: other users can read or replace the key in %s: run chmod go= on it", path.c_str());
-		return false;
-	}
-	return true;
-}
-
-/* Reads a key as the command does: without the newline at the end of a text. */
 int read_key(const std::string &path, std::string &key)
 {
-	int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-	struct stat status;
+	uint8_t bytes[PL_KEY_MAX];
+	pl_error error = {};
+	int length = pl_key_file_read(path.c_str(), bytes, &error);
 
-	if (fd < 0 || fstat(fd, &status) < 0) {
-		int code = -errno;
-		warn("key_file: cannot open %s: %s", path.c_str(), strerror(errno));
-		if (fd >= 0)
-			close(fd);
-		return code;
+	if (length < 0) {
+		warn_error("key_file", error);
+		return length;
 	}
-	key.resize(KEY_MAX + 2);
-	/* A pipe may give the key in parts, and a signal may come between. */
-	size_t length = 0;
-	ssize_t got = 1;
-	while (length < key.size() && (got > 0 || (got < 0 && errno == EINTR))) {
-		got = read(fd, key.data() + length, key.size() - length);
-		length += got > 0 ? (size_t)got : 0;
-	}
-	close(fd);
-	if (!key_is_private(status, path))
-		return -EACCES;
-	key.resize(length);
-	if (!key.empty() && key.back() == '\n')
-		key.pop_back();
-	if (key.size() >= KEY_MIN && key.size() <= KEY_MAX)
-		return 0;
-	warn("key_file: %s is no file with a key of %zu to %zu bytes", path.c_str(), KEY_MIN, KEY_MAX);
-	return -EINVAL;
+	key.assign((const char *)bytes, (size_t)length);
+	explicit_bzero(bytes, sizeof(bytes));
+	return 0;
 }
 
 int read_progress(const std::string &text, pl_progress &progress)

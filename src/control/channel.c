@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 
 #define MESSAGE_MAX (PL_CONTROL_HEADER + PL_CONTROL_BODY_MAX)
+/* Received bytes that wait: a message that began, or postponed ones. */
+#define RECEIVED_MAX ((size_t)2 * MESSAGE_MAX)
 /* The channel to a peer that requests answers and does not read them is closed at this many bytes. */
 #define UNSENT_MAX (256u << 10)
 /* Unsent bytes from which on nothing is read. The answers to the messages of one visit fit into the rest. */
@@ -64,7 +66,7 @@ static int keep_received(struct pl_channel *channel, const uint8_t *data, size_t
 		return 0;
 	}
 	if (!channel->received) {
-		channel->received = pl_alloc(channel->allocator, MESSAGE_MAX);
+		channel->received = pl_alloc(channel->allocator, RECEIVED_MAX);
 		if (!channel->received)
 			return -ENOMEM;
 	}
@@ -73,7 +75,7 @@ static int keep_received(struct pl_channel *channel, const uint8_t *data, size_t
 	return 0;
 }
 
-/* Handles all complete messages. Returns 1 if one of them closed the channel, which sets *gone. */
+/* Handles all complete messages up to a postponed one. Returns 1 if one of them closed the channel, which sets *gone. */
 static int take_messages(struct pl_channel *channel, const uint8_t *data, size_t length, const bool *gone)
 {
 	while (length) {
@@ -83,7 +85,7 @@ static int take_messages(struct pl_channel *channel, const uint8_t *data, size_t
 			return 1;
 		if (used < 0)
 			return (int)used;
-		if (used == 0)
+		if (used == 0 || channel->postponed)
 			break;
 		data += used;
 		length -= (size_t)used;
@@ -94,7 +96,7 @@ static int take_messages(struct pl_channel *channel, const uint8_t *data, size_t
 /* Returns 0, 1 if the channel is gone, or a negative errno; -EAGAIN: nothing to read. */
 static int receive(struct pl_channel *channel, const bool *gone)
 {
-	uint8_t buffer[2 * MESSAGE_MAX];
+	uint8_t buffer[RECEIVED_MAX];
 	size_t have = channel->received_length;
 	struct iovec vector = { .iov_base = buffer + have, .iov_len = sizeof(buffer) - have };
 	ssize_t got;
@@ -107,14 +109,26 @@ static int receive(struct pl_channel *channel, const bool *gone)
 	return take_messages(channel, buffer, have + (size_t)got, gone);
 }
 
+/* Handles messages that were postponed. Returns as receive() does. */
+static int take_postponed(struct pl_channel *channel, const bool *gone)
+{
+	uint8_t buffer[RECEIVED_MAX];
+	size_t length = channel->received_length;
+
+	channel->resumed = false;
+	if (length)
+		memcpy(buffer, channel->received, length);
+	return take_messages(channel, buffer, length, gone);
+}
+
 static bool channel_reads(const struct pl_channel *channel)
 {
-	return pl_channel_unsent(channel) < UNSENT_STOP && !channel->paused;
+	return pl_channel_unsent(channel) < UNSENT_STOP && !channel->paused && !channel->postponed;
 }
 
 /*
  * Watches the socket. `again`: bytes may be left that TLS has read already, which epoll does not report; EPOLLOUT makes
- * channel_ready() run for them, and for drained().
+ * channel_ready() run for them, for drained(), and for postponed messages.
  */
 static int watch(struct pl_channel *channel, bool again)
 {
@@ -122,7 +136,7 @@ static int watch(struct pl_channel *channel, bool again)
 	uint32_t events = channel_reads(channel) ? EPOLLIN : 0;
 
 	again &= events && pl_stream_pending(&channel->stream);
-	again |= channel->room_awaited;
+	again |= channel->room_awaited || channel->resumed;
 	return pl_source_watch(&channel->source, events | (unsent || again ? EPOLLOUT : 0));
 }
 
@@ -191,9 +205,13 @@ static bool channel_ready(struct pl_source *source, uint32_t events)
 
 	if (channel->unsent_length)
 		rc = flush(channel);
-	(void)events; /* bytes that TLS read ahead come without EPOLLIN */
+	/* Bytes that TLS read ahead come without EPOLLIN. epoll reports these two until the channel is closed. */
+	if (rc == 0 && channel->postponed && (events & (EPOLLERR | EPOLLHUP)))
+		rc = -ECONNRESET;
 	/* The answers of a visit are sent together. */
 	channel->gone = &gone;
+	if (rc == 0 && channel->resumed)
+		rc = take_postponed(channel, &gone);
 	for (int i = 0; rc == 0 && i < READS_A_VISIT && channel_reads(channel); i++)
 		rc = receive(channel, &gone);
 	if (gone)
@@ -222,7 +240,7 @@ int pl_channel_open(struct pl_channel *channel, struct pl_engine *engine, struct
 	channel->received = channel->unsent = NULL;
 	channel->received_length = channel->unsent_length = channel->unsent_sent = 0;
 	channel->open = true;
-	channel->room_awaited = channel->paused = false;
+	channel->room_awaited = channel->paused = channel->postponed = channel->resumed = false;
 	channel->gone = NULL;
 	memset(&channel->source, 0, sizeof(channel->source));
 	channel->source.fd = channel->stream.fd;
@@ -290,6 +308,20 @@ bool pl_channel_has_room_for_answer(struct pl_channel *channel)
 void pl_channel_pause(struct pl_channel *channel)
 {
 	channel->room_awaited = channel->paused = true;
+}
+
+void pl_channel_postpone(struct pl_channel *channel)
+{
+	channel->postponed = true;
+}
+
+int pl_channel_resume(struct pl_channel *channel)
+{
+	if (!channel->open || !channel->postponed)
+		return 0;
+	channel->postponed = false;
+	channel->resumed = true;
+	return watch(channel, false);
 }
 
 void pl_channel_close(struct pl_channel *channel)

@@ -17,7 +17,7 @@ struct pl_channel {
 	size_t body_length;
 	/* Set while received messages are handled: their answers are queued and sent together. A close stores true. */
 	bool *gone;
-	uint8_t *received; /* beginning of a message; only while one is incomplete */
+	uint8_t *received; /* beginning of a message, or postponed messages; only while there are bytes */
 	size_t received_length;
 	uint8_t *unsent;                   /* of the engine, or allocated; NULL while there are none */
 	size_t unsent_length, unsent_sent; /* bytes there, and of these the first that the socket has taken */
@@ -28,6 +28,8 @@ struct pl_channel {
 	void (*drained)(struct pl_channel *channel);
 	bool room_awaited; /* drained() is due */
 	bool paused;       /* nothing is read before it */
+	bool postponed;    /* nothing is read, and no message handled, before pl_channel_resume() */
+	bool resumed;      /* received messages wait to be handled */
 };
 
 /*
@@ -71,6 +73,11 @@ bool pl_channel_has_room(struct pl_channel *channel);
 bool pl_channel_has_room_for_answer(struct pl_channel *channel);
 /* Reads nothing before drained(), which is due: too many answers wait for room. */
 void pl_channel_pause(struct pl_channel *channel);
+
+/* For message(): the message comes again after pl_channel_resume(), and no other comes before. */
+void pl_channel_postpone(struct pl_channel *channel);
+/* Has the engine handle postponed messages soon. Without any it does nothing. Returns 0 or a negative errno. */
+int pl_channel_resume(struct pl_channel *channel);
 
 /* Stops and closes. Accepts a channel that was never opened. */
 void pl_channel_close(struct pl_channel *channel);

@@ -100,7 +100,7 @@ static int check_options(struct pl_options *options, struct pl_error *error)
 		return bad_option(error, "gpu_multiprocessors", "more than 1,024");
 	if (options->program && !is_program_name(options->program))
 		return bad_option(error, "program", "a program's name has 1 to 31 visible ASCII characters");
-	if (options->key && (options->key_length < 16 || options->key_length > 1024))
+	if (options->key && (options->key_length < PL_KEY_MIN || options->key_length > PL_KEY_MAX))
 		return bad_option(error, "key", "a key has 16 to 1024 bytes");
 	return check_rdma_options(options, error);
 }

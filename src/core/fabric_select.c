@@ -131,7 +131,11 @@ const struct pl_fabric_advert *pl_fabrics_select(struct pl_peer *peer, const str
 	for (unsigned i = 0; i < context->fabric_count; i++) {
 		const struct pl_fabric_advert *offer = find_advert(hello, context->fabrics[i]->name);
 
-		if (!offer || fabric_suits(context->fabrics[i], peer, offer, error) < 0)
+		int rc = offer ? fabric_suits(context->fabrics[i], peer, offer, error) : -ENOENT;
+
+		if (rc == -EAGAIN)
+			return NULL;
+		if (rc < 0)
 			continue;
 		set_peer_fabric(peer, context->fabrics[i]);
 		return offer;

@@ -1,216 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Access control. A grant is a token given out. A key binds a grant (or one large send) to the peer that presented it.
- * Every frame looks up a key, so grant_lock is held for a few instructions only. The engine's lock and `revoked` guard
- * use of the memory.
- */
+/* Access control: grants are the tokens given out. key.c has the keys of peers. */
 #include <openssl/crypto.h>
+#include <time.h>
 
 #include "core/fabric.h"
 #include "core/trust.h"
 
-static bool is_expired(uint64_t expires)
-{
-	return expires && pl_wall_clock() >= expires;
-}
-
-/* -- keys: grant_lock is held ------------------------------------------------------------------- */
-
-/* Left to do after unlocking: the registrations may wait, the operation may complete. */
-struct leftover {
-	struct pl_list ended;
-	struct pl_operation *operation; /* has a pending count that ends with the key; or NULL */
-};
-
-static void leftover_init(struct leftover *leftover)
-{
-	pl_list_init(&leftover->ended);
-	leftover->operation = NULL;
-}
-
-static void leftover_finish(struct leftover *leftover)
-{
-	pl_registrations_finish(&leftover->ended);
-	if (leftover->operation)
-		pl_operation_pending_done(leftover->operation);
-}
-
-/* Ends a reference. Returns true if it was the last one: no thread finds the key any more. Needs no lock. */
-static bool key_unreference(struct pl_key *key)
-{
-	return atomic_fetch_sub(&key->references, 1) == 1;
-}
-
-static void key_end(struct pl_context *context, struct pl_key *key, struct leftover *leftover)
-{
-	pl_registrations_release(&key->registrations, &leftover->ended);
-	leftover->operation = key->operation;
-	pl_free(&context->allocator, key);
-}
-
-static struct pl_key *key_find(struct pl_peer *peer, uint64_t id)
-{
-	struct pl_key *key = pl_index_table_get(&peer->keys, (uint32_t)id);
-
-	return key && key->id == id ? key : NULL;
-}
-
-struct pl_key *pl_key_alive(struct pl_peer *peer, uint64_t id)
-{
-	struct pl_key *key = key_find(peer, id);
-
-	return key && !atomic_load(&key->revoked) && !is_expired(key->expires) ? key : NULL;
-}
-
-static struct pl_key *key_insert(struct pl_peer *peer, struct pl_memory *memory, size_t offset, size_t length,
-				 unsigned rights, uint64_t expires)
-{
-	struct pl_context *context = peer->context;
-	struct pl_key *key;
-	uint32_t random;
-	ssize_t index;
-
-	if (pl_index_table_used(&peer->keys) >= PL_KEYS_MAX || pl_random_word(&context->random, &random) < 0)
-		return NULL;
-	key = pl_zalloc(&context->allocator, sizeof(*key));
-	if (!key)
-		return NULL;
-	index = pl_index_table_add(&context->allocator, &peer->keys, key);
-	if (index < 0) {
-		pl_free(&context->allocator, key);
-		return NULL;
-	}
-	pl_list_init(&key->grant_link);
-	pl_list_init(&key->registrations);
-	key->id = (uint64_t)random << 32 | (uint32_t)index;
-	key->peer = peer;
-	key->memory = memory;
-	key->offset = offset;
-	key->length = length;
-	key->rights = rights;
-	key->expires = expires;
-	atomic_init(&key->references, 1);
-	return key;
-}
-
-static void key_remove(struct pl_peer *peer, struct pl_key *key, struct leftover *leftover)
-{
-	/* A device does not check whether a key was revoked. */
-	pl_registrations_release(&key->registrations, &leftover->ended);
-	pl_index_table_remove(&peer->keys, (uint32_t)key->id);
-	pl_list_remove(&key->grant_link);
-	peer->imported -= key->imported;
-	atomic_store(&key->revoked, true);
-	if (key_unreference(key))
-		key_end(peer->context, key, leftover);
-}
-
-struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset, uint64_t length, unsigned right,
-			      enum pl_wire_status *status)
-{
-	struct pl_context *context = peer->context;
-	struct pl_key *key;
-
-	pthread_mutex_lock(&context->grant_lock);
-	key = key_find(peer, id);
-	if (!key || atomic_load(&key->revoked))
-		*status = PL_WIRE_UNKNOWN_KEY;
-	else if (is_expired(key->expires))
-		*status = PL_WIRE_EXPIRED;
-	else if (!(key->rights & right))
-		*status = PL_WIRE_RIGHTS;
-	else if (pl_outside(offset, length, key->length))
-		*status = PL_WIRE_RANGE;
-	else
-		*status = PL_WIRE_OK;
-	if (*status == PL_WIRE_OK)
-		atomic_fetch_add(&key->references, 1);
-	else
-		key = NULL;
-	pthread_mutex_unlock(&context->grant_lock);
-	if (!key)
-		pl_peer_note_refusal(peer, id, right, *status);
-	return key;
-}
-
-void pl_key_release(struct pl_peer *peer, struct pl_key *key)
-{
-	struct leftover leftover;
-
-	if (!key || !key_unreference(key))
-		return;
-	leftover_init(&leftover);
-	pthread_mutex_lock(&peer->context->grant_lock);
-	key_end(peer->context, key, &leftover);
-	pthread_mutex_unlock(&peer->context->grant_lock);
-	leftover_finish(&leftover);
-}
-
-/* Adds the key of a large message, whose operation ends after the key. NULL: no memory, or too many keys. */
-static struct pl_key *source_key_insert(struct pl_peer *peer, struct pl_operation *operation)
-{
-	const struct pl_segment *segment = operation->segments;
-	struct pl_key *key =
-		key_insert(peer, &segment->region->memory, segment->offset, segment->length, PL_ACCESS_READ, 0);
-
-	if (!key)
-		return NULL;
-	key->operation = operation;
-	atomic_fetch_add(&operation->pending, 1);
-	operation->source_key = key->id;
-	return key;
-}
-
-int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t blob[PL_KEY_BLOB_MAX])
-{
-	struct leftover leftover;
-	struct pl_key *key;
-	int rc = -ENOMEM;
-
-	leftover_init(&leftover);
-	pthread_mutex_lock(&peer->context->grant_lock);
-	/* An earlier call may have begun to register the memory. */
-	if (operation->source_key)
-		key = key_find(peer, operation->source_key);
-	else
-		key = source_key_insert(peer, operation);
-	if (key)
-		rc = peer->ops->export_key(peer->endpoint, NULL, key, blob);
-	if (key && rc < 0 && rc != -EINPROGRESS) {
-		operation->source_key = 0;
-		key_remove(peer, key, &leftover);
-	}
-	pthread_mutex_unlock(&peer->context->grant_lock);
-	leftover_finish(&leftover);
-	return rc;
-}
-
-void pl_key_destroy(struct pl_peer *peer, uint64_t id)
-{
-	struct leftover leftover;
-	struct pl_key *key;
-
-	leftover_init(&leftover);
-	pthread_mutex_lock(&peer->context->grant_lock);
-	key = key_find(peer, id);
-	if (key)
-		key_remove(peer, key, &leftover);
-	pthread_mutex_unlock(&peer->context->grant_lock);
-	leftover_finish(&leftover);
-}
-
-void pl_key_table_clear(struct pl_peer *peer)
-{
-	struct pl_context *context = peer->context;
-
-	for (size_t i = 0; i < peer->keys.count; i++) {
-		const struct pl_key *key = pl_index_table_get(&peer->keys, i);
-
-		if (key)
-			pl_key_destroy(peer, key->id);
-	}
-	pl_index_table_free(&context->allocator, &peer->keys);
-}
+/* Pause between two looks at keys that are in use. */
+#define AWAIT_PAUSE_NS (50 * 1000)
 
 /* -- grants ------------------------------------------------------------------------------------- */
 
@@ -218,7 +15,7 @@ static struct pl_grant *grant_find(struct pl_context *context, uint64_t id, cons
 {
 	struct pl_grant *grant = pl_index_table_get(&context->grants, (uint32_t)id);
 
-	if (!grant || grant->id != id || CRYPTO_memcmp(grant->secret, secret, 16))
+	if (!grant || grant->ended || grant->id != id || CRYPTO_memcmp(grant->secret, secret, 16))
 		return NULL;
 	return grant;
 }
@@ -245,12 +42,85 @@ static void grant_remove(struct pl_context *context, struct pl_grant *grant, con
 
 		pl_registrations_release(&key->registrations, ended);
 		pl_list_remove(&key->grant_link);
-		pl_peer_note_key(key->peer, PL_EVENT_REVOKED_HERE, key->id, 0, why);
+		if (!key->removed)
+			pl_peer_note_key(key->peer, PL_EVENT_REVOKED_HERE, key->id, 0, why);
 	}
 	pl_list_remove(&grant->region_link);
 	pl_index_table_remove(&context->grants, (uint32_t)grant->id);
 	pl_registrations_release(&grant->registrations, ended);
 	pl_free(&context->allocator, grant);
+}
+
+void pl_grant_unused(struct pl_grant *grant, struct pl_list *ended)
+{
+	if (grant->ended && pl_list_empty(&grant->keys))
+		grant_remove(grant->region->context, grant, NULL, ended);
+}
+
+/* Lists the keys whose memory is in use. Returns false if there is none. */
+static bool grant_end_keys_later(struct pl_grant *grant)
+{
+	bool later = false;
+
+	pl_list_for_each(at, &grant->keys) {
+		struct pl_key *key = pl_list_entry(at, struct pl_key, grant_link);
+
+		if (!pl_registrations_in_use(&key->registrations))
+			continue;
+		pl_key_end_later(key);
+		pl_keys_look_later(key->peer);
+		later = true;
+	}
+	return later;
+}
+
+void pl_grant_end(struct pl_context *context, const uint8_t *data)
+{
+	struct pl_token token;
+	struct pl_grant *grant;
+	struct pl_list ended;
+
+	if (pl_token_decode(data, PL_TOKEN_SIZE, &token) < 0)
+		return;
+	pl_list_init(&ended);
+	pthread_mutex_lock(&context->grant_lock);
+	grant = grant_find(context, token.grant, token.secret);
+	if (grant) {
+		grant_shut(grant);
+		grant->ended = grant_end_keys_later(grant);
+		if (!grant->ended)
+			grant_remove(context, grant, "the token was revoked", &ended);
+	}
+	pthread_mutex_unlock(&context->grant_lock);
+	pl_registrations_finish(&ended);
+}
+
+/* True if a key of an ended grant of the region is in use. */
+static bool region_has_ending_keys(const struct pl_region *region)
+{
+	pl_list_for_each(at, &region->grants) {
+		const struct pl_grant *grant = pl_list_entry(at, struct pl_grant, region_link);
+
+		if (!grant->ended)
+			continue;
+		pl_list_for_each(key, &grant->keys)
+			if (pl_registrations_in_use(&pl_list_entry(key, struct pl_key, grant_link)->registrations))
+				return true;
+	}
+	return false;
+}
+
+void pl_region_await_ended(struct pl_region *region)
+{
+	struct timespec pause = { .tv_nsec = AWAIT_PAUSE_NS };
+
+	pthread_mutex_lock(&region->context->grant_lock);
+	while (region_has_ending_keys(region)) {
+		pthread_mutex_unlock(&region->context->grant_lock);
+		nanosleep(&pause, NULL);
+		pthread_mutex_lock(&region->context->grant_lock);
+	}
+	pthread_mutex_unlock(&region->context->grant_lock);
 }
 
 void pl_grants_clear(struct pl_context *context)
@@ -351,20 +221,6 @@ int pl_region_share(struct pl_region *region, const struct pl_grant_options *giv
 	return 0;
 }
 
-void pl_grant_shut(struct pl_context *context, const uint8_t *data)
-{
-	struct pl_token token;
-	struct pl_grant *grant;
-
-	if (pl_token_decode(data, PL_TOKEN_SIZE, &token) < 0)
-		return;
-	pthread_mutex_lock(&context->grant_lock);
-	grant = grant_find(context, token.grant, token.secret);
-	if (grant)
-		grant_shut(grant);
-	pthread_mutex_unlock(&context->grant_lock);
-}
-
 bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region, const uint8_t *data)
 {
 	struct pl_token token;
@@ -417,24 +273,24 @@ int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct
 	struct pl_context *context = peer->context;
 	struct pl_grant *grant;
 	struct pl_key *key = NULL;
-	struct leftover leftover;
+	struct pl_key_leftover leftover;
 	bool watch = false, lent;
 	int length = 0;
 
-	leftover_init(&leftover);
+	pl_key_leftover_init(&leftover);
 	*answer = (struct pl_imported){ .request = import->request, .status = PL_WIRE_UNKNOWN_KEY };
 	pthread_mutex_lock(&context->grant_lock);
 	grant = grant_find(context, import->grant, import->secret);
 	if (grant && grant->only && grant->only != peer)
 		grant = NULL;
 	lent = grant && grant->lent;
-	if (grant && is_expired(grant->expires)) {
+	if (grant && pl_expired(grant->expires)) {
 		answer->status = PL_WIRE_EXPIRED;
 	} else if (grant && peer->admission && (grant->rights & ~peer->admission->rights.access)) {
 		answer->status = PL_WIRE_TOKEN_RIGHTS;
 	} else if (grant && may_import(peer, grant)) {
-		key = key_insert(peer, &grant->region->memory, grant->offset, grant->length, grant->rights,
-				 grant->expires);
+		key = pl_key_insert(peer, &grant->region->memory, grant->offset, grant->length, grant->rights,
+				    grant->expires);
 		answer->status = key ? PL_WIRE_OK : PL_WIRE_BUSY;
 	} else if (grant) {
 		answer->status = PL_WIRE_IMPORTS;
@@ -450,14 +306,14 @@ int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct
 		answer->rights = key->rights;
 		answer->key_length = (uint16_t)length;
 		if (length < 0) {
-			key_remove(peer, key, &leftover);
+			pl_key_remove(peer, key, &leftover);
 			*answer =
 				(struct pl_imported){ .request = import->request, .status = import_refusal_of(length) };
 		}
 		watch = grant->expires && pl_grant_timeless(grant);
 	}
 	pthread_mutex_unlock(&context->grant_lock);
-	leftover_finish(&leftover);
+	pl_key_leftover_finish(peer, &leftover);
 	if (watch)
 		pl_expiry_watch(context);
 	if (length == -EINPROGRESS)

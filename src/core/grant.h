@@ -21,19 +21,22 @@ struct pl_grant {
 	unsigned rights;
 	uint64_t expires;           /* CLOCK_REALTIME, 0 never */
 	const struct pl_peer *only; /* peer that can import the grant; compared only. NULL: all peers */
+	bool ended;                 /* pl_grant_end(): no peer can import it, and its last key frees it */
 	bool lent;                  /* pl_grant_lend(): the peer imports nothing, so its limit does not count */
 	const uint64_t *trailing_word; /* pl_grant_bind(); NULL: none */
 	struct pl_list region_link; /* region->grants */
 	struct pl_list keys;
 	struct pl_list registrations;
+	uint64_t far_address; /* that devices register it at for peers without windows; 0: none yet. grant_lock */
 };
 
 /* Access of one peer: created when the peer imports a grant, or for the duration of one large send. */
 struct pl_key {
 	uint64_t id; /* index in the peer's table, and random bits */
 	struct pl_peer *peer;
-	struct pl_list grant_link;
-	struct pl_grant *grant; /* NULL: a large send */
+	struct pl_list grant_link; /* grant->keys: the grant exists while this has a list */
+	struct pl_list end_link;   /* peer->ending_keys: it has ended, and its memory was in use */
+	struct pl_grant *grant;    /* NULL: a large send */
 	bool imported;          /* counted in peer->imported */
 	struct pl_memory *memory;
 	size_t offset, length;
@@ -41,10 +44,13 @@ struct pl_key {
 	uint64_t expires;
 	const uint64_t *trailing_word; /* of the grant; NULL: none. Loaded under the same rule as the memory */
 	atomic_bool revoked;
+	bool removed;           /* left the peer's table */
+	atomic_bool ending;     /* in peer->ending_keys; written under grant_lock */
 	atomic_uint references; /* one of the table; others begin under grant_lock, and end without it */
 	/* large send: one of its pending counts ends with the last reference to the key */
 	struct pl_operation *operation;
 	struct pl_list registrations; /* of a large send; for this peer only */
+	uint64_t far_address; /* verbs: address of the first byte as the peer knows it; 0: not exported. grant_lock */
 };
 
 /*
@@ -66,8 +72,34 @@ bool pl_registrations_timeless(const struct pl_list *registrations);
  * -ENOMEM, or the fabric's error. -EINPROGRESS: the memory is being registered, and the key waits for another call.
  */
 int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t blob[PL_KEY_BLOB_MAX]);
+/*
+ * Destroys a key. Never waits: while a peer holds its gate, the key's end comes later, at most LOCAL_HOLDER_WAIT_NS. Then the
+ * pending count of its large send ends. Home.
+ */
 void pl_key_destroy(struct pl_peer *peer, uint64_t id);
+/* The same. Returns the key with a reference for the caller while `ending` is set; NULL: the memory is not in use. */
+struct pl_key *pl_key_destroy_watched(struct pl_peer *peer, uint64_t id);
+/* Destroys all keys, and waits until they have ended. */
 void pl_key_table_clear(struct pl_peer *peer);
+/* Ending keys: initialises the list, looks again soon (home), and waits until all have ended (without an engine's lock). */
+void pl_keys_init(struct pl_peer *peer);
+void pl_keys_look_later(struct pl_peer *peer);
+void pl_keys_await(struct pl_peer *peer);
+
+/* Left to do once grant_lock is free: registrations to finish, the last reference to end, another look at ending keys. */
+struct pl_key_leftover {
+	struct pl_list ended;
+	struct pl_key *key; /* or NULL */
+	bool later;
+};
+
+void pl_key_leftover_init(struct pl_key_leftover *leftover);
+void pl_key_leftover_finish(struct pl_peer *peer, struct pl_key_leftover *leftover);
+/* grant_lock is held: adds a key to the peer's table (NULL: no memory, or too many), removes one, or lists one that ends. */
+struct pl_key *pl_key_insert(struct pl_peer *peer, struct pl_memory *memory, size_t offset, size_t length,
+			     unsigned rights, uint64_t expires);
+void pl_key_remove(struct pl_peer *peer, struct pl_key *key, struct pl_key_leftover *leftover);
+void pl_key_end_later(struct pl_key *key);
 void pl_grants_clear(struct pl_context *context);
 /* True if the grant has registrations to remove when it expires. grant_lock is held. */
 bool pl_grant_timeless(const struct pl_grant *grant);
@@ -75,12 +107,23 @@ bool pl_grant_timeless(const struct pl_grant *grant);
 void pl_expiry_init(struct pl_context *context);
 void pl_expiry_watch(struct pl_context *context);
 
+/* True if the time of an expiry has come. 0: never. */
+bool pl_expired(uint64_t expires);
+
 /* Creates a grant, with checked options. Its token is not given out yet. NULL: no memory. */
 struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_options *options);
-/* Ends the uses of a token that is revoked next. The waits for several tokens, which are all shut first, pass together. */
-void pl_grant_shut(struct pl_context *context, const uint8_t *token);
 /* Revokes a token; of this region only, unless it is NULL. The caller then runs pl_context_barrier(). */
 bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region, const uint8_t *token);
+
+/*
+ * Ends a token without a wait: its keys are shut, and those that are in use end later. Home of the only peer that can have
+ * imported it. The end of its region waits for the uses.
+ */
+void pl_grant_end(struct pl_context *context, const uint8_t *token);
+/* Waits until no key of such tokens of the region is in use. Without an engine's lock. */
+void pl_region_await_ended(struct pl_region *region);
+/* A key has left the grant: frees an ended grant without keys. grant_lock is held. */
+void pl_grant_unused(struct pl_grant *grant, struct pl_list *ended);
 
 /* Region of this end that the library, not the program, lets a peer access. */
 struct pl_lent {
@@ -98,10 +141,8 @@ struct pl_lent {
 int pl_grant_lend(struct pl_region *region, unsigned rights, struct pl_peer *peer, struct pl_lent *lent);
 /* True if that region is still lent: another region may have its address by now. */
 bool pl_grant_is_lent(struct pl_peer *peer, const struct pl_lent *lent, const struct pl_region *region);
-/* Revokes the peer's access without a wait: pl_grant_take_back() follows. */
-void pl_grant_shut_lent(struct pl_peer *peer, const struct pl_lent *lent);
-/* Revokes the peer's access, and waits for uses under way as a revocation does. */
-void pl_grant_take_back(struct pl_peer *peer, const struct pl_lent *lent);
+/* Revokes the peer's access without a wait. Returns as pl_key_destroy_watched() does. Home. */
+struct pl_key *pl_grant_take_back(struct pl_peer *peer, const struct pl_lent *lent);
 
 /* pl_token_decode() with public errors. */
 int pl_token_read(const void *data, size_t length, struct pl_token *token, struct pl_error *error);

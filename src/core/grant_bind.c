@@ -74,21 +74,8 @@ bool pl_grant_is_lent(struct pl_peer *peer, const struct pl_lent *lent, const st
 	return is_lent;
 }
 
-void pl_grant_shut_lent(struct pl_peer *peer, const struct pl_lent *lent)
+struct pl_key *pl_grant_take_back(struct pl_peer *peer, const struct pl_lent *lent)
 {
-	struct pl_key *key;
-
-	pthread_mutex_lock(&peer->context->grant_lock);
-	key = pl_key_alive(peer, lent->id);
-	if (key) {
-		atomic_store(&key->revoked, true);
-		pl_registrations_shut(&key->registrations);
-	}
-	pthread_mutex_unlock(&peer->context->grant_lock);
-}
-
-void pl_grant_take_back(struct pl_peer *peer, const struct pl_lent *lent)
-{
-	pl_grant_revoke(peer->context, NULL, lent->token);
-	pl_key_destroy(peer, lent->id);
+	pl_grant_end(peer->context, lent->token);
+	return pl_key_destroy_watched(peer, lent->id);
 }

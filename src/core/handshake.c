@@ -148,12 +148,11 @@ static void fail_unexpected_message(struct pl_peer *peer)
 }
 
 /* Acceptor: derives the secret of both ends, and from then on accepts sockets that prove it. */
-static int share_secret(struct pl_peer *peer, const struct pl_control *answer)
+static int share_secret(struct pl_peer *peer, const uint8_t theirs[PL_SECRET], const struct pl_control *answer)
 {
-	uint8_t theirs[PL_SECRET], ours[PL_SECRET];
+	uint8_t ours[PL_SECRET];
 	int rc = digest_hello(answer, ours);
 
-	SHA256(peer->channel.body, peer->channel.body_length, theirs);
 	if (rc == 0)
 		rc = pl_peer_derive_secret(peer, theirs, ours);
 	if (rc < 0)
@@ -164,8 +163,17 @@ static int share_secret(struct pl_peer *peer, const struct pl_control *answer)
 	return 0;
 }
 
-/* Answers the initiator's hello with the data to reach the endpoint. */
-static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
+/* Time until a hello is answered that no fabric can judge yet. */
+#define ANSWER_AGAIN (10 * PL_NS_PER_MS)
+
+/* Hello of the initiator that waits. */
+struct pl_held_hello {
+	struct pl_hello hello;
+	uint8_t digest[PL_SECRET];
+};
+
+/* Answers the initiator's hello with the data to reach the endpoint. Returns -EAGAIN if a fabric must look again later. */
+static int answer_hello(struct pl_peer *peer, const struct pl_hello *hello, const uint8_t digest[PL_SECRET])
 {
 	struct pl_control answer = { .type = PL_CONTROL_HELLO };
 	const struct pl_fabric_advert *offer;
@@ -173,6 +181,8 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 	struct pl_error error;
 	int rc = accept_hello(peer, hello, &offer, &error);
 
+	if (rc == -EAGAIN)
+		return rc;
 	if (rc < 0) {
 		answer.type = PL_CONTROL_REJECT;
 		answer.reject.code = (int32_t)hello_refusal_of(&error);
@@ -180,12 +190,12 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 		snprintf(answer.reject.message, sizeof(answer.reject.message), "%s", error.message);
 		pl_channel_send(&peer->channel, &answer);
 		pl_peer_open_failed(peer, &error);
-		return;
+		return 0;
 	}
 	rc = peer->ops->create(peer, &peer->endpoint, &error);
 	if (rc < 0) {
 		pl_peer_open_failed(peer, &error);
-		return;
+		return 0;
 	}
 	fill_hello(peer, &answer.hello);
 	/* Only here, as releases of version 1 of the protocol do not accept extensions in the first hello. */
@@ -195,13 +205,48 @@ static void answer_hello(struct pl_peer *peer, const struct pl_hello *hello)
 	choice = &answer.hello.fabrics[0];
 	snprintf(choice->name, sizeof(choice->name), "%s", peer->ops->name);
 	choice->blob_length = (uint16_t)peer->ops->describe(peer->endpoint, choice->blob);
-	rc = share_secret(peer, &answer);
+	rc = share_secret(peer, digest, &answer);
 	if (rc == 0)
 		rc = pl_channel_send(&peer->channel, &answer);
 	if (rc < 0) {
 		pl_fail_errno(&error, rc, "CONNECT-FAILED", "hello", NULL);
 		pl_peer_open_failed(peer, &error);
 	}
+	return 0;
+}
+
+/* The time of the handshake limits these attempts. */
+static void answer_hello_again(struct pl_timer *timer)
+{
+	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, hello_timer);
+	struct pl_held_hello *held = peer->held_hello;
+
+	if (peer->dead)
+		return;
+	if (answer_hello(peer, &held->hello, held->digest) == -EAGAIN)
+		pl_timer_set(peer->home, &peer->hello_timer, pl_now() + ANSWER_AGAIN);
+}
+
+static void take_hello(struct pl_peer *peer, const struct pl_hello *hello)
+{
+	struct pl_held_hello *held;
+	uint8_t digest[PL_SECRET];
+	struct pl_error error;
+
+	SHA256(peer->channel.body, peer->channel.body_length, digest);
+	if (answer_hello(peer, hello, digest) != -EAGAIN)
+		return;
+	held = pl_alloc(&peer->context->allocator, sizeof(*held));
+	if (!held) {
+		pl_fail_memory(&error, "hello");
+		pl_peer_open_failed(peer, &error);
+		return;
+	}
+	held->hello = *hello;
+	memcpy(held->digest, digest, sizeof(digest));
+	peer->held_hello = held;
+	pl_timer_init(&peer->hello_timer, answer_hello_again);
+	pl_timer_set(peer->home, &peer->hello_timer, pl_now() + ANSWER_AGAIN);
 }
 
 /* Connects the endpoint after the acceptor's hello. */
@@ -330,11 +375,11 @@ static void control_running(struct pl_peer *peer, const struct pl_control *messa
 
 static void control_opening(struct pl_peer *peer, const struct pl_control *message)
 {
-	if (message->type == PL_CONTROL_HELLO && !peer->endpoint) {
+	if (message->type == PL_CONTROL_HELLO && !peer->endpoint && !peer->held_hello) {
 		if (peer->initiator)
 			connect_after_hello(peer, &message->hello);
 		else
-			answer_hello(peer, &message->hello);
+			take_hello(peer, &message->hello);
 	} else if (message->type == PL_CONTROL_REJECT && peer->initiator) {
 		handle_reject(peer, &message->reject);
 	} else if (message->type == PL_CONTROL_RAIL && peer->endpoint) {
@@ -344,6 +389,9 @@ static void control_opening(struct pl_peer *peer, const struct pl_control *messa
 		/* Without its listener, the peer is dead. */
 		if (atomic_load(&peer->state) == PL_PEER_UP)
 			control_running(peer, message);
+	} else if (peer->initiator && peer->endpoint && !peer->ops->up) {
+		/* The acceptor is up. Lane 0 will tell so, on a connection of its own that this one may overtake. */
+		pl_channel_postpone(&peer->channel);
 	} else {
 		fail_unexpected_message(peer);
 	}
@@ -373,9 +421,17 @@ void pl_peer_channel_drained(struct pl_channel *channel)
 void pl_peer_up(struct pl_peer *peer)
 {
 	struct pl_operation *opening = peer->opening;
+	struct pl_error error;
+	int rc;
 
 	if (peer->dead || atomic_load(&peer->state) != PL_PEER_OPENING)
 		return;
+	rc = pl_channel_resume(&peer->channel);
+	if (rc < 0) {
+		pl_fail_errno(&error, rc, "SYSTEM", "epoll_ctl", NULL);
+		pl_peer_open_failed(peer, &error);
+		return;
+	}
 	pl_peer_note_connected(peer);
 	atomic_store(&peer->state, PL_PEER_UP);
 	pl_timer_clear(peer->home, &peer->timer);

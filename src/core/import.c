@@ -12,6 +12,8 @@
  * few enough for both ends to go on reading (UNSENT_ANSWERS_MAX, UNSENT_STOP).
  */
 #define IMPORTS_UNDER_WAY 512
+/* Time until releases that were left out for lack of memory are sent again. */
+#define RELEASE_AGAIN (10 * PL_NS_PER_MS)
 #define HINT_BUSY \
 	"if the peer's card must register the region, raise the peer's limit of locked memory (ulimit -l); or release " \
 	"remote regions that are no longer used"
@@ -26,6 +28,14 @@ static struct import_state *import_state_of(struct pl_operation *operation)
 {
 	_Static_assert(sizeof(struct import_state) <= PL_OPERATION_FABRIC_SPACE, "the state fits");
 	return (struct import_state *)operation->fabric;
+}
+
+static void send_releases_again(struct pl_timer *timer)
+{
+	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, release_timer);
+
+	if (atomic_load(&peer->state) == PL_PEER_UP)
+		pl_imports_resume(peer);
 }
 
 static struct pl_remote *first_release(struct pl_peer *peer)
@@ -43,6 +53,7 @@ void pl_imports_init(struct pl_peer *peer)
 	pl_list_init(&peer->held_imports);
 	pl_list_init(&peer->unsent_answers);
 	pl_list_init(&peer->unsent_releases);
+	pl_timer_init(&peer->release_timer, send_releases_again);
 }
 
 void pl_imports_drop(struct pl_peer *peer)
@@ -72,24 +83,56 @@ static void send_import(struct pl_peer *peer, struct pl_operation *operation)
 	pl_operation_stop(operation, error.code, &error);
 }
 
+static void fill_release(struct pl_control *message, const uint8_t *key, uint16_t length)
+{
+	*message = (struct pl_control){ .type = PL_CONTROL_RELEASE };
+	message->release.key_length = length;
+	memcpy(message->release.key, key, length);
+}
+
+/* Keeps a release for a later attempt: a lost one would leave the key granted. */
+static void keep_release(struct pl_peer *peer, struct pl_remote *remote)
+{
+	pl_list_prepend(&peer->unsent_releases, &remote->peer_link);
+	if (pl_list_empty(&peer->release_timer.link))
+		pl_timer_set(peer->home, &peer->release_timer, pl_now() + RELEASE_AGAIN);
+}
+
+/* Releases a key that has no remote region. Without memory for the message, and for the key, the connection ends. */
 static void release_imported_key(struct pl_peer *peer, const uint8_t *key, uint16_t length)
 {
-	struct pl_control message = { .type = PL_CONTROL_RELEASE };
+	struct pl_control message;
+	struct pl_remote *remote;
 
-	message.release.key_length = length;
-	memcpy(message.release.key, key, length);
-	pl_channel_send(&peer->channel, &message);
+	fill_release(&message, key, length);
+	if (!pl_channel_left_out(pl_channel_send(&peer->channel, &message)))
+		return;
+	remote = pl_zalloc(&peer->context->allocator, sizeof(*remote));
+	if (!remote) {
+		pl_channel_send_awaited(&peer->channel, &message);
+		return;
+	}
+	remote->context = peer->context;
+	remote->key_length = length;
+	memcpy(remote->key, key, length);
+	pl_list_init(&remote->peer_link);
+	keep_release(peer, remote);
 }
 
 void pl_imports_resume(struct pl_peer *peer)
 {
 	while (!pl_list_empty(&peer->unsent_releases)) {
+		struct pl_control message;
 		struct pl_remote *remote;
 
 		if (!pl_channel_has_room(&peer->channel))
 			return;
 		remote = first_release(peer);
-		release_imported_key(peer, remote->key, remote->key_length);
+		fill_release(&message, remote->key, remote->key_length);
+		if (pl_channel_left_out(pl_channel_send(&peer->channel, &message))) {
+			keep_release(peer, remote);
+			return;
+		}
 		pl_remote_free(remote);
 	}
 	/* Behind the releases: the owner limits the keys of a peer. */

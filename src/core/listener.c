@@ -363,7 +363,7 @@ static struct pl_listener *listener_after(struct pl_context *context, uint64_t n
 	return found;
 }
 
-static struct pl_operation *find_accept(struct pl_listener *listener, const uint64_t *user_data)
+static struct pl_operation *find_accept(struct pl_listener *listener, const struct pl_cancel_set *set)
 {
 	struct pl_operation *found = NULL;
 
@@ -371,7 +371,7 @@ static struct pl_operation *find_accept(struct pl_listener *listener, const uint
 	pl_list_for_each(at, &listener->accepts) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
 
-		if (!operation->has_handle && (!user_data || operation->attributes.user_data == *user_data)) {
+		if (!operation->has_handle && pl_cancel_set_has(set, operation->attributes.user_data)) {
 			found = operation;
 			break;
 		}
@@ -380,7 +380,7 @@ static struct pl_operation *find_accept(struct pl_listener *listener, const uint
 	return found;
 }
 
-int pl_listeners_cancel(struct pl_context *context, const uint64_t *user_data)
+int pl_listeners_cancel(struct pl_context *context, const struct pl_cancel_set *set)
 {
 	struct pl_listener *listener;
 	uint64_t last = 0;
@@ -394,7 +394,7 @@ int pl_listeners_cancel(struct pl_context *context, const uint64_t *user_data)
 		pl_engine_lock(listener->engine);
 		pl_engine_unlock(listener->engine);
 		pl_engine_lock(listener->engine);
-		while ((operation = find_accept(listener, user_data))) {
+		while ((operation = find_accept(listener, set))) {
 			pl_operation_stop(operation, -ECANCELED, NULL);
 			count++;
 		}

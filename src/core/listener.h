@@ -43,8 +43,8 @@ bool pl_listener_deliver(struct pl_listener *listener, struct pl_peer *peer);
 /* Takes back an accept or a peer. Returns true if it was in the list. */
 bool pl_listener_withdraw(struct pl_listener *listener, struct pl_list *link);
 void pl_listener_put(struct pl_listener *listener);
-/* Cancels accepts without a handle that have this user_data, or any with NULL, of all listeners. Returns their number. */
-int pl_listeners_cancel(struct pl_context *context, const uint64_t *user_data);
+/* Cancels accepts without a handle that are in the set, of all listeners. Returns their number. */
+int pl_listeners_cancel(struct pl_context *context, const struct pl_cancel_set *set);
 /*
  * greeting_list.c: takes over the descriptor of an accepted connection. `most`: pl_greetings_most(). Listener's engine, as
  * the functions below if they do not say otherwise.

@@ -43,6 +43,29 @@ struct pl_sync_op {
 	const char *route_reason; /* reason of the route */
 };
 
+/* Values of user_data of operations to cancel, in ascending order. NULL instead of a set means all. */
+struct pl_cancel_set {
+	const uint64_t *values;
+	size_t count;
+};
+
+static inline bool pl_cancel_set_has(const struct pl_cancel_set *set, uint64_t value)
+{
+	size_t begin = 0, end = set ? set->count : 0;
+
+	while (begin < end) {
+		size_t middle = begin + (end - begin) / 2;
+
+		if (set->values[middle] == value)
+			return true;
+		if (set->values[middle] < value)
+			begin = middle + 1;
+		else
+			end = middle;
+	}
+	return !set;
+}
+
 enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE, PL_SPARE /* of struct pl_thread_state only */ };
 
 struct pl_operation {

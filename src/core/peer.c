@@ -65,6 +65,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, 
 	pl_after_stream_init(peer);
 	pl_messages_init(peer);
 	pl_imports_init(peer);
+	pl_keys_init(peer);
 	pl_list_init(&peer->subscriptions);
 	pl_list_init(&peer->subscribers);
 	pl_list_init(&peer->listings);
@@ -305,6 +306,9 @@ static void close_peer_control(struct pl_peer *peer, int status, const struct pl
 	pl_channel_close(&peer->channel);
 	mark_peer_closed(peer, status, error);
 	pl_timer_clear(peer->home, &peer->deadline);
+	pl_timer_clear(peer->home, &peer->release_timer);
+	if (peer->held_hello)
+		pl_timer_clear(peer->home, &peer->hello_timer);
 	stop_peer_operations(peer, status, error);
 }
 
@@ -327,6 +331,7 @@ static void peer_free(struct pl_peer *peer)
 	pl_free(&context->allocator, peer->targets);
 	pl_free(&context->allocator, peer->server_name);
 	pl_free(&context->allocator, peer->admission);
+	pl_free(&context->allocator, peer->held_hello);
 	if (peer->secret)
 		pl_secret_free(pl_tls_secrets(context->tls), peer->secret);
 	pl_event_log_destroy(&peer->events);
@@ -362,11 +367,13 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 	pl_engine_unlock(peer->home);
 	if (peer->endpoint)
 		peer->ops->close(peer->endpoint);
+	pl_keys_await(peer);
 	/* Runs tasks that the last chunks on other engines posted here, and ends copies of messages. */
 	pl_engine_lock(peer->home);
 	if (peer->home->poller)
 		peer->home->poller->drain(peer->home->poller);
 	peer->endpoint = NULL;
+	pl_timer_clear(peer->home, &peer->key_timer);
 	pl_watch_remove(&peer->stream_watch);
 	pl_engine_unlock(peer->home);
 	if (peer->listener)
@@ -455,45 +462,4 @@ void pl_peer_close(struct pl_peer *peer)
 		return;
 	pl_fail(&error, -ECANCELED, "PEER-CLOSING", "pl_peer_close", NULL, NULL, "the connection was closed at this end");
 	pl_peer_destroy(peer, -ECANCELED, &error);
-}
-
-/* -- public functions --------------------------------------------------------------------------- */
-
-void pl_peer_set_user_data(struct pl_peer *peer, uint64_t user_data)
-{
-	/* Events that are queued later have this value: pl_completion_push_event(). */
-	pl_lock_take(&peer->context->queue_lock);
-	atomic_store(&peer->user_data, user_data);
-	pl_lock_release(&peer->context->queue_lock);
-}
-
-uint64_t pl_peer_user_data(const struct pl_peer *peer)
-{
-	return atomic_load(&peer->user_data);
-}
-
-int pl_peer_query(struct pl_peer *peer, struct pl_peer_info *info)
-{
-	struct pl_peer_info full = PL_PEER_INFO_INIT;
-	size_t size = info->size;
-
-	if (size < sizeof(size) || size > sizeof(full))
-		return -EINVAL;
-	pl_address_format((struct sockaddr *)&peer->address, full.address, sizeof(full.address));
-	pl_address_format((struct sockaddr *)&peer->local_address, full.local_address, sizeof(full.local_address));
-	snprintf(full.fabric, sizeof(full.fabric), "%s", peer->ops->name);
-	snprintf(full.software, sizeof(full.software), "%s", peer->software);
-	snprintf(full.program, sizeof(full.program), "%s", peer->program);
-	full.lanes = peer->ops->lanes(peer->endpoint);
-	full.authenticated = pl_tls_has_key(peer->context->tls) || pl_trust_decides(peer->context, !peer->initiator);
-	full.encrypted = peer->encrypt;
-	full.same_host = peer->same_host;
-	full.connected = atomic_load(&peer->state) == PL_PEER_UP;
-	full.rate = atomic_load(&peer->bucket.rate);
-	full.rate_waits = atomic_load(&peer->bucket.waits);
-	if (peer->ops->lanes_missing)
-		full.lanes_missing = peer->ops->lanes_missing(peer->endpoint, &full.lanes_status);
-	memcpy(info, &full, size);
-	info->size = size;
-	return 0;
 }

@@ -23,6 +23,7 @@
 
 struct pl_admission;
 struct pl_endpoint;
+struct pl_held_hello;
 struct pl_listener;
 
 /* Reason that the local fabric, or RDMA cards, cannot reach a peer. Sent in hellos; see fabric_select.c. */
@@ -107,6 +108,8 @@ struct pl_peer {
 	uint8_t incoming_prefix[4];
 	char *server_name; /* initiator: "[host]:port" as the program gave it; NULL: no identities are judged */
 	struct pl_admission *admission; /* NULL: the context judges nobody; written at home */
+	struct pl_held_hello *held_hello; /* acceptor: it could not be answered at once; NULL: none */
+	struct pl_timer hello_timer;      /* tries again; home */
 	/* initiator: exchange of proofs of the key */
 	enum { PL_PROOF_NONE, PL_PROOF_SEND, PL_PROOF_READ, PL_PROOF_REFUSED, PL_PROOF_DONE } proving;
 	uint8_t proof[PL_KEY_PROOF];
@@ -163,7 +166,8 @@ struct pl_peer {
 	struct pl_list
 		unsent_answers; /* answers to imports of the other end that wait for that room: struct unsent_answer */
 	unsigned unsent_answer_count;
-	struct pl_list unsent_releases; /* remote regions whose release waits for that room */
+	struct pl_list unsent_releases; /* remote regions whose release waits for that room, or for memory */
+	struct pl_timer release_timer;  /* sends them again; home */
 	struct pl_list held_imports;   /* imports of the other end that wait for registrations: struct held_import */
 	unsigned held_import_count;
 	uint64_t sent, consumed_there; /* message counters; the difference is limited by the window */
@@ -175,6 +179,8 @@ struct pl_peer {
 	uint64_t next_request;
 	struct pl_index_table keys; /* struct pl_key; grant_lock */
 	unsigned imported;          /* keys of grants among them; grant_lock */
+	struct pl_list ending_keys; /* keys that have ended while their memory was in use; grant_lock */
+	struct pl_timer key_timer;  /* looks at them again; home */
 
 	/* Streams: the other end's subscriptions here, this end's subscribers there, and requests for lists. Home. */
 	struct pl_list subscriptions, subscribers, listings;

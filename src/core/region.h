@@ -19,6 +19,10 @@ struct pl_registration {
 	void (*shut)(struct pl_registration *registration);
 	/* Ends the registration, and frees it unless it has finish(). */
 	void (*release)(struct pl_registration *registration);
+	/*
+	 * After shut(): true while finish() would wait for running uses. Once it has returned false, finish() waits for none. NULL: false.
+	 */
+	bool (*in_use)(struct pl_registration *registration);
 	/* Called after release(), without grant_lock: waits for running uses, then frees the registration. May be NULL. */
 	void (*finish)(struct pl_registration *registration);
 	bool timeless; /* ends with the grant's expiry: the device does not know that time */
@@ -28,6 +32,8 @@ struct pl_registration {
 struct pl_registration *pl_registration_find(const struct pl_list *registrations, const void *device);
 /* Calls shut() of all registrations. */
 void pl_registrations_shut(const struct pl_list *registrations);
+/* True if a registration is in use, after pl_registrations_shut(). */
+bool pl_registrations_in_use(const struct pl_list *registrations);
 /* Releases all; those that have finish() go into `ended`. */
 void pl_registrations_release(struct pl_list *registrations, struct pl_list *ended);
 /* Finishes what pl_registrations_release() left. Without grant_lock, because it may wait. */

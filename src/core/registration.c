@@ -27,6 +27,17 @@ void pl_registrations_shut(const struct pl_list *registrations)
 	}
 }
 
+bool pl_registrations_in_use(const struct pl_list *registrations)
+{
+	pl_list_for_each(at, registrations) {
+		struct pl_registration *registration = pl_list_entry(at, struct pl_registration, link);
+
+		if (registration->in_use && registration->in_use(registration))
+			return true;
+	}
+	return false;
+}
+
 static void registration_release(struct pl_registration *registration, struct pl_list *ended)
 {
 	pl_list_remove(&registration->link);

@@ -179,15 +179,15 @@ int pl_try_wait(struct pl_operation *operation, uint64_t timeout, struct pl_comp
 
 /* -- cancellation without handles ----------------------------------------------------------------- */
 
-/* True for a running operation without a handle that has this user_data; NULL: any. */
-static bool is_posted_with(const struct pl_operation *operation, const uint64_t *user_data)
+/* True for a running operation without a handle that is in the set. */
+static bool is_posted_with(const struct pl_operation *operation, const struct pl_cancel_set *set)
 {
 	return !operation->has_handle && !operation->internal &&
-	       (!user_data || operation->attributes.user_data == *user_data) && !atomic_load(&operation->canceled);
+	       pl_cancel_set_has(set, operation->attributes.user_data) && !atomic_load(&operation->canceled);
 }
 
 /* Stops the peer's operations that match. Returns their number. */
-static int cancel_of_peer(struct pl_peer *peer, const uint64_t *user_data)
+static int cancel_of_peer(struct pl_peer *peer, const struct pl_cancel_set *set)
 {
 	struct pl_operation *operation;
 	struct pl_list all;
@@ -198,7 +198,7 @@ static int cancel_of_peer(struct pl_peer *peer, const uint64_t *user_data)
 	pl_engine_unlock(peer->home);
 	pl_engine_lock(peer->home);
 	/* Another thread may just be submitting a connect. */
-	if (peer->opening_begun && peer->opening && is_posted_with(peer->opening, user_data)) {
+	if (peer->opening_begun && peer->opening && is_posted_with(peer->opening, set)) {
 		pl_operation_stop(peer->opening, -ECANCELED, NULL);
 		count++;
 	}
@@ -207,7 +207,7 @@ static int cancel_of_peer(struct pl_peer *peer, const uint64_t *user_data)
 	/* One sweep ends all that run: each walks through the work of the peer. */
 	pl_peer_begin_stopping(peer);
 	while ((operation = pl_peer_operation_next(peer, &all))) {
-		if (!is_posted_with(operation, user_data))
+		if (!is_posted_with(operation, set))
 			continue;
 		pl_operation_stop(operation, -ECANCELED, NULL);
 		count++;
@@ -235,10 +235,10 @@ static struct pl_peer *pin_peer(struct pl_context *context, size_t index)
 	return peer;
 }
 
-static int cancel_posted_operations(struct pl_context *context, const uint64_t *user_data)
+static int cancel_posted_operations(struct pl_context *context, const struct pl_cancel_set *set)
 {
 	size_t size;
-	int count = pl_listeners_cancel(context, user_data);
+	int count = pl_listeners_cancel(context, set);
 
 	pthread_mutex_lock(&context->lock);
 	size = context->peer_table.count;
@@ -248,7 +248,7 @@ static int cancel_posted_operations(struct pl_context *context, const uint64_t *
 
 		if (!peer)
 			continue;
-		count += cancel_of_peer(peer, user_data);
+		count += cancel_of_peer(peer, set);
 		pl_peer_unpin(peer);
 	}
 	return count;
@@ -256,7 +256,12 @@ static int cancel_posted_operations(struct pl_context *context, const uint64_t *
 
 int pl_cancel_posted(struct pl_context *context, uint64_t user_data)
 {
-	return cancel_posted_operations(context, &user_data);
+	return cancel_posted_operations(context, &(struct pl_cancel_set){ &user_data, 1 });
+}
+
+int pl_cancel_several_posted(struct pl_context *context, const uint64_t *user_data, size_t count)
+{
+	return cancel_posted_operations(context, &(struct pl_cancel_set){ user_data, count });
 }
 
 int pl_cancel_all_posted(struct pl_context *context)

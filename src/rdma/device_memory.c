@@ -38,10 +38,11 @@ static const char *const reasons[OUTCOMES][3] = {
 };
 
 /* Registers GPU memory by Data Direct, for a device that has it. Returns 0 or a negative errno. */
-static int by_data_direct(struct ibv_pd *pd, struct pl_memory *memory, size_t offset, size_t length, unsigned access,
-			  struct ibv_mr **mr)
+static int by_data_direct(struct ibv_pd *pd, const struct rdma_range *range, unsigned access, struct ibv_mr **mr)
 {
+	struct pl_memory *memory = range->memory;
 	const struct pl_memory_ops *ops = memory->ops;
+	const size_t offset = range->offset, length = range->length;
 	uint64_t skew = 0;
 	int rc, fd = ops->export_dmabuf_pcie ? ops->export_dmabuf_pcie(memory, offset, length, &skew) : -ENOTSUP;
 
@@ -50,18 +51,19 @@ static int by_data_direct(struct ibv_pd *pd, struct pl_memory *memory, size_t of
 		fd = ops->export_dmabuf(memory, offset, length, &skew);
 	if (fd < 0)
 		return fd;
-	rc = rdma_data_direct_register(pd, skew, length, (uintptr_t)memory->address + offset, fd, access, mr);
+	rc = rdma_data_direct_register(pd, skew, length, range->iova, fd, access, mr);
 	close(fd);
 	if (rc == 0)
 		__atomic_store_n(&memory->data_direct, true, __ATOMIC_RELAXED);
 	return rc;
 }
 
-static int by_dmabuf(const struct rdma_domain *domain, struct pl_memory *memory, size_t offset, size_t length,
-		     unsigned access, struct ibv_mr **mr, enum outcome *outcome)
+static int by_dmabuf(const struct rdma_domain *domain, const struct rdma_range *range, unsigned access,
+		     struct ibv_mr **mr, enum outcome *outcome)
 {
 	const struct verbs_library *library = domain->library;
-	uintptr_t address = (uintptr_t)memory->address + offset;
+	struct pl_memory *memory = range->memory;
+	const size_t offset = range->offset, length = range->length;
 	uint64_t skew = 0;
 	int fd, rc;
 
@@ -70,7 +72,7 @@ static int by_dmabuf(const struct rdma_domain *domain, struct pl_memory *memory,
 		return -ENOSYS;
 	*outcome = DATA_DIRECT;
 	if (!memory->dmabuf && memory->ops->export_dmabuf && domain->data_direct &&
-	    by_data_direct(domain->pd, memory, offset, length, access, mr) == 0)
+	    by_data_direct(domain->pd, range, access, mr) == 0)
 		return 0;
 	*outcome = NOT_EXPORTED;
 	if (memory->dmabuf)
@@ -79,7 +81,7 @@ static int by_dmabuf(const struct rdma_domain *domain, struct pl_memory *memory,
 		fd = memory->ops->export_dmabuf ? memory->ops->export_dmabuf(memory, offset, length, &skew) : -ENOTSUP;
 	if (fd < 0)
 		return fd;
-	*mr = library->ibv_reg_dmabuf_mr(domain->pd, skew, length, address, fd, (int)access);
+	*mr = library->ibv_reg_dmabuf_mr(domain->pd, skew, length, range->iova, fd, (int)access);
 	rc = verbs_made(*mr);
 	/* The registration holds a reference to the dma-buf. */
 	close(fd);
@@ -93,35 +95,37 @@ int verbs_reg_dmabuf(const struct rdma_domain *domain, struct pl_memory *memory,
 		     unsigned access, struct ibv_mr **mr, const char **reason)
 {
 	enum outcome outcome;
-	int rc = by_dmabuf(domain, memory, offset, length, access, mr, &outcome);
+	const struct rdma_range range = { memory, offset, length, (uintptr_t)memory->address + offset };
+	int rc = by_dmabuf(domain, &range, access, mr, &outcome);
 
 	*reason = reasons[outcome][0];
 	return rc;
 }
 
-static int by_address(const struct rdma_domain *domain, struct pl_memory *memory, size_t offset, size_t length,
-		      unsigned access, struct ibv_mr **mr)
+static int by_address(const struct rdma_domain *domain, const struct rdma_range *range, unsigned access,
+		      struct ibv_mr **mr)
 {
-	return verbs_reg_mr(domain->library, domain->pd, (uint8_t *)memory->address + offset, length, access, mr);
+	return verbs_reg_mr_iova(domain->library, domain->pd, (uint8_t *)range->memory->address + range->offset,
+				 range->length, range->iova, access, mr);
 }
 
-int verbs_reg_memory(const struct rdma_domain *domain, struct pl_memory *memory, size_t offset, size_t length,
-		     unsigned access, bool address_first, struct ibv_mr **mr, const char **reason)
+int verbs_reg_memory(const struct rdma_domain *domain, const struct rdma_range *range, unsigned access,
+		     bool address_first, struct ibv_mr **mr, const char **reason)
 {
-	bool host = !pl_memory_staged(memory) && !memory->dmabuf;
+	bool host = !pl_memory_staged(range->memory) && !range->memory->dmabuf;
 	enum outcome outcome;
-	int rc, first = host || address_first ? by_address(domain, memory, offset, length, access, mr) : 0;
+	int rc, first = host || address_first ? by_address(domain, range, access, mr) : 0;
 
 	if (host)
 		return first;
 	if (address_first && first == 0)
 		return 0;
-	rc = by_dmabuf(domain, memory, offset, length, access, mr, &outcome);
+	rc = by_dmabuf(domain, range, access, mr, &outcome);
 	if (rc == 0 && outcome == DATA_DIRECT)
 		*reason = reasons[outcome][0];
 	if (rc == 0)
 		return 0;
-	rc = address_first ? first : by_address(domain, memory, offset, length, access, mr);
+	rc = address_first ? first : by_address(domain, range, access, mr);
 	if (rc < 0)
 		*reason = reasons[outcome][1 + (rc != -EFAULT)];
 	/* There may be room later. */

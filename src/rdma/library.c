@@ -81,13 +81,23 @@ int verbs_query_port(const struct verbs_library *library, struct ibv_context *co
 	return verbs_result(library->ibv_query_port(context, port, (struct _compat_ibv_port_attr *)attributes));
 }
 
-int verbs_reg_mr(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length, unsigned access,
-		 struct ibv_mr **mr)
+int verbs_reg_mr_iova(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length,
+		      uint64_t iova, unsigned access, struct ibv_mr **mr)
 {
+	const bool elsewhere = iova != (uintptr_t)address;
+
+	if (elsewhere && !library->ibv_reg_mr_iova2)
+		return -ENOSYS;
 	/* The older function knows no optional flags; the newer one asks the kernel which flags it knows. */
-	if (library->ibv_reg_mr_iova2 && (access & IBV_ACCESS_OPTIONAL_RANGE))
-		*mr = library->ibv_reg_mr_iova2(pd, address, length, (uintptr_t)address, access);
+	if (elsewhere || (library->ibv_reg_mr_iova2 && (access & IBV_ACCESS_OPTIONAL_RANGE)))
+		*mr = library->ibv_reg_mr_iova2(pd, address, length, iova, access);
 	else
 		*mr = library->ibv_reg_mr(pd, address, length, (int)(access & ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE));
 	return verbs_made(*mr);
+}
+
+int verbs_reg_mr(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length, unsigned access,
+		 struct ibv_mr **mr)
+{
+	return verbs_reg_mr_iova(library, pd, address, length, (uintptr_t)address, access, mr);
 }

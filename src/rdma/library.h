@@ -78,12 +78,15 @@ int verbs_library_open(const char *file, struct verbs_library *library, struct p
 /*
  * The three error conventions of the library, converted to a negative errno.
  *
- * Functions that return a pointer: NULL, and errno.
+ * Functions that return a pointer: NULL, and errno. EAGAIN, of a limit in the cgroup's rdma.max, is a lack of memory:
+ * it may end later.
  */
 static inline int verbs_made(const void *object)
 {
 	if (object)
 		return 0;
+	if (errno == EAGAIN)
+		return -ENOMEM;
 	return errno > 0 ? -errno : -EIO;
 }
 
@@ -104,5 +107,8 @@ int verbs_query_port(const struct verbs_library *library, struct ibv_context *co
  */
 int verbs_reg_mr(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length, unsigned access,
 		 struct ibv_mr **mr);
+/* The same for a device address, `iova`, that may differ from `address`, by whole pages. */
+int verbs_reg_mr_iova(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length,
+		      uint64_t iova, unsigned access, struct ibv_mr **mr);
 
 #endif

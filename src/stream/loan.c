@@ -25,14 +25,22 @@ void pl_publisher_set_gate(struct pl_publisher *publisher)
 		publisher->blocked_since = 0;
 }
 
-/* Remembers that a subscriber of this context was demoted, in place of the demotion whose time is over first. */
-static void remember_demotion(struct pl_publisher *publisher, const uint8_t context_id[16], uint64_t now)
+/* True if that was the context, and the identity. A peer says the id of its context, and proves its identity. */
+static bool demotion_concerns(const struct pl_demotion *demotion, const uint8_t context_id[16], const char *fingerprint)
 {
+	return !memcmp(demotion->context_id, context_id, sizeof(demotion->context_id)) &&
+	       !strcmp(demotion->fingerprint, fingerprint);
+}
+
+/* Remembers that the subscriber's context was demoted, in place of the demotion whose time is over first. */
+static void remember_demotion(struct pl_publisher *publisher, const struct pl_subscription *subscription, uint64_t now)
+{
+	const uint8_t *context_id = subscription->peer->context_id;
 	struct pl_demotion *demotion = publisher->demotions;
 
 	for (unsigned i = 0; i < PL_DEMOTIONS_MAX; i++) {
 		struct pl_demotion *other = &publisher->demotions[i];
-		bool same = !memcmp(other->context_id, context_id, sizeof(other->context_id));
+		bool same = demotion_concerns(other, context_id, subscription->fingerprint);
 
 		if (same || other->until < demotion->until)
 			demotion = other;
@@ -40,6 +48,7 @@ static void remember_demotion(struct pl_publisher *publisher, const uint8_t cont
 			break;
 	}
 	memcpy(demotion->context_id, context_id, sizeof(demotion->context_id));
+	memcpy(demotion->fingerprint, subscription->fingerprint, sizeof(demotion->fingerprint));
 	demotion->until = pl_deadline(now, PL_MIN(publisher->patience, UINT64_MAX / PL_DEMOTION_PATIENCES) *
 						   PL_DEMOTION_PATIENCES);
 }
@@ -51,8 +60,7 @@ bool pl_publisher_has_demoted(const struct pl_publisher *publisher, const struct
 	for (unsigned i = 0; i < PL_DEMOTIONS_MAX; i++) {
 		const struct pl_demotion *demotion = &publisher->demotions[i];
 
-		if (now < demotion->until &&
-		    !memcmp(demotion->context_id, peer->context_id, sizeof(demotion->context_id)))
+		if (now < demotion->until && demotion_concerns(demotion, peer->context_id, pl_peer_fingerprint(peer)))
 			return true;
 	}
 	return false;
@@ -62,7 +70,7 @@ bool pl_publisher_has_demoted(const struct pl_publisher *publisher, const struct
 static bool demote_subscription(struct pl_subscription *subscription, uint64_t now)
 {
 	if (!subscription->demoted)
-		remember_demotion(subscription->publisher, subscription->peer->context_id, now);
+		remember_demotion(subscription->publisher, subscription, now);
 	if (subscription->in_place && !subscription->demoted)
 		subscription->freeze_end = now + PL_FREEZE_TIME;
 	subscription->demoted = true;

@@ -11,6 +11,7 @@
 #include "base/wall.h"
 #include "core/fabric.h"
 #include "core/stream_ops.h"
+#include "core/trust.h"
 #include "stream/frame_marks.h"
 #include "stream/stream_token.h"
 #include "stream/turn.h"
@@ -37,6 +38,8 @@
 
 struct pl_demotion {
 	uint8_t context_id[16];
+	/* Of the peer's identity; "": none. A peer of another identity may claim the same context. */
+	char fingerprint[PL_FINGERPRINT_MAX];
 	uint64_t until; /* pl_now() */
 };
 
@@ -71,7 +74,9 @@ struct pl_subscription {
 	enum pl_stream_state told_state;
 	bool told_demoted;
 	bool prepared;     /* its subscriber prepares: it has a place and keys, and no sequence yet */
-	struct pl_timer prepare_timer; /* ends it after PL_PREPARE_TIME, unless it has begun */
+	char fingerprint[PL_FINGERPRINT_MAX]; /* of the peer's identity when it began; "": none */
+	/* Ends it after PL_PREPARE_TIME, unless it has begun; and after the subscriber has revoked the slots of pushes. */
+	struct pl_timer end_timer;
 	uint32_t demotion; /* number of the first announcement that told of it */
 	struct pl_stream_pass pass;   /* token that admitted it */
 	enum pl_closed_reason closed; /* of its end */
@@ -154,6 +159,11 @@ static inline uint64_t pl_publisher_oldest(const struct pl_publisher *publisher)
 }
 
 /* loan.c: true if a subscriber of the peer's context was demoted lately. publisher->lock is held. */
+/* Returns the fingerprint of the identity that the peer proved; "": none. Home. */
+static inline const char *pl_peer_fingerprint(const struct pl_peer *peer)
+{
+	return peer->admission ? peer->admission->identity.fingerprint : "";
+}
 bool pl_publisher_has_demoted(const struct pl_publisher *publisher, const struct pl_peer *peer);
 /* loan.c: publishes a frame, or gives it up, after the work of its stream. */
 void pl_publisher_marked(struct pl_stream_frame *frame, int status);

@@ -11,6 +11,8 @@
 
 /* Most writes of a push at a time. */
 #define WRITES_MOST 64u
+/* Time for the UNSUBSCRIBE of a subscriber that has revoked its slots. */
+#define UNSUBSCRIBE_TIME PL_NS_PER_S
 
 static void push_pump(struct pl_push *push);
 
@@ -452,6 +454,15 @@ static bool push_step(struct pl_push *push)
 	return true;
 }
 
+/* The subscriber has revoked its slots. UNSUBSCRIBE with its last accounts may be under way; without it the subscription ends. */
+static void push_await_unsubscribe(struct pl_push *push)
+{
+	struct pl_subscription *subscription = push->subscription;
+
+	if (pl_list_empty(&subscription->end_timer.link))
+		pl_timer_set(push->peer->home, &subscription->end_timer, pl_now() + UNSUBSCRIBE_TIME);
+}
+
 /* Does what can be done now. Frees the push if nothing uses it any more. */
 static void push_pump(struct pl_push *push)
 {
@@ -465,10 +476,11 @@ static void push_pump(struct pl_push *push)
 			;
 	}
 	push->holds--;
-	/* The subscriber has revoked its slots, or the connection is being lost: a message or the loss follows. */
-	if (push->subscription && push->status < 0 && push->status != -EACCES && push->status != -ECONNRESET)
+	if (push->subscription && push->status == -EACCES)
+		push_await_unsubscribe(push);
+	else if (push->subscription && push->status < 0 && push->status != -ECONNRESET)
 		pl_subscription_dismiss(push->subscription);
-	else
+	else /* if the connection is being lost, the loss follows */
 		push_put(push);
 }
 

@@ -318,7 +318,7 @@ void pl_pushed_unsubscribe(struct pl_subscriber *subscriber, struct pl_engine *e
 void pl_pushed_revoke(struct pl_subscriber *subscriber)
 {
 	if (subscriber->shared)
-		pl_grant_revoke(subscriber->context, NULL, subscriber->token);
+		pl_grant_end(subscriber->context, subscriber->token);
 	subscriber->shared = false;
 }
 
@@ -326,8 +326,10 @@ void pl_pushed_recall(struct pl_subscriber *subscriber)
 {
 	if (!subscriber->push)
 		return;
-	/* Afterwards no engine writes for the revoked key. */
+	/* Afterwards neither an engine nor the publisher writes for the revoked key. */
 	pl_context_barrier(subscriber->context);
+	if (subscriber->memory.payloads)
+		pl_region_await_ended(subscriber->memory.payloads);
 	pl_lock_take(&subscriber->lock);
 	subscriber->unclean |= subscriber->credited && subscriber->maps_slots && !subscriber->written;
 	for (unsigned i = 0; i < subscriber->memory.count; i++) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Subscriptions at the publisher's end. All functions run under the lock of the home engine of the subscription's peer. */
-#include "stream/publisher.h"
+#include "stream/push.h"
+
+#include <stdio.h>
 
 /* SUBSCRIBEs of a connection: this many at once, and then one in this time, in nanoseconds. */
 #define SUBSCRIBES_MAX 1024u
@@ -161,17 +163,22 @@ static enum pl_subscribe_status begin_prepared(struct pl_subscription *subscript
 	pl_lock_release(&publisher->lock);
 	if (status != PL_SUBSCRIBE_OK)
 		return status;
-	pl_timer_clear(subscription->peer->home, &subscription->prepare_timer);
+	pl_timer_clear(subscription->peer->home, &subscription->end_timer);
 	atomic_store(&pl_announcer_of(publisher, subscription->peer->home)->silent, false);
 	return status;
 }
 
-/* The subscriber has not begun: its place is for others. */
-static void prepare_timer_expired(struct pl_timer *timer)
+/* The subscriber has not begun, and its place is for others; or it has revoked its slots, and gets no frames. */
+static void end_timer_expired(struct pl_timer *timer)
 {
-	struct pl_subscription *subscription = pl_container_of(timer, struct pl_subscription, prepare_timer);
+	struct pl_subscription *subscription = pl_container_of(timer, struct pl_subscription, end_timer);
 
-	pl_peer_note(subscription->peer, PL_EVENT_LIMIT_REACHED, "subscription: prepared for too long");
+	if (subscription->push)
+		pl_peer_note_key(subscription->peer, PL_EVENT_REVOKED_THERE,
+				 pl_remote_key_id(subscription->push->remote), 0,
+				 "subscription: ended, as the subscriber revoked its slots");
+	else
+		pl_peer_note(subscription->peer, PL_EVENT_LIMIT_REACHED, "subscription: prepared for too long");
 	pl_subscription_dismiss(subscription);
 }
 
@@ -214,7 +221,8 @@ static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const 
 	subscription->peer = peer;
 	subscription->number = message->number;
 	subscription->pass = pass;
-	pl_timer_init(&subscription->prepare_timer, prepare_timer_expired);
+	snprintf(subscription->fingerprint, sizeof(subscription->fingerprint), "%s", pl_peer_fingerprint(peer));
+	pl_timer_init(&subscription->end_timer, end_timer_expired);
 	status = PL_SUBSCRIBE_INTERNAL;
 	if (message->subscribe.push || bind_ring(subscription) == 0)
 		status = admit_subscription(subscription, message);
@@ -231,7 +239,7 @@ static enum pl_subscribe_status create_subscription(struct pl_peer *peer, const 
 	atomic_fetch_add(&pl_announcer_of(publisher, peer->home)->count, 1);
 	pl_stream_token_watch(subscription);
 	if (subscription->prepared)
-		pl_timer_set(peer->home, &subscription->prepare_timer, pl_now() + PL_PREPARE_TIME);
+		pl_timer_set(peer->home, &subscription->end_timer, pl_now() + PL_PREPARE_TIME);
 	*result = subscription;
 	return status;
 }
@@ -441,13 +449,13 @@ static void end_subscription(struct pl_subscription *subscription, bool answer)
 	struct pl_push *push = pl_push_detach(subscription);
 	bool prepared = subscription->prepared;
 
-	pl_timer_clear(peer->home, &subscription->prepare_timer);
+	pl_timer_clear(peer->home, &subscription->end_timer);
 	pl_list_remove(&subscription->peer_link);
 	peer->subscription_count--;
 	pl_list_remove(&subscription->home_link);
 	atomic_fetch_sub(&pl_announcer_of(publisher, peer->home)->count, 1);
-	pl_grant_revoke(context, NULL, subscription->control);
-	pl_grant_revoke(context, NULL, subscription->payload);
+	pl_grant_end(context, subscription->control);
+	pl_grant_end(context, subscription->payload);
 	pl_lock_take(&publisher->lock);
 	if (prepared) {
 		/* A subscription that has not begun has no accounts. */
@@ -467,16 +475,8 @@ static void end_subscription(struct pl_subscription *subscription, bool answer)
 	pl_turn_next(context, &publisher->turn);
 }
 
-/* Shuts both keys before they are revoked, so that the thread waits once for the reads under way. */
-static void shut_keys(const struct pl_subscription *subscription)
-{
-	pl_grant_shut(subscription->publisher->context, subscription->control);
-	pl_grant_shut(subscription->publisher->context, subscription->payload);
-}
-
 void pl_subscription_end(struct pl_subscription *subscription)
 {
-	shut_keys(subscription);
 	end_subscription(subscription, false);
 }
 
@@ -489,7 +489,6 @@ void pl_subscription_dismiss(struct pl_subscription *subscription)
 
 	if (pushes)
 		pl_push_tell_last(subscription);
-	shut_keys(subscription);
 	end_subscription(subscription, true);
 	if (!pushes)
 		pl_stream_send_closed(peer, number, reason);

@@ -28,6 +28,9 @@
 #define CARD_LID 7
 #define CARD_DEVICES 8
 
+/* Free keys that new regions get: none, the one that was freed last, or the one with the lowest number. */
+enum card_keys { CARD_KEYS_NEW, CARD_KEYS_LAST, CARD_KEYS_LOWEST };
+
 /* Limits and abilities of a card, one row for each. */
 struct card_character {
 	const char *name, *device;
@@ -39,10 +42,17 @@ struct card_character {
 	bool atomics;  /* the provider posts atomics */
 	bool immediate;
 	bool windows;  /* memory windows of type 2 */
+	uint64_t window_max; /* bytes of the longest one; 0: no limit. STANDIN_WINDOW_MAX is another one */
+	enum card_keys keys; /* free keys that new regions get */
 	bool dmabuf;   /* registers dma-bufs */
 	bool data_direct; /* has a Data Direct function */
 	bool relaxed;  /* relaxed ordering */
 	bool early;    /* a post refused at its first request leaves bad_wr as it was */
+	bool oldest;   /* an error completion names the oldest request without a completion; all others are flushed */
+	/* Requests without pieces that use the first one in any case: reads, if there is one reads and writes. */
+	bool first_of_reads, first_if_given;
+	bool inline_ignored; /* grants inline bytes, and takes the pieces' memory all the same */
+	bool exact;          /* a completion queue has as many entries as the program wishes */
 	int refusal;   /* errno of a refused post; negative where the provider returns it so */
 	int max_recv_sge; /* if it is below max_sge; the kernel reports the lesser one */
 	int max_sge, max_inline, max_reads, max_cqe, max_qp_wr, max_srq_wr;
@@ -75,6 +85,9 @@ enum card_fault {
 	CARD_TAKEN,        /* a queue pair that fails has taken a shared receive, for a message that did not end */
 	CARD_NO_LAST,      /* and does not return it, nor tells that it has returned all */
 	CARD_UNDELIVERED,  /* requests that do not arrive: the requester gives up */
+	CARD_POLL,         /* polls of a queue with completions that fail */
+	CARD_DEREG,        /* a region that cannot be deregistered: EIO */
+	CARD_CGROUP,       /* a region or window that the limit of a cgroup forbids: EAGAIN */
 	CARD_UNANSWERED,   /* a request and all behind it are done, but no acknowledgement comes back */
 	CARD_FAULTS
 };
@@ -90,6 +103,7 @@ struct card_counts {
 	unsigned requests[CARD_OPCODES];  /* posts of each enum ibv_wr_opcode */
 	uint64_t immediate_bytes;         /* bytes of the writes with immediate data among them */
 	unsigned completion_events;
+	unsigned queried_qps;    /* calls of ibv_query_qp(3) */
 	unsigned receiver_waits; /* requests that found no receive, once for each attempt */
 	uint64_t locked;         /* bytes of live regions, without dma-bufs */
 	uint64_t shown;          /* bytes of live regions of dma-bufs */
@@ -144,7 +158,7 @@ struct card_cq {
 	struct ibv_cq base;
 	struct card_cqe *ring;
 	_Atomic unsigned head; /* read without the lock */
-	unsigned tail, size;
+	unsigned tail, size, most;
 	bool armed, overrun;
 	unsigned unacknowledged;
 	uint64_t last; /* time of the last entry */
@@ -189,6 +203,7 @@ struct card_qp {
 	uint32_t peer; /* number of the connected queue pair; 0: none */
 	struct card_request **ring;
 	uint64_t head, tail, retired;
+	uint64_t reported; /* requests up to this number have a completion, or a later one has */
 	uint64_t executed; /* unanswered: requests up to this number are done */
 	bool unanswered;   /* no acknowledgement comes back */
 	unsigned size, max_sge, max_inline;
@@ -249,6 +264,8 @@ void card_hide(void);
 
 /* characters.c, mood.c */
 const struct card_character *card_character(void);
+/* Returns the most entries of a completion queue. STANDIN_CQE replaces the character's. */
+int card_cqe_most(void);
 /* True if the fault happens now, and counts it. */
 bool card_happens(enum card_fault fault);
 uint32_t card_random(uint32_t below);
@@ -293,6 +310,8 @@ uint8_t *card_local(const struct card_qp *qp, const struct card_access *access);
 uint8_t *card_remote(const struct card_qp *qp, const struct card_access *access);
 struct ibv_mw *card_alloc_window(struct ibv_pd *pd, enum ibv_mw_type type);
 int card_dealloc_window(struct ibv_mw *mw);
+/* True if the window is longer than the provider takes. */
+bool card_window_is_too_long(const struct ibv_send_wr *wr);
 /* Returns the status of a bind request; the lkey is that of its region. */
 enum ibv_wc_status card_bind(const struct card_qp *qp, const struct ibv_send_wr *wr, uint32_t lkey);
 /* Returns the status of an invalidation. */

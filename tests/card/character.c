@@ -18,7 +18,8 @@
 /* What all ConnectX cards have in common. */
 #define MLX5(speed) \
 	.device = "mlx5_0", .transport = IB, .rc = true, .srq = true, .atomics = true, .immediate = true, \
-	.windows = true, .dmabuf = true, .relaxed = true, .refusal = EINVAL, .max_sge = 30, .max_inline = 316, \
+	.windows = true, .window_max = 1ull << 31, .keys = CARD_KEYS_LAST, .dmabuf = true, .relaxed = true, \
+	.refusal = EINVAL, .max_sge = 30, .max_inline = 316, \
 	.max_reads = 16, .max_cqe = 4194303, .max_qp_wr = 32768, .max_srq_wr = 32767, .max_message = 1u << 30, \
 	.mtu = speed
 
@@ -45,6 +46,8 @@ static const struct card_character characters[] = {
 	  .dmabuf = true,
 	  .relaxed = true,
 	  .early = true,
+	  .oldest = true,
+	  .exact = true,
 	  .refusal = EINVAL,
 	  .max_sge = 6,
 	  .max_inline = 96,
@@ -63,6 +66,9 @@ static const struct card_character characters[] = {
 	  .immediate = true,
 	  .dmabuf = true,
 	  .relaxed = true,
+	  .oldest = true,
+	  .first_if_given = true,
+	  .exact = true,
 	  .refusal = EINVAL,
 	  .max_sge = 13,
 	  .max_inline = 101,
@@ -83,6 +89,9 @@ static const struct card_character characters[] = {
 	  .windows = true,
 	  .dmabuf = true,
 	  .relaxed = true,
+	  .oldest = true,
+	  .first_if_given = true,
+	  .exact = true,
 	  .refusal = EINVAL,
 	  .max_sge = 14,
 	  .max_inline = 216,
@@ -101,6 +110,7 @@ static const struct card_character characters[] = {
 	  .rc = true,
 	  .atomics = true,
 	  .immediate = true,
+	  .first_of_reads = true,
 	  .refusal = -EINVAL,
 	  .max_sge = 6,
 	  .max_recv_sge = 1,
@@ -121,11 +131,12 @@ static const struct card_character characters[] = {
 	  .windows = true,
 	  .dmabuf = true,
 	  .relaxed = true,
+	  .exact = true,
 	  .refusal = EINVAL,
 	  .max_sge = 8,
 	  .max_inline = 128,
 	  .max_reads = 16,
-	  .max_cqe = 65535,
+	  .max_cqe = 65435,
 	  .max_qp_wr = 65535,
 	  .max_message = 1u << 31,
 	  .mtu = IBV_MTU_4096,
@@ -139,6 +150,7 @@ static const struct card_character characters[] = {
 	  .dmabuf = true,
 	  .refusal = EINVAL,
 	  .max_sge = 30,
+	  .inline_ignored = true,
 	  .max_reads = 16,
 	  .max_cqe = 65536,
 	  .max_qp_wr = 8192,
@@ -164,6 +176,7 @@ static const struct card_character characters[] = {
 	  .mtu = IBV_MTU_1024,
 	  .gids = "l346" },
 	{ .name = "hns",
+	  .keys = CARD_KEYS_LOWEST,
 	  .device = "hns_0",
 	  .transport = IB,
 	  .link_layer = ETHERNET,
@@ -254,4 +267,11 @@ const struct card_character *card_character(void)
 {
 	pthread_once(&once, choose_character);
 	return chosen;
+}
+
+int card_cqe_most(void)
+{
+	const char *text = getenv("STANDIN_CQE");
+
+	return text ? atoi(text) : card_character()->max_cqe;
 }

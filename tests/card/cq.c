@@ -100,9 +100,9 @@ static void cq_push(struct card_cq *cq, const struct ibv_wc *wc, uint64_t retire
 {
 	struct card_cqe *entry = &cq->ring[cq->head % cq->size];
 
-	if (cq->head - cq->tail == cq->size) {
+	if (cq->head - cq->tail == cq->most) {
 		if (!cq->overrun)
-			fprintf(stderr, "stand-in card: a completion queue of %u entries overran\n", cq->size);
+			fprintf(stderr, "stand-in card: a completion queue of %u entries overran\n", cq->most);
 		cq->overrun = true;
 		card_event((struct ibv_async_event){ .element.cq = &cq->base, .event_type = IBV_EVENT_CQ_ERR });
 		return;
@@ -185,6 +185,10 @@ int card_poll(struct ibv_cq *base, int count, struct ibv_wc *wc)
 	if (atomic_load(&cq->head) == cq->tail && !crowded)
 		return 0;
 	pthread_mutex_lock(&card_lock);
+	if (card_happens(CARD_POLL)) {
+		pthread_mutex_unlock(&card_lock);
+		return -1;
+	}
 	if (crowded && crowd.before) {
 		got = poll_crowd(0, crowd.before < (unsigned)count ? (int)crowd.before : count, wc);
 		crowd.before -= (unsigned)got;
@@ -238,8 +242,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *use
 	struct card_cq *cq = calloc(1, sizeof(*cq));
 	unsigned size = 1;
 
-	if (!cq || entries < 1 || entries > card_character()->max_cqe || vector < 0 ||
-	    vector >= context->num_comp_vectors) {
+	if (!cq || entries < 1 || entries > card_cqe_most() || vector < 0 || vector >= context->num_comp_vectors) {
 		free(cq);
 		errno = EINVAL;
 		return NULL;
@@ -247,8 +250,9 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *use
 	while (size <= (unsigned)entries)
 		size *= 2;
 	cq->size = size;
+	cq->most = card_character()->exact ? (unsigned)entries : size - 1;
 	cq->ring = calloc(size, sizeof(*cq->ring));
-	cq->base = (struct ibv_cq){ .context = context, .channel = channel, .cq_context = user, .cqe = (int)size - 1 };
+	cq->base = (struct ibv_cq){ .context = context, .channel = channel, .cq_context = user, .cqe = (int)cq->most };
 	pthread_mutex_lock(&card_lock);
 	card_counts.cqs++;
 	card_counts.vectors |= 1u << vector;

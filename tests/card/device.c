@@ -313,7 +313,7 @@ int ibv_query_device(struct ibv_context *of, struct ibv_device_attr *attributes)
 		.device_cap_flags = character->windows ? IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B : 0,
 		.max_sge = character->max_recv_sge ? character->max_recv_sge : character->max_sge,
 		.max_cq = 16777216,
-		.max_cqe = character->max_cqe,
+		.max_cqe = card_cqe_most(),
 		.max_mr = 16777216,
 		.max_mr_size = UINT64_MAX,
 		.max_pd = 8388608,

@@ -317,10 +317,9 @@ static void pump_at_wake(struct card_qp *qp)
 	card_after(qp->wake > now ? qp->wake - now : 0, pump_later, qp);
 }
 
-/* Ends the first request. */
-static void finish_first(struct card_qp *qp, int status)
+static void report(struct card_qp *qp, uint64_t number, int status)
 {
-	struct card_request *request = qp->ring[qp->tail++ % qp->size];
+	const struct card_request *request = qp->ring[number % qp->size];
 	struct ibv_wc wc = { .wr_id = request->wr.wr_id,
 			     .status = (enum ibv_wc_status)status,
 			     .opcode = opcode_of(request->wr.opcode),
@@ -328,8 +327,23 @@ static void finish_first(struct card_qp *qp, int status)
 			     .byte_len = request->length,
 			     .qp_num = qp->base.qp_num };
 
-	if (status || request->signaled)
-		card_complete(qp->base.send_cq, &wc, qp->tail);
+	qp->reported = number + 1;
+	card_complete(qp->base.send_cq, &wc, qp->reported);
+}
+
+/* Ends the first request. */
+static void finish_first(struct card_qp *qp, int status)
+{
+	const struct card_request *request = qp->ring[qp->tail++ % qp->size];
+
+	/* libbnxt_re and libirdma do not look which request failed. */
+	if (status && card_character()->oldest && qp->reported + 1 < qp->tail) {
+		report(qp, qp->reported, status);
+		while (qp->reported < qp->tail)
+			report(qp, qp->reported, IBV_WC_WR_FLUSH_ERR);
+	} else if (status || request->signaled) {
+		report(qp, qp->tail - 1, status);
+	}
 	if (status && qp->base.state != IBV_QPS_ERR)
 		card_qp_fail(qp);
 }

@@ -25,25 +25,65 @@
 
 /* -- keys ------------------------------------------------------------------------------------------ */
 
-/* Keys are never used again, so that the use of an old key shows. The low 8 bits belong to the owner of a window. */
+/*
+ * The low 8 bits belong to the owner of a window. Keys of windows are never used again, so that the use of an old key
+ * shows. Drivers give a new region a key that was freed before, with the same low bits: mlx5 the last one, of a stack in
+ * its cache of regions; hns the lowest one.
+ */
 static struct {
 	struct card_key {
 		struct card_mr *mr;
 		struct card_mw *mw;
+		bool free;
+		uint32_t before; /* number of the key that was freed before it; 0: none */
 	} *list;
-	uint32_t count, room;
+	uint32_t count, room, freed; /* freed: number of the key that was freed last; 0: none */
 } keys;
+
+/* Returns the number of a free key for a region, or 0. */
+static uint32_t key_take_free(void)
+{
+	uint32_t number = keys.freed;
+
+	switch (card_character()->keys) {
+	case CARD_KEYS_LAST:
+		if (number)
+			keys.freed = keys.list[number - 1].before;
+		return number;
+	case CARD_KEYS_LOWEST:
+		for (uint32_t i = 0; i < keys.count; i++)
+			if (keys.list[i].free)
+				return i + 1;
+		return 0;
+	default:
+		return 0;
+	}
+}
 
 static uint32_t key_make(struct card_mr *mr, struct card_mw *mw)
 {
+	uint32_t number = mr ? key_take_free() : 0;
+
+	if (number) {
+		keys.list[number - 1] = (struct card_key){ .mr = mr };
+		return number << 8 | 0x11;
+	}
 	if (keys.count == keys.room) {
 		keys.room = keys.room ? keys.room * 2 : 256;
 		keys.list = realloc(keys.list, keys.room * sizeof(*keys.list));
 		if (!keys.list)
 			abort();
 	}
-	keys.list[keys.count] = (struct card_key){ mr, mw };
+	keys.list[keys.count] = (struct card_key){ .mr = mr, .mw = mw };
 	return ++keys.count << 8 | 0x11;
+}
+
+static void key_free(uint32_t key)
+{
+	struct card_key *freed = &keys.list[(key >> 8) - 1];
+
+	*freed = (struct card_key){ .free = true, .before = keys.freed };
+	keys.freed = key >> 8;
 }
 
 static struct card_key *key_find(uint32_t key)
@@ -237,6 +277,19 @@ static bool exceeds_bar1(size_t length)
 	return limit && card_counts.shown + length > strtoull(limit, NULL, 10);
 }
 
+/* True if the cgroup of the process allows no further objects of a card: kernel/cgroup/rdma.c. Sets errno. */
+static bool exceeds_cgroup(void)
+{
+	bool exceeds;
+
+	pthread_mutex_lock(&card_lock);
+	exceeds = card_happens(CARD_CGROUP);
+	pthread_mutex_unlock(&card_lock);
+	if (exceeds)
+		errno = EAGAIN;
+	return exceeds;
+}
+
 static struct ibv_mr *region_add(struct ibv_pd *pd, struct card_mr made)
 {
 	struct card_mr *mr = malloc(sizeof(*mr));
@@ -246,6 +299,12 @@ static struct ibv_mr *region_add(struct ibv_pd *pd, struct card_mr made)
 	if (!mr)
 		return NULL;
 	await_release(device, made.base.length);
+	if (exceeds_cgroup()) {
+		if (made.map)
+			munmap(made.map, made.map_length);
+		free(mr);
+		return NULL;
+	}
 	*mr = made;
 	mr->base.context = pd->context;
 	mr->base.pd = pd;
@@ -367,12 +426,14 @@ int ibv_dereg_mr(struct ibv_mr *base)
 	struct card_mr *mr = (struct card_mr *)base;
 
 	pthread_mutex_lock(&card_lock);
-	if (mr->windows) {
+	if (mr->windows || card_happens(CARD_DEREG)) {
+		const int error = mr->windows ? EBUSY : EIO;
+
 		pthread_mutex_unlock(&card_lock);
-		return EBUSY;
+		return error;
 	}
 	card_place_held(true);
-	key_find(base->lkey)->mr = NULL;
+	key_free(base->lkey);
 	card_counts.mrs--;
 	card_counts.relaxed -= mr->relaxed;
 	*(mr->map ? &card_counts.shown : &card_counts.locked) -= mr->base.length;
@@ -422,6 +483,14 @@ int card_dealloc_window(struct ibv_mw *base)
 	pthread_mutex_unlock(&card_lock);
 	free(mw);
 	return 0;
+}
+
+bool card_window_is_too_long(const struct ibv_send_wr *wr)
+{
+	const char *limit = getenv("STANDIN_WINDOW_MAX");
+	const uint64_t most = limit ? strtoull(limit, NULL, 10) : card_character()->window_max;
+
+	return most && wr->bind_mw.bind_info.length > most;
 }
 
 enum ibv_wc_status card_bind(const struct card_qp *qp, const struct ibv_send_wr *wr, uint32_t lkey)

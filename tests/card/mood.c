@@ -22,7 +22,9 @@ static const char *const names[CARD_FAULTS] = {
 	[CARD_EVENTS] = "events",         [CARD_BAD_READS] = "bad-reads",
 	[CARD_NO_SRQ] = "no-srq",         [CARD_TAKEN] = "taken",
 	[CARD_NO_LAST] = "no-last",       [CARD_UNDELIVERED] = "undelivered",
+	[CARD_DEREG] = "dereg",           [CARD_CGROUP] = "cgroup",
 	[CARD_UNANSWERED] = "unanswered", [CARD_READ_ORDER] = "read-order",
+	[CARD_POLL] = "poll",
 };
 
 static struct {

@@ -24,6 +24,8 @@ static int request_check(const struct card_qp *qp, const struct ibv_send_wr *wr)
 	if ((is_atomic(wr) && !card_has_atomics(qp->base.context)) || (has_immediate(wr) && !character->immediate) ||
 	    (wr->opcode == IBV_WR_BIND_MW && !character->windows))
 		return character->refusal;
+	if (wr->opcode == IBV_WR_BIND_MW && card_window_is_too_long(wr))
+		return EOPNOTSUPP;
 	if (qp->head - qp->retired >= qp->size)
 		return ENOMEM;
 	if (wr->num_sge < 0 || (unsigned)wr->num_sge > qp->max_sge)
@@ -42,19 +44,34 @@ static int request_check(const struct card_qp *qp, const struct ibv_send_wr *wr)
 	return qp->ring[qp->head % qp->size] ? 0 : ENOMEM;
 }
 
+/* Returns the pieces that the provider takes. A provider that reads a piece of NULL crashes the program. */
+static int pieces_of(const struct ibv_send_wr *wr)
+{
+	const struct card_character *character = card_character();
+	const bool read = wr->opcode == IBV_WR_RDMA_READ, write = wr->opcode == IBV_WR_RDMA_WRITE;
+
+	if (wr->num_sge || wr->send_flags & IBV_SEND_INLINE)
+		return wr->num_sge;
+	if (read && character->first_of_reads && !wr->sg_list)
+		abort();
+	return (read && character->first_of_reads) || ((read || write) && character->first_if_given && wr->sg_list);
+}
+
 static void request_take(struct card_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct card_request *request = qp->ring[qp->head++ % qp->size];
+	const bool copies = wr->send_flags & IBV_SEND_INLINE && !card_character()->inline_ignored;
 
 	request->wr = *wr;
 	request->wr.next = NULL;
 	request->length = 0;
 	request->since = request->silent = 0;
-	request->bytes = wr->send_flags & IBV_SEND_INLINE ? request->copy : NULL;
+	request->bytes = copies ? request->copy : NULL;
 	request->signaled = qp->sq_sig_all || wr->send_flags & IBV_SEND_SIGNALED;
-	for (int i = 0; i < wr->num_sge && wr->opcode != IBV_WR_BIND_MW; i++) {
+	request->wr.num_sge = pieces_of(wr);
+	for (int i = 0; i < request->wr.num_sge && wr->opcode != IBV_WR_BIND_MW; i++) {
 		request->pieces[i] = wr->sg_list[i];
-		if (wr->send_flags & IBV_SEND_INLINE)
+		if (copies)
 			memcpy(request->copy + request->length, (const void *)(uintptr_t)wr->sg_list[i].addr,
 			       wr->sg_list[i].length);
 		request->length += wr->sg_list[i].length;

@@ -178,7 +178,7 @@ static int qp_fill(struct card_qp *qp, struct ibv_qp_init_attr *attributes)
 		return ENOMEM;
 	if (!attributes->srq && attributes->cap.max_recv_wr && card_receives_open(&qp->receives, attributes->cap.max_recv_wr))
 		return ENOMEM;
-	if ((int)attributes->cap.max_inline_data > character->max_inline)
+	if ((int)attributes->cap.max_inline_data > character->max_inline && !character->inline_ignored)
 		attributes->cap.max_inline_data = (uint32_t)character->max_inline;
 	qp->max_inline = attributes->cap.max_inline_data;
 	qp->max_sge = attributes->cap.max_send_sge;
@@ -491,6 +491,7 @@ int ibv_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attributes, int mask, 
 	(void)mask;
 	(void)init;
 	pthread_mutex_lock(&card_lock);
+	card_counts.queried_qps++;
 	attributes->qp_state = attributes->cur_qp_state = base->state;
 	pthread_mutex_unlock(&card_lock);
 	return 0;

@@ -784,9 +784,9 @@ static bool end_preparation(const struct rig *rig, uint32_t number)
 
 	check(subscription);
 	pl_engine_lock(home);
-	limited = !pl_list_empty(&subscription->prepare_timer.link);
+	limited = !pl_list_empty(&subscription->end_timer.link);
 	if (limited)
-		pl_timer_set(home, &subscription->prepare_timer, pl_now());
+		pl_timer_set(home, &subscription->end_timer, pl_now());
 	pl_engine_unlock(home);
 	return limited;
 }

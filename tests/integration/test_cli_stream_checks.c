@@ -95,7 +95,7 @@ static void wrong_content(void *argument)
 	publish_pattern(&odd, 3, FRAME, NULL);
 	subscribe(&odd, "--start sequence:2 --verify", 1, "frame 2 differs from the test pattern at byte 0 of 64");
 	subscribe(&odd, "--start history:4 --verify --json", 1, "\"id\": \"FRAME-CONTENT\"");
-	subscribe(&odd, "--start history:1 --count 1 --verify", 0, "1 of 1 frames");
+	subscribe(&odd, "--start history:1 --count 1 --verify", 0, "1 of 1 frame,");
 	publishing_close(&odd);
 }
 
@@ -117,7 +117,7 @@ static void unusual_layouts(void *argument)
 	subscribe(&odd, "--start sequence:2 --count 1 --snapshot a.png", 1, "[FRAME-SHORT]");
 	subscribe(&odd, "--start sequence:2 --count 1 --snapshot a.npy", 1, "[FRAME-SHORT]");
 	subscribe(&odd, "--start sequence:0 --count 4 --to raw --json", 0, "\"bytes\": 256,");
-	subscribe(&odd, "--start sequence:1 --count 1 --snapshot a.png", 0, "1 of 1 frames");
+	subscribe(&odd, "--start sequence:1 --count 1 --snapshot a.png", 0, "1 of 1 frame,");
 	publishing_close(&odd);
 }
 

@@ -254,6 +254,35 @@ static void canceled(void *unused)
 	gpu_session_close(&session);
 }
 
+/* Holds the gates of the lent regions, or leaves them, as an owner that stopped during a copy. */
+static void hold_own_gates(struct gpu_session *session, bool hold)
+{
+	struct local_gates *gates = endpoint_of(session)->own_gates;
+
+	for (unsigned i = 0; i < gates->used; i++)
+		atomic_store(&gates->gates[i].slots[LOCAL_HOLDER_SLOTS - 1], hold);
+}
+
+/* An owner that does not leave a lent region delays the end of the cancelled operation, but not the engine. */
+static void canceled_while_held(void *unused)
+{
+	struct pl_operation *operation;
+	struct gpu_session session;
+
+	(void)unused;
+	open_without_driver(&session, slow_agent_alloc, LARGE);
+	operation = post_slow(&session);
+	pl_engine_lock(session.peer->home);
+	hold_own_gates(&session, true);
+	pl_operation_stop(operation, -ECANCELED, NULL);
+	check(!pl_list_empty(&session.peer->ending_keys));
+	check(atomic_load(&operation->state) != PL_DONE);
+	hold_own_gates(&session, false);
+	pl_engine_unlock(session.peer->home);
+	fail_with(&session.environment, operation, -ECANCELED);
+	gpu_session_close(&session);
+}
+
 /* The owner revokes the memory, or deregisters it, while it copies: no byte arrives after that. */
 static void revoked_there(void *unused)
 {
@@ -585,6 +614,7 @@ static const struct test_case cases[] = {
 	{ "blocks", blocks, NULL, 30 },
 	{ "regions", regions, NULL, 30 },
 	{ "canceled", canceled, NULL, 60 },
+	{ "canceled while held", canceled_while_held, NULL, 60 },
 	{ "revoked-there", revoked_there, NULL, 60 },
 	{ "owner-killed", owner_killed, NULL, 30 },
 	{ "asking-end-killed", asking_end_killed, NULL, 30 },

@@ -3,6 +3,8 @@
  * Copies between GPU memory and host memory that is not locked, over the local fabric. The driver makes them while the engine waits, so
  * a round of the engine copies few of their bytes. Both ends have manual progress: the test counts the bytes of each round.
  */
+#include "fabric/local/local.h"
+#include "fabric/tcp/tcp.h"
 #include "staging/staging.h"
 #include "support/cases.h"
 #include "support/environment.h"
@@ -163,12 +165,69 @@ static void owner_copies_unlocked(void *unused)
 	gpu_session_close(&session);
 }
 
+/* Copy frames that came while the round of the engine had no time left for them, and those of them that were served at once. */
+static struct hasty {
+	struct pl_watch other; /* has used up the round */
+	int (*copy_frame)(struct pl_peer *peer, const struct pl_frame *frame, const uint8_t *payload);
+	unsigned frames, served_at_once;
+} hasty;
+
+static bool let_others_go_on(struct pl_watch *watch)
+{
+	(void)watch;
+	return false;
+}
+
+static int copy_frame_late(struct pl_peer *peer, const struct pl_frame *frame, const uint8_t *payload)
+{
+	unsigned before = gpu_standin.copies();
+	int rc;
+
+	pl_copier_may_block(pl_context_copier(peer->context, peer->home), &hasty.other, PL_BLOCKING_MAX);
+	rc = hasty.copy_frame(peer, frame, payload);
+	hasty.frames++;
+	hasty.served_at_once += gpu_standin.copies() != before;
+	return rc;
+}
+
+/* The owner serves a short request in a later round, if others have used up this one. */
+static void owner_takes_turns(void *unused)
+{
+	struct tcp_endpoint *lanes;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct gpu_session session;
+	struct pl_error error;
+
+	(void)unused;
+	gpu_session_open(&session, agent_allocates, "alloc", PL_BLOCKING_MAX);
+	gpu_standin_need();
+	agent_fill(&session.agent, 7);
+	check_ok(pl_region_share(session.buffer.region, NULL, token, &length, &error), &error);
+	pl_watch_init(&hasty.other, let_others_go_on);
+	lanes = tcp_endpoint_of(local_endpoint_of(session.peer->endpoint)->lanes);
+	pl_engine_lock(session.peer->home);
+	hasty.copy_frame = lanes->copy_frame;
+	lanes->copy_frame = copy_frame_late;
+	pl_engine_unlock(session.peer->home);
+	agent_write(&session.agent, token, length, PL_BLOCKING_MAX);
+	check_number(agent_wait(&session.agent), 0);
+	pl_engine_lock(session.peer->home);
+	check_number(hasty.frames, 1);
+	check_number(hasty.served_at_once, 0);
+	pl_watch_remove(&hasty.other);
+	pl_engine_unlock(session.peer->home);
+	pattern_check(session.buffer.bytes, PL_BLOCKING_MAX, 7, 0);
+	gpu_session_close(&session);
+}
+
 static const struct test_case cases[] = {
 	{ "write-unlocked", copy_unlocked, "write", 30 },
 	{ "read-unlocked", copy_unlocked, NULL, 30 },
 	{ "write-locked", copy_locked, NULL, 30 },
 	{ "cancel-waiting", cancel_waiting, NULL, 30 },
 	{ "owner-copies-unlocked", owner_copies_unlocked, NULL, 30 },
+	{ "owner-takes-turns", owner_takes_turns, NULL, 30 },
 };
 
 int main(void)

@@ -739,10 +739,38 @@ static void test_limits(void *argument)
 		name " push", function, &tcp_push, seconds \
 	}
 
+/* -- slots that the subscriber revokes ------------------------------------------------------------- */
+
+/* A subscriber that revokes its slots and says nothing gets no frames: its subscription ends, at both ends. */
+static void test_slots_revoked(void *argument)
+{
+	struct pl_subscription_info info;
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+	struct rig rig;
+
+	rig_open(&rig, argument, NULL);
+	rig_subscribe(&rig, NULL);
+	publish_many(&rig, 1);
+	take_one(&rig, 0);
+	pl_engine_lock(rig.subscriber->engine);
+	check(pl_grant_revoke(rig.environment.near, NULL, rig.subscriber->token));
+	pl_engine_unlock(rig.subscriber->engine);
+	check(!subscription_of(rig.publisher).ended);
+	publish_many(&rig, 1);
+	check_status(pl_subscriber_take(rig.subscriber, &frame, 1, AMPLE_TIME, &error), -ENODATA, &error);
+	info = subscription_of(rig.publisher);
+	check(info.ended);
+	check_number(info.accounts.next, 2);
+	check(info.accounts.missed > 0);
+	rig_close(&rig);
+}
+
 int main(void)
 {
 	static const struct test_case cases[] = {
 		ALL("every and cut", test_every_and_cut, 30),
+		{ "slots revoked", test_slots_revoked, (void *)&tcp_push, 60 },
 		ALL("absent", test_absent, 30),
 		ALL("skip lost", test_skip_lost, 30),
 		BOTH("short frames", test_short_frames, 30),

@@ -396,9 +396,10 @@ static void case_many_comms(void *argument)
 }
 
 /* In a child of fork(2) calls with the parent's objects fail, and read nothing from the sockets that both have. */
-static void expect_refusals(struct driver *driver, struct line *line, void *receive)
+static void expect_refusals(struct driver *driver, struct line *line, void *handle, void *listener, void *receive)
 {
-	void *request;
+	uint8_t other[NET_HANDLE_SIZE];
+	void *request, *made = other;
 	int done, size;
 
 	check_number(driver_test(driver, receive, &done, &size), NET_INVALID_USAGE);
@@ -411,6 +412,13 @@ static void expect_refusals(struct driver *driver, struct line *line, void *rece
 	check_number(driver->v11->regMr(line->sender, line->from, LENGTH, NET_POINTER_HOST, &request),
 		     NET_INVALID_USAGE);
 	check(!request);
+	check_number(driver->v11->listen(driver->context, 0, other, &made), NET_INVALID_USAGE);
+	check(!made);
+	check_number(driver_accept(driver, listener, &made), NET_INVALID_USAGE);
+	check(!made);
+	check_number(driver_connect(driver, handle, &made), NET_INVALID_USAGE);
+	check(!made);
+	check_number(driver->v11->devices(&size), NET_INVALID_USAGE);
 }
 
 /* A child of fork(2) leaves the parent's connections alone, and can begin anew. */
@@ -418,7 +426,8 @@ static void case_fork(void *argument)
 {
 	struct driver driver, second;
 	struct line line, other;
-	void *receive, *send;
+	uint8_t handle[NET_HANDLE_SIZE];
+	void *listener, *receive, *send;
 	pid_t child;
 
 	(void)argument;
@@ -429,10 +438,11 @@ static void case_fork(void *argument)
 	driver_open(&driver, 11);
 	line_open(&line, &driver, LENGTH);
 	line_move(&line, MIDDLE, MIDDLE, 1);
+	driver_listen(&driver, handle, &listener);
 	receive = driver_must_receive(&driver, line.receiver, line.to, LENGTH, line.to_memory);
 	child = process_fork();
 	if (child == 0) {
-		expect_refusals(&driver, &line, receive);
+		expect_refusals(&driver, &line, handle, listener, receive);
 		line_close(&line);
 		driver_close(&driver);
 		driver_open(&second, 11);
@@ -447,6 +457,7 @@ static void case_fork(void *argument)
 	check_number(driver_finish(&driver, send), LENGTH);
 	check_number(driver_finish(&driver, receive), LENGTH);
 	line_move(&line, MIDDLE, MIDDLE, 3);
+	driver_close_listen(&driver, listener);
 	line_close(&line);
 	driver_close(&driver);
 }

@@ -22,16 +22,17 @@ public:
 	key_folder()
 	{
 		check(mkdtemp(path) && chdir(path) == 0);
-		write("good", "a key of 20 letters\n");
-		write("same", "a key of 20 letters");
-		write("other", "another key, longer\n");
-		write("short", "15 letters only\n");
-		write("public", "a key of 20 letters\n");
+		write("good", "kQ7vX2pL9mR4tY8wB3nZ6cF1\n");
+		write("same", "kQ7vX2pL9mR4tY8wB3nZ6cF1");
+		write("other", "hT5sD8jW2gK6yN4xV9bM3qP7\n");
+		write("short", "kQ7vX2pL9mR4tY8\n");
+		write("weak", "a text of people\n");
+		write("public", "kQ7vX2pL9mR4tY8wB3nZ6cF1\n");
 		check_number(chmod("public", 0644), 0);
 	}
 	~key_folder()
 	{
-		for (const char *name : { "good", "same", "other", "short", "public" })
+		for (const char *name : { "good", "same", "other", "short", "weak", "public" })
 			unlink(name);
 		check(chdir("/") == 0 && rmdir(path) == 0);
 	}
@@ -67,13 +68,29 @@ static void write_parts()
 {
 	int fd = open("parts", O_WRONLY), left = 1;
 
-	check(fd >= 0 && write(fd, "a key of ", 9) == 9);
+	check(fd >= 0 && write(fd, "kQ7vX2pL9", 9) == 9);
 	while (left) {
 		usleep(1000);
 		check_number(ioctl(fd, FIONREAD, &left), 0);
 	}
-	check_number(write(fd, "20 letters\n", 11), 11);
+	check_number(write(fd, "mR4tY8wB3nZ6cF1\n", 16), 16);
 	close(fd);
+}
+
+/* Text that an engine with wrong parameters writes to standard error. */
+static std::string refusal(const nixl_b_params_t &wrong)
+{
+	int log = open("log", O_RDWR | O_CREAT | O_TRUNC, 0600), saved = dup(STDERR_FILENO);
+
+	check(log >= 0 && saved >= 0 && dup2(log, STDERR_FILENO) >= 0);
+	bool refused = stand_in("bad", wrong).engine->getInitErr();
+	check(dup2(saved, STDERR_FILENO) >= 0 && refused);
+	close(saved);
+	close(log);
+	std::ifstream written("log");
+	std::string text{ std::istreambuf_iterator<char>(written), {} };
+	unlink("log");
+	return text;
 }
 
 /* The parameter key_file: agents with the same key connect, those with another key or none are refused. */
@@ -97,8 +114,10 @@ void test_keys(void *)
 		unlink("parts");
 		check_notify(parts, two, NIXL_SUCCESS);
 	}
-	for (const char *bad : { "short", "public", "nowhere" })
-		check(stand_in("bad", with(bad)).engine->getInitErr());
+	check(refusal(with("short")).find("[KEY-FILE-LENGTH]") != std::string::npos);
+	check(refusal(with("weak")).find("[KEY-FILE-WEAK]") != std::string::npos);
+	check(refusal(with("nowhere")).find("[KEY-FILE-MISSING]") != std::string::npos);
+	check(refusal(with("public")).find("`chmod o= public`") != std::string::npos);
 	/* A group may read a file of root only. Root can give files away, which then belong to another user. */
 	check_number(chmod("same", 0640), 0);
 	check_number(stand_in("group", with("same")).engine->getInitErr(), geteuid() != 0);

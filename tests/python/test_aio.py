@@ -173,6 +173,41 @@ def test_ways_to_cancel():
     run(body)
 
 
+class Counting(aio.Context):
+    """Context that counts its passes over operations to cancel some."""
+
+    passes = 0
+
+    def _cancel_asked(self):
+        self.passes += 1
+        super()._cancel_asked()
+
+
+def test_one_pass_cancels_all_futures_of_a_round():
+    async def main():
+        async with Counting() as near, aio.Context() as far:
+            listener = far.listen()
+            peer, other = await asyncio.gather(near.connect(listener.address), listener.accept())
+            region = near.allocate(8)
+            futures = [peer.receive(region, tag=tag) for tag in range(1000)]
+            assert [future.cancel() for future in futures[::2]] == [True] * 500 and near.passes == 0
+            assert futures[0].cancel() and not any(future.done() for future in futures)
+            for end in await asyncio.gather(*futures[::2], return_exceptions=True):
+                assert isinstance(end, asyncio.CancelledError)
+            assert near.passes == 1 and near._pending == 500
+            assert not futures[0].cancel()
+            await asyncio.gather(*(other.send(b'x', tag=tag) for tag in range(1, 1000, 2)), *futures[1::2])
+            # Each later round has a pass of its own.
+            for passes in (2, 3):
+                future = peer.receive(region, tag=0)
+                future.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await future
+                assert near.passes == passes
+
+    asyncio.run(main())
+
+
 def test_an_operation_that_had_succeeded_counts_as_cancelled():
     async def body(near, far, peer, other, listener):
         region = far.allocate(64, access='rwa')

@@ -34,7 +34,7 @@ def test_the_example_of_mpi_runs(tmp_path):
     code, = re.findall(r'^(    from mpi4py .*?)^\S', TEXT, re.M | re.S)
     (tmp_path / 'example.py').write_text(textwrap.dedent(code) + 'ends = comm.gather(len(group))\nif ends:\n    print(ends)\n')
     (tmp_path / 'key').touch(0o600)
-    (tmp_path / 'key').write_text('a key of this test')
+    (tmp_path / 'key').write_text('kQ7vX2pL9mR4tY8wB3nZ6cF1')
     # The processes need none of the settings of this one, and hwloc no names of devices.
     done = subprocess.run(['mpirun', '--oversubscribe', '-n', '3', sys.executable, 'example.py'], cwd=tmp_path, timeout=300,
                           capture_output=True, text=True,

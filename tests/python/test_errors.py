@@ -70,17 +70,29 @@ def test_wrong_options_raise_and_leave_nothing(options, kind):
 
 def test_key_files_are_private(tmp_path):
     path = tmp_path / 'key'
-    path.write_bytes(b'0123456789abcdefghij\n')
+    path.write_bytes(b'kQ7vX2pL9mR4tY8wB3nZ6cF1\n')
     path.chmod(0o644)
-    with pytest.raises(pl.Denied, match='PY-KEY-FILE'):
+    with pytest.raises(pl.Denied) as caught:
         pl.Context(key_file=path)
+    assert (caught.value.id, caught.value.object) == ('KEY-FILE-OPEN', str(path))
+    assert caught.value.hint.startswith(f'run `chmod o= {path}`')
     path.chmod(0o600)
-    with pl.Context(key_file=path) as far, pl.Context(key=b'0123456789abcdefghij') as near, \
+    with pl.Context(key_file=path) as far, pl.Context(key=b'kQ7vX2pL9mR4tY8wB3nZ6cF1') as near, \
             pl.Context(key=b'another key of some length') as stranger:
         listener = far.listen()
         assert near.connect(listener.address).info()['authenticated']
         with pytest.raises(PermissionError):
             stranger.connect(listener.address)
+
+
+@pytest.mark.parametrize('key, kind', [
+    (b'x' * 15, 'KEY-FILE-LENGTH'), (b'x' * 1025, 'KEY-FILE-LENGTH'), (b'0123456789abcdefghij', 'KEY-FILE-WEAK')])
+def test_wrong_keys_in_files_raise(tmp_path, key, kind):
+    path = tmp_path / 'key'
+    path.write_bytes(key)
+    path.chmod(0o600)
+    with pytest.raises(pl.Invalid, match=kind):
+        pl.Context(key_file=path)
 
 
 def test_use_after_the_end_is_a_named_error(local):

@@ -2,6 +2,7 @@
 """Exchange of regions between all processes of a group; threads with contexts of their own stand in for processes."""
 import concurrent.futures
 import contextlib
+import itertools
 import os
 import random
 import socket
@@ -102,12 +103,118 @@ def test_a_failure_of_one_rank_ends_all():
 def test_a_rank_that_comes_twice():
     def run(comm):
         with pl.Context() as context:
-            with pytest.raises(pl.Error, match='rank 0: .*TOKEN-FOREIGN') as caught:
+            with pytest.raises(pl.Error, match='rank 0: .*no connection came in time') as caught:
                 _exchange.exchange(context, context.allocate(8, access='r'), min(comm.rank, 1), 3, comm.allgather, timeout=5)
             # The traceback keeps the objects of the exchange.
             return caught.traceback and context.state()['peers']
 
     assert in_ranks(3, run) == [0, 0, 0]
+
+
+class Opened:
+    """Stand-in for a connection and for the receive of its rank, which ends at once or never."""
+
+    def __init__(self, rank=None):
+        self.rank, self.closed = rank, False
+
+    def done(self):
+        return self.rank is not None
+
+    def wait(self):
+        return self.rank
+
+    def close(self):
+        self.closed = True
+
+
+def take_ranks(came, wanted, times):
+    """Let connections come, while the time that is left goes through `times`; return the admitted ones by rank."""
+    def greet(peer):
+        yield peer
+        return peer.rank
+
+    class Listener:
+        def accept(self, timeout):
+            silent = sum(not peer.closed and peer.rank is None for peer in taken)
+            assert timeout == (_exchange._SLICE if silent else 60)
+            # The wanted ranks have their own places.
+            assert silent <= _exchange._GUESTS_MAX + len(wanted) - len(admitted)
+            if not came:
+                raise pl.TimedOut(110, 'nobody')
+            taken.append(came.pop(0))
+            return taken[-1]
+
+    taken, admitted = [], {}
+    with _exchange.Guests(Listener(), greet, wanted, times.__next__, 'PY-RENDEZVOUS') as guests:
+        guests.take(admitted.__setitem__)
+    return admitted
+
+
+def test_silent_connections_make_room_for_ranks():
+    silent = [Opened() for _ in range(_exchange._GUESTS_MAX + 10)]
+    ranks = [Opened(rank) for rank in (2, 1)]
+    came = silent[:-1] + ranks[:1] + silent[-1:] + ranks[1:]
+    assert take_ranks(came, {1, 2}, itertools.repeat(60)) == {1: ranks[1], 2: ranks[0]}
+    assert [peer.closed for peer in silent] == [True] * len(silent) and not any(peer.closed for peer in ranks)
+
+
+def test_a_flood_of_connections_does_not_stop_the_clock():
+    wrong, twice = Opened(7), Opened(1)
+    came = [Opened(1), twice, wrong] + [Opened(9) for _ in range(50)]
+    with pytest.raises(pl.TimedOut, match='a process came as rank 9') as caught:
+        take_ranks(came, {1, 2, 3}, iter([60] * 30 + [0.001]))
+    assert (caught.value.id, caught.value.object) == ('PY-RENDEZVOUS', 'rank 2, 3')
+    assert wrong.closed and twice.closed and len(came) == 23
+
+
+def test_a_silent_connection_is_refused_after_a_time(monkeypatch):
+    monkeypatch.setattr(_exchange, '_GUEST_TIME', -1)
+    silent, rank = Opened(), Opened(1)
+    assert take_ranks([silent, rank], {1}, itertools.repeat(60)) == {1: rank}
+    assert silent.closed
+
+
+def test_strangers_do_not_stop_an_exchange():
+    """One connects before all ranks and sends nothing, another one has a wrong rank, a third one the rank of a member."""
+    def run(comm):
+        def gather(value):
+            values = comm.allgather(value)
+            if comm.rank == 2 and isinstance(value, bytes):
+                address = pl.Invitation.from_bytes(values[0]).address
+                peers = [strangers.connect(address) for _ in range(3)]
+                for peer, rank in zip(peers, (7, 2)):
+                    peer.send(rank.to_bytes(8, 'little'), tag=_exchange._TAG)
+            comm.allgather(None)
+            return values
+
+        with pl.Context() as context, pl.Context() as strangers:
+            region = context.allocate(16, access='w')
+            region.copy_in(bytes([100 + comm.rank]), 8)
+            with _exchange.exchange(context, region, comm.rank, 3, gather) as group:
+                got = write_to_all(group, region, lambda: comm.allgather(None))
+                comm.allgather(None)
+            return got
+
+    assert in_ranks(3, run) == [bytes(0 if other == rank else 100 + other for other in range(3)) for rank in range(3)]
+
+
+def test_strangers_do_not_stop_a_rendezvous():
+    address, came = free_address(), threading.Barrier(2, timeout=120)
+
+    def run(rank):
+        with pl.Context() as context, pl.Context() as other:
+            if rank:
+                # A stranger that goes like a rank of another run, and one that sends nothing.
+                with pl.rendezvous(other, rank=5, ranks=6, address=address), other.connect(address), \
+                        pl.rendezvous(context, rank=rank, ranks=2, address=address) as meeting:
+                    came.wait()
+                    return meeting.allgather('one')
+            with pl.rendezvous(context, rank=rank, ranks=2, address=address) as meeting:
+                came.wait()
+                return meeting.allgather('zero')
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, range(2))) == [['zero', 'one']] * 2
 
 
 class Listening(pl.Context):
@@ -245,7 +352,8 @@ class Timed:
         member = getattr(self.real, name)
 
         def call(*arguments, **options):
-            if 'timeout' in options:
+            # The other accepts are parts of the first one's time.
+            if options.get('timeout', _exchange._SLICE) != _exchange._SLICE:
                 self.timeouts.append(options['timeout'])
             made = member(*arguments, **options)
             return Timed(made, self.timeouts) if isinstance(made, (pl.Peer, pl.Listener)) else made

@@ -390,6 +390,38 @@ static void events_after_accept(struct scenario_environment *environment)
 	check_number(pl_poll(environment->far, &spare, 1), 0);
 }
 
+/* Checks that pl_cancel_several_posted() ends the operations of its values, and no others. */
+static void cancel_several_posted(struct scenario_environment *environment)
+{
+	static const uint64_t values[] = { 0, 3, 4, 6, 6, UINT64_MAX - 1, UINT64_MAX };
+	static const uint64_t posted[] = { 1, 2, 3, 4, 5, 6, UINT64_MAX };
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_completion completions[4];
+	struct pl_error error;
+	struct buffer buffer;
+	uint64_t seen = 0;
+
+	buffer_open(&buffer, environment->near, 64, PL_ACCESS_LOCAL);
+	for (unsigned i = 0; i < 7; i++) {
+		attributes.user_data = posted[i];
+		check_ok(pl_receive(environment->near_peer, i, UINT64_MAX, &(struct pl_buffer){ buffer.region, 0, 64 },
+				    &attributes, NULL, &error),
+			 &error);
+	}
+	check_number(pl_cancel_several_posted(environment->near, values, 0), 0);
+	check_number(pl_cancel_several_posted(environment->near, values, 7), 4);
+	collect(environment, environment->near, completions, 4);
+	for (unsigned i = 0; i < 4; i++) {
+		check_completion(environment->near, &completions[i], -ECANCELED);
+		seen += completions[i].user_data;
+	}
+	check_number(seen, 3 + 4 + 6 + UINT64_MAX);
+	check_number(pl_cancel_several_posted(environment->near, values, 7), 0);
+	check_number(pl_cancel_all_posted(environment->near), 3);
+	collect(environment, environment->near, completions, 3);
+	buffer_close(&buffer);
+}
+
 static void cancel_posted_accept(struct scenario_environment *environment)
 {
 	struct pl_completion completion;
@@ -510,6 +542,7 @@ const struct scenario event_scenarios[] = {
 	{ "reconnect-with-imports", reconnect_with_imports, 0 },
 	{ "reconnect-after-revocation", reconnect_after_revocation, 0 },
 	{ "cancel-posted", cancel_posted, 0 },
+	{ "cancel-several-posted", cancel_several_posted, 0 },
 	{ "cancel-posted-accept", cancel_posted_accept, SCENARIO_CONTROL },
 	{ "try-wait", try_wait, 0 },
 	{ "prepared-region", prepared_region, 0 },

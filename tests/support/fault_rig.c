@@ -38,6 +38,7 @@ static int query_pair(struct ibv_qp *pair, struct ibv_qp_attr *attributes, int m
 	(void)pair;
 	(void)mask;
 	(void)init;
+	fault_card.queried_pairs++;
 	attributes->qp_state = fault_card.state;
 	return 0;
 }
@@ -69,7 +70,21 @@ static int get_event(struct ibv_context *context, struct ibv_async_event *event)
 		return -1;
 	fault_card.happened = false;
 	*event = (struct ibv_async_event){ .event_type = fault_card.event };
-	event->element.port_num = 1;
+	switch (fault_card.event) {
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		event->element.qp = fault_card.pair;
+		break;
+	case IBV_EVENT_CQ_ERR:
+		event->element.cq = fault_card.pair->send_cq;
+		break;
+	case IBV_EVENT_SRQ_ERR:
+		event->element.srq = fault_card.pair->srq;
+		break;
+	default:
+		event->element.port_num = 1;
+	}
 	return 0;
 }
 
@@ -119,6 +134,9 @@ static void add_rail(struct fault_rig *rig, unsigned index)
 	pl_timer_init(&rail->drain, never);
 	pl_timer_init(&rail->watch, never);
 	pl_timer_init(&rail->retry, never);
+	rig->pairs[index].qp_context = rail;
+	rig->pairs[index].send_cq = &rig->cq;
+	rig->pairs[index].srq = &rig->srq;
 	pl_list_append(&rig->queue.rails[7 + index], &rail->queue_link);
 	rig->queue.rail_count++;
 }
@@ -172,6 +190,8 @@ struct fault_rig *fault_rig_new(void)
 	rig->cq.context = &rig->verbs;
 	verbs_cq_init(&rig->queue, &rig->state, &rig->device, rig->context.engines[0]);
 	rig->queue.cq = &rig->cq;
+	rig->cq.cq_context = rig->srq.srq_context = &rig->queue;
+	fault_card.pair = &rig->pairs[0];
 	rig->queue.room = 100;
 	pl_list_append(&rig->state.queues, &rig->queue.link);
 	rig->peer.context = &rig->context;

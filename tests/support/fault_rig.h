@@ -16,10 +16,12 @@ struct fault_card {
 	bool completed;           /* true if there is one */
 	enum ibv_event_type event;
 	bool happened; /* true if there is such an event */
+	struct ibv_qp *pair;     /* that has it, or whose queue has it */
 	enum ibv_qp_state state; /* of all queue pairs */
 	unsigned failed, destroyed; /* queue pairs, of which `failed` were moved into the error state */
 	pthread_mutex_t *unheld;    /* nobody may hold it while a port is queried; NULL: anybody may */
 	unsigned queried;           /* queries of ports meanwhile */
+	unsigned queried_pairs;
 };
 
 extern struct fault_card fault_card;
@@ -31,6 +33,7 @@ struct fault_rig {
 	struct verbs_device device;
 	struct ibv_context verbs;
 	struct ibv_cq cq;
+	struct ibv_srq srq;
 	struct verbs_cq queue;
 	struct pl_peer peer;
 	bool handling; /* the channel keeps what is sent */

@@ -165,6 +165,11 @@ static void proxy_accept(struct relay *relay)
 	relay->count++;
 }
 
+static bool holds(const struct relay *relay, unsigned connection, unsigned from)
+{
+	return connection == 1 && from == 1 && relay->connections[1].passed[1] && atomic_load(&relay->proxy->holds);
+}
+
 static void *relay_run(void *argument)
 {
 	struct relay relay = { .proxy = argument };
@@ -175,7 +180,7 @@ static void *relay_run(void *argument)
 
 		for (unsigned i = 0; i < 2 * count; i++) {
 			const struct relayed *relayed = &relay.connections[i / 2];
-			bool quiet = relayed->ended[i % 2] || relayed->stalled[i % 2];
+			bool quiet = relayed->ended[i % 2] || relayed->stalled[i % 2] || holds(&relay, i / 2, i % 2);
 
 			fds[1 + i] = (struct pollfd){ quiet ? -1 : relayed->fds[i % 2], POLLIN, 0 };
 		}

@@ -38,6 +38,8 @@ struct proxy {
 	atomic_bool damaged; /* true once the offset was reached */
 	const char *marker;  /* text to look for; NULL: none.  Set before the first connection. */
 	atomic_uint seen;    /* received blocks that contain it */
+	/* While it is true, the second connection passes no bytes of the server behind its first ones, which are the challenge. */
+	atomic_bool holds;
 	/* Called with bytes before they pass, and the direction.  NULL: not called.  Set before the first connection. */
 	void (*passes)(void *user, unsigned direction, size_t length);
 	/*

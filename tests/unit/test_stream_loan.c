@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,6 +214,29 @@ static void test_demotions(void **state)
 	for (unsigned i = 0; i < PL_DEMOTIONS_MAX; i++)
 		publisher->demotions[i].until = 1;
 	assert_false(pl_publisher_has_demoted(publisher, rig->peers[1]));
+}
+
+/* A peer that claims the context of another one, with an identity of its own, has only itself demoted. */
+static void test_claimed_context(void **state)
+{
+	struct pl_admission thief = { .identity.fingerprint = "SHA256:thief" },
+			    owner = { .identity.fingerprint = "SHA256:owner" };
+	struct rig *rig = *state;
+	struct pl_subscription *holder;
+
+	rig->peers[0]->admission = &thief;
+	rig->peers[1]->admission = &owner;
+	memcpy(rig->peers[0]->context_id, rig->peers[1]->context_id, sizeof(rig->peers[0]->context_id));
+	holder = subscribe(rig, 0, 0);
+	snprintf(holder->fingerprint, sizeof(holder->fingerprint), "%s", pl_peer_fingerprint(rig->peers[0]));
+	publish_many(rig, SLOTS);
+	end_patience(rig);
+	publish_many(rig, 1);
+	assert_true(holder->demoted);
+	assert_true(pl_publisher_has_demoted(rig->publisher, rig->peers[0]));
+	assert_false(pl_publisher_has_demoted(rig->publisher, rig->peers[1]));
+	rig->peers[1]->admission = &thief;
+	assert_true(pl_publisher_has_demoted(rig->publisher, rig->peers[1]));
 }
 
 /* Quiet subscribers are asked for slots once for each end that the publisher awaits. */
@@ -448,6 +472,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_patience, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_freeze_time, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_demotions, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_claimed_context, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_questions, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_skips, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_order, rig_open, rig_close),

@@ -58,9 +58,11 @@ static void test_pair(void **state)
 
 		fault_card.state = IBV_QPS_ERR;
 		happen(rig, events[i]);
-		fault_rig_expect_links(rig, VERBS_DRAINING, VERBS_DRAINING);
+		/* The other one has no event, so it is not looked at. */
+		fault_rig_expect_links(rig, VERBS_DRAINING, VERBS_UP);
+		assert_int_equal(fault_card.queried_pairs, 1);
 		fault_rig_free(rig);
-		/* Another program's, or another peer's. */
+		/* The queue pair has been made again since. */
 		rig = fault_rig_new();
 		fault_card.state = IBV_QPS_RTS;
 		happen(rig, events[i]);
@@ -86,6 +88,29 @@ static void test_queue(void **state)
 		assert_int_equal(fault_card.destroyed, 2);
 		assert_int_equal(atomic_load(&rig->operation.status), 0);
 		assert_ptr_equal(rig->endpoint.rails[0].held.next, &rig->work->link);
+		fault_rig_free(rig);
+	}
+}
+
+/* Other queues of the device are not concerned. */
+static void test_other_queue(void **state)
+{
+	static const enum ibv_event_type events[] = { IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR };
+
+	(void)state;
+	for (size_t i = 0; i < PL_ARRAY_SIZE(events); i++) {
+		struct fault_rig *rig = fault_rig_new();
+		struct verbs_cq other = { 0 };
+
+		verbs_cq_init(&other, &rig->state, &rig->device, rig->context.engines[0]);
+		pl_list_append(&rig->state.queues, &other.link);
+		rig->cq.cq_context = rig->srq.srq_context = &other;
+		happen(rig, events[i]);
+		pl_engine_withdraw(rig->peer.home, &other.events_task);
+		fault_rig_expect_links(rig, VERBS_UP, VERBS_UP);
+		assert_false(rig->queue.broken);
+		assert_int_not_equal(atomic_load(&other.events), 0);
+		pl_list_remove(&other.link);
 		fault_rig_free(rig);
 	}
 }
@@ -184,10 +209,15 @@ static void test_port_query(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_port),        cmocka_unit_test(test_pair),
-		cmocka_unit_test(test_queue),       cmocka_unit_test(test_device),
-		cmocka_unit_test(test_others),      cmocka_unit_test(test_no_notification),
-		cmocka_unit_test(test_watch_later), cmocka_unit_test(test_port_query),
+		cmocka_unit_test(test_port),
+		cmocka_unit_test(test_pair),
+		cmocka_unit_test(test_queue),
+		cmocka_unit_test(test_device),
+		cmocka_unit_test(test_other_queue),
+		cmocka_unit_test(test_others),
+		cmocka_unit_test(test_no_notification),
+		cmocka_unit_test(test_watch_later),
+		cmocka_unit_test(test_port_query),
 	};
 
 	return cmocka_run_group_tests_name("verbs events", tests, NULL, NULL);

@@ -342,7 +342,7 @@ static void test_fault(void **state)
 
 	(void)state;
 	post(rig, pack_gathered(rig));
-	verbs_work_failed(rig->rail, verbs_take_posted(rig->rail), &completion);
+	verbs_work_failed(rig->rail, verbs_take_posted(rig->rail), &completion, true);
 	expect_held(rig, WORKS);
 	rig_free(rig);
 }

@@ -9,7 +9,7 @@ import os as _os
 from . import _peerlane, mpi, torch
 from ._command import Bench, Check, Gpus, Topology, bench, check, gpus, topology
 from ._context import Context
-from ._errors import (BufferRefused, Cancelled, Closed, Denied, Ended, Error, Forked, Invalid, NoMemory, Refused, Reset,
+from ._errors import (BufferRefused, Cancelled, Closed, Denied, Ended, Error, Forked, Invalid, Missing, NoMemory, Refused, Reset,
                       TimedOut, Unreachable)
 from ._exchange import Group, Member
 from ._peerlane import (Frame, Listener, Operation, Peer, Publisher, Receipt, Region, Remote, RemoteSet, Subscriber,
@@ -20,7 +20,7 @@ from ._streams import Layout
 from ._tokens import Blob, Invitation, Notification, Token
 
 __all__ = ['Bench', 'Blob', 'BufferRefused', 'Cancelled', 'Check', 'Closed', 'Context', 'Denied', 'Ended', 'Error',
-           'Forked', 'Frame', 'Gpus', 'Group', 'Invalid', 'Invitation', 'Layout', 'Listener', 'Member', 'NoMemory',
+           'Forked', 'Frame', 'Gpus', 'Group', 'Invalid', 'Invitation', 'Layout', 'Listener', 'Member', 'Missing', 'NoMemory',
            'Notification', 'Operation', 'Peer', 'Picture', 'Publisher', 'Receipt', 'Refused', 'Region', 'Remote',
            'RemoteSet', 'Rendezvous', 'Reset', 'Subscriber', 'TimedOut', 'Token', 'Topology', 'Unreachable', 'Vector',
            'bench', 'check', 'fingerprint', 'gpu', 'gpus', 'mpi', 'picture', 'rendezvous', 'stream_wait', 'topology', 'torch',

@@ -1,33 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Contexts of calls that wait."""
 import collections
-import errno
-import os
 import time
 import warnings
 
 from . import _memory, _peerlane
-from ._errors import make_error
-
-
-def read_key(path):
-    """Return the group key of a file, as the command reads it. Raises PY-KEY-FILE if others may read or replace it."""
-    def refuse(message, hint, code=errno.EACCES):
-        raise make_error(code, 'PY-KEY-FILE', 'open', os.fspath(path), message, hint)
-
-    with open(path, 'rb') as file:
-        status = os.fstat(file.fileno())
-        key = file.read(1026)
-    if status.st_mode & 0o006:
-        refuse('every user of this host can read or replace the key', 'run `chmod o= FILE`, and make a new key')
-    if status.st_uid not in (0, os.geteuid()):
-        refuse('the file belongs to another user', 'copy the key to a file of your own')
-    if status.st_mode & 0o020 or (status.st_mode & 0o040 and status.st_uid == os.geteuid() != 0):
-        refuse('the group of the file can read or replace the key', 'run `chmod g= FILE`, and make a new key')
-    key = key.removesuffix(b'\n')
-    if not 16 <= len(key) <= 1024:
-        refuse('a key has 16 to 1024 bytes', 'make a key with: peerlane key group FILE', errno.EINVAL)
-    return key
 
 
 class Base(_peerlane.Context):
@@ -37,7 +14,7 @@ class Base(_peerlane.Context):
         if key_file is not None:
             if options.get('key') is not None:
                 raise TypeError('key and key_file exclude each other')
-            options['key'] = read_key(key_file)
+            options['key'] = _peerlane._read_key(key_file)
         super().__init__(**options)
         self._events = collections.deque()
         try:

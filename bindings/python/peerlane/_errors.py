@@ -66,6 +66,10 @@ class BufferRefused(Error, BufferError):
     """The memory of an object cannot be used in this way."""
 
 
+class Missing(Error, FileNotFoundError):
+    """A file does not exist."""
+
+
 class NoMemory(Error, MemoryError):
     """There is no memory."""
 
@@ -96,6 +100,7 @@ _BY_ERRNO = {
     errno.EPIPE: Unreachable,
     errno.ECONNRESET: Reset,
     errno.ECONNREFUSED: Refused,
+    errno.ENOENT: Missing,
     errno.ENOMEM: NoMemory,
     errno.ENODATA: Ended,
 }

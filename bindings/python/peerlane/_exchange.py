@@ -7,10 +7,13 @@ import socket
 import time
 import typing
 
-from ._errors import make_error
+from ._errors import Error, TimedOut, make_error
 from ._tokens import Invitation
 
 _TAG = 0x504c4558  # of the message with the rank of the connecting process
+_GUESTS_MAX = 64  # connections that have not told their rank, more than ranks are missing
+_GUEST_TIME = 10  # seconds that a connection has for that, and for its import
+_SLICE = 0.002  # seconds of an accept while other connections are to tell their rank
 
 
 class Member(typing.NamedTuple):
@@ -93,6 +96,97 @@ def _agree(gather, problem):
                          'all processes need the same key and addresses that reach each other') from problem
 
 
+class _Guest:
+    """Connection that has not told its rank. `greeting` yields the operations to wait for, and returns the rank."""
+
+    def __init__(self, peer, greeting):
+        self.peer, self._greeting = peer, greeting
+        self._until = time.monotonic() + _GUEST_TIME
+        self._operation = next(greeting)
+
+    def find_rank(self):
+        """Return the rank, or None if it has not come yet. Raises the reason why it will not come."""
+        while self._operation.done():
+            try:
+                self._operation.wait()
+                self._operation = next(self._greeting)
+            except StopIteration as end:
+                return end.value
+        if time.monotonic() > self._until:
+            raise TimeoutError(f'it told no rank within {_GUEST_TIME} s')
+        return None
+
+    def refuse(self):
+        """Close the connection, which ends the operation, and free the memory of the greeting."""
+        self.peer.close()
+        self._greeting.close()
+
+
+class Guests:
+    """Connections to a listener, of which each wanted rank must have one.
+
+    Anyone who reaches the listener of a context without a key can connect. So several connections tell their ranks at a
+    time, each in a short time, and those that do not, or that tell another rank, are closed.
+    """
+
+    def __init__(self, listener, greet, wanted, left, error_id):
+        self._listener, self._greet, self._left, self._error_id = listener, greet, left, error_id
+        self._wanted, self._guests, self._reason = set(wanted), [], None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        for guest in self._guests:
+            guest.refuse()
+
+    def _fail_late(self):
+        ranks = 'rank ' + ', '.join(map(str, sorted(self._wanted)))
+        raise make_error(errno.ETIMEDOUT, self._error_id, 'accept', ranks,
+                         f'no connection came in time; one was refused: {self._reason}' if self._reason else
+                         'no connection came in time', 'start each rank once, with the same number of ranks')
+
+    def _accept(self):
+        left = self._left()
+        if left <= _SLICE:
+            self._fail_late()
+        try:
+            peer = self._listener.accept(timeout=_SLICE if self._guests else left)
+        except TimedOut:
+            return
+        # The oldest one makes room: a connection of a rank tells its rank at once.
+        if len(self._guests) >= _GUESTS_MAX + len(self._wanted):
+            self._refuse(self._guests[0], 'too many connections came that told no rank')
+        try:
+            self._guests.append(_Guest(peer, self._greet(peer)))
+        except Error as error:
+            self._reason = error
+            peer.close()
+
+    def _refuse(self, guest, reason):
+        self._reason = reason
+        self._guests.remove(guest)
+        guest.refuse()
+
+    def take(self, admit):
+        """Call admit(rank, peer) for each wanted rank. A connection is refused if that raises an Error."""
+        while self._wanted:
+            self._accept()
+            for guest in list(self._guests):
+                try:
+                    rank = guest.find_rank()
+                    if rank is None:
+                        continue
+                    if rank not in self._wanted:
+                        raise ValueError(f'a process came as rank {rank}')
+                    admit(rank, guest.peer)
+                except (Error, ValueError, TimeoutError) as error:
+                    self._refuse(guest, error)
+                else:
+                    self._guests.remove(guest)
+                    self._wanted.remove(rank)
+
+
 class _Meeting:
     """One exchange, at one process. `opened` closes what the meeting has opened."""
 
@@ -104,27 +198,33 @@ class _Meeting:
     def left(self):
         return max(self.deadline - time.monotonic(), 0.001)
 
-    def add(self, rank, peer, invitation):
+    def add(self, rank, peer, invitation, timeout, opened):
         several = type(invitation.token).__name__ == 'Blob'
-        remote = (peer.import_all if several else peer.import_)(invitation.token, timeout=self.left())
-        self.opened.callback(remote.release)
+        remote = (peer.import_all if several else peer.import_)(invitation.token, timeout=timeout)
+        opened.callback(remote.release)
         self.members[rank] = Member(rank, peer, remote, invitation.extra)
+
+    def greet(self, peer):
+        with self.context.allocate(8) as region:
+            yield peer.receive_start(region, tag=_TAG, timeout=self.left())
+            return int.from_bytes(bytes(region), 'little')
 
     def meet(self, listener, invitations):
         """Connect to the processes of lower ranks, and accept those of higher ranks."""
         for rank in range(self.rank):
             peer = self.opened.enter_context(self.context.connect(invitations[rank].address, timeout=self.left()))
             peer.send(self.rank.to_bytes(8, 'little'), tag=_TAG, timeout=self.left())
-            self.add(rank, peer, invitations[rank])
-        with self.context.allocate(8) as region:
-            for _ in range(self.rank + 1, self.size):
-                peer = self.opened.enter_context(listener.accept(timeout=self.left()))
-                peer.receive(region, tag=_TAG, timeout=self.left())
-                rank = int.from_bytes(bytes(region), 'little')
-                # The import refuses a process that has come with the rank of another one: the token is not its own.
-                if not self.rank < rank < self.size:
-                    raise ValueError(f'a process connected as rank {rank}')
-                self.add(rank, peer, invitations[rank])
+            self.add(rank, peer, invitations[rank], self.left(), self.opened)
+
+        def admit(rank, peer):
+            # The import refuses a process that has come with the rank of another one: the token is not its own.
+            with contextlib.ExitStack() as opened:
+                opened.enter_context(peer)
+                self.add(rank, peer, invitations[rank], min(self.left(), _GUEST_TIME), opened)
+                self.opened.enter_context(opened.pop_all())
+
+        with Guests(listener, self.greet, range(self.rank + 1, self.size), self.left, 'PY-EXCHANGE') as guests:
+            guests.take(admit)
 
 
 def exchange(context, regions, rank, size, gather, *, rights=None, address=None, extra=b'', timeout=60, deadline=None):

@@ -13,6 +13,7 @@ from ._errors import Denied, Refused, TimedOut, Unreachable, make_error
 _PORT = 19878
 _TAG = 0x504c5256
 _VALUE_MAX = 1 << 20  # bytes of a value of one process
+_RANK_MAX = 10  # digits of a rank
 _RETRY = 0.05  # seconds between two attempts to connect
 _TELL = 0.1  # share of an exchange's time that is kept to tell all processes of a failure
 
@@ -152,15 +153,25 @@ class Rendezvous:
                 raise
             return self._context.listen(address)
 
+    def _greet(self, peer, deadline):
+        """Receive the rank of a process, as _send() sends it."""
+        with self._context.allocate(8) as region:
+            yield peer.receive_start(region, tag=_TAG, timeout=_left(deadline))
+            length = int.from_bytes(bytes(region), 'little')
+        if not 0 < length <= _RANK_MAX:
+            raise ValueError('a process told no rank')
+        with self._context.allocate(length) as region:
+            yield peer.receive_start(region, tag=_TAG, timeout=_left(deadline))
+            return int(bytes(region))
+
     def _accept(self, address, deadline):
-        with self._listen(address) as listener:
-            while len(self._peers) < self.ranks - 1:
-                peer = self._opened.enter_context(listener.accept(timeout=_left(deadline)))
-                text = self._receive(peer, deadline)
-                rank = int(text) if text.isdigit() else 0
-                if not 0 < rank < self.ranks or rank in self._peers:
-                    _fail(f'a process came as rank {text[:20]!r}', 'start each rank once, with the same number of ranks')
-                self._peers[rank] = peer
+        def admit(rank, peer):
+            self._peers[rank] = self._opened.enter_context(peer)
+
+        with self._listen(address) as listener, \
+                _exchange.Guests(listener, lambda peer: self._greet(peer, deadline), range(1, self.ranks),
+                                 lambda: _left(deadline), 'PY-RENDEZVOUS') as guests:
+            guests.take(admit)
 
     def _send(self, peer, content, deadline):
         peer.send(len(content).to_bytes(8, 'little'), tag=_TAG, timeout=_left(deadline))

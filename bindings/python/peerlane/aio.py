@@ -48,7 +48,11 @@ class Operation(asyncio.Future):
         if self.done():
             return False
         self._message = msg
-        return _peerlane._cancel(self)
+        context = _peerlane._cancel(self)
+        if context is None:
+            return False
+        context._cancel_soon()
+        return True
 
     def _end_cancelled(self):
         super().cancel(msg=getattr(self, '_message', None))
@@ -117,7 +121,7 @@ class Context(Base):
 
     def _bind_events(self):
         self._waiters = set()
-        self._holds = False
+        self._holds = self._cancels = False
         self._subscribers = weakref.WeakSet()
         self._watch = _Watch(self, self._loop)
         try:
@@ -137,6 +141,18 @@ class Context(Base):
         if len(self._events) >= _EVENTS_MAX and not self._holds:
             self._set_hold(True)
         self._wake()
+
+    def _cancel_soon(self):
+        """Cancel operations when the callbacks that are ready have run: one pass ends all futures that they cancel."""
+        if self._loop.is_closed():
+            self._cancel_asked()
+        elif not self._cancels:
+            self._cancels = True
+            self._loop.call_soon(self._begin_cancels)
+
+    def _begin_cancels(self):
+        self._cancels = False
+        self._cancel_asked()
 
     def _set_hold(self, hold):
         self._holds = hold

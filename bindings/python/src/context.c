@@ -228,6 +228,8 @@ static void py_context_dealloc(PyObject *self)
 	Py_XDECREF(context->authorize);
 	Py_XDECREF(context->refused);
 	free(context->records);
+	free(context->chains);
+	free(context->asked);
 	free(context->orphans);
 	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
 	Py_DECREF(type);
@@ -408,6 +410,7 @@ static PyMethodDef py_context_methods[] = {
 	{ "_poll", py_context_poll, METH_NOARGS, NULL },
 	{ "_hold", py_context_hold, METH_O, NULL },
 	{ "_wait_event", py_context_wait_event, METH_O, NULL },
+	{ "_cancel_asked", py_context_cancel_asked, METH_NOARGS, NULL },
 	{ "_cancel_all", py_context_cancel_all, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },
 };

@@ -72,6 +72,7 @@ struct py_record {
 	struct py_references references;
 	uint32_t generation;
 	uint32_t next_free; /* index, or UINT32_MAX */
+	uint32_t next_in_chain; /* the same; of a record in use */
 	bool asked;         /* cancel() was called */
 };
 
@@ -104,6 +105,9 @@ struct py_context {
 	unsigned long thread;            /* the loop's, if there are futures */
 	struct py_record *records;
 	uint32_t record_count, record_free, record_used;
+	uint32_t *chains; /* by the hash of the future: index of a record in use, or UINT32_MAX; record_count of them */
+	uint64_t *asked;  /* user_data of records whose operations are to be cancelled in one pass */
+	size_t asked_count, asked_capacity;
 	struct py_orphan *orphans;
 	size_t orphan_count, orphan_capacity;
 };
@@ -261,6 +265,7 @@ PyObject *py_context_poll(PyObject *self, PyObject *unused);
 PyObject *py_context_hold(PyObject *self, PyObject *hold);
 PyObject *py_context_wait_event(PyObject *self, PyObject *timeout);
 PyObject *py_cancel_future(PyObject *module, PyObject *future);
+PyObject *py_context_cancel_asked(PyObject *self, PyObject *unused);
 PyObject *py_context_cancel_all(PyObject *self, PyObject *unused);
 PyObject *py_receipt_new(struct py_state *state, const struct pl_completion *completion);
 

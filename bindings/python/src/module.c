@@ -69,6 +69,27 @@ static PyObject *py_fingerprint(PyObject *module, PyObject *path)
 	return rc ? py_raise(PyModule_GetState(module), &error) : PyUnicode_FromString(text);
 }
 
+/* _read_key(path): the pre-shared key of a file. */
+static PyObject *py_read_key(PyObject *module, PyObject *path)
+{
+	uint8_t key[PL_KEY_MAX];
+	struct pl_error error;
+	PyObject *name, *made;
+	int length;
+
+	if (!PyUnicode_FSConverter(path, &name))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+		length = pl_key_file_read(PyBytes_AsString(name), key, &error);
+	Py_END_ALLOW_THREADS
+	Py_DECREF(name);
+	if (length < 0)
+		return py_raise(PyModule_GetState(module), &error);
+	made = PyBytes_FromStringAndSize((const char *)key, length);
+	explicit_bzero(key, sizeof(key));
+	return made;
+}
+
 /* _forked(): marks the contexts of the parent process, in the child. */
 static PyObject *py_forked(PyObject *module, PyObject *unused)
 {
@@ -141,6 +162,7 @@ static PyMethodDef py_functions[] = {
 	  "fingerprint(path, /)\n--\n\nReturn the fingerprint of a file with an identity or a certificate." },
 	{ "_dlpack", py_dlpack_take, METH_O, NULL },
 	{ "_cancel", py_cancel_future, METH_O, NULL },
+	{ "_read_key", py_read_key, METH_O, NULL },
 	{ "_forked", py_forked, METH_NOARGS, NULL },
 	{ "_close_all", py_close_all, METH_NOARGS, NULL },
 	{ NULL, NULL, 0, NULL },

@@ -19,30 +19,82 @@ struct py_batch {
 	struct py_batch *outer; /* batch during whose delivery this one was collected, or NULL */
 };
 
-static struct py_record *py_record_take(struct py_context *context, uint64_t *user_data)
+/* Returns the chain of a future. The number of records is a power of 2, and futures are aligned. */
+static uint32_t *py_record_chain(const struct py_context *context, const PyObject *future)
+{
+	return &context->chains[((uintptr_t)future >> 4) * 0x9e3779b97f4a7c15u >> 32 & (context->record_count - 1)];
+}
+
+/* Lets py_record_find() find a record by its future. */
+static void py_record_link(struct py_context *context, uint32_t index)
+{
+	uint32_t *chain = py_record_chain(context, context->records[index].future);
+
+	context->records[index].next_in_chain = *chain;
+	*chain = index;
+}
+
+static void py_record_unlink(struct py_context *context, uint32_t index)
+{
+	uint32_t *link = py_record_chain(context, context->records[index].future);
+
+	while (*link != index)
+		link = &context->records[*link].next_in_chain;
+	*link = context->records[index].next_in_chain;
+}
+
+/* Returns the index of the record of a future, or UINT32_MAX. */
+static uint32_t py_record_find(const struct py_context *context, const PyObject *future)
+{
+	uint32_t index = context->record_count ? *py_record_chain(context, future) : UINT32_MAX;
+
+	while (index != UINT32_MAX && context->records[index].future != future)
+		index = context->records[index].next_in_chain;
+	return index;
+}
+
+/* Doubles the records, all of which are in use. */
+static int py_records_grow(struct py_context *context)
+{
+	uint32_t old = context->record_count, count = old ? old * 2 : 64;
+	struct py_record *records = realloc(context->records, count * sizeof(*records));
+	uint32_t *chains;
+
+	if (records)
+		context->records = records;
+	chains = records ? realloc(context->chains, count * sizeof(*chains)) : NULL;
+	if (!chains) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	memset(records + old, 0, (count - old) * sizeof(*records));
+	for (uint32_t i = old; i < count; i++)
+		records[i].next_free = i + 1 < count ? i + 1 : UINT32_MAX;
+	memset(chains, 0xff, count * sizeof(*chains));
+	context->chains = chains;
+	context->record_count = count;
+	context->record_free = old;
+	for (uint32_t i = 0; i < old; i++)
+		py_record_link(context, i);
+	return 0;
+}
+
+/* Gives the future a record. */
+static struct py_record *py_record_take(struct py_context *context, PyObject *future, uint64_t *user_data)
 {
 	struct py_record *record;
-	uint32_t index = context->record_free;
+	uint32_t index;
 
-	if (index == UINT32_MAX) {
-		uint32_t count = context->record_count ? context->record_count * 2 : 64;
-		struct py_record *larger = realloc(context->records, count * sizeof(*larger));
-
-		if (!larger) {
-			PyErr_NoMemory();
-			return NULL;
-		}
-		memset(larger + context->record_count, 0, (count - context->record_count) * sizeof(*larger));
-		for (uint32_t i = context->record_count; i < count; i++)
-			larger[i].next_free = i + 1 < count ? i + 1 : UINT32_MAX;
-		index = context->record_count;
-		context->records = larger;
-		context->record_count = count;
-	}
+	if (context->record_free == UINT32_MAX && py_records_grow(context) < 0)
+		return NULL;
+	index = context->record_free;
 	record = &context->records[index];
 	context->record_free = record->next_free;
 	context->record_used++;
 	record->asked = false;
+	Py_INCREF(future);
+	record->future = future;
+	py_record_link(context, index);
 	*user_data = (uint64_t)++record->generation << 32 | index;
 	return record;
 }
@@ -52,6 +104,7 @@ static void py_record_free(struct py_context *context, uint32_t index, struct py
 {
 	struct py_record *record = &context->records[index];
 
+	py_record_unlink(context, index);
 	*content = *record;
 	record->future = record->context = NULL;
 	memset(&record->references, 0, sizeof(record->references));
@@ -154,14 +207,12 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 	/* The call may have run code that closed objects. */
 	record = py_references_check(references) < 0 || py_context_check(context) < 0
 			 ? NULL
-			 : py_record_take(context, &user_data);
+			 : py_record_take(context, future, &user_data);
 	if (!record) {
 		Py_DECREF(future);
 		return NULL;
 	}
-	Py_INCREF(future);
 	Py_INCREF((PyObject *)context);
-	record->future = future;
 	record->context = (PyObject *)context;
 	py_references_take(&record->references, references);
 	py_references_use(context, references, 1);
@@ -407,44 +458,80 @@ PyObject *py_context_wait_event(PyObject *self, PyObject *timeout)
 	Py_RETURN_NONE;
 }
 
-/* Asks for the end of the operation of a future. Returns false if there is none. */
-static bool py_record_cancel(struct py_context *context, const PyObject *future)
+/* Notes a record for py_context_cancel_asked(). */
+static int py_record_ask(struct py_context *context, uint32_t index)
 {
-	for (uint32_t i = 0; i < context->record_count; i++) {
-		struct py_record *record = &context->records[i];
-		uint64_t user_data = (uint64_t)record->generation << 32 | i;
+	if (context->asked_count == context->asked_capacity) {
+		size_t capacity = context->asked_capacity ? context->asked_capacity * 2 : 64;
+		uint64_t *larger = realloc(context->asked, capacity * sizeof(*larger));
 
-		if (record->future != future)
-			continue;
-		record->asked = true;
-		/* Waits for engines. */
-		context->users++;
-		Py_BEGIN_ALLOW_THREADS
-			pl_cancel_posted(context->handle, user_data);
-		Py_END_ALLOW_THREADS
-		context->users--;
-		return true;
+		if (!larger) {
+			PyErr_NoMemory();
+			return -1;
+		}
+		context->asked = larger;
+		context->asked_capacity = capacity;
 	}
-	return false;
+	context->asked[context->asked_count++] = (uint64_t)context->records[index].generation << 32 | index;
+	context->records[index].asked = true;
+	return 0;
 }
 
-/* _cancel(future): True if its operation runs. Futures do not refer to contexts, which makes them small. */
+/*
+ * _cancel(future): asks for the end of its operation, and returns the context, whose _cancel_asked() cancels it; None: no
+ * operation runs. Futures do not refer to contexts, which makes them small.
+ */
 PyObject *py_cancel_future(PyObject *module, PyObject *future)
 {
-	PyObject *list = py_contexts(PyModule_GetState(module));
-	bool found = false;
+	PyObject *list = py_contexts(PyModule_GetState(module)), *found = Py_None;
 
 	if (!list)
 		return NULL;
-	for (Py_ssize_t i = 0; !found && i < PyList_Size(list); i++) {
+	for (Py_ssize_t i = 0; found == Py_None && i < PyList_Size(list); i++) {
 		struct py_context *context = (struct py_context *)PyList_GetItem(list, i);
 		PY_GUARD(context);
+		uint32_t index = context->status == PY_OPEN ? py_record_find(context, future) : UINT32_MAX;
 
-		if (context->status == PY_OPEN && context->future)
-			found = py_record_cancel(context, future);
+		if (index == UINT32_MAX)
+			continue;
+		found = (PyObject *)context;
+		if (!context->records[index].asked && py_record_ask(context, index) < 0)
+			found = NULL;
 	}
+	Py_XINCREF(found);
 	Py_DECREF(list);
-	return PyBool_FromLong(found);
+	return found;
+}
+
+static int py_compare_numbers(const void *a, const void *b)
+{
+	const uint64_t *left = a, *right = b;
+
+	return (*left > *right) - (*left < *right);
+}
+
+/* _cancel_asked(): cancels the operations for which _cancel() asked, in one pass over all that run. */
+PyObject *py_context_cancel_asked(PyObject *self, PyObject *unused)
+{
+	PY_GUARD(self);
+	struct py_context *context = (struct py_context *)self;
+	uint64_t *asked = context->asked;
+	size_t count = context->asked_count;
+
+	(void)unused;
+	context->asked = NULL;
+	context->asked_count = context->asked_capacity = 0;
+	if (count && context->status == PY_OPEN) {
+		qsort(asked, count, sizeof(*asked), py_compare_numbers);
+		/* Waits for engines. */
+		context->users++;
+		Py_BEGIN_ALLOW_THREADS
+			pl_cancel_several_posted(context->handle, asked, count);
+		Py_END_ALLOW_THREADS
+		context->users--;
+	}
+	free(asked);
+	Py_RETURN_NONE;
 }
 
 /* _cancel_all(): cancels all operations, unless all were cancelled before. */

@@ -127,15 +127,6 @@ void cli_connection_arguments(const struct cli_options *options, struct cli_conn
 int cli_open(struct pl_context **context, const struct cli_options *options, enum pl_progress progress,
 	     struct pl_error *error);
 
-/* Bytes of a group key. */
-#define CLI_KEY_MIN 16
-#define CLI_KEY_MAX 1024
-/*
- * Reads a group key of CLI_KEY_MIN to CLI_KEY_MAX bytes into a buffer of CLI_KEY_MAX + 1 (key_file.c).  Returns its
- * length, or a negative errno.  Ignores one newline at the end, which editors append.
- */
-int cli_read_key_file(const char *path, uint8_t *key, struct pl_error *error);
-
 /* Reads the key files again and reloads the files of identities: pl_context_reload(). */
 int cli_reload(struct pl_context *context, const struct cli_options *options, struct pl_error *error);
 

@@ -86,7 +86,7 @@ static int fill_identity_options(const struct cli_options *options, struct pl_op
 
 /* Keys of --key and --old-key. */
 struct key_files {
-	uint8_t key[CLI_KEY_MAX + 1], old_key[CLI_KEY_MAX + 1];
+	uint8_t key[PL_KEY_MAX], old_key[PL_KEY_MAX];
 	size_t key_length, old_key_length; /* 0: none */
 };
 
@@ -99,13 +99,13 @@ static int read_key_files(const struct cli_options *options, struct key_files *f
 		return cli_fail(error, -EINVAL, "OLD-KEY-ALONE", "--old-key", "add --key FILE with the new key",
 				"an old key needs a new one");
 	if (options->key_file) {
-		rc = cli_read_key_file(options->key_file, files->key, error);
+		rc = pl_key_file_read(options->key_file, files->key, error);
 		if (rc < 0)
 			return rc;
 		files->key_length = (size_t)rc;
 	}
 	if (options->old_key_file) {
-		rc = cli_read_key_file(options->old_key_file, files->old_key, error);
+		rc = pl_key_file_read(options->old_key_file, files->old_key, error);
 		if (rc < 0)
 			return rc;
 		files->old_key_length = (size_t)rc;

@@ -178,6 +178,8 @@ static unsigned local_lanes_missing(struct pl_endpoint *base, int *status)
 /* Abandons the endpoint of a peer that never opened, which has no operations. */
 static void local_abandon(struct pl_endpoint *base, struct pl_task *task)
 {
+	/* The peer's gates would begin a lane that nobody ends. */
+	local_fd_socket_stop(local_endpoint_of(base));
 	pl_tcp_fabric.abandon(local_endpoint_of(base)->lanes, task);
 }
 
@@ -202,11 +204,14 @@ static void local_close(struct pl_endpoint *base)
 	local_serving_close(endpoint);
 	local_fd_socket_close(endpoint);
 	local_gates_shut(endpoint->own_gates);
-	local_asking_close(endpoint);
 	if (!held) {
 		pl_engine_unlock(home);
 		local_gates_await_holders(endpoint->own_gates, LOCAL_HOLDER_WAIT_NS);
+		pl_engine_lock(home);
 	}
+	local_asking_close(endpoint);
+	if (!held)
+		pl_engine_unlock(home);
 	endpoint_free(endpoint);
 }
 

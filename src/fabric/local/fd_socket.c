@@ -15,6 +15,9 @@
 /* Most records of one visit: more than an honest peer has under way. A hostile peer cannot delay other sockets. */
 #define RECORDS_PER_VISIT (2 * LOCAL_PENDING)
 
+/* Time between two attempts to connect to a listener whose queue is full, until the time of the connect is over. */
+#define CONNECT_AGAIN (10 * PL_NS_PER_MS)
+
 #define HINT_FORBIDDEN \
 	"see the kernel's audit log, and let both programs use each other's descriptors (SELinux: fd use); " \
 	"or use the fabric tcp"
@@ -173,11 +176,14 @@ static void fd_socket_fail(struct local_endpoint *endpoint, int rc)
 	if (pl_lacks_descriptor(rc)) {
 		pl_fail_errno(&error, rc, "PEER-LOST", "receive", NULL);
 		pl_peer_lose(peer, &error);
+	} else if (rc == -ENOMEM) {
+		pl_fail_memory(&error, "local socket");
+		pl_peer_lose(peer, &error);
 	} else if (rc == -EACCES) {
 		pl_fail(&error, rc, "LOCAL-SOCKET", "recvmsg", NULL, HINT_FORBIDDEN,
 			"a security module of the kernel kept back a file descriptor of the other process");
 		pl_peer_lose(peer, &error);
-	} else if (rc == -EPROTO || !endpoint->gates_received) {
+	} else if (rc == -EPROTO || !endpoint->gates_received || atomic_load(&peer->state) == PL_PEER_OPENING) {
 		pl_fail(&error, rc == -EPROTO ? rc : -ECONNRESET, rc == -EPROTO ? "PROTOCOL" : "PEER-LOST", "receive",
 			NULL, "check that both ends run the same release of Peerlane",
 			"the local socket broke, or the peer violated the protocol");
@@ -275,6 +281,7 @@ static bool peer_process_ended(struct pl_source *source, uint32_t events)
 
 	(void)events;
 	pl_source_remove(source);
+	atomic_store(&endpoint->own_gates->dead, true);
 	if (atomic_load(&peer->state) == PL_PEER_OPENING) {
 		pl_fail(&error, -ECONNRESET, "PEER-LOST", "connection", NULL, NULL, "the other process has ended");
 		pl_peer_lose(peer, &error);
@@ -318,6 +325,10 @@ int local_fd_socket_connect(struct local_endpoint *endpoint, struct pl_error *er
 	int fd = local_connect_to_listener(endpoint->peer_invitation.name);
 	int rc = fd < 0 ? fd : fd_socket_watch(endpoint, fd);
 
+	if (fd == -EAGAIN) {
+		pl_timer_set(endpoint->base.peer->home, &endpoint->fd_socket_again, pl_now() + CONNECT_AGAIN);
+		return 0;
+	}
 	/* The lanes' blob contains the index that every lane sends. */
 	pl_reader_init(&reader, endpoint->lanes_blob, endpoint->lanes_length);
 	if (rc == 0)
@@ -329,6 +340,16 @@ int local_fd_socket_connect(struct local_endpoint *endpoint, struct pl_error *er
 	if (rc == 0)
 		rc = send_gates(endpoint);
 	return rc < 0 ? pl_fail_errno(error, rc, "LOCAL-SOCKET", "connect", NULL) : 0;
+}
+
+static void fd_socket_connect_again(struct pl_timer *timer)
+{
+	struct local_endpoint *endpoint = pl_container_of(timer, struct local_endpoint, fd_socket_again);
+	struct pl_peer *peer = endpoint->base.peer;
+	struct pl_error error;
+
+	if (!peer->dead && local_fd_socket_connect(endpoint, &error) < 0)
+		pl_peer_open_failed(peer, &error);
 }
 
 /* -- acceptor ------------------------------------------------------------------------------------- */
@@ -373,12 +394,14 @@ void local_fd_socket_init(struct local_endpoint *endpoint)
 	endpoint->process_fd = endpoint->process_end.fd = -1;
 	atomic_init(&endpoint->joining, -1);
 	pl_task_init(&endpoint->fd_socket_task, fd_socket_joined);
+	pl_timer_init(&endpoint->fd_socket_again, fd_socket_connect_again);
 	pl_list_init(&endpoint->pending);
 }
 
 void local_fd_socket_stop(struct local_endpoint *endpoint)
 {
 	pl_engine_withdraw(endpoint->base.peer->home, &endpoint->fd_socket_task);
+	pl_timer_clear(endpoint->base.peer->home, &endpoint->fd_socket_again);
 	pl_source_remove(&endpoint->fd_socket);
 	pl_source_remove(&endpoint->process_end);
 }

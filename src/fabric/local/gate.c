@@ -27,7 +27,7 @@ struct gate_registration {
 	struct local_gates *gates;
 	unsigned index;
 	const struct pl_key *key; /* until the release; NULL: the peer has nothing to close */
-	bool was_open;            /* true if the gate was open when it was shut */
+	bool awaited;             /* true while the end of the registration waits for holders */
 	uint64_t deadline;        /* deadline for copies under way; 0: not shut yet */
 	bool report;              /* the peer must be told of the revocation of this key: */
 	uint64_t id, length;
@@ -253,35 +253,40 @@ static void gate_shut(struct pl_registration *base)
 	if (registration->deadline)
 		return;
 	registration->deadline = pl_now() + LOCAL_HOLDER_WAIT_NS;
-	registration->was_open = atomic_exchange(&registration->gates->gates[registration->index].open, 0);
-	/* The loss of the peer has shut the gate, and did not wait for its holders. */
-	all_shut = atomic_load(&registration->gates->shut_until);
-	if (!registration->was_open && all_shut) {
-		registration->was_open = true;
-		registration->deadline = all_shut;
-	}
-}
-
-static void release_gate_registration(struct pl_registration *base)
-{
-	struct gate_registration *registration = pl_container_of(base, struct gate_registration, base);
-
-	gate_shut(base);
 	/* A key that the peer released is not revoked. */
 	if (registration->key && atomic_load(&registration->key->revoked)) {
 		registration->report = true;
 		registration->id = registration->key->id;
 		registration->length = registration->key->length;
 	}
+	registration->awaited = atomic_exchange(&registration->gates->gates[registration->index].open, 0);
+	/* The loss of the peer has shut the gate, and did not wait for its holders. */
+	all_shut = atomic_load(&registration->gates->shut_until);
+	if (!registration->awaited && all_shut) {
+		registration->awaited = true;
+		registration->deadline = all_shut;
+	}
 }
 
-/* A stopped or hostile holder delays only the thread that ends the key. */
+/* Without a wait. A holder that comes later finds the gate shut, or is hostile: it is not awaited. */
+static bool gate_is_in_use(struct pl_registration *base)
+{
+	struct gate_registration *registration = pl_container_of(base, struct gate_registration, base);
+	struct local_gates *gates = registration->gates;
+
+	registration->awaited = registration->awaited && !atomic_load(&gates->dead) &&
+				local_gate_is_held(&gates->gates[registration->index]) &&
+				pl_now() <= registration->deadline;
+	return registration->awaited;
+}
+
+/* A stopped or hostile holder delays only a thread that revokes the key: in other cases the key waits, until it is not in use. */
 static void finish_gate_registration(struct pl_registration *base)
 {
 	struct gate_registration *registration = pl_container_of(base, struct gate_registration, base);
 	struct local_gates *gates = registration->gates;
 
-	if (registration->was_open)
+	if (registration->awaited)
 		gate_await_holders(gates, &gates->gates[registration->index], registration->deadline);
 	if (registration->report)
 		gates_report_revoked(gates, registration->id, registration->length);
@@ -328,7 +333,8 @@ int local_gate_open(struct local_gates *gates, struct pl_key *key, uint32_t numb
 	registration->key = notify_peer ? key : NULL;
 	registration->base.device = gates;
 	registration->base.shut = gate_shut;
-	registration->base.release = release_gate_registration;
+	registration->base.in_use = gate_is_in_use;
+	registration->base.release = gate_shut;
 	registration->base.finish = finish_gate_registration;
 	atomic_fetch_add(&gates->references, 1);
 	pl_list_append(&key->registrations, &registration->base.link);

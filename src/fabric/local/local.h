@@ -268,6 +268,7 @@ struct local_endpoint {
 	struct local_state *state;
 	struct pl_endpoint *lanes; /* endpoint of the tcp fabric, over local sockets */
 	struct pl_task fd_socket_task;
+	struct pl_timer fd_socket_again; /* initiator: the queue of the peer's listener was full */
 	_Atomic int joining; /* socket from the listener's engine; -1: none */
 	struct pl_source fd_socket;
 	bool gates_received;
@@ -468,7 +469,7 @@ bool local_owner_may_copy(const struct local_endpoint *endpoint, const struct pl
 void local_owner_ask(struct local_endpoint *endpoint, struct pl_operation *operation);
 /* Ends cancelled operations: the owner copies none of their bytes any more. */
 void local_owner_sweep(struct local_endpoint *endpoint);
-/* Frees the requests. The lanes are closed. */
+/* Frees the requests. The lanes are closed, and no gate of this end is in use. */
 void local_asking_close(struct local_endpoint *endpoint);
 /* Handles the owner's answer. Returns 0 or -EPROTO. */
 int local_owner_answered(struct local_endpoint *endpoint, const struct pl_frame *frame);

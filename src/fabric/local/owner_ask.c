@@ -17,6 +17,7 @@ struct local_lent {
 	bool told;                /* a request had the key */
 	bool declined;            /* the peer does not map the region */
 	unsigned requests;
+	struct pl_key *ending; /* of a region that was taken back, whose gate the peer held; or NULL */
 	struct pl_lent lent;
 };
 
@@ -48,8 +49,10 @@ static struct local_ask *ask_of(struct pl_operation *operation)
 
 static void lent_unuse(struct local_endpoint *endpoint, struct local_lent *lent)
 {
-	if (--lent->requests == 0 && pl_list_empty(&lent->link))
-		pl_free(&endpoint->state->context->allocator, lent);
+	if (--lent->requests || !pl_list_empty(&lent->link))
+		return;
+	pl_key_release(endpoint->base.peer, lent->ending);
+	pl_free(&endpoint->state->context->allocator, lent);
 }
 
 /* Takes a region back. Frees it, now or after the last request. */
@@ -59,7 +62,7 @@ static void lent_take_back(struct local_endpoint *endpoint, struct local_lent *l
 		return;
 	pl_list_remove(&lent->link);
 	endpoint->asking.lent_count--;
-	pl_grant_take_back(endpoint->base.peer, &lent->lent);
+	lent->ending = pl_grant_take_back(endpoint->base.peer, &lent->lent);
 	lent->requests++;
 	lent_unuse(endpoint, lent);
 }
@@ -368,25 +371,27 @@ int local_owner_answered(struct local_endpoint *endpoint, const struct pl_frame 
 	return 0;
 }
 
+/* Returns a cancelled request whose region was taken back, and is not in use any more. */
 static struct local_asked *first_canceled_request(const struct local_asking *asking)
 {
 	pl_list_for_each(at, &asking->requests) {
 		struct local_asked *asked = pl_list_entry(at, struct local_asked, link);
 
-		if (asked->operation && atomic_load(&asked->operation->canceled))
+		if (asked->operation && atomic_load(&asked->operation->canceled) &&
+		    !(asked->lent->ending && atomic_load(&asked->lent->ending->ending)))
 			return asked;
 	}
 	return NULL;
 }
 
-/* Shuts the regions of all cancelled requests first, so that all running copies get the same deadline. */
-static void shut_canceled_requests(struct local_endpoint *endpoint)
+/* Takes back the regions of all cancelled requests. Their operations end once the owner has left the regions. */
+static void take_back_canceled_requests(struct local_endpoint *endpoint)
 {
 	pl_list_for_each(at, &endpoint->asking.requests) {
 		const struct local_asked *asked = pl_list_entry(at, struct local_asked, link);
 
 		if (asked->operation && atomic_load(&asked->operation->canceled))
-			pl_grant_shut_lent(endpoint->base.peer, &asked->lent->lent);
+			lent_take_back(endpoint, asked->lent);
 	}
 }
 
@@ -411,12 +416,11 @@ void local_owner_sweep(struct local_endpoint *endpoint)
 			ask_end(endpoint, operation);
 	}
 	/* The owner must copy nothing more: its access to the region ends. Other requests for it go through the sockets. */
-	shut_canceled_requests(endpoint);
+	take_back_canceled_requests(endpoint);
 	while ((asked = first_canceled_request(asking))) {
 		struct pl_operation *operation = asked->operation;
 
 		asked->operation = NULL;
-		lent_take_back(endpoint, asked->lent);
 		ask_request_ended(endpoint, operation);
 	}
 }
@@ -432,8 +436,14 @@ void local_asking_close(struct local_endpoint *endpoint)
 {
 	struct local_asking *asking = &endpoint->asking;
 
-	while (!pl_list_empty(&asking->requests))
-		asked_free(endpoint, pl_list_first(&asking->requests, struct local_asked, link));
+	while (!pl_list_empty(&asking->requests)) {
+		struct local_asked *asked = pl_list_first(&asking->requests, struct local_asked, link);
+		struct pl_operation *operation = asked->operation;
+
+		asked_free(endpoint, asked);
+		if (operation)
+			ask_request_ended(endpoint, operation);
+	}
 	while (!pl_list_empty(&asking->lent))
 		lent_take_back(endpoint, pl_list_first(&asking->lent, struct local_lent, link));
 }

@@ -311,6 +311,16 @@ static bool served_may_start(struct local_endpoint *endpoint, const struct local
 	return pl_copier_may_block(copier, &endpoint->serving.more, PL_MIN(left, (uint64_t)PL_BLOCKING_MAX));
 }
 
+/* True if the whole request may be copied now, while the engine waits for the driver. Otherwise it takes its turn with others. */
+static bool served_may_end_now(struct local_endpoint *endpoint, const struct local_served *served)
+{
+	struct pl_copier *copier = serving_copier(endpoint);
+
+	if (served->total > LOCAL_SYNC_MAX || !pl_list_empty(&endpoint->serving.requests))
+		return false;
+	return !copier || pl_copier_may_block(copier, &endpoint->serving.more, (size_t)served->total);
+}
+
 static void serve_chunk(struct local_endpoint *endpoint, struct local_served *served, struct local_served_copy *copy)
 {
 	struct pl_copier *copier = serving_copier(endpoint);
@@ -419,8 +429,7 @@ static int serve_request(struct local_endpoint *endpoint, const struct pl_frame 
 	served->write = frame->flags == PL_COPY_WRITE;
 	borrowed->requests++;
 	served_acquire(endpoint, served, request);
-	if (served->status != PL_WIRE_OK ||
-	    (served->total <= LOCAL_SYNC_MAX && pl_list_empty(&serving->requests))) {
+	if (served->status != PL_WIRE_OK || served_may_end_now(endpoint, served)) {
 		serve_now(served);
 		served_end(endpoint, served);
 		return 0;

@@ -226,20 +226,24 @@ int local_invite(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX])
 	return LOCAL_INVITATION;
 }
 
-static enum pl_refusal probe_peer_process(const struct local_state *state, const struct local_invitation *invitation)
+/* Returns 0 with the refusal, or -EAGAIN: the queue of the other process's listener is full. */
+static int probe_peer_process(const struct local_state *state, const struct local_invitation *invitation,
+			      enum pl_refusal *refusal)
 {
-	enum pl_refusal refusal = PL_REFUSAL_SOCKET;
 	int fd = local_connect_to_listener(invitation->name);
 	pid_t process;
 
-	if (fd < 0)
-		return pl_lacks_descriptor(fd) ? PL_REFUSAL_DESCRIPTOR : PL_REFUSAL_SOCKET;
-	local_identify_peer(fd, &process, &refusal);
+	*refusal = PL_REFUSAL_SOCKET;
+	if (fd < 0) {
+		*refusal = pl_lacks_descriptor(fd) ? PL_REFUSAL_DESCRIPTOR : PL_REFUSAL_SOCKET;
+		return fd == -EAGAIN ? fd : 0;
+	}
+	local_identify_peer(fd, &process, refusal);
 	close(fd);
-	if (refusal == PL_REFUSAL_NONE && (invitation->process_namespace != state->process_namespace ||
-					   invitation->user_namespace != state->user_namespace))
-		return PL_REFUSAL_NAMESPACE;
-	return refusal;
+	if (*refusal == PL_REFUSAL_NONE && (invitation->process_namespace != state->process_namespace ||
+					    invitation->user_namespace != state->user_namespace))
+		*refusal = PL_REFUSAL_NAMESPACE;
+	return 0;
 }
 
 int local_suits(struct pl_peer *peer, const struct pl_fabric_advert *advert, struct pl_error *error)
@@ -261,7 +265,9 @@ int local_suits(struct pl_peer *peer, const struct pl_fabric_advert *advert, str
 	if (local_invitation_decode(advert->blob, advert->blob_length, &invitation) < 0)
 		return pl_fail(error, -EPROTO, "PROTOCOL", "hello", NULL, NULL,
 			       "the other end's invitation to the local fabric is malformed");
-	peer->refusal = probe_peer_process(state, &invitation);
+	if (probe_peer_process(state, &invitation, &peer->refusal) == -EAGAIN)
+		return pl_fail(error, -EAGAIN, "LOCAL-SOCKET", "connect", NULL, NULL,
+			       "the queue of the other process's local socket is full");
 	if (peer->refusal == PL_REFUSAL_NONE)
 		return 0;
 	return pl_fail(error, -EPERM, "LOCAL-ELSEWHERE", "local", NULL,

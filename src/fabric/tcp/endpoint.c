@@ -133,7 +133,10 @@ static int tcp_connect(struct pl_endpoint *base, const uint8_t *blob, size_t len
 	lane = tcp_lane_new(endpoint, 0);
 	if (!lane)
 		return pl_fail_memory(error, "connect");
-	tcp_endpoint_add_lane(endpoint, lane);
+	if (!tcp_endpoint_add_lane(endpoint, lane)) {
+		pl_free(&endpoint->context->allocator, lane);
+		return pl_fail_errno(error, -ECANCELED, "CONNECT-FAILED", "connect", NULL);
+	}
 	tcp_lane_dial(lane);
 	return 0;
 }

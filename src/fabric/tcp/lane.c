@@ -135,6 +135,11 @@ void tcp_lane_dial(struct tcp_lane *lane)
 	if (lane->index)
 		pl_timer_set(lane->engine, &lane->patience,
 			     pl_deadline(pl_now(), lane->endpoint->context->options.connect_timeout));
+	/* The queue of a local listener is full. Further lanes are tried again after each failure. */
+	if (fd == -EAGAIN && lane->index == 0) {
+		tcp_lane_dial_again(lane);
+		return;
+	}
 	if (fd < 0) {
 		tcp_lane_fail(lane, fd);
 		return;

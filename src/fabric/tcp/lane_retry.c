@@ -5,6 +5,8 @@
 /* Pauses before attempts: each is twice the one before. */
 #define PAUSE_FIRST (250 * PL_NS_PER_MS)
 #define PAUSE_MAX (30 * PL_NS_PER_S)
+/* Pause before another attempt of the first lane, until the time of the connect is over. */
+#define PAUSE_OPENING (10 * PL_NS_PER_MS)
 
 const char *tcp_lane_loss_reason(int code)
 {
@@ -42,6 +44,10 @@ static void lane_retry(struct pl_timer *timer)
 {
 	struct tcp_lane *lane = pl_container_of(timer, struct tcp_lane, retry);
 
+	if (lane->state == TCP_LANE_CONNECTING) {
+		tcp_lane_dial(lane);
+		return;
+	}
 	if (atomic_load(&lane->endpoint->base.peer->state) != PL_PEER_UP)
 		return;
 	atomic_fetch_add(&lane->endpoint->lanes_open, 1);
@@ -51,6 +57,11 @@ static void lane_retry(struct pl_timer *timer)
 void tcp_lane_init_retry(struct tcp_lane *lane)
 {
 	pl_timer_init(&lane->retry, lane_retry);
+}
+
+void tcp_lane_dial_again(struct tcp_lane *lane)
+{
+	pl_timer_set(lane->engine, &lane->retry, pl_now() + PAUSE_OPENING);
 }
 
 void tcp_lane_retry_later(struct tcp_lane *lane)

@@ -343,6 +343,8 @@ const char *tcp_lane_loss_reason(int code);
  * lanes; the acceptor lets that socket take the lane's place. Lane's engine.
  */
 void tcp_lane_retry_later(struct tcp_lane *lane);
+/* Dials the first lane of an opening peer again soon. */
+void tcp_lane_dial_again(struct tcp_lane *lane);
 /* Returns the lanes that could not be opened, and the reason of one of them in *status. Any thread. */
 unsigned tcp_lanes_missing(struct pl_endpoint *endpoint, int *status);
 

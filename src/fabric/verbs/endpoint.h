@@ -62,6 +62,7 @@ struct verbs_endpoint {
 	struct pl_list settling; /* operations that wait for answers to FLUSH, or for reads of this end */
 	struct pl_list flushes;  /* flushes for the peer, and for those operations */
 	unsigned flush_count;
+	unsigned suspects; /* requests of which one failed; while there are some, each request is signaled */
 	uint32_t next_cookie;
 	struct pl_list early; /* frames that came early */
 	unsigned early_count;
@@ -188,6 +189,7 @@ static inline void verbs_work_free(struct verbs_endpoint *endpoint, struct verbs
 {
 	if (work->buffer)
 		verbs_buffer_put(work->buffer);
+	endpoint->suspects -= work->suspect;
 	if (work->kind >= VERBS_BIND || work->answer)
 		verbs_mw_work_over(endpoint, work);
 	verbs_work_clear(work);

@@ -18,6 +18,9 @@ enum verbs_link { VERBS_DOWN, VERBS_ASKING, VERBS_READYING, VERBS_PROVING, VERBS
 /* wr_id of that empty message. */
 #define VERBS_PROOF 0u
 
+/* Mark in wr_id of an unsignaled request, whose completion tells of a failure. */
+#define VERBS_UNSIGNALED (1ull << 63)
+
 /* Limit of a rail's bytes under way; pace.c. */
 #define VERBS_UNLIMITED UINT32_MAX
 
@@ -71,6 +74,7 @@ struct verbs_rail {
 	unsigned spent_count;
 	bool own_receives;        /* the queue pair's receives count in its queue */
 	unsigned receives_posted; /* of these, receives that the queue pair has not returned */
+	atomic_bool pair_event;   /* the device reported an error of the queue pair, not looked at yet */
 	atomic_bool last_reached; /* shared receive queue: the failed queue pair has returned all receives */
 	bool awaits_last;         /* the drain timer waits for the last receive only */
 	struct pl_list windows; /* struct verbs_mw: unbound windows, for messages */
@@ -123,6 +127,11 @@ static inline uint64_t verbs_number_request(struct verbs_rail *rail, struct verb
 {
 	work->serial = ++rail->serial;
 	return work->serial << 2;
+}
+
+static inline uint64_t verbs_serial_of(uint64_t wr_id)
+{
+	return (wr_id & ~VERBS_UNSIGNALED) >> 2;
 }
 
 /* Numbered frame that overtook another one on another rail. */
@@ -215,8 +224,11 @@ void verbs_fence_ask(struct verbs_endpoint *endpoint);
 void verbs_rail_renew(struct verbs_rail *rail);
 
 /* wc_error.c */
-/* A request failed: its operation ends, or the request is posted again. The rail fails. */
-void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion);
+/*
+ * A request failed: its operation ends, or the request is posted again. The rail fails. `oldest`: it was the first posted
+ * request.
+ */
+void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion, bool oldest);
 /*
  * The driver refuses work that no list has. Ends the operation, or the peer whose message cannot be sent, and returns
  * true. Returns false if the work should be posted again on another connection.

@@ -34,6 +34,7 @@
 #define VERBS_HINT_DEVICE \
 	"load the card's driver and ib_uverbs, or, without a card: rdma link add rxe0 type rxe netdev eth0; " \
 	"see what there is with: rdma link"
+#define VERBS_HINT_MEMORY "raise the limit of locked memory, ulimit -l, or those of the cgroup, rdma.max"
 /* Ports of a context that have a place, and thus a bit in masks of ports near a memory. */
 #define VERBS_PLACES 31
 /* Most helper threads of one purpose. */
@@ -66,12 +67,14 @@ struct verbs_device {
 	unsigned queues;                   /* open queues; state->lock */
 	atomic_uint users;                 /* calls that threads make without the lock: the device stays open */
 	struct pl_list registrations;      /* grant_lock */
+	struct pl_list stuck_registrations; /* released ones that the driver did not end; grant_lock */
 	struct ibv_device_attr attributes;
 	uint32_t message_max;
 	char data_direct_path
 		[RDMA_DATA_DIRECT_PATH];      /* its Data Direct function for GPU memory, below /sys; empty: none */
 	atomic_uint lasts_missed;             /* failed queue pairs without IBV_EVENT_QP_LAST_WQE_REACHED since the last one */
 	atomic_bool windows;                  /* the device supports memory windows of type 2, as far as known */
+	_Atomic uint64_t window_max;          /* bytes of the longest window, as far as known */
 	atomic_uint binds_failed;             /* bind requests that failed since the last one that was done */
 	struct pl_registration_cache *shared; /* registrations for this end's own use */
 };
@@ -207,6 +210,7 @@ struct verbs_cq {
 	struct pl_source source;
 	struct pl_task events_task; /* handles `events` */
 	atomic_uint events;
+	const char *why; /* reason of this end to give up the queue; NULL: it has none */
 	bool broken; /* accepts no more connections */
 	bool shut;   /* only buffers are left, while they are in use */
 	struct ibv_comp_channel *channel;
@@ -236,6 +240,12 @@ struct verbs_cq {
 	uint64_t quiet_since; /* time at which a poll first saw the quiet rails; 0: none has seen them yet */
 };
 
+/* True if the completions of a queue pair's own receives, and of its requests, fit beside those of the others. */
+static inline bool verbs_cq_has_room(const struct verbs_cq *queue)
+{
+	return queue->srq || queue->posted + VERBS_SEND_DEPTH + VERBS_OWN_RECEIVES <= queue->room;
+}
+
 /* State of the fabric in a context (fabric_states). The lists grow under the lock. */
 struct verbs_state {
 	struct pl_context *context;
@@ -246,6 +256,7 @@ struct verbs_state {
 	atomic_uint place_count;
 	atomic_uint place_changes; /* how often further places were made known to regions */
 	unsigned turn; /* next of equally near ports; grant_lock */
+	uint64_t far_next; /* first address that no grant without windows has had yet; grant_lock */
 	uint64_t looked;   /* time of the last look at the ports; 0: none */
 	atomic_bool stale; /* a device reported a change since */
 	struct {
@@ -272,7 +283,7 @@ void verbs_state_init(struct verbs_state *state, struct pl_context *context, con
 void verbs_cq_init(struct verbs_cq *queue, struct verbs_state *state, struct verbs_device *device,
 		   struct pl_engine *engine);
 struct verbs_state *verbs_state_get(struct pl_context *context, struct pl_error *error);
-/* Returns NULL with the failed call and its errno. */
+/* Returns a queue with room for a queue pair, a new one if there is none. NULL: the failed call, and its errno. */
 struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *device, struct pl_engine *engine,
 			      struct verbs_failure *failure);
 /* Destroys the device's objects of a queue. Called on its engine. */
@@ -407,11 +418,15 @@ void verbs_async_close(struct verbs_device *device);
 bool verbs_async_take(struct verbs_device *device);
 /* A task of a queue: handles its events. */
 void verbs_take_events(struct pl_task *task);
-/* Gives up a queue that yields no completions any more: its rails fail, and the next connection gets another queue. */
-void verbs_cq_break(struct verbs_cq *queue);
+/*
+ * Gives up a queue that yields no completions any more: its rails fail, and the next connection gets another queue. `why`:
+ * for the peers' logs; static storage.
+ */
+void verbs_cq_break(struct verbs_cq *queue, const char *why);
 
-/* Makes all queues of a device check its events. */
-void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, unsigned bits);
+/* Makes the queues of a device check its events; `only`: this one; NULL: all. */
+void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, const struct verbs_cq *only,
+		      unsigned bits);
 
 /* cq.c */
 bool verbs_cq_ready(struct pl_source *source, uint32_t events);

@@ -92,6 +92,7 @@ struct verbs_work {
 	bool gathered;               /* frame: the payload stays in its region until it was sent */
 	bool rest;                   /* stands for the chunks from `segment` and `offset` on */
 	bool refused;                /* by the other end, once */
+	bool suspect;                /* it, or a request near it, failed; counts in endpoint->suspects */
 	uint8_t refusals;            /* by this end's device, or its driver */
 	bool lkey_only;              /* only the device of the lkey reaches the memory */
 	bool copied;                 /* staged: the bytes are in the buffer, or in their place */

@@ -11,6 +11,8 @@
 #define CHUNKS_UNTIL_GROWTH 256
 /* Received buffers return to the shared receive queue in lists of this length. */
 #define RECEIVES_TOGETHER 16
+/* Polls that fail in turn until a queue is given up. */
+#define POLLS_MOST 4
 
 static struct verbs_rail *find_rail(struct verbs_cq *queue, uint32_t number)
 {
@@ -327,9 +329,9 @@ PL_ALWAYS_INLINE bool names_posted(const struct verbs_rail *rail, uint64_t seria
 
 PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *completion)
 {
-	const uint64_t serial = completion->wr_id >> 2;
+	const uint64_t serial = verbs_serial_of(completion->wr_id);
 	struct verbs_rail *rail = find_rail(queue, completion->qp_num);
-	bool fine = completion->status == IBV_WC_SUCCESS, end;
+	bool fine = completion->status == IBV_WC_SUCCESS, oldest, end;
 	unsigned posted_count;
 	uint64_t bytes;
 
@@ -338,6 +340,7 @@ PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *com
 			verbs_proof_done(rail, completion);
 		return;
 	}
+	oldest = pl_list_first(&rail->posted, struct verbs_work, link)->serial == serial;
 	bytes = rail->posted_bytes;
 	posted_count = rail->posted_count;
 	/* Takes all unsignaled requests before the completed one. */
@@ -346,7 +349,7 @@ PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *com
 
 		end = work->serial == serial;
 		if (end && !fine) {
-			verbs_work_failed(rail, work, completion);
+			verbs_work_failed(rail, work, completion, oldest);
 			break;
 		}
 		if (end)
@@ -399,12 +402,29 @@ static void ask_late(struct verbs_cq *queue)
 		verbs_ask_all(queue);
 }
 
+/*
+ * Polls again after a failure: a driver may fail at an entry that it does not know, and behind it others may be, which no
+ * event tells. Gives up a queue that always fails. Returns the number of completions.
+ */
+static int poll_again(struct verbs_cq *queue, struct ibv_wc completions[POLL_BATCH])
+{
+	int count = -1;
+
+	for (unsigned i = 1; count < 0 && i < POLLS_MOST; i++)
+		count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
+	if (count < 0 && !queue->broken)
+		verbs_cq_break(queue, "ibv_poll_cq of the completion queue failed");
+	return count;
+}
+
 unsigned verbs_cq_poll(struct verbs_cq *queue)
 {
 	struct ibv_wc completions[POLL_BATCH];
 	int count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
 
 	pl_engine_tick(queue->engine);
+	if (count < 0)
+		count = poll_again(queue, completions);
 	if (count > 0) {
 		queue->taken = pl_engine_now(queue->engine);
 		take(queue, completions, count);
@@ -448,7 +468,7 @@ void verbs_cq_idle(struct pl_source *source)
 		return;
 	/* Without an event nothing would poll the queue any more. */
 	if (ibv_req_notify_cq(queue->cq, 0)) {
-		verbs_cq_break(queue);
+		verbs_cq_break(queue, "ibv_req_notify_cq of the completion queue failed");
 		return;
 	}
 	queue->armed = true;

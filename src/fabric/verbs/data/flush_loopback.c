@@ -71,7 +71,8 @@ static int find_or_make_loopback_mr(struct verbs_state *state, struct verbs_devi
 	const struct rdma_domain domain = { state->library, device->loop_pd, verbs_device_has_data_direct(device) };
 	const struct pl_allocator *allocator = &state->context->allocator;
 	struct pl_registration *found = pl_registration_find(&region->registrations, &device->loop_pd);
-	size_t length = PL_MIN(region->memory.length, (size_t)READ_LENGTH);
+	const struct rdma_range range = { &region->memory, 0, PL_MIN(region->memory.length, (size_t)READ_LENGTH),
+					  (uintptr_t)region->memory.address };
 	struct registration *registration;
 	const char *reason;
 	int rc;
@@ -82,7 +83,7 @@ static int find_or_make_loopback_mr(struct verbs_state *state, struct verbs_devi
 	}
 	if (!domain.pd || atomic_load(&device->gone))
 		return -ENODEV;
-	rc = verbs_reg_memory(&domain, &region->memory, 0, length, IBV_ACCESS_REMOTE_READ, false, mr, &reason);
+	rc = verbs_reg_memory(&domain, &range, IBV_ACCESS_REMOTE_READ, false, mr, &reason);
 	registration = rc == 0 ? pl_alloc(allocator, sizeof(*registration)) : NULL;
 	if (rc == 0 && !registration) {
 		state->library->ibv_dereg_mr(*mr);

@@ -274,7 +274,7 @@ static bool add_fresh(struct verbs_endpoint *endpoint, struct verbs_work *work, 
 /* Posts a bind request in a list of its own, because keys must not change while the list is built. */
 static bool bind_alone(struct verbs_rail *rail, struct verbs_work *work, const struct batch *batch)
 {
-	if (batch->count)
+	if (batch->count || !verbs_ask_before(rail))
 		return false;
 	if (rail->queue->posted >= rail->queue->room) {
 		starve(rail);
@@ -392,7 +392,7 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 		return true;
 	}
 	if (rc < 0) {
-		pl_fail_errno(&error, rc, "RDMA-REGISTER", "ibv_reg_mr", NULL);
+		verbs_registration_fail(&error, rc);
 		end_waiting_work(endpoint, work, &error);
 		return true;
 	}
@@ -457,9 +457,7 @@ static bool post_batch(struct batch *batch)
 	unsigned taken = batch->count;
 	int rc;
 
-	for (unsigned i = 0; i < batch->count; i++)
-		if ((i + 1) % VERBS_SIGNAL_EVERY == 0 || i + 1 == batch->count)
-			batch->requests[i].send_flags |= IBV_SEND_SIGNALED;
+	verbs_signal_list(rail, batch->requests, batch->count);
 	rc = verbs_post_list(rail, batch->requests, &bad);
 	/* A driver that fails before the first request may leave `bad` as it was. */
 	if (rc < 0)

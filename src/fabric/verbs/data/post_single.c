@@ -42,6 +42,8 @@ PL_ALWAYS_INLINE bool post_on_rail(struct verbs_rail *rail, struct verbs_work *w
 	signals = frame || verbs_must_signal(rail, work, operation->completion.posted);
 	if (signals)
 		rail->single.request.send_flags |= IBV_SEND_SIGNALED;
+	else
+		rail->single.request.wr_id |= VERBS_UNSIGNALED;
 	rc = verbs_post_list(rail, &rail->single.request, &rail->single.bad);
 	if (rc < 0) {
 		if (verbs_work_refused(rail, work, rc))

@@ -182,7 +182,10 @@ static inline int verbs_gathered_pieces(const struct verbs_work *work, struct ib
 	return count;
 }
 
-/* Fills the scatter/gather entries. Returns their number. */
+/*
+ * Fills the scatter/gather entries. Returns their number. Some drivers use the first entry of a request that has none:
+ * libirdma of reads and writes, liberdma of reads. So it is empty then.
+ */
 PL_ALWAYS_INLINE int verbs_fill_pieces(const struct verbs_work *work, struct ibv_sge pieces[VERBS_PIECES])
 {
 	const struct verbs_buffer *buffer = work->buffer;
@@ -190,8 +193,10 @@ PL_ALWAYS_INLINE int verbs_fill_pieces(const struct verbs_work *work, struct ibv
 
 	if (work->gathered)
 		return verbs_gathered_pieces(work, pieces);
-	if (length == 0)
+	if (length == 0) {
+		pieces[0] = verbs_piece(0, 0, 0);
 		return 0;
+	}
 	pieces[0] = buffer ? verbs_piece((uintptr_t)buffer->bytes, length, buffer->pool->mr->lkey)
 			   : verbs_local_piece(work, length);
 	return 1;

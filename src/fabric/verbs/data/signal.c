@@ -7,9 +7,12 @@
  * Fills an empty request for the same memory as the last one, with a right that the last one needed. Devices do not
  * check the key of an empty request (InfiniBand, C9-88), and this one is valid in any case.
  */
-static void fill_empty(struct verbs_rail *rail, const struct verbs_work *last, struct ibv_send_wr *request)
+static void fill_empty(struct verbs_rail *rail, const struct verbs_work *last, struct ibv_send_wr *request,
+		       struct ibv_sge *piece)
 {
+	*piece = (struct ibv_sge){ 0 };
 	*request = (struct ibv_send_wr){
+		.sg_list = piece,
 		.send_flags = IBV_SEND_SIGNALED,
 		.opcode = last->kind == VERBS_READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
 	};
@@ -24,11 +27,12 @@ static int post_empty(struct verbs_rail *rail)
 {
 	struct verbs_work *work = verbs_work_take(rail->endpoint, VERBS_WRITE, NULL);
 	struct ibv_send_wr request, *bad;
+	struct ibv_sge piece;
 	int rc;
 
 	if (!work)
 		return -ENOMEM;
-	fill_empty(rail, pl_list_entry(rail->posted.prev, struct verbs_work, link), &request);
+	fill_empty(rail, pl_list_entry(rail->posted.prev, struct verbs_work, link), &request, &piece);
 	request.wr_id = verbs_number_request(rail, work);
 	rc = verbs_post_list(rail, &request, &bad);
 	if (rc < 0) {
@@ -49,6 +53,12 @@ void verbs_ask(struct verbs_rail *rail)
 	rail->usual = 0;
 	if (!pl_list_empty(&rail->posted) && post_empty(rail) < 0)
 		verbs_fail(rail, "the device refused a request");
+}
+
+bool verbs_ask_before(struct verbs_rail *rail)
+{
+	verbs_ask(rail);
+	return verbs_usable(rail);
 }
 
 void verbs_ask_all(struct verbs_cq *queue)

@@ -12,6 +12,9 @@
  *
  * - A rail that fails asks first, so that completed requests show themselves.
  *
+ * - Some drivers name the oldest request without a completion when another one has failed (wc_error.c). Then each request is
+ *   signaled until all that may have failed have ended.
+ *
  * A program that posts bursts has few requests under way at the beginning of each. So a rail remembers the most requests
  * of the last burst. An empty request shows that too few are signaled: the rail then forgets that number.
  *
@@ -69,11 +72,27 @@ PL_ALWAYS_INLINE bool verbs_must_signal(const struct verbs_rail *rail, const str
 
 	return rail->unsignaled + 1 >= every || rail->posted_count + 2 > VERBS_SEND_DEPTH ||
 	       rail->queue->posted + 2 > rail->queue->room || rail->queue->armed || work->length > VERBS_QUIET_LENGTH ||
-	       rail->pace.limit != VERBS_UNLIMITED || posted - rail->queue->taken > VERBS_QUIET_TIME;
+	       rail->endpoint->suspects || rail->pace.limit != VERBS_UNLIMITED ||
+	       posted - rail->queue->taken > VERBS_QUIET_TIME;
+}
+
+/* Signals requests that are posted as one list: a part of them, and the last one. */
+static inline void verbs_signal_list(const struct verbs_rail *rail, struct ibv_send_wr *requests, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		if ((i + 1) % VERBS_SIGNAL_EVERY == 0 || i + 1 == count || rail->endpoint->suspects)
+			requests[i].send_flags |= IBV_SEND_SIGNALED;
+		else
+			requests[i].wr_id |= VERBS_UNSIGNALED;
 }
 
 /* signal.c: asks for the completion of the rail's last request, if it is quiet. */
 void verbs_ask(struct verbs_rail *rail);
+/*
+ * Asks before a request whose failure must not be taken for that of an unsignaled one before it. Returns true if the rail
+ * has room for it.
+ */
+bool verbs_ask_before(struct verbs_rail *rail);
 /* Asks for all quiet rails of the queue. */
 void verbs_ask_all(struct verbs_cq *queue);
 

@@ -86,15 +86,16 @@ static struct ibv_wc verdict(struct verbs_rail *rail, const struct verbs_work *w
 	return result;
 }
 
-/*
- * True if a failure of this end's device, which may be the connection's, came too often for this request. soft-RoCE
- * reports a missing route in this way, and a route may come back.
- */
+/* True for a failure of this end's device, which may be the connection's. soft-RoCE reports a missing route in this way. */
+static bool device_fault(enum ibv_wc_status status)
+{
+	return status == IBV_WC_LOC_QP_OP_ERR || status == IBV_WC_GENERAL_ERR || status == IBV_WC_FATAL_ERR;
+}
+
+/* True if such a failure came too often for this request. A route may come back. */
 static bool is_refused_again(struct verbs_work *work, enum ibv_wc_status status)
 {
-	if (status != IBV_WC_LOC_QP_OP_ERR && status != IBV_WC_GENERAL_ERR && status != IBV_WC_FATAL_ERR)
-		return false;
-	return ++work->refusals >= VERBS_REFUSALS;
+	return device_fault(status) && ++work->refusals >= VERBS_REFUSALS;
 }
 
 /* Ends the peer: a message for it cannot be sent, and later messages would overtake. */
@@ -226,13 +227,49 @@ static void broke(struct verbs_rail *rail, const struct ibv_wc *completion)
 	verbs_pace_broke(&rail->pace, pl_now());
 }
 
-void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion)
+/*
+ * True if another request may have failed than the named one. libbnxt_re and libirdma name the oldest request without a
+ * completion, and return all others as flushed (bnxt_re_poll_err_scqe(), irdma_uk_cq_poll_cmpl()). A signaled request has
+ * failed itself: the completion of a later one would have ended it. So has one that is not the oldest, or the only one.
+ */
+static bool is_doubtful(const struct verbs_rail *rail, const struct ibv_wc *completion, bool oldest)
 {
+	return oldest && completion->wr_id & VERBS_UNSIGNALED && !pl_list_empty(&rail->posted) &&
+	       (own_fault(completion->status) || device_fault(completion->status));
+}
+
+/* Counts the work, and frames that are sent with it. */
+static void suspect(struct verbs_endpoint *endpoint, struct verbs_work *work)
+{
+	for (; work; work = work->also) {
+		endpoint->suspects += !work->suspect;
+		work->suspect = true;
+		/* Work that ends in the short way is not cleared. */
+		work->simple = false;
+	}
+}
+
+/* The next connection tells which request failed: all are signaled there. */
+static void suspect_all(struct verbs_rail *rail, struct verbs_work *named)
+{
+	suspect(rail->endpoint, named);
+	pl_list_for_each(at, &rail->posted)
+		suspect(rail->endpoint, pl_list_entry(at, struct verbs_work, link));
+}
+
+void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const struct ibv_wc *completion, bool oldest)
+{
+	const char *reason = verbs_loss_reason(rail, completion->status);
+
 	if (!own_fault(completion->status) && completion->status != IBV_WC_WR_FLUSH_ERR)
 		broke(rail, completion);
+	if (is_doubtful(rail, completion, oldest)) {
+		suspect_all(rail, work);
+		completion = &flushed;
+	}
 	if (work->kind == VERBS_BIND && completion->status != IBV_WC_WR_FLUSH_ERR)
 		verbs_bind_failed(rail, work);
 	/* First: the request may lose the peer, whose other rails end without an event. This one's has the cause. */
-	verbs_fail(rail, verbs_loss_reason(rail, completion->status));
+	verbs_fail(rail, reason);
 	request_back(rail, work, completion);
 }

@@ -9,8 +9,8 @@
 /* With many requests posted, further ones wait until there are this many. */
 #define TOGETHER 16
 
-static const char reason_locked[] =
-	"verbs, through registered buffers: more memory would be locked than this process may (see ulimit -l)";
+static const char reason_locked[] = "verbs, through registered buffers: more memory would be locked than this process "
+				    "may (see ulimit -l, and rdma.max of the cgroup)";
 static const char reason_refused[] =
 	"verbs, through registered buffers: the device's driver does not register the region's memory";
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Asynchronous events of a device (ibv_get_async_event(3)): a port goes down, a queue pair or a queue fails, addresses
- * change, the device fails. The first engine watches all devices, and tells each queue of the device.
+ * change, the device fails. The first engine watches all devices, and tells the queue of the event, or each of the device.
  *
  * Events only bring early what completions and timers bring late. The next connection attempt notices a port that is up
  * again; a changed address either breaks the connection or has no effect.
@@ -55,14 +55,42 @@ static unsigned bits_of(const struct ibv_async_event *event)
 	}
 }
 
-void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, unsigned bits)
+/* Returns the queue of the object that has the event; NULL: the event is the device's or a port's. */
+static const struct verbs_cq *queue_of(const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return event->element.qp->send_cq->cq_context;
+	case IBV_EVENT_CQ_ERR:
+		return event->element.cq->cq_context;
+	case IBV_EVENT_SRQ_ERR:
+		return event->element.srq->srq_context;
+	default:
+		return NULL;
+	}
+}
+
+/* No queue is freed between the calls with 1 and -1. */
+static void hold_queues(struct verbs_state *state, int change)
+{
+	pthread_mutex_lock(&state->lock);
+	state->tellers += (unsigned)change;
+	pthread_mutex_unlock(&state->lock);
+}
+
+void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, const struct verbs_cq *only,
+		      unsigned bits)
 {
 	pthread_mutex_lock(&state->lock);
 	state->tellers++;
 	pl_list_for_each(at, &state->queues) {
 		struct verbs_cq *queue = pl_list_entry(at, struct verbs_cq, link);
 
-		if (queue->device != device)
+		if (queue->device != device || (only && queue != only))
 			continue;
 		/* The task may run here at once, if its engine is free, and take the lock. */
 		pthread_mutex_unlock(&state->lock);
@@ -75,35 +103,40 @@ void verbs_async_tell(struct verbs_state *state, const struct verbs_device *devi
 }
 
 /* The queue pair, and so its rail, stays until the event is acknowledged (ibv_destroy_qp(3)). */
-static void note_last_receive(struct verbs_device *device, const struct ibv_async_event *event)
+static void note_pair(struct verbs_device *device, const struct ibv_async_event *event, unsigned bits)
 {
 	struct verbs_rail *rail = event->element.qp->qp_context;
 
-	atomic_store(&device->lasts_missed, 0);
+	if (bits & LAST_RECEIVES)
+		atomic_store(&device->lasts_missed, 0);
 	if (rail)
-		atomic_store(&rail->last_reached, true);
+		atomic_store(bits & LAST_RECEIVES ? &rail->last_reached : &rail->pair_event, true);
 }
 
 bool verbs_async_take(struct verbs_device *device)
 {
 	struct verbs_state *state = device->state;
+	const struct verbs_cq *queue;
 	struct ibv_async_event event;
 	unsigned bits;
 
 	if (state->library->ibv_get_async_event(device->verbs, &event))
 		return false;
 	bits = bits_of(&event);
-	if (bits & LAST_RECEIVES)
-		note_last_receive(device, &event);
+	queue = queue_of(&event);
+	if (bits & (QUEUE_PAIRS | LAST_RECEIVES))
+		note_pair(device, &event, bits);
 	if (changes_ports(&event)) {
 		atomic_store(&state->stale, true);
 		verbs_paths_forget(state);
 	}
+	hold_queues(state, 1);
 	state->library->ibv_ack_async_event(&event);
 	if (bits & DEVICE_LOST)
 		verbs_device_lost(state, device);
 	else if (bits)
-		verbs_async_tell(state, device, bits);
+		verbs_async_tell(state, device, queue, bits);
+	hold_queues(state, -1);
 	return true;
 }
 
@@ -144,12 +177,16 @@ void verbs_async_close(struct verbs_device *device)
 
 /* -- events in each queue ------------------------------------------------------------------------- */
 
-static bool in_error(const struct verbs_library *library, struct ibv_qp *pair)
+/* True if the device reported an error of the queue pair. The query is a call of the card's firmware, which takes long. */
+static bool is_failed_pair(struct verbs_rail *rail, unsigned bits)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attributes;
 
-	return library->ibv_query_qp(pair, &attributes, IBV_QP_STATE, &init) || attributes.qp_state == IBV_QPS_ERR;
+	if (!(bits & QUEUE_PAIRS) || !atomic_exchange(&rail->pair_event, false))
+		return false;
+	return verbs_library_of(rail)->ibv_query_qp(rail->qp, &attributes, IBV_QP_STATE, &init) ||
+	       attributes.qp_state == IBV_QPS_ERR;
 }
 
 /* The card would keep trying, in case the port comes back. With another rail that wait is not needed. */
@@ -161,8 +198,6 @@ static bool rail_is_replaceable(const struct verbs_rail *rail, unsigned ports)
 
 static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
 {
-	const struct verbs_library *library = rail->endpoint->state->library;
-
 	if (atomic_load(&rail->device->gone)) {
 		verbs_fail(rail, "the device was removed");
 		verbs_drain_expired(&rail->drain);
@@ -174,15 +209,16 @@ static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
 		return;
 	if (bits & QUEUE_BROKEN) {
 		/* No completions will come for the posted requests. */
-		verbs_fail(rail, "the completion queue failed");
+		verbs_fail(rail, rail->queue->why ? rail->queue->why : "the completion queue failed");
 		verbs_drain_expired(&rail->drain);
-	} else if (rail_is_replaceable(rail, bits & PORTS) || (bits & QUEUE_PAIRS && in_error(library, rail->qp))) {
+	} else if (rail_is_replaceable(rail, bits & PORTS) || is_failed_pair(rail, bits)) {
 		verbs_fail(rail, "the port failed, or the queue pair");
 	}
 }
 
-void verbs_cq_break(struct verbs_cq *queue)
+void verbs_cq_break(struct verbs_cq *queue, const char *why)
 {
+	queue->why = why;
 	atomic_fetch_or(&queue->events, QUEUE_BROKEN);
 	pl_engine_post(queue->engine, &queue->events_task);
 }

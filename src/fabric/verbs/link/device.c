@@ -36,6 +36,7 @@ static int fill_device(struct verbs_device *device)
 		return -ENOMEM;
 	atomic_init(&device->windows, device->attributes.device_cap_flags &
 					      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B));
+	atomic_init(&device->window_max, VERBS_WINDOW_MAX);
 	device->loop_pd = library->ibv_alloc_pd(device->verbs);
 	if (rdma_data_direct_path(library, device->verbs, device->data_direct_path) < 0)
 		device->data_direct_path[0] = '\0';
@@ -55,6 +56,7 @@ struct verbs_device *verbs_device_open(struct verbs_state *state, struct ibv_dev
 	pl_list_init(&device->link);
 	pl_list_init(&device->loop_registrations);
 	pl_list_init(&device->registrations);
+	pl_list_init(&device->stuck_registrations);
 	snprintf(device->name, sizeof(device->name), "%s", state->library->ibv_get_device_name(of));
 	device->verbs = state->library->ibv_open_device(of);
 	*code = verbs_made(device->verbs);
@@ -75,6 +77,7 @@ void verbs_device_free(struct verbs_device *device)
 
 	pl_list_remove(&device->link);
 	pl_registration_cache_close(device->shared);
+	verbs_stuck_mrs_end(device);
 	if (device->loop_pd)
 		library->ibv_dealloc_pd(device->loop_pd);
 	if (device->pd)

@@ -21,11 +21,16 @@ static struct pl_engine *first_engine(const struct verbs_state *state)
 /* The caller holds the lock. */
 static void let_go(struct verbs_state *state, struct verbs_device *device)
 {
-	verbs_async_close(device);
 	pthread_mutex_lock(&state->context->grant_lock);
+	/* A registration was released meanwhile, and is being deregistered. Its end calls again. */
+	if (atomic_load(&device->users)) {
+		pthread_mutex_unlock(&state->context->grant_lock);
+		return;
+	}
 	verbs_mrs_end(device);
 	verbs_loopbacks_end(state->library, device);
 	pthread_mutex_unlock(&state->context->grant_lock);
+	verbs_async_close(device);
 	state->library->ibv_dealloc_pd(device->pd);
 	device->pd = NULL;
 	state->library->ibv_close_device(device->verbs);
@@ -123,7 +128,7 @@ void verbs_device_lost(struct verbs_state *state, struct verbs_device *device)
 {
 	if (atomic_exchange(&device->gone, true))
 		return;
-	verbs_async_tell(state, device, 0);
+	verbs_async_tell(state, device, NULL, 0);
 	pl_engine_post(first_engine(state), &state->tend_task);
 }
 

@@ -15,12 +15,14 @@
 #define HOPS 64
 
 /* Registers the receives of the rail's queue pairs, anew for another device. */
-static int open_receives(struct verbs_rail *rail)
+static int open_receives(struct verbs_rail *rail, const char **call)
 {
 	struct verbs_state *state = rail->endpoint->state;
 
-	if (rail->queue->posted + VERBS_SEND_DEPTH + VERBS_OWN_RECEIVES > rail->queue->room)
+	*call = "ibv_create_cq";
+	if (!verbs_cq_has_room(rail->queue))
 		return -ENOBUFS;
+	*call = "ibv_reg_mr";
 	if (rail->receives.mr && rail->receives.mr->pd == rail->device->pd)
 		return 0;
 	verbs_buffer_pool_close(&rail->receives, state);
@@ -43,14 +45,14 @@ static int create_qp(struct verbs_rail *rail, const char **call)
 	int rc;
 
 	if (!rail->queue->srq) {
-		*call = "ibv_reg_mr";
-		rc = open_receives(rail);
+		rc = open_receives(rail, call);
 		if (rc < 0)
 			return rc;
 		attributes.cap.max_recv_wr = VERBS_OWN_RECEIVES;
 		attributes.cap.max_recv_sge = 1;
 	}
 	atomic_store(&rail->last_reached, false);
+	atomic_store(&rail->pair_event, false);
 	rail->awaits_last = false;
 	*call = "ibv_create_qp";
 	rail->qp = verbs_library_of(rail)->ibv_create_qp(rail->device->pd, &attributes);

@@ -7,7 +7,6 @@
 #define HINT_CONNECT \
 	"see with ib_write_bw (perftest) whether RDMA works between these devices: routes, firewalls (UDP port 4791), " \
 	"partitions, cables, versions of RoCE"
-#define HINT_MEMORY "raise the limit of locked memory, ulimit -l"
 #define HINT_CARD "see the abilities of the card with: ibv_devinfo -v; or use the fabric tcp"
 /* Connection attempts of a new peer: the network may lose some. */
 #define FIRST_ATTEMPTS 5
@@ -98,7 +97,8 @@ static void lose_unreachable_peer(struct verbs_rail *rail, int code, const char 
 			"%s:%u finds no way to the other end's device (%s)", rail->device->name, rail->port->number, name);
 	else if (!strncmp(call, "ibv_", 4) && strcmp(call, "ibv_poll_cq"))
 		pl_fail(&error, code, "RDMA-CONNECT", call, rail->device->name,
-			code == -ENOMEM ? HINT_MEMORY : HINT_CARD, "the card's driver refuses %s (%s)", call, name);
+			code == -ENOMEM ? VERBS_HINT_MEMORY : HINT_CARD, "the card's driver refuses %s (%s)", call,
+			name);
 	else
 		pl_fail(&error, code, "RDMA-CONNECT", call, object, HINT_CONNECT,
 			"the devices do not reach each other (%s)", name);

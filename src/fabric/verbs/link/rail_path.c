@@ -9,7 +9,7 @@
 
 #define HINT_DEVICES "see the names with: rdma link"
 #define HINT_PORT "see the port's cable, switch and interface with: rdma link"
-#define HINT_OPEN "give the process access to /dev/infiniband/uverbs*, and see: ulimit -l"
+#define HINT_OPEN "give the process access to /dev/infiniband/uverbs*, and see: ulimit -l, and rdma.max of its cgroup"
 #define HINT_IWARP "use a RoCE or InfiniBand device, or the fabric tcp"
 #define HINT_NO_RC "use the fabric tcp, or a program for libfabric"
 #define HINT_ENCRYPTION "do not demand it, and trust the network; or leave the fabric to be chosen"

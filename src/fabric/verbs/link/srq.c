@@ -12,7 +12,7 @@ static int make_srq(struct verbs_cq *queue, struct verbs_failure *failure)
 {
 	unsigned most = PL_MIN((unsigned)queue->device->attributes.max_srq_wr,
 			       (unsigned)queue->cq->cqe / COMPLETIONS_PER_RECEIVE);
-	struct ibv_srq_init_attr attributes = { .attr = { .max_sge = 1 } };
+	struct ibv_srq_init_attr attributes = { .srq_context = queue, .attr = { .max_sge = 1 } };
 	int rc;
 
 	failure->call = "ibv_create_srq";

@@ -122,7 +122,7 @@ static int make_cq(struct verbs_cq *queue, struct verbs_failure *failure)
 	if (fcntl(queue->channel->fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
 	failure->call = "ibv_create_cq";
-	queue->cq = library->ibv_create_cq(device->verbs, PL_MIN(depth, device->attributes.max_cqe), NULL,
+	queue->cq = library->ibv_create_cq(device->verbs, PL_MIN(depth, device->attributes.max_cqe), queue,
 					   queue->channel, vector_of(queue));
 	return verbs_made(queue->cq);
 }
@@ -208,7 +208,7 @@ struct verbs_cq *verbs_cq_get(struct verbs_state *state, struct verbs_device *de
 	sweep_queues(state, engine);
 	pl_list_for_each(at, &state->queues) {
 		queue = pl_list_entry(at, struct verbs_cq, link);
-		if (queue->device == device && queue->engine == engine && !queue->broken) {
+		if (queue->device == device && queue->engine == engine && !queue->broken && verbs_cq_has_room(queue)) {
 			pthread_mutex_unlock(&state->lock);
 			return queue;
 		}

@@ -5,7 +5,7 @@
  * without windows has an MR of its own with its range and rights: the card checks each access, and revoking deregisters
  * the MR.
  */
-#include <endian.h>
+#include <stdio.h>
 
 #include "fabric/verbs/memory/near.h"
 #include "fabric/verbs/verbs.h"
@@ -24,11 +24,45 @@ static void release_registration(struct pl_registration *base)
 		pl_registration_outdated(registration->device->state->context);
 		return;
 	}
+	if (registration->mr && !registration->cached) {
+		/* Deregistering takes long. The device stays open until finish_registration(). */
+		atomic_fetch_add(&registration->device->users, 1);
+		return;
+	}
 	if (registration->cached)
 		verbs_mr_shared_give(base->device, registration->cached, registration->memory);
-	else if (registration->mr)
-		registration->library->ibv_dereg_mr(registration->mr);
 	pl_free(registration->allocator, registration);
+}
+
+/* Deregisters without grant_lock. */
+static void finish_registration(struct pl_registration *base)
+{
+	struct verbs_mr *registration = pl_container_of(base, struct verbs_mr, base);
+	struct verbs_device *device = registration->device;
+	struct verbs_state *state = device->state;
+
+	if (verbs_result(registration->library->ibv_dereg_mr(registration->mr)) == 0) {
+		pl_free(registration->allocator, registration);
+	} else {
+		/* Peers may still reach the memory: closing the device ends that. */
+		pthread_mutex_lock(&state->context->grant_lock);
+		pl_list_append(&device->stuck_registrations, &registration->device_link);
+		pthread_mutex_unlock(&state->context->grant_lock);
+		verbs_device_lost(state, device);
+	}
+	verbs_device_leave(device);
+}
+
+void verbs_stuck_mrs_end(struct verbs_device *device)
+{
+	while (!pl_list_empty(&device->stuck_registrations)) {
+		struct verbs_mr *registration =
+			pl_list_first(&device->stuck_registrations, struct verbs_mr, device_link);
+
+		pl_list_remove(&registration->device_link);
+		registration->library->ibv_dereg_mr(registration->mr);
+		pl_free(registration->allocator, registration);
+	}
 }
 
 static struct verbs_mr *find_registration(const struct pl_list *list, const struct verbs_device *device)
@@ -56,6 +90,7 @@ static struct verbs_mr *add_registration(struct verbs_device *device, struct pl_
 		.memory = memory,
 		.offset = offset,
 		.length = length,
+		.iova = (uintptr_t)memory->address + offset,
 		.access = access,
 	};
 	if (pl_memory_staged(memory))
@@ -69,6 +104,7 @@ void verbs_mr_register(const struct verbs_mr *registration, struct verbs_mr_resu
 {
 	struct verbs_device *device = registration->device;
 	struct pl_memory *memory = registration->memory;
+	const struct rdma_range range = { memory, registration->offset, registration->length, registration->iova };
 	const struct rdma_domain domain = { registration->library, device->pd, verbs_device_has_data_direct(device) };
 	bool address_first = registration->advice.first == PL_GPU_PATH_ADDRESS && !memory->dmabuf;
 
@@ -77,14 +113,13 @@ void verbs_mr_register(const struct verbs_mr *registration, struct verbs_mr_resu
 		result->failure = -ENODEV;
 		return;
 	}
-	result->failure = verbs_reg_memory(&domain, memory, registration->offset, registration->length, result->access,
-					   address_first, &result->mr, &result->reason);
+	result->failure =
+		verbs_reg_memory(&domain, &range, result->access, address_first, &result->mr, &result->reason);
 	if (result->failure != -EFAULT || !registration->own || pl_memory_staged(memory))
 		return;
 	/* Read-only memory can still be sent, but the kernel binds windows to writable memory only. */
 	result->access = registration->access & IBV_ACCESS_RELAXED_ORDERING;
-	result->failure = verbs_reg_memory(&domain, memory, registration->offset, registration->length, result->access,
-					   false, &result->mr, &result->reason);
+	result->failure = verbs_reg_memory(&domain, &range, result->access, false, &result->mr, &result->reason);
 }
 
 /* Notes in receipts, unless a profile of routes says more. */
@@ -118,6 +153,8 @@ void verbs_mr_fill(struct verbs_mr *registration, const struct verbs_mr_result *
 	if (shared)
 		registration->cached = verbs_mr_shared_add(registration->device->state, registration->device,
 							   registration->memory, result->access, result->mr);
+	if (result->mr && !registration->cached)
+		registration->base.finish = finish_registration;
 }
 
 /* Registers the memory of an empty registration, or has a thread do so. Returns 0, -EINPROGRESS or the failure. */
@@ -205,6 +242,13 @@ int verbs_local_key_find(struct verbs_state *state, struct verbs_device *device,
 	return rc;
 }
 
+void verbs_registration_fail(struct pl_error *error, int code)
+{
+	pl_fail_errno(error, code, "RDMA-REGISTER", "ibv_reg_mr", NULL);
+	if (code == -ENOMEM)
+		snprintf(error->hint, sizeof(error->hint), "%s", VERBS_HINT_MEMORY);
+}
+
 const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region)
 {
 	struct verbs_mr *registration;
@@ -250,9 +294,23 @@ static unsigned access_of(const struct pl_key *key)
 	return access;
 }
 
+/* Finds the registration of a device at the address that the key's peer knows. The list has windows, too. */
+static struct verbs_mr *find_export(const struct pl_list *list, const struct verbs_device *device,
+				    const struct pl_key *key)
+{
+	pl_list_for_each(at, list) {
+		struct pl_registration *base = pl_list_entry(at, struct pl_registration, link);
+		struct verbs_mr *registration = pl_container_of(base, struct verbs_mr, base);
+
+		if (base->device == device && registration->iova == key->far_address)
+			return registration;
+	}
+	return NULL;
+}
+
 int verbs_export_at(struct verbs_device *device, struct pl_list *list, const struct pl_key *key, uint32_t *rkey)
 {
-	struct verbs_mr *registration = find_registration(list, device);
+	struct verbs_mr *registration = find_export(list, device, key);
 	int rc;
 
 	if (registration) {
@@ -260,6 +318,8 @@ int verbs_export_at(struct verbs_device *device, struct pl_list *list, const str
 	} else {
 		registration = add_registration(device, list, key->memory, key->offset, key->length,
 						access_of(key));
+		if (registration)
+			registration->iova = key->far_address;
 		rc = registration ? make_registration(registration) : -ENOMEM;
 	}
 	if (rc == 0)
@@ -309,154 +369,10 @@ void verbs_mrs_end(struct verbs_device *device)
 		else if (registration->mr)
 			registration->library->ibv_dereg_mr(registration->mr);
 		registration->cached = 0;
+		registration->base.finish = NULL;
 		registration->mr = NULL;
 		registration->failure = -ENODEV;
 	}
+	verbs_stuck_mrs_end(device);
 	verbs_mr_shared_end(device);
-}
-
-static const char windows_only[] = "verbs: only this peer's queue pairs reach the grant, by memory windows";
-
-/* Keys of a grant or of a large message, by rail. */
-struct exports {
-	uint32_t rkeys[VERBS_RAILS];
-	uint8_t present, windows; /* masks of rails */
-	const char *reach;
-	int rc;           /* of the last device that does not reach the memory */
-	bool registering; /* a thread registers the memory, and a later call exports it */
-};
-
-static unsigned near_of(struct verbs_state *state, const struct pl_key *key)
-{
-	return verbs_near_find(state, verbs_region_of(key)) & ~VERBS_NEAR_KNOWN;
-}
-
-void verbs_note_exported(const struct verbs_rail *rail, const struct pl_key *key)
-{
-	if (rail->port->place < VERBS_PLACES)
-		atomic_fetch_or(&verbs_region_of(key)->exported, 1u << rail->port->place);
-}
-
-/* Notes that a device does not reach the memory, or not yet. */
-static void note_failure(struct exports *exports, int rc)
-{
-	if (rc == -EINPROGRESS)
-		exports->registering = true;
-	else
-		exports->rc = rc;
-}
-
-static void export_by(struct verbs_rail *rail, struct pl_grant *grant, struct pl_key *key, struct exports *exports)
-{
-	struct pl_list *list = verbs_registrations_of(grant, key);
-	const char *refusal = "";
-	int rc = grant ? verbs_mw_make(rail, grant, key, &refusal) : verbs_mw_make_message(rail, key, &refusal);
-
-	if (rc == 0 && refusal) {
-		exports->reach = refusal;
-		rc = verbs_export_at(rail->device, list, key, &exports->rkeys[rail->index]);
-	}
-	if (rc < 0) {
-		note_failure(exports, rc);
-		return;
-	}
-	*(refusal ? &exports->present : &exports->windows) |= (uint8_t)(1u << rail->index);
-	verbs_note_exported(rail, key);
-}
-
-/*
- * No rail uses a port near the memory so far. The peer will ask for the key over one that does. Returns those of the
- * ports whose devices reach the memory.
- */
-static uint16_t export_without_rail(struct verbs_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
-				    uint16_t near, struct exports *exports)
-{
-	struct pl_list *list = verbs_registrations_of(grant, key);
-	uint32_t rkey;
-
-	for (unsigned i = 0; i < endpoint->port_count; i++) {
-		struct verbs_device *device = endpoint->ports[i]->device;
-		int rc = -ENOTSUP;
-
-		if (!(near & 1u << i))
-			continue;
-		if (grant)
-			rc = verbs_mw_expect(endpoint, device, grant);
-		if (rc < 0 && rc != -EINPROGRESS)
-			rc = verbs_export_at(device, list, key, &rkey);
-		if (rc < 0) {
-			note_failure(exports, rc);
-			near &= (uint16_t)~(1u << i);
-		}
-	}
-	return near;
-}
-
-/* True if a rail has a key, or will have one when a thread has registered the memory. */
-static bool is_exported(const struct exports *exports)
-{
-	return exports->present || exports->windows || exports->registering;
-}
-
-/* A card with Data Direct may register the memory later, when a rail uses it, and the peer keeps the order. */
-static enum pl_memory_order order_for(const struct verbs_endpoint *endpoint, const struct pl_memory *memory)
-{
-	const bool possible = pl_memory_staged(memory) && !memory->dmabuf;
-
-	for (unsigned i = 0; possible && i < endpoint->port_count; i++)
-		if (verbs_device_has_data_direct(endpoint->ports[i]->device))
-			return PL_ORDER_READ;
-	return pl_memory_order(memory);
-}
-
-static int write_key(const struct verbs_endpoint *endpoint, const struct pl_key *key, const struct exports *exports,
-		     uint16_t near, uint8_t blob[PL_KEY_BLOB_MAX])
-{
-	const unsigned rails = endpoint->rail_count;
-	uint8_t order = (uint8_t)order_for(endpoint, key->memory);
-	struct pl_writer writer;
-
-	pl_writer_init(&writer, blob, PL_KEY_BLOB_MAX);
-	pl_put_u64(&writer, key->id);
-	pl_put_u64(&writer, (uintptr_t)key->memory->address + key->offset);
-	pl_put_u8(&writer, exports->present);
-	pl_put_u8(&writer, (uint8_t)rails);
-	pl_put_u16(&writer, near);
-	for (unsigned i = 0; i < rails; i++)
-		pl_put_u32(&writer, exports->rkeys[i]);
-	if (exports->windows || order)
-		pl_put_u8(&writer, exports->windows);
-	if (exports->windows || order)
-		pl_put_u8(&writer, order);
-	for (unsigned i = 0; exports->windows && i < rails; i++)
-		pl_put_u16(&writer, 0);
-	return (int)(writer.at - writer.begin);
-}
-
-/* Devices that cannot reach the memory are left out; at least one must reach it. */
-int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl_key *key,
-		     uint8_t blob[PL_KEY_BLOB_MAX])
-{
-	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
-	struct exports exports = { .reach = windows_only, .rc = -ENOTCONN };
-	uint16_t near = verbs_port_numbers(endpoint, near_of(endpoint->state, key));
-
-	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		if (near ? near & 1u << endpoint->rails[i].near_port : endpoint->choices[0].rails & 1u << i)
-			export_by(&endpoint->rails[i], grant, key, &exports);
-	if (!is_exported(&exports) && near)
-		near = export_without_rail(endpoint, grant, key, near, &exports);
-	/* No device near the memory reaches it. */
-	for (unsigned i = 0; i < endpoint->rail_count && !is_exported(&exports) && !near; i++)
-		export_by(&endpoint->rails[i], grant, key, &exports);
-	if (exports.registering) {
-		verbs_await_registration(endpoint);
-		return -EINPROGRESS;
-	}
-	verbs_export_over(verbs_registrations_of(grant, key));
-	if (!is_exported(&exports) && !near)
-		return exports.rc;
-	if (grant)
-		pl_peer_note_key(base->peer, PL_EVENT_GRANTED, key->id, 0, exports.reach);
-	return write_key(endpoint, key, &exports, near, blob);
 }

@@ -73,6 +73,7 @@ struct verbs_mr {
 	struct verbs_device *device;
 	struct pl_memory *memory; /* of a region, which stays until the registration has ended */
 	size_t offset, length;
+	uint64_t iova;        /* address of the first byte at the device */
 	bool own;             /* for this end's own use: all of the memory, read-only if it cannot be written */
 	struct verbs_job job; /* registers the memory */
 	bool outdated;        /* released while a thread registers: that thread frees it; grant_lock */
@@ -130,8 +131,12 @@ PL_ALWAYS_INLINE int verbs_local_key(struct verbs_state *state, struct verbs_dev
 	return 0;
 }
 
+/* Fills the error of a registration that failed. */
+void verbs_registration_fail(struct pl_error *error, int code);
 /* Returns the reason why the device cannot reach a region's memory, as far as tried; NULL: no special reason. */
 const char *verbs_local_refusal(struct verbs_state *state, struct verbs_device *device, struct pl_region *region);
+/* Ends registrations that the driver did not end before. grant_lock is held, or the context closes. */
+void verbs_stuck_mrs_end(struct verbs_device *device);
 /* Ends all registrations of the device. grant_lock is held. */
 void verbs_mrs_end(struct verbs_device *device);
 /*
@@ -151,6 +156,9 @@ void verbs_note_exported(const struct verbs_rail *rail, const struct pl_key *key
  * tries each device once for an answer.
  */
 int verbs_export_at(struct verbs_device *device, struct pl_list *list, const struct pl_key *key, uint32_t *rkey);
+/* key_export.c */
+/* True if the peer knows the key by addresses that serve windows, too. grant_lock is held. */
+bool verbs_key_serves_windows(const struct pl_key *key);
 /* The answer is final: forgets the failures, so that a later import tries again. grant_lock is held. */
 void verbs_export_over(struct pl_list *list);
 int verbs_export_key(struct pl_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
@@ -166,6 +174,9 @@ static inline struct verbs_remote_key *verbs_remote_key_of(struct pl_remote *rem
 }
 
 /* mw.c */
+/* Longest window of mlx5: libmlx5 refuses a longer one with EOPNOTSUPP, as it refuses all where it has none. */
+#define VERBS_WINDOW_MAX (1ull << 31)
+
 /* Answer to an import, kept until its windows are bound; or the windows of a message. */
 struct verbs_answer {
 	unsigned pending; /* bind requests that are not over, and for an import one until all are posted */
@@ -188,6 +199,12 @@ struct verbs_mw {
 	uint32_t rkey;
 	bool refused; /* a bind request failed: the key has a registration instead */
 };
+
+/* Returns the address of a key's first byte in this process. */
+static inline uint64_t verbs_near_address(const struct pl_key *key)
+{
+	return (uintptr_t)key->memory->address + key->offset;
+}
 
 /* Returns the region of a key's memory. */
 static inline struct pl_region *verbs_region_of(const struct pl_key *key)

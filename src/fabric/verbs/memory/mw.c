@@ -14,6 +14,8 @@
 #define QUESTIONS_MAX 65536
 /* Bind requests that fail in turn, each with its connection, before the device is taken to have no windows. */
 #define BINDS_FAILED_MAX 4u
+/* Length of windows that each device with windows can bind. */
+#define SHORT_WINDOW (64u << 10)
 /* Value that means "no key". */
 #define NO_KEY UINT64_MAX
 
@@ -48,6 +50,7 @@ void verbs_mw_release(struct pl_registration *base)
 #define REGISTERED "verbs: every peer of this context that learns its key reaches the grant, a registration: "
 
 static const char no_windows[] = REGISTERED "the device has no memory windows of type 2";
+static const char too_long[] = REGISTERED "the device's memory windows are not that long";
 static const char not_bound[] = REGISTERED "the device did not bind a memory window, for which it may lack room now";
 
 /* Returns NULL if a grant is to be reached by windows, else why not. */
@@ -64,6 +67,8 @@ static const char *mw_refusal(const struct pl_peer *peer, const struct verbs_dev
 		return REGISTERED "atomic operations need strictly ordered access";
 	if (!atomic_load(&device->windows))
 		return no_windows;
+	if (grant->length > atomic_load(&device->window_max))
+		return too_long;
 	return peer->asks ? NULL : REGISTERED "the other end's release knows no memory windows";
 }
 
@@ -160,7 +165,7 @@ static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct
 	request.bind_mw.rkey = window->rkey;
 	request.bind_mw.bind_info = (struct ibv_mw_bind_info){
 		.mr = mr,
-		.addr = (uintptr_t)key->memory->address + key->offset,
+		.addr = verbs_near_address(key),
 		.length = key->length,
 		.mw_access_flags = (key->rights & PL_ACCESS_READ ? IBV_ACCESS_REMOTE_READ : 0u) |
 				   (key->rights & PL_ACCESS_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0u),
@@ -178,7 +183,7 @@ static int find_window(struct verbs_rail *rail, struct pl_key *key, struct verbs
 	const char *refusal;
 	int rc = 0;
 
-	if (!found && key->grant)
+	if (!found && key->grant && verbs_key_serves_windows(key))
 		rc = verbs_mw_make(rail, key->grant, key, &refusal);
 	if (!found)
 		found = pl_registration_find(&key->registrations, rail);
@@ -186,10 +191,21 @@ static int find_window(struct verbs_rail *rail, struct pl_key *key, struct verbs
 	return rc;
 }
 
-/* True if the device or its driver has no memory windows at all. Other failures may be over for the next key. */
-static bool lacks_windows(int rc)
+/*
+ * A driver refused a window. Notes what the device cannot do: windows of that length, or any windows at all. Other
+ * failures may be over for the next key. Returns the reason for the event.
+ */
+static const char *note_refusal(struct verbs_device *device, const struct verbs_mw *window, uint64_t length, int rc)
 {
-	return rc == -EOPNOTSUPP || rc == -ENOSYS || rc == -EINVAL;
+	if (rc != -EOPNOTSUPP && rc != -ENOSYS && rc != -EINVAL)
+		return not_bound;
+	/* The device has allocated the window. */
+	if (rc == -EOPNOTSUPP && window->mw && length > SHORT_WINDOW) {
+		atomic_store(&device->window_max, PL_MIN(atomic_load(&device->window_max), length - 1));
+		return too_long;
+	}
+	atomic_store(&device->windows, false);
+	return no_windows;
 }
 
 /*
@@ -199,6 +215,7 @@ static bool lacks_windows(int rc)
 static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *answer)
 {
 	struct pl_key *key = pl_key_alive(rail->endpoint->base.peer, work->frame.key);
+	const char *reach = not_bound;
 	struct verbs_mw *window;
 	struct pl_list *list;
 	uint32_t rkey = 0;
@@ -208,6 +225,9 @@ static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *
 	if (!key)
 		return 0;
 	list = verbs_registrations_of(key->grant, key);
+	/* Another fabric may have exported the key. */
+	if (!key->far_address)
+		key->far_address = verbs_near_address(key);
 	rc = find_window(rail, key, &window);
 	if (rc < 0)
 		return rc;
@@ -224,9 +244,8 @@ static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *
 		}
 		if (rc == -EINPROGRESS)
 			return rc;
+		reach = note_refusal(rail->device, window, key->length, rc);
 		verbs_mw_unbind(window);
-		if (lacks_windows(rc))
-			atomic_store(&rail->device->windows, false);
 	}
 	rc = verbs_export_at(rail->device, list, key, &rkey);
 	if (rc == -EINPROGRESS)
@@ -236,7 +255,7 @@ static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *
 		*answer = rkey;
 		if (window)
 			pl_peer_note_key(key->peer, PL_EVENT_GRANTED, key->id, 0,
-					 atomic_load(&rail->device->windows) ? not_bound : no_windows);
+					 atomic_load(&rail->device->windows) ? reach : no_windows);
 	}
 	return 0;
 }

@@ -119,11 +119,11 @@ void verbs_mw_forget(struct verbs_rail *rail)
 
 /* -- messages -------------------------------------------------------------------------------------- */
 
-/* Returns true if the peer and the device use windows for a message from this memory. */
-static bool uses_windows(const struct verbs_rail *rail, const struct pl_memory *memory)
+/* Returns true if the peer and the device use windows for the bytes of a message. */
+static bool uses_windows(const struct verbs_rail *rail, const struct pl_key *key)
 {
 	return rail->endpoint->base.peer->bound_messages && verbs_mw_enabled(rail->endpoint->state, rail->device) &&
-	       verbs_mw_binds(memory);
+	       verbs_mw_binds(key->memory) && key->length <= atomic_load(&rail->device->window_max);
 }
 
 int verbs_mw_make_message(struct verbs_rail *rail, struct pl_key *key, const char **refusal)
@@ -131,7 +131,7 @@ int verbs_mw_make_message(struct verbs_rail *rail, struct pl_key *key, const cha
 	int rc;
 
 	*refusal = "";
-	if (!uses_windows(rail, key->memory))
+	if (!uses_windows(rail, key))
 		return 0;
 	rc = verbs_mw_add(rail, key, verbs_region_of(key), release_message_window);
 	if (rc == -EINPROGRESS)

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * tcp_posters OP PEERS POSTERS LANES SIZE DEPTH SECONDS: rate of writes or reads (OP) of SIZE bytes over tcp to PEERS peers of one
+ * context, in another process. POSTERS threads post, each to peers of its own; DEPTH operations are under way at each peer, in
+ * regions of the peer's own. LANES: sockets of each peer, 0 for the library's default. Prints one JSON object: bytes a second, and
+ * the processors that this process and the other one kept busy, in percent.
+ */
+#include "support.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TIMEOUT (60 * NS_PER_S)
+#define PEERS_MAX 64u
+#define DEPTH_MAX 1024u
+#define WARM_UP_US 200000
+
+struct run {
+	bool reads;
+	unsigned peers, posters, lanes, depth;
+	size_t size;
+	uint64_t duration;
+	int socket; /* to the other process */
+	pid_t other;
+};
+
+struct target {
+	struct pl_peer *peer;
+	struct pl_transfer transfer; /* of slot 0; slot i is i * size bytes behind */
+	struct pl_operation **operations;
+};
+
+struct poster {
+	_Alignas(128) atomic_ullong operations;
+	const struct run *run;
+	struct target *targets;
+	unsigned count;
+	pthread_t thread;
+};
+
+static struct target targets[PEERS_MAX];
+static struct poster posters[PEERS_MAX];
+static atomic_bool done;
+
+static _Noreturn void die(const char *call)
+{
+	perror(call);
+	exit(1);
+}
+
+static struct pl_context *open_context(const struct run *run)
+{
+	struct pl_options options = PL_OPTIONS_INIT;
+	struct pl_context *context;
+	struct pl_error error;
+
+	options.fabric = "tcp";
+	options.lanes = run->lanes;
+	MUST(pl_open(&context, &options, &error), &error);
+	return context;
+}
+
+static struct pl_region *allocate_region(struct pl_context *context, const struct run *run, unsigned access)
+{
+	struct pl_region *region;
+	struct pl_error error;
+
+	MUST(pl_region_allocate(context, run->size * run->depth, access, &region, &error), &error);
+	memset(pl_region_address(region), 1, pl_region_length(region));
+	return region;
+}
+
+/* -- the other process ------------------------------------------------------------------------------------------------ */
+
+static _Noreturn void serve(const struct run *run)
+{
+	struct pl_context *context = open_context(run);
+	struct pl_listener *listener;
+	struct pl_error error;
+	char address[96] = "", question;
+
+	MUST(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
+	pl_listener_address(listener, address, sizeof(address));
+	put(run->socket, address, sizeof(address));
+	for (unsigned i = 0; i < run->peers; i++) {
+		struct pl_region *region = allocate_region(context, run, PL_ACCESS_ALL);
+		uint8_t token[PL_TOKEN_MAX] = { 0 };
+		size_t length = sizeof(token);
+		struct pl_peer *peer;
+
+		MUST(pl_region_share(region, NULL, token, &length, &error), &error);
+		put(run->socket, &length, sizeof(length));
+		put(run->socket, token, sizeof(token));
+		MUST(pl_accept(listener, TIMEOUT, &peer, &error), &error);
+		MUST(pl_region_prepare(peer, region, &error), &error);
+	}
+	/* Tells its processor time whenever the first process asks, until that has gone. */
+	while (read(run->socket, &question, 1) == 1) {
+		uint64_t time = processor_ns();
+
+		put(run->socket, &time, sizeof(time));
+	}
+	exit(0);
+}
+
+static void start_other(struct run *run)
+{
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 || (run->other = fork()) < 0)
+		die("socketpair, fork");
+	run->socket = ends[run->other == 0];
+	close(ends[run->other != 0]);
+	if (run->other == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		serve(run);
+	}
+}
+
+/* -- the first process ------------------------------------------------------------------------------------------------ */
+
+static void connect_target(const struct run *run, struct pl_context *context, const char *address,
+			   struct target *target)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	struct pl_error error;
+	size_t length;
+
+	get(run->socket, &length, sizeof(length));
+	get(run->socket, token, sizeof(token));
+	target->transfer.region = allocate_region(context, run, PL_ACCESS_LOCAL);
+	target->transfer.length = run->size;
+	MUST(pl_connect(context, address, TIMEOUT, &target->peer, &error), &error);
+	MUST(pl_remote_import(target->peer, token, length, TIMEOUT, &target->transfer.remote, &error), &error);
+	MUST(pl_region_prepare(target->peer, target->transfer.region, &error), &error);
+	target->operations = calloc(run->depth, sizeof(struct pl_operation *));
+	if (!target->operations)
+		die("calloc");
+}
+
+static void post(const struct run *run, struct target *target, unsigned slot)
+{
+	struct pl_transfer transfer = target->transfer;
+	struct pl_error error;
+
+	transfer.offset = transfer.remote_offset = slot * run->size;
+	if (run->reads)
+		MUST(pl_read(target->peer, &transfer, NULL, &target->operations[slot], &error), &error);
+	else
+		MUST(pl_write(target->peer, &transfer, NULL, &target->operations[slot], &error), &error);
+}
+
+/* Waits for the operations of all peers in the order of the posts, and posts the next one in place of each. */
+static void *post_often(void *argument)
+{
+	struct poster *poster = argument;
+	const struct run *run = poster->run;
+	struct pl_error error;
+	bool last = false;
+
+	for (unsigned slot = 0; slot < run->depth; slot++)
+		for (unsigned i = 0; i < poster->count; i++)
+			post(run, &poster->targets[i], slot);
+	while (!last) {
+		last = atomic_load_explicit(&done, memory_order_relaxed);
+		for (unsigned slot = 0; slot < run->depth; slot++) {
+			for (unsigned i = 0; i < poster->count; i++) {
+				MUST(pl_wait(poster->targets[i].operations[slot], TIMEOUT, NULL, &error), &error);
+				if (!last)
+					post(run, &poster->targets[i], slot);
+			}
+			atomic_fetch_add_explicit(&poster->operations, poster->count, memory_order_relaxed);
+		}
+	}
+	return NULL;
+}
+
+static void start_posters(const struct run *run)
+{
+	for (unsigned i = 0; i < run->posters; i++) {
+		unsigned first = run->peers * i / run->posters, end = run->peers * (i + 1) / run->posters;
+
+		posters[i].run = run;
+		posters[i].targets = &targets[first];
+		posters[i].count = end - first;
+		if (pthread_create(&posters[i].thread, NULL, post_often, &posters[i]))
+			die("pthread_create");
+	}
+}
+
+struct sample {
+	uint64_t time, operations, own, other;
+};
+
+static struct sample take_sample(const struct run *run)
+{
+	struct sample sample = { .time = now_ns(), .own = processor_ns() };
+
+	for (unsigned i = 0; i < run->posters; i++)
+		sample.operations += atomic_load_explicit(&posters[i].operations, memory_order_relaxed);
+	put(run->socket, "?", 1);
+	get(run->socket, &sample.other, sizeof(sample.other));
+	return sample;
+}
+
+static void print_rate(const struct run *run, const struct sample *begin, const struct sample *end)
+{
+	double time = (double)(end->time - begin->time);
+
+	printf("{\"bytes_per_second\": %.0f, \"cpu_percent\": %.1f, \"server_cpu_percent\": %.1f}\n",
+	       (double)(end->operations - begin->operations) * (double)run->size * NS_PER_S / time,
+	       (double)(end->own - begin->own) * 100 / time, (double)(end->other - begin->other) * 100 / time);
+}
+
+static bool read_arguments(struct run *run, int argc, char **argv)
+{
+	if (argc != 8)
+		return false;
+	*run = (struct run){ .reads = !strcmp(argv[1], "read"),
+			     .peers = (unsigned)atoi(argv[2]),
+			     .posters = (unsigned)atoi(argv[3]),
+			     .lanes = (unsigned)atoi(argv[4]),
+			     .size = strtoull(argv[5], NULL, 10),
+			     .depth = (unsigned)atoi(argv[6]),
+			     .duration = (uint64_t)(atof(argv[7]) * NS_PER_S) };
+	return (run->reads || !strcmp(argv[1], "write")) && run->posters && run->peers >= run->posters &&
+	       run->peers <= PEERS_MAX && run->depth && run->depth <= DEPTH_MAX && run->size && run->duration;
+}
+
+int main(int argc, char **argv)
+{
+	struct pl_context *context;
+	struct sample begin, end;
+	struct run run;
+	char address[96];
+
+	if (!read_arguments(&run, argc, argv)) {
+		fputs("usage: tcp_posters write|read PEERS POSTERS LANES SIZE DEPTH SECONDS\n", stderr);
+		return 2;
+	}
+	start_other(&run);
+	context = open_context(&run);
+	get(run.socket, address, sizeof(address));
+	for (unsigned i = 0; i < run.peers; i++)
+		connect_target(&run, context, address, &targets[i]);
+	start_posters(&run);
+	usleep(WARM_UP_US);
+	begin = take_sample(&run);
+	usleep((useconds_t)(run.duration / 1000));
+	end = take_sample(&run);
+	atomic_store(&done, true);
+	for (unsigned i = 0; i < run.posters; i++)
+		pthread_join(posters[i].thread, NULL);
+	print_rate(&run, &begin, &end);
+	pl_close(context);
+	close(run.socket);
+	waitpid(run.other, NULL, 0);
+	for (unsigned i = 0; i < run.peers; i++)
+		free(targets[i].operations);
+	return 0;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Keys of grants, on cards whose drivers use a key again: a revoked token stays revoked. Grants that are longer than the
+ * windows of a card. Registrations that fail at their begin or end.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "card/card.h"
+#include "card/settings.h"
+#include "core/remote.h"
+#include "fabric/verbs/verbs.h"
+#include "support/cases.h"
+#include "support/gpu.h"
+#include "support/pair.h"
+
+#define LENGTH 4096u
+#define LONG (1u << 20)
+
+struct reuse_case {
+	const char *character;
+	bool narrow, gpu;
+	unsigned rights;
+};
+
+static uint32_t rkey_of(const struct pl_remote *remote)
+{
+	struct pl_reader reader;
+
+	pl_reader_init(&reader, remote->key + VERBS_KEY_RKEYS, sizeof(uint32_t));
+	return pl_get_u32(&reader);
+}
+
+static int write_by(struct pair *pair, struct pl_remote *remote, struct pl_error *error)
+{
+	const struct pl_transfer transfer = { remote, 0, pair->near.region, 0, 8 };
+	struct pl_operation *operation;
+	int rc = pl_write(pair->environment.near_peer, &transfer, NULL, &operation, error);
+
+	return rc < 0 ? rc : await(&pair->environment, operation, NULL, error);
+}
+
+/* The driver gives the second token's registration the key of the first token, which was revoked. */
+static void revoked(void *argument)
+{
+	const struct reuse_case *test = argument;
+	struct pl_grant_options options = { .size = sizeof(options), .rights = test->rights };
+	uint8_t tokens[2][PL_TOKEN_MAX];
+	size_t lengths[2] = { PL_TOKEN_MAX, PL_TOKEN_MAX };
+	struct pl_remote *remotes[2];
+	struct pl_error error;
+	struct buffer buffer;
+	struct pair pair;
+
+	setenv("STANDIN_CARD", test->character, 1);
+	narrow_grants = test->narrow;
+	pair_open(&pair, &card_manual, LENGTH);
+	if (test->gpu)
+		check(gpu_open("alloc"));
+	buffer_open_bare(&buffer, LENGTH);
+	check_ok(pl_region_register(pair.environment.far, buffer.address, LENGTH, test->rights, &buffer.region, &error),
+		 &error);
+	pattern_fill(buffer.bytes, LENGTH, 1, 0);
+	pattern_fill(pair.near.bytes, LENGTH, 2, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		check_ok(pl_region_share(buffer.region, &options, tokens[i], &lengths[i], &error), &error);
+		remotes[i] = import_token(&pair.environment, pair.environment.near_peer, tokens[i], lengths[i]);
+		if (i == 0)
+			check_number(pl_region_revoke(buffer.region, tokens[0], lengths[0]), 0);
+	}
+	check_number(rkey_of(remotes[0]), rkey_of(remotes[1]));
+	check_number(write_by(&pair, remotes[0], &error), -EACCES);
+	check_text(error.id, "RDMA-REMOTE-ACCESS");
+	pattern_check(buffer.bytes, LENGTH, 1, 0);
+	check_ok(write_by(&pair, remotes[1], &error), &error);
+	pattern_check(buffer.bytes, 8, 2, 0);
+	pl_remote_release(remotes[0]);
+	pl_remote_release(remotes[1]);
+	buffer_close(&buffer);
+	gpu_kind = NULL;
+	pair_close(&pair);
+}
+
+/* Shares a region, and returns the number of windows that the import bound. */
+static unsigned windows_of(struct pair *pair, struct pl_region *region, struct pl_remote **remote)
+{
+	const unsigned bound = card_counts_now().bound;
+
+	*remote = share(&pair->environment, region, pair->environment.near_peer, NULL);
+	return card_counts_now().bound - bound;
+}
+
+/* True if the owner's log has a grant with this reason. */
+static bool is_granted(struct pl_peer *peer, const char *reason)
+{
+	struct pl_event_query query = PL_EVENT_QUERY_INIT;
+	struct pl_event_record records[64];
+	int count = pl_peer_events(peer, &query, records, 64);
+	bool found = false;
+
+	for (int i = 0; i < count; i++)
+		found |= records[i].event == PL_EVENT_GRANTED && strstr(records[i].text, reason);
+	return found;
+}
+
+/* A grant that is too long for a window costs no other grant its window. */
+static void too_long(void *argument)
+{
+	struct pl_remote *remotes[4];
+	struct buffer large;
+	struct pl_error error;
+	struct pair pair;
+
+	(void)argument;
+	narrow_grants = true;
+	setenv("STANDIN_WINDOW_MAX", "524288", 1);
+	pair_open(&pair, &card_manual, LENGTH);
+	buffer_open(&large, pair.environment.far, LONG, PL_ACCESS_READ | PL_ACCESS_WRITE);
+	/* The driver refuses the first long window; after that none is tried. */
+	for (unsigned i = 0; i < 2; i++) {
+		check_number(windows_of(&pair, large.region, &remotes[2 * i]), 0);
+		check(is_granted(pair.environment.far_peer, "memory windows are not that long"));
+		check_ok(write_by(&pair, remotes[2 * i], &error), &error);
+		check_number(windows_of(&pair, pair.far.region, &remotes[2 * i + 1]), 1);
+		check_ok(write_by(&pair, remotes[2 * i + 1], &error), &error);
+	}
+	check_number(card_counts_now().refused, 1);
+	for (unsigned i = 0; i < 4; i++)
+		pl_remote_release(remotes[i]);
+	buffer_close(&large);
+	pair_close(&pair);
+}
+
+/* The driver does not end a revoked registration: the token does not work any more, and later ones do. */
+static void stuck(void *argument)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_remote *remote;
+	struct pl_error error;
+	unsigned connects;
+	struct pair pair;
+
+	(void)argument;
+	narrow_grants = false;
+	pair_open(&pair, &card_manual, LENGTH);
+	check_ok(pl_region_share(pair.far.region, NULL, token, &length, &error), &error);
+	remote = import_token(&pair.environment, pair.environment.near_peer, token, length);
+	pattern_fill(pair.far.bytes, LENGTH, 1, 0);
+	pattern_fill(pair.near.bytes, LENGTH, 2, 0);
+	connects = card_counts_now().connects;
+	card_fault_next(CARD_DEREG);
+	check_number(pl_region_revoke(pair.far.region, token, length), 0);
+	progress_until(&pair.environment, card_counts_now().connects > connects);
+	check(write_by(&pair, remote, &error) < 0);
+	pattern_check(pair.far.bytes, LENGTH, 1, 0);
+	pl_remote_release(remote);
+	remote = share(&pair.environment, pair.far.region, pair.environment.near_peer, NULL);
+	check_ok(write_by(&pair, remote, &error), &error);
+	pattern_check(pair.far.bytes, 8, 2, 0);
+	pl_remote_release(remote);
+	pair_close(&pair);
+}
+
+/* A limit of the cgroup is a lack of memory, which may end. */
+static void cgroup(void *argument)
+{
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+	struct pl_error error;
+	struct pair pair;
+
+	(void)argument;
+	narrow_grants = false;
+	pair_open(&pair, &card_manual, LENGTH);
+	/* Neither the region nor buffers to stage it can be registered. */
+	card_faults_next(CARD_CGROUP, 1000);
+	check_number(write_by(&pair, pair.remote, &error), -ENOMEM);
+	check_text(error.id, "RDMA-REGISTER");
+	check(strstr(error.hint, "rdma.max"));
+	card_faults_next(CARD_CGROUP, 0);
+	check_ok(write_by(&pair, pair.remote, &error), &error);
+	check_ok(pl_region_share(pair.far.region, NULL, token, &length, &error), &error);
+	card_fault_next(CARD_CGROUP);
+	check_number(import_status(&pair.environment, pair.environment.near_peer, token, length), -EBUSY);
+	pl_remote_release(import_token(&pair.environment, pair.environment.near_peer, token, length));
+	pair_close(&pair);
+}
+
+#define WRITABLE (PL_ACCESS_READ | PL_ACCESS_WRITE)
+
+static const struct reuse_case stack = { "cx7-roce", .rights = WRITABLE };
+static const struct reuse_case atomics = { "cx7-roce", .narrow = true, .rights = WRITABLE | PL_ACCESS_ATOMIC };
+static const struct reuse_case gpu_memory = { "cx7-roce", .narrow = true, .gpu = true, .rights = WRITABLE };
+static const struct reuse_case lowest = { "hns", .narrow = true, .rights = WRITABLE };
+
+static const struct test_case cases[] = {
+	{ "key of a stack", revoked, &stack, 30 },
+	{ "key of a grant with atomics", revoked, &atomics, 30 },
+	{ "key of GPU memory", revoked, &gpu_memory, 30 },
+	{ "lowest key", revoked, &lowest, 30 },
+	{ "grant longer than a window", too_long, NULL, 30 },
+	{ "registration that does not end", stuck, NULL, 30 },
+	{ "limit of the cgroup", cgroup, NULL, 30 },
+};
+
+int main(void)
+{
+	return cases_run("card keys", cases, sizeof(cases) / sizeof(cases[0]));
+}
