@@ -132,7 +132,9 @@ static void export_over(struct verbs_endpoint *endpoint, uint8_t rails, struct p
 
 	if (exports->registering)
 		return;
-	choose_addresses(endpoint->state, grant, key, exports->windows);
+	/* Without a rail, the choice is left to the next attempt. */
+	if (rest || exports->windows)
+		choose_addresses(endpoint->state, grant, key, exports->windows);
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 		int rc;
@@ -169,7 +171,8 @@ static uint16_t export_without_rail(struct verbs_endpoint *endpoint, struct pl_g
 	}
 	if (exports->registering)
 		return near;
-	choose_addresses(endpoint->state, grant, key, windows);
+	if (near)
+		choose_addresses(endpoint->state, grant, key, windows);
 	for (unsigned i = 0; i < endpoint->port_count; i++) {
 		int rc;
 
