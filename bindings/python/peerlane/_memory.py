@@ -5,7 +5,7 @@ import errno
 import sys
 
 from . import _peerlane
-from ._errors import make_error
+from ._errors import BufferRefused, make_error
 
 _CPU, _CUDA, _CUDA_HOST, _ROCM, _ROCM_HOST, _CUDA_MANAGED = 1, 2, 3, 10, 11, 13
 _HOST = (_CPU, _CUDA_HOST, _ROCM_HOST)
@@ -24,7 +24,7 @@ def _refuse_columns(shape):
 
 def _refuse_strides(shape, strides):
     refuse('PY-CONTIGUOUS', f'the tensor is not contiguous: shape {tuple(shape)}, strides {tuple(strides)}',
-           'register its contiguous(), and keep that')
+           'give its contiguous(), and keep that')
 
 
 def _device_of(tensor, device):
@@ -132,10 +132,14 @@ def source(thing):
     """Return an object with the buffer protocol for the bytes of a tensor of the host."""
     if not hasattr(thing, '__dlpack_device__') and not hasattr(thing, '__cuda_array_interface__'):
         raise TypeError(f'{type(thing).__name__} gives no bytes: bytes, an array or a tensor of the host is needed')
-    if on_gpu(thing) or not hasattr(thing, '__dlpack_device__'):
-        refuse('PY-NO-HOST', 'the tensor is in memory of a GPU',
-               'register it and send the region, or fill a loan: torch.from_dlpack(loan).copy_(tensor)')
-    return from_dlpack(thing)[2]
+    try:
+        if on_gpu(thing) or not hasattr(thing, '__dlpack_device__'):
+            refuse('PY-NO-HOST', 'the tensor is in memory of a GPU',
+                   'register it and send the region, or fill a loan: torch.from_dlpack(loan).copy_(tensor)')
+        return from_dlpack(thing)[2]
+    except BufferRefused as error:
+        error.call = ''  # not register(): several calls take tensors
+        raise
 
 
 def check_device(region, said):
