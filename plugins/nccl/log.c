@@ -34,13 +34,18 @@ void plugin_info(const char *format, ...)
 	va_end(arguments);
 }
 
+void plugin_format_error(const struct pl_error *error, char *text, size_t size)
+{
+	pl_error_format(error, text, size);
+	/* A line of the log has no line breaks. */
+	for (char *at = text; (at = strchr(at, '\n'));)
+		*at = ';';
+}
+
 void plugin_warn_error(const char *action, const struct pl_error *error)
 {
 	char text[600];
 
-	pl_error_format(error, text, sizeof(text));
-	/* A line of the log has no line breaks. */
-	for (char *at = text; (at = strchr(at, '\n'));)
-		*at = ';';
+	plugin_format_error(error, text, sizeof(text));
 	plugin_warn("%s: %s", action, text);
 }

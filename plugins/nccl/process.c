@@ -75,7 +75,7 @@ static void log_start(void)
 /* Opens the contexts of the process. The key is wiped: they have copies. */
 static bool process_open(void)
 {
-	bool opened;
+	bool accepted, opened;
 
 	plugin.reopened = plugin.device_count > 0;
 	pl_list_init(&plugin.links);
@@ -87,7 +87,10 @@ static bool process_open(void)
 	plugin.bytes_sent = plugin.bytes_received = 0;
 	owner_init(&plugin.forever);
 	plugin.comms = calloc(COMM_IDS, sizeof(struct plugin_comm *));
-	opened = plugin.comms && settings_read(&plugin.settings) && devices_find() && open_contexts();
+	accepted = settings_read(&plugin.settings);
+	if (!accepted)
+		plugin_warn("%s", plugin.settings.wrong);
+	opened = plugin.comms && accepted && devices_find() && open_contexts();
 	if (opened)
 		use_gpu_memory();
 	explicit_bzero(plugin.settings.key, sizeof(plugin.settings.key));

@@ -41,6 +41,7 @@ struct plugin_settings {
 	int speed;               /* Mbit/s; 0: that of the interface */
 	bool gpu_memory;         /* NCCL's buffers may be in GPU memory with interfaces, too */
 	uint64_t accept_timeout; /* nanoseconds */
+	char wrong[400];         /* reason why a value was refused; else empty */
 };
 
 enum link_state { LINK_CONNECTING, LINK_UP, LINK_LOST };
@@ -202,9 +203,13 @@ bool plugin_is_of_parent(void);
 void plugin_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void plugin_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void plugin_warn_error(const char *action, const struct pl_error *error);
+/* Writes an error as one line. */
+void plugin_format_error(const struct pl_error *error, char *text, size_t size);
 
-/* settings.c: reads the environment. Logs a wrong value and returns false. */
+/* settings.c: reads the environment. Returns false, and settings->wrong, if it refuses a value. */
 bool settings_read(struct plugin_settings *settings);
+/* The same for `peerlane check`, which loads the plugin and calls this function alone. */
+__attribute__((visibility("default"))) bool peerlane_nccl_settings(char *wrong, size_t size);
 
 /* name_list.c: true if a list of NCCL's form selects a name and port (0: names have no ports). */
 bool name_list_selects(const char *list, const char *name, unsigned port);

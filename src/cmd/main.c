@@ -94,6 +94,12 @@ static void print_options_page(void)
 	     "See peerlane(1) for details.");
 }
 
+static int fail_unknown_command(const char *name)
+{
+	fprintf(stderr, "peerlane: unknown command '%s'\n  hint: `peerlane --help` lists all commands\n", name);
+	return CLI_USAGE;
+}
+
 /* Prints help on a command, or with `word` on one of its subcommands, such as "bench kv". */
 static int print_help(const char *topic, char *word)
 {
@@ -102,7 +108,9 @@ static int print_help(const char *topic, char *word)
 
 	if (command)
 		return run_command(command, word ? 3 : 2, arguments);
-	if (topic && !strcmp(topic, "options"))
+	if (topic && strcmp(topic, "options"))
+		return fail_unknown_command(topic);
+	if (topic)
 		print_options_page();
 	else
 		print_overview(stdout);
@@ -125,8 +133,7 @@ static int run_arguments(int argc, char **argv)
 		return print_help(argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL);
 	if (!strcmp(name, "--version") || !strcmp(name, "-V"))
 		return pl_cli_version(1, arguments);
-	fprintf(stderr, "peerlane: unknown command '%s'\n  hint: `peerlane --help` lists all commands\n", name);
-	return CLI_USAGE;
+	return fail_unknown_command(name);
 }
 
 /*

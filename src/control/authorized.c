@@ -118,37 +118,56 @@ static bool parse_day(const char *text, uint64_t *time)
 	return true;
 }
 
+/* Parses a value into rights. Returns its allowed values for an error, or NULL if it is right. */
+static const char *parse_value(const char *name, const char *value, struct pl_rights *rights)
+{
+	uint64_t number = 0;
+
+	if (!strcmp(name, "names")) {
+		snprintf(rights->names, sizeof(rights->names), "%s", value);
+		return value[0] && strlen(value) < sizeof(rights->names) ? NULL : "1 to 511 characters";
+	}
+	if (!strcmp(name, "quota"))
+		return parse_limit(value, &rights->quota) ? NULL : "bytes above 0, such as 10G";
+	if (!strcmp(name, "until"))
+		return parse_day(value, &rights->until) ? NULL : "a day, YYYYMMDD";
+	if (!strcmp(name, "rate"))
+		return parse_limit(value, &rights->rate) && rights->rate >= PL_BUCKET_RATE_MIN
+			       ? NULL
+			       : "bytes a second, at least 64K";
+	if (!parse_limit(value, &number))
+		number = UINT64_MAX;
+	if (!strcmp(name, "clients")) {
+		rights->clients = (unsigned)number;
+		return number <= 65536 ? NULL : "1 to 65536";
+	}
+	if (!strcmp(name, "imports")) {
+		rights->imports = (unsigned)number;
+		return number <= 65536 ? NULL : "1 to 65536";
+	}
+	rights->requests = (unsigned)number;
+	return number <= 1000000 ? NULL : "1 to 1000000";
+}
+
 static int parse_attribute(const struct parser *parser, char *word, struct pl_rights *rights)
 {
-	char *value = strchr(word, '=');
-	uint64_t number = 0;
-	bool good = false;
+	static const char *const names[] = { "names", "quota", "until", "rate", "clients", "imports", "requests" };
+	char *value = strchr(word, '='), fact[80];
+	const char *allowed;
+	size_t i = 0;
 
 	if (!value)
 		return fail_authorized(parser, "not NAME=VALUE", word);
 	*value++ = '\0';
-	if (!strcmp(word, "names")) {
-		good = value[0] && strlen(value) < sizeof(rights->names);
-		snprintf(rights->names, sizeof(rights->names), "%s", value);
-	} else if (!strcmp(word, "quota")) {
-		good = parse_limit(value, &rights->quota);
-	} else if (!strcmp(word, "clients")) {
-		good = parse_limit(value, &number) && number <= 65536;
-		rights->clients = (unsigned)number;
-	} else if (!strcmp(word, "until")) {
-		good = parse_day(value, &rights->until);
-	} else if (!strcmp(word, "rate")) {
-		good = parse_limit(value, &rights->rate) && rights->rate >= PL_BUCKET_RATE_MIN;
-	} else if (!strcmp(word, "imports")) {
-		good = parse_limit(value, &number) && number <= 65536;
-		rights->imports = (unsigned)number;
-	} else if (!strcmp(word, "requests")) {
-		good = parse_limit(value, &number) && number <= 1000000;
-		rights->requests = (unsigned)number;
-	} else {
+	while (i < PL_ARRAY_SIZE(names) && strcmp(word, names[i]))
+		i++;
+	if (i == PL_ARRAY_SIZE(names))
 		return fail_authorized(parser, "unknown field", word);
-	}
-	return good ? 0 : fail_authorized(parser, "wrong value", value);
+	allowed = parse_value(word, value, rights);
+	if (!allowed)
+		return 0;
+	snprintf(fact, sizeof(fact), "%s= takes %s; it is", names[i], allowed);
+	return fail_authorized(parser, fact, value);
 }
 
 static int parse_selector(const struct parser *parser, const char *word, struct line *line)

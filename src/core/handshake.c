@@ -6,6 +6,7 @@
 #include "core/fabric.h"
 #include "core/lane_auth.h"
 #include "core/stream_ops.h"
+#include "core/trust.h"
 
 static void fill_hello(struct pl_peer *peer, struct pl_hello *hello)
 {
@@ -271,9 +272,17 @@ static void connect_after_hello(struct pl_peer *peer, const struct pl_hello *hel
 
 static void handle_reject(struct pl_peer *peer, const struct pl_reject *reject)
 {
+	char address[80];
 	struct pl_error error;
 
-	pl_wire_fail(&error, (uint32_t)reject->code, "connect", NULL);
+	pl_address_format((struct sockaddr *)&peer->address, address, sizeof(address));
+	if (reject->code == PL_WIRE_REFUSED && !pl_trust_shows_identity(peer->context))
+		pl_fail(&error, -EACCES, "IDENTITY-REFUSED", "connect", address,
+			"make an identity (peerlane key generate FILE), have it admitted, and show it with --identity "
+			"FILE",
+			"the other end admits only ends that it knows, and this end shows no identity");
+	else
+		pl_wire_fail(&error, (uint32_t)reject->code, "connect", address);
 	/* The other end knows why its fabrics do not fit; the decoder made the text printable. */
 	if (reject->code == PL_WIRE_NO_FABRIC && reject->message[0])
 		snprintf(error.message, sizeof(error.message), "%s", reject->message);

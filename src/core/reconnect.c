@@ -78,6 +78,8 @@ static void exchange_paths(struct pl_remote *a, struct pl_remote *b)
 	memcpy(a->key, b->key, b->key_length);
 	a->length = b->length;
 	a->rights = b->rights;
+	a->trailing = b->trailing;
+	a->path_reason = b->path_reason;
 	b->fabric_data = old.fabric_data;
 	b->forget = old.forget;
 	b->key_length = old.key_length;

@@ -36,6 +36,11 @@ bool pl_trust_wanted(const struct pl_options *options)
 	       options->expected || options->authorize;
 }
 
+bool pl_trust_shows_identity(const struct pl_context *context)
+{
+	return context->trust && context->trust->identity;
+}
+
 static int copy_path(struct pl_trust *trust, const char *from, char **to)
 {
 	if (!from)

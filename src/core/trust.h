@@ -24,6 +24,8 @@ int pl_trust_open(struct pl_context *context, const struct pl_options *options, 
 int pl_trust_reload(struct pl_context *context, const struct pl_credentials *credentials, struct pl_error *error);
 void pl_trust_close(struct pl_context *context);
 
+/* True if the context shows an identity of its own. */
+bool pl_trust_shows_identity(const struct pl_context *context);
 /* True if the context decides by identities about ends that connect (`passive`), or to which it connects. */
 bool pl_trust_decides(const struct pl_context *context, bool passive);
 

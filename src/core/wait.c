@@ -207,10 +207,13 @@ static int cancel_of_peer(struct pl_peer *peer, const struct pl_cancel_set *set)
 	/* One sweep ends all that run: each walks through the work of the peer. */
 	pl_peer_begin_stopping(peer);
 	while ((operation = pl_peer_operation_next(peer, &all))) {
-		if (!is_posted_with(operation, set))
-			continue;
-		pl_operation_stop(operation, -ECANCELED, NULL);
-		count++;
+		if (is_posted_with(operation, set)) {
+			pl_operation_stop(operation, -ECANCELED, NULL);
+			count++;
+		} else if (atomic_load(&peer->state) == PL_PEER_LOST && !atomic_load(&operation->canceled)) {
+			/* The peer was lost meanwhile; that loss did not see the operations in the local list. */
+			pl_operation_stop(operation, peer->loss.code, &peer->loss);
+		}
 	}
 	pl_peer_end_stopping(peer);
 	pl_engine_unlock(peer->home);

@@ -103,13 +103,14 @@ class Proxy:
             pass
 
     def cut(self):
-        for pair in self.pairs:
+        # The other end may connect again before its last socket is shut: that connection stays.
+        pairs, self.pairs = self.pairs, []
+        for pair in pairs:
             for end in pair:
                 try:
                     end.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     pass
-        self.pairs.clear()
 
     def pause(self):
         self.paused = True

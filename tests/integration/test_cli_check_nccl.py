@@ -4,12 +4,13 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import tarfile
 
 import check_machines as machines
 import pytest
 from check_machines import ideal, old, with_nccl
-from cli_support import run
+from cli_support import DEADLINE, environment, run
 
 PLUGINS = pathlib.Path(os.environ.get('CHECK_PLUGINS', pathlib.Path(os.environ['PEERLANE']).parent / 'tests/nccl/plugins'))
 OWN = pathlib.Path(os.environ['PEERLANE']).parent / 'plugins/nccl/libnccl-net-peerlane.so'
@@ -76,6 +77,54 @@ def test_our_plugin_is_loaded():
     plugin = plugin_named(nccl, str(OWN))
     assert plugin['loads'] and plugin['name'] == 'Peerlane' and plugin['tables'] == [8, 9, 10, 11, 12]
     assert nccl['network_name'] == 'Peerlane' and rows['nccl-variables']['status'] == 'OK'
+
+
+@pytest.mark.parametrize('variable, value, found', [
+    ('PEERLANE_LANES', '99', 'PEERLANE_LANES=99 is no number from 1 to 16'),
+    ('PEERLANE_FABRIC', 'rdma', 'PEERLANE_FABRIC=rdma is no fabric'),
+    ('PEERLANE_KEY_FILE', '/nokey', 'PEERLANE_KEY_FILE: /nokey')])
+def test_our_plugin_judges_its_variables(variable, value, found):
+    """The plugin would not start with a wrong value."""
+    if not OWN.exists():
+        pytest.skip(f'{OWN} is not built')
+    chosen = {'NCCL_NET_PLUGIN': str(OWN), 'NCCL_NET_PLUGIN_REF_COUNT': '1', variable: value}
+    nccl, rows = here(**chosen)
+    assert nccl['network'] in ('IB', 'socket') and rows['nccl-network']['status'] == 'WARN'
+    assert rows['nccl-plugin']['status'] == 'WARN' and found in texts(rows['nccl-plugin'])
+    assert rows['nccl-plugin']['remedy'].startswith(f'unset {variable},')
+    nccl, rows = here(**chosen, NCCL_NET='Peerlane')
+    assert nccl['network'] == 'none' and rows['nccl-network']['status'] == 'FAIL'
+
+
+def test_a_remedy_names_the_plugin_that_was_found(tmp_path):
+    """An installed command lies in PREFIX/bin, and its plugin below PREFIX/lib."""
+    if not OWN.exists():
+        pytest.skip(f'{OWN} is not built')
+    own, wrong = tmp_path / 'lib/x86_64-linux-gnu/libnccl-net-peerlane.so', tmp_path / 'libnccl-net-peerlane.so'
+    for path, source in ((own, OWN), (tmp_path / 'bin/peerlane', os.environ['PEERLANE'])):
+        path.parent.mkdir(parents=True)
+        shutil.copy(source, path)
+    library = pathlib.Path(os.environ['PEERLANE']).parent
+
+    def remedies(**variables):
+        done = subprocess.run([tmp_path / 'bin/peerlane', 'check', '--json'], capture_output=True, text=True, timeout=DEADLINE,
+                              env=environment(LD_LIBRARY_PATH=str(library), **variables))
+        return {row['id']: row['remedy'] for row in json.loads(done.stdout)['checks'] if row['group'] == 'NCCL'}
+
+    found = remedies(NCCL_NET_PLUGIN=str(wrong))
+    assert found['nccl-plugin'].startswith(f'export NCCL_NET_PLUGIN={own};')
+    assert found['nccl-network'].startswith(f'export NCCL_NET=Peerlane NCCL_NET_PLUGIN={own};')
+    assert remedies(NCCL_NET='Peerlane')['nccl-network'].endswith(f'NCCL_NET_PLUGIN={own}')
+
+
+def test_a_folder_of_the_plugins_name_is_passed_over(tmp_path):
+    """NCCL tries the second name after any error. The folder of Peerlane's files has the short name of its plugin."""
+    folder = folder_of(tmp_path, good='nccl-net-good')
+    (folder / 'good').mkdir()
+    nccl, rows = here(folder, NCCL_NET_PLUGIN='good')
+    assert nccl['network_name'] == 'Good' and rows['nccl-plugin']['status'] == 'OK', rows
+    (folder / 'libnccl-net-good.so').unlink()
+    assert 'good: cannot read file data: Is a directory' in here(folder, NCCL_NET_PLUGIN='good')[0]['plugins'][0]['trouble']
 
 
 def test_the_default_plugin_is_loaded(tmp_path):

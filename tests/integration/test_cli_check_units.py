@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Units of systemd that run `peerlane check`."""
+import json
 import os
 import pathlib
 import re
@@ -21,38 +22,77 @@ UNITS = pathlib.Path(__file__).resolve().parents[2] / 'packaging/systemd'
 def settings(unit):
     """Returns the settings of a unit, each with the list of its values."""
     found = {}
-    for line in (UNITS / unit).read_text().splitlines():
+    for line in (UNITS / unit).read_text().replace('\\\n', '').splitlines():
         name, equals, value = line.partition('=')
         if equals and not line.startswith('#'):
             found.setdefault(name, []).append(value)
     return found
 
 
-def run_service(**variables):
-    """Runs the command of the service as systemd does: ${NAME} is one word, $NAME becomes several or none."""
-    unit = settings('peerlane-check.service')
-    variables = {**dict(line.split('=', 1) for line in unit['Environment']), **variables}
+def run_command(text, variables):
+    """Runs a command of a unit as systemd does: ${NAME} is one word, $NAME becomes several or none, $$ is $, and %% is %."""
     words = []
-    for word in unit['ExecStart'][0].split():
+    for word in shlex.split(text):
         bare = re.fullmatch(r'\$(\w+)', word)
         words += shlex.split(variables.get(bare[1], '')) if bare else \
-            [re.sub(r'\$\{(\w+)\}', lambda name: variables.get(name[1], ''), word)]
-    assert words[0] == '/usr/bin/peerlane'
-    return subprocess.run([PEERLANE, *words[1:]], capture_output=True, text=True, env=environment(), timeout=DEADLINE)
+            [re.sub(r'\$\{(\w+)\}', lambda name: variables.get(name[1], ''), word.replace('$$', '\0')).replace('%%', '%')]
+    words = [PEERLANE if word == '@bindir@/peerlane' else word.replace('\0', '$') for word in words]
+    return subprocess.run(words, capture_output=True, text=True, env=environment(**variables), timeout=DEADLINE)
 
 
-def test_service_writes_the_metrics(tmp_path):
+def run_check_service(tmp_path, **variables):
+    """Runs the commands of peerlane-check.service, with its folders below tmp_path."""
+    unit = settings('peerlane-check.service')
+    for text in unit['ExecStart'] + unit['ExecStartPost']:
+        text = text.replace('/run/peerlane/', f'{tmp_path}/run/').replace('/var/lib/prometheus/', f'{tmp_path}/var/')
+        done = run_command(text, variables)
+        if done.returncode or done.stdout or done.stderr:
+            break
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_check_service_writes_the_metrics(tmp_path):
     ideal().write(tmp_path / 'machine')
-    path = tmp_path / 'a folder' / 'x.prom'
-    path.parent.mkdir()
+    (tmp_path / 'run').mkdir()
+    result, collected = tmp_path / 'run/check.prom', tmp_path / 'var/node-exporter/peerlane.prom'
     options = f'--sysroot {tmp_path}/machine --expect gpus=2'
-    done = run_service(PEERLANE_TEXTFILE=str(path), PEERLANE_CHECK_OPTIONS=options)
-    assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
-    assert metrics(path.read_text())['check_expected_met', ('key', 'gpus')] == 0
-    assert settings('peerlane-check.service')['Environment'] == \
-        ['PEERLANE_TEXTFILE=/var/lib/prometheus/node-exporter/peerlane.prom']
-    failed = run_service(PEERLANE_TEXTFILE=str(tmp_path / 'none' / 'x.prom'), PEERLANE_CHECK_OPTIONS=options)
-    assert failed.returncode == 1 and 'No such file' in failed.stderr
+    # A host without node_exporter.
+    assert run_check_service(tmp_path, PEERLANE_CHECK_OPTIONS=options) == (0, '', '')
+    assert metrics(result.read_text())['check_expected_met', ('key', 'gpus')] == 0
+    assert not (tmp_path / 'var').exists()
+    collected.parent.mkdir(parents=True)
+    assert run_check_service(tmp_path, PEERLANE_CHECK_OPTIONS=options) == (0, '', '')
+    assert collected.read_text() == result.read_text()
+    assert os.listdir(collected.parent) == ['peerlane.prom']
+    collected.unlink()
+    other = tmp_path / 'a folder' / 'x.prom'
+    other.parent.mkdir()
+    for path in (other, result):
+        done = run_check_service(tmp_path, PEERLANE_CHECK_OPTIONS=options, PEERLANE_TEXTFILE=str(path))
+        assert done == (0, '', '') and path.read_text() == result.read_text()
+    assert os.listdir(other.parent) == ['x.prom'] and not os.listdir(collected.parent)
+    status, _, error = run_check_service(tmp_path, PEERLANE_CHECK_OPTIONS=options, PEERLANE_TEXTFILE=str(tmp_path / 'none/x'))
+    assert status == 1 and 'No such file' in error
+
+
+def test_a_missing_result_names_the_service(tmp_path):
+    done = subprocess.run([PEERLANE, 'check', '--cached', str(tmp_path / 'none')], capture_output=True, text=True,
+                          env=environment(), timeout=DEADLINE)
+    assert done.returncode == 1 and '  hint: systemctl status peerlane-check.timer peerlane-check.service' in done.stderr
+
+
+def test_units_name_the_installed_command():
+    build = pathlib.Path(PEERLANE).resolve().parent
+    if not (build / 'peerlane.service').exists():
+        pytest.skip('the command is not in a folder of its build')
+    options = {option['name']: option['value']
+               for option in json.loads((build / 'meson-info/intro-buildoptions.json').read_text())}
+    command = f"{pathlib.Path(options['prefix'], options['bindir'])}/peerlane"
+    for unit in NAMES:
+        source, built = (UNITS / unit).read_text(), (build / unit).read_text()
+        assert built == source.replace('@bindir@/peerlane', command)
+        assert all(line.split('=')[1].split()[0] in (command, '/bin/sh')
+                   for line in built.splitlines() if line.startswith(('ExecStart', 'ExecReload')))
 
 
 def test_units_are_installed_and_packaged():
@@ -81,7 +121,7 @@ def test_users_and_folders_are_made(tmp_path):
 def test_systemd_accepts_the_units(tmp_path):
     for unit in NAMES:
         text = (UNITS / unit).read_text()
-        (tmp_path / unit).write_text(text.replace('/usr/bin/peerlane', shutil.which('true')))
+        (tmp_path / unit).write_text(text.replace('@bindir@/peerlane', shutil.which('true')))
     (tmp_path / 'wrong.timer').write_text('[Timer]\nOnBootSec=never\nUnit=peerlane-check.service\n')
 
     def verify(units):

@@ -153,6 +153,7 @@ def test_wrong_options_are_wrong_usage(command):
 def test_unknown_command():
     done = run('frobnicate', expect=2)
     assert done.stderr.startswith("peerlane: unknown command 'frobnicate'\n  hint: ") and not done.stdout
+    assert run('help', 'frobnicate', expect=2).stderr == done.stderr
 
 
 def test_version():

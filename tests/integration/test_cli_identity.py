@@ -183,7 +183,9 @@ def test_only_authorized_clients_connect(world):
     with serving(world.data, '--identity', world.server, '--authorized', authorized) as server:
         world.get(server, 'data', '--identity', world.alice)
         for options in [['--identity', world.bob], []]:
-            assert 'IDENTITY-REFUSED' in world.get(server, 'data', *options, expect=1).stderr
+            refused = world.get(server, 'data', *options, expect=1).stderr
+            assert refused.startswith(f'peerlane: {server.address}: connect: ') and '[IDENTITY-REFUSED]' in refused
+            assert ('peerlane key generate' in refused and 'shows no identity' in refused) == (not options), refused
     assert 'AUTHORIZED-SYNTAX' in run('serve', world.data, '--authorized', private(world.path / 'bad', 'nonsense\n'),
                                       expect=1).stderr
 

@@ -11,8 +11,8 @@ import subprocess
 import time
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, Server, content, environment, make_key, run, run_json, start, write
-from stream_support import pattern, publishing
+from cli_support import DEADLINE, PEERLANE, Server, content, environment, free_port, make_key, run, run_json, start, write
+from stream_support import Proxy, pattern, publishing
 
 PAGE = 4096
 FRAME = 5000
@@ -181,6 +181,85 @@ def test_each_end_leaves_a_complete_index(tmp_path, how):
     assert (got['error'] is not None) == (how == 'lost')
     checked = run_json('replay', path, '--check')
     assert checked['indexed'] and checked['end'] == how and checked['frames'] == got['frames']
+
+
+def test_a_loss_without_reconnect_tells_of_the_file(tmp_path):
+    path = tmp_path / 'run'
+    with fed() as publisher:
+        process = start('record', publisher.address, 'cam0', '--to', path)
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(0))
+        wait_for_size(process, path, 2 * PAGE + FRAME)
+        publisher.process.kill()
+        errors = ended(process, expect=1)[1]
+    assert '[PEER-LOST]' in errors and 'hint: the file has 1 whole frame; record into another file, with --reconnect' in errors
+    assert 'pl_' not in errors.split('hint')[1]
+
+
+def test_reconnect_continues_the_file(tmp_path):
+    path = tmp_path / 'run'
+    with fed('--slots', '2', '--fabric', 'tcp') as publisher:
+        proxy = Proxy(publisher.address)
+        process = start('record', proxy.address, 'cam0', '--to', path, '--reconnect', DEADLINE, '--json')
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(0))
+        wait_for_size(process, path, 2 * PAGE + FRAME)
+        proxy.pause()
+        publisher.feed(b''.join(map(frame, range(1, 7))))
+        publisher.wait_for('published', 7)
+        proxy.resume()
+        # The publisher has two slots: frames 1 to 4 are gone.
+        wait_for_size(process, path, PAGE + 2 * 3 * PAGE + PAGE + FRAME)
+        publisher.finish()
+        output, errors = ended(process, expect=3)
+        proxy.listener.close()
+    got = json.loads(output)
+    assert (got['frames'], got['lost'], got['accounts']['missed'], got['reconnects']) == (3, 4, 4, 1)
+    assert (got['end'], got['error'], got['gaps']['ranges']) == ('ended', None, [[1, 4]])
+    assert [(each['sequence'], each['payload']) for each in parse(path)[0]] == [(i, frame(i)) for i in (0, 5, 6)]
+    assert run_json('replay', path, '--check')['accounts'] == got['accounts']
+    assert errors.count(f'warning: cam0: the connection to {proxy.address} is lost; trying for ') == 1
+    assert errors.count(f'warning: cam0: connected to {proxy.address} again, after ') == 1
+
+
+def test_another_instance_ends_the_file(tmp_path):
+    path, listen = tmp_path / 'run', f'127.0.0.1:{free_port()}'
+    with fed(listen=listen) as publisher:
+        process = start('record', listen, 'cam0', '--to', path, '--reconnect', DEADLINE, '--json', '--quiet')
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(0) + frame(1))
+        wait_for_size(process, path, PAGE + 3 * PAGE + PAGE + FRAME)
+        stream = publisher.look()
+    with fed(listen=listen):
+        output, errors = ended(process, expect=1)
+    got = json.loads(output)
+    assert (got['end'], got['frames'], got['accounts']['delivered'], got['indexed']) == ('lost', 2, 2, True)
+    assert got['error']['id'] == 'STREAM-RESTARTED' and got['stream']['instance'] == stream['instance']
+    assert 'hint: the file has 2 whole frames; record into another file' in errors and 'warning' not in errors
+    assert run_json('replay', path, '--check')['frames'] == 2
+
+
+@pytest.mark.parametrize('options, end', [(['--reconnect', '0.3'], 'lost'), (['--reconnect', DEADLINE, '--seconds', '1'], 'seconds')])
+def test_reconnect_ends_in_time(tmp_path, options, end):
+    with fed() as publisher:
+        process = start('record', publisher.address, 'cam0', '--to', tmp_path / 'run', '--json', *options)
+        # The publisher counts a subscriber that does not know yet; the file follows the subscription.
+        wait_for_size(process, tmp_path / 'run', PAGE)
+        publisher.process.kill()
+        got = json.loads(ended(process, expect=1 if end == 'lost' else 0)[0])
+    assert (got['end'], got['frames'], got['indexed'], got['reconnects']) == (end, 0, True, 0)
+    assert (got['error'] is None) == (end == 'seconds')
+
+
+def test_a_signal_ends_the_attempts(tmp_path):
+    with fed() as publisher:
+        process = start('record', publisher.address, 'cam0', '--to', tmp_path / 'run', '--json', '--reconnect', DEADLINE)
+        wait_for_size(process, tmp_path / 'run', PAGE)
+        publisher.process.kill()
+        assert b'is lost; trying' in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        got = json.loads(ended(process)[0])
+    assert (got['end'], got['error'], got['indexed']) == ('signal', None, True)
 
 
 def test_killed_at_any_moment_the_file_keeps_whole_frames(tmp_path):

@@ -51,6 +51,7 @@ def test_a_reload_tells_its_result(world):
         assert run_json('serve', '--reload', server.process.pid) == {'reloaded': True}
         # A thread of the server writes the log.
         wait_until(lambda: log.read_text().count('event="reload"') >= 2 and log.read_text().count('event="reload-failed"') >= 2)
+        assert f'event="reload-failed" name="{world.authorized}:1"' in log.read_text()
         assert log.read_text().count('event="reload"') == 2 and log.read_text().count('event="reload-failed"') == 2
 
 

@@ -10,7 +10,8 @@ import subprocess
 import time
 
 import pytest
-from cli_support import DEADLINE, PEERLANE, environment, free_port, make_key, run, run_json, serving, start, write
+from cli_support import (DEADLINE, PEERLANE, environment, free_port, make_key, read_terminal, run, run_json, serving, start,
+                         write)
 from stream_support import Proxy, pattern, publishing
 
 FRAME = 1000
@@ -165,7 +166,7 @@ def test_every_third_frame():
 # -- list of streams ----------------------------------------------------------------------------------------------
 
 
-def test_table_of_streams(tmp_path):
+def test_table_of_streams():
     with publishing('--rate', '100', '--dtype', 'f32', '--shape', '4x5', '--slots', '9', '--allow-block',
                     '--patience', 'never') as publisher:
         process = start('subscribe', publisher.address, 'cam0', '--overflow', 'block')
@@ -181,10 +182,6 @@ def test_table_of_streams(tmp_path):
         assert stream['frames_per_second'] is None and stream['memory'] == 'host' and stream['content_type'] == 'application/x-peerlane-test'
         publisher.stop(signal.SIGINT)
         assert ended(process)[0].splitlines()[0].endswith(b'missed 0')
-    write(tmp_path / 'data', b'data')
-    with serving(tmp_path / 'data') as server:
-        assert run('streams', server.address).stdout == f'no streams at {server.address}\n'
-        assert run_json('streams', server.address)['streams'] == []
     run('streams', f'127.0.0.1:{free_port()}', expect=1)
 
 
@@ -212,6 +209,37 @@ def test_killed_publisher_is_named():
         output, errors = ended(process, expect=1)
         error = json.loads(output)['error']
     assert error['id'] == 'PEER-LOST' and error['object'] == 'cam0' and '--reconnect' in errors
+
+
+def test_other_programs_are_no_publishers(tmp_path):
+    write(tmp_path / 'pub/file', b'bytes')
+    with serving(tmp_path / 'pub') as server:
+        for arguments in (['streams'], ['subscribe', 'cam0'], ['record', 'cam0', '--to', tmp_path / 'run'], ['relay', 'cam0']):
+            error = run(arguments[0], server.address, *arguments[1:], expect=1).stderr
+            assert f'{server.address}: `peerlane serve` listens there, not `peerlane publish` [OTHER-PROGRAM]' in error
+
+
+def test_earlier_frames_take_time():
+    """The time of frames that the publisher had before begins with the subscription, so that their rate is one."""
+    with fed() as publisher:
+        publisher.feed(frame(0))
+        publisher.wait_for('published', 1)
+        got = run_json('subscribe', publisher.address, 'cam0', '--start', 'latest', '--count', '1')
+    assert got['seconds'] > 0 and got['bytes_per_second'] == pytest.approx(FRAME / got['seconds'])
+
+
+def test_the_line_tells_of_awaited_subscribers():
+    main, terminal = pty.openpty()
+    process = subprocess.Popen([PEERLANE, 'publish', '--name', 'cam0', '--listen', '127.0.0.1:0', '--subscribers', '2'],
+                               stdout=subprocess.DEVNULL, stderr=terminal, env=environment())
+    os.close(terminal)
+    shown = b''
+    while b'waiting for subscribers: 0 of 2' not in shown:
+        assert select.select([main], [], [], DEADLINE)[0], shown
+        shown += os.read(main, 65536)
+    process.terminate()
+    assert b'frames/s' not in shown + read_terminal(main)
+    process.communicate(timeout=DEADLINE)
 
 
 def test_unknown_stream_and_forbidden_block(tmp_path):
@@ -242,7 +270,7 @@ def test_reconnect_continues_behind_the_last_frame(push):
         publisher.finish()
         _, errors = ended(process)
         proxy.listener.close()
-    assert errors.startswith('3 of 3 frames') and 'reconnects 1, restarts of the publisher 0' in errors
+    assert errors.splitlines()[2].startswith('3 of 3 frames') and 'reconnects 1, restarts of the publisher 0' in errors
 
 
 def test_reconnect_to_a_publisher_that_was_started_again():
@@ -258,7 +286,7 @@ def test_reconnect_to_a_publisher_that_was_started_again():
         assert process.stdout.read(FRAME) == frame(8)
         publisher.finish()
     _, errors = ended(process, expect=3)
-    assert errors.startswith('2 of 2 frames') and 'restarts of the publisher 1' in errors
+    assert errors.splitlines()[2].startswith('2 of 2 frames') and 'restarts of the publisher 1' in errors
 
 
 def test_accounts_after_a_restart_have_no_range_of_sequences():
@@ -282,16 +310,71 @@ def test_accounts_after_a_restart_have_no_range_of_sequences():
 
 def test_reconnect_gives_up():
     with fed() as publisher:
-        process = start('subscribe', publisher.address, 'cam0', '--reconnect', '0.3')
+        process = start('subscribe', publisher.address, 'cam0', '--reconnect', '0.3', '--to', '-')
         publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(0))
+        assert process.stdout.read(FRAME) == frame(0)
         publisher.process.kill()
-        assert ended(process, expect=1)[1].startswith('peerlane: ')
+        errors = ended(process, expect=1)[1]
+    assert errors.startswith(f'peerlane: warning: cam0: the connection to {publisher.address} is lost; trying for 300 ms\n')
+    assert errors.count('warning') == 1 and '\npeerlane: ' in errors
+
+
+def test_the_line_tells_of_a_loss():
+    """One warning tells of the loss, one of the return. The line shows no rates meanwhile."""
+    listen = f'127.0.0.1:{free_port()}'
+    main, terminal = pty.openpty()
+    shown = b''
+
+    def wait_until_shown(pattern):
+        """Reads until the pattern matches; returns the bytes before it."""
+        nonlocal shown
+        while not (found := re.search(pattern, shown)):
+            assert select.select([main], [], [], DEADLINE)[0], shown
+            shown += os.read(main, 65536)
+        before, shown = shown[:found.start()], shown[found.end():]
+        return before
+
+    with fed(listen=listen) as publisher:
+        process = subprocess.Popen([PEERLANE, 'subscribe', listen, 'cam0', '--reconnect', str(DEADLINE), '--to', '-'],
+                                   stdout=subprocess.PIPE, stderr=terminal, env=environment())
+        os.close(terminal)
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(0))
+        assert process.stdout.read(FRAME) == frame(0)
+        publisher.process.kill()
+        wait_until_shown(b'warning: cam0: the connection to %s is lost; trying for ' % listen.encode())
+        # Seconds that pass are shown.
+        wait_until_shown(b'connection lost 0 s ago, trying for ')
+        assert b'frames/s' not in wait_until_shown(rb'connection lost [1-9]\d* s ago, trying for ')
+        publisher.process.wait()
+    with fed(listen=listen) as publisher:
+        assert b'is lost;' not in wait_until_shown(b'warning: cam0: connected to %s again, after ' % listen.encode())
+        publisher.wait_for('subscribers', 1)
+        publisher.finish()
+        assert b'connection' not in read_terminal(main)
+        process.communicate(timeout=DEADLINE)
 
 
 # -- slow subscribers --------------------------------------------------------------------------------------------
 
 
 LARGE = 1 << 18  # more than a pipe takes
+
+
+def test_a_full_queue_has_a_remedy():
+    """The library may fetch fewer frames than were published meanwhile, so the results say whether the queue was full."""
+    with publishing('--from', '-', '--frame-bytes', LARGE, '--slots', '64') as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--queue', '1', '--to', '-')
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(bytes(LARGE) * 20)
+        publisher.wait_for('published', 20)
+        publisher.process.stdin.close()
+        publisher.process.stdin = None
+        errors = process.communicate(timeout=DEADLINE)[1].decode()
+    dropped, rejected = map(int, re.search(r'dropped (\d+), rejected (\d+)', errors).groups())
+    assert (f'the queue was full for {dropped} frame' in errors and '--allow-block' in errors) == bool(dropped), errors
+    assert not rejected
 
 
 def unread_subscriber(publisher):

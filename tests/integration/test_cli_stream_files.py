@@ -428,7 +428,7 @@ def test_full_disk_and_closed_pipe(tmp_path):
         os.read(read, 1)
         os.close(read)
         _, errors = ended(process, expect=4)
-        assert 'peerlane:' not in errors and '1 of 1 frame, ' in errors
+        assert 'peerlane:' not in errors and re.search(' frames?, ', errors)
 
 
 @pytest.mark.parametrize('name', ['raw', 'out.npy'])

@@ -170,6 +170,23 @@ def test_terminal_and_pipe(tree):
     assert max(len(line) for line in screens[1].splitlines()) <= 90, screens
 
 
+@pytest.mark.parametrize('columns', [60, 80, 130])
+def test_identities_fit_the_terminal(tree, columns):
+    prints = {name: run('key', 'generate', tree / f'{name}.pem').stdout.strip() for name in ('server', 'alice')}
+    write(tree / 'authorized', f'{prints["alice"]} read\n'.encode()).chmod(0o600)
+    with serving(tree / 'pub', '--identity', tree / 'server.pem', '--authorized', tree / 'authorized') as server:
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack('HHHH', 30, columns, 0, 0))
+        process = subprocess.Popen([PEERLANE, 'top', server.address, '-n', '1', '-i', '0.1', '--quiet', '--peer', prints['server'],
+                                    '--identity', tree / 'alice.pem'], stdout=slave, env=environment())
+        os.close(slave)
+        text = read_terminal(master).decode()
+        assert process.wait(DEADLINE) == 0
+        lines = text.replace('\033[H\033[J', '').splitlines()
+        assert len(lines) == 2 and max(map(len, lines)) <= columns and lines[0].startswith('CLIENT'), lines
+        assert columns < 80 or f' {prints["alice"][:15]}' in lines[1], lines
+
+
 def test_bad_arguments_and_lost_servers(tree):
     for arguments in ['-i', '0.01'], ['-i', 'x'], ['-n', '0'], ['b']:
         run('top', '127.0.0.1:1', *arguments, expect=2)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pl_peer_reconnect() while another thread releases a remote region for the last time. */
+/*
+ * pl_peer_reconnect() while another thread releases a remote region for the last time, and what a remote region has of its new
+ * connection.
+ */
 #include <pthread.h>
 #include <sched.h>
 
@@ -85,8 +88,37 @@ static void release_while_reconnecting(void *unused)
 	pl_close(far);
 }
 
+/* A remote region is described by its path over the new connection, and not by the one over the old connection. */
+static void path_of_new_connection(void *unused)
+{
+	struct scenario_environment environment;
+	struct pl_remote *remote;
+	struct pl_peer *far_peer;
+	struct pl_error error;
+	struct buffer buffer;
+	struct pump pump;
+
+	(void)unused;
+	environment_open(&environment, &setting);
+	buffer_open(&buffer, environment.far, LENGTH, PL_ACCESS_ALL);
+	remote = share(&environment, buffer.region, environment.near_peer, NULL);
+	/* As over another fabric, to a newer release. */
+	remote->path_reason = "a test";
+	remote->trailing = true;
+	pump_start(&environment, &pump, environment.far);
+	check_ok(pl_peer_reconnect(&environment.near_peer, environment.address, AMPLE_TIME, &error), &error);
+	check_ok(pl_accept(environment.listener, AMPLE_TIME, &far_peer, &error), &error);
+	pump_stop(&pump);
+	check(!remote->path_reason);
+	check(!remote->trailing);
+	pl_remote_release(remote);
+	buffer_close(&buffer);
+	environment_close(&environment);
+}
+
 static const struct test_case cases[] = {
 	{ "release-while-reconnecting", release_while_reconnecting, NULL, 60 },
+	{ "path-of-new-connection", path_of_new_connection, NULL, 60 },
 };
 
 int main(void)

@@ -190,6 +190,16 @@ static void test_wrong_lines(void **state)
 		assert_string_equal(error.object, "list:3");
 		assert_null(list);
 	}
+	/* The message names the field and its values. */
+	assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", A " read until=2027-12-31\n", &list, &error),
+			 -EINVAL);
+	assert_string_equal(error.message, "until= takes a day, YYYYMMDD; it is: '2027-12-31'");
+	assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", A " read rate=1K\n", &list, &error),
+			 -EINVAL);
+	assert_string_equal(error.message, "rate= takes bytes a second, at least 64K; it is: '1K'");
+	assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", A " read clients=0\n", &list, &error),
+			 -EINVAL);
+	assert_string_equal(error.message, "clients= takes 1 to 65536; it is: '0'");
 	memset(line, 'x', sizeof(line));
 	line[sizeof(line) - 1] = '\0';
 	assert_int_equal(pl_authorized_parse(&pl_system_allocator, "list", line, &list, &error), -EINVAL);

@@ -7,6 +7,7 @@
 #include "cmd/check/check.h"
 
 #define CACHE_MAX (4u << 20)
+#define WRITER_HINT "systemctl status peerlane-check.timer peerlane-check.service"
 
 struct cached {
 	double time; /* of the check, in seconds since 1970; 0: the file has none */
@@ -84,8 +85,7 @@ static int read_cached(struct cached *cached, const struct check *check, double 
 	int rc = check_read_file(check->cached, CACHE_MAX, &text, &length, error);
 
 	if (rc == -ENOENT)
-		snprintf(error->hint, sizeof(error->hint),
-			 "write the file with `peerlane check --format prometheus --output FILE`");
+		snprintf(error->hint, sizeof(error->hint), "%s", WRITER_HINT);
 	if (rc < 0)
 		return rc;
 	for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
@@ -100,8 +100,7 @@ static int read_cached(struct cached *cached, const struct check *check, double 
 	/* A time in the future says nothing about the age. */
 	if (*age > limit || *age < -limit)
 		return cli_fail(error, -ESTALE, "CHECK-STALE", check->cached,
-				"systemctl status peerlane-check.timer peerlane-check.service",
-				"the check is %.0f s old, and the limit is %.0f s", *age, limit);
+				WRITER_HINT, "the check is %.0f s old, and the limit is %.0f s", *age, limit);
 	return 0;
 }
 

@@ -2,6 +2,7 @@
 #include "cmd/stream/client.h"
 
 #include <poll.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -78,6 +79,18 @@ int stream_client_connect(struct stream_client *client, uint64_t timeout, struct
 	return pl_peer_query(client->peer, &client->info);
 }
 
+/* Fails if another command listens there.  Any program can publish streams, also one with a name of its own. */
+static int expect_publisher(const struct stream_client *client, struct pl_error *error)
+{
+	static const char *const others[] = { CLI_PROGRAM_SERVE, CLI_PROGRAM_BENCH, CLI_PROGRAM_MATRIX,
+					      CLI_PROGRAM_WORKFLOW };
+
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(others); i++)
+		if (!strcmp(client->info.program, others[i]))
+			return cli_expect_program(client->peer, CLI_PROGRAM_PUBLISH, client->address, error);
+	return 0;
+}
+
 int stream_client_open(struct stream_client *client, const struct cli_options *options, const char *address,
 		       struct pl_error *error)
 {
@@ -93,6 +106,8 @@ int stream_client_open(struct stream_client *client, const struct cli_options *o
 		rc = cli_open(&client->context, options, PL_PROGRESS_THREAD, error);
 	if (rc == 0)
 		rc = stream_client_connect(client, options->timeout, error);
+	if (rc == 0)
+		rc = expect_publisher(client, error);
 	if (rc < 0)
 		stream_client_close(client);
 	return rc;

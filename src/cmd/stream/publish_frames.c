@@ -26,6 +26,12 @@ static void draw_publish_line(struct publish *publish)
 	if (!status_line_due(&publish->line))
 		return;
 	subscribers = stream_server_subscribers(&publish->server);
+	if (!publish->begin) {
+		snprintf(text, sizeof(text), "waiting for subscribers: %u of %llu", subscribers,
+			 (unsigned long long)publish->options->subscribers);
+		status_line_tell(&publish->line, text);
+		return;
+	}
 	snprintf(text, sizeof(text), "%llu frame%s  %u subscriber%s  %llu refused", (unsigned long long)publish->frames,
 		 cli_plural(publish->frames), subscribers, cli_plural(subscribers),
 		 (unsigned long long)publish->refused);

@@ -38,6 +38,7 @@ static int open_record(struct record *record, struct pl_error *error)
 	if (rc == 0)
 		rc = stream_client_open(&record->client, &options->common, options->address, error);
 	if (rc == 0) {
+		record->opened = cli_now();
 		stream.held = 1;
 		rc = pl_subscriber_open(record->client.peer, options->name, &stream, record->client.timeout,
 					&record->subscriber, error);

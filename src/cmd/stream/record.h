@@ -18,6 +18,7 @@ struct record_options {
 	struct pl_subscriber_options stream;
 	uint64_t count;   /* frames after which the command ends; UINT64_MAX: no limit */
 	uint64_t seconds; /* nanoseconds after which it ends; UINT64_MAX: no limit */
+	uint64_t reconnect; /* nanoseconds of attempts to connect after a loss; 0: none */
 	bool force;
 };
 
@@ -33,9 +34,12 @@ struct record {
 	struct stream_used used; /* frames in the file */
 	uint64_t bytes;          /* of these frames */
 	uint64_t gone;           /* frames from --start sequence:N that the publisher no longer had */
+	uint64_t reconnects;
 	uint64_t replayed;      /* frames among them that a replay published */
 	uint64_t deadline;      /* cli_now() of the end of --seconds; UINT64_MAX: none */
-	uint64_t begin, finish; /* cli_now() of the first and the last frame */
+	uint64_t opened;        /* cli_now() before the subscription */
+	uint64_t begin,
+		finish; /* cli_now() of the first and the last frame; earlier frames begin with the subscription */
 	bool indexed;           /* the file has its index */
 };
 

@@ -4,14 +4,17 @@
 #include <time.h>
 
 #include "cmd/common/units.h"
+#include "cmd/stream/reconnect.h"
 #include "cmd/stream/record.h"
 
+/* Looks at the subscriber.  A file has one instance of a stream: the last look at that one stays. */
 static void record_look(struct record *record)
 {
-	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT, *last = &record->info;
 
-	if (pl_subscriber_query(record->subscriber, &info) == 0)
-		record->info = info;
+	if (pl_subscriber_query(record->subscriber, &info) == 0 &&
+	    (!last->size || !memcmp(info.stream.instance, last->stream.instance, sizeof(last->stream.instance))))
+		*last = info;
 }
 
 /* -- accounts ----------------------------------------------------------------------------------------- */
@@ -51,7 +54,7 @@ static int write_frame(struct record *record, struct pl_stream_frame *taken, str
 		return rc;
 	record->finish = cli_now();
 	if (!record->used.frames)
-		record->begin = record->finish;
+		record->begin = record->options->stream.start == PL_START_LIVE ? record->finish : record->opened;
 	stream_used_add(&record->used, &info);
 	record->bytes += info.length;
 	record->replayed += (info.flags & PL_FRAME_REPLAY) != 0;
@@ -81,7 +84,45 @@ static void wait_for_frame(struct record *record)
 	stream_client_wait(&record->client, pl_subscriber_fd(record->subscriber), limit);
 }
 
-/* Takes and writes the next frame, or waits for one. Returns 0, -ENODATA at the end of the stream, or the reason. */
+static void hint_at_frames(const struct record *record, const char *more, struct pl_error *error)
+{
+	snprintf(error->hint, sizeof(error->hint), "the file has %llu whole frame%s; record into another file%s",
+		 (unsigned long long)record->used.frames, cli_plural(record->used.frames), more);
+}
+
+/* Handles the loss of the connection.  Returns 0; -ENODATA at the end of the stream; -EINTR; or -ENOTCONN. */
+static int continue_recording(struct record *record, struct pl_error *error)
+{
+	const struct record_options *options = record->options;
+	uint64_t now = cli_now(), left = record->deadline > now ? record->deadline - now : 0;
+	struct stream_reconnect reconnect = {
+		.client = &record->client,
+		.subscriber = record->subscriber,
+		.name = options->name,
+		.token_file = options->token_file,
+		.limit = CLI_MIN(options->reconnect, left),
+		.line = &record->line,
+		.quiet = options->common.quiet,
+	};
+	int rc;
+
+	if (!options->reconnect) {
+		hint_at_frames(record, ", with --reconnect SECONDS to continue after a loss", error);
+		return -ENOTCONN;
+	}
+	rc = stream_reconnect(&reconnect, error);
+	record->reconnects += rc == 0;
+	record_look(record);
+	/* --seconds are over before --reconnect. */
+	if (rc < 0 && cli_now() >= record->deadline)
+		return 0;
+	if (rc == 0 || rc == -ENODATA || rc == -EINTR)
+		return rc;
+	hint_at_frames(record, "", error);
+	return -ENOTCONN;
+}
+
+/* Takes and writes the next frame, or waits for one. Returns 0, -ENODATA at the end of the stream, -EINTR, or the reason. */
 static int record_frame(struct record *record, struct pl_error *error)
 {
 	struct pl_stream_frame *frame;
@@ -94,9 +135,13 @@ static int record_frame(struct record *record, struct pl_error *error)
 		wait_for_frame(record);
 		return 0;
 	}
-	/* The publisher was closed before the stream ended. */
-	if (rc == -ENODATA && record->info.stream.state != PL_STREAM_ENDED)
+	if (rc == -ENOTCONN)
+		return continue_recording(record, error);
+	/* The publisher was closed before the stream ended, or was started again: its sequences begin anew. */
+	if ((rc == -ENODATA && record->info.stream.state != PL_STREAM_ENDED) || rc == -ESTALE) {
+		hint_at_frames(record, "", error);
 		return -ENOTCONN;
+	}
 	stream_token_hint(error);
 	return rc;
 }
@@ -108,6 +153,8 @@ static enum recording_end reason_of_end(const struct record *record, int rc)
 		if (record->used.frames == record->options->count)
 			return RECORDING_COUNT;
 		return cli_signal_pending() ? RECORDING_SIGNAL : RECORDING_TIME;
+	case -EINTR:
+		return RECORDING_SIGNAL;
 	case -ENODATA:
 		return RECORDING_ENDED;
 	case -ENOTCONN:
@@ -173,7 +220,7 @@ int record_frames(struct record *record, struct pl_error *error)
 	}
 	status_line_end(&record->line);
 	record->end = reason_of_end(record, rc);
-	if (rc == -ENODATA)
+	if (rc == -ENODATA || rc == -EINTR)
 		rc = 0;
 	accounts = record_accounts(record);
 	finished = recording_finish(&record->writer, record->end, &accounts, rc < 0 ? &ignored : error);

@@ -16,6 +16,7 @@ enum {
 	OPTION_FORCE,
 	OPTION_PUSH,
 	OPTION_TOKEN,
+	OPTION_RECONNECT,
 };
 
 #define QUEUE_MAX 4096
@@ -37,6 +38,10 @@ static error_t parse_record_number(struct record_options *options, int key, cons
 	case OPTION_SECONDS:
 		if (cli_parse_seconds(argument, &options->seconds) < 0 || !options->seconds)
 			argp_error(state, "--seconds takes a time above 0, such as 60, not '%s'", argument);
+		return 0;
+	case OPTION_RECONNECT:
+		if (cli_parse_seconds(argument, &options->reconnect) < 0 || !options->reconnect)
+			argp_error(state, "--reconnect takes seconds above 0, such as 30, not '%s'", argument);
 		return 0;
 	case OPTION_MEMORY_LIMIT:
 		if (cli_parse_size(argument, &bytes) < 0 || !bytes || bytes > SIZE_MAX)
@@ -122,6 +127,8 @@ static const struct argp_option record_options[] = {
 	{ "push", OPTION_PUSH, NULL, 0,
 	  "Let the publisher write the frames into memory of this command: for a sensor that can only write", 1 },
 	{ "token", OPTION_TOKEN, "FILE", 0, STREAM_TOKEN_HELP, 1 },
+	{ "reconnect", OPTION_RECONNECT, "SECONDS", 0,
+	  "After the loss of the connection, try for this time to connect and continue (default: end)", 1 },
 	{ "count", OPTION_COUNT, "N", 0, "End after N frames", 1 },
 	{ "seconds", OPTION_SECONDS, "SECONDS", 0, "End after this time", 1 },
 	{ "memory-limit", OPTION_MEMORY_LIMIT, "SIZE", 0,
@@ -134,7 +141,7 @@ static const struct cli_command record_command = {
 	.summary = "Record the frames of the stream NAME from the publisher at ADDRESS into a file.",
 	.examples = {
 		"peerlane record --key key cam1 cam0 --to run7.plrec --overflow block",
-		"peerlane record cam1 cam0 --to run8.plrec --seconds 60",
+		"peerlane record cam1 cam0 --to run8.plrec --seconds 60 --reconnect 30",
 	},
 	.notes = "Ends with the stream, after --count frames or --seconds, or with SIGINT or SIGTERM.  A recording that was "
 		 "killed keeps its whole frames.  `peerlane replay` publishes and checks recordings.  The exit status is 3 if "

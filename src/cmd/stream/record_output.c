@@ -21,6 +21,7 @@ static int print_record_json(const struct record *record, const struct pl_accoun
 	cli_json_add(object, "frames", json_object_new_uint64(record->used.frames));
 	cli_json_add(object, "bytes", json_object_new_uint64(record->bytes));
 	cli_json_add(object, "replayed", json_object_new_uint64(record->replayed));
+	cli_json_add(object, "reconnects", json_object_new_uint64(record->reconnects));
 	cli_json_add(object, "seconds", json_object_new_double(seconds));
 	cli_json_add(object, "bytes_per_second", json_object_new_double(span ? (double)record->bytes / seconds : 0));
 	cli_json_add(object, "lost", json_object_new_uint64(stream_accounts_lost(accounts)));
@@ -43,6 +44,8 @@ static void print_record_text(const struct record *record, const struct pl_accou
 	       (unsigned long long)accounts->lapped, (unsigned long long)accounts->missed);
 	if (accounts->aborted)
 		printf("; aborted %llu", (unsigned long long)accounts->aborted);
+	if (record->reconnects)
+		printf("; reconnects %llu", (unsigned long long)record->reconnects);
 	putchar('\n');
 	if (lost)
 		recording_gaps_print(stdout, &record->gaps);
@@ -58,6 +61,8 @@ int record_print(const struct record *record, const struct pl_error *error)
 			status = CLI_OUTPUT;
 	} else {
 		print_record_text(record, &accounts);
+		if (!record->options->common.quiet)
+			stream_accounts_warn(&accounts);
 	}
 	return error ? cli_report(error) : status;
 }

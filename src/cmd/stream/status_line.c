@@ -33,6 +33,16 @@ void status_line_draw(struct status_line *line, uint64_t frames, uint64_t bytes,
 	line->bytes = bytes;
 }
 
+void status_line_tell(struct status_line *line, const char *text)
+{
+	if (!line->shown)
+		return;
+	fprintf(stderr, "\r%s\033[K", text);
+	fflush(stderr);
+	line->drawn = true;
+	line->at = cli_now();
+}
+
 void status_line_end(struct status_line *line)
 {
 	if (line->drawn)

@@ -21,6 +21,8 @@ void status_line_begin(struct status_line *line, bool wanted);
 bool status_line_due(const struct status_line *line);
 /* Draws frames a second and bytes a second since the last line, and a text. */
 void status_line_draw(struct status_line *line, uint64_t frames, uint64_t bytes, const char *text);
+/* Draws a text alone.  Rates begin anew. */
+void status_line_tell(struct status_line *line, const char *text);
 /* Clears the line. */
 void status_line_end(struct status_line *line);
 

@@ -58,7 +58,9 @@ struct subscribe {
 	uint64_t frames, bytes; /* taken */
 	uint64_t in_place;      /* frames among them that lay in the publisher's ring */
 	struct stream_used used; /* frames taken of this instance */
-	uint64_t begin, finish; /* cli_now() of the first and the last frame */
+	uint64_t opened;         /* cli_now() before the subscription */
+	uint64_t begin,
+		finish; /* cli_now() of the first and the last frame; earlier frames begin with the subscription */
 	uint64_t restarts, reconnects;
 	bool verified; /* all frames had the test pattern */
 };

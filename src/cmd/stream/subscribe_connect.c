@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Connections of `peerlane subscribe`, and its outputs. */
-#include <pthread.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "cmd/stream/pattern.h"
+#include "cmd/stream/reconnect.h"
 #include "cmd/stream/subscribe.h"
-
-/* Time between two attempts to connect again. */
-#define RECONNECT_INTERVAL (250 * CLI_NS_PER_MS)
-/* Limit of one attempt. */
-#define RECONNECT_ATTEMPT (2 * CLI_NS_PER_S)
 
 /* Replaces hints of the library about its functions by options and commands. */
 static int fail_to_subscribe(const struct subscribe *subscribe, int rc, struct pl_error *error)
@@ -80,6 +74,7 @@ int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 		rc = stream_client_open(&subscribe->client, &options->common, options->address, error);
 	if (rc == 0) {
 		/* One frame is processed, and the snapshot keeps others.  0: the default. */
+		subscribe->opened = cli_now();
 		stream.held = options->snapshot ? 1 + SNAPSHOT_FRAMES : 0;
 		rc = pl_subscriber_open(subscribe->client.peer, options->name, &stream, subscribe->client.timeout,
 					&subscribe->subscriber, error);
@@ -96,97 +91,20 @@ int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 	return open_outputs(subscribe, error);
 }
 
-/* Call of pl_subscriber_attach() in a thread of its own. */
-struct attachment {
-	struct pl_subscriber *subscriber;
-	struct pl_peer *peer;
-	uint64_t timeout;
-	struct pl_error *error;
-	int done; /* eventfd, readable after the call */
-	int rc;   /* its result */
-};
-
-static void *run_attachment(void *argument)
-{
-	struct attachment *attachment = argument;
-
-	attachment->rc =
-		pl_subscriber_attach(attachment->subscriber, attachment->peer, attachment->timeout, attachment->error);
-	eventfd_write(attachment->done, 1);
-	return NULL;
-}
-
-/* Attaches the subscriber while the work of the client goes on.  A signal is left to the caller: the call ends in time. */
-static int attach_beside_work(struct subscribe *subscribe, uint64_t timeout, struct pl_error *error)
-{
-	struct stream_client waiting = subscribe->client;
-	struct attachment attachment = {
-		.subscriber = subscribe->subscriber,
-		.peer = subscribe->client.peer,
-		.timeout = timeout,
-		.error = error,
-		.done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
-	};
-	eventfd_t ended;
-	pthread_t thread;
-	int rc;
-
-	if (attachment.done < 0)
-		return cli_fail_errno(error, -errno, "eventfd", NULL);
-	rc = -pthread_create(&thread, NULL, run_attachment, &attachment);
-	if (rc < 0) {
-		close(attachment.done);
-		return cli_fail_errno(error, rc, "pthread_create", NULL);
-	}
-	waiting.signals = -1;
-	do {
-		stream_client_wait(&waiting, attachment.done, UINT64_MAX);
-	} while (eventfd_read(attachment.done, &ended) < 0);
-	pthread_join(thread, NULL);
-	close(attachment.done);
-	return attachment.rc;
-}
-
-/* Continues with the present token of --token: a publisher that was started again has made a new one. */
-static int subscribe_attach(struct subscribe *subscribe, uint64_t timeout, struct pl_error *error)
-{
-	struct pl_subscriber *subscriber = subscribe->subscriber;
-	const char *path = subscribe->options->token_file;
-	struct stream_token_bytes token;
-	int rc = path ? stream_token_read(path, &token, error) : 0;
-
-	if (rc == 0 && path)
-		rc = pl_subscriber_set_token(subscriber, token.bytes, token.length, error);
-	stream_token_wipe(&token);
-	if (rc < 0)
-		return rc;
-	if (subscribe->client.work)
-		return attach_beside_work(subscribe, timeout, error);
-	return pl_subscriber_attach(subscriber, subscribe->client.peer, timeout, error);
-}
-
 int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error)
 {
-	uint64_t now = cli_now(), end = now + subscribe->options->reconnect;
-	struct stream_client *client = &subscribe->client;
-	int rc;
+	const struct subscribe_options *options = subscribe->options;
+	struct stream_reconnect reconnect = {
+		.client = &subscribe->client,
+		.subscriber = subscribe->subscriber,
+		.name = options->name,
+		.token_file = options->token_file,
+		.limit = options->reconnect,
+		.line = &subscribe->line,
+		.quiet = options->common.quiet,
+	};
+	int rc = stream_reconnect(&reconnect, error);
 
-	for (;;) {
-		uint64_t attempt = CLI_MAX(CLI_MIN(end - now, RECONNECT_ATTEMPT), CLI_NS_PER_MS);
-
-		rc = stream_client_connect(client, attempt, error);
-		if (rc == 0)
-			rc = subscribe_attach(subscribe, attempt, error);
-		now = cli_now();
-		/* -ENODATA: the stream has ended, and all its frames were taken. */
-		if (rc == 0 || rc == -EINTR || rc == -ENODATA || now >= end)
-			break;
-		if (stream_client_wait(client, -1, CLI_MIN(RECONNECT_INTERVAL, end - now)))
-			return stream_fail_interrupted(error);
-		now = cli_now();
-		if (now >= end)
-			break;
-	}
 	subscribe->reconnects += rc == 0;
 	return rc < 0 ? fail_to_subscribe(subscribe, rc, error) : 0;
 }

@@ -34,7 +34,8 @@ static void count_frame(struct subscribe *subscribe, const struct pl_frame_info 
 {
 	subscribe->finish = cli_now();
 	if (!subscribe->frames)
-		subscribe->begin = subscribe->finish;
+		subscribe->begin =
+			subscribe->options->stream.start == PL_START_LIVE ? subscribe->finish : subscribe->opened;
 	subscribe->frames++;
 	subscribe->bytes += frame->length;
 	subscribe->in_place += !!(frame->flags & PL_FRAME_IN_PLACE);
@@ -178,7 +179,11 @@ static int take_frame(struct subscribe *subscribe, struct pl_error *error)
 	case -ESTALE:
 		return begin_next_instance(subscribe, error);
 	case -ENODATA:
-		return subscribe->info.stream.state == PL_STREAM_ENDED ? -ENODATA : -EPIPE;
+		if (subscribe->info.stream.state == PL_STREAM_ENDED)
+			return -ENODATA;
+		snprintf(error->hint, sizeof(error->hint), "`peerlane streams %s` shows whether it runs again",
+			 subscribe->options->address);
+		return -EPIPE;
 	default:
 		stream_token_hint(error);
 		return rc;

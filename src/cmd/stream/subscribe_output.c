@@ -151,6 +151,8 @@ int subscribe_print(const struct subscribe *subscribe, const struct pl_error *er
 			status = CLI_OUTPUT;
 	} else {
 		print_subscribe_text(frames_on_stdout ? stderr : stdout, subscribe, &accounts);
+		if (!options->common.quiet)
+			stream_accounts_warn(&accounts);
 	}
 	if (!error)
 		return status;

@@ -172,7 +172,8 @@ void stream_token_hint(struct pl_error *error)
 	if (!strcmp(error->id, "STREAM-TOKEN-NEEDED"))
 		snprintf(error->hint, sizeof(error->hint),
 			 "ask for the file of `peerlane publish --share FILE`, and add --token FILE");
-	else if (!strncmp(error->id, "STREAM-TOKEN-", 13) || !strcmp(error->id, "TOKEN-FOREIGN"))
+	else if (!strncmp(error->id, "STREAM-TOKEN-", 13) || !strcmp(error->id, "TOKEN-FOREIGN") ||
+		 !strcmp(error->id, "TOKEN-MALFORMED"))
 		snprintf(error->hint, sizeof(error->hint),
 			 "ask for the present file of `peerlane publish --share FILE`: each start of it makes a new "
 			 "token");

@@ -19,7 +19,7 @@ struct audit_event {
 	enum audit_priority priority;
 	const char *event;
 	const struct pl_identity *identity;
-	const char *name; /* of a file or a block of memory */
+	const char *name; /* of a file or a block of memory; FILE:LINE of a reload that failed */
 	const char *fabric;
 	const struct pl_error *error; /* reason of a refusal */
 	const char *limit;            /* budget that a client has used up */

@@ -123,6 +123,7 @@ void serve_report_reload(struct serve *serve, const struct pl_error *error)
 {
 	audit_write(serve->audit, &(struct audit_event){ .priority = error ? AUDIT_LOST : AUDIT_NORMAL,
 							 .event = error ? "reload-failed" : "reload",
+							 .name = error ? error->object : NULL,
 							 .error = error });
 }
 

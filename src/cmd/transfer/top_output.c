@@ -11,6 +11,9 @@
 #define OTHER_LINES 5
 /* Columns of a terminal below which it shows rates, but no bytes since the client connected. */
 #define WIDE_TERMINAL 110
+/* Columns of a terminal below which it shows the beginning of fingerprints: SHA256: and 8 characters. */
+#define WIDE_FOR_IDENTITIES 170
+#define SHORT_FINGERPRINT 15
 
 enum {
 	COLUMN_CLIENT,
@@ -45,12 +48,15 @@ static const char *format_rate(char text[CLI_UNIT_MAX], double rate)
 	return cli_format_rate(text, (uint64_t)(rate + 0.5), CLI_NS_PER_S);
 }
 
-static void add_row(struct libscols_table *table, const struct service_client *row, const struct top_rates *rates)
+static void add_row(struct libscols_table *table, const struct service_client *row, const struct top_rates *rates,
+		    const struct winsize *size)
 {
 	struct libscols_line *line = cli_table_line(table);
-	char text[CLI_UNIT_MAX], name[SERVICE_NAME_MAX + 32], client[sizeof(row->identity) + sizeof(row->address) + 2];
+	char text[CLI_UNIT_MAX], name[SERVICE_NAME_MAX + 32], client[sizeof(row->identity) + sizeof(row->address) + 4];
 
-	if (row->identity[0])
+	if (row->identity[0] && size->ws_col && size->ws_col < WIDE_FOR_IDENTITIES)
+		snprintf(client, sizeof(client), "%s %.*s...", row->address, SHORT_FINGERPRINT, row->identity);
+	else if (row->identity[0])
 		snprintf(client, sizeof(client), "%s %s", row->address, row->identity);
 	else
 		snprintf(client, sizeof(client), "%s", row->address);
@@ -88,9 +94,12 @@ static void print_clients(const struct top_row *rows, size_t count, const struct
 	for (size_t i = COLUMN_READ; i <= COLUMN_STAGED; i++)
 		if (size->ws_col && size->ws_col < WIDE_TERMINAL)
 			shown[i].flags |= SCOLS_FL_HIDDEN;
+	/* Rows that are wrapped would take more lines than are counted. */
+	if (size->ws_col)
+		shown[COLUMN_CLIENT].flags |= SCOLS_FL_TRUNC;
 	table = cli_table(shown, CLI_ARRAY_SIZE(shown));
 	for (size_t i = 0; i < count; i++)
-		add_row(table, rows[i].client, &rows[i].rates);
+		add_row(table, rows[i].client, &rows[i].rates, size);
 	cli_table_print(table);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Loads NCCL and its network plugins as NCCL does, each in a process of its own. The code of a library runs there as
- * soon as it is loaded, so the process has a time limit and cannot make sockets. No function of a plugin is called.
+ * soon as it is loaded, so the process has a time limit and cannot make sockets. No function of a plugin is called, except
+ * the one by which Peerlane's plugin judges its variables.
  */
 #include <dlfcn.h>
 #include <linux/filter.h>
@@ -78,26 +79,32 @@ static void *open_nccl_name(const char *name, int mode, char message[PL_FACT_VAL
 	return NULL;
 }
 
-/* The name itself; then libnccl-net-NAME.so, unless the name is a path or the name of a library. */
+/*
+ * The name itself; after any failure libnccl-net-NAME.so, unless the name is a path or the name of a library. The loader finds
+ * a folder that has the name, too, such as that of Peerlane's files.
+ */
 static void *open_nccl_plugin(const struct pl_nccl_candidate *candidate, char message[PL_FACT_VALUE_MAX])
 {
 	const char *asked = candidate->asked;
 	size_t length = strlen(asked);
 	bool whole =
 		strchr(asked, '/') || (!strncmp(asked, "lib", 3) && length > 3 && !strcmp(asked + length - 3, ".so"));
-	char second[PL_NCCL_FILE_MAX + 20];
+	char second[PL_NCCL_FILE_MAX + 20], message_too[PL_FACT_VALUE_MAX];
 	bool missing, missing_too;
 	void *library = open_nccl_name(asked, RTLD_NOW, message, &missing);
 
-	if (library || !missing)
+	if (library)
 		return library;
 	if (whole) {
-		snprintf(message, PL_FACT_VALUE_MAX, PL_NCCL_NOT_FOUND "%s", asked);
+		if (missing)
+			snprintf(message, PL_FACT_VALUE_MAX, PL_NCCL_NOT_FOUND "%s", asked);
 		return NULL;
 	}
 	snprintf(second, sizeof(second), "libnccl-net-%s.so", asked);
-	library = open_nccl_name(second, RTLD_NOW, message, &missing_too);
-	if (!library && missing_too)
+	library = open_nccl_name(second, RTLD_NOW, message_too, &missing_too);
+	if (!library && !missing_too)
+		memcpy(message, message_too, PL_FACT_VALUE_MAX);
+	else if (!library && missing)
 		snprintf(message, PL_FACT_VALUE_MAX, PL_NCCL_NOT_FOUND "neither %s nor %s", asked, second);
 	return library;
 }
@@ -126,6 +133,16 @@ static void tell_nccl_tables(FILE *to, const char *key, void *library)
 		tell_nccl_fact(to, key, "name", *newest);
 }
 
+/* Asks Peerlane's plugin whether it takes its variables. It would refuse to start with a wrong one. */
+static void tell_nccl_settings(FILE *to, const char *key, void *library)
+{
+	bool (*accepts)(char *wrong, size_t size) = (bool (*)(char *, size_t))dlsym(library, "peerlane_nccl_settings");
+	char wrong[PL_FACT_VALUE_MAX] = "";
+
+	if (accepts && !accepts(wrong, sizeof(wrong)))
+		tell_nccl_fact(to, key, "error", wrong);
+}
+
 static void ask_nccl_plugin(FILE *to, const void *argument)
 {
 	const struct nccl_question *question = argument;
@@ -144,6 +161,7 @@ static void ask_nccl_plugin(FILE *to, const void *argument)
 	}
 	tell_nccl_file(to, question->key, library);
 	tell_nccl_tables(to, question->key, library);
+	tell_nccl_settings(to, question->key, library);
 }
 
 static void ask_nccl_library(FILE *to, const void *argument)

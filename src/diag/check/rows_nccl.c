@@ -9,6 +9,8 @@
 
 #define GROUP "NCCL"
 #define REVEAL "peerlane check, on the machine itself, in the environment of the job"
+/* The loader of shared libraries finds an installed plugin by its name. */
+#define LIBRARY "libnccl-net-peerlane.so"
 /* These releases forget the name of a plugin that they unload. */
 #define FORGETS_FROM 22803
 #define FORGETS_UNTIL 22907
@@ -58,12 +60,30 @@ static bool is_peerlane_plugin(const struct pl_nccl_plugin *plugin)
 	       !strcasecmp(plugin->name, "Peerlane");
 }
 
-/* Sets the remedy by the words of the loader's message. */
-static void remedy_nccl_plugin(struct pl_check_result *result, const struct pl_nccl_plugin *plugin)
+/* Returns Peerlane's plugin, if it was loaded; else NULL. */
+static const struct pl_nccl_plugin *loaded_peerlane_plugin(const struct pl_check_machine *machine)
 {
+	const struct pl_nccl *nccl = &machine->nccl;
+
+	for (size_t i = 0; i < nccl->plugin_count; i++)
+		if (is_peerlane_plugin(&nccl->plugins[i]) && *nccl->plugins[i].file && !*nccl->plugins[i].trouble)
+			return &nccl->plugins[i];
+	return NULL;
+}
+
+/* Sets the remedy by the words of the loader's message, or of the plugin's own. */
+static void remedy_nccl_plugin(const struct pl_check_machine *machine, struct pl_check_result *result,
+			       const struct pl_nccl_plugin *plugin)
+{
+	const struct pl_nccl_plugin *own = loaded_peerlane_plugin(machine);
 	const char *text = plugin->trouble;
 
-	if (pl_nccl_not_found(plugin))
+	if (!strncmp(text, "PEERLANE_", 9))
+		pl_check_remedy(result, "unset %.*s, or correct it: docs/nccl.md has the values",
+				(int)PL_MIN(strcspn(text, ":="), (size_t)40), text);
+	else if (pl_nccl_not_found(plugin) && own)
+		pl_check_remedy(result, "export NCCL_NET_PLUGIN=%s; or: unset NCCL_NET_PLUGIN", own->file);
+	else if (pl_nccl_not_found(plugin))
 		pl_check_remedy(result, "set NCCL_NET_PLUGIN to the whole path of the plugin, or add its folder to "
 					"LD_LIBRARY_PATH; or: unset NCCL_NET_PLUGIN");
 	else if (strstr(text, "No such file or directory"))
@@ -84,7 +104,8 @@ static void remedy_nccl_plugin(struct pl_check_result *result, const struct pl_n
 				"install the package of the plugin again, or name another one in NCCL_NET_PLUGIN");
 }
 
-static void note_nccl_plugin(struct pl_check_result *result, const struct pl_nccl_plugin *plugin)
+static void note_nccl_plugin(const struct pl_check_machine *machine, struct pl_check_result *result,
+			     const struct pl_nccl_plugin *plugin)
 {
 	const char *named = plugin->reason == PL_NCCL_NAMED ? "NCCL_NET_PLUGIN" : NULL;
 	const char *file = *plugin->file ? plugin->file : plugin->asked;
@@ -108,7 +129,7 @@ static void note_nccl_plugin(struct pl_check_result *result, const struct pl_ncc
 		pl_check_note(result, counts ? PL_CHECK_WARN : PL_CHECK_OK, named, "%.100s: %s%.120s", file,
 			      counts ? "" : "not chosen; ", plugin->trouble);
 	if (counts)
-		remedy_nccl_plugin(result, plugin);
+		remedy_nccl_plugin(machine, result, plugin);
 }
 
 static void probe_nccl_plugin(const struct pl_check_machine *machine, struct pl_check_result *result)
@@ -116,31 +137,22 @@ static void probe_nccl_plugin(const struct pl_check_machine *machine, struct pl_
 	const struct pl_nccl *nccl = &machine->nccl;
 
 	for (size_t i = 0; i < nccl->plugin_count; i++)
-		note_nccl_plugin(result, &nccl->plugins[i]);
+		note_nccl_plugin(machine, result, &nccl->plugins[i]);
 	if (!nccl->plugin_count)
 		pl_check_note(result, PL_CHECK_NONE, NULL, "no network plugin was found");
 }
 
 /* -- choice -------------------------------------------------------------------------------------------------- */
 
-static const struct pl_nccl_plugin *find_peerlane_plugin(const struct pl_check_machine *machine)
-{
-	const struct pl_nccl *nccl = &machine->nccl;
-
-	for (size_t i = 0; i < nccl->plugin_count; i++)
-		if (is_peerlane_plugin(&nccl->plugins[i]))
-			return &nccl->plugins[i];
-	return NULL;
-}
-
 static void note_no_nccl_network(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	const struct pl_nccl_variable *net = nccl_variable(machine, PL_NCCL_NET);
+	const struct pl_nccl_plugin *own = loaded_peerlane_plugin(machine);
 
 	pl_check_note(result, PL_CHECK_FAIL, net->name, "%.60s (%.80s): %s; each communicator fails", net->value,
 		      net->origin, machine->nccl.why);
-	pl_check_remedy(result, "unset NCCL_NET; or set it to Peerlane, and NCCL_NET_PLUGIN to the path of "
-				"libnccl-net-peerlane.so");
+	pl_check_remedy(result, "unset NCCL_NET; or: export NCCL_NET=Peerlane NCCL_NET_PLUGIN=%s",
+			own ? own->file : LIBRARY);
 }
 
 /* NCCL falls back without an error: to IB, and from both to sockets. */
@@ -160,7 +172,7 @@ static bool nccl_fell_back(const struct pl_check_machine *machine)
 static void probe_nccl_network(const struct pl_check_machine *machine, struct pl_check_result *result)
 {
 	const struct pl_nccl *nccl = &machine->nccl;
-	const struct pl_nccl_plugin *own = find_peerlane_plugin(machine);
+	const struct pl_nccl_plugin *own = loaded_peerlane_plugin(machine);
 	bool fell_back = nccl_fell_back(machine);
 	char release[24] = "of unknown release";
 
@@ -182,6 +194,11 @@ static void probe_nccl_network(const struct pl_check_machine *machine, struct pl
 			      release, nccl->network == PL_NCCL_NETWORK_IB ? "its transport IB" : "its sockets",
 			      nccl->why, own && !fell_back ? "; not chosen: NCCL_NET_PLUGIN=" : "",
 			      own && !fell_back ? own->asked : "");
+	if (own)
+		pl_check_remedy(
+			result,
+			"export NCCL_NET=Peerlane NCCL_NET_PLUGIN=%s; for IB: unset NCCL_NET_PLUGIN NCCL_IB_DISABLE",
+			own->file);
 }
 
 /* -- variables ------------------------------------------------------------------------------------------------ */
@@ -363,8 +380,8 @@ const struct pl_check_row pl_check_rows_nccl[] = {
 		       "/etc/nccl.conf; "
 		       "NCCL_DEBUG=INFO says \"Using network\"",
 		.reason = "NCCL falls back to a slower network without an error; with NCCL_NET it fails instead.",
-		.remedy = "export NCCL_NET_PLUGIN=/usr/local/lib/libnccl-net-peerlane.so; export "
-			  "NCCL_NET=Peerlane; for IB: unset NCCL_NET_PLUGIN NCCL_IB_DISABLE",
+		.remedy = "export NCCL_NET=Peerlane NCCL_NET_PLUGIN=" LIBRARY "; for IB: unset NCCL_NET_PLUGIN "
+			  "NCCL_IB_DISABLE",
 		.rank = 92,
 		.probe = probe_nccl_network,
 	},

@@ -58,7 +58,7 @@ struct verbs_rail {
 	struct {
 		int code;
 		const char *call;
-	} given_up; /* the attempt failed while `ready` was busy; 0: it did not */
+	} given_up; /* the attempt failed, but `ready` is busy, or the queue pair drains; code 0: it did not */
 	bool proof_posted;
 	enum verbs_link link;
 	uint16_t generation; /* number of the queue pair */

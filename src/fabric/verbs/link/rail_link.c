@@ -115,31 +115,46 @@ static bool is_unreached(const struct verbs_rail *rail, int code)
 	return rail->link == VERBS_READYING && (code == -ETIMEDOUT || code == -EHOSTUNREACH || code == -ENETUNREACH);
 }
 
-/* This connection attempt failed. */
-void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
+/* Changes the link to UP, or from it. */
+static void set_link(struct verbs_rail *rail, enum verbs_link link)
+{
+	rail->link = link;
+	atomic_store(&rail->endpoint->lanes, verbs_rails_up(rail->endpoint));
+}
+
+/* Moves the queue pair into the error state, in which the card returns all work. The rail is DRAINING. */
+static void drain_qp(struct verbs_rail *rail)
+{
+	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
+
+	pl_timer_set(home_of(rail), &rail->drain, pl_now() + DRAIN_LIMIT);
+	rail->awaits_last = false;
+	verbs_library_of(rail)->ibv_modify_qp(rail->qp, &attributes, IBV_QP_STATE);
+	verbs_tell_down(rail);
+	if (pl_list_empty(&rail->posted))
+		pl_engine_post(home_of(rail), &rail->drained_task);
+}
+
+/* Drops the queue pair of an attempt that failed, or of a connection that was drained. */
+static void drop_connection(struct verbs_rail *rail)
+{
+	struct pl_peer *peer = rail->endpoint->base.peer;
+
+	verbs_qp_drop(rail);
+	rail->link = VERBS_DOWN;
+	verbs_fence_quiet(rail);
+	/* The control connection ended earlier; these were the remaining bytes. */
+	if (peer->loss.code)
+		pl_peer_ending(peer);
+}
+
+/* Ends an attempt that failed with the given code and call. */
+static void end_attempt(struct verbs_rail *rail, int code, const char *call)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
 	uint64_t pause;
 
-	if (rail->ready.busy) {
-		rail->given_up.code = code;
-		rail->given_up.call = call;
-		return;
-	}
-	verbs_take_rest(rail);
-	/* The proof was among the rest, and work may have been posted since. */
-	if (rail->link == VERBS_UP) {
-		verbs_fail(rail, "the attempt to connect was given up");
-		return;
-	}
-	if (rail->link != VERBS_DOWN)
-		verbs_tell_down(rail);
-	rail->unreached = is_unreached(rail, code);
-	if (rail->link == VERBS_PROVING)
-		verbs_srq_note_lost(rail->queue);
-	verbs_qp_drop(rail);
-	rail->link = VERBS_DOWN;
-	verbs_fence_quiet(rail);
+	drop_connection(rail);
 	rail->wait_until = 0;
 	verbs_unpark(endpoint);
 	verbs_flush(endpoint);
@@ -152,11 +167,34 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 		dial_later(rail, pause);
 }
 
-/* Changes the link to UP, or from it. */
-static void set_link(struct verbs_rail *rail, enum verbs_link link)
+/* This connection attempt failed. */
+void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 {
-	rail->link = link;
-	atomic_store(&rail->endpoint->lanes, verbs_rails_up(rail->endpoint));
+	if (rail->ready.busy) {
+		rail->given_up.code = code;
+		rail->given_up.call = call;
+		return;
+	}
+	verbs_take_rest(rail);
+	/* The proof was among the rest, and work may have been posted since. */
+	if (rail->link == VERBS_UP) {
+		verbs_fail(rail, "the attempt to connect was given up");
+		return;
+	}
+	rail->unreached = is_unreached(rail, code);
+	/* The other end may have been UP, and sent frames whose completions here come late. It does not send them again. */
+	if (rail->link == VERBS_PROVING && rail->endpoint->opened) {
+		rail->given_up.code = code;
+		rail->given_up.call = call;
+		set_link(rail, VERBS_DRAINING);
+		drain_qp(rail);
+		return;
+	}
+	if (rail->link != VERBS_DOWN)
+		verbs_tell_down(rail);
+	if (rail->link == VERBS_PROVING)
+		verbs_srq_note_lost(rail->queue);
+	end_attempt(rail, code, call);
 }
 
 void verbs_established(struct verbs_rail *rail)
@@ -191,8 +229,6 @@ void verbs_established(struct verbs_rail *rail)
 
 void verbs_fail(struct verbs_rail *rail, const char *why)
 {
-	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
-
 	if (rail->link == VERBS_ASKING || rail->link == VERBS_READYING || rail->link == VERBS_PROVING) {
 		verbs_connect_failed(rail, -ETIMEDOUT, "connect");
 		return;
@@ -205,13 +241,7 @@ void verbs_fail(struct verbs_rail *rail, const char *why)
 	verbs_ask(rail);
 	if (!verbs_rails_up(rail->endpoint))
 		rail->endpoint->down_since = pl_now();
-	pl_timer_set(home_of(rail), &rail->drain, pl_now() + DRAIN_LIMIT);
-	rail->awaits_last = false;
-	/* The card returns all work in this state. */
-	verbs_library_of(rail)->ibv_modify_qp(rail->qp, &attributes, IBV_QP_STATE);
-	verbs_tell_down(rail);
-	if (pl_list_empty(&rail->posted))
-		pl_engine_post(home_of(rail), &rail->drained_task);
+	drain_qp(rail);
 }
 
 void verbs_fail_soon(struct verbs_rail *rail)
@@ -295,22 +325,22 @@ void verbs_await_last_receive(struct verbs_rail *rail)
 void verbs_drained_run(struct pl_task *task)
 {
 	struct verbs_rail *rail = pl_container_of(task, struct verbs_rail, drained_task);
-	struct verbs_endpoint *endpoint = rail->endpoint;
 	/* Failed sends show a link that goes down before its port does. */
 	bool port_down = rail->broke.here;
+	int code = rail->given_up.code;
 
 	if (rail->link != VERBS_DRAINING || !pl_list_empty(&rail->posted) || wait_for_last_receive(rail))
 		return;
 	verbs_take_rest(rail);
 	rail->broke.here = false;
-	rail->link = VERBS_DOWN;
 	rail->ended = pl_now();
 	pl_timer_clear(home_of(rail), &rail->drain);
-	verbs_qp_drop(rail);
-	verbs_fence_quiet(rail);
-	/* The control connection ended earlier; these were the remaining bytes. */
-	if (endpoint->base.peer->loss.code)
-		pl_peer_ending(endpoint->base.peer);
+	rail->given_up.code = 0;
+	if (code) {
+		end_attempt(rail, code, rail->given_up.call);
+		return;
+	}
+	drop_connection(rail);
 	if (rail->joined.step)
 		verbs_accept_joined(rail);
 	else
