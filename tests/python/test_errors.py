@@ -349,3 +349,33 @@ def test_each_id_is_documented():
     used = set(re.findall(r"[\"'](PY-[A-Z-]+)[\"']", sources))
     documented = set(re.findall(r'`(PY-[A-Z-]+)`', (ROOT / 'docs/python.md').read_text()))
     assert used == documented
+
+
+def test_accept_tells_its_whole_time(local):
+    """The wait is cut into slices, whose time is of no interest."""
+    with local.near.listen() as listener, pytest.raises(pl.TimedOut, match=r'within 0\.120 s'):
+        listener.accept(timeout=0.12)
+
+
+def test_invitations_are_taken_as_tokens(local):
+    region = local.far.allocate(64, access='r')
+    invitation = pl.Invitation(local.listener.address, region.share())
+    assert local.peer.import_(invitation).length == 64
+    assert len(local.peer.import_all(pl.Invitation(local.listener.address, local.far.share_all([region])))) == 1
+
+
+@pytest.mark.parametrize('address', [':5', '[::]:5', '0.0.0.0:5'])
+def test_invitations_need_an_address_that_others_reach(local, address):
+    token = local.far.allocate(8, access='r').share()
+    with pytest.raises(pl.Invalid, match='PY-ADDRESS') as caught:
+        pl.Invitation(address, token)
+    assert caught.value.hint
+    assert pl.Invitation('[::1]:5', token).address == '[::1]:5'
+
+
+@pytest.mark.parametrize('address', ['127.0.0.1', '[::1]'])
+def test_an_address_without_a_port_has_that_of_the_commands(local, address):
+    """The next reason to refuse the address of another host is that there is no key."""
+    with pytest.raises(pl.Error) as caught:
+        local.near.connect(address.replace('127.0.0.1', '192.0.2.1').replace('::1', '2001:db8::1'), timeout=1)
+    assert caught.value.id == 'INSECURE-ADDRESS'
