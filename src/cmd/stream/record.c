@@ -11,9 +11,6 @@
 void record_hint_at_options(const struct record *record, struct pl_error *error)
 {
 	stream_token_hint(error);
-	if (!strcmp(error->id, "PEER-LOST"))
-		snprintf(error->hint, sizeof(error->hint),
-			 "see whether the publisher still runs, and record into another file");
 	if (!strcmp(error->id, "STREAM-UNKNOWN"))
 		snprintf(error->hint, sizeof(error->hint), "`peerlane streams %s` lists the streams",
 			 record->options->address);

@@ -91,12 +91,17 @@ static void hint_at_frames(const struct record *record, const char *more, struct
 		 (unsigned long long)record->used.frames, cli_plural(record->used.frames), more);
 }
 
-/* Adds the number of frames to the message, whose hint is the remedy of the failure. */
-static void add_frames_to_message(const struct record *record, struct pl_error *error)
+/* Adds the number of frames to the message of failed attempts to connect, whose hint stays the remedy. */
+static void tell_of_attempts(const struct record *record, struct pl_error *error)
 {
 	size_t used = strlen(error->message), room;
 	char text[64];
 
+	record_hint_at_options(record, error);
+	/* The hint of PEER-LOST names functions of the library, and some failures of sockets have none. */
+	if (!strcmp(error->id, "PEER-LOST") || !cli_hint(error)[0])
+		snprintf(error->hint, sizeof(error->hint),
+			 "see whether the publisher still runs, and record into another file");
 	room = (size_t)snprintf(text, sizeof(text), "; the file has %llu whole frame%s",
 				(unsigned long long)record->used.frames, cli_plural(record->used.frames));
 	used = CLI_MIN(used, sizeof(error->message) - 1 - room);
@@ -129,8 +134,7 @@ static int continue_recording(struct record *record, struct pl_error *error)
 	if (rc == 0 || rc == -ENODATA)
 		return rc;
 	/* The end of --seconds, or a signal, is a loss, too: nothing tells which frames were published meanwhile. */
-	record_hint_at_options(record, error);
-	add_frames_to_message(record, error);
+	tell_of_attempts(record, error);
 	return -ENOTCONN;
 }
 
