@@ -315,9 +315,10 @@ static int store_targets(struct pl_peer *peer, const struct addrinfo *addresses,
 		if (pl_address_allowed(peer->context, at->ai_addr, false))
 			memcpy(&peer->targets[peer->target_count++], at->ai_addr, at->ai_addrlen);
 	if (peer->target_count == 0)
-		return pl_fail(error, -EPERM, "INSECURE-ADDRESS", "pl_connect", NULL,
-			       "set a key at both ends (--key FILE), or allow connections without a key (--insecure)",
-			       "the address is not loopback and there is no key");
+		return pl_fail(
+			error, -EPERM, "INSECURE-ADDRESS", "pl_connect", NULL,
+			"set pl_options.key at both ends, or pl_options.insecure to allow connections without a key",
+			"the address is not loopback and there is no key");
 	return 0;
 }
 

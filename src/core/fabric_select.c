@@ -130,10 +130,9 @@ const struct pl_fabric_advert *pl_fabrics_select(struct pl_peer *peer, const str
 		"the two ends have no fabric in common that reaches these addresses");
 	for (unsigned i = 0; i < context->fabric_count; i++) {
 		const struct pl_fabric_advert *offer = find_advert(hello, context->fabrics[i]->name);
-
 		int rc = offer ? fabric_suits(context->fabrics[i], peer, offer, error) : -ENOENT;
 
-		if (rc == -EAGAIN)
+		if (rc == -EAGAIN && (!peer->hello_until || pl_now() < peer->hello_until))
 			return NULL;
 		if (rc < 0)
 			continue;

@@ -30,6 +30,20 @@ static void grant_shut(struct pl_grant *grant)
 	}
 }
 
+/* Once for each key: those that end later have been noted. */
+static void note_end(struct pl_key *key, const char *why)
+{
+	if (!key->removed && !atomic_load(&key->ending))
+		pl_peer_note_key(key->peer, PL_EVENT_REVOKED_HERE, key->id, 0, why);
+}
+
+static void end_key(struct pl_key *key, const char *why, struct pl_list *ended)
+{
+	pl_registrations_release(&key->registrations, ended);
+	pl_list_remove(&key->grant_link);
+	note_end(key, why);
+}
+
 /*
  * Dead keys stay in the tables of peers until those release them, so that no id is used again too early. `why` goes to
  * the logs of the peers.
@@ -37,14 +51,8 @@ static void grant_shut(struct pl_grant *grant)
 static void grant_remove(struct pl_context *context, struct pl_grant *grant, const char *why, struct pl_list *ended)
 {
 	grant_shut(grant);
-	pl_list_for_each_safe(at, next, &grant->keys) {
-		struct pl_key *key = pl_list_entry(at, struct pl_key, grant_link);
-
-		pl_registrations_release(&key->registrations, ended);
-		pl_list_remove(&key->grant_link);
-		if (!key->removed)
-			pl_peer_note_key(key->peer, PL_EVENT_REVOKED_HERE, key->id, 0, why);
-	}
+	pl_list_for_each_safe(at, next, &grant->keys)
+		end_key(pl_list_entry(at, struct pl_key, grant_link), why, ended);
 	pl_list_remove(&grant->region_link);
 	pl_index_table_remove(&context->grants, (uint32_t)grant->id);
 	pl_registrations_release(&grant->registrations, ended);
@@ -57,16 +65,19 @@ void pl_grant_unused(struct pl_grant *grant, struct pl_list *ended)
 		grant_remove(grant->region->context, grant, NULL, ended);
 }
 
-/* Lists the keys whose memory is in use. Returns false if there is none. */
-static bool grant_end_keys_later(struct pl_grant *grant)
+/* Ends the keys, and lists those whose memory is in use. Returns false if there is none. */
+static bool grant_end_keys(struct pl_grant *grant, const char *why, struct pl_list *ended)
 {
 	bool later = false;
 
-	pl_list_for_each(at, &grant->keys) {
+	pl_list_for_each_safe(at, next, &grant->keys) {
 		struct pl_key *key = pl_list_entry(at, struct pl_key, grant_link);
 
-		if (!pl_registrations_in_use(&key->registrations))
+		if (!pl_registrations_in_use(&key->registrations)) {
+			end_key(key, why, ended);
 			continue;
+		}
+		note_end(key, why);
 		pl_key_end_later(key);
 		pl_keys_look_later(key->peer);
 		later = true;
@@ -76,6 +87,7 @@ static bool grant_end_keys_later(struct pl_grant *grant)
 
 void pl_grant_end(struct pl_context *context, const uint8_t *data)
 {
+	static const char why[] = "the token was revoked";
 	struct pl_token token;
 	struct pl_grant *grant;
 	struct pl_list ended;
@@ -87,9 +99,9 @@ void pl_grant_end(struct pl_context *context, const uint8_t *data)
 	grant = grant_find(context, token.grant, token.secret);
 	if (grant) {
 		grant_shut(grant);
-		grant->ended = grant_end_keys_later(grant);
+		grant->ended = grant_end_keys(grant, why, &ended);
 		if (!grant->ended)
-			grant_remove(context, grant, "the token was revoked", &ended);
+			grant_remove(context, grant, why, &ended);
 	}
 	pthread_mutex_unlock(&context->grant_lock);
 	pl_registrations_finish(&ended);
@@ -306,7 +318,7 @@ int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct
 		answer->rights = key->rights;
 		answer->key_length = (uint16_t)length;
 		if (length < 0) {
-			pl_key_remove(peer, key, &leftover);
+			pl_key_remove(key, &leftover);
 			*answer =
 				(struct pl_imported){ .request = import->request, .status = import_refusal_of(length) };
 		}

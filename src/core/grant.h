@@ -98,7 +98,7 @@ void pl_key_leftover_finish(struct pl_peer *peer, struct pl_key_leftover *leftov
 /* grant_lock is held: adds a key to the peer's table (NULL: no memory, or too many), removes one, or lists one that ends. */
 struct pl_key *pl_key_insert(struct pl_peer *peer, struct pl_memory *memory, size_t offset, size_t length,
 			     unsigned rights, uint64_t expires);
-void pl_key_remove(struct pl_peer *peer, struct pl_key *key, struct pl_key_leftover *leftover);
+void pl_key_remove(struct pl_key *key, struct pl_key_leftover *leftover);
 void pl_key_end_later(struct pl_key *key);
 void pl_grants_clear(struct pl_context *context);
 /* True if the grant has registrations to remove when it expires. grant_lock is held. */

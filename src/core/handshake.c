@@ -215,7 +215,7 @@ static int answer_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 	return 0;
 }
 
-/* The time of the handshake limits these attempts. */
+/* Half of the time of the handshake limits these attempts: the rest is for another fabric. */
 static void answer_hello_again(struct pl_timer *timer)
 {
 	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, hello_timer);
@@ -245,6 +245,7 @@ static void take_hello(struct pl_peer *peer, const struct pl_hello *hello)
 	held->hello = *hello;
 	memcpy(held->digest, digest, sizeof(digest));
 	peer->held_hello = held;
+	peer->hello_until = pl_deadline(pl_now(), peer->context->options.connect_timeout / 2);
 	pl_timer_init(&peer->hello_timer, answer_hello_again);
 	pl_timer_set(peer->home, &peer->hello_timer, pl_now() + ANSWER_AGAIN);
 }

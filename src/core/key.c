@@ -4,8 +4,9 @@
  * held for a few instructions only. The engine's lock and `revoked` guard use of the memory.
  *
  * A key ends when its peer releases it, or with its large send. A registration may still be in use then: a process that
- * stopped during a copy holds a gate. The key leaves the table and waits in peer->ending_keys, and its home engine looks at it
- * again. Until then it stays in the list of its grant, so that a revocation waits for the same use.
+ * stopped during a copy holds a gate. The key waits in peer->ending_keys then, and its home engine looks at it again. Until
+ * then nobody finds it, but it stays in the table, so that no other key gets its index, which numbers the gate; and in the
+ * list of its grant, so that a revocation waits for the same use.
  */
 #include <time.h>
 
@@ -30,11 +31,19 @@ void pl_key_leftover_init(struct pl_key_leftover *leftover)
 	pl_list_init(&leftover->ended);
 }
 
-static struct pl_key *key_find(struct pl_peer *peer, uint64_t id)
+/* Finds ending keys, too. */
+static struct pl_key *key_of_table(struct pl_peer *peer, uint64_t id)
 {
 	struct pl_key *key = pl_index_table_get(&peer->keys, (uint32_t)id);
 
 	return key && key->id == id ? key : NULL;
+}
+
+static struct pl_key *key_find(struct pl_peer *peer, uint64_t id)
+{
+	struct pl_key *key = key_of_table(peer, id);
+
+	return key && !key->removed ? key : NULL;
 }
 
 struct pl_key *pl_key_alive(struct pl_peer *peer, uint64_t id)
@@ -87,12 +96,17 @@ static void key_leave_grant(struct pl_key *key, struct pl_list *ended)
 		pl_grant_unused(key->grant, ended);
 }
 
-void pl_key_remove(struct pl_peer *peer, struct pl_key *key, struct pl_key_leftover *leftover)
+/* Frees the index of a key. The table's reference stays. */
+static void key_leave_table(struct pl_key *key)
+{
+	pl_index_table_remove(&key->peer->keys, (uint32_t)key->id);
+	key->peer->imported -= key->imported;
+}
+
+void pl_key_remove(struct pl_key *key, struct pl_key_leftover *leftover)
 {
 	/* Before `revoked`: the peer is told of the end of revoked keys only. */
 	pl_registrations_shut(&key->registrations);
-	pl_index_table_remove(&peer->keys, (uint32_t)key->id);
-	peer->imported -= key->imported;
 	atomic_store(&key->revoked, true);
 	key->removed = true;
 	if (pl_registrations_in_use(&key->registrations)) {
@@ -102,6 +116,7 @@ void pl_key_remove(struct pl_peer *peer, struct pl_key *key, struct pl_key_lefto
 	}
 	pl_list_remove(&key->end_link);
 	atomic_store(&key->ending, false);
+	key_leave_table(key);
 	key_leave_grant(key, &leftover->ended);
 	leftover->key = key;
 }
@@ -139,9 +154,9 @@ void pl_key_leftover_finish(struct pl_peer *peer, struct pl_key_leftover *leftov
 
 /*
  * Ends those of the first `limit` ending keys whose memory is not in use any more. The others go behind all others. Returns
- * true if any key is left.
+ * true if any key is left. *watched: somebody else has a reference to one that ended.
  */
-static bool end_unused_keys(struct pl_peer *peer, unsigned limit)
+static bool end_unused_keys(struct pl_peer *peer, unsigned limit, bool *watched)
 {
 	struct pl_list ended, unused, busy;
 	bool left;
@@ -160,8 +175,11 @@ static bool end_unused_keys(struct pl_peer *peer, unsigned limit)
 		}
 		key_leave_grant(key, &ended);
 		atomic_store(&key->ending, false);
-		if (key->removed)
-			pl_list_append(&unused, &key->end_link);
+		if (!key->removed)
+			continue;
+		key_leave_table(key);
+		*watched |= atomic_load(&key->references) > 1;
+		pl_list_append(&unused, &key->end_link);
 	}
 	pl_list_splice(&peer->ending_keys, &busy);
 	left = !pl_list_empty(&peer->ending_keys);
@@ -179,11 +197,12 @@ static bool end_unused_keys(struct pl_peer *peer, unsigned limit)
 static void look_at_ending_keys(struct pl_timer *timer)
 {
 	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, key_timer);
+	bool watched = false;
 
-	if (end_unused_keys(peer, KEYS_PER_LOOK))
+	if (end_unused_keys(peer, KEYS_PER_LOOK, &watched))
 		pl_keys_look_later(peer);
 	/* Requests to the owner of device memory wait for the ends of lent keys. A closed endpoint has none. */
-	if (peer->endpoint && !peer->dead)
+	if (watched && peer->endpoint && !peer->dead)
 		pl_peer_sweep(peer);
 }
 
@@ -202,8 +221,9 @@ void pl_keys_look_later(struct pl_peer *peer)
 void pl_keys_await(struct pl_peer *peer)
 {
 	struct timespec pause = { .tv_nsec = AWAIT_PAUSE_NS };
+	bool watched = false;
 
-	while (end_unused_keys(peer, UINT32_MAX))
+	while (end_unused_keys(peer, UINT32_MAX, &watched))
 		nanosleep(&pause, NULL);
 }
 
@@ -274,7 +294,7 @@ int pl_key_create(struct pl_peer *peer, struct pl_operation *operation, uint8_t 
 		rc = peer->ops->export_key(peer->endpoint, NULL, key, blob);
 	if (key && rc < 0 && rc != -EINPROGRESS) {
 		operation->source_key = 0;
-		pl_key_remove(peer, key, &leftover);
+		pl_key_remove(key, &leftover);
 	}
 	pthread_mutex_unlock(&peer->context->grant_lock);
 	pl_key_leftover_finish(peer, &leftover);
@@ -285,17 +305,21 @@ struct pl_key *pl_key_destroy_watched(struct pl_peer *peer, uint64_t id)
 {
 	struct pl_key_leftover leftover;
 	struct pl_key *key;
+	bool ending;
 
 	pl_key_leftover_init(&leftover);
 	pthread_mutex_lock(&peer->context->grant_lock);
-	key = key_find(peer, id);
-	if (key)
-		pl_key_remove(peer, key, &leftover);
-	if (leftover.later)
+	key = key_of_table(peer, id);
+	/* The peer may have released it already. */
+	ending = key && key->removed;
+	if (key && !ending)
+		pl_key_remove(key, &leftover);
+	ending |= leftover.later;
+	if (ending)
 		atomic_fetch_add(&key->references, 1);
 	pthread_mutex_unlock(&peer->context->grant_lock);
 	pl_key_leftover_finish(peer, &leftover);
-	return leftover.later ? key : NULL;
+	return ending ? key : NULL;
 }
 
 void pl_key_destroy(struct pl_peer *peer, uint64_t id)
@@ -314,8 +338,8 @@ void pl_key_table_clear(struct pl_peer *peer)
 		pl_key_leftover_init(&leftover);
 		pthread_mutex_lock(&context->grant_lock);
 		key = pl_index_table_get(&peer->keys, i);
-		if (key)
-			pl_key_remove(peer, key, &leftover);
+		if (key && !key->removed)
+			pl_key_remove(key, &leftover);
 		pthread_mutex_unlock(&context->grant_lock);
 		leftover.later = false;
 		pl_key_leftover_finish(peer, &leftover);

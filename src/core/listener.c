@@ -109,7 +109,7 @@ static int bind_address(struct pl_context *context, const char *address, struct 
 				freeaddrinfo(addresses);
 				return pl_fail(
 					error, -EPERM, "INSECURE-ADDRESS", "pl_listen", address,
-					"set a key (--key FILE), or allow connections without a key (--insecure)",
+					"set pl_options.key, or pl_options.insecure to allow connections without a key",
 					"the address is not loopback and there is no key");
 			}
 			fd = bind_target(at);
@@ -154,7 +154,7 @@ static int check_listening_socket(const struct pl_context *context, int fd, stru
 			       "pass a TCP socket after listen(2)", "the descriptor is no listening socket of TCP");
 	if (!pl_address_allowed(context, (struct sockaddr *)&address, true))
 		return pl_fail(error, -EPERM, "INSECURE-ADDRESS", "pl_listen_socket", NULL,
-			       "set a key (--key FILE), or allow connections without a key (--insecure)",
+			       "set pl_options.key, or pl_options.insecure to allow connections without a key",
 			       "the address is not loopback and there is no key");
 	flags = fcntl(fd, F_GETFL);
 	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)

@@ -109,6 +109,7 @@ struct pl_peer {
 	char *server_name; /* initiator: "[host]:port" as the program gave it; NULL: no identities are judged */
 	struct pl_admission *admission; /* NULL: the context judges nobody; written at home */
 	struct pl_held_hello *held_hello; /* acceptor: it could not be answered at once; NULL: none */
+	uint64_t hello_until;             /* no fabric can hold the answer back any longer; 0: none did */
 	struct pl_timer hello_timer;      /* tries again; home */
 	/* initiator: exchange of proofs of the key */
 	enum { PL_PROOF_NONE, PL_PROOF_SEND, PL_PROOF_READ, PL_PROOF_REFUSED, PL_PROOF_DONE } proving;

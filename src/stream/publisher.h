@@ -158,12 +158,13 @@ static inline uint64_t pl_publisher_oldest(const struct pl_publisher *publisher)
 	return PL_MAX(publisher->first, pl_ring_oldest(publisher->claimed, publisher->header.geometry.slots));
 }
 
-/* loan.c: true if a subscriber of the peer's context was demoted lately. publisher->lock is held. */
 /* Returns the fingerprint of the identity that the peer proved; "": none. Home. */
 static inline const char *pl_peer_fingerprint(const struct pl_peer *peer)
 {
 	return peer->admission ? peer->admission->identity.fingerprint : "";
 }
+
+/* loan.c: true if a subscriber of the peer's context was demoted lately. publisher->lock is held. */
 bool pl_publisher_has_demoted(const struct pl_publisher *publisher, const struct pl_peer *peer);
 /* loan.c: publishes a frame, or gives it up, after the work of its stream. */
 void pl_publisher_marked(struct pl_stream_frame *frame, int status);

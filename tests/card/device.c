@@ -301,13 +301,21 @@ int ibv_close_device(struct ibv_context *of)
 	return 0;
 }
 
+static uint32_t vendor_of(const char *device)
+{
+	if (!strncmp(device, "mlx", 3))
+		return 0x2c9;
+	return strncmp(device, "hns", 3) ? 0 : 0x19e5;
+}
+
 int ibv_query_device(struct ibv_context *of, struct ibv_device_attr *attributes)
 {
 	const struct card_character *character = card_character();
 
 	*attributes = (struct ibv_device_attr){
 		.fw_ver = "stand-in",
-		.vendor_id = strncmp(character->device, "mlx5", 4) ? 0 : 0x2c9,
+		.vendor_id = vendor_of(character->device),
+		.vendor_part_id = strncmp(character->device, "mlx4", 4) ? 0x1021 : 0x1003,
 		.max_qp = 131072,
 		.max_qp_wr = character->max_qp_wr,
 		.device_cap_flags = character->windows ? IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B : 0,

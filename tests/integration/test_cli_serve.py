@@ -213,7 +213,7 @@ def test_warns_once_about_a_missing_key(tree, tmp_path):
 
 def test_refuses_other_addresses_without_a_key(tree):
     error = run('serve', '0.0.0.0:0', tree, expect=1).stderr
-    assert 'INSECURE-ADDRESS' in error and '--insecure' in error
+    assert 'INSECURE-ADDRESS' in error and '--insecure' in error and 'pl_options' not in error
     server = Server(tree, '--insecure', address='0.0.0.0:0')
     run('list', '127.0.0.1:' + server.address.split(':')[-1])
     assert 'anybody' in server.stop()[1]

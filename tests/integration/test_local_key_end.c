@@ -281,6 +281,32 @@ static void subscription_ended(void *argument)
 	rig_close(&rig);
 }
 
+/* -- the index of an ending key ------------------------------------------------------------------- */
+
+/* The next key gets another gate: the ending one does not wait for its holders, and it is not taken for held. */
+static void next_key(void *argument)
+{
+	struct pl_operation *first;
+	struct pl_remote *remote;
+	struct rig rig;
+	uint32_t gate;
+
+	rig_open(&rig, argument);
+	first = send_large(&rig);
+	gate = (uint32_t)first->source_key;
+	pl_operation_stop(first, -ECANCELED, NULL);
+	check(has_ending_keys(&rig));
+	hold_gates(&rig, false);
+	atomic_store(&rig.gates[gate].slots[SLOT], true);
+	pl_engine_unlock(rig.owner->home);
+	remote = share(&rig.environment, rig.far.region, rig.environment.near_peer, NULL);
+	check(!remote->path_reason || !strstr(remote->path_reason, "through a socket"));
+	pl_remote_release(remote);
+	hold_gates(&rig, false);
+	check_number(await(&rig.environment, first, NULL, NULL), -ECANCELED);
+	rig_close(&rig);
+}
+
 #define BOTH(name, function) \
 	{ name, function, &local_threads, 60 }, \
 	{ \
@@ -290,6 +316,7 @@ static void subscription_ended(void *argument)
 int main(void)
 {
 	static const struct test_case cases[] = {
+		BOTH("next key", next_key),
 		BOTH("released", released),
 		BOTH("released, then revoked", released_then_revoked),
 		BOTH("released, then deregistered", released_then_deregistered),

@@ -13,6 +13,7 @@ static const struct setting setting = {
 struct overtaken {
 	struct scenario_environment environment;
 	struct pl_operation *connecting;
+	struct pl_peer *near_peer; /* while it connects */
 	struct proxy proxy;
 };
 
@@ -35,6 +36,7 @@ static void overtaken_open(struct overtaken *overtaken)
 	check_ok(pl_accept_start(environment->listener, 0, &accepting, &error), &error);
 	check_ok(pl_connect_start(environment->near, overtaken->proxy.address, 0, 0, &overtaken->connecting, &error),
 		 &error);
+	overtaken->near_peer = overtaken->connecting->connecting;
 	complete(environment, accepting, &accepted);
 	environment->far_peer = accepted.peer;
 }
@@ -42,20 +44,13 @@ static void overtaken_open(struct overtaken *overtaken)
 /* True once the initiator has postponed a message, or given up. */
 static bool has_postponed(struct overtaken *overtaken)
 {
-	struct pl_context *context = overtaken->environment.near;
-	bool found = false, any = false;
+	struct pl_engine *home = overtaken->near_peer->home;
+	bool postponed;
 
-	pthread_mutex_lock(&context->lock);
-	pl_list_for_each(at, &context->peers) {
-		struct pl_peer *peer = pl_list_entry(at, struct pl_peer, link);
-
-		pl_engine_lock(peer->home);
-		found |= peer->channel.postponed;
-		any |= !peer->dead;
-		pl_engine_unlock(peer->home);
-	}
-	pthread_mutex_unlock(&context->lock);
-	return found || !any;
+	pl_engine_lock(home);
+	postponed = overtaken->near_peer->channel.postponed || overtaken->near_peer->dead;
+	pl_engine_unlock(home);
+	return postponed;
 }
 
 /* The message arrives, then the welcome. */

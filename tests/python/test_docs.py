@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 
 import peerlane as pl
 import pytest
@@ -71,3 +72,45 @@ def test_public_names_have_texts_and_signatures(kind):
         assert member.__doc__, f'{kind.__name__}.{name}'
         if callable(member):
             inspect.signature(member)
+
+
+def test_the_c_parts_for_programs_of_kiro_compile(tmp_path):
+    """With the headers that the page names, and declarations of the variables that its parts leave out."""
+    root = pathlib.Path(__file__).parents[2]
+    parts = re.findall(r'^```c\n(.*?)^```', (root / 'docs/from-kiro.md').read_text(), re.M | re.S)
+    headers = [part for part in parts if part.startswith('#include')]
+    calls = [part for part in parts if part not in headers]
+    assert len(headers) == 1 and len(calls) == 5
+    declarations = '''
+        struct pl_context *context; struct pl_region *region; struct pl_listener *listener; struct pl_peer *peer;
+        struct pl_remote *remote; struct pl_operation *operation; struct pl_publisher *publisher;
+        struct pl_subscriber *subscriber; struct pl_stream_frame *frame; struct pl_frame_info info;
+        struct pl_subscriber_info subscriber_info; struct pl_error error;
+        unsigned char token[PL_TOKEN_MAX]; size_t token_length, size, length; void *memory; uint64_t offset, timeout, y;
+        void grab_into(void *data); void process(const void *data, size_t length, uint64_t sequence, uint64_t lost);'''
+    functions = ''.join(f'void part{at}(void)\n{{\n{part}}}\n' for at, part in enumerate(calls))
+    (tmp_path / 'page.c').write_text(headers[0] + declarations + '\n' + functions)
+    done = subprocess.run(['cc', '-std=c11', '-Wall', '-Werror', '-fsyntax-only', f'-I{root / "include"}', 'page.c'], cwd=tmp_path,
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    # Without a key, the address of the page would be refused.
+    assert any('options.key' in part and 'pl_listen' in part for part in calls)
+
+
+def test_the_examples_of_two_processes_run(tmp_path):
+    (tmp_path / 'key').touch(0o600)
+    (tmp_path / 'key').write_text('kQ7vX2pL9mR4tY8wB3nZ6cF1')
+    examples = pathlib.Path(__file__).parents[2] / 'docs/examples'
+    variables = {**os.environ, 'PYTHONMALLOC': 'default'}
+    server = subprocess.Popen([sys.executable, examples / 'serve.py', 'key', '127.0.0.1:0', 'invitation'], cwd=tmp_path,
+                              env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        while not (tmp_path / 'invitation').exists() and server.poll() is None:
+            time.sleep(0.01)
+        done = subprocess.run([sys.executable, examples / 'read.py', 'key', 'invitation'], cwd=tmp_path, env=variables,
+                              capture_output=True, text=True, timeout=300)
+        assert (done.returncode, done.stdout, done.stderr) == (0, '499500.0\n', '')
+        assert server.communicate(timeout=300)[0] == '' and server.returncode == 0
+    finally:
+        server.kill()
+        server.communicate()

@@ -14,6 +14,7 @@ import traceback
 
 import peerlane as pl
 import pytest
+from peerlane._errors import make_error
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -66,6 +67,13 @@ def test_wrong_options_raise_and_leave_nothing(options, kind):
     with pytest.raises(kind):
         pl.Context(**options)
     gc.collect()
+
+
+@pytest.mark.parametrize('error_id, is_file', [('KEY-FILE-MISSING', True), ('SYSTEM', True), ('PY-NO-GRANT', False),
+                                               ('STREAM-UNKNOWN', False)])
+def test_only_missing_files_are_called_so(error_id, is_file):
+    error = make_error(errno.ENOENT, error_id, '', '', 'not there', '')
+    assert isinstance(error, pl.Missing) == isinstance(error, FileNotFoundError) == is_file and error.errno == errno.ENOENT
 
 
 def test_key_files_are_private(tmp_path):
@@ -182,8 +190,9 @@ def test_a_revoked_token_ends_a_remote_region(local):
     region.revoke(token)
     with pytest.raises(PermissionError):
         local.peer.read(remote, local.near.register(bytearray(16)))
-    with pytest.raises(pl.Error, match='PY-NO-GRANT'):
+    with pytest.raises(pl.Error, match='PY-NO-GRANT') as caught:
         region.revoke(token)
+    assert not isinstance(caught.value, FileNotFoundError)
 
 
 def test_close_ends_waits_of_other_threads(local):
@@ -340,3 +349,33 @@ def test_each_id_is_documented():
     used = set(re.findall(r"[\"'](PY-[A-Z-]+)[\"']", sources))
     documented = set(re.findall(r'`(PY-[A-Z-]+)`', (ROOT / 'docs/python.md').read_text()))
     assert used == documented
+
+
+def test_accept_tells_its_whole_time(local):
+    """The wait is cut into slices, whose time is of no interest."""
+    with local.near.listen() as listener, pytest.raises(pl.TimedOut, match=r'within 0\.120 s'):
+        listener.accept(timeout=0.12)
+
+
+def test_invitations_are_taken_as_tokens(local):
+    region = local.far.allocate(64, access='r')
+    invitation = pl.Invitation(local.listener.address, region.share())
+    assert local.peer.import_(invitation).length == 64
+    assert len(local.peer.import_all(pl.Invitation(local.listener.address, local.far.share_all([region])))) == 1
+
+
+@pytest.mark.parametrize('address', [':5', '[::]:5', '0.0.0.0:5'])
+def test_invitations_need_an_address_that_others_reach(local, address):
+    token = local.far.allocate(8, access='r').share()
+    with pytest.raises(pl.Invalid, match='PY-ADDRESS') as caught:
+        pl.Invitation(address, token)
+    assert caught.value.hint
+    assert pl.Invitation('[::1]:5', token).address == '[::1]:5'
+
+
+@pytest.mark.parametrize('address', ['127.0.0.1', '[::1]'])
+def test_an_address_without_a_port_has_that_of_the_commands(local, address):
+    """The next reason to refuse the address of another host is that there is no key."""
+    with pytest.raises(pl.Error) as caught:
+        local.near.connect(address.replace('127.0.0.1', '192.0.2.1').replace('::1', '2001:db8::1'), timeout=1)
+    assert caught.value.id == 'INSECURE-ADDRESS'

@@ -11,7 +11,7 @@ import weakref
 import peerlane as pl
 import pytest
 from peerlane import _peerlane
-from tensors import Producer, Unversioned, Versioned, take
+from tensors import CudaArray, Producer, Unversioned, Versioned, take
 
 
 class Memory(bytearray):
@@ -31,9 +31,57 @@ def test_writable_buffers_are_targets(local, make):
         assert bytes(memoryview(target).cast('B')) == bytes(range(64))
 
 
-def test_columns_first_is_contiguous(local):
-    rows = memoryview(bytearray(range(12))).cast('B', [3, 4])
-    assert local.near.register(rows).length == 12
+def test_the_order_of_columns_is_refused(local):
+    """A peer reads bytes: elements in the order of columns would be transposed without a word."""
+    numpy = pytest.importorskip('numpy', reason='python3-numpy is not installed')
+    rows = numpy.arange(6, dtype='f4').reshape(2, 3)
+    columns = numpy.asfortranarray(rows)
+    for call in (lambda: local.near.register(columns), lambda: local.near.register(rows.T), lambda: local.peer.send(columns),
+                 lambda: local.near.register(Producer(shape=(2, 3), strides=(1, 2), bits=32)),
+                 lambda: local.near.register(CudaArray(4096, strides=(4, 16))),
+                 lambda: local.near.allocate(24).copy_in(columns), lambda: local.near.allocate(24).copy_out(columns)):
+        with pytest.raises(pl.BufferRefused, match='order of columns') as caught:
+            call()
+        assert caught.value.id == 'PY-ORDER' and caught.value.hint
+    # What NumPy calls both orders is the order of rows.
+    for both in (numpy.zeros((1, 4), order='F'), numpy.zeros((4, 1), order='F'), columns.T):
+        assert local.near.register(both).length == both.nbytes
+
+
+def test_tensors_of_the_host_are_sources(local):
+    tensor = Producer(shape=(2, 3), bits=16, byte_offset=4)
+    tensor.memory[4:16] = b'abcdefghijkl'
+    region = local.far.allocate(12)
+    operation = local.other.receive_start(region)
+    local.peer.send(tensor)
+    operation.wait(120)
+    assert bytes(memoryview(region)) == b'abcdefghijkl' and tensor.deleted == 1
+    target = local.near.allocate(12)
+    target.copy_in(tensor)
+    assert bytes(memoryview(target)) == b'abcdefghijkl' and tensor.deleted == 2
+    for wrong, id in ((Producer(shape=(2, 2), strides=(4, 1)), 'PY-CONTIGUOUS'), (Producer(device=2), 'PY-NO-HOST'),
+                      (memoryview(bytearray(64))[::2], 'PY-CONTIGUOUS'), (CudaArray(4096), 'PY-NO-HOST')):
+        with pytest.raises(pl.BufferRefused) as caught:
+            local.peer.send(wrong)
+        assert caught.value.id == id and caught.value.hint and 'register:' not in str(caught.value)
+    with pytest.raises(TypeError, match='an array or a tensor'):
+        local.peer.send(5)
+
+
+def test_the_exception_in_a_block_is_not_hidden():
+    """Views in its traceback let nothing close; they are no reason to lose the cause."""
+    with pytest.raises(KeyError):
+        with pl.Context() as context, context.allocate(8) as region:
+            view = memoryview(region)
+            raise KeyError('the cause')
+    assert not context.closed
+    view.release()
+    context.close()
+    with pytest.raises(pl.BufferRefused, match='PY-EXPORTED'):
+        with pl.Context() as context:
+            view = memoryview(context.allocate(8))
+    view.release()
+    context.close()
 
 
 def test_readonly_memory_is_a_source_only(local):
@@ -179,7 +227,7 @@ def test_tensors_register_their_own_memory(local, versioned):
 
 
 @pytest.mark.parametrize('shape, strides, bits, length', [
-    ((4, 4), (4, 1), 8, 16), ((4, 4), (1, 4), 8, 16), ((1, 4), (99, 1), 16, 8), ((), None, 64, 8), ((3,), None, 4, 2)])
+    ((4, 4), (4, 1), 8, 16), ((1, 4), (99, 1), 16, 8), ((), None, 64, 8), ((3,), None, 4, 2)])
 def test_sizes_of_tensors(local, shape, strides, bits, length):
     assert local.near.register(Producer(shape=shape, strides=strides, bits=bits)).length == length
 

@@ -20,6 +20,7 @@ import pytest
 from peerlane import _peerlane, aio
 
 from conftest import connected
+from tensors import Producer
 
 BUILD = pathlib.Path(pl.__file__).parents[3]
 LAYOUT = pl.Layout((3, 4), 'float32')
@@ -62,8 +63,8 @@ def test_frames_are_tensors_of_their_layout(local):
         frame = subscriber.take(120)
         for version in (None, (1, 0)):
             tensor = _peerlane._dlpack(frame.__dlpack__(max_version=version))
-            address, length, kind, device, readonly, contiguous, shape, strides = tensor.describe()
-            assert (length, kind, device, readonly, contiguous, shape, strides) == (48, 1, 0, False, True, [3, 4], [4, 1])
+            address, length, kind, device, readonly, order, shape, strides = tensor.describe()
+            assert (length, kind, device, readonly, order, shape, strides) == (48, 1, 0, False, 'rows', [3, 4], [4, 1])
             # The tensor is the frame's memory.
             assert ctypes.string_at(address, length) == numbers(5).tobytes() and address % 4096 == 0
             with pytest.raises(pl.BufferRefused):
@@ -306,7 +307,7 @@ def test_streams_of_a_peer_and_starts(local):
     (lambda pair: pair.far.publish('s'), pl.Invalid),
     (lambda pair: pair.far.publish('s', slot_bytes=8, memory='cuda:99'), pl.Error),
     (lambda pair: pair.far.publish('s', slot_bytes=8, slots=2**32), ValueError),
-    (lambda pair: pair.far.publish('s', (3, 4)), AttributeError),
+    (lambda pair: pair.far.publish('s', (3, 4)), pl.Invalid),
     (lambda pair: pair.peer.subscribe('nothing'), pl.Error),
     (lambda pair: pair.peer.subscribe('s', 'newest'), ValueError),
     (lambda pair: pair.peer.subscribe('s', overflow=3), ValueError),
@@ -583,3 +584,69 @@ def test_connected_contexts_of_one_thread():
         with pair.peer.subscribe('s', timeout=120) as subscriber:
             publisher.put(numbers(7))
             assert values(subscriber.take(120)) == listed(7)
+
+
+def test_tensors_are_published(local):
+    """put() takes a tensor of the host, compares it with the layout, and copies it."""
+    layout = pl.Layout((2, 3), 'uint16')
+    tensor = Producer(shape=(2, 3), bits=16)
+    tensor.memory[:12] = bytes(range(12))
+    with local.far.publish('tensors', layout) as publisher, local.peer.subscribe('tensors') as subscriber:
+        publisher.put(tensor)
+        with subscriber.take(120) as frame:
+            assert bytes(frame) == bytes(range(12))
+        for wrong, id in ((Producer(shape=(3, 2), bits=16), 'PY-LAYOUT'), (Producer(shape=(2, 3), bits=32), 'PY-LAYOUT'),
+                          (Producer(shape=(2, 3), strides=(1, 2), bits=16), 'PY-ORDER'),
+                          (Producer(shape=(2, 3), strides=(6, 2), bits=16), 'PY-CONTIGUOUS'),
+                          (Producer(shape=(2, 3), bits=16, device=2), 'PY-NO-HOST')):
+            with pytest.raises(pl.Error) as caught:
+                publisher.put(wrong)
+            assert caught.value.id == id and caught.value.hint
+    with pytest.raises(pl.Invalid, match='PY-LAYOUT') as caught:
+        local.far.publish('array', array.array('f', [0]))
+    assert 'Layout.of' in caught.value.hint
+
+
+def test_arrays_with_gaps_or_columns_are_not_published(local):
+    numpy = pytest.importorskip('numpy', reason='python3-numpy is not installed')
+    rows = numpy.arange(12, dtype='f4').reshape(3, 4)
+    with local.far.publish('arrays', pl.Layout((4, 3), 'float32')) as publisher:
+        for wrong, id in ((rows.T, 'PY-ORDER'), (numpy.zeros((8, 3), 'f4')[::2], 'PY-CONTIGUOUS')):
+            with pytest.raises(pl.BufferRefused) as caught:
+                publisher.put(wrong)
+            assert caught.value.id == id and caught.value.hint
+
+
+def test_wrong_words_name_the_choices(local):
+    for option, wanted in (('overflow', '"drop-oldest", "drop-newest", "block"'),
+                           ('start', '"live", "latest", "history", "sequence"')):
+        with pytest.raises(ValueError, match=f"{option} must be one of {wanted}, not 'bloc'"):
+            local.peer.subscribe('camera', **{option: 'bloc'})
+
+
+def test_an_exception_beside_arrays_of_frames_is_not_hidden(local):
+    """The cause is the last line of the traceback, although arrays let nothing close."""
+    views = []
+    with pytest.raises(pl.Error) as caught:
+        with local.far.publish('kept', slot_bytes=8) as publisher, local.peer.subscribe('kept') as subscriber:
+            for _ in range(3):
+                publisher.put(b'12345678')
+            for frame in subscriber:
+                views.append(memoryview(frame))
+    assert caught.value.id == 'FRAME-LIMIT'
+    for view in views:
+        view.release()
+
+
+def test_an_exception_in_asyncio_beside_views_is_not_hidden():
+    kept = []
+
+    async def main():
+        async with aio.Context() as context:
+            kept.extend([context, memoryview(context.allocate(8))])
+            raise KeyError('the cause')
+
+    with pytest.raises(KeyError):
+        asyncio.run(main())
+    kept.pop().release()
+    assert not kept[0].closed

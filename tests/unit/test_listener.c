@@ -578,6 +578,8 @@ static void expect_refused(struct pl_context *context, int fd, int code, const c
 
 	assert_int_equal(pl_listen_socket(context, fd, &listener, &error), code);
 	assert_string_equal(error.id, id);
+	/* Programs have no options of the command. */
+	assert_null(strstr(error.hint, "--"));
 	assert_null(listener);
 	/* Refused sockets are closed. */
 	assert_int_equal(fcntl(fd, F_GETFD), -1);

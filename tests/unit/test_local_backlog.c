@@ -79,13 +79,13 @@ static struct pl_operation *begin_connect(struct scenario_environment *environme
 }
 
 static void finish_connect(struct scenario_environment *environment, struct pl_operation *connect,
-			   struct pl_operation *accept)
+			   struct pl_operation *accept, const char *fabric)
 {
 	struct pl_completion receipt;
 
 	complete(environment, connect, &receipt);
 	environment->near_peer = receipt.peer;
-	check_text(receipt.fabric, "local");
+	check_text(receipt.fabric, fabric);
 	complete(environment, accept, &receipt);
 	environment->far_peer = receipt.peer;
 	environment_close(environment);
@@ -108,7 +108,24 @@ static void initiator_full(void *argument)
 	connect = begin_connect(&environment, &accept);
 	progress_until(&environment, first_peer(environment.far) && first_peer(environment.far)->held_hello);
 	full_listener_empty(&full);
-	finish_connect(&environment, connect, accept);
+	finish_connect(&environment, connect, accept, "local");
+}
+
+/* Checks that the acceptor takes another fabric when its queue stays full for too long. */
+static void initiator_stays_full(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_operation *connect, *accept;
+	struct full_listener full;
+
+	environment_listen(&environment, argument);
+	full_listener_fill(&full, environment.near);
+	connect = begin_connect(&environment, &accept);
+	progress_until(&environment, first_peer(environment.far) && first_peer(environment.far)->held_hello);
+	first_peer(environment.far)->hello_until = 1;
+	progress_until(&environment, first_peer(environment.far)->endpoint);
+	full_listener_empty(&full);
+	finish_connect(&environment, connect, accept, "tcp");
 }
 
 /* Checks that an acceptor whose peer waits for an answer can be closed. */
@@ -159,7 +176,7 @@ static void acceptor_full(void *argument)
 	tcp_endpoint_of(endpoint->lanes)->dial = dial_when_free;
 	refused_dials = 2;
 	full_listener_empty(&full);
-	finish_connect(&environment, connect, accept);
+	finish_connect(&environment, connect, accept, "local");
 	check_number(refused_dials, 0);
 }
 
@@ -168,6 +185,7 @@ int main(void)
 	static const struct test_case cases[] = {
 		{ "initiator full", initiator_full, (void *)&any_fabric, 60 },
 		{ "initiator full, local", initiator_full, (void *)&local_manual, 60 },
+		{ "initiator stays full", initiator_stays_full, (void *)&any_fabric, 60 },
 		{ "initiator full, closed", initiator_full_closed, (void *)&any_fabric, 60 },
 		{ "acceptor full", acceptor_full, (void *)&any_fabric, 60 },
 		{ "acceptor full, local", acceptor_full, (void *)&local_manual, 60 },

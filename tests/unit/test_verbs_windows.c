@@ -256,6 +256,7 @@ static struct rig *rig_new(const struct pl_memory_ops *ops)
 	rig->device.state = &rig->state;
 	rig->device.verbs = &rig->verbs;
 	rig->device.pd = &rig->pd;
+	rig->device.far_addresses = true;
 	atomic_init(&rig->device.windows, true);
 	atomic_init(&rig->device.window_max, VERBS_WINDOW_MAX);
 	pl_list_init(&rig->device.registrations);

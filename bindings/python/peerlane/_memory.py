@@ -5,7 +5,7 @@ import errno
 import sys
 
 from . import _peerlane
-from ._errors import make_error
+from ._errors import BufferRefused, make_error
 
 _CPU, _CUDA, _CUDA_HOST, _ROCM, _ROCM_HOST, _CUDA_MANAGED = 1, 2, 3, 10, 11, 13
 _HOST = (_CPU, _CUDA_HOST, _ROCM_HOST)
@@ -17,9 +17,14 @@ def refuse(id, message, hint=''):
     raise make_error(errno.ENOTSUP, id, 'register', 'buffer', message, hint)
 
 
+def _refuse_columns(shape):
+    refuse('PY-ORDER', f'the elements are in the order of columns: shape {tuple(shape)}',
+           'give its contiguous() and keep that, or its t(), which has these columns as rows')
+
+
 def _refuse_strides(shape, strides):
     refuse('PY-CONTIGUOUS', f'the tensor is not contiguous: shape {tuple(shape)}, strides {tuple(strides)}',
-           'register its contiguous(), and keep that')
+           'give its contiguous(), and keep that')
 
 
 def _device_of(tensor, device):
@@ -63,20 +68,22 @@ def from_dlpack(tensor):
         raise make_error(errno.ENOTSUP, 'PY-DLPACK', 'register', 'buffer', f'the tensor gives no memory: {error}',
                          'try detach() or view(torch.uint8)') from error
     keeper = _peerlane._dlpack(capsule)
-    address, length, kind, number, readonly, contiguous, shape, strides = keeper.describe()
-    if not contiguous:
+    address, length, kind, number, readonly, order, shape, strides = keeper.describe()
+    if order == 'columns':
+        _refuse_columns(shape)
+    if not order:
         _refuse_strides(shape, strides)
     return address, length, keeper, readonly, number if kind == _CUDA else HOST
 
 
 def _span(shape, strides, size):
-    """Return the bytes of an array, or None if it has gaps. Rows first or columns first; sizes of 1 do not matter."""
+    """Return the bytes of an array, negative in the order of columns; None if it has gaps. Sizes of 1 do not matter."""
     total = size
     for length in shape:
         total *= length
     if strides is None or total == 0:
         return total
-    for order in (range(len(shape) - 1, -1, -1), range(len(shape))):
+    for order, result in ((range(len(shape) - 1, -1, -1), total), (range(len(shape)), -total)):
         expected = size
         for at in order:
             if shape[at] == 1:
@@ -85,7 +92,7 @@ def _span(shape, strides, size):
                 break
             expected *= shape[at]
         else:
-            return total
+            return result
     return None
 
 
@@ -102,6 +109,8 @@ def from_cuda_array(array):
     length = _span(interface['shape'], strides, size)
     if length is None:
         _refuse_strides(interface['shape'], strides)
+    if length < 0:
+        _refuse_columns(interface['shape'])
     address, readonly = interface['data']
     return address, length, array, readonly, None
 
@@ -117,6 +126,20 @@ def describe(thing):
         return from_cuda_array(thing)
     raise TypeError(f'{type(thing).__name__} gives no memory: it has neither the buffer protocol nor __dlpack__() nor '
                     '__cuda_array_interface__; (address, length) registers any memory')
+
+
+def source(thing):
+    """Return an object with the buffer protocol for the bytes of a tensor of the host."""
+    if not hasattr(thing, '__dlpack_device__') and not hasattr(thing, '__cuda_array_interface__'):
+        raise TypeError(f'{type(thing).__name__} gives no bytes: bytes, an array or a tensor of the host is needed')
+    try:
+        if on_gpu(thing) or not hasattr(thing, '__dlpack_device__'):
+            refuse('PY-NO-HOST', 'the tensor is in memory of a GPU',
+                   'register it and send the region, or fill a loan: torch.from_dlpack(loan).copy_(tensor)')
+        return from_dlpack(thing)[2]
+    except BufferRefused as error:
+        error.call = ''  # not register(): several calls take tensors
+        raise
 
 
 def check_device(region, said):

@@ -93,6 +93,10 @@ class Invitation:
 
     def __init__(self, address, token, extra=b''):
         self.address = str(address)
+        if self.address.rpartition(':')[0] in ('', '0.0.0.0', '[::]', '::', '*'):
+            raise make_error(errno.EINVAL, 'PY-ADDRESS', 'Invitation', self.address,
+                             'no other host reaches this address: it means all addresses of this one',
+                             'give the name or the address by which others reach this host, and the port of the listener')
         self.token = token if isinstance(token, (Token, Blob)) else Token(token)
         self.extra = bytes(extra)
 

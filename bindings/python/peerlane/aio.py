@@ -10,7 +10,7 @@ import weakref
 
 from . import _peerlane
 from ._context import Base
-from ._errors import Ended
+from ._errors import BufferRefused, Ended
 from ._peerlane import AsyncListener as Listener
 from ._peerlane import AsyncPeer as Peer
 from ._peerlane import AsyncVector as Vector
@@ -108,6 +108,16 @@ class _Watch:
             self.end()
 
 
+async def _close_after(thing, kind):
+    """Close at the end of a block. The exception that ended the block counts, and its traceback may hold arrays: they close it."""
+    try:
+        await thing.aclose()
+    except BufferRefused as error:
+        if kind is None or error.id != 'PY-EXPORTED':
+            raise
+        thing._quiet = True
+
+
 class Context(Base):
     """Owner of regions and peers, for one event loop. Make it in a coroutine; use it with `async with`.
 
@@ -147,8 +157,8 @@ class Context(Base):
         if self._loop.is_closed():
             self._cancel_asked()
         elif not self._cancels:
-            self._cancels = True
             self._loop.call_soon(self._begin_cancels)
+            self._cancels = True
 
     def _begin_cancels(self):
         self._cancels = False
@@ -255,8 +265,8 @@ class Context(Base):
     async def __aenter__(self):
         return self
 
-    async def __aexit__(self, *unused):
-        await self.aclose()
+    async def __aexit__(self, kind, error, trace):
+        await _close_after(self, kind)
 
 
 class Subscriber:
@@ -358,8 +368,8 @@ class Subscriber:
     async def __aenter__(self):
         return self
 
-    async def __aexit__(self, *unused):
-        await self.aclose()
+    async def __aexit__(self, kind, error, trace):
+        await _close_after(self, kind)
 
 
 async def subscribe(peer, name, **options):

@@ -166,6 +166,17 @@ const char *py_get_text(PyObject *value, const char *name, PyObject **owner)
 	return text;
 }
 
+PyObject *py_get_token(PyObject *value, const char *name)
+{
+	PyObject *token = PyObject_GetAttrString(value, "token"), *bytes;
+
+	if (!token)
+		PyErr_Clear();
+	bytes = py_get_bytes(token ? token : value, name);
+	Py_XDECREF(token);
+	return bytes;
+}
+
 PyObject *py_get_bytes(PyObject *value, const char *name)
 {
 	PyObject *method;

@@ -247,7 +247,12 @@ static PyObject *py_context_enter(PyObject *self, PyObject *unused)
 
 static PyObject *py_context_exit(PyObject *self, PyObject *arguments)
 {
-	(void)arguments;
+	/* The cause of the exception counts. Its traceback may hold the views: the context closes after them. */
+	if (((struct py_context *)self)->exports && py_exit_failed(arguments)) {
+		if (PyObject_SetAttrString(self, "_quiet", Py_True) < 0)
+			return NULL;
+		Py_RETURN_NONE;
+	}
 	return PyObject_CallMethod(self, "close", NULL);
 }
 
@@ -372,7 +377,8 @@ static PyMethodDef py_context_methods[] = {
 	  "listen($self, address='127.0.0.1:0')\n--\n\n"
 	  "Listen for peers at \"host:port\", \"[v6]:port\" or \":port\"; port 0 picks a free one." },
 	{ "connect", PY_METHOD(py_context_connect), PY_FAST,
-	  "connect($self, address, timeout=None)\n--\n\nConnect to a listener of another context; return the peer." },
+	  "connect($self, address, timeout=None)\n--\n\nConnect to a listener of another context; return the peer.\n\n"
+	  "An address without a port means port 19875, which the commands use." },
 	{ "publish", PY_METHOD(py_context_publish), PY_FAST,
 	  "publish($self, name, layout=None, slot_bytes=None, slots=16, loans=1, subscribers=256, metadata_bytes=0, "
 	  "content_type=None, allow_block=False, patience=1.0, first=0, memory='host', "

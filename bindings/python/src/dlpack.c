@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "extension.h"
+#include "stream.h"
 
 /* Structures of DLPack 1, with names of the project. */
 enum py_device_type {
@@ -56,11 +56,15 @@ static void py_tensor_dealloc(PyObject *self)
 {
 	struct py_tensor *tensor = (struct py_tensor *)self;
 	PyTypeObject *type = Py_TYPE(self);
+	PyObject *error, *value, *trace;
 
+	/* A deleter may run code of Python, which must not meet the exception under way. */
+	PyErr_Fetch(&error, &value, &trace);
 	if (tensor->versioned && tensor->versioned->deleter)
 		tensor->versioned->deleter(tensor->versioned);
 	if (tensor->unversioned && tensor->unversioned->deleter)
 		tensor->unversioned->deleter(tensor->unversioned);
+	PyErr_Restore(error, value, trace);
 	PyObject_Free(self);
 	Py_DECREF(type);
 }
@@ -91,18 +95,12 @@ PyObject *py_dlpack_take(PyObject *module, PyObject *capsule)
 		py_fail(state, -EINVAL, "PY-DLPACK", "tensor", "the object is no tensor of DLPack, or was used already",
 			"");
 	}
-	if (PyErr_Occurred()) {
-		PyObject *type, *value, *trace;
-
-		PyErr_Fetch(&type, &value, &trace);
-		Py_DECREF(tensor);
-		PyErr_Restore(type, value, trace);
-		return NULL;
-	}
+	if (PyErr_Occurred())
+		Py_CLEAR(tensor);
 	return (PyObject *)tensor;
 }
 
-/* True for memory in the order of rows or of columns without gaps. Dimensions of size 1 do not matter. */
+/* True for memory in the order of rows, or else of columns, without gaps. Dimensions of size 1 do not matter. */
 static bool py_tensor_contiguous(const struct py_dl_tensor *tensor, bool rows)
 {
 	int64_t expected = 1;
@@ -119,6 +117,17 @@ static bool py_tensor_contiguous(const struct py_dl_tensor *tensor, bool rows)
 	return true;
 }
 
+static uint64_t py_tensor_bytes(struct py_tensor *holder)
+{
+	const struct py_dl_tensor *tensor = py_tensor_get(holder);
+	uint64_t flags = holder->versioned ? holder->versioned->flags : 0, elements = 1;
+	uint64_t bits = flags & PY_TENSOR_PADDED && tensor->type_bits < 8 ? 8 : tensor->type_bits;
+
+	for (int i = 0; i < tensor->dimensions; i++)
+		elements *= (uint64_t)tensor->shape[i];
+	return (elements * bits * tensor->type_lanes + 7) / 8;
+}
+
 static PyObject *py_list_of(const int64_t *numbers, int count)
 {
 	PyObject *list = PyList_New(0);
@@ -133,18 +142,15 @@ static PyObject *py_list_of(const int64_t *numbers, int count)
 	return list;
 }
 
-/* describe(): (address, bytes, type of device, number of device, read-only, contiguous, shape, strides or None) */
+/* describe(): (address, bytes, device's type, its number, read-only, order: "rows", "columns", "", shape, strides or None) */
 static PyObject *py_tensor_describe(PyObject *self, PyObject *unused)
 {
 	struct py_tensor *holder = (struct py_tensor *)self;
 	struct py_dl_tensor *tensor = py_tensor_get(holder);
-	uint64_t flags = holder->versioned ? holder->versioned->flags : 0, elements = 1, bits;
+	uint64_t flags = holder->versioned ? holder->versioned->flags : 0;
 	PyObject *shape, *strides;
 
 	(void)unused;
-	for (int i = 0; i < tensor->dimensions; i++)
-		elements *= (uint64_t)tensor->shape[i];
-	bits = flags & PY_TENSOR_PADDED && tensor->type_bits < 8 ? 8 : tensor->type_bits;
 	shape = py_list_of(tensor->shape, tensor->dimensions);
 	strides = tensor->strides ? py_list_of(tensor->strides, tensor->dimensions) : Py_BuildValue("");
 	if (!shape || !strides) {
@@ -152,12 +158,48 @@ static PyObject *py_tensor_describe(PyObject *self, PyObject *unused)
 		Py_XDECREF(strides);
 		return NULL;
 	}
-	return Py_BuildValue(
-		"KKiiOONN", (unsigned long long)(uintptr_t)tensor->data + tensor->byte_offset,
-		(unsigned long long)((elements * bits * tensor->type_lanes + 7) / 8), (int)tensor->device_type,
-		(int)tensor->device_id, flags & PY_TENSOR_READONLY ? Py_True : Py_False,
-		py_tensor_contiguous(tensor, true) || py_tensor_contiguous(tensor, false) ? Py_True : Py_False, shape,
-		strides);
+	return Py_BuildValue("KKiiOsNN", (unsigned long long)(uintptr_t)tensor->data + tensor->byte_offset,
+			     (unsigned long long)py_tensor_bytes(holder), (int)tensor->device_type,
+			     (int)tensor->device_id, flags & PY_TENSOR_READONLY ? Py_True : Py_False,
+			     py_tensor_contiguous(tensor, true)    ? "rows"
+			     : py_tensor_contiguous(tensor, false) ? "columns"
+								   : "",
+			     shape, strides);
+}
+
+/* Gives the memory of a tensor of the host, in the order of rows: source() of _memory.py has refused others. */
+static int py_tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
+{
+	struct py_tensor *holder = (struct py_tensor *)self;
+	struct py_dl_tensor *tensor = py_tensor_get(holder);
+	bool readonly = holder->versioned && holder->versioned->flags & PY_TENSOR_READONLY;
+	struct pl_layout layout = { tensor->type_code, tensor->type_bits, tensor->type_lanes, 0, { 0 } };
+	const char *format = py_layout_format(&layout);
+	char *data = tensor->data;
+
+	view->obj = NULL;
+	if (PyBuffer_FillInfo(view, self, data ? data + tensor->byte_offset : NULL, (Py_ssize_t)py_tensor_bytes(holder),
+			      readonly, flags) < 0)
+		return -1;
+	if ((flags & PyBUF_ND) != PyBUF_ND || tensor->type_bits % 8 || tensor->dimensions > PL_LAYOUT_DIMENSIONS_MAX)
+		return 0;
+	layout.dimensions = (uint32_t)tensor->dimensions;
+	for (int i = 0; i < tensor->dimensions; i++)
+		layout.shape[i] = (uint64_t)tensor->shape[i];
+	/* The buffer protocol has no letter for the other types; errors show the text. */
+	if (!format)
+		format = tensor->type_code == PL_ELEMENT_BFLOAT ? "bfloat16" : "of another type";
+	if (py_view_fill(&layout, format, view, flags) < 0) {
+		Py_CLEAR(view->obj);
+		return -1;
+	}
+	return 0;
+}
+
+static void py_tensor_releasebuffer(PyObject *self, Py_buffer *view)
+{
+	(void)self;
+	PyMem_Free(view->internal);
 }
 
 static PyMethodDef py_tensor_methods[] = {
@@ -171,6 +213,8 @@ PyType_Spec py_tensor_spec = {
 	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = (PyType_Slot[]){ { Py_tp_dealloc, py_tensor_dealloc },
 				  { Py_tp_methods, py_tensor_methods },
+				  { Py_bf_getbuffer, py_tensor_getbuffer },
+				  { Py_bf_releasebuffer, py_tensor_releasebuffer },
 				  { 0, NULL } },
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Listeners, and connections to them. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "extension.h"
@@ -58,6 +59,20 @@ static int py_post_connect(void *argument, uint64_t user_data, struct pl_operati
 	return pl_connect_start(call->context, call->address, call->timeout, user_data, operation, error);
 }
 
+/* Returns an address with a port: that of the commands if it has none. `owner` keeps the text. */
+static const char *py_get_address(PyObject *value, PyObject **owner)
+{
+	const char *text = py_get_text(value, "address", owner), *host_end = text ? strrchr(text, ']') : NULL;
+	PyObject *full;
+
+	if (!text || !*text || strchr(host_end ? host_end : text, ':'))
+		return text;
+	full = PyBytes_FromFormat("%s:19875", text);
+	Py_DECREF(*owner);
+	*owner = full;
+	return full ? PyBytes_AsString(full) : NULL;
+}
+
 PyObject *py_context_connect(PyObject *self, PY_ARGUMENTS)
 {
 	PY_GUARD(self);
@@ -70,7 +85,7 @@ PyObject *py_context_connect(PyObject *self, PY_ARGUMENTS)
 	if (py_parse("connect", names, 1, arguments, count, keywords, values) < 0 ||
 	    py_get_ns(values[1], names[1], 0, &call.timeout) < 0)
 		return NULL;
-	call.address = py_get_text(values[0], names[0], &owner);
+	call.address = py_get_address(values[0], &owner);
 	if (!call.address)
 		return NULL;
 	/* The library takes 0 for the default. */
@@ -95,12 +110,13 @@ static PyObject *py_listener_accept(PyObject *self, PY_ARGUMENTS)
 	PyObject *values[1];
 	struct pl_peer *peer;
 	struct pl_error error;
-	uint64_t left;
+	uint64_t left, given;
 	int rc;
 
 	if (py_parse("accept", names, 0, arguments, count, keywords, values) < 0 ||
 	    py_get_ns(values[0], names[0], UINT64_MAX, &left) < 0)
 		return NULL;
+	given = left;
 	for (;;) {
 		uint64_t slice = left < PY_SLICE_NS ? left : PY_SLICE_NS;
 
@@ -114,6 +130,10 @@ static PyObject *py_listener_accept(PyObject *self, PY_ARGUMENTS)
 		if (rc == 0)
 			return py_peer_new(context, peer);
 		left -= left == UINT64_MAX ? 0 : slice;
+		if (rc == -ETIMEDOUT && left == 0)
+			/* The library knows the last slice only. */
+			snprintf(error.message, sizeof(error.message), "no peer has connected within %.3f s",
+				 (double)given / 1e9);
 		if (rc != -ETIMEDOUT || left == 0)
 			return py_raise(context->state, &error);
 		if (PyErr_CheckSignals() < 0)

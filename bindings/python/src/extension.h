@@ -179,9 +179,17 @@ PyObject *py_rights_text(unsigned rights);
 const char *py_get_text(PyObject *value, const char *name, PyObject **owner);
 /* Returns the bytes of a bytes-like object, or of an object with __bytes__(). */
 PyObject *py_get_bytes(PyObject *value, const char *name);
+/* Returns the bytes of a token or a blob, also of that of an Invitation. */
+PyObject *py_get_token(PyObject *value, const char *name);
 /* The method table stores functions of several types as PyCFunction. */
 #define PY_METHOD(function) ((PyCFunction)(void (*)(void))(function))
 #define PY_FAST (METH_FASTCALL | METH_KEYWORDS)
+
+/* Buffers: buffer.c. */
+/* Raises the reason why an object gives no memory in the order of rows: PY-ORDER, PY-CONTIGUOUS with `hint`, or its own. */
+void *py_buffer_refuse(struct py_state *state, PyObject *object, const char *hint);
+/* Gets a view, in the order of rows, of a bytes-like object, an array, or a tensor of the host. Returns 0, or -1. */
+int py_buffer_open(struct py_state *state, PyObject *object, Py_buffer *view, int flags);
 
 /* Errors: error.c. */
 PyObject *py_new_error(struct py_state *state, const struct pl_error *error);
@@ -199,6 +207,8 @@ bool py_object_quiet(struct py_object *object);
 PyObject *py_object_reduce(PyObject *self, PyObject *unused);
 /* __enter__ of objects: returns an open object itself. */
 PyObject *py_object_enter(PyObject *self, PyObject *unused);
+/* True if the arguments of __exit__() have an exception. */
+bool py_exit_failed(PyObject *arguments);
 /* Field `closed` of objects: true if the object or its context is closed. */
 PyObject *py_object_closed(PyObject *self, void *unused);
 void py_object_unlink(struct py_object *object);

@@ -133,8 +133,8 @@ static PyObject *py_frame_release(PyObject *self, PY_ARGUMENTS)
 	Py_RETURN_NONE;
 }
 
-static int py_frame_options(PyObject **values, struct pl_frame_options *options, struct pl_layout *layout,
-			    PyObject **metadata)
+static int py_frame_options(struct py_state *state, PyObject **values, struct pl_frame_options *options,
+			    struct pl_layout *layout, PyObject **metadata)
 {
 	int truth = values[4] ? PyObject_IsTrue(values[4]) : 0;
 	uint64_t length = 0;
@@ -143,7 +143,7 @@ static int py_frame_options(PyObject **values, struct pl_frame_options *options,
 	    py_get_ns(values[2], "captured", 0, &options->captured) < 0)
 		return -1;
 	if (values[3]) {
-		if (py_layout_get(values[3], layout) < 0)
+		if (py_layout_get(state, values[3], layout) < 0)
 			return -1;
 		options->layout = layout;
 	}
@@ -178,7 +178,8 @@ static PyObject *py_frame_publish(PyObject *self, PY_ARGUMENTS)
 		return py_fail(frame->base.context->state, -EINVAL, "PY-NO-LOAN", "frame",
 			       "a frame of a subscriber cannot be published", "copy it into a loan of a publisher");
 	if ((values[5] && py_get_stream(values[5], &stream) < 0) ||
-	    py_frame_options(values, &options, &layout, &metadata) < 0 || py_frame_shut(frame) < 0) {
+	    py_frame_options(frame->base.context->state, values, &options, &layout, &metadata) < 0 ||
+	    py_frame_shut(frame) < 0) {
 		Py_XDECREF(metadata);
 		return NULL;
 	}
@@ -208,7 +209,7 @@ static PyObject *py_frame_copy(struct py_frame *frame, PyObject *object, PyObjec
 	int rc;
 
 	if (py_get_u64(at, "offset", &offset) < 0 ||
-	    PyObject_GetBuffer(object, &view, in ? PyBUF_SIMPLE : PyBUF_WRITABLE) < 0)
+	    py_buffer_open(frame->base.context->state, object, &view, in ? PyBUF_SIMPLE : PyBUF_WRITABLE) < 0)
 		return NULL;
 	if (py_frame_check(frame) < 0) {
 		PyBuffer_Release(&view);

@@ -5,12 +5,18 @@
 #include "stream.h"
 
 /* Reads a peerlane.Layout. Returns 0, or -1 with an exception. */
-int py_layout_get(PyObject *value, struct pl_layout *layout)
+int py_layout_get(struct py_state *state, PyObject *value, struct pl_layout *layout)
 {
 	PyObject *parts = PyObject_GetAttrString(value, "_parts");
 	uint64_t numbers[3 + PL_LAYOUT_DIMENSIONS_MAX] = { 0 };
 	Py_ssize_t count = parts ? PyTuple_Size(parts) : -1;
 
+	if (!parts && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+		PyErr_Clear();
+		py_fail(state, -EINVAL, "PY-LAYOUT", "layout", "the object is no Layout",
+			"give pl.Layout(shape, dtype), or pl.Layout.of(array) for frames like an array");
+		return -1;
+	}
 	if (count > 3 + PL_LAYOUT_DIMENSIONS_MAX) {
 		PyErr_Format(PyExc_ValueError, "a layout has at most %d dimensions", PL_LAYOUT_DIMENSIONS_MAX);
 		count = -1;
@@ -114,10 +120,8 @@ struct py_view {
 	Py_ssize_t shape[PL_LAYOUT_DIMENSIONS_MAX + 1], strides[PL_LAYOUT_DIMENSIONS_MAX + 1];
 };
 
-/* Describes the elements of a layout in a view of the frame's bytes. */
-static int py_frame_fill_view(const struct py_frame *frame, Py_buffer *view, int flags)
+int py_view_fill(const struct pl_layout *layout, const char *format, Py_buffer *view, int flags)
 {
-	const struct pl_layout *layout = &frame->info.layout;
 	int64_t shape[PL_LAYOUT_DIMENSIONS_MAX + 1];
 	struct py_view *extra = PyMem_Calloc(1, sizeof(*extra));
 	Py_ssize_t stride = layout->bits / 8;
@@ -135,7 +139,7 @@ static int py_frame_fill_view(const struct py_frame *frame, Py_buffer *view, int
 	view->internal = extra;
 	view->len = stride;
 	view->itemsize = layout->bits / 8;
-	view->format = (flags & PyBUF_FORMAT) == PyBUF_FORMAT ? (char *)py_layout_format(layout) : NULL;
+	view->format = (flags & PyBUF_FORMAT) == PyBUF_FORMAT ? (char *)format : NULL;
 	view->shape = extra->shape;
 	view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? extra->strides : NULL;
 	return 0;
@@ -158,7 +162,7 @@ int py_frame_getbuffer(PyObject *self, Py_buffer *view, int flags)
 			      flags) < 0)
 		return -1;
 	if ((flags & PyBUF_ND) == PyBUF_ND && py_frame_has_layout(frame) && py_layout_format(&frame->info.layout) &&
-	    py_frame_fill_view(frame, view, flags) < 0) {
+	    py_view_fill(&frame->info.layout, py_layout_format(&frame->info.layout), view, flags) < 0) {
 		Py_CLEAR(view->obj);
 		return -1;
 	}

@@ -31,10 +31,7 @@ static PyObject *py_send_copy(struct py_message_call *call, enum py_mode mode, P
 	struct py_context *context = call->peer->base.context;
 	PyObject *result = NULL;
 
-	if (!PyObject_CheckBuffer(data))
-		return PyErr_Format(PyExc_TypeError, "data must be a Region or a bytes-like object, not %R",
-				    (PyObject *)Py_TYPE(data));
-	if (PyObject_GetBuffer(data, &call->copied, PyBUF_SIMPLE) < 0)
+	if (py_buffer_open(context->state, data, &call->copied, PyBUF_SIMPLE) < 0)
 		return NULL;
 	if (call->copied.len > PL_SEND_COPY_MAX)
 		py_fail(context->state, -EMSGSIZE, "PY-MESSAGE-SIZE", "data",

@@ -74,6 +74,11 @@ PyObject *py_object_enter(PyObject *self, PyObject *unused)
 	return self;
 }
 
+bool py_exit_failed(PyObject *arguments)
+{
+	return PyTuple_Size(arguments) > 0 && PyTuple_GetItem(arguments, 0) != Py_None;
+}
+
 PyObject *py_object_closed(PyObject *self, void *unused)
 {
 	PY_GUARD_CONTEXT_OF(self);

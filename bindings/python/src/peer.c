@@ -110,7 +110,7 @@ static PyObject *py_peer_import(PyObject *self, PY_ARGUMENTS)
 	if (py_parse("import_", names, 1, arguments, count, keywords, values) < 0 ||
 	    py_get_ns(values[1], names[1], UINT64_MAX, &timeout) < 0)
 		return NULL;
-	token = py_get_bytes(values[0], names[0]);
+	token = py_get_token(values[0], names[0]);
 	if (!token)
 		return NULL;
 	if (py_object_check(&peer->base) == 0) {
@@ -141,7 +141,7 @@ static PyObject *py_peer_import_all(PyObject *self, PY_ARGUMENTS)
 	if (py_parse("import_all", names, 1, arguments, count, keywords, values) < 0 ||
 	    py_get_ns(values[1], names[1], 0, &timeout) < 0)
 		return NULL;
-	blob = py_get_bytes(values[0], names[0]);
+	blob = py_get_token(values[0], names[0]);
 	if (!blob || py_object_check(&peer->base) < 0) {
 		Py_XDECREF(blob);
 		return NULL;

@@ -5,13 +5,14 @@
 #include "stream.h"
 
 /* Reads the options but for texts. The names are those of py_context_publish(). */
-static int py_publisher_options(const char *const *names, PyObject **values, struct pl_publisher_options *options)
+static int py_publisher_options(struct py_state *state, const char *const *names, PyObject **values,
+				struct pl_publisher_options *options)
 {
 	uint64_t slot_bytes = 0, metadata_bytes = 0;
 	int block = values[8] ? PyObject_IsTrue(values[8]) : 0;
 	int needs_token = values[12] ? PyObject_IsTrue(values[12]) : 0;
 
-	if (block < 0 || needs_token < 0 || (values[1] && py_layout_get(values[1], &options->layout) < 0))
+	if (block < 0 || needs_token < 0 || (values[1] && py_layout_get(state, values[1], &options->layout) < 0))
 		return -1;
 	slot_bytes = py_layout_bytes(&options->layout);
 	if (py_get_u64(values[2], names[2], &slot_bytes) < 0 ||
@@ -44,7 +45,7 @@ PyObject *py_context_publish(PyObject *self, PY_ARGUMENTS)
 	int rc;
 
 	if (py_parse("publish", names, 1, arguments, count, keywords, values) < 0 ||
-	    py_publisher_options(names, values, &options) < 0)
+	    py_publisher_options(context->state, names, values, &options) < 0)
 		return NULL;
 	if (py_stream_text(values[0], names[0], &name, &owners[0]) == 0 &&
 	    py_stream_text(values[7], names[7], &options.content_type, &owners[1]) == 0 &&
@@ -159,8 +160,8 @@ static PyObject *py_put_length(const struct py_stream *stream, PyObject *data, P
 	PyObject *length = NULL;
 	Py_buffer view;
 
-	if ((own_layout && py_layout_get(own_layout, &layout) < 0) ||
-	    PyObject_GetBuffer(data, &view, PyBUF_ND | PyBUF_FORMAT) < 0)
+	if ((own_layout && py_layout_get(stream->base.context->state, own_layout, &layout) < 0) ||
+	    py_buffer_open(stream->base.context->state, data, &view, PyBUF_ND | PyBUF_FORMAT) < 0)
 		return NULL;
 	if (!layout.bits || py_array_check(stream->base.context->state, &view, &layout) == 0)
 		length = PyLong_FromSsize_t(view.len);
@@ -239,7 +240,7 @@ static PyMethodDef py_publisher_methods[] = {
 	  "wait for subscribers that block." },
 	{ "put", PY_METHOD(py_publisher_put), PY_FAST,
 	  "put($self, data, metadata=None, captured=None, layout=None, timeout=0)\n--\n\n"
-	  "Copy a bytes-like object or an array into the next slot, and publish it.\n\n"
+	  "Copy a bytes-like object, an array or a tensor of the host into the next slot, and publish it.\n\n"
 	  "The elements and the shape of an array must be those of the layout; one row of as many elements will do." },
 	{ "skip", PY_METHOD(py_publisher_skip), PY_FAST,
 	  "skip($self, sequence, timeout=0, lost=False)\n--\n\nContinue with a later sequence.\n\n"

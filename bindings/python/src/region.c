@@ -79,7 +79,9 @@ static PyObject *py_region_deregister(PyObject *self, PyObject *unused)
 
 static PyObject *py_region_exit(PyObject *self, PyObject *arguments)
 {
-	(void)arguments;
+	/* The cause of the exception counts. Its traceback may hold the views: the region ends after them. */
+	if (((struct py_region *)self)->exports && py_exit_failed(arguments))
+		Py_RETURN_NONE;
 	return py_region_deregister(self, NULL);
 }
 
@@ -198,7 +200,7 @@ static PyObject *py_region_copy(struct py_region *region, PyObject *object, PyOb
 	if (in && region->readonly)
 		return py_fail(region->base.context->state, -EACCES, "PY-READONLY", "region", "the memory is read-only",
 			       "register a writable object");
-	if (PyObject_GetBuffer(object, &view, in ? PyBUF_SIMPLE : PyBUF_WRITABLE) < 0)
+	if (py_buffer_open(region->base.context->state, object, &view, in ? PyBUF_SIMPLE : PyBUF_WRITABLE) < 0)
 		return NULL;
 	if (py_object_check(&region->base) < 0) {
 		PyBuffer_Release(&view);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Registration of memory: of objects with the buffer protocol, of addresses, and of memory that the library allocates. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "extension.h"
 
@@ -16,23 +14,6 @@ static void py_buffer_release(PyObject *capsule)
 	free(view);
 }
 
-/* Raises the reason why an object with the buffer protocol gives no memory that is contiguous. */
-static void *py_buffer_refuse(struct py_state *state, PyObject *object)
-{
-	char fact[176] = "the memory is not contiguous";
-	Py_buffer view;
-
-	PyErr_Clear();
-	if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0)
-		return NULL;
-	for (int i = 0; i < view.ndim && view.strides && strlen(fact) < 140; i++)
-		snprintf(fact + strlen(fact), sizeof(fact) - strlen(fact), "%s%zd in steps of %zd bytes",
-			 i ? ", " : ": ", view.shape[i], view.strides[i]);
-	PyBuffer_Release(&view);
-	return py_fail(state, -EINVAL, "PY-CONTIGUOUS", "buffer", fact,
-		       "register the whole array and use offsets, or a contiguous copy that you keep");
-}
-
 /* Gets the memory of an object, writable if possible. Returns a capsule that keeps it. */
 static PyObject *py_buffer_get(struct py_state *state, PyObject *object, Py_buffer **view)
 {
@@ -41,11 +22,13 @@ static PyObject *py_buffer_get(struct py_state *state, PyObject *object, Py_buff
 	*view = malloc(sizeof(**view));
 	if (!*view)
 		return PyErr_NoMemory();
-	if (PyObject_GetBuffer(object, *view, PyBUF_ANY_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
+	if (PyObject_GetBuffer(object, *view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
 		PyErr_Clear();
-		if (PyObject_GetBuffer(object, *view, PyBUF_ANY_CONTIGUOUS) < 0) {
+		if (PyObject_GetBuffer(object, *view, PyBUF_C_CONTIGUOUS) < 0) {
 			free(*view);
-			return py_buffer_refuse(state, object);
+			return py_buffer_refuse(
+				state, object,
+				"register the whole array and use offsets, or a contiguous copy that you keep");
 		}
 	}
 	capsule = PyCapsule_New(*view, NULL, py_buffer_release);

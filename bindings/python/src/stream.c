@@ -82,7 +82,10 @@ PyObject *py_stream_close(PyObject *self, PyObject *unused)
 
 PyObject *py_stream_exit(PyObject *self, PyObject *arguments)
 {
-	return py_stream_close(self, arguments);
+	/* The cause of the exception counts. Its traceback may hold arrays: the stream closes after them. */
+	if (((struct py_stream *)self)->exports && py_exit_failed(arguments))
+		Py_RETURN_NONE;
+	return py_stream_close(self, NULL);
 }
 
 static void py_stream_finish(PyObject *self)

@@ -41,7 +41,7 @@ static inline bool py_frame_readonly(const struct py_frame *frame)
 }
 
 /* Layouts and views: frame_view.c. */
-int py_layout_get(PyObject *value, struct pl_layout *layout);
+int py_layout_get(struct py_state *state, PyObject *value, struct pl_layout *layout);
 PyObject *py_layout_value(struct py_state *state, const struct pl_layout *layout);
 uint64_t py_layout_bytes(const struct pl_layout *layout);
 /* Returns the dimensions of buffers and tensors. The lanes of vectors are the last one. */
@@ -50,6 +50,8 @@ int py_layout_shape(const struct pl_layout *layout, int64_t *shape);
 const char *py_layout_format(const struct pl_layout *layout);
 /* Fails if the elements of an array are others than those of a layout: frame_array.c. Plain bytes fit each layout. */
 int py_array_check(struct py_state *state, const Py_buffer *view, const struct pl_layout *layout);
+/* Describes the elements of a layout in a view. Returns 0, or -1 with an exception. */
+int py_view_fill(const struct pl_layout *layout, const char *format, Py_buffer *view, int flags);
 int py_frame_getbuffer(PyObject *self, Py_buffer *view, int flags);
 void py_frame_releasebuffer(PyObject *self, Py_buffer *view);
 PyObject *py_frame_dlpack(PyObject *self, PY_ARGUMENTS);

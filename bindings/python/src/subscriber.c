@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Subscribers of streams. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "stream.h"
 
 /* Returns the position of a word in a list that ends with NULL; -1 with an exception. */
 static int py_get_word(PyObject *value, const char *name, const char *const *words)
 {
+	char choices[128] = "";
+	size_t used = 0;
+
 	for (int i = 0; words[i] && PyUnicode_Check(value); i++)
 		if (PyUnicode_CompareWithASCIIString(value, words[i]) == 0)
 			return i;
-	PyErr_Format(PyExc_ValueError, "%s is not %R", name, value);
+	for (int i = 0; words[i] && used < sizeof(choices); i++)
+		used += (size_t)snprintf(choices + used, sizeof(choices) - used, "%s\"%s\"", i ? ", " : "", words[i]);
+	PyErr_Format(PyExc_ValueError, "%s must be one of %s, not %R", name, choices, value);
 	return -1;
 }
 

@@ -88,7 +88,12 @@ static const char *hint_of(int code)
 
 const char *cli_hint(const struct pl_error *error)
 {
-	return !error->hint[0] && !strcmp(error->id, "SYSTEM") ? hint_of(error->code) : error->hint;
+	if (!error->hint[0] && !strcmp(error->id, "SYSTEM"))
+		return hint_of(error->code);
+	/* The library names its options; those of the command have other names. */
+	if (!strcmp(error->id, "INSECURE-ADDRESS") && !strncmp(error->call, "pl_", 3))
+		return "set a key at both ends (--key FILE), or allow connections without a key (--insecure)";
+	return error->hint;
 }
 
 int cli_fail_errno(struct pl_error *error, int code, const char *call, const char *object)

@@ -73,6 +73,7 @@ struct verbs_device {
 	char data_direct_path
 		[RDMA_DATA_DIRECT_PATH];      /* its Data Direct function for GPU memory, below /sys; empty: none */
 	atomic_uint lasts_missed;             /* failed queue pairs without IBV_EVENT_QP_LAST_WQE_REACHED since the last one */
+	bool far_addresses;                   /* verbs_serves_far_addresses() */
 	atomic_bool windows;                  /* the device supports memory windows of type 2, as far as known */
 	_Atomic uint64_t window_max;          /* bytes of the longest window, as far as known */
 	atomic_uint binds_failed;             /* bind requests that failed since the last one that was done */
@@ -256,6 +257,7 @@ struct verbs_state {
 	atomic_uint place_count;
 	atomic_uint place_changes; /* how often further places were made known to regions */
 	unsigned turn; /* next of equally near ports; grant_lock */
+	atomic_bool near_only; /* a device was opened that needs the addresses of the process */
 	uint64_t far_next; /* first address that no grant without windows has had yet; grant_lock */
 	uint64_t looked;   /* time of the last look at the ports; 0: none */
 	atomic_bool stale; /* a device reported a change since */

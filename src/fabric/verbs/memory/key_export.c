@@ -13,6 +13,13 @@
 /* Addresses that grants without windows have at devices: above those of any process. */
 #define FAR_BEGIN (1ull << 60)
 #define FAR_END (1ull << 63)
+/* Vendors as ibv_query_device(3) names them, and the parts of mlx4. */
+#define VENDOR_MELLANOX 0x2c9u
+#define VENDOR_HISILICON 0x19e5u
+#define MLX4_FIRST 0x1002u
+#define MLX4_LAST 0x1010u
+#define MLX4_OLD_FIRST 0x6340u
+#define MLX4_OLD_LAST 0x6778u
 /* Devices use pages of at most this size well if memory and device address agree in the bits below it. */
 #define FAR_STEP_MIN (64ull << 10)
 #define FAR_STEP_MAX (1ull << 30)
@@ -66,6 +73,15 @@ static uint64_t take_far_addresses(struct verbs_state *state, const struct pl_ke
 	return address;
 }
 
+bool verbs_serves_far_addresses(const struct ibv_device_attr *attributes)
+{
+	const uint32_t part = attributes->vendor_part_id;
+
+	if (attributes->vendor_id == VENDOR_MELLANOX)
+		return (part < MLX4_FIRST || part > MLX4_LAST) && (part < MLX4_OLD_FIRST || part > MLX4_OLD_LAST);
+	return attributes->vendor_id == VENDOR_HISILICON;
+}
+
 /* Chooses the addresses of a key for its peer, once. */
 static void choose_addresses(struct verbs_state *state, struct pl_grant *grant, struct pl_key *key, bool windows)
 {
@@ -73,7 +89,8 @@ static void choose_addresses(struct verbs_state *state, struct pl_grant *grant, 
 
 	if (key->far_address)
 		return;
-	if (windows || !state->library->ibv_reg_mr_iova2) {
+	/* The peer uses one address over all rails. */
+	if (windows || atomic_load(&state->near_only) || !state->library->ibv_reg_mr_iova2) {
 		key->far_address = verbs_near_address(key);
 		return;
 	}

@@ -313,6 +313,9 @@ int verbs_export_at(struct verbs_device *device, struct pl_list *list, const str
 	struct verbs_mr *registration = find_export(list, device, key);
 	int rc;
 
+	/* The device came after the key. */
+	if (!device->far_addresses && key->far_address != verbs_near_address(key))
+		return -ENOTSUP;
 	if (registration) {
 		rc = registration->failure;
 	} else {

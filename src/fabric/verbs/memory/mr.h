@@ -157,6 +157,12 @@ void verbs_note_exported(const struct verbs_rail *rail, const struct pl_key *key
  */
 int verbs_export_at(struct verbs_device *device, struct pl_list *list, const struct pl_key *key, uint32_t *rkey);
 /* key_export.c */
+/*
+ * True if the driver reuses rkeys soon, and registers memory with another address at the device: mlx5 (its cache of keys in
+ * mlx5_ib's mr.c) and hns (alloc_mr_key()). Others may ignore that address (pvrdma_reg_user_mr()), or choose pages by the
+ * address in the process, and then access other memory (mlx4_ib_umem_calc_optimal_mtt_size()).
+ */
+bool verbs_serves_far_addresses(const struct ibv_device_attr *attributes);
 /* True if the peer knows the key by addresses that serve windows, too. grant_lock is held. */
 bool verbs_key_serves_windows(const struct pl_key *key);
 /* The answer is final: forgets the failures, so that a later import tries again. grant_lock is held. */

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory of objects of the program: by the buffer protocol, and of tensors of the host by DLPack. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "extension.h"
+
+void *py_buffer_refuse(struct py_state *state, PyObject *object, const char *hint)
+{
+	bool columns;
+	char fact[224];
+	Py_buffer view;
+
+	PyErr_Clear();
+	if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0)
+		return NULL;
+	columns = PyBuffer_IsContiguous(&view, 'F');
+	snprintf(fact, sizeof(fact), "%s",
+		 columns ? "the elements are in the order of columns" : "the memory is not contiguous");
+	for (int i = 0; i < view.ndim && view.strides && strlen(fact) < 160; i++)
+		snprintf(fact + strlen(fact), sizeof(fact) - strlen(fact), "%s%zd in steps of %zd bytes",
+			 i ? ", " : ": ", view.shape[i], view.strides[i]);
+	PyBuffer_Release(&view);
+	return py_fail(
+		state, -EINVAL, columns ? "PY-ORDER" : "PY-CONTIGUOUS", "buffer", fact,
+		columns ? "give numpy.ascontiguousarray(array) and keep it, or array.T, which has these columns as "
+			  "rows"
+			: hint);
+}
+
+/* Returns the object itself if it has a buffer, else its tensor of the host, which has one. */
+static PyObject *py_buffer_source(PyObject *object)
+{
+	PyObject *memory, *source;
+
+	if (PyObject_CheckBuffer(object)) {
+		Py_INCREF(object);
+		return object;
+	}
+	memory = PyImport_ImportModule("peerlane._memory");
+	source = memory ? PyObject_CallMethod(memory, "source", "O", object) : NULL;
+	Py_XDECREF(memory);
+	return source;
+}
+
+int py_buffer_open(struct py_state *state, PyObject *object, Py_buffer *view, int flags)
+{
+	PyObject *source = py_buffer_source(object);
+	int rc;
+
+	if (!source)
+		return -1;
+	rc = PyObject_GetBuffer(source, view, flags);
+	if (rc < 0 && (PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_BufferError))) {
+		PyObject *type, *value, *trace;
+
+		PyErr_Fetch(&type, &value, &trace);
+		rc = PyObject_GetBuffer(source, view, flags | PyBUF_FULL_RO);
+		if (rc == 0) {
+			/* The strides alone were the reason. */
+			bool rows = PyBuffer_IsContiguous(view, 'C');
+
+			PyBuffer_Release(view);
+			rc = -1;
+			if (!rows) {
+				Py_CLEAR(type);
+				Py_CLEAR(value);
+				Py_CLEAR(trace);
+				py_buffer_refuse(state, source,
+						 "copy it with numpy.ascontiguousarray(array) or tensor.contiguous()");
+			}
+		}
+		if (type)
+			PyErr_Restore(type, value, trace);
+	}
+	/* The view keeps the source. */
+	Py_DECREF(source);
+	return rc;
+}
