@@ -24,7 +24,7 @@ struct pl_context_info {
 	uint64_t remotes; /**< imported regions of peers */
 	uint64_t running; /**< operations of all peers that are under way; not those behind a PL_FENCE */
 	uint64_t errors;  /**< operations that failed, those cancelled included */
-	/** nanoseconds that threads poll before they sleep: pl_options.poll_time or its default; 0: none */
+	/** nanoseconds that threads poll before they sleep: pl_options.poll_time or its default; 0: none, manual progress */
 	uint64_t poll_time;
 };
 /* clang-format off */

@@ -1050,9 +1050,9 @@ int pl_cancel_posted(struct pl_context *context, uint64_t user_data);
  * Cancels the operations with several values of user_data, as pl_cancel_posted() does, in one pass. One call of
  * pl_cancel_posted(), too, takes time in proportion to all running operations of the context.
  *
- * @param user_data  values in ascending order
+ * @param user_data  values in ascending order; equal values are allowed
  * @param count  their number
- * @return the number of operations that were running
+ * @return the number of operations that were running; -EINVAL if the values do not ascend: none is cancelled then
  */
 int pl_cancel_several_posted(struct pl_context *context, const uint64_t *user_data, size_t count);
 

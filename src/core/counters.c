@@ -195,7 +195,6 @@ static void count_peers(struct pl_context *context, unsigned engine, struct pl_c
 int pl_context_query(struct pl_context *context, struct pl_context_info *info, struct pl_error *error)
 {
 	struct pl_context_info full = PL_CONTEXT_INFO_INIT;
-	uint64_t poll_time = context->options.poll_time;
 	size_t size = info->size;
 
 	/* Programs that were built with an earlier header have no poll_time. */
@@ -210,7 +209,7 @@ int pl_context_query(struct pl_context *context, struct pl_context_info *info, s
 	full.remotes = list_length(&context->remotes);
 	pthread_mutex_unlock(&context->lock);
 	full.errors = pl_counters_errors(&context->counters);
-	full.poll_time = poll_time == PL_NO_POLLING ? 0 : poll_time;
+	full.poll_time = context->engines[0]->poll_time;
 	full.size = size;
 	memcpy(info, &full, size);
 	return 0;

@@ -264,6 +264,10 @@ int pl_cancel_posted(struct pl_context *context, uint64_t user_data)
 
 int pl_cancel_several_posted(struct pl_context *context, const uint64_t *user_data, size_t count)
 {
+	/* A search in values of another order misses some. */
+	for (size_t i = 1; i < count; i++)
+		if (user_data[i - 1] > user_data[i])
+			return -EINVAL;
 	return cancel_posted_operations(context, &(struct pl_cancel_set){ user_data, count });
 }
 

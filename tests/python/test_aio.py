@@ -208,6 +208,32 @@ def test_one_pass_cancels_all_futures_of_a_round():
     asyncio.run(main())
 
 
+def test_a_cancellation_that_the_loop_refused_can_be_asked_again():
+    async def body(near, far, peer, other, listener):
+        class Loop:
+            called = []
+
+            def is_closed(self):
+                return False
+
+            def call_soon(self, callback):
+                self.called.append(callback)
+                if len(self.called) == 1:
+                    raise RuntimeError('not now')
+
+        future, loop = peer.receive(near.register(bytearray(8))), near._loop
+        near._loop = Loop()
+        with pytest.raises(RuntimeError, match='not now'):
+            future.cancel()
+        assert future.cancel() and future.cancel()
+        assert Loop.called == [near._begin_cancels] * 2
+        near._loop = loop
+        near._begin_cancels()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+    run(body)
+
+
 def test_an_operation_that_had_succeeded_counts_as_cancelled():
     async def body(near, far, peer, other, listener):
         region = far.allocate(64, access='rwa')

@@ -14,6 +14,7 @@ import traceback
 
 import peerlane as pl
 import pytest
+from peerlane._errors import make_error
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -66,6 +67,13 @@ def test_wrong_options_raise_and_leave_nothing(options, kind):
     with pytest.raises(kind):
         pl.Context(**options)
     gc.collect()
+
+
+@pytest.mark.parametrize('error_id, is_file', [('KEY-FILE-MISSING', True), ('SYSTEM', True), ('PY-NO-GRANT', False),
+                                               ('STREAM-UNKNOWN', False)])
+def test_only_missing_files_are_called_so(error_id, is_file):
+    error = make_error(errno.ENOENT, error_id, '', '', 'not there', '')
+    assert isinstance(error, pl.Missing) == isinstance(error, FileNotFoundError) == is_file and error.errno == errno.ENOENT
 
 
 def test_key_files_are_private(tmp_path):
@@ -182,8 +190,9 @@ def test_a_revoked_token_ends_a_remote_region(local):
     region.revoke(token)
     with pytest.raises(PermissionError):
         local.peer.read(remote, local.near.register(bytearray(16)))
-    with pytest.raises(pl.Error, match='PY-NO-GRANT'):
+    with pytest.raises(pl.Error, match='PY-NO-GRANT') as caught:
         region.revoke(token)
+    assert not isinstance(caught.value, FileNotFoundError)
 
 
 def test_close_ends_waits_of_other_threads(local):

@@ -2,7 +2,6 @@
 """Exchange of regions between all processes of a group; threads with contexts of their own stand in for processes."""
 import concurrent.futures
 import contextlib
-import itertools
 import os
 import random
 import socket
@@ -120,69 +119,6 @@ def test_a_rank_that_comes_twice():
             return caught.traceback and context.state()['peers']
 
     assert in_ranks(3, run) == [0, 0, 0]
-
-
-class Opened:
-    """Stand-in for a connection and for the receive of its rank, which ends at once or never."""
-
-    def __init__(self, rank=None):
-        self.rank, self.closed = rank, False
-
-    def done(self):
-        return self.rank is not None
-
-    def wait(self):
-        return self.rank
-
-    def close(self):
-        self.closed = True
-
-
-def take_ranks(came, wanted, times):
-    """Let connections come, while the time that is left goes through `times`; return the admitted ones by rank."""
-    def greet(peer):
-        yield peer
-        return peer.rank
-
-    class Listener:
-        def accept(self, timeout):
-            silent = sum(not peer.closed and peer.rank is None for peer in taken)
-            assert timeout == (_exchange._SLICE if silent else 60)
-            # The wanted ranks have their own places.
-            assert silent <= _exchange._GUESTS_MAX + len(wanted) - len(admitted)
-            if not came:
-                raise pl.TimedOut(110, 'nobody')
-            taken.append(came.pop(0))
-            return taken[-1]
-
-    taken, admitted = [], {}
-    with _exchange.Guests(Listener(), greet, wanted, times.__next__, 'PY-RENDEZVOUS') as guests:
-        guests.take(admitted.__setitem__)
-    return admitted
-
-
-def test_silent_connections_make_room_for_ranks():
-    silent = [Opened() for _ in range(_exchange._GUESTS_MAX + 10)]
-    ranks = [Opened(rank) for rank in (2, 1)]
-    came = silent[:-1] + ranks[:1] + silent[-1:] + ranks[1:]
-    assert take_ranks(came, {1, 2}, itertools.repeat(60)) == {1: ranks[1], 2: ranks[0]}
-    assert [peer.closed for peer in silent] == [True] * len(silent) and not any(peer.closed for peer in ranks)
-
-
-def test_a_flood_of_connections_does_not_stop_the_clock():
-    wrong, twice = Opened(7), Opened(1)
-    came = [Opened(1), twice, wrong] + [Opened(9) for _ in range(50)]
-    with pytest.raises(pl.TimedOut, match='a process came as rank 9') as caught:
-        take_ranks(came, {1, 2, 3}, iter([60] * 30 + [0.001]))
-    assert (caught.value.id, caught.value.object) == ('PY-RENDEZVOUS', 'rank 2, 3')
-    assert wrong.closed and twice.closed and len(came) == 23
-
-
-def test_a_silent_connection_is_refused_after_a_time(monkeypatch):
-    monkeypatch.setattr(_exchange, '_GUEST_TIME', -1)
-    silent, rank = Opened(), Opened(1)
-    assert take_ranks([silent, rank], {1}, itertools.repeat(60)) == {1: rank}
-    assert silent.closed
 
 
 def test_strangers_do_not_stop_an_exchange():

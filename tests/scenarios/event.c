@@ -394,6 +394,7 @@ static void events_after_accept(struct scenario_environment *environment)
 static void cancel_several_posted(struct scenario_environment *environment)
 {
 	static const uint64_t values[] = { 0, 3, 4, 6, 6, UINT64_MAX - 1, UINT64_MAX };
+	static const uint64_t unordered[] = { 1, 2, 4, 3 };
 	static const uint64_t posted[] = { 1, 2, 3, 4, 5, 6, UINT64_MAX };
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_completion completions[4];
@@ -409,6 +410,7 @@ static void cancel_several_posted(struct scenario_environment *environment)
 			 &error);
 	}
 	check_number(pl_cancel_several_posted(environment->near, values, 0), 0);
+	check_number(pl_cancel_several_posted(environment->near, unordered, 4), -EINVAL);
 	check_number(pl_cancel_several_posted(environment->near, values, 7), 4);
 	collect(environment, environment->near, completions, 4);
 	for (unsigned i = 0; i < 4; i++) {

@@ -43,7 +43,7 @@ static void check_context(long count, const struct pl_options *options, unsigned
 	check_number(context->options.lanes, lanes);
 	check_number(context->options.workers, workers);
 	check_number(context->engine_count, workers);
-	check_number(poll_time_of(context), count < 4 ? 0 : 20000);
+	check_number(poll_time_of(context), count < 4 || options->progress == PL_PROGRESS_MANUAL ? 0 : 20000);
 	pl_close(context);
 }
 
@@ -82,6 +82,9 @@ static void with_manual_progress(void *unused)
 	(void)unused;
 	options.insecure = PL_ON;
 	options.progress = PL_PROGRESS_MANUAL;
+	check_context(32, &options, 16, 1);
+	/* Nothing polls, so the option has no effect. */
+	options.poll_time = 1000;
 	check_context(32, &options, 16, 1);
 }
 

@@ -86,6 +86,7 @@ _BY_ID = {
     'PY-DLPACK': BufferRefused,
     'PY-ARRAY': BufferRefused,
     'PY-DEVICE': BufferRefused,
+    'KEY-FILE-MISSING': Missing,
 }
 _BY_ERRNO = {
     errno.ETIMEDOUT: TimedOut,
@@ -101,7 +102,6 @@ _BY_ERRNO = {
     errno.EPIPE: Unreachable,
     errno.ECONNRESET: Reset,
     errno.ECONNREFUSED: Refused,
-    errno.ENOENT: Missing,
     errno.ENOMEM: NoMemory,
     errno.ENODATA: Ended,
 }
@@ -112,6 +112,9 @@ def make_error(code, id, call, object, message, hint):
     kind = _BY_ID.get(id)
     if kind is Closed and code == errno.ECANCELED:
         kind = Cancelled
+    # With other ids ENOENT is of an object that is no file, such as a token or a stream.
+    if id == 'SYSTEM' and code == errno.ENOENT:
+        kind = Missing
     error = (kind or _BY_ERRNO.get(code, Error))(code, message)
     error.id, error.call, error.object, error.hint = id, call, object, hint
     if hint:

@@ -12,7 +12,7 @@ from ._tokens import Invitation
 
 _TAG = 0x504c4558  # of the message with the rank of the connecting process
 _GUESTS_MAX = 64  # connections that have not told their rank, more than ranks are missing
-_GUEST_TIME = 10  # seconds that a connection has for that, and for its import
+_GUEST_TIME = 10  # seconds that a connection has for that
 _SLICE = 0.002  # seconds of an accept while other connections are to tell their rank
 
 
@@ -142,9 +142,13 @@ class Guests:
 
     def _fail_late(self):
         ranks = 'rank ' + ', '.join(map(str, sorted(self._wanted)))
-        raise make_error(errno.ETIMEDOUT, self._error_id, 'accept', ranks,
-                         f'no connection came in time; one was refused: {self._reason}' if self._reason else
-                         'no connection came in time', 'start each rank once, with the same number of ranks')
+        code, error_id, hint = errno.ETIMEDOUT, self._error_id, 'start each rank once, with the same number of ranks'
+        text = 'no connection came in time'
+        if self._reason:
+            text += f'; one was refused: {self._reason}'
+        if isinstance(self._reason, Error):
+            code, error_id, hint = self._reason.errno, self._reason.id, self._reason.hint
+        raise make_error(code, error_id, 'accept', ranks, text, hint)
 
     def _accept(self):
         left = self._left()
@@ -169,18 +173,29 @@ class Guests:
         guest.refuse()
 
     def take(self, admit):
-        """Call admit(rank, peer) for each wanted rank. A connection is refused if that raises an Error."""
+        """Call admit(rank, peer) for each wanted rank.
+
+        A stranger may tell a wanted rank: the connection is refused if admit() raises TOKEN-FOREIGN. Other errors of admit()
+        are those of the wanted process, and end the call.
+        """
         while self._wanted:
             self._accept()
             for guest in list(self._guests):
                 try:
                     rank = guest.find_rank()
-                    if rank is None:
-                        continue
-                    if rank not in self._wanted:
-                        raise ValueError(f'a process came as rank {rank}')
-                    admit(rank, guest.peer)
                 except (Error, ValueError, TimeoutError) as error:
+                    self._refuse(guest, error)
+                    continue
+                if rank is None:
+                    continue
+                if rank not in self._wanted:
+                    self._refuse(guest, f'a process came as rank {rank}')
+                    continue
+                try:
+                    admit(rank, guest.peer)
+                except Error as error:
+                    if error.id != 'TOKEN-FOREIGN':
+                        raise
                     self._refuse(guest, error)
                 else:
                     self._guests.remove(guest)
@@ -198,9 +213,9 @@ class _Meeting:
     def left(self):
         return max(self.deadline - time.monotonic(), 0.001)
 
-    def add(self, rank, peer, invitation, timeout, opened):
+    def add(self, rank, peer, invitation, opened):
         several = type(invitation.token).__name__ == 'Blob'
-        remote = (peer.import_all if several else peer.import_)(invitation.token, timeout=timeout)
+        remote = (peer.import_all if several else peer.import_)(invitation.token, timeout=self.left())
         opened.callback(remote.release)
         self.members[rank] = Member(rank, peer, remote, invitation.extra)
 
@@ -214,13 +229,13 @@ class _Meeting:
         for rank in range(self.rank):
             peer = self.opened.enter_context(self.context.connect(invitations[rank].address, timeout=self.left()))
             peer.send(self.rank.to_bytes(8, 'little'), tag=_TAG, timeout=self.left())
-            self.add(rank, peer, invitations[rank], self.left(), self.opened)
+            self.add(rank, peer, invitations[rank], self.opened)
 
         def admit(rank, peer):
             # The import refuses a process that has come with the rank of another one: the token is not its own.
             with contextlib.ExitStack() as opened:
                 opened.enter_context(peer)
-                self.add(rank, peer, invitations[rank], min(self.left(), _GUEST_TIME), opened)
+                self.add(rank, peer, invitations[rank], opened)
                 self.opened.enter_context(opened.pop_all())
 
         with Guests(listener, self.greet, range(self.rank + 1, self.size), self.left, 'PY-EXCHANGE') as guests:

@@ -158,8 +158,8 @@ class Context(Base):
         if self._loop.is_closed():
             self._cancel_asked()
         elif not self._cancels:
-            self._cancels = True
             self._loop.call_soon(self._begin_cancels)
+            self._cancels = True
 
     def _begin_cancels(self):
         self._cancels = False
