@@ -251,7 +251,7 @@ static void queues_follow(void *argument)
 	pair_close(&pair);
 }
 
-/* The user reads which queue is too small for a single connection. */
+/* The user reads which queue is too small for a single connection. No attempt keeps one. */
 static void queue_too_small(void *argument)
 {
 	struct scenario_environment environment;
@@ -266,6 +266,9 @@ static void queue_too_small(void *argument)
 	check_number(await(&environment, connecting, NULL, &error), -ENOBUFS);
 	check_text(error.id, "RDMA-CONNECT");
 	check_text(error.call, "ibv_create_cq");
+	/* The attempts leave no queue. */
+	check_number(card_counts_now().cqs, 0);
+	check_number(card_counts_now().channels, 0);
 	pl_listener_close(environment.listener);
 	await(&environment, accepting, NULL, &error);
 	pl_close(environment.near);

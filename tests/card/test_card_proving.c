@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Attempts to connect a rail again that fail while this end waits for the proof. The other end may have the connection up:
- * its card has messages acknowledged whose completions come late here. They arrive all the same.
+ * its card has messages acknowledged whose completions come late here. They arrive all the same. Nor does a queue that
+ * breaks meanwhile keep this end waiting.
  */
 #include <stdlib.h>
 
@@ -16,6 +17,8 @@
 #define LIMIT 60 /* seconds, times slowness() */
 #define LENGTH 4096u
 #define TAG 5u
+/* Polls after which the library gives up a queue. */
+#define POLLS 4u
 #define TIMEOUT (20 * slowness() * SECOND)
 
 struct attempt {
@@ -201,7 +204,32 @@ static void message_behind_proof(void *argument)
 	rig_close(&rig);
 }
 
+/* The far end's queue has completions, and cannot be polled, while that end waits for the proof. */
+static void queue_breaks(void *argument)
+{
+	struct pl_operation *receive;
+	uint16_t generation;
+	struct rig rig;
+
+	rig_open(&rig, argument);
+	receive = receive_next(&rig);
+	prove_unseen(&rig);
+	generation = generation_of(rig.far);
+	card_faults_next(CARD_POLL, POLLS);
+	rail_lock(rig.far);
+	check_number(verbs_cq_poll(rig.far->queue), 0);
+	rail_unlock(rig.far);
+	check_number(card_counts_now().faults[CARD_POLL], POLLS);
+	check(link_of(rig.far) != VERBS_PROVING || generation_of(rig.far) != generation);
+	card_hold_received(NULL);
+	send_length(&rig, 1);
+	expect_length(&rig, receive, 1);
+	rig_close(&rig);
+}
+
 static const struct test_case cases[] = {
+	{ "queue-breaks", queue_breaks, &(const struct attempt){ "cx7-roce", false }, LIMIT },
+	{ "queue-breaks-own-receives", queue_breaks, &(const struct attempt){ "e810", false }, LIMIT },
 	{ "told", message_behind_proof, &(const struct attempt){ "cx7-roce", true }, LIMIT },
 	{ "told-infiniband", message_behind_proof, &(const struct attempt){ "cx7-ib", true }, LIMIT },
 	{ "told-own-receives", message_behind_proof, &(const struct attempt){ "e810", true }, LIMIT },

@@ -425,6 +425,8 @@ void verbs_take_events(struct pl_task *task);
  * for the peers' logs; static storage.
  */
 void verbs_cq_break(struct verbs_cq *queue, const char *why);
+/* The rail comes up: looks at its queue pair if the device reported an error of it before. */
+void verbs_look_at_pair(struct verbs_rail *rail);
 
 /* Makes the queues of a device check its events; `only`: this one; NULL: all. */
 void verbs_async_tell(struct verbs_state *state, const struct verbs_device *device, const struct verbs_cq *only,

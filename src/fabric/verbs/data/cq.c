@@ -412,7 +412,7 @@ static int poll_again(struct verbs_cq *queue, struct ibv_wc completions[POLL_BAT
 
 	for (unsigned i = 1; count < 0 && i < POLLS_MOST; i++)
 		count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
-	if (count < 0 && !queue->broken)
+	if (count < 0)
 		verbs_cq_break(queue, "ibv_poll_cq of the completion queue failed");
 	return count;
 }

@@ -196,6 +196,21 @@ static bool rail_is_replaceable(const struct verbs_rail *rail, unsigned ports)
 	       verbs_rails_up(rail->endpoint) > 1;
 }
 
+/*
+ * Ends the rail's use of its broken queue, which yields neither a proof nor the completions of posted requests. An attempt
+ * that fails so does not show that the devices cannot reach each other.
+ */
+static void leave_broken(struct verbs_rail *rail)
+{
+	const char *why = rail->queue->why ? rail->queue->why : "the completion queue failed";
+
+	if (rail->link == VERBS_UP)
+		verbs_fail(rail, why);
+	else if (rail->link != VERBS_DRAINING)
+		verbs_connect_failed(rail, -EIO, "ibv_poll_cq");
+	verbs_drain_expired(&rail->drain);
+}
+
 static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
 {
 	if (atomic_load(&rail->device->gone)) {
@@ -205,15 +220,18 @@ static void handle_events_of_rail(struct verbs_rail *rail, unsigned bits)
 	}
 	if (bits & LAST_RECEIVES && rail->link == VERBS_DRAINING && atomic_load(&rail->last_reached))
 		pl_engine_post(rail->queue->engine, &rail->drained_task);
-	if (rail->link != VERBS_UP)
-		return;
-	if (bits & QUEUE_BROKEN) {
-		/* No completions will come for the posted requests. */
-		verbs_fail(rail, rail->queue->why ? rail->queue->why : "the completion queue failed");
-		verbs_drain_expired(&rail->drain);
-	} else if (rail_is_replaceable(rail, bits & PORTS) || is_failed_pair(rail, bits)) {
+	if (bits & QUEUE_BROKEN)
+		leave_broken(rail);
+	else if (rail->link == VERBS_UP && (rail_is_replaceable(rail, bits & PORTS) || is_failed_pair(rail, bits)))
 		verbs_fail(rail, "the port failed, or the queue pair");
-	}
+}
+
+void verbs_look_at_pair(struct verbs_rail *rail)
+{
+	if (!atomic_load(&rail->pair_event))
+		return;
+	atomic_fetch_or(&rail->queue->events, QUEUE_PAIRS);
+	pl_engine_post(rail->queue->engine, &rail->queue->events_task);
 }
 
 void verbs_cq_break(struct verbs_cq *queue, const char *why)

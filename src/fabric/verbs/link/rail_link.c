@@ -95,7 +95,7 @@ static void lose_unreachable_peer(struct verbs_rail *rail, int code, const char 
 	else if (!strcmp(call, "ibv_modify_qp"))
 		pl_fail(&error, code, "RDMA-CONNECT", call, object, HINT_CONNECT,
 			"%s:%u finds no way to the other end's device (%s)", rail->device->name, rail->port->number, name);
-	else if (!strncmp(call, "ibv_", 4) && strcmp(call, "ibv_poll_cq"))
+	else if (!strncmp(call, "ibv_", 4))
 		pl_fail(&error, code, "RDMA-CONNECT", call, rail->device->name,
 			code == -ENOMEM ? VERBS_HINT_MEMORY : HINT_CARD, "the card's driver refuses %s (%s)", call,
 			name);
@@ -225,6 +225,7 @@ void verbs_established(struct verbs_rail *rail)
 	verbs_fence_ask(endpoint);
 	verbs_unpark(endpoint);
 	verbs_flush(endpoint);
+	verbs_look_at_pair(rail);
 }
 
 void verbs_fail(struct verbs_rail *rail, const char *why)

@@ -141,6 +141,10 @@ static int queue_fill(struct verbs_cq *queue, struct verbs_failure *failure)
 		rc = verbs_srq_open(queue, failure);
 	if (rc < 0)
 		return rc;
+	/* No connection could use the queue, and each attempt would add another one. */
+	failure->call = "ibv_create_cq";
+	if (!verbs_cq_has_room(queue))
+		return -ENOBUFS;
 	queue->source.fd = queue->channel->fd;
 	queue->source.ready = verbs_cq_ready;
 	queue->source.idle = verbs_cq_idle;
