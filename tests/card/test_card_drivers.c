@@ -97,6 +97,14 @@ static void culprit_behind_message(void *argument)
 	culprit_named(argument, true);
 }
 
+/* As culprit_of_writes(), while each poll fails behind the completions that it takes. */
+static void culprit_of_failed_polls(void *argument)
+{
+	setenv("STANDIN_MOOD", "poll-behind", 1);
+	culprit_named(argument, false);
+	check(card_counts_now().faults[CARD_POLL_BEHIND] > 0);
+}
+
 /* A request that fails at its first try only costs no operation; afterwards requests are unsignaled as before. */
 static void doubt_ends(void *argument)
 {
@@ -325,6 +333,8 @@ int main(void)
 		{ "culprit-of-writes-cx7", culprit_of_writes, "cx7-roce" },
 		{ "culprit-behind-message-thor2", culprit_behind_message, "thor2" },
 		{ "culprit-behind-message-cx7", culprit_behind_message, "cx7-roce" },
+		{ "culprit-of-failed-polls-cx7", culprit_of_failed_polls, "cx7-roce" },
+		{ "culprit-of-failed-polls-thor2", culprit_of_failed_polls, "thor2" },
 		{ "doubt-ends-e2000", doubt_ends, "e2000" },
 		{ "doubt-ends-cx7", doubt_ends, "cx7-roce" },
 		{ "event-asks-one", event_asks_one, NULL },
