@@ -112,9 +112,9 @@ int pl_identity_fingerprint(const char *path, char text[PL_FINGERPRINT_MAX], str
 
 /**
  * Reads the pre-shared key of a file, without one newline at its end, for pl_options.key. Only a key is read that no other
- * user can read or replace: the file belongs to this user or root, others have no right to it, and its group has none
- * either, except that it may read a file of root. The rule holds for the file to which a symbolic link leads. The path
- * may be a pipe, which has 60 s to give the key; else the call does not wait. Thread-safe.
+ * user can read or replace: the file belongs to this user or root, others can neither read nor write it, and its group
+ * cannot either, except that it may read a file of root. The rule holds for the file to which a symbolic link leads. The
+ * path may be a pipe, which has 60 s to give the key; else the call does not wait. Thread-safe.
  *
  * @param key  receives the bytes, which the caller wipes after use; unchanged on failure
  * @return the length of the key in bytes; -ENOENT KEY-FILE-MISSING; -EACCES KEY-FILE-OPEN; -EINVAL KEY-FILE-LENGTH, or

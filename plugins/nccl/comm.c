@@ -94,7 +94,7 @@ enum net_result plugin_comm_close(struct plugin_comm *comm)
 {
 	if (!comm || plugin_is_of_parent())
 		return NET_SUCCESS;
-	plugin_begin();
+	plugin_begin_end();
 	comm_free(comm);
 	links_reap();
 	pthread_mutex_unlock(&plugin.lock);

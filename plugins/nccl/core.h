@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Functions behind all versions of NCCL's table. None of them blocks, except plugin_open(), plugin_close() and
- * plugin_memory_deregister(), which end in bounded time. A call that takes the end of an import of GPU memory, and
- * plugin_memory_register(), wait for the driver to open that memory, without the lock. Any thread may call them.
+ * Functions behind all versions of NCCL's table. None of them blocks, except plugin_open(), plugin_close(),
+ * plugin_comm_close() and plugin_memory_deregister(), which end in bounded time, but for the driver of the GPU: a call that
+ * takes the end of an import of GPU memory, and plugin_memory_register(), wait for it to open that memory. The three calls
+ * that end something open none; they wait for other threads that open memory for theirs, however long the driver takes. No
+ * wait for the driver holds the lock. Any thread may call them.
  */
 #ifndef PLUGIN_CORE_H
 #define PLUGIN_CORE_H

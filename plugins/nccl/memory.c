@@ -288,7 +288,7 @@ enum net_result plugin_memory_deregister(struct plugin_comm *comm, struct plugin
 {
 	if (!memory || plugin_is_of_parent())
 		return NET_SUCCESS;
-	plugin_begin();
+	plugin_begin_end();
 	memory_end(comm, memory);
 	pthread_mutex_unlock(&plugin.lock);
 	return NET_SUCCESS;

@@ -173,7 +173,7 @@ enum net_result plugin_close(struct plugin_owner *owner)
 {
 	if (!owner || plugin_is_of_parent())
 		return NET_SUCCESS;
-	plugin_begin();
+	plugin_begin_end();
 	owner_end(owner);
 	free(owner);
 	if (--plugin.opened == 0)

@@ -120,10 +120,15 @@ void plugin_progress(void)
 			progress_context(plugin.devices[i].context);
 }
 
-void plugin_begin(void)
+void plugin_begin_end(void)
 {
 	pthread_mutex_lock(&plugin.lock);
 	plugin_progress();
+}
+
+void plugin_begin(void)
+{
+	plugin_begin_end();
 	remotes_open();
 }
 

@@ -276,6 +276,8 @@ void link_send(struct plugin_link *link, const struct message *message);
 void plugin_progress(void);
 /* Begins a call of NCCL: takes the lock, completions and finished copies, and opens GPU memory without the lock. */
 void plugin_begin(void);
+/* Begins a call that ends the use of memory: opens none, because a driver that hangs would hold up the end for nothing. */
+void plugin_begin_end(void);
 void plugin_drain_notifications(uint64_t deadline);
 
 /* dispatch.c: handles a message of the other end. */

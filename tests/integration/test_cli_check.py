@@ -814,7 +814,8 @@ def test_damaged_dumps(tmp_path):
             assert '[DUMP-FORMAT]' in run('check', '-r', damaged, expect=1).stderr, at
     damaged.write_bytes(data[:148] + b'9999999\0' + data[156:])
     assert '[DUMP-FORMAT]' in run('check', '-r', damaged, expect=1).stderr
-    assert '[DUMP-WRITE]' in run('dump', '-r', whole, '-o', tmp_path / 'none/x.tar', expect=1).stderr
+    unwritten = run('dump', '-r', whole, '-o', tmp_path / 'none/x.tar', expect=1).stderr
+    assert 'open: No such file or directory [DUMP-WRITE]' in unwritten and 'create the folder first' in unwritten
 
 
 def test_a_dump_that_cannot_be_written_leaves_the_old_one(tmp_path):

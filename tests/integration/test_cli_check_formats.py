@@ -340,7 +340,7 @@ def test_cached_results_must_be_young(folders, tmp_path):
         path.write_text(whole.replace(f'peerlane_{lost}', 'peerlane_x'))
         assert 'CHECK-CACHE' in run('check', '--cached', path, expect=1).stderr
     missing = run('check', '--cached', tmp_path / 'none', expect=1).stderr
-    assert 'No such file' in missing and '--format prometheus --output FILE' in missing
+    assert 'No such file' in missing and 'peerlane-check.timer' in missing
     assert '--max-age takes seconds' in run('check', '--cached', '60', expect=2, cwd=tmp_path).stderr
 
 

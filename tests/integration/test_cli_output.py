@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Outputs that are full or closed, open descriptors, and symbolic links."""
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -23,7 +24,7 @@ def results(tmp_path_factory):
 
 
 RECORDING = pathlib.Path(__file__).parent.parent / 'fuzz/corpus/recording/whole'
-# SERVER, RESULTS, NEW and RECORDING stand for an address, a document, a new path and a recorded stream.
+# SERVER and PUBLISHER stand for addresses, RESULTS, NEW and RECORDING for a document, a new path and a recorded stream.
 WRITERS = [
     ['version', '--json'], ['--version'], ['--help'], ['help', 'options'], ['get', '--help'], ['put', '--usage'], ['help', 'list'], ['check'], ['check', '--json'],
     ['check', '--list'], ['topo'], ['topo', '--json'], ['topo', '--svg', '-'], ['dump', '-o', '-'],
@@ -31,7 +32,7 @@ WRITERS = [
     ['bench', 'compare', 'RESULTS', 'RESULTS'], ['report', 'RESULTS'], ['report', 'RESULTS', '-o', '-'],
     ['report', 'RESULTS', '--svg', '-'], ['list', 'SERVER'], ['list', 'SERVER', '--json'], ['get', 'SERVER', 'data', '-o', '-'],
     ['get', 'SERVER', 'data', '-o', 'NEW'], ['get', 'SERVER', 'data', '-o', 'NEW', '--json'], ['put', 'SERVER', 'RESULTS'],
-    ['streams', 'SERVER'], ['streams', 'SERVER', '--json'], ['publish', '--name', 'x', '--listen', '127.0.0.1:0', '--count', '1'],
+    ['streams', 'PUBLISHER'], ['streams', 'PUBLISHER', '--json'], ['publish', '--name', 'x', '--listen', '127.0.0.1:0', '--count', '1'],
     ['publish', '--name', 'x', '--listen', '127.0.0.1:0', '--count', '1', '--json'],
     ['replay', 'RECORDING', '--check'], ['replay', 'RECORDING', '--info', '--json'],
     ['replay', 'RECORDING', '--listen', '127.0.0.1:0', '--fast', '--json'],
@@ -44,10 +45,12 @@ def test_output_that_cannot_be_written_is_a_failure(tmp_path, results, arguments
     data = content(100_000)
     write(tmp_path / 'pub/data', data)
     (tmp_path / 'inbox').mkdir()
-    with serving(tmp_path / 'pub', '--upload', tmp_path / 'inbox') as server:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(serving(tmp_path / 'pub', '--upload', tmp_path / 'inbox'))
+        publisher = stack.enter_context(publishing('--from', '-', '--frame-bytes', '1K')) if 'PUBLISHER' in arguments else server
         for how, reason in [('full', 'No space left on device'), ('closed', 'Bad file descriptor')]:
             new = tmp_path / how
-            words = {'SERVER': server.address, 'RESULTS': results, 'NEW': new, 'RECORDING': RECORDING}
+            words = {'SERVER': server.address, 'PUBLISHER': publisher.address, 'RESULTS': results, 'NEW': new, 'RECORDING': RECORDING}
             done = run_unwritable(how, *[words.get(word, word) for word in arguments])
             assert done.returncode == 4 and reason in done.stderr, (how, done.returncode, done.stderr)
             # A closed descriptor is no place for a file of the command, which would then have its output as well.

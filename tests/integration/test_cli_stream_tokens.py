@@ -107,7 +107,7 @@ def test_wrong_token_files(tmp_path):
         assert '[TOKEN-FILE-OPEN]' in done.stderr and 'chmod go=' in done.stderr
         assert run('streams', publisher.address, '--token', tmp_path / 'none', expect=1).stderr
     done = run('publish', '--name', 'x', '--listen', '127.0.0.1:0', '--share', tmp_path / 'no' / 'folder', expect=1)
-    assert '[TOKEN-FILE]' in done.stderr
+    assert 'open: No such file or directory [TOKEN-FILE]' in done.stderr and 'create the folder first' in done.stderr
 
 
 def test_relay_has_a_token_of_its_own(tmp_path):

@@ -16,6 +16,10 @@
 
 #include "cmd/common/output.h"
 
+/* Users without an account. */
+#define OTHER 54321
+#define THIRD 54322
+
 /* Errors of the next calls; 0: none. */
 static int no_file, no_rename;
 
@@ -94,7 +98,7 @@ static void test_a_file_is_written_in_place(void **state)
 	static const struct {
 		int no_file, no_rename;
 	} cases[] = {
-		{ EACCES, 0 }, { EPERM, 0 }, { EROFS, 0 }, { 0, EBUSY }, { 0, EXDEV }, { 0, EPERM }, { 0, EACCES }
+		{ EACCES, 0 }, { EPERM, 0 }, { EROFS, 0 }, { 0, EBUSY }, { 0, EXDEV }, { 0, EROFS },
 	};
 	struct place *place = *state;
 	struct pl_error error;
@@ -109,6 +113,93 @@ static void test_a_file_is_written_in_place(void **state)
 		after = assert_content(place, "new\n");
 		assert_int_equal(after.st_ino, before.st_ino);
 		assert_int_equal(after.st_mode & 0777, 0640);
+	}
+}
+
+/* rename(2) refuses so to replace another user's file in a folder with the sticky bit. */
+static void test_a_file_that_may_not_be_replaced_is_not_written(void **state)
+{
+	static const int refusals[] = { EPERM, EACCES };
+	struct place *place = *state;
+	struct pl_error error;
+
+	write_old(place, "old\n", 0666);
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(refusals); i++) {
+		no_rename = refusals[i];
+		assert_int_equal(cli_replace_file(place->path, "secret", 0600, &error), -refusals[i]);
+		assert_string_equal(error.call, "rename");
+		assert_int_equal(assert_content(place, "old\n").st_mode & 0777, 0666);
+	}
+}
+
+/* In a folder with the sticky bit, a file that is written in place belongs to this user or to the folder's owner. */
+static void test_the_owner_of_a_file_counts_in_a_sticky_folder(void **state)
+{
+	static const struct {
+		mode_t folder;
+		uid_t folder_owner, owner;
+		int code;
+	} cases[] = {
+		{ 01777, 0, OTHER, -EACCES }, { 01755, 0, OTHER, -EACCES }, { 01777, OTHER, THIRD, -EACCES },
+		{ 01777, OTHER, OTHER, 0 },   { 01777, OTHER, 0, 0 },       { 01777, 0, 0, 0 },
+		{ 0755, 0, OTHER, 0 },
+	};
+	struct place *place = *state;
+	struct pl_error error;
+
+	if (geteuid() != 0)
+		skip();
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(cases); i++) {
+		write_old(place, "old\n", 0666);
+		assert_int_equal(chown(place->path, cases[i].owner, 0), 0);
+		assert_int_equal(chown(place->folder, cases[i].folder_owner, 0), 0);
+		assert_int_equal(chmod(place->folder, cases[i].folder), 0);
+		no_file = i % 2 ? EACCES : 0;
+		no_rename = EBUSY;
+		assert_int_equal(cli_replace_file(place->path, "new", 0644, &error), cases[i].code);
+		if (cases[i].code)
+			assert_non_null(strstr(error.message, "another user"));
+		assert_content(place, cases[i].code ? "old\n" : "new\n");
+		unlink(place->path);
+	}
+}
+
+/* Another process, which puts a pipe in the place of the file, and may read it. */
+struct attacker {
+	const struct place *place;
+	int reads, *fd;
+};
+
+static int write_and_swap(FILE *file, const void *argument)
+{
+	const struct attacker *attacker = argument;
+	const char *path = attacker->place->path;
+
+	if (unlink(path) < 0 || mkfifo(path, 0666) < 0)
+		return -errno;
+	if (attacker->reads)
+		*attacker->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	return fputs("secret", file) < 0 ? -errno : 0;
+}
+
+static void test_a_pipe_is_not_written_in_place(void **state)
+{
+	struct place *place = *state;
+	int fd = -1;
+	struct attacker attacker = { .place = place, .fd = &fd };
+	struct pl_error error;
+	char byte;
+
+	no_rename = EBUSY;
+	for (attacker.reads = 0; attacker.reads < 2; attacker.reads++) {
+		write_old(place, "old\n", 0600);
+		assert_int_equal(cli_replace_file_by(place->path, write_and_swap, &attacker, 0600, &error), -ENXIO);
+		if (attacker.reads) {
+			assert_true(fd >= 0);
+			assert_int_equal(read(fd, &byte, 1), 0);
+			close(fd);
+		}
+		unlink(place->path);
 	}
 }
 
@@ -190,6 +281,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_a_file_is_written_in_place, open_place, close_place),
+		cmocka_unit_test_setup_teardown(test_a_file_that_may_not_be_replaced_is_not_written, open_place,
+						close_place),
+		cmocka_unit_test_setup_teardown(test_the_owner_of_a_file_counts_in_a_sticky_folder, open_place,
+						close_place),
+		cmocka_unit_test_setup_teardown(test_a_pipe_is_not_written_in_place, open_place, close_place),
 		cmocka_unit_test_setup_teardown(test_secret_content_restricts_the_file, open_place, close_place),
 		cmocka_unit_test_setup_teardown(test_the_error_tells_what_failed, open_place, close_place),
 		cmocka_unit_test_setup_teardown(test_a_full_disk_keeps_the_old_file, open_place, close_place),

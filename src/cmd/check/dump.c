@@ -145,13 +145,14 @@ static int write_dump(const struct dump *dump, const struct pl_snapshot *snapsho
 {
 	int rc;
 
-	if (!strcmp(dump->output, "-"))
-		rc = pl_archive_write(snapshot, stdout);
-	else
+	if (strcmp(dump->output, "-")) {
 		rc = cli_replace_file_by(dump->output, write_dump_file, snapshot, cli_new_file_mode(), error);
-	return rc < 0 ? cli_fail(error, rc, "DUMP-WRITE", dump->output, "choose another file with --output",
-				 "the dump cannot be written: %s", strerror(-rc))
-		      : 0;
+	} else {
+		rc = pl_archive_write(snapshot, stdout);
+		if (rc < 0)
+			cli_fail_errno(error, rc, "write", dump->output);
+	}
+	return rc < 0 ? cli_fail_as(error, "DUMP-WRITE") : 0;
 }
 
 static void print_dump_contents(const struct dump *dump, const struct pl_snapshot *snapshot)

@@ -158,6 +158,8 @@ int cli_fail(struct pl_error *error, int code, const char *id, const char *objec
 	     ...) __attribute__((format(printf, 6, 7)));
 /* Fills *error for a failed system call, with strerror(-code) as its message; returns code. */
 int cli_fail_errno(struct pl_error *error, int code, const char *call, const char *object);
+/* Gives a failure the id of a command's error; all else of it stays.  Returns its code. */
+int cli_fail_as(struct pl_error *error, const char *id);
 /* Returns the hint of an error, or of its errno for an error SYSTEM of the library, which has none. */
 const char *cli_hint(const struct pl_error *error);
 /* Prints "peerlane: ERROR" on stderr; returns CLI_FAILED. */

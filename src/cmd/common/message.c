@@ -107,6 +107,12 @@ int cli_fail_errno(struct pl_error *error, int code, const char *call, const cha
 	return code;
 }
 
+int cli_fail_as(struct pl_error *error, const char *id)
+{
+	copy_text(error->id, sizeof(error->id), id);
+	return error->code;
+}
+
 /* Levels of syslog(3). */
 #define LEVEL_ERROR 3
 #define LEVEL_WARNING 4

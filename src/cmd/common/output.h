@@ -60,9 +60,10 @@ char *cli_link_target(const char *path);
 
 /*
  * Writes a text, and a newline unless it ends with one, into a temporary file in the same folder, which then replaces the
- * file `path` (replace_file.c), or the target of a symbolic link.  Writes directly into a pipe, a special path, or a file
- * that no other file can replace, as in a folder that is not writable.  Returns 0, or a negative errno and *error; the old file
- * stays then, if another file can replace it.
+ * file `path` (replace_file.c), or the target of a symbolic link.  Writes directly into a pipe, a special path, a mount
+ * point, or a file whose folder takes no new file; but not into a file of another user than the folder's owner, if the
+ * folder has the sticky bit.  Returns 0, or a negative errno and *error; the old file stays then, if another file can
+ * replace it.
  */
 int cli_replace_file(const char *path, const char *text, unsigned mode, struct pl_error *error);
 /* Does the same with what a function writes, which returns 0 or a negative errno.  The function can be called twice. */

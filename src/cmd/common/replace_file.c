@@ -52,13 +52,62 @@ static int write_stream(const char *path, const struct content *content, struct 
 
 /* -- regular files ------------------------------------------------------------------------------------- */
 
-/*
- * True if a file may be writable although no other file can replace it: the folder is not writable or has the sticky bit,
- * or the file is a mount point.
- */
-static bool may_write_in_place(int rc)
+/* True if a file may be writable although its folder takes no new file. */
+static bool folder_is_closed(int rc)
 {
-	return rc == -EACCES || rc == -EPERM || rc == -EROFS || rc == -EBUSY || rc == -EXDEV;
+	return rc == -EACCES || rc == -EPERM || rc == -EROFS;
+}
+
+/*
+ * True if a file may be writable although rename(2) cannot replace it: it is a mount point.  After EPERM and EACCES the
+ * file is another user's, in a folder with the sticky bit such as /tmp, or of a kind that nobody may replace.
+ */
+static bool is_mount_point(int rc)
+{
+	return rc == -EBUSY || rc == -EXDEV || rc == -EROFS;
+}
+
+/*
+ * Returns 0 if the open file may be written in place.  Anybody can make files in a folder with the sticky bit, and keeps
+ * the right to read them: there the file belongs to this user or to the folder's owner, as the kernel demands with
+ * fs.protected_regular for files that it may create.
+ */
+static int check_in_place(int folder, int fd, const char *path, struct pl_error *error)
+{
+	struct stat parent, file;
+
+	if (fstat(folder, &parent) < 0 || fstat(fd, &file) < 0)
+		return cli_fail_errno(error, -errno, "fstat", path);
+	if (!S_ISREG(file.st_mode)) {
+		cli_fail_errno(error, -ENXIO, "open", path);
+		snprintf(error->message, sizeof(error->message), "it is no regular file");
+	} else if ((parent.st_mode & S_ISVTX) && file.st_uid != geteuid() && file.st_uid != parent.st_uid) {
+		cli_fail_errno(error, -EACCES, "open", path);
+		snprintf(error->message, sizeof(error->message), "the file belongs to another user, %u",
+			 (unsigned)file.st_uid);
+	} else {
+		return 0;
+	}
+	return error->code;
+}
+
+/* Returns a descriptor of an existing file that may be written in place. */
+static int open_in_place(const char *path, struct pl_error *error)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	char *parent = slash ? strndup(path, (size_t)(name - path)) : strdup(".");
+	int folder = parent ? open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1, fd = -1, rc = 0;
+
+	/* Without O_NONBLOCK, a pipe that took the file's place waits for its reader. */
+	if (folder >= 0)
+		fd = openat(folder, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	rc = fd < 0 ? cli_fail_errno(error, -errno, "open", path) : check_in_place(folder, fd, path, error);
+	if (fd >= 0 && rc < 0)
+		close(fd);
+	if (folder >= 0)
+		close(folder);
+	free(parent);
+	return rc < 0 ? rc : fd;
 }
 
 /* Content that only the user may read needs a file that only the user may read. */
@@ -77,13 +126,14 @@ static int restrict_readers(int fd, unsigned mode)
  */
 static int write_in_place(const char *path, const struct content *content, unsigned mode, struct pl_error *error)
 {
-	int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), rc = 0;
+	int fd = open_in_place(path, error), rc;
 	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
 
+	if (fd < 0)
+		return fd;
 	if (!file) {
 		rc = cli_fail_errno(error, -errno, "open", path);
-		if (fd >= 0)
-			close(fd);
+		close(fd);
 		return rc;
 	}
 	rc = restrict_readers(fd, mode);
@@ -102,7 +152,7 @@ static int fail_to_make_file(const char *path, int rc, struct pl_error *error)
 	cli_fail_errno(error, rc, "open", path);
 	if (rc == -ENOENT)
 		snprintf(error->hint, sizeof(error->hint), "create the folder first, with mkdir -p");
-	else if (may_write_in_place(rc))
+	else if (folder_is_closed(rc))
 		snprintf(error->message, sizeof(error->message), "no file can be made in the folder: %s",
 			 strerror(-rc));
 	return rc;
@@ -135,7 +185,7 @@ static char *write_beside(const char *path, const struct content *content, unsig
 			cli_fail_errno(error, rc, "write", path);
 	} else {
 		rc = fail_to_make_file(path, -errno, error);
-		*refused = fd < 0 && may_write_in_place(rc);
+		*refused = fd < 0 && folder_is_closed(rc);
 		if (fd >= 0)
 			close(fd);
 	}
@@ -157,7 +207,7 @@ static int replace_regular_file(const char *path, const struct content *content,
 
 	if (name && rename(name, path) < 0) {
 		rc = cli_fail_errno(error, -errno, "rename", path);
-		refused = may_write_in_place(rc);
+		refused = is_mount_point(rc);
 		unlink(name);
 	}
 	free(name);

@@ -71,9 +71,7 @@ int stream_share_write(const struct stream_share *share, struct pl_publisher *pu
 	stream_token_wipe(&token);
 	rc = cli_replace_file(share->file, text, 0600, error);
 	explicit_bzero(text, sizeof(text));
-	return rc < 0 ? cli_fail(error, rc, "TOKEN-FILE", share->file, "choose another file for --share",
-				 "the token cannot be written: %s", strerror(-rc))
-		      : 0;
+	return rc < 0 ? cli_fail_as(error, "TOKEN-FILE") : 0;
 }
 
 /* -- subscriber --------------------------------------------------------------------------------------------- */
