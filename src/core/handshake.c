@@ -279,9 +279,8 @@ static void handle_reject(struct pl_peer *peer, const struct pl_reject *reject)
 	pl_address_format((struct sockaddr *)&peer->address, address, sizeof(address));
 	if (reject->code == PL_WIRE_REFUSED && !pl_trust_shows_identity(peer->context))
 		pl_fail(&error, -EACCES, "IDENTITY-REFUSED", "connect", address,
-			"make an identity (peerlane key generate FILE), have it admitted, and show it with --identity "
-			"FILE",
-			"the other end admits only ends that it knows, and this end shows no identity");
+			"make an identity (peerlane key generate FILE), have it admitted, and set pl_options.identity",
+			"the other end refuses this end, which shows no identity");
 	else
 		pl_wire_fail(&error, (uint32_t)reject->code, "connect", address);
 	/* The other end knows why its fabrics do not fit; the decoder made the text printable. */

@@ -71,8 +71,25 @@ def test_check_service_writes_the_metrics(tmp_path):
         done = run_check_service(tmp_path, PEERLANE_CHECK_OPTIONS=options, PEERLANE_TEXTFILE=str(path))
         assert done == (0, '', '') and path.read_text() == result.read_text()
     assert os.listdir(other.parent) == ['x.prom'] and not os.listdir(collected.parent)
+    assert other.stat().st_mode & 0o777 == 0o644
     status, _, error = run_check_service(tmp_path, PEERLANE_CHECK_OPTIONS=options, PEERLANE_TEXTFILE=str(tmp_path / 'none/x'))
     assert status == 1 and 'No such file' in error
+
+
+def test_check_service_follows_no_link_of_the_folder(tmp_path):
+    """The owner of the folder cannot direct the copy into another file or folder."""
+    ideal().write(tmp_path / 'machine')
+    for name in ('run', 'folder', 'elsewhere'):
+        (tmp_path / name).mkdir()
+    other, to = tmp_path / 'elsewhere/file', tmp_path / 'folder/x.prom'
+    other.write_text('kept')
+    (tmp_path / 'folder/x.prom.part').symlink_to(other)
+    for target in (other, other.parent):
+        to.unlink(missing_ok=True)
+        to.symlink_to(target)
+        done = run_check_service(tmp_path, PEERLANE_CHECK_OPTIONS=f'--sysroot {tmp_path}/machine', PEERLANE_TEXTFILE=str(to))
+        assert done == (0, '', '') and not to.is_symlink() and to.read_text() == (tmp_path / 'run/check.prom').read_text()
+        assert other.read_text() == 'kept' and os.listdir(other.parent) == ['file']
 
 
 def test_a_missing_result_names_the_service(tmp_path):

@@ -186,6 +186,7 @@ def test_only_authorized_clients_connect(world):
             refused = world.get(server, 'data', *options, expect=1).stderr
             assert refused.startswith(f'peerlane: {server.address}: connect: ') and '[IDENTITY-REFUSED]' in refused
             assert ('peerlane key generate' in refused and 'shows no identity' in refused) == (not options), refused
+            assert options or 'show it with --identity FILE' in refused and 'pl_options' not in refused, refused
     assert 'AUTHORIZED-SYNTAX' in run('serve', world.data, '--authorized', private(world.path / 'bad', 'nonsense\n'),
                                       expect=1).stderr
 

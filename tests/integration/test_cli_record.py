@@ -239,16 +239,18 @@ def test_another_instance_ends_the_file(tmp_path):
     assert run_json('replay', path, '--check')['frames'] == 2
 
 
-@pytest.mark.parametrize('options, end', [(['--reconnect', '0.3'], 'lost'), (['--reconnect', DEADLINE, '--seconds', '1'], 'seconds')])
-def test_reconnect_ends_in_time(tmp_path, options, end):
+@pytest.mark.parametrize('options', [['--reconnect', '0.3'], ['--reconnect', DEADLINE, '--seconds', '1']], ids=['reconnect', 'seconds'])
+def test_reconnect_ends_in_time(tmp_path, options):
+    """Without a connection the end of --seconds is a loss, too: nothing tells which frames were published meanwhile."""
     with fed() as publisher:
         process = start('record', publisher.address, 'cam0', '--to', tmp_path / 'run', '--json', *options)
         # The publisher counts a subscriber that does not know yet; the file follows the subscription.
         wait_for_size(process, tmp_path / 'run', PAGE)
         publisher.process.kill()
-        got = json.loads(ended(process, expect=1 if end == 'lost' else 0)[0])
-    assert (got['end'], got['frames'], got['indexed'], got['reconnects']) == (end, 0, True, 0)
-    assert (got['error'] is None) == (end == 'seconds')
+        output, errors = ended(process, expect=1)
+    got = json.loads(output)
+    assert (got['end'], got['frames'], got['indexed'], got['reconnects']) == ('lost', 0, True, 0)
+    assert got['error']['message'].endswith('; the file has 0 whole frames') and 'pl_' not in errors.split('hint')[1]
 
 
 def test_a_signal_ends_the_attempts(tmp_path):
@@ -258,8 +260,46 @@ def test_a_signal_ends_the_attempts(tmp_path):
         publisher.process.kill()
         assert b'is lost; trying' in process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        got = json.loads(ended(process)[0])
-    assert (got['end'], got['error'], got['indexed']) == ('signal', None, True)
+        output, errors = ended(process, expect=1)
+    got = json.loads(output)
+    assert (got['end'], got['indexed']) == ('lost', True) and '  hint: ' in errors
+    assert got['error']['message'].endswith('; the file has 0 whole frames') and 'pl_' not in errors.split('hint')[1]
+
+
+def test_failed_attempts_keep_the_remedy(tmp_path):
+    """The publisher behind the address demands a token now."""
+    with fed('--fabric', 'tcp') as publisher, fed('--fabric', 'tcp', '--share', tmp_path / 'token') as other:
+        proxy = Proxy(publisher.address)
+        process = start('record', proxy.address, 'cam0', '--to', tmp_path / 'run', '--json', '--reconnect', DEADLINE)
+        publisher.wait_for('subscribers', 1)
+        publisher.feed(frame(0))
+        wait_for_size(process, tmp_path / 'run', 2 * PAGE + FRAME)
+        host, port = other.address.split(':')
+        connections, proxy.target = len(proxy.pairs), (host, int(port))
+        proxy.cut()
+        # An attempt makes no more connections than the subscription: with the next one, an attempt has failed.
+        end = time.monotonic() + DEADLINE
+        while len(proxy.pairs) <= connections:
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        output, errors = ended(process, expect=1)
+        proxy.listener.close()
+    got = json.loads(output)
+    assert (got['end'], got['frames'], got['error']['id']) == ('lost', 1, 'STREAM-TOKEN-NEEDED')
+    assert got['error']['message'].endswith('; the file has 1 whole frame')
+    assert 'hint: ask for the file of `peerlane publish --share FILE`, and add --token FILE' in errors
+
+
+def test_the_time_of_frames_without_earlier_ones_begins_with_the_first(tmp_path):
+    with fed() as publisher:
+        process = start('record', publisher.address, 'cam0', '--to', tmp_path / 'run', '--json', '--start', 'latest', '--count', '1')
+        # The file follows the subscription.
+        wait_for_size(process, tmp_path / 'run', PAGE)
+        publisher.feed(frame(0))
+        assert json.loads(ended(process)[0])['seconds'] == 0
+        got = run_json('record', publisher.address, 'cam0', '--to', tmp_path / 'next', '--start', 'latest', '--count', '1')
+    assert got['seconds'] > 0
 
 
 def test_killed_at_any_moment_the_file_keeps_whole_frames(tmp_path):

@@ -228,6 +228,19 @@ def test_earlier_frames_take_time():
     assert got['seconds'] > 0 and got['bytes_per_second'] == pytest.approx(FRAME / got['seconds'])
 
 
+def test_later_frames_take_no_time_before_the_first(tmp_path):
+    with fed() as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--start', 'history:3', '--count', '1', '--to', tmp_path / 'out', '--json')
+        # The file follows the subscription.
+        end = time.monotonic() + DEADLINE
+        while not (tmp_path / 'out').exists():
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.002)
+        publisher.feed(frame(0))
+        got = json.loads(ended(process)[0])
+    assert (got['frames'], got['seconds']) == (1, 0)
+
+
 def test_the_line_tells_of_awaited_subscribers():
     main, terminal = pty.openpty()
     process = subprocess.Popen([PEERLANE, 'publish', '--name', 'cam0', '--listen', '127.0.0.1:0', '--subscribers', '2'],

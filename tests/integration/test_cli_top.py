@@ -170,21 +170,41 @@ def test_terminal_and_pipe(tree):
     assert max(len(line) for line in screens[1].splitlines()) <= 90, screens
 
 
+def watch_terminal(columns, *arguments):
+    """Returns one look of `peerlane top` on a terminal of this width."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack('HHHH', 30, columns, 0, 0))
+    process = subprocess.Popen([PEERLANE, 'top', '-n', '1', '-i', '0.1', '--quiet', *map(str, arguments)], stdout=slave,
+                               env=environment())
+    os.close(slave)
+    text = read_terminal(master).decode()
+    assert process.wait(DEADLINE) == 0
+    return text.replace('\033[H\033[J', '')
+
+
 @pytest.mark.parametrize('columns', [60, 80, 130])
 def test_identities_fit_the_terminal(tree, columns):
     prints = {name: run('key', 'generate', tree / f'{name}.pem').stdout.strip() for name in ('server', 'alice')}
     write(tree / 'authorized', f'{prints["alice"]} read\n'.encode()).chmod(0o600)
     with serving(tree / 'pub', '--identity', tree / 'server.pem', '--authorized', tree / 'authorized') as server:
-        master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack('HHHH', 30, columns, 0, 0))
-        process = subprocess.Popen([PEERLANE, 'top', server.address, '-n', '1', '-i', '0.1', '--quiet', '--peer', prints['server'],
-                                    '--identity', tree / 'alice.pem'], stdout=slave, env=environment())
-        os.close(slave)
-        text = read_terminal(master).decode()
-        assert process.wait(DEADLINE) == 0
-        lines = text.replace('\033[H\033[J', '').splitlines()
+        lines = watch_terminal(columns, server.address, '--peer', prints['server'], '--identity', tree / 'alice.pem').splitlines()
         assert len(lines) == 2 and max(map(len, lines)) <= columns and lines[0].startswith('CLIENT'), lines
         assert columns < 80 or f' {prints["alice"][:15]}' in lines[1], lines
+
+
+def test_certified_names_are_not_shortened(tree):
+    name = 'spiffe://prod.example/training/7'
+    commands = ['openssl req -x509 -newkey ed25519 -nodes -keyout ca -out ca.crt -days 2 -subj /CN=ca',
+                'openssl req -newkey ed25519 -nodes -keyout client.pem -out csr -subj /CN=client',
+                f'printf "subjectAltName=URI:{name}\\nbasicConstraints=CA:FALSE\\n" > ext',
+                'openssl x509 -req -in csr -CA ca.crt -CAkey ca -days 2 -extfile ext >> client.pem', 'chmod 600 client.pem']
+    for command in commands:
+        subprocess.run(command, shell=True, check=True, capture_output=True, cwd=tree)
+    server_print = run('key', 'generate', tree / 'server.pem').stdout.strip()
+    write(tree / 'authorized', f'{name} read\n'.encode()).chmod(0o600)
+    with serving(tree / 'pub', '--identity', tree / 'server.pem', '--authorized', tree / 'authorized', '--ca', tree / 'ca.crt') as server:
+        text = watch_terminal(130, server.address, '--peer', server_print, '--identity', tree / 'client.pem')
+    assert f' {name} ' in text.splitlines()[1], text
 
 
 def test_bad_arguments_and_lost_servers(tree):

@@ -146,6 +146,21 @@ static struct pl_peer *try_connect_at(int line, struct server *server, struct pl
 		pl_close(try_context); \
 	} while (0)
 
+/* Connects without an identity.  The error of the library names its option, and none of the command. */
+static void check_remedy_without_identity(struct server *server)
+{
+	struct pl_options options = options_of(NULL);
+	struct pl_context *context = context_open_with(&options);
+	struct pl_error error = { 0 };
+	struct pl_peer *peer;
+
+	check_number(pl_connect(context, server->address, 0, &peer, &error), -EACCES);
+	check_text(error.id, "IDENTITY-REFUSED");
+	check_text(error.message, "the other end refuses this end, which shows no identity");
+	check(strstr(error.hint, "pl_options.identity") && !strstr(error.hint, "--"));
+	pl_close(context);
+}
+
 static void await_refusals(struct server *server, int count)
 {
 	for (uint64_t end = clock_now() + AMPLE_TIME; atomic_load(&server->refusals) < count && clock_now() < end;)
@@ -232,7 +247,7 @@ static void authorized(void *argument)
 	check_text(server.refused.fingerprint, prints[STRANGER]);
 	check_text(server.reason.id, "IDENTITY-REVOKED");
 	try_client(&server, options_of(files[SERVER]), "IDENTITY-REFUSED");
-	try_client(&server, options_of(NULL), "IDENTITY-REFUSED");
+	check_remedy_without_identity(&server);
 	await_refusals(&server, 3);
 	check(!server.refused.fingerprint[0]);
 	check_text(server.reason.id, "IDENTITY-UNKNOWN");

@@ -334,3 +334,25 @@ entered.wait(120)
 def test_no_function_is_called_at_the_end_of_the_interpreter(identities):
     done = subprocess.run([sys.executable, '-c', ENDING_PROGRAM], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, 'decided\nIDENTITY-REFUSED decided\n'), done.stderr
+
+
+def test_a_view_that_goes_in_authorize_does_not_end_its_context():
+    """The end would wait for the engine, which waits for the function. The last reference ends the context, with a warning."""
+    views = []
+
+    def decide(about):
+        views.pop().release()
+        return True
+
+    with pytest.raises(KeyError):
+        with pl.Context(fabric='tcp', authorize=decide) as context:
+            listener = context.listen()
+            views.append(memoryview(context.allocate(8)))
+            raise KeyError('the cause')
+    with pl.Context(fabric='tcp') as near:
+        near.connect(listener.address, timeout=120)
+    assert not views and not context.closed
+    del listener
+    with pytest.warns(ResourceWarning, match='unclosed context'):
+        del context
+        gc.collect()

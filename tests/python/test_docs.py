@@ -94,19 +94,35 @@ def test_the_c_parts_for_programs_of_kiro_compile(tmp_path):
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     # Without a key, the address of the page would be refused.
-    assert any('options.key' in part and 'pl_listen' in part for part in calls)
+    with_key, = (part for part in calls if 'options.key' in part and 'pl_listen' in part)
+    assert with_key.index('if (key_length < 0)') < with_key.index('(size_t)key_length')
 
 
-def test_the_examples_of_two_processes_run(tmp_path):
-    (tmp_path / 'key').touch(0o600)
-    (tmp_path / 'key').write_text('kQ7vX2pL9mR4tY8wB3nZ6cF1')
+@pytest.mark.skipif(not os.environ.get('PEERLANE'), reason='the build has no command')
+@pytest.mark.parametrize('page', ['python.md', 'from-kiro.md'])
+def test_the_command_of_the_page_makes_a_key(tmp_path, page):
+    """A key that contexts take."""
+    text = (pathlib.Path(__file__).parents[2] / 'docs' / page).read_text()
+    command, = re.findall(r'`peerlane (key \w+) \w+`', text)
+    subprocess.run([os.environ['PEERLANE'], *command.split(), tmp_path / 'key'], check=True, capture_output=True, timeout=300)
+    pl.Context(key_file=tmp_path / 'key').close()
+
+
+@pytest.mark.skipif(not os.environ.get('PEERLANE'), reason='the build has no command')
+@pytest.mark.parametrize('host', ['127.0.0.1', 'localhost'])
+def test_the_examples_of_two_processes_run(tmp_path, host):
+    """The reader gets the host as the program got it, with the port that the listener has."""
+    command, = re.findall(r'`peerlane (key \w+ key)`', TEXT)
+    subprocess.run([os.environ['PEERLANE'], *command.split()], cwd=tmp_path, check=True, capture_output=True, timeout=300)
     examples = pathlib.Path(__file__).parents[2] / 'docs/examples'
     variables = {**os.environ, 'PYTHONMALLOC': 'default'}
-    server = subprocess.Popen([sys.executable, examples / 'serve.py', 'key', '127.0.0.1:0', 'invitation'], cwd=tmp_path,
+    server = subprocess.Popen([sys.executable, examples / 'serve.py', 'key', f'{host}:0', 'invitation'], cwd=tmp_path,
                               env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         while not (tmp_path / 'invitation').exists() and server.poll() is None:
             time.sleep(0.01)
+        address = pl.Invitation.from_bytes((tmp_path / 'invitation').read_bytes()).address
+        assert address.startswith(f'{host}:') and int(address.rpartition(':')[2]) > 0
         done = subprocess.run([sys.executable, examples / 'read.py', 'key', 'invitation'], cwd=tmp_path, env=variables,
                               capture_output=True, text=True, timeout=300)
         assert (done.returncode, done.stdout, done.stderr) == (0, '499500.0\n', '')

@@ -364,13 +364,19 @@ def test_invitations_are_taken_as_tokens(local):
     assert len(local.peer.import_all(pl.Invitation(local.listener.address, local.far.share_all([region])))) == 1
 
 
-@pytest.mark.parametrize('address', [':5', '[::]:5', '0.0.0.0:5'])
+@pytest.mark.parametrize('address', [':5', '[::]:5', '0.0.0.0:5', '[::]', '0.0.0.0', '0:5', '0.0:5', '[::0]:5', '[0:0::0]',
+                                     '[::ffff:0.0.0.0]:5', '[::%1]:5', '*:5', ''])
 def test_invitations_need_an_address_that_others_reach(local, address):
     token = local.far.allocate(8, access='r').share()
     with pytest.raises(pl.Invalid, match='PY-ADDRESS') as caught:
         pl.Invitation(address, token)
     assert caught.value.hint
-    assert pl.Invitation('[::1]:5', token).address == '[::1]:5'
+
+
+@pytest.mark.parametrize('address', ['[::1]:5', '[::1]', 'a.example', 'a.example:5', '0.example:5', '10.0.0.1', '127.1:5',
+                                     '[fe80::1%1]:5', '[::ffff:10.0.0.1]:5'])
+def test_invitations_take_addresses_with_and_without_ports(local, address):
+    assert pl.Invitation(address, local.far.allocate(8, access='r').share()).address == address
 
 
 @pytest.mark.parametrize('address', ['127.0.0.1', '[::1]'])

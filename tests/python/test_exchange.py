@@ -68,6 +68,17 @@ def test_each_rank_writes_to_all_others():
         assert got == bytes(0 if other == rank else 100 + other for other in range(4))
 
 
+def test_processes_of_one_host_reach_listeners_of_all_addresses():
+    def run(comm):
+        with pl.Context(key=b'kQ7vX2pL9mR4tY8wB3nZ6cF1') as context:
+            region = context.allocate(8, access='r')
+            with pl.mpi.exchange(comm, context, region, address=':0') as group:
+                comm.allgather(None)
+                return len(group.others())
+
+    assert in_ranks(2, run) == [1, 1]
+
+
 def test_lists_of_regions_and_rights():
     def run(comm):
         with pl.Context(key=b'a key of 16 bytes') as context:

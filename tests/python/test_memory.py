@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Kinds of memory that register() takes, refuses and keeps."""
 import array
+import contextlib
 import ctypes
 import gc
 import mmap
 import resource
+import sys
 import threading
 import weakref
 
@@ -68,15 +70,82 @@ def test_tensors_of_the_host_are_sources(local):
         local.peer.send(5)
 
 
+@contextlib.contextmanager
+def unraisable():
+    """Give the list of the exceptions that nobody can catch meanwhile."""
+    seen, before = [], sys.unraisablehook
+    sys.unraisablehook = lambda about: seen.append(about.exc_value)
+    try:
+        yield seen
+    finally:
+        sys.unraisablehook = before
+
+
 def test_the_exception_in_a_block_is_not_hidden():
-    """Views in its traceback let nothing close; they are no reason to lose the cause."""
+    """Views in its traceback let nothing close; they are no reason to lose the cause. The last of them closes."""
     with pytest.raises(KeyError):
         with pl.Context() as context, context.allocate(8) as region:
+            other, view = memoryview(context.allocate(8)), memoryview(region)
+            listener = context.listen()
+            address = listener.address
+            raise KeyError('the cause')
+    with pytest.raises(pl.Closed):
+        memoryview(region)
+    assert not region.closed and not context.closed
+    view.release()
+    assert region.closed and not context.closed
+    other.release()
+    assert context.closed
+    with pl.Context() as context, pytest.raises(pl.Refused):
+        context.connect(address, timeout=120)
+    region.deregister()
+
+
+def test_a_tensor_closes_after_an_exception(local):
+    """As a memoryview does."""
+    with pytest.raises(KeyError):
+        with local.far.allocate(8) as region:
+            capsule = region.__dlpack__()
+            raise KeyError('the cause')
+    assert not region.closed
+    del capsule
+    assert region.closed
+
+
+def test_views_that_close_keep_the_exception_under_way():
+    """The last view goes while another exception ends the function that has it."""
+    def fail():
+        with pl.Context() as context, context.allocate(8) as region:
+            made.extend([context, region])
             view = memoryview(region)
             raise KeyError('the cause')
-    assert not context.closed
-    view.release()
-    context.close()
+        del view
+
+    made = []
+    with pytest.raises(KeyError, match='the cause') as caught:
+        fail()
+    del caught
+    gc.collect()
+    assert all(one.closed for one in made)
+
+
+def test_an_end_that_an_operation_refuses_is_told(local):
+    """The region stays open, and the program learns why."""
+    with pytest.raises(KeyError):
+        with local.near.allocate(8) as region:
+            view = memoryview(region)
+            operation = local.peer.receive_start(region, tag=7)
+            raise KeyError('the cause')
+    with unraisable() as seen:
+        view.release()
+    assert [error.id for error in seen] == ['PY-REGION-BUSY'] and not region.closed
+    local.other.send(b'1', tag=7)
+    operation.wait(120)
+    region.deregister()
+    assert region.closed
+
+
+def test_a_block_without_an_exception_refuses_views():
     with pytest.raises(pl.BufferRefused, match='PY-EXPORTED'):
         with pl.Context() as context:
             view = memoryview(context.allocate(8))

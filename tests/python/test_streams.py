@@ -633,9 +633,53 @@ def test_an_exception_beside_arrays_of_frames_is_not_hidden(local):
                 publisher.put(b'12345678')
             for frame in subscriber:
                 views.append(memoryview(frame))
-    assert caught.value.id == 'FRAME-LIMIT'
+    assert caught.value.id == 'FRAME-LIMIT' and not subscriber.closed
+    with pytest.raises(pl.Closed):
+        subscriber.take(0)
     for view in views:
+        assert not subscriber.closed
         view.release()
+    assert subscriber.closed
+
+
+def test_an_exception_in_asyncio_beside_arrays_of_frames_ends_waits():
+    """Another task waits for frames; it learns at once that none will come. The last array closes the subscriber."""
+    async def wait(subscriber):
+        with pytest.raises(pl.Closed):
+            await subscriber.take()
+
+    async def main():
+        async with aio.Context(fabric='tcp') as near, aio.Context(fabric='tcp') as far:
+            with far.listen() as listener, far.publish('kept', slot_bytes=8) as publisher:
+                peer = await near.connect(listener.address)
+                with pytest.raises(KeyError):
+                    async with await aio.subscribe(peer, 'kept') as subscriber:
+                        publisher.put(b'12345678')
+                        view = memoryview(await subscriber.take(120))
+                        task = asyncio.create_task(wait(subscriber))
+                        while not subscriber._waiter:
+                            await asyncio.sleep(0)
+                        raise KeyError('the cause')
+                await asyncio.wait_for(task, 120)
+                assert not subscriber.closed
+                view.release()
+                assert subscriber.closed
+
+    asyncio.run(main())
+
+
+def test_an_exception_in_asyncio_beside_views_closes_with_the_last_view():
+    """In the thread of the loop, although another thread has the view."""
+    async def main():
+        with pytest.raises(KeyError):
+            async with aio.Context() as context:
+                view = memoryview(context.allocate(8))
+                raise KeyError('the cause')
+        await asyncio.get_running_loop().run_in_executor(None, view.release)
+        while not context.closed:
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_an_exception_in_asyncio_beside_views_is_not_hidden():
@@ -648,5 +692,6 @@ def test_an_exception_in_asyncio_beside_views_is_not_hidden():
 
     with pytest.raises(KeyError):
         asyncio.run(main())
-    kept.pop().release()
     assert not kept[0].closed
+    kept.pop().release()
+    assert kept[0].closed

@@ -55,6 +55,16 @@ def test_texts_do_not_show_secrets(local):
                            for at in range(4, len(secret) - 4))
 
 
+def test_invitations_with_any_address_are_read(local):
+    """Another version, or a program of one host, may have made them: only the program that makes one can mend it."""
+    given = pl.Invitation('host:5', local.far.allocate(8, access='r').share())
+    content = bytes(given).replace(b'\6\0\0\0host:5', b'\6\0\0\0[::]:5')
+    invitation = pl.Invitation.from_bytes(content)
+    assert invitation.address == '[::]:5' and bytes(invitation) == content
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(invitation, protocol)) == invitation
+
+
 @pytest.mark.parametrize('kind', ['token', 'blob'])
 def test_invitations_survive_as_bytes(local, kind):
     region = local.far.allocate(64, access='rw')

@@ -24,8 +24,12 @@ class Base(_peerlane.Context):
             raise
 
     def __del__(self):
-        if not self.closed and not getattr(self, '_quiet', False):
+        if not self.closed and not self._closes_late:
             warnings.warn(f'unclosed context {self!r}', ResourceWarning, source=self)
+
+    def _end_late(self):
+        """Close: the last view of a context is gone whose block has ended with an exception."""
+        self.close()
 
     def __repr__(self):
         module = type(self).__module__.removesuffix('._context')

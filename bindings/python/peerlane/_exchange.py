@@ -257,7 +257,7 @@ def exchange(context, regions, rank, size, gather, *, rights=None, address=None,
             listener = listening.enter_context(context.listen(address or _own_address(hosts, rank)))
             token = context.share_all(regions, rights) if several else regions.share(rights=rights)
             opened.callback(context.revoke_all if several else regions.revoke, token)
-            own = bytes(Invitation(listener.address, token, extra))
+            own = bytes(Invitation._make(listener.address, token, extra))
         except Exception as error:
             problem, own = error, None
         invitations = gather(own)

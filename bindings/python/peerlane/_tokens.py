@@ -2,6 +2,8 @@
 """Tokens, blobs and invitations: bytes that one process gives to another."""
 import errno
 import hmac
+import ipaddress
+import socket
 import typing
 
 from ._errors import make_error
@@ -86,19 +88,46 @@ class Notification(typing.NamedTuple):
 _MAGIC = b'PLI1'
 
 
+def _has_no_host(address):
+    """Return True if an address names no host: it has none, or 0.0.0.0 or :: in any form, which a listener may have."""
+    if address.startswith('['):
+        host = address[1:].partition(']')[0]
+    else:
+        host = address if address.count(':') > 1 else address.partition(':')[0]
+    if host in ('', '*'):
+        return True
+    try:
+        if ':' in host:
+            number = ipaddress.IPv6Address(host)
+            return (number.ipv4_mapped or number).is_unspecified
+        return not any(socket.inet_aton(host))  # also the short forms of connect(), such as 0
+    except (OSError, ValueError):
+        return False  # a name
+
+
 class Invitation:
     """Address of a listener, a token, and bytes of the program: all that another process needs, as one object."""
 
     __slots__ = ('address', 'token', 'extra')
 
     def __init__(self, address, token, extra=b''):
-        self.address = str(address)
-        if self.address.rpartition(':')[0] in ('', '0.0.0.0', '[::]', '::', '*'):
-            raise make_error(errno.EINVAL, 'PY-ADDRESS', 'Invitation', self.address,
+        if _has_no_host(str(address)):
+            raise make_error(errno.EINVAL, 'PY-ADDRESS', 'Invitation', str(address),
                              'no other host reaches this address: it means all addresses of this one',
                              'give the name or the address by which others reach this host, and the port of the listener')
+        self._set(address, token, extra)
+
+    def _set(self, address, token, extra):
+        self.address = str(address)
         self.token = token if isinstance(token, (Token, Blob)) else Token(token)
         self.extra = bytes(extra)
+
+    @classmethod
+    def _make(cls, address, token, extra):
+        """Return an invitation with any address: processes of one host reach each other by ::, too."""
+        made = cls.__new__(cls)
+        made._set(address, token, extra)
+        return made
 
     def __bytes__(self):
         kind = b'B' if isinstance(self.token, Blob) else b'T'
@@ -125,7 +154,7 @@ class Invitation:
             address = parts[0].decode()
         except UnicodeDecodeError as error:
             raise ValueError(f'the address of the invitation is no text: {error}') from error
-        return cls(address, kind(parts[1]), parts[2])
+        return cls._make(address, kind(parts[1]), parts[2])
 
     def __eq__(self, other):
         if not isinstance(other, Invitation):
@@ -136,7 +165,7 @@ class Invitation:
         return hash((self.address, self.token, self.extra))
 
     def __reduce__(self):
-        return Invitation, (self.address, self.token, self.extra)
+        return type(self).from_bytes, (bytes(self),)
 
     def __repr__(self):
         return f'<peerlane.Invitation {self.address!r}, {self.token!r}, {len(self.extra)} further bytes>'

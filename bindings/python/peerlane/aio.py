@@ -5,6 +5,7 @@ When an await has ended, also by cancellation or a timeout, the memory is the ca
 when the library no longer uses the memory, which takes bounded time.
 """
 import asyncio
+import contextlib
 import os
 import weakref
 
@@ -109,13 +110,13 @@ class _Watch:
 
 
 async def _close_after(thing, kind):
-    """Close at the end of a block. The exception that ended the block counts, and its traceback may hold arrays: they close it."""
+    """Close at the end of a block. The exception that ended the block counts, and its traceback may hold arrays: the last closes it."""
     try:
         await thing.aclose()
     except BufferRefused as error:
         if kind is None or error.id != 'PY-EXPORTED':
             raise
-        thing._quiet = True
+        thing._close_late()
 
 
 class Context(Base):
@@ -212,6 +213,18 @@ class Context(Base):
             super().close()
         finally:
             self._end_close()
+
+    def _end_late(self):
+        # The last view may go in any thread, and the loop's callbacks must end in its own.
+        try:
+            self._loop.call_soon_threadsafe(self._end_now)
+        except RuntimeError:  # the loop is closed
+            self.close()
+
+    def _end_now(self):
+        # The program may have made another view meanwhile, which then closes the context.
+        with contextlib.suppress(BufferRefused):
+            self.close()
 
     def _detach(self):
         # A closed loop runs no callbacks.
@@ -359,6 +372,12 @@ class Subscriber:
     async def attach(self, peer, timeout=30):
         """Continue over another connection, after the loss of the first."""
         await self._loop.run_in_executor(None, lambda: self._subscriber.attach(peer, timeout))
+
+    def _close_late(self):
+        # A task that waits learns at once that no frame will come.
+        self._begin_close()
+        self._subscriber._close_late()
+        self._wake()
 
     async def aclose(self):
         """End the subscription without blocking the loop. Frames of it must not be in use."""

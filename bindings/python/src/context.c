@@ -245,14 +245,26 @@ static PyObject *py_context_enter(PyObject *self, PyObject *unused)
 	return self;
 }
 
+/* _close_late(): closes the context when no views of its memory exist any more. */
+static PyObject *py_context_close_late(PyObject *self, PyObject *unused)
+{
+	PY_GUARD(self);
+	struct py_context *context = (struct py_context *)self;
+
+	(void)unused;
+	context->closes_late = true;
+	if (!context->exports)
+		return PyObject_CallMethod(self, "_end_late", NULL);
+	Py_RETURN_NONE;
+}
+
 static PyObject *py_context_exit(PyObject *self, PyObject *arguments)
 {
-	/* The cause of the exception counts. Its traceback may hold the views: the context closes after them. */
-	if (((struct py_context *)self)->exports && py_exit_failed(arguments)) {
-		if (PyObject_SetAttrString(self, "_quiet", Py_True) < 0)
-			return NULL;
-		Py_RETURN_NONE;
-	}
+	PY_GUARD(self);
+
+	/* The cause of the exception counts. Its traceback may hold the views: the last of them closes the context. */
+	if (((struct py_context *)self)->exports && py_exit_failed(arguments))
+		return py_context_close_late(self, NULL);
 	return PyObject_CallMethod(self, "close", NULL);
 }
 
@@ -306,6 +318,16 @@ static PyObject *py_context_closed(PyObject *self, void *unused)
 	PY_GUARD(self);
 	(void)unused;
 	return PyBool_FromLong(((struct py_context *)self)->status != PY_OPEN);
+}
+
+/* True if the last view closes the context. */
+static PyObject *py_context_closes_late(PyObject *self, void *unused)
+{
+	PY_GUARD(self);
+	struct py_context *context = (struct py_context *)self;
+
+	(void)unused;
+	return PyBool_FromLong(context->closes_late && context->exports);
 }
 
 static PyObject *py_context_pending(PyObject *self, void *unused)
@@ -408,6 +430,7 @@ static PyMethodDef py_context_methods[] = {
 	  "error_counts($self)\n--\n\nReturn the number of failed operations by id of their error." },
 	{ "state", py_context_state, METH_NOARGS,
 	  "state($self)\n--\n\nReturn a dictionary about the context now: peers, regions, running operations." },
+	{ "_close_late", py_context_close_late, METH_NOARGS, NULL },
 	{ "_bind", PY_METHOD(py_context_bind), PY_FAST, NULL },
 	{ "_register_buffer", PY_METHOD(py_context_register_buffer), PY_FAST, NULL },
 	{ "_register_address", PY_METHOD(py_context_register_address), PY_FAST, NULL },
@@ -423,6 +446,7 @@ static PyMethodDef py_context_methods[] = {
 
 static PyGetSetDef py_context_fields[] = {
 	{ "closed", py_context_closed, NULL, "True if the context is closed, or was copied by a fork", NULL },
+	{ "_closes_late", py_context_closes_late, NULL, NULL, NULL },
 	{ "_pending", py_context_pending, NULL, NULL, NULL },
 	{ NULL, NULL, NULL, NULL, NULL },
 };

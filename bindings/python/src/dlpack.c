@@ -376,14 +376,6 @@ PyObject *py_export_give(const struct py_export_source *source, PY_ARGUMENTS)
 	return py_export_new(source, versioned);
 }
 
-static void py_region_count(PyObject *self, int change)
-{
-	struct py_region *region = (struct py_region *)self;
-
-	region->exports += change;
-	region->base.context->exports += (size_t)change;
-}
-
 static int py_region_check_open(PyObject *self)
 {
 	return py_object_check(&((struct py_region *)self)->base);

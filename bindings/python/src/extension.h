@@ -48,6 +48,7 @@ struct py_object {
 	struct py_object *next, **link;
 	unsigned users; /* calls without the interpreter lock that use the handle */
 	bool closed;
+	bool closes_late;            /* its block has ended with an exception beside views: no call begins */
 	void (*end)(PyObject *self); /* while the object waits for its end: late.c */
 };
 
@@ -89,7 +90,8 @@ struct py_context {
 	unsigned users;
 	unsigned long poller; /* thread that collects and delivers completions; 0: none */
 	struct py_batch *batch; /* completions that it has not delivered yet, or NULL */
-	size_t exports;       /* buffers and tensors that regions have given out */
+	size_t exports;         /* buffers and tensors that regions and frames have given out */
+	bool closes_late;       /* its block has ended with an exception beside them: the last one closes the context */
 	struct py_object *objects;
 	struct py_context *next, **link; /* in state->contexts; state->lock guards them */
 	PyObject *weak;                  /* reference to this object, of free-threaded builds */
@@ -209,6 +211,13 @@ PyObject *py_object_reduce(PyObject *self, PyObject *unused);
 PyObject *py_object_enter(PyObject *self, PyObject *unused);
 /* True if the arguments of __exit__() have an exception. */
 bool py_exit_failed(PyObject *arguments);
+/*
+ * Counts views of the memory of a region or a stream: `change` is 1 or -1. The last one of an object that closes late ends the
+ * object by its method `close`; the last one of its context ends the context.
+ */
+void py_exports_count(struct py_object *object, Py_ssize_t *exports, int change, const char *close);
+/* Calls the method `close` of an object that closes late, and keeps the exception. */
+void py_close_late(PyObject *self, const char *close);
 /* Field `closed` of objects: true if the object or its context is closed. */
 PyObject *py_object_closed(PyObject *self, void *unused);
 void py_object_unlink(struct py_object *object);
@@ -290,6 +299,8 @@ struct py_peer *py_as_peer(struct py_object *object);
 struct py_peer *py_find_peer(struct py_context *context, const struct pl_peer *handle);
 
 /* Ends of objects when the context has been closed. The caller gives up the references. */
+/* Counts views of the memory: `change` is 1 or -1. The last one ends a region whose block an exception has ended. */
+void py_region_count(PyObject *self, int change);
 void py_region_forget(struct py_region *region, struct py_references *references);
 void py_operation_forget(struct py_operation *operation, struct py_references *references);
 
@@ -302,6 +313,8 @@ int py_function_option(struct py_context *context, const char *name, PyObject *f
  */
 void py_late_enter(void);
 void py_late_leave(void);
+/* True between them: an engine waits for this thread. */
+bool py_late_inside(void);
 bool py_late_add(struct py_object *object, void (*end)(PyObject *self));
 /* Leaves the objects of the parent process alone. */
 void py_late_forked(void);

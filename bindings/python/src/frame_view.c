@@ -111,8 +111,7 @@ static void py_frame_count(PyObject *self, int change)
 	struct py_frame *frame = (struct py_frame *)self;
 
 	frame->exports += change;
-	frame->owner->exports += change;
-	frame->base.context->exports += (size_t)change;
+	py_exports_count(&frame->owner->base, &frame->owner->exports, change, "close");
 }
 
 /* Shape and strides of a view, in its `internal`. */

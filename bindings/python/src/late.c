@@ -77,6 +77,11 @@ void py_late_enter(void)
 	py_callback_depth++;
 }
 
+bool py_late_inside(void)
+{
+	return py_callback_depth != 0;
+}
+
 void py_late_leave(void)
 {
 	py_callback_depth--;

@@ -53,7 +53,7 @@ int py_object_check(struct py_object *object)
 
 	if (py_context_check(object->context) < 0)
 		return -1;
-	if (!object->closed)
+	if (!object->closed && !object->closes_late)
 		return 0;
 	name = PyType_GetName(Py_TYPE((PyObject *)object));
 	text = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
@@ -77,6 +77,33 @@ PyObject *py_object_enter(PyObject *self, PyObject *unused)
 bool py_exit_failed(PyObject *arguments)
 {
 	return PyTuple_Size(arguments) > 0 && PyTuple_GetItem(arguments, 0) != Py_None;
+}
+
+void py_close_late(PyObject *self, const char *close)
+{
+	PyObject *type, *value, *trace, *result;
+
+	/* The end would wait for the engine, which waits for this thread. The last reference ends the object later. */
+	if (py_late_inside())
+		return;
+	PyErr_Fetch(&type, &value, &trace);
+	result = PyObject_CallMethod(self, close, NULL);
+	if (!result)
+		PyErr_WriteUnraisable(self);
+	Py_XDECREF(result);
+	PyErr_Restore(type, value, trace);
+}
+
+void py_exports_count(struct py_object *object, Py_ssize_t *exports, int change, const char *close)
+{
+	struct py_context *context = object->context;
+
+	*exports += change;
+	context->exports += (size_t)change;
+	if (!*exports && object->closes_late && !object->closed)
+		py_close_late((PyObject *)object, close);
+	if (!context->exports && context->closes_late && context->status == PY_OPEN)
+		py_close_late((PyObject *)context, "_end_late");
 }
 
 PyObject *py_object_closed(PyObject *self, void *unused)

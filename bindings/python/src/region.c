@@ -79,9 +79,14 @@ static PyObject *py_region_deregister(PyObject *self, PyObject *unused)
 
 static PyObject *py_region_exit(PyObject *self, PyObject *arguments)
 {
-	/* The cause of the exception counts. Its traceback may hold the views: the region ends after them. */
-	if (((struct py_region *)self)->exports && py_exit_failed(arguments))
+	PY_GUARD_CONTEXT_OF(self);
+	struct py_region *region = (struct py_region *)self;
+
+	/* The cause of the exception counts. Its traceback may hold the views: the last of them ends the region. */
+	if (region->exports && py_exit_failed(arguments)) {
+		region->base.closes_late = true;
 		Py_RETURN_NONE;
+	}
 	return py_region_deregister(self, NULL);
 }
 
@@ -238,6 +243,13 @@ static PyObject *py_region_copy_out(PyObject *self, PY_ARGUMENTS)
 	return py_region_copy((struct py_region *)self, values[0], values[1], false);
 }
 
+void py_region_count(PyObject *self, int change)
+{
+	struct py_region *region = (struct py_region *)self;
+
+	py_exports_count(&region->base, &region->exports, change, "deregister");
+}
+
 static int py_region_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
 	PY_GUARD_CONTEXT_OF(self);
@@ -254,19 +266,16 @@ static int py_region_getbuffer(PyObject *self, Py_buffer *view, int flags)
 	if (PyBuffer_FillInfo(view, self, pl_region_address(region->handle),
 			      (Py_ssize_t)pl_region_length(region->handle), region->readonly, flags) < 0)
 		return -1;
-	region->exports++;
-	region->base.context->exports++;
+	py_region_count(self, 1);
 	return 0;
 }
 
 static void py_region_releasebuffer(PyObject *self, Py_buffer *view)
 {
 	PY_GUARD_CONTEXT_OF(self);
-	struct py_region *region = (struct py_region *)self;
 
 	(void)view;
-	region->exports--;
-	region->base.context->exports--;
+	py_region_count(self, -1);
 }
 
 static PyObject *py_region_length(PyObject *self, void *unused)

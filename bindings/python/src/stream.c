@@ -80,11 +80,26 @@ PyObject *py_stream_close(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+/* _close_late(): closes the stream when no arrays of its frames exist any more. Until then no call begins. */
+PyObject *py_stream_close_late(PyObject *self, PyObject *unused)
+{
+	PY_GUARD_CONTEXT_OF(self);
+	struct py_stream *stream = (struct py_stream *)self;
+
+	(void)unused;
+	stream->base.closes_late = true;
+	if (!stream->exports)
+		return py_stream_close(self, NULL);
+	Py_RETURN_NONE;
+}
+
 PyObject *py_stream_exit(PyObject *self, PyObject *arguments)
 {
-	/* The cause of the exception counts. Its traceback may hold arrays: the stream closes after them. */
+	PY_GUARD_CONTEXT_OF(self);
+
+	/* The cause of the exception counts. Its traceback may hold arrays: the last of them closes the stream. */
 	if (((struct py_stream *)self)->exports && py_exit_failed(arguments))
-		Py_RETURN_NONE;
+		return py_stream_close_late(self, NULL);
 	return py_stream_close(self, NULL);
 }
 

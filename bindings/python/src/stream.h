@@ -72,6 +72,7 @@ extern PyGetSetDef py_stream_fields[];
 PyObject *py_stream_new(struct py_context *context, struct pl_publisher *publisher, struct pl_subscriber *subscriber,
 			const char *memory);
 PyObject *py_stream_close(PyObject *self, PyObject *unused);
+PyObject *py_stream_close_late(PyObject *self, PyObject *unused);
 PyObject *py_stream_exit(PyObject *self, PyObject *arguments);
 void py_stream_dealloc(PyObject *self);
 

@@ -216,6 +216,7 @@ static PyMethodDef py_subscriber_methods[] = {
 	STREAM_METHODS,
 	{ "close", py_stream_close, METH_NOARGS,
 	  "close($self)\n--\n\nEnd the subscription. Frames of it must not be in use." },
+	{ "_close_late", py_stream_close_late, METH_NOARGS, NULL },
 	{ "take", PY_METHOD(py_subscriber_take), PY_FAST,
 	  "take($self, timeout=None)\n--\n\n"
 	  "Return the next Frame, or None if none has come in time. Raises peerlane.Ended after the last one." },

@@ -93,6 +93,9 @@ const char *cli_hint(const struct pl_error *error)
 	/* The library names its options; those of the command have other names. */
 	if (!strcmp(error->id, "INSECURE-ADDRESS") && !strncmp(error->call, "pl_", 3))
 		return "set a key at both ends (--key FILE), or allow connections without a key (--insecure)";
+	if (!strcmp(error->id, "IDENTITY-REFUSED") && strstr(error->hint, "pl_options.identity"))
+		return "make an identity (peerlane key generate FILE), have it admitted, and show it with --identity "
+		       "FILE";
 	return error->hint;
 }
 

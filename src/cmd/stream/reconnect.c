@@ -90,29 +90,38 @@ static void show_loss(const struct stream_reconnect *reconnect, uint64_t lost, u
 	status_line_tell(reconnect->line, text);
 }
 
-/* Attempts until the connection stands, or the time is over. */
+/* Attempts until the connection stands, or the time is over.  *error has the reason of the attempts, also after a signal. */
 static int attempt_connections(const struct stream_reconnect *reconnect, uint64_t begin, struct pl_error *error)
 {
 	uint64_t now = begin, end = begin + CLI_MIN(reconnect->limit, UINT64_MAX - begin);
 	struct stream_client *client = reconnect->client;
+	int reason = 0;
 
 	for (;;) {
 		uint64_t attempt = CLI_MAX(CLI_MIN(end - now, RECONNECT_ATTEMPT), CLI_NS_PER_MS);
+		struct pl_error failure = *error;
 		int rc;
 
 		show_loss(reconnect, now - begin, end - now);
-		rc = stream_client_connect(client, attempt, error);
+		rc = stream_client_connect(client, attempt, &failure);
 		if (rc == 0)
-			rc = reconnect_attach(reconnect, attempt, error);
+			rc = reconnect_attach(reconnect, attempt, &failure);
 		now = cli_now();
 		/* -ENODATA: the stream has ended, and all its frames were taken. */
-		if (rc == 0 || rc == -EINTR || rc == -ENODATA || now >= end)
+		if (rc == 0 || rc == -EINTR || rc == -ENODATA)
 			return rc;
+		/* An attempt that the limit cut short tells less than the one before. */
+		if (!reason || rc != -ETIMEDOUT || attempt == RECONNECT_ATTEMPT) {
+			*error = failure;
+			reason = rc;
+		}
+		if (now >= end)
+			return reason;
 		if (stream_client_wait(client, -1, CLI_MIN(RECONNECT_INTERVAL, end - now)))
-			return stream_fail_interrupted(error);
+			return -EINTR;
 		now = cli_now();
 		if (now >= end)
-			return rc;
+			return reason;
 	}
 }
 

@@ -19,6 +19,7 @@ struct stream_reconnect {
 /*
  * Continues over another connection.  Warns of the loss and of the new connection, and shows the time of both in the line.
  * Returns 0; -EINTR once a signal is pending; -ENODATA if the stream has ended, and all its frames were taken; or the reason.
+ * *error, which has the loss before, gets the reason of an attempt, and keeps it after a signal.
  */
 int stream_reconnect(const struct stream_reconnect *reconnect, struct pl_error *error);
 

@@ -3,23 +3,23 @@
 #include "cmd/stream/record.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cmd/common/output.h"
 
-/* Replaces hints of the library about its functions by options and commands. */
-static void hint_at_options(const struct record *record, int rc, struct pl_error *error)
+void record_hint_at_options(const struct record *record, struct pl_error *error)
 {
 	stream_token_hint(error);
-	if (rc == -ENOENT)
+	if (!strcmp(error->id, "STREAM-UNKNOWN"))
 		snprintf(error->hint, sizeof(error->hint), "`peerlane streams %s` lists the streams",
 			 record->options->address);
-	if (rc == -EPERM)
+	if (!strcmp(error->id, "STREAM-NO-BLOCK"))
 		snprintf(error->hint, sizeof(error->hint),
 			 "start the publisher with --allow-block, or use another --overflow");
-	if (rc == -EMSGSIZE)
+	if (!strcmp(error->id, "STREAM-MEMORY"))
 		snprintf(error->hint, sizeof(error->hint), "use a smaller --queue, or raise --memory-limit");
-	if (rc == -ENOTSUP && record->options->stream.push)
+	if (error->code == -ENOTSUP && record->options->stream.push)
 		snprintf(error->hint, sizeof(error->hint), "leave --push out");
 }
 
@@ -43,7 +43,7 @@ static int open_record(struct record *record, struct pl_error *error)
 		rc = pl_subscriber_open(record->client.peer, options->name, &stream, record->client.timeout,
 					&record->subscriber, error);
 		if (rc < 0)
-			hint_at_options(record, rc, error);
+			record_hint_at_options(record, error);
 	}
 	stream_token_wipe(&token);
 	return rc;

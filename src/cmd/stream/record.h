@@ -38,6 +38,7 @@ struct record {
 	uint64_t replayed;      /* frames among them that a replay published */
 	uint64_t deadline;      /* cli_now() of the end of --seconds; UINT64_MAX: none */
 	uint64_t opened;        /* cli_now() before the subscription */
+	uint64_t earlier;       /* sequence behind the frames that were published before it; 0: --start live */
 	uint64_t begin,
 		finish; /* cli_now() of the first and the last frame; earlier frames begin with the subscription */
 	bool indexed;           /* the file has its index */
@@ -46,6 +47,8 @@ struct record {
 /* Parses the command line (record_options.c). */
 void record_parse_arguments(struct record_options *options, int argc, char **argv);
 
+/* Replaces hints of the library about its functions by options and commands (record.c). */
+void record_hint_at_options(const struct record *record, struct pl_error *error);
 /*
  * Records frames until the end, and completes the file (record_frames.c). Returns 0 or a negative errno; `record->end`
  * tells the reason.

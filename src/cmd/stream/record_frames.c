@@ -54,7 +54,7 @@ static int write_frame(struct record *record, struct pl_stream_frame *taken, str
 		return rc;
 	record->finish = cli_now();
 	if (!record->used.frames)
-		record->begin = record->options->stream.start == PL_START_LIVE ? record->finish : record->opened;
+		record->begin = info.sequence < record->earlier ? record->opened : record->finish;
 	stream_used_add(&record->used, &info);
 	record->bytes += info.length;
 	record->replayed += (info.flags & PL_FRAME_REPLAY) != 0;
@@ -84,13 +84,31 @@ static void wait_for_frame(struct record *record)
 	stream_client_wait(&record->client, pl_subscriber_fd(record->subscriber), limit);
 }
 
+/* Replaces the hint of the library by the state of the file. */
 static void hint_at_frames(const struct record *record, const char *more, struct pl_error *error)
 {
 	snprintf(error->hint, sizeof(error->hint), "the file has %llu whole frame%s; record into another file%s",
 		 (unsigned long long)record->used.frames, cli_plural(record->used.frames), more);
 }
 
-/* Handles the loss of the connection.  Returns 0; -ENODATA at the end of the stream; -EINTR; or -ENOTCONN. */
+/* Adds the number of frames to the message of failed attempts to connect, whose hint stays the remedy. */
+static void tell_of_attempts(const struct record *record, struct pl_error *error)
+{
+	size_t used = strlen(error->message), room;
+	char text[64];
+
+	record_hint_at_options(record, error);
+	/* The hint of PEER-LOST names functions of the library, and some failures of sockets have none. */
+	if (!strcmp(error->id, "PEER-LOST") || !cli_hint(error)[0])
+		snprintf(error->hint, sizeof(error->hint),
+			 "see whether the publisher still runs, and record into another file");
+	room = (size_t)snprintf(text, sizeof(text), "; the file has %llu whole frame%s",
+				(unsigned long long)record->used.frames, cli_plural(record->used.frames));
+	used = CLI_MIN(used, sizeof(error->message) - 1 - room);
+	snprintf(error->message + used, sizeof(error->message) - used, "%s", text);
+}
+
+/* Handles the loss of the connection.  Returns 0; -ENODATA at the end of the stream; or -ENOTCONN. */
 static int continue_recording(struct record *record, struct pl_error *error)
 {
 	const struct record_options *options = record->options;
@@ -113,12 +131,10 @@ static int continue_recording(struct record *record, struct pl_error *error)
 	rc = stream_reconnect(&reconnect, error);
 	record->reconnects += rc == 0;
 	record_look(record);
-	/* --seconds are over before --reconnect. */
-	if (rc < 0 && cli_now() >= record->deadline)
-		return 0;
-	if (rc == 0 || rc == -ENODATA || rc == -EINTR)
+	if (rc == 0 || rc == -ENODATA)
 		return rc;
-	hint_at_frames(record, "", error);
+	/* The end of --seconds, or a signal, is a loss, too: nothing tells which frames were published meanwhile. */
+	tell_of_attempts(record, error);
 	return -ENOTCONN;
 }
 
@@ -202,6 +218,8 @@ int record_frames(struct record *record, struct pl_error *error)
 	int rc, finished;
 
 	record_look(record);
+	if (options->stream.start != PL_START_LIVE)
+		record->earlier = record->info.stream.published;
 	rc = create_file(record, error);
 	if (rc < 0) {
 		record->end = RECORDING_FAILED;

@@ -59,6 +59,7 @@ struct subscribe {
 	uint64_t in_place;      /* frames among them that lay in the publisher's ring */
 	struct stream_used used; /* frames taken of this instance */
 	uint64_t opened;         /* cli_now() before the subscription */
+	uint64_t earlier_frames; /* sequence behind the frames that were published before it; 0: --start live */
 	uint64_t begin,
 		finish; /* cli_now() of the first and the last frame; earlier frames begin with the subscription */
 	uint64_t restarts, reconnects;

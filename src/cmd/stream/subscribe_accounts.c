@@ -27,6 +27,7 @@ void subscribe_keep_accounts(struct subscribe *subscribe)
 	add_accounts(&subscribe->earlier, &subscribe->info.accounts);
 	subscribe->info.accounts = (struct pl_accounts){ 0 };
 	subscribe->used = (struct stream_used){ 0 };
+	subscribe->earlier_frames = 0;
 }
 
 struct pl_accounts subscribe_accounts(const struct subscribe *subscribe, bool goes_on)

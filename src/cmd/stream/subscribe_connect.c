@@ -85,6 +85,8 @@ int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 	if (rc < 0)
 		return rc;
 	subscribe_look(subscribe);
+	if (stream.start != PL_START_LIVE)
+		subscribe->earlier_frames = subscribe->info.stream.published;
 	/* The library's accounts begin with the first frame that the publisher had. */
 	if (stream.start == PL_START_SEQUENCE && subscribe->info.accounts.first > stream.from)
 		subscribe->gone = subscribe->info.accounts.first - stream.from;

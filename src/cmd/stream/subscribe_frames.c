@@ -34,8 +34,7 @@ static void count_frame(struct subscribe *subscribe, const struct pl_frame_info 
 {
 	subscribe->finish = cli_now();
 	if (!subscribe->frames)
-		subscribe->begin =
-			subscribe->options->stream.start == PL_START_LIVE ? subscribe->finish : subscribe->opened;
+		subscribe->begin = frame->sequence < subscribe->earlier_frames ? subscribe->opened : subscribe->finish;
 	subscribe->frames++;
 	subscribe->bytes += frame->length;
 	subscribe->in_place += !!(frame->flags & PL_FRAME_IN_PLACE);

@@ -54,7 +54,7 @@ static void add_row(struct libscols_table *table, const struct service_client *r
 	struct libscols_line *line = cli_table_line(table);
 	char text[CLI_UNIT_MAX], name[SERVICE_NAME_MAX + 32], client[sizeof(row->identity) + sizeof(row->address) + 4];
 
-	if (row->identity[0] && size->ws_col && size->ws_col < WIDE_FOR_IDENTITIES)
+	if (!strncmp(row->identity, "SHA256:", 7) && size->ws_col && size->ws_col < WIDE_FOR_IDENTITIES)
 		snprintf(client, sizeof(client), "%s %.*s...", row->address, SHORT_FINGERPRINT, row->identity);
 	else if (row->identity[0])
 		snprintf(client, sizeof(client), "%s %s", row->address, row->identity);
