@@ -86,6 +86,7 @@ enum card_fault {
 	CARD_NO_LAST,      /* and does not return it, nor tells that it has returned all */
 	CARD_UNDELIVERED,  /* requests that do not arrive: the requester gives up */
 	CARD_POLL,         /* polls of a queue with completions that fail */
+	CARD_POLL_BEHIND,  /* polls that fail behind the completions that they filled and took */
 	CARD_DEREG,        /* a region that cannot be deregistered: EIO */
 	CARD_CGROUP,       /* a region or window that the limit of a cgroup forbids: EAGAIN */
 	CARD_UNANSWERED,   /* a request and all behind it are done, but no acknowledgement comes back */

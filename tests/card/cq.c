@@ -210,6 +210,9 @@ int card_poll(struct ibv_cq *base, int count, struct ibv_wc *wc)
 	}
 	if (crowded)
 		got = poll_crowd(got, count, wc);
+	/* As libmlx5 does at an entry of a queue pair that it does not know. */
+	if (got && card_happens(CARD_POLL_BEHIND))
+		got = -1;
 	pthread_mutex_unlock(&card_lock);
 	return got;
 }

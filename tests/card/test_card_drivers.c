@@ -18,6 +18,7 @@
 #define LENGTH 4096u
 #define LIST 8u
 #define CULPRIT 4u
+#define BURST 30u
 #define PEERS 12u
 /* Polls after which the library gives up a queue. */
 #define POLLS 4u
@@ -95,6 +96,91 @@ static void culprit_of_writes(void *argument)
 static void culprit_behind_message(void *argument)
 {
 	culprit_named(argument, true);
+}
+
+/* As culprit_of_writes(), while each poll fails behind the completions that it takes. */
+static void culprit_of_failed_polls(void *argument)
+{
+	setenv("STANDIN_MOOD", "poll-behind", 1);
+	culprit_named(argument, false);
+	check(card_counts_now().faults[CARD_POLL_BEHIND] > 0);
+}
+
+/* Atomic operations on the memory, of which all but the last one have the flags. Counts those that end with each status. */
+struct burst {
+	unsigned done, denied, uncertain;
+};
+
+static struct burst add_burst(struct pair *pair, struct pl_remote *remote, uint32_t flags)
+{
+	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
+	struct pl_operation *operations[BURST];
+	struct burst burst = { 0 };
+	struct pl_error error;
+
+	for (unsigned i = 0; i < BURST; i++) {
+		const struct pl_atomic atomic = { .remote = remote, .remote_offset = 8 * i, .operand = 1 };
+
+		attributes.flags = i + 1 < BURST ? flags : 0;
+		check_ok(pl_fetch_add(pair->environment.near_peer, &atomic, &attributes, &operations[i], &error),
+			 &error);
+	}
+	for (unsigned i = 0; i < BURST; i++) {
+		int status = await(&pair->environment, operations[i], NULL, &error);
+
+		burst.done += status == 0;
+		burst.denied += status == -EACCES;
+		burst.uncertain += status == -ECONNRESET;
+	}
+	check_number(burst.done + burst.denied + burst.uncertain, BURST);
+	return burst;
+}
+
+/* Revokes while the queue pair still has the key, posts a burst, and returns how it ended. */
+static struct burst denied_burst(struct pair *pair, uint32_t flags)
+{
+	struct pl_remote *revoked;
+	struct buffer other;
+	struct burst burst;
+
+	buffer_open(&other, pair->environment.far, LENGTH, PL_ACCESS_ALL);
+	revoked = revoked_remote(pair, &other);
+	/* The rail learns how many requests a burst has: those of the next one are unsignaled at first. */
+	check_number(add_burst(pair, pair->remote, 0).done, BURST);
+	burst = add_burst(pair, revoked, flags);
+	check_number(burst.done, 0);
+	pl_remote_release(revoked);
+	buffer_close(&other);
+	return burst;
+}
+
+/* A list tells the cause at once. */
+static void culprit_of_atomic_list(void *argument)
+{
+	struct pair pair;
+
+	setenv("STANDIN_CARD", argument, 1);
+	pair_open(&pair, &card_manual, LENGTH);
+	check_number(denied_burst(&pair, PL_MORE).denied, BURST);
+	check_number(add_burst(&pair, pair.remote, PL_MORE).done, BURST);
+	check_number(card_counts_now().connects, 2);
+	pair_close(&pair);
+}
+
+/* Single operations may end uncertain once; the program that tries again learns the cause. */
+static void culprit_of_atomics(void *argument)
+{
+	struct burst burst;
+	struct pair pair;
+
+	setenv("STANDIN_CARD", argument, 1);
+	pair_open(&pair, &card_manual, LENGTH);
+	burst = denied_burst(&pair, 0);
+	if (burst.uncertain)
+		burst = denied_burst(&pair, 0);
+	check_number(burst.denied, BURST);
+	check_number(add_burst(&pair, pair.remote, 0).done, BURST);
+	pair_close(&pair);
 }
 
 /* A request that fails at its first try only costs no operation; afterwards requests are unsignaled as before. */
@@ -328,6 +414,12 @@ int main(void)
 		{ "culprit-of-writes-cx7", culprit_of_writes, "cx7-roce" },
 		{ "culprit-behind-message-thor2", culprit_behind_message, "thor2" },
 		{ "culprit-behind-message-cx7", culprit_behind_message, "cx7-roce" },
+		{ "culprit-of-failed-polls-cx7", culprit_of_failed_polls, "cx7-roce" },
+		{ "culprit-of-failed-polls-thor2", culprit_of_failed_polls, "thor2" },
+		{ "culprit-of-atomic-list-cx7", culprit_of_atomic_list, "cx7-roce" },
+		{ "culprit-of-atomic-list-e2000", culprit_of_atomic_list, "e2000" },
+		{ "culprit-of-atomics-cx7", culprit_of_atomics, "cx7-roce" },
+		{ "culprit-of-atomics-e2000", culprit_of_atomics, "e2000" },
 		{ "doubt-ends-e2000", doubt_ends, "e2000" },
 		{ "doubt-ends-cx7", doubt_ends, "cx7-roce" },
 		{ "event-asks-one", event_asks_one, NULL },

@@ -15,8 +15,8 @@
  */
 enum verbs_link { VERBS_DOWN, VERBS_ASKING, VERBS_READYING, VERBS_PROVING, VERBS_UP, VERBS_DRAINING };
 
-/* wr_id of that empty message. */
-#define VERBS_PROOF 0u
+/* wr_id of that empty message: no request has so high a number. */
+#define VERBS_PROOF (1ull << 62)
 
 /* Mark in wr_id of an unsignaled request, whose completion tells of a failure. */
 #define VERBS_UNSIGNALED (1ull << 63)

@@ -174,6 +174,10 @@ struct verbs_buffer {
 	uint8_t taken; /* receives: number of messages that came into it */
 };
 
+/* Completions that one poll takes at most. */
+#define VERBS_POLL_BATCH 32
+/* wr_id of no request: a completion that no poll filled, as in new memory. */
+#define VERBS_UNFILLED 0u
 /* Mark in wr_id of a received frame. */
 #define VERBS_RECEIVED 1u
 
@@ -239,6 +243,8 @@ struct verbs_cq {
 	unsigned quiet; /* rails whose last request is unsignaled; signal.h */
 	uint64_t taken; /* time at which completions were taken last */
 	uint64_t quiet_since; /* time at which a poll first saw the quiet rails; 0: none has seen them yet */
+	bool taking;          /* those of `completions` */
+	struct ibv_wc completions[VERBS_POLL_BATCH]; /* wr_id: VERBS_UNFILLED, except those that a poll filled */
 };
 
 /* True if the completions of a queue pair's own receives, and of its requests, fit beside those of the others. */

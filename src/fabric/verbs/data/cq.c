@@ -7,7 +7,6 @@
 #include "fabric/verbs/data/request.h"
 #include "fabric/verbs/data/signal.h"
 
-#define POLL_BATCH 32
 #define CHUNKS_UNTIL_GROWTH 256
 /* Received buffers return to the shared receive queue in lists of this length. */
 #define RECEIVES_TOGETHER 16
@@ -379,16 +378,21 @@ void verbs_cq_feed(struct verbs_cq *queue)
 	}
 }
 
-PL_ALWAYS_INLINE void take(struct verbs_cq *queue, const struct ibv_wc *completions, int count)
+PL_ALWAYS_INLINE void take(struct verbs_cq *queue, int count)
 {
+	queue->taking = true;
 	for (int i = 0; i < count; i++) {
-		if (completions[i].wr_id & VERBS_RECEIVED)
-			received(queue, &completions[i]);
-		else if (completions[i].wr_id & VERBS_LOOPBACK_READ)
-			verbs_loopback_done(queue, &completions[i]);
+		struct ibv_wc *completion = &queue->completions[i];
+
+		if (completion->wr_id & VERBS_RECEIVED)
+			received(queue, completion);
+		else if (completion->wr_id & VERBS_LOOPBACK_READ)
+			verbs_loopback_done(queue, completion);
 		else
-			completed(queue, &completions[i]);
+			completed(queue, completion);
+		completion->wr_id = VERBS_UNFILLED;
 	}
+	queue->taking = false;
 	if (!pl_list_empty(&queue->starved))
 		verbs_cq_feed(queue);
 }
@@ -402,76 +406,70 @@ static void ask_late(struct verbs_cq *queue)
 		verbs_ask_all(queue);
 }
 
+/* Returns the number of completions that a poll filled before it failed. */
+static int count_filled(const struct ibv_wc completions[VERBS_POLL_BATCH])
+{
+	int count = 0;
+
+	while (count < VERBS_POLL_BATCH && completions[count].wr_id != VERBS_UNFILLED)
+		count++;
+	return count;
+}
+
 /*
  * Polls again after a failure: a driver may fail at an entry that it does not know, and behind it others may be, which no
- * event tells. Gives up a queue that always fails. Returns the number of completions.
+ * event tells. Those before it come no more: libmlx5, libmlx4 and libhns have filled them, and leave the wr_id of the one
+ * that they do not know. Gives up a queue that always fails and yields nothing. Returns the number of completions.
  */
-static int poll_again(struct verbs_cq *queue, struct ibv_wc completions[POLL_BATCH])
+static int poll_again(struct verbs_cq *queue)
 {
-	int count = -1;
+	int count = count_filled(queue->completions);
 
-	for (unsigned i = 1; count < 0 && i < POLLS_MOST; i++)
-		count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
-	if (count < 0)
+	for (unsigned i = 1; count == 0 && i < POLLS_MOST; i++) {
+		int rc = ibv_poll_cq(queue->cq, VERBS_POLL_BATCH, queue->completions);
+
+		if (rc >= 0)
+			return rc;
+		count = count_filled(queue->completions);
+	}
+	if (count == 0)
 		verbs_cq_break(queue, "ibv_poll_cq of the completion queue failed");
 	return count;
 }
 
+/* A completion that fails a connection attempt polls, too. The other completions are taken after that. */
+__attribute__((noinline)) static unsigned poll_nested(struct verbs_cq *queue)
+{
+	struct ibv_wc others[VERBS_POLL_BATCH];
+	unsigned taken;
+
+	memcpy(others, queue->completions, sizeof(others));
+	for (unsigned i = 0; i < VERBS_POLL_BATCH; i++)
+		queue->completions[i].wr_id = VERBS_UNFILLED;
+	queue->taking = false;
+	taken = verbs_cq_poll(queue);
+	queue->taking = true;
+	memcpy(queue->completions, others, sizeof(others));
+	return taken;
+}
+
 unsigned verbs_cq_poll(struct verbs_cq *queue)
 {
-	struct ibv_wc completions[POLL_BATCH];
-	int count = ibv_poll_cq(queue->cq, POLL_BATCH, completions);
+	int count;
 
+	if (queue->taking)
+		return poll_nested(queue);
+	count = ibv_poll_cq(queue->cq, VERBS_POLL_BATCH, queue->completions);
 	pl_engine_tick(queue->engine);
 	if (count < 0)
-		count = poll_again(queue, completions);
+		count = poll_again(queue);
 	if (count > 0) {
 		queue->taken = pl_engine_now(queue->engine);
-		take(queue, completions, count);
+		take(queue, count);
 		if (queue->quiet)
 			ask_late(queue);
 	} else if (queue->quiet) {
 		verbs_ask_all(queue);
 	}
-	return count > 0 ? (unsigned)count : 0;
-}
-
-void verbs_cq_take_present(struct verbs_cq *queue)
-{
-	unsigned left = (unsigned)queue->cq->cqe, taken;
-
-	/* The queue yields completions in order, and holds no more than these. */
-	while (left && queue->cq && (taken = verbs_cq_poll(queue)))
-		left -= PL_MIN(taken, left);
-}
-
-bool verbs_cq_ready(struct pl_source *source, uint32_t events)
-{
-	struct verbs_cq *queue = pl_container_of(source, struct verbs_cq, source);
-	struct ibv_cq *cq;
-	void *context;
-
-	(void)events;
-	if (queue->armed && !queue->state->library->ibv_get_cq_event(queue->channel, &cq, &context)) {
-		queue->state->library->ibv_ack_cq_events(cq, 1);
-		queue->armed = false;
-	}
-	return verbs_cq_poll(queue);
-}
-
-/* A thread may sleep on the descriptor from now on. */
-void verbs_cq_idle(struct pl_source *source)
-{
-	struct verbs_cq *queue = pl_container_of(source, struct verbs_cq, source);
-
-	if (queue->armed || (!pl_list_empty(&source->hot) && !pl_engine_eager(queue->engine)))
-		return;
-	/* Without an event nothing would poll the queue any more. */
-	if (ibv_req_notify_cq(queue->cq, 0)) {
-		verbs_cq_break(queue, "ibv_req_notify_cq of the completion queue failed");
-		return;
-	}
-	queue->armed = true;
-	/* A completion between the last poll and ibv_req_notify_cq() creates no event. */
-	verbs_cq_take_present(queue);
+	return (unsigned)count;
 }

@@ -13,7 +13,8 @@
  * - A rail that fails asks first, so that completed requests show themselves.
  *
  * - Some drivers name the oldest request without a completion when another one has failed (wc_error.c). Then each request is
- *   signaled until all that may have failed have ended.
+ *   signaled until all that may have failed have ended. An atomic operation among them ends at once, uncertain: then each
+ *   request is signaled until a failure names its request, so that a program that tries again learns the cause.
  *
  * A program that posts bursts has few requests under way at the beginning of each. So a rail remembers the most requests
  * of the last burst. An empty request shows that too few are signaled: the rail then forgets that number.
@@ -76,11 +77,21 @@ PL_ALWAYS_INLINE bool verbs_must_signal(const struct verbs_rail *rail, const str
 	       posted - rail->queue->taken > VERBS_QUIET_TIME;
 }
 
+/*
+ * True if the failure of a request must be certain: an atomic operation is not repeated to find the culprit. One that is
+ * posted alone is signaled only after such a doubt, because completions cost time.
+ */
+static inline bool verbs_is_certain(const struct ibv_send_wr *request)
+{
+	return request->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || request->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+}
+
 /* Signals requests that are posted as one list: a part of them, and the last one. */
 static inline void verbs_signal_list(const struct verbs_rail *rail, struct ibv_send_wr *requests, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
-		if ((i + 1) % VERBS_SIGNAL_EVERY == 0 || i + 1 == count || rail->endpoint->suspects)
+		if ((i + 1) % VERBS_SIGNAL_EVERY == 0 || i + 1 == count || rail->endpoint->suspects ||
+		    verbs_is_certain(&requests[i]))
 			requests[i].send_flags |= IBV_SEND_SIGNALED;
 		else
 			requests[i].wr_id |= VERBS_UNSIGNALED;

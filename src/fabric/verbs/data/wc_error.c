@@ -238,10 +238,19 @@ static bool is_doubtful(const struct verbs_rail *rail, const struct ibv_wc *comp
 	       (own_fault(completion->status) || device_fault(completion->status));
 }
 
+/* True: an atomic operation that may have failed ends, and the program may try again. False: a failure was certain. */
+static void doubt_atomics(struct verbs_endpoint *endpoint, bool doubted)
+{
+	endpoint->suspects += doubted - endpoint->atomic_doubted;
+	endpoint->atomic_doubted = doubted;
+}
+
 /* Counts the work, and frames that are sent with it. */
 static void suspect(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	for (; work; work = work->also) {
+		if (work->kind == VERBS_ATOMIC)
+			doubt_atomics(endpoint, true);
 		endpoint->suspects += !work->suspect;
 		work->suspect = true;
 		/* Work that ends in the short way is not cleared. */
@@ -266,6 +275,8 @@ void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const s
 	if (is_doubtful(rail, completion, oldest)) {
 		suspect_all(rail, work);
 		completion = &flushed;
+	} else if (own_fault(completion->status)) {
+		doubt_atomics(rail->endpoint, false);
 	}
 	if (work->kind == VERBS_BIND && completion->status != IBV_WC_WR_FLUSH_ERR)
 		verbs_bind_failed(rail, work);
