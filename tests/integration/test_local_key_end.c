@@ -300,7 +300,9 @@ static void next_key(void *argument)
 	atomic_store(&rig.gates[gate].slots[SLOT], true);
 	pl_engine_unlock(rig.owner->home);
 	remote = share(&rig.environment, rig.far.region, rig.environment.near_peer, NULL);
-	check(!remote->path_reason || !strstr(remote->path_reason, "through a socket"));
+	/* After a second the key ends although its gate is held, and the next key may get that gate. */
+	if (has_ending_keys(&rig))
+		check(!remote->path_reason || !strstr(remote->path_reason, "through a socket"));
 	pl_remote_release(remote);
 	hold_gates(&rig, false);
 	check_number(await(&rig.environment, first, NULL, NULL), -ECANCELED);
