@@ -44,7 +44,7 @@ struct pl_key {
 	uint64_t expires;
 	const uint64_t *trailing_word; /* of the grant; NULL: none. Loaded under the same rule as the memory */
 	atomic_bool revoked;
-	bool removed;           /* left the peer's table */
+	bool removed;           /* nobody finds it any more; it leaves the table when it has ended */
 	atomic_bool ending;     /* in peer->ending_keys; written under grant_lock */
 	atomic_uint references; /* one of the table; others begin under grant_lock, and end without it */
 	/* large send: one of its pending counts ends with the last reference to the key */
@@ -60,7 +60,7 @@ struct pl_key {
  */
 struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset, uint64_t length, unsigned right,
 			      enum pl_wire_status *status);
-void pl_key_release(struct pl_peer *peer, struct pl_key *key);
+void pl_key_release(struct pl_key *key);
 /* Returns a key that is neither revoked nor expired, or NULL. grant_lock is held. */
 struct pl_key *pl_key_alive(struct pl_peer *peer, uint64_t id);
 /* Releases the timeless registrations of a list, or returns true if the list has any. grant_lock is held. */
@@ -95,7 +95,7 @@ struct pl_key_leftover {
 
 void pl_key_leftover_init(struct pl_key_leftover *leftover);
 void pl_key_leftover_finish(struct pl_peer *peer, struct pl_key_leftover *leftover);
-/* grant_lock is held: adds a key to the peer's table (NULL: no memory, or too many), removes one, or lists one that ends. */
+/* grant_lock is held: adds a key to the peer's table (NULL: no memory, or too many), ends one, or lists one that ends later. */
 struct pl_key *pl_key_insert(struct pl_peer *peer, struct pl_memory *memory, size_t offset, size_t length,
 			     unsigned rights, uint64_t expires);
 void pl_key_remove(struct pl_key *key, struct pl_key_leftover *leftover);

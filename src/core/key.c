@@ -255,9 +255,8 @@ struct pl_key *pl_key_acquire(struct pl_peer *peer, uint64_t id, uint64_t offset
 	return key;
 }
 
-void pl_key_release(struct pl_peer *peer, struct pl_key *key)
+void pl_key_release(struct pl_key *key)
 {
-	(void)peer;
 	if (key)
 		key_put(key);
 }
@@ -324,7 +323,7 @@ struct pl_key *pl_key_destroy_watched(struct pl_peer *peer, uint64_t id)
 
 void pl_key_destroy(struct pl_peer *peer, uint64_t id)
 {
-	pl_key_release(peer, pl_key_destroy_watched(peer, id));
+	pl_key_release(pl_key_destroy_watched(peer, id));
 }
 
 void pl_key_table_clear(struct pl_peer *peer)

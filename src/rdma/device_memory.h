@@ -16,8 +16,8 @@ struct rdma_domain {
 struct rdma_range {
 	struct pl_memory *memory;
 	size_t offset, length;
-	uint64_t
-		iova; /* address of its first byte at the device: that of the memory, or another one at as many bytes in a page */
+	/* Address of the first byte at the device: that of the memory, or another one as far from the begin of a page. */
+	uint64_t iova;
 };
 
 /*

@@ -130,7 +130,7 @@ static void *use_key(void *argument)
 	enum pl_wire_status status;
 
 	for (unsigned i = 0; !atomic_load(&rig->done); i++)
-		pl_key_release(peer, pl_key_acquire(peer, rig->key + i % GUESSES, 0, SIZE, PL_ACCESS_WRITE, &status));
+		pl_key_release(pl_key_acquire(peer, rig->key + i % GUESSES, 0, SIZE, PL_ACCESS_WRITE, &status));
 	return NULL;
 }
 

@@ -51,7 +51,7 @@ static void lent_unuse(struct local_endpoint *endpoint, struct local_lent *lent)
 {
 	if (--lent->requests || !pl_list_empty(&lent->link))
 		return;
-	pl_key_release(endpoint->base.peer, lent->ending);
+	pl_key_release(lent->ending);
 	pl_free(&endpoint->state->context->allocator, lent);
 }
 

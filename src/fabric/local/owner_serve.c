@@ -152,7 +152,7 @@ static void served_free(struct local_endpoint *endpoint, struct local_served *se
 		endpoint->serving.request_count--;
 	pl_list_remove(&served->link);
 	for (unsigned i = 0; i < served->count; i++)
-		pl_key_release(endpoint->base.peer, served->ranges[i].key);
+		pl_key_release(served->ranges[i].key);
 	if (--borrowed->requests == 0 && borrowed->revoked)
 		borrowed_free(endpoint, borrowed);
 	pl_free(allocator_of(endpoint), served);

@@ -482,7 +482,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 void tcp_lane_drop_received(struct tcp_lane *lane)
 {
 	tcp_land_drop(lane);
-	pl_key_release(receiving_peer(lane), lane->key);
+	pl_key_release(lane->key);
 	lane->key = NULL;
 	lane->request = NULL;
 	lane->remaining = 0;

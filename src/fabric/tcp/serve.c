@@ -63,7 +63,7 @@ void tcp_serve_written(struct tcp_lane *lane)
 	}
 	if (lane->refusal != PL_WIRE_OK)
 		lane->last_refused = lane->writes;
-	pl_key_release(serving_peer(lane), key);
+	pl_key_release(key);
 	tcp_lane_count_received(lane, lane->refusal);
 }
 
@@ -96,16 +96,16 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 		return tcp_lane_refuse_request(lane, PL_FRAME_READ, frame->cookie, status);
 	memory = key->memory;
 	if (pl_memory_staged(memory) && frame->length > PL_SLOT_SIZE) {
-		pl_key_release(serving_peer(lane), key);
+		pl_key_release(key);
 		return tcp_lane_refuse_request(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_UNSUPPORTED);
 	}
 	if (pl_memory_staged(memory) && !note_served_staging(key, frame->length)) {
-		pl_key_release(serving_peer(lane), key);
+		pl_key_release(key);
 		return tcp_lane_refuse_request(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_UNSUPPORTED);
 	}
 	piece = tcp_piece_new(lane, &answer);
 	if (!piece) {
-		pl_key_release(serving_peer(lane), key);
+		pl_key_release(key);
 		return -ENOMEM;
 	}
 	piece->length = frame->length;
@@ -121,7 +121,7 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 
 		if (rc < 0) {
 			piece->length = 0;
-			pl_key_release(serving_peer(lane), key);
+			pl_key_release(key);
 			tcp_piece_free(lane, piece);
 			return tcp_lane_refuse_request(lane, PL_FRAME_READ, frame->cookie, PL_WIRE_MEMORY);
 		}
@@ -130,7 +130,7 @@ int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame)
 			piece->key = key;
 		} else {
 			piece->frame.flags = TCP_DATA_LAST;
-			pl_key_release(serving_peer(lane), key);
+			pl_key_release(key);
 		}
 	} else {
 		piece->key = key;
@@ -247,7 +247,7 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 			status = serve_atomic_now(key->memory, offset, frame->flags, words, &old);
 	}
 	if (status != PL_WIRE_OK) {
-		pl_key_release(serving_peer(lane), key);
+		pl_key_release(key);
 		return tcp_lane_refuse_request(lane, PL_FRAME_ATOMIC, frame->cookie, status);
 	}
 	piece = tcp_piece_new(lane, &answer);
@@ -255,6 +255,6 @@ int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const 
 		piece->frame.offset = old;
 		tcp_lane_queue_piece(lane, piece);
 	}
-	pl_key_release(serving_peer(lane), key);
+	pl_key_release(key);
 	return piece ? 0 : -ENOMEM;
 }

@@ -59,7 +59,7 @@ void tcp_piece_return_slot(struct tcp_lane *lane, struct tcp_piece *piece)
 static void refuse_staged_data(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_wire_status status)
 {
 	tcp_piece_return_slot(lane, piece);
-	pl_key_release(lane->endpoint->base.peer, piece->key);
+	pl_key_release(piece->key);
 	piece->key = NULL;
 	piece->payload = NULL;
 	piece->length = 0;
@@ -237,7 +237,7 @@ static void landing_free(struct tcp_landing *landing)
 
 	pl_list_remove(&landing->link);
 	pl_slots_give(pool_of(lane), landing->slot);
-	pl_key_release(lane->endpoint->base.peer, landing->key);
+	pl_key_release(landing->key);
 	pl_free(lane->engine->allocator, landing);
 }
 

@@ -51,7 +51,7 @@ void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece)
 	tcp_piece_return_slot(lane, piece);
 	pl_free(lane->engine->allocator, piece->payload_copy);
 	if (piece->key)
-		pl_key_release(lane->endpoint->base.peer, piece->key);
+		pl_key_release(piece->key);
 	if (lane->spare_count < SPARE_MAX) {
 		pl_list_prepend(&lane->spare, &piece->link);
 		lane->spare_count++;
@@ -154,19 +154,19 @@ void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count)
 /* -- sending ------------------------------------------------------------------------------------ */
 
 /* Replaces the payload by zeros. Its header was sent, but its memory must not be read. */
-static void piece_send_zeros(struct tcp_lane *lane, struct tcp_piece *piece, enum pl_wire_status reason)
+static void piece_send_zeros(struct tcp_piece *piece, enum pl_wire_status reason)
 {
 	piece->payload = NULL;
 	piece->data_status = reason;
 	if (piece->key)
-		pl_key_release(lane->endpoint->base.peer, piece->key);
+		pl_key_release(piece->key);
 	piece->key = NULL;
 }
 
 /* Turns DATA that cannot be sent into a refusal, if no byte of it was sent. */
 static void piece_withdraw_data(struct tcp_lane *lane, struct tcp_piece *piece)
 {
-	piece_send_zeros(lane, piece, PL_WIRE_UNKNOWN_KEY);
+	piece_send_zeros(piece, PL_WIRE_UNKNOWN_KEY);
 	if (piece->header_final)
 		return;
 	lane->queued -= piece->length;
@@ -290,7 +290,7 @@ static void fail_unreadable_piece(struct tcp_lane *lane)
 	 * The operation keeps its pending count until the zeros are placed: work posted after its completion must not
 	 * be overwritten.
 	 */
-	piece_send_zeros(lane, piece, PL_WIRE_MEMORY);
+	piece_send_zeros(piece, PL_WIRE_MEMORY);
 	/* A message cannot be withdrawn, and the receiver would take zeros for its bytes. */
 	if (piece->frame.type != PL_FRAME_WRITE && piece->frame.type != PL_FRAME_DATA)
 		tcp_lane_fail(lane, -EFAULT);
@@ -425,7 +425,7 @@ static void sweep_piece(struct tcp_lane *lane, struct tcp_piece *piece, bool all
 	} else if (piece->header_final) {
 		piece_detach_operation(lane, piece);
 		if (all || piece->frame.type == PL_FRAME_WRITE)
-			piece_send_zeros(lane, piece, PL_WIRE_CANCELED);
+			piece_send_zeros(piece, PL_WIRE_CANCELED);
 		else
 			piece_copy_message(lane, piece);
 	} else {

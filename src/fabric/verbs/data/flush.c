@@ -374,7 +374,7 @@ void verbs_flush_done(struct verbs_flush *flush)
 			     : gone         ? PL_WIRE_UNKNOWN_KEY
 					    : PL_WIRE_UNSUPPORTED,
 			     flush->how);
-		pl_key_release(endpoint->base.peer, flush->key);
+		pl_key_release(flush->key);
 	} else if (endpoint) {
 		answered(endpoint, flush->cookie, flush->failed ? PL_WIRE_UNSUPPORTED : PL_WIRE_OK, own_read);
 	}
@@ -409,12 +409,12 @@ static int flush_asked(struct verbs_endpoint *endpoint, const struct pl_frame *f
 	if (order == PL_ORDER_DRIVER && frame->flags == PL_LEVEL_GPU) {
 		status = pl_memory_flush(key->memory) == 0 ? PL_WIRE_OK : PL_WIRE_UNSUPPORTED;
 		answer_flush(endpoint, frame->cookie, status, PL_FLUSH_DRIVER);
-		pl_key_release(peer, key);
+		pl_key_release(key);
 		return 0;
 	}
 	flush = flush_new(endpoint, key, frame->cookie, order == PL_ORDER_NATIVE ? PL_FLUSH_NATIVE : PL_FLUSH_READ);
 	if (!flush) {
-		pl_key_release(peer, key);
+		pl_key_release(key);
 		return -ENOMEM;
 	}
 	read_by_all(endpoint, pl_container_of(key->memory, struct pl_region, memory), flush);
@@ -444,7 +444,7 @@ void verbs_flushes_forget(struct verbs_endpoint *endpoint)
 		struct verbs_flush *flush = pl_list_first(&endpoint->flushes, struct verbs_flush, link);
 
 		pl_list_remove(&flush->link);
-		pl_key_release(endpoint->base.peer, flush->key);
+		pl_key_release(flush->key);
 		flush->key = NULL;
 		flush->endpoint = NULL;
 	}
