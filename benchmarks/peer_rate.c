@@ -18,10 +18,8 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,18 +55,12 @@ static struct pl_peer **peers;
 static struct pl_transfer *transfers; /* for each peer */
 static atomic_bool done;
 
-static _Noreturn void die(const char *call)
-{
-	perror(call);
-	exit(1);
-}
-
 static void *array(size_t count, size_t size)
 {
 	void *all = calloc(count, size);
 
 	if (!all)
-		die("calloc");
+		give_up("calloc", -errno, NULL);
 	return all;
 }
 
@@ -82,25 +74,12 @@ static struct worker *start_workers(struct run *run, void *(*work)(void *))
 		workers[i].first = (unsigned)((uint64_t)run->peers * i / run->threads);
 		workers[i].count = (unsigned)((uint64_t)run->peers * (i + 1) / run->threads) - workers[i].first;
 		if (pthread_create(&workers[i].thread, NULL, work, &workers[i]))
-			die("pthread_create");
+			give_up("pthread_create", -errno, NULL);
 	}
 	return workers;
 }
 
 /* -- the other process ------------------------------------------------------------------------------------------------ */
-
-/* Tells the processor time whenever the first process asks, until that has gone. */
-static _Noreturn void answer_questions(const struct run *run)
-{
-	char question;
-
-	while (read(run->socket, &question, 1) == 1) {
-		uint64_t time = processor_ns();
-
-		put(run->socket, &time, sizeof(time));
-	}
-	exit(0);
-}
 
 static int watch_share(const struct worker *worker)
 {
@@ -110,7 +89,7 @@ static int watch_share(const struct worker *worker)
 		struct epoll_event event = { .events = EPOLLIN, .data.fd = fds[i] };
 
 		if (epoll_ctl(epoll, EPOLL_CTL_ADD, fds[i], &event) < 0)
-			die("epoll_ctl");
+			give_up("epoll_ctl", -errno, NULL);
 	}
 	return epoll;
 }
@@ -151,16 +130,16 @@ static _Noreturn void serve_sockets(struct run *run)
 
 	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(listener, 4096) < 0 ||
 	    getsockname(listener, (struct sockaddr *)&address, &length) < 0)
-		die("listen");
+		give_up("listen", -errno, NULL);
 	put(run->socket, &address, sizeof(address));
 	for (unsigned i = 0; i < run->peers; i++) {
 		fds[i] = accept(listener, NULL, NULL);
 		if (fds[i] < 0)
-			die("accept");
+			give_up("accept", -errno, NULL);
 		set_no_delay(fds[i]);
 	}
 	start_workers(run, answer_sockets);
-	answer_questions(run);
+	tell_processor_time(run->socket);
 }
 
 static struct pl_context *open_context(const struct run *run, enum pl_progress progress)
@@ -201,21 +180,14 @@ static _Noreturn void serve_peers(struct run *run)
 
 		MUST(pl_accept(listener, TIMEOUT, &peer, &error), &error);
 	}
-	answer_questions(run);
+	tell_processor_time(run->socket);
 }
 
 static void start_other(struct run *run, void (*serve)(struct run *))
 {
-	int ends[2];
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 || (run->other = fork()) < 0)
-		die("socketpair, fork");
-	run->socket = ends[run->other == 0];
-	close(ends[run->other != 0]);
-	if (run->other == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	run->other = start_process(&run->socket);
+	if (run->other == 0)
 		serve(run);
-	}
 }
 
 static void end_other(struct run *run)
@@ -296,7 +268,7 @@ static struct result measure_sockets(struct run *run)
 	for (unsigned i = 0; i < run->peers; i++) {
 		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		if (fds[i] < 0 || connect(fds[i], (struct sockaddr *)&address, sizeof(address)) < 0)
-			die("connect");
+			give_up("connect", -errno, NULL);
 		set_no_delay(fds[i]);
 	}
 	result = measure(run, use_sockets);

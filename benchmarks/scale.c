@@ -96,14 +96,7 @@ static _Noreturn void serve(const struct run *run, const char *fabric)
 
 static void start_other(struct run *run, const char *fabric, struct offer *offer)
 {
-	int sockets[2];
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0 || (run->other = fork()) < 0) {
-		perror("socketpair, fork");
-		exit(1);
-	}
-	run->socket = sockets[run->other == 0];
-	close(sockets[run->other != 0]);
+	run->other = start_process(&run->socket);
 	if (run->other == 0)
 		serve(run, fabric);
 	get(run->socket, offer, sizeof(*offer));

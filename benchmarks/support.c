@@ -4,8 +4,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -118,6 +121,35 @@ void get(int fd, void *data, size_t length)
 			give_up("read", more < 0 ? -errno : -EPIPE, NULL);
 		have += (size_t)more;
 	}
+}
+
+pid_t start_process(int *fd)
+{
+	int ends[2];
+	pid_t other;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+		give_up("socketpair", -errno, NULL);
+	other = fork();
+	if (other < 0)
+		give_up("fork", -errno, NULL);
+	if (other == 0)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	*fd = ends[other == 0];
+	close(ends[other != 0]);
+	return other;
+}
+
+void tell_processor_time(int fd)
+{
+	char question;
+
+	while (read(fd, &question, 1) == 1) {
+		uint64_t time = processor_ns();
+
+		put(fd, &time, sizeof(time));
+	}
+	exit(0);
 }
 
 int run_stream(const void *run, void (*publish)(const void *run, int address_pipe),

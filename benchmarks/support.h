@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/types.h>
 
 #include <peerlane/peerlane.h>
 
@@ -32,6 +33,14 @@ unsigned memory_mappings(void);
 /* Transfer all bytes over a pipe or socket between the processes of a benchmark, or exit. */
 void put(int fd, const void *data, size_t length);
 void get(int fd, void *data, size_t length);
+
+/*
+ * Begins another process, which ends with this one. Returns 0 in the other process, else its number; *fd: socket between
+ * the two. Exits on failure.
+ */
+pid_t start_process(int *fd);
+/* In the other process: writes its processor time whenever the first one writes a byte, and exits when that has gone. */
+_Noreturn void tell_processor_time(int fd);
 
 /*
  * Publishes in a child, which writes an address of 96 bytes to a pipe, and subscribes to it in this process. Returns the exit

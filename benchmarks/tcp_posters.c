@@ -7,13 +7,11 @@
  */
 #include "support.h"
 
+#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,12 +47,6 @@ static struct target targets[PEERS_MAX];
 static struct poster posters[PEERS_MAX];
 static atomic_bool done;
 
-static _Noreturn void die(const char *call)
-{
-	perror(call);
-	exit(1);
-}
-
 static struct pl_context *open_context(const struct run *run)
 {
 	struct pl_options options = PL_OPTIONS_INIT;
@@ -84,7 +76,7 @@ static _Noreturn void serve(const struct run *run)
 	struct pl_context *context = open_context(run);
 	struct pl_listener *listener;
 	struct pl_error error;
-	char address[96] = "", question;
+	char address[96] = "";
 
 	MUST(pl_listen(context, "127.0.0.1:0", &listener, &error), &error);
 	pl_listener_address(listener, address, sizeof(address));
@@ -101,27 +93,7 @@ static _Noreturn void serve(const struct run *run)
 		MUST(pl_accept(listener, TIMEOUT, &peer, &error), &error);
 		MUST(pl_region_prepare(peer, region, &error), &error);
 	}
-	/* Tells its processor time whenever the first process asks, until that has gone. */
-	while (read(run->socket, &question, 1) == 1) {
-		uint64_t time = processor_ns();
-
-		put(run->socket, &time, sizeof(time));
-	}
-	exit(0);
-}
-
-static void start_other(struct run *run)
-{
-	int ends[2];
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 || (run->other = fork()) < 0)
-		die("socketpair, fork");
-	run->socket = ends[run->other == 0];
-	close(ends[run->other != 0]);
-	if (run->other == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		serve(run);
-	}
+	tell_processor_time(run->socket);
 }
 
 /* -- the first process ------------------------------------------------------------------------------------------------ */
@@ -142,7 +114,7 @@ static void connect_target(const struct run *run, struct pl_context *context, co
 	MUST(pl_region_prepare(target->peer, target->transfer.region, &error), &error);
 	target->operations = calloc(run->depth, sizeof(struct pl_operation *));
 	if (!target->operations)
-		die("calloc");
+		give_up("calloc", -errno, NULL);
 }
 
 static void post(const struct run *run, struct target *target, unsigned slot)
@@ -191,7 +163,7 @@ static void start_posters(const struct run *run)
 		posters[i].targets = &targets[first];
 		posters[i].count = end - first;
 		if (pthread_create(&posters[i].thread, NULL, post_often, &posters[i]))
-			die("pthread_create");
+			give_up("pthread_create", -errno, NULL);
 	}
 }
 
@@ -245,7 +217,9 @@ int main(int argc, char **argv)
 		fputs("usage: tcp_posters write|read PEERS POSTERS LANES SIZE DEPTH SECONDS\n", stderr);
 		return 2;
 	}
-	start_other(&run);
+	run.other = start_process(&run.socket);
+	if (run.other == 0)
+		serve(&run);
 	context = open_context(&run);
 	get(run.socket, address, sizeof(address));
 	for (unsigned i = 0; i < run.peers; i++)
