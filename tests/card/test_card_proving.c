@@ -100,44 +100,31 @@ static void fail_rail(struct verbs_rail *rail)
 	rail_unlock(rail);
 }
 
-static enum verbs_link link_of(const struct verbs_rail *rail)
-{
+/* What the test looks at in a rail, which belongs to an engine. */
+struct look {
 	enum verbs_link link;
-
-	rail_lock(rail);
-	link = rail->link;
-	rail_unlock(rail);
-	return link;
-}
-
-static uint16_t generation_of(const struct verbs_rail *rail)
-{
 	uint16_t generation;
-
-	rail_lock(rail);
-	generation = rail->generation;
-	rail_unlock(rail);
-	return generation;
-}
-
-static unsigned frames_of(const struct verbs_rail *rail)
-{
 	unsigned frames;
+};
+
+static struct look look_at(const struct verbs_rail *rail)
+{
+	struct look look;
 
 	rail_lock(rail);
-	frames = rail->frames;
+	look = (struct look){ rail->link, rail->generation, rail->frames };
 	rail_unlock(rail);
-	return frames;
+	return look;
 }
 
 /* Breaks the rail and connects it again, but the far end's card shows neither the proof nor anything behind it. */
 static void prove_unseen(struct rig *rig)
 {
-	const uint16_t before = generation_of(rig->far);
+	const uint16_t before = look_at(rig->far).generation;
 
 	fail_rail(rig->near);
 	/* The far end takes the request last in a round, so no proof can be there yet. */
-	while (generation_of(rig->far) == before) {
+	while (look_at(rig->far).generation == before) {
 		check_number(pl_poll(rig->environment.near, NULL, 0), 0);
 		check_number(pl_poll(rig->environment.far, NULL, 0), 0);
 	}
@@ -145,8 +132,8 @@ static void prove_unseen(struct rig *rig)
 	check(rig->far->queue);
 	card_hold_received(rig->far->queue->cq);
 	rail_unlock(rig->far);
-	progress_until(&rig->environment, link_of(rig->near) == VERBS_UP);
-	check_number(link_of(rig->far), VERBS_PROVING);
+	progress_until(&rig->environment, look_at(rig->near).link == VERBS_UP);
+	check_number(look_at(rig->far).link, VERBS_PROVING);
 }
 
 /* Ends the attempt at the far end. The card shows the completions from then on. */
@@ -191,8 +178,8 @@ static void message_behind_proof(void *argument)
 	prove_unseen(&rig);
 	send_length(&rig, 1);
 	/* The far end's card has acknowledged the message. */
-	progress_until(&rig.environment, !frames_of(rig.near));
-	check_number(link_of(rig.far), VERBS_PROVING);
+	progress_until(&rig.environment, !look_at(rig.near).frames);
+	check_number(look_at(rig.far).link, VERBS_PROVING);
 	end_attempt(&rig, attempt);
 	send_length(&rig, 2);
 	expect_length(&rig, first, 1);
@@ -214,13 +201,13 @@ static void queue_breaks(void *argument)
 	rig_open(&rig, argument);
 	receive = receive_next(&rig);
 	prove_unseen(&rig);
-	generation = generation_of(rig.far);
+	generation = look_at(rig.far).generation;
 	card_faults_next(CARD_POLL, POLLS);
 	rail_lock(rig.far);
 	check_number(verbs_cq_poll(rig.far->queue), 0);
 	rail_unlock(rig.far);
 	check_number(card_counts_now().faults[CARD_POLL], POLLS);
-	check(link_of(rig.far) != VERBS_PROVING || generation_of(rig.far) != generation);
+	check(look_at(rig.far).link != VERBS_PROVING || look_at(rig.far).generation != generation);
 	card_hold_received(NULL);
 	send_length(&rig, 1);
 	expect_length(&rig, receive, 1);

@@ -44,9 +44,13 @@ static void overtaken_open(struct overtaken *overtaken)
 /* True once the initiator has postponed a message, or given up. */
 static bool has_postponed(struct overtaken *overtaken)
 {
-	struct pl_engine *home = overtaken->near_peer->home;
+	struct pl_engine *home;
 	bool postponed;
 
+	/* The peer of a failed connection is freed. */
+	if (atomic_load(&overtaken->connecting->state) == PL_DONE)
+		return true;
+	home = overtaken->near_peer->home;
 	pl_engine_lock(home);
 	postponed = overtaken->near_peer->channel.postponed || overtaken->near_peer->dead;
 	pl_engine_unlock(home);

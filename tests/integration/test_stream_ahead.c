@@ -8,6 +8,7 @@
 
 #include <peerlane/stream.h>
 
+#include "base/base.h"
 #include "support/cases.h"
 #include "support/environment.h"
 #include "support/frames.h"
@@ -231,23 +232,12 @@ static void *allocate_or_refuse(size_t size, void *user)
 	return NULL;
 }
 
-static void *reallocate(void *pointer, size_t size, void *user)
-{
-	(void)user;
-	return realloc(pointer, size);
-}
-
-static void release(void *pointer, void *user)
-{
-	(void)user;
-	free(pointer);
-}
-
 /* Without memory for frames beyond the queue the subscriber has a queue alone. */
 static void test_ahead_without_memory(void *argument)
 {
 	struct refusal refusal = { .thread = pthread_self(), .least = SIZE_MAX };
-	struct pl_allocator allocator = { allocate_or_refuse, reallocate, release, &refusal };
+	struct pl_allocator allocator = { allocate_or_refuse, pl_system_allocator.reallocate,
+					  pl_system_allocator.release, &refusal };
 	struct pl_subscriber_options options = PL_SUBSCRIBER_OPTIONS_INIT;
 	struct pl_options given = setting_options(argument);
 	struct pl_peer *peer, *other;

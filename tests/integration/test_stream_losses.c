@@ -583,23 +583,12 @@ static int error_unpublished(struct rig *rig, struct pl_error *error)
 	return pl_subscriber_read(rig->subscriber, 0, 0, 0, NULL, 0, AMPLE_TIME, NULL, error);
 }
 
-static void *reallocate(void *pointer, size_t size, void *user)
-{
-	(void)user;
-	return realloc(pointer, size);
-}
-
-static void release(void *pointer, void *user)
-{
-	(void)user;
-	free(pointer);
-}
-
 /* The publisher's end has no memory for a subscription. */
 static int error_refused(struct rig *rig, struct pl_error *error)
 {
 	atomic_bool full = false;
-	struct pl_allocator allocator = { allocate_no_subscription, reallocate, release, &full };
+	struct pl_allocator allocator = { allocate_no_subscription, pl_system_allocator.reallocate,
+					  pl_system_allocator.release, &full };
 	struct pl_options options = setting_options(rig->environment.setting);
 	struct pl_publisher_options publisher_options = PL_PUBLISHER_OPTIONS_INIT;
 	struct pl_subscriber *subscriber;

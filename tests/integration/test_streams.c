@@ -741,18 +741,6 @@ static void *allocate_and_close(size_t size, void *user)
 	return malloc(size);
 }
 
-static void *reallocate(void *pointer, size_t size, void *user)
-{
-	(void)user;
-	return realloc(pointer, size);
-}
-
-static void release(void *pointer, void *user)
-{
-	(void)user;
-	free(pointer);
-}
-
 /* The publisher closes between its answer and the import of its keys, which are revoked then. */
 static void test_closed_before_import(void *argument)
 {
@@ -761,7 +749,8 @@ static void test_closed_before_import(void *argument)
 	struct pl_context *context;
 	struct pl_error error;
 	struct rig rig;
-	struct pl_allocator allocator = { allocate_and_close, reallocate, release, &rig };
+	struct pl_allocator allocator = { allocate_and_close, pl_system_allocator.reallocate,
+					  pl_system_allocator.release, &rig };
 
 	rig_open(&rig, argument, NULL);
 	rig.thread = pthread_self();

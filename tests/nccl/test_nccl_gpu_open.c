@@ -45,22 +45,28 @@ static void gpu_begin(struct end *end)
 	driver_open(&end->driver, 11);
 }
 
+/* Receives one message, and closes all once the sender has gone on. */
+static void receive_and_close(struct end *end, struct gpu_end *buffer)
+{
+	void *request = driver_must_receive(&end->driver, end->comm, buffer->bytes, LENGTH, buffer->memory);
+
+	check_number(driver_finish(&end->driver, request), LENGTH);
+	end_meet(end);
+	gpu_end_close(buffer, &end->driver, end->comm);
+	driver_close_receive(&end->driver, end->comm);
+	driver_close(&end->driver);
+}
+
 /* Registers the memory when the sender is ready, and receives one message. */
 static void receive_one(struct end *end)
 {
 	struct gpu_end buffer;
-	void *request;
 
 	gpu_begin(end);
 	end->comm = end_receive_comm(end);
 	end_meet(end);
 	gpu_end_open(&buffer, &end->driver, end->comm, true, false);
-	request = driver_must_receive(&end->driver, end->comm, buffer.bytes, LENGTH, buffer.memory);
-	check_number(driver_finish(&end->driver, request), LENGTH);
-	end_meet(end);
-	gpu_end_close(&buffer, &end->driver, end->comm);
-	driver_close_receive(&end->driver, end->comm);
-	driver_close(&end->driver);
+	receive_and_close(end, &buffer);
 }
 
 static void take_completions(const struct opener *opener)
@@ -277,7 +283,6 @@ static void case_deregister(void *unused)
 static void receive_after_drop(struct end *end)
 {
 	struct gpu_end dropped, buffer;
-	void *request;
 
 	gpu_begin(end);
 	end->comm = end_receive_comm(end);
@@ -287,12 +292,7 @@ static void receive_after_drop(struct end *end)
 	end_meet(end);
 	gpu_end_close(&dropped, &end->driver, end->comm);
 	end_meet(end);
-	request = driver_must_receive(&end->driver, end->comm, buffer.bytes, LENGTH, buffer.memory);
-	check_number(driver_finish(&end->driver, request), LENGTH);
-	end_meet(end);
-	gpu_end_close(&buffer, &end->driver, end->comm);
-	driver_close_receive(&end->driver, end->comm);
-	driver_close(&end->driver);
+	receive_and_close(end, &buffer);
 }
 
 /* The receiver's end of the memory waits for no driver, and the sender's calls go on. */

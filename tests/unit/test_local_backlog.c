@@ -78,6 +78,19 @@ static struct pl_operation *begin_connect(struct scenario_environment *environme
 	return connect;
 }
 
+/* Connects from a context whose queue is full, until the acceptor waits for room. */
+static struct pl_operation *begin_held(struct scenario_environment *environment, const struct setting *setting,
+				       struct full_listener *full, struct pl_operation **accept)
+{
+	struct pl_operation *connect;
+
+	environment_listen(environment, setting);
+	full_listener_fill(full, environment->near);
+	connect = begin_connect(environment, accept);
+	progress_until(environment, first_peer(environment->far) && first_peer(environment->far)->held_hello);
+	return connect;
+}
+
 static void finish_connect(struct scenario_environment *environment, struct pl_operation *connect,
 			   struct pl_operation *accept, const char *fabric)
 {
@@ -103,10 +116,7 @@ static void initiator_full(void *argument)
 	struct pl_operation *connect, *accept;
 	struct full_listener full;
 
-	environment_listen(&environment, argument);
-	full_listener_fill(&full, environment.near);
-	connect = begin_connect(&environment, &accept);
-	progress_until(&environment, first_peer(environment.far) && first_peer(environment.far)->held_hello);
+	connect = begin_held(&environment, argument, &full, &accept);
 	full_listener_empty(&full);
 	finish_connect(&environment, connect, accept, "local");
 }
@@ -118,10 +128,7 @@ static void initiator_stays_full(void *argument)
 	struct pl_operation *connect, *accept;
 	struct full_listener full;
 
-	environment_listen(&environment, argument);
-	full_listener_fill(&full, environment.near);
-	connect = begin_connect(&environment, &accept);
-	progress_until(&environment, first_peer(environment.far) && first_peer(environment.far)->held_hello);
+	connect = begin_held(&environment, argument, &full, &accept);
 	first_peer(environment.far)->hello_until = 1;
 	progress_until(&environment, first_peer(environment.far)->endpoint);
 	full_listener_empty(&full);
@@ -135,10 +142,7 @@ static void initiator_full_closed(void *argument)
 	struct pl_operation *connect, *accept;
 	struct full_listener full;
 
-	environment_listen(&environment, argument);
-	full_listener_fill(&full, environment.near);
-	connect = begin_connect(&environment, &accept);
-	progress_until(&environment, first_peer(environment.far) && first_peer(environment.far)->held_hello);
+	connect = begin_held(&environment, argument, &full, &accept);
 	drive_no_more(&environment, environment.far);
 	pl_close(environment.far);
 	environment.far = NULL;

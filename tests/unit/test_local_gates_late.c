@@ -91,22 +91,11 @@ static void *allocate_no_lane(size_t size, void *user)
 	return size == sizeof(struct tcp_lane) ? NULL : malloc(size);
 }
 
-static void *reallocate(void *pointer, size_t size, void *user)
-{
-	(void)user;
-	return realloc(pointer, size);
-}
-
-static void release(void *pointer, void *user)
-{
-	(void)user;
-	free(pointer);
-}
-
 /* The initiator has no memory for the lane that it begins then. */
 static void no_memory(void *unused)
 {
-	const struct pl_allocator allocator = { allocate_no_lane, reallocate, release, NULL };
+	const struct pl_allocator allocator = { allocate_no_lane, pl_system_allocator.reallocate,
+						pl_system_allocator.release, NULL };
 	struct scenario_environment environment = { .setting = &setting };
 	struct pl_options options = setting_options(&setting);
 	struct pl_operation *connecting;
