@@ -4,7 +4,9 @@
  * other's memory; otherwise the receipt has a reason.  Grants' bounds are enforced.  Uses the stand-in for the driver,
  * or a real driver for tests that need no failure.
  */
+#include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "fabric/local/local.h"
 #include "support/cases.h"
@@ -530,6 +532,56 @@ static void messages(void *prepare)
 	gpu_session_close(&session);
 }
 
+/* -- a driver that hangs ------------------------------------------------------------------------------ */
+
+static void *write_first(void *argument)
+{
+	struct gpu_session *session = argument;
+	struct pl_error error;
+
+	check_one_of(gpu_session_transfer(session, true, 0, 8, NULL, NULL, &error), -EACCES, -EFAULT);
+	return NULL;
+}
+
+static bool revocation_is_noted(struct pl_peer *peer)
+{
+	struct pl_event_query query = PL_EVENT_QUERY_INIT;
+	struct pl_event_record records[64];
+	int count = pl_peer_events(peer, &query, records, 64);
+
+	check(count >= 0);
+	while (count--)
+		if (records[count].event == PL_EVENT_REVOKED_THERE)
+			return true;
+	return false;
+}
+
+/* The grant ends while the driver hangs in the first use of the memory. The engine goes on, and the memory is closed later. */
+static void revoked_while_opening(void *unused)
+{
+	struct gpu_session session;
+	pthread_t thread;
+
+	(void)unused;
+	gpu_session_open(&session, gpu_agent_alloc, "alloc", LARGE);
+	gpu_standin_need();
+	gpu_standin.stall("cuIpcOpenMemHandle");
+	check_number(pthread_create(&thread, NULL, write_first, &session), 0);
+	while (!gpu_standin.stalled())
+		usleep(1000);
+	agent_revoke(&session.agent);
+	while (!revocation_is_noted(session.peer))
+		usleep(1000);
+	/* The engine notes the revocation and closes the memory under this lock. */
+	pl_engine_lock(session.peer->home);
+	pl_engine_unlock(session.peer->home);
+	check_number(gpu_standin.stalled(), 1);
+	gpu_standin.stall(NULL);
+	check_number(pthread_join(thread, NULL), 0);
+	check_number(gpu_standin.opened(), 0);
+	gpu_session_close(&session);
+}
+
 static const struct test_case cases[] = {
 	{ "gpu-to-gpu", gpu_to_gpu, NULL, 30 },
 	{ "no-wait", no_wait, NULL, 30 },
@@ -548,6 +600,7 @@ static const struct test_case cases[] = {
 	{ "expired", expired, NULL, 20 },
 	{ "idle-writer", idle_writer, NULL, 30 },
 	{ "opened-again", opened_again, NULL, 30 },
+	{ "revoked-while-opening", revoked_while_opening, NULL, 30 },
 	{ "lock-revoked", lock_revoked, NULL, 30 },
 	{ "message-direct", messages, NULL, 20 },
 	{ "message-staged", messages, "pool", 20 },

@@ -38,8 +38,9 @@ struct local_device {
 	uint8_t ipc_handle[PL_IPC_HANDLE_MAX];
 	/* Copying threads count themselves here too, because the other end controls the gate. */
 	atomic_uint users;
-	atomic_bool shut;     /* no new users */
-	pthread_mutex_t lock; /* protects the members below, except reads of `opened` */
+	atomic_bool shut;        /* no new users */
+	pthread_mutex_t opening; /* held while the driver opens memory, which may take long */
+	pthread_mutex_t lock;    /* protects the members below, except reads of `opened` by users and openers */
 	struct pl_ipc_fds *ipc_fds;
 	struct opened_memory *_Atomic opened;
 };
@@ -81,6 +82,7 @@ struct local_device *local_device_new(struct local_endpoint *endpoint, const str
 	device->length = length;
 	device->ipc_handle_length = key->ipc_handle_length;
 	memcpy(device->ipc_handle, key->ipc_handle, key->ipc_handle_length);
+	pthread_mutex_init(&device->opening, NULL);
 	pthread_mutex_init(&device->lock, NULL);
 	return device;
 }
@@ -98,20 +100,27 @@ void local_device_free(struct local_device *device)
 	}
 	pl_ipc_fds_free(device->allocator, device->ipc_fds);
 	pthread_mutex_destroy(&device->lock);
+	pthread_mutex_destroy(&device->opening);
 	pl_free(device->allocator, device);
 }
 
-void local_device_shut(struct local_device *device)
+/* Closes the memory of a shut device that has no users. */
+static void device_close_memory(struct local_device *device)
 {
 	pthread_mutex_lock(&device->lock);
-	atomic_store(&device->shut, true);
-	if (atomic_load(&device->users) == 0) {
+	if (atomic_load(&device->shut) && atomic_load(&device->users) == 0) {
 		for (struct opened_memory *opened = atomic_load(&device->opened); opened; opened = opened->next)
 			pl_memory_release(&opened->memory);
 		if (device->ipc_fds)
 			pl_ipc_fds_close(device->ipc_fds);
 	}
 	pthread_mutex_unlock(&device->lock);
+}
+
+void local_device_shut(struct local_device *device)
+{
+	atomic_store(&device->shut, true);
+	device_close_memory(device);
 }
 
 static void device_use_end(struct local_device *device)
@@ -184,16 +193,34 @@ static struct opened_memory *opened_memory_new(struct local_device *device, cons
 	opened->from = from;
 	opened->reason = from ? reason_across : reason_host;
 	/* A shut device counts as reached: the operation then fails at its shut gate, and needs no memory. */
+	if (!device_use_begin(device)) {
+		opened->reached = true;
+		return opened;
+	}
 	opened->reached =
-		atomic_load(&device->shut) ||
 		pl_memory_import_ipc(device->ipc_handle, device->ipc_handle_length, device->length,
 				     device->same_process, beside, device->ipc_fds, &opened->memory, &why) == 0;
 	if (!opened->reached) {
 		opened->memory.ops = NULL;
 		opened->reason = why;
 	}
+	device_use_end(device);
+	return opened;
+}
+
+/* Opens the memory as a user, without `lock`: local_device_shut() does not wait for the driver. */
+static struct opened_memory *device_open_memory(struct local_device *device, const struct pl_memory *beside,
+						const void *from)
+{
+	struct opened_memory *opened = opened_memory_new(device, beside, from);
+
+	if (!opened)
+		return NULL;
+	pthread_mutex_lock(&device->lock);
 	opened->next = atomic_load(&device->opened);
 	atomic_store_explicit(&device->opened, opened, memory_order_release);
+	pthread_mutex_unlock(&device->lock);
+	device_close_memory(device);
 	return opened;
 }
 
@@ -205,11 +232,11 @@ static struct opened_memory *open_memory_for(struct local_device *device, const 
 
 	if (opened)
 		return opened;
-	pthread_mutex_lock(&device->lock);
+	pthread_mutex_lock(&device->opening);
 	opened = find_opened_memory(device, from);
 	if (!opened)
-		opened = opened_memory_new(device, beside, from);
-	pthread_mutex_unlock(&device->lock);
+		opened = device_open_memory(device, beside, from);
+	pthread_mutex_unlock(&device->opening);
 	return opened;
 }
 
