@@ -55,13 +55,18 @@ void pl_operations_expire(struct pl_timer *timer)
 static void cancel_run(struct pl_task *task)
 {
 	struct pl_operation *operation = pl_container_of(task, struct pl_operation, cancel_task);
+	struct pl_peer *peer = operation->peer;
 
 	if (atomic_load(&operation->state) == PL_DONE)
 		return;
+	if (peer)
+		pl_peer_begin_stopping(peer);
 	if (operation->wait_over)
 		stop_late_operation(operation, "WAIT-TIMEOUT", "pl_wait", operation->wait_time);
 	else
 		pl_operation_stop(operation, -ECANCELED, NULL);
+	if (peer)
+		pl_peer_end_stopping_one(peer);
 }
 
 struct pl_operation *pl_operation_new(struct pl_context *context, struct pl_peer *peer, enum pl_kind kind,
@@ -281,33 +286,6 @@ void pl_operation_finish(struct pl_operation *operation)
 		pl_engine_post_to_thread(home, &home->finish_task);
 	else
 		pl_engine_post(home, &home->finish_task);
-}
-
-void pl_peer_sweep(struct pl_peer *peer)
-{
-	/*
-	 * Another thread closes the endpoint, of which parts are gone already. It has stopped all operations before, and the
-	 * rest of each is a chunk that an engine is copying.
-	 */
-	if (peer->dead)
-		return;
-	if (peer->stopping)
-		peer->sweep_due = true;
-	else
-		peer->ops->sweep(peer->endpoint);
-}
-
-void pl_peer_begin_stopping(struct pl_peer *peer)
-{
-	peer->stopping++;
-}
-
-void pl_peer_end_stopping(struct pl_peer *peer)
-{
-	if (--peer->stopping || !peer->sweep_due)
-		return;
-	peer->sweep_due = false;
-	pl_peer_sweep(peer);
 }
 
 void pl_operation_stop(struct pl_operation *operation, int status, const struct pl_error *error)

@@ -73,6 +73,7 @@ struct pl_peer *pl_peer_new(struct pl_context *context, struct pl_engine *home, 
 	pl_timer_init(&peer->deadline, pl_operations_expire);
 	pl_task_init(&peer->task, NULL);
 	pl_task_init(&peer->credit_task, pl_message_credit_run);
+	pl_task_init(&peer->sweep_task, pl_peer_sweep_run);
 	peer->loss_event = pl_operation_new(context, peer, PL_KIND_LOST, NULL, NULL);
 	rc = peer->loss_event ? 0 : -ENOMEM;
 	pthread_mutex_lock(&context->lock);
@@ -319,6 +320,7 @@ static void peer_free(struct pl_peer *peer)
 
 	pl_engine_withdraw(peer->home, &peer->task);
 	pl_engine_withdraw(peer->home, &peer->credit_task);
+	pl_engine_withdraw(peer->home, &peer->sweep_task);
 	/* Messages may have arrived until the endpoint was closed. */
 	pl_messages_drop(peer);
 	pl_imports_drop(peer);

@@ -152,6 +152,7 @@ struct pl_peer {
 
 	unsigned stopping;         /* functions that are stopping many operations */
 	bool sweep_due;            /* the fabric has operations that they stopped */
+	struct pl_task sweep_task; /* sweeps for operations that the program cancelled one by one */
 	struct pl_list after_stream; /* running operations that wait for streams, or for messages before them that do */
 	struct pl_watch stream_watch;
 	struct pl_list receives;   /* posted receives without a message */
@@ -199,7 +200,7 @@ struct pl_peer {
 
 /* registering.c: tries the peer's waiting requests again, because a thread has registered memory. Home. */
 void pl_peer_registered(struct pl_peer *peer);
-/* Has the fabric drop operations that were stopped. Home. */
+/* sweep.c: has the fabric drop operations that were stopped. Home. */
 void pl_peer_sweep(struct pl_peer *peer);
 /*
  * Enclose calls of pl_operation_stop() for many operations: the fabric then looks once through its work, not once for
@@ -207,6 +208,9 @@ void pl_peer_sweep(struct pl_peer *peer);
  */
 void pl_peer_begin_stopping(struct pl_peer *peer);
 void pl_peer_end_stopping(struct pl_peer *peer);
+/* The same for one operation of several that the program may cancel: the fabric looks later, for all of them. Home. */
+void pl_peer_end_stopping_one(struct pl_peer *peer);
+void pl_peer_sweep_run(struct pl_task *task);
 
 /*
  * Steps through a peer's operations while they end or begin others: moves the first one of `rest` back into the peer's
