@@ -118,55 +118,77 @@ static bool parse_day(const char *text, uint64_t *time)
 	return true;
 }
 
-/* Parses a value into rights. Returns its allowed values for an error, or NULL if it is right. */
-static const char *parse_value(const char *name, const char *value, struct pl_rights *rights)
-{
-	uint64_t number = 0;
+/* Field of a line: a member of struct pl_rights. */
+struct field {
+	const char *name;
+	size_t at;    /* offset of the member */
+	uint64_t max; /* most of a count */
+	/* Parses a value into the member. Returns false if it is not allowed. */
+	bool (*parse)(const struct field *field, const char *value, void *member);
+	const char *allowed;
+};
 
-	if (!strcmp(name, "names")) {
-		snprintf(rights->names, sizeof(rights->names), "%s", value);
-		return value[0] && strlen(value) < sizeof(rights->names) ? NULL : "1 to 511 characters";
-	}
-	if (!strcmp(name, "quota"))
-		return parse_limit(value, &rights->quota) ? NULL : "bytes above 0, such as 10G";
-	if (!strcmp(name, "until"))
-		return parse_day(value, &rights->until) ? NULL : "a day, YYYYMMDD";
-	if (!strcmp(name, "rate"))
-		return parse_limit(value, &rights->rate) && rights->rate >= PL_BUCKET_RATE_MIN
-			       ? NULL
-			       : "bytes a second, at least 64K";
-	if (!parse_limit(value, &number))
-		number = UINT64_MAX;
-	if (!strcmp(name, "clients")) {
-		rights->clients = (unsigned)number;
-		return number <= 65536 ? NULL : "1 to 65536";
-	}
-	if (!strcmp(name, "imports")) {
-		rights->imports = (unsigned)number;
-		return number <= 65536 ? NULL : "1 to 65536";
-	}
-	rights->requests = (unsigned)number;
-	return number <= 1000000 ? NULL : "1 to 1000000";
+static bool parse_names(const struct field *field, const char *value, void *member)
+{
+	const size_t size = sizeof(((struct pl_rights *)NULL)->names);
+
+	(void)field;
+	snprintf(member, size, "%s", value);
+	return value[0] && strlen(value) < size;
 }
+
+static bool parse_bytes(const struct field *field, const char *value, void *member)
+{
+	(void)field;
+	return parse_limit(value, member);
+}
+
+static bool parse_until(const struct field *field, const char *value, void *member)
+{
+	(void)field;
+	return parse_day(value, member);
+}
+
+static bool parse_rate(const struct field *field, const char *value, void *member)
+{
+	return parse_bytes(field, value, member) && *(uint64_t *)member >= PL_BUCKET_RATE_MIN;
+}
+
+static bool parse_count(const struct field *field, const char *value, void *member)
+{
+	uint64_t number;
+
+	if (!parse_limit(value, &number) || number > field->max)
+		return false;
+	*(unsigned *)member = (unsigned)number;
+	return true;
+}
+
+static const struct field fields[] = {
+	{ "names", offsetof(struct pl_rights, names), 0, parse_names, "1 to 511 characters" },
+	{ "quota", offsetof(struct pl_rights, quota), 0, parse_bytes, "bytes above 0, such as 10G" },
+	{ "until", offsetof(struct pl_rights, until), 0, parse_until, "a day, YYYYMMDD" },
+	{ "rate", offsetof(struct pl_rights, rate), 0, parse_rate, "bytes a second, at least 64K" },
+	{ "clients", offsetof(struct pl_rights, clients), 65536, parse_count, "1 to 65536" },
+	{ "imports", offsetof(struct pl_rights, imports), 65536, parse_count, "1 to 65536" },
+	{ "requests", offsetof(struct pl_rights, requests), 1000000, parse_count, "1 to 1000000" },
+};
 
 static int parse_attribute(const struct parser *parser, char *word, struct pl_rights *rights)
 {
-	static const char *const names[] = { "names", "quota", "until", "rate", "clients", "imports", "requests" };
 	char *value = strchr(word, '='), fact[80];
-	const char *allowed;
 	size_t i = 0;
 
 	if (!value)
 		return fail_authorized(parser, "not NAME=VALUE", word);
 	*value++ = '\0';
-	while (i < PL_ARRAY_SIZE(names) && strcmp(word, names[i]))
+	while (i < PL_ARRAY_SIZE(fields) && strcmp(word, fields[i].name))
 		i++;
-	if (i == PL_ARRAY_SIZE(names))
+	if (i == PL_ARRAY_SIZE(fields))
 		return fail_authorized(parser, "unknown field", word);
-	allowed = parse_value(word, value, rights);
-	if (!allowed)
+	if (fields[i].parse(&fields[i], value, (char *)rights + fields[i].at))
 		return 0;
-	snprintf(fact, sizeof(fact), "%s= takes %s; it is", names[i], allowed);
+	snprintf(fact, sizeof(fact), "%s= takes %s; it is", fields[i].name, fields[i].allowed);
 	return fail_authorized(parser, fact, value);
 }
 
