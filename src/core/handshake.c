@@ -278,7 +278,7 @@ static void handle_reject(struct pl_peer *peer, const struct pl_reject *reject)
 
 	pl_address_format((struct sockaddr *)&peer->address, address, sizeof(address));
 	if (reject->code == PL_WIRE_REFUSED && !pl_trust_shows_identity(peer->context))
-		pl_fail(&error, -EACCES, "IDENTITY-REFUSED", "connect", address,
+		pl_fail(&error, -EACCES, "IDENTITY-NEEDED", "connect", address,
 			"make an identity (peerlane key generate FILE), have it admitted, and set pl_options.identity",
 			"the other end refuses this end, which shows no identity");
 	else

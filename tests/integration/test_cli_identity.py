@@ -182,9 +182,9 @@ def test_only_authorized_clients_connect(world):
     authorized = world.authorize(f'{world.alice_print} read')
     with serving(world.data, '--identity', world.server, '--authorized', authorized) as server:
         world.get(server, 'data', '--identity', world.alice)
-        for options in [['--identity', world.bob], []]:
+        for options, id in [(['--identity', world.bob], '[IDENTITY-REFUSED]'), ([], '[IDENTITY-NEEDED]')]:
             refused = world.get(server, 'data', *options, expect=1).stderr
-            assert refused.startswith(f'peerlane: {server.address}: connect: ') and '[IDENTITY-REFUSED]' in refused
+            assert refused.startswith(f'peerlane: {server.address}: connect: ') and id in refused
             assert ('peerlane key generate' in refused and 'shows no identity' in refused) == (not options), refused
             assert options or 'show it with --identity FILE' in refused and 'pl_options' not in refused, refused
     assert 'AUTHORIZED-SYNTAX' in run('serve', world.data, '--authorized', private(world.path / 'bad', 'nonsense\n'),

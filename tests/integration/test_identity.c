@@ -155,7 +155,7 @@ static void check_remedy_without_identity(struct server *server)
 	struct pl_peer *peer;
 
 	check_number(pl_connect(context, server->address, 0, &peer, &error), -EACCES);
-	check_text(error.id, "IDENTITY-REFUSED");
+	check_text(error.id, "IDENTITY-NEEDED");
 	check_text(error.message, "the other end refuses this end, which shows no identity");
 	check(strstr(error.hint, "pl_options.identity") && !strstr(error.hint, "--"));
 	pl_close(context);

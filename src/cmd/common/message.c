@@ -88,14 +88,22 @@ static const char *hint_of(int code)
 
 const char *cli_hint(const struct pl_error *error)
 {
+	/* Errors of the library whose hints name its options: those of the command have other names. */
+	static const struct {
+		const char *id, *hint;
+	} own[] = {
+		{ "INSECURE-ADDRESS",
+		  "set a key at both ends (--key FILE), or allow connections without a key (--insecure)" },
+		{ "IDENTITY-NEEDED",
+		  "make an identity (peerlane key generate FILE), have it admitted, and show it with --identity FILE" },
+	};
+
 	if (!error->hint[0] && !strcmp(error->id, "SYSTEM"))
 		return hint_of(error->code);
-	/* The library names its options; those of the command have other names. */
-	if (!strcmp(error->id, "INSECURE-ADDRESS") && !strncmp(error->call, "pl_", 3))
-		return "set a key at both ends (--key FILE), or allow connections without a key (--insecure)";
-	if (!strcmp(error->id, "IDENTITY-REFUSED") && strstr(error->hint, "pl_options.identity"))
-		return "make an identity (peerlane key generate FILE), have it admitted, and show it with --identity "
-		       "FILE";
+	/* An error of the command's own names no call. */
+	for (size_t i = 0; error->call[0] && i < CLI_ARRAY_SIZE(own); i++)
+		if (!strcmp(error->id, own[i].id))
+			return own[i].hint;
 	return error->hint;
 }
 
