@@ -333,6 +333,53 @@ def test_reconnect_gives_up():
     assert errors.count('warning') == 1 and '\npeerlane: ' in errors
 
 
+def test_a_signal_during_a_loss_is_a_failure():
+    """Nothing tells which frames were published meanwhile."""
+    with fed() as publisher:
+        process = start('subscribe', publisher.address, 'cam0', '--reconnect', DEADLINE, '--json')
+        publisher.wait_for('subscribers', 1)
+        publisher.process.kill()
+        assert b'is lost; trying' in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        output, errors = ended(process, expect=1)
+    got = json.loads(output)
+    assert got['end'] == 'failed' and got['error']['id'] and 'pl_' not in errors.split('hint')[1]
+
+
+@pytest.mark.parametrize('arguments', [['subscribe', '--to', '-'], ['record', '--to', 'run']], ids=['subscribe', 'record'])
+def test_reconnect_waits_for_the_first_publisher(tmp_path, arguments):
+    """The token appears with the publisher, too."""
+    listen, token = f'127.0.0.1:{free_port()}', tmp_path / 'token'
+    name, *rest = arguments
+    waiting = b'peerlane: warning: cam0: no publisher at %s yet; trying for ' % listen.encode()
+    process = subprocess.Popen([PEERLANE, name, listen, 'cam0', *rest, '--token', token, '--reconnect', str(DEADLINE)], cwd=tmp_path,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    assert process.stderr.readline().startswith(waiting)
+    with fed('--share', token, listen=listen) as publisher:
+        # Only a subscriber with the token sees the stream.
+        assert process.stderr.readline().startswith(b'peerlane: warning: cam0: connected to %s, after ' % listen.encode())
+        publisher.feed(frame(1))
+        publisher.finish()
+        output, errors = ended(process)
+    assert 'again' not in errors and '1 of 1 frame' in output.decode() + errors
+
+
+def test_the_wait_for_the_first_publisher_ends():
+    address = f'127.0.0.1:{free_port()}'
+    done = run('subscribe', address, 'cam0', '--reconnect', '0.3', expect=1)
+    assert '; trying for 300 ms\n' in done.stderr and '[CONNECT-REFUSED]' in done.stderr
+    process = start('subscribe', address, 'cam0', '--reconnect', DEADLINE)
+    assert b'no publisher' in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    assert '[INTERRUPTED]' in ended(process, expect=-signal.SIGTERM)[1]
+    with fed() as publisher:
+        # A reason that stays ends the command at once.
+        done = run('subscribe', publisher.address, 'cam0', '--overflow', 'block', '--reconnect', DEADLINE, expect=1)
+        assert '[STREAM-NO-BLOCK]' in done.stderr and 'warning' not in done.stderr
+        done = run('subscribe', publisher.address, 'cam1', '--reconnect', '0.3', expect=1)
+        assert 'no publisher' in done.stderr and '[STREAM-UNKNOWN]' in done.stderr
+
+
 def test_the_line_tells_of_a_loss():
     """One warning tells of the loss, one of the return. The line shows no rates meanwhile."""
     listen = f'127.0.0.1:{free_port()}'

@@ -75,6 +75,7 @@ int stream_client_connect(struct stream_client *client, uint64_t timeout, struct
 		return completion.status;
 	}
 	client->peer = completion.peer;
+	client->connected = cli_now();
 	client->info = (struct pl_peer_info)PL_PEER_INFO_INIT;
 	return pl_peer_query(client->peer, &client->info);
 }
@@ -91,8 +92,15 @@ static int expect_publisher(const struct stream_client *client, struct pl_error 
 	return 0;
 }
 
-int stream_client_open(struct stream_client *client, const struct cli_options *options, const char *address,
-		       struct pl_error *error)
+int stream_client_reach(struct stream_client *client, uint64_t timeout, struct pl_error *error)
+{
+	int rc = stream_client_connect(client, timeout, error);
+
+	return rc < 0 ? rc : expect_publisher(client, error);
+}
+
+int stream_client_begin(struct stream_client *client, const struct cli_options *options, const char *address,
+			struct pl_error *error)
 {
 	int rc;
 
@@ -104,10 +112,19 @@ int stream_client_open(struct stream_client *client, const struct cli_options *o
 		rc = client->signals = cli_signal_fd(cli_signal_hangup(), error);
 	if (rc >= 0)
 		rc = cli_open(&client->context, options, PL_PROGRESS_THREAD, error);
-	if (rc == 0)
-		rc = stream_client_connect(client, options->timeout, error);
-	if (rc == 0)
-		rc = expect_publisher(client, error);
+	if (rc < 0)
+		stream_client_close(client);
+	return rc;
+}
+
+int stream_client_open(struct stream_client *client, const struct cli_options *options, const char *address,
+		       struct pl_error *error)
+{
+	int rc = stream_client_begin(client, options, address, error);
+
+	if (rc < 0)
+		return rc;
+	rc = stream_client_reach(client, options->timeout, error);
 	if (rc < 0)
 		stream_client_close(client);
 	return rc;

@@ -23,11 +23,17 @@ struct stream_client {
 	struct pl_context *context;
 	struct pl_peer *peer;
 	struct pl_peer_info info; /* of the last connection */
+	uint64_t connected;       /* cli_now() of it */
 	char address[300];
 	int signals;      /* signalfd, or -1 */
 	uint64_t timeout; /* of a request, in nanoseconds */
 };
 
+/* Opens a context.  After a failure, the client needs no stream_client_close(). */
+int stream_client_begin(struct stream_client *client, const struct cli_options *options, const char *address,
+			struct pl_error *error);
+/* Connects as stream_client_connect() does.  Fails if another command listens at the address. */
+int stream_client_reach(struct stream_client *client, uint64_t timeout, struct pl_error *error);
 /* Opens a context and connects.  After a failure, the client needs no stream_client_close(). */
 int stream_client_open(struct stream_client *client, const struct cli_options *options, const char *address,
 		       struct pl_error *error);

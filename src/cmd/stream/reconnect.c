@@ -2,6 +2,7 @@
 #include "cmd/stream/reconnect.h"
 
 #include <pthread.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -81,43 +82,80 @@ static int reconnect_attach(const struct stream_reconnect *reconnect, uint64_t t
 	return pl_subscriber_attach(reconnect->subscriber, reconnect->client->peer, timeout, error);
 }
 
-static void show_loss(const struct stream_reconnect *reconnect, uint64_t lost, uint64_t left)
+static int attempt_again(const struct stream_reconnect *reconnect, uint64_t timeout, struct pl_error *error)
+{
+	int rc = stream_client_connect(reconnect->client, timeout, error);
+
+	return rc < 0 ? rc : reconnect_attach(reconnect, timeout, error);
+}
+
+/* A publisher that starts makes the file of the token, too. */
+static int attempt_first(struct stream_reconnect *reconnect, uint64_t timeout, struct pl_error *error)
+{
+	struct pl_subscriber_options stream = *reconnect->stream;
+	struct stream_client *client = reconnect->client;
+	struct stream_token_bytes token;
+	int rc = stream_token_option(reconnect->token_file, &token, &stream, error);
+
+	if (rc == 0)
+		rc = stream_client_reach(client, timeout, error);
+	if (rc == 0)
+		rc = pl_subscriber_open(client->peer, reconnect->name, &stream, client->timeout, &reconnect->subscriber,
+					error);
+	stream_token_wipe(&token);
+	return rc;
+}
+
+/* True if a later attempt may find the publisher and its stream. Other failures have reasons that stay. */
+static bool publisher_may_appear(int rc)
+{
+	static const int reasons[] = { ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH,
+				       ENOENT,       ENOTCONN,   EPIPE,        ETIMEDOUT };
+
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(reasons); i++)
+		if (rc == -reasons[i])
+			return true;
+	return false;
+}
+
+static void show_attempts(const struct stream_reconnect *reconnect, uint64_t passed, uint64_t left)
 {
 	char text[96];
 
-	snprintf(text, sizeof(text), "connection lost %llu s ago, trying for %llu s more",
-		 (unsigned long long)(lost / CLI_NS_PER_S), (unsigned long long)(left / CLI_NS_PER_S));
+	snprintf(text, sizeof(text), "%s %llu s%s, trying for %llu s more",
+		 reconnect->subscriber ? "connection lost" : "no publisher for",
+		 (unsigned long long)(passed / CLI_NS_PER_S), reconnect->subscriber ? " ago" : "",
+		 (unsigned long long)(left / CLI_NS_PER_S));
 	status_line_tell(reconnect->line, text);
 }
 
-/* Attempts until the connection stands, or the time is over.  *error has the reason of the attempts, also after a signal. */
-static int attempt_connections(const struct stream_reconnect *reconnect, uint64_t begin, struct pl_error *error)
+/* Attempts until the subscription stands, or the time is over.  *error has the reason of the attempts, also after a signal. */
+static int attempt_connections(struct stream_reconnect *reconnect, uint64_t begin, struct pl_error *error)
 {
-	uint64_t now = begin, end = begin + CLI_MIN(reconnect->limit, UINT64_MAX - begin);
-	struct stream_client *client = reconnect->client;
+	uint64_t now = cli_now(), end = begin + CLI_MIN(reconnect->limit, UINT64_MAX - begin);
+	const bool first = !reconnect->subscriber;
 	int reason = 0;
 
 	for (;;) {
-		uint64_t attempt = CLI_MAX(CLI_MIN(end - now, RECONNECT_ATTEMPT), CLI_NS_PER_MS);
+		uint64_t left = end > now ? end - now : 0;
+		uint64_t attempt = CLI_MAX(CLI_MIN(left, RECONNECT_ATTEMPT), CLI_NS_PER_MS);
 		struct pl_error failure = *error;
 		int rc;
 
-		show_loss(reconnect, now - begin, end - now);
-		rc = stream_client_connect(client, attempt, &failure);
-		if (rc == 0)
-			rc = reconnect_attach(reconnect, attempt, &failure);
+		show_attempts(reconnect, now - begin, left);
+		rc = first ? attempt_first(reconnect, attempt, &failure) : attempt_again(reconnect, attempt, &failure);
 		now = cli_now();
 		/* -ENODATA: the stream has ended, and all its frames were taken. */
-		if (rc == 0 || rc == -EINTR || rc == -ENODATA)
+		if (rc == 0 || rc == -EINTR || (rc == -ENODATA && !first))
 			return rc;
 		/* An attempt that the limit cut short tells less than the one before. */
 		if (!reason || rc != -ETIMEDOUT || attempt == RECONNECT_ATTEMPT) {
 			*error = failure;
 			reason = rc;
 		}
-		if (now >= end)
+		if (now >= end || (first && !publisher_may_appear(rc)))
 			return reason;
-		if (stream_client_wait(client, -1, CLI_MIN(RECONNECT_INTERVAL, end - now)))
+		if (stream_client_wait(reconnect->client, -1, CLI_MIN(RECONNECT_INTERVAL, end - now)))
 			return -EINTR;
 		now = cli_now();
 		if (now >= end)
@@ -125,21 +163,65 @@ static int attempt_connections(const struct stream_reconnect *reconnect, uint64_
 	}
 }
 
-int stream_reconnect(const struct stream_reconnect *reconnect, struct pl_error *error)
+/* Warns, attempts, and warns of the success. */
+static int tell_attempts(struct stream_reconnect *reconnect, uint64_t begin, struct pl_error *error)
 {
 	const char *name = reconnect->name, *address = reconnect->client->address;
+	const bool first = !reconnect->subscriber, quiet = reconnect->common->quiet;
 	char time[CLI_UNIT_MAX];
-	uint64_t begin = cli_now();
 	int rc;
 
-	status_line_end(reconnect->line);
-	if (!reconnect->quiet)
-		cli_warn("%s: the connection to %s is lost; trying for %s", name, address,
-			 cli_format_time(time, reconnect->limit));
+	if (!quiet)
+		cli_warn(first ? "%s: no publisher at %s yet; trying for %s"
+			       : "%s: the connection to %s is lost; trying for %s",
+			 name, address, cli_format_time(time, reconnect->limit));
 	rc = attempt_connections(reconnect, begin, error);
 	status_line_end(reconnect->line);
-	if (rc == 0 && !reconnect->quiet)
-		cli_warn("%s: connected to %s again, after %s", name, address,
+	if (rc == 0 && !quiet)
+		cli_warn("%s: connected to %s%s, after %s", name, address, first ? "" : " again",
 			 cli_format_time(time, cli_now() - begin));
 	return rc;
+}
+
+int stream_subscribe(struct stream_reconnect *reconnect, struct pl_error *error)
+{
+	uint64_t begin = cli_now();
+	int rc = attempt_first(reconnect, reconnect->common->timeout, error);
+
+	if (rc < 0 && reconnect->limit && publisher_may_appear(rc)) {
+		status_line_begin(reconnect->line, !reconnect->common->quiet && !reconnect->common->json);
+		rc = tell_attempts(reconnect, begin, error);
+	}
+	if (rc == -EINTR)
+		return stream_fail_interrupted(error);
+	if (rc < 0)
+		stream_subscribe_hint(reconnect, error);
+	return rc;
+}
+
+int stream_reconnect(struct stream_reconnect *reconnect, struct pl_error *error)
+{
+	status_line_end(reconnect->line);
+	return tell_attempts(reconnect, cli_now(), error);
+}
+
+void stream_subscribe_hint(const struct stream_reconnect *reconnect, struct pl_error *error)
+{
+	static const struct {
+		const char *id, *hint;
+	} hints[] = {
+		{ "STREAM-NO-BLOCK", "start the publisher with --allow-block, or use another --overflow" },
+		{ "STREAM-MEMORY", "use a smaller --queue, or raise --memory-limit" },
+	};
+
+	stream_token_hint(reconnect->token_file, error);
+	for (size_t i = 0; i < CLI_ARRAY_SIZE(hints); i++)
+		if (!strcmp(error->id, hints[i].id))
+			snprintf(error->hint, sizeof(error->hint), "%s", hints[i].hint);
+	if (!strcmp(error->id, "STREAM-UNKNOWN"))
+		snprintf(error->hint, sizeof(error->hint), "`peerlane streams %.120s` lists the streams",
+			 reconnect->client->address);
+	if (error->code == -ENOTSUP && (reconnect->stream->in_place || reconnect->stream->push))
+		snprintf(error->hint, sizeof(error->hint), "leave --%s out",
+			 reconnect->stream->in_place ? "in-place" : "push");
 }

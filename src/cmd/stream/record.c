@@ -3,49 +3,45 @@
 #include "cmd/stream/record.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cmd/common/output.h"
 
-void record_hint_at_options(const struct record *record, struct pl_error *error)
+struct stream_reconnect record_attempts(struct record *record)
 {
-	stream_token_hint(error);
-	if (!strcmp(error->id, "STREAM-UNKNOWN"))
-		snprintf(error->hint, sizeof(error->hint), "`peerlane streams %s` lists the streams",
-			 record->options->address);
-	if (!strcmp(error->id, "STREAM-NO-BLOCK"))
-		snprintf(error->hint, sizeof(error->hint),
-			 "start the publisher with --allow-block, or use another --overflow");
-	if (!strcmp(error->id, "STREAM-MEMORY"))
-		snprintf(error->hint, sizeof(error->hint), "use a smaller --queue, or raise --memory-limit");
-	if (error->code == -ENOTSUP && record->options->stream.push)
-		snprintf(error->hint, sizeof(error->hint), "leave --push out");
+	const struct record_options *options = record->options;
+
+	return (struct stream_reconnect){
+		.client = &record->client,
+		.subscriber = record->subscriber,
+		.stream = &options->stream,
+		.common = &options->common,
+		.name = options->name,
+		.token_file = options->token_file,
+		.limit = options->reconnect,
+		.line = &record->line,
+	};
 }
 
 static int open_record(struct record *record, struct pl_error *error)
 {
 	const struct record_options *options = record->options;
 	struct pl_subscriber_options stream = options->stream;
-	struct stream_token_bytes token;
+	struct stream_reconnect attempts = record_attempts(record);
 	int rc;
 
 	/* A file that exists is told before the publisher is asked. */
 	if (!options->force && access(options->to, F_OK) == 0)
 		return cli_fail(error, -EEXIST, "FILE-EXISTS", options->to,
 				"choose another file, or replace it with --force", "the file exists");
-	rc = stream_token_option(options->token_file, &token, &stream, error);
-	if (rc == 0)
-		rc = stream_client_open(&record->client, &options->common, options->address, error);
-	if (rc == 0) {
-		record->opened = cli_now();
-		stream.held = 1;
-		rc = pl_subscriber_open(record->client.peer, options->name, &stream, record->client.timeout,
-					&record->subscriber, error);
-		if (rc < 0)
-			record_hint_at_options(record, error);
-	}
-	stream_token_wipe(&token);
+	rc = stream_client_begin(&record->client, &options->common, options->address, error);
+	if (rc < 0)
+		return rc;
+	stream.held = 1;
+	attempts.stream = &stream;
+	rc = stream_subscribe(&attempts, error);
+	record->subscriber = attempts.subscriber;
+	record->opened = record->client.connected;
 	return rc;
 }
 

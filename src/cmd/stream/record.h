@@ -5,6 +5,7 @@
 
 #include "cmd/common/cli.h"
 #include "cmd/stream/client.h"
+#include "cmd/stream/reconnect.h"
 #include "cmd/stream/recording_gaps.h"
 #include "cmd/stream/recording_writer.h"
 #include "cmd/stream/status_line.h"
@@ -47,8 +48,8 @@ struct record {
 /* Parses the command line (record_options.c). */
 void record_parse_arguments(struct record_options *options, int argc, char **argv);
 
-/* Replaces hints of the library about its functions by options and commands (record.c). */
-void record_hint_at_options(const struct record *record, struct pl_error *error);
+/* Returns the attempts to subscribe, or to connect after a loss, as the options say (record.c). */
+struct stream_reconnect record_attempts(struct record *record);
 /*
  * Records frames until the end, and completes the file (record_frames.c). Returns 0 or a negative errno; `record->end`
  * tells the reason.

@@ -4,7 +4,6 @@
 #include <time.h>
 
 #include "cmd/common/units.h"
-#include "cmd/stream/reconnect.h"
 #include "cmd/stream/record.h"
 
 /* Looks at the subscriber.  A file has one instance of a stream: the last look at that one stays. */
@@ -97,7 +96,6 @@ static void tell_of_attempts(const struct record *record, struct pl_error *error
 	size_t used = strlen(error->message), room;
 	char text[64];
 
-	record_hint_at_options(record, error);
 	/* The hint of PEER-LOST names functions of the library, and some failures of sockets have none. */
 	if (!strcmp(error->id, "PEER-LOST") || !cli_hint(error)[0])
 		snprintf(error->hint, sizeof(error->hint),
@@ -113,27 +111,21 @@ static int continue_recording(struct record *record, struct pl_error *error)
 {
 	const struct record_options *options = record->options;
 	uint64_t now = cli_now(), left = record->deadline > now ? record->deadline - now : 0;
-	struct stream_reconnect reconnect = {
-		.client = &record->client,
-		.subscriber = record->subscriber,
-		.name = options->name,
-		.token_file = options->token_file,
-		.limit = CLI_MIN(options->reconnect, left),
-		.line = &record->line,
-		.quiet = options->common.quiet,
-	};
+	struct stream_reconnect attempts = record_attempts(record);
 	int rc;
 
 	if (!options->reconnect) {
 		hint_at_frames(record, ", with --reconnect SECONDS to continue after a loss", error);
 		return -ENOTCONN;
 	}
-	rc = stream_reconnect(&reconnect, error);
+	attempts.limit = CLI_MIN(options->reconnect, left);
+	rc = stream_reconnect(&attempts, error);
 	record->reconnects += rc == 0;
 	record_look(record);
 	if (rc == 0 || rc == -ENODATA)
 		return rc;
 	/* The end of --seconds, or a signal, is a loss, too: nothing tells which frames were published meanwhile. */
+	stream_subscribe_hint(&attempts, error);
 	tell_of_attempts(record, error);
 	return -ENOTCONN;
 }
@@ -158,7 +150,7 @@ static int record_frame(struct record *record, struct pl_error *error)
 		hint_at_frames(record, "", error);
 		return -ENOTCONN;
 	}
-	stream_token_hint(error);
+	stream_token_hint(record->options->token_file, error);
 	return rc;
 }
 

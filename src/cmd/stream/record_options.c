@@ -128,7 +128,7 @@ static const struct argp_option record_options[] = {
 	  "Let the publisher write the frames into memory of this command: for a sensor that can only write", 1 },
 	{ "token", OPTION_TOKEN, "FILE", 0, STREAM_TOKEN_HELP, 1 },
 	{ "reconnect", OPTION_RECONNECT, "SECONDS", 0,
-	  "After the loss of the connection, try for this time to connect and continue (default: end)", 1 },
+	  "At the start, and after the loss of the connection, try for this time to connect (default: end)", 1 },
 	{ "count", OPTION_COUNT, "N", 0, "End after N frames", 1 },
 	{ "seconds", OPTION_SECONDS, "SECONDS", 0, "End after this time", 1 },
 	{ "memory-limit", OPTION_MEMORY_LIMIT, "SIZE", 0,

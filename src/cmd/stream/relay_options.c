@@ -146,7 +146,7 @@ static const struct argp_option relay_options[] = {
 	  "Let the publisher write the frames into memory of this command: for a sensor that can only write", 2 },
 	{ "token", OPTION_TOKEN, "FILE", 0, STREAM_TOKEN_HELP, 2 },
 	{ "reconnect", OPTION_RECONNECT, "SECONDS", 0,
-	  "After the loss of the connection, try for this time to connect and continue (default: fail)", 2 },
+	  "At the start, and after the loss of the connection, try for this time to connect (default: fail)", 2 },
 	{ "memory-limit", OPTION_MEMORY_LIMIT, "SIZE", 0,
 	  "Use at most this memory for the queue and two more frames (default: 1G)", 2 },
 	{ 0 },

@@ -78,7 +78,7 @@ static int look_at_streams(const struct streams *streams, const struct stream_cl
 	count = pl_peer_publishers_with_token(client->peer, streams->token_file ? streams->token.bytes : NULL,
 					      streams->token.length, *infos, STREAMS_MAX, client->timeout, error);
 	if (count < 0)
-		stream_token_hint(error);
+		stream_token_hint(streams->token_file, error);
 	return CLI_MIN(count, STREAMS_MAX);
 }
 

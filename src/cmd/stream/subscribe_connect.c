@@ -7,35 +7,6 @@
 #include "cmd/stream/reconnect.h"
 #include "cmd/stream/subscribe.h"
 
-/* Replaces hints of the library about its functions by options and commands. */
-static int fail_to_subscribe(const struct subscribe *subscribe, int rc, struct pl_error *error)
-{
-	const char *address = subscribe->options->address;
-
-	stream_token_hint(error);
-	switch (rc) {
-	case -ENOENT:
-		snprintf(error->hint, sizeof(error->hint), "`peerlane streams %s` lists the streams", address);
-		break;
-	case -EPERM:
-		snprintf(error->hint, sizeof(error->hint),
-			 "start `peerlane publish` with --allow-block, or use another --overflow");
-		break;
-	case -EMSGSIZE:
-		snprintf(error->hint, sizeof(error->hint), "use a smaller --queue, or raise --memory-limit");
-		break;
-	case -ENOTSUP:
-		if (subscribe->options->stream.in_place)
-			snprintf(error->hint, sizeof(error->hint), "leave --in-place out");
-		else if (subscribe->options->stream.push)
-			snprintf(error->hint, sizeof(error->hint), "leave --push out");
-		break;
-	default:
-		break;
-	}
-	return rc;
-}
-
 static int open_outputs(struct subscribe *subscribe, struct pl_error *error)
 {
 	const struct subscribe_options *options = subscribe->options;
@@ -63,52 +34,65 @@ void subscribe_init(struct subscribe *subscribe, const struct subscribe_options 
 	stats_reset(&subscribe->latency);
 }
 
+static struct stream_reconnect subscribe_attempts(struct subscribe *subscribe)
+{
+	const struct subscribe_options *options = subscribe->options;
+
+	return (struct stream_reconnect){
+		.client = &subscribe->client,
+		.subscriber = subscribe->subscriber,
+		.stream = &options->stream,
+		.common = &options->common,
+		.name = options->name,
+		.token_file = options->token_file,
+		.limit = options->reconnect,
+		.line = &subscribe->line,
+	};
+}
+
+/* Subscribes for one frame that is processed, and those that the snapshot keeps.  0: the default. */
+static int subscribe_first(struct subscribe *subscribe, struct pl_error *error)
+{
+	struct pl_subscriber_options stream = subscribe->options->stream;
+	struct stream_reconnect attempts = subscribe_attempts(subscribe);
+	int rc;
+
+	stream.held = subscribe->options->snapshot ? 1 + SNAPSHOT_FRAMES : 0;
+	attempts.stream = &stream;
+	rc = stream_subscribe(&attempts, error);
+	subscribe->subscriber = attempts.subscriber;
+	subscribe->opened = subscribe->client.connected;
+	return rc;
+}
+
 int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 {
 	const struct subscribe_options *options = subscribe->options;
-	struct pl_subscriber_options stream = options->stream;
-	struct stream_token_bytes token;
-	int rc = stream_token_option(options->token_file, &token, &stream, error);
+	const struct pl_subscriber_options *stream = &options->stream;
+	int rc = stream_client_begin(&subscribe->client, &options->common, options->address, error);
 
 	if (rc == 0)
-		rc = stream_client_open(&subscribe->client, &options->common, options->address, error);
-	if (rc == 0) {
-		/* One frame is processed, and the snapshot keeps others.  0: the default. */
-		subscribe->opened = cli_now();
-		stream.held = options->snapshot ? 1 + SNAPSHOT_FRAMES : 0;
-		rc = pl_subscriber_open(subscribe->client.peer, options->name, &stream, subscribe->client.timeout,
-					&subscribe->subscriber, error);
-		if (rc < 0)
-			rc = fail_to_subscribe(subscribe, rc, error);
-	}
-	stream_token_wipe(&token);
+		rc = subscribe_first(subscribe, error);
 	if (rc < 0)
 		return rc;
 	subscribe_look(subscribe);
-	if (stream.start != PL_START_LIVE)
+	if (stream->start != PL_START_LIVE)
 		subscribe->earlier_frames = subscribe->info.stream.published;
 	/* The library's accounts begin with the first frame that the publisher had. */
-	if (stream.start == PL_START_SEQUENCE && subscribe->info.accounts.first > stream.from)
-		subscribe->gone = subscribe->info.accounts.first - stream.from;
+	if (stream->start == PL_START_SEQUENCE && subscribe->info.accounts.first > stream->from)
+		subscribe->gone = subscribe->info.accounts.first - stream->from;
 	return open_outputs(subscribe, error);
 }
 
 int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error)
 {
-	const struct subscribe_options *options = subscribe->options;
-	struct stream_reconnect reconnect = {
-		.client = &subscribe->client,
-		.subscriber = subscribe->subscriber,
-		.name = options->name,
-		.token_file = options->token_file,
-		.limit = options->reconnect,
-		.line = &subscribe->line,
-		.quiet = options->common.quiet,
-	};
-	int rc = stream_reconnect(&reconnect, error);
+	struct stream_reconnect attempts = subscribe_attempts(subscribe);
+	int rc = stream_reconnect(&attempts, error);
 
 	subscribe->reconnects += rc == 0;
-	return rc < 0 ? fail_to_subscribe(subscribe, rc, error) : 0;
+	if (rc < 0)
+		stream_subscribe_hint(&attempts, error);
+	return rc;
 }
 
 void subscribe_close(struct subscribe *subscribe)

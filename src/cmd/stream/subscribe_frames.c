@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Frames of `peerlane subscribe`: taken, verified and written. */
+#include <string.h>
+
 #include "cmd/common/units.h"
 #include "cmd/stream/pattern.h"
 #include "cmd/stream/subscribe.h"
@@ -139,7 +141,12 @@ static int continue_stream(struct subscribe *subscribe, struct pl_error *error)
 	if (rc == 0)
 		rc = subscribe_reconnect(subscribe, error);
 	subscribe_look(subscribe);
-	return rc;
+	if (rc != -EINTR)
+		return rc;
+	/* A signal while there is no connection: nothing tells which frames were published meanwhile. */
+	if (!strcmp(error->id, "PEER-LOST"))
+		snprintf(error->hint, sizeof(error->hint), "see whether the publisher still runs");
+	return -ENOTCONN;
 }
 
 /* Handles another instance of the stream, whose sequences begin anew. */
@@ -184,7 +191,7 @@ static int take_frame(struct subscribe *subscribe, struct pl_error *error)
 			 subscribe->options->address);
 		return -EPIPE;
 	default:
-		stream_token_hint(error);
+		stream_token_hint(subscribe->options->token_file, error);
 		return rc;
 	}
 }

@@ -178,7 +178,7 @@ static const struct argp_option subscribe_options[] = {
 	{ "lossless", OPTION_LOSSLESS, NULL, 0, "Fail at the first frame that is lost", 1 },
 	{ "token", OPTION_TOKEN, "FILE", 0, STREAM_TOKEN_HELP, 1 },
 	{ "reconnect", OPTION_RECONNECT, "SECONDS", 0,
-	  "After the loss of the connection, try for this time to connect and continue (default: fail)", 1 },
+	  "At the start, and after the loss of the connection, try for this time to connect (default: fail)", 1 },
 	{ "memory-limit", OPTION_MEMORY_LIMIT, "SIZE", 0,
 	  "Use at most this memory for the queue and two more frames (default: 1G)", 1 },
 	{ "staging-memory", OPTION_STAGING_MEMORY, "SIZE", 0,

@@ -165,8 +165,11 @@ void stream_token_wipe(struct stream_token_bytes *token)
 	explicit_bzero(token, sizeof(*token));
 }
 
-void stream_token_hint(struct pl_error *error)
+void stream_token_hint(const char *path, struct pl_error *error)
 {
+	/* The library knows the bytes, and no file. */
+	if (path && (!strcmp(error->id, "TOKEN-FOREIGN") || !strcmp(error->id, "TOKEN-MALFORMED")))
+		snprintf(error->object, sizeof(error->object), "%s", path);
 	if (!strcmp(error->id, "STREAM-TOKEN-NEEDED"))
 		snprintf(error->hint, sizeof(error->hint),
 			 "ask for the file of `peerlane publish --share FILE`, and add --token FILE");

@@ -41,7 +41,10 @@ int stream_token_option(const char *path, struct stream_token_bytes *token, stru
 			struct pl_error *error);
 /* Overwrites a token, so that it does not stay in memory. */
 void stream_token_wipe(struct stream_token_bytes *token);
-/* Replaces a hint about functions of the library, if the error is about a token. */
-void stream_token_hint(struct pl_error *error);
+/*
+ * Replaces a hint about functions of the library, if the error is about a token, and names the file of a wrong one.  `path`
+ * NULL: no file.
+ */
+void stream_token_hint(const char *path, struct pl_error *error);
 
 #endif
