@@ -68,6 +68,21 @@ static int write_png(int fd, const struct pl_frame_info *info)
 	return rc;
 }
 
+/* Fails at the start of the command, not with the first frame. */
+static int check_folder(const char *path, struct pl_error *error)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = slash ? strndup(path, (size_t)(slash - path + 1)) : strdup(".");
+	int rc = 0;
+
+	if (!folder)
+		return cli_fail_errno(error, -ENOMEM, "malloc", path);
+	if (access(folder, W_OK | X_OK) < 0)
+		rc = cli_fail_errno(error, -errno, "access", folder);
+	free(folder);
+	return rc;
+}
+
 /* Writes the frame into a new file beside the old one, and replaces that. */
 static int replace_snapshot(const char *path, const struct pl_frame_info *info, struct pl_error *error)
 {
@@ -169,6 +184,8 @@ int snapshot_open(struct snapshot *snapshot, const char *path, const struct pl_l
 	snapshot->path = path;
 	snapshot->layout = *layout;
 	rc = layout->bits ? snapshot_check(snapshot, layout, error) : 0;
+	if (rc == 0)
+		rc = check_folder(path, error);
 	if (rc < 0)
 		return rc;
 	frame_bytes_begin(&snapshot->bytes, memory);

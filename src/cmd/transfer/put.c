@@ -68,7 +68,7 @@ static void check_put_files(const struct put *put, struct argp_state *state)
 	if (put->command.count && transfer_find_duplicate(put->command.names, put->command.count, &first, &second))
 		argp_error(state, "'%s' and '%s' would be stored under the same name", first, second);
 	if (put->name && !service_name_valid(put->name))
-		argp_error(state, "'%s' is not a valid name", put->name);
+		argp_error(state, "--as takes the name of a file, such as inbox/run7, not '%s'", put->name);
 }
 
 static error_t parse_put_option(int key, char *argument, struct argp_state *state)
