@@ -14,11 +14,13 @@
 static void test_option_of_command(void **state)
 {
 	struct pl_error needed = { -EACCES, "IDENTITY-NEEDED", "connect", "", "", "another text" };
+	struct pl_error used = { -EADDRINUSE, "LISTEN-IN-USE", "bind", "", "", "another text" };
 	struct pl_error insecure = { -EPERM, "INSECURE-ADDRESS", "bind", "", "", "another text" };
 
 	(void)state;
 	assert_non_null(strstr(cli_hint(&needed), "--identity FILE"));
 	assert_non_null(strstr(cli_hint(&insecure), "--insecure"));
+	assert_non_null(strstr(cli_hint(&used), "give both ends another port"));
 }
 
 static void test_hint_stays(void **state)

@@ -88,12 +88,14 @@ static const char *hint_of(int code)
 
 const char *cli_hint(const struct pl_error *error)
 {
-	/* Errors of the library whose hints name its options: those of the command have other names. */
+	/* Remedies for errors of the library, whose hints name its options and know no other command. */
 	static const struct {
 		const char *id, *hint;
 	} own[] = {
 		{ "INSECURE-ADDRESS",
 		  "set a key at both ends (--key FILE), or allow connections without a key (--insecure)" },
+		{ "LISTEN-IN-USE", "stop the program that listens there, or give both ends another port, as in "
+				   "127.0.0.1:19876: the default, " CLI_DEFAULT_PORT ", is that of all commands" },
 		{ "IDENTITY-NEEDED",
 		  "make an identity (peerlane key generate FILE), have it admitted, and show it with --identity FILE" },
 	};
