@@ -117,6 +117,15 @@ static struct look look_at(const struct verbs_rail *rail)
 	return look;
 }
 
+/* The far end's card shows no further received frames. */
+static void hold_received(struct rig *rig)
+{
+	rail_lock(rig->far);
+	check(rig->far->queue);
+	card_hold_received(rig->far->queue->cq);
+	rail_unlock(rig->far);
+}
+
 /* Breaks the rail and connects it again, but the far end's card shows neither the proof nor anything behind it. */
 static void prove_unseen(struct rig *rig)
 {
@@ -128,10 +137,7 @@ static void prove_unseen(struct rig *rig)
 		check_number(pl_poll(rig->environment.near, NULL, 0), 0);
 		check_number(pl_poll(rig->environment.far, NULL, 0), 0);
 	}
-	rail_lock(rig->far);
-	check(rig->far->queue);
-	card_hold_received(rig->far->queue->cq);
-	rail_unlock(rig->far);
+	hold_received(rig);
 	progress_until(&rig->environment, look_at(rig->near).link == VERBS_UP);
 	check_number(look_at(rig->far).link, VERBS_PROVING);
 }
@@ -144,7 +150,7 @@ static void end_attempt(struct rig *rig, const struct attempt *attempt)
 	rail_lock(rig->far);
 	down.generation = rig->far->generation;
 	if (attempt->told)
-		check_number(verbs_rail_message(rig->environment.far_peer->endpoint, &down), 0);
+		check_number(verbs_rail_message(&rig->far->endpoint->base, &down), 0);
 	else
 		verbs_fail(rig->far, "a test");
 	card_hold_received(NULL);
@@ -191,6 +197,54 @@ static void message_behind_proof(void *argument)
 	rig_close(&rig);
 }
 
+/* Returns the only rail of a context's only peer; NULL: none yet. */
+static struct verbs_rail *rail_of(const struct pl_context *context)
+{
+	struct pl_endpoint *endpoint =
+		pl_list_empty(&context->peers) ? NULL : pl_list_first(&context->peers, struct pl_peer, link)->endpoint;
+
+	return endpoint && verbs_endpoint_of(endpoint)->rail_count ? &verbs_endpoint_of(endpoint)->rails[0] : NULL;
+}
+
+/* The same at the first connection. The far end has not accepted the peer then: a proof that it takes late opens the peer. */
+static void message_behind_first_proof(void *argument)
+{
+	const struct attempt *attempt = argument;
+	struct pl_operation *connecting, *accepting, *receive;
+	struct pl_completion receipt;
+	struct pl_error error;
+	struct rig rig = { 0 };
+
+	setenv("STANDIN_CARD", attempt->card, 1);
+	rail_limit = 1;
+	environment_listen(&rig.environment, &card_manual);
+	buffer_open(&rig.into, rig.environment.far, LENGTH, PL_ACCESS_LOCAL);
+	check_ok(pl_accept_start(rig.environment.listener, 0, &accepting, &error), &error);
+	check_ok(pl_connect_start(rig.environment.near, rig.environment.address, 0, 0, &connecting, &error), &error);
+	do {
+		check_number(pl_poll(rig.environment.near, NULL, 0), 0);
+		check_number(pl_poll(rig.environment.far, NULL, 0), 0);
+		rig.far = rail_of(rig.environment.far);
+	} while (!rig.far || !look_at(rig.far).generation);
+	hold_received(&rig);
+	complete(&rig.environment, connecting, &receipt);
+	rig.environment.near_peer = receipt.peer;
+	rig.near = rail_of(rig.environment.near);
+	send_length(&rig, 1);
+	progress_until(&rig.environment, !look_at(rig.near).frames);
+	check_number(look_at(rig.far).link, VERBS_PROVING);
+	end_attempt(&rig, attempt);
+	complete(&rig.environment, accepting, &receipt);
+	rig.environment.far_peer = receipt.peer;
+	send_length(&rig, 2);
+	for (unsigned length = 1; length <= 2; length++) {
+		receive = receive_next(&rig);
+		expect_length(&rig, receive, length);
+	}
+	await_lanes(&rig.environment, 1);
+	rig_close(&rig);
+}
+
 /* The far end's queue has completions, and cannot be polled, while that end waits for the proof. */
 static void queue_breaks(void *argument)
 {
@@ -222,6 +276,11 @@ static const struct test_case cases[] = {
 	{ "told-own-receives", message_behind_proof, &(const struct attempt){ "e810", true }, LIMIT },
 	{ "failed", message_behind_proof, &(const struct attempt){ "cx7-roce", false }, LIMIT },
 	{ "failed-own-receives", message_behind_proof, &(const struct attempt){ "e810", false }, LIMIT },
+	{ "first-told", message_behind_first_proof, &(const struct attempt){ "cx7-roce", true }, LIMIT },
+	{ "first-told-infiniband", message_behind_first_proof, &(const struct attempt){ "cx7-ib", true }, LIMIT },
+	{ "first-told-own-receives", message_behind_first_proof, &(const struct attempt){ "e810", true }, LIMIT },
+	{ "first-failed", message_behind_first_proof, &(const struct attempt){ "cx7-roce", false }, LIMIT },
+	{ "first-failed-own-receives", message_behind_first_proof, &(const struct attempt){ "e810", false }, LIMIT },
 };
 
 int main(void)

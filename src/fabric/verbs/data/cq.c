@@ -244,7 +244,7 @@ PL_ALWAYS_INLINE void received(struct verbs_cq *queue, const struct ibv_wc *comp
 	if (!queue->srq)
 		rail->receives_posted--;
 	if (endpoint && completion->status == IBV_WC_SUCCESS) {
-		if (rail->link == VERBS_PROVING)
+		if (rail->link != VERBS_UP)
 			verbs_established(rail);
 		if (takes_frames(rail))
 			rc = completion->opcode == IBV_WC_RECV_RDMA_WITH_IMM

@@ -183,7 +183,7 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 	}
 	rail->unreached = is_unreached(rail, code);
 	/* The other end may have been UP, and sent frames whose completions here come late. It does not send them again. */
-	if (rail->link == VERBS_PROVING && rail->endpoint->opened) {
+	if (rail->link == VERBS_PROVING) {
 		rail->given_up.code = code;
 		rail->given_up.call = call;
 		set_link(rail, VERBS_DRAINING);
@@ -192,15 +192,26 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 	}
 	if (rail->link != VERBS_DOWN)
 		verbs_tell_down(rail);
-	if (rail->link == VERBS_PROVING)
-		verbs_srq_note_lost(rail->queue);
 	end_attempt(rail, code, call);
+}
+
+/* The proof of the other end has come. */
+static void open_endpoint(struct verbs_rail *rail)
+{
+	rail->endpoint->opened = true;
+	verbs_path_found(rail);
+	pl_peer_up(rail->endpoint->base.peer);
 }
 
 void verbs_established(struct verbs_rail *rail)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
 
+	/* The attempt was given up meanwhile. Frames behind the proof need an endpoint that is open, and no rail is up. */
+	if (rail->link == VERBS_DRAINING && !endpoint->opened && !verbs_is_lost(endpoint)) {
+		endpoint->down_since = pl_now();
+		open_endpoint(rail);
+	}
 	if (rail->link != VERBS_PROVING)
 		return;
 	/* The peer would reach its grants again. */
@@ -217,11 +228,8 @@ void verbs_established(struct verbs_rail *rail)
 	/* The other end dropped its old queue pair before it made this connection. */
 	verbs_fence_release(rail);
 	verbs_mw_rail_up(rail);
-	if (!endpoint->opened) {
-		endpoint->opened = true;
-		verbs_path_found(rail);
-		pl_peer_up(endpoint->base.peer);
-	}
+	if (!endpoint->opened)
+		open_endpoint(rail);
 	verbs_fence_ask(endpoint);
 	verbs_unpark(endpoint);
 	verbs_flush(endpoint);
