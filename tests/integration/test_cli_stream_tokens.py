@@ -101,6 +101,7 @@ def test_wrong_token_files(tmp_path):
                             ['record', publisher.address, 'cam0', '--to', tmp_path / 'x'], ['relay', publisher.address, 'cam0']):
                 done = run(*command, '--token', copy, expect=1)
                 assert '[TOKEN-' in done.stderr and 'publish --share FILE`' in done.stderr, (text, done.stderr)
+                assert done.stderr.splitlines()[-2].startswith(f'peerlane: {copy}: '), (text, done.stderr)
         copy.write_text(token.read_text())
         copy.chmod(0o640)
         done = run('subscribe', publisher.address, 'cam0', '--token', copy, expect=1)
