@@ -128,7 +128,7 @@ struct field {
 	const char *allowed;
 };
 
-static bool parse_names(const struct field *field, const char *value, void *member)
+static bool authorized_parse_names(const struct field *field, const char *value, void *member)
 {
 	const size_t size = sizeof(((struct pl_rights *)NULL)->names);
 
@@ -137,24 +137,24 @@ static bool parse_names(const struct field *field, const char *value, void *memb
 	return value[0] && strlen(value) < size;
 }
 
-static bool parse_bytes(const struct field *field, const char *value, void *member)
+static bool authorized_parse_bytes(const struct field *field, const char *value, void *member)
 {
 	(void)field;
 	return parse_limit(value, member);
 }
 
-static bool parse_until(const struct field *field, const char *value, void *member)
+static bool authorized_parse_until(const struct field *field, const char *value, void *member)
 {
 	(void)field;
 	return parse_day(value, member);
 }
 
-static bool parse_rate(const struct field *field, const char *value, void *member)
+static bool authorized_parse_rate(const struct field *field, const char *value, void *member)
 {
-	return parse_bytes(field, value, member) && *(uint64_t *)member >= PL_BUCKET_RATE_MIN;
+	return authorized_parse_bytes(field, value, member) && *(uint64_t *)member >= PL_BUCKET_RATE_MIN;
 }
 
-static bool parse_count(const struct field *field, const char *value, void *member)
+static bool authorized_parse_count(const struct field *field, const char *value, void *member)
 {
 	uint64_t number;
 
@@ -165,13 +165,13 @@ static bool parse_count(const struct field *field, const char *value, void *memb
 }
 
 static const struct field fields[] = {
-	{ "names", offsetof(struct pl_rights, names), 0, parse_names, "1 to 511 characters" },
-	{ "quota", offsetof(struct pl_rights, quota), 0, parse_bytes, "bytes above 0, such as 10G" },
-	{ "until", offsetof(struct pl_rights, until), 0, parse_until, "a day, YYYYMMDD" },
-	{ "rate", offsetof(struct pl_rights, rate), 0, parse_rate, "bytes a second, at least 64K" },
-	{ "clients", offsetof(struct pl_rights, clients), 65536, parse_count, "1 to 65536" },
-	{ "imports", offsetof(struct pl_rights, imports), 65536, parse_count, "1 to 65536" },
-	{ "requests", offsetof(struct pl_rights, requests), 1000000, parse_count, "1 to 1000000" },
+	{ "names", offsetof(struct pl_rights, names), 0, authorized_parse_names, "1 to 511 characters" },
+	{ "quota", offsetof(struct pl_rights, quota), 0, authorized_parse_bytes, "bytes above 0, such as 10G" },
+	{ "until", offsetof(struct pl_rights, until), 0, authorized_parse_until, "a day, YYYYMMDD" },
+	{ "rate", offsetof(struct pl_rights, rate), 0, authorized_parse_rate, "bytes a second, at least 64K" },
+	{ "clients", offsetof(struct pl_rights, clients), 65536, authorized_parse_count, "1 to 65536" },
+	{ "imports", offsetof(struct pl_rights, imports), 65536, authorized_parse_count, "1 to 65536" },
+	{ "requests", offsetof(struct pl_rights, requests), 1000000, authorized_parse_count, "1 to 1000000" },
 };
 
 static int parse_attribute(const struct parser *parser, char *word, struct pl_rights *rights)

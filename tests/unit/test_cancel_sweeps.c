@@ -14,7 +14,7 @@ static const struct setting setting = {
 static const struct pl_fabric_ops *before;
 static unsigned sweeps;
 
-static void count_sweep(struct pl_endpoint *endpoint)
+static void note_sweep(struct pl_endpoint *endpoint)
 {
 	sweeps++;
 	before->sweep(endpoint);
@@ -38,7 +38,7 @@ static void cancel_together(void *unused)
 			 &error);
 	before = peer->ops;
 	ops = *before;
-	ops.sweep = count_sweep;
+	ops.sweep = note_sweep;
 	peer->ops = &ops;
 	/* As while the engine is busy: it finds all of the cancellations then. */
 	pl_engine_lock(peer->home);

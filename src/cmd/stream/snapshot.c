@@ -69,7 +69,7 @@ static int write_png(int fd, const struct pl_frame_info *info)
 }
 
 /* Fails at the start of the command, not with the first frame. */
-static int check_folder(const char *path, struct pl_error *error)
+static int snapshot_check_folder(const char *path, struct pl_error *error)
 {
 	const char *slash = strrchr(path, '/');
 	char *folder = slash ? strndup(path, (size_t)(slash - path + 1)) : strdup(".");
@@ -185,7 +185,7 @@ int snapshot_open(struct snapshot *snapshot, const char *path, const struct pl_l
 	snapshot->layout = *layout;
 	rc = layout->bits ? snapshot_check(snapshot, layout, error) : 0;
 	if (rc == 0)
-		rc = check_folder(path, error);
+		rc = snapshot_check_folder(path, error);
 	if (rc < 0)
 		return rc;
 	frame_bytes_begin(&snapshot->bytes, memory);
