@@ -98,46 +98,78 @@ static void count_sweep(struct pl_endpoint *endpoint)
 	sweep(endpoint);
 }
 
+struct reads {
+	struct pair pair;
+	const struct pl_fabric_ops *before;
+	struct pl_fabric_ops ops;
+	struct pl_operation *operations[READS];
+};
+
+/* Posts reads, which the far end, that nobody drives, does not answer. Counts sweeps from then on. */
+static void reads_post(struct reads *reads, bool handles)
+{
+	struct pl_error error;
+	struct pl_peer *peer;
+
+	pair_open(&reads->pair, &swept, 8);
+	peer = reads->pair.environment.near_peer;
+	for (unsigned i = 0; i < READS; i++)
+		check_ok(pl_read(peer, &(struct pl_transfer){ reads->pair.remote, 0, reads->pair.near.region, 0, 8 },
+				 NULL, handles ? &reads->operations[i] : NULL, &error),
+			 &error);
+	reads->before = peer->ops;
+	reads->ops = *reads->before;
+	sweep = reads->ops.sweep;
+	reads->ops.sweep = count_sweep;
+	peer->ops = &reads->ops;
+}
+
+/* The fabric has looked through its work once, not once for each read. */
+static void reads_check_sweeps(const struct reads *reads)
+{
+	check_number(sweeps, 1);
+	reads->pair.environment.near_peer->ops = reads->before;
+}
+
 static void cancel_many(void *unused)
 {
 	struct pl_completion completions[READS];
-	struct scenario_environment environment;
-	const struct pl_fabric_ops *before;
-	struct pl_fabric_ops ops;
-	struct pl_remote *remote;
-	struct buffer near, far;
-	struct pl_error error;
+	struct reads reads;
 
 	(void)unused;
-	environment_open(&environment, &swept);
-	buffer_open(&near, environment.near, 8, PL_ACCESS_ALL);
-	buffer_open(&far, environment.far, 8, PL_ACCESS_ALL);
-	remote = share(&environment, far.region, environment.near_peer, NULL);
-	before = environment.near_peer->ops;
-	ops = *before;
-	sweep = ops.sweep;
-	ops.sweep = count_sweep;
-	environment.near_peer->ops = &ops;
-	/* The far end, which nobody drives, does not answer. */
+	reads_post(&reads, false);
+	check_number(pl_cancel_all_posted(reads.pair.environment.near), READS);
+	reads_check_sweeps(&reads);
+	collect(&reads.pair.environment, reads.pair.environment.near, completions, READS);
 	for (unsigned i = 0; i < READS; i++)
-		check_ok(pl_read(environment.near_peer, &(struct pl_transfer){ remote, 0, near.region, 0, 8 }, NULL,
-				 NULL, &error),
-			 &error);
-	check_number(pl_cancel_all_posted(environment.near), READS);
-	check_number(sweeps, 1);
-	environment.near_peer->ops = before;
-	collect(&environment, environment.near, completions, READS);
+		check_completion(reads.pair.environment.near, &completions[i], -ECANCELED);
+	pair_close(&reads.pair);
+}
+
+/* The engine is busy, and finds all of the cancellations then. */
+static void cancel_handles(void *unused)
+{
+	struct pl_error error;
+	struct reads reads;
+	struct pl_engine *home;
+
+	(void)unused;
+	reads_post(&reads, true);
+	home = reads.pair.environment.near_peer->home;
+	pl_engine_lock(home);
 	for (unsigned i = 0; i < READS; i++)
-		check_completion(environment.near, &completions[i], -ECANCELED);
-	pl_remote_release(remote);
-	buffer_close(&near);
-	buffer_close(&far);
-	environment_close(&environment);
+		pl_cancel(reads.operations[i]);
+	pl_engine_unlock(home);
+	for (unsigned i = 0; i < READS; i++)
+		check_status(pl_wait(reads.operations[i], AMPLE_TIME, NULL, &error), -ECANCELED, &error);
+	reads_check_sweeps(&reads);
+	pair_close(&reads.pair);
 }
 
 static const struct test_case cases[] = {
 	{ "cancel-while-closing", cancel_while_closing, NULL, 30 },
 	{ "cancel-many", cancel_many, NULL, 30 },
+	{ "cancel-handles", cancel_handles, NULL, 30 },
 };
 
 int main(void)

@@ -77,6 +77,7 @@ static void test_route(void **state)
 		request.traffic_class = 104;
 		request.service_level = 3;
 		assert_int_equal(verbs_rig_deliver(rig, &request), 0);
+		verbs_rig_settle(rig);
 		assert_int_equal(receive->ah_attr.is_global, 1);
 		assert_memory_equal(receive->ah_attr.grh.dgid.raw, request.gid, sizeof(request.gid));
 		assert_int_equal(receive->ah_attr.grh.sgid_index, 3);
@@ -88,12 +89,13 @@ static void test_route(void **state)
 	verbs_rig_free(rig);
 }
 
-/* Delivers a request. Returns true if it is accepted, at once. */
+/* Delivers a request. Returns true if it is accepted once the attempt before has been drained. */
 static bool accepts(struct verbs_rig *rig, uint16_t generation)
 {
 	unsigned made = rig->card.made;
 
 	verbs_rig_send(rig, PL_RAIL_CONNECT, 0, generation);
+	verbs_rig_settle(rig);
 	if (rig->card.made == made) {
 		verbs_rig_expect_silence(rig);
 		return false;
@@ -354,6 +356,9 @@ static void test_rail_is_proving(void **state)
 	(void)state;
 	verbs_rig_bring_to(rig, VERBS_PROVING);
 	verbs_rig_send(rig, PL_RAIL_CONNECT, 0, 2);
+	/* The other end may have been up. */
+	verbs_rig_expect_link(rig, 0, VERBS_DRAINING, 1);
+	verbs_rig_settle(rig);
 	verbs_rig_expect_link(rig, 0, VERBS_PROVING, 1);
 	assert_int_equal(rig->card.made, 2);
 	verbs_rig_expect(rig, PL_RAIL_ACCEPT, 0, 2);

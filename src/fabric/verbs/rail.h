@@ -182,7 +182,7 @@ void verbs_tell_down(struct verbs_rail *rail);
 void verbs_tell_down_later(struct verbs_rail *rail);
 
 /* rail_link.c: a rail between two connections */
-/* Both ends can use the connection. */
+/* Both ends can use the connection. If its attempt was given up meanwhile, the endpoint opens alone. */
 void verbs_established(struct verbs_rail *rail);
 /* The connection attempt failed: starts another one, or loses the peer. */
 void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call);

@@ -182,8 +182,11 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 		return;
 	}
 	rail->unreached = is_unreached(rail, code);
-	/* The other end may have been UP, and sent frames whose completions here come late. It does not send them again. */
-	if (rail->link == VERBS_PROVING) {
+	/*
+	 * The other end may have been UP, and sent frames whose completions here come late. It does not send them again. The
+	 * first attempts of an initiator have little time, and end at once.
+	 */
+	if (rail->link == VERBS_PROVING && (rail->endpoint->opened || !rail->endpoint->base.peer->initiator)) {
 		rail->given_up.code = code;
 		rail->given_up.call = call;
 		set_link(rail, VERBS_DRAINING);
