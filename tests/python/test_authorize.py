@@ -333,7 +333,7 @@ entered.wait(120)
 
 def test_no_function_is_called_at_the_end_of_the_interpreter(identities):
     done = subprocess.run([sys.executable, '-c', ENDING_PROGRAM], capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout) == (0, 'decided\nIDENTITY-REFUSED decided\n'), done.stderr
+    assert (done.returncode, done.stdout) == (0, 'decided\nIDENTITY-NEEDED decided\n'), done.stderr
 
 
 def test_a_view_that_goes_in_authorize_does_not_end_its_context():
