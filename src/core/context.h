@@ -85,6 +85,7 @@ struct pl_context {
 	pthread_mutex_t grant_lock;   /* grants, and the keys of all peers */
 	struct pl_random_words random; /* for the numbers of keys; grant_lock */
 	struct pl_index_table grants; /* struct pl_grant */
+	size_t grants_looked_at;      /* number of grants after the last look for expired ones; grant_lock */
 	unsigned outdated_registrations; /* released while a thread makes them; grant_lock */
 	pthread_cond_t registration_ended;
 	struct pl_task expiry_task;   /* of grants; runs on the first engine */
