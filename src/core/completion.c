@@ -8,7 +8,7 @@
 #include "core/error_log.h"
 #include "core/message.h"
 
-/* Most events of closed peers that wait for a program that has never collected any, and may never do so. */
+/* Most events of closed peers that wait for a program that has never collected all completions, and may collect none. */
 #define ORPHANS_MAX 1024u
 
 /* Makes the descriptor readable if there are completions. The caller holds the queue's lock. */
@@ -184,7 +184,9 @@ static void end_announcement(struct pl_context *context)
 	atomic_store_explicit(&context->any_completed, false, memory_order_release);
 	if (context->announced)
 		(void)!read(context->event_fd, &value, sizeof(value));
+	/* One store, as they are side by side. */
 	context->announced = false;
+	context->collects = true;
 }
 
 void pl_notifications_hold(struct pl_context *context, bool hold)
@@ -228,7 +230,6 @@ static void take_completed(struct pl_context *context, struct pl_list *taken, in
 			operation->credit_due = true;
 		}
 	}
-	context->collects |= count > 0;
 	if (count && pl_list_empty(&context->completed))
 		end_announcement(context);
 	pl_lock_release(&context->queue_lock);
