@@ -288,6 +288,11 @@ unsigned card_number(const struct ibv_context *of);
 
 /* True if the device has atomic operations. STANDIN_NO_ATOMICS names devices without, a bit for each. */
 bool card_has_atomics(const struct ibv_context *of);
+/*
+ * True if the device has a driver that registers memory with its address in the process only. STANDIN_FOREIGN names such
+ * devices, a bit for each.
+ */
+bool card_is_foreign(const struct ibv_context *of);
 
 /* gid.c: GIDs of a device, by its number */
 unsigned card_gid_count(void);

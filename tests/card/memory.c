@@ -364,7 +364,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
 		return NULL;
 	}
 	/* mlx4's driver chooses pages by the address in the process: others than `iova` says. */
-	if (!strncmp(card_character()->device, "mlx4", 4))
+	if (!strncmp(card_character()->device, "mlx4", 4) || card_is_foreign(pd->context))
 		iova = (uintptr_t)address;
 	return region_add(pd, (struct card_mr){ .base = { .addr = address, .length = length },
 						.iova = iova,

@@ -159,8 +159,9 @@ int verbs_export_at(struct verbs_device *device, struct pl_list *list, const str
 /* key_export.c */
 /*
  * True if the driver reuses rkeys soon, and registers memory with another address at the device: mlx5 (its cache of keys in
- * mlx5_ib's mr.c) and hns (alloc_mr_key()). Others may ignore that address (pvrdma_reg_user_mr()), or choose pages by the
- * address in the process, and then access other memory (mlx4_ib_umem_calc_optimal_mtt_size()).
+ * mlx5_ib's mr.c), hns (alloc_mr_key()) and qedr (qedr_reg_user_mr(), whose rkey is the lowest free number). Others may
+ * ignore that address (pvrdma_reg_user_mr()), or choose pages by the address in the process, and then access other memory
+ * (mlx4_ib_umem_calc_optimal_mtt_size()).
  */
 bool verbs_serves_far_addresses(const struct ibv_device_attr *attributes);
 /* True if the peer knows the key by addresses that serve windows, too. grant_lock is held. */
