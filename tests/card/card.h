@@ -299,6 +299,9 @@ unsigned card_gid_count(void);
 /* Returns 0, or -ENODATA for an empty entry. */
 int card_gid(unsigned device, unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable);
 
+/* Returns the number of a device's subnet. STANDIN_NETWORKS=routed: each has its own, and routers join them. */
+unsigned card_subnet(unsigned device);
+
 /* pkey.c */
 unsigned card_pkey_count(void);
 uint16_t card_pkey(unsigned index);

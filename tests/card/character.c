@@ -35,6 +35,7 @@ static const struct card_character characters[] = {
 	{ .name = "cx8-800g", .link_layer = ETHERNET, .width = 4, .speed = 128, .gids = "lL4", MLX5(IBV_MTU_4096) },
 	{ .name = "cx8-direct", .link_layer = ETHERNET, .gids = "lL4n6", .data_direct = true, MLX5(IBV_MTU_4096) },
 	{ .name = "ib-vf", .link_layer = INFINIBAND, .grh = true, .gids = "i", MLX5(IBV_MTU_4096) },
+	{ .name = "ib-routed", .link_layer = INFINIBAND, .gids = "ir", MLX5(IBV_MTU_4096) },
 	{ .name = "grace", .link_layer = ETHERNET, .gids = "lL346", MLX5(IBV_MTU_4096) },
 	{ .name = "thor2",
 	  .device = "bnxt_re0",

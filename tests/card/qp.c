@@ -333,6 +333,23 @@ static unsigned device_of(uint32_t number)
 	return qp ? card_number(qp->base.context) : 0;
 }
 
+/*
+ * True if packets with this LID come to the device, on InfiniBand. A router has the LID of a port in another subnet, and
+ * needs a global route header that it may forward.
+ */
+static bool lid_leads_to(const struct card_qp *qp, unsigned far, const struct ibv_ah_attr *address)
+{
+	const struct card_character *character = card_character();
+	const struct ibv_global_route *route = &address->grh;
+
+	if (character->link_layer == IBV_LINK_LAYER_ETHERNET)
+		return address->is_global;
+	if (card_subnet(card_number(qp->base.context)) == card_subnet(far))
+		return address->dlid == CARD_LID + far && (address->is_global || !character->grh);
+	return address->is_global && route->hop_limit > 1 && route->dgid.raw[4] &&
+	       address->dlid == (route->dgid.raw[4] << 8 | route->dgid.raw[5]);
+}
+
 /* Path to the other end. Returns an errno. */
 static int qp_route(const struct card_qp *qp, const struct ibv_qp_attr *attributes)
 {
@@ -345,11 +362,10 @@ static int qp_route(const struct card_qp *qp, const struct ibv_qp_attr *attribut
 	if (attributes->path_mtu > character->mtu || attributes->ah_attr.port_num != CARD_PORT ||
 	    attributes->ah_attr.sl > 15)
 		return EINVAL;
+	if (!lid_leads_to(qp, far, &attributes->ah_attr))
+		return EINVAL;
 	if (!attributes->ah_attr.is_global)
-		return character->link_layer == IBV_LINK_LAYER_ETHERNET || character->grh ||
-				       attributes->ah_attr.dlid != CARD_LID + far
-			       ? EINVAL
-			       : 0;
+		return 0;
 	if (card_gid(card_number(qp->base.context), attributes->ah_attr.grh.sgid_index, &gid, &type, &usable) < 0)
 		return EINVAL;
 	/* The interface of the entry must be up. */

@@ -212,6 +212,38 @@ static void other_partition(void *argument)
 	check(strstr(error.hint, "versions of RoCE"));
 }
 
+/* -- subnets of InfiniBand ------------------------------------------------------------------------ */
+
+/* The cards of the two ends are in one subnet, where packets go to the LID, or in two, where they go to a router. */
+static void subnets(void *argument)
+{
+	struct pl_operation *operation;
+	struct pl_transfer transfer = { .length = LENGTH };
+	struct buffer near, far;
+	struct pl_error error;
+	struct ends ends;
+
+	setenv("STANDIN_CARDS", "2", 1);
+	setenv("STANDIN_NETWORKS", argument, 1);
+	ends_init(&ends, "ib-routed");
+	ends.near.devices = "mlx5_0";
+	ends.far.devices = "mlx5_1";
+	ends_connect(&ends);
+	check_number(card_counts_now().initiator.gid_index, strcmp(argument, "routed") ? 0 : 1);
+	buffer_open(&near, ends.environment.near, LENGTH, PL_ACCESS_ALL);
+	buffer_open(&far, ends.environment.far, LENGTH, PL_ACCESS_ALL);
+	pattern_fill(near.bytes, LENGTH, 1, 0);
+	transfer.remote = share(&ends.environment, far.region, ends.environment.near_peer, NULL);
+	transfer.region = near.region;
+	check_ok(pl_write(ends.environment.near_peer, &transfer, NULL, &operation, &error), &error);
+	complete(&ends.environment, operation, NULL);
+	pl_remote_release(transfer.remote);
+	pattern_check(far.bytes, LENGTH, 1, 0);
+	buffer_close(&near);
+	buffer_close(&far);
+	environment_close(&ends.environment);
+}
+
 /* -- number of queue pairs ------------------------------------------------------------------------ */
 
 /* `argument`: a card, and its queue pairs by default. */
@@ -261,6 +293,8 @@ int main(void)
 		{ "control-ipv6", control_ipv6, NULL },
 		{ "exclusions", exclusions, NULL },
 		{ "other-partition", other_partition, NULL },
+		{ "one-subnet", subnets, "one" },
+		{ "two-subnets", subnets, "routed" },
 		{ "rails-200g", rails, cards[0] },
 		{ "rails-400g", rails, cards[1] },
 		{ "rails-800g", rails, cards[2] },

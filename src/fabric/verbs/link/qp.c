@@ -160,11 +160,28 @@ void verbs_qp_describe(const struct verbs_rail *rail, struct pl_rail_message *me
 	message->service_level = rail->own.service_level;
 }
 
-/* True if packets need a global route header: on Ethernet, by a port's wish, or from one subnet to another. */
-static bool is_global(const struct verbs_rail *rail, const struct pl_rail_message *far)
+/*
+ * Fills the other end's address. Packets need a global route header on Ethernet, by a port's wish, or from one subnet of
+ * InfiniBand to another. In another subnet a router has the LID.
+ */
+static void fill_address(const struct verbs_rail *rail, const struct pl_rail_message *far, struct ibv_ah_attr *address)
 {
-	return rail->port->link_layer == IBV_LINK_LAYER_ETHERNET || rail->own.global || far->global || !far->lid ||
-	       memcmp(rail->gid.raw, far->gid, sizeof(rail->gid.global.subnet_prefix));
+	const bool ethernet = rail->port->link_layer == IBV_LINK_LAYER_ETHERNET;
+	uint16_t flid;
+	bool apart;
+
+	memcpy(address->grh.dgid.raw, far->gid, sizeof(far->gid));
+	apart = !ethernet && !verbs_gid_same_subnet(&rail->gid, &address->grh.dgid);
+	flid = apart ? verbs_gid_flid(&address->grh.dgid) : 0;
+	address->dlid = flid ? flid : far->lid;
+	address->sl = rail->own.service_level;
+	address->port_num = rail->port->number;
+	if (!ethernet && !apart && !rail->own.global && !far->global && far->lid)
+		return;
+	address->is_global = 1;
+	address->grh.sgid_index = rail->own.gid_index;
+	address->grh.hop_limit = HOPS;
+	address->grh.traffic_class = rail->own.traffic_class;
 }
 
 /* Returns the value of an option, of which 0 stands for the default. */
@@ -191,17 +208,8 @@ void verbs_qp_route(struct verbs_rail *rail, const struct pl_rail_message *far)
 		.rq_psn = far->psn,
 		.max_dest_rd_atomic = reads,
 		.min_rnr_timer = option_or(options->rnr_timer, RNR_TIMER),
-		.ah_attr = { .dlid = far->lid, .sl = rail->own.service_level, .port_num = rail->port->number },
 	};
-	if (is_global(rail, far)) {
-		struct ibv_global_route *route = &job->receive.ah_attr.grh;
-
-		job->receive.ah_attr.is_global = 1;
-		memcpy(route->dgid.raw, far->gid, sizeof(route->dgid.raw));
-		route->sgid_index = rail->own.gid_index;
-		route->hop_limit = HOPS;
-		route->traffic_class = rail->own.traffic_class;
-	}
+	fill_address(rail, far, &job->receive.ah_attr);
 	job->send = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTS,
 		.sq_psn = rail->own.psn,
