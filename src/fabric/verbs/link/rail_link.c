@@ -181,6 +181,9 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 		verbs_fail(rail, "the attempt to connect was given up");
 		return;
 	}
+	/* A request that was posted since has failed the rail. */
+	if (rail->link == VERBS_DRAINING)
+		return;
 	rail->unreached = is_unreached(rail, code);
 	/* The other end may have been UP, and sent frames whose completions here come late. It does not send them again. */
 	if (rail->link == VERBS_PROVING && rail->endpoint->opened) {
