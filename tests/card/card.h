@@ -47,6 +47,7 @@ struct card_character {
 	bool dmabuf;   /* registers dma-bufs */
 	bool data_direct; /* has a Data Direct function */
 	bool relaxed;  /* relaxed ordering */
+	uint32_t ece;  /* options of queue pairs, as ibv_query_ece(3) tells them; 0: none */
 	bool early;    /* a post refused at its first request leaves bad_wr as it was */
 	bool oldest;   /* an error completion names the oldest request without a completion; all others are flushed */
 	/* Requests without pieces that use the first one in any case: reads, if there is one reads and writes. */
@@ -119,6 +120,7 @@ struct card_counts {
 	struct card_attributes {
 		uint16_t pkey_index;
 		uint8_t service_level, traffic_class, gid_index, rnr_timer, ack_timeout, retries;
+		uint32_t ece; /* options of the connection */
 	} initiator, acceptor;
 };
 
@@ -220,6 +222,8 @@ struct card_qp {
 	unsigned answer_timer;
 	uint8_t rnr_timer;
 	uint16_t pkey_index;
+	uint32_t ece; /* options that it supports, or has after ibv_set_ece(3) */
+	bool ece_set;
 	unsigned access;
 	uint64_t last_wr_id;
 	uint64_t received[CARD_RECEIVED]; /* wr_id of the last receives */
@@ -293,6 +297,9 @@ bool card_has_atomics(const struct ibv_context *of);
  * devices, a bit for each.
  */
 bool card_is_foreign(const struct ibv_context *of);
+
+/* ece.c: returns the options that queue pairs of the device support. */
+uint32_t card_ece(const struct ibv_context *of);
 
 /* gid.c: GIDs of a device, by its number */
 unsigned card_gid_count(void);

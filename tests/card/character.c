@@ -18,10 +18,9 @@
 /* What all ConnectX cards have in common. */
 #define MLX5(speed) \
 	.device = "mlx5_0", .transport = IB, .rc = true, .srq = true, .atomics = true, .immediate = true, \
-	.windows = true, .window_max = 1ull << 31, .keys = CARD_KEYS_LAST, .dmabuf = true, .relaxed = true, \
-	.refusal = EINVAL, .max_sge = 30, .max_inline = 316, \
-	.max_reads = 16, .max_cqe = 4194303, .max_qp_wr = 32768, .max_srq_wr = 32767, .max_message = 1u << 30, \
-	.mtu = speed
+	.windows = true, .window_max = 1ull << 31, .keys = CARD_KEYS_LAST, .dmabuf = true, .relaxed = true, .ece = 7, \
+	.refusal = EINVAL, .max_sge = 30, .max_inline = 316, .max_reads = 16, .max_cqe = 4194303, .max_qp_wr = 32768, \
+	.max_srq_wr = 32767, .max_message = 1u << 30, .mtu = speed
 
 static const struct card_character characters[] = {
 	{ .name = "cx5-ib", .link_layer = INFINIBAND, .gids = "i", MLX5(IBV_MTU_4096) },

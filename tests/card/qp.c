@@ -214,6 +214,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attribu
 				    .srq = attributes->srq,
 				    .state = IBV_QPS_RESET,
 				    .qp_type = attributes->qp_type };
+	qp->ece = card_ece(pd->context);
 	pthread_mutex_lock(&card_lock);
 	card_counts.qps++;
 	card_counts.made_qps++;
@@ -411,6 +412,7 @@ static int qp_connect(struct card_qp *qp, const struct ibv_qp_attr *attributes, 
 		.traffic_class = attributes->ah_attr.grh.traffic_class,
 		.gid_index = attributes->ah_attr.grh.sgid_index,
 		.rnr_timer = attributes->min_rnr_timer,
+		.ece = qp->ece_set ? qp->ece : 0,
 	};
 	return 0;
 }

@@ -146,6 +146,34 @@ int verbs_qp_make(struct verbs_rail *rail, const char **call)
 	return init_qp(rail, call);
 }
 
+/*
+ * ECE: both queue pairs of a connection get the options of the card that both cards support, such as selective repeat and
+ * the kind of congestion control of mlx5. The initiator tells what its card supports. The acceptor's card chooses of that
+ * when its queue pair becomes RTR, and the acceptor tells the choice.
+ */
+static void describe_options(const struct verbs_rail *rail, struct pl_rail_message *message)
+{
+	const struct verbs_library *library = verbs_library_of(rail);
+	const struct pl_peer *peer = rail->endpoint->base.peer;
+	struct ibv_ece options = { 0 };
+
+	if (!peer->ece || !library->ibv_query_ece || (!peer->initiator && !rail->own.extended) ||
+	    verbs_result(library->ibv_query_ece(rail->qp, &options)) < 0 || !options.vendor_id)
+		return;
+	message->ece_vendor = options.vendor_id;
+	message->ece_options = options.options;
+}
+
+/* A card of another maker refuses the options: then neither queue pair has any. */
+static void set_options(struct verbs_rail *rail, const struct pl_rail_message *far)
+{
+	const struct verbs_library *library = verbs_library_of(rail);
+	struct ibv_ece options = { .vendor_id = far->ece_vendor, .options = far->ece_options };
+
+	rail->own.extended =
+		far->ece_vendor && library->ibv_set_ece && verbs_result(library->ibv_set_ece(rail->qp, &options)) == 0;
+}
+
 void verbs_qp_describe(const struct verbs_rail *rail, struct pl_rail_message *message)
 {
 	message->renewals = rail->renewals;
@@ -158,6 +186,7 @@ void verbs_qp_describe(const struct verbs_rail *rail, struct pl_rail_message *me
 	message->global = rail->own.global;
 	message->traffic_class = rail->own.traffic_class;
 	message->service_level = rail->own.service_level;
+	describe_options(rail, message);
 }
 
 /*
@@ -210,6 +239,7 @@ void verbs_qp_route(struct verbs_rail *rail, const struct pl_rail_message *far)
 		.min_rnr_timer = option_or(options->rnr_timer, RNR_TIMER),
 	};
 	fill_address(rail, far, &job->receive.ah_attr);
+	set_options(rail, far);
 	job->send = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTS,
 		.sq_psn = rail->own.psn,
