@@ -89,6 +89,8 @@ enum card_fault {
 	CARD_POLL,         /* polls of a queue with completions that fail */
 	CARD_POLL_BEHIND,  /* polls that fail behind the completions that they filled and took */
 	CARD_DEREG,        /* a region that cannot be deregistered: EIO */
+	CARD_DESTROY,      /* a queue pair that cannot be destroyed: EIO */
+	CARD_DEALLOC,      /* a window that cannot be deallocated: EIO */
 	CARD_CGROUP,       /* a region or window that the limit of a cgroup forbids: EAGAIN */
 	CARD_UNANSWERED,   /* a request and all behind it are done, but no acknowledgement comes back */
 	CARD_FAULTS

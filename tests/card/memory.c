@@ -479,13 +479,17 @@ int card_dealloc_window(struct ibv_mw *base)
 {
 	struct card_mw *mw = (struct card_mw *)base;
 
+	bool kept;
+
 	pthread_mutex_lock(&card_lock);
+	/* The kernel keeps its object until the device is closed; this card forgets it at once. */
+	kept = card_happens(CARD_DEALLOC);
 	window_unbind(mw);
 	key_find(base->rkey)->mw = NULL;
 	card_counts.mws--;
 	pthread_mutex_unlock(&card_lock);
 	free(mw);
-	return 0;
+	return kept ? EIO : 0;
 }
 
 bool card_window_is_too_long(const struct ibv_send_wr *wr)

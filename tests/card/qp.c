@@ -232,6 +232,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attribu
 int ibv_destroy_qp(struct ibv_qp *base)
 {
 	struct card_qp *qp = (struct card_qp *)base, **at;
+	bool kept;
 
 	pthread_mutex_lock(&card_lock);
 	at = &table[qp->base.qp_num % HASH];
@@ -246,9 +247,11 @@ int ibv_destroy_qp(struct ibv_qp *base)
 	if (qp->base.srq)
 		((struct card_srq *)qp->base.srq)->users--;
 	card_counts.qps--;
+	/* The kernel keeps its object until the device is closed; this card forgets it at once. */
+	kept = card_happens(CARD_DESTROY);
 	pthread_mutex_unlock(&card_lock);
 	qp_release(qp);
-	return 0;
+	return kept ? EIO : 0;
 }
 
 /* -- shared receives of a queue pair that fails ---------------------------------------------------- */

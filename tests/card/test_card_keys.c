@@ -189,9 +189,13 @@ static void too_long(void *argument)
 	pair_close(&pair);
 }
 
-/* The driver does not end a revoked registration: the token does not work any more, and later ones do. */
+/*
+ * The driver does not end a revoked registration, or a window if `argument` is true: the token does not work any more, and
+ * later ones do.
+ */
 static void stuck(void *argument)
 {
+	const bool windows = *(const bool *)argument;
 	uint8_t token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
 	struct pl_remote *remote;
@@ -199,15 +203,14 @@ static void stuck(void *argument)
 	unsigned connects;
 	struct pair pair;
 
-	(void)argument;
-	narrow_grants = false;
+	narrow_grants = windows;
 	pair_open(&pair, &card_manual, LENGTH);
 	check_ok(pl_region_share(pair.far.region, NULL, token, &length, &error), &error);
 	remote = import_token(&pair.environment, pair.environment.near_peer, token, length);
 	pattern_fill(pair.far.bytes, LENGTH, 1, 0);
 	pattern_fill(pair.near.bytes, LENGTH, 2, 0);
 	connects = card_counts_now().connects;
-	card_fault_next(CARD_DEREG);
+	card_fault_next(windows ? CARD_DEALLOC : CARD_DEREG);
 	check_number(pl_region_revoke(pair.far.region, token, length), 0);
 	progress_until(&pair.environment, card_counts_now().connects > connects);
 	check(write_by(&pair, remote, 8, &error) < 0);
@@ -217,6 +220,27 @@ static void stuck(void *argument)
 	check_ok(write_by(&pair, remote, 8, &error), &error);
 	pattern_check(pair.far.bytes, 8, 2, 0);
 	pl_remote_release(remote);
+	pair_close(&pair);
+}
+
+/* The driver does not destroy the queue pair of one rail: the device is opened anew, and so is the other rail. */
+static void not_destroyed(void *argument)
+{
+	struct pl_error error;
+	unsigned made;
+	struct pair pair;
+
+	(void)argument;
+	narrow_grants = false;
+	rail_limit = 2;
+	pair_open(&pair, &card_manual, LONG);
+	pair_spread(&pair, 2);
+	made = card_counts_now().made_qps;
+	card_fault_next(CARD_DESTROY);
+	card_fault_next(CARD_UNDELIVERED);
+	check_ok(write_by(&pair, pair.remote, 8, &error), &error);
+	progress_until(&pair.environment, card_counts_now().made_qps >= made + 4);
+	check_ok(write_by(&pair, pair.remote, 8, &error), &error);
 	pair_close(&pair);
 }
 
@@ -255,6 +279,8 @@ static const struct reuse_case other_card = { "cx7-roce", .rights = WRITABLE, .r
 					      .foreign = "2" };
 static const struct reuse_case lowest = { "hns", .narrow = true, .rights = WRITABLE };
 
+static const bool no = false, yes = true;
+
 static const struct test_case cases[] = {
 	{ "key of a stack", revoked, &stack, 30 },
 	{ "key of a grant with atomics", revoked, &atomics, 30 },
@@ -265,7 +291,9 @@ static const struct test_case cases[] = {
 	{ "one address for two drivers", common_address, NULL, 30 },
 	{ "gaps between addresses", gaps, NULL, 30 },
 	{ "grant longer than a window", too_long, NULL, 30 },
-	{ "registration that does not end", stuck, NULL, 30 },
+	{ "registration that does not end", stuck, (void *)&no, 30 },
+	{ "window that does not end", stuck, (void *)&yes, 30 },
+	{ "queue pair that does not end", not_destroyed, NULL, 30 },
 	{ "limit of the cgroup", cgroup, NULL, 30 },
 };
 

@@ -150,6 +150,8 @@ void verbs_qp_describe(const struct verbs_rail *rail, struct pl_rail_message *me
 /* Fills the attributes that connect the queue pair to the other end's, and gives it that end's options. */
 void verbs_qp_route(struct verbs_rail *rail, const struct pl_rail_message *far);
 void verbs_qp_drop(struct verbs_rail *rail);
+/* Destroys the queue pair, if there is one. */
+void verbs_qp_destroy(struct verbs_rail *rail);
 /* Returns the nanoseconds after which a card gives up at the earliest; InfiniBand allows four times as many. */
 uint64_t verbs_retry_time(const struct pl_options *options);
 /* Returns the reads that a queue pair may have under way. */

@@ -257,6 +257,16 @@ uint8_t verbs_qp_reads(const struct verbs_device *device)
 	return (uint8_t)PL_MIN((unsigned)PL_MAX(most, 1), READS_MAX);
 }
 
+void verbs_qp_destroy(struct verbs_rail *rail)
+{
+	struct ibv_qp *qp = rail->qp;
+
+	rail->qp = NULL;
+	/* The device may go on to use buffers and windows: closing it ends that. */
+	if (qp && verbs_result(verbs_library_of(rail)->ibv_destroy_qp(qp)) < 0)
+		verbs_device_lost(rail->endpoint->state, rail->device);
+}
+
 void verbs_qp_drop(struct verbs_rail *rail)
 {
 	struct verbs_cq *queue = rail->queue;
@@ -267,9 +277,7 @@ void verbs_qp_drop(struct verbs_rail *rail)
 	pl_list_remove(&rail->starved_link);
 	verbs_mark_signaled(rail);
 	verbs_mw_drop_all(rail);
-	if (rail->qp)
-		verbs_library_of(rail)->ibv_destroy_qp(rail->qp);
-	rail->qp = NULL;
+	verbs_qp_destroy(rail);
 	rail->queue = NULL;
 	queue->rail_count--;
 	queue->posted -= rail->proof_posted;

@@ -365,9 +365,7 @@ void verbs_drain_expired(struct pl_timer *timer)
 	miss_last_receive(rail);
 	pl_list_remove(&rail->queue_link);
 	verbs_mw_drop_all(rail);
-	if (rail->qp)
-		verbs_library_of(rail)->ibv_destroy_qp(rail->qp);
-	rail->qp = NULL;
+	verbs_qp_destroy(rail);
 	verbs_take_back(rail);
 	pl_engine_post(home_of(rail), &rail->drained_task);
 }

@@ -202,6 +202,7 @@ struct verbs_mw {
 	struct pl_region *region;       /* outlives the window */
 	struct pl_operation *operation; /* message: its send; NULL: of a grant */
 	struct ibv_mw *mw;              /* NULL: not bound to a queue pair */
+	struct verbs_device *kept_by;   /* of an ended key: the device did not deallocate it; NULL: it did */
 	uint16_t generation;
 	uint32_t rkey;
 	bool refused; /* a bind request failed: the key has a registration instead */
@@ -288,10 +289,19 @@ void verbs_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
  */
 int verbs_mw_add(struct verbs_rail *rail, struct pl_key *key, struct pl_region *region,
 		 void (*release)(struct pl_registration *window));
-/* Deallocates the device's window, if there is one. */
-void verbs_mw_unbind(struct verbs_mw *window);
-/* Frees a window that is in no list. */
+/*
+ * Deallocates a window of the rail's device. If the driver refuses that, the peer may still reach the memory: gives the
+ * device up, because its closing ends the window. grant_lock is free.
+ */
+void verbs_mw_dealloc(const struct verbs_rail *rail, struct ibv_mw *mw);
+/*
+ * release() and finish() of a grant's window. If the driver does not deallocate it, finish() gives the device up as
+ * verbs_mw_dealloc() does.
+ */
 void verbs_mw_release(struct pl_registration *window);
+void verbs_mw_finish(struct pl_registration *window);
+/* Frees a window that is in no list, without grant_lock. */
+void verbs_mw_free(struct verbs_mw *window);
 
 /* mw_message.c */
 /*
