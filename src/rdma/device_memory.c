@@ -15,7 +15,7 @@
 #define REFUSED "; by its address: the device's driver refuses"
 
 /* Result of the dma-buf path. */
-enum outcome { NOT_EXPORTED, NO_CALL, NOT_BY_DEVICE, NO_ROOM, IMPORT_FAILED, DATA_DIRECT, OUTCOMES };
+enum outcome { NOT_EXPORTED, NO_CALL, NOT_BY_DEVICE, NO_ROOM, LIMITED, IMPORT_FAILED, DATA_DIRECT, OUTCOMES };
 
 #define WORDS_NOT_EXPORTED "the GPU's driver exports none"
 #define WORDS_NO_CALL "rdma-core is older than 34"
@@ -23,6 +23,7 @@ enum outcome { NOT_EXPORTED, NO_CALL, NOT_BY_DEVICE, NO_ROOM, IMPORT_FAILED, DAT
 #define WORDS_NO_ROOM \
 	"no room for it in the GPU's BAR1 (ENOMEM), whose size and use `peerlane check` shows in gpu-bar1; deregister or " \
 	"revoke other regions"
+#define WORDS_LIMITED "the cgroup allows no further objects of the network device (EAGAIN); raise its limits, rdma.max"
 #define WORDS_IMPORT_FAILED "the network device could not import it"
 
 /* Reasons: for the dma-buf alone, and with each of two results of the registration by address. */
@@ -32,6 +33,7 @@ static const char *const reasons[OUTCOMES][3] = {
 	[NOT_BY_DEVICE] = { WORDS_NOT_BY_DEVICE, STAGED WORDS_NOT_BY_DEVICE NO_PEER,
 			    STAGED WORDS_NOT_BY_DEVICE REFUSED },
 	[NO_ROOM] = { WORDS_NO_ROOM, STAGED WORDS_NO_ROOM NO_PEER, STAGED WORDS_NO_ROOM REFUSED },
+	[LIMITED] = { WORDS_LIMITED, STAGED WORDS_LIMITED NO_PEER, STAGED WORDS_LIMITED REFUSED },
 	[IMPORT_FAILED] = { WORDS_IMPORT_FAILED, STAGED WORDS_IMPORT_FAILED NO_PEER,
 			    STAGED WORDS_IMPORT_FAILED REFUSED },
 	[DATA_DIRECT] = { rdma_data_direct_reason, rdma_data_direct_reason, rdma_data_direct_reason },
@@ -65,6 +67,7 @@ static int by_dmabuf(const struct rdma_domain *domain, const struct rdma_range *
 	struct pl_memory *memory = range->memory;
 	const size_t offset = range->offset, length = range->length;
 	uint64_t skew = 0;
+	bool limited;
 	int fd, rc;
 
 	*outcome = NO_CALL;
@@ -82,10 +85,12 @@ static int by_dmabuf(const struct rdma_domain *domain, const struct rdma_range *
 	if (fd < 0)
 		return fd;
 	*mr = library->ibv_reg_dmabuf_mr(domain->pd, skew, length, range->iova, fd, (int)access);
+	limited = !*mr && errno == EAGAIN;
 	rc = verbs_made(*mr);
 	/* The registration holds a reference to the dma-buf. */
 	close(fd);
 	*outcome = rc == -EOPNOTSUPP || rc == -EPROTONOSUPPORT || rc == -ENOSYS ? NOT_BY_DEVICE
+		   : limited							? LIMITED
 		   : rc == -ENOMEM && !memory->dmabuf				? NO_ROOM
 										: IMPORT_FAILED;
 	return rc;
@@ -129,5 +134,5 @@ int verbs_reg_memory(const struct rdma_domain *domain, const struct rdma_range *
 	if (rc < 0)
 		*reason = reasons[outcome][1 + (rc != -EFAULT)];
 	/* There may be room later. */
-	return rc < 0 && outcome == NO_ROOM ? -ENOMEM : rc;
+	return rc < 0 && (outcome == NO_ROOM || outcome == LIMITED) ? -ENOMEM : rc;
 }

@@ -5,6 +5,25 @@
 #include <limits.h>
 #include <stdio.h>
 
+#define SUBNET_AT 6
+
+uint16_t verbs_gid_flid(const union ibv_gid *gid)
+{
+	static const uint8_t site_local[] = { 0xfe, 0xc0, 0, 0 };
+
+	if (memcmp(gid->raw, site_local, sizeof(site_local)))
+		return 0;
+	return (uint16_t)(gid->raw[sizeof(site_local)] << 8 | gid->raw[sizeof(site_local) + 1]);
+}
+
+bool verbs_gid_same_subnet(const union ibv_gid *a, const union ibv_gid *b)
+{
+	/* Ports of one subnet may have several FLIDs. */
+	const size_t from = verbs_gid_flid(a) && verbs_gid_flid(b) ? SUBNET_AT : 0;
+
+	return !memcmp(a->raw + from, b->raw + from, sizeof(a->global.subnet_prefix) - from);
+}
+
 bool verbs_gid_is_ipv4(const union ibv_gid *gid)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };

@@ -12,6 +12,13 @@ static inline bool verbs_gid_same(const union ibv_gid *a, const union ibv_gid *b
 	return !memcmp(a, b, sizeof(*a));
 }
 
+/*
+ * InfiniBand: returns the LID by which the routers of other subnets reach the port's subnet (FLID), or 0. A GID that
+ * routers know has it between the prefix fec0::/32 and the number of the subnet, 16 bits each.
+ */
+uint16_t verbs_gid_flid(const union ibv_gid *gid);
+/* InfiniBand: true if the ports with these GIDs are in one subnet. */
+bool verbs_gid_same_subnet(const union ibv_gid *a, const union ibv_gid *b);
 /* True for IPv4 addresses. */
 bool verbs_gid_is_ipv4(const union ibv_gid *gid);
 /* Returns the GID of an address; zero for other families than IPv4 and IPv6. */

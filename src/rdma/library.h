@@ -52,6 +52,8 @@
 	NEEDED(ibv_query_gid, "IBVERBS_1.1") \
 	NEEDED(ibv_query_pkey, "IBVERBS_1.1") \
 	OPTIONAL(ibv_reg_mr_iova2, "IBVERBS_1.8") \
+	OPTIONAL(ibv_query_ece, "IBVERBS_1.10") \
+	OPTIONAL(ibv_set_ece, "IBVERBS_1.10") \
 	OPTIONAL(_ibv_query_gid_ex, "IBVERBS_1.11") \
 	OPTIONAL(_ibv_query_gid_table, "IBVERBS_1.11") \
 	OPTIONAL(ibv_reg_dmabuf_mr, "IBVERBS_1.12")

@@ -74,7 +74,8 @@ static bool has_queue_pair(const struct pl_rail_message *rail)
 	static const uint8_t none[sizeof(rail->gid)];
 
 	return rail->renewals || rail->qp_number || rail->psn || rail->lid || memcmp(rail->gid, none, sizeof(none)) ||
-	       rail->mtu || rail->reads || rail->global || rail->traffic_class || rail->service_level;
+	       rail->mtu || rail->reads || rail->global || rail->traffic_class || rail->service_level ||
+	       rail->ece_vendor || rail->ece_options;
 }
 
 /* Checks the parts of a queue pair, and that a DOWN has none. */
@@ -90,8 +91,8 @@ static int check_rail(const struct pl_rail_message *rail)
 		return -EPROTO;
 	if (rail->step == PL_RAIL_DOWN)
 		return has_queue_pair(rail) ? -EPROTO : 0;
-	if (!rail->qp_number || rail->qp_number >> 24 || rail->psn >> 24 || rail->mtu < 1 || rail->mtu > 5 || !rail->reads ||
-	    rail->service_level > 15)
+	if (!rail->qp_number || rail->qp_number >> 24 || rail->psn >> 24 || rail->mtu < 1 || rail->mtu > 5 ||
+	    !rail->reads || rail->service_level > 15 || (rail->ece_options && !rail->ece_vendor))
 		return -EPROTO;
 	return 0;
 }
@@ -228,6 +229,11 @@ static void get_rail(struct pl_reader *reader, struct pl_rail_message *rail)
 	reader->bad |= global > 1;
 	rail->traffic_class = pl_get_u8(reader);
 	rail->service_level = pl_get_u8(reader);
+	if (reader->bad || reader->at == reader->end)
+		return;
+	rail->ece_vendor = pl_get_u32(reader);
+	rail->ece_options = pl_get_u32(reader);
+	reader->bad |= !rail->ece_vendor;
 }
 
 static void get_rails(struct pl_reader *reader, struct pl_rails_message *rails)
@@ -374,6 +380,10 @@ static void put_rail(struct pl_writer *writer, const struct pl_rail_message *rai
 	pl_put_u8(writer, rail->global);
 	pl_put_u8(writer, rail->traffic_class);
 	pl_put_u8(writer, rail->service_level);
+	if (!rail->ece_vendor)
+		return;
+	pl_put_u32(writer, rail->ece_vendor);
+	pl_put_u32(writer, rail->ece_options);
 }
 
 static void put_body(struct pl_writer *writer, const struct pl_control *message)

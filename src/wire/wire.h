@@ -113,6 +113,7 @@ struct pl_hello {
 #define PL_CAPABILITY_STREAM_LIMITS 33554432u /* accepts the statuses PL_SUBSCRIBE_PLACES and PL_SUBSCRIBE_OFTEN */
 #define PL_CAPABILITY_PREPARED_FRAMES 67108864u /* accepts a SUBSCRIBE that prepares, and the one that follows */
 #define PL_CAPABILITY_TRAILING_WORDS 134217728u /* over tcp: sends trailing words behind the bytes of READs */
+#define PL_CAPABILITY_ECE 268435456u     /* over verbs: accepts the options of the sender's queue pair (ECE) in RAIL */
 #define PL_CAPABILITY_NOTIFY_RAILS 8192u /* accepts notifications with writes over verbs with several rails, too */
 
 struct pl_reject {
@@ -171,6 +172,8 @@ struct pl_rail_message {
 	uint8_t reads; /* reads and atomics that the sender's device serves at a time, and requests at a time */
 	bool global;   /* the sender's port needs a global route header */
 	uint8_t traffic_class, service_level; /* CONNECT: of both directions; ACCEPT: repeated */
+	/* ibv_query_ece(3): the card's maker, 0: none, and its options. CONNECT: supported; ACCEPT: chosen of these */
+	uint32_t ece_vendor, ece_options;
 };
 
 /* Masks of ports, by the numbers in a CONNECT; 0: memory to which all ports of that end are alike. */

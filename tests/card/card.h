@@ -47,6 +47,7 @@ struct card_character {
 	bool dmabuf;   /* registers dma-bufs */
 	bool data_direct; /* has a Data Direct function */
 	bool relaxed;  /* relaxed ordering */
+	uint32_t ece;  /* options of queue pairs, as ibv_query_ece(3) tells them; 0: none */
 	bool early;    /* a post refused at its first request leaves bad_wr as it was */
 	bool oldest;   /* an error completion names the oldest request without a completion; all others are flushed */
 	/* Requests without pieces that use the first one in any case: reads, if there is one reads and writes. */
@@ -88,6 +89,8 @@ enum card_fault {
 	CARD_POLL,         /* polls of a queue with completions that fail */
 	CARD_POLL_BEHIND,  /* polls that fail behind the completions that they filled and took */
 	CARD_DEREG,        /* a region that cannot be deregistered: EIO */
+	CARD_DESTROY,      /* a queue pair that cannot be destroyed: EIO */
+	CARD_DEALLOC,      /* a window that cannot be deallocated: EIO */
 	CARD_CGROUP,       /* a region or window that the limit of a cgroup forbids: EAGAIN */
 	CARD_UNANSWERED,   /* a request and all behind it are done, but no acknowledgement comes back */
 	CARD_FAULTS
@@ -119,6 +122,7 @@ struct card_counts {
 	struct card_attributes {
 		uint16_t pkey_index;
 		uint8_t service_level, traffic_class, gid_index, rnr_timer, ack_timeout, retries;
+		uint32_t ece; /* options of the connection */
 	} initiator, acceptor;
 };
 
@@ -220,6 +224,8 @@ struct card_qp {
 	unsigned answer_timer;
 	uint8_t rnr_timer;
 	uint16_t pkey_index;
+	uint32_t ece; /* options that it supports, or has after ibv_set_ece(3) */
+	bool ece_set;
 	unsigned access;
 	uint64_t last_wr_id;
 	uint64_t received[CARD_RECEIVED]; /* wr_id of the last receives */
@@ -288,11 +294,22 @@ unsigned card_number(const struct ibv_context *of);
 
 /* True if the device has atomic operations. STANDIN_NO_ATOMICS names devices without, a bit for each. */
 bool card_has_atomics(const struct ibv_context *of);
+/*
+ * True if the device has a driver that registers memory with its address in the process only. STANDIN_FOREIGN names such
+ * devices, a bit for each.
+ */
+bool card_is_foreign(const struct ibv_context *of);
+
+/* ece.c: returns the options that queue pairs of the device support. */
+uint32_t card_ece(const struct ibv_context *of);
 
 /* gid.c: GIDs of a device, by its number */
 unsigned card_gid_count(void);
 /* Returns 0, or -ENODATA for an empty entry. */
 int card_gid(unsigned device, unsigned index, union ibv_gid *gid, enum ibv_gid_type *type, bool *usable);
+
+/* Returns the number of a device's subnet. STANDIN_NETWORKS=routed: each has its own, and routers join them. */
+unsigned card_subnet(unsigned device);
 
 /* pkey.c */
 unsigned card_pkey_count(void);

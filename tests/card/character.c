@@ -18,10 +18,9 @@
 /* What all ConnectX cards have in common. */
 #define MLX5(speed) \
 	.device = "mlx5_0", .transport = IB, .rc = true, .srq = true, .atomics = true, .immediate = true, \
-	.windows = true, .window_max = 1ull << 31, .keys = CARD_KEYS_LAST, .dmabuf = true, .relaxed = true, \
-	.refusal = EINVAL, .max_sge = 30, .max_inline = 316, \
-	.max_reads = 16, .max_cqe = 4194303, .max_qp_wr = 32768, .max_srq_wr = 32767, .max_message = 1u << 30, \
-	.mtu = speed
+	.windows = true, .window_max = 1ull << 31, .keys = CARD_KEYS_LAST, .dmabuf = true, .relaxed = true, .ece = 7, \
+	.refusal = EINVAL, .max_sge = 30, .max_inline = 316, .max_reads = 16, .max_cqe = 4194303, .max_qp_wr = 32768, \
+	.max_srq_wr = 32767, .max_message = 1u << 30, .mtu = speed
 
 static const struct card_character characters[] = {
 	{ .name = "cx5-ib", .link_layer = INFINIBAND, .gids = "i", MLX5(IBV_MTU_4096) },
@@ -35,6 +34,7 @@ static const struct card_character characters[] = {
 	{ .name = "cx8-800g", .link_layer = ETHERNET, .width = 4, .speed = 128, .gids = "lL4", MLX5(IBV_MTU_4096) },
 	{ .name = "cx8-direct", .link_layer = ETHERNET, .gids = "lL4n6", .data_direct = true, MLX5(IBV_MTU_4096) },
 	{ .name = "ib-vf", .link_layer = INFINIBAND, .grh = true, .gids = "i", MLX5(IBV_MTU_4096) },
+	{ .name = "ib-routed", .link_layer = INFINIBAND, .gids = "ir", MLX5(IBV_MTU_4096) },
 	{ .name = "grace", .link_layer = ETHERNET, .gids = "lL346", MLX5(IBV_MTU_4096) },
 	{ .name = "thor2",
 	  .device = "bnxt_re0",
@@ -190,6 +190,25 @@ static const struct card_character characters[] = {
 	  .max_inline = 1024,
 	  .max_reads = 128,
 	  .max_cqe = 4194303,
+	  .max_qp_wr = 32767,
+	  .max_srq_wr = 32767,
+	  .max_message = 1u << 31,
+	  .mtu = IBV_MTU_4096,
+	  .gids = "l346" },
+	{ .name = "qedr",
+	  .keys = CARD_KEYS_LOWEST,
+	  .device = "qedr0",
+	  .transport = IB,
+	  .link_layer = ETHERNET,
+	  .rc = true,
+	  .srq = true,
+	  .atomics = true,
+	  .immediate = true,
+	  .refusal = EINVAL,
+	  .max_sge = 4,
+	  .max_inline = 256,
+	  .max_reads = 32,
+	  .max_cqe = 8388607,
 	  .max_qp_wr = 32767,
 	  .max_srq_wr = 32767,
 	  .max_message = 1u << 31,

@@ -34,6 +34,13 @@ bool card_has_atomics(const struct ibv_context *of)
 	return card_character()->atomics && !(without && strtoul(without, NULL, 10) & 1ul << card_number(of));
 }
 
+bool card_is_foreign(const struct ibv_context *of)
+{
+	const char *foreign = getenv("STANDIN_FOREIGN");
+
+	return foreign && strtoul(foreign, NULL, 10) & 1ul << card_number(of);
+}
+
 static int query_port_extended(struct ibv_context *of, uint8_t port, struct ibv_port_attr *attributes, size_t length)
 {
 	const struct card_character *character = card_character();
@@ -301,11 +308,17 @@ int ibv_close_device(struct ibv_context *of)
 	return 0;
 }
 
-static uint32_t vendor_of(const char *device)
+static uint32_t vendor_of(const struct ibv_context *of)
 {
-	if (!strncmp(device, "mlx", 3))
-		return 0x2c9;
-	return strncmp(device, "hns", 3) ? 0 : 0x19e5;
+	static const struct {
+		const char *begin;
+		uint32_t vendor;
+	} vendors[] = { { "mlx", 0x2c9 }, { "hns", 0x19e5 }, { "qedr", 0x1077 } };
+
+	for (size_t i = 0; i < sizeof(vendors) / sizeof(vendors[0]) && !card_is_foreign(of); i++)
+		if (!strncmp(card_character()->device, vendors[i].begin, strlen(vendors[i].begin)))
+			return vendors[i].vendor;
+	return 0;
 }
 
 int ibv_query_device(struct ibv_context *of, struct ibv_device_attr *attributes)
@@ -314,7 +327,7 @@ int ibv_query_device(struct ibv_context *of, struct ibv_device_attr *attributes)
 
 	*attributes = (struct ibv_device_attr){
 		.fw_ver = "stand-in",
-		.vendor_id = vendor_of(character->device),
+		.vendor_id = vendor_of(of),
 		.vendor_part_id = strncmp(character->device, "mlx4", 4) ? 0x1021 : 0x1003,
 		.max_qp = 131072,
 		.max_qp_wr = character->max_qp_wr,

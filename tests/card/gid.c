@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * GID table. The character has a letter for each entry:
- *   i InfiniBand, m iWARP, n empty;
+ *   i InfiniBand, r InfiniBand with an FLID, m iWARP, n empty;
  *   l link-local address of RoCE v1, L of RoCE v2, 3 IPv4 address of RoCE v1, 4 of RoCE v2, 6 IPv6 address of RoCE v2;
  *   v IPv4 address of a VLAN, whose interface is down.
  * Each further device has the next addresses.
@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "card/card.h"
@@ -19,6 +20,13 @@ static union ibv_gid gid_of_ipv4(uint32_t address)
 
 	memcpy(gid.raw + 12, &address, sizeof(address));
 	return gid;
+}
+
+unsigned card_subnet(unsigned device)
+{
+	const char *networks = getenv("STANDIN_NETWORKS");
+
+	return 1 + (networks && !strcmp(networks, "routed") ? device : 0);
 }
 
 unsigned card_gid_count(void)
@@ -38,6 +46,13 @@ static union ibv_gid gid_by_letter(unsigned device, char letter)
 		return (union ibv_gid){ .raw = { [14] = (uint8_t)device, [15] = 1 } };
 	case 'v':
 		return gid_of_ipv4(htonl(0x0a090807 + device));
+	case 'r':
+		link_local.raw[1] = 0xc0;
+		link_local.raw[4] = 0xc0;
+		link_local.raw[5] = (uint8_t)(1 + device);
+		link_local.raw[7] = (uint8_t)card_subnet(device);
+		link_local.raw[14] = (uint8_t)device;
+		return link_local;
 	case 'n':
 		return (union ibv_gid){ .raw = { 0 } };
 	default:
@@ -55,8 +70,9 @@ int card_gid(unsigned device, unsigned index, union ibv_gid *gid, enum ibv_gid_t
 	letter = card_character()->gids[index];
 	*gid = gid_by_letter(device, letter);
 	if (type)
-		*type = strchr("i", letter) ? IBV_GID_TYPE_IB
-			: strchr("l3m", letter) ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
+		*type = strchr("ir", letter)    ? IBV_GID_TYPE_IB
+			: strchr("l3m", letter) ? IBV_GID_TYPE_ROCE_V1
+						: IBV_GID_TYPE_ROCE_V2;
 	if (usable)
 		*usable = letter != 'v';
 	return letter == 'n' ? -ENODATA : 0;

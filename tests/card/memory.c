@@ -364,7 +364,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
 		return NULL;
 	}
 	/* mlx4's driver chooses pages by the address in the process: others than `iova` says. */
-	if (!strncmp(card_character()->device, "mlx4", 4))
+	if (!strncmp(card_character()->device, "mlx4", 4) || card_is_foreign(pd->context))
 		iova = (uintptr_t)address;
 	return region_add(pd, (struct card_mr){ .base = { .addr = address, .length = length },
 						.iova = iova,
@@ -479,13 +479,17 @@ int card_dealloc_window(struct ibv_mw *base)
 {
 	struct card_mw *mw = (struct card_mw *)base;
 
+	bool kept;
+
 	pthread_mutex_lock(&card_lock);
+	/* The kernel keeps its object until the device is closed; this card forgets it at once. */
+	kept = card_happens(CARD_DEALLOC);
 	window_unbind(mw);
 	key_find(base->rkey)->mw = NULL;
 	card_counts.mws--;
 	pthread_mutex_unlock(&card_lock);
 	free(mw);
-	return 0;
+	return kept ? EIO : 0;
 }
 
 bool card_window_is_too_long(const struct ibv_send_wr *wr)

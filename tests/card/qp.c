@@ -214,6 +214,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attribu
 				    .srq = attributes->srq,
 				    .state = IBV_QPS_RESET,
 				    .qp_type = attributes->qp_type };
+	qp->ece = card_ece(pd->context);
 	pthread_mutex_lock(&card_lock);
 	card_counts.qps++;
 	card_counts.made_qps++;
@@ -231,6 +232,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attribu
 int ibv_destroy_qp(struct ibv_qp *base)
 {
 	struct card_qp *qp = (struct card_qp *)base, **at;
+	bool kept;
 
 	pthread_mutex_lock(&card_lock);
 	at = &table[qp->base.qp_num % HASH];
@@ -245,9 +247,11 @@ int ibv_destroy_qp(struct ibv_qp *base)
 	if (qp->base.srq)
 		((struct card_srq *)qp->base.srq)->users--;
 	card_counts.qps--;
+	/* The kernel keeps its object until the device is closed; this card forgets it at once. */
+	kept = card_happens(CARD_DESTROY);
 	pthread_mutex_unlock(&card_lock);
 	qp_release(qp);
-	return 0;
+	return kept ? EIO : 0;
 }
 
 /* -- shared receives of a queue pair that fails ---------------------------------------------------- */
@@ -333,6 +337,23 @@ static unsigned device_of(uint32_t number)
 	return qp ? card_number(qp->base.context) : 0;
 }
 
+/*
+ * True if packets with this LID come to the device, on InfiniBand. A router has the LID of a port in another subnet, and
+ * needs a global route header that it may forward.
+ */
+static bool lid_leads_to(const struct card_qp *qp, unsigned far, const struct ibv_ah_attr *address)
+{
+	const struct card_character *character = card_character();
+	const struct ibv_global_route *route = &address->grh;
+
+	if (character->link_layer == IBV_LINK_LAYER_ETHERNET)
+		return address->is_global;
+	if (card_subnet(card_number(qp->base.context)) == card_subnet(far))
+		return address->dlid == CARD_LID + far && (address->is_global || !character->grh);
+	return address->is_global && route->hop_limit > 1 && route->dgid.raw[4] &&
+	       address->dlid == (route->dgid.raw[4] << 8 | route->dgid.raw[5]);
+}
+
 /* Path to the other end. Returns an errno. */
 static int qp_route(const struct card_qp *qp, const struct ibv_qp_attr *attributes)
 {
@@ -345,11 +366,10 @@ static int qp_route(const struct card_qp *qp, const struct ibv_qp_attr *attribut
 	if (attributes->path_mtu > character->mtu || attributes->ah_attr.port_num != CARD_PORT ||
 	    attributes->ah_attr.sl > 15)
 		return EINVAL;
+	if (!lid_leads_to(qp, far, &attributes->ah_attr))
+		return EINVAL;
 	if (!attributes->ah_attr.is_global)
-		return character->link_layer == IBV_LINK_LAYER_ETHERNET || character->grh ||
-				       attributes->ah_attr.dlid != CARD_LID + far
-			       ? EINVAL
-			       : 0;
+		return 0;
 	if (card_gid(card_number(qp->base.context), attributes->ah_attr.grh.sgid_index, &gid, &type, &usable) < 0)
 		return EINVAL;
 	/* The interface of the entry must be up. */
@@ -395,6 +415,7 @@ static int qp_connect(struct card_qp *qp, const struct ibv_qp_attr *attributes, 
 		.traffic_class = attributes->ah_attr.grh.traffic_class,
 		.gid_index = attributes->ah_attr.grh.sgid_index,
 		.rnr_timer = attributes->min_rnr_timer,
+		.ece = qp->ece_set ? qp->ece : 0,
 	};
 	return 0;
 }

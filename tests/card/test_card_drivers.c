@@ -337,15 +337,18 @@ static void queues_follow(void *argument)
 	pair_close(&pair);
 }
 
-/* The user reads which queue is too small for a single connection. No attempt keeps one. */
+/*
+ * The user reads which queue is too small for a single connection. No attempt keeps one. `argument`: a card, and the entries
+ * of its completion queues.
+ */
 static void queue_too_small(void *argument)
 {
 	struct scenario_environment environment;
 	struct pl_operation *connecting, *accepting;
 	struct pl_error error;
 
-	setenv("STANDIN_CARD", argument, 1);
-	setenv("STANDIN_CQE", "255", 1);
+	setenv("STANDIN_CARD", strtok(argument, " "), 1);
+	setenv("STANDIN_CQE", strtok(NULL, " "), 1);
 	environment_listen(&environment, &card_manual);
 	check_ok(pl_accept_start(environment.listener, 0, &accepting, &error), &error);
 	check_ok(pl_connect_start(environment.near, environment.address, 0, 0, &connecting, &error), &error);
@@ -408,6 +411,7 @@ static void driver_test(void **state)
 
 int main(void)
 {
+	static char small_queues[][16] = { "ionic 255", "cx7-roce 8", "e2000 272" };
 	static struct driver_case cases[] = {
 		{ "culprit-of-writes-thor2", culprit_of_writes, "thor2" },
 		{ "culprit-of-writes-e810", culprit_of_writes, "e810" },
@@ -425,7 +429,9 @@ int main(void)
 		{ "event-asks-one", event_asks_one, NULL },
 		{ "queues-follow-e810", queues_follow, "e810" },
 		{ "queues-follow-mana", queues_follow, "mana" },
-		{ "queue-too-small", queue_too_small, "ionic" },
+		{ "queue-too-small", queue_too_small, small_queues[0] },
+		{ "queue-too-small-for-reads-back", queue_too_small, small_queues[1] },
+		{ "queue-too-small-for-requests", queue_too_small, small_queues[2] },
 		{ "polls-fail-sometimes", polls_fail, &sometimes },
 		{ "polls-fail-always", polls_fail, &always },
 		{ "nothing-moved-erdma", nothing_moved, "erdma" },

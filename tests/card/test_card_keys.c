@@ -20,7 +20,8 @@
 struct reuse_case {
 	const char *character;
 	bool narrow, gpu;
-	unsigned rights;
+	unsigned rights, rails;
+	const char *cards, *foreign; /* STANDIN_CARDS, STANDIN_FOREIGN; NULL: not set */
 };
 
 static uint32_t rkey_of(const struct pl_remote *remote)
@@ -31,9 +32,17 @@ static uint32_t rkey_of(const struct pl_remote *remote)
 	return pl_get_u32(&reader);
 }
 
-static int write_by(struct pair *pair, struct pl_remote *remote, struct pl_error *error)
+static uint64_t address_of(const struct pl_remote *remote)
 {
-	const struct pl_transfer transfer = { remote, 0, pair->near.region, 0, 8 };
+	struct pl_reader reader;
+
+	pl_reader_init(&reader, remote->key + sizeof(uint64_t), sizeof(uint64_t));
+	return pl_get_u64(&reader);
+}
+
+static int write_by(struct pair *pair, struct pl_remote *remote, size_t length, struct pl_error *error)
+{
+	const struct pl_transfer transfer = { remote, 0, pair->near.region, 0, length };
 	struct pl_operation *operation;
 	int rc = pl_write(pair->environment.near_peer, &transfer, NULL, &operation, error);
 
@@ -53,6 +62,11 @@ static void revoked(void *argument)
 	struct pair pair;
 
 	setenv("STANDIN_CARD", test->character, 1);
+	if (test->cards)
+		setenv("STANDIN_CARDS", test->cards, 1);
+	if (test->foreign)
+		setenv("STANDIN_FOREIGN", test->foreign, 1);
+	rail_limit = test->rails;
 	narrow_grants = test->narrow;
 	pair_open(&pair, &card_manual, LENGTH);
 	if (test->gpu)
@@ -69,15 +83,59 @@ static void revoked(void *argument)
 			check_number(pl_region_revoke(buffer.region, tokens[0], lengths[0]), 0);
 	}
 	check_number(rkey_of(remotes[0]), rkey_of(remotes[1]));
-	check_number(write_by(&pair, remotes[0], &error), -EACCES);
+	check_number(write_by(&pair, remotes[0], 8, &error), -EACCES);
 	check_text(error.id, "RDMA-REMOTE-ACCESS");
 	pattern_check(buffer.bytes, LENGTH, 1, 0);
-	check_ok(write_by(&pair, remotes[1], &error), &error);
+	check_ok(write_by(&pair, remotes[1], 8, &error), &error);
 	pattern_check(buffer.bytes, 8, 2, 0);
 	pl_remote_release(remotes[0]);
 	pl_remote_release(remotes[1]);
 	buffer_close(&buffer);
 	gpu_kind = NULL;
+	pair_close(&pair);
+}
+
+/* Memory near no card goes over all rails: one address must serve all drivers. */
+static void common_address(void *argument)
+{
+	struct pl_error error;
+	struct pair pair;
+
+	(void)argument;
+	setenv("STANDIN_CARDS", "2", 1);
+	setenv("STANDIN_FOREIGN", "2", 1);
+	rail_limit = 2;
+	narrow_grants = false;
+	pair_open(&pair, &card_manual, LONG);
+	check(address_of(pair.remote) == (uintptr_t)pair.far.bytes);
+	pair_spread(&pair, 2);
+	pattern_fill(pair.near.bytes, LONG, 1, 0);
+	check_ok(write_by(&pair, pair.remote, LONG, &error), &error);
+	pattern_check(pair.far.bytes, LONG, 1, 0);
+	pair_close(&pair);
+}
+
+/* A peer that knows the addresses of its grants cannot tell those of the next one. */
+static void gaps(void *argument)
+{
+	uint64_t before = 0, step = 0;
+	bool varied = false;
+	struct pair pair;
+
+	(void)argument;
+	narrow_grants = false;
+	pair_open(&pair, &card_manual, LENGTH);
+	for (unsigned i = 0; i < 6; i++) {
+		struct pl_remote *remote = share(&pair.environment, pair.far.region, pair.environment.near_peer, NULL);
+		const uint64_t address = address_of(remote);
+
+		check(address > before);
+		varied |= i > 1 && address - before != step;
+		step = address - before;
+		before = address;
+		pl_remote_release(remote);
+	}
+	check(varied);
 	pair_close(&pair);
 }
 
@@ -120,9 +178,9 @@ static void too_long(void *argument)
 	for (unsigned i = 0; i < 2; i++) {
 		check_number(windows_of(&pair, large.region, &remotes[2 * i]), 0);
 		check(is_granted(pair.environment.far_peer, "memory windows are not that long"));
-		check_ok(write_by(&pair, remotes[2 * i], &error), &error);
+		check_ok(write_by(&pair, remotes[2 * i], 8, &error), &error);
 		check_number(windows_of(&pair, pair.far.region, &remotes[2 * i + 1]), 1);
-		check_ok(write_by(&pair, remotes[2 * i + 1], &error), &error);
+		check_ok(write_by(&pair, remotes[2 * i + 1], 8, &error), &error);
 	}
 	check_number(card_counts_now().refused, 1);
 	for (unsigned i = 0; i < 4; i++)
@@ -131,9 +189,13 @@ static void too_long(void *argument)
 	pair_close(&pair);
 }
 
-/* The driver does not end a revoked registration: the token does not work any more, and later ones do. */
+/*
+ * The driver does not end a revoked registration, or a window if `argument` is true: the token does not work any more, and
+ * later ones do.
+ */
 static void stuck(void *argument)
 {
+	const bool windows = *(const bool *)argument;
 	uint8_t token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
 	struct pl_remote *remote;
@@ -141,24 +203,44 @@ static void stuck(void *argument)
 	unsigned connects;
 	struct pair pair;
 
-	(void)argument;
-	narrow_grants = false;
+	narrow_grants = windows;
 	pair_open(&pair, &card_manual, LENGTH);
 	check_ok(pl_region_share(pair.far.region, NULL, token, &length, &error), &error);
 	remote = import_token(&pair.environment, pair.environment.near_peer, token, length);
 	pattern_fill(pair.far.bytes, LENGTH, 1, 0);
 	pattern_fill(pair.near.bytes, LENGTH, 2, 0);
 	connects = card_counts_now().connects;
-	card_fault_next(CARD_DEREG);
+	card_fault_next(windows ? CARD_DEALLOC : CARD_DEREG);
 	check_number(pl_region_revoke(pair.far.region, token, length), 0);
 	progress_until(&pair.environment, card_counts_now().connects > connects);
-	check(write_by(&pair, remote, &error) < 0);
+	check(write_by(&pair, remote, 8, &error) < 0);
 	pattern_check(pair.far.bytes, LENGTH, 1, 0);
 	pl_remote_release(remote);
 	remote = share(&pair.environment, pair.far.region, pair.environment.near_peer, NULL);
-	check_ok(write_by(&pair, remote, &error), &error);
+	check_ok(write_by(&pair, remote, 8, &error), &error);
 	pattern_check(pair.far.bytes, 8, 2, 0);
 	pl_remote_release(remote);
+	pair_close(&pair);
+}
+
+/* The driver does not destroy the queue pair of one rail: the device is opened anew, and so is the other rail. */
+static void not_destroyed(void *argument)
+{
+	struct pl_error error;
+	unsigned made;
+	struct pair pair;
+
+	(void)argument;
+	narrow_grants = false;
+	rail_limit = 2;
+	pair_open(&pair, &card_manual, LONG);
+	pair_spread(&pair, 2);
+	made = card_counts_now().made_qps;
+	card_fault_next(CARD_DESTROY);
+	card_fault_next(CARD_UNDELIVERED);
+	check_ok(write_by(&pair, pair.remote, 8, &error), &error);
+	progress_until(&pair.environment, card_counts_now().made_qps >= made + 4);
+	check_ok(write_by(&pair, pair.remote, 8, &error), &error);
 	pair_close(&pair);
 }
 
@@ -175,11 +257,11 @@ static void cgroup(void *argument)
 	pair_open(&pair, &card_manual, LENGTH);
 	/* Neither the region nor buffers to stage it can be registered. */
 	card_faults_next(CARD_CGROUP, 1000);
-	check_number(write_by(&pair, pair.remote, &error), -ENOMEM);
+	check_number(write_by(&pair, pair.remote, 8, &error), -ENOMEM);
 	check_text(error.id, "RDMA-REGISTER");
 	check(strstr(error.hint, "rdma.max"));
 	card_faults_next(CARD_CGROUP, 0);
-	check_ok(write_by(&pair, pair.remote, &error), &error);
+	check_ok(write_by(&pair, pair.remote, 8, &error), &error);
 	check_ok(pl_region_share(pair.far.region, NULL, token, &length, &error), &error);
 	card_fault_next(CARD_CGROUP);
 	check_number(import_status(&pair.environment, pair.environment.near_peer, token, length), -EBUSY);
@@ -192,15 +274,26 @@ static void cgroup(void *argument)
 static const struct reuse_case stack = { "cx7-roce", .rights = WRITABLE };
 static const struct reuse_case atomics = { "cx7-roce", .narrow = true, .rights = WRITABLE | PL_ACCESS_ATOMIC };
 static const struct reuse_case gpu_memory = { "cx7-roce", .narrow = true, .gpu = true, .rights = WRITABLE };
+static const struct reuse_case qlogic = { "qedr", .narrow = true, .rights = WRITABLE };
+static const struct reuse_case other_card = { "cx7-roce", .rights = WRITABLE, .rails = 1, .cards = "2",
+					      .foreign = "2" };
 static const struct reuse_case lowest = { "hns", .narrow = true, .rights = WRITABLE };
+
+static const bool no = false, yes = true;
 
 static const struct test_case cases[] = {
 	{ "key of a stack", revoked, &stack, 30 },
 	{ "key of a grant with atomics", revoked, &atomics, 30 },
 	{ "key of GPU memory", revoked, &gpu_memory, 30 },
 	{ "lowest key", revoked, &lowest, 30 },
+	{ "lowest key of qedr", revoked, &qlogic, 30 },
+	{ "key beside another driver's card", revoked, &other_card, 30 },
+	{ "one address for two drivers", common_address, NULL, 30 },
+	{ "gaps between addresses", gaps, NULL, 30 },
 	{ "grant longer than a window", too_long, NULL, 30 },
-	{ "registration that does not end", stuck, NULL, 30 },
+	{ "registration that does not end", stuck, (void *)&no, 30 },
+	{ "window that does not end", stuck, (void *)&yes, 30 },
+	{ "queue pair that does not end", not_destroyed, NULL, 30 },
 	{ "limit of the cgroup", cgroup, NULL, 30 },
 };
 

@@ -143,12 +143,37 @@ static void bar1(void *argument)
 	pair_close(&pair);
 }
 
+/* A limit of the cgroup is named, and not the GPU's BAR1. */
+static void limited(void *argument)
+{
+	struct pl_completion receipt;
+	struct buffer gpu;
+	struct pair pair;
+
+	(void)argument;
+	narrow_grants = false;
+	pair_open(&pair, &card_manual, LENGTH);
+	check(gpu_open("alloc"));
+	buffer_open(&gpu, pair.environment.near, LENGTH, PL_ACCESS_ALL);
+	card_fault_next(CARD_CGROUP);
+	complete(&pair.environment, post_write(&pair, &gpu, pair.remote, 0), &receipt);
+	check_number(receipt.route, PL_ROUTE_STAGED);
+	check(strstr(receipt.reason, "rdma.max") && !strstr(receipt.reason, "BAR1"));
+	/* It may end. */
+	settle(&pair.environment, 1100);
+	complete(&pair.environment, post_write(&pair, &gpu, pair.remote, PL_REQUIRE_DIRECT), &receipt);
+	check_number(receipt.route, PL_ROUTE_DIRECT);
+	buffer_close(&gpu);
+	gpu_kind = NULL;
+	pair_close(&pair);
+}
+
 static const bool yes = true, no = false;
 
 static const struct test_case cases[] = {
 	{ "strict ordering", strict, &no, 30 },          { "strict ordering with windows", strict, &yes, 30 },
 	{ "registrations of tokens", tokens, NULL, 30 }, { "full BAR1", bar1, &no, 30 },
-	{ "full BAR1 with windows", bar1, &yes, 30 },
+	{ "full BAR1 with windows", bar1, &yes, 30 },    { "limit of the cgroup", limited, NULL, 30 },
 };
 
 int main(void)

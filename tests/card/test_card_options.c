@@ -212,6 +212,57 @@ static void other_partition(void *argument)
 	check(strstr(error.hint, "versions of RoCE"));
 }
 
+/* -- options of queue pairs ----------------------------------------------------------------------- */
+
+/* Both queue pairs have the options that both cards support, or none. `argument`: cards without, and the options. */
+static void options(void *argument)
+{
+	const char *without = strtok(argument, " "), *expected = strtok(NULL, " ");
+	struct ends ends;
+
+	setenv("STANDIN_CARDS", "2", 1);
+	setenv("STANDIN_NO_ECE", without, 1);
+	ends_init(&ends, "cx7-roce");
+	ends.near.devices = "mlx5_0";
+	ends.far.devices = "mlx5_1";
+	ends_connect(&ends);
+	check_number(card_counts_now().initiator.ece, atoi(expected));
+	check_number(card_counts_now().acceptor.ece, atoi(expected));
+	environment_close(&ends.environment);
+}
+
+/* -- subnets of InfiniBand ------------------------------------------------------------------------ */
+
+/* The cards of the two ends are in one subnet, where packets go to the LID, or in two, where they go to a router. */
+static void subnets(void *argument)
+{
+	struct pl_operation *operation;
+	struct pl_transfer transfer = { .length = LENGTH };
+	struct buffer near, far;
+	struct pl_error error;
+	struct ends ends;
+
+	setenv("STANDIN_CARDS", "2", 1);
+	setenv("STANDIN_NETWORKS", argument, 1);
+	ends_init(&ends, "ib-routed");
+	ends.near.devices = "mlx5_0";
+	ends.far.devices = "mlx5_1";
+	ends_connect(&ends);
+	check_number(card_counts_now().initiator.gid_index, strcmp(argument, "routed") ? 0 : 1);
+	buffer_open(&near, ends.environment.near, LENGTH, PL_ACCESS_ALL);
+	buffer_open(&far, ends.environment.far, LENGTH, PL_ACCESS_ALL);
+	pattern_fill(near.bytes, LENGTH, 1, 0);
+	transfer.remote = share(&ends.environment, far.region, ends.environment.near_peer, NULL);
+	transfer.region = near.region;
+	check_ok(pl_write(ends.environment.near_peer, &transfer, NULL, &operation, &error), &error);
+	complete(&ends.environment, operation, NULL);
+	pl_remote_release(transfer.remote);
+	pattern_check(far.bytes, LENGTH, 1, 0);
+	buffer_close(&near);
+	buffer_close(&far);
+	environment_close(&ends.environment);
+}
+
 /* -- number of queue pairs ------------------------------------------------------------------------ */
 
 /* `argument`: a card, and its queue pairs by default. */
@@ -252,7 +303,7 @@ static void option_test(void **state)
 
 int main(void)
 {
-	static char cards[][16] = { "cx7-200g 1", "cx7-400g 2", "cx8-800g 2" };
+	static char cards[][16] = { "cx7-200g 1", "cx7-400g 2", "cx8-800g 2", "0 3", "2 0", "1 0" };
 	static struct option_case cases[] = {
 		{ "defaults-infiniband", defaults, "cx7-ib" },
 		{ "defaults-roce", defaults, "cx7-roce" },
@@ -261,6 +312,11 @@ int main(void)
 		{ "control-ipv6", control_ipv6, NULL },
 		{ "exclusions", exclusions, NULL },
 		{ "other-partition", other_partition, NULL },
+		{ "options-of-both", options, cards[3] },
+		{ "options-of-initiator", options, cards[4] },
+		{ "options-of-acceptor", options, cards[5] },
+		{ "one-subnet", subnets, "one" },
+		{ "two-subnets", subnets, "routed" },
 		{ "rails-200g", rails, cards[0] },
 		{ "rails-400g", rails, cards[1] },
 		{ "rails-800g", rails, cards[2] },

@@ -67,6 +67,9 @@ static void rail_messages(void)
 	message.rail.count = 0;
 	memset(message.rail.ports, 0, sizeof(message.rail.ports));
 	save_control("rail-accept", &message);
+	message.rail.ece_vendor = 0x15b3;
+	message.rail.ece_options = 0x30000002;
+	save_control("rail-accept-options", &message);
 	message.rail = (struct pl_rail_message){ .step = PL_RAIL_DOWN, .index = 1, .generation = 7 };
 	save_control("rail-down", &message);
 }

@@ -88,6 +88,32 @@ static void test_route(void **state)
 	verbs_rig_free(rig);
 }
 
+/* Two subnets that routers join: packets go to the other end's FLID. Ports of one subnet may have several. */
+static void test_router(void **state)
+{
+	static const uint8_t near[8] = { 0xfe, 0xc0, 0, 0, 0x12, 0x34, 0, 1 },
+			     far[8] = { 0xfe, 0xc0, 0, 0, 0x56, 0x78, 0, 1 };
+	struct verbs_rig *rig = verbs_rig_new(false, false, 1);
+	const struct ibv_ah_attr *address = &rig->card.receive.ah_attr;
+
+	(void)state;
+	memcpy(rig->ports[0].gids[0].gid.raw, near, sizeof(near));
+	for (uint16_t i = 0; i < 3; i++) {
+		struct pl_rail_message request = verbs_rig_message(PL_RAIL_CONNECT, 0, (uint16_t)(1 + i));
+
+		memcpy(request.gid, far, sizeof(far));
+		request.gid[7] = i ? 2 : 1;
+		/* No FLID: the prefix of another kind. */
+		request.gid[3] = i == 2;
+		assert_int_equal(verbs_rig_deliver(rig, &request), 0);
+		assert_int_equal(address->dlid, i == 1 ? 0x5678 : 77);
+		assert_int_equal(address->is_global, i > 0);
+		if (i)
+			assert_memory_equal(address->grh.dgid.raw, request.gid, sizeof(request.gid));
+	}
+	verbs_rig_free(rig);
+}
+
 /* Delivers a request. Returns true if it is accepted, at once. */
 static bool accepts(struct verbs_rig *rig, uint16_t generation)
 {
@@ -484,6 +510,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_first_request),
 		cmocka_unit_test(test_route),
+		cmocka_unit_test(test_router),
 		cmocka_unit_test(test_generations),
 		cmocka_unit_test(test_descriptions),
 		cmocka_unit_test(test_waiting_request_ends),

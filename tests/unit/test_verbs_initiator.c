@@ -416,6 +416,31 @@ static void test_proof_before_down(void **state)
 	expect_failed_attempt(rig);
 }
 
+/* The same, and the device refuses the message that waited for the proof: the queue pair is drained once. */
+static void test_refusal_before_down(void **state)
+{
+	const struct pl_frame frame = { .type = PL_FRAME_FENCE };
+	struct verbs_rig *rig = verbs_rig_new(true, false, 1);
+	uint8_t bytes[VERBS_BUFFER];
+	struct verbs_buffer buffer = { .pool = &rig->queue.sends, .bytes = bytes };
+	struct ibv_mr mr = { 0 };
+
+	(void)state;
+	rig->queue.sends.mr = &mr;
+	pl_list_init(&rig->queue.sends.free);
+	pl_list_append(&rig->queue.sends.free, &buffer.link);
+	verbs_rig_bring_to(rig, VERBS_PROVING);
+	verbs_message_first(rig->endpoint, &frame);
+	verbs_rig_complete(rig, 0, IBV_WC_SUCCESS);
+	rig->card.no_post = EINVAL;
+	verbs_rig_send(rig, PL_RAIL_DOWN, 0, 1);
+	verbs_rig_expect_link(rig, 0, VERBS_DRAINING, 1);
+	verbs_rig_expect(rig, PL_RAIL_DOWN, 0, 1);
+	verbs_rig_expect_silence(rig);
+	rig->queue.sends.mr = NULL;
+	verbs_rig_free(rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -436,6 +461,7 @@ int main(void)
 		cmocka_unit_test(test_late_failure),
 		cmocka_unit_test(test_proof_before_timeout),
 		cmocka_unit_test(test_proof_before_down),
+		cmocka_unit_test(test_refusal_before_down),
 	};
 
 	return cmocka_run_group_tests_name("verbs initiator", tests, NULL, NULL);

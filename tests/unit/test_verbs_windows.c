@@ -33,6 +33,7 @@ static struct {
 	unsigned binds;
 	bool full;      /* the queue pair takes no bind request */
 	int refusal;    /* errno of ibv_alloc_mw(); 0: windows can be made */
+	pthread_mutex_t *unheld; /* nobody holds it while a window is made */
 	bool read_only; /* the process cannot write its memory */
 } card;
 
@@ -104,6 +105,9 @@ static struct ibv_mw *alloc_window(struct ibv_pd *pd, enum ibv_mw_type type)
 {
 	struct ibv_mw *mw = card.refusal ? NULL : calloc(1, sizeof(*mw));
 
+	/* The call of the kernel takes long. */
+	assert_int_equal(pthread_mutex_trylock(card.unheld), 0);
+	pthread_mutex_unlock(card.unheld);
 	if (card.refusal) {
 		errno = card.refusal;
 		return NULL;
@@ -249,6 +253,7 @@ static struct rig *rig_new(const struct pl_memory_ops *ops)
 	rig->context.allocator = pl_system_allocator;
 	rig->context.routes_known = true;
 	pthread_mutex_init(&rig->context.grant_lock, NULL);
+	card.unheld = &rig->context.grant_lock;
 	rig->state.context = &rig->context;
 	rig->state.library = &rig->library;
 	pthread_mutex_init(&rig->state.lock, NULL);

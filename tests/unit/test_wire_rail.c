@@ -229,6 +229,36 @@ static void test_rails(void **state)
 	expect_refused(&message);
 }
 
+/* Options of the card (ECE): in a message to an end that knows them, behind the rest. */
+static void test_options(void **state)
+{
+	static const uint8_t options[] = { 0xb3, 0x15, 0, 0, 2, 0, 0, 0x30 };
+
+	(void)state;
+	for (unsigned step = PL_RAIL_CONNECT; step <= PL_RAIL_ACCEPT; step++) {
+		struct pl_control decoded, message = rail_sample(step);
+		uint8_t plain[BUFFER_SIZE], buffer[BUFFER_SIZE] = { 0 }, *body = buffer + PL_CONTROL_HEADER;
+
+		encode_rail(&message, plain);
+		message.rail.ece_vendor = 0x15b3;
+		message.rail.ece_options = 0x30000002;
+		assert_int_equal(pl_control_encode(&message, buffer, BUFFER_SIZE),
+				 PL_CONTROL_HEADER + BODY_SIZE + sizeof(options));
+		assert_memory_equal(body, plain + PL_CONTROL_HEADER, BODY_SIZE);
+		assert_memory_equal(body + BODY_SIZE, options, sizeof(options));
+		for (size_t length = BODY_SIZE; length < BODY_SIZE + sizeof(options) + 4; length++)
+			assert_int_equal(decode_rail(body, length, &decoded),
+					 length == BODY_SIZE || length == BODY_SIZE + sizeof(options) ? 0 : -EPROTO);
+		assert_int_equal(decode_rail(body, BODY_SIZE + sizeof(options), &decoded), 0);
+		assert_int_equal(decoded.rail.ece_vendor, 0x15b3);
+		assert_int_equal(decoded.rail.ece_options, 0x30000002);
+		assert_int_equal(decode_rail(body, BODY_SIZE, &decoded), 0);
+		assert_int_equal(decoded.rail.ece_vendor | decoded.rail.ece_options, 0);
+		memset(body + BODY_SIZE, 0, 4);
+		assert_int_equal(decode_rail(body, BODY_SIZE + sizeof(options), &decoded), -EPROTO);
+	}
+}
+
 static void test_no_queue_pair(void **state)
 {
 	struct pl_control message = rail_sample(PL_RAIL_ACCEPT);
@@ -269,6 +299,8 @@ static void test_encoder_refuses(void **state)
 	m = rail_sample(PL_RAIL_DOWN), m.rail.global = true, expect_refused(&m);
 	m = rail_sample(PL_RAIL_DOWN), m.rail.traffic_class = 1, expect_refused(&m);
 	m = rail_sample(PL_RAIL_DOWN), m.rail.service_level = 1, expect_refused(&m);
+	m = rail_sample(PL_RAIL_DOWN), m.rail.ece_vendor = 1, expect_refused(&m);
+	m = rail_sample(PL_RAIL_ACCEPT), m.rail.ece_options = 1, expect_refused(&m);
 }
 
 int main(void)
@@ -281,6 +313,7 @@ int main(void)
 		cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_down_is_empty),
 		cmocka_unit_test(test_rails),
+		cmocka_unit_test(test_options),
 		cmocka_unit_test(test_no_queue_pair),
 		cmocka_unit_test(test_encoder_refuses),
 	};

@@ -53,6 +53,7 @@ struct verbs_rail {
 		uint8_t gid_index, mtu;
 		uint8_t traffic_class, service_level; /* acceptor: as the initiator wants */
 		bool global;
+		bool extended; /* true if the queue pair has the other end's options (ECE) */
 	} own; /* of the current queue pair */
 	struct verbs_ready_job ready;
 	struct {
@@ -146,9 +147,11 @@ struct verbs_early {
 int verbs_qp_make(struct verbs_rail *rail, const char **call);
 /* Fills the parts of a message that describe the new queue pair. */
 void verbs_qp_describe(const struct verbs_rail *rail, struct pl_rail_message *message);
-/* Fills the attributes that connect the queue pair to the other end's. */
+/* Fills the attributes that connect the queue pair to the other end's, and gives it that end's options. */
 void verbs_qp_route(struct verbs_rail *rail, const struct pl_rail_message *far);
 void verbs_qp_drop(struct verbs_rail *rail);
+/* Destroys the queue pair, if there is one. */
+void verbs_qp_destroy(struct verbs_rail *rail);
 /* Returns the nanoseconds after which a card gives up at the earliest; InfiniBand allows four times as many. */
 uint64_t verbs_retry_time(const struct pl_options *options);
 /* Returns the reads that a queue pair may have under way. */

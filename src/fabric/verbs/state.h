@@ -262,8 +262,7 @@ struct verbs_state {
 	struct verbs_port *places[VERBS_PLACES]; /* ports in the order in which they were found; never removed */
 	atomic_uint place_count;
 	atomic_uint place_changes; /* how often further places were made known to regions */
-	unsigned turn; /* next of equally near ports; grant_lock */
-	atomic_bool near_only; /* a device was opened that needs the addresses of the process */
+	unsigned turn;             /* next of equally near ports; grant_lock */
 	uint64_t far_next; /* first address that no grant without windows has had yet; grant_lock */
 	uint64_t looked;   /* time of the last look at the ports; 0: none */
 	atomic_bool stale; /* a device reported a change since */

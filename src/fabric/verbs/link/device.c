@@ -35,8 +35,6 @@ static int fill_device(struct verbs_device *device)
 	if (!device->shared)
 		return -ENOMEM;
 	device->far_addresses = verbs_serves_far_addresses(&device->attributes);
-	if (!device->far_addresses)
-		atomic_store(&device->state->near_only, true);
 	atomic_init(&device->windows, device->attributes.device_cap_flags &
 					      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B));
 	atomic_init(&device->window_max, VERBS_WINDOW_MAX);

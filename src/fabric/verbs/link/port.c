@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Ports of the devices that the program allows, and their GIDs. A GID is the address of a port: on Ethernet an IP
- * address of its interface, on InfiniBand the subnet's prefix and the port's number.
+ * address of its interface, on InfiniBand the subnet's prefix and the port's number. A port that routers reach has
+ * a second GID there, which is the best.
  *
  * A look at the ports opens new devices, and reads again what connections need to know. Asynchronous events tell of
  * changes; without one, a look stays valid for a second.
@@ -16,6 +17,8 @@
 
 #define LOOK_PAUSE PL_NS_PER_S
 #define SUBNET_PREFIX 64
+/* Entries of InfiniBand's table: the port's GID, and behind it that of a fabric with routers. */
+#define SUBNET_GIDS 2
 /* Ranks of IPv4 and other addresses that are alike otherwise differ by less. */
 #define RANK_STEP 2
 
@@ -87,15 +90,18 @@ static void read_gids(const struct verbs_library *library, struct verbs_port *po
 	struct verbs_gid_entry entries[VERBS_GID_TABLE_MAX];
 	unsigned wanted = port->device->state->context->options.gid_index;
 	bool ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
-	/* Further entries of InfiniBand are aliases. */
-	unsigned count =
-		verbs_gids_read(library, port->device->verbs, port->number, ethernet || wanted ? table : 1, entries);
+	unsigned count = verbs_gids_read(library, port->device->verbs, port->number,
+					 ethernet || wanted ? table : PL_MIN(table, SUBNET_GIDS), entries);
 
 	port->gid_count = 0;
 	for (unsigned i = 0; i < count; i++) {
 		struct verbs_gid gid = { .gid = entries[i].gid, .index = entries[i].index, .prefix = SUBNET_PREFIX };
 
 		if (wanted && PL_GID_INDEX(gid.index) != wanted)
+			continue;
+		gid.rank = !ethernet && verbs_gid_flid(&gid.gid);
+		/* Further entries of InfiniBand are aliases. */
+		if (!ethernet && !wanted && gid.index && !gid.rank)
 			continue;
 		if (ethernet)
 			judge_gid(interfaces, entries[i].second_version, &gid);

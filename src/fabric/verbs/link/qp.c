@@ -146,6 +146,34 @@ int verbs_qp_make(struct verbs_rail *rail, const char **call)
 	return init_qp(rail, call);
 }
 
+/*
+ * ECE: both queue pairs of a connection get the options of the card that both cards support, such as selective repeat and
+ * the kind of congestion control of mlx5. The initiator tells what its card supports. The acceptor's card chooses of that
+ * when its queue pair becomes RTR, and the acceptor tells the choice.
+ */
+static void describe_options(const struct verbs_rail *rail, struct pl_rail_message *message)
+{
+	const struct verbs_library *library = verbs_library_of(rail);
+	const struct pl_peer *peer = rail->endpoint->base.peer;
+	struct ibv_ece options = { 0 };
+
+	if (!peer->ece || !library->ibv_query_ece || (!peer->initiator && !rail->own.extended) ||
+	    verbs_result(library->ibv_query_ece(rail->qp, &options)) < 0 || !options.vendor_id)
+		return;
+	message->ece_vendor = options.vendor_id;
+	message->ece_options = options.options;
+}
+
+/* A card of another maker refuses the options: then neither queue pair has any. */
+static void set_options(struct verbs_rail *rail, const struct pl_rail_message *far)
+{
+	const struct verbs_library *library = verbs_library_of(rail);
+	struct ibv_ece options = { .vendor_id = far->ece_vendor, .options = far->ece_options };
+
+	rail->own.extended =
+		far->ece_vendor && library->ibv_set_ece && verbs_result(library->ibv_set_ece(rail->qp, &options)) == 0;
+}
+
 void verbs_qp_describe(const struct verbs_rail *rail, struct pl_rail_message *message)
 {
 	message->renewals = rail->renewals;
@@ -158,13 +186,31 @@ void verbs_qp_describe(const struct verbs_rail *rail, struct pl_rail_message *me
 	message->global = rail->own.global;
 	message->traffic_class = rail->own.traffic_class;
 	message->service_level = rail->own.service_level;
+	describe_options(rail, message);
 }
 
-/* True if packets need a global route header: on Ethernet, by a port's wish, or from one subnet to another. */
-static bool is_global(const struct verbs_rail *rail, const struct pl_rail_message *far)
+/*
+ * Fills the other end's address. Packets need a global route header on Ethernet, by a port's wish, or from one subnet of
+ * InfiniBand to another. In another subnet a router has the LID.
+ */
+static void fill_address(const struct verbs_rail *rail, const struct pl_rail_message *far, struct ibv_ah_attr *address)
 {
-	return rail->port->link_layer == IBV_LINK_LAYER_ETHERNET || rail->own.global || far->global || !far->lid ||
-	       memcmp(rail->gid.raw, far->gid, sizeof(rail->gid.global.subnet_prefix));
+	const bool ethernet = rail->port->link_layer == IBV_LINK_LAYER_ETHERNET;
+	uint16_t flid;
+	bool apart;
+
+	memcpy(address->grh.dgid.raw, far->gid, sizeof(far->gid));
+	apart = !ethernet && !verbs_gid_same_subnet(&rail->gid, &address->grh.dgid);
+	flid = apart ? verbs_gid_flid(&address->grh.dgid) : 0;
+	address->dlid = flid ? flid : far->lid;
+	address->sl = rail->own.service_level;
+	address->port_num = rail->port->number;
+	if (!ethernet && !apart && !rail->own.global && !far->global && far->lid)
+		return;
+	address->is_global = 1;
+	address->grh.sgid_index = rail->own.gid_index;
+	address->grh.hop_limit = HOPS;
+	address->grh.traffic_class = rail->own.traffic_class;
 }
 
 /* Returns the value of an option, of which 0 stands for the default. */
@@ -191,17 +237,9 @@ void verbs_qp_route(struct verbs_rail *rail, const struct pl_rail_message *far)
 		.rq_psn = far->psn,
 		.max_dest_rd_atomic = reads,
 		.min_rnr_timer = option_or(options->rnr_timer, RNR_TIMER),
-		.ah_attr = { .dlid = far->lid, .sl = rail->own.service_level, .port_num = rail->port->number },
 	};
-	if (is_global(rail, far)) {
-		struct ibv_global_route *route = &job->receive.ah_attr.grh;
-
-		job->receive.ah_attr.is_global = 1;
-		memcpy(route->dgid.raw, far->gid, sizeof(route->dgid.raw));
-		route->sgid_index = rail->own.gid_index;
-		route->hop_limit = HOPS;
-		route->traffic_class = rail->own.traffic_class;
-	}
+	fill_address(rail, far, &job->receive.ah_attr);
+	set_options(rail, far);
 	job->send = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTS,
 		.sq_psn = rail->own.psn,
@@ -219,6 +257,16 @@ uint8_t verbs_qp_reads(const struct verbs_device *device)
 	return (uint8_t)PL_MIN((unsigned)PL_MAX(most, 1), READS_MAX);
 }
 
+void verbs_qp_destroy(struct verbs_rail *rail)
+{
+	struct ibv_qp *qp = rail->qp;
+
+	rail->qp = NULL;
+	/* The device may go on to use buffers and windows: closing it ends that. */
+	if (qp && verbs_result(verbs_library_of(rail)->ibv_destroy_qp(qp)) < 0)
+		verbs_device_lost(rail->endpoint->state, rail->device);
+}
+
 void verbs_qp_drop(struct verbs_rail *rail)
 {
 	struct verbs_cq *queue = rail->queue;
@@ -229,9 +277,7 @@ void verbs_qp_drop(struct verbs_rail *rail)
 	pl_list_remove(&rail->starved_link);
 	verbs_mark_signaled(rail);
 	verbs_mw_drop_all(rail);
-	if (rail->qp)
-		verbs_library_of(rail)->ibv_destroy_qp(rail->qp);
-	rail->qp = NULL;
+	verbs_qp_destroy(rail);
 	rail->queue = NULL;
 	queue->rail_count--;
 	queue->posted -= rail->proof_posted;

@@ -181,6 +181,9 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 		verbs_fail(rail, "the attempt to connect was given up");
 		return;
 	}
+	/* A request that was posted since has failed the rail. */
+	if (rail->link == VERBS_DRAINING)
+		return;
 	rail->unreached = is_unreached(rail, code);
 	/* The other end may have been UP, and sent frames whose completions here come late. It does not send them again. */
 	if (rail->link == VERBS_PROVING && rail->endpoint->opened) {
@@ -362,9 +365,7 @@ void verbs_drain_expired(struct pl_timer *timer)
 	miss_last_receive(rail);
 	pl_list_remove(&rail->queue_link);
 	verbs_mw_drop_all(rail);
-	if (rail->qp)
-		verbs_library_of(rail)->ibv_destroy_qp(rail->qp);
-	rail->qp = NULL;
+	verbs_qp_destroy(rail);
 	verbs_take_back(rail);
 	pl_engine_post(home_of(rail), &rail->drained_task);
 }

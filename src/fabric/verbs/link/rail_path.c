@@ -149,9 +149,15 @@ static bool share(const union ibv_gid *a, const union ibv_gid *b, unsigned bits)
 /* Returns the port's address in a network of the other end's, or NULL. */
 static const struct verbs_gid *find_network(const struct verbs_port *port, const union ibv_gid *far)
 {
-	for (unsigned i = 0; i < port->gid_count; i++)
-		if (port->gids[i].prefix && share(&port->gids[i].gid, far, port->gids[i].prefix))
-			return &port->gids[i];
+	const bool ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
+
+	for (unsigned i = 0; i < port->gid_count; i++) {
+		const struct verbs_gid *gid = &port->gids[i];
+
+		if (ethernet ? gid->prefix && share(&gid->gid, far, gid->prefix)
+			     : verbs_gid_same_subnet(&gid->gid, far))
+			return gid;
+	}
 	return NULL;
 }
 

@@ -134,6 +134,9 @@ static int queue_fill(struct verbs_cq *queue, struct verbs_failure *failure)
 	rc = make_cq(queue, failure);
 	if (rc < 0)
 		return rc;
+	/* The loopback queue pair and the first receives need completions, too. */
+	if (queue->cq->cqe <= VERBS_LOOPBACK_DEPTH + VERBS_RECEIVES)
+		return -ENOBUFS;
 	queue->room = (unsigned)queue->cq->cqe - VERBS_LOOPBACK_DEPTH;
 	failure->call = "ibv_reg_mr";
 	rc = verbs_buffer_pool_open(&queue->sends, queue->state, queue->device, VERBS_SENDS, VERBS_BUFFER);

@@ -4,8 +4,9 @@
  *
  * A driver may give a new registration the rkey of one that it ended just before. A peer that kept a revoked key must not
  * reach the new registration by it. So each grant without windows has addresses of its own at the devices, which no
- * earlier grant of the context had: a device refuses an old address. Windows are bound to one queue pair, and their
- * addresses are those of the memory, as are the addresses of a registration beside windows of the same key.
+ * earlier grant of the context had: a device refuses an old address. Random gaps between them keep a peer from guessing
+ * those of a later grant. Windows are bound to one queue pair, and their addresses are those of the memory, as are the
+ * addresses of a registration beside windows of the same key.
  */
 #include "fabric/verbs/memory/near.h"
 #include "fabric/verbs/verbs.h"
@@ -16,6 +17,7 @@
 /* Vendors as ibv_query_device(3) names them, and the parts of mlx4. */
 #define VENDOR_MELLANOX 0x2c9u
 #define VENDOR_HISILICON 0x19e5u
+#define VENDOR_QLOGIC 0x1077u
 #define MLX4_FIRST 0x1002u
 #define MLX4_LAST 0x1010u
 #define MLX4_OLD_FIRST 0x6340u
@@ -23,6 +25,9 @@
 /* Devices use pages of at most this size well if memory and device address agree in the bits below it. */
 #define FAR_STEP_MIN (64ull << 10)
 #define FAR_STEP_MAX (1ull << 30)
+/* Gap before the addresses of a grant: below this many bytes and, for long grants, this many steps. */
+#define FAR_GAP (1ull << 32)
+#define FAR_GAP_STEPS 1024u
 
 static const char windows_only[] = "verbs: only this peer's queue pairs reach the grant, by memory windows";
 
@@ -34,6 +39,7 @@ static const char far_only[] =
 struct exports {
 	uint32_t rkeys[VERBS_RAILS];
 	uint8_t present, windows; /* masks of rails */
+	uint16_t near, expected;  /* masks of ports: near the memory, and of these, with windows for rails to come */
 	const char *reach;
 	int rc;           /* of the last device that does not reach the memory */
 	bool registering; /* a thread registers the memory, and a later call exports it */
@@ -59,16 +65,20 @@ static void note_failure(struct exports *exports, int rc)
 		exports->rc = rc;
 }
 
-/* Takes the next addresses for the bytes of a key. */
+/* Takes the next addresses for the bytes of a key. A new lap begins after 2^31 short grants, or 2^23 long ones. */
 static uint64_t take_far_addresses(struct verbs_state *state, const struct pl_key *key)
 {
-	uint64_t step = FAR_STEP_MIN, address;
+	uint64_t step = FAR_STEP_MIN, gap, begin = PL_MAX(state->far_next, FAR_BEGIN), address;
 
 	while (step < key->length && step < FAR_STEP_MAX)
 		step *= 2;
-	address = (state->far_next + step - 1) / step * step + verbs_near_address(key) % step;
-	if (address < FAR_BEGIN || key->length > FAR_END - address)
-		address = FAR_BEGIN + verbs_near_address(key) % step;
+	/* Without random numbers, the addresses are new all the same. */
+	if (pl_random(&gap, sizeof(gap)) < 0)
+		gap = 0;
+	gap = step + gap % PL_MAX(FAR_GAP, step * FAR_GAP_STEPS);
+	if (begin + gap + step + key->length > FAR_END)
+		begin = FAR_BEGIN;
+	address = (begin + gap) / step * step + verbs_near_address(key) % step;
 	state->far_next = address + key->length;
 	return address;
 }
@@ -79,23 +89,39 @@ bool verbs_serves_far_addresses(const struct ibv_device_attr *attributes)
 
 	if (attributes->vendor_id == VENDOR_MELLANOX)
 		return (part < MLX4_FIRST || part > MLX4_LAST) && (part < MLX4_OLD_FIRST || part > MLX4_OLD_LAST);
-	return attributes->vendor_id == VENDOR_HISILICON;
+	return attributes->vendor_id == VENDOR_HISILICON || attributes->vendor_id == VENDOR_QLOGIC;
+}
+
+/*
+ * True if all devices that may give the peer the key register memory with other addresses: those of all rails, of which
+ * each may have to carry the transfers of another one, and of the ports near the memory.
+ */
+static bool all_serve_far_addresses(const struct verbs_endpoint *endpoint, uint16_t near)
+{
+	bool all = endpoint->state->library->ibv_reg_mr_iova2;
+
+	for (unsigned i = 0; i < endpoint->rail_count; i++)
+		all &= endpoint->rails[i].device->far_addresses;
+	for (unsigned i = 0; i < endpoint->port_count; i++)
+		all &= !(near & 1u << i) || endpoint->ports[i]->device->far_addresses;
+	return all;
 }
 
 /* Chooses the addresses of a key for its peer, once. */
-static void choose_addresses(struct verbs_state *state, struct pl_grant *grant, struct pl_key *key, bool windows)
+static void choose_addresses(const struct verbs_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
+			     const struct exports *exports)
 {
 	uint64_t *shared = grant ? &grant->far_address : &key->far_address;
 
 	if (key->far_address)
 		return;
 	/* The peer uses one address over all rails. */
-	if (windows || atomic_load(&state->near_only) || !state->library->ibv_reg_mr_iova2) {
+	if (exports->expected || exports->windows || !all_serve_far_addresses(endpoint, exports->near)) {
 		key->far_address = verbs_near_address(key);
 		return;
 	}
 	if (!*shared)
-		*shared = take_far_addresses(state, key);
+		*shared = take_far_addresses(endpoint->state, key);
 	key->far_address = *shared;
 }
 
@@ -151,7 +177,7 @@ static void export_over(struct verbs_endpoint *endpoint, uint8_t rails, struct p
 		return;
 	/* Without a rail, the choice is left to the next attempt. */
 	if (rest || exports->windows)
-		choose_addresses(endpoint->state, grant, key, exports->windows);
+		choose_addresses(endpoint, grant, key, exports);
 	for (unsigned i = 0; i < endpoint->rail_count; i++) {
 		struct verbs_rail *rail = &endpoint->rails[i];
 		int rc;
@@ -167,14 +193,14 @@ static void export_over(struct verbs_endpoint *endpoint, uint8_t rails, struct p
 }
 
 /*
- * No rail uses a port near the memory so far. The peer will ask for the key over one that does. Returns those of the
+ * No rail uses a port near the memory so far. The peer will ask for the key over one that does. Keeps those of the
  * ports whose devices reach the memory.
  */
-static uint16_t export_without_rail(struct verbs_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
-				    uint16_t near, struct exports *exports)
+static void export_without_rail(struct verbs_endpoint *endpoint, struct pl_grant *grant, struct pl_key *key,
+				struct exports *exports)
 {
 	struct pl_list *list = verbs_registrations_of(grant, key);
-	uint16_t windows = 0;
+	const uint16_t near = exports->near;
 	uint32_t rkey;
 
 	for (unsigned i = 0; i < endpoint->port_count; i++) {
@@ -182,26 +208,24 @@ static uint16_t export_without_rail(struct verbs_endpoint *endpoint, struct pl_g
 						 : -ENOTSUP;
 
 		if (rc == 0)
-			windows |= (uint16_t)(1u << i);
+			exports->expected |= (uint16_t)(1u << i);
 		else
 			exports->registering |= rc == -EINPROGRESS;
 	}
 	if (exports->registering)
-		return near;
-	if (near)
-		choose_addresses(endpoint->state, grant, key, windows);
+		return;
+	choose_addresses(endpoint, grant, key, exports);
 	for (unsigned i = 0; i < endpoint->port_count; i++) {
 		int rc;
 
-		if (!(near & ~windows & 1u << i))
+		if (!(near & ~exports->expected & 1u << i))
 			continue;
 		rc = verbs_export_at(endpoint->ports[i]->device, list, key, &rkey);
 		if (rc < 0) {
 			note_failure(exports, rc);
-			near &= (uint16_t) ~(1u << i);
+			exports->near &= (uint16_t) ~(1u << i);
 		}
 	}
-	return near;
 }
 
 /* True if a rail has a key, or will have one when a thread has registered the memory. */
@@ -222,7 +246,7 @@ static enum pl_memory_order order_for(const struct verbs_endpoint *endpoint, con
 }
 
 static int write_key(const struct verbs_endpoint *endpoint, const struct pl_key *key, const struct exports *exports,
-		     uint16_t near, uint8_t blob[PL_KEY_BLOB_MAX])
+		     uint8_t blob[PL_KEY_BLOB_MAX])
 {
 	const unsigned rails = endpoint->rail_count;
 	uint8_t order = (uint8_t)order_for(endpoint, key->memory);
@@ -233,7 +257,7 @@ static int write_key(const struct verbs_endpoint *endpoint, const struct pl_key 
 	pl_put_u64(&writer, key->far_address);
 	pl_put_u8(&writer, exports->present);
 	pl_put_u8(&writer, (uint8_t)rails);
-	pl_put_u16(&writer, near);
+	pl_put_u16(&writer, exports->near);
 	for (unsigned i = 0; i < rails; i++)
 		pl_put_u32(&writer, exports->rkeys[i]);
 	if (exports->windows || order)
@@ -251,26 +275,26 @@ int verbs_export_key(struct pl_endpoint *base, struct pl_grant *grant, struct pl
 {
 	struct verbs_endpoint *endpoint = verbs_endpoint_of(base);
 	struct exports exports = { .reach = windows_only, .rc = -ENOTCONN };
-	uint16_t near = verbs_port_numbers(endpoint, near_of(endpoint->state, key));
 	uint8_t rails = 0;
 
-	for (unsigned i = 0; near && i < endpoint->rail_count; i++)
-		if (near & 1u << endpoint->rails[i].near_port)
+	exports.near = verbs_port_numbers(endpoint, near_of(endpoint->state, key));
+	for (unsigned i = 0; exports.near && i < endpoint->rail_count; i++)
+		if (exports.near & 1u << endpoint->rails[i].near_port)
 			rails |= verbs_bit_of(&endpoint->rails[i]);
-	export_over(endpoint, near ? rails : endpoint->choices[0].rails, grant, key, &exports);
-	if (!is_exported(&exports) && near)
-		near = export_without_rail(endpoint, grant, key, near, &exports);
+	export_over(endpoint, exports.near ? rails : endpoint->choices[0].rails, grant, key, &exports);
+	if (!is_exported(&exports) && exports.near)
+		export_without_rail(endpoint, grant, key, &exports);
 	/* No device near the memory reaches it. */
-	if (!is_exported(&exports) && !near)
+	if (!is_exported(&exports) && !exports.near)
 		export_over(endpoint, UINT8_MAX, grant, key, &exports);
 	if (exports.registering) {
 		verbs_await_registration(endpoint);
 		return -EINPROGRESS;
 	}
 	verbs_export_over(verbs_registrations_of(grant, key));
-	if (!is_exported(&exports) && !near)
+	if (!is_exported(&exports) && !exports.near)
 		return exports.rc;
 	if (grant)
 		pl_peer_note_key(base->peer, PL_EVENT_GRANTED, key->id, 0, exports.reach);
-	return write_key(endpoint, key, &exports, near, blob);
+	return write_key(endpoint, key, &exports, blob);
 }

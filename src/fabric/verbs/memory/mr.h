@@ -159,8 +159,9 @@ int verbs_export_at(struct verbs_device *device, struct pl_list *list, const str
 /* key_export.c */
 /*
  * True if the driver reuses rkeys soon, and registers memory with another address at the device: mlx5 (its cache of keys in
- * mlx5_ib's mr.c) and hns (alloc_mr_key()). Others may ignore that address (pvrdma_reg_user_mr()), or choose pages by the
- * address in the process, and then access other memory (mlx4_ib_umem_calc_optimal_mtt_size()).
+ * mlx5_ib's mr.c), hns (alloc_mr_key()) and qedr (qedr_reg_user_mr(), whose rkey is the lowest free number). Others may
+ * ignore that address (pvrdma_reg_user_mr()), or choose pages by the address in the process, and then access other memory
+ * (mlx4_ib_umem_calc_optimal_mtt_size()).
  */
 bool verbs_serves_far_addresses(const struct ibv_device_attr *attributes);
 /* True if the peer knows the key by addresses that serve windows, too. grant_lock is held. */
@@ -201,6 +202,7 @@ struct verbs_mw {
 	struct pl_region *region;       /* outlives the window */
 	struct pl_operation *operation; /* message: its send; NULL: of a grant */
 	struct ibv_mw *mw;              /* NULL: not bound to a queue pair */
+	struct verbs_device *kept_by;   /* of an ended key: the device did not deallocate it; NULL: it did */
 	uint16_t generation;
 	uint32_t rkey;
 	bool refused; /* a bind request failed: the key has a registration instead */
@@ -287,10 +289,19 @@ void verbs_imported(struct pl_endpoint *endpoint, struct pl_remote *remote);
  */
 int verbs_mw_add(struct verbs_rail *rail, struct pl_key *key, struct pl_region *region,
 		 void (*release)(struct pl_registration *window));
-/* Deallocates the device's window, if there is one. */
-void verbs_mw_unbind(struct verbs_mw *window);
-/* Frees a window that is in no list. */
+/*
+ * Deallocates a window of the rail's device. If the driver refuses that, the peer may still reach the memory: gives the
+ * device up, because its closing ends the window. grant_lock is free.
+ */
+void verbs_mw_dealloc(const struct verbs_rail *rail, struct ibv_mw *mw);
+/*
+ * release() and finish() of a grant's window. If the driver does not deallocate it, finish() gives the device up as
+ * verbs_mw_dealloc() does.
+ */
 void verbs_mw_release(struct pl_registration *window);
+void verbs_mw_finish(struct pl_registration *window);
+/* Frees a window that is in no list, without grant_lock. */
+void verbs_mw_free(struct verbs_mw *window);
 
 /* mw_message.c */
 /*

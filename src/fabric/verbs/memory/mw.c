@@ -32,21 +32,6 @@ void verbs_mw_send(struct verbs_rail *rail, struct pl_list *list, enum pl_frame_
 
 /* -- the owner ------------------------------------------------------------------------------------ */
 
-void verbs_mw_unbind(struct verbs_mw *window)
-{
-	if (window->mw)
-		ibv_dealloc_mw(window->mw);
-	window->mw = NULL;
-}
-
-void verbs_mw_release(struct pl_registration *base)
-{
-	struct verbs_mw *window = pl_container_of(base, struct verbs_mw, base);
-
-	verbs_mw_unbind(window);
-	pl_free(window->allocator, window);
-}
-
 #define REGISTERED "verbs: every peer of this context that learns its key reaches the grant, a registration: "
 
 static const char no_windows[] = REGISTERED "the device has no memory windows of type 2";
@@ -90,6 +75,7 @@ int verbs_mw_add(struct verbs_rail *rail, struct pl_key *key, struct pl_region *
 	if (!window)
 		return -ENOMEM;
 	window->base = (struct pl_registration){ .device = rail, .release = release, .timeless = true };
+	window->base.finish = release == verbs_mw_release ? verbs_mw_finish : NULL;
 	window->allocator = allocator;
 	window->region = region;
 	window->operation = key->operation;
@@ -122,42 +108,33 @@ int verbs_mw_expect(const struct verbs_endpoint *endpoint, struct verbs_device *
 	return verbs_mw_base(endpoint->state, device, grant->region, grant->rights, &mr);
 }
 
-void verbs_mw_drop_all(struct verbs_rail *rail)
-{
-	struct pl_peer *peer = rail->endpoint->base.peer;
-
-	if (!rail->endpoint->windowed)
-		return;
-	verbs_mw_forget(rail);
-	pthread_mutex_lock(&peer->context->grant_lock);
-	for (size_t i = 0; i < peer->keys.count; i++) {
-		const struct pl_key *key = pl_index_table_get(&peer->keys, i);
-		struct pl_registration *found = key ? pl_registration_find(&key->registrations, rail) : NULL;
-
-		if (found)
-			verbs_mw_unbind(pl_container_of(found, struct verbs_mw, base));
-	}
-	pthread_mutex_unlock(&peer->context->grant_lock);
-}
+/* Window of the device for a key that needs one: made without grant_lock. */
+struct fresh_mw {
+	bool wanted, tried;
+	struct ibv_mw *mw; /* NULL: none, or taken */
+	int rc;            /* of the attempt to make it */
+};
 
 /* Posts the request that binds a new window. Returns 0 or a negative errno. */
 static int bind_window(struct verbs_rail *rail, const struct pl_key *key, struct verbs_mw *window,
-		       struct verbs_work *work)
+		       struct verbs_work *work, struct fresh_mw *fresh)
 {
 	struct ibv_send_wr *bad,
 		request = { .wr_id = verbs_number_request(rail, work), .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED };
 	struct ibv_mr *mr;
 	int rc;
 
-	verbs_mw_unbind(window);
 	rc = verbs_mw_base(rail->endpoint->state, rail->device, window->region, key->rights, &mr);
 	if (rc < 0)
 		return rc;
+	/* A window of an earlier connection ended with that. */
 	if (!window->operation || !verbs_mw_take(rail, window)) {
-		window->mw = ibv_alloc_mw(rail->device->pd, IBV_MW_TYPE_2);
-		if (!window->mw)
-			return verbs_made(NULL);
+		fresh->wanted = !fresh->tried;
+		if (!fresh->mw)
+			return fresh->rc;
+		window->mw = fresh->mw;
 		window->rkey = window->mw->rkey;
+		fresh->mw = NULL;
 	}
 	window->rkey = ibv_inc_rkey(window->rkey);
 	window->generation = rail->generation;
@@ -209,10 +186,10 @@ static const char *note_refusal(struct verbs_device *device, const struct verbs_
 }
 
 /*
- * Finds the key of a window over this rail. Returns 1 if `work` was posted to bind it, 0 if not, -EINPROGRESS if it must
- * wait until the memory is registered.
+ * Finds the key of a window over this rail. Returns 1 if `work` was posted to bind it, 0 if not, or if a fresh window is
+ * wanted, -EINPROGRESS if it must wait until the memory is registered.
  */
-static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *answer)
+static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *answer, struct fresh_mw *fresh)
 {
 	struct pl_key *key = pl_key_alive(rail->endpoint->base.peer, work->frame.key);
 	const char *reach = not_bound;
@@ -237,7 +214,9 @@ static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *
 		return 0;
 	}
 	if (window && !window->refused && atomic_load(&rail->device->windows)) {
-		rc = bind_window(rail, key, window, work);
+		rc = bind_window(rail, key, window, work, fresh);
+		if (fresh->wanted)
+			return 0;
 		if (rc == 0) {
 			*answer = window->rkey;
 			return 1;
@@ -245,7 +224,8 @@ static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *
 		if (rc == -EINPROGRESS)
 			return rc;
 		reach = note_refusal(rail->device, window, key->length, rc);
-		verbs_mw_unbind(window);
+		fresh->mw = window->mw;
+		window->mw = NULL;
 	}
 	rc = verbs_export_at(rail->device, list, key, &rkey);
 	if (rc == -EINPROGRESS)
@@ -357,7 +337,7 @@ void verbs_mw_work_over(struct verbs_endpoint *endpoint, struct verbs_work *work
 		break;
 	case VERBS_INVALIDATE:
 		if (work->window)
-			verbs_mw_release(&work->window->base);
+			verbs_mw_free(work->window);
 		break;
 	default:
 		verbs_mw_message_left(endpoint, work);
@@ -365,18 +345,32 @@ void verbs_mw_work_over(struct verbs_endpoint *endpoint, struct verbs_work *work
 	}
 }
 
+static void make_fresh(struct verbs_rail *rail, struct fresh_mw *fresh)
+{
+	fresh->mw = ibv_alloc_mw(rail->device->pd, IBV_MW_TYPE_2);
+	fresh->rc = verbs_made(fresh->mw);
+	fresh->tried = true;
+	fresh->wanted = false;
+}
+
 void verbs_bind(struct verbs_rail *rail, struct verbs_work *work)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
 	struct pl_context *context = endpoint->state->context;
 	uint64_t id = work->frame.key, answer;
+	struct fresh_mw fresh = { .wanted = false };
 	bool asked = !work->answer;
 	int posted;
 
-	/* The window must not be removed before it is posted. */
-	pthread_mutex_lock(&context->grant_lock);
-	posted = find_key(rail, work, &answer);
-	pthread_mutex_unlock(&context->grant_lock);
+	/* The window must not be removed before it is posted. The driver's call that makes one takes long. */
+	do {
+		if (fresh.wanted)
+			make_fresh(rail, &fresh);
+		pthread_mutex_lock(&context->grant_lock);
+		posted = find_key(rail, work, &answer, &fresh);
+		pthread_mutex_unlock(&context->grant_lock);
+	} while (fresh.wanted);
+	verbs_mw_dealloc(rail, fresh.mw);
 	if (posted == -EINPROGRESS) {
 		pl_list_append(&endpoint->registering, &work->link);
 		verbs_await_registration(endpoint);

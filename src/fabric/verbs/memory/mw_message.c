@@ -70,7 +70,9 @@ static void release_message_window(struct pl_registration *base)
 
 	if (window->mw && invalidate(window))
 		return;
-	verbs_mw_release(base);
+	if (window->mw)
+		ibv_dealloc_mw(window->mw);
+	pl_free(window->allocator, window);
 }
 
 void verbs_mw_invalidated(struct verbs_work *work)
@@ -106,14 +108,16 @@ void verbs_mw_forget(struct verbs_rail *rail)
 		struct verbs_mw *window = pl_list_first(&rail->windows, struct verbs_mw, base.link);
 
 		pl_list_remove(&window->base.link);
-		verbs_mw_release(&window->base);
+		verbs_mw_free(window);
 	}
 	rail->window_count = 0;
 	pl_list_for_each(at, &rail->posted) {
 		const struct verbs_work *work = pl_list_entry(at, struct verbs_work, link);
 
-		if (work->kind == VERBS_INVALIDATE)
-			verbs_mw_unbind(work->window);
+		if (work->kind != VERBS_INVALIDATE || !work->window->mw)
+			continue;
+		verbs_mw_dealloc(rail, work->window->mw);
+		work->window->mw = NULL;
 	}
 }
 
