@@ -74,6 +74,7 @@ struct verbs_device {
 		[RDMA_DATA_DIRECT_PATH];      /* its Data Direct function for GPU memory, below /sys; empty: none */
 	atomic_uint lasts_missed;             /* failed queue pairs without IBV_EVENT_QP_LAST_WQE_REACHED since the last one */
 	bool far_addresses;                   /* verbs_serves_far_addresses() */
+	bool names_oldest;                    /* verbs_names_oldest() */
 	atomic_bool windows;                  /* the device supports memory windows of type 2, as far as known */
 	_Atomic uint64_t window_max;          /* bytes of the longest window, as far as known */
 	atomic_uint binds_failed;             /* bind requests that failed since the last one that was done */
