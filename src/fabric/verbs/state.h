@@ -441,7 +441,7 @@ void verbs_async_tell(struct verbs_state *state, const struct verbs_device *devi
 /* cq.c */
 bool verbs_cq_ready(struct pl_source *source, uint32_t events);
 void verbs_cq_idle(struct pl_source *source);
-/* Takes a batch of completions. Returns their number. */
+/* Takes a batch of completions. Returns their number; 0 also while a batch is being taken. */
 unsigned verbs_cq_poll(struct verbs_cq *queue);
 /* Takes all completions that are in the queue at the call. Ends also if other peers refill it as fast as it is polled. */
 void verbs_cq_take_present(struct verbs_cq *queue);
