@@ -296,6 +296,26 @@ static void test_nested_poll(void **state)
 	fault_rig_free(rig);
 }
 
+/* The rest of a request that may have failed may fail, too. */
+static void test_cut_suspect(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+	struct verbs_work *work = rig->work, *rest;
+
+	(void)state;
+	work->suspect = true;
+	rig->endpoint.suspects = 1;
+	verbs_work_cut(&rig->endpoint, work, 60);
+	rest = pl_list_entry(work->link.next, struct verbs_work, link);
+	assert_int_equal(rest->length, 40);
+	assert_true(rest->suspect);
+	assert_int_equal(rig->endpoint.suspects, 2);
+	pl_list_remove(&rest->link);
+	verbs_work_free(&rig->endpoint, rest);
+	assert_int_equal(rig->endpoint.suspects, 1);
+	fault_rig_free(rig);
+}
+
 /* -- devices that do nothing ---------------------------------------------------------------------- */
 
 /* So many looks at the first rail. */
@@ -422,7 +442,7 @@ int main(void)
 		cmocka_unit_test(test_refused),       cmocka_unit_test(test_broken),
 		cmocka_unit_test(test_flushed),       cmocka_unit_test(test_mistaken),
 		cmocka_unit_test(test_again),         cmocka_unit_test(test_atomic),
-		cmocka_unit_test(test_nested_poll),
+		cmocka_unit_test(test_nested_poll),   cmocka_unit_test(test_cut_suspect),
 		cmocka_unit_test(test_no_route),      cmocka_unit_test(test_stuck),
 		cmocka_unit_test(test_long_retries),  cmocka_unit_test(test_slow),
 		cmocka_unit_test(test_message_waits), cmocka_unit_test(test_nothing_to_watch),
