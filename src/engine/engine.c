@@ -137,7 +137,6 @@ static bool dispatch_events(struct pl_engine *engine, int count)
 
 static bool poll_hot(struct pl_engine *engine)
 {
-	bool eager = pl_engine_eager(engine);
 	uint64_t removals = engine->removals, replacements = engine->replacements;
 	bool any = false;
 
@@ -159,7 +158,8 @@ static bool poll_hot(struct pl_engine *engine)
 			return true;
 		if (!engine->threaded && source->idle_rounds > HOT_IDLE_ROUNDS)
 			pl_engine_cool(engine, source);
-		if (source->idle && (!did || eager) && (!source->memory || eager || pl_list_empty(&source->hot)))
+		if (source->idle &&
+		    ((!did && (!source->memory || pl_list_empty(&source->hot))) || pl_engine_eager(engine)))
 			source->idle(source);
 	}
 	return any;

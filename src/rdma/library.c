@@ -101,3 +101,13 @@ int verbs_reg_mr(const struct verbs_library *library, struct ibv_pd *pd, void *a
 {
 	return verbs_reg_mr_iova(library, pd, address, length, (uintptr_t)address, access, mr);
 }
+
+int verbs_reg_buffers(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length,
+		      struct ibv_mr **mr)
+{
+	int rc = verbs_reg_mr(library, pd, address, length, IBV_ACCESS_LOCAL_WRITE, mr);
+
+	if (rc == 0 || rc == -ENOMEM || rc == -EFAULT)
+		return rc;
+	return verbs_reg_mr(library, pd, address, length, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING, mr);
+}

@@ -109,7 +109,13 @@ int verbs_query_port(const struct verbs_library *library, struct ibv_context *co
  */
 int verbs_reg_mr(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length, unsigned access,
 		 struct ibv_mr **mr);
-/* The same for a device address, `iova`, that may differ from `address`, by whole pages. */
+/*
+ * Registers memory that this end reads behind completions only, which push bytes of any order before them: with relaxed
+ * ordering where the device registers no other memory.
+ */
+int verbs_reg_buffers(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length,
+		      struct ibv_mr **mr);
+/* The same as verbs_reg_mr() for a device address, `iova`, that may differ from `address`, by whole pages. */
 int verbs_reg_mr_iova(const struct verbs_library *library, struct ibv_pd *pd, void *address, size_t length,
 		      uint64_t iova, unsigned access, struct ibv_mr **mr);
 

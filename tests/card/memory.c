@@ -355,7 +355,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
 
 	pthread_once(&memory_once, memory_open);
 	access &= ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
-	if (flags_refused(access, KNOWN) || (access & IBV_ACCESS_MW_BIND && !card_character()->windows) || !length) {
+	if (flags_refused(access, KNOWN) || (!relaxed && getenv("STANDIN_RELAXED_ONLY")) ||
+	    (access & IBV_ACCESS_MW_BIND && !card_character()->windows) || !length) {
 		errno = EINVAL;
 		return NULL;
 	}

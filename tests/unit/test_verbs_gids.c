@@ -124,6 +124,31 @@ static void test_long_table(void **state)
 	verbs_host_close(rig);
 }
 
+/* InfiniBand: the first entry, and before it a second one with an FLID. A program may choose another one. */
+static void test_routed(void **state)
+{
+	static const struct verbs_host_gid gids[3] = { { "fe80::1" }, { "fec0:0:12:1::1" }, { "fec0:0:13:1::1" } };
+	static const struct verbs_host_gid aliases[2] = { { "fe80::1" }, { "fec0::1:0:0:0:1" } };
+	static const char *const names[] = { "card0" };
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		const struct verbs_port *port;
+		struct verbs_host_rig *rig;
+
+		verbs_host_set(names, 1, 1, IBV_LINK_LAYER_INFINIBAND);
+		verbs_host.gids = i == 1 ? aliases : gids;
+		verbs_host.gid_count = i == 1 ? 2 : 3;
+		verbs_host.no_gid_table = true;
+		rig = verbs_host_open(NULL);
+		rig->context.options.gid_index = i == 2 ? PL_GID_INDEX(2) : 0;
+		port = verbs_host_look(rig);
+		assert_int_equal(port->gid_count, i == 0 ? 2 : 1);
+		assert_int_equal(port->gids[0].index, i == 0 ? 1 : i == 1 ? 0 : 2);
+		verbs_host_close(rig);
+	}
+}
+
 /* One call reads the entries of a port, however many there are. */
 static void test_calls(void **state)
 {
@@ -274,7 +299,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ranking), cmocka_unit_test(test_addresses),   cmocka_unit_test(test_long_table),
 		cmocka_unit_test(test_calls),   cmocka_unit_test(test_old_library), cmocka_unit_test(test_infiniband),
-		cmocka_unit_test(test_choice),  cmocka_unit_test(test_offer),
+		cmocka_unit_test(test_choice),  cmocka_unit_test(test_offer),       cmocka_unit_test(test_routed),
 	};
 
 	return cmocka_run_group_tests_name("verbs gids", tests, NULL, NULL);

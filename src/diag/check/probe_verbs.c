@@ -26,7 +26,7 @@ static int ask_registration(const struct verbs_library *library, struct ibv_pd *
 {
 	static char page[4096] __attribute__((aligned(4096)));
 	struct ibv_mr *mr = NULL;
-	int rc = verbs_reg_mr(library, pd, page, sizeof(page), IBV_ACCESS_LOCAL_WRITE, &mr);
+	int rc = verbs_reg_buffers(library, pd, page, sizeof(page), &mr);
 
 	if (mr)
 		library->ibv_dereg_mr(mr);

@@ -162,8 +162,7 @@ static int loop_get(struct verbs_cq *queue, const struct verbs_rail *rail, struc
 		loop->path.pkey_index = rail->own.pkey_index;
 		pl_list_init(&loop->reads);
 		pl_list_init(&loop->waiting);
-		rc = verbs_reg_mr(library, loop->pd, loop->scratch, sizeof(loop->scratch), IBV_ACCESS_LOCAL_WRITE,
-				  &loop->mr);
+		rc = verbs_reg_buffers(library, loop->pd, loop->scratch, sizeof(loop->scratch), &loop->mr);
 	}
 	if (rc == 0 && !loop->qp)
 		rc = make_pair(queue, loop);

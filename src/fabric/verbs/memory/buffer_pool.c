@@ -15,7 +15,7 @@ static int fill_pool(struct verbs_buffer_pool *pool, const struct verbs_state *s
 	if (!pool->buffers || !pool->room)
 		return -ENOMEM;
 	pool->slab = (uint8_t *)(((uintptr_t)pool->room + page - 1) & ~(uintptr_t)(page - 1));
-	return verbs_reg_mr(state->library, device->pd, pool->slab, count * size, IBV_ACCESS_LOCAL_WRITE, &pool->mr);
+	return verbs_reg_buffers(state->library, device->pd, pool->slab, count * size, &pool->mr);
 }
 
 int verbs_buffer_pool_open(struct verbs_buffer_pool *pool, const struct verbs_state *state,
