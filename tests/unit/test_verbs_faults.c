@@ -224,6 +224,98 @@ static void test_no_route(void **state)
 	fault_rig_free(rig);
 }
 
+/* -- order ---------------------------------------------------------------------------------------- */
+
+/* Completions of the test, in order, and the number that are left. */
+static struct ibv_wc ordered[3];
+static unsigned ordered_left;
+
+/* Takes two completions at first, then the rest. */
+static int poll_ordered(struct ibv_cq *cq, int count, struct ibv_wc *completions)
+{
+	unsigned most = ordered_left == 3 ? 2 : ordered_left, first = 3 - ordered_left;
+
+	(void)cq;
+	assert_in_range(most, 0, count);
+	memcpy(completions, &ordered[first], most * sizeof(*completions));
+	ordered_left -= most;
+	return (int)most;
+}
+
+/* Polls within the completion that fails the queue pair. */
+static int modify_and_poll(struct ibv_qp *pair, struct ibv_qp_attr *attributes, int mask)
+{
+	(void)attributes;
+	(void)mask;
+	assert_int_equal(verbs_cq_poll(pair->send_cq->cq_context), 0);
+	return 0;
+}
+
+static struct verbs_work *post_write(struct verbs_rail *rail, struct pl_operation *operation)
+{
+	struct verbs_work *work = pl_zalloc(&pl_system_allocator, sizeof(*work));
+
+	assert_non_null(work);
+	work->kind = VERBS_WRITE;
+	work->operation = operation;
+	work->serial = ++rail->serial;
+	pl_list_append(&rail->posted, &work->link);
+	rail->posted_count++;
+	rail->queue->posted++;
+	return work;
+}
+
+static struct ibv_wc wc_of(const struct verbs_rail *rail, const struct verbs_work *work, enum ibv_wc_status status)
+{
+	return (struct ibv_wc){ .wr_id = work->serial << 2, .status = status, .qp_num = rail->qp->qp_num };
+}
+
+/* A poll within a completion takes none: they would come before earlier ones, and the refused write would end as done. */
+static void test_nested_poll(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+	struct pl_operation refused = { .context = &rig->context }, later = { .context = &rig->context };
+	struct verbs_rail *rails = rig->endpoint.rails;
+
+	(void)state;
+	atomic_init(&refused.pending, 2);
+	atomic_init(&later.pending, 2);
+	ordered[0] = wc_of(&rails[0], rig->work, IBV_WC_RETRY_EXC_ERR);
+	ordered[1] = wc_of(&rails[1], post_write(&rails[1], &refused), IBV_WC_REM_ACCESS_ERR);
+	ordered[2] = wc_of(&rails[1], post_write(&rails[1], &later), IBV_WC_WR_FLUSH_ERR);
+	ordered_left = 3;
+	rig->endpoint.flushing = true;
+	rig->verbs.ops.poll_cq = poll_ordered;
+	rig->library.ibv_modify_qp = modify_and_poll;
+	assert_int_equal(verbs_cq_poll(&rig->queue), 2);
+	assert_int_equal(verbs_cq_poll(&rig->queue), 1);
+	assert_int_equal(atomic_load(&refused.status), -EACCES);
+	assert_int_equal(atomic_load(&later.status), 0);
+	assert_int_equal(rig->queue.posted, 0);
+	pl_free(&pl_system_allocator, refused.error);
+	fault_rig_free(rig);
+}
+
+/* The rest of a request that may have failed may fail, too. */
+static void test_cut_suspect(void **state)
+{
+	struct fault_rig *rig = fault_rig_new();
+	struct verbs_work *work = rig->work, *rest;
+
+	(void)state;
+	work->suspect = true;
+	rig->endpoint.suspects = 1;
+	verbs_work_cut(&rig->endpoint, work, 60);
+	rest = pl_list_entry(work->link.next, struct verbs_work, link);
+	assert_int_equal(rest->length, 40);
+	assert_true(rest->suspect);
+	assert_int_equal(rig->endpoint.suspects, 2);
+	pl_list_remove(&rest->link);
+	verbs_work_free(&rig->endpoint, rest);
+	assert_int_equal(rig->endpoint.suspects, 1);
+	fault_rig_free(rig);
+}
+
 /* -- devices that do nothing ---------------------------------------------------------------------- */
 
 /* So many looks at the first rail. */
@@ -350,6 +442,7 @@ int main(void)
 		cmocka_unit_test(test_refused),       cmocka_unit_test(test_broken),
 		cmocka_unit_test(test_flushed),       cmocka_unit_test(test_mistaken),
 		cmocka_unit_test(test_again),         cmocka_unit_test(test_atomic),
+		cmocka_unit_test(test_nested_poll),   cmocka_unit_test(test_cut_suspect),
 		cmocka_unit_test(test_no_route),      cmocka_unit_test(test_stuck),
 		cmocka_unit_test(test_long_retries),  cmocka_unit_test(test_slow),
 		cmocka_unit_test(test_message_waits), cmocka_unit_test(test_nothing_to_watch),

@@ -62,9 +62,7 @@ struct verbs_endpoint {
 	struct pl_list settling; /* operations that wait for answers to FLUSH, or for reads of this end */
 	struct pl_list flushes;  /* flushes for the peer, and for those operations */
 	unsigned flush_count;
-	/* requests of which one failed, and 1 if `atomic_doubted`; while there are some, each request is signaled */
-	unsigned suspects;
-	bool atomic_doubted; /* an atomic operation was among them; until a failure names its request */
+	unsigned suspects; /* requests of which one failed; while there are some, each request is signaled */
 	uint32_t next_cookie;
 	struct pl_list early; /* frames that came early */
 	unsigned early_count;

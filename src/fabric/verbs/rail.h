@@ -229,6 +229,11 @@ void verbs_rail_renew(struct verbs_rail *rail);
 
 /* wc_error.c */
 /*
+ * True if the driver lets an error completion name the oldest request without a completion, whichever failed, and returns
+ * all others as flushed: libbnxt_re (bnxt_re_poll_err_scqe()) and libirdma (irdma_uk_cq_poll_cmpl()).
+ */
+bool verbs_names_oldest(const struct ibv_device_attr *attributes);
+/*
  * A request failed: its operation ends, or the request is posted again. The rail fails. `oldest`: it was the first posted
  * request.
  */

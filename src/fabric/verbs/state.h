@@ -74,6 +74,7 @@ struct verbs_device {
 		[RDMA_DATA_DIRECT_PATH];      /* its Data Direct function for GPU memory, below /sys; empty: none */
 	atomic_uint lasts_missed;             /* failed queue pairs without IBV_EVENT_QP_LAST_WQE_REACHED since the last one */
 	bool far_addresses;                   /* verbs_serves_far_addresses() */
+	bool names_oldest;                    /* verbs_names_oldest() */
 	atomic_bool windows;                  /* the device supports memory windows of type 2, as far as known */
 	_Atomic uint64_t window_max;          /* bytes of the longest window, as far as known */
 	atomic_uint binds_failed;             /* bind requests that failed since the last one that was done */
@@ -440,7 +441,7 @@ void verbs_async_tell(struct verbs_state *state, const struct verbs_device *devi
 /* cq.c */
 bool verbs_cq_ready(struct pl_source *source, uint32_t events);
 void verbs_cq_idle(struct pl_source *source);
-/* Takes a batch of completions. Returns their number. */
+/* Takes a batch of completions. Returns their number; 0 also while a batch is being taken. */
 unsigned verbs_cq_poll(struct verbs_cq *queue);
 /* Takes all completions that are in the queue at the call. Ends also if other peers refill it as fast as it is polled. */
 void verbs_cq_take_present(struct verbs_cq *queue);

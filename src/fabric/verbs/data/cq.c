@@ -305,7 +305,8 @@ PL_ALWAYS_INLINE void work_done(struct verbs_endpoint *endpoint, struct verbs_wo
 static void count_done(struct verbs_rail *rail)
 {
 	rail->completed++;
-	if (++rail->done < CHUNKS_UNTIL_GROWTH || rail->chunk == VERBS_CHUNK)
+	rail->done++;
+	if (rail->chunk == VERBS_CHUNK || rail->done < CHUNKS_UNTIL_GROWTH)
 		return;
 	rail->chunk = PL_MIN(rail->chunk * 2, VERBS_CHUNK);
 	rail->done = 1;
@@ -326,38 +327,59 @@ PL_ALWAYS_INLINE bool names_posted(const struct verbs_rail *rail, uint64_t seria
 	       serial >= pl_list_first(&rail->posted, struct verbs_work, link)->serial;
 }
 
+/* Takes the completed request, and all unsignaled ones before it. */
+PL_ALWAYS_INLINE void take_done(struct verbs_rail *rail, uint64_t serial)
+{
+	const uint64_t bytes = rail->posted_bytes;
+	bool end;
+
+	do {
+		struct verbs_work *work = verbs_take_posted(rail);
+
+		end = work->serial == serial;
+		if (end)
+			count_done(rail);
+		work_done(rail->endpoint, work);
+	} while (!end && names_posted(rail, serial));
+	if (rail->pace.limit != VERBS_UNLIMITED)
+		look_at_pace(rail, bytes - rail->posted_bytes);
+}
+
+/* Takes the failed request. All unsignaled ones before it are done. Not inline: this happens once in a connection. */
+__attribute__((noinline)) static void take_failed(struct verbs_rail *rail, const struct ibv_wc *completion)
+{
+	const uint64_t serial = verbs_serial_of(completion->wr_id);
+	bool oldest = true;
+
+	do {
+		struct verbs_work *work = verbs_take_posted(rail);
+
+		if (work->serial == serial) {
+			verbs_work_failed(rail, work, completion, oldest);
+			return;
+		}
+		oldest = false;
+		work_done(rail->endpoint, work);
+	} while (names_posted(rail, serial));
+}
+
 PL_ALWAYS_INLINE void completed(struct verbs_cq *queue, const struct ibv_wc *completion)
 {
 	const uint64_t serial = verbs_serial_of(completion->wr_id);
 	struct verbs_rail *rail = find_rail(queue, completion->qp_num);
-	bool fine = completion->status == IBV_WC_SUCCESS, oldest, end;
 	unsigned posted_count;
-	uint64_t bytes;
 
 	if (!rail || !names_posted(rail, serial)) {
 		if (rail && completion->wr_id == VERBS_PROOF)
 			verbs_proof_done(rail, completion);
 		return;
 	}
-	oldest = pl_list_first(&rail->posted, struct verbs_work, link)->serial == serial;
-	bytes = rail->posted_bytes;
 	posted_count = rail->posted_count;
-	/* Takes all unsignaled requests before the completed one. */
-	do {
-		struct verbs_work *work = verbs_take_posted(rail);
-
-		end = work->serial == serial;
-		if (end && !fine) {
-			verbs_work_failed(rail, work, completion, oldest);
-			break;
-		}
-		if (end)
-			count_done(rail);
-		work_done(rail->endpoint, work);
-	} while (!end && names_posted(rail, serial));
+	if (completion->status == IBV_WC_SUCCESS)
+		take_done(rail, serial);
+	else
+		take_failed(rail, completion);
 	verbs_note_peak(rail, posted_count);
-	if (fine && rail->pace.limit != VERBS_UNLIMITED)
-		look_at_pace(rail, bytes - rail->posted_bytes);
 	if (rail->link == VERBS_DRAINING && pl_list_empty(&rail->posted))
 		pl_engine_post(queue->engine, &rail->drained_task);
 	else if (!verbs_may_post_now(rail->endpoint))
@@ -437,28 +459,16 @@ static int poll_again(struct verbs_cq *queue)
 	return count;
 }
 
-/* A completion that fails a connection attempt polls, too. The other completions are taken after that. */
-__attribute__((noinline)) static unsigned poll_nested(struct verbs_cq *queue)
-{
-	struct ibv_wc others[VERBS_POLL_BATCH];
-	unsigned taken;
-
-	memcpy(others, queue->completions, sizeof(others));
-	for (unsigned i = 0; i < VERBS_POLL_BATCH; i++)
-		queue->completions[i].wr_id = VERBS_UNFILLED;
-	queue->taking = false;
-	taken = verbs_cq_poll(queue);
-	queue->taking = true;
-	memcpy(queue->completions, others, sizeof(others));
-	return taken;
-}
-
 unsigned verbs_cq_poll(struct verbs_cq *queue)
 {
 	int count;
 
+	/*
+	 * A message may lead to a transfer by a new rail, whose attempt to connect fails at once and polls. Completions of this
+	 * poll would come before earlier ones.
+	 */
 	if (queue->taking)
-		return poll_nested(queue);
+		return 0;
 	count = ibv_poll_cq(queue->cq, VERBS_POLL_BATCH, queue->completions);
 	pl_engine_tick(queue->engine);
 	if (count < 0)

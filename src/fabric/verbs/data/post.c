@@ -274,7 +274,7 @@ static bool add_fresh(struct verbs_endpoint *endpoint, struct verbs_work *work, 
 /* Posts a bind request in a list of its own, because keys must not change while the list is built. */
 static bool bind_alone(struct verbs_rail *rail, struct verbs_work *work, const struct batch *batch)
 {
-	if (batch->count || !verbs_ask_before(rail))
+	if (batch->count)
 		return false;
 	if (rail->queue->posted >= rail->queue->room) {
 		starve(rail);
@@ -359,6 +359,8 @@ static bool add_work(struct verbs_endpoint *endpoint, struct batch *batch)
 	if (!rail && await_rail(endpoint, work))
 		return true;
 	if (!rail || (batch->rail && rail != batch->rail) || (work->length >= VERBS_SLICE && has_enough(rail)))
+		return false;
+	if (!batch->count && verbs_must_follow_signaled(rail, work->kind) && !verbs_ask_before(rail))
 		return false;
 	if (work->kind == VERBS_BIND)
 		return bind_alone(rail, work, batch);

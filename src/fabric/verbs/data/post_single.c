@@ -18,18 +18,21 @@ PL_ALWAYS_INLINE bool has_room(const struct verbs_rail *rail, uint64_t length, b
 }
 
 /*
- * Posts work on a rail with room, whose device knows the local bytes. Returns false if no buffer is free; the caller keeps
- * the work. `kind` is that of the work: the compiler drops the steps of other kinds.
+ * Posts work on a rail with room, whose device knows the local bytes. Returns false if no buffer or room is free; the caller
+ * keeps the work. `kind` is that of the work: the compiler drops the steps of other kinds.
  */
 PL_ALWAYS_INLINE bool post_on_rail(struct verbs_rail *rail, struct verbs_work *work, enum verbs_work_kind kind)
 {
 	struct verbs_endpoint *endpoint = rail->endpoint;
 	struct pl_operation *operation = work->operation;
 	const bool frame = kind == VERBS_FRAME, simple = kind == VERBS_WRITE || kind == VERBS_READ;
+	const bool named = verbs_must_be_named(rail, kind);
 	const uint8_t choice = work->choice;
 	bool signals;
 	int rc;
 
+	if (named && !verbs_ask_before(rail))
+		return false;
 	work->simple = simple;
 	if (!simple && verbs_take_buffer(rail->queue, work) < 0)
 		return false;
@@ -39,7 +42,7 @@ PL_ALWAYS_INLINE bool post_on_rail(struct verbs_rail *rail, struct verbs_work *w
 		verbs_fill_simple(rail, work, kind, &rail->single.request, rail->single.pieces);
 	else
 		verbs_fill_request(rail, work, &rail->single.request, rail->single.pieces);
-	signals = frame || verbs_must_signal(rail, work, operation->completion.posted);
+	signals = frame || named || verbs_must_signal(rail, work, operation->completion.posted);
 	if (signals)
 		rail->single.request.send_flags |= IBV_SEND_SIGNALED;
 	else

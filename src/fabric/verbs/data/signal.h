@@ -13,8 +13,8 @@
  * - A rail that fails asks first, so that completed requests show themselves.
  *
  * - Some drivers name the oldest request without a completion when another one has failed (wc_error.c). Then each request is
- *   signaled until all that may have failed have ended. An atomic operation among them ends at once, uncertain: then each
- *   request is signaled until a failure names its request, so that a program that tries again learns the cause.
+ *   signaled until all that may have failed have ended. With such a driver each atomic operation is signaled, and so is the
+ *   request before it: an atomic operation is not repeated to find the one that failed.
  *
  * A program that posts bursts has few requests under way at the beginning of each. So a rail remembers the most requests
  * of the last burst. An empty request shows that too few are signaled: the rail then forgets that number.
@@ -77,11 +77,19 @@ PL_ALWAYS_INLINE bool verbs_must_signal(const struct verbs_rail *rail, const str
 	       posted - rail->queue->taken > VERBS_QUIET_TIME;
 }
 
-/*
- * True if the failure of a request must be certain: an atomic operation is not repeated to find the culprit. One that is
- * posted alone is signaled only after such a doubt, because completions cost time.
- */
-static inline bool verbs_is_certain(const struct ibv_send_wr *request)
+/* True if a request of that kind must be signaled, so that its failure names it. */
+PL_ALWAYS_INLINE bool verbs_must_be_named(const struct verbs_rail *rail, enum verbs_work_kind kind)
+{
+	return kind == VERBS_ATOMIC && rail->device->names_oldest;
+}
+
+/* True if the failure of a request of that kind must not be taken for that of an unsignaled one before it. */
+PL_ALWAYS_INLINE bool verbs_must_follow_signaled(const struct verbs_rail *rail, enum verbs_work_kind kind)
+{
+	return kind == VERBS_BIND || verbs_must_be_named(rail, kind);
+}
+
+static inline bool verbs_is_atomic(const struct ibv_send_wr *request)
 {
 	return request->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || request->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
 }
@@ -89,9 +97,11 @@ static inline bool verbs_is_certain(const struct ibv_send_wr *request)
 /* Signals requests that are posted as one list: a part of them, and the last one. */
 static inline void verbs_signal_list(const struct verbs_rail *rail, struct ibv_send_wr *requests, unsigned count)
 {
+	const bool named = rail->device->names_oldest, all = rail->endpoint->suspects;
+
 	for (unsigned i = 0; i < count; i++)
-		if ((i + 1) % VERBS_SIGNAL_EVERY == 0 || i + 1 == count || rail->endpoint->suspects ||
-		    verbs_is_certain(&requests[i]))
+		if ((i + 1) % VERBS_SIGNAL_EVERY == 0 || i + 1 == count || all ||
+		    (named && (verbs_is_atomic(&requests[i]) || verbs_is_atomic(&requests[i + 1]))))
 			requests[i].send_flags |= IBV_SEND_SIGNALED;
 		else
 			requests[i].wr_id |= VERBS_UNSIGNALED;
@@ -99,10 +109,7 @@ static inline void verbs_signal_list(const struct verbs_rail *rail, struct ibv_s
 
 /* signal.c: asks for the completion of the rail's last request, if it is quiet. */
 void verbs_ask(struct verbs_rail *rail);
-/*
- * Asks before a request whose failure must not be taken for that of an unsignaled one before it. Returns true if the rail
- * has room for it.
- */
+/* Asks before a request for which verbs_must_follow_signaled() is true. Returns true if the rail has room for it. */
 bool verbs_ask_before(struct verbs_rail *rail);
 /* Asks for all quiet rails of the queue. */
 void verbs_ask_all(struct verbs_cq *queue);

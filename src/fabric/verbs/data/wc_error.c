@@ -4,6 +4,10 @@
 
 #include "fabric/verbs/data/request.h"
 
+/* Vendors as ibv_query_device(3) names them. */
+#define VENDOR_BROADCOM 0x14e4u
+#define VENDOR_INTEL 0x8086u
+
 /* Returns the reason of a rail's end, for the peer's log. Static storage. */
 static const char *verbs_loss_reason(const struct verbs_rail *rail, enum ibv_wc_status status)
 {
@@ -227,30 +231,25 @@ static void broke(struct verbs_rail *rail, const struct ibv_wc *completion)
 	verbs_pace_broke(&rail->pace, pl_now());
 }
 
+bool verbs_names_oldest(const struct ibv_device_attr *attributes)
+{
+	return attributes->vendor_id == VENDOR_BROADCOM || attributes->vendor_id == VENDOR_INTEL;
+}
+
 /*
- * True if another request may have failed than the named one. libbnxt_re and libirdma name the oldest request without a
- * completion, and return all others as flushed (bnxt_re_poll_err_scqe(), irdma_uk_cq_poll_cmpl()). A signaled request has
- * failed itself: the completion of a later one would have ended it. So has one that is not the oldest, or the only one.
+ * True if another request may have failed than the named one. A signaled request has failed itself: the completion of a
+ * later one would have ended it. So has one that is not the oldest, or the only one.
  */
 static bool is_doubtful(const struct verbs_rail *rail, const struct ibv_wc *completion, bool oldest)
 {
-	return oldest && completion->wr_id & VERBS_UNSIGNALED && !pl_list_empty(&rail->posted) &&
-	       (own_fault(completion->status) || device_fault(completion->status));
-}
-
-/* True: an atomic operation that may have failed ends, and the program may try again. False: a failure was certain. */
-static void doubt_atomics(struct verbs_endpoint *endpoint, bool doubted)
-{
-	endpoint->suspects += doubted - endpoint->atomic_doubted;
-	endpoint->atomic_doubted = doubted;
+	return rail->device->names_oldest && oldest && completion->wr_id & VERBS_UNSIGNALED &&
+	       !pl_list_empty(&rail->posted) && (own_fault(completion->status) || device_fault(completion->status));
 }
 
 /* Counts the work, and frames that are sent with it. */
 static void suspect(struct verbs_endpoint *endpoint, struct verbs_work *work)
 {
 	for (; work; work = work->also) {
-		if (work->kind == VERBS_ATOMIC)
-			doubt_atomics(endpoint, true);
 		endpoint->suspects += !work->suspect;
 		work->suspect = true;
 		/* Work that ends in the short way is not cleared. */
@@ -275,8 +274,6 @@ void verbs_work_failed(struct verbs_rail *rail, struct verbs_work *work, const s
 	if (is_doubtful(rail, completion, oldest)) {
 		suspect_all(rail, work);
 		completion = &flushed;
-	} else if (own_fault(completion->status)) {
-		doubt_atomics(rail->endpoint, false);
 	}
 	if (work->kind == VERBS_BIND && completion->status != IBV_WC_WR_FLUSH_ERR)
 		verbs_bind_failed(rail, work);

@@ -78,6 +78,8 @@ void verbs_work_cut(struct verbs_endpoint *endpoint, struct verbs_work *work, ui
 	rest->lkey_only = work->lkey_only;
 	rest->remote = work->remote + length;
 	rest->framed = work->framed;
+	rest->suspect = work->suspect;
+	endpoint->suspects += work->suspect;
 	if (work->notify) {
 		rest->notify = true;
 		rest->counted = work->counted;

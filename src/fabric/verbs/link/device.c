@@ -35,6 +35,7 @@ static int fill_device(struct verbs_device *device)
 	if (!device->shared)
 		return -ENOMEM;
 	device->far_addresses = verbs_serves_far_addresses(&device->attributes);
+	device->names_oldest = verbs_names_oldest(&device->attributes);
 	atomic_init(&device->windows, device->attributes.device_cap_flags &
 					      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B));
 	atomic_init(&device->window_max, VERBS_WINDOW_MAX);
