@@ -78,6 +78,7 @@ struct tcp_piece {
 	bool fragile;                    /* only the kernel may read the payload */
 	bool late;                       /* WRITE: counted in endpoint->late */
 	bool trailing;                   /* DATA: the trailing word of `key` follows */
+	struct tcp_piece *trailer; /* DATA: the next piece, with the status of all its bytes; NULL: not queued yet */
 	enum pl_wire_status data_status; /* DATA: error that replaces the bytes */
 	struct pl_slot *slot;            /* slot of the payload; NULL: none to return */
 	bool ready;                      /* the payload is in the slot */
@@ -466,6 +467,10 @@ void tcp_serve_written(struct tcp_lane *lane);
 int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame);
 /* Frees a sent DATA answer. A long one is followed by a frame with the status of all its bytes. */
 void tcp_serve_data_sent(struct tcp_lane *lane, struct tcp_piece *piece);
+/* Queues that frame behind DATA that is being gathered, so that one system call sends both. */
+void tcp_serve_trail_data(struct tcp_lane *lane, struct tcp_piece *piece);
+/* Turns that frame into a refusal. No byte of it was sent. */
+void tcp_trailer_fail(struct tcp_piece *trailer, enum pl_wire_status status);
 int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload);
 int tcp_lane_refuse_request(struct tcp_lane *lane, uint8_t type, uint32_t cookie, enum pl_wire_status status);
 
