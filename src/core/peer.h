@@ -141,6 +141,7 @@ struct pl_peer {
 	bool stream_limits;              /* PL_CAPABILITY_STREAM_LIMITS */
 	bool prepared_frames;            /* PL_CAPABILITY_PREPARED_FRAMES */
 	bool trailing_words;             /* PL_CAPABILITY_TRAILING_WORDS */
+	bool finish_lanes;               /* PL_CAPABILITY_FINISH_LANES */
 	struct pl_operation *loss_event; /* PL_KIND_LOST, allocated with the peer; NULL: delivered */
 	uint32_t window, eager_max;
 	unsigned lanes;
