@@ -23,14 +23,48 @@ ssize_t pl_socket_read(int fd, const struct iovec *vector, int count)
 	return got == 0 ? -EPIPE : socket_result(got);
 }
 
+/*
+ * ThreadSanitizer records what a send reads after the send, when the other end may have got the bytes and let their owner change the
+ * memory. These record it before.
+ */
+#if defined(__SANITIZE_THREAD__)
+void __tsan_read_range(void *address, unsigned long size);
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+
+static void begin_recorded_reads(const struct iovec *vector, int count)
+{
+	for (int i = 0; i < count; i++)
+		__tsan_read_range(vector[i].iov_base, vector[i].iov_len);
+	AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+}
+
+static void end_recorded_reads(void)
+{
+	AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
+#else
+static inline void begin_recorded_reads(const struct iovec *vector, int count)
+{
+	(void)vector;
+	(void)count;
+}
+
+static inline void end_recorded_reads(void)
+{
+}
+#endif
+
 ssize_t pl_socket_write(int fd, const struct iovec *vector, int count)
 {
 	struct msghdr message = { .msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count };
 	ssize_t sent;
 
+	begin_recorded_reads(vector, count);
 	do
 		sent = count == 1 ? send(fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL)
 				  : sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	while (sent < 0 && errno == EINTR);
+	end_recorded_reads();
 	return socket_result(sent);
 }

@@ -131,6 +131,13 @@ PL_ALWAYS_INLINE void place_eager(struct pl_operation *receive, const struct pl_
 
 /* -- large messages: fetched by a read ---------------------------------------------------------- */
 
+bool pl_message_has_arrived(struct pl_operation *operation)
+{
+	struct pl_operation *fetch = operation->parent ? operation : operation->child;
+
+	return operation->landing || (fetch && !pl_fetch_decide(fetch, PL_FETCH_STOPPED));
+}
+
 static void finish_fetch(struct pl_operation *child)
 {
 	struct pl_operation *receive = child->parent;
@@ -149,7 +156,8 @@ static void finish_fetch(struct pl_operation *child)
 	receive->completion.visibility = child->completion.visibility;
 	if (atomic_load(&child->staged))
 		pl_operation_staged(receive, atomic_load(&child->staged), atomic_load(&child->staged_reason));
-	pl_message_finish(child->peer, child->cookie, status == 0 ? PL_WIRE_OK : PL_WIRE_CANCELED);
+	if (atomic_load_explicit(&child->fetch_end, memory_order_relaxed) != PL_FETCH_FINISHED)
+		pl_message_finish(child->peer, child->cookie, status == 0 ? PL_WIRE_OK : PL_WIRE_CANCELED);
 	pl_operation_pending_done(receive);
 	if (status < 0)
 		pl_operation_free(child);

@@ -34,6 +34,11 @@ void pl_message_dropped(struct pl_peer *peer, uint8_t type);
 int pl_message_finished(struct pl_peer *peer, uint32_t cookie, uint64_t status);
 /* Reports the result of a large message to its sender. */
 void pl_message_finish(struct pl_peer *peer, uint32_t cookie, enum pl_wire_status status);
+/*
+ * True if the operation receives a message that has arrived, or fetches it: it can be stopped no more. Otherwise marks its fetch as
+ * stopped, if it has one. Home.
+ */
+bool pl_message_has_arrived(struct pl_operation *operation);
 /* Counts a message that the program took. Returns true if the peer should get a credit. Any thread. */
 static inline bool pl_message_consumed(struct pl_peer *peer)
 {

@@ -292,8 +292,7 @@ void pl_operation_stop(struct pl_operation *operation, int status, const struct 
 {
 	struct pl_error canceled;
 
-	/* The message has arrived: only its copy is pending. */
-	if (operation->landing)
+	if (pl_message_has_arrived(operation))
 		return;
 	if (!error && status == -ECANCELED) {
 		pl_fail(&canceled, status, "OPERATION-CANCELED", NULL, NULL, NULL, "the operation was cancelled");

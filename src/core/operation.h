@@ -66,6 +66,9 @@ static inline bool pl_cancel_set_has(const struct pl_cancel_set *set, uint64_t v
 	return !set;
 }
 
+/* Which comes first: the stop of a fetch, or FINISH of its last lane, after which the message counts as received. */
+enum pl_fetch_end { PL_FETCH_OPEN, PL_FETCH_STOPPED, PL_FETCH_FINISHED };
+
 enum pl_operation_state { PL_RUNNING, PL_AWAITED, PL_DONE, PL_SPARE /* of struct pl_thread_state only */ };
 
 struct pl_operation {
@@ -73,7 +76,7 @@ struct pl_operation {
 	struct pl_listener *listener; /* accept */
 	struct pl_stream_mark
 		*after;              /* PL_AFTER_STREAM: begins when the stream has reached it; NULL: it has, or none */
-	struct pl_operation *parent; /* internal: operation that this one serves */
+	struct pl_operation *parent; /* internal: the receive for which this read fetches a large message */
 	struct pl_operation *child;  /* receive: the read that fetches a large message */
 	void (*deliver)(struct pl_operation *operation);
 	struct pl_error *error;   /* of the first failure; may be NULL */
@@ -91,6 +94,7 @@ struct pl_operation {
 	atomic_bool canceled;  /* chunks must be dropped */
 	bool has_handle;       /* pl_wait() collects it, not pl_poll() */
 	bool of_thread;        /* it is the spare operation of a thread's state: */
+	atomic_uchar fetch_end; /* fetch of a large message: enum pl_fetch_end */
 	unsigned closed_before; /* peers of the context that had been closed when it was posted */
 	bool internal;         /* finished() takes it */
 	bool counted;          /* counted in peer->running */
@@ -210,15 +214,26 @@ PL_ALWAYS_INLINE bool pl_operation_pending_last(struct pl_operation *operation)
 	}
 	return atomic_fetch_sub(&operation->pending, 1) == 1;
 }
-/* Ends one pending count. The last one finishes the operation. Any engine. */
-static inline void pl_operation_pending_done(struct pl_operation *operation)
+/* Finishes an operation whose last pending count has ended. Any engine. */
+static inline void pl_operation_all_done(struct pl_operation *operation)
 {
-	if (!pl_operation_pending_last(operation))
-		return;
 	if (pl_engine_held(operation->home))
 		pl_operation_complete(operation);
 	else
 		pl_operation_finish(operation);
+}
+/* Ends one pending count. The last one finishes the operation. Any engine. */
+static inline void pl_operation_pending_done(struct pl_operation *operation)
+{
+	if (pl_operation_pending_last(operation))
+		pl_operation_all_done(operation);
+}
+/* Decides the end of a fetch, unless that is decided. Returns true if it is `end` now. Any engine. */
+static inline bool pl_fetch_decide(struct pl_operation *fetch, enum pl_fetch_end end)
+{
+	unsigned char decided = PL_FETCH_OPEN;
+
+	return atomic_compare_exchange_strong(&fetch->fetch_end, &decided, (unsigned char)end) || decided == end;
 }
 /* Stops an operation: records the status, and removes it from the queue in which it waits. Home. */
 void pl_operation_stop(struct pl_operation *operation, int status, const struct pl_error *error);

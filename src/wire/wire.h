@@ -114,6 +114,7 @@ struct pl_hello {
 #define PL_CAPABILITY_PREPARED_FRAMES 67108864u /* accepts a SUBSCRIBE that prepares, and the one that follows */
 #define PL_CAPABILITY_TRAILING_WORDS 134217728u /* over tcp: sends trailing words behind the bytes of READs */
 #define PL_CAPABILITY_ECE 268435456u     /* over verbs: accepts the options of the sender's queue pair (ECE) in RAIL */
+#define PL_CAPABILITY_FINISH_LANES 536870912u   /* over tcp: accepts FINISH of received messages on each lane */
 #define PL_CAPABILITY_NOTIFY_RAILS 8192u /* accepts notifications with writes over verbs with several rails, too */
 
 struct pl_reject {
@@ -269,7 +270,8 @@ enum pl_frame_type {
 	PL_FRAME_EAGER, /* key = tag, payload */
 	/* key = tag, offset = total length, cookie, payload = source's key: start of a large send */
 	PL_FRAME_RENDEZVOUS,
-	PL_FRAME_FINISH, /* cookie, offset = enum pl_wire_status: end of a large send */
+	/* cookie, offset = enum pl_wire_status: end of a large send; on other lanes than 0: PL_CAPABILITY_FINISH_LANES */
+	PL_FRAME_FINISH,
 	/*
 	 * offset = value, payload (PL_CAPABILITY_NOTIFY_DATA). Behind data (PL_CAPABILITY_NOTIFY_LANES): cookie = WRITEs
 	 * of the lane just before it that it announces, key = messages of lane 0 that precede it.

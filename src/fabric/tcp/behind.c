@@ -128,6 +128,8 @@ int tcp_message_arrived(struct tcp_lane *lane, const struct pl_frame *frame, con
 		return rc;
 	if (tcp_frame_is_counted(frame->type) || frame->type == PL_FRAME_SKIP)
 		endpoint->messages_arrived++;
+	else if (frame->type == PL_FRAME_FINISH)
+		tcp_count_finish(endpoint);
 	rc = pl_message_arrived(endpoint->base.peer, frame, payload);
 	return rc < 0 ? rc : deliver_held(endpoint);
 }

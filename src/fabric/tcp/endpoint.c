@@ -90,6 +90,7 @@ static int tcp_create(struct pl_peer *peer, struct pl_endpoint **result, struct 
 	pl_list_init(&endpoint->small_work);
 	tcp_init_gathered(endpoint);
 	tcp_init_held(endpoint);
+	tcp_init_finished(endpoint);
 	*result = &endpoint->base;
 	return 0;
 }
@@ -266,6 +267,8 @@ static int tcp_message(struct pl_endpoint *base, const struct pl_frame *frame, c
 		tcp_piece_free(lane, piece);
 		return -ENOMEM;
 	}
+	if (frame->type == PL_FRAME_RENDEZVOUS)
+		atomic_fetch_add(&tcp_endpoint_of(base)->rendezvous, 1);
 	tcp_lane_queue_message(lane, piece, payload, operation);
 	tcp_lane_push(lane);
 	return 0;
@@ -304,7 +307,8 @@ static bool tcp_drained(struct pl_endpoint *base)
 {
 	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
 
-	return atomic_load(&endpoint->lanes_open) == 0 && atomic_load(&endpoint->held_count) == 0;
+	return atomic_load(&endpoint->lanes_open) == 0 && atomic_load(&endpoint->held_count) == 0 &&
+	       atomic_load(&endpoint->finished_count) == 0;
 }
 
 /* Lane 0 counts if it is the only one. */
@@ -373,10 +377,12 @@ static void tcp_close(struct pl_endpoint *base)
 	pl_engine_withdraw(home, &endpoint->ended_task);
 	pl_engine_withdraw(home, &endpoint->late_placed_task);
 	pl_engine_withdraw(home, &endpoint->held_task);
+	pl_engine_withdraw(home, &endpoint->finished_task);
 	pl_list_remove(&endpoint->gathering_end.link);
 	if (!held)
 		pl_engine_unlock(home);
 	tcp_free_held(endpoint);
+	tcp_free_finished(endpoint);
 	tcp_give_wide_place(endpoint);
 	for (unsigned i = 0; i < TCP_SOCKETS_MAX; i++)
 		pl_free(&endpoint->context->allocator, endpoint->lanes[i]);

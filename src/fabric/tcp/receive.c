@@ -88,6 +88,8 @@ static int tcp_message_frame_arrived(struct tcp_lane *lane, const struct pl_fram
 	if (lane->index == 0 && (frame->type == PL_FRAME_COPY || frame->type == PL_FRAME_COPIED) &&
 	    lane->endpoint->copy_frame)
 		return lane->endpoint->copy_frame(receiving_peer(lane), frame, payload);
+	if (lane->index && frame->type == PL_FRAME_FINISH)
+		return tcp_finish_arrived(lane, frame);
 	if (lane->index != 0 || frame->type > PL_FRAME_CREDIT)
 		return -EPROTO;
 	if (tcp_frame_is_counted(frame->type))
@@ -468,6 +470,7 @@ bool tcp_lane_receive(struct tcp_lane *lane)
 			break;
 	}
 	lane->receiving = false;
+	tcp_lane_hand_finished(lane);
 	if (got < 0 && got != -EAGAIN)
 		tcp_lane_fail(lane, (int)got);
 	/* The timer goes on. */

@@ -66,7 +66,9 @@ void tcp_request_complete(struct tcp_lane *lane, struct tcp_request *request)
 	lane->requests_sent--;
 	lane->answered++;
 	lane->requested -= request->length;
-	if (operation)
+	if (operation && operation->parent)
+		tcp_lane_end_fetch(lane, operation);
+	else if (operation)
 		pl_operation_pending_done(operation);
 }
 

@@ -176,28 +176,53 @@ static uint64_t load_trailing_word(struct tcp_piece *piece)
 	return le64toh(__atomic_load_n(word, __ATOMIC_ACQUIRE));
 }
 
+void tcp_trailer_fail(struct tcp_piece *trailer, enum pl_wire_status status)
+{
+	trailer->frame.type = PL_FRAME_FAIL;
+	trailer->frame.flags = PL_FRAME_READ;
+	trailer->frame.offset = status;
+}
+
+static struct tcp_piece *trailer_new(struct tcp_lane *lane, uint32_t cookie, enum pl_wire_status status, uint64_t word)
+{
+	const struct pl_frame frame = { .type = PL_FRAME_VALUE, .cookie = cookie, .offset = word };
+	struct tcp_piece *trailer = tcp_piece_new(lane, &frame);
+
+	if (trailer && status != PL_WIRE_OK)
+		tcp_trailer_fail(trailer, status);
+	return trailer;
+}
+
+void tcp_serve_trail_data(struct tcp_lane *lane, struct tcp_piece *piece)
+{
+	/* A trailing word is loaded after the bytes. */
+	if (piece->frame.flags & TCP_DATA_LAST || piece->trailing)
+		return;
+	piece->trailer = trailer_new(lane, piece->frame.cookie, piece->data_status, 0);
+	/* Without memory the frame is queued when the bytes are sent. */
+	if (!piece->trailer)
+		return;
+	pl_list_prepend(&piece->link, &piece->trailer->link);
+	lane->queued += tcp_piece_size(piece->trailer);
+}
+
 void tcp_serve_data_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	uint64_t word = load_trailing_word(piece);
 	uint32_t cookie = piece->frame.cookie;
 	enum pl_wire_status data_status = piece->data_status;
-	bool last = piece->frame.flags & TCP_DATA_LAST;
+	bool last = piece->frame.flags & TCP_DATA_LAST, trailed = piece->trailer;
 	struct tcp_piece *trailer;
 
 	tcp_piece_free(lane, piece);
-	if (last) {
+	if (last)
 		lane->serving--;
+	if (last || trailed)
 		return;
-	}
-	trailer = tcp_piece_new(lane, &(struct pl_frame){ .type = PL_FRAME_VALUE, .cookie = cookie, .offset = word });
+	trailer = trailer_new(lane, cookie, data_status, word);
 	if (!trailer) {
 		tcp_lane_fail(lane, -ENOMEM);
 		return;
-	}
-	if (data_status != PL_WIRE_OK) {
-		trailer->frame.type = PL_FRAME_FAIL;
-		trailer->frame.flags = PL_FRAME_READ;
-		trailer->frame.offset = data_status;
 	}
 	queue_trailer(lane, trailer);
 }

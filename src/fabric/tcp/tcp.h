@@ -63,6 +63,7 @@
 struct tcp_endpoint;
 struct tcp_lane;
 struct tcp_landing;
+struct tcp_finished;
 
 /* Frame to be sent, with its payload. */
 struct tcp_piece {
@@ -78,6 +79,7 @@ struct tcp_piece {
 	bool fragile;                    /* only the kernel may read the payload */
 	bool late;                       /* WRITE: counted in endpoint->late */
 	bool trailing;                   /* DATA: the trailing word of `key` follows */
+	struct tcp_piece *trailer; /* DATA: the next piece, with the status of all its bytes; NULL: not queued yet */
 	enum pl_wire_status data_status; /* DATA: error that replaces the bytes */
 	struct pl_slot *slot;            /* slot of the payload; NULL: none to return */
 	bool ready;                      /* the payload is in the slot */
@@ -199,6 +201,7 @@ struct tcp_lane {
 	struct pl_key *key;          /* WRITE: destination */
 	struct tcp_request *request; /* DATA: request that it answers */
 	uint8_t *destination;        /* of the next byte; NULL: drop */
+	struct tcp_finished *finished; /* FINISH frames of this visit, for home; NULL: none */
 	struct tcp_landing *landing; /* the frame's bytes go to a slot first */
 	struct pl_list landings;     /* counted frames being copied from slots, and refused ones behind them */
 	unsigned landing_count;      /* frames being copied */
@@ -220,6 +223,10 @@ struct tcp_endpoint {
 	uint32_t messages_arrived; /* those that arrived there; home */
 	atomic_uint held_count;    /* entries of `held` */
 	struct pl_task held_task;
+	/* Large messages sent and not finished; batches of `finished`, and those that lanes are filling. */
+	atomic_ullong rendezvous;
+	atomic_uint finished_count;
+	struct pl_task finished_task;
 	/* Lanes that are up, and those of them that found no work, which tcp_post() wakes: bits, without lane 0. */
 	atomic_uint bulk_lanes, hungry;
 	atomic_uint blocked;  /* lanes whose socket is full, likewise: they take no work until it drains */
@@ -251,6 +258,7 @@ struct tcp_endpoint {
 	struct pl_list small_work; /* operations for lane 0 */
 	/* Notifications that other lanes received, for the home engine, in the order of the messages before them. */
 	struct pl_list held;
+	struct pl_list finished; /* ends of large sends that other lanes received, for the home engine */
 };
 
 static inline struct tcp_endpoint *tcp_endpoint_of(struct pl_endpoint *endpoint)
@@ -393,6 +401,21 @@ int tcp_notification_arrived(struct tcp_lane *lane, const struct pl_frame *frame
 void tcp_init_held(struct tcp_endpoint *endpoint);
 void tcp_free_held(struct tcp_endpoint *endpoint);
 
+/*
+ * finish.c: FINISH over the lane that received the last bytes of a large message. Home, which every message passes, has less to do,
+ * and READs leave in the same system call.
+ */
+/* Ends a pending count of the fetch of a large message, whose request was answered. */
+void tcp_lane_end_fetch(struct tcp_lane *lane, struct pl_operation *fetch);
+/* Handles FINISH of a lane other than 0. Returns 0 or a negative errno. */
+int tcp_finish_arrived(struct tcp_lane *lane, const struct pl_frame *frame);
+/* Gives the ends that arrived to the home engine. */
+void tcp_lane_hand_finished(struct tcp_lane *lane);
+/* Counts the end of a large send. Returns false if none is under way. */
+bool tcp_count_finish(struct tcp_endpoint *endpoint);
+void tcp_init_finished(struct tcp_endpoint *endpoint);
+void tcp_free_finished(struct tcp_endpoint *endpoint);
+
 /* refusal.c: refusals of WRITEs */
 /* Queues a refusal behind other refusals, before all pieces whose header is not final. */
 void tcp_lane_queue_refusal(struct tcp_lane *lane, struct tcp_piece *piece);
@@ -466,6 +489,10 @@ void tcp_serve_written(struct tcp_lane *lane);
 int tcp_serve_read(struct tcp_lane *lane, const struct pl_frame *frame);
 /* Frees a sent DATA answer. A long one is followed by a frame with the status of all its bytes. */
 void tcp_serve_data_sent(struct tcp_lane *lane, struct tcp_piece *piece);
+/* Queues that frame behind DATA that is being gathered, so that one system call sends both. */
+void tcp_serve_trail_data(struct tcp_lane *lane, struct tcp_piece *piece);
+/* Turns that frame into a refusal. No byte of it was sent. */
+void tcp_trailer_fail(struct tcp_piece *trailer, enum pl_wire_status status);
 int tcp_serve_atomic(struct tcp_lane *lane, const struct pl_frame *frame, const uint8_t *payload);
 int tcp_lane_refuse_request(struct tcp_lane *lane, uint8_t type, uint32_t cookie, enum pl_wire_status status);
 

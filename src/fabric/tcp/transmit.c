@@ -31,6 +31,7 @@ struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *fr
 	}
 	piece->operation = NULL;
 	piece->key = NULL;
+	piece->trailer = NULL;
 	piece->slot = NULL;
 	piece->payload = NULL;
 	piece->payload_copy = NULL;
@@ -158,6 +159,8 @@ static void piece_send_zeros(struct tcp_piece *piece, enum pl_wire_status reason
 {
 	piece->payload = NULL;
 	piece->data_status = reason;
+	if (piece->trailer)
+		tcp_trailer_fail(piece->trailer, reason);
 	if (piece->key)
 		pl_key_release(piece->key);
 	piece->key = NULL;
@@ -177,7 +180,7 @@ static void piece_withdraw_data(struct tcp_lane *lane, struct tcp_piece *piece)
 					  .offset = PL_WIRE_UNKNOWN_KEY };
 }
 
-static void piece_finalize_header(struct tcp_lane *lane, struct tcp_piece *piece)
+PL_ALWAYS_INLINE void piece_finalize_header(struct tcp_lane *lane, struct tcp_piece *piece)
 {
 	if (piece->header_final)
 		return;
@@ -217,6 +220,14 @@ static uint8_t *gather_reserve_space(struct gather *gather, size_t length)
 	return at;
 }
 
+PL_ALWAYS_INLINE void gather_add_header(struct gather *gather, const struct tcp_piece *piece)
+{
+	uint8_t *header = gather_reserve_space(gather, PL_FRAME_HEADER);
+
+	pl_frame_encode(&piece->frame, header);
+	gather_add_vector(gather, header + piece->sent, PL_FRAME_HEADER - piece->sent);
+}
+
 /* Adds the unsent bytes of a piece. Returns false if there is no room for all of them. */
 static bool gather_add_piece(struct tcp_lane *lane, struct gather *gather, struct tcp_piece *piece)
 {
@@ -230,10 +241,7 @@ static bool gather_add_piece(struct tcp_lane *lane, struct gather *gather, struc
 		piece_withdraw_data(lane, piece);
 	piece_finalize_header(lane, piece);
 	if (skip < PL_FRAME_HEADER) {
-		uint8_t *header = gather_reserve_space(gather, PL_FRAME_HEADER);
-
-		pl_frame_encode(&piece->frame, header);
-		gather_add_vector(gather, header + skip, PL_FRAME_HEADER - skip);
+		gather_add_header(gather, piece);
 		skip = PL_FRAME_HEADER;
 	}
 	at = skip - PL_FRAME_HEADER;
@@ -308,10 +316,27 @@ static void gather_trim(struct gather *gather, size_t most)
 	}
 }
 
+/*
+ * Adds the trailer of DATA, the only piece, if its last byte is gathered. Further DATA would wait for the frames between: then they
+ * follow all of it. Not inline: most calls send no DATA.
+ */
+__attribute__((noinline)) static void gather_add_trailer(struct tcp_lane *lane, struct gather *gather,
+							 struct tcp_piece *piece)
+{
+	if (gather->bytes != tcp_piece_size(piece) - piece->sent)
+		return;
+	tcp_serve_trail_data(lane, piece);
+	if (piece->trailer) {
+		piece_finalize_header(lane, piece->trailer);
+		gather_add_header(gather, piece->trailer);
+	}
+}
+
 /* Sends queued pieces by one system call. Returns bytes, 0 if the peer's rate allows none now, or a negative errno. */
 static ssize_t tcp_lane_send_batch(struct tcp_lane *lane, bool single)
 {
 	size_t most = tcp_lane_has_rate(lane) ? tcp_lane_take_allowance(lane, &lane->sending) : SIZE_MAX;
+	struct tcp_piece *first = pl_list_first(&lane->queue, struct tcp_piece, link);
 	struct gather gather;
 	ssize_t sent;
 
@@ -325,6 +350,8 @@ static ssize_t tcp_lane_send_batch(struct tcp_lane *lane, bool single)
 		    gather.bytes >= most)
 			break;
 	}
+	if (first->frame.type == PL_FRAME_DATA && lane->queue.next == lane->queue.prev)
+		gather_add_trailer(lane, &gather, first);
 	gather_trim(&gather, most);
 	if (gather.bytes == 0)
 		return 0;

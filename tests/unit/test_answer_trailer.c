@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The frame with the status of a large answer goes to the socket together with the bytes, and tells the truth if the memory goes
+ * while the socket takes these. Both ends have manual progress, so the order of events is fixed.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fabric/tcp/tcp.h"
+#include "support/cases.h"
+#include "support/pair.h"
+
+#define SIZE ((size_t)128 << 10) /* one chunk */
+#define ROUNDS 100u
+
+static const struct setting setting = {
+	.name = "answer-trailer", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_MANUAL, .lanes = 1
+};
+
+static int watched = -1; /* descriptor of the serving lane */
+static bool fills;       /* the socket is full after the first vector of a call with several */
+static bool full;
+static size_t longest; /* bytes of the longest call */
+
+static ssize_t refuse(void)
+{
+	errno = EAGAIN;
+	return -1;
+}
+
+/* These replace the functions of the C library in this program. */
+ssize_t send(int fd, const void *bytes, size_t length, int flags)
+{
+	static ssize_t (*next)(int, const void *, size_t, int);
+
+	if (!next)
+		next = (ssize_t(*)(int, const void *, size_t, int))dlsym(RTLD_NEXT, "send");
+	return fd == watched && full ? refuse() : next(fd, bytes, length, flags);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	static ssize_t (*next)(int, const struct msghdr *, int);
+	struct msghdr limited = *message;
+	ssize_t sent;
+
+	if (!next)
+		next = (ssize_t(*)(int, const struct msghdr *, int))dlsym(RTLD_NEXT, "sendmsg");
+	if (fd != watched)
+		return next(fd, message, flags);
+	if (full)
+		return refuse();
+	full = fills;
+	if (fills)
+		limited.msg_iovlen = 1;
+	sent = next(fd, &limited, flags);
+	longest = PL_MAX(longest, (size_t)PL_MAX(sent, 0));
+	return sent;
+}
+
+static void pair_begin(struct pair *pair)
+{
+	pair_open(pair, &setting, SIZE);
+	longest = 0;
+	watched = tcp_endpoint_of(pair->environment.far_peer->endpoint)->lanes[0]->source.fd;
+}
+
+static void pair_end(struct pair *pair)
+{
+	watched = -1;
+	pair_close(pair);
+}
+
+static struct pl_operation *start_read(struct pair *pair, struct pl_remote *remote)
+{
+	const struct pl_transfer transfer = { remote, 0, pair->near.region, 0, SIZE };
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	check_ok(pl_read(pair->environment.near_peer, &transfer, NULL, &operation, &error), &error);
+	return operation;
+}
+
+static void read_well(struct pair *pair)
+{
+	memset(pair->near.bytes, 0, SIZE);
+	pattern_fill(pair->far.bytes, SIZE, 3, 0);
+	complete(&pair->environment, start_read(pair, pair->remote), NULL);
+	pattern_check(pair->near.bytes, SIZE, 3, 0);
+}
+
+static void in_one_call(void *unused)
+{
+	struct pair pair;
+
+	(void)unused;
+	pair_begin(&pair);
+	/* The socket grows until it takes all. */
+	for (unsigned i = 0; i < ROUNDS && longest < SIZE; i++)
+		read_well(&pair);
+	check_number(longest, PL_FRAME_HEADER + SIZE + PL_FRAME_HEADER);
+	pair_end(&pair);
+}
+
+/* The file behind the second half of the memory is cut. */
+static void unreadable(void *unused)
+{
+	int file = memfd_create("cut", MFD_CLOEXEC);
+	struct pl_region *region;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct pair pair;
+	void *memory;
+
+	(void)unused;
+	pair_begin(&pair);
+	check(file >= 0 && ftruncate(file, SIZE) == 0);
+	memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	check(memory != MAP_FAILED);
+	check_ok(pl_region_register(pair.environment.far, memory, SIZE, PL_ACCESS_ALL, &region, &error), &error);
+	remote = share(&pair.environment, region, pair.environment.near_peer, NULL);
+	check_number(ftruncate(file, SIZE / 2), 0);
+	fail_with(&pair.environment, start_read(&pair, remote), -EFAULT);
+	read_well(&pair);
+	pl_remote_release(remote);
+	progress_until(&pair.environment, pl_region_deregister(region) == 0);
+	check_number(munmap(memory, SIZE), 0);
+	check_number(close(file), 0);
+	pair_end(&pair);
+}
+
+/* The owner revokes the memory after the socket has taken the first bytes of it. */
+static void revoked(void *unused)
+{
+	struct pl_operation *operation;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct pair pair;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+
+	(void)unused;
+	pair_begin(&pair);
+	check_ok(pl_region_share(pair.far.region, NULL, token, &length, &error), &error);
+	remote = import_token(&pair.environment, pair.environment.near_peer, token, length);
+	fills = true;
+	operation = start_read(&pair, remote);
+	progress_until(&pair.environment, full);
+	check_number(pl_region_revoke(pair.far.region, token, length), 0);
+	fills = full = false;
+	fail_with(&pair.environment, operation, -EACCES);
+	read_well(&pair);
+	pl_remote_release(remote);
+	pair_end(&pair);
+}
+
+static const struct test_case cases[] = {
+	{ "in one call", in_one_call, NULL, 60 },
+	{ "unreadable", unreadable, NULL, 60 },
+	{ "revoked", revoked, NULL, 60 },
+};
+
+int main(void)
+{
+	return cases_run("answer-trailer", cases, sizeof(cases) / sizeof(cases[0]));
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The lane that receives the last bytes of a large message tells the sender, without the home engine. Each case holds engines' locks,
+ * so that lane 1 of the receiver, whose engine is not the home, gets the last bytes while the home does nothing.
+ */
+#include <sched.h>
+
+#include "core/fabric.h"
+#include "fabric/tcp/tcp.h"
+#include "support/cases.h"
+#include "support/pair.h"
+
+/* Four chunks: one for lane 0, and three for lane 1, which are within its share. */
+#define LENGTH ((size_t)512 << 10)
+
+/* Contexts have two engines: lanes 0 and 2 are of the home, lane 1 of the other one. */
+static const struct setting setting = {
+	.name = "finish-lanes", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 2
+};
+
+/* A large message under way, of which lane 1 lacks bytes. The test holds the receiver's home, and the sender's engine of lane 1. */
+struct message {
+	struct pair pair;
+	struct tcp_endpoint *sender, *receiver;
+	struct pl_operation *send, *receive;
+};
+
+static struct pl_engine *home_of(const struct tcp_endpoint *endpoint)
+{
+	return endpoint->base.peer->home;
+}
+
+static struct pl_engine *other_of(const struct tcp_endpoint *endpoint)
+{
+	return endpoint->lanes[1]->engine;
+}
+
+static void message_open(struct message *message)
+{
+	struct pair *pair = &message->pair;
+	struct pl_error error;
+
+	pair_open(pair, &setting, LENGTH);
+	check_ok(pl_region_prepare(pair->environment.near_peer, pair->near.region, &error), &error);
+	pair_spread(pair, setting.lanes);
+	message->sender = tcp_endpoint_of(pair->environment.near_peer->endpoint);
+	message->receiver = tcp_endpoint_of(pair->environment.far_peer->endpoint);
+	check(other_of(message->receiver) != home_of(message->receiver));
+	/* Nothing wakes lane 2. */
+	atomic_fetch_or(&message->receiver->blocked, 1u << 2);
+}
+
+/* Returns true if lane 1 has taken what lane 0 has not received. The home's lock is held. */
+static bool lane_has_the_rest(const struct message *message)
+{
+	struct tcp_endpoint *receiver = message->receiver;
+	bool taken;
+
+	pthread_mutex_lock(&receiver->lock);
+	taken = pl_list_empty(&receiver->work) && pl_list_empty(&receiver->small_work);
+	pthread_mutex_unlock(&receiver->lock);
+	return taken && message->receive->child && pl_list_empty(&receiver->gathered) &&
+	       receiver->lanes[0]->request_count == 0;
+}
+
+static void message_begin(struct message *message)
+{
+	struct pair *pair = &message->pair;
+	struct pl_error error;
+
+	pattern_fill(pair->near.bytes, LENGTH, 5, 0);
+	memset(pair->far.bytes, 0, LENGTH);
+	pl_engine_lock(other_of(message->sender));
+	check_ok(pl_receive(pair->environment.far_peer, 1, UINT64_MAX,
+			    &(struct pl_buffer){ pair->far.region, 0, LENGTH }, NULL, &message->receive, &error),
+		 &error);
+	check_ok(pl_send(pair->environment.near_peer, 1, &(struct pl_buffer){ pair->near.region, 0, LENGTH }, NULL,
+			 &message->send, &error),
+		 &error);
+	for (pl_engine_lock(home_of(message->receiver)); !lane_has_the_rest(message);
+	     pl_engine_lock(home_of(message->receiver))) {
+		pl_engine_unlock(home_of(message->receiver));
+		sched_yield();
+	}
+}
+
+static void message_close(struct message *message)
+{
+	atomic_fetch_and(&message->receiver->blocked, ~(1u << 2));
+	pair_close(&message->pair);
+}
+
+static void check_received(struct message *message)
+{
+	struct pl_completion receipt;
+
+	complete(&message->pair.environment, message->receive, &receipt);
+	check_number(receipt.bytes, LENGTH);
+	pattern_check(message->pair.far.bytes, LENGTH, 5, 0);
+}
+
+/* The send completes while the receiver's home does nothing, and the receive cannot be stopped any more. */
+static void without_home(void *unused)
+{
+	struct message message;
+
+	(void)unused;
+	message_open(&message);
+	message_begin(&message);
+	pl_engine_unlock(other_of(message.sender));
+	complete(&message.pair.environment, message.send, NULL);
+	pl_operation_stop(message.receive, -ECANCELED, NULL);
+	pl_engine_unlock(home_of(message.receiver));
+	check_received(&message);
+	message_close(&message);
+}
+
+/* No lane tells the sender of a message whose receive was stopped before. */
+static void stopped(void *unused)
+{
+	struct message message;
+
+	(void)unused;
+	message_open(&message);
+	message_begin(&message);
+	pl_operation_stop(message.receive, -ECANCELED, NULL);
+	pl_engine_unlock(other_of(message.sender));
+	pl_engine_unlock(home_of(message.receiver));
+	fail_with(&message.pair.environment, message.receive, -ECANCELED);
+	fail_with(&message.pair.environment, message.send, -ECANCELED);
+	message_close(&message);
+}
+
+/* Home tells a sender of an earlier release, over lane 0. */
+static void to_earlier_release(void *unused)
+{
+	struct message message;
+
+	(void)unused;
+	message_open(&message);
+	message.pair.environment.far_peer->finish_lanes = false;
+	message_begin(&message);
+	pl_engine_unlock(other_of(message.sender));
+	pl_engine_unlock(home_of(message.receiver));
+	check_received(&message);
+	complete(&message.pair.environment, message.send, NULL);
+	check_number(atomic_load(&message.sender->rendezvous), 0);
+	message_close(&message);
+}
+
+static void send_finish(struct message *message, uint32_t cookie, enum pl_wire_status status)
+{
+	struct tcp_lane *lane = message->receiver->lanes[1];
+	struct tcp_piece *piece;
+
+	pl_engine_lock(lane->engine);
+	piece = tcp_piece_new(lane, &(struct pl_frame){ .type = PL_FRAME_FINISH, .cookie = cookie, .offset = status });
+	check(piece);
+	tcp_lane_queue_piece(lane, piece);
+	tcp_lane_flush(lane);
+	pl_engine_unlock(lane->engine);
+}
+
+static void await_loss(struct message *message)
+{
+	struct scenario_environment *environment = &message->pair.environment;
+
+	progress_until(environment, atomic_load(&environment->near_peer->state) == PL_PEER_LOST);
+}
+
+/* Lanes keep no more ends for the home than there are large sends. */
+static void without_send(void *unused)
+{
+	struct message message;
+
+	(void)unused;
+	message_open(&message);
+	check_number(atomic_load(&message.sender->rendezvous), 0);
+	send_finish(&message, 1, PL_WIRE_OK);
+	await_loss(&message);
+	message_close(&message);
+}
+
+static void with_failure(void *unused)
+{
+	struct message message;
+
+	(void)unused;
+	message_open(&message);
+	message_begin(&message);
+	pl_engine_unlock(other_of(message.sender));
+	send_finish(&message, message.send->cookie, PL_WIRE_CANCELED);
+	await_loss(&message);
+	pl_engine_unlock(home_of(message.receiver));
+	check(await(&message.pair.environment, message.send, NULL, NULL) <= 0);
+	check(await(&message.pair.environment, message.receive, NULL, NULL) <= 0);
+	message_close(&message);
+}
+
+static const struct test_case cases[] = {
+	{ "without-home", without_home, NULL, 60 },
+	{ "stopped", stopped, NULL, 60 },
+	{ "to-earlier-release", to_earlier_release, NULL, 60 },
+	{ "without-send", without_send, NULL, 60 },
+	{ "with-failure", with_failure, NULL, 60 },
+};
+
+int main(void)
+{
+	return cases_run("finish-lanes", cases, PL_ARRAY_SIZE(cases));
+}
