@@ -199,14 +199,17 @@ static void run_handed_tasks(struct pl_engine *engine)
 
 void pl_engine_serve_handed(struct pl_engine *engine)
 {
+	struct pl_list due;
 	uint64_t removals;
 
 	if (!atomic_load(&engine->handed_count))
 		return;
 	run_handed_tasks(engine);
-	/* ready() may remove other sources. */
-	while (!pl_list_empty(&engine->due)) {
-		struct pl_source *source = pl_list_first(&engine->due, struct pl_source, due);
+	/* ready() may remove other sources. A source that hands itself over again waits for the next round. */
+	pl_list_init(&due);
+	pl_list_splice(&due, &engine->due);
+	while (!pl_list_empty(&due)) {
+		struct pl_source *source = pl_list_first(&due, struct pl_source, due);
 
 		pl_list_remove(&source->due);
 		atomic_fetch_sub(&engine->handed_count, 1);

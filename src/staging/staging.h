@@ -144,7 +144,8 @@ static inline void pl_watch_remove(struct pl_watch *watch)
 
 /*
  * Most bytes of a copy of host memory that is not locked, and bytes after which a round of an engine begins no further one. The
- * driver copies them while the caller waits, with the engine's lock, and other peers of the engine wait, too.
+ * driver copies them while the caller waits, with the engine's lock, and other peers of the engine wait, too. On an H200, copies of
+ * 512 KiB to 4 MiB have the same rate.
  */
 #define PL_BLOCKING_MAX (1u << 20)
 /*

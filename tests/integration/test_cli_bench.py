@@ -375,6 +375,8 @@ def test_text_output():
     # The depth differs by size.
     assert ' 128 to 4 in flight, ' in run('bench', '--size', '8,1M,16M', *FEW).stdout
     assert ' 32 in flight, ' in run('bench', '--size', '8,16M', '--depth', '32', *FEW).stdout
+    assert ' 128 to 8 in flight, ' in run('bench', '--size', '8,1M,16M', '--memory', 'cuda:0', '--peer-memory', 'host', *FEW,
+                                          **GPU).stdout
 
 
 # Operations that would outlast run(), if a client waited for an answer.

@@ -272,6 +272,54 @@ static void lanes_take_more_of_plenty(void *unused)
 	check_chunks_taken(PLENTY, 4);
 }
 
+/* Returns the requests of a lane that are not answered. */
+static unsigned lane_requests(const struct pair *pair, unsigned index)
+{
+	struct tcp_lane *lane = tcp_endpoint_of(pair->environment.near_peer->endpoint)->lanes[index];
+	unsigned requests;
+
+	pl_engine_lock(lane->engine);
+	requests = lane->request_count;
+	pl_engine_unlock(lane->engine);
+	return requests;
+}
+
+/* Checks the number of chunks that each lane requests of a read while no copy ends, and so no answer comes. */
+static void check_chunks_requested(size_t size, unsigned fewest, unsigned most)
+{
+	struct pl_operation *read;
+	struct pair pair;
+
+	begin_with_standin();
+	pair_open(&pair, &setting, PL_MAX(size, LARGE));
+	widen(&pair);
+	pattern_fill(pair.far.bytes, size, 6, 0);
+	gpu_standin.delay(HELD);
+	read = post(&pair, false, 0, size);
+	for (unsigned i = 1; i < tcp_sockets(LANES); i++) {
+		while (lane_requests(&pair, i) < fewest)
+			sleep_ms(1);
+		check(lane_requests(&pair, i) <= most);
+	}
+	gpu_standin.delay(0);
+	complete(&pair.environment, read, NULL);
+	pattern_check(pair.near.bytes, size, 6, 0);
+	pair_close(&pair);
+}
+
+/* The first lane requests half of eight chunks, and the other one two: it gets the next one that is free. */
+static void lanes_leave_requests(void *unused)
+{
+	(void)unused;
+	check_chunks_requested(8 * (size_t)TCP_CHUNK_MAX, 2, 4);
+}
+
+static void lanes_request_more_of_plenty(void *unused)
+{
+	(void)unused;
+	check_chunks_requested(PLENTY, 8, 8);
+}
+
 /*
  * A lane looks for the ends of copies of large frames between the reads of one visit, because the other end waits for them. The
  * engine's own first poll comes after that visit.
@@ -441,6 +489,8 @@ static const struct test_case cases[] = {
 	{ "chunks-under-way", chunks_under_way, NULL, 60 },
 	{ "lanes-leave-chunks", lanes_leave_chunks, NULL, 60 },
 	{ "lanes-take-more-of-plenty", lanes_take_more_of_plenty, NULL, 60 },
+	{ "lanes-leave-requests", lanes_leave_requests, NULL, 60 },
+	{ "lanes-request-more-of-plenty", lanes_request_more_of_plenty, NULL, 60 },
 	{ "looks-within-visit", looks_within_visit, NULL, 60 },
 	{ "looks-before-it-waits", looks_before_it_waits, NULL, 60 },
 };

@@ -318,6 +318,48 @@ static void taken_back(void *unused)
 	engine_close();
 }
 
+static unsigned readied; /* calls of another source when the source below was called last */
+static struct noted_source *other;
+
+static bool hand_over_again(struct pl_source *source, uint32_t events)
+{
+	struct noted_source *noted = pl_container_of(source, struct noted_source, source);
+
+	(void)events;
+	readied = atomic_load(&other->calls);
+	if (atomic_fetch_add(&noted->calls, 1) < 100)
+		pl_source_hand_over(source);
+	return false;
+}
+
+/* A polling engine serves a source that hands itself over each time at most twice before it looks at others. */
+static void beside_others(void *unused)
+{
+	struct noted_source source, ready;
+	const uint64_t one = 1;
+
+	(void)unused;
+	engine_open(true, polls);
+	source_open(&source);
+	source_open(&ready);
+	source.source.ready = hand_over_again;
+	other = &ready;
+	check(write(ready.source.fd, &one, sizeof(one)) == sizeof(one));
+	await_count(&ready.calls, 1);
+	pl_engine_lock(engine);
+	atomic_store(&ready.calls, 0);
+	pl_source_hand_over(&source.source);
+	pl_engine_unlock(engine);
+	await_count(&source.calls, 101);
+	pl_engine_lock(engine);
+	check(readied >= 49);
+	check_number(atomic_load(&engine->handed_count), 0);
+	pl_engine_unlock(engine);
+	source_close(&ready);
+	source_close(&source);
+	engine_close();
+}
+
 /* Tasks of a thread that has ended run all the same. */
 static void after_the_thread(void *unused)
 {
@@ -347,6 +389,7 @@ static const struct test_case cases[] = {
 	{ "between-service-and-look", between_service_and_look, NULL, 60 },
 	{ "without-a-call", without_a_call, NULL, 60 },
 	{ "taken-back", taken_back, NULL, 60 },
+	{ "beside-others", beside_others, NULL, 60 },
 	{ "after-the-thread", after_the_thread, NULL, 60 },
 };
 

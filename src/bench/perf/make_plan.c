@@ -6,19 +6,21 @@
 
 /* Default of bytes in flight on a connection, and the least number of operations, which keep it busy. */
 #define BYTES_IN_FLIGHT (64ull << 20)
+/* The same with memory of a device at an end: its bytes pass through more stages on their way. */
+#define BYTES_IN_FLIGHT_DEVICE (128ull << 20)
 #define OPERATIONS_IN_FLIGHT_MIN 4u
 #define WARMUP_BYTES (128ull << 20)
 #define WARMUP_MAX 1000u
 #define WARMUP_MIN 4u
 
-/* True if writes move memory of a device at either end. */
-static bool writes_to_device(const struct bench_report *report, const struct bench_plan *plan, const char *memory)
+/* True if either end has memory of a device. */
+static bool uses_device(const struct bench_report *report, const char *memory)
 {
 	bool device = strcmp(memory, "host") != 0;
 
 	for (uint32_t i = 0; i < report->server_count; i++)
 		device |= strcmp(report->servers[i].memory, "host") != 0;
-	return device && !plan->operation->needs_receive;
+	return device;
 }
 
 /*
@@ -27,7 +29,9 @@ static bool writes_to_device(const struct bench_report *report, const struct ben
  */
 static uint32_t latency_depth(const struct bench_report *report, const struct bench_plan *plan, const char *memory)
 {
-	if (!bench_plan_pingpong(plan) || (writes_to_device(report, plan, memory) && !plan->touch))
+	bool writes = !plan->operation->needs_receive;
+
+	if (!bench_plan_pingpong(plan) || (writes && uses_device(report, memory) && !plan->touch))
 		return 1;
 	return bench_plan_pingpong_depth(plan->size);
 }
@@ -37,12 +41,12 @@ struct bench_plan bench_make_plan(const struct bench_options *options, const str
 {
 	struct bench_plan plan = options->plan;
 	uint64_t bytes = size * plan.vector;
+	uint64_t in_flight = uses_device(report, memory) ? BYTES_IN_FLIGHT_DEVICE : BYTES_IN_FLIGHT;
 
 	plan.size = size;
 	if (!options->depth_given)
-		plan.depth = plan.connections *
-			     (uint32_t)CLI_MIN(BENCH_DEPTH_DEFAULT,
-					       CLI_MAX(BYTES_IN_FLIGHT / bytes, OPERATIONS_IN_FLIGHT_MIN));
+		plan.depth = plan.connections * (uint32_t)CLI_MIN(BENCH_DEPTH_DEFAULT,
+								  CLI_MAX(in_flight / bytes, OPERATIONS_IN_FLIGHT_MIN));
 	if (plan.latency)
 		plan.depth = latency_depth(report, &plan, memory);
 	/* Each connection has room for a whole list. */

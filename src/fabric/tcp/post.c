@@ -149,14 +149,18 @@ static bool tcp_lane_leaves_bulk(const struct tcp_lane *lane)
 
 /*
  * Returns the bytes that the lane may have to send, or requested. A lane takes half its share while few small operations wait, so
- * that more lanes work.
+ * that more lanes work. Chunks of staged data are large: while few wait for each lane, it requests two of them, one that comes and
+ * one behind it.
  */
 static uint32_t tcp_lane_share(const struct tcp_endpoint *endpoint, struct pl_operation *operation)
 {
-	unsigned lanes = atomic_load(&endpoint->lanes_up);
-	uint32_t share = tcp_work_of(operation)->lane_share_max;
+	unsigned lanes = PL_MAX(atomic_load(&endpoint->lanes_up), 1u);
+	const struct tcp_work *work = tcp_work_of(operation);
+	uint32_t share = work->lane_share_max;
 	bool few = endpoint->waiting < (uint64_t)lanes * share / 4;
 
+	if (lanes > 1 && atomic_load(&operation->staged))
+		return (uint32_t)PL_MIN(PL_MAX(2 * endpoint->waiting / lanes, 2ull * work->chunk), (uint64_t)share);
 	return lanes > 1 && few && operation->total < share ? share / 2 : share;
 }
 

@@ -142,6 +142,7 @@ struct tcp_lane {
 	enum tcp_lane_state state;
 	bool flushing;
 	bool blocked;        /* true if the socket is full; until EPOLLOUT. tcp_lane_block(), tcp_lane_unblock() */
+	bool paused;         /* true if the rest of `queue` is sent in the engine's next round */
 	bool stopped;        /* true if nothing is read until refusals are sent */
 	bool bulky;          /* true if the last frame was bulk: another one is likely */
 	bool receiving;      /* tcp_lane_receive() is running */

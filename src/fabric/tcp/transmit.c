@@ -10,6 +10,11 @@
 #define GATHER_SPACE 16384
 #define GATHER_VECTORS 256
 #define GATHER_BYTES (2u << 20)
+/*
+ * A lane that has sent this many bytes looks for answers, and lets its engine look at other sockets, before it sends more. Where engines
+ * do not poll, processors are few, and each further round costs more than the other end waits.
+ */
+#define FLUSH_BYTES (512u << 10)
 /* Most freed pieces that a lane keeps for reuse. */
 #define SPARE_MAX 256
 
@@ -364,6 +369,7 @@ static ssize_t tcp_lane_send_batch(struct tcp_lane *lane, bool single)
 void tcp_lane_flush(struct tcp_lane *lane)
 {
 	bool single = false;
+	size_t total = 0;
 
 	if (lane->flushing || lane->blocked || lane->state != TCP_LANE_UP)
 		return;
@@ -384,10 +390,16 @@ void tcp_lane_flush(struct tcp_lane *lane)
 				break;
 			continue;
 		}
+		if (sent == 0 && total >= FLUSH_BYTES && lane->engine->threaded && lane->engine->poll_time) {
+			lane->paused = true;
+			pl_source_hand_over(&lane->source);
+			break;
+		}
 		if (sent == 0)
 			sent = tcp_lane_send_batch(lane, single);
 		if (sent > 0) {
 			advance_sent_pieces(lane, (size_t)sent);
+			total += (size_t)sent;
 			/* The other end answers soon. */
 			if (lane->state == TCP_LANE_UP)
 				pl_engine_heat(lane->engine, &lane->source);

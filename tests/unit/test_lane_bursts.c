@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Between two bursts of a large write, a lane looks for acknowledgements: other operations end meanwhile. */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#include "fabric/tcp/tcp.h"
+#include "support/cases.h"
+#include "support/pair.h"
+
+#define SIZE ((size_t)32 << 20)
+/* A burst ends with the system call that reaches 512 KiB, and a system call sends at most 2 MiB and a chunk. */
+#define BURST_MAX (((size_t)512 << 10) + ((size_t)2 << 20) + TCP_CHUNK_MAX)
+
+static atomic_int watched;       /* descriptor; -1: none */
+static atomic_size_t sent, most; /* bytes since the last look at it, and the maximum so far */
+
+static void *next_of(const char *name)
+{
+	return dlsym(RTLD_NEXT, name);
+}
+
+static ssize_t note_sent(int fd, ssize_t count)
+{
+	if (fd == atomic_load(&watched) && count > 0 && atomic_fetch_add(&sent, (size_t)count) + (size_t)count > most)
+		atomic_store(&most, atomic_load(&sent));
+	return count;
+}
+
+static void note_look(int fd)
+{
+	if (fd == atomic_load(&watched))
+		atomic_store(&sent, 0);
+}
+
+/*
+ * These replace functions of the C library in this program. ThreadSanitizer must see the calls, which order threads. A watched socket
+ * is never full: the call waits for room.
+ */
+ssize_t send(int fd, const void *bytes, size_t length, int flags)
+{
+	static ssize_t (*_Atomic next)(int, const void *, size_t, int);
+
+	if (!next)
+		next = (ssize_t(*)(int, const void *, size_t, int))next_of("send");
+	if (fd == atomic_load(&watched))
+		flags &= ~MSG_DONTWAIT;
+	return note_sent(fd, next(fd, bytes, length, flags));
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	static ssize_t (*_Atomic next)(int, const struct msghdr *, int);
+
+	if (!next)
+		next = (ssize_t(*)(int, const struct msghdr *, int))next_of("sendmsg");
+	if (fd == atomic_load(&watched))
+		flags &= ~MSG_DONTWAIT;
+	return note_sent(fd, next(fd, message, flags));
+}
+
+ssize_t recv(int fd, void *bytes, size_t length, int flags)
+{
+	static ssize_t (*_Atomic next)(int, void *, size_t, int);
+
+	if (!next)
+		next = (ssize_t(*)(int, void *, size_t, int))next_of("recv");
+	note_look(fd);
+	return next(fd, bytes, length, flags);
+}
+
+ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+	static ssize_t (*_Atomic next)(int, struct msghdr *, int);
+
+	if (!next)
+		next = (ssize_t(*)(int, struct msghdr *, int))next_of("recvmsg");
+	note_look(fd);
+	return next(fd, message, flags);
+}
+
+static void looks_between(void *unused)
+{
+	static const struct setting setting = {
+		.name = "lane-bursts", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+	};
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct pair pair;
+	int fd;
+
+	(void)unused;
+	/* Only where engines poll: elsewhere each further round costs more. */
+	poll_time = 20000;
+	pair_open(&pair, &setting, SIZE);
+	pattern_fill(pair.near.bytes, SIZE, 1, 0);
+	fd = tcp_endpoint_of(pair.environment.near_peer->endpoint)->lanes[0]->source.fd;
+	check(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) ==
+	      0); /* each call of the fabric says that it must not wait */
+	atomic_store(&watched, fd);
+	check_ok(pl_write(pair.environment.near_peer,
+			  &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, SIZE }, NULL, &operation, &error),
+		 &error);
+	complete(&pair.environment, operation, NULL);
+	atomic_store(&watched, -1);
+	pattern_check(pair.far.bytes, SIZE, 1, 0);
+	check(atomic_load(&most) > 0);
+	check(atomic_load(&most) <= BURST_MAX);
+	pair_close(&pair);
+}
+
+static const struct test_case cases[] = {
+	{ "looks-between", looks_between, NULL, 300 },
+};
+
+int main(void)
+{
+	atomic_store(&watched, -1);
+	return cases_run("lane-bursts", cases, sizeof(cases) / sizeof(cases[0]));
+}
