@@ -68,6 +68,7 @@ static PyObject *py_region_deregister(PyObject *self, PyObject *unused)
 	rc = py_region_end(region);
 	if (rc) {
 		region->base.closed = false;
+	py_context_cancel_noted(context);
 		return py_fail(context->state, rc, "PY-REGION-BUSY", "region", "an operation or a vector uses it",
 			       "wait for the operation, or cancel it; release the vector");
 	}
