@@ -316,9 +316,9 @@ int py_function_option(struct py_context *context, const char *name, PyObject *f
  */
 void py_late_enter(void);
 void py_late_leave(void);
-/* True between them: an engine waits for this thread. */
-bool py_late_inside(void);
 bool py_late_add(struct py_object *object, void (*end)(PyObject *self));
+/* The same for an object with references, which its method closes later. */
+bool py_late_close(PyObject *object, const char *method);
 /* Leaves the objects of the parent process alone. */
 void py_late_forked(void);
 /* Lets the child of a fork collect, whatever callbacks its parent had. */
