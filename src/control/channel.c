@@ -100,13 +100,15 @@ static int receive(struct pl_channel *channel, const bool *gone)
 	size_t have = channel->received_length;
 	struct iovec vector = { .iov_base = buffer + have, .iov_len = sizeof(buffer) - have };
 	ssize_t got;
+	int rc;
 
 	if (have)
 		memcpy(buffer, channel->received, have);
 	got = pl_stream_read(&channel->stream, &vector, 1);
 	if (got < 0)
 		return (int)got;
-	return take_messages(channel, buffer, have + (size_t)got, gone);
+	rc = take_messages(channel, buffer, have + (size_t)got, gone);
+	return rc == 0 && channel->stream.dry ? -EAGAIN : rc;
 }
 
 /* Handles messages that were postponed. Returns as receive() does. */

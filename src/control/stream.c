@@ -29,7 +29,7 @@ int pl_stream_open(struct pl_stream *stream, int fd, struct pl_tls *tls, bool se
 	stream->records = 0;
 	stream->records_max = RECORDS_MAX;
 	stream->sealed = NULL;
-	stream->fragile = false;
+	stream->dry = stream->fragile = false;
 	if (!tls)
 		return 0;
 	ERR_clear_error();
@@ -99,6 +99,13 @@ static size_t trim(const struct iovec **vector, int *count)
 
 /* -- TLS ----------------------------------------------------------------------------------------------------------- */
 
+/* Empties OpenSSL's error queue, which is empty but after failures: a look at it costs less than ERR_clear_error(). */
+static void clear_rare_errors(void)
+{
+	if (ERR_peek_error())
+		ERR_clear_error();
+}
+
 /*
  * Returns the error of a failed read or write; `broken` is the error for a broken socket. A repeated call returns the
  * same.
@@ -113,7 +120,7 @@ static int tls_failure(struct pl_stream *stream, int result, int broken)
 	/* cut off: without close_notify any host on the path may have done it */
 	else if (rc == -EPROTO && socket->ended)
 		rc = -ECONNRESET;
-	ERR_clear_error();
+	clear_rare_errors();
 	return rc;
 }
 
@@ -133,6 +140,7 @@ static ssize_t tls_read(struct pl_stream *stream, const struct iovec *vector, in
 	}
 	if (rc <= 0)
 		rc = tls_failure(stream, rc, pl_tls_socket(stream->ssl)->read_error);
+	stream->dry = rc == -EAGAIN;
 	return total ? (ssize_t)total : rc;
 }
 
@@ -201,7 +209,7 @@ ssize_t pl_stream_read(struct pl_stream *stream, const struct iovec *vector, int
 		return note_want(stream, pl_sealed_read(stream->sealed, vector, count, stream->fragile), EPOLLIN);
 	if (!stream->ssl)
 		return note_want(stream, pl_socket_read(stream->fd, vector, count), EPOLLIN);
-	ERR_clear_error();
+	clear_rare_errors();
 	return tls_read(stream, vector, count);
 }
 
@@ -213,7 +221,7 @@ ssize_t pl_stream_write(struct pl_stream *stream, const struct iovec *vector, in
 		return note_want(stream, pl_sealed_write(stream->sealed, vector, count, stream->fragile), EPOLLOUT);
 	if (!stream->ssl)
 		return note_want(stream, pl_socket_write(stream->fd, vector, count), EPOLLOUT);
-	ERR_clear_error();
+	clear_rare_errors();
 	return tls_write(stream, vector, count);
 }
 

@@ -63,6 +63,8 @@ struct pl_stream {
 	/* TLS records written under one key, and the number from which on a new key is used. */
 	uint32_t records, records_max;
 	struct pl_sealed *sealed; /* after pl_stream_seal(); NULL: not sealed */
+	/* TLS: true if the last read took all bytes of the socket, so that another one now would find none. */
+	bool dry;
 	/*
 	 * Set by the user for the next calls: their memory may disappear, for example a mapping of a file that is
 	 * truncated. They return -EFAULT for it. A sealed stream then needs one more copy.

@@ -8,6 +8,9 @@
 #include "core/error_log.h"
 #include "core/message.h"
 
+/* Most events of closed peers that wait for a program that has never collected all completions, and may collect none. */
+#define ORPHANS_MAX 1024u
+
 /* Makes the descriptor readable if there are completions. The caller holds the queue's lock. */
 static void announce_completed(struct pl_context *context)
 {
@@ -95,35 +98,68 @@ void pl_completion_release_events(struct pl_peer *peer)
 	pl_lock_release(&peer->context->queue_lock);
 }
 
-/* Frees the events of a peer that no accept has delivered. Nothing reports events of the peer any more. */
-static void drop_held_events(struct pl_peer *peer)
+static void free_events(struct pl_list *events)
 {
-	while (!pl_list_empty(&peer->held_events)) {
-		struct pl_operation *event = pl_list_first(&peer->held_events, struct pl_operation, queue_link);
+	while (!pl_list_empty(events)) {
+		struct pl_operation *event = pl_list_first(events, struct pl_operation, queue_link);
 
 		pl_list_remove(&event->queue_link);
 		pl_operation_free(event);
 	}
 }
 
-static void forget_peer_of(struct pl_list *list, const struct pl_peer *peer)
+static bool is_event(const struct pl_operation *operation)
 {
+	return operation->completion.kind == PL_KIND_NOTIFIED || operation->completion.kind == PL_KIND_LOST;
+}
+
+/* Returns the number of the peer's events in the list. */
+static size_t forget_peer_of(struct pl_list *list, const struct pl_peer *peer)
+{
+	size_t events = 0;
+
 	pl_list_for_each(at, list) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
 
-		if (operation->completion.peer == peer)
-			operation->completion.peer = operation->peer = NULL;
+		if (operation->completion.peer != peer)
+			continue;
+		operation->completion.peer = operation->peer = NULL;
+		events += is_event(operation);
+	}
+	return events;
+}
+
+/* Takes the oldest events of closed peers out of the queue, if there are too many. The caller holds the queue's lock. */
+static void take_old_orphans(struct pl_context *context, struct pl_list *old)
+{
+	pl_list_for_each_safe(at, next, &context->completed) {
+		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
+
+		if (context->orphans <= ORPHANS_MAX)
+			return;
+		if (operation->completion.peer || !is_event(operation))
+			continue;
+		pl_list_remove(at);
+		pl_list_append(old, at);
+		context->orphans--;
 	}
 }
 
 void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer)
 {
+	struct pl_list old;
+
+	pl_list_init(&old);
 	atomic_fetch_add(&context->closed_peers, 1);
-	drop_held_events(peer);
+	/* No accept has delivered the peer, and nothing reports events of it any more. */
+	free_events(&peer->held_events);
 	pl_lock_take(&context->queue_lock);
-	forget_peer_of(&context->completed, peer);
+	context->orphans += forget_peer_of(&context->completed, peer);
 	forget_peer_of(&context->held_notifications, peer);
+	if (!context->collects)
+		take_old_orphans(context, &old);
 	pl_lock_release(&context->queue_lock);
+	free_events(&old);
 	pl_latch_take(&context->spare_operations.latch);
 	pl_list_for_each(at, &context->handles) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, handle_link);
@@ -148,7 +184,9 @@ static void end_announcement(struct pl_context *context)
 	atomic_store_explicit(&context->any_completed, false, memory_order_release);
 	if (context->announced)
 		(void)!read(context->event_fd, &value, sizeof(value));
+	/* One store, as they are side by side. */
 	context->announced = false;
+	context->collects = true;
 }
 
 void pl_notifications_hold(struct pl_context *context, bool hold)

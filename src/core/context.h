@@ -85,6 +85,7 @@ struct pl_context {
 	pthread_mutex_t grant_lock;   /* grants, and the keys of all peers */
 	struct pl_random_words random; /* for the numbers of keys; grant_lock */
 	struct pl_index_table grants; /* struct pl_grant */
+	size_t grants_looked_at;      /* number of grants after the last look for expired ones; grant_lock */
 	unsigned outdated_registrations; /* released while a thread makes them; grant_lock */
 	pthread_cond_t registration_ended;
 	struct pl_task expiry_task;   /* of grants; runs on the first engine */
@@ -97,10 +98,12 @@ struct pl_context {
 	atomic_bool any_completed; /* true if `completed` is not empty; read without the lock */
 	struct pl_list held_notifications; /* arrived while pl_poll() delivers none; queue_lock */
 	bool holds_notifications;          /* queue_lock */
+	size_t orphans; /* events of closed peers in `completed`, until the program collects; queue_lock */
 	/* pl_poll() call that takes completions; NULL: use the list. Manual contexts only; the engine's lock */
 	struct pl_sink *sink;
 	int event_fd; /* readable while `completed` is not empty, at the end of a batch at the latest; -1 until pl_fd() */
 	bool announced; /* event_fd is readable; queue_lock */
+	bool collects;  /* the program has collected all completions of `completed` once; queue_lock */
 	struct pl_batch_end announcement;
 	int poll_fd;  /* descriptor that pl_fd() returned; -1 until then */
 

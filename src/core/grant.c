@@ -8,6 +8,8 @@
 
 /* Pause between two looks at keys that are in use. */
 #define AWAIT_PAUSE_NS (50 * 1000)
+/* Number of grants from which expired ones are freed: a smaller context tells for ever that they have expired. */
+#define FORGET_FROM 1024u
 
 /* -- grants ------------------------------------------------------------------------------------- */
 
@@ -169,15 +171,49 @@ static int check_grant(struct pl_region *region, struct pl_grant_options *option
 	return 0;
 }
 
-struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_options *options)
+/*
+ * Frees expired grants that no peer has imported: programs share memory for a short time again and again, and revoke nothing. Looks
+ * at all grants each time that their number has doubled.
+ */
+static void forget_expired_grants(struct pl_context *context, struct pl_list *ended)
+{
+	uint64_t now;
+
+	if (pl_index_table_used(&context->grants) < PL_MAX(context->grants_looked_at, FORGET_FROM / 2) * 2)
+		return;
+	now = pl_wall_clock();
+	for (size_t i = 0; i < context->grants.count; i++) {
+		struct pl_grant *grant = pl_index_table_get(&context->grants, i);
+
+		if (grant && grant->expires && grant->expires <= now && pl_list_empty(&grant->keys))
+			grant_remove(context, grant, NULL, ended);
+	}
+	context->grants_looked_at = pl_index_table_used(&context->grants);
+}
+
+/* Fills the token of a grant. grant_lock is held: a later call may free a grant that expires. */
+static void describe_grant(const struct pl_grant *grant, struct pl_token *token)
+{
+	*token = (struct pl_token){ .rights = (uint8_t)grant->rights,
+				    .kind = PL_TOKEN_REGION,
+				    .grant = grant->id,
+				    .length = grant->length,
+				    .expires = grant->expires };
+	memcpy(token->context_id, grant->region->context->id, sizeof(token->context_id));
+	memcpy(token->secret, grant->secret, sizeof(token->secret));
+}
+
+struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_options *options, struct pl_token *token)
 {
 	struct pl_context *context = region->context;
 	struct pl_grant *grant = pl_zalloc(&context->allocator, sizeof(*grant));
+	struct pl_list ended;
 	uint32_t random;
 	ssize_t index;
 
 	if (!grant)
 		return NULL;
+	pl_list_init(&ended);
 	pl_list_init(&grant->keys);
 	pl_list_init(&grant->registrations);
 	grant->region = region;
@@ -186,14 +222,17 @@ struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_op
 	grant->rights = options->rights;
 	grant->expires = options->lifetime ? pl_deadline(pl_wall_clock(), options->lifetime) : 0;
 	pthread_mutex_lock(&context->grant_lock);
+	forget_expired_grants(context, &ended);
 	index = -ENOMEM;
 	if (pl_random(&random, sizeof(random)) == 0 && pl_random(grant->secret, sizeof(grant->secret)) == 0)
 		index = pl_index_table_add(&context->allocator, &context->grants, grant);
 	if (index >= 0) {
 		grant->id = (uint64_t)random << 32 | (uint32_t)index;
 		pl_list_append(&region->grants, &grant->region_link);
+		describe_grant(grant, token);
 	}
 	pthread_mutex_unlock(&context->grant_lock);
+	pl_registrations_finish(&ended);
 	if (index < 0) {
 		pl_free(&context->allocator, grant);
 		return NULL;
@@ -206,7 +245,6 @@ int pl_region_share(struct pl_region *region, const struct pl_grant_options *giv
 {
 	struct pl_grant_options options;
 	struct pl_token token;
-	struct pl_grant *grant;
 	int rc;
 
 	if (pl_copy_versioned(&options, sizeof(options), given) < 0)
@@ -218,16 +256,8 @@ int pl_region_share(struct pl_region *region, const struct pl_grant_options *giv
 	rc = check_grant(region, &options, error);
 	if (rc < 0)
 		return rc;
-	grant = pl_grant_new(region, &options);
-	if (!grant)
+	if (!pl_grant_new(region, &options, &token))
 		return pl_fail_memory(error, "pl_region_share");
-	token.rights = (uint8_t)grant->rights;
-	token.kind = PL_TOKEN_REGION;
-	memcpy(token.context_id, region->context->id, sizeof(token.context_id));
-	token.grant = grant->id;
-	memcpy(token.secret, grant->secret, sizeof(token.secret));
-	token.length = grant->length;
-	token.expires = grant->expires;
 	pl_token_encode(&token, buffer);
 	*length = PL_TOKEN_SIZE;
 	return 0;

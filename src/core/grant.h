@@ -110,8 +110,11 @@ void pl_expiry_watch(struct pl_context *context);
 /* True if the time of an expiry has come. 0: never. */
 bool pl_expired(uint64_t expires);
 
-/* Creates a grant, with checked options. Its token is not given out yet. NULL: no memory. */
-struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_options *options);
+/*
+ * Creates a grant, with checked options, and fills its token, which is not given out yet. NULL: no memory. Another call may free a
+ * grant that expires.
+ */
+struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_options *options, struct pl_token *token);
 /* Revokes a token; of this region only, unless it is NULL. The caller then runs pl_context_barrier(). */
 bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region, const uint8_t *token);
 

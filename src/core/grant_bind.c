@@ -34,10 +34,10 @@ int pl_grant_bind(struct pl_region *region, unsigned rights, const struct pl_pee
 int pl_grant_lend(struct pl_region *region, unsigned rights, struct pl_peer *peer, struct pl_lent *lent)
 {
 	const struct pl_grant_options options = { .length = region->memory.length, .rights = rights };
-	struct pl_token token = { .rights = (uint8_t)rights, .length = region->memory.length };
 	struct pl_import import = { 0 };
 	struct pl_imported answer;
-	struct pl_grant *grant = pl_grant_new(region, &options);
+	struct pl_token token;
+	struct pl_grant *grant = pl_grant_new(region, &options, &token);
 
 	if (!grant)
 		return -ENOMEM;
@@ -46,10 +46,8 @@ int pl_grant_lend(struct pl_region *region, unsigned rights, struct pl_peer *pee
 	grant->only = peer;
 	grant->lent = true;
 	pthread_mutex_unlock(&region->context->grant_lock);
-	import.grant = token.grant = grant->id;
-	memcpy(import.secret, grant->secret, sizeof(import.secret));
-	memcpy(token.secret, grant->secret, sizeof(token.secret));
-	memcpy(token.context_id, region->context->id, sizeof(token.context_id));
+	import.grant = token.grant;
+	memcpy(import.secret, token.secret, sizeof(import.secret));
 	pl_token_encode(&token, lent->token);
 	if (pl_grant_answer(peer, &import, &answer) < 0 || answer.status != PL_WIRE_OK) {
 		pl_grant_revoke(region->context, NULL, lent->token);

@@ -100,6 +100,7 @@ static bool build_announcement(struct pl_subscription *subscription, struct pl_s
 	       subscription->awaited ||
 	       (subscription->told != publisher->published && !subscription_limited(subscription));
 	if (news) {
+		*message = (struct pl_stream_message){ .type = PL_STREAM_ANNOUNCE, .number = subscription->number };
 		message->announce.claimed = publisher->claimed;
 		message->announce.published = publisher->published;
 		message->announce.state = publisher->state;
@@ -146,7 +147,7 @@ static void repeat_announcement(struct pl_subscription *subscription, const stru
 
 void pl_subscription_announce(struct pl_subscription *subscription)
 {
-	struct pl_stream_message message = { .type = PL_STREAM_ANNOUNCE, .number = subscription->number };
+	struct pl_stream_message message;
 	uint64_t announced = subscription->announced;
 	uint8_t buffer[PL_STREAM_ANNOUNCE_MAX];
 

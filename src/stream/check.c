@@ -8,8 +8,10 @@ static void wake_subscriber(struct pl_batch_end *end)
 	struct pl_subscriber *subscriber = pl_container_of(end, struct pl_subscriber, wake);
 
 	pl_lock_take(&subscriber->lock);
-	pl_subscriber_wake(subscriber);
+	pl_subscriber_tell(subscriber);
 	pl_lock_release(&subscriber->lock);
+	/* The woken thread needs the lock at once. */
+	pl_turn_next(subscriber->context, &subscriber->turn);
 }
 
 void pl_checks_init(struct pl_subscriber *subscriber)
@@ -119,7 +121,7 @@ void pl_check_end(struct pl_stream_check *check, int status)
 	}
 	if (wrong)
 		pl_subscriber_fail_protocol(subscriber);
-	pl_subscriber_wake(subscriber);
+	pl_subscriber_tell(subscriber);
 }
 
 /* Wakes the program once for all frames of a batch. */

@@ -35,7 +35,10 @@ void pl_checks_init(struct pl_subscriber *subscriber);
 struct pl_stream_check *pl_check_begin(struct pl_subscriber *subscriber);
 /* Returns the offset of the check's cursors in the subscriber's memory. */
 uint64_t pl_check_offset(const struct pl_stream_check *check);
-/* Ends a check: judges its frames if `status` is 0, and gives them up otherwise. subscriber->lock is held. Home. */
+/*
+ * Ends a check: judges its frames if `status` is 0, and gives them up otherwise. The caller begins the subscriber's next turn once it
+ * has released subscriber->lock, which is held. Home.
+ */
 void pl_check_end(struct pl_stream_check *check, int status);
 /* Judges a frame by the trailing word of its payload. subscriber->lock is held. Home. */
 void pl_check_trailing(struct pl_stream_frame *frame, uint64_t claimed, struct pl_engine *home);

@@ -124,6 +124,7 @@ static void post_read(struct pl_subscriber *subscriber, struct pl_peer *peer, co
 		else
 			pl_check_end(request->check, -ENOMEM);
 		pl_lock_release(&subscriber->lock);
+		pl_turn_next(subscriber->context, &subscriber->turn);
 		return;
 	}
 	if (request->frame)
@@ -188,6 +189,7 @@ static void check_finished(struct pl_operation *operation)
 	subscriber->reading--;
 	pl_check_end(check, operation->completion.status);
 	pl_lock_release(&subscriber->lock);
+	pl_turn_next(subscriber->context, &subscriber->turn);
 	pl_operation_free(operation);
 	pl_subscriber_pump(subscriber);
 }

@@ -42,19 +42,22 @@ static bool slots_due(const struct pl_subscriber *subscriber, uint64_t taken)
 	return subscriber->blocks && freed && (!waits || freed >= pl_slots_of_report(subscriber));
 }
 
-/* Builds a report, unless it can wait. subscriber->lock is held. */
-static bool build_report(struct pl_subscriber *subscriber, struct pl_stream_message *message)
+/* True if a report cannot wait. `taken`: first sequence that must be held back. subscriber->lock is held. */
+static bool report_is_due(const struct pl_subscriber *subscriber, uint64_t taken)
 {
-	uint64_t taken = PL_MAX(first_unread(subscriber), subscriber->reported_taken);
-	bool complete = pl_subscriber_is_complete(subscriber), quiet = pl_subscriber_is_quiet(subscriber);
-
 	if (subscriber->phase != PL_SUBSCRIBER_LIVE || subscriber->restarted)
 		return false;
-	if ((quiet || subscriber->arrived - subscriber->reported_arrived < ANSWER_AFTER) &&
-	    !slots_due(subscriber, taken) && !(complete && !subscriber->reported_end) && !subscriber->report_due)
-		return false;
-	message->number = subscriber->number;
-	if (!quiet)
+	if (!pl_subscriber_is_quiet(subscriber) && subscriber->arrived - subscriber->reported_arrived >= ANSWER_AFTER)
+		return true;
+	return slots_due(subscriber, taken) || (pl_subscriber_is_complete(subscriber) && !subscriber->reported_end) ||
+	       subscriber->report_due;
+}
+
+/* Builds a report. subscriber->lock is held. */
+static void build_report(struct pl_subscriber *subscriber, uint64_t taken, struct pl_stream_message *message)
+{
+	*message = (struct pl_stream_message){ .type = PL_STREAM_TAKEN, .number = subscriber->number };
+	if (!pl_subscriber_is_quiet(subscriber))
 		subscriber->reported_arrived = subscriber->arrived;
 	message->taken.answered = subscriber->reported_arrived;
 	/* The publisher asks again if these slots are not enough. */
@@ -63,20 +66,23 @@ static bool build_report(struct pl_subscriber *subscriber, struct pl_stream_mess
 	subscriber->released = 0;
 	message->taken.taken = subscriber->reported_taken = taken;
 	message->taken.accounts = subscriber->accounts;
-	subscriber->reported_end = complete;
+	subscriber->reported_end = pl_subscriber_is_complete(subscriber);
 	subscriber->report_due = false;
-	return true;
 }
 
 bool pl_subscriber_report(struct pl_subscriber *subscriber)
 {
-	struct pl_stream_message message = { .type = PL_STREAM_TAKEN };
+	struct pl_stream_message message; /* of some KiB, and most calls have nothing to report */
 	struct pl_peer *peer;
+	uint64_t taken;
 	bool due;
 
 	pl_lock_take(&subscriber->lock);
 	peer = subscriber->peer;
-	due = peer && build_report(subscriber, &message);
+	taken = PL_MAX(first_unread(subscriber), subscriber->reported_taken);
+	due = peer && report_is_due(subscriber, taken);
+	if (due)
+		build_report(subscriber, taken, &message);
 	pl_lock_release(&subscriber->lock);
 	if (due)
 		pl_stream_send(peer, &message);

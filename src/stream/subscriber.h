@@ -254,7 +254,9 @@ void pl_subscriber_stop_reading(struct pl_subscriber *subscriber);
 /* Removes a frame from the window. subscriber->lock is held. */
 void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream_frame *frame);
 
-/* take.c: keeps promises, wakes waiting threads, and sets the event descriptor. subscriber->lock is held. */
+/* take.c: keeps promises, and sets the event descriptor. subscriber->lock is held. */
+void pl_subscriber_tell(struct pl_subscriber *subscriber);
+/* Does that, and wakes waiting threads. subscriber->lock is held, on which these threads then wait: for rare events. */
 void pl_subscriber_wake(struct pl_subscriber *subscriber);
 /* Returns 0 if a frame may still come after those of the window, or the result of a take. subscriber->lock is held. */
 int pl_subscriber_end_of_frames(const struct pl_subscriber *subscriber);
@@ -262,11 +264,14 @@ int pl_subscriber_end_of_frames(const struct pl_subscriber *subscriber);
 struct pl_accounts pl_subscriber_restart_accounts(const struct pl_subscriber *subscriber);
 /* Begins the accounts of the new instance. subscriber->lock is held. */
 void pl_subscriber_begin_instance(struct pl_subscriber *subscriber);
-/* Puts a free frame back, or leaves that to the end of the reads that copy from its slot. subscriber->lock is held. */
+/*
+ * Puts a free frame back, or leaves that to the end of the reads that copy from its slot. The next frame uses the memory of the last
+ * free one, which may still be in the processor's cache. subscriber->lock is held.
+ */
 static inline void pl_subscriber_add_spare(struct pl_subscriber *subscriber, struct pl_stream_frame *frame)
 {
 	if (frame->reads == 0)
-		pl_list_append(&subscriber->spare, &frame->link);
+		pl_list_prepend(&subscriber->spare, &frame->link);
 }
 /* Gives the first frame of the window, which is ready, to the program. `now`: wall clock. subscriber->lock is held. */
 void pl_subscriber_hold(struct pl_subscriber *subscriber, struct pl_stream_frame *frame, uint64_t now);

@@ -55,10 +55,15 @@ static void tell_program(struct pl_subscriber *subscriber)
 		(void)!read(subscriber->event_fd, &one, sizeof(one));
 }
 
-void pl_subscriber_wake(struct pl_subscriber *subscriber)
+void pl_subscriber_tell(struct pl_subscriber *subscriber)
 {
 	pl_promises_keep(subscriber);
 	tell_program(subscriber);
+}
+
+void pl_subscriber_wake(struct pl_subscriber *subscriber)
+{
+	pl_subscriber_tell(subscriber);
 	pl_turn_next(subscriber->context, &subscriber->turn);
 }
 

@@ -15,6 +15,8 @@
 
 #include "card/plain_loop.h"
 #include "card/process_fd.h"
+#include <peerlane/stream.h>
+
 #include "card/virtual_time.h"
 #include "support/pair.h"
 
@@ -31,6 +33,8 @@
 #define ROUNDS 101u
 #define OPERATIONS 2048u
 #define OPERATIONS_SLOW 128u /* with calls of the kernel, or long copies */
+/* Slots of the ring of a stream. Each frame has one until the subscriber reports it. */
+#define SLOTS 16u
 /* Multiple of all depths; enough for connections, registrations and lists of spare memory. */
 #define WARM_UP 1024u
 
@@ -91,6 +95,11 @@ static const struct path paths[] = {
 	WAITING("local-write-wait-1", "local"),
 	{ "local-vector-16", 0, 0, 1, "local", PL_KIND_WRITE, false, true, PL_PROGRESS_MANUAL, 0, 0, ELEMENTS_MAX },
 	LONG("local-write-64K", "local", PL_KIND_WRITE, false),
+	/* A frame: published at the far end, and taken and released at the near end. */
+	MANUAL("verbs-stream-1", 1, "verbs", PL_KIND_FRAME, true),
+	MANUAL("tcp-stream-1", 1, "tcp", PL_KIND_FRAME, true),
+	LONG("tcp-stream-64K", "tcp", PL_KIND_FRAME, true),
+	MANUAL("local-stream-1", 1, "local", PL_KIND_FRAME, true),
 	THREADS("verbs-write-threads-1", 1, PL_NO_POLLING),
 	THREADS("verbs-write-threads-64", 64, PL_NO_POLLING),
 	THREADS("verbs-write-polling-64", 64, 20000),
@@ -103,6 +112,8 @@ struct run {
 	struct pair pair;
 	struct pl_vector *vector;
 	struct plain_loop plain;
+	struct pl_publisher *publisher; /* at the far end */
+	struct pl_subscriber *subscriber;
 };
 
 static unsigned length_of(const struct path *path)
@@ -124,6 +135,27 @@ static void prepare_vector(struct run *run)
 		 &error);
 }
 
+/* Opens a stream whose subscriber loses no frame. */
+static void open_stream(struct run *run)
+{
+	struct pl_subscriber_options subscriber_options = PL_SUBSCRIBER_OPTIONS_INIT;
+	struct pl_publisher_options options = PL_PUBLISHER_OPTIONS_INIT;
+	struct scenario_environment *environment = &run->pair.environment;
+	struct pl_error error;
+	struct pump pump;
+
+	options.slot_bytes = length_of(run->path);
+	options.slots = SLOTS;
+	options.allow_block = true;
+	check_ok(pl_publisher_open(environment->far, "frames", &options, &run->publisher, &error), &error);
+	subscriber_options.overflow = PL_OVERFLOW_BLOCK;
+	pump_start(environment, &pump, environment->far);
+	check_ok(pl_subscriber_open(environment->near_peer, "frames", &subscriber_options, AMPLE_TIME, &run->subscriber,
+				    &error),
+		 &error);
+	pump_stop(&pump);
+}
+
 static void run_open(struct run *run, const struct path *path)
 {
 	*run = (struct run){ .path = path };
@@ -143,11 +175,15 @@ static void run_open(struct run *run, const struct path *path)
 	pair_open(&run->pair, &run->setting, length_of(path) * (path->elements ? path->elements : 1));
 	if (path->elements)
 		prepare_vector(run);
+	if (path->kind == PL_KIND_FRAME)
+		open_stream(run);
 }
 
 static void run_close(struct run *run)
 {
 	pl_vector_free(run->vector);
+	pl_subscriber_close(run->subscriber);
+	pl_publisher_close(run->publisher);
 	if (run->path->list)
 		plain_loop_close(&run->plain);
 	else
@@ -224,6 +260,36 @@ static void run_polling(struct run *run, unsigned count)
 	}
 }
 
+static void publish_frame(struct run *run)
+{
+	struct pl_frame_options options = PL_FRAME_OPTIONS_INIT;
+	struct pl_completion completions[POLL_MAX];
+	struct pl_stream_frame *frame;
+	struct pl_error error;
+
+	options.length = length_of(run->path);
+	while (pl_publisher_loan(run->publisher, 0, &frame, NULL) < 0) {
+		collect_good(run->pair.environment.near, completions);
+		collect_good(run->pair.environment.far, completions);
+	}
+	check_ok(pl_frame_publish(frame, &options, &error), &error);
+}
+
+static void run_frames(struct run *run, unsigned count)
+{
+	struct pl_completion completions[POLL_MAX];
+	struct pl_stream_frame *frame;
+
+	while (count--) {
+		publish_frame(run);
+		while (pl_subscriber_take(run->subscriber, &frame, 1, 0, NULL) < 1) {
+			collect_good(run->pair.environment.far, completions);
+			collect_good(run->pair.environment.near, completions);
+		}
+		pl_frame_release(frame);
+	}
+}
+
 static void run_waiting(struct run *run, unsigned count)
 {
 	struct pl_operation *operations[DEPTH_MAX] = { NULL };
@@ -244,6 +310,8 @@ static void run_operations(struct run *run, unsigned count)
 {
 	if (run->path->list)
 		plain_loop_run(&run->plain, count, run->path->depth, run->path->list, run->path->every);
+	else if (run->publisher)
+		run_frames(run, count);
 	else if (run->path->waits)
 		run_waiting(run, count);
 	else

@@ -15,6 +15,9 @@
 
 #define SIZE 4096
 #define LIFETIME (100 * PL_NS_PER_MS)
+/* Grants of a program that shares for a short time and revokes nothing; most grants that its context keeps. */
+#define SHORT_GRANTS 20000
+#define KEPT_GRANTS 1100
 
 struct counter {
 	struct pl_registration base;
@@ -58,20 +61,17 @@ static void rig_close(struct rig *rig)
 static struct pl_grant *share_for(struct rig *rig, uint64_t lifetime)
 {
 	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
+	struct pl_grant *grant;
 	struct pl_token token;
 
 	options.lifetime = lifetime;
 	rig->length = sizeof(rig->token);
 	assert_int_equal(pl_region_share(rig->region, &options, rig->token, &rig->length, NULL), 0);
 	assert_int_equal(pl_token_decode(rig->token, rig->length, &token), 0);
-	for (size_t i = 0; i < rig->context->grants.count; i++) {
-		struct pl_grant *grant = pl_index_table_get(&rig->context->grants, i);
-
-		if (grant && grant->id == token.grant)
-			return grant;
-	}
-	fail();
-	return NULL;
+	grant = pl_index_table_get(&rig->context->grants, (uint32_t)token.grant);
+	assert_non_null(grant);
+	assert_true(grant->id == token.grant);
+	return grant;
 }
 
 static void add_counter(struct rig *rig, struct pl_list *registrations, struct counter *counter, bool timeless)
@@ -154,9 +154,50 @@ static void test_key(void **state)
 	rig_close(&rig);
 }
 
+static size_t grants_of(struct rig *rig)
+{
+	return pl_index_table_used(&rig->context->grants);
+}
+
+/* The context frees expired grants, unless a peer has a key of them, and no others. */
+static void test_expired_grants_are_freed(void **state)
+{
+	struct counter registered;
+	uint8_t lasting[PL_TOKEN_MAX], used[PL_TOKEN_MAX];
+	struct pl_key key = { .id = 1 };
+	struct pl_grant *in_use;
+	size_t length;
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig);
+	share_for(&rig, 0);
+	length = rig.length;
+	memcpy(lasting, rig.token, length);
+	in_use = share_for(&rig, 1);
+	memcpy(used, rig.token, length);
+	pl_list_init(&key.registrations);
+	pthread_mutex_lock(&rig.context->grant_lock);
+	pl_list_append(&in_use->keys, &key.grant_link);
+	pthread_mutex_unlock(&rig.context->grant_lock);
+	add_counter(&rig, &share_for(&rig, 1)->registrations, &registered, false);
+	for (unsigned i = 0; i < SHORT_GRANTS; i++)
+		share_for(&rig, 1);
+	assert_true(grants_of(&rig) < KEPT_GRANTS);
+	assert_int_equal(registered.finished, 1);
+	for (unsigned i = 0; i < SHORT_GRANTS / 10; i++)
+		share_for(&rig, 0);
+	assert_true(grants_of(&rig) > SHORT_GRANTS / 10);
+	pl_list_remove(&key.grant_link);
+	assert_int_equal(pl_region_revoke(rig.region, used, length), 0);
+	assert_int_equal(pl_region_revoke(rig.region, lasting, length), 0);
+	rig_close(&rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_expired_grants_are_freed),
 		cmocka_unit_test(test_grant),
 		cmocka_unit_test(test_key),
 	};

@@ -25,6 +25,9 @@
 #define FRAMES 6u
 #define SLOT 9000u
 #define METADATA 3072u
+/* Frames of a long recording; the first of them have one size. */
+#define LONG_FRAMES 120000u
+#define EQUAL_FRAMES 100000u
 
 static char path[] = "/tmp/recording-XXXXXX";
 
@@ -351,12 +354,59 @@ static int remove_file(void **state)
 	return unlink(path);
 }
 
+/* Entry of a long recording: frames of one size, then frames of many sizes with gaps, the last of them far behind. */
+static struct recording_entry long_entry(const struct recording_entry *before, unsigned number)
+{
+	struct recording_entry entry = { before->sequence + 1, before->offset + 3 * RECORDING_PAGE };
+
+	if (number >= EQUAL_FRAMES) {
+		entry.sequence += number % 5 ? 0 : number * 1000003ull;
+		entry.offset += number % 300 * RECORDING_PAGE;
+	}
+	if (number == LONG_FRAMES - 1) {
+		entry.sequence = INT64_MAX;
+		entry.offset = INT64_MAX / RECORDING_PAGE * RECORDING_PAGE;
+	}
+	return entry;
+}
+
+/* The entries of frames of one size take no memory, and all entries are found again. */
+static void test_index(void **state)
+{
+	struct recording_entry entry = { 7, RECORDING_PAGE };
+	struct recording_index_position position = { 0 };
+	struct recording_index index = { 0 };
+	const struct recording_entry *found;
+
+	(void)state;
+	assert_null(recording_index_next(&index, &position));
+	position = (struct recording_index_position){ 0 };
+	for (unsigned i = 0; i < LONG_FRAMES; i++) {
+		assert_int_equal(recording_index_reserve(&index), 0);
+		recording_index_add(&index, &entry);
+		if (i == EQUAL_FRAMES - 1)
+			assert_true(index.room <= 4096);
+		entry = long_entry(&entry, i + 1);
+	}
+	assert_true(index.room <= (LONG_FRAMES - EQUAL_FRAMES) * 12);
+	assert_true(index.count == LONG_FRAMES);
+	entry = (struct recording_entry){ 7, RECORDING_PAGE };
+	for (unsigned i = 0; i < LONG_FRAMES; i++) {
+		found = recording_index_next(&index, &position);
+		assert_non_null(found);
+		assert_true(found->sequence == entry.sequence && found->offset == entry.offset);
+		entry = long_entry(&entry, i + 1);
+	}
+	assert_null(recording_index_next(&index, &position));
+	recording_index_free(&index);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole),   cmocka_unit_test(test_cuts), cmocka_unit_test(test_killed),
-		cmocka_unit_test(test_damage),  cmocka_unit_test(test_full), cmocka_unit_test(test_targets),
-		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_index),   cmocka_unit_test(test_whole),   cmocka_unit_test(test_cuts),
+		cmocka_unit_test(test_killed),  cmocka_unit_test(test_damage),  cmocka_unit_test(test_full),
+		cmocka_unit_test(test_targets), cmocka_unit_test(test_hostile),
 	};
 	int fd = mkstemp(path);
 

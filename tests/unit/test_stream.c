@@ -414,6 +414,25 @@ static void test_pending(void **state)
 	check_pending(STREAM_SEALED);
 }
 
+/* A read that took all bytes of the socket tells so. One that filled its buffer, or ended with a failure, does not. */
+static void test_dry(void **state)
+{
+	struct stream_link link;
+	char data[100] = { 1 };
+
+	(void)state;
+	stream_link_open_tls(&link, true, 0);
+	assert_int_equal(stream_write_some(&link.client, data, 100), 100);
+	assert_int_equal(stream_read_waiting(&link.server, data, 50), 50);
+	assert_false(link.server.dry);
+	assert_int_equal(stream_read_some(&link.server, data, 100), 50);
+	assert_true(link.server.dry);
+	pl_stream_close(&link.client);
+	assert_true(stream_read_waiting(&link.server, data, 1) < 0);
+	assert_false(link.server.dry);
+	stream_link_close(&link);
+}
+
 /* Checks ends of a connection that are not orderly. */
 static void check_cut_off(enum stream_kind kind)
 {
@@ -469,6 +488,7 @@ int main(void)
 		cmocka_unit_test_setup(test_export, stream_alarm),
 		cmocka_unit_test_setup(test_coalescing, stream_alarm),
 		cmocka_unit_test_setup(test_pending, stream_alarm),
+		cmocka_unit_test_setup(test_dry, stream_alarm),
 		cmocka_unit_test_setup(test_cut_off, stream_alarm),
 	};
 

@@ -217,6 +217,30 @@ static void test_failure_concerns_one_check(void **state)
 	assert_int_equal(second->state, PL_FRAME_READY);
 }
 
+/* The next frame uses the memory of the last free one. */
+static void test_last_free_memory_is_next(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_stream_frame *first = read_frame(rig), *second = read_frame(rig);
+
+	end_check(rig, begin_check(rig), SLOTS + 2);
+	assert_int_equal(rig->subscriber.accounts.lapped, 2);
+	assert_ptr_equal(pl_list_first(&rig->subscriber.spare, struct pl_stream_frame, link), second);
+	assert_ptr_equal(second->link.next, &first->link);
+}
+
+/* A check leaves the wake-up to its caller, which has released the lock by then. */
+static void test_check_wakes_nobody(void **state)
+{
+	struct rig *rig = *state;
+	struct pl_stream_frame *frame = read_frame(rig);
+	unsigned seen = pl_turn_read(&rig->subscriber.turn);
+
+	end_check(rig, begin_check(rig), SLOTS);
+	assert_int_equal(frame->state, PL_FRAME_READY);
+	assert_int_equal(pl_turn_read(&rig->subscriber.turn), seen);
+}
+
 /* The trailing word of a frame judges it, and no other. */
 static void test_trailing_word_judges_its_frame(void **state)
 {
@@ -358,6 +382,8 @@ int main(void)
 						rig_close),
 		cmocka_unit_test_setup_teardown(test_number_of_checks_is_limited, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_failure_concerns_one_check, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_last_free_memory_is_next, rig_open, rig_close),
+		cmocka_unit_test_setup_teardown(test_check_wakes_nobody, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_trailing_word_judges_its_frame, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_batch_wakes_once, rig_open, rig_close),
 		cmocka_unit_test_setup_teardown(test_same_cursors, rig_open, rig_close),

@@ -5,6 +5,7 @@
 
 #include "cmd/common/cli.h"
 #include "cmd/stream/frame_bytes.h"
+#include "cmd/stream/frame_pace.h"
 #include "cmd/stream/frame_source.h"
 #include "cmd/stream/status_line.h"
 #include "cmd/stream/stream_server.h"
@@ -32,8 +33,7 @@ struct publish {
 	struct frame_source source;
 	struct frame_bytes frame; /* made here, for slots in GPU memory */
 	struct status_line line;
-	uint64_t period;        /* nanoseconds between frames; 0: none */
-	uint64_t next;          /* cli_now() of the next frame */
+	struct frame_pace pace; /* by cli_now() */
 	uint64_t frames, bytes; /* published */
 	uint64_t refused;       /* frames of the test source that got no slot within their period */
 	uint64_t begin, end;

@@ -59,14 +59,14 @@ static void wait_for_period(struct publish *publish)
 {
 	uint64_t now = cli_now();
 
-	if (publish->period) {
-		while (!publish->server.stopping && now < publish->next) {
-			publish_serve(publish, -1, publish->next - now);
+	if (publish->pace.period) {
+		while (!publish->server.stopping && now < publish->pace.next) {
+			publish_serve(publish, -1, publish->pace.next - now);
 			now = cli_now();
 		}
-		if (now > publish->next + LATE_MAX)
-			publish->next = now;
-		publish->next += publish->period;
+		if (now > publish->pace.next + LATE_MAX)
+			publish->pace.next = now;
+		frame_pace_advance(&publish->pace);
 	}
 	if (now - publish->server.looked >= LOOK_INTERVAL)
 		publish_serve(publish, -1, 0);
@@ -78,11 +78,11 @@ static void wait_for_period(struct publish *publish)
  */
 static int borrow_slot(struct publish *publish, struct pl_stream_frame **frame, struct pl_error *error)
 {
-	bool camera = !publish->source.path && publish->period;
-	uint64_t end = cli_now() + publish->period;
+	bool camera = !publish->source.path && publish->pace.period;
+	uint64_t end = cli_now() + publish->pace.period;
 
 	for (;;) {
-		uint64_t slice = camera ? CLI_MIN(STREAM_SERVER_SLICE, publish->period) : STREAM_SERVER_SLICE;
+		uint64_t slice = camera ? CLI_MIN(STREAM_SERVER_SLICE, publish->pace.period) : STREAM_SERVER_SLICE;
 		int rc = pl_publisher_loan(publish->server.publisher, slice, frame, error);
 
 		if (rc != -EAGAIN)
@@ -169,9 +169,9 @@ int publish_frames(struct publish *publish, struct pl_error *error)
 	int rc = 0, ended;
 
 	status_line_begin(&publish->line, !options->common.quiet && !options->common.json);
-	publish->period = options->rate > 0 ? (uint64_t)(1e9 / options->rate) : 0;
 	wait_for_subscribers(publish);
-	publish->begin = publish->next = cli_now();
+	publish->begin = cli_now();
+	frame_pace_begin(&publish->pace, options->rate, publish->begin);
 	while (rc == 0 && !publish->server.stopping && publish->frames < options->count) {
 		rc = wait_for_source(publish, error);
 		if (rc == 0)

@@ -85,29 +85,13 @@ int recording_create(struct recording_writer *writer, const char *path, bool for
 	return cli_fail_errno(error, rc, "write", path);
 }
 
-/* Makes room for one more entry of the index. */
-static int grow_entries(struct recording_writer *writer)
-{
-	size_t room = writer->room ? writer->room * 2 : 1024;
-	struct recording_entry *entries;
-
-	if (writer->count < writer->room)
-		return 0;
-	entries = reallocarray(writer->entries, room, sizeof(*entries));
-	if (!entries)
-		return -ENOMEM;
-	writer->entries = entries;
-	writer->room = room;
-	return 0;
-}
-
 int recording_append(struct recording_writer *writer, const struct recording_frame *given, const void *payload,
 		     struct pl_error *error)
 {
 	struct recording_frame frame = *given;
 	uint8_t page[RECORDING_PAGE];
 	struct iovec vector[] = { { page, sizeof(page) }, { (void *)(uintptr_t)payload, frame.length } };
-	int rc = grow_entries(writer);
+	int rc = recording_index_reserve(&writer->index);
 
 	if (rc < 0)
 		return cli_fail_errno(error, rc, "realloc", writer->path);
@@ -121,7 +105,7 @@ int recording_append(struct recording_writer *writer, const struct recording_fra
 				"the frame %llu cannot be written: %s", (unsigned long long)frame.sequence,
 				strerror(-rc));
 	}
-	writer->entries[writer->count++] = (struct recording_entry){ frame.sequence, writer->end };
+	recording_index_add(&writer->index, &(struct recording_entry){ frame.sequence, writer->end });
 	writer->end += recording_frame_bytes(frame.length);
 	writer->bytes += frame.length;
 	return 0;
@@ -147,19 +131,22 @@ static int index_write(struct index_output *output, void *bytes, size_t length)
 
 static int write_entries(struct index_output *output)
 {
-	const struct recording_writer *writer = output->writer;
-	static const size_t most = INDEX_PIECE / RECORDING_ENTRY;
+	const struct recording_index *index = &output->writer->index;
+	struct recording_index_position position = { 0 };
+	const struct recording_entry *entry;
 	uint8_t piece[INDEX_PIECE];
+	size_t length = 0;
 	int rc = 0;
 
-	for (size_t first = 0; rc == 0 && first < writer->count; first += most) {
-		size_t count = CLI_MIN(most, writer->count - first);
-
-		for (size_t i = 0; i < count; i++)
-			recording_entry_encode(&writer->entries[first + i], piece + i * RECORDING_ENTRY);
-		rc = index_write(output, piece, count * RECORDING_ENTRY);
+	while (rc == 0 && (entry = recording_index_next(index, &position))) {
+		recording_entry_encode(entry, piece + length);
+		length += RECORDING_ENTRY;
+		if (length < sizeof(piece))
+			continue;
+		rc = index_write(output, piece, length);
+		length = 0;
 	}
-	return rc;
+	return rc == 0 && length ? index_write(output, piece, length) : rc;
 }
 
 /* Writes summary, entries and trailer. `output` has the state of a digest. */
@@ -167,7 +154,7 @@ static int write_index(struct recording_writer *writer, struct index_output *out
 		       const struct pl_accounts *accounts)
 {
 	struct recording_summary summary = {
-		.frames = writer->count, .end = writer->end, .reason = reason, .accounts = *accounts
+		.frames = writer->index.count, .end = writer->end, .reason = reason, .accounts = *accounts
 	};
 	uint8_t page[RECORDING_PAGE], bytes[RECORDING_TRAILER];
 	struct recording_trailer trailer = { .index = writer->end };
@@ -202,8 +189,7 @@ int recording_finish(struct recording_writer *writer, enum recording_end reason,
 	if (close(writer->fd) < 0 && rc == 0)
 		rc = -errno;
 	writer->fd = -1;
-	free(writer->entries);
-	writer->entries = NULL;
+	recording_index_free(&writer->index);
 	if (rc < 0)
 		return cli_fail(error, rc, "FILE-WRITE", writer->path,
 				"free space; readers rebuild an index that is missing",

@@ -3,14 +3,13 @@
 #ifndef PL_CMD_STREAM_RECORDING_WRITER_H
 #define PL_CMD_STREAM_RECORDING_WRITER_H
 
-#include "cmd/stream/recording_format.h"
+#include "cmd/stream/recording_index.h"
 
 struct recording_writer {
 	const char *path;
 	int fd;
 	uint64_t end; /* offset of the next frame */
-	struct recording_entry *entries;
-	size_t count, room;
+	struct recording_index index;
 	uint64_t bytes; /* of payloads */
 };
 

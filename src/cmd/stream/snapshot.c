@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cmd/common/cli.h"
+#include "cmd/common/condition.h"
 #include "cmd/stream/npy.h"
 #include "cmd/stream/png.h"
 #include "cmd/stream/write_file.h"
@@ -130,14 +131,10 @@ static int write_frame(struct snapshot *snapshot, const struct pl_stream_frame *
 static bool await_frame(struct snapshot *snapshot)
 {
 	while (!snapshot->stop) {
-		uint64_t now = cli_now();
-		struct timespec until = { .tv_sec = (time_t)(snapshot->next / CLI_NS_PER_S),
-					  .tv_nsec = (long)(snapshot->next % CLI_NS_PER_S) };
-
-		if (snapshot->frame && (snapshot->flush || now >= snapshot->next))
+		if (snapshot->frame && (snapshot->flush || cli_now() >= snapshot->next))
 			return true;
 		if (snapshot->frame)
-			pthread_cond_timedwait(&snapshot->changed, &snapshot->lock, &until);
+			cli_condition_wait(&snapshot->changed, &snapshot->lock, snapshot->next);
 		else
 			pthread_cond_wait(&snapshot->changed, &snapshot->lock);
 	}
@@ -178,7 +175,6 @@ static void *write_snapshots(void *argument)
 int snapshot_open(struct snapshot *snapshot, const char *path, const struct pl_layout *layout, const char *memory,
 		  struct pl_error *error)
 {
-	pthread_condattr_t attributes;
 	int rc;
 
 	snapshot->path = path;
@@ -190,11 +186,7 @@ int snapshot_open(struct snapshot *snapshot, const char *path, const struct pl_l
 		return rc;
 	frame_bytes_begin(&snapshot->bytes, memory);
 	pthread_mutex_init(&snapshot->lock, NULL);
-	pthread_condattr_init(&attributes);
-	/* The clock of cli_now(). */
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&snapshot->changed, &attributes);
-	pthread_condattr_destroy(&attributes);
+	cli_condition_init(&snapshot->changed);
 	rc = pthread_create(&snapshot->thread, NULL, write_snapshots, snapshot);
 	snapshot->running = rc == 0;
 	return rc ? cli_fail_errno(error, -rc, "pthread_create", path) : 0;

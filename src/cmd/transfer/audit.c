@@ -7,9 +7,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "cmd/common/condition.h"
 #include "cmd/transfer/audit_format.h"
 
 #define JOURNAL_SOCKET "/run/systemd/journal/socket"
@@ -18,9 +18,9 @@
 /* Bytes from which a strict log drops lines of connections. */
 #define STRICT_QUEUE_MAX (2 * QUEUE_MAX)
 /* Time for the log to take a line at the end, and the number of such times while it takes lines. */
-#define CLOSE_TIME_S 5
+#define CLOSE_TIME (5 * CLI_NS_PER_S)
 #define CLOSE_TIMES 12
-#define RETRY_TIME_S 1
+#define RETRY_TIME CLI_NS_PER_S
 
 struct queued_line {
 	struct queued_line *next;
@@ -110,13 +110,10 @@ static void write_first_line(struct audit *audit)
 /* Waits until the log may be tried again: after a while, or when it is another file.  The lock is held. */
 static void wait_to_retry(struct audit *audit)
 {
-	struct timespec end;
-	int rc = 0;
+	uint64_t end = cli_now() + RETRY_TIME;
 
-	clock_gettime(CLOCK_REALTIME, &end);
-	end.tv_sec += RETRY_TIME_S;
-	while (rc == 0 && audit->next_fd < 0)
-		rc = pthread_cond_timedwait(&audit->changed, &audit->lock, &end);
+	while (audit->next_fd < 0 && cli_condition_wait(&audit->changed, &audit->lock, end))
+		;
 }
 
 static void *write_lines(void *argument)
@@ -170,8 +167,8 @@ int audit_open(struct audit **result, const struct audit_options *options, struc
 	audit->next_fd = -1;
 	audit->last = &audit->first;
 	pthread_mutex_init(&audit->lock, NULL);
-	pthread_cond_init(&audit->changed, NULL);
-	pthread_cond_init(&audit->idle, NULL);
+	cli_condition_init(&audit->changed);
+	cli_condition_init(&audit->idle);
 	if (rc == 0)
 		rc = -pthread_create(&audit->thread, NULL, write_lines, audit);
 	if (rc == 0) {
@@ -252,14 +249,11 @@ static bool wait_until_written(struct audit *audit)
 	size_t before = SIZE_MAX;
 
 	for (int i = 0; i < CLOSE_TIMES && audit->first && audit->queued < before; i++) {
-		struct timespec end;
-		int rc = 0;
+		uint64_t end = cli_now() + CLOSE_TIME;
 
 		before = audit->queued;
-		clock_gettime(CLOCK_REALTIME, &end);
-		end.tv_sec += CLOSE_TIME_S;
-		while (rc == 0 && audit->first)
-			rc = pthread_cond_timedwait(&audit->idle, &audit->lock, &end);
+		while (audit->first && cli_condition_wait(&audit->idle, &audit->lock, end))
+			;
 	}
 	return !audit->first;
 }

@@ -18,6 +18,9 @@
 #define SUM_AGE (200 * CLI_NS_PER_MS)
 #define EXPIRE_INTERVAL (3600 * CLI_NS_PER_S)
 
+/* An authority can certify any number of identities, of which each has an account. */
+#define ACCOUNTS_MAX 1024u
+
 /* Least bytes of storage of a file, and the unit in which they grow. */
 #define STORAGE_UNIT 4096u
 
@@ -156,20 +159,48 @@ static void add_size(struct walk *walk, int folder, const char *name, const stru
 	walk->sum += storage_of((uint64_t)status->st_size);
 }
 
+/* Takes an account out of the list. */
+static struct quota_account *take_account(struct server *server, struct quota_account **at)
+{
+	struct quota_account *account = *at;
+
+	*at = account->next;
+	server->account_count--;
+	return account;
+}
+
+/* Frees the account that was used least recently, if no file of it is being written.  The next use sums its files again. */
+static void free_oldest_account(struct server *server)
+{
+	struct quota_account **oldest = NULL;
+
+	for (struct quota_account **at = &server->accounts; *at; at = &(*at)->next)
+		if (!(*at)->unwritten)
+			oldest = at;
+	if (oldest)
+		free(take_account(server, oldest));
+}
+
+/* Returns the account of an owner, which is the first of the list then.  NULL: no memory. */
 static struct quota_account *find_account(struct server *server, const char *owner)
 {
-	struct quota_account *account = server->accounts;
+	struct quota_account **at = &server->accounts, *account;
 
-	while (account && strcmp(account->owner, owner))
-		account = account->next;
-	if (account)
-		return account;
-	account = calloc(1, sizeof(*account));
-	if (!account)
-		return NULL;
-	snprintf(account->owner, sizeof(account->owner), "%s", owner);
+	while (*at && strcmp((*at)->owner, owner))
+		at = &(*at)->next;
+	if (*at) {
+		account = take_account(server, at);
+	} else {
+		account = calloc(1, sizeof(*account));
+		if (!account)
+			return NULL;
+		snprintf(account->owner, sizeof(account->owner), "%s", owner);
+		if (server->account_count >= ACCOUNTS_MAX)
+			free_oldest_account(server);
+	}
 	account->next = server->accounts;
 	server->accounts = account;
+	server->account_count++;
 	return account;
 }
 
@@ -288,13 +319,18 @@ static void remove_old_part(struct walk *walk, int folder, const char *name, con
 	close(fd);
 }
 
+uint64_t quota_next_expiry(const struct server *server)
+{
+	return server->upload >= 0 && server->keep_parts ? server->expire_next : UINT64_MAX;
+}
+
 void quota_expire_parts(struct server *server)
 {
 	struct timespec now;
 	struct walk walk = { .visit = remove_old_part };
 	uint64_t time;
 
-	if (server->upload < 0 || !server->keep_parts || cli_now() < server->expire_next)
+	if (cli_now() < quota_next_expiry(server))
 		return;
 	server->expire_next = cli_now() + EXPIRE_INTERVAL;
 	clock_gettime(CLOCK_REALTIME, &now);
@@ -313,4 +349,5 @@ void quota_close(struct server *server)
 		free(server->accounts);
 		server->accounts = next;
 	}
+	server->account_count = 0;
 }

@@ -50,6 +50,8 @@ void quota_give_back(const struct client *client, enum quota_owned owned, uint64
 
 /* Removes partial files that did not change for `server->keep_parts`, at most once an hour. */
 void quota_expire_parts(struct server *server);
+/* Time of the next call that does so; UINT64_MAX: never. */
+uint64_t quota_next_expiry(const struct server *server);
 
 /* Frees what the server remembers. */
 void quota_close(struct server *server);

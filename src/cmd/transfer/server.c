@@ -12,6 +12,8 @@
 #define STOP_POLL_MS 100
 /* Time for a refused client to read the reason, and to leave. */
 #define REFUSAL_TIME (2 * CLI_NS_PER_S)
+/* Most time between two looks at all clients, whose rights may end at a time of the wall clock. */
+#define LOOK_TIME (60 * CLI_NS_PER_S)
 
 /* user_data of an accept; that of other operations is the address of a client. */
 #define ACCEPT 0
@@ -371,7 +373,12 @@ static bool has_silent_transfers(const struct client *client)
 	return silent;
 }
 
-/* Disconnects idle clients. */
+static bool is_idle_for(const struct client *client, uint64_t time, uint64_t now)
+{
+	return time && (client->over || !has_silent_transfers(client)) && now - client->active > time;
+}
+
+/* Disconnects idle clients, and those whose rights have ended. */
 static void drop_idle_clients(struct server *server)
 {
 	uint64_t now = cli_now();
@@ -379,15 +386,14 @@ static void drop_idle_clients(struct server *server)
 
 	if (now < server->idle_check)
 		return;
-	server->idle_check = server->idle ? now + server->idle / 4 : UINT64_MAX;
+	server->idle_check = now + (server->idle ? CLI_MIN(server->idle / 4, LOOK_TIME) : LOOK_TIME);
 	for (struct client *client = server->clients; client; client = next) {
 		uint64_t time = client->over ? REFUSAL_TIME : server->idle;
 
 		next = client->next;
-		if (!client->peer || client->hash_item || !time)
+		if (!client->peer || client->hash_item)
 			continue;
-		if (permission_is_over(client) ||
-		    ((client->over || !has_silent_transfers(client)) && now - client->active > time))
+		if (permission_is_over(client) || is_idle_for(client, time, now))
 			client_drop(client);
 		else if (client->over)
 			server->idle_check = CLI_MIN(server->idle_check, client->active + REFUSAL_TIME + 1);
@@ -396,8 +402,11 @@ static void drop_idle_clients(struct server *server)
 
 uint64_t server_next_time(const struct server *server)
 {
-	return server->client_count ? CLI_MIN(CLI_MIN(server->limit_check, server->pace_check), server->idle_check)
-				    : UINT64_MAX;
+	uint64_t next = UINT64_MAX;
+
+	if (server->client_count)
+		next = CLI_MIN(CLI_MIN(server->limit_check, server->pace_check), server->idle_check);
+	return CLI_MIN(next, quota_next_expiry(server));
 }
 
 void server_reload(struct server *server)

@@ -104,7 +104,8 @@ struct server {
 	uint64_t quota;      /* bytes of all uploads; 0: no limit */
 	uint64_t keep_parts; /* nanoseconds after which an unchanged partial file is removed; 0: never */
 	uint64_t expire_next;
-	struct quota_account *accounts;
+	struct quota_account *accounts; /* the one used last is the first */
+	unsigned account_count;
 	unsigned clients_max;
 	uint64_t idle; /* nanoseconds after which a client that sends nothing is disconnected; 0: never */
 	uint64_t idle_check;

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Events of closed peers take little memory of a program that never collects any, and all reach a program that does. */
+#include <stdlib.h>
+
+#include "core/context.h"
+#include "support/cases.h"
+#include "support/environment.h"
+
+#define PEERS 3
+#define NOTIFICATIONS 600
+/* Events of each peer: these, and its loss. */
+#define EVENTS (NOTIFICATIONS + 1)
+#define KEPT 1024
+
+static const struct setting setting = {
+	.name = "orphans", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+};
+
+/* The near end notifies, and closes. The far end closes its lost peer. */
+static void notify_and_leave(struct scenario_environment *environment, uint64_t first)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	for (unsigned i = 0; i < NOTIFICATIONS; i++) {
+		check_ok(pl_notify(environment->near_peer, first + i, NULL, 0, NULL, &operation, &error), &error);
+		complete(environment, operation, NULL);
+	}
+	pl_peer_close(environment->near_peer);
+	progress_until(environment, !peer_information_of(environment->far_peer).connected);
+	pl_peer_close(environment->far_peer);
+	environment->near_peer = environment->far_peer = NULL;
+}
+
+/* All peers come and go. */
+static void let_peers_leave(struct scenario_environment *environment)
+{
+	for (unsigned i = 0; i < PEERS; i++) {
+		if (i)
+			connect_pair(environment, environment->near, environment->listener, &environment->near_peer,
+				     &environment->far_peer);
+		notify_and_leave(environment, (uint64_t)i * EVENTS);
+	}
+}
+
+/* Checks that the far end has these last events alone, in their order. */
+static void check_events(struct scenario_environment *environment, unsigned count)
+{
+	struct pl_completion completions[PEERS * EVENTS];
+
+	check_number((unsigned)pl_poll(environment->far, completions, PEERS * EVENTS), count);
+	for (unsigned i = 0; i < count; i++) {
+		unsigned number = PEERS * EVENTS - count + i;
+
+		check(!completions[i].peer);
+		if (number % EVENTS == NOTIFICATIONS) {
+			check_number(completions[i].kind, PL_KIND_LOST);
+			continue;
+		}
+		check_number(completions[i].kind, PL_KIND_NOTIFIED);
+		check_number(completions[i].value, number);
+	}
+}
+
+static void never_collecting(void *argument)
+{
+	struct scenario_environment environment;
+
+	(void)argument;
+	environment_open(&environment, &setting);
+	let_peers_leave(&environment);
+	check_events(&environment, KEPT);
+	environment_close(&environment);
+}
+
+static void collecting(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_completion completion;
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	(void)argument;
+	environment_open(&environment, &setting);
+	check_ok(pl_notify(environment.near_peer, 0, NULL, 0, NULL, &operation, &error), &error);
+	complete(&environment, operation, NULL);
+	collect(&environment, environment.far, &completion, 1);
+	let_peers_leave(&environment);
+	check_events(&environment, PEERS * EVENTS);
+	environment_close(&environment);
+}
+
+static const struct test_case cases[] = {
+	{ "never-collecting", never_collecting, NULL, 60 },
+	{ "collecting", collecting, NULL, 60 },
+};
+
+int main(void)
+{
+	return cases_run("event-orphans", cases, sizeof(cases) / sizeof(cases[0]));
+}
