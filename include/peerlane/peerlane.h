@@ -412,6 +412,7 @@ int pl_region_share(struct pl_region *region, const struct pl_grant_options *opt
  * Revokes a token of this region. After success no peer reads or writes through it any more, not even with transfers
  * that had begun. Waits for registrations of revoked tokens that are under way.
  *
+ * @param token  NULL, with a length of 0: all tokens of the region
  * @return 0; -EINVAL if it is no token; -ENOENT if it does not belong to this region, or was revoked already
  */
 int pl_region_revoke(struct pl_region *region, const void *token, size_t length);

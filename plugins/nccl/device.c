@@ -241,6 +241,8 @@ enum net_result plugin_device_properties(int number, struct plugin_properties *p
 {
 	struct plugin_device *device;
 
+	if (plugin_is_of_parent())
+		return NET_INVALID_USAGE;
 	if (number < 0 || number >= plugin.device_count)
 		return NET_INVALID_ARGUMENT;
 	device = &plugin.devices[number];

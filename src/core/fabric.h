@@ -201,6 +201,8 @@ int pl_fabrics_advertise(struct pl_peer *peer, struct pl_hello *hello, struct pl
  */
 const struct pl_fabric_advert *pl_fabrics_select(struct pl_peer *peer, const struct pl_hello *hello,
 						 struct pl_error *error);
+/* Returns how long the acceptor may wait for a fabric that cannot judge the initiator yet. */
+uint64_t pl_fabrics_hold_time(struct pl_peer *peer, const struct pl_hello *hello);
 /* Returns the slot of a fabric's state. fabric_lock is held. */
 void **pl_fabric_state(struct pl_context *context, const struct pl_fabric_ops *fabric);
 void pl_fabrics_close(struct pl_context *context);

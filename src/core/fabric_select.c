@@ -7,6 +7,9 @@
 
 #include "core/fabric.h"
 
+/* Time that an acceptor waits for the best fabric if the ends have another one. The initiator's time may be short. */
+#define HOLD_MAX (250 * PL_NS_PER_MS)
+
 const struct pl_fabric_ops *const pl_fabrics[] = {
 	&pl_local_fabric,
 #ifdef PL_HAVE_VERBS
@@ -142,6 +145,19 @@ const struct pl_fabric_advert *pl_fabrics_select(struct pl_peer *peer, const str
 	error->code = -EPROTO;
 	snprintf(error->id, sizeof(error->id), "FABRIC-NONE");
 	return NULL;
+}
+
+uint64_t pl_fabrics_hold_time(struct pl_peer *peer, const struct pl_hello *hello)
+{
+	const struct pl_context *context = peer->context;
+	uint64_t half = context->options.connect_timeout / 2;
+	struct pl_error unused;
+	unsigned common = 0;
+
+	for (unsigned i = 0; i < context->fabric_count; i++)
+		common += find_advert(hello, context->fabrics[i]->name) &&
+			  fabric_serves(context->fabrics[i], peer, &unused) == 0;
+	return common > 1 ? PL_MIN(half, HOLD_MAX) : half;
 }
 
 void **pl_fabric_state(struct pl_context *context, const struct pl_fabric_ops *fabric)

@@ -283,13 +283,40 @@ bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region,
 	return grant;
 }
 
+/* Revokes all tokens that the program has shared. The library lends others for the time of an operation. */
+static void grants_revoke_shared(struct pl_region *region)
+{
+	struct pl_context *context = region->context;
+	struct pl_list ended;
+
+	pl_list_init(&ended);
+	pthread_mutex_lock(&context->grant_lock);
+	/* All are shut first, so that one wait serves for the uses under way. */
+	pl_list_for_each(at, &region->grants) {
+		struct pl_grant *grant = pl_list_entry(at, struct pl_grant, region_link);
+
+		if (!grant->only)
+			grant_shut(grant);
+	}
+	pl_list_for_each_safe(at, next, &region->grants) {
+		struct pl_grant *grant = pl_list_entry(at, struct pl_grant, region_link);
+
+		if (!grant->only)
+			grant_remove(context, grant, "the token was revoked", &ended);
+	}
+	pthread_mutex_unlock(&context->grant_lock);
+	pl_registrations_finish(&ended);
+}
+
 int pl_region_revoke(struct pl_region *region, const void *data, size_t length)
 {
 	struct pl_token token;
 
-	if (pl_token_decode(data, length, &token) < 0)
+	if (!data && !length)
+		grants_revoke_shared(region);
+	else if (pl_token_decode(data, length, &token) < 0)
 		return -EINVAL;
-	if (!pl_grant_revoke(region->context, region, data))
+	else if (!pl_grant_revoke(region->context, region, data))
 		return -ENOENT;
 	pl_context_await_outdated(region->context);
 	pl_context_barrier(region->context);

@@ -218,7 +218,7 @@ static int answer_hello(struct pl_peer *peer, const struct pl_hello *hello, cons
 	return 0;
 }
 
-/* Half of the time of the handshake limits these attempts: the rest is for another fabric. */
+/* pl_fabrics_hold_time() limits these attempts. */
 static void answer_hello_again(struct pl_timer *timer)
 {
 	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, hello_timer);
@@ -248,7 +248,7 @@ static void take_hello(struct pl_peer *peer, const struct pl_hello *hello)
 	held->hello = *hello;
 	memcpy(held->digest, digest, sizeof(digest));
 	peer->held_hello = held;
-	peer->hello_until = pl_deadline(pl_now(), peer->context->options.connect_timeout / 2);
+	peer->hello_until = pl_deadline(pl_now(), pl_fabrics_hold_time(peer, hello));
 	pl_timer_init(&peer->hello_timer, answer_hello_again);
 	pl_timer_set(peer->home, &peer->hello_timer, pl_now() + ANSWER_AGAIN);
 }

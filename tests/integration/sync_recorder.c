@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Library for LD_PRELOAD: appends "fsync NAME" and "rename NAME" to the file of the variable SYNC_LOG.  NAME is the last
- * component.  The call number SYNC_FAIL of fsync(2), from 1, fails with EIO; so do all later ones.
+ * component.  The call number SYNC_FAIL of fsync(2), from 1, fails with EIO; so do all later ones, and those for the NAME of
+ * SYNC_FAIL_NAME.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -37,14 +38,15 @@ static void record(const char *call, const char *path)
 int fsync(int fd)
 {
 	static atomic_int calls;
-	const char *fail = getenv("SYNC_FAIL");
+	const char *fail = getenv("SYNC_FAIL"), *name = getenv("SYNC_FAIL_NAME"), *slash;
 	char link[64], path[4096] = "";
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	if (readlink(link, path, sizeof(path) - 1) < 0)
 		strcpy(path, "?");
 	record("fsync", path);
-	if (fail && ++calls >= atoi(fail)) {
+	slash = strrchr(path, '/');
+	if ((fail && ++calls >= atoi(fail)) || (name && slash && !strcmp(slash + 1, name))) {
 		errno = EIO;
 		return -1;
 	}

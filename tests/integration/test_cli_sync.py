@@ -117,6 +117,15 @@ def test_a_failure_of_the_directory_fails_small_files(tmp_path, inbox):
         assert run('put', server.address, *files, expect=1).stderr.count('[SYNC-FAILED]') == 2
 
 
+def test_small_files_whose_directory_failed_use_the_quota(tmp_path, inbox):
+    """They have their names: the client sees a failure, and the server has the files."""
+    files = [write(tmp_path / f'file{i}', b'') for i in range(33)]
+    with serving('--upload', inbox, '--quota', '128K', SYNC_FAIL_NAME='inbox', **recording(tmp_path / 'log')) as server:
+        assert run('put', server.address, *files[:32], expect=1).stderr.count('[SYNC-FAILED]') == 32
+        assert '[QUOTA]' in run('put', server.address, files[32], expect=1).stderr
+    assert len(list(inbox.glob('file*'))) == 32
+
+
 def get(server, *options, expect=0, **changes):
     done = subprocess.run([PEERLANE, 'get', server.address, 'model.bin', *map(str, options)], capture_output=True,
                           text=True, timeout=DEADLINE, env=environment(**changes))

@@ -399,6 +399,7 @@ static void case_many_comms(void *argument)
 static void expect_refusals(struct driver *driver, struct line *line, void *handle, void *listener, void *receive)
 {
 	uint8_t other[NET_HANDLE_SIZE];
+	struct net_v11_properties properties;
 	void *request, *made = other;
 	int done, size;
 
@@ -419,6 +420,7 @@ static void expect_refusals(struct driver *driver, struct line *line, void *hand
 	check_number(driver_connect(driver, handle, &made), NET_INVALID_USAGE);
 	check(!made);
 	check_number(driver->v11->devices(&size), NET_INVALID_USAGE);
+	check_number(driver->v11->getProperties(0, &properties), NET_INVALID_USAGE);
 }
 
 /* A child of fork(2) leaves the parent's connections alone, and can begin anew. */

@@ -188,22 +188,75 @@ def test_one_pass_cancels_all_futures_of_a_round():
         async with Counting() as near, aio.Context() as far:
             listener = far.listen()
             peer, other = await asyncio.gather(near.connect(listener.address), listener.accept())
-            region = near.allocate(8)
-            futures = [peer.receive(region, tag=tag) for tag in range(1000)]
+            region, target = near.allocate(1 << 20), far.allocate(1 << 20)
+            # No send ends before its receive is posted.
+            futures = [peer.send(region, tag=tag) for tag in range(1000)]
             assert [future.cancel() for future in futures[::2]] == [True] * 500 and near.passes == 0
             assert futures[0].cancel() and not any(future.done() for future in futures)
             for end in await asyncio.gather(*futures[::2], return_exceptions=True):
                 assert isinstance(end, asyncio.CancelledError)
             assert near.passes == 1 and near._pending == 500
             assert not futures[0].cancel()
-            await asyncio.gather(*(other.send(b'x', tag=tag) for tag in range(1, 1000, 2)), *futures[1::2])
+            await asyncio.gather(*(other.receive(target, tag=tag) for tag in range(1, 1000, 2)), *futures[1::2])
             # Each later round has a pass of its own.
             for passes in (2, 3):
-                future = peer.receive(region, tag=0)
+                future = peer.send(region, tag=0)
                 future.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await future
                 assert near.passes == passes
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize('fabric', ['local', 'tcp'])
+def test_a_cancelled_receive_takes_no_later_message(fabric):
+    async def main():
+        async with aio.Context(fabric=fabric) as near:
+            listener = near.listen()
+            accepting = listener.accept()
+            with pl.Context(fabric=fabric) as far, far.connect(listener.address) as other:
+                peer = await accepting
+                cancelled = peer.receive(near.allocate(1 << 20), tag=3)
+                assert cancelled.cancel()
+                received = peer.receive(near.allocate(1 << 20), tag=3)
+                # The loop does not run meanwhile. A message of this length ends when it has been received.
+                other.send(far.allocate(1 << 20), tag=3)
+                assert (await asyncio.wait_for(received, 60)).bytes == 1 << 20
+                with pytest.raises(asyncio.CancelledError):
+                    await cancelled
+
+    asyncio.run(main())
+
+
+def test_a_region_can_end_after_the_cancellation_of_its_operation():
+    """Before the loop has run, which drives both ends: `with` ends the region in the same round."""
+    async def body(near, far, peer, other, listener):
+        target = far.allocate(1 << 20, access='rw')
+        remote = await peer.import_(target.share())
+        for begin in (lambda region: peer.send(region), lambda region: peer.receive(region),
+                      lambda region: peer.read(remote, region)):
+            with near.allocate(1 << 20) as region:
+                future = begin(region)
+                assert future.cancel()
+            assert region.closed
+            with pytest.raises(asyncio.CancelledError):
+                await future
+    run(body, fabric='tcp', progress='manual')
+
+
+def test_a_cancelled_accept_takes_no_later_connection():
+    async def main():
+        async with aio.Context() as near:
+            listener = near.listen()
+            cancelled = listener.accept()
+            assert cancelled.cancel()
+            accepting = listener.accept()
+            # The loop does not run meanwhile.
+            with pl.Context() as far, far.connect(listener.address):
+                with pytest.raises(asyncio.CancelledError):
+                    await cancelled
+                (await asyncio.wait_for(accepting, 60)).close()
 
     asyncio.run(main())
 
@@ -221,7 +274,7 @@ def test_a_cancellation_that_the_loop_refused_can_be_asked_again():
                 if len(self.called) == 1:
                     raise RuntimeError('not now')
 
-        future, loop = peer.receive(near.register(bytearray(8))), near._loop
+        future, loop = peer.send(near.allocate(1 << 20)), near._loop
         near._loop = Loop()
         with pytest.raises(RuntimeError, match='not now'):
             future.cancel()

@@ -101,6 +101,22 @@ def test_the_exception_in_a_block_is_not_hidden():
     region.deregister()
 
 
+def test_no_peer_has_a_region_after_an_exception(local):
+    """Views keep the memory, and no token of it is valid any more."""
+    with pytest.raises(KeyError):
+        with local.far.allocate(8, access='rw') as region:
+            token, view = region.share(), memoryview(region)
+            remote = local.peer.import_(token)
+            raise KeyError('the cause')
+    with pytest.raises(pl.Denied):
+        local.peer.write(remote, local.near.register(b'8 bytes.', 'r'))
+    with pytest.raises(pl.Denied):
+        local.peer.import_(token)
+    assert bytes(view) == bytes(8) and not region.closed
+    view.release()
+    assert region.closed
+
+
 def test_a_tensor_closes_after_an_exception(local):
     """As a memoryview does."""
     with pytest.raises(KeyError):

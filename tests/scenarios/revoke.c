@@ -86,6 +86,31 @@ static void revoke_before(struct scenario_environment *environment)
 	revocable_close(&other);
 }
 
+static void revoke_all(struct scenario_environment *environment)
+{
+	size_t length = PL_TOKEN_MAX;
+	uint8_t second[PL_TOKEN_MAX];
+	struct revocable one, other;
+	struct pl_error error;
+
+	revocable_open(environment, &one, 64);
+	revocable_open(environment, &other, 64);
+	check_ok(pl_region_share(one.far.region, NULL, second, &length, &error), &error);
+	check_number(pl_region_revoke(one.far.region, NULL, 0), 0);
+	check_number(pl_region_revoke(one.far.region, NULL, 8), -EINVAL);
+	check_number(revoke(&one), -ENOENT);
+	check_grant_refused(environment, &one);
+	check_number(import_status(environment, environment->near_peer, one.token, one.token_length), -EACCES);
+	check_number(import_status(environment, environment->near_peer, second, length), -EACCES);
+	/* Without tokens, too. The region can be shared again, and the other region still works. */
+	check_number(pl_region_revoke(one.far.region, NULL, 0), 0);
+	check_ok(pl_region_share(one.far.region, NULL, second, &length, &error), &error);
+	pl_remote_release(import_token(environment, environment->near_peer, second, length));
+	pl_remote_release(import_token(environment, environment->near_peer, other.token, other.token_length));
+	revocable_close(&one);
+	revocable_close(&other);
+}
+
 /*
  * Reads a byte.  One-sided data arrives without synchronization, as from a card, so ThreadSanitizer must ignore this
  * read.
@@ -289,6 +314,7 @@ static void deregister_busy(struct scenario_environment *environment)
 
 const struct scenario revoke_scenarios[] = {
 	{ "revoke-before", revoke_before, SCENARIO_SETTING },
+	{ "revoke-all", revoke_all, SCENARIO_SETTING },
 	{ "revoke-while-writing", revoke_while_writing, SCENARIO_HEAVY },
 	{ "revoke-while-reading", revoke_while_reading, SCENARIO_HEAVY },
 	{ "revoke-one-of-two", revoke_one_of_two, 0 },

@@ -5,6 +5,7 @@
  */
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "core/fabric.h"
@@ -117,6 +118,7 @@ static void initiator_full(void *argument)
 	struct full_listener full;
 
 	connect = begin_held(&environment, argument, &full, &accept);
+	first_peer(environment.far)->hello_until = UINT64_MAX;
 	full_listener_empty(&full);
 	finish_connect(&environment, connect, accept, "local");
 }
@@ -131,6 +133,41 @@ static void initiator_stays_full(void *argument)
 	connect = begin_held(&environment, argument, &full, &accept);
 	first_peer(environment.far)->hello_until = 1;
 	progress_until(&environment, first_peer(environment.far)->endpoint);
+	full_listener_empty(&full);
+	finish_connect(&environment, connect, accept, "tcp");
+}
+
+/* The acceptor waits for a moment only, as the initiator may have less time than it. */
+static void initiator_short_of_time(void *argument)
+{
+	const struct setting *setting = argument;
+	bool has_other = strcmp(setting->fabric, "local") != 0;
+	struct scenario_environment environment;
+	struct pl_operation *connect, *accept;
+	uint64_t began = clock_now(), until;
+	struct full_listener full;
+
+	connect = begin_held(&environment, setting, &full, &accept);
+	until = first_peer(environment.far)->hello_until;
+	check(has_other ? until < clock_now() + SECOND / 2 : until > began + SECOND);
+	first_peer(environment.far)->hello_until = UINT64_MAX;
+	full_listener_empty(&full);
+	finish_connect(&environment, connect, accept, "local");
+}
+
+/* Checks that the acceptor does not wait for a process of another namespace, which its uid does not admit. */
+static void initiator_elsewhere(void *argument)
+{
+	struct scenario_environment environment;
+	struct pl_operation *connect, *accept;
+	struct full_listener full;
+
+	environment_listen(&environment, argument);
+	full_listener_fill(&full, environment.near);
+	local_state_get(environment.near, NULL)->process_namespace++;
+	connect = begin_connect(&environment, &accept);
+	progress_until(&environment, first_peer(environment.far) && first_peer(environment.far)->endpoint);
+	check(!first_peer(environment.far)->held_hello);
 	full_listener_empty(&full);
 	finish_connect(&environment, connect, accept, "tcp");
 }
@@ -190,6 +227,9 @@ int main(void)
 		{ "initiator full", initiator_full, (void *)&any_fabric, 60 },
 		{ "initiator full, local", initiator_full, (void *)&local_manual, 60 },
 		{ "initiator stays full", initiator_stays_full, (void *)&any_fabric, 60 },
+		{ "initiator short of time", initiator_short_of_time, (void *)&any_fabric, 60 },
+		{ "initiator short of time, local", initiator_short_of_time, (void *)&local_manual, 60 },
+		{ "initiator elsewhere", initiator_elsewhere, (void *)&any_fabric, 60 },
 		{ "initiator full, closed", initiator_full_closed, (void *)&any_fabric, 60 },
 		{ "acceptor full", acceptor_full, (void *)&any_fabric, 60 },
 		{ "acceptor full, local", acceptor_full, (void *)&local_manual, 60 },

@@ -49,10 +49,15 @@ class Operation(asyncio.Future):
         if self.done():
             return False
         self._message = msg
-        context = _peerlane._cancel(self)
-        if context is None:
+        found = _peerlane._cancel(self)
+        if found is None:
             return False
-        context._cancel_soon()
+        context, at_once = found
+        # A receive or an accept would take the next message or connection until its end.
+        if at_once:
+            context._cancel_asked()
+        else:
+            context._cancel_soon()
         return True
 
     def _end_cancelled(self):

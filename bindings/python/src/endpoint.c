@@ -156,7 +156,7 @@ static PyObject *py_listener_accept_start(PyObject *self, PyObject *unused)
 	(void)unused;
 	if (py_object_check(&listener->base) < 0)
 		return NULL;
-	return py_submit_future(listener->base.context, py_post_accept, listener->handle, &references);
+	return py_submit_future(listener->base.context, py_post_accept, listener->handle, &references, true);
 }
 
 static void py_listener_end(struct py_listener *listener)

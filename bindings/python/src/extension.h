@@ -75,6 +75,7 @@ struct py_record {
 	uint32_t next_free; /* index, or UINT32_MAX */
 	uint32_t next_in_chain; /* the same; of a record in use */
 	bool asked;         /* cancel() was called */
+	bool takes;         /* a receive or an accept: while it is posted, it takes what others send later */
 };
 
 /* Operation in flight that no Operation object refers to any more. */
@@ -270,7 +271,7 @@ enum py_mode {
 PyObject *py_submit(struct py_context *context, enum py_mode mode, uint64_t timeout, py_post_function post,
 		    void *argument, struct py_references *references);
 PyObject *py_submit_future(struct py_context *context, py_post_function post, void *argument,
-			   struct py_references *references);
+			   struct py_references *references, bool takes);
 /* Makes the result of a completion, or raises its error. */
 PyObject *py_result(struct py_context *context, const struct pl_completion *completion,
 		    struct py_references *references, const struct pl_error *error);
@@ -285,6 +286,8 @@ PyObject *py_context_hold(PyObject *self, PyObject *hold);
 PyObject *py_context_wait_event(PyObject *self, PyObject *timeout);
 PyObject *py_cancel_future(PyObject *module, PyObject *future);
 PyObject *py_context_cancel_asked(PyObject *self, PyObject *unused);
+/* Cancels the operations for which cancel() asked, in one pass over all that run. */
+void py_context_cancel_noted(struct py_context *context);
 PyObject *py_context_cancel_all(PyObject *self, PyObject *unused);
 PyObject *py_receipt_new(struct py_state *state, const struct pl_completion *completion);
 
@@ -313,9 +316,9 @@ int py_function_option(struct py_context *context, const char *name, PyObject *f
  */
 void py_late_enter(void);
 void py_late_leave(void);
-/* True between them: an engine waits for this thread. */
-bool py_late_inside(void);
 bool py_late_add(struct py_object *object, void (*end)(PyObject *self));
+/* The same for an object with references, which its method closes later. */
+bool py_late_close(PyObject *object, const char *method);
 /* Leaves the objects of the parent process alone. */
 void py_late_forked(void);
 /* Lets the child of a fork collect, whatever callbacks its parent had. */

@@ -124,6 +124,8 @@ static PyObject *py_receive(PyObject *self, enum py_mode mode, PY_ARGUMENTS)
 	if (py_object_check(&call.peer->base) < 0)
 		return NULL;
 	py_references_set(&references, self, region, NULL);
+	if (context->future)
+		return py_submit_future(context, py_post_receive, &call, &references, true);
 	return py_submit(context, mode, UINT64_MAX, py_post_receive, &call, &references);
 }
 

@@ -83,8 +83,7 @@ void py_close_late(PyObject *self, const char *close)
 {
 	PyObject *type, *value, *trace, *result;
 
-	/* The end would wait for the engine, which waits for this thread. The last reference ends the object later. */
-	if (py_late_inside())
+	if (py_late_close(self, close))
 		return;
 	PyErr_Fetch(&type, &value, &trace);
 	result = PyObject_CallMethod(self, close, NULL);

@@ -220,7 +220,7 @@ PyObject *py_submit(struct py_context *context, enum py_mode mode, uint64_t time
 	PyObject *result, *type, *value, *trace;
 
 	if (context->future)
-		return py_submit_future(context, post, argument, references);
+		return py_submit_future(context, post, argument, references, false);
 	result = py_submit_handle(context, mode, timeout, post, argument, references);
 	if (!context->orphan_count)
 		return result;

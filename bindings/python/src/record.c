@@ -191,7 +191,7 @@ PyObject *py_context_check_loop(PyObject *self, PyObject *unused)
 }
 
 PyObject *py_submit_future(struct py_context *context, py_post_function post, void *argument,
-			   struct py_references *references)
+			   struct py_references *references, bool takes)
 {
 	struct py_record *record, content;
 	struct pl_error error;
@@ -214,6 +214,7 @@ PyObject *py_submit_future(struct py_context *context, py_post_function post, vo
 	}
 	Py_INCREF((PyObject *)context);
 	record->context = (PyObject *)context;
+	record->takes = takes;
 	py_references_take(&record->references, references);
 	py_references_use(context, references, 1);
 	Py_BEGIN_ALLOW_THREADS
@@ -478,29 +479,32 @@ static int py_record_ask(struct py_context *context, uint32_t index)
 }
 
 /*
- * _cancel(future): asks for the end of its operation, and returns the context, whose _cancel_asked() cancels it; None: no
- * operation runs. Futures do not refer to contexts, which makes them small.
+ * _cancel(future): asks for the end of its operation. Returns the context, whose _cancel_asked() cancels it, and True if that
+ * must be called at once; None: no operation runs. Futures do not refer to contexts, which makes them small.
  */
 PyObject *py_cancel_future(PyObject *module, PyObject *future)
 {
-	PyObject *list = py_contexts(PyModule_GetState(module)), *found = Py_None;
+	PyObject *list = py_contexts(PyModule_GetState(module)), *found = NULL;
+	bool failed = false;
 
 	if (!list)
 		return NULL;
-	for (Py_ssize_t i = 0; found == Py_None && i < PyList_Size(list); i++) {
+	for (Py_ssize_t i = 0; !found && !failed && i < PyList_Size(list); i++) {
 		struct py_context *context = (struct py_context *)PyList_GetItem(list, i);
 		PY_GUARD(context);
 		uint32_t index = context->status == PY_OPEN ? py_record_find(context, future) : UINT32_MAX;
 
 		if (index == UINT32_MAX)
 			continue;
-		found = (PyObject *)context;
-		if (!context->records[index].asked && py_record_ask(context, index) < 0)
-			found = NULL;
+		failed = !context->records[index].asked && py_record_ask(context, index) < 0;
+		if (!failed)
+			found = Py_BuildValue("OO", context, context->records[index].takes ? Py_True : Py_False);
+		failed = !found;
 	}
-	Py_XINCREF(found);
 	Py_DECREF(list);
-	return found;
+	if (found || failed)
+		return found;
+	Py_RETURN_NONE;
 }
 
 static int py_compare_numbers(const void *a, const void *b)
@@ -510,15 +514,11 @@ static int py_compare_numbers(const void *a, const void *b)
 	return (*left > *right) - (*left < *right);
 }
 
-/* _cancel_asked(): cancels the operations for which _cancel() asked, in one pass over all that run. */
-PyObject *py_context_cancel_asked(PyObject *self, PyObject *unused)
+void py_context_cancel_noted(struct py_context *context)
 {
-	PY_GUARD(self);
-	struct py_context *context = (struct py_context *)self;
 	uint64_t *asked = context->asked;
 	size_t count = context->asked_count;
 
-	(void)unused;
 	context->asked = NULL;
 	context->asked_count = context->asked_capacity = 0;
 	if (count && context->status == PY_OPEN) {
@@ -531,6 +531,14 @@ PyObject *py_context_cancel_asked(PyObject *self, PyObject *unused)
 		context->users--;
 	}
 	free(asked);
+}
+
+/* _cancel_asked(): cancels the operations for which _cancel() asked. */
+PyObject *py_context_cancel_asked(PyObject *self, PyObject *unused)
+{
+	PY_GUARD(self);
+	(void)unused;
+	py_context_cancel_noted((struct py_context *)self);
 	Py_RETURN_NONE;
 }
 

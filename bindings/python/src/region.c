@@ -21,6 +21,19 @@ PyObject *py_region_new(struct py_context *context, struct pl_region *handle, Py
 	return (PyObject *)region;
 }
 
+/* Lets the last view end the region. No peer has it any more until then. */
+static void py_region_close_late(struct py_region *region)
+{
+	region->base.closes_late = true;
+	if (region->base.closed || region->base.context->status != PY_OPEN)
+		return;
+	py_hold(&region->base);
+	Py_BEGIN_ALLOW_THREADS
+		pl_region_revoke(region->handle, NULL, 0);
+	Py_END_ALLOW_THREADS
+	py_unhold(&region->base);
+}
+
 /* Ends a region whose handle is gone. */
 void py_region_forget(struct py_region *region, struct py_references *references)
 {
@@ -55,6 +68,7 @@ static PyObject *py_region_deregister(PyObject *self, PyObject *unused)
 	int rc;
 
 	(void)unused;
+	py_context_cancel_noted(context);
 	if (region->exports)
 		return py_fail(context->state, -EBUSY, "PY-EXPORTED", "region", "memoryviews or tensors of it exist",
 			       "release them before the region is deregistered");
@@ -84,7 +98,7 @@ static PyObject *py_region_exit(PyObject *self, PyObject *arguments)
 
 	/* The cause of the exception counts. Its traceback may hold the views: the last of them ends the region. */
 	if (region->exports && py_exit_failed(arguments)) {
-		region->base.closes_late = true;
+		py_region_close_late(region);
 		Py_RETURN_NONE;
 	}
 	return py_region_deregister(self, NULL);

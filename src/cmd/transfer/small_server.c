@@ -24,6 +24,7 @@ struct small_file {
 	const char *last; /* PUT_SMALL: last component of the name */
 	struct partial_file partial;
 	bool reserved, written;
+	bool committed; /* has its name, also if storage has failed to keep the name */
 };
 
 struct small_batch {
@@ -107,6 +108,12 @@ static void sync_files(struct small_batch *batch)
 				partial_file_sync(&batch->files[i].partial, &batch->files[i].file.error);
 }
 
+static void commit_file(struct small_file *small)
+{
+	small->file.status = partial_file_commit(&small->partial, false, &small->file.error);
+	small->committed = small->file.status == 0;
+}
+
 /* Waits until storage has the names in a folder. */
 static void sync_folder(struct small_batch *batch, int folder)
 {
@@ -137,8 +144,7 @@ static void store_files(struct commit *commit)
 		sync_files(batch);
 	for (size_t i = 0; i < batch->count; i++)
 		if (batch->files[i].file.status == 0)
-			batch->files[i].file.status =
-				partial_file_commit(&batch->files[i].partial, false, &batch->files[i].file.error);
+			commit_file(&batch->files[i]);
 	for (size_t i = 0; commit->sync && i < batch->folders.count; i++)
 		sync_folder(batch, batch->folders.folders[i]);
 	for (size_t i = 0; i < batch->count; i++)
@@ -261,8 +267,7 @@ static void batch_close(struct server *server, struct small_batch *batch)
 		if (small->fd >= 0)
 			close(small->fd);
 		if (small->reserved)
-			quota_end_small(server, &batch->owner, small->file.size,
-					small->written && small->file.status == 0);
+			quota_end_small(server, &batch->owner, small->file.size, small->committed);
 	}
 	folder_set_close(&batch->folders);
 	free(batch->files);

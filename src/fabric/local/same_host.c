@@ -230,18 +230,23 @@ int local_invite(struct pl_peer *peer, uint8_t blob[PL_FABRIC_BLOB_MAX])
 static int probe_peer_process(const struct local_state *state, const struct local_invitation *invitation,
 			      enum pl_refusal *refusal)
 {
+	bool elsewhere = invitation->process_namespace != state->process_namespace ||
+			 invitation->user_namespace != state->user_namespace;
 	int fd = local_connect_to_listener(invitation->name);
 	pid_t process;
 
 	*refusal = PL_REFUSAL_SOCKET;
+	if (fd == -EAGAIN && elsewhere) {
+		*refusal = PL_REFUSAL_NAMESPACE;
+		return 0;
+	}
 	if (fd < 0) {
 		*refusal = pl_lacks_descriptor(fd) ? PL_REFUSAL_DESCRIPTOR : PL_REFUSAL_SOCKET;
 		return fd == -EAGAIN ? fd : 0;
 	}
 	local_identify_peer(fd, &process, refusal);
 	close(fd);
-	if (*refusal == PL_REFUSAL_NONE && (invitation->process_namespace != state->process_namespace ||
-					    invitation->user_namespace != state->user_namespace))
+	if (*refusal == PL_REFUSAL_NONE && elsewhere)
 		*refusal = PL_REFUSAL_NAMESPACE;
 	return 0;
 }

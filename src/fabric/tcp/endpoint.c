@@ -18,6 +18,11 @@ static void lane_ended_run(struct pl_task *task)
 			"check that both ends run the same release of Peerlane",
 			"a data socket broke the protocol, or there was no memory to serve it");
 		pl_peer_lose(peer, &error);
+	} else if (atomic_load(&peer->state) == PL_PEER_OPENING && failure == -EADDRNOTAVAIL) {
+		pl_fail(&error, failure, "CONNECT-PORTS", "connect", NULL,
+			"widen net.ipv4.ip_local_port_range, or close other connections to this address",
+			"this host has no free port for a connection to the other end");
+		pl_peer_lose(peer, &error);
 	} else if (atomic_load(&peer->state) == PL_PEER_OPENING && pl_lacks_descriptor(failure)) {
 		pl_fail_errno(&error, failure, "PEER-LOST", "connect", NULL);
 		pl_peer_lose(peer, &error);
@@ -70,7 +75,10 @@ struct tcp_lane *tcp_lane_new(struct tcp_endpoint *endpoint, unsigned index)
 
 static int tcp_dial_listener(struct tcp_endpoint *endpoint)
 {
-	return pl_socket_connect((struct sockaddr *)&endpoint->base.peer->address, &endpoint->context->options);
+	int fd = pl_socket_connect((struct sockaddr *)&endpoint->base.peer->address, &endpoint->context->options);
+
+	/* Of a local socket, EAGAIN means a full queue, and another attempt helps. An IP socket has no free port or route. */
+	return fd == -EAGAIN ? -EADDRNOTAVAIL : fd;
 }
 
 static int tcp_create(struct pl_peer *peer, struct pl_endpoint **result, struct pl_error *error)

@@ -29,6 +29,9 @@ const char *tcp_lane_loss_reason(int code)
 		return "the other end did not prove the secret of the connection";
 	case -ENOMEM:
 		return "this end had no memory for the lane";
+	case -EADDRNOTAVAIL:
+		return "this host has no free port for a connection to the other end: widen "
+		       "net.ipv4.ip_local_port_range";
 	case -ENOSPC:
 		return "this user has no free watch of epoll(7): raise fs.epoll.max_user_watches";
 	case -EMFILE:
