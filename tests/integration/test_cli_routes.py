@@ -105,9 +105,9 @@ BUILD = os.path.dirname(os.path.abspath(os.environ['PEERLANE']))
 CARD = os.path.join(BUILD, 'tests', 'card')
 # Characters of tests/card/character.c, with the direct way that works with each.
 DMABUF = ('cx5-ib', 'cx5-roce', 'cx7-ib', 'cx7-roce', 'cx8-ib', 'cx8-roce', 'cx7-200g', 'cx7-400g', 'cx8-800g', 'cx8-direct', 'ib-vf',
-          'grace',
+          'ib-routed', 'grace',
           'thor2', 'e810', 'e2000', 'ionic', 'mana', 'small')
-STAGED = ('mlx4', 'hns', 'erdma')
+STAGED = ('mlx4', 'hns', 'qedr', 'erdma')
 REFUSED = ('siw', 'efa')
 
 needs_card = pytest.mark.skipif(not os.path.exists(os.path.join(CARD, 'libibverbs.so.1')), reason='no stand-in card')
