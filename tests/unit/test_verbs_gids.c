@@ -127,8 +127,10 @@ static void test_long_table(void **state)
 /* InfiniBand: the first entry, and before it a second one with an FLID. A program may choose another one. */
 static void test_routed(void **state)
 {
-	static const struct verbs_host_gid gids[3] = { { "fe80::1" }, { "fec0:0:12:1::1" }, { "fec0:0:13:1::1" } };
-	static const struct verbs_host_gid aliases[2] = { { "fe80::1" }, { "fec0::1:0:0:0:1" } };
+	static const struct verbs_host_gid gids[3] = { { "fe80::1", false },
+						       { "fec0:0:12:1::1", false },
+						       { "fec0:0:13:1::1", false } };
+	static const struct verbs_host_gid aliases[2] = { { "fe80::1", false }, { "fec0::1:0:0:0:1", false } };
 	static const char *const names[] = { "card0" };
 
 	(void)state;
