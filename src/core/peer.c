@@ -320,7 +320,6 @@ static void peer_free(struct pl_peer *peer)
 
 	pl_engine_withdraw(peer->home, &peer->task);
 	pl_engine_withdraw(peer->home, &peer->credit_task);
-	pl_engine_withdraw(peer->home, &peer->sweep_task);
 	/* Messages may have arrived until the endpoint was closed. */
 	pl_messages_drop(peer);
 	pl_imports_drop(peer);
@@ -376,6 +375,8 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 		peer->home->poller->drain(peer->home->poller);
 	peer->endpoint = NULL;
 	pl_timer_clear(peer->home, &peer->key_timer);
+	/* Nothing hands it over to the engine's thread again: a dead peer is not swept. */
+	pl_engine_withdraw(peer->home, &peer->sweep_task);
 	pl_watch_remove(&peer->stream_watch);
 	pl_engine_unlock(peer->home);
 	if (peer->listener)
@@ -392,6 +393,7 @@ static void free_unopened_peer(struct pl_task *task)
 	if (peer->endpoint)
 		peer->ops->close(peer->endpoint);
 	peer->endpoint = NULL;
+	pl_engine_withdraw(peer->home, &peer->sweep_task);
 	if (peer->listener)
 		pl_listener_put(peer->listener);
 	peer_free(peer);
