@@ -195,7 +195,7 @@ int epoll_wait(int fd, struct epoll_event *events, int count, int timeout)
 /* The peer is the last user of its listener, which it releases once it has unlocked its home for the last time. */
 struct last_user {
 	struct pl_peer *peer;
-	struct pl_listener *listener;
+	struct pl_listener *_Atomic listener; /* set last: other threads release memory meanwhile */
 	unsigned queued; /* state of its sweep then */
 };
 
@@ -215,8 +215,10 @@ static void release_and_look(void *pointer, void *user)
 {
 	struct last_user *last = user;
 
-	if (pointer && pointer == last->listener)
+	if (pointer && pointer == atomic_load(&last->listener)) {
 		last->queued = atomic_load(&last->peer->sweep_task.queued);
+		atomic_store(&last->listener, NULL); /* the address may be used again */
+	}
 	free(pointer);
 }
 
@@ -246,7 +248,7 @@ static void close_before_sweep(void *unused)
 	connect_pair(&environment, environment.near, environment.listener, &environment.near_peer,
 		     &environment.far_peer);
 	last.peer = environment.far_peer;
-	last.listener = environment.listener;
+	atomic_store(&last.listener, environment.listener);
 	home = last.peer->home;
 	pl_listener_close(environment.listener);
 	environment.listener = NULL;

@@ -339,7 +339,8 @@ static struct {
 	struct pl_completion collected[NOTIFICATIONS + 1];
 	pthread_t collector;
 	atomic_bool pinned;
-	unsigned pins; /* when the peer was freed */
+	struct pl_peer *_Atomic peer; /* that is closed */
+	unsigned pins;                /* when it was freed */
 } meanwhile;
 
 static void *plain_allocate(size_t size, void *user)
@@ -356,9 +357,13 @@ static void *plain_reallocate(void *pointer, size_t size, void *user)
 
 static void note_pins(void *pointer, void *user)
 {
+	struct pl_peer *peer = atomic_load(&meanwhile.peer);
+
 	(void)user;
-	if (pointer && pointer == meanwhile.environment.far_peer)
-		meanwhile.pins = atomic_load(&meanwhile.environment.far_peer->pins);
+	if (pointer && pointer == peer) {
+		meanwhile.pins = atomic_load(&peer->pins);
+		atomic_store(&meanwhile.peer, NULL); /* the address may be used again */
+	}
 	free(pointer);
 }
 
@@ -440,6 +445,7 @@ static void collect_while_closing(void *unused)
 	meanwhile.ops.close = collect_and_close;
 	environment->far_peer->ops = &meanwhile.ops;
 	meanwhile.pins = UINT_MAX;
+	atomic_store(&meanwhile.peer, environment->far_peer);
 	pthread_mutex_lock(&environment->far->errors.lock);
 	check_number(pthread_create(&closer, NULL, close_far_peer, NULL), 0);
 	while (!atomic_load(&meanwhile.pinned))
