@@ -229,8 +229,9 @@ void verbs_rail_renew(struct verbs_rail *rail);
 
 /* wc_error.c */
 /*
- * True if the driver lets an error completion name the oldest request without a completion, whichever failed, and returns
- * all others as flushed: libbnxt_re (bnxt_re_poll_err_scqe()) and libirdma (irdma_uk_cq_poll_cmpl()).
+ * True if the driver may let an error completion name the oldest request without a completion, whichever failed, and
+ * return all others as flushed, as libbnxt_re (bnxt_re_poll_err_scqe()), libirdma (irdma_uk_cq_poll_cmpl()) and libocrdma
+ * (ocrdma_update_err_scqe()) do. A driver that is not known may.
  */
 bool verbs_names_oldest(const struct ibv_device_attr *attributes);
 /*
