@@ -204,6 +204,8 @@ void verbs_fail_run(struct pl_task *task);
 void verbs_receive_returned(struct verbs_rail *rail);
 /* Ends the wait for a failed queue pair of an endpoint that closes. The home engine is held. */
 void verbs_await_last_receive(struct verbs_rail *rail);
+/* The endpoint closes without that wait. */
+void verbs_forgo_last_receive(struct verbs_rail *rail);
 /* All posted work has come back: destroys the queue pair, so that the next one can be made. */
 void verbs_drained_run(struct pl_task *task);
 /* Posted work did not come back in time. */
