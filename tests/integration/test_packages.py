@@ -56,7 +56,7 @@ def test_documents_and_pages_are_installed(installed):
     source = {str(path.relative_to(ROOT)) for path in (ROOT / 'docs').rglob('*')
               if path.is_file() and '__pycache__' not in path.parts}
     documents = {path.removeprefix('usr/share/doc/peerlane/') for path in installed if path.startswith('usr/share/doc')}
-    assert len(source) > 25 and documents == source - INTERNAL | {'README.md', 'LICENSE'}
+    assert len(source) > 25 and documents == source - INTERNAL | {'README.md', 'CONTRIBUTING.md', 'LICENSE'}
     pages = {path.name.removesuffix('.scd') for path in (ROOT / 'man').glob('*.scd')}
     assert len(pages) > 40
     assert {page for page in pages if f'usr/share/man/man{page[-1]}/{page}' not in installed} == set()
