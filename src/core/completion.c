@@ -108,56 +108,59 @@ static void free_events(struct pl_list *events)
 	}
 }
 
-static bool is_event(const struct pl_operation *operation)
+/* True for an event of a closed peer. */
+static bool is_orphan(const struct pl_operation *operation)
 {
-	return operation->completion.kind == PL_KIND_NOTIFIED || operation->completion.kind == PL_KIND_LOST;
+	return !operation->completion.peer &&
+	       (operation->completion.kind == PL_KIND_NOTIFIED || operation->completion.kind == PL_KIND_LOST);
 }
 
-/* Returns the number of the peer's events in the list. */
+/* Returns the number of events of closed peers in the list, with those of this one. */
 static size_t forget_peer_of(struct pl_list *list, const struct pl_peer *peer)
 {
-	size_t events = 0;
+	size_t orphans = 0;
 
 	pl_list_for_each(at, list) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
 
-		if (operation->completion.peer != peer)
-			continue;
-		operation->completion.peer = operation->peer = NULL;
-		events += is_event(operation);
+		if (operation->completion.peer == peer)
+			operation->completion.peer = operation->peer = NULL;
+		orphans += is_orphan(operation);
 	}
-	return events;
+	return orphans;
 }
 
-/* Takes the oldest events of closed peers out of the queue, if there are too many. The caller holds the queue's lock. */
-static void take_old_orphans(struct pl_context *context, struct pl_list *old)
+/* Takes the oldest ones of these events of closed peers out of the queue, if there are too many. The caller holds the queue's lock. */
+static void take_old_orphans(struct pl_context *context, size_t orphans, struct pl_list *old)
 {
 	pl_list_for_each_safe(at, next, &context->completed) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
 
-		if (context->orphans <= ORPHANS_MAX)
+		if (orphans <= ORPHANS_MAX)
 			return;
-		if (operation->completion.peer || !is_event(operation))
+		if (!is_orphan(operation))
 			continue;
 		pl_list_remove(at);
 		pl_list_append(old, at);
-		context->orphans--;
+		orphans--;
 	}
 }
 
 void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer)
 {
 	struct pl_list old;
+	size_t orphans;
 
 	pl_list_init(&old);
 	atomic_fetch_add(&context->closed_peers, 1);
 	/* No accept has delivered the peer, and nothing reports events of it any more. */
 	free_events(&peer->held_events);
 	pl_lock_take(&context->queue_lock);
-	context->orphans += forget_peer_of(&context->completed, peer);
+	/* Counted afresh, so that pl_poll(), which runs much more often, keeps no count. */
+	orphans = forget_peer_of(&context->completed, peer);
 	forget_peer_of(&context->held_notifications, peer);
 	if (!context->collects)
-		take_old_orphans(context, &old);
+		take_old_orphans(context, orphans, &old);
 	pl_lock_release(&context->queue_lock);
 	free_events(&old);
 	pl_latch_take(&context->spare_operations.latch);

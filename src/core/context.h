@@ -98,7 +98,6 @@ struct pl_context {
 	atomic_bool any_completed; /* true if `completed` is not empty; read without the lock */
 	struct pl_list held_notifications; /* arrived while pl_poll() delivers none; queue_lock */
 	bool holds_notifications;          /* queue_lock */
-	size_t orphans; /* events of closed peers in `completed`, until the program collects; queue_lock */
 	/* pl_poll() call that takes completions; NULL: use the list. Manual contexts only; the engine's lock */
 	struct pl_sink *sink;
 	int event_fd; /* readable while `completed` is not empty, at the end of a batch at the latest; -1 until pl_fd() */

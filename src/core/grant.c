@@ -203,7 +203,8 @@ static void describe_grant(const struct pl_grant *grant, struct pl_token *token)
 	memcpy(token->secret, grant->secret, sizeof(token->secret));
 }
 
-struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_options *options, struct pl_token *token)
+bool pl_grant_new(struct pl_region *region, const struct pl_grant_options *options,
+		  const struct pl_grant_binding *binding, struct pl_token *token)
 {
 	struct pl_context *context = region->context;
 	struct pl_grant *grant = pl_zalloc(&context->allocator, sizeof(*grant));
@@ -212,7 +213,7 @@ struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_op
 	ssize_t index;
 
 	if (!grant)
-		return NULL;
+		return false;
 	pl_list_init(&ended);
 	pl_list_init(&grant->keys);
 	pl_list_init(&grant->registrations);
@@ -220,6 +221,7 @@ struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_op
 	grant->offset = options->offset;
 	grant->length = options->length;
 	grant->rights = options->rights;
+	grant->binding = *binding;
 	grant->expires = options->lifetime ? pl_deadline(pl_wall_clock(), options->lifetime) : 0;
 	pthread_mutex_lock(&context->grant_lock);
 	forget_expired_grants(context, &ended);
@@ -233,16 +235,15 @@ struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_op
 	}
 	pthread_mutex_unlock(&context->grant_lock);
 	pl_registrations_finish(&ended);
-	if (index < 0) {
+	if (index < 0)
 		pl_free(&context->allocator, grant);
-		return NULL;
-	}
-	return grant;
+	return index >= 0;
 }
 
 int pl_region_share(struct pl_region *region, const struct pl_grant_options *given, void *buffer, size_t *length,
 		    struct pl_error *error)
 {
+	const struct pl_grant_binding unbound = { 0 };
 	struct pl_grant_options options;
 	struct pl_token token;
 	int rc;
@@ -256,7 +257,7 @@ int pl_region_share(struct pl_region *region, const struct pl_grant_options *giv
 	rc = check_grant(region, &options, error);
 	if (rc < 0)
 		return rc;
-	if (!pl_grant_new(region, &options, &token))
+	if (!pl_grant_new(region, &options, &unbound, &token))
 		return pl_fail_memory(error, "pl_region_share");
 	pl_token_encode(&token, buffer);
 	*length = PL_TOKEN_SIZE;
@@ -295,13 +296,13 @@ static void grants_revoke_shared(struct pl_region *region)
 	pl_list_for_each(at, &region->grants) {
 		struct pl_grant *grant = pl_list_entry(at, struct pl_grant, region_link);
 
-		if (!grant->only)
+		if (!grant->binding.only)
 			grant_shut(grant);
 	}
 	pl_list_for_each_safe(at, next, &region->grants) {
 		struct pl_grant *grant = pl_list_entry(at, struct pl_grant, region_link);
 
-		if (!grant->only)
+		if (!grant->binding.only)
 			grant_remove(context, grant, "the token was revoked", &ended);
 	}
 	pthread_mutex_unlock(&context->grant_lock);
@@ -333,7 +334,7 @@ static enum pl_wire_status import_refusal_of(int code)
 
 static bool may_import(const struct pl_peer *peer, const struct pl_grant *grant)
 {
-	return grant->lent || !peer->admission || !peer->admission->rights.imports ||
+	return grant->binding.lent || !peer->admission || !peer->admission->rights.imports ||
 	       peer->imported < peer->admission->rights.imports;
 }
 
@@ -350,9 +351,9 @@ int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct
 	*answer = (struct pl_imported){ .request = import->request, .status = PL_WIRE_UNKNOWN_KEY };
 	pthread_mutex_lock(&context->grant_lock);
 	grant = grant_find(context, import->grant, import->secret);
-	if (grant && grant->only && grant->only != peer)
+	if (grant && grant->binding.only && grant->binding.only != peer)
 		grant = NULL;
-	lent = grant && grant->lent;
+	lent = grant && grant->binding.lent;
 	if (grant && pl_expired(grant->expires)) {
 		answer->status = PL_WIRE_EXPIRED;
 	} else if (grant && peer->admission && (grant->rights & ~peer->admission->rights.access)) {
@@ -367,8 +368,8 @@ int pl_grant_answer(struct pl_peer *peer, const struct pl_import *import, struct
 	if (key) {
 		pl_list_append(&grant->keys, &key->grant_link);
 		key->grant = grant;
-		key->imported = !grant->lent;
-		key->trailing_word = grant->trailing_word;
+		key->imported = !grant->binding.lent;
+		key->trailing_word = grant->binding.trailing_word;
 		peer->imported += key->imported;
 		length = peer->ops->export_key(peer->endpoint, grant, key, answer->key);
 		answer->length = key->length;

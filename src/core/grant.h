@@ -12,6 +12,13 @@ struct pl_peer;
 /* Most keys of a peer. */
 #define PL_KEYS_MAX 65536u
 
+/* Part of a grant that only grants of the library itself have; all zero in those that the program shares. */
+struct pl_grant_binding {
+	const struct pl_peer *only;    /* peer that can import the grant; compared only. NULL: all peers */
+	bool lent;                     /* pl_grant_lend(): the peer imports nothing, so its limit does not count */
+	const uint64_t *trailing_word; /* pl_grant_bind(); NULL: none */
+};
+
 /* Token given out. Freed once it is revoked and no key refers to it. */
 struct pl_grant {
 	uint64_t id;
@@ -20,10 +27,8 @@ struct pl_grant {
 	size_t offset, length;
 	unsigned rights;
 	uint64_t expires;           /* CLOCK_REALTIME, 0 never */
-	const struct pl_peer *only; /* peer that can import the grant; compared only. NULL: all peers */
 	bool ended;                 /* pl_grant_end(): no peer can import it, and its last key frees it */
-	bool lent;                  /* pl_grant_lend(): the peer imports nothing, so its limit does not count */
-	const uint64_t *trailing_word; /* pl_grant_bind(); NULL: none */
+	struct pl_grant_binding binding;
 	struct pl_list region_link; /* region->grants */
 	struct pl_list keys;
 	struct pl_list registrations;
@@ -111,10 +116,11 @@ void pl_expiry_watch(struct pl_context *context);
 bool pl_expired(uint64_t expires);
 
 /*
- * Creates a grant, with checked options, and fills its token, which is not given out yet. NULL: no memory. Another call may free a
- * grant that expires.
+ * Creates a grant, with checked options, and fills its token, which is not given out yet. False: no memory. Another call may free a
+ * grant that expires, and pl_region_revoke() one that is bound to no peer.
  */
-struct pl_grant *pl_grant_new(struct pl_region *region, const struct pl_grant_options *options, struct pl_token *token);
+bool pl_grant_new(struct pl_region *region, const struct pl_grant_options *options,
+		  const struct pl_grant_binding *binding, struct pl_token *token);
 /* Revokes a token; of this region only, unless it is NULL. The caller then runs pl_context_barrier(). */
 bool pl_grant_revoke(struct pl_context *context, const struct pl_region *region, const uint8_t *token);
 

@@ -9,43 +9,28 @@
 int pl_grant_bind(struct pl_region *region, unsigned rights, const struct pl_peer *peer, const uint64_t *trailing_word,
 		  uint8_t data[PL_TOKEN_SIZE])
 {
-	struct pl_grant_options options = PL_GRANT_OPTIONS_INIT;
-	struct pl_context *context = region->context;
-	size_t length = PL_TOKEN_SIZE;
+	const struct pl_grant_options options = { .length = region->memory.length, .rights = rights };
+	const struct pl_grant_binding binding = { .only = peer, .trailing_word = trailing_word };
 	struct pl_token token;
-	struct pl_grant *grant;
-	int rc;
 
-	options.rights = rights;
-	rc = pl_region_share(region, &options, data, &length, NULL);
-	if (rc == 0)
-		rc = pl_token_decode(data, length, &token);
-	if (rc < 0)
-		return rc;
-	/* Nobody has the token yet, so no other peer has imported it. */
-	pthread_mutex_lock(&context->grant_lock);
-	grant = pl_index_table_get(&context->grants, (uint32_t)token.grant);
-	grant->only = peer;
-	grant->trailing_word = trailing_word;
-	pthread_mutex_unlock(&context->grant_lock);
+	if (rights & ~region->access)
+		return -EACCES;
+	if (!pl_grant_new(region, &options, &binding, &token))
+		return -ENOMEM;
+	pl_token_encode(&token, data);
 	return 0;
 }
 
 int pl_grant_lend(struct pl_region *region, unsigned rights, struct pl_peer *peer, struct pl_lent *lent)
 {
 	const struct pl_grant_options options = { .length = region->memory.length, .rights = rights };
+	const struct pl_grant_binding binding = { .only = peer, .lent = true };
 	struct pl_import import = { 0 };
 	struct pl_imported answer;
 	struct pl_token token;
-	struct pl_grant *grant = pl_grant_new(region, &options, &token);
 
-	if (!grant)
+	if (!pl_grant_new(region, &options, &binding, &token))
 		return -ENOMEM;
-	/* No end has the token yet, so no peer has imported it. */
-	pthread_mutex_lock(&region->context->grant_lock);
-	grant->only = peer;
-	grant->lent = true;
-	pthread_mutex_unlock(&region->context->grant_lock);
 	import.grant = token.grant;
 	memcpy(import.secret, token.secret, sizeof(import.secret));
 	pl_token_encode(&token, lent->token);

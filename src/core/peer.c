@@ -252,6 +252,17 @@ void pl_peer_channel_closed(struct pl_channel *channel, const struct pl_error *e
 
 /* -- the end ------------------------------------------------------------------------------------ */
 
+static void await_pins(const struct pl_peer *peer)
+{
+	while (atomic_load(&peer->pins)) {
+		if (!pl_engine_held(peer->home)) {
+			pl_engine_lock(peer->home);
+			pl_engine_unlock(peer->home);
+		}
+		sched_yield();
+	}
+}
+
 static void peer_leave_context(struct pl_peer *peer)
 {
 	struct pl_context *context = peer->context;
@@ -268,13 +279,7 @@ static void peer_leave_context(struct pl_peer *peer)
 	}
 	pthread_mutex_unlock(&context->lock);
 	/* No thread can find the peer from here on. Threads that found the peer earlier unpin it soon. */
-	while (atomic_load(&peer->pins)) {
-		if (!pl_engine_held(peer->home)) {
-			pl_engine_lock(peer->home);
-			pl_engine_unlock(peer->home);
-		}
-		sched_yield();
-	}
+	await_pins(peer);
 }
 
 /* Marks an open peer as lost.  Operations that the home engine has still queued fail with `peer->loss`. */
@@ -319,8 +324,6 @@ static void peer_free(struct pl_peer *peer)
 	struct pl_context *context = peer->context;
 
 	pl_engine_withdraw(peer->home, &peer->task);
-	pl_engine_withdraw(peer->home, &peer->credit_task);
-	pl_engine_withdraw(peer->home, &peer->sweep_task);
 	/* Messages may have arrived until the endpoint was closed. */
 	pl_messages_drop(peer);
 	pl_imports_drop(peer);
@@ -328,6 +331,8 @@ static void peer_free(struct pl_peer *peer)
 		pl_operation_discard(peer->loss_event);
 	pl_key_table_clear(peer);
 	pl_completions_forget_peer(context, peer);
+	/* pl_poll() may have pinned the peer for a credit until then. The task that posts the credit unpins it. */
+	await_pins(peer);
 	if (!peer->initiator)
 		atomic_fetch_sub(&context->accepted, 1);
 	pl_free(&context->allocator, peer->targets);
@@ -376,6 +381,8 @@ void pl_peer_destroy(struct pl_peer *peer, int status, const struct pl_error *er
 		peer->home->poller->drain(peer->home->poller);
 	peer->endpoint = NULL;
 	pl_timer_clear(peer->home, &peer->key_timer);
+	/* Nothing hands it over to the engine's thread again: a dead peer is not swept. */
+	pl_engine_withdraw(peer->home, &peer->sweep_task);
 	pl_watch_remove(&peer->stream_watch);
 	pl_engine_unlock(peer->home);
 	if (peer->listener)
@@ -392,6 +399,7 @@ static void free_unopened_peer(struct pl_task *task)
 	if (peer->endpoint)
 		peer->ops->close(peer->endpoint);
 	peer->endpoint = NULL;
+	pl_engine_withdraw(peer->home, &peer->sweep_task);
 	if (peer->listener)
 		pl_listener_put(peer->listener);
 	peer_free(peer);

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A thread cancels an operation while another one closes the peer, which waits for a chunk that an engine copies. The endpoint's
- * sockets are gone then: AddressSanitizer reports a use of them. And one call that cancels many operations sweeps their peer once.
+ * sockets are gone then: AddressSanitizer reports a use of them. One call that cancels many operations sweeps their peer once. And a
+ * sweep that waits for the engine's thread ends with the peer.
  */
+#include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -166,10 +171,103 @@ static void cancel_handles(void *unused)
 	pair_close(&reads.pair);
 }
 
+static const struct setting threaded = {
+	.name = "cancel-late", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+};
+
+static atomic_int late_fd = -1; /* epoll descriptor of an engine whose thread is late; -1: none */
+static atomic_bool is_late;
+
+/* Stands in for that of the C library, which ThreadSanitizer must see too. */
+int epoll_wait(int fd, struct epoll_event *events, int count, int timeout)
+{
+	static int (*_Atomic next)(int, struct epoll_event *, int, int);
+
+	if (!next)
+		next = (int (*)(int, struct epoll_event *, int, int))dlsym(RTLD_NEXT, "epoll_wait");
+	while (atomic_load(&late_fd) == fd) {
+		atomic_store(&is_late, true);
+		usleep(100);
+	}
+	return next(fd, events, count, timeout);
+}
+
+/* The peer is the last user of its listener, which it releases once it has unlocked its home for the last time. */
+struct last_user {
+	struct pl_peer *peer;
+	struct pl_listener *listener;
+	unsigned queued; /* state of its sweep then */
+};
+
+static void *plain_allocate(size_t size, void *user)
+{
+	(void)user;
+	return malloc(size);
+}
+
+static void *plain_reallocate(void *pointer, size_t size, void *user)
+{
+	(void)user;
+	return realloc(pointer, size);
+}
+
+static void release_and_look(void *pointer, void *user)
+{
+	struct last_user *last = user;
+
+	if (pointer && pointer == last->listener)
+		last->queued = atomic_load(&last->peer->sweep_task.queued);
+	free(pointer);
+}
+
+/* Cancelling an operation that the fabric has does the same. */
+static void leave_sweep_to_thread(struct pl_peer *peer)
+{
+	pl_engine_lock(peer->home);
+	pl_peer_begin_stopping(peer);
+	pl_peer_sweep(peer);
+	pl_peer_end_stopping_one(peer);
+	pl_engine_unlock(peer->home);
+}
+
+static void close_before_sweep(void *unused)
+{
+	struct last_user last = { .queued = UINT_MAX };
+	const struct pl_allocator allocator = { plain_allocate, plain_reallocate, release_and_look, &last };
+	struct scenario_environment environment = { .setting = &threaded };
+	struct pl_options options = setting_options(&threaded);
+	struct pl_engine *home;
+
+	(void)unused;
+	environment.near = context_open(&threaded);
+	options.allocator = &allocator;
+	environment.far = context_open_with(&options);
+	environment.listener = listener_open(&threaded, environment.far, environment.address);
+	connect_pair(&environment, environment.near, environment.listener, &environment.near_peer,
+		     &environment.far_peer);
+	last.peer = environment.far_peer;
+	last.listener = environment.listener;
+	home = last.peer->home;
+	pl_listener_close(environment.listener);
+	environment.listener = NULL;
+	atomic_store(&late_fd, home->epoll_fd);
+	pl_engine_wake(home);
+	while (!atomic_load(&is_late))
+		usleep(100);
+	leave_sweep_to_thread(last.peer);
+	check(atomic_load(&last.peer->sweep_task.queued));
+	pl_peer_close(environment.far_peer);
+	environment.far_peer = NULL;
+	check_number(last.queued, 0);
+	atomic_store(&late_fd, -1);
+	environment_close(&environment);
+}
+
 static const struct test_case cases[] = {
 	{ "cancel-while-closing", cancel_while_closing, NULL, 30 },
 	{ "cancel-many", cancel_many, NULL, 30 },
 	{ "cancel-handles", cancel_handles, NULL, 30 },
+	{ "close-before-sweep", close_before_sweep, NULL, 30 },
 };
 
 int main(void)

@@ -32,14 +32,17 @@ static void notify_and_leave(struct scenario_environment *environment, uint64_t 
 	environment->near_peer = environment->far_peer = NULL;
 }
 
-/* All peers come and go. */
-static void let_peers_leave(struct scenario_environment *environment)
+/* All peers come and go. After each the far end collects this number of completions. */
+static void let_peers_leave(struct scenario_environment *environment, unsigned collected)
 {
+	struct pl_completion completions[EVENTS];
+
 	for (unsigned i = 0; i < PEERS; i++) {
 		if (i)
 			connect_pair(environment, environment->near, environment->listener, &environment->near_peer,
 				     &environment->far_peer);
 		notify_and_leave(environment, (uint64_t)i * EVENTS);
+		check_number((unsigned)pl_poll(environment->far, completions, (int)collected), collected);
 	}
 }
 
@@ -68,7 +71,7 @@ static void never_collecting(void *argument)
 
 	(void)argument;
 	environment_open(&environment, &setting);
-	let_peers_leave(&environment);
+	let_peers_leave(&environment, 0);
 	check_events(&environment, KEPT);
 	environment_close(&environment);
 }
@@ -85,14 +88,27 @@ static void collecting(void *argument)
 	check_ok(pl_notify(environment.near_peer, 0, NULL, 0, NULL, &operation, &error), &error);
 	complete(&environment, operation, NULL);
 	collect(&environment, environment.far, &completion, 1);
-	let_peers_leave(&environment);
+	let_peers_leave(&environment, 0);
 	check_events(&environment, PEERS * EVENTS);
+	environment_close(&environment);
+}
+
+/* Fewer events than the limit wait at any time, although more come, and the program never collects all that wait. */
+static void collecting_some(void *argument)
+{
+	struct scenario_environment environment;
+
+	(void)argument;
+	environment_open(&environment, &setting);
+	let_peers_leave(&environment, EVENTS - 1);
+	check_events(&environment, PEERS);
 	environment_close(&environment);
 }
 
 static const struct test_case cases[] = {
 	{ "never-collecting", never_collecting, NULL, 60 },
 	{ "collecting", collecting, NULL, 60 },
+	{ "collecting-some", collecting_some, NULL, 60 },
 };
 
 int main(void)

@@ -7,8 +7,10 @@
 #include <pthread.h>
 
 #include "core/context.h"
+#include "core/fabric.h"
 #include "core/grant.h"
 #include "core/remote.h"
+#include "core/stream_ops.h"
 #include "support/cases.h"
 #include "support/environment.h"
 
@@ -18,6 +20,7 @@
 #define GUESSES 4
 #define SIZE 4096
 #define MESSAGE 65536
+#define BINDINGS 5000
 
 struct rig {
 	struct scenario_environment environment;
@@ -203,9 +206,57 @@ static void use_grants_in_threads(void *argument)
 	environment_close(&rig.environment);
 }
 
+/* Revokes all tokens that the program has shared, until the other thread ends. */
+static void *revoke_shared(void *argument)
+{
+	struct rig *rig = argument;
+
+	while (!atomic_load(&rig->done))
+		check_ok(pl_region_revoke(rig->far.region, NULL, 0), NULL);
+	return NULL;
+}
+
+/* The library's own grants remain while another thread revokes those of the program. */
+static void bind_while_revoking(void *unused)
+{
+	const struct setting setting = {
+		.name = "bind",
+		.fabric = "tcp",
+		.host = "127.0.0.1",
+		.progress = PL_PROGRESS_THREAD,
+		.lanes = 1,
+	};
+	struct rig rig = { .lasting_length = PL_TOKEN_MAX };
+	struct pl_remote *remote = rig_open(&rig, &setting);
+	struct pl_peer *peer = rig.environment.far_peer;
+	uint8_t token[PL_TOKEN_SIZE];
+	struct pl_lent lent;
+	pthread_t revoker;
+
+	(void)unused;
+	check_number(pthread_create(&revoker, NULL, revoke_shared, &rig), 0);
+	for (unsigned i = 0; i < BINDINGS; i++) {
+		check_number(pl_grant_bind(rig.far.region, PL_ACCESS_READ, peer, NULL, token), 0);
+		check(pl_grant_revoke(rig.environment.far, NULL, token));
+		pl_engine_lock(peer->home);
+		check_number(pl_grant_lend(rig.far.region, PL_ACCESS_READ, peer, &lent), 0);
+		pl_key_release(pl_grant_take_back(peer, &lent));
+		pl_engine_unlock(peer->home);
+	}
+	atomic_store(&rig.done, true);
+	check_number(pthread_join(revoker, NULL), 0);
+	pl_remote_release(remote);
+	buffer_close(&rig.received);
+	buffer_close(&rig.sent);
+	buffer_close(&rig.far);
+	buffer_close(&rig.near);
+	environment_close(&rig.environment);
+}
+
 static const struct test_case cases[] = {
 	{ "tcp", use_grants_in_threads, "tcp", 30 },
 	{ "local", use_grants_in_threads, "local", 30 },
+	{ "bind", bind_while_revoking, NULL, 300 },
 };
 
 int main(void)

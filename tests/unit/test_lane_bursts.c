@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Between two bursts of a large write, a lane looks for acknowledgements: other operations end meanwhile. */
+/*
+ * Between two bursts of a large write, a lane looks for acknowledgements: other operations end meanwhile. A lane that shuts sends the
+ * rest without a pause.
+ */
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "fabric/tcp/tcp.h"
 #include "support/cases.h"
 #include "support/pair.h"
 
 #define SIZE ((size_t)32 << 20)
+/* Several bursts, and no more than the near end asks for at once. */
+#define REST ((size_t)4 << 20)
 /* A burst ends with the system call that reaches 512 KiB, and a system call sends at most 2 MiB and a chunk. */
 #define BURST_MAX (((size_t)512 << 10) + ((size_t)2 << 20) + TCP_CHUNK_MAX)
 
 static atomic_int watched;       /* descriptor; -1: none */
+static atomic_int full;          /* descriptor that takes no bytes; -1: none */
 static atomic_size_t sent, most; /* bytes since the last look at it, and the maximum so far */
 
 static void *next_of(const char *name)
@@ -26,6 +34,12 @@ static ssize_t note_sent(int fd, ssize_t count)
 	if (fd == atomic_load(&watched) && count > 0 && atomic_fetch_add(&sent, (size_t)count) + (size_t)count > most)
 		atomic_store(&most, atomic_load(&sent));
 	return count;
+}
+
+static bool is_full(int fd)
+{
+	errno = EAGAIN;
+	return fd == atomic_load(&full);
 }
 
 static void note_look(int fd)
@@ -46,7 +60,7 @@ ssize_t send(int fd, const void *bytes, size_t length, int flags)
 		next = (ssize_t(*)(int, const void *, size_t, int))next_of("send");
 	if (fd == atomic_load(&watched))
 		flags &= ~MSG_DONTWAIT;
-	return note_sent(fd, next(fd, bytes, length, flags));
+	return is_full(fd) ? -1 : note_sent(fd, next(fd, bytes, length, flags));
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
@@ -57,7 +71,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 		next = (ssize_t(*)(int, const struct msghdr *, int))next_of("sendmsg");
 	if (fd == atomic_load(&watched))
 		flags &= ~MSG_DONTWAIT;
-	return note_sent(fd, next(fd, message, flags));
+	return is_full(fd) ? -1 : note_sent(fd, next(fd, message, flags));
 }
 
 ssize_t recv(int fd, void *bytes, size_t length, int flags)
@@ -80,11 +94,18 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 	return next(fd, message, flags);
 }
 
+static const struct setting setting = {
+	.name = "lane-bursts", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+};
+
+/* Each call of the fabric says that it must not wait. */
+static void make_waiting(int fd)
+{
+	check(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) == 0);
+}
+
 static void looks_between(void *unused)
 {
-	static const struct setting setting = {
-		.name = "lane-bursts", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
-	};
 	struct pl_operation *operation;
 	struct pl_error error;
 	struct pair pair;
@@ -96,8 +117,7 @@ static void looks_between(void *unused)
 	pair_open(&pair, &setting, SIZE);
 	pattern_fill(pair.near.bytes, SIZE, 1, 0);
 	fd = tcp_endpoint_of(pair.environment.near_peer->endpoint)->lanes[0]->source.fd;
-	check(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) ==
-	      0); /* each call of the fabric says that it must not wait */
+	make_waiting(fd);
 	atomic_store(&watched, fd);
 	check_ok(pl_write(pair.environment.near_peer,
 			  &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, SIZE }, NULL, &operation, &error),
@@ -110,12 +130,56 @@ static void looks_between(void *unused)
 	pair_close(&pair);
 }
 
+static size_t queued_in(struct tcp_lane *lane)
+{
+	size_t queued;
+
+	pl_engine_lock(lane->engine);
+	queued = lane->queued;
+	pl_engine_unlock(lane->engine);
+	return queued;
+}
+
+/* The far end's lane has all bytes of an answer in its queue when it shuts, and its socket has room for them. */
+static void sends_rest(void *unused)
+{
+	struct pl_operation *operation;
+	struct tcp_lane *lane;
+	struct pl_error error;
+	struct pair pair;
+
+	(void)unused;
+	poll_time = 20000;
+	pair_open(&pair, &setting, REST);
+	lane = tcp_endpoint_of(pair.environment.far_peer->endpoint)->lanes[0];
+	make_waiting(lane->source.fd);
+	atomic_store(&full, lane->source.fd);
+	check_ok(pl_read(pair.environment.near_peer, &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, REST },
+			 NULL, &operation, &error),
+		 &error);
+	while (queued_in(lane) < REST)
+		usleep(100);
+	pl_engine_lock(lane->engine);
+	atomic_store(&watched, lane->source.fd);
+	atomic_store(&full, -1);
+	tcp_lane_unblock(lane);
+	tcp_lane_shut(lane);
+	atomic_store(&watched, -1);
+	pl_engine_unlock(lane->engine);
+	check(atomic_load(&most) >= REST);
+	/* Any result: a frame that the near end sends meanwhile may reset the connection. */
+	(void)await(&pair.environment, operation, NULL, &error);
+	pair_close(&pair);
+}
+
 static const struct test_case cases[] = {
 	{ "looks-between", looks_between, NULL, 300 },
+	{ "sends-rest", sends_rest, NULL, 60 },
 };
 
 int main(void)
 {
 	atomic_store(&watched, -1);
+	atomic_store(&full, -1);
 	return cases_run("lane-bursts", cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -3,9 +3,11 @@
  * Operations that wait in the queue of an engine while pl_peer_close() runs, or while they end; the user data of events; a message
  * for a dead peer; completions of a closed one.
  */
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "core/fabric.h"
 #include "support/cases.h"
@@ -328,6 +330,130 @@ static void completion_of_closed_peer(void *argument)
 	free(atomic_load(&reuse.peer));
 }
 
+#define NOTIFICATIONS (PL_MESSAGE_WINDOW / 4) /* the last one is worth a credit */
+
+/* Close of a peer whose notifications another thread collects meanwhile. */
+static struct {
+	struct scenario_environment environment;
+	struct pl_fabric_ops ops;
+	struct pl_completion collected[NOTIFICATIONS + 1];
+	pthread_t collector;
+	atomic_bool pinned;
+	unsigned pins; /* when the peer was freed */
+} meanwhile;
+
+static void *plain_allocate(size_t size, void *user)
+{
+	(void)user;
+	return malloc(size);
+}
+
+static void *plain_reallocate(void *pointer, size_t size, void *user)
+{
+	(void)user;
+	return realloc(pointer, size);
+}
+
+static void note_pins(void *pointer, void *user)
+{
+	(void)user;
+	if (pointer && pointer == meanwhile.environment.far_peer)
+		meanwhile.pins = atomic_load(&meanwhile.environment.far_peer->pins);
+	free(pointer);
+}
+
+static void *collect_all(void *unused)
+{
+	(void)unused;
+	check_number(pl_poll(meanwhile.environment.far, meanwhile.collected, NOTIFICATIONS + 1), NOTIFICATIONS + 1);
+	return NULL;
+}
+
+/* By now no thread can find the peer but in the queue of completions. */
+static void collect_and_close(struct pl_endpoint *endpoint)
+{
+	check_number(pthread_create(&meanwhile.collector, NULL, collect_all, NULL), 0);
+	while (!atomic_load(&meanwhile.environment.far_peer->pins))
+		usleep(100);
+	atomic_store(&meanwhile.pinned, true);
+	pl_tcp_fabric.close(endpoint);
+}
+
+static unsigned arrived_at(struct pl_peer *peer)
+{
+	unsigned arrived;
+
+	pl_engine_lock(peer->home);
+	arrived = (unsigned)peer->arrived;
+	pl_engine_unlock(peer->home);
+	return arrived;
+}
+
+static void *close_far_peer(void *unused)
+{
+	(void)unused;
+	pl_peer_close(meanwhile.environment.far_peer);
+	return NULL;
+}
+
+/* The first completion has failed: its collector waits for the log of errors, and has counted all notifications before. */
+static void queue_completions(struct scenario_environment *environment)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct buffer buffer;
+
+	buffer_open(&buffer, environment->far, 64, PL_ACCESS_LOCAL);
+	check_ok(pl_receive(environment->far_peer, 1, 0, &(struct pl_buffer){ buffer.region, 0, 64 }, NULL, NULL,
+			    &error),
+		 &error);
+	check_number(pl_cancel_all_posted(environment->far), 1);
+	buffer_close(&buffer);
+	for (unsigned i = 0; i < NOTIFICATIONS; i++) {
+		check_ok(pl_notify(environment->near_peer, i, NULL, 0, NULL, &operation, &error), &error);
+		complete(environment, operation, NULL);
+	}
+	while (arrived_at(environment->far_peer) < NOTIFICATIONS)
+		usleep(100);
+}
+
+static void collect_while_closing(void *unused)
+{
+	static const struct setting setting = {
+		.name = "collect", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+	};
+	const struct pl_allocator allocator = { plain_allocate, plain_reallocate, note_pins, NULL };
+	struct scenario_environment *environment = &meanwhile.environment;
+	struct pl_options options = setting_options(&setting);
+	pthread_t closer;
+
+	(void)unused;
+	*environment = (struct scenario_environment){ .setting = &setting };
+	environment->near = context_open(&setting);
+	options.allocator = &allocator;
+	environment->far = context_open_with(&options);
+	environment->listener = listener_open(&setting, environment->far, environment->address);
+	connect_pair(environment, environment->near, environment->listener, &environment->near_peer,
+		     &environment->far_peer);
+	queue_completions(environment);
+	meanwhile.ops = pl_tcp_fabric;
+	meanwhile.ops.close = collect_and_close;
+	environment->far_peer->ops = &meanwhile.ops;
+	meanwhile.pins = UINT_MAX;
+	pthread_mutex_lock(&environment->far->errors.lock);
+	check_number(pthread_create(&closer, NULL, close_far_peer, NULL), 0);
+	while (!atomic_load(&meanwhile.pinned))
+		usleep(100);
+	/* Time in which a close that does not wait for the collector frees the peer. */
+	usleep(100 * 1000);
+	pthread_mutex_unlock(&environment->far->errors.lock);
+	check_number(pthread_join(closer, NULL), 0);
+	check_number(pthread_join(meanwhile.collector, NULL), 0);
+	check_number(meanwhile.pins, 0);
+	environment->far_peer = NULL;
+	environment_close(environment);
+}
+
 static const struct test_case cases[] = {
 	{ "close-with-queued-operations", close_with_queued_operations, NULL, 20 },
 	{ "stop-queued-connect", stop_queued_connect, NULL, 20 },
@@ -335,6 +461,7 @@ static const struct test_case cases[] = {
 	{ "message-after-listener", message_after_listener, NULL, 20 },
 	{ "notification-for-dead-peer", notification_for_dead_peer, NULL, 20 },
 	{ "completion-of-closed-peer", completion_of_closed_peer, NULL, 60 },
+	{ "collect-while-closing", collect_while_closing, NULL, 60 },
 };
 
 int main(void)

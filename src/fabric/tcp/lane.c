@@ -437,10 +437,13 @@ static void lane_drop_accepted(struct tcp_lane *lane)
 void tcp_lane_shut(struct tcp_lane *lane)
 {
 	tcp_lane_ignore_rate(lane);
-	if (lane->state == TCP_LANE_UP) {
+	/* No later round sends what a pause between two bursts leaves. */
+	do {
+		lane->paused = false;
 		tcp_lane_flush(lane);
+	} while (lane->paused && lane->state == TCP_LANE_UP);
+	if (lane->state == TCP_LANE_UP)
 		tcp_lane_ack(lane);
-	}
 	if (lane->state == TCP_LANE_UP)
 		lane_drain(lane);
 	if (lane->state != TCP_LANE_ENDED) {
