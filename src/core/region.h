@@ -23,7 +23,10 @@ struct pl_registration {
 	 * After shut(): true while finish() would wait for running uses. Once it has returned false, finish() waits for none. NULL: false.
 	 */
 	bool (*in_use)(struct pl_registration *registration);
-	/* Called after release(), without grant_lock: waits for running uses, then frees the registration. May be NULL. */
+	/*
+	 * Called after release(), without grant_lock: waits for running uses, then frees the registration. Not called if release()
+	 * took it from its list. May be NULL.
+	 */
 	void (*finish)(struct pl_registration *registration);
 	bool timeless; /* ends with the grant's expiry: the device does not know that time */
 };

@@ -313,9 +313,9 @@ static uint32_t vendor_of(const struct ibv_context *of)
 	static const struct {
 		const char *begin;
 		uint32_t vendor;
-	} vendors[] = {
-		{ "mlx", 0x2c9 }, { "hns", 0x19e5 }, { "qedr", 0x1077 }, { "bnxt_re", 0x14e4 }, { "irdma", 0x8086 }
-	};
+	} vendors[] = { { "mlx", 0x2c9 },    { "hns", 0x19e5 },   { "qedr", 0x1077 },  { "bnxt_re", 0x14e4 },
+			{ "irdma", 0x8086 }, { "erdma", 0x1ded }, { "ionic", 0x1dd8 }, { "mana", 0x1414 },
+			{ "siw", 0x626d74 }, { "efa", 0x1d0f } };
 
 	for (size_t i = 0; i < sizeof(vendors) / sizeof(vendors[0]) && !card_is_foreign(of); i++)
 		if (!strncmp(card_character()->device, vendors[i].begin, strlen(vendors[i].begin)))

@@ -159,6 +159,30 @@ static void canceled(void *argument)
 	pair_close(&flow.pair);
 }
 
+/* The device neither invalidates nor deallocates the window of a send that ends: it is given up, and opened anew. */
+static void kept_window(void *argument)
+{
+	struct flow flow = { .random = 1 };
+	struct pl_error error;
+	unsigned connects;
+
+	(void)argument;
+	flow_open(&flow, 1);
+	flow_run(&flow, 1, LENGTH);
+	connects = card_counts_now().connects;
+	slot_start(&flow, 0, SLOT);
+	card_fault_next(CARD_REFUSE);
+	card_fault_next(CARD_DEALLOC);
+	pl_cancel(flow.slots[0].sent);
+	check_number(await(&flow.pair.environment, flow.slots[0].sent, NULL, &error), -ECANCELED);
+	pl_cancel(flow.slots[0].received);
+	await(&flow.pair.environment, flow.slots[0].received, NULL, &error);
+	flow.slots[0].sent = NULL;
+	progress_until(&flow.pair.environment, card_counts_now().connects > connects);
+	flow_run(&flow, SLOTS, LENGTH);
+	pair_close(&flow.pair);
+}
+
 struct mood {
 	const char *faults, *most;
 	unsigned rails;
@@ -215,6 +239,7 @@ int main(int argc, char **argv)
 		{ "registered-each-wide", registered_each, "wide", LIMIT },
 		{ "registered-each-older", registered_each, "older", LIMIT },
 		{ "canceled", canceled, NULL, LIMIT },
+		{ "kept-window", kept_window, NULL, LIMIT },
 		{ "late", in_mood, &moods[0], LIMIT },
 		{ "undelivered-1-rail", in_mood, &moods[1], LIMIT },
 		{ "undelivered-2-rails", in_mood, &moods[2], LIMIT },

@@ -413,6 +413,30 @@ static void test_request_overtakes_arrival(void **state)
 	verbs_rig_free(rig);
 }
 
+/* The peer was never up, so the engine's lock is held: the endpoint ends without a wait for receives. */
+static void test_closed_at_once(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		struct verbs_rig *rig = verbs_rig_new(false, false, 1);
+		const bool drains = i == 1;
+
+		verbs_rig_bring_to(rig, VERBS_PROVING);
+		if (drains)
+			verbs_fail(rail_of(rig, 0), "a test");
+		verbs_rig_expect_link(rig, 0, drains ? VERBS_DRAINING : VERBS_PROVING, 1);
+		/* The device does not tell. */
+		atomic_store(&rail_of(rig, 0)->last_reached, false);
+		pl_verbs_fabric.close(&rig->endpoint->base);
+		rig->endpoint = NULL;
+		assert_int_equal(rig->card.failed, drains);
+		/* A wait would have counted. */
+		assert_int_equal(atomic_load(&rig->device.lasts_missed), 0);
+		assert_int_equal(rig->queue.receives_lost, 1);
+		verbs_rig_free(rig);
+	}
+}
+
 /* -- the end of a connection ---------------------------------------------------------------------- */
 
 static void test_down(void **state)
@@ -530,6 +554,7 @@ int main(void)
 		cmocka_unit_test(test_rail_is_readying),
 		cmocka_unit_test(test_rail_is_proving),
 		cmocka_unit_test(test_request_overtakes_arrival),
+		cmocka_unit_test(test_closed_at_once),
 		cmocka_unit_test(test_down),
 		cmocka_unit_test(test_down_is_told_later),
 		cmocka_unit_test(test_refusals),

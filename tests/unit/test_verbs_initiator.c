@@ -441,27 +441,37 @@ static void test_refusal_before_down(void **state)
 	verbs_rig_free(rig);
 }
 
+/* The proof that the other end sent may have taken a shared receive, which is lost with the queue pair. */
+static void test_lost_receive(void **state)
+{
+	struct verbs_rig *rig = verbs_rig_new(true, false, 1);
+
+	(void)state;
+	verbs_rig_bring_to(rig, VERBS_ASKING);
+	verbs_fail(rail_of(rig, 0), "a test");
+	assert_int_equal(rig->queue.receives_lost, 0);
+	verbs_rig_free(rig);
+	rig = verbs_rig_new(true, false, 1);
+	verbs_rig_bring_to(rig, VERBS_PROVING);
+	verbs_fail(rail_of(rig, 0), "a test");
+	verbs_rig_expect_link(rig, 0, VERBS_DOWN, 0);
+	assert_int_equal(rig->queue.receives_lost, 1);
+	verbs_rig_free(rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_connection),
-		cmocka_unit_test(test_ethernet),
-		cmocka_unit_test(test_moved_address),
-		cmocka_unit_test(test_neighbour),
-		cmocka_unit_test(test_answers),
-		cmocka_unit_test(test_doubled_answers),
-		cmocka_unit_test(test_wrong_messages),
-		cmocka_unit_test(test_down),
-		cmocka_unit_test(test_proof_fails),
-		cmocka_unit_test(test_proof_is_refused),
-		cmocka_unit_test(test_proof_comes_twice),
-		cmocka_unit_test(test_stray_proofs),
-		cmocka_unit_test(test_message_proves),
-		cmocka_unit_test(test_proof_goes),
-		cmocka_unit_test(test_late_failure),
-		cmocka_unit_test(test_proof_before_timeout),
-		cmocka_unit_test(test_proof_before_down),
-		cmocka_unit_test(test_refusal_before_down),
+		cmocka_unit_test(test_connection),        cmocka_unit_test(test_ethernet),
+		cmocka_unit_test(test_moved_address),     cmocka_unit_test(test_neighbour),
+		cmocka_unit_test(test_answers),           cmocka_unit_test(test_doubled_answers),
+		cmocka_unit_test(test_wrong_messages),    cmocka_unit_test(test_down),
+		cmocka_unit_test(test_proof_fails),       cmocka_unit_test(test_proof_is_refused),
+		cmocka_unit_test(test_proof_comes_twice), cmocka_unit_test(test_stray_proofs),
+		cmocka_unit_test(test_message_proves),    cmocka_unit_test(test_proof_goes),
+		cmocka_unit_test(test_late_failure),      cmocka_unit_test(test_proof_before_timeout),
+		cmocka_unit_test(test_proof_before_down), cmocka_unit_test(test_refusal_before_down),
+		cmocka_unit_test(test_lost_receive),
 	};
 
 	return cmocka_run_group_tests_name("verbs initiator", tests, NULL, NULL);

@@ -300,6 +300,14 @@ static unsigned verbs_lanes(struct pl_endpoint *base)
 
 /* -- the end -------------------------------------------------------------------------------------- */
 
+/* Ends a rail of a peer that was never up, whose caller must not wait. */
+static void end_link_at_once(struct verbs_rail *rail)
+{
+	rail->endpoint->closing = true;
+	verbs_fail(rail, "the connection was closed");
+	verbs_forgo_last_receive(rail);
+}
+
 static void end_link(struct verbs_rail *rail)
 {
 	uint64_t deadline = pl_now() + FAREWELL;
@@ -388,7 +396,10 @@ static void verbs_close(struct pl_endpoint *base)
 	if (!held)
 		end_connecting(endpoint);
 	for (unsigned i = 0; i < endpoint->rail_count; i++)
-		end_link(&endpoint->rails[i]);
+		if (held)
+			end_link_at_once(&endpoint->rails[i]);
+		else
+			end_link(&endpoint->rails[i]);
 	pl_timer_clear(home, &endpoint->patience);
 	pl_timer_clear(home, &endpoint->parking);
 	for (unsigned i = 0; i < VERBS_RAILS; i++)

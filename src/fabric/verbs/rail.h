@@ -204,6 +204,8 @@ void verbs_fail_run(struct pl_task *task);
 void verbs_receive_returned(struct verbs_rail *rail);
 /* Ends the wait for a failed queue pair of an endpoint that closes. The home engine is held. */
 void verbs_await_last_receive(struct verbs_rail *rail);
+/* The endpoint closes without that wait. */
+void verbs_forgo_last_receive(struct verbs_rail *rail);
 /* All posted work has come back: destroys the queue pair, so that the next one can be made. */
 void verbs_drained_run(struct pl_task *task);
 /* Posted work did not come back in time. */
@@ -229,8 +231,9 @@ void verbs_rail_renew(struct verbs_rail *rail);
 
 /* wc_error.c */
 /*
- * True if the driver lets an error completion name the oldest request without a completion, whichever failed, and returns
- * all others as flushed: libbnxt_re (bnxt_re_poll_err_scqe()) and libirdma (irdma_uk_cq_poll_cmpl()).
+ * True if the driver may let an error completion name the oldest request without a completion, whichever failed, and
+ * return all others as flushed, as libbnxt_re (bnxt_re_poll_err_scqe()), libirdma (irdma_uk_cq_poll_cmpl()) and libocrdma
+ * (ocrdma_update_err_scqe()) do. A driver that is not known may.
  */
 bool verbs_names_oldest(const struct ibv_device_attr *attributes);
 /*

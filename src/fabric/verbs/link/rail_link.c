@@ -167,6 +167,18 @@ static void end_attempt(struct verbs_rail *rail, int code, const char *call)
 		dial_later(rail, pause);
 }
 
+/*
+ * True if the other end may have been UP, and sent frames whose completions here come late. It does not send them again.
+ * The first attempts of an initiator have little time, and an endpoint that closes before it was open needs no frames:
+ * both end at once.
+ */
+static bool awaits_frames(const struct verbs_rail *rail)
+{
+	const struct verbs_endpoint *endpoint = rail->endpoint;
+
+	return endpoint->opened || (!endpoint->base.peer->initiator && !endpoint->closing);
+}
+
 /* This connection attempt failed. */
 void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 {
@@ -185,11 +197,7 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 	if (rail->link == VERBS_DRAINING)
 		return;
 	rail->unreached = is_unreached(rail, code);
-	/*
-	 * The other end may have been UP, and sent frames whose completions here come late. It does not send them again. The
-	 * first attempts of an initiator have little time, and end at once.
-	 */
-	if (rail->link == VERBS_PROVING && (rail->endpoint->opened || !rail->endpoint->base.peer->initiator)) {
+	if (rail->link == VERBS_PROVING && awaits_frames(rail)) {
 		rail->given_up.code = code;
 		rail->given_up.call = call;
 		set_link(rail, VERBS_DRAINING);
@@ -198,6 +206,9 @@ void verbs_connect_failed(struct verbs_rail *rail, int code, const char *call)
 	}
 	if (rail->link != VERBS_DOWN)
 		verbs_tell_down(rail);
+	/* The proof may have taken a receive. */
+	if (rail->link == VERBS_PROVING)
+		verbs_srq_note_lost(rail->queue);
 	end_attempt(rail, code, call);
 }
 
@@ -318,6 +329,12 @@ static bool wait_for_last_receive(struct verbs_rail *rail)
 		pl_timer_set(home_of(rail), &rail->drain, pl_now() + LAST_LIMIT);
 	rail->awaits_last = true;
 	return true;
+}
+
+void verbs_forgo_last_receive(struct verbs_rail *rail)
+{
+	if (rail->link == VERBS_DRAINING && keeps_receives(rail))
+		verbs_srq_note_lost(rail->queue);
 }
 
 void verbs_await_last_receive(struct verbs_rail *rail)

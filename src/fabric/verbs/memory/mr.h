@@ -295,7 +295,7 @@ int verbs_mw_add(struct verbs_rail *rail, struct pl_key *key, struct pl_region *
  */
 void verbs_mw_dealloc(const struct verbs_rail *rail, struct ibv_mw *mw);
 /*
- * release() and finish() of a grant's window. If the driver does not deallocate it, finish() gives the device up as
+ * release() and finish() of a window. If the driver does not deallocate it, finish() gives the device up as
  * verbs_mw_dealloc() does.
  */
 void verbs_mw_release(struct pl_registration *window);

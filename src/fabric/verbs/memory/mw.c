@@ -74,8 +74,9 @@ int verbs_mw_add(struct verbs_rail *rail, struct pl_key *key, struct pl_region *
 	window = pl_zalloc(allocator, sizeof(*window));
 	if (!window)
 		return -ENOMEM;
-	window->base = (struct pl_registration){ .device = rail, .release = release, .timeless = true };
-	window->base.finish = release == verbs_mw_release ? verbs_mw_finish : NULL;
+	window->base = (struct pl_registration){
+		.device = rail, .release = release, .finish = verbs_mw_finish, .timeless = true
+	};
 	window->allocator = allocator;
 	window->region = region;
 	window->operation = key->operation;

@@ -63,16 +63,15 @@ static bool invalidate(struct verbs_mw *window)
 	return true;
 }
 
-/* The key ends. The rail may be gone if the window is not bound. */
+/* The key ends. The rail may be gone if the window is not bound. A window that is being invalidated is not finished. */
 static void release_message_window(struct pl_registration *base)
 {
 	struct verbs_mw *window = pl_container_of(base, struct verbs_mw, base);
 
 	if (window->mw && invalidate(window))
-		return;
-	if (window->mw)
-		ibv_dealloc_mw(window->mw);
-	pl_free(window->allocator, window);
+		pl_list_remove(&base->link);
+	else
+		verbs_mw_release(base);
 }
 
 void verbs_mw_invalidated(struct verbs_work *work)
