@@ -397,7 +397,7 @@ static void keep_books(struct end *end, const char *address, bool sends)
 	struct pl_error error;
 	size_t length;
 
-	check_ok(pl_connect(end->context, address, 0, &end->peer, &error), &error);
+	check_ok(pl_connect(end->context, address, LIMIT, &end->peer, &error), &error);
 	token = receive_control(end, TAG_TOKEN);
 	send_control(end, TAG_HELLO, &books, sizeof(books));
 	length = await_control(token, LIMIT);
