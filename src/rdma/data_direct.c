@@ -4,12 +4,12 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include "rdma/vendor.h"
+
 #define LIBMLX5 "libmlx5.so.1"
 #define VERSION "MLX5_1.25"
 /* MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT. Headers of most systems are older. */
 #define ACCESS_DATA_DIRECT 1
-/* Vendor of all cards that libmlx5 knows, in ibv_query_device(3). */
-#define VENDOR_MELLANOX 0x2c9u
 
 const char rdma_data_direct_reason[] =
 	"verbs: the network card reads and writes the GPU's memory itself, by its Data Direct function";
@@ -42,7 +42,7 @@ int rdma_data_direct_path(const struct verbs_library *library, struct ibv_contex
 
 	/* Other drivers' devices have no members behind those of ibv_device, which libmlx5 reads. */
 	if (!library->ibv_query_device || library->ibv_query_device(context, &attributes) ||
-	    attributes.vendor_id != VENDOR_MELLANOX)
+	    attributes.vendor_id != RDMA_VENDOR_MELLANOX)
 		return -EOPNOTSUPP;
 	pthread_once(&mlx5.once, mlx5_load);
 	if (!mlx5.path)

@@ -3,16 +3,7 @@
 #include <stdio.h>
 
 #include "fabric/verbs/data/request.h"
-
-/* Vendors as ibv_query_device(3) names them. */
-#define VENDOR_MELLANOX 0x02c9u
-#define VENDOR_MELLANOX_PCI 0x15b3u
-#define VENDOR_HISILICON 0x19e5u
-#define VENDOR_QLOGIC 0x1077u
-#define VENDOR_PENSANDO 0x1dd8u
-#define VENDOR_MICROSOFT 0x1414u
-#define VENDOR_ALIBABA 0x1dedu
-#define VENDOR_SOFT_ROCE 0xffffffu
+#include "rdma/vendor.h"
 
 /* Returns the reason of a rail's end, for the peer's log. Static storage. */
 static const char *verbs_loss_reason(const struct verbs_rail *rail, enum ibv_wc_status status)
@@ -240,8 +231,9 @@ static void broke(struct verbs_rail *rail, const struct ibv_wc *completion)
 bool verbs_names_oldest(const struct ibv_device_attr *attributes)
 {
 	/* mlx4 and mlx5, hns, qedr, ionic, mana, erdma and rxe, by their sources: an index or number tells the request. */
-	static const uint32_t exact[] = { VENDOR_MELLANOX, VENDOR_MELLANOX_PCI, VENDOR_HISILICON, VENDOR_QLOGIC,
-					  VENDOR_PENSANDO, VENDOR_MICROSOFT,    VENDOR_ALIBABA,   VENDOR_SOFT_ROCE };
+	static const uint32_t exact[] = { RDMA_VENDOR_MELLANOX, RDMA_VENDOR_MELLANOX_PCI, RDMA_VENDOR_HISILICON,
+					  RDMA_VENDOR_QLOGIC,   RDMA_VENDOR_PENSANDO,     RDMA_VENDOR_MICROSOFT,
+					  RDMA_VENDOR_ALIBABA,  RDMA_VENDOR_SOFT_ROCE };
 
 	for (size_t i = 0; i < PL_ARRAY_SIZE(exact); i++)
 		if (attributes->vendor_id == exact[i])

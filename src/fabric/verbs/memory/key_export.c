@@ -10,14 +10,12 @@
  */
 #include "fabric/verbs/memory/near.h"
 #include "fabric/verbs/verbs.h"
+#include "rdma/vendor.h"
 
 /* Addresses that grants without windows have at devices: above those of any process. */
 #define FAR_BEGIN (1ull << 60)
 #define FAR_END (1ull << 63)
-/* Vendors as ibv_query_device(3) names them, and the parts of mlx4. */
-#define VENDOR_MELLANOX 0x2c9u
-#define VENDOR_HISILICON 0x19e5u
-#define VENDOR_QLOGIC 0x1077u
+/* Parts of mlx4. */
 #define MLX4_FIRST 0x1002u
 #define MLX4_LAST 0x1010u
 #define MLX4_OLD_FIRST 0x6340u
@@ -87,9 +85,9 @@ bool verbs_serves_far_addresses(const struct ibv_device_attr *attributes)
 {
 	const uint32_t part = attributes->vendor_part_id;
 
-	if (attributes->vendor_id == VENDOR_MELLANOX)
+	if (attributes->vendor_id == RDMA_VENDOR_MELLANOX)
 		return (part < MLX4_FIRST || part > MLX4_LAST) && (part < MLX4_OLD_FIRST || part > MLX4_OLD_LAST);
-	return attributes->vendor_id == VENDOR_HISILICON || attributes->vendor_id == VENDOR_QLOGIC;
+	return attributes->vendor_id == RDMA_VENDOR_HISILICON || attributes->vendor_id == RDMA_VENDOR_QLOGIC;
 }
 
 /*
