@@ -187,7 +187,7 @@ static void end_announcement(struct pl_context *context)
 	atomic_store_explicit(&context->any_completed, false, memory_order_release);
 	if (context->announced)
 		(void)!read(context->event_fd, &value, sizeof(value));
-	/* One store, as they are side by side. */
+	/* The compiler makes one store of both. */
 	context->announced = false;
 	context->collects = true;
 }

@@ -281,11 +281,7 @@ void pl_operation_finish(struct pl_operation *operation)
 	 */
 	if (before && atomic_load(&home->finish_task.queued))
 		return;
-	/* The home's own thread has the peer's lists in its cache. A thread that sleeps would take longer to wake up. */
-	if (home->poll_time && !pl_engine_asleep(home))
-		pl_engine_post_to_thread(home, &home->finish_task);
-	else
-		pl_engine_post(home, &home->finish_task);
+	pl_engine_post_end(home, &home->finish_task);
 }
 
 void pl_operation_stop(struct pl_operation *operation, int status, const struct pl_error *error)

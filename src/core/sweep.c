@@ -21,12 +21,19 @@ void pl_peer_begin_stopping(struct pl_peer *peer)
 	peer->stopping++;
 }
 
-void pl_peer_end_stopping(struct pl_peer *peer)
+/* Returns true if the last one of these calls ends, and the fabric has operations that were stopped. */
+static bool stopping_ends(struct pl_peer *peer)
 {
 	if (--peer->stopping || !peer->sweep_due)
-		return;
+		return false;
 	peer->sweep_due = false;
-	pl_peer_sweep(peer);
+	return true;
+}
+
+void pl_peer_end_stopping(struct pl_peer *peer)
+{
+	if (stopping_ends(peer))
+		pl_peer_sweep(peer);
 }
 
 void pl_peer_sweep_run(struct pl_task *task)
@@ -34,11 +41,9 @@ void pl_peer_sweep_run(struct pl_task *task)
 	pl_peer_sweep(pl_container_of(task, struct pl_peer, sweep_task));
 }
 
-/* No thread of the program sweeps, which goes on cancelling: the engine's thread does, for all operations that were stopped by then. */
+/* The program goes on cancelling. The engine's thread sweeps, for all operations that were stopped by then. */
 void pl_peer_end_stopping_one(struct pl_peer *peer)
 {
-	if (--peer->stopping || !peer->sweep_due)
-		return;
-	peer->sweep_due = false;
-	pl_engine_hand_over(peer->home, &peer->sweep_task);
+	if (stopping_ends(peer))
+		pl_engine_hand_over(peer->home, &peer->sweep_task);
 }

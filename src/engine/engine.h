@@ -300,6 +300,17 @@ static inline bool pl_engine_asleep(const struct pl_engine *engine)
 	return atomic_load_explicit(&engine->asleep, memory_order_relaxed);
 }
 /*
+ * Queues a task that ends operations. An engine that polls runs it in its own thread, which has the peer's lists in its cache; a
+ * thread that sleeps would take longer to wake up.
+ */
+static inline void pl_engine_post_end(struct pl_engine *engine, struct pl_task *task)
+{
+	if (engine->poll_time && !pl_engine_asleep(engine))
+		pl_engine_post_to_thread(engine, task);
+	else
+		pl_engine_post(engine, task);
+}
+/*
  * task.c: runs queued tasks; with `kind` only those whose function that is, before all others. Returns true if it ran any. Under
  * the lock. Where engines poll, some tasks are one batch, whose frames are sent together: others post further tasks meanwhile.
  */

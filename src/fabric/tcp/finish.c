@@ -84,7 +84,6 @@ int tcp_finish_arrived(struct tcp_lane *lane, const struct pl_frame *frame)
 void tcp_lane_hand_finished(struct tcp_lane *lane)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
-	struct pl_engine *home = endpoint->base.peer->home;
 
 	if (!lane->finished)
 		return;
@@ -92,11 +91,7 @@ void tcp_lane_hand_finished(struct tcp_lane *lane)
 	pl_list_append(&endpoint->finished, &lane->finished->link);
 	pthread_mutex_unlock(&endpoint->lock);
 	lane->finished = NULL;
-	/* As pl_operation_finish(). */
-	if (home->poll_time && !pl_engine_asleep(home))
-		pl_engine_post_to_thread(home, &endpoint->finished_task);
-	else
-		pl_engine_post(home, &endpoint->finished_task);
+	pl_engine_post_end(endpoint->base.peer->home, &endpoint->finished_task);
 }
 
 /* Takes the first batch; NULL: none. */

@@ -351,9 +351,7 @@ static void lane_idle(struct pl_source *source)
 {
 	struct tcp_lane *lane = pl_container_of(source, struct tcp_lane, source);
 
-	if (lane->state != TCP_LANE_UP)
-		return;
-	if (lane->paused)
+	if (lane->state != TCP_LANE_UP || lane->paused)
 		return;
 	if (!pl_list_empty(&lane->queue))
 		tcp_lane_flush(lane);
