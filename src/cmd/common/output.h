@@ -57,6 +57,8 @@ int cli_open_stream(const char *path);
  * or the kernel protects this user from the link.
  */
 char *cli_link_target(const char *path);
+/* Returns the folder of a path, which the caller frees; NULL: no memory (replace_file.c). */
+char *cli_folder_of(const char *path);
 
 /*
  * Writes a text, and a newline unless it ends with one, into a temporary file in the same folder, which then replaces the

@@ -91,11 +91,18 @@ static int check_in_place(int folder, int fd, const char *path, struct pl_error 
 	return error->code;
 }
 
+char *cli_folder_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? strndup(path, (size_t)(slash - path + 1)) : strdup(".");
+}
+
 /* Returns a descriptor of an existing file that may be written in place. */
 static int open_in_place(const char *path, struct pl_error *error)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	char *parent = slash ? strndup(path, (size_t)(name - path)) : strdup(".");
+	char *parent = cli_folder_of(path);
 	int folder = parent ? open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1, fd = -1, rc = 0;
 
 	/* Without O_NONBLOCK, a pipe that took the file's place waits for its reader. */

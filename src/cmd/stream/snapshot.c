@@ -8,6 +8,7 @@
 
 #include "cmd/common/cli.h"
 #include "cmd/common/condition.h"
+#include "cmd/common/output.h"
 #include "cmd/stream/npy.h"
 #include "cmd/stream/png.h"
 #include "cmd/stream/write_file.h"
@@ -72,8 +73,7 @@ static int write_png(int fd, const struct pl_frame_info *info)
 /* Fails at the start of the command, not with the first frame. */
 static int snapshot_check_folder(const char *path, struct pl_error *error)
 {
-	const char *slash = strrchr(path, '/');
-	char *folder = slash ? strndup(path, (size_t)(slash - path + 1)) : strdup(".");
+	char *folder = cli_folder_of(path);
 	int rc = 0;
 
 	if (!folder)
