@@ -51,6 +51,16 @@ static void ends_connect(struct ends *ends)
 		     &environment->far_peer);
 }
 
+/* Each end has one of two cards. */
+static void ends_connect_apart(struct ends *ends, const char *card)
+{
+	setenv("STANDIN_CARDS", "2", 1);
+	ends_init(ends, card);
+	ends->near.devices = "mlx5_0";
+	ends->far.devices = "mlx5_1";
+	ends_connect(ends);
+}
+
 /* Begins to connect, and returns the error of the connecting end. */
 static int ends_fail(struct ends *ends, struct pl_error *error)
 {
@@ -220,12 +230,8 @@ static void options(void *argument)
 	const char *without = strtok(argument, " "), *expected = strtok(NULL, " ");
 	struct ends ends;
 
-	setenv("STANDIN_CARDS", "2", 1);
 	setenv("STANDIN_NO_ECE", without, 1);
-	ends_init(&ends, "cx7-roce");
-	ends.near.devices = "mlx5_0";
-	ends.far.devices = "mlx5_1";
-	ends_connect(&ends);
+	ends_connect_apart(&ends, "cx7-roce");
 	check_number(card_counts_now().initiator.ece, atoi(expected));
 	check_number(card_counts_now().acceptor.ece, atoi(expected));
 	environment_close(&ends.environment);
@@ -242,12 +248,8 @@ static void subnets(void *argument)
 	struct pl_error error;
 	struct ends ends;
 
-	setenv("STANDIN_CARDS", "2", 1);
 	setenv("STANDIN_NETWORKS", argument, 1);
-	ends_init(&ends, "ib-routed");
-	ends.near.devices = "mlx5_0";
-	ends.far.devices = "mlx5_1";
-	ends_connect(&ends);
+	ends_connect_apart(&ends, "ib-routed");
 	check_number(card_counts_now().initiator.gid_index, strcmp(argument, "routed") ? 0 : 1);
 	buffer_open(&near, ends.environment.near, LENGTH, PL_ACCESS_ALL);
 	buffer_open(&far, ends.environment.far, LENGTH, PL_ACCESS_ALL);

@@ -25,18 +25,6 @@ struct memory {
 	atomic_bool gone;
 };
 
-static void *memory_allocate(size_t size, void *user)
-{
-	(void)user;
-	return malloc(size);
-}
-
-static void *memory_reallocate(void *pointer, size_t size, void *user)
-{
-	(void)user;
-	return realloc(pointer, size);
-}
-
 static void memory_release(void *pointer, void *user)
 {
 	struct memory *memory = user;
@@ -94,7 +82,8 @@ static void connect_two(struct scenario_environment *environment, struct pl_cont
 
 static void test_forgotten(void *argument)
 {
-	struct memory memory = { .allocator = { memory_allocate, memory_reallocate, memory_release, &memory } };
+	struct memory memory = { .allocator = { pl_system_allocator.allocate, pl_system_allocator.reallocate,
+						memory_release, &memory } };
 	struct pl_publisher_options publisher_options = PL_PUBLISHER_OPTIONS_INIT;
 	struct pl_options options = setting_options(&threads);
 	struct scenario_environment environment;

@@ -199,18 +199,6 @@ struct last_user {
 	unsigned queued; /* state of its sweep then */
 };
 
-static void *plain_allocate(size_t size, void *user)
-{
-	(void)user;
-	return malloc(size);
-}
-
-static void *plain_reallocate(void *pointer, size_t size, void *user)
-{
-	(void)user;
-	return realloc(pointer, size);
-}
-
 static void release_and_look(void *pointer, void *user)
 {
 	struct last_user *last = user;
@@ -235,7 +223,8 @@ static void leave_sweep_to_thread(struct pl_peer *peer)
 static void close_before_sweep(void *unused)
 {
 	struct last_user last = { .queued = UINT_MAX };
-	const struct pl_allocator allocator = { plain_allocate, plain_reallocate, release_and_look, &last };
+	const struct pl_allocator allocator = { pl_system_allocator.allocate, pl_system_allocator.reallocate,
+						release_and_look, &last };
 	struct scenario_environment environment = { .setting = &threaded };
 	struct pl_options options = setting_options(&threaded);
 	struct pl_engine *home;

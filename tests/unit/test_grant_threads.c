@@ -173,6 +173,16 @@ static struct pl_remote *rig_open(struct rig *rig, const struct setting *setting
 	return remote;
 }
 
+static void rig_close(struct rig *rig, struct pl_remote *lasting)
+{
+	pl_remote_release(lasting);
+	buffer_close(&rig->received);
+	buffer_close(&rig->sent);
+	buffer_close(&rig->far);
+	buffer_close(&rig->near);
+	environment_close(&rig->environment);
+}
+
 static void use_grants_in_threads(void *argument)
 {
 	static void *(*const work[])(void *) = { share_and_revoke, share_and_revoke, import_and_write,
@@ -198,12 +208,7 @@ static void use_grants_in_threads(void *argument)
 	for (unsigned i = 0; i < KEY_USERS; i++)
 		check_number(pthread_join(users[i], NULL), 0);
 	check_number(rig.released, SHARERS * ROUNDS);
-	pl_remote_release(remote);
-	buffer_close(&rig.received);
-	buffer_close(&rig.sent);
-	buffer_close(&rig.far);
-	buffer_close(&rig.near);
-	environment_close(&rig.environment);
+	rig_close(&rig, remote);
 }
 
 /* Revokes all tokens that the program has shared, until the other thread ends. */
@@ -245,12 +250,7 @@ static void bind_while_revoking(void *unused)
 	}
 	atomic_store(&rig.done, true);
 	check_number(pthread_join(revoker, NULL), 0);
-	pl_remote_release(remote);
-	buffer_close(&rig.received);
-	buffer_close(&rig.sent);
-	buffer_close(&rig.far);
-	buffer_close(&rig.near);
-	environment_close(&rig.environment);
+	rig_close(&rig, remote);
 }
 
 static const struct test_case cases[] = {

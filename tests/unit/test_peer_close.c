@@ -343,18 +343,6 @@ static struct {
 	unsigned pins;                /* when it was freed */
 } meanwhile;
 
-static void *plain_allocate(size_t size, void *user)
-{
-	(void)user;
-	return malloc(size);
-}
-
-static void *plain_reallocate(void *pointer, size_t size, void *user)
-{
-	(void)user;
-	return realloc(pointer, size);
-}
-
 static void note_pins(void *pointer, void *user)
 {
 	struct pl_peer *peer = atomic_load(&meanwhile.peer);
@@ -427,7 +415,8 @@ static void collect_while_closing(void *unused)
 	static const struct setting setting = {
 		.name = "collect", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
 	};
-	const struct pl_allocator allocator = { plain_allocate, plain_reallocate, note_pins, NULL };
+	const struct pl_allocator allocator = { pl_system_allocator.allocate, pl_system_allocator.reallocate, note_pins,
+						NULL };
 	struct scenario_environment *environment = &meanwhile.environment;
 	struct pl_options options = setting_options(&setting);
 	pthread_t closer;
