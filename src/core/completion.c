@@ -10,6 +10,8 @@
 
 /* Most events of closed peers that wait for a program that has never collected all completions, and may collect none. */
 #define ORPHANS_MAX 1024u
+/* Most completions that a batch gathers, so that the program goes on meanwhile. */
+#define GATHERED_MAX 16u
 
 /* Makes the descriptor readable if there are completions. The caller holds the queue's lock. */
 static void announce_completed(struct pl_context *context)
@@ -52,14 +54,69 @@ static inline void queue_completed(struct pl_context *context, struct pl_operati
 		atomic_store_explicit(&context->any_completed, true, memory_order_release);
 	if (context->event_fd < 0 || context->announced)
 		return;
-	if (home && pl_engine_held(home) && home->batching)
-		home->announcement = &context->announcement;
-	else
+	if (!home || !pl_engine_held(home) || !home->batching)
 		announce_completed(context);
+	else if (!home->announcement)
+		home->announcement = &context->announcement;
+}
+
+/* -- completions of a batch ----------------------------------------------------------------------- */
+
+/* Moves the completions that this engine has gathered to the queue. The caller holds the queue's lock. */
+static void queue_gathered(struct pl_context *context, struct pl_engine *home)
+{
+	if (!home->gathered_count)
+		return;
+	home->gathered_count = 0;
+	pl_list_splice(&context->completed, &home->gathered);
+	atomic_store_explicit(&context->any_completed, true, memory_order_release);
+}
+
+void pl_completions_queue(struct pl_engine *home)
+{
+	struct pl_context *context = pl_list_first(&home->gathered, struct pl_operation, queue_link)->context;
+
+	pl_lock_take(&context->queue_lock);
+	queue_gathered(context, home);
+	pl_lock_release(&context->queue_lock);
+}
+
+static void announce_gathered(struct pl_batch_end *end)
+{
+	struct pl_engine *home = pl_container_of(end, struct pl_engine, gathered_end);
+	struct pl_context *context = home->gathered_context;
+
+	pl_lock_take(&context->queue_lock);
+	queue_gathered(context, home);
+	announce_completed(context);
+	pl_lock_release(&context->queue_lock);
+}
+
+/*
+ * True if other threads poll the queue, whose lock is taken once for all completions of a batch. Only those of a peer at home: what
+ * frees a peer has its home's lock first, and no batch holds them then.
+ */
+static bool may_gather(const struct pl_operation *operation)
+{
+	const struct pl_engine *home = operation->home;
+
+	return operation->peer && operation->completion.kind < PL_COUNTED_KINDS && home->poll_time && home->batching &&
+	       pl_engine_held(home);
 }
 
 void pl_completion_push(struct pl_context *context, struct pl_operation *operation)
 {
+	struct pl_engine *home = operation->home;
+
+	if (may_gather(operation)) {
+		pl_list_append(&home->gathered, &operation->queue_link);
+		home->gathered_context = context;
+		home->gathered_end.run = announce_gathered;
+		home->announcement = &home->gathered_end;
+		if (++home->gathered_count == GATHERED_MAX)
+			pl_completions_queue(home);
+		return;
+	}
 	pl_lock_take(&context->queue_lock);
 	queue_completed(context, operation);
 	pl_lock_release(&context->queue_lock);
@@ -78,6 +135,8 @@ void pl_completion_push_event(struct pl_peer *peer, struct pl_operation *event)
 {
 	pl_lock_take(&peer->context->queue_lock);
 	event->completion.user_data = atomic_load(&peer->user_data);
+	if (pl_engine_held(peer->home))
+		queue_gathered(peer->context, peer->home);
 	if (peer->unaccepted)
 		pl_list_append(&peer->held_events, &event->queue_link);
 	else

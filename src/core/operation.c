@@ -178,13 +178,17 @@ static void prepare_submission(struct pl_operation *operation, void (*run)(struc
 void pl_operation_submit(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle)
 {
 	prepare_submission(operation, run, handle);
-	pl_engine_post(operation->home, &operation->task);
+	/* The end of a connect takes its task back, and imports are in order with releases. */
+	if (operation->completion.kind < PL_COUNTED_KINDS)
+		pl_engine_submit(operation->home, &operation->task);
+	else
+		pl_engine_post(operation->home, &operation->task);
 }
 
 void pl_operation_leave(struct pl_operation *operation, void (*run)(struct pl_task *), struct pl_operation **handle)
 {
 	prepare_submission(operation, run, handle);
-	pl_engine_post_to_thread(operation->home, &operation->task);
+	pl_engine_submit_to_thread(operation->home, &operation->task);
 }
 
 bool pl_operation_begin(struct pl_operation *operation)
@@ -197,6 +201,7 @@ bool pl_operation_begin(struct pl_operation *operation)
 
 void pl_operation_run(struct pl_operation *operation)
 {
+	pl_fast_prefetch_submitted(operation->home);
 	if (pl_operation_begin(operation))
 		pl_peer_start(operation->peer, operation);
 }
@@ -239,6 +244,17 @@ void pl_operation_not_direct(struct pl_operation *operation, const char *why)
 	pl_operation_fail(operation, -ENOTSUP, &error);
 }
 
+/* Loads what a completion reads and other threads have written. */
+static void prefetch_ended(const struct pl_operation *operation)
+{
+	__builtin_prefetch(&operation->pending, 1);
+	__builtin_prefetch(&operation->fetch_end, 1);
+	__builtin_prefetch(&operation->completion.completed, 1);
+	__builtin_prefetch(&operation->state, 1);
+	__builtin_prefetch(&operation->peer_link, 1);
+	__builtin_prefetch(&operation->single, 1);
+}
+
 /* Takes all finished operations. Returns the one that finished first. */
 static struct pl_operation *take_finished(struct pl_engine *home)
 {
@@ -247,6 +263,7 @@ static struct pl_operation *take_finished(struct pl_engine *home)
 	while (at) {
 		struct pl_operation *before = at->finished_before;
 
+		prefetch_ended(at);
 		at->finished_before = first;
 		first = at;
 		at = before;
@@ -341,6 +358,8 @@ void pl_operation_deliver(struct pl_operation *operation)
 		struct pl_engine *home = operation->home;
 		bool manual = pl_context_manual(operation->context);
 
+		/* Whoever waits for this one may look for earlier ones then. */
+		pl_completions_publish(home);
 		/* After the exchange the owner may free the operation at any time. */
 		if (atomic_exchange(&operation->state, PL_DONE) != PL_AWAITED)
 			return;

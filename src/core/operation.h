@@ -248,7 +248,14 @@ void pl_operation_not_direct(struct pl_operation *operation, const char *why);
 
 /* Makes the queue of pl_poll(), which is empty. */
 void pl_completion_init(struct pl_context *context);
-/* Adds an operation to the queue of pl_poll(). */
+/* Queues the completions that a batch of the engine has gathered. Home. */
+void pl_completions_queue(struct pl_engine *home);
+static inline void pl_completions_publish(struct pl_engine *home)
+{
+	if (home->gathered_count)
+		pl_completions_queue(home);
+}
+/* Adds an operation to the queue of pl_poll(): at once, or together with others of the home engine's batch. */
 void pl_completion_push(struct pl_context *context, struct pl_operation *operation);
 /* Adds an event of the peer, with the peer's user data of this moment. */
 void pl_completion_push_event(struct pl_peer *peer, struct pl_operation *event);

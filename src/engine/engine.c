@@ -343,6 +343,9 @@ int pl_engine_open(const struct pl_allocator *allocator, bool threaded, uint64_t
 	pl_lock_init(&engine->lock);
 	pl_lock_init(&engine->task_lock);
 	pl_list_init(&engine->tasks);
+	pl_list_init(&engine->submitted);
+	pl_list_init(&engine->taken);
+	pl_list_init(&engine->gathered);
 	pl_list_init(&engine->handed_tasks);
 	pl_list_init(&engine->due);
 	pl_list_init(&engine->hot);

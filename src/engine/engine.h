@@ -21,6 +21,7 @@
 
 struct pl_engine;
 struct pl_operation;
+struct pl_context;
 
 /* File descriptor that an engine watches. Embedded in its owner. */
 struct pl_source {
@@ -107,10 +108,13 @@ struct pl_engine {
 	struct pl_lock lock;
 	atomic_ulong owner; /* pl_thread_self() of the lock's holder, 0 if free */
 	atomic_uint waiting, handed; /* threads that wait for the lock, and number of those that waited and got it */
+	struct pl_clock clock; /* keeps the members that other threads write for each task in another cache line */
 
 	struct pl_lock task_lock;
 	struct pl_list tasks;
-	atomic_uint task_count;
+	atomic_uint task_count;   /* of `tasks`, `submitted` and `taken` */
+	struct pl_list submitted; /* tasks of pl_engine_submit(), which are taken together */
+	atomic_uint submitted_count;
 	struct pl_list handed_tasks; /* for the engine's own thread */
 	struct pl_list due;       /* sources to which that thread reports EPOLLOUT; the engine's lock protects them */
 	atomic_uint handed_count; /* number of both */
@@ -122,10 +126,10 @@ struct pl_engine {
 	/* True if the engine has a thread. When engines stop one after the other, threads of later ones may still look. */
 	atomic_bool threaded;
 	atomic_bool stopping;
+	atomic_bool asleep; /* true while the thread sleeps, or is about to */
 	pthread_t thread;
 	uint64_t poll_time; /* nanoseconds that the thread polls before it sleeps */
 	uint64_t hot_end;   /* the thread polls hot sources until then; each success sets it anew */
-	atomic_bool asleep; /* true while the thread sleeps, or is about to */
 
 	struct pl_list hot;
 	unsigned hot_count, hot_memory; /* number of hot sources, and of those that only read memory */
@@ -133,7 +137,6 @@ struct pl_engine {
 	unsigned last_look, look_pause; /* round of the last call of epoll, and rounds until the next one */
 	bool crowded; /* true if more sources are busy than can be hot: epoll finds them all, and no socket is hot */
 	uint64_t now; /* time read after pl_engine_tick(); 0: not read yet */
-	struct pl_clock clock;
 	bool batching;                     /* true during a batch */
 	struct pl_list batch_ends;         /* work for its end */
 	struct pl_batch_end *announcement; /* of the batch's completions, after all other work; NULL: none is due */
@@ -154,6 +157,14 @@ struct pl_engine {
 	/* Unsent bytes of the control channel `messages_owner`, so that a message needs no allocation; NULL: of none. */
 	const void *messages_owner;
 	uint8_t messages[PL_ENGINE_MESSAGES];
+	/* Submitted tasks that the lock's holder runs next. They count in task_count until the last one begins. */
+	struct pl_list taken;
+	unsigned taken_count;
+	/* Completions of the batch that are not queued yet; of the core. */
+	struct pl_list gathered;
+	unsigned gathered_count;
+	struct pl_context *gathered_context;
+	struct pl_batch_end gathered_end; /* its announcement */
 	/* Operations that threads of other engines finished, the last one first, and the task that completes them; of the core. */
 	struct pl_operation *_Atomic finished;
 	struct pl_task finish_task;
@@ -294,6 +305,12 @@ void pl_engine_hand_over(struct pl_engine *engine, struct pl_task *task);
  * caller never runs it, but another thread that uses the engine may. Returns false if the task was queued already.
  */
 bool pl_engine_post_to_thread(struct pl_engine *engine, struct pl_task *task);
+/*
+ * As pl_engine_post() and pl_engine_post_to_thread(), for a task that is not queued and that nobody takes back: the engine takes all
+ * such tasks at once, and runs them in their order, before any task that was posted after them.
+ */
+void pl_engine_submit(struct pl_engine *engine, struct pl_task *task);
+void pl_engine_submit_to_thread(struct pl_engine *engine, struct pl_task *task);
 /* True if pl_engine_hand_over() would have to wake a thread, which costs the caller a system call. */
 static inline bool pl_engine_asleep(const struct pl_engine *engine)
 {

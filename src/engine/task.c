@@ -16,21 +16,27 @@ static void remove_task(struct pl_engine *engine, struct pl_task *task)
 	atomic_fetch_sub(task->handed ? &engine->handed_count : &engine->task_count, 1);
 }
 
-/* Takes the first task of a list, or the first one with that function. */
-static struct pl_task *take_task(struct pl_engine *engine, struct pl_list *tasks, void (*kind)(struct pl_task *))
+/* Returns the first task of a list, or the first one with that function; NULL: none. */
+static struct pl_task *find_task(const struct pl_list *tasks, void (*kind)(struct pl_task *))
 {
-	struct pl_task *found = NULL;
-
-	pl_lock_take(&engine->task_lock);
 	pl_list_for_each(at, tasks) {
 		struct pl_task *task = pl_list_entry(at, struct pl_task, link);
 
-		if (kind && task->run != kind)
-			continue;
-		remove_task(engine, task);
-		found = task;
-		break;
+		if (!kind || task->run == kind)
+			return task;
 	}
+	return NULL;
+}
+
+/* Takes such a task of a list. */
+static struct pl_task *take_task(struct pl_engine *engine, struct pl_list *tasks, void (*kind)(struct pl_task *))
+{
+	struct pl_task *found;
+
+	pl_lock_take(&engine->task_lock);
+	found = find_task(tasks, kind);
+	if (found)
+		remove_task(engine, found);
 	pl_lock_release(&engine->task_lock);
 	return found;
 }
@@ -46,14 +52,78 @@ static void run_task(struct pl_engine *engine, struct pl_task *task)
 	task->run(task);
 }
 
-/* Runs at most `most` queued tasks. Returns true if it ran any. */
+/* -- submitted tasks ------------------------------------------------------------------------------- */
+
+/* Takes all submitted tasks, so that the lock is taken once for them. They count as queued until the last one begins. */
+static void take_submitted(struct pl_engine *engine)
+{
+	pl_lock_take(&engine->task_lock);
+	pl_list_splice(&engine->taken, &engine->submitted);
+	engine->taken_count += atomic_exchange_explicit(&engine->submitted_count, 0, memory_order_relaxed);
+	pl_lock_release(&engine->task_lock);
+}
+
+/* Runs the next submitted task, or the next one with that function. Returns false if there is none. */
+static bool run_submitted(struct pl_engine *engine, void (*kind)(struct pl_task *))
+{
+	struct pl_task *task = find_task(&engine->taken, kind);
+
+	if (!task && atomic_load_explicit(&engine->submitted_count, memory_order_relaxed)) {
+		take_submitted(engine);
+		task = find_task(&engine->taken, kind);
+	}
+	if (!task)
+		return false;
+	pl_list_remove(&task->link);
+	if (pl_list_empty(&engine->taken)) {
+		atomic_fetch_sub(&engine->task_count, engine->taken_count);
+		engine->taken_count = 0;
+	}
+	pl_engine_tick(engine);
+	task->run(task);
+	return true;
+}
+
+static void list_submitted(struct pl_engine *engine, struct pl_task *task)
+{
+	pl_lock_take(&engine->task_lock);
+	pl_list_append(&engine->submitted, &task->link);
+	atomic_fetch_add_explicit(&engine->submitted_count, 1, memory_order_relaxed);
+	atomic_fetch_add(&engine->task_count, 1);
+	pl_lock_release(&engine->task_lock);
+}
+
+void pl_engine_submit(struct pl_engine *engine, struct pl_task *task)
+{
+	bool held = pl_engine_held(engine);
+	bool locked = !held && pl_engine_try(engine);
+
+	/* As pl_engine_post() does. */
+	if (locked && atomic_load(&engine->task_count) == 0) {
+		task->run(task);
+		pl_engine_leave(engine);
+		return;
+	}
+	list_submitted(engine, task);
+	if (locked || (!held && pl_engine_try(engine)))
+		pl_engine_unlock(engine);
+}
+
+/* -- running --------------------------------------------------------------------------------------- */
+
+/* Runs at most `most` queued tasks, the submitted ones first. Returns true if it ran any. */
 static bool run_some_tasks(struct pl_engine *engine, void (*kind)(struct pl_task *), unsigned most)
 {
-	struct pl_task *task;
 	bool any = false;
 
-	while (most-- && atomic_load(&engine->task_count) && (task = take_task(engine, &engine->tasks, kind))) {
-		run_task(engine, task);
+	while (most-- && atomic_load(&engine->task_count)) {
+		if (!run_submitted(engine, kind)) {
+			struct pl_task *task = take_task(engine, &engine->tasks, kind);
+
+			if (!task)
+				break;
+			run_task(engine, task);
+		}
 		any = true;
 	}
 	return any;
@@ -154,6 +224,19 @@ bool pl_engine_post_to_thread(struct pl_engine *engine, struct pl_task *task)
 	if (!engine->threaded)
 		pl_engine_serve(engine);
 	return queued;
+}
+
+void pl_engine_submit_to_thread(struct pl_engine *engine, struct pl_task *task)
+{
+	if (!engine->threaded) {
+		pl_engine_submit(engine, task);
+		return;
+	}
+	list_submitted(engine, task);
+	wake_thread(engine);
+	/* The thread ended meanwhile. */
+	if (!engine->threaded)
+		pl_engine_serve(engine);
 }
 
 void pl_engine_hand_over(struct pl_engine *engine, struct pl_task *task)
