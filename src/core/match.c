@@ -158,7 +158,7 @@ static void finish_fetch(struct pl_operation *child)
 		pl_operation_staged(receive, atomic_load(&child->staged), atomic_load(&child->staged_reason));
 	if (atomic_load_explicit(&child->fetch_end, memory_order_relaxed) != PL_FETCH_FINISHED)
 		pl_message_finish(child->peer, child->cookie, status == 0 ? PL_WIRE_OK : PL_WIRE_CANCELED);
-	pl_operation_pending_done(receive);
+	pl_fast_pending_done(receive);
 	if (status < 0)
 		pl_operation_free(child);
 	else
@@ -173,11 +173,15 @@ static struct pl_remote *source_of(struct pl_peer *peer, const struct pl_frame *
 		source = pl_alloc(&peer->context->allocator, sizeof(*source));
 	if (!source)
 		return NULL;
-	memset(source, 0, sizeof(*source));
+	/* Without the key and the token, of which little is used. */
+	memset(source, 0, offsetof(struct pl_remote, key));
 	pl_list_init(&source->link);
 	pl_list_init(&source->peer_link);
 	source->context = peer->context;
 	source->unlisted = peer->home;
+	/* The fetch is its only user, and counts without an atomic instruction. */
+	source->used = 1;
+	atomic_init(&source->references, 1);
 	source->length = frame->offset;
 	source->rights = PL_ACCESS_READ;
 	source->key_length = (uint16_t)frame->length;
@@ -209,8 +213,7 @@ static void fetch_message(struct pl_peer *peer, struct pl_operation *receive, co
 		return;
 	}
 	source = source_of(peer, frame, payload);
-	segment = (struct pl_segment){ .remote = source,
-				       .region = receive->segments[0].region,
+	segment = (struct pl_segment){ .region = receive->segments[0].region,
 				       .offset = receive->segments[0].offset,
 				       .length = frame->offset };
 	/* The memory of the home engine's pool stays with its thread. */
@@ -223,6 +226,7 @@ static void fetch_message(struct pl_peer *peer, struct pl_operation *receive, co
 		pl_operation_pending_done(receive);
 		return;
 	}
+	child->single.remote = source;
 	child->internal = true;
 	child->finished = finish_fetch;
 	child->parent = receive;
@@ -340,6 +344,7 @@ void pl_receive_run(struct pl_task *task)
 	struct pl_peer *peer = receive->peer;
 	bool lost = atomic_load(&peer->state) == PL_PEER_LOST;
 
+	pl_fast_prefetch_submitted(receive->home);
 	pl_list_for_each(at, &peer->unexpected) {
 		struct pl_arrival *arrival = pl_list_entry(at, struct pl_arrival, link);
 

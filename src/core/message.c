@@ -312,7 +312,7 @@ int pl_message_finished(struct pl_peer *peer, uint32_t cookie, uint64_t status)
 		}
 		operation->source_key = 0;
 		pl_key_destroy(peer, key);
-		pl_operation_pending_done(operation);
+		pl_fast_pending_done(operation);
 		return 0;
 	}
 	return 0; /* the send was cancelled */

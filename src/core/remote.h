@@ -54,7 +54,12 @@ PL_ALWAYS_INLINE void pl_remote_use(struct pl_remote *remote)
 /* Removes it. Home. */
 PL_ALWAYS_INLINE void pl_remote_unuse(struct pl_remote *remote)
 {
-	if (--remote->used == 0)
+	if (--remote->used)
+		return;
+	/* The source of a large message has no other user, and needs no atomic instruction. */
+	if (remote->unlisted)
+		pl_remote_unused(remote);
+	else
 		pl_remote_put(remote);
 }
 void pl_remote_free(struct pl_remote *remote);
