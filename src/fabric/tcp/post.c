@@ -10,11 +10,17 @@
 #include "core/work_list.h"
 #include "fabric/tcp/tcp.h"
 
-/* State of an operation on the work list; in operation->fabric. */
+/*
+ * State of an operation on the work list; in operation->fabric. Lanes read only this under the lock of all lanes: the rest of an
+ * operation, which home has written, takes them longer than everything else there.
+ */
 struct tcp_work {
 	struct pl_work_item item;
 	uint32_t chunk;
 	bool small;              /* in `small_work`: not counted in endpoint->waiting */
+	bool staged, is_write;
+	bool whole; /* has one chunk, of `total` bytes */
+	uint64_t total;
 	uint32_t lane_share_max; /* a lane with this many unsent or requested bytes takes no chunk */
 	uint32_t messages;       /* with a turn: messages given to lane 0 before */
 };
@@ -152,16 +158,15 @@ static bool tcp_lane_leaves_bulk(const struct tcp_lane *lane)
  * that more lanes work. Chunks of staged data are large: while few wait for each lane, it requests two of them, one that comes and
  * one behind it.
  */
-static uint32_t tcp_lane_share(const struct tcp_endpoint *endpoint, struct pl_operation *operation)
+static uint32_t tcp_lane_share(const struct tcp_endpoint *endpoint, const struct tcp_work *work)
 {
 	unsigned lanes = PL_MAX(atomic_load(&endpoint->lanes_up), 1u);
-	const struct tcp_work *work = tcp_work_of(operation);
 	uint32_t share = work->lane_share_max;
 	bool few = endpoint->waiting < (uint64_t)lanes * share / 4;
 
-	if (lanes > 1 && atomic_load(&operation->staged))
+	if (lanes > 1 && work->staged)
 		return (uint32_t)PL_MIN(PL_MAX(2 * endpoint->waiting / lanes, 2ull * work->chunk), (uint64_t)share);
-	return lanes > 1 && few && operation->total < share ? share / 2 : share;
+	return lanes > 1 && few && work->total < share ? share / 2 : share;
 }
 
 /* Returns the operation whose chunk the lane takes next; NULL: none. The caller holds endpoint->lock. */
@@ -176,12 +181,14 @@ static struct pl_operation *tcp_lane_next_work(struct tcp_lane *lane, bool bulk)
 	return NULL;
 }
 
-/* Takes the next chunk of an operation. The caller holds endpoint->lock. */
+/* Takes the next chunk of an operation; of the only chunk just its length. The caller holds endpoint->lock. */
 static void tcp_take_chunk(struct tcp_endpoint *endpoint, struct pl_operation *operation, struct pl_chunk *chunk)
 {
 	struct tcp_work *work = tcp_work_of(operation);
 
-	if (pl_work_item_take_chunk(operation, work->chunk, chunk))
+	if (work->whole)
+		*chunk = (struct pl_chunk){ .operation = operation, .length = work->total };
+	if (work->whole || pl_work_item_take_chunk(operation, work->chunk, chunk))
 		pl_list_remove(&work->item.link);
 	else
 		atomic_fetch_add(&operation->pending, 1); /* while the chunk is being queued */
@@ -227,17 +234,20 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 		most = 0;
 	while (count < most) {
 		struct pl_operation *operation = tcp_lane_next_work(lane, bulk);
-		bool staged = operation && atomic_load(&operation->staged);
+		const struct tcp_work *work = operation ? tcp_work_of(operation) : NULL;
 
-		if (!operation || queued >= tcp_lane_backlog(endpoint, staged) ||
-		    taken >= tcp_lane_share(endpoint, operation) || (lane->slots + count >= TCP_SLOTS && staged))
+		if (!work || queued >= tcp_lane_backlog(endpoint, work->staged) ||
+		    taken >= tcp_lane_share(endpoint, work) || (lane->slots + count >= TCP_SLOTS && work->staged))
 			break;
 		tcp_take_chunk(endpoint, operation, &chunks[count]);
 		taken += chunks[count].length;
-		queued += operation->completion.kind == PL_KIND_WRITE ? chunks[count].length : 0;
+		queued += work->is_write ? chunks[count].length : 0;
 		count++;
 	}
 	pthread_mutex_unlock(&endpoint->lock);
+	for (unsigned i = 0; i < count; i++)
+		if (!chunks[i].segment)
+			chunks[i].segment = &chunks[i].operation->segments[0];
 	return count;
 }
 
@@ -405,9 +415,9 @@ static bool tcp_is_busy(const struct tcp_endpoint *endpoint)
 {
 	const struct tcp_lane *lane = endpoint->lanes[0];
 
-	return atomic_load(&endpoint->bulk_lanes) & ~atomic_load(&endpoint->hungry) || lane->sequence != lane->acked ||
-	       lane->requests_sent || !pl_list_empty(&lane->queue) || !pl_list_empty(&endpoint->gathered) ||
-	       !tcp_lane_room(lane);
+	/* What other threads write comes last. */
+	return !pl_list_empty(&endpoint->gathered) || tcp_lane_is_under_way(lane) || !pl_list_empty(&lane->queue) ||
+	       !tcp_lane_room(lane) || atomic_load(&endpoint->bulk_lanes) & ~atomic_load(&endpoint->hungry);
 }
 
 /* True if the operation goes over lane 0: it is small, and the calling thread sends it without delay for others. */
@@ -438,11 +448,17 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 		tcp_post_small_write(lane, operation);
 		return;
 	}
-	*work = (struct tcp_work){ .chunk = tcp_chunk_size(endpoint, operation), .small = small };
+	*work = (struct tcp_work){
+		.chunk = tcp_chunk_size(endpoint, operation),
+		.small = small,
+		.staged = atomic_load(&operation->staged),
+		.is_write = operation->completion.kind == PL_KIND_WRITE,
+		.total = operation->total,
+	};
+	work->whole = operation->segment_count == 1 && operation->total <= work->chunk;
 	work->lane_share_max = tcp_lane_share_max(endpoint, operation->total, work->chunk);
 	/* Data of one chunk has one lane. It may wait long, and the rest of the window is for messages. */
-	if (operation->segment_count == 1 && operation->total <= work->chunk && pl_message_has_room(base->peer) &&
-	    tcp_take_turn_behind(endpoint, operation))
+	if (work->whole && pl_message_has_room(base->peer) && tcp_take_turn_behind(endpoint, operation))
 		work->messages = endpoint->messages;
 	/* If nothing is under way, the first chunk needs no other thread. A calling thread that is occupied leaves it to others. */
 	busy |= !small && operation->total <= TCP_SMALL_MAX;

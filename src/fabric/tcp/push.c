@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Decides when a lane's queued pieces are sent, and by which thread. */
+/* Decides when a lane's queued pieces are sent, and by which thread; acknowledgements, on which that depends. */
 #include "core/bulk_sender.h"
 #include "fabric/tcp/tcp.h"
 
@@ -16,12 +16,6 @@
 static bool in_engine_thread(const struct pl_engine *engine)
 {
 	return !engine->threaded || pthread_equal(engine->thread, pthread_self());
-}
-
-/* True if the lane has sent frames that are not answered. */
-static bool tcp_lane_is_under_way(const struct tcp_lane *lane)
-{
-	return lane->sequence != lane->acked || lane->requests_sent;
 }
 
 /*
@@ -102,4 +96,29 @@ void tcp_lane_ack(struct tcp_lane *lane)
 	}
 	tcp_lane_queue_piece(lane, piece);
 	tcp_lane_flush(lane);
+}
+
+void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count)
+{
+	if (count == lane->acked)
+		return;
+	if (count - lane->acked > lane->sequence - lane->acked) {
+		tcp_lane_fail(lane, -EPROTO);
+		return;
+	}
+	lane->acked = count;
+	if ((int32_t)(lane->awaited - count) < 0)
+		lane->awaited = count;
+	while (!pl_list_empty(&lane->unacked)) {
+		struct tcp_piece *piece = pl_list_first(&lane->unacked, struct tcp_piece, link);
+		struct pl_operation *operation = piece->operation;
+
+		if ((int32_t)(piece->sequence - count) > 0)
+			break;
+		if (piece->late)
+			tcp_late_frame_placed(lane->endpoint);
+		tcp_piece_free(lane, piece);
+		if (operation)
+			pl_operation_pending_done(operation);
+	}
 }

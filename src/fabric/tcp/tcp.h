@@ -159,15 +159,13 @@ struct tcp_lane {
 	uint8_t *carry;         /* incomplete small frame */
 	uint32_t sequence;      /* counted frames sent */
 	uint32_t acked;         /* counted frames that the peer acknowledged */
+	uint32_t awaited;       /* those up to the last one whose acknowledgement the lane waits for, or `acked` */
 	uint32_t received;      /* counted frames received */
-	uint32_t placed;        /* counted frames placed */
-	uint32_t placed_told;
+	uint32_t placed, placed_told; /* counted frames placed, and those that the peer knows of */
 	uint32_t unacked_bytes; /* bytes received since the last acknowledgement */
-	unsigned spare_count;
-	unsigned slots;   /* slots used by pieces */
+	unsigned spare_count, slots; /* pieces of `spare`; slots used by pieces */
 	uint32_t staging; /* bytes of `waiting` and `copying` */
-	unsigned request_count;
-	unsigned requests_sent; /* requests whose frames are sent and not answered */
+	unsigned request_count, requests_sent; /* requests; those whose frames are sent and not answered */
 	unsigned answered;      /* requests answered since the lane took work */
 	uint32_t requested;     /* bytes that their answers will bring */
 
@@ -220,8 +218,6 @@ struct tcp_endpoint {
 	atomic_uint late;
 	unsigned lanes_requested; /* lanes requested so far */
 	atomic_uint lanes_wanted; /* bulk lanes to open; 0: not decided, up to those that both ends agreed on */
-	uint32_t messages;        /* messages given to lane 0; home */
-	uint32_t messages_arrived; /* those that arrived there; home */
 	atomic_uint held_count;    /* entries of `held` */
 	struct pl_task held_task;
 	/* Large messages sent and not finished; batches of `finished`, and those that lanes are filling. */
@@ -233,13 +229,14 @@ struct tcp_endpoint {
 	atomic_uint blocked;  /* lanes whose socket is full, likewise: they take no work until it drains */
 	atomic_bool any_work; /* false: `work` and `small_work` are empty; written under the lock, read without it */
 	atomic_bool any_small; /* the same for `small_work` */
+	struct pl_task ended_task, late_placed_task; /* the second one runs when `late` becomes 0 */
+	/* Members that home writes for each operation, in no cache line with what lanes use. */
 	uint64_t bulk; /* bytes posted, without small operations */
-	/* Operations that a batch of the home engine adds to `work` together, and their bytes and chunks; home. */
+	uint32_t messages, messages_arrived; /* messages given to lane 0, and those that arrived there */
+	/* Operations that a batch of the home engine adds to `work` together, and their bytes and chunks. */
 	struct pl_list gathered;
 	uint64_t gathered_bytes, gathered_chunks;
 	struct pl_batch_end gathering_end;
-	struct pl_task ended_task;
-	struct pl_task late_placed_task;            /* runs when `late` becomes 0 */
 	atomic_bool violated;                       /* a lane ended by a protocol error */
 	int (*dial)(struct tcp_endpoint *endpoint); /* returns a connecting socket or a negative errno */
 	/* Handles a COPY or COPIED frame of lane 0; NULL: a protocol error. Returns 0 or a negative errno. Home. */
@@ -250,16 +247,15 @@ struct tcp_endpoint {
 	struct pl_task *ended;                      /* abandoned: task to post when all lanes have ended */
 	atomic_uint ending;                         /* lanes that have not ended, plus 1 while tcp_abandon() runs */
 
-	pthread_mutex_t lock; /* protects the members below, and every operation's position in the work list */
-	struct tcp_lane *lanes[TCP_SOCKETS_MAX];
-	bool closed;
-	bool wide;                 /* has a place of context->wide_peers */
+	pthread_mutex_t lock;      /* protects the members below, and every operation's position in the work list */
 	struct pl_list work;       /* operations with chunks to take */
 	uint64_t waiting;          /* bytes of these chunks, or more after a cancellation */
 	struct pl_list small_work; /* operations for lane 0 */
 	/* Notifications that other lanes received, for the home engine, in the order of the messages before them. */
 	struct pl_list held;
 	struct pl_list finished; /* ends of large sends that other lanes received, for the home engine */
+	bool closed, wide;       /* wide: has a place of context->wide_peers */
+	struct tcp_lane *lanes[TCP_SOCKETS_MAX];
 };
 
 static inline struct tcp_endpoint *tcp_endpoint_of(struct pl_endpoint *endpoint)
@@ -368,7 +364,6 @@ struct tcp_piece *tcp_piece_new(struct tcp_lane *lane, const struct pl_frame *fr
 void tcp_piece_free(struct tcp_lane *lane, struct tcp_piece *piece);
 void tcp_lane_queue_piece(struct tcp_lane *lane, struct tcp_piece *piece);
 void tcp_lane_flush(struct tcp_lane *lane);
-void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count);
 void tcp_lane_sweep_pieces(struct tcp_lane *lane, bool all);
 static inline bool tcp_frame_is_counted(uint8_t type)
 {
@@ -376,13 +371,18 @@ static inline bool tcp_frame_is_counted(uint8_t type)
 	       type == PL_FRAME_NOTIFY;
 }
 
-/* push.c */
+/* push.c: true if the lane waits for answers to frames that it has sent, or for their acknowledgement */
+static inline bool tcp_lane_is_under_way(const struct tcp_lane *lane)
+{
+	return lane->awaited != lane->acked || lane->requests_sent;
+}
 /* Sends queued pieces now, or in the next round if that gathers more pieces. */
 void tcp_lane_push(struct tcp_lane *lane);
 /* Sends the pieces that a batch of the engine queued. */
 void tcp_lane_batch_ended(struct pl_batch_end *end);
 /* Acknowledges placed frames whose acknowledgement was not sent. */
 void tcp_lane_ack(struct tcp_lane *lane);
+void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count);
 
 /* behind.c: notifications behind their data */
 /*

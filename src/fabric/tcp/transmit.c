@@ -134,29 +134,6 @@ static void piece_sent(struct tcp_lane *lane, struct tcp_piece *piece)
 	}
 }
 
-void tcp_lane_take_ack(struct tcp_lane *lane, uint32_t count)
-{
-	if (count == lane->acked)
-		return;
-	if (count - lane->acked > lane->sequence - lane->acked) {
-		tcp_lane_fail(lane, -EPROTO);
-		return;
-	}
-	lane->acked = count;
-	while (!pl_list_empty(&lane->unacked)) {
-		struct tcp_piece *piece = pl_list_first(&lane->unacked, struct tcp_piece, link);
-		struct pl_operation *operation = piece->operation;
-
-		if ((int32_t)(piece->sequence - count) > 0)
-			break;
-		if (piece->late)
-			tcp_late_frame_placed(lane->endpoint);
-		tcp_piece_free(lane, piece);
-		if (operation)
-			pl_operation_pending_done(operation);
-	}
-}
-
 /* -- sending ------------------------------------------------------------------------------------ */
 
 /* Replaces the payload by zeros. Its header was sent, but its memory must not be read. */
@@ -194,8 +171,12 @@ PL_ALWAYS_INLINE void piece_finalize_header(struct tcp_lane *lane, struct tcp_pi
 	piece->frame.ack = refuses_write(piece) ? piece->frame.cookie : lane->placed;
 	lane->placed_told = piece->frame.ack;
 	lane->unacked_bytes = 0;
-	if (tcp_frame_is_counted(piece->frame.type))
-		piece->sequence = ++lane->sequence;
+	if (!tcp_frame_is_counted(piece->frame.type))
+		return;
+	piece->sequence = ++lane->sequence;
+	/* An engine that polls sends large messages at the end of each batch, and waits for no acknowledgement before the next one. */
+	if (piece->frame.type != PL_FRAME_RENDEZVOUS || !lane->engine->poll_time)
+		lane->awaited = lane->sequence;
 }
 
 struct gather {
