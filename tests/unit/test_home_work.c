@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Work that the home engine does once for many operations: it takes the posted ones together, and queues the completions of a batch
+ * together, in order with events and with operations that have handles. It sends large messages without waiting for
+ * acknowledgements.
+ */
+#include <sched.h>
+
+#include "core/fabric.h"
+#include "fabric/tcp/tcp.h"
+#include "support/cases.h"
+#include "support/pair.h"
+
+enum { LENGTH = 64 << 10, MANY = 40 };
+
+/* -- tasks ------------------------------------------------------------------------------------------ */
+
+struct order {
+	struct pl_engine *engine;
+	struct pl_task first, second, third, posted;
+	char letters[8];
+	int count;
+};
+
+static void run_second(struct pl_task *task)
+{
+	struct order *order = pl_container_of(task, struct order, second);
+
+	order->letters[order->count++] = '2';
+}
+
+static void run_third(struct pl_task *task)
+{
+	struct order *order = pl_container_of(task, struct order, third);
+
+	order->letters[order->count++] = '3';
+	check_number(atomic_load(&order->engine->task_count), 1);
+}
+
+static void run_posted(struct pl_task *task)
+{
+	struct order *order = pl_container_of(task, struct order, posted);
+
+	order->letters[order->count++] = 'p';
+}
+
+/* Finds the others taken. They count as queued, so that no operation overtakes them. */
+static void run_first(struct pl_task *task)
+{
+	struct order *order = pl_container_of(task, struct order, first);
+
+	order->letters[order->count++] = '1';
+	check_number(atomic_load(&order->engine->submitted_count), 0);
+	check_number(atomic_load(&order->engine->task_count), 4);
+	check(pl_engine_run_tasks(order->engine, run_second));
+	check(!pl_engine_run_tasks(order->engine, run_second));
+}
+
+/* Submitted tasks are taken together, before posted ones. A look for tasks of one kind finds those that are taken. */
+static void taken_together(void *unused)
+{
+	struct order order = { .count = 0 };
+	struct pl_error error;
+
+	(void)unused;
+	check_ok(pl_engine_open(&pl_system_allocator, false, 0, &order.engine, &error), &error);
+	pl_task_init(&order.first, run_first);
+	pl_task_init(&order.second, run_second);
+	pl_task_init(&order.third, run_third);
+	pl_task_init(&order.posted, run_posted);
+	pl_engine_lock(order.engine);
+	pl_engine_post(order.engine, &order.posted);
+	pl_engine_submit(order.engine, &order.first);
+	pl_engine_submit(order.engine, &order.second);
+	pl_engine_submit(order.engine, &order.third);
+	check_number(order.count, 0);
+	pl_engine_unlock(order.engine);
+	check(strcmp(order.letters, "123p") == 0);
+	check_number(atomic_load(&order.engine->task_count), 0);
+	/* A free engine runs it at once. */
+	pl_engine_submit(order.engine, &order.second);
+	check_number(order.count, 5);
+	pl_engine_stop(order.engine);
+	pl_engine_close(order.engine);
+}
+
+/* -- completions ------------------------------------------------------------------------------------ */
+
+/* Contexts whose engines have threads that poll. */
+static const struct setting setting = {
+	.name = "home-work", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
+};
+
+static struct pl_operation *operation_new(struct pl_peer *peer, enum pl_kind kind, uint64_t number)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+
+	operation = pl_operation_new(peer->context, peer, kind, NULL, &error);
+	check(operation);
+	operation->completion.user_data = number;
+	atomic_store(&operation->pending, 0);
+	return operation;
+}
+
+static bool any_completed(struct pl_context *context)
+{
+	return atomic_load(&context->any_completed);
+}
+
+/* The batch's end queues its completions; an event, or the end of an operation with a handle, those before it. */
+static void completed_together(void *unused)
+{
+	struct scenario_environment environment;
+	struct pl_completion completions[5];
+	struct pl_operation *held;
+	struct pl_engine *engine;
+	struct pl_peer *peer;
+	bool outer;
+
+	(void)unused;
+	environment_open(&environment, &setting);
+	peer = environment.near_peer;
+	engine = peer->home;
+	pl_engine_lock(engine);
+	outer = pl_engine_begin_batch(engine);
+	pl_operation_complete(operation_new(peer, PL_KIND_WRITE, 1));
+	pl_operation_complete(operation_new(peer, PL_KIND_WRITE, 2));
+	check(!any_completed(environment.near));
+	pl_completion_push_event(peer, operation_new(peer, PL_KIND_NOTIFIED, 0));
+	check(any_completed(environment.near));
+	collect(&environment, environment.near, completions, 3);
+	check_number(completions[0].user_data, 1);
+	check_number(completions[1].user_data, 2);
+	check_number(completions[2].kind, PL_KIND_NOTIFIED);
+	pl_operation_complete(operation_new(peer, PL_KIND_WRITE, 3));
+	check(!any_completed(environment.near));
+	held = operation_new(peer, PL_KIND_WRITE, 4);
+	pl_operation_hold(held, &held);
+	pl_operation_complete(held);
+	check(any_completed(environment.near));
+	pl_operation_complete(operation_new(peer, PL_KIND_WRITE, 5));
+	pl_engine_end_batch(engine, outer);
+	pl_engine_unlock(engine);
+	complete(&environment, held, NULL);
+	collect(&environment, environment.near, completions, 2);
+	check_number(completions[0].user_data, 3);
+	check_number(completions[1].user_data, 5);
+	environment_close(&environment);
+}
+
+/* A long batch queues completions meanwhile, and wakes a program that sleeps on the descriptor. */
+static void completed_meanwhile(void *unused)
+{
+	struct scenario_environment environment;
+	struct pl_completion completions[MANY];
+	struct pl_engine *engine;
+	bool outer;
+
+	(void)unused;
+	environment_open(&environment, &setting);
+	check(pl_fd(environment.near) >= 0);
+	engine = environment.near_peer->home;
+	pl_engine_lock(engine);
+	outer = pl_engine_begin_batch(engine);
+	for (unsigned i = 0; i < MANY; i++)
+		pl_operation_complete(operation_new(environment.near_peer, PL_KIND_WRITE, i));
+	check(any_completed(environment.near));
+	check(engine->gathered_count > 0);
+	pl_engine_end_batch(engine, outer);
+	check_number(engine->gathered_count, 0);
+	pl_engine_unlock(engine);
+	check(environment.near->announced);
+	collect(&environment, environment.near, completions, MANY);
+	for (unsigned i = 0; i < MANY; i++)
+		check_number(completions[i].user_data, i);
+	environment_close(&environment);
+}
+
+/* -- acknowledgements ------------------------------------------------------------------------------- */
+
+static struct tcp_lane *first_lane(struct pl_peer *peer)
+{
+	return tcp_endpoint_of(peer->endpoint)->lanes[0];
+}
+
+/* Waits until the near end has sent so many counted frames over lane 0. Returns true if it waits for answers then. */
+static bool await_sent(struct pair *pair, uint32_t count)
+{
+	struct tcp_lane *lane = first_lane(pair->environment.near_peer);
+	bool under_way;
+
+	for (pl_engine_lock(lane->engine); lane->sequence < count; pl_engine_lock(lane->engine)) {
+		pl_engine_unlock(lane->engine);
+		sched_yield();
+	}
+	check_number(lane->acked, 0);
+	under_way = tcp_lane_is_under_way(lane);
+	pl_engine_unlock(lane->engine);
+	return under_way;
+}
+
+static struct pl_operation *send_large(struct pair *pair)
+{
+	struct pl_operation *send;
+	struct pl_error error;
+
+	check_ok(pl_send(pair->environment.near_peer, 1, &(struct pl_buffer){ pair->near.region, 0, LENGTH }, NULL,
+			 &send, &error),
+		 &error);
+	return send;
+}
+
+static void receive_large(struct pair *pair, struct pl_operation *send)
+{
+	struct pl_operation *receive;
+	struct pl_error error;
+
+	check_ok(pl_receive(pair->environment.far_peer, 1, UINT64_MAX,
+			    &(struct pl_buffer){ pair->far.region, 0, LENGTH }, NULL, &receive, &error),
+		 &error);
+	complete(&pair->environment, receive, NULL);
+	complete(&pair->environment, send, NULL);
+}
+
+/* An engine that polls sends large messages before the first one is acknowledged. The far end does nothing meanwhile. */
+static void not_awaited(void *unused)
+{
+	struct pl_operation *sends[2];
+	struct pl_engine *far;
+	struct pair pair;
+
+	(void)unused;
+	pair_open(&pair, &setting, LENGTH);
+	far = pair.environment.far_peer->home;
+	pl_engine_lock(far);
+	sends[0] = send_large(&pair);
+	sends[1] = send_large(&pair);
+	check(!await_sent(&pair, 2));
+	pl_engine_unlock(far);
+	receive_large(&pair, sends[0]);
+	receive_large(&pair, sends[1]);
+	pair_close(&pair);
+}
+
+/* It waits for the acknowledgement of small ones, which are sent together then; other engines wait for those of all. */
+static void awaited(void *argument)
+{
+	const bool *polls = argument;
+	struct pl_operation *send;
+	struct pl_engine *far;
+	struct pl_error error;
+	struct pair pair;
+
+	poll_time = *polls ? 20000 : PL_NO_POLLING;
+	pair_open(&pair, &setting, LENGTH);
+	far = pair.environment.far_peer->home;
+	pl_engine_lock(far);
+	send = send_large(&pair);
+	check(await_sent(&pair, 1) != *polls);
+	if (*polls)
+		check_ok(pl_send_copy(pair.environment.near_peer, 2, "8 bytes", 8, NULL, NULL, &error), &error);
+	if (*polls)
+		check(await_sent(&pair, 2));
+	pl_engine_unlock(far);
+	receive_large(&pair, send);
+	pair_close(&pair);
+	poll_time = 20000;
+}
+
+static const bool yes = true, no = false;
+
+static const struct test_case cases[] = {
+	{ "taken-together", taken_together, NULL, 20 },
+	{ "completed-together", completed_together, NULL, 60 },
+	{ "completed-meanwhile", completed_meanwhile, NULL, 60 },
+	{ "not-awaited", not_awaited, NULL, 60 },
+	{ "awaited-polls", awaited, &yes, 60 },
+	{ "awaited-sleeps", awaited, &no, 60 },
+};
+
+int main(void)
+{
+	poll_time = 20000;
+	return cases_run("home-work", cases, sizeof(cases) / sizeof(cases[0]));
+}
