@@ -179,7 +179,7 @@ static struct pl_remote *source_of(struct pl_peer *peer, const struct pl_frame *
 	pl_list_init(&source->peer_link);
 	source->context = peer->context;
 	source->unlisted = peer->home;
-	/* The fetch is its only user, and counts without an atomic instruction. */
+	/* The fetch is its only user, and begins without an atomic instruction. */
 	source->used = 1;
 	atomic_init(&source->references, 1);
 	source->length = frame->offset;

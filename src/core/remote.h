@@ -54,12 +54,7 @@ PL_ALWAYS_INLINE void pl_remote_use(struct pl_remote *remote)
 /* Removes it. Home. */
 PL_ALWAYS_INLINE void pl_remote_unuse(struct pl_remote *remote)
 {
-	if (--remote->used)
-		return;
-	/* The source of a large message has no other user, and needs no atomic instruction. */
-	if (remote->unlisted)
-		pl_remote_unused(remote);
-	else
+	if (--remote->used == 0)
 		pl_remote_put(remote);
 }
 void pl_remote_free(struct pl_remote *remote);
