@@ -100,21 +100,27 @@ static bool may_gather(const struct pl_operation *operation)
 {
 	const struct pl_engine *home = operation->home;
 
-	return operation->peer && operation->completion.kind < PL_COUNTED_KINDS && home->poll_time && home->batching &&
-	       pl_engine_held(home);
+	return home && home->batching && home->poll_time && operation->peer &&
+	       operation->completion.kind < PL_COUNTED_KINDS && pl_engine_held(home);
+}
+
+/* Not inline: it would cost other completions instructions, too. */
+__attribute__((noinline)) static void gather_completed(struct pl_context *context, struct pl_operation *operation)
+{
+	struct pl_engine *home = operation->home;
+
+	pl_list_append(&home->gathered, &operation->queue_link);
+	home->gathered_context = context;
+	home->gathered_end.run = announce_gathered;
+	home->announcement = &home->gathered_end;
+	if (++home->gathered_count == GATHERED_MAX)
+		pl_completions_queue(home);
 }
 
 void pl_completion_push(struct pl_context *context, struct pl_operation *operation)
 {
-	struct pl_engine *home = operation->home;
-
 	if (may_gather(operation)) {
-		pl_list_append(&home->gathered, &operation->queue_link);
-		home->gathered_context = context;
-		home->gathered_end.run = announce_gathered;
-		home->announcement = &home->gathered_end;
-		if (++home->gathered_count == GATHERED_MAX)
-			pl_completions_queue(home);
+		gather_completed(context, operation);
 		return;
 	}
 	pl_lock_take(&context->queue_lock);
