@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * tcp_posters OP PEERS POSTERS LANES SIZE DEPTH SECONDS: rate of writes or reads (OP) of SIZE bytes over tcp to PEERS peers of one
- * context, in another process. POSTERS threads post, each to peers of its own; DEPTH operations are under way at each peer, in
- * regions of the peer's own. LANES: sockets of each peer, 0 for the library's default. Prints one JSON object: bytes a second, and
+ * tcp_posters OP PEERS POSTERS LANES SIZE DEPTH SECONDS [WORKERS]: rate of writes, reads or messages (OP: write, read, send) of SIZE
+ * bytes over tcp to PEERS peers of one context, in another process. POSTERS threads post, each to peers of its own; DEPTH operations
+ * are under way at each peer, in regions of the peer's own. As many threads of the other process post the receives of messages. LANES:
+ * sockets of each peer, WORKERS: threads of each library; 0 for the library's default. Prints one JSON object: bytes a second, and
  * the processors that this process and the other one kept busy, in percent.
  */
 #include "support.h"
@@ -19,10 +20,11 @@
 #define PEERS_MAX 64u
 #define DEPTH_MAX 1024u
 #define WARM_UP_US 200000
+#define TAG 1u
 
 struct run {
-	bool reads;
-	unsigned peers, posters, lanes, depth;
+	enum pl_kind kind;
+	unsigned peers, posters, lanes, depth, workers;
 	size_t size;
 	uint64_t duration;
 	int socket; /* to the other process */
@@ -55,6 +57,7 @@ static struct pl_context *open_context(const struct run *run)
 
 	options.fabric = "tcp";
 	options.lanes = run->lanes;
+	options.workers = run->workers;
 	MUST(pl_open(&context, &options, &error), &error);
 	return context;
 }
@@ -69,7 +72,55 @@ static struct pl_region *allocate_region(struct pl_context *context, const struc
 	return region;
 }
 
+static void allocate_operations(const struct run *run, struct target *target)
+{
+	target->operations = calloc(run->depth, sizeof(struct pl_operation *));
+	if (!target->operations)
+		give_up("calloc", -errno, NULL);
+}
+
+/* Starts a thread for each share of the peers. */
+static void start_posters(const struct run *run, void *(*work)(void *))
+{
+	for (unsigned i = 0; i < run->posters; i++) {
+		unsigned first = run->peers * i / run->posters, end = run->peers * (i + 1) / run->posters;
+
+		posters[i].run = run;
+		posters[i].targets = &targets[first];
+		posters[i].count = end - first;
+		if (pthread_create(&posters[i].thread, NULL, work, &posters[i]))
+			give_up("pthread_create", -errno, NULL);
+	}
+}
+
 /* -- the other process ------------------------------------------------------------------------------------------------ */
+
+static void post_receive(const struct run *run, struct target *target, unsigned slot)
+{
+	struct pl_buffer buffer = { target->transfer.region, slot * run->size, run->size };
+	struct pl_error error;
+
+	MUST(pl_receive(target->peer, TAG, ~0ull, &buffer, NULL, &target->operations[slot], &error), &error);
+}
+
+/* Posts the next receive in place of each that has completed, until the first process closes its peers. */
+static void *receive_often(void *argument)
+{
+	struct poster *poster = argument;
+
+	for (unsigned slot = 0; slot < poster->run->depth; slot++)
+		for (unsigned i = 0; i < poster->count; i++)
+			post_receive(poster->run, &poster->targets[i], slot);
+	for (;;) {
+		for (unsigned slot = 0; slot < poster->run->depth; slot++) {
+			for (unsigned i = 0; i < poster->count; i++) {
+				if (pl_wait(poster->targets[i].operations[slot], TIMEOUT, NULL, NULL) < 0)
+					return NULL;
+				post_receive(poster->run, &poster->targets[i], slot);
+			}
+		}
+	}
+}
 
 static _Noreturn void serve(const struct run *run)
 {
@@ -85,14 +136,18 @@ static _Noreturn void serve(const struct run *run)
 		struct pl_region *region = allocate_region(context, run, PL_ACCESS_ALL);
 		uint8_t token[PL_TOKEN_MAX] = { 0 };
 		size_t length = sizeof(token);
-		struct pl_peer *peer;
+		struct target *target = &targets[i];
 
 		MUST(pl_region_share(region, NULL, token, &length, &error), &error);
 		put(run->socket, &length, sizeof(length));
 		put(run->socket, token, sizeof(token));
-		MUST(pl_accept(listener, TIMEOUT, &peer, &error), &error);
-		MUST(pl_region_prepare(peer, region, &error), &error);
+		MUST(pl_accept(listener, TIMEOUT, &target->peer, &error), &error);
+		MUST(pl_region_prepare(target->peer, region, &error), &error);
+		target->transfer.region = region;
+		allocate_operations(run, target);
 	}
+	if (run->kind == PL_KIND_SEND)
+		start_posters(run, receive_often);
 	tell_processor_time(run->socket);
 }
 
@@ -112,18 +167,19 @@ static void connect_target(const struct run *run, struct pl_context *context, co
 	MUST(pl_connect(context, address, TIMEOUT, &target->peer, &error), &error);
 	MUST(pl_remote_import(target->peer, token, length, TIMEOUT, &target->transfer.remote, &error), &error);
 	MUST(pl_region_prepare(target->peer, target->transfer.region, &error), &error);
-	target->operations = calloc(run->depth, sizeof(struct pl_operation *));
-	if (!target->operations)
-		give_up("calloc", -errno, NULL);
+	allocate_operations(run, target);
 }
 
 static void post(const struct run *run, struct target *target, unsigned slot)
 {
 	struct pl_transfer transfer = target->transfer;
+	struct pl_buffer buffer = { transfer.region, slot * run->size, run->size };
 	struct pl_error error;
 
 	transfer.offset = transfer.remote_offset = slot * run->size;
-	if (run->reads)
+	if (run->kind == PL_KIND_SEND)
+		MUST(pl_send(target->peer, TAG, &buffer, NULL, &target->operations[slot], &error), &error);
+	else if (run->kind == PL_KIND_READ)
 		MUST(pl_read(target->peer, &transfer, NULL, &target->operations[slot], &error), &error);
 	else
 		MUST(pl_write(target->peer, &transfer, NULL, &target->operations[slot], &error), &error);
@@ -154,19 +210,6 @@ static void *post_often(void *argument)
 	return NULL;
 }
 
-static void start_posters(const struct run *run)
-{
-	for (unsigned i = 0; i < run->posters; i++) {
-		unsigned first = run->peers * i / run->posters, end = run->peers * (i + 1) / run->posters;
-
-		posters[i].run = run;
-		posters[i].targets = &targets[first];
-		posters[i].count = end - first;
-		if (pthread_create(&posters[i].thread, NULL, post_often, &posters[i]))
-			give_up("pthread_create", -errno, NULL);
-	}
-}
-
 struct sample {
 	uint64_t time, operations, own, other;
 };
@@ -191,19 +234,30 @@ static void print_rate(const struct run *run, const struct sample *begin, const 
 	       (double)(end->own - begin->own) * 100 / time, (double)(end->other - begin->other) * 100 / time);
 }
 
+/* Returns 0 for an unknown name. */
+static enum pl_kind kind_of(const char *name)
+{
+	if (!strcmp(name, "send"))
+		return PL_KIND_SEND;
+	if (!strcmp(name, "read"))
+		return PL_KIND_READ;
+	return strcmp(name, "write") ? 0 : PL_KIND_WRITE;
+}
+
 static bool read_arguments(struct run *run, int argc, char **argv)
 {
-	if (argc != 8)
+	if (argc != 8 && argc != 9)
 		return false;
-	*run = (struct run){ .reads = !strcmp(argv[1], "read"),
+	*run = (struct run){ .kind = kind_of(argv[1]),
 			     .peers = (unsigned)atoi(argv[2]),
 			     .posters = (unsigned)atoi(argv[3]),
 			     .lanes = (unsigned)atoi(argv[4]),
 			     .size = strtoull(argv[5], NULL, 10),
 			     .depth = (unsigned)atoi(argv[6]),
+			     .workers = argc > 8 ? (unsigned)atoi(argv[8]) : 0,
 			     .duration = (uint64_t)(atof(argv[7]) * NS_PER_S) };
-	return (run->reads || !strcmp(argv[1], "write")) && run->posters && run->peers >= run->posters &&
-	       run->peers <= PEERS_MAX && run->depth && run->depth <= DEPTH_MAX && run->size && run->duration;
+	return run->kind && run->posters && run->peers >= run->posters && run->peers <= PEERS_MAX && run->depth &&
+	       run->depth <= DEPTH_MAX && run->size && run->duration;
 }
 
 int main(int argc, char **argv)
@@ -214,7 +268,7 @@ int main(int argc, char **argv)
 	char address[96];
 
 	if (!read_arguments(&run, argc, argv)) {
-		fputs("usage: tcp_posters write|read PEERS POSTERS LANES SIZE DEPTH SECONDS\n", stderr);
+		fputs("usage: tcp_posters write|read|send PEERS POSTERS LANES SIZE DEPTH SECONDS [WORKERS]\n", stderr);
 		return 2;
 	}
 	run.other = start_process(&run.socket);
@@ -224,7 +278,7 @@ int main(int argc, char **argv)
 	get(run.socket, address, sizeof(address));
 	for (unsigned i = 0; i < run.peers; i++)
 		connect_target(&run, context, address, &targets[i]);
-	start_posters(&run);
+	start_posters(&run, post_often);
 	usleep(WARM_UP_US);
 	begin = take_sample(&run);
 	usleep((useconds_t)(run.duration / 1000));
