@@ -197,12 +197,58 @@ static void with_failure(void *unused)
 	message_close(&message);
 }
 
+/* Ends that a lane gives to the home together. */
+#define BATCH 60u
+
+/* A lane gives the home each full batch, and the end of the connection waits for a batch that the lane is filling. */
+static void in_batches(void *unused)
+{
+	struct pl_frame frame = { .type = PL_FRAME_FINISH, .offset = PL_WIRE_OK };
+	struct tcp_endpoint *sender;
+	struct message message;
+	struct tcp_lane *lane;
+	unsigned open;
+
+	(void)unused;
+	message_open(&message);
+	sender = message.sender;
+	lane = sender->lanes[1];
+	atomic_store(&sender->rendezvous, BATCH + 1);
+	pl_engine_lock(home_of(sender));
+	pl_engine_lock(lane->engine);
+	for (; frame.cookie < BATCH; frame.cookie++) {
+		check(!lane->finished == !frame.cookie);
+		check_number(tcp_finish_arrived(lane, &frame), 0);
+	}
+	check(!lane->finished);
+	check_number(atomic_load(&sender->finished_count), 1);
+	open = atomic_exchange(&sender->lanes_open, 0);
+	check(!message.pair.environment.near_peer->ops->drained(&sender->base));
+	check_number(tcp_finish_arrived(lane, &frame), 0);
+	check_number(atomic_load(&sender->finished_count), 2);
+	pl_engine_unlock(home_of(sender));
+	progress_until(&message.pair.environment, atomic_load(&sender->finished_count) == 1);
+	check(!message.pair.environment.near_peer->ops->drained(&sender->base));
+	tcp_lane_hand_finished(lane);
+	progress_until(&message.pair.environment, atomic_load(&sender->finished_count) == 0);
+	check(message.pair.environment.near_peer->ops->drained(&sender->base));
+	/* The same for notifications that the home has not listed. */
+	atomic_fetch_add(&sender->held_count, 1);
+	check(!message.pair.environment.near_peer->ops->drained(&sender->base));
+	atomic_fetch_sub(&sender->held_count, 1);
+	atomic_store(&sender->lanes_open, open);
+	check(!message.pair.environment.near_peer->ops->drained(&sender->base));
+	pl_engine_unlock(lane->engine);
+	message_close(&message);
+}
+
 static const struct test_case cases[] = {
 	{ "without-home", without_home, NULL, 60 },
 	{ "stopped", stopped, NULL, 60 },
 	{ "to-earlier-release", to_earlier_release, NULL, 60 },
 	{ "without-send", without_send, NULL, 60 },
 	{ "with-failure", with_failure, NULL, 60 },
+	{ "in-batches", in_batches, NULL, 60 },
 };
 
 int main(void)
