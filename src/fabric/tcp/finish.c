@@ -39,9 +39,8 @@ void tcp_lane_end_fetch(struct tcp_lane *lane, struct pl_operation *fetch)
 {
 	if (!pl_operation_pending_last(fetch))
 		return;
-	/* If home's thread runs this lane, too, home sends FINISH of all such lanes at once. */
-	if (lane->index && lane->engine != fetch->home && lane->endpoint->base.peer->finish_lanes &&
-	    !atomic_load(&fetch->status))
+	/* If home's thread runs this lane, too, as it does lane 0, home sends FINISH of all such lanes at once. */
+	if (lane->engine != fetch->home && lane->endpoint->base.peer->finish_lanes && !atomic_load(&fetch->status))
 		tcp_lane_queue_finish(lane, fetch);
 	pl_operation_all_done(fetch);
 }
