@@ -266,6 +266,40 @@ static void in_batches(void *unused)
 	atomic_store(&sender->lanes_open, open);
 	check(!message.pair.environment.near_peer->ops->drained(&sender->base));
 	pl_engine_unlock(lane->engine);
+	pl_engine_lock(home_of(sender));
+	check(!atomic_load(&message.pair.environment.near_peer->ending));
+	pl_engine_unlock(home_of(sender));
+	message_close(&message);
+}
+
+/* The end of the connection goes on once the home has taken the last batch. */
+static void at_the_end(void *unused)
+{
+	struct tcp_endpoint *sender;
+	struct message message;
+	struct pl_peer *peer;
+	struct tcp_lane *lane;
+	unsigned open;
+
+	(void)unused;
+	message_open(&message);
+	peer = message.pair.environment.near_peer;
+	sender = message.sender;
+	lane = sender->lanes[1];
+	atomic_store(&sender->rendezvous, 1);
+	pl_engine_lock(home_of(sender));
+	pl_engine_lock(lane->engine);
+	check_number(tcp_finish_arrived(lane, &(struct pl_frame){ .type = PL_FRAME_FINISH, .offset = PL_WIRE_OK }), 0);
+	open = atomic_exchange(&sender->lanes_open, 0);
+	peer->leaving = true;
+	atomic_store(&peer->ending, true);
+	tcp_lane_hand_finished(lane);
+	check_number(atomic_load(&peer->state), PL_PEER_UP);
+	pl_engine_unlock(home_of(sender));
+	progress_until(&message.pair.environment, atomic_load(&peer->state) == PL_PEER_LOST);
+	check_number(atomic_load(&sender->finished_count), 0);
+	atomic_store(&sender->lanes_open, open);
+	pl_engine_unlock(lane->engine);
 	message_close(&message);
 }
 
@@ -277,6 +311,7 @@ static const struct test_case cases[] = {
 	{ "without-send", without_send, NULL, 60 },
 	{ "with-failure", with_failure, NULL, 60 },
 	{ "in-batches", in_batches, NULL, 60 },
+	{ "at-the-end", at_the_end, NULL, 60 },
 };
 
 int main(void)

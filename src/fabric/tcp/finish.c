@@ -120,7 +120,7 @@ static void finished_run(struct pl_task *task)
 		atomic_fetch_sub(&endpoint->finished_count, 1);
 	}
 	/* The end of the connection may have waited for these. */
-	if (atomic_load(&peer->state) != PL_PEER_LOST && atomic_load(&peer->ending))
+	if (atomic_load(&peer->ending))
 		pl_peer_ending(peer);
 }
 
