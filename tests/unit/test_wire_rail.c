@@ -300,6 +300,7 @@ static void test_encoder_refuses(void **state)
 	m = rail_sample(PL_RAIL_DOWN), m.rail.traffic_class = 1, expect_refused(&m);
 	m = rail_sample(PL_RAIL_DOWN), m.rail.service_level = 1, expect_refused(&m);
 	m = rail_sample(PL_RAIL_DOWN), m.rail.ece_vendor = 1, expect_refused(&m);
+	m = rail_sample(PL_RAIL_DOWN), m.rail.ece_options = 1, expect_refused(&m);
 	m = rail_sample(PL_RAIL_ACCEPT), m.rail.ece_options = 1, expect_refused(&m);
 }
 
