@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registrations that a device keeps for a grant end with the grant's time.  The devices here are counters; the context
- * and its grants are real.
+ * Registrations that a device keeps for a grant end with the grant's time, and tokens are revoked.  The devices here are counters; the
+ * context and its grants are real.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 
 #include "core/context.h"
 #include "core/grant.h"
+#include "core/stream_ops.h"
 
 #define SIZE 4096
 #define LIFETIME (100 * PL_NS_PER_MS)
@@ -202,9 +203,39 @@ static void test_expired_grants_are_freed(void **state)
 	rig_close(&rig);
 }
 
+/* Only no token at all revokes all, and leaves those alone that the library has bound to a peer. */
+static void test_all_are_revoked(void **state)
+{
+	struct pl_key key = { .id = 1 };
+	uint8_t bound[PL_TOKEN_SIZE];
+	struct pl_token token;
+	struct pl_grant *grant;
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig);
+	assert_int_equal(pl_grant_bind(rig.region, PL_ACCESS_READ, (struct pl_peer *)&rig, NULL, bound), 0);
+	assert_int_equal(pl_token_decode(bound, sizeof(bound), &token), 0);
+	grant = pl_index_table_get(&rig.context->grants, (uint32_t)token.grant);
+	pl_list_init(&key.registrations);
+	pl_list_append(&grant->keys, &key.grant_link);
+	share_for(&rig, 0);
+	share_for(&rig, 0);
+	assert_int_equal(pl_region_revoke(rig.region, rig.token, 0), -EINVAL);
+	assert_int_equal(pl_region_revoke(rig.region, NULL, 1), -EINVAL);
+	assert_int_equal(grants_of(&rig), 3);
+	assert_int_equal(pl_region_revoke(rig.region, NULL, 0), 0);
+	assert_int_equal(grants_of(&rig), 1);
+	assert_false(key.revoked);
+	pl_list_remove(&key.grant_link);
+	assert_true(pl_grant_revoke(rig.context, rig.region, bound));
+	rig_close(&rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_all_are_revoked),
 		cmocka_unit_test(test_expired_grants_are_freed),
 		cmocka_unit_test(test_grant),
 		cmocka_unit_test(test_key),
