@@ -21,9 +21,10 @@ static const struct setting setting = {
 };
 
 static int watched = -1; /* descriptor of the serving lane */
-static bool fills;       /* the socket is full after the first vector of a call with several */
+static bool fills;       /* the socket takes the begin of a header of a call, and is full then */
 static bool full;
 static size_t longest; /* bytes of the longest call */
+static struct pl_frame ending; /* at its end */
 
 static ssize_t refuse(void)
 {
@@ -44,6 +45,8 @@ ssize_t send(int fd, const void *bytes, size_t length, int flags)
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	static ssize_t (*next)(int, const struct msghdr *, int);
+	struct iovec begin = { message->msg_iov->iov_base, PL_FRAME_HEADER / 3 };
+	const struct iovec *end = &message->msg_iov[message->msg_iovlen - 1];
 	struct msghdr limited = *message;
 	ssize_t sent;
 
@@ -54,10 +57,15 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	if (full)
 		return refuse();
 	full = fills;
-	if (fills)
+	if (fills) {
+		limited.msg_iov = &begin;
 		limited.msg_iovlen = 1;
+	}
 	sent = next(fd, &limited, flags);
-	longest = PL_MAX(longest, (size_t)PL_MAX(sent, 0));
+	if (sent > (ssize_t)longest) {
+		longest = (size_t)sent;
+		pl_frame_decode((uint8_t *)end->iov_base + end->iov_len - PL_FRAME_HEADER, &ending);
+	}
 	return sent;
 }
 
@@ -100,14 +108,23 @@ static void read_well(struct pair *pair)
 
 static void in_one_call(void *unused)
 {
+	struct pl_operation *operation;
+	struct pl_error error;
 	struct pair pair;
 
 	(void)unused;
 	pair_begin(&pair);
+	/* Headers acknowledge it. */
+	check_ok(pl_write(pair.environment.near_peer, &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, 8 },
+			  NULL, &operation, &error),
+		 &error);
+	complete(&pair.environment, operation, NULL);
 	/* The socket grows until it takes all. */
 	for (unsigned i = 0; i < ROUNDS && longest < SIZE; i++)
 		read_well(&pair);
 	check_number(longest, PL_FRAME_HEADER + SIZE + PL_FRAME_HEADER);
+	check_number(ending.type, PL_FRAME_VALUE);
+	check_number(ending.ack, 1);
 	pair_end(&pair);
 }
 
