@@ -256,6 +256,8 @@ static void test_options(void **state)
 		assert_int_equal(decoded.rail.ece_vendor | decoded.rail.ece_options, 0);
 		memset(body + BODY_SIZE, 0, 4);
 		assert_int_equal(decode_rail(body, BODY_SIZE + sizeof(options), &decoded), -EPROTO);
+		memset(body + BODY_SIZE, 0, sizeof(options));
+		assert_int_equal(decode_rail(body, BODY_SIZE + sizeof(options), &decoded), -EPROTO);
 	}
 }
 
