@@ -1048,8 +1048,8 @@ void pl_cancel(struct pl_operation *operation);
 int pl_cancel_posted(struct pl_context *context, uint64_t user_data);
 
 /**
- * Cancels the operations with several values of user_data, as pl_cancel_posted() does, in one pass. One call of
- * pl_cancel_posted(), too, takes time in proportion to all running operations of the context.
+ * Cancels the operations with several values of user_data, as pl_cancel_posted() does, in one pass over all running
+ * operations of the context. pl_cancel_posted() looks at the operations of its value only, but at all peers and listeners.
  *
  * @param user_data  values in ascending order; equal values are allowed
  * @param count  their number
