@@ -1089,7 +1089,8 @@ int pl_poll(struct pl_context *context, struct pl_completion *completions, int n
 /**
  * Keeps notifications in the library, or lets pl_poll() deliver them again, in their order. A peer whose 1024 messages and
  * notifications were not collected sends no more, so a program bounds its memory and still collects completions. PL_KIND_LOST
- * of a peer may then come before its notifications.  Thread-safe.
+ * of a peer may then come before its notifications. Of peers that the program has closed, the context keeps the last 16,384
+ * notifications; pl_context_error_count() counts the others as EVENTS-DROPPED.  Thread-safe.
  */
 void pl_notifications_hold(struct pl_context *context, bool hold);
 
