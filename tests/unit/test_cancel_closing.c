@@ -6,6 +6,7 @@
  */
 #include <dlfcn.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -207,40 +208,36 @@ static void cancel_values(void *unused)
 	pair_close(&reads.pair);
 }
 
-static void *wait_for_cancellation(void *operation)
+static bool is_readable(int fd)
 {
-	struct pl_error error;
+	struct pollfd events = { .fd = fd, .events = POLLIN };
 
-	check_status(pl_wait(operation, UINT64_MAX, NULL, &error), -ECANCELED, &error);
-	return NULL;
+	return poll(&events, 1, 0) == 1;
 }
 
-/* A sleeping thread makes the progress that sweeps. The one that cancels makes none. */
+/* A sleeping thread is woken to make the progress that sweeps. The one that cancels makes none. */
 static void cancel_of_sleeper(void *unused)
 {
 	struct pl_error error;
+	struct pl_engine *home;
 	struct reads reads;
-	struct pl_peer *peer;
-	pthread_t thread;
 
 	(void)unused;
 	reads_post(&reads, true);
-	peer = reads.pair.environment.near_peer;
-	check_number(pthread_create(&thread, NULL, wait_for_cancellation, reads.operations[0]), 0);
-	while (!atomic_load(&peer->home->led))
-		usleep(100);
-	/* As pl_cancel() does, which may not be called beside pl_wait(). */
-	pl_engine_lock(peer->home);
-	pl_peer_begin_stopping(peer);
-	pl_operation_stop(reads.operations[0], -ECANCELED, NULL);
-	pl_peer_end_stopping_one(peer);
-	pl_engine_unlock(peer->home);
-	check_number(pthread_join(thread, NULL), 0);
-	reads_check_sweeps(&reads);
-	for (unsigned i = 1; i < READS; i++) {
-		pl_cancel(reads.operations[i]);
+	home = reads.pair.environment.near_peer->home;
+	while (is_readable(home->epoll_fd))
+		pl_engine_progress(home);
+	/* As a thread in pl_wait() that sleeps on the descriptor. */
+	check(!atomic_exchange(&home->led, true));
+	pl_cancel(reads.operations[0]);
+	check(is_readable(home->epoll_fd));
+	atomic_store(&home->led, false);
+	for (unsigned i = 0; i < READS; i++) {
+		if (i)
+			pl_cancel(reads.operations[i]);
 		check_status(pl_wait(reads.operations[i], AMPLE_TIME, NULL, &error), -ECANCELED, &error);
 	}
+	reads.pair.environment.near_peer->ops = reads.before;
 	pair_close(&reads.pair);
 }
 
