@@ -14,13 +14,18 @@
 /* The longest key, a newline, and one byte that shows that the file has more. */
 #define KEY_FILE_ROOM (PL_KEY_MAX + 2)
 
-/* Fails because others can read or replace the key. The hint names the file, unless the path leaves it no room. */
-static int fail_shared_key(struct pl_error *error, const char *path, char class, const char *others, bool read)
+/*
+ * Fails because others can read or replace the key. The hint names the file, unless the path leaves it no room or names a
+ * device, whose mode must not change.
+ */
+static int fail_shared_key(struct pl_error *error, const char *path, mode_t mode, char class, const char *others,
+			   bool read)
 {
-	char hint[sizeof(error->hint)];
+	char hint[sizeof(error->hint)] = "give a file that only its owner can read: peerlane key group FILE makes one";
 
-	snprintf(hint, sizeof(hint), "run `chmod %c= %s`; make a new key if another user may have read it", class,
-		 strlen(path) < sizeof(hint) / 2 ? path : "FILE");
+	if (S_ISREG(mode) || S_ISFIFO(mode))
+		snprintf(hint, sizeof(hint), "run `chmod %c= %s`; make a new key if another user may have read it",
+			 class, strlen(path) < sizeof(hint) / 2 ? path : "FILE");
 	return pl_fail(error, -EACCES, "KEY-FILE-OPEN", NULL, path, hint, "%s can %s the key", others,
 		       read ? "read" : "replace");
 }
@@ -32,16 +37,20 @@ static int check_key_file(int fd, const char *path, bool *regular, struct pl_err
 
 	if (fstat(fd, &status) < 0)
 		return pl_fail_errno(error, -errno, "SYSTEM", "fstat", path);
+	if (S_ISDIR(status.st_mode))
+		return pl_fail(error, -EISDIR, "SYSTEM", "open", path, "this is a folder: name a file", "%s",
+			       strerror(EISDIR));
 	*regular = S_ISREG(status.st_mode);
 	if (status.st_mode & (S_IROTH | S_IWOTH))
-		return fail_shared_key(error, path, 'o', "every user of this host", status.st_mode & S_IROTH);
+		return fail_shared_key(error, path, status.st_mode, 'o', "every user of this host",
+				       status.st_mode & S_IROTH);
 	if (status.st_uid != geteuid() && status.st_uid != 0)
 		return pl_fail(error, -EACCES, "KEY-FILE-OPEN", NULL, path, "copy the key to a file of your own",
 			       "the file belongs to another user, %u", (unsigned)status.st_uid);
 	/* A group may read a file of root: that is how services get their keys. */
 	if ((status.st_mode & S_IWGRP) || ((status.st_mode & S_IRGRP) && status.st_uid == geteuid() && geteuid())) {
 		snprintf(group, sizeof(group), "the users of group %u", (unsigned)status.st_gid);
-		return fail_shared_key(error, path, 'g', group, !(status.st_mode & S_IWGRP));
+		return fail_shared_key(error, path, status.st_mode, 'g', group, !(status.st_mode & S_IWGRP));
 	}
 	return 0;
 }

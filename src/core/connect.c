@@ -347,8 +347,10 @@ static int start_connecting(struct pl_context *context, const char *address, con
 	struct pl_operation *operation = NULL;
 	struct addrinfo *addresses;
 	struct pl_peer *peer;
-	int rc = pl_address_resolve(address, false, &addresses, error);
+	int rc = pl_context_check_process(context, "pl_connect", error);
 
+	if (rc == 0)
+		rc = pl_address_resolve(address, false, &addresses, error);
 	if (rc < 0)
 		return rc;
 	rc = pl_context_use_tls(context, error);

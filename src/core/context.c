@@ -235,6 +235,7 @@ int pl_open(struct pl_context **result, const struct pl_options *given, struct p
 	if (!context)
 		return pl_fail_memory(error, "pl_open");
 	context->allocator = *allocator;
+	context->process = getpid();
 	context->options = options;
 	context->lanes_by_default = by_default;
 	context->options.allocator = NULL;
@@ -279,6 +280,14 @@ int pl_context_use_tls(struct pl_context *context, struct pl_error *error)
 		rc = pl_tls_open(&context->allocator, NULL, 0, &context->tls, error);
 	pthread_mutex_unlock(&context->fabric_lock);
 	return rc;
+}
+
+int pl_context_check_process(const struct pl_context *context, const char *call, struct pl_error *error)
+{
+	if (!pl_context_forked(context))
+		return 0;
+	return pl_fail(error, -EBADF, "FORKED", call, NULL, "open a context in each process",
+		       "the context belongs to the parent process");
 }
 
 static unsigned greatest_divisor(unsigned a, unsigned b)
@@ -425,7 +434,7 @@ void pl_close(struct pl_context *context)
 	struct pl_allocator allocator;
 	struct pl_list *at;
 
-	if (!context)
+	if (!context || pl_context_forked(context))
 		return;
 	pl_stream_ops.close(context);
 	close_listeners(context);

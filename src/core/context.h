@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "base/index_table.h"
@@ -47,6 +48,7 @@ struct pl_context {
 	struct pl_options options; /* with defaults; pointers in it are not valid */
 	char *devices;             /* options.devices; NULL: all */
 	char program[32];          /* options.program; "": none */
+	pid_t process;             /* that opened the context */
 	struct pl_profile routes;  /* grant_lock, except in pl_routes_open() */
 	bool routes_known;
 	struct pl_topology *_Atomic machine; /* NULL: not needed so far, or not to be used. Does not change any more */
@@ -118,6 +120,18 @@ static inline bool pl_context_manual(const struct pl_context *context)
 {
 	return context->options.progress == PL_PROGRESS_MANUAL;
 }
+
+/*
+ * True in a child of fork(2). The child has copies of the objects, but it shares the sockets and epoll sets with its parent,
+ * and has none of the threads.
+ */
+static inline bool pl_context_forked(const struct pl_context *context)
+{
+	return context->process != getpid();
+}
+
+/* Returns 0, or fails in a child of fork(2). */
+int pl_context_check_process(const struct pl_context *context, const char *call, struct pl_error *error);
 
 /* Drives all engines once; for contexts without threads. Returns true if anything happened. */
 bool pl_context_progress(struct pl_context *context);

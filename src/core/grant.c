@@ -400,7 +400,7 @@ int pl_region_deregister(struct pl_region *region)
 	struct pl_context *context;
 	struct pl_list ended;
 
-	if (!region)
+	if (!region || pl_context_forked(region->context))
 		return 0;
 	context = region->context;
 	if (atomic_load(&region->busy))

@@ -423,7 +423,7 @@ void pl_remote_unused(struct pl_remote *remote)
 
 void pl_remote_release(struct pl_remote *remote)
 {
-	if (remote)
+	if (remote && !pl_context_forked(remote->context))
 		pl_remote_put(remote);
 }
 

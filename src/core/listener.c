@@ -128,9 +128,11 @@ static int bind_address(struct pl_context *context, const char *address, struct 
 
 int pl_listen(struct pl_context *context, const char *address, struct pl_listener **result, struct pl_error *error)
 {
-	int rc = pl_context_use_tls(context, error), fd;
+	int rc = pl_context_check_process(context, "pl_listen", error), fd;
 
 	*result = NULL;
+	if (rc == 0)
+		rc = pl_context_use_tls(context, error);
 	if (rc < 0)
 		return rc;
 	fd = bind_address(context, address, error);
@@ -164,9 +166,11 @@ static int check_listening_socket(const struct pl_context *context, int fd, stru
 
 int pl_listen_socket(struct pl_context *context, int fd, struct pl_listener **result, struct pl_error *error)
 {
-	int rc = pl_context_use_tls(context, error);
+	int rc = pl_context_check_process(context, "pl_listen_socket", error);
 
 	*result = NULL;
+	if (rc == 0)
+		rc = pl_context_use_tls(context, error);
 	if (rc == 0)
 		rc = check_listening_socket(context, fd, error);
 	if (rc == 0)
@@ -324,7 +328,10 @@ static int accept_post(struct pl_listener *listener, uint64_t timeout, uint64_t 
 {
 	struct pl_attributes attributes = PL_ATTRIBUTES_INIT;
 	struct pl_operation *operation;
+	int rc = pl_context_check_process(listener->context, "pl_accept", error);
 
+	if (rc < 0)
+		return rc;
 	attributes.timeout = timeout;
 	attributes.user_data = user_data;
 	operation = pl_operation_new(listener->context, NULL, PL_KIND_ACCEPT, &attributes, error);
@@ -423,7 +430,7 @@ void pl_listener_close(struct pl_listener *listener)
 	struct pl_context *context;
 	struct pl_list peers, accepts;
 
-	if (!listener)
+	if (!listener || pl_context_forked(listener->context))
 		return;
 	context = listener->context;
 	pl_list_init(&peers);

@@ -470,7 +470,7 @@ void pl_peer_close(struct pl_peer *peer)
 {
 	struct pl_error error;
 
-	if (!peer)
+	if (!peer || pl_context_forked(peer->context))
 		return;
 	pl_fail(&error, -ECANCELED, "PEER-CLOSING", "pl_peer_close", NULL, NULL, "the connection was closed at this end");
 	pl_peer_destroy(peer, -ECANCELED, &error);

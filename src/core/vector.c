@@ -181,7 +181,7 @@ void pl_vector_free(struct pl_vector *vector)
 {
 	struct pl_context *context;
 
-	if (!vector)
+	if (!vector || pl_context_forked(vector->context))
 		return;
 	context = vector->context;
 	pthread_mutex_lock(&context->lock);

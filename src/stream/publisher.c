@@ -306,7 +306,7 @@ void pl_publisher_close(struct pl_publisher *publisher)
 {
 	struct pl_context *context;
 
-	if (!publisher)
+	if (!publisher || pl_context_forked(publisher->context))
 		return;
 	context = publisher->context;
 	pthread_mutex_lock(&context->lock);

@@ -87,7 +87,7 @@ static bool is_zero(const uint8_t *at, size_t length)
 
 bool pl_stream_name_valid(const char *name)
 {
-	size_t length = strnlen(name, PL_STREAM_NAME_SIZE);
+	size_t length = name ? strnlen(name, PL_STREAM_NAME_SIZE) : 0;
 
 	for (size_t i = 0; i < length; i++) {
 		char c = name[i];

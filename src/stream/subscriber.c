@@ -188,7 +188,7 @@ void pl_subscriber_close(struct pl_subscriber *subscriber)
 {
 	struct pl_context *context;
 
-	if (!subscriber)
+	if (!subscriber || pl_context_forked(subscriber->context))
 		return;
 	context = subscriber->context;
 	pthread_mutex_lock(&context->lock);

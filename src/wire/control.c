@@ -229,7 +229,7 @@ static void get_rail(struct pl_reader *reader, struct pl_rail_message *rail)
 	reader->bad |= global > 1;
 	rail->traffic_class = pl_get_u8(reader);
 	rail->service_level = pl_get_u8(reader);
-	if (reader->bad || reader->at == reader->end)
+	if (reader->at == reader->end)
 		return;
 	rail->ece_vendor = pl_get_u32(reader);
 	rail->ece_options = pl_get_u32(reader);

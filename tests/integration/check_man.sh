@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # check_man.sh MAP HEADERS PAGES: checks the manual pages.  Each exported function is in the NAME and the SYNOPSIS of
 # exactly one page of section 3, and a NAME has nothing else.  Each structure and constant of the public headers is on a
-# page.  Pages refer to existing pages only.
+# page.  Pages refer to existing pages only.  Examples double each backslash: scdoc drops a single one.
 set -eu
 export LC_ALL=C
 map=$1 headers=$2 pages=$3
@@ -48,5 +48,8 @@ complain "declared, but on no page" "$(comm -23 "$work/declared" "$work/mentione
 } | sort -u >"$work/there"
 grep -ohE '\*(pl_|peerlane)[a-z_-]*\*\([0-9]\)' "$pages"/*.scd | sed 's/^\*//; s/\*.*//' | sort -u >"$work/referred"
 complain "referred to, but no such page exists" "$(comm -23 "$work/referred" "$work/there")"
+complain "an example that loses its backslash" "$(
+	awk 'FNR == 1 { on = 0 } /^```/ { on = !on; next } on { gsub(/\\\\/, "") } on && /\\/ { print FILENAME ":" FNR }' "$pages"/*.scd
+)"
 [ -s "$work/exported" ] && [ -s "$work/declared" ] || complain "nothing found in" "$map $headers"
 exit $failed

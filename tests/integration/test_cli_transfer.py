@@ -49,6 +49,21 @@ def partial_files(folder):
     return [path.name for path in folder.iterdir() if path.name.endswith('.part')]
 
 
+@pytest.mark.parametrize('begin, character, count', [('', 'x', 249), ('', 'x', 250), ('', 'x', 255), ('', 'ä', 127), ('x', 'ä', 127),
+                                                     ('', '日', 84)])
+def test_names_that_leave_no_room_for_those_of_partial_files(server, world, begin, character, count):
+    names = [begin + character * count, begin + character * (count - 1) + 'z']
+    for at, each in enumerate(names):
+        write(world / 'pub' / each, content(100000 + at))
+    run('get', server.address, *names, '-o', world / 'out')
+    run('put', server.address, *[world / 'pub' / each for each in names])
+    for folder in (world / 'out', world / 'in'):
+        assert all((folder / each).read_bytes() == (world / 'pub' / each).read_bytes() for each in names)
+        assert not partial_files(folder)
+    # A longer name fails before any bytes move.
+    assert 'File name too long' in run('get', server.address, 'small', '-o', world / 'out' / ('x' * 256), expect=1).stderr
+
+
 def test_get_several_into_a_directory(server, world):
     done = run('get', server.address, 'small', 'empty', 'sub/other', '-o', world / 'out')
     for name in ['small', 'empty', 'sub/other']:

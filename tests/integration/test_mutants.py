@@ -3,9 +3,11 @@
 import importlib.machinery
 import importlib.util
 import json
+import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
 from cli_support import DEADLINE
@@ -59,6 +61,13 @@ def changed_lines(order=False):
         assert differing and differing[0] + 1 == mutant.line
         found.append((mutant.kind, mutant.line, after[differing[0]].strip()))
     return found
+
+
+def is_running(pid):
+    try:
+        return pathlib.Path(f'/proc/{pid}/stat').read_text().rsplit(')', 1)[1].split()[0] not in 'ZX'
+    except FileNotFoundError:
+        return False
 
 
 def test_sites():
@@ -125,6 +134,17 @@ def test_targets_and_accepted_mutants_exist():
     for name, reason in mutants.read_accepted().items():
         assert name in names and reason, name
     assert len(names) > 200
+
+
+def test_a_command_ends_with_its_children():
+    """Programs of cases run each case in a process group of its own."""
+    program = 'import os, time\npid = os.fork()\nif not pid:\n\tos.setpgid(0, 0)\n\ttime.sleep(1000)\nprint(pid)'
+    status, output = mutants.Processes().run([sys.executable, '-c', program], ROOT, DEADLINE, os.environ)
+    assert status == 0
+    end = time.monotonic() + DEADLINE
+    while is_running(output.strip()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_selection_is_deterministic():

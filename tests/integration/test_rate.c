@@ -12,6 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/fabric.h"
+#include "core/grant.h"
 #include "support/cases.h"
 #include "support/environment.h"
 
@@ -390,6 +392,7 @@ static void imports(void *argument)
 	uint8_t token[PL_TOKEN_MAX];
 	size_t length = sizeof(token);
 	struct buffer buffer;
+	struct pl_lent lent;
 
 	(void)argument;
 	open_ends(&ends, &threads, 0, &budget);
@@ -400,6 +403,11 @@ static void imports(void *argument)
 			check_ok(pl_remote_import(ends.near_peer, token, length, 0, &remotes[i], &error), &error);
 		check_status(pl_remote_import(ends.near_peer, token, length, 0, &remotes[2], &error), -EBUSY, &error);
 		check_text(error.id, "IDENTITY-IMPORTS");
+		/* Regions that the library lends, as for large messages, are no imports. */
+		pl_engine_lock(ends.far_peer->home);
+		check_number(pl_grant_lend(buffer.region, PL_ACCESS_READ, ends.far_peer, &lent), 0);
+		pl_key_release(pl_grant_take_back(ends.far_peer, &lent));
+		pl_engine_unlock(ends.far_peer->home);
 		/* A released import makes room; the release arrives before the next import. */
 		pl_remote_release(remotes[0]);
 		check_ok(pl_remote_import(ends.near_peer, token, length, 0, &remotes[0], &error), &error);

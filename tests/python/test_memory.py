@@ -50,6 +50,23 @@ def test_the_order_of_columns_is_refused(local):
         assert local.near.register(both).length == both.nbytes
 
 
+def test_arrays_of_objects_are_refused(local):
+    """Their elements are addresses: a peer that writes there would crash the interpreter."""
+    numpy = pytest.importorskip('numpy', reason='python3-numpy is not installed')
+    objects = numpy.array([None, 'a'], dtype=object)
+    members = numpy.zeros(2, [('a', 'f4'), ('b', object)])
+    region = local.near.allocate(64)
+    with local.far.publish('s', slot_bytes=64) as publisher:
+        for memory in (objects, members, (ctypes.py_object * 2)(1, 2), memoryview(objects)):
+            for call in (local.near.register, local.peer.send, region.copy_in, region.copy_out, publisher.put):
+                with pytest.raises(pl.BufferRefused, match='objects') as caught:
+                    call(memory)
+                assert caught.value.id == 'PY-OBJECTS' and caught.value.hint
+    # Names of members are no types, and dates have a buffer without a format only.
+    for memory in (numpy.zeros(2, [('O', 'f4')]), numpy.zeros(2, 'M8[s]'), (ctypes.c_long * 2)(), numpy.array(['O'])):
+        assert local.near.register(memory).length == memoryview(memory.view('u1') if hasattr(memory, 'view') else memory).nbytes
+
+
 def test_tensors_of_the_host_are_sources(local):
     tensor = Producer(shape=(2, 3), bits=16, byte_offset=4)
     tensor.memory[4:16] = b'abcdefghijkl'

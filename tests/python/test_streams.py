@@ -313,6 +313,11 @@ def test_streams_of_a_peer_and_starts(local):
     (lambda pair: pair.peer.subscribe('s', overflow=3), ValueError),
     (lambda pair: pl.Layout((1,) * 9, 'uint8') and pair.far.publish('s', pl.Layout((1,) * 9, 'uint8')), ValueError),
     (lambda pair: pl.Layout(3, 'object'), ValueError),
+    (lambda pair: pl.Layout((480 / 2, 640), 'uint8'), TypeError),
+    (lambda pair: pl.Layout((2.5,), 'uint8'), TypeError),
+    (lambda pair: pl.Layout('23', 'uint8'), TypeError),
+    (lambda pair: pl.Layout(None, 'uint8'), TypeError),
+    (lambda pair: pl.Layout((-2, 3), 'uint8'), ValueError),
 ])
 def test_wrong_arguments(local, call, kind):
     with pytest.raises(kind):

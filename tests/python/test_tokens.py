@@ -134,3 +134,19 @@ def test_other_bytes_are_no_blob(length):
 def test_an_address_that_is_no_text_names_the_invitation():
     with pytest.raises(ValueError, match='address of the invitation'):
         pl.Invitation.from_bytes(invitation(b'\xff\xfe', bytes(96)))
+
+
+def test_other_objects_are_no_bytes(local):
+    """bytes(5) are five zeros, and bytes([1, 2]) are two bytes: neither was meant."""
+    token = local.far.allocate(8, access='r').share()
+    for value in (5, 1 << 40, 'text', [1, 2], {'rank': 1}, None):
+        for make in (lambda value: pl.Invitation('h:1', token, value), lambda value: pl.Invitation('h:1', value), pl.Token, pl.Blob,
+                     pl.Invitation.from_bytes):
+            with pytest.raises(TypeError, match='must be bytes, not'):
+                make(value)
+    for value in (b'ab', bytearray(b'ab'), memoryview(b'ab')):
+        assert pl.Invitation('h:1', token, value).extra == b'ab'
+    assert pl.Token(memoryview(bytes(token))) == token
+    for address in (None, 5, ('h', 1)):
+        with pytest.raises(TypeError, match='address must be a text'):
+            pl.Invitation(address, token)

@@ -21,9 +21,10 @@ static const struct setting setting = {
 };
 
 static int watched = -1; /* descriptor of the serving lane */
-static bool fills;       /* the socket is full after the first vector of a call with several */
+static bool fills;       /* the socket takes the begin of a header of a call, and is full then */
 static bool full;
 static size_t longest; /* bytes of the longest call */
+static struct pl_frame ending; /* at its end */
 
 static ssize_t refuse(void)
 {
@@ -44,6 +45,8 @@ ssize_t send(int fd, const void *bytes, size_t length, int flags)
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	static ssize_t (*next)(int, const struct msghdr *, int);
+	struct iovec begin = { message->msg_iov->iov_base, PL_FRAME_HEADER / 3 };
+	const struct iovec *end = &message->msg_iov[message->msg_iovlen - 1];
 	struct msghdr limited = *message;
 	ssize_t sent;
 
@@ -54,23 +57,34 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	if (full)
 		return refuse();
 	full = fills;
-	if (fills)
+	if (fills) {
+		limited.msg_iov = &begin;
 		limited.msg_iovlen = 1;
+	}
 	sent = next(fd, &limited, flags);
-	longest = PL_MAX(longest, (size_t)PL_MAX(sent, 0));
+	if (sent > (ssize_t)longest) {
+		longest = (size_t)sent;
+		pl_frame_decode((uint8_t *)end->iov_base + end->iov_len - PL_FRAME_HEADER, &ending);
+	}
 	return sent;
+}
+
+static struct tcp_lane *server_of(const struct pair *pair)
+{
+	return tcp_endpoint_of(pair->environment.far_peer->endpoint)->lanes[0];
 }
 
 static void pair_begin(struct pair *pair)
 {
 	pair_open(pair, &setting, SIZE);
 	longest = 0;
-	watched = tcp_endpoint_of(pair->environment.far_peer->endpoint)->lanes[0]->source.fd;
+	watched = server_of(pair)->source.fd;
 }
 
 static void pair_end(struct pair *pair)
 {
 	watched = -1;
+	check_number(server_of(pair)->queued, 0);
 	pair_close(pair);
 }
 
@@ -94,14 +108,23 @@ static void read_well(struct pair *pair)
 
 static void in_one_call(void *unused)
 {
+	struct pl_operation *operation;
+	struct pl_error error;
 	struct pair pair;
 
 	(void)unused;
 	pair_begin(&pair);
+	/* Headers acknowledge it. */
+	check_ok(pl_write(pair.environment.near_peer, &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, 8 },
+			  NULL, &operation, &error),
+		 &error);
+	complete(&pair.environment, operation, NULL);
 	/* The socket grows until it takes all. */
 	for (unsigned i = 0; i < ROUNDS && longest < SIZE; i++)
 		read_well(&pair);
 	check_number(longest, PL_FRAME_HEADER + SIZE + PL_FRAME_HEADER);
+	check_number(ending.type, PL_FRAME_VALUE);
+	check_number(ending.ack, 1);
 	pair_end(&pair);
 }
 
@@ -135,6 +158,7 @@ static void unreadable(void *unused)
 /* The owner revokes the memory after the socket has taken the first bytes of it. */
 static void revoked(void *unused)
 {
+	const struct tcp_piece *trailer;
 	struct pl_operation *operation;
 	struct pl_remote *remote;
 	struct pl_error error;
@@ -149,6 +173,10 @@ static void revoked(void *unused)
 	fills = true;
 	operation = start_read(&pair, remote);
 	progress_until(&pair.environment, full);
+	/* No later frame may come between these. */
+	trailer = pl_list_entry(server_of(&pair)->queue.prev, struct tcp_piece, link);
+	check_number(trailer->frame.type, PL_FRAME_VALUE);
+	check(trailer->header_final);
 	check_number(pl_region_revoke(pair.far.region, token, length), 0);
 	fills = full = false;
 	fail_with(&pair.environment, operation, -EACCES);
@@ -157,10 +185,52 @@ static void revoked(void *unused)
 	pair_end(&pair);
 }
 
+/* Behind the first answer waits another one, so its trailer is made when its bytes are sent. */
+static void revoked_before_another(void *unused)
+{
+	struct pl_operation *first, *second;
+	struct pl_remote *remote;
+	struct pl_error error;
+	struct pair pair;
+	uint8_t token[PL_TOKEN_MAX];
+	size_t length = sizeof(token);
+
+	(void)unused;
+	pair_begin(&pair);
+	check_ok(pl_region_share(pair.far.region, NULL, token, &length, &error), &error);
+	remote = import_token(&pair.environment, pair.environment.near_peer, token, length);
+	fills = true;
+	first = start_read(&pair, remote);
+	second = start_read(&pair, pair.remote);
+	progress_until(&pair.environment, full);
+	check(server_of(&pair)->queue.next != server_of(&pair)->queue.prev);
+	check(!pl_list_first(&server_of(&pair)->queue, struct tcp_piece, link)->trailer);
+	check_number(pl_region_revoke(pair.far.region, token, length), 0);
+	fills = full = false;
+	fail_with(&pair.environment, first, -EACCES);
+	complete(&pair.environment, second, NULL);
+	read_well(&pair);
+	pl_remote_release(remote);
+	pair_end(&pair);
+}
+
+/* A failed answer is that of a READ: the other end may take it for a WRITE's otherwise. */
+static void failure(void *unused)
+{
+	struct tcp_piece trailer = { .frame = { .type = PL_FRAME_VALUE, .cookie = 5 } };
+
+	(void)unused;
+	tcp_trailer_fail(&trailer, PL_WIRE_MEMORY);
+	check_number(trailer.frame.type, PL_FRAME_FAIL);
+	check_number(trailer.frame.flags, PL_FRAME_READ);
+	check_number(trailer.frame.cookie, 5);
+	check_number(trailer.frame.offset, PL_WIRE_MEMORY);
+}
+
 static const struct test_case cases[] = {
-	{ "in one call", in_one_call, NULL, 60 },
-	{ "unreadable", unreadable, NULL, 60 },
-	{ "revoked", revoked, NULL, 60 },
+	{ "in one call", in_one_call, NULL, 60 }, { "unreadable", unreadable, NULL, 60 },
+	{ "revoked", revoked, NULL, 60 },         { "revoked before another", revoked_before_another, NULL, 60 },
+	{ "failure", failure, NULL, 60 },
 };
 
 int main(void)

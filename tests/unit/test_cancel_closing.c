@@ -136,8 +136,12 @@ static void reads_post(struct reads *reads, bool handles)
 /* The fabric has looked through its work once, not once for each read. */
 static void reads_check_sweeps(const struct reads *reads)
 {
+	struct pl_peer *peer = reads->pair.environment.near_peer;
+
 	check_number(sweeps, 1);
-	reads->pair.environment.near_peer->ops = reads->before;
+	check_number(peer->stopping, 0);
+	check(!peer->sweep_due);
+	peer->ops = reads->before;
 }
 
 static void cancel_many(void *unused)
@@ -241,6 +245,37 @@ static void cancel_of_sleeper(void *unused)
 	pair_close(&reads.pair);
 }
 
+/* No sweep follows calls that stopped nothing, and one follows the last one of these calls otherwise. */
+static void sweep_if_due(void *unused)
+{
+	struct pl_completion completions[READS];
+	struct reads reads;
+	struct pl_peer *peer;
+
+	(void)unused;
+	reads_post(&reads, false);
+	peer = reads.pair.environment.near_peer;
+	pl_engine_lock(peer->home);
+	pl_peer_begin_stopping(peer);
+	pl_peer_end_stopping(peer);
+	pl_peer_begin_stopping(peer);
+	pl_peer_end_stopping_one(peer);
+	check(!atomic_load(&peer->sweep_task.queued));
+	pl_peer_begin_stopping(peer);
+	pl_peer_sweep(peer);
+	pl_peer_begin_stopping(peer);
+	pl_peer_end_stopping_one(peer);
+	check(!atomic_load(&peer->sweep_task.queued));
+	check(peer->sweep_due);
+	check_number(sweeps, 0);
+	pl_peer_end_stopping(peer);
+	pl_engine_unlock(peer->home);
+	reads_check_sweeps(&reads);
+	check_number(pl_cancel_all_posted(reads.pair.environment.near), READS);
+	collect(&reads.pair.environment, reads.pair.environment.near, completions, READS);
+	pair_close(&reads.pair);
+}
+
 static const struct setting threaded = {
 	.name = "cancel-late", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
 };
@@ -331,6 +366,7 @@ static const struct test_case cases[] = {
 	{ "cancel-one-by-one", cancel_one_by_one, NULL, 30 },
 	{ "cancel-values", cancel_values, NULL, 30 },
 	{ "cancel-of-sleeper", cancel_of_sleeper, NULL, 30 },
+	{ "sweep-if-due", sweep_if_due, NULL, 30 },
 	{ "close-before-sweep", close_before_sweep, NULL, 30 },
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Events of closed peers take little memory of a program that never collects any, and all reach a program that does. Of those that a
- * program holds, the last ones are kept.
+ * program holds, the last ones are kept, and of other completions all.
  */
 #include <stdlib.h>
 
@@ -17,21 +17,28 @@
 /* Notifications of closed peers that are kept while the program holds notifications, and peers that leave more. */
 #define KEPT_HELD (16u * 1024)
 #define PEERS_HELD 28u
+/* Notifications of a peer that stays open. */
+#define OPEN_NOTIFICATIONS 5
 
 static const struct setting setting = {
 	.name = "orphans", .fabric = "tcp", .host = "127.0.0.1", .progress = PL_PROGRESS_THREAD, .lanes = 1
 };
 
-/* The near end notifies, and closes. The far end closes its lost peer. */
-static void notify_and_leave(struct scenario_environment *environment, uint64_t first)
+static void notify_times(struct scenario_environment *environment, uint64_t first, unsigned count)
 {
 	struct pl_operation *operation;
 	struct pl_error error;
 
-	for (unsigned i = 0; i < NOTIFICATIONS; i++) {
+	for (unsigned i = 0; i < count; i++) {
 		check_ok(pl_notify(environment->near_peer, first + i, NULL, 0, NULL, &operation, &error), &error);
 		complete(environment, operation, NULL);
 	}
+}
+
+/* The near end notifies, and closes. The far end closes its lost peer. */
+static void notify_and_leave(struct scenario_environment *environment, uint64_t first)
+{
+	notify_times(environment, first, NOTIFICATIONS);
 	pl_peer_close(environment->near_peer);
 	progress_until(environment, !peer_information_of(environment->far_peer).connected);
 	pl_peer_close(environment->far_peer);
@@ -73,12 +80,34 @@ static void check_events(struct scenario_environment *environment, unsigned coun
 
 static void never_collecting(void *argument)
 {
+	struct pl_completion completions[OPEN_NOTIFICATIONS + 1];
 	struct scenario_environment environment;
+	struct pl_peer *near_peer, *far_peer;
+	struct pl_error error;
+	struct buffer buffer;
 
 	(void)argument;
 	environment_open(&environment, &setting);
+	buffer_open(&buffer, environment.far, 8, PL_ACCESS_LOCAL);
+	near_peer = environment.near_peer;
+	far_peer = environment.far_peer;
+	notify_times(&environment, 0, OPEN_NOTIFICATIONS);
+	connect_pair(&environment, environment.near, environment.listener, &environment.near_peer,
+		     &environment.far_peer);
+	check_ok(pl_receive(environment.far_peer, 1, 0, &(struct pl_buffer){ buffer.region, 0, 8 }, NULL, NULL, &error),
+		 &error);
 	let_peers_leave(&environment, 0);
+	check_number((unsigned)pl_poll(environment.far, completions, OPEN_NOTIFICATIONS + 1), OPEN_NOTIFICATIONS + 1);
+	for (unsigned i = 0; i < OPEN_NOTIFICATIONS; i++) {
+		check_number(completions[i].value, i);
+		check(completions[i].peer == far_peer);
+	}
+	check_number(completions[OPEN_NOTIFICATIONS].kind, PL_KIND_RECEIVE);
+	check(!completions[OPEN_NOTIFICATIONS].peer);
 	check_events(&environment, KEPT);
+	environment.near_peer = near_peer;
+	environment.far_peer = far_peer;
+	buffer_close(&buffer);
 	environment_close(&environment);
 }
 

@@ -99,6 +99,14 @@ static void check_received(struct message *message)
 	pattern_check(message->pair.far.bytes, LENGTH, 5, 0);
 }
 
+/* Lets lane 1 receive the rest, and returns when it has given the fetch to the receiver's home, which does nothing. */
+static void receive_rest(struct message *message)
+{
+	pl_engine_unlock(other_of(message->sender));
+	while (!atomic_load(&home_of(message->receiver)->finished))
+		sched_yield();
+}
+
 /* The send completes while the receiver's home does nothing, and the receive cannot be stopped any more. */
 static void without_home(void *unused)
 {
@@ -131,6 +139,23 @@ static void stopped(void *unused)
 	message_close(&message);
 }
 
+/* No lane tells the sender that a message was received of which some bytes are missing. */
+static void failed(void *unused)
+{
+	struct message message;
+
+	(void)unused;
+	message_open(&message);
+	message_begin(&message);
+	pl_operation_fail(message.receive->child, -EFAULT, NULL);
+	receive_rest(&message);
+	check_number(atomic_load(&message.receive->child->fetch_end), PL_FETCH_OPEN);
+	pl_engine_unlock(home_of(message.receiver));
+	fail_with(&message.pair.environment, message.receive, -EFAULT);
+	fail_with(&message.pair.environment, message.send, -ECANCELED);
+	message_close(&message);
+}
+
 /* Home tells a sender of an earlier release, over lane 0. */
 static void to_earlier_release(void *unused)
 {
@@ -140,7 +165,8 @@ static void to_earlier_release(void *unused)
 	message_open(&message);
 	message.pair.environment.far_peer->finish_lanes = false;
 	message_begin(&message);
-	pl_engine_unlock(other_of(message.sender));
+	receive_rest(&message);
+	check_number(atomic_load(&message.receive->child->fetch_end), PL_FETCH_OPEN);
 	pl_engine_unlock(home_of(message.receiver));
 	check_received(&message);
 	complete(&message.pair.environment, message.send, NULL);
@@ -187,22 +213,105 @@ static void with_failure(void *unused)
 
 	(void)unused;
 	message_open(&message);
+	message.pair.environment.far_peer->finish_lanes = false;
 	message_begin(&message);
 	pl_engine_unlock(other_of(message.sender));
 	send_finish(&message, message.send->cookie, PL_WIRE_CANCELED);
 	await_loss(&message);
 	pl_engine_unlock(home_of(message.receiver));
-	check(await(&message.pair.environment, message.send, NULL, NULL) <= 0);
+	check(await(&message.pair.environment, message.send, NULL, NULL) < 0);
 	check(await(&message.pair.environment, message.receive, NULL, NULL) <= 0);
+	message_close(&message);
+}
+
+/* Ends that a lane gives to the home together. */
+#define BATCH 60u
+
+/* A lane gives the home each full batch, and the end of the connection waits for a batch that the lane is filling. */
+static void in_batches(void *unused)
+{
+	struct pl_frame frame = { .type = PL_FRAME_FINISH, .offset = PL_WIRE_OK };
+	struct tcp_endpoint *sender;
+	struct message message;
+	struct tcp_lane *lane;
+	unsigned open;
+
+	(void)unused;
+	message_open(&message);
+	sender = message.sender;
+	lane = sender->lanes[1];
+	atomic_store(&sender->rendezvous, BATCH + 1);
+	pl_engine_lock(home_of(sender));
+	pl_engine_lock(lane->engine);
+	for (; frame.cookie < BATCH; frame.cookie++) {
+		check(!lane->finished == !frame.cookie);
+		check_number(tcp_finish_arrived(lane, &frame), 0);
+	}
+	check(!lane->finished);
+	check_number(atomic_load(&sender->finished_count), 1);
+	open = atomic_exchange(&sender->lanes_open, 0);
+	check(!message.pair.environment.near_peer->ops->drained(&sender->base));
+	check_number(tcp_finish_arrived(lane, &frame), 0);
+	check_number(atomic_load(&sender->finished_count), 2);
+	pl_engine_unlock(home_of(sender));
+	progress_until(&message.pair.environment, atomic_load(&sender->finished_count) == 1);
+	check(!message.pair.environment.near_peer->ops->drained(&sender->base));
+	tcp_lane_hand_finished(lane);
+	progress_until(&message.pair.environment, atomic_load(&sender->finished_count) == 0);
+	check(message.pair.environment.near_peer->ops->drained(&sender->base));
+	/* The same for notifications that the home has not listed. */
+	atomic_fetch_add(&sender->held_count, 1);
+	check(!message.pair.environment.near_peer->ops->drained(&sender->base));
+	atomic_fetch_sub(&sender->held_count, 1);
+	atomic_store(&sender->lanes_open, open);
+	check(!message.pair.environment.near_peer->ops->drained(&sender->base));
+	pl_engine_unlock(lane->engine);
+	pl_engine_lock(home_of(sender));
+	check(!atomic_load(&message.pair.environment.near_peer->ending));
+	pl_engine_unlock(home_of(sender));
+	message_close(&message);
+}
+
+/* The end of the connection goes on once the home has taken the last batch. */
+static void at_the_end(void *unused)
+{
+	struct tcp_endpoint *sender;
+	struct message message;
+	struct pl_peer *peer;
+	struct tcp_lane *lane;
+	unsigned open;
+
+	(void)unused;
+	message_open(&message);
+	peer = message.pair.environment.near_peer;
+	sender = message.sender;
+	lane = sender->lanes[1];
+	atomic_store(&sender->rendezvous, 1);
+	pl_engine_lock(home_of(sender));
+	pl_engine_lock(lane->engine);
+	check_number(tcp_finish_arrived(lane, &(struct pl_frame){ .type = PL_FRAME_FINISH, .offset = PL_WIRE_OK }), 0);
+	open = atomic_exchange(&sender->lanes_open, 0);
+	peer->leaving = true;
+	atomic_store(&peer->ending, true);
+	tcp_lane_hand_finished(lane);
+	check_number(atomic_load(&peer->state), PL_PEER_UP);
+	pl_engine_unlock(home_of(sender));
+	progress_until(&message.pair.environment, atomic_load(&peer->state) == PL_PEER_LOST);
+	check_number(atomic_load(&sender->finished_count), 0);
+	atomic_store(&sender->lanes_open, open);
+	pl_engine_unlock(lane->engine);
 	message_close(&message);
 }
 
 static const struct test_case cases[] = {
 	{ "without-home", without_home, NULL, 60 },
 	{ "stopped", stopped, NULL, 60 },
+	{ "failed", failed, NULL, 60 },
 	{ "to-earlier-release", to_earlier_release, NULL, 60 },
 	{ "without-send", without_send, NULL, 60 },
 	{ "with-failure", with_failure, NULL, 60 },
+	{ "in-batches", in_batches, NULL, 60 },
+	{ "at-the-end", at_the_end, NULL, 60 },
 };
 
 int main(void)

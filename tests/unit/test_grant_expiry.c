@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registrations that a device keeps for a grant end with the grant's time.  The devices here are counters; the context
- * and its grants are real.
+ * Registrations that a device keeps for a grant end with the grant's time, and tokens are revoked.  The devices here are counters; the
+ * context and its grants are real.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,12 +12,15 @@
 
 #include "core/context.h"
 #include "core/grant.h"
+#include "core/stream_ops.h"
 
 #define SIZE 4096
 #define LIFETIME (100 * PL_NS_PER_MS)
 /* Grants of a program that shares for a short time and revokes nothing; most grants that its context keeps. */
 #define SHORT_GRANTS 20000
 #define KEPT_GRANTS 1100
+/* Grants of which two of three do not expire: enough for a look at a table with free places. */
+#define MIXED_GRANTS 4500
 
 struct counter {
 	struct pl_registration base;
@@ -159,7 +162,7 @@ static size_t grants_of(struct rig *rig)
 	return pl_index_table_used(&rig->context->grants);
 }
 
-/* The context frees expired grants, unless a peer has a key of them, and no others. */
+/* A context with many grants frees the expired ones, unless a peer has a key of them, and no others. */
 static void test_expired_grants_are_freed(void **state)
 {
 	struct counter registered;
@@ -181,22 +184,58 @@ static void test_expired_grants_are_freed(void **state)
 	pl_list_append(&in_use->keys, &key.grant_link);
 	pthread_mutex_unlock(&rig.context->grant_lock);
 	add_counter(&rig, &share_for(&rig, 1)->registrations, &registered, false);
+	share_for(&rig, 0);
+	/* Few grants are kept: a peer that imports one of them learns that it has expired. */
+	assert_int_equal(grants_of(&rig), 4);
 	for (unsigned i = 0; i < SHORT_GRANTS; i++)
 		share_for(&rig, 1);
 	assert_true(grants_of(&rig) < KEPT_GRANTS);
 	assert_int_equal(registered.finished, 1);
-	for (unsigned i = 0; i < SHORT_GRANTS / 10; i++)
+	for (unsigned i = 0; i < MIXED_GRANTS; i += 3) {
 		share_for(&rig, 0);
-	assert_true(grants_of(&rig) > SHORT_GRANTS / 10);
+		share_for(&rig, 3600 * PL_NS_PER_S);
+		share_for(&rig, 1);
+	}
+	assert_true(grants_of(&rig) > MIXED_GRANTS / 3 * 2);
 	pl_list_remove(&key.grant_link);
 	assert_int_equal(pl_region_revoke(rig.region, used, length), 0);
 	assert_int_equal(pl_region_revoke(rig.region, lasting, length), 0);
 	rig_close(&rig);
 }
 
+/* Only no token at all revokes all, and leaves those alone that the library has bound to a peer. */
+static void test_all_are_revoked(void **state)
+{
+	struct pl_key key = { .id = 1 };
+	uint8_t bound[PL_TOKEN_SIZE];
+	struct pl_token token;
+	struct pl_grant *grant;
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig);
+	assert_int_equal(pl_grant_bind(rig.region, PL_ACCESS_READ, (struct pl_peer *)&rig, NULL, bound), 0);
+	assert_int_equal(pl_token_decode(bound, sizeof(bound), &token), 0);
+	grant = pl_index_table_get(&rig.context->grants, (uint32_t)token.grant);
+	pl_list_init(&key.registrations);
+	pl_list_append(&grant->keys, &key.grant_link);
+	share_for(&rig, 0);
+	share_for(&rig, 0);
+	assert_int_equal(pl_region_revoke(rig.region, rig.token, 0), -EINVAL);
+	assert_int_equal(pl_region_revoke(rig.region, NULL, 1), -EINVAL);
+	assert_int_equal(grants_of(&rig), 3);
+	assert_int_equal(pl_region_revoke(rig.region, NULL, 0), 0);
+	assert_int_equal(grants_of(&rig), 1);
+	assert_false(key.revoked);
+	pl_list_remove(&key.grant_link);
+	assert_true(pl_grant_revoke(rig.context, rig.region, bound));
+	rig_close(&rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_all_are_revoked),
 		cmocka_unit_test(test_expired_grants_are_freed),
 		cmocka_unit_test(test_grant),
 		cmocka_unit_test(test_key),

@@ -115,6 +115,14 @@ static void test_modes(void **state)
 		expect_key("key", KEY, strlen(KEY));
 }
 
+/* The mode of a folder or a device tells nothing of a key, and must stay as it is. */
+static void test_other_kinds(void **state)
+{
+	(void)state;
+	expect_refusal(".", -EISDIR, "SYSTEM", "folder");
+	expect_refusal("/dev/null", -EACCES, "KEY-FILE-OPEN", "give a file that only its owner can read");
+}
+
 static void test_owners(void **state)
 {
 	(void)state;
@@ -227,9 +235,10 @@ static void test_pipe(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_modes),          cmocka_unit_test(test_owners),
-		cmocka_unit_test(test_absent_files),   cmocka_unit_test(test_lengths),
-		cmocka_unit_test(test_guessable_keys), cmocka_unit_test(test_pipe),
+		cmocka_unit_test(test_modes),   cmocka_unit_test(test_other_kinds),
+		cmocka_unit_test(test_owners),  cmocka_unit_test(test_absent_files),
+		cmocka_unit_test(test_lengths), cmocka_unit_test(test_guessable_keys),
+		cmocka_unit_test(test_pipe),
 	};
 
 	return cmocka_run_group_tests(tests, enter_folder, leave_folder);

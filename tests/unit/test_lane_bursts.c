@@ -172,9 +172,34 @@ static void sends_rest(void *unused)
 	pair_close(&pair);
 }
 
+/* Nothing else wakes the lane between the bursts of an answer: the near end has asked for all of it. */
+static void goes_on(void *unused)
+{
+	struct pl_operation *operation;
+	struct pl_error error;
+	struct pair pair;
+	int fd;
+
+	(void)unused;
+	poll_time = 20000;
+	pair_open(&pair, &setting, REST);
+	pattern_fill(pair.far.bytes, REST, 1, 0);
+	fd = tcp_endpoint_of(pair.environment.far_peer->endpoint)->lanes[0]->source.fd;
+	make_waiting(fd);
+	atomic_store(&watched, fd);
+	check_ok(pl_read(pair.environment.near_peer, &(struct pl_transfer){ pair.remote, 0, pair.near.region, 0, REST },
+			 NULL, &operation, &error),
+		 &error);
+	complete(&pair.environment, operation, NULL);
+	atomic_store(&watched, -1);
+	pattern_check(pair.near.bytes, REST, 1, 0);
+	pair_close(&pair);
+}
+
 static const struct test_case cases[] = {
 	{ "looks-between", looks_between, NULL, 300 },
 	{ "sends-rest", sends_rest, NULL, 60 },
+	{ "goes-on", goes_on, NULL, 60 },
 };
 
 int main(void)

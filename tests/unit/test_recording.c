@@ -361,7 +361,7 @@ static struct recording_entry long_entry(const struct recording_entry *before, u
 
 	if (number >= EQUAL_FRAMES) {
 		entry.sequence += number % 5 ? 0 : number * 1000003ull;
-		entry.offset += number % 300 * RECORDING_PAGE;
+		entry.offset += number % 300 / 2 * RECORDING_PAGE;
 	}
 	if (number == LONG_FRAMES - 1) {
 		entry.sequence = INT64_MAX;

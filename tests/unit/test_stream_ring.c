@@ -156,6 +156,8 @@ static void test_characters(void **state)
 		assert_int_equal(pl_stream_name_valid(name), strchr(allowed, i) != NULL);
 		assert_int_equal(pl_content_type_valid(content_type), i >= ' ' && i <= '~');
 	}
+	assert_false(pl_stream_name_valid(""));
+	assert_false(pl_stream_name_valid(NULL));
 }
 
 static void test_names_and_layouts(void **state)

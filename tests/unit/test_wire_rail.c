@@ -256,6 +256,8 @@ static void test_options(void **state)
 		assert_int_equal(decoded.rail.ece_vendor | decoded.rail.ece_options, 0);
 		memset(body + BODY_SIZE, 0, 4);
 		assert_int_equal(decode_rail(body, BODY_SIZE + sizeof(options), &decoded), -EPROTO);
+		memset(body + BODY_SIZE, 0, sizeof(options));
+		assert_int_equal(decode_rail(body, BODY_SIZE + sizeof(options), &decoded), -EPROTO);
 	}
 }
 
@@ -300,6 +302,7 @@ static void test_encoder_refuses(void **state)
 	m = rail_sample(PL_RAIL_DOWN), m.rail.traffic_class = 1, expect_refused(&m);
 	m = rail_sample(PL_RAIL_DOWN), m.rail.service_level = 1, expect_refused(&m);
 	m = rail_sample(PL_RAIL_DOWN), m.rail.ece_vendor = 1, expect_refused(&m);
+	m = rail_sample(PL_RAIL_DOWN), m.rail.ece_options = 1, expect_refused(&m);
 	m = rail_sample(PL_RAIL_ACCEPT), m.rail.ece_options = 1, expect_refused(&m);
 }
 

@@ -78,6 +78,7 @@ _BY_ID = {
     'PY-CLOSED': Closed,
     'PY-FORKED': Forked,
     'PY-CONTIGUOUS': BufferRefused,
+    'PY-OBJECTS': BufferRefused,
     'PY-ORDER': BufferRefused,
     'PY-READONLY': BufferRefused,
     'PY-EMPTY': BufferRefused,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Layouts of frames."""
 import math
+import operator
 import re
 import typing
 
@@ -22,6 +23,18 @@ def _proposal(name):
     return f'write {found!r}' if found else 'use a view of another type, such as uint8'
 
 
+def _shape_of(shape):
+    """Return a shape as a tuple. One number is a shape of one dimension."""
+    sizes = (shape,) if hasattr(shape, '__index__') else shape
+    try:
+        sizes = tuple(operator.index(size) for size in sizes)
+    except TypeError as error:
+        raise TypeError(f'the shape of a layout has whole numbers, such as (480, 640), not {shape!r}') from error
+    if min(sizes, default=0) < 0:
+        raise ValueError(f'the shape of a layout has no negative numbers: {sizes}')
+    return sizes
+
+
 @typing.final
 class Layout:
     """Type and shape of the elements of a frame, in C order without gaps.
@@ -41,7 +54,7 @@ class Layout:
             raise ValueError(f'dtype {dtype} has the most significant byte first, and frames have it last: '
                              f'convert the array with astype({name!r})')
         self._code, self._bits, self._lanes = _CODES[match[1]], int(match[2] or 8), 1
-        self._dtype, self._shape = name, tuple(int(size) for size in ([shape] if hasattr(shape, '__index__') else shape))
+        self._dtype, self._shape = name, _shape_of(shape)
 
     @classmethod
     def _of(cls, code, bits, lanes, shape):

@@ -12,13 +12,23 @@ from ._errors import make_error
 _BLOB_HEAD, _BLOB_REGION = 20, 76
 
 
+def _take_bytes(value, name):
+    """Return the bytes of a bytes-like object or of one with __bytes__(). bytes() takes numbers and lists of them, too."""
+    if hasattr(value, '__bytes__'):
+        return bytes(value)
+    try:
+        return bytes(memoryview(value))
+    except TypeError:
+        raise TypeError(f'{name} must be bytes, not {type(value)!r}') from None
+
+
 class Secret:
     """Immutable secret bytes, compared in constant time."""
 
     __slots__ = ('_content',)
 
     def __init__(self, content):
-        object.__setattr__(self, '_content', bytes(content))
+        object.__setattr__(self, '_content', _take_bytes(content, type(self).__name__.lower()))
 
     def __setattr__(self, name, value):
         raise AttributeError(f'{type(self).__name__} is immutable')
@@ -111,8 +121,10 @@ class Invitation:
     __slots__ = ('address', 'token', 'extra')
 
     def __init__(self, address, token, extra=b''):
-        if _has_no_host(str(address)):
-            raise make_error(errno.EINVAL, 'PY-ADDRESS', 'Invitation', str(address),
+        if not isinstance(address, str):
+            raise TypeError(f'address must be a text such as "host:19875", not {type(address)!r}')
+        if _has_no_host(address):
+            raise make_error(errno.EINVAL, 'PY-ADDRESS', 'Invitation', address,
                              'no other host reaches this address: it means all addresses of this one',
                              'give the name or the address by which others reach this host, and the port of the listener')
         self._set(address, token, extra)
@@ -120,7 +132,7 @@ class Invitation:
     def _set(self, address, token, extra):
         self.address = str(address)
         self.token = token if isinstance(token, (Token, Blob)) else Token(token)
-        self.extra = bytes(extra)
+        self.extra = _take_bytes(extra, 'extra')
 
     @classmethod
     def _make(cls, address, token, extra):
@@ -137,7 +149,7 @@ class Invitation:
     @classmethod
     def from_bytes(cls, content):
         """Return the invitation of `bytes(invitation)`. Raises ValueError for other bytes, also PY-NO-TOKEN."""
-        content = bytes(content)
+        content = _take_bytes(content, 'the invitation')
         parts, at = [], 5
         if content[:4] != _MAGIC or content[4:5] not in (b'B', b'T'):
             raise ValueError('the bytes are no invitation of Peerlane')

@@ -44,6 +44,40 @@ static PyObject *py_buffer_source(PyObject *object)
 	return source;
 }
 
+/* True if a format of the module struct has objects of Python. Names of members stand between colons. */
+static bool py_format_has_objects(const char *format)
+{
+	bool named = false;
+
+	for (; *format; format++) {
+		if (*format == ':')
+			named = !named;
+		else if (*format == 'O' && !named)
+			return true;
+	}
+	return false;
+}
+
+int py_buffer_check_elements(struct py_state *state, PyObject *object)
+{
+	bool objects = false;
+	Py_buffer view;
+
+	if (PyBytes_Check(object) || PyByteArray_Check(object))
+		return 0;
+	/* Some types, such as NumPy's dates, have a buffer only if no format is wanted. */
+	if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0) {
+		PyErr_Clear();
+		return 0;
+	}
+	objects = view.format && py_format_has_objects(view.format);
+	PyBuffer_Release(&view);
+	if (objects)
+		py_fail(state, -EINVAL, "PY-OBJECTS", "buffer", "the elements are objects of Python, not numbers",
+			"convert it first, as with array.astype(float), or pickle the objects");
+	return objects ? -1 : 0;
+}
+
 int py_buffer_open(struct py_state *state, PyObject *object, Py_buffer *view, int flags)
 {
 	PyObject *source = py_buffer_source(object);
@@ -51,6 +85,10 @@ int py_buffer_open(struct py_state *state, PyObject *object, Py_buffer *view, in
 
 	if (!source)
 		return -1;
+	if (py_buffer_check_elements(state, source) < 0) {
+		Py_DECREF(source);
+		return -1;
+	}
 	rc = PyObject_GetBuffer(source, view, flags);
 	if (rc < 0 && (PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_BufferError))) {
 		PyObject *type, *value, *trace;

@@ -191,6 +191,8 @@ PyObject *py_get_token(PyObject *value, const char *name);
 /* Buffers: buffer.c. */
 /* Raises the reason why an object gives no memory in the order of rows: PY-ORDER, PY-CONTIGUOUS with `hint`, or its own. */
 void *py_buffer_refuse(struct py_state *state, PyObject *object, const char *hint);
+/* Raises PY-OBJECTS if the elements of a buffer are objects: a peer would read or replace their addresses. Returns 0, or -1. */
+int py_buffer_check_elements(struct py_state *state, PyObject *object);
 /* Gets a view, in the order of rows, of a bytes-like object, an array, or a tensor of the host. Returns 0, or -1. */
 int py_buffer_open(struct py_state *state, PyObject *object, Py_buffer *view, int flags);
 

@@ -19,6 +19,8 @@ static PyObject *py_buffer_get(struct py_state *state, PyObject *object, Py_buff
 {
 	PyObject *capsule;
 
+	if (py_buffer_check_elements(state, object) < 0)
+		return NULL;
 	*view = malloc(sizeof(**view));
 	if (!*view)
 		return PyErr_NoMemory();

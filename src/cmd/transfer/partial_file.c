@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "cmd/common/cli.h"
 #include "cmd/transfer/partial_record.h"
@@ -202,10 +204,30 @@ static int map_temporary_file(struct partial_file *partial, struct pl_error *err
 	return 0;
 }
 
+void partial_file_name(char temporary[NAME_MAX + 1], const char *name)
+{
+	/* A digest takes the place of the end of a name that leaves no room for the rest of ".NAME.part". */
+	const int room = NAME_MAX - (int)sizeof("..part") + 1, kept = room - 17;
+	int length = (int)strnlen(name, NAME_MAX + 1);
+
+	if (length <= room) {
+		snprintf(temporary, NAME_MAX + 1, ".%s.part", name);
+		return;
+	}
+	/* Whole characters of UTF-8. */
+	length = kept;
+	while (length > kept - 4 && ((unsigned char)name[length] & 0xc0) == 0x80)
+		length--;
+	snprintf(temporary, NAME_MAX + 1, ".%.*s-%016llx.part", length, name,
+		 (unsigned long long)XXH3_64bits(name, strlen(name)));
+}
+
 /* Allocates the names.  After a failure, the file must be closed. */
 static int name_partial_file(struct partial_file *partial, int folder, const char *name,
 			     const struct file_version *source, struct pl_error *error)
 {
+	char temporary[NAME_MAX + 1];
+
 	*partial = (struct partial_file){
 		.folder = folder,
 		.fd = -1,
@@ -216,8 +238,10 @@ static int name_partial_file(struct partial_file *partial, int folder, const cha
 	if (source->size > (uint64_t)INT64_MAX - 2 * ALIGNMENT || source->size > SIZE_MAX)
 		return cli_fail(error, -EFBIG, "FILE-TOO-BIG", name, NULL, "a file cannot have %llu bytes",
 				(unsigned long long)source->size);
-	if (asprintf(&partial->temporary, ".%s.part", name) < 0)
-		partial->temporary = NULL;
+	if (strlen(name) > NAME_MAX)
+		return cli_fail_errno(error, -ENAMETOOLONG, "open", name);
+	partial_file_name(temporary, name);
+	partial->temporary = strdup(temporary);
 	return partial->name && partial->temporary ? 0 : cli_fail_errno(error, -ENOMEM, "malloc", name);
 }
 

@@ -8,6 +8,7 @@
 #ifndef PL_CMD_TRANSFER_PARTIAL_FILE_H
 #define PL_CMD_TRANSFER_PARTIAL_FILE_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -82,6 +83,8 @@ int partial_folder_sync(int folder, const char *name, struct pl_error *error);
 /* Closes the file; `discard` removes it unless it was committed.  Nothing may use the mapping any more. */
 void partial_file_close(struct partial_file *partial, bool discard);
 
+/* Writes the name of the partial file of a file: ".NAME.part", or a part of a NAME that is too long, and its digest. */
+void partial_file_name(char temporary[NAME_MAX + 1], const char *name);
 /* True if a path ends in a name that partial_file_open() gives, ".NAME.part". */
 bool is_partial_file_name(const char *name);
 

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cmd/transfer/partial_file.h"
+
 #define OWNER_ATTRIBUTE "user.peerlane.owner"
 #define DEPTH_MAX 64
 /* A sum is taken anew at most this often when a request would be refused. */
@@ -104,8 +106,7 @@ uint64_t quota_allocated(const struct client *client, int folder, const char *la
 	uint64_t bytes = 0;
 	int fd;
 
-	if ((size_t)snprintf(name, sizeof(name), ".%s.part", last) >= sizeof(name))
-		return 0;
+	partial_file_name(name, last);
 	fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return 0;

@@ -39,9 +39,8 @@ void tcp_lane_end_fetch(struct tcp_lane *lane, struct pl_operation *fetch)
 {
 	if (!pl_operation_pending_last(fetch))
 		return;
-	/* If home's thread runs this lane, too, home sends FINISH of all such lanes at once. */
-	if (lane->index && lane->engine != fetch->home && lane->endpoint->base.peer->finish_lanes &&
-	    !atomic_load(&fetch->status))
+	/* If home's thread runs this lane, too, as it does lane 0, home sends FINISH of all such lanes at once. */
+	if (lane->engine != fetch->home && lane->endpoint->base.peer->finish_lanes && !atomic_load(&fetch->status))
 		tcp_lane_queue_finish(lane, fetch);
 	pl_operation_all_done(fetch);
 }
@@ -121,7 +120,7 @@ static void finished_run(struct pl_task *task)
 		atomic_fetch_sub(&endpoint->finished_count, 1);
 	}
 	/* The end of the connection may have waited for these. */
-	if (atomic_load(&peer->state) != PL_PEER_LOST && atomic_load(&peer->ending))
+	if (atomic_load(&peer->ending))
 		pl_peer_ending(peer);
 }
 

@@ -439,7 +439,7 @@ void tcp_lane_shut(struct tcp_lane *lane)
 	do {
 		lane->paused = false;
 		tcp_lane_flush(lane);
-	} while (lane->paused && lane->state == TCP_LANE_UP);
+	} while (lane->paused);
 	if (lane->state == TCP_LANE_UP)
 		tcp_lane_ack(lane);
 	if (lane->state == TCP_LANE_UP)

@@ -390,7 +390,7 @@ void tcp_lane_flush(struct tcp_lane *lane)
 				break;
 			continue;
 		}
-		if (sent == 0 && total >= FLUSH_BYTES && lane->engine->threaded && lane->engine->poll_time) {
+		if (sent == 0 && total >= FLUSH_BYTES && lane->engine->poll_time) {
 			lane->paused = true;
 			pl_source_hand_over(&lane->source);
 			break;

@@ -113,7 +113,7 @@ void verbs_mw_forget(struct verbs_rail *rail)
 	pl_list_for_each(at, &rail->posted) {
 		const struct verbs_work *work = pl_list_entry(at, struct verbs_work, link);
 
-		if (work->kind != VERBS_INVALIDATE || !work->window->mw)
+		if (work->kind != VERBS_INVALIDATE)
 			continue;
 		verbs_mw_dealloc(rail, work->window->mw);
 		work->window->mw = NULL;
