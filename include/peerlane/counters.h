@@ -109,7 +109,7 @@ int pl_context_traffic(struct pl_context *context, enum pl_kind kind, const char
 struct pl_error_count {
 	size_t size;    /**< set by the caller: sizeof(struct pl_error_count) */
 	char id[24];    /**< pl_error.id; "": all errors that came after PL_ERROR_COUNTS different ones */
-	uint64_t count; /**< operations that failed with it */
+	uint64_t count; /**< operations that failed with it; EVENTS-DROPPED: notifications that were dropped */
 };
 /* clang-format off */
 #define PL_ERROR_COUNT_INIT { sizeof(struct pl_error_count), "", 0 }

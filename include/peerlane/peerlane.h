@@ -1048,8 +1048,8 @@ void pl_cancel(struct pl_operation *operation);
 int pl_cancel_posted(struct pl_context *context, uint64_t user_data);
 
 /**
- * Cancels the operations with several values of user_data, as pl_cancel_posted() does, in one pass. One call of
- * pl_cancel_posted(), too, takes time in proportion to all running operations of the context.
+ * Cancels the operations with several values of user_data, as pl_cancel_posted() does, in one pass over all running
+ * operations of the context. pl_cancel_posted() looks at the operations of its value only, but at all peers and listeners.
  *
  * @param user_data  values in ascending order; equal values are allowed
  * @param count  their number
@@ -1089,7 +1089,8 @@ int pl_poll(struct pl_context *context, struct pl_completion *completions, int n
 /**
  * Keeps notifications in the library, or lets pl_poll() deliver them again, in their order. A peer whose 1024 messages and
  * notifications were not collected sends no more, so a program bounds its memory and still collects completions. PL_KIND_LOST
- * of a peer may then come before its notifications.  Thread-safe.
+ * of a peer may then come before its notifications. Of peers that the program has closed, the context keeps the last 16,384
+ * notifications; pl_context_error_count() counts the others as EVENTS-DROPPED.  Thread-safe.
  */
 void pl_notifications_hold(struct pl_context *context, bool hold);
 

@@ -12,6 +12,8 @@
 #define ORPHANS_MAX 1024u
 /* Most completions that a batch gathers, so that the program goes on meanwhile. */
 #define GATHERED_MAX 16u
+/* Most notifications of closed peers that wait while the program holds notifications: those of 16 peers at their limit. */
+#define ORPHANS_HELD_MAX (16u * 1024)
 
 /* Makes the descriptor readable if there are completions. The caller holds the queue's lock. */
 static void announce_completed(struct pl_context *context)
@@ -163,14 +165,18 @@ void pl_completion_release_events(struct pl_peer *peer)
 	pl_lock_release(&peer->context->queue_lock);
 }
 
-static void free_events(struct pl_list *events)
+/* Returns the number of events. */
+static size_t free_events(struct pl_list *events)
 {
-	while (!pl_list_empty(events)) {
+	size_t count = 0;
+
+	for (; !pl_list_empty(events); count++) {
 		struct pl_operation *event = pl_list_first(events, struct pl_operation, queue_link);
 
 		pl_list_remove(&event->queue_link);
 		pl_operation_free(event);
 	}
+	return count;
 }
 
 /* True for an event of a closed peer. */
@@ -195,13 +201,13 @@ static size_t forget_peer_of(struct pl_list *list, const struct pl_peer *peer)
 	return orphans;
 }
 
-/* Takes the oldest ones of these events of closed peers out of the queue, if there are too many. The caller holds the queue's lock. */
-static void take_old_orphans(struct pl_context *context, size_t orphans, struct pl_list *old)
+/* Takes the oldest ones of these events of closed peers out of a list, down to `most`. The caller holds the queue's lock. */
+static void take_old_orphans(struct pl_list *list, size_t orphans, size_t most, struct pl_list *old)
 {
-	pl_list_for_each_safe(at, next, &context->completed) {
+	pl_list_for_each_safe(at, next, list) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, queue_link);
 
-		if (orphans <= ORPHANS_MAX)
+		if (orphans <= most)
 			return;
 		if (!is_orphan(operation))
 			continue;
@@ -213,21 +219,25 @@ static void take_old_orphans(struct pl_context *context, size_t orphans, struct 
 
 void pl_completions_forget_peer(struct pl_context *context, struct pl_peer *peer)
 {
-	struct pl_list old;
+	struct pl_list old, old_held;
 	size_t orphans;
 
 	pl_list_init(&old);
+	pl_list_init(&old_held);
 	atomic_fetch_add(&context->closed_peers, 1);
 	/* No accept has delivered the peer, and nothing reports events of it any more. */
 	free_events(&peer->held_events);
 	pl_lock_take(&context->queue_lock);
 	/* Counted afresh, so that pl_poll(), which runs much more often, keeps no count. */
 	orphans = forget_peer_of(&context->completed, peer);
-	forget_peer_of(&context->held_notifications, peer);
 	if (!context->collects)
-		take_old_orphans(context, orphans, &old);
+		take_old_orphans(&context->completed, orphans, ORPHANS_MAX, &old);
+	orphans = forget_peer_of(&context->held_notifications, peer);
+	take_old_orphans(&context->held_notifications, orphans, ORPHANS_HELD_MAX, &old_held);
 	pl_lock_release(&context->queue_lock);
 	free_events(&old);
+	/* The program may want these, although it is slow. */
+	pl_count_lost_events(&context->counters, free_events(&old_held));
 	pl_latch_take(&context->spare_operations.latch);
 	pl_list_for_each(at, &context->handles) {
 		struct pl_operation *operation = pl_list_entry(at, struct pl_operation, handle_link);

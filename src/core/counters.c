@@ -39,27 +39,37 @@ void pl_count_shared(struct pl_counters *counters, unsigned fabric, const struct
 	atomic_fetch_add(&count->times[pl_time_bucket(time)], 1);
 }
 
-static void count_error_id(struct pl_counters *counters, const char *id)
+/* The caller holds the lock. */
+static void count_error_id(struct pl_counters *counters, const char *id, uint64_t count)
 {
 	unsigned i = 0;
 
 	while (i < counters->error_count && strcmp(counters->errors[i].id, id) != 0)
 		i++;
 	if (i == PL_ERROR_COUNTS) {
-		counters->errors_other++;
+		counters->errors_other += count;
 		return;
 	}
 	if (i == counters->error_count) {
 		snprintf(counters->errors[i].id, sizeof(counters->errors[i].id), "%s", id);
 		counters->error_count++;
 	}
-	counters->errors[i].count++;
+	counters->errors[i].count += count;
 }
 
 void pl_count_error(struct pl_counters *counters, const struct pl_error *error)
 {
 	pthread_mutex_lock(&counters->lock);
-	count_error_id(counters, error ? error->id : "OPERATION-FAILED");
+	count_error_id(counters, error ? error->id : "OPERATION-FAILED", 1);
+	pthread_mutex_unlock(&counters->lock);
+}
+
+void pl_count_lost_events(struct pl_counters *counters, uint64_t count)
+{
+	if (!count)
+		return;
+	pthread_mutex_lock(&counters->lock);
+	count_error_id(counters, "EVENTS-DROPPED", count);
 	pthread_mutex_unlock(&counters->lock);
 }
 

@@ -48,6 +48,8 @@ void pl_counters_close(struct pl_counters *counters);
 int pl_counters_add_engines(struct pl_counters *counters, unsigned count, struct pl_error *error);
 /* Counts an error of an operation; NULL: a general one. Any thread. */
 void pl_count_error(struct pl_counters *counters, const struct pl_error *error);
+/* Counts events that the context has dropped, as EVENTS-DROPPED. Any thread. */
+void pl_count_lost_events(struct pl_counters *counters, uint64_t count);
 /* Returns the number of errors counted so far. Any thread. */
 uint64_t pl_counters_errors(struct pl_counters *counters);
 /* Counts an operation that succeeded, of a thread without counters of its own. */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/fastpath.h"
+#include "core/operation_index.h"
 
 static void stop_late_operation(struct pl_operation *operation, const char *id, const char *call, uint64_t time)
 {
@@ -36,7 +37,7 @@ void pl_operations_expire(struct pl_timer *timer)
 
 	/* Operations that end here may begin others, which enter the peer's list and set the timer themselves. */
 	pl_list_init(&all);
-	pl_list_splice(&all, &peer->operations);
+	pl_operations_take(peer, &all);
 	pl_peer_begin_stopping(peer);
 	while ((operation = pl_peer_operation_next(peer, &all))) {
 		if (atomic_load(&operation->canceled))

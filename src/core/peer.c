@@ -6,6 +6,7 @@
 
 #include "base/secret_pool.h"
 #include "core/fastpath.h"
+#include "core/operation_index.h"
 #include "core/stream_ops.h"
 #include "core/trust.h"
 
@@ -146,7 +147,7 @@ static void stop_peer_operations(struct pl_peer *peer, int status, const struct 
 	pl_stream_ops.peer_ended(peer);
 	/* Operations with chunks on other engines stay in the list a little longer. */
 	pl_list_init(&all);
-	pl_list_splice(&all, &peer->operations);
+	pl_operations_take(peer, &all);
 	pl_peer_begin_stopping(peer);
 	while ((operation = pl_peer_operation_next(peer, &all)))
 		pl_operation_stop(operation, status, error);
@@ -342,6 +343,7 @@ static void peer_free(struct pl_peer *peer)
 	if (peer->secret)
 		pl_secret_free(pl_tls_secrets(context->tls), peer->secret);
 	pl_event_log_destroy(&peer->events);
+	pl_operation_index_free(peer);
 	pl_free(&context->allocator, peer);
 }
 

@@ -55,6 +55,13 @@ enum pl_refusal {
  */
 enum pl_peer_state { PL_PEER_OPENING, PL_PEER_UP, PL_PEER_LOST };
 
+/* Operations of a peer by user_data; see core/operation_index.h. */
+struct pl_operation_index {
+	struct pl_list *lists; /* NULL: none yet */
+	size_t size;           /* number of the lists, a power of two */
+	size_t added;          /* operations in them, and those that were in them and left; 0: all are empty */
+};
+
 struct pl_peer {
 	/* Members that each operation uses, side by side. */
 	struct pl_context *context;
@@ -66,7 +73,7 @@ struct pl_peer {
 	atomic_uint sync_count; /* synchronous operations; the sockets are polled once in a number of them */
 	struct pl_count *counts; /* its home's, of its fabric, by kind; written at home */
 	unsigned fabric;         /* index of `ops` in context->fabrics */
-	struct pl_list operations; /* operations that began and are not complete */
+	struct pl_list operations; /* operations that began and are not complete, without those in operation_index */
 	struct pl_list fenced;     /* operations that wait for earlier ones */
 	unsigned running;          /* operations that began, are not fenced and not complete */
 	bool releasing;            /* pl_peer_fence_release() is running */
@@ -152,6 +159,7 @@ struct pl_peer {
 	enum pl_refusal refusal;
 	const struct pl_fabric_ops *failed; /* initiator: fabric that failed before; `loss` has the error */
 
+	struct pl_operation_index operation_index;
 	unsigned stopping;         /* functions that are stopping many operations */
 	bool sweep_due;            /* the fabric has operations that they stopped */
 	struct pl_task sweep_task; /* sweeps for operations that the program cancelled one by one */

@@ -8,6 +8,7 @@
 #include "core/bulk_sender.h"
 #include "core/fabric.h"
 #include "core/listener.h"
+#include "core/operation_index.h"
 
 /* Rounds without progress after which a waiter sleeps. */
 #define ROUNDS_BEFORE_SLEEP 2000
@@ -189,6 +190,7 @@ static bool is_posted_with(const struct pl_operation *operation, const struct pl
 /* Stops the peer's operations that match. Returns their number. */
 static int cancel_of_peer(struct pl_peer *peer, const struct pl_cancel_set *set)
 {
+	bool one = set && set->count == 1;
 	struct pl_operation *operation;
 	struct pl_list all;
 	int count = 0;
@@ -203,7 +205,10 @@ static int cancel_of_peer(struct pl_peer *peer, const struct pl_cancel_set *set)
 		count++;
 	}
 	pl_list_init(&all);
-	pl_list_splice(&all, &peer->operations);
+	if (one)
+		pl_operations_take_of(peer, *set->values, &all);
+	else
+		pl_operations_take(peer, &all);
 	/* One sweep ends all that run: each walks through the work of the peer. */
 	pl_peer_begin_stopping(peer);
 	while ((operation = pl_peer_operation_next(peer, &all))) {
@@ -215,7 +220,11 @@ static int cancel_of_peer(struct pl_peer *peer, const struct pl_cancel_set *set)
 			pl_operation_stop(operation, peer->loss.code, &peer->loss);
 		}
 	}
-	pl_peer_end_stopping(peer);
+	/* A program that cancels one value may go on with others. */
+	if (one)
+		pl_peer_end_stopping_one(peer);
+	else
+		pl_peer_end_stopping(peer);
 	pl_engine_unlock(peer->home);
 	return count;
 }

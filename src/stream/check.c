@@ -9,9 +9,7 @@ static void wake_subscriber(struct pl_batch_end *end)
 
 	pl_lock_take(&subscriber->lock);
 	pl_subscriber_tell(subscriber);
-	pl_lock_release(&subscriber->lock);
-	/* The woken thread needs the lock at once. */
-	pl_turn_next(subscriber->context, &subscriber->turn);
+	pl_subscriber_leave_turn(subscriber);
 }
 
 void pl_checks_init(struct pl_subscriber *subscriber)

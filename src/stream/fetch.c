@@ -123,8 +123,7 @@ static void post_read(struct pl_subscriber *subscriber, struct pl_peer *peer, co
 			pl_subscriber_read_failed(subscriber, request->frame, -ENOMEM);
 		else
 			pl_check_end(request->check, -ENOMEM);
-		pl_lock_release(&subscriber->lock);
-		pl_turn_next(subscriber->context, &subscriber->turn);
+		pl_subscriber_leave_turn(subscriber);
 		return;
 	}
 	if (request->frame)
@@ -188,8 +187,7 @@ static void check_finished(struct pl_operation *operation)
 	pl_lock_take(&subscriber->lock);
 	subscriber->reading--;
 	pl_check_end(check, operation->completion.status);
-	pl_lock_release(&subscriber->lock);
-	pl_turn_next(subscriber->context, &subscriber->turn);
+	pl_subscriber_leave_turn(subscriber);
 	pl_operation_free(operation);
 	pl_subscriber_pump(subscriber);
 }

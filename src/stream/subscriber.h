@@ -258,6 +258,8 @@ void pl_subscriber_free_frame(struct pl_subscriber *subscriber, struct pl_stream
 void pl_subscriber_tell(struct pl_subscriber *subscriber);
 /* Does that, and wakes waiting threads. subscriber->lock is held, on which these threads then wait: for rare events. */
 void pl_subscriber_wake(struct pl_subscriber *subscriber);
+/* Releases subscriber->lock, then wakes waiting threads, which need the lock at once. */
+void pl_subscriber_leave_turn(struct pl_subscriber *subscriber);
 /* Returns 0 if a frame may still come after those of the window, or the result of a take. subscriber->lock is held. */
 int pl_subscriber_end_of_frames(const struct pl_subscriber *subscriber);
 /* Returns the first accounts of an instance that the program has not seen yet. subscriber->lock is held. */

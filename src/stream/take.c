@@ -67,6 +67,12 @@ void pl_subscriber_wake(struct pl_subscriber *subscriber)
 	pl_turn_next(subscriber->context, &subscriber->turn);
 }
 
+void pl_subscriber_leave_turn(struct pl_subscriber *subscriber)
+{
+	pl_lock_release(&subscriber->lock);
+	pl_turn_next(subscriber->context, &subscriber->turn);
+}
+
 int pl_subscriber_fail_take(const struct pl_subscriber *subscriber, const char *call, int rc, struct pl_error *error)
 {
 	const char *name = subscriber->name;

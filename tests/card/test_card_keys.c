@@ -244,6 +244,27 @@ static void not_destroyed(void *argument)
 	pair_close(&pair);
 }
 
+/* The driver does not deallocate a window of a queue pair that failed: the device is opened anew, and so is the other rail. */
+static void window_of_failed_pair(void *argument)
+{
+	struct pl_error error;
+	unsigned made;
+	struct pair pair;
+
+	(void)argument;
+	narrow_grants = true;
+	rail_limit = 2;
+	pair_open(&pair, &card_manual, LONG);
+	pair_spread(&pair, 2);
+	made = card_counts_now().made_qps;
+	card_fault_next(CARD_DEALLOC);
+	card_fault_next(CARD_UNDELIVERED);
+	check_ok(write_by(&pair, pair.remote, 8, &error), &error);
+	progress_until(&pair.environment, card_counts_now().made_qps >= made + 4);
+	check_ok(write_by(&pair, pair.remote, 8, &error), &error);
+	pair_close(&pair);
+}
+
 /* A limit of the cgroup is a lack of memory, which may end. */
 static void cgroup(void *argument)
 {
@@ -294,6 +315,7 @@ static const struct test_case cases[] = {
 	{ "registration that does not end", stuck, (void *)&no, 30 },
 	{ "window that does not end", stuck, (void *)&yes, 30 },
 	{ "queue pair that does not end", not_destroyed, NULL, 30 },
+	{ "window of a queue pair that failed", window_of_failed_pair, NULL, 30 },
 	{ "limit of the cgroup", cgroup, NULL, 30 },
 };
 

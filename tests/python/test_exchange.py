@@ -405,6 +405,23 @@ def test_rank_0_without_a_key(monkeypatch):
             pl.rendezvous(Recorder(context), rank=0, ranks=2, address='node:5', timeout=0.01)
 
 
+@pytest.mark.parametrize('key, other, error_id, text', [
+    (b'0123456789abcdef', None, 'AUTH-NEEDS-KEY', 'rank 0 has a key and this rank has none'),
+    (None, b'0123456789abcdef', 'AUTH-NO-KEY', 'this rank has a key and rank 0 has none'),
+    (b'0123456789abcdef', b'fedcba9876543210', 'AUTH-KEY-MISMATCH', 'this rank and rank 0 have different keys'),
+])
+def test_ranks_with_different_keys(key, other, error_id, text):
+    """A rank that has another key than rank 0, or none, says so at once; rank 0 tells which rank did not come."""
+    with pl.Context(key=key) as context, pl.Context(key=other) as other_context, context.listen() as listener:
+        with pytest.raises(pl.Denied) as caught:
+            pl.rendezvous(other_context, rank=1, ranks=2, address=listener.address)
+        with pytest.raises(pl.TimedOut) as late:
+            pl.rendezvous(context, rank=0, ranks=2, address='127.0.0.1:0', timeout=0.1)
+    assert (caught.value.id, caught.value.object, caught.value.strerror) == (error_id, 'rank 1', text)
+    assert 'the same key' in caught.value.hint
+    assert (late.value.id, late.value.object) == ('PY-RENDEZVOUS', 'rank 1') and 'the same key' in late.value.hint
+
+
 def test_unknown_ranks_and_addresses():
     for call in (lambda: _rendezvous.find_ranks({}), lambda: _rendezvous.find_ranks({'RANK': 'x', 'WORLD_SIZE': '2'}),
                  lambda: _rendezvous.find_address({'RANK': '0'}, 2)):

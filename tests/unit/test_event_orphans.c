@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Events of closed peers take little memory of a program that never collects any, and all reach a program that does. Other completions
- * are kept.
+ * Events of closed peers take little memory of a program that never collects any, and all reach a program that does. Of those that a
+ * program holds, the last ones are kept, and of other completions all.
  */
 #include <stdlib.h>
 
@@ -14,6 +14,9 @@
 /* Events of each peer: these, and its loss. */
 #define EVENTS (NOTIFICATIONS + 1)
 #define KEPT 1024
+/* Notifications of closed peers that are kept while the program holds notifications, and peers that leave more. */
+#define KEPT_HELD (16u * 1024)
+#define PEERS_HELD 28u
 /* Notifications of a peer that stays open. */
 #define OPEN_NOTIFICATIONS 5
 
@@ -137,10 +140,56 @@ static void collecting_some(void *argument)
 	environment_close(&environment);
 }
 
+/* Returns the number of notifications that the context has dropped. */
+static uint64_t count_dropped(struct pl_context *context)
+{
+	struct pl_error_count count = PL_ERROR_COUNT_INIT;
+	struct pl_error error;
+
+	for (unsigned i = 0; pl_context_error_count(context, i, &count, &error) == 0; i++)
+		if (!strcmp(count.id, "EVENTS-DROPPED"))
+			return count.count;
+	return 0;
+}
+
+/* A program collects, and holds notifications meanwhile. */
+static void holding(void *argument)
+{
+	const unsigned dropped = PEERS_HELD * NOTIFICATIONS - KEPT_HELD;
+	struct scenario_environment environment;
+	struct pl_completion *completions;
+	struct pl_completion loss;
+
+	(void)argument;
+	completions = calloc(KEPT_HELD, sizeof(*completions));
+	check(completions);
+	environment_open(&environment, &setting);
+	pl_notifications_hold(environment.far, true);
+	for (unsigned i = 0; i < PEERS_HELD; i++) {
+		if (i)
+			connect_pair(&environment, environment.near, environment.listener, &environment.near_peer,
+				     &environment.far_peer);
+		notify_and_leave(&environment, (uint64_t)i * NOTIFICATIONS);
+		check_number(pl_poll(environment.far, &loss, 1), 1);
+		check_number(loss.kind, PL_KIND_LOST);
+		check_number(count_dropped(environment.far), i + 1 < PEERS_HELD ? 0 : dropped);
+	}
+	pl_notifications_hold(environment.far, false);
+	check_number((unsigned)pl_poll(environment.far, completions, KEPT_HELD), KEPT_HELD);
+	for (unsigned i = 0; i < KEPT_HELD; i++) {
+		check_number(completions[i].kind, PL_KIND_NOTIFIED);
+		check_number(completions[i].value, dropped + i);
+	}
+	check_number((unsigned)pl_poll(environment.far, &loss, 1), 0);
+	free(completions);
+	environment_close(&environment);
+}
+
 static const struct test_case cases[] = {
 	{ "never-collecting", never_collecting, NULL, 60 },
 	{ "collecting", collecting, NULL, 60 },
 	{ "collecting-some", collecting_some, NULL, 60 },
+	{ "holding", holding, NULL, 120 },
 };
 
 int main(void)

@@ -43,10 +43,8 @@ static void work_goes_on_while_a_subscriber_attaches(void *argument)
 {
 	struct pl_publisher_options stream = PL_PUBLISHER_OPTIONS_INIT;
 	struct subscribe_options options = {
-		.name = "cam0",
-		.stream = PL_SUBSCRIBER_OPTIONS_INIT,
+		.source = { .name = "cam0", .stream = PL_SUBSCRIBER_OPTIONS_INIT, .reconnect = 100 * CLI_NS_PER_S },
 		.count = UINT64_MAX,
-		.reconnect = 100 * CLI_NS_PER_S,
 	};
 	struct pl_publisher_info info = PL_PUBLISHER_INFO_INIT;
 	struct subscribe subscribe = { 0 };
@@ -59,7 +57,7 @@ static void work_goes_on_while_a_subscriber_attaches(void *argument)
 	stream.slot_bytes = 64;
 	publishing_open(&first, "cam0", &stream);
 	restarted_open(&restarted, &stream);
-	options.address = first.address;
+	options.source.address = first.address;
 	subscribe_init(&subscribe, &options);
 	check_ok(subscribe_open(&subscribe, &error), &error);
 	check(strlen(restarted.publishing.address) < sizeof(subscribe.client.address));

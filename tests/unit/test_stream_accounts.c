@@ -73,7 +73,7 @@ static void test_aborted_sequences_hide_no_loss(void **state)
 /* Each third frame of 10 to 29 is wanted: 10, 13, ... 28.  Up to 16 were taken, without a loss; 19 was rejected. */
 static void test_frames_that_every_leaves_out(void **state)
 {
-	struct subscribe_options options = { .stream.every = 3 };
+	struct subscribe_options options = { .source.stream.every = 3 };
 	struct pl_accounts accounts = {
 		.first = 10, .next = 30, .delivered = 3, .rejected = 1, .unwanted = 13, .pending = 3
 	};
@@ -131,7 +131,7 @@ static void test_restart_and_frames_that_were_gone(void **state)
 /* Each third sequence is wanted: of 20 that were gone, the first and 6 more. */
 static void test_frames_that_were_gone_and_unwanted(void **state)
 {
-	struct subscribe_options options = { .stream.every = 3 };
+	struct subscribe_options options = { .source.stream.every = 3 };
 	struct pl_accounts accounts = { .first = 50, .next = 51, .delivered = 1 };
 	const struct stream_used used = { .frames = 1, .next = 51 };
 	struct subscribe *subscribe = begin_subscribe(&options, &accounts, &used);

@@ -142,7 +142,7 @@ class Guests:
 
     def _fail_late(self):
         ranks = 'rank ' + ', '.join(map(str, sorted(self._wanted)))
-        code, error_id, hint = errno.ETIMEDOUT, self._error_id, 'start each rank once, with the same number of ranks'
+        code, error_id, hint = errno.ETIMEDOUT, self._error_id, 'start each rank once, with the same number of ranks and the same key'
         text = 'no connection came in time'
         if self._reason:
             text += f'; one was refused: {self._reason}'

@@ -29,6 +29,14 @@ _LAUNCHERS = (
 )
 
 
+_KEY_HINT = 'give all ranks the same key, or none: key or key_file of peerlane.Context'
+_KEY_ERRORS = {
+    'AUTH-NEEDS-KEY': 'rank 0 has a key and this rank has none',
+    'AUTH-NO-KEY': 'this rank has a key and rank 0 has none',
+    'AUTH-KEY-MISMATCH': 'this rank and rank 0 have different keys',
+}
+
+
 def _fail(message, hint):
     raise make_error(errno.EINVAL, 'PY-RENDEZVOUS', 'rendezvous', '', message, hint)
 
@@ -140,6 +148,11 @@ class Rendezvous:
                 if left <= _RETRY:
                     raise
                 time.sleep(_RETRY)
+            except Denied as error:
+                if error.id not in _KEY_ERRORS:
+                    raise
+                raise make_error(error.errno, error.id, 'rendezvous', f'rank {self.rank}', _KEY_ERRORS[error.id],
+                                 _KEY_HINT) from error
         self._send(peer, b'%d' % self.rank, deadline)
         return peer
 
@@ -147,10 +160,11 @@ class Rendezvous:
         own = find_own_address(address, os.environ, self.ranks)
         try:
             return self._context.listen(own)
-        except Denied:
+        except Denied as error:
             # Without a key only ranks of this host can come, if its launcher does not tell of others.
             if own == address or _of_one_host(os.environ, self.ranks) is False:
-                raise
+                raise make_error(error.errno, error.id, 'rendezvous', f'rank 0 at {own}', error.strerror,
+                                 _KEY_HINT if error.id == 'INSECURE-ADDRESS' else error.hint) from error
             return self._context.listen(address)
 
     def _greet(self, peer, deadline):

@@ -6,14 +6,20 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "cmd/common/condition.h"
+
+/* A file that is being written is complete soon; mpirun waits for a second only. */
+#define HOLD_MAX CLI_NS_PER_S
 
 struct ending {
 	char *path; /* without control characters */
 	unsigned pairs;
 	atomic_uint saved;
-	pthread_mutex_t held;
+	pthread_mutex_t lock;
+	pthread_cond_t released;
+	bool held; /* the results are being saved, or the process ends */
 	pthread_t waiter;
 };
 
@@ -57,10 +63,21 @@ static void end_by_signal(int number)
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
+/* Waits until the results are not being saved, and keeps them so. */
+static void hold_for_good(struct ending *ending)
+{
+	uint64_t until = cli_now() + HOLD_MAX;
+
+	pthread_mutex_lock(&ending->lock);
+	while (ending->held && cli_condition_wait(&ending->released, &ending->lock, until))
+		;
+	ending->held = true;
+	pthread_mutex_unlock(&ending->lock);
+}
+
 static void *wait_for_ending_signal(void *argument)
 {
 	struct ending *ending = argument;
-	struct timespec until;
 	sigset_t set;
 	int number, old;
 
@@ -68,10 +85,7 @@ static void *wait_for_ending_signal(void *argument)
 	if (sigwait(&set, &number))
 		return NULL;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
-	/* A file that is being written is complete soon; mpirun waits for a second only. */
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec++;
-	pthread_mutex_timedlock(&ending->held, &until);
+	hold_for_good(ending);
 	dprintf(STDERR_FILENO,
 		"peerlane: %s: %s has the results of %u of %u pairs\n  hint: continue with --resume %s\n",
 		strsignal(number), ending->path, ending->saved, ending->pairs, ending->path);
@@ -93,10 +107,12 @@ int ending_open(struct ending **result, const char *path, unsigned pairs, struct
 	}
 	cli_printable(ending->path, false);
 	ending->pairs = pairs;
-	pthread_mutex_init(&ending->held, NULL);
+	pthread_mutex_init(&ending->lock, NULL);
+	cli_condition_init(&ending->released);
 	rc = -pthread_create(&ending->waiter, NULL, wait_for_ending_signal, ending);
 	if (rc < 0) {
-		pthread_mutex_destroy(&ending->held);
+		pthread_cond_destroy(&ending->released);
+		pthread_mutex_destroy(&ending->lock);
 		free(ending->path);
 		free(ending);
 		return cli_fail_errno(error, rc, "pthread_create", NULL);
@@ -107,12 +123,19 @@ int ending_open(struct ending **result, const char *path, unsigned pairs, struct
 
 void ending_hold(struct ending *ending)
 {
-	pthread_mutex_lock(&ending->held);
+	pthread_mutex_lock(&ending->lock);
+	while (ending->held)
+		pthread_cond_wait(&ending->released, &ending->lock);
+	ending->held = true;
+	pthread_mutex_unlock(&ending->lock);
 }
 
 void ending_release(struct ending *ending)
 {
-	pthread_mutex_unlock(&ending->held);
+	pthread_mutex_lock(&ending->lock);
+	ending->held = false;
+	pthread_cond_signal(&ending->released);
+	pthread_mutex_unlock(&ending->lock);
 }
 
 void ending_set_pairs(struct ending *ending, unsigned saved)
@@ -126,7 +149,8 @@ void ending_close(struct ending *ending)
 		return;
 	pthread_cancel(ending->waiter);
 	pthread_join(ending->waiter, NULL);
-	pthread_mutex_destroy(&ending->held);
+	pthread_cond_destroy(&ending->released);
+	pthread_mutex_destroy(&ending->lock);
 	free(ending->path);
 	free(ending);
 }

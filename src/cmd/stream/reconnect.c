@@ -14,6 +14,21 @@
 /* Limit of one attempt. */
 #define RECONNECT_ATTEMPT (2 * CLI_NS_PER_S)
 
+struct stream_reconnect stream_attempts(const struct stream_source *source, struct stream_client *client,
+					struct pl_subscriber *subscriber, struct status_line *line)
+{
+	return (struct stream_reconnect){
+		.client = client,
+		.subscriber = subscriber,
+		.stream = &source->stream,
+		.common = &source->common,
+		.name = source->name,
+		.token_file = source->token_file,
+		.limit = source->reconnect,
+		.line = line,
+	};
+}
+
 /* Call of pl_subscriber_attach() in a thread of its own. */
 struct attachment {
 	struct pl_subscriber *subscriber;

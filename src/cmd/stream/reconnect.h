@@ -6,6 +6,15 @@
 #include "cmd/stream/client.h"
 #include "cmd/stream/status_line.h"
 
+/* Stream of a publisher, and the way to subscribe to it: the options that commands with a subscriber share. */
+struct stream_source {
+	struct cli_options common;
+	const char *address, *name;
+	const char *token_file; /* NULL: no token */
+	struct pl_subscriber_options stream;
+	uint64_t reconnect; /* nanoseconds of attempts to connect after a loss; 0: none */
+};
+
 struct stream_reconnect {
 	struct stream_client *client;
 	struct pl_subscriber *subscriber; /* NULL: not yet */
@@ -16,6 +25,10 @@ struct stream_reconnect {
 	uint64_t limit;         /* nanoseconds of attempts; 0: the first subscription has one */
 	struct status_line *line;
 };
+
+/* Returns the attempts to subscribe, or to connect after a loss, as the options say. */
+struct stream_reconnect stream_attempts(const struct stream_source *source, struct stream_client *client,
+					struct pl_subscriber *subscriber, struct status_line *line);
 
 /*
  * Connects and subscribes.  While no publisher of the stream is there, it tries for the limit, of which a warning and the line

@@ -7,34 +7,19 @@
 
 #include "cmd/common/output.h"
 
-struct stream_reconnect record_attempts(struct record *record)
-{
-	const struct record_options *options = record->options;
-
-	return (struct stream_reconnect){
-		.client = &record->client,
-		.subscriber = record->subscriber,
-		.stream = &options->stream,
-		.common = &options->common,
-		.name = options->name,
-		.token_file = options->token_file,
-		.limit = options->reconnect,
-		.line = &record->line,
-	};
-}
-
 static int open_record(struct record *record, struct pl_error *error)
 {
 	const struct record_options *options = record->options;
-	struct pl_subscriber_options stream = options->stream;
-	struct stream_reconnect attempts = record_attempts(record);
+	struct pl_subscriber_options stream = options->source.stream;
+	struct stream_reconnect attempts =
+		stream_attempts(&options->source, &record->client, record->subscriber, &record->line);
 	int rc;
 
 	/* A file that exists is told before the publisher is asked. */
 	if (!options->force && access(options->to, F_OK) == 0)
 		return cli_fail(error, -EEXIST, "FILE-EXISTS", options->to,
 				"choose another file, or replace it with --force", "the file exists");
-	rc = stream_client_begin(&record->client, &options->common, options->address, error);
+	rc = stream_client_begin(&record->client, &options->source.common, options->source.address, error);
 	if (rc < 0)
 		return rc;
 	stream.held = 1;
@@ -58,7 +43,7 @@ static int run_record(struct record *record)
 
 	if (rc < 0) {
 		close_record(record);
-		return cli_report_for(&record->options->common, &error);
+		return cli_report_for(&record->options->source.common, &error);
 	}
 	rc = record_frames(record, &error);
 	cli_signal_ignore();

@@ -13,13 +13,10 @@
 #include "cmd/stream/token_file.h"
 
 struct record_options {
-	struct cli_options common;
-	const char *address, *name, *to;
-	const char *token_file; /* NULL: no token */
-	struct pl_subscriber_options stream;
+	struct stream_source source;
+	const char *to;
 	uint64_t count;   /* frames after which the command ends; UINT64_MAX: no limit */
 	uint64_t seconds; /* nanoseconds after which it ends; UINT64_MAX: no limit */
-	uint64_t reconnect; /* nanoseconds of attempts to connect after a loss; 0: none */
 	bool force;
 };
 
@@ -48,8 +45,6 @@ struct record {
 /* Parses the command line (record_options.c). */
 void record_parse_arguments(struct record_options *options, int argc, char **argv);
 
-/* Returns the attempts to subscribe, or to connect after a loss, as the options say (record.c). */
-struct stream_reconnect record_attempts(struct record *record);
 /*
  * Records frames until the end, and completes the file (record_frames.c). Returns 0 or a negative errno; `record->end`
  * tells the reason.

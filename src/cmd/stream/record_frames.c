@@ -111,14 +111,15 @@ static int continue_recording(struct record *record, struct pl_error *error)
 {
 	const struct record_options *options = record->options;
 	uint64_t now = cli_now(), left = record->deadline > now ? record->deadline - now : 0;
-	struct stream_reconnect attempts = record_attempts(record);
+	struct stream_reconnect attempts =
+		stream_attempts(&options->source, &record->client, record->subscriber, &record->line);
 	int rc;
 
-	if (!options->reconnect) {
+	if (!options->source.reconnect) {
 		hint_at_frames(record, ", with --reconnect SECONDS to continue after a loss", error);
 		return -ENOTCONN;
 	}
-	attempts.limit = CLI_MIN(options->reconnect, left);
+	attempts.limit = CLI_MIN(options->source.reconnect, left);
 	rc = stream_reconnect(&attempts, error);
 	record->reconnects += rc == 0;
 	record_look(record);
@@ -150,7 +151,7 @@ static int record_frame(struct record *record, struct pl_error *error)
 		hint_at_frames(record, "", error);
 		return -ENOTCONN;
 	}
-	stream_token_hint(record->options->token_file, error);
+	stream_token_hint(record->options->source.token_file, error);
 	return rc;
 }
 
@@ -210,7 +211,7 @@ int record_frames(struct record *record, struct pl_error *error)
 	int rc, finished;
 
 	record_look(record);
-	if (options->stream.start != PL_START_LIVE)
+	if (options->source.stream.start != PL_START_LIVE)
 		record->earlier = record->info.stream.published;
 	rc = create_file(record, error);
 	if (rc < 0) {
@@ -218,11 +219,12 @@ int record_frames(struct record *record, struct pl_error *error)
 		return rc;
 	}
 	/* The library's accounts begin with the first frame that the publisher had. */
-	if (options->stream.start == PL_START_SEQUENCE && record->info.accounts.first > options->stream.from)
-		record->gone = record->info.accounts.first - options->stream.from;
+	if (options->source.stream.start == PL_START_SEQUENCE &&
+	    record->info.accounts.first > options->source.stream.from)
+		record->gone = record->info.accounts.first - options->source.stream.from;
 	recording_gaps_begin(&record->gaps, record->info.accounts.first - record->gone);
 	record->deadline = options->seconds == UINT64_MAX ? UINT64_MAX : cli_now() + options->seconds;
-	status_line_begin(&record->line, !options->common.quiet && !options->common.json);
+	status_line_begin(&record->line, !options->source.common.quiet && !options->source.common.json);
 	while (rc == 0 && record->used.frames < options->count && !cli_signal_pending() &&
 	       cli_now() < record->deadline) {
 		rc = record_frame(record, error);

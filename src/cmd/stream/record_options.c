@@ -28,7 +28,7 @@ static error_t parse_record_number(struct record_options *options, int key, cons
 
 	switch (key) {
 	case OPTION_QUEUE:
-		if (cli_parse_number(argument, 1, QUEUE_MAX, &options->stream.queue) < 0)
+		if (cli_parse_number(argument, 1, QUEUE_MAX, &options->source.stream.queue) < 0)
 			argp_error(state, "--queue takes a number from 1 to %d, not '%s'", QUEUE_MAX, argument);
 		return 0;
 	case OPTION_COUNT:
@@ -40,13 +40,13 @@ static error_t parse_record_number(struct record_options *options, int key, cons
 			argp_error(state, "--seconds takes a time above 0, such as 60, not '%s'", argument);
 		return 0;
 	case OPTION_RECONNECT:
-		if (cli_parse_seconds(argument, &options->reconnect) < 0 || !options->reconnect)
+		if (cli_parse_seconds(argument, &options->source.reconnect) < 0 || !options->source.reconnect)
 			argp_error(state, "--reconnect takes seconds above 0, such as 30, not '%s'", argument);
 		return 0;
 	case OPTION_MEMORY_LIMIT:
 		if (cli_parse_size(argument, &bytes) < 0 || !bytes || bytes > SIZE_MAX)
 			argp_error(state, "--memory-limit takes a size, such as 4G, not '%s'", argument);
-		options->stream.memory_bytes = (size_t)bytes;
+		options->source.stream.memory_bytes = (size_t)bytes;
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -55,25 +55,25 @@ static error_t parse_record_number(struct record_options *options, int key, cons
 
 static void parse_record_argument(struct record_options *options, const char *argument, struct argp_state *state)
 {
-	if (!options->address)
-		options->address = argument;
-	else if (!options->name)
-		options->name = argument;
+	if (!options->source.address)
+		options->source.address = argument;
+	else if (!options->source.name)
+		options->source.name = argument;
 	else
 		argp_error(state, "only an ADDRESS and a NAME are allowed, not '%s' too", argument);
 }
 
 static void check_record_arguments(const struct record_options *options, struct argp_state *state)
 {
-	if (!options->address)
+	if (!options->source.address)
 		argp_error(state, "the ADDRESS of a publisher is missing");
-	if (!options->name)
+	if (!options->source.name)
 		argp_error(state, "the NAME of a stream is missing; `peerlane streams %s` lists the names",
-			   options->address);
-	if (!pl_stream_name_valid(options->name))
-		argp_error(state, "a NAME has 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'", options->name);
+			   options->source.address);
+	if (!pl_stream_name_valid(options->source.name))
+		argp_error(state, "a NAME has 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'", options->source.name);
 	if (!options->to)
-		argp_error(state, "the file is missing: add --to, such as --to %s.plrec", options->name);
+		argp_error(state, "the file is missing: add --to, such as --to %s.plrec", options->source.name);
 }
 
 static error_t parse_record_option(int key, char *argument, struct argp_state *state)
@@ -85,21 +85,21 @@ static error_t parse_record_option(int key, char *argument, struct argp_state *s
 		options->to = argument;
 		return 0;
 	case OPTION_START:
-		if (stream_start_parse(argument, &options->stream) < 0)
+		if (stream_start_parse(argument, &options->source.stream) < 0)
 			argp_error(state, "--start takes live, latest, history:N or sequence:N, not '%s'", argument);
 		return 0;
 	case OPTION_OVERFLOW:
-		if (stream_overflow_parse(argument, &options->stream.overflow) < 0)
+		if (stream_overflow_parse(argument, &options->source.stream.overflow) < 0)
 			argp_error(state, "--overflow takes drop-oldest, drop-newest or block, not '%s'", argument);
 		return 0;
 	case OPTION_FORCE:
 		options->force = true;
 		return 0;
 	case OPTION_PUSH:
-		options->stream.push = true;
+		options->source.stream.push = true;
 		return 0;
 	case OPTION_TOKEN:
-		options->token_file = argument;
+		options->source.token_file = argument;
 		return 0;
 	case ARGP_KEY_ARG:
 		parse_record_argument(options, argument, state);
@@ -153,8 +153,8 @@ static const struct cli_command record_command = {
 
 void record_parse_arguments(struct record_options *options, int argc, char **argv)
 {
-	*options = (struct record_options){ .stream = PL_SUBSCRIBER_OPTIONS_INIT,
+	*options = (struct record_options){ .source.stream = PL_SUBSCRIBER_OPTIONS_INIT,
 					    .count = UINT64_MAX,
 					    .seconds = UINT64_MAX };
-	cli_parse(&record_command, argc, argv, &options->common, options);
+	cli_parse(&record_command, argc, argv, &options->source.common, options);
 }

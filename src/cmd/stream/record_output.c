@@ -56,12 +56,12 @@ int record_print(const struct record *record, const struct pl_error *error)
 	struct pl_accounts accounts = record_accounts(record);
 	int status = stream_accounts_lost(&accounts) ? CLI_DEGRADED : CLI_OK;
 
-	if (record->options->common.json) {
+	if (record->options->source.common.json) {
 		if (print_record_json(record, &accounts, error) != CLI_OK)
 			status = CLI_OUTPUT;
 	} else {
 		print_record_text(record, &accounts);
-		if (!record->options->common.quiet)
+		if (!record->options->source.common.quiet)
 			stream_accounts_warn(&accounts);
 	}
 	return error ? cli_report(error) : status;

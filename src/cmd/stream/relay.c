@@ -89,7 +89,7 @@ static int relay_publish(struct relay *relay, struct pl_error *error)
 
 static int relay_open(struct relay *relay, struct pl_error *error)
 {
-	const struct cli_options *common = &relay->options->upstream.common;
+	const struct cli_options *common = &relay->options->upstream.source.common;
 	int rc = subscribe_open(&relay->subscribe, error);
 
 	if (rc == 0)
@@ -149,7 +149,7 @@ static int relay_run(struct relay *relay)
 	/* A signal from now on ends the wait for subscribers. */
 	relay_consume_signal(relay);
 	relay->server.signals = relay->subscribe.client.signals;
-	stream_server_begin_end(&relay->server, &relay->options->upstream.common);
+	stream_server_begin_end(&relay->server, &relay->options->upstream.source.common);
 	if (rc == 0 && relay->subscribe.end == SUBSCRIBE_ENDED)
 		rc = relay_skip_rest(relay, &error);
 	if (rc == 0)
@@ -178,7 +178,7 @@ int pl_cli_relay(int argc, char **argv)
 	relay->server.signals = -1;
 	subscribe_init(&relay->subscribe, &options.upstream);
 	if (relay_open(relay, &error) < 0)
-		status = cli_report_for(&options.upstream.common, &error);
+		status = cli_report_for(&options.upstream.source.common, &error);
 	else
 		status = relay_run(relay);
 	stream_server_close(&relay->server);

@@ -30,31 +30,31 @@ static error_t parse_upstream_option(struct subscribe_options *upstream, int key
 
 	switch (key) {
 	case OPTION_START:
-		if (stream_start_parse(argument, &upstream->stream) < 0)
+		if (stream_start_parse(argument, &upstream->source.stream) < 0)
 			argp_error(state, "--start takes live, latest, history:N or sequence:N, not '%s'", argument);
 		return 0;
 	case OPTION_OVERFLOW:
-		if (stream_overflow_parse(argument, &upstream->stream.overflow) < 0)
+		if (stream_overflow_parse(argument, &upstream->source.stream.overflow) < 0)
 			argp_error(state, "--overflow takes drop-oldest, drop-newest or block, not '%s'", argument);
 		return 0;
 	case OPTION_QUEUE:
-		if (cli_parse_number(argument, 1, QUEUE_MAX, &upstream->stream.queue) < 0)
+		if (cli_parse_number(argument, 1, QUEUE_MAX, &upstream->source.stream.queue) < 0)
 			argp_error(state, "--queue takes a number from 1 to %d, not '%s'", QUEUE_MAX, argument);
 		return 0;
 	case OPTION_RECONNECT:
-		if (cli_parse_seconds(argument, &upstream->reconnect) < 0 || !upstream->reconnect)
+		if (cli_parse_seconds(argument, &upstream->source.reconnect) < 0 || !upstream->source.reconnect)
 			argp_error(state, "--reconnect takes seconds above 0, such as 30, not '%s'", argument);
 		return 0;
 	case OPTION_MEMORY_LIMIT:
 		if (cli_parse_size(argument, &bytes) < 0 || !bytes || bytes > SIZE_MAX)
 			argp_error(state, "--memory-limit takes a size, such as 4G, not '%s'", argument);
-		upstream->stream.memory_bytes = (size_t)bytes;
+		upstream->source.stream.memory_bytes = (size_t)bytes;
 		return 0;
 	case OPTION_PUSH:
-		upstream->stream.push = true;
+		upstream->source.stream.push = true;
 		return 0;
 	case OPTION_TOKEN:
-		upstream->token_file = argument;
+		upstream->source.token_file = argument;
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -63,10 +63,10 @@ static error_t parse_upstream_option(struct subscribe_options *upstream, int key
 
 static void parse_relay_argument(struct subscribe_options *upstream, const char *argument, struct argp_state *state)
 {
-	if (!upstream->address)
-		upstream->address = argument;
-	else if (!upstream->name)
-		upstream->name = argument;
+	if (!upstream->source.address)
+		upstream->source.address = argument;
+	else if (!upstream->source.name)
+		upstream->source.name = argument;
 	else
 		argp_error(state, "only an ADDRESS and a NAME are allowed, not '%s' too", argument);
 }
@@ -75,13 +75,14 @@ static void check_relay_arguments(const struct relay_options *options, struct ar
 {
 	const struct subscribe_options *upstream = &options->upstream;
 
-	if (!upstream->address)
+	if (!upstream->source.address)
 		argp_error(state, "the ADDRESS of a publisher is missing");
-	if (!upstream->name)
+	if (!upstream->source.name)
 		argp_error(state, "the NAME of a stream is missing; `peerlane streams %s` lists the names",
-			   upstream->address);
-	if (!pl_stream_name_valid(upstream->name))
-		argp_error(state, "a NAME has 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'", upstream->name);
+			   upstream->source.address);
+	if (!pl_stream_name_valid(upstream->source.name))
+		argp_error(state, "a NAME has 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'",
+			   upstream->source.name);
 	if (options->name && !pl_stream_name_valid(options->name))
 		argp_error(state, "--name takes 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'", options->name);
 	if (options->patience && !options->allow_block)
@@ -172,7 +173,8 @@ static const struct cli_command relay_command = {
 
 void relay_parse_arguments(struct relay_options *options, int argc, char **argv)
 {
-	*options = (struct relay_options){ .upstream = { .stream = PL_SUBSCRIBER_OPTIONS_INIT, .count = UINT64_MAX },
+	*options = (struct relay_options){ .upstream = { .source.stream = PL_SUBSCRIBER_OPTIONS_INIT,
+							 .count = UINT64_MAX },
 					   .listen = STREAM_SERVER_ADDRESS };
-	cli_parse(&relay_command, argc, argv, &options->upstream.common, options);
+	cli_parse(&relay_command, argc, argv, &options->upstream.source.common, options);
 }

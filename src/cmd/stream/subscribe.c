@@ -14,7 +14,7 @@ static int run_subscribe(struct subscribe *subscribe)
 
 	if (rc < 0) {
 		subscribe_close(subscribe);
-		return cli_report_for(&options->common, &error);
+		return cli_report_for(&options->source.common, &error);
 	}
 	rc = subscribe_frames(subscribe, &error);
 	cli_signal_ignore();

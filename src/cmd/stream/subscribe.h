@@ -8,6 +8,7 @@
 #include "cmd/stream/client.h"
 #include "cmd/stream/frame_bytes.h"
 #include "cmd/stream/frame_sink.h"
+#include "cmd/stream/reconnect.h"
 #include "cmd/stream/snapshot.h"
 #include "cmd/stream/status_line.h"
 #include "cmd/stream/stream_accounts.h"
@@ -15,12 +16,9 @@
 #include "cmd/stream/token_file.h"
 
 struct subscribe_options {
-	struct cli_options common;
-	const char *address, *name, *to, *snapshot;
-	const char *token_file; /* NULL: no token */
-	struct pl_subscriber_options stream;
-	uint64_t count;     /* frames after which the command ends; UINT64_MAX: no limit */
-	uint64_t reconnect; /* nanoseconds of attempts to connect after a loss; 0: none */
+	struct stream_source source;
+	const char *to, *snapshot;
+	uint64_t count; /* frames after which the command ends; UINT64_MAX: no limit */
 	bool verify, lossless;
 };
 

@@ -32,7 +32,8 @@ void subscribe_keep_accounts(struct subscribe *subscribe)
 
 struct pl_accounts subscribe_accounts(const struct subscribe *subscribe, bool goes_on)
 {
-	uint64_t every = CLI_MAX(subscribe->options->stream.every, 1u), gone = (subscribe->gone + every - 1) / every;
+	uint64_t every = CLI_MAX(subscribe->options->source.stream.every, 1u),
+		 gone = (subscribe->gone + every - 1) / every;
 	struct pl_accounts accounts = subscribe->info.accounts;
 
 	if (goes_on)

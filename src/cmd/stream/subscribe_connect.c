@@ -18,8 +18,8 @@ static int open_outputs(struct subscribe *subscribe, struct pl_error *error)
 				"leave --verify out, or publish without --from",
 				"the stream has no test pattern of `peerlane publish`");
 	if (options->snapshot)
-		rc = snapshot_open(&subscribe->snapshot, options->snapshot, &stream->layout, options->stream.memory,
-				   error);
+		rc = snapshot_open(&subscribe->snapshot, options->snapshot, &stream->layout,
+				   options->source.stream.memory, error);
 	if (rc == 0 && options->to)
 		rc = frame_sink_open(&subscribe->sink, options->to, &stream->layout, error);
 	return rc;
@@ -28,33 +28,18 @@ static int open_outputs(struct subscribe *subscribe, struct pl_error *error)
 void subscribe_init(struct subscribe *subscribe, const struct subscribe_options *options)
 {
 	subscribe->options = options;
-	frame_bytes_begin(&subscribe->frame_bytes, options->stream.memory);
+	frame_bytes_begin(&subscribe->frame_bytes, options->source.stream.memory);
 	subscribe->sink.fd = -1;
 	subscribe->client.signals = -1;
 	stats_reset(&subscribe->latency);
 }
 
-static struct stream_reconnect subscribe_attempts(struct subscribe *subscribe)
-{
-	const struct subscribe_options *options = subscribe->options;
-
-	return (struct stream_reconnect){
-		.client = &subscribe->client,
-		.subscriber = subscribe->subscriber,
-		.stream = &options->stream,
-		.common = &options->common,
-		.name = options->name,
-		.token_file = options->token_file,
-		.limit = options->reconnect,
-		.line = &subscribe->line,
-	};
-}
-
 /* Subscribes for one frame that is processed, and those that the snapshot keeps.  0: the default. */
 static int subscribe_first(struct subscribe *subscribe, struct pl_error *error)
 {
-	struct pl_subscriber_options stream = subscribe->options->stream;
-	struct stream_reconnect attempts = subscribe_attempts(subscribe);
+	struct pl_subscriber_options stream = subscribe->options->source.stream;
+	struct stream_reconnect attempts = stream_attempts(&subscribe->options->source, &subscribe->client,
+							   subscribe->subscriber, &subscribe->line);
 	int rc;
 
 	stream.held = subscribe->options->snapshot ? 1 + SNAPSHOT_FRAMES : 0;
@@ -68,8 +53,8 @@ static int subscribe_first(struct subscribe *subscribe, struct pl_error *error)
 int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 {
 	const struct subscribe_options *options = subscribe->options;
-	const struct pl_subscriber_options *stream = &options->stream;
-	int rc = stream_client_begin(&subscribe->client, &options->common, options->address, error);
+	const struct pl_subscriber_options *stream = &options->source.stream;
+	int rc = stream_client_begin(&subscribe->client, &options->source.common, options->source.address, error);
 
 	if (rc == 0)
 		rc = subscribe_first(subscribe, error);
@@ -86,7 +71,8 @@ int subscribe_open(struct subscribe *subscribe, struct pl_error *error)
 
 int subscribe_reconnect(struct subscribe *subscribe, struct pl_error *error)
 {
-	struct stream_reconnect attempts = subscribe_attempts(subscribe);
+	struct stream_reconnect attempts = stream_attempts(&subscribe->options->source, &subscribe->client,
+							   subscribe->subscriber, &subscribe->line);
 	int rc = stream_reconnect(&attempts, error);
 
 	subscribe->reconnects += rc == 0;

@@ -25,7 +25,7 @@ static int check_losses(struct subscribe *subscribe, bool goes_on, struct pl_err
 
 	if (!subscribe->options->lossless || (!lost && !subscribe->restarts))
 		return 0;
-	return cli_fail(error, -EPIPE, "FRAMES-LOST", subscribe->options->name,
+	return cli_fail(error, -EPIPE, "FRAMES-LOST", subscribe->options->source.name,
 			"use --overflow block with `peerlane publish --allow-block`, a longer --queue, or more --slots",
 			"%llu frame%s lost, and %llu time%s the publisher was started again", (unsigned long long)lost,
 			lost == 1 ? " was" : "s were", (unsigned long long)subscribe->restarts,
@@ -84,7 +84,7 @@ static int process_frame(struct subscribe *subscribe, struct pl_stream_frame *fr
 	if (rc == 0 && subscribe->forward)
 		rc = subscribe->forward->frame(subscribe->forward->user, &info, error);
 	/* That explains a failure before, too. */
-	if (options->stream.in_place && check_unchanged(frame, error) < 0)
+	if (options->source.stream.in_place && check_unchanged(frame, error) < 0)
 		rc = -ESTALE;
 	if (rc == 0 && subscribe->snapshot.running)
 		return snapshot_take(&subscribe->snapshot, frame, error);
@@ -129,7 +129,7 @@ static int continue_stream(struct subscribe *subscribe, struct pl_error *error)
 {
 	int rc;
 
-	if (!subscribe->options->reconnect) {
+	if (!subscribe->options->source.reconnect) {
 		snprintf(error->hint, sizeof(error->hint),
 			 "see whether the publisher still runs; --reconnect SECONDS continues after a loss");
 		return -ENOTCONN;
@@ -188,10 +188,10 @@ static int take_frame(struct subscribe *subscribe, struct pl_error *error)
 		if (subscribe->info.stream.state == PL_STREAM_ENDED)
 			return -ENODATA;
 		snprintf(error->hint, sizeof(error->hint), "`peerlane streams %s` shows whether it runs again",
-			 subscribe->options->address);
+			 subscribe->options->source.address);
 		return -EPIPE;
 	default:
-		stream_token_hint(subscribe->options->token_file, error);
+		stream_token_hint(subscribe->options->source.token_file, error);
 		return rc;
 	}
 }
@@ -212,7 +212,7 @@ int subscribe_frames(struct subscribe *subscribe, struct pl_error *error)
 	const struct subscribe_options *options = subscribe->options;
 	int rc;
 
-	status_line_begin(&subscribe->line, !options->common.quiet && !options->common.json);
+	status_line_begin(&subscribe->line, !options->source.common.quiet && !options->source.common.json);
 	rc = check_losses(subscribe, true, error);
 	while (rc == 0 && subscribe->frames < options->count && !cli_signal_pending()) {
 		rc = take_frame(subscribe, error);

@@ -35,11 +35,11 @@ static error_t parse_subscribe_number(struct subscribe_options *options, int key
 
 	switch (key) {
 	case OPTION_QUEUE:
-		if (cli_parse_number(argument, 1, QUEUE_MAX, &options->stream.queue) < 0)
+		if (cli_parse_number(argument, 1, QUEUE_MAX, &options->source.stream.queue) < 0)
 			argp_error(state, "--queue takes a number from 1 to %d, not '%s'", QUEUE_MAX, argument);
 		return 0;
 	case OPTION_EVERY:
-		if (cli_parse_number(argument, 1, UINT32_MAX, &options->stream.every) < 0)
+		if (cli_parse_number(argument, 1, UINT32_MAX, &options->source.stream.every) < 0)
 			argp_error(state, "--every takes a number, at least 1, not '%s'", argument);
 		return 0;
 	case OPTION_COUNT:
@@ -47,18 +47,18 @@ static error_t parse_subscribe_number(struct subscribe_options *options, int key
 			argp_error(state, "--count takes a number of frames, at least 1, not '%s'", argument);
 		return 0;
 	case OPTION_RECONNECT:
-		if (cli_parse_seconds(argument, &options->reconnect) < 0 || !options->reconnect)
+		if (cli_parse_seconds(argument, &options->source.reconnect) < 0 || !options->source.reconnect)
 			argp_error(state, "--reconnect takes seconds above 0, such as 30, not '%s'", argument);
 		return 0;
 	case OPTION_MEMORY_LIMIT:
 		if (cli_parse_size(argument, &bytes) < 0 || !bytes || bytes > SIZE_MAX)
 			argp_error(state, "--memory-limit takes a size, such as 4G, not '%s'", argument);
-		options->stream.memory_bytes = (size_t)bytes;
+		options->source.stream.memory_bytes = (size_t)bytes;
 		return 0;
 	case OPTION_STAGING_MEMORY:
 		if (cli_parse_size(argument, &bytes) < 0 || !bytes || bytes > SIZE_MAX)
 			argp_error(state, "--staging-memory takes a size, such as 1G, not '%s'", argument);
-		options->common.staging = (size_t)bytes;
+		options->source.common.staging = (size_t)bytes;
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -67,36 +67,37 @@ static error_t parse_subscribe_number(struct subscribe_options *options, int key
 
 static void parse_subscribe_argument(struct subscribe_options *options, const char *argument, struct argp_state *state)
 {
-	if (!options->address)
-		options->address = argument;
-	else if (!options->name)
-		options->name = argument;
+	if (!options->source.address)
+		options->source.address = argument;
+	else if (!options->source.name)
+		options->source.name = argument;
 	else
 		argp_error(state, "only an ADDRESS and a NAME are allowed, not '%s' too", argument);
 }
 
 static void check_subscribe_arguments(const struct subscribe_options *options, struct argp_state *state)
 {
-	if (!options->address)
+	if (!options->source.address)
 		argp_error(state, "the ADDRESS of a publisher is missing");
-	if (!options->name)
+	if (!options->source.name)
 		argp_error(state, "the NAME of a stream is missing; `peerlane streams %s` lists the names",
-			   options->address);
-	if (!pl_stream_name_valid(options->name))
-		argp_error(state, "a NAME has 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'", options->name);
+			   options->source.address);
+	if (!pl_stream_name_valid(options->source.name))
+		argp_error(state, "a NAME has 1 to 63 characters of A-Z a-z 0-9 . _ -, not '%s'", options->source.name);
 	if (options->snapshot && !snapshot_path_valid(options->snapshot))
 		argp_error(state, "--snapshot takes the name of a .png or .npy file, not '%s'", options->snapshot);
-	if (options->stream.in_place && options->stream.overflow == PL_OVERFLOW_DROP_NEWEST)
+	if (options->source.stream.in_place && options->source.stream.overflow == PL_OVERFLOW_DROP_NEWEST)
 		argp_error(state, "--in-place implies --overflow block");
-	if (options->stream.in_place && options->stream.push)
+	if (options->source.stream.in_place && options->source.stream.push)
 		argp_error(state,
 			   "--push writes frames into this command's memory, and --in-place uses the publisher's");
-	if (options->stream.in_place && options->stream.memory && strcmp(options->stream.memory, "host"))
-		argp_error(state, "--in-place uses frames in host memory, not in '%s'", options->stream.memory);
+	if (options->source.stream.in_place && options->source.stream.memory &&
+	    strcmp(options->source.stream.memory, "host"))
+		argp_error(state, "--in-place uses frames in host memory, not in '%s'", options->source.stream.memory);
 	/* A snapshot keeps a frame between two writes of the file, and would hold the publisher back meanwhile. */
-	if (options->stream.in_place && options->snapshot)
+	if (options->source.stream.in_place && options->snapshot)
 		argp_error(state, "--snapshot keeps frames, and --in-place must not: use one of them");
-	if (options->to && !strcmp(options->to, "-") && options->common.json)
+	if (options->to && !strcmp(options->to, "-") && options->source.common.json)
 		argp_error(state, "--json and the frames would both be written to standard output");
 }
 
@@ -106,15 +107,15 @@ static error_t parse_subscribe_option(int key, char *argument, struct argp_state
 
 	switch (key) {
 	case OPTION_START:
-		if (stream_start_parse(argument, &options->stream) < 0)
+		if (stream_start_parse(argument, &options->source.stream) < 0)
 			argp_error(state, "--start takes live, latest, history:N or sequence:N, not '%s'", argument);
 		return 0;
 	case OPTION_OVERFLOW:
-		if (stream_overflow_parse(argument, &options->stream.overflow) < 0)
+		if (stream_overflow_parse(argument, &options->source.stream.overflow) < 0)
 			argp_error(state, "--overflow takes drop-oldest, drop-newest or block, not '%s'", argument);
 		return 0;
 	case OPTION_MEMORY:
-		options->stream.memory = cli_parse_memory_kind("memory", argument, state);
+		options->source.stream.memory = cli_parse_memory_kind("memory", argument, state);
 		return 0;
 	case OPTION_TO:
 		options->to = argument;
@@ -126,16 +127,16 @@ static error_t parse_subscribe_option(int key, char *argument, struct argp_state
 		options->lossless = true;
 		return 0;
 	case OPTION_IN_PLACE:
-		options->stream.in_place = true;
+		options->source.stream.in_place = true;
 		return 0;
 	case OPTION_PUSH:
-		options->stream.push = true;
+		options->source.stream.push = true;
 		return 0;
 	case OPTION_SNAPSHOT:
 		options->snapshot = argument;
 		return 0;
 	case OPTION_TOKEN:
-		options->token_file = argument;
+		options->source.token_file = argument;
 		return 0;
 	case ARGP_KEY_ARG:
 		parse_subscribe_argument(options, argument, state);
@@ -205,6 +206,6 @@ static const struct cli_command subscribe_command = {
 
 void subscribe_parse_arguments(struct subscribe_options *options, int argc, char **argv)
 {
-	*options = (struct subscribe_options){ .stream = PL_SUBSCRIBER_OPTIONS_INIT, .count = UINT64_MAX };
-	cli_parse(&subscribe_command, argc, argv, &options->common, options);
+	*options = (struct subscribe_options){ .source.stream = PL_SUBSCRIBER_OPTIONS_INIT, .count = UINT64_MAX };
+	cli_parse(&subscribe_command, argc, argv, &options->source.common, options);
 }

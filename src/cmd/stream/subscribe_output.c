@@ -48,7 +48,7 @@ static int print_subscribe_json(const struct subscribe *subscribe, const struct 
 				const struct pl_error *error)
 {
 	const struct subscribe_forward *forward = subscribe->forward;
-	const char *memory = subscribe->options->stream.memory;
+	const char *memory = subscribe->options->source.stream.memory;
 	struct json_object *object = cli_json_begin();
 	uint64_t span = subscribe->finish - subscribe->begin;
 	double seconds = (double)span / 1e9;
@@ -89,8 +89,8 @@ static void print_route(FILE *to, const struct subscribe *subscribe)
 {
 	const struct pl_subscriber_info *info = &subscribe->info;
 
-	if (!info->reason ||
-	    (!frame_memory_is_gpu(subscribe->options->stream.memory) && !frame_memory_is_gpu(info->stream.memory)))
+	if (!info->reason || (!frame_memory_is_gpu(subscribe->options->source.stream.memory) &&
+			      !frame_memory_is_gpu(info->stream.memory)))
 		return;
 	fprintf(to, "route: %s, %s\n", route_name(info->route), info->reason);
 }
@@ -131,7 +131,7 @@ static void print_subscribe_text(FILE *to, const struct subscribe *subscribe, co
 		fprintf(to, "; subscribers %u, demoted %u", subscribers, demoted);
 	}
 	fputc('\n', to);
-	if (subscribe->frames && !subscribe->options->common.quiet) {
+	if (subscribe->frames && !subscribe->options->source.common.quiet) {
 		if (subscribe->latency.count)
 			print_latency(to, subscribe);
 		print_route(to, subscribe);
@@ -146,12 +146,12 @@ int subscribe_print(const struct subscribe *subscribe, const struct pl_error *er
 	bool frames_on_stdout = options->to && !strcmp(options->to, "-");
 	int status = stream_accounts_lost(&accounts) || subscribe->restarts ? CLI_DEGRADED : CLI_OK;
 
-	if (options->common.json) {
+	if (options->source.common.json) {
 		if (print_subscribe_json(subscribe, &accounts, error) != CLI_OK)
 			status = CLI_OUTPUT;
 	} else {
 		print_subscribe_text(frames_on_stdout ? stderr : stdout, subscribe, &accounts);
-		if (!options->common.quiet)
+		if (!options->source.common.quiet)
 			stream_accounts_warn(&accounts);
 	}
 	if (!error)

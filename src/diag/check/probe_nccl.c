@@ -26,6 +26,9 @@
 /* Libraries of NCCL have hundreds of megabytes, and may be on the file system of a network. */
 #define LOAD_TIMES 3
 
+/* Most bytes of a name in a message: two names fit into a fact. */
+#define NAME_TOLD 216
+
 /* Question to one process. */
 struct nccl_question {
 	struct pl_nccl_candidate candidate;
@@ -105,7 +108,8 @@ static void *open_nccl_plugin(const struct pl_nccl_candidate *candidate, char me
 	if (!library && !missing_too)
 		memcpy(message, message_too, PL_FACT_VALUE_MAX);
 	else if (!library && missing)
-		snprintf(message, PL_FACT_VALUE_MAX, PL_NCCL_NOT_FOUND "neither %s nor %s", asked, second);
+		snprintf(message, PL_FACT_VALUE_MAX, PL_NCCL_NOT_FOUND "neither %.*s nor libnccl-net-%.*s.so",
+			 NAME_TOLD, asked, NAME_TOLD, asked);
 	return library;
 }
 

@@ -37,17 +37,23 @@ void verbs_mw_finish(struct pl_registration *base)
 	pl_free(window->allocator, window);
 }
 
-/* Deallocates the rail's window of a key, if there is one. NULL: no key. */
-static void drop_window(struct verbs_rail *rail, const struct pl_key *key)
+/*
+ * Deallocates the rail's window of a key, if there is one. NULL: no key. Returns false if the driver refuses that: it will refuse to
+ * deregister the memory, too. grant_lock is held.
+ */
+static bool drop_window(struct verbs_rail *rail, const struct pl_key *key)
 {
 	struct pl_registration *found = key ? pl_registration_find(&key->registrations, rail) : NULL;
 	struct verbs_mw *window = found ? pl_container_of(found, struct verbs_mw, base) : NULL;
 
+	bool dropped;
+
+	if (!window || !window->mw)
+		return true;
 	/* The queue pair is in the error state: no peer reaches the memory by it. */
-	if (window && window->mw)
-		ibv_dealloc_mw(window->mw);
-	if (window)
-		window->mw = NULL;
+	dropped = verbs_result(ibv_dealloc_mw(window->mw)) == 0;
+	window->mw = NULL;
+	return dropped;
 }
 
 void verbs_mw_drop_all(struct verbs_rail *rail)
@@ -59,13 +65,15 @@ void verbs_mw_drop_all(struct verbs_rail *rail)
 	verbs_mw_forget(rail);
 	/* The driver's call takes long for each window: other threads may have the lock between two. */
 	for (size_t i = 0;; i++) {
-		bool more;
+		bool more, dropped = true;
 
 		pthread_mutex_lock(&peer->context->grant_lock);
 		more = i < peer->keys.count;
 		if (more)
-			drop_window(rail, pl_index_table_get(&peer->keys, i));
+			dropped = drop_window(rail, pl_index_table_get(&peer->keys, i));
 		pthread_mutex_unlock(&peer->context->grant_lock);
+		if (!dropped)
+			verbs_device_lost(rail->endpoint->state, rail->device);
 		if (!more)
 			break;
 	}
