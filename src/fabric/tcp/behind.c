@@ -14,7 +14,7 @@
  * - Its operation completes after its acknowledgement, and the receiver lists it before that. So whatever the program
  *   sends after the completion arrives later.
  */
-#include "fabric/tcp/tcp.h"
+#include "fabric/tcp/landing.h"
 
 /* -- sender ---------------------------------------------------------------------------------------- */
 

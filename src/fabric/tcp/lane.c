@@ -2,7 +2,7 @@
 /* Life cycle of a lane: connecting or joining, hello, frames, end. */
 #include <unistd.h>
 
-#include "fabric/tcp/tcp.h"
+#include "fabric/tcp/landing.h"
 
 /* Most reads of remaining bytes before a close. */
 #define DRAIN_READS 64

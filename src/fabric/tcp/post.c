@@ -7,8 +7,7 @@
 #include <limits.h>
 
 #include "core/bulk_sender.h"
-#include "core/work_list.h"
-#include "fabric/tcp/tcp.h"
+#include "fabric/tcp/landing.h"
 
 /*
  * State of an operation on the work list; in operation->fabric. Lanes read only this under the lock of all lanes: the rest of an
@@ -23,8 +22,16 @@ struct tcp_work {
 	uint64_t total;
 	uint32_t lane_share_max; /* a lane with this many unsent or requested bytes takes no chunk */
 	uint32_t messages;       /* with a turn: messages given to lane 0 before */
+	uint32_t joint_max; /* most bytes of chunks that one copy brings to GPU memory; 0: each has a copy of its own */
+	struct tcp_joint *joint; /* that the next chunk belongs to; NULL: none, or a new one */
 };
 _Static_assert(sizeof(struct tcp_work) <= PL_OPERATION_FABRIC_SPACE, "fits into an operation");
+
+/* Chunk that a lane has taken. */
+struct tcp_taken {
+	struct pl_chunk chunk;
+	struct tcp_joint *joint; /* NULL: it goes to its memory alone */
+};
 
 static struct tcp_work *tcp_work_of(struct pl_operation *operation)
 {
@@ -50,11 +57,6 @@ static void fail_post_operation(struct pl_operation *operation, int code)
 	pl_operation_fail(operation, code, &error);
 }
 
-static bool staged_by_peer(const struct pl_remote *remote)
-{
-	return remote->key_length > sizeof(uint64_t) && remote->key[sizeof(uint64_t)] & TCP_KEY_STAGED;
-}
-
 /* Records bytes that the socket cannot reach. Returns false if the operation must not be staged. */
 static bool note_transfer_staging(struct pl_operation *operation)
 {
@@ -65,7 +67,7 @@ static bool note_transfer_staging(struct pl_operation *operation)
 			pl_operation_staged(operation, segment->length,
 					    operation->route_reason ? operation->route_reason
 								    : pl_tcp_fabric.staging_reason);
-		else if (staged_by_peer(segment->remote))
+		else if (tcp_staged_by_peer(segment->remote))
 			pl_operation_staged(operation, segment->length,
 					    operation->route_reason ? operation->route_reason : staged_by_peer_reason);
 	}
@@ -102,9 +104,12 @@ static int tcp_lane_queue_write(struct tcp_lane *lane, struct pl_operation *oper
 	return 0;
 }
 
-static int tcp_lane_queue_request(struct tcp_lane *lane, struct pl_operation *operation,
-				  const struct pl_segment *segment, uint64_t at, uint32_t length)
+static int tcp_lane_queue_request(struct tcp_lane *lane, struct tcp_taken *taken)
 {
+	struct pl_operation *operation = taken->chunk.operation;
+	const struct pl_segment *segment = taken->chunk.segment;
+	uint32_t length = (uint32_t)taken->chunk.length;
+	uint64_t at = taken->chunk.at;
 	bool atomic = operation->completion.kind != PL_KIND_READ;
 	struct pl_frame frame = { .type = atomic ? PL_FRAME_ATOMIC : PL_FRAME_READ,
 				  .length = length,
@@ -140,6 +145,8 @@ static int tcp_lane_queue_request(struct tcp_lane *lane, struct pl_operation *op
 	request->destination = destination;
 	request->memory = atomic ? NULL : &segment->region->memory;
 	request->length = atomic ? 0 : length;
+	request->joint = taken->joint;
+	taken->joint = NULL;
 	lane->requested += request->length;
 	atomic_fetch_add(&operation->pending, 1);
 	atomic_fetch_or(&operation->rails, 1u << lane->index);
@@ -164,7 +171,7 @@ static uint32_t tcp_lane_share(const struct tcp_endpoint *endpoint, const struct
 	uint32_t share = work->lane_share_max;
 	bool few = endpoint->waiting < (uint64_t)lanes * share / 4;
 
-	if (lanes > 1 && work->staged)
+	if (lanes > 1 && work->staged && !work->joint_max)
 		return (uint32_t)PL_MIN(PL_MAX(2 * endpoint->waiting / lanes, 2ull * work->chunk), (uint64_t)share);
 	return lanes > 1 && few && work->total < share ? share / 2 : share;
 }
@@ -181,17 +188,36 @@ static struct pl_operation *tcp_lane_next_work(struct tcp_lane *lane, bool bulk)
 	return NULL;
 }
 
+/* Returns the joint of a chunk; NULL: none. A cancelled operation opens none: nothing would close it. */
+static struct tcp_joint *tcp_joint_of(struct tcp_work *work, const struct pl_chunk *chunk)
+{
+	if (!work->joint_max || chunk->length == chunk->segment->length || atomic_load(&chunk->operation->canceled) ||
+	    !pl_memory_staged(&chunk->segment->region->memory))
+		return NULL;
+	return tcp_joint_add(&work->joint, chunk, work->joint_max);
+}
+
 /* Takes the next chunk of an operation; of the only chunk just its length. The caller holds endpoint->lock. */
-static void tcp_take_chunk(struct tcp_endpoint *endpoint, struct pl_operation *operation, struct pl_chunk *chunk)
+static void tcp_take_chunk(struct tcp_endpoint *endpoint, struct pl_operation *operation, struct tcp_taken *taken)
 {
 	struct tcp_work *work = tcp_work_of(operation);
+	struct pl_chunk *chunk = &taken->chunk;
+	bool last;
 
-	if (work->whole)
+	taken->joint = NULL;
+	if (work->whole) {
 		*chunk = (struct pl_chunk){ .operation = operation, .length = work->total };
-	if (work->whole || pl_work_item_take_chunk(operation, work->chunk, chunk))
+		last = true;
+	} else {
+		last = pl_work_item_take_chunk(operation, work->chunk, chunk);
+		taken->joint = tcp_joint_of(work, chunk);
+	}
+	if (last) {
 		pl_list_remove(&work->item.link);
-	else
+		tcp_joint_close(endpoint, &work->joint);
+	} else {
 		atomic_fetch_add(&operation->pending, 1); /* while the chunk is being queued */
+	}
 	if (pl_list_empty(&endpoint->work))
 		endpoint->waiting = 0;
 	else if (!work->small)
@@ -215,7 +241,7 @@ static uint32_t tcp_lane_backlog(const struct tcp_endpoint *endpoint, bool stage
  * Takes at most `most` chunks, within the lane's share, and as many staged ones as it has slots. Several small ones have one look
  * at the list. Returns their number. The list's pending count keeps operations alive.
  */
-static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned most, struct pl_chunk *chunks)
+static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned most, struct tcp_taken *chunks)
 {
 	struct tcp_endpoint *endpoint = lane->endpoint;
 	uint64_t queued = (uint64_t)lane->queued + lane->staging, taken = PL_MAX(queued, lane->requested);
@@ -240,14 +266,14 @@ static unsigned tcp_lane_take_batch(struct tcp_lane *lane, bool bulk, unsigned m
 		    taken >= tcp_lane_share(endpoint, work) || (lane->slots + count >= TCP_SLOTS && work->staged))
 			break;
 		tcp_take_chunk(endpoint, operation, &chunks[count]);
-		taken += chunks[count].length;
-		queued += work->is_write ? chunks[count].length : 0;
+		taken += chunks[count].chunk.length;
+		queued += work->is_write ? chunks[count].chunk.length : 0;
 		count++;
 	}
 	pthread_mutex_unlock(&endpoint->lock);
 	for (unsigned i = 0; i < count; i++)
-		if (!chunks[i].segment)
-			chunks[i].segment = &chunks[i].operation->segments[0];
+		if (!chunks[i].chunk.segment)
+			chunks[i].chunk.segment = &chunks[i].chunk.operation->segments[0];
 	return count;
 }
 
@@ -261,28 +287,31 @@ static unsigned tcp_lane_room(const struct tcp_lane *lane)
 	return PL_MIN(TCP_REQUESTS_MAX - lane->request_count, TCP_BATCH);
 }
 
-static void tcp_lane_queue_chunk(struct tcp_lane *lane, const struct pl_chunk *chunk)
+static void tcp_lane_queue_chunk(struct tcp_lane *lane, struct tcp_taken *taken)
 {
+	const struct pl_chunk *chunk = &taken->chunk;
 	struct pl_operation *operation = chunk->operation;
 	int rc = 0;
 
 	if (atomic_load(&operation->status))
 		; /* a failed operation: its other chunks are not sent */
 	else if (operation->completion.kind != PL_KIND_WRITE)
-		rc = tcp_lane_queue_request(lane, operation, chunk->segment, chunk->at, (uint32_t)chunk->length);
+		rc = tcp_lane_queue_request(lane, taken);
 	else if (chunk->length || operation->total == 0)
 		rc = tcp_lane_queue_write(lane, operation, chunk->segment, chunk->at, (uint32_t)chunk->length);
 	if (rc == 0 && operation->has_turn && !atomic_load(&operation->status))
 		rc = tcp_queue_notification(lane, operation, 1, tcp_work_of(operation)->messages);
 	if (rc < 0)
 		fail_post_operation(operation, rc);
+	if (taken->joint)
+		tcp_joint_leave(lane, taken->joint, false);
 	pl_operation_pending_done(operation);
 }
 
 /* Gives the lane at most `most` chunks. Not inline: its array would cost lanes without work instructions, too. */
 __attribute__((noinline)) static void tcp_lane_take_listed(struct tcp_lane *lane, bool bulk, unsigned most)
 {
-	struct pl_chunk chunks[TCP_BATCH];
+	struct tcp_taken chunks[TCP_BATCH];
 	unsigned wanted, count;
 
 	do {
@@ -306,8 +335,22 @@ void tcp_lane_take_work(struct tcp_lane *lane)
 	tcp_lane_take_chunks(lane, !tcp_lane_leaves_bulk(lane), UINT_MAX);
 }
 
+/* Closes the joints of cancelled operations, which the list drops. They open no others. */
+static void tcp_close_joints(struct tcp_endpoint *endpoint)
+{
+	pthread_mutex_lock(&endpoint->lock);
+	pl_list_for_each(at, &endpoint->work) {
+		struct pl_operation *operation = pl_work_item_operation(at);
+
+		if (atomic_load(&operation->canceled))
+			tcp_joint_close(endpoint, &tcp_work_of(operation)->joint);
+	}
+	pthread_mutex_unlock(&endpoint->lock);
+}
+
 void tcp_work_sweep(struct tcp_endpoint *endpoint)
 {
+	tcp_close_joints(endpoint);
 	pl_work_list_drop_canceled(&endpoint->gathered, &endpoint->lock, endpoint->base.peer);
 	pl_work_list_drop_canceled(&endpoint->work, &endpoint->lock, endpoint->base.peer);
 	pl_work_list_drop_canceled(&endpoint->small_work, &endpoint->lock, endpoint->base.peer);
@@ -335,60 +378,16 @@ static void tcp_post_small_write(struct tcp_lane *lane, struct pl_operation *ope
 	tcp_lane_push(lane);
 }
 
-/* Returns the sockets of the peer with all lanes that this end asks for. */
-static unsigned tcp_sockets_at_most(struct tcp_endpoint *endpoint)
-{
-	return tcp_sockets(tcp_lanes_most(&endpoint->base));
-}
-
-/* Opens all lanes, or asks the initiator to do so. */
-static void tcp_open_lanes(struct tcp_endpoint *endpoint)
-{
-	struct pl_peer *peer = endpoint->base.peer;
-	struct pl_control message = { .type = PL_CONTROL_LANES };
-
-	if (!atomic_load(&endpoint->lanes_wanted))
-		atomic_store(&endpoint->lanes_wanted, tcp_limit_lanes(endpoint, peer->lanes));
-	message.lanes = atomic_load(&endpoint->lanes_wanted);
-	if (peer->initiator) {
-		tcp_widen(&endpoint->base, message.lanes);
-	} else if (endpoint->lanes_requested < tcp_sockets_at_most(endpoint) &&
-		   !pl_channel_left_out(pl_channel_send(&peer->channel, &message))) {
-		/* Otherwise the next large operation asks. */
-		endpoint->lanes_requested = tcp_sockets_at_most(endpoint);
-	}
-}
-
-static void tcp_widen_for(struct tcp_endpoint *endpoint, uint64_t total)
-{
-	if (total < TCP_SPREAD_FROM || endpoint->lanes_requested >= tcp_sockets_at_most(endpoint))
-		return;
-	endpoint->bulk += total;
-	if (total >= TCP_WIDEN_FROM || endpoint->bulk >= TCP_WIDEN_AFTER)
-		tcp_open_lanes(endpoint);
-}
-
-unsigned tcp_prepare(struct pl_endpoint *base, struct pl_region *region)
-{
-	struct tcp_endpoint *endpoint = tcp_endpoint_of(base);
-
-	if (region->memory.length <= TCP_SMALL_MAX)
-		return 0;
-	if (endpoint->lanes_requested < tcp_sockets_at_most(endpoint))
-		tcp_open_lanes(endpoint);
-	return tcp_lanes_most(base);
-}
-
 /*
- * Returns the size of an operation's chunks. Each chunk of staged data costs calls of the GPU's driver: while other operations are
- * under way, which occupy lanes, too, its chunks are larger.
+ * Returns the size of an operation's chunks. `staged`: each of them costs calls of the GPU's driver. While other operations are under
+ * way, which occupy lanes, too, such chunks are larger.
  */
-static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, const struct pl_operation *operation)
+static uint32_t tcp_chunk_size(const struct tcp_endpoint *endpoint, const struct pl_operation *operation, bool staged)
 {
 	unsigned lanes = PL_MAX(atomic_load(&endpoint->lanes_up), 1u);
 	uint64_t share = operation->total / (4 * lanes);
 
-	if (atomic_load(&operation->staged))
+	if (staged)
 		share = PL_MAX(share, PL_MIN(operation->total, (uint64_t)TCP_CHUNK_MAX * 2 * lanes) *
 					      endpoint->base.peer->running / (2 * lanes));
 	share = PL_MIN(PL_MAX(share, TCP_CHUNK_MIN), (uint64_t)TCP_CHUNK_MAX);
@@ -403,6 +402,20 @@ static uint32_t tcp_lane_share_max(const struct tcp_endpoint *endpoint, uint64_t
 	if (lanes < 2)
 		return TCP_LANE_READ_AHEAD;
 	return (uint32_t)PL_MIN(PL_MAX(2 * total / lanes, 4ull * chunk), (uint64_t)TCP_LANE_READ_AHEAD);
+}
+
+/* Decides on the chunks of an operation. */
+static void tcp_divide_operation(const struct tcp_endpoint *endpoint, struct pl_operation *operation)
+{
+	struct tcp_work *work = tcp_work_of(operation);
+
+	work->chunk = tcp_chunk_size(endpoint, operation, false);
+	if (tcp_chunks_join(endpoint, operation, work->chunk))
+		work->joint_max = PL_SLOT_SIZE;
+	else if (work->staged)
+		work->chunk = tcp_chunk_size(endpoint, operation, true);
+	work->whole = operation->segment_count == 1 && operation->total <= work->chunk;
+	work->lane_share_max = tcp_lane_share_max(endpoint, operation->total, work->chunk);
 }
 
 static uint64_t tcp_chunks_at_most(const struct pl_operation *operation, uint32_t chunk)
@@ -449,14 +462,12 @@ void tcp_post(struct pl_endpoint *base, struct pl_operation *operation)
 		return;
 	}
 	*work = (struct tcp_work){
-		.chunk = tcp_chunk_size(endpoint, operation),
 		.small = small,
 		.staged = atomic_load(&operation->staged),
 		.is_write = operation->completion.kind == PL_KIND_WRITE,
 		.total = operation->total,
 	};
-	work->whole = operation->segment_count == 1 && operation->total <= work->chunk;
-	work->lane_share_max = tcp_lane_share_max(endpoint, operation->total, work->chunk);
+	tcp_divide_operation(endpoint, operation);
 	/* Data of one chunk has one lane. It may wait long, and the rest of the window is for messages. */
 	if (work->whole && pl_message_has_room(base->peer) && tcp_take_turn_behind(endpoint, operation))
 		work->messages = endpoint->messages;

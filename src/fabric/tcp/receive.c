@@ -5,7 +5,7 @@
  * of bulk frames is not copied.
  */
 #include "base/ordered_copy.h"
-#include "fabric/tcp/tcp.h"
+#include "fabric/tcp/landing.h"
 
 /*
  * Sizes in bytes of a WRITE and of DATA after which only a header is read, because the next frame is probably bulk too.
@@ -126,8 +126,7 @@ static int data_frame_begins(struct tcp_lane *lane, const struct pl_frame *frame
 	lane->request = request;
 	lane->destination = request->destination ? request->destination + request->received : NULL;
 	if (lane->destination && pl_memory_staged(request->memory) && frame->length &&
-	    tcp_land_begin(lane, request->memory, (size_t)(lane->destination - (uint8_t *)request->memory->address),
-			   whole) < 0)
+	    tcp_land_answer(lane, request, whole) < 0)
 		return -ENOMEM;
 	return 0;
 }
@@ -139,6 +138,8 @@ static int data_frame_ends(struct tcp_lane *lane)
 	lane->request = NULL;
 	tcp_land_end(lane, NULL, request->operation);
 	request->received += lane->current.length;
+	if (request->received == request->length)
+		tcp_request_leave_joint(lane, request, lane->destination);
 	if (!(lane->current.flags & TCP_DATA_LAST))
 		return 0;
 	/* The trailing word is in the VALUE that follows. */
@@ -151,6 +152,7 @@ static int data_frame_ends(struct tcp_lane *lane)
 static int bulk_frame_begins(struct tcp_lane *lane, const struct pl_frame *frame, bool whole)
 {
 	lane->current = *frame;
+	lane->in_slot = false;
 	lane->remaining = frame->length;
 	lane->bulky = frame->length >= (frame->type == PL_FRAME_WRITE ? BULKY_WRITE_FROM : BULKY_DATA_FROM);
 	if (frame->type == PL_FRAME_WRITE)
@@ -190,6 +192,7 @@ static void fail_unwritable_destination(struct tcp_lane *lane)
 		lane->refusal = PL_WIRE_MEMORY;
 		return;
 	}
+	tcp_request_leave_joint(lane, lane->request, false);
 	operation = lane->request->operation;
 	lane->request->operation = NULL;
 	/* The program may free the memory once the operation has ended. The answer may have further frames. */
@@ -213,7 +216,7 @@ static int copy_payload_to_destination(struct tcp_lane *lane, const uint8_t *byt
 {
 	struct pl_memory *memory = destination_memory(lane);
 
-	if (lane->landing) {
+	if (lane->in_slot) {
 		memcpy(lane->destination, bytes, length);
 		return 0;
 	}
@@ -280,7 +283,7 @@ static ssize_t bulk_read_payload(struct tcp_lane *lane, size_t most, size_t *bey
 		vectors[0].iov_len = most;
 		count = 1;
 	}
-	lane->stream.fragile = destination && destination_memory(lane)->fragile && !lane->landing;
+	lane->stream.fragile = destination && destination_memory(lane)->fragile && !lane->in_slot;
 	got = pl_stream_read(&lane->stream, vectors, count);
 	lane->read_short = got < (ssize_t)(vectors[0].iov_len + (count > 1 ? vectors[1].iov_len : 0));
 	lane->stream.fragile = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Requests that wait for an answer. A cookie holds the request's index and generation. */
-#include "fabric/tcp/tcp.h"
+#include "fabric/tcp/landing.h"
 
 struct tcp_request *tcp_request_new(struct tcp_lane *lane, uint32_t *cookie)
 {
@@ -58,6 +58,7 @@ void tcp_request_complete(struct tcp_lane *lane, struct tcp_request *request)
 {
 	struct pl_operation *operation = request->operation;
 
+	tcp_request_leave_joint(lane, request, false);
 	if (request->late)
 		tcp_late_frame_placed(lane->endpoint);
 	request->used = false;
@@ -80,6 +81,7 @@ void tcp_lane_sweep_requests(struct tcp_lane *lane, bool all)
 
 		if (!request->used || !operation || !(all || atomic_load(&operation->canceled)))
 			continue;
+		tcp_request_leave_joint(lane, request, false);
 		/* Keeps the request used, without an operation: the answer may still come. */
 		request->operation = NULL;
 		request->destination = NULL;

@@ -2,7 +2,7 @@
 /* Requests of the peer for memory of this end. Each request is checked against its key. */
 #include <endian.h>
 
-#include "fabric/tcp/tcp.h"
+#include "fabric/tcp/landing.h"
 
 static struct pl_peer *serving_peer(const struct tcp_lane *lane)
 {

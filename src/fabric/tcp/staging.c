@@ -4,7 +4,7 @@
  * and is then queued in the order of the pieces. Inwards, the lane reads a frame into a slot, and starts the copy to
  * GPU memory. The frame counts as placed after the copy. Meanwhile the lane reads the next frame.
  */
-#include "fabric/tcp/tcp.h"
+#include "fabric/tcp/landing.h"
 
 /* Largest frame, in bytes, that is copied at once if all its bytes have arrived. */
 #define COPY_AT_ONCE_MAX (16u << 10)
@@ -284,6 +284,11 @@ void tcp_lane_count_received(struct tcp_lane *lane, enum pl_wire_status refusal)
 	pl_list_append(&lane->landings, &behind->link);
 }
 
+void tcp_fail_landing(struct pl_operation *operation)
+{
+	fail_staged_operation(operation, "MEMORY-UNWRITABLE", "the region's memory cannot be copied to");
+}
+
 static void landing_copied(struct pl_copy *copy, int status)
 {
 	struct tcp_landing *landing = pl_container_of(copy, struct tcp_landing, copy);
@@ -293,8 +298,7 @@ static void landing_copied(struct pl_copy *copy, int status)
 	lane->landing_count--;
 	if (operation) {
 		if (status < 0)
-			fail_staged_operation(operation, "MEMORY-UNWRITABLE",
-					      "the region's memory cannot be copied to");
+			tcp_fail_landing(operation);
 		landing_free(landing);
 		pl_operation_pending_done(operation);
 		return;
@@ -320,23 +324,33 @@ void tcp_lane_finish_landings(struct tcp_lane *lane)
 		pl_copier_finish(lane_copier(lane), true);
 }
 
-int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offset, bool whole)
+struct pl_slot *tcp_take_landing_slot(struct tcp_lane *lane, const struct pl_memory *memory)
 {
 	struct pl_copier *copier = lane_copier(lane);
-	struct tcp_landing *landing;
+	struct pl_slot *slot;
 	bool wait;
+
+	if (!copier)
+		return NULL;
+	while (lane->landing_count >= TCP_SLOTS)
+		pl_copier_wait_one(copier, true);
+	while (!(slot = take_lane_slot(lane, memory, lane->landing_count, &wait)) && wait)
+		pl_copier_wait_one(copier, true);
+	return slot;
+}
+
+int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offset, bool whole)
+{
+	struct tcp_landing *landing;
 
 	lane->destination = (uint8_t *)memory->address + offset;
 	if (whole && lane->remaining <= COPY_AT_ONCE_MAX)
 		return 0;
 	lane->destination = NULL;
-	while (copier && lane->landing_count >= TCP_SLOTS)
-		pl_copier_wait_one(copier, true);
-	landing = copier ? landing_new(lane) : NULL;
+	landing = landing_new(lane);
 	if (!landing)
 		return -ENOMEM;
-	while (!(landing->slot = take_lane_slot(lane, memory, lane->landing_count, &wait)) && wait)
-		pl_copier_wait_one(copier, true);
+	landing->slot = tcp_take_landing_slot(lane, memory);
 	if (!landing->slot) {
 		landing_free(landing);
 		return -ENOMEM;
@@ -345,6 +359,7 @@ int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offse
 	landing->offset = offset;
 	landing->length = lane->remaining;
 	lane->landing = landing;
+	lane->in_slot = true;
 	lane->destination = landing->slot->bytes;
 	return 0;
 }

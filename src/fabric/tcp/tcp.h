@@ -63,6 +63,7 @@
 struct tcp_endpoint;
 struct tcp_lane;
 struct tcp_landing;
+struct tcp_joint;
 struct tcp_finished;
 
 /* Frame to be sent, with its payload. */
@@ -104,6 +105,7 @@ static inline uint32_t tcp_piece_size(const struct tcp_piece *piece)
 struct tcp_request {
 	struct pl_operation *operation; /* NULL: cancelled, the answer is dropped */
 	struct pl_memory *memory;       /* READ: destination */
+	struct tcp_joint *joint; /* READ: slot for its bytes and those beside them, until all are there; NULL: none */
 	uint8_t *destination;
 	uint32_t length;
 	uint32_t received;
@@ -146,6 +148,7 @@ struct tcp_lane {
 	bool stopped;        /* true if nothing is read until refusals are sent */
 	bool bulky;          /* true if the last frame was bulk: another one is likely */
 	bool receiving;      /* tcp_lane_receive() is running */
+	bool in_slot;        /* true if `destination` is in a slot */
 	bool read_short;     /* true if the last read found fewer bytes than it asked for */
 	atomic_bool joining; /* acceptor: true until the task has taken `accepted` */
 	atomic_uint sweep;   /* requested by another engine */
@@ -270,7 +273,6 @@ static inline unsigned tcp_sockets(unsigned lanes)
 }
 
 /* post.c: work for lanes */
-unsigned tcp_prepare(struct pl_endpoint *endpoint, struct pl_region *region);
 void tcp_post(struct pl_endpoint *endpoint, struct pl_operation *operation);
 /* Gives the lane chunks while it has room. */
 void tcp_lane_take_work(struct tcp_lane *lane);
@@ -281,6 +283,11 @@ static inline bool tcp_has_work(const struct tcp_endpoint *endpoint)
 {
 	return atomic_load(&endpoint->any_work) && !atomic_load(&endpoint->late);
 }
+
+/* widen.c */
+unsigned tcp_prepare(struct pl_endpoint *endpoint, struct pl_region *region);
+/* Opens all lanes for an operation of so many bytes, if it is large, or all such ones add up to enough. Home. */
+void tcp_widen_for(struct tcp_endpoint *endpoint, uint64_t total);
 
 /* list_work.c */
 /* Adds an operation to the work of lane 0, or to that of all lanes, of which it wakes up to `chunks`. Home. */
@@ -459,29 +466,6 @@ void tcp_lane_sweep_requests(struct tcp_lane *lane, bool all);
 /* receive.c */
 bool tcp_lane_receive(struct tcp_lane *lane);
 void tcp_lane_drop_received(struct tcp_lane *lane);
-
-/* staging.c: memory that the socket cannot reach */
-/* Copies the payload to a slot, then queues the piece. Drops the piece, and its pending count, after a failed copy. */
-void tcp_piece_stage(struct tcp_lane *lane, struct tcp_piece *piece, struct pl_memory *memory, size_t offset);
-/* Starts copies of waiting pieces while slots are free. */
-void tcp_lane_start_copies(struct tcp_lane *lane);
-/* Queues pieces whose copies have ended. */
-void tcp_lane_finish_copies(struct tcp_lane *lane);
-void tcp_lane_sweep_staging(struct tcp_lane *lane, bool all);
-/* Returns the slot of a piece that was sent. */
-void tcp_piece_return_slot(struct tcp_lane *lane, struct tcp_piece *piece);
-/*
- * Prepares a slot for the current frame. `whole`: all bytes of the frame have arrived. Returns 0, or -ENOMEM: the
- * frame is dropped.
- */
-int tcp_land_begin(struct tcp_lane *lane, struct pl_memory *memory, size_t offset, bool whole);
-/* Starts the copy of an arrived frame. Takes over a reference to the key. Returns false if no slot was used. */
-bool tcp_land_end(struct tcp_lane *lane, struct pl_key *key, struct pl_operation *operation);
-void tcp_land_drop(struct tcp_lane *lane);
-/* Counts frames as placed whose copies from slots have ended, if the lane receives large ones. */
-void tcp_lane_finish_landings(struct tcp_lane *lane);
-/* Counts a received frame that was placed, or refused, without a copy. */
-void tcp_lane_count_received(struct tcp_lane *lane, enum pl_wire_status refusal);
 
 /* serve.c: requests of the peer for memory of this end */
 /* Begins a WRITE. `whole`: all its bytes have arrived. */

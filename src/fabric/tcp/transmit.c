@@ -3,7 +3,7 @@
  * Transmission of pieces: queued, gathered into one system call, advanced by the number of bytes that the socket took.
  * Only headers and tiny payloads are copied.
  */
-#include "fabric/tcp/tcp.h"
+#include "fabric/tcp/landing.h"
 
 /* Payloads up to this size are cheaper to copy next to their header than to point to. Bytes. */
 #define GATHER_COPY_MAX 256
