@@ -184,15 +184,108 @@ static void case_stalled_copy(void *argument)
 	driver_close(&driver);
 }
 
+/* -- both ranks at the same time ------------------------------------------------------------------ */
+
+#define ROUNDS 20u
+#define PARTS 4u
+#define PART (LENGTH / PARTS)
+
+/* A rank that sends from its GPU to the other one's, in a thread. Parts of both ends' memory are registered one by one. */
+struct sender {
+	struct driver driver;
+	int gpu;
+	uint8_t *from, *to;
+	pthread_t thread;
+};
+
+static void send_parts(struct sender *sender, const struct line *line, void *memory[2][PARTS])
+{
+	struct driver *driver = &sender->driver;
+	void *sends[PARTS], *receives[PARTS];
+
+	for (unsigned i = 0; i < PARTS; i++) {
+		receives[i] = driver_must_receive(driver, line->receiver, sender->to + i * PART, PART, memory[1][i]);
+		sends[i] = driver_must_send(driver, line->sender, sender->from + i * PART, PART, memory[0][i]);
+	}
+	for (unsigned i = 0; i < PARTS; i++) {
+		check_number(driver_finish(driver, sends[i]), PART);
+		check_number(driver_finish(driver, receives[i]), PART);
+	}
+}
+
+static void *send_rounds(void *argument)
+{
+	struct sender *sender = argument;
+	struct driver *driver = &sender->driver;
+	void *memory[2][PARTS];
+	struct line line;
+
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		rank_connect(&line, driver, sender->gpu);
+		for (unsigned i = 0; i < PARTS; i++) {
+			memory[0][i] = driver_register_gpu(driver, line.sender, sender->from + i * PART, PART, 0, -1);
+			memory[1][i] = driver_register_gpu(driver, line.receiver, sender->to + i * PART, PART, 0, -1);
+		}
+		send_parts(sender, &line, memory);
+		for (unsigned i = 0; i < PARTS; i++) {
+			driver_deregister(driver, line.receiver, memory[1][i]);
+			driver_deregister(driver, line.sender, memory[0][i]);
+		}
+		driver_close_send(driver, line.sender);
+		driver_close_receive(driver, line.receiver);
+	}
+	return NULL;
+}
+
+/* Both open memory of the other's GPU while messages move. */
+static void case_concurrent(void *kind)
+{
+	uint8_t *memory[2][2], *seen = malloc(LENGTH), *filled = malloc(LENGTH);
+	struct sender senders[2];
+	struct driver driver;
+
+	check(seen && filled);
+	content_fill(filled, LENGTH, 7);
+	ranks_begin(&driver, kind);
+	for (int gpu = 0; gpu < 2; gpu++) {
+		use_gpu(kind, gpu);
+		memory[gpu][0] = gpu_allocate(LENGTH);
+		memory[gpu][1] = gpu_allocate(LENGTH);
+		gpu_copy_in(memory[gpu][0], filled, LENGTH);
+	}
+	for (int gpu = 0; gpu < 2; gpu++) {
+		senders[gpu] = (struct sender){ driver, gpu, memory[gpu][0], memory[1 - gpu][1], 0 };
+		check_number(pthread_create(&senders[gpu].thread, NULL, send_rounds, &senders[gpu]), 0);
+	}
+	for (int gpu = 0; gpu < 2; gpu++)
+		pthread_join(senders[gpu].thread, NULL);
+	check_number(gpu_standin.through_host(), 0);
+	driver_close(&driver);
+	for (int gpu = 0; gpu < 2; gpu++) {
+		use_gpu(kind, gpu);
+		gpu_copy_out(memory[gpu][1], seen, LENGTH);
+		check(content_is(seen, LENGTH, 7));
+		gpu_free(memory[gpu][0]);
+		gpu_free(memory[gpu][1]);
+	}
+	free(seen);
+	free(filled);
+}
+
 int main(void)
 {
 	static const struct gpu_pair alloc = { "alloc", "alloc", false }, mapped = { "mapped", "mapped", false },
 				     private = { "private", "private", false }, mixed = { "mapped", "alloc", false },
 				     refused = { "mapped", "mapped", true };
 	static const struct test_case cases[] = {
-		{ "alloc", case_pair, (void *)&alloc, 30 },     { "mapped", case_pair, (void *)&mapped, 30 },
-		{ "private", case_pair, (void *)&private, 30 }, { "mapped_to_alloc", case_pair, (void *)&mixed, 30 },
-		{ "refused", case_pair, (void *)&refused, 30 }, { "stalled_copy", case_stalled_copy, NULL, 60 },
+		{ "alloc", case_pair, (void *)&alloc, 30 },
+		{ "mapped", case_pair, (void *)&mapped, 30 },
+		{ "private", case_pair, (void *)&private, 30 },
+		{ "mapped_to_alloc", case_pair, (void *)&mixed, 30 },
+		{ "refused", case_pair, (void *)&refused, 30 },
+		{ "stalled_copy", case_stalled_copy, NULL, 60 },
+		{ "concurrent", case_concurrent, "mapped", 120 },
+		{ "concurrent_alloc", case_concurrent, "alloc", 120 },
 	};
 
 	return cases_run("nccl_gpu_ranks", cases, sizeof(cases) / sizeof(cases[0]));
