@@ -6,6 +6,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import time
 
@@ -378,6 +379,14 @@ def test_the_wait_for_the_first_publisher_ends():
         assert '[STREAM-NO-BLOCK]' in done.stderr and 'warning' not in done.stderr
         done = run('subscribe', publisher.address, 'cam1', '--reconnect', '0.3', expect=1)
         assert 'no publisher' in done.stderr and '[STREAM-UNKNOWN]' in done.stderr
+
+
+def test_the_wait_for_the_first_publisher_limits_the_first_attempt():
+    """Nobody answers at the address. The error tells of the whole wait."""
+    with socket.create_server(('127.0.0.1', 0)) as silent:
+        address = f'127.0.0.1:{silent.getsockname()[1]}'
+        done = run('subscribe', address, 'cam0', '--reconnect', '0.3', '--timeout', '1', expect=1)
+    assert 'not done within 0.300 s [OPERATION-TIMEOUT]' in done.stderr
 
 
 def test_the_line_tells_of_a_loss():

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Batches of an engine: one announcement for many completions, one system call for many small frames, one task for many operations
- * that other engines finish, one list for many bulk operations.
+ * Batches of an engine: one announcement for many completions, one system call for many frames, one task for many operations that
+ * other engines finish, one list for many bulk operations.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -14,6 +14,8 @@
 enum { THREADS = 4, OPERATIONS = 50 };
 /* Reads that share a batch, and their bytes. The first one goes over lane 0. */
 enum { READS = 4, READ_BYTES = 64 << 10, CANCELED = 2 };
+/* Writes that share a batch, and their bytes: 256 KiB in all. */
+enum { WRITES = 4, WRITE_BYTES = 64 << 10 };
 
 static const struct setting manual = {
 	.name = "batch",
@@ -226,6 +228,47 @@ static void frames_sent_together(void *argument)
 	environment_close(&environment);
 }
 
+/*
+ * Writes to a peer with one socket that share a batch wait for its end, or until 256 KiB are queued: where engines poll, one system
+ * call sends several.
+ */
+static void writes_sent_together(void *unused)
+{
+	struct pl_operation *operations[WRITES];
+	struct pl_engine *engine;
+	struct tcp_lane *lane;
+	struct pl_error error;
+	struct pair pair;
+	bool outer;
+
+	(void)unused;
+	pair_open(&pair, &manual, WRITES * WRITE_BYTES);
+	pattern_fill(pair.near.bytes, WRITES * WRITE_BYTES, 1, 0);
+	engine = pair.environment.near_peer->home;
+	lane = tcp_endpoint_of(pair.environment.near_peer->endpoint)->lanes[0];
+	pl_engine_lock(engine);
+	engine->poll_time = 20000;
+	outer = pl_engine_begin_batch(engine);
+	for (unsigned i = 0; i < WRITES; i++) {
+		const struct pl_transfer transfer = { pair.remote, i * WRITE_BYTES, pair.near.region, i * WRITE_BYTES,
+						      WRITE_BYTES };
+
+		check_ok(pl_write(pair.environment.near_peer, &transfer, NULL, &operations[i], &error), &error);
+		pl_engine_run_tasks(engine, NULL);
+		if (i < WRITES - 1)
+			check_number(lane->queued, (i + 1) * (PL_FRAME_HEADER + WRITE_BYTES));
+	}
+	/* The last one reached the limit. */
+	check(lane->queued < WRITES * (PL_FRAME_HEADER + WRITE_BYTES));
+	pl_engine_end_batch(engine, outer);
+	engine->poll_time = 0;
+	pl_engine_unlock(engine);
+	for (unsigned i = 0; i < WRITES; i++)
+		complete(&pair.environment, operations[i], NULL);
+	pattern_check(pair.far.bytes, WRITES * WRITE_BYTES, 1, 0);
+	pair_close(&pair);
+}
+
 /* -- bulk operations -------------------------------------------------------------------------------- */
 
 static unsigned list_length(const struct pl_list *list)
@@ -376,6 +419,7 @@ static const struct test_case cases[] = {
 	{ "announced-once", announced_once, NULL, 60 },
 	{ "finished-by-one-task", finished_by_one_task, NULL, 60 },
 	{ "frames-sent-together", frames_sent_together, NULL, 60 },
+	{ "writes-sent-together", writes_sent_together, NULL, 60 },
 	{ "operations-listed-together", operations_listed_together, NULL, 60 },
 	{ "lanes-leave", lanes_leave_meanwhile, NULL, 60 },
 	{ "gathered-operations-lost", gathered_operations_lost, NULL, 60 },

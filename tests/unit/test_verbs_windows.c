@@ -34,6 +34,7 @@ static struct {
 	bool full;      /* the queue pair takes no bind request */
 	int refusal;    /* errno of ibv_alloc_mw(); 0: windows can be made */
 	pthread_mutex_t *unheld; /* nobody holds it while a window is made */
+	struct verbs_device *leaving; /* is lost while a window is made; NULL: none */
 	bool read_only; /* the process cannot write its memory */
 } card;
 
@@ -108,6 +109,8 @@ static struct ibv_mw *alloc_window(struct ibv_pd *pd, enum ibv_mw_type type)
 	/* The call of the kernel takes long. */
 	assert_int_equal(pthread_mutex_trylock(card.unheld), 0);
 	pthread_mutex_unlock(card.unheld);
+	if (card.leaving)
+		verbs_mrs_end(card.leaving);
 	if (card.refusal) {
 		errno = card.refusal;
 		return NULL;
@@ -564,6 +567,19 @@ static void test_binds_between(void **state)
 	rig_free(rig);
 }
 
+/* A window that no key takes is deallocated. */
+static void test_lost_between(void **state)
+{
+	struct rig *rig = rig_new(NULL);
+
+	(void)state;
+	card.leaving = &rig->device;
+	hold_grant(rig, 0);
+	assert_int_equal(card.binds, 0);
+	assert_int_equal(card.windows, 0);
+	rig_free(rig);
+}
+
 /* -- the importer --------------------------------------------------------------------------------- */
 
 /* Imports a key with a window that is bound to a connection.  Returns the rails over which the end may use the key. */
@@ -623,6 +639,7 @@ int main(void)
 		cmocka_unit_test(test_refused_windows),
 		cmocka_unit_test(test_failed_binds),
 		cmocka_unit_test(test_binds_between),
+		cmocka_unit_test(test_lost_between),
 		cmocka_unit_test(test_bound_key),
 	};
 

@@ -129,12 +129,14 @@ static void show_attempts(const struct stream_reconnect *reconnect, uint64_t pas
 	status_line_tell(reconnect->line, text);
 }
 
-/* Attempts until the subscription stands, or the time is over.  *error has the reason of the attempts, also after a signal. */
-static int attempt_connections(struct stream_reconnect *reconnect, uint64_t begin, struct pl_error *error)
+/*
+ * Attempts until the subscription stands, or the time is over.  *error has the reason of the attempts, also after a signal.
+ * `reason`: result of an attempt before these, which *error tells; 0: there was none.
+ */
+static int attempt_connections(struct stream_reconnect *reconnect, uint64_t begin, int reason, struct pl_error *error)
 {
 	uint64_t now = cli_now(), end = begin + CLI_MIN(reconnect->limit, UINT64_MAX - begin);
 	const bool first = !reconnect->subscriber;
-	int reason = 0;
 
 	for (;;) {
 		uint64_t left = end > now ? end - now : 0;
@@ -164,7 +166,7 @@ static int attempt_connections(struct stream_reconnect *reconnect, uint64_t begi
 }
 
 /* Warns, attempts, and warns of the success. */
-static int tell_attempts(struct stream_reconnect *reconnect, uint64_t begin, struct pl_error *error)
+static int tell_attempts(struct stream_reconnect *reconnect, uint64_t begin, int reason, struct pl_error *error)
 {
 	const char *name = reconnect->name, *address = reconnect->client->address;
 	const bool first = !reconnect->subscriber, quiet = reconnect->common->quiet;
@@ -175,7 +177,7 @@ static int tell_attempts(struct stream_reconnect *reconnect, uint64_t begin, str
 		cli_warn(first ? "%s: no publisher at %s yet; trying for %s"
 			       : "%s: the connection to %s is lost; trying for %s",
 			 name, address, cli_format_time(time, reconnect->limit));
-	rc = attempt_connections(reconnect, begin, error);
+	rc = attempt_connections(reconnect, begin, reason, error);
 	status_line_end(reconnect->line);
 	if (rc == 0 && !quiet)
 		cli_warn("%s: connected to %s%s, after %s", name, address, first ? "" : " again",
@@ -185,12 +187,12 @@ static int tell_attempts(struct stream_reconnect *reconnect, uint64_t begin, str
 
 int stream_subscribe(struct stream_reconnect *reconnect, struct pl_error *error)
 {
-	uint64_t begin = cli_now();
-	int rc = attempt_first(reconnect, reconnect->common->timeout, error);
+	const uint64_t limit = reconnect->limit, timeout = reconnect->client->timeout, begin = cli_now();
+	int rc = attempt_first(reconnect, limit ? CLI_MIN(limit, timeout) : timeout, error);
 
-	if (rc < 0 && reconnect->limit && publisher_may_appear(rc)) {
+	if (rc < 0 && publisher_may_appear(rc) && cli_now() - begin < limit) {
 		status_line_begin(reconnect->line, !reconnect->common->quiet && !reconnect->common->json);
-		rc = tell_attempts(reconnect, begin, error);
+		rc = tell_attempts(reconnect, begin, rc, error);
 	}
 	if (rc == -EINTR)
 		return stream_fail_interrupted(error);
@@ -202,7 +204,7 @@ int stream_subscribe(struct stream_reconnect *reconnect, struct pl_error *error)
 int stream_reconnect(struct stream_reconnect *reconnect, struct pl_error *error)
 {
 	status_line_end(reconnect->line);
-	return tell_attempts(reconnect, cli_now(), error);
+	return tell_attempts(reconnect, cli_now(), 0, error);
 }
 
 void stream_subscribe_hint(const struct stream_reconnect *reconnect, struct pl_error *error)

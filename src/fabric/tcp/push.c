@@ -10,7 +10,7 @@
  * program's. In a program's thread a piece of up to that number that ends the wait, and those before it, are at most
  * INLINE_BYTES: that thread may still send them. Where engines do not poll, the limit is TCP_HOLD_BACK_BYTES.
  */
-#define BATCH_BYTES (64u << 10)
+#define BATCH_BYTES (256u << 10)
 #define BATCH_BYTES_INLINE (INLINE_BYTES / 2)
 
 static bool in_engine_thread(const struct pl_engine *engine)

@@ -225,7 +225,9 @@ static int find_key(struct verbs_rail *rail, struct verbs_work *work, uint64_t *
 		if (rc == -EINPROGRESS)
 			return rc;
 		reach = note_refusal(rail->device, window, key->length, rc);
-		fresh->mw = window->mw;
+		/* The window may not have taken the fresh one. */
+		if (window->mw)
+			fresh->mw = window->mw;
 		window->mw = NULL;
 	}
 	rc = verbs_export_at(rail->device, list, key, &rkey);
