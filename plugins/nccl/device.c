@@ -228,7 +228,7 @@ enum net_result plugin_device_count(int *count)
 	*count = 0;
 	if (plugin_is_of_parent())
 		return NET_INVALID_USAGE;
-	pthread_mutex_lock(&plugin.lock);
+	plugin_lock();
 	if (plugin.reopened && !plugin.cards)
 		interfaces_find_again();
 	plugin.reopened = false;

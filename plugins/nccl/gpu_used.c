@@ -26,3 +26,11 @@ int gpus_used(int *numbers, int most)
 			numbers[used++] = number;
 	return used;
 }
+
+int gpu_current(void)
+{
+	const struct cuda_driver *driver = cuda_driver_loaded();
+	CUdevice device;
+
+	return driver && driver->cuCtxGetDevice && driver->cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
+}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Connections between processes. A process has at most one that it began, and one that it accepted, for each interface
- * of another process. All comms share them.
+ * of another process. All comms share them. With GPU memory, each GPU of a process has one to the process itself.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,20 +44,23 @@ static bool link_begin_connecting(struct plugin_link *link)
 struct plugin_link *link_find_or_connect(struct plugin_device *device, const uint8_t id[ID_LENGTH], const char *address)
 {
 	/* The processor does not reach GPU memory, so devices that promise it connect to their own process, too. */
-	bool self = !memcmp(id, plugin.id, ID_LENGTH) && !plugin.cards && !plugin.gpu_memory;
+	bool own = !memcmp(id, plugin.id, ID_LENGTH) && !plugin.cards, self = own && !plugin.gpu_memory;
+	/* The ranks of a process do not wait for each other's copies. */
+	int gpu = own && plugin.gpu_memory ? gpu_current() : -1;
 	struct plugin_link *link;
 
 	pl_list_for_each(at, &plugin.links) {
 		link = pl_list_entry(at, struct plugin_link, link);
 		if (!link->incoming && link->state != LINK_LOST && link->self == self &&
-		    (self ||
-		     (link->device == device && !memcmp(link->id, id, ID_LENGTH) && !strcmp(link->address, address))))
+		    (self || (link->device == device && link->gpu == gpu && !memcmp(link->id, id, ID_LENGTH) &&
+			      !strcmp(link->address, address))))
 			return link;
 	}
 	link = link_new(device, self ? LINK_UP : LINK_CONNECTING);
 	if (!link)
 		return NULL;
 	link->self = self;
+	link->gpu = gpu;
 	memcpy(link->id, id, ID_LENGTH);
 	snprintf(link->address, sizeof(link->address), "%s", self ? "this process" : address);
 	if (!self && !link_begin_connecting(link)) {

@@ -111,7 +111,7 @@ static void memory_prepare(struct plugin_comm *comm, struct plugin_memory *memor
 	pthread_mutex_unlock(&plugin.lock);
 	/* A refusal shows in the first message. */
 	pl_region_prepare(link->peer, memory->region, NULL);
-	pthread_mutex_lock(&plugin.lock);
+	plugin_lock();
 	link->running--;
 }
 
@@ -152,7 +152,7 @@ static void remote_open(struct plugin_remote *remote, struct plugin_memory *memo
 	link->running++;
 	pthread_mutex_unlock(&plugin.lock);
 	link_write_now(link, &(struct pl_transfer){ .remote = remote->remote, .region = memory->region });
-	pthread_mutex_lock(&plugin.lock);
+	plugin_lock();
 	link->running--;
 	memory->opening--;
 	remote_end_use(remote);
@@ -218,7 +218,7 @@ enum net_result plugin_memory_register(struct plugin_comm *comm, void *data, siz
 		return NET_INVALID_USAGE;
 	if (!data || !size || !memory_is_reached(comm->at->device, type, dmabuf))
 		return NET_INVALID_ARGUMENT;
-	pthread_mutex_lock(&plugin.lock);
+	plugin_lock();
 	memory = memory_new(comm, data, size, type == NET_POINTER_CUDA, dmabuf);
 	if (memory)
 		memory_prepare(comm, memory);
@@ -263,7 +263,7 @@ static void memory_wait_opened(struct plugin_memory *memory)
 	while (memory->opening) {
 		pthread_mutex_unlock(&plugin.lock);
 		nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
-		pthread_mutex_lock(&plugin.lock);
+		plugin_lock();
 	}
 }
 

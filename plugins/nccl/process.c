@@ -11,6 +11,27 @@
 
 struct plugin plugin = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
+/* Tries of the lock between two looks at the clock. */
+#define LOCK_TRIES 32
+
+/* Ranks of one process take turns of a few microseconds, and a sleeping thread needs tens of them to wake. */
+void plugin_lock(void)
+{
+	uint64_t poll_time = atomic_load_explicit(&plugin.lock_poll_time, memory_order_relaxed), end;
+
+	if (pthread_mutex_trylock(&plugin.lock) == 0)
+		return;
+	end = pl_now() + poll_time;
+	while (poll_time && pl_now() < end) {
+		for (unsigned i = 0; i < LOCK_TRIES; i++) {
+			pl_relax();
+			if (pthread_mutex_trylock(&plugin.lock) == 0)
+				return;
+		}
+	}
+	pthread_mutex_lock(&plugin.lock);
+}
+
 static void owner_init(struct plugin_owner *owner)
 {
 	pl_list_init(&owner->listeners);
@@ -29,6 +50,7 @@ static bool open_contexts(void)
 {
 	struct plugin_settings *settings = &plugin.settings;
 	const char *reason = plugin_openssl_load();
+	uint64_t poll_time;
 	int rc;
 
 	if (reason) {
@@ -39,8 +61,9 @@ static bool open_contexts(void)
 		return false;
 	if (!devices_open())
 		return false;
-	rc = copy_threads_start(&plugin.copy_threads, settings->copy_threads,
-				settings->options.poll_time == PL_NO_POLLING ? 0 : settings->options.poll_time);
+	poll_time = settings->options.poll_time == PL_NO_POLLING ? 0 : settings->options.poll_time;
+	atomic_store_explicit(&plugin.lock_poll_time, poll_time, memory_order_relaxed);
+	rc = copy_threads_start(&plugin.copy_threads, settings->copy_threads, poll_time);
 	if (rc < 0) {
 		plugin_warn("cannot start threads: %s", strerror(-rc));
 		devices_close();
@@ -82,7 +105,8 @@ static bool process_open(void)
 	pl_list_init(&plugin.listeners);
 	pl_list_init(&plugin.mailboxes);
 	pl_list_init(&plugin.unopened);
-	plugin.lost_links = plugin.gpu_copies = 0;
+	plugin.lost_links = 0;
+	atomic_store(&plugin.gpu_copies, 0);
 	plugin.notifications = plugin.imports = 0;
 	plugin.bytes_sent = plugin.bytes_received = 0;
 	owner_init(&plugin.forever);
@@ -154,7 +178,7 @@ enum net_result plugin_open(net_log_function log, void **result)
 	if (result && !owner)
 		return NET_SYSTEM_ERROR;
 	forget_parent();
-	pthread_mutex_lock(&plugin.lock);
+	plugin_lock();
 	plugin.log = log;
 	opened = plugin.opened || process_open();
 	plugin.opened += opened;

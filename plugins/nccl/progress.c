@@ -96,9 +96,6 @@ static void progress_context(struct pl_context *context)
 	struct copy_job *job;
 	int count;
 
-	/* Waking the engine's thread would take longer than the copy. */
-	if (plugin.gpu_copies)
-		pl_context_poll_copies(context);
 	do {
 		count = pl_poll(context, completions, BATCH);
 		for (int i = 0; i < count; i++)
@@ -122,12 +119,23 @@ void plugin_progress(void)
 
 void plugin_begin_end(void)
 {
-	pthread_mutex_lock(&plugin.lock);
+	plugin_lock();
 	plugin_progress();
+}
+
+/*
+ * Looks whether copies have ended, as waking an engine's thread would take longer than a copy. The driver's calls take long, so
+ * that the other ranks of the process get the lock meanwhile. The caller's communicator keeps the context open.
+ */
+static void poll_gpu_copies(void)
+{
+	if (atomic_load_explicit(&plugin.gpu_copies, memory_order_relaxed))
+		pl_context_poll_copies(plugin.devices[0].context);
 }
 
 void plugin_begin(void)
 {
+	poll_gpu_copies();
 	plugin_begin_end();
 	remotes_open();
 }

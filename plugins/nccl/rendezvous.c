@@ -54,7 +54,7 @@ enum net_result plugin_listen(struct plugin_owner *owner, int device, void *data
 	if (device < 0 || device >= plugin.device_count)
 		return NET_INVALID_ARGUMENT;
 	memset(data, 0, NET_HANDLE_SIZE);
-	pthread_mutex_lock(&plugin.lock);
+	plugin_lock();
 	plugin.reopened = false;
 	if (device_listen(&plugin.devices[device]))
 		listener = listener_new(owner_or_forever(owner));
@@ -101,7 +101,7 @@ enum net_result plugin_listener_close(struct plugin_listener *listener)
 {
 	if (!listener || plugin_is_of_parent())
 		return NET_SUCCESS;
-	pthread_mutex_lock(&plugin.lock);
+	plugin_lock();
 	listener_free(listener);
 	pthread_mutex_unlock(&plugin.lock);
 	return NET_SUCCESS;

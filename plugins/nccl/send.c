@@ -64,6 +64,10 @@ void request_piece_completed(struct plugin_request *request, const struct pl_com
 
 	if (completion->status < 0)
 		request_log_failure(request->comm, completion);
+	if (completion->status == 0 && request->by_gpu && !link->gpu_path_told) {
+		link->gpu_path_told = true;
+		plugin_info("%s: GPU memory: %s", link->address, completion->reason);
+	}
 	if (completion->status == 0 && completion->route == PL_ROUTE_STAGED && plugin.cards && !link->staged) {
 		link->staged = true;
 		plugin_warn("messages to %s are copied first: %s", link->address, completion->reason);
@@ -119,7 +123,7 @@ void request_finish(struct plugin_request *request)
 	int status = atomic_load(&request->status);
 
 	comm->at->running--;
-	plugin.gpu_copies -= request->by_gpu;
+	atomic_fetch_sub(&plugin.gpu_copies, request->by_gpu);
 	/* The comm has the failure, which plugin_test() returns. */
 	request->state = status < 0 ? REQUEST_FREE : REQUEST_DONE;
 	if (status < 0) {
@@ -204,13 +208,18 @@ static void send_large(struct plugin_comm *comm, struct plugin_request *request,
 	request->state = REQUEST_RUNNING;
 	remote->running++;
 	comm->at->running++;
-	plugin.gpu_copies += request->by_gpu;
+	atomic_fetch_add(&plugin.gpu_copies, request->by_gpu);
 	if (request->size > INLINE_COPY_MAX && copies) {
 		copy_threads_add(&plugin.copy_threads, &request->job, pieces);
 		return;
 	}
 	request->job.next = request->job.pieces = pieces;
+	/* The driver's calls take long. The running request keeps all that they use, as it does for copy threads. */
+	if (request->by_gpu)
+		pthread_mutex_unlock(&plugin.lock);
 	request_write_piece(request, 0);
+	if (request->by_gpu)
+		plugin_lock();
 	plugin_progress();
 }
 

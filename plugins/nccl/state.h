@@ -52,6 +52,7 @@ struct plugin_link {
 	struct pl_list comms;
 	enum link_state state;
 	struct plugin_device *device;
+	int gpu;               /* to this process, with GPU memory: the GPU whose rank connected; else -1 */
 	bool self;             /* both ends are this process: no peer */
 	bool incoming;         /* the other end connected */
 	bool local;            /* this process's threads copy the bytes of pl_write() */
@@ -63,6 +64,7 @@ struct plugin_link {
 	bool connecting;      /* a completion of pl_connect_start() will come */
 	bool gone;            /* the library has lost the peer, and ends its operations */
 	bool staged;          /* the log has the reason why bytes are staged */
+	bool gpu_path_told;   /* the log has the path of bytes that a GPU copies */
 	uint64_t events;      /* number of the last event of the peer that was read */
 	char path[208];       /* to the other end's memory, as the library describes it; "": not known yet */
 };
@@ -189,12 +191,16 @@ struct plugin {
 	struct plugin_comm **comms;  /* by identifier */
 	uint32_t next_comm, next_listener;
 	unsigned lost_links;
-	unsigned gpu_copies;             /* running requests whose bytes a GPU copies */
+	atomic_uint gpu_copies;          /* running requests whose bytes a GPU copies; read without the lock, too */
+	_Atomic uint64_t lock_poll_time; /* nanoseconds that a thread polls before it sleeps for the lock */
 	uint64_t notifications, imports; /* that were begun and did not complete */
 	uint64_t bytes_sent, bytes_received;
 };
 
 extern struct plugin plugin;
+
+/* process.c: takes plugin.lock. */
+void plugin_lock(void);
 
 /* process.c: true in a child of the process that opened the plugin, which must leave the state alone. */
 bool plugin_is_of_parent(void);
@@ -221,6 +227,8 @@ int interfaces_find(struct plugin_device devices[DEVICES_MAX]);
 #define GPUS_MAX 64
 /* gpu_used.c: finds the GPUs whose CUDA context exists. Returns their number, at most `most`. */
 int gpus_used(int *numbers, int most);
+/* Returns the GPU of this thread's CUDA context; -1: it has none. */
+int gpu_current(void);
 /* gpu_fabric.c: proves that bytes go from GPU to GPU with IP interfaces. Logs the reason and returns false if not. */
 bool interfaces_prove_gpus(const char *address);
 struct verbs_library;

@@ -197,7 +197,7 @@ struct pl_memory_ops {
 	 * or memory that the processor reaches. `own`: the handle is of this process. `fds`: the untrusted
 	 * descriptors that came with it, or NULL; opened ones are kept for a later call with another `beside`.
 	 * release() undoes it. Returns nonzero if the range cannot be reached, with the reason in *why (static
-	 * storage), as in completions.
+	 * storage), as in completions. 0 with a reason: it is reached, and the reason says why copies are slow.
 	 */
 	int (*import_ipc)(const uint8_t *handle, size_t handle_length, size_t length, bool own,
 			  const struct pl_memory *beside, struct pl_ipc_fds *fds, struct pl_memory *memory,

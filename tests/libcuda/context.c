@@ -282,12 +282,15 @@ API CUresult cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active
 API CUresult cuCtxEnablePeerAccess(struct context *peer, unsigned flags)
 {
 	struct context *current = standin_current();
-	CUresult result = INVALID_VALUE;
+	CUresult result = standin_failure("cuCtxEnablePeerAccess");
 
 	if (standin_spoils())
 		return CAPTURE_UNSUPPORTED;
+	if (result)
+		return result;
 	if (!current || !peer)
 		return INVALID_CONTEXT;
+	result = INVALID_VALUE;
 	pthread_mutex_lock(&standin_lock);
 	if (!flags && current->device != peer->device && peer->references) {
 		result = current->reaches & 1u << peer->device ? PEER_ACCESS_ALREADY_ENABLED : SUCCESS;
@@ -358,6 +361,16 @@ API CUresult cuCtxPopCurrent_v2(struct context **context)
 	if (!depth)
 		return INVALID_CONTEXT;
 	*context = stack[--depth];
+	return SUCCESS;
+}
+
+API CUresult cuCtxGetDevice(int *device)
+{
+	const struct context *current = standin_current();
+
+	if (!current)
+		return INVALID_CONTEXT;
+	*device = current->device;
 	return SUCCESS;
 }
 

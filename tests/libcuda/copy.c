@@ -25,11 +25,16 @@ struct rows {
 /* Largest size in bytes that the compute engine copies into device memory, except for copies in rows. */
 #define COMPUTED 16384
 
-static atomic_uint copies;
+static atomic_uint copies, through_host;
 
 unsigned standin_copies(void)
 {
 	return atomic_load(&copies);
+}
+
+unsigned standin_through_host(void)
+{
+	return atomic_load(&through_host);
 }
 
 /* Starts a copy.  With host memory that is not registered, the driver completes the copy before it returns. */
@@ -169,6 +174,8 @@ static CUresult begin_device_copy(CUdeviceptr to, const struct context *to_conte
 	pthread_mutex_lock(&standin_lock);
 	known = standin_reaches(to_context, to) && standin_reaches(to_context, to + length - 1) &&
 		standin_reaches(from_context, from) && standin_reaches(from_context, from + length - 1);
+	if (!standin_has_access(standin_current(), to) || !standin_has_access(standin_current(), from))
+		atomic_fetch_add(&through_host, 1);
 	pthread_mutex_unlock(&standin_lock);
 	if (!known || !length)
 		return INVALID_VALUE;

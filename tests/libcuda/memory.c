@@ -50,6 +50,18 @@ bool standin_reaches(const struct context *context, CUdeviceptr address)
 	return found && (found->kind != KIND_MAPPED || (found->reached & (1u << context->device)));
 }
 
+bool standin_has_access(const struct context *context, CUdeviceptr address)
+{
+	const struct allocation *found = allocation_at(address);
+
+	if (!found || found->device == context->device || found->kind == KIND_OPENED)
+		return found;
+	if (found->kind == KIND_MAPPED)
+		return found->reached & 1u << context->device;
+	return found->pool ? standin_pool_reached(found->pool, context->device)
+			   : context->reaches & 1u << found->device;
+}
+
 bool standin_transfer(CUdeviceptr address, void *host, size_t length, bool into)
 {
 	while (length) {
@@ -200,8 +212,10 @@ static CUresult allocate_in_pool(struct pool *pool, size_t length, CUdeviceptr *
 /* Allocates from the device's default pool, which cannot be shared. */
 API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t length, void *stream)
 {
+	const struct context *context = standin_current();
+
 	(void)stream;
-	return allocate_in_pool(&standin_pool, length, address);
+	return context ? allocate_in_pool(standin_default_pool(context->device), length, address) : INVALID_CONTEXT;
 }
 
 API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t length, struct pool *pool, void *stream)

@@ -18,10 +18,21 @@ struct pool {
 	int device;
 	bool shareable, imported, exported;
 	uint64_t owner, number;
+	unsigned reached; /* devices with access beside its own, a bit each */
 };
 
-struct pool standin_pool;
+static struct pool defaults[DEVICES] = { { .device = 0 }, { .device = 1 } };
 static uint64_t last_number;
+
+struct pool *standin_default_pool(int device)
+{
+	return &defaults[device];
+}
+
+bool standin_pool_reached(const struct pool *pool, int device)
+{
+	return pool->device == device || pool->reached & 1u << device;
+}
 
 /* Description in the file behind a descriptor. */
 struct description {
@@ -59,7 +70,7 @@ API CUresult cuMemPoolDestroy(struct pool *pool)
 {
 	if (standin_spoils())
 		return CAPTURE_UNSUPPORTED;
-	if (pool == &standin_pool)
+	if (pool == &defaults[0] || pool == &defaults[1])
 		return INVALID_VALUE;
 	free(pool);
 	return SUCCESS;
@@ -155,10 +166,17 @@ API CUresult cuMemPoolImportPointer(CUdeviceptr *address, struct pool *pool, con
 
 API CUresult cuMemPoolSetAccess(struct pool *pool, const struct access *access, size_t count)
 {
+	CUresult result = standin_failure("cuMemPoolSetAccess");
+
 	if (standin_spoils())
 		return CAPTURE_UNSUPPORTED;
 	for (size_t i = 0; i < count; i++)
-		if (access[i].location.type != 1 || access[i].location.number == pool->device)
+		if (access[i].location.type != 1 || access[i].location.number == pool->device ||
+		    access[i].location.number < 0 || access[i].location.number >= DEVICES)
 			return INVALID_VALUE;
-	return SUCCESS;
+	pthread_mutex_lock(&standin_lock);
+	for (size_t i = 0; i < count && result == SUCCESS; i++)
+		pool->reached |= 1u << access[i].location.number;
+	pthread_mutex_unlock(&standin_lock);
+	return result;
 }

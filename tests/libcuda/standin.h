@@ -132,6 +132,8 @@ API unsigned standin_launched(void);
 API void standin_load(bool loads);
 /* Returns the number of single asynchronous copies between the host and devices that were started so far. */
 API unsigned standin_copies(void);
+/* Returns the number of copies between devices so far that the driver makes through host memory, for lack of access. */
+API unsigned standin_through_host(void);
 /* Returns the number of calls of cuEventQuery() so far. */
 API unsigned standin_asked(void);
 /* Returns the number of bytes copied between the host and devices so far. */
@@ -156,8 +158,9 @@ CUresult standin_failure(const char *call);
 struct context *standin_current(void);
 void standin_forget_events(struct context *context);
 
-/* Default pool of the devices. (pool.c) */
-extern struct pool standin_pool;
+/* Default pools of the devices. standin_pool_reached() needs the lock. (pool.c) */
+struct pool *standin_default_pool(int device);
+bool standin_pool_reached(const struct pool *pool, int device);
 
 /*
  * Makes memory, without adding it to the list of allocations.
@@ -174,6 +177,8 @@ extern struct allocation *standin_allocations;
 struct allocation *standin_find(CUdeviceptr address, size_t length);
 /* Returns true if copies of a context reach an address. */
 bool standin_reaches(const struct context *context, CUdeviceptr address);
+/* Returns true if the device of a context itself reaches an address. */
+bool standin_has_access(const struct context *context, CUdeviceptr address);
 /*
  * Copies a range from or to host memory.  Returns false if part of the range is not allocated.  The range may span
  * adjacent allocations.

@@ -33,6 +33,7 @@ void gpu_standin_find(void)
 	gpu_driver_find(&gpu_standin.load, "standin_load");
 	gpu_driver_find(&gpu_standin.launched, "standin_launched");
 	gpu_driver_find(&gpu_standin.copies, "standin_copies");
+	gpu_driver_find(&gpu_standin.through_host, "standin_through_host");
 	gpu_driver_find(&gpu_standin.asked, "standin_asked");
 	gpu_driver_find(&gpu_standin.pinned, "standin_pinned");
 	gpu_driver_find(&gpu_standin.copied, "standin_copied");

@@ -27,6 +27,7 @@ struct gpu_standin {
 	void (*load)(bool loads);
 	unsigned (*launched)(void);
 	unsigned (*copies)(void);
+	unsigned (*through_host)(void);
 	unsigned (*asked)(void);
 };
 extern struct gpu_standin gpu_standin;

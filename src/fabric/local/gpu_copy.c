@@ -186,7 +186,7 @@ static struct opened_memory *opened_memory_new(struct local_device *device, cons
 					       const void *from)
 {
 	struct opened_memory *opened = pl_zalloc(device->allocator, sizeof(*opened));
-	const char *why;
+	const char *why = NULL;
 
 	if (!opened)
 		return NULL;
@@ -200,10 +200,10 @@ static struct opened_memory *opened_memory_new(struct local_device *device, cons
 	opened->reached =
 		pl_memory_import_ipc(device->ipc_handle, device->ipc_handle_length, device->length,
 				     device->same_process, beside, device->ipc_fds, &opened->memory, &why) == 0;
-	if (!opened->reached) {
+	if (!opened->reached)
 		opened->memory.ops = NULL;
+	if (why)
 		opened->reason = why;
-	}
 	device_use_end(device);
 	return opened;
 }

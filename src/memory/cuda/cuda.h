@@ -44,6 +44,8 @@ struct cuda_gpu {
 /* device.c: returns the gpu of a context; NULL: of the GPU's primary context. */
 int cuda_gpu_get(const struct cuda_driver *driver, CUcontext context, int ordinal, struct cuda_gpu **gpu,
 		 struct pl_error *error);
+/* Counts one more user of a gpu that the caller's memory keeps. */
+void cuda_gpu_hold(struct cuda_gpu *gpu);
 void cuda_gpu_put(struct cuda_gpu *gpu);
 /* Tells that kernels of the program can wait for copies: from now on copy engines do small copies of host bytes, too. */
 void cuda_gpus_are_occupied(void);

@@ -211,6 +211,13 @@ struct cuda_gpu *cuda_gpu_used(const struct cuda_driver *driver, const char *pci
 	return gpu;
 }
 
+void cuda_gpu_hold(struct cuda_gpu *gpu)
+{
+	pthread_mutex_lock(&gpus.lock);
+	gpu->references++;
+	pthread_mutex_unlock(&gpus.lock);
+}
+
 void cuda_gpu_put(struct cuda_gpu *gpu)
 {
 	bool last;

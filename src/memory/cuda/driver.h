@@ -155,6 +155,7 @@ enum {
 	NEEDED(cuLaunchKernel, "cuLaunchKernel", \
 	       (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, \
 		void **)) \
+	OPTIONAL(cuCtxGetDevice, "cuCtxGetDevice", (CUdevice *)) \
 	OPTIONAL(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", (int *)) \
 	OPTIONAL(cuStreamQuery, "cuStreamQuery", (CUstream)) \
 	OPTIONAL(cuStreamGetCtx, "cuStreamGetCtx", (CUstream, CUcontext *)) \

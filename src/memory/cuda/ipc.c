@@ -141,37 +141,6 @@ static void opening_put(struct cuda_opening *opening)
 	pthread_mutex_unlock(&openings.lock);
 }
 
-/* Memory of this process needs no handle. */
-static int take_own(const struct cuda_driver *driver, const struct cuda_ipc_handle *ipc, size_t length,
-		    const struct pl_memory *beside, struct cuda_memory *own)
-{
-	const struct cuda_gpu *gpu;
-	int rc = cuda_pointer_inspect(driver, (void *)(uintptr_t)ipc->address, length, &own->pointer, NULL);
-	int mode;
-
-	if (rc == 1)
-		rc = cuda_gpu_get(driver, own->pointer.context, own->pointer.ordinal, &own->gpu, NULL);
-	if (rc < 0)
-		return rc;
-	if (!own->gpu)
-		return -EFAULT;
-	gpu = beside->ops == &pl_cuda_memory ? cuda_memory_of(beside)->gpu : own->gpu;
-	if (gpu == own->gpu)
-		own->beside = gpu;
-	/* Without peer access, or if it is not possible, the driver copies through the host. */
-	if (gpu->device != own->gpu->device && driver->cuCtxEnablePeerAccess &&
-	    cuda_enter(gpu, &mode) == CUDA_SUCCESS) {
-		CUresult result = driver->cuCtxEnablePeerAccess(own->gpu->context, 0);
-
-		/* Memory of pools and handles has access rights of its own. */
-		if ((result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) &&
-		    own->pointer.context)
-			own->beside = gpu;
-		cuda_leave(gpu, mode);
-	}
-	return 0;
-}
-
 /* Checks the size that the other end claims: copies beyond the end may break the context. */
 static bool opened_size_fits(const struct cuda_memory *own, const struct cuda_ipc_handle *ipc, size_t length)
 {
@@ -238,16 +207,15 @@ static const char *reason_of(enum cuda_ipc_handle_why why)
 static int take_other(const struct cuda_driver *driver, const struct cuda_ipc_handle *ipc, size_t length,
 		      const struct pl_memory *beside, struct pl_ipc_fds *fds, struct cuda_memory *own, const char **why)
 {
-	const struct cuda_gpu *here = beside->ops == &pl_cuda_memory ? cuda_memory_of(beside)->gpu : NULL;
+	struct cuda_gpu *here = beside->ops == &pl_cuda_memory ? cuda_memory_of(beside)->gpu : NULL;
 
 	*why = reason_of(ipc->why);
 	if (ipc->method == CUDA_IPC_NONE || ipc->method > CUDA_IPC_POOL || pl_outside(ipc->offset, length, ipc->size))
 		return -ENOTSUP;
 	*why = CUDA_STAGED "this process uses no GPU that could copy";
 	if (here)
-		cuda_gpu_get(driver, here->primary ? NULL : here->context, here->ordinal, &own->gpu, NULL);
-	else
-		own->gpu = cuda_gpu_used(driver, ipc->pci);
+		cuda_gpu_hold(here);
+	own->gpu = here ? here : cuda_gpu_used(driver, ipc->pci);
 	if (!own->gpu)
 		return -ENODEV;
 	own->beside = own->gpu;
@@ -313,12 +281,11 @@ int cuda_import_ipc(const uint8_t *bytes, size_t handle_length, size_t length, b
 	if (!own)
 		return -ENOMEM;
 	if (own_process) {
-		*why = CUDA_STAGED "the memory is not allocated any more";
-		own->base = ipc.address;
-		ipc.offset = 0;
-		rc = take_own(driver, &ipc, length, beside, own);
+		rc = cuda_take_own(driver, &ipc, length, beside, own, why);
 	} else {
 		rc = take_other(driver, &ipc, length, beside, fds, own, why);
+		if (rc == 0)
+			*why = NULL;
 	}
 	if (rc < 0) {
 		if (own->opening)

@@ -61,4 +61,16 @@ bool cuda_pool_export(const struct cuda_gpu *gpu, size_t length, struct cuda_ipc
 int cuda_pool_import(const struct cuda_gpu *gpu, const struct cuda_ipc_handle *ipc, struct pl_ipc_fds *fds,
 		     CUdeviceptr *base, const char **why);
 
+/*
+ * own_memory.c: takes memory of this process for copies with `beside`: ipc->address. Sets ipc->offset. Returns 0 or a negative
+ * errno with the reason, as in completions. *reason is NULL if no host memory takes part.
+ */
+int cuda_take_own(const struct cuda_driver *driver, struct cuda_ipc_handle *ipc, size_t length,
+		  const struct pl_memory *beside, struct cuda_memory *own, const char **reason);
+/*
+ * Maps memory of this process, at own->base, a second time, for the copies of another GPU. Sets own->base and own->mapped, and
+ * the memory's offset in the mapping.
+ */
+bool cuda_handles_map_again(const struct cuda_gpu *gpu, size_t length, struct cuda_memory *own, uint64_t *offset);
+
 #endif

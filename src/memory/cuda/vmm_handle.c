@@ -166,3 +166,77 @@ void cuda_handles_leave(const struct cuda_driver *driver, CUdeviceptr base, size
 	driver->cuMemUnmap(base, size);
 	driver->cuMemAddressFree(base, size);
 }
+
+/* -- this process's memory ---------------------------------------------------------------------------- */
+
+/* Returns the first address, and the length, of the mappings that hold a range. */
+static bool find_mappings(const struct cuda_driver *driver, CUdeviceptr at, size_t length, CUdeviceptr *begin,
+			  size_t *total)
+{
+	CUdeviceptr end = at + length, base;
+	size_t size;
+
+	for (*total = 0; at < end; at = base + size) {
+		if (driver->cuMemGetAddressRange(&base, &size, at) != CUDA_SUCCESS || base + size <= at)
+			return false;
+		*begin = *total ? *begin : base;
+		*total += size;
+	}
+	return true;
+}
+
+static CUresult map_handle_of(const struct cuda_driver *driver, CUdeviceptr from, CUdeviceptr to, size_t size)
+{
+	CUmemGenericAllocationHandle handle;
+	CUresult result = driver->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)from);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = driver->cuMemMap(to, size, 0, handle, 0);
+	driver->cuMemRelease(handle);
+	return result;
+}
+
+/* Maps the same handles at another address. */
+static CUresult map_mappings(const struct cuda_gpu *gpu, CUdeviceptr from, CUdeviceptr to, size_t total)
+{
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, gpu->device }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	const struct cuda_driver *driver = gpu->driver;
+	CUresult result = CUDA_SUCCESS;
+	CUdeviceptr base;
+	size_t done = 0, size;
+
+	while (done < total && result == CUDA_SUCCESS) {
+		result = driver->cuMemGetAddressRange(&base, &size, from + done);
+		if (result == CUDA_SUCCESS && size > total - done)
+			result = CUDA_ERROR_INVALID_VALUE;
+		if (result == CUDA_SUCCESS)
+			result = map_handle_of(driver, from + done, to + done, size);
+		if (result == CUDA_SUCCESS)
+			done += size;
+	}
+	if (result == CUDA_SUCCESS)
+		result = driver->cuMemSetAccess(to, total, &access, 1);
+	if (result != CUDA_SUCCESS && done)
+		driver->cuMemUnmap(to, done);
+	return result;
+}
+
+bool cuda_handles_map_again(const struct cuda_gpu *gpu, size_t length, struct cuda_memory *own, uint64_t *offset)
+{
+	const struct cuda_driver *driver = gpu->driver;
+	CUdeviceptr begin = 0, to;
+	size_t total;
+
+	if (!handle_descriptors_complete(driver) || !find_mappings(driver, own->base, length, &begin, &total) ||
+	    driver->cuMemAddressReserve(&to, total, 0, 0, 0) != CUDA_SUCCESS)
+		return false;
+	if (map_mappings(gpu, begin, to, total) != CUDA_SUCCESS) {
+		driver->cuMemAddressFree(to, total);
+		return false;
+	}
+	*offset = own->base - begin;
+	own->base = to;
+	own->mapped = total;
+	return true;
+}
