@@ -244,9 +244,11 @@ bool pl_peer_is_replaceable(const struct pl_peer *peer)
 static void expire_attempt(struct pl_timer *timer)
 {
 	struct pl_peer *peer = pl_container_of(timer, struct pl_peer, timer);
+	char address[PL_ADDRESS_FORMAT_MAX];
 	struct pl_error error;
 
-	pl_fail(&error, -ETIMEDOUT, "CONNECT-TIMEOUT", "connect", NULL,
+	pl_peer_format_address(peer, address, sizeof(address));
+	pl_fail(&error, -ETIMEDOUT, "CONNECT-TIMEOUT", "connect", address,
 		"see whether a firewall lets the fabric's packets through, or choose another one",
 		"the %s fabric did not connect in time", peer->ops->name);
 	pl_peer_lose(peer, &error);

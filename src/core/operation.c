@@ -10,11 +10,16 @@
 
 static void stop_late_operation(struct pl_operation *operation, const char *id, const char *call, uint64_t time)
 {
+	const struct pl_peer *opening = operation->connecting, *peer = opening ? opening : operation->peer;
+	char address[PL_ADDRESS_FORMAT_MAX] = "";
 	struct pl_error error;
 
-	pl_fail(&error, -ETIMEDOUT, id, call, NULL,
-		"check that the other end runs and is reachable, or allow more time", "not done within %.3f s",
-		(double)time / (double)PL_NS_PER_S);
+	if (peer)
+		pl_peer_format_address(peer, address, sizeof(address));
+	/* The object of a transfer is left to the caller, who knows a better name, such as that of a file. */
+	pl_fail(&error, -ETIMEDOUT, id, opening && !call ? "connect" : call, opening ? address : NULL,
+		"check that the other end runs and is reachable, or allow more time", "not done within %.3f s%s%s",
+		(double)time / (double)PL_NS_PER_S, peer && !opening ? "; the peer is " : "", opening ? "" : address);
 	pl_operation_stop(operation, -ETIMEDOUT, &error);
 }
 

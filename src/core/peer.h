@@ -327,6 +327,9 @@ void pl_peer_note_refusal(struct pl_peer *peer, uint64_t key, unsigned right, en
 /* The other end, or its device, refused the grant of a failed operation. */
 void pl_peer_note_refused_operation(const struct pl_operation *operation);
 
+/* peer_query.c: formats the address of the other end, or the one that is being dialed. Home. */
+void pl_peer_format_address(const struct pl_peer *peer, char *text, size_t size);
+
 /* connect.c: connects to the first address that answers. Home. */
 void pl_peer_dial(struct pl_peer *peer);
 /* Takes over a control connection that sent its magic, its admission, and its count in context->accepted. */

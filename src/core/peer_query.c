@@ -18,6 +18,16 @@ uint64_t pl_peer_user_data(const struct pl_peer *peer)
 	return atomic_load(&peer->user_data);
 }
 
+void pl_peer_format_address(const struct pl_peer *peer, char *text, size_t size)
+{
+	const struct sockaddr_storage *address = &peer->address;
+
+	/* Not connected yet: the address that the peer dials, or waits to dial. */
+	if (address->ss_family == AF_UNSPEC && peer->target_count)
+		address = &peer->targets[peer->target_next ? peer->target_next - 1 : 0];
+	pl_address_format((const struct sockaddr *)address, text, size);
+}
+
 int pl_peer_query(struct pl_peer *peer, struct pl_peer_info *info)
 {
 	struct pl_peer_info full = PL_PEER_INFO_INIT;

@@ -281,6 +281,10 @@ static void lies_about_a_file(void *argument)
 			continue;
 		}
 		false_check_fails(result, facts[lie]);
+		/* A request without an answer names the file and the server. */
+		if (lie == LIE_NO_HASH)
+			check(strstr(result->output, "peerlane: other: not done within ") &&
+			      strstr(result->output, server.address));
 		check(!false_exists(&server, "other"));
 	}
 	false_server_close(&server);

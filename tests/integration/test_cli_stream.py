@@ -386,7 +386,7 @@ def test_the_wait_for_the_first_publisher_limits_the_first_attempt():
     with socket.create_server(('127.0.0.1', 0)) as silent:
         address = f'127.0.0.1:{silent.getsockname()[1]}'
         done = run('subscribe', address, 'cam0', '--reconnect', '0.3', '--timeout', '1', expect=1)
-    assert 'not done within 0.300 s [OPERATION-TIMEOUT]' in done.stderr
+    assert f'{address}: connect: not done within 0.300 s [OPERATION-TIMEOUT]' in done.stderr
 
 
 def test_the_line_tells_of_a_loss():

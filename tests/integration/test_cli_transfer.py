@@ -7,6 +7,7 @@ import pty
 import re
 import resource
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
@@ -206,6 +207,15 @@ def test_each_command_shows_hidden_bytes_alike(world):
             assert refused.startswith(f'peerlane: {shown}2: ')
             for verb in ['reads', 'writes', 'stored', 'deleted']:
                 assert server.line().endswith(f' {verb} {shown} (1 B)')
+
+
+def test_errors_name_a_silent_server(world):
+    """The server's socket accepts, but nobody answers.  No file is begun, so that the address is the object."""
+    with socket.create_server(('127.0.0.1', 0)) as silent:
+        address = f'127.0.0.1:{silent.getsockname()[1]}'
+        for command in [['list'], ['get', 'name'], ['put', PEERLANE], ['delete', 'name'], ['top']]:
+            done = run(command[0], address, *command[1:], '--timeout', '0.1', expect=1, cwd=world)
+            assert f'peerlane: {address}: connect: not done within 0.100 s [OPERATION-TIMEOUT]' in done.stderr
 
 
 def test_quota_counts_files_without_bytes(world):

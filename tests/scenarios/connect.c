@@ -59,6 +59,7 @@ static void silent_server(struct scenario_environment *environment)
 	uint64_t started = clock_now();
 
 	check_status(pl_connect(environment->near, address, 150 * MS, &peer, &error), -ETIMEDOUT, &error);
+	check(!strcmp(error.object, address));
 	check(clock_now() - started >= 140 * MS && clock_now() - started < 150 * MS + SLACK);
 	fd = socket_accept(listener);
 	check(socket_wait_closed(fd, AMPLE_MS));

@@ -209,9 +209,11 @@ static void deadline_order(struct scenario_environment *environment)
 static void wait_timeout(struct scenario_environment *environment)
 {
 	static const uint64_t timeouts[] = { 0, 1, 30 * MS };
+	struct pl_peer_info info = PL_PEER_INFO_INIT;
 	struct buffer near;
 	struct pl_error error;
 
+	check(pl_peer_query(environment->near_peer, &info) == 0);
 	buffer_open(&near, environment->near, 64, PL_ACCESS_LOCAL);
 	for (unsigned i = 0; i < 3; i++) {
 		struct pl_operation *operation;
@@ -223,6 +225,7 @@ static void wait_timeout(struct scenario_environment *environment)
 			 &error);
 		check_status(pl_wait(operation, timeouts[i], &receipt, &error), -ETIMEDOUT, &error);
 		check_number(receipt.status, -ETIMEDOUT);
+		check(strstr(error.message, "; the peer is ") && strstr(error.message, info.address));
 		check(clock_now() - posted >= timeouts[i]);
 		check(clock_now() - posted < timeouts[i] + SLACK);
 	}
