@@ -131,12 +131,19 @@ def test_output_through_a_symbolic_link_replaces_its_target(tmp_path):
 
 
 def test_system_errors_name_a_remedy(tmp_path):
-    """Both of the command and of the library."""
+    """Of the command and of the library: a missing input has another remedy than a missing folder of an output."""
     path = tmp_path / 'none/file'
-    for arguments in [('topo', '--svg', path), ('list', 'localhost:1', '--identity', path), ('replay', path)]:
-        shown = run(*arguments, expect=1).stderr
-        assert 'No such file or directory [SYSTEM]\n  hint: ' in shown and 'create the folder' in shown
-        assert 'create the folder' in json.loads(run(*arguments, '--json', expect=1).stdout)['error']['hint']
+    (tmp_path / 'pub').mkdir()
+    with serving(tmp_path / 'pub', '--upload', tmp_path / 'pub') as server:
+        inputs = [('list', 'localhost:1', '--identity', path), ('replay', path), ('report', path), ('put', server.address, path),
+                  ('key', 'show', path), ('publish', '--name', 'x', '--listen', '127.0.0.1:0', '--from', path)]
+        outputs = [('topo', '--svg', path), ('key', 'generate', path), ('get', server.address, 'x', '-o', path),
+                   ('serve', '127.0.0.1:0', '--upload', path)]
+        for arguments in inputs + outputs:
+            hint = 'create the folder first, with mkdir -p' if arguments in outputs else 'check the name'
+            assert f'No such file or directory [SYSTEM]\n  hint: {hint}\n' in run(*arguments, expect=1).stderr
+            if arguments[0] in ['topo', 'list', 'replay']:
+                assert json.loads(run(*arguments, '--json', expect=1).stdout)['error']['hint'] == hint
 
 
 def test_closed_standard_input_is_no_empty_file(tmp_path):

@@ -158,6 +158,8 @@ int cli_fail(struct pl_error *error, int code, const char *id, const char *objec
 	     ...) __attribute__((format(printf, 6, 7)));
 /* Fills *error for a failed system call, with strerror(-code) as its message; returns code. */
 int cli_fail_errno(struct pl_error *error, int code, const char *call, const char *object);
+/* cli_fail_errno() for a path to be created: if -ENOENT, a folder is missing. */
+int cli_fail_new_path(struct pl_error *error, int code, const char *call, const char *path);
 /* Gives a failure the id of a command's error; all else of it stays.  Returns its code. */
 int cli_fail_as(struct pl_error *error, const char *id);
 /* Returns the hint of an error, or of its errno for an error SYSTEM of the library, which has none. */

@@ -36,7 +36,7 @@ static const char *hint_of(int code)
 {
 	switch (-code) {
 	case ENOENT:
-		return "check the name; create the folder of a new file first, with mkdir -p";
+		return "check the name";
 	case ENOTDIR:
 		return "a part of the path is no folder: check the name";
 	case EISDIR:
@@ -117,6 +117,14 @@ int cli_fail_errno(struct pl_error *error, int code, const char *call, const cha
 	cli_fail(error, code, limited ? "DESCRIPTOR-LIMIT" : "SYSTEM", object, hint_of(code), "%s",
 		 strerror_r(-code, text, sizeof(text)));
 	copy_text(error->call, sizeof(error->call), call);
+	return code;
+}
+
+int cli_fail_new_path(struct pl_error *error, int code, const char *call, const char *path)
+{
+	cli_fail_errno(error, code, call, path);
+	if (code == -ENOENT)
+		copy_text(error->hint, sizeof(error->hint), "create the folder first, with mkdir -p");
 	return code;
 }
 

@@ -156,10 +156,8 @@ static int write_in_place(const char *path, const struct content *content, unsig
 /* Tells that no temporary file could be made. */
 static int fail_to_make_file(const char *path, int rc, struct pl_error *error)
 {
-	cli_fail_errno(error, rc, "open", path);
-	if (rc == -ENOENT)
-		snprintf(error->hint, sizeof(error->hint), "create the folder first, with mkdir -p");
-	else if (folder_is_closed(rc))
+	cli_fail_new_path(error, rc, "open", path);
+	if (folder_is_closed(rc))
 		snprintf(error->message, sizeof(error->message), "no file can be made in the folder: %s",
 			 strerror(-rc));
 	return rc;

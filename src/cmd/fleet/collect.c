@@ -26,7 +26,7 @@ static int prepare_save_folder(const char *path, struct pl_error *error)
 	if (mkdir(path, 0777) == 0)
 		return 0;
 	if (errno != EEXIST)
-		return cli_fail_errno(error, -errno, "mkdir", path);
+		return cli_fail_new_path(error, -errno, "mkdir", path);
 	folder = opendir(path);
 	if (!folder)
 		return cli_fail_errno(error, -errno, "opendir", path);

@@ -84,10 +84,7 @@ static int open_new_file(const char *path, struct pl_error *error)
 		return cli_fail(error, -EEXIST, "FILE-EXISTS", path,
 				"choose another name, or delete the file if nothing uses its key any more",
 				"the file exists, and is not replaced");
-	rc = cli_fail_errno(error, -errno, "open", path);
-	if (rc == -ENOENT)
-		snprintf(error->hint, sizeof(error->hint), "make the folder of the file first, with mkdir -p");
-	return rc;
+	return cli_fail_new_path(error, -errno, "open", path);
 }
 
 /* Writes a new file, or none. */

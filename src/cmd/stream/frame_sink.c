@@ -35,7 +35,7 @@ int frame_sink_open(struct frame_sink *sink, const char *path, const struct pl_l
 		return cli_fail(error, -ENXIO, "NO-READER", path, "start the reader of the pipe first",
 				"no process reads this pipe");
 	if (sink->fd < 0 || fstat(sink->fd, &status) < 0)
-		return cli_fail_errno(error, -errno, "open", path);
+		return cli_fail_new_path(error, -errno, "open", path);
 	sink->regular = S_ISREG(status.st_mode);
 	if (!sink->npy || sink->regular)
 		return 0;

@@ -53,7 +53,7 @@ static int open_target(const char *path, bool force, bool *created, struct pl_er
 	if (fd < 0 && errno == EEXIST)
 		fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
-		return cli_fail_errno(error, -errno, "open", path);
+		return cli_fail_new_path(error, -errno, "open", path);
 	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
 		return fd;
 	close(fd);

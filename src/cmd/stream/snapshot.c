@@ -94,7 +94,7 @@ static int replace_snapshot(const char *path, const struct pl_frame_info *info, 
 		return cli_fail_errno(error, -ENOMEM, "malloc", path);
 	fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
 	if (fd < 0) {
-		rc = cli_fail_errno(error, -errno, "open", name);
+		rc = cli_fail_new_path(error, -errno, "open", name);
 		free(name);
 		return rc;
 	}

@@ -137,7 +137,7 @@ static int open_output_stream(struct get *get, struct pl_error *error)
 		get->stream = cli_open_stream(output);
 	}
 	if (get->stream < 0)
-		return cli_fail_errno(error, get->stream, "open", output);
+		return cli_fail_new_path(error, get->stream, "open", output);
 	if (get->command.count > 1 || get->recursive)
 		return cli_fail(error, -EINVAL, "NOT-A-DIRECTORY", output, "fetch one file at a time",
 				"several files cannot be written into one stream");
@@ -182,7 +182,7 @@ static int open_output_folder(struct get *get, struct pl_error *error)
 	const char *path = output;
 
 	if (!folder && slash)
-		return cli_fail_errno(error, -ENOENT, "open", output);
+		return cli_fail_new_path(error, -ENOENT, "open", output);
 	if (!folder && (get->command.count > 1 || get->recursive))
 		return cli_fail(error, -ENOTDIR, "NOT-A-DIRECTORY", output, "create the directory first",
 				"several files can only be written into a directory");
@@ -193,7 +193,7 @@ static int open_output_folder(struct get *get, struct pl_error *error)
 	}
 	get->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (get->folder < 0)
-		return cli_fail_errno(error, -errno, "open", path);
+		return cli_fail_new_path(error, -errno, "open", path);
 	return add_named_files(get, folder, output, error);
 }
 

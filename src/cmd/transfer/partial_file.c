@@ -132,7 +132,7 @@ static int open_locked_file(struct partial_file *partial, struct pl_error *error
 	/* Others get access when the file is complete. */
 	partial->fd = openat(partial->folder, partial->temporary, flags, 0600);
 	if (partial->fd < 0 && errno != ELOOP && errno != EACCES && errno != ENXIO)
-		return cli_fail_errno(error, -errno, "open", partial->temporary);
+		return cli_fail_new_path(error, -errno, "open", partial->temporary);
 	if (partial->fd < 0 || fstat(partial->fd, &opened) < 0 || !is_trusted(&opened))
 		return remove_untrusted_file(partial, error);
 	if (flock(partial->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)

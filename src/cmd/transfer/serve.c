@@ -44,7 +44,7 @@ static int publish_arguments(struct serve *serve, struct pl_error *error)
 		return rc;
 	server->upload = open(serve->upload, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (server->upload < 0)
-		return cli_fail_errno(error, -errno, "open", serve->upload);
+		return cli_fail_new_path(error, -errno, "open", serve->upload);
 	if (faccessat(server->upload, ".", W_OK | X_OK, 0) < 0)
 		return cli_fail_errno(error, -errno, "access", serve->upload);
 	return 0;
@@ -136,7 +136,8 @@ static int open_pid_file(struct serve *serve, struct pl_error *error)
 	if (!serve->pid_file)
 		return 0;
 	serve->pid_fd = open(serve->pid_file, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
-	return serve->pid_fd < 0 ? cli_fail_errno(error, -errno, "open", serve->pid_file) : lock_pid_file(serve, error);
+	return serve->pid_fd < 0 ? cli_fail_new_path(error, -errno, "open", serve->pid_file)
+				 : lock_pid_file(serve, error);
 }
 
 static int write_pid_file(struct serve *serve, struct pl_error *error)
