@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`peerlane check` on machines that are folders: each row in each state, and the verdict."""
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import resource
+import struct
 import subprocess
 import tarfile
+import termios
 
 import check_machines as machines
 import pytest
 from check_machines import CARD, GPU, ideal, old
-from cli_support import DEADLINE, PEERLANE, environment, run, write
+from cli_support import DEADLINE, PEERLANE, environment, read_terminal, run, write
 from machines import make as captured
 
 SWITCH = 'sys/devices/pci0000:3a/0000:3a:01.0/0000:3b:00.0'
@@ -693,6 +697,19 @@ def test_explanations():
             # Each command of a remedy is on a line of its own.
             assert ' '.join(row[part].replace('; ', ' ').split() if part == 'remedy' else row[part].split()) in text
         assert row['id'] in listed
+
+
+def test_sentences_of_remedies_wrap_between_words(tmp_path):
+    """On a terminal of 80 columns.  A command stays on one line, which the user copies."""
+    ideal().set(f'{SWITCH}/0000:3c:00.0/config', machines.express(6, acs=0x1d)).write(tmp_path)
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('HHHH', 40, 80, 0, 0))
+    process = subprocess.Popen([PEERLANE, 'check', '--sysroot', tmp_path], stdout=terminal, env=environment())
+    os.close(terminal)
+    shown = read_terminal(main).decode().replace('\r\n', '\n')
+    assert process.wait(DEADLINE) == 3 and ', 1 warning, ' in shown
+    assert 'setpci -s 0000:3c:00.0 ECAP_ACS+6.w=0000   # for each port\n' in shown
+    assert 'need isolation, these need ATS\n                  instead\n' in shown
 
 
 def test_dump_answers_as_the_machine_does(tmp_path):

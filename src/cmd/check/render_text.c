@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/common/units.h"
+
 #define INDENT 11         /* of the lines below the title of a check */
 #define FINDINGS_SHOWN 20 /* of a check; JSON has all of them */
 
@@ -42,6 +44,12 @@ static const char *colour_bold(void)
 	return terminal_has_colours() ? "\033[1m" : "";
 }
 
+/* True if a line of a remedy is a sentence, without a command to copy. */
+static bool remedy_line_is_sentence(const char *line)
+{
+	return !strpbrk(line, "/=>|#$`:") && !strstr(line, " -") && (strstr(line, ", ") || strstr(line, " the "));
+}
+
 /* Prints each command of a remedy on one unbroken line, so that the user can copy it. */
 static void print_remedy(const char *label, const char *remedy, int before)
 {
@@ -57,7 +65,11 @@ static void print_remedy(const char *label, const char *remedy, int before)
 			*next = '\0';
 			next += 2;
 		}
-		printf("%*s%s\n", indent, label, command);
+		printf("%*s", indent, label);
+		if (remedy_line_is_sentence(command))
+			wrap_print(command, (unsigned)indent, (unsigned)indent + 2);
+		else
+			puts(command);
 		label = "";
 	}
 }
@@ -176,8 +188,8 @@ static void print_status_counts(const struct pl_check_report *report)
 	const struct pl_check_counts all = pl_check_count(report);
 	const size_t *counts = all.results;
 
-	printf("\n%zu OK, %zu unknown, %zu warnings, %zu failed", counts[PL_CHECK_OK], counts[PL_CHECK_UNKNOWN],
-	       counts[PL_CHECK_WARN], counts[PL_CHECK_FAIL]);
+	printf("\n%zu OK, %zu unknown, %zu warning%s, %zu failed", counts[PL_CHECK_OK], counts[PL_CHECK_UNKNOWN],
+	       counts[PL_CHECK_WARN], cli_plural(counts[PL_CHECK_WARN]), counts[PL_CHECK_FAIL]);
 	if (all.accepted)
 		printf("; %zu accepted", all.accepted);
 	printf(counts[PL_CHECK_NONE] ? "; %zu not applicable\n" : "\n", counts[PL_CHECK_NONE]);
