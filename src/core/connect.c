@@ -304,7 +304,8 @@ bool pl_peer_replace(struct pl_peer *peer, const struct pl_error *error)
 
 /* -- public functions ----------------------------------------------------------------------------- */
 
-static int store_targets(struct pl_peer *peer, const struct addrinfo *addresses, struct pl_error *error)
+static int store_targets(struct pl_peer *peer, const char *address, const struct addrinfo *addresses,
+			 struct pl_error *error)
 {
 	unsigned count = 0;
 
@@ -318,7 +319,7 @@ static int store_targets(struct pl_peer *peer, const struct addrinfo *addresses,
 			memcpy(&peer->targets[peer->target_count++], at->ai_addr, at->ai_addrlen);
 	if (peer->target_count == 0)
 		return pl_fail(
-			error, -EPERM, "INSECURE-ADDRESS", "pl_connect", NULL,
+			error, -EPERM, "INSECURE-ADDRESS", "pl_connect", address,
 			"set pl_options.key at both ends, or pl_options.insecure to allow connections without a key",
 			"the address is not loopback and there is no key");
 	return 0;
@@ -363,7 +364,7 @@ static int start_connecting(struct pl_context *context, const char *address, con
 	attributes.timeout = timeout ? timeout : context->options.connect_timeout;
 	attributes.user_data = user_data;
 	peer = pl_peer_new(context, pl_context_pick_engine(context), true, error);
-	rc = peer ? store_targets(peer, addresses, error) : -ENOMEM;
+	rc = peer ? store_targets(peer, address, addresses, error) : -ENOMEM;
 	freeaddrinfo(addresses);
 	if (rc == 0)
 		rc = store_server_name(peer, address, server, error);

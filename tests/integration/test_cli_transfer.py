@@ -218,6 +218,17 @@ def test_errors_name_a_silent_server(world):
             assert f'peerlane: {address}: connect: not done within 0.100 s [OPERATION-TIMEOUT]' in done.stderr
 
 
+def test_errors_name_missing_brackets():
+    for text, right in [('::1:7902', '[::1]:7902'), (':::7902', '[::]:7902'), ('fe80::2:19875', '[fe80::2]:19875')]:
+        for command in ['serve', 'list']:
+            done = run(command, text, *([PEERLANE] if command == 'serve' else []), expect=1)
+            assert f'peerlane: {text}: ' in done.stderr and f'hint: write {right}\n' in done.stderr
+    # An address as a whole stays one, and errors name it.
+    for command in [['serve', '2001:db8::1:7902', PEERLANE], ['list', '2001:db8::1:7902']]:
+        done = run(*command, expect=1)
+        assert 'peerlane: [2001:db8::1:7902]:19875: pl_' in done.stderr and '[INSECURE-ADDRESS]' in done.stderr
+
+
 def test_quota_counts_files_without_bytes(world):
     for i in range(40):
         write(world / f'many/f{i}', b'')

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Contexts of subcommands: options of the library, addresses. */
+#include <arpa/inet.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -196,11 +198,36 @@ static bool address_has_port(const char *text)
 	return colon && colon == strchr(text, ':');
 }
 
+/*
+ * True if the text is an IPv6 address and a port without brackets; copies the address.  A text that is an address as a whole,
+ * such as fe80::1:7902, is one, except behind ::1, the loopback: no host has ::1:7902.
+ */
+static bool address_lacks_brackets(const char *text, char host[INET6_ADDRSTRLEN])
+{
+	const char *colon = strrchr(text, ':');
+	size_t length = colon ? (size_t)(colon - text) : 0, digits = colon ? strspn(colon + 1, "0123456789") : 0;
+	struct in6_addr address;
+
+	if (!digits || digits > 5 || colon[1 + digits] || length >= INET6_ADDRSTRLEN)
+		return false;
+	memcpy(host, text, length);
+	host[length] = '\0';
+	return inet_pton(AF_INET6, host, &address) == 1 &&
+	       (IN6_IS_ADDR_LOOPBACK(&address) || inet_pton(AF_INET6, text, &address) != 1);
+}
+
 int cli_address(const char *text, char *buffer, size_t size, struct pl_error *error)
 {
 	bool ipv6_without_port = text[0] != '[' && strchr(text, ':') != strrchr(text, ':');
+	char host[INET6_ADDRSTRLEN];
 	int length;
 
+	if (address_lacks_brackets(text, host)) {
+		cli_fail(error, -EINVAL, "ADDRESS-SYNTAX", text, NULL,
+			 "an IPv6 address needs brackets before its port");
+		snprintf(error->hint, sizeof(error->hint), "write [%s]%s", host, strrchr(text, ':'));
+		return -EINVAL;
+	}
 	if (ipv6_without_port)
 		length = snprintf(buffer, size, "[%s]:" CLI_DEFAULT_PORT, text);
 	else
