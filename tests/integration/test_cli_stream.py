@@ -129,6 +129,21 @@ def test_named_pipe_waits_for_its_writer(tmp_path):
         publisher.stop(signal.SIGINT)
 
 
+def test_a_wait_for_a_later_frame_is_told(tmp_path):
+    warning = b'peerlane: warning: cam0: the next frame has sequence 2; waiting for sequence 4\n'
+    with fed('--slots', '8') as publisher:
+        publisher.feed(frame(0) + frame(1))
+        publisher.wait_for('published', 2)
+        arguments = [publisher.address, 'cam0', '--count', '1', '--start']
+        quiet = [start('subscribe', *arguments, 'sequence:4', '--quiet'), start('subscribe', *arguments, 'sequence:2')]
+        waiting = [start('subscribe', *arguments, 'sequence:4'), start('record', *arguments, 'sequence:4', '--to', tmp_path / 'new')]
+        for process in waiting:
+            assert process.stderr.readline() == warning
+        publisher.wait_for('subscribers', 4)
+        publisher.feed(b''.join(map(frame, range(2, 5))))
+        assert all('waiting' not in ended(process)[1] for process in quiet + waiting)
+
+
 def test_first_frames():
     with fed('--slots', '4') as publisher:
         publisher.feed(b''.join(map(frame, range(10))))

@@ -200,6 +200,19 @@ static int tell_attempts(struct stream_reconnect *reconnect, uint64_t begin, int
 	return rc;
 }
 
+/* Warns of a wait for the frame of --start that can be long. */
+static void tell_wait_for_start(const struct stream_reconnect *reconnect)
+{
+	const struct pl_subscriber_options *stream = reconnect->stream;
+	struct pl_subscriber_info info = PL_SUBSCRIBER_INFO_INIT;
+
+	if (reconnect->common->quiet || stream->start != PL_START_SEQUENCE ||
+	    pl_subscriber_query(reconnect->subscriber, &info) < 0 || stream->from <= info.stream.published)
+		return;
+	cli_warn("%s: the next frame has sequence %llu; waiting for sequence %llu", reconnect->name,
+		 (unsigned long long)info.stream.published, (unsigned long long)stream->from);
+}
+
 int stream_subscribe(struct stream_reconnect *reconnect, struct pl_error *error)
 {
 	const uint64_t limit = reconnect->limit, timeout = reconnect->client->timeout, begin = cli_now();
@@ -213,6 +226,8 @@ int stream_subscribe(struct stream_reconnect *reconnect, struct pl_error *error)
 		return stream_fail_interrupted(error);
 	if (rc < 0)
 		stream_subscribe_hint(reconnect, error);
+	else
+		tell_wait_for_start(reconnect);
 	return rc;
 }
 
