@@ -218,6 +218,21 @@ def test_errors_name_a_silent_server(world):
             assert f'peerlane: {address}: connect: not done within 0.100 s [OPERATION-TIMEOUT]' in done.stderr
 
 
+def test_a_name_with_escapes_has_a_hint(world):
+    """A name copied from the text of a list.  Bash makes the name of it within $'...'."""
+    write(world / 'pub/new\nline', b'x')
+    hint = "  hint: lists show a byte that is not printable as \\xNN, and a backslash before x as \\x5c: in bash, give such a " \
+           "name within $'...'\n"
+    with serving(world / 'pub', '--upload', world / 'in', '--allow-delete') as server:
+        copied = run('list', server.address).stdout.splitlines()[1].split()[0]
+        assert copied == r'new\x0aline'
+        for command in [['get'], ['get', '-r'], ['delete']]:
+            assert hint in run(command[0], server.address, *command[1:], copied, expect=1, cwd=world).stderr
+            assert hint not in run(command[0], server.address, *command[1:], 'none', expect=1, cwd=world).stderr
+        name = subprocess.run(['bash', '-c', f"printf %s $'{copied}'"], stdout=subprocess.PIPE, check=True).stdout
+        run('get', server.address, os.fsdecode(name), '-o', world / 'out')
+
+
 def test_errors_name_missing_brackets():
     for text, right in [('::1:7902', '[::1]:7902'), (':::7902', '[::]:7902'), ('fe80::2:19875', '[fe80::2]:19875')]:
         for command in ['serve', 'list']:
