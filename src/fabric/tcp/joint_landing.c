@@ -130,7 +130,7 @@ static int place_in_joint(struct tcp_lane *lane, struct tcp_joint *joint)
 	struct pl_slot *slot = atomic_load(&joint->slot), *other = NULL;
 
 	lane->destination = NULL;
-	/* This lane may be the one that copies. */
+	/* If the chunk is the last one, its lane copies. */
 	if (!pl_context_copier(lane->endpoint->context, lane->engine))
 		return -ENOMEM;
 	if (!slot) {
